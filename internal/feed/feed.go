@@ -1,0 +1,58 @@
+// Package feed is the seam between what learns (a coordinator session) and
+// what enforces (a limiter): the calls by which the one tells the other which
+// views it has held, and how recent they are proved to be.
+//
+// It exists so that consumer and coordinator need not import each other.
+package feed
+
+import (
+	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// Sink takes what a source learns about one provider. The source calls it from
+// one goroutine at a time, in revision order, and never calls it from within a
+// call that the sink made to the source. A sink does not block.
+type Sink interface {
+	// Reset starts a new history: at the instant at, the source holds view v,
+	// in which this process is the incarnation self. What was held before
+	// counts as a share of 0. Called first, and after every gap.
+	Reset(at clock.Instant, self string, v quota.View)
+	// Apply moves the view on by exactly one revision. A change whose revision
+	// is not newer than the view's is ignored.
+	Apply(at clock.Instant, c quota.Change)
+	// Prove says that the view held contains every change that was committed
+	// before the instant sent. Proofs may arrive in any order; the newest
+	// counts.
+	Prove(sent clock.Instant)
+	// Announce binds the sink to its own announced end, as soon as the
+	// announcement is sent and whether or not it commits: no window that starts
+	// at or after until (corrected wall time, nanoseconds) is served.
+	Announce(until int64)
+	// Trouble says what keeps the source from knowing more, and nil when that
+	// is over. It changes no share.
+	Trouble(err error)
+	// Report says how the sink is doing.
+	Report(now clock.Instant) quota.Report
+}
+
+// Subscription is a sink's place at a source.
+type Subscription interface {
+	// Sink returns the sink that serves the provider: the one that the
+	// subscriber made, or the one that was there before.
+	Sink() Sink
+	// Close gives the place back. The source calls the sink no more once the
+	// last subscription of a provider is closed and Close has returned.
+	Close() error
+}
+
+// Source is what a limiter needs of a coordinator.
+type Source interface {
+	// Subscribe makes this process an instance of the provider and reports to
+	// the sink that create returns; create is called only if the source serves
+	// the provider to nobody yet. It returns at once; what it cannot do now it
+	// goes on trying, and says so by Trouble.
+	Subscribe(provider string, create func() Sink) (Subscription, error)
+	// Clock returns the source's clock, by which all its instants are read.
+	Clock() *clock.Clock
+}

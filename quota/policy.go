@@ -1,0 +1,139 @@
+package quota
+
+import "time"
+
+// Schema is the version of the JSON values that this package writes.
+const Schema = 1
+
+// ShareRule says how a total is divided among the instances.
+type ShareRule string
+
+// The share rules.
+const (
+	// ShareEqual gives every instance the same share, to within one permit.
+	ShareEqual ShareRule = "equal"
+	// ShareWeighted divides by instance weight. This version does not know it
+	// yet: instances that read it issue nothing and say so.
+	ShareWeighted ShareRule = "weighted"
+	// ShareDemand divides by what instances ask for. This version does not
+	// know it yet: instances that read it issue nothing and say so.
+	ShareDemand ShareRule = "demand"
+)
+
+// Mode says what a limiter does with a refusal.
+type Mode string
+
+// The modes.
+const (
+	// ModeEnforce refuses what exceeds the share.
+	ModeEnforce Mode = "enforce"
+	// ModeShadow counts as ModeEnforce does, but lets every call pass.
+	ModeShadow Mode = "shadow"
+	// ModePause issues nothing.
+	ModePause Mode = "pause"
+)
+
+// Outage says what an instance does when it can no longer prove that its view
+// is recent.
+type Outage string
+
+// The outage rules.
+const (
+	// OutageHold keeps the last share and never grows it. The sum stays exact
+	// while etcd as a whole is away; when only some instances are cut off it
+	// can exceed the total by what they hold.
+	OutageHold Outage = "hold"
+	// OutageStop issues nothing until the view is proved recent again. The sum
+	// stays exact always.
+	OutageStop Outage = "stop"
+)
+
+// Pacing says how permits are released within a window.
+type Pacing string
+
+// PacingOff releases a window's permits all at once, at its start.
+const PacingOff Pacing = "off"
+
+// Default values of a policy's zero fields.
+const (
+	DefaultSettle     = 3 * time.Second
+	DefaultClockError = 50 * time.Millisecond
+	// DefaultFreshness goes with DefaultSettle. A policy with another settle
+	// time and no freshness gets five sixths of its settle time.
+	DefaultFreshness = 2500 * time.Millisecond
+)
+
+// Bounds of a policy's times.
+const (
+	MinSettle = 100 * time.Millisecond
+	MaxSettle = time.Minute
+)
+
+// DriftBound is the largest rate error of a host's monotonic clock, and of the
+// correction applied to it, that the settle rule allows for: 1 part in
+// DriftBound, that is 1000 ppm. (NTP daemons slew by 500 ppm at most.)
+const DriftBound = 1000
+
+// Policy is what an operator sets for a provider. Zero fields mean the
+// defaults; WithDefaults writes them out.
+type Policy struct {
+	// Limits must all admit a permit; 1 to MaxLimits of them, each with a
+	// window length of its own, shortest first.
+	Limits []Limit
+	// Share is how the total is divided; default ShareEqual.
+	Share ShareRule
+	// Mode is default ModeEnforce.
+	Mode Mode
+	// Settle is S, how long a larger share is held back; MinSettle to
+	// MaxSettle, default DefaultSettle.
+	Settle time.Duration
+	// Freshness is S', how old the proof of a view may be; default five sixths
+	// of Settle. Settle must exceed it as CheckTiming demands.
+	Freshness time.Duration
+	// ClockError is e, the bound on a host's wall-clock error; default
+	// DefaultClockError.
+	ClockError time.Duration
+	// Outage is default OutageHold.
+	Outage Outage
+	// Guard is g: nothing is issued within g of a window's edges. Default 0,
+	// off.
+	Guard time.Duration
+	// Pacing is default PacingOff.
+	Pacing Pacing
+	// From is the instant from which the policy is in force: it rules the
+	// windows that start at or after it. Zero: every window.
+	From time.Time
+	// Next holds announced limit changes, in order of From.
+	Next []LimitChange
+	// Requires names features that change shares. An instance that does not
+	// know one of them issues nothing and says so.
+	Requires []string
+
+	Author string    // who wrote it, for the history
+	Reason string    // why, for the history
+	Time   time.Time // when, by the author's clock
+}
+
+// LimitChange is an announced change: Limits rule the windows that start at or
+// after From.
+type LimitChange struct {
+	From   time.Time
+	Limits []Limit
+}
+
+// LimitsAt returns the limits in force for a window that starts at wall, in
+// nanoseconds since the Unix epoch, and nil where none are in force yet. The
+// result is shared with p; do not change it.
+func (p *Policy) LimitsAt(wall int64) []Limit {
+	if !p.From.IsZero() && wall < p.From.UnixNano() {
+		return nil
+	}
+	limits := p.Limits
+	for i := range p.Next {
+		if wall < p.Next[i].From.UnixNano() {
+			break
+		}
+		limits = p.Next[i].Limits
+	}
+	return limits
+}

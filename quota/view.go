@@ -1,0 +1,101 @@
+package quota
+
+import "time"
+
+// Instance is one incarnation of a consumer process, as its key in etcd says.
+type Instance struct {
+	// ID is the incarnation: never used twice, also not by the same process.
+	// It is the last part of the key, not in the value.
+	ID      string
+	Name    string // chosen by the operator or the host name; not unique
+	Host    string
+	PID     int
+	Version string
+	Weight  int64 // at least 1; zero means 1
+	Started time.Time
+	// From is when the instance begins to take part: it has a share of the
+	// windows that start at or after it. Zero: all.
+	From time.Time
+	// Until is when it ends: it has no share of the windows that start at or
+	// after it. Zero: it has not announced its end.
+	Until time.Time
+}
+
+// TakesPart reports whether the instance has a share of a window that starts
+// at wall, in nanoseconds since the Unix epoch.
+func (i *Instance) TakesPart(wall int64) bool {
+	return (i.From.IsZero() || i.From.UnixNano() <= wall) &&
+		(i.Until.IsZero() || wall < i.Until.UnixNano())
+}
+
+// View is a provider's policy and live instances at one etcd revision.
+type View struct {
+	Revision int64
+	// Policy is nil where none is set.
+	Policy *Policy
+	// PolicyRevision is the revision at which Policy was written.
+	PolicyRevision int64
+	// Instances are in no particular order; each ID occurs once.
+	Instances []Instance
+}
+
+// Change is what one etcd revision did to a provider's view. Views change by
+// exactly one revision at a time; a revision that is skipped would be a hole
+// in the proof that the sum stays under the total.
+type Change struct {
+	Revision int64
+	// Policy, if not nil, is the new policy.
+	Policy *Policy
+	// PolicyDeleted says that the policy was deleted. Policy is then nil.
+	PolicyDeleted bool
+	// Put are instances that joined, or whose key was written again.
+	Put []Instance
+	// Deleted are the IDs of instances whose keys are gone.
+	Deleted []string
+}
+
+// State is what a limiter is doing.
+type State string
+
+// The states of a limiter.
+const (
+	// StateJoining has no share yet: it waits until the others have settled.
+	StateJoining State = "joining"
+	// StateActive enforces its share.
+	StateActive State = "active"
+	// StateStale cannot prove its view recent; the policy's outage rule is in
+	// force.
+	StateStale State = "stale"
+	// StateDraining issues nothing because the provider said so.
+	StateDraining State = "draining"
+	// StatePaused issues nothing because the policy says so.
+	StatePaused State = "paused"
+	// StateNoPolicy issues nothing because no policy is set, or none that this
+	// version can apply.
+	StateNoPolicy State = "no-policy"
+	// StateLeaving serves until the end that it has announced.
+	StateLeaving State = "leaving"
+	// StateClosed issues nothing, for good.
+	StateClosed State = "closed"
+)
+
+// Report is what an instance tells operators about itself. Other instances do
+// not read it; no share depends on it.
+type Report struct {
+	Schema         int           `json:"schema"`
+	Name           string        `json:"name"`
+	State          State         `json:"state"`
+	Revision       int64         `json:"revision"`        // newest revision applied
+	PolicyRevision int64         `json:"policy_revision"` // of the policy applied
+	Window         time.Duration `json:"-"`               // length of the shortest limit's window
+	Total          int64         `json:"total"`           // of the shortest limit
+	Share          int64         `json:"share"`           // of the shortest limit, this window
+	Instances      int           `json:"instances"`
+	Used           int64         `json:"used"`    // permits issued since the start
+	Refused        int64         `json:"refused"` // since the start
+	Waiting        int64         `json:"waiting"`
+	ClockError     string        `json:"clock_error"` // a duration, or "unknown"
+	ProofAge       string        `json:"proof_age"`   // a duration, or "none"
+	Problem        string        `json:"problem,omitempty"`
+	Time           time.Time     `json:"time"`
+}
