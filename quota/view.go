@@ -59,7 +59,8 @@ type State string
 
 // The states of a limiter.
 const (
-	// StateJoining has no share yet: it waits until the others have settled.
+	// StateJoining has no share yet: it waits until the others have settled,
+	// for a policy, or for etcd; Report.Problem says which.
 	StateJoining State = "joining"
 	// StateActive enforces its share.
 	StateActive State = "active"
@@ -70,11 +71,6 @@ const (
 	StateDraining State = "draining"
 	// StatePaused issues nothing because the policy says so.
 	StatePaused State = "paused"
-	// StateNoPolicy issues nothing because no policy is set, or none that this
-	// version can apply.
-	StateNoPolicy State = "no-policy"
-	// StateLeaving serves until the end that it has announced.
-	StateLeaving State = "leaving"
 	// StateClosed issues nothing, for good.
 	StateClosed State = "closed"
 )
