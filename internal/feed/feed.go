@@ -32,7 +32,11 @@ type Sink interface {
 	// Trouble says what keeps the source from knowing more, and nil when that
 	// is over. It changes no share.
 	Trouble(err error)
-	// Report says how the sink is doing.
+	// Close says that the source serves the sink no more: its last subscription
+	// or the source itself is closed. It is the last call, and comes once.
+	Close()
+	// Report says how the sink is doing. Unlike the others it may be called at
+	// any time, also together with them.
 	Report(now clock.Instant) quota.Report
 }
 
@@ -41,8 +45,8 @@ type Subscription interface {
 	// Sink returns the sink that serves the provider: the one that the
 	// subscriber made, or the one that was there before.
 	Sink() Sink
-	// Close gives the place back. The source calls the sink no more once the
-	// last subscription of a provider is closed and Close has returned.
+	// Close gives the place back. Closing a provider's last subscription closes
+	// the sink; a second Close does nothing.
 	Close() error
 }
 

@@ -1,0 +1,167 @@
+package window
+
+import "github.com/quotient-limiter/quotient/internal/clock"
+
+// currentLocked returns the segment in force at the instant at, after moving on
+// if the present one is over.
+func (g *Gate) currentLocked(at clock.Instant) *Segment {
+	s := g.segment.Load()
+	if g.mu.closed || s.Open(at.Mono) && (!s.Strict || s.WallValid(at.Wall)) {
+		return s
+	}
+	g.rebuildLocked(at)
+	return g.segment.Load()
+}
+
+// settleLocked ends the segment and books what was taken from it.
+func (g *Gate) settleLocked() {
+	s := g.segment.Load()
+	if left := s.seal(); left != sealed {
+		taken := g.mu.published - left
+		g.mu.ledger.charge(taken)
+		g.mu.issued += taken
+	}
+	g.mu.published, g.mu.held = 0, 0
+}
+
+// rebuildLocked ends the segment, brings the ledger to the present, serves the
+// queue and publishes the next segment. It is all of a boundary's work.
+func (g *Gate) rebuildLocked(at clock.Instant) {
+	if g.mu.closed {
+		return
+	}
+	now := max(at.Mono, g.mu.last)
+	at.Mono, g.mu.last = now, now
+	g.settleLocked()
+
+	g.mu.terms = g.shares.Terms(at)
+	t := &g.mu.terms
+	epoch := g.mu.ledger.epoch
+	g.mu.ledger.roll(now, g.shares)
+	if g.mu.ledger.epoch != epoch {
+		g.mu.forecast.forget()
+	}
+	stale := t.Strict && (now >= t.Until || at.Wall >= t.WallUntil)
+	edge, guarded := g.edgeLocked(now)
+	g.mu.edge = edge
+
+	s := &Segment{Strict: t.Strict, Grant: Grant{Epoch: g.mu.ledger.epoch}}
+	if a := g.mu.ledger.shortest(); a != nil {
+		s.Grant.Start, s.Grant.End = a.window.Start(), a.window.End()
+	}
+	if t.Strict && !stale {
+		s.until.Store(min(edge, t.Until))
+		s.wallUntil.Store(t.WallUntil)
+	} else {
+		s.until.Store(edge)
+		s.wallUntil.Store(Forever)
+	}
+	if !stale && !guarded && now >= t.ShutUntil {
+		g.mu.held = g.mu.ledger.budget()
+	}
+	g.serveLocked(s)
+	g.segment.Store(s)
+}
+
+// edgeLocked returns the next instant at which more may be issued or less, and
+// whether the instant now lies within the guard of any window's edge.
+func (g *Gate) edgeLocked(now int64) (edge int64, guarded bool) {
+	edge = Forever
+	if g.mu.terms.ShutUntil > now {
+		edge = g.mu.terms.ShutUntil
+	}
+	offset, guard := g.shares.Offset(), g.mu.terms.Guard
+	for i := range g.mu.ledger.accounts {
+		w := g.mu.ledger.accounts[i].window
+		start, end := w.Start()-offset, w.End()-offset
+		for _, e := range [...]int64{start + guard, end - guard, end} {
+			if e > now {
+				edge = min(edge, e)
+				break
+			}
+		}
+		if now < start+guard || now >= end-guard {
+			guarded = true
+		}
+	}
+	return edge, guarded
+}
+
+// serveLocked gives what is held to the queue, in order, and what the queue
+// leaves to newcomers. Then it refuses those who can no longer be served in
+// time.
+func (g *Gate) serveLocked(s *Segment) {
+	q := &g.mu.queue
+	for q.head != nil {
+		w := q.head
+		if c := g.mu.terms.Ceiling; c > 0 && w.n > c {
+			q.remove(w)
+			g.decided(w, Grant{}, TooLarge)
+			continue
+		}
+		if w.n > g.mu.held {
+			break // it keeps its place, and what is held
+		}
+		q.remove(w)
+		g.mu.held -= w.n
+		g.mu.ledger.charge(w.n)
+		g.mu.issued += w.n
+		g.decided(w, s.Grant, Granted)
+	}
+	g.refuseLateLocked()
+	if q.head == nil && g.mu.held > 0 {
+		g.mu.published += g.mu.held
+		s.left.Add(g.mu.held)
+		g.mu.held = 0
+	}
+}
+
+// refuseLateLocked refuses the waiters that cannot be served by their deadlines.
+func (g *Gate) refuseLateLocked() {
+	q := &g.mu.queue
+	switch {
+	case q.head == nil:
+	case g.mu.terms.Hopeless:
+		g.refuseLocked(Limited, func(*Waiter) bool { return true })
+	case q.nearest == Forever:
+	case !g.mu.terms.Known:
+		if q.nearest <= g.mu.last {
+			g.refuseLocked(Limited, func(w *Waiter) bool { return w.deadline <= g.mu.last })
+		}
+	default:
+		f := g.walkLocked()
+		if f.next(q.permits, q.nearest) <= q.nearest {
+			return // even the last one will be served before the first deadline
+		}
+		f = g.walkLocked()
+		g.refuseLocked(Limited, func(w *Waiter) bool { return !f.serves(w.n, w.deadline) })
+	}
+}
+
+// refuseLocked refuses every waiter for which refuse is true, asking in order,
+// and finds the nearest deadline of the rest.
+func (g *Gate) refuseLocked(v Verdict, refuse func(*Waiter) bool) {
+	q := &g.mu.queue
+	nearest := Forever
+	for w := q.head; w != nil; {
+		next := w.next
+		if refuse(w) {
+			q.remove(w)
+			g.decided(w, Grant{}, v)
+		} else {
+			nearest = min(nearest, w.deadline)
+		}
+		w = next
+	}
+	q.nearest = nearest
+}
+
+// reachableLocked reports whether a waiter for n permits at the end of the queue
+// can be served by the deadline, as far as is known.
+func (g *Gate) reachableLocked(n, deadline int64) bool {
+	if deadline == Forever || !g.mu.terms.Known {
+		return true
+	}
+	f := g.walkLocked()
+	return f.next(addCapped(g.mu.queue.permits, n), deadline) <= deadline
+}

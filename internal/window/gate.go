@@ -1,0 +1,255 @@
+package window
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/quotient-limiter/quotient/internal/clock"
+)
+
+// Gate issues permits and keeps the queue. Taking from the current Segment
+// needs no lock; all else happens under one.
+//
+// While anybody waits, the segment holds nothing for newcomers: what is left is
+// withheld for the queue. So nobody overtakes, and the fast path need not know
+// that there is a queue.
+//
+// Whoever sees first that a window has begun, a caller or the timer of the
+// gate's owner, does the work of the boundary.
+type Gate struct {
+	// segment is the one to take from. Replaced under mu, read by everybody.
+	segment atomic.Pointer[Segment]
+
+	shares  Shares
+	decided func(w *Waiter, g Grant, v Verdict)
+	places  int // bound on the queue's length; 0 for none
+
+	mu struct {
+		sync.Mutex
+		ledger    ledger
+		queue     queue
+		last      int64 // latest instant handed in; time does not run back
+		edge      int64 // when the segment ends, the proof's end left aside
+		terms     Terms // as of the segment's beginning
+		published int64 // permits put into the segment, less what was withheld
+		held      int64 // permits of this segment that belong to the queue
+		issued    int64 // permits issued in ended segments and to waiters
+		forecast  forecast
+		closed    bool
+	}
+}
+
+// NewGate returns a gate that issues nothing until the first call of Changed.
+// places bounds the number of waiters; 0 means no bound.
+//
+// decided is called once for each waiter that Wait has queued, unless Cancel
+// takes it away: with the window and Granted, or with the reason. It is called
+// under the gate's lock, in the queue's order: it must not block and must not
+// call the gate.
+func NewGate(shares Shares, places int, decided func(*Waiter, Grant, Verdict)) *Gate {
+	g := &Gate{shares: shares, decided: decided, places: places}
+	g.mu.queue.nearest, g.mu.edge = Forever, Forever
+	first := &Segment{}
+	first.until.Store(Forever)
+	g.segment.Store(first)
+	return g
+}
+
+// Segment returns the segment to take from, for callers that keep the fast path
+// in their own hands.
+func (g *Gate) Segment() *Segment { return g.segment.Load() }
+
+// Take issues n permits, all or none, doing the boundary's work if it is due.
+func (g *Gate) Take(at clock.Instant, n int64) (Grant, bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	s := g.currentLocked(at)
+	return s.Grant, s.Take(at.Mono, n)
+}
+
+// TakeUpTo issues as many permits as are left, at most n.
+func (g *Gate) TakeUpTo(at clock.Instant, n int64) int64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.currentLocked(at).TakeUpTo(at.Mono, n)
+}
+
+// Wait issues n permits at once if it can, and otherwise queues the waiter, if
+// it can be served by the deadline as far as is known. With a verdict other
+// than Queued the waiter is not in the queue, and decided is not called.
+func (g *Gate) Wait(at clock.Instant, w *Waiter, n, deadline int64) (Grant, Verdict) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.mu.closed {
+		return Grant{}, Closed
+	}
+	s := g.currentLocked(at)
+	if s.Take(at.Mono, n) {
+		return s.Grant, Granted
+	}
+	if c := g.mu.terms.Ceiling; c > 0 && n > c {
+		return Grant{}, TooLarge
+	}
+	if g.mu.terms.Hopeless || deadline <= g.mu.last || !g.reachableLocked(n, deadline) {
+		return Grant{}, Limited
+	}
+	if g.places > 0 && g.mu.queue.length >= g.places {
+		return Grant{}, Full
+	}
+	kept := s.withhold()
+	g.mu.published -= kept
+	g.mu.held += kept
+	w.n, w.deadline = n, deadline
+	g.mu.queue.push(w)
+	return Grant{}, Queued
+}
+
+// Cancel takes a waiter out of the queue. It returns false if the waiter was
+// decided before.
+func (g *Gate) Cancel(at clock.Instant, w *Waiter) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !w.queued {
+		return false
+	}
+	first := g.mu.queue.head == w
+	g.mu.queue.remove(w)
+	if s := g.currentLocked(at); first {
+		g.serveLocked(s)
+	}
+	return true
+}
+
+// Return gives n unused permits back. It returns false if the window they were
+// issued for is over.
+func (g *Gate) Return(at clock.Instant, grant Grant, n int64) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.currentLocked(at)
+	if g.mu.closed || grant.Epoch != g.mu.ledger.epoch {
+		return false
+	}
+	g.settleLocked()
+	g.mu.ledger.charge(-n)
+	g.mu.issued -= n
+	g.rebuildLocked(at)
+	return true
+}
+
+// Changed tells the gate that shares or terms may have changed.
+func (g *Gate) Changed(at clock.Instant) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.mu.forecast.forget()
+	g.rebuildLocked(at)
+}
+
+// Proved tells the gate that the proof's end has moved on.
+func (g *Gate) Proved(at clock.Instant) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.mu.terms.Strict {
+		return
+	}
+	if terms := g.shares.Terms(at); g.mu.terms.Until > at.Mono && g.mu.terms.WallUntil > at.Wall && terms.Strict {
+		g.mu.terms.Until, g.mu.terms.WallUntil = terms.Until, terms.WallUntil
+		s := g.segment.Load()
+		s.until.Store(min(g.mu.edge, terms.Until))
+		s.wallUntil.Store(terms.WallUntil)
+		return
+	}
+	g.rebuildLocked(at)
+}
+
+// Tick does what is due at the instant at.
+func (g *Gate) Tick(at clock.Instant) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.mu.last = max(g.mu.last, at.Mono)
+	g.currentLocked(at)
+	if !g.mu.terms.Known {
+		g.refuseLateLocked()
+	}
+}
+
+// Wake returns the instant at which Tick should be called next, or Forever: it
+// is needed only while somebody waits.
+func (g *Gate) Wake() int64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.mu.queue.length == 0 || g.mu.closed {
+		return Forever
+	}
+	wake := g.segment.Load().until.Load()
+	if !g.mu.terms.Known {
+		wake = min(wake, g.mu.queue.nearest)
+	}
+	return wake
+}
+
+// Evict refuses all waiters of one owner with the verdict Closed.
+func (g *Gate) Evict(at clock.Instant, owner uint32) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.refuseLocked(Closed, func(w *Waiter) bool { return w.Owner == owner })
+	g.serveLocked(g.currentLocked(at))
+}
+
+// Close refuses all waiters, now and later, and issues nothing more.
+func (g *Gate) Close() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.mu.closed = true
+	g.refuseLocked(Closed, func(*Waiter) bool { return true })
+	g.settleLocked()
+	last := &Segment{}
+	last.until.Store(Forever)
+	g.segment.Store(last)
+}
+
+// Estimate returns the instant at which a newcomer who wants n permits will
+// have them, if nothing changes; an instant that has passed means now. known is
+// false if the gate cannot tell; the instant is then the earliest worth trying.
+func (g *Gate) Estimate(at clock.Instant, n int64) (when int64, known bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.currentLocked(at)
+	if !g.mu.terms.Known {
+		return g.segment.Load().until.Load(), false
+	}
+	w := g.walkLocked()
+	when = w.next(addCapped(g.mu.queue.permits, n), Forever)
+	return when, w.edges <= horizon && w.n > 0
+}
+
+// Usage is what a gate has done, for those who watch it.
+type Usage struct {
+	// Start and End bound the shortest limit's current window, in corrected wall
+	// time; both are 0 before the first.
+	Start, End int64
+	// Used is the number of permits issued in it, Share the number that may be.
+	Used, Share int64
+	Issued      int64 // permits issued since the beginning
+	Waiting     int   // waiters in the queue
+	WaitingFor  int64 // permits that they want
+}
+
+// Usage returns what the gate has done up to the instant at.
+func (g *Gate) Usage(at clock.Instant) Usage {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	s := g.currentLocked(at)
+	taken := g.mu.published - s.Left()
+	u := Usage{
+		Issued:  g.mu.issued + taken,
+		Waiting: g.mu.queue.length, WaitingFor: g.mu.queue.permits,
+	}
+	if a := g.mu.ledger.shortest(); a != nil {
+		u.Start, u.End = a.window.Start(), a.window.End()
+		u.Used, u.Share = a.used+taken, a.bound
+		if u.Share == Unbounded {
+			u.Share = 0
+		}
+	}
+	return u
+}

@@ -1,0 +1,88 @@
+package window
+
+import "math"
+
+// Forever is the deadline of a waiter without one.
+const Forever = int64(math.MaxInt64)
+
+// Waiter is one place in the queue. The zero Waiter is ready to be handed to
+// Gate.Wait once; after it was decided it may be used again.
+//
+// With 56 bytes it fits the allocator's class of 64, of which a queue of a
+// million makes 64 MB.
+type Waiter struct {
+	next, prev *Waiter
+	deadline   int64 // monotonic; Forever for none
+	n          int64 // permits wanted
+
+	// Owner is whatever number the caller knows its waiters by; Gate.Evict
+	// removes those of one owner.
+	Owner uint32
+	// queued is true from Wait until the waiter is served, refused or
+	// cancelled. Guarded by the gate's lock.
+	queued bool
+	// Payload is what the caller needs to tell the waiter's owner; a pointer, a
+	// channel or a function is stored without allocating.
+	Payload any
+}
+
+// N returns the number of permits that the waiter wants.
+func (w *Waiter) N() int64 { return w.n }
+
+// Chain links decided waiters, which are in no queue any more, into a list of
+// the caller's own: it makes next follow w.
+func (w *Waiter) Chain(next *Waiter) { w.next = next }
+
+// Next returns the waiter that was chained to w.
+func (w *Waiter) Next() *Waiter { return w.next }
+
+// queue holds waiters in the order in which they came. Guarded by the gate's
+// lock. Appending and removing anywhere cost O(1).
+type queue struct {
+	head, tail *Waiter
+	length     int
+	permits    int64 // sum of n over all waiters
+	// nearest is no later than the earliest deadline in the queue; serving and
+	// cancelling leave it too early, which only costs a needless look.
+	nearest int64
+}
+
+func (q *queue) push(w *Waiter) {
+	w.next, w.prev, w.queued = nil, q.tail, true
+	if q.tail == nil {
+		q.head, q.nearest = w, w.deadline
+	} else {
+		q.tail.next = w
+		q.nearest = min(q.nearest, w.deadline)
+	}
+	q.tail = w
+	q.length++
+	q.permits = addCapped(q.permits, w.n)
+}
+
+func (q *queue) remove(w *Waiter) {
+	if w.prev == nil {
+		q.head = w.next
+	} else {
+		w.prev.next = w.next
+	}
+	if w.next == nil {
+		q.tail = w.prev
+	} else {
+		w.next.prev = w.prev
+	}
+	w.next, w.prev, w.queued = nil, nil, false
+	q.length--
+	q.permits -= w.n
+	if q.length == 0 {
+		q.permits, q.nearest = 0, Forever
+	}
+}
+
+// addCapped adds two non-negative numbers without overflow.
+func addCapped(a, b int64) int64 {
+	if a > math.MaxInt64-b {
+		return math.MaxInt64
+	}
+	return a + b
+}

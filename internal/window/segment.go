@@ -1,0 +1,112 @@
+package window
+
+import (
+	"math"
+	"sync/atomic"
+)
+
+// sealed is the value of Segment.left after the segment has ended. It is less
+// than every number of permits, so that taking fails as it does when none are
+// left.
+const sealed = math.MinInt64
+
+// Segment is a span of time in which the number of permits that may still be
+// issued changes by taking only. It ends at a window's edge, when a share
+// changes, or when a proof runs out; then the gate seals it and publishes the
+// next one.
+//
+// All methods are safe for concurrent use.
+type Segment struct {
+	// left is the number of permits that may still be taken, or sealed.
+	//
+	//	n >= 0  -> n-k     anybody, by compare-and-swap, when k <= n
+	//	n >= 0  -> 0       the gate, under its lock, when somebody starts to wait:
+	//	                   what is left belongs to the queue
+	//	n >= 0  -> sealed  the gate, under its lock; the swap tells it exactly
+	//	                   what was left, and nobody can take any more
+	//
+	// Nothing leaves the state sealed.
+	left atomic.Int64
+	// until is the instant from which on nothing may be taken: the next edge, or
+	// the end of the proof if that is nearer. The gate moves it when a newer
+	// proof arrives; takers compare it with their own clock reading, so that a
+	// process that slept through the edge cannot take from an old window.
+	until atomic.Int64
+	// wallUntil is the same for the age of the proof by the wall clock, which
+	// goes on while a suspended machine's monotonic clock stands still. Compared
+	// only if Strict.
+	wallUntil atomic.Int64
+
+	// Strict says that takers must read and compare both clocks (outage rule
+	// stop). Never changes.
+	Strict bool
+	// Grant is the window for which the permits are. Never changes.
+	Grant Grant
+}
+
+// Grant tells for which window permits were issued. The zero Grant is of no
+// window.
+type Grant struct {
+	// Start and End bound the shortest limit's window, in corrected wall time,
+	// nanoseconds since the Unix epoch.
+	Start, End int64
+	// Epoch numbers the spans in which no limit's window changes: a permit may
+	// be returned in its own epoch only.
+	Epoch uint64
+}
+
+// Take takes n permits, all or none, at the monotonic instant now. It fails if
+// fewer than n are left, or if now is not before the segment's end; Open tells
+// which.
+func (s *Segment) Take(now, n int64) bool {
+	if now >= s.until.Load() {
+		return false
+	}
+	for {
+		left := s.left.Load()
+		if left < n {
+			return false
+		}
+		if s.left.CompareAndSwap(left, left-n) {
+			return true
+		}
+	}
+}
+
+// TakeUpTo takes as many permits as are left, at most n, and returns their
+// number.
+func (s *Segment) TakeUpTo(now, n int64) int64 {
+	if now >= s.until.Load() {
+		return 0
+	}
+	for {
+		left := s.left.Load()
+		k := min(left, n)
+		if k <= 0 {
+			return 0
+		}
+		if s.left.CompareAndSwap(left, left-k) {
+			return k
+		}
+	}
+}
+
+// WallValid reports whether the proof is young enough by the uncorrected wall
+// clock. Only strict segments need it.
+func (s *Segment) WallValid(wall int64) bool { return wall < s.wallUntil.Load() }
+
+// Open reports whether the segment is the one to ask at the instant now: if
+// not, the gate must move on first.
+func (s *Segment) Open(now int64) bool {
+	return now < s.until.Load() && s.left.Load() != sealed
+}
+
+// Left returns the number of permits left for newcomers.
+func (s *Segment) Left() int64 { return max(0, s.left.Load()) }
+
+// seal ends the segment and returns what was left.
+func (s *Segment) seal() int64 { return s.left.Swap(sealed) }
+
+// withhold takes away all that is left and returns it. Takers then find the
+// segment spent.
+func (s *Segment) withhold() int64 { return s.left.Swap(0) }
