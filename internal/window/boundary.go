@@ -64,11 +64,13 @@ func (g *Gate) rebuildLocked(at clock.Instant) {
 }
 
 // edgeLocked returns the next instant at which more may be issued or less, and
-// whether the instant now lies within the guard of any window's edge.
+// whether the instant now lies within the guard of any window's edge. It also
+// notes when the running windows open.
 func (g *Gate) edgeLocked(now int64) (edge int64, guarded bool) {
 	edge = Forever
-	if g.mu.terms.ShutUntil > now {
-		edge = g.mu.terms.ShutUntil
+	g.mu.opens = g.mu.terms.ShutUntil
+	if g.mu.opens > now {
+		edge = g.mu.opens
 	}
 	offset, guard := g.shares.Offset(), g.mu.terms.Guard
 	for i := range g.mu.ledger.accounts {
@@ -80,7 +82,11 @@ func (g *Gate) edgeLocked(now int64) (edge int64, guarded bool) {
 				break
 			}
 		}
-		if now < start+guard || now >= end-guard {
+		if now < start+guard {
+			g.mu.opens = max(g.mu.opens, start+guard)
+			guarded = true
+		}
+		if now >= end-guard {
 			guarded = true
 		}
 	}

@@ -95,12 +95,12 @@ func (w *walk) step() bool {
 	if w.edges++; w.edges > horizon || w.n == 0 {
 		return false
 	}
-	offset, terms := w.g.shares.Offset(), &w.g.mu.terms
+	offset, opens := w.g.shares.Offset(), w.g.mu.opens
 	edge := Forever
 	for i := range w.n {
 		edge = min(edge, w.limits[i].window.End()-offset)
 	}
-	if opens := terms.ShutUntil; opens > w.when && opens < edge {
+	if opens > w.when && opens < edge {
 		w.when = opens
 	} else {
 		for i := range w.n {
@@ -109,9 +109,9 @@ func (w *walk) step() bool {
 				f.left = w.g.mu.forecast.bound(w.g.shares, f.window, w.g.mu.last)
 			}
 		}
-		w.when = edge + terms.Guard
+		w.when = edge + w.g.mu.terms.Guard
 	}
-	if w.avail = 0; w.when >= terms.ShutUntil {
+	if w.avail = 0; w.when >= opens {
 		w.avail = w.limits[0].left
 		for i := range w.n {
 			w.avail = min(w.avail, w.limits[i].left)

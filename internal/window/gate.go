@@ -30,6 +30,7 @@ type Gate struct {
 		queue     queue
 		last      int64 // latest instant handed in; time does not run back
 		edge      int64 // when the segment ends, the proof's end left aside
+		opens     int64 // before this instant nothing is issued in the running windows
 		terms     Terms // as of the segment's beginning
 		published int64 // permits put into the segment, less what was withheld
 		held      int64 // permits of this segment that belong to the queue

@@ -86,3 +86,6 @@ func addCapped(a, b int64) int64 {
 	}
 	return a + b
 }
+
+// Want sets the number of permits of a waiter that was never queued.
+func (w *Waiter) Want(n int64) { w.n = n }
