@@ -1,13 +1,27 @@
 // Package clock keeps corrected wall-clock time on top of the monotonic clock.
 //
 // There is one line of time, the monotonic one; the wall clock is that plus an
-// offset. The offset is slewed, never stepped, so that corrected time does not
-// run backwards whatever happens to the operating system's clock.
+// offset. Corrected time never runs backwards, whatever happens to the
+// operating system's clock: a difference is slewed away at 500 ppm at most. One
+// case is stepped: a clock found far ahead of ours, as after a suspension, during
+// which the monotonic clock stands still. Slewing would leave this host in the
+// past for hours; stepping forward loses nothing but windows that are over.
 package clock
 
 import (
+	"sync"
 	"sync/atomic"
 	"time"
+)
+
+const (
+	// slewShare is the largest correction as a part of elapsed time: 1/2000, 500
+	// ppm, as NTP daemons do. Together with 500 ppm of a bad oscillator it stays
+	// within quota.DriftBound.
+	slewShare = 2000
+	// StepThreshold is the difference from which on the operating system's clock
+	// is taken to have been stepped (ntpd's own threshold is the same 128 ms).
+	StepThreshold = 128 * time.Millisecond
 )
 
 // Instant is one reading of both clocks, taken together. The zero Instant is
@@ -29,6 +43,13 @@ type Clock struct {
 	// offset is corrected wall time minus Mono, in nanoseconds. Written by
 	// whoever corrects the clock, read by everybody.
 	offset atomic.Int64
+	// ahead is how far the operating system's clock was ahead of corrected time
+	// when it was last observed; negative if behind.
+	ahead atomic.Int64
+	steps atomic.Uint32 // number of steps forward
+
+	mu       sync.Mutex
+	observed int64 // monotonic instant of the last observation
 }
 
 // New returns a clock that starts at the operating system's time.
@@ -57,3 +78,48 @@ func (c *Clock) MonoAt(wall int64) int64 { return wall - c.offset.Load() }
 // Wall returns the corrected wall-clock time now, in nanoseconds since the Unix
 // epoch.
 func (c *Clock) Wall() int64 { return c.WallAt(c.Mono()) }
+
+// Observe compares the operating system's clock with corrected time at an
+// instant that Now returned, and corrects: it slews, or steps forward where the
+// operating system's clock is StepThreshold ahead or more. Call it about once a
+// second; an instant older than the last one is ignored.
+func (c *Clock) Observe(at Instant) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	elapsed := at.Mono - c.observed
+	if elapsed <= 0 {
+		return
+	}
+	c.observed = at.Mono
+	offset := c.offset.Load()
+	next, stepped := correct(offset, at.Wall-at.Mono, elapsed)
+	c.offset.Store(next)
+	c.ahead.Store(at.Wall - at.Mono - next)
+	if stepped {
+		c.steps.Add(1)
+	}
+}
+
+// correct returns the offset to use instead of offset, elapsed nanoseconds
+// after the last correction, where the operating system's clock has the offset
+// target.
+func correct(offset, target, elapsed int64) (next int64, stepped bool) {
+	ahead := target - offset
+	if ahead >= int64(StepThreshold) {
+		return target, true
+	}
+	most := elapsed / slewShare
+	return offset + max(-most, min(most, ahead)), false
+}
+
+// Ahead returns how far the operating system's clock is ahead of corrected time
+// (behind, if negative), as last observed. StepThreshold or more behind means
+// that somebody set the clock back, and that corrected time follows slowly.
+func (c *Clock) Ahead() time.Duration { return time.Duration(c.ahead.Load()) }
+
+// Steps returns how often corrected time was stepped forward.
+func (c *Clock) Steps() uint32 { return c.steps.Load() }
+
+// Error returns the bound on the clock's error, and whether one is known. It is
+// known only by measuring against other clocks, which this version does not.
+func (c *Clock) Error() (bound time.Duration, known bool) { return 0, false }
