@@ -1,0 +1,160 @@
+package load
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+)
+
+// Arrival names a process by which calls arrive in time.
+type Arrival string
+
+// The arrival processes.
+const (
+	// Steady spaces the calls of a window evenly; instances are out of step
+	// with each other.
+	Steady Arrival = "steady"
+	// Poisson has exponential gaps.
+	Poisson Arrival = "poisson"
+	// Burst has all calls of a window at one instant, the same for the whole
+	// fleet, at random in the first nine tenths of the window.
+	Burst Arrival = "burst"
+	// Sine is Steady with a rate that swings by sineSwing around its mean, once
+	// in sinePeriod windows.
+	Sine Arrival = "sine"
+)
+
+const (
+	sineSwing  = 0.8
+	sinePeriod = 16
+	burstSpan  = 0.9
+)
+
+// ParseArrival returns the process of that name.
+func ParseArrival(s string) (Arrival, error) {
+	switch a := Arrival(s); a {
+	case Steady, Poisson, Burst, Sine:
+		return a, nil
+	}
+	return "", fmt.Errorf("arrival %q is unknown: use steady, poisson, burst or sine", s)
+}
+
+// Process tells when the calls of one instance arrive. It is a function of its
+// seed, the instance and the window: the same ones give the same arrivals. Not
+// safe for concurrent use.
+type Process struct {
+	kind     Arrival
+	seed     uint64
+	instance uint64
+	phase    float64 // place in a gap, 0 to 1: what sets instances out of step
+
+	n   int64   // calls in this window; unused by Poisson
+	at  float64 // Burst: when, as a fraction of the window
+	gap gaps    // Poisson
+}
+
+// gaps walks a Poisson process through one window. Time is scaled so that the
+// mean gap is 1 and the window is span long.
+type gaps struct {
+	source rand.PCG
+	random *rand.Rand
+	span   float64
+	next   float64 // when the next call arrives
+	done   int64   // calls that arrived
+}
+
+// NewProcess returns the arrivals of one instance out of instances, 0 <=
+// instance < instances.
+func NewProcess(kind Arrival, seed uint64, instance, instances int) *Process {
+	p := &Process{
+		kind:     kind,
+		seed:     seed,
+		instance: uint64(instance),
+		phase:    (float64(instance) + 0.5) / float64(instances),
+	}
+	p.gap.random = rand.New(&p.gap.source)
+	return p
+}
+
+// Begin starts the window with that index. The instance makes mean calls in it
+// on average, and never fewer than floor.
+func (p *Process) Begin(window int64, mean float64, floor int64) {
+	switch p.kind {
+	case Poisson:
+		p.gap.source.Seed(p.seed, mix(p.instance, uint64(window)))
+		p.gap.begin(mean, floor)
+		return
+	case Burst:
+		// The instance is left out: the whole fleet bursts together.
+		random := rand.New(rand.NewPCG(p.seed, uint64(window)))
+		p.at = random.Float64() * burstSpan
+	case Sine:
+		turn := float64(window%sinePeriod) / sinePeriod
+		mean *= 1 + sineSwing*math.Sin(2*math.Pi*turn)
+	}
+	p.n = max(wholeCalls(mean, window, p.phase), floor)
+}
+
+// Due returns how many calls of the current window have arrived by the given
+// fraction of it, 0 to 1. The fraction must not go back within a window.
+func (p *Process) Due(fraction float64) int64 {
+	switch p.kind {
+	case Poisson:
+		return p.gap.due(fraction)
+	case Burst:
+		if fraction < p.at {
+			return 0
+		}
+		return p.n
+	}
+	// Call j arrives at (j + phase) / n.
+	due := int64(math.Floor(fraction*float64(p.n)-p.phase)) + 1
+	return min(max(due, 0), p.n)
+}
+
+// wholeCalls rounds mean to whole calls so that over many windows the average
+// is mean: the fraction is carried from one window to the next.
+func wholeCalls(mean float64, window int64, phase float64) int64 {
+	whole, part := math.Modf(mean)
+	// Only the fraction is multiplied by the window's index, which is large.
+	carry := math.Floor(part*float64(window+1)+phase) - math.Floor(part*float64(window)+phase)
+	return int64(whole) + int64(carry)
+}
+
+// begin draws the window's first floor gaps. Where they do not fit, time is
+// stretched until they do: given their number, the calls of a Poisson process
+// lie uniformly, and they still do after that.
+func (g *gaps) begin(mean float64, floor int64) {
+	before := g.source
+	g.span = mean
+	last := 0.0
+	for range floor {
+		last += g.random.ExpFloat64()
+	}
+	if last > mean {
+		g.span = last + g.random.ExpFloat64()
+	}
+	g.source = before // the same gaps again
+	g.done = 0
+	g.next = g.random.ExpFloat64()
+}
+
+func (g *gaps) due(fraction float64) int64 {
+	// A gap that ends at the span itself belongs to the next window.
+	for g.next < g.span && g.next <= fraction*g.span {
+		g.done++
+		g.next += g.random.ExpFloat64()
+	}
+	return g.done
+}
+
+// mix spreads an instance and a window over 64 bits, so that neighbours draw
+// unlike numbers (the finalizer of SplitMix64).
+func mix(a, b uint64) uint64 {
+	x := a*0x9e3779b97f4a7c15 ^ b
+	x ^= x >> 30
+	x *= 0xbf58476d1ce4e5b9
+	x ^= x >> 27
+	x *= 0x94d049bb133111eb
+	return x ^ x>>31
+}

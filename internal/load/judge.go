@@ -1,0 +1,127 @@
+package load
+
+import (
+	"time"
+
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// Run is what was observed of a fleet.
+type Run struct {
+	// Counts are by windows of the shortest length, in order.
+	Counts   []Count
+	Presence Presence
+	Timeline Timeline
+	// Fleet is how many instances there should be.
+	Fleet int
+	// Active is the instant from which the whole fleet was active.
+	Active int64
+	// Start and End bound the measured time. Both Never if it did not begin.
+	Start, End int64
+}
+
+// Judge sums up a run: its windows, in order of start, what they come to, and
+// whether the limit held. It looks at every window for which a permit was
+// issued, also outside the measured time.
+//
+// The fields of the summary that do not follow from counts are left zero.
+func Judge(r Run) ([]Window, Summary, Verdict) {
+	var (
+		windows = []Window{} // not nil: an empty list in JSON
+		summary Summary
+		lengths = r.Timeline.Lengths()
+	)
+	for i, length := range lengths {
+		some := r.windows(length, lengths[0])
+		summary.add(some, i == 0, r.Fleet)
+		for j := range some {
+			if len(lengths) > 1 {
+				some[j].Length = length.String()
+			}
+		}
+		windows = append(windows, some...)
+	}
+	sortWindows(windows)
+	for _, c := range r.Counts {
+		summary.IssuedTotal += c.Issued
+	}
+	verdict := Held
+	switch {
+	case summary.OverLimitWindows > 0:
+		verdict = NotHeld
+	case summary.Windows == 0:
+		verdict = Unknown
+	}
+	return windows, summary, verdict
+}
+
+// windows returns the windows of one length, from the first one with a permit
+// or in the measured time to the last. Windows without a limit of that length
+// are left out.
+func (r *Run) windows(length, shortest time.Duration) []Window {
+	sums := r.sum(length, shortest)
+	first, last, ok := r.span(sums, length)
+	if !ok {
+		return nil
+	}
+	var windows []Window
+	for k := first; k <= last; k++ {
+		w := quota.Window{Length: length, Index: k}
+		limit, limited := r.Timeline.LimitAt(length, w.Start())
+		if !limited {
+			continue
+		}
+		windows = append(windows, Window{
+			Start:     time.Unix(0, w.Start()).UTC(),
+			Limit:     limit,
+			Offered:   sums[k].Offered,
+			Issued:    sums[k].Issued,
+			Instances: r.Presence.Least(w.Start(), w.End()),
+			settling:  r.Timeline.Settling(length, w.Start()),
+			whole:     r.wholeFrom(length, shortest) <= w.Start() && w.End() <= r.End && r.End != Never,
+		})
+	}
+	return windows
+}
+
+// wholeFrom returns the instant from which windows of a length count as whole.
+// Longer windows may begin with the fleet's first active window, before the
+// measured time: an instance becomes active only at the start of a window of
+// every length, so such a window is whole too.
+func (r *Run) wholeFrom(length, shortest time.Duration) int64 {
+	if length == shortest || r.Start == Never {
+		return r.Start
+	}
+	return quota.WindowAt(shortest, r.Active).Start()
+}
+
+// sum adds counts up into windows of a multiple of the shortest length.
+func (r *Run) sum(length, shortest time.Duration) map[int64]Count {
+	sums := map[int64]Count{}
+	for _, c := range r.Counts {
+		k := floorDiv(c.Index*int64(shortest), int64(length))
+		s := sums[k]
+		sums[k] = Count{Index: k, Offered: s.Offered + c.Offered, Issued: s.Issued + c.Issued}
+	}
+	return sums
+}
+
+// span returns the first and last window to report.
+func (r *Run) span(sums map[int64]Count, length time.Duration) (first, last int64, ok bool) {
+	include := func(k int64) {
+		if !ok {
+			first, last, ok = k, k, true
+		}
+		first, last = min(first, k), max(last, k)
+	}
+	for k, c := range sums {
+		if c.Issued > 0 {
+			include(k)
+		}
+	}
+	if r.Start != Never && r.Start < r.End {
+		include(floorDiv(r.Start, int64(length)))
+		include(floorDiv(r.End-1, int64(length)))
+	}
+	return first, last, ok
+}

@@ -1,0 +1,103 @@
+package load
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+)
+
+// Schema is the version of the report's JSON.
+const Schema = 1
+
+// Verdict says whether the limit held.
+type Verdict string
+
+// The verdicts.
+const (
+	// Held: no window had more permits than its limit.
+	Held Verdict = "held"
+	// NotHeld: at least one window had more.
+	NotHeld Verdict = "not held"
+	// Unknown: no whole window was seen, so nothing was shown.
+	Unknown Verdict = "unknown"
+)
+
+// Report is the outcome of a run.
+type Report struct {
+	Schema  int      `json:"schema"`
+	Config  any      `json:"config"` // what was asked for
+	Windows []Window `json:"windows"`
+	Summary Summary  `json:"summary"`
+	Verdict Verdict  `json:"verdict"`
+}
+
+// Window is one window of one limit.
+type Window struct {
+	Start time.Time `json:"start"`
+	// Length is the window's, set only where there are several.
+	Length  string `json:"window,omitempty"`
+	Limit   int64  `json:"limit"`   // permits the fleet may issue
+	Offered int64  `json:"offered"` // calls
+	Issued  int64  `json:"issued"`  // permits, by the window they belong to
+	// Arrived are requests by the provider's clock; nil without a provider.
+	Arrived   *int64 `json:"arrived"`
+	Instances int    `json:"instances"` // that were active all of the window
+
+	settling bool // a limit change is taking effect
+	whole    bool // lies in the measured time, from end to end
+}
+
+// Over reports whether more permits were issued for the window than its limit.
+func (w *Window) Over() bool { return w.Issued > w.Limit }
+
+// Settling reports whether a limit change was taking effect in the window.
+func (w *Window) Settling() bool { return w.settling }
+
+// Whole reports whether the window lies in the measured time from end to end.
+func (w *Window) Whole() bool { return w.whole }
+
+// Summary is a run in a few numbers.
+type Summary struct {
+	// Windows are the whole ones in the measured time, of the shortest length.
+	Windows int `json:"windows"`
+	// OverLimitWindows counts all windows, those before and after the measured
+	// time too.
+	OverLimitWindows int `json:"over_limit_windows"`
+	// MaxOverRatio is the largest issued over limit of all windows. A limit of
+	// 0 counts as 1 here.
+	MaxOverRatio float64 `json:"max_over_ratio"`
+	// Utilisation is issued over the smaller of limit and offered, over the
+	// whole windows in which the full fleet was active and no limit change was
+	// taking effect. Of several limits, that of the one nearest to its total.
+	Utilisation float64 `json:"utilisation"`
+	// UtilisationAll is the same over all whole windows.
+	UtilisationAll float64 `json:"utilisation_all"`
+	IssuedTotal    int64   `json:"issued_total"`
+	// SettleSeconds is from the first instance's start until the whole fleet
+	// was active.
+	SettleSeconds  float64   `json:"settle_seconds"`
+	AcquireNs      Quantiles `json:"acquire_ns"`
+	PeakToMean10ms float64   `json:"peak_to_mean_10ms"` // of permits per 10 ms
+	CPUSeconds     float64   `json:"cpu_seconds"`
+	MaxRSSBytes    int64     `json:"max_rss_bytes"`
+}
+
+// Quantiles are how long immediate grants took, in nanoseconds.
+type Quantiles struct {
+	P50  int64 `json:"p50"`
+	P99  int64 `json:"p99"`
+	P999 int64 `json:"p999"`
+	Max  int64 `json:"max"`
+}
+
+// WriteJSON writes the report, indented.
+func (r *Report) WriteJSON(w io.Writer) error {
+	encoder := json.NewEncoder(w)
+	encoder.SetIndent("", "  ")
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(r); err != nil {
+		return fmt.Errorf("writing the report: %w", err)
+	}
+	return nil
+}

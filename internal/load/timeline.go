@@ -1,0 +1,98 @@
+package load
+
+import (
+	"math"
+	"time"
+
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// Never is an instant after every other: that of what has not happened.
+const Never = int64(math.MaxInt64)
+
+// Change is a policy's limits being written. When it was committed is known to
+// lie between Sent and Acked. The first change of a timeline is the policy that
+// was there before the fleet.
+type Change struct {
+	Sent   int64
+	Acked  int64 // Never if no answer came: it may have been committed or not
+	Limits []quota.Limit
+}
+
+// Timeline is which limits were in force when, in order.
+type Timeline struct {
+	Changes []Change
+	// Settle is the policy's settle time: a change binds the windows that start
+	// so long after it.
+	Settle time.Duration
+	// Slack is what settling may take beyond that: the clock error that the
+	// policy allows.
+	Slack time.Duration
+}
+
+// LimitAt returns the permits that the fleet may issue for the window of that
+// length which starts at start: the largest total among the policies that were
+// in force at any time from one settle time before the window until its end.
+// ok is false where one of them sets no limit of that length.
+func (t *Timeline) LimitAt(length time.Duration, start int64) (permits int64, ok bool) {
+	end := start + int64(length)
+	for i, c := range t.Changes {
+		if i > 0 && c.Sent >= end {
+			break
+		}
+		if t.replaced(i) <= start-int64(t.Settle) {
+			continue
+		}
+		total, limited := permitsOf(c.Limits, length)
+		if !limited {
+			return 0, false
+		}
+		permits = max(permits, total)
+		ok = true
+	}
+	return permits, ok
+}
+
+// Settling reports whether the window of that length which starts at start
+// overlaps the time in which a change takes effect: from when it was sent,
+// until one settle time, one window and the slack after it was committed.
+func (t *Timeline) Settling(length time.Duration, start int64) bool {
+	end := start + int64(length)
+	for _, c := range t.Changes[min(1, len(t.Changes)):] {
+		if c.Sent >= end {
+			break
+		}
+		if c.Acked == Never || start < c.Acked+int64(t.Settle+length+t.Slack) {
+			return true
+		}
+	}
+	return false
+}
+
+// Lengths returns the window lengths that any policy limits, shortest first.
+func (t *Timeline) Lengths() []time.Duration {
+	var lists [][]quota.Limit
+	for _, c := range t.Changes {
+		lists = append(lists, c.Limits)
+	}
+	return Lengths(lists...)
+}
+
+// replaced returns when the i-th policy had certainly been replaced.
+func (t *Timeline) replaced(i int) int64 {
+	for _, next := range t.Changes[i+1:] {
+		if next.Acked != Never {
+			return next.Acked
+		}
+	}
+	return Never
+}
+
+func permitsOf(limits []quota.Limit, length time.Duration) (int64, bool) {
+	for _, l := range limits {
+		if l.Window == length {
+			return l.Permits, true
+		}
+	}
+	return 0, false
+}
