@@ -1,0 +1,147 @@
+package etcdflags
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"golang.org/x/term"
+)
+
+// A connection on which nothing was heard for keepAliveTime is probed, and given
+// up after another keepAliveTimeout: so a host that vanished without a word is
+// noticed within 13 s, where TCP alone takes minutes.
+const (
+	keepAliveTime    = 10 * time.Second
+	keepAliveTimeout = 3 * time.Second
+)
+
+// Client returns a client for the etcd that the flags describe. It does not wait
+// for a connection unless a user has to log in. It ends when ctx does; the caller
+// closes it. What is wrong with flags or files is a *UsageError, other errors are
+// those of the etcd client.
+func (f *Flags) Client(ctx context.Context) (*clientv3.Client, error) {
+	if err := f.Resolve(); err != nil {
+		return nil, err
+	}
+	secure, err := f.tlsConfig()
+	if err != nil {
+		return nil, err
+	}
+	password, err := f.password()
+	if err != nil {
+		return nil, err
+	}
+	log := f.Log
+	if log == nil {
+		log = zap.NewNop()
+	}
+	return clientv3.New(clientv3.Config{
+		Context:              ctx,
+		Endpoints:            f.Endpoints,
+		DialTimeout:          f.DialTimeout,
+		DialKeepAliveTime:    keepAliveTime,
+		DialKeepAliveTimeout: keepAliveTimeout,
+		TLS:                  secure,
+		Username:             f.User,
+		Password:             password,
+		Logger:               log,
+	})
+}
+
+// tlsConfig returns nil where nothing asks for TLS.
+func (f *Flags) tlsConfig() (*tls.Config, error) {
+	wanted := f.CACert != "" || f.Cert != ""
+	for _, text := range f.Endpoints {
+		e, _ := parseEndpoint(text)
+		wanted = wanted || e.demandsTLS()
+	}
+	if !wanted {
+		return nil, nil
+	}
+	c := &tls.Config{MinVersion: tls.VersionTLS12}
+	if f.CACert != "" {
+		pem, err := os.ReadFile(f.CACert)
+		if err != nil {
+			return nil, f.unreadable("cacert", err)
+		}
+		c.RootCAs = x509.NewCertPool()
+		if !c.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, f.bad("cacert", "%s holds no PEM certificate", f.CACert)
+		}
+	}
+	if f.Cert != "" {
+		cert, err := os.ReadFile(f.Cert)
+		if err != nil {
+			return nil, f.unreadable("cert", err)
+		}
+		key, err := os.ReadFile(f.Key)
+		if err != nil {
+			return nil, f.unreadable("key", err)
+		}
+		pair, err := tls.X509KeyPair(cert, key)
+		if err != nil {
+			return nil, f.bad("cert", "%s with key %s: %v", f.Cert, f.Key, err)
+		}
+		c.Certificates = []tls.Certificate{pair}
+	}
+	return c, nil
+}
+
+// password finds the user's password: what was given by a flag first, then the
+// environment, then the prompt.
+func (f *Flags) password() (string, error) {
+	if f.User == "" {
+		return "", nil
+	}
+	password := f.Env(envPassword)
+	if f.PasswordFile != "" && (password == "" || f.source("password-file") == "--password-file") {
+		text, err := os.ReadFile(f.PasswordFile)
+		if err != nil {
+			return "", f.unreadable("password-file", err)
+		}
+		password = strings.TrimRight(string(text), "\r\n")
+		if password == "" {
+			return "", f.bad("password-file", "%s is empty", f.PasswordFile)
+		}
+	}
+	if password != "" {
+		return password, nil
+	}
+	return f.prompt()
+}
+
+// prompt asks for the password on a terminal, without echo.
+func (f *Flags) prompt() (string, error) {
+	file, ok := f.Stdin.(*os.File)
+	if !ok || !term.IsTerminal(int(file.Fd())) {
+		return "", f.bad("user", "%s needs a password; there is no terminal to ask at, so set %s or --password-file", f.User, envPassword)
+	}
+	fmt.Fprintf(f.Stderr, "Password of etcd user %s: ", f.User)
+	text, err := term.ReadPassword(int(file.Fd()))
+	fmt.Fprintln(f.Stderr)
+	if err != nil {
+		return "", fmt.Errorf("read the password: %w", err)
+	}
+	if len(text) == 0 {
+		return "", f.bad("user", "the password of %s is empty", f.User)
+	}
+	return string(text), nil
+}
+
+// unreadable blames a flag for a file that cannot be read.
+func (f *Flags) unreadable(name string, err error) error {
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		return f.bad(name, "cannot read %s: %v", path.Path, path.Err)
+	}
+	return f.bad(name, "%v", err)
+}

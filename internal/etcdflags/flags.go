@@ -1,0 +1,162 @@
+package etcdflags
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	"go.uber.org/zap"
+)
+
+// Defaults of the flags.
+const (
+	DefaultEndpoint       = "127.0.0.1:2379"
+	DefaultPrefix         = "/quotient/v1/"
+	DefaultDialTimeout    = 2 * time.Second
+	DefaultCommandTimeout = 5 * time.Second
+)
+
+// envPassword has no flag, so that no password stands in an argument list.
+const envPassword = "QUOTIENT_PASSWORD"
+
+// Flags are the values of the connection flags, and what they are read with.
+// Values are final after Resolve. Flags is for one goroutine.
+type Flags struct {
+	Endpoints      []string
+	CACert         string // file of certificates that sign etcd's
+	Cert           string // file of the client's certificate
+	Key            string // file of the client's key
+	User           string
+	PasswordFile   string
+	Prefix         string // under which all keys lie; ends with a slash
+	DialTimeout    time.Duration
+	CommandTimeout time.Duration // for each request to etcd
+
+	// Env looks up the environment; default os.Getenv.
+	Env func(string) string
+	// Stdin is where a password is read from, if it is a terminal; default
+	// os.Stdin.
+	Stdin io.Reader
+	// Stderr is where the prompt goes; default os.Stderr.
+	Stderr io.Writer
+	// Log takes what the etcd client logs; default: nothing is logged.
+	Log *zap.Logger
+
+	flags    []*pflag.Flag // those that Register added
+	resolved bool
+}
+
+// UsageError says that a flag, or the environment variable that stands for it,
+// has a value that cannot be used.
+type UsageError struct {
+	// Source is the flag or the variable, as the user spelled it.
+	Source string
+	// Problem says what is wrong with the value and what would be right.
+	Problem string
+}
+
+// Error implements error.
+func (e *UsageError) Error() string { return e.Source + ": " + e.Problem }
+
+// Register adds the connection flags to set and returns their values, which are
+// final after set is parsed and Resolve was called.
+func Register(set *pflag.FlagSet) *Flags {
+	f := &Flags{Env: os.Getenv, Stdin: os.Stdin, Stderr: os.Stderr}
+	add := func(name string) {
+		flag := set.Lookup(name)
+		flag.Usage += fmt.Sprintf(" [env %s]", envName(name))
+		f.flags = append(f.flags, flag)
+	}
+	set.StringSliceVar(&f.Endpoints, "endpoints", []string{DefaultEndpoint}, "etcd `addresses`, separated by commas")
+	add("endpoints")
+	set.StringVar(&f.CACert, "cacert", "", "`file` of CA certificates that etcd's certificate is checked against")
+	add("cacert")
+	set.StringVar(&f.Cert, "cert", "", "`file` of the client certificate")
+	add("cert")
+	set.StringVar(&f.Key, "key", "", "`file` of the client certificate's key")
+	add("key")
+	set.StringVar(&f.User, "user", "", "etcd user `name`; the password comes from "+envPassword+", --password-file or a prompt")
+	add("user")
+	set.StringVar(&f.PasswordFile, "password-file", "", "`file` that holds the user's password")
+	add("password-file")
+	set.StringVar(&f.Prefix, "prefix", DefaultPrefix, "`prefix` of all keys of Quotient in etcd")
+	add("prefix")
+	set.DurationVar(&f.DialTimeout, "dial-timeout", DefaultDialTimeout, "how long connecting and logging in may take")
+	add("dial-timeout")
+	set.DurationVar(&f.CommandTimeout, "command-timeout", DefaultCommandTimeout, "how long a request to etcd may take")
+	add("command-timeout")
+	return f
+}
+
+// Resolve takes from the environment what no flag sets, and checks all values.
+// Errors are *UsageError. A second call does nothing.
+func (f *Flags) Resolve() error {
+	if f.resolved {
+		return nil
+	}
+	for _, flag := range f.flags {
+		value := f.Env(envName(flag.Name))
+		if flag.Changed || value == "" {
+			continue
+		}
+		if err := flag.Value.Set(value); err != nil {
+			return &UsageError{envName(flag.Name), fmt.Sprintf("%q: %v", value, err)}
+		}
+	}
+	if err := f.check(); err != nil {
+		return err
+	}
+	f.resolved = true
+	return nil
+}
+
+// check finds what is wrong with the values themselves. Files are not read.
+func (f *Flags) check() error {
+	if err := f.checkEndpoints(); err != nil {
+		return err
+	}
+	switch {
+	case strings.Contains(f.User, ":"):
+		// The value may hold a password, so it is not repeated.
+		return f.bad("user", "holds a colon; a password does not belong here, where others can read it. "+
+			"Give the name only, and the password in "+envPassword+", by --password-file, or at the prompt")
+	case f.PasswordFile != "" && f.User == "":
+		return f.bad("password-file", "is given without --user")
+	case (f.Cert == "") != (f.Key == ""):
+		given, other := "cert", "key"
+		if f.Cert == "" {
+			given, other = other, given
+		}
+		return f.bad(given, "is given without --%s; a client certificate needs both", other)
+	case !strings.HasSuffix(f.Prefix, "/"):
+		return f.bad("prefix", "%q does not end with a slash; the default is %s", f.Prefix, DefaultPrefix)
+	case f.DialTimeout <= 0:
+		return f.bad("dial-timeout", "%v is not positive; the default is %v", f.DialTimeout, DefaultDialTimeout)
+	case f.CommandTimeout <= 0:
+		return f.bad("command-timeout", "%v is not positive; the default is %v", f.CommandTimeout, DefaultCommandTimeout)
+	}
+	return nil
+}
+
+// bad blames the flag, or the variable where the value comes from there.
+func (f *Flags) bad(name, format string, args ...any) error {
+	return &UsageError{f.source(name), fmt.Sprintf(format, args...)}
+}
+
+// source names where the value of a flag comes from.
+func (f *Flags) source(name string) string {
+	for _, flag := range f.flags {
+		if flag.Name == name && !flag.Changed && f.Env(envName(name)) != "" {
+			return envName(name)
+		}
+	}
+	return "--" + name
+}
+
+// envName is the environment variable that stands for a flag.
+func envName(flag string) string {
+	return "QUOTIENT_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
