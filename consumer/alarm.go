@@ -1,0 +1,58 @@
+package consumer
+
+import (
+	"math"
+	"sync"
+	"time"
+
+	"github.com/quotient-limiter/quotient/internal/clock"
+)
+
+// alarm is the one timer of a limiter. It runs only while somebody waits.
+type alarm struct {
+	fire func()
+
+	mu    sync.Mutex
+	timer *time.Timer
+	armed int64 // the monotonic instant it is set for; math.MaxInt64 for none
+	over  bool
+}
+
+// set makes sure that the alarm goes off at the instant wake or before;
+// math.MaxInt64 means not at all, which lets an alarm that is set run out.
+func (a *alarm) set(c *clock.Clock, wake int64) {
+	if wake == math.MaxInt64 {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.over || wake >= a.armed {
+		return
+	}
+	a.armed = wake
+	delay := time.Duration(max(0, wake-c.Mono()))
+	if a.timer == nil {
+		a.timer = time.AfterFunc(delay, a.ring)
+	} else {
+		a.timer.Reset(delay)
+	}
+}
+
+func (a *alarm) ring() {
+	a.mu.Lock()
+	a.armed = math.MaxInt64
+	over := a.over
+	a.mu.Unlock()
+	if !over {
+		a.fire()
+	}
+}
+
+func (a *alarm) stop() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.over = true
+	if a.timer != nil {
+		a.timer.Stop()
+	}
+}

@@ -1,0 +1,270 @@
+package consumer
+
+import (
+	"log/slog"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/feed"
+	"github.com/quotient-limiter/quotient/internal/share"
+	"github.com/quotient-limiter/quotient/internal/window"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// core is the one counter of a provider in a source: all limiters that were
+// opened for it share it. It is the sink of the source's news and answers the
+// gate's questions about shares.
+//
+// Lock order: the gate's lock, then mu. Nothing that holds mu calls the gate.
+type core struct {
+	provider string
+	clock    *clock.Clock
+	log      *slog.Logger
+	gate     *window.Gate
+
+	owners   atomic.Uint32 // numbers the limiters
+	refused  atomic.Int64  // refusals since the start
+	shadowed atomic.Int64  // refusals that shadow mode let pass, since the start
+	shadow   atomic.Bool   // the policy's mode is shadow
+	ceiling  atomic.Int64  // window.Terms.Ceiling, for callers that do not wait
+	refusal  atomic.Pointer[refusal]
+	errs     errorSet
+
+	alarm    alarm
+	dispatch dispatcher
+	returned returns
+
+	mu struct {
+		sync.Mutex
+		history share.History
+		proof   clock.Instant // newest; meaningful if proved
+		proved  bool
+		frozen  int64 // lookback bound while stale under hold, else notFrozen
+		drain   int64 // monotonic instant before which nothing is issued, or 0
+		self    string
+		trouble error
+		state   quota.State // as last logged
+		changed chan struct{}
+		closed  bool
+	}
+}
+
+// notFrozen is core.mu.frozen while the view is proved recent: the settle rule's
+// lookback is then bounded by the settle time alone.
+const notFrozen = int64(math.MaxInt64)
+
+// errorSet are the errors that name the provider, made once.
+type errorSet struct{ tooLarge, queueFull, closed, noPolicy, stale error }
+
+func newCore(provider string, c *clock.Clock, o Options) *core {
+	k := &core{provider: provider, clock: c, log: o.Logger}
+	if k.log == nil {
+		k.log = slog.Default()
+	}
+	k.log = k.log.With("provider", provider)
+	k.gate = window.NewGate(k, o.MaxWaiters, k.decided)
+	k.alarm.fire, k.alarm.armed = k.tick, math.MaxInt64
+	k.mu.changed = make(chan struct{})
+	k.mu.state = quota.StateJoining
+	k.mu.frozen = notFrozen
+	named := func(kind error, hint string) error { return &providerError{provider, kind, hint} }
+	k.errs = errorSet{
+		tooLarge:  named(ErrTooLarge, ": ask for fewer at once, or use TryTakeUpTo"),
+		queueFull: named(ErrQueueFull, ""),
+		closed:    named(ErrClosed, ""),
+		noPolicy:  named(ErrNoPolicy, ": set one with quota-admin set"),
+		stale:     named(ErrStale, " (outage rule stop): etcd cannot be reached"),
+	}
+	return k
+}
+
+// Reset implements feed.Sink.
+func (k *core) Reset(at clock.Instant, self string, v quota.View) {
+	k.mu.Lock()
+	k.mu.history.Reset(at.Mono, self, v)
+	k.mu.self, k.mu.proved, k.mu.proof = self, false, clock.Instant{}
+	k.news()
+}
+
+// Apply implements feed.Sink.
+func (k *core) Apply(at clock.Instant, c quota.Change) {
+	k.mu.Lock()
+	k.mu.history.Prune(k.needed(at.Mono))
+	k.mu.history.Apply(at.Mono, c)
+	k.news()
+}
+
+// Announce implements feed.Sink.
+func (k *core) Announce(until int64) {
+	k.mu.Lock()
+	k.mu.history.Announce(until)
+	k.news()
+}
+
+// Prove implements feed.Sink.
+func (k *core) Prove(sent clock.Instant) {
+	k.mu.Lock()
+	first := !k.mu.proved
+	if first || sent.Mono > k.mu.proof.Mono {
+		k.mu.proof, k.mu.proved = sent, true
+	}
+	frozen := k.mu.frozen != notFrozen
+	if first || frozen {
+		k.news() // what was held back may be issued again
+		return
+	}
+	k.mu.Unlock()
+	k.gate.Proved(k.clock.Now())
+	k.alarm.set(k.clock, k.gate.Wake())
+}
+
+// Trouble implements feed.Sink.
+func (k *core) Trouble(err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.mu.trouble = err
+	k.signalLocked()
+}
+
+// Close implements feed.Sink.
+func (k *core) Close() {
+	k.mu.Lock()
+	k.mu.closed = true
+	k.signalLocked()
+	k.mu.Unlock()
+	k.gate.Close()
+	k.alarm.stop()
+}
+
+// news ends a change of what is known: it releases mu, which the caller holds,
+// and lets the gate and those who wait for news see it.
+func (k *core) news() {
+	policy, _ := k.mu.history.Policy()
+	k.shadow.Store(policy != nil && policy.Mode == quota.ModeShadow)
+	k.signalLocked()
+	k.mu.Unlock()
+	now := k.clock.Now()
+	k.gate.Changed(now)
+	k.alarm.set(k.clock, k.gate.Wake())
+	k.noteState(now)
+}
+
+func (k *core) signalLocked() {
+	close(k.mu.changed)
+	k.mu.changed = make(chan struct{})
+}
+
+// needed returns the instant before which no view is needed any more.
+func (k *core) needed(now int64) int64 {
+	oldest := now
+	if k.mu.proved {
+		oldest = min(oldest, k.mu.proof.Mono)
+	}
+	return oldest - int64(quota.MaxSettle+quota.MaxWindow) - int64(quota.MaxSettle)
+}
+
+// tick is the alarm's: the boundary's work where no caller did it.
+func (k *core) tick() {
+	k.gate.Tick(k.clock.Now())
+	k.alarm.set(k.clock, k.gate.Wake())
+}
+
+// Offset implements window.Shares.
+func (k *core) Offset() int64 { return k.clock.WallAt(0) }
+
+// Lengths implements window.Shares.
+func (k *core) Lengths(now int64) []time.Duration {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.mu.history.Lengths(now, k.Offset())
+}
+
+// Bound implements window.Shares.
+func (k *core) Bound(w quota.Window, now int64) int64 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.mu.history.Bound(w, now, k.Offset(), k.mu.frozen).Permits
+}
+
+// Terms implements window.Shares.
+func (k *core) Terms(at clock.Instant) window.Terms {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	t := window.Terms{Until: window.Forever, WallUntil: window.Forever, ShutUntil: k.mu.drain}
+	if !k.mu.history.Started() {
+		return t
+	}
+	policy, _ := k.mu.history.Policy()
+	rules := k.mu.history.Rules(at.Mono, k.Offset())
+	until, wallUntil := k.freshUntilLocked(rules.Freshness)
+	stale := at.Mono >= until || at.Wall >= wallUntil
+	t.Guard = int64(rules.Guard)
+	t.Strict = rules.Outage == quota.OutageStop || !k.mu.proved
+	if t.Strict {
+		t.Until, t.WallUntil = until, wallUntil
+	}
+	k.mu.frozen = notFrozen
+	if stale && !t.Strict {
+		k.mu.frozen = k.mu.proof.Mono - int64(rules.Freshness)
+	}
+	t.Hopeless = policy == nil
+	t.Known = policy != nil && !(stale && t.Strict) && k.mu.history.ReadyAt() != math.MaxInt64
+	t.Ceiling = k.ceilingLocked(at)
+	k.ceiling.Store(t.Ceiling)
+	return t
+}
+
+// freshUntilLocked returns the end of the proof by both clocks: the beginning
+// of time if there is none.
+func (k *core) freshUntilLocked(freshness time.Duration) (mono, wall int64) {
+	if !k.mu.proved {
+		return math.MinInt64, math.MinInt64
+	}
+	return k.mu.proof.Mono + int64(freshness), k.mu.proof.Wall + int64(freshness)
+}
+
+// ceilingLocked returns the largest share that the present view can give to one
+// instance, or 0 if that is not known.
+func (k *core) ceilingLocked(at clock.Instant) int64 {
+	ceiling := int64(0)
+	for _, b := range k.limitsLocked(at) {
+		if b.Total <= 0 || b.Instances <= 0 {
+			return 0
+		}
+		n := int64(b.Instances)
+		c := (b.Total + n - 1) / n
+		if ceiling == 0 || c < ceiling {
+			ceiling = c
+		}
+	}
+	return ceiling
+}
+
+// limitBound is one limit of the present policy with its bound now.
+type limitBound struct {
+	window quota.Window
+	share.Bound
+}
+
+// limitsLocked returns the limits in force now, shortest window first.
+func (k *core) limitsLocked(at clock.Instant) []limitBound {
+	policy, _ := k.mu.history.Policy()
+	if policy == nil {
+		return nil
+	}
+	wall := at.Mono + k.Offset()
+	var bounds []limitBound
+	for _, l := range policy.LimitsAt(wall) {
+		w := quota.WindowAt(l.Window, wall)
+		bounds = append(bounds, limitBound{w, k.mu.history.Bound(w, at.Mono, k.Offset(), k.mu.frozen)})
+	}
+	return bounds
+}
+
+var (
+	_ feed.Sink     = (*core)(nil)
+	_ window.Shares = (*core)(nil)
+)

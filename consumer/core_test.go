@@ -1,0 +1,242 @@
+package consumer
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/feed"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// stub is a source that the test plays itself.
+type stub struct {
+	clock *clock.Clock
+	sink  feed.Sink
+}
+
+func (s *stub) Clock() *clock.Clock { return s.clock }
+
+func (s *stub) Subscribe(_ string, create func() feed.Sink) (feed.Subscription, error) {
+	s.sink = create()
+	return s, nil
+}
+
+func (s *stub) Sink() feed.Sink { return s.sink }
+func (s *stub) Close() error    { s.sink.Close(); return nil }
+
+// tell lets the instance "me" join a fleet of n with the given policy, now.
+func (s *stub) tell(revision int64, policy *quota.Policy, n int) {
+	v := quota.View{Revision: revision, Policy: policy, PolicyRevision: revision}
+	for i := range n {
+		id := "me"
+		if i > 0 {
+			id = string(rune('a' + i))
+		}
+		v.Instances = append(v.Instances, quota.Instance{ID: id, Weight: 1})
+	}
+	s.sink.Reset(s.clock.Now(), "me", v)
+	s.prove()
+}
+
+func (s *stub) prove() { s.sink.Prove(s.clock.Now()) }
+
+func withDefaults(p quota.Policy) *quota.Policy { p = p.WithDefaults(); return &p }
+
+func TestAJoinerIssuesNothingForTheSettleTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &stub{clock: clock.New()}
+		l := open(t, s, Options{})
+		var limited *LimitError
+		if err := l.Acquire(t.Context(), 0); !errors.As(err, &limited) || limited.Reason != ReasonJoining {
+			t.Errorf("before anything is known: %v, want refused because joining", err)
+		}
+		time.Sleep(200 * time.Millisecond)
+		s.tell(1, withDefaults(policyOf(t, "10/s")), 2)
+		start := time.Now()
+		result := make(chan time.Duration)
+		go func() {
+			if err := l.Acquire(t.Context(), Forever); err != nil {
+				t.Error(err)
+			}
+			result <- time.Since(start)
+		}()
+		ready := make(chan time.Duration)
+		go func() {
+			if err := l.Ready(t.Context()); err != nil {
+				t.Error(err)
+			}
+			ready <- time.Since(start)
+		}()
+		stop := make(chan struct{})
+		go func() {
+			for {
+				select {
+				case <-stop:
+					return
+				case <-time.After(300 * time.Millisecond):
+					s.prove()
+				}
+			}
+		}()
+		// It was told at 0.2 s: the first window that starts 3 s later starts at 4 s.
+		if d := <-result; d != 3800*time.Millisecond {
+			t.Errorf("first permit after %v, want 3.8s", d)
+		}
+		if d := <-ready; d != 3800*time.Millisecond {
+			t.Errorf("ready after %v, want 3.8s", d)
+		}
+		if n := l.TryTakeUpTo(100); n != 4 {
+			t.Errorf("%d more permits, want 4: half of 10 less one", n)
+		}
+		close(stop)
+	})
+}
+
+func TestOutageRules(t *testing.T) {
+	for _, c := range []struct {
+		outage quota.Outage
+		want   int64 // permits in a window that starts 10 s after the last proof
+		err    error
+	}{{quota.OutageHold, 5, nil}, {quota.OutageStop, 0, ErrStale}} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &stub{clock: clock.New()}
+			l := open(t, s, Options{})
+			p := policyOf(t, "10/s")
+			p.Outage = c.outage
+			s.tell(1, withDefaults(p), 2)
+			time.Sleep(3500 * time.Millisecond)
+			s.prove()
+			if n := l.TryTakeUpTo(100); n != 5 {
+				t.Fatalf("%s: %d permits while fresh, want 5", c.outage, n)
+			}
+			time.Sleep(10 * time.Second)
+			if st := l.Status(); st.State != quota.StateStale || st.ProofAge != 10*time.Second {
+				t.Errorf("%s: state %q, proof age %v; want stale, 10s", c.outage, st.State, st.ProofAge)
+			}
+			if n := l.TryTakeUpTo(100); n != c.want {
+				t.Errorf("%s: %d permits while stale, want %d", c.outage, n, c.want)
+			}
+			if err := l.Acquire(t.Context(), 0); c.err != nil && !errors.Is(err, c.err) {
+				t.Errorf("%s: %v, want %v", c.outage, err, c.err)
+			}
+			// A waiter does not know how long the outage lasts: it waits.
+			start, result := time.Now(), make(chan error)
+			go func() { result <- l.Acquire(t.Context(), 3*time.Second) }()
+			time.Sleep(1200 * time.Millisecond)
+			s.prove()
+			if err := <-result; err != nil {
+				t.Errorf("%s: a waiter was not served after the outage: %v after %v", c.outage, err, time.Since(start))
+			}
+		})
+	}
+}
+
+func TestHoldNeverGrowsWhileStale(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &stub{clock: clock.New()}
+		l := open(t, s, Options{})
+		s.tell(1, withDefaults(policyOf(t, "10/s")), 2)
+		time.Sleep(3500 * time.Millisecond)
+		s.prove()
+		s.sink.Apply(s.clock.Now(), quota.Change{Revision: 2, Deleted: []string{"b"}})
+		time.Sleep(20 * time.Second)
+		if n := l.TryTakeUpTo(100); n != 5 {
+			t.Errorf("%d permits, want 5: the other's share was freed after the last proof", n)
+		}
+		for range 4 {
+			s.prove()
+			time.Sleep(time.Second)
+		}
+		if n := l.TryTakeUpTo(100); n != 10 {
+			t.Errorf("%d permits after the outage, want 10", n)
+		}
+	})
+}
+
+func TestNoPolicyHealsItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &stub{clock: clock.New()}
+		l := open(t, s, Options{})
+		waiting := make(chan error)
+		go func() { waiting <- l.Acquire(t.Context(), Forever) }()
+		synctest.Wait()
+		s.tell(1, nil, 1)
+		for _, err := range []error{<-waiting, l.Acquire(t.Context(), 0), l.Acquire(t.Context(), Forever)} {
+			if !errors.Is(err, ErrNoPolicy) {
+				t.Errorf("%v, want ErrNoPolicy", err)
+			}
+		}
+		if st := l.Status(); st.State != quota.StateJoining || st.Problem != "no policy is set" {
+			t.Errorf("state %q, problem %q", st.State, st.Problem)
+		}
+		s.sink.Apply(s.clock.Now(), quota.Change{Revision: 2, Policy: withDefaults(policyOf(t, "1/s"))})
+		time.Sleep(3 * time.Second)
+		s.prove()
+		if !l.TryAcquire() {
+			t.Errorf("no permit after a policy was set: %+v", l.Status())
+		}
+	})
+}
+
+func TestSourceCloseEndsTheLimiter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &stub{clock: clock.New()}
+		l := open(t, s, Options{})
+		waiting := make(chan error)
+		go func() { waiting <- l.Acquire(t.Context(), Forever) }()
+		synctest.Wait()
+		s.sink.Close()
+		for _, err := range []error{<-waiting, l.Acquire(t.Context(), 0), l.Ready(t.Context())} {
+			if !errors.Is(err, ErrClosed) {
+				t.Errorf("%v, want ErrClosed", err)
+			}
+		}
+	})
+}
+
+func TestAnAnnouncedEndBinds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &stub{clock: clock.New()}
+		l := open(t, s, Options{})
+		s.tell(1, withDefaults(policyOf(t, "10/s")), 1)
+		time.Sleep(3500 * time.Millisecond)
+		s.prove()
+		s.sink.Announce(time.Now().Add(500 * time.Millisecond).UnixNano())
+		if !l.TryAcquire() {
+			t.Error("refused before the announced end")
+		}
+		time.Sleep(500 * time.Millisecond)
+		if l.TryAcquire() {
+			t.Error("a permit after the announced end")
+		}
+	})
+}
+
+func TestGrantAllocatesNothing(t *testing.T) {
+	source := Fixed(policyOf(t, "1000000000/m"))
+	l := open(t, source, Options{})
+	ctx := t.Context()
+	for name, f := range map[string]func(){
+		"TryAcquire": func() { l.TryAcquire() },
+		"Acquire":    func() { _ = l.Acquire(ctx, time.Second) },
+		"AcquireN":   func() { _ = l.AcquireN(ctx, 3, Forever) },
+	} {
+		if n := testing.AllocsPerRun(200, f); n != 0 {
+			t.Errorf("%s, granted, allocates %v times", name, n)
+		}
+	}
+	spent := open(t, Fixed(policyOf(t, "1/m")), Options{})
+	spent.TryAcquire()
+	_ = spent.Acquire(ctx, 0)
+	for name, f := range map[string]func(){
+		"TryAcquire": func() { spent.TryAcquire() },
+		"Acquire":    func() { _ = spent.Acquire(ctx, 0) },
+	} {
+		if n := testing.AllocsPerRun(200, f); n != 0 {
+			t.Errorf("%s, refused, allocates %v times", name, n)
+		}
+	}
+}

@@ -1,0 +1,152 @@
+package consumer
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/quotient-limiter/quotient/internal/window"
+)
+
+// outcome is what a waiter is told.
+type outcome struct {
+	grant   window.Grant
+	verdict window.Verdict
+}
+
+// decided tells a waiter its outcome. The gate calls it under its lock, so it
+// only hands over: a parked goroutine by its channel, which has room, and a
+// function to the dispatcher.
+func (k *core) decided(w *window.Waiter, g window.Grant, v window.Verdict) {
+	switch p := w.Payload.(type) {
+	case chan outcome:
+		p <- outcome{g, v}
+	case func(Permit, error):
+		k.dispatch.add(k, w, outcome{g, v})
+	}
+}
+
+// dispatcher runs the functions of AcquireFunc, in order, on a goroutine of its
+// own: they must not run under the gate's lock, nor on the goroutine of whoever
+// happened to see the new window first, which may hold locks of its own. The
+// goroutine lives while there is work.
+type dispatcher struct {
+	mu      sync.Mutex
+	batches []batch
+	running bool
+}
+
+// batch is a chain of waiters with one outcome.
+type batch struct {
+	first, last *window.Waiter
+	outcome     outcome
+}
+
+func (d *dispatcher) add(k *core, w *window.Waiter, o outcome) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if n := len(d.batches); n > 0 && d.batches[n-1].outcome == o {
+		d.batches[n-1].last.Chain(w)
+		d.batches[n-1].last = w
+	} else {
+		d.batches = append(d.batches, batch{w, w, o})
+	}
+	if !d.running {
+		d.running = true
+		go d.run(k)
+	}
+}
+
+func (d *dispatcher) run(k *core) {
+	for {
+		d.mu.Lock()
+		batches := d.batches
+		d.batches = nil
+		if len(batches) == 0 {
+			d.running = false
+			d.mu.Unlock()
+			return
+		}
+		d.mu.Unlock()
+		for _, b := range batches {
+			for w := b.first; w != nil; {
+				next := w.Next()
+				w.Chain(nil)
+				k.call(w, b.outcome)
+				w = next
+			}
+		}
+	}
+}
+
+func (k *core) call(w *window.Waiter, o outcome) {
+	f, ok := w.Payload.(func(Permit, error))
+	if !ok {
+		return
+	}
+	if o.verdict == window.Granted {
+		f(k.permit(o.grant, w.N()), nil)
+		return
+	}
+	f(Permit{}, k.reject(o.verdict, w.N()))
+}
+
+// parking is a parked goroutine's waiter with its channel, reused.
+type parking struct {
+	waiter window.Waiter
+	ch     chan outcome // room for one, so that telling never blocks
+}
+
+var parkings = sync.Pool{New: func() any {
+	p := &parking{ch: make(chan outcome, 1)}
+	p.waiter.Payload = p.ch
+	return p
+}}
+
+// returns remembers which permits of the running epoch were given back, so that
+// none is given back twice.
+type returns struct {
+	serial atomic.Uint64 // numbers the permits
+
+	mu    sync.Mutex
+	epoch uint64
+	gone  map[uint64]struct{}
+}
+
+// first reports whether the permit is returned for the first time.
+func (r *returns) first(p *Permit) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.gone == nil || r.epoch != p.grant.Epoch {
+		if p.grant.Epoch < r.epoch {
+			return false
+		}
+		r.epoch, r.gone = p.grant.Epoch, map[uint64]struct{}{}
+	}
+	if _, twice := r.gone[p.serial]; twice {
+		return false
+	}
+	r.gone[p.serial] = struct{}{}
+	return true
+}
+
+// Permit is the right to make N calls between Start and Until.
+type Permit struct {
+	// Start and Until bound the window, of the policy's shortest limit, for which
+	// the permits were issued: corrected wall-clock time, without a monotonic
+	// reading. A call that starts at or after Until is not covered.
+	Start, Until time.Time
+	// N is the number of permits.
+	N int64
+
+	core   *core
+	grant  window.Grant
+	serial uint64
+}
+
+func (k *core) permit(g window.Grant, n int64) Permit {
+	return Permit{
+		Start: time.Unix(0, g.Start), Until: time.Unix(0, g.End), N: n,
+		core: k, grant: g, serial: k.returned.serial.Add(1),
+	}
+}

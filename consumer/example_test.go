@@ -1,0 +1,93 @@
+package consumer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// newLimiter makes a limiter of 2 permits a minute without etcd. In production
+// the source is a *coordinator.Session.
+func newLimiter() *consumer.Limiter {
+	source := consumer.Fixed(quota.Policy{Limits: []quota.Limit{{Permits: 2, Window: time.Minute}}})
+	limiter, err := consumer.Open(context.Background(), source, "payments/charge", consumer.Options{})
+	if err != nil {
+		panic(err)
+	}
+	return limiter
+}
+
+// Wait as long as it takes: for work that must be done, and can be late.
+func ExampleLimiter_Acquire_forever() {
+	limiter := newLimiter()
+	defer limiter.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	err := limiter.Acquire(ctx, consumer.Forever)
+	fmt.Println(err)
+	// Output: <nil>
+}
+
+// Wait for so long and no longer: for a caller who is waiting too. Who cannot
+// be served in time is told at once, and when to try again.
+func ExampleLimiter_Acquire_atMost() {
+	limiter := newLimiter()
+	defer limiter.Close()
+	ctx := context.Background()
+	for range 3 {
+		err := limiter.Acquire(ctx, 20*time.Microsecond)
+		var limited *consumer.LimitError
+		if errors.As(err, &limited) {
+			fmt.Println("refused:", limited.Reason, "of", limited.Share)
+			continue
+		}
+		fmt.Println("granted")
+	}
+	// Output:
+	// granted
+	// granted
+	// refused: share spent of 2
+}
+
+// Do not wait at all: for work that may be dropped.
+func ExampleLimiter_TryAcquire() {
+	limiter := newLimiter()
+	defer limiter.Close()
+	fmt.Println(limiter.TryAcquire(), limiter.TryAcquire(), limiter.TryAcquire())
+	// Output: true true false
+}
+
+// Ask without a goroutine that waits: the function is called when the permit is
+// there, or when it is certain that none will come in time.
+func ExampleLimiter_AcquireFunc() {
+	limiter := newLimiter()
+	defer limiter.Close()
+	done := make(chan struct{})
+	limiter.AcquireFunc(1, time.Second, func(p consumer.Permit, err error) {
+		fmt.Println(p.N, p.Until.Sub(p.Start), err)
+		close(done)
+	})
+	<-done
+	// Output: 1 1m0s <nil>
+}
+
+// A batch takes what there is, and comes back for the rest.
+func ExampleLimiter_TryTakeUpTo() {
+	limiter := newLimiter()
+	defer limiter.Close()
+	fmt.Println(limiter.TryTakeUpTo(500), limiter.TryTakeUpTo(500))
+	// Output: 2 0
+}
+
+// A permit that was not used goes to somebody else.
+func ExampleLimiter_Return() {
+	limiter := newLimiter()
+	defer limiter.Close()
+	p, _ := limiter.Take(context.Background(), 2, 0)
+	fmt.Println(limiter.TryAcquire(), limiter.Return(p), limiter.TryAcquire())
+	// Output: false true true
+}

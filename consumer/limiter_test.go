@@ -1,0 +1,365 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
+
+func policyOf(t *testing.T, limits string) quota.Policy {
+	t.Helper()
+	l, err := quota.ParseLimits(limits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return quota.Policy{Limits: l}
+}
+
+func open(t *testing.T, source Source, o Options) *Limiter {
+	t.Helper()
+	o.Logger = quiet
+	l, err := Open(context.Background(), source, "p", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return l
+}
+
+// bubble runs f in fake time, which begins at the start of a window.
+func bubble(t *testing.T, limits string, o Options, f func(ctx context.Context, source *FixedSource, l *Limiter)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		source := Fixed(policyOf(t, limits))
+		f(t.Context(), source, open(t, source, o))
+	})
+}
+
+func TestAcquireWaitsForTheNextWindowInOrder(t *testing.T) {
+	bubble(t, "2/s", Options{}, func(ctx context.Context, _ *FixedSource, l *Limiter) {
+		start := time.Now()
+		var mu sync.Mutex
+		var log []string
+		var wg sync.WaitGroup
+		for i := range 5 {
+			wg.Go(func() {
+				if err := l.Acquire(ctx, Forever); err != nil {
+					t.Error(err)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				log = append(log, fmt.Sprintf("%d@%v", i/2, time.Since(start)))
+			})
+			synctest.Wait()
+		}
+		wg.Wait()
+		want := []string{"0@0s", "0@0s", "1@1s", "1@1s", "2@2s"}
+		if diff := cmp.Diff(want, log); diff != "" {
+			t.Errorf("who was served when (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestMaxWaitIsDecidedBeforeWaiting(t *testing.T) {
+	bubble(t, "1/s", Options{}, func(ctx context.Context, _ *FixedSource, l *Limiter) {
+		start := time.Now()
+		l.TryAcquire()
+		if err := l.Acquire(ctx, 900*time.Millisecond); !errors.Is(err, ErrLimited) {
+			t.Errorf("the next window is too far: %v, want ErrLimited", err)
+		}
+		short, cancel := context.WithTimeout(ctx, 900*time.Millisecond)
+		defer cancel()
+		err := l.Acquire(short, Forever)
+		var limited *LimitError
+		if !errors.As(err, &limited) || errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("the context ends too early: %v, want a *LimitError", err)
+		}
+		want := LimitError{Provider: "p", Total: 1, Share: 1, Instances: 1, Reason: ReasonSpent,
+			Window: quota.WindowAt(time.Second, start.UnixNano()), RetryAt: start.Add(time.Second)}
+		if diff := cmp.Diff(want, *limited, cmp.Comparer(func(a, b time.Time) bool { return a.Equal(b) })); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		if d := time.Since(start); d != 0 {
+			t.Errorf("refusals took %v", d)
+		}
+		if d := l.Delay(); d != time.Second {
+			t.Errorf("delay is %v, want 1s", d)
+		}
+		if err := l.Acquire(ctx, time.Second); err != nil || time.Since(start) != time.Second {
+			t.Errorf("after %v: %v, want a permit after 1s", time.Since(start), err)
+		}
+	})
+}
+
+func TestCancelledWaitSpendsNothing(t *testing.T) {
+	bubble(t, "1/s", Options{}, func(ctx context.Context, _ *FixedSource, l *Limiter) {
+		l.TryAcquire()
+		cancelled, cancel := context.WithCancel(ctx)
+		result := make(chan error)
+		for range 3 {
+			go func() { result <- l.Acquire(cancelled, Forever) }()
+		}
+		synctest.Wait()
+		start := time.Now()
+		cancel()
+		for range 3 {
+			if err := <-result; err != context.Canceled { //nolint:errorlint // must be the very error
+				t.Errorf("%v, want context.Canceled itself", err)
+			}
+		}
+		if err := l.Acquire(ctx, Forever); err != nil || time.Since(start) != time.Second {
+			t.Errorf("after %v: %v, want the permit of the next window", time.Since(start), err)
+		}
+		if err := l.Acquire(cancelled, Forever); err != context.Canceled { //nolint:errorlint // must be the very error
+			t.Errorf("%v, want context.Canceled", err)
+		}
+	})
+}
+
+func TestBadArguments(t *testing.T) {
+	bubble(t, "10/s", Options{MaxWaiters: 1}, func(ctx context.Context, _ *FixedSource, l *Limiter) {
+		for _, c := range []struct {
+			n       int64
+			maxWait time.Duration
+			want    error
+			text    string
+		}{
+			{0, 0, ErrInvalid, "0 permits"},
+			{-3, Forever, ErrInvalid, "-3 permits"},
+			{1, -2, ErrInvalid, "maxWait is -2ns"},
+			{11, Forever, ErrTooLarge, "whole share"},
+			{11, 0, ErrTooLarge, "whole share"},
+		} {
+			err := l.AcquireN(ctx, c.n, c.maxWait)
+			if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.text) {
+				t.Errorf("AcquireN(%d, %v): %v, want %v with %q", c.n, c.maxWait, err, c.want, c.text)
+			}
+			told := make(chan error, 1)
+			if c.maxWait != 0 {
+				l.AcquireFunc(c.n, c.maxWait, func(_ Permit, err error) { told <- err })
+				if err := <-told; !errors.Is(err, c.want) {
+					t.Errorf("AcquireFunc(%d, %v): %v, want %v", c.n, c.maxWait, err, c.want)
+				}
+			}
+		}
+		if n := l.TryTakeUpTo(0); n != 0 {
+			t.Errorf("TryTakeUpTo(0) is %d", n)
+		}
+		l.TryTakeUpTo(100)
+		go l.Acquire(ctx, Forever) //nolint:errcheck // only to fill the queue
+		synctest.Wait()
+		if err := l.Acquire(ctx, Forever); !errors.Is(err, ErrQueueFull) {
+			t.Errorf("%v, want ErrQueueFull", err)
+		}
+	})
+	if _, err := Open(t.Context(), Fixed(quota.Policy{}), "p", Options{}); err == nil {
+		t.Error("a policy without limits was taken")
+	}
+	good := Fixed(policyOf(t, "1/s"))
+	if _, err := Open(t.Context(), good, "a//b", Options{}); err == nil {
+		t.Error("a bad provider name was taken")
+	}
+	if _, err := Open(t.Context(), good, "p", Options{MaxWaiters: -1}); !errors.Is(err, ErrInvalid) {
+		t.Errorf("MaxWaiters -1: %v, want ErrInvalid", err)
+	}
+}
+
+func TestCloseTellsThoseWhoWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := Fixed(policyOf(t, "1/s"))
+		a, b := open(t, source, Options{}), open(t, source, Options{})
+		a.TryAcquire()
+		if b.TryAcquire() {
+			t.Error("two limiters of one provider have two counters")
+		}
+		result := make(chan string)
+		wait := func(name string, l *Limiter) {
+			err := l.Acquire(context.Background(), Forever)
+			result <- fmt.Sprint(name, " ", errors.Is(err, ErrClosed), " ", err == nil)
+		}
+		go wait("a", a)
+		synctest.Wait()
+		go wait("b", b)
+		synctest.Wait()
+		if err := a.Close(); err != nil {
+			t.Error(err)
+		}
+		if got := <-result; got != "a true false" {
+			t.Errorf("%q, want a to get ErrClosed", got)
+		}
+		if got := <-result; got != "b false true" {
+			t.Errorf("%q, want b to be served", got)
+		}
+		for _, err := range []error{a.Acquire(t.Context(), 0), a.Acquire(t.Context(), Forever), a.Ready(t.Context())} {
+			if !errors.Is(err, ErrClosed) {
+				t.Errorf("%v, want ErrClosed", err)
+			}
+		}
+		if a.TryAcquire() || a.TryTakeUpTo(5) != 0 || a.Status().State != quota.StateClosed {
+			t.Error("a closed limiter works")
+		}
+		if err := a.Close(); err != nil {
+			t.Errorf("second Close: %v", err)
+		}
+	})
+}
+
+func TestAcquireFuncIsCalledOnceInOrder(t *testing.T) {
+	bubble(t, "3/s", Options{}, func(_ context.Context, _ *FixedSource, l *Limiter) {
+		var mu sync.Mutex // held while asking: a call on the asking goroutine would deadlock
+		var log []string
+		start := time.Now()
+		ask := func(name string, n int64, maxWait time.Duration) Waiter {
+			mu.Lock()
+			defer mu.Unlock()
+			return l.AcquireFunc(n, maxWait, func(p Permit, err error) {
+				mu.Lock()
+				defer mu.Unlock()
+				log = append(log, fmt.Sprintf("%s %v %v..%v", name, errors.Is(err, ErrLimited), p.Start.Sub(start), p.Until.Sub(start)))
+				if err != nil {
+					log[len(log)-1] = name + " " + fmt.Sprint(errors.Is(err, ErrLimited))
+				}
+			})
+		}
+		now := ask("now", 2, 0)
+		ask("refused", 2, 500*time.Millisecond)
+		big := ask("big", 2, Forever)
+		stopped := ask("stopped", 1, Forever)
+		last := ask("last", 2, Forever)
+		if !stopped.Stop() || stopped.Stop() {
+			t.Error("Stop must be true once")
+		}
+		time.Sleep(5 * time.Second)
+		want := []string{"now false 0s..1s", "refused true", "big false 1s..2s", "last false 2s..3s"}
+		if diff := cmp.Diff(want, log); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		for _, w := range []Waiter{now, big, last, {}} {
+			if w.Stop() {
+				t.Error("Stop is true for a function that has run")
+			}
+		}
+	})
+}
+
+func TestReturn(t *testing.T) {
+	bubble(t, "5/s", Options{}, func(ctx context.Context, source *FixedSource, l *Limiter) {
+		p, err := l.Take(ctx, 3, 0)
+		if err != nil || p.N != 3 {
+			t.Fatal(p, err)
+		}
+		q, _ := l.Take(ctx, 2, 0)
+		if !l.Return(p) || l.Return(p) || l.Return(Permit{}) {
+			t.Error("a permit can be returned once, and only if it was issued")
+		}
+		if got := l.TryTakeUpTo(100); got != 3 {
+			t.Errorf("%d permits after 3 were returned", got)
+		}
+		other := Fixed(policyOf(t, "5/s"))
+		if open(t, other, Options{}).Return(q) {
+			t.Error("another limiter took the permit back")
+		}
+		time.Sleep(time.Second)
+		if l.Return(q) {
+			t.Error("a permit was returned after its window")
+		}
+		if st := l.Status(); st.Issued != 5 {
+			t.Errorf("issued %d in all, want 5: 3+2-3+3", st.Issued)
+		}
+		_ = source
+	})
+}
+
+func TestLimitChanges(t *testing.T) {
+	bubble(t, "10/s", Options{}, func(_ context.Context, source *FixedSource, l *Limiter) {
+		set := func(limits string) {
+			if err := source.Set(policyOf(t, limits)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		drain := func() (got []int64) {
+			for range 5 {
+				got = append(got, l.TryTakeUpTo(1000))
+				time.Sleep(time.Second)
+			}
+			return got
+		}
+		l.TryTakeUpTo(2)
+		set("5/s")
+		if diff := cmp.Diff([]int64{3, 5, 5, 5, 5}, drain()); diff != "" {
+			t.Errorf("a smaller limit binds at once (-want +got):\n%s", diff)
+		}
+		set("20/s")
+		if diff := cmp.Diff([]int64{5, 5, 5, 20, 20}, drain()); diff != "" {
+			t.Errorf("a larger one from the first window that starts S later (-want +got):\n%s", diff)
+		}
+		if err := source.Set(quota.Policy{}); err == nil {
+			t.Error("an invalid policy was taken")
+		}
+	})
+}
+
+func TestPauseShadowAndDrain(t *testing.T) {
+	bubble(t, "2/s", Options{}, func(ctx context.Context, source *FixedSource, l *Limiter) {
+		p := policyOf(t, "2/s")
+		p.Mode = quota.ModePause
+		if err := source.Set(p); err != nil {
+			t.Fatal(err)
+		}
+		var limited *LimitError
+		if err := l.Acquire(ctx, 10*time.Second); !errors.As(err, &limited) || limited.Reason != ReasonPaused {
+			t.Errorf("%v, want refused because paused", err)
+		}
+		p.Mode = quota.ModeShadow
+		if err := source.Set(p); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(4 * time.Second)
+		for range 5 {
+			if err := l.Acquire(ctx, 0); err != nil {
+				t.Error(err)
+			}
+		}
+		if st := l.Status(); st.Issued != 2 || st.Shadowed != 3 {
+			t.Errorf("issued %d, shadowed %d; want 2 and 3", st.Issued, st.Shadowed)
+		}
+		p.Mode = quota.ModeEnforce
+		if err := source.Set(p); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		start := time.Now()
+		l.Drain(start.Add(2500 * time.Millisecond))
+		if st := l.Status(); st.State != quota.StateDraining {
+			t.Errorf("state %q, want draining", st.State)
+		}
+		if err := l.Acquire(ctx, 2*time.Second); !errors.As(err, &limited) || limited.Reason != ReasonDraining {
+			t.Errorf("%v, want refused because draining", err)
+		}
+		if err := l.Acquire(ctx, Forever); err != nil || time.Since(start) != 2500*time.Millisecond {
+			t.Errorf("after %v: %v, want a permit after 2.5s", time.Since(start), err)
+		}
+		l.Drain(time.Now().Add(time.Hour))
+		l.Drain(time.Time{})
+		if !l.TryAcquire() {
+			t.Error("an instant in the past did not end the drain")
+		}
+	})
+}

@@ -1,0 +1,118 @@
+package consumer
+
+import (
+	"time"
+
+	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/window"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// take is the hot path: one clock reading, compared with the segment's end, and
+// one compare-and-swap. Only who finds the segment over takes the gate's lock.
+func (k *core) take(n int64) (window.Grant, bool) {
+	s := k.gate.Segment()
+	if s.Strict {
+		return k.takeStrict(s, n)
+	}
+	now := k.clock.Mono()
+	if s.Take(now, n) {
+		return s.Grant, true
+	}
+	if s.Open(now) {
+		return window.Grant{}, false
+	}
+	return k.gate.Take(k.clock.Now(), n)
+}
+
+// takeStrict also ages the proof by the wall clock, which costs a second
+// reading: the monotonic clock stands still while a machine is suspended.
+func (k *core) takeStrict(s *window.Segment, n int64) (window.Grant, bool) {
+	now := k.clock.Now()
+	if s.WallValid(now.Wall) {
+		if s.Take(now.Mono, n) {
+			return s.Grant, true
+		}
+		if s.Open(now.Mono) {
+			return window.Grant{}, false
+		}
+	}
+	return k.gate.Take(now, n)
+}
+
+// pass counts n refused permits and reports whether shadow mode lets them pass
+// all the same.
+func (k *core) pass(n int64) bool {
+	if k.shadow.Load() {
+		k.shadowed.Add(n)
+		return true
+	}
+	k.refused.Add(n)
+	return false
+}
+
+// refusal is the error for everybody who is refused in one segment.
+type refusal struct {
+	segment *window.Segment
+	err     error
+}
+
+// reject returns the error for a verdict on n permits, and counts it.
+func (k *core) reject(v window.Verdict, n int64) error {
+	k.refused.Add(n)
+	switch v {
+	case window.TooLarge:
+		return k.errs.tooLarge
+	case window.Full:
+		return k.errs.queueFull
+	case window.Closed:
+		return k.errs.closed
+	}
+	if c := k.ceiling.Load(); n > 1 && c > 0 && n > c {
+		return k.errs.tooLarge
+	}
+	s := k.gate.Segment()
+	if r := k.refusal.Load(); r != nil && r.segment == s {
+		return r.err
+	}
+	r := &refusal{s, k.explain()}
+	k.refusal.Store(r)
+	return r.err
+}
+
+// explain says why nothing is issued now.
+func (k *core) explain() error {
+	now := k.clock.Now()
+	when, known := k.gate.Estimate(now, 1)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	e := &LimitError{Provider: k.provider, Reason: ReasonSpent}
+	switch k.stateLocked(now) {
+	case quota.StateClosed:
+		return k.errs.closed
+	case quota.StateStale:
+		if k.strictLocked(now) {
+			return k.errs.stale
+		}
+	case quota.StateDraining:
+		e.Reason = ReasonDraining
+	case quota.StatePaused:
+		e.Reason = ReasonPaused
+	case quota.StateJoining:
+		if policy, _ := k.mu.history.Policy(); policy == nil && k.mu.history.Started() {
+			return k.errs.noPolicy
+		}
+		e.Reason = ReasonJoining
+	}
+	if b := k.limitsLocked(now); len(b) > 0 {
+		e.Total, e.Share, e.Instances, e.Window = b[0].Total, b[0].Permits, b[0].Instances, b[0].window
+	}
+	if known {
+		e.RetryAt = time.Unix(0, k.clock.WallAt(when))
+	}
+	return e
+}
+
+func (k *core) strictLocked(now clock.Instant) bool {
+	return k.mu.history.Rules(now.Mono, k.Offset()).Outage == quota.OutageStop
+}
