@@ -1,0 +1,169 @@
+package share
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// Bound is how many permits of one window this instance may have issued.
+type Bound struct {
+	// Permits is the bound, or Unbounded if no view of the lookback limits
+	// windows of this length.
+	Permits int64
+	// Total is the limit in force for the window by the newest view, 0 if it
+	// has none of this length.
+	Total int64
+	// Instances take part in the window by the newest view.
+	Instances int
+	// Reason says why Permits is what it is.
+	Reason Reason
+}
+
+// Bound returns how many permits of window w this instance may have issued by
+// the instant now: the smallest of its shares over every view held from S
+// before the window's start until now. For a window that has not started it
+// says what the bound will be if nothing changes.
+//
+// frozen is NotFrozen while the instance is fresh. While it is stale and
+// the outage rule is hold, frozen is an instant at or before which the lookback
+// starts, so that shares do not grow: the newest proof less the settle time.
+//
+// The first call for a window takes O(instances), later ones O(changes since).
+func (h *History) Bound(w quota.Window, now, offset, frozen int64) Bound {
+	h.offset = offset
+	if !h.started {
+		return Bound{Reason: ReasonJoining}
+	}
+	from := min(h.lookback(w, now, offset), frozen)
+	t := h.tally(w, h.count-int64(len(h.log)-h.older(from)))
+	b := Bound{
+		Permits: t.min.permits, Reason: t.min.reason,
+		Total: t.deal.total, Instances: int(t.heads.n),
+	}
+	switch {
+	case t.start >= h.until:
+		b.Permits, b.Reason = 0, ReasonLeft
+	case from < h.since:
+		b.Permits, b.Reason = 0, ReasonJoining
+	}
+	return b
+}
+
+// lookback returns the instant from which views count for window w: S before
+// its start, and no later than now. Each view's own S says until when the view
+// matters; the largest S of those that matter counts. So a change of S acts as
+// the larger of both for the longer of both.
+func (h *History) lookback(w quota.Window, now, offset int64) int64 {
+	start := sub(start(w), offset)
+	from := now
+	for i := range h.terms {
+		if at := min(sub(start, h.terms[i].settle), now); h.terms[i].end >= at {
+			from = min(from, at)
+		}
+	}
+	return from
+}
+
+// start is w.Start(), held within int64.
+func start(w quota.Window) int64 {
+	s := w.Start()
+	if w.Index != 0 && s/w.Index != int64(w.Length) {
+		if w.Index > 0 {
+			return math.MaxInt64
+		}
+		return math.MinInt64
+	}
+	return s
+}
+
+// Rules are the parts of the policies that bind an instance beside its share.
+type Rules struct {
+	// Settle is the largest S of the lookback's views, Freshness the smallest
+	// S', Guard the largest g.
+	Settle, Freshness, Guard time.Duration
+	// Outage and Mode are the newest view's. Mode is empty without a policy;
+	// Outage is then the default.
+	Outage quota.Outage
+	Mode   quota.Mode
+	// Longest is the longest window length that binds now or is announced; 0
+	// if there is none.
+	Longest time.Duration
+}
+
+// Rules returns the rules at the instant now. A view counts for its own S after
+// it was replaced. Before the first Reset they are the defaults.
+func (h *History) Rules(now, offset int64) Rules {
+	h.offset = offset
+	r := Rules{Settle: quota.DefaultSettle, Freshness: quota.DefaultFreshness, Outage: quota.OutageHold}
+	if !h.started {
+		return r
+	}
+	newest := h.terms[len(h.terms)-1]
+	settle, freshness, guard := newest.settle, newest.freshness, newest.guard
+	for _, t := range h.terms {
+		if t.end >= sub(now, t.settle) {
+			settle = max(settle, t.settle)
+		}
+	}
+	for _, t := range h.terms {
+		if t.end >= sub(now, settle) {
+			freshness, guard = min(freshness, t.freshness), max(guard, t.guard)
+		}
+	}
+	r.Settle, r.Freshness, r.Guard = time.Duration(settle), time.Duration(freshness), time.Duration(guard)
+	if p := newest.policy; p != nil {
+		r.Mode = quota.ModeEnforce
+		if p.Mode != "" {
+			r.Mode = p.Mode
+		}
+		if p.Outage != "" {
+			r.Outage = p.Outage
+		}
+	}
+	newest.each(func(length time.Duration) { r.Longest = max(r.Longest, length) })
+	if l := h.Lengths(now, offset); len(l) > 0 {
+		r.Longest = max(r.Longest, l[len(l)-1])
+	}
+	return r
+}
+
+// Lengths returns the window lengths that may bind a permit that is issued now,
+// shortest first: those that some view of the lookback of the length's current
+// window limits.
+func (h *History) Lengths(now, offset int64) []time.Duration {
+	h.offset = offset
+	var lengths []time.Duration
+	for i := range h.terms {
+		h.terms[i].each(func(length time.Duration) {
+			w := quota.WindowAt(length, add(now, offset))
+			if h.terms[i].end >= h.lookback(w, now, offset) && h.terms[i].at(w).limited {
+				lengths = append(lengths, length)
+			}
+		})
+	}
+	slices.Sort(lengths)
+	return slices.Compact(lengths)
+}
+
+// ReadyAt returns the earliest instant at which a window may start that this
+// history gives a share of, as far as is known: the settle time after the
+// history began and after this instance came into the view, and not before its
+// From, which counts by the offset of the latest query. It returns
+// math.MaxInt64 if this instance is not in the newest view.
+func (h *History) ReadyAt() int64 {
+	i, ok := h.index[h.self]
+	if !ok {
+		return math.MaxInt64
+	}
+	// Before the window that waits out the largest S, the view that has it is
+	// in the lookback; so it cannot be waited out by less.
+	var settle int64
+	for _, t := range h.terms {
+		settle = max(settle, t.settle)
+	}
+	ready := add(max(h.resetAt, h.selfAt), settle)
+	return max(ready, sub(h.members[i].from, h.offset))
+}

@@ -1,0 +1,249 @@
+package share
+
+import (
+	"math"
+	"slices"
+
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// History is the views of one provider that an instance has held, as far back
+// as the settle rule looks. It holds the newest view and, for each older one,
+// only what changed after it; so a join costs O(1) memory and work, however
+// many instances there are.
+//
+// Instants are monotonic, in nanoseconds. offset, which queries take, is
+// corrected wall-clock time minus monotonic time; by it a window's start finds
+// its place among the instants.
+//
+// The zero History has held no view and allows nothing. A History is not safe
+// for concurrent use.
+type History struct {
+	started bool
+	self    string // this incarnation's ID
+	resetAt int64  // when the history began
+	since   int64  // every view held at or after since is known; >= resetAt
+	until   int64  // own announced end, corrected wall time; MaxInt64: none
+	offset  int64  // as the latest query gave it
+
+	// The newest view.
+	revision int64
+	members  []*member
+	index    map[string]int // ID to place in members
+	selfAt   int64          // when self entered the view, if it is in it
+
+	// terms are the policies of the views, oldest first; the last is the
+	// newest view's and ends at MaxInt64.
+	terms []span
+	// log is how to go back from the newest view to older ones, oldest change
+	// first. The change log[i] has the number count-len(log)+i+1; the view
+	// before it was held until log[i].at.
+	log   []delta
+	count int64
+
+	tallies [maxTallies]tally
+	victim  int // the tally to give up next
+}
+
+// member is one incarnation as one key value has it. It never changes.
+type member struct {
+	id          string
+	hash        uint64
+	from, until int64 // corrected wall time; it takes part in [from, until)
+}
+
+// delta is what one revision changed.
+type delta struct {
+	at    int64 // when it was applied
+	edits []edit
+	prev  *terms // before it, if the policy changed
+}
+
+// edit is one instance before and after; nil where it was absent.
+type edit struct{ old, new *member }
+
+// span is a policy and when it stopped being the newest view's.
+type span struct {
+	*terms
+	end int64
+}
+
+func newMember(i *quota.Instance) *member {
+	m := &member{id: i.ID, hash: hashID(i.ID), from: math.MinInt64, until: math.MaxInt64}
+	if !i.From.IsZero() {
+		m.from = i.From.UnixNano()
+	}
+	if !i.Until.IsZero() {
+		m.until = i.Until.UnixNano()
+	}
+	return m
+}
+
+func (m *member) takesPart(wall int64) bool { return m.from <= wall && wall < m.until }
+
+// Reset starts the history anew: at the instant at this process, as the
+// incarnation self, holds view v. What it held before counts as a share of 0,
+// and an announced end is forgotten.
+func (h *History) Reset(at int64, self string, v quota.View) {
+	*h = History{
+		started: true, self: self, resetAt: at, since: at, until: math.MaxInt64,
+		offset: h.offset, revision: v.Revision, selfAt: at,
+		index: make(map[string]int, len(v.Instances)),
+		terms: []span{{newTerms(v.Policy, v.PolicyRevision), math.MaxInt64}},
+	}
+	for i := range v.Instances {
+		h.put(newMember(&v.Instances[i]))
+	}
+}
+
+// Apply moves the newest view on by one revision, at the instant at. Revisions
+// must come one by one: each becomes a view of its own. A revision that is not
+// newer than the view's changes nothing, and Apply returns false. Before the
+// first Reset there is no view to change, and Apply returns false too.
+func (h *History) Apply(at int64, c quota.Change) bool {
+	if !h.started || c.Revision <= h.revision {
+		return false
+	}
+	at = max(at, h.newest()) // a view that ends later than it did does no harm
+	d := delta{at: at}
+	if c.Policy != nil || c.PolicyDeleted {
+		d.prev = h.terms[len(h.terms)-1].terms
+		h.terms[len(h.terms)-1].end = at
+		h.terms = append(h.terms, span{newTerms(c.Policy, c.Revision), math.MaxInt64})
+	}
+	d.edits = make([]edit, 0, len(c.Put)+len(c.Deleted))
+	for i := range c.Put {
+		m := newMember(&c.Put[i])
+		old := h.put(m)
+		if old == nil && m.id == h.self {
+			h.selfAt = at
+		}
+		d.edits = append(d.edits, edit{old, m})
+	}
+	for _, id := range c.Deleted {
+		if old := h.remove(id); old != nil {
+			d.edits = append(d.edits, edit{old, nil})
+		}
+	}
+	h.revision = c.Revision
+	h.log = append(h.log, d)
+	h.count++
+	return true
+}
+
+// Announce binds this instance to its own announced end, from now on and
+// whatever the views say: it has no share of a window that starts at or after
+// until, in corrected wall-clock nanoseconds. Of several the earliest counts.
+func (h *History) Announce(until int64) {
+	if h.started {
+		h.until = min(h.until, until)
+	}
+}
+
+// Prune forgets the views that were replaced before the instant before. Give
+// it an instant that no later query looks behind: the smaller of now and the
+// newest proof, less quota.MaxSettle and quota.MaxWindow. A query that does
+// look behind it gets 0 and ReasonJoining, never too much.
+func (h *History) Prune(before int64) {
+	n := h.older(before)
+	// Removing from the front moves the rest, so wait until that is worth it.
+	if n == 0 || n < len(h.log)/2 {
+		return
+	}
+	h.since = max(h.since, h.log[n-1].at)
+	h.log = slices.Delete(h.log, 0, n)
+	if cap(h.log) > 64 && len(h.log) < cap(h.log)/4 {
+		h.log = slices.Clone(h.log) // give a storm's memory back
+	}
+	k := 0
+	for h.terms[k].end < before {
+		k++
+	}
+	h.terms = slices.Delete(h.terms, 0, k)
+}
+
+// Started reports whether there was a Reset.
+func (h *History) Started() bool { return h.started }
+
+// Revision returns the newest view's revision, 0 before the first Reset.
+func (h *History) Revision() int64 { return h.revision }
+
+// Policy returns the newest view's policy and the revision at which it was
+// written; nil where there is none. The policy is shared: do not change it.
+func (h *History) Policy() (p *quota.Policy, revision int64) {
+	if !h.started {
+		return nil, 0
+	}
+	t := h.terms[len(h.terms)-1]
+	return t.policy, t.revision
+}
+
+// Instances returns the number of instances that the newest view has, whether
+// or not they take part yet.
+func (h *History) Instances() int { return len(h.members) }
+
+// put adds m to the newest view and returns what it replaced.
+func (h *History) put(m *member) (old *member) {
+	if i, ok := h.index[m.id]; ok {
+		old, h.members[i] = h.members[i], m
+		return old
+	}
+	h.index[m.id] = len(h.members)
+	h.members = append(h.members, m)
+	return nil
+}
+
+// remove takes id out of the newest view and returns what it was.
+func (h *History) remove(id string) *member {
+	i, ok := h.index[id]
+	if !ok {
+		return nil
+	}
+	old, last := h.members[i], len(h.members)-1
+	h.members[i] = h.members[last]
+	h.index[h.members[i].id] = i
+	h.members[last] = nil
+	h.members = h.members[:last]
+	delete(h.index, id)
+	return old
+}
+
+// newest returns the instant at which the newest view was taken.
+func (h *History) newest() int64 {
+	if len(h.log) == 0 {
+		return h.since
+	}
+	return h.log[len(h.log)-1].at
+}
+
+// older returns how many of the log's changes were applied before the instant
+// at. The views that those ended were not held at at any more.
+func (h *History) older(at int64) int {
+	n, _ := slices.BinarySearchFunc(h.log, at, func(d delta, at int64) int {
+		if d.at < at {
+			return -1
+		}
+		return 1
+	})
+	return n
+}
+
+// sub is a-b, held within int64.
+func sub(a, b int64) int64 {
+	d := a - b
+	if (a >= b) != (d >= 0) {
+		if a >= b {
+			return math.MaxInt64
+		}
+		return math.MinInt64
+	}
+	return d
+}
+
+// add is a+b, held within int64.
+func add(a, b int64) int64 {
+	if b == math.MinInt64 {
+		return sub(sub(a, math.MaxInt64), 1)
+	}
+	return sub(a, -b)
+}

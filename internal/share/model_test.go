@@ -1,0 +1,176 @@
+package share_test
+
+import (
+	"hash/fnv"
+	"math"
+	"slices"
+	"sort"
+	"time"
+
+	"github.com/quotient-limiter/quotient/internal/share"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// model is the settle rule written down as its words say: it keeps every view
+// in full and answers every question by looking at all of them.
+type model struct {
+	self  string
+	reset int64
+	until int64
+	held  []heldView // oldest first
+}
+
+// heldView is a view and the instants between which it was the newest.
+type heldView struct {
+	from, to int64
+	view     quota.View
+}
+
+func newModel(at int64, self string, v quota.View) *model {
+	return &model{self: self, reset: at, until: math.MaxInt64,
+		held: []heldView{{at, math.MaxInt64, v}}}
+}
+
+// apply copies the newest view, changes the copy and holds it.
+func (m *model) apply(at int64, c quota.Change) bool {
+	last := &m.held[len(m.held)-1]
+	if c.Revision <= last.view.Revision {
+		return false
+	}
+	v := last.view
+	v.Revision = c.Revision
+	v.Instances = slices.Clone(v.Instances)
+	for _, p := range c.Put {
+		v.Instances = slices.DeleteFunc(v.Instances, func(i quota.Instance) bool { return i.ID == p.ID })
+		v.Instances = append(v.Instances, p)
+	}
+	for _, id := range c.Deleted {
+		v.Instances = slices.DeleteFunc(v.Instances, func(i quota.Instance) bool { return i.ID == id })
+	}
+	if c.Policy != nil || c.PolicyDeleted {
+		v.Policy, v.PolicyRevision = c.Policy, c.Revision
+	}
+	last.to = at
+	m.held = append(m.held, heldView{at, math.MaxInt64, v})
+	return true
+}
+
+func settleOf(v *quota.View) int64 {
+	if v.Policy == nil || v.Policy.Settle == 0 {
+		return int64(quota.DefaultSettle)
+	}
+	return int64(v.Policy.Settle)
+}
+
+// lookback finds the largest S of the views that are held within their own S
+// of the window's start.
+func (m *model) lookback(w quota.Window, now, offset int64) int64 {
+	start := w.Start() - offset
+	var settle int64
+	for _, h := range m.held {
+		if s := settleOf(&h.view); h.to >= min(start-s, now) {
+			settle = max(settle, s)
+		}
+	}
+	return min(start-settle, now)
+}
+
+func (m *model) bound(w quota.Window, now, offset, frozen int64) (permits int64) {
+	if w.Start() >= m.until {
+		return 0
+	}
+	from := min(m.lookback(w, now, offset), frozen)
+	if from < m.reset {
+		return 0
+	}
+	permits = share.Unbounded
+	for _, h := range m.held {
+		if h.to >= from {
+			permits = min(permits, naiveShare(&h.view, m.self, w))
+		}
+	}
+	return permits
+}
+
+// lengths tries every length that the tests' policies have.
+func (m *model) lengths(now, offset int64, tried []time.Duration) []time.Duration {
+	var lengths []time.Duration
+	for _, l := range tried {
+		w := quota.WindowAt(l, now+offset)
+		binds := slices.ContainsFunc(m.held, func(h heldView) bool {
+			if h.view.Policy == nil || h.to < m.lookback(w, now, offset) {
+				return false
+			}
+			_, ok := limitOf(h.view.Policy, w)
+			return ok
+		})
+		if binds {
+			lengths = append(lengths, l)
+		}
+	}
+	return lengths
+}
+
+func limitOf(p *quota.Policy, w quota.Window) (int64, bool) {
+	for _, l := range p.LimitsAt(w.Start()) {
+		if l.Window == w.Length {
+			return l.Permits, true
+		}
+	}
+	return 0, false
+}
+
+// naiveShare is one view's share of self, by sorting everybody.
+func naiveShare(v *quota.View, self string, w quota.Window) int64 {
+	var ids []string
+	for _, i := range v.Instances {
+		if i.TakesPart(w.Start()) {
+			ids = append(ids, i.ID)
+		}
+	}
+	if !slices.Contains(ids, self) || v.Policy == nil || v.Policy.LimitsAt(w.Start()) == nil ||
+		v.Policy.Mode == quota.ModePause || len(v.Policy.Requires) > 0 ||
+		(v.Policy.Share != "" && v.Policy.Share != quota.ShareEqual) {
+		return 0
+	}
+	total, ok := limitOf(v.Policy, w)
+	if !ok {
+		return share.Unbounded
+	}
+	return naiveSplit(total, ids, w)[self]
+}
+
+// naiveSplit deals total out one permit at a time, in order of rank, when few
+// permits are left over after the equal parts.
+func naiveSplit(total int64, ids []string, w quota.Window) map[string]int64 {
+	rank := func(id string) uint64 {
+		f := fnv.New64a()
+		f.Write([]byte(id))
+		return splitmix(f.Sum64() ^ splitmix(splitmix(uint64(w.Length))+uint64(w.Index)))
+	}
+	order := slices.Clone(ids)
+	sort.Slice(order, func(i, j int) bool {
+		if a, b := rank(order[i]), rank(order[j]); a != b {
+			return a > b
+		}
+		return order[i] < order[j]
+	})
+	n := int64(len(ids))
+	shares := map[string]int64{}
+	for _, id := range ids {
+		shares[id] = total / n
+	}
+	for left := total - total/n*n; left > 0; left-- {
+		shares[order[0]]++
+		order = order[1:]
+	}
+	return shares
+}
+
+// splitmix is the reference form of splitmix64's next().
+func splitmix(state uint64) uint64 {
+	z := state + 0x9E3779B97F4A7C15
+	z = (z ^ z>>30) * 0xBF58476D1CE4E5B9
+	z = (z ^ z>>27) * 0x94D049BB133111EB
+	return z ^ z>>31
+}

@@ -1,0 +1,136 @@
+package share
+
+import (
+	"slices"
+
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// The split: of a total among n instances everyone gets total/n, and the
+// total%n instances that rank highest in this window get one more. The rank is
+// a hash of the incarnation and the window (rendezvous hashing): the extra
+// permits reach everybody in turn, and who joins or leaves changes the extra
+// permits of hardly anybody else.
+//
+// The hash is part of the protocol. Instances that ranked differently would
+// hand out a permit twice, so it must never change within one major version:
+//
+//	rank(id, w) = mix(fnv1a64(id) XOR mix(mix(w.Length in ns) + w.Index))
+//
+// with mix the finalizer of splitmix64 (Steele, Lea, Flood 2014). Equal ranks
+// go to the smaller ID first.
+
+const (
+	fnvOffset = 14695981039346656037
+	fnvPrime  = 1099511628211
+	golden    = 0x9e3779b97f4a7c15
+)
+
+// hashID is FNV-1a, 64 bits. It is computed once per incarnation.
+func hashID(id string) uint64 {
+	h := uint64(fnvOffset)
+	for i := 0; i < len(id); i++ {
+		h ^= uint64(id[i])
+		h *= fnvPrime
+	}
+	return h
+}
+
+// mix is splitmix64's step and finalizer, a bijection of 64 bits.
+func mix(x uint64) uint64 {
+	x += golden
+	x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9
+	x = (x ^ (x >> 27)) * 0x94d049bb133111eb
+	return x ^ (x >> 31)
+}
+
+// seedOf is the window's part of a rank, computed once per window.
+func seedOf(w quota.Window) uint64 {
+	return mix(mix(uint64(w.Length)) + uint64(w.Index))
+}
+
+// rankOf is the rank of an instance in the window of seed.
+func rankOf(id, seed uint64) uint64 { return mix(id ^ seed) }
+
+// ahead reports whether the instance with rank a and ID aID comes before the
+// one with rank b and ID bID.
+func ahead(a uint64, aID string, b uint64, bID string) bool {
+	if a != b {
+		return a > b
+	}
+	return aID < bID
+}
+
+// part is the share of the instance that n-1 others stand beside, of whom
+// better rank higher. n is at least 1 and total at least 0.
+func part(total, n, better int64) int64 {
+	if better < total%n {
+		return total/n + 1
+	}
+	return total / n
+}
+
+// Equal returns every instance's share of total permits in window w. The
+// shares sum to total exactly, and any two differ by at most 1. Each ID must
+// occur once; their order does not matter. A negative total counts as 0.
+func Equal(total int64, ids []string, w quota.Window) map[string]int64 {
+	shares := make(map[string]int64, len(ids))
+	if len(ids) == 0 {
+		return shares
+	}
+	total = max(total, 0)
+	n := int64(len(ids))
+	seed := seedOf(w)
+	order := make([]ranked, len(ids))
+	for i, id := range ids {
+		order[i] = ranked{rankOf(hashID(id), seed), id}
+		shares[id] = total / n
+	}
+	slices.SortFunc(order, func(a, b ranked) int {
+		if ahead(a.rank, a.id, b.rank, b.id) {
+			return -1
+		}
+		return 1
+	})
+	for _, r := range order[:total%n] {
+		shares[r.id]++
+	}
+	return shares
+}
+
+// Of returns the total in force for window w in view v and every instance's
+// share of it, by this one view: the settle rule, which looks at more than one
+// view, may still hold shares below. Instances that do not take part in the
+// window have share 0, and so has everybody while the policy pauses or needs a
+// feature that this version lacks. ok is false where v has no limit of w's
+// length in force.
+func Of(v *quota.View, w quota.Window) (total int64, shares map[string]int64, ok bool) {
+	t := newTerms(v.Policy, v.PolicyRevision)
+	d := t.at(w)
+	if !d.limited {
+		return 0, nil, false
+	}
+	ids := make([]string, 0, len(v.Instances))
+	for i := range v.Instances {
+		if v.Instances[i].TakesPart(w.Start()) {
+			ids = append(ids, v.Instances[i].ID)
+		}
+	}
+	give := d.total
+	if d.reason != ReasonShare {
+		give = 0
+	}
+	shares = Equal(give, ids, w)
+	for i := range v.Instances {
+		if id := v.Instances[i].ID; !v.Instances[i].TakesPart(w.Start()) {
+			shares[id] = 0
+		}
+	}
+	return d.total, shares, true
+}
+
+// ranked is an instance and its rank.
+type ranked struct {
+	rank uint64
+	id   string
+}

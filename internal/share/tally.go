@@ -1,0 +1,168 @@
+package share
+
+import "github.com/quotient-limiter/quotient/quota"
+
+// maxTallies is how many windows keep their count: this and the next one of
+// every length that a policy may have.
+const maxTallies = 2 * quota.MaxLimits
+
+// heads counts a view's participants in one window.
+type heads struct {
+	n      int64   // participants
+	better int64   // of them, those that rank above self
+	self   *member // this instance, nil if the view lacks it
+}
+
+// result is what one view allows to self, or several together.
+type result struct {
+	permits int64
+	reason  Reason
+}
+
+// tally is the smallest share of one window over consecutive views, and what
+// it takes to go on when the next view comes. Changes are named by number (see
+// History.log): the views are those after change low up to the one after
+// change high, which was the newest.
+type tally struct {
+	used      bool
+	w         quota.Window
+	start     int64  // start(w)
+	seed      uint64 // of w
+	rank      uint64 // of self in w
+	low, high int64
+	heads     heads // of the newest view
+	terms     *terms
+	deal      deal // of terms in w
+	min       result
+}
+
+// count adds (by = 1) or takes away (by = -1) one instance.
+func (t *tally) count(to *heads, m *member, self string, by int64) {
+	if m.id == self {
+		to.self = m
+		if by < 0 {
+			to.self = nil
+		}
+	}
+	if !m.takesPart(t.start) {
+		return
+	}
+	to.n += by
+	if m.id != self && ahead(rankOf(m.hash, t.seed), m.id, t.rank, self) {
+		to.better += by
+	}
+}
+
+// value is the share of self in a view with these heads and this deal.
+func (t *tally) value(c *heads, d *deal) result {
+	switch {
+	case d.reason != ReasonShare:
+		return result{0, d.reason}
+	case c.self != nil && c.self.takesPart(t.start):
+		if !d.limited {
+			return result{Unbounded, ReasonShare}
+		}
+		return result{part(d.total, c.n, c.better), ReasonShare}
+	case c.self != nil && c.self.until <= t.start:
+		return result{0, ReasonLeft}
+	}
+	return result{0, ReasonJoining}
+}
+
+// tally returns the tally of window w over the views since change number low,
+// the newest view included.
+func (h *History) tally(w quota.Window, low int64) *tally {
+	t := h.slot(w)
+	if !t.used || t.w != w || t.low != low {
+		h.build(t, w, low)
+	}
+	h.extend(t)
+	return t
+}
+
+// slot returns where w's tally is or shall be.
+func (h *History) slot(w quota.Window) *tally {
+	for i := range h.tallies {
+		if t := &h.tallies[i]; t.used && t.w == w {
+			return t
+		}
+	}
+	// The windows of a length take turns in two places.
+	for i := range h.tallies {
+		if t := &h.tallies[i]; t.used && t.w.Length == w.Length && (t.w.Index-w.Index)%2 == 0 {
+			return t
+		}
+	}
+	for i := range h.tallies {
+		if !h.tallies[i].used {
+			return &h.tallies[i]
+		}
+	}
+	h.victim = (h.victim + 1) % maxTallies
+	return &h.tallies[h.victim]
+}
+
+// build counts the newest view, then undoes change by change down to low.
+func (h *History) build(t *tally, w quota.Window, low int64) {
+	*t = tally{used: true, w: w, start: start(w), seed: seedOf(w), low: low, high: h.count}
+	t.rank = rankOf(hashID(h.self), t.seed)
+	for _, m := range h.members {
+		t.count(&t.heads, m, h.self, 1)
+	}
+	t.terms = h.terms[len(h.terms)-1].terms
+	t.deal = t.terms.at(w)
+	t.min = t.value(&t.heads, &t.deal)
+
+	c, d := t.heads, t.deal
+	for i := len(h.log) - 1; i >= len(h.log)-int(h.count-low); i-- {
+		for j := len(h.log[i].edits) - 1; j >= 0; j-- {
+			e := h.log[i].edits[j]
+			h.recount(t, &c, e.new, e.old)
+		}
+		if h.log[i].prev != nil {
+			d = h.log[i].prev.at(w)
+		}
+		// The newest of several equal views gives the reason.
+		if r := t.value(&c, &d); r.permits < t.min.permits {
+			t.min = r
+		}
+	}
+}
+
+// extend goes on to the newest view, one change at a time.
+func (h *History) extend(t *tally) {
+	for ; t.high < h.count; t.high++ {
+		d := &h.log[len(h.log)-int(h.count-t.high)]
+		for _, e := range d.edits {
+			h.recount(t, &t.heads, e.old, e.new)
+		}
+		if d.prev != nil {
+			t.terms = h.after(t.high + 1)
+			t.deal = t.terms.at(t.w)
+		}
+		if r := t.value(&t.heads, &t.deal); r.permits <= t.min.permits {
+			t.min = r
+		}
+	}
+}
+
+// recount replaces one instance by another; nil is nobody.
+func (h *History) recount(t *tally, c *heads, old, new *member) {
+	if old != nil {
+		t.count(c, old, h.self, -1)
+	}
+	if new != nil {
+		t.count(c, new, h.self, 1)
+	}
+}
+
+// after returns the terms of the view after change number n: what the next
+// change of policy replaced, or else the newest.
+func (h *History) after(n int64) *terms {
+	for i := len(h.log) - int(h.count-n); i < len(h.log); i++ {
+		if h.log[i].prev != nil {
+			return h.log[i].prev
+		}
+	}
+	return h.terms[len(h.terms)-1].terms
+}

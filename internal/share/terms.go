@@ -1,0 +1,144 @@
+package share
+
+import (
+	"math"
+	"time"
+
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// Unbounded is the bound of a window that no limit binds.
+const Unbounded = int64(math.MaxInt64)
+
+// NotFrozen is what Bound takes for frozen while the instance is fresh.
+const NotFrozen = int64(math.MaxInt64)
+
+// Reason says why a bound is what it is.
+type Reason uint8
+
+// The reasons.
+const (
+	// ReasonShare: the bound is this instance's share of the total, or there
+	// is no limit of this window length.
+	ReasonShare Reason = iota
+	// ReasonJoining: the history is too short yet, or some view of the
+	// lookback does not have this instance take part.
+	ReasonJoining
+	// ReasonNoPolicy: no policy is set, or none is in force yet.
+	ReasonNoPolicy
+	// ReasonPaused: the policy's mode is pause.
+	ReasonPaused
+	// ReasonUnsupported: the policy needs a feature that this version lacks.
+	ReasonUnsupported
+	// ReasonLeft: the window starts at or after this instance's own end.
+	ReasonLeft
+)
+
+// String returns the reason in a word, for logs and tests.
+func (r Reason) String() string {
+	switch r {
+	case ReasonShare:
+		return "share"
+	case ReasonJoining:
+		return "joining"
+	case ReasonNoPolicy:
+		return "no policy"
+	case ReasonPaused:
+		return "paused"
+	case ReasonUnsupported:
+		return "unsupported"
+	case ReasonLeft:
+		return "left"
+	}
+	return "unknown"
+}
+
+// terms are what a view's policy says, read once. They never change.
+type terms struct {
+	policy   *quota.Policy // nil where the view has none
+	revision int64         // at which policy was written
+
+	settle    int64 // ns; the default without a policy
+	freshness int64 // ns; the default without a policy
+	guard     int64 // ns
+	blocked   Reason
+}
+
+func newTerms(p *quota.Policy, revision int64) *terms {
+	t := &terms{policy: p, revision: revision}
+	t.settle, t.freshness = timing(p)
+	switch {
+	case p == nil:
+		t.blocked = ReasonNoPolicy
+	case !supported(p):
+		t.blocked = ReasonUnsupported
+	case p.Mode == quota.ModePause:
+		t.blocked = ReasonPaused
+	}
+	if p != nil {
+		t.guard = int64(p.Guard)
+	}
+	return t
+}
+
+// timing returns a policy's S and S', with the defaults where they are not set.
+func timing(p *quota.Policy) (settle, freshness int64) {
+	settle, freshness = int64(quota.DefaultSettle), int64(quota.DefaultFreshness)
+	if p == nil {
+		return settle, freshness
+	}
+	if p.Settle > 0 {
+		settle = int64(p.Settle)
+		freshness = settle / 6 * 5
+	}
+	if p.Freshness > 0 {
+		freshness = int64(p.Freshness)
+	}
+	return settle, freshness
+}
+
+// supported reports whether this version can compute the policy's shares.
+func supported(p *quota.Policy) bool {
+	return len(p.Requires) == 0 && (p.Share == "" || p.Share == quota.ShareEqual)
+}
+
+// deal is what the terms give to the participants of one window together.
+type deal struct {
+	total   int64
+	limited bool   // a limit of the window's length is in force
+	reason  Reason // ReasonShare, or why nobody gets anything
+}
+
+// at returns the terms of window w.
+func (t *terms) at(w quota.Window) deal {
+	if t.policy == nil {
+		return deal{reason: ReasonNoPolicy}
+	}
+	limits := t.policy.LimitsAt(start(w))
+	if limits == nil {
+		return deal{reason: ReasonNoPolicy}
+	}
+	d := deal{reason: t.blocked}
+	for i := range limits {
+		if limits[i].Window == w.Length {
+			d.total, d.limited = max(limits[i].Permits, 0), true
+		}
+	}
+	return d
+}
+
+// each calls f for the window length of every limit of the policy, those that
+// are announced included. A length may come more than once.
+func (t *terms) each(f func(length time.Duration)) {
+	if t.policy == nil {
+		return
+	}
+	for i := range t.policy.Limits {
+		f(t.policy.Limits[i].Window)
+	}
+	for i := range t.policy.Next {
+		for j := range t.policy.Next[i].Limits {
+			f(t.policy.Next[i].Limits[j].Window)
+		}
+	}
+}
