@@ -125,12 +125,12 @@ type LimitChange struct {
 // nanoseconds since the Unix epoch, and nil where none are in force yet. The
 // result is shared with p; do not change it.
 func (p *Policy) LimitsAt(wall int64) []Limit {
-	if !p.From.IsZero() && wall < p.From.UnixNano() {
+	if !p.From.IsZero() && wall < nanos(p.From) {
 		return nil
 	}
 	limits := p.Limits
 	for i := range p.Next {
-		if wall < p.Next[i].From.UnixNano() {
+		if wall < nanos(p.Next[i].From) {
 			break
 		}
 		limits = p.Next[i].Limits

@@ -24,8 +24,8 @@ type Instance struct {
 // TakesPart reports whether the instance has a share of a window that starts
 // at wall, in nanoseconds since the Unix epoch.
 func (i *Instance) TakesPart(wall int64) bool {
-	return (i.From.IsZero() || i.From.UnixNano() <= wall) &&
-		(i.Until.IsZero() || wall < i.Until.UnixNano())
+	return (i.From.IsZero() || nanos(i.From) <= wall) &&
+		(i.Until.IsZero() || wall < nanos(i.Until))
 }
 
 // View is a provider's policy and live instances at one etcd revision.

@@ -1,0 +1,164 @@
+package quota
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// Bounds on what is decoded: more than any valid value needs.
+const (
+	MaxPolicyBytes   = 64 << 10
+	MaxInstanceBytes = 4 << 10
+)
+
+// duration is a time.Duration that is a string in JSON: "2.5s".
+type duration time.Duration
+
+func (d duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
+
+func (d *duration) UnmarshalText(b []byte) error {
+	v, err := time.ParseDuration(string(b))
+	if err != nil {
+		return fmt.Errorf("%q is no duration: write one like %q", b, "2.5s")
+	}
+	*d = duration(v)
+	return nil
+}
+
+type wireLimit struct {
+	Permits int64    `json:"permits"`
+	Window  duration `json:"window"`
+}
+
+type wireChange struct {
+	From   time.Time   `json:"from"`
+	Limits []wireLimit `json:"limits"`
+}
+
+type wirePolicy struct {
+	Schema     int          `json:"schema"`
+	Limits     []wireLimit  `json:"limits"`
+	Share      ShareRule    `json:"share"`
+	Mode       Mode         `json:"mode"`
+	Settle     duration     `json:"settle"`
+	Freshness  duration     `json:"freshness"`
+	ClockError duration     `json:"clock_error"`
+	Outage     Outage       `json:"outage"`
+	Guard      duration     `json:"guard"`
+	Pacing     Pacing       `json:"pacing"`
+	From       time.Time    `json:"from,omitzero"`
+	Next       []wireChange `json:"next,omitempty"`
+	Requires   []string     `json:"requires,omitempty"`
+	Author     string       `json:"author,omitempty"`
+	Reason     string       `json:"reason,omitempty"`
+	Time       time.Time    `json:"time,omitzero"`
+}
+
+type wireInstance struct {
+	Schema  int       `json:"schema"`
+	Name    string    `json:"name"`
+	Host    string    `json:"host,omitempty"`
+	PID     int       `json:"pid,omitempty"`
+	Version string    `json:"version,omitempty"`
+	Weight  int64     `json:"weight"`
+	Started time.Time `json:"started,omitzero"`
+	From    time.Time `json:"from,omitzero"`
+	Until   time.Time `json:"until,omitzero"`
+}
+
+func limitsToWire(limits []Limit) []wireLimit {
+	w := make([]wireLimit, len(limits))
+	for i, l := range limits {
+		w[i] = wireLimit{l.Permits, duration(l.Window)}
+	}
+	return w
+}
+
+func limitsFromWire(w []wireLimit) []Limit {
+	var limits []Limit
+	for _, l := range w {
+		limits = append(limits, Limit{l.Permits, time.Duration(l.Window)})
+	}
+	return limits
+}
+
+// MarshalJSON writes the policy with its defaults written out.
+func (p Policy) MarshalJSON() ([]byte, error) {
+	p = p.WithDefaults()
+	w := wirePolicy{
+		Schema: Schema, Limits: limitsToWire(p.Limits), Share: p.Share, Mode: p.Mode,
+		Settle: duration(p.Settle), Freshness: duration(p.Freshness), ClockError: duration(p.ClockError),
+		Outage: p.Outage, Guard: duration(p.Guard), Pacing: p.Pacing,
+		From: p.From.UTC(), Requires: p.Requires, Author: p.Author, Reason: p.Reason, Time: p.Time.UTC(),
+	}
+	for _, c := range p.Next {
+		w.Next = append(w.Next, wireChange{c.From.UTC(), limitsToWire(c.Limits)})
+	}
+	return json.Marshal(w)
+}
+
+// UnmarshalJSON reads a policy. Fields that it does not know are ignored, a
+// schema that it does not know is refused. It does not validate.
+func (p *Policy) UnmarshalJSON(b []byte) error {
+	var w wirePolicy
+	if err := decode("policy", b, MaxPolicyBytes, &w); err != nil {
+		return err
+	}
+	if err := knownSchema("policy", w.Schema); err != nil {
+		return err
+	}
+	*p = Policy{
+		Limits: limitsFromWire(w.Limits), Share: w.Share, Mode: w.Mode,
+		Settle: time.Duration(w.Settle), Freshness: time.Duration(w.Freshness), ClockError: time.Duration(w.ClockError),
+		Outage: w.Outage, Guard: time.Duration(w.Guard), Pacing: w.Pacing,
+		From: w.From, Requires: w.Requires, Author: w.Author, Reason: w.Reason, Time: w.Time,
+	}
+	for _, c := range w.Next {
+		p.Next = append(p.Next, LimitChange{c.From, limitsFromWire(c.Limits)})
+	}
+	return nil
+}
+
+// MarshalJSON writes the instance as its key's value: without its ID, which is
+// in the key.
+func (i Instance) MarshalJSON() ([]byte, error) {
+	return json.Marshal(wireInstance{
+		Schema: Schema, Name: i.Name, Host: i.Host, PID: i.PID, Version: i.Version,
+		Weight: max(1, i.Weight), Started: i.Started.UTC(), From: i.From.UTC(), Until: i.Until.UTC(),
+	})
+}
+
+// UnmarshalJSON reads an instance, leaving its ID alone. Fields that it does not
+// know are ignored, a schema that it does not know is refused.
+func (i *Instance) UnmarshalJSON(b []byte) error {
+	var w wireInstance
+	if err := decode("instance", b, MaxInstanceBytes, &w); err != nil {
+		return err
+	}
+	if err := knownSchema("instance", w.Schema); err != nil {
+		return err
+	}
+	*i = Instance{
+		ID: i.ID, Name: w.Name, Host: w.Host, PID: w.PID, Version: w.Version,
+		Weight: max(1, w.Weight), Started: w.Started, From: w.From, Until: w.Until,
+	}
+	return nil
+}
+
+func decode(what string, b []byte, most int, into any) error {
+	if len(b) > most {
+		return fmt.Errorf("%s: %d bytes are more than the most, %d", what, len(b), most)
+	}
+	if err := json.Unmarshal(b, into); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
+}
+
+func knownSchema(what string, schema int) error {
+	if schema != Schema {
+		return fmt.Errorf("%s: schema %d is not the one this version knows, %d: upgrade, or write it again with this version's tools", what, schema, Schema)
+	}
+	return nil
+}
