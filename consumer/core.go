@@ -36,6 +36,7 @@ type core struct {
 	alarm    alarm
 	dispatch dispatcher
 	returned returns
+	parkings sync.Pool // of *parking
 
 	mu struct {
 		sync.Mutex
@@ -67,6 +68,7 @@ func newCore(provider string, c *clock.Clock, o Options) *core {
 	k.log = k.log.With("provider", provider)
 	k.gate = window.NewGate(k, o.MaxWaiters, k.decided)
 	k.alarm.fire, k.alarm.armed = k.tick, math.MaxInt64
+	k.parkings.New = newParking
 	k.mu.changed = make(chan struct{})
 	k.mu.state = quota.StateJoining
 	k.mu.frozen = notFrozen
@@ -154,6 +156,7 @@ func (k *core) news() {
 
 func (k *core) signalLocked() {
 	close(k.mu.changed)
+	k.parkings.New = newParking
 	k.mu.changed = make(chan struct{})
 }
 

@@ -173,7 +173,7 @@ func TestNoPolicyHealsItself(t *testing.T) {
 			t.Errorf("state %q, problem %q", st.State, st.Problem)
 		}
 		s.sink.Apply(s.clock.Now(), quota.Change{Revision: 2, Policy: withDefaults(policyOf(t, "1/s"))})
-		time.Sleep(3 * time.Second)
+		time.Sleep(4 * time.Second)
 		s.prove()
 		if !l.TryAcquire() {
 			t.Errorf("no permit after a policy was set: %+v", l.Status())

@@ -91,17 +91,18 @@ func (k *core) call(w *window.Waiter, o outcome) {
 	f(Permit{}, k.reject(o.verdict, w.N()))
 }
 
-// parking is a parked goroutine's waiter with its channel, reused.
+// parking is a parked goroutine's waiter with its channel, reused within one
+// limiter: a channel must not leave the testing/synctest bubble it was made in.
 type parking struct {
 	waiter window.Waiter
 	ch     chan outcome // room for one, so that telling never blocks
 }
 
-var parkings = sync.Pool{New: func() any {
+func newParking() any {
 	p := &parking{ch: make(chan outcome, 1)}
 	p.waiter.Payload = p.ch
 	return p
-}}
+}
 
 // returns remembers which permits of the running epoch were given back, so that
 // none is given back twice.

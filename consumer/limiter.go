@@ -151,12 +151,12 @@ func (l *Limiter) wait(ctx context.Context, n int64, maxWait time.Duration) (win
 	if k.shadow.Load() && k.pass(n) {
 		return k.gate.Segment().Grant, nil
 	}
-	p := parkings.Get().(*parking)
+	p := k.parkings.Get().(*parking)
 	p.waiter.Owner = l.id
 	now := k.clock.Now()
 	g, v := k.gate.Wait(now, &p.waiter, n, deadline(ctx, now.Mono, maxWait))
 	if v != window.Queued {
-		parkings.Put(p)
+		k.parkings.Put(p)
 		if v != window.Granted {
 			return g, k.reject(v, n)
 		}
@@ -171,17 +171,17 @@ func (l *Limiter) wait(ctx context.Context, n int64, maxWait time.Duration) (win
 	case o = <-p.ch:
 	case <-ctx.Done():
 		if k.gate.Cancel(k.clock.Now(), &p.waiter) {
-			parkings.Put(p)
+			k.parkings.Put(p)
 			return g, ctx.Err()
 		}
 		// Decided at the same moment: what was granted goes to the next in line.
 		if o = <-p.ch; o.verdict == window.Granted {
 			k.gate.Return(k.clock.Now(), o.grant, n)
 		}
-		parkings.Put(p)
+		k.parkings.Put(p)
 		return g, ctx.Err()
 	}
-	parkings.Put(p)
+	k.parkings.Put(p)
 	if o.verdict != window.Granted {
 		return g, k.reject(o.verdict, n)
 	}

@@ -44,16 +44,16 @@ func open(t *testing.T, source Source, o Options) *Limiter {
 }
 
 // bubble runs f in fake time, which begins at the start of a window.
-func bubble(t *testing.T, limits string, o Options, f func(ctx context.Context, source *FixedSource, l *Limiter)) {
+func bubble(t *testing.T, limits string, o Options, f func(t *testing.T, ctx context.Context, source *FixedSource, l *Limiter)) { //nolint:revive // t comes first in tests
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		source := Fixed(policyOf(t, limits))
-		f(t.Context(), source, open(t, source, o))
+		f(t, t.Context(), source, open(t, source, o))
 	})
 }
 
 func TestAcquireWaitsForTheNextWindowInOrder(t *testing.T) {
-	bubble(t, "2/s", Options{}, func(ctx context.Context, _ *FixedSource, l *Limiter) {
+	bubble(t, "2/s", Options{}, func(t *testing.T, ctx context.Context, _ *FixedSource, l *Limiter) {
 		start := time.Now()
 		var mu sync.Mutex
 		var log []string
@@ -78,7 +78,7 @@ func TestAcquireWaitsForTheNextWindowInOrder(t *testing.T) {
 }
 
 func TestMaxWaitIsDecidedBeforeWaiting(t *testing.T) {
-	bubble(t, "1/s", Options{}, func(ctx context.Context, _ *FixedSource, l *Limiter) {
+	bubble(t, "1/s", Options{}, func(t *testing.T, ctx context.Context, _ *FixedSource, l *Limiter) {
 		start := time.Now()
 		l.TryAcquire()
 		if err := l.Acquire(ctx, 900*time.Millisecond); !errors.Is(err, ErrLimited) {
@@ -109,7 +109,7 @@ func TestMaxWaitIsDecidedBeforeWaiting(t *testing.T) {
 }
 
 func TestCancelledWaitSpendsNothing(t *testing.T) {
-	bubble(t, "1/s", Options{}, func(ctx context.Context, _ *FixedSource, l *Limiter) {
+	bubble(t, "1/s", Options{}, func(t *testing.T, ctx context.Context, _ *FixedSource, l *Limiter) {
 		l.TryAcquire()
 		cancelled, cancel := context.WithCancel(ctx)
 		result := make(chan error)
@@ -134,7 +134,7 @@ func TestCancelledWaitSpendsNothing(t *testing.T) {
 }
 
 func TestBadArguments(t *testing.T) {
-	bubble(t, "10/s", Options{MaxWaiters: 1}, func(ctx context.Context, _ *FixedSource, l *Limiter) {
+	bubble(t, "10/s", Options{MaxWaiters: 1}, func(t *testing.T, ctx context.Context, _ *FixedSource, l *Limiter) {
 		for _, c := range []struct {
 			n       int64
 			maxWait time.Duration
@@ -222,7 +222,7 @@ func TestCloseTellsThoseWhoWait(t *testing.T) {
 }
 
 func TestAcquireFuncIsCalledOnceInOrder(t *testing.T) {
-	bubble(t, "3/s", Options{}, func(_ context.Context, _ *FixedSource, l *Limiter) {
+	bubble(t, "3/s", Options{}, func(t *testing.T, _ context.Context, _ *FixedSource, l *Limiter) {
 		var mu sync.Mutex // held while asking: a call on the asking goroutine would deadlock
 		var log []string
 		start := time.Now()
@@ -247,6 +247,8 @@ func TestAcquireFuncIsCalledOnceInOrder(t *testing.T) {
 			t.Error("Stop must be true once")
 		}
 		time.Sleep(5 * time.Second)
+		mu.Lock()
+		defer mu.Unlock()
 		want := []string{"now false 0s..1s", "refused true", "big false 1s..2s", "last false 2s..3s"}
 		if diff := cmp.Diff(want, log); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
@@ -260,7 +262,7 @@ func TestAcquireFuncIsCalledOnceInOrder(t *testing.T) {
 }
 
 func TestReturn(t *testing.T) {
-	bubble(t, "5/s", Options{}, func(ctx context.Context, source *FixedSource, l *Limiter) {
+	bubble(t, "5/s", Options{}, func(t *testing.T, ctx context.Context, source *FixedSource, l *Limiter) {
 		p, err := l.Take(ctx, 3, 0)
 		if err != nil || p.N != 3 {
 			t.Fatal(p, err)
@@ -288,7 +290,7 @@ func TestReturn(t *testing.T) {
 }
 
 func TestLimitChanges(t *testing.T) {
-	bubble(t, "10/s", Options{}, func(_ context.Context, source *FixedSource, l *Limiter) {
+	bubble(t, "10/s", Options{}, func(t *testing.T, _ context.Context, source *FixedSource, l *Limiter) {
 		set := func(limits string) {
 			if err := source.Set(policyOf(t, limits)); err != nil {
 				t.Fatal(err)
@@ -307,8 +309,8 @@ func TestLimitChanges(t *testing.T) {
 			t.Errorf("a smaller limit binds at once (-want +got):\n%s", diff)
 		}
 		set("20/s")
-		if diff := cmp.Diff([]int64{5, 5, 5, 20, 20}, drain()); diff != "" {
-			t.Errorf("a larger one from the first window that starts S later (-want +got):\n%s", diff)
+		if diff := cmp.Diff([]int64{5, 5, 5, 5, 20}, drain()); diff != "" {
+			t.Errorf("a larger one from the first window that starts more than S later (-want +got):\n%s", diff)
 		}
 		if err := source.Set(quota.Policy{}); err == nil {
 			t.Error("an invalid policy was taken")
@@ -317,7 +319,7 @@ func TestLimitChanges(t *testing.T) {
 }
 
 func TestPauseShadowAndDrain(t *testing.T) {
-	bubble(t, "2/s", Options{}, func(ctx context.Context, source *FixedSource, l *Limiter) {
+	bubble(t, "2/s", Options{}, func(t *testing.T, ctx context.Context, source *FixedSource, l *Limiter) {
 		p := policyOf(t, "2/s")
 		p.Mode = quota.ModePause
 		if err := source.Set(p); err != nil {

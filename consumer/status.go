@@ -135,7 +135,7 @@ func (k *core) problemLocked(now clock.Instant) string {
 		case share.ReasonUnsupported:
 			return "the policy needs what this version does not know"
 		case share.ReasonNoPolicy:
-			return "the policy is not in force yet"
+			return "the policy is not in force, or not for the settle time yet"
 		case share.ReasonJoining:
 			return "waits until the other instances have settled"
 		case share.ReasonLeft:

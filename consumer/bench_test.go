@@ -1,0 +1,109 @@
+package consumer
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// The floors stand in the same run as what is measured: these machines differ
+// by the hour, so ratios are what to read.
+
+var (
+	anchor  = time.Now()
+	counter atomic.Int64
+)
+
+func benchLimiter(b *testing.B, permits int64, outage quota.Outage) *Limiter {
+	b.Helper()
+	p := quota.Policy{Limits: []quota.Limit{{Permits: permits, Window: time.Minute}}, Outage: outage}
+	l, err := Open(b.Context(), Fixed(p), "bench", Options{Logger: quiet})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+func BenchmarkGranted(b *testing.B) {
+	hold := benchLimiter(b, quota.MaxPermits, quota.OutageHold)
+	stop := benchLimiter(b, quota.MaxPermits, quota.OutageStop)
+	ctx := context.Background()
+	for _, c := range []struct {
+		name string
+		f    func()
+	}{
+		{"floor=time.Now", func() { _ = time.Now() }},
+		{"floor=mono+add", func() { counter.Add(int64(time.Since(anchor)) & 1) }},
+		{"floor=now+add", func() { counter.Add(time.Now().UnixNano() & 1) }},
+		{"call=TryAcquire/outage=hold", func() { hold.TryAcquire() }},
+		{"call=TryAcquire/outage=stop", func() { stop.TryAcquire() }},
+		{"call=Acquire/outage=hold", func() { _ = hold.Acquire(ctx, time.Second) }},
+		{"call=Take/outage=hold", func() { _, _ = hold.Take(ctx, 1, 0) }},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				c.f()
+			}
+		})
+		b.Run(c.name+"/parallel", func(b *testing.B) {
+			b.ReportAllocs()
+			b.RunParallel(func(pb *testing.PB) {
+				for pb.Next() {
+					c.f()
+				}
+			})
+		})
+	}
+}
+
+func BenchmarkRefused(b *testing.B) {
+	l := benchLimiter(b, 0, quota.OutageHold)
+	ctx := context.Background()
+	b.Run("call=TryAcquire", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			l.TryAcquire()
+		}
+	})
+	b.Run("call=Acquire", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			_ = l.Acquire(ctx, 0)
+		}
+	})
+}
+
+func BenchmarkLimits(b *testing.B) {
+	for _, n := range []int{1, 2, 4, 8} {
+		var limits []quota.Limit
+		for i := range n {
+			limits = append(limits, quota.Limit{Permits: quota.MaxPermits, Window: time.Duration(60-i) * time.Second})
+		}
+		l, err := Open(b.Context(), Fixed(quota.Policy{Limits: limits}), "bench", Options{Logger: quiet})
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Run(fmt.Sprintf("limits=%d", n), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				l.TryAcquire()
+			}
+		})
+		_ = l.Close()
+	}
+}
+
+func BenchmarkAcquireFuncQueued(b *testing.B) {
+	l := benchLimiter(b, 0, quota.OutageHold)
+	b.ReportAllocs()
+	f := func(Permit, error) {}
+	for b.Loop() {
+		l.AcquireFunc(1, Forever, f)
+	}
+}
