@@ -1,0 +1,218 @@
+// Package etcdtest runs a real etcd inside the process, of one member or
+// several, on loopback ports that the system chooses: for tests, and for the
+// commands' embedded default. Its data lies in a temporary folder and is gone
+// after Close; nothing is synced to disk.
+package etcdtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.uber.org/zap"
+)
+
+// Options of a cluster. The zero value is one member with a fast clock.
+type Options struct {
+	// Members is 1 or more; default 1.
+	Members int
+	// Slow keeps etcd's own timers (heartbeats of 100 ms, elections after 1 s)
+	// in place of ones ten times as fast.
+	Slow bool
+	// Logger takes etcd's log; default nowhere.
+	Logger *zap.Logger
+	// Dir is where the data goes; default a temporary folder.
+	Dir string
+}
+
+// startTimeout bounds the wait for a member to become ready.
+const startTimeout = 30 * time.Second
+
+// Cluster is a running etcd.
+type Cluster struct {
+	o       Options
+	dir     string
+	own     bool // dir is ours to remove
+	members []*member
+}
+
+type member struct {
+	name         string
+	peer, client url.URL
+	server       *embed.Etcd // nil while stopped
+}
+
+// Start starts a cluster and returns when every member serves.
+func Start(o Options) (*Cluster, error) {
+	o.Members = max(1, o.Members)
+	if o.Logger == nil {
+		o.Logger = zap.NewNop()
+	}
+	c := &Cluster{o: o, dir: o.Dir}
+	if c.dir == "" {
+		dir, err := os.MkdirTemp("", "quotient-etcd-")
+		if err != nil {
+			return nil, fmt.Errorf("etcdtest: %w", err)
+		}
+		c.dir, c.own = dir, true
+	}
+	if err := c.start(); err != nil {
+		return nil, errors.Join(fmt.Errorf("etcdtest: %w", err), c.Close())
+	}
+	return c, nil
+}
+
+func (c *Cluster) start() error {
+	ports, err := freePorts(2 * c.o.Members)
+	if err != nil {
+		return err
+	}
+	for i := range c.o.Members {
+		c.members = append(c.members, &member{
+			name:   fmt.Sprintf("m%d", i),
+			peer:   url.URL{Scheme: "http", Host: ports[2*i]},
+			client: url.URL{Scheme: "http", Host: ports[2*i+1]},
+		})
+	}
+	for _, m := range c.members {
+		if err := c.run(m, embed.ClusterStateFlagNew); err != nil {
+			return err
+		}
+	}
+	for _, m := range c.members {
+		if err := m.ready(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *Cluster) run(m *member, state string) error {
+	cfg := embed.NewConfig()
+	cfg.Name, cfg.Dir = m.name, filepath.Join(c.dir, m.name)
+	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{m.peer}, []url.URL{m.peer}
+	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{m.client}, []url.URL{m.client}
+	cfg.ClusterState, cfg.InitialCluster = state, c.initialCluster()
+	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(c.o.Logger)
+	cfg.UnsafeNoFsync = true
+	cfg.AutoCompactionMode, cfg.AutoCompactionRetention = "periodic", "5m"
+	cfg.MaxTxnOps = embed.DefaultMaxTxnOps
+	if !c.o.Slow {
+		cfg.TickMs, cfg.ElectionMs = 10, 100
+	}
+	server, err := embed.StartEtcd(cfg)
+	if err != nil {
+		return fmt.Errorf("member %s: %w", m.name, err)
+	}
+	m.server = server
+	return nil
+}
+
+func (c *Cluster) initialCluster() string {
+	var parts []string
+	for _, m := range c.members {
+		parts = append(parts, m.name+"="+m.peer.String())
+	}
+	return strings.Join(parts, ",")
+}
+
+func (m *member) ready() error {
+	select {
+	case <-m.server.Server.ReadyNotify():
+		return nil
+	case err := <-m.server.Err():
+		return fmt.Errorf("member %s: %w", m.name, err)
+	case <-time.After(startTimeout):
+		return fmt.Errorf("member %s is not ready after %v", m.name, startTimeout)
+	}
+}
+
+// Endpoints returns the addresses for clients, a member each.
+func (c *Cluster) Endpoints() []string {
+	var e []string
+	for _, m := range c.members {
+		e = append(e, m.client.String())
+	}
+	return e
+}
+
+// Client returns a new client of all members, or of those given by number. The
+// caller closes it.
+func (c *Cluster) Client(members ...int) (*clientv3.Client, error) {
+	endpoints := c.Endpoints()
+	if len(members) > 0 {
+		endpoints = nil
+		for _, i := range members {
+			endpoints = append(endpoints, c.members[i].client.String())
+		}
+	}
+	return clientv3.New(clientv3.Config{
+		Endpoints: endpoints, DialTimeout: 5 * time.Second, Logger: zap.NewNop(),
+	})
+}
+
+// Stop stops a member as a crash would: without handing leadership over.
+func (c *Cluster) Stop(i int) {
+	m := c.members[i]
+	if m.server == nil {
+		return
+	}
+	m.server.Server.HardStop()
+	m.server.Close()
+	m.server = nil
+}
+
+// Restart starts a stopped member on its old data.
+func (c *Cluster) Restart(i int) error {
+	if err := c.run(c.members[i], embed.ClusterStateFlagExisting); err != nil {
+		return err
+	}
+	return c.members[i].ready()
+}
+
+// Leader returns the number of the leading member, or -1.
+func (c *Cluster) Leader(ctx context.Context) int {
+	for i, m := range c.members {
+		if m.server == nil {
+			continue
+		}
+		if s := m.server.Server; s.Leader() == s.MemberID() && ctx.Err() == nil {
+			return i
+		}
+	}
+	return -1
+}
+
+// Close stops all members and removes the data. A second Close does nothing.
+func (c *Cluster) Close() error {
+	for i := range c.members {
+		c.Stop(i)
+	}
+	if c.own {
+		return os.RemoveAll(c.dir)
+	}
+	return nil
+}
+
+// freePorts returns n free loopback addresses. Another process may take one
+// before it is used; the system hands them out in turn, so that is rare.
+func freePorts(n int) ([]string, error) {
+	var addresses []string
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		defer l.Close() //nolint:errcheck,gosec // nothing was sent
+		addresses = append(addresses, l.Addr().String())
+	}
+	return addresses, nil
+}

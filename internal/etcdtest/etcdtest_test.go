@@ -1,0 +1,59 @@
+package etcdtest
+
+import (
+	"context"
+	"os"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+func put(t *testing.T, client *clientv3.Client, value string) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	_, err := client.Put(ctx, "key", value)
+	return err
+}
+
+func TestOneMemberKeepsItsDataOverARestart(t *testing.T) {
+	c, client := New(t, Options{})
+	if err := put(t, client, "a"); err != nil {
+		t.Fatal(err)
+	}
+	c.Stop(0)
+	if err := c.Restart(0); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if r, err := client.Get(ctx, "key"); err != nil || len(r.Kvs) != 1 || string(r.Kvs[0].Value) != "a" {
+		t.Errorf("after the restart: %v, %v", r, err)
+	}
+	dir := c.dir
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(dir); !os.IsNotExist(err) {
+		t.Errorf("the data is still there: %v", err)
+	}
+}
+
+func TestThreeMembersSurviveTheirLeader(t *testing.T) {
+	c, client := New(t, Options{Members: 3})
+	if err := put(t, client, "a"); err != nil {
+		t.Fatal(err)
+	}
+	leader := c.Leader(t.Context())
+	if leader < 0 {
+		t.Fatal("there is no leader")
+	}
+	c.Stop(leader)
+	if err := put(t, client, "b"); err != nil {
+		t.Errorf("without the old leader: %v", err)
+	}
+	if err := c.Restart(leader); err != nil {
+		t.Error(err)
+	}
+}
