@@ -19,6 +19,9 @@ const (
 	DefaultCommandTimeout = 5 * time.Second
 )
 
+// maxPrefix is the longest prefix, in bytes, that the coordinator takes.
+const maxPrefix = 128
+
 // envPassword has no flag, so that no password stands in an argument list.
 const envPassword = "QUOTIENT_PASSWORD"
 
@@ -131,8 +134,8 @@ func (f *Flags) check() error {
 			given, other = other, given
 		}
 		return f.bad(given, "is given without --%s; a client certificate needs both", other)
-	case !strings.HasSuffix(f.Prefix, "/"):
-		return f.bad("prefix", "%q does not end with a slash; the default is %s", f.Prefix, DefaultPrefix)
+	case !strings.HasPrefix(f.Prefix, "/") || !strings.HasSuffix(f.Prefix, "/") || len(f.Prefix) > maxPrefix:
+		return f.bad("prefix", "%q: must begin and end with a slash and have at most %d bytes; the default is %s", f.Prefix, maxPrefix, DefaultPrefix)
 	case f.DialTimeout <= 0:
 		return f.bad("dial-timeout", "%v is not positive; the default is %v", f.DialTimeout, DefaultDialTimeout)
 	case f.CommandTimeout <= 0:

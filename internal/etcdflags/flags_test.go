@@ -104,7 +104,7 @@ func TestRefused(t *testing.T) {
 		{"empty endpoint in a list", "--endpoints a:1,,b:2", nil, "--endpoints", "is not an address"},
 		{"user in an endpoint", "--endpoints http://ann:secret@a:1", nil, "--endpoints", "use --user"},
 		{"no endpoints", "--endpoints=", nil, "--endpoints", "is empty"},
-		{"prefix without a slash", "--prefix /q", nil, "--prefix", "does not end with a slash"},
+		{"prefix without a slash", "--prefix /q", nil, "--prefix", "must begin and end with a slash"},
 		{"dial timeout 0", "--dial-timeout 0s", nil, "--dial-timeout", "not positive"},
 		{"command timeout negative", "--command-timeout=-1s", nil, "--command-timeout", "not positive"},
 		{"no duration in the variable", "", map[string]string{"QUOTIENT_DIAL_TIMEOUT": "soon"}, "QUOTIENT_DIAL_TIMEOUT", `"soon"`},

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"io"
+
+	"github.com/spf13/cobra"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/internal/etcdflags"
+)
+
+// app is one run of the tool: what it was called with, and what all commands
+// share. Commands are methods that return a *cobra.Command.
+type app struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	env            func(string) string
+	etcd           *etcdflags.Flags
+	format         format // of data and of errors
+}
+
+// run is the whole tool, and returns the exit code.
+func run(args []string, stdin io.Reader, stdout, stderr io.Writer, env func(string) string) int {
+	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, env: env, format: formatTable}
+	root := a.root()
+	root.SetArgs(args)
+	root.SetIn(stdin)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	if err := root.ExecuteContext(context.Background()); err != nil {
+		// A bad flag stops the parser, maybe before it saw -o.
+		a.format = formatOf(args, a.format)
+		return a.fail(err)
+	}
+	return exitDone
+}
+
+// withAdmin connects to etcd and runs f.
+func (a *app) withAdmin(ctx context.Context, f func(context.Context, *coordinator.Admin) error) error {
+	return a.withClient(ctx, func(ctx context.Context, client *clientv3.Client) error {
+		admin, err := coordinator.NewAdmin(client, coordinator.AdminOptions{
+			Prefix:  a.etcd.Prefix,
+			Author:  author(a.env),
+			Timeout: a.etcd.CommandTimeout,
+		})
+		if err != nil {
+			return err
+		}
+		return f(ctx, admin)
+	})
+}
+
+// withClient connects to etcd and runs f. An error that says that etcd cannot
+// be reached is completed by what the endpoints themselves say.
+func (a *app) withClient(ctx context.Context, f func(context.Context, *clientv3.Client) error) error {
+	client, err := a.etcd.Client(ctx)
+	if err != nil {
+		return a.explain(ctx, connectError(err))
+	}
+	defer client.Close()
+	return a.explain(ctx, f(ctx, client))
+}
+
+// root builds the command tree. A new command is added here.
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "quota-admin",
+		Short: "Set and show the rate limits of providers, and who obeys them",
+		Long: `quota-admin sets and shows the policies of providers in etcd, their history,
+and the instances that obey them.
+
+A provider is named by a path: payments/charge. Limits are permits per window,
+several with commas: 300000/s or 500/2s,10000/1m.`,
+		Example: `  quota-admin set payments/charge 300000/s --reason campaign
+  quota-admin get payments/charge -o yaml
+  quota-admin instances payments/charge`,
+		Args:          a.noCommand,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		SilenceErrors: true, // run prints them, in the format asked for
+		SilenceUsage:  true,
+	}
+	flags := root.PersistentFlags()
+	a.etcd = etcdflags.Register(flags)
+	a.etcd.Env, a.etcd.Stdin, a.etcd.Stderr = a.env, a.stdin, a.stderr
+	flags.VarP(&a.format, "output", "o", "`format` of data and errors: table, json or yaml")
+	root.Flags().SortFlags = false // keep those together that belong together
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usageError(cmd, "%v", err) })
+	root.SetUsageTemplate(usageTemplate)
+	root.AddCommand(
+		a.setCommand(), a.getCommand(), a.listCommand(), a.deleteCommand(),
+		a.instancesCommand(), a.historyCommand(), a.versionCommand(),
+	)
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	return root
+}
+
+// noCommand refuses a first word that is no command.
+func (a *app) noCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	hint := ""
+	for _, s := range cmd.SuggestionsFor(args[0]) {
+		hint += "; did you mean " + s + "?"
+	}
+	return usageError(cmd, "there is no command %q%s", args[0], hint)
+}

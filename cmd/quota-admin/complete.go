@@ -1,0 +1,51 @@
+package main
+
+import (
+	"context"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quotient-limiter/quotient/coordinator"
+)
+
+// completionTime bounds what a press of the tab key may take.
+const completionTime = time.Second
+
+// completeProvider offers the names of the providers that have a policy. Where
+// etcd does not answer it offers nothing, silently: the shell shows whatever is
+// printed.
+func (a *app) completeProvider(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	a.etcd.Stdin, a.etcd.Stderr = strings.NewReader(""), io.Discard // no password prompt
+	ctx, cancel := context.WithTimeout(cmd.Context(), completionTime)
+	defer cancel()
+	if a.etcd.Resolve() != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	a.etcd.DialTimeout = completionTime
+	client, err := a.etcd.Client(ctx)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	defer client.Close()
+	admin, err := coordinator.NewAdmin(client, coordinator.AdminOptions{Prefix: a.etcd.Prefix, Timeout: completionTime})
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	all, err := admin.List(ctx)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	var names []string
+	for _, s := range all {
+		if strings.HasPrefix(s.Provider, prefix) && printable(s.Provider) {
+			names = append(names, s.Provider)
+		}
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}

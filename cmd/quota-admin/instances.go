@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// instanceJSON is a live instance as -o json shows it.
+type instanceJSON struct {
+	Incarnation string    `json:"incarnation"`
+	Name        string    `json:"name"`
+	Host        string    `json:"host,omitempty"`
+	PID         int       `json:"pid,omitempty"`
+	Version     string    `json:"version,omitempty"`
+	Weight      int64     `json:"weight"`
+	Started     time.Time `json:"started,omitzero"`
+	From        time.Time `json:"from,omitzero"`
+	Until       time.Time `json:"until,omitzero"`
+	// Share is of the shortest limit's window that runs now; null where no
+	// policy is in force.
+	Share *int64 `json:"share"`
+	// Report is what the instance last told of itself, up to half a minute ago.
+	Report  *quota.Report `json:"report"`
+	Problem string        `json:"problem,omitempty"`
+}
+
+func (a *app) instancesCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "instances PROVIDER",
+		Short: "Show who is alive: share, state, use, revision applied, clock",
+		Long: `Show the live instances of a provider. SHARE is computed from the policy and the
+instances in etcd, for the shortest limit's window that runs now. What stands
+right of it is what the instance itself reported last, REPORTED ago.`,
+		Example:           "  quota-admin instances payments/charge",
+		Args:              exactly("PROVIDER"),
+		ValidArgsFunction: a.completeProvider,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.withAdmin(cmd.Context(), func(ctx context.Context, admin *coordinator.Admin) error {
+				fleet, err := readFleet(ctx, admin, args[0], time.Now())
+				if err != nil {
+					return err
+				}
+				return a.emitFleet(fleet)
+			})
+		},
+	}
+}
+
+func (a *app) emitFleet(f *fleet) error {
+	for _, i := range f.Instances {
+		if i.Problem != "" {
+			a.note("instance %s: %s", i.Incarnation, i.Problem)
+		}
+		if i.Report != nil && i.Report.Problem != "" {
+			a.note("instance %s says: %s", i.Incarnation, i.Report.Problem)
+		}
+	}
+	err := a.emit(f, func(w io.Writer) {
+		if len(f.Instances) == 0 {
+			return
+		}
+		row(w, "NAME", "INCARNATION", "SHARE", "STATE", "USED", "REFUSED", "WAITING", "APPLIED", "POLICY",
+			"CLOCK-ERROR", "PROOF-AGE", "REPORTED", "STARTED", "FROM", "UNTIL")
+		for _, i := range f.Instances {
+			row(w, append(append([]string{show(i.Name), show(i.Incarnation), number(i.Share)}, i.reported(f.now)...),
+				when(i.Started), when(i.From), when(i.Until))...)
+		}
+	})
+	if a.format == formatTable && err == nil {
+		if len(f.Instances) > 0 {
+			fmt.Fprintln(a.stdout)
+		}
+		fmt.Fprintln(a.stdout, f.summary())
+	}
+	return err
+}
+
+// reported are the cells that come from the instance's report.
+func (i *instanceJSON) reported(now time.Time) []string {
+	r := i.Report
+	if r == nil {
+		return []string{"-", "-", "-", "-", "-", "-", "-", "-", "-"}
+	}
+	age := max(0, now.Sub(r.Time)).Round(time.Second)
+	return []string{
+		show(string(r.State)), fmt.Sprint(r.Used), fmt.Sprint(r.Refused), fmt.Sprint(r.Waiting),
+		fmt.Sprint(r.Revision), fmt.Sprint(r.PolicyRevision), show(r.ClockError), show(r.ProofAge), age.String() + " ago",
+	}
+}
+
+func number(n *int64) string {
+	if n == nil {
+		return "-"
+	}
+	return fmt.Sprint(*n)
+}
