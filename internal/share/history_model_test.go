@@ -47,7 +47,10 @@ func (s *script) instant() time.Time {
 }
 
 func (s *script) policy() *quota.Policy {
-	p := &quota.Policy{Limits: s.limits(), Settle: time.Duration(s.IntN(30)) * 100 * time.Millisecond}
+	p := &quota.Policy{Limits: s.limits(), ClockError: time.Millisecond}
+	if s.IntN(4) > 0 {
+		p.Settle = time.Duration(1+s.IntN(30)) * 100 * time.Millisecond
+	}
 	if s.IntN(4) == 0 {
 		p.From = s.instant()
 	}
@@ -55,13 +58,15 @@ func (s *script) policy() *quota.Policy {
 		at := s.now + s.offset + s.Int64N(5000)*ms
 		p.Next = []quota.LimitChange{{From: time.Unix(0, at), Limits: s.limits()}}
 	}
-	switch s.IntN(12) {
+	switch s.IntN(14) {
 	case 0:
 		p.Mode = quota.ModePause
 	case 1:
 		p.Requires = []string{"no such feature"}
 	case 2:
 		p.Share = quota.ShareWeighted
+	case 3:
+		p.Freshness = 3 * time.Second // too long for any settle time here
 	}
 	return p
 }

@@ -129,7 +129,7 @@ func naiveShare(v *quota.View, self string, w quota.Window) int64 {
 		}
 	}
 	if !slices.Contains(ids, self) || v.Policy == nil || v.Policy.LimitsAt(w.Start()) == nil ||
-		v.Policy.Mode == quota.ModePause || len(v.Policy.Requires) > 0 ||
+		v.Policy.Mode == quota.ModePause || len(v.Policy.Requires) > 0 || v.Policy.CheckTiming() != nil ||
 		(v.Policy.Share != "" && v.Policy.Share != quota.ShareEqual) {
 		return 0
 	}

@@ -28,7 +28,8 @@ const (
 	ReasonNoPolicy
 	// ReasonPaused: the policy's mode is pause.
 	ReasonPaused
-	// ReasonUnsupported: the policy needs a feature that this version lacks.
+	// ReasonUnsupported: the policy needs a feature that this version lacks, or
+	// its times break the timing rule (quota.Policy.CheckTiming).
 	ReasonUnsupported
 	// ReasonLeft: the window starts at or after this instance's own end.
 	ReasonLeft
@@ -66,40 +67,20 @@ type terms struct {
 
 func newTerms(p *quota.Policy, revision int64) *terms {
 	t := &terms{policy: p, revision: revision}
-	t.settle, t.freshness = timing(p)
-	switch {
-	case p == nil:
+	t.settle, t.freshness = int64(quota.DefaultSettle), int64(quota.DefaultFreshness)
+	if p == nil {
 		t.blocked = ReasonNoPolicy
-	case !supported(p):
+		return t
+	}
+	d := p.WithDefaults()
+	t.settle, t.freshness, t.guard = int64(d.Settle), int64(d.Freshness), int64(d.Guard)
+	switch {
+	case len(p.Supported()) > 0 || p.CheckTiming() != nil:
 		t.blocked = ReasonUnsupported
 	case p.Mode == quota.ModePause:
 		t.blocked = ReasonPaused
 	}
-	if p != nil {
-		t.guard = int64(p.Guard)
-	}
 	return t
-}
-
-// timing returns a policy's S and S', with the defaults where they are not set.
-func timing(p *quota.Policy) (settle, freshness int64) {
-	settle, freshness = int64(quota.DefaultSettle), int64(quota.DefaultFreshness)
-	if p == nil {
-		return settle, freshness
-	}
-	if p.Settle > 0 {
-		settle = int64(p.Settle)
-		freshness = settle / 6 * 5
-	}
-	if p.Freshness > 0 {
-		freshness = int64(p.Freshness)
-	}
-	return settle, freshness
-}
-
-// supported reports whether this version can compute the policy's shares.
-func supported(p *quota.Policy) bool {
-	return len(p.Requires) == 0 && (p.Share == "" || p.Share == quota.ShareEqual)
 }
 
 // deal is what the terms give to the participants of one window together.
