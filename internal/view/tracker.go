@@ -1,0 +1,275 @@
+// Package view follows one provider's keys in etcd through their revisions. It
+// turns etcd's answers into views that change by one revision at a time, and
+// into proofs that the view is recent.
+//
+// It is pure: no clock, no I/O, no etcd types. What it knows of etcd is which of
+// its answers mean something:
+//
+//   - The position in the watch is the revision of the last event applied, or of
+//     a progress notification taken in the stream's order. The header of an
+//     event response, or of the answer that a watch was created, carries the
+//     store's revision, not the delivered one.
+//   - A linearizable read that was sent at r and returned revision R says that
+//     everything committed before r has a revision of at most R. Once the
+//     position has reached R, the view contains all of that.
+//   - A revision, or a cluster, that went backwards is a store restored from a
+//     backup: the history has a gap.
+package view
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// Kind says what a key holds.
+type Kind uint8
+
+// The kinds of keys under a provider.
+const (
+	Other    Kind = iota // of no interest to this version
+	Policy               // the policy
+	Instance             // one incarnation
+)
+
+// Key is one key under a provider, as etcd has it at one revision.
+type Key struct {
+	Kind     Kind
+	ID       string // the incarnation, if Kind is Instance
+	Value    []byte
+	Revision int64 // of the change that made it so
+	Deleted  bool  // only in events
+}
+
+// Tracker follows one provider. The zero Tracker knows nothing; List starts it.
+// It is not safe for concurrent use.
+type Tracker struct {
+	cluster  uint64
+	revision int64 // newest that changed the view
+	position int64 // up to here the watch has delivered
+	newest   int64 // newest known of the store
+
+	policy    int64            // revision of the policy's key, 0 without one
+	instances map[string]int64 // revision of every instance's key
+
+	proof   clock.Instant // newest settled, zero if none
+	pending []answer
+	doubted bool // proofs wait for a check
+
+	badPolicy error
+	bad       map[string]error // instances whose keys cannot be read
+}
+
+// answer is a probe's answer that waits for the position to reach its revision.
+type answer struct {
+	sent     clock.Instant
+	revision int64
+}
+
+// maxPending bounds the answers that wait. The oldest prove least.
+const maxPending = 32
+
+// List starts anew from a listing of all keys under the provider, read at a
+// revision. The view that it returns is the beginning of a history.
+func (t *Tracker) List(revision int64, cluster uint64, keys []Key) quota.View {
+	*t = Tracker{
+		cluster: cluster, revision: revision, position: revision, newest: revision,
+		instances: map[string]int64{}, bad: map[string]error{},
+	}
+	v := quota.View{Revision: revision}
+	for _, k := range keys {
+		switch k.Kind {
+		case Policy:
+			t.policy = k.Revision
+			if p, err := policyOf(k.Value); err != nil {
+				t.badPolicy = fmt.Errorf("the policy (revision %d) cannot be used: %w", k.Revision, err)
+			} else {
+				v.Policy, v.PolicyRevision = p, k.Revision
+			}
+		case Instance:
+			v.Instances = append(v.Instances, t.instance(k))
+		case Other:
+		}
+	}
+	return v
+}
+
+// Events takes the events of one watch response, in order, and returns a change
+// for every revision that is new. A revision that was seen before is ignored.
+func (t *Tracker) Events(keys []Key) []quota.Change {
+	var changes []quota.Change
+	for _, k := range keys {
+		if n := len(changes); n > 0 && changes[n-1].Revision == k.Revision {
+			t.add(&changes[n-1], k)
+		} else if k.Revision > t.revision {
+			changes = append(changes, quota.Change{Revision: k.Revision})
+			t.add(&changes[n], k)
+			t.revision = k.Revision
+		}
+	}
+	t.Progress(t.revision)
+	return changes
+}
+
+func (t *Tracker) add(c *quota.Change, k Key) {
+	switch {
+	case k.Kind == Policy && k.Deleted:
+		c.PolicyDeleted, c.Policy, t.policy, t.badPolicy = true, nil, 0, nil
+	case k.Kind == Policy:
+		t.policy = k.Revision
+		p, err := policyOf(k.Value)
+		if err != nil {
+			// The last good one stays in force: a typo must not stop the fleet.
+			t.badPolicy = fmt.Errorf("the policy (revision %d) cannot be used, the one before it stays in force: %w", k.Revision, err)
+			return
+		}
+		c.Policy, c.PolicyDeleted, t.badPolicy = p, false, nil
+	case k.Kind == Instance && k.Deleted:
+		delete(t.instances, k.ID)
+		delete(t.bad, k.ID)
+		c.Deleted = append(c.Deleted, k.ID)
+	case k.Kind == Instance:
+		c.Put = append(c.Put, t.instance(k))
+	}
+}
+
+// instance reads an instance's key. One that cannot be read takes part with the
+// defaults: that enlarges nobody's share.
+func (t *Tracker) instance(k Key) quota.Instance {
+	t.instances[k.ID] = k.Revision
+	i := quota.Instance{ID: k.ID}
+	err := json.Unmarshal(k.Value, &i)
+	if err == nil {
+		err = i.Validate()
+	}
+	delete(t.bad, k.ID)
+	if err != nil {
+		t.bad[k.ID] = fmt.Errorf("the key of instance %q cannot be read, it takes part all the same: %w", k.ID, err)
+		return quota.Instance{ID: k.ID, Weight: 1}
+	}
+	return i
+}
+
+func policyOf(value []byte) (*quota.Policy, error) {
+	var p quota.Policy
+	if err := json.Unmarshal(value, &p); err != nil {
+		return nil, err
+	}
+	p = p.WithDefaults()
+	if err := p.Validate(); err != nil {
+		return nil, err
+	}
+	return &p, nil
+}
+
+// Progress says that the watch has delivered everything up to a revision.
+func (t *Tracker) Progress(revision int64) {
+	t.position = max(t.position, revision)
+	t.newest = max(t.newest, revision)
+	t.settle()
+}
+
+// Probe is a linearizable read under way.
+type Probe struct {
+	sent  clock.Instant
+	floor int64 // what its answer must at least return
+}
+
+// Sent notes that a linearizable read is sent at the instant at.
+func (t *Tracker) Sent(at clock.Instant) Probe { return Probe{sent: at, floor: t.newest} }
+
+// Answer takes the answer of a probe. It returns true if the store went
+// backwards: the history has a gap, and only List helps.
+func (t *Tracker) Answer(p Probe, revision int64, cluster uint64) (gap bool) {
+	if revision < p.floor || cluster != t.cluster {
+		return true
+	}
+	t.newest = max(t.newest, revision)
+	if len(t.pending) == maxPending {
+		t.pending = slices.Delete(t.pending, 0, 1)
+	}
+	t.pending = append(t.pending, answer{p.sent, revision})
+	t.settle()
+	return false
+}
+
+// settle turns the answers that the position has reached into the proof.
+func (t *Tracker) settle() {
+	t.pending = slices.DeleteFunc(t.pending, func(a answer) bool {
+		if a.revision > t.position {
+			return false
+		}
+		if a.sent.Mono > t.proof.Mono {
+			t.proof = a.sent
+		}
+		return true
+	})
+}
+
+// Proof returns the newest instant of which it is proved that the view contains
+// everything committed before it; false if there is none, or it is doubted.
+func (t *Tracker) Proof() (clock.Instant, bool) {
+	return t.proof, t.proof != clock.Instant{} && !t.doubted
+}
+
+// Behind reports whether an answer waits for the watch to catch up.
+func (t *Tracker) Behind() bool { return len(t.pending) > 0 }
+
+// Position returns up to where the watch has delivered. A watch that continues
+// begins at the next revision.
+func (t *Tracker) Position() int64 { return t.position }
+
+// Doubt withholds proofs until Check has found the view to be the store's. It is
+// for the time after a long silence, in which the store may have been replaced
+// by a backup and gone on past the revisions that were known.
+func (t *Tracker) Doubt() { t.doubted = true }
+
+// Doubted reports whether proofs are withheld.
+func (t *Tracker) Doubted() bool { return t.doubted }
+
+// Check compares the view with a listing at a revision. It can only tell when
+// the position has reached the revision and the view has not gone beyond it: ok
+// is false if not, and another listing is needed. same is false if there is a
+// gap.
+func (t *Tracker) Check(revision int64, cluster uint64, keys []Key) (same, ok bool) {
+	if cluster != t.cluster {
+		return false, true
+	}
+	if t.position < revision || t.revision > revision {
+		return false, false
+	}
+	policy, instances := int64(0), map[string]int64{}
+	for _, k := range keys {
+		switch k.Kind {
+		case Policy:
+			policy = k.Revision
+		case Instance:
+			instances[k.ID] = k.Revision
+		case Other:
+		}
+	}
+	if policy != t.policy || !maps.Equal(instances, t.instances) {
+		return false, true
+	}
+	t.doubted = false
+	return true, true
+}
+
+// Has reports whether the view has an incarnation.
+func (t *Tracker) Has(id string) bool { _, ok := t.instances[id]; return ok }
+
+// Problem returns what in the keys cannot be read, or nil.
+func (t *Tracker) Problem() error {
+	errs := []error{t.badPolicy}
+	for _, id := range slices.Sorted(maps.Keys(t.bad)) {
+		if errs = append(errs, t.bad[id]); len(errs) > 4 {
+			break // enough to know
+		}
+	}
+	return errors.Join(errs...)
+}
