@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -80,20 +81,20 @@ several with commas: 300000/s or 500/2s,10000/1m.`,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		SilenceErrors: true, // run prints them, in the format asked for
 		SilenceUsage:  true,
+		// As far as two typing errors.
+		SuggestionsMinimumDistance: 2,
 	}
 	flags := root.PersistentFlags()
 	a.etcd = etcdflags.Register(flags)
 	a.etcd.Env, a.etcd.Stdin, a.etcd.Stderr = a.env, a.stdin, a.stderr
 	flags.VarP(&a.format, "output", "o", "`format` of data and errors: table, json or yaml")
-	root.Flags().SortFlags = false // keep those together that belong together
+	flags.SortFlags, root.Flags().SortFlags = false, false // keep those together that belong together
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usageError(cmd, "%v", err) })
 	root.SetUsageTemplate(usageTemplate)
 	root.AddCommand(
 		a.setCommand(), a.getCommand(), a.listCommand(), a.deleteCommand(),
 		a.instancesCommand(), a.historyCommand(), a.versionCommand(),
 	)
-	root.InitDefaultHelpCmd()
-	root.InitDefaultCompletionCmd()
 	return root
 }
 
@@ -103,8 +104,8 @@ func (a *app) noCommand(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	hint := ""
-	for _, s := range cmd.SuggestionsFor(args[0]) {
-		hint += "; did you mean " + s + "?"
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		hint = "; did you mean " + strings.Join(near, " or ") + "?"
 	}
 	return usageError(cmd, "there is no command %q%s", args[0], hint)
 }

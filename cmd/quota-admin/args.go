@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -45,12 +46,13 @@ func addRevisionFlag(cmd *cobra.Command, least int64, usage string) *revisionFla
 	return f
 }
 
-// or returns the revision given, or otherwise if none was.
-func (f *revisionFlag) or(otherwise int64) int64 {
-	if f.given() {
-		return f.value
+// conflict returns an error if the policy is at another revision than the one
+// given.
+func (f *revisionFlag) conflict(provider string, have int64) error {
+	if !f.given() || f.value == have {
+		return nil
 	}
-	return otherwise
+	return &coordinator.ConflictError{Provider: provider, Have: have, Want: f.value}
 }
 
 func (f *revisionFlag) given() bool { return f.cmd.Flags().Changed(revisionFlagName) }
@@ -62,8 +64,15 @@ func (f *revisionFlag) check() error {
 	return nil
 }
 
+// envAuthor names who a change is recorded for, where a machine makes it on
+// somebody's behalf.
+const envAuthor = "QUOTIENT_AUTHOR"
+
 // author says who runs the tool, for the history: user@host.
 func author(env func(string) string) string {
+	if name := env(envAuthor); name != "" {
+		return name
+	}
 	name := env("SUDO_USER") // the person behind root
 	if name == "" {
 		if u, err := user.Current(); err == nil {

@@ -59,6 +59,9 @@ func (a *app) delete(ctx context.Context, admin *coordinator.Admin, provider, re
 	if err != nil {
 		return err
 	}
+	if err := revision.conflict(provider, old.Revision); err != nil {
+		return err
+	}
 	limits := "unreadable limits"
 	if readable(old) {
 		limits = quota.FormatLimits(old.Policy.Limits)
@@ -67,7 +70,7 @@ func (a *app) delete(ctx context.Context, admin *coordinator.Admin, provider, re
 	if !yes && !a.confirm("Delete the policy of "+what+"? Its instances will issue nothing.") {
 		return errors.New("not deleted: not confirmed")
 	}
-	if _, err := admin.Delete(ctx, provider, reason, revision.or(old.Revision)); err != nil {
+	if _, err := admin.Delete(ctx, provider, reason, old.Revision); err != nil {
 		return err
 	}
 	data := deleted{Provider: provider, Deleted: true, Revision: old.Revision}

@@ -63,7 +63,11 @@ func effects(old, now quota.Policy) []string {
 		lines = append(lines, fmt.Sprintf("the larger limit is used from the first window that starts %v after the change", settle))
 	}
 	if smaller {
-		lines = append(lines, fmt.Sprintf("the smaller limit binds at once on instances that have seen the change, and on all within %v", now.Freshness))
+		line := fmt.Sprintf("the smaller limit binds at once on instances that see the change, and the fleet in every window that starts %v after it", settle)
+		if now.Outage == quota.OutageHold {
+			line += "; instances cut off from etcd keep their share (outage rule hold)"
+		}
+		lines = append(lines, line)
 	}
 	if added {
 		lines = append(lines, "the added limit binds from the first of its windows that starts after the change")

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -21,6 +22,8 @@ type fleet struct {
 	Count       int            `json:"count"`
 	SumOfShares int64          `json:"sum_of_shares"`
 	Instances   []instanceJSON `json:"instances"`
+	// Problem is why the policy that is set cannot be applied.
+	Problem string `json:"problem,omitempty"`
 
 	limit quota.Limit
 	now   time.Time
@@ -43,13 +46,16 @@ func readFleet(ctx context.Context, admin *coordinator.Admin, provider string, n
 	if err != nil {
 		return nil, err
 	}
-	if view.Policy == nil && len(view.Instances) == 0 {
-		// An unreadable policy is worth another message than none.
-		if _, err := admin.Get(ctx, provider); err != nil {
+	f := newFleet(provider, view, all, now)
+	if view.Policy == nil {
+		// None is set, or one that nobody can apply.
+		s, err := admin.Get(ctx, provider)
+		if err != nil && !(errors.Is(err, coordinator.ErrNotFound) && f.Count > 0) {
 			return nil, err
 		}
+		f.Problem = problem(s)
 	}
-	return newFleet(provider, view, all, now), nil
+	return f, nil
 }
 
 // newFleet joins what a view says with what the instances say of themselves.

@@ -1,7 +1,9 @@
 package main
 
 // exitCodes is the last part of the root's help.
-const exitCodes = `Exit codes:
+const exitCodes = `Changes are recorded as made by user@host, or by ` + envAuthor + ` where it is set.
+
+Exit codes:
   0  done
   1  refused or failed
   2  bad usage

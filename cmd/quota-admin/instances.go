@@ -37,7 +37,7 @@ func (a *app) instancesCommand() *cobra.Command {
 		Short: "Show who is alive: share, state, use, revision applied, clock",
 		Long: `Show the live instances of a provider. SHARE is computed from the policy and the
 instances in etcd, for the shortest limit's window that runs now. What stands
-right of it is what the instance itself reported last, REPORTED ago.`,
+right of it is what the instance itself reported last, REPORT-AGE ago.`,
 		Example:           "  quota-admin instances payments/charge",
 		Args:              exactly("PROVIDER"),
 		ValidArgsFunction: a.completeProvider,
@@ -54,6 +54,9 @@ right of it is what the instance itself reported last, REPORTED ago.`,
 }
 
 func (a *app) emitFleet(f *fleet) error {
+	if f.Problem != "" {
+		a.note("the policy cannot be applied: %s", f.Problem)
+	}
 	for _, i := range f.Instances {
 		if i.Problem != "" {
 			a.note("instance %s: %s", i.Incarnation, i.Problem)
@@ -67,7 +70,7 @@ func (a *app) emitFleet(f *fleet) error {
 			return
 		}
 		row(w, "NAME", "INCARNATION", "SHARE", "STATE", "USED", "REFUSED", "WAITING", "APPLIED", "POLICY",
-			"CLOCK-ERROR", "PROOF-AGE", "REPORTED", "STARTED", "FROM", "UNTIL")
+			"CLOCK-ERROR", "PROOF-AGE", "REPORT-AGE", "STARTED", "FROM", "UNTIL")
 		for _, i := range f.Instances {
 			row(w, append(append([]string{show(i.Name), show(i.Incarnation), number(i.Share)}, i.reported(f.now)...),
 				when(i.Started), when(i.From), when(i.Until))...)
@@ -91,7 +94,7 @@ func (i *instanceJSON) reported(now time.Time) []string {
 	age := max(0, now.Sub(r.Time)).Round(time.Second)
 	return []string{
 		show(string(r.State)), fmt.Sprint(r.Used), fmt.Sprint(r.Refused), fmt.Sprint(r.Waiting),
-		fmt.Sprint(r.Revision), fmt.Sprint(r.PolicyRevision), show(r.ClockError), show(r.ProofAge), age.String() + " ago",
+		fmt.Sprint(r.Revision), fmt.Sprint(r.PolicyRevision), show(r.ClockError), show(r.ProofAge), age.String(),
 	}
 }
 

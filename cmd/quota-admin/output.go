@@ -9,8 +9,6 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
-
-	"go.yaml.in/yaml/v4"
 )
 
 // format is how data and errors are written.
@@ -95,32 +93,6 @@ func encodeJSON(data any) ([]byte, error) {
 	e.SetIndent("", "  ")
 	err := e.Encode(data)
 	return cleanJSON(b.Bytes()), err
-}
-
-// yamlFromJSON writes the same document as YAML, in the same order. JSON is
-// YAML, so the YAML parser reads it and only the style changes.
-func yamlFromJSON(text []byte) ([]byte, error) {
-	var doc yaml.Node
-	if err := yaml.Load(text, &doc); err != nil {
-		return nil, err
-	}
-	plain(&doc)
-	// What does not print is escaped only if all that is not ASCII is.
-	return yaml.Dump(&doc, yaml.WithUnicode(!hides(&doc)), yaml.WithLineWidth(-1))
-}
-
-// plain takes JSON's braces and quotes away; the encoder puts back the quotes
-// that YAML needs.
-func plain(n *yaml.Node) {
-	n.Style = 0
-	for _, child := range n.Content {
-		plain(child)
-	}
-}
-
-// hides reports whether the document has text that does not print.
-func hides(n *yaml.Node) bool {
-	return n.Kind == yaml.ScalarNode && !printable(n.Value) || slices.ContainsFunc(n.Content, hides)
 }
 
 // row writes the cells of one line of a table.

@@ -97,12 +97,12 @@ func (a *app) set(ctx context.Context, admin *coordinator.Admin, provider string
 	if err != nil && !errors.Is(err, coordinator.ErrNotFound) {
 		return err
 	}
+	if err := revision.conflict(provider, old.Revision); err != nil {
+		return err
+	}
 	if exists && !readable(old) {
 		return fmt.Errorf("the policy of %s at revision %d cannot be read, so the rest of it cannot be kept: %s; delete it first",
 			provider, old.Revision, problem(old))
-	}
-	if want := revision.or(old.Revision); want != old.Revision {
-		return &coordinator.ConflictError{Provider: provider, Have: old.Revision, Want: want}
 	}
 	policy := s.apply(old.Policy)
 	if err := policy.Validate(); err != nil {

@@ -1,0 +1,172 @@
+package main
+
+import (
+	"context"
+	"net"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/internal/etcdflags"
+	"github.com/quotient-limiter/quotient/internal/etcdtest"
+)
+
+// closedPort returns an address at which nobody listens.
+func closedPort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// silentPort returns an address that accepts connections and says nothing.
+func silentPort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			t.Cleanup(func() { c.Close() })
+		}
+	}()
+	return l.Addr().String()
+}
+
+func TestPrefixesAgree(t *testing.T) {
+	if etcdflags.DefaultPrefix != coordinator.DefaultPrefix {
+		t.Errorf("flags say %s, coordinator says %s", etcdflags.DefaultPrefix, coordinator.DefaultPrefix)
+	}
+}
+
+func TestUnreachable(t *testing.T) {
+	closed, silent := closedPort(t), silentPort(t)
+	wrongTLS := httptest.NewTLSServer(nil)
+	t.Cleanup(wrongTLS.Close)
+	tests := []struct {
+		name string
+		args string
+		want []string
+	}{
+		{"nobody listens, default timeouts", "--endpoints " + closed, []string{closed + ": connect: connection refused", "--endpoints or QUOTIENT_ENDPOINTS"}},
+		{"nobody answers, default timeouts", "--endpoints " + silent, []string{silent + ": accepts connections, but does not answer"}},
+		{"nobody answers the log in", "--user ann --endpoints " + silent, []string{"log in: etcd cannot be reached", silent}},
+		{"one of two", "--command-timeout 300ms --endpoints " + closed + "," + silent, []string{closed + ": connect: connection refused", silent + ": accepts"}},
+		{"unknown host", "--command-timeout 300ms --endpoints nowhere.invalid:2379", []string{"nowhere.invalid:2379: "}},
+		{"unknown certificate", "--command-timeout 300ms --endpoints " + wrongTLS.URL, []string{"TLS fails: ", "certificate"}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, server)
+			b.env["QUOTIENT_PASSWORD"] = "secret"
+			began := time.Now()
+			_, stderr := b.want(exitUnreachable, append([]string{"set", "a", "5/s"}, strings.Fields(test.args)...)...)
+			if took := time.Since(began); took > 10*time.Second {
+				t.Errorf("took %v, must be under 10 s", took)
+			}
+			for _, want := range test.want {
+				if !strings.Contains(stderr, want) {
+					t.Errorf("stderr lacks %q:\n%s", want, stderr)
+				}
+			}
+		})
+	}
+}
+
+func TestWrongFiles(t *testing.T) {
+	b := newBench(t, server)
+	b.env["QUOTIENT_ENDPOINTS"] = "127.0.0.1:2379" // http:// and certificates do not go together
+	missing := filepath.Join(t.TempDir(), "missing.pem")
+	for _, args := range []string{"--cacert " + missing, "--cert " + missing + " --key " + missing, "--user ann --password-file " + missing} {
+		_, stderr := b.want(exitUsage, append([]string{"list"}, strings.Fields(args)...)...)
+		flag, _, _ := strings.Cut(args, " ")
+		if strings.HasPrefix(args, "--user") {
+			flag = "--password-file"
+		}
+		if want := "quota-admin: " + flag + ": cannot read " + missing + ": no such file or directory\n"; stderr != want {
+			t.Errorf("%s: got %q, want %q", args, stderr, want)
+		}
+	}
+}
+
+func TestEnvironment(t *testing.T) {
+	b := newBench(t, server)
+	b.want(exitDone, "set", "a", "5/s")
+	b.want(exitDone, "get", "a", "--prefix", b.prefix) // both say the same
+	b.want(exitNotFound, "get", "a", "--prefix", b.prefix+"other/")
+	delete(b.env, "QUOTIENT_PREFIX")
+	b.want(exitNotFound, "get", "a")
+	b.env["QUOTIENT_COMMAND_TIMEOUT"] = "soon"
+	if _, stderr := b.want(exitUsage, "get", "a"); !strings.Contains(stderr, "QUOTIENT_COMMAND_TIMEOUT") {
+		t.Errorf("stderr does not name the variable: %s", stderr)
+	}
+}
+
+// TestAuthentication has an etcd of its own, since users are the same for all
+// prefixes.
+func TestAuthentication(t *testing.T) {
+	cluster, root := etcdtest.New(t, etcdtest.Options{})
+	b := newBench(t, cluster)
+	withUsers(t, root, b.prefix)
+	password := filepath.Join(t.TempDir(), "password")
+	if err := os.WriteFile(password, []byte("reader-secret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, stderr := b.want(exitPermission, "list"); !strings.Contains(stderr, "set --user or QUOTIENT_USER") {
+		t.Errorf("no user: %s", stderr)
+	}
+	b.want(exitUsage, "list", "--user", "reader") // no password, no terminal
+	b.want(exitDone, "list", "--user", "reader", "--password-file", password)
+	b.env["QUOTIENT_USER"], b.env["QUOTIENT_PASSWORD"] = "reader", "wrong"
+	if _, stderr := b.want(exitPermission, "list"); !strings.Contains(stderr, "log in: ") || strings.Contains(stderr, "wrong") {
+		t.Errorf("wrong password: %s", stderr)
+	}
+	b.env["QUOTIENT_PASSWORD"] = "reader-secret"
+	b.want(exitDone, "list")
+	if _, stderr := b.want(exitPermission, "set", "a", "5/s"); !strings.Contains(stderr, "roles of user reader") {
+		t.Errorf("a reader that writes: %s", stderr)
+	}
+	b.env["QUOTIENT_USER"], b.env["QUOTIENT_PASSWORD"] = "root", "root-secret"
+	b.want(exitDone, "set", "a", "5/s")
+}
+
+// withUsers turns authentication on, with root and a user that may read only.
+func withUsers(t *testing.T, client *clientv3.Client, prefix string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err := client.RoleAdd(ctx, "read")
+	must(err)
+	_, err = client.RoleGrantPermission(ctx, "read", prefix, clientv3.GetPrefixRangeEnd(prefix), clientv3.PermissionType(clientv3.PermRead))
+	must(err)
+	for user, role := range map[string]string{"root": "root", "reader": "read"} {
+		_, err = client.UserAdd(ctx, user, user+"-secret")
+		must(err)
+		_, err = client.UserGrantRole(ctx, user, role)
+		must(err)
+	}
+	_, err = client.AuthEnable(ctx)
+	must(err)
+}

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/quotient-limiter/quotient/internal/etcdtest"
+)
+
+// server serves all tests that need no etcd of their own; they stay apart by
+// prefix.
+var server *etcdtest.Cluster
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		var err error
+		if server, err = etcdtest.Start(etcdtest.Options{}); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer server.Close()
+		return m.Run()
+	}())
+}
+
+// bench calls the tool in-process, against one etcd and one prefix.
+type bench struct {
+	t      *testing.T
+	prefix string
+	env    map[string]string
+	stdin  io.Reader
+}
+
+// newBench returns a bench with a prefix that no other test uses.
+func newBench(t *testing.T, cluster *etcdtest.Cluster) *bench {
+	t.Helper()
+	prefix := "/" + url.PathEscape(t.Name()) + "/"
+	return &bench{t: t, prefix: prefix, stdin: strings.NewReader(""), env: map[string]string{
+		"QUOTIENT_ENDPOINTS": strings.Join(cluster.Endpoints(), ","),
+		"QUOTIENT_PREFIX":    prefix,
+		"QUOTIENT_AUTHOR":    "ann@host",
+	}}
+}
+
+// call runs the tool and returns what came of it.
+func (b *bench) call(args ...string) (code int, stdout, stderr string) {
+	var out, errs bytes.Buffer
+	code = run(args, b.stdin, &out, &errs, func(name string) string { return b.env[name] })
+	return code, out.String(), errs.String()
+}
+
+// want runs the tool and demands an exit code; it returns stdout and stderr.
+func (b *bench) want(code int, args ...string) (stdout, stderr string) {
+	b.t.Helper()
+	got, stdout, stderr := b.call(args...)
+	if got != code {
+		b.t.Fatalf("quota-admin %q: exit %d, want %d\nstdout: %s\nstderr: %s", args, got, code, stdout, stderr)
+	}
+	return stdout, stderr
+}
+
+// put writes a key as somebody without this tool would.
+func (b *bench) put(client *clientv3.Client, key string, value any) {
+	b.t.Helper()
+	text, ok := value.(string)
+	if !ok {
+		encoded, err := json.Marshal(value)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		text = string(encoded)
+	}
+	ctx, cancel := context.WithTimeout(b.t.Context(), 10*time.Second)
+	defer cancel()
+	if _, err := client.Put(ctx, b.prefix+key, text); err != nil {
+		b.t.Fatal(err)
+	}
+}
