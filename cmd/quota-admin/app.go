@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"io"
+	"log/slog"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -20,6 +21,7 @@ type app struct {
 	env            func(string) string
 	etcd           *etcdflags.Flags
 	format         format // of data and of errors
+	debug          bool
 }
 
 // run is the whole tool, and returns the exit code.
@@ -56,6 +58,10 @@ func (a *app) withAdmin(ctx context.Context, f func(context.Context, *coordinato
 // withClient connects to etcd and runs f. An error that says that etcd cannot
 // be reached is completed by what the endpoints themselves say.
 func (a *app) withClient(ctx context.Context, f func(context.Context, *clientv3.Client) error) error {
+	if a.debug {
+		log := slog.New(slog.NewTextHandler(a.stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
+		a.etcd.Log = coordinator.NewClientLogger(log)
+	}
 	client, err := a.etcd.Client(ctx)
 	if err != nil {
 		return a.explain(ctx, connectError(err))
@@ -88,6 +94,7 @@ several with commas: 300000/s or 500/2s,10000/1m.`,
 	a.etcd = etcdflags.Register(flags)
 	a.etcd.Env, a.etcd.Stdin, a.etcd.Stderr = a.env, a.stdin, a.stderr
 	flags.VarP(&a.format, "output", "o", "`format` of data and errors: table, json or yaml")
+	flags.BoolVar(&a.debug, "debug", false, "show on stderr what the etcd client logs")
 	flags.SortFlags, root.Flags().SortFlags = false, false // keep those together that belong together
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usageError(cmd, "%v", err) })
 	root.SetUsageTemplate(usageTemplate)

@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"strings"
@@ -13,7 +12,6 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
-	"golang.org/x/term"
 )
 
 // A connection on which nothing was heard for keepAliveTime is probed, and given
@@ -117,24 +115,6 @@ func (f *Flags) password() (string, error) {
 		return password, nil
 	}
 	return f.prompt()
-}
-
-// prompt asks for the password on a terminal, without echo.
-func (f *Flags) prompt() (string, error) {
-	file, ok := f.Stdin.(*os.File)
-	if !ok || !term.IsTerminal(int(file.Fd())) {
-		return "", f.bad("user", "%s needs a password; there is no terminal to ask at, so set %s or --password-file", f.User, envPassword)
-	}
-	fmt.Fprintf(f.Stderr, "Password of etcd user %s: ", f.User)
-	text, err := term.ReadPassword(int(file.Fd()))
-	fmt.Fprintln(f.Stderr)
-	if err != nil {
-		return "", fmt.Errorf("read the password: %w", err)
-	}
-	if len(text) == 0 {
-		return "", f.bad("user", "the password of %s is empty", f.User)
-	}
-	return string(text), nil
 }
 
 // unreadable blames a flag for a file that cannot be read.
