@@ -59,7 +59,8 @@ const (
 	DefaultSettle     = 3 * time.Second
 	DefaultClockError = 50 * time.Millisecond
 	// DefaultFreshness goes with DefaultSettle. A policy with another settle
-	// time and no freshness gets five sixths of its settle time.
+	// time and no freshness gets five sixths of its settle time, or as much less
+	// as its clock error and windows demand.
 	DefaultFreshness = 2500 * time.Millisecond
 )
 
@@ -87,8 +88,8 @@ type Policy struct {
 	// Settle is S, how long a larger share is held back; MinSettle to
 	// MaxSettle, default DefaultSettle.
 	Settle time.Duration
-	// Freshness is S', how old the proof of a view may be; default five sixths
-	// of Settle. Settle must exceed it as CheckTiming demands.
+	// Freshness is S', how old the proof of a view may be; default as at
+	// DefaultFreshness. Settle must exceed it as CheckTiming demands.
 	Freshness time.Duration
 	// ClockError is e, the bound on a host's wall-clock error; default
 	// DefaultClockError.

@@ -52,8 +52,8 @@ func (p Policy) WithDefaults() Policy {
 	def(&p.Share, ShareEqual)
 	def(&p.Mode, ModeEnforce)
 	def(&p.Settle, DefaultSettle)
-	def(&p.Freshness, (p.Settle * 5 / 6).Truncate(time.Millisecond))
 	def(&p.ClockError, DefaultClockError)
+	def(&p.Freshness, p.defaultFreshness())
 	def(&p.Outage, OutageHold)
 	def(&p.Pacing, PacingOff)
 	sortLimits(p.Limits)
@@ -68,6 +68,18 @@ func def[T comparable](field *T, value T) {
 	if *field == zero {
 		*field = value
 	}
+}
+
+// defaultFreshness is five sixths of the settle time, or what the clock error
+// and the longest window leave of it if that is less.
+func (p *Policy) defaultFreshness() time.Duration {
+	usual := (p.Settle * 5 / 6).Truncate(time.Millisecond)
+	for f := usual; f > 0; f -= time.Millisecond {
+		if MinSettleFor(f, p.ClockError, p.LongestWindow()) <= p.Settle {
+			return f
+		}
+	}
+	return usual // none will do: CheckTiming says what is needed
 }
 
 // Clone returns a copy that shares nothing with p.

@@ -159,13 +159,12 @@ func (c *Cluster) Client(members ...int) (*clientv3.Client, error) {
 	})
 }
 
-// Stop stops a member as a crash would: without handing leadership over.
+// Stop stops a member in good order: a leader hands its leadership over.
 func (c *Cluster) Stop(i int) {
 	m := c.members[i]
 	if m.server == nil {
 		return
 	}
-	m.server.Server.HardStop()
 	m.server.Close()
 	m.server = nil
 }

@@ -1,0 +1,192 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/quotient-limiter/quotient/internal/view"
+)
+
+// errGone ends the following of a watch: this incarnation is over.
+var errGone = errors.New("this instance's key is gone from etcd, registering anew")
+
+// follow applies what the watch delivers until the incarnation is over or ctx
+// ends. It opens the watch anew where it left off when it breaks, and lists anew
+// after a gap.
+func (p *place) follow(ctx context.Context) error {
+	var wait backoff
+	for {
+		err := p.listIfNeeded(ctx)
+		if err == nil {
+			err = p.watch(ctx, &wait)
+		}
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, errGone):
+			return err
+		case errors.Is(err, rpctypes.ErrCompacted):
+			p.mu.Lock()
+			p.relist = true
+			p.mu.Unlock()
+		}
+		p.trouble(err)
+		if !wait.sleep(ctx) {
+			return nil
+		}
+	}
+}
+
+// streamContext is the context for the session's watches and for asking their
+// progress: it must be the same, or etcd's client opens another stream.
+func (s *Session) streamContext(ctx context.Context) context.Context {
+	return clientv3.WithRequireLeader(ctx)
+}
+
+// watch follows one watch from the tracker's position on.
+func (p *place) watch(ctx context.Context, wait *backoff) error {
+	c, cancel := context.WithCancel(p.s.streamContext(ctx))
+	defer cancel()
+	p.mu.Lock()
+	p.rewatch, p.behind = cancel, 0
+	from := p.tracker.Position() + 1
+	p.mu.Unlock()
+	responses := p.s.watcher.Watch(c, p.s.keys.provider(p.provider), clientv3.WithPrefix(), clientv3.WithRev(from))
+	for r := range responses {
+		if err := r.Err(); err != nil {
+			return classify(ctx, "watch "+p.provider, err)
+		}
+		wait.reset()
+		if err := p.take(&r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// take applies one answer of the watch.
+func (p *place) take(r *clientv3.WatchResponse) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if r.IsProgressNotify() {
+		p.tracker.Progress(r.Header.Revision)
+	}
+	keys := make([]view.Key, 0, len(r.Events))
+	for _, e := range r.Events {
+		keys = append(keys, p.parse(e.Kv, e.Type == clientv3.EventTypeDelete))
+	}
+	for _, c := range p.tracker.Events(keys) {
+		if c.Policy != nil || c.PolicyDeleted {
+			p.policy = c.Policy
+		}
+		if !p.silent {
+			p.sink.Apply(p.s.o.clock.Now(), c)
+		}
+	}
+	p.proveLocked()
+	if len(keys) > 0 {
+		p.tellLocked(nil)
+	}
+	if !p.tracker.Has(p.id) {
+		return errGone
+	}
+	return nil
+}
+
+// proveLocked passes the newest proof on.
+func (p *place) proveLocked() {
+	if !p.tracker.Behind() {
+		p.behind = 0
+	}
+	proof, ok := p.tracker.Proof()
+	if !ok || proof.Mono <= p.proved {
+		return
+	}
+	p.proved = proof.Mono
+	if !p.silent {
+		p.sink.Prove(proof)
+	}
+	p.tellLocked(nil)
+}
+
+// listIfNeeded starts the history anew, under the same incarnation, after a gap.
+func (p *place) listIfNeeded(ctx context.Context) error {
+	p.mu.Lock()
+	relist := p.relist
+	p.mu.Unlock()
+	if !relist {
+		return nil
+	}
+	c, done := p.s.bounded(ctx)
+	defer done()
+	r, err := p.s.client.Get(c, p.s.keys.provider(p.provider), clientv3.WithPrefix())
+	if err != nil {
+		return classify(ctx, "list "+p.provider, err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.s.o.Logger.Warn("history has a gap, starting anew", "provider", p.provider, "revision", r.Header.Revision)
+	p.listLocked(r.Header.Revision, r.Header.ClusterId, r.Kvs)
+	if !p.tracker.Has(p.id) {
+		return errGone
+	}
+	return nil
+}
+
+// gapLocked notes that the history has a gap and ends the watch, so that follow
+// lists anew. Until then no proof counts.
+func (p *place) gapLocked(why string) {
+	if p.relist {
+		return
+	}
+	p.s.o.Logger.Warn("etcd went backwards", "provider", p.provider, "because", why)
+	p.relist = true
+	p.tracker.Doubt()
+	if p.rewatch != nil {
+		p.rewatch()
+	}
+}
+
+// check compares a doubted view with a listing.
+func (p *place) check(ctx context.Context) {
+	c, done := p.s.bounded(ctx)
+	defer done()
+	r, err := p.s.client.Get(c, p.s.keys.provider(p.provider), clientv3.WithPrefix())
+	if err != nil {
+		p.mu.Lock()
+		p.checking = false
+		p.mu.Unlock()
+		return
+	}
+	// The watch may still have to catch up with the listing; probes and their
+	// progress requests go on meanwhile.
+	keys := p.parseAll(r.Kvs)
+	for range 20 {
+		p.mu.Lock()
+		same, ok := p.tracker.Check(r.Header.Revision, r.Header.ClusterId, keys)
+		beyond := p.tracker.Position() > r.Header.Revision
+		switch {
+		case ok && same:
+			p.checking = false
+			p.proveLocked()
+		case ok:
+			p.checking = false
+			p.gapLocked(fmt.Sprintf("the view is not that of revision %d", r.Header.Revision))
+		case beyond:
+			p.checking = false // too late for this listing: try another
+		}
+		again := p.checking
+		p.mu.Unlock()
+		if !again || !sleep(ctx, 50*time.Millisecond) {
+			return
+		}
+	}
+	p.mu.Lock()
+	p.checking = false
+	p.mu.Unlock()
+}

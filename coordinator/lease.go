@@ -1,0 +1,148 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// lease is one lease of the session. It serves to remove the keys of the dead;
+// no share depends on when it ends.
+type lease struct {
+	id   clientv3.LeaseID
+	ttl  time.Duration
+	lost context.Context // ends when etcd says that the lease is gone
+	drop context.CancelFunc
+}
+
+func (s *Session) grant(ctx context.Context) (*lease, error) {
+	c, done := s.bounded(ctx)
+	defer done()
+	r, err := s.client.Grant(c, int64(s.o.TTL.Round(time.Second)/time.Second))
+	if err != nil {
+		return nil, classify(ctx, "get a lease", err)
+	}
+	l := &lease{id: r.ID, ttl: time.Duration(r.TTL) * time.Second}
+	l.lost, l.drop = context.WithCancel(s.ctx)
+	return l, nil
+}
+
+func (s *Session) setLease(l *lease) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.lease = l
+	close(s.mu.leased)
+}
+
+// loseLease ends a lease that is gone. Who depends on it registers anew, as a
+// new incarnation.
+func (s *Session) loseLease(l *lease) {
+	s.mu.Lock()
+	s.mu.lease, s.mu.leased = nil, make(chan struct{})
+	s.mu.Unlock()
+	l.drop()
+}
+
+// awaitLease returns the lease, waiting until there is one.
+func (s *Session) awaitLease(ctx context.Context) (*lease, error) {
+	for {
+		s.mu.Lock()
+		l, leased := s.mu.lease, s.mu.leased
+		s.mu.Unlock()
+		if l != nil {
+			return l, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-leased:
+		}
+	}
+}
+
+// keepLease renews the lease, and gets another when it is gone, until Close.
+func (s *Session) keepLease(l *lease) {
+	for {
+		s.renew(l)
+		if s.ctx.Err() != nil {
+			l.drop()
+			return
+		}
+		s.o.Logger.Warn("lease is gone, registering anew", "lease", l.id)
+		s.loseLease(l)
+		var wait backoff
+		for {
+			next, err := s.grant(s.ctx)
+			if err == nil {
+				l = next
+				break
+			}
+			if !wait.sleep(s.ctx) {
+				return
+			}
+		}
+		s.setLease(l)
+	}
+}
+
+// renew keeps the lease alive until etcd says that it is gone, or Close. An etcd
+// that does not answer is asked again: only it knows whether the lease lives.
+func (s *Session) renew(l *lease) {
+	pause := l.ttl / 3
+	failing := false
+	for sleep(s.ctx, pause) {
+		c, done := context.WithTimeout(s.ctx, max(l.ttl/3, time.Second))
+		_, err := s.client.KeepAliveOnce(c, l.id)
+		done()
+		switch {
+		case errors.Is(err, rpctypes.ErrLeaseNotFound):
+			return
+		case err != nil && !failing && s.ctx.Err() == nil:
+			s.o.Logger.Warn("lease cannot be renewed", "error", classify(s.ctx, "renew the lease", err))
+		case err == nil && failing:
+			s.o.Logger.Info("lease is renewed again")
+		}
+		failing = err != nil
+		pause = l.ttl / 3
+		if failing {
+			pause = jitter(500 * time.Millisecond)
+		}
+	}
+}
+
+// backoff waits longer after each failure, with jitter: 100 ms up to 5 s.
+type backoff struct{ next time.Duration }
+
+const (
+	firstBackoff = 100 * time.Millisecond
+	lastBackoff  = 5 * time.Second
+)
+
+// sleep waits and returns true, or returns false because ctx ended.
+func (b *backoff) sleep(ctx context.Context) bool {
+	b.next = min(max(firstBackoff, 2*b.next), lastBackoff)
+	return sleep(ctx, jitter(b.next))
+}
+
+func (b *backoff) reset() { b.next = 0 }
+
+// jitter returns a duration between half of d and d, so that a fleet that lost
+// etcd at once does not come back at once.
+func jitter(d time.Duration) time.Duration {
+	return d/2 + rand.N(d/2+1) //nolint:gosec // spreads load, keeps no secret
+}
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}

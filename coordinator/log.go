@@ -1,0 +1,69 @@
+package coordinator
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+)
+
+// NewClientLogger returns a logger for clientv3.Config.Logger that writes to l:
+// without one, etcd's client prints JSON to standard error. etcd's own messages
+// about what is retried anyway come out as debug messages.
+func NewClientLogger(l *slog.Logger) *zap.Logger {
+	return zap.New(&slogCore{l: l.With("component", "etcd-client")})
+}
+
+// slogCore is a zap core that hands everything to slog.
+type slogCore struct {
+	l      *slog.Logger
+	fields []zapcore.Field
+}
+
+// level puts warnings down to debug: the client warns of every attempt, and the
+// session says itself what matters.
+func level(l zapcore.Level) slog.Level {
+	switch {
+	case l >= zapcore.ErrorLevel:
+		return slog.LevelError
+	default:
+		return slog.LevelDebug
+	}
+}
+
+// Enabled implements zapcore.LevelEnabler.
+func (c *slogCore) Enabled(l zapcore.Level) bool { return c.l.Enabled(context.Background(), level(l)) }
+
+// With implements zapcore.Core.
+func (c *slogCore) With(fields []zapcore.Field) zapcore.Core {
+	return &slogCore{l: c.l, fields: append(c.fields[:len(c.fields):len(c.fields)], fields...)}
+}
+
+// Check implements zapcore.Core.
+func (c *slogCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	if c.Enabled(e.Level) {
+		return ce.AddCore(e, c)
+	}
+	return ce
+}
+
+// Write implements zapcore.Core.
+func (c *slogCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
+	encoded := zapcore.NewMapObjectEncoder()
+	for _, f := range append(c.fields[:len(c.fields):len(c.fields)], fields...) {
+		f.AddTo(encoded)
+	}
+	r := slog.NewRecord(e.Time, level(e.Level), e.Message, 0)
+	if e.Time.IsZero() {
+		r.Time = time.Now()
+	}
+	for k, v := range encoded.Fields {
+		r.AddAttrs(slog.Any(k, v))
+	}
+	return c.l.Handler().Handle(context.Background(), r)
+}
+
+// Sync implements zapcore.Core.
+func (c *slogCore) Sync() error { return nil }

@@ -1,0 +1,258 @@
+package coordinator
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/quotient-limiter/quotient/internal/feed"
+	"github.com/quotient-limiter/quotient/internal/view"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// place is this process's part in one provider.
+type place struct {
+	s        *Session
+	provider string
+	sink     feed.Sink
+	users    int // guarded by Session.mu
+
+	ctx    context.Context // until the last subscription or the session is closed
+	cancel context.CancelFunc
+	done   chan struct{} // closed when run has ended
+
+	mu       sync.Mutex
+	tracker  view.Tracker
+	key      string         // of this incarnation; empty while there is none
+	id       string         // the incarnation
+	value    quota.Instance // as written under key
+	created  int64          // revision at which key was created
+	policy   *quota.Policy  // in the view
+	proved   int64          // monotonic instant of the newest proof, 0 if none
+	behind   int64          // since when the watch has been behind, 0 if it is not
+	problem  string         // as last told to the sink
+	rewatch  context.CancelFunc
+	relist   bool // the history has a gap
+	checking bool // a check of a doubted view is under way
+	silent   bool // the sink is closed
+	until    int64 // announced end, corrected wall time; 0 if none was announced
+}
+
+func newPlace(s *Session, provider string, sink feed.Sink) *place {
+	p := &place{s: s, provider: provider, sink: sink, done: make(chan struct{})}
+	p.ctx, p.cancel = context.WithCancel(s.ctx)
+	return p
+}
+
+// run registers and follows the watch, again and again, until closed.
+func (p *place) run() {
+	defer close(p.done)
+	var wait backoff
+	for p.ctx.Err() == nil {
+		l, err := p.s.awaitLease(p.ctx)
+		if err != nil {
+			return
+		}
+		ctx, cancel := context.WithCancel(p.ctx)
+		stop := context.AfterFunc(l.lost, cancel)
+		if err = p.register(ctx, l); err == nil {
+			wait.reset()
+			err = p.follow(ctx)
+		}
+		stop()
+		cancel()
+		if p.ctx.Err() != nil || p.ended() {
+			return
+		}
+		p.trouble(err)
+		if !wait.sleep(p.ctx) {
+			return
+		}
+	}
+}
+
+// ended reports whether this place has announced its end: it then registers no
+// more.
+func (p *place) ended() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.until != 0
+}
+
+// announceAhead is how much longer than the settle time ahead a change is
+// announced: time to commit it and for the watches to deliver it.
+const announceAhead = 200 * time.Millisecond
+
+// firstWindow returns the instant from which a change that is announced now can
+// count: a boundary of the longest window, so that it flips at one window of
+// every limit.
+func firstWindow(now int64, p *quota.Policy) time.Time {
+	at := now + int64(p.Settle+2*p.ClockError+announceAhead)
+	longest := int64(p.LongestWindow())
+	return time.Unix(0, (at+longest-1)/longest*longest)
+}
+
+// register makes a new incarnation and starts the history.
+func (p *place) register(ctx context.Context, l *lease) error {
+	s := p.s
+	from, err := p.announcedStart(ctx)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.mu.openings++
+	id := fmt.Sprintf("%s.%x.%d", short(s.o.Name), int64(l.id), s.mu.openings)
+	s.mu.Unlock()
+	key := s.keys.instance(p.provider, id)
+	i := quota.Instance{
+		ID: id, Name: s.o.Name, Host: s.host[:min(len(s.host), quota.MaxNameBytes)], PID: os.Getpid(), Version: Version,
+		Weight: max(1, s.o.Weight), Started: s.started, From: from,
+	}
+	value, err := json.Marshal(i)
+	if err != nil {
+		return fmt.Errorf("coordinator: register: %w", err)
+	}
+	c, done := s.bounded(ctx)
+	defer done()
+	r, err := s.client.Txn(c).If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).
+		Then(clientv3.OpPut(key, string(value), clientv3.WithLease(l.id)), clientv3.OpGet(s.keys.provider(p.provider), clientv3.WithPrefix())).
+		Commit()
+	if err != nil {
+		return classify(ctx, "register as an instance of "+p.provider, err)
+	}
+	if !r.Succeeded {
+		return fmt.Errorf("coordinator: register: %s is there already", key)
+	}
+	kvs := r.Responses[1].GetResponseRange().Kvs
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.key, p.id, p.value, p.created = key, id, i, r.Header.Revision
+	p.listLocked(r.Header.Revision, r.Header.ClusterId, kvs)
+	return nil
+}
+
+// announcedStart returns from when this instance shall take part: far enough
+// ahead that all others know by then.
+func (p *place) announcedStart(ctx context.Context) (time.Time, error) {
+	c, done := p.s.bounded(ctx)
+	defer done()
+	r, err := p.s.client.Get(c, p.s.keys.policy(p.provider))
+	if err != nil {
+		return time.Time{}, classify(ctx, "read the policy of "+p.provider, err)
+	}
+	if len(r.Kvs) == 0 {
+		return time.Time{}, nil
+	}
+	st := stored(p.provider, r.Kvs[0].Value, r.Kvs[0].ModRevision)
+	if st.Problem != nil {
+		return time.Time{}, nil
+	}
+	return firstWindow(p.s.o.clock.Wall(), &st.Policy), nil
+}
+
+// short reduces a name to what is easy on the eye in a key.
+func short(name string) string {
+	name = strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_' {
+			return r
+		}
+		return '-'
+	}, name)
+	return name[:min(len(name), 64)]
+}
+
+// listLocked starts the history from a listing.
+func (p *place) listLocked(revision int64, cluster uint64, kvs []*mvccpb.KeyValue) {
+	v := p.tracker.List(revision, cluster, p.parseAll(kvs))
+	p.policy, p.proved, p.behind, p.relist, p.checking = v.Policy, 0, 0, false, false
+	if !p.silent {
+		p.sink.Reset(p.s.o.clock.Now(), p.id, v)
+		if p.until != 0 {
+			p.sink.Announce(p.until)
+		}
+	}
+	p.tellLocked(nil)
+}
+
+func (p *place) parseAll(kvs []*mvccpb.KeyValue) []view.Key {
+	parsed := make([]view.Key, len(kvs))
+	for i, kv := range kvs {
+		parsed[i] = p.parse(kv, false)
+	}
+	return parsed
+}
+
+func (p *place) parse(kv *mvccpb.KeyValue, deleted bool) view.Key {
+	k := view.Key{Value: kv.Value, Revision: kv.ModRevision, Deleted: deleted}
+	key := string(kv.Key)
+	if key == p.s.keys.policy(p.provider) {
+		k.Kind = view.Policy
+	} else if strings.HasPrefix(key, p.s.keys.instances(p.provider)) {
+		if id, ok := incarnationOf(key); ok {
+			k.Kind, k.ID = view.Instance, id
+		}
+	}
+	return k
+}
+
+// tellLocked tells the sink what is wrong, if that has changed.
+func (p *place) tellLocked(err error) {
+	err = errors.Join(err, p.tracker.Problem())
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	if text == p.problem || p.silent {
+		return
+	}
+	p.problem = text
+	if err != nil {
+		p.s.o.Logger.Warn("provider has a problem", "provider", p.provider, "problem", text)
+	} else {
+		p.s.o.Logger.Info("provider's problem is over", "provider", p.provider)
+	}
+	p.sink.Trouble(err)
+}
+
+func (p *place) trouble(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.tellLocked(err)
+}
+
+// close ends the place: first nothing is issued any more, then the key goes.
+func (p *place) close() error {
+	p.closeSink()
+	p.cancel()
+	<-p.done
+	p.mu.Lock()
+	key, created := p.key, p.created
+	p.mu.Unlock()
+	if key == "" || p.s.ctx.Err() != nil {
+		return nil
+	}
+	ctx, done := context.WithTimeout(context.Background(), DefaultTimeout)
+	defer done()
+	report := p.s.keys.report(p.provider, p.id)
+	_, err := p.s.client.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(key), "=", created)).
+		Then(clientv3.OpDelete(key), clientv3.OpDelete(report)).Commit()
+	return classify(ctx, "leave "+p.provider, err)
+}
+
+// closeSink makes the sink issue nothing more, for good.
+func (p *place) closeSink() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.silent {
+		p.silent = true
+		p.sink.Close()
+	}
+}

@@ -1,0 +1,139 @@
+package coordinator
+
+import (
+	"context"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/view"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+const (
+	// probesAtOnce bounds the reads under way: one that hangs must not keep the
+	// next from being sent.
+	probesAtOnce = 4
+	probeTimeout = 600 * time.Millisecond
+)
+
+// probe sends a linearizable read every Options.Probe, for all places together:
+// etcd's revision is one for all of them.
+func (s *Session) probe() {
+	free := make(chan struct{}, probesAtOnce)
+	for sleep(s.ctx, s.o.Probe) {
+		s.o.clock.Observe(s.o.clock.Now())
+		select {
+		case free <- struct{}{}:
+			s.wg.Go(func() {
+				defer func() { <-free }()
+				s.probeOnce()
+			})
+		default:
+		}
+	}
+}
+
+// asked is a place that waits for the answer of a probe.
+type asked struct {
+	place *place
+	id    string
+	probe view.Probe
+}
+
+func (s *Session) probeOnce() {
+	sent := s.o.clock.Now()
+	var waiting []asked
+	key := ""
+	for _, p := range s.all() {
+		p.mu.Lock()
+		if p.key != "" && !p.relist {
+			waiting = append(waiting, asked{p, p.id, p.tracker.Sent(sent)})
+			key = p.key
+		}
+		p.mu.Unlock()
+	}
+	if key == "" {
+		return
+	}
+	// Any key would do; the own one may be read by every role.
+	c, done := context.WithTimeout(s.ctx, probeTimeout)
+	r, err := s.client.Get(c, key, clientv3.WithKeysOnly())
+	done()
+	if err != nil {
+		for _, a := range waiting {
+			a.place.unanswered(s.ctx, err)
+		}
+		return
+	}
+	behind := false
+	for _, a := range waiting {
+		behind = a.place.answered(s, a, r.Header.Revision, r.Header.ClusterId) || behind
+	}
+	if behind {
+		// The answer comes in the watch's own order, when all is delivered. While
+		// it is not, the next probe asks again.
+		c, done := context.WithTimeout(s.ctx, probeTimeout)
+		defer done()
+		_ = s.watcher.RequestProgress(s.streamContext(c))
+	}
+}
+
+// answered takes a probe's answer; it returns true if the watch lags behind it.
+func (p *place) answered(s *Session, a asked, revision int64, cluster uint64) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.id != a.id || p.relist {
+		return false // another incarnation, or already known to be wrong
+	}
+	p.doubtLocked(s.o.clock.Now())
+	if p.tracker.Answer(a.probe, revision, cluster) {
+		p.gapLocked("a read returned an older revision, or another cluster answered")
+		return false
+	}
+	p.proveLocked()
+	if p.tracker.Doubted() && !p.checking {
+		p.checking = true
+		s.wg.Go(func() { p.check(p.ctx) })
+	}
+	if !p.tracker.Behind() {
+		return false
+	}
+	now := s.o.clock.Mono()
+	if p.behind == 0 {
+		p.behind = now
+	}
+	if now-p.behind > int64(p.freshness()/2) && p.rewatch != nil {
+		// Reads are answered and the watch is not: it hangs on a member that lags.
+		p.s.o.Logger.Warn("watch lags behind, opening it anew", "provider", p.provider)
+		p.rewatch()
+		p.behind = now
+	}
+	return true
+}
+
+// unanswered tells why nothing is proved, once it has lasted.
+func (p *place) unanswered(ctx context.Context, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.s.o.clock.Mono()
+	if p.proved != 0 && now-p.proved > int64(p.freshness()) && ctx.Err() == nil {
+		p.tellLocked(classify(ctx, "prove the view of "+p.provider+" recent", err))
+	}
+}
+
+// doubtLocked withholds proofs after a silence longer than the freshness: the
+// store may have been replaced by a backup in the meantime.
+func (p *place) doubtLocked(now clock.Instant) {
+	if p.proved != 0 && now.Mono-p.proved > int64(p.freshness()) && !p.tracker.Doubted() {
+		p.tracker.Doubt()
+	}
+}
+
+func (p *place) freshness() time.Duration {
+	if p.policy == nil {
+		return quota.DefaultFreshness
+	}
+	return p.policy.Freshness
+}
