@@ -68,8 +68,11 @@ func (a *actor) troubles(from int64) {
 	a.stop = min(a.stop, a.end)
 	s := int64(a.settle())
 	at := func() int64 { return from + a.Int64N(max(1, a.stop-from)) }
-	if a.kind == Hold {
+	switch a.kind {
+	case Hold:
 		a.cuts = []span{{a.outage, math.MaxInt64}}
+		return
+	case Calm:
 		return
 	}
 	if a.IntN(3) == 0 {
@@ -91,6 +94,9 @@ func (a *actor) troubles(from int64) {
 	}
 }
 
+// troubled reports whether watches are lost and hang in this kind of history.
+func (w *world) troubled() bool { return w.kind == Stop || w.kind == Timing }
+
 // blocked moves t to the end of the spans that hold it.
 func blocked(t int64, spans []span) int64 {
 	for moved := true; moved; {
@@ -111,7 +117,7 @@ func (a *actor) prepare() {
 	a.troubles(start)
 	a.steps = append(a.steps, step{a.run(start), 0, doReset, int64(a.joined), 0})
 	a.watch(start, a.joined, doDeliver)
-	if a.IntN(6) == 0 && a.kind != Hold {
+	if a.troubled() && a.IntN(6) == 0 {
 		a.compact(start)
 	}
 	if a.fault == TwoWatches {
@@ -124,7 +130,11 @@ func (a *actor) prepare() {
 	if a.announced < math.MaxInt64 {
 		a.add(max(start, a.announced), doAnnounce, 0, 0)
 	}
-	for t := start; t < a.stop; t += 1 + a.Int64N(80*ms) {
+	every := 80 * ms
+	if a.kind == Calm {
+		every = 10 * ms
+	}
+	for t := start; t < a.stop; t += 1 + a.Int64N(every) {
 		a.add(a.run(t), doAcquire, 0, 0)
 	}
 	for _, s := range a.stalls {
@@ -145,10 +155,11 @@ func (a *actor) add(at int64, do action, x, y int64) {
 
 // delay is a network delay: short mostly, now and then long.
 func (a *actor) delay() int64 {
-	switch a.IntN(12) {
-	case 0:
+	if n := a.IntN(12); a.kind == Calm {
+		return a.Int64N(8 * ms)
+	} else if n == 0 {
 		return a.Int64N(300 * ms)
-	case 1:
+	} else if n == 1 {
 		return a.Int64N(60 * ms)
 	}
 	return a.Int64N(8 * ms)
@@ -160,7 +171,7 @@ func (a *actor) watch(start int64, first int, do action) {
 	seen := make([]int64, len(a.states))
 	last := start
 	held := span{math.MaxInt64, 0} // a watch that hangs, although reads answer
-	if a.IntN(3) == 0 && a.kind != Hold {
+	if a.troubled() && a.IntN(3) == 0 {
 		t := start + a.Int64N(max(1, a.stop-start))
 		held = span{t, t + a.Int64N(3*a.settle())}
 	}

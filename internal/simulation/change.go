@@ -17,7 +17,7 @@ func (w *world) join(at int64) *actor {
 
 func (w *world) enter(at int64, id string) *actor {
 	in := quota.Instance{ID: id}
-	if w.IntN(2) == 0 && at > 0 {
+	if at > 0 && (w.kind == Calm || w.IntN(2) == 0) {
 		in.From = wallTime(at + w.ahead())
 	}
 	w.commit(at, quota.Change{Put: []quota.Instance{in}})
@@ -28,6 +28,9 @@ func (w *world) enter(at int64, id string) *actor {
 
 // ahead is how far ahead something is announced: mostly enough, not always.
 func (w *world) ahead() int64 {
+	if w.kind == Calm {
+		return w.settle() + 2*w.e + 100*ms + w.Int64N(200*ms)
+	}
 	if w.IntN(4) == 0 {
 		return w.Int64N(w.settle())
 	}
@@ -126,6 +129,9 @@ func (w *world) setPolicy(at int64) {
 		p.Mode = quota.ModePause
 	}
 	w.lowered(p, at)
+	if last := w.lastPolicy(); p.Settle < last.Settle {
+		w.plan(at+w.Int64N(30*ms), func(at int64) { w.join(at) }) // it knows nothing of the longer time
+	}
 	w.commit(at, quota.Change{Policy: p})
 }
 
@@ -134,6 +140,13 @@ func (w *world) announce(at int64) {
 	old := w.lastPolicy()
 	p := *old
 	begin := at + w.ahead()
+	// A change that is in force may become the policy's own limits once the
+	// last window before it has ended on every clock.
+	if n := len(old.Next); n > 0 && old.Next[n-1].From.Before(wallTime(at-1000*ms-2*w.e)) {
+		p.Limits = old.Next[n-1].Limits
+	} else if n > 0 && w.kind == Calm {
+		return
+	}
 	p.Next = []quota.LimitChange{{From: wallTime(begin), Limits: w.limits(old)}}
 	p.Mode = ""
 	w.lowered(&p, at)
@@ -153,13 +166,17 @@ func (w *world) lastPolicy() *quota.Policy {
 func (w *world) limits(old *quota.Policy) []quota.Limit {
 	totals := []int64{0, 1, 2, 3, 5, 12, 40}
 	var limits []quota.Limit
-	if old != nil && w.IntN(3) > 0 {
+	if old != nil && (w.kind == Calm || w.IntN(3) > 0) {
 		for _, l := range old.Limits {
 			limits = append(limits, quota.Limit{Permits: totals[w.IntN(len(totals))], Window: l.Window})
 		}
 		return limits
 	}
-	for range 1 + w.IntN(2) {
+	lengths := 1
+	if w.kind != Calm { // where two limits bind, neither may be used up
+		lengths += w.IntN(2)
+	}
+	for range lengths {
 		l := quota.Limit{Permits: totals[w.IntN(len(totals))], Window: lengthChoices[w.IntN(len(lengthChoices))]}
 		if !slices.ContainsFunc(limits, func(o quota.Limit) bool { return o.Window == l.Window }) {
 			limits = append(limits, l)
@@ -182,7 +199,9 @@ func (w *world) policy(old *quota.Policy) *quota.Policy {
 	if w.kind == Timing {
 		p.Freshness = []time.Duration{100, 150, 400, 1000}[w.IntN(4)] * time.Millisecond
 	}
-	if w.IntN(4) == 0 && w.e < 50*ms {
+	if w.kind == Calm {
+		p.Freshness = 300 * time.Millisecond // reads may take a while
+	} else if w.IntN(4) == 0 && w.e < 50*ms {
 		p.Guard = time.Duration(w.e)
 	}
 	p.Settle = quota.MinSettleFor(p.Freshness, p.ClockError, time.Second)

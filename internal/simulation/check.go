@@ -19,6 +19,7 @@ type Result struct {
 	// Asked and Given compare the totals of all windows of the first limit
 	// with what was issued of them.
 	Asked, Given int64
+	Short        []Violation // windows of which less was issued
 }
 
 // Violation is a window in which too many permits were issued.
@@ -83,6 +84,9 @@ func (w *world) check() Result {
 			}
 			if total := w.promised(win); total > 0 {
 				r.Asked, r.Given = r.Asked+total, r.Given+min(total, sum)
+				if w.kind == Calm && sum < total {
+					r.Short = append(r.Short, Violation{Window: win, Issued: sum, Bound: total})
+				}
 			}
 		}
 	}

@@ -67,9 +67,12 @@ const (
 	Timing
 	// Hold has outage rule hold and a total outage that does not end.
 	Hold
+	// Calm has nothing but joins, leaves and changes of limits that are
+	// announced in time, and nobody is late: nothing may be lost.
+	Calm
 )
 
-var kindNames = [...]string{"Stop", "Timing", "Hold"}
+var kindNames = [...]string{"Stop", "Timing", "Hold", "Calm"}
 
 // String returns the kind's name as it is spelled in Go.
 func (k Kind) String() string { return kindNames[k] }

@@ -216,7 +216,7 @@ func (i *instance) acquire(t int64, asleep bool) {
 	if n <= 0 || n == share.Unbounded {
 		return
 	}
-	if i.IntN(3) == 0 {
+	if i.kind != Calm && i.IntN(3) == 0 {
 		n = 1 + i.Int64N(n)
 	}
 	for _, l := range lengths {

@@ -152,6 +152,10 @@ func (w *world) settle() int64 {
 
 // happen is one random thing.
 func (w *world) happen(at int64) {
+	if w.kind == Calm {
+		[]func(int64){func(at int64) { w.join(at) }, w.leave, w.announce}[w.IntN(3)](at)
+		return
+	}
 	switch w.IntN(10) {
 	case 0, 1:
 		w.join(at)
@@ -171,11 +175,11 @@ func (w *world) happen(at int64) {
 }
 
 // alive returns a random incarnation that still has its key, and nil if there
-// is none.
+// is none. In a calm history the first one stays.
 func (w *world) alive() *actor {
 	var live []*actor
-	for _, a := range w.actors {
-		if !a.leaving {
+	for i, a := range w.actors {
+		if !a.leaving && (i > 0 || w.kind != Calm) {
 			live = append(live, a)
 		}
 	}

@@ -35,6 +35,10 @@ func Print(kind Kind, fault Fault, seed uint64) (string, Result) {
 		fmt.Fprintf(&b, "OVER: %v\n", v)
 		w.tell(&b, v)
 	}
+	for _, v := range r.Short {
+		fmt.Fprintf(&b, "SHORT: %v\n", v)
+		w.tell(&b, v)
+	}
 	fmt.Fprintf(&b, "judged %v, %d permits in %d windows, %d over\n", r.Judged, r.Permits, r.Windows, len(r.Over))
 	return b.String(), r
 }

@@ -13,7 +13,7 @@ import (
 
 var (
 	seedFlag  = flag.Uint64("seed", 0, "replay this history of -kind and -fault, and print it")
-	kindFlag  = flag.Int("kind", 0, "0 Stop, 1 Timing, 2 Hold")
+	kindFlag  = flag.Int("kind", 0, "0 Stop, 1 Timing, 2 Hold, 3 Calm")
 	faultFlag = flag.Int("fault", 0, "the rule to break")
 	moreFlag  = flag.Int("histories", 0, "histories per kind; 0: as many as a test run should take")
 )
@@ -89,6 +89,26 @@ func TestNoWindowIsOver(t *testing.T) {
 				sum.histories, sum.judged, sum.windows, sum.permits, 100*float64(sum.given)/float64(max(1, sum.asked)))
 		})
 	}
+}
+
+// TestAnnouncedChangesLoseNothing: instances that ask for all they may get
+// issue every permit of every window, whoever joins, leaves or sets limits, if
+// that is announced in time.
+func TestAnnouncedChangesLoseNothing(t *testing.T) {
+	n := 1500
+	if simulation.Slow {
+		n /= 10
+	}
+	var sum totals
+	bad := func(r simulation.Result) bool { return len(r.Over) > 0 || r.Given < r.Asked }
+	if seed := search(simulation.Calm, simulation.None, n, &sum, bad); seed != 0 {
+		text, r := simulation.Print(simulation.Calm, simulation.None, seed)
+		t.Fatalf("%d of %d permits issued.\n%s\nreplay: %s", r.Given, r.Asked, text, replay(simulation.Calm, simulation.None, seed))
+	}
+	if sum.asked == 0 {
+		t.Error("no window was judged")
+	}
+	t.Logf("%d histories, %d windows, %d of %d permits issued", sum.histories, sum.windows, sum.given, sum.asked)
 }
 
 // TestFaultsAreCaught: each rule, broken, must lead to a window whose sum is
