@@ -1,0 +1,199 @@
+package share_test
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/quotient-limiter/quotient/internal/share"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// The tests below are one per way in which the settle rule has been broken
+// before, as far as a history can break it. All use offset 0, windows of 1 s
+// and the default settle time of 3 s.
+
+func check(t *testing.T, h *share.History, index, now, frozen, permits int64, reason share.Reason) {
+	t.Helper()
+	if b := h.Bound(second(index), now*ms, 0, frozen); b.Permits != permits || b.Reason != reason {
+		t.Errorf("window %d at %d ms: %d (%v), want %d (%v)", index, now, b.Permits, b.Reason, permits, reason)
+	}
+}
+
+func held(permits int64, ids ...string) *share.History {
+	var h share.History
+	h.Reset(0, "a", view(1, permits, ids...))
+	return &h
+}
+
+// The lookback starts S before the window's start, not S before now: a larger
+// share does not come in the middle of a window.
+func TestShareGrowsOnlyAtAWindowsStart(t *testing.T) {
+	h := held(10, "a", "b")
+	h.Apply(10_500*ms, quota.Change{Revision: 2, Deleted: []string{"b"}})
+	check(t, h, 13, 13_000, share.NotFrozen, 5, share.ReasonShare)
+	check(t, h, 13, 13_999, share.NotFrozen, 5, share.ReasonShare) // 3.499 s after
+	check(t, h, 14, 14_000, share.NotFrozen, 10, share.ReasonShare)
+}
+
+func TestShareShrinksAtOnce(t *testing.T) {
+	h := held(10, "a")
+	check(t, h, 10, 10_400, share.NotFrozen, 10, share.ReasonShare)
+	h.Apply(10_500*ms, quota.Change{Revision: 2, Put: []quota.Instance{{ID: "b"}}})
+	check(t, h, 10, 10_500, share.NotFrozen, 5, share.ReasonShare)
+}
+
+// Every revision is a view, also one that is gone at the same instant.
+func TestViewHeldForNoTimeCounts(t *testing.T) {
+	h := held(10, "a")
+	h.Apply(10_000*ms, quota.Change{Revision: 2, Deleted: []string{"a"}})
+	h.Apply(10_000*ms, quota.Change{Revision: 3, Put: []quota.Instance{{ID: "a"}}})
+	check(t, h, 13, 13_000, share.NotFrozen, 0, share.ReasonJoining) // held at exactly start - S
+	check(t, h, 14, 14_000, share.NotFrozen, 10, share.ReasonShare)
+}
+
+func TestGapCountsAsShareZero(t *testing.T) {
+	h := held(10, "a")
+	h.Announce(1)
+	h.Reset(10_500*ms, "a", view(9, 10, "a"))
+	check(t, h, 10, 10_600, share.NotFrozen, 0, share.ReasonJoining)
+	check(t, h, 13, 13_600, share.NotFrozen, 0, share.ReasonJoining)
+	check(t, h, 14, 14_000, share.NotFrozen, 10, share.ReasonShare) // and the announced end is forgotten
+	if at := h.ReadyAt(); at != 13_500*ms {
+		t.Errorf("ready at %d ms", at/ms)
+	}
+}
+
+func TestJoinerWaits(t *testing.T) {
+	h := held(10, "b")
+	check(t, h, 5, 5000, share.NotFrozen, 0, share.ReasonJoining)
+	if h.ReadyAt() < 1<<62 {
+		t.Error("ready without being in the view")
+	}
+	h.Apply(10_500*ms, quota.Change{Revision: 2, Put: []quota.Instance{{ID: "a"}}})
+	check(t, h, 13, 13_400, share.NotFrozen, 0, share.ReasonJoining)
+	check(t, h, 14, 14_000, share.NotFrozen, 5, share.ReasonShare)
+}
+
+func TestLateRevisionIsIgnored(t *testing.T) {
+	h := held(10, "a")
+	h.Apply(ms, quota.Change{Revision: 5, Put: []quota.Instance{{ID: "b"}}})
+	for _, r := range []int64{4, 5} {
+		if h.Apply(2*ms, quota.Change{Revision: r, Deleted: []string{"b"}}) {
+			t.Errorf("revision %d applied after 5", r)
+		}
+	}
+	check(t, h, 10, 10_000, share.NotFrozen, 5, share.ReasonShare)
+}
+
+func TestHoldDoesNotGrowWhileStale(t *testing.T) {
+	h := held(10, "a", "b")
+	h.Apply(10_500*ms, quota.Change{Revision: 2, Deleted: []string{"b"}})
+	for k := int64(14); k < 40; k++ {
+		check(t, h, k, k*1000, 10_000*ms, 5, share.ReasonShare)
+	}
+	check(t, h, 40, 40_000, share.NotFrozen, 10, share.ReasonShare)
+}
+
+func TestChangeOfSettleActsAsTheLargerForTheLonger(t *testing.T) {
+	long := view(1, 10, "a", "b")
+	long.Policy.Settle = 10 * time.Second
+	var h share.History
+	h.Reset(0, "a", long)
+	short := *long.Policy
+	short.Settle, short.Freshness = time.Second, 500*time.Millisecond
+	h.Apply(20_000*ms, quota.Change{Revision: 2, Deleted: []string{"b"}})
+	h.Apply(20_000*ms, quota.Change{Revision: 3, Policy: &short})
+	check(t, &h, 22, 22_000, share.NotFrozen, 5, share.ReasonShare)
+	check(t, &h, 30, 30_000, share.NotFrozen, 5, share.ReasonShare) // 20 s is start - 10 s
+	check(t, &h, 31, 31_000, share.NotFrozen, 10, share.ReasonShare)
+	if r := h.Rules(25_000*ms, 0); r.Settle != 10*time.Second || r.Freshness != 500*time.Millisecond {
+		t.Errorf("rules while the longer one acts: %+v", r)
+	}
+	if r := h.Rules(31_000*ms, 0); r.Settle != time.Second {
+		t.Errorf("rules after it: %+v", r)
+	}
+}
+
+func TestAnnouncedEndBindsBeforeItIsSeen(t *testing.T) {
+	h := held(10, "a")
+	h.Announce(12_000 * ms)
+	check(t, h, 11, 11_500, share.NotFrozen, 10, share.ReasonShare)
+	check(t, h, 12, 12_000, share.NotFrozen, 0, share.ReasonLeft)
+}
+
+// What is announced ahead flips at one boundary and loses nothing.
+func TestFromAndUntilFlipOnABoundary(t *testing.T) {
+	h := held(10, "a", "b")
+	h.Apply(10_000*ms, quota.Change{Revision: 2, Put: []quota.Instance{{ID: "c", From: time.Unix(15, 0)}}})
+	h.Apply(10_100*ms, quota.Change{Revision: 3, Put: []quota.Instance{{ID: "b", Until: time.Unix(15, 0)}}})
+	h.Apply(10_200*ms, quota.Change{Revision: 4, Put: []quota.Instance{{ID: "c", From: time.Unix(15, 0), Until: time.Unix(17, 0)}}})
+	for k, want := range map[int64]int64{11: 5, 14: 5, 15: 5, 16: 5, 17: 10} {
+		check(t, h, k, k*1000, share.NotFrozen, want, share.ReasonShare)
+	}
+	if b := h.Bound(second(17), 17_000*ms, 0, share.NotFrozen); b.Instances != 1 || h.Instances() != 3 {
+		t.Errorf("%d take part of %d", b.Instances, h.Instances())
+	}
+}
+
+func TestLimitAddedAndRemoved(t *testing.T) {
+	h := held(10, "a")
+	minute := quota.Policy{Limits: []quota.Limit{{Permits: 7, Window: time.Second}, {Permits: 20, Window: 2 * time.Second}}}
+	h.Apply(10_000*ms, quota.Change{Revision: 2, Policy: &minute})
+	two := func(k int64) int64 {
+		return h.Bound(quota.Window{Length: 2 * time.Second, Index: k}, k*2000*ms, 0, share.NotFrozen).Permits
+	}
+	if two(5) != 20 {
+		t.Errorf("the added limit admits %d", two(5))
+	}
+	h.Apply(20_000*ms, quota.Change{Revision: 3, Policy: view(1, 10).Policy})
+	if two(10) != 20 || two(11) != 20 || two(12) != share.Unbounded {
+		t.Errorf("the removed limit admits %d, %d, %d", two(10), two(11), two(12))
+	}
+	if l := h.Lengths(22_000*ms, 0); len(l) != 2 {
+		t.Errorf("binding lengths: %v", l)
+	}
+	if l := h.Lengths(24_000*ms, 0); len(l) != 1 {
+		t.Errorf("binding lengths: %v", l)
+	}
+}
+
+func TestReasonsForNothing(t *testing.T) {
+	for reason, change := range map[share.Reason]quota.Change{
+		share.ReasonNoPolicy:    {PolicyDeleted: true},
+		share.ReasonPaused:      {Policy: &quota.Policy{Limits: view(1, 9).Policy.Limits, Mode: quota.ModePause}},
+		share.ReasonUnsupported: {Policy: &quota.Policy{Limits: view(1, 9).Policy.Limits, Requires: []string{"x"}}},
+		share.ReasonLeft:        {Put: []quota.Instance{{ID: "a", Until: time.Unix(5, 0)}}},
+		share.ReasonJoining:     {Put: []quota.Instance{{ID: "a", From: time.Unix(50, 0)}}},
+	} {
+		h := held(10, "a")
+		change.Revision = 2
+		h.Apply(5000*ms, change)
+		check(t, h, 9, 9000, share.NotFrozen, 0, reason)
+	}
+	var h share.History
+	check(t, &h, 9, 9000, share.NotFrozen, 0, share.ReasonJoining)
+}
+
+// TestShareNeverGrowsWithinAWindow: whatever happens, as long as the instance
+// is fresh and its clock is not corrected.
+func TestShareNeverGrowsWithinAWindow(t *testing.T) {
+	for seed := uint64(1); seed <= 100; seed++ {
+		s := &script{Rand: rand.New(rand.NewPCG(seed, 9)), ids: []string{"a", "b", "c", "d"}}
+		var h share.History
+		h.Reset(0, "a", s.view())
+		last := map[quota.Window]int64{}
+		for range 300 {
+			s.now += s.Int64N(150) * ms
+			h.Apply(s.now, s.change())
+			for _, l := range lengths {
+				w := quota.WindowAt(l, s.now)
+				b := h.Bound(w, s.now, 0, share.NotFrozen).Permits
+				if before, ok := last[w]; ok && b > before {
+					t.Fatalf("seed %d at %d ms: window %v grows from %d to %d", seed, s.now/ms, w, before, b)
+				}
+				last[w] = b
+			}
+		}
+	}
+}
