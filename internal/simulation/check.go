@@ -100,14 +100,14 @@ func (w *world) promised(win quota.Window) int64 {
 	if start < w.states[0].view.Policy.Settle.Nanoseconds()+500*ms || win.End()-epoch > min(w.end, w.outage)-100*ms {
 		return 0
 	}
-	if total := w.total(w.stateAt(start), win); total < Unlimited && len(w.states[w.stateAt(start)].view.Instances) > 0 {
+	if total := w.total(w.stateAt(start), win); total < unlimited && len(w.states[w.stateAt(start)].view.Instances) > 0 {
 		return total
 	}
 	return 0
 }
 
-// Unlimited is the total of a window that no limit binds.
-const Unlimited = int64(math.MaxInt64)
+// unlimited is the total of a window that no limit binds.
+const unlimited = int64(math.MaxInt64)
 
 // issued returns the permits by window and actor. A limit that was removed
 // before an actor's history began binds those who knew it until its last window
@@ -130,7 +130,7 @@ func (w *world) issued(l time.Duration, first int64, n int) []int64 {
 // knows reports whether some state that was held limits the window.
 func (w *world) knows(g grant, win quota.Window) bool {
 	for s := g.last; s >= g.first; s-- {
-		if w.total(s, win) != Unlimited {
+		if w.total(s, win) != unlimited {
 			return true
 		}
 	}
@@ -209,7 +209,7 @@ func (w *world) some(win quota.Window, part []int64, sum, from, to int64) *Viola
 // anything.
 func (w *world) against(s int, win quota.Window, part []int64, sum int64) *Violation {
 	total := w.total(s, win)
-	if total == Unlimited {
+	if total == unlimited {
 		return nil
 	}
 	if sum > total {
@@ -224,18 +224,18 @@ func (w *world) against(s int, win quota.Window, part []int64, sum int64) *Viola
 	return nil
 }
 
-// total is a state's total for a window: Unlimited if it has no limit of that
+// total is a state's total for a window: unlimited if it has no limit of that
 // length in force, since then other lengths alone decide.
 func (w *world) total(s int, win quota.Window) int64 {
 	p := w.states[max(s, 0)].view.Policy
 	if p == nil {
-		return Unlimited
+		return unlimited
 	}
 	limits := p.LimitsAt(win.Start())
 	i := slices.IndexFunc(limits, func(l quota.Limit) bool { return l.Window == win.Length })
 	switch {
 	case i < 0:
-		return Unlimited
+		return unlimited
 	case s < 0 || p.Mode == quota.ModePause:
 		return 0
 	}

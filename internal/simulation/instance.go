@@ -44,7 +44,8 @@ type grant struct {
 	first, last int
 }
 
-func (a *actor) read1(t int64) reading { return reading{a.clock.mono(t), a.clock.os(t)} }
+// reading reads both clocks at true time t.
+func (a *actor) reading(t int64) reading { return reading{a.clock.mono(t), a.clock.os(t)} }
 
 // live lives through the actor's steps.
 func (a *actor) live() {
@@ -75,9 +76,9 @@ func (i *instance) step(s step) {
 			i.apply(mono, i.states[s.a].change)
 		}
 	case doProof:
-		p := proof{int(s.a), i.read1(s.b)}
+		p := proof{int(s.a), i.reading(s.b)}
 		if i.fault == ProofByArrival {
-			p.sent = i.read1(s.at)
+			p.sent = i.reading(s.at)
 		}
 		i.proofs = append(i.proofs, p)
 	case doAnnounce:
@@ -190,7 +191,7 @@ func (i *instance) acquire(t int64, asleep bool) {
 	if i.clock.behind(t) > i.e/2 && i.fault != SleepUnseen {
 		return // the clocks disagree by more than a policy's clock error
 	}
-	now, wall := i.read1(t), i.clock.wall(t)
+	now, wall := i.reading(t), i.clock.wall(t)
 	offset := wall - now.mono
 	rules := i.history.Rules(now.mono, offset)
 	frozen := share.NotFrozen
