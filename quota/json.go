@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// Bounds on what is decoded: more than any valid value needs.
+// Bounds on what is decoded, in bytes: more than any valid value needs. What is
+// longer is refused before it is read.
 const (
 	MaxPolicyBytes   = 64 << 10
 	MaxInstanceBytes = 4 << 10
@@ -20,15 +21,28 @@ func (d duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d)
 func (d *duration) UnmarshalText(b []byte) error {
 	v, err := time.ParseDuration(string(b))
 	if err != nil {
-		return fmt.Errorf("%q is no duration: write one like %q", b, "2.5s")
+		return fmt.Errorf("%q is no duration: write one like %q", shorten(string(b)), "2.5s")
 	}
 	*d = duration(v)
 	return nil
 }
 
+// length is a window's length, which people also write as in a limit: "s".
+type length time.Duration
+
+func (l length) MarshalText() ([]byte, error) { return duration(l).MarshalText() }
+
+func (l *length) UnmarshalText(b []byte) error {
+	if unit, ok := unitOf(string(b)); ok {
+		*l = length(unit)
+		return nil
+	}
+	return (*duration)(l).UnmarshalText(b)
+}
+
 type wireLimit struct {
-	Permits int64    `json:"permits"`
-	Window  duration `json:"window"`
+	Permits int64  `json:"permits"`
+	Window  length `json:"window"`
 }
 
 type wireChange struct {
@@ -70,7 +84,7 @@ type wireInstance struct {
 func limitsToWire(limits []Limit) []wireLimit {
 	w := make([]wireLimit, len(limits))
 	for i, l := range limits {
-		w[i] = wireLimit{l.Permits, duration(l.Window)}
+		w[i] = wireLimit{l.Permits, length(l.Window)}
 	}
 	return w
 }
@@ -105,9 +119,6 @@ func (p *Policy) UnmarshalJSON(b []byte) error {
 	if err := decode("policy", b, MaxPolicyBytes, &w); err != nil {
 		return err
 	}
-	if err := knownSchema("policy", w.Schema); err != nil {
-		return err
-	}
 	*p = Policy{
 		Limits: limitsFromWire(w.Limits), Share: w.Share, Mode: w.Mode,
 		Settle: time.Duration(w.Settle), Freshness: time.Duration(w.Freshness), ClockError: time.Duration(w.ClockError),
@@ -123,9 +134,10 @@ func (p *Policy) UnmarshalJSON(b []byte) error {
 // MarshalJSON writes the instance as its key's value: without its ID, which is
 // in the key.
 func (i Instance) MarshalJSON() ([]byte, error) {
+	def(&i.Weight, 1)
 	return json.Marshal(wireInstance{
 		Schema: Schema, Name: i.Name, Host: i.Host, PID: i.PID, Version: i.Version,
-		Weight: max(1, i.Weight), Started: i.Started.UTC(), From: i.From.UTC(), Until: i.Until.UTC(),
+		Weight: i.Weight, Started: i.Started.UTC(), From: i.From.UTC(), Until: i.Until.UTC(),
 	})
 }
 
@@ -136,29 +148,34 @@ func (i *Instance) UnmarshalJSON(b []byte) error {
 	if err := decode("instance", b, MaxInstanceBytes, &w); err != nil {
 		return err
 	}
-	if err := knownSchema("instance", w.Schema); err != nil {
-		return err
-	}
 	*i = Instance{
 		ID: i.ID, Name: w.Name, Host: w.Host, PID: w.PID, Version: w.Version,
-		Weight: max(1, w.Weight), Started: w.Started, From: w.From, Until: w.Until,
+		Weight: w.Weight, Started: w.Started, From: w.From, Until: w.Until,
 	}
+	def(&i.Weight, 1)
 	return nil
 }
 
+// decode reads the schema first: the fields of another one may have other types,
+// and the error must name the true cause.
 func decode(what string, b []byte, most int, into any) error {
 	if len(b) > most {
 		return fmt.Errorf("%s: %d bytes are more than the most, %d", what, len(b), most)
 	}
-	if err := json.Unmarshal(b, into); err != nil {
+	var head struct {
+		Schema *int `json:"schema"`
+	}
+	if err := json.Unmarshal(b, &head); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
-	return nil
-}
-
-func knownSchema(what string, schema int) error {
-	if schema != Schema {
-		return fmt.Errorf("%s: schema %d is not the one this version knows, %d: upgrade, or write it again with this version's tools", what, schema, Schema)
+	if head.Schema == nil {
+		return fmt.Errorf("%s: the schema is missing: write \"schema\":%d", what, Schema)
+	}
+	if *head.Schema != Schema {
+		return fmt.Errorf("%s: schema %d is not the one this version knows, %d: upgrade, or write it again with this version's tools", what, *head.Schema, Schema)
+	}
+	if err := json.Unmarshal(b, into); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
 	}
 	return nil
 }

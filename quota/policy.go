@@ -1,6 +1,9 @@
 package quota
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // Schema is the version of the JSON values that this package writes.
 const Schema = 1
@@ -137,4 +140,16 @@ func (p *Policy) LimitsAt(wall int64) []Limit {
 		limits = p.Next[i].Limits
 	}
 	return limits
+}
+
+// nanos returns t in nanoseconds since the Unix epoch, held within int64: a time
+// from the year 1 or 9999 must not wrap around.
+func nanos(t time.Time) int64 {
+	switch {
+	case t.Before(time.Unix(0, math.MinInt64)):
+		return math.MinInt64
+	case t.After(time.Unix(0, math.MaxInt64)):
+		return math.MaxInt64
+	}
+	return t.UnixNano()
 }
