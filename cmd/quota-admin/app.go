@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -32,6 +33,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer, env func(stri
 	root.SetIn(stdin)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
+	a.initCompletion(root)
 	if err := root.ExecuteContext(context.Background()); err != nil {
 		// A bad flag stops the parser, maybe before it saw -o.
 		a.format = formatOf(args, a.format)
@@ -112,6 +114,7 @@ func (a *app) noCommand(cmd *cobra.Command, args []string) error {
 	}
 	hint := ""
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		slices.Sort(near)
 		hint = "; did you mean " + strings.Join(near, " or ") + "?"
 	}
 	return usageError(cmd, "there is no command %q%s", args[0], hint)

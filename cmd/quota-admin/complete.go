@@ -14,6 +14,22 @@ import (
 // completionTime bounds what a press of the tab key may take.
 const completionTime = time.Second
 
+// initCompletion adds cobra's completion command, after root got its output, and
+// makes its errors like those of the others.
+func (a *app) initCompletion(root *cobra.Command) {
+	root.InitDefaultCompletionCmd()
+	for _, cmd := range root.Commands() {
+		if cmd.Name() != "completion" {
+			continue
+		}
+		cmd.Args = a.noCommand
+		cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+		for _, shell := range cmd.Commands() {
+			shell.Args = exactly()
+		}
+	}
+}
+
 // completeProvider offers the names of the providers that have a policy. Where
 // etcd does not answer it offers nothing, silently: the shell shows whatever is
 // printed.

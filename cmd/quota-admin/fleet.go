@@ -18,14 +18,17 @@ type fleet struct {
 	PolicyRevision int64  `json:"policy_revision"` // 0: there is no valid policy
 	// Limit is the shortest one in force, which the shares are of; null where
 	// none is.
-	Limit       *limitJSON     `json:"limit"`
-	Count       int            `json:"count"`
+	Limit *limitJSON `json:"limit"`
+	Count int        `json:"count"`
+	// Applied is how many reported that they apply the policy at PolicyRevision.
+	Applied     int            `json:"applied"`
 	SumOfShares int64          `json:"sum_of_shares"`
 	Instances   []instanceJSON `json:"instances"`
 	// Problem is why the policy that is set cannot be applied.
 	Problem string `json:"problem,omitempty"`
 
 	limit quota.Limit
+	mode  quota.Mode
 	now   time.Time
 }
 
@@ -68,7 +71,7 @@ func newFleet(provider string, view quota.View, all []coordinator.InstanceStatus
 	var shares map[string]int64
 	if view.Policy != nil {
 		if limits := view.Policy.LimitsAt(now.UnixNano()); len(limits) > 0 {
-			f.limit = limits[0]
+			f.limit, f.mode = limits[0], view.Policy.Mode
 			f.Limit = &limitJSON{f.limit.Permits, f.limit.Window.String()}
 			_, shares, _ = share.Of(&view, quota.WindowAt(f.limit.Window, now.UnixNano()))
 		}
@@ -102,6 +105,9 @@ func (f *fleet) add(i quota.Instance, s coordinator.InstanceStatus, shares map[s
 		j.Share = &n
 		f.SumOfShares += n
 	}
+	if s.Report != nil && s.Report.PolicyRevision == f.PolicyRevision && f.PolicyRevision != 0 {
+		f.Applied++
+	}
 	if s.Problem != nil {
 		j.Problem = oneLine(s.Problem)
 	}
@@ -113,10 +119,51 @@ func (f *fleet) summary() string {
 	total := "no policy in force"
 	if f.Limit != nil {
 		total = "total " + f.limit.String()
+		if f.mode != quota.ModeEnforce {
+			total += " (mode " + clean(string(f.mode)) + ")"
+		}
 	}
-	plural := "s"
-	if f.Count == 1 {
-		plural = ""
+	line := fmt.Sprintf("%s, %s, sum of shares %d", total, instances(f.Count), f.SumOfShares)
+	if f.PolicyRevision != 0 && f.Count > 0 {
+		line += fmt.Sprintf(", policy revision %d applied by %d of %d", f.PolicyRevision, f.Applied, f.Count)
 	}
-	return fmt.Sprintf("%s, %d instance%s, sum of shares %d", total, f.Count, plural, f.SumOfShares)
+	return line
+}
+
+// troubles says what is wrong with instances, and what they say themselves. What
+// many have in common, as all do when etcd or the policy is away, is one line.
+func (f *fleet) troubles() []string {
+	var order []string // as first met, so that lines do not change places
+	who := map[string][]string{}
+	add := func(trouble, id string) {
+		if who[trouble] == nil {
+			order = append(order, trouble)
+		}
+		who[trouble] = append(who[trouble], id)
+	}
+	for _, i := range f.Instances {
+		if i.Problem != "" {
+			add(i.Problem, i.Incarnation)
+		}
+		if i.Report != nil && i.Report.Problem != "" {
+			add("it says: "+i.Report.Problem, i.Incarnation)
+		}
+	}
+	var lines []string
+	for _, trouble := range order {
+		ids := who[trouble]
+		subject := "instance " + ids[0]
+		if len(ids) > 1 {
+			subject += fmt.Sprintf(" and %d more", len(ids)-1)
+		}
+		lines = append(lines, subject+": "+trouble)
+	}
+	return lines
+}
+
+func instances(n int) string {
+	if n == 1 {
+		return "1 instance"
+	}
+	return fmt.Sprintf("%d instances", n)
 }

@@ -62,6 +62,8 @@ set a 5/s --outage explode
 delete a --if-revision 0 --yes
 delete a -o *
 --user ann:secret list -o *
+completion tcsh -o *
+completion bash extra
 `},
 	{name: "set", commands: `
 set payments/charge 300000/s --reason campaign

@@ -57,13 +57,8 @@ func (a *app) emitFleet(f *fleet) error {
 	if f.Problem != "" {
 		a.note("the policy cannot be applied: %s", f.Problem)
 	}
-	for _, i := range f.Instances {
-		if i.Problem != "" {
-			a.note("instance %s: %s", i.Incarnation, i.Problem)
-		}
-		if i.Report != nil && i.Report.Problem != "" {
-			a.note("instance %s says: %s", i.Incarnation, i.Report.Problem)
-		}
+	for _, line := range f.troubles() {
+		a.note("%s", line)
 	}
 	err := a.emit(f, func(w io.Writer) {
 		if len(f.Instances) == 0 {
