@@ -1,7 +1,8 @@
-// Package etcdtest runs a real etcd inside the process, of one member or
-// several, on loopback ports that the system chooses: for tests, and for the
-// commands' embedded default. Its data lies in a temporary folder and is gone
-// after Close; nothing is synced to disk.
+// Package etcdtest runs a real etcd, of one member or several, on loopback ports
+// that the system chooses: for tests, and for the commands' embedded default.
+// The members are in this process, or each in a process of its own, which can be
+// killed and paused. The data lies in a temporary folder and is gone after
+// Close; nothing is synced to disk.
 package etcdtest
 
 import (
@@ -13,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -25,10 +27,13 @@ type Options struct {
 	// Members is 1 or more; default 1.
 	Members int
 	// Slow keeps etcd's own timers (heartbeats of 100 ms, elections after 1 s)
-	// in place of ones ten times as fast.
+	// in place of faster ones.
 	Slow bool
 	// Logger takes etcd's log; default nowhere.
 	Logger *zap.Logger
+	// Processes gives every member a process of its own: this very program, which
+	// must call RunIfMember first of all. Logger is then not used.
+	Processes bool
 	// Dir is where the data goes; default a temporary folder.
 	Dir string
 }
@@ -44,10 +49,18 @@ type Cluster struct {
 	members []*member
 }
 
+// member is one member; server or process is set while it runs.
 type member struct {
 	name         string
 	peer, client url.URL
-	server       *embed.Etcd // nil while stopped
+	server       *embed.Etcd
+	process      *process
+}
+
+// memberConfig is all that a member needs to know.
+type memberConfig struct {
+	Name, Dir, Peer, Client, State, Cluster string
+	Slow                                    bool
 }
 
 // Start starts a cluster and returns when every member serves.
@@ -95,25 +108,51 @@ func (c *Cluster) start() error {
 	return nil
 }
 
-func (c *Cluster) run(m *member, state string) error {
+func (c *Cluster) run(m *member, state string) (err error) {
+	config := memberConfig{
+		Name: m.name, Dir: filepath.Join(c.dir, m.name), Peer: m.peer.String(), Client: m.client.String(),
+		State: state, Cluster: c.initialCluster(), Slow: c.o.Slow,
+	}
+	if c.o.Processes {
+		m.process, err = startProcess(config)
+	} else {
+		m.server, err = config.start(c.o.Logger)
+	}
+	return err
+}
+
+func (m memberConfig) start(logger *zap.Logger) (*embed.Etcd, error) {
+	peer, err := url.Parse(m.Peer)
+	if err != nil {
+		return nil, err
+	}
+	client, err := url.Parse(m.Client)
+	if err != nil {
+		return nil, err
+	}
+	if logger == nil {
+		logger = zap.NewNop()
+	}
 	cfg := embed.NewConfig()
-	cfg.Name, cfg.Dir = m.name, filepath.Join(c.dir, m.name)
-	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{m.peer}, []url.URL{m.peer}
-	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{m.client}, []url.URL{m.client}
-	cfg.ClusterState, cfg.InitialCluster = state, c.initialCluster()
-	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(c.o.Logger)
+	cfg.Name, cfg.Dir = m.Name, m.Dir
+	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{*peer}, []url.URL{*peer}
+	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{*client}, []url.URL{*client}
+	cfg.ClusterState, cfg.InitialCluster = m.State, m.Cluster
+	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(logger)
 	cfg.UnsafeNoFsync = true
 	cfg.AutoCompactionMode, cfg.AutoCompactionRetention = "periodic", "5m"
-	cfg.MaxTxnOps = embed.DefaultMaxTxnOps
-	if !c.o.Slow {
+	switch several := strings.Contains(m.Cluster, ","); {
+	case m.Slow:
+	case several: // faster elections are lost on busy machines
+		cfg.TickMs, cfg.ElectionMs = 50, 500
+	default:
 		cfg.TickMs, cfg.ElectionMs = 10, 100
 	}
 	server, err := embed.StartEtcd(cfg)
 	if err != nil {
-		return fmt.Errorf("member %s: %w", m.name, err)
+		return nil, fmt.Errorf("member %s: %w", m.Name, err)
 	}
-	m.server = server
-	return nil
+	return server, nil
 }
 
 func (c *Cluster) initialCluster() string {
@@ -125,14 +164,10 @@ func (c *Cluster) initialCluster() string {
 }
 
 func (m *member) ready() error {
-	select {
-	case <-m.server.Server.ReadyNotify():
-		return nil
-	case err := <-m.server.Err():
-		return fmt.Errorf("member %s: %w", m.name, err)
-	case <-time.After(startTimeout):
-		return fmt.Errorf("member %s is not ready after %v", m.name, startTimeout)
+	if m.process != nil {
+		return m.process.ready()
 	}
+	return awaitReady(m.server, m.name)
 }
 
 // Endpoints returns the addresses for clients, a member each.
@@ -162,11 +197,26 @@ func (c *Cluster) Client(members ...int) (*clientv3.Client, error) {
 // Stop stops a member in good order: a leader hands its leadership over.
 func (c *Cluster) Stop(i int) {
 	m := c.members[i]
-	if m.server == nil {
-		return
+	switch {
+	case m.process != nil:
+		m.process.stop(syscall.SIGTERM)
+		m.process = nil
+	case m.server != nil:
+		m.server.Close()
+		m.server = nil
 	}
-	m.server.Close()
-	m.server = nil
+}
+
+// Kill ends a member's process without warning (SIGKILL). Only for clusters with
+// Options.Processes.
+func (c *Cluster) Kill(i int) error {
+	m := c.members[i]
+	if m.process == nil {
+		return fmt.Errorf("etcdtest: member %d is no running process", i)
+	}
+	m.process.stop(os.Kill)
+	m.process = nil
+	return nil
 }
 
 // Restart starts a stopped member on its old data.
@@ -177,13 +227,21 @@ func (c *Cluster) Restart(i int) error {
 	return c.members[i].ready()
 }
 
-// Leader returns the number of the leading member, or -1.
+// Leader returns the number of the leading member, or -1 if none is known.
 func (c *Cluster) Leader(ctx context.Context) int {
+	client, err := c.Client()
+	if err != nil {
+		return -1
+	}
+	defer client.Close() //nolint:errcheck // nothing is lost
 	for i, m := range c.members {
-		if m.server == nil {
+		if m.server == nil && m.process == nil {
 			continue
 		}
-		if s := m.server.Server; s.Leader() == s.MemberID() && ctx.Err() == nil {
+		asked, done := context.WithTimeout(ctx, time.Second)
+		s, err := client.Status(asked, m.client.String())
+		done()
+		if err == nil && s.Leader == s.Header.MemberId {
 			return i
 		}
 	}
