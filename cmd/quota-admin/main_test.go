@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -33,6 +34,9 @@ func TestMain(m *testing.M) {
 	}())
 }
 
+// benches counts those that were made.
+var benches atomic.Int64
+
 // bench calls the tool in-process, against one etcd and one prefix.
 type bench struct {
 	t      *testing.T
@@ -44,7 +48,7 @@ type bench struct {
 // newBench returns a bench with a prefix that no other test uses.
 func newBench(t *testing.T, cluster *etcdtest.Cluster) *bench {
 	t.Helper()
-	prefix := "/" + url.PathEscape(t.Name()) + "/"
+	prefix := fmt.Sprintf("/%s-%d/", url.PathEscape(t.Name()), benches.Add(1)) // also with -count
 	return &bench{t: t, prefix: prefix, stdin: strings.NewReader(""), env: map[string]string{
 		"QUOTIENT_ENDPOINTS": strings.Join(cluster.Endpoints(), ","),
 		"QUOTIENT_PREFIX":    prefix,

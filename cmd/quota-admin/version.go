@@ -27,11 +27,7 @@ func (a *app) versionCommand() *cobra.Command {
 			v := readBuildInfo()
 			return a.emit(v, func(w io.Writer) {
 				row(w, "VERSION", "COMMIT", "GO", "PLATFORM")
-				commit := v.Commit
-				if v.Modified {
-					commit += " (modified)"
-				}
-				row(w, show(v.Version), show(commit), v.Go, v.Platform)
+				row(w, show(v.Version), show(v.Commit), v.Go, v.Platform)
 			})
 		},
 	}
