@@ -1,0 +1,77 @@
+package main
+
+import (
+	"errors"
+	"sort"
+	"strings"
+	"time"
+
+	"github.com/quotient-limiter/quotient/internal/load"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// parseLimits reads the limit grammar; an error shows where it went wrong.
+func parseLimits(flag, text string) ([]quota.Limit, error) {
+	limits, err := quota.ParseLimits(text)
+	if err == nil {
+		return limits, nil
+	}
+	var syntax *quota.SyntaxError
+	if errors.As(err, &syntax) {
+		return nil, usagef("%s: %v\n%s", flag, err, indent(syntax.Point()))
+	}
+	return nil, usagef("%s: %q: %v", flag, text, err)
+}
+
+func indent(text string) string {
+	return "  " + strings.ReplaceAll(strings.TrimRight(text, "\n"), "\n", "\n  ")
+}
+
+// parseChanges reads AT=LIMIT, each within the run, in order of time.
+func parseChanges(texts []string, duration time.Duration) ([]change, error) {
+	var changes []change
+	for _, text := range texts {
+		before, after, ok := strings.Cut(text, "=")
+		if !ok {
+			return nil, usagef("--change: %q has no = in it: write AT=LIMIT, such as 5s=150000/s", text)
+		}
+		at, err := time.ParseDuration(strings.TrimSpace(before))
+		if err != nil {
+			return nil, usagef("--change: %q in %q is not a time: write one such as 5s or 1m30s", before, text)
+		}
+		if at < 0 || at >= duration {
+			return nil, usagef("--change: %v in %q is not within the run: use 0s or more, and less than the --duration of %v", at, text, duration)
+		}
+		limits, err := parseLimits("--change", after)
+		if err != nil {
+			return nil, err
+		}
+		changes = append(changes, change{at, limits, strings.TrimSpace(after)})
+	}
+	sort.SliceStable(changes, func(i, j int) bool { return changes[i].at < changes[j].at })
+	for i := 1; i < len(changes); i++ {
+		if changes[i].at == changes[i-1].at {
+			return nil, usagef("--change: two changes at %v: give each a time of its own", changes[i].at)
+		}
+	}
+	return changes, nil
+}
+
+// checkPolicies makes sure, before anything runs, that every policy of the run
+// is one that instances would apply, and that its permits can be counted.
+func (c *config) checkPolicies() error {
+	lists := [][]quota.Limit{c.limits}
+	for _, ch := range c.changes {
+		lists = append(lists, ch.limits)
+	}
+	if err := load.CheckCountable(lists...); err != nil {
+		return usagef("--limit and --change: %v", err)
+	}
+	for _, limits := range lists {
+		policy := c.policy(limits, "").WithDefaults()
+		if err := policy.Validate(); err != nil {
+			return usagef("the policy of this run would be refused: %v", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"time"
+
+	"github.com/quotient-limiter/quotient/internal/etcdflags"
+	"github.com/quotient-limiter/quotient/internal/load"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// config is what the flags say, checked.
+type config struct {
+	limits    []quota.Limit
+	limit     string // limits, as written
+	instances int
+	duration  time.Duration
+	demand    float64
+	arrival   load.Arrival
+	skew      load.Skew
+	seed      uint64
+	maxWait   time.Duration
+	changes   []change
+	settle    time.Duration
+	outage    quota.Outage
+	json      string // a file, "-" for standard output, or empty
+	quiet     bool
+	etcd      *etcdflags.Flags // nil: an embedded etcd
+}
+
+// change is a limit change on the way.
+type change struct {
+	at     time.Duration // after the measured time began
+	limits []quota.Limit
+	text   string
+}
+
+// window is the length of the shortest limit's window, of the policy and of
+// every change.
+func (c *config) window() time.Duration { return load.Shortest(c.limits).Window }
+
+// longest is the longest window of any limit of the run.
+func (c *config) longest() time.Duration {
+	lists := [][]quota.Limit{c.limits}
+	for _, ch := range c.changes {
+		lists = append(lists, ch.limits)
+	}
+	lengths := load.Lengths(lists...)
+	return lengths[len(lengths)-1]
+}
+
+// policy is the run's policy with the given limits.
+//
+// A settle time shorter than the default is too short for the default clock
+// error too. Both are then scaled alike: the whole fleet runs on one machine,
+// whose clock has no error against itself.
+func (c *config) policy(limits []quota.Limit, reason string) quota.Policy {
+	clockError := quota.DefaultClockError
+	if c.settle < quota.DefaultSettle {
+		clockError = time.Duration(int64(clockError) * int64(c.settle) / int64(quota.DefaultSettle))
+	}
+	return quota.Policy{
+		Limits:     limits,
+		Settle:     c.settle,
+		ClockError: clockError,
+		Outage:     c.outage,
+		Author:     "loadgen",
+		Reason:     reason,
+	}
+}
+
+// reported is the configuration as the report shows it.
+type reported struct {
+	Limit     string   `json:"limit"`
+	Instances int      `json:"instances"`
+	Duration  string   `json:"duration"`
+	Demand    float64  `json:"demand"`
+	Arrival   string   `json:"arrival"`
+	Skew      string   `json:"skew"`
+	Seed      uint64   `json:"seed"`
+	MaxWait   string   `json:"max_wait"`
+	Changes   []string `json:"changes"`
+	Settle    string   `json:"settle"`
+	Outage    string   `json:"outage"`
+	Etcd      []string `json:"etcd"` // endpoints; empty for the embedded one
+	Provider  string   `json:"provider"`
+}
+
+func (c *config) report(provider string) reported {
+	r := reported{
+		Limit: c.limit, Instances: c.instances, Duration: c.duration.String(), Demand: c.demand,
+		Arrival: string(c.arrival), Skew: c.skew.String(), Seed: c.seed, MaxWait: c.maxWait.String(),
+		Changes: []string{}, Settle: c.settle.String(), Outage: string(c.outage), Etcd: []string{}, Provider: provider,
+	}
+	for _, ch := range c.changes {
+		r.Changes = append(r.Changes, ch.at.String()+"="+ch.text)
+	}
+	if c.etcd != nil {
+		r.Etcd = c.etcd.Endpoints
+	}
+	return r
+}

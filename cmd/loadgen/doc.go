@@ -1,0 +1,12 @@
+// Loadgen drives a fleet of instances through Quotient and verifies that
+// together they never issue more permits than the limit.
+//
+// With no flags it starts an embedded etcd and 96 instances, each with a
+// session and a limiter of its own, offers one and a half times 300,000 calls
+// per second for ten seconds, and prints what was issued in each window and a
+// verdict. It counts the permits itself, by the window that each one tells, and
+// never asks the limiters what they counted.
+//
+// Exit status: 0 the limit held, 1 it did not, 2 bad usage, 3 it could not run
+// or saw no whole window.
+package main

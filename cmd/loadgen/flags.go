@@ -1,0 +1,168 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/quotient-limiter/quotient/internal/etcdflags"
+	"github.com/quotient-limiter/quotient/internal/load"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// Bounds of the flags that have some of their own.
+const (
+	maxInstances = 10_000
+	maxDuration  = 24 * time.Hour
+	maxDemand    = 1000.0
+	maxMaxWait   = time.Minute
+)
+
+// usageError is a command line that cannot be followed.
+type usageError struct{ problem string }
+
+func (e *usageError) Error() string { return e.problem }
+
+func usagef(format string, args ...any) error {
+	return &usageError{fmt.Sprintf(format, args...)}
+}
+
+// raw is what the flags say, unchecked.
+type raw struct {
+	limit, arrival, skew, outage string
+	changes                      []string
+	config                       config
+}
+
+// parseFlags reads the command line. It returns pflag.ErrHelp where help was
+// asked for and given; every other error is a usage error, a *usageError or a
+// *etcdflags.UsageError.
+func parseFlags(args []string, env func(string) string, help io.Writer) (*config, error) {
+	var r raw
+	set := pflag.NewFlagSet("loadgen", pflag.ContinueOnError)
+	set.SetOutput(io.Discard)
+	set.SortFlags = false
+	set.Usage = func() {}
+	r.register(set)
+	connection := pflag.NewFlagSet("etcd", pflag.ContinueOnError)
+	connection.SortFlags = false
+	etcd := etcdflags.Register(connection)
+	etcd.Env = env
+	set.AddFlagSet(connection)
+	if err := set.Parse(args); err != nil {
+		if errors.Is(err, pflag.ErrHelp) {
+			printHelp(help, set)
+			return nil, err
+		}
+		return nil, usagef("%v; see loadgen --help", err)
+	}
+	if set.NArg() > 0 {
+		return nil, usagef("argument %q is not a flag; see loadgen --help", set.Arg(0))
+	}
+	c, err := r.check()
+	if err != nil {
+		return nil, err
+	}
+	if c.etcd, err = chooseEtcd(etcd, connection, env); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+func (r *raw) register(set *pflag.FlagSet) {
+	c := &r.config
+	set.StringVar(&r.limit, "limit", "300000/s", "the limit, as `PERMITS/WINDOW`; several with commas, such as 500/2s,2000/10s")
+	set.IntVar(&c.instances, "instances", 96, "how many instances share it")
+	set.DurationVar(&c.duration, "duration", 10*time.Second, "how long to measure, once the whole fleet is active")
+	set.Float64Var(&c.demand, "demand", 1.5, "offered calls over the limit of the shortest window; from 1 on each instance makes at least one call more than its share in every window, unless --skew says otherwise")
+	set.StringVar(&r.arrival, "arrival", "steady", "how calls come in time: `steady|poisson|burst|sine`")
+	set.StringVar(&r.skew, "skew", "even", "how calls spread over instances: `even|zipf:S`")
+	set.Uint64Var(&c.seed, "seed", 1, "what poisson and burst draw from; the same seed gives the same calls in each window")
+	set.DurationVar(&c.maxWait, "max-wait", 100*time.Millisecond, "how long a refused call may wait for a permit of the next window; 0: not at all")
+	set.StringArrayVar(&r.changes, "change", nil, "`AT=LIMIT`, such as 5s=150000/s: change the limit so long after measuring began; repeatable")
+	set.DurationVar(&c.settle, "settle", quota.DefaultSettle, "the policy's settle time: how long a larger share is held back")
+	set.StringVar(&r.outage, "outage", string(quota.OutageHold), "the policy's rule for when etcd is out of reach: `hold|stop`")
+	set.StringVar(&c.json, "json", "", "write the report as JSON to `FILE`, or to standard output with -")
+	set.BoolVar(&c.quiet, "quiet", false, "no progress and no table, only the verdict")
+}
+
+func printHelp(w io.Writer, set *pflag.FlagSet) {
+	fmt.Fprint(w, `Loadgen drives a fleet of instances through Quotient and verifies that together
+they never issue more permits than the limit. It counts the permits itself.
+
+With no flags: an embedded etcd, 96 instances, 300000/s, 10 s, demand 1.5.
+
+Usage: loadgen [flags]
+
+`, set.FlagUsagesWrapped(100), `
+With --endpoints (or QUOTIENT_ENDPOINTS) it uses an etcd that runs already, and
+cleans up behind itself.
+
+Exit status: 0 the limit held, 1 it did not, 2 bad usage, 3 it could not run or
+saw no whole window. The quantiles in acquire_ns are of one in 64 permits that
+were granted at once, and include two readings of the clock.
+`)
+}
+
+func (r *raw) check() (*config, error) {
+	c := &r.config
+	var err error
+	if c.limits, err = parseLimits("--limit", r.limit); err != nil {
+		return nil, err
+	}
+	c.limit = strings.TrimSpace(r.limit)
+	if c.arrival, err = load.ParseArrival(r.arrival); err != nil {
+		return nil, usagef("--arrival: %v", err)
+	}
+	if c.skew, err = load.ParseSkew(r.skew); err != nil {
+		return nil, usagef("--skew: %v", err)
+	}
+	c.outage = quota.Outage(r.outage)
+	if c.outage != quota.OutageHold && c.outage != quota.OutageStop {
+		return nil, usagef("--outage: %q is unknown: use hold or stop", r.outage)
+	}
+	if err := c.checkBounds(); err != nil {
+		return nil, err
+	}
+	if c.changes, err = parseChanges(r.changes, c.duration); err != nil {
+		return nil, err
+	}
+	return c, c.checkPolicies()
+}
+
+// checkBounds holds each number against its bounds.
+func (c *config) checkBounds() error {
+	switch {
+	case c.instances < 1 || c.instances > maxInstances:
+		return usagef("--instances: %d is not within 1 to %d", c.instances, maxInstances)
+	case c.duration <= 0 || c.duration > maxDuration:
+		return usagef("--duration: %v is not more than 0 and at most %v; use one such as 10s", c.duration, maxDuration)
+	case !(c.demand > 0 && c.demand <= maxDemand):
+		return usagef("--demand: %v is not more than 0 and at most %v; 1.5 offers half again as many calls as the limit", c.demand, maxDemand)
+	case c.maxWait < 0 || c.maxWait > maxMaxWait:
+		return usagef("--max-wait: %v is not within 0 to %v; 0 means that a refused call is gone", c.maxWait, maxMaxWait)
+	case c.settle < quota.MinSettle || c.settle > quota.MaxSettle:
+		return usagef("--settle: %v is not within %v to %v", c.settle, quota.MinSettle, quota.MaxSettle)
+	}
+	return nil
+}
+
+// chooseEtcd returns nil for the embedded etcd: the default, unless endpoints
+// are given by flag or environment.
+func chooseEtcd(etcd *etcdflags.Flags, set *pflag.FlagSet, env func(string) string) (*etcdflags.Flags, error) {
+	if set.Changed("endpoints") || env("QUOTIENT_ENDPOINTS") != "" {
+		return etcd, etcd.Resolve()
+	}
+	var stray error
+	set.Visit(func(f *pflag.Flag) {
+		stray = usagef("--%s is for an etcd that runs already: give --endpoints too, or leave it out for the embedded one", f.Name)
+	})
+	return nil, stray
+}
+
+func environment(name string) string { return os.Getenv(name) }

@@ -1,0 +1,207 @@
+package main
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/internal/load"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+const (
+	// tick is how often a generator looks which calls are due. A call is made
+	// at most so much late, or as late as the machine is busy.
+	tick = 2 * time.Millisecond
+	// chunk bounds how many calls are made between two readings of the clock
+	// that says in which window they were offered.
+	chunk = 256
+	// sampled is how many calls there are for each one that is timed.
+	sampled = 64
+	// bucket is the resolution of peak to mean.
+	bucket = 10 * time.Millisecond
+	// slowest is the longest call that the histogram holds; slower ones count
+	// as this.
+	slowest = time.Minute
+)
+
+// limiter is what a generator asks of a *consumer.Limiter.
+type limiter interface {
+	Take(ctx context.Context, n int64, maxWait time.Duration) (consumer.Permit, error)
+	AcquireFunc(n int64, maxWait time.Duration, f func(consumer.Permit, error)) consumer.Waiter
+}
+
+// shared is what all generators of a fleet go by.
+type shared struct {
+	window  int64 // of the shortest limit
+	maxWait time.Duration
+	demand  load.Demand
+	limits  atomic.Pointer[[]quota.Limit] // in force; replaced by the fleet on a change
+	stop    atomic.Int64                  // the instant at which calls end
+}
+
+// generator makes the calls of some instances, on one goroutine, and counts
+// what came of them.
+type generator struct {
+	*shared
+	tally  *load.Tally // by window of the shortest limit
+	fine   *load.Tally // by bucket
+	issued atomic.Int64
+	// waiting is how many calls were put into queues and have not come back.
+	waiting atomic.Int64
+
+	mu    sync.Mutex
+	added []*member // new members, for the generator's goroutine to take over
+
+	// The rest belongs to the generator's goroutine.
+	members []*member
+	took    *hdrhistogram.Histogram // nanoseconds of immediate grants
+	calls   uint64
+}
+
+// member is one instance as its generator sees it.
+type member struct {
+	limiter limiter
+	calls   *load.Process
+	part    float64 // of the fleet's calls
+	granted func(consumer.Permit, error)
+
+	begun  bool
+	window int64 // whose calls are being made
+	made   int64 // of them
+}
+
+func newGenerator(s *shared) *generator {
+	return &generator{
+		shared: s,
+		tally:  load.NewTally(time.Duration(s.window)),
+		fine:   load.NewTally(bucket),
+		took:   hdrhistogram.New(1, int64(slowest), 3),
+	}
+}
+
+// add gives the generator another instance, also while it runs.
+func (g *generator) add(l limiter, calls *load.Process, part float64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.added = append(g.added, &member{limiter: l, calls: calls, part: part, granted: g.granted})
+}
+
+// run makes calls until the stop.
+func (g *generator) run() {
+	for {
+		now := time.Now().UnixNano()
+		if now >= g.stop.Load() {
+			return
+		}
+		g.mu.Lock()
+		g.members = append(g.members, g.added...)
+		g.added = nil
+		g.mu.Unlock()
+		for _, m := range g.members {
+			g.advance(m, now)
+		}
+		time.Sleep(tick - time.Duration(time.Now().UnixNano()%int64(tick)))
+	}
+}
+
+// advance makes the calls of one instance that are due at an instant.
+func (g *generator) advance(m *member, now int64) {
+	w := quota.WindowAt(time.Duration(g.window), now)
+	if !m.begun || w.Index > m.window {
+		if m.begun && w.Index == m.window+1 {
+			g.offer(m, m.calls.Due(1)-m.made) // late by less than a tick
+		}
+		m.begun, m.window, m.made = true, w.Index, 0
+		mean, floor := g.demand.Of(m.part, load.Shortest(*g.limits.Load()).Permits)
+		m.calls.Begin(w.Index, mean, floor)
+	}
+	// A clock that was set back gives no calls until it has caught up.
+	if w.Index == m.window {
+		due := m.calls.Due(float64(now-w.Start()) / float64(g.window))
+		g.offer(m, due-m.made)
+		m.made = due
+	}
+}
+
+// offer makes n calls, in chunks.
+func (g *generator) offer(m *member, n int64) {
+	for n > 0 {
+		now := time.Now().UnixNano()
+		if now >= g.stop.Load() {
+			return
+		}
+		some := min(n, chunk)
+		n -= some
+		g.tally.Offer(now, some)
+		g.call(m, some, g.mayWait(now), now)
+	}
+}
+
+// mayWait reports whether a call that is refused now may wait for the next
+// window: it starts within the time that calls may wait, and before the end of
+// the load.
+func (g *generator) mayWait(now int64) bool {
+	next := quota.WindowAt(time.Duration(g.window), now).End()
+	return next-now <= int64(g.maxWait) && next < g.stop.Load()
+}
+
+// call makes n calls. Permits are counted by the window that they tell; those
+// of one window are added to the tally at once, for nearly all are of the same.
+func (g *generator) call(m *member, n int64, wait bool, now int64) {
+	var window, permits int64
+	for range n {
+		p, err := g.take(m.limiter)
+		if err != nil {
+			if wait {
+				g.waiting.Add(1)
+				m.limiter.AcquireFunc(1, g.maxWait, m.granted)
+			}
+			continue
+		}
+		if start := p.Start.UnixNano(); start != window {
+			g.count(window, permits, now)
+			window, permits = start, 0
+		}
+		permits++
+	}
+	g.count(window, permits, now)
+}
+
+// take makes one call that does not wait, and times one in so many.
+func (g *generator) take(l limiter) (consumer.Permit, error) {
+	g.calls++
+	if g.calls%sampled != 0 {
+		return l.Take(context.Background(), 1, 0)
+	}
+	start := time.Now()
+	p, err := l.Take(context.Background(), 1, 0)
+	if d := time.Since(start); err == nil {
+		// Cannot fail: the value is within the histogram's range.
+		_ = g.took.RecordValue(int64(min(d, slowest)))
+	}
+	return p, err
+}
+
+// granted is called for each call that waited.
+func (g *generator) granted(p consumer.Permit, err error) {
+	if err == nil {
+		g.count(p.Start.UnixNano(), 1, time.Now().UnixNano())
+	}
+	g.waiting.Add(-1)
+}
+
+// count adds permits of the window that starts at start, which were issued
+// about now.
+func (g *generator) count(start, permits, now int64) {
+	if permits == 0 {
+		return
+	}
+	g.tally.Issue(start, permits)
+	g.fine.Issue(now, permits)
+	g.issued.Add(permits)
+}

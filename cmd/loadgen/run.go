@@ -1,0 +1,213 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/internal/load"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+const (
+	// look is how often the fleet is looked at.
+	look = 100 * time.Millisecond
+	// patience is how long settling may take, on top of what it must, with an
+	// instance's worth more for each.
+	patience         = 30 * time.Second
+	patienceInstance = 50 * time.Millisecond
+)
+
+// run is one run of a fleet: what happens in turn, and what is seen of it.
+type run struct {
+	*fleet
+	show     progress
+	began    time.Time
+	observed load.Run
+	cpu      time.Duration // used in the measured time
+}
+
+// drive runs the fleet from its first join to its end, or until ctx ends. What
+// was observed is there also with an error.
+func (r *run) drive(ctx context.Context) error {
+	r.began = time.Now()
+	r.observed = load.Run{
+		Fleet: r.c.instances, Start: load.Never, End: load.Never, Active: load.Never,
+		Timeline: load.Timeline{
+			Settle: r.c.settle, Slack: r.c.policy(nil, "").ClockError,
+			Changes: []load.Change{{Limits: r.c.limits}},
+		},
+	}
+	err := r.write(ctx, r.c.limits, "load generator")
+	if err != nil {
+		return err
+	}
+	r.start()
+	if err = r.settle(ctx); err == nil {
+		err = r.measure(ctx)
+	}
+	r.show.done()
+	if ctx.Err() != nil {
+		err = nil // ended early, as asked
+	}
+	err = errors.Join(err, r.end(), r.cleanUp(ctx))
+	for _, g := range r.generators {
+		r.observed.Counts = load.Merge(r.observed.Counts, g.tally.Counts())
+	}
+	return err
+}
+
+// write sets the provider's policy.
+func (r *run) write(ctx context.Context, limits []quota.Limit, reason string) error {
+	_, err := r.etcd.admin.Put(ctx, r.provider, r.c.policy(limits, reason), coordinator.AnyRevision)
+	return err
+}
+
+// cleanUp deletes the policy, also after an interrupt. The embedded etcd goes
+// away as a whole.
+func (r *run) cleanUp(ctx context.Context) error {
+	if r.etcd.embedded != nil {
+		return nil
+	}
+	_, err := r.etcd.admin.Delete(context.WithoutCancel(ctx), r.provider, "load generator ended", coordinator.AnyRevision)
+	if err != nil {
+		return fmt.Errorf("policy %s was left behind: %w", r.provider, err)
+	}
+	return nil
+}
+
+// settle lets all instances join and waits until the whole fleet is active.
+func (r *run) settle(ctx context.Context) error {
+	joined := make(chan error, 1)
+	go func() { joined <- r.join(ctx) }()
+	allowed := r.c.settle + 2*r.c.longest() + patience + time.Duration(r.c.instances)*patienceInstance
+	ticker := time.NewTicker(look)
+	defer ticker.Stop()
+	var failed error
+	for done := false; !done || int(r.active.Load()) < r.c.instances; {
+		select {
+		case err := <-joined:
+			if err != nil {
+				return err
+			}
+			done = true
+		case <-ticker.C:
+			active, problem := r.see()
+			r.show.settling(active, r.c.instances)
+			if time.Since(r.began) > allowed && failed == nil {
+				failed = fmt.Errorf("only %d of %d instances became active within %v: %s", active, r.c.instances, allowed, problem)
+			}
+		}
+		if done && failed != nil {
+			return failed
+		}
+		if done && ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+	r.observed.Active = time.Now().UnixNano()
+	r.see()
+	r.show.settling(r.c.instances, r.c.instances)
+	return nil
+}
+
+// see records how many instances are active now.
+func (r *run) see() (active int, problem string) {
+	active, problem = r.activeNow()
+	r.observed.Presence.Record(time.Now().UnixNano(), active, r.c.window())
+	return active, problem
+}
+
+// measure lets the measured time pass, from the next window's start.
+func (r *run) measure(ctx context.Context) error {
+	o := &r.observed
+	start := quota.WindowAt(r.c.window(), o.Active).End()
+	end := start + int64(r.c.duration)
+	r.shared.stop.Store(end)
+	if !r.watch(ctx, start, func(int64) {}) {
+		return ctx.Err()
+	}
+	before, _ := resources()
+	changing, stop := context.WithCancel(ctx)
+	changed := make(chan error, 1)
+	go func() { changed <- r.change(changing, start) }()
+	o.Start = start
+	r.watch(ctx, end, func(now int64) {
+		r.show.measuring(time.Duration(now-start), r.c.duration, r.issued())
+	})
+	o.End = min(end, time.Now().UnixNano())
+	after, _ := resources()
+	r.cpu = after - before
+	stop()
+	return <-changed
+}
+
+// watch looks at the fleet until the instant end, or until ctx ends, which it
+// reports as false.
+func (r *run) watch(ctx context.Context, end int64, each func(now int64)) bool {
+	for {
+		now := time.Now().UnixNano()
+		if now >= end {
+			return true
+		}
+		r.see()
+		each(now)
+		select {
+		case <-time.After(min(look, time.Duration(end-now))):
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// change makes the limit changes, in turn. The timeline is its own until it
+// returns.
+func (r *run) change(ctx context.Context, start int64) error {
+	for _, ch := range r.c.changes {
+		select {
+		case <-time.After(time.Duration(start + int64(ch.at) - time.Now().UnixNano())):
+		case <-ctx.Done():
+			return nil
+		}
+		entry := load.Change{Sent: time.Now().UnixNano(), Acked: load.Never, Limits: ch.limits}
+		err := r.write(ctx, ch.limits, "load generator: --change "+ch.at.String()+"="+ch.text)
+		if err == nil {
+			entry.Acked = time.Now().UnixNano()
+			r.shared.limits.Store(&ch.limits)
+		}
+		r.observed.Timeline.Changes = append(r.observed.Timeline.Changes, entry)
+		if err != nil && ctx.Err() == nil {
+			return fmt.Errorf("change to %s: %w", ch.text, err)
+		}
+	}
+	return nil
+}
+
+// report sums the run up.
+func (r *run) report() *load.Report {
+	o := &r.observed
+	rep := &load.Report{Schema: load.Schema, Config: r.c.report(r.provider)}
+	rep.Windows, rep.Summary, rep.Verdict = load.Judge(*o)
+	s := &rep.Summary
+	if o.Active != load.Never {
+		s.SettleSeconds = time.Unix(0, o.Active).Sub(r.began).Seconds()
+	}
+	took := hdrhistogram.New(1, int64(slowest), 3)
+	var fine []load.Count
+	for _, g := range r.generators {
+		took.Merge(g.took)
+		fine = load.Merge(fine, g.fine.Counts())
+	}
+	s.AcquireNs = load.Quantiles{P50: took.ValueAtQuantile(50), P99: took.ValueAtQuantile(99),
+		P999: took.ValueAtQuantile(99.9), Max: took.Max()}
+	if o.Start != load.Never {
+		s.PeakToMean10ms = load.PeakToMean(fine, int64(bucket), o.Start, o.End)
+	}
+	s.CPUSeconds = r.cpu.Seconds()
+	_, s.MaxRSSBytes = resources()
+	return rep
+}

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/quotient-limiter/quotient/internal/load"
+)
+
+// tableRows is how many windows the table shows at most. Of more it shows the
+// first and last ones, and each that is over its limit.
+const tableRows = 60
+
+var tableHead = []string{"start", "window", "limit", "offered", "issued", "instances", ""}
+
+// writeTable writes one row per window.
+func writeTable(w io.Writer, windows []load.Window, fleet int) {
+	several := len(windows) > 0 && windows[0].Length != ""
+	rows := [][]string{tableHead}
+	left := 0
+	for i := range windows {
+		if !shown(i, len(windows)) && !windows[i].Over() {
+			left++
+			continue
+		}
+		if left > 0 {
+			rows = append(rows, leftOut(left))
+			left = 0
+		}
+		rows = append(rows, tableRow(&windows[i], fleet))
+	}
+	if left > 0 {
+		rows = append(rows, leftOut(left))
+	}
+	if !several {
+		for i := range rows {
+			rows[i] = append(rows[i][:1:1], rows[i][2:]...)
+		}
+	}
+	align(w, rows)
+}
+
+func shown(i, n int) bool {
+	return n <= tableRows || i < tableRows/2 || i >= n-tableRows/2
+}
+
+func leftOut(n int) []string {
+	return []string{"...", "", "", "", "", "", fmt.Sprintf("%d more, none over its limit", n)}
+}
+
+func tableRow(w *load.Window, fleet int) []string {
+	note := ""
+	switch {
+	case w.Over():
+		note = "OVER by " + thousands(w.Issued-w.Limit)
+	case w.Settling():
+		note = "limit changes"
+	case w.Instances < fleet:
+		note = "settling"
+	case !w.Whole():
+		note = "not measured"
+	}
+	return []string{clockText(w.Start), w.Length, thousands(w.Limit), thousands(w.Offered),
+		thousands(w.Issued), strconv.Itoa(w.Instances), note}
+}
+
+// clockText shows the fraction of a second only where there is one.
+func clockText(t time.Time) string { return t.UTC().Format("15:04:05.999") }
+
+// align writes columns to the right, the first and the last to the left.
+func align(w io.Writer, rows [][]string) {
+	widths := make([]int, len(rows[0]))
+	for _, row := range rows {
+		for i, cell := range row {
+			widths[i] = max(widths[i], len(cell))
+		}
+	}
+	for _, row := range rows {
+		var line strings.Builder
+		for i, cell := range row {
+			switch i {
+			case 0:
+				fmt.Fprintf(&line, "%-*s", widths[i], cell)
+			case len(row) - 1:
+				line.WriteString("  " + cell)
+			default:
+				fmt.Fprintf(&line, "  %*s", widths[i], cell)
+			}
+		}
+		fmt.Fprintln(w, strings.TrimRight(line.String(), " "))
+	}
+}
+
+// thousands writes a number with commas.
+func thousands(n int64) string {
+	s := strconv.FormatInt(n, 10)
+	sign := ""
+	if n < 0 {
+		sign, s = "-", s[1:]
+	}
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return sign + s
+}

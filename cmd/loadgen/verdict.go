@@ -1,0 +1,34 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/quotient-limiter/quotient/internal/load"
+)
+
+// writeSummary writes what the run came to, in two lines.
+func writeSummary(w io.Writer, s *load.Summary) {
+	a := s.AcquireNs
+	fmt.Fprintf(w, "settled in %.1f s; utilisation %s (%s of all windows); peak to mean %.1f in 10 ms\n",
+		s.SettleSeconds, percent(s.Utilisation), percent(s.UtilisationAll), s.PeakToMean10ms)
+	fmt.Fprintf(w, "a permit took %v (p50), %v (p99), %v (p99.9), %v at most; CPU %.1f s; memory %d MiB\n",
+		time.Duration(a.P50), time.Duration(a.P99), time.Duration(a.P999), time.Duration(a.Max), s.CPUSeconds, s.MaxRSSBytes>>20)
+}
+
+// writeVerdict writes one line.
+func writeVerdict(w io.Writer, v load.Verdict, windows []load.Window, s *load.Summary) {
+	switch v {
+	case load.Held:
+		fmt.Fprintf(w, "HELD: %s permits issued in %d windows, %d of them whole; none over its limit\n",
+			thousands(s.IssuedTotal), len(windows), s.Windows)
+	case load.NotHeld:
+		fmt.Fprintf(w, "NOT HELD: %d of %d windows over the limit, the worst by a factor of %.4f\n",
+			s.OverLimitWindows, len(windows), s.MaxOverRatio)
+	default:
+		fmt.Fprintf(w, "UNKNOWN: no whole window was seen (%s permits issued)\n", thousands(s.IssuedTotal))
+	}
+}
+
+func percent(ratio float64) string { return fmt.Sprintf("%.2f%%", 100*ratio) }
