@@ -1,6 +1,7 @@
 package quota
 
 import (
+	"math"
 	"time"
 )
 
@@ -44,9 +45,26 @@ func WindowAt(length time.Duration, wall int64) Window {
 	return Window{Length: length, Index: k}
 }
 
-// Start returns the window's first instant, in nanoseconds since the Unix epoch.
-func (w Window) Start() int64 { return w.Index * int64(w.Length) }
+// Start returns the window's first instant, in nanoseconds since the Unix epoch,
+// held within int64.
+func (w Window) Start() int64 { return times(w.Index, int64(w.Length)) }
 
-// End returns the first instant after the window, in nanoseconds since the
-// Unix epoch.
-func (w Window) End() int64 { return (w.Index + 1) * int64(w.Length) }
+// End returns the first instant after the window, in nanoseconds since the Unix
+// epoch, held within int64.
+func (w Window) End() int64 {
+	if w.Index == math.MaxInt64 {
+		return math.MaxInt64
+	}
+	return times(w.Index+1, int64(w.Length))
+}
+
+// times is a*b for b >= 0, held within int64.
+func times(a, b int64) int64 {
+	switch p := a * b; {
+	case b == 0 || p/b == a:
+		return p
+	case a < 0:
+		return math.MinInt64
+	}
+	return math.MaxInt64
+}

@@ -1,0 +1,252 @@
+package quota
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"pgregory.net/rapid"
+)
+
+func TestParseLimits(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ text, want string }{
+		{"300000/s", "300000/s"},
+		{"300_000/s", "300000/s"},
+		{"0/s", "0/s"},
+		{"007/s", "7/s"},
+		{"1_000_000_000_000/s", "1000000000000/s"},
+		{"500/2s", "500/2s"},
+		{"500/2000ms", "500/2s"},
+		{"5/1_500ms", "5/1500ms"},
+		{"10000/m", "10000/1m"},
+		{"10000/60s", "10000/1m"},
+		{"5/100ms", "5/100ms"},
+		{" \t7 / 2s , 5/s\r\n", "5/s,7/2s"},
+		{"10000/1m,2000/10s,500/2s", "500/2s,2000/10s,10000/1m"},
+		{"1/100ms,1/200ms,1/300ms,1/400ms,1/500ms,1/600ms,1/700ms,1/800ms", "1/100ms,1/200ms,1/300ms,1/400ms,1/500ms,1/600ms,1/700ms,1/800ms"},
+	} {
+		got, err := ParseLimits(test.text)
+		if err != nil {
+			t.Errorf("ParseLimits(%q): %v", test.text, err)
+			continue
+		}
+		if FormatLimits(got) != test.want {
+			t.Errorf("ParseLimits(%q) = %s, want %s", test.text, FormatLimits(got), test.want)
+		}
+	}
+}
+
+// A refusal says what is wrong in words that name the bound, and where: at is
+// the part of the text at which it points.
+func TestParseLimitsRefuses(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		text, at, says string
+	}{
+		{"", "", "is empty"},
+		{" \n", " \n", "is empty"},
+		{"-1/s", "-1/s", "no sign"},
+		{"+1/s", "+1/s", "no sign"},
+		{"5/s,-1/2s", "-1/2s", "no sign"},
+		{"5/0s", "0s", "shorter than the shortest, 100ms"},
+		{"10/99ms", "99ms", "shorter than the shortest, 100ms"},
+		{"5/2m", "2m", "longer than the longest, 1m"},
+		{"5/60001ms", "60001ms", "longer than the longest, 1m"},
+		{"5/99999999999999999999s", "99999999999999999999s", "longer than the longest"},
+		{"10^13/s", "^13/s", "neither a digit"},
+		{"10000000000001/s", "10000000000001/s", "more than the most, 1000000000000"},
+		{"99999999999999999999999/s", "99999999999999999999999/s", "more than the most"},
+		{"1e6/s", "e6/s", "neither a digit"},
+		{"1.5/s", ".5/s", "neither a digit"},
+		{"1__0/s", "__0/s", "neither a digit"},
+		{"1_/s", "_/s", "neither a digit"},
+		{"_1/s", "_1/s", "no number of permits"},
+		{"5/s,6/1000ms", "6/1000ms", "two limits with a window of 1s"},
+		{"5", "", "the window is missing"},
+		{"5/", "", "no unit"},
+		{"5/7", "", "no unit"},
+		{"/s", "/s", "no number of permits"},
+		{"5/h", "h", "no unit of a window"},
+		{"5/S", "S", "no unit of a window"},
+		{"5//s", "/s", "no unit of a window"},
+		{"5/-1s", "-1s", "a window has no sign"},
+		{"5/1.5s", ".5s", "whole number of its unit"},
+		{"5/s,", "", "missing after the comma"},
+		{"5/s,,6/2s", ",6/2s", "no number of permits"},
+		{"5/s;6/2s", "s;6/2s", "no unit of a window"},
+		{"5/s 6/2s", "6/2s", "does not belong here"},
+		{"５/s", "５/s", "no number of permits"},
+		{"5/µs", "µs", "no unit of a window"},
+		{"5\u00a0/s", "\u00a0/s", "neither a digit"},
+		{"\xff/s", "\xff/s", "no number of permits"},
+		{"1/100ms,1/200ms,1/300ms,1/400ms,1/500ms,1/600ms,1/700ms,1/800ms,1/s", "1/s", "more than 8 limits"},
+	} {
+		_, err := ParseLimits(test.text)
+		var syntax *SyntaxError
+		if !errors.As(err, &syntax) {
+			t.Errorf("ParseLimits(%q) = %v, want a *SyntaxError", test.text, err)
+			continue
+		}
+		if got := test.text[syntax.Offset:]; got != test.at {
+			t.Errorf("ParseLimits(%q) points at %q, want %q", test.text, got, test.at)
+		}
+		if !strings.Contains(syntax.Problem, test.says) || syntax.Hint == "" {
+			t.Errorf("ParseLimits(%q): %v, want %q and a hint", test.text, err, test.says)
+		}
+		if strings.Contains(err.Error(), "\n") {
+			t.Errorf("ParseLimits(%q): %q has more than one line", test.text, err)
+		}
+	}
+}
+
+func TestParseLimitsBoundsWhatItQuotes(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{
+		strings.Repeat("9", 1<<20),
+		"5/" + strings.Repeat("é", 1<<19),
+		strings.Repeat(" ", 1<<20) + "5/s",
+	} {
+		_, err := ParseLimits(text)
+		if err == nil || len(err.Error()) > 400 || !utf8.ValidString(err.Error()) {
+			t.Errorf("%d bytes that begin with %q: %.500v", len(text), text[:4], err)
+		}
+	}
+}
+
+func TestPoint(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ text, want string }{
+		{"5/2m", "\"5/2m\"\n   ^"},
+		{"5", "\"5\"\n  ^"},
+		{"5/s,\t7/h", "\"5/s,\\t7/h\"\n         ^"},
+	} {
+		_, err := ParseLimits(test.text)
+		var syntax *SyntaxError
+		if !errors.As(err, &syntax) || syntax.Point() != test.want {
+			t.Errorf("ParseLimits(%q) points:\n%s\nwant:\n%s", test.text, syntax.Point(), test.want)
+		}
+	}
+}
+
+func TestParseLimit(t *testing.T) {
+	t.Parallel()
+	got, err := ParseLimit(" 500 / 2s ")
+	if want := (Limit{500, 2 * time.Second}); err != nil || got != want {
+		t.Errorf("got %v, %v, want %v", got, err, want)
+	}
+	for _, text := range []string{"", "5", "5/s,6/2s", "5/s 6", "5/s,", strings.Repeat("1", 5000)} {
+		var syntax *SyntaxError
+		if got, err := ParseLimit(text); !errors.As(err, &syntax) {
+			t.Errorf("ParseLimit(%.20q) = %v, %v, want a *SyntaxError", text, got, err)
+		}
+	}
+}
+
+func TestLimitString(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		limit Limit
+		want  string
+	}{
+		{Limit{300_000, time.Second}, "300000/s"},
+		{Limit{10_000, time.Minute}, "10000/1m"},
+		{Limit{7, 1500 * time.Millisecond}, "7/1500ms"},
+		{Limit{7, 59 * time.Second}, "7/59s"},
+		{Limit{}, "0/0s"}, // not valid, and told apart from "0/s"
+		{Limit{1, 1500 * time.Microsecond}, "1/1.5ms"},
+	} {
+		if got := test.limit.String(); got != test.want {
+			t.Errorf("got %s, want %s", got, test.want)
+		}
+	}
+}
+
+// anyLimits draws valid limits, sorted.
+func anyLimits(t *rapid.T) []Limit {
+	windows := rapid.SliceOfNDistinct(rapid.Int64Range(100, 60_000), 1, MaxLimits, rapid.ID[int64]).Draw(t, "windows")
+	slices.Sort(windows)
+	var limits []Limit
+	for _, w := range windows {
+		limits = append(limits, Limit{rapid.Int64Range(0, MaxPermits).Draw(t, "permits"), time.Duration(w) * time.Millisecond})
+	}
+	return limits
+}
+
+// What is written is read back the same, whatever the order of writing.
+func TestLimitsRoundTrip(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		limits := anyLimits(t)
+		text := FormatLimits(limits)
+		shuffled := slices.Clone(limits)
+		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
+		r.Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
+		for _, text := range []string{text, FormatLimits(shuffled)} {
+			got, err := ParseLimits(text)
+			if err != nil || !slices.Equal(got, limits) {
+				t.Fatalf("%s: got %v, %v", text, got, err)
+			}
+		}
+	})
+}
+
+func FuzzParseLimits(f *testing.F) {
+	for _, text := range []string{"", "5/s", "500/2s,2000/10s,10000/1m", "1_000/1_500ms", " 5 / s ,", "5//s", "-1/s", "10^13/s", "５/s", "5/1.5s", "\xff"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		limits, err := ParseLimits(text)
+		if err != nil {
+			checkSyntaxError(t, text, err)
+			return
+		}
+		if err := (Policy{Limits: limits}).Validate(); err != nil {
+			t.Fatalf("%q: parsed, but not valid: %v", text, err)
+		}
+		again, err := ParseLimits(FormatLimits(limits))
+		if err != nil || !slices.Equal(again, limits) {
+			t.Fatalf("%q: %v is written %s and read back as %v, %v", text, limits, FormatLimits(limits), again, err)
+		}
+	})
+}
+
+func checkSyntaxError(t *testing.T, text string, err error) {
+	t.Helper()
+	var syntax *SyntaxError
+	if !errors.As(err, &syntax) || syntax.Problem == "" || syntax.Hint == "" {
+		t.Fatalf("%q: %#v is no complete *SyntaxError", text, err)
+	}
+	if syntax.Offset < 0 || syntax.Offset > len(syntax.Text) {
+		t.Fatalf("%q: offset %d is outside", text, syntax.Offset)
+	}
+	if strings.Contains(err.Error(), "\n") {
+		t.Fatalf("%q: %q has more than one line", text, err)
+	}
+	shown, caret, ok := strings.Cut(syntax.Point(), "\n")
+	if !ok || utf8.RuneCountInString(caret) > utf8.RuneCountInString(shown) {
+		t.Fatalf("%q: the caret is beside the text:\n%s", text, syntax.Point())
+	}
+}
+
+func ExampleParseLimits() {
+	limits, err := ParseLimits("10_000/1m, 500/2s")
+	fmt.Println(FormatLimits(limits), err)
+
+	_, err = ParseLimits("500/2s,7/h")
+	fmt.Println(err)
+	var syntax *SyntaxError
+	if errors.As(err, &syntax) {
+		fmt.Println(syntax.Point())
+	}
+	// Output:
+	// 500/2s,10000/1m <nil>
+	// limits "500/2s,7/h": "h" is no unit of a window; use ms, s or m (minute), as in 5/s, 5/250ms or 5/1m
+	// "500/2s,7/h"
+	//           ^
+}

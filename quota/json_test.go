@@ -1,0 +1,287 @@
+package quota
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+var newYear = time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// fullPolicy has every field set, to other than the default.
+func fullPolicy() Policy {
+	return Policy{
+		Limits: []Limit{{500, 2 * time.Second}, {10_000, time.Minute}}, Share: ShareDemand, Mode: ModeShadow,
+		Settle: 5 * time.Second, Freshness: 4 * time.Second, ClockError: 20 * time.Millisecond, Outage: OutageStop,
+		Guard: 50 * time.Millisecond, Pacing: PacingOff, From: newYear,
+		Next:     []LimitChange{{newYear.Add(time.Hour + time.Nanosecond), []Limit{{7, 1500 * time.Millisecond}}}},
+		Requires: []string{"levels"}, Author: "ann@host", Reason: "campaign", Time: newYear.Add(-time.Minute),
+	}
+}
+
+func fullInstance() Instance {
+	return Instance{
+		ID: "worker-7.1a2b.1", Name: "worker-7", Host: "h", PID: 4711, Version: "v0.1.0", Weight: 3,
+		Started: newYear, From: newYear.Add(4 * time.Second), Until: newYear.Add(time.Hour),
+	}
+}
+
+// The bytes are an agreement with every other version: a change here breaks it.
+func TestJSONGolden(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name  string
+		value any
+		want  string
+	}{
+		{
+			"defaults are written out", Policy{Limits: []Limit{{300_000, time.Second}}},
+			`{"schema":1,"limits":[{"permits":300000,"window":"1s"}],"share":"equal","mode":"enforce","settle":"3s","freshness":"2.5s","clock_error":"50ms","outage":"hold","guard":"0s","pacing":"off"}`,
+		},
+		{
+			"every field", fullPolicy(),
+			`{"schema":1,"limits":[{"permits":500,"window":"2s"},{"permits":10000,"window":"1m0s"}],"share":"demand","mode":"shadow","settle":"5s","freshness":"4s","clock_error":"20ms","outage":"stop","guard":"50ms","pacing":"off","from":"2027-01-01T00:00:00Z","next":[{"from":"2027-01-01T01:00:00.000000001Z","limits":[{"permits":7,"window":"1.5s"}]}],"requires":["levels"],"author":"ann@host","reason":"campaign","time":"2026-12-31T23:59:00Z"}`,
+		},
+		{
+			"times are UTC", Policy{Limits: []Limit{{1, time.Second}}, From: newYear.In(time.FixedZone("", 3600))},
+			`{"schema":1,"limits":[{"permits":1,"window":"1s"}],"share":"equal","mode":"enforce","settle":"3s","freshness":"2.5s","clock_error":"50ms","outage":"hold","guard":"0s","pacing":"off","from":"2027-01-01T00:00:00Z"}`,
+		},
+		{"instance by name only", Instance{ID: "x", Name: "worker-7"}, `{"schema":1,"name":"worker-7","weight":1}`},
+		{
+			"every field of an instance", fullInstance(),
+			`{"schema":1,"name":"worker-7","host":"h","pid":4711,"version":"v0.1.0","weight":3,"started":"2027-01-01T00:00:00Z","from":"2027-01-01T00:00:04Z","until":"2027-01-01T01:00:00Z"}`,
+		},
+	} {
+		got, err := json.Marshal(test.value)
+		if err != nil || string(got) != test.want {
+			t.Errorf("%s: %v\n got %s\nwant %s", test.name, err, got, test.want)
+		}
+	}
+}
+
+func TestJSONRoundTrip(t *testing.T) {
+	t.Parallel()
+	b, err := json.Marshal(fullPolicy())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var p Policy
+	if err := json.Unmarshal(b, &p); err != nil || !reflect.DeepEqual(p, fullPolicy()) {
+		t.Errorf("got %+v, %v, want %+v", p, err, fullPolicy())
+	}
+	b, err = json.Marshal(fullInstance())
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := Instance{ID: fullInstance().ID}
+	if err := json.Unmarshal(b, &i); err != nil || !reflect.DeepEqual(i, fullInstance()) {
+		t.Errorf("got %+v, %v, want %+v", i, err, fullInstance())
+	}
+}
+
+func TestPolicyJSONReads(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		text string
+		want Policy
+	}{
+		{`{"schema":1}`, Policy{}},
+		{`{"schema":1,"unknown":{"a":[1]},"limits":[{"permits":5,"window":"1s","burst":3}]}`, Policy{Limits: []Limit{{5, time.Second}}}},
+		{`{"schema":1,"limits":[{"permits":5,"window":"s"},{"permits":6,"window":"1m"},{"permits":7,"window":"250ms"}]}`,
+			Policy{Limits: []Limit{{5, time.Second}, {6, time.Minute}, {7, 250 * time.Millisecond}}}},
+		// Out of bounds, but well formed: Validate says so, not the decoder.
+		{`{"schema":1,"limits":[{"permits":-5,"window":"1h"}],"share":"no such","settle":"-3s"}`,
+			Policy{Limits: []Limit{{-5, time.Hour}}, Share: "no such", Settle: -3 * time.Second}},
+	} {
+		got := Policy{Author: "what was there before is gone"}
+		if err := json.Unmarshal([]byte(test.text), &got); err != nil || !reflect.DeepEqual(got, test.want) {
+			t.Errorf("%s: got %+v, %v, want %+v", test.text, got, err, test.want)
+		}
+	}
+}
+
+func TestJSONRefuses(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ text, says string }{
+		{`{}`, "schema is missing"},
+		{`null`, "schema is missing"},
+		{`{"schema":2}`, "schema 2 is not the one this version knows, 1"},
+		{`{"schema":0}`, "schema 0"},
+		// Another schema is named as such, whatever its fields look like.
+		{`{"schema":2,"limits":"5/s","settle":{},"name":{}}`, "schema 2"},
+		{`{"schema":"1"}`, "cannot unmarshal string"},
+		{`{"schema":1.5}`, "cannot unmarshal number"},
+		{`[]`, "cannot unmarshal array"},
+		{`{"schema":1`, "unexpected end"},
+		{`{"schema":1} {}`, "after top-level value"},
+	} {
+		for _, into := range []any{new(Policy), new(Instance)} {
+			if err := json.Unmarshal([]byte(test.text), into); err == nil || !strings.Contains(err.Error(), test.says) {
+				t.Errorf("%T from %s: %v, want %q", into, test.text, err, test.says)
+			}
+		}
+	}
+	for _, test := range []struct{ text, says string }{
+		{`{"schema":1,"limits":[{"permits":5.5,"window":"1s"}]}`, "number 5.5"},
+		{`{"schema":1,"limits":[{"permits":1e3,"window":"1s"}]}`, "number 1e3"},
+		{`{"schema":1,"limits":[{"permits":99999999999999999999,"window":"1s"}]}`, "number 99999999999999999999"},
+		{`{"schema":1,"limits":[{"permits":5,"window":"h"}]}`, `"h" is no duration`},
+		{`{"schema":1,"settle":3}`, "number"},
+		{`{"schema":1,"settle":"3"}`, `"3" is no duration`},
+		{`{"schema":1,"settle":"9999999h"}`, "is no duration"},
+		{`{"schema":1,"settle":"` + strings.Repeat("x", 1000) + `"}`, `xxx..." is no duration`},
+		{`{"schema":1,"from":"tomorrow"}`, "tomorrow"},
+		{`{"schema":1,"reason":"` + strings.Repeat("x", MaxPolicyBytes) + `"}`, "more than the most, 65536"},
+	} {
+		var p Policy
+		if err := json.Unmarshal([]byte(test.text), &p); err == nil || !strings.Contains(err.Error(), test.says) {
+			t.Errorf("%.100s: %v, want %q", test.text, err, test.says)
+		}
+	}
+	var i Instance
+	text := `{"schema":1,"name":"` + strings.Repeat("x", MaxInstanceBytes) + `"}`
+	if err := json.Unmarshal([]byte(text), &i); err == nil || !strings.Contains(err.Error(), "more than the most, 4096") {
+		t.Errorf("an instance of %d bytes: %v", len(text), err)
+	}
+}
+
+// Whatever is valid must fit: else a policy could be written that nobody reads.
+func TestLargestValidValuesFit(t *testing.T) {
+	t.Parallel()
+	worst := func(n int) string { return strings.Repeat("\x01", n) } // six bytes each, escaped
+	var limits []Limit
+	for n := range MaxLimits {
+		limits = append(limits, Limit{MaxPermits, MaxWindow - time.Duration(n+1)*time.Millisecond})
+	}
+	p := Policy{Limits: limits, From: newYear.Add(1), Time: newYear.Add(1), Author: worst(MaxAuthorBytes), Reason: worst(MaxReasonBytes)}
+	for n := range MaxChanges {
+		p.Next = append(p.Next, LimitChange{newYear.Add(time.Hour*time.Duration(n+1) + 1), limits})
+	}
+	for range MaxRequires {
+		p.Requires = append(p.Requires, worst(MaxNameBytes))
+	}
+	i := Instance{Name: worst(MaxNameBytes), Host: worst(MaxNameBytes), Version: worst(MaxNameBytes),
+		PID: 1 << 40, Weight: MaxWeight, Started: newYear.Add(1), From: newYear.Add(1), Until: newYear.Add(2)}
+	for _, test := range []struct {
+		value interface{ Validate() error }
+		into  any
+	}{{p, new(Policy)}, {&i, new(Instance)}} {
+		if err := test.value.Validate(); err != nil {
+			t.Errorf("not the largest valid %T: %v", test.into, err)
+		}
+		b, err := json.Marshal(test.value)
+		if err == nil {
+			err = json.Unmarshal(b, test.into)
+		}
+		if err != nil {
+			t.Errorf("the largest valid %T, %d bytes: %v", test.into, len(b), err)
+		}
+	}
+}
+
+func TestPolicyJSONRoundTripProperty(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		p := Policy{
+			Limits: anyLimits(t),
+			Settle: time.Duration(rapid.Int64().Draw(t, "settle")), Freshness: time.Duration(rapid.Int64().Draw(t, "freshness")),
+			ClockError: time.Duration(rapid.Int64().Draw(t, "clock error")), Guard: time.Duration(rapid.Int64().Draw(t, "guard")),
+			Share: ShareRule(rapid.String().Draw(t, "share")), Reason: rapid.String().Draw(t, "reason"),
+			From: time.Unix(rapid.Int64Range(0, 1e10).Draw(t, "from"), rapid.Int64Range(0, 999_999_999).Draw(t, "ns")).UTC(),
+		}.WithDefaults()
+		b, err := json.Marshal(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got Policy
+		if err := json.Unmarshal(b, &got); err != nil || !reflect.DeepEqual(got, p) {
+			t.Fatalf("got %+v, %v, want %+v\nfrom %s", got, err, p, b)
+		}
+	})
+}
+
+// settled holds that what was decoded and written once is then written the same
+// for ever: two tools that pass a value on do not make a new one of it.
+func settled[T any](t *testing.T, text []byte, validate func(T) error) {
+	var v, again T
+	if json.Unmarshal(text, &v) != nil {
+		return
+	}
+	_ = validate(v) // must return, quickly, whatever the value
+	first, err := json.Marshal(v)
+	if err != nil || validate(v) != nil {
+		return // a year that RFC 3339 does not have, or a text that grows when escaped
+	}
+	if err := json.Unmarshal(first, &again); err != nil {
+		t.Fatalf("%q was written as %s, which cannot be read: %v", text, first, err)
+	}
+	second, err := json.Marshal(again)
+	if err != nil || !bytes.Equal(first, second) {
+		t.Fatalf("%q: first %s, then %s, %v", text, first, second, err)
+	}
+	if err := validate(again); err != nil {
+		t.Fatalf("%q: valid before it was written as %s: %v", text, first, err)
+	}
+}
+
+func FuzzPolicyJSON(f *testing.F) {
+	full, err := json.Marshal(fullPolicy())
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(full)
+	f.Add([]byte(`{"schema":1,"limits":[{"permits":5,"window":"s"}]}`))
+	f.Add([]byte(`{"schema":1,"limits":[{"permits":5,"window":"1s"}],"settle":"1000h","clock_error":"1000h"}`))
+	f.Add([]byte(`{"schema":1,"limits":[{"permits":5,"window":"1s"}],"from":"9999-12-31T23:59:59Z","next":[{"from":"0000-01-01T00:00:00Z","limits":[]}]}`))
+	f.Add([]byte(`null`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		settled(t, text, func(p Policy) error {
+			for _, wall := range []int64{-1 << 63, 0, newYear.UnixNano(), 1<<63 - 1} {
+				p.LimitsAt(wall)
+			}
+			p.Supported()
+			return p.Validate()
+		})
+	})
+}
+
+func FuzzInstanceJSON(f *testing.F) {
+	full, err := json.Marshal(fullInstance())
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(full)
+	f.Add([]byte(`{"schema":1,"weight":-1,"from":"9999-12-31T23:59:59Z","until":"0000-01-01T00:00:00Z"}`))
+	f.Add([]byte(`null`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		settled(t, text, func(i Instance) error {
+			for _, wall := range []int64{-1 << 63, 0, newYear.UnixNano(), 1<<63 - 1} {
+				i.TakesPart(wall)
+			}
+			return i.Validate()
+		})
+	})
+}
+
+func ExamplePolicy() {
+	limits, err := ParseLimits("500/2s,10000/1m")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	p := Policy{Limits: limits, Settle: time.Second, Freshness: 990 * time.Millisecond, Author: "ann@host"}
+	fmt.Println(p.Validate())
+
+	p.Settle, p.Freshness = 0, 0 // the defaults
+	b, err := json.Marshal(p)
+	fmt.Println(string(b), err)
+	// Output:
+	// settle 1s: too short: with freshness 990ms, clock_error 50ms and a longest window of 1m0s it must be at least 1.153s; raise settle, or lower freshness
+	// {"schema":1,"limits":[{"permits":500,"window":"2s"},{"permits":10000,"window":"1m0s"}],"share":"equal","mode":"enforce","settle":"3s","freshness":"2.5s","clock_error":"50ms","outage":"hold","guard":"0s","pacing":"off","author":"ann@host"} <nil>
+}

@@ -1,0 +1,94 @@
+package quota
+
+import (
+	"math"
+	"testing"
+	"time"
+)
+
+func TestLimitsAt(t *testing.T) {
+	t.Parallel()
+	at := newYear.UnixNano()
+	p := Policy{Limits: []Limit{{1, time.Second}}, From: newYear, Next: []LimitChange{
+		{newYear.Add(time.Hour), []Limit{{2, time.Second}}},
+		{newYear.Add(2 * time.Hour), []Limit{{3, time.Second}}},
+	}}
+	hour := int64(time.Hour)
+	always, never := p, p
+	always.From, always.Next = time.Time{}, nil
+	never.From = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
+	for _, test := range []struct {
+		name   string
+		policy Policy
+		wall   int64
+		want   int64 // permits; -1 if no limits are in force
+	}{
+		{"just before", p, at - 1, -1},
+		{"at from", p, at, 1},
+		{"before the first change", p, at + hour - 1, 1},
+		{"at the first change", p, at + hour, 2},
+		{"at the second change", p, at + 2*hour, 3},
+		{"at the end of time", p, math.MaxInt64, 3},
+		{"at the beginning", p, math.MinInt64, -1},
+		{"no from", always, math.MinInt64, 1},
+		// 9999 is beyond an int64 of nanoseconds; it must not wrap to the past.
+		{"from 9999", never, at, -1},
+	} {
+		got := int64(-1)
+		if limits := test.policy.LimitsAt(test.wall); limits != nil {
+			got = limits[0].Permits
+		}
+		if got != test.want {
+			t.Errorf("%s: got %d, want %d", test.name, got, test.want)
+		}
+	}
+}
+
+func TestTakesPart(t *testing.T) {
+	t.Parallel()
+	at := newYear.UnixNano()
+	year := func(y int) time.Time { return time.Date(y, 1, 1, 0, 0, 0, 0, time.UTC) }
+	for _, test := range []struct {
+		name        string
+		from, until time.Time
+		wall        int64
+		want        bool
+	}{
+		{"always", time.Time{}, time.Time{}, at, true},
+		{"before from", newYear, time.Time{}, at - 1, false},
+		{"at from", newYear, time.Time{}, at, true},
+		{"before until", time.Time{}, newYear, at - 1, true},
+		{"at until", time.Time{}, newYear, at, false},
+		{"never", newYear, newYear, at, false},
+		{"from far away", year(9999), time.Time{}, at, false},
+		{"until far away", time.Time{}, year(9999), at, true},
+		{"from long ago", year(2), time.Time{}, at, true},
+		{"until long ago", time.Time{}, year(2), at, false},
+	} {
+		i := Instance{From: test.from, Until: test.until}
+		if got := i.TakesPart(test.wall); got != test.want {
+			t.Errorf("%s: got %v, want %v", test.name, got, test.want)
+		}
+	}
+}
+
+func TestWindowAt(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		length      time.Duration
+		wall, index int64
+	}{
+		{time.Second, 0, 0},
+		{time.Second, 999_999_999, 0},
+		{time.Second, 1_000_000_000, 1},
+		{time.Second, -1, -1},
+		{time.Second, -1_000_000_000, -1},
+		{time.Second, -1_000_000_001, -2},
+		{time.Minute, newYear.UnixNano(), newYear.Unix() / 60},
+	} {
+		w := WindowAt(test.length, test.wall)
+		if w.Index != test.index || w.Start() > test.wall || test.wall >= w.End() || w.End()-w.Start() != int64(test.length) {
+			t.Errorf("%v at %d: window %d from %d to %d, want %d", test.length, test.wall, w.Index, w.Start(), w.End(), test.index)
+		}
+	}
+}

@@ -1,0 +1,207 @@
+package quota
+
+import (
+	"errors"
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestPolicyValidate(t *testing.T) {
+	t.Parallel()
+	if err := fullPolicy().Validate(); err != nil {
+		t.Fatalf("the policy that every case changes is not valid: %v", err)
+	}
+	limits := func(l ...Limit) func(*Policy) { return func(p *Policy) { p.Limits = l } }
+	many := make([]Limit, MaxLimits+1)
+	for i := range many {
+		many[i] = Limit{1, time.Duration(i+1) * time.Second}
+	}
+	const huge = time.Duration(math.MaxInt64)
+	for _, test := range []struct {
+		name   string
+		change func(p *Policy)
+		fields string // with a problem, in order; "" if valid
+	}{
+		{"zero fields are defaults", func(p *Policy) { *p = Policy{Limits: p.Limits} }, ""},
+		{"no limit", limits(), "limits"},
+		{"too many limits", limits(many...), "limits"},
+		{"as many limits as possible, unsorted", limits(many[8], many[7], many[6], many[5], many[4], many[3], many[2], many[1]), ""},
+		{"two limits with one window", limits(Limit{1, time.Second}, Limit{2, time.Minute}, Limit{3, time.Second}), "limits"},
+		{"permits below 0", limits(Limit{-1, time.Second}), "limits[0].permits"},
+		{"no permits", limits(Limit{0, time.Second}), ""},
+		{"most permits", limits(Limit{MaxPermits, time.Second}), ""},
+		{"too many permits", limits(Limit{MaxPermits + 1, time.Second}), "limits[0].permits"},
+		{"shortest window", func(p *Policy) { p.Limits[0].Window, p.Guard = MinWindow, 0 }, ""},
+		{"window too short", func(p *Policy) { p.Limits[0].Window, p.Guard = MinWindow-time.Millisecond, 0 }, "limits[0].window"},
+		{"longest window", limits(Limit{1, MaxWindow}), ""},
+		{"window too long", limits(Limit{1, MaxWindow + time.Millisecond}), "limits[0].window"},
+		{"longest of all", limits(Limit{1, huge}), "limits[0].window"},
+		{"window of no whole milliseconds", limits(Limit{1, time.Second + 1}), "limits[0].window"},
+		{"no window", limits(Limit{1, 0}), "limits[0].window"},
+		{"share rule", func(p *Policy) { p.Share = "fair" }, "share"},
+		{"mode", func(p *Policy) { p.Mode = "Enforce" }, "mode"},
+		{"outage rule", func(p *Policy) { p.Outage = "wait" }, "outage"},
+		{"pacing of a later version", func(p *Policy) { p.Pacing = "adaptive" }, "pacing"},
+		{"pacing", func(p *Policy) { p.Pacing = "slow" }, "pacing"},
+		{"settle too short", func(p *Policy) { p.Settle, p.Freshness = MinSettle-1, time.Millisecond }, "settle"},
+		{"settle too long", func(p *Policy) { p.Settle = MaxSettle + 1 }, "settle"},
+		{"settle beyond all", func(p *Policy) { p.Settle = huge }, "settle"},
+		{"settle below 0", func(p *Policy) { p.Settle = -time.Second }, "settle"},
+		{"settle no more than freshness", func(p *Policy) { p.Freshness = p.Settle }, "settle"},
+		{"freshness below 0", func(p *Policy) { p.Freshness = -1 }, "freshness"},
+		{"freshness beyond all", func(p *Policy) { p.Freshness = huge }, "freshness"},
+		{"clock error below 0", func(p *Policy) { p.ClockError = -1 }, "clock_error"},
+		{"clock error beyond all", func(p *Policy) { p.ClockError = huge }, "clock_error"},
+		{"clock error and settle beyond all", func(p *Policy) { p.Settle, p.Freshness, p.ClockError = huge, 0, huge }, "settle freshness clock_error"},
+		{"guard below 0", func(p *Policy) { p.Guard = -1 }, "guard"},
+		{"guard of half the shortest window, announced", func(p *Policy) { p.Guard = 750 * time.Millisecond }, "guard"},
+		{"guard just below", func(p *Policy) { p.Guard = 750*time.Millisecond - 1 }, ""},
+		{"guard whose double overflows", func(p *Policy) { p.Guard = 1 << 62 }, "guard"},
+		{"from before 1970", func(p *Policy) { p.From = time.Unix(-1, 0) }, "from"},
+		{"from after 2199", func(p *Policy) { p.From, p.Next = latest, nil }, "from"},
+		{"time of the year 9999", func(p *Policy) { p.Time = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC) }, "time"},
+		{"announced change without a time", func(p *Policy) { p.Next[0].From = time.Time{} }, "next[0].from next[0].from"},
+		{"announced change at from", func(p *Policy) { p.Next[0].From = p.From }, "next[0].from"},
+		{"announced changes at one time", func(p *Policy) { p.Next = append(p.Next, p.Next[0]) }, "next[1].from"},
+		{"announced change without limits", func(p *Policy) { p.Next[0].Limits = nil }, "next[0].limits"},
+		{"announced change of bad limits", func(p *Policy) { p.Next[0].Limits[0].Permits = -1 }, "next[0].limits[0].permits"},
+		{"too many announced changes", func(p *Policy) {
+			for n := range MaxChanges {
+				p.Next = append(p.Next, LimitChange{p.Next[0].From.Add(time.Duration(n+1) * time.Hour), p.Limits})
+			}
+		}, "next"},
+		{"too many features", func(p *Policy) { p.Requires = slices.Repeat([]string{"x"}, MaxRequires+1) }, "requires"},
+		{"a feature without a name", func(p *Policy) { p.Requires = []string{"x", ""} }, "requires[1]"},
+		{"a feature too long", func(p *Policy) { p.Requires[0] = strings.Repeat("x", MaxNameBytes+1) }, "requires[0]"},
+		{"author too long", func(p *Policy) { p.Author = strings.Repeat("x", MaxAuthorBytes+1) }, "author"},
+		{"reason too long", func(p *Policy) { p.Reason = strings.Repeat("x", MaxReasonBytes+1) }, "reason"},
+		{"reason that is no text", func(p *Policy) { p.Reason = "\xff" }, "reason"},
+		{"several", func(p *Policy) { p.Mode, p.Guard, p.Author = "x", -1, "\xff" }, "mode guard author"},
+	} {
+		p := fullPolicy()
+		test.change(&p)
+		checkFields(t, test.name, p.Validate(), test.fields)
+	}
+}
+
+func TestInstanceValidate(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", MaxNameBytes+1)
+	for _, test := range []struct {
+		name   string
+		change func(i *Instance)
+		fields string
+	}{
+		{"every field", func(*Instance) {}, ""},
+		{"nothing but a name", func(i *Instance) { *i = Instance{Name: "x"} }, ""},
+		{"texts too long", func(i *Instance) { i.Name, i.Host, i.Version = long, long, long }, "name host version"},
+		{"no text", func(i *Instance) { i.Name = "\xff" }, "name"},
+		{"weight below 0", func(i *Instance) { i.Weight = -1 }, "weight"},
+		{"largest weight", func(i *Instance) { i.Weight = MaxWeight }, ""},
+		{"weight too large", func(i *Instance) { i.Weight = MaxWeight + 1 }, "weight"},
+		{"times before 1970", func(i *Instance) { i.Started, i.From = time.Unix(-1, 0), time.Unix(-1, 0) }, "started from"},
+		{"until after 2199", func(i *Instance) { i.Until = latest }, "until"},
+		{"never takes part", func(i *Instance) { i.Until = i.From }, ""},
+		{"ends before it begins", func(i *Instance) { i.Until = i.From.Add(-1) }, "until"},
+		{"ends, and took part always", func(i *Instance) { i.From = time.Time{} }, ""},
+	} {
+		i := fullInstance()
+		test.change(&i)
+		checkFields(t, test.name, i.Validate(), test.fields)
+	}
+}
+
+// checkFields holds that err names exactly the fields, in order, each in one
+// line.
+func checkFields(t *testing.T, name string, err error, want string) {
+	t.Helper()
+	var got []string
+	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // errors.Join, unwrapped once
+		for _, e := range joined.Unwrap() {
+			var field *FieldError
+			if !errors.As(e, &field) || strings.Contains(e.Error(), "\n") {
+				t.Errorf("%s: %q is no *FieldError of one line", name, e)
+				continue
+			}
+			got = append(got, field.Field)
+		}
+	}
+	if strings.Join(got, " ") != want {
+		t.Errorf("%s: fields %q, want %q: %v", name, got, want, err)
+	}
+}
+
+func TestWithDefaults(t *testing.T) {
+	t.Parallel()
+	p := Policy{Limits: []Limit{{2, 2 * time.Second}, {1, time.Second}}, Next: []LimitChange{{newYear, []Limit{{4, 4 * time.Second}, {3, 3 * time.Second}}}}}
+	before := p.Clone()
+	got := p.WithDefaults()
+	if !reflect.DeepEqual(p, before) {
+		t.Errorf("the receiver became %+v", p)
+	}
+	want := Policy{
+		Limits: []Limit{{1, time.Second}, {2, 2 * time.Second}}, Share: ShareEqual, Mode: ModeEnforce,
+		Settle: DefaultSettle, Freshness: DefaultFreshness, ClockError: DefaultClockError, Outage: OutageHold, Pacing: PacingOff,
+		Next: []LimitChange{{newYear, []Limit{{3, 3 * time.Second}, {4, 4 * time.Second}}}},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if again := got.WithDefaults(); !reflect.DeepEqual(again, got) {
+		t.Errorf("the second time: %+v", again)
+	}
+}
+
+func TestClone(t *testing.T) {
+	t.Parallel()
+	p := fullPolicy()
+	c := p.Clone()
+	c.Limits[0].Permits++
+	c.Next[0].From = time.Time{}
+	c.Next[0].Limits[0].Permits++
+	c.Requires[0] = "x"
+	if !reflect.DeepEqual(p, fullPolicy()) {
+		t.Errorf("a change of the clone reached the original: %+v", p)
+	}
+}
+
+func TestSupported(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		policy Policy
+		want   string
+	}{
+		{Policy{}, ""},
+		{Policy{Share: ShareEqual, Mode: ModePause, Outage: OutageStop, Pacing: PacingOff}, ""},
+		{Policy{Requires: []string{"levels", "x"}}, "levels, x"},
+		{Policy{Share: ShareWeighted}, "share weighted"},
+		{Policy{Share: ShareDemand, Pacing: "even"}, "share demand, pacing even"},
+		{Policy{Mode: "dry", Outage: "ask"}, "mode dry, outage ask"},
+	} {
+		if got := strings.Join(test.policy.Supported(), ", "); got != test.want {
+			t.Errorf("%+v: got %q, want %q", test.policy, got, test.want)
+		}
+	}
+}
+
+func TestValidateProvider(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"a", "payments/charge", "a/b/c", "Zahlung/Auslösung", "a b", "...", "a%2Fb", strings.Repeat("x", MaxProviderBytes)} {
+		if err := ValidateProvider(name); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, name := range []string{
+		"", "/", "/a", "a/", "a//b", ".", "..", "a/../b", "./a", " a", "a ", "a\nb", "a\x00", "a\u200bb", "a\u00a0b", "\xff",
+		strings.Repeat("x", MaxProviderBytes+1), strings.Repeat("é", 1<<20),
+	} {
+		err := ValidateProvider(name)
+		if err == nil || strings.Contains(err.Error(), "\n") || len(err.Error()) > 500 {
+			t.Errorf("%.40q: %.600v", name, err)
+		}
+	}
+}
