@@ -57,7 +57,7 @@ func (h *History) Bound(w quota.Window, now, offset, frozen int64) Bound {
 // matters; the largest S of those that matter counts. So a change of S acts as
 // the larger of both for the longer of both.
 func (h *History) lookback(w quota.Window, now, offset int64) int64 {
-	start := sub(start(w), offset)
+	start := sub(w.Start(), offset)
 	from := now
 	for i := range h.terms {
 		if at := min(sub(start, h.terms[i].settle), now); h.terms[i].end >= at {
@@ -65,18 +65,6 @@ func (h *History) lookback(w quota.Window, now, offset int64) int64 {
 		}
 	}
 	return from
-}
-
-// start is w.Start(), held within int64.
-func start(w quota.Window) int64 {
-	s := w.Start()
-	if w.Index != 0 && s/w.Index != int64(w.Length) {
-		if w.Index > 0 {
-			return math.MaxInt64
-		}
-		return math.MinInt64
-	}
-	return s
 }
 
 // Rules are the parts of the policies that bind an instance beside its share.

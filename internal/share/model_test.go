@@ -117,7 +117,22 @@ func limitOf(p *quota.Policy, w quota.Window) (int64, bool) {
 			return l.Permits, true
 		}
 	}
-	return 0, false
+	if p.LimitsAt(w.Start()) == nil {
+		return 0, false
+	}
+	// A length that comes into force within the window binds all of it.
+	least, ok := int64(0), false
+	for _, c := range p.Next {
+		if at := c.From.UnixNano(); at <= w.Start() || at >= w.End() {
+			continue
+		}
+		for _, l := range c.Limits {
+			if l.Window == w.Length && (!ok || l.Permits < least) {
+				least, ok = l.Permits, true
+			}
+		}
+	}
+	return least, ok
 }
 
 // naiveShare is one view's share of self, by sorting everybody.

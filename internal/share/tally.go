@@ -26,7 +26,7 @@ type result struct {
 type tally struct {
 	used      bool
 	w         quota.Window
-	start     int64  // start(w)
+	start     int64  // w.Start()
 	seed      uint64 // of w
 	rank      uint64 // of self in w
 	low, high int64
@@ -104,7 +104,7 @@ func (h *History) slot(w quota.Window) *tally {
 
 // build counts the newest view, then undoes change by change down to low.
 func (h *History) build(t *tally, w quota.Window, low int64) {
-	*t = tally{used: true, w: w, start: start(w), seed: seedOf(w), low: low, high: h.count}
+	*t = tally{used: true, w: w, start: w.Start(), seed: seedOf(w), low: low, high: h.count}
 	t.rank = rankOf(hashID(h.self), t.seed)
 	for _, m := range h.members {
 		t.count(&t.heads, m, h.self, 1)

@@ -95,17 +95,11 @@ func (t *terms) at(w quota.Window) deal {
 	if t.policy == nil {
 		return deal{reason: ReasonNoPolicy}
 	}
-	limits := t.policy.LimitsAt(start(w))
-	if limits == nil {
+	total, limited, inForce := t.policy.PermitsFor(w)
+	if !inForce {
 		return deal{reason: ReasonNoPolicy}
 	}
-	d := deal{reason: t.blocked}
-	for i := range limits {
-		if limits[i].Window == w.Length {
-			d.total, d.limited = max(limits[i].Permits, 0), true
-		}
-	}
-	return d
+	return deal{total: max(total, 0), limited: limited, reason: t.blocked}
 }
 
 // each calls f for the window length of every limit of the policy, those that

@@ -3,7 +3,6 @@ package simulation
 import (
 	"fmt"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/share"
@@ -231,13 +230,12 @@ func (w *world) total(s int, win quota.Window) int64 {
 	if p == nil {
 		return unlimited
 	}
-	limits := p.LimitsAt(win.Start())
-	i := slices.IndexFunc(limits, func(l quota.Limit) bool { return l.Window == win.Length })
+	permits, limited, inForce := p.PermitsFor(win)
 	switch {
-	case i < 0:
+	case !limited || !inForce:
 		return unlimited
 	case s < 0 || p.Mode == quota.ModePause:
 		return 0
 	}
-	return limits[i].Permits
+	return permits
 }
