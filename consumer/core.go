@@ -200,6 +200,8 @@ func (k *core) Terms(at clock.Instant) window.Terms {
 	if !k.mu.history.Started() {
 		return t
 	}
+	k.clock.Observe(at) // a suspension is found here before it does harm
+	t.Lead = k.Offset() + int64(k.clock.Ahead()) + clock.Tolerance
 	policy, _ := k.mu.history.Policy()
 	rules := k.mu.history.Rules(at.Mono, k.Offset())
 	until, wallUntil := k.freshUntilLocked(rules.Freshness)
@@ -211,7 +213,7 @@ func (k *core) Terms(at clock.Instant) window.Terms {
 	}
 	k.mu.frozen = notFrozen
 	if stale && !t.Strict {
-		k.mu.frozen = k.mu.proof.Mono - int64(rules.Freshness)
+		k.mu.frozen = k.mu.proof.Mono - int64(rules.Settle)
 	}
 	t.Hopeless = policy == nil
 	t.Known = policy != nil && !(stale && t.Strict) && k.mu.history.ReadyAt() != math.MaxInt64

@@ -111,7 +111,7 @@ func (l *Limiter) TryTakeUpTo(n int64) int64 {
 	now := k.clock.Now()
 	s := k.gate.Segment()
 	var got int64
-	if s.Open(now.Mono) && (!s.Strict || s.WallValid(now.Wall)) {
+	if s.Open(now.Mono) && (!s.Strict || s.WallValid(now)) {
 		got = s.TakeUpTo(now.Mono, n)
 	} else {
 		got = k.gate.TakeUpTo(now, n)

@@ -25,11 +25,13 @@ func (k *core) take(n int64) (window.Grant, bool) {
 	return k.gate.Take(k.clock.Now(), n)
 }
 
-// takeStrict also ages the proof by the wall clock, which costs a second
-// reading: the monotonic clock stands still while a machine is suspended.
+// takeStrict also ages the proof by the wall clock, and checks that the two
+// clocks have not parted, which costs a second reading: the monotonic clock
+// stands still while a machine is suspended, and then neither tells how old a
+// proof is, nor which window it is.
 func (k *core) takeStrict(s *window.Segment, n int64) (window.Grant, bool) {
 	now := k.clock.Now()
-	if s.WallValid(now.Wall) {
+	if s.WallValid(now) {
 		if s.Take(now.Mono, n) {
 			return s.Grant, true
 		}

@@ -20,8 +20,12 @@ const (
 	// within quota.DriftBound.
 	slewShare = 2000
 	// StepThreshold is the difference from which on the operating system's clock
-	// is taken to have been stepped (ntpd's own threshold is the same 128 ms).
-	StepThreshold = 128 * time.Millisecond
+	// is taken to have been stepped. It is half of the default bound on a clock's
+	// error; daemons that slew move both clocks alike, and are not seen here.
+	StepThreshold = 25 * time.Millisecond
+	// Tolerance is how far the two clocks may part between two observations
+	// before windows can no longer be told, in nanoseconds.
+	Tolerance = int64(StepThreshold)
 )
 
 // Instant is one reading of both clocks, taken together. The zero Instant is

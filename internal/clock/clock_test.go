@@ -17,10 +17,10 @@ func TestCorrect(t *testing.T) {
 	}{
 		{"in step", 100 * s, 100 * s, s, 100 * s, false},
 		{"a small lead is taken whole", 100 * s, 100*s + 10*us, s, 100*s + 10*us, false},
-		{"more is slewed at 500 ppm", 100 * s, 100*s + 50*ms, s, 100*s + 500*us, false},
+		{"more is slewed at 500 ppm", 100 * s, 100*s + 20*ms, s, 100*s + 500*us, false},
 		{"behind is slewed too", 100 * s, 100*s - 50*ms, s, 100*s - 500*us, false},
 		{"an hour behind is slewed, never stepped", 7200 * s, 3600 * s, 2 * s, 7200*s - 1000*us, false},
-		{"just below the threshold", 100 * s, 100*s + 128*ms - 1, s, 100*s + 500*us, false},
+		{"just below the threshold", 100 * s, 100*s + 25*ms - 1, s, 100*s + 500*us, false},
 		{"an hour ahead is stepped", 100 * s, 3700 * s, s, 3700 * s, true},
 	} {
 		next, stepped := correct(step.offset, step.target, step.elapsed)

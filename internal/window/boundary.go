@@ -6,7 +6,7 @@ import "github.com/quotient-limiter/quotient/internal/clock"
 // if the present one is over.
 func (g *Gate) currentLocked(at clock.Instant) *Segment {
 	s := g.segment.Load()
-	if g.mu.closed || s.Open(at.Mono) && (!s.Strict || s.WallValid(at.Wall)) {
+	if g.mu.closed || s.Open(at.Mono) && (!s.Strict || s.WallValid(at)) {
 		return s
 	}
 	g.rebuildLocked(at)
@@ -41,22 +41,22 @@ func (g *Gate) rebuildLocked(at clock.Instant) {
 	if g.mu.ledger.epoch != epoch {
 		g.mu.forecast.forget()
 	}
-	stale := t.Strict && (now >= t.Until || at.Wall >= t.WallUntil)
+	g.mu.stale = t.Strict && (now >= t.Until || at.Wall >= t.WallUntil || at.Wall-at.Mono > t.Lead)
 	edge, guarded := g.edgeLocked(now)
 	g.mu.edge = edge
 
-	s := &Segment{Strict: t.Strict, Grant: Grant{Epoch: g.mu.ledger.epoch}}
+	s := &Segment{Strict: t.Strict, lead: t.Lead, Grant: Grant{Epoch: g.mu.ledger.epoch}}
 	if a := g.mu.ledger.shortest(); a != nil {
 		s.Grant.Start, s.Grant.End = a.window.Start(), a.window.End()
 	}
-	if t.Strict && !stale {
+	if t.Strict && !g.mu.stale {
 		s.until.Store(min(edge, t.Until))
 		s.wallUntil.Store(t.WallUntil)
 	} else {
 		s.until.Store(edge)
 		s.wallUntil.Store(Forever)
 	}
-	if !stale && !guarded && now >= t.ShutUntil {
+	if !g.mu.stale && !guarded && now >= t.ShutUntil {
 		g.mu.held = g.mu.ledger.budget()
 	}
 	g.serveLocked(s)

@@ -32,6 +32,7 @@ type Gate struct {
 		edge      int64 // when the segment ends, the proof's end left aside
 		opens     int64 // before this instant nothing is issued in the running windows
 		terms     Terms // as of the segment's beginning
+		stale     bool  // the segment is shut for want of a proof, or of the time
 		published int64 // permits put into the segment, less what was withheld
 		held      int64 // permits of this segment that belong to the queue
 		issued    int64 // permits issued in ended segments and to waiters
@@ -152,14 +153,14 @@ func (g *Gate) Proved(at clock.Instant) {
 	if !g.mu.terms.Strict {
 		return
 	}
-	if terms := g.shares.Terms(at); g.mu.terms.Until > at.Mono && g.mu.terms.WallUntil > at.Wall && terms.Strict {
-		g.mu.terms.Until, g.mu.terms.WallUntil = terms.Until, terms.WallUntil
-		s := g.segment.Load()
-		s.until.Store(min(g.mu.edge, terms.Until))
-		s.wallUntil.Store(terms.WallUntil)
+	s, terms := g.segment.Load(), g.shares.Terms(at)
+	if g.mu.stale || !terms.Strict || !s.WallValid(at) || at.Mono >= g.mu.terms.Until {
+		g.rebuildLocked(at)
 		return
 	}
-	g.rebuildLocked(at)
+	g.mu.terms.Until, g.mu.terms.WallUntil = terms.Until, terms.WallUntil
+	s.until.Store(min(g.mu.edge, terms.Until))
+	s.wallUntil.Store(terms.WallUntil)
 }
 
 // Tick does what is due at the instant at.

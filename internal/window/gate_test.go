@@ -325,6 +325,7 @@ func TestNothingIsIssuedWithinTheGuard(t *testing.T) {
 func TestStrictStopsAtTheEndOfTheProofByEitherClock(t *testing.T) {
 	f := newFixed(map[time.Duration]int64{second: 100})
 	f.terms.Strict, f.terms.Until, f.terms.WallUntil = true, int64(300*time.Millisecond), int64(300*time.Millisecond)
+	f.terms.Lead = Forever
 	g := NewGate(f, 0, nil)
 	g.Changed(at(0))
 	take := func(mono, wall time.Duration) bool {
@@ -353,6 +354,33 @@ func TestStrictStopsAtTheEndOfTheProofByEitherClock(t *testing.T) {
 	}
 	if take(950*ms, 950*ms) {
 		t.Error("issued after the last proof")
+	}
+}
+
+func TestStrictStopsWhileCorrectedTimeCannotBeReliedOn(t *testing.T) {
+	f := newFixed(map[time.Duration]int64{second: 100})
+	f.terms.Strict, f.terms.Lead = true, int64(25*time.Millisecond)
+	f.terms.Until, f.terms.WallUntil = Forever, Forever
+	g := NewGate(f, 0, nil)
+	g.Changed(at(0))
+	const ms = time.Millisecond
+	for _, step := range []struct {
+		mono, wall time.Duration
+		want       bool
+	}{{1 * ms, 1 * ms, true}, {2 * ms, 27 * ms, true}, {3 * ms, 29 * ms, false}, {4 * ms, 3600 * second, false}} {
+		i := clock.Instant{Mono: int64(step.mono), Wall: int64(step.wall)}
+		if got := g.Segment().WallValid(i) && g.Segment().Take(i.Mono, 1); got != step.want {
+			t.Errorf("without the lock, %v by one clock and %v by the other: granted %v, want %v", step.mono, step.wall, got, step.want)
+		}
+		if _, got := g.Take(i, 1); got != step.want {
+			t.Errorf("%v by one clock and %v by the other: granted %v, want %v", step.mono, step.wall, got, step.want)
+		}
+	}
+	f.set(func() { f.terms.Lead = int64(3601 * second) }) // corrected time was looked after
+	i := clock.Instant{Mono: int64(5 * ms), Wall: int64(3600 * second)}
+	g.Proved(i)
+	if _, ok := g.Take(i, 1); !ok {
+		t.Error("nothing is issued although time can be relied on again")
 	}
 }
 

@@ -3,6 +3,8 @@ package window
 import (
 	"math"
 	"sync/atomic"
+
+	"github.com/quotient-limiter/quotient/internal/clock"
 )
 
 // sealed is the value of Segment.left after the segment has ended. It is less
@@ -40,6 +42,8 @@ type Segment struct {
 	// Strict says that takers must read and compare both clocks (outage rule
 	// stop). Never changes.
 	Strict bool
+	// lead is Terms.Lead. Never changes.
+	lead int64
 	// Grant is the window for which the permits are. Never changes.
 	Grant Grant
 }
@@ -91,9 +95,11 @@ func (s *Segment) TakeUpTo(now, n int64) int64 {
 	}
 }
 
-// WallValid reports whether the proof is young enough by the uncorrected wall
-// clock. Only strict segments need it.
-func (s *Segment) WallValid(wall int64) bool { return wall < s.wallUntil.Load() }
+// WallValid reports whether, by the uncorrected wall clock too, the proof is
+// young enough and corrected time can be relied on. Only strict segments need it.
+func (s *Segment) WallValid(at clock.Instant) bool {
+	return at.Wall < s.wallUntil.Load() && at.Wall-at.Mono <= s.lead
+}
 
 // Open reports whether the segment is the one to ask at the instant now: if
 // not, the gate must move on first.

@@ -34,6 +34,11 @@ type Terms struct {
 	// uncorrected wall clock.
 	Strict           bool
 	Until, WallUntil int64
+	// Lead, under Strict, is the largest difference between the uncorrected wall
+	// clock and the monotonic one at which permits may be issued: more means that
+	// the machine was suspended, or its clock set, since corrected time was last
+	// looked after, and that windows cannot be told.
+	Lead int64
 	// ShutUntil is a monotonic instant before which nothing is issued (the
 	// provider asked for it), or 0.
 	ShutUntil int64
