@@ -240,8 +240,7 @@ func ExampleParseLimits() {
 
 	_, err = ParseLimits("500/2s,7/h")
 	fmt.Println(err)
-	var syntax *SyntaxError
-	if errors.As(err, &syntax) {
+	if syntax, ok := errors.AsType[*SyntaxError](err); ok {
 		fmt.Println(syntax.Point())
 	}
 	// Output:

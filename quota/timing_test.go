@@ -22,7 +22,7 @@ func TestDefaultFreshness(t *testing.T) {
 		// Nothing is left, or the times are out of bounds: refused later.
 		{100 * time.Millisecond, 0, time.Second, 83 * time.Millisecond},
 		{1000 * time.Hour, 1000 * time.Hour, time.Second, 3_000_000 * time.Second},
-		{math.MaxInt64, math.MaxInt64, math.MaxInt64, (math.MaxInt64 / 6 * 5 / time.Millisecond) * time.Millisecond},
+		{math.MaxInt64, math.MaxInt64, math.MaxInt64, time.Duration(math.MaxInt64 / 6 * 5).Truncate(time.Millisecond)},
 	} {
 		p := Policy{Settle: test.settle, ClockError: test.clockError, Limits: []Limit{{1, test.window}}}
 		if got := p.WithDefaults().Freshness; got != test.want {

@@ -120,7 +120,7 @@ func TestInstanceValidate(t *testing.T) {
 func checkFields(t *testing.T, name string, err error, want string) {
 	t.Helper()
 	var got []string
-	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // errors.Join, unwrapped once
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, e := range joined.Unwrap() {
 			var field *FieldError
 			if !errors.As(e, &field) || strings.Contains(e.Error(), "\n") {
