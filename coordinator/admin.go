@@ -140,7 +140,8 @@ func (a *Admin) List(ctx context.Context) ([]Stored, error) {
 // Put sets a provider's policy, if it is at ifRevision: AnyRevision, 0 for not
 // set, or the revision that Get returned. Otherwise it returns a
 // *ConflictError. The policy must be valid; Author, if empty, and Time are
-// filled in. The history record is written in the same transaction.
+// filled in. The history record is written in the same transaction. A settle
+// time that is lowered under the freshness still in force is refused.
 func (a *Admin) Put(ctx context.Context, provider string, p quota.Policy, ifRevision int64) (Stored, error) {
 	p = p.WithDefaults()
 	if p.Author == "" {
@@ -186,6 +187,9 @@ func (a *Admin) change(ctx context.Context, provider string, ifRevision int64, w
 	}
 	if old.Revision != ifRevision {
 		return 0, &ConflictError{provider, old.Revision, ifRevision}
+	}
+	if err := a.checkLowering(ctx, provider, raw, value); err != nil {
+		return 0, err
 	}
 	key := a.keys.policy(provider)
 	record, err := a.newRecord(provider, old.Revision, raw, value, who, why)

@@ -40,9 +40,9 @@ type place struct {
 	behind   int64          // since when the watch has been behind, 0 if it is not
 	problem  string         // as last told to the sink
 	rewatch  context.CancelFunc
-	relist   bool // the history has a gap
-	checking bool // a check of a doubted view is under way
-	silent   bool // the sink is closed
+	relist   bool  // the history has a gap
+	checking bool  // a check of a doubted view is under way
+	silent   bool  // the sink is closed
 	until    int64 // announced end, corrected wall time; 0 if none was announced
 }
 

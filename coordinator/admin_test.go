@@ -1,0 +1,239 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+func limit(permits int64) quota.Policy {
+	return quota.Policy{Limits: []quota.Limit{{Permits: permits, Window: time.Second}}}
+}
+
+func TestPoliciesAreSetByCompareAndSet(t *testing.T) {
+	f := setup(t)
+	ctx := t.Context()
+	if _, err := f.admin.Get(ctx, "a/b"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("%v, want ErrNotFound", err)
+	}
+	first, err := f.admin.Put(ctx, "a/b", limit(10), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var conflict *ConflictError
+	if _, err := f.admin.Put(ctx, "a/b", limit(11), 0); !errors.As(err, &conflict) || conflict.Have != first.Revision {
+		t.Errorf("%v, want a conflict with revision %d", err, first.Revision)
+	}
+	second, err := f.admin.Put(ctx, "a/b", limit(20), first.Revision)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := f.admin.Get(ctx, "a/b")
+	if err != nil || got.Revision != second.Revision || got.Policy.Limits[0].Permits != 20 || got.Policy.Author != "ann@host" || got.Policy.Time.IsZero() {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	if _, err := f.admin.Delete(ctx, "a/b", "over", first.Revision); !errors.As(err, &conflict) {
+		t.Errorf("%v, want a conflict", err)
+	}
+	if old, err := f.admin.Delete(ctx, "a/b", "over", AnyRevision); err != nil || old.Policy.Limits[0].Permits != 20 {
+		t.Errorf("deleted %+v, %v", old, err)
+	}
+	if _, err := f.admin.Delete(ctx, "a/b", "", AnyRevision); !errors.Is(err, ErrNotFound) {
+		t.Errorf("%v, want ErrNotFound", err)
+	}
+	records, err := f.admin.History(ctx, "a/b")
+	if err != nil || len(records) != 3 {
+		t.Fatalf("%d records, %v; want 3", len(records), err)
+	}
+	if r := records[0]; r.New != nil || r.Old.Limits[0].Permits != 20 || r.Reason != "over" || r.OldRevision != second.Revision {
+		t.Errorf("newest record %+v", r)
+	}
+	if r := records[1]; r.Old.Limits[0].Permits != 10 || r.New.Limits[0].Permits != 20 || r.Revision != second.Revision {
+		t.Errorf("second record %+v", r)
+	}
+}
+
+func TestNoProvidersKeysLieUnderAnothers(t *testing.T) {
+	f := setup(t)
+	names := []string{"a", "a/b", "a/policy", "a/instances/x", "ü %2F", "a%2Fb"}
+	for i, n := range names {
+		if _, err := f.admin.Put(t.Context(), n, limit(int64(i)), 0); err != nil {
+			t.Fatalf("%q: %v", n, err)
+		}
+	}
+	all, err := f.admin.List(t.Context())
+	if err != nil || len(all) != len(names) {
+		t.Fatalf("%d policies listed, %v; want %d", len(all), err, len(names))
+	}
+	for i, n := range names {
+		if s, err := f.admin.Get(t.Context(), n); err != nil || s.Policy.Limits[0].Permits != int64(i) {
+			t.Errorf("%q: %+v, %v", n, s, err)
+		}
+		if v, err := f.admin.View(t.Context(), n); err != nil || len(v.Instances) != 0 {
+			t.Errorf("%q has %d instances, %v", n, len(v.Instances), err)
+		}
+	}
+	for _, bad := range []string{"", "/a", "a/", "a//b", "..", "a\x00", strings.Repeat("x", 201)} {
+		if _, err := f.admin.Put(t.Context(), bad, limit(1), 0); err == nil {
+			t.Errorf("provider %q was taken", bad)
+		}
+	}
+}
+
+func TestAnInvalidPolicyChangesNothing(t *testing.T) {
+	f := setup(t)
+	p := limit(10)
+	p.Freshness = 2900 * time.Millisecond
+	if _, err := f.admin.Put(t.Context(), "p", p, AnyRevision); err == nil || !strings.Contains(err.Error(), "settle") {
+		t.Errorf("%v, want the timing rule", err)
+	}
+	p = limit(10)
+	p.Reason = strings.Repeat("x", 2000)
+	if _, err := f.admin.Put(t.Context(), "p", p, AnyRevision); err == nil {
+		t.Error("a huge reason was taken")
+	}
+	if records, err := f.admin.History(t.Context(), "p"); err != nil || len(records) != 0 {
+		t.Errorf("%d records, %v", len(records), err)
+	}
+}
+
+func TestSettleIsNotLoweredUnderTheFreshnessInForce(t *testing.T) {
+	f := setup(t)
+	put := func(settle, freshness time.Duration) error {
+		p := limit(10)
+		p.Settle, p.Freshness = settle, freshness
+		_, err := f.admin.Put(t.Context(), "p", p, AnyRevision)
+		return err
+	}
+	const s = time.Second
+	if err := put(10*s, 9*s); err != nil {
+		t.Fatal(err)
+	}
+	refused := func(what string, err error) {
+		t.Helper()
+		var field *quota.FieldError
+		if !errors.As(err, &field) || field.Field != "settle" || !strings.Contains(err.Error(), "freshness of 9s") {
+			t.Errorf("%s: %v, want it refused because of the freshness", what, err)
+		}
+	}
+	refused("both at once", put(3*s, 2500*time.Millisecond))
+	if err := put(10*s, 2500*time.Millisecond); err != nil {
+		t.Fatal(err)
+	}
+	refused("a moment later", put(3*s, 2500*time.Millisecond))
+	if _, err := f.admin.Delete(t.Context(), "p", "", AnyRevision); err != nil {
+		t.Fatal(err)
+	}
+	refused("after a deletion", put(3*s, 2500*time.Millisecond))
+	if err := put(9500*time.Millisecond, 2500*time.Millisecond); err != nil {
+		t.Errorf("long enough: %v", err)
+	}
+}
+
+func TestHistoryIsBounded(t *testing.T) {
+	f := setup(t)
+	for i := range MaxRecords + 10 {
+		if _, err := f.admin.Put(t.Context(), "p", limit(int64(i)), AnyRevision); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r, err := f.client.Get(t.Context(), f.admin.keys.history("p"), clientv3.WithPrefix(), clientv3.WithCountOnly())
+	if err != nil || r.Count != MaxRecords {
+		t.Errorf("%d records are kept, %v; want %d", r.Count, err, MaxRecords)
+	}
+	records, err := f.admin.History(t.Context(), "p")
+	if err != nil || len(records) != MaxRecords || records[0].New.Limits[0].Permits != MaxRecords+9 {
+		t.Errorf("%d records, newest %+v, %v", len(records), records[0], err)
+	}
+}
+
+func TestListIsPaged(t *testing.T) {
+	f := setup(t)
+	const n = page/2 + 20 // each with an instance's key, so that more than a page is read
+	for i := range n {
+		if _, err := f.admin.Put(t.Context(), fmt.Sprintf("p%04d", i), limit(int64(i)), 0); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.client.Put(t.Context(), f.admin.keys.instance(fmt.Sprintf("p%04d", i), "i"), "{}"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all, err := f.admin.List(t.Context())
+	if err != nil || len(all) != n {
+		t.Fatalf("%d policies, %v; want %d", len(all), err, n)
+	}
+	for i, s := range all {
+		if s.Policy.Limits[0].Permits != int64(i) {
+			t.Fatalf("policy %d is %+v", i, s)
+		}
+	}
+}
+
+func TestWatchTellsEveryChange(t *testing.T) {
+	f := setup(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	var seen []string
+	err := f.admin.Watch(ctx, "p", func(s Stored) bool {
+		text := "none"
+		if s.Revision != 0 {
+			text = quota.FormatLimits(s.Policy.Limits)
+		}
+		seen = append(seen, text)
+		switch len(seen) {
+		case 1:
+			f.set("p", "1/s")
+		case 2:
+			f.set("p", "2/s")
+		case 3:
+			if _, err := f.admin.Delete(ctx, "p", "", AnyRevision); err != nil {
+				t.Error(err)
+			}
+		}
+		return len(seen) < 4
+	})
+	if got := strings.Join(seen, " "); err != nil || got != "none 1/s 2/s none" {
+		t.Errorf("saw %q, %v", got, err)
+	}
+}
+
+func TestErrorsOfEtcdAreTold(t *testing.T) {
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{"127.0.0.1:1"}, DialTimeout: time.Second, Logger: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close() //nolint:errcheck // nothing is open
+	admin, err := NewAdmin(client, AdminOptions{Timeout: 300 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, f := range map[string]func(ctx context.Context) error{
+		"get":       func(ctx context.Context) error { _, err := admin.Get(ctx, "p"); return err },
+		"list":      func(ctx context.Context) error { _, err := admin.List(ctx); return err },
+		"history":   func(ctx context.Context) error { _, err := admin.History(ctx, "p"); return err },
+		"instances": func(ctx context.Context) error { _, err := admin.Instances(ctx, "p"); return err },
+		"put":       func(ctx context.Context) error { _, err := admin.Put(ctx, "p", limit(1), 0); return err },
+	} {
+		if err := f(t.Context()); !errors.Is(err, ErrUnreachable) {
+			t.Errorf("%s: %v, want ErrUnreachable", what, err)
+		}
+		cancelled, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := f(cancelled); !errors.Is(err, context.Canceled) || errors.Is(err, ErrUnreachable) {
+			t.Errorf("%s: %v, want context.Canceled", what, err)
+		}
+	}
+	for _, o := range []AdminOptions{{Prefix: "x"}, {Timeout: -1}} {
+		if _, err := NewAdmin(client, o); err == nil {
+			t.Errorf("%+v was taken", o)
+		}
+	}
+}
