@@ -3,6 +3,7 @@ package main
 import (
 	"time"
 
+	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/internal/etcdflags"
 	"github.com/quotient-limiter/quotient/internal/load"
 	"github.com/quotient-limiter/quotient/quota"
@@ -66,6 +67,13 @@ func (c *config) policy(limits []quota.Limit, reason string) quota.Policy {
 		Author:     "loadgen",
 		Reason:     reason,
 	}
+}
+
+// probe is how often an instance proves its view recent: a few times before the
+// last proof is too old, where a short settle time makes that soon.
+func (c *config) probe() time.Duration {
+	freshness := c.policy(c.limits, "").WithDefaults().Freshness
+	return min(max(freshness/4, 50*time.Millisecond), coordinator.DefaultProbe)
 }
 
 // reported is the configuration as the report shows it.

@@ -159,7 +159,10 @@ func chooseEtcd(etcd *etcdflags.Flags, set *pflag.FlagSet, env func(string) stri
 		return etcd, etcd.Resolve()
 	}
 	var stray error
-	set.Visit(func(f *pflag.Flag) {
+	set.VisitAll(func(f *pflag.Flag) {
+		if !f.Changed {
+			return
+		}
 		stray = usagef("--%s is for an etcd that runs already: give --endpoints too, or leave it out for the embedded one", f.Name)
 	})
 	return nil, stray

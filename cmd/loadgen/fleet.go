@@ -95,7 +95,7 @@ func (f *fleet) open(ctx context.Context, i int) (*instance, error) {
 	// Changes of state show in the table; their log would tear it apart.
 	log := slog.New(slog.DiscardHandler)
 	session, err := coordinator.Join(ctx, f.etcd.client, coordinator.Options{
-		Name: fmt.Sprintf("loadgen-%d", i), Prefix: f.etcd.prefix, Logger: log,
+		Name: fmt.Sprintf("loadgen-%d", i), Prefix: f.etcd.prefix, Probe: f.c.probe(), Logger: log,
 	})
 	if err != nil {
 		return nil, err

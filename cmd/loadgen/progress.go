@@ -93,10 +93,12 @@ type lines struct {
 	now   func() time.Time // for tests
 	phase string
 	last  time.Time
+	all   bool // the line that all are active was written
 }
 
 func (l *lines) settling(active, all int) {
-	if l.due("settling") || active == all {
+	if l.due("settling") || active == all && !l.all {
+		l.all = active == all
 		fmt.Fprintln(l.w, settlingText(active, all))
 	}
 }

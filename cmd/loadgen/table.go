@@ -58,6 +58,8 @@ func tableRow(w *load.Window, fleet int) []string {
 		note = "OVER by " + thousands(w.Issued-w.Limit)
 	case w.Settling():
 		note = "limit changes"
+	case w.Instances < fleet && w.Whole():
+		note = "not all active"
 	case w.Instances < fleet:
 		note = "settling"
 	case !w.Whole():

@@ -8,11 +8,16 @@ import (
 	"github.com/quotient-limiter/quotient/internal/load"
 )
 
-// writeSummary writes what the run came to, in two lines.
+// writeSummary writes what the run came to, in two lines. No utilisation means
+// that there was no window to measure it by.
 func writeSummary(w io.Writer, s *load.Summary) {
 	a := s.AcquireNs
+	settled := percent(s.Utilisation)
+	if s.Utilisation == 0 {
+		settled = "unknown"
+	}
 	fmt.Fprintf(w, "settled in %.1f s; utilisation %s (%s of all windows); peak to mean %.1f in 10 ms\n",
-		s.SettleSeconds, percent(s.Utilisation), percent(s.UtilisationAll), s.PeakToMean10ms)
+		s.SettleSeconds, settled, percent(s.UtilisationAll), s.PeakToMean10ms)
 	fmt.Fprintf(w, "a permit took %v (p50), %v (p99), %v (p99.9), %v at most; CPU %.1f s; memory %d MiB\n",
 		time.Duration(a.P50), time.Duration(a.P99), time.Duration(a.P999), time.Duration(a.Max), s.CPUSeconds, s.MaxRSSBytes>>20)
 }

@@ -274,3 +274,12 @@ func TestReportJSON(t *testing.T) {
 		t.Error(d)
 	}
 }
+
+// Calls that waited into a window are no permits out of nothing.
+func TestUtilisationNeverExceedsOne(t *testing.T) {
+	r := steadyRun()
+	r.Counts[2].Offered, r.Counts[3].Issued = 60, 90
+	if _, summary, _ := Judge(r); summary.Utilisation != 390.0/400 {
+		t.Errorf("utilisation %v", summary.Utilisation)
+	}
+}

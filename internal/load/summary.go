@@ -28,12 +28,14 @@ func (s *Summary) add(windows []Window, shortest bool, fleet int) {
 	s.UtilisationAll = max(s.UtilisationAll, all.ratio())
 }
 
-// usage is what was issued of what could have been.
+// usage is what was issued of what could have been. A call that waited was
+// offered in one window and got its permit in the next one, which may so have
+// more permits than calls.
 type usage struct{ issued, possible int64 }
 
 func (u *usage) add(w *Window) {
 	u.issued += w.Issued
-	u.possible += min(w.Limit, w.Offered)
+	u.possible += min(w.Limit, max(w.Offered, w.Issued))
 }
 
 func (u *usage) ratio() float64 { return ratio(u.issued, u.possible) }

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+func noEnv(string) string { return "" }
+
+func TestDefaults(t *testing.T) {
+	c, err := parseFlags(nil, noEnv, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(c.limits) != 1 || c.limits[0] != (quota.Limit{Permits: 300000, Window: time.Second}) ||
+		c.instances != 96 || c.duration != 10*time.Second || c.demand != 1.5 ||
+		c.arrival != "steady" || !c.skew.Even() || c.maxWait != 100*time.Millisecond ||
+		c.settle != 3*time.Second || c.outage != quota.OutageHold || c.etcd != nil {
+		t.Errorf("%+v", c)
+	}
+}
+
+// Each refusal names the flag, the value, and what would do instead; and the
+// command's exit status is that of bad usage.
+func TestBadUsage(t *testing.T) {
+	for _, c := range []struct {
+		args string
+		want []string
+	}{
+		{"--limit 300000/x", []string{"--limit", "300000/x", "^"}},
+		{"--limit 5/2s,7/5s", []string{"5s", "2s", "6s"}},
+		{"--instances 0", []string{"--instances", "0", "1 to 10000"}},
+		{"--instances 10001", []string{"10001"}},
+		{"--duration 0s", []string{"--duration", "0s", "10s"}},
+		{"--duration 25h", []string{"25h0m0s", "24h"}},
+		{"--duration soon", []string{"--duration", "soon"}},
+		{"--demand 0", []string{"--demand", "0", "1.5"}},
+		{"--demand NaN", []string{"--demand", "NaN"}},
+		{"--arrival now", []string{"--arrival", "now", "poisson"}},
+		{"--skew zipf", []string{"--skew", "zipf", "zipf:1.0"}},
+		{"--max-wait -1s", []string{"--max-wait", "-1s", "1m0s"}},
+		{"--settle 50ms", []string{"--settle", "50ms", "100ms"}},
+		{"--outage maybe", []string{"--outage", "maybe", "hold or stop"}},
+		{"--change 5s", []string{"--change", "5s", "AT=LIMIT"}},
+		{"--change x=5/s", []string{"--change", "x", "1m30s"}},
+		{"--change 10s=5/s", []string{"--change", "10s", "--duration"}},
+		{"--change 5s=5/y", []string{"--change", "5/y", "^"}},
+		{"--change 5s=5/2s", []string{"--change", "1s", "2s"}},
+		{"--change 5s=5/s --change 5s=6/s", []string{"--change", "5s", "two"}},
+		{"--processes 2", []string{"--processes", "--help"}},
+		{"--endpoints http://", []string{"--endpoints"}},
+		{"--user ann", []string{"--user", "--endpoints"}},
+		{"extra", []string{"extra", "--help"}},
+		{"--json /nowhere/at/all.json", []string{"--json", "/nowhere/at/all.json"}},
+	} {
+		var stdout, stderr bytes.Buffer
+		code := loadgen(context.Background(), strings.Fields(c.args), noEnv, &stdout, &stderr)
+		if code != exitUsage || stdout.Len() > 0 {
+			t.Errorf("%s: exit %d, output %q, %s", c.args, code, stdout.String(), stderr.String())
+		}
+		for _, want := range c.want {
+			if !strings.Contains(stderr.String(), want) {
+				t.Errorf("%s: no %q in %s", c.args, want, stderr.String())
+			}
+		}
+	}
+}
+
+func TestHelp(t *testing.T) {
+	var out bytes.Buffer
+	if _, err := parseFlags([]string{"--help"}, noEnv, &out); !errors.Is(err, pflag.ErrHelp) {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"--limit", "--endpoints", "Exit status"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in the help", want)
+		}
+	}
+}
+
+func TestChangesAreInOrder(t *testing.T) {
+	c, err := parseFlags([]string{"--change", "5s=2/s", "--change", "1s=1/s,100/1m"}, noEnv, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(c.changes) != 2 || c.changes[0].at != time.Second || c.changes[1].limits[0].Permits != 2 || c.longest() != time.Minute {
+		t.Errorf("%+v", c.changes)
+	}
+}
+
+// The embedded etcd is the default only where nobody names another.
+func TestEndpointsFromTheEnvironment(t *testing.T) {
+	env := func(name string) string {
+		if name == "QUOTIENT_ENDPOINTS" {
+			return "10.0.0.1:2379"
+		}
+		return ""
+	}
+	c, err := parseFlags(nil, env, io.Discard)
+	if err != nil || c.etcd == nil || c.etcd.Endpoints[0] != "10.0.0.1:2379" {
+		t.Errorf("%+v, %v", c, err)
+	}
+}
+
+// No window fits, so nothing is started only to say so.
+func TestADurationWithoutAWholeWindow(t *testing.T) {
+	var stderr bytes.Buffer
+	code := loadgen(context.Background(), []string{"--duration", "10s", "--limit", "10/1m"}, noEnv, io.Discard, &stderr)
+	if code != exitCannot || !strings.Contains(stderr.String(), "--duration 1m0s") {
+		t.Errorf("exit %d, %s", code, stderr.String())
+	}
+}
+
+// Every settle time within bounds makes a policy that instances apply.
+func TestPoliciesFitTheirSettleTime(t *testing.T) {
+	for _, settle := range []string{"100ms", "500ms", "1s", "2999ms", "3s", "10s", "1m"} {
+		if _, err := parseFlags([]string{"--settle", settle}, noEnv, io.Discard); err != nil {
+			t.Errorf("%s: %v", settle, err)
+		}
+	}
+}

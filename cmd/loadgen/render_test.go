@@ -1,0 +1,125 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quotient-limiter/quotient/internal/load"
+)
+
+func windowAt(second int, limit, issued int64) load.Window {
+	return load.Window{
+		Start: time.Date(2027, 1, 1, 0, 0, second, 0, time.UTC),
+		Limit: limit, Offered: 450000, Issued: issued, Instances: 96,
+	}
+}
+
+func TestTable(t *testing.T) {
+	windows := []load.Window{windowAt(1, 300000, 300000), windowAt(2, 300000, 301000)}
+	windows[0].Instances = 7
+	var b bytes.Buffer
+	writeTable(&b, windows, 96)
+	want := `start       limit  offered   issued  instances
+00:00:01  300,000  450,000  300,000          7  settling
+00:00:02  300,000  450,000  301,000         96  OVER by 1,000
+`
+	if b.String() != want {
+		t.Errorf("got\n%swant\n%s", b.String(), want)
+	}
+}
+
+func TestTableOfSeveralLimitsNamesTheWindow(t *testing.T) {
+	w := windowAt(1, 300000, 300000)
+	w.Length = "10s"
+	var b bytes.Buffer
+	writeTable(&b, []load.Window{w}, 96)
+	if !strings.Contains(b.String(), "window") || !strings.Contains(b.String(), "10s") {
+		t.Error(b.String())
+	}
+}
+
+// A long table is cut, but what went wrong stays in it.
+func TestALongTableKeepsWhatIsOver(t *testing.T) {
+	var windows []load.Window
+	for i := range 1000 {
+		windows = append(windows, windowAt(i, 10, 10))
+	}
+	windows[500].Issued = 11
+	var b bytes.Buffer
+	writeTable(&b, windows, 96)
+	if lines := strings.Count(b.String(), "\n"); lines != tableRows+4 {
+		t.Errorf("%d lines", lines)
+	}
+	if !strings.Contains(b.String(), "OVER by 1") || !strings.Contains(b.String(), "470 more") || !strings.Contains(b.String(), "469 more") {
+		t.Error(b.String())
+	}
+}
+
+func TestThousands(t *testing.T) {
+	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", -1234567: "-1,234,567", 1_000_000_000_000: "1,000,000,000,000"} {
+		if got := thousands(n); got != want {
+			t.Errorf("%d: %s", n, got)
+		}
+	}
+}
+
+// Where there is no terminal: a line as a phase begins, then every few seconds.
+func TestProgressLines(t *testing.T) {
+	var b bytes.Buffer
+	now := time.Unix(0, 0)
+	l := &lines{w: &b, now: func() time.Time { return now }}
+	for range 40 {
+		l.settling(61, 96)
+		now = now.Add(100 * time.Millisecond)
+	}
+	l.settling(96, 96)
+	l.settling(96, 96)
+	for i := range 61 {
+		l.measuring(time.Duration(i)*100*time.Millisecond, 6*time.Second, int64(i)*1000)
+		now = now.Add(100 * time.Millisecond)
+	}
+	want := `settling: 61 of 96 instances active
+settling: 61 of 96 instances active
+settling: 96 of 96 instances active
+measuring: 0.0 of 6s, 0 permits issued
+measuring: 3.0 of 6s, 30,000 permits issued
+measuring: 6.0 of 6s, 60,000 permits issued
+`
+	if b.String() != want {
+		t.Errorf("got\n%swant\n%s", b.String(), want)
+	}
+}
+
+func TestVerdictLine(t *testing.T) {
+	for _, c := range []struct {
+		verdict load.Verdict
+		want    string
+	}{
+		{load.Held, "HELD: 600,000 permits"}, {load.NotHeld, "NOT HELD: 1 of 2 windows"}, {load.Unknown, "UNKNOWN"},
+	} {
+		var b bytes.Buffer
+		s := load.Summary{IssuedTotal: 600000, OverLimitWindows: 1}
+		writeVerdict(&b, c.verdict, make([]load.Window, 2), &s)
+		if !strings.HasPrefix(b.String(), c.want) || strings.Count(b.String(), "\n") != 1 {
+			t.Errorf("%s: %s", c.verdict, b.String())
+		}
+	}
+}
+
+func TestABrokenLimitOutranksOtherErrors(t *testing.T) {
+	failed := usagef("etcd went away")
+	for _, c := range []struct {
+		verdict load.Verdict
+		err     error
+		want    int
+	}{
+		{load.Held, nil, exitHeld}, {load.Held, failed, exitCannot}, {load.Unknown, nil, exitCannot},
+		{load.NotHeld, nil, exitNotHeld}, {load.NotHeld, failed, exitNotHeld},
+	} {
+		if got := exitStatus(c.verdict, c.err); got != c.want {
+			t.Errorf("%s, %v: %d", c.verdict, c.err, got)
+		}
+	}
+}
