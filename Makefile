@@ -1,0 +1,40 @@
+# What developers type. The checks themselves are in .ci/run, one step each, so
+# that they are the same here and there.
+
+.DEFAULT_GOAL := all
+.PHONY: all build test race lint fuzz bench cross loadgen ci clean help
+
+all: build test lint ## build, test and lint
+
+build: ## the programs, into bin/
+	go build -o bin/ ./cmd/...
+
+test: ## the tests, as in README.md
+	go test ./...
+
+race: ## the tests under the race detector
+	go test -race ./...
+
+lint: ## the pinned linter, built on first use
+	.ci/run lint
+
+fuzz: ## every fuzz target, FUZZTIME each (default 5s)
+	.ci/run fuzz
+
+bench: ## every benchmark; BENCH chooses by name
+	go test -run '^$$' -bench '$(or $(BENCH),.)' -benchmem ./...
+
+cross: ## compile for other systems
+	.ci/run cross
+
+loadgen: ## a short run with an embedded etcd; its verdict is the status
+	go run ./cmd/loadgen --duration 5s
+
+ci: ## all that must hold before a change is merged
+	.ci/run
+
+clean: ## remove what was built here
+	rm -rf bin .cache
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
