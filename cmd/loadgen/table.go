@@ -18,7 +18,10 @@ var tableHead = []string{"start", "window", "limit", "offered", "issued", "insta
 
 // writeTable writes one row per window.
 func writeTable(w io.Writer, windows []load.Window, fleet int) {
-	several := len(windows) > 0 && windows[0].Length != ""
+	if len(windows) == 0 {
+		return
+	}
+	several := windows[0].Length != ""
 	rows := [][]string{tableHead}
 	left := 0
 	for i := range windows {

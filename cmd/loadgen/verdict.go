@@ -18,8 +18,11 @@ func writeSummary(w io.Writer, s *load.Summary) {
 	}
 	fmt.Fprintf(w, "settled in %.1f s; utilisation %s (%s of all windows); peak to mean %.1f in 10 ms\n",
 		s.SettleSeconds, settled, percent(s.UtilisationAll), s.PeakToMean10ms)
-	fmt.Fprintf(w, "a permit took %v (p50), %v (p99), %v (p99.9), %v at most; CPU %.1f s; memory %d MiB\n",
-		time.Duration(a.P50), time.Duration(a.P99), time.Duration(a.P999), time.Duration(a.Max), s.CPUSeconds, s.MaxRSSBytes>>20)
+	if a.Max > 0 { // some were granted at once
+		fmt.Fprintf(w, "a permit took %v (p50), %v (p99), %v (p99.9), %v at most; ",
+			time.Duration(a.P50), time.Duration(a.P99), time.Duration(a.P999), time.Duration(a.Max))
+	}
+	fmt.Fprintf(w, "CPU %.1f s; memory %d MiB\n", s.CPUSeconds, s.MaxRSSBytes>>20)
 }
 
 // writeVerdict writes one line.

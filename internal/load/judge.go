@@ -1,6 +1,7 @@
 package load
 
 import (
+	"slices"
 	"time"
 
 	"github.com/quotient-limiter/quotient/quota"
@@ -55,17 +56,12 @@ func Judge(r Run) ([]Window, Summary, Verdict) {
 	return windows, summary, verdict
 }
 
-// windows returns the windows of one length, from the first one with a permit
-// or in the measured time to the last. Windows without a limit of that length
-// are left out.
+// windows returns the windows of one length that are to be reported. Those
+// without a limit of that length are left out.
 func (r *Run) windows(length, shortest time.Duration) []Window {
 	sums := r.sum(length, shortest)
-	first, last, ok := r.span(sums, length)
-	if !ok {
-		return nil
-	}
 	var windows []Window
-	for k := first; k <= last; k++ {
+	for _, k := range r.indexes(sums, length) {
 		w := quota.Window{Length: length, Index: k}
 		limit, limited := r.Timeline.LimitAt(length, w.Start())
 		if !limited {
@@ -106,22 +102,20 @@ func (r *Run) sum(length, shortest time.Duration) map[int64]Count {
 	return sums
 }
 
-// span returns the first and last window to report.
-func (r *Run) span(sums map[int64]Count, length time.Duration) (first, last int64, ok bool) {
-	include := func(k int64) {
-		if !ok {
-			first, last, ok = k, k, true
-		}
-		first, last = min(first, k), max(last, k)
-	}
+// indexes returns the windows to report, in order: those with a permit, and
+// those that touch the measured time.
+func (r *Run) indexes(sums map[int64]Count, length time.Duration) []int64 {
+	var list []int64
 	for k, c := range sums {
 		if c.Issued > 0 {
-			include(k)
+			list = append(list, k)
 		}
 	}
 	if r.Start != Never && r.Start < r.End {
-		include(floorDiv(r.Start, int64(length)))
-		include(floorDiv(r.End-1, int64(length)))
+		for k := floorDiv(r.Start, int64(length)); k*int64(length) < r.End; k++ {
+			list = append(list, k)
+		}
 	}
-	return first, last, ok
+	slices.Sort(list)
+	return slices.Compact(list)
 }
