@@ -60,6 +60,7 @@ func TestParseLimitsRefuses(t *testing.T) {
 		{"5/60001ms", "60001ms", "longer than the longest, 1m"},
 		{"5/99999999999999999999s", "99999999999999999999s", "longer than the longest"},
 		{"10^13/s", "^13/s", "neither a digit"},
+		{"1000000000001/s", "1000000000001/s", "more than the most, 1000000000000"},
 		{"10000000000001/s", "10000000000001/s", "more than the most, 1000000000000"},
 		{"99999999999999999999999/s", "99999999999999999999999/s", "more than the most"},
 		{"1e6/s", "e6/s", "neither a digit"},
