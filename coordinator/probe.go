@@ -15,24 +15,44 @@ const (
 	// probesAtOnce bounds the reads under way: one that hangs must not keep the
 	// next from being sent.
 	probesAtOnce = 4
-	probeTimeout = 600 * time.Millisecond
+	// A policy's freshness leaves room for six proofs, and for a read that takes a
+	// quarter of it.
+	probesPerFreshness = 6
+	timeoutOfFreshness = 4
+	longestProbe       = 600 * time.Millisecond
 )
 
-// probe sends a linearizable read every Options.Probe, for all places together:
-// etcd's revision is one for all of them.
+// probe sends linearizable reads, for all places together: etcd's revision is
+// one for all of them.
 func (s *Session) probe() {
 	free := make(chan struct{}, probesAtOnce)
-	for sleep(s.ctx, s.o.Probe) {
+	pause, timeout := s.o.Probe, longestProbe
+	for sleep(s.ctx, pause) {
 		s.o.clock.Observe(s.o.clock.Now())
+		pause, timeout = s.probeTimes()
 		select {
 		case free <- struct{}{}:
 			s.wg.Go(func() {
 				defer func() { <-free }()
-				s.probeOnce()
+				s.probeOnce(timeout)
 			})
 		default:
 		}
 	}
+}
+
+// probeTimes returns the time between two probes, Options.Probe or what the
+// shortest freshness demands, and the time that one may take.
+func (s *Session) probeTimes() (pause, timeout time.Duration) {
+	pause, timeout = s.o.Probe, longestProbe
+	for _, p := range s.all() {
+		p.mu.Lock()
+		f := p.freshness()
+		p.mu.Unlock()
+		pause = min(pause, f/probesPerFreshness)
+		timeout = min(timeout, max(f/timeoutOfFreshness, quota.MinFreshness))
+	}
+	return pause, timeout
 }
 
 // asked is a place that waits for the answer of a probe.
@@ -42,7 +62,7 @@ type asked struct {
 	probe view.Probe
 }
 
-func (s *Session) probeOnce() {
+func (s *Session) probeOnce(timeout time.Duration) {
 	sent := s.o.clock.Now()
 	var waiting []asked
 	key := ""
@@ -58,7 +78,7 @@ func (s *Session) probeOnce() {
 		return
 	}
 	// Any key would do; the own one may be read by every role.
-	c, done := context.WithTimeout(s.ctx, probeTimeout)
+	c, done := context.WithTimeout(s.ctx, timeout)
 	r, err := s.client.Get(c, key, clientv3.WithKeysOnly())
 	done()
 	if err != nil {
@@ -74,7 +94,7 @@ func (s *Session) probeOnce() {
 	if behind {
 		// The answer comes in the watch's own order, when all is delivered. While
 		// it is not, the next probe asks again.
-		c, done := context.WithTimeout(s.ctx, probeTimeout)
+		c, done := context.WithTimeout(s.ctx, timeout)
 		defer done()
 		_ = s.watcher.RequestProgress(s.streamContext(c))
 	}

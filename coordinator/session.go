@@ -42,7 +42,7 @@ type Options struct {
 	// MinTTL to MaxTTL, default DefaultTTL. No promise rests on it.
 	TTL time.Duration
 	// Probe is the time between two proofs of freshness, default DefaultProbe;
-	// from 50 ms to 1 s.
+	// from 50 ms to 1 s. A policy with a short freshness makes it shorter.
 	Probe time.Duration
 	// Logger takes the changes of state; default slog.Default().
 	Logger *slog.Logger

@@ -70,7 +70,9 @@ const (
 // Bounds of a policy's times.
 const (
 	MinSettle = 100 * time.Millisecond
-	MaxSettle = time.Minute
+	// MinFreshness leaves room for a few reads of etcd.
+	MinFreshness = 50 * time.Millisecond
+	MaxSettle    = time.Minute
 )
 
 // DriftBound is the largest rate error of a host's monotonic clock, and of the

@@ -23,8 +23,8 @@ func (p *Policy) checkTiming(errs *problems) {
 	if p.Settle < MinSettle || p.Settle > MaxSettle {
 		errs.add("settle", p.Settle, fmt.Sprintf("must be from %v to %v", MinSettle, MaxSettle), "")
 	}
-	if p.Freshness <= 0 || p.Freshness > MaxSettle {
-		errs.add("freshness", p.Freshness, fmt.Sprintf("must be more than 0 and at most %v", MaxSettle), "")
+	if p.Freshness < MinFreshness || p.Freshness > MaxSettle {
+		errs.add("freshness", p.Freshness, fmt.Sprintf("must be from %v to %v", MinFreshness, MaxSettle), "")
 	}
 	if p.ClockError <= 0 || p.ClockError > MaxSettle {
 		errs.add("clock_error", p.ClockError, fmt.Sprintf("must be more than 0 and at most %v", MaxSettle), "")
@@ -59,8 +59,8 @@ func settleBeside(clockError, window time.Duration) int64 {
 }
 
 // defaultFreshness is five sixths of the settle time, or what the clock error
-// and the longest window leave of it if that is less. Where they leave nothing
-// it is the former, and CheckTiming says what is needed.
+// and the longest window leave of it if that is less. Where they leave too
+// little it is the former, and CheckTiming says what is needed.
 func (p *Policy) defaultFreshness() time.Duration {
 	usual := (p.Settle / 6 * 5).Truncate(time.Millisecond)
 	if p.Settle > MaxSettle || p.ClockError < 0 || p.ClockError > MaxSettle {
@@ -69,7 +69,7 @@ func (p *Policy) defaultFreshness() time.Duration {
 	beside := settleBeside(p.ClockError, min(p.LongestWindow(), MaxWindow))
 	spare := int64(p.Settle.Truncate(time.Millisecond)) - beside
 	most := time.Duration(spare * (DriftBound - 1) / (DriftBound + 1)).Truncate(time.Millisecond)
-	if most <= 0 {
+	if most < MinFreshness {
 		return usual
 	}
 	return min(usual, most)

@@ -47,7 +47,7 @@ func TestPolicyValidate(t *testing.T) {
 		{"outage rule", func(p *Policy) { p.Outage = "wait" }, "outage"},
 		{"pacing of a later version", func(p *Policy) { p.Pacing = "adaptive" }, "pacing"},
 		{"pacing", func(p *Policy) { p.Pacing = "slow" }, "pacing"},
-		{"settle too short", func(p *Policy) { p.Settle, p.Freshness = MinSettle-1, time.Millisecond }, "settle"},
+		{"settle too short", func(p *Policy) { p.Settle, p.Freshness = MinSettle-1, MinFreshness }, "settle"},
 		{"settle too long", func(p *Policy) { p.Settle = MaxSettle + 1 }, "settle"},
 		{"settle beyond all", func(p *Policy) { p.Settle = huge }, "settle"},
 		{"settle below 0", func(p *Policy) { p.Settle = -time.Second }, "settle"},
