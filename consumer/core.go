@@ -156,7 +156,6 @@ func (k *core) news() {
 
 func (k *core) signalLocked() {
 	close(k.mu.changed)
-	k.parkings.New = newParking
 	k.mu.changed = make(chan struct{})
 }
 
