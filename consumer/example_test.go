@@ -40,8 +40,7 @@ func ExampleLimiter_Acquire_atMost() {
 	ctx := context.Background()
 	for range 3 {
 		err := limiter.Acquire(ctx, 20*time.Microsecond)
-		var limited *consumer.LimitError
-		if errors.As(err, &limited) {
+		if limited, ok := errors.AsType[*consumer.LimitError](err); ok {
 			fmt.Println("refused:", limited.Reason, "of", limited.Share)
 			continue
 		}

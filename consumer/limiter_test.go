@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"strings"
 	"sync"
@@ -17,7 +16,7 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
+var quiet = slog.New(slog.DiscardHandler)
 
 func policyOf(t *testing.T, limits string) quota.Policy {
 	t.Helper()
@@ -44,7 +43,7 @@ func open(t *testing.T, source Source, o Options) *Limiter {
 }
 
 // bubble runs f in fake time, which begins at the start of a window.
-func bubble(t *testing.T, limits string, o Options, f func(t *testing.T, ctx context.Context, source *FixedSource, l *Limiter)) { //nolint:revive // t comes first in tests
+func bubble(t *testing.T, limits string, o Options, f func(t *testing.T, ctx context.Context, source *FixedSource, l *Limiter)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		source := Fixed(policyOf(t, limits))

@@ -210,7 +210,7 @@ func TestErrorsOfEtcdAreTold(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer client.Close() //nolint:errcheck // nothing is open
+	defer client.Close()
 	admin, err := NewAdmin(client, AdminOptions{Timeout: 300 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)

@@ -21,7 +21,7 @@ func work(ctx context.Context, jobs <-chan int, call func(int)) error {
 	if err != nil {
 		return err
 	}
-	defer client.Close()                                                 //nolint:errcheck // nothing is lost
+	defer client.Close()
 	session, err := coordinator.Join(ctx, client, coordinator.Options{}) // one per process
 	if err != nil {
 		return err

@@ -12,6 +12,9 @@ import (
 	"github.com/quotient-limiter/quotient/internal/view"
 )
 
+// errLease ends an incarnation whose lease is gone.
+var errLease = errors.New("this instance's lease is gone from etcd, registering anew")
+
 // errGone ends the following of a watch: this incarnation is over.
 var errGone = errors.New("this instance's key is gone from etcd, registering anew")
 
@@ -21,13 +24,11 @@ var errGone = errors.New("this instance's key is gone from etcd, registering ane
 func (p *place) follow(ctx context.Context) error {
 	var wait backoff
 	for {
-		err := p.listIfNeeded(ctx)
-		if err == nil {
-			err = p.watch(ctx, &wait)
+		err := p.followOnce(ctx, &wait)
+		if ctx.Err() != nil {
+			return ctx.Err()
 		}
 		switch {
-		case ctx.Err() != nil:
-			return nil
 		case errors.Is(err, errGone):
 			return err
 		case errors.Is(err, rpctypes.ErrCompacted):
@@ -37,9 +38,17 @@ func (p *place) follow(ctx context.Context) error {
 		}
 		p.trouble(err)
 		if !wait.sleep(ctx) {
-			return nil
+			return ctx.Err()
 		}
 	}
+}
+
+// followOnce follows one watch to its end, after listing anew if need be.
+func (p *place) followOnce(ctx context.Context, wait *backoff) error {
+	if err := p.listIfNeeded(ctx); err != nil {
+		return err
+	}
+	return p.watch(ctx, wait)
 }
 
 // streamContext is the context for the session's watches and for asking their

@@ -133,7 +133,7 @@ func (b *backoff) reset() { b.next = 0 }
 // jitter returns a duration between half of d and d, so that a fleet that lost
 // etcd at once does not come back at once.
 func jitter(d time.Duration) time.Duration {
-	return d/2 + rand.N(d/2+1) //nolint:gosec // spreads load, keeps no secret
+	return d/2 + rand.N(d/2+1)
 }
 
 func sleep(ctx context.Context, d time.Duration) bool {

@@ -3,6 +3,7 @@ package coordinator
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -38,7 +39,7 @@ func (c *slogCore) Enabled(l zapcore.Level) bool { return c.l.Enabled(context.Ba
 
 // With implements zapcore.Core.
 func (c *slogCore) With(fields []zapcore.Field) zapcore.Core {
-	return &slogCore{l: c.l, fields: append(c.fields[:len(c.fields):len(c.fields)], fields...)}
+	return &slogCore{l: c.l, fields: append(slices.Clip(c.fields), fields...)}
 }
 
 // Check implements zapcore.Core.
@@ -52,7 +53,7 @@ func (c *slogCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.Che
 // Write implements zapcore.Core.
 func (c *slogCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
 	encoded := zapcore.NewMapObjectEncoder()
-	for _, f := range append(c.fields[:len(c.fields):len(c.fields)], fields...) {
+	for _, f := range append(slices.Clip(c.fields), fields...) {
 		f.AddTo(encoded)
 	}
 	r := slog.NewRecord(e.Time, level(e.Level), e.Message, 0)

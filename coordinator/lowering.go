@@ -33,11 +33,11 @@ type superseded struct {
 // checkLowering returns an error if the new policy's settle time is too short so
 // soon after the policies before it.
 func (a *Admin) checkLowering(ctx context.Context, provider string, old []byte, value []byte) error {
-	var next quota.Policy
-	if value == nil || json.Unmarshal(value, &next) != nil {
-		return nil
+	set := policyOf(value)
+	if set == nil {
+		return nil // a deletion
 	}
-	next = next.WithDefaults()
+	next := set.WithDefaults()
 	before, err := a.recentlySuperseded(ctx, provider)
 	if err != nil {
 		return err

@@ -67,6 +67,9 @@ func (p *place) run() {
 			wait.reset()
 			err = p.follow(ctx)
 		}
+		if l.lost.Err() != nil {
+			err = errLease
+		}
 		stop()
 		cancel()
 		if p.ctx.Err() != nil || p.ended() {

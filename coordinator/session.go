@@ -123,7 +123,7 @@ func Join(ctx context.Context, client *clientv3.Client, o Options) (*Session, er
 	}
 	s := &Session{client: client, watcher: clientv3.NewWatcher(client), keys: k, o: o, started: time.Now()}
 	s.host, _ = os.Hostname()
-	s.ctx, s.cancel = context.WithCancel(context.Background()) //nolint:gosec // cancelled by Close
+	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.mu.places, s.mu.leased = map[string]*place{}, make(chan struct{})
 	l, err := s.grant(ctx)
 	if err != nil {

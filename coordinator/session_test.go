@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"runtime"
@@ -50,7 +49,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
+var quiet = slog.New(slog.DiscardHandler)
 
 // recorder is a sink that remembers what it was told.
 type recorder struct {
@@ -486,7 +485,7 @@ func TestJoinWithoutEtcdFailsSoonAndSaysWhy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer client.Close() //nolint:errcheck // nothing is open
+	defer client.Close()
 	start := time.Now()
 	_, err = Join(t.Context(), client, Options{Logger: quiet})
 	if !errors.Is(err, ErrUnreachable) || !strings.Contains(err.Error(), "127.0.0.1:1") {

@@ -18,8 +18,7 @@ import (
 // or because it does not let the user in. With a user the client logs in at
 // once; without one, nothing of this can happen before the first request.
 func connectError(err error) error {
-	var use *etcdflags.UsageError
-	if errors.As(err, &use) {
+	if _, ok := errors.AsType[*etcdflags.UsageError](err); ok {
 		return err
 	}
 	switch {

@@ -102,7 +102,7 @@ func (h *hinted) Unwrap() error { return h.error }
 func (a *app) fail(err error) int {
 	f := classify(err)
 	if a.format != formatTable {
-		a.format.write(a.stderr, f)
+		_ = a.format.write(a.stderr, f) // there is nowhere else to say it
 		return f.ExitCode
 	}
 	fmt.Fprintln(a.stderr, "quota-admin: "+clean(f.Error))

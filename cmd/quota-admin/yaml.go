@@ -55,10 +55,11 @@ func yamlNode(d *json.Decoder) (*yaml.Node, error) {
 		}
 		return n, nil
 	case json.Number:
+		kind := "!!int"
 		if _, err := v.Int64(); err != nil {
-			return scalar("!!float", v.String()), nil
+			kind = "!!float"
 		}
-		return scalar("!!int", v.String()), nil
+		return scalar(kind, v.String()), nil
 	case bool:
 		return scalar("!!bool", fmt.Sprint(v)), nil
 	}

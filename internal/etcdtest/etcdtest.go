@@ -233,7 +233,7 @@ func (c *Cluster) Leader(ctx context.Context) int {
 	if err != nil {
 		return -1
 	}
-	defer client.Close() //nolint:errcheck // nothing is lost
+	defer client.Close()
 	for i, m := range c.members {
 		if m.server == nil && m.process == nil {
 			continue
@@ -263,12 +263,18 @@ func (c *Cluster) Close() error {
 // before it is used; the system hands them out in turn, so that is rare.
 func freePorts(n int) ([]string, error) {
 	var addresses []string
+	var listeners []net.Listener
+	defer func() {
+		for _, l := range listeners {
+			_ = l.Close()
+		}
+	}()
 	for range n {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			return nil, err
 		}
-		defer l.Close() //nolint:errcheck,gosec // nothing was sent
+		listeners = append(listeners, l)
 		addresses = append(addresses, l.Addr().String())
 	}
 	return addresses, nil

@@ -29,7 +29,7 @@ const (
 // hashID is FNV-1a, 64 bits. It is computed once per incarnation.
 func hashID(id string) uint64 {
 	h := uint64(fnvOffset)
-	for i := 0; i < len(id); i++ {
+	for i := range len(id) {
 		h ^= uint64(id[i])
 		h *= fnvPrime
 	}

@@ -1,6 +1,10 @@
 package share
 
-import "github.com/quotient-limiter/quotient/quota"
+import (
+	"slices"
+
+	"github.com/quotient-limiter/quotient/quota"
+)
 
 // maxTallies is how many windows keep their count: this and the next one of
 // every length that a policy may have.
@@ -115,8 +119,8 @@ func (h *History) build(t *tally, w quota.Window, low int64) {
 
 	c, d := t.heads, t.deal
 	for i := len(h.log) - 1; i >= len(h.log)-int(h.count-low); i-- {
-		for j := len(h.log[i].edits) - 1; j >= 0; j-- {
-			e := h.log[i].edits[j]
+		for _, e := range slices.Backward(h.log[i].edits) {
+
 			h.recount(t, &c, e.new, e.old)
 		}
 		if h.log[i].prev != nil {

@@ -2,6 +2,7 @@ package window
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"github.com/quotient-limiter/quotient/quota"
@@ -104,10 +105,5 @@ func (l *ledger) find(length time.Duration) int {
 }
 
 func contains(lengths []time.Duration, length time.Duration) bool {
-	for _, l := range lengths {
-		if l == length {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(lengths, length)
 }
