@@ -1,0 +1,159 @@
+package fleet_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+const ms = time.Millisecond
+
+func TestProviderDeletedAndSetAgainUnderLoad(t *testing.T) {
+	t.Parallel()
+	g := newGroup(t, exact(t, "60/200ms", 500*ms), 200*ms)
+	g.ready(g.join(6)...)
+	g.awaitFull(200*ms, 60)
+	g.remove()
+	// A deleted policy binds every window that starts S' after it.
+	gone := time.Now().Add(quota.DefaultFreshness).UnixNano()
+	g.pass(quota.DefaultFreshness + 500*ms)
+	if n := g.ledger.since(gone); n != 0 {
+		t.Errorf("%d permits were issued without a policy", n)
+	}
+	g.set(exact(t, "30/200ms", 500*ms))
+	g.awaitFull(200*ms, 30)
+	g.remove() // and back at once: the view without a policy must count
+	g.set(exact(t, "60/200ms", 500*ms))
+	g.awaitFull(200*ms, 60)
+	g.stop()
+	g.ledger.never(t)
+}
+
+func TestLimitsComeAndGoUnderLoad(t *testing.T) {
+	t.Parallel()
+	const settle = 500 * ms
+	g := newGroup(t, exact(t, "60/200ms", settle), 200*ms, 400*ms, time.Second)
+	g.ready(g.join(6)...)
+	g.awaitFull(200*ms, 60)
+	for _, step := range []struct {
+		limits string
+		length time.Duration
+		full   int64
+	}{
+		{"60/200ms,150/s", time.Second, 150},     // one more
+		{"30/200ms,120/s", time.Second, 120},     // both less
+		{"40/200ms", 200 * ms, 40},               // one removed
+		{"50/400ms", 400 * ms, 50},               // another length in its place
+		{"70/400ms,200/s", 400 * ms, 70},         // larger, and a longer one beside it
+		{"20/200ms,30/400ms,70/s", 400 * ms, 30}, // a shorter one beside it
+		{"60/200ms,110/400ms,240/s", time.Second, 240},
+	} {
+		g.set(exact(t, step.limits, settle))
+		g.awaitFull(step.length, step.full)
+	}
+	g.stop()
+	g.ledger.never(t)
+}
+
+func TestChangesInQuickSuccessionUnderLoad(t *testing.T) {
+	t.Parallel()
+	g := newGroup(t, exact(t, "60/200ms", 500*ms), 200*ms)
+	g.ready(g.join(6)...)
+	for i := range 40 {
+		p := exact(t, "60/200ms", 500*ms)
+		p.Limits[0].Permits = int64(12 + 48*(i%2)) // many within one settle time
+		if i%7 == 3 {
+			p.Mode = quota.ModePause
+		}
+		g.set(p)
+		g.pass(70 * ms)
+	}
+	g.set(exact(t, "50/200ms", 500*ms))
+	g.awaitFull(200*ms, 50)
+	g.stop()
+	g.ledger.never(t)
+}
+
+func TestSettleAndFreshnessChangeUnderLoad(t *testing.T) {
+	t.Parallel()
+	policy := func(text string, settle, freshness time.Duration) quota.Policy {
+		p := exact(t, text, settle)
+		p.Freshness = freshness
+		return p
+	}
+	g := newGroup(t, policy("60/200ms", 500*ms, 400*ms), 200*ms)
+	g.ready(g.join(5)...)
+	g.awaitFull(200*ms, 60)
+	g.set(policy("60/200ms", 1500*ms, 400*ms))
+	g.join(1) // who joins never saw the policy before
+	g.set(policy("40/200ms", 1500*ms, 1300*ms))
+	g.join(1)
+	g.awaitFull(200*ms, 40)
+	if _, err := g.admin.Put(t.Context(), provider, policy("60/200ms", 500*ms, 400*ms), coordinator.AnyRevision); !mentions(err, "settle") {
+		t.Errorf("%v: the settle time must not be lowered under the freshness in force", err)
+	}
+	g.set(policy("60/200ms", 1500*ms, 400*ms))
+	lowered := time.Now()
+	g.join(1)
+	g.awaitFull(200*ms, 60)
+	g.passes(lowered.Add(1100 * ms).UnixNano()) // until the long freshness is over
+	g.set(policy("30/200ms", 500*ms, 400*ms))
+	g.join(1)
+	g.awaitFull(200*ms, 30)
+	g.stop()
+	g.ledger.never(t)
+}
+
+func TestPausedAndResumedUnderLoad(t *testing.T) {
+	t.Parallel()
+	g := newGroup(t, exact(t, "60/200ms", 500*ms), 200*ms)
+	all := g.join(6)
+	g.ready(all...)
+	for range 2 {
+		g.awaitFull(200*ms, 60)
+		paused := exact(t, "60/200ms", 500*ms)
+		paused.Mode = quota.ModePause
+		g.set(paused)
+		g.await("paused", func() bool { return all[0].limiter.Status().State == quota.StatePaused })
+		from := time.Now().Add(500 * ms).UnixNano()
+		g.pass(time.Second)
+		if n := g.ledger.since(from); n != 0 {
+			t.Errorf("%d permits were issued while paused", n)
+		}
+		g.set(exact(t, "60/200ms", 500*ms))
+	}
+	g.awaitFull(200*ms, 60)
+	g.stop()
+	g.ledger.never(t)
+}
+
+func TestALimitAnnouncedInTimeFlipsAtOneWindow(t *testing.T) {
+	t.Parallel()
+	g := newGroup(t, exact(t, "60/s", time.Second), time.Second)
+	g.ready(g.join(6)...)
+	began := g.awaitFull(time.Second, 60).Start()
+	p := exact(t, "60/s", time.Second)
+	at := time.Now().Add(p.Settle + 2*p.ClockError + 300*ms).Truncate(time.Second).Add(2 * time.Second)
+	p.Next = []quota.LimitChange{{From: at, Limits: limits(t, "96/s")}}
+	if _, err := g.admin.Put(t.Context(), provider, p, coordinator.AnyRevision); err != nil {
+		t.Fatal(err)
+	}
+	g.passes(at.Add(3500 * ms).UnixNano())
+	g.stop()
+	g.ledger.always(t, time.Second, began, at.UnixNano(), 60)
+	g.ledger.always(t, time.Second, at.UnixNano(), at.Add(3*time.Second).UnixNano(), 96)
+}
+
+func TestAPolicyThatBreaksTheTimingIsRefused(t *testing.T) {
+	t.Parallel()
+	g := newGroup(t, exact(t, "60/200ms", 500*ms), 200*ms)
+	p := exact(t, "60/200ms", 500*ms)
+	p.Freshness = 480 * ms
+	var field *quota.FieldError
+	if _, err := g.admin.Put(t.Context(), provider, p, coordinator.AnyRevision); !errors.As(err, &field) || field.Field != "settle" {
+		t.Errorf("%v, want a field error for settle", err)
+	}
+}

@@ -1,0 +1,265 @@
+package fleet_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/url"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/internal/etcdtest"
+	"github.com/quotient-limiter/quotient/internal/fleet"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// One server serves all tests; each has a prefix of its own.
+var server *etcdtest.Cluster
+
+var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
+
+func TestMain(m *testing.M) {
+	var err error
+	if server, err = etcdtest.Start(etcdtest.Options{}); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	stacks := make([]byte, 16<<20)
+	stacks = stacks[:runtime.Stack(stacks, true)]
+	for _, ours := range []string{"coordinator.(*", "consumer.(*", "fleet."} {
+		if i := bytes.Index(stacks, []byte("quotient/"+ours)); i >= 0 && code == 0 && !bytes.Contains(stacks[max(0, i-200):i], []byte("TestMain")) {
+			if ours == "fleet." && bytes.Contains(stacks[i:min(len(stacks), i+200)], []byte("TestMain")) {
+				continue
+			}
+			fmt.Fprintf(os.Stderr, "goroutines are left:\n%s\n", stacks[max(0, i-500):min(len(stacks), i+1500)])
+			code = 1
+		}
+	}
+	if err := server.Close(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+	os.Exit(code)
+}
+
+// provider is the one that most tests use.
+const provider = "p"
+
+// group is a fleet under greedy load, with all permits that it was issued.
+type group struct {
+	t      *testing.T
+	client *clientv3.Client
+	prefix string
+	admin  *coordinator.Admin
+
+	ctx  context.Context // until halt
+	halt context.CancelFunc
+	load sync.WaitGroup
+
+	ledger ledger
+}
+
+// newGroup starts with a policy in force and nobody to use it. lengths are all
+// window lengths that the test will have limits of.
+func newGroup(t *testing.T, p quota.Policy, lengths ...time.Duration) *group {
+	t.Helper()
+	g := &group{t: t, client: etcdtest.NewClient(t, server), prefix: "/" + t.Name() + "/"}
+	g.ledger.lengths = lengths
+	g.ledger.issued = map[quota.Window]int64{}
+	admin, err := coordinator.NewAdmin(g.client, coordinator.AdminOptions{Prefix: g.prefix, Author: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.admin = admin
+	g.ctx, g.halt = context.WithCancel(context.Background())
+	t.Cleanup(g.stop)
+	g.set(p)
+	return g
+}
+
+// stop ends the load; permits that were issued are counted then.
+func (g *group) stop() {
+	g.halt()
+	g.load.Wait()
+}
+
+// set writes a policy, and the time at which it was, into the ledger.
+func (g *group) set(p quota.Policy) {
+	g.t.Helper()
+	g.change(&p, func() error {
+		_, err := g.admin.Put(g.t.Context(), provider, p, coordinator.AnyRevision)
+		return err
+	})
+}
+
+// remove deletes the policy.
+func (g *group) remove() {
+	g.t.Helper()
+	g.change(nil, func() error {
+		_, err := g.admin.Delete(g.t.Context(), provider, "test", coordinator.AnyRevision)
+		return err
+	})
+}
+
+func (g *group) change(p *quota.Policy, write func() error) {
+	g.t.Helper()
+	done := g.ledger.changing(p)
+	if err := write(); err != nil {
+		g.t.Fatal(err)
+	}
+	done()
+}
+
+// member is one instance of the group.
+type member struct {
+	g       *group
+	session *coordinator.Session
+	limiter *consumer.Limiter
+	ctx     context.Context // until its load is stopped
+	stop    context.CancelFunc
+}
+
+// join starts n instances, each with greedy load.
+func (g *group) join(n int) []*member {
+	g.t.Helper()
+	var all []*member
+	for range n {
+		all = append(all, g.joinBy(g.client))
+	}
+	return all
+}
+
+func (g *group) joinBy(client *clientv3.Client) *member {
+	g.t.Helper()
+	m := &member{g: g}
+	var err error
+	m.session, err = coordinator.Join(g.t.Context(), client, coordinator.Options{Prefix: g.prefix, Logger: quiet, TTL: coordinator.MinTTL})
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	g.t.Cleanup(func() { _ = m.session.Close() })
+	if m.limiter, err = consumer.Open(g.t.Context(), m.session, provider, consumer.Options{Logger: quiet}); err != nil {
+		g.t.Fatal(err)
+	}
+	m.ctx, m.stop = context.WithCancel(g.ctx) //nolint:gosec // ends with the group's
+	for range 2 {
+		g.load.Go(m.consume)
+	}
+	return m
+}
+
+// linked returns a client that reaches etcd over a link.
+func (g *group) linked() (*fleet.Link, *clientv3.Client) {
+	g.t.Helper()
+	u, err := url.Parse(server.Endpoints()[0])
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	link, err := fleet.NewLink(u.Host)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	g.t.Cleanup(func() { _ = link.Close() })
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{link.Address()}, DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	g.t.Cleanup(func() { _ = client.Close() })
+	return link, client
+}
+
+// consume takes all that it can get, until its load or its limiter ends.
+func (m *member) consume() {
+	clock := m.session.Clock()
+	for {
+		before := clock.Wall()
+		p, err := m.limiter.Take(m.ctx, 1, 0)
+		if errors.Is(err, consumer.ErrLimited) {
+			before = 0 // when it will be issued is not known so well
+			p, err = m.limiter.Take(m.ctx, 1, consumer.Forever)
+		}
+		switch {
+		case err == nil:
+			m.g.ledger.add(p, before, clock.Wall())
+			continue
+		case m.ctx.Err() != nil || errors.Is(err, consumer.ErrClosed):
+			return
+		}
+		select { // no policy, or stale
+		case <-m.ctx.Done():
+			return
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+// ready waits until all may issue permits.
+func (g *group) ready(all ...*member) {
+	g.t.Helper()
+	for _, m := range all {
+		g.await("a member is ready", func() bool { return m.limiter.Status().State == quota.StateActive })
+	}
+}
+
+// await waits for a condition; 20 s is far more than any of them needs.
+func (g *group) await(what string, condition func() bool) {
+	g.t.Helper()
+	deadline := time.After(20 * time.Second)
+	for !condition() {
+		select {
+		case <-deadline:
+			g.t.Fatalf("waited 20s until: %s", what)
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+// pass lets the load go on for a while.
+func (g *group) pass(d time.Duration) { <-time.After(d) }
+
+// passes lets the load go on until a wall-clock instant.
+func (g *group) passes(wall int64) { <-time.After(time.Until(time.Unix(0, wall))) }
+
+// awaitFull waits until a window that starts from now on is used up to its
+// total, and returns it.
+func (g *group) awaitFull(length time.Duration, total int64) quota.Window {
+	g.t.Helper()
+	from, full := time.Now().UnixNano(), quota.Window{}
+	g.await(fmt.Sprintf("a window of %v with all %d permits", length, total), func() bool {
+		var ok bool
+		full, ok = g.ledger.full(length, from, total)
+		return ok
+	})
+	return full
+}
+
+func limits(t *testing.T, text string) []quota.Limit {
+	t.Helper()
+	l, err := quota.ParseLimits(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// exact is a policy with which the sum is exact whatever the machine does:
+// an instance that stalls for too long issues nothing.
+func exact(t *testing.T, text string, settle time.Duration) quota.Policy {
+	t.Helper()
+	return quota.Policy{Limits: limits(t, text), Settle: settle, ClockError: 20 * time.Millisecond, Outage: quota.OutageStop}
+}
+
+// mentions reports whether an error's text holds a part.
+func mentions(err error, part string) bool { return err != nil && strings.Contains(err.Error(), part) }

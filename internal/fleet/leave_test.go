@@ -1,0 +1,223 @@
+package fleet_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/url"
+	"sync"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// leave lets members leave, all at once.
+func (g *group) leave(all []*member) {
+	g.t.Helper()
+	var wg sync.WaitGroup
+	for _, m := range all {
+		wg.Go(func() {
+			if err := m.session.Leave(g.t.Context()); err != nil {
+				g.t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestAnnouncedJoinsAndLeavesLoseNothing(t *testing.T) {
+	t.Parallel()
+	g := newGroup(t, exact(t, "50/s", 1200*ms), time.Second) // 50 over 8, 10, 5: with remainders
+	all := g.join(8)
+	g.ready(all...)
+	began := g.awaitFull(time.Second, 50).Start()
+	g.ready(g.join(2)...)
+	g.leave(all[:5])
+	g.pass(2500 * ms)
+	end := time.Now().UnixNano()
+	g.stop()
+	g.ledger.never(t)
+	g.ledger.always(t, time.Second, began, end, 50)
+}
+
+func TestHalfOfTheFleetClosesUnderLoad(t *testing.T) {
+	t.Parallel()
+	g := newGroup(t, exact(t, "60/200ms", 500*ms), 200*ms)
+	all := g.join(8)
+	g.ready(all...)
+	g.awaitFull(200*ms, 60)
+	for i, m := range all[:4] {
+		g.pass(time.Duration(i*30) * ms)
+		if err := m.session.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	g.awaitFull(200*ms, 60) // by the other half, once it has settled
+	g.join(2)
+	g.awaitFull(200*ms, 60)
+	g.stop()
+	g.ledger.never(t)
+}
+
+// The announcement reaches etcd when its window has begun already.
+func TestAnAnnouncementThatCommitsLateExceedsNothing(t *testing.T) {
+	t.Parallel()
+	g := newGroup(t, exact(t, "60/200ms", 500*ms), 200*ms)
+	link, client := g.linked()
+	others, late := g.join(3), g.joinBy(client)
+	g.ready(append(others, late)...)
+	g.awaitFull(200*ms, 60)
+	link.Hold()
+	left := make(chan error)
+	go func() { left <- late.session.Leave(t.Context()) }()
+	g.pass(1500 * ms) // its end has passed by then, as it was announced to nobody
+	at := time.Now().UnixNano()
+	link.Mend()
+	if err := <-left; err != nil {
+		t.Log("leave:", err) // its lease may have been renewed in time or not
+	}
+	g.awaitFull(200*ms, 60)
+	g.stop()
+	g.ledger.never(t)
+	if n := late.issuedSince(at); n != 0 {
+		t.Errorf("who had announced its end issued %d permits after it", n)
+	}
+}
+
+// issuedSince returns how many permits the member issued after an instant, by
+// its own count, 0 if its last window began before.
+func (m *member) issuedSince(at int64) int64 {
+	if st := m.limiter.Status(); st.WindowStart.UnixNano() >= at {
+		return st.Used
+	}
+	return 0
+}
+
+// A key says that its instance takes part until the next window, far less ahead
+// than S: the author binds itself later than the others may think.
+func TestAnEndAnnouncedTooLateExceedsNothing(t *testing.T) {
+	t.Parallel()
+	g := newGroup(t, exact(t, "60/200ms", 500*ms), 200*ms)
+	all := g.join(6)
+	g.ready(all...)
+	g.awaitFull(200*ms, 60)
+	until := quota.WindowAt(200*ms, time.Now().UnixNano()).End()
+	for _, m := range all[:3] {
+		g.putUntil(m, time.Unix(0, until))
+	}
+	g.awaitFull(200*ms, 60)
+	g.stop()
+	g.ledger.never(t)
+}
+
+// putUntil writes an end into the key of a member, as the member would.
+func (g *group) putUntil(m *member, until time.Time) {
+	g.t.Helper()
+	key := g.prefix + "providers/" + provider + "/instances/" + url.PathEscape(m.limiter.Status().Incarnation)
+	r, err := g.client.Get(g.t.Context(), key)
+	if err != nil || len(r.Kvs) != 1 {
+		g.t.Fatal(r, err)
+	}
+	var i quota.Instance
+	if err := json.Unmarshal(r.Kvs[0].Value, &i); err != nil {
+		g.t.Fatal(err)
+	}
+	i.Until = until
+	b, err := json.Marshal(i)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	if _, err := g.client.Put(g.t.Context(), key, string(b), clientv3.WithIgnoreLease()); err != nil {
+		g.t.Fatal(err)
+	}
+}
+
+// The author of an announcement dies before the window that it announced, or
+// after it with its key still there.
+func TestTheAuthorOfAnAnnouncementDies(t *testing.T) {
+	t.Parallel()
+	for name, ahead := range map[string]time.Duration{"before its window": 900 * ms, "after its window": 50 * ms} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := newGroup(t, exact(t, "50/s", 1200*ms), time.Second)
+			link, client := g.linked()
+			others, author := g.join(3), g.joinBy(client)
+			g.ready(append(others, author)...)
+			began := g.awaitFull(time.Second, 50).Start()
+			left := make(chan error)
+			go func() { left <- author.session.Leave(t.Context()) }()
+			until := g.awaitUntil(author.limiter.Status().Incarnation)
+			g.passes(until.Add(-ahead).UnixNano())
+			died := time.Now().UnixNano()
+			if ahead > 500*ms {
+				author.stop() // a process that is gone issues nothing
+			}
+			link.Cut()
+			g.passes(until.Add(3200 * ms).UnixNano()) // its lease ends on the way
+			end := time.Now().UnixNano()
+			g.stop()
+			link.Mend()
+			if err := <-left; err != nil {
+				t.Error(err)
+			}
+			g.ledger.never(t)
+			if ahead > 500*ms {
+				began = until.UnixNano() // what the dead had not used by then is lost
+				died = began
+			}
+			g.ledger.always(t, time.Second, until.UnixNano(), end, 50)
+			if died > began+int64(3*time.Second) {
+				g.ledger.always(t, time.Second, began, died, 50)
+			}
+		})
+	}
+}
+
+// awaitUntil waits until an incarnation's key says until when it takes part.
+func (g *group) awaitUntil(incarnation string) (until time.Time) {
+	g.t.Helper()
+	g.await("the end is announced", func() bool {
+		v, err := g.admin.View(g.t.Context(), provider)
+		if err != nil {
+			g.t.Fatal(err)
+		}
+		for _, i := range v.Instances {
+			if i.ID == incarnation {
+				until = i.Until
+			}
+		}
+		return !until.IsZero()
+	})
+	return until
+}
+
+func TestALeaveThatIsCutShortExceedsNothing(t *testing.T) {
+	t.Parallel()
+	g := newGroup(t, exact(t, "60/200ms", 500*ms), 200*ms)
+	all := g.join(6)
+	g.ready(all...)
+	g.awaitFull(200*ms, 60)
+	var wg sync.WaitGroup
+	for i, m := range all[:3] {
+		wg.Go(func() {
+			// At once, and somewhere between the announcement and its window.
+			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(1+i*250)*ms)
+			defer cancel()
+			if err := m.session.Leave(ctx); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%v, want DeadlineExceeded", err)
+			}
+		})
+	}
+	wg.Wait()
+	for _, m := range all[:3] {
+		if s := m.limiter.Status().State; s != quota.StateClosed {
+			t.Errorf("state %s after Leave", s)
+		}
+	}
+	g.awaitFull(200*ms, 60)
+	g.stop()
+	g.ledger.never(t)
+}

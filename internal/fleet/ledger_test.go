@@ -1,0 +1,190 @@
+package fleet_test
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// ledger holds what a fleet was issued, by window, and which policies were in
+// force when. It counts by itself, never by the limiters' own counters.
+type ledger struct {
+	lengths []time.Duration
+
+	mu      sync.Mutex
+	issued  map[quota.Window]int64
+	changes []change
+}
+
+// change is a policy being written, nil if it was deleted. It was committed
+// between sent and acked.
+type change struct {
+	sent, acked int64
+	policy      *quota.Policy
+}
+
+// changing notes that a policy is about to be written, and the function that it
+// returns that it has been.
+func (l *ledger) changing(p *quota.Policy) func() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if p != nil {
+		d := p.WithDefaults()
+		p = &d
+	}
+	i := len(l.changes)
+	l.changes = append(l.changes, change{sent: time.Now().UnixNano(), policy: p})
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.changes[i].acked = time.Now().UnixNano()
+	}
+}
+
+// add counts a permit, in windows of every length. A permit knows its window of
+// the shortest length that bound it; a still shorter one is that in which it was
+// taken, if the clock readings around that leave no doubt. before is 0 if there
+// was none.
+func (l *ledger) add(p consumer.Permit, before, after int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	start := p.Start.UnixNano()
+	for _, length := range l.lengths {
+		w := quota.WindowAt(length, start)
+		if p.Until.Sub(p.Start) > length {
+			if w = quota.WindowAt(length, after); before == 0 || quota.WindowAt(length, before) != w {
+				continue
+			}
+		}
+		l.issued[w] += p.N
+	}
+}
+
+// full returns a window that starts at or after from and has all its permits.
+func (l *ledger) full(length time.Duration, from, total int64) (quota.Window, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for w, n := range l.issued {
+		if w.Length == length && w.Start() >= from && n == total {
+			return w, true
+		}
+	}
+	return quota.Window{}, false
+}
+
+// since returns how many permits there are of windows that start at or after
+// from, by the shortest length.
+func (l *ledger) since(from int64) (n int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for w, issued := range l.issued {
+		if w.Length == l.lengths[0] && w.Start() >= from {
+			n += issued
+		}
+	}
+	return n
+}
+
+// allowed returns the largest total among the policies that can have been in
+// force, for windows of that length, at some time from S before the window's
+// start until S' before it: all instances that are fresh have held each of the
+// policies in force then. limited is false if one of those may not have limited
+// the length.
+func (l *ledger) allowed(w quota.Window) (total int64, limited bool) {
+	var settle time.Duration
+	freshness := quota.MaxSettle
+	for _, c := range l.changes {
+		if c.policy == nil {
+			settle, freshness = max(settle, quota.DefaultSettle), min(freshness, quota.DefaultFreshness)
+			continue
+		}
+		settle, freshness = max(settle, c.policy.Settle), min(freshness, c.policy.Freshness)
+	}
+	from, to := w.Start()-int64(settle), w.Start()-int64(freshness)
+	for i, c := range l.changes {
+		if i+1 < len(l.changes) && l.changes[i+1].acked < from {
+			continue
+		}
+		if i > 0 && c.sent > to {
+			break
+		}
+		n, ok := totalOf(c.policy, w.Length)
+		if !ok {
+			return 0, false
+		}
+		total = max(total, n)
+	}
+	return total, true
+}
+
+// totalOf is the limit that a policy sets for a window length.
+func totalOf(p *quota.Policy, length time.Duration) (total int64, limited bool) {
+	if p == nil || p.Mode == quota.ModePause {
+		return 0, true
+	}
+	for _, l := range p.Limits {
+		if l.Window == length {
+			return l.Permits, true
+		}
+	}
+	return 0, false
+}
+
+// never reports the windows for which more was issued than was allowed. It
+// fails too if there was nothing to judge.
+func (l *ledger) never(t *testing.T) {
+	t.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	judged := 0
+	for w, n := range l.issued {
+		total, limited := l.allowed(w)
+		if !limited {
+			continue
+		}
+		judged++
+		if n > total {
+			t.Errorf("window %v from %v: %d issued, %d allowed%s", w.Length, time.Unix(0, w.Start()), n, total, l.story(w))
+		}
+	}
+	if judged < 3 {
+		t.Errorf("only %d windows could be judged", judged)
+	}
+	t.Logf("%d windows judged", judged)
+}
+
+// story says when the policies changed, as seen from a window.
+func (l *ledger) story(w quota.Window) (text string) {
+	for i, c := range l.changes {
+		text += fmt.Sprintf("\n  change %d at %v", i, time.Duration(c.sent-w.Start()).Round(time.Millisecond))
+		if c.policy == nil {
+			text += ": deleted"
+			continue
+		}
+		text += fmt.Sprintf(": %v, %s, settle %v, freshness %v", c.policy.Limits, c.policy.Mode, c.policy.Settle, c.policy.Freshness)
+	}
+	return text
+}
+
+// always reports the windows of a length, between two instants, for which not
+// all of the total was issued.
+func (l *ledger) always(t *testing.T, length time.Duration, from, to, total int64) {
+	t.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	w := quota.WindowAt(length, from+int64(length)-1)
+	judged := 0
+	for ; w.End() <= to; w.Index++ {
+		judged++
+		if n := l.issued[w]; n != total {
+			t.Errorf("window %v from %v: %d of %d issued", w.Length, time.Unix(0, w.Start()), n, total)
+		}
+	}
+	if judged < 3 {
+		t.Errorf("only %d windows could be judged", judged)
+	}
+}
