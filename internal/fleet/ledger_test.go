@@ -46,21 +46,19 @@ func (l *ledger) changing(p *quota.Policy) func() {
 }
 
 // add counts a permit, in windows of every length. A permit knows its window of
-// the shortest length that bound it; a still shorter one is that in which it was
-// taken, if the clock readings around that leave no doubt. before is 0 if there
-// was none.
+// the shortest length that bound it, and was taken between the readings before
+// and after of the limiter's clock (before is 0 if there was none). A window that
+// may have ended meanwhile is left out: nobody can tell whether it was this one
+// or the next.
 func (l *ledger) add(p consumer.Permit, before, after int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	start := p.Start.UnixNano()
+	first, last := p.Start.UnixNano(), p.Until.UnixNano()-1
+	lo, hi := max(first, before), min(last, after)
 	for _, length := range l.lengths {
-		w := quota.WindowAt(length, start)
-		if p.Until.Sub(p.Start) > length {
-			if w = quota.WindowAt(length, after); before == 0 || quota.WindowAt(length, before) != w {
-				continue
-			}
+		if w := quota.WindowAt(length, lo); quota.WindowAt(length, hi) == w {
+			l.issued[w] += p.N
 		}
-		l.issued[w] += p.N
 	}
 }
 

@@ -117,7 +117,7 @@ func (m *member) takeAndReturn(used *ledger) {
 			return
 		}
 		if i%3 != 0 || !m.limiter.Return(p) {
-			used.add(p, 0, 0)
+			used.add(p, 0, p.Until.UnixNano())
 			continue
 		}
 		if m.limiter.Return(p) {
