@@ -119,8 +119,7 @@ func (f *Flags) password() (string, error) {
 
 // unreadable blames a flag for a file that cannot be read.
 func (f *Flags) unreadable(name string, err error) error {
-	var path *fs.PathError
-	if errors.As(err, &path) {
+	if path, ok := errors.AsType[*fs.PathError](err); ok {
 		return f.bad(name, "cannot read %s: %v", path.Path, path.Err)
 	}
 	return f.bad(name, "%v", err)

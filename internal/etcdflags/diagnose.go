@@ -64,12 +64,10 @@ func dialProblem(err error) string {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return "no answer to a connection attempt; a firewall may drop it, or the host is down"
 	}
-	var dns *net.DNSError
-	if errors.As(err, &dns) {
+	if dns, ok := errors.AsType[*net.DNSError](err); ok {
 		return "unknown host: " + dns.Err
 	}
-	var op *net.OpError
-	if errors.As(err, &op) {
+	if op, ok := errors.AsType[*net.OpError](err); ok {
 		return op.Err.Error()
 	}
 	return err.Error()

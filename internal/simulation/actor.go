@@ -66,7 +66,7 @@ func (w *world) actualError() int64 {
 // troubles draws what goes wrong in the actor's life, from true time from on.
 func (a *actor) troubles(from int64) {
 	a.stop = min(a.stop, a.end)
-	s := int64(a.settle())
+	s := a.settle()
 	at := func() int64 { return from + a.Int64N(max(1, a.stop-from)) }
 	switch a.kind {
 	case Hold:
@@ -177,7 +177,7 @@ func (a *actor) watch(start int64, first int, do action) {
 	}
 	for i := first + 1; i < len(a.states); i++ {
 		t := a.states[i].at + a.delay()
-		t = max(last, blocked(t, append(a.cuts[:len(a.cuts):len(a.cuts)], held)))
+		t = max(last, blocked(t, append(slices.Clip(a.cuts), held)))
 		last, seen[i] = t, a.run(t)
 		a.add(a.run(t), do, int64(i), 0)
 	}

@@ -11,19 +11,17 @@ import (
 func wallTime(t int64) time.Time { return time.Unix(0, epoch+t) }
 
 // join commits a new incarnation, announced or not.
-func (w *world) join(at int64) *actor {
-	return w.enter(at, fmt.Sprintf("i%d", len(w.actors)))
+func (w *world) join(at int64) {
+	w.enter(at, fmt.Sprintf("i%d", len(w.actors)))
 }
 
-func (w *world) enter(at int64, id string) *actor {
+func (w *world) enter(at int64, id string) {
 	in := quota.Instance{ID: id}
 	if at > 0 && (w.kind == Calm || w.IntN(2) == 0) {
 		in.From = wallTime(at + w.ahead())
 	}
 	w.commit(at, quota.Change{Put: []quota.Instance{in}})
-	a := w.newActor(id, len(w.states)-1)
-	w.actors = append(w.actors, a)
-	return a
+	w.actors = append(w.actors, w.newActor(id, len(w.states)-1))
 }
 
 // ahead is how far ahead something is announced: mostly enough, not always.
@@ -130,7 +128,7 @@ func (w *world) setPolicy(at int64) {
 	}
 	w.lowered(p, at)
 	if last := w.lastPolicy(); p.Settle < last.Settle {
-		w.plan(at+w.Int64N(30*ms), func(at int64) { w.join(at) }) // it knows nothing of the longer time
+		w.plan(at+w.Int64N(30*ms), w.join) // it knows nothing of the longer time
 	}
 	w.commit(at, quota.Change{Policy: p})
 }
@@ -154,8 +152,8 @@ func (w *world) announce(at int64) {
 }
 
 func (w *world) lastPolicy() *quota.Policy {
-	for i := len(w.states) - 1; i >= 0; i-- {
-		if p := w.states[i].view.Policy; p != nil {
+	for _, v := range slices.Backward(w.states) {
+		if p := v.view.Policy; p != nil {
 			return p
 		}
 	}

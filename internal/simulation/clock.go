@@ -79,7 +79,5 @@ func (c *hostClock) behind(t int64) int64 {
 	return 0
 }
 
-func (c *hostClock) offset(t int64) int64 { return c.wall(t) - c.mono(t) }
-
 // os is the operating system's wall clock, which goes on while suspended.
 func (c *hostClock) os(t int64) int64 { return epoch + t + c.osErr }

@@ -153,7 +153,7 @@ func (w *world) settle() int64 {
 // happen is one random thing.
 func (w *world) happen(at int64) {
 	if w.kind == Calm {
-		[]func(int64){func(at int64) { w.join(at) }, w.leave, w.announce}[w.IntN(3)](at)
+		[]func(int64){w.join, w.leave, w.announce}[w.IntN(3)](at)
 		return
 	}
 	switch w.IntN(10) {
