@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/url"
 	"os"
@@ -28,7 +27,7 @@ import (
 // One server serves all tests; each has a prefix of its own.
 var server *etcdtest.Cluster
 
-var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
+var quiet = slog.New(slog.DiscardHandler)
 
 func TestMain(m *testing.M) {
 	var err error
@@ -153,7 +152,7 @@ func (g *group) joinBy(client *clientv3.Client) *member {
 	if m.limiter, err = consumer.Open(g.t.Context(), m.session, provider, consumer.Options{Logger: quiet}); err != nil {
 		g.t.Fatal(err)
 	}
-	m.ctx, m.stop = context.WithCancel(g.ctx) //nolint:gosec // ends with the group's
+	m.ctx, m.stop = context.WithCancel(g.ctx)
 	for range 2 {
 		g.load.Go(m.consume)
 	}

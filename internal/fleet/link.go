@@ -104,12 +104,12 @@ func (l *Link) accept() {
 
 // join carries bytes between a client and the server until one of them is gone.
 func (l *Link) join(near net.Conn) {
-	defer near.Close() //nolint:errcheck // broken or done
+	defer near.Close()
 	far, err := net.Dial("tcp", l.to)
 	if err != nil {
 		return
 	}
-	defer far.Close() //nolint:errcheck // broken or done
+	defer far.Close()
 	if !l.keep(near, far) {
 		return
 	}
@@ -144,8 +144,8 @@ func (l *Link) forget(conns ...net.Conn) {
 
 // carry copies one way. When that ends the other way ends too.
 func (l *Link) carry(to, from net.Conn) {
-	defer to.Close()   //nolint:errcheck // broken or done
-	defer from.Close() //nolint:errcheck // broken or done
+	defer to.Close()
+	defer from.Close()
 	buffer := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buffer)

@@ -27,7 +27,7 @@ func gauge(t *testing.T, c *etcdtest.Cluster, name string) (value float64) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer r.Body.Close() //nolint:errcheck // read to the end
+	defer r.Body.Close()
 	for lines := bufio.NewScanner(r.Body); lines.Scan(); {
 		if text, ok := strings.CutPrefix(lines.Text(), name+" "); ok {
 			if _, err := fmt.Sscan(text, &value); err != nil {
