@@ -16,8 +16,7 @@ func parseLimits(flag, text string) ([]quota.Limit, error) {
 	if err == nil {
 		return limits, nil
 	}
-	var syntax *quota.SyntaxError
-	if errors.As(err, &syntax) {
+	if syntax, ok := errors.AsType[*quota.SyntaxError](err); ok {
 		return nil, usagef("%s: %v\n%s", flag, err, indent(syntax.Point()))
 	}
 	return nil, usagef("%s: %q: %v", flag, text, err)

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"go.etcd.io/etcd/client/v3"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/internal/etcdtest"
@@ -119,16 +119,14 @@ func TestAFleetThatDoesNotShareIsCaught(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer l.Close() //nolint:errcheck // a fixed source has nothing to fail
+		t.Cleanup(func() { _ = l.Close() })
 		g.add(l, load.NewProcess(load.Steady, 1, i, 3), 1.0/3)
 	}
 	start := quota.WindowAt(quota.MinWindow, time.Now().UnixNano()).End()
 	end := start + 5*s.window
 	s.stop.Store(end)
 	g.run()
-	for g.waiting.Load() > 0 {
-		time.Sleep(time.Millisecond)
-	}
+	answered(t, g)
 	windows, summary, verdict := load.Judge(load.Run{
 		Counts: g.tally.Counts(), Fleet: 3, Active: start, Start: start, End: end,
 		Timeline: load.Timeline{Settle: quota.DefaultSettle, Changes: []load.Change{{Limits: limits}}},
@@ -154,9 +152,7 @@ func TestCountsAreComplete(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for g.waiting.Load() > 0 {
-		time.Sleep(time.Millisecond)
-	}
+	answered(t, g)
 	var issued, offered int64
 	for _, c := range g.tally.Counts() {
 		issued += c.Issued
@@ -167,5 +163,20 @@ func TestCountsAreComplete(t *testing.T) {
 	}
 	if offered < issued {
 		t.Errorf("%d calls for %d permits", offered, issued)
+	}
+}
+
+// answered returns when no call of the generator waits any more.
+func answered(t *testing.T, g *generator) {
+	t.Helper()
+	look := time.NewTicker(time.Millisecond)
+	defer look.Stop()
+	late := time.After(time.Minute)
+	for g.waiting.Load() > 0 {
+		select {
+		case <-look.C:
+		case <-late:
+			t.Fatalf("%d calls have no answer", g.waiting.Load())
+		}
 	}
 }

@@ -54,7 +54,7 @@ func loadgen(ctx context.Context, args []string, env func(string) string, stdout
 		fail(stderr, err)
 	}
 	if report == nil {
-		closeJSON()
+		_ = closeJSON() // nothing was written
 		return exitCannot
 	}
 	code := exitStatus(report.Verdict, err)

@@ -22,7 +22,7 @@ func TestCallsLieInTheirWindow(t *testing.T) {
 		for k := range int64(4) {
 			p.Begin(1_800_000_000+k, mean, floor)
 			last := int64(0)
-			for step := 0; step <= 50; step++ {
+			for step := range 51 {
 				due := p.Due(float64(step) / 50)
 				if due < last {
 					t.Fatalf("window %d: %d calls had arrived, then %d", k, last, due)
