@@ -10,6 +10,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/share"
+	"github.com/quotient-limiter/quotient/internal/warrant"
 	"github.com/quotient-limiter/quotient/internal/window"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -40,11 +41,8 @@ type core struct {
 
 	mu struct {
 		sync.Mutex
-		history share.History
-		proof   clock.Instant // newest; meaningful if proved
-		proved  bool
-		frozen  int64 // lookback bound while stale under hold, else notFrozen
-		drain   int64 // monotonic instant before which nothing is issued, or 0
+		warrant warrant.Warrant // the views held, and how recent they are
+		drain   int64           // monotonic instant before which nothing is issued, or 0
 		self    string
 		trouble error
 		state   quota.State // as last logged
@@ -52,10 +50,6 @@ type core struct {
 		closed  bool
 	}
 }
-
-// notFrozen is core.mu.frozen while the view is proved recent: the settle rule's
-// lookback is then bounded by the settle time alone.
-const notFrozen = int64(math.MaxInt64)
 
 // errorSet are the errors that name the provider, made once.
 type errorSet struct{ tooLarge, queueFull, closed, noPolicy, stale error }
@@ -71,7 +65,6 @@ func newCore(provider string, c *clock.Clock, o Options) *core {
 	k.parkings.New = newParking
 	k.mu.changed = make(chan struct{})
 	k.mu.state = quota.StateJoining
-	k.mu.frozen = notFrozen
 	named := func(kind error, hint string) error { return &providerError{provider, kind, hint} }
 	k.errs = errorSet{
 		tooLarge:  named(ErrTooLarge, ": ask for fewer at once, or use TryTakeUpTo"),
@@ -86,35 +79,29 @@ func newCore(provider string, c *clock.Clock, o Options) *core {
 // Reset implements feed.Sink.
 func (k *core) Reset(at clock.Instant, self string, v quota.View) {
 	k.mu.Lock()
-	k.mu.history.Reset(at.Mono, self, v)
-	k.mu.self, k.mu.proved, k.mu.proof = self, false, clock.Instant{}
+	k.mu.warrant.Reset(at, self, v)
+	k.mu.self = self
 	k.news()
 }
 
 // Apply implements feed.Sink.
 func (k *core) Apply(at clock.Instant, c quota.Change) {
 	k.mu.Lock()
-	k.mu.history.Prune(k.needed(at.Mono))
-	k.mu.history.Apply(at.Mono, c)
+	k.mu.warrant.Apply(at, c)
 	k.news()
 }
 
 // Announce implements feed.Sink.
 func (k *core) Announce(until int64) {
 	k.mu.Lock()
-	k.mu.history.Announce(until)
+	k.mu.warrant.Announce(until)
 	k.news()
 }
 
 // Prove implements feed.Sink.
 func (k *core) Prove(sent clock.Instant) {
 	k.mu.Lock()
-	first := !k.mu.proved
-	if first || sent.Mono > k.mu.proof.Mono {
-		k.mu.proof, k.mu.proved = sent, true
-	}
-	frozen := k.mu.frozen != notFrozen
-	if first || frozen {
+	if k.mu.warrant.Prove(sent) {
 		k.news() // what was held back may be issued again
 		return
 	}
@@ -144,7 +131,7 @@ func (k *core) Close() {
 // news ends a change of what is known: it releases mu, which the caller holds,
 // and lets the gate and those who wait for news see it.
 func (k *core) news() {
-	policy, _ := k.mu.history.Policy()
+	policy, _ := k.mu.warrant.Policy()
 	k.shadow.Store(policy != nil && policy.Mode == quota.ModeShadow)
 	k.signalLocked()
 	k.mu.Unlock()
@@ -157,15 +144,6 @@ func (k *core) news() {
 func (k *core) signalLocked() {
 	close(k.mu.changed)
 	k.mu.changed = make(chan struct{})
-}
-
-// needed returns the instant before which no view is needed any more.
-func (k *core) needed(now int64) int64 {
-	oldest := now
-	if k.mu.proved {
-		oldest = min(oldest, k.mu.proof.Mono)
-	}
-	return oldest - int64(quota.MaxSettle+quota.MaxWindow) - int64(quota.MaxSettle)
 }
 
 // tick is the alarm's: the boundary's work where no caller did it.
@@ -181,53 +159,27 @@ func (k *core) Offset() int64 { return k.clock.WallAt(0) }
 func (k *core) Lengths(now int64) []time.Duration {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.mu.history.Lengths(now, k.Offset())
+	return k.mu.warrant.Lengths(now, k.Offset())
 }
 
 // Bound implements window.Shares.
 func (k *core) Bound(w quota.Window, now int64) int64 {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.mu.history.Bound(w, now, k.Offset(), k.mu.frozen).Permits
+	return k.mu.warrant.Bound(w, now, k.Offset()).Permits
 }
 
 // Terms implements window.Shares.
 func (k *core) Terms(at clock.Instant) window.Terms {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	t := window.Terms{Until: window.Forever, WallUntil: window.Forever, ShutUntil: k.mu.drain}
-	if !k.mu.history.Started() {
-		return t
+	t := k.mu.warrant.Terms(at, k.clock)
+	t.ShutUntil = k.mu.drain
+	if k.mu.warrant.Started() {
+		t.Ceiling = k.ceilingLocked(at)
+		k.ceiling.Store(t.Ceiling)
 	}
-	k.clock.Observe(at) // a suspension is found here before it does harm
-	t.Lead = k.Offset() + int64(k.clock.Ahead()) + clock.Tolerance
-	policy, _ := k.mu.history.Policy()
-	rules := k.mu.history.Rules(at.Mono, k.Offset())
-	until, wallUntil := k.freshUntilLocked(rules.Freshness)
-	stale := at.Mono >= until || at.Wall >= wallUntil
-	t.Guard = int64(rules.Guard)
-	t.Strict = rules.Outage == quota.OutageStop || !k.mu.proved
-	if t.Strict {
-		t.Until, t.WallUntil = until, wallUntil
-	}
-	k.mu.frozen = notFrozen
-	if stale && !t.Strict {
-		k.mu.frozen = k.mu.proof.Mono - int64(rules.Settle)
-	}
-	t.Hopeless = policy == nil
-	t.Known = policy != nil && !(stale && t.Strict) && k.mu.history.ReadyAt() != math.MaxInt64
-	t.Ceiling = k.ceilingLocked(at)
-	k.ceiling.Store(t.Ceiling)
 	return t
-}
-
-// freshUntilLocked returns the end of the proof by both clocks: the beginning
-// of time if there is none.
-func (k *core) freshUntilLocked(freshness time.Duration) (mono, wall int64) {
-	if !k.mu.proved {
-		return math.MinInt64, math.MinInt64
-	}
-	return k.mu.proof.Mono + int64(freshness), k.mu.proof.Wall + int64(freshness)
 }
 
 // ceilingLocked returns the largest share that the present view can give to one
@@ -255,7 +207,7 @@ type limitBound struct {
 
 // limitsLocked returns the limits in force now, shortest window first.
 func (k *core) limitsLocked(at clock.Instant) []limitBound {
-	policy, _ := k.mu.history.Policy()
+	policy, _ := k.mu.warrant.Policy()
 	if policy == nil {
 		return nil
 	}
@@ -263,7 +215,7 @@ func (k *core) limitsLocked(at clock.Instant) []limitBound {
 	var bounds []limitBound
 	for _, l := range policy.LimitsAt(wall) {
 		w := quota.WindowAt(l.Window, wall)
-		bounds = append(bounds, limitBound{w, k.mu.history.Bound(w, at.Mono, k.Offset(), k.mu.frozen)})
+		bounds = append(bounds, limitBound{w, k.mu.warrant.Bound(w, at.Mono, k.Offset())})
 	}
 	return bounds
 }

@@ -60,11 +60,11 @@ func (k *core) status(now clock.Instant) Status {
 	use := k.gate.Usage(now)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	policy, revision := k.mu.history.Policy()
+	policy, revision := k.mu.warrant.Policy()
 	st := Status{
 		Provider: k.provider, State: k.stateLocked(now), Incarnation: k.mu.self,
-		Revision: k.mu.history.Revision(), PolicyRevision: revision,
-		Instances: k.mu.history.Instances(),
+		Revision: k.mu.warrant.Revision(), PolicyRevision: revision,
+		Instances: k.mu.warrant.Instances(),
 		Share:     use.Share, Used: use.Used, Issued: use.Issued, Waiting: use.Waiting,
 		Refused: k.refused.Load(), Shadowed: k.shadowed.Load(),
 		ProofAge: -1,
@@ -78,8 +78,8 @@ func (k *core) status(now clock.Instant) Status {
 	if policy != nil {
 		st.Limits = append([]quota.Limit(nil), policy.LimitsAt(now.Mono+k.Offset())...)
 	}
-	if k.mu.proved {
-		st.ProofAge = time.Duration(max(0, now.Mono-k.mu.proof.Mono, now.Wall-k.mu.proof.Wall))
+	if proof, ok := k.mu.warrant.Proof(); ok {
+		st.ProofAge = time.Duration(max(0, now.Mono-proof.Mono, now.Wall-proof.Wall))
 	}
 	st.ClockError, st.ClockErrorKnown = k.clock.Error()
 	st.Problem = k.problemLocked(now)
@@ -92,22 +92,23 @@ func (k *core) stateLocked(now clock.Instant) quota.State {
 	if k.mu.closed {
 		return quota.StateClosed
 	}
-	policy, _ := k.mu.history.Policy()
+	policy, _ := k.mu.warrant.Policy()
 	if policy == nil {
 		return quota.StateJoining
 	}
 	if policy.Mode == quota.ModePause {
 		return quota.StatePaused
 	}
-	until, wallUntil := k.freshUntilLocked(k.mu.history.Rules(now.Mono, k.Offset()).Freshness)
-	if k.mu.proved && (now.Mono >= until || now.Wall >= wallUntil) {
+	_, proved := k.mu.warrant.Proof()
+	until, wallUntil := k.mu.warrant.FreshUntil(k.mu.warrant.Rules(now.Mono, k.Offset()).Freshness)
+	if proved && (now.Mono >= until || now.Wall >= wallUntil) {
 		return quota.StateStale
 	}
 	if k.mu.drain > now.Mono {
 		return quota.StateDraining
 	}
 	bounds := k.limitsLocked(now)
-	if !k.mu.proved || len(bounds) == 0 {
+	if !proved || len(bounds) == 0 {
 		return quota.StateJoining
 	}
 	for _, b := range bounds {
@@ -123,10 +124,10 @@ func (k *core) problemLocked(now clock.Instant) string {
 	if k.mu.trouble != nil {
 		return k.mu.trouble.Error()
 	}
-	if !k.mu.history.Started() {
+	if !k.mu.warrant.Started() {
 		return "nothing was heard of etcd yet"
 	}
-	policy, _ := k.mu.history.Policy()
+	policy, _ := k.mu.warrant.Policy()
 	if policy == nil {
 		return "no policy is set"
 	}

@@ -101,7 +101,7 @@ func (k *core) explain() error {
 	case quota.StatePaused:
 		e.Reason = ReasonPaused
 	case quota.StateJoining:
-		if policy, _ := k.mu.history.Policy(); policy == nil && k.mu.history.Started() {
+		if policy, _ := k.mu.warrant.Policy(); policy == nil && k.mu.warrant.Started() {
 			return k.errs.noPolicy
 		}
 		e.Reason = ReasonJoining
@@ -116,5 +116,5 @@ func (k *core) explain() error {
 }
 
 func (k *core) strictLocked(now clock.Instant) bool {
-	return k.mu.history.Rules(now.Mono, k.Offset()).Outage == quota.OutageStop
+	return k.mu.warrant.Rules(now.Mono, k.Offset()).Outage == quota.OutageStop
 }

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/quotient-limiter/quotient/internal/safeguard"
 )
 
 const (
@@ -54,12 +56,22 @@ type Clock struct {
 
 	mu       sync.Mutex
 	observed int64 // monotonic instant of the last observation
+	off      safeguard.Set
 }
 
 // New returns a clock that starts at the operating system's time.
 func New() *Clock {
 	c := &Clock{anchor: time.Now()}
 	c.offset.Store(c.anchor.UnixNano())
+	return c
+}
+
+// Started returns a clock whose first reading was first, for simulations: they
+// hand their own readings to Observe, and do not call Now, Mono and Wall.
+// Safeguards may be switched off.
+func Started(first Instant, off safeguard.Set) *Clock {
+	c := &Clock{observed: first.Mono, off: off}
+	c.offset.Store(first.Wall - first.Mono)
 	return c
 }
 
@@ -97,6 +109,9 @@ func (c *Clock) Observe(at Instant) {
 	c.observed = at.Mono
 	offset := c.offset.Load()
 	next, stepped := correct(offset, at.Wall-at.Mono, elapsed)
+	if c.off.Off(safeguard.WindowsForward) {
+		next = at.Wall - at.Mono
+	}
 	c.offset.Store(next)
 	c.ahead.Store(at.Wall - at.Mono - next)
 	if stepped {

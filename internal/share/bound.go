@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/safeguard"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -46,7 +47,7 @@ func (h *History) Bound(w quota.Window, now, offset, frozen int64) Bound {
 	switch {
 	case t.start >= h.until:
 		b.Permits, b.Reason = 0, ReasonLeft
-	case from < h.since:
+	case from < h.since && !h.off.Off(safeguard.JoinWaits):
 		b.Permits, b.Reason = 0, ReasonJoining
 	}
 	return b
@@ -57,14 +58,35 @@ func (h *History) Bound(w quota.Window, now, offset, frozen int64) Bound {
 // matters; the largest S of those that matter counts. So a change of S acts as
 // the larger of both for the longer of both.
 func (h *History) lookback(w quota.Window, now, offset int64) int64 {
-	start := sub(w.Start(), offset)
+	start := sub(h.anchor(w, now, offset), offset)
 	from := now
 	for i := range h.terms {
+		if h.off.Off(safeguard.LargestSettle) && i < len(h.terms)-1 {
+			continue
+		}
 		if at := min(sub(start, h.terms[i].settle), now); h.terms[i].end >= at {
 			from = min(from, at)
 		}
 	}
 	return from
+}
+
+// anchor returns the instant, in corrected wall time, S before which the
+// lookback of window w begins: its start.
+func (h *History) anchor(w quota.Window, now, offset int64) int64 {
+	switch {
+	case h.off.Off(safeguard.AnchorAtStart):
+		return max(w.Start(), add(now, offset))
+	case h.off.Off(safeguard.LengthsApart):
+		anchor := w.Start()
+		for i := range h.terms {
+			h.terms[i].each(func(length time.Duration) {
+				anchor = max(anchor, quota.WindowAt(length, add(now, offset)).Start())
+			})
+		}
+		return anchor
+	}
+	return w.Start()
 }
 
 // Rules are the parts of the policies that bind an instance beside its share.
@@ -97,8 +119,14 @@ func (h *History) Rules(now, offset int64) Rules {
 		}
 	}
 	for _, t := range h.terms {
-		if t.end >= sub(now, settle) {
-			freshness, guard = min(freshness, t.freshness), max(guard, t.guard)
+		if t.end < sub(now, settle) {
+			continue
+		}
+		if !h.off.Off(safeguard.SmallestFreshness) {
+			freshness = min(freshness, t.freshness)
+		}
+		if !h.off.Off(safeguard.LargestGuard) {
+			guard = max(guard, t.guard)
 		}
 	}
 	r.Settle, r.Freshness, r.Guard = time.Duration(settle), time.Duration(freshness), time.Duration(guard)
@@ -125,6 +153,9 @@ func (h *History) Lengths(now, offset int64) []time.Duration {
 	h.offset = offset
 	var lengths []time.Duration
 	for i := range h.terms {
+		if h.off.Off(safeguard.RemovedBinds) && i < len(h.terms)-1 {
+			continue
+		}
 		h.terms[i].each(func(length time.Duration) {
 			w := quota.WindowAt(length, add(now, offset))
 			if h.terms[i].end >= h.lookback(w, now, offset) && h.terms[i].at(w).limited {

@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/quotient-limiter/quotient/internal/safeguard"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -43,6 +44,8 @@ type History struct {
 
 	tallies [maxTallies]tally
 	victim  int // the tally to give up next
+
+	off safeguard.Set
 }
 
 // member is one incarnation as one key value has it. It never changes.
@@ -85,11 +88,16 @@ func (m *member) takesPart(wall int64) bool { return m.from <= wall && wall < m.
 // incarnation self, holds view v. What it held before counts as a share of 0,
 // and an announced end is forgotten.
 func (h *History) Reset(at int64, self string, v quota.View) {
+	if h.started && h.off.Off(safeguard.GapRestarts) {
+		h.leap(at, v)
+		return
+	}
 	*h = History{
+		off:     h.off,
 		started: true, self: self, resetAt: at, since: at, until: math.MaxInt64,
 		offset: h.offset, revision: v.Revision, selfAt: at,
 		index: make(map[string]int, len(v.Instances)),
-		terms: []span{{newTerms(v.Policy, v.PolicyRevision), math.MaxInt64}},
+		terms: []span{{newTerms(v.Policy, v.PolicyRevision, h.off), math.MaxInt64}},
 	}
 	for i := range v.Instances {
 		h.put(newMember(&v.Instances[i]))
@@ -101,7 +109,7 @@ func (h *History) Reset(at int64, self string, v quota.View) {
 // newer than the view's changes nothing, and Apply returns false. Before the
 // first Reset there is no view to change, and Apply returns false too.
 func (h *History) Apply(at int64, c quota.Change) bool {
-	if !h.started || c.Revision <= h.revision {
+	if !h.started || c.Revision <= h.revision && !h.off.Off(safeguard.NewerOnly) {
 		return false
 	}
 	at = max(at, h.newest()) // a view that ends later than it did does no harm
@@ -109,7 +117,7 @@ func (h *History) Apply(at int64, c quota.Change) bool {
 	if c.Policy != nil || c.PolicyDeleted {
 		d.prev = h.terms[len(h.terms)-1].terms
 		h.terms[len(h.terms)-1].end = at
-		h.terms = append(h.terms, span{newTerms(c.Policy, c.Revision), math.MaxInt64})
+		h.terms = append(h.terms, span{newTerms(c.Policy, c.Revision, h.off), math.MaxInt64})
 	}
 	d.edits = make([]edit, 0, len(c.Put)+len(c.Deleted))
 	for i := range c.Put {
@@ -125,7 +133,7 @@ func (h *History) Apply(at int64, c quota.Change) bool {
 			d.edits = append(d.edits, edit{old, nil})
 		}
 	}
-	h.revision = c.Revision
+	h.revision = max(h.revision, c.Revision)
 	h.log = append(h.log, d)
 	h.count++
 	return true

@@ -105,7 +105,7 @@ func Equal(total int64, ids []string, w quota.Window) map[string]int64 {
 // feature that this version lacks. ok is false where v has no limit of w's
 // length in force.
 func Of(v *quota.View, w quota.Window) (total int64, shares map[string]int64, ok bool) {
-	t := newTerms(v.Policy, v.PolicyRevision)
+	t := newTerms(v.Policy, v.PolicyRevision, 0)
 	d := t.at(w)
 	if !d.limited {
 		return 0, nil, false

@@ -3,6 +3,7 @@ package share
 import (
 	"slices"
 
+	"github.com/quotient-limiter/quotient/internal/safeguard"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -65,6 +66,9 @@ func (t *tally) value(c *heads, d *deal) result {
 	case c.self != nil && c.self.takesPart(t.start):
 		if !d.limited {
 			return result{Unbounded, ReasonShare}
+		}
+		if t.terms.off.Off(safeguard.Floor) {
+			return result{(d.total + c.n - 1) / c.n, ReasonShare}
 		}
 		return result{part(d.total, c.n, c.better), ReasonShare}
 	case c.self != nil && c.self.until <= t.start:

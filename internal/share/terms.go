@@ -2,8 +2,10 @@ package share
 
 import (
 	"math"
+	"slices"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/safeguard"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -63,10 +65,12 @@ type terms struct {
 	freshness int64 // ns; the default without a policy
 	guard     int64 // ns
 	blocked   Reason
+
+	off safeguard.Set
 }
 
-func newTerms(p *quota.Policy, revision int64) *terms {
-	t := &terms{policy: p, revision: revision}
+func newTerms(p *quota.Policy, revision int64, off safeguard.Set) *terms {
+	t := &terms{policy: p, revision: revision, off: off}
 	t.settle, t.freshness = int64(quota.DefaultSettle), int64(quota.DefaultFreshness)
 	if p == nil {
 		t.blocked = ReasonNoPolicy
@@ -75,7 +79,7 @@ func newTerms(p *quota.Policy, revision int64) *terms {
 	d := p.WithDefaults()
 	t.settle, t.freshness, t.guard = int64(d.Settle), int64(d.Freshness), int64(d.Guard)
 	switch {
-	case len(p.Supported()) > 0 || p.CheckTiming() != nil:
+	case len(p.Supported()) > 0 || p.CheckTiming() != nil && !off.Off(safeguard.TimingRule):
 		t.blocked = ReasonUnsupported
 	case p.Mode == quota.ModePause:
 		t.blocked = ReasonPaused
@@ -96,10 +100,17 @@ func (t *terms) at(w quota.Window) deal {
 		return deal{reason: ReasonNoPolicy}
 	}
 	total, limited, inForce := t.policy.PermitsFor(w)
+	if t.off.Off(safeguard.WholeWindow) && !hasLength(t.policy.LimitsAt(w.Start()), w.Length) {
+		limited = false
+	}
 	if !inForce {
 		return deal{reason: ReasonNoPolicy}
 	}
 	return deal{total: max(total, 0), limited: limited, reason: t.blocked}
+}
+
+func hasLength(limits []quota.Limit, length time.Duration) bool {
+	return slices.ContainsFunc(limits, func(l quota.Limit) bool { return l.Window == length })
 }
 
 // each calls f for the window length of every limit of the policy, those that

@@ -24,6 +24,7 @@ import (
 	"slices"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/safeguard"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -63,7 +64,13 @@ type Tracker struct {
 
 	badPolicy error
 	bad       map[string]error // instances whose keys cannot be read
+
+	off safeguard.Set
 }
+
+// Without switches safeguards off, to see that a simulation notices. It is for
+// tests, and survives List.
+func (t *Tracker) Without(off safeguard.Set) { t.off = off }
 
 // answer is a probe's answer that waits for the position to reach its revision.
 type answer struct {
@@ -79,7 +86,7 @@ const maxPending = 32
 func (t *Tracker) List(revision int64, cluster uint64, keys []Key) quota.View {
 	*t = Tracker{
 		cluster: cluster, revision: revision, position: revision, newest: revision,
-		instances: map[string]int64{}, bad: map[string]error{},
+		instances: map[string]int64{}, bad: map[string]error{}, off: t.off,
 	}
 	v := quota.View{Revision: revision}
 	for _, k := range keys {
@@ -104,13 +111,17 @@ func (t *Tracker) List(revision int64, cluster uint64, keys []Key) quota.View {
 func (t *Tracker) Events(keys []Key) []quota.Change {
 	var changes []quota.Change
 	for _, k := range keys {
-		if n := len(changes); n > 0 && changes[n-1].Revision == k.Revision {
+		n := len(changes)
+		if n > 0 && (changes[n-1].Revision == k.Revision || t.off.Off(safeguard.EveryRevision)) {
+			changes[n-1].Revision = k.Revision
 			t.add(&changes[n-1], k)
-		} else if k.Revision > t.revision {
+		} else if k.Revision > t.revision || t.off.Off(safeguard.NewerOnly) {
 			changes = append(changes, quota.Change{Revision: k.Revision})
 			t.add(&changes[n], k)
-			t.revision = k.Revision
+		} else {
+			continue
 		}
+		t.revision = max(t.revision, k.Revision)
 	}
 	t.Progress(t.revision)
 	return changes
@@ -186,7 +197,7 @@ func (t *Tracker) Sent(at clock.Instant) Probe { return Probe{sent: at, floor: t
 // Answer takes the answer of a probe. It returns true if the store went
 // backwards: the history has a gap, and only List helps.
 func (t *Tracker) Answer(p Probe, revision int64, cluster uint64) (gap bool) {
-	if revision < p.floor || cluster != t.cluster {
+	if (revision < p.floor || cluster != t.cluster) && !t.off.Off(safeguard.BackwardsIsGap) {
 		return true
 	}
 	t.newest = max(t.newest, revision)
@@ -201,7 +212,7 @@ func (t *Tracker) Answer(p Probe, revision int64, cluster uint64) (gap bool) {
 // settle turns the answers that the position has reached into the proof.
 func (t *Tracker) settle() {
 	t.pending = slices.DeleteFunc(t.pending, func(a answer) bool {
-		if a.revision > t.position {
+		if a.revision > t.position && !t.off.Off(safeguard.PositionReached) {
 			return false
 		}
 		if a.sent.Mono > t.proof.Mono {
@@ -227,7 +238,7 @@ func (t *Tracker) Position() int64 { return t.position }
 // Doubt withholds proofs until Check has found the view to be the store's. It is
 // for the time after a long silence, in which the store may have been replaced
 // by a backup and gone on past the revisions that were known.
-func (t *Tracker) Doubt() { t.doubted = true }
+func (t *Tracker) Doubt() { t.doubted = !t.off.Off(safeguard.DoubtIsChecked) }
 
 // Doubted reports whether proofs are withheld.
 func (t *Tracker) Doubted() bool { return t.doubted }

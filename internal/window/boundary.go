@@ -1,6 +1,9 @@
 package window
 
-import "github.com/quotient-limiter/quotient/internal/clock"
+import (
+	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/safeguard"
+)
 
 // currentLocked returns the segment in force at the instant at, after moving on
 // if the present one is over.
@@ -50,17 +53,25 @@ func (g *Gate) rebuildLocked(at clock.Instant) {
 		s.Grant.Start, s.Grant.End = a.window.Start(), a.window.End()
 	}
 	if t.Strict && !g.mu.stale {
-		s.until.Store(min(edge, t.Until))
-		s.wallUntil.Store(t.WallUntil)
+		g.limitLocked(s, t.Until, t.WallUntil)
 	} else {
-		s.until.Store(edge)
-		s.wallUntil.Store(Forever)
+		g.limitLocked(s, Forever, Forever)
 	}
 	if !g.mu.stale && !guarded && now >= t.ShutUntil {
 		g.mu.held = g.mu.ledger.budget()
 	}
 	g.serveLocked(s)
 	g.segment.Store(s)
+}
+
+// limitLocked ends the segment at the next edge, or with the proof if that ends
+// sooner.
+func (g *Gate) limitLocked(s *Segment, until, wallUntil int64) {
+	if g.off.Off(safeguard.ComparedInReading) {
+		until, wallUntil = Forever, Forever
+	}
+	s.until.Store(min(g.mu.edge, until))
+	s.wallUntil.Store(wallUntil)
 }
 
 // edgeLocked returns the next instant at which more may be issued or less, and
@@ -73,6 +84,9 @@ func (g *Gate) edgeLocked(now int64) (edge int64, guarded bool) {
 		edge = g.mu.opens
 	}
 	offset, guard := g.shares.Offset(), g.mu.terms.Guard
+	if g.off.Off(safeguard.WholeGuard) {
+		guard /= 2
+	}
 	for i := range g.mu.ledger.accounts {
 		w := g.mu.ledger.accounts[i].window
 		start, end := w.Start()-offset, w.End()-offset

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/safeguard"
 )
 
 // Gate issues permits and keeps the queue. Taking from the current Segment
@@ -23,6 +24,7 @@ type Gate struct {
 	shares  Shares
 	decided func(w *Waiter, g Grant, v Verdict)
 	places  int // bound on the queue's length; 0 for none
+	off     safeguard.Set
 
 	mu struct {
 		sync.Mutex
@@ -55,6 +57,12 @@ func NewGate(shares Shares, places int, decided func(*Waiter, Grant, Verdict)) *
 	first.until.Store(Forever)
 	g.segment.Store(first)
 	return g
+}
+
+// Without switches safeguards off, to see that a simulation notices. It is for
+// tests, before the first use.
+func (g *Gate) Without(off safeguard.Set) {
+	g.off, g.mu.ledger.off = off, off
 }
 
 // Segment returns the segment to take from, for callers that keep the fast path
@@ -159,8 +167,7 @@ func (g *Gate) Proved(at clock.Instant) {
 		return
 	}
 	g.mu.terms.Until, g.mu.terms.WallUntil = terms.Until, terms.WallUntil
-	s.until.Store(min(g.mu.edge, terms.Until))
-	s.wallUntil.Store(terms.WallUntil)
+	g.limitLocked(s, terms.Until, terms.WallUntil)
 }
 
 // Tick does what is due at the instant at.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/safeguard"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -27,6 +28,7 @@ type ledger struct {
 	accounts []account
 	// epoch counts the moments at which any account moved to another window.
 	epoch uint64
+	off   safeguard.Set
 }
 
 // roll moves every account to the window of the instant now and asks for the
@@ -37,7 +39,7 @@ func (l *ledger) roll(now int64, shares Shares) {
 	lengths := shares.Lengths(now)
 	kept := l.accounts[:0]
 	for _, a := range l.accounts {
-		if wall < a.window.End() || contains(lengths, a.window.Length) {
+		if wall < a.window.End() && !l.off.Off(safeguard.AccountKept) || contains(lengths, a.window.Length) {
 			kept = append(kept, a)
 		} else {
 			l.epoch++
@@ -51,7 +53,8 @@ func (l *ledger) roll(now int64, shares Shares) {
 	}
 	for i := range l.accounts {
 		a := &l.accounts[i]
-		if w := quota.WindowAt(a.window.Length, wall); w.Index > a.window.Index {
+		if w := quota.WindowAt(a.window.Length, wall); w.Index > a.window.Index ||
+			w.Index < a.window.Index && l.off.Off(safeguard.WindowsForward) {
 			*a = account{window: w, bound: Unbounded}
 			l.epoch++
 		}

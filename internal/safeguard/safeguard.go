@@ -1,0 +1,73 @@
+// Package safeguard names the rules that keep the sum of all permits under the
+// total, one by one, so that a simulation can switch each of them off in the
+// real code and see that it notices.
+//
+// Programs never switch one off: the zero Set, which every value starts with,
+// has all in force. They are asked about where views, windows and proofs
+// change, never on the path of a permit.
+package safeguard
+
+// Set is the safeguards that are switched off.
+type Set uint64
+
+// The safeguards, by where they stand. Each comment says what happens without.
+const (
+	// AnchorAtStart: the lookback starts S before now, not before the window.
+	AnchorAtStart Set = 1 << iota
+	// GapRestarts: the views held before a gap still count as the history.
+	GapRestarts
+	// JoinWaits: a new history allows windows at once.
+	JoinWaits
+	// LargestSettle: the newest view's S counts, not the largest of the lookback.
+	LargestSettle
+	// SmallestFreshness: the newest view's S' counts, not the smallest.
+	SmallestFreshness
+	// LargestGuard: the newest view's guard counts, not the largest.
+	LargestGuard
+	// LengthsApart: one lookback, of the shortest window, serves all lengths.
+	LengthsApart
+	// RemovedBinds: a limit that the newest view lacks binds no more.
+	RemovedBinds
+	// WholeWindow: a limit whose length comes into force within a window does
+	// not bind that window.
+	WholeWindow
+	// Floor: every participant gets the quotient rounded up.
+	Floor
+	// TimingRule: a policy whose S does not exceed S' as it must is obeyed.
+	TimingRule
+
+	// EveryRevision: the revisions of one answer become one view.
+	EveryRevision
+	// NewerOnly: an event that came before replaces the view.
+	NewerOnly
+	// PositionReached: a linearizable read counts before the watch has delivered
+	// what it saw.
+	PositionReached
+	// BackwardsIsGap: a store that went back, or another cluster, is taken as
+	// usual.
+	BackwardsIsGap
+	// DoubtIsChecked: a proof counts after a long silence as before.
+	DoubtIsChecked
+
+	// ProofEnds: nobody looks how old the proof is.
+	ProofEnds
+	// WallAge: a proof's age is taken by the monotonic clock alone.
+	WallAge
+	// ClocksTogether: permits are issued although the clocks have parted.
+	ClocksTogether
+	// HoldFreezes: under hold shares go on growing while the view is stale.
+	HoldFreezes
+	// ComparedInReading: a timer ends the proof, not the reading that admits.
+	ComparedInReading
+	// WholeGuard: half of the guard is kept.
+	WholeGuard
+	// WindowsForward: the clock is set back with the operating system's, and a
+	// window that comes again is a new one.
+	WindowsForward
+	// AccountKept: a limit that binds no more is forgotten at once, so that its
+	// window starts anew if it comes back.
+	AccountKept
+)
+
+// Off reports whether the safeguard is switched off.
+func (s Set) Off(g Set) bool { return s&g != 0 }
