@@ -34,6 +34,9 @@ type Options struct {
 	// Processes gives every member a process of its own: this very program, which
 	// must call RunIfMember first of all. Logger is then not used.
 	Processes bool
+	// OnExit is called when a member's process has ended though nobody stopped
+	// it, on a goroutine of its own; default: nobody is told.
+	OnExit func(member int, err error)
 	// Dir is where the data goes; default a temporary folder.
 	Dir string
 }
@@ -69,6 +72,9 @@ func Start(o Options) (*Cluster, error) {
 	if o.Logger == nil {
 		o.Logger = zap.NewNop()
 	}
+	if o.OnExit == nil {
+		o.OnExit = func(int, error) {}
+	}
 	c := &Cluster{o: o, dir: o.Dir}
 	if c.dir == "" {
 		dir, err := os.MkdirTemp("", "quotient-etcd-")
@@ -95,8 +101,8 @@ func (c *Cluster) start() error {
 			client: url.URL{Scheme: "http", Host: ports[2*i+1]},
 		})
 	}
-	for _, m := range c.members {
-		if err := c.run(m, embed.ClusterStateFlagNew); err != nil {
+	for i := range c.members {
+		if err := c.run(i, embed.ClusterStateFlagNew); err != nil {
 			return err
 		}
 	}
@@ -108,13 +114,14 @@ func (c *Cluster) start() error {
 	return nil
 }
 
-func (c *Cluster) run(m *member, state string) (err error) {
+func (c *Cluster) run(i int, state string) (err error) {
+	m := c.members[i]
 	config := memberConfig{
 		Name: m.name, Dir: filepath.Join(c.dir, m.name), Peer: m.peer.String(), Client: m.client.String(),
 		State: state, Cluster: c.initialCluster(), Slow: c.o.Slow,
 	}
 	if c.o.Processes {
-		m.process, err = startProcess(config)
+		m.process, err = startProcess(config, func(err error) { c.o.OnExit(i, err) })
 	} else {
 		m.server, err = config.start(c.o.Logger)
 	}
@@ -221,7 +228,7 @@ func (c *Cluster) Kill(i int) error {
 
 // Restart starts a stopped member on its old data.
 func (c *Cluster) Restart(i int) error {
-	if err := c.run(c.members[i], embed.ClusterStateFlagExisting); err != nil {
+	if err := c.run(i, embed.ClusterStateFlagExisting); err != nil {
 		return err
 	}
 	return c.members[i].ready()

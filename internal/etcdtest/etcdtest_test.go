@@ -69,3 +69,28 @@ func TestThreeProcessesSurviveTheirLeader(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A member that ends by itself is told of; one that is stopped, killed or closed,
+// even while it is paused, is not.
+func TestWhoEndsUnasked(t *testing.T) {
+	told := make(chan int, 10)
+	c, _ := New(t, Options{Members: 3, Processes: true, OnExit: func(i int, _ error) { told <- i }})
+	if err := c.Kill(0); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.members[1].process.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if i := <-told; i != 1 {
+		t.Errorf("told of member %d, want 1", i)
+	}
+	if err := c.Pause(2); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if len(told) > 0 {
+		t.Errorf("told of member %d, which was closed", <-told)
+	}
+}

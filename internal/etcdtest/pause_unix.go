@@ -4,7 +4,7 @@ package etcdtest
 
 import (
 	"fmt"
-	"os/exec"
+	"os"
 	"syscall"
 )
 
@@ -24,6 +24,5 @@ func (c *Cluster) signal(i int, s syscall.Signal) error {
 	return p.cmd.Process.Signal(s)
 }
 
-// ownGroup keeps a terminal's Ctrl-C from ending the members before the program
-// that needs them to end in good order.
-func ownGroup(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
+// wake lets a process that may be paused go on: it could not obey otherwise.
+func wake(p *os.Process) { _ = p.Signal(syscall.SIGCONT) }

@@ -1,5 +1,16 @@
 package etcdtest
 
-import "os/exec"
+import (
+	"errors"
+	"os"
+)
 
-func ownGroup(*exec.Cmd) {}
+var errNoPause = errors.New("etcdtest: a process cannot be paused on Windows")
+
+// Pause is not possible on Windows.
+func (*Cluster) Pause(int) error { return errNoPause }
+
+// Resume is not possible on Windows.
+func (*Cluster) Resume(int) error { return errNoPause }
+
+func wake(*os.Process) {}

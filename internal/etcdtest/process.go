@@ -9,10 +9,13 @@ import (
 	"os/exec"
 	"os/signal"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	"go.etcd.io/etcd/server/v3/embed"
+
+	"github.com/quotient-limiter/quotient/internal/child"
 )
 
 // memberVariable holds a member's configuration in the environment of the
@@ -68,24 +71,25 @@ func serve(c memberConfig) error {
 
 // process is a member in a process of its own.
 type process struct {
-	cmd   *exec.Cmd
-	stdin io.Closer
-	lines *bufio.Reader
+	cmd      *exec.Cmd
+	stdin    io.Closer
+	lines    *bufio.Reader
+	stopping atomic.Bool   // it was told to end
+	ended    chan struct{} // closed when it has; err is set before
+	err      error
 }
 
-func startProcess(c memberConfig) (*process, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
+// startProcess starts a member. If it ends without having been told to, onExit
+// is called.
+func startProcess(c memberConfig, onExit func(error)) (*process, error) {
 	text, err := json.Marshal(c)
 	if err != nil {
 		return nil, err
 	}
-	p := &process{cmd: exec.Command(self)} //nolint:gosec // this very program
-	p.cmd.Env = append(os.Environ(), memberVariable+"="+string(text))
-	p.cmd.Stderr = os.Stderr
-	ownGroup(p.cmd)
+	p := &process{ended: make(chan struct{})}
+	if p.cmd, err = child.Command(memberVariable, string(text)); err != nil {
+		return nil, err
+	}
 	out, err := p.cmd.StdoutPipe()
 	if err != nil {
 		return nil, err
@@ -94,7 +98,17 @@ func startProcess(c memberConfig) (*process, error) {
 		return nil, err
 	}
 	p.lines = bufio.NewReader(out)
-	return p, p.cmd.Start()
+	if err := p.cmd.Start(); err != nil {
+		return nil, err
+	}
+	go func() {
+		p.err = p.cmd.Wait()
+		close(p.ended)
+		if !p.stopping.Load() {
+			onExit(p.err)
+		}
+	}()
+	return p, nil
 }
 
 func (p *process) ready() error {
@@ -105,20 +119,23 @@ func (p *process) ready() error {
 	}()
 	select {
 	case s := <-line:
-		if s != "ready" {
-			return fmt.Errorf("member process ended: %w", p.cmd.Wait())
+		if s == "ready" {
+			return nil
 		}
-		return nil
+		<-p.ended // it closed its standard output
+		return fmt.Errorf("member process ended: %v", p.err)
 	case <-time.After(startTimeout):
 		return fmt.Errorf("member process is not ready after %v", startTimeout)
 	}
 }
 
 func (p *process) stop(s os.Signal) {
+	p.stopping.Store(true)
 	_ = p.cmd.Process.Signal(s)
+	wake(p.cmd.Process)
 	timer := time.AfterFunc(startTimeout, func() { _ = p.cmd.Process.Kill() })
 	defer timer.Stop()
-	_ = p.cmd.Wait()
+	<-p.ended
 	_ = p.stdin.Close()
 }
 

@@ -1,0 +1,11 @@
+package child
+
+import (
+	"os/exec"
+	"syscall"
+)
+
+// tie leaves it to the child to notice the closed pipe.
+func tie(cmd *exec.Cmd) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{CreationFlags: syscall.CREATE_NEW_PROCESS_GROUP}
+}
