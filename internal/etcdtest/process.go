@@ -3,6 +3,7 @@ package etcdtest
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -123,7 +124,10 @@ func (p *process) ready() error {
 			return nil
 		}
 		<-p.ended // it closed its standard output
-		return fmt.Errorf("member process ended: %v", p.err)
+		if p.err != nil {
+			return fmt.Errorf("member process ended: %w", p.err)
+		}
+		return errors.New("member process ended before it was ready")
 	case <-time.After(startTimeout):
 		return fmt.Errorf("member process is not ready after %v", startTimeout)
 	}
