@@ -1,6 +1,7 @@
 package quota
 
 import (
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -11,6 +12,9 @@ import (
 func (p Policy) WithDefaults() Policy {
 	p = p.Clone()
 	def(&p.Share, ShareEqual)
+	if p.Share == ShareDemand {
+		def(&p.Floor, DefaultFloor)
+	}
 	def(&p.Mode, ModeEnforce)
 	def(&p.Settle, DefaultSettle)
 	def(&p.ClockError, DefaultClockError)
@@ -35,6 +39,7 @@ func def[T comparable](field *T, value T) {
 func (p Policy) Clone() Policy {
 	p.Limits = slices.Clone(p.Limits)
 	p.Requires = slices.Clone(p.Requires)
+	p.Weights = maps.Clone(p.Weights)
 	p.Next = slices.Clone(p.Next)
 	for i := range p.Next {
 		p.Next[i].Limits = slices.Clone(p.Next[i].Limits)
@@ -47,7 +52,7 @@ func (p Policy) Clone() Policy {
 // share of 0: to guess could break the sum.
 func (p *Policy) Supported() (missing []string) {
 	missing = append(missing, p.Requires...)
-	missing = unknown(missing, "share", p.Share, ShareEqual)
+	missing = unknown(missing, "share", p.Share, ShareEqual, ShareWeighted, ShareDemand)
 	missing = unknown(missing, "mode", p.Mode, ModeEnforce, ModeShadow, ModePause)
 	missing = unknown(missing, "outage", p.Outage, OutageHold, OutageStop)
 	return unknown(missing, "pacing", p.Pacing, PacingOff)

@@ -9,7 +9,7 @@ import (
 // Bounds on what is decoded, in bytes: more than any valid value needs. What is
 // longer is refused before it is read.
 const (
-	MaxPolicyBytes   = 64 << 10
+	MaxPolicyBytes   = 256 << 10
 	MaxInstanceBytes = 4 << 10
 )
 
@@ -51,22 +51,24 @@ type wireChange struct {
 }
 
 type wirePolicy struct {
-	Schema     int          `json:"schema"`
-	Limits     []wireLimit  `json:"limits"`
-	Share      ShareRule    `json:"share"`
-	Mode       Mode         `json:"mode"`
-	Settle     duration     `json:"settle"`
-	Freshness  duration     `json:"freshness"`
-	ClockError duration     `json:"clock_error"`
-	Outage     Outage       `json:"outage"`
-	Guard      duration     `json:"guard"`
-	Pacing     Pacing       `json:"pacing"`
-	From       time.Time    `json:"from,omitzero"`
-	Next       []wireChange `json:"next,omitempty"`
-	Requires   []string     `json:"requires,omitempty"`
-	Author     string       `json:"author,omitempty"`
-	Reason     string       `json:"reason,omitempty"`
-	Time       time.Time    `json:"time,omitzero"`
+	Schema     int              `json:"schema"`
+	Limits     []wireLimit      `json:"limits"`
+	Share      ShareRule        `json:"share"`
+	Weights    map[string]int64 `json:"weights,omitempty"`
+	Floor      int64            `json:"floor_percent,omitempty"`
+	Mode       Mode             `json:"mode"`
+	Settle     duration         `json:"settle"`
+	Freshness  duration         `json:"freshness"`
+	ClockError duration         `json:"clock_error"`
+	Outage     Outage           `json:"outage"`
+	Guard      duration         `json:"guard"`
+	Pacing     Pacing           `json:"pacing"`
+	From       time.Time        `json:"from,omitzero"`
+	Next       []wireChange     `json:"next,omitempty"`
+	Requires   []string         `json:"requires,omitempty"`
+	Author     string           `json:"author,omitempty"`
+	Reason     string           `json:"reason,omitempty"`
+	Time       time.Time        `json:"time,omitzero"`
 }
 
 type wireInstance struct {
@@ -101,7 +103,7 @@ func limitsFromWire(w []wireLimit) []Limit {
 func (p Policy) MarshalJSON() ([]byte, error) {
 	p = p.WithDefaults()
 	w := wirePolicy{
-		Schema: Schema, Limits: limitsToWire(p.Limits), Share: p.Share, Mode: p.Mode,
+		Schema: Schema, Limits: limitsToWire(p.Limits), Share: p.Share, Weights: p.Weights, Floor: p.Floor, Mode: p.Mode,
 		Settle: duration(p.Settle), Freshness: duration(p.Freshness), ClockError: duration(p.ClockError),
 		Outage: p.Outage, Guard: duration(p.Guard), Pacing: p.Pacing,
 		From: p.From.UTC(), Requires: p.Requires, Author: p.Author, Reason: p.Reason, Time: p.Time.UTC(),
@@ -120,7 +122,7 @@ func (p *Policy) UnmarshalJSON(b []byte) error {
 		return err
 	}
 	*p = Policy{
-		Limits: limitsFromWire(w.Limits), Share: w.Share, Mode: w.Mode,
+		Limits: limitsFromWire(w.Limits), Share: w.Share, Weights: w.Weights, Floor: w.Floor, Mode: w.Mode,
 		Settle: time.Duration(w.Settle), Freshness: time.Duration(w.Freshness), ClockError: time.Duration(w.ClockError),
 		Outage: w.Outage, Guard: time.Duration(w.Guard), Pacing: w.Pacing,
 		From: w.From, Requires: w.Requires, Author: w.Author, Reason: w.Reason, Time: w.Time,

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -17,7 +18,7 @@ var newYear = time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)
 // fullPolicy has every field set, to other than the default.
 func fullPolicy() Policy {
 	return Policy{
-		Limits: []Limit{{500, 2 * time.Second}, {10_000, time.Minute}}, Share: ShareDemand, Mode: ModeShadow,
+		Limits: []Limit{{500, 2 * time.Second}, {10_000, time.Minute}}, Share: ShareDemand, Weights: map[string]int64{"big": 8}, Floor: 20, Mode: ModeShadow,
 		Settle: 5 * time.Second, Freshness: 4 * time.Second, ClockError: 20 * time.Millisecond, Outage: OutageStop,
 		Guard: 50 * time.Millisecond, Pacing: PacingOff, From: newYear,
 		Next:     []LimitChange{{newYear.Add(time.Hour + time.Nanosecond), []Limit{{7, 1500 * time.Millisecond}}}},
@@ -46,7 +47,7 @@ func TestJSONGolden(t *testing.T) {
 		},
 		{
 			"every field", fullPolicy(),
-			`{"schema":1,"limits":[{"permits":500,"window":"2s"},{"permits":10000,"window":"1m0s"}],"share":"demand","mode":"shadow","settle":"5s","freshness":"4s","clock_error":"20ms","outage":"stop","guard":"50ms","pacing":"off","from":"2027-01-01T00:00:00Z","next":[{"from":"2027-01-01T01:00:00.000000001Z","limits":[{"permits":7,"window":"1.5s"}]}],"requires":["levels"],"author":"ann@host","reason":"campaign","time":"2026-12-31T23:59:00Z"}`,
+			`{"schema":1,"limits":[{"permits":500,"window":"2s"},{"permits":10000,"window":"1m0s"}],"share":"demand","weights":{"big":8},"floor_percent":20,"mode":"shadow","settle":"5s","freshness":"4s","clock_error":"20ms","outage":"stop","guard":"50ms","pacing":"off","from":"2027-01-01T00:00:00Z","next":[{"from":"2027-01-01T01:00:00.000000001Z","limits":[{"permits":7,"window":"1.5s"}]}],"requires":["levels"],"author":"ann@host","reason":"campaign","time":"2026-12-31T23:59:00Z"}`,
 		},
 		{
 			"times are UTC", Policy{Limits: []Limit{{1, time.Second}}, From: newYear.In(time.FixedZone("", 3600))},
@@ -137,7 +138,7 @@ func TestJSONRefuses(t *testing.T) {
 		{`{"schema":1,"settle":"9999999h"}`, "is no duration"},
 		{`{"schema":1,"settle":"` + strings.Repeat("x", 1000) + `"}`, `xxx..." is no duration`},
 		{`{"schema":1,"from":"tomorrow"}`, "tomorrow"},
-		{`{"schema":1,"reason":"` + strings.Repeat("x", MaxPolicyBytes) + `"}`, "more than the most, 65536"},
+		{`{"schema":1,"reason":"` + strings.Repeat("x", MaxPolicyBytes) + `"}`, "more than the most, 262144"},
 	} {
 		var p Policy
 		if err := json.Unmarshal([]byte(test.text), &p); err == nil || !strings.Contains(err.Error(), test.says) {
@@ -162,6 +163,10 @@ func TestLargestValidValuesFit(t *testing.T) {
 	p := Policy{Limits: limits, From: newYear.Add(1), Time: newYear.Add(1), Author: worst(MaxAuthorBytes), Reason: worst(MaxReasonBytes)}
 	for n := range MaxChanges {
 		p.Next = append(p.Next, LimitChange{newYear.Add(time.Hour*time.Duration(n+1) + 1), limits})
+	}
+	p.Weights = map[string]int64{}
+	for n := range MaxWeights {
+		p.Weights[worst(MaxNameBytes-3)+strconv.Itoa(10+n%90)+string(rune(1+n/90))] = MaxWeight
 	}
 	for range MaxRequires {
 		p.Requires = append(p.Requires, worst(MaxNameBytes))

@@ -15,11 +15,12 @@ type ShareRule string
 const (
 	// ShareEqual gives every instance the same share, to within one permit.
 	ShareEqual ShareRule = "equal"
-	// ShareWeighted divides by instance weight. This version does not know it
-	// yet: instances that read it issue nothing and say so.
+	// ShareWeighted divides by instance weight: an instance of weight 3 gets
+	// what three of weight 1 would get together.
 	ShareWeighted ShareRule = "weighted"
-	// ShareDemand divides by what instances ask for. This version does not
-	// know it yet: instances that read it issue nothing and say so.
+	// ShareDemand divides by what instances ask for, max-min fair: who asks for
+	// little gets it, the others share the rest equally. Floor percent of the
+	// total are divided equally whatever anybody asks for.
 	ShareDemand ShareRule = "demand"
 )
 
@@ -65,6 +66,8 @@ const (
 	// time and no freshness gets five sixths of its settle time, or as much less
 	// as its clock error and windows demand.
 	DefaultFreshness = 2500 * time.Millisecond
+	// DefaultFloor is in percent. Policies of the other share rules have none.
+	DefaultFloor = 10
 )
 
 // Bounds of a policy's times.
@@ -88,6 +91,13 @@ type Policy struct {
 	Limits []Limit
 	// Share is how the total is divided; default ShareEqual.
 	Share ShareRule
+	// Weights override the weights that instances joined with, by instance
+	// name, for ShareWeighted; at most MaxWeights of them, each 1 to MaxWeight.
+	Weights map[string]int64
+	// Floor is the part of the total that ShareDemand always divides equally,
+	// in percent, so that an instance that wakes is never at zero; 1 to 100,
+	// default DefaultFloor.
+	Floor int64
 	// Mode is default ModeEnforce.
 	Mode Mode
 	// Settle is S, how long a larger share is held back; MinSettle to

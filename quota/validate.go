@@ -3,19 +3,22 @@ package quota
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"time"
 )
 
 // Bounds of a policy's and an instance's parts.
 const (
-	MaxChanges       = 16        // announced changes in Policy.Next
-	MaxRequires      = 16        // features in Policy.Requires
-	MaxNameBytes     = 128       // Instance.Name, Host, Version, one feature
-	MaxAuthorBytes   = 256       // Policy.Author
-	MaxReasonBytes   = 1024      // Policy.Reason
-	MaxProviderBytes = 200       // a provider's name
-	MaxWeight        = 1_000_000 // Instance.Weight
+	MaxChanges       = 16   // announced changes in Policy.Next
+	MaxRequires      = 16   // features in Policy.Requires
+	MaxNameBytes     = 128  // Instance.Name, Host, Version, one feature
+	MaxAuthorBytes   = 256  // Policy.Author
+	MaxReasonBytes   = 1024 // Policy.Reason
+	MaxProviderBytes = 200  // a provider's name
+	MaxWeight        = 1000 // Instance.Weight
+	MaxWeights       = 256  // overridden weights in Policy.Weights
 )
 
 // Every time must lie from earliest to before latest: far enough from the ends
@@ -27,8 +30,7 @@ var (
 
 // Validate returns all that is wrong with the policy, as joined *FieldErrors,
 // or nil. Zero fields stand for their defaults, and the order of limits does
-// not matter. Share rules that are announced but not known to this version pass;
-// Supported names them.
+// not matter.
 func (p Policy) Validate() error {
 	p = p.WithDefaults()
 	var errs problems
@@ -39,6 +41,7 @@ func (p Policy) Validate() error {
 	oneOf(&errs, "share", p.Share, ShareEqual, ShareWeighted, ShareDemand)
 	oneOf(&errs, "mode", p.Mode, ModeEnforce, ModeShadow, ModePause)
 	oneOf(&errs, "outage", p.Outage, OutageHold, OutageStop)
+	p.checkShares(&errs)
 	p.checkPacing(&errs)
 	p.checkTiming(&errs)
 	p.checkGuard(&errs)
@@ -56,6 +59,22 @@ func (p Policy) Validate() error {
 	errs.text("author", p.Author, MaxAuthorBytes)
 	errs.text("reason", p.Reason, MaxReasonBytes)
 	return errors.Join(errs...)
+}
+
+func (p *Policy) checkShares(errs *problems) {
+	if len(p.Weights) > MaxWeights {
+		errs.add("weights", fmt.Sprintf("(%d of them)", len(p.Weights)), fmt.Sprintf("at most %d overridden weights", MaxWeights), "set weights where the instances join")
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.Weights)) {
+		errs.text("weights", name, MaxNameBytes)
+		if w := p.Weights[name]; w < 1 || w > MaxWeight {
+			errs.add(fmt.Sprintf("weights[%q]", shorten(name)), w, fmt.Sprintf("must be from 1 to %d", MaxWeight), "")
+		}
+	}
+	if p.Floor < 0 || p.Floor > 100 {
+		errs.add("floor_percent", p.Floor, "must be from 1 to 100", fmt.Sprintf("0 stands for %d", DefaultFloor))
+	}
 }
 
 func (p *Policy) checkPacing(errs *problems) {

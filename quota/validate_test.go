@@ -5,6 +5,7 @@ import (
 	"math"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -80,6 +81,15 @@ func TestPolicyValidate(t *testing.T) {
 		{"author too long", func(p *Policy) { p.Author = strings.Repeat("x", MaxAuthorBytes+1) }, "author"},
 		{"reason too long", func(p *Policy) { p.Reason = strings.Repeat("x", MaxReasonBytes+1) }, "reason"},
 		{"reason that is no text", func(p *Policy) { p.Reason = "\xff" }, "reason"},
+		{"weight of nothing", func(p *Policy) { p.Weights["big"] = 0 }, `weights["big"]`},
+		{"weight too large", func(p *Policy) { p.Weights["big"] = MaxWeight + 1 }, `weights["big"]`},
+		{"weights of too many", func(p *Policy) {
+			for i := range MaxWeights + 1 {
+				p.Weights[strconv.Itoa(i)] = 1
+			}
+		}, "weights"},
+		{"floor below 0", func(p *Policy) { p.Floor = -1 }, "floor_percent"},
+		{"floor above all", func(p *Policy) { p.Floor = 101 }, "floor_percent"},
 		{"several", func(p *Policy) { p.Mode, p.Guard, p.Author = "x", -1, "\xff" }, "mode guard author"},
 	} {
 		p := fullPolicy()
@@ -178,8 +188,8 @@ func TestSupported(t *testing.T) {
 		{Policy{}, ""},
 		{Policy{Share: ShareEqual, Mode: ModePause, Outage: OutageStop, Pacing: PacingOff}, ""},
 		{Policy{Requires: []string{"levels", "x"}}, "levels, x"},
-		{Policy{Share: ShareWeighted}, "share weighted"},
-		{Policy{Share: ShareDemand, Pacing: "even"}, "share demand, pacing even"},
+		{Policy{Share: ShareWeighted}, ""},
+		{Policy{Share: "lottery", Pacing: "even"}, "share lottery, pacing even"},
 		{Policy{Mode: "dry", Outage: "ask"}, "mode dry, outage ask"},
 	} {
 		if got := strings.Join(test.policy.Supported(), ", "); got != test.want {

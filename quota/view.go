@@ -37,6 +37,8 @@ type View struct {
 	PolicyRevision int64
 	// Instances are in no particular order; each ID occurs once.
 	Instances []Instance
+	// Level is nil where none is set. It counts under ShareDemand.
+	Level *Level
 }
 
 // Change is what one etcd revision did to a provider's view. Views change by
@@ -48,6 +50,11 @@ type Change struct {
 	Policy *Policy
 	// PolicyDeleted says that the policy was deleted. Policy is then nil.
 	PolicyDeleted bool
+	// Level, if not nil, is the new level.
+	Level *Level
+	// LevelDeleted says that the level was deleted, or cannot be read. Level is
+	// then nil.
+	LevelDeleted bool
 	// Put are instances that joined, or whose key was written again.
 	Put []Instance
 	// Deleted are the IDs of instances whose keys are gone.
@@ -75,8 +82,8 @@ const (
 	StateClosed State = "closed"
 )
 
-// Report is what an instance tells operators about itself. Other instances do
-// not read it; no share depends on it.
+// Report is what an instance tells operators about itself. Under ShareDemand
+// the instance that works out the level reads it too.
 type Report struct {
 	Schema         int           `json:"schema"`
 	Name           string        `json:"name"`
@@ -90,8 +97,12 @@ type Report struct {
 	Used           int64         `json:"used"`    // permits issued since the start
 	Refused        int64         `json:"refused"` // since the start
 	Waiting        int64         `json:"waiting"`
-	ClockError     string        `json:"clock_error"` // a duration, or "unknown"
-	ProofAge       string        `json:"proof_age"`   // a duration, or "none"
-	Problem        string        `json:"problem,omitempty"`
-	Time           time.Time     `json:"time"`
+	// Demand is what the instance's callers ask for, in permits per 1,000
+	// seconds: issued, refused and waiting together, smoothed. Under
+	// ShareDemand the instance's claim depends on it.
+	Demand     int64     `json:"demand"`
+	ClockError string    `json:"clock_error"` // a duration, or "unknown"
+	ProofAge   string    `json:"proof_age"`   // a duration, or "none"
+	Problem    string    `json:"problem,omitempty"`
+	Time       time.Time `json:"time"`
 }
