@@ -44,7 +44,7 @@ func (a *Admin) Instances(ctx context.Context, provider string) ([]InstanceStatu
 	}
 	var shares map[string]int64
 	if w, ok := runningWindow(view.Policy); ok {
-		if _, s, ok := share.Of(&view, w); ok {
+		if _, s, ok := share.Of(&view, w, nil); ok {
 			shares = s
 		}
 	}

@@ -73,7 +73,7 @@ func newFleet(provider string, view quota.View, all []coordinator.InstanceStatus
 		if limits := view.Policy.LimitsAt(now.UnixNano()); len(limits) > 0 {
 			f.limit, f.mode = limits[0], view.Policy.Mode
 			f.Limit = &limitJSON{f.limit.Permits, f.limit.Window.String()}
-			_, shares, _ = share.Of(&view, quota.WindowAt(f.limit.Window, now.UnixNano()))
+			_, shares, _ = share.Of(&view, quota.WindowAt(f.limit.Window, now.UnixNano()), nil)
 		}
 	}
 	alive := make(map[string]quota.Instance, len(view.Instances))

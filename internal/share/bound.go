@@ -19,6 +19,10 @@ type Bound struct {
 	Total int64
 	// Instances take part in the window by the newest view.
 	Instances int
+	// Most is the largest share that this instance can come to have by the
+	// newest view: of Total by demand, of its weight's part rounded up by
+	// weight, of an equal part rounded up else; 0 where that is not known.
+	Most int64
 	// Reason says why Permits is what it is.
 	Reason Reason
 }
@@ -42,7 +46,7 @@ func (h *History) Bound(w quota.Window, now, offset, frozen int64) Bound {
 	t := h.tally(w, h.count-int64(len(h.log)-h.older(from)))
 	b := Bound{
 		Permits: t.min.permits, Reason: t.min.reason,
-		Total: t.deal.total, Instances: int(t.heads.n),
+		Total: t.deal.total, Instances: int(t.heads.n), Most: t.most,
 	}
 	switch {
 	case t.start >= h.until:

@@ -33,8 +33,8 @@ type History struct {
 	index    map[string]int // ID to place in members
 	selfAt   int64          // when self entered the view, if it is in it
 
-	// terms are the policies of the views, oldest first; the last is the
-	// newest view's and ends at MaxInt64.
+	// terms are the policies and levels of the views, oldest first; the last
+	// is the newest view's and ends at MaxInt64.
 	terms []span
 	// log is how to go back from the newest view to older ones, oldest change
 	// first. The change log[i] has the number count-len(log)+i+1; the view
@@ -52,6 +52,8 @@ type History struct {
 type member struct {
 	id          string
 	hash        uint64
+	name        string
+	weight      int64 // at least 1
 	from, until int64 // corrected wall time; it takes part in [from, until)
 }
 
@@ -59,20 +61,23 @@ type member struct {
 type delta struct {
 	at    int64 // when it was applied
 	edits []edit
-	prev  *terms // before it, if the policy changed
+	prev  *terms // before it, if the policy or the level changed
 }
 
 // edit is one instance before and after; nil where it was absent.
 type edit struct{ old, new *member }
 
-// span is a policy and when it stopped being the newest view's.
+// span is terms and when it stopped being the newest view's.
 type span struct {
 	*terms
 	end int64
 }
 
 func newMember(i *quota.Instance) *member {
-	m := &member{id: i.ID, hash: hashID(i.ID), from: math.MinInt64, until: math.MaxInt64}
+	m := &member{id: i.ID, hash: hashID(i.ID), name: i.Name, weight: 1, from: math.MinInt64, until: math.MaxInt64}
+	if i.Weight > 1 {
+		m.weight = min(i.Weight, quota.MaxWeight)
+	}
 	if !i.From.IsZero() {
 		m.from = i.From.UnixNano()
 	}
@@ -97,7 +102,7 @@ func (h *History) Reset(at int64, self string, v quota.View) {
 		started: true, self: self, resetAt: at, since: at, until: math.MaxInt64,
 		offset: h.offset, revision: v.Revision, selfAt: at,
 		index: make(map[string]int, len(v.Instances)),
-		terms: []span{{newTerms(v.Policy, v.PolicyRevision, h.off), math.MaxInt64}},
+		terms: []span{{newTerms(v.Policy, v.PolicyRevision, v.Level, h.off), math.MaxInt64}},
 	}
 	for i := range v.Instances {
 		h.put(newMember(&v.Instances[i]))
@@ -114,10 +119,10 @@ func (h *History) Apply(at int64, c quota.Change) bool {
 	}
 	at = max(at, h.newest()) // a view that ends later than it did does no harm
 	d := delta{at: at}
-	if c.Policy != nil || c.PolicyDeleted {
-		d.prev = h.terms[len(h.terms)-1].terms
-		h.terms[len(h.terms)-1].end = at
-		h.terms = append(h.terms, span{newTerms(c.Policy, c.Revision, h.off), math.MaxInt64})
+	last := &h.terms[len(h.terms)-1]
+	if t := last.change(&c); t != nil {
+		d.prev, last.end = last.terms, at
+		h.terms = append(h.terms, span{t, math.MaxInt64})
 	}
 	d.edits = make([]edit, 0, len(c.Put)+len(c.Deleted))
 	for i := range c.Put {

@@ -23,6 +23,7 @@ type script struct {
 	now, offset int64
 	revision    int64
 	ids         []string
+	rule        quota.ShareRule // of most policies
 }
 
 func (s *script) limits() []quota.Limit {
@@ -64,15 +65,54 @@ func (s *script) policy() *quota.Policy {
 	case 1:
 		p.Requires = []string{"no such feature"}
 	case 2:
-		p.Share = quota.ShareWeighted
+		p.Share = "lottery"
 	case 3:
 		p.Freshness = 3 * time.Second // too long for any settle time here
+	}
+	return s.shared(p)
+}
+
+// shared draws the rule by which a policy divides.
+func (s *script) shared(p *quota.Policy) *quota.Policy {
+	if p.Share != "" {
+		return p
+	}
+	switch s.rule {
+	case quota.ShareWeighted:
+		p.Share = s.rule
+		if s.IntN(2) == 0 {
+			p.Weights = map[string]int64{"heavy": 1 + s.Int64N(5)}
+		}
+	case quota.ShareDemand:
+		p.Share, p.Floor = s.rule, s.Int64N(101)
+	}
+	if s.IntN(4) == 0 {
+		p.Share = quota.ShareEqual
 	}
 	return p
 }
 
+// level has one or two entries around now, for some of the lengths.
+func (s *script) level() *quota.Level {
+	l := quota.Level{Until: time.Unix(0, s.now+s.offset+s.Int64N(9000)*ms)}
+	from := s.now + s.offset - 2000*ms
+	for range 1 + s.IntN(2) {
+		from += (1 + s.Int64N(4000)) * ms
+		e := quota.LevelEntry{From: time.Unix(0, from), Revision: 1, Demand: s.Int64N(20_000)}
+		for _, length := range lengths {
+			if s.IntN(3) > 0 {
+				most := s.Int64N(40)
+				e.Limits = append(e.Limits, quota.LevelLimit{Window: length, Base: s.Int64N(4), Most: most, Claimed: most + s.Int64N(2000)})
+			}
+		}
+		l.Entries = append(l.Entries, e)
+	}
+	return &l
+}
+
 func (s *script) instance() quota.Instance {
-	return quota.Instance{ID: s.ids[s.IntN(len(s.ids))], From: s.instant(), Until: s.instant()}
+	return quota.Instance{ID: s.ids[s.IntN(len(s.ids))], Name: []string{"light", "heavy"}[s.IntN(2)],
+		Weight: s.Int64N(4), From: s.instant(), Until: s.instant()}
 }
 
 func (s *script) view() quota.View {
@@ -92,7 +132,11 @@ func (s *script) view() quota.View {
 func (s *script) change() quota.Change {
 	c := quota.Change{Revision: s.revision + s.Int64N(4)} // sometimes old
 	s.revision = max(s.revision, c.Revision)
-	switch s.IntN(6) {
+	switch s.IntN(8) {
+	case 6:
+		c.Level = s.level()
+	case 7:
+		c.LevelDeleted = s.IntN(3) == 0
 	case 0:
 		c.Policy = s.policy()
 	case 1:
@@ -121,6 +165,7 @@ func compare(t *testing.T, seed uint64) {
 	for i := range 1 + s.IntN(12) {
 		s.ids = append(s.ids, fmt.Sprintf("worker-%d", i))
 	}
+	s.rule = []quota.ShareRule{quota.ShareEqual, quota.ShareWeighted, quota.ShareDemand}[s.IntN(3)]
 	self := s.ids[0]
 	var h share.History
 	v := s.view()

@@ -3,6 +3,7 @@ package share_test
 import (
 	"hash/fnv"
 	"math"
+	"math/big"
 	"slices"
 	"sort"
 	"time"
@@ -49,6 +50,9 @@ func (m *model) apply(at int64, c quota.Change) bool {
 	}
 	if c.Policy != nil || c.PolicyDeleted {
 		v.Policy, v.PolicyRevision = c.Policy, c.Revision
+	}
+	if c.Level != nil || c.LevelDeleted {
+		v.Level = c.Level
 	}
 	last.to = at
 	m.held = append(m.held, heldView{at, math.MaxInt64, v})
@@ -137,46 +141,101 @@ func limitOf(p *quota.Policy, w quota.Window) (int64, bool) {
 
 // naiveShare is one view's share of self, by sorting everybody.
 func naiveShare(v *quota.View, self string, w quota.Window) int64 {
-	var ids []string
+	var ids, lots []string
 	for _, i := range v.Instances {
 		if i.TakesPart(w.Start()) {
 			ids = append(ids, i.ID)
+			weight := max(1, i.Weight)
+			if v.Policy != nil && v.Policy.Weights[i.Name] > 0 {
+				weight = v.Policy.Weights[i.Name]
+			}
+			for range weight {
+				lots = append(lots, i.ID)
+			}
 		}
 	}
 	if !slices.Contains(ids, self) || v.Policy == nil || v.Policy.LimitsAt(w.Start()) == nil ||
 		v.Policy.Mode == quota.ModePause || len(v.Policy.Requires) > 0 || v.Policy.CheckTiming() != nil ||
-		(v.Policy.Share != "" && v.Policy.Share != quota.ShareEqual) {
+		v.Policy.Share == "lottery" {
 		return 0
 	}
 	total, ok := limitOf(v.Policy, w)
 	if !ok {
 		return share.Unbounded
 	}
+	switch v.Policy.Share {
+	case quota.ShareWeighted:
+		return naiveSplit(total, lots, w)[self]
+	case quota.ShareDemand:
+		own, rest := naiveClaim(v, w, total)
+		return own + naiveSplit(rest, ids, w)[self]
+	}
 	return naiveSplit(total, ids, w)[self]
 }
 
+// naiveClaim is what self claims and what is left for all.
+func naiveClaim(v *quota.View, w quota.Window, total int64) (own, rest int64) {
+	if v.Level == nil || !time.Unix(0, w.Start()).Before(v.Level.Until) {
+		return 0, total
+	}
+	var limit *quota.LevelLimit
+	for _, e := range v.Level.Entries {
+		if time.Unix(0, w.Start()).Before(e.From) {
+			continue
+		}
+		limit, own = nil, 0
+		for _, l := range e.Limits {
+			if l.Window == w.Length {
+				limit = &l
+				ask := int64(math.Ceil(float64(e.Demand)*w.Length.Seconds()/1000 - 1e-9))
+				own = max(0, min(ask-l.Base, l.Most))
+			}
+		}
+	}
+	if limit == nil {
+		return 0, total
+	}
+	floor := int64(math.Ceil(float64(total) * float64(v.Policy.WithDefaults().Floor) / 100))
+	if limit.Claimed <= total-floor {
+		return own, total - limit.Claimed
+	}
+	scaled := new(big.Int).Mul(big.NewInt(own), big.NewInt(total-floor))
+	return scaled.Div(scaled, big.NewInt(limit.Claimed)).Int64(), floor
+}
+
 // naiveSplit deals total out one permit at a time, in order of rank, when few
-// permits are left over after the equal parts.
+// permits are left over after the equal parts. Who is there several times has
+// several ranks.
 func naiveSplit(total int64, ids []string, w quota.Window) map[string]int64 {
-	rank := func(id string) uint64 {
+	type lot struct {
+		id   string
+		rank uint64
+	}
+	var order []lot
+	seen := map[string]uint64{}
+	for _, id := range ids {
 		f := fnv.New64a()
 		f.Write([]byte(id))
-		return splitmix(f.Sum64() ^ splitmix(splitmix(uint64(w.Length))+uint64(w.Index)))
+		hash := f.Sum64()
+		if n := seen[id]; n > 0 {
+			hash = splitmix(hash ^ splitmix(n))
+		}
+		seen[id]++
+		order = append(order, lot{id, splitmix(hash ^ splitmix(splitmix(uint64(w.Length))+uint64(w.Index)))})
 	}
-	order := slices.Clone(ids)
 	sort.Slice(order, func(i, j int) bool {
-		if a, b := rank(order[i]), rank(order[j]); a != b {
+		if a, b := order[i].rank, order[j].rank; a != b {
 			return a > b
 		}
-		return order[i] < order[j]
+		return order[i].id < order[j].id
 	})
 	n := int64(len(ids))
 	shares := map[string]int64{}
 	for _, id := range ids {
-		shares[id] = total / n
+		shares[id] += total / n
 	}
 	for left := total - total/n*n; left > 0; left-- {
-		shares[order[0]]++
+		shares[order[0].id]++
 		order = order[1:]
 	}
 	return shares

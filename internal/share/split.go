@@ -1,10 +1,6 @@
 package share
 
-import (
-	"slices"
-
-	"github.com/quotient-limiter/quotient/quota"
-)
+import "github.com/quotient-limiter/quotient/quota"
 
 // The split: of a total among n instances everyone gets total/n, and the
 // total%n instances that rank highest in this window get one more. The rank is
@@ -86,12 +82,7 @@ func Equal(total int64, ids []string, w quota.Window) map[string]int64 {
 		order[i] = ranked{rankOf(hashID(id), seed), id}
 		shares[id] = total / n
 	}
-	slices.SortFunc(order, func(a, b ranked) int {
-		if ahead(a.rank, a.id, b.rank, b.id) {
-			return -1
-		}
-		return 1
-	})
+	sortRanked(order)
 	for _, r := range order[:total%n] {
 		shares[r.id]++
 	}
@@ -100,27 +91,38 @@ func Equal(total int64, ids []string, w quota.Window) map[string]int64 {
 
 // Of returns the total in force for window w in view v and every instance's
 // share of it, by this one view: the settle rule, which looks at more than one
-// view, may still hold shares below. Instances that do not take part in the
-// window have share 0, and so has everybody while the policy pauses or needs a
-// feature that this version lacks. ok is false where v has no limit of w's
+// view, may still hold shares below. demands are what the instances had reported
+// at the revision of the level in force, by ID, in permits per 1,000 seconds; it
+// is not used unless shares are by demand. Instances that do not take part in
+// the window have share 0, and so has everybody while the policy pauses or needs
+// a feature that this version lacks. ok is false where v has no limit of w's
 // length in force.
-func Of(v *quota.View, w quota.Window) (total int64, shares map[string]int64, ok bool) {
-	t := newTerms(v.Policy, v.PolicyRevision, 0)
+func Of(v *quota.View, w quota.Window, demands map[string]int64) (total int64, shares map[string]int64, ok bool) {
+	t := newTerms(v.Policy, v.PolicyRevision, v.Level, 0)
 	d := t.at(w)
 	if !d.limited {
 		return 0, nil, false
 	}
+	var part []quota.Instance
 	ids := make([]string, 0, len(v.Instances))
 	for i := range v.Instances {
 		if v.Instances[i].TakesPart(w.Start()) {
+			part = append(part, v.Instances[i])
 			ids = append(ids, v.Instances[i].ID)
 		}
 	}
-	give := d.total
-	if d.reason != ReasonShare {
-		give = 0
+	switch {
+	case d.reason != ReasonShare:
+		shares = Equal(0, ids, w)
+	case t.weighted:
+		shares = Weighted(d.total, part, v.Policy, w)
+	default:
+		shares = Equal(d.rest, ids, w)
+		for _, id := range ids {
+			own, _ := t.claims(w, d.total, demands[id])
+			shares[id] += own
+		}
 	}
-	shares = Equal(give, ids, w)
 	for i := range v.Instances {
 		if id := v.Instances[i].ID; !v.Instances[i].TakesPart(w.Start()) {
 			shares[id] = 0

@@ -1,6 +1,7 @@
 package share
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/quotient-limiter/quotient/internal/safeguard"
@@ -39,6 +40,10 @@ type tally struct {
 	terms     *terms
 	deal      deal // of terms in w
 	min       result
+	most      int64 // Bound.Most
+	// live are the newest view's instances by ID, nil unless some terms of the
+	// history share by weight: the split then looks at everybody.
+	live map[string]*member
 }
 
 // count adds (by = 1) or takes away (by = -1) one instance.
@@ -58,8 +63,9 @@ func (t *tally) count(to *heads, m *member, self string, by int64) {
 	}
 }
 
-// value is the share of self in a view with these heads and this deal.
-func (t *tally) value(c *heads, d *deal) result {
+// value is the share of self in a view with these heads, these instances, these
+// terms and this deal.
+func (t *tally) value(c *heads, live map[string]*member, terms *terms, d *deal) result {
 	switch {
 	case d.reason != ReasonShare:
 		return result{0, d.reason}
@@ -67,10 +73,13 @@ func (t *tally) value(c *heads, d *deal) result {
 		if !d.limited {
 			return result{Unbounded, ReasonShare}
 		}
-		if t.terms.off.Off(safeguard.Floor) {
+		if terms.off.Off(safeguard.Floor) {
 			return result{(d.total + c.n - 1) / c.n, ReasonShare}
 		}
-		return result{part(d.total, c.n, c.better), ReasonShare}
+		if terms.weighted {
+			return result{weightedPart(d.total, live, c.self, t.start, t.seed, terms), ReasonShare}
+		}
+		return result{d.own + part(d.rest, c.n, c.better), ReasonShare}
 	case c.self != nil && c.self.until <= t.start:
 		return result{0, ReasonLeft}
 	}
@@ -84,8 +93,25 @@ func (h *History) tally(w quota.Window, low int64) *tally {
 	if !t.used || t.w != w || t.low != low {
 		h.build(t, w, low)
 	}
-	h.extend(t)
+	if t.high < h.count || t.most < 0 {
+		h.extend(t)
+		t.most = t.largest()
+	}
 	return t
+}
+
+// largest is the largest share that self can come to have by the newest view.
+func (t *tally) largest() int64 {
+	total, parts, own := t.deal.total, t.heads.n, int64(1)
+	switch {
+	case t.deal.reason != ReasonShare || parts == 0:
+		return 0
+	case t.terms.weighted && t.heads.self != nil:
+		parts, own = lots(t.live, t.start, t.terms), t.terms.weightOf(t.heads.self)
+	case t.terms.policy.Share == quota.ShareDemand:
+		return total
+	}
+	return (total*own + parts - 1) / max(parts, 1)
 }
 
 // slot returns where w's tally is or shall be.
@@ -112,55 +138,73 @@ func (h *History) slot(w quota.Window) *tally {
 
 // build counts the newest view, then undoes change by change down to low.
 func (h *History) build(t *tally, w quota.Window, low int64) {
-	*t = tally{used: true, w: w, start: w.Start(), seed: seedOf(w), low: low, high: h.count}
+	*t = tally{used: true, most: -1, w: w, start: w.Start(), seed: seedOf(w), low: low, high: h.count}
 	t.rank = rankOf(hashID(h.self), t.seed)
+	if h.weighted() {
+		t.live = make(map[string]*member, len(h.members))
+	}
 	for _, m := range h.members {
 		t.count(&t.heads, m, h.self, 1)
+		if t.live != nil {
+			t.live[m.id] = m
+		}
 	}
 	t.terms = h.terms[len(h.terms)-1].terms
 	t.deal = t.terms.at(w)
-	t.min = t.value(&t.heads, &t.deal)
+	t.min = t.value(&t.heads, t.live, t.terms, &t.deal)
 
-	c, d := t.heads, t.deal
+	c, live, terms, d := t.heads, maps.Clone(t.live), t.terms, t.deal
 	for i := len(h.log) - 1; i >= len(h.log)-int(h.count-low); i-- {
 		for _, e := range slices.Backward(h.log[i].edits) {
-
-			h.recount(t, &c, e.new, e.old)
+			h.recount(t, &c, live, e.new, e.old)
 		}
 		if h.log[i].prev != nil {
-			d = h.log[i].prev.at(w)
+			terms, d = h.log[i].prev, h.log[i].prev.at(w)
 		}
 		// The newest of several equal views gives the reason.
-		if r := t.value(&c, &d); r.permits < t.min.permits {
+		if r := t.value(&c, live, terms, &d); r.permits < t.min.permits {
 			t.min = r
 		}
 	}
 }
 
+// weighted reports whether some terms of the history share by weight.
+func (h *History) weighted() bool {
+	return slices.ContainsFunc(h.terms, func(s span) bool { return s.weighted })
+}
+
 // extend goes on to the newest view, one change at a time.
 func (h *History) extend(t *tally) {
+	if t.high < h.count && t.live == nil && h.weighted() {
+		h.build(t, t.w, t.low)
+		return
+	}
 	for ; t.high < h.count; t.high++ {
 		d := &h.log[len(h.log)-int(h.count-t.high)]
 		for _, e := range d.edits {
-			h.recount(t, &t.heads, e.old, e.new)
+			h.recount(t, &t.heads, t.live, e.old, e.new)
 		}
 		if d.prev != nil {
 			t.terms = h.after(t.high + 1)
 			t.deal = t.terms.at(t.w)
 		}
-		if r := t.value(&t.heads, &t.deal); r.permits <= t.min.permits {
+		if r := t.value(&t.heads, t.live, t.terms, &t.deal); r.permits <= t.min.permits {
 			t.min = r
 		}
 	}
 }
 
 // recount replaces one instance by another; nil is nobody.
-func (h *History) recount(t *tally, c *heads, old, new *member) {
+func (h *History) recount(t *tally, c *heads, live map[string]*member, old, new *member) {
 	if old != nil {
 		t.count(c, old, h.self, -1)
+		delete(live, old.id)
 	}
 	if new != nil {
 		t.count(c, new, h.self, 1)
+		if live != nil {
+			live[new.id] = new
+		}
 	}
 }
 

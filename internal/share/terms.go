@@ -56,21 +56,24 @@ func (r Reason) String() string {
 	return "unknown"
 }
 
-// terms are what a view's policy says, read once. They never change.
+// terms are what a view's policy and level say, read once. They never change.
 type terms struct {
 	policy   *quota.Policy // nil where the view has none
 	revision int64         // at which policy was written
+	level    *quota.Level  // nil where the view has none
+	weighted bool          // shares are by weight
 
 	settle    int64 // ns; the default without a policy
 	freshness int64 // ns; the default without a policy
 	guard     int64 // ns
+	floor     int64 // percent
 	blocked   Reason
 
 	off safeguard.Set
 }
 
-func newTerms(p *quota.Policy, revision int64, off safeguard.Set) *terms {
-	t := &terms{policy: p, revision: revision, off: off}
+func newTerms(p *quota.Policy, revision int64, l *quota.Level, off safeguard.Set) *terms {
+	t := &terms{policy: p, revision: revision, level: l, off: off}
 	t.settle, t.freshness = int64(quota.DefaultSettle), int64(quota.DefaultFreshness)
 	if p == nil {
 		t.blocked = ReasonNoPolicy
@@ -78,6 +81,7 @@ func newTerms(p *quota.Policy, revision int64, off safeguard.Set) *terms {
 	}
 	d := p.WithDefaults()
 	t.settle, t.freshness, t.guard = int64(d.Settle), int64(d.Freshness), int64(d.Guard)
+	t.weighted, t.floor = d.Share == quota.ShareWeighted, d.Floor
 	switch {
 	case len(p.Supported()) > 0 || p.CheckTiming() != nil && !off.Off(safeguard.TimingRule):
 		t.blocked = ReasonUnsupported
@@ -90,6 +94,8 @@ func newTerms(p *quota.Policy, revision int64, off safeguard.Set) *terms {
 // deal is what the terms give to the participants of one window together.
 type deal struct {
 	total   int64
+	own     int64  // claimed by self; 0 unless shares are by demand
+	rest    int64  // divided equally: total, less all claims
 	limited bool   // a limit of the window's length is in force
 	reason  Reason // ReasonShare, or why nobody gets anything
 }
@@ -106,7 +112,42 @@ func (t *terms) at(w quota.Window) deal {
 	if !inForce {
 		return deal{reason: ReasonNoPolicy}
 	}
-	return deal{total: max(total, 0), limited: limited, reason: t.blocked}
+	d := deal{total: max(total, 0), limited: limited, reason: t.blocked}
+	demand := int64(0)
+	if e := t.level.At(w.Start()); e != nil {
+		demand = e.Demand
+	}
+	d.own, d.rest = t.claims(w, d.total, demand)
+	return d
+}
+
+// claims returns what an instance with that demand claims of the total, and what
+// is left for all to divide equally.
+func (t *terms) claims(w quota.Window, total, demand int64) (own, rest int64) {
+	if t.policy.Share == quota.ShareDemand {
+		if e := t.level.At(w.Start()); e != nil {
+			if l := e.Limit(w.Length); l != nil {
+				return claim(total, t.floor, l, demand)
+			}
+		}
+	}
+	return 0, total
+}
+
+// change returns the terms after a change of policy or level, or nil if it is a
+// change of neither.
+func (t *terms) change(c *quota.Change) *terms {
+	policy, revision, level := t.policy, t.revision, t.level
+	switch {
+	case c.Policy != nil || c.PolicyDeleted:
+		policy, revision = c.Policy, c.Revision
+	case c.Level == nil && !c.LevelDeleted:
+		return nil
+	}
+	if c.Level != nil || c.LevelDeleted {
+		level = c.Level
+	}
+	return newTerms(policy, revision, level, t.off)
 }
 
 func hasLength(limits []quota.Limit, length time.Duration) bool {

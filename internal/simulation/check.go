@@ -214,7 +214,7 @@ func (w *world) against(s int, win quota.Window, part []int64, sum int64) *Viola
 	if sum > total {
 		return &Violation{Window: win, Issued: sum, Bound: total}
 	}
-	_, shares, _ := share.Of(&w.states[s].view, win)
+	_, shares, _ := share.Of(&w.states[s].view, win, nil)
 	for i, p := range part {
 		if id := w.actors[i].id; p > shares[id] && w.fault != SameID {
 			return &Violation{Window: win, Issued: p, Bound: shares[id], Actor: id}
