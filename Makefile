@@ -2,7 +2,7 @@
 # that they are the same here and there.
 
 .DEFAULT_GOAL := all
-.PHONY: all build test race lint fuzz bench cross loadgen ci clean help
+.PHONY: all build test race lint fuzz bench cross loadgen compat ci clean help
 
 all: build test lint ## build, test and lint
 
@@ -29,6 +29,9 @@ cross: ## compile for other systems
 
 loadgen: ## a short run with an embedded etcd; its verdict is the status
 	go run ./cmd/loadgen --duration 5s
+
+compat: ## the tests of coordinator against older etcd servers, as processes
+	.ci/run compat
 
 ci: ## all that must hold before a change is merged
 	.ci/run

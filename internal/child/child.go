@@ -31,3 +31,7 @@ func Command(variable, value string) (*exec.Cmd, error) {
 	tie(cmd)
 	return cmd, nil
 }
+
+// Tie has another program end with this one, where the system can see to it: one
+// that does not watch its standard input. To be called before it is started.
+func Tie(cmd *exec.Cmd) { tie(cmd) }

@@ -37,8 +37,13 @@ type Options struct {
 	// OnExit is called when a member's process has ended though nobody stopped
 	// it, on a goroutine of its own; default: nobody is told.
 	OnExit func(member int, err error)
+	// Binary is an etcd server to run instead, in processes of its own; default
+	// what QUOTIENT_TEST_ETCD names, or this program's embedded etcd.
+	Binary string
 	// Dir is where the data goes; default a temporary folder.
 	Dir string
+	// Retention is how long superseded revisions are kept; default 5 minutes.
+	Retention time.Duration
 }
 
 // startTimeout bounds the wait for a member to become ready.
@@ -60,12 +65,6 @@ type member struct {
 	process      *process
 }
 
-// memberConfig is all that a member needs to know.
-type memberConfig struct {
-	Name, Dir, Peer, Client, State, Cluster string
-	Slow                                    bool
-}
-
 // Start starts a cluster and returns when every member serves.
 func Start(o Options) (*Cluster, error) {
 	o.Members = max(1, o.Members)
@@ -74,6 +73,12 @@ func Start(o Options) (*Cluster, error) {
 	}
 	if o.OnExit == nil {
 		o.OnExit = func(int, error) {}
+	}
+	if o.Binary == "" {
+		o.Binary = os.Getenv(binaryVariable)
+	}
+	if o.Retention == 0 {
+		o.Retention = 5 * time.Minute
 	}
 	c := &Cluster{o: o, dir: o.Dir}
 	if c.dir == "" {
@@ -118,48 +123,18 @@ func (c *Cluster) run(i int, state string) (err error) {
 	m := c.members[i]
 	config := memberConfig{
 		Name: m.name, Dir: filepath.Join(c.dir, m.name), Peer: m.peer.String(), Client: m.client.String(),
-		State: state, Cluster: c.initialCluster(), Slow: c.o.Slow,
+		State: state, Cluster: c.initialCluster(), Slow: c.o.Slow, Retention: c.o.Retention,
 	}
-	if c.o.Processes {
-		m.process, err = startProcess(config, func(err error) { c.o.OnExit(i, err) })
-	} else {
+	onExit := func(err error) { c.o.OnExit(i, err) }
+	switch {
+	case c.o.Binary != "":
+		m.process, err = startBinary(c.o.Binary, config, onExit)
+	case c.o.Processes:
+		m.process, err = startProcess(config, onExit)
+	default:
 		m.server, err = config.start(c.o.Logger)
 	}
 	return err
-}
-
-func (m memberConfig) start(logger *zap.Logger) (*embed.Etcd, error) {
-	peer, err := url.Parse(m.Peer)
-	if err != nil {
-		return nil, err
-	}
-	client, err := url.Parse(m.Client)
-	if err != nil {
-		return nil, err
-	}
-	if logger == nil {
-		logger = zap.NewNop()
-	}
-	cfg := embed.NewConfig()
-	cfg.Name, cfg.Dir = m.Name, m.Dir
-	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{*peer}, []url.URL{*peer}
-	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{*client}, []url.URL{*client}
-	cfg.ClusterState, cfg.InitialCluster = m.State, m.Cluster
-	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(logger)
-	cfg.UnsafeNoFsync = true
-	cfg.AutoCompactionMode, cfg.AutoCompactionRetention = "periodic", "5m"
-	switch several := strings.Contains(m.Cluster, ","); {
-	case m.Slow:
-	case several: // faster elections are lost on busy machines
-		cfg.TickMs, cfg.ElectionMs = 50, 500
-	default:
-		cfg.TickMs, cfg.ElectionMs = 10, 100
-	}
-	server, err := embed.StartEtcd(cfg)
-	if err != nil {
-		return nil, fmt.Errorf("member %s: %w", m.Name, err)
-	}
-	return server, nil
 }
 
 func (c *Cluster) initialCluster() string {

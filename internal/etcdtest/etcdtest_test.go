@@ -2,10 +2,12 @@ package etcdtest
 
 import (
 	"context"
+	"errors"
 	"os"
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -93,4 +95,27 @@ func TestWhoEndsUnasked(t *testing.T) {
 	if len(told) > 0 {
 		t.Errorf("told of member %d, which was closed", <-told)
 	}
+}
+
+func TestSupersededRevisionsAreCompactedAway(t *testing.T) {
+	_, client := New(t, Options{Retention: time.Second})
+	if err := put(t, client, "a"); err != nil {
+		t.Fatal(err)
+	}
+	first, err := client.Get(t.Context(), "key")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	for ctx.Err() == nil { // it may have to see a change to have something to do
+		if err := put(t, client, "b"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := client.Get(ctx, "key", clientv3.WithRev(first.Header.Revision)); errors.Is(err, rpctypes.ErrCompacted) {
+			return
+		}
+		<-time.After(50 * time.Millisecond)
+	}
+	t.Error("the first revision is still there after 30s")
 }

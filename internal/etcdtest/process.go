@@ -73,8 +73,9 @@ func serve(c memberConfig) error {
 // process is a member in a process of its own.
 type process struct {
 	cmd      *exec.Cmd
-	stdin    io.Closer
-	lines    *bufio.Reader
+	stdin    io.Closer     // nil for a binary
+	lines    *bufio.Reader // nil for a binary
+	url      string        // for clients
 	stopping atomic.Bool   // it was told to end
 	ended    chan struct{} // closed when it has; err is set before
 	err      error
@@ -87,7 +88,7 @@ func startProcess(c memberConfig, onExit func(error)) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &process{ended: make(chan struct{})}
+	p := &process{url: c.Client, ended: make(chan struct{})}
 	if p.cmd, err = child.Command(memberVariable, string(text)); err != nil {
 		return nil, err
 	}
@@ -99,8 +100,13 @@ func startProcess(c memberConfig, onExit func(error)) (*process, error) {
 		return nil, err
 	}
 	p.lines = bufio.NewReader(out)
+	return p, p.start(onExit)
+}
+
+// start starts the process, and looks out for its end.
+func (p *process) start(onExit func(error)) error {
 	if err := p.cmd.Start(); err != nil {
-		return nil, err
+		return err
 	}
 	go func() {
 		p.err = p.cmd.Wait()
@@ -109,10 +115,13 @@ func startProcess(c memberConfig, onExit func(error)) (*process, error) {
 			onExit(p.err)
 		}
 	}()
-	return p, nil
+	return nil
 }
 
 func (p *process) ready() error {
+	if p.lines == nil {
+		return p.healthy()
+	}
 	line := make(chan string, 1)
 	go func() {
 		s, _ := p.lines.ReadString('\n')
@@ -140,7 +149,9 @@ func (p *process) stop(s os.Signal) {
 	timer := time.AfterFunc(startTimeout, func() { _ = p.cmd.Process.Kill() })
 	defer timer.Stop()
 	<-p.ended
-	_ = p.stdin.Close()
+	if p.stdin != nil {
+		_ = p.stdin.Close()
+	}
 }
 
 func awaitReady(server *embed.Etcd, name string) error {

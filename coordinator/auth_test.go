@@ -1,0 +1,90 @@
+package coordinator
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/quotient-limiter/quotient/internal/etcdtest"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// users sets up a consumer of provider p and an operator, turns authentication
+// on, and returns a client of each.
+func users(t *testing.T, cluster *etcdtest.Cluster, root *clientv3.Client, k keys) (consumer, operator *clientv3.Client) {
+	t.Helper()
+	ctx := t.Context()
+	must := func(_ any, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	grant := func(role, prefix string, kind clientv3.PermissionType) {
+		t.Helper()
+		must(root.RoleGrantPermission(ctx, role, prefix, clientv3.GetPrefixRangeEnd(prefix), kind))
+	}
+	must(root.RoleAdd(ctx, "consumer"))
+	must(root.RoleAdd(ctx, "operator"))
+	grant("consumer", k.provider("p"), clientv3.PermissionType(clientv3.PermRead))
+	grant("consumer", k.instances("p"), clientv3.PermissionType(clientv3.PermReadWrite))
+	grant("consumer", k.reports("p"), clientv3.PermissionType(clientv3.PermReadWrite))
+	grant("operator", k.prefix, clientv3.PermissionType(clientv3.PermReadWrite))
+	for _, name := range []string{"root", "consumer", "operator"} {
+		must(root.UserAdd(ctx, name, name+"-secret"))
+		must(root.UserGrantRole(ctx, name, name))
+	}
+	must(root.AuthEnable(ctx))
+	as := func(name string) *clientv3.Client {
+		c, err := clientv3.New(clientv3.Config{
+			Endpoints: cluster.Endpoints(), DialTimeout: 5 * time.Second, Logger: zap.NewNop(),
+			Username: name, Password: name + "-secret",
+		})
+		must(c, err)
+		t.Cleanup(func() { _ = c.Close() })
+		return c
+	}
+	return as("consumer"), as("operator")
+}
+
+func TestAConsumersRoleSuffices(t *testing.T) {
+	cluster, root := etcdtest.New(t, etcdtest.Options{})
+	f := setupOn(t, root)
+	consumer, operator := users(t, cluster, root, f.admin.keys)
+	policy := quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}, Settle: 500 * time.Millisecond}
+	as := func(c *clientv3.Client) *Admin {
+		admin, err := NewAdmin(c, AdminOptions{Prefix: f.prefix})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return admin
+	}
+	if _, err := as(operator).Put(t.Context(), "p", policy, 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := as(consumer).Put(t.Context(), "p", policy, AnyRevision); !errors.Is(err, ErrPermission) {
+		t.Errorf("%v: a consumer must not set policies", err)
+	}
+	f.client = consumer
+	s := f.join(Options{})
+	a, _ := f.subscribe(s, "p")
+	eventually(t, "a proof", a.is(proved))
+	other, _ := f.subscribe(s, "q")
+	eventually(t, "it is told that it may not consume q", other.is(func(r *recorder) bool { return errors.Is(r.trouble, ErrPermission) }))
+	eventually(t, "a report", func() bool {
+		all, err := as(operator).Instances(t.Context(), "p")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(all) == 1 && all[0].Report != nil
+	})
+	if err := s.Leave(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if all, err := as(operator).Instances(t.Context(), "p"); err != nil || len(all) != 0 {
+		t.Errorf("%d instances are left, %v", len(all), err)
+	}
+}

@@ -1,0 +1,60 @@
+package etcdtest
+
+import (
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.uber.org/zap"
+)
+
+// memberConfig is all that a member needs to know.
+type memberConfig struct {
+	Name, Dir, Peer, Client, State, Cluster string
+	Slow                                    bool
+	Retention                               time.Duration
+}
+
+// timers returns the time between heartbeats and the least time to an election,
+// in milliseconds.
+func (m memberConfig) timers() (tick, election uint) {
+	switch several := strings.Contains(m.Cluster, ","); {
+	case m.Slow:
+		return 100, 1000
+	case several: // faster elections are lost on busy machines
+		return 50, 500
+	default:
+		return 10, 100
+	}
+}
+
+// start starts the member in this process.
+func (m memberConfig) start(logger *zap.Logger) (*embed.Etcd, error) {
+	peer, err := url.Parse(m.Peer)
+	if err != nil {
+		return nil, err
+	}
+	client, err := url.Parse(m.Client)
+	if err != nil {
+		return nil, err
+	}
+	if logger == nil {
+		logger = zap.NewNop()
+	}
+	cfg := embed.NewConfig()
+	cfg.Name, cfg.Dir = m.Name, m.Dir
+	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{*peer}, []url.URL{*peer}
+	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{*client}, []url.URL{*client}
+	cfg.ClusterState, cfg.InitialCluster = m.State, m.Cluster
+	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(logger)
+	cfg.UnsafeNoFsync = true
+	cfg.AutoCompactionMode, cfg.AutoCompactionRetention = "periodic", m.Retention.String()
+	cfg.TickMs, cfg.ElectionMs = m.timers()
+	server, err := embed.StartEtcd(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("member %s: %w", m.Name, err)
+	}
+	return server, nil
+}
