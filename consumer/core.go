@@ -42,6 +42,7 @@ type core struct {
 	mu struct {
 		sync.Mutex
 		warrant warrant.Warrant // the views held, and how recent they are
+		demand  window.Demand   // what callers ask for
 		drain   int64           // monotonic instant before which nothing is issued, or 0
 		self    string
 		trouble error
@@ -190,10 +191,8 @@ func (k *core) ceilingLocked(at clock.Instant) int64 {
 		if b.Total <= 0 || b.Instances <= 0 {
 			return 0
 		}
-		n := int64(b.Instances)
-		c := (b.Total + n - 1) / n
-		if ceiling == 0 || c < ceiling {
-			ceiling = c
+		if b.Most > 0 && (ceiling == 0 || b.Most < ceiling) {
+			ceiling = b.Most
 		}
 	}
 	return ceiling

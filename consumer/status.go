@@ -171,11 +171,14 @@ func (k *core) noteState(now clock.Instant) {
 // Report implements feed.Sink.
 func (k *core) Report(now clock.Instant) quota.Report {
 	k.noteState(now)
-	st := k.status(now)
+	st, use := k.status(now), k.gate.Usage(now)
+	k.mu.Lock()
+	demand := k.mu.demand.Observe(now.Mono, use.Issued, st.Refused+st.Shadowed, use.WaitingFor)
+	k.mu.Unlock()
 	r := quota.Report{
 		Schema: quota.Schema, State: st.State, Revision: st.Revision, PolicyRevision: st.PolicyRevision,
 		Total: st.Total, Share: st.Share, Instances: st.Instances,
-		Used: st.Issued, Refused: st.Refused, Waiting: int64(st.Waiting),
+		Used: st.Issued, Refused: st.Refused, Waiting: int64(st.Waiting), Demand: demand,
 		ClockError: "unknown", ProofAge: "none", Problem: st.Problem,
 		Window: st.WindowEnd.Sub(st.WindowStart),
 		Time:   time.Unix(0, k.clock.WallAt(now.Mono)).UTC(),

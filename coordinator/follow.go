@@ -93,6 +93,7 @@ func (p *place) take(r *clientv3.WatchResponse) error {
 		if c.Policy != nil || c.PolicyDeleted {
 			p.policy = c.Policy
 		}
+		p.ownLocked(c.Level)
 		if !p.silent {
 			p.sink.Apply(p.s.o.clock.Now(), c)
 		}

@@ -29,6 +29,7 @@ func newKeys(prefix string) (keys, error) {
 
 const (
 	policyPart    = "policy"
+	levelPart     = "level"
 	instancesPart = "instances/"
 )
 
@@ -37,6 +38,8 @@ func (k keys) providers() string { return k.prefix + "providers/" }
 func (k keys) provider(name string) string { return k.providers() + url.PathEscape(name) + "/" }
 
 func (k keys) policy(provider string) string { return k.provider(provider) + policyPart }
+
+func (k keys) level(provider string) string { return k.provider(provider) + levelPart }
 
 func (k keys) instances(provider string) string { return k.provider(provider) + instancesPart }
 

@@ -29,21 +29,23 @@ type place struct {
 	cancel context.CancelFunc
 	done   chan struct{} // closed when run has ended
 
-	mu       sync.Mutex
-	tracker  view.Tracker
-	key      string         // of this incarnation; empty while there is none
-	id       string         // the incarnation
-	value    quota.Instance // as written under key
-	created  int64          // revision at which key was created
-	policy   *quota.Policy  // in the view
-	proved   int64          // monotonic instant of the newest proof, 0 if none
-	behind   int64          // since when the watch has been behind, 0 if it is not
-	problem  string         // as last told to the sink
-	rewatch  context.CancelFunc
-	relist   bool  // the history has a gap
-	checking bool  // a check of a doubted view is under way
-	silent   bool  // the sink is closed
-	until    int64 // announced end, corrected wall time; 0 if none was announced
+	mu        sync.Mutex
+	tracker   view.Tracker
+	published view.Published // demand, as reported
+	key       string         // of this incarnation; empty while there is none
+	id        string         // the incarnation
+	value     quota.Instance // as written under key
+	created   int64          // revision at which key was created
+	policy    *quota.Policy  // in the view
+	division  division       // of the total, by demand
+	proved    int64          // monotonic instant of the newest proof, 0 if none
+	behind    int64          // since when the watch has been behind, 0 if it is not
+	problem   string         // as last told to the sink
+	rewatch   context.CancelFunc
+	relist    bool  // the history has a gap
+	checking  bool  // a check of a doubted view is under way
+	silent    bool  // the sink is closed
+	until     int64 // announced end, corrected wall time; 0 if none was announced
 }
 
 func newPlace(s *Session, provider string, sink feed.Sink) *place {
@@ -175,6 +177,8 @@ func short(name string) string {
 // listLocked starts the history from a listing.
 func (p *place) listLocked(revision int64, cluster uint64, kvs []*mvccpb.KeyValue) {
 	v := p.tracker.List(revision, cluster, p.parseAll(kvs))
+	p.published.Reset() // before a gap nothing is known of what the reports were
+	p.ownLocked(v.Level)
 	p.policy, p.proved, p.behind, p.relist, p.checking = v.Policy, 0, 0, false, false
 	if !p.silent {
 		p.sink.Reset(p.s.o.clock.Now(), p.id, v)
@@ -198,6 +202,8 @@ func (p *place) parse(kv *mvccpb.KeyValue, deleted bool) view.Key {
 	key := string(kv.Key)
 	if key == p.s.keys.policy(p.provider) {
 		k.Kind = view.Policy
+	} else if key == p.s.keys.level(p.provider) {
+		k.Kind = view.Level
 	} else if strings.HasPrefix(key, p.s.keys.instances(p.provider)) {
 		if id, ok := incarnationOf(key); ok {
 			k.Kind, k.ID = view.Instance, id

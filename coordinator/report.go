@@ -17,11 +17,17 @@ const (
 	lookEvery     = 5 * time.Second  // for observers
 	rateMoved     = 0.2              // what counts as moved
 	reportTimeout = 2 * time.Second
+
+	// Where shares are by demand:
+	demandAtMost  = 2 * time.Second  // at most, where the demand has moved
+	demandAtLeast = 10 * time.Second // at least
+	demandMoved   = 0.05
 )
 
 // reporting is what a place has reported, owned by the report goroutine.
 type reporting struct {
 	id     string // incarnation
+	newest int64  // revision of the newest report, 0 if there is none
 	last   quota.Report
 	at     int64 // monotonic
 	rate   float64
@@ -57,6 +63,7 @@ func (p *place) report(last *reporting) {
 	r.Name = p.s.o.Name
 	p.mu.Lock()
 	id := p.id
+	byDemand := p.policy != nil && p.policy.Share == quota.ShareDemand
 	p.mu.Unlock()
 	p.s.mu.Lock()
 	l := p.s.mu.lease
@@ -71,18 +78,69 @@ func (p *place) report(last *reporting) {
 		last.looked, last.watchd = now.Mono, p.observed()
 	}
 	due, rate := last.due(&r, now.Mono)
-	if !due {
-		return
+	if due || byDemand && last.demandDue(&r, now.Mono) {
+		if p.write(last, &r, l) {
+			last.last, last.at, last.rate = r, now.Mono, rate
+		}
 	}
+	if byDemand {
+		p.divide(now.Mono)
+	}
+}
+
+// write writes a report, on the condition that the newest is the one that it
+// knows, and finds out which is the newest if that fails: so it is always known
+// which demand stood in etcd at which revision (see view.Published).
+func (p *place) write(last *reporting, r *quota.Report, l *lease) bool {
 	b, err := json.Marshal(r)
 	if err != nil {
-		return
+		return false
 	}
+	p.mu.Lock()
+	if p.id == last.id {
+		p.published.Sent(r.Demand)
+	}
+	p.mu.Unlock()
 	c, done := context.WithTimeout(p.s.ctx, reportTimeout)
 	defer done()
-	if _, err := p.s.client.Put(c, p.s.keys.report(p.provider, id), string(b), clientv3.WithLease(l.id)); err == nil {
-		last.last, last.at, last.rate = r, now.Mono, rate
+	key := p.s.keys.report(p.provider, last.id)
+	t, err := p.s.client.Txn(c).If(clientv3.Compare(clientv3.ModRevision(key), "=", last.newest)).
+		Then(clientv3.OpPut(key, string(b), clientv3.WithLease(l.id))).
+		Else(clientv3.OpGet(key)).Commit()
+	if err != nil {
+		return false
 	}
+	found := quota.Report{Demand: r.Demand}
+	last.newest = t.Header.Revision
+	revision := last.newest
+	if !t.Succeeded {
+		found, last.newest = quota.Report{}, 0
+		if kvs := t.Responses[0].GetResponseRange().Kvs; len(kvs) > 0 {
+			revision, last.newest = kvs[0].ModRevision, kvs[0].ModRevision
+			found = reportOf(kvs[0].Value)
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.id == last.id {
+		p.published.Committed(revision, found.Demand)
+	}
+	return t.Succeeded
+}
+
+// reportOf reads a report; one that cannot be read says nothing.
+func reportOf(value []byte) (r quota.Report) {
+	if json.Unmarshal(value, &r) != nil {
+		return quota.Report{}
+	}
+	return r
+}
+
+// demandDue reports whether r is worth writing for its demand alone.
+func (l *reporting) demandDue(r *quota.Report, now int64) bool {
+	elapsed := time.Duration(now - l.at)
+	moved := math.Abs(float64(r.Demand - l.last.Demand))
+	return elapsed >= demandAtLeast || elapsed >= demandAtMost && moved > demandMoved*float64(max(r.Demand, l.last.Demand))
 }
 
 // due reports whether r is worth writing, with the rate of use that it shows.

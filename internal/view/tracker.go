@@ -36,6 +36,7 @@ const (
 	Other    Kind = iota // of no interest to this version
 	Policy               // the policy
 	Instance             // one incarnation
+	Level                // how the total is divided by demand
 )
 
 // Key is one key under a provider, as etcd has it at one revision.
@@ -62,7 +63,9 @@ type Tracker struct {
 	pending []answer
 	doubted bool // proofs wait for a check
 
+	level     int64 // revision of the level's key, 0 without one
 	badPolicy error
+	badLevel  error
 	bad       map[string]error // instances whose keys cannot be read
 
 	off safeguard.Set
@@ -100,6 +103,8 @@ func (t *Tracker) List(revision int64, cluster uint64, keys []Key) quota.View {
 			}
 		case Instance:
 			v.Instances = append(v.Instances, t.instance(k))
+		case Level:
+			v.Level = t.levelOf(k)
 		case Other:
 		}
 	}
@@ -146,6 +151,11 @@ func (t *Tracker) add(c *quota.Change, k Key) {
 		c.Deleted = append(c.Deleted, k.ID)
 	case k.Kind == Instance:
 		c.Put = append(c.Put, t.instance(k))
+	case k.Kind == Level && k.Deleted:
+		c.LevelDeleted, c.Level, t.level, t.badLevel = true, nil, 0, nil
+	case k.Kind == Level:
+		c.Level = t.levelOf(k)
+		c.LevelDeleted = c.Level == nil
 	}
 }
 
@@ -254,17 +264,19 @@ func (t *Tracker) Check(revision int64, cluster uint64, keys []Key) (same, ok bo
 	if t.position < revision || t.revision > revision {
 		return false, false
 	}
-	policy, instances := int64(0), map[string]int64{}
+	policy, level, instances := int64(0), int64(0), map[string]int64{}
 	for _, k := range keys {
 		switch k.Kind {
 		case Policy:
 			policy = k.Revision
 		case Instance:
 			instances[k.ID] = k.Revision
+		case Level:
+			level = k.Revision
 		case Other:
 		}
 	}
-	if policy != t.policy || !maps.Equal(instances, t.instances) {
+	if policy != t.policy || level != t.level || !maps.Equal(instances, t.instances) {
 		return false, true
 	}
 	t.doubted = false
@@ -276,7 +288,7 @@ func (t *Tracker) Has(id string) bool { _, ok := t.instances[id]; return ok }
 
 // Problem returns what in the keys cannot be read, or nil.
 func (t *Tracker) Problem() error {
-	errs := []error{t.badPolicy}
+	errs := []error{t.badPolicy, t.badLevel}
 	for _, id := range slices.Sorted(maps.Keys(t.bad)) {
 		if errs = append(errs, t.bad[id]); len(errs) > 4 {
 			break // enough to know

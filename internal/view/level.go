@@ -1,0 +1,35 @@
+package view
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// levelOf reads a level. One that cannot be read is none: everybody reads it so.
+func (t *Tracker) levelOf(k Key) *quota.Level {
+	t.level, t.badLevel = k.Revision, nil
+	var l quota.Level
+	err := json.Unmarshal(k.Value, &l)
+	if err == nil {
+		err = l.Validate()
+	}
+	if err != nil {
+		t.badLevel = fmt.Errorf("the level (revision %d) cannot be used, the total is divided equally: %w", k.Revision, err)
+		return nil
+	}
+	return &l
+}
+
+// Rank returns how many instances wrote their key before this incarnation did:
+// 0 for the oldest. Who announces its end writes its key anew, and so comes last.
+func (t *Tracker) Rank(id string) int {
+	own, rank := t.instances[id], 0
+	for _, revision := range t.instances {
+		if revision < own {
+			rank++
+		}
+	}
+	return rank
+}

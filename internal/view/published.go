@@ -1,0 +1,57 @@
+package view
+
+import "math"
+
+// Published is what this instance has reported as its demand, by revision: what
+// whoever works out a level may have read. Reports are written one after the
+// other, each on the condition that the one before it is still the newest; so an
+// answer that was lost leaves one report in doubt, which the next answer clears
+// up. The zero Published has reported nothing. It is not safe for concurrent use.
+type Published struct {
+	known []published // committed, oldest first
+	sent  []int64     // may have been committed after all of known
+}
+
+type published struct{ revision, demand int64 }
+
+// maxPublished is how many reports are remembered: as no more than one in two
+// seconds is written, for longer than any level lasts.
+const maxPublished = 128
+
+// Sent notes that a report with that demand is about to be written.
+func (p *Published) Sent(demand int64) { p.sent = append(p.sent, demand) }
+
+// Committed notes that the newest report is that of revision, with that demand,
+// and that none that was sent before can still be committed.
+func (p *Published) Committed(revision, demand int64) {
+	p.sent = p.sent[:0]
+	if n := len(p.known); n > 0 && p.known[n-1].revision >= revision {
+		return
+	}
+	if len(p.known) == maxPublished {
+		p.known = p.known[:copy(p.known, p.known[1:])]
+	}
+	p.known = append(p.known, published{revision, demand})
+}
+
+// At returns the demand that stood in etcd at a revision; where an answer was
+// lost, the smallest that can have. Before the first report it is 0.
+func (p *Published) At(revision int64) int64 {
+	demand, newest := int64(0), int64(math.MinInt64)
+	for _, k := range p.known {
+		if k.revision <= revision {
+			demand = k.demand
+		}
+		newest = k.revision
+	}
+	if revision > newest {
+		for _, d := range p.sent {
+			demand = min(demand, d)
+		}
+	}
+	return demand
+}
+
+// Reset forgets everything: a gap in the history, or another incarnation. What
+// was reported before counts as 0.
+func (p *Published) Reset() { *p = Published{} }
