@@ -106,6 +106,13 @@ func (a *Admin) inspect(ctx context.Context, provider string) (v quota.View, pro
 			}
 			continue
 		}
+		if key == a.keys.level(provider) {
+			var l quota.Level
+			if json.Unmarshal(kv.Value, &l) == nil && l.Validate() == nil {
+				v.Level = &l
+			}
+			continue
+		}
 		id, ok := incarnationOf(key)
 		if !ok || !strings.HasPrefix(key, a.keys.instances(provider)) {
 			continue

@@ -142,9 +142,15 @@ func (g *group) join(n int) []*member {
 
 func (g *group) joinBy(client *clientv3.Client) *member {
 	g.t.Helper()
+	return g.joinAs(client, coordinator.Options{})
+}
+
+func (g *group) joinAs(client *clientv3.Client, o coordinator.Options) *member {
+	g.t.Helper()
 	m := &member{g: g}
 	var err error
-	m.session, err = coordinator.Join(g.t.Context(), client, coordinator.Options{Prefix: g.prefix, Logger: quiet, TTL: coordinator.MinTTL})
+	o.Prefix, o.Logger, o.TTL = g.prefix, quiet, coordinator.MinTTL
+	m.session, err = coordinator.Join(g.t.Context(), client, o)
 	if err != nil {
 		g.t.Fatal(err)
 	}

@@ -1,0 +1,107 @@
+package fleet_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// atLeast waits until a window that starts from now on has at least n permits.
+func (g *group) atLeast(length time.Duration, n int64) {
+	g.t.Helper()
+	from := time.Now().UnixNano()
+	g.await(fmt.Sprintf("a window of %v with at least %d permits", length, n), func() bool {
+		g.ledger.mu.Lock()
+		defer g.ledger.mu.Unlock()
+		for w, issued := range g.ledger.issued {
+			if w.Length == length && w.Start() >= from && issued >= n {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// TestWhoAsksGetsWhatOthersLeave: when most instances fall silent the one that is
+// left gets nearly all, and who wakes has its part of the floor at once.
+func TestWhoAsksGetsWhatOthersLeave(t *testing.T) {
+	t.Parallel()
+	p := exact(t, "600/200ms", 500*ms)
+	p.Share = quota.ShareDemand
+	g := newGroup(t, p, 200*ms)
+	all := g.join(6)
+	g.ready(all...)
+	g.awaitFull(200*ms, 600)
+	for _, m := range all[1:] {
+		m.stop()
+	}
+	g.atLeast(200*ms, 540) // of 600, 60 are divided equally
+	woken := all[5].limiter
+	if got := woken.TryTakeUpTo(1); got != 1 {
+		// Its window may just have been left to it by others: one more is enough.
+		g.await("who wakes has a permit", func() bool { return woken.TryAcquire() })
+	}
+	lowered := p.Clone()
+	lowered.Limits[0].Permits = 300
+	g.set(lowered)
+	g.atLeast(200*ms, 270)
+	g.stop()
+	g.ledger.never(t)
+}
+
+// TestTheNextOldestDividesWhenTheOldestIsGone: levels go on being written.
+func TestTheNextOldestDividesWhenTheOldestIsGone(t *testing.T) {
+	t.Parallel()
+	p := exact(t, "600/200ms", 500*ms)
+	p.Share = quota.ShareDemand
+	g := newGroup(t, p, 200*ms)
+	all := g.join(4)
+	g.ready(all...)
+	author := func() string {
+		v, err := g.admin.View(t.Context(), provider)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v.Level == nil {
+			return ""
+		}
+		return v.Level.Author
+	}
+	for _, oldest := range all[:2] {
+		own := oldest.limiter.Status().Incarnation
+		g.await("the oldest divides", func() bool { return author() == own })
+		oldest.stop()
+		if err := oldest.session.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	g.await("the next oldest divides", func() bool { return author() == all[2].limiter.Status().Incarnation })
+	all[2].stop()
+	g.atLeast(200*ms, 530) // of 600, 60 for two to divide equally
+	g.stop()
+	g.ledger.never(t)
+}
+
+func TestAHeavyInstanceGetsItsWeight(t *testing.T) {
+	t.Parallel()
+	p := exact(t, "700/200ms", 500*ms)
+	p.Share = quota.ShareWeighted
+	g := newGroup(t, p, 200*ms)
+	all := g.join(4)
+	heavy := g.joinAs(g.client, coordinator.Options{Name: "heavy", Weight: 3})
+	all = append(all, heavy)
+	g.ready(all...)
+	g.awaitFull(200*ms, 700)
+	if st := heavy.limiter.Status(); st.Share != 300 || all[0].limiter.Status().Share != 100 {
+		t.Errorf("the heavy one has %d of 700, another one %d, want 300 and 100", st.Share, all[0].limiter.Status().Share)
+	}
+	p.Weights = map[string]int64{"heavy": 10}
+	g.set(p)
+	g.await("an operator's weight is in force", func() bool { return heavy.limiter.Status().Share == 500 })
+	g.awaitFull(200*ms, 700)
+	g.stop()
+	g.ledger.never(t)
+}
