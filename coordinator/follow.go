@@ -13,10 +13,10 @@ import (
 )
 
 // errLease ends an incarnation whose lease is gone.
-var errLease = errors.New("this instance's lease is gone from etcd, registering anew")
+var errLease = errors.New("this instance's lease is gone from etcd; unless it is leaving it registers anew")
 
 // errGone ends the following of a watch: this incarnation is over.
-var errGone = errors.New("this instance's key is gone from etcd, registering anew")
+var errGone = errors.New("this instance's key is gone from etcd; unless it is leaving it registers anew")
 
 // follow applies what the watch delivers until the incarnation is over or ctx
 // ends. It opens the watch anew where it left off when it breaks, and lists anew

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -16,24 +17,33 @@ import (
 // process takes no part any more, goes on serving until then, while the others
 // prepare to take over, and closes. That takes the settle time and one or two
 // seconds; with the longest window of a minute up to a minute more. Call it on
-// SIGTERM.
+// SIGTERM, with a context that ends when the process must.
 //
-// If ctx ends first, or if the announcement cannot be made, Leave closes at
-// once, as Close does, and says so: nothing is exceeded, but the others get the
-// shares only after the settle time. It returns nil if all was in order.
+// If ctx ends first, or if no announcement can be made within DefaultTimeout,
+// Leave closes at once, as Close does, and says so: nothing is exceeded, but the
+// others get the shares only after the settle time. It returns nil if all was in
+// order. A second Leave waits for the same end as the first.
 func (s *Session) Leave(ctx context.Context) error {
-	var errs []error
+	places := s.all()
+	ends, errs := make([]int64, len(places)), make([]error, len(places))
+	var wg sync.WaitGroup
+	for i, p := range places {
+		wg.Go(func() { ends[i], errs[i] = p.announceEnd(ctx) })
+	}
+	wg.Wait()
 	last := int64(0)
-	for _, p := range s.all() {
-		until, err := p.announceEnd(ctx)
-		last = max(last, until)
-		if err != nil {
-			errs = append(errs, err)
+	for _, end := range ends {
+		last = max(last, end)
+	}
+	for s.o.clock.Wall() < last { // again if the clock was slewed meanwhile
+		if !sleep(ctx, time.Duration(last-s.o.clock.Wall())) {
+			errs = append(errs, fmt.Errorf("coordinator: leave: closed %v before the announced end: %w",
+				time.Duration(last-s.o.clock.Wall()).Round(time.Millisecond), ctx.Err()))
+			break
 		}
 	}
-	if wait := last - s.o.clock.Wall(); wait > 0 && !sleep(ctx, time.Duration(wait)) {
-		errs = append(errs, fmt.Errorf("coordinator: leave: closed %v before the announced end: %w",
-			time.Duration(last-s.o.clock.Wall()).Round(time.Millisecond), ctx.Err()))
+	for _, p := range places {
+		errs = append(errs, p.endedEarly())
 	}
 	return errors.Join(append(errs, s.Close())...)
 }
@@ -44,9 +54,9 @@ func (s *Session) Leave(ctx context.Context) error {
 func (p *place) announceEnd(ctx context.Context) (int64, error) {
 	p.mu.Lock()
 	key, created, value, policy := p.key, p.created, p.value, p.policy
-	if key == "" || policy == nil || p.until != 0 {
-		p.mu.Unlock()
-		return 0, nil
+	if p.until != 0 || key == "" || policy == nil {
+		defer p.mu.Unlock()
+		return p.until, nil
 	}
 	until := firstWindow(p.s.o.clock.Wall(), policy)
 	if value.From.After(until) {
@@ -58,17 +68,13 @@ func (p *place) announceEnd(ctx context.Context) (int64, error) {
 		p.sink.Announce(until.UnixNano())
 	}
 	p.mu.Unlock()
-	l, err := p.s.awaitLease(ctx)
-	if err != nil {
-		return 0, err
-	}
-	if err := p.writeEnd(ctx, key, created, l, value); err != nil {
+	if err := p.writeEnd(ctx, key, created, value); err != nil {
 		return 0, err
 	}
 	return until.UnixNano(), nil
 }
 
-func (p *place) writeEnd(ctx context.Context, key string, created int64, l *lease, value quota.Instance) error {
+func (p *place) writeEnd(ctx context.Context, key string, created int64, value quota.Instance) error {
 	b, err := json.Marshal(value)
 	if err != nil {
 		return fmt.Errorf("coordinator: leave %s: %w", p.provider, err)
@@ -76,7 +82,7 @@ func (p *place) writeEnd(ctx context.Context, key string, created int64, l *leas
 	c, done := p.s.bounded(ctx)
 	defer done()
 	r, err := p.s.client.Txn(c).If(clientv3.Compare(clientv3.CreateRevision(key), "=", created)).
-		Then(clientv3.OpPut(key, string(b), clientv3.WithLease(l.id))).Commit()
+		Then(clientv3.OpPut(key, string(b), clientv3.WithIgnoreLease())).Commit()
 	if err != nil {
 		return classify(ctx, "announce the end of this instance of "+p.provider, err)
 	}
@@ -84,4 +90,23 @@ func (p *place) writeEnd(ctx context.Context, key string, created int64, l *leas
 		return fmt.Errorf("coordinator: leave %s: the instance's key is gone already", p.provider)
 	}
 	return nil
+}
+
+// endEarly makes an instance whose end is announced stop before it, because its
+// key is gone from etcd: the others will not wait for the end that it announced.
+func (p *place) endEarly(why error) {
+	p.closeSink()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.early = why
+}
+
+// endedEarly returns why it stopped before its announced end, or nil.
+func (p *place) endedEarly() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.early == nil {
+		return nil
+	}
+	return fmt.Errorf("coordinator: leave %s: stopped before the announced end: %w", p.provider, p.early)
 }

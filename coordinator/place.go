@@ -46,6 +46,7 @@ type place struct {
 	checking  bool  // a check of a doubted view is under way
 	silent    bool  // the sink is closed
 	until     int64 // announced end, corrected wall time; 0 if none was announced
+	early     error // why it stopped before the announced end
 }
 
 func newPlace(s *Session, provider string, sink feed.Sink) *place {
@@ -74,7 +75,11 @@ func (p *place) run() {
 		}
 		stop()
 		cancel()
-		if p.ctx.Err() != nil || p.ended() {
+		switch {
+		case p.ctx.Err() != nil:
+			return
+		case p.ended():
+			p.endEarly(err)
 			return
 		}
 		p.trouble(err)

@@ -377,56 +377,6 @@ func TestABrokenPolicyLeavesTheLastGoodOneInForce(t *testing.T) {
 	eventually(t, "it is mended", a.is(func(r *recorder) bool { return r.trouble == nil && r.view.Policy.Limits[0].Permits == 30 }))
 }
 
-func TestLeaveAnnouncesServesAndGoes(t *testing.T) {
-	f := setup(t)
-	p := quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}, Settle: 500 * time.Millisecond}
-	if _, err := f.admin.Put(t.Context(), "p", p, AnyRevision); err != nil {
-		t.Fatal(err)
-	}
-	stays, _ := f.subscribe(f.join(Options{Name: "stays"}), "p")
-	s := f.join(Options{Name: "goes"})
-	goes, _ := f.subscribe(s, "p")
-	eventually(t, "both are there", func() bool { return stays.is(members(2))() && goes.is(proved)() })
-	result := make(chan error)
-	go func() { result <- s.Leave(t.Context()) }()
-	eventually(t, "the end is announced", stays.is(func(r *recorder) bool {
-		return slices.ContainsFunc(r.view.Instances, func(i quota.Instance) bool { return i.Name == "goes" && !i.Until.IsZero() })
-	}))
-	if goes.told().until == 0 || goes.is(func(r *recorder) bool { return r.closed })() {
-		t.Error("who leaves must be bound by the end, and serve until then")
-	}
-	until := time.Unix(0, goes.told().until)
-	if err := <-result; err != nil {
-		t.Error(err)
-	}
-	if time.Now().Before(until) {
-		t.Error("left before the announced end")
-	}
-	eventually(t, "the key is gone", stays.is(members(1)))
-	if err := s.Close(); err != nil {
-		t.Errorf("Close after Leave: %v", err)
-	}
-}
-
-func TestLeaveThatIsCutShortSaysSo(t *testing.T) {
-	f := setup(t)
-	f.set("p", "10/s")
-	s := f.join(Options{})
-	r, _ := f.subscribe(s, "p")
-	eventually(t, "a proof", r.is(proved))
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	if err := s.Leave(ctx); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "before the announced end") {
-		t.Errorf("%v, want it to say that the end was cut short", err)
-	}
-	if !r.told().closed {
-		t.Error("the sink is still open")
-	}
-	if _, err := s.Subscribe("p", func() feed.Sink { return &recorder{} }); !errors.Is(err, ErrSessionClosed) {
-		t.Errorf("%v, want ErrSessionClosed", err)
-	}
-}
-
 func TestReportsAreWrittenUnderTheLease(t *testing.T) {
 	f := setup(t)
 	f.set("p", "10/s")

@@ -1,0 +1,198 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quotient-limiter/quotient/internal/etcdtest"
+	"github.com/quotient-limiter/quotient/internal/feed"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+func TestLeaveAnnouncesServesAndGoes(t *testing.T) {
+	f := setup(t)
+	p := quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}, Settle: 500 * time.Millisecond}
+	if _, err := f.admin.Put(t.Context(), "p", p, AnyRevision); err != nil {
+		t.Fatal(err)
+	}
+	stays, _ := f.subscribe(f.join(Options{Name: "stays"}), "p")
+	s := f.join(Options{Name: "goes"})
+	goes, _ := f.subscribe(s, "p")
+	eventually(t, "both are there", func() bool { return stays.is(members(2))() && goes.is(proved)() })
+	result := make(chan error)
+	go func() { result <- s.Leave(t.Context()) }()
+	eventually(t, "the end is announced", stays.is(func(r *recorder) bool {
+		return slices.ContainsFunc(r.view.Instances, func(i quota.Instance) bool { return i.Name == "goes" && !i.Until.IsZero() })
+	}))
+	if goes.told().until == 0 || goes.is(func(r *recorder) bool { return r.closed })() {
+		t.Error("who leaves must be bound by the end, and serve until then")
+	}
+	until := time.Unix(0, goes.told().until)
+	if err := <-result; err != nil {
+		t.Error(err)
+	}
+	if time.Now().Before(until) {
+		t.Error("left before the announced end")
+	}
+	eventually(t, "the key is gone", stays.is(members(1)))
+	if err := s.Close(); err != nil {
+		t.Errorf("Close after Leave: %v", err)
+	}
+}
+
+func TestLeaveThatIsCutShortSaysSo(t *testing.T) {
+	f := setup(t)
+	f.set("p", "10/s")
+	s := f.join(Options{})
+	r, _ := f.subscribe(s, "p")
+	eventually(t, "a proof", r.is(proved))
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := s.Leave(ctx); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "before the announced end") {
+		t.Errorf("%v, want it to say that the end was cut short", err)
+	}
+	if !r.told().closed {
+		t.Error("the sink is still open")
+	}
+	if _, err := s.Subscribe("p", func() feed.Sink { return &recorder{} }); !errors.Is(err, ErrSessionClosed) {
+		t.Errorf("%v, want ErrSessionClosed", err)
+	}
+}
+
+// leaving starts a Leave and returns a function that reports whether it has
+// returned, and what.
+func leaving(ctx context.Context, s *Session) func() (bool, error) {
+	result := make(chan error, 1)
+	go func() { result <- s.Leave(ctx) }()
+	return func() (bool, error) {
+		select {
+		case err := <-result:
+			return true, err
+		default:
+			return false, nil
+		}
+	}
+}
+
+// Without etcd nothing can be announced. Leave must give up after the timeout of
+// one call, not one for each provider, and whether or not a lease is at hand.
+func TestLeaveWhileEtcdIsAwayGivesUp(t *testing.T) {
+	t.Parallel()
+	for _, lost := range []bool{false, true} {
+		t.Run(fmt.Sprint("lease lost: ", lost), func(t *testing.T) {
+			t.Parallel()
+			cluster, client := etcdtest.New(t, etcdtest.Options{})
+			f := setupOn(t, client)
+			s := f.join(Options{TTL: 30 * time.Second})
+			var sinks []*recorder
+			for i := range 20 {
+				f.set(fmt.Sprint("p/", i), "10/s")
+				r, _ := f.subscribe(s, fmt.Sprint("p/", i))
+				sinks = append(sinks, r)
+			}
+			for _, r := range sinks {
+				eventually(t, "a proof", r.is(proved))
+			}
+			cluster.Stop(0)
+			if lost {
+				s.mu.Lock()
+				l := s.mu.lease
+				s.mu.Unlock()
+				s.loseLease(l)
+			}
+			returned := leaving(t.Context(), s)
+			var err error
+			eventually(t, "Leave returns", func() (ok bool) { ok, err = returned(); return ok })
+			if !errors.Is(err, ErrUnreachable) {
+				t.Errorf("%v, want ErrUnreachable", err)
+			}
+			for _, r := range sinks {
+				if !r.told().closed {
+					t.Error("a sink is still open")
+				}
+			}
+		})
+	}
+}
+
+// Once its key is gone the others do not wait for the end that it announced, so
+// it must not serve until then.
+func TestALeaverWhoseKeyGoesStopsAtOnce(t *testing.T) {
+	t.Parallel()
+	for _, how := range []string{"lease", "key"} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			f := setup(t)
+			p := quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}, Settle: 8 * time.Second}
+			if _, err := f.admin.Put(t.Context(), "p", p, AnyRevision); err != nil {
+				t.Fatal(err)
+			}
+			s := f.join(Options{TTL: 2 * time.Second})
+			r, _ := f.subscribe(s, "p")
+			eventually(t, "a proof", r.is(proved))
+			returned := leaving(t.Context(), s)
+			eventually(t, "the end is announced", r.is(func(r *recorder) bool {
+				return slices.ContainsFunc(r.view.Instances, func(i quota.Instance) bool { return !i.Until.IsZero() })
+			}))
+			f.lose(s, r.told().self, how)
+			eventually(t, "it stops", r.is(func(r *recorder) bool { return r.closed }))
+			if wall := s.o.clock.Wall(); wall >= r.told().until {
+				t.Logf("too slow a machine to tell: stopped %v after the announced end", time.Duration(wall-r.told().until))
+			}
+			var err error
+			eventually(t, "Leave returns", func() (ok bool) { ok, err = returned(); return ok })
+			if err == nil || !strings.Contains(err.Error(), "stopped before the announced end") {
+				t.Errorf("%v, want it to say that it stopped early", err)
+			}
+			if left, err := f.admin.Instances(t.Context(), "p"); err != nil || len(left) != 0 {
+				t.Errorf("%d instances are left, %v: who leaves must not register anew", len(left), err)
+			}
+		})
+	}
+}
+
+// lose takes an incarnation's lease or key away.
+func (f *fixture) lose(s *Session, id, how string) {
+	f.t.Helper()
+	var err error
+	if how == "key" {
+		_, err = f.client.Delete(f.t.Context(), f.admin.keys.instance("p", id))
+	} else {
+		s.mu.Lock()
+		l := s.mu.lease
+		s.mu.Unlock()
+		_, err = f.client.Revoke(f.t.Context(), l.id)
+	}
+	if err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+func TestASecondLeaveWaitsForTheSameEnd(t *testing.T) {
+	f := setup(t)
+	p := quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}, Settle: 500 * time.Millisecond}
+	if _, err := f.admin.Put(t.Context(), "p", p, AnyRevision); err != nil {
+		t.Fatal(err)
+	}
+	s := f.join(Options{})
+	r, _ := f.subscribe(s, "p")
+	eventually(t, "a proof", r.is(proved))
+	first := leaving(t.Context(), s)
+	eventually(t, "the end is decided", r.is(func(r *recorder) bool { return r.until != 0 }))
+	if err := s.Leave(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if until := r.told().until; s.o.clock.Wall() < until {
+		t.Error("the second Leave closed before the announced end")
+	}
+	var err error
+	eventually(t, "the first returns too", func() (ok bool) { ok, err = first(); return ok })
+	if err != nil {
+		t.Error(err)
+	}
+}
