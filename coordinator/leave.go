@@ -25,13 +25,13 @@ import (
 // order. A second Leave waits for the same end as the first.
 func (s *Session) Leave(ctx context.Context) error {
 	places := s.all()
-	ends, errs := make([]int64, len(places)), make([]error, len(places))
+	ends, failed := make([]int64, len(places)), make([]error, len(places))
 	var wg sync.WaitGroup
 	for i, p := range places {
-		wg.Go(func() { ends[i], errs[i] = p.announceEnd(ctx) })
+		wg.Go(func() { ends[i], failed[i] = p.announceEnd(ctx) })
 	}
 	wg.Wait()
-	last := int64(0)
+	last, errs := int64(0), []error{errors.Join(failed...)}
 	for _, end := range ends {
 		last = max(last, end)
 	}
