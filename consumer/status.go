@@ -178,7 +178,7 @@ func (k *core) Report(now clock.Instant) quota.Report {
 	r := quota.Report{
 		Schema: quota.Schema, State: st.State, Revision: st.Revision, PolicyRevision: st.PolicyRevision,
 		Total: st.Total, Share: st.Share, Instances: st.Instances,
-		Used: st.Issued, Refused: st.Refused, Waiting: int64(st.Waiting), Demand: demand,
+		Used: st.Issued, Refused: st.Refused, Shadowed: st.Shadowed, Waiting: int64(st.Waiting), Demand: demand,
 		ClockError: "unknown", ProofAge: "none", Problem: st.Problem,
 		Window: st.WindowEnd.Sub(st.WindowStart),
 		Time:   time.Unix(0, k.clock.WallAt(now.Mono)).UTC(),

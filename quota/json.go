@@ -65,6 +65,7 @@ type wirePolicy struct {
 	Pacing     Pacing           `json:"pacing"`
 	From       time.Time        `json:"from,omitzero"`
 	Next       []wireChange     `json:"next,omitempty"`
+	MaxStep    float64          `json:"max_step,omitzero"`
 	Requires   []string         `json:"requires,omitempty"`
 	Author     string           `json:"author,omitempty"`
 	Reason     string           `json:"reason,omitempty"`
@@ -106,7 +107,7 @@ func (p Policy) MarshalJSON() ([]byte, error) {
 		Schema: Schema, Limits: limitsToWire(p.Limits), Share: p.Share, Weights: p.Weights, Floor: p.Floor, Mode: p.Mode,
 		Settle: duration(p.Settle), Freshness: duration(p.Freshness), ClockError: duration(p.ClockError),
 		Outage: p.Outage, Guard: duration(p.Guard), Pacing: p.Pacing,
-		From: p.From.UTC(), Requires: p.Requires, Author: p.Author, Reason: p.Reason, Time: p.Time.UTC(),
+		From: p.From.UTC(), MaxStep: p.MaxStep, Requires: p.Requires, Author: p.Author, Reason: p.Reason, Time: p.Time.UTC(),
 	}
 	for _, c := range p.Next {
 		w.Next = append(w.Next, wireChange{c.From.UTC(), limitsToWire(c.Limits)})
@@ -125,7 +126,7 @@ func (p *Policy) UnmarshalJSON(b []byte) error {
 		Limits: limitsFromWire(w.Limits), Share: w.Share, Weights: w.Weights, Floor: w.Floor, Mode: w.Mode,
 		Settle: time.Duration(w.Settle), Freshness: time.Duration(w.Freshness), ClockError: time.Duration(w.ClockError),
 		Outage: w.Outage, Guard: time.Duration(w.Guard), Pacing: w.Pacing,
-		From: w.From, Requires: w.Requires, Author: w.Author, Reason: w.Reason, Time: w.Time,
+		From: w.From, MaxStep: w.MaxStep, Requires: w.Requires, Author: w.Author, Reason: w.Reason, Time: w.Time,
 	}
 	for _, c := range w.Next {
 		p.Next = append(p.Next, LimitChange{c.From, limitsFromWire(c.Limits)})

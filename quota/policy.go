@@ -70,6 +70,9 @@ const (
 	DefaultFloor = 10
 )
 
+// DefaultMaxStep is for policies that set no MaxStep.
+const DefaultMaxStep = 10.0
+
 // Bounds of a policy's times.
 const (
 	MinSettle = 100 * time.Millisecond
@@ -121,6 +124,10 @@ type Policy struct {
 	From time.Time
 	// Next holds announced limit changes, in order of From.
 	Next []LimitChange
+	// MaxStep is the largest factor by which one change may multiply or divide a
+	// limit before operators' tools take it for a typing error and refuse it; 1
+	// to MaxPermits, 0 means DefaultMaxStep. Instances do not read it.
+	MaxStep float64
 	// Requires names features that change shares. An instance that does not
 	// know one of them issues nothing and says so.
 	Requires []string

@@ -46,6 +46,9 @@ func (p Policy) Validate() error {
 	p.checkTiming(&errs)
 	p.checkGuard(&errs)
 	p.checkDates(&errs)
+	if p.MaxStep != 0 && !(p.MaxStep >= 1 && p.MaxStep <= float64(MaxPermits)) {
+		errs.add("max_step", p.MaxStep, fmt.Sprintf("must be from 1 to %d", MaxPermits), fmt.Sprintf("0 means the default, %v", DefaultMaxStep))
+	}
 	if len(p.Requires) > MaxRequires {
 		errs.add("requires", len(p.Requires), fmt.Sprintf("at most %d features", MaxRequires), "")
 	}

@@ -75,6 +75,11 @@ func TestPolicyValidate(t *testing.T) {
 				p.Next = append(p.Next, LimitChange{p.Next[0].From.Add(time.Duration(n+1) * time.Hour), p.Limits})
 			}
 		}, "next"},
+		{"greatest step below 1", func(p *Policy) { p.MaxStep = 0.5 }, "max_step"},
+		{"greatest step below 0", func(p *Policy) { p.MaxStep = -10 }, "max_step"},
+		{"greatest step that is no number", func(p *Policy) { p.MaxStep = math.NaN() }, "max_step"},
+		{"greatest step beyond all", func(p *Policy) { p.MaxStep = math.Inf(1) }, "max_step"},
+		{"greatest step of 1", func(p *Policy) { p.MaxStep = 1 }, ""},
 		{"too many features", func(p *Policy) { p.Requires = slices.Repeat([]string{"x"}, MaxRequires+1) }, "requires"},
 		{"a feature without a name", func(p *Policy) { p.Requires = []string{"x", ""} }, "requires[1]"},
 		{"a feature too long", func(p *Policy) { p.Requires[0] = strings.Repeat("x", MaxNameBytes+1) }, "requires[0]"},

@@ -96,7 +96,10 @@ type Report struct {
 	Instances      int           `json:"instances"`
 	Used           int64         `json:"used"`    // permits issued since the start
 	Refused        int64         `json:"refused"` // since the start
-	Waiting        int64         `json:"waiting"`
+	// Shadowed are the refusals since the start that shadow mode let pass; they
+	// are not among Refused.
+	Shadowed int64 `json:"shadowed,omitempty"`
+	Waiting  int64 `json:"waiting"`
 	// Demand is what the instance's callers ask for, in permits per 1,000
 	// seconds: issued, refused and waiting together, smoothed. Under
 	// ShareDemand the instance's claim depends on it.

@@ -1,0 +1,330 @@
+package change
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+var noon = time.Date(2027, 1, 1, 12, 0, 0, 0, time.UTC)
+
+func sec(n int) time.Time { return noon.Add(time.Duration(n) * time.Second) }
+
+func limits(t testing.TB, text string) []quota.Limit {
+	t.Helper()
+	l, err := quota.ParseLimits(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// policy reads "5/s" or "5/s; 60: 6/s; 120: 7/s": seconds after noon.
+func policy(t testing.TB, text string) quota.Policy {
+	t.Helper()
+	var l line
+	for i, part := range strings.Split(text, "; ") {
+		at, what, dated := strings.Cut(part, ": ")
+		e := quota.LimitChange{}
+		if !dated {
+			what = part
+		} else {
+			d, err := time.ParseDuration(at + "s")
+			if err != nil {
+				t.Fatal(err)
+			}
+			e.From = noon.Add(d)
+		}
+		if i > 0 && !dated {
+			t.Fatalf("%q: an announced change has a time", text)
+		}
+		e.Limits = limits(t, what)
+		l = append(l, e)
+	}
+	return l.into(quota.Policy{})
+}
+
+// spell is the reverse of policy.
+func spell(p quota.Policy) string {
+	var parts []string
+	for _, e := range lineOf(p) {
+		what := quota.FormatLimits(e.Limits)
+		if !e.From.IsZero() {
+			what = strconv.FormatFloat(e.From.Sub(noon).Seconds(), 'f', -1, 64) + ": " + what
+		}
+		parts = append(parts, what)
+	}
+	return strings.Join(parts, "; ")
+}
+
+func TestSetLimits(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name, old, limits string
+		at                int // seconds after noon; 0: now
+		d                 time.Duration
+		want              string // what is written, or a part of the error
+	}{
+		{"a new policy", "", "5/s", 0, 0, "5/s"},
+		{"a new policy from later on", "", "5/s", 60, 0, "60: 5/s"},
+		{"at once", "5/s", "6/s", 0, 0, "6/s"},
+		{"at once, before what is announced", "5/s; 60: 7/s", "6/s", 0, 0, "6/s; 60: 7/s"},
+		{"at once, after what was announced long ago", "5/s; -60: 7/s", "6/s", 0, 0, "6/s"},
+		{"at once, after what was announced for just now", "5/s; -1: 7/s", "6/s", 0, 0, "6/s"},
+		{"the same, long after", "5/s; -60: 7/s", "7/s", 0, 0, "7/s"},
+		// Windows that started before the change still run: 5/s is theirs.
+		{"the same, just after", "5/s; -1: 7/s", "7/s", 0, 0, "5/s; -1: 7/s"},
+		{"the same, where a minute's window runs", "5/s,9/1m; -50: 7/s", "7/s", 0, 0, "5/s,9/1m; -50: 7/s"},
+		{"before the policy begins", "60: 5/s", "6/s", 0, 0, "6/s; 60: 5/s"},
+		{"announced", "5/s", "6/s", 60, 0, "5/s; 60: 6/s"},
+		{"announced, between others", "5/s; 30: 4/s; 90: 9/s", "6/s", 60, 0, "5/s; 30: 4/s; 60: 6/s; 90: 9/s"},
+		{"announced, in place of another", "5/s; 60: 4/s", "6/s", 60, 0, "5/s; 60: 6/s"},
+		{"announced, just after another", "5/s; -1: 4/s", "6/s", 60, 0, "5/s; -1: 4/s; 60: 6/s"},
+		{"announced, long after another", "5/s; -60: 4/s", "6/s", 60, 0, "4/s; 60: 6/s"},
+		{"announced at the last moment", "5/s", "6/s", 4, 0, "5/s; 4: 6/s"},
+		{"announced too late", "5/s", "6/s", 3, 0, "at least 3.3s ahead"},
+		{"announced for the past", "5/s", "6/s", -3, 0, "too near"},
+		{"for a while", "5/s", "6/s", 0, time.Minute, "6/s; 60: 5/s"},
+		{"for a while, later", "5/s", "6/s", 60, time.Minute, "5/s; 60: 6/s; 120: 5/s"},
+		{"for a while, then what is announced", "5/s; 60: 7/s", "6/s", 0, time.Minute, "6/s; 60: 7/s"},
+		{"for a while, in place of what is announced", "5/s; 60: 7/s", "6/s", 60, time.Minute, "5/s; 60: 6/s; 120: 7/s"},
+		{"for a while, across what is announced", "5/s; 30: 7/s", "6/s", 0, time.Minute, "7/s is announced for 2027-01-01T12:00:30Z, in between"},
+		{"for a while, in full seconds", "5/s", "6/s", 0, 59500 * time.Millisecond, "6/s; 60: 5/s"},
+		{"for too short a while", "5/s", "6/s", 0, 3 * time.Second, "at least 3.3s"},
+		{"for less than a window", "5/1m", "6/1m", 0, 30 * time.Second, "at least 1m0.1s"},
+		{"for a time below 0", "5/s", "6/s", 0, -time.Second, "at least"},
+		{"for a while, without a policy before", "", "6/s", 0, time.Minute, "nothing was set to return to"},
+		{"for a while, before the policy begins", "600: 5/s", "6/s", 0, time.Minute, "nothing was set to return to"},
+	} {
+		var old quota.Policy
+		if test.old != "" {
+			old = policy(t, test.old)
+		}
+		timing := Timing{For: test.d}
+		if test.at != 0 {
+			timing.At = sec(test.at)
+		}
+		p, err := SetLimits(old, old, limits(t, test.limits), timing, noon)
+		if got := spell(p); err == nil && got != test.want || err != nil && !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: got %q, %v, want %q", test.name, got, err, test.want)
+		}
+		if err == nil && p.Validate() != nil {
+			t.Errorf("%s: not valid: %v", test.name, p.Validate())
+		}
+	}
+}
+
+func TestLeadIsOfTheSlowerTimes(t *testing.T) {
+	t.Parallel()
+	slow := policy(t, "5/s")
+	slow.Settle, slow.ClockError = 10*time.Second, time.Second
+	for _, pair := range [][2]quota.Policy{{slow, policy(t, "5/s")}, {policy(t, "5/s"), slow}} {
+		if got, want := Lead(pair[0], pair[1]), 12*time.Second+announce; got != want {
+			t.Errorf("got %v, want %v", got, want)
+		}
+	}
+}
+
+func TestCarry(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ name, old, next, want string }{
+		{"the same", "5/s", "5/s", "5/s"},
+		{"other limits", "5/s", "6/s", "6/s"},
+		{"other limits just after a change", "5/s; -1: 7/s", "6/s", "6/s"},
+		{"the change folded by hand, just after it", "5/s; -1: 7/s", "7/s", "5/s; -1: 7/s"},
+		{"the change folded by hand, long after it", "5/s; -60: 7/s", "7/s", "7/s"},
+		{"a file that still has the change", "7/s", "5/s; -60: 7/s", "7/s"},
+		{"another announced", "5/s; -1: 7/s; 60: 9/s", "7/s; 90: 8/s", "5/s; -1: 7/s; 90: 8/s"},
+		{"what was announced is gone", "5/s; 60: 9/s", "5/s", "5/s"},
+		{"none before", "", "5/s; 60: 9/s", "5/s; 60: 9/s"},
+		{"begins later", "5/s", "60: 5/s", "60: 5/s"},
+		{"began just now", "-1: 5/s", "5/s", "-1: 5/s"},
+	} {
+		var old quota.Policy
+		if test.old != "" {
+			old = policy(t, test.old)
+		}
+		if got := spell(Carry(old, policy(t, test.next), noon)); got != test.want {
+			t.Errorf("%s: got %q, want %q", test.name, got, test.want)
+		}
+	}
+}
+
+func TestCancel(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name, old string
+		at        int // 0: all
+		want      string
+		gone      int
+	}{
+		{"all", "5/s; 60: 6/s; 90: 7/s", 0, "5/s", 2},
+		{"one", "5/s; 60: 6/s; 90: 7/s", 60, "5/s; 90: 7/s", 1},
+		{"nothing announced", "5/s; -60: 6/s", 0, "nothing is announced", 0},
+		{"not at that time", "5/s; 60: 6/s", 61, "announced is 6/s for 2027-01-01T12:01:00Z", 0},
+		{"the beginning, with more to come", "30: 5/s; 60: 6/s", 30, "60: 6/s", 1},
+		{"the beginning", "60: 6/s", 0, "delete it", 0},
+		{"just after another", "5/s; -1: 6/s; 60: 7/s", 0, "5/s; -1: 6/s", 1},
+		{"what is in force", "5/s; -1: 6/s; 60: 7/s", -1, "nothing is announced for", 0},
+	} {
+		var at time.Time
+		if test.at != 0 {
+			at = sec(test.at)
+		}
+		p, gone, err := Cancel(policy(t, test.old), at, noon)
+		if got := spell(p); err == nil && (got != test.want || len(gone) != test.gone) || err != nil && !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: got %q, %d, %v, want %q, %d", test.name, got, len(gone), err, test.want, test.gone)
+		}
+	}
+}
+
+func TestCheckStep(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name, old, next string
+		most            float64
+		want            string // a part of the error; "" if it passes
+	}{
+		{"ten times as much", "30/s", "300/s", 0, ""},
+		{"a bit more", "30/s", "301/s", 0, "10.03 times as much"},
+		{"ten times less", "300/s", "30/s", 0, ""},
+		{"a bit less", "301/s", "30/s", 0, "10.03 times less"},
+		{"a wrong unit", "300/s", "300/m", 0, "60 times less"},
+		{"one of several", "300/s,1000/10s", "300/s,100000/10s", 0, "100 times as much"},
+		{"one removed", "300/s,1000/10s", "300/s", 0, ""},
+		{"one added that binds more", "300/s", "300/s,10/10s", 0, "300 times less"},
+		{"to nothing", "300/s", "0/s", 0, "nothing at all (pause"},
+		{"from nothing", "0/s", "300/s", 0, ""},
+		{"no policy before", "", "300/s", 0, ""},
+		{"a smaller step", "300/s", "700/s", 2, "2.33 times as much; the greatest step is 2x"},
+		{"from what is in force", "3/s; -60: 30/s", "300/s", 0, ""},
+		{"announced", "30/s", "30/s; 60: 301/s", 0, "at 2027-01-01T12:01:00Z is 10.03"},
+		{"announced step by step", "30/s", "30/s; 60: 300/s; 120: 3000/s", 0, ""},
+		{"announced before", "30/s; 60: 3000/s", "30/s; 60: 3000/s", 0, ""},
+		{"announced before, and now more", "30/s; 60: 3000/s", "40/s; 60: 3000/s", 0, ""},
+	} {
+		var old quota.Policy
+		if test.old != "" {
+			old = policy(t, test.old)
+		}
+		next := policy(t, test.next)
+		next.MaxStep = test.most
+		err := CheckStep(old, next, noon, 0)
+		var step *StepError
+		switch {
+		case test.want == "" && err != nil, test.want != "" && (!errors.As(err, &step) || !strings.Contains(err.Error(), test.want)):
+			t.Errorf("%s: got %v, want %q", test.name, err, test.want)
+		}
+		if err := CheckStep(old, next, noon, math.Inf(1)); err != nil {
+			t.Errorf("%s: a flag above the policy's step: %v", test.name, err)
+		}
+	}
+}
+
+func TestDiff(t *testing.T) {
+	t.Parallel()
+	old := policy(t, "5/s; 60: 6/s").WithDefaults()
+	old.Author, old.Reason, old.Time = "ann", "why", noon
+	next := policy(t, "7/s; 60: 8/s; 90: 9/s").WithDefaults()
+	next.Mode, next.MaxStep, next.Requires = quota.ModeShadow, 2.5, []string{"a", "b"}
+	want := []Difference{
+		{"limits", "5/s", "7/s"}, {"mode", "enforce", "shadow"},
+		{"next 2027-01-01T12:01:00Z", "6/s", "8/s"}, {"next 2027-01-01T12:01:30Z", "", "9/s"},
+		{"max_step", "", "2.5"}, {"requires", "", "a, b"},
+	}
+	if diff := cmp.Diff(want, Diff(&old, &next)); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+	if d := Diff(&old, &old); d != nil {
+		t.Errorf("the same: %v", d)
+	}
+	if d := Diff(nil, &old); len(d) == 0 || d[0].Old != "" || d[0].New != "5/s" {
+		t.Errorf("from nothing: %v", d)
+	}
+	if d := Diff(&old, nil); len(d) == 0 || d[0].New != "" {
+		t.Errorf("to nothing: %v", d)
+	}
+}
+
+// TestSame: what a fold leaves out is no difference.
+func TestSame(t *testing.T) {
+	t.Parallel()
+	if a, b := policy(t, "5/s; -60: 7/s; 60: 8/s"), policy(t, "7/s; 60: 8/s"); !Same(a, b, noon) {
+		t.Error("a change that is long in force is part of the limits")
+	}
+	if a, b := policy(t, "5/s; 60: 7/s"), policy(t, "5/s"); Same(a, b, noon) {
+		t.Error("an announced change makes a difference")
+	}
+}
+
+// TestRewritingLosesNothing draws policies, instants and changes. Whatever is
+// written, windows that started before and may still run by any clock must find
+// the limits that they had, unless other limits were set at once; and later
+// windows what was asked for.
+func TestRewritingLosesNothing(t *testing.T) {
+	t.Parallel()
+	texts := []string{"5/s", "7/s", "9/100ms", "20/s,100/10s", "3/s,50/1m"}
+	rapid.Check(t, func(rt *rapid.T) {
+		some := func(label string) []quota.Limit { return limits(t, rapid.SampledFrom(texts).Draw(rt, label)) }
+		var l line
+		times := rapid.SliceOfNDistinct(rapid.IntRange(-100, 100), 0, 6, rapid.ID).Draw(rt, "times")
+		slices.Sort(times)
+		if rapid.Bool().Draw(rt, "always") || len(times) == 0 {
+			l = line{{Limits: some("first")}}
+		}
+		for _, at := range times {
+			l = append(l, quota.LimitChange{From: sec(at), Limits: some("announced")})
+		}
+		old := l.into(quota.Policy{})
+		now := noon.Add(time.Duration(rapid.IntRange(-3000, 3000).Draw(rt, "now")) * time.Millisecond)
+		set, timing := some("set"), Timing{}
+		if rapid.Bool().Draw(rt, "ahead") {
+			timing.At = ceil(now.Add(Lead(old, old)), time.Second).Add(time.Duration(rapid.IntRange(0, 60).Draw(rt, "at")) * time.Second)
+		}
+		next, err := SetLimits(old, old, set, timing, now)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		limitsAt := func(p quota.Policy, at time.Time) []quota.Limit { return p.LimitsAt(at.UnixNano()) }
+		kept := !timing.At.IsZero() || same(limitsAt(old, now), set)
+		keep := running(old, next)
+		for at := now.Add(-keep); at.Before(sec(200)); at = at.Add(250 * time.Millisecond) {
+			want := limitsAt(old, at)
+			switch {
+			case !at.After(now) && !kept:
+				continue // set at once: the running windows change too
+			case timing.At.IsZero() && at.After(now):
+				want = naive(l, at, now, set)
+			case !timing.At.IsZero() && !at.Before(timing.At):
+				want = naive(l, at, timing.At, set)
+			}
+			if got := limitsAt(next, at); !slices.Equal(got, want) {
+				rt.Fatalf("%s, set %s at %v, now %v: at %v got %v, want %v\nwritten: %s", spell(old), quota.FormatLimits(set),
+					timing.At.Sub(noon), now.Sub(noon), at.Sub(noon), got, want, spell(next))
+			}
+		}
+		if got := spell(Carry(old, next, now)); got != spell(next) {
+			rt.Fatalf("carrying over what was carried over: %s, then %s", spell(next), got)
+		}
+	})
+}
+
+// naive is what is in force at an instant after set came at when: the newest of
+// it and of what is announced after it.
+func naive(l line, at, when time.Time, set []quota.Limit) []quota.Limit {
+	for _, e := range slices.Backward(l) {
+		if e.From.After(when) && !e.From.After(at) {
+			return e.Limits
+		}
+	}
+	return set
+}
