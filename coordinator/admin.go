@@ -3,7 +3,6 @@ package coordinator
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"os/user"
@@ -126,102 +125,19 @@ func (a *Admin) List(ctx context.Context) ([]Stored, error) {
 			return nil, classify(ctx, "list the policies", err)
 		}
 		for _, kv := range r.Kvs {
-			if provider, ok := a.keys.providerOf(string(kv.Key)); ok {
-				all = append(all, stored(provider, kv.Value, kv.ModRevision))
+			provider, ok := a.keys.providerOf(string(kv.Key))
+			if !ok {
+				continue
 			}
+			s := stored(provider, kv.Value, kv.ModRevision)
+			if err := quota.ValidateProvider(provider); err != nil {
+				s.Problem = fmt.Errorf("no instance can ask for it, its key is %q: %w", kv.Key, err)
+			}
+			all = append(all, s)
 		}
 		if !r.More || len(r.Kvs) == 0 {
 			return all, nil
 		}
-		from, revision = string(r.Kvs[len(r.Kvs)-1].Key)+"\x00", r.Header.Revision
+		from, revision = a.keys.afterInstances(string(r.Kvs[len(r.Kvs)-1].Key)), r.Header.Revision
 	}
-}
-
-// Put sets a provider's policy, if it is at ifRevision: AnyRevision, 0 for not
-// set, or the revision that Get returned. Otherwise it returns a
-// *ConflictError. The policy must be valid; Author, if empty, and Time are
-// filled in. The history record is written in the same transaction. A settle
-// time that is lowered under the freshness still in force is refused.
-func (a *Admin) Put(ctx context.Context, provider string, p quota.Policy, ifRevision int64) (Stored, error) {
-	p = p.WithDefaults()
-	if p.Author == "" {
-		p.Author = a.o.Author
-	}
-	p.Time = time.Now().UTC()
-	if err := p.Validate(); err != nil {
-		return Stored{}, err
-	}
-	value, err := json.Marshal(p)
-	if err != nil {
-		return Stored{}, fmt.Errorf("coordinator: write the policy of %s: %w", provider, err)
-	}
-	revision, err := a.change(ctx, provider, ifRevision, p.Author, p.Reason, value)
-	return Stored{Provider: provider, Policy: p, Revision: revision}, err
-}
-
-// Delete removes a provider's policy, if it is at ifRevision, and returns what
-// was set. Instances then issue nothing; they stay registered.
-func (a *Admin) Delete(ctx context.Context, provider, reason string, ifRevision int64) (Stored, error) {
-	old, err := a.Get(ctx, provider)
-	if err != nil {
-		return old, err
-	}
-	if ifRevision == AnyRevision {
-		ifRevision = old.Revision
-	}
-	_, err = a.change(ctx, provider, ifRevision, a.o.Author, reason, nil)
-	return old, err
-}
-
-// change writes a new value, or none, with its history record.
-func (a *Admin) change(ctx context.Context, provider string, ifRevision int64, who, why string, value []byte) (int64, error) {
-	old, raw, _, err := a.read(ctx, provider)
-	if err != nil {
-		return 0, err
-	}
-	if ifRevision == AnyRevision {
-		ifRevision = old.Revision
-	}
-	if ifRevision < 0 {
-		return 0, fmt.Errorf("coordinator: revision %d: must be a revision, 0 for a policy that is not set, or AnyRevision", ifRevision)
-	}
-	if old.Revision != ifRevision {
-		return 0, &ConflictError{provider, old.Revision, ifRevision}
-	}
-	if err := a.checkLowering(ctx, provider, raw, value); err != nil {
-		return 0, err
-	}
-	key := a.keys.policy(provider)
-	record, err := a.newRecord(provider, old.Revision, raw, value, who, why)
-	if err != nil {
-		return 0, err
-	}
-	op := clientv3.OpPut(key, string(value))
-	if value == nil {
-		op = clientv3.OpDelete(key)
-	}
-	c, cancel := context.WithTimeout(ctx, a.o.Timeout)
-	defer cancel()
-	r, err := a.client.Txn(c).If(clientv3.Compare(clientv3.ModRevision(key), "=", ifRevision)).
-		Then(op, record).Else(clientv3.OpGet(key, clientv3.WithKeysOnly())).Commit()
-	if err != nil {
-		return 0, a.inDoubt(classify(ctx, "change the policy of "+provider, err))
-	}
-	if !r.Succeeded {
-		conflict := &ConflictError{Provider: provider, Want: ifRevision}
-		if kvs := r.Responses[0].GetResponseRange().GetKvs(); len(kvs) > 0 {
-			conflict.Have = kvs[0].ModRevision
-		}
-		return 0, conflict
-	}
-	a.trim(ctx, provider)
-	return r.Header.Revision, nil
-}
-
-// inDoubt says that a change whose answer was lost may have been made.
-func (a *Admin) inDoubt(err error) error {
-	if errors.Is(err, ErrUnreachable) {
-		return fmt.Errorf("%w; whether the change was made is not known: look before you try again", err)
-	}
-	return err
 }

@@ -105,7 +105,7 @@ func (p *place) readDivision(kvs, reports []*mvccpb.KeyValue) divisible {
 		}
 	}
 	for _, kv := range reports {
-		if id, ok := incarnationOf(string(kv.Key)); ok && t.Has(id) {
+		if id, ok := incarnationIn(p.s.keys.reports(p.provider), string(kv.Key)); ok && t.Has(id) {
 			d.demands[id] = reportOf(kv.Value).Demand
 		}
 	}

@@ -1,7 +1,6 @@
 package coordinator
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -9,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/quota"
@@ -26,7 +26,17 @@ type Record struct {
 	// Old and New are nil where no policy was set, or where it could not be read.
 	Old, New    *quota.Policy
 	OldRevision int64 // 0 where none was set
+	// Problem is why the record, or a policy in it, cannot be read, or nil; it
+	// names the key.
+	Problem error
 }
+
+// maxRecordBytes bounds a record: two policies, and who, when and why.
+const maxRecordBytes = 2*quota.MaxPolicyBytes + 16<<10
+
+// recordsAtOnce is how many records one transaction reads. Somebody who may
+// write the history may have written values as large as etcd takes.
+const recordsAtOnce = 25
 
 type wireRecord struct {
 	Schema      int             `json:"schema"`
@@ -57,33 +67,78 @@ func (a *Admin) newRecord(provider string, oldRevision int64, old, value []byte,
 	return clientv3.OpPut(a.keys.record(provider, now, rand.Text()[:8]), string(b)), nil
 }
 
-// History returns the changes of a provider's policy, newest first. Records
-// that cannot be read are left out.
+// History returns the changes of a provider's policy, newest first. A record that
+// cannot be read comes with a Problem.
 func (a *Admin) History(ctx context.Context, provider string) ([]Record, error) {
 	if err := quota.ValidateProvider(provider); err != nil {
 		return nil, err
 	}
-	c, cancel := context.WithTimeout(ctx, a.o.Timeout)
-	defer cancel()
 	// A few more than are kept, where trimming lags behind.
-	r, err := a.client.Get(c, a.keys.history(provider), clientv3.WithPrefix(), clientv3.WithLimit(2*MaxRecords),
-		clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortDescend))
+	all, err := a.recordKeys(ctx, provider, 2*MaxRecords)
 	if err != nil {
 		return nil, classify(ctx, "read the history of "+provider, err)
 	}
 	var records []Record
-	for _, kv := range r.Kvs {
-		var w wireRecord
-		if json.Unmarshal(kv.Value, &w) != nil {
-			continue
+	for chunk := range slices.Chunk(all[:min(len(all), MaxRecords)], recordsAtOnce) {
+		var ops []clientv3.Op
+		for _, kv := range chunk {
+			ops = append(ops, clientv3.OpGet(string(kv.Key)))
 		}
-		records = append(records, Record{
-			Time: w.Time, Author: w.Author, Reason: w.Reason, Revision: kv.CreateRevision,
-			Old: policyOf(w.Old), New: policyOf(w.New), OldRevision: w.OldRevision,
-		})
+		c, cancel := context.WithTimeout(ctx, a.o.Timeout)
+		r, err := a.client.Txn(c).Then(ops...).Commit()
+		cancel()
+		if err != nil {
+			return nil, classify(ctx, "read the history of "+provider, err)
+		}
+		for _, answer := range r.Responses {
+			for _, kv := range answer.GetResponseRange().GetKvs() {
+				records = append(records, recordOf(string(kv.Key), kv.Value, kv.CreateRevision))
+			}
+		}
 	}
-	slices.SortStableFunc(records, func(x, y Record) int { return cmp.Compare(y.Revision, x.Revision) })
-	return records[:min(len(records), MaxRecords)], nil
+	return records, nil
+}
+
+// recordKeys returns the keys of the newest records, newest first, without their
+// values.
+func (a *Admin) recordKeys(ctx context.Context, provider string, most int64) ([]*mvccpb.KeyValue, error) {
+	c, cancel := context.WithTimeout(ctx, a.o.Timeout)
+	defer cancel()
+	r, err := a.client.Get(c, a.keys.history(provider), clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(most),
+		clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortDescend))
+	if err != nil {
+		return nil, err
+	}
+	return r.Kvs, nil
+}
+
+// recordOf reads a record.
+func recordOf(key string, value []byte, revision int64) Record {
+	r := Record{Revision: revision}
+	w, err := decodeRecord(value)
+	if err != nil {
+		r.Problem = fmt.Errorf("the record %q cannot be read: %w", key, err)
+		return r
+	}
+	r.Time, r.Author, r.Reason, r.OldRevision = w.Time, w.Author, w.Reason, w.OldRevision
+	r.Old, r.New = policyOf(w.Old), policyOf(w.New)
+	if r.New == nil && len(w.New) > 0 {
+		r.Problem = fmt.Errorf("the new policy in the record %q cannot be read", key)
+	}
+	return r
+}
+
+func decodeRecord(value []byte) (w wireRecord, err error) {
+	if len(value) > maxRecordBytes {
+		return w, fmt.Errorf("%d bytes are more than the most, %d", len(value), maxRecordBytes)
+	}
+	if err := json.Unmarshal(value, &w); err != nil {
+		return w, err
+	}
+	if w.Schema != quota.Schema {
+		return w, fmt.Errorf("schema %d is not the one this version knows, %d", w.Schema, quota.Schema)
+	}
+	return w, nil
 }
 
 func policyOf(raw json.RawMessage) *quota.Policy {
@@ -97,16 +152,15 @@ func policyOf(raw json.RawMessage) *quota.Policy {
 // trim deletes the oldest records beyond MaxRecords. It is only housekeeping:
 // the change is made, and the next one trims again.
 func (a *Admin) trim(ctx context.Context, provider string) {
-	c, cancel := context.WithTimeout(ctx, a.o.Timeout)
-	defer cancel()
-	r, err := a.client.Get(c, a.keys.history(provider), clientv3.WithPrefix(), clientv3.WithKeysOnly(),
-		clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortDescend), clientv3.WithLimit(MaxRecords+50))
-	if err != nil || len(r.Kvs) <= MaxRecords {
+	all, err := a.recordKeys(ctx, provider, MaxRecords+50)
+	if err != nil || len(all) <= MaxRecords {
 		return
 	}
 	var ops []clientv3.Op
-	for _, kv := range r.Kvs[MaxRecords:] {
+	for _, kv := range all[MaxRecords:] {
 		ops = append(ops, clientv3.OpDelete(string(kv.Key)))
 	}
+	c, cancel := context.WithTimeout(ctx, a.o.Timeout)
+	defer cancel()
 	_, _ = a.client.Txn(c).Then(ops...).Commit()
 }

@@ -3,17 +3,50 @@ package coordinator
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/quota"
 )
+
+// maxReportBytes bounds a report: several times the longest that an instance
+// writes.
+const maxReportBytes = 16 << 10
+
+// Fleet is a provider's policy, its instances and what they report, all at one
+// revision.
+type Fleet struct {
+	Provider string
+	Revision int64
+	// Policy is as stored; its Revision is 0 where none is set.
+	Policy Stored
+	// Level is nil where none is set, or where it cannot be read.
+	Level *quota.Level
+	// Instances are sorted by name and incarnation.
+	Instances []InstanceStatus
+}
+
+// View returns the fleet as its instances see it. A policy that cannot be used
+// is left out, as by an instance that has just joined.
+func (f *Fleet) View() quota.View {
+	v := quota.View{Revision: f.Revision, Level: f.Level}
+	if f.Policy.Revision != 0 && f.Policy.Problem == nil {
+		p := f.Policy.Policy
+		v.Policy, v.PolicyRevision = &p, f.Policy.Revision
+	}
+	for _, s := range f.Instances {
+		v.Instances = append(v.Instances, s.Instance)
+	}
+	return v
+}
 
 // InstanceStatus is one live instance as operators see it.
 type InstanceStatus struct {
@@ -24,111 +57,177 @@ type InstanceStatus struct {
 	ShareKnown bool
 	// Report is what the instance last told of itself, or nil.
 	Report *quota.Report
-	// Problem is why its key or its report cannot be read, or nil.
+	// Problem is why its key or its report cannot be read, or why the key cannot
+	// be an instance's own; or nil.
 	Problem error
 }
 
 // View returns a provider's policy and live instances at one revision. What
 // cannot be read is left out.
 func (a *Admin) View(ctx context.Context, provider string) (quota.View, error) {
-	v, _, _, err := a.inspect(ctx, provider)
-	return v, err
+	f, err := a.Fleet(ctx, provider)
+	return f.View(), err
 }
 
 // Instances returns a provider's live instances, sorted by name and
 // incarnation, with their shares and reports, all at one revision.
 func (a *Admin) Instances(ctx context.Context, provider string) ([]InstanceStatus, error) {
-	view, problems, reports, err := a.inspect(ctx, provider)
-	if err != nil {
-		return nil, err
-	}
-	var shares map[string]int64
-	if w, ok := runningWindow(view.Policy); ok {
-		if _, s, ok := share.Of(&view, w, nil); ok {
-			shares = s
-		}
-	}
-	var all []InstanceStatus
-	for _, i := range view.Instances {
-		s := InstanceStatus{Instance: i, Problem: problems[i.ID]}
-		s.Share, s.ShareKnown = shares[i.ID], shares != nil
-		if raw, ok := reports[i.ID]; ok {
-			var r quota.Report
-			if err := json.Unmarshal(raw, &r); err != nil {
-				s.Problem = fmt.Errorf("its report cannot be read: %w", err)
-			} else {
-				s.Report = &r
-			}
-		}
-		all = append(all, s)
-	}
-	slices.SortFunc(all, func(x, y InstanceStatus) int {
-		return cmp.Or(strings.Compare(x.Instance.Name, y.Instance.Name), strings.Compare(x.Instance.ID, y.Instance.ID))
-	})
-	return all, nil
+	f, err := a.Fleet(ctx, provider)
+	return f.Instances, err
 }
 
-// runningWindow returns the shortest limit's window that runs now.
-func runningWindow(p *quota.Policy) (quota.Window, bool) {
-	if p == nil {
-		return quota.Window{}, false
-	}
-	now := time.Now().UnixNano()
-	limits := p.LimitsAt(now)
-	if len(limits) == 0 {
-		return quota.Window{}, false
-	}
-	return quota.WindowAt(limits[0].Window, now), true
-}
-
-// inspect reads all that lies under a provider, and its reports, at one
-// revision.
-func (a *Admin) inspect(ctx context.Context, provider string) (v quota.View, problems map[string]error, reports map[string][]byte, err error) {
+// Fleet returns a provider's policy, live instances and reports.
+func (a *Admin) Fleet(ctx context.Context, provider string) (Fleet, error) {
+	f := Fleet{Provider: provider, Policy: Stored{Provider: provider}}
 	if err := quota.ValidateProvider(provider); err != nil {
-		return v, nil, nil, err
+		return f, err
 	}
-	c, cancel := context.WithTimeout(ctx, a.o.Timeout)
-	defer cancel()
-	r, err := a.client.Txn(c).Then(
-		clientv3.OpGet(a.keys.provider(provider), clientv3.WithPrefix()),
-		clientv3.OpGet(a.keys.reports(provider), clientv3.WithPrefix()),
-	).Commit()
-	if err != nil {
-		return v, nil, nil, classify(ctx, "look at "+provider, err)
-	}
-	v.Revision = r.Header.Revision
-	problems, reports = map[string]error{}, map[string][]byte{}
-	for _, kv := range r.Responses[0].GetResponseRange().Kvs {
-		key := string(kv.Key)
-		if key == a.keys.policy(provider) {
-			if s := stored(provider, kv.Value, kv.ModRevision); s.Problem == nil {
-				v.Policy, v.PolicyRevision = &s.Policy, s.Revision
-			}
-			continue
-		}
-		if key == a.keys.level(provider) {
+	at := map[string]int{} // of an incarnation in f.Instances
+	revision, err := a.each(ctx, a.keys.provider(provider), 0, func(kv *mvccpb.KeyValue) {
+		if key := string(kv.Key); key == a.keys.policy(provider) {
+			f.Policy = stored(provider, kv.Value, kv.ModRevision)
+		} else if key == a.keys.level(provider) {
 			var l quota.Level
 			if json.Unmarshal(kv.Value, &l) == nil && l.Validate() == nil {
-				v.Level = &l
+				f.Level = &l
 			}
-			continue
+		} else if id, ok := incarnationIn(a.keys.instances(provider), key); ok {
+			at[id] = len(f.Instances)
+			f.Instances = append(f.Instances, instanceOf(id, kv))
 		}
-		id, ok := incarnationOf(key)
-		if !ok || !strings.HasPrefix(key, a.keys.instances(provider)) {
-			continue
-		}
-		i := quota.Instance{ID: id}
-		if err := json.Unmarshal(kv.Value, &i); err != nil {
-			i, problems[id] = quota.Instance{ID: id}, fmt.Errorf("its key cannot be read: %w", err)
-		}
-		v.Instances = append(v.Instances, i)
+	})
+	if err == nil {
+		_, err = a.each(ctx, a.keys.reports(provider), revision, func(kv *mvccpb.KeyValue) {
+			if id, ok := incarnationIn(a.keys.reports(provider), string(kv.Key)); ok {
+				if i, ok := at[id]; ok {
+					f.Instances[i].takeReport(kv.Value)
+				}
+			}
+		})
 	}
-	for _, kv := range r.Responses[1].GetResponseRange().Kvs {
-		if id, ok := incarnationOf(string(kv.Key)); ok {
-			reports[id] = kv.Value
+	if err != nil {
+		return Fleet{}, classify(ctx, "look at "+provider, err)
+	}
+	f.Revision = revision
+	f.share(time.Now().UnixNano())
+	slices.SortFunc(f.Instances, func(x, y InstanceStatus) int {
+		return cmp.Or(strings.Compare(x.Instance.Name, y.Instance.Name), strings.Compare(x.Instance.ID, y.Instance.ID))
+	})
+	return f, nil
+}
+
+// share fills in the shares of the shortest limit's window that runs now.
+func (f *Fleet) share(now int64) {
+	v := f.View()
+	if v.Policy == nil {
+		return
+	}
+	limits := v.Policy.LimitsAt(now)
+	if len(limits) == 0 {
+		return
+	}
+	_, shares, ok := share.Of(&v, quota.WindowAt(limits[0].Window, now), nil)
+	for i := range f.Instances {
+		f.Instances[i].Share, f.Instances[i].ShareKnown = shares[f.Instances[i].Instance.ID], ok
+	}
+}
+
+// instanceOf reads an instance's key as instances do: one that cannot be read
+// takes part with the defaults.
+func instanceOf(id string, kv *mvccpb.KeyValue) InstanceStatus {
+	s := InstanceStatus{Instance: quota.Instance{ID: id}}
+	err := json.Unmarshal(kv.Value, &s.Instance)
+	if err == nil {
+		err = s.Instance.Validate()
+	}
+	switch {
+	case err != nil:
+		s.Instance = quota.Instance{ID: id, Weight: 1}
+		s.Problem = fmt.Errorf("its key %q cannot be read, it takes part all the same: %w", kv.Key, err)
+	case kv.Lease == 0:
+		s.Problem = fmt.Errorf("its key %q has no lease: no instance wrote that, and it takes part until somebody deletes it", kv.Key)
+	}
+	return s
+}
+
+func (s *InstanceStatus) takeReport(value []byte) {
+	var r quota.Report
+	err := json.Unmarshal(value, &r)
+	if len(value) > maxReportBytes {
+		err = fmt.Errorf("%d bytes are more than the most, %d", len(value), maxReportBytes)
+	}
+	switch {
+	case err == nil:
+		s.Report = &r
+	case s.Problem == nil:
+		s.Problem = fmt.Errorf("its report cannot be read: %w", err)
+	}
+}
+
+// each calls f with all keys under a prefix, at a revision, 0 for the newest,
+// and returns it. It reads a page at a time: there may be very many.
+func (a *Admin) each(ctx context.Context, prefix string, revision int64, f func(*mvccpb.KeyValue)) (int64, error) {
+	from, end := prefix, clientv3.GetPrefixRangeEnd(prefix)
+	for {
+		c, cancel := context.WithTimeout(ctx, a.o.Timeout)
+		r, err := a.client.Get(c, from, clientv3.WithRange(end), clientv3.WithLimit(page), clientv3.WithRev(revision))
+		cancel()
+		if err != nil {
+			return 0, err
+		}
+		if revision == 0 {
+			revision = r.Header.Revision
+		}
+		for _, kv := range r.Kvs {
+			f(kv)
+		}
+		if !r.More || len(r.Kvs) == 0 {
+			return revision, nil
+		}
+		from = string(r.Kvs[len(r.Kvs)-1].Key) + "\x00"
+	}
+}
+
+// observerTTL is how long an observer counts that ended without a word.
+const observerTTL = 10 // seconds
+
+// Observe tells the instances of the providers that somebody looks, so that they
+// report once a second, until stop is called or ctx ends. They notice within a
+// few seconds. Whoever may not write that gets an error, and the reports that
+// come anyway: on significant changes, and every 30 seconds.
+func (a *Admin) Observe(ctx context.Context, providers ...string) (stop func(), err error) {
+	c, cancel := context.WithTimeout(ctx, a.o.Timeout)
+	defer cancel()
+	lease, err := a.client.Grant(c, observerTTL)
+	if err != nil {
+		return nil, classify(ctx, "look at "+strings.Join(providers, ", "), err)
+	}
+	alive, end := context.WithCancel(ctx)
+	stop = func() {
+		end()
+		c, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		_, _ = a.client.Revoke(c, lease.ID) // else it ends by itself
+	}
+	for _, p := range providers {
+		if err = quota.ValidateProvider(p); err == nil {
+			_, err = a.client.Put(c, a.keys.observer(p, rand.Text()), "{}", clientv3.WithLease(lease.ID))
+		}
+		if err != nil {
+			stop()
+			return nil, classify(ctx, "look at "+p, err)
 		}
 	}
-	return v, problems, reports, nil
+	answers, err := a.client.KeepAlive(alive, lease.ID)
+	if err != nil {
+		stop()
+		return nil, classify(ctx, "look at "+strings.Join(providers, ", "), err)
+	}
+	go func() {
+		for range answers { //nolint:revive // they need only be taken; the channel ends with alive
+		}
+	}()
+	return stop, nil
 }
 
 // Watch calls f with a provider's policy, now and after every change, until ctx

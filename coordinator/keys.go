@@ -5,6 +5,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // DefaultPrefix is where Quotient's keys lie.
@@ -59,6 +61,12 @@ func (k keys) observers(provider string) string {
 	return k.prefix + "observers/" + url.PathEscape(provider) + "/"
 }
 
+func (k keys) observer(provider, id string) string {
+	return k.observers(provider) + url.PathEscape(id)
+}
+
+func (k keys) histories() string { return k.prefix + "history/" }
+
 func (k keys) history(provider string) string {
 	return k.prefix + "history/" + url.PathEscape(provider) + "/"
 }
@@ -74,12 +82,32 @@ func (k keys) providerOf(key string) (string, bool) {
 	if !ok || !strings.HasPrefix(key, k.providers()) || strings.Contains(escaped, "/") {
 		return "", false
 	}
-	name, err := url.PathUnescape(escaped)
-	return name, err == nil
+	return unescape(escaped)
 }
 
-// incarnationOf returns the incarnation that the last part of the key names.
-func incarnationOf(key string) (string, bool) {
-	id, err := url.PathUnescape(key[strings.LastIndexByte(key, '/')+1:])
-	return id, err == nil && id != ""
+// afterInstances returns where a listing of policies that came to key goes on: a
+// fleet's instances are passed over.
+func (k keys) afterInstances(key string) string {
+	rest, ok := strings.CutPrefix(key, k.providers())
+	escaped, inner, _ := strings.Cut(rest, "/")
+	if ok && strings.HasPrefix(inner, instancesPart) {
+		return clientv3.GetPrefixRangeEnd(k.providers() + escaped + "/" + instancesPart)
+	}
+	return key + "\x00"
+}
+
+// incarnationIn returns the incarnation whose key lies directly under folder.
+func incarnationIn(folder, key string) (string, bool) {
+	escaped, ok := strings.CutPrefix(key, folder)
+	if !ok {
+		return "", false
+	}
+	return unescape(escaped)
+}
+
+// unescape is the reverse of url.PathEscape, for nothing else: two keys never
+// name the same provider or incarnation.
+func unescape(escaped string) (string, bool) {
+	name, err := url.PathUnescape(escaped)
+	return name, err == nil && name != "" && url.PathEscape(name) == escaped
 }

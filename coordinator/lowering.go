@@ -2,7 +2,6 @@ package coordinator
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -70,8 +69,8 @@ func (a *Admin) recentlySuperseded(ctx context.Context, provider string) ([]supe
 	}
 	var all []superseded
 	for _, kv := range r.Kvs {
-		var w wireRecord
-		if json.Unmarshal(kv.Value, &w) != nil {
+		w, err := decodeRecord(kv.Value)
+		if err != nil {
 			continue
 		}
 		if p := policyOf(w.Old); p != nil {

@@ -209,10 +209,8 @@ func (p *place) parse(kv *mvccpb.KeyValue, deleted bool) view.Key {
 		k.Kind = view.Policy
 	} else if key == p.s.keys.level(p.provider) {
 		k.Kind = view.Level
-	} else if strings.HasPrefix(key, p.s.keys.instances(p.provider)) {
-		if id, ok := incarnationOf(key); ok {
-			k.Kind, k.ID = view.Instance, id
-		}
+	} else if id, ok := incarnationIn(p.s.keys.instances(p.provider), key); ok {
+		k.Kind, k.ID = view.Instance, id
 	}
 	return k
 }
