@@ -101,8 +101,11 @@ several with commas: 300000/s or 500/2s,10000/1m.`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usageError(cmd, "%v", err) })
 	root.SetUsageTemplate(usageTemplate)
 	root.AddCommand(
-		a.setCommand(), a.getCommand(), a.listCommand(), a.deleteCommand(),
-		a.instancesCommand(), a.historyCommand(), a.versionCommand(),
+		a.setCommand(), a.cancelCommand(), a.pauseCommand(), a.resumeCommand(), a.shadowCommand(), a.enforceCommand(),
+		a.getCommand(), a.listCommand(), a.deleteCommand(),
+		a.historyCommand(), a.diffCommand(), a.rollbackCommand(),
+		a.applyCommand(), a.exportCommand(),
+		a.instancesCommand(), a.versionCommand(),
 	)
 	return root
 }

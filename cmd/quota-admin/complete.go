@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -37,6 +38,11 @@ func (a *app) completeProvider(cmd *cobra.Command, args []string, prefix string)
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
+	return a.completeProviders(cmd, args, prefix)
+}
+
+// completeProviders is completeProvider for commands that take several.
+func (a *app) completeProviders(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
 	a.etcd.Stdin, a.etcd.Stderr = strings.NewReader(""), io.Discard // no password prompt
 	ctx, cancel := context.WithTimeout(cmd.Context(), completionTime)
 	defer cancel()
@@ -59,7 +65,7 @@ func (a *app) completeProvider(cmd *cobra.Command, args []string, prefix string)
 	}
 	var names []string
 	for _, s := range all {
-		if strings.HasPrefix(s.Provider, prefix) && printable(s.Provider) {
+		if strings.HasPrefix(s.Provider, prefix) && printable(s.Provider) && !slices.Contains(args, s.Provider) {
 			names = append(names, s.Provider)
 		}
 	}

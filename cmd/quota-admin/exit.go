@@ -90,6 +90,12 @@ func classify(err error) failure {
 	return f
 }
 
+// notFound is an error for exit code 3 in words of its own.
+type notFound string
+
+func (n notFound) Error() string        { return string(n) }
+func (n notFound) Is(target error) bool { return target == coordinator.ErrNotFound } //nolint:errorlint // Is compares what errors.Is passes
+
 // hinted is an error together with lines that help to mend it.
 type hinted struct {
 	error

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -38,26 +37,18 @@ type limitJSON struct {
 	Window  string `json:"window"`
 }
 
-// readFleet reads a provider's policy, instances and reports. Shares and total
-// are computed from one view, so that they belong together.
+// readFleet reads a provider's policy, instances and reports, all at one
+// revision.
 func readFleet(ctx context.Context, admin *coordinator.Admin, provider string, now time.Time) (*fleet, error) {
-	all, err := admin.Instances(ctx, provider)
+	read, err := admin.Fleet(ctx, provider)
 	if err != nil {
 		return nil, err
 	}
-	view, err := admin.View(ctx, provider)
-	if err != nil {
-		return nil, err
+	if read.Policy.Revision == 0 && len(read.Instances) == 0 {
+		return nil, fmt.Errorf("%s: %w", provider, coordinator.ErrNotFound)
 	}
-	f := newFleet(provider, view, all, now)
-	if view.Policy == nil {
-		// None is set, or one that nobody can apply.
-		s, err := admin.Get(ctx, provider)
-		if err != nil && !(errors.Is(err, coordinator.ErrNotFound) && f.Count > 0) {
-			return nil, err
-		}
-		f.Problem = problem(s)
-	}
+	f := newFleet(provider, read.View(), read.Instances, now)
+	f.Problem = problem(read.Policy)
 	return f, nil
 }
 

@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/internal/change"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -59,13 +61,13 @@ func describe(w io.Writer, s coordinator.Stored) {
 	if !readable(s) {
 		return
 	}
-	p := s.Policy.WithDefaults()
+	p := change.Current(s.Policy, time.Now()).WithDefaults()
 	line("Limits", quota.FormatLimits(p.Limits))
 	if !p.From.IsZero() {
-		line("From", when(p.From))
+		line("From", exact(p.From))
 	}
 	for _, next := range p.Next {
-		line("Next", quota.FormatLimits(next.Limits)+" from "+when(next.From))
+		line("Next", quota.FormatLimits(next.Limits)+" from "+exact(next.From))
 	}
 	line("Share", show(string(p.Share)))
 	line("Mode", show(string(p.Mode)))
@@ -75,6 +77,10 @@ func describe(w io.Writer, s coordinator.Stored) {
 	line("Clock error", p.ClockError.String())
 	line("Guard", p.Guard.String())
 	line("Pacing", show(string(p.Pacing)))
+	if p.MaxStep == 0 {
+		p.MaxStep = quota.DefaultMaxStep
+	}
+	line("Max step", new(factor(p.MaxStep)).String())
 	if len(p.Requires) > 0 {
 		line("Requires", clean(strings.Join(p.Requires, ", ")))
 	}

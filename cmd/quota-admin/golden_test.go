@@ -1,11 +1,13 @@
 package main
 
 import (
+	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -38,6 +40,15 @@ delete --help
 instances --help
 history --help
 version --help
+cancel --help
+pause --help
+resume --help
+shadow --help
+enforce --help
+diff --help
+rollback --help
+apply --help
+export --help
 `},
 	{name: "usage", commands: `
 nonsense -o *
@@ -64,6 +75,16 @@ delete a -o *
 --user ann:secret list -o *
 completion tcsh -o *
 completion bash extra
+set a 5/s --max-step 0.5x
+set a 5/s --wait=0s
+set a 5/s --at tomorrow
+set a 5/s --for -1s
+rollback a
+rollback a zero
+diff a 1 2 3
+apply
+apply -f missing.yaml
+export a//b
 `},
 	{name: "set", commands: `
 set payments/charge 300000/s --reason campaign
@@ -71,7 +92,12 @@ set payments/charge 150000/s
 set payments/charge 400000/s --settle 5s --outage stop
 set payments/charge 400000/s,1000000/10s --guard 20ms --clock-error 20ms
 set payments/charge 200000/s
-set payments/charge 5/s -o *
+set payments/charge 2000001/s -o *
+set payments/charge 200000/m
+set payments/charge 0/s
+set payments/charge 2000001/s --max-step 11x
+set payments/charge 200000/s --max-step 2x
+set payments/charge 5/s --force -o *
 set new/one 10/s --if-revision 0 -o json
 set new/one 20/s --if-revision 0 -o *
 set new/one 20/s --if-revision 3
@@ -80,6 +106,81 @@ set payments/charge 5/s --settle 100ms --freshness 99ms -o *
 set payments/charge 5/s --settle 2m
 set payments/charge 0/s --freshness 1s
 get payments/charge
+`},
+	{name: "ahead", commands: `
+set payments/charge 300000/s --at 2150-01-01T00:00:00Z
+set payments/charge 200000/s --dry-run
+set payments/charge 200000/s
+set payments/charge 150000/s --at 2149-01-01T00:00:00Z --for 1h --reason 'new year'
+set payments/charge 1/s --at 2149-01-01T00:00:00Z
+get payments/charge
+list
+set payments/charge 250000/s
+set payments/charge 250000/s --at 2000-01-01T00:00:00Z
+set payments/charge 250000/s --at 2149-01-01T00:00:00Z --for 20000h
+set payments/charge 100000/s --for 1h --dry-run
+cancel payments/charge --at 2149-01-01T00:30:00Z
+cancel payments/charge --at 2149-01-01T00:00:00Z --if-revision 1
+cancel payments/charge --at 2149-01-01T00:00:00Z --dry-run
+cancel payments/charge --at 2149-01-01T00:00:00Z
+cancel payments/charge --reason postponed
+cancel payments/charge
+cancel absent
+get payments/charge
+history payments/charge
+`},
+	{name: "mode", commands: `
+pause payments/charge
+set payments/charge 300000/s
+shadow payments/charge --reason 'try it'
+pause payments/charge --dry-run
+pause payments/charge --reason 'provider is down'
+pause payments/charge
+set payments/charge 200000/s
+resume payments/charge
+resume payments/charge -o *
+enforce payments/charge
+pause payments/charge --if-revision 1
+pause payments/charge
+enforce payments/charge
+history payments/charge
+`},
+	{name: "rollback", commands: `
+rollback payments/charge 1
+diff payments/charge 1
+set payments/charge 300000/s
+set payments/charge 150000/s --guard 20ms --reason 'half of it' --if-revision @1
+delete payments/charge --yes
+rollback payments/charge @1 --dry-run
+rollback payments/charge @1
+diff payments/charge @1 @2
+diff payments/charge @1 @2 -o *
+diff payments/charge @2
+diff payments/charge @1
+diff payments/charge @3 @1
+rollback payments/charge @3
+rollback payments/charge @1
+rollback payments/charge 999
+rollback payments/charge @2 --if-revision @1
+rollback payments/charge @2
+history payments/charge
+`},
+	{name: "apply", commands: `
+apply -f testdata/bad.yaml -o *
+apply -f testdata/policies.yaml --dry-run
+apply -f testdata/policies.yaml -o json
+apply -f testdata/policies.yaml
+set payments/refund 900/2s,18000/1m
+set payments/charge 200000/s
+apply -f testdata/policies.yaml --max-step 1.2x
+apply -f testdata/policies.yaml --reason 'release 42'
+set mail 1000/100ms --force
+apply -f testdata/policies.yaml
+apply -f testdata/policies.yaml --force
+export
+export mail payments/charge -o json
+export absent
+history payments/refund
 `},
 	{name: "get-list", commands: `
 list -o *
@@ -159,6 +260,7 @@ func (s scene) play(b *bench) string {
 	var text strings.Builder
 	for line := range strings.Lines(strings.TrimSpace(s.commands)) {
 		for _, args := range variants(words(strings.TrimSpace(line))) {
+			revisionsIn(b, args)
 			code, stdout, stderr := b.call(args...)
 			fmt.Fprintf(&text, "$ quota-admin %s\n%s", spell(args), stdout)
 			for line := range strings.Lines(stderr) {
@@ -168,6 +270,26 @@ func (s scene) play(b *bench) string {
 		}
 	}
 	return normalise(text.String())
+}
+
+// revisionsIn replaces @n by the revision of the n-th change of payments/charge.
+func revisionsIn(b *bench, args []string) {
+	for i, arg := range args {
+		n, ok := strings.CutPrefix(arg, "@")
+		if !ok {
+			continue
+		}
+		stdout, _ := b.want(exitDone, "history", "payments/charge", "-o", "json")
+		var h historyJSON
+		if err := json.Unmarshal([]byte(stdout), &h); err != nil {
+			b.t.Fatal(err)
+		}
+		k, err := strconv.Atoi(n)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		args[i] = fmt.Sprint(h.Changes[len(h.Changes)-k].Revision)
+	}
 }
 
 // variants returns the command once for each format where it ends with -o *.

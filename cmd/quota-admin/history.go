@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/internal/change"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -27,6 +29,7 @@ type recordJSON struct {
 	Reason      string        `json:"reason,omitempty"`
 	Old         *quota.Policy `json:"old"` // null: there was none, or it cannot be read
 	New         *quota.Policy `json:"new"` // null: deleted
+	Problem     string        `json:"problem,omitempty"`
 }
 
 func (a *app) historyCommand() *cobra.Command {
@@ -43,7 +46,7 @@ func (a *app) historyCommand() *cobra.Command {
 					return err
 				}
 				if len(records) == 0 {
-					return fmt.Errorf("%s: no history: %w", args[0], coordinator.ErrNotFound)
+					return notFound(args[0] + " has no history")
 				}
 				return a.emitHistory(args[0], records)
 			})
@@ -58,17 +61,48 @@ func (a *app) emitHistory(provider string, records []coordinator.Record) error {
 			Revision: r.Revision, OldRevision: r.OldRevision, Time: r.Time,
 			Author: r.Author, Reason: r.Reason, Old: r.Old, New: r.New,
 		})
+		if r.Problem != nil {
+			data.Changes[len(data.Changes)-1].Problem = oneLine(r.Problem)
+			a.note("%s", oneLine(r.Problem))
+		}
 	}
 	return a.emit(data, func(w io.Writer) {
-		row(w, "REVISION", "TIME", "AUTHOR", "OLD", "NEW", "REASON")
+		row(w, "REVISION", "TIME", "AUTHOR", "OLD", "NEW", "ALSO", "REASON")
 		for _, r := range records {
 			old := limitsOf(r.Old)
 			if r.Old == nil && r.OldRevision != 0 {
 				old = "unreadable"
 			}
-			row(w, fmt.Sprint(r.Revision), when(r.Time), show(r.Author), old, limitsOf(r.New), show(r.Reason))
+			set := limitsOf(r.New)
+			if r.Problem != nil {
+				set = "unreadable"
+			}
+			row(w, fmt.Sprint(r.Revision), when(r.Time), show(r.Author), old, set, also(r.Old, r.New), show(r.Reason))
 		}
 	})
+}
+
+// also shows what a change did beside the limits.
+func also(old, next *quota.Policy) string {
+	if old == nil || next == nil {
+		return "-"
+	}
+	var parts []string
+	for _, d := range change.Diff(old, next) {
+		switch {
+		case d.Field == "limits":
+		case d.Old == "":
+			parts = append(parts, clean(d.Field)+" "+show(d.New))
+		case d.New == "":
+			parts = append(parts, "no "+clean(d.Field))
+		default:
+			parts = append(parts, clean(d.Field)+" "+show(d.Old)+" -> "+show(d.New))
+		}
+	}
+	if len(parts) == 0 {
+		return "-"
+	}
+	return strings.Join(parts, "; ")
 }
 
 // limitsOf shows a policy by its limits, and a dash for none.

@@ -64,7 +64,7 @@ func (a *app) emitFleet(f *fleet) error {
 		if len(f.Instances) == 0 {
 			return
 		}
-		row(w, "NAME", "INCARNATION", "SHARE", "STATE", "USED", "REFUSED", "WAITING", "APPLIED", "POLICY",
+		row(w, "NAME", "INCARNATION", "SHARE", "STATE", "USED", "REFUSED", "SHADOWED", "WAITING", "APPLIED", "POLICY",
 			"CLOCK-ERROR", "PROOF-AGE", "REPORT-AGE", "STARTED", "FROM", "UNTIL")
 		for _, i := range f.Instances {
 			row(w, append(append([]string{show(i.Name), show(i.Incarnation), number(i.Share)}, i.reported(f.now)...),
@@ -84,11 +84,11 @@ func (a *app) emitFleet(f *fleet) error {
 func (i *instanceJSON) reported(now time.Time) []string {
 	r := i.Report
 	if r == nil {
-		return []string{"-", "-", "-", "-", "-", "-", "-", "-", "-"}
+		return []string{"-", "-", "-", "-", "-", "-", "-", "-", "-", "-"}
 	}
 	age := max(0, now.Sub(r.Time)).Round(time.Second)
 	return []string{
-		show(string(r.State)), fmt.Sprint(r.Used), fmt.Sprint(r.Refused), fmt.Sprint(r.Waiting),
+		show(string(r.State)), fmt.Sprint(r.Used), fmt.Sprint(r.Refused), fmt.Sprint(r.Shadowed), fmt.Sprint(r.Waiting),
 		fmt.Sprint(r.Revision), fmt.Sprint(r.PolicyRevision), show(r.ClockError), show(r.ProofAge), age.String(),
 	}
 }

@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/internal/change"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -49,16 +51,31 @@ func (a *app) emitList(all []coordinator.Stored) error {
 		if len(all) == 0 {
 			return
 		}
-		row(w, "PROVIDER", "LIMITS", "MODE", "SHARE", "OUTAGE", "SETTLE", "REVISION", "CHANGED", "AUTHOR")
+		row(w, "PROVIDER", "LIMITS", "MODE", "SHARE", "OUTAGE", "SETTLE", "NEXT", "REVISION", "CHANGED", "AUTHOR")
 		for _, s := range all {
 			revision := fmt.Sprint(s.Revision)
 			if !readable(s) {
-				row(w, show(s.Provider), "invalid", "-", "-", "-", "-", revision, "-", "-")
+				row(w, show(s.Provider), "invalid", "-", "-", "-", "-", "-", revision, "-", "-")
 				continue
 			}
-			p := s.Policy.WithDefaults()
+			p := change.Current(s.Policy, time.Now()).WithDefaults()
 			row(w, show(s.Provider), quota.FormatLimits(p.Limits), show(string(p.Mode)), show(string(p.Share)),
-				show(string(p.Outage)), p.Settle.String(), revision, when(p.Time), show(p.Author))
+				show(string(p.Outage)), p.Settle.String(), nextOf(p), revision, when(p.Time), show(p.Author))
 		}
 	})
+}
+
+// nextOf shows the first announced change, and how many come after it.
+func nextOf(p quota.Policy) string {
+	switch {
+	case !p.From.IsZero():
+		return "begins " + exact(p.From)
+	case len(p.Next) == 0:
+		return "-"
+	}
+	text := quota.FormatLimits(p.Next[0].Limits) + " from " + exact(p.Next[0].From)
+	if more := len(p.Next) - 1; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
 }

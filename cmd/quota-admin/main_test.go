@@ -86,7 +86,15 @@ func (b *bench) put(client *clientv3.Client, key string, value any) {
 	}
 	ctx, cancel := context.WithTimeout(b.t.Context(), 10*time.Second)
 	defer cancel()
-	if _, err := client.Put(ctx, b.prefix+key, text); err != nil {
+	var options []clientv3.OpOption
+	if strings.Contains(key, "/instances/") || strings.HasPrefix(key, "reports/") {
+		lease, err := client.Grant(ctx, 600) // as instances do
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		options = append(options, clientv3.WithLease(lease.ID))
+	}
+	if _, err := client.Put(ctx, b.prefix+key, text, options...); err != nil {
 		b.t.Fatal(err)
 	}
 }

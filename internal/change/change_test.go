@@ -195,9 +195,9 @@ func TestCheckStep(t *testing.T) {
 		want            string // a part of the error; "" if it passes
 	}{
 		{"ten times as much", "30/s", "300/s", 0, ""},
-		{"a bit more", "30/s", "301/s", 0, "10.03 times as much"},
+		{"a bit more", "30/s", "301/s", 0, "10.04 times as much"},
 		{"ten times less", "300/s", "30/s", 0, ""},
-		{"a bit less", "301/s", "30/s", 0, "10.03 times less"},
+		{"a bit less", "301/s", "30/s", 0, "10.04 times less"},
 		{"a wrong unit", "300/s", "300/m", 0, "60 times less"},
 		{"one of several", "300/s,1000/10s", "300/s,100000/10s", 0, "100 times as much"},
 		{"one removed", "300/s,1000/10s", "300/s", 0, ""},
@@ -205,9 +205,9 @@ func TestCheckStep(t *testing.T) {
 		{"to nothing", "300/s", "0/s", 0, "nothing at all (pause"},
 		{"from nothing", "0/s", "300/s", 0, ""},
 		{"no policy before", "", "300/s", 0, ""},
-		{"a smaller step", "300/s", "700/s", 2, "2.33 times as much; the greatest step is 2x"},
+		{"a smaller step", "300/s", "700/s", 2, "2.34 times as much; the greatest step is 2x"},
 		{"from what is in force", "3/s; -60: 30/s", "300/s", 0, ""},
-		{"announced", "30/s", "30/s; 60: 301/s", 0, "at 2027-01-01T12:01:00Z is 10.03"},
+		{"announced", "30/s", "30/s; 60: 301/s", 0, "at 2027-01-01T12:01:00Z is 10.04"},
 		{"announced step by step", "30/s", "30/s; 60: 300/s; 120: 3000/s", 0, ""},
 		{"announced before", "30/s; 60: 3000/s", "30/s; 60: 3000/s", 0, ""},
 		{"announced before, and now more", "30/s; 60: 3000/s", "40/s; 60: 3000/s", 0, ""},

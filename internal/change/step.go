@@ -25,7 +25,7 @@ func (e *StepError) Error() string {
 	if e.Less {
 		how = "times less"
 	}
-	what := strconv.FormatFloat(math.Round(e.Factor*100)/100, 'f', -1, 64) + " " + how
+	what := strconv.FormatFloat(math.Ceil(e.Factor*100)/100, 'f', -1, 64) + " " + how
 	if math.IsInf(e.Factor, 1) {
 		what = "nothing at all (pause says that better)"
 	}

@@ -1,0 +1,160 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/internal/etcdtest"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// join makes this process n instances of the provider.
+func (b *bench) join(cluster *etcdtest.Cluster, provider string, n int) (all []*consumer.Limiter) {
+	b.t.Helper()
+	client := etcdtest.NewClient(b.t, cluster)
+	quiet := slog.New(slog.DiscardHandler)
+	for i := range n {
+		s, err := coordinator.Join(b.t.Context(), client, coordinator.Options{Name: fmt.Sprintf("worker-%d", i), Prefix: b.prefix, Logger: quiet})
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		b.t.Cleanup(func() { _ = s.Close() })
+		l, err := consumer.Open(b.t.Context(), s, provider, consumer.Options{Logger: quiet})
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		all = append(all, l)
+	}
+	return all
+}
+
+func TestWaitTellsWhenAllHaveApplied(t *testing.T) {
+	b := newBench(t, server)
+	b.want(exitDone, "set", "p", "100/s")
+	limiters := b.join(server, "p", 3)
+	for _, l := range limiters {
+		if err := l.Ready(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stdout, _ := b.want(exitDone, "set", "p", "50/s", "--wait")
+	revision := limiters[0].Status().PolicyRevision
+	if want := fmt.Sprintf("applied by 3 of 3 instances at revision %d, in force from ", revision); !strings.Contains(stdout, want) {
+		t.Errorf("got %s, want %q", stdout, want)
+	}
+	for _, l := range limiters {
+		if st := l.Status(); st.PolicyRevision != revision {
+			t.Errorf("an instance has revision %d when all have applied %d", st.PolicyRevision, revision)
+		}
+	}
+	stdout, _ = b.want(exitDone, "pause", "p", "--wait", "-o", "json")
+	var result editResult
+	if err := json.Unmarshal([]byte(stdout), &result); err != nil || result.Wait == nil || result.Wait.Applied != 3 || result.Wait.Instances != 3 || result.Wait.Revision <= revision {
+		t.Errorf("%v: %s", err, stdout)
+	}
+	// One that does not report is named.
+	client := etcdtest.NewClient(t, server)
+	b.put(client, "providers/p/instances/silent.1.1", quota.Instance{Name: "silent"})
+	stdout, stderr := b.want(exitFailed, "resume", "p", "--wait=2s")
+	if !strings.Contains(stdout, "mode pause -> enforce") || !strings.Contains(stderr, "applied by 3 of 4 instances") ||
+		!strings.Contains(stderr, "silent.1.1: has not reported yet") {
+		t.Errorf("a laggard: %s%s", stdout, stderr)
+	}
+	// What changes nothing is not waited for.
+	b.want(exitDone, "enforce", "p", "--wait=1s")
+}
+
+func TestWhatIsInForceWhen(t *testing.T) {
+	at := func(ms int64) time.Time { return time.UnixMilli(1_800_000_000_000 + ms).UTC() }
+	p := func(limits ...quota.Limit) quota.Policy { return quota.Policy{Limits: limits}.WithDefaults() }
+	second, minute := quota.Limit{Permits: 1, Window: time.Second}, quota.Limit{Permits: 1, Window: time.Minute}
+	slow := p(second)
+	slow.Settle = 10 * time.Second
+	later := p(second)
+	later.From = at(60_500)
+	for _, test := range []struct {
+		name      string
+		old, next quota.Policy
+		at        time.Time
+		want      time.Time
+	}{
+		{"after the settle time", p(second), p(second), time.Time{}, at(4_000)},
+		{"after the longer one", slow, p(second), time.Time{}, at(11_000)},
+		{"when the longest has begun a window", p(second), p(second, minute), time.Time{}, at(60_000)},
+		{"at the time announced", p(second), p(second), at(20_000), at(20_000)},
+		{"in the window after it", p(second), p(second), at(20_001), at(21_000)},
+		{"when the policy begins", quota.Policy{}, later, time.Time{}, at(61_000)},
+	} {
+		if got := inForce(test.old, test.next, test.at, at(500)); !got.Equal(test.want) {
+			t.Errorf("%s: %v, want %v", test.name, got, test.want)
+		}
+	}
+}
+
+func TestLaggardsAreNamed(t *testing.T) {
+	w := &waitJSON{Provider: "p", Revision: 9}
+	f := &coordinator.Fleet{}
+	now := time.Unix(1000, 0)
+	add := func(id string, r *quota.Report, problem error) {
+		f.Instances = append(f.Instances, coordinator.InstanceStatus{Instance: quota.Instance{ID: id}, Report: r, Problem: problem})
+	}
+	add("done", &quota.Report{PolicyRevision: 9}, nil)
+	add("newer", &quota.Report{PolicyRevision: 12}, nil)
+	add("silent", nil, nil)
+	add("foreign", nil, fmt.Errorf("no lease"))
+	add("stale", &quota.Report{PolicyRevision: 8, State: quota.StateStale, Problem: "etcd is away", Time: now.Add(-12 * time.Second)}, nil)
+	w.count(f, now)
+	if w.Applied != 2 || w.Instances != 5 || len(w.Laggards) != 3 {
+		t.Fatalf("%+v", w)
+	}
+	err := w.late(t.Context().Err(), time.Minute)
+	text := classify(err)
+	want := []string{"silent: has not reported yet", "foreign: no lease", "stale: has policy revision 8, is stale, reported 12s ago: etcd is away"}
+	if text.ExitCode != exitFailed || strings.Join(text.Hints, "|") != strings.Join(want, "|") || !strings.Contains(text.Error, "applied by 2 of 5 instances at revision 9 after 1m0s") {
+		t.Errorf("%+v", text)
+	}
+	if got := w.summary(now); !strings.HasPrefix(got, "applied by 2 of 5 instances at revision 9, in force from ") {
+		t.Error(got)
+	}
+	for range 20 {
+		add("many", nil, nil)
+	}
+	w.count(f, now)
+	if text := classify(w.late(nil, time.Minute)); len(text.Hints) != laggardsShown+1 || text.Hints[laggardsShown] != "and 13 more" {
+		t.Errorf("%+v", text.Hints)
+	}
+}
+
+func TestParseWhen(t *testing.T) {
+	zone := time.FixedZone("UTC+2", 2*3600)
+	now := time.Date(2027, 3, 1, 22, 30, 15, 400, zone)
+	for text, want := range map[string]string{
+		"2027-03-02T00:00:00Z":      "2027-03-02T00:00:00Z",
+		"2027-03-02T00:00:00+02:00": "2027-03-01T22:00:00Z",
+		"2027-03-02 00:00":          "2027-03-01T22:00:00Z",
+		"2027-03-02T00:00:30":       "2027-03-01T22:00:30Z",
+		"00:00":                     "2027-03-01T22:00:00Z", // next midnight here
+		"22:30":                     "2027-03-02T20:30:00Z", // has passed today
+		"22:31:30":                  "2027-03-01T20:31:30Z",
+		"+90s":                      "2027-03-01T20:31:46Z", // in full seconds
+		"+0s":                       "2027-03-01T20:30:16Z",
+		"tomorrow":                  "", "+-5s": "", "25:00": "", "": "", "+": "", "2027-02-30 00:00": "",
+	} {
+		at, err := parseWhen(text, now)
+		if (err == nil) != (want != "") || err == nil && exact(at) != want {
+			t.Errorf("%q: %v, %v, want %q", text, exact(at), err, want)
+		}
+	}
+	if got := clockTime(now, now.Add(time.Minute)); got != "20:30:15 UTC" {
+		t.Error(got)
+	}
+	if got := clockTime(now.Add(24*time.Hour), now); got != "2027-03-02 20:30:15 UTC" {
+		t.Error(got)
+	}
+}
