@@ -38,6 +38,8 @@ func TestDocumentsKnowEveryField(t *testing.T) {
 			if f.Len() == 0 {
 				f.Set(reflect.ValueOf([]string{"x"}))
 			}
+		case reflect.Map:
+			f.Set(reflect.ValueOf(map[string]int64{"x": 2}))
 		case reflect.Struct:
 		default:
 			t.Fatalf("set %s here", v.Type().Field(i).Name)
@@ -69,6 +71,7 @@ func somePolicy(t *rapid.T, now time.Time) quota.Policy {
 		Guard:    rapid.SampledFrom([]time.Duration{0, 20 * time.Millisecond}).Draw(t, "guard"),
 		MaxStep:  rapid.SampledFrom([]float64{0, 1, 2.5, 1e12}).Draw(t, "step"),
 		Requires: rapid.SampledFrom([][]string{nil, {"12", "null", "a: b", "\u2028"}}).Draw(t, "requires"),
+		Weights:  rapid.SampledFrom([]map[string]int64{nil, {"big": 8, "true": 2}}).Draw(t, "weights"),
 		Reason:   "x", Author: "y",
 	}
 	at := now.Add(time.Duration(rapid.IntRange(-300, 300).Draw(t, "first")) * time.Second).UTC()

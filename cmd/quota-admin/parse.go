@@ -201,7 +201,7 @@ func (p *parser) limits(provider string, n *yaml.Node) (any, bool) {
 	return list, true
 }
 
-// value turns a scalar, or a list of them, into JSON's.
+// value turns a value into JSON's.
 func (p *parser) value(provider string, n *yaml.Node) (any, bool) {
 	switch {
 	case n.Kind == yaml.SequenceNode:
@@ -214,8 +214,16 @@ func (p *parser) value(provider string, n *yaml.Node) (any, bool) {
 			list = append(list, v)
 		}
 		return list, true
+	case n.Kind == yaml.MappingNode:
+		all, good := map[string]any{}, true
+		p.pairs(n, provider, func(name string, _, value *yaml.Node) {
+			var ok bool
+			all[name], ok = p.value(provider, value)
+			good = good && ok
+		})
+		return all, good
 	case n.Kind != yaml.ScalarNode:
-		p.bad(n, "%s: a text, a number or a list is expected", provider)
+		p.bad(n, "%s: a value is expected", provider)
 		return nil, false
 	case n.Tag == "!!null":
 		p.bad(n, "%s: the value is missing; leave the field out for its default", provider)
