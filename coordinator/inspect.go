@@ -224,7 +224,7 @@ func (a *Admin) Observe(ctx context.Context, providers ...string) (stop func(), 
 		return nil, classify(ctx, "look at "+strings.Join(providers, ", "), err)
 	}
 	go func() {
-		for range answers { //nolint:revive // they need only be taken; the channel ends with alive
+		for range answers { // they need only be taken; the channel ends with alive
 		}
 	}()
 	return stop, nil

@@ -65,8 +65,6 @@ func (k keys) observer(provider, id string) string {
 	return k.observers(provider) + url.PathEscape(id)
 }
 
-func (k keys) histories() string { return k.prefix + "history/" }
-
 func (k keys) history(provider string) string {
 	return k.prefix + "history/" + url.PathEscape(provider) + "/"
 }

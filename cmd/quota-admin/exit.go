@@ -94,7 +94,7 @@ func classify(err error) failure {
 type notFound string
 
 func (n notFound) Error() string        { return string(n) }
-func (n notFound) Is(target error) bool { return target == coordinator.ErrNotFound } //nolint:errorlint // Is compares what errors.Is passes
+func (n notFound) Is(target error) bool { return target == coordinator.ErrNotFound }
 
 // hinted is an error together with lines that help to mend it.
 type hinted struct {

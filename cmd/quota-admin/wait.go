@@ -101,16 +101,14 @@ func (a *app) await(ctx context.Context, admin *coordinator.Admin, s coordinator
 func (w *waitJSON) count(f *coordinator.Fleet, now time.Time) {
 	w.Applied, w.Instances, w.Laggards = 0, len(f.Instances), nil
 	for _, s := range f.Instances {
-		r, why := s.Report, ""
+		r, why := s.Report, "has not reported yet"
 		switch {
 		case r != nil && r.PolicyRevision >= w.Revision:
 			w.Applied++
 			continue
 		case s.Problem != nil:
 			why = oneLine(s.Problem)
-		case r == nil:
-			why = "has not reported yet"
-		default:
+		case r != nil:
 			why = fmt.Sprintf("has policy revision %d, is %s, reported %v ago", r.PolicyRevision, r.State, max(0, now.Sub(r.Time)).Round(time.Second))
 			if r.Problem != "" {
 				why += ": " + r.Problem

@@ -3,6 +3,7 @@ package change
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/quotient-limiter/quotient/quota"
@@ -59,8 +60,8 @@ func (l line) at(when time.Time) []quota.Limit {
 // fold drops what no window that still runs asks for: all before the newest
 // entry that is at least keep old.
 func (l line) fold(now time.Time, keep time.Duration) line {
-	for i := len(l) - 1; i >= 0; i-- {
-		if !l[i].From.After(now.Add(-keep)) {
+	for i, e := range slices.Backward(l) {
+		if !e.From.After(now.Add(-keep)) {
 			folded := slices.Clone(l[i:])
 			folded[0].From = time.Time{}
 			return folded
@@ -227,12 +228,9 @@ func announced(future line) string {
 	if len(future) == 0 {
 		return ", nor for any other time"
 	}
-	text := "; announced is"
-	for i, e := range future {
-		if i > 0 {
-			text += ","
-		}
-		text += " " + quota.FormatLimits(e.Limits) + " for " + e.From.UTC().Format(time.RFC3339Nano)
+	var all []string
+	for _, e := range future {
+		all = append(all, quota.FormatLimits(e.Limits)+" for "+e.From.UTC().Format(time.RFC3339Nano))
 	}
-	return text
+	return "; announced is " + strings.Join(all, ", ")
 }
