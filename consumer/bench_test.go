@@ -62,6 +62,37 @@ func BenchmarkGranted(b *testing.B) {
 	}
 }
 
+// Hooks cost only those who wait.
+func BenchmarkHooks(b *testing.B) {
+	ctx := context.Background()
+	for _, c := range []struct {
+		name   string
+		waited func(time.Duration, error)
+	}{
+		{"hooks=off", nil},
+		{"hooks=on", func(time.Duration, error) {}},
+	} {
+		p := quota.Policy{Limits: []quota.Limit{{Permits: quota.MaxPermits, Window: time.Minute}}}
+		l, err := Open(b.Context(), Fixed(p), "bench", Options{Logger: quiet, Waited: c.waited})
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Run("call=TryAcquire/"+c.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				l.TryAcquire()
+			}
+		})
+		b.Run("call=Acquire/"+c.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				_ = l.Acquire(ctx, time.Second)
+			}
+		})
+		_ = l.Close()
+	}
+}
+
 func BenchmarkRefused(b *testing.B) {
 	l := benchLimiter(b, 0, quota.OutageHold)
 	ctx := context.Background()

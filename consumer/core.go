@@ -24,13 +24,14 @@ type core struct {
 	provider string
 	clock    *clock.Clock
 	log      *slog.Logger
+	waited   func(time.Duration, error) // Options.Waited
 	gate     *window.Gate
 
 	owners   atomic.Uint32 // numbers the limiters
-	refused  atomic.Int64  // refusals since the start
-	shadowed atomic.Int64  // refusals that shadow mode let pass, since the start
-	shadow   atomic.Bool   // the policy's mode is shadow
-	ceiling  atomic.Int64  // window.Terms.Ceiling, for callers that do not wait
+	refused  refusals
+	shadowed atomic.Int64 // refusals that shadow mode let pass, since the start
+	shadow   atomic.Bool  // the policy's mode is shadow
+	ceiling  atomic.Int64 // window.Terms.Ceiling, for callers that do not wait
 	refusal  atomic.Pointer[refusal]
 	errs     errorSet
 
@@ -47,6 +48,7 @@ type core struct {
 		self    string
 		trouble error
 		state   quota.State // as last logged
+		logged  stateLog
 		changed chan struct{}
 		closed  bool
 	}
@@ -56,7 +58,7 @@ type core struct {
 type errorSet struct{ tooLarge, queueFull, closed, noPolicy, stale error }
 
 func newCore(provider string, c *clock.Clock, o Options) *core {
-	k := &core{provider: provider, clock: c, log: o.Logger}
+	k := &core{provider: provider, clock: c, log: o.Logger, waited: o.Waited}
 	if k.log == nil {
 		k.log = slog.Default()
 	}
@@ -65,7 +67,7 @@ func newCore(provider string, c *clock.Clock, o Options) *core {
 	k.alarm.fire, k.alarm.armed = k.tick, math.MaxInt64
 	k.parkings.New = newParking
 	k.mu.changed = make(chan struct{})
-	k.mu.state = quota.StateJoining
+	k.mu.state, k.mu.logged.seen = quota.StateJoining, quota.StateJoining
 	named := func(kind error, hint string) error { return &providerError{provider, kind, hint} }
 	k.errs = errorSet{
 		tooLarge:  named(ErrTooLarge, ": ask for fewer at once, or use TryTakeUpTo"),

@@ -46,6 +46,15 @@ const (
 	ReasonPaused Reason = "paused"
 )
 
+// The reasons of the other errors, by which Status counts refusals too.
+const (
+	ReasonTooLarge  Reason = "too large"  // ErrTooLarge
+	ReasonQueueFull Reason = "queue full" // ErrQueueFull
+	ReasonClosed    Reason = "closed"     // ErrClosed
+	ReasonNoPolicy  Reason = "no policy"  // ErrNoPolicy
+	ReasonStale     Reason = "stale"      // ErrStale
+)
+
 // LimitError is the ErrLimited that tells more. One is made per window and
 // returned to everybody who is refused in it: do not change it.
 type LimitError struct {

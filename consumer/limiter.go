@@ -24,6 +24,11 @@ type Options struct {
 	MaxWaiters int
 	// Logger takes the changes of state; default slog.Default().
 	Logger *slog.Logger
+	// Waited, if set, is told of every caller that had to wait: how long, and with
+	// what result. It is called on the caller's goroutine, or before the function
+	// of AcquireFunc, and must not block. Who is served or refused at once is not
+	// told of, so a permit without waiting costs the same with it and without.
+	Waited func(d time.Duration, err error)
 }
 
 // Limiter issues this instance's share of a provider's limit. Its methods are
@@ -162,6 +167,16 @@ func (l *Limiter) wait(ctx context.Context, n int64, maxWait time.Duration) (win
 		}
 		return g, nil
 	}
+	g, err := l.park(ctx, p, n)
+	if k.waited != nil {
+		k.waited(time.Duration(k.clock.Mono()-now.Mono), err)
+	}
+	return g, err
+}
+
+// park waits for the outcome of a waiter that is in the queue.
+func (l *Limiter) park(ctx context.Context, p *parking, n int64) (g window.Grant, err error) {
+	k := l.core
 	if l.closed.Load() { // Close may have looked before the waiter came
 		k.gate.Evict(k.clock.Now(), l.id)
 	}
@@ -231,6 +246,9 @@ func (l *Limiter) AcquireFunc(n int64, maxWait time.Duration, f func(Permit, err
 		return Waiter{}
 	}
 	now := k.clock.Now()
+	if k.waited != nil {
+		w.Payload = k.timed(now.Mono, f)
+	}
 	end := deadline(context.Background(), now.Mono, maxWait)
 	g, v := k.gate.Wait(now, w, n, end)
 	switch {
@@ -244,6 +262,7 @@ func (l *Limiter) AcquireFunc(n int64, maxWait time.Duration, f func(Permit, err
 		g, v = k.gate.Segment().Grant, window.Granted
 	}
 	w.Want(n)
+	w.Payload = f // it did not wait
 	k.dispatch.add(k, w, outcome{g, v})
 	return Waiter{}
 }

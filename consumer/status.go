@@ -2,7 +2,6 @@ package consumer
 
 import (
 	"context"
-	"log/slog"
 	"math"
 	"time"
 
@@ -37,11 +36,20 @@ type Status struct {
 	// Issued and Refused count permits since the limiter was opened; Shadowed
 	// those that were refused but passed, in shadow mode.
 	Issued, Refused, Shadowed int64
+	// RefusedBy divides Refused by reason; a reason that never was is missing.
+	RefusedBy map[Reason]int64
+	// Beyond counts permits issued beyond what the share allowed at that moment,
+	// by a check of its own. It is 0, or there is a bug.
+	Beyond int64
+	// StateChanges counts the changes of State that were noticed.
+	StateChanges int64
 	// Waiting is the number of callers that wait.
 	Waiting int
 	// ClockError bounds the error of the clock, if ClockErrorKnown.
 	ClockError      time.Duration
 	ClockErrorKnown bool
+	// ClockErrorBound is what the policy allows for it; 0 without a policy.
+	ClockErrorBound time.Duration
 	// ProofAge is the age of the newest proof that the view is recent; negative
 	// if there is none.
 	ProofAge time.Duration
@@ -66,9 +74,10 @@ func (k *core) status(now clock.Instant) Status {
 		Revision: k.mu.warrant.Revision(), PolicyRevision: revision,
 		Instances: k.mu.warrant.Instances(),
 		Share:     use.Share, Used: use.Used, Issued: use.Issued, Waiting: use.Waiting,
-		Refused: k.refused.Load(), Shadowed: k.shadowed.Load(),
+		Shadowed: k.shadowed.Load(), Beyond: use.Beyond, StateChanges: k.mu.logged.changes,
 		ProofAge: -1,
 	}
+	st.Refused, st.RefusedBy = k.refused.count()
 	if use.End > 0 {
 		st.WindowStart, st.WindowEnd = time.Unix(0, use.Start), time.Unix(0, use.End)
 	}
@@ -76,6 +85,7 @@ func (k *core) status(now clock.Instant) Status {
 		st.Total, st.Instances = b[0].Total, b[0].Instances
 	}
 	if policy != nil {
+		st.ClockErrorBound = policy.ClockError
 		st.Limits = append([]quota.Limit(nil), policy.LimitsAt(now.Mono+k.Offset())...)
 	}
 	if proof, ok := k.mu.warrant.Proof(); ok {
@@ -147,25 +157,6 @@ func (k *core) problemLocked(now clock.Instant) string {
 		return "cannot prove the view recent: etcd is out of reach, or lags"
 	}
 	return ""
-}
-
-// noteState logs a change of state, once.
-func (k *core) noteState(now clock.Instant) {
-	k.mu.Lock()
-	old, state := k.mu.state, k.stateLocked(now)
-	k.mu.state = state
-	problem := k.problemLocked(now)
-	k.mu.Unlock()
-	if old == state {
-		return
-	}
-	level := slog.LevelInfo
-	if state == quota.StateStale {
-		level = slog.LevelWarn
-	}
-	st := k.status(now)
-	k.log.Log(context.Background(), level, "limiter is "+string(state), "was", string(old),
-		"total", st.Total, "share", st.Share, "instances", st.Instances, "revision", st.Revision, "problem", problem)
 }
 
 // Report implements feed.Sink.

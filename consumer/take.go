@@ -49,7 +49,7 @@ func (k *core) pass(n int64) bool {
 		k.shadowed.Add(n)
 		return true
 	}
-	k.refused.Add(n)
+	k.refused.add(k.refusalNow().reason, n)
 	return false
 }
 
@@ -57,29 +57,36 @@ func (k *core) pass(n int64) bool {
 type refusal struct {
 	segment *window.Segment
 	err     error
+	reason  Reason
 }
 
 // reject returns the error for a verdict on n permits, and counts it.
 func (k *core) reject(v window.Verdict, n int64) error {
-	k.refused.Add(n)
-	switch v {
-	case window.TooLarge:
-		return k.errs.tooLarge
-	case window.Full:
-		return k.errs.queueFull
-	case window.Closed:
-		return k.errs.closed
+	reason, err := ReasonTooLarge, k.errs.tooLarge
+	switch c := k.ceiling.Load(); {
+	case v == window.TooLarge, v == window.Limited && n > 1 && c > 0 && n > c:
+	case v == window.Full:
+		reason, err = ReasonQueueFull, k.errs.queueFull
+	case v == window.Closed:
+		reason, err = ReasonClosed, k.errs.closed
+	default:
+		r := k.refusalNow()
+		reason, err = r.reason, r.err
 	}
-	if c := k.ceiling.Load(); n > 1 && c > 0 && n > c {
-		return k.errs.tooLarge
-	}
+	k.refused.add(reason, n)
+	return err
+}
+
+// refusalNow returns the refusal of the segment in force, made on first use.
+func (k *core) refusalNow() *refusal {
 	s := k.gate.Segment()
 	if r := k.refusal.Load(); r != nil && r.segment == s {
-		return r.err
+		return r
 	}
-	r := &refusal{s, k.explain()}
+	err := k.explain()
+	r := &refusal{s, err, reasonOf(err)}
 	k.refusal.Store(r)
-	return r.err
+	return r
 }
 
 // explain says why nothing is issued now.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -28,11 +29,14 @@ type graph map[string]pkg
 type rule struct {
 	who    []string // packages by path within the module; "internal/..." takes all below
 	except []string // the same, taken out again
-	not    []string // import paths; a trailing "/..." takes all below; "other than the standard library" takes those
+	not    []string // import paths; a trailing "/..." takes all below; notStandard and notOurs take those
 	why    string
 }
 
-const notStandard = "other than the standard library"
+const (
+	notStandard = "other than the standard library"
+	notOurs     = "other than the standard library and this module"
+)
 
 var rules = []rule{
 	{
@@ -77,6 +81,23 @@ var rules = []rule{
 		not:    []string{"testing"},
 		why:    "package testing registers flags in whatever links it",
 	},
+	{
+		who: []string{"consumer"},
+		not: []string{notOurs},
+		why: "the limiter itself costs no dependency; each integration is a package of its own",
+	},
+	{
+		who:    []string{"consumer/..."},
+		except: []string{"consumer/grpclimit/..."},
+		not:    []string{"google.golang.org/grpc/...", "go.etcd.io/..."},
+		why:    "only who uses gRPC links it",
+	},
+	{
+		who:    []string{"consumer/...", "coordinator/...", "quota/..."},
+		except: []string{"consumer/prommetrics/..."},
+		not:    []string{"github.com/prometheus/..."},
+		why:    "only who has metrics scraped links Prometheus's client",
+	},
 }
 
 // matches reports whether path is the pattern, or below it where the pattern
@@ -102,6 +123,9 @@ func (r rule) binds(path string) bool {
 // forbids reports whether the rule's packages must not link p.
 func (r rule) forbids(p pkg) bool {
 	if slices.Contains(r.not, notStandard) && !p.Standard {
+		return true
+	}
+	if slices.Contains(r.not, notOurs) && !p.Standard && !matches(module+"/...", p.ImportPath) {
 		return true
 	}
 	return matchesAny(r.not, p.ImportPath)
@@ -188,6 +212,10 @@ func TestRulesCatch(t *testing.T) {
 		m + "/internal/etcdtest": {"go.etcd.io/etcd/server/v3/embed", "testing"},
 		m + "/internal/load":     {m + "/coordinator"},
 		m + "/cmd/loadgen":       {m + "/internal/etcdtest"},
+
+		m + "/consumer/httplimit":   {m + "/consumer", "google.golang.org/grpc/codes"},
+		m + "/consumer/grpclimit":   {"google.golang.org/grpc/codes", "github.com/prometheus/common"},
+		m + "/consumer/prommetrics": {"github.com/prometheus/common"},
 	} {
 		g[path] = pkg{ImportPath: path, Imports: imports}
 		for _, i := range imports {
@@ -200,7 +228,7 @@ func TestRulesCatch(t *testing.T) {
 	for n, r := range rules {
 		for path := range g {
 			if way := g.chain(path, r); r.binds(path) && way != nil {
-				got = append(got, strings.ReplaceAll(strings.Join(way, " "), m+"/", "")+" "+string(rune('0'+n)))
+				got = append(got, strings.ReplaceAll(strings.Join(way, " "), m+"/", "")+" "+strconv.Itoa(n))
 			}
 		}
 	}
@@ -208,6 +236,10 @@ func TestRulesCatch(t *testing.T) {
 	want := []string{
 		"cmd/loadgen internal/etcdtest testing 7",
 		"consumer internal/feed go.etcd.io/etcd/client/v3 1",
+		"consumer internal/feed go.etcd.io/etcd/client/v3 8",
+		"consumer internal/feed go.etcd.io/etcd/client/v3 9",
+		"consumer/grpclimit github.com/prometheus/common 10",
+		"consumer/httplimit google.golang.org/grpc/codes 9",
 		"coordinator consumer/httplimit 3",
 		"coordinator internal/etcdtest go.etcd.io/etcd/server/v3/embed 6",
 		"coordinator internal/etcdtest testing 7",

@@ -239,6 +239,7 @@ type Usage struct {
 	// Used is the number of permits issued in it, Share the number that may be.
 	Used, Share int64
 	Issued      int64 // permits issued since the beginning
+	Beyond      int64 // of these, beyond what the share allowed: 0, or a bug
 	Waiting     int   // waiters in the queue
 	WaitingFor  int64 // permits that they want
 }
@@ -251,6 +252,7 @@ func (g *Gate) Usage(at clock.Instant) Usage {
 	taken := g.mu.published - s.Left()
 	u := Usage{
 		Issued:  g.mu.issued + taken,
+		Beyond:  g.mu.ledger.beyond,
 		Waiting: g.mu.queue.length, WaitingFor: g.mu.queue.permits,
 	}
 	if a := g.mu.ledger.shortest(); a != nil {

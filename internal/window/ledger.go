@@ -28,7 +28,10 @@ type ledger struct {
 	accounts []account
 	// epoch counts the moments at which any account moved to another window.
 	epoch uint64
-	off   safeguard.Set
+	// beyond counts permits that were booked though a bound did not allow them. It
+	// is checked where permits are booked, not where they are counted out.
+	beyond int64
+	off    safeguard.Set
 }
 
 // roll moves every account to the window of the instant now and asks for the
@@ -66,6 +69,9 @@ func (l *ledger) roll(now int64, shares Shares) {
 
 // charge books n issued permits in every account.
 func (l *ledger) charge(n int64) {
+	if n > 0 {
+		l.beyond += max(0, n-l.budget())
+	}
 	for i := range l.accounts {
 		l.accounts[i].used += n
 	}

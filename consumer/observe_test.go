@@ -1,0 +1,197 @@
+package consumer
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+func TestRefusalsAreCountedByReason(t *testing.T) {
+	bubble(t, "2/s", Options{MaxWaiters: 1}, func(t *testing.T, ctx context.Context, source *FixedSource, l *Limiter) {
+		expect := func(want map[Reason]int64) {
+			t.Helper()
+			st := l.Status()
+			if diff := cmp.Diff(want, st.RefusedBy); diff != "" {
+				t.Error(diff)
+			}
+			var sum int64
+			for _, n := range want {
+				sum += n
+			}
+			if st.Refused != sum {
+				t.Errorf("refused %d in all, want %d", st.Refused, sum)
+			}
+		}
+		expect(map[Reason]int64{})
+		if got := l.TryTakeUpTo(5); got != 2 {
+			t.Fatalf("took %d", got)
+		}
+		l.TryAcquire()
+		_ = l.Acquire(ctx, 0)
+		want := map[Reason]int64{ReasonSpent: 3 + 1 + 1}
+		expect(want)
+
+		_ = l.AcquireN(ctx, 3, time.Minute)
+		want[ReasonTooLarge] = 3
+		expect(want)
+
+		w := l.AcquireFunc(1, Forever, func(Permit, error) {})
+		_ = l.Acquire(ctx, Forever)
+		w.Stop()
+		want[ReasonQueueFull] = 1
+		expect(want)
+
+		l.Drain(time.Now().Add(time.Minute))
+		l.TryAcquire()
+		want[ReasonDraining] = 1
+		expect(want)
+		l.Drain(time.Time{})
+
+		p := policyOf(t, "2/s")
+		p.Mode = quota.ModePause
+		if err := source.Set(p); err != nil {
+			t.Fatal(err)
+		}
+		_ = l.Acquire(ctx, 0)
+		want[ReasonPaused] = 1
+		expect(want)
+	})
+}
+
+// The check of what is issued counts nothing where shares shrink below what was
+// issued under a larger one.
+func TestBeyondIsZero(t *testing.T) {
+	bubble(t, "10/s,15/2s", Options{}, func(t *testing.T, ctx context.Context, source *FixedSource, l *Limiter) {
+		if l.TryTakeUpTo(8) != 8 {
+			t.Fatal("no permits")
+		}
+		if err := source.Set(policyOf(t, "3/s,15/2s")); err != nil {
+			t.Fatal(err)
+		}
+		for range 20 {
+			p, err := l.Take(ctx, 2, Forever)
+			if err != nil {
+				t.Fatal(err)
+			}
+			l.Return(p)
+			if err := l.Acquire(ctx, Forever); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if st := l.Status(); st.Beyond != 0 || st.Issued != 28 {
+			t.Errorf("issued %d, beyond %d", st.Issued, st.Beyond)
+		}
+	})
+}
+
+func TestWaitedTellsOfThoseWhoWaited(t *testing.T) {
+	type wait struct {
+		d   time.Duration
+		err error
+	}
+	var waits []wait
+	o := Options{Waited: func(d time.Duration, err error) { waits = append(waits, wait{d, err}) }}
+	bubble(t, "1/s", o, func(t *testing.T, ctx context.Context, _ *FixedSource, l *Limiter) {
+		_ = l.Acquire(ctx, Forever) // at once
+		_ = l.Acquire(ctx, 0)       // refused at once
+		done := make(chan struct{}, 1)
+		call := func(Permit, error) { done <- struct{}{} }
+		time.Sleep(200 * time.Millisecond)
+		_ = l.Acquire(ctx, Forever)
+		l.AcquireFunc(1, Forever, call) // waits a whole window
+		<-done
+		c, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
+		defer cancel()
+		_ = l.Acquire(c, Forever)           // refused at once: the next window comes later
+		l.AcquireFunc(1, time.Second, call) // the next window
+		<-done
+		time.Sleep(1500 * time.Millisecond)
+		l.AcquireFunc(1, Forever, call) // at once
+		<-done
+		c, cancel = context.WithCancel(ctx)
+		time.AfterFunc(100*time.Millisecond, cancel)
+		_ = l.Acquire(c, Forever) // gives up
+		synctest.Wait()
+		want := []wait{{800 * time.Millisecond, nil}, {time.Second, nil}, {time.Second, nil}, {100 * time.Millisecond, context.Canceled}}
+		if len(waits) != len(want) {
+			t.Fatalf("told of %v, want %v", waits, want)
+		}
+		for i := range want {
+			if waits[i].d != want[i].d || !errors.Is(waits[i].err, want[i].err) {
+				t.Errorf("told of %v, want %v", waits[i], want[i])
+			}
+		}
+	})
+}
+
+func TestLimitsTellEachWindow(t *testing.T) {
+	bubble(t, "5/2s,2/500ms", Options{}, func(t *testing.T, ctx context.Context, _ *FixedSource, l *Limiter) {
+		begin := time.Now()
+		for range 3 {
+			if err := l.Acquire(ctx, Forever); err != nil {
+				t.Fatal(err)
+			}
+		}
+		l.TryTakeUpTo(1)
+		half := begin.Add(500 * time.Millisecond)
+		want := []LimitUse{
+			{quota.Limit{Permits: 2, Window: 500 * time.Millisecond}, 2, 2, half, half.Add(500 * time.Millisecond)},
+			{quota.Limit{Permits: 5, Window: 2 * time.Second}, 5, 4, begin, begin.Add(2 * time.Second)},
+		}
+		if diff := cmp.Diff(want, l.Limits()); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+// A limiter that flaps logs a few lines, says how many it kept back, and always
+// ends with the state in which it stays.
+func TestStateLogIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var text bytes.Buffer
+		drop := func(_ []string, a slog.Attr) slog.Attr {
+			if a.Key == slog.TimeKey {
+				return slog.Attr{}
+			}
+			return a
+		}
+		log := slog.New(slog.NewTextHandler(&text, &slog.HandlerOptions{ReplaceAttr: drop}))
+		l, err := Open(t.Context(), Fixed(policyOf(t, "7/s")), "p", Options{Logger: log})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		for range 50 {
+			l.Drain(time.Now().Add(time.Hour))
+			l.Drain(time.Time{})
+		}
+		if n := strings.Count(text.String(), "\n"); n != stateLines {
+			t.Errorf("%d lines, want %d:\n%s", n, stateLines, text.String())
+		}
+		first, _, _ := strings.Cut(text.String(), "\n")
+		if want := `level=INFO msg="limiter is active" provider=p was=joining total=7 share=7 instances=1 revision=1`; first != want {
+			t.Errorf("got  %s\nwant %s", first, want)
+		}
+		text.Reset()
+		time.Sleep(stateSpan)
+		l.Drain(time.Now().Add(time.Hour))
+		l.core.Report(l.core.clock.Now())
+		want := `level=INFO msg="limiter is draining" provider=p was=active total=7 share=7 instances=1 revision=1 ` +
+			`todo="none: the provider asked for a pause; if it does so often, lower the limit" changes_not_logged=96` + "\n"
+		if text.String() != want {
+			t.Errorf("got  %swant %s", text.String(), want)
+		}
+		if n := l.Status().StateChanges; n != 102 {
+			t.Errorf("%d changes, want 102", n)
+		}
+	})
+}
