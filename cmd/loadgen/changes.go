@@ -30,22 +30,15 @@ func indent(text string) string {
 func parseChanges(texts []string, duration time.Duration) ([]change, error) {
 	var changes []change
 	for _, text := range texts {
-		before, after, ok := strings.Cut(text, "=")
-		if !ok {
-			return nil, usagef("--change: %q has no = in it: write AT=LIMIT, such as 5s=150000/s", text)
-		}
-		at, err := time.ParseDuration(strings.TrimSpace(before))
+		at, after, err := parseAt("--change", "AT=LIMIT, such as 5s=150000/s", text, duration)
 		if err != nil {
-			return nil, usagef("--change: %q in %q is not a time: write one such as 5s or 1m30s", before, text)
-		}
-		if at < 0 || at >= duration {
-			return nil, usagef("--change: %v in %q is not within the run: use 0s or more, and less than the --duration of %v", at, text, duration)
+			return nil, err
 		}
 		limits, err := parseLimits("--change", after)
 		if err != nil {
 			return nil, err
 		}
-		changes = append(changes, change{at, limits, strings.TrimSpace(after)})
+		changes = append(changes, change{at, limits, after})
 	}
 	sort.SliceStable(changes, func(i, j int) bool { return changes[i].at < changes[j].at })
 	for i := 1; i < len(changes); i++ {
@@ -54,6 +47,21 @@ func parseChanges(texts []string, duration time.Duration) ([]change, error) {
 		}
 	}
 	return changes, nil
+}
+
+// parseAt reads AT=WHAT, within the run.
+func parseAt(flag, form, text string, duration time.Duration) (at time.Duration, what string, err error) {
+	before, after, ok := strings.Cut(text, "=")
+	if !ok {
+		return 0, "", usagef("%s: %q has no = in it: write %s", flag, text, form)
+	}
+	if at, err = time.ParseDuration(strings.TrimSpace(before)); err != nil {
+		return 0, "", usagef("%s: %q in %q is not a time: write one such as 5s or 1m30s", flag, before, text)
+	}
+	if at < 0 || at >= duration {
+		return 0, "", usagef("%s: %v in %q is not within the run: use 0s or more, and less than the --duration of %v", flag, at, text, duration)
+	}
+	return at, strings.TrimSpace(after), nil
 }
 
 // checkPolicies makes sure, before anything runs, that every policy of the run

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/quotient-limiter/quotient/coordinator"
@@ -14,6 +15,7 @@ type config struct {
 	limits    []quota.Limit
 	limit     string // limits, as written
 	instances int
+	processes int
 	duration  time.Duration
 	demand    float64
 	arrival   load.Arrival
@@ -21,6 +23,12 @@ type config struct {
 	seed      uint64
 	maxWait   time.Duration
 	changes   []change
+	churn     float64 // instances that leave and join, a second
+	churnKill float64 // the part of them that is killed
+	rolling   bool    // every instance restarts once
+	http      bool    // permits make requests
+	members   int     // of the embedded etcd
+	faults    []fault
 	settle    time.Duration
 	outage    quota.Outage
 	json      string // a file, "-" for standard output, or empty
@@ -87,6 +95,13 @@ type reported struct {
 	Seed      uint64   `json:"seed"`
 	MaxWait   string   `json:"max_wait"`
 	Changes   []string `json:"changes"`
+	Processes int      `json:"processes"`
+	Churn     float64  `json:"churn"`
+	ChurnKill float64  `json:"churn_kill"`
+	Rolling   bool     `json:"rolling_restart"`
+	Transport string   `json:"transport"`
+	Members   int      `json:"etcd_members"` // of the embedded one; otherwise 0
+	Faults    []string `json:"faults"`
 	Settle    string   `json:"settle"`
 	Outage    string   `json:"outage"`
 	Etcd      []string `json:"etcd"` // endpoints; empty for the embedded one
@@ -97,13 +112,32 @@ func (c *config) report(provider string) reported {
 	r := reported{
 		Limit: c.limit, Instances: c.instances, Duration: c.duration.String(), Demand: c.demand,
 		Arrival: string(c.arrival), Skew: c.skew.String(), Seed: c.seed, MaxWait: c.maxWait.String(),
+		Processes: c.processes, Churn: c.churn, ChurnKill: c.churnKill, Rolling: c.rolling, Transport: "none",
+		Members: c.members, Faults: []string{},
 		Changes: []string{}, Settle: c.settle.String(), Outage: string(c.outage), Etcd: []string{}, Provider: provider,
 	}
 	for _, ch := range c.changes {
 		r.Changes = append(r.Changes, ch.at.String()+"="+ch.text)
 	}
+	for _, f := range c.faults {
+		r.Faults = append(r.Faults, f.at.String()+"="+f.name)
+	}
+	if c.http {
+		r.Transport = "http"
+	}
 	if c.etcd != nil {
-		r.Etcd = c.etcd.Endpoints
+		r.Etcd, r.Members = c.etcd.Endpoints, 0
 	}
 	return r
+}
+
+// processesText says, in parentheses, that the fleet is in several processes.
+func (c *config) processesText() string {
+	switch n, victims := c.processes, c.victims(); {
+	case victims > 0:
+		return fmt.Sprintf(" (%d processes, and %d to be killed)", n, victims)
+	case n > 1:
+		return fmt.Sprintf(" (%d processes)", n)
+	}
+	return ""
 }

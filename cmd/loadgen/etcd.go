@@ -20,8 +20,9 @@ type etcd struct {
 	embedded *etcdtest.Cluster // nil if it ran already
 }
 
-// openEtcd connects to the etcd of the flags, or starts one.
-func openEtcd(ctx context.Context, c *config) (e *etcd, err error) {
+// openEtcd connects to the etcd of the flags, or starts one. lost is told if a
+// member that runs as a process ends by itself.
+func openEtcd(ctx context.Context, c *config, lost func(error)) (e *etcd, err error) {
 	e = &etcd{}
 	defer func() {
 		if err != nil {
@@ -37,7 +38,13 @@ func openEtcd(ctx context.Context, c *config) (e *etcd, err error) {
 	} else {
 		// etcd's own timers: on a machine under full load a faster clock would
 		// take every hiccup for a dead leader.
-		if e.embedded, err = etcdtest.Start(etcdtest.Options{Slow: true}); err != nil {
+		// Members that are to be killed or stopped are processes.
+		if e.embedded, err = etcdtest.Start(etcdtest.Options{
+			Slow: true, Members: c.members, Processes: c.members > 1 || len(c.faults) > 0,
+			OnExit: func(member int, err error) {
+				lost(fmt.Errorf("etcd member %d ended though nobody had asked it to: %w", member, err))
+			},
+		}); err != nil {
 			return nil, fmt.Errorf("the embedded etcd did not start: %w; with --endpoints loadgen uses one that runs already", err)
 		}
 		if e.client, err = e.embedded.Client(); err != nil {
@@ -51,6 +58,9 @@ func openEtcd(ctx context.Context, c *config) (e *etcd, err error) {
 // where says which etcd it is.
 func (e *etcd) where() string {
 	if e.embedded != nil {
+		if n := len(e.embedded.Endpoints()); n > 1 {
+			return fmt.Sprintf("embedded etcd of %d members", n)
+		}
 		return "embedded etcd"
 	}
 	return "etcd at " + strings.Join(e.client.Endpoints(), ",")

@@ -21,6 +21,9 @@ const (
 	maxDuration  = 24 * time.Hour
 	maxDemand    = 1000.0
 	maxMaxWait   = time.Minute
+	maxProcesses = 256 // of workers, victims of churn included
+	maxChurn     = 100.0
+	maxMembers   = 7
 )
 
 // usageError is a command line that cannot be followed.
@@ -34,9 +37,9 @@ func usagef(format string, args ...any) error {
 
 // raw is what the flags say, unchecked.
 type raw struct {
-	limit, arrival, skew, outage string
-	changes                      []string
-	config                       config
+	limit, arrival, skew, outage, transport string
+	changes, faults                         []string
+	config                                  config
 }
 
 // parseFlags reads the command line. It returns pflag.ErrHelp where help was
@@ -71,6 +74,9 @@ func parseFlags(args []string, env func(string) string, help io.Writer) (*config
 	if c.etcd, err = chooseEtcd(etcd, connection, env); err != nil {
 		return nil, err
 	}
+	if c.etcd != nil && (set.Changed("etcd-members") || len(c.faults) > 0) {
+		return nil, usagef("--etcd-members and --fault are for the embedded etcd: leave them out, or --endpoints")
+	}
 	return c, nil
 }
 
@@ -78,6 +84,7 @@ func (r *raw) register(set *pflag.FlagSet) {
 	c := &r.config
 	set.StringVar(&r.limit, "limit", "300000/s", "the limit, as `PERMITS/WINDOW`; several with commas, such as 500/2s,2000/10s")
 	set.IntVar(&c.instances, "instances", 96, "how many instances share it")
+	set.IntVar(&c.processes, "processes", 1, "how many operating-system processes they run in; 1: in this one")
 	set.DurationVar(&c.duration, "duration", 10*time.Second, "how long to measure, once the whole fleet is active")
 	set.Float64Var(&c.demand, "demand", 1.5, "offered calls over the limit of the shortest window; from 1 on each instance makes at least one call more than its share in every window, unless --skew says otherwise")
 	set.StringVar(&r.arrival, "arrival", "steady", "how calls come in time: `steady|poisson|burst|sine`")
@@ -85,6 +92,12 @@ func (r *raw) register(set *pflag.FlagSet) {
 	set.Uint64Var(&c.seed, "seed", 1, "what poisson and burst draw from; the same seed gives the same calls in each window")
 	set.DurationVar(&c.maxWait, "max-wait", 100*time.Millisecond, "how long a refused call may wait for a permit of the next window; 0: not at all")
 	set.StringArrayVar(&r.changes, "change", nil, "`AT=LIMIT`, such as 5s=150000/s: change the limit so long after measuring began; repeatable")
+	set.Float64Var(&c.churn, "churn", 0, "how many `instances` leave each second, and as many join")
+	set.Float64Var(&c.churnKill, "churn-kill", 0.5, "the part of them that is killed, each in a process of its own; the others announce that they leave; 0: all announce it")
+	set.BoolVar(&c.rolling, "rolling-restart", false, "restart every instance once, one after the other, evenly over the measured time; each announces that it leaves, and its successor joins at that moment")
+	set.StringVar(&r.transport, "transport", "none", "what permits are used for: `none|http`; http: each makes a request to a provider process that counts by its own clock")
+	set.IntVar(&c.members, "etcd-members", 1, "how many members the embedded etcd has; several are a process each")
+	set.StringArrayVar(&r.faults, "fault", nil, "`AT=WHAT`, such as 5s=kill-leader: what befalls the embedded etcd so long after measuring began; repeatable; "+faultNames())
 	set.DurationVar(&c.settle, "settle", quota.DefaultSettle, "the policy's settle time: how long a larger share is held back")
 	set.StringVar(&r.outage, "outage", string(quota.OutageHold), "the policy's rule for when etcd is out of reach: `hold|stop`")
 	set.StringVar(&c.json, "json", "", "write the report as JSON to `FILE`, or to standard output with -")
@@ -103,8 +116,8 @@ Usage: loadgen [flags]
 With --endpoints (or QUOTIENT_ENDPOINTS) it uses an etcd that runs already, and
 cleans up behind itself.
 
-Exit status: 0 the limit held, 1 it did not, 2 bad usage, 3 it could not run or
-saw no whole window. The quantiles in acquire_ns are of one in 64 permits that
+Exit status: 0 the limit held, 1 it did not, 2 bad usage, 3 it could not run, saw
+no whole window, or a process died that was not to. The quantiles in acquire_ns are of one in 64 permits that
 were granted at once, and include two readings of the clock.
 `)
 }
@@ -132,7 +145,17 @@ func (r *raw) check() (*config, error) {
 	if c.changes, err = parseChanges(r.changes, c.duration); err != nil {
 		return nil, err
 	}
-	return c, c.checkPolicies()
+	if c.faults, err = parseFaults(r.faults, c.duration); err != nil {
+		return nil, err
+	}
+	if r.transport != "none" && r.transport != "http" {
+		return nil, usagef("--transport: %q is unknown: use none or http", r.transport)
+	}
+	c.http = r.transport == "http"
+	if err := c.checkPolicies(); err != nil {
+		return nil, err
+	}
+	return c, c.checkFleet()
 }
 
 // checkBounds holds each number against its bounds.
@@ -148,6 +171,28 @@ func (c *config) checkBounds() error {
 		return usagef("--max-wait: %v is not within 0 to %v; 0 means that a refused call is gone", c.maxWait, maxMaxWait)
 	case c.settle < quota.MinSettle || c.settle > quota.MaxSettle:
 		return usagef("--settle: %v is not within %v to %v", c.settle, quota.MinSettle, quota.MaxSettle)
+	}
+	return nil
+}
+
+// checkFleet holds against each other what says who runs where, and who leaves.
+func (c *config) checkFleet() error {
+	switch victims := c.victims(); {
+	case c.processes < 1 || c.processes > maxProcesses:
+		return usagef("--processes: %d is not within 1 to %d", c.processes, maxProcesses)
+	case c.processes > c.instances:
+		return usagef("--processes: %d for %d instances: each process needs one at least", c.processes, c.instances)
+	case !(c.churn >= 0 && c.churn <= maxChurn):
+		return usagef("--churn: %v is not within 0 to %v", c.churn, maxChurn)
+	case !(c.churnKill >= 0 && c.churnKill <= 1):
+		return usagef("--churn-kill: %v is not within 0 to 1; 0.5 kills half of those that leave", c.churnKill)
+	case c.churn > 0 && c.rolling:
+		return usagef("--rolling-restart and --churn: each says by itself who leaves: give one of them")
+	case victims > 0 && c.processes+victims > min(c.instances, maxProcesses):
+		return usagef("--churn: those to be killed are in processes of their own for %v each, to settle and serve before: that takes %d processes beside --processes %d, and there are %d instances and at most %d processes; use a lower --churn or --churn-kill, or more --instances",
+			c.victimLife(), victims, c.processes, c.instances, maxProcesses)
+	case c.members < 1 || c.members > maxMembers || c.members%2 == 0:
+		return usagef("--etcd-members: %d is not an odd number from 1 to %d", c.members, maxMembers)
 	}
 	return nil
 }

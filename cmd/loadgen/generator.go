@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -42,6 +43,8 @@ type shared struct {
 	demand  load.Demand
 	limits  atomic.Pointer[[]quota.Limit] // in force; replaced by the fleet on a change
 	stop    atomic.Int64                  // the instant at which calls end
+	room    func() *load.Block            // where to count
+	use     func(n int64)                 // what permits are used for; must not block
 }
 
 // generator makes the calls of some instances, on one goroutine, and counts
@@ -70,7 +73,8 @@ type generator struct {
 type member struct {
 	limiter limiter
 	calls   *load.Process
-	part    float64 // of the fleet's calls
+	part    float64      // of the fleet's calls
+	gone    *atomic.Bool // it has left: no calls any more
 	granted func(consumer.Permit, error)
 
 	begun  bool
@@ -81,17 +85,18 @@ type member struct {
 func newGenerator(s *shared) *generator {
 	return &generator{
 		shared: s,
-		tally:  load.NewTally(time.Duration(s.window)),
-		fine:   load.NewTally(bucket),
+		tally:  load.NewTallyIn(time.Duration(s.window), s.room),
+		fine:   load.NewTallyIn(bucket, s.room),
 		took:   hdrhistogram.New(1, int64(slowest), 3),
 	}
 }
 
-// add gives the generator another instance, also while it runs.
-func (g *generator) add(l limiter, calls *load.Process, part float64) {
+// add gives the generator another instance, also while it runs, which makes
+// calls until gone.
+func (g *generator) add(l limiter, calls *load.Process, part float64, gone *atomic.Bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.added = append(g.added, &member{limiter: l, calls: calls, part: part, granted: g.granted})
+	g.added = append(g.added, &member{limiter: l, calls: calls, part: part, gone: gone, granted: g.granted})
 }
 
 // run makes calls until the stop.
@@ -105,6 +110,7 @@ func (g *generator) run() {
 		g.members = append(g.members, g.added...)
 		g.added = nil
 		g.mu.Unlock()
+		g.members = slices.DeleteFunc(g.members, func(m *member) bool { return m.gone.Load() })
 		g.now.Store(now)
 		for _, m := range g.members {
 			g.advance(m, now)
@@ -155,26 +161,33 @@ func (g *generator) mayWait(now int64) bool {
 	return next-now <= int64(g.maxWait) && next < g.stop.Load()
 }
 
-// call makes n calls. Permits are counted by the window that they tell; those
-// of one window are added to the tally at once, for nearly all are of the same.
+// call makes n calls. Permits are counted by the window that they tell.
+//
+// This process may be killed at any instant, and then its counts are all that is
+// left. So a permit is counted before it is taken, for the window that it should
+// be of, and taken back if it was refused; one of another window is counted there
+// first. The count can so be one too high for each goroutine that was killed in
+// between, never too low. A permit is used only after that.
 func (g *generator) call(m *member, n int64, wait bool, now int64) {
-	var window, permits int64
+	var permits int64
 	for range n {
+		g.tally.Issue(now, 1)
 		p, err := g.take(m.limiter)
 		if err != nil {
+			g.tally.Issue(now, -1)
 			if wait {
 				g.waiting.Add(1)
 				m.limiter.AcquireFunc(1, g.maxWait, m.granted)
 			}
 			continue
 		}
-		if start := p.Start.UnixNano(); start != window {
-			g.count(window, permits, now)
-			window, permits = start, 0
+		if start := p.Start.UnixNano(); now < start || now >= start+g.window {
+			g.tally.Issue(start, 1)
+			g.tally.Issue(now, -1)
 		}
 		permits++
 	}
-	g.count(window, permits, now)
+	g.spend(permits, now)
 }
 
 // take makes one call that does not wait, and times one in so many.
@@ -192,21 +205,22 @@ func (g *generator) take(l limiter) (consumer.Permit, error) {
 	return p, err
 }
 
-// granted is called for each call that waited.
+// granted is called for each call that waited. Its permit is handed over with
+// this call, so counting it first is early enough.
 func (g *generator) granted(p consumer.Permit, err error) {
 	if err == nil {
-		g.count(p.Start.UnixNano(), 1, g.now.Load())
+		g.tally.Issue(p.Start.UnixNano(), 1)
+		g.spend(1, g.now.Load())
 	}
 	g.waiting.Add(-1)
 }
 
-// count adds permits of the window that starts at start, which were issued
-// about now.
-func (g *generator) count(start, permits, now int64) {
+// spend uses permits that were issued about now, and are counted.
+func (g *generator) spend(permits, now int64) {
 	if permits == 0 {
 		return
 	}
-	g.tally.Issue(start, permits)
 	g.fine.Issue(now, permits)
 	g.issued.Add(permits)
+	g.use(permits)
 }

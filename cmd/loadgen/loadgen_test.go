@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -111,7 +112,7 @@ func TestReportFile(t *testing.T) {
 func TestAFleetThatDoesNotShareIsCaught(t *testing.T) {
 	limits := []quota.Limit{{Permits: 50, Window: quota.MinWindow}}
 	s := &shared{window: int64(quota.MinWindow), maxWait: 20 * time.Millisecond,
-		demand: load.Demand{Ratio: 1.5, Instances: 3}}
+		room: memory, use: func(int64) {}, demand: load.Demand{Ratio: 1.5, Instances: 3}}
 	s.limits.Store(&limits)
 	g := newGenerator(s)
 	for i := range 3 {
@@ -120,7 +121,7 @@ func TestAFleetThatDoesNotShareIsCaught(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = l.Close() })
-		g.add(l, load.NewProcess(load.Steady, 1, i, 3), 1.0/3)
+		g.add(l, load.NewProcess(load.Steady, 1, i, 3), 1.0/3, new(atomic.Bool))
 	}
 	start := quota.WindowAt(quota.MinWindow, time.Now().UnixNano()).End()
 	end := start + 5*s.window
@@ -139,7 +140,7 @@ func TestAFleetThatDoesNotShareIsCaught(t *testing.T) {
 // What the generator counts is what the limiters issued.
 func TestCountsAreComplete(t *testing.T) {
 	limits := []quota.Limit{{Permits: 1000, Window: quota.MinWindow}}
-	s := &shared{window: int64(quota.MinWindow), maxWait: quota.MinWindow, demand: load.Demand{Ratio: 2, Instances: 1}}
+	s := &shared{window: int64(quota.MinWindow), maxWait: quota.MinWindow, room: memory, use: func(int64) {}, demand: load.Demand{Ratio: 2, Instances: 1}}
 	s.limits.Store(&limits)
 	s.stop.Store(time.Now().Add(500 * time.Millisecond).UnixNano())
 	g := newGenerator(s)
@@ -147,7 +148,7 @@ func TestCountsAreComplete(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g.add(l, load.NewProcess(load.Poisson, 1, 0, 1), 1)
+	g.add(l, load.NewProcess(load.Poisson, 1, 0, 1), 1, new(atomic.Bool))
 	g.run()
 	if err := l.Close(); err != nil {
 		t.Fatal(err)

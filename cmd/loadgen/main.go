@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/quotient-limiter/quotient/internal/etcdflags"
+	"github.com/quotient-limiter/quotient/internal/etcdtest"
 	"github.com/quotient-limiter/quotient/internal/load"
 )
 
@@ -26,6 +27,8 @@ const (
 )
 
 func main() {
+	etcdtest.RunIfMember()
+	runIfChild()
 	// The first interrupt ends the run early; then signals do again what they
 	// always do, so the second one ends the process at once.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -85,17 +88,22 @@ func exitStatus(v load.Verdict, err error) int {
 
 // execute runs the fleet. The report is nil where nothing ran.
 func execute(ctx context.Context, c *config, text, stderr io.Writer) (*load.Report, error) {
-	e, err := openEtcd(ctx, c)
+	running, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	e, err := openEtcd(running, c, fail)
 	if err != nil {
 		return nil, err
 	}
 	provider := "loadgen/" + strings.ToLower(rand.Text()[:10])
 	if !c.quiet {
-		fmt.Fprintf(text, "%d instances share %s; demand %v, %s, %s; settle time %v; %s\n",
-			c.instances, c.limit, c.demand, c.arrival, c.skew, c.settle, e.where())
+		fmt.Fprintf(text, "%d instances%s share %s; demand %v, %s, %s; settle time %v; %s\n",
+			c.instances, c.processesText(), c.limit, c.demand, c.arrival, c.skew, c.settle, e.where())
 	}
-	r := &run{fleet: newFleet(c, e, provider), show: newProgress(stderr, c.quiet)}
-	err = r.drive(ctx)
+	r := &run{c: c, etcd: e, provider: provider, crew: newCrew(c, e, provider, fail), show: newProgress(stderr, c.quiet)}
+	err = r.drive(running)
+	if cause := context.Cause(running); ctx.Err() == nil && cause != nil {
+		err = errors.Join(cause, err) // not the user, but something that went wrong
+	}
 	if closing := e.close(); err == nil && closing != nil && ctx.Err() == nil {
 		err = fmt.Errorf("closing etcd: %w", closing)
 	}

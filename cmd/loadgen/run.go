@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/HdrHistogram/hdrhistogram-go"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/internal/load"
@@ -24,7 +24,10 @@ const (
 
 // run is one run of a fleet: what happens in turn, and what is seen of it.
 type run struct {
-	*fleet
+	c        *config
+	etcd     *etcd
+	provider string
+	crew     *crew
 	show     progress
 	began    time.Time
 	observed load.Run
@@ -46,19 +49,20 @@ func (r *run) drive(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.start()
-	if err = r.settle(ctx); err == nil {
-		err = r.measure(ctx)
+	if err = r.crew.start(ctx); err == nil {
+		if err = r.settle(ctx); err == nil {
+			err = r.measure(ctx)
+		}
 	}
 	r.show.done()
 	if ctx.Err() != nil {
-		err = nil // ended early, as asked
+		err = nil // who ended it says why
 	}
-	err = errors.Join(err, r.end(), r.cleanUp(ctx))
-	for _, g := range r.generators {
-		r.observed.Counts = load.Merge(r.observed.Counts, g.tally.Counts())
-	}
-	return err
+	err = errors.Join(err, r.crew.end(), r.cleanUp(ctx))
+	r.observed.Counts = load.Merge(r.crew.past[r.c.window()])
+	arrived, failed := r.crew.arrived()
+	r.observed.Arrivals = arrived
+	return errors.Join(err, failed, r.crew.cleanUp())
 }
 
 // write sets the provider's policy.
@@ -80,82 +84,73 @@ func (r *run) cleanUp(ctx context.Context) error {
 	return nil
 }
 
-// settle lets all instances join and waits until the whole fleet is active.
+// settle waits until the whole fleet is active.
 func (r *run) settle(ctx context.Context) error {
-	joined := make(chan error, 1)
-	go func() { joined <- r.join(ctx) }()
 	allowed := r.c.settle + 2*r.c.longest() + patience + time.Duration(r.c.instances)*patienceInstance
 	ticker := time.NewTicker(look)
 	defer ticker.Stop()
-	var failed error
-	for done := false; !done || int(r.active.Load()) < r.c.instances; {
+	for {
 		select {
-		case err := <-joined:
-			if err != nil {
-				return err
-			}
-			done = true
-		case <-ticker.C:
-			active, problem := r.see()
-			r.show.settling(active, r.c.instances)
-			if time.Since(r.began) > allowed && failed == nil {
-				failed = fmt.Errorf("only %d of %d instances became active within %v: %s", active, r.c.instances, allowed, problem)
-			}
-		}
-		if done && failed != nil {
-			return failed
-		}
-		if done && ctx.Err() != nil {
+		case <-ctx.Done():
 			return ctx.Err()
+		case <-ticker.C:
+		}
+		s := r.see()
+		r.show.settling(s.Active, r.c.instances)
+		if s.Ready >= r.c.instances {
+			break
+		}
+		if time.Since(r.began) > allowed {
+			return fmt.Errorf("only %d of %d instances became active within %v: %s", s.Active, r.c.instances, allowed, s.Problem)
 		}
 	}
 	r.observed.Active = time.Now().UnixNano()
-	r.see()
 	r.show.settling(r.c.instances, r.c.instances)
 	return nil
 }
 
-// see records how many instances are active now.
-func (r *run) see() (active int, problem string) {
-	active, problem = r.activeNow()
-	r.observed.Presence.Record(time.Now().UnixNano(), active, r.c.window())
-	return active, problem
+// see records how the fleet fares now.
+func (r *run) see() status {
+	s := r.crew.status()
+	r.observed.Presence.Record(time.Now().UnixNano(), s.Active, r.c.window())
+	return s
 }
 
-// measure lets the measured time pass, from the next window's start.
+// measure lets the measured time pass, from the next window's start, with all
+// that happens in it.
 func (r *run) measure(ctx context.Context) error {
 	o := &r.observed
 	start := quota.WindowAt(r.c.window(), o.Active).End()
 	end := start + int64(r.c.duration)
-	r.shared.stop.Store(end)
-	if !r.watch(ctx, start, func(int64) {}) {
+	r.crew.stopAt(end)
+	if !r.watch(ctx, start, func(int64, status) {}) {
 		return ctx.Err()
 	}
-	before, _ := resources()
-	changing, stop := context.WithCancel(ctx)
-	changed := make(chan error, 1)
-	go func() { changed <- r.change(changing, start) }()
+	before := r.crew.status().CPU
+	happening, stop := context.WithCancel(ctx)
+	var happens errgroup.Group
+	for _, f := range []func(context.Context, int64) error{r.change, r.crew.churn, r.fault} {
+		happens.Go(func() error { return f(happening, start) })
+	}
 	o.Start = start
-	r.watch(ctx, end, func(now int64) {
-		r.show.measuring(time.Duration(now-start), r.c.duration, r.issued())
+	r.watch(ctx, end, func(now int64, s status) {
+		r.show.measuring(time.Duration(now-start), r.c.duration, s.Issued)
 	})
 	o.End = min(end, time.Now().UnixNano())
-	after, _ := resources()
-	r.cpu = after - before
+	r.cpu = r.crew.status().CPU - before
 	stop()
-	return <-changed
+	return happens.Wait()
 }
 
 // watch looks at the fleet until the instant end, or until ctx ends, which it
 // reports as false.
-func (r *run) watch(ctx context.Context, end int64, each func(now int64)) bool {
+func (r *run) watch(ctx context.Context, end int64, each func(now int64, s status)) bool {
 	for {
 		now := time.Now().UnixNano()
 		if now >= end {
 			return true
 		}
-		r.see()
-		each(now)
+		each(now, r.see())
 		select {
 		case <-time.After(min(look, time.Duration(end-now))):
 		case <-ctx.Done():
@@ -168,16 +163,14 @@ func (r *run) watch(ctx context.Context, end int64, each func(now int64)) bool {
 // returns.
 func (r *run) change(ctx context.Context, start int64) error {
 	for _, ch := range r.c.changes {
-		select {
-		case <-time.After(time.Duration(start + int64(ch.at) - time.Now().UnixNano())):
-		case <-ctx.Done():
+		if !pause(ctx, start+int64(ch.at)) {
 			return nil
 		}
 		entry := load.Change{Sent: time.Now().UnixNano(), Acked: load.Never, Limits: ch.limits}
 		err := r.write(ctx, ch.limits, "load generator: --change "+ch.at.String()+"="+ch.text)
 		if err == nil {
 			entry.Acked = time.Now().UnixNano()
-			r.shared.limits.Store(&ch.limits)
+			r.crew.demand(ch.text)
 		}
 		r.observed.Timeline.Changes = append(r.observed.Timeline.Changes, entry)
 		if err != nil && ctx.Err() == nil {
@@ -196,18 +189,16 @@ func (r *run) report() *load.Report {
 	if o.Active != load.Never {
 		s.SettleSeconds = time.Unix(0, o.Active).Sub(r.began).Seconds()
 	}
-	took := hdrhistogram.New(1, int64(slowest), 3)
-	var fine []load.Count
-	for _, g := range r.generators {
-		took.Merge(g.took)
-		fine = load.Merge(fine, g.fine.Counts())
-	}
+	took := r.crew.took
 	s.AcquireNs = load.Quantiles{P50: took.ValueAtQuantile(50), P99: took.ValueAtQuantile(99),
 		P999: took.ValueAtQuantile(99.9), Max: took.Max()}
 	if o.Start != load.Never {
-		s.PeakToMean10ms = load.PeakToMean(fine, int64(bucket), o.Start, o.End)
+		s.PeakToMean10ms = load.PeakToMean(r.crew.past[bucket], int64(bucket), o.Start, o.End)
 	}
 	s.CPUSeconds = r.cpu.Seconds()
-	_, s.MaxRSSBytes = resources()
+	s.MaxRSSBytes = r.crew.maxRSS
+	if r.c.churn > 0 || r.c.rolling {
+		s.Departures = &r.crew.departed
+	}
 	return rep
 }

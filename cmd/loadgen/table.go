@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -14,14 +15,19 @@ import (
 // first and last ones, and each that is over its limit.
 const tableRows = 60
 
-var tableHead = []string{"start", "window", "limit", "offered", "issued", "instances", ""}
+// Columns of the table that are left out where they have nothing to say.
+const (
+	columnWindow  = 1
+	columnArrived = 5
+)
+
+var tableHead = []string{"start", "window", "limit", "offered", "issued", "arrived", "instances", ""}
 
 // writeTable writes one row per window.
 func writeTable(w io.Writer, windows []load.Window, fleet int) {
 	if len(windows) == 0 {
 		return
 	}
-	several := windows[0].Length != ""
 	rows := [][]string{tableHead}
 	left := 0
 	for i := range windows {
@@ -38,12 +44,19 @@ func writeTable(w io.Writer, windows []load.Window, fleet int) {
 	if left > 0 {
 		rows = append(rows, leftOut(left))
 	}
-	if !several {
-		for i := range rows {
-			rows[i] = append(rows[i][:1:1], rows[i][2:]...)
-		}
+	if windows[0].Arrived == nil {
+		without(rows, columnArrived)
+	}
+	if windows[0].Length == "" {
+		without(rows, columnWindow)
 	}
 	align(w, rows)
+}
+
+func without(rows [][]string, column int) {
+	for i, row := range rows {
+		rows[i] = slices.Delete(slices.Clone(row), column, column+1)
+	}
 }
 
 func shown(i, n int) bool {
@@ -51,7 +64,7 @@ func shown(i, n int) bool {
 }
 
 func leftOut(n int) []string {
-	return []string{"...", "", "", "", "", "", fmt.Sprintf("%d more, none over its limit", n)}
+	return []string{"...", "", "", "", "", "", "", fmt.Sprintf("%d more, none over its limit", n)}
 }
 
 func tableRow(w *load.Window, fleet int) []string {
@@ -68,8 +81,12 @@ func tableRow(w *load.Window, fleet int) []string {
 	case !w.Whole():
 		note = "not measured"
 	}
+	arrived := ""
+	if w.Arrived != nil {
+		arrived = thousands(*w.Arrived)
+	}
 	return []string{clockText(w.Start), w.Length, thousands(w.Limit), thousands(w.Offered),
-		thousands(w.Issued), strconv.Itoa(w.Instances), note}
+		thousands(w.Issued), arrived, strconv.Itoa(w.Instances), note}
 }
 
 // clockText shows the fraction of a second only where there is one.

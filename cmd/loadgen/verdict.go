@@ -8,7 +8,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/load"
 )
 
-// writeSummary writes what the run came to, in two lines. No utilisation means
+// writeSummary writes what the run came to, in a few lines. No utilisation means
 // that there was no window to measure it by.
 func writeSummary(w io.Writer, s *load.Summary) {
 	a := s.AcquireNs
@@ -23,6 +23,13 @@ func writeSummary(w io.Writer, s *load.Summary) {
 			time.Duration(a.P50), time.Duration(a.P99), time.Duration(a.P999), time.Duration(a.Max))
 	}
 	fmt.Fprintf(w, "CPU %.1f s; memory %d MiB\n", s.CPUSeconds, s.MaxRSSBytes>>20)
+	if d := s.Departures; d != nil {
+		fmt.Fprintf(w, "left and replaced: %d announced, %d killed", d.Announced, d.Killed)
+		if d.Unannounced > 0 {
+			fmt.Fprintf(w, ", %d that could not announce it", d.Unannounced)
+		}
+		fmt.Fprintln(w)
+	}
 }
 
 // writeVerdict writes one line.

@@ -209,6 +209,34 @@ func (c *Cluster) Restart(i int) error {
 	return c.members[i].ready()
 }
 
+// RestartStopped starts every stopped member on its old data, and returns when
+// all serve.
+func (c *Cluster) RestartStopped() error {
+	var started []*member
+	for i, m := range c.members {
+		if c.Running(i) {
+			continue
+		}
+		if err := c.run(i, embed.ClusterStateFlagExisting); err != nil {
+			return err
+		}
+		started = append(started, m)
+	}
+	for _, m := range started {
+		if err := m.ready(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Running reports whether a member was started and not stopped since; one that
+// is paused runs.
+func (c *Cluster) Running(i int) bool {
+	m := c.members[i]
+	return m.server != nil || m.process != nil
+}
+
 // Leader returns the number of the leading member, or -1 if none is known.
 func (c *Cluster) Leader(ctx context.Context) int {
 	client, err := c.Client()
@@ -217,7 +245,7 @@ func (c *Cluster) Leader(ctx context.Context) int {
 	}
 	defer client.Close()
 	for i, m := range c.members {
-		if m.server == nil && m.process == nil {
+		if !c.Running(i) {
 			continue
 		}
 		asked, done := context.WithTimeout(ctx, time.Second)

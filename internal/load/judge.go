@@ -10,7 +10,12 @@ import (
 // Run is what was observed of a fleet.
 type Run struct {
 	// Counts are by windows of the shortest length, in order.
-	Counts   []Count
+	Counts []Count
+	// Arrivals are requests by windows of the same length of the provider's
+	// clock, counted as Issued; nil without a provider. They are reported, not
+	// judged: a request may arrive a window later than its permit was for, unless
+	// a guard keeps permits from the windows' edges.
+	Arrivals []Count
 	Presence Presence
 	Timeline Timeline
 	// Fleet is how many instances there should be.
@@ -59,9 +64,10 @@ func Judge(r Run) ([]Window, Summary, Verdict) {
 // windows returns the windows of one length that are to be reported. Those
 // without a limit of that length are left out.
 func (r *Run) windows(length, shortest time.Duration) []Window {
-	sums := r.sum(length, shortest)
+	sums := sum(r.Counts, length, shortest)
+	arrived := sum(r.Arrivals, length, shortest)
 	var windows []Window
-	for _, k := range r.indexes(sums, length) {
+	for _, k := range r.indexes(length, sums, arrived) {
 		w := quota.Window{Length: length, Index: k}
 		limit, limited := r.Timeline.LimitAt(length, w.Start())
 		if !limited {
@@ -76,6 +82,9 @@ func (r *Run) windows(length, shortest time.Duration) []Window {
 			settling:  r.Timeline.Settling(length, w.Start()),
 			whole:     r.wholeFrom(length, shortest) <= w.Start() && w.End() <= r.End && r.End != Never,
 		})
+		if n := arrived[k].Issued; r.Arrivals != nil {
+			windows[len(windows)-1].Arrived = &n
+		}
 	}
 	return windows
 }
@@ -92,9 +101,9 @@ func (r *Run) wholeFrom(length, shortest time.Duration) int64 {
 }
 
 // sum adds counts up into windows of a multiple of the shortest length.
-func (r *Run) sum(length, shortest time.Duration) map[int64]Count {
+func sum(counts []Count, length, shortest time.Duration) map[int64]Count {
 	sums := map[int64]Count{}
-	for _, c := range r.Counts {
+	for _, c := range counts {
 		k := floorDiv(c.Index*int64(shortest), int64(length))
 		s := sums[k]
 		sums[k] = Count{Index: k, Offered: s.Offered + c.Offered, Issued: s.Issued + c.Issued}
@@ -102,13 +111,15 @@ func (r *Run) sum(length, shortest time.Duration) map[int64]Count {
 	return sums
 }
 
-// indexes returns the windows to report, in order: those with a permit, and
-// those that touch the measured time.
-func (r *Run) indexes(sums map[int64]Count, length time.Duration) []int64 {
+// indexes returns the windows to report, in order: those with a permit or an
+// arrival, and those that touch the measured time.
+func (r *Run) indexes(length time.Duration, counts ...map[int64]Count) []int64 {
 	var list []int64
-	for k, c := range sums {
-		if c.Issued > 0 {
-			list = append(list, k)
+	for _, sums := range counts {
+		for k, c := range sums {
+			if c.Issued > 0 {
+				list = append(list, k)
+			}
 		}
 	}
 	if r.Start != Never && r.Start < r.End {

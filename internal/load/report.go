@@ -81,6 +81,17 @@ type Summary struct {
 	PeakToMean10ms float64   `json:"peak_to_mean_10ms"` // of permits per 10 ms
 	CPUSeconds     float64   `json:"cpu_seconds"`
 	MaxRSSBytes    int64     `json:"max_rss_bytes"`
+	// Departures are the instances that left and were replaced in the measured
+	// time; nil where none was to.
+	Departures *Departures `json:"departures,omitempty"`
+}
+
+// Departures counts the instances that left and were replaced.
+type Departures struct {
+	Announced int `json:"announced"` // in good order
+	// Unannounced meant to announce that they leave, and could not.
+	Unannounced int `json:"unannounced"`
+	Killed      int `json:"killed"`
 }
 
 // Quantiles are how long immediate grants took, in nanoseconds.

@@ -14,9 +14,6 @@ type Count struct {
 	Issued  int64 `json:"issued"`  // permits that belong to the window
 }
 
-// cellsPerBlock is how many windows a Tally makes room for at a time.
-const cellsPerBlock = 1024
-
 // Tally counts by window. The zero Tally is not ready; make one with NewTally.
 // Its methods are safe for concurrent use.
 type Tally struct {
@@ -25,32 +22,28 @@ type Tally struct {
 	// blocks maps a window's index, divided by cellsPerBlock, to its counts. A
 	// load generator asks for the same block nearly always, so it is kept in
 	// recent, beside the map: read without the lock, replaced under it.
-	recent atomic.Pointer[block]
+	recent atomic.Pointer[Block]
 	mu     sync.Mutex
-	blocks map[int64]*block
-}
-
-type block struct {
-	number int64
-	cells  [cellsPerBlock]cell
-}
-
-// cell is written by the generator that owns the tally and by the limiters'
-// callbacks, and read once they have stopped.
-type cell struct {
-	offered atomic.Int64
-	issued  atomic.Int64
+	blocks map[int64]*Block
+	room   func() *Block
 }
 
 // NewTally returns a tally of windows of that length.
 func NewTally(length time.Duration) *Tally {
-	return &Tally{length: int64(length), blocks: map[int64]*block{}}
+	return NewTallyIn(length, func() *Block { return new(Block) })
+}
+
+// NewTallyIn returns a tally that counts in the blocks that room returns, each
+// zero and used by nobody else; they may lie in memory that other processes see.
+func NewTallyIn(length time.Duration, room func() *Block) *Tally {
+	return &Tally{length: int64(length), blocks: map[int64]*Block{}, room: room}
 }
 
 // Offer counts n calls made at the instant wall.
 func (t *Tally) Offer(wall, n int64) { t.at(wall).offered.Add(n) }
 
-// Issue counts n permits that belong to the window around the instant wall.
+// Issue counts n permits that belong to the window around the instant wall; a
+// negative n takes back what was counted too much.
 func (t *Tally) Issue(wall, n int64) { t.at(wall).issued.Add(n) }
 
 func (t *Tally) at(wall int64) *cell {
@@ -63,12 +56,13 @@ func (t *Tally) at(wall int64) *cell {
 	return &b.cells[k-number*cellsPerBlock]
 }
 
-func (t *Tally) find(number int64) *block {
+func (t *Tally) find(number int64) *Block {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	b := t.blocks[number]
 	if b == nil {
-		b = &block{number: number}
+		b = t.room()
+		b.begin(t.length, number)
 		t.blocks[number] = b
 	}
 	t.recent.Store(b)

@@ -1,0 +1,269 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/quotient-limiter/quotient/internal/load"
+)
+
+// crew is all that carries the fleet: workers, each with some of its instances,
+// the victims, which are workers of one instance that will be killed, and the
+// provider, if permits make requests.
+type crew struct {
+	c        *config
+	etcd     *etcd
+	dir      string // for the files of counts; empty if there are none
+	setup    setup  // of every worker
+	fail     func(error)
+	files    atomic.Int64
+	busy     sync.WaitGroup // victims that are being replaced
+	provider *process       // nil if there is none
+	arrivals string         // the provider's file of counts
+
+	mu       sync.Mutex
+	workers  []*link
+	victims  []*victim // oldest first
+	closing  bool      // victims are replaced no more
+	stop     int64     // when calls end; load.Never until that is known
+	past     sums      // counts of workers that are gone
+	pastCPU  time.Duration
+	issued   int64 // by workers that are gone, as last told
+	maxRSS   int64 // the most that all processes had at a time
+	departed load.Departures
+	took     *hdrhistogram.Histogram
+	sent     int64
+	lost     int64
+	problem  string // of a request that was lost
+}
+
+// victim is a worker that will be killed, and the slot of its only instance.
+type victim struct {
+	*link
+	slot int
+}
+
+// newCrew starts nobody yet. fail is told what must end the run.
+func newCrew(c *config, e *etcd, provider string, fail func(error)) *crew {
+	return &crew{
+		c: c, etcd: e, fail: fail, stop: load.Never, past: sums{}, took: hdrhistogram.New(1, int64(slowest), 3),
+		setup: setup{
+			Etcd: e.connection(c), Provider: provider, Limits: c.limit, Window: c.window(),
+			Instances: c.instances, Demand: c.demand, Skew: c.skew.String(), Arrival: string(c.arrival),
+			Seed: c.seed, MaxWait: c.maxWait, Probe: c.probe(),
+			Generators: min(runtime.GOMAXPROCS(0), c.instances),
+		},
+	}
+}
+
+// start starts the provider and the workers, and lets the fleet join.
+func (c *crew) start(ctx context.Context) error {
+	if c.c.children() {
+		var err error
+		if c.dir, err = os.MkdirTemp("", "quotient-loadgen-"); err != nil {
+			return err
+		}
+	}
+	if c.c.http {
+		if err := c.startProvider(ctx); err != nil {
+			return err
+		}
+	}
+	regular := c.c.instances - c.c.victims()
+	if err := c.startWorkers(regular); err != nil {
+		return err
+	}
+	for slot := regular; slot < c.c.instances && ctx.Err() == nil; slot++ {
+		if err := c.addVictim(slot, false); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+// startWorkers spreads the slots below n over the workers.
+func (c *crew) startWorkers(n int) error {
+	count := c.c.processes
+	for i := range count {
+		var l *link
+		var err error
+		if count == 1 {
+			l, err = c.openLocal()
+		} else {
+			l, err = c.openRemote((runtime.GOMAXPROCS(0) + count - 1) / count)
+		}
+		if err != nil {
+			return err
+		}
+		c.mu.Lock()
+		c.workers = append(c.workers, l)
+		c.mu.Unlock()
+		var slots []int
+		for slot := i; slot < n; slot += count {
+			slots = append(slots, slot)
+		}
+		if err := l.send(order{Join: &joining{Slots: slots}}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// startProvider starts the provider and waits until it serves.
+func (c *crew) startProvider(ctx context.Context) (err error) {
+	c.arrivals = filepath.Join(c.dir, "arrivals")
+	listening := make(chan string, 1)
+	hear := func(r report) {
+		switch {
+		case r.Listening != "":
+			listening <- r.Listening
+		case r.Failed != "":
+			c.fail(errors.New(r.Failed))
+		}
+	}
+	s := &setup{Limits: c.c.limit, Window: c.c.window(), Counts: c.arrivals}
+	if c.provider, err = spawn(roleProvider, s, hear, c.fail); err != nil {
+		return err
+	}
+	select {
+	case c.setup.Target = <-listening:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// all returns every worker there is.
+func (c *crew) all() []*link {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := slices.Clone(c.workers)
+	for _, v := range c.victims {
+		all = append(all, v.link)
+	}
+	return all
+}
+
+// tell gives an order to all workers. One that takes none is as good as dead,
+// which ends the run by itself.
+func (c *crew) tell(o order) {
+	for _, l := range c.all() {
+		_ = l.send(o)
+	}
+}
+
+// stopAt ends the calls at an instant, also those of victims to come.
+func (c *crew) stopAt(at int64) {
+	c.mu.Lock()
+	c.stop = at
+	c.mu.Unlock()
+	c.tell(order{Stop: at})
+}
+
+// demand lets everybody ask for as much as these limits make them, also victims
+// to come.
+func (c *crew) demand(limits string) {
+	c.mu.Lock()
+	c.setup.Limits = limits
+	c.mu.Unlock()
+	c.tell(order{Limits: limits})
+}
+
+// status sums up what the workers told last.
+func (c *crew) status() status {
+	all := c.all()
+	var s status
+	for _, l := range all {
+		one := l.status()
+		s.Active += one.Active
+		s.Ready += one.Ready
+		s.Issued += one.Issued
+		if one.Problem != "" {
+			s.Problem = one.Problem
+		}
+		if l.remote != nil {
+			s.CPU += one.CPU
+			s.MaxRSS += one.MaxRSS
+		}
+	}
+	cpu, rss := resources()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s.CPU += cpu + c.pastCPU
+	s.Issued += c.issued
+	c.maxRSS = max(c.maxRSS, s.MaxRSS+rss)
+	return s
+}
+
+// end stops the load and ends everybody. When it returns, no process is left and
+// all counts are in.
+func (c *crew) end() error {
+	c.mu.Lock()
+	c.closing = true
+	c.mu.Unlock()
+	c.busy.Wait()
+	var group errgroup.Group
+	for _, l := range c.all() {
+		group.Go(func() error { return c.retire(l) })
+	}
+	err := group.Wait()
+	if c.provider != nil {
+		_, failed := c.provider.end()
+		err = errors.Join(err, failed)
+	}
+	if c.lost > 0 {
+		err = errors.Join(err, fmt.Errorf("%d of %d requests to the provider got no answer: %s", c.lost, c.lost+c.sent, c.problem))
+	}
+	return err
+}
+
+// retire ends a worker and takes its counts over.
+func (c *crew) retire(l *link) error {
+	last, err := l.end()
+	counts, failed := l.counts()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.past.add(counts)
+	err = errors.Join(err, failed)
+	if last == nil {
+		return err
+	}
+	c.sent, c.lost = c.sent+last.Sent, c.lost+last.Lost
+	if last.Problem != "" {
+		c.problem = last.Problem
+	}
+	took, failed := hdrhistogram.Decode(last.Took)
+	if failed != nil {
+		return errors.Join(err, failed)
+	}
+	c.took.Merge(took)
+	return err
+}
+
+// arrived returns the requests by the provider's clock, nil without a provider.
+func (c *crew) arrived() ([]load.Count, error) {
+	if c.provider == nil {
+		return nil, nil
+	}
+	counts, err := countsIn(c.arrivals)
+	return load.Merge(counts[c.c.window()]), err
+}
+
+// cleanUp removes the files.
+func (c *crew) cleanUp() error {
+	if c.dir == "" {
+		return nil
+	}
+	return os.RemoveAll(c.dir)
+}

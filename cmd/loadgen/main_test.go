@@ -1,0 +1,21 @@
+package main
+
+import (
+	"os"
+	"testing"
+
+	"github.com/quotient-limiter/quotient/internal/etcdtest"
+)
+
+// parentVariable makes the test program be loadgen, for tests that have to end
+// it as a process.
+const parentVariable = "QUOTIENT_LOADGEN_TEST_PARENT"
+
+func TestMain(m *testing.M) {
+	etcdtest.RunIfMember()
+	runIfChild()
+	if _, ok := os.LookupEnv(parentVariable); ok {
+		main()
+	}
+	os.Exit(m.Run())
+}

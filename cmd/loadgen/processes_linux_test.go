@@ -1,0 +1,254 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/quotient-limiter/quotient/internal/load"
+)
+
+// childrenOf returns the processes that a process has started and that still run,
+// by id, with the variable that says what each is.
+func childrenOf(t *testing.T, parent int) map[int]string {
+	t.Helper()
+	found := map[int]string{}
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range stats {
+		stat, err := os.ReadFile(name)
+		if err != nil {
+			continue // it has ended
+		}
+		// pid (command) state ppid ...
+		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+		if len(fields) < 2 || fields[0] == "Z" || fields[1] != strconv.Itoa(parent) {
+			continue
+		}
+		pid, err := strconv.Atoi(strings.Split(name, "/")[2])
+		if err != nil {
+			t.Fatal(err)
+		}
+		environment, _ := os.ReadFile(filepath.Dir(name) + "/environ")
+		for v := range strings.SplitSeq(string(environment), "\x00") {
+			for _, variable := range []string{roleVariable, "QUOTIENT_ETCD_MEMBER"} {
+				if role, ok := strings.CutPrefix(v, variable+"="); ok {
+					found[pid] = role
+				}
+			}
+		}
+	}
+	return found
+}
+
+// alive reports whether a process runs.
+func alive(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return false
+	}
+	return !bytes.HasPrefix(stat[bytes.LastIndexByte(stat, ')')+1:], []byte(" Z"))
+}
+
+// eventually returns when the condition holds.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	ticker := time.NewTicker(20 * time.Millisecond)
+	defer ticker.Stop()
+	late := time.After(time.Minute)
+	for !holds() {
+		select {
+		case <-ticker.C:
+		case <-late:
+			t.Fatal("this never came true: " + what)
+		}
+	}
+}
+
+// parent is a run of loadgen in a process of its own.
+type parent struct {
+	cmd  *exec.Cmd
+	mu   sync.Mutex
+	out  bytes.Buffer
+	done chan struct{} // all output is read
+}
+
+func startParent(t *testing.T, args ...string) *parent {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &parent{cmd: exec.Command(self, args...), done: make(chan struct{})}
+	p.cmd.Env = append(os.Environ(), parentVariable+"=1", "TMPDIR="+t.TempDir())
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.cmd.Stdout, p.cmd.Stderr = w, w
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	_ = w.Close()
+	go func() {
+		defer close(p.done)
+		for s := bufio.NewScanner(r); s.Scan(); {
+			p.mu.Lock()
+			fmt.Fprintln(&p.out, s.Text())
+			p.mu.Unlock()
+		}
+	}()
+	t.Cleanup(func() {
+		_ = p.cmd.Process.Kill()
+		<-p.done
+		_ = r.Close()
+	})
+	return p
+}
+
+func (p *parent) says(text string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return strings.Contains(p.out.String(), text)
+}
+
+// wait returns the exit status, -1 if a signal ended the process.
+func (p *parent) wait() int {
+	<-p.done // children hold its output too: it is read to the end when all are gone
+	_ = p.cmd.Wait()
+	return p.cmd.ProcessState.ExitCode()
+}
+
+var short = []string{"--settle", "500ms", "--limit", "20/200ms", "--json", "-"}
+
+// A fleet of several processes, half of whose leavers are killed, with a provider
+// that counts requests: the limit holds, and the counts of the killed are in the
+// sum, for there are at least as many permits as requests. No process is left.
+func TestAFleetOfProcessesWithChurn(t *testing.T) {
+	t.Parallel()
+	var stdout, stderr bytes.Buffer
+	code := loadgen(context.Background(), append([]string{
+		"--processes", "2", "--instances", "12", "--churn", "2", "--duration", "4s", "--transport", "http",
+	}, short...), noEnv, &stdout, &stderr)
+	var got load.Report
+	if err := json.Unmarshal(stdout.Bytes(), &got); err != nil {
+		t.Fatalf("%v in %s\n%s", err, stdout.String(), stderr.String())
+	}
+	s := got.Summary
+	if code != exitHeld || got.Verdict != load.Held || s.Windows != 20 {
+		t.Errorf("exit %d, %q, %+v\n%s", code, got.Verdict, s, stderr.String())
+	}
+	if s.Departures == nil || s.Departures.Killed != 4 {
+		t.Errorf("departures: %+v", s.Departures)
+	}
+	var arrived int64
+	for _, w := range got.Windows {
+		if w.Arrived == nil {
+			t.Fatalf("window %v has no arrivals", w.Start)
+		}
+		arrived += *w.Arrived
+	}
+	// A killed process may take a few requests with it that it had permits for.
+	if lost := s.IssuedTotal - arrived; arrived == 0 || lost < 0 || lost > 4*20 {
+		t.Errorf("%d permits, %d requests", s.IssuedTotal, arrived)
+	}
+}
+
+// A worker's death that nobody asked for ends the run, which says so; what it had
+// counted is in the report, and nobody stays behind.
+func TestAWorkerDies(t *testing.T) {
+	t.Parallel()
+	p := startParent(t, append([]string{"--processes", "2", "--instances", "4", "--duration", "1h"}, short...)...)
+	eventually(t, "it measures", func() bool { return p.says("measuring:") })
+	before := childrenOf(t, p.cmd.Process.Pid)
+	for pid := range before {
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		if code := p.wait(); code != exitCannot || !p.says(fmt.Sprintf("process %d ended though nobody had asked it to: signal: killed", pid)) {
+			t.Errorf("exit %d, %s", code, p.out.String())
+		}
+		break
+	}
+	if len(before) != 2 {
+		t.Errorf("%d children", len(before))
+	}
+	for pid := range before {
+		if alive(pid) {
+			t.Errorf("child %d is still there", pid)
+		}
+	}
+}
+
+// However loadgen is ended, no child of any kind stays behind, not even one that
+// is stopped and can notice nothing.
+func TestNoChildOutlivesItsParent(t *testing.T) {
+	t.Parallel()
+	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGKILL} {
+		t.Run(signal.String(), func(t *testing.T) {
+			t.Parallel()
+			p := startParent(t, append([]string{"--processes", "2", "--instances", "9", "--churn", "0.2", "--transport", "http",
+				"--etcd-members", "3", "--duration", "1h"}, short...)...)
+			eventually(t, "it settles", func() bool { return p.says("settling:") })
+			// Two workers, two victims, three members of etcd, one provider.
+			eventually(t, "all children are there", func() bool { return len(childrenOf(t, p.cmd.Process.Pid)) == 8 })
+			before := childrenOf(t, p.cmd.Process.Pid)
+			if signal == syscall.SIGKILL {
+				for pid := range before {
+					if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			if err := p.cmd.Process.Signal(signal); err != nil {
+				t.Fatal(err)
+			}
+			code := p.wait()
+			if signal != syscall.SIGKILL && (code != exitCannot || !p.says("UNKNOWN")) && (code != exitHeld || !p.says("HELD")) {
+				t.Errorf("exit %d, %s", code, p.out.String())
+			}
+			for pid, role := range before {
+				eventually(t, fmt.Sprintf("child %d (%.20s) is gone", pid, role), func() bool { return !alive(pid) })
+			}
+			if left, _ := filepath.Glob(p.tmp() + "/*"); signal != syscall.SIGKILL && len(left) > 0 {
+				t.Errorf("files left behind: %v", left)
+			}
+		})
+	}
+}
+
+// tmp is the folder that the process has for temporary files.
+func (p *parent) tmp() string {
+	for _, v := range p.cmd.Env {
+		if dir, ok := strings.CutPrefix(v, "TMPDIR="); ok {
+			return dir
+		}
+	}
+	return ""
+}
+
+// Etcd loses its leader, and then all of it stands still for a while: nothing is
+// exceeded, and the fleet is back at the end.
+func TestFaultsOfEtcd(t *testing.T) {
+	t.Parallel()
+	var stdout, stderr bytes.Buffer
+	code := loadgen(context.Background(), append([]string{"--instances", "4", "--etcd-members", "3", "--outage", "stop", "--duration", "5s",
+		"--fault", "500ms=kill-leader", "--fault", "1500ms=pause-all", "--fault", "3s=resume-all", "--fault", "3500ms=restart-all",
+	}, short...), noEnv, &stdout, &stderr)
+	if code != exitHeld {
+		t.Errorf("exit %d\n%s\n%s", code, stdout.String(), stderr.String())
+	}
+}

@@ -1,0 +1,205 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/quotient-limiter/quotient/internal/load"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// worker is the instances of one process, with the generators that make their
+// calls. Each instance has a session and a limiter of its own, as if it were a
+// process.
+type worker struct {
+	*setup
+	client     *clientv3.Client
+	arrival    load.Arrival
+	parts      []float64
+	tell       func(report)
+	shared     *shared
+	sender     *sender // nil if permits make no requests
+	generators []*generator
+	making     sync.WaitGroup // the generators' goroutines
+	busy       sync.WaitGroup // joins, leaves, and waits for readiness
+	ready      atomic.Int64   // instances that were active once
+
+	ctx  context.Context // until end
+	stop context.CancelFunc
+
+	mu    sync.Mutex
+	slots map[int]*instance // of this worker; nil while the instance joins
+	all   map[*instance]bool
+}
+
+// newWorker starts a worker without instances. It counts in blocks from room.
+func newWorker(s *setup, client *clientv3.Client, room func() *load.Block, tell func(report)) (*worker, error) {
+	limits, err := quota.ParseLimits(s.Limits)
+	if err != nil {
+		return nil, err
+	}
+	skew, err := load.ParseSkew(s.Skew)
+	if err != nil {
+		return nil, err
+	}
+	arrival, err := load.ParseArrival(s.Arrival)
+	if err != nil {
+		return nil, err
+	}
+	w := &worker{
+		setup: s, client: client, arrival: arrival, parts: skew.Parts(s.Instances), tell: tell,
+		slots: map[int]*instance{}, all: map[*instance]bool{},
+		shared: &shared{
+			window: int64(s.Window), maxWait: s.MaxWait, room: room, use: func(int64) {},
+			demand: load.Demand{Ratio: s.Demand, Skew: skew, Instances: s.Instances},
+		},
+	}
+	w.shared.limits.Store(&limits)
+	w.shared.stop.Store(load.Never)
+	if s.Target != "" {
+		w.sender = newSender(s.Target)
+		w.shared.use = w.sender.send
+	}
+	w.ctx, w.stop = context.WithCancel(context.Background())
+	for range max(1, s.Generators) {
+		g := newGenerator(w.shared)
+		w.generators = append(w.generators, g)
+		w.making.Go(g.run)
+	}
+	w.busy.Go(w.reportStatus)
+	return w, nil
+}
+
+// obey implements obedient. It does not block.
+func (w *worker) obey(o order) error {
+	switch {
+	case o.Join != nil:
+		return w.join(o.Join)
+	case o.Replace != nil:
+		w.replace(*o.Replace)
+	case o.Limits != "":
+		limits, err := quota.ParseLimits(o.Limits)
+		if err != nil {
+			return err
+		}
+		w.shared.limits.Store(&limits)
+	case o.Stop != 0:
+		w.shared.stop.Store(o.Stop)
+	case o.End:
+		go w.end()
+	default:
+		return fmt.Errorf("order %+v is not for a worker", o)
+	}
+	return nil
+}
+
+// reportStatus tells how the worker fares, until it ends.
+func (w *worker) reportStatus() {
+	ticker := time.NewTicker(look)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			w.tell(report{Status: w.status()})
+		case <-w.ctx.Done():
+			return
+		}
+	}
+}
+
+func (w *worker) status() *status {
+	s := &status{Ready: int(w.ready.Load())}
+	for _, g := range w.generators {
+		s.Issued += g.issued.Load()
+	}
+	s.CPU, s.MaxRSS = resources()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for in := range w.all {
+		if st := in.limiter.Status(); st.State == quota.StateActive {
+			s.Active++
+		} else {
+			s.Problem = st.Problem
+		}
+	}
+	return s
+}
+
+// waiting returns the calls that wait in limiters' queues.
+func (w *worker) waiting() (n int64) {
+	for _, g := range w.generators {
+		n += g.waiting.Load()
+	}
+	return n
+}
+
+// end stops the load, closes all instances and says so. From then on no permit
+// can come that is not counted.
+func (w *worker) end() {
+	if now := time.Now().UnixNano(); now < w.shared.stop.Load() {
+		w.shared.stop.Store(now)
+	}
+	w.making.Wait()
+	w.settleWaiters(w.MaxWait + time.Second)
+	w.stop()
+	w.busy.Wait()
+	err := w.closeAll()
+	w.settleWaiters(time.Second)
+	if n := w.waiting(); n > 0 {
+		err = errors.Join(err, fmt.Errorf("%d calls that waited never got an answer: the counts may lack their permits", n))
+	}
+	e := &ended{}
+	if w.sender != nil {
+		w.sender.end(e)
+	}
+	var failed error
+	e.Took, failed = w.took()
+	if err = errors.Join(err, failed); err != nil {
+		w.tell(report{Failed: err.Error()})
+	}
+	w.tell(report{Status: w.status()})
+	w.tell(report{Ended: e})
+}
+
+// took returns the histogram of all generators, encoded.
+func (w *worker) took() ([]byte, error) {
+	took := hdrhistogram.New(1, int64(slowest), 3)
+	for _, g := range w.generators {
+		took.Merge(g.took)
+	}
+	return took.Encode(hdrhistogram.V2CompressedEncodingCookieBase)
+}
+
+// closeAll closes the instances. What does not close in good order ends with its
+// lease.
+func (w *worker) closeAll() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var group errgroup.Group
+	group.SetLimit(together)
+	for in := range w.all {
+		group.Go(func() error {
+			_ = in.limiter.Close()
+			if err := in.session.Close(); err != nil {
+				return fmt.Errorf("leaving: %w", err)
+			}
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+// settleWaiters waits until no call waits, but not for long.
+func (w *worker) settleWaiters(atMost time.Duration) {
+	for end := time.Now().Add(atMost); w.waiting() > 0 && time.Now().Before(end); {
+		time.Sleep(tick)
+	}
+}

@@ -1,0 +1,81 @@
+package load
+
+import (
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+)
+
+// bytesOf returns the memory of blocks as a file would hold it.
+func bytesOf(blocks []*Block) []byte {
+	var data []byte
+	for _, b := range blocks {
+		data = append(data, unsafe.Slice((*byte)(unsafe.Pointer(b)), BlockBytes)...)
+	}
+	return data
+}
+
+// What tallies of two lengths count in shared blocks is what is read from them,
+// also with blocks between that nobody has begun.
+func TestBlocksAreReadAsTheyWereCounted(t *testing.T) {
+	if n := unsafe.Sizeof(Block{}); n != BlockBytes {
+		t.Fatalf("a block has %d bytes, want %d", n, BlockBytes)
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		var blocks []*Block
+		room := func() *Block {
+			b := new(Block)
+			if len(blocks)%2 == 1 {
+				blocks = append(blocks, new(Block))
+			}
+			blocks = append(blocks, b)
+			return b
+		}
+		coarse := []*Tally{NewTallyIn(1000, room), NewTallyIn(1000, room)}
+		fine := NewTallyIn(10, room)
+		for range rapid.IntRange(0, 40).Draw(t, "steps") {
+			wall := rapid.Int64Range(-9_000_000, 9_000_000).Draw(t, "wall")
+			n := rapid.Int64Range(-1, 9).Draw(t, "n")
+			coarse[rapid.IntRange(0, 1).Draw(t, "tally")].Issue(wall, n)
+			fine.Offer(wall, n)
+		}
+		got, err := ReadBlocks(bytesOf(blocks))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(Merge(coarse[0].Counts(), coarse[1].Counts()), Merge(got[time.Duration(1000)])); d != "" {
+			t.Error(d)
+		}
+		if d := cmp.Diff(Merge(fine.Counts()), Merge(got[time.Duration(10)])); d != "" {
+			t.Error(d)
+		}
+	})
+}
+
+func FuzzReadBlocks(f *testing.F) {
+	b := new(Block)
+	b.begin(int64(time.Second), 7)
+	b.cells[3].issued.Store(5)
+	f.Add(bytesOf([]*Block{b}), 0)
+	f.Add([]byte{}, 1)
+	f.Fuzz(func(t *testing.T, head []byte, cut int) {
+		// Whole blocks are what is mostly of interest; they are long.
+		data := make([]byte, BlockBytes, BlockBytes+1)
+		copy(data, head)
+		if cut%7 == 3 {
+			data = append(data, 0)
+		}
+		found, err := ReadBlocks(data)
+		if err != nil {
+			return
+		}
+		for length, counts := range found {
+			if length <= 0 || len(counts) == 0 || len(counts) > cellsPerBlock {
+				t.Errorf("%d windows of %v", len(counts), length)
+			}
+		}
+	})
+}
