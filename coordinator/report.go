@@ -13,9 +13,10 @@ import (
 
 const (
 	reportEvery   = 30 * time.Second // at least
-	rateEvery     = 5 * time.Second  // at most, where only the rates have moved
+	rateEvery     = 5 * time.Second  // at most, where only rates or instances have changed
 	lookEvery     = 5 * time.Second  // for observers
 	rateMoved     = 0.2              // what counts as moved
+	rateWindows   = 5                // at least: use comes in bursts, one a window, and one more or less of six is not a fifth
 	reportTimeout = 2 * time.Second
 
 	// Where shares are by demand:
@@ -41,11 +42,12 @@ func (s *Session) report() {
 	reports := map[*place]*reporting{}
 	for sleep(s.ctx, time.Second) {
 		places := s.all()
+		answers := true
 		for _, p := range places {
 			if reports[p] == nil {
 				reports[p] = &reporting{}
 			}
-			p.report(reports[p])
+			answers = p.report(reports[p], answers)
 		}
 		if len(reports) > 2*len(places) {
 			live := map[*place]*reporting{}
@@ -57,7 +59,10 @@ func (s *Session) report() {
 	}
 }
 
-func (p *place) report(last *reporting) {
+// report notes the limiter's state and, if etcd answers, reports it. It returns
+// whether etcd does: if it keeps one place waiting, the others do not ask it in
+// the same round, so that their states are noted in time.
+func (p *place) report(last *reporting, answers bool) bool {
 	now := p.s.o.clock.Now()
 	r := p.sink.Report(now) // also notes and logs changes of state
 	r.Name = p.s.o.Name
@@ -68,8 +73,8 @@ func (p *place) report(last *reporting) {
 	p.s.mu.Lock()
 	l := p.s.mu.lease
 	p.s.mu.Unlock()
-	if id == "" || l == nil {
-		return
+	if id == "" || l == nil || !answers {
+		return answers
 	}
 	if last.id != id {
 		*last = reporting{id: id}
@@ -86,6 +91,7 @@ func (p *place) report(last *reporting) {
 	if byDemand {
 		p.divide(now.Mono)
 	}
+	return p.s.o.clock.Mono()-now.Mono < int64(reportTimeout)
 }
 
 // write writes a report, on the condition that the newest is the one that it
@@ -153,10 +159,13 @@ func (l *reporting) due(r *quota.Report, now int64) (due bool, rate float64) {
 	switch {
 	case l.watchd, elapsed >= reportEvery:
 		return true, rate
-	case r.State != l.last.State, r.PolicyRevision != l.last.PolicyRevision, r.Total != l.last.Total,
-		r.Instances != l.last.Instances, r.Problem != l.last.Problem:
+	case r.State != l.last.State, r.PolicyRevision != l.last.PolicyRevision, r.Total != l.last.Total, r.Problem != l.last.Problem:
 		return true, rate
 	case elapsed < rateEvery:
+		return false, 0
+	case r.Instances != l.last.Instances: // in a rolling restart all see all come and go
+		return true, rate
+	case elapsed < rateWindows*r.Window:
 		return false, 0
 	}
 	return math.Abs(rate-l.rate) > rateMoved*max(rate, l.rate), rate

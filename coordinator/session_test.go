@@ -400,6 +400,12 @@ func TestReportsAreWrittenUnderTheLease(t *testing.T) {
 
 func TestReportsAreFew(t *testing.T) {
 	r := func(used int64, state quota.State) *quota.Report { return &quota.Report{Used: used, State: state} }
+	with := func(used int64, instances int) *quota.Report {
+		return &quota.Report{Used: used, State: quota.StateActive, Instances: instances}
+	}
+	long := func(used int64) *quota.Report {
+		return &quota.Report{Used: used, State: quota.StateStale, Instances: 2, Window: 4 * time.Second}
+	}
 	var l reporting
 	const s = int64(time.Second)
 	for _, step := range []struct {
@@ -415,6 +421,11 @@ func TestReportsAreFew(t *testing.T) {
 		{14 * s, r(11100, quota.StateActive), false}, // about the same rate
 		{37 * s, r(34000, quota.StateActive), false},
 		{38 * s, r(35000, quota.StateActive), true}, // 30 s
+		{40 * s, with(37000, 2), false},             // the instances, but too soon
+		{43 * s, with(40000, 2), true},
+		{45 * s, long(42000), true},  // the state
+		{51 * s, long(52000), false}, // the rate, but too few windows
+		{65 * s, long(76000), true},
 	} {
 		due, rate := l.due(step.report, step.at)
 		if due != step.want {
@@ -425,7 +436,7 @@ func TestReportsAreFew(t *testing.T) {
 		}
 	}
 	l.watchd = true
-	if due, _ := l.due(r(35000, quota.StateActive), 39*s); !due {
+	if due, _ := l.due(long(76000), 66*s); !due {
 		t.Error("somebody looks, and nothing is reported")
 	}
 }

@@ -1,0 +1,93 @@
+package longrun_test
+
+import (
+	"context"
+	"math"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+	_ "unsafe" // for go:linkname
+
+	"go.etcd.io/etcd/client/pkg/v3/types"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/config"
+	"go.etcd.io/etcd/server/v3/etcdserver"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/v3rpc"
+	"go.etcd.io/etcd/server/v3/features"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/test/bufconn"
+)
+
+// valCtxCh is a channel that etcd's client waits on and makes when the program
+// starts. It must belong to the bubble, or time stands still in there while a
+// watch is open. So only one bubble may run at a time in this package.
+//
+//go:linkname valCtxCh go.etcd.io/etcd/client/v3.valCtxCh
+var valCtxCh chan struct{}
+
+// bubble runs f in a bubble of fake time with an etcd server of one member.
+// connect returns a new client of it, over gRPC.
+func bubble(t *testing.T, f func(t *testing.T, connect func() *clientv3.Client)) {
+	t.Helper()
+	old := valCtxCh
+	defer func() { valCtxCh = old }()
+	synctest.Test(t, func(t *testing.T) {
+		valCtxCh = make(chan struct{})
+		server := startServer(t)
+		listener := bufconn.Listen(1 << 20)
+		// Clients ping every ten seconds at most.
+		rpc := v3rpc.Server(server, nil, nil, grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{
+			MinTime: 5 * time.Second, PermitWithoutStream: true,
+		}))
+		served := make(chan struct{})
+		go func() {
+			_ = rpc.Serve(listener) // ends in Stop
+			close(served)
+		}()
+		t.Cleanup(func() { // after what the test cleans up itself
+			rpc.Stop()
+			<-served
+			server.Stop()
+		})
+		f(t, func() *clientv3.Client {
+			c, err := clientv3.New(clientv3.Config{
+				Endpoints: []string{"http://passthrough"}, DialTimeout: 5 * time.Second, Logger: zap.NewNop(),
+				DialOptions: []grpc.DialOption{grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+					return listener.DialContext(ctx)
+				})},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = c.Close() })
+			return c
+		})
+	})
+}
+
+func startServer(t *testing.T) *etcdserver.EtcdServer {
+	t.Helper()
+	peers, err := types.NewURLs([]string{"http://127.0.0.1:1"}) // nobody listens: there is one member
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := etcdserver.NewServer(config.ServerConfig{
+		Name: "m", DataDir: t.TempDir(), ClientURLs: peers, PeerURLs: peers,
+		InitialPeerURLsMap: types.URLsMap{"m": peers}, InitialClusterToken: "t", NewCluster: true,
+		TickMs: 100, ElectionTicks: 10, InitialElectionTickAdvance: true, BootstrapTimeout: time.Second,
+		SnapshotCount: 10_000, SnapshotCatchUpEntries: 5_000, MaxWALFiles: 5,
+		AutoCompactionMode: "periodic", AutoCompactionRetention: 5 * time.Minute,
+		MaxTxnOps: 128, MaxRequestBytes: 1 << 20, MaxConcurrentStreams: math.MaxUint32, AuthToken: "simple",
+		UnsafeNoFsync: true, Logger: zap.NewNop(), Metrics: "basic",
+		ServerFeatureGate: features.NewDefaultServerFeatureGate("m", zap.NewNop()),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server.Start()
+	<-server.ReadyNotify()
+	return server
+}
