@@ -12,6 +12,8 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+
+	"github.com/quotient-limiter/quotient/internal/certs"
 )
 
 // A connection on which nothing was heard for keepAliveTime is probed, and given
@@ -85,11 +87,15 @@ func (f *Flags) tlsConfig() (*tls.Config, error) {
 		if err != nil {
 			return nil, f.unreadable("key", err)
 		}
-		pair, err := tls.X509KeyPair(cert, key)
-		if err != nil {
+		if _, err := tls.X509KeyPair(cert, key); err != nil {
 			return nil, f.bad("cert", "%s with key %s: %v", f.Cert, f.Key, err)
 		}
-		c.Certificates = []tls.Certificate{pair}
+		// Programs that run for long meet certificates that are replaced.
+		pair, err := certs.Load(f.Cert, f.Key)
+		if err != nil {
+			return nil, f.bad("cert", "%v", err)
+		}
+		c.GetClientCertificate = pair.Get
 	}
 	return c, nil
 }

@@ -11,20 +11,32 @@ import (
 
 // prompt asks for the password on a terminal, without echo.
 func (f *Flags) prompt() (string, error) {
+	text, ok, err := f.Ask("Password of etcd user " + f.User + ": ")
+	switch {
+	case !ok:
+		return "", f.bad("user", "%s needs a password; there is no terminal to ask at, so set %s or --password-file", f.User, envPassword)
+	case err != nil:
+		return "", err
+	case text == "":
+		return "", f.bad("user", "the password of %s is empty", f.User)
+	}
+	return text, nil
+}
+
+// Ask asks for a secret on the terminal, without echo; ok is false if there is
+// none.
+func (f *Flags) Ask(question string) (secret string, ok bool, err error) {
 	file, ok := f.Stdin.(*os.File)
 	if !ok || !term.IsTerminal(int(file.Fd())) {
-		return "", f.bad("user", "%s needs a password; there is no terminal to ask at, so set %s or --password-file", f.User, envPassword)
+		return "", false, nil
 	}
-	fmt.Fprintf(f.Stderr, "Password of etcd user %s: ", f.User)
+	fmt.Fprint(f.Stderr, question)
 	text, err := readSilently(file)
 	fmt.Fprintln(f.Stderr)
 	if err != nil {
-		return "", fmt.Errorf("read the password: %w", err)
+		return "", true, fmt.Errorf("read the password: %w", err)
 	}
-	if len(text) == 0 {
-		return "", f.bad("user", "the password of %s is empty", f.User)
-	}
-	return string(text), nil
+	return string(text), true, nil
 }
 
 // readSilently reads a line without echo. A user who interrupts it would

@@ -42,8 +42,20 @@ type Options struct {
 	Binary string
 	// Dir is where the data goes; default a temporary folder.
 	Dir string
+	// Listen is the address for clients, HOST:PORT; only for one member. Default a
+	// port of loopback that is free.
+	Listen string
+	// TLS makes clients connect by TLS, and prove who they are by a certificate;
+	// the Client method does not serve then. Not for Binary.
+	TLS *TLS
 	// Retention is how long superseded revisions are kept; default 5 minutes.
 	Retention time.Duration
+}
+
+// TLS are the files of a cluster that demands certificates.
+type TLS struct {
+	Cert, Key string // of the server
+	CA        string // that signs the clients' certificates
 }
 
 // startTimeout bounds the wait for a member to become ready.
@@ -99,12 +111,22 @@ func (c *Cluster) start() error {
 	if err != nil {
 		return err
 	}
+	scheme := "http"
+	if c.o.TLS != nil {
+		scheme = "https"
+	}
 	for i := range c.o.Members {
 		c.members = append(c.members, &member{
 			name:   fmt.Sprintf("m%d", i),
 			peer:   url.URL{Scheme: "http", Host: ports[2*i]},
-			client: url.URL{Scheme: "http", Host: ports[2*i+1]},
+			client: url.URL{Scheme: scheme, Host: ports[2*i+1]},
 		})
+	}
+	if c.o.Listen != "" {
+		if c.o.Members > 1 {
+			return errors.New("one address for clients, and several members")
+		}
+		c.members[0].client.Host = c.o.Listen
 	}
 	for i := range c.members {
 		if err := c.run(i, embed.ClusterStateFlagNew); err != nil {
@@ -123,7 +145,7 @@ func (c *Cluster) run(i int, state string) (err error) {
 	m := c.members[i]
 	config := memberConfig{
 		Name: m.name, Dir: filepath.Join(c.dir, m.name), Peer: m.peer.String(), Client: m.client.String(),
-		State: state, Cluster: c.initialCluster(), Slow: c.o.Slow, Retention: c.o.Retention,
+		State: state, Cluster: c.initialCluster(), Slow: c.o.Slow, Retention: c.o.Retention, TLS: c.o.TLS,
 	}
 	onExit := func(err error) { c.o.OnExit(i, err) }
 	switch {

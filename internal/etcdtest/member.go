@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"go.etcd.io/etcd/client/pkg/v3/transport"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
 )
@@ -15,6 +16,7 @@ type memberConfig struct {
 	Name, Dir, Peer, Client, State, Cluster string
 	Slow                                    bool
 	Retention                               time.Duration
+	TLS                                     *TLS
 }
 
 // timers returns the time between heartbeats and the least time to an election,
@@ -52,6 +54,9 @@ func (m memberConfig) start(logger *zap.Logger) (*embed.Etcd, error) {
 	cfg.UnsafeNoFsync = true
 	cfg.AutoCompactionMode, cfg.AutoCompactionRetention = "periodic", m.Retention.String()
 	cfg.TickMs, cfg.ElectionMs = m.timers()
+	if m.TLS != nil {
+		cfg.ClientTLSInfo = transport.TLSInfo{CertFile: m.TLS.Cert, KeyFile: m.TLS.Key, TrustedCAFile: m.TLS.CA, ClientCertAuth: true}
+	}
 	server, err := embed.StartEtcd(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("member %s: %w", m.Name, err)

@@ -1,0 +1,39 @@
+package coordinator
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"os"
+
+	"github.com/quotient-limiter/quotient/internal/certs"
+)
+
+// ClientTLS returns a TLS configuration for clientv3.Config: the server is
+// checked against the authorities in the file ca, and this process shows the
+// certificate in the files cert and key. These two are read anew for every
+// connection, so that a certificate that is rotated on disk needs no restart.
+// The file ca is read once: put the old and the new authority into it before
+// etcd's certificates change authority. Without cert and key, or without ca,
+// which is then the system's, they are empty.
+func ClientTLS(ca, cert, key string) (*tls.Config, error) {
+	c := &tls.Config{MinVersion: tls.VersionTLS12}
+	if ca != "" {
+		pem, err := os.ReadFile(ca)
+		if err != nil {
+			return nil, fmt.Errorf("coordinator: %w", err)
+		}
+		c.RootCAs = x509.NewCertPool()
+		if !c.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("coordinator: %s holds no PEM certificate", ca)
+		}
+	}
+	if cert != "" || key != "" {
+		pair, err := certs.Load(cert, key)
+		if err != nil {
+			return nil, fmt.Errorf("coordinator: %w", err)
+		}
+		c.GetClientCertificate = pair.Get
+	}
+	return c, nil
+}
