@@ -57,16 +57,20 @@ func (k keys) report(provider, incarnation string) string {
 	return k.reports(provider) + url.PathEscape(incarnation)
 }
 
+func (k keys) allObservers() string { return k.prefix + "observers/" }
+
 func (k keys) observers(provider string) string {
-	return k.prefix + "observers/" + url.PathEscape(provider) + "/"
+	return k.allObservers() + url.PathEscape(provider) + "/"
 }
 
 func (k keys) observer(provider, id string) string {
 	return k.observers(provider) + url.PathEscape(id)
 }
 
+func (k keys) histories() string { return k.prefix + "history/" }
+
 func (k keys) history(provider string) string {
-	return k.prefix + "history/" + url.PathEscape(provider) + "/"
+	return k.histories() + url.PathEscape(provider) + "/"
 }
 
 // record names a history record so that names sort by time.

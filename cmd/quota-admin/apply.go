@@ -144,13 +144,9 @@ func (a *app) apply(ctx context.Context, admin *coordinator.Admin, entries []ent
 
 // planOf returns what the document changes, checked.
 func planOf(ctx context.Context, admin *coordinator.Admin, entries []entry, f *applyFlags, now time.Time) (plan []planned, err error) {
-	all, err := admin.List(ctx)
+	set, err := policiesIn(ctx, admin, entries)
 	if err != nil {
 		return nil, err
-	}
-	set := map[string]coordinator.Stored{}
-	for _, s := range all {
-		set[s.Provider] = s
 	}
 	for _, e := range entries {
 		old, ok := set[e.provider]
@@ -178,6 +174,29 @@ func planOf(ctx context.Context, admin *coordinator.Admin, entries []entry, f *a
 			len(plan), coordinator.MaxTogether)
 	}
 	return plan, nil
+}
+
+// policiesIn reads the policies that a document names. A short document is read
+// policy by policy: a role for one provider may not list all.
+func policiesIn(ctx context.Context, admin *coordinator.Admin, entries []entry) (map[string]coordinator.Stored, error) {
+	set := map[string]coordinator.Stored{}
+	if len(entries) <= coordinator.MaxTogether {
+		for _, e := range entries {
+			s, err := admin.Get(ctx, e.provider)
+			switch {
+			case err == nil:
+				set[e.provider] = s
+			case !errors.Is(err, coordinator.ErrNotFound):
+				return nil, err
+			}
+		}
+		return set, nil
+	}
+	all, err := admin.List(ctx)
+	for _, s := range all {
+		set[s.Provider] = s
+	}
+	return set, err
 }
 
 // writePlan writes all changes and waits if asked to.

@@ -49,6 +49,8 @@ diff --help
 rollback --help
 apply --help
 export --help
+roles --help
+roles consumer --help
 `},
 	{name: "usage", commands: `
 nonsense -o *
@@ -128,6 +130,13 @@ cancel payments/charge
 cancel absent
 get payments/charge
 history payments/charge
+`},
+	{name: "roles", commands: `
+roles consumer payments/charge --dry-run
+roles operator --dry-run
+roles operator payments/charge --dry-run -o json
+roles reader --dry-run -o yaml
+roles reader payments/charge --dry-run
 `},
 	{name: "mode", commands: `
 pause payments/charge

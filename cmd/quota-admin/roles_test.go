@@ -1,0 +1,327 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/internal/etcdtest"
+)
+
+// guarded is an etcd with authentication, whose users have the roles that the
+// tool created.
+type guarded struct {
+	*bench
+	cluster *etcdtest.Cluster
+	root    *clientv3.Client
+}
+
+const secret = "a-secret"
+
+func newGuarded(t *testing.T) *guarded {
+	t.Helper()
+	cluster, root := etcdtest.New(t, etcdtest.Options{})
+	g := &guarded{newBench(t, cluster), cluster, root}
+	g.env["QUOTIENT_NEW_PASSWORD"] = secret
+	for user, role := range map[string]string{
+		"charge": "consumer payments/charge", "refund": "consumer payments/refund",
+		"ann": "operator", "bob": "operator payments/charge", "carol": "reader", "dave": "reader payments/charge",
+	} {
+		g.want(exitDone, append(append([]string{"roles"}, strings.Fields(role)...), "--to", user)...)
+	}
+	g.want(exitDone, "set", "payments/charge", "100/s", "--settle", "1s")
+	g.want(exitDone, "set", "payments/refund", "100/s", "--settle", "1s")
+	must := func(_ any, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(root.UserAdd(t.Context(), "root", secret))
+	must(root.UserGrantRole(t.Context(), "root", "root"))
+	must(root.AuthEnable(t.Context()))
+	return g
+}
+
+// as returns a client that logs in.
+func (g *guarded) as(user string) *clientv3.Client {
+	g.t.Helper()
+	c, err := clientv3.New(clientv3.Config{
+		Endpoints: g.cluster.Endpoints(), DialTimeout: 5 * time.Second, Logger: zap.NewNop(), Username: user, Password: secret,
+	})
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	g.t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// tool runs the tool as a user.
+func (g *guarded) tool(user string, code int, args ...string) (stdout, stderr string) {
+	g.t.Helper()
+	g.env["QUOTIENT_USER"], g.env["QUOTIENT_PASSWORD"] = user, secret
+	defer delete(g.env, "QUOTIENT_USER")
+	return g.want(code, args...)
+}
+
+// denied reports whether etcd refused. A watch says so in words only.
+func denied(err error) bool {
+	return errors.Is(err, rpctypes.ErrPermissionDenied) || status.Code(err) == codes.PermissionDenied ||
+		err != nil && strings.HasSuffix(err.Error(), "etcdserver: permission denied")
+}
+
+// TestRolesSuffice: what every role is for works.
+func TestRolesSuffice(t *testing.T) {
+	g := newGuarded(t)
+	quiet := slog.New(slog.DiscardHandler)
+	s, err := coordinator.Join(t.Context(), g.as("charge"), coordinator.Options{Prefix: g.prefix, Name: "worker", Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	l, err := consumer.Open(t.Context(), s, "payments/charge", consumer.Options{Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Ready(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, user := range []string{"ann", "bob"} {
+		stdout, _ := g.tool(user, exitDone, "set", "payments/charge", "50/s", "--wait")
+		if !strings.Contains(stdout, "applied by 1 of 1 instance at") {
+			t.Errorf("%s: %s", user, stdout)
+		}
+		g.tool(user, exitDone, "history", "payments/charge")
+		g.tool(user, exitDone, "pause", "payments/charge")
+		g.tool(user, exitDone, "resume", "payments/charge")
+		g.tool(user, exitDone, "export", "payments/charge")
+	}
+	for _, user := range []string{"carol", "dave"} {
+		stdout, _ := g.tool(user, exitDone, "instances", "payments/charge", "-o", "json")
+		if !strings.Contains(stdout, `"worker"`) {
+			t.Errorf("%s: %s", user, stdout)
+		}
+		g.tool(user, exitDone, "history", "payments/charge")
+	}
+	g.tool("carol", exitDone, "list")
+	if err := s.Leave(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestRolesDoNotGoFurther tries, as every user, what the role is not for.
+func TestRolesDoNotGoFurther(t *testing.T) {
+	g := newGuarded(t)
+	k := func(key string) string { return g.prefix + key }
+	const charge, refund = "payments%2Fcharge/", "payments%2Frefund/"
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	other, err := g.as("refund").Grant(ctx, 600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.as("refund").Put(ctx, k("providers/"+refund+"instances/victim"), "{}", clientv3.WithLease(other.ID)); err != nil {
+		t.Fatal(err)
+	}
+	put := func(key string) func(*clientv3.Client) error {
+		return func(c *clientv3.Client) error { _, err := c.Put(ctx, key, "{}"); return err }
+	}
+	get := func(key string, o ...clientv3.OpOption) func(*clientv3.Client) error {
+		return func(c *clientv3.Client) error { _, err := c.Get(ctx, key, o...); return err }
+	}
+	remove := func(key string, o ...clientv3.OpOption) func(*clientv3.Client) error {
+		return func(c *clientv3.Client) error { _, err := c.Delete(ctx, key, o...); return err }
+	}
+	watch := func(key string) func(*clientv3.Client) error {
+		return func(c *clientv3.Client) error {
+			r := <-c.Watch(clientv3.WithRequireLeader(ctx), key, clientv3.WithPrefix(), clientv3.WithCreatedNotify())
+			return r.Err()
+		}
+	}
+	attacks := []struct {
+		name  string
+		users string
+		try   func(*clientv3.Client) error
+	}{
+		{"write a policy", "charge refund carol dave", put(k("providers/" + charge + "policy"))},
+		{"delete a policy", "charge refund carol dave", remove(k("providers/" + charge + "policy"))},
+		{"write a policy within a transaction", "charge carol dave", func(c *clientv3.Client) error {
+			_, err := c.Txn(ctx).Then(clientv3.OpPut(k("providers/"+charge+"instances/x"), "{}"), clientv3.OpPut(k("providers/"+charge+"policy"), "{}")).Commit()
+			return err
+		}},
+		{"write a policy in a branch that is not taken", "charge carol dave", func(c *clientv3.Client) error {
+			_, err := c.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(k("providers/"+charge+"policy")), "=", 0)).
+				Then(clientv3.OpPut(k("providers/"+charge+"policy"), "{}")).Commit()
+			return err
+		}},
+		{"be an instance of another provider", "charge bob carol dave", put(k("providers/" + refund + "instances/x"))},
+		{"delete another provider's instances", "charge bob carol dave", remove(k("providers/"+refund+"instances/"), clientv3.WithPrefix())},
+		{"revoke another provider's lease", "charge bob carol dave", func(c *clientv3.Client) error { _, err := c.Revoke(ctx, other.ID); return err }},
+		{"read another provider", "charge bob dave", get(k("providers/"+refund), clientv3.WithPrefix())},
+		{"watch another provider", "charge bob dave", watch(k("providers/" + refund))},
+		{"read all providers", "charge refund bob dave", get(k("providers/"), clientv3.WithPrefix())},
+		{"write another provider's report", "charge bob carol dave", put(k("reports/" + refund + "x"))},
+		{"write another provider's level", "charge bob carol dave", put(k("providers/" + refund + "level"))},
+		{"read a history", "charge refund", get(k("history/"+charge), clientv3.WithPrefix())},
+		{"forge a history", "charge refund carol dave", put(k("history/" + charge + "x"))},
+		{"make a fleet report every second", "charge refund carol dave", put(k("observers/" + charge + "x"))},
+		{"write a report", "ann bob carol dave", put(k("reports/" + charge + "x"))},
+		{"be an instance", "bob carol dave", put(k("providers/" + charge + "instances/x"))},
+		{"set another provider's policy", "bob", put(k("providers/" + refund + "policy"))},
+		{"write elsewhere", "charge refund ann bob carol dave", put("/elsewhere")},
+		{"read elsewhere", "charge refund ann bob carol dave", get("/elsewhere")},
+		{"write beside the prefix", "charge refund ann bob carol dave", put(strings.TrimSuffix(g.prefix, "/"))},
+		{"delete everything", "charge refund ann bob carol dave", remove("\x00", clientv3.WithFromKey())},
+		{"give itself a role", "charge refund ann bob carol dave", func(c *clientv3.Client) error { _, err := c.UserGrantRole(ctx, "charge", "root"); return err }},
+		{"grant its role more", "charge refund ann bob carol dave", func(c *clientv3.Client) error {
+			_, err := c.RoleGrantPermission(ctx, "quotient-reader", "\x00", "\x00", clientv3.PermissionType(clientv3.PermReadWrite))
+			return err
+		}},
+		{"add a user", "charge refund ann bob carol dave", func(c *clientv3.Client) error { _, err := c.UserAdd(ctx, "eve", "x"); return err }},
+		{"change a password", "charge refund ann bob carol dave", func(c *clientv3.Client) error { _, err := c.UserChangePassword(ctx, "root", "x"); return err }},
+		{"switch authentication off", "charge refund ann bob carol dave", func(c *clientv3.Client) error { _, err := c.AuthDisable(ctx); return err }},
+		{"compact the store's history", "charge refund ann bob carol dave", func(c *clientv3.Client) error { _, err := c.Compact(ctx, 1); return err }},
+		{"copy the whole store", "charge refund ann bob carol dave", func(c *clientv3.Client) error {
+			r, err := c.SnapshotWithVersion(ctx)
+			if err == nil {
+				_, err = r.Snapshot.Read(make([]byte, 1))
+			}
+			return err
+		}},
+	}
+	clients := map[string]*clientv3.Client{}
+	for _, attack := range attacks {
+		for user := range strings.FieldsSeq(attack.users) {
+			if clients[user] == nil {
+				clients[user] = g.as(user)
+			}
+			if err := attack.try(clients[user]); !denied(err) {
+				t.Errorf("%s could %s: %v", user, attack.name, err)
+			}
+		}
+	}
+	if r, err := g.as("root").Get(ctx, k("providers/"+refund+"instances/victim")); err != nil || len(r.Kvs) != 1 {
+		t.Errorf("the victim is gone, %v", err)
+	}
+	for user, args := range map[string]string{
+		"carol": "set payments/charge 5/s --force", "dave": "pause payments/charge", "charge": "set payments/charge 5/s --force", "bob": "set payments/refund 5/s --force",
+	} {
+		g.tool(user, exitPermission, strings.Fields(args)...)
+		g.tool(user, exitPermission, "roles", "operator", "--to", user)
+	}
+}
+
+func TestRolesAreSetRight(t *testing.T) {
+	cluster, root := etcdtest.New(t, etcdtest.Options{})
+	b := newBench(t, cluster)
+	stdout, _ := b.want(exitDone, "roles", "consumer", "p", "--dry-run", "-o", "json")
+	var role roleJSON
+	if err := json.Unmarshal([]byte(stdout), &role); err != nil || len(role.Grants) != 5 || !role.DryRun {
+		t.Fatal(err, stdout)
+	}
+	if stdout, stderr := b.want(exitDone, "roles", "list"); stdout != "" || !strings.Contains(stderr, "no role") {
+		t.Errorf("a dry run wrote %s", stdout)
+	}
+	b.want(exitDone, "roles", "consumer", "p")
+	// Somebody grants more; the tool takes it back.
+	if _, err := root.RoleGrantPermission(t.Context(), role.Role, b.prefix, clientv3.GetPrefixRangeEnd(b.prefix), clientv3.PermissionType(clientv3.PermWrite)); err != nil {
+		t.Fatal(err)
+	}
+	_, stderr := b.want(exitDone, "roles", "consumer", "p")
+	if !strings.Contains(stderr, "authentication is off") {
+		t.Errorf("nobody says that roles do not count: %s", stderr)
+	}
+	stdout, _ = b.want(exitDone, "roles", "list", "-o", "json")
+	var list struct{ Roles []roleJSON }
+	if err := json.Unmarshal([]byte(stdout), &list); err != nil || len(list.Roles) != 1 || len(list.Roles[0].Grants) != len(role.Grants) {
+		t.Errorf("%v: %s", err, stdout)
+	}
+	// Users.
+	b.want(exitUsage, "roles", "consumer")
+	b.want(exitUsage, "roles", "reader", "--no-password")
+	if _, stderr := b.want(exitFailed, "roles", "reader", "--to", "carol"); !strings.Contains(stderr, "needs a password") {
+		t.Error(stderr)
+	}
+	if r, err := root.UserList(t.Context()); err != nil || len(r.Users) != 0 {
+		t.Errorf("users %v, %v: one without a password must not be added", r.Users, err)
+	}
+	file := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(file, []byte("pw\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	stdout, stderr = b.want(exitDone, "roles", "reader", "--to", "carol", "--new-password-file", file)
+	if !strings.Contains(stdout, "added user carol and granted it quotient-reader") || strings.Contains(stdout+stderr, "pw") {
+		t.Error(stdout, stderr)
+	}
+	if stdout, _ = b.want(exitDone, "roles", "consumer", "p", "--to", "carol"); !strings.Contains(stdout, "whose password is as it was") {
+		t.Error(stdout)
+	}
+}
+
+// TestEverythingByCertificate: TLS with client certificates and authentication by
+// their common name, without a password anywhere.
+func TestEverythingByCertificate(t *testing.T) {
+	authority, err := etcdtest.NewAuthority(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	issue := func(name string) (cert, key string) {
+		cert, key, err := authority.Issue(name, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cert, key
+	}
+	cert, key := issue("etcd")
+	cluster, err := etcdtest.Start(etcdtest.Options{TLS: &etcdtest.TLS{Cert: cert, Key: key, CA: authority.File}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cluster.Close() })
+	b := newBench(t, cluster)
+	b.env["QUOTIENT_CACERT"] = authority.File
+	be := func(name string) { b.env["QUOTIENT_CERT"], b.env["QUOTIENT_KEY"] = issue(name) }
+	if _, stderr := b.want(exitUnreachable, "list", "--command-timeout", "1s"); !strings.Contains(stderr, "client certificate") {
+		t.Errorf("no certificate: %s", stderr)
+	}
+	be("root")
+	for _, args := range []string{"reader --to carol", "operator --to ann", "reader --to root"} {
+		b.want(exitDone, append([]string{"roles"}, append(strings.Fields(args), "--no-password")...)...)
+	}
+	config, err := coordinator.ClientTLS(authority.File, b.env["QUOTIENT_CERT"], b.env["QUOTIENT_KEY"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	root, err := clientv3.New(clientv3.Config{Endpoints: cluster.Endpoints(), DialTimeout: 5 * time.Second, TLS: config, Logger: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = root.Close() })
+	if _, err := root.UserGrantRole(t.Context(), "root", "root"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := root.AuthEnable(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	be("ann")
+	b.want(exitDone, "set", "payments/charge", "100/s")
+	be("carol")
+	b.want(exitDone, "get", "payments/charge")
+	b.want(exitPermission, "set", "payments/charge", "50/s")
+	be("mallory") // signed, but no user
+	b.want(exitPermission, "list")
+}
