@@ -43,7 +43,7 @@ it is granted to a user, who is added if need be. All of this takes etcd's root
 }
 
 // envNewPassword is the password of a user that is added.
-const envNewPassword = "QUOTIENT_NEW_PASSWORD"
+const envNewPassword = "QUOTIENT_NEW_PASSWORD" //nolint:gosec // the name of a variable, not a secret
 
 // roleFlags are the flags of a role's command.
 type roleFlags struct {
