@@ -46,6 +46,13 @@ func (g *Gate) rebuildLocked(at clock.Instant) {
 	}
 	g.mu.stale = t.Strict && (now >= t.Until || at.Wall >= t.WallUntil || at.Wall-at.Mono > t.Lead)
 	edge, guarded := g.edgeLocked(now)
+	budget := int64(0)
+	if !g.mu.stale && !guarded && now >= t.ShutUntil {
+		budget = g.mu.ledger.budget()
+		if t.Pacing.Even {
+			budget, edge = g.paceLocked(now, budget, edge)
+		}
+	}
 	g.mu.edge = edge
 
 	s := &Segment{Strict: t.Strict, lead: t.Lead, Grant: Grant{Epoch: g.mu.ledger.epoch}}
@@ -57,11 +64,33 @@ func (g *Gate) rebuildLocked(at clock.Instant) {
 	} else {
 		g.limitLocked(s, Forever, Forever)
 	}
-	if !g.mu.stale && !guarded && now >= t.ShutUntil {
-		g.mu.held = g.mu.ledger.budget()
-	}
+	g.mu.held = budget
 	g.serveLocked(s)
 	g.segment.Store(s)
+}
+
+// paceLocked returns how many permits of the budget pacing releases now, and the
+// instant at which to ask again.
+func (g *Gate) paceLocked(now, budget, edge int64) (released, next int64) {
+	t, offset := &g.mu.terms, g.shares.Offset()
+	released, next = budget, edge
+	for i := range g.mu.ledger.accounts {
+		a := &g.mu.ledger.accounts[i]
+		if !a.binds || a.bound == Unbounded {
+			continue
+		}
+		l := lineOf(a.window, a.window.Start()-offset, t.Guard, a.bound, t.Pacing.Phase)
+		n, again := l.release(now, a.used)
+		released, next = min(released, n), min(next, again)
+	}
+	a := g.mu.ledger.shortest()
+	if t.Pacing.Delay == 0 || a == nil || a.bound == Unbounded {
+		return released, next
+	}
+	c, q := &g.mu.adaptive, &g.mu.queue
+	c.observe(now, a.window, g.mu.issued, q.permits)
+	most := catchUp * float64(a.bound) / float64(a.window.Length)
+	return min(released, c.release(now, t.Pacing.Delay, q.nearest, most, float64(t.Pacing.Phase>>11)/(1<<53))), min(next, now+sliceOf(a.window.Length))
 }
 
 // limitLocked ends the segment at the next edge, or with the proof if that ends

@@ -32,6 +32,7 @@ func (f *forecast) bound(shares Shares, w quota.Window, now int64) int64 {
 type future struct {
 	window quota.Window
 	left   int64
+	share  int64
 }
 
 // walk goes from edge to edge into the future and hands out the permits of
@@ -55,7 +56,7 @@ func (g *Gate) walkLocked() walk {
 	for i := range g.mu.ledger.accounts {
 		a := &g.mu.ledger.accounts[i]
 		if a.binds && a.bound != Unbounded && w.n < len(w.limits) {
-			w.limits[w.n] = future{a.window, max(0, a.bound-a.used-taken)}
+			w.limits[w.n] = future{a.window, max(0, a.bound-a.used-taken), a.bound}
 			w.n++
 		}
 	}
@@ -73,10 +74,33 @@ func (w *walk) next(n, deadline int64) (when int64) {
 		for i := range w.n {
 			w.limits[i].left -= k
 		}
+		if n > 0 && w.g.mu.terms.Pacing.Even {
+			n -= w.paced(n)
+		}
 		if n == 0 || !w.step() || w.when > deadline {
 			return w.when
 		}
 	}
+}
+
+// paced hands out at most n of the permits that the windows reached have still to
+// release, and goes on to the instant at which the last of those is due. The delay
+// that adaptive pacing adds is not known in advance and not counted.
+func (w *walk) paced(n int64) int64 {
+	for i := range w.n {
+		n = min(n, max(0, w.limits[i].left))
+	}
+	if n == 0 || w.when < w.g.mu.opens {
+		return 0
+	}
+	t, offset := &w.g.mu.terms, w.g.shares.Offset()
+	for i := range w.n {
+		f := &w.limits[i]
+		f.left -= n
+		l := lineOf(f.window, f.window.Start()-offset, t.Guard, f.share, t.Pacing.Phase)
+		w.when = max(w.when, l.at(f.share-f.left))
+	}
+	return n
 }
 
 // serves reports whether n permits can be had by the deadline. If not, the walk
@@ -107,6 +131,7 @@ func (w *walk) step() bool {
 			if f := &w.limits[i]; f.window.End()-offset <= edge {
 				f.window.Index++
 				f.left = w.g.mu.forecast.bound(w.g.shares, f.window, w.g.mu.last)
+				f.share = f.left
 			}
 		}
 		w.when = edge + w.g.mu.terms.Guard
@@ -117,6 +142,9 @@ func (w *walk) step() bool {
 			w.avail = min(w.avail, w.limits[i].left)
 		}
 		w.avail = max(0, w.avail)
+	}
+	if w.g.mu.terms.Pacing.Even {
+		w.avail = 0 // released later: see paced
 	}
 	return true
 }

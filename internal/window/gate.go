@@ -39,6 +39,7 @@ type Gate struct {
 		held      int64 // permits of this segment that belong to the queue
 		issued    int64 // permits issued in ended segments and to waiters
 		forecast  forecast
+		adaptive  controller
 		closed    bool
 	}
 }

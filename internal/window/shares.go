@@ -39,6 +39,8 @@ type Terms struct {
 	// the machine was suspended, or its clock set, since corrected time was last
 	// looked after, and that windows cannot be told.
 	Lead int64
+	// Pacing says how permits are released within a window.
+	Pacing Pacing
 	// ShutUntil is a monotonic instant before which nothing is issued (the
 	// provider asked for it), or 0.
 	ShutUntil int64
@@ -50,6 +52,18 @@ type Terms struct {
 	Known bool
 	// Hopeless says that waiting makes no sense; all waiters are refused.
 	Hopeless bool
+}
+
+// Pacing says how permits are released within a window. The zero Pacing releases
+// all of them at its start.
+type Pacing struct {
+	// Even releases them along the window.
+	Even bool
+	// Delay, if it is not 0, lets callers wait for up to so many nanoseconds, so
+	// that permits are issued at the rate of earlier windows' arrivals.
+	Delay int64
+	// Phase sets instances out of step: any number, another one in each.
+	Phase uint64
 }
 
 // Verdict is what became of a request.

@@ -1,0 +1,166 @@
+package window
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/load"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// fixedShare gives every window of a second the same share, and paces.
+type fixedShare struct {
+	share  int64
+	pacing Pacing
+}
+
+func (f *fixedShare) Offset() int64                   { return 0 }
+func (f *fixedShare) Lengths(int64) []time.Duration   { return []time.Duration{time.Second} }
+func (f *fixedShare) Bound(quota.Window, int64) int64 { return f.share }
+func (f *fixedShare) Terms(clock.Instant) Terms {
+	return Terms{Until: Forever, WallUntil: Forever, Known: true, Pacing: f.pacing}
+}
+
+// provider is a fleet in simulated time, and what arrives at its provider.
+type provider struct {
+	buckets map[int64]int64 // by 10 ms
+	delays  []int64
+	issued  int64
+}
+
+const bucket = 10 * time.Millisecond
+
+// paced drives one gate through a number of seconds: callers that come as p says
+// and wait as long as it takes, in steps of a millisecond. What happens in the
+// first seconds, warm, is not counted.
+func (v *provider) paced(f *fixedShare, p *load.Process, mean float64, warm, seconds int64) {
+	var now int64
+	came := map[*Waiter]int64{}
+	count := func(n, since int64) {
+		if now >= warm*int64(time.Second) {
+			v.buckets[now/int64(bucket)] += n
+			v.issued += n
+			v.delays = append(v.delays, now-since)
+		}
+	}
+	g := NewGate(f, 0, func(w *Waiter, _ Grant, d Verdict) {
+		if d == Granted {
+			count(w.n, came[w])
+		}
+		delete(came, w)
+	})
+	g.Changed(clock.Instant{})
+	for second := range seconds {
+		p.Begin(second, mean, 0)
+		due := int64(0)
+		for step := range int64(1000) {
+			now = second*int64(time.Second) + step*int64(time.Millisecond)
+			at := clock.Instant{Mono: now, Wall: now}
+			if g.Wake() <= now {
+				g.Tick(at)
+			}
+			for n := p.Due(float64(step) / 1000); due < n; due++ {
+				w := &Waiter{}
+				came[w] = now
+				if len(came) > 4*int(f.share)+1000 {
+					delete(came, w) // a bounded queue: who comes on top goes away
+					continue
+				}
+				if _, d := g.Wait(at, w, 1, Forever); d == Granted {
+					count(1, now)
+					delete(came, w)
+				}
+			}
+		}
+	}
+}
+
+// peakToMean is the largest bucket against the mean, and the delays.
+func (v *provider) peakToMean(from, to int64) (ratio float64, p50, p99 time.Duration) {
+	peak, sum := int64(0), int64(0)
+	for b := from * 100; b < to*100; b++ {
+		peak, sum = max(peak, v.buckets[b]), sum+v.buckets[b]
+	}
+	slices.Sort(v.delays)
+	at := func(q float64) time.Duration {
+		return time.Duration(v.delays[int(q*float64(len(v.delays)-1))]).Round(time.Millisecond)
+	}
+	return float64(peak) * float64((to-from)*100) / float64(sum), at(0.5), at(0.99)
+}
+
+func fleetOf(n int, pacing Pacing, arrival load.Arrival, part float64, share int64) (v *provider, mean float64) {
+	v = &provider{buckets: map[int64]int64{}}
+	r := rand.New(rand.NewPCG(7, 7))
+	mean = part * float64(share)
+	for i := range n {
+		pacing.Phase = r.Uint64()
+		v.paced(&fixedShare{share, pacing}, load.NewProcess(arrival, 11, i, n), mean, warmFor, runFor)
+	}
+	return v, mean
+}
+
+const (
+	warmFor = 10 // seconds
+	runFor  = 30
+)
+
+// TestPacingFlattens is the table of docs/pacing.md: how flat the rate is that
+// arrives at the provider, and what it costs in delay, for 96 instances with a
+// share of 500 a second each.
+func TestPacingFlattens(t *testing.T) {
+	t.Parallel()
+	even := Pacing{Even: true}
+	adaptive := Pacing{Even: true, Delay: int64(2000 * time.Millisecond)}
+	for _, c := range []struct {
+		arrival load.Arrival
+		part    float64 // of the limit
+		pacing  Pacing
+		most    float64 // peak to mean
+		whole   bool    // nothing may be lost
+	}{
+		{load.Steady, 1.5, Pacing{}, math.Inf(1), true},
+		{load.Steady, 1.5, even, 1.2, true},
+		{load.Steady, 1.5, adaptive, 1.2, true},
+		{load.Burst, 0.5, Pacing{}, math.Inf(1), false},
+		{load.Burst, 0.5, even, math.Inf(1), false},
+		{load.Burst, 0.5, adaptive, 1.5, false},
+		{load.Sine, 0.5, Pacing{}, math.Inf(1), false},
+		{load.Sine, 0.5, even, math.Inf(1), false},
+		{load.Sine, 0.5, adaptive, math.Inf(1), false},
+		{load.Poisson, 0.5, Pacing{}, math.Inf(1), false},
+		{load.Poisson, 0.5, even, math.Inf(1), false},
+		{load.Poisson, 0.5, adaptive, math.Inf(1), false},
+	} {
+		const instances, share = 96, 500
+		name := "off"
+		if c.pacing.Delay > 0 {
+			name = "adaptive"
+		} else if c.pacing.Even {
+			name = "even"
+		}
+		t.Run(fmt.Sprintf("%s-%g-%s", c.arrival, c.part, name), func(t *testing.T) {
+			t.Parallel()
+			v, _ := fleetOf(instances, c.pacing, c.arrival, c.part, share)
+			ratio, p50, p99 := v.peakToMean(warmFor, runFor)
+			used := float64(v.issued) / (instances * share * (runFor - warmFor))
+			t.Logf("peak to mean %.2f, delay p50 %v p99 %v, used %.3f of the limit", ratio, p50, p99, used)
+			if ratio > c.most {
+				t.Errorf("peak to mean is %.2f, more than %v", ratio, c.most)
+			}
+			if c.whole && used < 0.995 {
+				t.Errorf("only %.4f of the limit was used", used)
+			}
+			if !c.whole && used < 0.97*c.part {
+				t.Errorf("%.4f of the limit was used, and %v asked for", used, c.part)
+			}
+			if d := time.Duration(c.pacing.Delay); d > 0 && !c.whole && p99 > d {
+				t.Errorf("p99 of the delay is %v, more than %v", p99, d)
+			}
+		})
+	}
+}
