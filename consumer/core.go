@@ -26,6 +26,7 @@ type core struct {
 	log      *slog.Logger
 	waited   func(time.Duration, error) // Options.Waited
 	gate     *window.Gate
+	phase    uint64 // of pacing
 
 	owners   atomic.Uint32 // numbers the limiters
 	refused  refusals
@@ -58,7 +59,7 @@ type core struct {
 type errorSet struct{ tooLarge, queueFull, closed, noPolicy, stale error }
 
 func newCore(provider string, c *clock.Clock, o Options) *core {
-	k := &core{provider: provider, clock: c, log: o.Logger, waited: o.Waited}
+	k := &core{provider: provider, clock: c, log: o.Logger, waited: o.Waited, phase: newPhase()}
 	if k.log == nil {
 		k.log = slog.Default()
 	}
@@ -178,6 +179,7 @@ func (k *core) Terms(at clock.Instant) window.Terms {
 	defer k.mu.Unlock()
 	t := k.mu.warrant.Terms(at, k.clock)
 	t.ShutUntil = k.mu.drain
+	t.Pacing = k.pacingLocked()
 	if k.mu.warrant.Started() {
 		t.Ceiling = k.ceilingLocked(at)
 		k.ceiling.Store(t.Ceiling)

@@ -21,6 +21,9 @@ func (p Policy) WithDefaults() Policy {
 	def(&p.Freshness, p.defaultFreshness())
 	def(&p.Outage, OutageHold)
 	def(&p.Pacing, PacingOff)
+	if p.Pacing == PacingAdaptive {
+		def(&p.PacingDelay, DefaultPacingDelay)
+	}
 	sortLimits(p.Limits)
 	for _, c := range p.Next {
 		sortLimits(c.Limits)
@@ -55,7 +58,7 @@ func (p *Policy) Supported() (missing []string) {
 	missing = unknown(missing, "share", p.Share, ShareEqual, ShareWeighted, ShareDemand)
 	missing = unknown(missing, "mode", p.Mode, ModeEnforce, ModeShadow, ModePause)
 	missing = unknown(missing, "outage", p.Outage, OutageHold, OutageStop)
-	return unknown(missing, "pacing", p.Pacing, PacingOff)
+	return unknown(missing, "pacing", p.Pacing, PacingOff, PacingEven, PacingAdaptive)
 }
 
 func unknown[T ~string](missing []string, field string, value T, known ...T) []string {

@@ -63,6 +63,7 @@ type wirePolicy struct {
 	Outage     Outage           `json:"outage"`
 	Guard      duration         `json:"guard"`
 	Pacing     Pacing           `json:"pacing"`
+	Delay      duration         `json:"pacing_delay,omitzero"`
 	From       time.Time        `json:"from,omitzero"`
 	Next       []wireChange     `json:"next,omitempty"`
 	MaxStep    float64          `json:"max_step,omitzero"`
@@ -106,7 +107,7 @@ func (p Policy) MarshalJSON() ([]byte, error) {
 	w := wirePolicy{
 		Schema: Schema, Limits: limitsToWire(p.Limits), Share: p.Share, Weights: p.Weights, Floor: p.Floor, Mode: p.Mode,
 		Settle: duration(p.Settle), Freshness: duration(p.Freshness), ClockError: duration(p.ClockError),
-		Outage: p.Outage, Guard: duration(p.Guard), Pacing: p.Pacing,
+		Outage: p.Outage, Guard: duration(p.Guard), Pacing: p.Pacing, Delay: duration(p.PacingDelay),
 		From: p.From.UTC(), MaxStep: p.MaxStep, Requires: p.Requires, Author: p.Author, Reason: p.Reason, Time: p.Time.UTC(),
 	}
 	for _, c := range p.Next {
@@ -125,7 +126,7 @@ func (p *Policy) UnmarshalJSON(b []byte) error {
 	*p = Policy{
 		Limits: limitsFromWire(w.Limits), Share: w.Share, Weights: w.Weights, Floor: w.Floor, Mode: w.Mode,
 		Settle: time.Duration(w.Settle), Freshness: time.Duration(w.Freshness), ClockError: time.Duration(w.ClockError),
-		Outage: w.Outage, Guard: time.Duration(w.Guard), Pacing: w.Pacing,
+		Outage: w.Outage, Guard: time.Duration(w.Guard), Pacing: w.Pacing, PacingDelay: time.Duration(w.Delay),
 		From: w.From, MaxStep: w.MaxStep, Requires: w.Requires, Author: w.Author, Reason: w.Reason, Time: w.Time,
 	}
 	for _, c := range w.Next {

@@ -55,8 +55,18 @@ const (
 // Pacing says how permits are released within a window.
 type Pacing string
 
-// PacingOff releases a window's permits all at once, at its start.
-const PacingOff Pacing = "off"
+// The pacings.
+const (
+	// PacingOff releases a window's permits all at once, at its start.
+	PacingOff Pacing = "off"
+	// PacingEven releases them along the window. Callers that do not wait are
+	// refused while what was released is spent.
+	PacingEven Pacing = "even"
+	// PacingAdaptive lets callers wait for up to PacingDelay, so that permits are
+	// issued at the rate of earlier windows' calls also below the limit. Where
+	// that rate cannot be foreseen it is PacingEven.
+	PacingAdaptive Pacing = "adaptive"
+)
 
 // Default values of a policy's zero fields.
 const (
@@ -66,6 +76,9 @@ const (
 	// time and no freshness gets five sixths of its settle time, or as much less
 	// as its clock error and windows demand.
 	DefaultFreshness = 2500 * time.Millisecond
+	// DefaultPacingDelay evens out what comes in bursts once a second. Only
+	// policies with PacingAdaptive have it.
+	DefaultPacingDelay = 1500 * time.Millisecond
 	// DefaultFloor is in percent. Policies of the other share rules have none.
 	DefaultFloor = 10
 )
@@ -76,6 +89,8 @@ const DefaultMaxStep = 10.0
 // Bounds of a policy's times.
 const (
 	MinSettle = 100 * time.Millisecond
+	// MinPacingDelay is a few of pacing's slices of time.
+	MinPacingDelay = 50 * time.Millisecond
 	// MinFreshness leaves room for a few reads of etcd.
 	MinFreshness = 50 * time.Millisecond
 	MaxSettle    = time.Minute
@@ -119,6 +134,9 @@ type Policy struct {
 	Guard time.Duration
 	// Pacing is default PacingOff.
 	Pacing Pacing
+	// PacingDelay is the delay that PacingAdaptive may add to a call;
+	// MinPacingDelay to MaxWindow, default DefaultPacingDelay.
+	PacingDelay time.Duration
 	// From is the instant from which the policy is in force: it rules the
 	// windows that start at or after it. Zero: every window.
 	From time.Time

@@ -46,7 +46,10 @@ func TestPolicyValidate(t *testing.T) {
 		{"share rule", func(p *Policy) { p.Share = "fair" }, "share"},
 		{"mode", func(p *Policy) { p.Mode = "Enforce" }, "mode"},
 		{"outage rule", func(p *Policy) { p.Outage = "wait" }, "outage"},
-		{"pacing of a later version", func(p *Policy) { p.Pacing = "adaptive" }, "pacing"},
+		{"pacing of a later version", func(p *Policy) { p.Pacing = "waltz" }, "pacing"},
+		{"adaptive pacing", func(p *Policy) { p.Pacing, p.PacingDelay = PacingAdaptive, MaxWindow }, ""},
+		{"delay too short", func(p *Policy) { p.PacingDelay = MinPacingDelay - 1 }, "pacing_delay"},
+		{"delay too long", func(p *Policy) { p.PacingDelay = MaxWindow + 1 }, "pacing_delay"},
 		{"pacing", func(p *Policy) { p.Pacing = "slow" }, "pacing"},
 		{"settle too short", func(p *Policy) { p.Settle, p.Freshness = MinSettle-1, MinFreshness }, "settle"},
 		{"settle too long", func(p *Policy) { p.Settle = MaxSettle + 1 }, "settle"},
@@ -194,7 +197,8 @@ func TestSupported(t *testing.T) {
 		{Policy{Share: ShareEqual, Mode: ModePause, Outage: OutageStop, Pacing: PacingOff}, ""},
 		{Policy{Requires: []string{"levels", "x"}}, "levels, x"},
 		{Policy{Share: ShareWeighted}, ""},
-		{Policy{Share: "lottery", Pacing: "even"}, "share lottery, pacing even"},
+		{Policy{Share: "lottery", Pacing: "waltz"}, "share lottery, pacing waltz"},
+		{Policy{Share: ShareDemand, Pacing: PacingEven}, ""},
 		{Policy{Mode: "dry", Outage: "ask"}, "mode dry, outage ask"},
 	} {
 		if got := strings.Join(test.policy.Supported(), ", "); got != test.want {
