@@ -41,8 +41,8 @@ type controller struct {
 type mark struct{ at, asked int64 }
 
 const (
-	aim        = 0.3 // of the allowed delay: where the queue is kept
-	margin     = 0.95  // of the allowed delay: everybody is served within that
+	aim        = 0.3  // of the allowed delay: where the queue is kept
+	margin     = 0.95 // of the allowed delay: everybody is served within that
 	marks      = 32   // times within the allowed delay at which arrivals are noted
 	remember   = 0.25 // weight of the newest window
 	warm       = 3    // windows before anything is foreseen

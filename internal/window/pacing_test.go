@@ -105,8 +105,8 @@ func fleetOf(n int, pacing Pacing, arrival load.Arrival, part float64, share int
 }
 
 const (
-	warmFor = 10 // seconds
-	runFor  = 30
+	warmFor = 16 // seconds: a whole turn of the sine
+	runFor  = 32
 )
 
 // TestPacingFlattens is the table of docs/pacing.md: how flat the rate is that
