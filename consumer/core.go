@@ -50,13 +50,16 @@ type core struct {
 		trouble error
 		state   quota.State // as last logged
 		logged  stateLog
+
+		clockWrong bool // as last logged: its error exceeds the policy's bound
+
 		changed chan struct{}
 		closed  bool
 	}
 }
 
 // errorSet are the errors that name the provider, made once.
-type errorSet struct{ tooLarge, queueFull, closed, noPolicy, stale error }
+type errorSet struct{ tooLarge, queueFull, closed, noPolicy, stale, clock error }
 
 func newCore(provider string, c *clock.Clock, o Options) *core {
 	k := &core{provider: provider, clock: c, log: o.Logger, waited: o.Waited, phase: newPhase()}
@@ -76,6 +79,7 @@ func newCore(provider string, c *clock.Clock, o Options) *core {
 		closed:    named(ErrClosed, ""),
 		noPolicy:  named(ErrNoPolicy, ": set one with quota-admin set"),
 		stale:     named(ErrStale, " (outage rule stop): etcd cannot be reached"),
+		clock:     named(ErrStale, " (outage rule stop): the clock's error exceeds the policy's clock_error"),
 	}
 	return k
 }
@@ -157,7 +161,7 @@ func (k *core) tick() {
 }
 
 // Offset implements window.Shares.
-func (k *core) Offset() int64 { return k.clock.WallAt(0) }
+func (k *core) Offset() int64 { return k.clock.Offset() }
 
 // Lengths implements window.Shares.
 func (k *core) Lengths(now int64) []time.Duration {

@@ -27,7 +27,8 @@ var (
 	// can apply. It heals itself when one is set.
 	ErrNoPolicy = errors.New("no policy is set")
 	// ErrStale: the policy's outage rule is stop, and this instance cannot prove
-	// its view recent. It heals itself when etcd can be reached.
+	// its view recent, or has measured its clock to err by more than the policy's
+	// clock_error. It heals itself when etcd can be reached, and the clock is right.
 	ErrStale = errors.New("cannot prove that the share is still right")
 )
 

@@ -29,7 +29,9 @@ func policyOf(t *testing.T, limits string) quota.Policy {
 
 func open(t *testing.T, source Source, o Options) *Limiter {
 	t.Helper()
-	o.Logger = quiet
+	if o.Logger == nil {
+		o.Logger = quiet
+	}
 	l, err := Open(context.Background(), source, "p", o)
 	if err != nil {
 		t.Fatal(err)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/share"
+	"github.com/quotient-limiter/quotient/internal/warrant"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -50,6 +51,10 @@ type Status struct {
 	ClockErrorKnown bool
 	// ClockErrorBound is what the policy allows for it; 0 without a policy.
 	ClockErrorBound time.Duration
+	// ClockSource is what the clock follows: "ntp", servers of the session's own;
+	// "kernel", the operating system's clock, whose error the kernel bounds; or
+	// "system", that clock, of unknown error.
+	ClockSource string
 	// ProofAge is the age of the newest proof that the view is recent; negative
 	// if there is none.
 	ProofAge time.Duration
@@ -91,7 +96,8 @@ func (k *core) status(now clock.Instant) Status {
 	if proof, ok := k.mu.warrant.Proof(); ok {
 		st.ProofAge = time.Duration(max(0, now.Mono-proof.Mono, now.Wall-proof.Wall))
 	}
-	st.ClockError, st.ClockErrorKnown = k.clock.Error()
+	st.ClockError, st.ClockErrorKnown = k.clock.ErrorAt(now.Mono)
+	st.ClockSource = string(k.clock.Health().Source)
 	st.Problem = k.problemLocked(now)
 	return st
 }
@@ -110,7 +116,7 @@ func (k *core) stateLocked(now clock.Instant) quota.State {
 		return quota.StatePaused
 	}
 	_, proved := k.mu.warrant.Proof()
-	until, wallUntil := k.mu.warrant.FreshUntil(k.mu.warrant.Rules(now.Mono, k.Offset()).Freshness)
+	until, wallUntil := k.mu.warrant.FreshUntil(k.rulesLocked(now), k.clock)
 	if proved && (now.Mono >= until || now.Wall >= wallUntil) {
 		return quota.StateStale
 	}
@@ -153,15 +159,20 @@ func (k *core) problemLocked(now clock.Instant) string {
 			return "has left"
 		}
 	}
+	rules := k.rulesLocked(now)
+	if _, wrong := warrant.ClockWrong(rules, k.clock); wrong {
+		return k.clockProblem(rules)
+	}
 	if k.stateLocked(now) == quota.StateStale {
 		return "cannot prove the view recent: etcd is out of reach, or lags"
 	}
-	return ""
+	return k.clockProblem(rules)
 }
 
 // Report implements feed.Sink.
 func (k *core) Report(now clock.Instant) quota.Report {
 	k.noteState(now)
+	k.noteClock(now)
 	st, use := k.status(now), k.gate.Usage(now)
 	k.mu.Lock()
 	demand := k.mu.demand.Observe(now.Mono, use.Issued, st.Refused+st.Shadowed, use.WaitingFor)
@@ -170,12 +181,12 @@ func (k *core) Report(now clock.Instant) quota.Report {
 		Schema: quota.Schema, State: st.State, Revision: st.Revision, PolicyRevision: st.PolicyRevision,
 		Total: st.Total, Share: st.Share, Instances: st.Instances,
 		Used: st.Issued, Refused: st.Refused, Shadowed: st.Shadowed, Waiting: int64(st.Waiting), Demand: demand,
-		ClockError: "unknown", ProofAge: "none", Problem: st.Problem,
+		ClockError: "unknown", ClockSource: st.ClockSource, ProofAge: "none", Problem: st.Problem,
 		Window: st.WindowEnd.Sub(st.WindowStart),
 		Time:   time.Unix(0, k.clock.WallAt(now.Mono)).UTC(),
 	}
 	if st.ClockErrorKnown {
-		r.ClockError = st.ClockError.String()
+		r.ClockError = st.ClockError.Round(time.Microsecond).String()
 	}
 	if st.ProofAge >= 0 {
 		r.ProofAge = st.ProofAge.Round(time.Millisecond).String()

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/warrant"
 	"github.com/quotient-limiter/quotient/internal/window"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -101,6 +102,9 @@ func (k *core) explain() error {
 		return k.errs.closed
 	case quota.StateStale:
 		if k.strictLocked(now) {
+			if _, wrong := warrant.ClockWrong(k.rulesLocked(now), k.clock); wrong {
+				return k.errs.clock
+			}
 			return k.errs.stale
 		}
 	case quota.StateDraining:

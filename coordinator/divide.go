@@ -40,7 +40,7 @@ func (p *place) ownLocked(l *quota.Level) {
 	if l == nil {
 		return
 	}
-	p.division.at = p.s.o.clock.Mono()
+	p.division.at = p.s.o.Clock.Mono()
 	for i := range l.Entries {
 		l.Entries[i].Demand = p.published.At(l.Entries[i].Revision)
 	}
@@ -69,11 +69,11 @@ func (p *place) divide(now int64) {
 		return // the level lasts longer than the next try
 	}
 	read := p.readDivision(r.Responses[0].GetResponseRange().Kvs, r.Responses[1].GetResponseRange().Kvs)
-	l, ok := read.next(r.Header.Revision, p.s.o.clock.Wall(), &p.division)
+	l, ok := read.next(r.Header.Revision, p.s.o.Clock.Wall(), &p.division)
 	if !ok {
 		return
 	}
-	l.Author, l.Time = id, time.Unix(0, p.s.o.clock.Wall())
+	l.Author, l.Time = id, time.Unix(0, p.s.o.Clock.Wall())
 	b, err := json.Marshal(l)
 	if err != nil {
 		return

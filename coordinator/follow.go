@@ -95,7 +95,7 @@ func (p *place) take(r *clientv3.WatchResponse) error {
 		}
 		p.ownLocked(c.Level)
 		if !p.silent {
-			p.sink.Apply(p.s.o.clock.Now(), c)
+			p.sink.Apply(p.s.o.Clock.Now(), c)
 		}
 	}
 	p.proveLocked()

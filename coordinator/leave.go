@@ -35,10 +35,10 @@ func (s *Session) Leave(ctx context.Context) error {
 	for _, end := range ends {
 		last = max(last, end)
 	}
-	for s.o.clock.Wall() < last { // again if the clock was slewed meanwhile
-		if !sleep(ctx, time.Duration(last-s.o.clock.Wall())) {
+	for s.o.Clock.Wall() < last { // again if the clock was slewed meanwhile
+		if !sleep(ctx, time.Duration(last-s.o.Clock.Wall())) {
 			errs = append(errs, fmt.Errorf("coordinator: leave: closed %v before the announced end: %w",
-				time.Duration(last-s.o.clock.Wall()).Round(time.Millisecond), ctx.Err()))
+				time.Duration(last-s.o.Clock.Wall()).Round(time.Millisecond), ctx.Err()))
 			break
 		}
 	}
@@ -58,7 +58,7 @@ func (p *place) announceEnd(ctx context.Context) (int64, error) {
 		defer p.mu.Unlock()
 		return p.until, nil
 	}
-	until := firstWindow(p.s.o.clock.Wall(), policy)
+	until := firstWindow(p.s.o.Clock.Wall(), policy)
 	if value.From.After(until) {
 		until = value.From // it never takes part
 	}

@@ -141,7 +141,7 @@ func TestALeaverWhoseKeyGoesStopsAtOnce(t *testing.T) {
 			}))
 			f.lose(s, r.told().self, how)
 			eventually(t, "it stops", r.is(func(r *recorder) bool { return r.closed }))
-			if wall := s.o.clock.Wall(); wall >= r.told().until {
+			if wall := s.o.Clock.Wall(); wall >= r.told().until {
 				t.Logf("too slow a machine to tell: stopped %v after the announced end", time.Duration(wall-r.told().until))
 			}
 			var err error
@@ -187,7 +187,7 @@ func TestASecondLeaveWaitsForTheSameEnd(t *testing.T) {
 	if err := s.Leave(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if until := r.told().until; s.o.clock.Wall() < until {
+	if until := r.told().until; s.o.Clock.Wall() < until {
 		t.Error("the second Leave closed before the announced end")
 	}
 	var err error

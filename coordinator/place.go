@@ -165,7 +165,7 @@ func (p *place) announcedStart(ctx context.Context) (time.Time, error) {
 	if st.Problem != nil {
 		return time.Time{}, nil
 	}
-	return firstWindow(p.s.o.clock.Wall(), &st.Policy), nil
+	return firstWindow(p.s.o.Clock.Wall(), &st.Policy), nil
 }
 
 // short reduces a name to what is easy on the eye in a key.
@@ -186,7 +186,7 @@ func (p *place) listLocked(revision int64, cluster uint64, kvs []*mvccpb.KeyValu
 	p.ownLocked(v.Level)
 	p.policy, p.proved, p.behind, p.relist, p.checking = v.Policy, 0, 0, false, false
 	if !p.silent {
-		p.sink.Reset(p.s.o.clock.Now(), p.id, v)
+		p.sink.Reset(p.s.o.Clock.Now(), p.id, v)
 		if p.until != 0 {
 			p.sink.Announce(p.until)
 		}

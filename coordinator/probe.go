@@ -28,7 +28,7 @@ func (s *Session) probe() {
 	free := make(chan struct{}, probesAtOnce)
 	pause, timeout := s.o.Probe, longestProbe
 	for sleep(s.ctx, pause) {
-		s.o.clock.Observe(s.o.clock.Now())
+		s.o.Clock.Observe(s.o.Clock.Now())
 		pause, timeout = s.probeTimes()
 		select {
 		case free <- struct{}{}:
@@ -63,7 +63,7 @@ type asked struct {
 }
 
 func (s *Session) probeOnce(timeout time.Duration) {
-	sent := s.o.clock.Now()
+	sent := s.o.Clock.Now()
 	var waiting []asked
 	key := ""
 	for _, p := range s.all() {
@@ -107,7 +107,7 @@ func (p *place) answered(s *Session, a asked, revision int64, cluster uint64) bo
 	if p.id != a.id || p.relist {
 		return false // another incarnation, or already known to be wrong
 	}
-	p.doubtLocked(s.o.clock.Now())
+	p.doubtLocked(s.o.Clock.Now())
 	if p.tracker.Answer(a.probe, revision, cluster) {
 		p.gapLocked("a read returned an older revision, or another cluster answered")
 		return false
@@ -120,7 +120,7 @@ func (p *place) answered(s *Session, a asked, revision int64, cluster uint64) bo
 	if !p.tracker.Behind() {
 		return false
 	}
-	now := s.o.clock.Mono()
+	now := s.o.Clock.Mono()
 	if p.behind == 0 {
 		p.behind = now
 	}
@@ -137,7 +137,7 @@ func (p *place) answered(s *Session, a asked, revision int64, cluster uint64) bo
 func (p *place) unanswered(ctx context.Context, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	now := p.s.o.clock.Mono()
+	now := p.s.o.Clock.Mono()
 	if p.proved != 0 && now-p.proved > int64(p.freshness()) && ctx.Err() == nil {
 		p.tellLocked(classify(ctx, "prove the view of "+p.provider+" recent", err))
 	}

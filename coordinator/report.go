@@ -63,7 +63,7 @@ func (s *Session) report() {
 // whether etcd does: if it keeps one place waiting, the others do not ask it in
 // the same round, so that their states are noted in time.
 func (p *place) report(last *reporting, answers bool) bool {
-	now := p.s.o.clock.Now()
+	now := p.s.o.Clock.Now()
 	r := p.sink.Report(now) // also notes and logs changes of state
 	r.Name = p.s.o.Name
 	p.mu.Lock()
@@ -91,7 +91,7 @@ func (p *place) report(last *reporting, answers bool) bool {
 	if byDemand {
 		p.divide(now.Mono)
 	}
-	return p.s.o.clock.Mono()-now.Mono < int64(reportTimeout)
+	return p.s.o.Clock.Mono()-now.Mono < int64(reportTimeout)
 }
 
 // write writes a report, on the condition that the newest is the one that it

@@ -13,6 +13,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/feed"
+	"github.com/quotient-limiter/quotient/internal/ntp"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -27,6 +28,8 @@ const (
 	// DefaultProbe is the time between two proofs of freshness. It costs one
 	// small read of etcd per process.
 	DefaultProbe = 300 * time.Millisecond
+	// firstMeasurement is how long Join waits for NTP servers.
+	firstMeasurement = 1200 * time.Millisecond
 )
 
 // Options of a session. The zero value is ready to use.
@@ -44,11 +47,19 @@ type Options struct {
 	// Probe is the time between two proofs of freshness, default DefaultProbe;
 	// from 50 ms to 1 s. A policy with a short freshness makes it shorter.
 	Probe time.Duration
+	// NTP names servers, host or host:port, to measure true time by; at most
+	// ntp.MaxServers (16), three or more of them to find one that lies. Default:
+	// none; the operating system's clock is then followed, and its error is what
+	// the kernel says, or unknown.
+	NTP []string
+	// NTPInterval is the time between two questions to a server, default 32 s;
+	// from 1 s, for servers of one's own, to 1024 s.
+	NTPInterval time.Duration
 	// Logger takes the changes of state; default slog.Default().
 	Logger *slog.Logger
-
-	// clock is for tests.
-	clock *clock.Clock
+	// Clock is for this module's own programs and tests, which set clocks apart.
+	// Default: a new one.
+	Clock *clock.Clock
 }
 
 func (o *Options) fill() error {
@@ -68,8 +79,8 @@ func (o *Options) fill() error {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	if o.clock == nil {
-		o.clock = clock.New()
+	if o.Clock == nil {
+		o.Clock = clock.New()
 	}
 	if o.TTL < MinTTL || o.TTL > MaxTTL {
 		return fmt.Errorf("coordinator: TTL %v: must be from %v to %v; 0 means %v", o.TTL, MinTTL, MaxTTL, DefaultTTL)
@@ -90,6 +101,8 @@ type Session struct {
 	o       Options
 	started time.Time
 	host    string
+
+	time *ntp.Watch
 
 	ctx    context.Context // until Close
 	cancel context.CancelFunc
@@ -116,21 +129,31 @@ func Join(ctx context.Context, client *clientv3.Client, o Options) (*Session, er
 	if err != nil {
 		return nil, err
 	}
+	watch, err := ntp.New(o.Clock, o.NTP, o.NTPInterval, o.Logger)
+	if err != nil {
+		return nil, fmt.Errorf("coordinator: %w", err)
+	}
 	ctx, done := context.WithTimeout(ctx, DefaultTimeout)
 	defer done()
-	if err := checkVersions(ctx, client); err != nil {
-		return nil, err
-	}
-	s := &Session{client: client, watcher: clientv3.NewWatcher(client), keys: k, o: o, started: time.Now()}
+	s := &Session{client: client, keys: k, o: o, started: time.Now(), time: watch}
 	s.host, _ = os.Hostname()
 	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.wg.Go(func() { s.time.Run(s.ctx) }) // while etcd is asked
 	s.mu.places, s.mu.leased = map[string]*place{}, make(chan struct{})
+	if err = checkVersions(ctx, client); err != nil {
+		s.cancel()
+		s.wg.Wait()
+		return nil, err
+	}
+	s.watcher = clientv3.NewWatcher(client)
 	l, err := s.grant(ctx)
 	if err != nil {
 		s.cancel()
+		s.wg.Wait()
 		_ = s.watcher.Close()
 		return nil, err
 	}
+	s.firstTime(ctx)
 	s.setLease(l)
 	s.wg.Go(func() { s.keepLease(l) })
 	s.wg.Go(s.probe)
@@ -138,8 +161,16 @@ func Join(ctx context.Context, client *clientv3.Client, o Options) (*Session, er
 	return s, nil
 }
 
+// firstTime lets the clock be measured before anybody uses it, if servers answer
+// soon: it is then set at once, and need not be corrected in use.
+func (s *Session) firstTime(ctx context.Context) {
+	ctx, done := context.WithTimeout(ctx, firstMeasurement)
+	defer done()
+	s.time.First(ctx)
+}
+
 // Clock returns the session's clock.
-func (s *Session) Clock() *clock.Clock { return s.o.clock }
+func (s *Session) Clock() *clock.Clock { return s.o.Clock }
 
 // Subscribe makes this process an instance of the provider. It implements
 // consumer.Source; applications call consumer.Open.

@@ -24,6 +24,7 @@ func (p Policy) WithDefaults() Policy {
 	if p.Pacing == PacingAdaptive {
 		def(&p.PacingDelay, DefaultPacingDelay)
 	}
+	p.Requires = p.unimplied()
 	sortLimits(p.Limits)
 	for _, c := range p.Next {
 		sortLimits(c.Limits)
@@ -54,7 +55,11 @@ func (p Policy) Clone() Policy {
 // words; nil if it knows all. An instance that lacks any of it gives itself a
 // share of 0: to guess could break the sum.
 func (p *Policy) Supported() (missing []string) {
-	missing = append(missing, p.Requires...)
+	for _, r := range p.Requires {
+		if r != FeatureGuardAuto {
+			missing = append(missing, r)
+		}
+	}
 	missing = unknown(missing, "share", p.Share, ShareEqual, ShareWeighted, ShareDemand)
 	missing = unknown(missing, "mode", p.Mode, ModeEnforce, ModeShadow, ModePause)
 	missing = unknown(missing, "outage", p.Outage, OutageHold, OutageStop)

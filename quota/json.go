@@ -61,7 +61,8 @@ type wirePolicy struct {
 	Freshness  duration         `json:"freshness"`
 	ClockError duration         `json:"clock_error"`
 	Outage     Outage           `json:"outage"`
-	Guard      duration         `json:"guard"`
+	Guard      guard            `json:"guard"`
+	GuardAuto  bool             `json:"guard_auto,omitempty"`
 	Pacing     Pacing           `json:"pacing"`
 	Delay      duration         `json:"pacing_delay,omitzero"`
 	From       time.Time        `json:"from,omitzero"`
@@ -107,8 +108,8 @@ func (p Policy) MarshalJSON() ([]byte, error) {
 	w := wirePolicy{
 		Schema: Schema, Limits: limitsToWire(p.Limits), Share: p.Share, Weights: p.Weights, Floor: p.Floor, Mode: p.Mode,
 		Settle: duration(p.Settle), Freshness: duration(p.Freshness), ClockError: duration(p.ClockError),
-		Outage: p.Outage, Guard: duration(p.Guard), Pacing: p.Pacing, Delay: duration(p.PacingDelay),
-		From: p.From.UTC(), MaxStep: p.MaxStep, Requires: p.Requires, Author: p.Author, Reason: p.Reason, Time: p.Time.UTC(),
+		Outage: p.Outage, Guard: guard{fixed: p.Guard}, GuardAuto: p.GuardAuto, Pacing: p.Pacing, Delay: duration(p.PacingDelay),
+		From: p.From.UTC(), MaxStep: p.MaxStep, Requires: p.features(), Author: p.Author, Reason: p.Reason, Time: p.Time.UTC(),
 	}
 	for _, c := range p.Next {
 		w.Next = append(w.Next, wireChange{c.From.UTC(), limitsToWire(c.Limits)})
@@ -126,12 +127,13 @@ func (p *Policy) UnmarshalJSON(b []byte) error {
 	*p = Policy{
 		Limits: limitsFromWire(w.Limits), Share: w.Share, Weights: w.Weights, Floor: w.Floor, Mode: w.Mode,
 		Settle: time.Duration(w.Settle), Freshness: time.Duration(w.Freshness), ClockError: time.Duration(w.ClockError),
-		Outage: w.Outage, Guard: time.Duration(w.Guard), Pacing: w.Pacing, PacingDelay: time.Duration(w.Delay),
+		Outage: w.Outage, Guard: w.Guard.fixed, GuardAuto: w.GuardAuto || w.Guard.auto, Pacing: w.Pacing, PacingDelay: time.Duration(w.Delay),
 		From: w.From, MaxStep: w.MaxStep, Requires: w.Requires, Author: w.Author, Reason: w.Reason, Time: w.Time,
 	}
 	for _, c := range w.Next {
 		p.Next = append(p.Next, LimitChange{c.From, limitsFromWire(c.Limits)})
 	}
+	p.Requires = p.unimplied()
 	return nil
 }
 

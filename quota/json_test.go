@@ -198,6 +198,7 @@ func TestPolicyJSONRoundTripProperty(t *testing.T) {
 			Limits: anyLimits(t),
 			Settle: time.Duration(rapid.Int64().Draw(t, "settle")), Freshness: time.Duration(rapid.Int64().Draw(t, "freshness")),
 			ClockError: time.Duration(rapid.Int64().Draw(t, "clock error")), Guard: time.Duration(rapid.Int64().Draw(t, "guard")),
+			GuardAuto: rapid.Bool().Draw(t, "guard auto"), Requires: rapid.SampledFrom([][]string{nil, {"x"}, {"x", FeatureGuardAuto}}).Draw(t, "requires"),
 			Share: ShareRule(rapid.String().Draw(t, "share")), Reason: rapid.String().Draw(t, "reason"),
 			From: time.Unix(rapid.Int64Range(0, 1e10).Draw(t, "from"), rapid.Int64Range(0, 999_999_999).Draw(t, "ns")).UTC(),
 		}.WithDefaults()

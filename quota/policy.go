@@ -132,6 +132,10 @@ type Policy struct {
 	// Guard is g: nothing is issued within g of a window's edges. Default 0,
 	// off.
 	Guard time.Duration
+	// GuardAuto makes the guard follow the clock: each instance adds to Guard the
+	// error that it has measured of its own clock, or ClockError where it has
+	// measured none. Guard is then what the way to the provider needs on top.
+	GuardAuto bool
 	// Pacing is default PacingOff.
 	Pacing Pacing
 	// PacingDelay is the delay that PacingAdaptive may add to a call;

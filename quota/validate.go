@@ -91,9 +91,18 @@ func (p *Policy) checkGuard(errs *problems) {
 	if p.Guard < 0 {
 		errs.add("guard", p.Guard, "must not be negative", "0 switches it off")
 	}
-	// Not 2*guard: that could overflow.
-	if _, shortest := p.windows(); p.Guard > 0 && shortest > 0 && p.Guard > (shortest-1)/2 {
+	_, shortest := p.windows()
+	if shortest <= 0 {
+		return
+	}
+	// Not 2*guard, nor a sum: they could overflow.
+	most := (shortest - 1) / 2
+	switch {
+	case p.Guard > most:
 		errs.add("guard", p.Guard, fmt.Sprintf("leaves nothing of the shortest window, %v", shortest), "it must be less than half of that")
+	case p.GuardAuto && p.ClockError > most-max(p.Guard, 0):
+		errs.add("guard", FormatGuard(p.Guard, true), fmt.Sprintf("with clock_error %v it can leave nothing of the shortest window, %v", p.ClockError, shortest),
+			"lower clock_error: together they must be less than half of that window")
 	}
 }
 

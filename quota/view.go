@@ -103,9 +103,10 @@ type Report struct {
 	// Demand is what the instance's callers ask for, in permits per 1,000
 	// seconds: issued, refused and waiting together, smoothed. Under
 	// ShareDemand the instance's claim depends on it.
-	Demand     int64     `json:"demand"`
-	ClockError string    `json:"clock_error"` // a duration, or "unknown"
-	ProofAge   string    `json:"proof_age"`   // a duration, or "none"
-	Problem    string    `json:"problem,omitempty"`
-	Time       time.Time `json:"time"`
+	Demand      int64     `json:"demand"`
+	ClockError  string    `json:"clock_error"`            // a duration, or "unknown"
+	ClockSource string    `json:"clock_source,omitempty"` // "ntp", "kernel" or "system"
+	ProofAge    string    `json:"proof_age"`              // a duration, or "none"
+	Problem     string    `json:"problem,omitempty"`
+	Time        time.Time `json:"time"`
 }

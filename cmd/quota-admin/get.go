@@ -75,7 +75,7 @@ func describe(w io.Writer, s coordinator.Stored) {
 	line("Settle", p.Settle.String())
 	line("Freshness", p.Freshness.String())
 	line("Clock error", p.ClockError.String())
-	line("Guard", p.Guard.String())
+	line("Guard", quota.FormatGuard(p.Guard, p.GuardAuto))
 	line("Pacing", show(string(p.Pacing)))
 	if p.MaxStep == 0 {
 		p.MaxStep = quota.DefaultMaxStep

@@ -16,14 +16,15 @@ import (
 // settings are the flags of set. Those that were not given leave the policy as
 // it is.
 type settings struct {
-	limits                               []quota.Limit
-	reason                               string
-	at                                   string
-	duration                             time.Duration
-	settle, freshness, clockError, guard time.Duration
-	outage                               string
-	maxStep                              *factor
-	given                                func(flag string) bool
+	limits                        []quota.Limit
+	reason                        string
+	at                            string
+	duration                      time.Duration
+	settle, freshness, clockError time.Duration
+	guard                         string
+	outage                        string
+	maxStep                       *factor
+	given                         func(flag string) bool
 }
 
 func (a *app) setCommand() *cobra.Command {
@@ -62,7 +63,7 @@ changes the policy at the same moment.`,
 	flags.DurationVar(&s.freshness, "freshness", 0, "how old the proof of a view may be; new policies: five sixths of settle")
 	flags.DurationVar(&s.clockError, "clock-error", 0, "bound on the error of a host's clock; new policies: 50ms")
 	flags.StringVar(&s.outage, "outage", "", "`rule` for instances cut off from etcd: hold the last share, or stop; new policies: hold")
-	flags.DurationVar(&s.guard, "guard", 0, "issue nothing so near to a window's edges; 0 is off")
+	flags.StringVar(&s.guard, "guard", "", "issue nothing within `G` of a window's edges: 20ms; auto or auto+20ms follows the clock's error; 0 is off")
 	s.given, s.maxStep = flags.Changed, &e.maxStep
 	e.make = func(_ context.Context, _ *coordinator.Admin, old coordinator.Stored, now time.Time) (quota.Policy, time.Time, error) {
 		s.reason = e.reason
@@ -98,8 +99,14 @@ func (s *settings) check(cmd *cobra.Command) error {
 			return usageError(cmd, "--at %v", err)
 		}
 	}
-	if s.given("guard") && s.guard < 0 {
-		return usageError(cmd, "--guard %v: must not be negative; 0 switches it off", s.guard)
+	if s.given("guard") {
+		fixed, _, err := quota.ParseGuard(s.guard)
+		switch {
+		case err != nil:
+			return usageError(cmd, "--guard: %v", err)
+		case fixed < 0:
+			return usageError(cmd, "--guard %v: must not be negative; 0 switches it off", s.guard)
+		}
 	}
 	if o := quota.Outage(s.outage); s.given("outage") && o != quota.OutageHold && o != quota.OutageStop {
 		return usageError(cmd, "--outage %q: must be hold or stop", s.outage)
@@ -132,7 +139,9 @@ func (s *settings) apply(old quota.Policy, now time.Time) (p quota.Policy, at ti
 		p.Outage = quota.Outage(s.outage)
 	}
 	if s.given("guard") {
-		p.Guard = s.guard
+		if p.Guard, p.GuardAuto, err = quota.ParseGuard(s.guard); err != nil {
+			return p, at, err
+		}
 	}
 	if s.given("max-step") {
 		p.MaxStep = float64(*s.maxStep)

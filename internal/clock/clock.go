@@ -1,14 +1,16 @@
 // Package clock keeps corrected wall-clock time on top of the monotonic clock.
 //
 // There is one line of time, the monotonic one; the wall clock is that plus an
-// offset. Corrected time never runs backwards, whatever happens to the
-// operating system's clock: a difference is slewed away at 500 ppm at most. One
-// case is stepped: a clock found far ahead of ours, as after a suspension, during
-// which the monotonic clock stands still. Slewing would leave this host in the
-// past for hours; stepping forward loses nothing but windows that are over.
+// offset. The offset follows the operating system's clock, until there are
+// measurements of true time (Adopt), and those from then on. Corrected time
+// never runs backwards, whatever happens: a difference is slewed away at 500 ppm
+// at most. What is too much to slew is taken in the direction in which windows
+// cannot come again: behind, it steps forward; ahead of what was measured, it
+// stands still until true time has come.
 package clock
 
 import (
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,6 +27,10 @@ const (
 	// is taken to have been stepped. It is half of the default bound on a clock's
 	// error; daemons that slew move both clocks alike, and are not seen here.
 	StepThreshold = 25 * time.Millisecond
+	// MaxHalt is the longest that corrected time stands still to wait for true
+	// time: nothing is issued meanwhile. What is further ahead is only slewed, and
+	// an alarm.
+	MaxHalt = 10 * time.Second
 	// Tolerance is how far the two clocks may part between two observations
 	// before windows can no longer be told, in nanoseconds.
 	Tolerance = int64(StepThreshold)
@@ -46,23 +52,44 @@ type Instant struct {
 // use. Make one with New.
 type Clock struct {
 	anchor time.Time
+	skew   func(mono int64) time.Duration // for tests: the error of the operating system's clock
 	// offset is corrected wall time minus Mono, in nanoseconds. Written by
 	// whoever corrects the clock, read by everybody.
 	offset atomic.Int64
+	// floor is the corrected wall time that was reached when the offset was last
+	// lowered: until the sum of Mono and offset is there again, time stands still.
+	floor atomic.Int64
 	// ahead is how far the operating system's clock was ahead of corrected time
 	// when it was last observed; negative if behind.
 	ahead atomic.Int64
 	steps atomic.Uint32 // number of steps forward
+	halts atomic.Uint32 // number of times that it stood still
+	jumps atomic.Uint32 // how often the operating system's clock jumped ahead of the monotonic one
 
-	mu       sync.Mutex
-	observed int64 // monotonic instant of the last observation
-	off      safeguard.Set
+	mu struct {
+		sync.Mutex
+		observed int64 // monotonic instant of the last observation
+		os       int64 // Wall-Mono at it
+		slept    time.Duration
+		estimate Estimate // of true time; meaningful if measured
+		measured bool
+		kernel   kernelBound
+		health   Health
+	}
+	off safeguard.Set // never changes
+	// suspended tells how long the machine has been suspended in all.
+	suspended func() (total time.Duration, known bool)
 }
 
 // New returns a clock that starts at the operating system's time.
-func New() *Clock {
-	c := &Clock{anchor: time.Now()}
-	c.offset.Store(c.anchor.UnixNano())
+func New() *Clock { return NewSkewed(nil) }
+
+// NewSkewed returns a clock for which the operating system's wall clock is wrong
+// by skew, a function of monotonic time in nanoseconds since the clock was made:
+// tests and experiments on one host set clocks apart by it. nil means no skew.
+func NewSkewed(skew func(mono int64) time.Duration) *Clock {
+	c := &Clock{anchor: time.Now(), skew: skew}
+	c.start(c.Now(), suspended)
 	return c
 }
 
@@ -70,75 +97,68 @@ func New() *Clock {
 // hand their own readings to Observe, and do not call Now, Mono and Wall.
 // Safeguards may be switched off.
 func Started(first Instant, off safeguard.Set) *Clock {
-	c := &Clock{observed: first.Mono, off: off}
-	c.offset.Store(first.Wall - first.Mono)
+	c := &Clock{off: off}
+	c.mu.observed = first.Mono
+	c.start(first, func() (time.Duration, bool) { return 0, false })
 	return c
+}
+
+func (c *Clock) start(first Instant, suspended func() (time.Duration, bool)) {
+	c.suspended = suspended
+	c.mu.slept, _ = suspended()
+	c.mu.os = first.Wall - first.Mono
+	c.mu.health.Source = SourceSystem
+	c.offset.Store(c.mu.os)
+	c.floor.Store(math.MinInt64)
 }
 
 // Now reads both clocks in one call, at about the cost of one time.Now().
 func (c *Clock) Now() Instant {
 	now := time.Now()
-	return Instant{Mono: int64(now.Sub(c.anchor)), Wall: now.UnixNano()}
+	i := Instant{Mono: int64(now.Sub(c.anchor)), Wall: now.UnixNano()}
+	if c.skew != nil {
+		i.Wall += int64(c.skew(i.Mono))
+	}
+	return i
 }
+
+// Skewed reports whether the clock was made with a skew: what the kernel says of
+// its own clock's error then says nothing of this one's.
+func (c *Clock) Skewed() bool { return c.skew != nil }
 
 // Mono reads the monotonic clock only, at about half the cost of Now.
 func (c *Clock) Mono() int64 { return int64(time.Since(c.anchor)) }
 
-// WallAt returns the corrected wall-clock time, in nanoseconds since the Unix
-// epoch, at the monotonic instant mono.
-func (c *Clock) WallAt(mono int64) int64 { return mono + c.offset.Load() }
+// Offset returns corrected wall time minus monotonic time, in nanoseconds, but
+// for the time in which corrected time stands still (Halts): it then is what
+// true time has, so that windows which have not begun are told by it.
+func (c *Clock) Offset() int64 { return c.offset.Load() }
 
-// MonoAt returns the monotonic instant of a corrected wall-clock time.
+// WallAt returns the corrected wall-clock time, in nanoseconds since the Unix
+// epoch, at a monotonic instant that does not lie before the last Observe.
+func (c *Clock) WallAt(mono int64) int64 { return max(mono+c.offset.Load(), c.floor.Load()) }
+
+// MonoAt returns the monotonic instant of a corrected wall-clock time that is to
+// come.
 func (c *Clock) MonoAt(wall int64) int64 { return wall - c.offset.Load() }
 
 // Wall returns the corrected wall-clock time now, in nanoseconds since the Unix
 // epoch.
 func (c *Clock) Wall() int64 { return c.WallAt(c.Mono()) }
 
-// Observe compares the operating system's clock with corrected time at an
-// instant that Now returned, and corrects: it slews, or steps forward where the
-// operating system's clock is StepThreshold ahead or more. Call it about once a
-// second; an instant older than the last one is ignored.
-func (c *Clock) Observe(at Instant) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	elapsed := at.Mono - c.observed
-	if elapsed <= 0 {
-		return
-	}
-	c.observed = at.Mono
-	offset := c.offset.Load()
-	next, stepped := correct(offset, at.Wall-at.Mono, elapsed)
-	if c.off.Off(safeguard.WindowsForward) {
-		next = at.Wall - at.Mono
-	}
-	c.offset.Store(next)
-	c.ahead.Store(at.Wall - at.Mono - next)
-	if stepped {
-		c.steps.Add(1)
-	}
-}
-
-// correct returns the offset to use instead of offset, elapsed nanoseconds
-// after the last correction, where the operating system's clock has the offset
-// target.
-func correct(offset, target, elapsed int64) (next int64, stepped bool) {
-	ahead := target - offset
-	if ahead >= int64(StepThreshold) {
-		return target, true
-	}
-	most := elapsed / slewShare
-	return offset + max(-most, min(most, ahead)), false
-}
-
 // Ahead returns how far the operating system's clock is ahead of corrected time
-// (behind, if negative), as last observed. StepThreshold or more behind means
-// that somebody set the clock back, and that corrected time follows slowly.
+// (behind, if negative), as last observed. Without measurements, StepThreshold
+// or more behind means that somebody set the clock back, and that corrected time
+// follows slowly.
 func (c *Clock) Ahead() time.Duration { return time.Duration(c.ahead.Load()) }
 
 // Steps returns how often corrected time was stepped forward.
 func (c *Clock) Steps() uint32 { return c.steps.Load() }
 
-// Error returns the bound on the clock's error, and whether one is known. It is
-// known only by measuring against other clocks, which this version does not.
-func (c *Clock) Error() (bound time.Duration, known bool) { return 0, false }
+// Halts returns how often corrected time was made to stand still.
+func (c *Clock) Halts() uint32 { return c.halts.Load() }
+
+// Jumps returns how often the operating system's clock was found to have jumped
+// ahead of the monotonic one: it was set, or the machine slept. A measurement is
+// due then.
+func (c *Clock) Jumps() uint32 { return c.jumps.Load() }

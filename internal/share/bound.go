@@ -96,8 +96,11 @@ func (h *History) anchor(w quota.Window, now, offset int64) int64 {
 // Rules are the parts of the policies that bind an instance beside its share.
 type Rules struct {
 	// Settle is the largest S of the lookback's views, Freshness the smallest
-	// S', Guard the largest g.
-	Settle, Freshness, Guard time.Duration
+	// S', Guard the largest fixed part of g, ClockError the smallest e.
+	Settle, Freshness, Guard, ClockError time.Duration
+	// GuardAuto is the most that the clock's error adds to Guard: the largest e
+	// of the views whose guard follows the clock, 0 if there is none.
+	GuardAuto time.Duration
 	// Outage and Mode are the newest view's. Mode is empty without a policy;
 	// Outage is then the default.
 	Outage quota.Outage
@@ -111,12 +114,12 @@ type Rules struct {
 // it was replaced. Before the first Reset they are the defaults.
 func (h *History) Rules(now, offset int64) Rules {
 	h.offset = offset
-	r := Rules{Settle: quota.DefaultSettle, Freshness: quota.DefaultFreshness, Outage: quota.OutageHold}
+	r := Rules{Settle: quota.DefaultSettle, Freshness: quota.DefaultFreshness, ClockError: quota.DefaultClockError, Outage: quota.OutageHold}
 	if !h.started {
 		return r
 	}
 	newest := h.terms[len(h.terms)-1]
-	settle, freshness, guard := newest.settle, newest.freshness, newest.guard
+	settle, freshness, guard, clockErr, auto := newest.settle, newest.freshness, newest.guard, newest.clockErr, newest.autoGuard()
 	for _, t := range h.terms {
 		if t.end >= sub(now, t.settle) {
 			settle = max(settle, t.settle)
@@ -129,10 +132,13 @@ func (h *History) Rules(now, offset int64) Rules {
 		if !h.off.Off(safeguard.SmallestFreshness) {
 			freshness = min(freshness, t.freshness)
 		}
-		if !h.off.Off(safeguard.LargestGuard) {
-			guard = max(guard, t.guard)
+		clockErr = min(clockErr, t.clockErr)
+		if h.off.Off(safeguard.LargestGuard) {
+			continue
 		}
+		guard, auto = max(guard, t.guard), max(auto, t.autoGuard())
 	}
+	r.ClockError, r.GuardAuto = time.Duration(clockErr), time.Duration(auto)
 	r.Settle, r.Freshness, r.Guard = time.Duration(settle), time.Duration(freshness), time.Duration(guard)
 	if p := newest.policy; p != nil {
 		r.Mode = quota.ModeEnforce

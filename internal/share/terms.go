@@ -65,7 +65,9 @@ type terms struct {
 
 	settle    int64 // ns; the default without a policy
 	freshness int64 // ns; the default without a policy
-	guard     int64 // ns
+	guard     int64 // ns, the fixed part
+	guardAuto bool  // the clock's error comes on top
+	clockErr  int64 // ns; the default without a policy
 	floor     int64 // percent
 	blocked   Reason
 
@@ -74,13 +76,14 @@ type terms struct {
 
 func newTerms(p *quota.Policy, revision int64, l *quota.Level, off safeguard.Set) *terms {
 	t := &terms{policy: p, revision: revision, level: l, off: off}
-	t.settle, t.freshness = int64(quota.DefaultSettle), int64(quota.DefaultFreshness)
+	t.settle, t.freshness, t.clockErr = int64(quota.DefaultSettle), int64(quota.DefaultFreshness), int64(quota.DefaultClockError)
 	if p == nil {
 		t.blocked = ReasonNoPolicy
 		return t
 	}
 	d := p.WithDefaults()
 	t.settle, t.freshness, t.guard = int64(d.Settle), int64(d.Freshness), int64(d.Guard)
+	t.guardAuto, t.clockErr = d.GuardAuto, int64(d.ClockError)
 	t.weighted, t.floor = d.Share == quota.ShareWeighted, d.Floor
 	switch {
 	case len(p.Supported()) > 0 || p.CheckTiming() != nil && !off.Off(safeguard.TimingRule):
@@ -89,6 +92,14 @@ func newTerms(p *quota.Policy, revision int64, l *quota.Level, off safeguard.Set
 		t.blocked = ReasonPaused
 	}
 	return t
+}
+
+// autoGuard returns the most that the clock's error adds to the guard.
+func (t *terms) autoGuard() int64 {
+	if t.guardAuto {
+		return t.clockErr
+	}
+	return 0
 }
 
 // deal is what the terms give to the participants of one window together.

@@ -10,7 +10,6 @@ package warrant
 
 import (
 	"math"
-	"time"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/safeguard"
@@ -75,15 +74,19 @@ func (w *Warrant) Prove(sent clock.Instant) (more bool) {
 func (w *Warrant) Proof() (sent clock.Instant, ok bool) { return w.proof, w.proved }
 
 // FreshUntil returns the end of the proof by both clocks: the beginning of time
-// if there is none.
-func (w *Warrant) FreshUntil(freshness time.Duration) (mono, wall int64) {
+// if there is none, and, under the rule stop, if the clock is wrong: what it
+// proves then cannot be relied on.
+func (w *Warrant) FreshUntil(r share.Rules, c *clock.Clock) (mono, wall int64) {
 	switch {
 	case w.off.Off(safeguard.ProofEnds):
 		return window.Forever, window.Forever
 	case !w.proved:
 		return math.MinInt64, math.MinInt64
 	}
-	mono, wall = w.proof.Mono+int64(freshness), w.proof.Wall+int64(freshness)
+	if _, wrong := ClockWrong(r, c); wrong && r.Outage == quota.OutageStop {
+		return math.MinInt64, math.MinInt64
+	}
+	mono, wall = w.proof.Mono+int64(r.Freshness), w.proof.Wall+int64(r.Freshness)
 	if w.off.Off(safeguard.WallAge) {
 		wall = window.Forever
 	}
@@ -111,15 +114,15 @@ func (w *Warrant) Terms(at clock.Instant, c *clock.Clock) window.Terms {
 		return t
 	}
 	c.Observe(at)
-	t.Lead = c.WallAt(0) + int64(c.Ahead()) + clock.Tolerance
+	t.Lead = c.Offset() + int64(c.Ahead()) + clock.Tolerance
 	if w.off.Off(safeguard.ClocksTogether) {
 		t.Lead = math.MaxInt64
 	}
 	policy, _ := w.Policy()
-	rules := w.Rules(at.Mono, c.WallAt(0))
-	until, wallUntil := w.FreshUntil(rules.Freshness)
+	rules := w.Rules(at.Mono, c.Offset())
+	until, wallUntil := w.FreshUntil(rules, c)
 	stale := at.Mono >= until || at.Wall >= wallUntil
-	t.Guard = int64(rules.Guard)
+	t.Guard = int64(guard(rules, c, at))
 	t.Strict = rules.Outage == quota.OutageStop || !w.proved
 	if t.Strict {
 		t.Until, t.WallUntil = until, wallUntil

@@ -1,0 +1,140 @@
+package clock
+
+import "time"
+
+// Source says what corrected time follows.
+type Source string
+
+// The sources, in order of trust.
+const (
+	// SourceSystem: the operating system's clock, of unknown error.
+	SourceSystem Source = "system"
+	// SourceKernel: the operating system's clock, whose error the kernel bounds
+	// because a daemon disciplines it.
+	SourceKernel Source = "kernel"
+	// SourceNTP: measurements of this process's own.
+	SourceNTP Source = "ntp"
+)
+
+// Estimate is what measurements tell about true time.
+type Estimate struct {
+	Mono   int64         // the monotonic instant of the measurement
+	Offset int64         // true wall time minus Mono, in nanoseconds
+	Error  time.Duration // bound on Offset's error at Mono
+	// Growth is by how much the bound grows, in parts per million of the time
+	// since Mono, because the monotonic clock's rate is not exact.
+	Growth int64
+}
+
+// errorAt returns the bound on the estimate's error at a monotonic instant.
+func (e Estimate) errorAt(mono int64) time.Duration {
+	return e.Error + grown(mono-e.Mono, e.Growth)
+}
+
+func grown(age, ppm int64) time.Duration { return time.Duration(max(0, age) / 1e6 * ppm) }
+
+// Health is what measuring has come to, for operators.
+type Health struct {
+	Source Source
+	// Servers are asked, Answering have answered of late, Agreeing are those of
+	// them that agree on the time.
+	Servers, Answering, Agreeing int
+	// Problem says what is wrong, in a sentence; empty if nothing is.
+	Problem string
+}
+
+// Adopt makes corrected time follow an estimate from now on. The first one that
+// comes before Observe is taken at once: no window has been told by this clock
+// yet. Estimates that are older than the one in force are ignored.
+func (c *Clock) Adopt(e Estimate) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mu.measured && e.Mono < c.mu.estimate.Mono {
+		return
+	}
+	if c.mu.observed == 0 {
+		c.offset.Store(e.Offset)
+		c.ahead.Store(c.mu.os - e.Offset)
+	}
+	c.mu.estimate, c.mu.measured = e, true
+	c.mu.health.Source = SourceNTP
+}
+
+// kernelGrowth is the rate in ppm at which the kernel itself lets its bound grow
+// (MAXFREQ in linux/timex.h).
+const kernelGrowth = 500
+
+// kernelBound is what the kernel says of its own clock's error.
+type kernelBound struct {
+	known bool
+	at    int64 // monotonic
+	error time.Duration
+}
+
+// Kernel notes the kernel's bound on the error of the operating system's clock
+// at a monotonic instant; known is false if it has none. It counts until there
+// is an estimate, and moves nothing.
+func (c *Clock) Kernel(mono int64, bound time.Duration, known bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.mu.kernel = kernelBound{known, mono, bound}
+	if !c.mu.measured {
+		c.mu.health.Source = SourceSystem
+		if known {
+			c.mu.health.Source = SourceKernel
+		}
+	}
+}
+
+// Note stores what measuring has come to. The source is the clock's own matter.
+func (c *Clock) Note(h Health) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	h.Source = c.mu.health.Source
+	c.mu.health = h
+}
+
+// Health returns what measuring has come to.
+func (c *Clock) Health() Health {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.mu.health
+}
+
+// ErrorAt returns the bound on the error of corrected time at a monotonic
+// instant, and whether one is known: how far corrected time is from the
+// estimate, the estimate's own error, and what the time since adds.
+func (c *Clock) ErrorAt(mono int64) (bound time.Duration, known bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch k := c.mu.kernel; {
+	case c.mu.measured:
+		return distance(c.offset.Load(), c.mu.estimate.Offset) + c.mu.estimate.errorAt(mono), true
+	case k.known:
+		return distance(c.ahead.Load(), 0) + k.error + grown(mono-k.at, kernelGrowth), true
+	}
+	return 0, false
+}
+
+// Error is ErrorAt now.
+func (c *Clock) Error() (bound time.Duration, known bool) { return c.ErrorAt(c.Mono()) }
+
+// Measured returns the bound on the error of corrected time as the last
+// measurement found it: what has been corrected since is taken off, what the
+// time since adds is not. So a server that is away is no evidence against the
+// clock. known is false if there was no measurement.
+func (c *Clock) Measured() (bound time.Duration, known bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.mu.measured {
+		return 0, false
+	}
+	return distance(c.offset.Load(), c.mu.estimate.Offset) + c.mu.estimate.Error, true
+}
+
+func distance(a, b int64) time.Duration {
+	if a < b {
+		a, b = b, a
+	}
+	return time.Duration(a - b)
+}

@@ -1,0 +1,180 @@
+package ntp
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/quotient-limiter/quotient/internal/clock"
+)
+
+const (
+	// phi is what the rate of a clock is taken to err by at least, in ppm (PHI in
+	// RFC 5905). The rate that is measured comes on top, twice, for it may change.
+	phi = 15
+	// maxGrowth is what it is taken to err by at most, and as long as it has not
+	// been measured: what the kernel lets a daemon change (MAXFREQ, linux/timex.h).
+	maxGrowth = 500
+)
+
+// answer is what came of one question. One of the three is set.
+type answer struct {
+	sample  sample
+	kiss    string // the code of a kiss of death
+	poll    time.Duration
+	problem string
+}
+
+// group is the servers together.
+type group struct {
+	every   time.Duration
+	servers []*server
+	last    clock.Estimate // the newest, if made
+	made    bool
+	growth  int64 // ppm
+}
+
+func newGroup(addresses []string, every time.Duration) *group {
+	g := &group{every: every, growth: maxGrowth}
+	for _, a := range addresses {
+		g.servers = append(g.servers, &server{address: a})
+	}
+	return g
+}
+
+// due returns the servers to ask at the instant now, and notes that they are
+// asked; and when the next is due.
+func (g *group) due(now int64) (ask []int, next int64) {
+	next = now + int64(maxPoll)
+	for i, s := range g.servers {
+		switch {
+		case s.asked:
+		case s.next <= now:
+			s.asked = true
+			ask = append(ask, i)
+		default:
+			next = min(next, s.next)
+		}
+	}
+	return ask, next
+}
+
+// take notes what came of asking server i.
+func (g *group) take(i int, now int64, a answer) {
+	s := g.servers[i]
+	s.asked = false
+	switch {
+	case a.kiss != "":
+		s.kissed(now, a.kiss, a.poll, g.every)
+	case a.problem != "":
+		s.failed(now, a.problem, g.every)
+	default:
+		s.answered(now, a.sample, g.every)
+	}
+}
+
+// forget drops all samples, because the clock that they were taken by has
+// stopped for a while or may have, and has the servers asked soon.
+func (g *group) forget(now int64) {
+	g.made, g.growth = false, maxGrowth
+	for _, s := range g.servers {
+		s.samples = nil
+		s.hurry(now)
+	}
+}
+
+// verdict is what the servers say together.
+type verdict struct {
+	estimate clock.Estimate
+	// ok says that a majority agree, and estimate is theirs. The voters are the
+	// servers that have ever answered: so those that are left when others have
+	// gone cannot outvote them.
+	ok      bool
+	votes   int // servers that hold one and the same time possible
+	health  clock.Health
+	servers []ServerStatus
+}
+
+// ServerStatus is one server, for operators.
+type ServerStatus struct {
+	Address string
+	// Answers says that the server has answered of late. Offset is then true
+	// time minus the clock's by its best sample, and Distance the bound on that.
+	Answers          bool
+	Offset, Distance time.Duration
+	// Agrees says that it is of the majority.
+	Agrees bool
+	// Problem is why its last question got no answer that can be used.
+	Problem string
+}
+
+// judge finds the time that a majority agrees on at the instant now. offset is
+// the clock's, to which the servers' are compared for operators.
+func (g *group) judge(now, offset int64) verdict {
+	var v verdict
+	var all []interval
+	voters := 0
+	for _, s := range g.servers {
+		if s.voter {
+			voters++
+		}
+		st := ServerStatus{Address: s.address, Problem: s.trouble}
+		if b, ok := s.best(now, g.growth, g.every); ok {
+			all = append(all, b)
+			half := (b.hi - b.lo) / 2
+			st.Answers, st.Offset, st.Distance = true, time.Duration(b.lo+half-offset), time.Duration(half)
+		}
+		v.servers = append(v.servers, st)
+	}
+	common, votes := majority(all)
+	v.votes, v.ok = votes, 2*votes > voters
+	if v.ok {
+		n := 0
+		for i := range v.servers {
+			if v.servers[i].Answers {
+				v.servers[i].Agrees = all[n].meets(common)
+				n++
+			}
+		}
+		half := (common.hi - common.lo + 1) / 2
+		v.estimate = clock.Estimate{Mono: now, Offset: common.lo + half, Error: time.Duration(half)}
+		g.pace(&v.estimate)
+	}
+	v.health = g.health(v, voters)
+	return v
+}
+
+// pace measures the clock's rate, from one estimate to the next.
+func (g *group) pace(e *clock.Estimate) {
+	if age := e.Mono - g.last.Mono; !g.made || age >= int64(g.every) {
+		if g.made {
+			moved := e.Offset - g.last.Offset
+			rate := max(moved, -moved) / max(1, age/1e6) // ns in ms, that is ppm
+			g.growth = min(maxGrowth, phi+2*rate)
+		}
+		g.last, g.made = *e, true
+	}
+	e.Growth = g.growth
+}
+
+func (g *group) health(v verdict, voters int) clock.Health {
+	h := clock.Health{Servers: len(g.servers)}
+	trouble := ""
+	for _, s := range v.servers {
+		if s.Answers {
+			h.Answering++
+		} else if s.Problem != "" {
+			trouble = fmt.Sprintf(" (%s: %s)", s.Address, s.Problem)
+		}
+		if s.Agrees {
+			h.Agreeing++
+		}
+	}
+	switch {
+	case h.Servers == 0 || v.ok:
+	case h.Answering == 0:
+		h.Problem = fmt.Sprintf("no NTP server of %d answers%s", h.Servers, trouble)
+	default:
+		h.Problem = fmt.Sprintf("no majority of the %d NTP servers that have answered agree on the time, %d answer now%s", voters, h.Answering, trouble)
+	}
+	return h
+}

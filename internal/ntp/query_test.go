@@ -1,0 +1,140 @@
+package ntp
+
+import (
+	"context"
+	"encoding/binary"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/beevik/ntp"
+
+	"github.com/quotient-limiter/quotient/internal/clock"
+)
+
+// serve answers NTP questions on a loopback address, until the test ends, with
+// what reply makes of a good answer.
+func serve(t *testing.T, off time.Duration, reply func(packet []byte) []byte) (address string) {
+	t.Helper()
+	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		question := make([]byte, 512)
+		for {
+			_, from, err := conn.ReadFrom(question)
+			if err != nil {
+				return
+			}
+			if p := reply(packet(question, time.Now().Add(off))); p != nil {
+				_, _ = conn.WriteTo(p, from)
+			}
+		}
+	}()
+	t.Cleanup(func() { _ = conn.Close(); <-done })
+	return conn.LocalAddr().String()
+}
+
+// packet is an answer of a server of stratum 2 (RFC 5905, section 7.3), 10 ms
+// from its root and with 3 ms of dispersion.
+func packet(question []byte, now time.Time) []byte {
+	p := make([]byte, 48)
+	p[0], p[1], p[2], p[3] = 4<<3|4, 2, 6, 0xe8 // version 4, server; stratum; poll; 2^-24 s
+	binary.BigEndian.PutUint32(p[4:], 10<<16/1000)
+	binary.BigEndian.PutUint32(p[8:], 3<<16/1000)
+	binary.BigEndian.PutUint32(p[12:], 0x7f000001)
+	const to1970 = 2208988800
+	stamp := func(t time.Time) uint64 {
+		return uint64(t.Unix()+to1970)<<32 | uint64(t.Nanosecond())<<32/1e9
+	}
+	binary.BigEndian.PutUint64(p[16:], stamp(now.Add(-time.Minute)))
+	copy(p[24:32], question[40:48])
+	binary.BigEndian.PutUint64(p[32:], stamp(now))
+	binary.BigEndian.PutUint64(p[40:], stamp(now))
+	return p
+}
+
+func TestQuery(t *testing.T) {
+	t.Parallel()
+	same := func(p []byte) []byte { return p }
+	for _, test := range []struct {
+		name    string
+		reply   func(p []byte) []byte
+		kiss    string
+		problem string
+	}{
+		{"good", same, "", ""},
+		{"kiss of death", func(p []byte) []byte { p[1] = 0; copy(p[12:], "RATE"); return p }, "RATE", ""},
+		{"not in step itself", func(p []byte) []byte { p[0] |= 3 << 6; return p }, "", ntp.ErrInvalidLeapSecond.Error()},
+		{"far from its root", func(p []byte) []byte { p[4], p[8] = 0x7f, 0x7f; return p }, "", ntp.ErrInvalidDispersion.Error()},
+		{"no NTP", func([]byte) []byte { return []byte("hello") }, "", ntp.ErrInvalidTime.Error()},
+		{"an answer to something else", func(p []byte) []byte { p[24]++; return p }, "", ntp.ErrServerResponseMismatch.Error()},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			const lead = 300 * time.Millisecond
+			c := clock.NewSkewed(func(int64) time.Duration { return -time.Hour })
+			a := query(t.Context(), c, serve(t, lead, test.reply))
+			if a.kiss != test.kiss || test.problem != "" && a.problem != test.problem || test.problem == "" && a.problem != "" {
+				t.Fatalf("%+v", a)
+			}
+			if test.kiss != "" || test.problem != "" {
+				return
+			}
+			truth := time.Now().UnixNano() - c.Mono() + int64(lead)
+			away := max(a.sample.offset-truth, truth-a.sample.offset)
+			if d := a.sample.distance; d < 8*time.Millisecond || away > int64(d) {
+				t.Errorf("off by %v, with a bound of %v", time.Duration(away), d)
+			}
+		})
+	}
+}
+
+func TestAQuestionEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	arrived := make(chan struct{}, 1)
+	address := serve(t, 0, func([]byte) []byte {
+		arrived <- struct{}{}
+		return nil
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	answers := make(chan answer)
+	go func() { answers <- query(ctx, clock.New(), address) }()
+	<-arrived
+	cancel()
+	if a := <-answers; a.problem == "" || a.problem == "no answer in 3s" {
+		t.Errorf("%+v", a)
+	}
+}
+
+// Whatever a server writes, what comes of it is within bounds.
+func FuzzRead(f *testing.F) {
+	f.Add(uint8(2), uint32(0x7f000001), int64(time.Second), int64(time.Millisecond), int64(0), uint8(0))
+	f.Add(uint8(0), uint32(0x52415445), int64(-1<<63), int64(1<<62), int64(-1), uint8(3))
+	f.Fuzz(func(t *testing.T, stratum uint8, id uint32, offset, distance, precision int64, leap uint8) {
+		const base = int64(1_800_000_000_000_000_000)
+		a := read(&ntp.Response{
+			Version: 4, Stratum: stratum, ReferenceID: id, ClockOffset: time.Duration(offset), Leap: ntp.LeapIndicator(leap % 4),
+			RootDistance: time.Duration(distance), Precision: time.Duration(precision), Time: time.Unix(0, base), ReferenceTime: time.Unix(0, base),
+		}, 5, base)
+		set := 0
+		for _, is := range []bool{a.kiss != "", a.problem != "", a.sample != sample{}} {
+			if is {
+				set++
+			}
+		}
+		if set > 1 || set == 0 && stratum != 0 {
+			t.Fatalf("%+v", a)
+		}
+		if d := a.sample.distance; d < 0 || d > maxDistance {
+			t.Fatalf("a distance of %v", d)
+		}
+		i := a.sample.spread(1<<62, maxGrowth)
+		if i.lo > i.hi {
+			t.Fatalf("%+v holds nothing: %+v", a.sample, i)
+		}
+	})
+}

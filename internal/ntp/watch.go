@@ -1,0 +1,202 @@
+package ntp
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/quotient-limiter/quotient/internal/clock"
+)
+
+// patience is how long the first verdict waits for servers.
+const patience = time.Second
+
+// kernelEvery is the time between two questions to the kernel.
+const kernelEvery = 16 * time.Second
+
+// lookEvery bounds the time until a jump of the system's clock is seen.
+const lookEvery = time.Second
+
+// Watch keeps a clock true: it asks servers, and the kernel, and tells the clock
+// what they say. Its methods are safe for concurrent use, but Run, which owns
+// the rest, is called once. Make one with New.
+type Watch struct {
+	clock *clock.Clock
+	log   *slog.Logger
+	ask   func(ctx context.Context, address string) answer
+
+	// Owned by Run.
+	group  *group
+	jumps  uint32 // of the clock, as last seen
+	kernel int64  // when the kernel was last asked
+	// decided says that the first verdict is in; patience is until when it may
+	// wait for more servers.
+	decided  bool
+	patience int64
+	under    int    // questions under way
+	blind    bool   // logged: the clock cannot be measured
+	liars    string // logged: they contradict the majority
+
+	mu      sync.Mutex
+	servers []ServerStatus
+	first   chan struct{} // closed when the first verdict is in
+}
+
+// New returns a Watch over a clock. Without servers it only asks the kernel.
+// every is the time between two questions to a server, from MinInterval to
+// MaxInterval; 0 means DefaultInterval.
+func New(c *clock.Clock, servers []string, every time.Duration, log *slog.Logger) (*Watch, error) {
+	if err := CheckServers(servers); err != nil {
+		return nil, err
+	}
+	if every == 0 {
+		every = DefaultInterval
+	}
+	if every < MinInterval || every > MaxInterval {
+		return nil, fmt.Errorf("NTP interval %v: must be from %v to %v; 0 means %v", every, MinInterval, MaxInterval, DefaultInterval)
+	}
+	w := &Watch{clock: c, log: log, group: newGroup(servers, every), first: make(chan struct{})}
+	if len(servers) == 0 {
+		w.decided = true
+		close(w.first)
+	}
+	w.ask = func(ctx context.Context, address string) answer { return query(ctx, c, address) }
+	return w, nil
+}
+
+// First waits until most of the servers agree on the time, until all have
+// answered or failed, or until ctx ends. Run must be running.
+func (w *Watch) First(ctx context.Context) {
+	select {
+	case <-w.first:
+	case <-ctx.Done():
+	}
+}
+
+// Servers returns what is known of each server.
+func (w *Watch) Servers() []ServerStatus {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.servers)
+}
+
+// result is an answer with its question.
+type result struct {
+	server int
+	jumps  uint32 // of the clock, when it was asked
+	answer answer
+}
+
+// Run measures until ctx ends, and until no question is under way.
+func (w *Watch) Run(ctx context.Context) {
+	results := make(chan result)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	w.jumps = w.clock.Jumps()
+	w.patience = w.clock.Mono() + int64(patience)
+	w.askKernel(w.clock.Mono())
+	for {
+		select {
+		case r := <-results:
+			w.under--
+			w.took(r)
+			continue
+		case <-ctx.Done():
+			for ; w.under > 0; w.under-- {
+				<-results // ctx ends the question
+			}
+			return
+		case <-timer.C:
+		}
+		now := w.clock.Mono()
+		if j := w.clock.Jumps(); j != w.jumps {
+			w.jumps = j
+			w.group.forget(now)
+		}
+		if now-w.kernel >= int64(kernelEvery) {
+			w.askKernel(now)
+		}
+		due, next := w.group.due(now)
+		for _, i := range due {
+			w.under++
+			address, jumps := w.group.servers[i].address, w.jumps
+			go func() { results <- result{i, jumps, w.ask(ctx, address)} }()
+		}
+		if !w.decided && now >= w.patience {
+			w.conclude(now, false)
+		}
+		timer.Reset(min(lookEvery, max(time.Millisecond, time.Duration(next-now))))
+	}
+}
+
+// took takes an answer.
+func (w *Watch) took(r result) {
+	now := w.clock.Mono()
+	good := r.answer.problem == "" && r.answer.kiss == ""
+	if good && r.jumps != w.clock.Jumps() {
+		r.answer, good = answer{problem: "the clock jumped meanwhile"}, false
+	}
+	w.group.take(r.server, now, r.answer)
+	w.conclude(now, good)
+}
+
+// conclude lets the clock know what the answers come to; fresh says that there
+// is a new one. The first verdict waits until most of the servers agree, so that
+// the fastest does not decide alone, but no longer than patience.
+func (w *Watch) conclude(now int64, fresh bool) {
+	v := w.group.judge(now, w.clock.Offset())
+	first := !w.decided && (2*v.votes > len(v.servers) || w.under == 0 || now >= w.patience)
+	if w.decided = w.decided || first; !w.decided {
+		return
+	}
+	if v.ok && (fresh || first) {
+		w.clock.Adopt(v.estimate)
+	}
+	w.clock.Note(v.health)
+	w.mu.Lock()
+	w.servers = v.servers
+	w.mu.Unlock()
+	w.alarm(v)
+	if first {
+		close(w.first)
+	}
+}
+
+func (w *Watch) askKernel(now int64) {
+	w.kernel = now
+	if w.clock.Skewed() {
+		return // the kernel speaks of another clock
+	}
+	bound, known := Kernel()
+	w.clock.Kernel(now, bound, known)
+}
+
+// alarm logs what is wrong, once, and when it is over.
+func (w *Watch) alarm(v verdict) {
+	var liars []string
+	for _, s := range v.servers {
+		if v.ok && s.Answers && !s.Agrees {
+			liars = append(liars, s.Address)
+		}
+	}
+	if bad := v.health.Problem != ""; bad != w.blind {
+		w.blind = bad
+		if bad {
+			w.log.Warn("clock cannot be measured", "problem", v.health.Problem)
+		} else {
+			w.log.Info("clock is measured again", "servers", v.health.Servers, "agreeing", v.health.Agreeing)
+		}
+	}
+	if now := strings.Join(liars, ", "); now != w.liars {
+		w.liars = now
+		if now != "" {
+			w.log.Warn("NTP servers contradict the majority", "servers", now)
+		} else {
+			w.log.Info("no NTP server that answers contradicts the majority any more")
+		}
+	}
+}
