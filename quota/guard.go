@@ -25,7 +25,7 @@ func ParseGuard(s string) (fixed time.Duration, auto bool, err error) {
 		return 0, true, nil
 	}
 	if auto {
-		plus := false
+		var plus bool
 		if rest, plus = strings.CutPrefix(rest, "+"); !plus {
 			return 0, false, guardError(s)
 		}
