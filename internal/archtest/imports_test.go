@@ -82,11 +82,6 @@ var rules = []rule{
 		why:    "package testing registers flags in whatever links it",
 	},
 	{
-		who: []string{"consumer", "internal/clock"},
-		not: []string{"github.com/beevik/...", "golang.org/x/...", module + "/internal/ntp"},
-		why: "clocks are measured by who has a session; what enforces a share only follows",
-	},
-	{
 		who: []string{"consumer"},
 		not: []string{notOurs},
 		why: "the limiter itself costs no dependency; each integration is a package of its own",
@@ -102,6 +97,11 @@ var rules = []rule{
 		except: []string{"consumer/prommetrics/..."},
 		not:    []string{"github.com/prometheus/..."},
 		why:    "only who has metrics scraped links Prometheus's client",
+	},
+	{
+		who: []string{"consumer", "internal/clock"},
+		not: []string{"github.com/beevik/...", "golang.org/x/...", module + "/internal/ntp"},
+		why: "clocks are measured by who has a session; what enforces a share only follows",
 	},
 }
 
