@@ -21,8 +21,8 @@ lint: ## the pinned linter, built on first use
 fuzz: ## every fuzz target, FUZZTIME each (default 5s)
 	.ci/run fuzz
 
-bench: ## every benchmark; BENCH chooses by name
-	go test -run '^$$' -bench '$(or $(BENCH),.)' -benchmem ./...
+bench: ## Quotient beside other limiters; writes bench/RESULTS.md
+	cd bench && go run .
 
 cross: ## compile for other systems
 	.ci/run cross

@@ -1,0 +1,140 @@
+package measure
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+)
+
+// Case is one thing to call, over and over.
+type Case struct {
+	// Name is in the manner of Go's benchmarks, with key=value parts.
+	Name string
+	// Call makes one call. It is called from many goroutines at once. Everything
+	// is measured through such a func value, the floors too.
+	Call func()
+	// Beside is measured right before Call, every time, to take the ratio of the
+	// two: even a second later the machine may be slower. It may be nil.
+	Beside func()
+}
+
+// beside is the name of the samples of Case.Beside.
+func beside(name string) string { return name + "/beside=floor" }
+
+// Mode is how many goroutines call at once.
+type Mode struct {
+	Name string
+	// PerProc is the number of goroutines for every processor; 0 stands for one
+	// goroutine in all.
+	PerProc int
+}
+
+// Modes are one goroutine, one for each processor, and about a thousand.
+func Modes() []Mode {
+	return []Mode{{"one", 0}, {"procs", 1}, {"1000", max(1, 1000/runtime.GOMAXPROCS(0))}}
+}
+
+// Options say how long to measure.
+type Options struct {
+	Rounds int
+	// Each is the time for one case in one round.
+	Each time.Duration
+	// Quick asks for less of everything: whether it works, not how fast it is.
+	Quick bool
+	// Log tells what goes on.
+	Log func(format string, args ...any)
+}
+
+// The units of the samples.
+const (
+	// CPUUnit is nanoseconds of processor time, of all processors, for a call.
+	CPUUnit = "cpu-ns/op"
+	// WallUnit is nanoseconds that passed, for a call of any goroutine.
+	WallUnit   = "ns/op"
+	BytesUnit  = "B/op"
+	AllocsUnit = "allocs/op"
+)
+
+// Rounds measures every case in every mode, o.Rounds times over, interleaved.
+func Rounds(ctx context.Context, o Options, cases []Case, modes []Mode) (*Samples, error) {
+	testing.Init()
+	s := NewSamples()
+	calls := map[string]int{} // how many calls fill o.Each
+	for round := range o.Rounds {
+		o.Log("round %d of %d: %d cases, %d modes", round+1, o.Rounds, len(cases), len(modes))
+		for _, mode := range modes {
+			for _, c := range cases {
+				if err := ctx.Err(); err != nil {
+					return nil, err
+				}
+				name := c.Name + "/goroutines=" + mode.Name
+				if c.Beside != nil {
+					if err := s.once(beside(name), c.Beside, mode, calls, o.Each); err != nil {
+						return nil, err
+					}
+				}
+				if err := s.once(name, c.Call, mode, calls, o.Each); err != nil {
+					return nil, err
+				}
+			}
+		}
+	}
+	return s, nil
+}
+
+// once measures one case in one round.
+func (s *Samples) once(name string, call func(), mode Mode, calls map[string]int, each time.Duration) error {
+	if calls[name] == 0 {
+		calls[name] = calibrate(call, mode, each)
+	}
+	if err := flag.Set("test.benchtime", fmt.Sprintf("%dx", calls[name])); err != nil {
+		return err
+	}
+	r := testing.Benchmark(func(b *testing.B) { run(b, call, mode) })
+	n := float64(r.N)
+	s.Add(name, WallUnit, float64(r.T.Nanoseconds())/n)
+	s.Add(name, CPUUnit, r.Extra[CPUUnit])
+	s.Add(name, BytesUnit, float64(r.MemBytes)/n)
+	s.Add(name, AllocsUnit, float64(r.MemAllocs)/n)
+	return nil
+}
+
+// calibrate returns how many calls take about the time each, of processor time:
+// on a busy machine, the time on the wall tells nothing. A thousand goroutines
+// get more, so that what it takes to start them does not count.
+func calibrate(call func(), mode Mode, each time.Duration) int {
+	began, n := CPU(), 0
+	for batch := 1; CPU()-began < each/8 || n < 1000; batch *= 2 {
+		for range batch {
+			call()
+		}
+		n += batch
+	}
+	perCall := float64(CPU()-began) / float64(n)
+	count := int(float64(each) / max(perCall, 1))
+	if mode.PerProc > 1 {
+		count *= 4
+	}
+	return max(1, count)
+}
+
+func run(b *testing.B, call func(), mode Mode) {
+	b.ReportAllocs()
+	before := CPU()
+	if mode.PerProc == 0 {
+		for range b.N {
+			call()
+		}
+	} else {
+		b.SetParallelism(mode.PerProc)
+		b.RunParallel(func(pb *testing.PB) {
+			for pb.Next() {
+				call()
+			}
+		})
+	}
+	b.ReportMetric(float64(CPU()-before)/float64(b.N), CPUUnit)
+}

@@ -1,0 +1,60 @@
+package report
+
+import (
+	"image/color"
+	"slices"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg"
+)
+
+// Bar is one bar of a chart.
+type Bar struct {
+	Label string
+	Value float64
+	// Ours marks what is drawn in another colour.
+	Ours bool
+}
+
+// Chart is a chart of horizontal bars, drawn from top to bottom.
+type Chart struct {
+	File, Title, Unit string
+	Bars              []Bar
+}
+
+var (
+	ours   = color.RGBA{R: 0x1f, G: 0x77, B: 0xb4, A: 0xff}
+	others = color.RGBA{R: 0xb0, G: 0xb0, B: 0xb0, A: 0xff}
+)
+
+// Save writes the chart as SVG.
+func (c Chart) Save(path string) error {
+	p := plot.New()
+	p.Title.Text, p.X.Label.Text = c.Title, c.Unit
+	var labels []string
+	own, foreign := plotter.Values{}, plotter.Values{}
+	for _, b := range slices.Backward(c.Bars) {
+		labels = append(labels, b.Label)
+		if b.Ours {
+			own, foreign = append(own, b.Value), append(foreign, 0)
+		} else {
+			own, foreign = append(own, 0), append(foreign, b.Value)
+		}
+	}
+	for _, set := range []struct {
+		values plotter.Values
+		color  color.Color
+	}{{foreign, others}, {own, ours}} {
+		bars, err := plotter.NewBarChart(set.values, vg.Points(11))
+		if err != nil {
+			return err
+		}
+		bars.Horizontal, bars.Color, bars.LineStyle.Width = true, set.color, 0
+		p.Add(bars)
+	}
+	p.NominalY(labels...)
+	p.X.Min = 0
+	height := vg.Points(70 + 18*float64(len(c.Bars)))
+	return p.Save(7*vg.Inch, height, path)
+}

@@ -1,0 +1,3 @@
+// Package report writes results down: Markdown with tables, charts as SVG, and
+// the goals with what came out.
+package report

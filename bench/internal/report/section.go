@@ -1,0 +1,63 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Goal is what was aimed at, and what came out.
+type Goal struct {
+	What, Want, Got string
+	Met             bool
+	// Note is the reason, where it was not met, or what to know about it.
+	Note string
+}
+
+// Section is one part of the results.
+type Section struct {
+	Title  string
+	Goals  []Goal
+	Charts []Chart
+	text   strings.Builder
+}
+
+// Text appends a paragraph.
+func (s *Section) Text(format string, args ...any) {
+	fmt.Fprintf(&s.text, format+"\n\n", args...)
+}
+
+// Table appends a table. Columns after the first hold numbers.
+func (s *Section) Table(header []string, rows [][]string) {
+	writeRow(&s.text, header)
+	s.text.WriteString("|---|" + strings.Repeat("---:|", len(header)-1) + "\n")
+	for _, r := range rows {
+		writeRow(&s.text, r)
+	}
+	s.text.WriteString("\n")
+}
+
+func writeRow(b *strings.Builder, cells []string) {
+	b.WriteString("| " + strings.Join(cells, " | ") + " |\n")
+}
+
+// Draw adds a chart and shows it at this place.
+func (s *Section) Draw(c Chart) {
+	s.Charts = append(s.Charts, c)
+	s.Text("![%s](charts/%s.svg)", c.Title, c.File)
+}
+
+// Aim notes a goal with an upper bound.
+func (s *Section) Aim(what, format string, want, got float64, note string) {
+	s.Goals = append(s.Goals, Goal{
+		What: what, Want: "at most " + fmt.Sprintf(format, want), Got: fmt.Sprintf(format, got),
+		Met: got <= want, Note: note,
+	})
+}
+
+// Pass notes a goal with a lower bound.
+func (s *Section) Pass(what, format string, want, got float64, note string) {
+	s.Goals = append(s.Goals, Goal{
+		What: what, Want: "more than " + fmt.Sprintf(format, want), Got: fmt.Sprintf(format, got),
+		Met: got > want, Note: note,
+	})
+}

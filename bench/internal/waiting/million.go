@@ -1,0 +1,78 @@
+package waiting
+
+import (
+	"sync"
+	"time"
+
+	"github.com/quotient-limiter/quotient/bench/internal/measure"
+	"github.com/quotient-limiter/quotient/consumer"
+)
+
+// million is what came of very many waiting functions, a third of which gave up.
+type million struct {
+	bytes                 float64       // for each that waits
+	queue, cancel, serve  time.Duration // of processor time, for each
+	first, last           time.Duration // after the boundary, on the wall
+	refusedOrOutOfTheTurn int
+}
+
+// endure queues n functions on a limiter whose window is spent, cancels every
+// third, and has the rest served in the next window.
+func endure(n int) (million, error) {
+	const window = 5 * time.Second // long enough to queue them all
+	l, err := open(int64(n), window)
+	if err != nil {
+		return million{}, err
+	}
+	defer func() { _ = l.Close() }()
+	awaitWindow(l)
+	l.TryTakeUpTo(int64(n))
+	var m million
+	var all sync.WaitGroup
+	var start time.Time
+	next := 0 // functions run one after the other
+	serve := func(place int) func(consumer.Permit, error) {
+		return func(p consumer.Permit, err error) {
+			if next == 0 {
+				start, m.first = p.Start, time.Since(p.Start)
+			}
+			if err != nil || place < next {
+				m.refusedOrOutOfTheTurn++
+			}
+			next = place
+			all.Done()
+		}
+	}
+	fs := make([]func(consumer.Permit, error), n)
+	for i := range fs {
+		fs[i] = serve(i)
+	}
+	waiters := make([]consumer.Waiter, n)
+	all.Add(n)
+	before := inUse()
+	cpu := measure.CPU()
+	for i, f := range fs {
+		waiters[i] = l.AcquireFunc(1, consumer.Forever, f)
+	}
+	m.queue = each(measure.CPU()-cpu, n)
+	m.bytes = (inUse() - before) / float64(n)
+	cpu = measure.CPU()
+	for i := 0; i < n; i += 3 {
+		if waiters[i].Stop() {
+			all.Done()
+		}
+	}
+	m.cancel = each(measure.CPU()-cpu, n/3)
+	cpu = measure.CPU()
+	all.Wait()
+	m.serve = each(measure.CPU()-cpu, n-n/3)
+	m.last = time.Since(start)
+	return m, nil
+}
+
+func each(d time.Duration, n int) time.Duration { return d / time.Duration(max(1, n)) }
+
+// awaitWindow returns when the limiter's next window has begun.
+func awaitWindow(l *consumer.Limiter) {
+	time.Sleep(time.Until(l.Status().WindowEnd) + time.Millisecond)
+}

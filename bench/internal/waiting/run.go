@@ -1,0 +1,140 @@
+package waiting
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/quotient-limiter/quotient/bench/internal/measure"
+	"github.com/quotient-limiter/quotient/bench/internal/report"
+)
+
+// Run measures and reports. The samples are for the raw results.
+func Run(ctx context.Context, o measure.Options) (*report.Section, *measure.Samples, error) {
+	sec := &report.Section{Title: "Waiting"}
+	s := measure.NewSamples()
+	for _, f := range []func(context.Context, measure.Options, *report.Section, *measure.Samples) error{crowds, millions, boundaries} {
+		if err := f(ctx, o, sec, s); err != nil {
+			return nil, nil, err
+		}
+	}
+	return sec, s, nil
+}
+
+const crowdWindow = 200 * time.Millisecond
+
+func crowds(ctx context.Context, o measure.Options, sec *report.Section, s *measure.Samples) error {
+	n, rounds := int64(100_000), 3
+	if o.Quick {
+		n, rounds = 5000, 1
+	}
+	share := n / 5
+	all := contenders()
+	for round := range rounds {
+		o.Log("crowds, round %d of %d", round+1, rounds)
+		for _, c := range all {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			got, err := gather(c, n, share, crowdWindow)
+			if err != nil {
+				return err
+			}
+			name := "waiting/" + c.name
+			s.Add(name, "B/op", got.bytes)
+			s.Add(name, measure.CPUUnit, float64(got.cpu)/float64(n))
+			s.Add(name, "last-ms", got.last.Seconds()*1000)
+			s.Add(name, "misplaced-%", 100*got.misplaced)
+			runtime.GC()
+		}
+	}
+	sec.Text("%d callers wait at once for %d permits in every %v: the last of them can be served after 0.8 s to 1 s. A waiter's bytes are "+
+		"heap and stack; its CPU is all that it took from asking to being served. *Misplaced* were served in another window than "+
+		"their place in the queue says.", n, share, crowdWindow)
+	chart := report.Chart{File: "waiting", Title: fmt.Sprintf("%d wait: processor time for each", n), Unit: "us"}
+	var rows [][]string
+	for _, c := range all {
+		name := "waiting/" + c.name
+		rows = append(rows, []string{
+			c.name, fmt.Sprintf("%.0f", s.Median(name, "B/op")), fmt.Sprintf("%.2f", s.Median(name, measure.CPUUnit)/1000),
+			fmt.Sprintf("%.2f", s.Median(name, "last-ms")/1000), fmt.Sprintf("%.1f%%", s.Median(name, "misplaced-%")),
+		})
+		chart.Bars = append(chart.Bars, report.Bar{Label: c.name, Value: s.Median(name, measure.CPUUnit) / 1000, Ours: c.ours})
+	}
+	sec.Table([]string{"way to wait", "bytes each", "CPU us each", "last after s", "misplaced"}, rows)
+	sec.Draw(chart)
+	return nil
+}
+
+func millions(_ context.Context, o measure.Options, sec *report.Section, s *measure.Samples) error {
+	n, rounds := 1_000_000, 3
+	if o.Quick {
+		n, rounds = 20_000, 1
+	}
+	const name = "million/quotient AcquireFunc"
+	wrong := 0
+	for round := range rounds {
+		o.Log("a million functions wait, round %d of %d", round+1, rounds)
+		m, err := endure(n)
+		if err != nil {
+			return err
+		}
+		wrong += m.refusedOrOutOfTheTurn
+		s.Add(name, "B/op", m.bytes)
+		s.Add(name, "queue-ns", float64(m.queue))
+		s.Add(name, "cancel-ns", float64(m.cancel))
+		s.Add(name, "serve-ns", float64(m.serve))
+		s.Add(name, "first-us", float64(m.first)/1000)
+		s.Add(name, "last-us", float64(m.last)/1000)
+	}
+	sec.Text("%d functions wait by AcquireFunc; every third is cancelled, the others are served in one window. "+
+		"%d were refused, or served out of turn.", n, wrong)
+	sec.Table([]string{"", "bytes", "to queue, CPU ns", "to cancel, CPU ns", "to serve, CPU ns", "first served after ms", "last after ms"}, [][]string{{
+		"each", fmt.Sprintf("%.1f", s.Median(name, "B/op")), fmt.Sprintf("%.0f", s.Median(name, "queue-ns")),
+		fmt.Sprintf("%.0f", s.Median(name, "cancel-ns")), fmt.Sprintf("%.0f", s.Median(name, "serve-ns")),
+		fmt.Sprintf("%.1f", s.Median(name, "first-us")/1000), fmt.Sprintf("%.1f", s.Median(name, "last-us")/1000),
+	}})
+	sec.Aim("bytes of a waiting AcquireFunc", "%.1f", 64, s.Median(name, "B/op"), "")
+	sec.Aim("CPU to serve it, us", "%.3f", 0.1, s.Median(name, "serve-ns")/1000, "")
+	sec.Aim("CPU to cancel one of a million, us", "%.3f", 1, s.Median(name, "cancel-ns")/1000, "the goal is that it be O(1)")
+	return nil
+}
+
+func boundaries(ctx context.Context, o measure.Options, sec *report.Section, _ *measure.Samples) error {
+	windows := 25
+	if o.Quick {
+		windows = 2
+	}
+	var rows [][]string
+	for _, n := range []int{1, 1000} {
+		for _, parked := range []bool{false, true} {
+			for _, ld := range loads() {
+				if err := ctx.Err(); err != nil {
+					return err
+				}
+				o.Log("boundary: %d waiters, parked %v, %s", n, parked, ld.name)
+				b, err := observe(ld, parked, n, windows)
+				if err != nil {
+					return err
+				}
+				way := "AcquireFunc"
+				if parked {
+					way = "Take, parked"
+				}
+				rows = append(rows, []string{
+					fmt.Sprintf("%d, %s; %s", n, way, ld.name), us(b.first, 50), us(b.first, 99), us(b.last, 50), us(b.last, 99),
+				})
+			}
+		}
+	}
+	sec.Text("Microseconds from a window's start to the first and to the last of those who waited for it, over %d windows.", windows)
+	sec.Table([]string{"waiters", "first p50", "first p99", "last p50", "last p99"}, rows)
+	return nil
+}
+
+func us(h *hdrhistogram.Histogram, quantile float64) string {
+	return fmt.Sprintf("%.0f", float64(h.ValueAtQuantile(quantile))/1000)
+}
