@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/coordinator"
+)
+
+func main() {
+	// Platforms send SIGTERM; a terminal's Ctrl-C does the same. After the first
+	// one signals do again what they always do, so a second one ends the process.
+	terminated, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
+	context.AfterFunc(terminated, stop)
+	s, err := settingsFrom(os.Getenv)
+	if err == nil {
+		err = serve(terminated, s)
+	}
+	if err != nil {
+		slog.Error("worker failed", "error", err)
+		os.Exit(1)
+	}
+}
+
+// serve works until terminated ends, and then ends in good order.
+func serve(terminated context.Context, s settings) error {
+	client, err := clientv3.New(clientv3.Config{
+		Endpoints: s.endpoints, DialTimeout: 5 * time.Second,
+		Logger: coordinator.NewClientLogger(slog.Default()),
+	})
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	session, err := coordinator.Join(terminated, client, coordinator.Options{}) // named after the pod: its host name
+	if err != nil {
+		return fmt.Errorf("etcd at %v: %w", s.endpoints, err)
+	}
+	defer session.Close() // nothing more to do after a Leave
+	limiter, err := consumer.Open(terminated, session, s.provider, consumer.Options{})
+	if err != nil {
+		return err
+	}
+	w := newWork(limiter, s)
+	if err := limiter.Ready(terminated); err == nil {
+		slog.Info("serving", "provider", s.provider)
+	}
+	<-terminated.Done()
+	w.end(session)
+	return nil
+}
+
+// work is the jobs under way. Jobs begin until the limiter is closed.
+type work struct {
+	limiter *consumer.Limiter
+	s       settings
+	wg      sync.WaitGroup
+	done    atomic.Int64
+	begun   atomic.Int64
+	hurry   context.Context // ends when the grace period is nearly over
+	cut     context.CancelFunc
+}
+
+func newWork(l *consumer.Limiter, s settings) *work {
+	w := &work{limiter: l, s: s}
+	w.hurry, w.cut = context.WithCancel(context.Background())
+	for range s.workers {
+		w.wg.Go(w.jobs)
+	}
+	return w
+}
+
+// jobs does one job after the other. A real worker would fetch them from a
+// queue, and acknowledge each when it is done.
+func (w *work) jobs() {
+	for {
+		err := w.limiter.Acquire(w.hurry, consumer.Forever)
+		if errors.Is(err, consumer.ErrNoPolicy) { // until an operator sets a limit
+			select {
+			case <-time.After(time.Second):
+				continue
+			case <-w.hurry.Done():
+				return
+			}
+		}
+		if err != nil {
+			return // closed, or in a hurry: no new jobs
+		}
+		w.begun.Add(1)
+		select {
+		case <-time.After(w.s.job): // the call to the provider
+			w.done.Add(1)
+		case <-w.hurry.Done():
+			return
+		}
+	}
+}
+
+// end hands the share over and lets the jobs end, within the grace period.
+//
+// Two deadlines share it. Leave goes on serving until the others take over, and
+// must be over early enough for the jobs to end; if it is cut short, nothing is
+// exceeded, but the others get the share only after the settle time.
+func (w *work) end(session *coordinator.Session) {
+	began := time.Now()
+	drain := w.s.drain()
+	slog.Info("terminated: handing the share over", "grace", w.s.grace, "drain", drain)
+	leaving, done := context.WithDeadline(context.Background(), began.Add(w.s.grace-drain))
+	defer done()
+	if err := session.Leave(leaving); err != nil {
+		slog.Warn("the share was not handed over in time", "error", err)
+	}
+	// The limiter is closed now: jobs that were waiting for a permit get none.
+	last := time.AfterFunc(drain/2, w.cut) // the other half is for exiting
+	defer last.Stop()
+	w.wg.Wait()
+	w.cut()
+	slog.Info("ended", "after", time.Since(began).Round(time.Millisecond),
+		"jobs", w.done.Load(), "broken_off", w.begun.Load()-w.done.Load())
+}
