@@ -50,7 +50,7 @@ func checkVersionsOf(ctx context.Context, endpoints []string, version func(conte
 			failed = append(failed, fmt.Errorf("%s: %w", a.endpoint, a.err))
 			continue
 		}
-		if err := supported(a.version); err != nil {
+		if err := CheckVersion(a.version); err != nil {
 			return fmt.Errorf("coordinator: etcd at %s: %w", a.endpoint, err)
 		}
 	}
@@ -60,7 +60,9 @@ func checkVersionsOf(ctx context.Context, endpoints []string, version func(conte
 	return nil
 }
 
-func supported(version string) error {
+// CheckVersion returns nil if an etcd of that version can be relied on, and
+// otherwise an error that says which can.
+func CheckVersion(version string) error {
 	v, err := semver.NewVersion(version)
 	if err != nil {
 		return fmt.Errorf("its version %q cannot be read: %w", version, err)

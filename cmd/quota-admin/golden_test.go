@@ -38,6 +38,7 @@ get --help
 list --help
 delete --help
 instances --help
+doctor --help
 history --help
 version --help
 cancel --help
