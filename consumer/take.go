@@ -109,6 +109,7 @@ func (k *core) explain() error {
 		}
 	case quota.StateDraining:
 		e.Reason = ReasonDraining
+		when, known = max(when, k.mu.drain), true // also beyond what is forecast
 	case quota.StatePaused:
 		e.Reason = ReasonPaused
 	case quota.StateJoining:

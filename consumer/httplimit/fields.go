@@ -1,0 +1,127 @@
+package httplimit
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/dunglas/httpsfv"
+
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// The response fields of draft-ietf-httpapi-ratelimit-headers-11. Both are lists
+// (RFC 9651), so that middleware around other middleware adds its own.
+const (
+	policyField = "RateLimit-Policy"
+	limitField  = "RateLimit"
+)
+
+// use is what one limit has left for a client.
+type use struct {
+	limit quota.Limit
+	left  int64
+	ends  time.Duration // until the window ends
+}
+
+// window returns the limit's window as it is written in a policy's name.
+func (u use) window() string {
+	_, window, _ := strings.Cut(u.limit.String(), "/")
+	if window == "s" {
+		return "1s"
+	}
+	return window
+}
+
+// addFields tells the client what the limits are and what is left of them. A
+// window that is no whole number of seconds is left out of the policy, which
+// cannot say it; what remains of a window is rounded up.
+func addFields(h http.Header, name string, uses []use) error {
+	var policies, limits httpsfv.List
+	for _, u := range uses {
+		name := name + "-" + u.window()
+		policy := httpsfv.NewItem(name)
+		policy.Params.Add("q", u.limit.Permits)
+		if u.limit.Window%time.Second == 0 {
+			policy.Params.Add("w", int64(u.limit.Window/time.Second))
+		}
+		limit := httpsfv.NewItem(name)
+		limit.Params.Add("r", u.left)
+		limit.Params.Add("t", seconds(min(u.ends, u.limit.Window)))
+		policies, limits = append(policies, policy), append(limits, limit)
+	}
+	if len(uses) == 0 {
+		return nil
+	}
+	for field, list := range map[string]httpsfv.List{policyField: policies, limitField: limits} {
+		text, err := httpsfv.Marshal(list)
+		if err != nil {
+			return fmt.Errorf("httplimit: %s for the name %q: %w", field, name, err)
+		}
+		h.Add(field, text)
+	}
+	return nil
+}
+
+// RefuseFunc answers a request that is refused, with the status that the
+// middleware proposes; Retry-After and the fields of the limits are set. err
+// tells why.
+type RefuseFunc func(w http.ResponseWriter, r *http.Request, status int, err error)
+
+// problem is the body of a refusal (RFC 9457).
+type problem struct {
+	Type     string   `json:"type"`
+	Title    string   `json:"title"`
+	Status   int      `json:"status"`
+	Violated []string `json:"violated-policies,omitempty"`
+}
+
+const problemTypes = "https://iana.org/assignments/http-problem-types#"
+
+// refusal is a request's refusal, before it is answered.
+type refusal struct {
+	status  int
+	retry   time.Duration // as far as the limiter knows
+	err     error
+	name    string
+	uses    []use
+	cost    int64
+	respond RefuseFunc
+}
+
+// violated returns the limits that have less left than the request costs.
+func (f *refusal) violated() (names []string, longest time.Duration) {
+	for _, u := range f.uses {
+		if u.left < f.cost {
+			names = append(names, f.name+"-"+u.window())
+			longest = max(longest, min(u.ends, u.limit.Window))
+		}
+	}
+	return names, longest
+}
+
+// answer sends the refusal. Retry-After is not earlier than the end of a window
+// that is spent, as the draft asks.
+func (f *refusal) answer(w http.ResponseWriter, r *http.Request) {
+	names, longest := f.violated()
+	w.Header().Set("Retry-After", strconv.FormatInt(seconds(max(f.retry, longest)), 10))
+	if f.respond != nil {
+		f.respond(w, r, f.status, f.err)
+		return
+	}
+	p := problem{
+		Type: problemTypes + "quota-exceeded", Title: "The quota for such requests is used up",
+		Status: f.status, Violated: names,
+	}
+	if f.status != http.StatusTooManyRequests {
+		p.Type, p.Title = problemTypes+"temporary-reduced-capacity", "Requests cannot be admitted at present"
+	}
+	body, _ := json.Marshal(p) // strings and numbers: there is nothing to fail
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(f.status)
+	_, _ = w.Write(append(body, '\n'))
+}

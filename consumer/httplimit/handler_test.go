@@ -1,0 +1,367 @@
+package httplimit_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dunglas/httpsfv"
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/quotient-limiter/quotient/consumer/httplimit"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+var ok = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, "served") })
+
+func limits(t testing.TB, text string) []quota.Limit {
+	t.Helper()
+	l, err := quota.ParseLimits(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// ask lets a handler answer a request from an address.
+func ask(t testing.TB, h http.Handler, from string) *httptest.ResponseRecorder {
+	t.Helper()
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+	if from != "" {
+		r.RemoteAddr = from
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+// says is what matters of a response.
+func says(w *httptest.ResponseRecorder) string {
+	h := w.Result().Header
+	return fmt.Sprintf("%d retry %s policy %s limit %s", w.Code, h.Get("Retry-After"),
+		strings.Join(h.Values("RateLimit-Policy"), ", "), strings.Join(h.Values("RateLimit"), ", "))
+}
+
+func TestHandlerTellsLimits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limit, err := httplimit.Handler(open(t, "2/2s,5/10s,7/250ms"), httplimit.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := limit(ok)
+		const policy = `"default-250ms";q=7, "default-2s";q=2;w=2, "default-10s";q=5;w=10`
+		want := []string{
+			`200 retry  policy ` + policy + ` limit "default-250ms";r=6;t=1, "default-2s";r=1;t=2, "default-10s";r=4;t=10`,
+			`200 retry  policy ` + policy + ` limit "default-250ms";r=5;t=1, "default-2s";r=0;t=2, "default-10s";r=3;t=10`,
+			`429 retry 2 policy ` + policy + ` limit "default-250ms";r=5;t=1, "default-2s";r=0;t=2, "default-10s";r=3;t=10`,
+		}
+		for i := range want {
+			if got := says(ask(t, h, "")); got != want[i] {
+				t.Errorf("request %d:\ngot  %s\nwant %s", i, got, want[i])
+			}
+		}
+		time.Sleep(1999 * time.Millisecond)
+		w := ask(t, h, "")
+		if got := w.Result().Header.Get("Retry-After"); got != "1" {
+			t.Errorf("1 ms before the window's end: Retry-After %s, want 1", got)
+		}
+		var problem struct {
+			Type     string   `json:"type"`
+			Status   int      `json:"status"`
+			Violated []string `json:"violated-policies"`
+		}
+		if err := json.Unmarshal(w.Body.Bytes(), &problem); err != nil || problem.Status != 429 ||
+			!cmp.Equal(problem.Violated, []string{"default-2s"}) || !strings.HasSuffix(problem.Type, "#quota-exceeded") {
+			t.Errorf("got %s, %v", w.Body, err)
+		}
+	})
+}
+
+// The fields are what a parser of structured fields reads, and Retry-After is
+// never earlier than the end of a spent window.
+func TestFieldsAreStructured(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		var failure string
+		synctest.Test(t, func(t *testing.T) {
+			text := rapid.SampledFrom([]string{"3/s", "500/2s,2000/10s,10000/1m", "4/100ms,9/1500ms", "0/s"}).Draw(rt, "limits")
+			limit, err := httplimit.Handler(open(t, text), httplimit.Options{
+				Name: rapid.StringMatching(`[ -~]{1,20}`).Draw(rt, "name"),
+				Cost: func(*http.Request) int64 { return 3 },
+			})
+			if err != nil {
+				failure = err.Error()
+				return
+			}
+			h := limit(ok)
+			for range 6 {
+				time.Sleep(time.Duration(rapid.IntRange(0, 3000).Draw(rt, "ms")) * time.Millisecond)
+				w := ask(t, h, "")
+				failure = checkFields(w)
+				if failure != "" {
+					return
+				}
+			}
+		})
+		if failure != "" {
+			rt.Fatal(failure)
+		}
+	})
+}
+
+func checkFields(w *httptest.ResponseRecorder) string {
+	h := w.Result().Header
+	policies, err := httpsfv.UnmarshalList(h.Values("RateLimit-Policy"))
+	if err != nil {
+		return err.Error()
+	}
+	limits, err := httpsfv.UnmarshalList(h.Values("RateLimit"))
+	if err != nil || len(limits) != len(policies) {
+		return fmt.Sprintf("%v, %d limits for %d policies", err, len(limits), len(policies))
+	}
+	var longest int64
+	for i := range limits {
+		p, l := policies[i].(httpsfv.Item), limits[i].(httpsfv.Item)
+		q, _ := p.Params.Get("q")
+		left, _ := l.Params.Get("r")
+		ends, _ := l.Params.Get("t")
+		if p.Value != l.Value || left.(int64) < 0 || left.(int64) > q.(int64) || ends.(int64) < 1 {
+			return fmt.Sprint(h)
+		}
+		if w, ok := p.Params.Get("w"); ok && ends.(int64) > w.(int64) {
+			return fmt.Sprint(h)
+		}
+		if left.(int64) < 3 {
+			longest = max(longest, ends.(int64))
+		}
+	}
+	retry, err := strconv.ParseInt(h.Get("Retry-After"), 10, 64)
+	switch w.Code {
+	case http.StatusOK:
+		if err == nil {
+			return "served, with Retry-After"
+		}
+	case http.StatusTooManyRequests:
+		if err != nil || retry < max(1, longest) {
+			return fmt.Sprint(h)
+		}
+	default:
+		return fmt.Sprint(w.Code)
+	}
+	return ""
+}
+
+func TestHandlerSaysWhenItCannotAdmitAnybody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limiter := open(t, "5/s")
+		limit, err := httplimit.Handler(limiter, httplimit.Options{MaxWait: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := limit(ok)
+		limiter.Drain(time.Now().Add(100 * time.Second))
+		if got, want := says(ask(t, h, "")), `429 retry 100 policy "default-1s";q=5;w=1 limit "default-1s";r=0;t=1`; got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+		limiter.Drain(time.Time{})
+		ctx, cancel := context.WithTimeout(t.Context(), 0)
+		defer cancel()
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil))
+		if w.Code != http.StatusServiceUnavailable {
+			t.Errorf("a request whose time is over: %d", w.Code)
+		}
+		_ = limiter.Close()
+		if got := says(ask(t, h, "")); !strings.HasPrefix(got, "503 retry 1 ") {
+			t.Errorf("closed: %s", got)
+		}
+	})
+}
+
+func TestHandlerOptions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limit, err := httplimit.Handler(open(t, "1/1m"), httplimit.Options{
+			Cost: func(r *http.Request) int64 {
+				if r.URL.Path == "/health" {
+					return 0
+				}
+				return 1
+			},
+			Refuse: func(w http.ResponseWriter, _ *http.Request, status int, err error) {
+				http.Error(w, err.Error(), status+1)
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var codes []int
+		for _, path := range []string{"/", "/", "/health", "/"} {
+			w := httptest.NewRecorder()
+			limit(ok).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
+			codes = append(codes, w.Code)
+		}
+		if want := []int{200, 430, 200, 430}; !cmp.Equal(codes, want) {
+			t.Errorf("got %v, want %v", codes, want)
+		}
+	})
+}
+
+func TestBadOptions(t *testing.T) {
+	t.Parallel()
+	l := open(t, "1/s")
+	for name, f := range map[string]func() error{
+		"nil limiter":   func() error { _, err := httplimit.Handler(nil, httplimit.Options{}); return err },
+		"negative wait": func() error { _, err := httplimit.Handler(l, httplimit.Options{MaxWait: -2}); return err },
+		"line break":    func() error { _, err := httplimit.Handler(l, httplimit.Options{Name: "a\r\nb"}); return err },
+		"no limits":     func() error { _, err := httplimit.PerKey(nil, httplimit.KeyOptions{}); return err },
+		"negative keys": func() error {
+			_, err := httplimit.PerKey(limits(t, "1/s"), httplimit.KeyOptions{MaxKeys: -1})
+			return err
+		},
+		"umlaut": func() error {
+			_, err := httplimit.PerKey(limits(t, "1/s"), httplimit.KeyOptions{Name: "ä"})
+			return err
+		},
+	} {
+		if f() == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+func TestMiddlewareAroundMiddleware(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fleet, err := httplimit.Handler(open(t, "3/s"), httplimit.Options{Name: "all"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		client, err := httplimit.PerKey(limits(t, "2/s"), httplimit.KeyOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := client(fleet(ok))
+		for i, want := range []string{
+			`200 retry  policy "client-1s";q=2;w=1, "all-1s";q=3;w=1 limit "client-1s";r=1;t=1, "all-1s";r=2;t=1`,
+			`200 retry  policy "client-1s";q=2;w=1, "all-1s";q=3;w=1 limit "client-1s";r=0;t=1, "all-1s";r=1;t=1`,
+			`429 retry 1 policy "client-1s";q=2;w=1 limit "client-1s";r=0;t=1`,
+		} {
+			if got := says(ask(t, h, "192.0.2.1:1")); got != want {
+				t.Errorf("request %d:\ngot  %s\nwant %s", i, got, want)
+			}
+		}
+		want := `429 retry 1 policy "client-1s";q=2;w=1, "all-1s";q=3;w=1 limit "client-1s";r=0;t=1, "all-1s";r=0;t=1`
+		ask(t, h, "192.0.2.2:1")
+		if got := says(ask(t, h, "192.0.2.2:1")); got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	})
+}
+
+func TestRemoteIPIgnoresWhatAnybodyCanSend(t *testing.T) {
+	t.Parallel()
+	for from, want := range map[string]string{
+		"192.0.2.1:4711":              "192.0.2.1",
+		"[2001:db8:1:2:3:4:5:6]:4711": "2001:db8:1:2::/64",
+		"[::ffff:192.0.2.1]:4711":     "192.0.2.1",
+		"[fe80::1%eth0]:4711":         "fe80::/64",
+		"@":                           "@",
+		"192.0.2.1":                   "192.0.2.1",
+	} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+		r.RemoteAddr = from
+		for _, field := range []string{"X-Forwarded-For", "X-Real-IP", "Forwarded", "True-Client-IP"} {
+			r.Header.Set(field, "203.0.113.9")
+		}
+		if got := httplimit.RemoteIP(r); got != want {
+			t.Errorf("%s: got %s, want %s", from, got, want)
+		}
+	}
+}
+
+// Each key gets what a naive count of its own would give it.
+func TestPerKeyAgainstAModel(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		limits := []quota.Limit{{Permits: 3, Window: time.Second}, {Permits: 5, Window: 4 * time.Second}}
+		keys, err := httplimit.NewKeyed(limits, 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		type call struct {
+			key  string
+			wall int64
+			n    int64
+		}
+		var admitted []call
+		wall := int64(1e18)
+		for range rapid.IntRange(1, 60).Draw(t, "calls") {
+			wall += rapid.Int64Range(0, int64(700*time.Millisecond)).Draw(t, "pause")
+			c := call{rapid.SampledFrom([]string{"a", "b", strings.Repeat("c", 99)}).Draw(t, "key"), wall, rapid.Int64Range(1, 3).Draw(t, "n")}
+			want := true
+			for _, l := range limits {
+				sum := c.n
+				for _, before := range admitted {
+					if before.key == c.key && quota.WindowAt(l.Window, before.wall) == quota.WindowAt(l.Window, c.wall) {
+						sum += before.n
+					}
+				}
+				want = want && sum <= l.Permits
+			}
+			_, got := httplimit.Take(keys, c.key, c.n, c.wall)
+			if got != want {
+				t.Fatalf("%+v: admitted %v, want %v", c, got, want)
+			}
+			if got {
+				admitted = append(admitted, c)
+			}
+		}
+	})
+}
+
+func TestPerKeyForgetsTheOldest(t *testing.T) {
+	t.Parallel()
+	keys, err := httplimit.NewKeyed(limits(t, "1/1m"), 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []bool
+	for _, key := range []string{"a", "b", "a", "b", "c", "a", "b"} {
+		_, ok := httplimit.Take(keys, key, 1, 1e18)
+		got = append(got, ok)
+	}
+	// c pushed a out, and a, come back, pushed b out.
+	if want := []bool{true, true, false, false, true, true, true}; !cmp.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+func BenchmarkHandler(b *testing.B) {
+	limit, err := httplimit.Handler(open(b, "1000000000000/1m"), httplimit.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	client, err := httplimit.PerKey(limits(b, "1000000000000/1m"), httplimit.KeyOptions{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	nothing := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+	for _, c := range []struct {
+		name string
+		h    http.Handler
+	}{{"limit=none", nothing}, {"limit=fleet", limit(nothing)}, {"limit=key", client(nothing)}} {
+		b.Run(c.name, func(b *testing.B) {
+			b.ReportAllocs()
+			r := httptest.NewRequestWithContext(b.Context(), http.MethodGet, "/", nil)
+			for b.Loop() {
+				c.h.ServeHTTP(httptest.NewRecorder(), r)
+			}
+		})
+	}
+}
