@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -16,6 +17,9 @@ var reasons = [...]Reason{
 	ReasonSpent, ReasonJoining, ReasonDraining, ReasonPaused,
 	ReasonTooLarge, ReasonQueueFull, ReasonClosed, ReasonNoPolicy, ReasonStale,
 }
+
+// Reasons returns all reasons by which Status counts refusals.
+func Reasons() []Reason { return slices.Clone(reasons[:]) }
 
 // refusals counts refused permits by reason, since the start: one counter for
 // each of reasons. Anybody adds; a reader sees each counter by itself, not all

@@ -1,0 +1,227 @@
+package prommetrics_test
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/consumer/prommetrics"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+var quiet = consumer.Options{Logger: slog.New(slog.DiscardHandler)}
+
+func fixed(t testing.TB, limits string) *consumer.FixedSource {
+	t.Helper()
+	l, err := quota.ParseLimits(limits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return consumer.Fixed(quota.Policy{Limits: l})
+}
+
+func expect(t *testing.T, r prometheus.Gatherer, text string, names ...string) {
+	t.Helper()
+	if err := testutil.GatherAndCompare(r, strings.NewReader(text), names...); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestMetricsTellWhatTheLimiterDid(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		metrics, registry := prommetrics.New(), prometheus.NewPedanticRegistry()
+		registry.MustRegister(metrics)
+		ctx := t.Context()
+		limiter, err := metrics.Open(ctx, fixed(t, "3/s,9/10s"), "payments/charge", quiet)
+		if err != nil {
+			t.Fatal(err)
+		}
+		limiter.TryTakeUpTo(2)
+		_ = limiter.AcquireN(ctx, 2, 0)
+		time.Sleep(600 * time.Millisecond)
+		if err := limiter.AcquireN(ctx, 3, consumer.Forever); err != nil { // waits 400 ms
+			t.Fatal(err)
+		}
+		c, cancel := context.WithCancel(ctx)
+		time.AfterFunc(5*time.Millisecond, cancel)
+		_ = limiter.Acquire(c, consumer.Forever)
+		expect(t, registry, `
+# HELP quotient_permits_issued_total Permits issued by this instance.
+# TYPE quotient_permits_issued_total counter
+quotient_permits_issued_total{provider="payments/charge"} 5
+# HELP quotient_permits_refused_total Permits refused by this instance, by reason.
+# TYPE quotient_permits_refused_total counter
+quotient_permits_refused_total{provider="payments/charge",reason="closed"} 0
+quotient_permits_refused_total{provider="payments/charge",reason="draining"} 0
+quotient_permits_refused_total{provider="payments/charge",reason="joining"} 0
+quotient_permits_refused_total{provider="payments/charge",reason="no_policy"} 0
+quotient_permits_refused_total{provider="payments/charge",reason="paused"} 0
+quotient_permits_refused_total{provider="payments/charge",reason="queue_full"} 0
+quotient_permits_refused_total{provider="payments/charge",reason="share_spent"} 2
+quotient_permits_refused_total{provider="payments/charge",reason="stale"} 0
+quotient_permits_refused_total{provider="payments/charge",reason="too_large"} 0
+# HELP quotient_limit_permits The provider's limit, per window.
+# TYPE quotient_limit_permits gauge
+quotient_limit_permits{provider="payments/charge",window="10s"} 9
+quotient_limit_permits{provider="payments/charge",window="1s"} 3
+# HELP quotient_limit_window_seconds Length of the limit's window.
+# TYPE quotient_limit_window_seconds gauge
+quotient_limit_window_seconds{provider="payments/charge",window="10s"} 10
+quotient_limit_window_seconds{provider="payments/charge",window="1s"} 1
+# HELP quotient_share_permits This instance's share of the limit in the current window.
+# TYPE quotient_share_permits gauge
+quotient_share_permits{provider="payments/charge",window="10s"} 9
+quotient_share_permits{provider="payments/charge",window="1s"} 3
+# HELP quotient_state 1 for the state that the limiter is in, 0 for the others.
+# TYPE quotient_state gauge
+quotient_state{provider="payments/charge",state="active"} 1
+quotient_state{provider="payments/charge",state="draining"} 0
+quotient_state{provider="payments/charge",state="joining"} 0
+quotient_state{provider="payments/charge",state="paused"} 0
+quotient_state{provider="payments/charge",state="stale"} 0
+# HELP quotient_permits_beyond_share_total Permits issued beyond the share. It is 0, or there is a bug.
+# TYPE quotient_permits_beyond_share_total counter
+quotient_permits_beyond_share_total{provider="payments/charge"} 0
+# HELP quotient_problem 1 while something keeps this instance from what the operator has set; its log says what.
+# TYPE quotient_problem gauge
+quotient_problem{provider="payments/charge"} 0
+# HELP quotient_clock_error_allowed_seconds The clock error that the policy allows for.
+# TYPE quotient_clock_error_allowed_seconds gauge
+quotient_clock_error_allowed_seconds{provider="payments/charge"} 0.05
+`, "quotient_permits_issued_total", "quotient_permits_refused_total", "quotient_limit_permits", "quotient_limit_window_seconds",
+			"quotient_share_permits", "quotient_state", "quotient_permits_beyond_share_total", "quotient_problem",
+			"quotient_clock_error_allowed_seconds")
+		sums := waits(t, registry)
+		if len(sums) != 3 || sums["granted"] != 0.4 || sums["cancelled"] != 0.005 || sums["refused"] != 0 {
+			t.Errorf("waits %v", sums)
+		}
+		_ = limiter.Close()
+		if n, err := testutil.GatherAndCount(registry); err != nil || n != 0 {
+			t.Errorf("after Close %d metrics, %v", n, err)
+		}
+	})
+}
+
+// waits returns the sum of each histogram of waits by its result.
+func waits(t *testing.T, r prometheus.Gatherer) map[string]float64 {
+	t.Helper()
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sums := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				if l.GetName() == "result" {
+					sums[l.GetValue()] = m.GetHistogram().GetSampleSum()
+				}
+			}
+		}
+	}
+	return sums
+}
+
+// One provider, opened twice, is one counter, and is shown once, until the last
+// of its limiters is closed.
+func TestAProviderIsShownOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		metrics, registry := prommetrics.New(), prometheus.NewPedanticRegistry()
+		registry.MustRegister(metrics)
+		source := fixed(t, "10/s")
+		var limiters []*consumer.Limiter
+		for range 2 {
+			l, err := metrics.Open(t.Context(), source, "p", quiet)
+			if err != nil {
+				t.Fatal(err)
+			}
+			limiters = append(limiters, l)
+			l.TryAcquire()
+		}
+		for _, l := range limiters {
+			expect(t, registry, `
+# HELP quotient_permits_issued_total Permits issued by this instance.
+# TYPE quotient_permits_issued_total counter
+quotient_permits_issued_total{provider="p"} 2
+`, "quotient_permits_issued_total")
+			_ = l.Close()
+		}
+		if n, err := testutil.GatherAndCount(registry); err != nil || n != 0 {
+			t.Errorf("after Close %d metrics, %v", n, err)
+		}
+	})
+}
+
+func TestAFailedOpenShowsNothing(t *testing.T) {
+	t.Parallel()
+	metrics, registry := prommetrics.New(), prometheus.NewPedanticRegistry()
+	registry.MustRegister(metrics)
+	if _, err := metrics.Open(t.Context(), consumer.Fixed(quota.Policy{}), "p", quiet); err == nil {
+		t.Error("opened a policy without limits")
+	}
+	if n, err := testutil.GatherAndCount(registry); err != nil || n != 0 {
+		t.Errorf("%d metrics, %v", n, err)
+	}
+}
+
+func TestNamesFollowConventions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		metrics := prommetrics.New()
+		l, err := metrics.Open(t.Context(), fixed(t, "10/s"), "p", quiet)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		problems, err := testutil.CollectAndLint(metrics)
+		if err != nil || len(problems) > 0 {
+			t.Errorf("%v, %v", problems, err)
+		}
+	})
+}
+
+func BenchmarkOpen(b *testing.B) {
+	ctx := context.Background()
+	source := fixed(b, "1000000000000/1m")
+	plain, err := consumer.Open(ctx, source, "off", quiet)
+	if err != nil {
+		b.Fatal(err)
+	}
+	metrics := prommetrics.New()
+	shown, err := metrics.Open(ctx, source, "on", quiet)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, c := range []struct {
+		name string
+		l    *consumer.Limiter
+	}{{"metrics=off", plain}, {"metrics=on", shown}} {
+		b.Run("call=TryAcquire/"+c.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				c.l.TryAcquire()
+			}
+		})
+		b.Run("call=Acquire/"+c.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				_ = c.l.Acquire(ctx, time.Second)
+			}
+		})
+	}
+	b.Run("call=Gather", func(b *testing.B) {
+		registry := prometheus.NewRegistry()
+		registry.MustRegister(metrics)
+		for b.Loop() {
+			if _, err := registry.Gather(); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
