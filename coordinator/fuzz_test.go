@@ -1,0 +1,89 @@
+package coordinator
+
+import (
+	"net/url"
+	"strings"
+	"testing"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// FuzzKeys: a key names a provider or an incarnation only if it is spelled as we
+// spell that name, so that no two keys stand for one.
+func FuzzKeys(f *testing.F) {
+	k := keys{DefaultPrefix}
+	for _, key := range []string{
+		k.policy("payments/charge"), k.instance("payments/charge", "worker-7.1a2b.1"), k.instances("p"), k.level("p"), "", "/",
+		k.providers() + "a%2fb/policy", k.providers() + "%61/policy", k.instances("p") + "%zz", k.instances("p") + "a/b", k.instances("p") + "\xff",
+	} {
+		f.Add(key)
+	}
+	f.Fuzz(func(t *testing.T, key string) {
+		if p, ok := k.providerOf(key); ok && k.policy(p) != key {
+			t.Errorf("%q is taken for the policy of %q, which is %q", key, p, k.policy(p))
+		}
+		if id, ok := incarnationIn(k.instances("p"), key); ok && k.instance("p", id) != key {
+			t.Errorf("%q is taken for incarnation %q, which is %q", key, id, k.instance("p", id))
+		}
+		if next := k.afterInstances(key); next <= key {
+			t.Errorf("a listing goes from %q back to %q", key, next)
+		}
+	})
+}
+
+// FuzzRecord and FuzzInstanceKey feed what operators' tools read beside policies.
+// Nothing may panic, what is wrong is told, and what is taken for an instance is
+// valid.
+func FuzzRecord(f *testing.F) {
+	f.Add([]byte(`{"schema":1,"author":"ann@host","time":"2027-01-01T00:00:00Z","old_revision":7,"old":{"schema":1},"new":{"schema":1,"limits":[{"permits":5,"window":"1s"}]}}`))
+	f.Add([]byte(`{"schema":1,"time":"9999-12-31T23:59:59Z","new":[]}`))
+	f.Add([]byte(`null`))
+	f.Add([]byte("\xff"))
+	f.Fuzz(func(t *testing.T, value []byte) {
+		r := recordOf("key", value, 3)
+		if r.Revision != 3 {
+			t.Errorf("revision %d", r.Revision)
+		}
+		if r.Problem != nil && (r.New != nil || !strings.Contains(r.Problem.Error(), `"key"`)) {
+			t.Errorf("%+v", r)
+		}
+	})
+}
+
+func FuzzInstanceKey(f *testing.F) {
+	f.Add([]byte(`{"schema":1,"name":"worker-7","weight":3,"from":"2027-01-01T00:00:04Z"}`), []byte(`{"state":"active","used":5}`), int64(0))
+	f.Add([]byte(`{"schema":1,"weight":-1,"until":"0000-01-01T00:00:00Z"}`), []byte(`{"time":"9999-12-31T23:59:59Z","demand":9223372036854775807}`), int64(7))
+	f.Add([]byte("\xff"), []byte(`[`), int64(7))
+	f.Fuzz(func(t *testing.T, value, report []byte, lease int64) {
+		s := instanceOf("id", &mvccpb.KeyValue{Key: []byte("key"), Value: value, Lease: lease})
+		if err := s.Instance.Validate(); err != nil || s.Instance.ID != "id" || s.Instance.Weight < 1 {
+			t.Errorf("%q is instance %+v, %v", value, s.Instance, err)
+		}
+		if lease == 0 && s.Problem == nil {
+			t.Error("nobody is told of a key without a lease")
+		}
+		s.takeReport(report)
+		if s.Report == nil && s.Problem == nil {
+			t.Errorf("nobody is told of report %q", report)
+		}
+	})
+}
+
+// TestNamesComeBack: whatever a provider or an incarnation is called, its key
+// tells.
+func TestNamesComeBack(t *testing.T) {
+	k := keys{DefaultPrefix}
+	for _, name := range []string{"a", "a/b", "ünï", "100%", "a b", "a%2Fb", "~", "-._", "x+y&z=$@:"} {
+		if got, ok := k.providerOf(k.policy(name)); !ok || got != name {
+			t.Errorf("provider %q comes back as %q, %v", name, got, ok)
+		}
+		if got, ok := incarnationIn(k.instances("p"), k.instance("p", name)); !ok || got != name {
+			t.Errorf("incarnation %q comes back as %q, %v", name, got, ok)
+		}
+		if url.PathEscape(name) == "" || quota.ValidateProvider(name) != nil {
+			t.Errorf("%q is no name", name)
+		}
+	}
+}

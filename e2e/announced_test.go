@@ -1,0 +1,258 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/internal/child"
+	"github.com/quotient-limiter/quotient/internal/etcdtest"
+)
+
+// workerVariable holds a worker's configuration, in the environment of the
+// process that is to be it.
+const workerVariable = "QUOTIENT_E2E_WORKER"
+
+// worker is a process with several instances, each with a session of its own.
+type worker struct {
+	Endpoints []string
+	Provider  string
+	Number    int
+	Instances int
+}
+
+// counts are an instance's permits, by the start of their window.
+type counts map[int64]int64
+
+func TestMain(m *testing.M) {
+	if text, ok := os.LookupEnv(workerVariable); ok {
+		var w worker
+		if err := json.Unmarshal([]byte(text), &w); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		if err := w.work(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// work takes whatever the instances may take until a line or the end comes on
+// the standard input, then writes what they took.
+func (w *worker) work() error {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	quiet := slog.New(slog.DiscardHandler)
+	client, err := clientv3.New(clientv3.Config{Endpoints: w.Endpoints, DialTimeout: 5 * time.Second, Logger: coordinator.NewClientLogger(quiet)})
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	taken := make([]counts, w.Instances)
+	var all, ready sync.WaitGroup
+	for i := range taken {
+		s, err := coordinator.Join(ctx, client, coordinator.Options{Name: fmt.Sprintf("worker-%d-%d", w.Number, i), Logger: quiet})
+		if err != nil {
+			return err
+		}
+		defer s.Close()
+		l, err := consumer.Open(ctx, s, w.Provider, consumer.Options{Logger: quiet})
+		if err != nil {
+			return err
+		}
+		ready.Add(1)
+		all.Go(func() {
+			err := l.Ready(ctx)
+			ready.Done()
+			if err == nil {
+				taken[i] = take(ctx, l)
+			}
+		})
+	}
+	go func() {
+		ready.Wait()
+		fmt.Println("ready")
+	}()
+	_, _ = bufio.NewReader(os.Stdin).ReadString('\n')
+	cancel()
+	all.Wait()
+	return json.NewEncoder(os.Stdout).Encode(taken)
+}
+
+// take takes every permit as it comes.
+func take(ctx context.Context, l *consumer.Limiter) counts {
+	c := counts{}
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		for {
+			p, err := l.Take(ctx, 1, 0)
+			if err != nil {
+				break
+			}
+			c[p.Start.UnixNano()]++
+		}
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+		}
+	}
+	return c
+}
+
+const (
+	provider  = "payments/charge"
+	processes = 4
+	each      = 24 // instances of a process
+	fleet     = processes * each
+	rounds    = 20
+	window    = 500 * time.Millisecond
+)
+
+// process is a worker as its parent has it.
+type process struct {
+	cmd   *exec.Cmd
+	stdin io.WriteCloser
+	out   *bufio.Reader
+}
+
+func startWorkers(t *testing.T, endpoints []string) (all []*process) {
+	t.Helper()
+	for n := range processes {
+		text, err := json.Marshal(worker{Endpoints: endpoints, Provider: provider, Number: n, Instances: each})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := &process{}
+		if p.cmd, err = child.Command(workerVariable, string(text)); err != nil {
+			t.Fatal(err)
+		}
+		if p.stdin, err = p.cmd.StdinPipe(); err != nil {
+			t.Fatal(err)
+		}
+		out, err := p.cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.out = bufio.NewReader(out)
+		if err := p.cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = p.stdin.Close(); _ = p.cmd.Wait() })
+		all = append(all, p)
+	}
+	for _, p := range all {
+		if line, err := p.out.ReadString('\n'); err != nil || line != "ready\n" {
+			t.Fatalf("a worker said %q, %v", line, err)
+		}
+	}
+	return all
+}
+
+// tool builds quota-admin and returns a function that runs it.
+func tool(t *testing.T, endpoints []string) func(args ...string) string {
+	t.Helper()
+	binary := filepath.Join(t.TempDir(), "quota-admin")
+	if out, err := exec.Command("go", "build", "-o", binary, "../cmd/quota-admin").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return func(args ...string) string {
+		t.Helper()
+		cmd := exec.Command(binary, args...)
+		cmd.Env = append(os.Environ(), "QUOTIENT_ENDPOINTS="+strings.Join(endpoints, ","))
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("quota-admin %v: %v\n%s", args, err, out)
+		}
+		return string(out)
+	}
+}
+
+// TestAnAnnouncedLimitIsInForceInOneWindowEverywhere announces 20 changes, up and
+// down, to 96 instances in 4 processes, by the tool. Every instance must issue
+// its old share in every window before, and its new share from the first window
+// on that starts at the announced time or later.
+func TestAnAnnouncedLimitIsInForceInOneWindowEverywhere(t *testing.T) {
+	cluster, _ := etcdtest.New(t, etcdtest.Options{Slow: true})
+	admin := tool(t, cluster.Endpoints())
+	share := func(round int) int64 { return 10 + 10*int64(round%2) } // of each instance
+	limit := func(round int) string { return strconv.FormatInt(share(round)*fleet, 10) + "/" + window.String() }
+	admin("set", provider, limit(0))
+	workers := startWorkers(t, cluster.Endpoints())
+	// Settled: the last joiner's From has come.
+	wait(t, time.Now().Add(5*time.Second))
+	var flips []time.Time
+	for round := 1; round <= rounds; round++ {
+		// Not always at a boundary: the first window after it counts.
+		at := time.Now().Add(4 * time.Second).Truncate(window).Add(time.Duration(round%3) * 50 * time.Millisecond)
+		admin("set", provider, limit(round), "--at", at.UTC().Format(time.RFC3339Nano), "--reason", fmt.Sprintf("round %d", round))
+		if r := at.Truncate(window); r.Before(at) {
+			at = r.Add(window)
+		}
+		flips = append(flips, at)
+		wait(t, at.Add(3*window))
+	}
+	var all []counts
+	for _, p := range workers {
+		if _, err := io.WriteString(p.stdin, "stop\n"); err != nil {
+			t.Fatal(err)
+		}
+		var some []counts
+		if err := json.NewDecoder(p.out).Decode(&some); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, some...)
+	}
+	if len(all) != fleet {
+		t.Fatalf("%d instances, want %d", len(all), fleet)
+	}
+	good := 0
+	for i, at := range flips {
+		round, fine := i+1, true
+		for start := at.Add(-3 * window); start.Before(at.Add(2 * window)); start = start.Add(window) {
+			want := share(round - 1)
+			if !start.Before(at) {
+				want = share(round)
+			}
+			for n, c := range all {
+				if got := c[start.UnixNano()]; got != want {
+					t.Errorf("round %d: instance %d issued %d permits in the window %v after the change, want %d", round, n, got, start.Sub(at), want)
+					fine = false
+				}
+			}
+		}
+		if fine {
+			good++
+		}
+	}
+	t.Logf("%d of %d changes were in force in the same window on all %d instances in %d processes", good, rounds, fleet, processes)
+}
+
+func wait(t *testing.T, until time.Time) {
+	t.Helper()
+	select {
+	case <-t.Context().Done():
+		t.Fatal(t.Context().Err())
+	case <-time.After(time.Until(until)):
+	}
+}
