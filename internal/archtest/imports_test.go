@@ -66,14 +66,20 @@ var rules = []rule{
 	},
 	{
 		who: []string{"consumer/...", "coordinator/...", "quota/..."},
-		not: []string{module + "/cmd/..."},
+		not: []string{module + "/cmd/...", module + "/examples/..."},
 		why: "imports point down only: programs are built on packages",
 	},
 	{
 		who:    []string{"..."},
-		except: []string{"cmd/...", "internal/etcdtest/..."},
+		except: []string{"cmd/...", "examples/...", "internal/etcdtest/..."},
 		not:    []string{"go.etcd.io/etcd/server/..."},
 		why:    "applications must not link an etcd server; only programs and tests embed one",
+	},
+	{
+		who:    []string{"..."},
+		except: []string{"examples/kafka-consumer/..."},
+		not:    []string{"github.com/twmb/..."},
+		why:    "only the example speaks Kafka; nobody else pays for its client",
 	},
 	{
 		who:    []string{"..."},
@@ -239,7 +245,7 @@ func TestRulesCatch(t *testing.T) {
 	}
 	slices.Sort(got)
 	want := []string{
-		"cmd/loadgen internal/etcdtest testing 7",
+		"cmd/loadgen internal/etcdtest testing 8",
 		"consumer internal/feed go.etcd.io/etcd/client/v3 1",
 		"consumer internal/feed go.etcd.io/etcd/client/v3 8",
 		"consumer internal/feed go.etcd.io/etcd/client/v3 9",
@@ -247,11 +253,11 @@ func TestRulesCatch(t *testing.T) {
 		"consumer/httplimit google.golang.org/grpc/codes 9",
 		"coordinator consumer/httplimit 3",
 		"coordinator internal/etcdtest go.etcd.io/etcd/server/v3/embed 6",
-		"coordinator internal/etcdtest testing 7",
+		"coordinator internal/etcdtest testing 8",
 		"internal/feed go.etcd.io/etcd/client/v3 1",
 		"internal/load coordinator 4",
 		"internal/load coordinator internal/etcdtest go.etcd.io/etcd/server/v3/embed 6",
-		"internal/load coordinator internal/etcdtest testing 7",
+		"internal/load coordinator internal/etcdtest testing 8",
 		"quota internal/text 0",
 	}
 	if !slices.Equal(got, want) {

@@ -63,11 +63,6 @@ func (b *backlog) take(n int) []*item {
 	return items
 }
 
-// ready is whether take would hand out something.
-func (b *backlog) ready() bool {
-	return len(b.again)+len(b.queue) > 0 && (!b.ordered || b.out == 0)
-}
-
 // back takes items back that were not finished: they come next.
 func (b *backlog) back(items ...*item) {
 	b.out -= len(items)

@@ -185,6 +185,9 @@ func (r *running) kill() {
 	}
 }
 
+// pass lets time go by.
+func (w *world) pass(d time.Duration) { time.Sleep(d) }
+
 // leave ends a member in good order.
 func (w *world) leave(members ...*running) {
 	w.t.Helper()

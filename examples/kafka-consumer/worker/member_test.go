@@ -87,7 +87,7 @@ func TestLongWaitStaysInGroup(t *testing.T) {
 		a.limiter.Drain(time.Now().Add(20 * time.Minute))
 		w.until("the backlogs are full", func() bool { return a.Stats().Paused == partitions })
 		polls := a.Stats().Polls
-		time.Sleep(5 * time.Minute)
+		w.pass(5 * time.Minute)
 		if n := a.Stats().Polls - polls; n > 5*60*10 {
 			t.Errorf("%d polls in 5 minutes in which there was nothing to do: the loop spins", n)
 		}
@@ -96,7 +96,7 @@ func TestLongWaitStaysInGroup(t *testing.T) {
 		if _, err := w.cluster.WaitGroupStable(w.t.Context(), group, 2); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(5 * time.Minute)
+		w.pass(5 * time.Minute)
 		info := w.cluster.GroupInfo(group)
 		if len(info.Members) != 2 || !slices.ContainsFunc(info.Members, func(m kfake.GroupMember) bool { return m.MemberID == before }) {
 			t.Errorf("the member that waits was thrown out: %+v", info.Members)
@@ -207,7 +207,7 @@ func TestOutageOfTheProvider(t *testing.T) {
 		a := w.start(1000, func(c *Config) { c.Attempts = 1 })
 		w.until("the backlogs are full", func() bool { return a.Stats().Paused == partitions })
 		for range 600 {
-			time.Sleep(time.Second)
+			w.pass(time.Second)
 			if s := a.Stats(); s.Backlog > partitions*(a.MaxBacklog+a.MaxPoll) {
 				t.Fatalf("%d records in the backlog", s.Backlog)
 			}
