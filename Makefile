@@ -2,7 +2,7 @@
 # that they are the same here and there.
 
 .DEFAULT_GOAL := all
-.PHONY: all build test race lint fuzz bench cross loadgen compat ci clean help
+.PHONY: all build test race lint fuzz bench cross loadgen compat e2e ci clean help
 
 all: build test lint ## build, test and lint
 
@@ -32,6 +32,9 @@ loadgen: ## a short run with an embedded etcd; its verdict is the status
 
 compat: ## the tests of coordinator against older etcd servers, as processes
 	.ci/run compat
+
+e2e: ## three etcd members as processes: killed, and standing still
+	.ci/run e2e
 
 ci: ## all that must hold before a change is merged
 	.ci/run

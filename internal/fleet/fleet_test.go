@@ -30,6 +30,7 @@ var server *etcdtest.Cluster
 var quiet = slog.New(slog.DiscardHandler)
 
 func TestMain(m *testing.M) {
+	etcdtest.RunIfMember()
 	var err error
 	if server, err = etcdtest.Start(etcdtest.Options{}); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -61,6 +62,7 @@ type group struct {
 	t      *testing.T
 	client *clientv3.Client
 	prefix string
+	ttl    time.Duration // of leases
 	admin  *coordinator.Admin
 
 	ctx  context.Context // until halt
@@ -74,7 +76,13 @@ type group struct {
 // window lengths that the test will have limits of.
 func newGroup(t *testing.T, p quota.Policy, lengths ...time.Duration) *group {
 	t.Helper()
-	g := &group{t: t, client: etcdtest.NewClient(t, server), prefix: "/" + t.Name() + "/"}
+	return newGroupOn(t, etcdtest.NewClient(t, server), "", p, lengths...)
+}
+
+// newGroupOn is newGroup on another etcd; name tells groups of one test apart.
+func newGroupOn(t *testing.T, client *clientv3.Client, name string, p quota.Policy, lengths ...time.Duration) *group {
+	t.Helper()
+	g := &group{t: t, client: client, prefix: "/" + t.Name() + name + "/", ttl: coordinator.MinTTL}
 	g.ledger.lengths = lengths
 	g.ledger.issued = map[quota.Window]int64{}
 	admin, err := coordinator.NewAdmin(g.client, coordinator.AdminOptions{Prefix: g.prefix, Author: "test"})
@@ -149,7 +157,7 @@ func (g *group) joinAs(client *clientv3.Client, o coordinator.Options) *member {
 	g.t.Helper()
 	m := &member{g: g}
 	var err error
-	o.Prefix, o.Logger, o.TTL = g.prefix, quiet, coordinator.MinTTL
+	o.Prefix, o.Logger, o.TTL = g.prefix, quiet, g.ttl
 	m.session, err = coordinator.Join(g.t.Context(), client, o)
 	if err != nil {
 		g.t.Fatal(err)
