@@ -1,0 +1,77 @@
+package consumer
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestACrowdOfFunctionsIsServedInOrder queues 100,000 functions, each of which
+// knows its place, and stops every seventh: who is left moves up, and is served
+// in order, in the window that its new place says.
+func TestACrowdOfFunctionsIsServedInOrder(t *testing.T) {
+	bubble(t, "20000/s", Options{}, func(t *testing.T, _ context.Context, _ *FixedSource, l *Limiter) {
+		l.TryTakeUpTo(20000)
+		start := time.Now()
+		next, served, wrong := 0, 0, 0
+		waiters := make([]Waiter, crowd)
+		for i := range crowd {
+			waiters[i] = l.AcquireFunc(1, Forever, func(p Permit, err error) {
+				if next%7 == 3 { // it was stopped
+					next++
+				}
+				if err != nil || i != next || p.Start.Sub(start) != time.Duration(1+served/20000)*time.Second {
+					wrong++
+				}
+				next, served = i+1, served+1
+			})
+		}
+		stopped := 0
+		for i := 3; i < crowd; i += 7 {
+			if waiters[i].Stop() {
+				stopped++
+			}
+		}
+		time.Sleep(5500 * time.Millisecond)
+		synctest.Wait()
+		if stopped != (crowd+3)/7 || served != crowd-stopped || wrong != 0 {
+			t.Errorf("%d stopped, %d served, %d of them out of their turn", stopped, served, wrong)
+		}
+	})
+}
+
+// TestACrowdOfGoroutinesIsServedInOrder parks five batches of 20,000 goroutines,
+// one after the other: each batch is served in the window of its place, and in
+// no other.
+func TestACrowdOfGoroutinesIsServedInOrder(t *testing.T) {
+	const batch = 20000
+	bubble(t, "20000/s", Options{}, func(t *testing.T, ctx context.Context, _ *FixedSource, l *Limiter) {
+		l.TryTakeUpTo(batch)
+		start := time.Now()
+		var wg sync.WaitGroup
+		var mu sync.Mutex
+		served := map[int]int{} // in the right window, by batch
+		for b := range crowd / batch {
+			for range batch {
+				wg.Go(func() {
+					p, err := l.Take(ctx, 1, Forever)
+					mu.Lock()
+					defer mu.Unlock()
+					window := time.Duration(1+b) * time.Second
+					if err == nil && p.Start.Sub(start) == window && time.Since(start) == window {
+						served[b]++
+					}
+				})
+			}
+			synctest.Wait() // all of the batch wait before the next comes
+		}
+		wg.Wait()
+		for b := range crowd / batch {
+			if served[b] != batch {
+				t.Errorf("of batch %d, %d of %d were served in the window of their place", b, served[b], batch)
+			}
+		}
+	})
+}
