@@ -164,28 +164,24 @@ func (g *generator) mayWait(now int64) bool {
 // call makes n calls. Permits are counted by the window that they tell.
 //
 // This process may be killed at any instant, and then its counts are all that is
-// left. So a permit is counted before it is taken, for the window that it should
-// be of, and taken back if it was refused; one of another window is counted there
-// first. The count can so be one too high for each goroutine that was killed in
-// between, never too low. A permit is used only after that.
+// left. So a permit is counted before it is taken, and used after that: no permit
+// that was used is missing in the sum, and one that was counted while it was
+// being taken is marked as doubtful.
 func (g *generator) call(m *member, n int64, wait bool, now int64) {
 	var permits int64
 	for range n {
-		g.tally.Issue(now, 1)
+		g.tally.Try(now)
 		p, err := g.take(m.limiter)
-		if err != nil {
-			g.tally.Issue(now, -1)
-			if wait {
-				g.waiting.Add(1)
-				m.limiter.AcquireFunc(1, g.maxWait, m.granted)
-			}
+		if err == nil {
+			g.tally.Taken(now, p.Start.UnixNano())
+			permits++
 			continue
 		}
-		if start := p.Start.UnixNano(); now < start || now >= start+g.window {
-			g.tally.Issue(start, 1)
-			g.tally.Issue(now, -1)
+		g.tally.Refused(now)
+		if wait {
+			g.waiting.Add(1)
+			m.limiter.AcquireFunc(1, g.maxWait, m.granted)
 		}
-		permits++
 	}
 	g.spend(permits, now)
 }

@@ -30,6 +30,19 @@ func TestTable(t *testing.T) {
 	}
 }
 
+func TestTableWithAProvider(t *testing.T) {
+	w, n := windowAt(1, 300000, 300000), int64(299990)
+	w.Arrived = &n
+	var b bytes.Buffer
+	writeTable(&b, []load.Window{w}, 96)
+	want := `start       limit  offered   issued  arrived  instances
+00:00:01  300,000  450,000  300,000  299,990         96
+`
+	if b.String() != want {
+		t.Errorf("got\n%swant\n%s", b.String(), want)
+	}
+}
+
 func TestTableOfSeveralLimitsNamesTheWindow(t *testing.T) {
 	w := windowAt(1, 300000, 300000)
 	w.Length = "10s"

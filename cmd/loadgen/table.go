@@ -71,7 +71,9 @@ func tableRow(w *load.Window, fleet int) []string {
 	note := ""
 	switch {
 	case w.Over():
-		note = "OVER by " + thousands(w.Issued-w.Limit)
+		note = "OVER by " + thousands(w.Issued-w.Doubtful-w.Limit)
+	case w.Doubtful > 0:
+		note = thousands(w.Doubtful) + " of them doubtful"
 	case w.Settling():
 		note = "limit changes"
 	case w.Instances < fleet && w.Whole():

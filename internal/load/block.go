@@ -19,14 +19,14 @@ const (
 
 // Block is the counts of a run of windows. Its layout is that of a block in a
 // file that is mapped into memory, in the machine's own byte order: a header of
-// eight words, the window length and the block's number first, then two words a
-// window. A length of 0 means that nothing was counted yet.
+// eight words, of which three are used, then two words a window. A length of 0 means that nothing was counted yet.
 //
 // Who killed the process that counts can so read what it had counted.
 type Block struct {
 	length atomic.Int64 // set last, when number is there
 	number int64        // of the first window, divided by cellsPerBlock
-	_      [headBytes/8 - 2]int64
+	trying atomic.Int64 // 1 + the cell in which a permit is counted that is being taken; 0: none is
+	_      [headBytes/8 - 3]int64
 	cells  [cellsPerBlock]cell
 }
 
@@ -51,7 +51,7 @@ func ReadBlocks(data []byte) (map[time.Duration][]Count, error) {
 	found := map[time.Duration][]Count{}
 	word := func(at int) int64 { return int64(binary.NativeEndian.Uint64(data[at:])) }
 	for at := 0; at < len(data); at += BlockBytes {
-		length, number := word(at), word(at+8)
+		length, number, trying := word(at), word(at+8), word(at+16)
 		if length == 0 {
 			continue
 		}
@@ -61,6 +61,9 @@ func ReadBlocks(data []byte) (map[time.Duration][]Count, error) {
 		for i := range cellsPerBlock {
 			cell := at + headBytes + i*cellBytes
 			c := Count{Index: number*cellsPerBlock + int64(i), Offered: word(cell), Issued: word(cell + 8)}
+			if trying == int64(i)+1 && c.Issued > 0 {
+				c.Doubtful = 1
+			}
 			if c.Offered != 0 || c.Issued != 0 {
 				found[time.Duration(length)] = append(found[time.Duration(length)], c)
 			}

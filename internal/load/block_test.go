@@ -38,7 +38,7 @@ func TestBlocksAreReadAsTheyWereCounted(t *testing.T) {
 		fine := NewTallyIn(10, room)
 		for range rapid.IntRange(0, 40).Draw(t, "steps") {
 			wall := rapid.Int64Range(-9_000_000, 9_000_000).Draw(t, "wall")
-			n := rapid.Int64Range(-1, 9).Draw(t, "n")
+			n := rapid.Int64Range(1, 9).Draw(t, "n")
 			coarse[rapid.IntRange(0, 1).Draw(t, "tally")].Issue(wall, n)
 			fine.Offer(wall, n)
 		}
@@ -53,6 +53,35 @@ func TestBlocksAreReadAsTheyWereCounted(t *testing.T) {
 			t.Error(d)
 		}
 	})
+}
+
+// Whoever is killed between a Try and what came of it leaves a permit that is
+// counted, and doubtful; nothing else is.
+func TestWhatIsBeingTakenIsDoubtful(t *testing.T) {
+	var blocks []*Block
+	tally := NewTallyIn(1000, func() *Block { blocks = append(blocks, new(Block)); return blocks[len(blocks)-1] })
+	for _, step := range []struct {
+		name string
+		do   func()
+		want []Count
+	}{
+		{"tried", func() { tally.Try(5500) }, []Count{{Index: 5, Issued: 1, Doubtful: 1}}},
+		{"refused", func() { tally.Refused(5500) }, []Count{}},
+		{"tried again", func() { tally.Try(5500) }, []Count{{Index: 5, Issued: 1, Doubtful: 1}}},
+		{"taken", func() { tally.Taken(5500, 5000) }, []Count{{Index: 5, Issued: 1}}},
+		{"another", func() { tally.Try(5999) }, []Count{{Index: 5, Issued: 2, Doubtful: 1}}},
+		{"of the next window", func() { tally.Taken(5999, 6000) }, []Count{{Index: 5, Issued: 1}, {Index: 6, Issued: 1}}},
+		{"far away", func() { tally.Try(9_000_000_000) }, []Count{{Index: 5, Issued: 1}, {Index: 6, Issued: 1}, {Index: 9_000_000, Issued: 1, Doubtful: 1}}},
+	} {
+		step.do()
+		got, err := ReadBlocks(bytesOf(blocks))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(step.want, Merge(got[1000])); d != "" {
+			t.Error(step.name, d)
+		}
+	}
 }
 
 func FuzzReadBlocks(f *testing.F) {

@@ -78,6 +78,7 @@ func (r *Run) windows(length, shortest time.Duration) []Window {
 			Limit:     limit,
 			Offered:   sums[k].Offered,
 			Issued:    sums[k].Issued,
+			Doubtful:  sums[k].Doubtful,
 			Instances: r.Presence.Least(w.Start(), w.End()),
 			settling:  r.Timeline.Settling(length, w.Start()),
 			whole:     r.wholeFrom(length, shortest) <= w.Start() && w.End() <= r.End && r.End != Never,
@@ -105,8 +106,8 @@ func sum(counts []Count, length, shortest time.Duration) map[int64]Count {
 	sums := map[int64]Count{}
 	for _, c := range counts {
 		k := floorDiv(c.Index*int64(shortest), int64(length))
-		s := sums[k]
-		sums[k] = Count{Index: k, Offered: s.Offered + c.Offered, Issued: s.Issued + c.Issued}
+		c.Index = k
+		sums[k] = sums[k].and(c)
 	}
 	return sums
 }

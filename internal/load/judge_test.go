@@ -72,6 +72,41 @@ func TestOnePermitTooMany(t *testing.T) {
 	}
 }
 
+// What a killed process may not have taken breaks no limit; what is beyond it
+// does.
+func TestDoubtfulPermits(t *testing.T) {
+	for _, c := range []struct {
+		more Count
+		want Verdict
+	}{
+		{Count{Index: 12, Issued: 1, Doubtful: 1}, Held},
+		{Count{Index: 12, Issued: 2, Doubtful: 1}, NotHeld},
+	} {
+		r := steadyRun()
+		r.Counts = Merge(r.Counts, []Count{c.more})
+		windows, summary, verdict := Judge(r)
+		if verdict != c.want || windows[2].Doubtful != 1 || summary.Utilisation > 1 && c.want == Held {
+			t.Errorf("%+v: %q, %+v, %+v", c.more, verdict, summary, windows[2])
+		}
+	}
+}
+
+// Requests are reported by the provider's windows, also where no permit was
+// issued, and are not judged.
+func TestArrivals(t *testing.T) {
+	r := steadyRun()
+	r.Arrivals = []Count{{Index: 11, Issued: 99}, {Index: 12, Issued: 101}, {Index: 15, Issued: 3}}
+	windows, _, verdict := Judge(r)
+	if verdict != Held || len(windows) != 6 {
+		t.Fatalf("%q, %d windows", verdict, len(windows))
+	}
+	for i, want := range []int64{0, 99, 101, 0, 0, 3} {
+		if got := windows[i].Arrived; got == nil || *got != want {
+			t.Errorf("window %d: %v arrived, want %d", i, got, want)
+		}
+	}
+}
+
 func TestNoWholeWindowShowsNothing(t *testing.T) {
 	r := steadyRun()
 	r.End = r.Start + second/2

@@ -40,6 +40,9 @@ type Window struct {
 	Limit   int64  `json:"limit"`   // permits the fleet may issue
 	Offered int64  `json:"offered"` // calls
 	Issued  int64  `json:"issued"`  // permits, by the window they belong to
+	// Doubtful are permits in Issued that may not have been taken after all: their
+	// instance was killed while it took them.
+	Doubtful int64 `json:"doubtful,omitempty"`
 	// Arrived are requests by the provider's clock; nil without a provider.
 	Arrived   *int64 `json:"arrived"`
 	Instances int    `json:"instances"` // that were active all of the window
@@ -48,8 +51,11 @@ type Window struct {
 	whole    bool // lies in the measured time, from end to end
 }
 
-// Over reports whether more permits were issued for the window than its limit.
-func (w *Window) Over() bool { return w.Issued > w.Limit }
+// Over reports whether more permits were certainly issued for the window than its
+// limit.
+func (w *Window) Over() bool { return w.certain() > w.Limit }
+
+func (w *Window) certain() int64 { return w.Issued - w.Doubtful }
 
 // Settling reports whether a limit change was taking effect in the window.
 func (w *Window) Settling() bool { return w.settling }

@@ -12,7 +12,7 @@ func (s *Summary) add(windows []Window, shortest bool, fleet int) {
 		if w.Over() {
 			s.OverLimitWindows++
 		}
-		s.MaxOverRatio = max(s.MaxOverRatio, ratio(w.Issued, max(w.Limit, 1)))
+		s.MaxOverRatio = max(s.MaxOverRatio, ratio(w.certain(), max(w.Limit, 1)))
 		if !w.whole {
 			continue
 		}
@@ -34,7 +34,7 @@ func (s *Summary) add(windows []Window, shortest bool, fleet int) {
 type usage struct{ issued, possible int64 }
 
 func (u *usage) add(w *Window) {
-	u.issued += w.Issued
+	u.issued += w.certain()
 	u.possible += min(w.Limit, max(w.Offered, w.Issued))
 }
 

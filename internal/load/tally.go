@@ -12,6 +12,14 @@ type Count struct {
 	Index   int64 `json:"index"`   // since the Unix epoch
 	Offered int64 `json:"offered"` // calls made while the window lasted
 	Issued  int64 `json:"issued"`  // permits that belong to the window
+	// Doubtful are those of Issued that may not have been taken after all: their
+	// process was killed while it took them.
+	Doubtful int64 `json:"doubtful,omitempty"`
+}
+
+// and returns the sum of two counts of one window.
+func (c Count) and(d Count) Count {
+	return Count{Index: d.Index, Offered: c.Offered + d.Offered, Issued: c.Issued + d.Issued, Doubtful: c.Doubtful + d.Doubtful}
 }
 
 // Tally counts by window. The zero Tally is not ready; make one with NewTally.
@@ -42,21 +50,58 @@ func NewTallyIn(length time.Duration, room func() *Block) *Tally {
 // Offer counts n calls made at the instant wall.
 func (t *Tally) Offer(wall, n int64) { t.at(wall).offered.Add(n) }
 
-// Issue counts n permits that belong to the window around the instant wall; a
-// negative n takes back what was counted too much.
+// Issue counts n permits that belong to the window around the instant wall.
 func (t *Tally) Issue(wall, n int64) { t.at(wall).issued.Add(n) }
 
-func (t *Tally) at(wall int64) *cell {
-	k := floorDiv(wall, t.length)
-	number := floorDiv(k, cellsPerBlock)
-	b := t.recent.Load()
-	if b == nil || b.number != number {
-		b = t.find(number)
-	}
-	return &b.cells[k-number*cellsPerBlock]
+// Try counts a permit that is about to be taken, which should belong to the
+// window around wall. Until Taken or Refused is told of it the permit is
+// doubtful. One goroutine at a time may try.
+//
+// So who reads the counts of a process that was killed in between knows of the
+// permit, and that it may not exist. The order of the writes leaves a gap of one
+// instruction, in which a permit that does not exist is not marked as doubtful:
+// the count then errs on the high side, and never on the low one.
+func (t *Tally) Try(wall int64) {
+	b, i := t.find(wall)
+	b.cells[i].issued.Add(1)
+	b.trying.Store(i + 1)
 }
 
-func (t *Tally) find(number int64) *Block {
+// Taken says that the permit of the latest Try, at tried, was taken, and belongs
+// to the window that starts at start.
+func (t *Tally) Taken(tried, start int64) {
+	b, i := t.find(tried)
+	if at, j := t.find(start); at != b || j != i {
+		at.cells[j].issued.Add(1)
+		b.cells[i].issued.Add(-1)
+	}
+	b.trying.Store(0)
+}
+
+// Refused says that the permit of the latest Try, at tried, was not taken.
+func (t *Tally) Refused(tried int64) {
+	b, i := t.find(tried)
+	b.cells[i].issued.Add(-1)
+	b.trying.Store(0)
+}
+
+func (t *Tally) at(wall int64) *cell {
+	b, i := t.find(wall)
+	return &b.cells[i]
+}
+
+// find returns where the window around wall is counted.
+func (t *Tally) find(wall int64) (b *Block, cell int64) {
+	k := floorDiv(wall, t.length)
+	number := floorDiv(k, cellsPerBlock)
+	b = t.recent.Load()
+	if b == nil || b.number != number {
+		b = t.block(number)
+	}
+	return b, k - number*cellsPerBlock
+}
+
+func (t *Tally) block(number int64) *Block {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	b := t.blocks[number]
@@ -96,8 +141,7 @@ func Merge(parts ...[]Count) []Count {
 	sum := map[int64]Count{}
 	for _, counts := range parts {
 		for _, c := range counts {
-			s := sum[c.Index]
-			sum[c.Index] = Count{Index: c.Index, Offered: s.Offered + c.Offered, Issued: s.Issued + c.Issued}
+			sum[c.Index] = sum[c.Index].and(c)
 		}
 	}
 	merged := make([]Count, 0, len(sum))
