@@ -82,9 +82,10 @@ and the instances that obey them.
 
 A provider is named by a path: payments/charge. Limits are permits per window,
 several with commas: 300000/s or 500/2s,10000/1m.`,
-		Example: `  quota-admin set payments/charge 300000/s --reason campaign
-  quota-admin get payments/charge -o yaml
-  quota-admin instances payments/charge`,
+		Example: `  quota-admin set payments/charge 300000/s --reason campaign --wait
+  quota-admin top payments/charge
+  quota-admin list --endpoints https://etcd-1:2379,https://etcd-2:2379 \
+      --cacert ca.pem --cert ann.pem --key ann-key.pem`,
 		Args:          a.noCommand,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		SilenceErrors: true, // run prints them, in the format asked for
@@ -105,7 +106,7 @@ several with commas: 300000/s or 500/2s,10000/1m.`,
 		a.getCommand(), a.listCommand(), a.deleteCommand(),
 		a.historyCommand(), a.diffCommand(), a.rollbackCommand(),
 		a.applyCommand(), a.exportCommand(),
-		a.instancesCommand(), a.doctorCommand(), a.rolesCommand(), a.versionCommand(),
+		a.instancesCommand(), a.doctorCommand(), a.topCommand(), a.rolesCommand(), a.devCommand(), a.versionCommand(),
 	)
 	return root
 }

@@ -52,6 +52,8 @@ apply --help
 export --help
 roles --help
 roles consumer --help
+top --help
+dev --help
 `},
 	{name: "usage", commands: `
 nonsense -o *

@@ -1,0 +1,197 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/internal/etcdtest"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// The sample that dev starts with.
+const (
+	sampleProvider = "demo/api"
+	sampleLimit    = 1000 // permits a second
+)
+
+// devFlags are the flags of dev.
+type devFlags struct {
+	listen    string
+	data      string
+	instances int
+}
+
+func (a *app) devCommand() *cobra.Command {
+	f := devFlags{}
+	cmd := &cobra.Command{
+		Use:   "dev",
+		Short: "Run an etcd with a sample provider and a small fleet, to try things",
+		Long: `Run all it takes to try Quotient in one process: an etcd, a sample provider, and a
+few instances that use it. It ends with Ctrl-C. Without --data all is gone then.
+
+This etcd has one member, no authentication and no TLS, does not wait for the disk,
+and is reached on this machine only: it is not for production.`,
+		Example: `  quota-admin dev
+  quota-admin dev --listen 127.0.0.1:12379 --data ./etcd-data --instances 8`,
+		Args: exactly(),
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringVar(&f.listen, "listen", "127.0.0.1:2379", "`address` of the etcd")
+	flags.StringVar(&f.data, "data", "", "`folder` for etcd's data, which is kept; default: in memory, or a temporary folder")
+	flags.IntVar(&f.instances, "instances", 3, "how many instances use the sample provider")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if f.instances < 0 || f.instances > 1000 {
+			return usageError(cmd, "--instances %d: must be from 0 to 1000", f.instances)
+		}
+		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+		defer stop()
+		return a.dev(ctx, &f)
+	}
+	return cmd
+}
+
+// memoryFolder is where Linux keeps files in memory.
+const memoryFolder = "/dev/shm"
+
+// dataFolder returns where etcd's data goes, and what removes it afterwards.
+func (f *devFlags) dataFolder() (dir, said string, clean func() error, err error) {
+	if f.data != "" {
+		return f.data, "kept in " + f.data, func() error { return nil }, os.MkdirAll(f.data, 0o700)
+	}
+	parent, where := "", "a temporary folder"
+	if i, err := os.Stat(memoryFolder); err == nil && i.IsDir() {
+		parent, where = memoryFolder, "memory"
+	}
+	if dir, err = os.MkdirTemp(parent, "quotient-dev-"); err != nil && parent != "" {
+		where = "a temporary folder"
+		dir, err = os.MkdirTemp("", "quotient-dev-")
+	}
+	return dir, "in " + where + ", and gone at the end", func() error { return os.RemoveAll(dir) }, err
+}
+
+// dev runs until ctx ends.
+func (a *app) dev(ctx context.Context, f *devFlags) (err error) {
+	dir, where, clean, err := f.dataFolder()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, clean()) }()
+	cluster, err := etcdtest.Start(etcdtest.Options{Slow: true, Dir: dir, Listen: f.listen})
+	if err != nil {
+		return fmt.Errorf("etcd at %s did not start: %w; --listen takes another address", f.listen, err)
+	}
+	defer func() { err = errors.Join(err, cluster.Close()) }()
+	client, err := cluster.Client()
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	limits, err := a.sample(ctx, client)
+	if err != nil {
+		return err
+	}
+	var services sync.WaitGroup
+	defer services.Wait()
+	for _, start := range devServices {
+		if err := start(ctx, a, client, f, &services); err != nil {
+			return err
+		}
+	}
+	a.devSays(cluster.Endpoints(), where, limits, f)
+	<-ctx.Done()
+	fmt.Fprintln(a.stdout, "stopping")
+	return nil
+}
+
+// devServices run beside etcd until the context ends. Each returns once it is
+// started, and counts its goroutines in the group.
+var devServices = []func(context.Context, *app, *clientv3.Client, *devFlags, *sync.WaitGroup) error{
+	sampleFleet,
+}
+
+// sample sets the sample provider's policy, unless the data has one, and returns
+// its limits.
+func (a *app) sample(ctx context.Context, client *clientv3.Client) (string, error) {
+	admin, err := coordinator.NewAdmin(client, coordinator.AdminOptions{Prefix: a.etcd.Prefix, Author: author(a.env)})
+	if err != nil {
+		return "", err
+	}
+	s, err := admin.Get(ctx, sampleProvider)
+	if errors.Is(err, coordinator.ErrNotFound) {
+		policy := quota.Policy{Limits: []quota.Limit{{Permits: sampleLimit, Window: time.Second}}, Reason: "sample of quota-admin dev"}
+		s, err = admin.Put(ctx, sampleProvider, policy, 0)
+	}
+	return quota.FormatLimits(s.Policy.Limits), err
+}
+
+// sampleFleet starts instances that ask for somewhat more than the limit.
+func sampleFleet(ctx context.Context, a *app, client *clientv3.Client, f *devFlags, group *sync.WaitGroup) error {
+	quiet := slog.New(slog.DiscardHandler)
+	for i := range f.instances {
+		s, err := coordinator.Join(ctx, client, coordinator.Options{Name: fmt.Sprintf("demo-%d", i+1), Prefix: a.etcd.Prefix, Logger: quiet})
+		if err != nil {
+			return err
+		}
+		l, err := consumer.Open(ctx, s, sampleProvider, consumer.Options{Logger: quiet})
+		if err != nil {
+			return errors.Join(err, s.Close())
+		}
+		group.Go(func() {
+			defer s.Close() //nolint:errcheck // the etcd ends too
+			use(ctx, l, f.instances)
+		})
+	}
+	return nil
+}
+
+// use asks for 1.2 times the instance's part of the sample limit, at intervals
+// that vary.
+func use(ctx context.Context, l *consumer.Limiter, instances int) {
+	const ask = 10 * time.Millisecond // mean time between batches
+	batch := 1.2 * sampleLimit / float64(instances) * ask.Seconds()
+	owed := 0.0
+	for ctx.Err() == nil {
+		pause := time.Duration(rand.Float64() * float64(2*ask))
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+		for owed += batch * float64(pause) / float64(ask); owed >= 1; owed-- {
+			l.TryAcquire()
+		}
+	}
+}
+
+// devSays tells what there is to try.
+func (a *app) devSays(endpoints []string, where, limits string, f *devFlags) {
+	endpoint := strings.Join(endpoints, ",")
+	prefix := ""
+	if a.etcd.Prefix != coordinator.DefaultPrefix {
+		prefix = " --prefix " + a.etcd.Prefix
+	}
+	w := a.stdout
+	fmt.Fprintf(w, "etcd is at %s, its data is %s\n", endpoint, where)
+	fmt.Fprintf(w, "provider %s has %s, and %s use it\n\nIn another terminal:\n\n", sampleProvider, limits, instances(f.instances))
+	fmt.Fprintf(w, "  export QUOTIENT_ENDPOINTS=%s\n", endpoint)
+	fmt.Fprintf(w, "  go run ./cmd/quota-admin top %s%s\n", sampleProvider, prefix)
+	fmt.Fprintf(w, "  go run ./cmd/quota-admin set %s 500/s --wait%s\n", sampleProvider, prefix)
+	fmt.Fprintf(w, "  go run ./cmd/loadgen --endpoints %s --limit 20000/s --instances 24%s\n", endpoint, prefix)
+	_, _ = io.WriteString(w, "\nCtrl-C ends it.\n")
+}

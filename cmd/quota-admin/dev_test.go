@@ -1,0 +1,95 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/quotient-limiter/quotient/internal/etcdflags"
+)
+
+// lockedBuffer is written and read at once.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// TestDevStartsAgainOnItsData runs dev twice on one folder: the second finds the
+// policy that was set meanwhile, and a fleet uses it.
+func TestDevStartsAgainOnItsData(t *testing.T) {
+	dir := t.TempDir()
+	listen := closedPort(t)
+	session := func(f func(b *bench)) string {
+		t.Helper()
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var out lockedBuffer
+		a := &app{stdout: &out, stderr: &out, env: os.Getenv, etcd: &etcdflags.Flags{Prefix: etcdflags.DefaultPrefix}, format: formatTable}
+		done := make(chan error, 1)
+		go func() { done <- a.dev(ctx, &devFlags{listen: listen, data: dir, instances: 2}) }()
+		deadline := time.After(time.Minute)
+		for !strings.Contains(out.String(), "Ctrl-C ends it.") {
+			select {
+			case err := <-done:
+				t.Fatalf("dev ended: %v\n%s", err, out.String())
+			case <-deadline:
+				t.Fatalf("dev has said only: %s", out.String())
+			case <-time.After(20 * time.Millisecond):
+			}
+		}
+		b := newBench(t, server)
+		b.env["QUOTIENT_ENDPOINTS"], b.env["QUOTIENT_PREFIX"] = listen, etcdflags.DefaultPrefix
+		f(b)
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		return out.String()
+	}
+	said := session(func(b *bench) {
+		stdout, _ := b.want(exitDone, "set", sampleProvider, "500/s", "--wait")
+		if !strings.Contains(stdout, "1000/s -> 500/s") || !strings.Contains(stdout, "applied by 2 of 2 instances") {
+			t.Error(stdout)
+		}
+	})
+	for _, want := range []string{"etcd is at http://" + listen, "kept in " + dir, "loadgen --endpoints http://" + listen, "provider demo/api has 1000/s, and 2 instances use it"} {
+		if !strings.Contains(said, want) {
+			t.Errorf("dev does not say %q:\n%s", want, said)
+		}
+	}
+	session(func(b *bench) {
+		if stdout, _ := b.want(exitDone, "get", sampleProvider); !strings.Contains(stdout, "500/s") {
+			t.Errorf("the data was not kept: %s", stdout)
+		}
+	})
+}
+
+func TestDevSaysThatItsAddressIsTaken(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	b := newBench(t, server)
+	if _, stderr := b.want(exitFailed, "dev", "--listen", l.Addr().String()); !strings.Contains(stderr, "--listen takes another address") {
+		t.Error(stderr)
+	}
+	b.want(exitUsage, "dev", "--instances", "-1")
+}

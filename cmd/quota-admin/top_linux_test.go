@@ -1,0 +1,89 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestTopOnATerminal runs top on a real terminal: it shows the fleet, follows a
+// change of size, quits on q and leaves the terminal as it was.
+func TestTopOnATerminal(t *testing.T) {
+	b := newBench(t, server)
+	b.want(exitDone, "set", "p", "100/s")
+	b.join(server, "p", 1)
+	keyboard, screen := terminal(t)
+	size := func(rows, columns uint16) {
+		t.Helper()
+		if err := unix.IoctlSetWinsize(int(keyboard.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: rows, Col: columns}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	size(24, 100)
+	before, err := unix.IoctlGetTermios(int(screen.Fd()), unix.TCGETS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var shown lockedBuffer
+	go func() { // ends with the terminal
+		buffer := make([]byte, 4096)
+		for {
+			n, err := keyboard.Read(buffer)
+			if err != nil {
+				return
+			}
+			_, _ = shown.Write(buffer[:n])
+		}
+	}()
+	done := make(chan int, 1)
+	go func() {
+		done <- run([]string{"top", "p", "--interval", "100ms"}, screen, screen, os.Stderr, func(name string) string { return b.env[name] })
+	}()
+	seen := func(what string) {
+		t.Helper()
+		deadline := time.After(30 * time.Second)
+		for !strings.Contains(shown.String(), what) {
+			select {
+			case <-deadline:
+				t.Fatalf("top does not show %q: %q", what, shown.String())
+			case code := <-done:
+				t.Fatalf("top ended with %d: %q", code, shown.String())
+			case <-time.After(10 * time.Millisecond):
+			}
+		}
+	}
+	seen("worker-0")
+	seen("q quit  < > sort by")
+	size(24, 10) // the last line is cut
+	seen("q quit  < " + lineEnd + screenRest)
+	if _, err := keyboard.WriteString("/nobody\r"); err != nil {
+		t.Fatal(err)
+	}
+	seen(`filter "no` + lineEnd + screenRest)
+	if _, err := keyboard.WriteString("q"); err != nil {
+		t.Fatal(err)
+	}
+	if code := <-done; code != exitDone {
+		t.Errorf("exit %d", code)
+	}
+	seen2 := shown.String()
+	if !strings.Contains(seen2, screenOn) {
+		t.Error("top does not leave the old screen alone")
+	}
+	after, err := unix.IoctlGetTermios(int(screen.Fd()), unix.TCGETS)
+	if err != nil || *after != *before {
+		t.Errorf("the terminal is not as it was: %+v, was %+v, %v", after, before, err)
+	}
+	deadline := time.After(10 * time.Second)
+	for !bytes.HasSuffix([]byte(shown.String()), []byte(screenOff)) {
+		select {
+		case <-deadline:
+			t.Fatalf("top does not give the screen back: %q", shown.String()[max(0, len(shown.String())-100):])
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
