@@ -153,7 +153,7 @@ func sampleFleet(ctx context.Context, a *app, client *clientv3.Client, f *devFla
 			return errors.Join(err, s.Close())
 		}
 		group.Go(func() {
-			defer s.Close() //nolint:errcheck // the etcd ends too
+			defer s.Close() // the etcd ends too
 			use(ctx, l, f.instances)
 		})
 	}

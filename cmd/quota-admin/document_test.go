@@ -38,6 +38,8 @@ func TestDocumentsKnowEveryField(t *testing.T) {
 			if f.Len() == 0 {
 				f.Set(reflect.ValueOf([]string{"x"}))
 			}
+		case reflect.Bool:
+			f.SetBool(true)
 		case reflect.Map:
 			f.Set(reflect.ValueOf(map[string]int64{"x": 2}))
 		case reflect.Struct:

@@ -228,8 +228,8 @@ func (p *parser) value(provider string, n *yaml.Node) (any, bool) {
 	case n.Tag == "!!null":
 		p.bad(n, "%s: the value is missing; leave the field out for its default", provider)
 		return nil, false
-	case (n.Tag == "!!int" || n.Tag == "!!float") && json.Valid([]byte(n.Value)):
-		return json.Number(n.Value), true
+	case n.Tag != "!!str" && json.Valid([]byte(n.Value)): // a number or a truth value
+		return json.RawMessage(n.Value), true
 	}
 	return n.Value, true
 }

@@ -75,10 +75,10 @@ func (a *app) terminal() (keyboard, screen *os.File, ok bool) {
 func (a *app) plainTop(ctx context.Context, source *topSource, f *topFlags) error {
 	for n := 1; ; n++ {
 		s, err := source.read(ctx)
-		switch {
-		case ctx.Err() != nil:
-			return nil
-		case err != nil:
+		if ctx.Err() != nil {
+			break // asked to end
+		}
+		if err != nil {
 			return err
 		}
 		if err := a.writeTop(s); err != nil {
@@ -93,6 +93,7 @@ func (a *app) plainTop(ctx context.Context, source *topSource, f *topFlags) erro
 		case <-time.After(f.interval):
 		}
 	}
+	return nil
 }
 
 // writeTop writes one snapshot.

@@ -35,15 +35,12 @@ const (
 // keys takes what the terminal sent apart into keys.
 func splitKeys(sent string) (all []string) {
 	for sent != "" {
-		n := 1
-		switch {
-		case strings.HasPrefix(sent, "\x1b[") || strings.HasPrefix(sent, "\x1bO"):
+		_, n := utf8.DecodeRuneInString(sent)
+		if strings.HasPrefix(sent, "\x1b[") || strings.HasPrefix(sent, "\x1bO") {
 			// Until the final byte of the sequence.
 			for n = 2; n < len(sent) && (sent[n] < '@' || sent[n] > '~'); n++ {
 			}
 			n = min(n+1, len(sent))
-		default:
-			_, n = utf8.DecodeRuneInString(sent)
 		}
 		key := sent[:n]
 		if strings.HasPrefix(key, "\x1bO") {
