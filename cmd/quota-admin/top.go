@@ -75,11 +75,8 @@ func (a *app) terminal() (keyboard, screen *os.File, ok bool) {
 func (a *app) plainTop(ctx context.Context, source *topSource, f *topFlags) error {
 	for n := 1; ; n++ {
 		s, err := source.read(ctx)
-		if ctx.Err() != nil {
-			break // asked to end
-		}
 		if err != nil {
-			return err
+			return unlessEnded(ctx, err)
 		}
 		if err := a.writeTop(s); err != nil {
 			return err
@@ -93,7 +90,14 @@ func (a *app) plainTop(ctx context.Context, source *topSource, f *topFlags) erro
 		case <-time.After(f.interval):
 		}
 	}
-	return nil
+}
+
+// unlessEnded drops the error of a read that was asked to end.
+func unlessEnded(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
 }
 
 // writeTop writes one snapshot.
