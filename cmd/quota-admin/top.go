@@ -94,10 +94,12 @@ func (a *app) plainTop(ctx context.Context, source *topSource, f *topFlags) erro
 
 // unlessEnded drops the error of a read that was asked to end.
 func unlessEnded(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
+	select {
+	case <-ctx.Done():
 		return nil
+	default:
+		return err
 	}
-	return err
 }
 
 // writeTop writes one snapshot.
