@@ -36,7 +36,7 @@ func TestTableWithAProvider(t *testing.T) {
 	var b bytes.Buffer
 	writeTable(&b, []load.Window{w}, 96)
 	want := `start       limit  offered   issued  arrived  instances
-00:00:01  300,000  450,000  300,000  299,990         96
+00:00:01  300,000  450,000  300,000  299,990         96  not measured
 `
 	if b.String() != want {
 		t.Errorf("got\n%swant\n%s", b.String(), want)
