@@ -31,6 +31,8 @@ type config struct {
 	faults    []fault
 	settle    time.Duration
 	outage    quota.Outage
+	share     quota.ShareRule
+	pacing    quota.Pacing
 	json      string // a file, "-" for standard output, or empty
 	quiet     bool
 	etcd      *etcdflags.Flags // nil: an embedded etcd
@@ -72,6 +74,8 @@ func (c *config) policy(limits []quota.Limit, reason string) quota.Policy {
 		Settle:     c.settle,
 		ClockError: clockError,
 		Outage:     c.outage,
+		Share:      c.share,
+		Pacing:     c.pacing,
 		Author:     "loadgen",
 		Reason:     reason,
 	}
@@ -104,6 +108,8 @@ type reported struct {
 	Faults    []string `json:"faults"`
 	Settle    string   `json:"settle"`
 	Outage    string   `json:"outage"`
+	Share     string   `json:"share"`
+	Pacing    string   `json:"pacing"`
 	Etcd      []string `json:"etcd"` // endpoints; empty for the embedded one
 	Provider  string   `json:"provider"`
 }
@@ -114,7 +120,8 @@ func (c *config) report(provider string) reported {
 		Arrival: string(c.arrival), Skew: c.skew.String(), Seed: c.seed, MaxWait: c.maxWait.String(),
 		Processes: c.processes, Churn: c.churn, ChurnKill: c.churnKill, Rolling: c.rolling, Transport: "none",
 		Members: c.members, Faults: []string{},
-		Changes: []string{}, Settle: c.settle.String(), Outage: string(c.outage), Etcd: []string{}, Provider: provider,
+		Changes: []string{}, Settle: c.settle.String(), Outage: string(c.outage),
+		Share: string(c.share), Pacing: string(c.pacing), Etcd: []string{}, Provider: provider,
 	}
 	for _, ch := range c.changes {
 		r.Changes = append(r.Changes, ch.at.String()+"="+ch.text)

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/quotient-limiter/quotient/internal/load"
+	"github.com/quotient-limiter/quotient/quota"
 )
 
 // crew is all that carries the fleet: workers, each with some of its instances,
@@ -62,6 +63,7 @@ func newCrew(c *config, e *etcd, provider string, fail func(error)) *crew {
 			Etcd: e.connection(c), Provider: provider, Limits: c.limit, Window: c.window(),
 			Instances: c.instances, Demand: c.demand, Skew: c.skew.String(), Arrival: string(c.arrival),
 			Seed: c.seed, MaxWait: c.maxWait, Probe: c.probe(),
+			Paced: c.pacing != quota.PacingOff, Weighted: c.share == quota.ShareWeighted,
 			Generators: min(runtime.GOMAXPROCS(0), c.instances),
 		},
 	}

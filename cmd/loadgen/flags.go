@@ -37,9 +37,9 @@ func usagef(format string, args ...any) error {
 
 // raw is what the flags say, unchecked.
 type raw struct {
-	limit, arrival, skew, outage, transport string
-	changes, faults                         []string
-	config                                  config
+	limit, arrival, skew, outage, share, pacing, transport string
+	changes, faults                                        []string
+	config                                                 config
 }
 
 // parseFlags reads the command line. It returns pflag.ErrHelp where help was
@@ -100,6 +100,8 @@ func (r *raw) register(set *pflag.FlagSet) {
 	set.StringArrayVar(&r.faults, "fault", nil, "`AT=WHAT`, such as 5s=kill-leader: what befalls the embedded etcd so long after measuring began; repeatable; "+faultNames())
 	set.DurationVar(&c.settle, "settle", quota.DefaultSettle, "the policy's settle time: how long a larger share is held back")
 	set.StringVar(&r.outage, "outage", string(quota.OutageHold), "the policy's rule for when etcd is out of reach: `hold|stop`")
+	set.StringVar(&r.share, "share", string(quota.ShareEqual), "how the policy divides the limit: `equal|weighted|demand`; by weight, every tenth instance weighs 10")
+	set.StringVar(&r.pacing, "pacing", string(quota.PacingOff), "how the policy releases a window's permits: `off|even|adaptive`; a refused call then waits within its window too")
 	set.StringVar(&c.json, "json", "", "write the report as JSON to `FILE`, or to standard output with -")
 	set.BoolVar(&c.quiet, "quiet", false, "no progress and no table, only the verdict")
 }
@@ -138,6 +140,17 @@ func (r *raw) check() (*config, error) {
 	c.outage = quota.Outage(r.outage)
 	if c.outage != quota.OutageHold && c.outage != quota.OutageStop {
 		return nil, usagef("--outage: %q is unknown: use hold or stop", r.outage)
+	}
+	c.share, c.pacing = quota.ShareRule(r.share), quota.Pacing(r.pacing)
+	switch c.share {
+	case quota.ShareEqual, quota.ShareWeighted, quota.ShareDemand:
+	default:
+		return nil, usagef("--share: %q is unknown: use equal, weighted or demand", r.share)
+	}
+	switch c.pacing {
+	case quota.PacingOff, quota.PacingEven, quota.PacingAdaptive:
+	default:
+		return nil, usagef("--pacing: %q is unknown: use off, even or adaptive", r.pacing)
 	}
 	if err := c.checkBounds(); err != nil {
 		return nil, err

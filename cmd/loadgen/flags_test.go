@@ -50,6 +50,8 @@ func TestBadUsage(t *testing.T) {
 		{"--max-wait -1s", []string{"--max-wait", "-1s", "1m0s"}},
 		{"--settle 50ms", []string{"--settle", "50ms", "100ms"}},
 		{"--outage maybe", []string{"--outage", "maybe", "hold or stop"}},
+		{"--share lottery", []string{"--share", "lottery", "demand"}},
+		{"--pacing waltz", []string{"--pacing", "waltz", "adaptive"}},
 		{"--change 5s", []string{"--change", "5s", "AT=LIMIT"}},
 		{"--change x=5/s", []string{"--change", "x", "1m30s"}},
 		{"--change 10s=5/s", []string{"--change", "10s", "--duration"}},

@@ -40,6 +40,7 @@ type limiter interface {
 type shared struct {
 	window  int64 // of the shortest limit
 	maxWait time.Duration
+	paced   bool // permits come all along a window
 	demand  load.Demand
 	limits  atomic.Pointer[[]quota.Limit] // in force; replaced by the fleet on a change
 	stop    atomic.Int64                  // the instant at which calls end
@@ -153,10 +154,13 @@ func (g *generator) offer(m *member, n int64) {
 	}
 }
 
-// mayWait reports whether a call that is refused now may wait for the next
-// window: it starts within the time that calls may wait, and before the end of
-// the load.
+// mayWait reports whether a call that is refused now may wait: the next window
+// starts within the time that calls may wait, and before the end of the load, or
+// there are more permits to come in this one.
 func (g *generator) mayWait(now int64) bool {
+	if g.paced {
+		return g.maxWait > 0 && now+int64(g.maxWait) < g.stop.Load()
+	}
 	next := quota.WindowAt(time.Duration(g.window), now).End()
 	return next-now <= int64(g.maxWait) && next < g.stop.Load()
 }

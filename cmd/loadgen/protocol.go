@@ -51,6 +51,10 @@ type setup struct {
 	Seed      uint64        `json:"seed,omitempty"`
 	MaxWait   time.Duration `json:"max_wait,omitempty"`
 	Probe     time.Duration `json:"probe,omitempty"`
+	// Paced says that permits come all along a window; Weighted that every tenth
+	// instance joins with heavyWeight.
+	Paced    bool `json:"paced,omitempty"`
+	Weighted bool `json:"weighted,omitempty"`
 	// Generators is how many goroutines make calls.
 	Generators int `json:"generators,omitempty"`
 	// Counts is the file to count in; empty for memory of its own.

@@ -55,10 +55,10 @@ func newWorker(s *setup, client *clientv3.Client, room func() *load.Block, tell 
 		return nil, err
 	}
 	w := &worker{
-		setup: s, client: client, arrival: arrival, parts: skew.Parts(s.Instances), tell: tell,
+		setup: s, client: client, arrival: arrival, parts: s.calls(skew), tell: tell,
 		slots: map[int]*instance{}, all: map[*instance]bool{},
 		shared: &shared{
-			window: int64(s.Window), maxWait: s.MaxWait, room: room, use: func(int64) {},
+			window: int64(s.Window), maxWait: s.MaxWait, paced: s.Paced, room: room, use: func(int64) {},
 			demand: load.Demand{Ratio: s.Demand, Skew: skew, Instances: s.Instances},
 		},
 	}
