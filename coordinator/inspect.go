@@ -30,6 +30,10 @@ type Fleet struct {
 	Policy Stored
 	// Level is nil where none is set, or where it cannot be read.
 	Level *quota.Level
+	// Demands are what the instances had reported when the level in force was
+	// worked out, by incarnation, as in quota.Report.Demand: what shares by demand
+	// follow from.
+	Demands map[string]int64
 	// Instances are sorted by name and incarnation.
 	Instances []InstanceStatus
 }
@@ -105,6 +109,9 @@ func (a *Admin) Fleet(ctx context.Context, provider string) (Fleet, error) {
 			}
 		})
 	}
+	if err == nil {
+		f.Demands, err = a.demands(ctx, &f)
+	}
 	if err != nil {
 		return Fleet{}, classify(ctx, "look at "+provider, err)
 	}
@@ -126,7 +133,7 @@ func (f *Fleet) share(now int64) {
 	if len(limits) == 0 {
 		return
 	}
-	_, shares, ok := share.Of(&v, quota.WindowAt(limits[0].Window, now), nil)
+	_, shares, ok := share.Of(&v, quota.WindowAt(limits[0].Window, now), f.Demands)
 	for i := range f.Instances {
 		f.Instances[i].Share, f.Instances[i].ShareKnown = shares[f.Instances[i].Instance.ID], ok
 	}

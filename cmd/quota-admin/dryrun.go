@@ -43,9 +43,9 @@ func compareShares(f *coordinator.Fleet, policy quota.Policy, from time.Time) *s
 	after.Policy = &policy
 	oldTotal, oldShares, oldOK := int64(0), map[string]int64(nil), false
 	if before.Policy != nil {
-		oldTotal, oldShares, oldOK = share.Of(&before, w, nil)
+		oldTotal, oldShares, oldOK = share.Of(&before, w, f.Demands)
 	}
-	newTotal, newShares, newOK := share.Of(&after, w, nil)
+	newTotal, newShares, newOK := share.Of(&after, w, f.Demands)
 	known := func(n int64, ok bool) *int64 {
 		if !ok {
 			return nil

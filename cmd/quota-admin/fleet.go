@@ -18,6 +18,9 @@ type fleet struct {
 	// Limit is the shortest one in force, which the shares are of; null where
 	// none is.
 	Limit *limitJSON `json:"limit"`
+	// Level is that in force for the running window, null unless shares are by
+	// demand.
+	Level *levelJSON `json:"level,omitempty"`
 	Count int        `json:"count"`
 	// Applied is how many reported that they apply the policy at PolicyRevision.
 	Applied     int            `json:"applied"`
@@ -29,6 +32,9 @@ type fleet struct {
 	limit quota.Limit
 	mode  quota.Mode
 	now   time.Time
+
+	view    quota.View
+	demands map[string]int64 // coordinator.Fleet.Demands
 }
 
 // limitJSON is a limit as in a policy's JSON.
@@ -47,14 +53,16 @@ func readFleet(ctx context.Context, admin *coordinator.Admin, provider string, n
 	if read.Policy.Revision == 0 && len(read.Instances) == 0 {
 		return nil, fmt.Errorf("%s: %w", provider, coordinator.ErrNotFound)
 	}
-	f := newFleet(provider, read.View(), read.Instances, now)
+	view := read.View()
+	f := newFleet(provider, view, read.Demands, read.Instances, now)
+	f.view, f.demands = view, read.Demands
 	f.Problem = problem(read.Policy)
 	return f, nil
 }
 
 // newFleet joins what a view says with what the instances say of themselves.
 // Instances that came after all was read have no report yet.
-func newFleet(provider string, view quota.View, all []coordinator.InstanceStatus, now time.Time) *fleet {
+func newFleet(provider string, view quota.View, demands map[string]int64, all []coordinator.InstanceStatus, now time.Time) *fleet {
 	f := &fleet{
 		Provider: provider, Revision: view.Revision, PolicyRevision: view.PolicyRevision,
 		Count: len(view.Instances), Instances: []instanceJSON{}, now: now,
@@ -64,7 +72,7 @@ func newFleet(provider string, view quota.View, all []coordinator.InstanceStatus
 		if limits := view.Policy.LimitsAt(now.UnixNano()); len(limits) > 0 {
 			f.limit, f.mode = limits[0], view.Policy.Mode
 			f.Limit = &limitJSON{f.limit.Permits, f.limit.Window.String()}
-			_, shares, _ = share.Of(&view, quota.WindowAt(f.limit.Window, now.UnixNano()), nil)
+			_, shares, _ = share.Of(&view, quota.WindowAt(f.limit.Window, now.UnixNano()), demands)
 		}
 	}
 	alive := make(map[string]quota.Instance, len(view.Instances))

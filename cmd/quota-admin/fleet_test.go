@@ -19,7 +19,7 @@ func TestFleetJoin(t *testing.T) {
 	status := func(id string, applied int64, says string) coordinator.InstanceStatus {
 		return coordinator.InstanceStatus{Instance: quota.Instance{ID: id}, Report: &quota.Report{PolicyRevision: applied, Problem: says}}
 	}
-	f := newFleet("p", view, []coordinator.InstanceStatus{status("a", 7, ""), status("gone", 7, "")}, now)
+	f := newFleet("p", view, nil, []coordinator.InstanceStatus{status("a", 7, ""), status("gone", 7, "")}, now)
 	if want := "total 10/s, 2 instances, sum of shares 10, policy revision 7 applied by 1 of 2"; f.summary() != want {
 		t.Errorf("got %q, want %q", f.summary(), want)
 	}
@@ -47,7 +47,7 @@ func TestTroublesInCommonAreOneLine(t *testing.T) {
 func TestPausedShares(t *testing.T) {
 	policy := quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}, Mode: quota.ModePause}.WithDefaults()
 	view := quota.View{Policy: &policy, PolicyRevision: 7, Instances: []quota.Instance{{ID: "a"}}}
-	f := newFleet("p", view, nil, time.Unix(1000, 0))
+	f := newFleet("p", view, nil, nil, time.Unix(1000, 0))
 	if f.SumOfShares != 0 || f.Instances[0].Share == nil || *f.Instances[0].Share != 0 {
 		t.Errorf("got %+v", f)
 	}

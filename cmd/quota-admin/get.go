@@ -69,14 +69,16 @@ func describe(w io.Writer, s coordinator.Stored) {
 	for _, next := range p.Next {
 		line("Next", quota.FormatLimits(next.Limits)+" from "+exact(next.From))
 	}
-	line("Share", show(string(p.Share)))
+	line("Share", show(sharedBy(&p)))
 	line("Mode", show(string(p.Mode)))
 	line("Outage", show(string(p.Outage)))
 	line("Settle", p.Settle.String())
 	line("Freshness", p.Freshness.String())
 	line("Clock error", p.ClockError.String())
 	line("Guard", quota.FormatGuard(p.Guard, p.GuardAuto))
-	line("Pacing", show(string(p.Pacing)))
+	if line("Pacing", show(string(p.Pacing))); p.Pacing == quota.PacingAdaptive {
+		line("Pacing delay", p.PacingDelay.String())
+	}
 	if p.MaxStep == 0 {
 		p.MaxStep = quota.DefaultMaxStep
 	}

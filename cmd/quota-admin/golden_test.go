@@ -237,6 +237,22 @@ instances lonely -o *
 instances unset -o *
 instances absent -o *
 `},
+	{name: "sharing", prepare: demandingFleet, commands: `
+instances payments/charge --explain -o *
+set payments/charge 500/s
+instances payments/charge --explain
+set payments/charge 500/s --share weighted --weight worker-1=7 --floor 20
+instances payments/charge --explain
+get payments/charge
+set payments/charge 500/s --weight worker-1= --share demand --pacing adaptive --pacing-delay 1s
+get payments/charge
+set payments/charge 500/s --share lottery
+set payments/charge 500/s --pacing waltz
+set payments/charge 500/s --floor 0
+set payments/charge 500/s --weight worker-1
+set payments/charge 500/s --weight worker-1=1001
+set payments/charge 500/s --pacing-delay 1ms
+`},
 }
 
 // TestGolden runs all scenes in one go on an etcd of its own, so that revisions

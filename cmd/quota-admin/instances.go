@@ -29,16 +29,23 @@ type instanceJSON struct {
 	// Report is what the instance last told of itself, up to half a minute ago.
 	Report  *quota.Report `json:"report"`
 	Problem string        `json:"problem,omitempty"`
+	// Explain is why it has its share: with --explain, and a policy in force.
+	Explain *explanation `json:"explain,omitempty"`
 }
 
 func (a *app) instancesCommand() *cobra.Command {
-	return &cobra.Command{
+	explain := false
+	cmd := &cobra.Command{
 		Use:   "instances PROVIDER",
 		Short: "Show who is alive: share, state, use, revision applied, clock",
 		Long: `Show the live instances of a provider. SHARE is computed from the policy and the
 instances in etcd, for the shortest limit's window that runs now. What stands
-right of it is what the instance itself reported last, REPORT-AGE ago.`,
-		Example:           "  quota-admin instances payments/charge",
+right of it is what the instance itself reported last, REPORT-AGE ago.
+
+With --explain it says why each has its share: by its weight, or by what it asked
+for when the level was worked out, and what it has of the part that nobody claims.`,
+		Example: `  quota-admin instances payments/charge
+  quota-admin instances payments/charge --explain`,
 		Args:              exactly("PROVIDER"),
 		ValidArgsFunction: a.completeProvider,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -47,13 +54,18 @@ right of it is what the instance itself reported last, REPORT-AGE ago.`,
 				if err != nil {
 					return err
 				}
-				return a.emitFleet(fleet)
+				if explain {
+					fleet.explain()
+				}
+				return a.emitFleet(fleet, explain)
 			})
 		},
 	}
+	cmd.Flags().BoolVar(&explain, "explain", false, "say why each instance has its share")
+	return cmd
 }
 
-func (a *app) emitFleet(f *fleet) error {
+func (a *app) emitFleet(f *fleet, explain bool) error {
 	if f.Problem != "" {
 		a.note("the policy cannot be applied: %s", f.Problem)
 	}
@@ -62,6 +74,10 @@ func (a *app) emitFleet(f *fleet) error {
 	}
 	err := a.emit(f, func(w io.Writer) {
 		if len(f.Instances) == 0 {
+			return
+		}
+		if explain {
+			f.explained(w)
 			return
 		}
 		row(w, "NAME", "INCARNATION", "SHARE", "STATE", "USED", "REFUSED", "SHADOWED", "WAITING", "APPLIED", "POLICY",

@@ -24,6 +24,7 @@ type settings struct {
 	guard                         string
 	outage                        string
 	maxStep                       *factor
+	sharing                       sharing
 	given                         func(flag string) bool
 }
 
@@ -64,6 +65,7 @@ changes the policy at the same moment.`,
 	flags.DurationVar(&s.clockError, "clock-error", 0, "bound on the error of a host's clock; new policies: 50ms")
 	flags.StringVar(&s.outage, "outage", "", "`rule` for instances cut off from etcd: hold the last share, or stop; new policies: hold")
 	flags.StringVar(&s.guard, "guard", "", "issue nothing within `G` of a window's edges: 20ms; auto or auto+20ms follows the clock's error; 0 is off")
+	s.sharing.register(cmd)
 	s.given, s.maxStep = flags.Changed, &e.maxStep
 	e.make = func(_ context.Context, _ *coordinator.Admin, old coordinator.Stored, now time.Time) (quota.Policy, time.Time, error) {
 		s.reason = e.reason
@@ -108,6 +110,9 @@ func (s *settings) check(cmd *cobra.Command) error {
 			return usageError(cmd, "--guard %v: must not be negative; 0 switches it off", s.guard)
 		}
 	}
+	if err := s.sharing.check(cmd); err != nil {
+		return err
+	}
 	if o := quota.Outage(s.outage); s.given("outage") && o != quota.OutageHold && o != quota.OutageStop {
 		return usageError(cmd, "--outage %q: must be hold or stop", s.outage)
 	}
@@ -142,6 +147,9 @@ func (s *settings) apply(old quota.Policy, now time.Time) (p quota.Policy, at ti
 		if p.Guard, p.GuardAuto, err = quota.ParseGuard(s.guard); err != nil {
 			return p, at, err
 		}
+	}
+	if err := s.sharing.apply(&p, s.given); err != nil {
+		return p, at, err
 	}
 	if s.given("max-step") {
 		p.MaxStep = float64(*s.maxStep)

@@ -64,3 +64,14 @@ func claim(total, floor int64, l *quota.LevelLimit, demand int64) (own, rest int
 	n, _ := bits.Div64(hi, lo, uint64(l.Claimed)) // own <= Claimed, so n <= pool
 	return int64(n), total - pool
 }
+
+// Claim returns what an instance with that demand claims of window w's total in
+// view v, and what is left for all to divide equally.
+func Claim(v *quota.View, w quota.Window, demand int64) (own, rest int64) {
+	t := newTerms(v.Policy, v.PolicyRevision, v.Level, 0)
+	d := t.at(w)
+	if d.reason != ReasonShare {
+		return 0, 0
+	}
+	return t.claims(w, d.total, demand)
+}

@@ -123,3 +123,9 @@ func sortRanked(order []ranked) {
 		return 1
 	})
 }
+
+// Weight returns the weight of an instance under a policy, an operator's override
+// included.
+func Weight(p *quota.Policy, i *quota.Instance) int64 {
+	return (&terms{policy: p}).weightOf(newMember(i))
+}

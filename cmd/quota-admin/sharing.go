@@ -1,0 +1,123 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// sharing are the flags of set that say how a limit is divided and released.
+type sharing struct {
+	share, pacing string
+	floor         int64
+	delay         time.Duration
+	weights       []string
+}
+
+func (s *sharing) register(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&s.share, "share", "", "divide the limit by this `rule`: equal, weighted or demand; new policies: equal")
+	flags.Int64Var(&s.floor, "floor", 0, "`PERCENT` of the limit that share demand always divides equally; new policies: 10")
+	flags.StringArrayVar(&s.weights, "weight", nil, "`NAME=WEIGHT` overrides the weight that instances of that name joined with, for share weighted; NAME= gives it back; repeatable")
+	flags.StringVar(&s.pacing, "pacing", "", "release the permits of a window `how`: off (at once), even or adaptive; new policies: off")
+	flags.DurationVar(&s.delay, "pacing-delay", 0, "the longest delay that adaptive pacing adds to a call; new policies: 1.5s")
+}
+
+// check finds what is wrong with the flags themselves.
+func (s *sharing) check(cmd *cobra.Command) error {
+	given := cmd.Flags().Changed
+	if given("share") && !among(s.share, quota.ShareEqual, quota.ShareWeighted, quota.ShareDemand) {
+		return usageError(cmd, "--share %q: must be equal, weighted or demand", s.share)
+	}
+	if given("pacing") && !among(s.pacing, quota.PacingOff, quota.PacingEven, quota.PacingAdaptive) {
+		return usageError(cmd, "--pacing %q: must be off, even or adaptive", s.pacing)
+	}
+	if given("floor") && (s.floor < 1 || s.floor > 100) {
+		return usageError(cmd, "--floor %d: must be from 1 to 100, in percent", s.floor)
+	}
+	if given("pacing-delay") && s.delay <= 0 {
+		return usageError(cmd, "--pacing-delay %v: must be more than 0", s.delay)
+	}
+	for _, text := range s.weights {
+		if _, _, err := parseWeight(text); err != nil {
+			return usageError(cmd, "--weight %v", err)
+		}
+	}
+	return nil
+}
+
+func among[T ~string](text string, all ...T) bool {
+	for _, a := range all {
+		if text == string(a) {
+			return true
+		}
+	}
+	return false
+}
+
+// parseWeight reads NAME=WEIGHT; a weight of 0 stands for NAME=.
+func parseWeight(text string) (name string, weight int64, err error) {
+	i := strings.LastIndexByte(text, '=')
+	if i <= 0 {
+		return "", 0, fmt.Errorf("%q: write NAME=WEIGHT, as in big-host=8", text)
+	}
+	name = text[:i]
+	if text[i+1:] == "" {
+		return name, 0, nil
+	}
+	weight, err = strconv.ParseInt(text[i+1:], 10, 64)
+	if err != nil || weight < 1 || weight > quota.MaxWeight {
+		return "", 0, fmt.Errorf("%q: the weight must be a whole number from 1 to %d", text, quota.MaxWeight)
+	}
+	return name, weight, nil
+}
+
+// apply changes the policy.
+func (s *sharing) apply(p *quota.Policy, given func(string) bool) error {
+	if given("share") {
+		p.Share = quota.ShareRule(s.share)
+	}
+	if given("floor") {
+		p.Floor = s.floor
+	}
+	if given("pacing") {
+		p.Pacing = quota.Pacing(s.pacing)
+	}
+	if given("pacing-delay") {
+		p.PacingDelay = s.delay
+	}
+	for _, text := range s.weights {
+		name, weight, err := parseWeight(text)
+		if err != nil {
+			return err
+		}
+		if weight == 0 {
+			delete(p.Weights, name)
+			continue
+		}
+		if p.Weights == nil {
+			p.Weights = map[string]int64{}
+		}
+		p.Weights[name] = weight
+	}
+	return nil
+}
+
+// sharedBy says how a policy divides its limits.
+func sharedBy(p *quota.Policy) string {
+	text := string(p.Share)
+	if p.Share == quota.ShareDemand {
+		text += fmt.Sprintf(", %d%% of it always equally", p.Floor)
+	}
+	for i, name := range slices.Sorted(maps.Keys(p.Weights)) {
+		text += []string{"; ", ", "}[min(i, 1)] + fmt.Sprintf("%s weighs %d", name, p.Weights[name])
+	}
+	return text
+}

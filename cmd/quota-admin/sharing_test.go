@@ -1,0 +1,34 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// demandingFleet shares by demand: one instance asks for most, one for some, one
+// for nothing, and a level is in force.
+func demandingFleet(b *bench, client *clientv3.Client) {
+	b.want(exitDone, "set", "payments/charge", "1000/s", "--share", "demand")
+	for i, demand := range []int64{5_000_000, 120_000, 0} {
+		id := fmt.Sprintf("worker-%d-7f-%d", i+1, i)
+		name := fmt.Sprintf("worker-%d", i+1)
+		b.put(client, "providers/payments%2Fcharge/instances/"+id, quota.Instance{Name: name, Weight: int64(i + 1)})
+		b.put(client, "reports/payments%2Fcharge/"+id, quota.Report{
+			Schema: 1, Name: name, State: quota.StateActive, Share: 1, Demand: demand, Time: time.Now().Add(time.Hour)})
+	}
+	r, err := client.Get(context.Background(), b.prefix)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	// Of 1000 a hundred are divided equally; 33 of them are everybody's base.
+	b.put(client, "providers/payments%2Fcharge/level", quota.Level{
+		Until: time.Date(2150, 1, 1, 0, 0, 0, 0, time.UTC), Author: "worker-1-7f-0",
+		Entries: []quota.LevelEntry{{From: time.Unix(1, 0), Revision: r.Header.Revision,
+			Limits: []quota.LevelLimit{{Window: time.Second, Base: 33, Most: 813, Claimed: 900}}}},
+	})
+}
