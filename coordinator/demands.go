@@ -31,8 +31,9 @@ func (a *Admin) demands(ctx context.Context, f *Fleet) (map[string]int64, error)
 			then[id] = reportOf(kv.Value).Demand
 		}
 	})
-	if errors.Is(err, rpctypes.ErrCompacted) || errors.Is(err, rpctypes.ErrFutureRev) {
-		return newest, nil
+	switch {
+	case errors.Is(err, rpctypes.ErrCompacted), errors.Is(err, rpctypes.ErrFutureRev):
+		then, err = newest, nil
 	}
 	return then, err
 }

@@ -112,12 +112,12 @@ func (s *sharing) apply(p *quota.Policy, given func(string) bool) error {
 
 // sharedBy says how a policy divides its limits.
 func sharedBy(p *quota.Policy) string {
-	text := string(p.Share)
+	words := []string{string(p.Share)}
 	if p.Share == quota.ShareDemand {
-		text += fmt.Sprintf(", %d%% of it always equally", p.Floor)
+		words = append(words, fmt.Sprintf("%d%% of it always equally", p.Floor))
 	}
-	for i, name := range slices.Sorted(maps.Keys(p.Weights)) {
-		text += []string{"; ", ", "}[min(i, 1)] + fmt.Sprintf("%s weighs %d", name, p.Weights[name])
+	for _, name := range slices.Sorted(maps.Keys(p.Weights)) {
+		words = append(words, fmt.Sprintf("%s weighs %d", name, p.Weights[name]))
 	}
-	return text
+	return strings.Join(words, ", ")
 }

@@ -12,16 +12,18 @@ import (
 // what is more than chance counts at once upwards, and downwards when it was seen
 // twice, so that a pause between two bursts does not give the claim away.
 //
-// A caller who waits is one who has not been served: as long as any wait, the
-// demand is more than what was issued. Callers that ask again only when served
-// (workers in a loop) show no more of their demand than that; so while any wait
-// it is taken to be at least growth times what was issued.
+// What is asked for is counted when it comes: issued, refused, or newly waiting.
+// But callers that ask again only when served (workers in a loop) show no more of
+// their demand than they get. Such are those that wait all the time and are never
+// refused: then those who wait count on top, and the demand is taken to be growth
+// times what was issued at least.
 //
 // The zero Demand has seen nothing. It is not safe for concurrent use.
 type Demand struct {
 	started       bool
 	at            int64
 	used, refused int64
+	waiting       int64
 	rate          float64 // permits per second
 	below         bool    // the latest observation was far below rate
 }
@@ -47,18 +49,19 @@ func (d *Demand) Observe(now, used, refused, waiting int64) int64 {
 	elapsed := time.Duration(now - d.at)
 	switch {
 	case !d.started:
-		*d = Demand{started: true, at: now, used: used, refused: refused}
+		*d = Demand{started: true, at: now, used: used, refused: refused, waiting: waiting}
 	case elapsed >= demandEvery:
-		d.observe(elapsed.Seconds(), float64(used-d.used), float64(refused-d.refused), float64(waiting))
-		d.at, d.used, d.refused = now, used, refused
+		d.observe(elapsed.Seconds(), used-d.used, refused-d.refused, waiting)
+		d.at, d.used, d.refused, d.waiting = now, used, refused, waiting
 	}
 	return int64(math.Min(math.Ceil(1000*d.rate), float64(quota.MaxDemand)))
 }
 
-func (d *Demand) observe(seconds, used, refused, waiting float64) {
-	rate := max(0, used+refused) / seconds // permits can be given back
-	if waiting > 0 {
-		rate = max(rate+waiting/waitersServed.Seconds(), growth*used/seconds)
+// observe takes what was issued and refused in so many seconds.
+func (d *Demand) observe(seconds float64, used, refused, waiting int64) {
+	rate := float64(max(0, used+refused+waiting-d.waiting)) / seconds // permits can be given back
+	if refused == 0 && waiting > 0 && d.waiting > 0 {
+		rate = max(rate+float64(waiting)/waitersServed.Seconds(), growth*float64(used)/seconds)
 	}
 	off := (rate - d.rate) * seconds
 	usual := chance * math.Sqrt(max(1, d.rate*seconds))

@@ -119,6 +119,20 @@ func TestWaitersAreDemand(t *testing.T) {
 	}
 }
 
+// TestWaitersThatComeAndGoAreNotCountedTwice: callers that wait and are refused
+// in the end show their whole demand by asking.
+func TestWaitersThatComeAndGoAreNotCountedTwice(t *testing.T) {
+	t.Parallel()
+	var d Demand
+	d.Observe(0, 0, 0, 0)
+	for second := int64(1); second < 60; second++ {
+		// Of 100 a second 70 are issued; the last 10 wait, to be refused later.
+		if got := d.Observe(second*int64(time.Second), 70*second, 30*second-10, 10); second > 3 && (got < 95_000 || got > 105_000) {
+			t.Fatalf("demand is %d after %d s, want 100/s", got, second)
+		}
+	}
+}
+
 func TestDemandIgnoresCallsTooCloseTogether(t *testing.T) {
 	t.Parallel()
 	var d Demand
