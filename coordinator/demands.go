@@ -21,8 +21,8 @@ func (a *Admin) demands(ctx context.Context, f *Fleet) (map[string]int64, error)
 			newest[s.Instance.ID] = s.Report.Demand
 		}
 	}
-	e := f.Level.At(time.Now().UnixNano())
-	if e == nil || f.Policy.Problem != nil || f.Policy.Policy.Share != quota.ShareDemand {
+	e, v := f.Level.At(time.Now().UnixNano()), f.View()
+	if e == nil || v.Policy == nil || v.Policy.Share != quota.ShareDemand {
 		return newest, nil
 	}
 	then := map[string]int64{}
