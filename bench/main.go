@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 	"time"
@@ -51,10 +52,19 @@ func run(ctx context.Context) error {
 	quick := flag.Bool("quick", false, "less of everything, in less than a minute; prints the results and writes no file")
 	only := flag.String("only", "", "parts to run, with commas: "+names()+"; prints the results and writes no file")
 	folder := flag.String("folder", ".", "where to write RESULTS.md, RESULTS.txt and charts")
+	match := flag.String("match", "", "measure only calls of the part hotpath whose name matches this regular expression")
+	rounds := flag.Int("rounds", 15, "how often every call is measured")
 	flag.Parse()
-	o := measure.Options{Rounds: 15, Each: 10 * time.Millisecond, Quick: *quick, Log: func(format string, args ...any) {
+	o := measure.Options{Rounds: *rounds, Each: 10 * time.Millisecond, Quick: *quick, Log: func(format string, args ...any) {
 		fmt.Fprintf(os.Stderr, time.Now().Format(time.TimeOnly)+" "+format+"\n", args...)
 	}}
+	if *match != "" {
+		re, err := regexp.Compile(*match)
+		if err != nil {
+			return err
+		}
+		o.Match = re
+	}
 	if *quick {
 		o.Rounds, o.Each = 3, 3*time.Millisecond
 	}
@@ -77,7 +87,7 @@ func run(ctx context.Context) error {
 	}
 	command := "go run . " + strings.Join(os.Args[1:], " ")
 	text := fmt.Sprintf(intro, strings.TrimSpace(command), time.Since(began).Round(time.Second))
-	if *quick || *only != "" {
+	if *quick || *match != "" || *only != "" {
 		fmt.Print(report.Markdown(about, text, sections))
 		return nil
 	}

@@ -3,6 +3,7 @@ package consumer
 import (
 	"math"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
@@ -12,24 +13,28 @@ import (
 type alarm struct {
 	fire func()
 
+	// armed is the monotonic instant it is set for; math.MaxInt64 for none.
+	// Written under mu. Read without it by those who find that it is set early
+	// enough: whenever it goes off, it asks anew when to go off next.
+	armed atomic.Int64
+
 	mu    sync.Mutex
 	timer *time.Timer
-	armed int64 // the monotonic instant it is set for; math.MaxInt64 for none
 	over  bool
 }
 
 // set makes sure that the alarm goes off at the instant wake or before;
 // math.MaxInt64 means not at all, which lets an alarm that is set run out.
 func (a *alarm) set(c *clock.Clock, wake int64) {
-	if wake == math.MaxInt64 {
+	if wake >= a.armed.Load() {
 		return
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.over || wake >= a.armed {
+	if a.over || wake >= a.armed.Load() {
 		return
 	}
-	a.armed = wake
+	a.armed.Store(wake)
 	delay := time.Duration(max(0, wake-c.Mono()))
 	if a.timer == nil {
 		a.timer = time.AfterFunc(delay, a.ring)
@@ -40,7 +45,7 @@ func (a *alarm) set(c *clock.Clock, wake int64) {
 
 func (a *alarm) ring() {
 	a.mu.Lock()
-	a.armed = math.MaxInt64
+	a.armed.Store(math.MaxInt64)
 	over := a.over
 	a.mu.Unlock()
 	if !over {

@@ -29,10 +29,11 @@ type core struct {
 	phase    uint64 // of pacing
 
 	owners   atomic.Uint32 // numbers the limiters
-	refused  refusals
-	shadowed atomic.Int64 // refusals that shadow mode let pass, since the start
-	shadow   atomic.Bool  // the policy's mode is shadow
-	ceiling  atomic.Int64 // window.Terms.Ceiling, for callers that do not wait
+	refused  *refusals     // apart from the fields that the hot path reads
+	told     atomic.Bool   // somebody was told an outcome, and may not run yet
+	shadowed atomic.Int64  // refusals that shadow mode let pass, since the start
+	shadow   atomic.Bool   // the policy's mode is shadow
+	ceiling  atomic.Int64  // window.Terms.Ceiling, for callers that do not wait
 	refusal  atomic.Pointer[refusal]
 	errs     errorSet
 
@@ -62,13 +63,14 @@ type core struct {
 type errorSet struct{ tooLarge, queueFull, closed, noPolicy, stale, clock error }
 
 func newCore(provider string, c *clock.Clock, o Options) *core {
-	k := &core{provider: provider, clock: c, log: o.Logger, waited: o.Waited, phase: newPhase()}
+	k := &core{provider: provider, clock: c, log: o.Logger, waited: o.Waited, phase: newPhase(), refused: new(refusals)}
 	if k.log == nil {
 		k.log = slog.Default()
 	}
 	k.log = k.log.With("provider", provider)
 	k.gate = window.NewGate(k, o.MaxWaiters, k.decided)
-	k.alarm.fire, k.alarm.armed = k.tick, math.MaxInt64
+	k.alarm.fire = k.tick
+	k.alarm.armed.Store(math.MaxInt64)
 	k.parkings.New = newParking
 	k.mu.changed = make(chan struct{})
 	k.mu.state, k.mu.logged.seen = quota.StateJoining, quota.StateJoining
@@ -157,6 +159,7 @@ func (k *core) signalLocked() {
 // tick is the alarm's: the boundary's work where no caller did it.
 func (k *core) tick() {
 	k.gate.Tick(k.clock.Now())
+	k.told.Store(false) // this goroutine ends, which is more than stepping aside
 	k.alarm.set(k.clock, k.gate.Wake())
 }
 

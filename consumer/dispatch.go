@@ -18,9 +18,13 @@ type outcome struct {
 // only hands over: a parked goroutine by its channel, which has room, and a
 // function to the dispatcher.
 func (k *core) decided(w *window.Waiter, g window.Grant, v window.Verdict) {
+	if !k.told.Load() {
+		k.told.Store(true)
+	}
 	switch p := w.Payload.(type) {
-	case chan outcome:
-		p <- outcome{g, v}
+	case *parking:
+		p.outcome = outcome{g, v}
+		p.decided <- struct{}{}
 	case func(Permit, error):
 		k.dispatch.add(k, w, outcome{g, v})
 	}
@@ -69,38 +73,44 @@ func (d *dispatcher) run(k *core) {
 		}
 		d.mu.Unlock()
 		for _, b := range batches {
-			for w := b.first; w != nil; {
-				next := w.Next()
-				w.Chain(nil)
-				k.call(w, b.outcome)
-				w = next
-			}
+			k.call(b)
 		}
 	}
 }
 
-func (k *core) call(w *window.Waiter, o outcome) {
-	f, ok := w.Payload.(func(Permit, error))
-	if !ok {
-		return
+// call calls the functions of a batch, whose permits are of one window.
+func (k *core) call(b batch) {
+	granted, p := b.outcome.verdict == window.Granted, k.permit(b.outcome.grant, 0)
+	for w := b.first; w != nil; {
+		next := w.Next()
+		w.Chain(nil)
+		switch f, ok := w.Payload.(func(Permit, error)); {
+		case !ok:
+		case granted:
+			p.N, p.serial = w.N(), k.returned.serial.Add(1)
+			f(p, nil)
+		default:
+			f(Permit{}, k.reject(b.outcome.verdict, w.N()))
+		}
+		w = next
 	}
-	if o.verdict == window.Granted {
-		f(k.permit(o.grant, w.N()), nil)
-		return
-	}
-	f(Permit{}, k.reject(o.verdict, w.N()))
 }
 
 // parking is a parked goroutine's waiter with its channel, reused within one
 // limiter: a channel must not leave the testing/synctest bubble it was made in.
 type parking struct {
 	waiter window.Waiter
-	ch     chan outcome // room for one, so that telling never blocks
+	// outcome is written before decided is sent to, and read after it was
+	// received from.
+	outcome outcome
+	decided chan struct{} // room for one, so that telling never blocks
+	// cancelled is the goroutine's own: its context ended first.
+	cancelled bool
 }
 
 func newParking() any {
-	p := &parking{ch: make(chan outcome, 1)}
-	p.waiter.Payload = p.ch
+	p := &parking{decided: make(chan struct{}, 1)}
+	p.waiter.Payload = p
 	return p
 }
 

@@ -100,10 +100,20 @@ func (l *Limiter) TryAcquire() bool {
 	if l.closed.Load() {
 		return false
 	}
-	if _, ok := l.core.take(1); ok {
+	k := l.core
+	if s := k.gate.Segment(); !s.Strict { // as take does, without a call
+		taken, open := s.Take(k.clock.Mono(), 1)
+		if taken {
+			return true
+		}
+		if open {
+			return k.passOne(s)
+		}
+	}
+	if _, ok := k.take(1); ok {
 		return true
 	}
-	return l.core.pass(1)
+	return k.pass(1)
 }
 
 // TryTakeUpTo issues as many permits as there are now, at most n, and returns
@@ -120,6 +130,7 @@ func (l *Limiter) TryTakeUpTo(n int64) int64 {
 		got = s.TakeUpTo(now.Mono, n)
 	} else {
 		got = k.gate.TakeUpTo(now, n)
+		k.stepAside()
 	}
 	if got < n && k.pass(n-got) {
 		return n
@@ -157,50 +168,67 @@ func (l *Limiter) wait(ctx context.Context, n int64, maxWait time.Duration) (win
 		return k.gate.Segment().Grant, nil
 	}
 	p := k.parkings.Get().(*parking)
-	p.waiter.Owner = l.id
-	now := k.clock.Now()
-	g, v := k.gate.Wait(now, &p.waiter, n, deadline(ctx, now.Mono, maxWait))
-	if v != window.Queued {
-		k.parkings.Put(p)
-		if v != window.Granted {
-			return g, k.reject(v, n)
-		}
-		return g, nil
+	began := l.enter(ctx, p, n, maxWait)
+	if began >= 0 {
+		p.await(ctx)
 	}
-	g, err := l.park(ctx, p, n)
-	if k.waited != nil {
-		k.waited(time.Duration(k.clock.Mono()-now.Mono), err)
-	}
-	return g, err
+	return l.leave(ctx, p, n, began)
 }
 
-// park waits for the outcome of a waiter that is in the queue.
-func (l *Limiter) park(ctx context.Context, p *parking, n int64) (g window.Grant, err error) {
+// enter asks the gate, and returns when waiting began; or -1 if the outcome is
+// there already. It is apart from wait, as leave is, because what these need of
+// the stack would make it grow under every goroutine that parks.
+func (l *Limiter) enter(ctx context.Context, p *parking, n int64, maxWait time.Duration) (began int64) {
 	k := l.core
+	now := k.clock.Now()
+	p.waiter.Owner = l.id
+	g, v, wake := k.gate.Wait(now, &p.waiter, n, deadline(ctx, now.Mono, maxWait))
+	if v != window.Queued {
+		p.outcome = outcome{g, v}
+		return -1
+	}
 	if l.closed.Load() { // Close may have looked before the waiter came
 		k.gate.Evict(k.clock.Now(), l.id)
 	}
-	k.alarm.set(k.clock, k.gate.Wake())
-	var o outcome
+	k.alarm.set(k.clock, wake)
+	return now.Mono
+}
+
+// await parks until the outcome is there, or the context ends.
+func (p *parking) await(ctx context.Context) {
 	select {
-	case o = <-p.ch:
+	case <-p.decided:
 	case <-ctx.Done():
-		if k.gate.Cancel(k.clock.Now(), &p.waiter) {
-			k.parkings.Put(p)
-			return g, ctx.Err()
-		}
+		p.cancelled = true
+	}
+}
+
+// leave returns what became of a waiter that began to wait at an instant, or not
+// at all (-1), and gives its place to the next who needs one.
+func (l *Limiter) leave(ctx context.Context, p *parking, n, began int64) (g window.Grant, err error) {
+	k := l.core
+	if p.cancelled && !k.gate.Cancel(k.clock.Now(), &p.waiter) {
 		// Decided at the same moment: what was granted goes to the next in line.
-		if o = <-p.ch; o.verdict == window.Granted {
-			k.gate.Return(k.clock.Now(), o.grant, n)
+		<-p.decided
+		if p.outcome.verdict == window.Granted {
+			k.gate.Return(k.clock.Now(), p.outcome.grant, n)
 		}
-		k.parkings.Put(p)
-		return g, ctx.Err()
 	}
+	o, cancelled := p.outcome, p.cancelled
+	p.outcome, p.cancelled = outcome{}, false
 	k.parkings.Put(p)
-	if o.verdict != window.Granted {
-		return g, k.reject(o.verdict, n)
+	switch {
+	case cancelled:
+		err = ctx.Err()
+	case o.verdict == window.Granted:
+		g = o.grant
+	default:
+		err = k.reject(o.verdict, n)
 	}
-	return o.grant, nil
+	if k.waited != nil && began >= 0 {
+		k.waited(time.Duration(k.clock.Mono()-began), err)
+	}
+	return g, err
 }
 
 // deadline returns the monotonic instant at which waiting ends.
@@ -250,13 +278,13 @@ func (l *Limiter) AcquireFunc(n int64, maxWait time.Duration, f func(Permit, err
 		w.Payload = k.timed(now.Mono, f)
 	}
 	end := deadline(context.Background(), now.Mono, maxWait)
-	g, v := k.gate.Wait(now, w, n, end)
+	g, v, wake := k.gate.Wait(now, w, n, end)
 	switch {
 	case v == window.Queued:
 		if l.closed.Load() {
 			k.gate.Evict(k.clock.Now(), l.id)
 		}
-		k.alarm.set(k.clock, k.gate.Wake())
+		k.alarm.set(k.clock, wake)
 		return Waiter{k, w}
 	case v == window.Limited && k.shadow.Load() && k.pass(n):
 		g, v = k.gate.Segment().Grant, window.Granted

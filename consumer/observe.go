@@ -26,13 +26,9 @@ func Reasons() []Reason { return slices.Clone(reasons[:]) }
 // at one moment.
 type refusals [len(reasons)]atomic.Int64
 
-func (r *refusals) add(why Reason, n int64) {
-	for i, reason := range reasons {
-		if reason == why {
-			r[i].Add(n)
-			return
-		}
-	}
+// of returns the counter of a reason.
+func (r *refusals) of(why Reason) *atomic.Int64 {
+	return &r[max(0, slices.Index(reasons[:], why))]
 }
 
 func (r *refusals) count() (total int64, by map[Reason]int64) {

@@ -1,6 +1,8 @@
 package consumer
 
 import (
+	"runtime"
+	"sync/atomic"
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
@@ -16,14 +18,14 @@ func (k *core) take(n int64) (window.Grant, bool) {
 	if s.Strict {
 		return k.takeStrict(s, n)
 	}
-	now := k.clock.Mono()
-	if s.Take(now, n) {
+	taken, open := s.Take(k.clock.Mono(), n)
+	if taken {
 		return s.Grant, true
 	}
-	if s.Open(now) {
+	if open {
 		return window.Grant{}, false
 	}
-	return k.gate.Take(k.clock.Now(), n)
+	return k.takeNext(k.clock.Now(), n)
 }
 
 // takeStrict also ages the proof by the wall clock, and checks that the two
@@ -33,14 +35,31 @@ func (k *core) take(n int64) (window.Grant, bool) {
 func (k *core) takeStrict(s *window.Segment, n int64) (window.Grant, bool) {
 	now := k.clock.Now()
 	if s.WallValid(now) {
-		if s.Take(now.Mono, n) {
+		taken, open := s.Take(now.Mono, n)
+		if taken {
 			return s.Grant, true
 		}
-		if s.Open(now.Mono) {
+		if open {
 			return window.Grant{}, false
 		}
 	}
-	return k.gate.Take(now, n)
+	return k.takeNext(now, n)
+}
+
+// takeNext takes from the segment that follows, doing the boundary's work if
+// nobody did. Those who were served then go first: with all processors busy they
+// would else run only when somebody is preempted, 10 ms later.
+func (k *core) takeNext(now clock.Instant, n int64) (window.Grant, bool) {
+	g, ok := k.gate.Take(now, n)
+	k.stepAside()
+	return g, ok
+}
+
+// stepAside lets those run who were told an outcome by this goroutine's doing.
+func (k *core) stepAside() {
+	if k.told.Load() && k.told.CompareAndSwap(true, false) {
+		runtime.Gosched()
+	}
 }
 
 // pass counts n refused permits and reports whether shadow mode lets them pass
@@ -50,15 +69,25 @@ func (k *core) pass(n int64) bool {
 		k.shadowed.Add(n)
 		return true
 	}
-	k.refused.add(k.refusalNow().reason, n)
+	k.refusalNow().count.Add(n)
 	return false
+}
+
+// passOne is pass(1) for the hot path: it makes no call where somebody was
+// refused in the segment before.
+func (k *core) passOne(s *window.Segment) bool {
+	if r := k.refusal.Load(); r != nil && r.segment == s && !k.shadow.Load() {
+		r.count.Add(1)
+		return false
+	}
+	return k.pass(1)
 }
 
 // refusal is the error for everybody who is refused in one segment.
 type refusal struct {
 	segment *window.Segment
 	err     error
-	reason  Reason
+	count   *atomic.Int64 // of the permits refused for this reason
 }
 
 // reject returns the error for a verdict on n permits, and counts it.
@@ -72,9 +101,10 @@ func (k *core) reject(v window.Verdict, n int64) error {
 		reason, err = ReasonClosed, k.errs.closed
 	default:
 		r := k.refusalNow()
-		reason, err = r.reason, r.err
+		r.count.Add(n)
+		return r.err
 	}
-	k.refused.add(reason, n)
+	k.refused.of(reason).Add(n)
 	return err
 }
 
@@ -85,7 +115,7 @@ func (k *core) refusalNow() *refusal {
 		return r
 	}
 	err := k.explain()
-	r := &refusal{s, err, reasonOf(err)}
+	r := &refusal{s, err, k.refused.of(reasonOf(err))}
 	k.refusal.Store(r)
 	return r
 }

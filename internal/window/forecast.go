@@ -48,10 +48,14 @@ type walk struct {
 	edges  int   // passed
 }
 
-// walkLocked starts a walk at the present, at the head of the queue.
-func (g *Gate) walkLocked() walk {
+// walkLocked starts a walk at the present, at the head of the queue. There is
+// one walk at a time, in the gate: on the stack it would double that of every
+// goroutine that parks.
+func (g *Gate) walkLocked() *walk {
 	left := g.segment.Load().Left()
-	w := walk{g: g, when: g.mu.last, avail: g.mu.held + left}
+	w := &g.mu.ahead
+	w.g, w.n, w.edges = g, 0, 0
+	w.when, w.avail = g.mu.last, g.mu.held+left
 	taken := g.mu.published - left
 	for i := range g.mu.ledger.accounts {
 		a := &g.mu.ledger.accounts[i]
@@ -106,11 +110,12 @@ func (w *walk) paced(n int64) int64 {
 // serves reports whether n permits can be had by the deadline. If not, the walk
 // stays where it is, for the next in line.
 func (w *walk) serves(n, deadline int64) bool {
-	before := *w
+	before := &w.g.mu.before
+	*before = *w
 	if w.next(n, deadline) <= deadline {
 		return true
 	}
-	*w = before
+	*w = *before
 	return false
 }
 

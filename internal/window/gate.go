@@ -39,6 +39,8 @@ type Gate struct {
 		held      int64 // permits of this segment that belong to the queue
 		issued    int64 // permits issued in ended segments and to waiters
 		forecast  forecast
+		ahead     walk // the walk that goes on
+		before    walk // where it was before a request that it cannot serve
 		adaptive  controller
 		closed    bool
 	}
@@ -75,7 +77,8 @@ func (g *Gate) Take(at clock.Instant, n int64) (Grant, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	s := g.currentLocked(at)
-	return s.Grant, s.Take(at.Mono, n)
+	taken, _ := s.Take(at.Mono, n)
+	return s.Grant, taken
 }
 
 // TakeUpTo issues as many permits as are left, at most n.
@@ -87,32 +90,33 @@ func (g *Gate) TakeUpTo(at clock.Instant, n int64) int64 {
 
 // Wait issues n permits at once if it can, and otherwise queues the waiter, if
 // it can be served by the deadline as far as is known. With a verdict other
-// than Queued the waiter is not in the queue, and decided is not called.
-func (g *Gate) Wait(at clock.Instant, w *Waiter, n, deadline int64) (Grant, Verdict) {
+// than Queued the waiter is not in the queue, and decided is not called. wake is
+// what Wake returns then.
+func (g *Gate) Wait(at clock.Instant, w *Waiter, n, deadline int64) (grant Grant, v Verdict, wake int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.mu.closed {
-		return Grant{}, Closed
+		return Grant{}, Closed, Forever
 	}
 	s := g.currentLocked(at)
-	if s.Take(at.Mono, n) {
-		return s.Grant, Granted
+	if taken, _ := s.Take(at.Mono, n); taken {
+		return s.Grant, Granted, Forever
 	}
 	if c := g.mu.terms.Ceiling; c > 0 && n > c {
-		return Grant{}, TooLarge
+		return Grant{}, TooLarge, Forever
 	}
 	if g.mu.terms.Hopeless || deadline <= g.mu.last || !g.reachableLocked(n, deadline) {
-		return Grant{}, Limited
+		return Grant{}, Limited, Forever
 	}
 	if g.places > 0 && g.mu.queue.length >= g.places {
-		return Grant{}, Full
+		return Grant{}, Full, Forever
 	}
 	kept := s.withhold()
 	g.mu.published -= kept
 	g.mu.held += kept
 	w.n, w.deadline = n, deadline
 	g.mu.queue.push(w)
-	return Grant{}, Queued
+	return Grant{}, Queued, g.wakeLocked()
 }
 
 // Cancel takes a waiter out of the queue. It returns false if the waiter was
@@ -187,6 +191,10 @@ func (g *Gate) Tick(at clock.Instant) {
 func (g *Gate) Wake() int64 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	return g.wakeLocked()
+}
+
+func (g *Gate) wakeLocked() int64 {
 	if g.mu.queue.length == 0 || g.mu.closed {
 		return Forever
 	}

@@ -71,7 +71,7 @@ func (v *provider) paced(f *fixedShare, p *load.Process, mean float64, warm, sec
 					delete(came, w) // a bounded queue: who comes on top goes away
 					continue
 				}
-				if _, d := g.Wait(at, w, 1, Forever); d == Granted {
+				if _, d, _ := g.Wait(at, w, 1, Forever); d == Granted {
 					count(1, now)
 					delete(came, w)
 				}

@@ -60,19 +60,19 @@ type Grant struct {
 }
 
 // Take takes n permits, all or none, at the monotonic instant now. It fails if
-// fewer than n are left, or if now is not before the segment's end; Open tells
-// which.
-func (s *Segment) Take(now, n int64) bool {
+// fewer than n are left, or if now is not before the segment's end. open is what
+// Open returns: false means that the gate must move on first.
+func (s *Segment) Take(now, n int64) (taken, open bool) {
 	if now >= s.until.Load() {
-		return false
+		return false, false
 	}
 	for {
 		left := s.left.Load()
 		if left < n {
-			return false
+			return false, left != sealed
 		}
 		if s.left.CompareAndSwap(left, left-n) {
-			return true
+			return true, true
 		}
 	}
 }

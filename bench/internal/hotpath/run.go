@@ -50,6 +50,9 @@ func describe(s *measure.Samples, cases []measure.Case) *report.Section {
 		"On n processors at work, the time that passes for a call is about an n-th of that.")
 	var rows [][]string
 	for _, c := range cases {
+		if !s.Has(c.Name + "/goroutines=one") {
+			continue
+		}
 		rows = append(rows, row(s, c.Name))
 	}
 	sec.Table([]string{"call", "one goroutine", "one a processor", "1,000", "of floor", "of floor, one a processor", "of floor, 1,000", "allocs"}, rows)
@@ -80,6 +83,9 @@ func ratio(s *measure.Samples, name string) string {
 func chart(s *measure.Samples, cases []measure.Case, kind, title string) report.Chart {
 	c := report.Chart{File: kind, Title: title + ": one goroutine", Unit: "ns of processor time"}
 	for _, k := range cases {
+		if !s.Has(k.Name + "/goroutines=one") {
+			continue
+		}
 		name, ok := strings.CutPrefix(k.Name, kind+"/peer=")
 		floor, isFloor := strings.CutPrefix(k.Name, "floor=")
 		switch {

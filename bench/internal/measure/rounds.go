@@ -4,6 +4,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"regexp"
 	"runtime"
 	"testing"
 	"time"
@@ -44,6 +45,8 @@ type Options struct {
 	Each time.Duration
 	// Quick asks for less of everything: whether it works, not how fast it is.
 	Quick bool
+	// Match chooses among the cases by name; nil for all.
+	Match *regexp.Regexp
 	// Log tells what goes on.
 	Log func(format string, args ...any)
 }
@@ -67,6 +70,9 @@ func Rounds(ctx context.Context, o Options, cases []Case, modes []Mode) (*Sample
 		o.Log("round %d of %d: %d cases, %d modes", round+1, o.Rounds, len(cases), len(modes))
 		for _, mode := range modes {
 			for _, c := range cases {
+				if o.Match != nil && !o.Match.MatchString(c.Name) {
+					continue
+				}
 				if err := ctx.Err(); err != nil {
 					return nil, err
 				}

@@ -1,7 +1,6 @@
 package waiting
 
 import (
-	"sync"
 	"time"
 
 	"github.com/quotient-limiter/quotient/bench/internal/measure"
@@ -28,9 +27,9 @@ func endure(n int) (million, error) {
 	awaitWindow(l)
 	l.TryTakeUpTo(int64(n))
 	var m million
-	var all sync.WaitGroup
 	var start time.Time
-	next := 0 // functions run one after the other
+	served := make(chan struct{})
+	next, left := 0, n-(n+2)/3 // functions run one after the other
 	serve := func(place int) func(consumer.Permit, error) {
 		return func(p consumer.Permit, err error) {
 			if next == 0 {
@@ -40,7 +39,9 @@ func endure(n int) (million, error) {
 				m.refusedOrOutOfTheTurn++
 			}
 			next = place
-			all.Done()
+			if left--; left == 0 {
+				close(served)
+			}
 		}
 	}
 	fs := make([]func(consumer.Permit, error), n)
@@ -48,7 +49,6 @@ func endure(n int) (million, error) {
 		fs[i] = serve(i)
 	}
 	waiters := make([]consumer.Waiter, n)
-	all.Add(n)
 	before := inUse()
 	cpu := measure.CPU()
 	for i, f := range fs {
@@ -58,14 +58,14 @@ func endure(n int) (million, error) {
 	m.bytes = (inUse() - before) / float64(n)
 	cpu = measure.CPU()
 	for i := 0; i < n; i += 3 {
-		if waiters[i].Stop() {
-			all.Done()
+		if !waiters[i].Stop() {
+			m.refusedOrOutOfTheTurn++
 		}
 	}
 	m.cancel = each(measure.CPU()-cpu, n/3)
 	cpu = measure.CPU()
-	all.Wait()
-	m.serve = each(measure.CPU()-cpu, n-n/3)
+	<-served
+	m.serve = each(measure.CPU()-cpu, n-(n+2)/3)
 	m.last = time.Since(start)
 	return m, nil
 }
