@@ -102,7 +102,7 @@ func (l *Limiter) TryAcquire() bool {
 	}
 	k := l.core
 	if s := k.gate.Segment(); !s.Strict { // as take does, without a call
-		taken, open := s.Take(k.clock.Mono(), 1)
+		taken, open := s.Try(k.clock.Mono(), 1)
 		if taken {
 			return true
 		}

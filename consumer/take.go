@@ -18,7 +18,7 @@ func (k *core) take(n int64) (window.Grant, bool) {
 	if s.Strict {
 		return k.takeStrict(s, n)
 	}
-	taken, open := s.Take(k.clock.Mono(), n)
+	taken, open := s.Try(k.clock.Mono(), n)
 	if taken {
 		return s.Grant, true
 	}
@@ -35,7 +35,7 @@ func (k *core) take(n int64) (window.Grant, bool) {
 func (k *core) takeStrict(s *window.Segment, n int64) (window.Grant, bool) {
 	now := k.clock.Now()
 	if s.WallValid(now) {
-		taken, open := s.Take(now.Mono, n)
+		taken, open := s.Try(now.Mono, n)
 		if taken {
 			return s.Grant, true
 		}

@@ -77,8 +77,7 @@ func (g *Gate) Take(at clock.Instant, n int64) (Grant, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	s := g.currentLocked(at)
-	taken, _ := s.Take(at.Mono, n)
-	return s.Grant, taken
+	return s.Grant, s.Take(at.Mono, n)
 }
 
 // TakeUpTo issues as many permits as are left, at most n.
@@ -99,7 +98,7 @@ func (g *Gate) Wait(at clock.Instant, w *Waiter, n, deadline int64) (grant Grant
 		return Grant{}, Closed, Forever
 	}
 	s := g.currentLocked(at)
-	if taken, _ := s.Take(at.Mono, n); taken {
+	if s.Take(at.Mono, n) {
 		return s.Grant, Granted, Forever
 	}
 	if c := g.mu.terms.Ceiling; c > 0 && n > c {

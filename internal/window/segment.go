@@ -60,9 +60,16 @@ type Grant struct {
 }
 
 // Take takes n permits, all or none, at the monotonic instant now. It fails if
-// fewer than n are left, or if now is not before the segment's end. open is what
-// Open returns: false means that the gate must move on first.
-func (s *Segment) Take(now, n int64) (taken, open bool) {
+// fewer than n are left, or if now is not before the segment's end; Open tells
+// which.
+func (s *Segment) Take(now, n int64) bool {
+	taken, _ := s.Try(now, n)
+	return taken
+}
+
+// Try is Take and Open at once: if the segment is not open, the gate must move
+// on first.
+func (s *Segment) Try(now, n int64) (taken, open bool) {
 	if now >= s.until.Load() {
 		return false, false
 	}
