@@ -60,7 +60,9 @@ func TestARestoredBackup(t *testing.T) {
 		})
 	}
 	active := func(total int64) func(consumer.Status) bool {
-		return func(st consumer.Status) bool { return st.State == quota.StateActive && st.Total == total && st.Share == total/3 }
+		return func(st consumer.Status) bool {
+			return st.State == quota.StateActive && st.Total == total && st.Share == total/3
+		}
 	}
 	every("is active", active(60))
 	if _, err := admin.Put(t.Context(), provider, exact(t, "30/200ms", 500*ms), coordinator.AnyRevision); err != nil {
