@@ -10,6 +10,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
+// fetchWait bounds how long a broker waits for something new.
+const fetchWait = 250 * time.Millisecond
+
 // Member is one member of a consumer group. Make it with New, and Run it once.
 type Member struct {
 	Config
@@ -73,6 +76,9 @@ func (m *Member) join() (*kgo.Client, error) {
 		kgo.AutoCommitMarks(),                             // commits what is marked, and only that
 		kgo.AutoCommitInterval(m.CommitInterval),
 		kgo.BlockRebalanceOnPoll(), // polled records are handed over before a rebalance takes partitions away
+		// A partition that is resumed is fetched from when the fetch under way comes
+		// back, which waits for so long if the others have nothing new.
+		kgo.FetchMaxWait(fetchWait),
 		kgo.RebalanceTimeout(m.RebalanceTimeout),
 		kgo.SessionTimeout(m.SessionTimeout),
 		kgo.HeartbeatInterval(min(m.SessionTimeout/10, 3*time.Second)),
