@@ -2,7 +2,7 @@
 # that they are the same here and there.
 
 .DEFAULT_GOAL := all
-.PHONY: all build test race lint fuzz bench cross loadgen compat e2e ci clean help
+.PHONY: all build test race lint fuzz bench cross loadgen compat e2e kafka-e2e ci clean help
 
 all: build test lint ## build, test and lint
 
@@ -36,6 +36,9 @@ compat: ## the tests of coordinator against older etcd servers, as processes
 e2e: ## three etcd members as processes: killed, and standing still
 	.ci/run e2e
 
+kafka-e2e: ## the Kafka consumer on a real Kafka; says what is missing
+	go test -count=1 -tags e2e -run TestRealKafka -v ./examples/kafka-consumer
+
 ci: ## all that must hold before a change is merged
 	.ci/run
 
@@ -43,4 +46,4 @@ clean: ## remove what was built here
 	rm -rf bin .cache
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
