@@ -2,7 +2,7 @@
 # that they are the same here and there.
 
 .DEFAULT_GOAL := all
-.PHONY: all build test race lint fuzz bench cross loadgen compat e2e kafka-e2e ci clean help
+.PHONY: all build test race lint fuzz bench cross loadgen simulate compat e2e kafka-e2e ci clean help
 
 all: build test lint ## build, test and lint
 
@@ -38,6 +38,9 @@ e2e: ## three etcd members as processes: killed, and standing still
 
 kafka-e2e: ## the Kafka consumer on a real Kafka; says what is missing
 	go test -count=1 -tags e2e -run TestRealKafka -v ./examples/kafka-consumer
+
+simulate: ## random histories of faults on all processors, for SIMULATE_FOR (default 10m)
+	go test ./internal/simulation -run TestForLong -v -timeout 0 -for $(or $(SIMULATE_FOR),10m)
 
 ci: ## all that must hold before a change is merged
 	.ci/run

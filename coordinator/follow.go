@@ -132,6 +132,7 @@ func (p *place) listIfNeeded(ctx context.Context) error {
 	if !relist {
 		return nil
 	}
+	sent := p.s.o.Clock.Mono()
 	c, done := p.s.bounded(ctx)
 	defer done()
 	r, err := p.s.client.Get(c, p.s.keys.provider(p.provider), clientv3.WithPrefix())
@@ -141,7 +142,7 @@ func (p *place) listIfNeeded(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.s.o.Logger.Warn("history has a gap, starting anew", "provider", p.provider, "revision", r.Header.Revision)
-	p.listLocked(r.Header.Revision, r.Header.ClusterId, r.Kvs)
+	p.listLocked(sent, r.Header.Revision, r.Header.ClusterId, r.Kvs)
 	if !p.tracker.Has(p.id) {
 		return errGone
 	}
@@ -164,6 +165,9 @@ func (p *place) gapLocked(why string) {
 
 // check compares a doubted view with a listing.
 func (p *place) check(ctx context.Context) {
+	p.mu.Lock()
+	probe := p.tracker.Sent(p.s.o.Clock.Now())
+	p.mu.Unlock()
 	c, done := p.s.bounded(ctx)
 	defer done()
 	r, err := p.s.client.Get(c, p.s.keys.provider(p.provider), clientv3.WithPrefix())
@@ -178,7 +182,7 @@ func (p *place) check(ctx context.Context) {
 	keys := p.parseAll(r.Kvs)
 	for range 20 {
 		p.mu.Lock()
-		same, ok := p.tracker.Check(r.Header.Revision, r.Header.ClusterId, keys)
+		same, ok := p.tracker.Check(probe, r.Header.Revision, r.Header.ClusterId, keys)
 		beyond := p.tracker.Position() > r.Header.Revision
 		switch {
 		case ok && same:

@@ -39,6 +39,7 @@ type place struct {
 	policy    *quota.Policy  // in the view
 	division  division       // of the total, by demand
 	proved    int64          // monotonic instant of the newest proof, 0 if none
+	listed    int64          // monotonic instant at which the listing was asked for
 	behind    int64          // since when the watch has been behind, 0 if it is not
 	problem   string         // as last told to the sink
 	rewatch   context.CancelFunc
@@ -130,6 +131,7 @@ func (p *place) register(ctx context.Context, l *lease) error {
 	if err != nil {
 		return fmt.Errorf("coordinator: register: %w", err)
 	}
+	sent := s.o.Clock.Mono()
 	c, done := s.bounded(ctx)
 	defer done()
 	r, err := s.client.Txn(c).If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).
@@ -145,7 +147,7 @@ func (p *place) register(ctx context.Context, l *lease) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.key, p.id, p.value, p.created = key, id, i, r.Header.Revision
-	p.listLocked(r.Header.Revision, r.Header.ClusterId, kvs)
+	p.listLocked(sent, r.Header.Revision, r.Header.ClusterId, kvs)
 	return nil
 }
 
@@ -179,11 +181,13 @@ func short(name string) string {
 	return name[:min(len(name), 64)]
 }
 
-// listLocked starts the history from a listing.
-func (p *place) listLocked(revision int64, cluster uint64, kvs []*mvccpb.KeyValue) {
+// listLocked starts the history from a listing that was asked for at the
+// monotonic instant sent.
+func (p *place) listLocked(sent, revision int64, cluster uint64, kvs []*mvccpb.KeyValue) {
 	v := p.tracker.List(revision, cluster, p.parseAll(kvs))
 	p.published.Reset() // before a gap nothing is known of what the reports were
 	p.ownLocked(v.Level)
+	p.listed = sent
 	p.policy, p.proved, p.behind, p.relist, p.checking = v.Policy, 0, 0, false, false
 	if !p.silent {
 		p.sink.Reset(p.s.o.Clock.Now(), p.id, v)

@@ -143,10 +143,11 @@ func (p *place) unanswered(ctx context.Context, err error) {
 	}
 }
 
-// doubtLocked withholds proofs after a silence longer than the freshness: the
-// store may have been replaced by a backup in the meantime.
+// doubtLocked withholds proofs after a silence longer than the freshness, since
+// the last proof or, if there was none yet, the listing: the store may have been
+// replaced by a backup in the meantime.
 func (p *place) doubtLocked(now clock.Instant) {
-	if p.proved != 0 && now.Mono-p.proved > int64(p.freshness()) && !p.tracker.Doubted() {
+	if now.Mono-max(p.proved, p.listed) > int64(p.freshness()) && !p.tracker.Doubted() {
 		p.tracker.Doubt()
 	}
 }

@@ -20,10 +20,6 @@ const (
 	JoinWaits
 	// LargestSettle: the newest view's S counts, not the largest of the lookback.
 	LargestSettle
-	// SmallestFreshness: the newest view's S' counts, not the smallest.
-	SmallestFreshness
-	// LargestGuard: the newest view's guard counts, not the largest.
-	LargestGuard
 	// LengthsApart: one lookback, of the shortest window, serves all lengths.
 	LengthsApart
 	// RemovedBinds: a limit that the newest view lacks binds no more.
@@ -64,9 +60,6 @@ const (
 	// WindowsForward: the clock is set back with the operating system's, and a
 	// window that comes again is a new one.
 	WindowsForward
-	// AccountKept: a limit that binds no more is forgotten at once, so that its
-	// window starts anew if it comes back.
-	AccountKept
 )
 
 // Off reports whether the safeguard is switched off.

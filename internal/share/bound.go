@@ -129,13 +129,7 @@ func (h *History) Rules(now, offset int64) Rules {
 		if t.end < sub(now, settle) {
 			continue
 		}
-		if !h.off.Off(safeguard.SmallestFreshness) {
-			freshness = min(freshness, t.freshness)
-		}
-		clockErr = min(clockErr, t.clockErr)
-		if h.off.Off(safeguard.LargestGuard) {
-			continue
-		}
+		freshness, clockErr = min(freshness, t.freshness), min(clockErr, t.clockErr)
 		guard, auto = max(guard, t.guard), max(auto, t.autoGuard())
 	}
 	r.ClockError, r.GuardAuto = time.Duration(clockErr), time.Duration(auto)

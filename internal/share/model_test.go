@@ -106,13 +106,21 @@ func (m *model) lengths(now, offset int64, tried []time.Duration) []time.Duratio
 				return false
 			}
 			_, ok := limitOf(h.view.Policy, w)
-			return ok
+			return ok || comesWithin(h.view.Policy, w)
 		})
 		if binds {
 			lengths = append(lengths, l)
 		}
 	}
 	return lengths
+}
+
+// comesWithin reports whether the policy comes into force within the window,
+// with a limit of its length. It gives nothing of that window, and binds it.
+func comesWithin(p *quota.Policy, w quota.Window) bool {
+	from := p.From.UnixNano()
+	return !p.From.IsZero() && w.Start() < from && from < w.End() &&
+		slices.ContainsFunc(p.LimitsAt(from), func(l quota.Limit) bool { return l.Window == w.Length })
 }
 
 func limitOf(p *quota.Policy, w quota.Window) (int64, bool) {

@@ -158,6 +158,29 @@ func TestLimitAddedAndRemoved(t *testing.T) {
 	}
 }
 
+// TestPolicyFromWithinALongerWindow: from 25 s on, within the 10 s window from
+// 20 s. The windows of a second begin there; were they alone to bind, 25
+// permits would be issued in that window.
+func TestPolicyFromWithinALongerWindow(t *testing.T) {
+	v := view(1, 5, "a")
+	v.Policy.Limits = append(v.Policy.Limits, quota.Limit{Permits: 20, Window: 10 * time.Second})
+	v.Policy.From = time.Unix(25, 0)
+	var h share.History
+	h.Reset(0, "a", v)
+	ten := func(k, now int64) share.Bound {
+		return h.Bound(quota.Window{Length: 10 * time.Second, Index: k}, now*ms, 0, share.NotFrozen)
+	}
+	if l := h.Lengths(26_000*ms, 0); len(l) != 2 {
+		t.Errorf("binding lengths: %v", l)
+	}
+	if b := ten(2, 26_000); b.Permits != 0 || b.Reason != share.ReasonNoPolicy {
+		t.Errorf("the window in which the policy begins: %+v", b)
+	}
+	if b := ten(3, 30_000); b.Permits != 20 {
+		t.Errorf("the window after that: %+v", b)
+	}
+}
+
 func TestReasonsForNothing(t *testing.T) {
 	for reason, change := range map[share.Reason]quota.Change{
 		share.ReasonNoPolicy:    {PolicyDeleted: true},

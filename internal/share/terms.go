@@ -121,7 +121,12 @@ func (t *terms) at(w quota.Window) deal {
 		limited = false
 	}
 	if !inForce {
-		return deal{reason: ReasonNoPolicy}
+		// A policy that comes into force within the window gives nothing of it.
+		// It binds all the same: the policy's shorter windows begin sooner, and
+		// would be the only ones to count.
+		from := t.policy.From
+		within := from.Before(time.Unix(0, w.End())) && hasLength(t.policy.LimitsAt(from.UnixNano()), w.Length)
+		return deal{reason: ReasonNoPolicy, limited: within}
 	}
 	d := deal{total: max(total, 0), limited: limited, reason: t.blocked}
 	demand := int64(0)

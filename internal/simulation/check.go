@@ -3,8 +3,10 @@ package simulation
 import (
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -15,71 +17,123 @@ type Result struct {
 	Windows int   // in which any were issued
 	Over    []Violation
 	Judged  bool // false if the history is outside of what is promised
-	// Asked and Given compare the totals of all windows of the first limit
-	// with what was issued of them.
+	// Asked and Given compare the totals of all windows with what was issued of
+	// them.
 	Asked, Given int64
-	Short        []Violation // windows of which less was issued
+	Short        []Violation // windows of which less was issued, in calm histories
+	// Held is the largest sum of a window as a multiple of its total, where
+	// some instances held their shares without a proof.
+	Held  float64
+	Stats Stats
 }
 
-// Violation is a window in which too many permits were issued.
-type Violation struct {
-	Window quota.Window
-	Issued int64
-	Bound  int64  // the total that it breaks
-	Actor  string // whose share was broken, if the sum was not
+// Stats counts what was done to a history, and what came of it.
+type Stats struct {
+	Events    [actions]int // by action
+	Hosts     int
+	Compacted int // watches that found their revisions gone
+	Rewatched int // watches opened anew because they lagged
+	Doubts    int // silences after which a view was checked
+	Unlike    int // checks that found another view
+	Backwards int // answers that showed a store gone back
+	Anew      int // incarnations after the first of a host
 }
+
+// Action returns the name of the i-th action, and how often it happened.
+func (s *Stats) Action(i int) (name string, n int) { return action(i).String(), s.Events[i] }
+
+// Add adds the counts of another history.
+func (s *Stats) Add(o *Stats) {
+	for i := range s.Events {
+		s.Events[i] += o.Events[i]
+	}
+	s.Hosts, s.Compacted, s.Rewatched = s.Hosts+o.Hosts, s.Compacted+o.Compacted, s.Rewatched+o.Rewatched
+	s.Doubts, s.Unlike, s.Backwards, s.Anew = s.Doubts+o.Doubts, s.Unlike+o.Unlike, s.Backwards+o.Backwards, s.Anew+o.Anew
+}
+
+// Violation is a window in which too many permits were issued, or something
+// else that must not be.
+type Violation struct {
+	Window   quota.Window
+	TrueTime bool   // the window is one of true time
+	Issued   int64  // permits
+	Bound    int64  // the total that they break
+	Actor    string // whose share was broken, if the sum was not
+	Text     string // what else was wrong; the rest is then empty
+}
+
+// Sum reports whether the permits of all together are over.
+func (v *Violation) Sum() bool { return v.Actor == "" && v.Text == "" }
 
 // String tells the violation in a line.
 func (v Violation) String() string {
-	what := fmt.Sprintf("window %v #%d (from %v): %d permits, bound %d", v.Window.Length, v.Window.Index,
-		time.Duration(v.Window.Start()-epoch), v.Issued, v.Bound)
+	if v.Text != "" {
+		return v.Text
+	}
+	what := fmt.Sprintf("window %v #%d (from %.3fs): %d permits, bound %d", v.Window.Length, v.Window.Index,
+		seconds(v.Window.Start()-epoch), v.Issued, v.Bound)
 	if v.Actor != "" {
 		what += ", the share of " + v.Actor
+	}
+	if v.TrueTime {
+		what += ", by true time"
 	}
 	return what
 }
 
-// Run makes and lives through the history of a seed.
-func Run(kind Kind, fault Fault, seed uint64) Result {
-	w := newWorld(kind, fault, seed)
-	w.live()
-	return w.check()
+// wrong notes something that must not be.
+func (h *host) wrong(format string, args ...any) {
+	h.broken = append(h.broken, Violation{Text: fmt.Sprintf("%.3fs %s: %s", seconds(h.now), h.id, fmt.Sprintf(format, args...))})
 }
 
-func (w *world) live() {
-	for _, a := range w.actors {
-		a.prepare()
-		a.live()
+// starved checks that a fresh instance that has settled has all of its share.
+func (h *host) starved(now clock.Instant) {
+	p := h.policy
+	if h.mutant != nil || h.kind == Timing || !h.registered || p == nil || len(p.Limits) > 1 || len(p.Next) > 0 || h.r.IntN(8) > 0 {
+		return
+	}
+	offset := h.Offset()
+	w := quota.WindowAt(p.Limits[0].Window, now.Mono+offset)
+	start := w.Start() - offset
+	mono, wall := h.warrant.FreshUntil(h.warrant.Rules(now.Mono, offset), h.clock)
+	settle := p.Settle
+	if h.unset { // what the default S looks back to
+		settle = max(settle, quota.DefaultSettle)
+	}
+	if h.heldSince >= start-int64(settle) || now.Mono >= mono || now.Wall >= wall || h.until != 0 {
+		return
+	}
+	_, shares, ok := share.Of(&h.etcd.states[h.last].view, w, nil)
+	if got := h.warrant.Bound(w, now.Mono, offset); ok && got.Permits != shares[h.id] {
+		h.wrong("may issue %d of window %v #%d, its share is %d: %v", got.Permits, w.Length, w.Index, shares[h.id], got.Reason)
 	}
 }
 
 // check adds up all windows.
 func (w *world) check() Result {
-	r := Result{Judged: true}
-	for _, a := range w.actors {
-		for _, g := range a.inst.grants {
+	r := Result{Judged: true, Over: w.broken, Stats: w.stats}
+	r.Stats.Hosts = len(w.hosts)
+	for _, h := range w.hosts {
+		for _, g := range h.grants {
 			r.Permits += g.permits
 		}
-		if w.kind == Hold && !w.judged(a) {
+		r.Stats.Anew += max(0, h.attempt-1)
+		if w.kind == Hold && !w.judged(h) {
 			r.Judged = false
 		}
 	}
+	b := newBook(w)
 	for _, l := range w.lengths {
-		first := quota.WindowAt(l, epoch).Index - 2
-		n := int(w.end/int64(l)) + 4
-		issued := w.issued(l, first, n)
-		for k := range n {
-			win := quota.Window{Length: l, Index: first + int64(k)}
-			part := issued[k*len(w.actors) : (k+1)*len(w.actors)]
-			sum := int64(0)
-			for _, p := range part {
-				sum += p
-			}
+		b.count(l, false)
+		for k := range b.n {
+			win := quota.Window{Length: l, Index: b.base + int64(k)}
+			sum, part := b.window(k)
 			if sum > 0 {
 				r.Windows++
-				if v := w.judge(win, part, sum); v != nil {
+				if v := w.judge(win, b, part, sum); v != nil {
 					r.Over = append(r.Over, *v)
 				}
+				r.Held = max(r.Held, w.held(win, b, k))
 			}
 			if total := w.promised(win); total > 0 {
 				r.Asked, r.Given = r.Asked+total, r.Given+min(total, sum)
@@ -88,18 +142,119 @@ func (w *world) check() Result {
 				}
 			}
 		}
+		if w.allGuarded() {
+			b.count(l, true)
+			for k := range b.n {
+				win := quota.Window{Length: l, Index: b.base + int64(k)}
+				if sum, part := b.window(k); sum > 0 {
+					if v := w.judge(win, b, part, sum); v != nil {
+						v.TrueTime = true
+						r.Over = append(r.Over, *v)
+					}
+				}
+			}
+		}
 	}
 	return r
+}
+
+// book is the permits of one length's windows, by incarnation.
+type book struct {
+	w      *world
+	ids    []string
+	base   int64 // index of the first window
+	n      int
+	issued []int64 // by window and incarnation
+	held   []int64 // by window: permits without a recent proof
+}
+
+func newBook(w *world) *book {
+	b := &book{w: w}
+	for _, h := range w.hosts {
+		for i := range h.grants {
+			if g := &h.grants[i]; !slices.Contains(b.ids, g.id) {
+				b.ids = append(b.ids, g.id)
+			}
+		}
+	}
+	return b
+}
+
+// count counts the windows of a length, by the windows of the ledgers or by true
+// time. A limit that was removed before an incarnation's history began binds
+// those who knew it until its last window ends, but it cannot bind that
+// incarnation; such permits are not counted. By true time, a limit that is
+// removed ends with the last window that it binds on the host's clock. Under the rule hold, with only some
+// cut off, permits without a proof are counted apart.
+func (b *book) count(l time.Duration, trueTime bool) {
+	w := b.w
+	b.base = quota.WindowAt(l, epoch).Index - 2
+	b.n = int(w.end/int64(l)) + 4
+	b.issued = make([]int64, b.n*len(b.ids))
+	b.held = make([]int64, b.n)
+	for _, h := range w.hosts {
+		for _, g := range h.grants {
+			win := quota.WindowAt(l, g.wall)
+			if trueTime {
+				win = quota.WindowAt(l, epoch+g.at)
+				if !slices.Contains(g.binds, l) {
+					continue
+				}
+			}
+			if !w.knows(g, win) {
+				continue
+			}
+			k := max(0, min(int(win.Index-b.base), b.n-1))
+			if w.kind == Split && g.stale {
+				b.held[k] += g.permits
+				continue
+			}
+			b.issued[k*len(b.ids)+slices.Index(b.ids, g.id)] += g.permits
+		}
+	}
+}
+
+func (b *book) window(k int) (sum int64, part []int64) {
+	part = b.issued[k*len(b.ids) : (k+1)*len(b.ids)]
+	for _, p := range part {
+		sum += p
+	}
+	return sum, part
+}
+
+// held returns the permits of a window, with those that are held without a
+// proof, as a multiple of the total.
+func (w *world) held(win quota.Window, b *book, k int) float64 {
+	if w.kind != Split || b.held[k] == 0 {
+		return 0
+	}
+	total := w.total(w.stateAt(win.Start()-epoch-w.settle()), win)
+	if total <= 0 || total == unlimited {
+		return 0
+	}
+	sum, _ := b.window(k)
+	return float64(sum+b.held[k]) / float64(total)
+}
+
+// allGuarded reports whether every policy's guard covers the clock error.
+func (w *world) allGuarded() bool {
+	for i := range w.etcd.states {
+		if p := w.etcd.states[i].view.Policy; p != nil && int64(p.Guard) < w.e {
+			return false
+		}
+	}
+	return true
 }
 
 // promised is the total of a window in the middle of the history, 0 if it has
 // none.
 func (w *world) promised(win quota.Window) int64 {
 	start := win.Start() - epoch
-	if start < w.states[0].view.Policy.Settle.Nanoseconds()+500*ms || win.End()-epoch > min(w.end, w.outage)-100*ms {
+	if start < int64(w.first.Settle)+500*ms || win.End()-epoch > min(w.end, w.outage)-100*ms {
 		return 0
 	}
-	if total := w.total(w.stateAt(start), win); total < unlimited && len(w.states[w.stateAt(start)].view.Instances) > 0 {
+	n := w.stateAt(start)
+	if total := w.total(n, win); total < unlimited && len(w.etcd.states[n].view.Instances) > 0 {
 		return total
 	}
 	return 0
@@ -107,24 +262,6 @@ func (w *world) promised(win quota.Window) int64 {
 
 // unlimited is the total of a window that no limit binds.
 const unlimited = int64(math.MaxInt64)
-
-// issued returns the permits by window and actor. A limit that was removed
-// before an actor's history began binds those who knew it until its last window
-// ends, but it cannot bind the actor; such permits are not counted.
-func (w *world) issued(l time.Duration, first int64, n int) []int64 {
-	issued := make([]int64, n*len(w.actors))
-	for i, a := range w.actors {
-		for _, g := range a.inst.grants {
-			win := quota.WindowAt(l, g.wall)
-			if !w.knows(g, win) {
-				continue
-			}
-			k := int(win.Index - first)
-			issued[max(0, min(k, n-1))*len(w.actors)+i] += g.permits
-		}
-	}
-	return issued
-}
 
 // knows reports whether some state that was held limits the window.
 func (w *world) knows(g grant, win quota.Window) bool {
@@ -134,108 +271,4 @@ func (w *world) knows(g grant, win quota.Window) bool {
 		}
 	}
 	return false
-}
-
-// judged reports whether rule hold promises anything for a history with this
-// actor: it issued nothing while stale before the outage, and when that began
-// it knew all that had been committed, but for the last moments: what S is
-// longer than it must be. To be fresh is not enough. An instance that is fresh
-// may lack a change of up to S' ago and hold on to its share, while another,
-// which knows the change and has an even newer proof, grows by it.
-func (w *world) judged(a *actor) bool {
-	i := &a.inst
-	if i.staleUse && i.staleAt < w.outage {
-		return false
-	}
-	if a.stop < w.outage || len(i.grants) == 0 {
-		return true
-	}
-	p := w.states[0].view.Policy
-	spare := int64(p.Settle - quota.MinSettleFor(p.Freshness, p.ClockError, time.Second))
-	return i.position >= w.stateAt(w.outage-spare)
-}
-
-// judge compares one window with the log. The permits of an incarnation that
-// were issued at different times, and those of different ones, all lie under
-// their shares of one and the same state: that is the proof. While the timing
-// stays the same, it holds for every state that was the newest at some time in
-// [B-, B+]. When the timing changes, it holds for one state at least, around
-// the same time.
-func (w *world) judge(win quota.Window, part []int64, sum int64) *Violation {
-	if w.kind == Hold {
-		return w.some(win, part, sum, math.MinInt64, math.MaxInt64)
-	}
-	start := win.Start() - epoch
-	lowest, highest := int64(math.MaxInt64), int64(0)
-	for _, s := range w.states {
-		if p := s.view.Policy; p != nil {
-			lowest, highest = min(lowest, int64(p.Freshness)), max(highest, int64(p.Settle))
-		}
-	}
-	if w.kind == Timing {
-		highest = max(highest, int64(quota.DefaultSettle))
-		return w.some(win, part, sum, start-w.e-highest-50*ms, start+w.e-lowest)
-	}
-	e := w.e
-	length := int64(win.Length)
-	from := start + e - (highest-length/quota.DriftBound)*quota.DriftBound/(quota.DriftBound+1)
-	to := start - e - lowest*quota.DriftBound/(quota.DriftBound-1)
-	for s := w.stateAt(from); s <= w.stateAt(to); s++ {
-		if v := w.against(s, win, part, sum); v != nil {
-			return v
-		}
-	}
-	return nil
-}
-
-// some demands one state, the newest at some time in [from, to], under which
-// all permits lie.
-func (w *world) some(win quota.Window, part []int64, sum, from, to int64) *Violation {
-	var worst *Violation
-	for s := w.stateAt(from); s <= w.stateAt(to); s++ {
-		v := w.against(s, win, part, sum)
-		if v == nil {
-			return nil
-		}
-		if worst == nil || v.Bound > worst.Bound {
-			worst = v
-		}
-	}
-	return worst
-}
-
-// against compares with one state; -1 is before the first, when nobody had
-// anything.
-func (w *world) against(s int, win quota.Window, part []int64, sum int64) *Violation {
-	total := w.total(s, win)
-	if total == unlimited {
-		return nil
-	}
-	if sum > total {
-		return &Violation{Window: win, Issued: sum, Bound: total}
-	}
-	_, shares, _ := share.Of(&w.states[s].view, win, nil)
-	for i, p := range part {
-		if id := w.actors[i].id; p > shares[id] && w.fault != SameID {
-			return &Violation{Window: win, Issued: p, Bound: shares[id], Actor: id}
-		}
-	}
-	return nil
-}
-
-// total is a state's total for a window: unlimited if it has no limit of that
-// length in force, since then other lengths alone decide.
-func (w *world) total(s int, win quota.Window) int64 {
-	p := w.states[max(s, 0)].view.Policy
-	if p == nil {
-		return unlimited
-	}
-	permits, limited, inForce := p.PermitsFor(win)
-	switch {
-	case !limited || !inForce:
-		return unlimited
-	case s < 0 || p.Mode == quota.ModePause:
-		return 0
-	}
-	return permits
 }

@@ -1,17 +1,17 @@
-// Package simulation checks the settle rule over whole histories of a fleet:
-// the real share.History, and around it thin models of everything else that
-// can go wrong. One seed is one history; the same seed gives the same history.
+// Package simulation checks the promise over whole histories of a fleet.
 //
-// A history has one true time. The log of revisions is authoritative and holds
-// joins, announced and other leaves, crashes, leases that expire under a living
-// instance, restarts, changes of limits, window lengths and timing. Every
-// incarnation has a host clock that is off by at most e and drifts, learns the
-// revisions late and in bursts, proves its view recent by reads that take time,
-// is paused, suspended, cut off and hit by compaction, and takes as many
-// permits as it is allowed to.
+// One seed is one history: hosts with clocks, an etcd of three members, a
+// network, and events in true time, played in order by one goroutine. What
+// decides about permits is the real code: view.Tracker, share.History,
+// warrant.Warrant, window.Gate and clock.Clock, each driven with the readings of
+// a host's own clocks. The rest is a model, because only a model can lag, lie and
+// lose on demand: etcd with revisions, batches, members that lag or are cut off,
+// elections, lost leases, compaction, late and lost answers, watches that hang or
+// end and data put back from a backup; hosts that pause, sleep, crash and start
+// again; clocks that drift and are set; operators that change everything.
 //
-// Incarnations do not talk to each other: the log is made first, and each lives
-// through it alone. The checker then adds up what all of them issued for each
-// window and compares it with the log. Faults name the rules that can be
-// broken on purpose, to see that the checker notices.
+// The checker adds up what all incarnations issued for each window and compares
+// it with what etcd held. Mutants are the real code with one safeguard switched
+// off (package safeguard), or a shell with one mistake, to see that the checker
+// notices.
 package simulation

@@ -17,7 +17,6 @@
 package view
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -68,7 +67,8 @@ type Tracker struct {
 	badLevel  error
 	bad       map[string]error // instances whose keys cannot be read
 
-	off safeguard.Set
+	off  safeguard.Set
+	read *Reader // nil: ReadPolicy and ReadInstance
 }
 
 // Without switches safeguards off, to see that a simulation notices. It is for
@@ -89,14 +89,14 @@ const maxPending = 32
 func (t *Tracker) List(revision int64, cluster uint64, keys []Key) quota.View {
 	*t = Tracker{
 		cluster: cluster, revision: revision, position: revision, newest: revision,
-		instances: map[string]int64{}, bad: map[string]error{}, off: t.off,
+		instances: map[string]int64{}, bad: map[string]error{}, off: t.off, read: t.read,
 	}
 	v := quota.View{Revision: revision}
 	for _, k := range keys {
 		switch k.Kind {
 		case Policy:
 			t.policy = k.Revision
-			if p, err := policyOf(k.Value); err != nil {
+			if p, err := t.policyOf(k.Value); err != nil {
 				t.badPolicy = fmt.Errorf("the policy (revision %d) cannot be used: %w", k.Revision, err)
 			} else {
 				v.Policy, v.PolicyRevision = p, k.Revision
@@ -138,7 +138,7 @@ func (t *Tracker) add(c *quota.Change, k Key) {
 		c.PolicyDeleted, c.Policy, t.policy, t.badPolicy = true, nil, 0, nil
 	case k.Kind == Policy:
 		t.policy = k.Revision
-		p, err := policyOf(k.Value)
+		p, err := t.policyOf(k.Value)
 		if err != nil {
 			// The last good one stays in force: a typo must not stop the fleet.
 			t.badPolicy = fmt.Errorf("the policy (revision %d) cannot be used, the one before it stays in force: %w", k.Revision, err)
@@ -157,35 +157,6 @@ func (t *Tracker) add(c *quota.Change, k Key) {
 		c.Level = t.levelOf(k)
 		c.LevelDeleted = c.Level == nil
 	}
-}
-
-// instance reads an instance's key. One that cannot be read takes part with the
-// defaults: that enlarges nobody's share.
-func (t *Tracker) instance(k Key) quota.Instance {
-	t.instances[k.ID] = k.Revision
-	i := quota.Instance{ID: k.ID}
-	err := json.Unmarshal(k.Value, &i)
-	if err == nil {
-		err = i.Validate()
-	}
-	delete(t.bad, k.ID)
-	if err != nil {
-		t.bad[k.ID] = fmt.Errorf("the key of instance %q cannot be read, it takes part all the same: %w", k.ID, err)
-		return quota.Instance{ID: k.ID, Weight: 1}
-	}
-	return i
-}
-
-func policyOf(value []byte) (*quota.Policy, error) {
-	var p quota.Policy
-	if err := json.Unmarshal(value, &p); err != nil {
-		return nil, err
-	}
-	p = p.WithDefaults()
-	if err := p.Validate(); err != nil {
-		return nil, err
-	}
-	return &p, nil
 }
 
 // Progress says that the watch has delivered everything up to a revision.
@@ -253,12 +224,12 @@ func (t *Tracker) Doubt() { t.doubted = !t.off.Off(safeguard.DoubtIsChecked) }
 // Doubted reports whether proofs are withheld.
 func (t *Tracker) Doubted() bool { return t.doubted }
 
-// Check compares the view with a listing at a revision. It can only tell when
-// the position has reached the revision and the view has not gone beyond it: ok
-// is false if not, and another listing is needed. same is false if there is a
-// gap.
-func (t *Tracker) Check(revision int64, cluster uint64, keys []Key) (same, ok bool) {
-	if cluster != t.cluster {
+// Check compares the view with a listing at a revision, read linearizably when
+// p was sent. It can only tell when the position has reached the revision and
+// the view has not gone beyond it: ok is false if not, and another listing is
+// needed. same is false if there is a gap.
+func (t *Tracker) Check(p Probe, revision int64, cluster uint64, keys []Key) (same, ok bool) {
+	if cluster != t.cluster || revision < p.floor {
 		return false, true
 	}
 	if t.position < revision || t.revision > revision {

@@ -136,26 +136,29 @@ func TestADoubtedViewProvesNothingUntilItWasCompared(t *testing.T) {
 		t.Error("proved while in doubt")
 	}
 	same := []Key{policy(5, "100"), instance(6, "a")}
-	if _, ok := tr.Check(11, cluster, same); ok {
+	if _, ok := tr.Check(Probe{}, 11, cluster, same); ok {
 		t.Error("compared with a revision that the watch has not delivered")
 	}
-	if same, ok := tr.Check(10, cluster, []Key{policy(5, "100")}); same || !ok {
+	if same, ok := tr.Check(Probe{}, 10, cluster, []Key{policy(5, "100")}); same || !ok {
 		t.Error("a missing instance was not seen")
 	}
-	if same, ok := tr.Check(10, cluster, []Key{policy(4, "100"), instance(6, "a")}); same || !ok {
+	if same, ok := tr.Check(Probe{}, 10, cluster, []Key{policy(4, "100"), instance(6, "a")}); same || !ok {
 		t.Error("a policy of another revision was not seen")
 	}
-	if same, ok := tr.Check(10, cluster+1, same); same || !ok {
+	if same, ok := tr.Check(Probe{floor: 11}, 10, cluster, same); same || !ok {
+		t.Error("a listing older than what was known passes")
+	}
+	if same, ok := tr.Check(Probe{}, 10, cluster+1, same); same || !ok {
 		t.Error("another cluster was not seen")
 	}
-	if same, ok := tr.Check(10, cluster, same); !same || !ok {
+	if same, ok := tr.Check(Probe{}, 10, cluster, same); !same || !ok {
 		t.Error("the same view was not recognised")
 	}
 	if proof, ok := tr.Proof(); !ok || proof != at(100) {
 		t.Errorf("after the check: proof %v, %v", proof, ok)
 	}
 	tr.Events([]Key{instance(12, "b")})
-	if _, ok := tr.Check(11, cluster, same); ok {
+	if _, ok := tr.Check(Probe{}, 11, cluster, same); ok {
 		t.Error("compared with a revision before the view's")
 	}
 }

@@ -31,7 +31,8 @@ type Warrant struct {
 	frozen int64
 	stale  bool
 
-	off safeguard.Set
+	off     safeguard.Set
+	expired bool // where safeguard.ComparedInReading is off
 }
 
 // Without switches safeguards off, to see that a simulation notices. It is for
@@ -40,6 +41,10 @@ func (w *Warrant) Without(off safeguard.Set) {
 	w.off = off
 	w.History.Without(off)
 }
+
+// Expire ends the proof where safeguard.ComparedInReading is off: it is what a
+// timer would do.
+func (w *Warrant) Expire() { w.expired = true }
 
 // Reset starts a new history: at the instant at, the instance self holds v. The
 // proof of the old one is gone.
@@ -65,7 +70,7 @@ func (w *Warrant) Apply(at clock.Instant, c quota.Change) bool {
 func (w *Warrant) Prove(sent clock.Instant) (more bool) {
 	more = !w.proved || w.stale
 	if !w.proved || sent.Mono > w.proof.Mono {
-		w.proof, w.proved = sent, true
+		w.proof, w.proved, w.expired = sent, true, false
 	}
 	return more
 }
@@ -85,6 +90,9 @@ func (w *Warrant) FreshUntil(r share.Rules, c *clock.Clock) (mono, wall int64) {
 	}
 	if _, wrong := ClockWrong(r, c); wrong && r.Outage == quota.OutageStop {
 		return math.MinInt64, math.MinInt64
+	}
+	if w.off.Off(safeguard.ComparedInReading) && !w.expired {
+		return window.Forever, window.Forever
 	}
 	mono, wall = w.proof.Mono+int64(r.Freshness), w.proof.Wall+int64(r.Freshness)
 	if w.off.Off(safeguard.WallAge) {

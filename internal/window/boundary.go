@@ -96,9 +96,6 @@ func (g *Gate) paceLocked(now, budget, edge int64) (released, next int64) {
 // limitLocked ends the segment at the next edge, or with the proof if that ends
 // sooner.
 func (g *Gate) limitLocked(s *Segment, until, wallUntil int64) {
-	if g.off.Off(safeguard.ComparedInReading) {
-		until, wallUntil = Forever, Forever
-	}
 	s.until.Store(min(g.mu.edge, until))
 	s.wallUntil.Store(wallUntil)
 }

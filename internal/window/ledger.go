@@ -42,7 +42,7 @@ func (l *ledger) roll(now int64, shares Shares) {
 	lengths := shares.Lengths(now)
 	kept := l.accounts[:0]
 	for _, a := range l.accounts {
-		if wall < a.window.End() && !l.off.Off(safeguard.AccountKept) || contains(lengths, a.window.Length) {
+		if wall < a.window.End() || contains(lengths, a.window.Length) {
 			kept = append(kept, a)
 		} else {
 			l.epoch++

@@ -1,0 +1,291 @@
+package simulation
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/safeguard"
+	"github.com/quotient-limiter/quotient/internal/warrant"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// The exhaustive search: every history of a small world, instead of random ones
+// of a large world. Two instances and a third that may join, two policies, three
+// revisions at every choice of instants around the one that decides, and for
+// each instance every choice of when it learns of each and of its clock's error.
+//
+// An instance does not know what others issue. So the largest sum of a log is
+// the sum of what each instance can issue at most, and each can be tried alone:
+// all combinations are covered at the price of one instance after the other.
+// What an instance issues in a window is largest if it takes all it may as soon
+// as it may, and if it proves its view recent whenever that is the truth.
+
+// The small world's times.
+const (
+	smallLength = 100 * ms
+	smallFresh  = 100 * ms
+	smallError  = 10 * ms
+	smallStart  = 600 * ms // of the window that is judged
+)
+
+var smallA = quota.Policy{Limits: []quota.Limit{{Permits: 3, Window: 100 * time.Millisecond}}}
+
+var smallB = quota.Policy{Limits: []quota.Limit{{Permits: 1, Window: 100 * time.Millisecond}, {Permits: 2, Window: 200 * time.Millisecond}}}
+
+// smallIDs are the instances; the last is not there at first.
+var smallIDs = []string{"a", "b", "c"}
+
+// Small is a search.
+type Small struct {
+	Off    safeguard.Set
+	settle time.Duration
+
+	Logs  int // revisions in order, with their instants
+	Lives int // instances tried in them
+	// Most is the largest sum found, as a difference to what is promised: more
+	// than 0 is a violation, which Story tells.
+	Most  int64
+	Story string
+}
+
+// smallChanges is the alphabet of a log.
+func (s *Small) changes() []quota.Change {
+	a, b := s.policy(smallA), s.policy(smallB)
+	return []quota.Change{
+		{Policy: a}, {Policy: b},
+		{Put: []quota.Instance{{ID: "c"}}},
+		{Deleted: []string{"a"}},
+		{Deleted: []string{"c"}},
+	}
+}
+
+func (s *Small) policy(p quota.Policy) *quota.Policy {
+	p.Settle, p.Freshness, p.ClockError = s.settle, time.Duration(smallFresh), time.Duration(smallError)
+	p.Outage = quota.OutageStop
+	p = p.WithDefaults()
+	return &p
+}
+
+// smallLog is three revisions and when they are committed.
+type smallLog struct {
+	changes [3]quota.Change
+	at      [3]int64
+	views   [4]quota.View // before the first, and after each
+}
+
+// Search tries everything, or until something is found where a safeguard is off.
+func (s *Small) Search() {
+	s.settle = quota.MinSettleFor(time.Duration(smallFresh), time.Duration(smallError), 200*time.Millisecond)
+	if s.Off.Off(safeguard.TimingRule) {
+		s.settle = time.Duration(smallFresh)
+	}
+	var instants []int64
+	// From before the lookback of the slowest clock to within the window.
+	for at := smallStart - int64(s.settle) - smallError - 15*ms; at < smallStart+30*ms; at += 35 * ms {
+		instants = append(instants, at)
+	}
+	alphabet := s.changes()
+	for _, c0 := range alphabet {
+		for _, c1 := range alphabet {
+			for _, c2 := range alphabet {
+				for i, t0 := range instants {
+					for j, t1 := range instants[i:] {
+						for _, t2 := range instants[i+j:] {
+							if s.Off != 0 && s.Most > 0 {
+								return
+							}
+							s.log(smallLog{changes: [3]quota.Change{c0, c1, c2}, at: [3]int64{t0, t1 + 1, t2 + 2}})
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// log tries all instances in one log, for the window of either length.
+func (s *Small) log(l smallLog) {
+	s.Logs++
+	first := quota.View{Revision: 1, Policy: s.policy(smallA), PolicyRevision: 1}
+	for _, id := range smallIDs[:2] {
+		first.Instances = append(first.Instances, quota.Instance{ID: id})
+	}
+	l.views[0] = first
+	for i := range l.changes {
+		l.changes[i].Revision = int64(i + 2)
+		l.views[i+1] = after(l.views[i], l.changes[i])
+	}
+	for _, length := range []time.Duration{100 * time.Millisecond, 200 * time.Millisecond} {
+		win := quota.WindowAt(length, epoch+smallStart)
+		promised := s.promised(&l, win)
+		sum, story := int64(0), ""
+		for _, id := range smallIDs {
+			n, how := s.best(&l, id, win)
+			sum += n
+			story += fmt.Sprintf("  %s issues %d: %s\n", id, n, how)
+		}
+		if promised != unlimited && sum-promised > s.Most {
+			s.Most = sum - promised
+			s.Story = fmt.Sprintf("window %v from 0.600s: %d permits, promised %d\n%s%s", length, sum, promised, l.tell(), story)
+		}
+	}
+}
+
+// after is the view after a change.
+func after(v quota.View, c quota.Change) quota.View {
+	v.Revision = c.Revision
+	v.Instances = slices.DeleteFunc(slices.Clone(v.Instances), func(i quota.Instance) bool {
+		return slices.Contains(c.Deleted, i.ID) || len(c.Put) > 0 && c.Put[0].ID == i.ID
+	})
+	v.Instances = append(v.Instances, c.Put...)
+	if c.Policy != nil {
+		v.Policy, v.PolicyRevision = c.Policy, c.Revision
+	}
+	return v
+}
+
+// promised is the smallest total of the states that were the newest at some time
+// in [B-, B+] (docs/protocol.md).
+func (s *Small) promised(l *smallLog, win quota.Window) int64 {
+	start := win.Start() - epoch
+	settle := int64(quota.MinSettleFor(time.Duration(smallFresh), time.Duration(smallError), 200*time.Millisecond))
+	from, to := start+smallError-settle, start-smallError-smallFresh
+	least := unlimited
+	for i := range l.views {
+		begins, ends := int64(math.MinInt64), int64(math.MaxInt64)
+		if i > 0 {
+			begins = l.at[i-1]
+		}
+		if i < len(l.at) {
+			ends = l.at[i]
+		}
+		if begins > to || ends <= from {
+			continue
+		}
+		if n, limited, _ := l.views[i].Policy.PermitsFor(win); limited {
+			least = min(least, n)
+		}
+	}
+	return least
+}
+
+// smallDelays are how late an instance may learn of a revision: at once, just
+// within the freshness, and after it.
+var smallDelays = []int64{1 * ms, 99 * ms, 125 * ms}
+
+// best returns the most that an instance can issue in a window, and how.
+func (s *Small) best(l *smallLog, id string, win quota.Window) (most int64, how string) {
+	for _, err := range []int64{-smallError, smallError} {
+		for _, d0 := range smallDelays {
+			for _, d1 := range smallDelays {
+				for _, d2 := range smallDelays {
+					seen := [3]int64{l.at[0] + d0, l.at[1] + d1, l.at[2] + d2}
+					seen[1] = max(seen[1], seen[0])
+					seen[2] = max(seen[2], seen[1])
+					s.Lives++
+					if n := s.live(l, id, win, err, seen); n > most {
+						most, how = n, fmt.Sprintf("clock off by %v, learns at %.3fs %.3fs %.3fs", time.Duration(err),
+							seconds(seen[0]), seconds(seen[1]), seconds(seen[2]))
+					}
+				}
+			}
+		}
+	}
+	return most, how
+}
+
+// live lives one instance's life: it learns of revision i at seen[i], and takes
+// what it may of the window.
+func (s *Small) live(l *smallLog, id string, win quota.Window, err int64, seen [3]int64) (issued int64) {
+	read := func(t int64) clock.Instant { return clock.Instant{Mono: t + smallStart, Wall: epoch + t + err} }
+	c := clock.Started(read(0), 0)
+	var w warrant.Warrant
+	w.Without(s.Off)
+	next := 0
+	switch joins := l.joins(); {
+	case id != smallIDs[2]:
+		w.Reset(read(0), id, l.views[0])
+	case joins < 0:
+		return 0
+	default: // the listing is as new as it can be
+		next = joins + 1
+		w.Reset(read(l.at[joins]+1), id, l.views[next])
+	}
+	start := win.Start() - epoch - err
+	for _, t := range []int64{start, start + 20*ms, start + 45*ms, start + 70*ms, start + 95*ms} {
+		next = s.learn(&w, l, next, t, seen, read)
+		// Everything before the first revision that was not learned of is known.
+		proof := t - 1
+		for i := next; i < len(l.at); i++ {
+			proof = min(proof, l.at[i])
+		}
+		w.Prove(read(proof))
+		now := read(t)
+		terms := w.Terms(now, c)
+		if t < start || now.Mono >= terms.Until || now.Wall >= terms.WallUntil {
+			continue
+		}
+		offset := c.Offset()
+		budget := unlimited
+		for _, length := range w.Lengths(now.Mono, offset) {
+			if b := w.Bound(quota.WindowAt(length, c.WallAt(now.Mono)), now.Mono, offset).Permits; length == win.Length {
+				budget = b - issued
+			}
+		}
+		if budget > 0 && budget < unlimited {
+			issued += budget
+		}
+	}
+	return issued
+}
+
+// learn applies what was learned by t, revision by revision.
+func (s *Small) learn(w *warrant.Warrant, l *smallLog, next int, t int64, seen [3]int64, read func(int64) clock.Instant) int {
+	for next < len(seen) && seen[next] <= t {
+		last := next
+		if s.Off.Off(safeguard.EveryRevision) { // what came together is one view
+			for last+1 < len(seen) && seen[last+1] == seen[next] {
+				last++
+			}
+		}
+		c := l.changes[next]
+		for i := next + 1; i <= last; i++ {
+			c = merge(c, l.changes[i])
+		}
+		c.Revision = l.changes[last].Revision
+		w.Apply(read(seen[next]), c)
+		next = last + 1
+	}
+	return next
+}
+
+// merge is two changes as if they were one.
+func merge(a, b quota.Change) quota.Change {
+	if b.Policy != nil {
+		a.Policy = b.Policy
+	}
+	for _, id := range b.Deleted {
+		a.Put = slices.DeleteFunc(slices.Clone(a.Put), func(i quota.Instance) bool { return i.ID == id })
+	}
+	for _, p := range b.Put {
+		a.Deleted = slices.DeleteFunc(slices.Clone(a.Deleted), func(id string) bool { return id == p.ID })
+	}
+	a.Put, a.Deleted = slices.Concat(a.Put, b.Put), slices.Concat(a.Deleted, b.Deleted)
+	return a
+}
+
+// joins is the first revision that puts the third instance's key, -1 if none.
+func (l *smallLog) joins() int {
+	return slices.IndexFunc(l.changes[:], func(c quota.Change) bool { return len(c.Put) > 0 })
+}
+
+func (l *smallLog) tell() (text string) {
+	for i, c := range l.changes {
+		what := change{policy: c.Policy, put: c.Put, gone: c.Deleted}
+		text += fmt.Sprintf("  %.3fs %s\n", seconds(l.at[i]), what.tell())
+	}
+	return text
+}

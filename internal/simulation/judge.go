@@ -1,0 +1,126 @@
+package simulation
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/quotient-limiter/quotient/internal/safeguard"
+	"github.com/quotient-limiter/quotient/internal/share"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// judged reports whether rule hold promises anything for a history with this
+// host: it issued nothing while stale before the outage, and when that began it
+// knew all that had been committed, but for the last moments: what S is longer
+// than it must be. To be fresh is not enough. An instance that is fresh may lack
+// a change of up to S' ago and hold on to its share, while another, which knows
+// the change and has an even newer proof, grows by it.
+func (w *world) judged(h *host) bool {
+	if len(h.grants) == 0 {
+		return true
+	}
+	for _, g := range h.grants {
+		if g.stale && g.at < w.outage {
+			return false
+		}
+	}
+	if last := h.grants[len(h.grants)-1]; last.at < w.outage {
+		return true
+	}
+	p := w.first
+	spare := int64(p.Settle - quota.MinSettleFor(p.Freshness, p.ClockError, time.Second))
+	return h.last >= w.stateAt(w.outage-spare)
+}
+
+// judge compares one window with etcd. The permits of an incarnation that were
+// issued at different times, and those of different ones, all lie under their
+// shares of one and the same state: that is the proof (docs/protocol.md). While
+// the timing stays the same, it holds for every state that was the newest at
+// some time in [B-, B+]. When the timing changes, it holds for one state at
+// least, around the same time.
+func (w *world) judge(win quota.Window, b *book, part []int64, sum int64) *Violation {
+	if w.kind == Hold {
+		return w.some(win, b, part, sum, math.MinInt64, math.MaxInt64)
+	}
+	start := win.Start() - epoch
+	lowest, highest := int64(math.MaxInt64), int64(0)
+	for i := range w.etcd.states {
+		if p := w.etcd.states[i].view.Policy; p != nil {
+			lowest, highest = min(lowest, int64(p.Freshness)), max(highest, int64(p.Settle))
+		}
+	}
+	if w.kind == Timing || w.off().Off(safeguard.TimingRule) {
+		if w.unset {
+			highest = max(highest, int64(quota.DefaultSettle))
+		}
+		return w.some(win, b, part, sum, start-w.e-highest-20*ms, start+w.e-lowest)
+	}
+	e, length := w.e, int64(win.Length)
+	from := start + e - (highest-length/quota.DriftBound)*quota.DriftBound/(quota.DriftBound+1)
+	to := start - e - lowest*quota.DriftBound/(quota.DriftBound-1)
+	for s := w.stateAt(from); s <= w.stateAt(to); s++ {
+		if v := w.against(s, win, b, part, sum); v != nil {
+			return v
+		}
+	}
+	return nil
+}
+
+// some demands one state, the newest at some time in [from, to], under which
+// all permits lie.
+func (w *world) some(win quota.Window, b *book, part []int64, sum, from, to int64) *Violation {
+	var worst *Violation
+	for s := w.stateAt(from); s <= w.stateAt(to); s++ {
+		v := w.against(s, win, b, part, sum)
+		if v == nil {
+			return nil
+		}
+		if worst == nil || v.Bound > worst.Bound {
+			worst = v
+		}
+	}
+	return worst
+}
+
+// against compares with one state; -1 is before the first, when nobody had
+// anything.
+func (w *world) against(s int, win quota.Window, b *book, part []int64, sum int64) *Violation {
+	total := w.total(s, win)
+	if total == unlimited {
+		return nil
+	}
+	if sum > total {
+		return &Violation{Window: win, Issued: sum, Bound: total}
+	}
+	if s < 0 {
+		return nil
+	}
+	_, shares, _ := share.Of(&w.etcd.states[s].view, win, nil)
+	for i, p := range part {
+		if p > shares[b.ids[i]] && !w.trick(SameID) {
+			return &Violation{Window: win, Issued: p, Bound: shares[b.ids[i]], Actor: b.ids[i]}
+		}
+	}
+	return nil
+}
+
+// total is a state's total for a window: unlimited if it has no limit of that
+// length in force, since then other lengths alone decide.
+func (w *world) total(s int, win quota.Window) int64 {
+	p := w.etcd.states[max(s, 0)].view.Policy
+	if p == nil {
+		return unlimited
+	}
+	permits, limited, inForce := p.PermitsFor(win)
+	switch {
+	case !inForce && p.From.UnixNano() < win.End() &&
+		slices.ContainsFunc(p.LimitsAt(p.From.UnixNano()), func(l quota.Limit) bool { return l.Window == win.Length }):
+		return 0 // it comes into force within the window, and gives nothing of it
+	case !inForce || !limited:
+		return unlimited
+	case s < 0 || p.Mode == quota.ModePause || len(p.Requires) > 0:
+		return 0
+	}
+	return permits
+}

@@ -1,0 +1,105 @@
+package simulation
+
+import "github.com/quotient-limiter/quotient/internal/safeguard"
+
+// Trick is a mistake in the shell around the pure core, or an assumption that
+// does not hold.
+type Trick uint32
+
+// The tricks.
+const (
+	// SameID gives a restarted instance its old incarnation's ID.
+	SameID Trick = 1 << iota
+	// DatedByArrival dates a proof by the answer, not by the question.
+	DatedByArrival
+	// KeptAliveProves takes an answer that a lagging member gives by itself,
+	// such as a kept-alive lease, as a proof.
+	KeptAliveProves
+	// ProgressProves takes a progress notification alone as a proof.
+	ProgressProves
+	// SameCountProves takes an equal number of keys and an equal highest
+	// revision as a proof.
+	SameCountProves
+	// HeaderIsPosition takes the header of events as the watch's position.
+	HeaderIsPosition
+	// CreatedIsPosition takes the header of the answer that a watch was created.
+	CreatedIsPosition
+	// TwoWatches learns policy and instances by two streams.
+	TwoWatches
+	// ListedWhenSent dates a listing by the question.
+	ListedWhenSent
+	// LoweredAtOnce lets operators lower the settle time below the freshness
+	// that instances may still go by.
+	LoweredAtOnce
+	// SlowClocks has clocks that are off by more than the policy says.
+	SlowClocks
+)
+
+// Mutant is a history's rule broken on purpose. Each seems harmless, and each
+// breaks the sum; a simulation that does not catch one of them checks too
+// little.
+type Mutant struct {
+	Name string
+	Off  safeguard.Set // switched off in the real code
+	Does Trick
+	Kind Kind // the histories in which it shows
+	// Led is what the histories are given more of, where it would take many.
+	Led  []action
+	Rare bool // it takes thousands of histories
+}
+
+// Mutants returns all mutants.
+func Mutants() []Mutant {
+	return []Mutant{
+		{Name: "AnchorNow", Off: safeguard.AnchorAtStart},
+		{Name: "Coalesce", Off: safeguard.EveryRevision, Led: []action{doHang, doStall, doPolicy, doQuit}},
+		{Name: "GapKeepsHistory", Off: safeguard.GapRestarts, Led: []action{doCompact, doEndWatch, doHang, doPolicy}},
+		{Name: "SameID", Does: SameID},
+		{Name: "JoinAtOnce", Off: safeguard.JoinWaits},
+		{Name: "DatedByArrival", Does: DatedByArrival},
+		{Name: "ReadWithoutPosition", Off: safeguard.PositionReached},
+		{Name: "KeptAliveProves", Does: KeptAliveProves},
+		{Name: "ProgressProves", Does: ProgressProves, Led: []action{doAlone, doPolicy}},
+		{Name: "SameCountProves", Does: SameCountProves, Led: []action{doHang, doHang, doHang, doJoin, doQuit, doQuit}},
+		{Name: "HeaderIsPosition", Does: HeaderIsPosition, Led: []action{doEndWatch, doHang, doLag, doPolicy}},
+		{Name: "CreatedIsPosition", Does: CreatedIsPosition},
+		{Name: "NoProof", Off: safeguard.ProofEnds},
+		{Name: "TimerEndsProof", Off: safeguard.ComparedInReading, Led: []action{doStall, doPolicy}},
+		{Name: "MonotonicOnly", Off: safeguard.WallAge, Led: []action{doSleep, doPolicy}},
+		{Name: "ClocksParted", Off: safeguard.ClocksTogether, Led: []action{doSleep, doPolicy}},
+		{Name: "OldEvent", Off: safeguard.NewerOnly, Led: []action{doEndWatch, doPolicy}},
+		{Name: "TwoWatches", Off: safeguard.NewerOnly, Does: TwoWatches},
+		{Name: "ListedWhenSent", Does: ListedWhenSent},
+		{Name: "HoldGrows", Off: safeguard.HoldFreezes, Kind: Hold},
+		{Name: "BackwardsUnseen", Off: safeguard.BackwardsIsGap, Kind: Restore},
+		{Name: "SilenceUndoubted", Off: safeguard.DoubtIsChecked, Kind: Restore},
+		{Name: "Ceil", Off: safeguard.Floor},
+		{Name: "SettleIsFreshness", Off: safeguard.TimingRule, Led: []action{doPolicy, doJoin, doQuit, doQuit, doHang, doHang}},
+		{Name: "WindowBack", Off: safeguard.WindowsForward},
+		{Name: "HalfGuard", Off: safeguard.WholeGuard},
+		{Name: "LengthsTogether", Off: safeguard.LengthsApart},
+		{Name: "RemovedForgotten", Off: safeguard.RemovedBinds},
+		{Name: "NotWholeWindow", Off: safeguard.WholeWindow},
+		{Name: "NewestSettle", Off: safeguard.LargestSettle, Kind: Timing, Led: []action{doPolicy, doPolicy, doHang, doJoin}},
+		{Name: "LoweredAtOnce", Does: LoweredAtOnce, Kind: Timing},
+		{Name: "SlowClocks", Does: SlowClocks},
+	}
+}
+
+// off is what is switched off in the real code.
+func (w *world) off() safeguard.Set {
+	if w.mutant == nil {
+		return 0
+	}
+	return w.mutant.Off
+}
+
+func (w *world) trick(t Trick) bool { return w.mutant != nil && w.mutant.Does&t != 0 }
+
+// osError is how far operating systems' clocks are off in truth.
+func (w *world) osError() int64 {
+	if w.trick(SlowClocks) {
+		return 10*w.e + 300*ms
+	}
+	return errorBound(w.e)
+}

@@ -1,0 +1,126 @@
+package simulation
+
+import (
+	"cmp"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/quotient-limiter/quotient/internal/safeguard"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// plan is what is going to happen in a history, before it happens. Every event
+// has a seed of its own, so that one can be dropped and the others stay what
+// they are.
+type plan struct {
+	kind   Kind
+	seed   uint64
+	e      int64 // bound of clock errors
+	first  *quota.Policy
+	size   int   // hosts at the start
+	end    int64 // true time
+	events []event
+}
+
+// event is one thing that happens at a true time.
+type event struct {
+	at      int64
+	do      action
+	seed    uint64
+	dropped bool   // left out, to see whether it matters
+	text    string // what it turned out to be, when it happened
+}
+
+// action is what happens. The order is that of actionNames.
+type action uint8
+
+const (
+	doJoin action = iota
+	doLeave
+	doQuit
+	doCrash
+	doExpire
+	doAnnounce
+	doPolicy
+	doCut
+	doStall
+	doSleep
+	doSetClock
+	doHang
+	doEndWatch
+	doLag
+	doAlone
+	doLeaderless
+	doCompact
+	doRestore
+	doOutage
+	actions
+)
+
+var actionNames = [actions]string{"join", "announced leave", "leave", "crash", "lease lost", "announced limits", "policy",
+	"partition", "pause", "suspension", "clock set", "watch hangs", "watch ends", "member lags", "member cut off",
+	"no leader", "compaction", "restore", "outage"}
+
+// String returns the action in words.
+func (a action) String() string { return actionNames[a] }
+
+// changes and troubles are what a kind's histories are made of; what comes
+// twice is twice as likely.
+func (k Kind) changes() []action {
+	if k == Calm {
+		return []action{doJoin, doLeave, doAnnounce}
+	}
+	return []action{doJoin, doJoin, doLeave, doQuit, doCrash, doExpire, doAnnounce, doPolicy, doPolicy, doPolicy}
+}
+
+func (k Kind) troubles() []action {
+	switch k {
+	case Calm:
+		return nil
+	case Hold:
+		return []action{doStall, doHang, doEndWatch, doLag}
+	case Split:
+		return []action{doCut, doCut, doCut, doStall, doHang, doLag}
+	}
+	return []action{doCut, doCut, doStall, doStall, doSleep, doSetClock, doHang, doHang, doEndWatch, doLag, doAlone, doLeaderless, doCompact}
+}
+
+func newPlan(kind Kind, m *Mutant, seed uint64) plan {
+	r := rand.New(rand.NewPCG(seed, uint64(kind)))
+	p := plan{kind: kind, seed: seed, e: []int64{5, 10, 40, 80}[r.IntN(4)] * ms}
+	if m != nil && m.Off.Off(safeguard.TimingRule) {
+		p.e = 80 * ms
+	}
+	p.first = p.newPolicy(r, m, nil)
+	scale := 1 + r.IntN(3)
+	p.size = 1 + r.IntN(2*scale)
+	s := int64(p.first.Settle)
+	p.end = 3*s + int64(scale)*r.Int64N(1200)*ms + 800*ms
+	gap := func() int64 { return 1 + r.Int64N(1600*ms/int64(scale)) }
+	changes, troubles := kind.changes(), kind.troubles()
+	for at := gap(); at < p.end; at += gap() {
+		p.add(r, at, changes[r.IntN(len(changes))])
+		if m != nil && len(m.Led) > 0 {
+			p.add(r, r.Int64N(p.end), m.Led[r.IntN(len(m.Led))])
+		}
+		if len(troubles) > 0 && r.IntN(4) > 0 {
+			p.add(r, r.Int64N(p.end), troubles[r.IntN(len(troubles))])
+		}
+	}
+	switch kind {
+	case Hold:
+		outage := s + r.Int64N(p.end-s)
+		p.events = slices.DeleteFunc(p.events, func(e event) bool { return e.at >= outage && e.do != doStall })
+		p.end += 2 * s
+		p.add(r, outage, doOutage)
+	case Restore:
+		p.add(r, s+r.Int64N(p.end-s), doRestore)
+		p.end += 2 * s
+	}
+	slices.SortStableFunc(p.events, func(a, b event) int { return cmp.Compare(a.at, b.at) })
+	return p
+}
+
+func (p *plan) add(r *rand.Rand, at int64, do action) {
+	p.events = append(p.events, event{at: at, do: do, seed: r.Uint64()})
+}
