@@ -18,8 +18,6 @@ const (
 	GapRestarts
 	// JoinWaits: a new history allows windows at once.
 	JoinWaits
-	// LargestSettle: the newest view's S counts, not the largest of the lookback.
-	LargestSettle
 	// LengthsApart: one lookback, of the shortest window, serves all lengths.
 	LengthsApart
 	// RemovedBinds: a limit that the newest view lacks binds no more.

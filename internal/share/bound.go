@@ -65,9 +65,6 @@ func (h *History) lookback(w quota.Window, now, offset int64) int64 {
 	start := sub(h.anchor(w, now, offset), offset)
 	from := now
 	for i := range h.terms {
-		if h.off.Off(safeguard.LargestSettle) && i < len(h.terms)-1 {
-			continue
-		}
 		if at := min(sub(start, h.terms[i].settle), now); h.terms[i].end >= at {
 			from = min(from, at)
 		}

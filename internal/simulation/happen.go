@@ -220,7 +220,7 @@ func (w *world) changePolicy(r *rand.Rand) {
 		w.etcd.write(func() { w.etcd.commit(change{deleted: true}) })
 		return
 	}
-	p := w.newPolicy(r, w.mutant, w.lastPolicy())
+	p := w.newPolicy(r, w.lastPolicy())
 	switch r.IntN(20) {
 	case 0, 1:
 		p.Mode = quota.ModePause

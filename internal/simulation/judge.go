@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/quotient-limiter/quotient/internal/safeguard"
 	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -50,7 +49,7 @@ func (w *world) judge(win quota.Window, b *book, part []int64, sum int64) *Viola
 			lowest, highest = min(lowest, int64(p.Freshness)), max(highest, int64(p.Settle))
 		}
 	}
-	if w.kind == Timing || w.off().Off(safeguard.TimingRule) {
+	if w.kind == Timing {
 		if w.unset {
 			highest = max(highest, int64(quota.DefaultSettle))
 		}

@@ -74,13 +74,11 @@ func Mutants() []Mutant {
 		{Name: "BackwardsUnseen", Off: safeguard.BackwardsIsGap, Kind: Restore},
 		{Name: "SilenceUndoubted", Off: safeguard.DoubtIsChecked, Kind: Restore},
 		{Name: "Ceil", Off: safeguard.Floor},
-		{Name: "SettleIsFreshness", Off: safeguard.TimingRule, Led: []action{doPolicy, doJoin, doQuit, doQuit, doHang, doHang}},
 		{Name: "WindowBack", Off: safeguard.WindowsForward},
 		{Name: "HalfGuard", Off: safeguard.WholeGuard},
 		{Name: "LengthsTogether", Off: safeguard.LengthsApart},
 		{Name: "RemovedForgotten", Off: safeguard.RemovedBinds},
 		{Name: "NotWholeWindow", Off: safeguard.WholeWindow},
-		{Name: "NewestSettle", Off: safeguard.LargestSettle, Kind: Timing, Led: []action{doPolicy, doPolicy, doHang, doJoin}},
 		{Name: "LoweredAtOnce", Does: LoweredAtOnce, Kind: Timing},
 		{Name: "SlowClocks", Does: SlowClocks},
 	}

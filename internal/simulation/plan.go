@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 	"slices"
 
-	"github.com/quotient-limiter/quotient/internal/safeguard"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -88,10 +87,7 @@ func (k Kind) troubles() []action {
 func newPlan(kind Kind, m *Mutant, seed uint64) plan {
 	r := rand.New(rand.NewPCG(seed, uint64(kind)))
 	p := plan{kind: kind, seed: seed, e: []int64{5, 10, 40, 80}[r.IntN(4)] * ms}
-	if m != nil && m.Off.Off(safeguard.TimingRule) {
-		p.e = 80 * ms
-	}
-	p.first = p.newPolicy(r, m, nil)
+	p.first = p.newPolicy(r, nil)
 	scale := 1 + r.IntN(3)
 	p.size = 1 + r.IntN(2*scale)
 	s := int64(p.first.Settle)

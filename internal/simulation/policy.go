@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/quotient-limiter/quotient/internal/safeguard"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -15,7 +14,7 @@ var lengthChoices = []time.Duration{100 * time.Millisecond, 200 * time.Milliseco
 var totalChoices = []int64{0, 1, 2, 3, 5, 12, 40}
 
 // newPolicy makes limits, and a timing where that may change.
-func (p *plan) newPolicy(r *rand.Rand, m *Mutant, old *quota.Policy) *quota.Policy {
+func (p *plan) newPolicy(r *rand.Rand, old *quota.Policy) *quota.Policy {
 	n := &quota.Policy{Limits: p.limits(r, old), ClockError: time.Duration(p.e), Outage: quota.OutageStop}
 	if p.kind == Hold || p.kind == Split {
 		n.Outage = quota.OutageHold
@@ -38,9 +37,6 @@ func (p *plan) newPolicy(r *rand.Rand, m *Mutant, old *quota.Policy) *quota.Poli
 	n.Settle = quota.MinSettleFor(n.Freshness, n.ClockError, time.Second)
 	if r.IntN(3) == 0 {
 		n.Settle += time.Duration(r.Int64N(200 * ms))
-	}
-	if m != nil && m.Off.Off(safeguard.TimingRule) {
-		n.Settle = n.Freshness
 	}
 	return n
 }
