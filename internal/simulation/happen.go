@@ -25,7 +25,7 @@ func (w *world) happen(e *event) {
 	case doLag, doAlone, doLeaderless, doCompact, doRestore, doOutage:
 		w.trouble(e, r)
 	default:
-		if h := w.alive(r, e.do); h != nil {
+		if h := w.alive(r); h != nil {
 			e.text += " of " + h.name
 			h.suffer(e, r)
 		}
@@ -34,7 +34,7 @@ func (w *world) happen(e *event) {
 
 // alive returns a random host that is not leaving. In a calm history the first
 // one stays.
-func (w *world) alive(r *rand.Rand, do action) *host {
+func (w *world) alive(r *rand.Rand) *host {
 	var live []*host
 	for i, h := range w.hosts {
 		if !h.leaving && !h.dead && (i > 0 || w.kind != Calm) {

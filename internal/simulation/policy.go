@@ -24,11 +24,11 @@ func (p *plan) newPolicy(r *rand.Rand, old *quota.Policy) *quota.Policy {
 		return n
 	}
 	n.Freshness = time.Duration(100+r.IntN(300)) * time.Millisecond
-	switch {
-	case p.kind == Timing:
+	switch p.kind {
+	case Timing:
 		n.Freshness = []time.Duration{100, 150, 400, 1000}[r.IntN(4)] * time.Millisecond
 		n.ClockError += time.Duration(r.Int64N(2) * 20 * ms)
-	case p.kind == Calm:
+	case Calm:
 		n.Freshness = 300 * time.Millisecond // reads may take a while
 	}
 	if p.kind != Calm && r.IntN(4) == 0 && p.e <= 40*ms {

@@ -83,7 +83,7 @@ func shrink(p plan, m *Mutant, bad func(Result) bool) plan {
 // tell tells a history.
 func (w *world) tell(r Result) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%v: clocks off by at most %v, %.3fs long, %d hosts at the start\n", w.kind, time.Duration(w.e), seconds(w.end), w.plan.size)
+	fmt.Fprintf(&b, "%v: clocks off by at most %v, %.3fs long, %d hosts at the start\n", w.kind, time.Duration(w.e), seconds(w.end), w.size)
 	type line struct {
 		at   int64
 		text string

@@ -68,7 +68,7 @@ func (s *stream) end() {
 // pump sends what the member has applied: one revision each as they come, and
 // several in one answer when it has to catch up.
 func (s *stream) pump() {
-	e := &s.host.world.etcd
+	e := &s.host.etcd
 	applied := e.members[s.member].applied
 	if s.ended || s.host.dead || s.host.watch != s.number {
 		return
@@ -98,7 +98,7 @@ func (s *stream) pump() {
 
 // progress answers with how far the member has sent, if it has sent all.
 func (s *stream) progress() {
-	applied := s.host.world.etcd.members[s.member].applied
+	applied := s.host.etcd.members[s.member].applied
 	if s.next == applied+1 && !s.ended {
 		s.send(message{progress: true, header: applied})
 	}
@@ -106,7 +106,7 @@ func (s *stream) progress() {
 
 // send lets a message arrive, after those before it.
 func (s *stream) send(m message) {
-	if s.host.world.trick(TwoWatches) && len(m.keys) > 0 {
+	if s.host.trick(TwoWatches) && len(m.keys) > 0 {
 		parts := [2]message{m, m}
 		parts[0].keys, parts[1].keys = nil, nil
 		for _, k := range m.keys {
