@@ -163,7 +163,7 @@ func (h *host) takeAndReturn(now clock.Instant, n int64) {
 func (h *host) wait(now clock.Instant, n int64) {
 	w := &window.Waiter{}
 	deadline := now.Mono + h.r.Int64N(2*h.settle())
-	switch _, v := h.gate.Wait(now, w, n, deadline); v {
+	switch _, v, _ := h.gate.Wait(now, w, n, deadline); v {
 	case window.Granted:
 		h.grant(n)
 	case window.Queued:
