@@ -1,0 +1,131 @@
+//go:build e2e && linux
+
+package faults
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/internal/clock"
+)
+
+// instanceConfig is one instance of the consumer service.
+type instanceConfig struct {
+	Name      string
+	ID        int64
+	Endpoints []string
+	Provider  string
+	Socket    string // of the provider process
+	Chunk     int64  // permits taken at once
+	NTP       []string
+	// Skew is the error of its host's clock, which is stepped by Step after
+	// StepAfter.
+	Skew, Step, StepAfter time.Duration
+}
+
+// clock returns the clock of a host that is wrong as configured.
+func (c instanceConfig) clock() *clock.Clock {
+	if c.Skew == 0 && c.Step == 0 {
+		return clock.New()
+	}
+	return clock.NewSkewed(func(mono int64) time.Duration {
+		if c.Step != 0 && mono >= int64(c.StepAfter) {
+			return c.Skew + c.Step
+		}
+		return c.Skew
+	})
+}
+
+// beInstance takes all that it can and tells the provider of each permit, until
+// its standard input ends. The provider is reached by a Unix socket, which knows
+// no namespaces and loses nothing: what is under test is the way to etcd.
+func beInstance(c instanceConfig) error {
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil)).With("instance", c.Name)
+	provider, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: c.Socket, Net: "unixgram"})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		cancel()
+	}()
+	client, err := clientv3.New(clientv3.Config{
+		Endpoints: c.Endpoints, DialTimeout: 2 * time.Second, DialKeepAliveTime: 2 * time.Second, DialKeepAliveTimeout: time.Second, Logger: zap.NewNop(),
+	})
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	session, err := join(ctx, client, coordinator.Options{Name: c.Name, NTP: c.NTP, NTPInterval: time.Second, Clock: c.clock(), Logger: log})
+	if err != nil {
+		return err
+	}
+	defer session.Close()
+	limiter, err := consumer.Open(ctx, session, c.Provider, consumer.Options{Logger: log})
+	if err != nil {
+		return err
+	}
+	go func() {
+		if limiter.Ready(ctx) == nil {
+			fmt.Println("ready")
+		}
+	}()
+	if err := spend(ctx, c, limiter, session.Clock(), provider); ctx.Err() == nil {
+		return err
+	}
+	st := limiter.Status()
+	log.Info("ends", "issued", st.Issued, "steps", session.Clock().Steps(), "halts", session.Clock().Halts(), "clock_error", st.ClockError)
+	return nil
+}
+
+// join joins, again and again if etcd is away.
+func join(ctx context.Context, client *clientv3.Client, o coordinator.Options) (*coordinator.Session, error) {
+	for {
+		s, err := coordinator.Join(ctx, client, o)
+		if err == nil || ctx.Err() != nil {
+			return s, err
+		}
+		o.Logger.Info("join again", "error", err)
+		wait(200 * time.Millisecond)
+	}
+}
+
+// spend takes permits and tells the provider: of which instance, window, and how
+// many.
+func spend(ctx context.Context, c instanceConfig, limiter *consumer.Limiter, clock *clock.Clock, provider *net.UnixConn) error {
+	var call [24]byte
+	binary.BigEndian.PutUint64(call[0:], uint64(c.ID))
+	binary.BigEndian.PutUint64(call[16:], uint64(c.Chunk))
+	for ctx.Err() == nil {
+		p, err := limiter.Take(ctx, c.Chunk, time.Second)
+		switch {
+		case errors.Is(err, consumer.ErrLimited), errors.Is(err, consumer.ErrStale), errors.Is(err, consumer.ErrNoPolicy), errors.Is(err, consumer.ErrTooLarge):
+			wait(2 * time.Millisecond)
+			continue
+		case err != nil:
+			return err
+		}
+		// Who was held up on the way does not call: the permit's window may be over.
+		if clock.Wall() >= p.Until.UnixNano() {
+			continue
+		}
+		binary.BigEndian.PutUint64(call[8:], uint64(p.Start.UnixNano()))
+		if _, err := provider.Write(call[:]); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}

@@ -1,0 +1,100 @@
+//go:build e2e && linux
+
+package faults
+
+import (
+	"fmt"
+	"math"
+	"time"
+)
+
+// span is when something happened, by true time, in nanoseconds.
+type span struct{ from, to int64 }
+
+// result is one line of the table.
+type result struct {
+	name, outage, fault string
+	windows             int // from the first after the fleet was active until the end
+	over                int // of them, with more permits than the limit
+	ratio               float64
+	arrivedOver         int     // windows of the provider's clock with more arrivals than the limit
+	arrivedRatio        float64 // the largest
+	settled             float64 // utilisation of the windows that the fault does not touch
+	dip                 float64 // the lowest utilisation of the others
+	recovered           time.Duration
+	promise             string
+	failed              []string
+}
+
+// recoverWithin is S' + S + 2 windows.
+const recoverWithin = 2500*time.Millisecond + 3*time.Second + 2*window
+
+// full is the least utilisation of a settled window.
+const full = 0.99
+
+// measure makes the numbers of a record. limit is per window; active is from
+// when all of the fleet was, fault when the fault lasted, end when the fleet was
+// told to end. Whole windows count.
+func measure(r *record, limit int64, active int64, fault span, end int64) result {
+	var m result
+	w := int64(window)
+	first, last := (active+w-1)/w*w, end/w*w-w
+	m.dip, m.recovered = 1, -1
+	for _, n := range r.Issued { // also before and after
+		m.ratio = max(m.ratio, float64(n)/float64(limit))
+		if n > limit {
+			m.over++
+		}
+	}
+	for _, n := range r.Arrived {
+		m.arrivedRatio = max(m.arrivedRatio, float64(n)/float64(limit))
+		if n > limit {
+			m.arrivedOver++
+		}
+	}
+	used := func(start int64) float64 { return float64(r.Issued[start]) / float64(limit) }
+	for start := fault.to / w * w; start <= last && fault.to != 0; start += w {
+		// The first of two full windows ends the recovery.
+		if used(start) >= full && (start == last || used(start+w) >= full) {
+			m.recovered = time.Duration(max(0, start-fault.to))
+			break
+		}
+	}
+	sum, n := 0.0, 0
+	for start := first; start <= last; start += w {
+		m.windows++
+		touched := fault.to != 0 && start+w > fault.from && start < fault.to+int64(max(0, m.recovered))
+		if touched {
+			m.dip = min(m.dip, used(start))
+			continue
+		}
+		sum += min(1, used(start))
+		n++
+	}
+	m.settled = math.NaN()
+	if n > 0 {
+		m.settled = sum / float64(n)
+	}
+	return m
+}
+
+// head and line are the table's.
+func head() string {
+	return "| scenario | outage rule | windows | over the limit | worst ratio | arrivals: over, worst | settled utilisation | dip | recovered after | promise |\n" +
+		"| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |\n"
+}
+
+func (m *result) line() string {
+	dip, recovered := fmt.Sprintf("%.2f", m.dip), fmt.Sprintf("%.1f s", m.recovered.Seconds())
+	if m.fault == "" {
+		dip, recovered = "-", "-"
+	} else if m.recovered < 0 {
+		recovered = "never"
+	}
+	verdict := m.promise + ": held"
+	if len(m.failed) > 0 {
+		verdict = m.promise + ": BROKEN"
+	}
+	return fmt.Sprintf("| %s | %s | %d | %d | %.3f | %d, %.3f | %.3f | %s | %s | %s |\n",
+		m.name, m.outage, m.windows, m.over, m.ratio, m.arrivedOver, m.arrivedRatio, m.settled, dip, recovered, verdict)
+}

@@ -1,0 +1,212 @@
+//go:build e2e && linux
+
+package faults
+
+import (
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// Instances 0 and 1 are on the first worker's host, and so on.
+var scenarios = []scenario{
+	{name: "no fault", outage: quota.OutageStop, most: 1},
+	{name: "20 ms ± 10 ms of delay and 1% loss on every link", outage: quota.OutageStop, most: 1,
+		fault: func(r *run) {
+			for a := range r.fabric.ports {
+				r.fabric.set(a, link{delay: 10 * time.Millisecond, jitter: 5 * time.Millisecond, loss: 0.005})
+			}
+			wait(8 * window)
+			r.calmLinks()
+		}},
+	{name: "a third of the instances killed, back after the lease", outage: quota.OutageStop, most: 1,
+		fault: func(r *run) {
+			for _, i := range all(0) {
+				r.instances[i].kill()
+			}
+			wait(leaseTTL + window)
+			for _, i := range all(0) {
+				r.launch(i)
+			}
+		}},
+	{name: "a third of the instances stopped (SIGSTOP) for longer than the lease", outage: quota.OutageStop, most: 1,
+		fault: func(r *run) {
+			for _, i := range all(0) {
+				r.instances[i].pause()
+			}
+			wait(leaseTTL + 3*window)
+			for _, i := range all(0) {
+				r.instances[i].resume()
+			}
+		}},
+	{name: "all instances killed, all started at once after the lease", outage: quota.OutageStop, most: 1,
+		fault: func(r *run) {
+			for _, p := range r.instances {
+				p.kill()
+			}
+			wait(leaseTTL + window)
+			for i := range r.instances {
+				r.launch(i)
+			}
+		}},
+	{name: "etcd's leader killed, back after 5 s", outage: quota.OutageStop, most: 1,
+		fault: func(r *run) {
+			l := r.etcd.leader(r.client)
+			r.etcd.members[l].kill()
+			wait(5 * time.Second)
+			r.etcd.restart(l)
+		}},
+	{name: "etcd's leader stopped (SIGSTOP) for 5 s", outage: quota.OutageStop, most: 1,
+		fault: func(r *run) {
+			l := r.etcd.leader(r.client)
+			r.etcd.members[l].pause()
+			wait(5 * time.Second)
+			r.etcd.members[l].resume()
+		}},
+	{name: "a follower killed, back after 5 s", outage: quota.OutageStop, most: 1,
+		fault: func(r *run) {
+			f := r.etcd.followers(r.etcd.leader(r.client))[0]
+			r.etcd.members[f].kill()
+			wait(5 * time.Second)
+			r.etcd.restart(f)
+		}},
+	{name: "two of three members killed, back after 6 s", outage: quota.OutageStop, most: 1,
+		fault: func(r *run) {
+			two := r.etcd.followers(r.etcd.leader(r.client))
+			for _, f := range two {
+				r.etcd.members[f].kill()
+			}
+			wait(6 * time.Second)
+			r.etcd.restart(two...)
+		}},
+	{name: "all of etcd lost for 8 s", outage: quota.OutageHold, most: 1, fault: loseEtcd},
+	{name: "all of etcd lost for 8 s", outage: quota.OutageStop, most: 1, fault: loseEtcd},
+	{name: "a third of the instances cut off from etcd for 12 s (nftables)", outage: quota.OutageStop, most: 1, fault: cutOff},
+	{name: "a third of the instances cut off from etcd for 12 s (nftables)", outage: quota.OutageHold, most: 1 + 1.0/workers, fault: cutOff},
+	{name: "a third of the instances without a link for 12 s", outage: quota.OutageStop, most: 1,
+		fault: func(r *run) {
+			r.workers[0].unplug()
+			wait(12 * time.Second)
+			r.workers[0].plug()
+		}},
+	{name: "a follower cut from its peers, in reach of the instances, for 8 s", outage: quota.OutageStop, most: 1,
+		fault: func(r *run) {
+			l := r.etcd.leader(r.client)
+			two := r.etcd.followers(l)
+			r.etcd.hosts[two[0]].cut(r.etcd.hosts[two[1]], r.etcd.hosts[l])
+			wait(8 * time.Second)
+			r.etcd.hosts[two[0]].heal()
+		}},
+	{name: "the leader's disk frozen for 1 s of every 2.5 s, for 10 s", outage: quota.OutageStop, most: 1,
+		fault: func(r *run) {
+			disk := r.etcd.dirs[r.etcd.leader(r.client)]
+			defer exec.Command("fsfreeze", "-u", disk).Run() // if it is frozen still
+			for range 4 {
+				command(r.t, "fsfreeze", "-f", disk)
+				wait(time.Second)
+				command(r.t, "fsfreeze", "-u", disk)
+				wait(1500 * time.Millisecond)
+			}
+		}},
+	{name: "etcd restored from a backup: its revision goes back", outage: quota.OutageStop, most: 1,
+		prepare: func(r *run) {
+			for _, m := range r.etcd.members {
+				m.kill()
+			}
+			r.etcd.backup()
+			r.relaunchEtcd()
+		},
+		fault: func(r *run) {
+			for _, m := range r.etcd.members {
+				m.kill()
+			}
+			r.etcd.restore()
+			r.relaunchEtcd()
+		}},
+	{name: "clocks off by -5 s, +5 s, +300 ms and -50 ms; NTP, guard auto, 5000/s", outage: quota.OutageStop, most: 1, auto: true, configure: wrongClocks},
+	{name: "the same at 50000/s", limit: 50_000, outage: quota.OutageStop, most: 1, auto: true, configure: wrongClocks},
+	{name: "clocks set by +5 s and -2 s in use; NTP, guard auto", outage: quota.OutageStop, most: 1, auto: true, calm: 12 * window, configure: setClocks(true)},
+	{name: "clocks set by +5 s and -2 s in use; no NTP", outage: quota.OutageHold, most: 0, calm: 12 * window, configure: setClocks(false)},
+}
+
+func (r *run) relaunchEtcd() {
+	r.etcd.launch(0, true)
+	r.etcd.launch(1, true)
+	r.etcd.launch(2, true)
+	r.etcd.awaitReady(0, 1, 2)
+}
+
+// calmLinks lets every packet pass at once, but for the slow NTP server's.
+func (r *run) calmLinks() {
+	for a := range r.fabric.ports {
+		if a != r.times.slow.address {
+			r.fabric.set(a, link{})
+		}
+	}
+}
+
+func loseEtcd(r *run) {
+	for _, m := range r.etcd.members {
+		m.kill()
+	}
+	wait(8 * time.Second)
+	r.relaunchEtcd()
+}
+
+func cutOff(r *run) {
+	r.workers[0].cut(r.etcd.hosts...)
+	wait(12 * time.Second)
+	r.workers[0].heal()
+}
+
+func wrongClocks(w *world, c *instanceConfig) {
+	c.NTP = w.times.addresses()
+	c.Skew = []time.Duration{-5 * time.Second, 5 * time.Second, lie, -50 * time.Millisecond, 0, 0}[c.ID-1]
+}
+
+func setClocks(ntp bool) func(w *world, c *instanceConfig) {
+	return func(w *world, c *instanceConfig) {
+		if ntp {
+			c.NTP = w.times.addresses()
+		}
+		c.StepAfter = 10 * time.Second
+		c.Step = []time.Duration{5 * time.Second, -2 * time.Second, 0, 0, 0, 0}[c.ID-1]
+	}
+}
+
+// TestScenarios plays those whose names match E2E, a regular expression, and
+// writes the table to the file E2E_TABLE names.
+func TestScenarios(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Fatal("namespaces, nftables and frozen disks need root")
+	}
+	chosen := regexp.MustCompile(os.Getenv("E2E"))
+	w := newWorld(t)
+	table := head()
+	t.Log("\n" + head())
+	for _, s := range scenarios {
+		name := s.name + " (" + string(s.outage) + ")"
+		if !chosen.MatchString(name) {
+			continue
+		}
+		t.Run(strings.NewReplacer("/", "-", " ", "_").Replace(name), func(t *testing.T) {
+			m := w.run(t, s)
+			table += m.line()
+			t.Log("\n" + m.line())
+			for _, f := range m.failed {
+				t.Error(f)
+			}
+		})
+		w.setTest(t)
+	}
+	if file := os.Getenv("E2E_TABLE"); file != "" {
+		if err := writeTable(file, table); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,254 @@
+//go:build e2e && linux
+
+package faults
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+const (
+	window  = time.Second
+	workers = 3 // hosts
+	each    = 2 // instances on each
+	fleet   = workers * each
+	// leaseTTL is coordinator.DefaultTTL: so long a killed instance stays in view.
+	leaseTTL = coordinator.DefaultTTL
+)
+
+// world is the hosts and servers that all scenarios share.
+type world struct {
+	t       *testing.T
+	log     io.Writer
+	fabric  *fabric
+	etcd    *cluster
+	workers []*host
+	times   *timeServers
+	client  *clientv3.Client
+	admin   *coordinator.Admin
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	log, err := os.Create(filepath.Join(os.TempDir(), "quotient-e2e.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("the processes' log is %s", log.Name())
+	t.Cleanup(func() { _ = log.Close() })
+	w := &world{t: t, log: log, fabric: &fabric{ports: map[[4]byte]*port{}}}
+	t.Cleanup(w.fabric.close)
+	// This process has an address too, to set policies and to ask who leads.
+	own := [4]byte{10, 77, 0, 1}
+	if err := w.fabric.attach("", own); err != nil {
+		t.Fatal(err)
+	}
+	command(t, "ip", "addr", "add", "10.77.0.1/24", "dev", "wire")
+	command(t, "ip", "link", "set", "wire", "up")
+	w.etcd = newCluster(t, w.fabric, log)
+	for i := range workers {
+		w.workers = append(w.workers, newHost(t, w.fabric, fmt.Sprintf("worker%d", i+1), byte(21+i)))
+	}
+	w.times = newTimeServers(t, w.fabric, log)
+	w.client, err = clientv3.New(clientv3.Config{Endpoints: w.etcd.endpoints(), DialTimeout: 2 * time.Second, Logger: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = w.client.Close() })
+	if w.admin, err = coordinator.NewAdmin(w.client, coordinator.AdminOptions{Author: "e2e"}); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// scenario is one fault and what is promised of it.
+type scenario struct {
+	name   string
+	limit  int64 // per window; 0 means 5000
+	outage quota.Outage
+	auto   bool // guard auto, with 20 ms for the way to the provider; arrivals are judged
+	// configure changes an instance's configuration.
+	configure func(w *world, c *instanceConfig)
+	// prepare is done before instances start.
+	prepare func(r *run)
+	// fault does its harm, and returns when it is over. nil: there is none.
+	fault func(r *run)
+	// calm is how long nothing happens before the fault; default 3 windows.
+	calm time.Duration
+	// most is the largest ratio of permits to the limit that is promised: 1 is
+	// exact. 0: nothing is promised, it is measured.
+	most float64
+}
+
+// run is a scenario that runs.
+type run struct {
+	*world
+	scenario
+	provider  *process
+	instances []*process
+	configs   []instanceConfig
+	socket    string
+}
+
+// launch starts instance i, which may have been there before: it is another
+// incarnation then.
+func (r *run) launch(i int) {
+	r.instances[i] = r.workers[i/each].run("instance", r.configs[i], r.log)
+}
+
+func (r *run) awaitReady(which ...int) {
+	r.t.Helper()
+	for _, i := range which {
+		if err := r.instances[i].await("ready", 30*time.Second); err != nil {
+			r.t.Fatalf("instance %d: %v", i+1, err)
+		}
+	}
+}
+
+// all are the numbers of the instances on hosts.
+func all(hosts ...int) (which []int) {
+	for _, h := range hosts {
+		for i := range each {
+			which = append(which, h*each+i)
+		}
+	}
+	return which
+}
+
+// run plays a scenario and measures it.
+func (w *world) run(t *testing.T, s scenario) result {
+	t.Helper()
+	fmt.Fprintf(w.log, "\n=== %s\n", s.name)
+	if s.limit == 0 {
+		s.limit = 5000
+	}
+	if s.calm == 0 {
+		s.calm = 3 * window
+	}
+	w.setTest(t)
+	r := &run{world: w, scenario: s, instances: make([]*process, fleet), socket: filepath.Join(t.TempDir(), "provider")}
+	p := quota.Policy{Limits: []quota.Limit{{Permits: s.limit, Window: window}}, Outage: s.outage}
+	if s.auto {
+		p.Guard, p.GuardAuto = 20*time.Millisecond, true
+	}
+	provider := "e2e/" + filepath.Base(t.Name())
+	if _, err := w.admin.Put(t.Context(), provider, p, coordinator.AnyRevision); err != nil {
+		t.Fatal(err)
+	}
+	for i := range fleet {
+		c := instanceConfig{Name: fmt.Sprintf("w%d-%d", i/each+1, i%each+1), ID: int64(i + 1), Endpoints: w.etcd.endpoints(), Provider: provider, Socket: r.socket, Chunk: max(1, s.limit/1000/fleet)}
+		if s.configure != nil {
+			s.configure(w, &c)
+		}
+		r.configs = append(r.configs, c)
+	}
+	if s.prepare != nil {
+		s.prepare(r)
+	}
+	r.provider = w.workers[0].run("provider", providerConfig{Socket: r.socket, Window: window}, w.log)
+	if err := r.provider.await("ready", 10*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	for i := range fleet {
+		r.launch(i)
+	}
+	r.awaitReady(0, 1, 2, 3, 4, 5)
+	active := time.Now().UnixNano()
+	wait(s.calm)
+	var fault span
+	if s.fault != nil {
+		fault.from = time.Now().UnixNano()
+		s.fault(r)
+		fault.to = time.Now().UnixNano()
+		wait(recoverWithin + 2*window)
+	} else {
+		wait(5 * window)
+	}
+	end := time.Now().UnixNano()
+	rec := r.end()
+	m := measure(rec, s.limit, active, fault, end)
+	m.name, m.outage = s.name, string(s.outage)
+	if s.fault != nil {
+		m.fault = "yes"
+	}
+	m.check(s, rec)
+	return m
+}
+
+// setTest gives what fails from now on to a scenario's own test.
+func (w *world) setTest(t *testing.T) {
+	w.t, w.etcd.t = t, t
+	for _, h := range append(append([]*host{}, w.etcd.hosts...), w.workers...) {
+		h.t = t
+	}
+}
+
+// end ends the instances, and then the provider, which writes its record.
+func (r *run) end() *record {
+	r.t.Helper()
+	for _, p := range r.instances {
+		_ = p.stdin.Close()
+	}
+	for _, p := range r.instances {
+		select {
+		case <-p.ended:
+		case <-time.After(10 * time.Second):
+			p.kill()
+		}
+	}
+	_ = r.provider.stdin.Close()
+	var rec record
+	line := ""
+	for s := range r.provider.lines {
+		line = s
+	}
+	if err := json.Unmarshal([]byte(line), &rec); err != nil {
+		r.t.Fatalf("the provider's record: %v", err)
+	}
+	return &rec
+}
+
+// check holds the numbers against the promise.
+func (m *result) check(s scenario, rec *record) {
+	fail := func(format string, args ...any) { m.failed = append(m.failed, fmt.Sprintf(format, args...)) }
+	switch {
+	case s.most == 1:
+		m.promise = "never over"
+		if m.over > 0 {
+			fail("%d windows over the limit, the worst by %.3f", m.over, m.ratio)
+		}
+	case s.most > 0:
+		m.promise = fmt.Sprintf("at most %.2f times", s.most)
+		if m.ratio > s.most {
+			fail("a window with %.3f times the limit, at most %.3f are promised", m.ratio, s.most)
+		}
+	default:
+		m.promise = "none"
+	}
+	if s.auto {
+		m.promise += ", on the provider's clock too"
+		if m.arrivedOver > 0 {
+			fail("%d windows of the provider's clock over the limit, the worst by %.3f", m.arrivedOver, m.arrivedRatio)
+		}
+	}
+	if s.most == 0 {
+		return
+	}
+	if !(m.settled >= full) {
+		fail("settled utilisation %.3f, less than %.2f", m.settled, full)
+	}
+	if m.fault != "" && (m.recovered < 0 || m.recovered > recoverWithin) {
+		fail("recovered after %v, more than %v", m.recovered, recoverWithin)
+	}
+}
