@@ -28,7 +28,7 @@ func newTimeServers(t *testing.T, f *fabric, log io.Writer) *timeServers {
 	chrony(t, s.good, log, serve)
 	chrony(t, s.slow, log, serve)
 	// A daemon that follows the good one, and believes that it is 300 ms slow.
-	chrony(t, s.liar, log, fmt.Sprintf("server %s minpoll 0 maxpoll 0 iburst offset %.3f\nmakestep 0.001 -1\nallow all\ncmdport 0\n", s.good.ip(), lie.Seconds()))
+	chrony(t, s.liar, log, fmt.Sprintf("server %s minpoll 0 maxpoll 0 iburst offset %.3f\nallow all\ncmdport 0\n", s.good.ip(), lie.Seconds()))
 	return s
 }
 

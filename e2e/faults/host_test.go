@@ -19,7 +19,8 @@ import (
 
 // host is a network namespace with an address.
 type host struct {
-	t       *testing.T
+	t       *testing.T // fails, and by default ends what runs here
+	owner   *testing.T // if set, what runs here lives until its end
 	name    string // of the namespace
 	address [4]byte
 	network *fabric
@@ -116,7 +117,11 @@ func (h *host) start(log io.Writer, env []string, program string, args ...string
 		_ = p.cmd.Wait()
 		close(p.ended)
 	}()
-	h.t.Cleanup(p.kill)
+	t := h.t
+	if h.owner != nil {
+		t = h.owner
+	}
+	t.Cleanup(p.kill)
 	return p
 }
 

@@ -79,6 +79,7 @@ func newCluster(t *testing.T, f *fabric, logs io.Writer) *cluster {
 	c := &cluster{t: t, logs: logs, members: make([]*process, members)}
 	for i := range members {
 		c.hosts = append(c.hosts, newHost(t, f, fmt.Sprintf("etcd%d", i+1), byte(11+i)))
+		c.hosts[i].owner = t // a member that a scenario restarts outlives it
 		c.dirs = append(c.dirs, newDisk(t))
 	}
 	for i := range members {
