@@ -33,8 +33,8 @@ loadgen: ## a short run with an embedded etcd; its verdict is the status
 compat: ## the tests of coordinator against older etcd servers, as processes
 	.ci/run compat
 
-e2e: ## three etcd members as processes: killed, and standing still
-	.ci/run e2e
+e2e: ## real processes and faults, each host in a network namespace; as root; E2E chooses scenarios; writes docs/reliability.md
+	E2E_TABLE=$(CURDIR)/docs/reliability.md go test -tags e2e -count=1 -timeout 30m -v ./e2e/faults
 
 kafka-e2e: ## the Kafka consumer on a real Kafka; says what is missing
 	go test -count=1 -tags e2e -run TestRealKafka -v ./examples/kafka-consumer

@@ -33,7 +33,10 @@ type config struct {
 	outage    quota.Outage
 	share     quota.ShareRule
 	pacing    quota.Pacing
-	json      string // a file, "-" for standard output, or empty
+	guard     time.Duration
+	guardAuto bool     // the clock's error comes on top
+	ntp       []string // servers by which instances measure their clocks
+	json      string   // a file, "-" for standard output, or empty
 	quiet     bool
 	etcd      *etcdflags.Flags // nil: an embedded etcd
 }
@@ -76,6 +79,8 @@ func (c *config) policy(limits []quota.Limit, reason string) quota.Policy {
 		Outage:     c.outage,
 		Share:      c.share,
 		Pacing:     c.pacing,
+		Guard:      c.guard,
+		GuardAuto:  c.guardAuto,
 		Author:     "loadgen",
 		Reason:     reason,
 	}
@@ -110,6 +115,8 @@ type reported struct {
 	Outage    string   `json:"outage"`
 	Share     string   `json:"share"`
 	Pacing    string   `json:"pacing"`
+	Guard     string   `json:"guard"`
+	NTP       []string `json:"ntp"`
 	Etcd      []string `json:"etcd"` // endpoints; empty for the embedded one
 	Provider  string   `json:"provider"`
 }
@@ -121,7 +128,8 @@ func (c *config) report(provider string) reported {
 		Processes: c.processes, Churn: c.churn, ChurnKill: c.churnKill, Rolling: c.rolling, Transport: "none",
 		Members: c.members, Faults: []string{},
 		Changes: []string{}, Settle: c.settle.String(), Outage: string(c.outage),
-		Share: string(c.share), Pacing: string(c.pacing), Etcd: []string{}, Provider: provider,
+		Share: string(c.share), Pacing: string(c.pacing),
+		Guard: quota.FormatGuard(c.guard, c.guardAuto), NTP: append([]string{}, c.ntp...), Etcd: []string{}, Provider: provider,
 	}
 	for _, ch := range c.changes {
 		r.Changes = append(r.Changes, ch.at.String()+"="+ch.text)

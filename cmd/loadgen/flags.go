@@ -12,6 +12,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/etcdflags"
 	"github.com/quotient-limiter/quotient/internal/load"
+	"github.com/quotient-limiter/quotient/internal/ntp"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -37,9 +38,9 @@ func usagef(format string, args ...any) error {
 
 // raw is what the flags say, unchecked.
 type raw struct {
-	limit, arrival, skew, outage, share, pacing, transport string
-	changes, faults                                        []string
-	config                                                 config
+	limit, arrival, skew, outage, share, pacing, guard, ntp, transport string
+	changes, faults                                                    []string
+	config                                                             config
 }
 
 // parseFlags reads the command line. It returns pflag.ErrHelp where help was
@@ -102,6 +103,8 @@ func (r *raw) register(set *pflag.FlagSet) {
 	set.StringVar(&r.outage, "outage", string(quota.OutageHold), "the policy's rule for when etcd is out of reach: `hold|stop`")
 	set.StringVar(&r.share, "share", string(quota.ShareEqual), "how the policy divides the limit: `equal|weighted|demand`; by weight, every tenth instance weighs 10")
 	set.StringVar(&r.pacing, "pacing", string(quota.PacingOff), "how the policy releases a window's permits: `off|even|adaptive`; a refused call then waits within its window too")
+	set.StringVar(&r.guard, "guard", "0s", "the policy's guard: `G` at either edge of a window in which nothing is issued, such as 20ms; auto or auto+20ms follows the clock's error")
+	set.StringVar(&r.ntp, "ntp", "", "NTP `servers` by which every instance measures its clock, host or host:port with commas; every instance asks every server")
 	set.StringVar(&c.json, "json", "", "write the report as JSON to `FILE`, or to standard output with -")
 	set.BoolVar(&c.quiet, "quiet", false, "no progress and no table, only the verdict")
 }
@@ -151,6 +154,12 @@ func (r *raw) check() (*config, error) {
 	case quota.PacingOff, quota.PacingEven, quota.PacingAdaptive:
 	default:
 		return nil, usagef("--pacing: %q is unknown: use off, even or adaptive", r.pacing)
+	}
+	if c.guard, c.guardAuto, err = quota.ParseGuard(r.guard); err != nil {
+		return nil, usagef("--guard: %v", err)
+	}
+	if c.ntp, err = ntp.ParseServers(r.ntp); err != nil {
+		return nil, usagef("--ntp: %v", err)
 	}
 	if err := c.checkBounds(); err != nil {
 		return nil, err

@@ -82,7 +82,7 @@ func (w *worker) open(slot int) (*instance, error) {
 	// Changes of state show in the table; their log would tear it apart.
 	log := slog.New(slog.DiscardHandler)
 	session, err := coordinator.Join(w.ctx, w.client, coordinator.Options{
-		Name: fmt.Sprintf("loadgen-%d", slot), Prefix: w.Etcd.Prefix, Probe: w.Probe, Weight: w.weight(slot), Logger: log,
+		Name: fmt.Sprintf("loadgen-%d", slot), Prefix: w.Etcd.Prefix, Probe: w.Probe, NTP: w.NTP, Weight: w.weight(slot), Logger: log,
 	})
 	if err != nil {
 		return nil, err

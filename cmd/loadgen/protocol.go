@@ -51,6 +51,7 @@ type setup struct {
 	Seed      uint64        `json:"seed,omitempty"`
 	MaxWait   time.Duration `json:"max_wait,omitempty"`
 	Probe     time.Duration `json:"probe,omitempty"`
+	NTP       []string      `json:"ntp,omitempty"`
 	// Paced says that permits come all along a window; Weighted that every tenth
 	// instance joins with heavyWeight.
 	Paced    bool `json:"paced,omitempty"`

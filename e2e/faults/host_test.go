@@ -21,7 +21,7 @@ import (
 type host struct {
 	t       *testing.T // fails, and by default ends what runs here
 	owner   *testing.T // if set, what runs here lives until its end
-	name    string // of the namespace
+	name    string     // of the namespace
 	address [4]byte
 	network *fabric
 }

@@ -17,11 +17,11 @@ type result struct {
 	windows             int // from the first after the fleet was active until the end
 	over                int // of them, with more permits than the limit
 	ratio               float64
-	arrivedOver         int     // windows of the provider's clock with more arrivals than the limit
-	arrivedRatio        float64 // the largest
-	settled             float64 // utilisation of the windows that the fault does not touch
-	dip                 float64 // the lowest utilisation of the others
-	recovered           time.Duration
+	arrivedOver         int           // windows of the provider's clock with more arrivals than the limit
+	arrivedRatio        float64       // the largest
+	settled             float64       // utilisation of the windows that the fault does not touch
+	dip                 float64       // the lowest utilisation of the others
+	recovered           time.Duration // from the fault's end until all windows are full again; -1: never
 	promise             string
 	failed              []string
 }
@@ -29,8 +29,12 @@ type result struct {
 // recoverWithin is S' + S + 2 windows.
 const recoverWithin = 2500*time.Millisecond + 3*time.Second + 2*window
 
-// full is the least utilisation of a settled window.
-const full = 0.99
+const (
+	// full is the least mean utilisation of settled windows.
+	full = 0.99
+	// back is the least utilisation of a window after the recovery.
+	back = 0.95
+)
 
 // measure makes the numbers of a record. limit is per window; active is from
 // when all of the fleet was, fault when the fault lasted, end when the fleet was
@@ -53,11 +57,13 @@ func measure(r *record, limit int64, active int64, fault span, end int64) result
 		}
 	}
 	used := func(start int64) float64 { return float64(r.Issued[start]) / float64(limit) }
-	for start := fault.to / w * w; start <= last && fault.to != 0; start += w {
-		// The first of two full windows ends the recovery.
-		if used(start) >= full && (start == last || used(start+w) >= full) {
-			m.recovered = time.Duration(max(0, start-fault.to))
-			break
+	// The last window that is not full, since the fault began, ends the recovery.
+	if fault.to != 0 && used(last) >= back {
+		m.recovered = 0
+		for start := fault.from / w * w; start < last; start += w {
+			if used(start) < back {
+				m.recovered = time.Duration(max(0, start+w-fault.to))
+			}
 		}
 	}
 	sum, n := 0.0, 0
@@ -84,6 +90,9 @@ func head() string {
 		"| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |\n"
 }
 
+// key begins a line, and tells it from others.
+func (m *result) key() string { return fmt.Sprintf("| %s | %s |", m.name, m.outage) }
+
 func (m *result) line() string {
 	dip, recovered := fmt.Sprintf("%.2f", m.dip), fmt.Sprintf("%.1f s", m.recovered.Seconds())
 	if m.fault == "" {
@@ -95,6 +104,6 @@ func (m *result) line() string {
 	if len(m.failed) > 0 {
 		verdict = m.promise + ": BROKEN"
 	}
-	return fmt.Sprintf("| %s | %s | %d | %d | %.3f | %d, %.3f | %.3f | %s | %s | %s |\n",
-		m.name, m.outage, m.windows, m.over, m.ratio, m.arrivedOver, m.arrivedRatio, m.settled, dip, recovered, verdict)
+	return m.key() + fmt.Sprintf(" %d | %d | %.3f | %d, %.3f | %.3f | %s | %s | %s |\n",
+		m.windows, m.over, m.ratio, m.arrivedOver, m.arrivedRatio, m.settled, dip, recovered, verdict)
 }

@@ -93,7 +93,7 @@ func newCluster(t *testing.T, f *fabric, logs io.Writer) *cluster {
 func newDisk(t *testing.T) string {
 	dir := t.TempDir()
 	image, mount := filepath.Join(dir, "image"), filepath.Join(dir, "mount")
-	command(t, "truncate", "-s", "256M", image)
+	command(t, "truncate", "-s", "640M", image)
 	command(t, "mkfs.ext4", "-q", image)
 	command(t, "mkdir", mount)
 	command(t, "mount", "-o", "loop", image, mount)
