@@ -14,11 +14,14 @@ import (
 )
 
 // Where shares are by demand, one instance works out the level from all reports
-// and writes it: the oldest that is alive. If no level comes for a while, the next
-// oldest does it, then the one after it. Two who write at once do no harm: each
-// level is safe by itself, and a transaction lets only one of them through.
+// and writes it: the oldest that is alive. As nobody can tell at once that it has
+// died, a few of the next oldest look after it, less often each, and write what it
+// has left unwritten; if they are gone too, whoever is next when the level grows
+// old. Two who write at once do no harm: each level is safe by itself, and a
+// transaction lets only one of them through.
 const (
 	divideEvery  = 2 * time.Second  // at most, where demands have moved
+	deputies     = 3                // who look after the oldest
 	divideShift  = 2                // percent of all claims that must have moved
 	levelRenewed = 10 * time.Second // at least
 	levelLasts   = 30 * time.Second // after its last entry's From: then shares are equal
@@ -31,8 +34,8 @@ type division struct {
 
 	// Of the report goroutine:
 	looked  int64            // when the reports were last read
-	demands map[string]int64 // that went into the level of revision
-	wrote   int64            // revision of the level that this instance wrote, 0 if none
+	demands map[string]int64 // that the level at known was worked out from
+	known   int64            // revision of that level's key, 0 if there is none
 }
 
 // ownLocked completes a level by what this instance had reported itself.
@@ -50,11 +53,12 @@ func (p *place) ownLocked(l *quota.Level) {
 func (p *place) divide(now int64) {
 	p.mu.Lock()
 	rank := time.Duration(p.tracker.Rank(p.id))
+	age := time.Duration(now - p.division.at)
 	turn := p.key != "" && p.until == 0 && p.tracker.Has(p.id) &&
-		(rank == 0 || now-p.division.at > int64(levelRenewed+rank*divideEvery))
+		(age > rank*divideEvery && rank <= deputies || age > levelRenewed+rank*divideEvery)
 	id, created := p.id, p.created
 	p.mu.Unlock()
-	if !turn || p.division.looked != 0 && now-p.division.looked < int64(divideEvery) {
+	if !turn || p.division.looked != 0 && time.Duration(now-p.division.looked) < min(rank+1, deputies)*divideEvery {
 		return
 	}
 	p.division.looked = now
@@ -69,6 +73,7 @@ func (p *place) divide(now int64) {
 		return // the level lasts longer than the next try
 	}
 	read := p.readDivision(r.Responses[0].GetResponseRange().Kvs, r.Responses[1].GetResponseRange().Kvs)
+	p.recall(c, &read)
 	l, ok := read.next(r.Header.Revision, p.s.o.Clock.Wall(), &p.division)
 	if !ok {
 		return
@@ -84,7 +89,21 @@ func (p *place) divide(now int64) {
 		clientv3.Compare(clientv3.CreateRevision(k.instance(p.provider, id)), "=", created),
 	).Then(clientv3.OpPut(k.level(p.provider), string(b))).Commit()
 	if err == nil && w.Succeeded {
-		p.division.wrote, p.division.demands = w.Header.Revision, read.demands
+		p.division.known, p.division.demands = w.Header.Revision, read.demands
+	}
+}
+
+// recall finds out what the level that was read was worked out from, where another
+// instance wrote it.
+func (p *place) recall(ctx context.Context, read *divisible) {
+	l := read.view.Level
+	if l == nil || p.division.known == read.level {
+		return
+	}
+	p.division.known, p.division.demands = read.level, nil // as if nobody had asked for anything
+	r, err := p.s.client.Get(ctx, p.s.keys.reports(p.provider), clientv3.WithPrefix(), clientv3.WithRev(l.Entries[len(l.Entries)-1].Revision))
+	if err == nil {
+		p.division.demands = p.demandsIn(r.Kvs, func(string) bool { return true })
 	}
 }
 
@@ -97,19 +116,26 @@ type divisible struct {
 
 func (p *place) readDivision(kvs, reports []*mvccpb.KeyValue) divisible {
 	var t view.Tracker
-	d := divisible{demands: map[string]int64{}}
+	var d divisible
 	d.view = t.List(0, 0, p.parseAll(kvs))
 	for _, kv := range kvs {
 		if string(kv.Key) == p.s.keys.level(p.provider) {
 			d.level = kv.ModRevision
 		}
 	}
+	d.demands = p.demandsIn(reports, t.Has)
+	return d
+}
+
+// demandsIn returns the demands that the instances for which is holds reported.
+func (p *place) demandsIn(reports []*mvccpb.KeyValue, is func(id string) bool) map[string]int64 {
+	demands := make(map[string]int64, len(reports))
 	for _, kv := range reports {
-		if id, ok := incarnationIn(p.s.keys.reports(p.provider), string(kv.Key)); ok && t.Has(id) {
-			d.demands[id] = reportOf(kv.Value).Demand
+		if id, ok := incarnationIn(p.s.keys.reports(p.provider), string(kv.Key)); ok && is(id) {
+			demands[id] = reportOf(kv.Value).Demand
 		}
 	}
-	return d
+	return demands
 }
 
 // next returns the level to write, at corrected wall-clock time now; ok is false
@@ -127,8 +153,7 @@ func (d *divisible) next(revision, now int64, before *division) (l quota.Level, 
 	if current := d.view.Level; current != nil && current.At(from.UnixNano()) != nil {
 		last := &current.Entries[len(current.Entries)-1]
 		renew := current.Until.UnixNano()-now < int64(levelLasts-levelRenewed)
-		known := before.wrote != 0 && before.wrote == d.level
-		if !renew && known && !share.Shifted(last, &e, before.demands, d.demands, divideShift) {
+		if !renew && !share.Shifted(last, &e, before.demands, d.demands, divideShift) {
 			return l, false
 		}
 	}
