@@ -37,6 +37,7 @@ func newGuarded(t *testing.T) *guarded {
 	cluster, root := etcdtest.New(t, etcdtest.Options{})
 	g := &guarded{newBench(t, cluster), cluster, root}
 	g.env["QUOTIENT_NEW_PASSWORD"] = secret
+	g.env["QUOTIENT_DIAL_TIMEOUT"], g.env["QUOTIENT_COMMAND_TIMEOUT"] = "1m", "1m" // busy machines
 	for user, role := range map[string]string{
 		"charge": "consumer payments/charge", "refund": "consumer payments/refund",
 		"ann": "operator", "bob": "operator payments/charge", "carol": "reader", "dave": "reader payments/charge",
@@ -61,7 +62,7 @@ func newGuarded(t *testing.T) *guarded {
 func (g *guarded) as(user string) *clientv3.Client {
 	g.t.Helper()
 	c, err := clientv3.New(clientv3.Config{
-		Endpoints: g.cluster.Endpoints(), DialTimeout: 5 * time.Second, Logger: zap.NewNop(), Username: user, Password: secret,
+		Endpoints: g.cluster.Endpoints(), DialTimeout: time.Minute, Logger: zap.NewNop(), Username: user, Password: secret,
 	})
 	if err != nil {
 		g.t.Fatal(err)
@@ -128,7 +129,7 @@ func TestRolesDoNotGoFurther(t *testing.T) {
 	g := newGuarded(t)
 	k := func(key string) string { return g.prefix + key }
 	const charge, refund = "payments%2Fcharge/", "payments%2Frefund/"
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	other, err := g.as("refund").Grant(ctx, 600)
 	if err != nil {

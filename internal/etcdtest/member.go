@@ -52,6 +52,7 @@ func (m memberConfig) start(logger *zap.Logger) (*embed.Etcd, error) {
 	cfg.ClusterState, cfg.InitialCluster = m.State, m.Cluster
 	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(logger)
 	cfg.UnsafeNoFsync = true
+	cfg.BcryptCost = 4 // the least: no password here is worth more, and logging in is quick
 	cfg.AutoCompactionMode, cfg.AutoCompactionRetention = "periodic", m.Retention.String()
 	cfg.TickMs, cfg.ElectionMs = m.timers()
 	if m.TLS != nil {
