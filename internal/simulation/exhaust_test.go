@@ -23,6 +23,10 @@ func TestEverySmallHistory(t *testing.T) {
 
 // TestSmallHistoriesCatch: the search finds what a safeguard is for.
 func TestSmallHistoriesCatch(t *testing.T) {
+	if simulation.Slow {
+		t.Log("as above")
+		return
+	}
 	for name, off := range map[string]safeguard.Set{
 		"the lookback from now":     safeguard.AnchorAtStart,
 		"two revisions as one view": safeguard.EveryRevision,
