@@ -30,8 +30,7 @@ type Member struct {
 		stopping bool         // no more work is handed out
 		drained  time.Time    // until when the provider wants no calls
 	}
-	work  sync.Cond    // on mu: there may be work, or it is over
-	batch atomic.Int64 // the batch now: smaller than Config.Batch where the share is
+	work sync.Cond // on mu: there may be work, or it is over
 
 	counts counts
 }
@@ -63,7 +62,6 @@ func New(c Config) (*Member, error) {
 	m := &Member{Config: c}
 	m.mu.parts = map[key]*partition{}
 	m.work.L = &m.mu
-	m.batch.Store(int64(c.Batch))
 	return m, nil
 }
 

@@ -17,11 +17,7 @@ import (
 // is processed exactly once, and all of it is committed.
 func TestRebalanceLosesAndRepeatsNothing(t *testing.T) {
 	t.Parallel()
-	for name, opts := range map[string][]kgo.Opt{
-		"cooperative": {kgo.Balancers(kgo.CooperativeStickyBalancer())},
-		"eager":       {kgo.Balancers(kgo.RangeBalancer())},
-		"next":        {kgo.ServerSideBalancer()},
-	} {
+	for name, opts := range balancers {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			inBubble(t, func(w *world) {
@@ -76,38 +72,60 @@ func TestDeathLosesNothing(t *testing.T) {
 	})
 }
 
+// balancers are the ways to rebalance.
+var balancers = map[string][]kgo.Opt{
+	"cooperative": {kgo.Balancers(kgo.CooperativeStickyBalancer())},
+	"eager":       {kgo.Balancers(kgo.RangeBalancer())},
+	"next":        {kgo.ServerSideBalancer()},
+}
+
 // A member that waits for permits for longer than any timeout of the group stays
-// in it, lets another one in, and hands over without doing anything twice.
+// in it, hands half of its partitions to another one that joins meanwhile, and
+// neither does anything twice.
 func TestLongWaitStaysInGroup(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(w *world) {
-		w.produce(2000, nil)
-		a := w.start(100, nil)
-		w.until("500 are processed", func() bool { return w.provider.distinct() > 500 })
-		a.limiter.Drain(time.Now().Add(20 * time.Minute))
-		w.until("the backlogs are full", func() bool { return a.Stats().Paused == partitions })
-		polls := a.Stats().Polls
-		w.pass(5 * time.Minute)
-		if n := a.Stats().Polls - polls; n > 5*60*10 {
-			t.Errorf("%d polls in 5 minutes in which there was nothing to do: the loop spins", n)
-		}
-		before := w.cluster.GroupInfo(group).Members[0].MemberID
-		b := w.start(100, nil)
-		if _, err := w.cluster.WaitGroupStable(w.t.Context(), group, 2); err != nil {
-			t.Fatal(err)
-		}
-		w.pass(5 * time.Minute)
-		info := w.cluster.GroupInfo(group)
-		if len(info.Members) != 2 || !slices.ContainsFunc(info.Members, func(m kfake.GroupMember) bool { return m.MemberID == before }) {
-			t.Errorf("the member that waits was thrown out: %+v", info.Members)
-		}
-		w.await(a, b)
-		w.leave(a, b)
-		w.committed()
-		if n := w.provider.duplicates(); n > 0 {
-			t.Errorf("%d records were processed again", n)
-		}
-	})
+	for name, opts := range balancers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(w *world) {
+				w.opts = opts
+				w.produce(500, nil)
+				a := w.start(100, nil)
+				w.until("400 are processed", func() bool { return w.provider.distinct() > 400 })
+				a.limiter.Drain(time.Now().Add(20 * time.Minute))
+				w.produce(1500, nil)
+				w.pass(time.Minute)
+				if n := a.Stats().Paused; n != partitions {
+					t.Errorf("%d of %d partitions are paused: it has stopped polling before their backlogs were full", n, partitions)
+				}
+				polls := a.Stats().Polls
+				w.pass(5 * time.Minute)
+				if n := a.Stats().Polls - polls; n > 5*60*10 {
+					t.Errorf("%d polls in 5 minutes in which there was nothing to do: the loop spins", n)
+				}
+				before := w.cluster.GroupInfo(group).Members[0].MemberID
+				b := w.start(100, nil)
+				w.pass(5 * time.Minute)
+				info := w.cluster.GroupInfo(group)
+				stayed := slices.ContainsFunc(info.Members, func(m kfake.GroupMember) bool { return m.MemberID == before })
+				if !stayed || len(info.Members) != 2 || info.Members[0].NumAssigned() != partitions/2 || info.Members[1].NumAssigned() != partitions/2 {
+					t.Errorf("member %s has waited, and another one joined: %+v", before, info.Members)
+				}
+				if b.Stats().Processed == 0 {
+					t.Error("the member that joined has processed nothing: the first one has kept it waiting")
+				}
+				if s := a.limiter.Status().State; s != "draining" {
+					t.Errorf("the first member is %s: it did not wait for so long as it was meant to", s)
+				}
+				w.await(a, b)
+				w.leave(a, b)
+				w.committed()
+				if n := w.provider.duplicates(); n > 0 {
+					t.Errorf("%d records were processed again", n)
+				}
+			})
+		})
+	}
 }
 
 // A record that the provider rejects goes to the dead letters after so many

@@ -38,7 +38,7 @@ func (m *Member) take() (job, bool) {
 		n := len(m.mu.order)
 		for i := range n {
 			p := m.mu.order[(m.mu.next+i)%n]
-			if items := p.backlog.take(int(m.batch.Load())); items != nil {
+			if items := p.backlog.take(m.Batch); items != nil {
 				m.mu.next = (m.mu.next + i + 1) % n
 				p.jobs.Add(1)
 				return job{p, items}, true
@@ -65,7 +65,6 @@ func (m *Member) permit(j *job) bool {
 		p, err := m.Limiter.Take(j.part.ctx, n, consumer.Forever)
 		switch {
 		case err == nil && time.Until(p.Until) > m.Margin:
-			m.enlarge()
 			return true
 		case err == nil:
 			// The machine was busy for so long that the call would reach the provider
@@ -73,8 +72,7 @@ func (m *Member) permit(j *job) bool {
 			m.counts.late.Add(1)
 			m.Limiter.Return(p)
 			pause(j.part.ctx, time.Until(p.Until))
-		case errors.Is(err, consumer.ErrTooLarge) && n > 1:
-			m.shrink(n)
+		case errors.Is(err, consumer.ErrTooLarge) && n > 1: // a batch larger than any window's share
 			m.giveBack(j.part, j.items[n/2:])
 			j.items = j.items[:n/2]
 		case j.part.ctx.Err() != nil || errors.Is(err, consumer.ErrClosed):
@@ -85,16 +83,6 @@ func (m *Member) permit(j *job) bool {
 		default: // no policy, or etcd away under rule stop: both heal by themselves
 			pause(j.part.ctx, 100*time.Millisecond)
 		}
-	}
-}
-
-// shrink halves the batch that no share admits; enlarge doubles it again, since
-// shares grow too.
-func (m *Member) shrink(n int64) { m.batch.Store(max(n/2, 1)) }
-
-func (m *Member) enlarge() {
-	if b := m.batch.Load(); b < int64(m.Batch) {
-		m.batch.CompareAndSwap(b, min(2*b, int64(m.Batch)))
 	}
 }
 
