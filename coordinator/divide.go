@@ -56,13 +56,18 @@ func (p *place) divide(now int64) {
 	age := time.Duration(now - p.division.at)
 	turn := p.key != "" && p.until == 0 && p.tracker.Has(p.id) &&
 		(age > rank*divideEvery && rank <= deputies || age > levelRenewed+rank*divideEvery)
-	id, created := p.id, p.created
+	id, created, freshness := p.id, p.created, quota.DefaultFreshness
+	if p.policy != nil {
+		freshness = p.policy.Freshness
+	}
 	p.mu.Unlock()
 	if !turn || p.division.looked != 0 && time.Duration(now-p.division.looked) < min(rank+1, deputies)*divideEvery {
 		return
 	}
 	p.division.looked = now
-	c, done := context.WithTimeout(p.s.ctx, reportTimeout)
+	// A level that is written later than its reports were read by S' could meet an
+	// etcd that was put back meanwhile, where the revision stands for other reports.
+	c, done := context.WithTimeout(p.s.ctx, min(reportTimeout, freshness))
 	defer done()
 	k := p.s.keys
 	r, err := p.s.client.Txn(c).Then(

@@ -29,6 +29,8 @@ const (
 	Floor
 	// TimingRule: a policy whose S does not exceed S' as it must is obeyed.
 	TimingRule
+	// ClaimsScale: claims do not shrink when the total is lowered.
+	ClaimsScale
 
 	// EveryRevision: the revisions of one answer become one view.
 	EveryRevision

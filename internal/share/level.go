@@ -4,6 +4,7 @@ import (
 	"math/bits"
 	"slices"
 
+	"github.com/quotient-limiter/quotient/internal/safeguard"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -54,11 +55,11 @@ func floorOf(total, percent int64) int64 {
 // claim returns what an instance with that demand claims of total permits by
 // level l, and what is left for all to divide equally. If the total was lowered
 // since, claims shrink in proportion, so that the floor is kept.
-func claim(total, floor int64, l *quota.LevelLimit, demand int64) (own, rest int64) {
+func claim(total, floor int64, l *quota.LevelLimit, demand int64, off safeguard.Set) (own, rest int64) {
 	own = min(l.Claim(demand), l.Claimed)
 	pool := total - floorOf(total, floor)
-	if l.Claimed <= pool {
-		return own, total - l.Claimed
+	if l.Claimed <= pool || off.Off(safeguard.ClaimsScale) {
+		return own, max(0, total-l.Claimed)
 	}
 	hi, lo := bits.Mul64(uint64(own), uint64(pool))
 	n, _ := bits.Div64(hi, lo, uint64(l.Claimed)) // own <= Claimed, so n <= pool

@@ -143,7 +143,7 @@ func (t *terms) claims(w quota.Window, total, demand int64) (own, rest int64) {
 	if t.policy.Share == quota.ShareDemand {
 		if e := t.level.At(w.Start()); e != nil {
 			if l := e.Limit(w.Length); l != nil {
-				return claim(total, t.floor, l, demand)
+				return claim(total, t.floor, l, demand, t.off)
 			}
 		}
 	}

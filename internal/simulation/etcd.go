@@ -20,7 +20,8 @@ type etcd struct {
 	// states are what the provider's keys have been, by the time at which they
 	// became so. A restore makes one too. They are what histories are judged by.
 	states    []state
-	compacted int64 // revisions up to here are gone
+	reports   []report // as written
+	compacted int64    // revisions up to here are gone
 	members   [3]member
 	leaderless,
 	frozen []span // no leader; no writes
@@ -38,6 +39,9 @@ type state struct {
 	what change
 	view quota.View
 	keys []view.Key
+
+	level   int64                      // revision of the level's key, 0 without one
+	demands map[int64]map[string]int64 // by the revision of a level's entry, what it follows from
 }
 
 // change is what a write does to the provider. The zero change is others'.
@@ -46,6 +50,7 @@ type change struct {
 	deleted bool // the policy
 	put     []quota.Instance
 	gone    []string
+	level   *quota.Level
 	text    string // what it is, if not told by the rest
 }
 
@@ -148,6 +153,13 @@ func (c *change) keys(revision int64) []view.Key {
 		}
 		keys = append(keys, view.Key{Kind: view.Instance, ID: i.ID, Value: value, Revision: revision})
 	}
+	if c.level != nil {
+		value, err := json.Marshal(*c.level)
+		if err != nil {
+			panic(err)
+		}
+		keys = append(keys, view.Key{Kind: view.Level, Value: value, Revision: revision})
+	}
 	for _, id := range c.gone {
 		keys = append(keys, view.Key{Kind: view.Instance, ID: id, Revision: revision, Deleted: true})
 	}
@@ -160,7 +172,14 @@ func (e *etcd) next(c change, keys []view.Key, revision int64) state {
 	if len(e.states) > 0 {
 		last := &e.states[e.current()]
 		s.at = max(s.at, last.at+1)
-		s.view, s.keys = last.view, last.keys
+		s.view, s.keys, s.level, s.demands = last.view, last.keys, last.level, last.demands
+	}
+	if c.level != nil {
+		s.view.Level, s.level = c.level, revision
+		s.remember(e, c.level)
+	}
+	for _, id := range c.gone {
+		e.reports = append(e.reports, report{revision: revision, id: id, gone: true})
 	}
 	s.view.Revision = revision
 	if c.policy != nil || c.deleted {
@@ -209,6 +228,7 @@ func (e *etcd) restore(back int64) {
 	e.states = append(e.states, s)
 	e.line[revision-1].state = e.current()
 	e.compacted = min(e.compacted, revision)
+	e.reports = slices.DeleteFunc(e.reports, func(r report) bool { return r.revision > revision })
 	for m := range e.members {
 		e.members[m].applied = revision
 		for _, s := range e.members[m].streams {

@@ -266,6 +266,9 @@ func (c *change) tell() string {
 		if !p.From.IsZero() {
 			parts = append(parts, fmt.Sprintf("in force from %.3fs", seconds(p.From.UnixNano()-epoch)))
 		}
+		if p.Share != "" && p.Share != quota.ShareEqual {
+			parts = append(parts, fmt.Sprintf("by %s, floor %d, weights %v", p.Share, p.Floor, p.Weights))
+		}
 		if len(p.Requires) > 0 {
 			parts = append(parts, fmt.Sprintf("requires %v", p.Requires))
 		}
@@ -285,6 +288,12 @@ func (c *change) tell() string {
 			text += fmt.Sprintf(", until %.3fs", seconds(i.Until.UnixNano()-epoch))
 		}
 		parts = append(parts, text)
+	}
+	if l := c.level; l != nil {
+		for _, e := range l.Entries {
+			parts = append(parts, fmt.Sprintf("level of revision %d from %.3fs %+v", e.Revision, seconds(e.From.UnixNano()-epoch), e.Limits))
+		}
+		parts = append(parts, fmt.Sprintf("until %.3fs", seconds(l.Until.UnixNano()-epoch)))
 	}
 	for _, id := range c.gone {
 		parts = append(parts, id+" is gone")

@@ -30,10 +30,11 @@ type host struct {
 	cuts    []span // nothing comes through from etcd
 	hangs   []span // nothing comes by the watch
 
-	clock   *clock.Clock
-	warrant warrant.Warrant
-	gate    *window.Gate
-	tracker view.Tracker
+	clock     *clock.Clock
+	warrant   warrant.Warrant
+	gate      *window.Gate
+	tracker   view.Tracker
+	published view.Published
 
 	place
 	limiter
@@ -54,6 +55,8 @@ type place struct {
 	listed     int64 // and at which the listing was asked for
 	behind     int64
 	relist     bool
+	newest     int64 // revision of its newest report, as far as it knows
+	claimed    int64 // the demand that it reported last
 	checking   bool
 	until      int64
 	first      int   // the state that the history began with
@@ -76,6 +79,10 @@ func (w *world) startHost(r *rand.Rand, announces bool) *host {
 	h.join()
 	h.at(w.now+1, h.probe)
 	h.at(w.now+1, h.ask)
+	if w.sharing.rule == quota.ShareDemand {
+		h.at(w.now+1, h.demand)
+		h.at(w.now+1, h.divide)
+	}
 	if w.trick(KeptAliveProves) {
 		h.at(w.now+1, h.keepAlive)
 	}

@@ -95,7 +95,7 @@ func (w *world) against(s int, win quota.Window, b *book, part []int64, sum int6
 	if s < 0 {
 		return nil
 	}
-	_, shares, _ := share.Of(&w.etcd.states[s].view, win, nil)
+	_, shares, _ := share.Of(&w.etcd.states[s].view, win, w.etcd.states[s].asked(win))
 	for i, p := range part {
 		if p > shares[b.ids[i]] && !w.trick(SameID) {
 			return &Violation{Window: win, Issued: p, Bound: shares[b.ids[i]], Actor: b.ids[i]}

@@ -1,6 +1,9 @@
 package simulation
 
-import "github.com/quotient-limiter/quotient/internal/safeguard"
+import (
+	"github.com/quotient-limiter/quotient/internal/safeguard"
+	"github.com/quotient-limiter/quotient/quota"
+)
 
 // Trick is a mistake in the shell around the pure core, or an assumption that
 // does not hold.
@@ -31,6 +34,16 @@ const (
 	// LoweredAtOnce lets operators lower the settle time below the freshness
 	// that instances may still go by.
 	LoweredAtOnce
+	// DemandOfNow claims by the demand of now, not by that at the level's revision.
+	DemandOfNow
+	// NewcomersClaim lets who had reported nothing claim by what it reports now.
+	NewcomersClaim
+	// LostForgotten takes a report whose answer was lost as not written.
+	LostForgotten
+	// MixedRevisions works a level out from reports that are newer than it says.
+	MixedRevisions
+	// LateLevel writes a level long after the reports were read.
+	LateLevel
 	// SlowClocks has clocks that are off by more than the policy says.
 	SlowClocks
 )
@@ -39,10 +52,11 @@ const (
 // breaks the sum; a simulation that does not catch one of them checks too
 // little.
 type Mutant struct {
-	Name string
-	Off  safeguard.Set // switched off in the real code
-	Does Trick
-	Kind Kind // the histories in which it shows
+	Name  string
+	Off   safeguard.Set // switched off in the real code
+	Does  Trick
+	Share quota.ShareRule // of most policies; chance if empty
+	Kind  Kind            // the histories in which it shows
 	// Led is what the histories are given more of, where it would take many.
 	Led  []action
 	Rare bool // it takes thousands of histories
@@ -81,6 +95,12 @@ func Mutants() []Mutant {
 		{Name: "NotWholeWindow", Off: safeguard.WholeWindow},
 		{Name: "LoweredAtOnce", Does: LoweredAtOnce, Kind: Timing},
 		{Name: "SlowClocks", Does: SlowClocks},
+		{Name: "DemandOfNow", Does: DemandOfNow, Share: quota.ShareDemand},
+		{Name: "NewcomersClaim", Does: NewcomersClaim, Share: quota.ShareDemand},
+		{Name: "LostForgotten", Does: LostForgotten, Share: quota.ShareDemand},
+		{Name: "MixedRevisions", Does: MixedRevisions, Share: quota.ShareDemand},
+		{Name: "LateLevel", Does: LateLevel, Share: quota.ShareDemand, Kind: Restore},
+		{Name: "ClaimsUnscaled", Off: safeguard.ClaimsScale, Share: quota.ShareDemand},
 	}
 }
 

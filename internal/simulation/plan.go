@@ -12,13 +12,14 @@ import (
 // has a seed of its own, so that one can be dropped and the others stay what
 // they are.
 type plan struct {
-	kind   Kind
-	seed   uint64
-	e      int64 // bound of clock errors
-	first  *quota.Policy
-	size   int   // hosts at the start
-	end    int64 // true time
-	events []event
+	kind    Kind
+	seed    uint64
+	e       int64 // bound of clock errors
+	first   *quota.Policy
+	size    int   // hosts at the start
+	end     int64 // true time
+	sharing sharing
+	events  []event
 }
 
 // event is one thing that happens at a true time.
@@ -87,6 +88,7 @@ func (k Kind) troubles() []action {
 func newPlan(kind Kind, m *Mutant, seed uint64) plan {
 	r := rand.New(rand.NewPCG(seed, uint64(kind)))
 	p := plan{kind: kind, seed: seed, e: []int64{5, 10, 40, 80}[r.IntN(4)] * ms}
+	p.sharing = newSharing(seed, kind, m)
 	p.first = p.newPolicy(r, nil)
 	scale := 1 + r.IntN(3)
 	p.size = 1 + r.IntN(2*scale)

@@ -48,7 +48,7 @@ func (h *host) register(attempt int, p *quota.Policy) {
 	if h.attempt != attempt || h.leaving {
 		return
 	}
-	i := quota.Instance{ID: fmt.Sprintf("%s.%d", h.name, attempt), Name: h.name}
+	i := quota.Instance{ID: fmt.Sprintf("%s.%d", h.name, attempt), Name: h.name, Weight: 1 + int64(h.number%3)}
 	if h.trick(SameID) {
 		i.ID = h.name
 	}
@@ -66,7 +66,7 @@ func (h *host) register(attempt int, p *quota.Policy) {
 			cluster, n := h.etcd.cluster, h.etcd.current()
 			h.answer(func() {
 				if h.attempt == attempt && !h.leaving {
-					h.id, h.value, h.registered = i.ID, i, true
+					h.id, h.value, h.registered, h.newest = i.ID, i, true, 0
 					h.list(revision, cluster, n, sent)
 				}
 			})
@@ -82,6 +82,8 @@ func (h *host) list(revision int64, cluster uint64, n int, sent clock.Instant) {
 	}
 	h.listed = sent.Mono
 	v := h.tracker.List(revision, cluster, h.etcd.states[n].keys)
+	h.published.Reset()
+	h.own(v.Level)
 	h.warrant.Reset(at, h.id, v)
 	h.policy, h.proved, h.behind, h.relist, h.checking = v.Policy, 0, 0, false, false
 	h.first, h.last, h.heldSince = n, n, at.Mono
@@ -142,6 +144,7 @@ func (h *host) take(number int, m *message) {
 		if c.Policy != nil || c.PolicyDeleted {
 			h.policy = c.Policy
 		}
+		h.own(c.Level)
 		h.warrant.Apply(h.read(), c)
 		h.changed()
 	}
