@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -96,7 +97,10 @@ func (s *Session) renew(l *lease) {
 	failing := false
 	for sleep(s.ctx, pause) {
 		c, done := context.WithTimeout(s.ctx, max(l.ttl/3, time.Second))
-		_, err := s.client.KeepAliveOnce(c, l.id)
+		err := s.firstOf(c, l.ttl/10, func() error {
+			_, err := s.client.KeepAliveOnce(c, l.id)
+			return err
+		})
 		done()
 		switch {
 		case errors.Is(err, rpctypes.ErrLeaseNotFound):
@@ -110,6 +114,36 @@ func (s *Session) renew(l *lease) {
 		pause = l.ttl / 3
 		if failing {
 			pause = jitter(500 * time.Millisecond)
+		}
+	}
+}
+
+// renewalsAtOnce bounds the renewals under way.
+const renewalsAtOnce = 3
+
+// firstOf asks until one answer is good, or says that the lease is gone, or ctx
+// ends. While one answer is out it asks again, after every: the next question
+// goes to another member, and one that is cut off from its peers takes
+// connections, but never answers. Waiting for it twice would cost the lease.
+func (s *Session) firstOf(ctx context.Context, every time.Duration, ask func() error) error {
+	answers := make(chan error, renewalsAtOnce)
+	again := time.NewTicker(every)
+	defer again.Stop()
+	s.wg.Go(func() { answers <- ask() })
+	for asked, last := 1, error(nil); ; {
+		select {
+		case err := <-answers:
+			if err == nil || errors.Is(err, rpctypes.ErrLeaseNotFound) {
+				return err
+			}
+			last = err
+		case <-again.C:
+			if asked < renewalsAtOnce {
+				asked++
+				s.wg.Go(func() { answers <- ask() })
+			}
+		case <-ctx.Done():
+			return cmp.Or(last, ctx.Err())
 		}
 	}
 }

@@ -1,0 +1,60 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+)
+
+// A member that does not answer must not cost the time of all questions.
+func TestFirstOf(t *testing.T) {
+	const never = time.Hour
+	bad := errors.New("bad")
+	type answer struct {
+		after time.Duration
+		err   error
+	}
+	for _, test := range []struct {
+		name    string
+		answers []answer
+		want    error
+		took    time.Duration
+		asked   int64
+	}{
+		{"the first answers", []answer{{10 * time.Millisecond, nil}}, nil, 10 * time.Millisecond, 1},
+		{"the first never does", []answer{{never, nil}, {10 * time.Millisecond, nil}}, nil, 510 * time.Millisecond, 2},
+		{"two never do", []answer{{never, nil}, {never, nil}, {0, nil}}, nil, time.Second, 3},
+		{"nobody does", []answer{{never, nil}, {never, nil}, {never, nil}}, context.DeadlineExceeded, 1600 * time.Millisecond, 3},
+		{"a bad answer is not waited for", []answer{{0, bad}, {0, nil}}, nil, 500 * time.Millisecond, 2},
+		{"all are bad", []answer{{0, bad}, {0, bad}, {0, bad}}, bad, 1600 * time.Millisecond, 3},
+		{"the lease is gone", []answer{{never, nil}, {0, rpctypes.ErrLeaseNotFound}}, rpctypes.ErrLeaseNotFound, 500 * time.Millisecond, 2},
+		{"the slow one is first after all", []answer{{700 * time.Millisecond, nil}, {never, nil}}, nil, 700 * time.Millisecond, 2},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var s Session
+			var asked atomic.Int64
+			ctx, cancel := context.WithTimeout(t.Context(), 1600*time.Millisecond)
+			began := time.Now()
+			err := s.firstOf(ctx, 500*time.Millisecond, func() error {
+				a := test.answers[asked.Add(1)-1]
+				select {
+				case <-time.After(a.after):
+					return a.err
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+			})
+			took := time.Since(began)
+			cancel()
+			s.wg.Wait()
+			if !errors.Is(err, test.want) || took != test.took || asked.Load() != test.asked {
+				t.Errorf("%s: %v after %v, %d questions; want %v after %v, %d", test.name, err, took, asked.Load(), test.want, test.took, test.asked)
+			}
+		})
+	}
+}
