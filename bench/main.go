@@ -12,10 +12,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/quotient-limiter/quotient/bench/internal/central"
+	"github.com/quotient-limiter/quotient/bench/internal/fleet"
 	"github.com/quotient-limiter/quotient/bench/internal/hotpath"
 	"github.com/quotient-limiter/quotient/bench/internal/measure"
 	"github.com/quotient-limiter/quotient/bench/internal/report"
 	"github.com/quotient-limiter/quotient/bench/internal/waiting"
+	"github.com/quotient-limiter/quotient/internal/etcdtest"
 )
 
 // part is one of the measurements.
@@ -27,6 +30,8 @@ type part struct {
 var parts = []part{
 	{"hotpath", hotpath.Run},
 	{"waiting", waiting.Run},
+	{"fleet", fleet.Run},
+	{"central", central.Run},
 }
 
 // compared are the modules whose versions belong to the results.
@@ -40,6 +45,7 @@ const intro = `Made by ` + "`%s`" + ` in the folder bench, in %s. Another machin
 between neighbours in the same round and carry further. RESULTS.txt has every sample, for benchstat.`
 
 func main() {
+	etcdtest.RunIfMember()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if err := run(ctx); err != nil {
