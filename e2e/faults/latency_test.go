@@ -22,13 +22,14 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// samples are taken of each latency, each of a provider of its own and all at
-// once: so many changes at one moment are more than a fleet has to bear.
-const samples = 20
+// samples are taken of each latency, each of a provider of its own and all
+// within a second: so many changes at once are more than a fleet has to bear.
+// E2E_SAMPLES says otherwise: all instances of all of them are in this process.
+var samples = 20
 
-// stagger is the time between two samples: together they meet a window of a
+// stagger returns the time between two samples: together they meet a window of a
 // second at every part of it.
-const stagger = window / samples
+func stagger() time.Duration { return window / time.Duration(samples) }
 
 // party is so many instances, each with a session and a client of its own, of
 // every provider.
@@ -57,7 +58,7 @@ func (p *party) invite() *guest {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	s, err := coordinator.Join(p.t.Context(), client, coordinator.Options{Logger: quiet})
+	s, err := join(p.t.Context(), client, coordinator.Options{Logger: quiet})
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -92,7 +93,7 @@ func (p *party) each(what string, act func(i int), wanted func(i int) bool) []ti
 	var all sync.WaitGroup
 	for i := range samples {
 		all.Go(func() {
-			wait(time.Duration(i) * stagger)
+			wait(time.Duration(i) * stagger())
 			began := time.Now()
 			act(i)
 			for tick := time.NewTicker(2 * time.Millisecond); time.Since(began) < time.Minute; <-tick.C {
@@ -131,6 +132,13 @@ func TestLatencies(t *testing.T) {
 	if sizes == "" {
 		sizes = "10"
 	}
+	if text := os.Getenv("E2E_SAMPLES"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 {
+			t.Fatalf("E2E_SAMPLES: %q is no number of samples", text)
+		}
+		samples = n
+	}
 	for text := range strings.SplitSeq(sizes, ",") {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 2 {
@@ -165,8 +173,8 @@ func latencies(t *testing.T, n int) {
 		slices.Sort(took)
 		t.Logf("| %d | %s | %.2f s | %.2f s |", n, what, took[len(took)/2].Seconds(), took[len(took)-1].Seconds())
 	}
-	var guests [samples]*guest
-	join := func(what string) []time.Duration {
+	guests := make([]*guest, samples)
+	joined := func(what string) []time.Duration {
 		for i := range guests {
 			guests[i] = p.invite()
 		}
@@ -174,9 +182,9 @@ func latencies(t *testing.T, n int) {
 		p.each(what, nothing, p.shared(total, n+1))
 		return took
 	}
-	show("join to first permit", join("join"))
+	show("join to first permit", joined("join"))
 	show("plain leave to regained share", p.each("leave", func(i int) { guests[i].gone(false) }, p.shared(total, n)))
-	join("join again")
+	joined("join again")
 	show("crash to regained share", p.each("crash", func(i int) { guests[i].gone(true) }, p.shared(total, n)))
 	show("limit cut to last permit under the old limit", p.each("cut", func(i int) { p.set(i, total/2) }, p.shared(total/2, n)))
 	show("limit raise to first use", p.each("raise", func(i int) { p.set(i, total) }, p.shared(total, n)))
