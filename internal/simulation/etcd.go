@@ -232,7 +232,11 @@ func (e *etcd) restore(back int64) {
 	for m := range e.members {
 		e.members[m].applied = revision
 		for _, s := range e.members[m].streams {
-			s.next = s.known + 1
+			s.past = nil
+			for n := range s.lanes { // what was under way is lost with the connection
+				clear(s.lanes[n].sent)
+			}
+			s.next = s.host.tracker.Position() + 1
 		}
 	}
 }

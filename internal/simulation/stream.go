@@ -41,7 +41,7 @@ const (
 
 // open begins a watch at a revision, on member m.
 func (e *etcd) open(h *host, number, m int, from int64) {
-	s := &stream{host: h, number: number, member: m, next: from, known: from - 1}
+	s := &stream{host: h, number: number, member: m, next: from}
 	applied := e.members[m].applied
 	if from <= e.compacted {
 		s.send(message{fault: faultCompacted, header: applied})
@@ -50,7 +50,6 @@ func (e *etcd) open(h *host, number, m int, from int64) {
 	if e.w.kind != Calm && e.w.IntN(2) == 0 {
 		// What was seen before may come again, as from a lagging member.
 		s.next = max(e.compacted+1, min(from, applied+1)-e.w.Int64N(12))
-		s.known = min(s.known, s.next-1)
 	}
 	s.send(message{created: true, header: applied})
 	e.members[m].streams = append(e.members[m].streams, s)
@@ -125,11 +124,6 @@ func (s *stream) send(m message) {
 
 func (s *stream) deliver(m message, n int) {
 	h := s.host
-	if k := len(m.keys); k > 0 {
-		s.known = max(s.known, m.keys[k-1].Revision)
-	} else if m.progress {
-		s.known = max(s.known, m.header)
-	}
 	l := &s.lanes[n]
 	l.last = max(l.last, blocked(h.now+h.delay(), append(slices.Clip(h.cuts), h.hangs...)))
 	l.sent = append(l.sent, m)
