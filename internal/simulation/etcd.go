@@ -23,8 +23,8 @@ type etcd struct {
 	reports   []report // as written
 	compacted int64    // revisions up to here are gone
 	members   [3]member
-	leaderless,
-	frozen []span // no leader; no writes
+	// no leader; no writes; what was committed then was lost by a restore
+	leaderless, frozen, lost []span
 }
 
 // entry is one revision.
@@ -222,7 +222,11 @@ func (e *etcd) restore(back int64) {
 	e.life++
 	revision := max(1, e.revision()-back)
 	e.line = slices.Clone(e.line[:revision])
-	s := e.states[e.line[revision-1].state]
+	kept := e.line[revision-1].state
+	if kept < e.current() {
+		e.lost = append(e.lost, span{e.states[kept+1].at, e.w.now + 1})
+	}
+	s := e.states[kept]
 	s.at = max(e.w.now, e.states[e.current()].at+1)
 	s.what = change{text: "restored from a backup"}
 	e.states = append(e.states, s)

@@ -15,12 +15,13 @@ import (
 
 // limiter is what the host's limiter remembers.
 type limiter struct {
-	later  func()          // a call of the gate that was put off
-	asked  clock.Instant   // when progress was asked for last
-	wall   int64           // the instant whose windows the ledger is at
-	binds  []time.Duration // the lengths that bind there
-	grants []grant
-	waits  []*window.Waiter
+	later     func()          // a call of the gate that was put off
+	asked     clock.Instant   // when progress was asked for last
+	wall      int64           // the instant whose windows the ledger is at
+	corrected int64           // corrected time, as last read
+	binds     []time.Duration // the lengths that bind there
+	grants    []grant
+	waits     []*window.Waiter
 }
 
 // grant is a number of permits issued at once.
@@ -41,10 +42,14 @@ func (h *host) Offset() int64 { return h.clock.Offset() }
 // Lengths implements window.Shares.
 func (h *host) Lengths(now int64) []time.Duration {
 	wall := h.clock.WallAt(now)
-	if wall < h.wall && h.mutant == nil {
-		h.wrong("windows went back by %v", time.Duration(h.wall-wall))
+	if wall < h.corrected && h.mutant == nil {
+		h.wrong("corrected time went back by %v", time.Duration(h.corrected-wall))
 	}
-	h.wall = wall
+	h.corrected = wall
+	// While corrected time stands still the ledger's windows do too.
+	if wall = now + h.Offset(); wall > h.wall || h.off().Off(safeguard.WindowsForward) {
+		h.wall = wall
+	}
 	h.binds = h.warrant.Lengths(now, h.Offset())
 	return h.binds
 }

@@ -12,7 +12,6 @@ type stream struct {
 	number int // of the host's watches
 	member int
 	next   int64     // revision to send next
-	known  int64     // up to here the client knows what it was sent
 	lanes  [2]lane   // the second for two watches
 	past   []message // what may come a second time
 	ended  bool
