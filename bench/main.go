@@ -15,6 +15,7 @@ import (
 	"github.com/quotient-limiter/quotient/bench/internal/central"
 	"github.com/quotient-limiter/quotient/bench/internal/fleet"
 	"github.com/quotient-limiter/quotient/bench/internal/hotpath"
+	"github.com/quotient-limiter/quotient/bench/internal/jvm"
 	"github.com/quotient-limiter/quotient/bench/internal/measure"
 	"github.com/quotient-limiter/quotient/bench/internal/report"
 	"github.com/quotient-limiter/quotient/bench/internal/waiting"
@@ -32,6 +33,7 @@ var parts = []part{
 	{"waiting", waiting.Run},
 	{"fleet", fleet.Run},
 	{"central", central.Run},
+	{"java", jvm.Run},
 }
 
 // compared are the modules whose versions belong to the results.

@@ -33,8 +33,13 @@ func open(share int64, window time.Duration) (*consumer.Limiter, error) {
 		consumer.Options{Logger: slog.New(slog.DiscardHandler)})
 }
 
-func contenders() []contender {
-	ctx := context.Background()
+// ourParked and floorParked are what their bytes are compared by.
+const (
+	ourParked   = "quotient Acquire"
+	floorParked = "(floor) goroutines on channels"
+)
+
+func contenders(ctx context.Context) []contender {
 	nothing := func() {}
 	return []contender{
 		{name: "quotient AcquireFunc", ours: true, open: func(share int64, window time.Duration) (func(func()), func(), error) {
@@ -46,7 +51,7 @@ func contenders() []contender {
 				l.AcquireFunc(1, consumer.Forever, func(consumer.Permit, error) { served() })
 			}, func() { _ = l.Close() }, nil
 		}},
-		{name: "quotient Acquire", ours: true, parks: true, open: func(share int64, window time.Duration) (func(func()), func(), error) {
+		{name: ourParked, ours: true, parks: true, open: func(share int64, window time.Duration) (func(func()), func(), error) {
 			l, err := open(share, window)
 			if err != nil {
 				return nil, nil, err
@@ -56,6 +61,7 @@ func contenders() []contender {
 				served()
 			}, func() { _ = l.Close() }, nil
 		}},
+		{name: floorParked, parks: true, open: openBare},
 		{name: "LINE, retry in the next window", open: func(share int64, window time.Duration) (func(func()), func(), error) {
 			l := peers.NewLine(share, window)
 			return l.Call, nothing, nil

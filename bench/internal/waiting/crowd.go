@@ -27,6 +27,18 @@ func inUse() float64 {
 	return float64(m.HeapAlloc + m.StackInuse)
 }
 
+// warm starts and ends n goroutines: the runtime keeps what describes them, and
+// the first crowd would pay for all.
+func warm(n int64) {
+	end := make(chan struct{})
+	var all sync.WaitGroup
+	for range n {
+		all.Go(func() { <-end })
+	}
+	close(end)
+	all.Wait()
+}
+
 // gather lets n callers wait, of whom share are served in a window.
 func gather(c contender, n, share int64, window time.Duration) (crowd, error) {
 	wait, done, err := c.open(share, window)

@@ -32,7 +32,11 @@ func crowds(ctx context.Context, o measure.Options, sec *report.Section, s *meas
 		n, rounds = 5000, 1
 	}
 	share := n / 5
-	all := contenders()
+	// Callers have a context that could end, as they have in a program.
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	all := contenders(ctx)
+	warm(n)
 	for round := range rounds {
 		o.Log("crowds, round %d of %d", round+1, rounds)
 		for _, c := range all {
@@ -66,6 +70,9 @@ func crowds(ctx context.Context, o measure.Options, sec *report.Section, s *meas
 	}
 	sec.Table([]string{"way to wait", "bytes each", "CPU us each", "last after s", "misplaced"}, rows)
 	sec.Draw(chart)
+	sec.Aim("bytes of a goroutine parked in Acquire, of one on a channel of its own", "%.2f", 1,
+		s.Median("waiting/"+ourParked, "B/op")/s.Median("waiting/"+floorParked, "B/op"),
+		"the floor has no place to leave, no deadline and no permit to hand over")
 	return nil
 }
 
