@@ -1,0 +1,243 @@
+// Package limittest lets an application test that it obeys a limit: a Fleet of
+// instances that share limits as in production, by the same code and rules, but
+// without etcd, sockets and goroutines, so that it runs on the fake clock of
+// testing/synctest, and a Meter that counts calls as a provider would.
+//
+//	synctest.Test(t, func(t *testing.T) {
+//		fleet, err := limittest.New(policy, 3)
+//		limiter, err := consumer.Open(ctx, fleet.Instances()[0], "payments/charge", consumer.Options{})
+//		...
+//	})
+//
+// Where one instance is enough, consumer.Fixed is simpler.
+package limittest
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/feed"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// Fleet is a set of instances under one policy, which is every provider's. Its
+// methods are safe for concurrent use. Make one with New, inside the bubble.
+//
+// What differs from a fleet on etcd: news arrive at once and everywhere, nobody
+// is ever stale, every instance takes part in every provider whether it has
+// opened it or not, and sharing by demand divides equally.
+type Fleet struct {
+	clock *clock.Clock
+
+	mu        sync.Mutex
+	policy    quota.Policy
+	first     quota.View // before all news
+	news      []news     // since then
+	instances []*Instance
+}
+
+// news is a change of the view, and when it came.
+type news struct {
+	at     clock.Instant
+	change quota.Change
+}
+
+// New returns a fleet of n instances that have been there for long, so that each
+// has its share at once. The error says what is wrong with the policy or n.
+func New(policy quota.Policy, n int) (*Fleet, error) {
+	policy = policy.WithDefaults()
+	if err := policy.Validate(); err != nil {
+		return nil, fmt.Errorf("limittest: %w", err)
+	}
+	if n < 0 {
+		return nil, fmt.Errorf("limittest: a fleet of %d instances: at least 0 are needed", n)
+	}
+	f := &Fleet{clock: clock.New(), policy: policy}
+	f.first = quota.View{Revision: 1, Policy: &policy, PolicyRevision: 1}
+	for range n {
+		i := f.newInstance()
+		f.first.Instances = append(f.first.Instances, i.key)
+		f.instances = append(f.instances, i)
+	}
+	return f, nil
+}
+
+func (f *Fleet) newInstance() *Instance {
+	id := fmt.Sprintf("instance-%d", len(f.instances))
+	return &Instance{
+		fleet: f, subscriptions: map[string]*subscription{},
+		key: quota.Instance{ID: id, Name: id, Weight: 1},
+	}
+}
+
+// Instances returns all that ever joined, those that left too, in order.
+func (f *Fleet) Instances() []*Instance {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.instances)
+}
+
+// Set puts another policy in force, as an operator would: less binds at once,
+// more after the policy's settle time. An invalid policy changes nothing.
+func (f *Fleet) Set(policy quota.Policy) error {
+	policy = policy.WithDefaults()
+	if err := policy.Validate(); err != nil {
+		return fmt.Errorf("limittest: %w", err)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.policy = policy
+	f.tellLocked(quota.Change{Policy: &policy})
+	return nil
+}
+
+// Join adds an instance. As in production it announces itself, and has its share
+// after the policy's settle time, when the others have given it up.
+func (f *Fleet) Join() *Instance {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	i := f.newInstance()
+	i.key.From = f.aheadLocked()
+	f.instances = append(f.instances, i)
+	f.tellLocked(quota.Change{Put: []quota.Instance{i.key}})
+	return i
+}
+
+// aheadLocked returns the nearest instant for which a change can be announced.
+func (f *Fleet) aheadLocked() time.Time {
+	return time.Unix(0, f.clock.Wall()).Add(f.policy.Settle + 2*f.policy.ClockError)
+}
+
+// tellLocked appends a change to what is known, and tells it to everybody.
+func (f *Fleet) tellLocked(c quota.Change) {
+	at := f.clock.Now()
+	c.Revision = f.first.Revision + int64(len(f.news)) + 1
+	f.news = append(f.news, news{at, c})
+	for _, i := range f.instances {
+		for _, s := range i.subscriptions {
+			s.sink.Apply(at, c)
+		}
+	}
+}
+
+// Instance is one process of the fleet: a consumer.Source. Its methods are safe
+// for concurrent use.
+type Instance struct {
+	fleet *Fleet
+
+	// Guarded by fleet.mu.
+	key           quota.Instance
+	gone          bool
+	subscriptions map[string]*subscription // by provider
+}
+
+// Leave announces the instance's end, as coordinator's Session.Leave does: it
+// serves until the settle time has passed, and the others take over in the same
+// window. It returns at once.
+func (i *Instance) Leave() {
+	f := i.fleet
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if i.gone || !i.key.Until.IsZero() {
+		return
+	}
+	i.key.Until = f.aheadLocked()
+	for _, s := range i.subscriptions {
+		s.sink.Announce(i.key.Until.UnixNano())
+	}
+	f.tellLocked(quota.Change{Put: []quota.Instance{i.key}})
+}
+
+// Kill ends the instance as a crash does, once its lease has ended too: its
+// limiters are closed, and the others have its share after the settle time.
+func (i *Instance) Kill() {
+	f := i.fleet
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if i.gone {
+		return
+	}
+	i.gone = true
+	for provider, s := range i.subscriptions {
+		s.sink.Close()
+		delete(i.subscriptions, provider)
+	}
+	f.tellLocked(quota.Change{Deleted: []string{i.key.ID}})
+}
+
+// Clock implements consumer.Source.
+func (i *Instance) Clock() *clock.Clock { return i.fleet.clock }
+
+// errGone is returned to who opens a limiter on an instance that was killed.
+var errGone = errors.New("limittest: the instance was killed: join another one")
+
+// Subscribe implements consumer.Source.
+func (i *Instance) Subscribe(provider string, create func() feed.Sink) (feed.Subscription, error) {
+	f := i.fleet
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if i.gone {
+		return nil, errGone
+	}
+	s := i.subscriptions[provider]
+	if s == nil {
+		s = &subscription{sink: create()}
+		i.subscriptions[provider] = s
+		f.catchUpLocked(s.sink, i)
+	}
+	s.users++
+	return &handle{instance: i, provider: provider, sub: s}, nil
+}
+
+// catchUpLocked tells a new sink all that the instance would have seen: a view
+// that is as old as it need be, and the news since.
+func (f *Fleet) catchUpLocked(sink feed.Sink, i *Instance) {
+	long := int64(quota.MaxSettle + quota.MaxWindow + time.Second)
+	sink.Reset(clock.Instant{Mono: -long, Wall: f.clock.WallAt(-long)}, i.key.ID, f.first)
+	for _, n := range f.news {
+		sink.Apply(n.at, n.change)
+	}
+	if !i.key.Until.IsZero() {
+		sink.Announce(i.key.Until.UnixNano())
+	}
+	sink.Prove(clock.Instant{Mono: math.MaxInt64 / 2, Wall: math.MaxInt64 / 2})
+}
+
+// subscription is a provider's place on an instance, shared by all that opened it.
+type subscription struct {
+	sink  feed.Sink
+	users int // guarded by the fleet's lock
+}
+
+// handle is one user's part of it.
+type handle struct {
+	instance *Instance
+	provider string
+	sub      *subscription
+	once     sync.Once
+}
+
+// Sink implements feed.Subscription.
+func (h *handle) Sink() feed.Sink { return h.sub.sink }
+
+// Close implements feed.Subscription.
+func (h *handle) Close() error {
+	h.once.Do(func() {
+		f := h.instance.fleet
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if h.sub.users--; h.sub.users == 0 && h.instance.subscriptions[h.provider] == h.sub {
+			delete(h.instance.subscriptions, h.provider)
+			h.sub.sink.Close()
+		}
+	})
+	return nil
+}
+
+var _ consumer.Source = (*Instance)(nil)

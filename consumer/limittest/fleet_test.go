@@ -1,0 +1,175 @@
+package limittest_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/consumer/limittest"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+func policy(limits string) quota.Policy {
+	l, err := quota.ParseLimits(limits)
+	if err != nil {
+		panic(err)
+	}
+	return quota.Policy{Limits: l}
+}
+
+func open(t *testing.T, i *limittest.Instance) *consumer.Limiter {
+	t.Helper()
+	l, err := consumer.Open(t.Context(), i, "p", consumer.Options{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+// A join and a leave flip at one window; a crash and a larger limit wait for the
+// settle time; a smaller limit binds at once.
+func TestSharesFollowTheFleet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fleet, err := limittest.New(policy("120/s"), 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all []*consumer.Limiter
+		for _, i := range fleet.Instances() {
+			all = append(all, open(t, i))
+		}
+		shares := func(what string, want ...int64) {
+			t.Helper()
+			for i, l := range all {
+				if got := l.Status().Share; got != want[i] {
+					t.Errorf("%s: instance %d has %d, want %v", what, i, got, want)
+				}
+			}
+		}
+		shares("at once", 60, 60)
+		all = append(all, open(t, fleet.Join()))
+		shares("announced", 60, 60, 0)
+		time.Sleep(quota.DefaultSettle)
+		shares("not yet", 60, 60, 0)
+		time.Sleep(1100 * time.Millisecond)
+		shares("joined", 40, 40, 40)
+
+		fleet.Instances()[0].Leave()
+		time.Sleep(quota.DefaultSettle)
+		shares("leaves", 40, 40, 40)
+		time.Sleep(1100 * time.Millisecond)
+		shares("left", 0, 60, 60)
+
+		fleet.Instances()[1].Kill()
+		if err := all[1].Acquire(t.Context(), 0); !errors.Is(err, consumer.ErrClosed) {
+			t.Errorf("killed: %v", err)
+		}
+		time.Sleep(quota.DefaultSettle - 10*time.Millisecond)
+		if got := all[2].Status().Share; got != 60 {
+			t.Errorf("before the settle time the last one has %d", got)
+		}
+		time.Sleep(1100 * time.Millisecond)
+		if got := all[2].Status().Share; got != 120 {
+			t.Errorf("the last one has %d", got)
+		}
+
+		if err := fleet.Set(policy("30/s")); err != nil {
+			t.Fatal(err)
+		}
+		if got := all[2].Status().Share; got != 30 {
+			t.Errorf("a smaller limit: %d", got)
+		}
+		if _, err := consumer.Open(t.Context(), fleet.Instances()[1], "p", consumer.Options{}); err == nil {
+			t.Error("a killed instance was opened")
+		}
+	})
+}
+
+// Whatever happens to the fleet, and whenever limiters are opened, no window is
+// over the largest limit in force around it.
+func TestTheSumHolds(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		var failure error
+		synctest.Test(t, func(t *testing.T) { failure = random(rt, t.Context()) })
+		if failure != nil {
+			rt.Fatal(failure)
+		}
+	})
+}
+
+func random(rt *rapid.T, ctx context.Context) error {
+	totals := []string{"5/s", "7/s", "3/s"}
+	fleet, err := limittest.New(policy(totals[1]), rapid.IntRange(0, 4).Draw(rt, "instances"))
+	if err != nil {
+		return err
+	}
+	meter := limittest.NewMeter(policy(totals[1]).Limits) // the largest
+	limiters := map[*limittest.Instance]*consumer.Limiter{}
+	defer func() {
+		for _, l := range limiters {
+			_ = l.Close()
+		}
+	}()
+	for range rapid.IntRange(1, 80).Draw(rt, "steps") {
+		all := fleet.Instances()
+		pick := func() *limittest.Instance { return all[rapid.IntRange(0, len(all)-1).Draw(rt, "who")] }
+		switch what := rapid.IntRange(0, 19).Draw(rt, "what"); {
+		case what == 0 || len(all) == 0:
+			fleet.Join()
+		case what == 1:
+			pick().Leave()
+		case what == 2:
+			pick().Kill()
+		case what == 3:
+			if err := fleet.Set(policy(rapid.SampledFrom(totals).Draw(rt, "total"))); err != nil {
+				return err
+			}
+		case what < 8:
+			i := pick()
+			if limiters[i] == nil {
+				l, err := consumer.Open(ctx, i, "p", consumer.Options{Logger: slog.New(slog.DiscardHandler)})
+				if err == nil {
+					limiters[i] = l
+				}
+			}
+		default:
+			time.Sleep(time.Duration(rapid.IntRange(0, 700).Draw(rt, "ms")) * time.Millisecond)
+		}
+		for _, l := range limiters {
+			meter.Call(l.TryTakeUpTo(100))
+		}
+	}
+	return meter.Check()
+}
+
+func TestMeterNamesTheWorstWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := limittest.NewMeter(policy("2/s,9/10s").Limits)
+		for _, n := range []int64{1, 2, 3, 5, 2} {
+			m.Call(n)
+			time.Sleep(time.Second)
+		}
+		err := m.Check()
+		if err == nil || !strings.Contains(err.Error(), "5 calls arrived in the window from 2000-01-01T00:00:03Z, the limit is 2/s") {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestBadFleets(t *testing.T) {
+	t.Parallel()
+	if _, err := limittest.New(quota.Policy{}, 1); err == nil {
+		t.Error("a policy without limits")
+	}
+	if _, err := limittest.New(policy("1/s"), -1); err == nil {
+		t.Error("a negative number")
+	}
+}
