@@ -36,34 +36,41 @@ func (u use) window() string {
 	return window
 }
 
+// policyName is what the names of policies begin with, as it is written in a
+// field: an sf-string without its closing quote.
+type policyName string
+
+// newPolicyName refuses what no field can hold.
+func newPolicyName(name string) (policyName, error) {
+	text, err := httpsfv.Marshal(httpsfv.NewItem(name))
+	if err != nil {
+		return "", fmt.Errorf("httplimit: Name is %q, which no header field can hold (%w): use printable ASCII", name, err)
+	}
+	return policyName(strings.TrimSuffix(text, `"`)), nil
+}
+
 // addFields tells the client what the limits are and what is left of them. A
 // window that is no whole number of seconds is left out of the policy, which
 // cannot say it; what remains of a window is rounded up.
-func addFields(h http.Header, name string, uses []use) error {
-	var policies, limits httpsfv.List
-	for _, u := range uses {
-		name := name + "-" + u.window()
-		policy := httpsfv.NewItem(name)
-		policy.Params.Add("q", u.limit.Permits)
-		if u.limit.Window%time.Second == 0 {
-			policy.Params.Add("w", int64(u.limit.Window/time.Second))
-		}
-		limit := httpsfv.NewItem(name)
-		limit.Params.Add("r", u.left)
-		limit.Params.Add("t", seconds(min(u.ends, u.limit.Window)))
-		policies, limits = append(policies, policy), append(limits, limit)
-	}
+func (n policyName) addFields(h http.Header, uses []use) {
 	if len(uses) == 0 {
-		return nil
+		return
 	}
-	for field, list := range map[string]httpsfv.List{policyField: policies, limitField: limits} {
-		text, err := httpsfv.Marshal(list)
-		if err != nil {
-			return fmt.Errorf("httplimit: %s for the name %q: %w", field, name, err)
+	var policies, limits []byte
+	for i, u := range uses {
+		if i > 0 {
+			policies, limits = append(policies, ", "...), append(limits, ", "...)
 		}
-		h.Add(field, text)
+		name := string(n) + "-" + u.window() + `"`
+		policies = strconv.AppendInt(append(append(policies, name...), ";q="...), u.limit.Permits, 10)
+		if u.limit.Window%time.Second == 0 {
+			policies = strconv.AppendInt(append(policies, ";w="...), int64(u.limit.Window/time.Second), 10)
+		}
+		limits = strconv.AppendInt(append(append(limits, name...), ";r="...), u.left, 10)
+		limits = strconv.AppendInt(append(limits, ";t="...), seconds(min(u.ends, u.limit.Window)), 10)
 	}
-	return nil
+	h.Add(policyField, string(policies))
+	h.Add(limitField, string(limits))
 }
 
 // RefuseFunc answers a request that is refused, with the status that the

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/consumer"
-	"github.com/quotient-limiter/quotient/quota"
 )
 
 // Options of Handler. The zero value is ready to use.
@@ -45,7 +44,8 @@ func Handler(limiter *consumer.Limiter, o Options) (func(http.Handler) http.Hand
 	if o.Name == "" {
 		o.Name = "default"
 	}
-	if err := checkName(o.Name); err != nil {
+	name, err := newPolicyName(o.Name)
+	if err != nil {
 		return nil, err
 	}
 	return func(next http.Handler) http.Handler {
@@ -59,7 +59,7 @@ func Handler(limiter *consumer.Limiter, o Options) (func(http.Handler) http.Hand
 			f := refusal{err: err, name: o.Name, cost: cost, respond: o.Refuse}
 			f.uses = uses(limiter, time.Now())
 			f.judge(time.Now())
-			_ = addFields(w.Header(), o.Name, f.uses) // the name was checked
+			name.addFields(w.Header(), f.uses)
 			if err != nil {
 				f.answer(w, r)
 				return
@@ -114,9 +114,4 @@ func costOf(cost func(*http.Request) int64, r *http.Request) int64 {
 		return 1
 	}
 	return cost(r)
-}
-
-// checkName reports a name that cannot be written into the fields.
-func checkName(name string) error {
-	return addFields(http.Header{}, name, []use{{limit: quota.Limit{Permits: 1, Window: time.Second}}})
 }

@@ -62,7 +62,8 @@ func PerKey(limits []quota.Limit, o KeyOptions) (func(http.Handler) http.Handler
 	if o.Name == "" {
 		o.Name = "client"
 	}
-	if err := checkName(o.Name); err != nil {
+	name, err := newPolicyName(o.Name)
+	if err != nil {
 		return nil, err
 	}
 	keys, err := newKeyed(slices.Clone(limits), o.MaxKeys)
@@ -79,7 +80,7 @@ func PerKey(limits []quota.Limit, o KeyOptions) (func(http.Handler) http.Handler
 				return
 			}
 			uses, ok := keys.take(o.Key(r), cost, wall())
-			_ = addFields(w.Header(), o.Name, uses) // the name was checked
+			name.addFields(w.Header(), uses)
 			if ok {
 				next.ServeHTTP(w, r)
 				return

@@ -1,0 +1,113 @@
+package httplimit_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"time"
+
+	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/consumer/httplimit"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// opened returns a limiter without etcd. In production the source is a
+// *coordinator.Session.
+func opened(permits int64) *consumer.Limiter {
+	source := consumer.Fixed(quota.Policy{Limits: []quota.Limit{{Permits: permits, Window: time.Minute}}})
+	limiter, err := consumer.Open(context.Background(), source, "payments/charge",
+		consumer.Options{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		panic(err)
+	}
+	return limiter
+}
+
+// Requests wait for their permits for a second at most; what the provider asks
+// for with Retry-After is heeded for a minute at most.
+func ExampleTransport() {
+	provider := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer provider.Close()
+	limiter := opened(0)
+	defer limiter.Close()
+
+	client := &http.Client{Transport: &httplimit.Transport{
+		Limiter:  limiter,
+		MaxWait:  time.Microsecond, // time.Second is more like it
+		MaxPause: time.Minute,
+	}}
+	response, err := client.Get(provider.URL)
+	if limited, ok := errors.AsType[*consumer.LimitError](err); ok {
+		fmt.Println("not sent:", limited.Reason)
+		return
+	}
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer response.Body.Close()
+	// Output: not sent: share spent
+}
+
+// One Transport for several providers, chosen by host; uploads cost more, and
+// health checks nothing.
+func ExampleTransport_pick() {
+	charge, search := opened(1000), opened(1000)
+	defer charge.Close()
+	defer search.Close()
+
+	limiters := map[string]*consumer.Limiter{"pay.example.com": charge, "search.example.com": search}
+	client := &http.Client{Transport: &httplimit.Transport{
+		Pick: func(r *http.Request) *consumer.Limiter { return limiters[r.URL.Host] },
+		Cost: func(r *http.Request) int64 {
+			switch {
+			case r.URL.Path == "/health":
+				return 0
+			case r.Method == http.MethodPut:
+				return 5
+			}
+			return 1
+		},
+		MaxWait: consumer.Forever, // as long as the request's context
+	}}
+	_ = client
+	// Output:
+}
+
+// A route whose limit all servers share, and a limit of each client's own.
+func Example_server() {
+	limiter := opened(1000)
+	defer limiter.Close()
+	charge := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "charged") })
+
+	fleet, err := httplimit.Handler(limiter, httplimit.Options{Name: "charge"})
+	if err != nil {
+		panic(err)
+	}
+	limits, err := quota.ParseLimits("500/2s,2000/10s,10000/1m")
+	if err != nil {
+		panic(err)
+	}
+	client, err := httplimit.PerKey(limits, httplimit.KeyOptions{
+		Key: func(r *http.Request) string { return r.Header.Get("X-Api-Key") }, // checked before
+	})
+	if err != nil {
+		panic(err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("POST /charge", client(fleet(charge)))
+
+	w := httptest.NewRecorder()
+	mux.ServeHTTP(w, httptest.NewRequestWithContext(context.Background(), http.MethodPost, "/charge", nil))
+	for _, policy := range w.Result().Header.Values("RateLimit-Policy") {
+		fmt.Println(policy)
+	}
+	fmt.Println(w.Body)
+	// Output:
+	// "client-2s";q=500;w=2, "client-10s";q=2000;w=10, "client-1m";q=10000;w=60
+	// "charge-1m";q=1000;w=60
+	// charged
+}
