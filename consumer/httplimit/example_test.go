@@ -73,8 +73,9 @@ func ExampleTransport_pick() {
 		},
 		MaxWait: consumer.Forever, // as long as the request's context
 	}}
-	_ = client
-	// Output:
+	_, err := client.Get("http://pay.example.com.invalid/health") //nolint:bodyclose // there is no such host
+	fmt.Println(errors.Is(err, consumer.ErrLimited))
+	// Output: false
 }
 
 // A route whose limit all servers share, and a limit of each client's own.

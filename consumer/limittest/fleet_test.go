@@ -98,14 +98,14 @@ func TestSharesFollowTheFleet(t *testing.T) {
 func TestTheSumHolds(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		var failure error
-		synctest.Test(t, func(t *testing.T) { failure = random(rt, t.Context()) })
+		synctest.Test(t, func(t *testing.T) { failure = random(t.Context(), rt) })
 		if failure != nil {
 			rt.Fatal(failure)
 		}
 	})
 }
 
-func random(rt *rapid.T, ctx context.Context) error {
+func random(ctx context.Context, rt *rapid.T) error {
 	totals := []string{"5/s", "7/s", "3/s"}
 	fleet, err := limittest.New(policy(totals[1]), rapid.IntRange(0, 4).Draw(rt, "instances"))
 	if err != nil {
