@@ -73,9 +73,16 @@ func ExampleTransport_pick() {
 		},
 		MaxWait: consumer.Forever, // as long as the request's context
 	}}
-	_, err := client.Get("http://pay.example.com.invalid/health") //nolint:bodyclose // there is no such host
-	fmt.Println(errors.Is(err, consumer.ErrLimited))
-	// Output: false
+	client.Transport.(*httplimit.Transport).Base = &provider{} // in place of a network
+	for _, path := range []string{"/health", "/refund"} {
+		response, err := client.Get("http://pay.example.com" + path)
+		if err != nil {
+			panic(err)
+		}
+		_ = response.Body.Close()
+	}
+	fmt.Println(charge.Status().Used, "permit")
+	// Output: 1 permit
 }
 
 // A route whose limit all servers share, and a limit of each client's own.

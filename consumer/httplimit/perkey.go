@@ -16,7 +16,8 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// DefaultMaxKeys is how many keys PerKey remembers, at about 300 bytes each.
+// DefaultMaxKeys is how many keys PerKey remembers, at about 200 bytes each
+// and the key.
 const DefaultMaxKeys = 65536
 
 // KeyOptions of PerKey. The zero value limits by the client's address.
