@@ -84,7 +84,7 @@ func (s *Small) Search() {
 	}
 	var instants []int64
 	// From before the lookback of the slowest clock to within the window.
-	for at := smallStart - int64(s.settle) - smallError - 15*ms; at < smallStart+30*ms; at += 35 * ms {
+	for at := smallStart - int64(s.settle) - smallError - 15*ms; at < smallStart+30*ms; at += 30 * ms {
 		instants = append(instants, at)
 	}
 	alphabet := s.changes()

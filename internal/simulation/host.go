@@ -56,6 +56,7 @@ type place struct {
 	behind     int64
 	relist     bool
 	newest     int64 // revision of its newest report, as far as it knows
+	reports    int   // numbers the reports
 	claimed    int64 // the demand that it reported last
 	checking   bool
 	until      int64

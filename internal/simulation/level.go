@@ -105,7 +105,8 @@ func (h *host) demand() {
 		h.published.Sent(demand)
 	}
 	h.claimed = demand
-	life := h.etcd.life
+	h.reports++ // an answer is waited for until the next report: a later one is lost
+	number, life := h.reports, h.etcd.life
 	h.call(func(int) {
 		h.etcd.write(func() {
 			if h.lapsed || !h.etcd.has(id) || h.etcd.life != life {
@@ -118,7 +119,7 @@ func (h *host) demand() {
 				h.etcd.reports = append(h.etcd.reports, found)
 			}
 			h.answer(func() {
-				if h.id == id && h.registered {
+				if h.id == id && h.registered && h.reports == number {
 					h.newest = found.revision
 					h.published.Committed(found.revision, found.demand)
 				}
@@ -164,7 +165,7 @@ func (h *host) level(revision int64, read *state, demands map[string]int64, ahea
 	if h.read().Mono-sent.Mono >= h.freshness() && !h.trick(LateLevel) {
 		return
 	}
-	if p == nil || p.Share != quota.ShareDemand || len(p.LimitsAt(epoch+h.now+ahead)) == 0 {
+	if p == nil || p.Share != quota.ShareDemand {
 		return
 	}
 	d := p.WithDefaults()
@@ -182,6 +183,9 @@ func (h *host) level(revision int64, read *state, demands map[string]int64, ahea
 				demands = h.etcd.demandsAt(h.etcd.revision())
 			}
 			e := share.Divide(&d, read.view.Instances, demands, revision, from)
+			if len(e.Limits) == 0 {
+				return
+			}
 			l, ok := share.Extend(read.view.Level, e, from.UnixNano()-ahead-1000*ms)
 			if l.Until = from.Add(time.Duration(h.r.Int64N(3000 * ms))); ok {
 				h.etcd.commit(change{level: &l})
