@@ -72,6 +72,11 @@ var release = redis.NewScript(`if redis.call('GET', KEYS[1]) == ARGV[1] then ret
 func bucket(c *redis.Client) func(context.Context) (bool, error) {
 	serial := new(ticket)
 	return func(ctx context.Context) (ok bool, err error) {
+		if ctx.Err() != nil {
+			return false, ctx.Err()
+		}
+		end := ctx
+		ctx := context.WithoutCancel(ctx) // who is cut short must not leave the lock behind
 		owner := serial.next()
 		for {
 			won, err := c.SetNX(ctx, "bucket:lock", owner, 5*time.Second).Result()
@@ -80,6 +85,9 @@ func bucket(c *redis.Client) func(context.Context) (bool, error) {
 			}
 			if won {
 				break
+			}
+			if end.Err() != nil {
+				return false, end.Err()
 			}
 			time.Sleep(100 * time.Microsecond)
 		}

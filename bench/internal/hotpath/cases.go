@@ -74,7 +74,7 @@ func limits(n int, permits int64) []quota.Limit {
 }
 
 // changesNote says what the case of a changing share includes.
-const changesNote = "the work of the changes, 100 a second, is in it"
+const changesNote = "the work of the changes, 10 a second, is in it"
 
 const (
 	ourTry     = "peer=quotient/call=TryAcquire"
@@ -84,7 +84,7 @@ const (
 )
 
 // granted returns Quotient's calls that always succeed. The last case is one
-// whose share changes a hundred times a second while it is called; stop ends
+// whose share changes ten times a second while it is called; stop ends
 // that.
 func granted() (cases []measure.Case, stop func(), err error) {
 	many := quota.MaxPermits
@@ -120,13 +120,13 @@ func granted() (cases []measure.Case, stop func(), err error) {
 	return append(cases, measure.Case{Name: ourChanges, Call: func() { changing.TryAcquire() }}), change(source, many), nil
 }
 
-// change sets another limit every ten milliseconds, until the returned function is
+// change sets another limit every tenth of a second, until the returned function is
 // called.
 func change(source *consumer.FixedSource, permits int64) (stop func()) {
 	quit, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
-		tick := time.NewTicker(10 * time.Millisecond)
+		tick := time.NewTicker(100 * time.Millisecond)
 		defer tick.Stop()
 		for n := int64(0); ; n++ {
 			select {
