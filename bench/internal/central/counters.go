@@ -76,7 +76,7 @@ func bucket(c *redis.Client) func(context.Context) (bool, error) {
 			return false, ctx.Err()
 		}
 		end := ctx
-		ctx := context.WithoutCancel(ctx) // who is cut short must not leave the lock behind
+		ctx = context.WithoutCancel(ctx) // who is cut short must not leave the lock behind
 		owner := serial.next()
 		for {
 			won, err := c.SetNX(ctx, "bucket:lock", owner, 5*time.Second).Result()
