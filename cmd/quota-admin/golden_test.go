@@ -239,9 +239,9 @@ instances absent -o *
 `},
 	{name: "sharing", prepare: demandingFleet, commands: `
 instances payments/charge --explain -o *
-set payments/charge 500/s
+set payments/charge 510/s
 instances payments/charge --explain
-set payments/charge 500/s --share weighted --weight worker-1=7 --floor 20
+set payments/charge 480/s --share weighted --weight worker-1=7 --floor 20
 instances payments/charge --explain
 get payments/charge
 set payments/charge 500/s --weight worker-1= --share demand --pacing adaptive --pacing-delay 1s

@@ -2,8 +2,11 @@ package longrun_test
 
 import (
 	"context"
+	"errors"
 	"math"
 	"net"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -28,9 +31,66 @@ import (
 //go:linkname valCtxCh go.etcd.io/etcd/client/v3.valCtxCh
 var valCtxCh chan struct{}
 
+// network is an etcd server in a bubble, and the way to it.
+type network struct {
+	server   *etcdserver.EtcdServer
+	listener *bufconn.Listener
+	cut      atomic.Bool // no new connections
+
+	mu    sync.Mutex
+	conns []net.Conn
+}
+
+func (n *network) dial(ctx context.Context, _ string) (net.Conn, error) {
+	if n.cut.Load() {
+		return nil, errors.New("no route to host")
+	}
+	c, err := n.listener.DialContext(ctx)
+	if err == nil {
+		n.mu.Lock()
+		n.conns = append(n.conns, c)
+		n.mu.Unlock()
+	}
+	return c, err
+}
+
+// breakOff ends all connections, and lets none come up for a while.
+func (n *network) breakOff(d time.Duration) {
+	n.cut.Store(true)
+	n.mu.Lock()
+	for _, c := range n.conns {
+		_ = c.Close()
+	}
+	n.conns = nil
+	n.mu.Unlock()
+	time.Sleep(d)
+	n.cut.Store(false)
+}
+
+// connect returns a new client of the server, over gRPC.
+func (n *network) connect(t *testing.T) *clientv3.Client {
+	t.Helper()
+	c, err := clientv3.New(clientv3.Config{
+		Endpoints: []string{"http://passthrough"}, DialTimeout: 5 * time.Second, Logger: zap.NewNop(),
+		DialOptions: []grpc.DialOption{grpc.WithContextDialer(n.dial)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
 // bubble runs f in a bubble of fake time with an etcd server of one member.
-// connect returns a new client of it, over gRPC.
+// connect returns a new client of it.
 func bubble(t *testing.T, f func(t *testing.T, connect func() *clientv3.Client)) {
+	t.Helper()
+	inBubble(t, func(t *testing.T, n *network) {
+		f(t, func() *clientv3.Client { return n.connect(t) })
+	})
+}
+
+func inBubble(t *testing.T, f func(t *testing.T, n *network)) {
 	t.Helper()
 	old := valCtxCh
 	defer func() { valCtxCh = old }()
@@ -52,19 +112,7 @@ func bubble(t *testing.T, f func(t *testing.T, connect func() *clientv3.Client))
 			<-served
 			server.Stop()
 		})
-		f(t, func() *clientv3.Client {
-			c, err := clientv3.New(clientv3.Config{
-				Endpoints: []string{"http://passthrough"}, DialTimeout: 5 * time.Second, Logger: zap.NewNop(),
-				DialOptions: []grpc.DialOption{grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-					return listener.DialContext(ctx)
-				})},
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = c.Close() })
-			return c
-		})
+		f(t, &network{server: server, listener: listener})
 	})
 }
 

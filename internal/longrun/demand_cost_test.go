@@ -55,6 +55,9 @@ func (c *crew) listen() func() traffic {
 // instances there are does not matter.
 func TestWhatSharingByDemandCosts(t *testing.T) {
 	n := *costOf
+	if slow {
+		n = 4
+	}
 	for _, share := range []quota.ShareRule{quota.ShareEqual, quota.ShareDemand} {
 		for _, load := range []string{"steady", "restless"} {
 			inCrew(t, n, int64(500*n), quota.Policy{Share: share}, func(c *crew) {
