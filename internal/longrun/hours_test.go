@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -60,6 +61,7 @@ func permits(n int64) quota.Policy {
 // the freshness, and that their shares are the total.
 func (f *team) agree(total int64) {
 	f.t.Helper()
+	synctest.Wait()
 	sum := int64(0)
 	for i, l := range f.limiters {
 		st := l.Status()
