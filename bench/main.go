@@ -61,7 +61,7 @@ func run(ctx context.Context) error {
 	only := flag.String("only", "", "parts to run, with commas: "+names()+"; prints the results and writes no file")
 	folder := flag.String("folder", ".", "where to write RESULTS.md, RESULTS.txt and charts")
 	match := flag.String("match", "", "measure only calls of the part hotpath whose name matches this regular expression")
-	rounds := flag.Int("rounds", 15, "how often every call is measured")
+	rounds := flag.Int("rounds", 11, "how often every call is measured")
 	flag.Parse()
 	o := measure.Options{Rounds: *rounds, Each: 10 * time.Millisecond, Quick: *quick, Log: func(format string, args ...any) {
 		fmt.Fprintf(os.Stderr, time.Now().Format(time.TimeOnly)+" "+format+"\n", args...)

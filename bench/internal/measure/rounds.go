@@ -104,7 +104,7 @@ func (s *Samples) once(name string, call func(), mode Mode, calls map[string]int
 	s.Add(name, WallUnit, float64(r.T.Nanoseconds())/n)
 	s.Add(name, CPUUnit, r.Extra[CPUUnit])
 	s.Add(name, BytesUnit, float64(r.MemBytes)/n)
-	s.Add(name, AllocsUnit, float64(r.MemAllocs)/n)
+	s.Add(name, AllocsUnit, float64(r.AllocsPerOp()))
 	return nil
 }
 
