@@ -18,14 +18,15 @@ func TestSilenceBeforeFirstProofIsDoubted(t *testing.T) {
 	p := newPlace(s, "p", &recorder{})
 	p.id = "a"
 	const listed = int64(10 * time.Second)
-	p.listLocked(listed, 7, 1, nil)
+	p.listLocked(clock.Instant{Mono: listed, Wall: listed}, 7, 1, nil)
 	p.policy = &quota.Policy{Freshness: time.Second}
 
-	p.doubtLocked(clock.Instant{Mono: listed + int64(time.Second)})
+	p.doubtLocked(clock.Instant{Mono: listed + int64(time.Second), Wall: listed + int64(time.Second)})
 	if p.tracker.Doubted() {
 		t.Error("doubted within the freshness of the listing")
 	}
-	p.doubtLocked(clock.Instant{Mono: listed + int64(time.Second) + 1})
+	suspended := clock.Instant{Mono: listed + int64(time.Second), Wall: listed + int64(time.Second) + 1}
+	p.doubtLocked(suspended)
 	if !p.tracker.Doubted() {
 		t.Error("not doubted after a silence longer than the freshness")
 	}

@@ -117,7 +117,7 @@ func (p *place) proveLocked() {
 	if !ok || proof.Mono <= p.proved {
 		return
 	}
-	p.proved = proof.Mono
+	p.proved, p.sure = proof.Mono, proof
 	if !p.silent {
 		p.sink.Prove(proof)
 	}
@@ -132,7 +132,7 @@ func (p *place) listIfNeeded(ctx context.Context) error {
 	if !relist {
 		return nil
 	}
-	sent := p.s.o.Clock.Mono()
+	sent := p.s.o.Clock.Now()
 	c, done := p.s.bounded(ctx)
 	defer done()
 	r, err := p.s.client.Get(c, p.s.keys.provider(p.provider), clientv3.WithPrefix())

@@ -13,6 +13,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/view"
 	"github.com/quotient-limiter/quotient/quota"
@@ -39,7 +40,7 @@ type place struct {
 	policy    *quota.Policy  // in the view
 	division  division       // of the total, by demand
 	proved    int64          // monotonic instant of the newest proof, 0 if none
-	listed    int64          // monotonic instant at which the listing was asked for
+	sure      clock.Instant  // of the newest proof, or else at which the listing was asked for
 	behind    int64          // since when the watch has been behind, 0 if it is not
 	problem   string         // as last told to the sink
 	rewatch   context.CancelFunc
@@ -131,7 +132,7 @@ func (p *place) register(ctx context.Context, l *lease) error {
 	if err != nil {
 		return fmt.Errorf("coordinator: register: %w", err)
 	}
-	sent := s.o.Clock.Mono()
+	sent := s.o.Clock.Now()
 	c, done := s.bounded(ctx)
 	defer done()
 	r, err := s.client.Txn(c).If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).
@@ -181,13 +182,13 @@ func short(name string) string {
 	return name[:min(len(name), 64)]
 }
 
-// listLocked starts the history from a listing that was asked for at the
-// monotonic instant sent.
-func (p *place) listLocked(sent, revision int64, cluster uint64, kvs []*mvccpb.KeyValue) {
+// listLocked starts the history from a listing that was asked for at the instant
+// sent.
+func (p *place) listLocked(sent clock.Instant, revision int64, cluster uint64, kvs []*mvccpb.KeyValue) {
 	v := p.tracker.List(revision, cluster, p.parseAll(kvs))
 	p.published.Reset() // before a gap nothing is known of what the reports were
 	p.ownLocked(v.Level)
-	p.listed = sent
+	p.sure = sent
 	p.policy, p.proved, p.behind, p.relist, p.checking = v.Policy, 0, 0, false, false
 	if !p.silent {
 		p.sink.Reset(p.s.o.Clock.Now(), p.id, v)

@@ -30,11 +30,12 @@ func (s *Session) probe() {
 	for sleep(s.ctx, pause) {
 		s.o.Clock.Observe(s.o.Clock.Now())
 		pause, timeout = s.probeTimes()
+		atMost := timeout // this one's: the next may have another
 		select {
 		case free <- struct{}{}:
 			s.wg.Go(func() {
 				defer func() { <-free }()
-				s.probeOnce(timeout)
+				s.probeOnce(atMost)
 			})
 		default:
 		}
@@ -145,9 +146,11 @@ func (p *place) unanswered(ctx context.Context, err error) {
 
 // doubtLocked withholds proofs after a silence longer than the freshness, since
 // the last proof or, if there was none yet, the listing: the store may have been
-// replaced by a backup in the meantime.
+// replaced by a backup in the meantime. It is taken by both clocks: while a
+// machine is suspended the monotonic one stands still.
 func (p *place) doubtLocked(now clock.Instant) {
-	if now.Mono-max(p.proved, p.listed) > int64(p.freshness()) && !p.tracker.Doubted() {
+	silence := max(now.Mono-p.sure.Mono, now.Wall-p.sure.Wall)
+	if silence > int64(p.freshness()) && !p.tracker.Doubted() {
 		p.tracker.Doubt()
 	}
 }

@@ -226,14 +226,15 @@ func (g *group) ready(all ...*member) {
 	}
 }
 
-// await waits for a condition; 20 s is far more than any of them needs.
+// await waits for a condition; a minute is far more than any of them needs, also
+// on a machine that has much else to do.
 func (g *group) await(what string, condition func() bool) {
 	g.t.Helper()
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(time.Minute)
 	for !condition() {
 		select {
 		case <-deadline:
-			g.t.Fatalf("waited 20s until: %s", what)
+			g.t.Fatalf("waited a minute until: %s", what)
 		case <-time.After(5 * time.Millisecond):
 		}
 	}

@@ -92,6 +92,9 @@ func (h *host) starved(now clock.Instant) {
 	if p != nil && p.Share == quota.ShareDemand {
 		return // where an answer was lost, it claims less than it might
 	}
+	if h.later != nil {
+		return // what was learned has still to be told to the gate
+	}
 	if h.mutant != nil || h.kind == Timing || !h.registered || p == nil || len(p.Limits) > 1 || len(p.Next) > 0 || h.r.IntN(8) > 0 {
 		return
 	}

@@ -51,8 +51,8 @@ type place struct {
 	watch      int // numbers the watches
 	stream     *stream
 	policy     *quota.Policy
-	proved     int64 // monotonic instants: of the newest proof, 0 if none,
-	listed     int64 // and at which the listing was asked for
+	proved     int64         // monotonic instant of the newest proof, 0 if none
+	sure       clock.Instant // of the newest proof, or else at which the listing was asked for
 	behind     int64
 	relist     bool
 	newest     int64 // revision of its newest report, as far as it knows

@@ -80,7 +80,7 @@ func (h *host) list(revision int64, cluster uint64, n int, sent clock.Instant) {
 	if h.trick(ListedWhenSent) {
 		at = sent
 	}
-	h.listed = sent.Mono
+	h.sure = sent
 	v := h.tracker.List(revision, cluster, h.etcd.states[n].keys)
 	h.published.Reset()
 	h.own(v.Level)
@@ -310,7 +310,7 @@ func (h *host) answered(id string, probe view.Probe, sent clock.Instant, revisio
 		return
 	}
 	now := h.read()
-	if now.Mono-max(h.proved, h.listed) > h.freshness() && !h.tracker.Doubted() {
+	if max(now.Mono-h.sure.Mono, now.Wall-h.sure.Wall) > h.freshness() && !h.tracker.Doubted() {
 		h.stats.Doubts++
 		h.tracker.Doubt()
 	}
@@ -377,7 +377,9 @@ func (h *host) prove() {
 }
 
 func (h *host) accept(proof clock.Instant) {
-	h.proved = max(h.proved, proof.Mono)
+	if proof.Mono > h.proved {
+		h.proved, h.sure = proof.Mono, proof
+	}
 	h.flush()
 	if h.warrant.Prove(proof) {
 		h.changed()
