@@ -26,16 +26,16 @@ const (
 // one for all of them.
 func (s *Session) probe() {
 	free := make(chan struct{}, probesAtOnce)
-	pause, timeout := s.o.Probe, longestProbe
+	pause := s.o.Probe
 	for sleep(s.ctx, pause) {
+		var timeout time.Duration // of this one: the next may have another
 		s.o.Clock.Observe(s.o.Clock.Now())
 		pause, timeout = s.probeTimes()
-		atMost := timeout // this one's: the next may have another
 		select {
 		case free <- struct{}{}:
 			s.wg.Go(func() {
 				defer func() { <-free }()
-				s.probeOnce(atMost)
+				s.probeOnce(timeout)
 			})
 		default:
 		}
