@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -18,6 +17,7 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/child"
+	"github.com/quotient-limiter/quotient/internal/etcdtest"
 )
 
 // server is a Prometheus on a loopback port.
@@ -76,12 +76,11 @@ func start(t *testing.T, targets []string) *server {
 // freePort returns a loopback address that nobody listens on.
 func freePort(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	free, err := etcdtest.FreeAddresses(1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().String()
+	return free[0]
 }
 
 func (s *server) get(ctx context.Context, path string, q url.Values) ([]byte, error) {

@@ -5,7 +5,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"io"
 	"net"
 	"os"
@@ -19,6 +18,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/quotient-limiter/quotient/internal/etcdtest"
 )
 
 // The demonstration on a real Apache Kafka, which is stopped once in good order
@@ -95,12 +96,15 @@ func jars(t *testing.T) string {
 
 func freePort(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	free, err := etcdtest.FreeAddresses(1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return fmt.Sprint(l.Addr().(*net.TCPAddr).Port)
+	_, port, err := net.SplitHostPort(free[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return port
 }
 
 func (b *broker) start(t *testing.T) {

@@ -9,7 +9,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -107,7 +106,7 @@ func Start(o Options) (*Cluster, error) {
 }
 
 func (c *Cluster) start() error {
-	ports, err := freePorts(2 * c.o.Members)
+	ports, err := FreeAddresses(2 * c.o.Members)
 	if err != nil {
 		return err
 	}
@@ -289,25 +288,4 @@ func (c *Cluster) Close() error {
 		return os.RemoveAll(c.dir)
 	}
 	return nil
-}
-
-// freePorts returns n free loopback addresses. Another process may take one
-// before it is used; the system hands them out in turn, so that is rare.
-func freePorts(n int) ([]string, error) {
-	var addresses []string
-	var listeners []net.Listener
-	defer func() {
-		for _, l := range listeners {
-			_ = l.Close()
-		}
-	}()
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, err
-		}
-		listeners = append(listeners, l)
-		addresses = append(addresses, l.Addr().String())
-	}
-	return addresses, nil
 }

@@ -132,10 +132,10 @@ func TestPausedAndResumedUnderLoad(t *testing.T) {
 
 func TestALimitAnnouncedInTimeFlipsAtOneWindow(t *testing.T) {
 	t.Parallel()
-	g := newGroup(t, exact(t, "60/s", time.Second), time.Second)
+	g := newGroup(t, exact(t, "60/s", quota.DefaultSettle), time.Second)
 	g.ready(g.join(6)...)
 	began := g.awaitFull(time.Second, 60).Start()
-	p := exact(t, "60/s", time.Second)
+	p := exact(t, "60/s", quota.DefaultSettle)
 	at := time.Now().Add(p.Settle + 2*p.ClockError + 300*ms).Truncate(time.Second).Add(2 * time.Second)
 	p.Next = []quota.LimitChange{{From: at, Limits: limits(t, "96/s")}}
 	if _, err := g.admin.Put(t.Context(), provider, p, coordinator.AnyRevision); err != nil {

@@ -84,7 +84,7 @@ func newGroupOn(t *testing.T, client *clientv3.Client, name string, p quota.Poli
 	t.Helper()
 	g := &group{t: t, client: client, prefix: "/" + t.Name() + name + "/", ttl: coordinator.MinTTL}
 	g.ledger.lengths = lengths
-	g.ledger.issued = map[quota.Window]int64{}
+	g.ledger.issued, g.ledger.unsure = map[quota.Window]int64{}, map[quota.Window]int64{}
 	admin, err := coordinator.NewAdmin(g.client, coordinator.AdminOptions{Prefix: g.prefix, Author: "test"})
 	if err != nil {
 		t.Fatal(err)
@@ -226,15 +226,18 @@ func (g *group) ready(all ...*member) {
 	}
 }
 
-// await waits for a condition; a minute is far more than any of them needs, also
-// on a machine that has much else to do.
+// patience bounds a wait: far more than any needs, also on a machine that for
+// minutes has much else to do.
+const patience = 3 * time.Minute
+
+// await waits for a condition.
 func (g *group) await(what string, condition func() bool) {
 	g.t.Helper()
-	deadline := time.After(time.Minute)
+	deadline := time.After(patience)
 	for !condition() {
 		select {
 		case <-deadline:
-			g.t.Fatalf("waited a minute until: %s", what)
+			g.t.Fatalf("waited %v until: %s", patience, what)
 		case <-time.After(5 * time.Millisecond):
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -179,13 +180,15 @@ func TestHostileKeysEnlargeNobody(t *testing.T) {
 		if !strings.Contains(told, test.says) {
 			t.Errorf("%s: the operator is told %.300q, want %q", test.name, told, test.says)
 		}
-		f, err := g.admin.Fleet(t.Context(), provider)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(f.Instances) != instances {
-			t.Errorf("%s: counts as %d instances, want %d", test.name, len(f.Instances)-len(all), instances-len(all))
-		}
+		var f coordinator.Fleet
+		// Waits for a member that a busy machine has kept from its lease.
+		g.await(fmt.Sprintf("%s: counts as %d instances", test.name, instances-len(all)), func() (ok bool) {
+			var err error
+			if f, err = g.admin.Fleet(t.Context(), provider); err != nil {
+				t.Fatal(err)
+			}
+			return len(f.Instances) == instances
+		})
 		var sum int64
 		for _, s := range f.Instances {
 			sum += s.Share

@@ -88,7 +88,7 @@ func TestReturnUnderLoad(t *testing.T) {
 	all := g.join(4)
 	g.ready(all...)
 	var used ledger
-	used.lengths, used.issued = g.ledger.lengths, map[quota.Window]int64{}
+	used.lengths, used.issued, used.unsure = g.ledger.lengths, map[quota.Window]int64{}, map[quota.Window]int64{}
 	var wg sync.WaitGroup
 	for _, m := range all {
 		m.stop() // its load counts permits that are returned too
