@@ -163,34 +163,47 @@ func (p *place) gapLocked(why string) {
 	}
 }
 
-// check compares a doubted view with a listing.
+// check compares a doubted view with a listing. The own report is no part of the
+// view, but claims by demand follow from it: a store that lost it went backwards.
 func (p *place) check(ctx context.Context) {
 	p.mu.Lock()
-	probe := p.tracker.Sent(p.s.o.Clock.Now())
+	probe, report := p.tracker.Sent(p.s.o.Clock.Now()), p.published.Newest()
+	reportKey := p.s.keys.report(p.provider, p.id)
 	p.mu.Unlock()
 	c, done := p.s.bounded(ctx)
 	defer done()
-	r, err := p.s.client.Get(c, p.s.keys.provider(p.provider), clientv3.WithPrefix())
+	t, err := p.s.client.Txn(c).Then(
+		clientv3.OpGet(p.s.keys.provider(p.provider), clientv3.WithPrefix()),
+		clientv3.OpGet(reportKey, clientv3.WithKeysOnly()),
+	).Commit()
 	if err != nil {
 		p.mu.Lock()
 		p.checking = false
 		p.mu.Unlock()
 		return
 	}
+	r := t.Responses[0].GetResponseRange()
+	stored := int64(0)
+	if kvs := t.Responses[1].GetResponseRange().Kvs; len(kvs) > 0 {
+		stored = kvs[0].ModRevision
+	}
 	// The watch may still have to catch up with the listing; probes and their
 	// progress requests go on meanwhile.
 	keys := p.parseAll(r.Kvs)
 	for range 20 {
 		p.mu.Lock()
-		same, ok := p.tracker.Check(probe, r.Header.Revision, r.Header.ClusterId, keys)
-		beyond := p.tracker.Position() > r.Header.Revision
+		same, ok := p.tracker.Check(probe, t.Header.Revision, t.Header.ClusterId, keys)
+		beyond := p.tracker.Position() > t.Header.Revision
 		switch {
+		case ok && same && stored < report:
+			p.checking = false
+			p.gapLocked("this instance's newest report is gone")
 		case ok && same:
 			p.checking = false
 			p.proveLocked()
 		case ok:
 			p.checking = false
-			p.gapLocked(fmt.Sprintf("the view is not that of revision %d", r.Header.Revision))
+			p.gapLocked(fmt.Sprintf("the view is not that of revision %d", t.Header.Revision))
 		case beyond:
 			p.checking = false // too late for this listing: try another
 		}

@@ -8,6 +8,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/quotient-limiter/quotient/internal/view"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -102,9 +103,10 @@ func (p *place) write(last *reporting, r *quota.Report, l *lease) bool {
 	if err != nil {
 		return false
 	}
+	var w view.Writing
 	p.mu.Lock()
 	if p.id == last.id {
-		p.published.Sent(r.Demand)
+		w = p.published.Sent(r.Demand)
 	}
 	p.mu.Unlock()
 	c, done := context.WithTimeout(p.s.ctx, reportTimeout)
@@ -120,7 +122,7 @@ func (p *place) write(last *reporting, r *quota.Report, l *lease) bool {
 	last.newest = t.Header.Revision
 	revision := last.newest
 	if !t.Succeeded {
-		found, last.newest = quota.Report{}, 0
+		found, revision, last.newest = quota.Report{}, 0, 0
 		if kvs := t.Responses[0].GetResponseRange().Kvs; len(kvs) > 0 {
 			revision, last.newest = kvs[0].ModRevision, kvs[0].ModRevision
 			found = reportOf(kvs[0].Value)
@@ -129,7 +131,9 @@ func (p *place) write(last *reporting, r *quota.Report, l *lease) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.id == last.id {
-		p.published.Committed(revision, found.Demand)
+		if p.published.Committed(w, revision, found.Demand) {
+			p.gapLocked("this instance's newest report is gone")
+		}
 	}
 	return t.Succeeded
 }

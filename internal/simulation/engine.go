@@ -25,6 +25,7 @@ type world struct {
 
 	policies  map[string]*quota.Policy // values that were read, by text
 	instances map[string]quota.Instance
+	levels    map[string]*quota.Level
 	reader    view.Reader
 
 	lengths []time.Duration // every window length that a policy had
@@ -66,8 +67,9 @@ func (w *world) run() {
 
 func newWorld(p plan, m *Mutant) *world {
 	w := &world{plan: p, mutant: m, Rand: rand.New(rand.NewPCG(p.seed, 7)), outage: math.MaxInt64,
-		policies: map[string]*quota.Policy{}, instances: map[string]quota.Instance{}}
-	w.reader = view.Reader{Policy: w.readPolicy, Instance: w.readInstance}
+		policies: map[string]*quota.Policy{}, instances: map[string]quota.Instance{},
+		levels: map[string]*quota.Level{}}
+	w.reader = view.Reader{Policy: w.readPolicy, Instance: w.readInstance, Level: w.readLevel}
 	w.etcd = newEtcd(w)
 	w.setPolicy(w.first)
 	for i := range p.size {
@@ -110,4 +112,17 @@ func (w *world) readInstance(id string, value []byte) (quota.Instance, error) {
 	}
 	i.ID = id
 	return i, nil
+}
+
+func (w *world) readLevel(value []byte) (*quota.Level, error) {
+	l, ok := w.levels[string(value)]
+	if !ok {
+		var err error
+		if l, err = view.ReadLevel(value); err != nil {
+			return nil, err
+		}
+		w.levels[string(value)] = l
+	}
+	own := l.Clone() // each instance notes its own demand in it
+	return &own, nil
 }

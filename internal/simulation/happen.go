@@ -189,6 +189,9 @@ func (w *world) trouble(e *event, r *rand.Rand) {
 		d = w.putBack(r)
 	case doOutage:
 		w.outage, d = w.now, 0
+		for _, h := range w.hosts {
+			h.knew = h.last
+		}
 	}
 	if d > 0 {
 		e.text += fmt.Sprintf(" for %v", time.Duration(d).Round(time.Millisecond))

@@ -62,6 +62,7 @@ type place struct {
 	until      int64
 	first      int   // the state that the history began with
 	last       int   // the newest state that it holds
+	knew       int   // the same when the outage of all of etcd began
 	heldSince  int64 // monotonic instant from which on it holds that
 }
 

@@ -29,7 +29,7 @@ func (w *world) judged(h *host) bool {
 	}
 	p := w.first
 	spare := int64(p.Settle - quota.MinSettleFor(p.Freshness, p.ClockError, time.Second))
-	return h.last >= w.stateAt(w.outage-spare)
+	return h.knew >= w.stateAt(w.outage-spare)
 }
 
 // judge compares one window with etcd. The permits of an incarnation that were

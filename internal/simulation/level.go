@@ -93,7 +93,11 @@ func (s *state) asked(w quota.Window) map[string]int64 {
 
 // demand writes reports, again and again.
 func (h *host) demand() {
-	h.at(h.now+1+h.r.Int64N(500*ms), h.demand)
+	every := 500 * ms
+	if h.number%3 == 2 {
+		every = 2500 * ms // what it asks for moves slowly
+	}
+	h.at(h.now+1+h.r.Int64N(every), h.demand)
 	if !h.registered {
 		return
 	}
@@ -101,8 +105,10 @@ func (h *host) demand() {
 	if h.r.IntN(4) == 0 {
 		demand = 0
 	}
+	noted := h.published
+	w := noted.Sent(demand)
 	if !h.trick(LostForgotten) {
-		h.published.Sent(demand)
+		h.published = noted
 	}
 	h.claimed = demand
 	h.reports++ // an answer is waited for until the next report: a later one is lost
@@ -121,7 +127,9 @@ func (h *host) demand() {
 			h.answer(func() {
 				if h.id == id && h.registered && h.reports == number {
 					h.newest = found.revision
-					h.published.Committed(found.revision, found.demand)
+					if h.published.Committed(w, found.revision, found.demand) && !h.trick(LostUnseen) {
+						h.gap()
+					}
 				}
 			})
 		})

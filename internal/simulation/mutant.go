@@ -44,6 +44,8 @@ const (
 	MixedRevisions
 	// LateLevel writes a level long after the reports were read.
 	LateLevel
+	// LostUnseen goes on claiming by a report that a restore took back.
+	LostUnseen
 	// SlowClocks has clocks that are off by more than the policy says.
 	SlowClocks
 )
@@ -100,6 +102,7 @@ func Mutants() []Mutant {
 		{Name: "LostForgotten", Does: LostForgotten, Share: quota.ShareDemand},
 		{Name: "MixedRevisions", Does: MixedRevisions, Share: quota.ShareDemand},
 		{Name: "LateLevel", Does: LateLevel, Share: quota.ShareDemand, Kind: Restore},
+		{Name: "LostUnseen", Does: LostUnseen, Share: quota.ShareDemand, Kind: Restore},
 		{Name: "ClaimsUnscaled", Off: safeguard.ClaimsScale, Share: quota.ShareDemand},
 	}
 }

@@ -403,7 +403,7 @@ func (h *host) looksLike(n int) bool {
 
 // check compares a doubted view with a listing.
 func (h *host) check() {
-	id, probe := h.id, h.tracker.Sent(h.read())
+	id, probe, report := h.id, h.tracker.Sent(h.read()), h.published.Newest()
 	done := false
 	h.at(h.now+retry, func() {
 		if !done {
@@ -413,22 +413,24 @@ func (h *host) check() {
 	h.call(func(m int) {
 		h.etcd.linear(m, func() {
 			revision, cluster, n := h.etcd.revision(), h.etcd.cluster, h.etcd.current()
+			lost := h.etcd.reported(id).revision < report && !h.trick(LostUnseen)
 			h.answer(func() {
 				done = true
-				h.compare(id, probe, revision, cluster, n, 20)
+				h.compare(id, probe, revision, cluster, n, lost, 20)
 			})
 		})
 	})
 }
 
-// compare waits for the watch to catch up with the listing, if it has to.
-func (h *host) compare(id string, probe view.Probe, revision int64, cluster uint64, n, tries int) {
+// compare waits for the watch to catch up with the listing, if it has to. lost
+// says that the listing lacks the newest report.
+func (h *host) compare(id string, probe view.Probe, revision int64, cluster uint64, n int, lost bool, tries int) {
 	if h.id != id || !h.registered || h.relist {
 		return
 	}
 	same, ok := h.tracker.Check(probe, revision, cluster, h.etcd.states[n].keys)
 	switch {
-	case ok && same:
+	case ok && same && !lost:
 		h.checking = false
 		h.prove()
 	case ok:
@@ -438,7 +440,7 @@ func (h *host) compare(id string, probe view.Probe, revision int64, cluster uint
 	case h.tracker.Position() > revision || tries == 0:
 		h.checking = false
 	default:
-		h.at(h.now+50*ms, func() { h.compare(id, probe, revision, cluster, n, tries-1) })
+		h.at(h.now+50*ms, func() { h.compare(id, probe, revision, cluster, n, lost, tries-1) })
 	}
 }
 

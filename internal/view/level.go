@@ -1,7 +1,6 @@
 package view
 
 import (
-	"encoding/json"
 	"fmt"
 
 	"github.com/quotient-limiter/quotient/quota"
@@ -10,16 +9,16 @@ import (
 // levelOf reads a level. One that cannot be read is none: everybody reads it so.
 func (t *Tracker) levelOf(k Key) *quota.Level {
 	t.level, t.badLevel = k.Revision, nil
-	var l quota.Level
-	err := json.Unmarshal(k.Value, &l)
-	if err == nil {
-		err = l.Validate()
+	read := ReadLevel
+	if t.read != nil {
+		read = t.read.Level
 	}
+	l, err := read(k.Value)
 	if err != nil {
 		t.badLevel = fmt.Errorf("the level (revision %d) cannot be used, the total is divided equally: %w", k.Revision, err)
 		return nil
 	}
-	return &l
+	return l
 }
 
 // Rank returns how many instances wrote their key before this incarnation did:

@@ -8,9 +8,13 @@ import "math"
 // answer that was lost leaves one report in doubt, which the next answer clears
 // up. The zero Published has reported nothing. It is not safe for concurrent use.
 type Published struct {
-	known []published // committed, oldest first
-	sent  []int64     // may have been committed after all of known
+	known  []published // committed, oldest first
+	sent   []int64     // may have been committed after all of known
+	resets Writing
 }
+
+// Writing is a report under way. Its answer says nothing any more after a Reset.
+type Writing int
 
 type published struct{ revision, demand int64 }
 
@@ -19,19 +23,38 @@ type published struct{ revision, demand int64 }
 const maxPublished = 128
 
 // Sent notes that a report with that demand is about to be written.
-func (p *Published) Sent(demand int64) { p.sent = append(p.sent, demand) }
+func (p *Published) Sent(demand int64) Writing {
+	p.sent = append(p.sent, demand)
+	return p.resets
+}
 
-// Committed notes that the newest report is that of revision, with that demand,
-// and that none that was sent before can still be committed.
-func (p *Published) Committed(revision, demand int64) {
+// Committed takes the answer of a report: the newest one is that of revision,
+// with that demand, and none that was sent before can still be committed. It
+// returns true if the store went backwards, for it had a newer one: the history
+// has a gap.
+func (p *Published) Committed(w Writing, revision, demand int64) (gap bool) {
+	if w != p.resets {
+		return false
+	}
 	p.sent = p.sent[:0]
-	if n := len(p.known); n > 0 && p.known[n-1].revision >= revision {
-		return
+	if newest := p.Newest(); newest >= revision {
+		return newest > revision
 	}
 	if len(p.known) == maxPublished {
 		p.known = p.known[:copy(p.known, p.known[1:])]
 	}
 	p.known = append(p.known, published{revision, demand})
+	return false
+}
+
+// Newest returns the revision of the newest report that is known to have been
+// committed, 0 if there is none. A store that has only an older one went
+// backwards.
+func (p *Published) Newest() int64 {
+	if n := len(p.known); n > 0 {
+		return p.known[n-1].revision
+	}
+	return 0
 }
 
 // At returns the demand that stood in etcd at a revision; where an answer was
@@ -54,4 +77,4 @@ func (p *Published) At(revision int64) int64 {
 
 // Reset forgets everything: a gap in the history, or another incarnation. What
 // was reported before counts as 0.
-func (p *Published) Reset() { *p = Published{} }
+func (p *Published) Reset() { *p = Published{resets: p.resets + 1} }

@@ -16,9 +16,9 @@ func TestPublished(t *testing.T) {
 		}
 	}
 	expect(1, 0)
-	p.Sent(70)
+	w := p.Sent(70)
 	expect(5, 0)
-	p.Committed(10, 70)
+	p.Committed(w, 10, 70)
 	expect(9, 0)
 	expect(10, 70)
 	p.Sent(40) // its answer is lost
@@ -26,13 +26,21 @@ func TestPublished(t *testing.T) {
 	expect(11, 40)
 	p.Sent(90) // tried again
 	expect(12, 40)
-	p.Committed(14, 40) // it was the lost one that is there
+	p.Committed(w, 14, 40) // it was the lost one that is there
 	expect(13, 70)
 	expect(14, 40)
-	p.Committed(12, 5) // an answer that comes late
-	expect(14, 40)
+	if p.Committed(w, 14, 40) || p.Newest() != 14 {
+		t.Errorf("the newest report is that of %d, and found again it is a gap", p.Newest())
+	}
+	if !p.Committed(w, 12, 5) { // the store went back
+		t.Error("an older report than the newest is no gap")
+	}
 	p.Reset()
 	expect(14, 0)
+	p.Committed(w, 16, 30) // an answer from before the gap
+	expect(16, 0)
+	p.Committed(p.Sent(20), 18, 20)
+	expect(18, 20)
 }
 
 // TestPublishedIsNeverMoreThanWasThere: a store in which a write whose answer is
@@ -68,12 +76,12 @@ func TestPublishedIsNeverMoreThanWasThere(t *testing.T) {
 				late = append(late, w)
 			default:
 				w := write{demand: rapid.Int64Range(0, 9).Draw(t, "demand"), before: known}
-				p.Sent(w.demand)
+				writing := p.Sent(w.demand)
 				commit(w) // or it finds what is there
 				last := stored[len(stored)-1]
 				known = last.revision
-				if known > 0 {
-					p.Committed(last.revision, last.demand)
+				if p.Committed(writing, last.revision, last.demand) {
+					t.Fatalf("a gap at revision %d, and nothing was lost", last.revision)
 				}
 			}
 			at := rapid.Int64Range(0, revision).Draw(t, "at")

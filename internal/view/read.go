@@ -11,10 +11,11 @@ import (
 type Reader struct {
 	Policy   func(value []byte) (*quota.Policy, error)
 	Instance func(id string, value []byte) (quota.Instance, error)
+	Level    func(value []byte) (*quota.Level, error) // one that nobody else has
 }
 
-// ReadBy makes the tracker read values by r instead of ReadPolicy and
-// ReadInstance, which r calls in the end: a simulation of many instances reads
+// ReadBy makes the tracker read values by r instead of ReadPolicy, ReadInstance
+// and ReadLevel, which r calls in the end: a simulation of many instances reads
 // every value once for all of them. It survives List.
 func (t *Tracker) ReadBy(r *Reader) { t.read = r }
 
@@ -39,6 +40,18 @@ func ReadInstance(id string, value []byte) (quota.Instance, error) {
 		err = i.Validate()
 	}
 	return i, err
+}
+
+// ReadLevel reads and validates a level.
+func ReadLevel(value []byte) (*quota.Level, error) {
+	var l quota.Level
+	if err := json.Unmarshal(value, &l); err != nil {
+		return nil, err
+	}
+	if err := l.Validate(); err != nil {
+		return nil, err
+	}
+	return &l, nil
 }
 
 func (t *Tracker) policyOf(value []byte) (*quota.Policy, error) {
