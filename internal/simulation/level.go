@@ -161,7 +161,13 @@ func (h *host) divide() {
 		h.etcd.linear(m, func() {
 			revision, s := h.etcd.revision(), h.etcd.states[h.etcd.current()]
 			demands := h.etcd.demandsAt(revision)
-			h.answer(func() { h.level(revision, &s, demands, ahead, sent) })
+			h.answer(func() {
+				if h.trick(LateLevel) {
+					h.at(h.now+h.r.Int64N(3*h.freshness()), func() { h.level(revision, &s, demands, ahead, sent) })
+					return
+				}
+				h.level(revision, &s, demands, ahead, sent)
+			})
 		})
 	})
 }
