@@ -76,8 +76,28 @@ func Open(ctx context.Context, source Source, provider string, o Options) (*Limi
 // Waiting parks the goroutine, and nothing else. Those who wait are served in
 // the order in which they came.
 func (l *Limiter) Acquire(ctx context.Context, maxWait time.Duration) error {
-	_, err := l.acquire(ctx, 1, maxWait)
-	return err
+	if maxWait < Forever {
+		return invalid(1, maxWait)
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	k := l.core
+	s := k.gate.Segment()
+	if s.Strict || l.closed.Load() {
+		return l.AcquireN(ctx, 1, maxWait)
+	}
+	now := k.clock.Mono() // as take does, without a call
+	if s.Take(now, 1) {
+		return nil
+	}
+	if maxWait == 0 && s.Open(now) {
+		if r := k.refusedIn(s); r != nil && !k.shadow.Load() {
+			r.count.Add(1)
+			return r.err
+		}
+	}
+	return l.AcquireN(ctx, 1, maxWait)
 }
 
 // AcquireN is Acquire for n permits of one window, all or none; n is at least 1.
@@ -102,12 +122,15 @@ func (l *Limiter) TryAcquire() bool {
 	}
 	k := l.core
 	if s := k.gate.Segment(); !s.Strict { // as take does, without a call
-		taken, open := s.Try(k.clock.Mono(), 1)
-		if taken {
+		now := k.clock.Mono()
+		if s.Take(now, 1) {
 			return true
 		}
-		if open {
-			return k.passOne(s)
+		if s.Open(now) {
+			if r := k.refusedIn(s); r != nil && !k.shadow.Load() {
+				r.count.Add(1)
+				return false
+			}
 		}
 	}
 	if _, ok := k.take(1); ok {

@@ -18,11 +18,11 @@ func (k *core) take(n int64) (window.Grant, bool) {
 	if s.Strict {
 		return k.takeStrict(s, n)
 	}
-	taken, open := s.Try(k.clock.Mono(), n)
-	if taken {
+	now := k.clock.Mono()
+	if s.Take(now, n) {
 		return s.Grant, true
 	}
-	if open {
+	if s.Open(now) {
 		return window.Grant{}, false
 	}
 	return k.takeNext(k.clock.Now(), n)
@@ -35,11 +35,10 @@ func (k *core) take(n int64) (window.Grant, bool) {
 func (k *core) takeStrict(s *window.Segment, n int64) (window.Grant, bool) {
 	now := k.clock.Now()
 	if s.WallValid(now) {
-		taken, open := s.Try(now.Mono, n)
-		if taken {
+		if s.Take(now.Mono, n) {
 			return s.Grant, true
 		}
-		if open {
+		if s.Open(now.Mono) {
 			return window.Grant{}, false
 		}
 	}
@@ -73,14 +72,13 @@ func (k *core) pass(n int64) bool {
 	return false
 }
 
-// passOne is pass(1) for the hot path: it makes no call where somebody was
-// refused in the segment before.
-func (k *core) passOne(s *window.Segment) bool {
-	if r := k.refusal.Load(); r != nil && r.segment == s && !k.shadow.Load() {
-		r.count.Add(1)
-		return false
+// refusedIn returns the segment's refusal if somebody was refused in it before,
+// or nil.
+func (k *core) refusedIn(s *window.Segment) *refusal {
+	if r := k.refusal.Load(); r != nil && r.segment == s {
+		return r
 	}
-	return k.pass(1)
+	return nil
 }
 
 // refusal is the error for everybody who is refused in one segment.
@@ -111,7 +109,7 @@ func (k *core) reject(v window.Verdict, n int64) error {
 // refusalNow returns the refusal of the segment in force, made on first use.
 func (k *core) refusalNow() *refusal {
 	s := k.gate.Segment()
-	if r := k.refusal.Load(); r != nil && r.segment == s {
+	if r := k.refusedIn(s); r != nil {
 		return r
 	}
 	err := k.explain()

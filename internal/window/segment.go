@@ -63,23 +63,16 @@ type Grant struct {
 // fewer than n are left, or if now is not before the segment's end; Open tells
 // which.
 func (s *Segment) Take(now, n int64) bool {
-	taken, _ := s.Try(now, n)
-	return taken
-}
-
-// Try is Take and Open at once: if the segment is not open, the gate must move
-// on first.
-func (s *Segment) Try(now, n int64) (taken, open bool) {
 	if now >= s.until.Load() {
-		return false, false
+		return false
 	}
 	for {
 		left := s.left.Load()
 		if left < n {
-			return false, left != sealed
+			return false
 		}
 		if s.left.CompareAndSwap(left, left-n) {
-			return true, true
+			return true
 		}
 	}
 }
