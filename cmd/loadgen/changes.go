@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"slices"
 	"sort"
 	"strings"
 	"time"
@@ -47,6 +48,23 @@ func parseChanges(texts []string, duration time.Duration) ([]change, error) {
 		}
 	}
 	return changes, nil
+}
+
+// parseCrashes reads times, each within the run, and puts them in order.
+func parseCrashes(texts []string, duration time.Duration) ([]time.Duration, error) {
+	var list []time.Duration
+	for _, text := range texts {
+		at, err := time.ParseDuration(text)
+		if err != nil {
+			return nil, usagef("--crash: %q is not a time: write one such as 5s or 1m30s", text)
+		}
+		if at < 0 || at >= duration {
+			return nil, usagef("--crash: %v is not within the run: use 0s or more, and less than the --duration of %v", at, duration)
+		}
+		list = append(list, at)
+	}
+	slices.Sort(list)
+	return list, nil
 }
 
 // parseAt reads AT=WHAT, within the run.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"math"
 	"time"
 )
@@ -67,7 +66,7 @@ func (c *crew) churn(ctx context.Context, start int64) error {
 			return nil
 		}
 		if d.kill {
-			c.killOldest()
+			c.killVictim()
 			continue
 		}
 		slot := next % (c.c.instances - c.c.victims())
@@ -103,47 +102,4 @@ func (c *crew) left(d departed) {
 	} else {
 		c.departed.Unannounced++
 	}
-}
-
-// addVictim starts a process of one instance.
-func (c *crew) addVictim(slot int, retry bool) error {
-	l, err := c.openRemote(1)
-	if err != nil {
-		return err
-	}
-	c.mu.Lock()
-	c.victims = append(c.victims, &victim{l, slot})
-	stop, limits := c.stop, c.setup.Limits
-	c.mu.Unlock()
-	// What the others were told while this one was being started.
-	return errors.Join(l.send(order{Stop: stop}), l.send(order{Limits: limits}),
-		l.send(order{Join: &joining{Slots: []int{slot}, Retry: retry}}))
-}
-
-// killOldest kills the oldest victim, takes its counts over and starts another
-// in its slot.
-func (c *crew) killOldest() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closing || len(c.victims) == 0 {
-		return
-	}
-	v := c.victims[0]
-	c.victims = c.victims[1:]
-	c.departed.Killed++
-	c.issued += v.status().Issued
-	c.busy.Go(func() {
-		v.remote.kill()
-		counts, err := v.counts()
-		c.mu.Lock()
-		c.past.add(counts)
-		c.pastCPU += v.remote.used()
-		c.mu.Unlock()
-		if err == nil {
-			err = c.addVictim(v.slot, true)
-		}
-		if err != nil {
-			c.fail(err)
-		}
-	})
 }

@@ -26,8 +26,10 @@ type config struct {
 	churn     float64 // instances that leave and join, a second
 	churnKill float64 // the part of them that is killed
 	rolling   bool    // every instance restarts once
-	http      bool    // permits make requests
-	members   int     // of the embedded etcd
+	crashes   []time.Duration
+	warmup    time.Duration // before the measured time
+	http      bool          // permits make requests
+	members   int           // of the embedded etcd
 	faults    []fault
 	settle    time.Duration
 	outage    quota.Outage
@@ -37,6 +39,7 @@ type config struct {
 	guardAuto bool     // the clock's error comes on top
 	ntp       []string // servers by which instances measure their clocks
 	json      string   // a file, "-" for standard output, or empty
+	html      string   // a file, or empty
 	quiet     bool
 	etcd      *etcdflags.Flags // nil: an embedded etcd
 }
@@ -108,6 +111,8 @@ type reported struct {
 	Churn     float64  `json:"churn"`
 	ChurnKill float64  `json:"churn_kill"`
 	Rolling   bool     `json:"rolling_restart"`
+	Crashes   []string `json:"crashes"`
+	Warmup    string   `json:"warmup"`
 	Transport string   `json:"transport"`
 	Members   int      `json:"etcd_members"` // of the embedded one; otherwise 0
 	Faults    []string `json:"faults"`
@@ -126,7 +131,7 @@ func (c *config) report(provider string) reported {
 		Limit: c.limit, Instances: c.instances, Duration: c.duration.String(), Demand: c.demand,
 		Arrival: string(c.arrival), Skew: c.skew.String(), Seed: c.seed, MaxWait: c.maxWait.String(),
 		Processes: c.processes, Churn: c.churn, ChurnKill: c.churnKill, Rolling: c.rolling, Transport: "none",
-		Members: c.members, Faults: []string{},
+		Members: c.members, Faults: []string{}, Crashes: []string{}, Warmup: c.warmup.String(),
 		Changes: []string{}, Settle: c.settle.String(), Outage: string(c.outage),
 		Share: string(c.share), Pacing: string(c.pacing),
 		Guard: quota.FormatGuard(c.guard, c.guardAuto), NTP: append([]string{}, c.ntp...), Etcd: []string{}, Provider: provider,
@@ -136,6 +141,9 @@ func (c *config) report(provider string) reported {
 	}
 	for _, f := range c.faults {
 		r.Faults = append(r.Faults, f.at.String()+"="+f.name)
+	}
+	for _, at := range c.crashes {
+		r.Crashes = append(r.Crashes, at.String())
 	}
 	if c.http {
 		r.Transport = "http"

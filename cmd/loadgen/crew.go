@@ -35,42 +35,40 @@ type crew struct {
 
 	mu       sync.Mutex
 	workers  []*link
-	victims  []*victim // oldest first
-	closing  bool      // victims are replaced no more
-	stop     int64     // when calls end; load.Never until that is known
-	past     sums      // counts of workers that are gone
+	victims  []*link // of one instance each; oldest first
+	closing  bool    // who was killed is replaced no more
+	start    int64   // when delays begin to count; load.Never until that is known
+	stop     int64   // when calls end; the same
+	past     sums    // counts of workers that are gone
 	pastCPU  time.Duration
 	issued   int64 // by workers that are gone, as last told
 	maxRSS   int64 // the most that all processes had at a time
 	departed load.Departures
 	took     *hdrhistogram.Histogram
+	delay    *hdrhistogram.Histogram
 	sent     int64
 	lost     int64
 	problem  string // of a request that was lost
 }
 
-// victim is a worker that will be killed, and the slot of its only instance.
-type victim struct {
-	*link
-	slot int
-}
-
 // newCrew starts nobody yet. fail is told what must end the run.
 func newCrew(c *config, e *etcd, provider string, fail func(error)) *crew {
 	return &crew{
-		c: c, etcd: e, fail: fail, stop: load.Never, past: sums{}, took: hdrhistogram.New(1, int64(slowest), 3),
+		c: c, etcd: e, fail: fail, start: load.Never, stop: load.Never, past: sums{},
+		took: hdrhistogram.New(1, int64(slowest), 3), delay: hdrhistogram.New(1, int64(slowest), 3),
 		setup: setup{
 			Etcd: e.connection(c), Provider: provider, Limits: c.limit, Window: c.window(),
 			Instances: c.instances, Demand: c.demand, Skew: c.skew.String(), Arrival: string(c.arrival),
 			Seed: c.seed, MaxWait: c.maxWait, Probe: c.probe(), NTP: c.ntp,
 			Paced: c.pacing != quota.PacingOff, Weighted: c.share == quota.ShareWeighted,
+			Shares:     c.html != "",
 			Generators: min(runtime.GOMAXPROCS(0), c.instances),
 		},
 	}
 }
 
-// start starts the provider and the workers, and lets the fleet join.
-func (c *crew) start(ctx context.Context) error {
+// join starts the provider and the workers, and lets the fleet join.
+func (c *crew) join(ctx context.Context) error {
 	if c.c.children() {
 		var err error
 		if c.dir, err = os.MkdirTemp("", "quotient-loadgen-"); err != nil {
@@ -87,7 +85,7 @@ func (c *crew) start(ctx context.Context) error {
 		return err
 	}
 	for slot := regular; slot < c.c.instances && ctx.Err() == nil; slot++ {
-		if err := c.addVictim(slot, false); err != nil {
+		if err := c.addVictim([]int{slot}, false); err != nil {
 			return err
 		}
 	}
@@ -98,12 +96,16 @@ func (c *crew) start(ctx context.Context) error {
 func (c *crew) startWorkers(n int) error {
 	count := c.c.processes
 	for i := range count {
+		var slots []int
+		for slot := i; slot < n; slot += count {
+			slots = append(slots, slot)
+		}
 		var l *link
 		var err error
 		if count == 1 {
-			l, err = c.openLocal()
+			l, err = c.openLocal(slots)
 		} else {
-			l, err = c.openRemote((runtime.GOMAXPROCS(0) + count - 1) / count)
+			l, err = c.openRemote(slots, c.generators())
 		}
 		if err != nil {
 			return err
@@ -111,15 +113,16 @@ func (c *crew) startWorkers(n int) error {
 		c.mu.Lock()
 		c.workers = append(c.workers, l)
 		c.mu.Unlock()
-		var slots []int
-		for slot := i; slot < n; slot += count {
-			slots = append(slots, slot)
-		}
 		if err := l.send(order{Join: &joining{Slots: slots}}); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// generators is how many goroutines make calls in each of several processes.
+func (c *crew) generators() int {
+	return (runtime.GOMAXPROCS(0) + c.c.processes - 1) / c.c.processes
 }
 
 // startProvider starts the provider and waits until it serves.
@@ -150,11 +153,7 @@ func (c *crew) startProvider(ctx context.Context) (err error) {
 func (c *crew) all() []*link {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	all := slices.Clone(c.workers)
-	for _, v := range c.victims {
-		all = append(all, v.link)
-	}
-	return all
+	return slices.Concat(c.workers, c.victims)
 }
 
 // tell gives an order to all workers. One that takes none is as good as dead,
@@ -165,12 +164,14 @@ func (c *crew) tell(o order) {
 	}
 }
 
-// stopAt ends the calls at an instant, also those of victims to come.
-func (c *crew) stopAt(at int64) {
+// between lets delays count from an instant and ends the calls at another, also
+// those of workers to come.
+func (c *crew) between(start, stop int64) {
 	c.mu.Lock()
-	c.stop = at
+	c.start, c.stop = start, stop
 	c.mu.Unlock()
-	c.tell(order{Stop: at})
+	c.tell(order{Start: start})
+	c.tell(order{Stop: stop})
 }
 
 // demand lets everybody ask for as much as these limits make them, also victims
@@ -191,6 +192,7 @@ func (c *crew) status() status {
 		s.Active += one.Active
 		s.Ready += one.Ready
 		s.Issued += one.Issued
+		s.Shares = append(s.Shares, one.Shares...)
 		if one.Problem != "" {
 			s.Problem = one.Problem
 		}
@@ -245,11 +247,16 @@ func (c *crew) retire(l *link) error {
 	if last.Problem != "" {
 		c.problem = last.Problem
 	}
-	took, failed := hdrhistogram.Decode(last.Took)
-	if failed != nil {
-		return errors.Join(err, failed)
+	for _, h := range []struct {
+		into *hdrhistogram.Histogram
+		from []byte
+	}{{c.took, last.Took}, {c.delay, last.Delay}} {
+		more, failed := hdrhistogram.Decode(h.from)
+		if failed != nil {
+			return errors.Join(err, failed)
+		}
+		h.into.Merge(more)
 	}
-	c.took.Merge(took)
 	return err
 }
 

@@ -93,6 +93,7 @@ func (r *run) fault(ctx context.Context, start int64) error {
 		if !pause(ctx, start+int64(f.at)) {
 			return nil
 		}
+		r.event(f.name)
 		if err := f.do(ctx, r.etcd.embedded); err != nil {
 			err = fmt.Errorf("--fault %v=%s: %w", f.at, f.name, err)
 			r.crew.fail(err)

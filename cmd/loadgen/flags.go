@@ -39,7 +39,7 @@ func usagef(format string, args ...any) error {
 // raw is what the flags say, unchecked.
 type raw struct {
 	limit, arrival, skew, outage, share, pacing, guard, ntp, transport string
-	changes, faults                                                    []string
+	changes, faults, crashes                                           []string
 	config                                                             config
 }
 
@@ -96,9 +96,11 @@ func (r *raw) register(set *pflag.FlagSet) {
 	set.Float64Var(&c.churn, "churn", 0, "how many `instances` leave each second, and as many join")
 	set.Float64Var(&c.churnKill, "churn-kill", 0.5, "the part of them that is killed, each in a process of its own; the others announce that they leave; 0: all announce it")
 	set.BoolVar(&c.rolling, "rolling-restart", false, "restart every instance once, one after the other, evenly over the measured time; each announces that it leaves, and its successor joins at that moment")
+	set.StringArrayVar(&r.crashes, "crash", nil, "`AT`, such as 5s: kill one of the --processes with all its instances so long after measuring began, and start it anew; repeatable")
 	set.StringVar(&r.transport, "transport", "none", "what permits are used for: `none|http`; http: each makes a request to a provider process that counts by its own clock")
 	set.IntVar(&c.members, "etcd-members", 1, "how many members the embedded etcd has; several are a process each")
 	set.StringArrayVar(&r.faults, "fault", nil, "`AT=WHAT`, such as 5s=kill-leader: what befalls the embedded etcd so long after measuring began; repeatable; "+faultNames())
+	set.DurationVar(&c.warmup, "warmup", 0, "how long the whole fleet runs before measuring begins")
 	set.DurationVar(&c.settle, "settle", quota.DefaultSettle, "the policy's settle time: how long a larger share is held back")
 	set.StringVar(&r.outage, "outage", string(quota.OutageHold), "the policy's rule for when etcd is out of reach: `hold|stop`")
 	set.StringVar(&r.share, "share", string(quota.ShareEqual), "how the policy divides the limit: `equal|weighted|demand`; by weight, every tenth instance weighs 10")
@@ -106,6 +108,7 @@ func (r *raw) register(set *pflag.FlagSet) {
 	set.StringVar(&r.guard, "guard", "0s", "the policy's guard: `G` at either edge of a window in which nothing is issued, such as 20ms; auto or auto+20ms follows the clock's error")
 	set.StringVar(&r.ntp, "ntp", "", "NTP `servers` by which every instance measures its clock, host or host:port with commas; every instance asks every server")
 	set.StringVar(&c.json, "json", "", "write the report as JSON to `FILE`, or to standard output with -")
+	set.StringVar(&c.html, "html", "", "write the report as a page with charts to `FILE`; it needs no network")
 	set.BoolVar(&c.quiet, "quiet", false, "no progress and no table, only the verdict")
 }
 
@@ -170,6 +173,9 @@ func (r *raw) check() (*config, error) {
 	if c.faults, err = parseFaults(r.faults, c.duration); err != nil {
 		return nil, err
 	}
+	if c.crashes, err = parseCrashes(r.crashes, c.duration); err != nil {
+		return nil, err
+	}
 	if r.transport != "none" && r.transport != "http" {
 		return nil, usagef("--transport: %q is unknown: use none or http", r.transport)
 	}
@@ -191,6 +197,10 @@ func (c *config) checkBounds() error {
 		return usagef("--demand: %v is not more than 0 and at most %v; 1.5 offers half again as many calls as the limit", c.demand, maxDemand)
 	case c.maxWait < 0 || c.maxWait > maxMaxWait:
 		return usagef("--max-wait: %v is not within 0 to %v; 0 means that a refused call is gone", c.maxWait, maxMaxWait)
+	case c.warmup < 0 || c.warmup > maxDuration:
+		return usagef("--warmup: %v is not within 0 to %v", c.warmup, maxDuration)
+	case c.html == "-":
+		return usagef("--html: a page is for a browser: give a file, such as report.html")
 	case c.settle < quota.MinSettle || c.settle > quota.MaxSettle:
 		return usagef("--settle: %v is not within %v to %v", c.settle, quota.MinSettle, quota.MaxSettle)
 	}
@@ -210,6 +220,10 @@ func (c *config) checkFleet() error {
 		return usagef("--churn-kill: %v is not within 0 to 1; 0.5 kills half of those that leave", c.churnKill)
 	case c.churn > 0 && c.rolling:
 		return usagef("--rolling-restart and --churn: each says by itself who leaves: give one of them")
+	case len(c.crashes) > 0 && (c.churn > 0 || c.rolling):
+		return usagef("--crash, --rolling-restart and --churn: each says by itself who leaves: give one of them")
+	case len(c.crashes) > 0 && c.processes < 2:
+		return usagef("--crash: it kills one of several processes: use --processes 2 or more")
 	case victims > 0 && c.processes+victims > min(c.instances, maxProcesses):
 		return usagef("--churn: those to be killed are in processes of their own for %v each, to settle and serve before: that takes %d processes beside --processes %d, and there are %d instances and at most %d processes; use a lower --churn or --churn-kill, or more --instances",
 			c.victimLife(), victims, c.processes, c.instances, maxProcesses)

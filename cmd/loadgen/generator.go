@@ -43,6 +43,7 @@ type shared struct {
 	paced   bool // permits come all along a window
 	demand  load.Demand
 	limits  atomic.Pointer[[]quota.Limit] // in force; replaced by the fleet on a change
+	start   atomic.Int64                  // the instant from which delays count
 	stop    atomic.Int64                  // the instant at which calls end
 	room    func() *load.Block            // where to count
 	use     func(n int64)                 // what permits are used for; must not block
@@ -57,16 +58,21 @@ type generator struct {
 	issued atomic.Int64
 	// waiting is how many calls were put into queues and have not come back.
 	waiting atomic.Int64
-	// now is the instant of the latest calls, for callbacks that need no better
-	// one: reading the clock costs more than the rest of them.
-	now atomic.Int64
 
 	mu    sync.Mutex
 	added []*member // new members, for the generator's goroutine to take over
 
+	// waited is how long the calls waited that did, and got their permits, in
+	// nanoseconds. Callbacks of several limiters write to it.
+	waited struct {
+		sync.Mutex
+		*hdrhistogram.Histogram
+	}
+
 	// The rest belongs to the generator's goroutine.
 	members []*member
 	took    *hdrhistogram.Histogram // nanoseconds of immediate grants
+	atOnce  int64                   // permits that nobody waited for, since the start
 	calls   uint64
 }
 
@@ -76,7 +82,6 @@ type member struct {
 	calls   *load.Process
 	part    float64      // of the fleet's calls
 	gone    *atomic.Bool // it has left: no calls any more
-	granted func(consumer.Permit, error)
 
 	begun  bool
 	window int64 // whose calls are being made
@@ -84,12 +89,14 @@ type member struct {
 }
 
 func newGenerator(s *shared) *generator {
-	return &generator{
+	g := &generator{
 		shared: s,
 		tally:  load.NewTallyIn(time.Duration(s.window), s.room),
 		fine:   load.NewTallyIn(bucket, s.room),
 		took:   hdrhistogram.New(1, int64(slowest), 3),
 	}
+	g.waited.Histogram = hdrhistogram.New(1, int64(slowest), 3)
+	return g
 }
 
 // add gives the generator another instance, also while it runs, which makes
@@ -97,7 +104,7 @@ func newGenerator(s *shared) *generator {
 func (g *generator) add(l limiter, calls *load.Process, part float64, gone *atomic.Bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.added = append(g.added, &member{limiter: l, calls: calls, part: part, gone: gone, granted: g.granted})
+	g.added = append(g.added, &member{limiter: l, calls: calls, part: part, gone: gone})
 }
 
 // run makes calls until the stop.
@@ -112,7 +119,6 @@ func (g *generator) run() {
 		g.added = nil
 		g.mu.Unlock()
 		g.members = slices.DeleteFunc(g.members, func(m *member) bool { return m.gone.Load() })
-		g.now.Store(now)
 		for _, m := range g.members {
 			g.advance(m, now)
 		}
@@ -148,7 +154,6 @@ func (g *generator) offer(m *member, n int64) {
 		}
 		some := min(n, chunk)
 		n -= some
-		g.now.Store(now)
 		g.tally.Offer(now, some)
 		g.call(m, some, g.mayWait(now), now)
 	}
@@ -173,6 +178,7 @@ func (g *generator) mayWait(now int64) bool {
 // being taken is marked as doubtful.
 func (g *generator) call(m *member, n int64, wait bool, now int64) {
 	var permits int64
+	granted := func(p consumer.Permit, err error) { g.granted(p, err, now) }
 	for range n {
 		g.tally.Try(now)
 		p, err := g.take(m.limiter)
@@ -184,8 +190,11 @@ func (g *generator) call(m *member, n int64, wait bool, now int64) {
 		g.tally.Refused(now)
 		if wait {
 			g.waiting.Add(1)
-			m.limiter.AcquireFunc(1, g.maxWait, m.granted)
+			m.limiter.AcquireFunc(1, g.maxWait, granted)
 		}
+	}
+	if now >= g.start.Load() {
+		g.atOnce += permits
 	}
 	g.spend(permits, now)
 }
@@ -205,12 +214,19 @@ func (g *generator) take(l limiter) (consumer.Permit, error) {
 	return p, err
 }
 
-// granted is called for each call that waited. Its permit is handed over with
-// this call, so counting it first is early enough.
-func (g *generator) granted(p consumer.Permit, err error) {
+// granted is called for each call that waited since the instant since. Its permit
+// is handed over with this call, so counting it first is early enough.
+func (g *generator) granted(p consumer.Permit, err error, since int64) {
 	if err == nil {
 		g.tally.Issue(p.Start.UnixNano(), 1)
-		g.spend(1, g.now.Load())
+		now := time.Now().UnixNano()
+		if since >= g.start.Load() {
+			g.waited.Lock()
+			// Cannot fail: the value is within the histogram's range.
+			_ = g.waited.RecordValue(min(max(now-since, 0), int64(slowest)))
+			g.waited.Unlock()
+		}
+		g.spend(1, now)
 	}
 	g.waiting.Add(-1)
 }

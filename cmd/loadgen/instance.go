@@ -25,6 +25,8 @@ const (
 type instance struct {
 	session *coordinator.Session
 	limiter *consumer.Limiter
+	slot    int
+	since   int64       // when it joined
 	gone    atomic.Bool // no calls are made any more
 }
 
@@ -92,7 +94,7 @@ func (w *worker) open(slot int) (*instance, error) {
 		_ = session.Close() // err tells more
 		return nil, err
 	}
-	return &instance{session: session, limiter: limiter}, nil
+	return &instance{session: session, limiter: limiter, slot: slot, since: time.Now().UnixNano()}, nil
 }
 
 // heavyWeight is the weight of every tenth instance under --share weighted.

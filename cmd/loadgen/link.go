@@ -12,6 +12,7 @@ import (
 // link is the parent's end of a worker: one in this very process, or one in a
 // process of its own.
 type link struct {
+	slots  []int    // of the fleet
 	remote *process // nil: the worker is in this process
 	local  *worker
 	file   string // counts of a remote worker
@@ -32,8 +33,8 @@ func (s sums) add(more sums) {
 }
 
 // openLocal starts a worker in this process.
-func (c *crew) openLocal() (*link, error) {
-	l := &link{ended: make(chan *ended, 1)}
+func (c *crew) openLocal(slots []int) (*link, error) {
+	l := &link{slots: slots, ended: make(chan *ended, 1)}
 	s := c.setup
 	var err error
 	l.local, err = newWorker(&s, c.etcd.client, memory, func(r report) { c.hear(l, r) })
@@ -41,8 +42,8 @@ func (c *crew) openLocal() (*link, error) {
 }
 
 // openRemote starts a worker in a process of its own.
-func (c *crew) openRemote(generators int) (*link, error) {
-	l := &link{file: filepath.Join(c.dir, fmt.Sprintf("counts-%d", c.files.Add(1)))}
+func (c *crew) openRemote(slots []int, generators int) (*link, error) {
+	l := &link{slots: slots, file: filepath.Join(c.dir, fmt.Sprintf("counts-%d", c.files.Add(1)))}
 	c.mu.Lock()
 	s := c.setup
 	c.mu.Unlock()

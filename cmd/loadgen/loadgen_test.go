@@ -22,13 +22,14 @@ import (
 
 // The whole command against an etcd that ran before, at a limit lower than the
 // number of instances: it holds, nothing is wasted, standard output is nothing
-// but the report, and no policy stays behind.
+// but the report, a page is beside it, and no policy stays behind.
 func TestEndToEnd(t *testing.T) {
 	cluster, client := etcdtest.New(t, etcdtest.Options{})
 	var stdout, stderr bytes.Buffer
+	page := filepath.Join(t.TempDir(), "page.html")
 	code := loadgen(context.Background(), []string{
 		"--endpoints", strings.Join(cluster.Endpoints(), ","), "--instances", "12", "--limit", "5/s",
-		"--settle", "1s", "--duration", "3s", "--json", "-",
+		"--settle", "1s", "--duration", "3s", "--json", "-", "--html", page,
 	}, noEnv, &stdout, &stderr)
 	var report load.Report
 	if err := json.Unmarshal(stdout.Bytes(), &report); err != nil {
@@ -47,6 +48,15 @@ func TestEndToEnd(t *testing.T) {
 	}
 	if !strings.Contains(stderr.String(), "HELD") {
 		t.Errorf("no verdict in %s", stderr.String())
+	}
+	if w := report.Within; w == nil || report.Began.IsZero() || len(w.Mean) != 100 {
+		t.Errorf("%v, %+v", report.Began, report.Within)
+	}
+	shown, err := os.ReadFile(page)
+	for _, want := range []string{"12 instances share 5/s", ">HELD: ", "Issued and limit, per second", "Shares, stacked by instance"} {
+		if err != nil || !strings.Contains(string(shown), want) {
+			t.Errorf("%v: no %q on the page", err, want)
+		}
 	}
 	got, err := client.Get(context.Background(), "/quotient/v1/providers/", clientv3.WithPrefix())
 	if err != nil {

@@ -52,12 +52,17 @@ func loadgen(ctx context.Context, args []string, env func(string) string, stdout
 	if err != nil {
 		return fail(stderr, err)
 	}
+	page, err := openPage(c.html)
+	if err != nil {
+		_ = closeJSON() // nothing was written
+		return fail(stderr, err)
+	}
 	report, err := execute(ctx, c, text, stderr)
 	if err != nil {
 		fail(stderr, err)
 	}
 	if report == nil {
-		_ = closeJSON() // nothing was written
+		_, _ = closeJSON(), page.Close() // nothing was written
 		return exitCannot
 	}
 	code := exitStatus(report.Verdict, err)
@@ -69,6 +74,11 @@ func loadgen(ctx context.Context, args []string, env func(string) string, stdout
 	writeVerdict(text, report.Verdict, report.Windows, &report.Summary)
 	if out != nil {
 		if err := errors.Join(report.WriteJSON(out), closeJSON()); err != nil {
+			return fail(stderr, err)
+		}
+	}
+	if page != nil {
+		if err := errors.Join(writePage(page, c, report), page.Close()); err != nil {
 			return fail(stderr, err)
 		}
 	}
@@ -100,6 +110,9 @@ func execute(ctx context.Context, c *config, text, stderr io.Writer) (*load.Repo
 			c.instances, c.processesText(), c.limit, c.demand, c.arrival, c.skew, c.settle, e.where())
 	}
 	r := &run{c: c, etcd: e, provider: provider, crew: newCrew(c, e, provider, fail), show: newProgress(stderr, c.quiet)}
+	if c.html != "" {
+		r.shares = new(load.Shares)
+	}
 	err = r.drive(running)
 	if cause := context.Cause(running); ctx.Err() == nil && cause != nil {
 		err = errors.Join(cause, err) // not the user, but something that went wrong

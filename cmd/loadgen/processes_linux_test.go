@@ -134,6 +134,34 @@ func (p *parent) wait() int {
 
 var short = []string{"--settle", "500ms", "--limit", "20/200ms", "--json", "-"}
 
+// A process that crashes is killed with all its instances, and started again: its
+// counts are in the sum, and the report tells what happened.
+func TestACrashedProcessComesBack(t *testing.T) {
+	var stdout, stderr bytes.Buffer
+	code := loadgen(context.Background(), append([]string{
+		"--instances", "6", "--processes", "2", "--crash", "600ms", "--duration", "8s",
+	}, short...), noEnv, &stdout, &stderr)
+	var report load.Report
+	if err := json.Unmarshal(stdout.Bytes(), &report); err != nil {
+		t.Fatalf("%v in %s\n%s", err, stdout.String(), stderr.String())
+	}
+	if code != exitHeld || report.Verdict != load.Held {
+		t.Errorf("exit %d, %q\n%s", code, report.Verdict, stderr.String())
+	}
+	if d := report.Summary.Departures; d == nil || d.Killed != 3 {
+		t.Errorf("departures %+v", d)
+	}
+	if e := report.Events; len(e) != 1 || e[0].Text != "3 instances crash" || e[0].At.Before(report.Began) {
+		t.Errorf("events %+v", e)
+	}
+	if last := report.Windows[len(report.Windows)-1]; last.Instances < 3 {
+		t.Errorf("at the end %+v", last)
+	}
+	if left := childrenOf(t, os.Getpid()); len(left) > 0 {
+		t.Errorf("processes are left: %v", left)
+	}
+}
+
 // A fleet of several processes, half of whose leavers are killed, with a provider
 // that counts requests: the limit holds, and the counts of the killed are in the
 // sum, for there are at least as many permits as requests. No process is left.

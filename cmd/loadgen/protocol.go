@@ -32,8 +32,10 @@ type order struct {
 	Replace *int `json:"replace,omitempty"`
 	// Limits are in force from now on: instances ask for as much as they demand.
 	Limits string `json:"limits,omitempty"`
-	// Stop is the instant at which calls end, in nanoseconds since the epoch.
-	Stop int64 `json:"stop,omitempty"`
+	// Start and Stop are the instants from which delays count and at which calls
+	// end, in nanoseconds since the epoch.
+	Start int64 `json:"start,omitempty"`
+	Stop  int64 `json:"stop,omitempty"`
 	// End stops the calls now, and closes all instances.
 	End bool `json:"end,omitempty"`
 }
@@ -56,6 +58,8 @@ type setup struct {
 	// instance joins with heavyWeight.
 	Paced    bool `json:"paced,omitempty"`
 	Weighted bool `json:"weighted,omitempty"`
+	// Shares lets the child's status tell what share each instance has.
+	Shares bool `json:"shares,omitempty"`
 	// Generators is how many goroutines make calls.
 	Generators int `json:"generators,omitempty"`
 	// Counts is the file to count in; empty for memory of its own.
@@ -94,7 +98,12 @@ type status struct {
 	Issued  int64         `json:"issued"`
 	CPU     time.Duration `json:"cpu"`     // used by the process
 	MaxRSS  int64         `json:"max_rss"` // bytes, the most there ever was
+	Shares  []held        `json:"shares,omitempty"`
 }
+
+// held is an instance's slot, when it joined, in nanoseconds since the epoch, and
+// its share.
+type held [3]int64
 
 // departed is an instance that has left.
 type departed struct {
@@ -106,6 +115,8 @@ type departed struct {
 type ended struct {
 	// Took is the histogram of immediate grants, as HdrHistogram encodes it.
 	Took []byte `json:"took,omitempty"`
+	// Delay is one of how long calls waited for their permits.
+	Delay []byte `json:"delay,omitempty"`
 	// Sent and Lost count requests to the provider: those that were answered,
 	// and those that were not.
 	Sent    int64  `json:"sent,omitempty"`
@@ -117,7 +128,7 @@ type ended struct {
 func parseOrder(line []byte) (order, error) {
 	var o order
 	err := parseLine(line, &o, func() int {
-		return count(o.Setup != nil, o.Join != nil, o.Replace != nil, o.Limits != "", o.Stop != 0, o.End)
+		return count(o.Setup != nil, o.Join != nil, o.Replace != nil, o.Limits != "", o.Start != 0, o.Stop != 0, o.End)
 	})
 	return o, err
 }

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
+	"github.com/HdrHistogram/hdrhistogram-go"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/quotient-limiter/quotient/coordinator"
@@ -31,7 +33,13 @@ type run struct {
 	show     progress
 	began    time.Time
 	observed load.Run
+	shares   *load.Shares  // nil if nobody wants to see them
 	cpu      time.Duration // used in the measured time
+
+	happened struct {
+		sync.Mutex
+		events []load.Event
+	}
 }
 
 // drive runs the fleet from its first join to its end, or until ctx ends. What
@@ -49,7 +57,7 @@ func (r *run) drive(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err = r.crew.start(ctx); err == nil {
+	if err = r.crew.join(ctx); err == nil {
 		if err = r.settle(ctx); err == nil {
 			err = r.measure(ctx)
 		}
@@ -112,24 +120,40 @@ func (r *run) settle(ctx context.Context) error {
 // see records how the fleet fares now.
 func (r *run) see() status {
 	s := r.crew.status()
-	r.observed.Presence.Record(time.Now().UnixNano(), s.Active, r.c.window())
+	now := time.Now().UnixNano()
+	r.observed.Presence.Record(now, s.Active, r.c.window())
+	if r.shares != nil {
+		all := make(map[load.Holder]int64, len(s.Shares))
+		for _, h := range s.Shares {
+			all[load.Holder{Slot: int(h[0]), Since: h[1]}] = h[2]
+		}
+		r.shares.Record(now, all)
+	}
 	return s
+}
+
+// event notes that something befell the fleet now.
+func (r *run) event(text string) {
+	r.happened.Lock()
+	defer r.happened.Unlock()
+	r.happened.events = append(r.happened.events, load.Event{At: time.Now().UTC(), Text: text})
 }
 
 // measure lets the measured time pass, from the next window's start, with all
 // that happens in it.
 func (r *run) measure(ctx context.Context) error {
 	o := &r.observed
-	start := quota.WindowAt(r.c.window(), o.Active).End()
+	start := quota.WindowAt(r.c.window(), o.Active+int64(r.c.warmup)).End()
 	end := start + int64(r.c.duration)
-	r.crew.stopAt(end)
+	r.crew.between(start, end)
 	if !r.watch(ctx, start, func(int64, status) {}) {
 		return ctx.Err()
 	}
 	before := r.crew.status().CPU
 	happening, stop := context.WithCancel(ctx)
 	var happens errgroup.Group
-	for _, f := range []func(context.Context, int64) error{r.change, r.crew.churn, r.fault} {
+	crash := func(ctx context.Context, start int64) error { return r.crew.crash(ctx, start, r.event) }
+	for _, f := range []func(context.Context, int64) error{r.change, r.crew.churn, crash, r.fault} {
 		happens.Go(func() error { return f(happening, start) })
 	}
 	o.Start = start
@@ -166,6 +190,7 @@ func (r *run) change(ctx context.Context, start int64) error {
 		if !pause(ctx, start+int64(ch.at)) {
 			return nil
 		}
+		r.event("limit " + ch.text)
 		entry := load.Change{Sent: time.Now().UnixNano(), Acked: load.Never, Limits: ch.limits}
 		err := r.write(ctx, ch.limits, "load generator: --change "+ch.at.String()+"="+ch.text)
 		if err == nil {
@@ -183,22 +208,41 @@ func (r *run) change(ctx context.Context, start int64) error {
 // report sums the run up.
 func (r *run) report() *load.Report {
 	o := &r.observed
-	rep := &load.Report{Schema: load.Schema, Config: r.c.report(r.provider)}
+	rep := &load.Report{Schema: load.Schema, Config: r.c.report(r.provider), WindowNs: int64(r.c.window()),
+		Events: r.happened.events, Shares: r.shares, Acquire: curve(r.crew.took), Delay: curve(r.crew.delay)}
 	rep.Windows, rep.Summary, rep.Verdict = load.Judge(*o)
 	s := &rep.Summary
 	if o.Active != load.Never {
 		s.SettleSeconds = time.Unix(0, o.Active).Sub(r.began).Seconds()
 	}
-	took := r.crew.took
-	s.AcquireNs = load.Quantiles{P50: took.ValueAtQuantile(50), P99: took.ValueAtQuantile(99),
-		P999: took.ValueAtQuantile(99.9), Max: took.Max()}
+	s.AcquireNs, s.DelayNs = quantiles(r.crew.took), quantiles(r.crew.delay)
 	if o.Start != load.Never {
-		s.PeakToMean10ms = load.PeakToMean(r.crew.past[bucket], int64(bucket), o.Start, o.End)
+		fine := load.Merge(r.crew.past[bucket])
+		rep.Began = time.Unix(0, o.Start).UTC()
+		rep.Within = load.FoldWindows(fine, bucket, r.c.window(), o.Start, o.End)
+		s.PeakToMean10ms = load.PeakToMean(fine, int64(bucket), o.Start, o.End)
+		s.PeakToMean50ms = load.PeakToMean(load.Coarser(fine, 5), 5*int64(bucket), o.Start, o.End)
 	}
 	s.CPUSeconds = r.cpu.Seconds()
 	s.MaxRSSBytes = r.crew.maxRSS
-	if r.c.churn > 0 || r.c.rolling {
+	if r.c.churn > 0 || r.c.rolling || len(r.c.crashes) > 0 {
 		s.Departures = &r.crew.departed
 	}
 	return rep
+}
+
+func quantiles(h *hdrhistogram.Histogram) load.Quantiles {
+	return load.Quantiles{P50: h.ValueAtQuantile(50), P99: h.ValueAtQuantile(99), P999: h.ValueAtQuantile(99.9), Max: h.Max()}
+}
+
+// curve returns a histogram as parts of all calls and what they took at most.
+func curve(h *hdrhistogram.Histogram) []load.Quantile {
+	if h.TotalCount() == 0 {
+		return nil
+	}
+	var points []load.Quantile
+	for _, b := range h.CumulativeDistributionWithTicks(5) {
+		points = append(points, load.Quantile{Part: b.Quantile / 100, Ns: b.ValueAt})
+	}
+	return points
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/load"
+	"github.com/quotient-limiter/quotient/internal/load/picture"
 )
 
 // tableRows is how many windows the table shows at most. Of more it shows the
@@ -119,14 +120,4 @@ func align(w io.Writer, rows [][]string) {
 }
 
 // thousands writes a number with commas.
-func thousands(n int64) string {
-	s := strconv.FormatInt(n, 10)
-	sign := ""
-	if n < 0 {
-		sign, s = "-", s[1:]
-	}
-	for i := len(s) - 3; i > 0; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return sign + s
-}
+func thousands(n int64) string { return picture.Thousands(n) }

@@ -12,12 +12,8 @@ import (
 // that there was no window to measure it by.
 func writeSummary(w io.Writer, s *load.Summary) {
 	a := s.AcquireNs
-	settled := percent(s.Utilisation)
-	if s.Utilisation == 0 {
-		settled = "unknown"
-	}
 	fmt.Fprintf(w, "settled in %.1f s; utilisation %s (%s of all windows); peak to mean %.1f in 10 ms\n",
-		s.SettleSeconds, settled, percent(s.UtilisationAll), s.PeakToMean10ms)
+		s.SettleSeconds, settledText(s), percent(s.UtilisationAll), s.PeakToMean10ms)
 	if a.Max > 0 { // some were granted at once
 		fmt.Fprintf(w, "a permit took %v (p50), %v (p99), %v (p99.9), %v at most; ",
 			time.Duration(a.P50), time.Duration(a.P99), time.Duration(a.P999), time.Duration(a.Max))
@@ -30,6 +26,15 @@ func writeSummary(w io.Writer, s *load.Summary) {
 		}
 		fmt.Fprintln(w)
 	}
+}
+
+// settledText is the utilisation of the windows in which all was settled, if there
+// was one.
+func settledText(s *load.Summary) string {
+	if s.Utilisation == 0 {
+		return "unknown"
+	}
+	return percent(s.Utilisation)
 }
 
 // writeVerdict writes one line.

@@ -63,6 +63,7 @@ func newWorker(s *setup, client *clientv3.Client, room func() *load.Block, tell 
 		},
 	}
 	w.shared.limits.Store(&limits)
+	w.shared.start.Store(load.Never)
 	w.shared.stop.Store(load.Never)
 	if s.Target != "" {
 		w.sender = newSender(s.Target)
@@ -91,6 +92,8 @@ func (w *worker) obey(o order) error {
 			return err
 		}
 		w.shared.limits.Store(&limits)
+	case o.Start != 0:
+		w.shared.start.Store(o.Start)
 	case o.Stop != 0:
 		w.shared.stop.Store(o.Stop)
 	case o.End:
@@ -124,10 +127,14 @@ func (w *worker) status() *status {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for in := range w.all {
-		if st := in.limiter.Status(); st.State == quota.StateActive {
+		st := in.limiter.Status()
+		if st.State == quota.StateActive {
 			s.Active++
 		} else {
 			s.Problem = st.Problem
+		}
+		if w.Shares {
+			s.Shares = append(s.Shares, held{int64(in.slot), in.since, st.Share})
 		}
 	}
 	return s
@@ -161,7 +168,7 @@ func (w *worker) end() {
 		w.sender.end(e)
 	}
 	var failed error
-	e.Took, failed = w.took()
+	e.Took, e.Delay, failed = w.histograms()
 	if err = errors.Join(err, failed); err != nil {
 		w.tell(report{Failed: err.Error()})
 	}
@@ -169,13 +176,23 @@ func (w *worker) end() {
 	w.tell(report{Ended: e})
 }
 
-// took returns the histogram of all generators, encoded.
-func (w *worker) took() ([]byte, error) {
-	took := hdrhistogram.New(1, int64(slowest), 3)
+// histograms returns those of all generators, encoded. None may be running.
+func (w *worker) histograms() (took, delay []byte, err error) {
+	calls, waits := hdrhistogram.New(1, int64(slowest), 3), hdrhistogram.New(1, int64(slowest), 3)
 	for _, g := range w.generators {
-		took.Merge(g.took)
+		calls.Merge(g.took)
+		g.waited.Lock()
+		waits.Merge(g.waited.Histogram)
+		g.waited.Unlock()
+		// Cannot fail: 0 is within the histogram's range.
+		_ = waits.RecordValues(0, g.atOnce)
 	}
-	return took.Encode(hdrhistogram.V2CompressedEncodingCookieBase)
+	took, err = calls.Encode(hdrhistogram.V2CompressedEncodingCookieBase)
+	if err != nil {
+		return nil, nil, err
+	}
+	delay, err = waits.Encode(hdrhistogram.V2CompressedEncodingCookieBase)
+	return took, delay, err
 }
 
 // closeAll closes the instances. What does not close in good order ends with its

@@ -297,13 +297,14 @@ func TestReportJSON(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[string]any{
-		"schema": 1.0, "config": map[string]any{}, "verdict": "held",
+		"schema": 1.0, "config": map[string]any{}, "verdict": "held", "window_ns": 0.0,
 		"windows": []any{map[string]any{"start": "1970-01-01T00:00:11Z", "limit": 100.0, "offered": 150.0,
 			"issued": 100.0, "arrived": nil, "instances": 4.0}},
 		"summary": map[string]any{"windows": 4.0, "over_limit_windows": 0.0, "max_over_ratio": 1.0,
 			"utilisation": 1.0, "utilisation_all": 1.0, "issued_total": 500.0, "settle_seconds": 0.0,
 			"acquire_ns":        map[string]any{"p50": 0.0, "p99": 0.0, "p999": 0.0, "max": 0.0},
-			"peak_to_mean_10ms": 0.0, "cpu_seconds": 0.0, "max_rss_bytes": 0.0},
+			"delay_ns":          map[string]any{"p50": 0.0, "p99": 0.0, "p999": 0.0, "max": 0.0},
+			"peak_to_mean_10ms": 0.0, "peak_to_mean_50ms": 0.0, "cpu_seconds": 0.0, "max_rss_bytes": 0.0},
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)

@@ -25,11 +25,34 @@ const (
 
 // Report is the outcome of a run.
 type Report struct {
-	Schema  int      `json:"schema"`
-	Config  any      `json:"config"` // what was asked for
-	Windows []Window `json:"windows"`
-	Summary Summary  `json:"summary"`
-	Verdict Verdict  `json:"verdict"`
+	Schema   int      `json:"schema"`
+	Config   any      `json:"config"`    // what was asked for
+	WindowNs int64    `json:"window_ns"` // of the shortest limit
+	Windows  []Window `json:"windows"`
+	// Began is when measuring began; the zero time if it did not.
+	Began time.Time `json:"began,omitzero"`
+	// Events are what befell the fleet on the way, in order.
+	Events []Event `json:"events,omitempty"`
+	// Within is nil if no whole window was measured.
+	Within  *Within `json:"within,omitempty"`
+	Summary Summary `json:"summary"`
+	Verdict Verdict `json:"verdict"`
+
+	// What only a page shows.
+	Shares         *Shares    `json:"-"` // nil if they were not recorded
+	Acquire, Delay []Quantile `json:"-"` // the whole curves, rising
+}
+
+// Event is something that befell the fleet.
+type Event struct {
+	At   time.Time `json:"at"`
+	Text string    `json:"text"`
+}
+
+// Quantile says that a part of all calls, 0 to 1, took at most so long.
+type Quantile struct {
+	Part float64
+	Ns   int64
 }
 
 // Window is one window of one limit.
@@ -82,9 +105,13 @@ type Summary struct {
 	IssuedTotal    int64   `json:"issued_total"`
 	// SettleSeconds is from the first instance's start until the whole fleet
 	// was active.
-	SettleSeconds  float64   `json:"settle_seconds"`
+	SettleSeconds float64 `json:"settle_seconds"`
+	// AcquireNs is how long immediate grants took, DelayNs how long calls waited
+	// for their permits, in nanoseconds; who did not wait counts there as 0.
 	AcquireNs      Quantiles `json:"acquire_ns"`
+	DelayNs        Quantiles `json:"delay_ns"`
 	PeakToMean10ms float64   `json:"peak_to_mean_10ms"` // of permits per 10 ms
+	PeakToMean50ms float64   `json:"peak_to_mean_50ms"`
 	CPUSeconds     float64   `json:"cpu_seconds"`
 	MaxRSSBytes    int64     `json:"max_rss_bytes"`
 	// Departures are the instances that left and were replaced in the measured
@@ -100,7 +127,7 @@ type Departures struct {
 	Killed      int `json:"killed"`
 }
 
-// Quantiles are how long immediate grants took, in nanoseconds.
+// Quantiles are what half, 99%, 99.9% and all did not exceed.
 type Quantiles struct {
 	P50  int64 `json:"p50"`
 	P99  int64 `json:"p99"`
