@@ -87,7 +87,7 @@ func asked(config any) []picture.Fact {
 	for i := range v.NumField() {
 		name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
 		value := fmt.Sprint(v.Field(i).Interface())
-		if texts, ok := v.Field(i).Interface().([]string); ok {
+		if texts, ok := reflect.TypeAssert[[]string](v.Field(i)); ok {
 			value = strings.Join(texts, ", ")
 		}
 		if value != "" {

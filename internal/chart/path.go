@@ -1,6 +1,9 @@
 package chart
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 func (s *Series) class() string {
 	switch {
@@ -60,8 +63,8 @@ func (t *trace) corner(x, y string) {
 
 // join goes back along another trace, to where this one began.
 func (t *trace) join(back *trace) {
-	for i := len(back.corners) - 1; i >= 0; i-- {
-		t.corners = append(t.corners, back.corners[i])
+	for _, c := range slices.Backward(back.corners) {
+		t.corners = append(t.corners, c)
 	}
 	t.closed = true
 }

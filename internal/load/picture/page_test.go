@@ -76,7 +76,7 @@ func TestThePageIsClosed(t *testing.T) {
 	}
 	got := page(t, &Page{Title: hostile, Verdict: hostile, Report: r, Facts: []Fact{{hostile, hostile}}, Asked: []Fact{{hostile, hostile}}})
 	for _, never := range []string{"<script", "<img", "<iframe", " style=", " onerror=alert(1)>", "src="} {
-		for _, line := range strings.Split(got, "\n") {
+		for line := range strings.SplitSeq(got, "\n") {
 			if strings.Contains(line, never) && !strings.Contains(line, "&lt;img src=") {
 				t.Errorf("there is %s in the page: %.200s", never, line)
 			}
