@@ -1,9 +1,11 @@
 package etcdtest
 
 import (
+	"errors"
 	"fmt"
 	"net/url"
 	"strings"
+	"syscall"
 	"time"
 
 	"go.etcd.io/etcd/client/pkg/v3/transport"
@@ -58,9 +60,19 @@ func (m memberConfig) start(logger *zap.Logger) (*embed.Etcd, error) {
 	if m.TLS != nil {
 		cfg.ClientTLSInfo = transport.TLSInfo{CertFile: m.TLS.Cert, KeyFile: m.TLS.Key, TrustedCAFile: m.TLS.CA, ClientCertAuth: true}
 	}
-	server, err := embed.StartEtcd(cfg)
-	if err != nil {
-		return nil, fmt.Errorf("member %s: %w", m.Name, err)
+	// A listener that this process has closed, while looking for a port or in a
+	// member that ran before, lives on in each child that is being started just
+	// then, until the child has become its program.
+	for deadline := time.Now().Add(bindTimeout); ; <-time.After(10 * time.Millisecond) {
+		server, err := embed.StartEtcd(cfg)
+		if err == nil {
+			return server, nil
+		}
+		if !errors.Is(err, syscall.EADDRINUSE) || time.Now().After(deadline) {
+			return nil, fmt.Errorf("member %s: %w", m.Name, err)
+		}
 	}
-	return server, nil
 }
+
+// bindTimeout bounds the wait for a port.
+const bindTimeout = 2 * time.Second

@@ -1,0 +1,31 @@
+package etcdtest
+
+import (
+	"net"
+	"net/url"
+	"testing"
+	"time"
+)
+
+// TestAPortThatIsFreedSoon: a member waits for a port that somebody still holds.
+func TestAPortThatIsFreedSoon(t *testing.T) {
+	free, err := FreeAddresses(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	held, err := net.Listen("tcp", free[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(300*time.Millisecond, func() { _ = held.Close() })
+	peer, client := url.URL{Scheme: "http", Host: free[0]}, url.URL{Scheme: "http", Host: free[1]}
+	m := memberConfig{Name: "m0", Dir: t.TempDir(), Peer: peer.String(), Client: client.String(), State: "new", Cluster: "m0=" + peer.String()}
+	server, err := m.start(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	if err := awaitReady(server, m.Name); err != nil {
+		t.Fatal(err)
+	}
+}
