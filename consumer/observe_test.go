@@ -15,6 +15,27 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
+// Whatever the instant of a report, two of them tell what whole windows got.
+func TestReportsTellWholeWindows(t *testing.T) {
+	bubble(t, "10/s", Options{}, func(t *testing.T, _ context.Context, _ *FixedSource, l *Limiter) {
+		report := func() quota.Report { return l.core.Report(l.core.clock.Now()) }
+		time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second)))
+		begin := report()
+		for range 7 {
+			l.TryAcquire()
+		}
+		if r := report(); r.UsedBefore != begin.UsedBefore || r.Used != begin.Used+7 || !r.WindowStart.Equal(begin.WindowStart) {
+			t.Errorf("within the window: %+v, after %+v", r, begin)
+		}
+		time.Sleep(1300 * time.Millisecond)
+		l.TryTakeUpTo(3)
+		r := report()
+		if r.UsedBefore != begin.UsedBefore+7 || r.Used != begin.Used+10 || !r.WindowStart.Equal(begin.WindowStart.Add(time.Second)) {
+			t.Errorf("in the next window: %+v, after %+v", r, begin)
+		}
+	})
+}
+
 func TestRefusalsAreCountedByReason(t *testing.T) {
 	bubble(t, "2/s", Options{MaxWaiters: 1}, func(t *testing.T, ctx context.Context, source *FixedSource, l *Limiter) {
 		expect := func(want map[Reason]int64) {

@@ -180,10 +180,13 @@ func (k *core) Report(now clock.Instant) quota.Report {
 	r := quota.Report{
 		Schema: quota.Schema, State: st.State, Revision: st.Revision, PolicyRevision: st.PolicyRevision,
 		Total: st.Total, Share: st.Share, Instances: st.Instances,
-		Used: st.Issued, Refused: st.Refused, Shadowed: st.Shadowed, Waiting: int64(st.Waiting), Demand: demand,
+		Used: use.Issued, Refused: st.Refused, Shadowed: st.Shadowed, Waiting: int64(st.Waiting), Demand: demand,
 		ClockError: "unknown", ClockSource: st.ClockSource, ProofAge: "none", Problem: st.Problem,
 		Window: st.WindowEnd.Sub(st.WindowStart),
 		Time:   time.Unix(0, k.clock.WallAt(now.Mono)).UTC(),
+	}
+	if use.End > 0 {
+		r.WindowStart, r.UsedBefore = time.Unix(0, use.Start).UTC(), use.Issued-use.Used
 	}
 	if st.ClockErrorKnown {
 		r.ClockError = st.ClockError.Round(time.Microsecond).String()

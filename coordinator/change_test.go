@@ -105,6 +105,16 @@ func TestObserversMakeInstancesReportEverySecond(t *testing.T) {
 	if count() != 2 {
 		t.Errorf("%d observers, want 2", count())
 	}
+	// As after an outage that the lease did not live through.
+	r, err := f.client.Get(t.Context(), f.prefix+"observers/", clientv3.WithPrefix())
+	if err != nil || len(r.Kvs) != 2 {
+		t.Fatalf("%d observers, %v", len(r.Kvs), err)
+	}
+	lost := clientv3.LeaseID(r.Kvs[0].Lease)
+	if _, err := f.client.Revoke(t.Context(), lost); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "observers that came again", func() bool { return count() == 2 })
 	stop()
 	if count() != 0 {
 		t.Errorf("%d observers are left", count())

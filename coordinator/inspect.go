@@ -3,7 +3,6 @@ package coordinator
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -193,48 +192,6 @@ func (a *Admin) each(ctx context.Context, prefix string, revision int64, f func(
 		}
 		from = string(r.Kvs[len(r.Kvs)-1].Key) + "\x00"
 	}
-}
-
-// observerTTL is how long an observer counts that ended without a word.
-const observerTTL = 10 // seconds
-
-// Observe tells the instances of the providers that somebody looks, so that they
-// report once a second, until stop is called or ctx ends. They notice within a
-// few seconds. Whoever may not write that gets an error, and the reports that
-// come anyway: on significant changes, and every 30 seconds.
-func (a *Admin) Observe(ctx context.Context, providers ...string) (stop func(), err error) {
-	c, cancel := context.WithTimeout(ctx, a.o.Timeout)
-	defer cancel()
-	lease, err := a.client.Grant(c, observerTTL)
-	if err != nil {
-		return nil, classify(ctx, "look at "+strings.Join(providers, ", "), err)
-	}
-	alive, end := context.WithCancel(ctx)
-	stop = func() {
-		end()
-		c, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-		defer cancel()
-		_, _ = a.client.Revoke(c, lease.ID) // else it ends by itself
-	}
-	for _, p := range providers {
-		if err = quota.ValidateProvider(p); err == nil {
-			_, err = a.client.Put(c, a.keys.observer(p, rand.Text()), "{}", clientv3.WithLease(lease.ID))
-		}
-		if err != nil {
-			stop()
-			return nil, classify(ctx, "look at "+p, err)
-		}
-	}
-	answers, err := a.client.KeepAlive(alive, lease.ID)
-	if err != nil {
-		stop()
-		return nil, classify(ctx, "look at "+strings.Join(providers, ", "), err)
-	}
-	go func() {
-		for range answers { // they need only be taken; the channel ends with alive
-		}
-	}()
-	return stop, nil
 }
 
 // Watch calls f with a provider's policy, now and after every change, until ctx

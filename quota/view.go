@@ -94,8 +94,14 @@ type Report struct {
 	Total          int64         `json:"total"`           // of the shortest limit
 	Share          int64         `json:"share"`           // of the shortest limit, this window
 	Instances      int           `json:"instances"`
-	Used           int64         `json:"used"`    // permits issued since the start
-	Refused        int64         `json:"refused"` // since the start
+	Used           int64         `json:"used"` // permits issued since the start
+	// WindowStart is when the shortest limit's window began that ran at Time, and
+	// UsedBefore is Used without what was issued in it. From two reports follows
+	// what was issued in whole windows, which Used alone does not tell: it may
+	// hold a part of one. Zero where no limit is in force.
+	WindowStart time.Time `json:"window_start,omitzero"`
+	UsedBefore  int64     `json:"used_before,omitempty"`
+	Refused     int64     `json:"refused"` // since the start
 	// Shadowed are the refusals since the start that shadow mode let pass; they
 	// are not among Refused.
 	Shadowed int64 `json:"shadowed,omitempty"`
