@@ -20,6 +20,7 @@ import (
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/internal/etcdtest"
+	"github.com/quotient-limiter/quotient/internal/webguard"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -34,15 +35,17 @@ type devFlags struct {
 	listen    string
 	data      string
 	instances int
+	dashboard string // empty: none
 }
 
 func (a *app) devCommand() *cobra.Command {
 	f := devFlags{}
 	cmd := &cobra.Command{
 		Use:   "dev",
-		Short: "Run an etcd with a sample provider and a small fleet, to try things",
-		Long: `Run all it takes to try Quotient in one process: an etcd, a sample provider, and a
-few instances that use it. It ends with Ctrl-C. Without --data all is gone then.
+		Short: "Run an etcd with a sample provider, a small fleet and the dashboard, to try things",
+		Long: `Run all it takes to try Quotient in one process: an etcd, a sample provider, a few
+instances that use it, and the dashboard, on which limits can be changed. It ends with
+Ctrl-C. Without --data all is gone then.
 
 This etcd has one member, no authentication and no TLS, does not wait for the disk,
 and is reached on this machine only: it is not for production.`,
@@ -55,7 +58,11 @@ and is reached on this machine only: it is not for production.`,
 	flags.StringVar(&f.listen, "listen", "127.0.0.1:2379", "`address` of the etcd")
 	flags.StringVar(&f.data, "data", "", "`folder` for etcd's data, which is kept; default: in memory, or a temporary folder")
 	flags.IntVar(&f.instances, "instances", 3, "how many instances use the sample provider")
+	flags.StringVar(&f.dashboard, "dashboard", defaultDashboard, "`address` of the dashboard, on this machine; empty: none")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if f.dashboard != "" && !webguard.Loopback(f.dashboard) {
+			return usageError(cmd, "--dashboard %s: must be an address of loopback; everybody may change limits there", f.dashboard)
+		}
 		if f.instances < 0 || f.instances > 1000 {
 			return usageError(cmd, "--instances %d: must be from 0 to 1000", f.instances)
 		}
@@ -122,7 +129,31 @@ func (a *app) dev(ctx context.Context, f *devFlags) (err error) {
 // devServices run beside etcd until the context ends. Each returns once it is
 // started, and counts its goroutines in the group.
 var devServices = []func(context.Context, *app, *clientv3.Client, *devFlags, *sync.WaitGroup) error{
-	sampleFleet,
+	sampleFleet, devDashboard,
+}
+
+// devDashboard serves the dashboard, with changes and without a login: the etcd
+// beside it has none either.
+func devDashboard(ctx context.Context, a *app, client *clientv3.Client, f *devFlags, group *sync.WaitGroup) error {
+	if f.dashboard == "" {
+		return nil
+	}
+	p := &dashboardPlan{listen: f.dashboard, writes: true, guard: webguard.Options{Hosts: loopbackHosts, Anybody: author(a.env)}}
+	server, err := a.newDashboard(client, p)
+	if err != nil {
+		return err
+	}
+	l, err := webguard.Listen(f.dashboard)
+	if err != nil {
+		return fmt.Errorf("listen on %s: %w; --dashboard takes another address", f.dashboard, err)
+	}
+	a.dashboardSays(l.Addr(), p)
+	group.Go(func() {
+		if err := server.Serve(ctx, l, nil); err != nil {
+			fmt.Fprintln(a.stderr, clean("the dashboard ended: "+err.Error()))
+		}
+	})
+	return nil
 }
 
 // sample sets the sample provider's policy, unless the data has one, and returns

@@ -70,14 +70,20 @@ func (a *app) modeCommand(name, short, long string, mode modeOf) *cobra.Command 
 	e := a.addEdit(cmd, 1)
 	e.lazy = true
 	e.make = func(ctx context.Context, admin *coordinator.Admin, old coordinator.Stored, now time.Time) (p quota.Policy, at time.Time, err error) {
-		if err := mustExist(old); err != nil {
-			return p, at, err
-		}
-		p = change.Carry(old.Policy, old.Policy, now)
-		p.Author, p.Time, p.Reason = "", time.Time{}, e.reason
-		p.Mode, err = mode(ctx, admin, old)
+		p, err = toMode(ctx, admin, old, mode, e.reason, now)
 		return p, at, err
 	}
 	cmd.RunE = func(_ *cobra.Command, args []string) error { return e.start(a, args[0]) }
 	return cmd
+}
+
+// toMode returns the policy in another mode.
+func toMode(ctx context.Context, admin *coordinator.Admin, old coordinator.Stored, mode modeOf, reason string, now time.Time) (p quota.Policy, err error) {
+	if err := mustExist(old); err != nil {
+		return p, err
+	}
+	p = change.Carry(old.Policy, old.Policy, now)
+	p.Author, p.Time, p.Reason = "", time.Time{}, reason
+	p.Mode, err = mode(ctx, admin, old)
+	return p, err
 }

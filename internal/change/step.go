@@ -21,6 +21,11 @@ type StepError struct {
 
 // Error names both limits, the factor, and the ways out.
 func (e *StepError) Error() string {
+	return e.What() + ": if it is meant, use --force, or --max-step for this policy"
+}
+
+// What names both limits and the factor.
+func (e *StepError) What() string {
 	how, when := "times as much", ""
 	if e.Less {
 		how = "times less"
@@ -32,7 +37,7 @@ func (e *StepError) Error() string {
 	if !e.From.IsZero() {
 		when = " at " + e.From.UTC().Format(time.RFC3339Nano)
 	}
-	return fmt.Sprintf("%s -> %s%s is %s; the greatest step is %sx: if it is meant, use --force, or --max-step for this policy",
+	return fmt.Sprintf("%s -> %s%s is %s; the greatest step is %sx",
 		quota.FormatLimits(e.Old), quota.FormatLimits(e.New), when, what, strconv.FormatFloat(e.Max, 'f', -1, 64))
 }
 

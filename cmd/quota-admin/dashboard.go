@@ -1,0 +1,250 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/dashboard"
+	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/internal/certs"
+	"github.com/quotient-limiter/quotient/internal/webguard"
+)
+
+// defaultDashboard is where the dashboard listens.
+const defaultDashboard = "127.0.0.1:8686"
+
+// loopbackHosts are the names by which this machine's browsers reach it.
+var loopbackHosts = []string{"localhost", "127.0.0.1", "::1"}
+
+// envToken holds what --token-file does: never an argument.
+const envToken = "QUOTIENT_DASHBOARD_TOKEN"
+
+// dashboardFlags are the flags of dashboard.
+type dashboardFlags struct {
+	listen         string
+	writes         bool
+	cert, key      string
+	tokenFile      string
+	identityHeader string
+	proxies        []string
+	hosts          []string
+}
+
+func (a *app) dashboardCommand() *cobra.Command {
+	var f dashboardFlags
+	cmd := &cobra.Command{
+		Use:   "dashboard",
+		Short: "Show providers and fleets live, as a web page",
+		Long: `Show providers, limits, instances and history live, as a web page that needs nothing
+but this program. While somebody looks, instances report once a second.
+
+It listens on this machine only and changes nothing, unless told otherwise. With
+--allow-writes limits can be set, paused and resumed, with a preview and the checks
+of set; the history names who did it. That takes a login: a token for each person in
+--token-file or ` + envToken + ` (lines "NAME TOKEN"), or a proxy that knows who
+is there and says so in --identity-header. On this machine a link with a token of its
+own is printed where neither is given.
+
+On another address than loopback it demands TLS, and a login also to look.`,
+		Example: `  quota-admin dashboard
+  quota-admin dashboard --allow-writes
+  quota-admin dashboard --listen 10.0.0.5:8686 --host quota.example.com \
+      --tls-cert web.pem --tls-key web-key.pem --token-file tokens --allow-writes
+  quota-admin dashboard --identity-header X-Forwarded-User --trusted-proxy 127.0.0.1/32 \
+      --host quota.example.com --allow-writes`,
+		Args: exactly(),
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringVar(&f.listen, "listen", defaultDashboard, "`address` of the page")
+	flags.BoolVar(&f.writes, "allow-writes", false, "let people change limits, pause and resume")
+	flags.StringSliceVar(&f.hosts, "host", nil, "`name` by which browsers reach the page, beside the address; others are refused")
+	flags.StringVar(&f.cert, "tls-cert", "", "`file` of the page's certificate")
+	flags.StringVar(&f.key, "tls-key", "", "`file` of its key")
+	flags.StringVar(&f.tokenFile, "token-file", "", "`file` of those who may log in, a line NAME TOKEN each; or "+envToken)
+	flags.StringVar(&f.identityHeader, "identity-header", "", "`header` in which a proxy says who is there")
+	flags.StringSliceVar(&f.proxies, "trusted-proxy", nil, "`network` that the proxy connects from, as 10.0.0.7/32; needed with --identity-header")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		plan, err := f.plan(cmd, a.env)
+		if err != nil {
+			return err
+		}
+		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+		defer stop()
+		return a.withClient(ctx, func(ctx context.Context, client *clientv3.Client) error {
+			return a.serveDashboard(ctx, client, plan)
+		})
+	}
+	return cmd
+}
+
+// dashboardPlan is what the flags come to.
+type dashboardPlan struct {
+	listen string
+	writes bool
+	guard  webguard.Options
+	certs  *certs.Pair // nil: no TLS
+	token  string      // one that was made up for this run
+}
+
+// plan checks the flags together.
+func (f *dashboardFlags) plan(cmd *cobra.Command, env func(string) string) (*dashboardPlan, error) {
+	p := &dashboardPlan{listen: f.listen, writes: f.writes}
+	host, _, err := net.SplitHostPort(f.listen)
+	if err != nil {
+		return nil, usageError(cmd, "--listen %q: write HOST:PORT, as in %s", f.listen, defaultDashboard)
+	}
+	near := webguard.Loopback(f.listen)
+	p.guard.Hosts = append(p.guard.Hosts, f.hosts...)
+	if near {
+		p.guard.Hosts = append(p.guard.Hosts, loopbackHosts...)
+	}
+	if ip := net.ParseIP(host); host != "" && (ip == nil || !ip.IsUnspecified()) {
+		p.guard.Hosts = append(p.guard.Hosts, host)
+	}
+	if len(p.guard.Hosts) == 0 {
+		return nil, usageError(cmd, "--listen %s is every address of this machine: say by --host which name browsers use", f.listen)
+	}
+	switch {
+	case (f.cert == "") != (f.key == ""):
+		return nil, usageError(cmd, "--tls-cert and --tls-key belong together")
+	case f.cert != "":
+		if p.certs, err = certs.Load(f.cert, f.key); err != nil {
+			return nil, usageError(cmd, "--tls-cert: %v", err)
+		}
+		p.guard.Secure = true
+	case !near:
+		return nil, usageError(cmd, "--listen %s can be reached by others: give --tls-cert and --tls-key, or listen on %s", f.listen, defaultDashboard)
+	}
+	return p, f.identity(cmd, env, near, p)
+}
+
+// identity decides how it is known who is there.
+func (f *dashboardFlags) identity(cmd *cobra.Command, env func(string) string, near bool, p *dashboardPlan) error {
+	secret := env(envToken)
+	if f.tokenFile != "" && secret != "" {
+		return usageError(cmd, "--token-file and %s: give one of them", envToken)
+	}
+	where := envToken
+	if f.tokenFile != "" {
+		where = "--token-file"
+		text, err := os.ReadFile(f.tokenFile)
+		if err != nil {
+			return usageError(cmd, "--token-file: %v", err)
+		}
+		if secret = string(text); strings.TrimSpace(secret) == "" {
+			return usageError(cmd, "--token-file: %s is empty; write a line NAME TOKEN for each person", f.tokenFile)
+		}
+	}
+	if (f.identityHeader == "") != (len(f.proxies) == 0) {
+		return usageError(cmd, "--identity-header and --trusted-proxy belong together: else anybody could say who they are")
+	}
+	switch {
+	case f.identityHeader != "" && secret != "":
+		return usageError(cmd, "--identity-header and a token: choose one")
+	case f.identityHeader != "":
+		u := &webguard.Upstream{Header: http.CanonicalHeaderKey(f.identityHeader)}
+		for _, text := range f.proxies {
+			network, err := netip.ParsePrefix(text)
+			if err != nil {
+				return usageError(cmd, "--trusted-proxy %q: write a network, as 10.0.0.7/32", text)
+			}
+			u.Proxies = append(u.Proxies, network)
+		}
+		p.guard.Upstream = u
+		return nil
+	case secret == "" && near && !f.writes:
+		p.guard.Anybody = author(env)
+		return nil
+	case secret == "" && near:
+		p.token = rand.Text()
+		secret = p.token
+	case secret == "":
+		return usageError(cmd, "--listen %s can be reached by others: say who may look, by --token-file, %s or --identity-header", f.listen, envToken)
+	}
+	tokens, err := webguard.ParseTokens(secret, author(env))
+	if err != nil {
+		return usageError(cmd, "%s: %v", where, err)
+	}
+	p.guard.Tokens = tokens
+	return nil
+}
+
+// readTime is how long the dashboard waits for etcd before it says so.
+const readTime = 2 * time.Second
+
+// serveDashboard listens, says where, and serves until ctx ends.
+func (a *app) serveDashboard(ctx context.Context, client *clientv3.Client, p *dashboardPlan) error {
+	server, err := a.newDashboard(client, p)
+	if err != nil {
+		return err
+	}
+	l, err := webguard.Listen(p.listen)
+	if err != nil {
+		return fmt.Errorf("listen on %s: %w; --listen takes another address", p.listen, err)
+	}
+	a.dashboardSays(l.Addr(), p)
+	return server.Serve(ctx, l, p.secure())
+}
+
+func (a *app) newDashboard(client *clientv3.Client, p *dashboardPlan) (*dashboard.Server, error) {
+	admin, err := coordinator.NewAdmin(client, coordinator.AdminOptions{Prefix: a.etcd.Prefix, Author: author(a.env), Timeout: readTime})
+	if err != nil {
+		return nil, err
+	}
+	level := slog.LevelInfo
+	if a.debug {
+		level = slog.LevelDebug
+	}
+	return dashboard.New(dashboard.Options{
+		Admin: admin, Guard: p.guard, Writes: p.writes, Change: webChange(admin), Explain: webExplain,
+		Version: readBuildInfo().Version,
+		Log:     slog.New(slog.NewTextHandler(a.stderr, &slog.HandlerOptions{Level: level})),
+	})
+}
+
+// secure returns what makes a server speak TLS, or nil.
+func (p *dashboardPlan) secure() func(*http.Server) {
+	if p.certs == nil {
+		return nil
+	}
+	return func(s *http.Server) {
+		s.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+			return p.certs.Get(nil)
+		}}
+	}
+}
+
+// dashboardSays tells where the page is. A token made up for this run goes into
+// the part of the address that browsers keep to themselves.
+func (a *app) dashboardSays(at net.Addr, p *dashboardPlan) {
+	scheme := "http"
+	if p.certs != nil {
+		scheme = "https"
+	}
+	host := at.String()
+	if len(p.guard.Hosts) > 0 && !webguard.Loopback(p.listen) {
+		if _, port, err := net.SplitHostPort(host); err == nil {
+			host = net.JoinHostPort(p.guard.Hosts[0], port)
+		}
+	}
+	link := scheme + "://" + host + "/"
+	if p.token != "" {
+		link += "#token=" + p.token
+	}
+	fmt.Fprintf(a.stdout, "dashboard is at %s\n", link)
+}

@@ -1,0 +1,325 @@
+// The page: it shows what the server sends, and sends what people ask for. All
+// text from the server goes through shown(), and none becomes HTML.
+import { openChart } from "/chart.js";
+import { fill, number, shown, ago, el, text, Rows, plain } from "/draw.js";
+import { openDialog } from "/change.js";
+
+const $ = (id) => document.getElementById(id);
+let session = null; // who we are
+let state = null; // the newest
+let opened = null; // the provider whose detail is shown
+let stream = null;
+let heard = 0; // when the stream last said anything
+let chart = null;
+let historyOf = ""; // what the history is shown of: provider and revision
+let refusedAt = 0;
+
+async function ask(path, body) {
+  const answer = await fetch(path, body === undefined ? {} : {
+    method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body),
+  });
+  const data = await answer.json().catch(() => ({ error: "the answer cannot be read" }));
+  if (!answer.ok) throw Object.assign(new Error(data.error || answer.statusText), { status: answer.status });
+  return data;
+}
+
+// ---- who we are
+
+async function begin() {
+  const secret = /^#token=(.+)$/.exec(location.hash);
+  if (secret) {
+    history.replaceState(null, "", "/");
+    await ask("/login", { token: secret[1] }).catch(() => {});
+  }
+  // Refused requests show in the browser's console, so a page that has to log in
+  // asks once.
+  try {
+    session = await ask("/api/session");
+  } catch (e) {
+    if (e.status === 401 && !/proxy/.test(e.message)) $("login").showModal();
+    else alarm(e.message);
+    return;
+  }
+  $("who").textContent = shown(session.who);
+  $("logout").hidden = !session.logout;
+  follow();
+}
+
+$("login-form").addEventListener("submit", async (e) => {
+  e.preventDefault();
+  try {
+    await ask("/login", { token: $("token").value });
+    $("token").value = "";
+    $("login").close();
+    begin();
+  } catch (err) {
+    $("login-problem").textContent = shown(err.message);
+    $("login-problem").hidden = false;
+  }
+});
+$("login").addEventListener("cancel", (e) => e.preventDefault());
+$("logout").addEventListener("click", async () => {
+  await ask("/logout", {}).catch(() => {});
+  location.reload();
+});
+
+// ---- the stream
+
+function wanted() {
+  const name = /^#\/(.+)$/.exec(location.hash);
+  if (!name) return null;
+  try { return decodeURIComponent(name[1]); } catch { return null; }
+}
+
+function follow() {
+  opened = wanted();
+  stream?.close();
+  chart?.destroy();
+  chart = null;
+  historyOf = "";
+  $("detail").hidden = opened === null;
+  $("chart-empty").hidden = false;
+  instances.clear();
+  $("history").replaceChildren();
+  document.title = opened === null ? "Quotient" : shown(opened) + " · Quotient";
+  if (opened !== null) {
+    $("detail-title").textContent = shown(opened);
+    chart = openChart($("chart"), shown);
+  }
+  stream = new EventSource("/api/events" + (opened === null ? "" : "?provider=" + encodeURIComponent(opened)));
+  const mine = stream, drawn = chart;
+  stream.addEventListener("open", () => { heard = Date.now(); });
+  stream.addEventListener("reset", () => drawn?.reset());
+  stream.addEventListener("point", (e) => { drawn?.add(JSON.parse(e.data)); soon(); });
+  stream.addEventListener("state", (e) => { heard = Date.now(); state = JSON.parse(e.data); soon(); });
+  stream.addEventListener("error", () => {
+    badge();
+    // The browser comes back by itself, with the number of the last event, unless
+    // the server refused: then it is asked why, and later again.
+    if (mine.readyState === EventSource.CLOSED && mine === stream && Date.now() - refusedAt > 2000) {
+      refusedAt = Date.now();
+      setTimeout(() => { if (mine === stream) begin(); }, 2000);
+    }
+  });
+}
+
+let due = false;
+// soon draws once before the browser does, however many events came.
+function soon() {
+  if (due) return;
+  due = true;
+  requestAnimationFrame(() => { due = false; draw(); });
+}
+
+// ---- drawing
+
+function alarm(message) {
+  if ($("alarm").textContent !== message) $("alarm").textContent = message;
+  $("alarm").hidden = message === "";
+}
+
+const clockTime = (ms) => new Date(ms).toLocaleTimeString([], { hour12: false });
+
+function badge() {
+  const silent = Date.now() - heard > 8000 && heard > 0;
+  let kind = "good", word = "live", message = "";
+  if (silent || (stream && stream.readyState !== EventSource.OPEN)) {
+    [kind, word] = ["bad", "no connection"];
+    if (silent) message = "The dashboard does not answer since " + clockTime(heard) + ". What is shown is from then.";
+  } else if (state && !state.etcd.ok) {
+    [kind, word] = ["bad", "etcd is away"];
+    message = "etcd does not answer since " + clockTime(state.etcd.since) + ". What is shown is from before. " +
+      "Instances go on by their outage rule. " + shown(state.etcd.error);
+  }
+  $("link").className = "badge " + kind;
+  if ($("link").textContent !== word) $("link").textContent = word;
+  alarm(message);
+}
+
+function draw() {
+  if (!state) return;
+  badge();
+  drawList();
+  if (opened !== null) drawDetail();
+}
+
+function notes(list, lines) {
+  fill(list, lines, () => el("li"), (li, line) => text(li, shown(line)));
+}
+
+const modeClass = { enforce: "good", shadow: "warn", pause: "warn", broken: "bad" };
+const modeWord = { pause: "paused" };
+
+let onlyFull = []; // the providers that the filter lets through
+function drawList() {
+  const want = $("filter").value.toLowerCase();
+  onlyFull = state.providers.filter((p) => p.provider.toLowerCase().includes(want));
+  text($("list-count"), onlyFull.length === state.providers.length ? String(onlyFull.length) : onlyFull.length + " of " + state.providers.length);
+  notes($("notes"), state.notes);
+  const rows = state.providers.length === 0 ? [] : [null, ...onlyFull];
+  fill($("providers"), rows, (p) => p === null ? providerHead() : providerRow(), (row, p) => { if (p !== null) updateProvider(row, p); });
+}
+
+function providerHead() {
+  const row = el("div", "row head");
+  row.setAttribute("role", "row");
+  for (const [title, kind] of [["Provider"], ["Limits"], ["Issued/s", "number"], ["Refused/s", "number"], ["Waiting", "number"], ["Fleet", "number"], ["Applied", "number"], ["Mode"]]) {
+    const cell = el("span", kind || "");
+    cell.setAttribute("role", "columnheader");
+    cell.textContent = title;
+    row.append(cell);
+  }
+  return row;
+}
+
+function providerRow() {
+  const row = el("a", "row");
+  const cell = (kind, label) => {
+    const c = el("span", kind);
+    if (label) c.dataset.label = label;
+    row.append(c);
+    return c;
+  };
+  const cells = { name: cell("name"), limits: cell("limits"), issued: cell("number", "issued/s"), refused: cell("number", "refused/s"), waiting: cell("number", "waiting"), fleet: cell("number", "fleet"), applied: cell("number", "applied"), mode: cell("mode") };
+  cells.issued.append(cells.value = el("span"), cells.gauge = el("div", "gauge"));
+  cells.gauge.append(cells.fill = el("i"));
+  row.cells = cells;
+  return row;
+}
+
+function updateProvider(row, p) {
+  const c = row.cells, href = "#/" + encodeURIComponent(p.provider);
+  if (row.getAttribute("href") !== href) row.setAttribute("href", href);
+  row.setAttribute("aria-current", String(p.provider === opened));
+  text(c.name, shown(p.provider) + (p.troubles ? " ⚠" : ""));
+  c.name.title = p.problem ? shown(p.problem) : p.troubles ? p.troubles + " troubles" : "";
+  text(c.limits, p.limits || "–");
+  text(c.value, number(p.issued));
+  c.fill.style.width = p.rate && p.issued !== null ? Math.min(100, 100 * p.issued / p.rate) + "%" : "0";
+  text(c.refused, number(p.refused));
+  text(c.waiting, number(p.waiting));
+  text(c.fleet, number(p.instances));
+  text(c.applied, p.instances ? p.applied + "/" + p.instances : "–");
+  c.applied.className = "number" + (p.applied < p.instances ? " warn" : "");
+  text(c.mode, modeWord[p.mode] || p.mode);
+  c.mode.className = "mode " + (modeClass[p.mode] || "dim");
+}
+
+function facts(pairs) {
+  fill($("facts"), pairs, () => { const d = el("div"); d.append(el("dt"), el("dd")); return d; }, (d, [name, value]) => {
+    text(d.firstChild, name);
+    text(d.lastChild, value);
+  });
+}
+
+function drawDetail() {
+  const d = state.detail;
+  if (!d || d.provider !== opened) return;
+  const p = d.policy, row = state.providers.find((r) => r.provider === opened);
+  const mode = p ? p.mode : d.gone ? "not set" : "no policy";
+  text($("mode"), modeWord[mode] || mode);
+  $("mode").className = "badge " + (modeClass[mode] || "bad");
+  $("set").hidden = $("pause").hidden = !(session.writes && p);
+  text($("pause"), mode === "pause" ? "Resume" : "Pause");
+  const pairs = [["Limits", p ? p.limits : "–"], ["Sum of shares", number(d.sum_of_shares)], ["Policy revision", p ? String(p.revision) : "–"]];
+  if (row) pairs.push(["Applied by", row.applied + " of " + row.instances]);
+  if (row && row.shadowed) pairs.push(["Refused but let pass/s", number(row.shadowed)]);
+  if (p) {
+    pairs.push(["Set by", shown(p.author) + ", " + new Date(p.time).toLocaleString([], { hour12: false })], ["Reason", shown(p.reason) || "–"]);
+    for (const n of p.next) pairs.push(["Announced", n.limits + " from " + new Date(n.from).toLocaleString([], { hour12: false })]);
+    for (const f of p.fields) {
+      if (["share", "settle", "outage", "guard", "pacing"].includes(f.field) && f.new !== "0s" && f.new !== "off") pairs.push([plain(f.field), shown(f.new)]);
+    }
+  }
+  facts(pairs);
+  const lost = d.lost.map((l) => (l.left ? "Left: " : "Lost: ") + l.name + " (" + l.incarnation + "), " + ago(state.now - l.at) + " ago");
+  notes($("troubles"), [...(row && row.problem ? ["The policy cannot be applied: " + row.problem] : []), ...d.troubles, ...lost]);
+  text($("chart-unit"), "permits per second" + (d.bucket > 1 ? ", by " + d.bucket + " s" : ""));
+  if (chart) $("chart-empty").hidden = chart.draw(state.now);
+  instances.update(d, p ? p.revision : 0);
+  const key = opened + " " + (p ? p.revision : 0);
+  if (key !== historyOf && state.etcd.ok) {
+    historyOf = key;
+    loadHistory(opened);
+  }
+}
+
+// ---- instances: there may be a thousand, so only those in sight are drawn
+
+const instances = new Rows($("instances"), $("instances-count"), $("instance-filter"));
+
+// ---- history
+
+async function loadHistory(provider) {
+  let data;
+  try { data = await ask("/api/history?provider=" + encodeURIComponent(provider)); } catch { historyOf = ""; return; }
+  if (provider !== opened) return;
+  const head = { revision: "Revision", when: "Time", author: "Author", change: "Change", reason: "Reason" };
+  fill($("history"), [null, ...data.records], (r) => {
+    const row = el("div", "row" + (r === null ? " head" : ""));
+    row.setAttribute("role", "row");
+    for (const name of Object.keys(head)) {
+      const cell = el("span", name === "change" || name === "reason" ? "full" : "");
+      row.append(cell);
+      if (r === null) cell.textContent = head[name];
+    }
+    return row;
+  }, (row, r) => {
+    if (r === null) return;
+    const also = (r.also || []).map((d) => plain(d.field) + " " + (d.old || "–") + " → " + (d.new || "–"));
+    const limits = r.old === r.new ? [] : [(r.old || "nothing") + " → " + (r.new || "deleted")];
+    const cells = [String(r.revision), new Date(r.time).toLocaleString([], { hour12: false }), r.author, [...limits, ...also].join("; ") || r.new || "–", r.problem || r.reason || "–"];
+    cells.forEach((value, i) => text(row.children[i], shown(value)));
+  });
+}
+
+// ---- what people do
+
+window.addEventListener("hashchange", () => { if (session && !location.hash.startsWith("#token=")) follow(); });
+$("filter").addEventListener("input", draw);
+$("set").addEventListener("click", () => openDialog("set", state.detail, ask));
+$("pause").addEventListener("click", () => openDialog(state.detail.policy.mode === "pause" ? "resume" : "pause", state.detail, ask));
+$("keys-button").addEventListener("click", () => $("keys").showModal());
+
+const themes = ["", "light", "dark"], themeNames = ["As the system", "Light", "Dark"];
+function theme(next) {
+  const root = document.documentElement;
+  let at = themes.indexOf(root.dataset.theme || "");
+  if (next) at = (at + 1) % themes.length;
+  if (themes[at]) { root.dataset.theme = themes[at]; localStorage.setItem("theme", themes[at]); }
+  else { delete root.dataset.theme; localStorage.removeItem("theme"); }
+  $("theme").textContent = ["◐", "☀", "☾"][at];
+  $("theme").title = "Theme (t): " + themeNames[at];
+  $("theme").setAttribute("aria-label", "Theme: " + themeNames[at]);
+  chart?.recolour();
+  soon();
+}
+$("theme").addEventListener("click", () => theme(true));
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { chart?.recolour(); soon(); });
+
+document.addEventListener("keydown", (e) => {
+  if (e.ctrlKey || e.metaKey || e.altKey || document.querySelector("dialog[open]")) return;
+  const typing = e.target instanceof HTMLInputElement;
+  if (e.key === "Escape") {
+    if (typing) { e.target.value = ""; e.target.dispatchEvent(new Event("input")); e.target.blur(); } else if (opened !== null) location.hash = "#/";
+    return;
+  }
+  if (typing) return;
+  const rows = [...$("providers").querySelectorAll("a.row")];
+  const at = rows.indexOf(document.activeElement);
+  const go = (n) => rows[Math.max(0, Math.min(rows.length - 1, n))]?.focus();
+  switch (e.key) {
+    case "/": $("filter").focus(); break;
+    case "j": go(at + 1); break;
+    case "k": go(at < 0 ? 0 : at - 1); break;
+    case "c": if (!$("set").hidden && opened !== null) $("set").click(); break;
+    case "t": theme(true); break;
+    case "?": $("keys").showModal(); break;
+    default: return;
+  }
+  e.preventDefault();
+});
+
+setInterval(badge, 1000);
+theme(false);
+begin();

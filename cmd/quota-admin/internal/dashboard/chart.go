@@ -1,0 +1,265 @@
+package dashboard
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+const (
+	// named is how many instances a chart shows by themselves; the others are
+	// added up.
+	named = 7
+	// patience is how many looks a point waits for instances whose reports are
+	// late, or who are gone.
+	patience = 5
+	// catchUp is how many points one look may make, so that after a pause of hours
+	// the past is left behind.
+	catchUp = 10
+	// settles is how long a lowered limit needs beyond the settle time until it
+	// is read and drawn.
+	settles = 2 * time.Second
+)
+
+// point is one bucket of a chart: a second, or as many whole windows as fill it.
+type point struct {
+	At    int64    `json:"t"` // its start, milliseconds since the Unix epoch
+	Limit *float64 `json:"limit"`
+	// Total is what was issued; null where no reports tell. All are permits per
+	// second.
+	Total  *float64           `json:"total"`
+	Named  map[string]float64 `json:"named,omitempty"`
+	Others float64            `json:"others"`
+	Count  int                `json:"count"` // instances behind Total
+}
+
+// chart turns looks at a fleet into points. It is pure: a look goes in with its
+// instant, points come out, each once and in order.
+type chart struct {
+	length time.Duration // of a bucket
+	next   int64         // the bucket to finish next; 0 before the first look
+	waited int           // looks since that bucket ended
+	tracks map[string]*track
+	weight map[string]float64 // of names: what they issue, smoothed
+	shown  []string           // names that stand by themselves
+	policy policies
+	last   *point // with a total
+}
+
+func newChart() *chart {
+	return &chart{tracks: map[string]*track{}, weight: map[string]float64{}}
+}
+
+// bucketLength returns the length of a bucket for the shortest limit's windows.
+func bucketLength(window time.Duration) time.Duration {
+	return (time.Second + window - 1) / window * window
+}
+
+// see takes a look at the fleet and returns the points that are finished by it.
+func (c *chart) see(now time.Time, f *coordinator.Fleet) []point {
+	c.policy.see(now, f)
+	window := time.Second
+	if p := c.policy.now; p != nil {
+		if l := p.LimitsAt(now.UnixNano()); len(l) > 0 {
+			window = l[0].Window
+		}
+	}
+	if length := bucketLength(window); length != c.length {
+		c.length, c.next, c.last = length, 0, nil
+	}
+	for _, t := range c.tracks {
+		t.live = false
+	}
+	for _, i := range f.Instances {
+		t := c.tracks[i.Instance.ID]
+		if t == nil {
+			t = &track{name: i.Instance.Name}
+			c.tracks[i.Instance.ID] = t
+		}
+		t.live = true
+		if i.Report != nil {
+			t.see(i.Report)
+		}
+	}
+	return c.finish(now.UnixNano())
+}
+
+func (c *chart) finish(now int64) (points []point) {
+	length := int64(c.length)
+	running := now / length
+	if c.next == 0 || c.next < running-catchUp {
+		c.next, c.waited = max(c.next, running-1), 0
+	}
+	if c.next < running {
+		c.waited++
+	}
+	for c.next < running && (c.complete((c.next+1)*length) || c.waited > patience) {
+		points = append(points, c.point(c.next*length, (c.next+1)*length))
+		c.next, c.waited = c.next+1, max(0, c.waited-1)
+	}
+	for id, t := range c.tracks {
+		if t.forget(c.next * length); !t.live && !t.covers(c.next*length) {
+			delete(c.tracks, id)
+		}
+	}
+	return points
+}
+
+// complete reports whether every live instance has told what it issued until an
+// instant.
+func (c *chart) complete(until int64) bool {
+	for _, t := range c.tracks {
+		if t.live && len(t.samples) > 0 && !t.covers(until) {
+			return false
+		}
+	}
+	return true
+}
+
+func (c *chart) point(from, to int64) point {
+	p := point{At: from / int64(time.Millisecond), Limit: c.policy.limit(from, c.length), Named: map[string]float64{}}
+	seconds := time.Duration(to - from).Seconds()
+	by, total := map[string]float64{}, 0.0
+	for _, t := range c.tracks {
+		if n, known := t.between(from, to); known {
+			by[t.name] += n / seconds
+			total += n / seconds
+			p.Count++
+		}
+	}
+	c.choose(by)
+	if p.Count == 0 {
+		return p
+	}
+	p.Total, p.Others = &total, total
+	for _, name := range c.shown {
+		if v, ok := by[name]; ok {
+			p.Named[name] = v
+			p.Others -= v
+		}
+	}
+	if p.Others < 1e-9 { // a rest of the arithmetic
+		p.Others = 0
+	}
+	c.last = &p
+	return p
+}
+
+// choose keeps in shown the names that issue most. A name stays until another
+// issues half as much again: names that change places make no picture.
+func (c *chart) choose(by map[string]float64) {
+	const smooth = 0.2
+	for name, v := range by {
+		if old, ok := c.weight[name]; ok {
+			v = old + smooth*(v-old)
+		}
+		c.weight[name] = v
+	}
+	for name := range c.weight {
+		if _, ok := by[name]; !ok {
+			if c.weight[name] *= 1 - smooth; c.weight[name] < 1e-3 {
+				delete(c.weight, name)
+			}
+		}
+	}
+	c.shown = slices.DeleteFunc(c.shown, func(n string) bool { _, ok := c.weight[n]; return !ok })
+	var rest []string
+	for name := range c.weight {
+		if !slices.Contains(c.shown, name) {
+			rest = append(rest, name)
+		}
+	}
+	slices.SortFunc(rest, func(a, b string) int { return cmp.Or(cmp.Compare(c.weight[b], c.weight[a]), natural(a, b)) })
+	for _, name := range rest {
+		if len(c.shown) < named {
+			c.shown = append(c.shown, name)
+			continue
+		}
+		least := 0
+		for i := range c.shown {
+			if c.weight[c.shown[i]] < c.weight[c.shown[least]] {
+				least = i
+			}
+		}
+		if c.weight[name] <= 1.5*c.weight[c.shown[least]] {
+			break
+		}
+		c.shown[least] = name
+	}
+}
+
+// natural compares names so that worker-9 comes before worker-10.
+func natural(a, b string) int {
+	return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b))
+}
+
+// policies are those that bind a chart's buckets: a lowered limit takes the
+// settle time to bind the whole fleet, so until then the larger one counts.
+type policies struct {
+	now      *quota.Policy
+	revision int64
+	old      []oldPolicy
+}
+
+type oldPolicy struct {
+	policy *quota.Policy
+	until  int64 // the instant from which on it binds nobody
+}
+
+func (p *policies) see(now time.Time, f *coordinator.Fleet) {
+	v := f.View()
+	if v.PolicyRevision != p.revision {
+		if p.now != nil {
+			settle := p.now.Settle
+			if v.Policy != nil {
+				settle = max(settle, v.Policy.Settle)
+			}
+			p.old = append(p.old, oldPolicy{p.now, now.Add(settle + settles).UnixNano()})
+		}
+		p.now, p.revision = v.Policy, v.PolicyRevision
+	}
+	p.old = slices.DeleteFunc(p.old, func(o oldPolicy) bool { return o.until < now.Add(-time.Minute).UnixNano() })
+}
+
+// limit returns the permits per second that a bucket's windows of the shortest
+// limit allow, or nil.
+func (p *policies) limit(start int64, length time.Duration) *float64 {
+	var most *float64
+	see := func(policy *quota.Policy) {
+		limits := policy.LimitsAt(start)
+		if len(limits) == 0 || length%limits[0].Window != 0 {
+			return
+		}
+		if n := float64(limits[0].Permits) / limits[0].Window.Seconds(); most == nil || n > *most {
+			most = &n
+		}
+	}
+	if p.now != nil {
+		see(p.now)
+	}
+	for _, o := range p.old {
+		if start < o.until {
+			see(o.policy)
+		}
+	}
+	return most
+}
+
+// short returns the point with as many digits as are drawn.
+func (p point) short() point {
+	if p.Total != nil {
+		p.Total = new(round(*p.Total))
+	}
+	if p.Limit != nil {
+		p.Limit = new(round(*p.Limit))
+	}
+	named := make(map[string]float64, len(p.Named))
+	for name, v := range p.Named {
+		named[name] = round(v)
+	}
+	p.Named, p.Others = named, round(p.Others)
+	return p
+}

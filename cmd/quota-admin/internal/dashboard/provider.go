@@ -1,0 +1,193 @@
+package dashboard
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/internal/change"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// lostFor is how long an instance that is gone stays on the page.
+const lostFor = time.Minute
+
+// instancesAtMost bounds what a page is sent each second, whatever lies in etcd.
+const instancesAtMost = 5000
+
+// lostAtMost bounds them, newest first.
+const lostAtMost = 20
+
+// provider is what is remembered of one provider between two looks. It is pure:
+// see takes a fleet and an instant.
+type provider struct {
+	chart  *chart
+	meters map[string]*meter // by incarnation
+	here   map[string]quota.Instance
+	lost   []lostInstance
+
+	fleet *coordinator.Fleet
+	at    time.Time // of the last look
+	row   providerRow
+}
+
+func newProvider() *provider {
+	return &provider{chart: newChart(), meters: map[string]*meter{}}
+}
+
+// see takes a look at the fleet and returns the chart's new points.
+func (p *provider) see(now time.Time, f *coordinator.Fleet) []point {
+	p.fleet, p.at = f, now
+	p.seeLost(now)
+	points := p.chart.see(now, f)
+	row := providerRow{Provider: f.Provider, Instances: len(f.Instances), Mode: "none"}
+	switch s := &f.Policy; {
+	case s.Revision == 0:
+	case s.Problem != nil:
+		row.Problem, row.Mode = s.Problem.Error(), "broken"
+	default:
+		current := change.Current(s.Policy, now)
+		row.Limits, row.Mode = quota.FormatLimits(current.Limits), string(current.WithDefaults().Mode)
+		if limits := s.Policy.LimitsAt(now.UnixNano()); len(limits) > 0 {
+			row.Rate = new(float64(limits[0].Permits) / limits[0].Window.Seconds())
+		}
+	}
+	if last := p.chart.last; last != nil && now.UnixMilli()-last.At < int64(2*patience)*p.chart.length.Milliseconds() {
+		row.Issued = new(round(*last.Total))
+	}
+	p.add(now, &row)
+	row.Troubles = len(troubles(f))
+	p.row = row
+	return points
+}
+
+// add adds up what the instances say.
+func (p *provider) add(now time.Time, row *providerRow) {
+	refused, known := 0.0, false
+	for i := range p.fleet.Instances {
+		s := &p.fleet.Instances[i]
+		if s.Report == nil {
+			continue
+		}
+		m := p.meters[s.Instance.ID]
+		if m == nil {
+			m = &meter{}
+			p.meters[s.Instance.ID] = m
+		}
+		r := m.see(now, s.Report)
+		refused, known = refused+r.refused, known || r.known
+		row.Shadowed += r.shadowed
+		row.Waiting += s.Report.Waiting
+		if s.Report.PolicyRevision == p.fleet.Policy.Revision && p.fleet.Policy.Revision != 0 {
+			row.Applied++
+		}
+	}
+	row.Shadowed = round(row.Shadowed)
+	if known {
+		row.Refused = new(round(refused))
+	}
+}
+
+// seeLost notes who is gone since the last look.
+func (p *provider) seeLost(now time.Time) {
+	here := make(map[string]quota.Instance, len(p.fleet.Instances))
+	for _, s := range p.fleet.Instances {
+		here[s.Instance.ID] = s.Instance
+	}
+	for id, i := range p.here {
+		if _, ok := here[id]; !ok {
+			delete(p.meters, id)
+			left := !i.Until.IsZero() && !i.Until.After(now.Add(time.Second))
+			p.lost = append([]lostInstance{{Name: i.Name, Incarnation: id, At: now.UnixMilli(), Left: left}}, p.lost...)
+		}
+	}
+	p.here = here
+	for n, l := range p.lost {
+		if n == lostAtMost || now.UnixMilli()-l.At > lostFor.Milliseconds() {
+			p.lost = p.lost[:n]
+			break
+		}
+	}
+}
+
+// detail returns the provider in full, as of the last look.
+func (p *provider) detail() *detail {
+	f := p.fleet
+	d := &detail{
+		Provider: f.Provider, Revision: f.Revision, Policy: policyOf(&f.Policy, p.at), Bucket: p.chart.length.Seconds(),
+		Troubles: troubles(f), Columns: columns, Instances: make([][]any, 0, len(f.Instances)), Lost: p.lost,
+		Gone: f.Policy.Revision == 0 && len(f.Instances) == 0,
+	}
+	for i := range f.Instances {
+		s := &f.Instances[i]
+		if s.ShareKnown {
+			d.SumOfShares += s.Share
+		}
+		if i < instancesAtMost {
+			d.Instances = append(d.Instances, p.line(s))
+		}
+	}
+	if n := len(f.Instances); n > instancesAtMost {
+		d.Troubles = append(d.Troubles, fmt.Sprintf("of %d instances the first %d are shown", n, instancesAtMost))
+	}
+	return d
+}
+
+// line is an instance, by columns.
+func (p *provider) line(s *coordinator.InstanceStatus) []any {
+	var share any
+	if s.ShareKnown {
+		share = s.Share
+	}
+	problem := ""
+	if s.Problem != nil {
+		problem = s.Problem.Error()
+	}
+	i, r := s.Instance, s.Report
+	line := []any{i.Name, i.ID, i.Host, i.Version, share}
+	if r == nil {
+		line = append(line, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil)
+	} else {
+		if problem == "" {
+			problem = r.Problem
+		}
+		m := p.meters[i.ID]
+		var used, refused, shadowed any
+		if m.rates.known {
+			used, refused, shadowed = round(m.rates.used), round(m.rates.refused), round(m.rates.shadowed)
+		}
+		age := max(0, p.at.Sub(m.heard)).Round(time.Second).Seconds()
+		line = append(line, string(r.State), used, refused, shadowed, r.Waiting, r.PolicyRevision, r.ClockError, r.ClockSource, r.ProofAge, age)
+	}
+	return append(line, milliseconds(i.From), milliseconds(i.Until), problem)
+}
+
+// troubles says what is wrong with instances, and what they say themselves; what
+// many have in common is one line.
+func troubles(f *coordinator.Fleet) []string {
+	var order []string // as first met, so that lines do not change places
+	who := map[string][]string{}
+	add := func(trouble, id string) {
+		if who[trouble] == nil {
+			order = append(order, trouble)
+		}
+		who[trouble] = append(who[trouble], id)
+	}
+	for _, s := range f.Instances {
+		if s.Problem != nil {
+			add(s.Problem.Error(), s.Instance.ID)
+		}
+		if s.Report != nil && s.Report.Problem != "" {
+			add("it says: "+s.Report.Problem, s.Instance.ID)
+		}
+	}
+	lines := []string{}
+	for _, trouble := range order {
+		subject := "instance " + who[trouble][0]
+		if n := len(who[trouble]); n > 1 {
+			subject += fmt.Sprintf(" and %d more", n-1)
+		}
+		lines = append(lines, subject+": "+trouble)
+	}
+	return lines
+}

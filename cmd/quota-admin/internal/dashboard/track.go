@@ -1,0 +1,81 @@
+package dashboard
+
+import (
+	"time"
+
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// maxApart is how far two reports of an instance may be apart so that what
+// happened in between is told by second: it is longer where nobody looked, or
+// etcd was away.
+const maxApart = 5 * time.Second
+
+// sample is what an instance had issued in all, in windows that began before at.
+type sample struct {
+	at     int64 // nanoseconds since the Unix epoch
+	issued int64
+}
+
+// track is what is remembered of an instance.
+type track struct {
+	name    string
+	samples []sample // in order of time
+	live    bool     // at the last look
+}
+
+// see adds a report. One that was seen before adds nothing.
+func (t *track) see(r *quota.Report) {
+	s := sample{r.Time.UnixNano(), r.Used}
+	if !r.WindowStart.IsZero() {
+		s = sample{r.WindowStart.UnixNano(), r.UsedBefore}
+	}
+	if n := len(t.samples); n > 0 {
+		last := t.samples[n-1]
+		if s.at <= last.at {
+			return
+		}
+		if s.issued < last.issued { // it counts anew
+			t.samples = nil
+		}
+	}
+	t.samples = append(t.samples, s)
+}
+
+// covers reports whether an instant is past.
+func (t *track) covers(at int64) bool {
+	return len(t.samples) > 0 && t.samples[len(t.samples)-1].at >= at
+}
+
+// between returns what was issued from one instant to another; known is false
+// where no reports tell.
+func (t *track) between(from, to int64) (n float64, known bool) {
+	a, aKnown := t.at(from)
+	b, bKnown := t.at(to)
+	return b - a, aKnown && bKnown
+}
+
+// at returns what had been issued by an instant: in a straight line between two
+// samples.
+func (t *track) at(when int64) (float64, bool) {
+	for i, s := range t.samples {
+		switch {
+		case s.at == when:
+			return float64(s.issued), true
+		case s.at < when:
+			continue
+		case i == 0 || s.at-t.samples[i-1].at > int64(maxApart):
+			return 0, false
+		}
+		p := t.samples[i-1]
+		return float64(p.issued) + float64(s.issued-p.issued)*float64(when-p.at)/float64(s.at-p.at), true
+	}
+	return 0, false
+}
+
+// forget drops what no later question needs.
+func (t *track) forget(before int64) {
+	for len(t.samples) > 1 && t.samples[1].at <= before {
+		t.samples = t.samples[1:]
+	}
+}
