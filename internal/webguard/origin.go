@@ -14,7 +14,9 @@ func (g *Guard) checkHost(r *http.Request) *refusal {
 	if host, _, err := net.SplitHostPort(name); err == nil {
 		name = host
 	}
-	name = strings.TrimSuffix(strings.TrimPrefix(name, "["), "]")
+	if inner, ok := strings.CutPrefix(name, "["); ok && strings.HasSuffix(inner, "]") {
+		name = strings.TrimSuffix(inner, "]")
+	}
 	if !g.hosts[name] {
 		return &refusal{http.StatusMisdirectedRequest, "this page is not known by that host name; --host adds one"}
 	}

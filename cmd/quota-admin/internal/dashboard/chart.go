@@ -13,9 +13,11 @@ const (
 	// named is how many instances a chart shows by themselves; the others are
 	// added up.
 	named = 7
-	// patience is how many looks a point waits for instances whose reports are
-	// late, or who are gone.
-	patience = 5
+	// patience is how long a point waits for instances whose reports are late, or
+	// who are gone. Time in which etcd did not answer does not count.
+	patience = 5 * time.Second
+	// interrupted is a time between two looks after which patience begins anew.
+	interrupted = 3 * time.Second
 	// catchUp is how many points one look may make, so that after a pause of hours
 	// the past is left behind.
 	catchUp = 10
@@ -41,7 +43,8 @@ type point struct {
 type chart struct {
 	length time.Duration // of a bucket
 	next   int64         // the bucket to finish next; 0 before the first look
-	waited int           // looks since that bucket ended
+	since  int64         // the first look of those that were not interrupted
+	looked int64         // the last look
 	tracks map[string]*track
 	weight map[string]float64 // of names: what they issue, smoothed
 	shown  []string           // names that stand by themselves
@@ -89,16 +92,21 @@ func (c *chart) see(now time.Time, f *coordinator.Fleet) []point {
 
 func (c *chart) finish(now int64) (points []point) {
 	length := int64(c.length)
+	if now-c.looked > int64(interrupted) {
+		c.since = now
+	}
+	c.looked = now
 	running := now / length
 	if c.next == 0 || c.next < running-catchUp {
-		c.next, c.waited = max(c.next, running-1), 0
+		c.next = max(c.next, running-1)
 	}
-	if c.next < running {
-		c.waited++
-	}
-	for c.next < running && (c.complete((c.next+1)*length) || c.waited > patience) {
-		points = append(points, c.point(c.next*length, (c.next+1)*length))
-		c.next, c.waited = c.next+1, max(0, c.waited-1)
+	for c.next < running {
+		from, to := c.next*length, (c.next+1)*length
+		if !c.complete(to) && now-max(to, c.since) < int64(patience) {
+			break
+		}
+		points = append(points, c.point(from, to))
+		c.next++
 	}
 	for id, t := range c.tracks {
 		if t.forget(c.next * length); !t.live && !t.covers(c.next*length) {

@@ -30,6 +30,9 @@ func (t *track) see(r *quota.Report) {
 	if !r.WindowStart.IsZero() {
 		s = sample{r.WindowStart.UnixNano(), r.UsedBefore}
 	}
+	if s.issued < 0 {
+		return // no instance of ours writes that
+	}
 	if n := len(t.samples); n > 0 {
 		last := t.samples[n-1]
 		if s.at <= last.at {
