@@ -52,7 +52,7 @@ func (p *provider) see(now time.Time, f *coordinator.Fleet) []point {
 			row.Rate = new(float64(limits[0].Permits) / limits[0].Window.Seconds())
 		}
 	}
-	if last := p.chart.last; last != nil && now.UnixMilli()-last.At < (2*patience + 2*p.chart.length).Milliseconds() {
+	if last := p.chart.last; last != nil && now.UnixMilli()-last.At < (2*patience+2*p.chart.length).Milliseconds() {
 		row.Issued = new(round(*last.Total))
 	}
 	p.add(now, &row)
