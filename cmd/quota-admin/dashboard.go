@@ -31,7 +31,7 @@ const defaultDashboard = "127.0.0.1:8686"
 var loopbackHosts = []string{"localhost", "127.0.0.1", "::1"}
 
 // envToken holds what --token-file does: never an argument.
-const envToken = "QUOTIENT_DASHBOARD_TOKEN"
+const envToken = "QUOTIENT_DASHBOARD_TOKEN" //nolint:gosec // the name of a variable, not a secret
 
 // dashboardFlags are the flags of dashboard.
 type dashboardFlags struct {

@@ -222,7 +222,7 @@ func TestSlowRequestsAreLetGo(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer conn.Close()
+		t.Cleanup(func() { _ = conn.Close() })
 		fmt.Fprint(conn, begin)
 		if err := conn.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 			t.Fatal(err)

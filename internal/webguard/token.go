@@ -177,7 +177,7 @@ func (g *Guard) Logout(w http.ResponseWriter, r *http.Request) {
 }
 
 func (g *Guard) cookie(value string, age int) *http.Cookie {
-	return &http.Cookie{
+	return &http.Cookie{ //nolint:gosec // without TLS, on loopback, a Secure cookie would not come back
 		Name: cookieName(g.o.Secure), Value: value, Path: "/", MaxAge: age,
 		HttpOnly: true, Secure: g.o.Secure, SameSite: http.SameSiteStrictMode,
 	}
