@@ -40,7 +40,8 @@ type core struct {
 	alarm    alarm
 	dispatch dispatcher
 	returned returns
-	parkings sync.Pool // of *parking
+	parked   sync.Pool       // of *window.Waiter, for goroutines
+	outcome  *window.Outcome // as last told; guarded by the gate's lock
 
 	mu struct {
 		sync.Mutex
@@ -71,7 +72,7 @@ func newCore(provider string, c *clock.Clock, o Options) *core {
 	k.gate = window.NewGate(k, o.MaxWaiters, k.decided)
 	k.alarm.fire = k.tick
 	k.alarm.armed.Store(math.MaxInt64)
-	k.parkings.New = newParking
+	k.parked.New = newParked
 	k.mu.changed = make(chan struct{})
 	k.mu.state, k.mu.logged.seen = quota.StateJoining, quota.StateJoining
 	named := func(kind error, hint string) error { return &providerError{provider, kind, hint} }

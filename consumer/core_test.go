@@ -232,8 +232,9 @@ func TestGrantAllocatesNothing(t *testing.T) {
 	spent.TryAcquire()
 	_ = spent.Acquire(ctx, 0)
 	for name, f := range map[string]func(){
-		"TryAcquire": func() { spent.TryAcquire() },
-		"Acquire":    func() { _ = spent.Acquire(ctx, 0) },
+		"TryAcquire":                func() { spent.TryAcquire() },
+		"Acquire":                   func() { _ = spent.Acquire(ctx, 0) },
+		"Acquire, too short a wait": func() { _ = spent.Acquire(ctx, time.Nanosecond) },
 	} {
 		if n := testing.AllocsPerRun(200, f); n != 0 {
 			t.Errorf("%s, refused, allocates %v times", name, n)

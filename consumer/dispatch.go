@@ -8,12 +8,6 @@ import (
 	"github.com/quotient-limiter/quotient/internal/window"
 )
 
-// outcome is what a waiter is told.
-type outcome struct {
-	grant   window.Grant
-	verdict window.Verdict
-}
-
 // decided tells a waiter its outcome. The gate calls it under its lock, so it
 // only hands over: a parked goroutine by its channel, which has room, and a
 // function to the dispatcher.
@@ -21,12 +15,16 @@ func (k *core) decided(w *window.Waiter, g window.Grant, v window.Verdict) {
 	if !k.told.Load() {
 		k.told.Store(true)
 	}
+	o := window.Outcome{Grant: g, Verdict: v}
 	switch p := w.Payload.(type) {
-	case *parking:
-		p.outcome = outcome{g, v}
-		p.decided <- struct{}{}
+	case chan struct{}:
+		if k.outcome == nil || *k.outcome != o {
+			k.outcome = &window.Outcome{Grant: g, Verdict: v}
+		}
+		w.Outcome = k.outcome
+		p <- struct{}{}
 	case func(Permit, error):
-		k.dispatch.add(k, w, outcome{g, v})
+		k.dispatch.add(k, w, o)
 	}
 }
 
@@ -43,10 +41,10 @@ type dispatcher struct {
 // batch is a chain of waiters with one outcome.
 type batch struct {
 	first, last *window.Waiter
-	outcome     outcome
+	outcome     window.Outcome
 }
 
-func (d *dispatcher) add(k *core, w *window.Waiter, o outcome) {
+func (d *dispatcher) add(k *core, w *window.Waiter, o window.Outcome) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if n := len(d.batches); n > 0 && d.batches[n-1].outcome == o {
@@ -80,7 +78,7 @@ func (d *dispatcher) run(k *core) {
 
 // call calls the functions of a batch, whose permits are of one window.
 func (k *core) call(b batch) {
-	granted, p := b.outcome.verdict == window.Granted, k.permit(b.outcome.grant, 0)
+	granted, p := b.outcome.Verdict == window.Granted, k.permit(b.outcome.Grant, 0)
 	for w := b.first; w != nil; {
 		next := w.Next()
 		w.Chain(nil)
@@ -90,29 +88,18 @@ func (k *core) call(b batch) {
 			p.N, p.serial = w.N(), k.returned.serial.Add(1)
 			f(p, nil)
 		default:
-			f(Permit{}, k.reject(b.outcome.verdict, w.N()))
+			f(Permit{}, k.reject(b.outcome.Verdict, w.N()))
 		}
 		w = next
 	}
 }
 
-// parking is a parked goroutine's waiter with its channel, reused within one
-// limiter: a channel must not leave the testing/synctest bubble it was made in.
-type parking struct {
-	waiter window.Waiter
-	// outcome is written before decided is sent to, and read after it was
-	// received from.
-	outcome outcome
-	decided chan struct{} // room for one, so that telling never blocks
-	// cancelled is the goroutine's own: its context ended first.
-	cancelled bool
-}
-
-func newParking() any {
-	p := &parking{decided: make(chan struct{}, 1)}
-	p.waiter.Payload = p
-	return p
-}
+// newParked returns a waiter for a goroutine, with the channel by which it is
+// told: room for one, so that telling never blocks. Outcome is written before
+// the channel is sent to, and read after it was received from. Such waiters are
+// reused within one limiter: a channel must not leave the testing/synctest
+// bubble it was made in.
+func newParked() any { return &window.Waiter{Payload: make(chan struct{}, 1)} }
 
 // returns remembers which permits of the running epoch were given back, so that
 // none is given back twice.

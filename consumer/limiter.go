@@ -83,21 +83,20 @@ func (l *Limiter) Acquire(ctx context.Context, maxWait time.Duration) error {
 		return err
 	}
 	k := l.core
-	s := k.gate.Segment()
-	if s.Strict || l.closed.Load() {
-		return l.AcquireN(ctx, 1, maxWait)
-	}
-	now := k.clock.Mono() // as take does, without a call
-	if s.Take(now, 1) {
-		return nil
-	}
-	if maxWait == 0 && s.Open(now) {
-		if r := k.refusedIn(s); r != nil && !k.shadow.Load() {
-			r.count.Add(1)
-			return r.err
+	if s := k.gate.Segment(); !s.Strict && !l.closed.Load() {
+		now := k.clock.Mono() // as take does, without a call
+		if s.Take(now, 1) {
+			return nil
+		}
+		if maxWait == 0 && s.Open(now) {
+			if r := k.refusedIn(s); r != nil && !k.shadow.Load() {
+				r.count.Add(1)
+				return r.err
+			}
 		}
 	}
-	return l.AcquireN(ctx, 1, maxWait)
+	_, err := l.acquire(ctx, 1, maxWait)
+	return err
 }
 
 // AcquireN is Acquire for n permits of one window, all or none; n is at least 1.
@@ -190,68 +189,74 @@ func (l *Limiter) wait(ctx context.Context, n int64, maxWait time.Duration) (win
 	if k.shadow.Load() && k.pass(n) {
 		return k.gate.Segment().Grant, nil
 	}
-	p := k.parkings.Get().(*parking)
-	began := l.enter(ctx, p, n, maxWait)
-	if began >= 0 {
-		p.await(ctx)
+	w := k.parked.Get().(*window.Waiter)
+	o, began := l.enter(ctx, w, n, maxWait)
+	if began < 0 {
+		k.parked.Put(w)
+		return l.told(o, n)
 	}
-	return l.leave(ctx, p, n, began)
+	return l.leave(ctx, w, n, began, !await(ctx, w))
 }
 
-// enter asks the gate, and returns when waiting began; or -1 if the outcome is
-// there already. It is apart from wait, as leave is, because what these need of
-// the stack would make it grow under every goroutine that parks.
-func (l *Limiter) enter(ctx context.Context, p *parking, n int64, maxWait time.Duration) (began int64) {
+// enter asks the gate, and returns when waiting began; or the outcome, if it is
+// there already, and -1. It is apart from wait, as leave is, because what these
+// need of the stack would make it grow under every goroutine that parks.
+func (l *Limiter) enter(ctx context.Context, w *window.Waiter, n int64, maxWait time.Duration) (o window.Outcome, began int64) {
 	k := l.core
 	now := k.clock.Now()
-	p.waiter.Owner = l.id
-	g, v, wake := k.gate.Wait(now, &p.waiter, n, deadline(ctx, now.Mono, maxWait))
+	w.Owner = l.id
+	g, v, wake := k.gate.Wait(now, w, n, deadline(ctx, now.Mono, maxWait))
 	if v != window.Queued {
-		p.outcome = outcome{g, v}
-		return -1
+		return window.Outcome{Grant: g, Verdict: v}, -1
 	}
 	if l.closed.Load() { // Close may have looked before the waiter came
 		k.gate.Evict(k.clock.Now(), l.id)
 	}
 	k.alarm.set(k.clock, wake)
-	return now.Mono
+	return o, now.Mono
 }
 
-// await parks until the outcome is there, or the context ends.
-func (p *parking) await(ctx context.Context) {
+// await parks until the outcome is there (true), or the context ends.
+func await(ctx context.Context, w *window.Waiter) bool {
 	select {
-	case <-p.decided:
+	case <-w.Payload.(chan struct{}):
+		return true
 	case <-ctx.Done():
-		p.cancelled = true
+		return false
 	}
 }
 
-// leave returns what became of a waiter that began to wait at an instant, or not
-// at all (-1), and gives its place to the next who needs one.
-func (l *Limiter) leave(ctx context.Context, p *parking, n, began int64) (g window.Grant, err error) {
+// leave returns what became of a waiter that began to wait at an instant, and
+// gives its place to the next who needs one.
+func (l *Limiter) leave(ctx context.Context, w *window.Waiter, n, began int64, cancelled bool) (g window.Grant, err error) {
 	k := l.core
-	if p.cancelled && !k.gate.Cancel(k.clock.Now(), &p.waiter) {
+	if cancelled && !k.gate.Cancel(k.clock.Now(), w) {
 		// Decided at the same moment: what was granted goes to the next in line.
-		<-p.decided
-		if p.outcome.verdict == window.Granted {
-			k.gate.Return(k.clock.Now(), p.outcome.grant, n)
+		<-w.Payload.(chan struct{})
+		if w.Outcome.Verdict == window.Granted {
+			k.gate.Return(k.clock.Now(), w.Outcome.Grant, n)
 		}
 	}
-	o, cancelled := p.outcome, p.cancelled
-	p.outcome, p.cancelled = outcome{}, false
-	k.parkings.Put(p)
-	switch {
-	case cancelled:
+	o := w.Outcome
+	w.Outcome = nil
+	k.parked.Put(w)
+	if cancelled {
 		err = ctx.Err()
-	case o.verdict == window.Granted:
-		g = o.grant
-	default:
-		err = k.reject(o.verdict, n)
+	} else {
+		g, err = l.told(*o, n)
 	}
-	if k.waited != nil && began >= 0 {
+	if k.waited != nil {
 		k.waited(time.Duration(k.clock.Mono()-began), err)
 	}
 	return g, err
+}
+
+// told returns what a caller is told for an outcome, and counts it.
+func (l *Limiter) told(o window.Outcome, n int64) (window.Grant, error) {
+	if o.Verdict == window.Granted {
+		return o.Grant, nil
+	}
+	return window.Grant{}, l.core.reject(o.Verdict, n)
 }
 
 // deadline returns the monotonic instant at which waiting ends.
@@ -314,7 +319,7 @@ func (l *Limiter) AcquireFunc(n int64, maxWait time.Duration, f func(Permit, err
 	}
 	w.Want(n)
 	w.Payload = f // it did not wait
-	k.dispatch.add(k, w, outcome{g, v})
+	k.dispatch.add(k, w, window.Outcome{Grant: g, Verdict: v})
 	return Waiter{}
 }
 

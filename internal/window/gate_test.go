@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -537,5 +538,12 @@ func TestTakeAllocatesNothing(t *testing.T) {
 	g.Changed(at(0))
 	if n := testing.AllocsPerRun(100, func() { g.Segment().Take(1, 1) }); n != 0 {
 		t.Errorf("a granted permit allocates %v times", n)
+	}
+}
+
+// A queue of a million is a million of these; 65 bytes would take 80.
+func TestAWaiterTakes64Bytes(t *testing.T) {
+	if n := unsafe.Sizeof(Waiter{}); n > 64 {
+		t.Errorf("a waiter takes %d bytes", n)
 	}
 }

@@ -8,8 +8,7 @@ const Forever = int64(math.MaxInt64)
 // Waiter is one place in the queue. The zero Waiter is ready to be handed to
 // Gate.Wait once; after it was decided it may be used again.
 //
-// With 56 bytes it fits the allocator's class of 64, of which a queue of a
-// million makes 64 MB.
+// Its 64 bytes are a class of the allocator: a queue of a million makes 64 MB.
 type Waiter struct {
 	next, prev *Waiter
 	deadline   int64 // monotonic; Forever for none
@@ -24,6 +23,15 @@ type Waiter struct {
 	// Payload is what the caller needs to tell the waiter's owner; a pointer, a
 	// channel or a function is stored without allocating.
 	Payload any
+	// Outcome is the caller's own: what it tells the waiter's owner. The gate
+	// does not touch it. Many waiters can share one.
+	Outcome *Outcome
+}
+
+// Outcome is what became of a waiter.
+type Outcome struct {
+	Grant   Grant
+	Verdict Verdict
 }
 
 // N returns the number of permits that the waiter wants.
