@@ -95,11 +95,15 @@ func NewSkewed(skew func(mono int64) time.Duration) *Clock {
 
 // Started returns a clock whose first reading was first, for simulations: they
 // hand their own readings to Observe, and do not call Now, Mono and Wall.
-// Safeguards may be switched off.
-func Started(first Instant, off safeguard.Set) *Clock {
+// suspended tells how long the machine has been suspended in all, if that is
+// known; nil: it never is. Safeguards may be switched off.
+func Started(first Instant, suspended func() (total time.Duration, known bool), off safeguard.Set) *Clock {
+	if suspended == nil {
+		suspended = func() (time.Duration, bool) { return 0, false }
+	}
 	c := &Clock{off: off}
 	c.mu.observed = first.Mono
-	c.start(first, func() (time.Duration, bool) { return 0, false })
+	c.start(first, suspended)
 	return c
 }
 

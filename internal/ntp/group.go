@@ -14,6 +14,9 @@ const (
 	// maxGrowth is what it is taken to err by at most, and as long as it has not
 	// been measured: what the kernel lets a daemon change (MAXFREQ, linux/timex.h).
 	maxGrowth = 500
+	// rateSpan is the shortest time over which a rate is measured: over less, what
+	// the estimates err by hides it.
+	rateSpan = 16 * time.Second
 )
 
 // answer is what came of one question. One of the three is set.
@@ -145,7 +148,7 @@ func (g *group) judge(now, offset int64) verdict {
 
 // pace measures the clock's rate, from one estimate to the next.
 func (g *group) pace(e *clock.Estimate) {
-	if age := e.Mono - g.last.Mono; !g.made || age >= int64(g.every) {
+	if age := e.Mono - g.last.Mono; !g.made || age >= int64(max(g.every, rateSpan)) {
 		if g.made {
 			moved := e.Offset - g.last.Offset
 			rate := max(moved, -moved) / max(1, age/1e6) // ns in ms, that is ppm

@@ -86,8 +86,7 @@ func (w *Watch) Servers() []ServerStatus {
 
 // result is an answer with its question.
 type result struct {
-	server int
-	jumps  uint32 // of the clock, when it was asked
+	Question
 	answer answer
 }
 
@@ -96,14 +95,12 @@ func (w *Watch) Run(ctx context.Context) {
 	results := make(chan result)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	w.jumps = w.clock.Jumps()
-	w.patience = w.clock.Mono() + int64(patience)
+	w.Begin(w.clock.Mono())
 	w.askKernel(w.clock.Mono())
 	for {
 		select {
 		case r := <-results:
-			w.under--
-			w.took(r)
+			w.took(w.clock.Now(), r)
 			continue
 		case <-ctx.Done():
 			for ; w.under > 0; w.under-- {
@@ -112,36 +109,29 @@ func (w *Watch) Run(ctx context.Context) {
 			return
 		case <-timer.C:
 		}
-		now := w.clock.Mono()
-		if j := w.clock.Jumps(); j != w.jumps {
-			w.jumps = j
-			w.group.forget(now)
+		at := w.clock.Now()
+		if at.Mono-w.kernel >= int64(kernelEvery) {
+			w.askKernel(at.Mono)
 		}
-		if now-w.kernel >= int64(kernelEvery) {
-			w.askKernel(now)
+		due, next := w.Due(at)
+		for _, q := range due {
+			go func() { results <- result{q, w.ask(ctx, w.group.servers[q.Server].address)} }()
 		}
-		due, next := w.group.due(now)
-		for _, i := range due {
-			w.under++
-			address, jumps := w.group.servers[i].address, w.jumps
-			go func() { results <- result{i, jumps, w.ask(ctx, address)} }()
-		}
-		if !w.decided && now >= w.patience {
-			w.conclude(now, false)
-		}
-		timer.Reset(min(lookEvery, max(time.Millisecond, time.Duration(next-now))))
+		timer.Reset(min(lookEvery, max(time.Millisecond, time.Duration(next-at.Mono))))
 	}
 }
 
-// took takes an answer.
-func (w *Watch) took(r result) {
-	now := w.clock.Mono()
+// took takes an answer that came at the instant at. If the machine slept while
+// the question was under way, the sample is worth nothing.
+func (w *Watch) took(at clock.Instant, r result) {
+	w.under--
+	w.look(at)
 	good := r.answer.problem == "" && r.answer.kiss == ""
-	if good && r.jumps != w.clock.Jumps() {
+	if good && (r.jumps != w.clock.Jumps() || at.Wall-at.Mono-r.lead >= int64(clock.StepThreshold)) {
 		r.answer, good = answer{problem: "the clock jumped meanwhile"}, false
 	}
-	w.group.take(r.server, now, r.answer)
-	w.conclude(now, good)
+	w.group.take(r.Server, at.Mono, r.answer)
+	w.conclude(at.Mono, good)
 }
 
 // conclude lets the clock know what the answers come to; fresh says that there

@@ -60,6 +60,19 @@ const (
 	// WindowsForward: the clock is set back with the operating system's, and a
 	// window that comes again is a new one.
 	WindowsForward
+	// ClockAlarm: permits are issued although the clock was measured to be wrong.
+	ClockAlarm
+	// NotBeforeStart: permits of a window are issued before it begins, while
+	// corrected time stands still.
+	NotBeforeStart
+	// StopIsStrict: the outage rule stop is obeyed like hold.
+	StopIsStrict
+	// GuardFollows: a guard that follows the clock adds nothing.
+	GuardFollows
+	// ReturnsInWindow: a permit can be given back after its window.
+	ReturnsInWindow
+	// DrainShuts: permits are issued although the provider wants none.
+	DrainShuts
 )
 
 // Off reports whether the safeguard is switched off.

@@ -200,7 +200,7 @@ func (b *book) count(l time.Duration, trueTime bool) {
 	b.held = make([]int64, b.n)
 	for _, h := range w.hosts {
 		for _, g := range h.grants {
-			win := quota.WindowAt(l, g.wall)
+			win := g.window(l)
 			if trueTime {
 				win = quota.WindowAt(l, epoch+g.at)
 				if !slices.Contains(g.binds, l) {
@@ -211,7 +211,7 @@ func (b *book) count(l time.Duration, trueTime bool) {
 				continue
 			}
 			k := max(0, min(int(win.Index-b.base), b.n-1))
-			if w.kind == Split && g.stale {
+			if w.kind != Hold && g.stale {
 				b.held[k] += g.permits
 				continue
 			}
@@ -231,7 +231,7 @@ func (b *book) window(k int) (sum int64, part []int64) {
 // held returns the permits of a window, with those that are held without a
 // proof, as a multiple of the total.
 func (w *world) held(win quota.Window, b *book, k int) float64 {
-	if w.kind != Split || b.held[k] == 0 {
+	if b.held[k] == 0 {
 		return 0
 	}
 	total := w.total(w.stateAt(win.Start()-epoch-w.settle()), win)
@@ -245,7 +245,8 @@ func (w *world) held(win quota.Window, b *book, k int) float64 {
 // allGuarded reports whether every policy's guard covers the clock error.
 func (w *world) allGuarded() bool {
 	for i := range w.etcd.states {
-		if p := w.etcd.states[i].view.Policy; p != nil && int64(p.Guard) < w.e {
+		// Under hold a suspension goes unseen until the window's end.
+		if p := w.etcd.states[i].view.Policy; p != nil && (!w.guardCovers(p) || w.kind == Switch && p.Outage == quota.OutageHold) {
 			return false
 		}
 	}

@@ -201,7 +201,7 @@ func (s *Small) best(l *smallLog, id string, win quota.Window) (most int64, how 
 // what it may of the window.
 func (s *Small) live(l *smallLog, id string, win quota.Window, err int64, seen [3]int64) (issued int64) {
 	read := func(t int64) clock.Instant { return clock.Instant{Mono: t + smallStart, Wall: epoch + t + err} }
-	c := clock.Started(read(0), 0)
+	c := clock.Started(read(0), nil, 0)
 	var w warrant.Warrant
 	w.Without(s.Off)
 	next := 0

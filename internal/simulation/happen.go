@@ -86,12 +86,16 @@ func (h *host) suffer(e *event, r *rand.Rand) {
 		tell(d)
 	case doSleep:
 		d := h.slumber(r, s)
-		if n := len(h.machine.sleeps); len(h.machine.backs) == 0 && (n == 0 || h.machine.sleeps[n-1].to < h.now) {
+		if n := len(h.machine.sleeps); len(h.machine.backs) == 0 && (h.kind != Measured || len(h.machine.sets) == 0) && (n == 0 || h.machine.sleeps[n-1].to < h.now) {
 			h.sleep(d)
 			tell(d)
 		}
 	case doSetClock:
 		h.setClock(r)
+	case doDrain:
+		d := r.Int64N(600 * ms)
+		h.at(h.now, func() { h.drain(d) })
+		tell(d)
 	case doEndWatch:
 		if h.stream != nil {
 			h.stream.end()
@@ -102,6 +106,9 @@ func (h *host) suffer(e *event, r *rand.Rand) {
 // slumber is how long a host is suspended. What is shorter than the clock's
 // threshold goes unseen, which only a clock error above that allows for.
 func (h *host) slumber(r *rand.Rand, s int64) int64 {
+	if h.kind == Measured {
+		return 30*ms + r.Int64N(s)
+	}
 	if h.e <= 28*ms {
 		return 30*ms + 2*h.osError() + r.Int64N(s)
 	}
@@ -112,6 +119,10 @@ func (h *host) slumber(r *rand.Rand, s int64) int64 {
 // right again later. Both a suspension and a clock that is set back would be more
 // than corrected time can bear: nothing is left to tell it by.
 func (h *host) setClock(r *rand.Rand) {
+	if h.kind == Measured {
+		h.setMeasured()
+		return
+	}
 	bound := h.osError()
 	now := h.machine.os(h.now) - epoch - h.now
 	if len(h.machine.backs) > 0 {

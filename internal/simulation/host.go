@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/ntp"
 	"github.com/quotient-limiter/quotient/internal/view"
 	"github.com/quotient-limiter/quotient/internal/warrant"
 	"github.com/quotient-limiter/quotient/internal/window"
@@ -31,6 +32,8 @@ type host struct {
 	hangs   []span // nothing comes by the watch
 
 	clock     *clock.Clock
+	ntp       *ntp.Watch   // of kind Measured
+	servers   []timeServer // what it asks
 	warrant   warrant.Warrant
 	gate      *window.Gate
 	tracker   view.Tracker
@@ -71,13 +74,24 @@ func (w *world) startHost(r *rand.Rand, announces bool) *host {
 	h := &host{world: w, r: r, number: len(w.hosts), announces: announces}
 	h.name = fmt.Sprintf("i%d", h.number)
 	h.machine = newHostClock(r, w.osError())
-	h.clock = clock.Started(h.read(), w.off())
+	h.clock = clock.Started(h.read(), h.suspended(), w.off())
 	h.gate = window.NewGate(h, 0, h.decided)
 	h.gate.Without(w.off())
 	h.warrant.Without(w.off())
 	h.tracker.Without(w.off())
 	h.tracker.ReadBy(&w.reader)
 	w.hosts = append(w.hosts, h)
+	if w.kind == Measured {
+		h.measure()
+		return h
+	}
+	h.begin()
+	return h
+}
+
+// begin starts what a process does all the time.
+func (h *host) begin() {
+	w := h.world
 	h.join()
 	h.at(w.now+1, h.probe)
 	h.at(w.now+1, h.ask)
@@ -88,7 +102,6 @@ func (w *world) startHost(r *rand.Rand, announces bool) *host {
 	if w.trick(KeptAliveProves) {
 		h.at(w.now+1, h.keepAlive)
 	}
-	return h
 }
 
 // at plans what the host does.

@@ -20,16 +20,22 @@ const (
 	// off. What is issued with a recent proof is exact; what is held on top of
 	// that is measured.
 	Split
+	// Switch is Stop with changes of the outage rule. What is issued with a recent
+	// proof is exact; without one only who knows of the rule hold issues anything.
+	Switch
+	// Measured is Stop with operating systems' clocks that are seconds off, and
+	// set at will: corrected time follows NTP servers, of which a minority lie.
+	Measured
 	// Calm has nothing but joins, leaves and changes of limits that are
 	// announced in time, and nobody is late: nothing may be lost.
 	Calm
 	kinds
 )
 
-var kindNames = [kinds]string{"Stop", "Timing", "Restore", "Hold", "Split", "Calm"}
+var kindNames = [kinds]string{"Stop", "Timing", "Restore", "Hold", "Split", "Switch", "Measured", "Calm"}
 
 // String returns the kind's name as it is spelled in Go.
 func (k Kind) String() string { return kindNames[k] }
 
 // Kinds returns all kinds.
-func Kinds() []Kind { return []Kind{Stop, Timing, Restore, Hold, Split, Calm} }
+func Kinds() []Kind { return []Kind{Stop, Timing, Restore, Hold, Split, Switch, Measured, Calm} }

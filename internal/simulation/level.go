@@ -42,6 +42,9 @@ func (s *sharing) shared(p *quota.Policy) *quota.Policy {
 		return p
 	}
 	p.Share = s.rule
+	if s.r.IntN(10) == 0 { // another one for a while
+		p.Share = map[quota.ShareRule]quota.ShareRule{quota.ShareWeighted: quota.ShareDemand, quota.ShareDemand: quota.ShareWeighted}[s.rule]
+	}
 	if p.Share == quota.ShareDemand {
 		p.Floor = []int64{1, 10, 50}[s.r.IntN(3)]
 	} else if s.r.IntN(2) == 0 {

@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
@@ -17,17 +18,21 @@ import (
 type limiter struct {
 	later     func()          // a call of the gate that was put off
 	asked     clock.Instant   // when progress was asked for last
-	wall      int64           // the instant whose windows the ledger is at
+	wall      int64           // corrected time, by which the ledger's windows go
 	corrected int64           // corrected time, as last read
 	binds     []time.Duration // the lengths that bind there
+	windows   []quota.Window  // the ledger's
+	stopped   []quota.Window  // of these, those that time has to come back to
 	grants    []grant
 	waits     []*window.Waiter
+	drained   int64 // monotonic instant before which the provider wants nothing
 }
 
 // grant is a number of permits issued at once.
 type grant struct {
-	at      int64 // true time
-	wall    int64 // corrected wall time; it tells the windows
+	at      int64          // true time
+	wall    int64          // corrected wall time; it tells the windows
+	stopped []quota.Window // but for these
 	permits int64
 	id      string
 	// first and last are the oldest and the newest state that the history held.
@@ -46,12 +51,41 @@ func (h *host) Lengths(now int64) []time.Duration {
 		h.wrong("corrected time went back by %v", time.Duration(h.corrected-wall))
 	}
 	h.corrected = wall
-	// While corrected time stands still the ledger's windows do too.
-	if wall = now + h.Offset(); wall > h.wall || h.off().Off(safeguard.WindowsForward) {
-		h.wall = wall
-	}
+	h.wall = now + h.Offset()
 	h.binds = h.warrant.Lengths(now, h.Offset())
+	h.roll()
 	return h.binds
+}
+
+// roll moves the windows on as the ledger does: while corrected time stands still
+// those that have begun stand still too.
+func (h *host) roll() {
+	h.stopped = nil
+	h.windows = slices.DeleteFunc(h.windows, func(w quota.Window) bool {
+		return h.wall >= w.End() && !slices.Contains(h.binds, w.Length)
+	})
+	for _, l := range h.binds {
+		w := quota.WindowAt(l, h.wall)
+		i := slices.IndexFunc(h.windows, func(o quota.Window) bool { return o.Length == l })
+		switch {
+		case i < 0:
+			h.windows = append(h.windows, w)
+		case h.windows[i].Index <= w.Index || h.off().Off(safeguard.WindowsForward):
+			h.windows[i] = w
+		default:
+			h.stopped = append(h.stopped, h.windows[i])
+		}
+	}
+}
+
+// window is the window of a length that a grant is of.
+func (g *grant) window(l time.Duration) quota.Window {
+	for _, w := range g.stopped {
+		if w.Length == l {
+			return w
+		}
+	}
+	return quota.WindowAt(l, g.wall)
 }
 
 // Bound implements window.Shares.
@@ -60,7 +94,14 @@ func (h *host) Bound(w quota.Window, now int64) int64 {
 }
 
 // Terms implements window.Shares.
-func (h *host) Terms(at clock.Instant) window.Terms { return h.warrant.Terms(at, h.clock) }
+func (h *host) Terms(at clock.Instant) window.Terms {
+	t := h.warrant.Terms(at, h.clock)
+	t.ShutUntil = h.drained
+	if p := h.policy; p != nil && p.Pacing != quota.PacingOff && p.Pacing != "" {
+		t.Pacing = window.Pacing{Even: true, Delay: int64(p.PacingDelay), Phase: uint64(h.number) * 0x9e3779b97f4a7c15}
+	}
+	return t
+}
 
 // changed tells the gate that shares may have changed: at once, or after a pause
 // between two statements in which others take permits.
@@ -159,9 +200,30 @@ func (h *host) takeAndReturn(now clock.Instant, n int64) {
 	}
 	h.grant(n)
 	last := len(h.grants) - 1
-	if h.r.IntN(2) == 0 && h.gate.Return(h.read(), grant, n) {
-		h.grants[last].permits -= n
+	switch h.r.IntN(3) {
+	case 0:
+		h.giveBack(last, grant, n)
+	case 1:
+		h.at(h.now+h.r.Int64N(600*ms), func() { h.giveBack(last, grant, n) })
 	}
+}
+
+// giveBack is Limiter.Return of the permits of a grant.
+func (h *host) giveBack(number int, grant window.Grant, n int64) {
+	if h.gate.Return(h.read(), grant, n) {
+		h.grants[number].permits -= n
+		if h.trick(ReturnedTwice) {
+			h.gate.Return(h.read(), grant, n)
+		}
+	}
+}
+
+// drain is Limiter.Drain: the provider wants to be left alone for a while. The
+// latest wish counts.
+func (h *host) drain(d int64) {
+	h.drained = h.read().Mono + d
+	h.gate.Changed(h.read())
+	h.ringAtEnd()
 }
 
 // wait queues for permits; they come at some window's start.
@@ -205,13 +267,36 @@ func (h *host) grant(n int64) {
 	if n <= 0 {
 		return
 	}
-	g := grant{at: h.now, wall: h.wall, permits: n, id: h.id, first: h.first, last: h.last, binds: h.binds}
-	if h.kind == Hold || h.kind == Split {
-		now := h.read()
-		mono, wall := h.warrant.FreshUntil(h.warrant.Rules(now.Mono, h.Offset()), h.clock)
-		g.stale = now.Mono >= mono || now.Wall >= wall
-	}
+	g := grant{at: h.now, wall: h.wall, permits: n, id: h.id, first: h.first, last: h.last, binds: h.binds, stopped: h.stopped}
+	g.stale = h.holds()
 	h.grants = append(h.grants, g)
+	h.mayGrant()
+}
+
+// holds reports whether permits that are issued now are issued without a recent
+// proof, as the rule hold allows. A change of the rule counts from when the gate
+// is told of it.
+func (h *host) holds() bool {
+	if h.kind != Hold && h.kind != Split && h.kind != Switch {
+		return false
+	}
+	now := h.read()
+	rules := h.warrant.Rules(now.Mono, h.Offset())
+	mono, wall := h.warrant.FreshUntil(rules, h.clock)
+	return (now.Mono >= mono || now.Wall >= wall) && (rules.Outage == quota.OutageHold || h.later != nil)
+}
+
+// mayGrant checks what else must be so when permits are issued.
+func (h *host) mayGrant() {
+	now := h.read()
+	if now.Mono < h.drained {
+		h.wrong("issues permits %v before the provider wants any", time.Duration(h.drained-now.Mono))
+	}
+	if bound, known := h.clock.ErrorAt(now.Mono); known && h.mutant == nil {
+		if off := now.Mono + h.Offset() - epoch - h.now; max(off, -off) > int64(bound)+ms {
+			h.wrong("corrected time is off by %v, and is said to be by at most %v", time.Duration(off), bound)
+		}
+	}
 }
 
 func (h *host) close() {

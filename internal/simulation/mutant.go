@@ -46,6 +46,8 @@ const (
 	LateLevel
 	// LostUnseen goes on claiming by a report that a restore took back.
 	LostUnseen
+	// ReturnedTwice takes one permit back twice.
+	ReturnedTwice
 	// SlowClocks has clocks that are off by more than the policy says.
 	SlowClocks
 )
@@ -62,6 +64,8 @@ type Mutant struct {
 	// Led is what the histories are given more of, where it would take many.
 	Led  []action
 	Rare bool // it takes thousands of histories
+	// Otherwise says that it shows in something else than a sum.
+	Otherwise bool
 }
 
 // Mutants returns all mutants.
@@ -103,6 +107,13 @@ func Mutants() []Mutant {
 		{Name: "MixedRevisions", Does: MixedRevisions, Share: quota.ShareDemand},
 		{Name: "LateLevel", Does: LateLevel, Share: quota.ShareDemand, Kind: Restore},
 		{Name: "LostUnseen", Does: LostUnseen, Share: quota.ShareDemand, Kind: Restore},
+		{Name: "ReturnedLate", Off: safeguard.ReturnsInWindow},
+		{Name: "ReturnedTwice", Does: ReturnedTwice},
+		{Name: "DrainUnheard", Off: safeguard.DrainShuts, Otherwise: true},
+		{Name: "StopUnheard", Off: safeguard.StopIsStrict, Kind: Switch},
+		{Name: "GuardStill", Off: safeguard.GuardFollows},
+		{Name: "ClockAlarmUnheard", Off: safeguard.ClockAlarm, Kind: Measured, Led: []action{doSetClock, doPolicy, doQuit}},
+		{Name: "StandingStillIssues", Off: safeguard.NotBeforeStart, Kind: Measured, Led: []action{doSetClock, doPolicy, doQuit}},
 		{Name: "ClaimsUnscaled", Off: safeguard.ClaimsScale, Share: quota.ShareDemand},
 	}
 }
@@ -121,6 +132,9 @@ func (w *world) trick(t Trick) bool { return w.mutant != nil && w.mutant.Does&t 
 func (w *world) osError() int64 {
 	if w.trick(SlowClocks) {
 		return 10*w.e + 300*ms
+	}
+	if w.kind == Measured {
+		return measuredError
 	}
 	return errorBound(w.e)
 }

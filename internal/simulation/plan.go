@@ -19,6 +19,8 @@ type plan struct {
 	size    int   // hosts at the start
 	end     int64 // true time
 	sharing sharing
+	aside   *rand.Rand // for what came later than the rest: see fields.go
+	auto    bool       // guards follow the clock's error
 	events  []event
 }
 
@@ -54,12 +56,13 @@ const (
 	doCompact
 	doRestore
 	doOutage
+	doDrain
 	actions
 )
 
 var actionNames = [actions]string{"join", "announced leave", "leave", "crash", "lease lost", "announced limits", "policy",
 	"partition", "pause", "suspension", "clock set", "watch hangs", "watch ends", "member lags", "member cut off",
-	"no leader", "compaction", "restore", "outage"}
+	"no leader", "compaction", "restore", "outage", "drained"}
 
 // String returns the action in words.
 func (a action) String() string { return actionNames[a] }
@@ -88,7 +91,12 @@ func (k Kind) troubles() []action {
 func newPlan(kind Kind, m *Mutant, seed uint64) plan {
 	r := rand.New(rand.NewPCG(seed, uint64(kind)))
 	p := plan{kind: kind, seed: seed, e: []int64{5, 10, 40, 80}[r.IntN(4)] * ms}
+	if kind == Measured {
+		p.e = 40*ms + p.e/2 // room for what the way to a server takes
+	}
 	p.sharing = newSharing(seed, kind, m)
+	p.aside = rand.New(rand.NewPCG(seed, 11))
+	p.auto = p.aside.IntN(6) == 0
 	p.first = p.newPolicy(r, nil)
 	scale := 1 + r.IntN(3)
 	p.size = 1 + r.IntN(2*scale)
@@ -105,10 +113,13 @@ func newPlan(kind Kind, m *Mutant, seed uint64) plan {
 			p.add(r, r.Int64N(p.end), troubles[r.IntN(len(troubles))])
 		}
 	}
+	for at := p.aside.Int64N(4000 * ms); at < p.end && kind != Calm; at += p.aside.Int64N(4000 * ms) {
+		p.add(p.aside, at, doDrain)
+	}
 	switch kind {
 	case Hold:
 		outage := s + r.Int64N(p.end-s)
-		p.events = slices.DeleteFunc(p.events, func(e event) bool { return e.at >= outage && e.do != doStall })
+		p.events = slices.DeleteFunc(p.events, func(e event) bool { return e.at >= outage && e.do != doStall && e.do != doDrain })
 		p.end += 2 * s
 		p.add(r, outage, doOutage)
 	case Restore:

@@ -15,12 +15,12 @@ var totalChoices = []int64{0, 1, 2, 3, 5, 12, 40}
 
 // newPolicy makes limits, and a timing where that may change.
 func (p *plan) newPolicy(r *rand.Rand, old *quota.Policy) *quota.Policy {
-	return p.sharing.shared(p.timedPolicy(r, old))
+	return p.vary(p.sharing.shared(p.timedPolicy(r, old)))
 }
 
 func (p *plan) timedPolicy(r *rand.Rand, old *quota.Policy) *quota.Policy {
 	n := &quota.Policy{Limits: p.limits(r, old), ClockError: time.Duration(p.e), Outage: quota.OutageStop}
-	if p.kind == Hold || p.kind == Split {
+	if p.kind == Hold || p.kind == Split || p.kind == Switch && p.aside.IntN(2) == 0 {
 		n.Outage = quota.OutageHold
 	}
 	if old != nil && (p.kind != Timing || r.IntN(2) == 0) {

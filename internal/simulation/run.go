@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/quotient-limiter/quotient/quota"
 )
 
 // Run makes and lives through the history of a seed. m is nil, or the rule to
@@ -80,6 +82,17 @@ func shrink(p plan, m *Mutant, bad func(Result) bool) plan {
 	return p
 }
 
+// Policies returns the policies of a seed's history, in their order.
+func Policies(kind Kind, seed uint64) (all []quota.Policy) {
+	w, _ := live(newPlan(kind, nil, seed), nil)
+	for i := range w.etcd.states {
+		if p := w.etcd.states[i].what.policy; p != nil {
+			all = append(all, *p)
+		}
+	}
+	return all
+}
+
 // tell tells a history.
 func (w *world) tell(r Result) string {
 	var b strings.Builder
@@ -124,11 +137,11 @@ func (w *world) tell(r Result) string {
 // concerns says in which of the bad windows a grant is, if in any.
 func (w *world) concerns(r Result, g grant) string {
 	for _, v := range slices.Concat(r.Over, r.Short) {
-		at := g.wall
+		win := g.window(max(v.Window.Length, 1))
 		if v.TrueTime {
-			at = epoch + g.at
+			win = quota.WindowAt(v.Window.Length, epoch+g.at)
 		}
-		if v.Text == "" && v.Window.Start() <= at && at < v.Window.End() {
+		if v.Text == "" && v.Window == win {
 			return fmt.Sprintf(" of %v #%d", v.Window.Length, v.Window.Index)
 		}
 	}

@@ -46,6 +46,14 @@ func overInSum(r simulation.Result) bool {
 	return slices.ContainsFunc(r.Over, func(v simulation.Violation) bool { return v.Sum() })
 }
 
+// shows is how a mutant is noticed.
+func shows(m *simulation.Mutant) func(simulation.Result) bool {
+	if m.Otherwise {
+		return over
+	}
+	return overInSum
+}
+
 func lossy(r simulation.Result) bool { return over(r) || r.Given < r.Asked }
 
 // badOf is what must not be in a kind's histories.
@@ -68,7 +76,7 @@ func TestReplay(t *testing.T) {
 	bad := badOf(kind)
 	for _, c := range simulation.Mutants() {
 		if c.Name == *mutantFlag {
-			m, kind, bad = &c, c.Kind, overInSum
+			m, kind, bad = &c, c.Kind, shows(&c)
 		}
 	}
 	text, r := simulation.Print(kind, m, *seedFlag, bad)
@@ -148,7 +156,7 @@ func search(kind simulation.Kind, m *simulation.Mutant, first, last uint64, sum 
 // the mutants take they are 100,000 and more.
 var perKind = map[simulation.Kind]uint64{
 	simulation.Stop: 50_000, simulation.Timing: 10_000, simulation.Restore: 8_000, simulation.Hold: 8_000,
-	simulation.Split: 4_000, simulation.Calm: 600,
+	simulation.Split: 4_000, simulation.Switch: 4_000, simulation.Measured: 4_000, simulation.Calm: 600,
 }
 
 // TestNoWindowIsOver is the promise, kind by kind: no window is over, and in
@@ -186,7 +194,7 @@ func TestMutantsAreCaught(t *testing.T) {
 		}
 		t.Run(m.Name, func(t *testing.T) {
 			var sum totals
-			seed := search(m.Kind, &m, 1, 200_000, &sum, overInSum)
+			seed := search(m.Kind, &m, 1, 200_000, &sum, shows(&m))
 			if seed == 0 {
 				t.Fatalf("not caught in %d histories (%d judged)", sum.histories, sum.judged)
 			}

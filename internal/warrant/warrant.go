@@ -88,7 +88,7 @@ func (w *Warrant) FreshUntil(r share.Rules, c *clock.Clock) (mono, wall int64) {
 	case !w.proved:
 		return math.MinInt64, math.MinInt64
 	}
-	if _, wrong := ClockWrong(r, c); wrong && r.Outage == quota.OutageStop {
+	if _, wrong := ClockWrong(r, c); wrong && r.Outage == quota.OutageStop && !w.off.Off(safeguard.ClockAlarm) {
 		return math.MinInt64, math.MinInt64
 	}
 	if w.off.Off(safeguard.ComparedInReading) && !w.expired {
@@ -130,8 +130,11 @@ func (w *Warrant) Terms(at clock.Instant, c *clock.Clock) window.Terms {
 	rules := w.Rules(at.Mono, c.Offset())
 	until, wallUntil := w.FreshUntil(rules, c)
 	stale := at.Mono >= until || at.Wall >= wallUntil
+	if w.off.Off(safeguard.GuardFollows) {
+		rules.GuardAuto = 0
+	}
 	t.Guard = int64(guard(rules, c, at))
-	t.Strict = rules.Outage == quota.OutageStop || !w.proved
+	t.Strict = rules.Outage == quota.OutageStop && !w.off.Off(safeguard.StopIsStrict) || !w.proved
 	if t.Strict {
 		t.Until, t.WallUntil = until, wallUntil
 	}

@@ -20,7 +20,7 @@ func at(t int64) clock.Instant { return clock.Instant{Mono: t * ms, Wall: epoch 
 // TestTerms steps through a proof's life by both clocks and both rules.
 func TestTerms(t *testing.T) {
 	for _, rule := range []quota.Outage{quota.OutageStop, quota.OutageHold} {
-		c := clock.Started(at(0), 0)
+		c := clock.Started(at(0), nil, 0)
 		var w Warrant
 		if terms := w.Terms(at(0), c); terms.Known || terms.Hopeless {
 			t.Errorf("%s: before anything is known: %+v", rule, terms)
@@ -62,7 +62,7 @@ func TestTerms(t *testing.T) {
 func TestHoldNeverGrows(t *testing.T) {
 	p := quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}, Outage: quota.OutageHold,
 		Settle: 600 * time.Millisecond, Freshness: 400 * time.Millisecond}.WithDefaults()
-	c := clock.Started(at(0), 0)
+	c := clock.Started(at(0), nil, 0)
 	var w Warrant
 	w.Reset(at(0), "a", quota.View{Revision: 1, Policy: &p, Instances: []quota.Instance{{ID: "a"}, {ID: "b"}}})
 	w.Prove(at(2100))

@@ -47,7 +47,7 @@ func (g *Gate) rebuildLocked(at clock.Instant) {
 	g.mu.stale = t.Strict && (now >= t.Until || at.Wall >= t.WallUntil || at.Wall-at.Mono > t.Lead)
 	edge, guarded := g.edgeLocked(now)
 	budget := int64(0)
-	if !g.mu.stale && !guarded && now >= t.ShutUntil {
+	if !g.mu.stale && !guarded && (now >= t.ShutUntil || g.off.Off(safeguard.DrainShuts)) {
 		budget = g.mu.ledger.budget()
 		if t.Pacing.Even {
 			budget, edge = g.paceLocked(now, budget, edge)
@@ -124,7 +124,7 @@ func (g *Gate) edgeLocked(now int64) (edge int64, guarded bool) {
 		}
 		if now < start+guard {
 			g.mu.opens = max(g.mu.opens, start+guard)
-			guarded = true
+			guarded = guarded || guard > 0 || !g.off.Off(safeguard.NotBeforeStart)
 		}
 		if now >= end-guard {
 			guarded = true

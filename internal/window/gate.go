@@ -140,7 +140,7 @@ func (g *Gate) Return(at clock.Instant, grant Grant, n int64) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.currentLocked(at)
-	if g.mu.closed || grant.Epoch != g.mu.ledger.epoch {
+	if g.mu.closed || grant.Epoch != g.mu.ledger.epoch && !g.off.Off(safeguard.ReturnsInWindow) {
 		return false
 	}
 	g.settleLocked()
