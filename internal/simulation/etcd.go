@@ -23,8 +23,8 @@ type etcd struct {
 	reports   []report // as written
 	compacted int64    // revisions up to here are gone
 	members   [3]member
-	// no leader; no writes; what was committed then was lost by a restore
-	leaderless, frozen, lost []span
+	// no leader; no writes
+	leaderless, frozen []span
 }
 
 // entry is one revision.
@@ -39,6 +39,7 @@ type state struct {
 	what change
 	view quota.View
 	keys []view.Key
+	lost bool // a restore took it back
 
 	level   int64                      // revision of the level's key, 0 without one
 	demands map[int64]map[string]int64 // by the revision of a level's entry, what it follows from
@@ -223,8 +224,8 @@ func (e *etcd) restore(back int64) {
 	revision := max(1, e.revision()-back)
 	e.line = slices.Clone(e.line[:revision])
 	kept := e.line[revision-1].state
-	if kept < e.current() {
-		e.lost = append(e.lost, span{e.states[kept+1].at, e.w.now + 1})
+	for s := kept + 1; s < len(e.states); s++ {
+		e.states[s].lost = true
 	}
 	s := e.states[kept]
 	s.at = max(e.w.now, e.states[e.current()].at+1)

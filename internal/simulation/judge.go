@@ -58,12 +58,10 @@ func (w *world) judge(win quota.Window, b *book, part []int64, sum int64) *Viola
 	e, length := w.e, int64(win.Length)
 	from := start + e - (highest-length/quota.DriftBound)*quota.DriftBound/(quota.DriftBound+1)
 	to := start - e - lowest*quota.DriftBound/(quota.DriftBound-1)
-	for _, l := range w.etcd.lost {
-		if from < l.to && l.from <= to {
-			return nil // some went by what a restore took back, and others never saw it
-		}
-	}
 	for s := w.stateAt(from); s <= w.stateAt(to); s++ {
+		if s >= 0 && w.etcd.states[s].lost {
+			continue // some went by what a restore took back, and others never saw it
+		}
 		if v := w.against(s, win, b, part, sum); v != nil {
 			return v
 		}
