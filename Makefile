@@ -2,7 +2,7 @@
 # that they are the same here and there.
 
 .DEFAULT_GOAL := all
-.PHONY: all build test race lint fuzz bench cross loadgen simulate compat e2e kafka-e2e ci clean help
+.PHONY: all build test race lint fuzz bench cross loadgen pictures simulate compat e2e kafka-e2e ci clean help
 
 all: build test lint ## build, test and lint
 
@@ -29,6 +29,9 @@ cross: ## compile for other systems
 
 loadgen: ## a short run with an embedded etcd; its verdict is the status
 	go run ./cmd/loadgen --duration 5s
+
+pictures: ## docs/img and the table of docs/pacing.md, from real runs; seven minutes of a quiet machine; PICTURES chooses
+	go run ./internal/pictures $(PICTURES)
 
 compat: ## the tests of coordinator against older etcd servers, as processes
 	.ci/run compat

@@ -13,6 +13,9 @@ type Within struct {
 	// how many any window had there.
 	Mean []float64 `json:"mean"`
 	Most []int64   `json:"most"`
+	// Last is how many the last window had: a single one, for what differs from
+	// window to window.
+	Last []int64 `json:"last"`
 }
 
 // FoldWindows lays the buckets of the windows that lie in [start, end) from end to
@@ -28,7 +31,7 @@ func FoldWindows(counts []Count, bucket, window time.Duration, start, end int64)
 		length += int64(bucket)
 	}
 	places := (int64(window) + length - 1) / length
-	w := &Within{BucketNs: length, Mean: make([]float64, places), Most: make([]int64, places)}
+	w := &Within{BucketNs: length, Mean: make([]float64, places), Most: make([]int64, places), Last: make([]int64, places)}
 	at := map[[2]int64]int64{}
 	for _, c := range counts {
 		if k := floorDiv(c.Index*int64(bucket), int64(window)); first <= k && k < last {
@@ -38,6 +41,9 @@ func FoldWindows(counts []Count, bucket, window time.Duration, start, end int64)
 	for place, n := range at {
 		w.Mean[place[1]] += float64(n)
 		w.Most[place[1]] = max(w.Most[place[1]], n)
+		if place[0] == last-1 {
+			w.Last[place[1]] = n
+		}
 	}
 	for i := range w.Mean {
 		w.Mean[i] /= float64(last - first)

@@ -1,0 +1,72 @@
+//go:build e2e
+
+package readme
+
+// A command of a document is in one of these tables, or the test fails: how it is
+// run here, which step of .ci/run runs it, or why nothing can.
+
+// here is how a command is run.
+type here struct {
+	// with is appended to the command: what keeps it from running for ever, or from
+	// taking a port that may not be free. %s is the etcd's address.
+	with string
+	// instead replaces a part of the command: first by second.
+	instead [2]string
+	// says are texts that the command prints.
+	says []string
+	// like says that the README shows what the command prints: all its lines, with
+	// other numbers.
+	like bool
+}
+
+// alone are commands that need nothing beside them. They run at the same time.
+var alone = map[string]here{
+	`go run ./cmd/loadgen`: {says: []string{"HELD: "}, like: true},
+	`go run ./cmd/loadgen --instances 200 --processes 4 --limit 50000/s --churn 2 --duration 30s`: {says: []string{"HELD: ", "left and replaced: "}},
+	`go run ./cmd/loadgen --rolling-restart --duration 60s`:                                       {says: []string{"HELD: ", " announced, 0 killed"}},
+	`go run ./cmd/loadgen --transport http --limit 5000/s --instances 20 --processes 2`:           {says: []string{"HELD: ", "arrived"}},
+	`go run ./cmd/loadgen --etcd-members 3 --outage stop --fault 5s=kill-leader`:                  {says: []string{"HELD: ", "etcd of 3 members"}},
+}
+
+// dev is the command that the next ones need beside them.
+const dev = `go run ./cmd/quota-admin dev`
+
+// beside are commands that run one after the other, in the documents' order, while
+// dev runs.
+var beside = map[string]here{
+	`go run ./cmd/quota-admin top demo/api`: {with: "--count 2", says: []string{"demo/api", "demo-1", "demo-3", "PROOF-AGE"}},
+	`go run ./cmd/quota-admin set demo/api 500/s --reason "provider is slow" --wait`: {says: []string{
+		"applied by 3 of 3 instances at revision ", ", in force from "}},
+	`go run ./cmd/quota-admin set demo/api 800/s --at +30s`:                    {says: []string{"800/s"}},
+	`go run ./cmd/quota-admin set demo/api 900/s --at +60s --for 1m --dry-run`: {says: []string{"900/s"}},
+	`go run ./cmd/quota-admin cancel demo/api`:                                 {},
+	`go run ./cmd/quota-admin history demo/api`:                                {says: []string{"provider is slow"}},
+	`go run ./cmd/quota-admin export`:                                          {says: []string{"demo/api"}},
+	`go run ./cmd/loadgen --endpoints http://127.0.0.1:2379 --limit 20000/s --instances 24`: {
+		instead: [2]string{"127.0.0.1:2379", "%s"}, says: []string{"HELD: "}},
+	`go run ./cmd/quota-admin set payments/charge 300000/s --reason "campaign"`:           {says: []string{"payments/charge"}},
+	`go run ./cmd/loadgen --endpoints "$QUOTIENT_ENDPOINTS" --limit 1000/s --instances 8`: {says: []string{"HELD: "}},
+	`go run ./cmd/quota-admin set demo/jobs 50/s`:                                         {says: []string{"demo/jobs"}},
+}
+
+// steps are commands that a step of .ci/run runs, or a longer form of what it runs.
+var steps = map[string]string{
+	`go test ./...`:                    "test",
+	`go run . --quick`:                 "bench",
+	`go run .`:                         "bench",
+	`go run . --only hotpath`:          "bench",
+	`go run ./examples/kafka-consumer`: "kafka",
+	`go run ./examples/kafka-consumer --records 1000000 --limit 100000/s --batch 500 --workers 16 --poison 50000 --demand 1.5`: "kafka",
+	`go run ./examples/container`: "test",
+}
+
+// elsewhere are commands for what is not here, and why.
+var elsewhere = map[string]string{
+	`export QUOTIENT_ENDPOINTS=https://etcd-1:2379,https://etcd-2:2379,https://etcd-3:2379`:                                  "the reader's cluster",
+	`export QUOTIENT_CACERT=/etc/quotient/ca.pem QUOTIENT_CERT=/etc/quotient/ann.pem QUOTIENT_KEY=/etc/quotient/ann-key.pem`: "the reader's certificates; internal/etcdflags tests them",
+	`quota-admin list`: "the installed program; cmd/quota-admin tests it",
+	`etcd &`:           "an etcd of the reader's own",
+	`etcdctl snapshot save quotient-$(date +%F).db`: "a cluster of the reader's own; compat restores snapshots",
+	`quota-admin export > policies.yaml`:            "the installed program; cmd/quota-admin tests it",
+	`go run ./examples/kafka-consumer --consume --brokers kafka:9092 --topic jobs --endpoints etcd:2379 --provider payments/charge --provider-url https://payments.example/charge`: "the reader's Kafka; step kafka runs it on one",
+}

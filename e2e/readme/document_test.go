@@ -1,0 +1,131 @@
+//go:build e2e
+
+package readme
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// root is the folder of the project.
+const root = "../.."
+
+// documents are those that show commands.
+var documents = []string{"README.md", "SECURITY.md", "DESIGN.md", "docs/*.md", "docs/adr/*.md", "bench/README.md", "examples/*/README.md", "deploy/*.md", "deploy/*/*.md"}
+
+var (
+	continued = regexp.MustCompile(`\\\n\s*`)
+	comment   = regexp.MustCompile(`\s+#\s.*$`)
+	numbers   = regexp.MustCompile(`[0-9][0-9.,:]*(ns|µs|ms|s)?\b`)
+)
+
+// command is a command as a document shows it.
+type command struct{ document, text string }
+
+// commands returns every command of the documents, in order.
+func commands(t *testing.T) []command {
+	t.Helper()
+	var list []command
+	for _, pattern := range documents {
+		files, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			name, err := filepath.Rel(root, file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, line := range typed(string(text)) {
+				list = append(list, command{name, line})
+			}
+		}
+	}
+	return list
+}
+
+// block is a fenced block of a document: what language it is in, and its lines.
+type block struct{ language, text string }
+
+func blocks(text string) []block {
+	var list []block
+	inside := false
+	for line := range strings.Lines(text) {
+		switch language, fence := strings.CutPrefix(line, "```"); {
+		case fence && inside:
+			inside = false
+		case fence:
+			inside = true
+			list = append(list, block{language: strings.TrimSpace(language)})
+		case inside:
+			list[len(list)-1].text += line
+		}
+	}
+	return list
+}
+
+// typed returns the commands of a document: the lines of its blocks of shell,
+// without comments, those that go on joined.
+func typed(text string) []string {
+	var list []string
+	for _, b := range blocks(text) {
+		if !slices.Contains([]string{"sh", "bash", "shell", "console"}, b.language) {
+			continue
+		}
+		for line := range strings.Lines(continued.ReplaceAllString(b.text, "")) {
+			if line = strings.TrimSpace(comment.ReplaceAllString(strings.TrimSpace(line), "")); line != "" && line[0] != '#' {
+				list = append(list, line)
+			}
+		}
+	}
+	return list
+}
+
+func TestTyped(t *testing.T) {
+	got := strings.Join(typed("a\n```sh\none --x \\\n    two   # why\n# only this\nthree\n```\n```\nno\n```\n"), "|")
+	if want := "one --x two|three"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// shape is a line of output without its numbers, its spaces, and what the table
+// notes of some windows: which ones a run has, depends on when it began.
+func shape(line string) string {
+	text := strings.Join(strings.Fields(numbers.ReplaceAllString(line, "#")), " ")
+	for _, note := range []string{" settling", " not measured", " not all active"} {
+		text = strings.TrimSuffix(text, note)
+	}
+	return text
+}
+
+// shown returns the lines of the README's first block of output, as shapes.
+func shown(t *testing.T) []string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []string
+	for _, b := range blocks(string(text)) {
+		if b.language != "" || len(list) > 0 {
+			continue
+		}
+		for line := range strings.Lines(b.text) {
+			if s := shape(line); s != "" && s != "..." {
+				list = append(list, s)
+			}
+		}
+	}
+	if len(list) == 0 {
+		t.Fatal("README.md shows no output")
+	}
+	return list
+}

@@ -1,0 +1,110 @@
+//go:build e2e
+
+package report
+
+import (
+	"context"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+)
+
+// seen is what a script finds on the page.
+type seen struct {
+	Verdict    string
+	Top        float64 // of the verdict, in the window
+	Charts     int     // that are shown
+	Cut        []string
+	Smallest   float64 // height of a text in a chart
+	Wider      float64 // than the window
+	Contrast   float64 // of the verdict against what is behind it
+	Background string
+}
+
+// look measures the page. A text is cut if it reaches out of its chart.
+const look = `(() => {
+	const verdict = document.querySelector('#verdict');
+	const shown = [...document.querySelectorAll('svg.chart')].filter(s => s.getClientRects().length > 0);
+	const cut = []; let smallest = 1e9;
+	for (const s of shown) {
+		const out = s.getBoundingClientRect();
+		for (const t of s.querySelectorAll('text')) {
+			const r = t.getBoundingClientRect();
+			smallest = Math.min(smallest, r.height);
+			if (r.left < out.left - 1 || r.right > out.right + 1 || r.top < out.top - 1 || r.bottom > out.bottom + 1) cut.push(t.textContent);
+		}
+	}
+	const light = c => { const [r, g, b] = c.match(/[\d.]+/g).map(v => { v /= 255; return v <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4 }); return .2126 * r + .7152 * g + .0722 * b };
+	const style = getComputedStyle(verdict), a = light(style.color), b = light(style.backgroundColor);
+	return {
+		Verdict: verdict.textContent, Top: verdict.getBoundingClientRect().top, Charts: shown.length, Cut: cut, Smallest: smallest,
+		Wider: document.documentElement.scrollWidth - window.innerWidth,
+		Contrast: (Math.max(a, b) + .05) / (Math.min(a, b) + .05),
+		Background: getComputedStyle(document.body).backgroundColor,
+	};
+})()`
+
+// The page of a run with churn: its verdict is the first thing to be seen, every
+// chart is there and whole, at any width, on light and dark screens, and the
+// browser has nothing to complain about, nor anything to load.
+func TestTheReportOfAChurnRun(t *testing.T) {
+	page := churn(t)
+	b := open(t)
+	for _, c := range []struct {
+		name, scheme, background string
+		width, height            int64
+	}{
+		{"report", "light", "rgb(255, 255, 255)", 1280, 900},
+		{"report-dark", "dark", "rgb(13, 17, 23)", 1280, 900},
+		{"report-narrow", "light", "rgb(255, 255, 255)", 400, 800},
+		{"report-narrow-dark", "dark", "rgb(13, 17, 23)", 400, 800},
+	} {
+		b.as(t, page, c.scheme, c.width, c.height)
+		s := get[seen](t, b, look)
+		b.keep(t, c.name)
+		if !strings.HasPrefix(s.Verdict, "HELD: ") || s.Top < 0 || s.Top > 200 {
+			t.Errorf("%s: verdict %q at %v", c.name, s.Verdict, s.Top)
+		}
+		if s.Charts != 5 || len(s.Cut) > 0 || s.Smallest < 11 {
+			t.Errorf("%s: %d charts; texts that are cut: %q; the smallest is %v high", c.name, s.Charts, s.Cut, s.Smallest)
+		}
+		if s.Wider > 0 || s.Contrast < 7 || s.Background != c.background {
+			t.Errorf("%s: %v wider than the window, contrast %v, background %s", c.name, s.Wider, s.Contrast, s.Background)
+		}
+	}
+	// The table opens by keyboard.
+	b.do(t, chromedp.Focus(chromedp.CSS("summary")), chromedp.SendKeys(chromedp.CSS("summary"), kb.Enter),
+		chromedp.WaitVisible(chromedp.CSS("details[open] tbody tr")))
+	if rows := get[int](t, b, `document.querySelectorAll('details[open] tbody tr').length`); rows < 8 {
+		t.Errorf("%d rows in the table of windows", rows)
+	}
+	for _, p := range b.said() {
+		t.Error(p)
+	}
+	// Silence means something only where words are heard.
+	get[int](t, b, `console.error("heard"), 1`)
+	if len(b.said()) == 0 {
+		t.Error("the test does not hear the console")
+	}
+}
+
+// churn runs loadgen with instances that leave and are killed, and returns its
+// page.
+func churn(t *testing.T) string {
+	t.Helper()
+	page := filepath.Join(t.TempDir(), "report.html")
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "go", "run", "./cmd/loadgen", "--settle", "1s", "--instances", "20", "--processes", "2",
+		"--churn", "2", "--limit", "1000/s", "--duration", "8s", "--html", page)
+	cmd.Dir = filepath.Join("..", "..")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return page
+}
