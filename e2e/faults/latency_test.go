@@ -3,10 +3,8 @@
 package faults
 
 import (
-	"fmt"
 	"log/slog"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -15,6 +13,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/coordinator"
@@ -22,116 +21,108 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// samples are taken of each latency, each of a provider of its own and all
-// within a second: so many changes at once are more than a fleet has to bear.
-// E2E_SAMPLES says otherwise: all instances of all of them are in this process.
-var samples = 20
+// total is the limit of every provider here, and half of it that after a cut.
+const total = 1_000_000
 
-// stagger returns the time between two samples: together they meet a window of a
-// second at every part of it.
-func stagger() time.Duration { return window / time.Duration(samples) }
+// crowd is how many limiters a fleet has at most: its size times its lanes. A
+// change of one provider is told to each of the fleet; with a provider for each
+// of 20 samples, 300 instances had not heard of each other after two minutes.
+const crowd = 1200
 
-// party is so many instances, each with a session and a client of its own, of
-// every provider.
-type party struct {
+// table is how many members of a fleet share a client, and so a connection.
+const table = 16
+
+// fleetOf is so many instances, each with a session of its own, of the providers
+// of all lanes. They share this process.
+type fleetOf struct {
 	t         *testing.T
+	size      int
 	endpoints []string
 	admin     *coordinator.Admin
 	members   []*guest
+	took      latencies
 }
 
 // guest is a process, as far as etcd can tell.
 type guest struct {
-	client   *clientv3.Client
 	session  *coordinator.Session
-	limiters map[int]*consumer.Limiter // by provider
+	limiters []*consumer.Limiter
 }
 
 var quiet = slog.New(slog.DiscardHandler)
 
-func providerName(i int) string { return fmt.Sprintf("latency/%d", i) }
-
-// invite makes a guest that is an instance of no provider yet.
-func (p *party) invite() *guest {
-	p.t.Helper()
-	client, err := clientv3.New(clientv3.Config{Endpoints: p.endpoints, DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	s, err := join(p.t.Context(), client, coordinator.Options{Logger: quiet})
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	return &guest{client, s, map[int]*consumer.Limiter{}}
+func (f *fleetOf) dial() (*clientv3.Client, error) {
+	return clientv3.New(clientv3.Config{Endpoints: f.endpoints, DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
 }
 
-// open makes the guest an instance of provider i.
-func (p *party) open(g *guest, i int) {
-	l, err := consumer.Open(p.t.Context(), g.session, providerName(i), consumer.Options{Logger: quiet})
+// invite makes a guest that is an instance of the providers.
+func (f *fleetOf) invite(client *clientv3.Client, providers ...string) (*guest, error) {
+	s, err := join(f.t.Context(), client, coordinator.Options{Logger: quiet})
 	if err != nil {
-		p.t.Error(err)
-		return
+		return nil, err
 	}
-	g.limiters[i] = l
+	g := &guest{session: s}
+	for _, p := range providers {
+		l, err := consumer.Open(f.t.Context(), s, p, consumer.Options{Logger: quiet})
+		if err != nil {
+			_ = s.Close()
+			return nil, err
+		}
+		g.limiters = append(g.limiters, l)
+	}
+	return g, nil
 }
 
-// gone ends a guest without notice: in order, or by a crash, after which its
-// lease runs out.
-func (g *guest) gone(crash bool) {
-	if crash {
-		_ = g.client.Close()
+// gather lets the whole fleet join, some at a time: the next one begins when the
+// one before it is in the view. All at once they would be hundreds of processes
+// that start on one machine, which has to tell each of all the others.
+func (f *fleetOf) gather(providers []string) {
+	f.t.Helper()
+	clients := make([]*clientv3.Client, (f.size+table-1)/table)
+	for i := range clients {
+		var err error
+		if clients[i], err = f.dial(); err != nil {
+			f.t.Fatal(err)
+		}
+		f.t.Cleanup(func() { _ = clients[i].Close() })
 	}
-	_ = g.session.Close()
-	_ = g.client.Close()
-}
-
-// each does something to every provider, one after the other, and measures how
-// long it takes until what is wanted of it is there.
-func (p *party) each(what string, act func(i int), wanted func(i int) bool) []time.Duration {
-	p.t.Helper()
-	took := make([]time.Duration, samples)
-	var all sync.WaitGroup
-	for i := range samples {
-		all.Go(func() {
-			wait(time.Duration(i) * stagger())
-			began := time.Now()
-			act(i)
-			for tick := time.NewTicker(2 * time.Millisecond); time.Since(began) < time.Minute; <-tick.C {
-				if wanted(i) {
-					took[i] = time.Since(began)
-					return
-				}
+	f.members = make([]*guest, f.size)
+	f.t.Cleanup(func() { f.together(func(i int) error { return f.members[i].session.Close() }) })
+	f.together(func(i int) (err error) {
+		if f.members[i], err = f.invite(clients[i/table], providers...); err != nil {
+			return err
+		}
+		for _, l := range f.members[i].limiters {
+			for l.Status().Instances == 0 {
+				wait(sweepEvery)
 			}
-			p.t.Errorf("%s: nothing after a minute; the share is %d", what, p.share(i))
-		})
+		}
+		return nil
+	})
+}
+
+// together does something for every member, some at a time.
+func (f *fleetOf) together(do func(i int) error) {
+	f.t.Helper()
+	var group errgroup.Group
+	group.SetLimit(4)
+	for i := range f.members {
+		group.Go(func() error { return do(i) })
 	}
-	all.Wait()
-	return took
-}
-
-// share is what the first instance has of provider i.
-func (p *party) share(i int) int64 { return p.members[0].limiters[i].Status().Share }
-
-// shared tells whether that is a total's part for each of n.
-func (p *party) shared(total int64, n int) func(i int) bool {
-	return func(i int) bool { s := p.share(i); return s == total/int64(n) || s == total/int64(n)+1 }
-}
-
-// set puts a total in force.
-func (p *party) set(i int, total int64) {
-	policy := quota.Policy{Limits: []quota.Limit{{Permits: total, Window: window}}, Outage: quota.OutageStop}
-	if _, err := p.admin.Put(p.t.Context(), providerName(i), policy, coordinator.AnyRevision); err != nil {
-		p.t.Error(err)
+	if err := group.Wait(); err != nil {
+		f.t.Fatal(err)
 	}
 }
 
 // TestLatencies measures how soon changes take effect, for fleets of the sizes
-// in E2E_SIZES, and prints a table. It asserts no times.
+// in E2E_SIZES, with at least E2E_SAMPLES samples of each kind, and writes the
+// table to the file that E2E_TABLE names. It asserts no times.
 func TestLatencies(t *testing.T) {
 	sizes := os.Getenv("E2E_SIZES")
 	if sizes == "" {
 		sizes = "10"
 	}
+	samples := 20
 	if text := os.Getenv("E2E_SAMPLES"); text != "" {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 1 {
@@ -144,48 +135,71 @@ func TestLatencies(t *testing.T) {
 		if err != nil || n < 2 {
 			t.Fatalf("E2E_SIZES: %q is no size of a fleet", text)
 		}
-		t.Run(text, func(t *testing.T) { latencies(t, n) })
+		t.Run(text, func(t *testing.T) { measureLatencies(t, n, samples) })
 	}
 }
 
-func latencies(t *testing.T, n int) {
-	cluster, client := etcdtest.New(t, etcdtest.Options{Slow: true})
+// measureLatencies starts one fleet and takes all samples of it: each lane those
+// of its provider one after the other, the lanes beside each other.
+func measureLatencies(t *testing.T, size, samples int) {
+	cluster, client := etcdtest.New(t, etcdtest.Options{Slow: true, Processes: true})
 	admin, err := coordinator.NewAdmin(client, coordinator.AdminOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &party{t: t, endpoints: cluster.Endpoints(), admin: admin}
-	const total = 1_000_000
-	for i := range samples {
-		p.set(i, total)
-	}
-	for range n {
-		g := p.invite()
-		defer g.gone(false)
-		for i := range samples {
-			p.open(g, i)
+	f := &fleetOf{t: t, size: size, endpoints: cluster.Endpoints(), admin: admin}
+	lanes := max(1, min(samples, crowd/size))
+	rounds := (samples + lanes - 1) / lanes
+	var providers []string
+	all := make([]*lane, lanes)
+	for i := range all {
+		all[i] = &lane{fleetOf: f, provider: "latency/" + strconv.Itoa(i), seen: make([]seen, size)}
+		providers = append(providers, all[i].provider)
+		if err := all[i].set(total); err != nil {
+			t.Fatal(err)
 		}
-		p.members = append(p.members, g)
 	}
-	nothing := func(int) {}
-	p.each("all have joined", nothing, p.shared(total, n))
-	show := func(what string, took []time.Duration) {
-		slices.Sort(took)
-		t.Logf("| %d | %s | %.2f s | %.2f s |", n, what, took[len(took)/2].Seconds(), took[len(took)-1].Seconds())
-	}
-	guests := make([]*guest, samples)
-	joined := func(what string) []time.Duration {
-		for i := range guests {
-			guests[i] = p.invite()
+	began := time.Now()
+	f.gather(providers)
+	t.Logf("%d instances of %d providers have joined after %.1f s", size, lanes, time.Since(began).Seconds())
+	for i, l := range all {
+		for _, g := range f.members {
+			l.limiters = append(l.limiters, g.limiters[i])
 		}
-		took := p.each(what, func(i int) { p.open(guests[i], i) }, func(i int) bool { return guests[i].limiters[i].TryAcquire() })
-		p.each(what, nothing, p.shared(total, n+1))
-		return took
+		if err := l.settle(total, size); err != nil {
+			t.Fatal(err)
+		}
 	}
-	show("join to first permit", joined("join"))
-	show("plain leave to regained share", p.each("leave", func(i int) { guests[i].gone(false) }, p.shared(total, n)))
-	joined("join again")
-	show("crash to regained share", p.each("crash", func(i int) { guests[i].gone(true) }, p.shared(total, n)))
-	show("limit cut to last permit under the old limit", p.each("cut", func(i int) { p.set(i, total/2) }, p.shared(total/2, n)))
-	show("limit raise to first use", p.each("raise", func(i int) { p.set(i, total) }, p.shared(total, n)))
+	t.Logf("they have settled after %.1f s", time.Since(began).Seconds())
+	var playing sync.WaitGroup
+	for i, l := range all {
+		playing.Go(func() {
+			defer l.spend()()
+			for round := range rounds {
+				// All samples together meet a window at every part of it.
+				part := window * time.Duration(round*lanes+i) / time.Duration(rounds*lanes)
+				if err := l.play(part); err != nil {
+					t.Errorf("%s: %v", l.provider, err)
+					return
+				}
+			}
+		})
+	}
+	playing.Wait()
+	if t.Failed() {
+		return
+	}
+	t.Log("\n" + latencyHead() + strings.Join(f.took.lines(size), ""))
+	if file := os.Getenv("E2E_TABLE"); file != "" {
+		if err := f.took.write(file, size); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// set puts a total in force.
+func (l *lane) set(permits int64) error {
+	policy := quota.Policy{Limits: []quota.Limit{{Permits: permits, Window: window}}, Outage: quota.OutageStop}
+	_, err := l.admin.Put(l.t.Context(), l.provider, policy, coordinator.AnyRevision)
+	return err
 }

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"os"
 	"testing"
+
+	"github.com/quotient-limiter/quotient/internal/etcdtest"
 )
 
 // The variables by which a process is told what it is to be.
@@ -33,6 +35,7 @@ func role[T any](run func(T) error) func(string) error {
 }
 
 func TestMain(m *testing.M) {
+	etcdtest.RunIfMember()
 	if name := os.Getenv(roleVariable); name != "" {
 		if err := roles[name](os.Getenv(configVariable)); err != nil {
 			fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)

@@ -191,7 +191,7 @@ func TestScenarios(t *testing.T) {
 	}
 	chosen := regexp.MustCompile(os.Getenv("E2E"))
 	w := newWorld(t)
-	lines := map[string]string{}
+	var lines []string
 	t.Log("\n" + head())
 	for _, s := range scenarios {
 		name := s.name + " (" + string(s.outage) + ")"
@@ -200,7 +200,7 @@ func TestScenarios(t *testing.T) {
 		}
 		t.Run(strings.NewReplacer("/", "-", " ", "_").Replace(name), func(t *testing.T) {
 			m := w.run(t, s)
-			lines[m.key()] = m.line()
+			lines = append(lines, m.line())
 			t.Log("\n" + m.line())
 			for _, f := range m.failed {
 				t.Error(f)

@@ -8,40 +8,48 @@ import (
 	"strings"
 )
 
-// The table stands between these lines.
-const (
-	tableBegins = "<!-- made by make e2e: begin -->\n"
-	tableEnds   = "<!-- made by make e2e: end -->\n"
-)
+// marks are the lines of a document between which a table stands.
+type marks struct{ begin, end string }
 
-// writeTable puts lines, by their keys, into the table between its marks in a
-// document, in the order of the scenarios. Those of scenarios that were not
-// played now stay as they are. Where there is no document it is made.
-func writeTable(file string, lines map[string]string) error {
+var scenarioMarks = marks{"<!-- made by make e2e: begin -->\n", "<!-- made by make e2e: end -->\n"}
+
+// rewrite replaces what stands between the marks by what table makes of it.
+// Where there is no document, or no place in it, it is made at its end.
+func (m marks) rewrite(file string, table func(old string) string) error {
 	text, err := os.ReadFile(file)
-	if errors.Is(err, os.ErrNotExist) {
-		text, err = []byte(tableBegins+tableEnds), nil
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	before, rest, ok := strings.Cut(string(text), tableBegins)
-	old, after, okEnd := strings.Cut(rest, tableEnds)
-	if !ok || !okEnd {
-		return errors.New(file + " has no place for the table")
+	before, rest, ok := strings.Cut(string(text), m.begin)
+	old, after, okEnd := strings.Cut(rest, m.end)
+	if ok != okEnd {
+		return errors.New(file + " has one mark of two: " + m.begin + m.end)
 	}
-	table := head()
-	for _, s := range scenarios {
-		key := (&result{name: s.name, outage: string(s.outage)}).key()
-		if line := lines[key]; line != "" {
-			table += line
-			continue
-		}
-		for line := range strings.Lines(old) {
+	return os.WriteFile(file, []byte(before+m.begin+table(old)+m.end+after), 0o644)
+}
+
+// renew returns a table's lines in the order of the keys, with which they begin:
+// the new ones, and old ones that have no successor.
+func renew(old string, keys, lines []string) string {
+	var table strings.Builder
+	for _, key := range keys {
+		found := ""
+		for line := range strings.Lines(old + strings.Join(lines, "")) {
 			if strings.HasPrefix(line, key) {
-				table += line
+				found = line
 			}
 		}
+		table.WriteString(found)
 	}
-	return os.WriteFile(file, []byte(before+tableBegins+table+tableEnds+after), 0o644)
+	return table.String()
+}
+
+// writeTable puts lines into the table of scenarios in a document. Those that
+// were not played now stay as they are.
+func writeTable(file string, lines []string) error {
+	var keys []string
+	for _, s := range scenarios {
+		keys = append(keys, (&result{name: s.name, outage: string(s.outage)}).key())
+	}
+	return scenarioMarks.rewrite(file, func(old string) string { return head() + renew(old, keys, lines) })
 }
