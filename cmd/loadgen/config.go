@@ -57,12 +57,17 @@ func (c *config) window() time.Duration { return load.Shortest(c.limits).Window 
 
 // longest is the longest window of any limit of the run.
 func (c *config) longest() time.Duration {
+	lengths := c.lengths()
+	return lengths[len(lengths)-1]
+}
+
+// lengths are those of the windows of all limits of the run, the shortest first.
+func (c *config) lengths() []time.Duration {
 	lists := [][]quota.Limit{c.limits}
 	for _, ch := range c.changes {
 		lists = append(lists, ch.limits)
 	}
-	lengths := load.Lengths(lists...)
-	return lengths[len(lengths)-1]
+	return load.Lengths(lists...)
 }
 
 // policy is the run's policy with the given limits.

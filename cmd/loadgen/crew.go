@@ -48,7 +48,8 @@ type crew struct {
 	delay    *hdrhistogram.Histogram
 	sent     int64
 	lost     int64
-	problem  string // of a request that was lost
+	beyond   time.Duration // see status
+	problem  string        // of a request that was lost
 }
 
 // newCrew starts nobody yet. fail is told what must end the run.
@@ -61,7 +62,7 @@ func newCrew(c *config, e *etcd, provider string, fail func(error)) *crew {
 			Instances: c.instances, Demand: c.demand, Skew: c.skew.String(), Arrival: string(c.arrival),
 			Seed: c.seed, MaxWait: c.maxWait, Probe: c.probe(), NTP: c.ntp,
 			Paced: c.pacing != quota.PacingOff, Weighted: c.share == quota.ShareWeighted,
-			Shares:     c.html != "",
+			Shares: c.html != "", Guard: c.guarded(),
 			Generators: min(runtime.GOMAXPROCS(0), c.instances),
 		},
 	}
@@ -137,7 +138,7 @@ func (c *crew) startProvider(ctx context.Context) (err error) {
 			c.fail(errors.New(r.Failed))
 		}
 	}
-	s := &setup{Limits: c.c.limit, Window: c.c.window(), Counts: c.arrivals}
+	s := &setup{Limits: c.c.limit, Window: c.c.window(), Lengths: c.c.lengths(), Counts: c.arrivals}
 	if c.provider, err = spawn(roleProvider, s, hear, c.fail); err != nil {
 		return err
 	}
@@ -261,12 +262,14 @@ func (c *crew) retire(l *link) error {
 }
 
 // arrived returns the requests by the provider's clock, nil without a provider.
-func (c *crew) arrived() ([]load.Count, error) {
+func (c *crew) arrived() (*load.Arrivals, error) {
 	if c.provider == nil {
 		return nil, nil
 	}
 	counts, err := countsIn(c.arrivals)
-	return load.Merge(counts[c.c.window()]), err
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return &load.Arrivals{Counts: counts, Unjudged: c.setup.Guard.unjudged(c.beyond)}, err
 }
 
 // cleanUp removes the files.

@@ -42,11 +42,11 @@ type shared struct {
 	maxWait time.Duration
 	paced   bool // permits come all along a window
 	demand  load.Demand
-	limits  atomic.Pointer[[]quota.Limit] // in force; replaced by the fleet on a change
-	start   atomic.Int64                  // the instant from which delays count
-	stop    atomic.Int64                  // the instant at which calls end
-	room    func() *load.Block            // where to count
-	use     func(n int64)                 // what permits are used for; must not block
+	limits  atomic.Pointer[[]quota.Limit]  // in force; replaced by the fleet on a change
+	start   atomic.Int64                   // the instant from which delays count
+	stop    atomic.Int64                   // the instant at which calls end
+	room    func() *load.Block             // where to count
+	use     func(n int64, as load.Request) // what permits are used for; must not block
 }
 
 // generator makes the calls of some instances, on one goroutine, and counts
@@ -177,14 +177,21 @@ func (g *generator) mayWait(now int64) bool {
 // that was used is missing in the sum, and one that was counted while it was
 // being taken is marked as doubtful.
 func (g *generator) call(m *member, n int64, wait bool, now int64) {
-	var permits int64
+	var permits, start int64 // of the latest permits, all of one window
+	taken := int64(0)
 	granted := func(p consumer.Permit, err error) { g.granted(p, err, now) }
 	for range n {
 		g.tally.Try(now)
 		p, err := g.take(m.limiter)
 		if err == nil {
-			g.tally.Taken(now, p.Start.UnixNano())
+			at := p.Start.UnixNano()
+			g.tally.Taken(now, at)
+			if at != start {
+				g.spend(permits, now, load.Request{Start: start, Asked: now})
+				permits, start = 0, at
+			}
 			permits++
+			taken++
 			continue
 		}
 		g.tally.Refused(now)
@@ -194,9 +201,9 @@ func (g *generator) call(m *member, n int64, wait bool, now int64) {
 		}
 	}
 	if now >= g.start.Load() {
-		g.atOnce += permits
+		g.atOnce += taken
 	}
-	g.spend(permits, now)
+	g.spend(permits, now, load.Request{Start: start, Asked: now})
 }
 
 // take makes one call that does not wait, and times one in so many.
@@ -218,7 +225,8 @@ func (g *generator) take(l limiter) (consumer.Permit, error) {
 // is handed over with this call, so counting it first is early enough.
 func (g *generator) granted(p consumer.Permit, err error, since int64) {
 	if err == nil {
-		g.tally.Issue(p.Start.UnixNano(), 1)
+		start := p.Start.UnixNano()
+		g.tally.Issue(start, 1)
 		now := time.Now().UnixNano()
 		if since >= g.start.Load() {
 			g.waited.Lock()
@@ -226,17 +234,17 @@ func (g *generator) granted(p consumer.Permit, err error, since int64) {
 			_ = g.waited.RecordValue(min(max(now-since, 0), int64(slowest)))
 			g.waited.Unlock()
 		}
-		g.spend(1, now)
+		g.spend(1, now, load.Request{Start: start, Asked: since})
 	}
 	g.waiting.Add(-1)
 }
 
 // spend uses permits that were issued about now, and are counted.
-func (g *generator) spend(permits, now int64) {
+func (g *generator) spend(permits, now int64, as load.Request) {
 	if permits == 0 {
 		return
 	}
 	g.fine.Issue(now, permits)
 	g.issued.Add(permits)
-	g.use(permits)
+	g.use(permits, as)
 }

@@ -60,6 +60,9 @@ func (c *crew) hear(l *link, r report) {
 		l.mu.Lock()
 		l.latest = *r.Status
 		l.mu.Unlock()
+		c.mu.Lock()
+		c.beyond = max(c.beyond, r.Status.Beyond)
+		c.mu.Unlock()
 	case r.Left != nil:
 		c.left(*r.Left)
 	case r.Failed != "":

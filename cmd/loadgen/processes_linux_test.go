@@ -182,6 +182,9 @@ func TestAFleetOfProcessesWithChurn(t *testing.T) {
 	if s.Departures == nil || s.Departures.Killed != 4 {
 		t.Errorf("departures: %+v", s.Departures)
 	}
+	if a := s.Arrivals; a == nil || a.Judged || !strings.Contains(a.Unjudged, "no guard") {
+		t.Errorf("arrivals: %+v", a)
+	}
 	var arrived int64
 	for _, w := range got.Windows {
 		if w.Arrived == nil {
@@ -192,6 +195,33 @@ func TestAFleetOfProcessesWithChurn(t *testing.T) {
 	// A killed process may take a few requests with it that it had permits for.
 	if lost := s.IssuedTotal - arrived; arrived == 0 || lost < 0 || lost > 4*20 {
 		t.Errorf("%d permits, %d requests", s.IssuedTotal, arrived)
+	}
+}
+
+// With a guard that covers the clocks' error, arrivals are judged by the provider's
+// clock, of every limit's windows; the table and the summary say so.
+func TestArrivalsAreJudgedWithAGuard(t *testing.T) {
+	t.Parallel()
+	var stdout, stderr bytes.Buffer
+	code := loadgen(context.Background(), []string{"--settle", "500ms", "--limit", "50/250ms,150/1s", "--json", "-",
+		"--processes", "2", "--instances", "4", "--duration", "3s", "--transport", "http", "--guard", "auto"}, noEnv, &stdout, &stderr)
+	var got load.Report
+	if err := json.Unmarshal(stdout.Bytes(), &got); err != nil {
+		t.Fatalf("%v in %s\n%s", err, stdout.String(), stderr.String())
+	}
+	a := got.Summary.Arrivals
+	if code != exitHeld || a == nil || !a.Judged || a.Unjudged != "" || a.OverLimitWindows != 0 || a.Total != got.Summary.IssuedTotal || a.Late > a.Total {
+		t.Errorf("exit %d, %+v\n%s", code, a, stderr.String())
+	}
+	arrived := map[string]int64{}
+	for _, w := range got.Windows {
+		arrived[w.Length] += *w.Arrived
+	}
+	if arrived["250ms"] != a.Total || arrived["1s"] != a.Total {
+		t.Errorf("%v arrived, want %d", arrived, a.Total)
+	}
+	if !strings.Contains(stderr.String(), "the others by the provider's clock") {
+		t.Error(stderr.String())
 	}
 }
 

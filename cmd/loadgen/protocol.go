@@ -62,6 +62,10 @@ type setup struct {
 	Shares bool `json:"shares,omitempty"`
 	// Generators is how many goroutines make calls.
 	Generators int `json:"generators,omitempty"`
+	// Guard is the policy's.
+	Guard guard `json:"guard,omitzero"`
+	// Lengths are those of the windows in which the provider counts.
+	Lengths []time.Duration `json:"lengths,omitempty"`
 	// Counts is the file to count in; empty for memory of its own.
 	Counts string `json:"counts,omitempty"`
 	// Target is the address of the provider that every permit makes a request to;
@@ -98,7 +102,10 @@ type status struct {
 	Issued  int64         `json:"issued"`
 	CPU     time.Duration `json:"cpu"`     // used by the process
 	MaxRSS  int64         `json:"max_rss"` // bytes, the most there ever was
-	Shares  []held        `json:"shares,omitempty"`
+	// Beyond is how far the guard did not cover a clock's distance from the
+	// provider's, at most.
+	Beyond time.Duration `json:"beyond,omitempty"`
+	Shares []held        `json:"shares,omitempty"`
 }
 
 // held is an instance's slot, when it joined, in nanoseconds since the epoch, and

@@ -10,6 +10,9 @@ import (
 	"github.com/quotient-limiter/quotient/internal/load"
 )
 
+// permitHeader tells the provider of which permit a request is the use.
+const permitHeader = "Quotient-Permit"
+
 // provider is the API that the fleet calls, in a process of its own. It counts
 // requests as they arrive, by its own clock, and refuses none.
 type provider struct {
@@ -27,12 +30,18 @@ func startProvider(s *setup, tell func(report)) (*provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	arrivals := load.NewTallyIn(s.Window, file.room)
+	arrivals := load.NewProvider(s.Lengths, file.room)
 	p := &provider{tell: tell, server: &http.Server{
 		ReadHeaderTimeout: requestTimeout,
 		MaxHeaderBytes:    16 << 10,
-		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			arrivals.Issue(time.Now().UnixNano(), 1)
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			now := time.Now().UnixNano()
+			use, err := load.ParseRequest(r.Header.Get(permitHeader))
+			if err != nil { // a stranger
+				http.Error(w, err.Error(), http.StatusBadRequest)
+				return
+			}
+			arrivals.Arrive(now, use)
 			w.WriteHeader(http.StatusNoContent)
 		}),
 	}}

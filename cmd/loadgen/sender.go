@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/quotient-limiter/quotient/internal/load"
 )
 
 const (
@@ -18,8 +20,14 @@ const (
 	requestTimeout = 5 * time.Second
 )
 
-// sender makes a request to the provider for each permit. Requests are all
-// alike, so those that wait for a connection are a number.
+// uses are permits of one window that were asked for at about the same time:
+// their requests are all alike.
+type uses struct {
+	load.Request
+	n int64
+}
+
+// sender makes a request to the provider for each permit.
 type sender struct {
 	client *http.Client
 	url    string
@@ -27,7 +35,7 @@ type sender struct {
 
 	mu struct {
 		sync.Mutex
-		pending    int64 // not begun
+		pending    []uses // not begun, in order; none of 0
 		sent, lost int64
 		problem    string // of the first that was lost
 		closed     bool   // no more will come: end when none is pending
@@ -53,9 +61,13 @@ func newSender(address string) *sender {
 }
 
 // send makes n requests, as soon as there are connections. It does not block.
-func (s *sender) send(n int64) {
+func (s *sender) send(n int64, as load.Request) {
 	s.mu.Lock()
-	s.mu.pending += n
+	if last := len(s.mu.pending) - 1; last >= 0 && s.mu.pending[last].Request == as {
+		s.mu.pending[last].n += n
+	} else {
+		s.mu.pending = append(s.mu.pending, uses{as, n})
+	}
 	s.mu.Unlock()
 	if n == 1 {
 		s.more.Signal()
@@ -69,15 +81,18 @@ func (s *sender) work() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for {
-		for s.mu.pending == 0 {
+		for len(s.mu.pending) == 0 {
 			if s.mu.closed {
 				return
 			}
 			s.more.Wait()
 		}
-		s.mu.pending--
+		as := s.mu.pending[0].Request
+		if s.mu.pending[0].n--; s.mu.pending[0].n == 0 {
+			s.mu.pending = s.mu.pending[1:]
+		}
 		s.mu.Unlock()
-		err := s.request()
+		err := s.request(as)
 		s.mu.Lock()
 		if err == nil {
 			s.mu.sent++
@@ -89,11 +104,12 @@ func (s *sender) work() {
 	}
 }
 
-func (s *sender) request() error {
+func (s *sender) request(as load.Request) error {
 	request, err := http.NewRequestWithContext(context.Background(), http.MethodGet, s.url, nil)
 	if err != nil {
 		return err
 	}
+	request.Header.Set(permitHeader, as.String())
 	answer, err := s.client.Do(request)
 	if err != nil {
 		return err

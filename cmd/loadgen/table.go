@@ -32,7 +32,7 @@ func writeTable(w io.Writer, windows []load.Window, fleet int) {
 	rows := [][]string{tableHead}
 	left := 0
 	for i := range windows {
-		if !shown(i, len(windows)) && !windows[i].Over() {
+		if !shown(i, len(windows)) && !windows[i].Over() && !windows[i].ArrivedOver() {
 			left++
 			continue
 		}
@@ -73,6 +73,8 @@ func tableRow(w *load.Window, fleet int) []string {
 	switch {
 	case w.Over():
 		note = "OVER by " + thousands(w.Issued-w.Doubtful-w.Limit)
+	case w.ArrivedOver():
+		note = thousands(*w.Arrived-w.Late-w.Limit) + " too many arrived"
 	case w.Doubtful > 0:
 		note = thousands(w.Doubtful) + " of them doubtful"
 	case w.Settling():

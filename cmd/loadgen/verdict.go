@@ -19,6 +19,14 @@ func writeSummary(w io.Writer, s *load.Summary) {
 			time.Duration(a.P50), time.Duration(a.P99), time.Duration(a.P999), time.Duration(a.Max))
 	}
 	fmt.Fprintf(w, "CPU %.1f s; memory %d MiB\n", s.CPUSeconds, s.MaxRSSBytes>>20)
+	if a := s.Arrivals; a != nil {
+		fmt.Fprintf(w, "%s requests arrived, %s of them late; ", thousands(a.Total), thousands(a.Late))
+		if a.Judged {
+			fmt.Fprintf(w, "the others by the provider's clock: %.4f of the limit at most\n", a.MaxOverRatio)
+		} else {
+			fmt.Fprintf(w, "not judged: %s\n", a.Unjudged)
+		}
+	}
 	if d := s.Departures; d != nil {
 		fmt.Fprintf(w, "left and replaced: %d announced, %d killed", d.Announced, d.Killed)
 		if d.Unannounced > 0 {
@@ -44,6 +52,11 @@ func writeVerdict(w io.Writer, v load.Verdict, windows []load.Window, s *load.Su
 		fmt.Fprintf(w, "HELD: %s permits issued in %d windows, %d of them whole; none over its limit\n",
 			thousands(s.IssuedTotal), len(windows), s.Windows)
 	case load.NotHeld:
+		if s.OverLimitWindows == 0 {
+			fmt.Fprintf(w, "NOT HELD: more requests arrived than the limit in %d of the provider's windows, the worst by a factor of %.4f\n",
+				s.Arrivals.OverLimitWindows, s.Arrivals.MaxOverRatio)
+			return
+		}
 		fmt.Fprintf(w, "NOT HELD: %d of %d windows over the limit, the worst by a factor of %.4f\n",
 			s.OverLimitWindows, len(windows), s.MaxOverRatio)
 	default:

@@ -38,6 +38,9 @@ type worker struct {
 	mu    sync.Mutex
 	slots map[int]*instance // of this worker; nil while the instance joins
 	all   map[*instance]bool
+	// beyond is how far an instance's clock has been from the provider's beyond
+	// what its guard covers, at most.
+	beyond time.Duration
 }
 
 // newWorker starts a worker without instances. It counts in blocks from room.
@@ -58,7 +61,7 @@ func newWorker(s *setup, client *clientv3.Client, room func() *load.Block, tell 
 		setup: s, client: client, arrival: arrival, parts: s.calls(skew), tell: tell,
 		slots: map[int]*instance{}, all: map[*instance]bool{},
 		shared: &shared{
-			window: int64(s.Window), maxWait: s.MaxWait, paced: s.Paced, room: room, use: func(int64) {},
+			window: int64(s.Window), maxWait: s.MaxWait, paced: s.Paced, room: room, use: func(int64, load.Request) {},
 			demand: load.Demand{Ratio: s.Demand, Skew: skew, Instances: s.Instances},
 		},
 	}
@@ -126,6 +129,7 @@ func (w *worker) status() *status {
 	s.CPU, s.MaxRSS = resources()
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	defer func() { s.Beyond = w.beyond }()
 	for in := range w.all {
 		st := in.limiter.Status()
 		if st.State == quota.StateActive {
@@ -133,6 +137,7 @@ func (w *worker) status() *status {
 		} else {
 			s.Problem = st.Problem
 		}
+		w.beyond = max(w.beyond, w.Guard.exceeded(&st, in.session.Clock().Wall))
 		if w.Shares {
 			s.Shares = append(s.Shares, held{int64(in.slot), in.since, st.Share})
 		}

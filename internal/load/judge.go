@@ -11,11 +11,9 @@ import (
 type Run struct {
 	// Counts are by windows of the shortest length, in order.
 	Counts []Count
-	// Arrivals are requests by windows of the same length of the provider's
-	// clock, counted as Issued; nil without a provider. They are reported, not
-	// judged: a request may arrive a window later than its permit was for, unless
-	// a guard keeps permits from the windows' edges.
-	Arrivals []Count
+	// Arrivals are requests by windows of the provider's clock; nil without a
+	// provider.
+	Arrivals *Arrivals
 	Presence Presence
 	Timeline Timeline
 	// Fleet is how many instances there should be.
@@ -37,9 +35,15 @@ func Judge(r Run) ([]Window, Summary, Verdict) {
 		summary Summary
 		lengths = r.Timeline.Lengths()
 	)
+	if r.Arrivals != nil {
+		summary.Arrivals = &ArrivalSummary{Judged: r.Arrivals.Unjudged == "", Unjudged: r.Arrivals.Unjudged}
+	}
 	for i, length := range lengths {
 		some := r.windows(length, lengths[0])
 		summary.add(some, i == 0, r.Fleet)
+		if summary.Arrivals != nil {
+			summary.Arrivals.add(some, i == 0)
+		}
 		for j := range some {
 			if len(lengths) > 1 {
 				some[j].Length = length.String()
@@ -53,7 +57,7 @@ func Judge(r Run) ([]Window, Summary, Verdict) {
 	}
 	verdict := Held
 	switch {
-	case summary.OverLimitWindows > 0:
+	case summary.OverLimitWindows > 0, summary.Arrivals != nil && summary.Arrivals.Judged && summary.Arrivals.OverLimitWindows > 0:
 		verdict = NotHeld
 	case summary.Windows == 0:
 		verdict = Unknown
@@ -65,7 +69,10 @@ func Judge(r Run) ([]Window, Summary, Verdict) {
 // without a limit of that length are left out.
 func (r *Run) windows(length, shortest time.Duration) []Window {
 	sums := sum(r.Counts, length, shortest)
-	arrived := sum(r.Arrivals, length, shortest)
+	var arrived map[int64]Count
+	if r.Arrivals != nil {
+		arrived = sum(r.Arrivals.Counts[length], length, length)
+	}
 	var windows []Window
 	for _, k := range r.indexes(length, sums, arrived) {
 		w := quota.Window{Length: length, Index: k}
@@ -84,7 +91,7 @@ func (r *Run) windows(length, shortest time.Duration) []Window {
 			whole:     r.wholeFrom(length, shortest) <= w.Start() && w.End() <= r.End && r.End != Never,
 		})
 		if n := arrived[k].Issued; r.Arrivals != nil {
-			windows[len(windows)-1].Arrived = &n
+			windows[len(windows)-1].Arrived, windows[len(windows)-1].Late = &n, arrived[k].Offered
 		}
 	}
 	return windows

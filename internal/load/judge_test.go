@@ -92,17 +92,39 @@ func TestDoubtfulPermits(t *testing.T) {
 }
 
 // Requests are reported by the provider's windows, also where no permit was
-// issued, and are not judged.
+// issued. What a guard does not cover is not judged.
 func TestArrivals(t *testing.T) {
 	r := steadyRun()
-	r.Arrivals = []Count{{Index: 11, Issued: 99}, {Index: 12, Issued: 101}, {Index: 15, Issued: 3}}
-	windows, _, verdict := Judge(r)
+	r.Arrivals = &Arrivals{Unjudged: "no guard", Counts: map[time.Duration][]Count{
+		time.Second: {{Index: 11, Issued: 99}, {Index: 12, Issued: 101}, {Index: 15, Issued: 3}}}}
+	windows, summary, verdict := Judge(r)
+	want := ArrivalSummary{Unjudged: "no guard", OverLimitWindows: 1, MaxOverRatio: 1.01, Total: 203}
+	if d := cmp.Diff(&want, summary.Arrivals); d != "" {
+		t.Error(d)
+	}
 	if verdict != Held || len(windows) != 6 {
 		t.Fatalf("%q, %d windows", verdict, len(windows))
 	}
 	for i, want := range []int64{0, 99, 101, 0, 0, 3} {
 		if got := windows[i].Arrived; got == nil || *got != want {
 			t.Errorf("window %d: %v arrived, want %d", i, got, want)
+		}
+	}
+}
+
+// With a guard, arrivals over the limit are a violation, but for those that were
+// late.
+func TestGuardedArrivalsAreJudged(t *testing.T) {
+	for _, c := range []struct {
+		arrived, late int64
+		want          Verdict
+	}{{100, 0, Held}, {100, 50, Held}, {101, 1, Held}, {101, 0, NotHeld}, {150, 49, NotHeld}} {
+		r := steadyRun()
+		r.Arrivals = &Arrivals{Counts: map[time.Duration][]Count{time.Second: {{Index: 11, Issued: c.arrived, Offered: c.late}}}}
+		windows, summary, verdict := Judge(r)
+		if a := summary.Arrivals; verdict != c.want || !a.Judged || a.Total != c.arrived || a.Late != c.late || windows[1].Late != c.late ||
+			windows[1].ArrivedOver() != (c.want == NotHeld) || summary.OverLimitWindows != 0 {
+			t.Errorf("%+v: %q, %+v", c, verdict, a)
 		}
 	}
 }

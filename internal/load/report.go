@@ -67,8 +67,11 @@ type Window struct {
 	// instance was killed while it took them.
 	Doubtful int64 `json:"doubtful,omitempty"`
 	// Arrived are requests by the provider's clock; nil without a provider.
-	Arrived   *int64 `json:"arrived"`
-	Instances int    `json:"instances"` // that were active all of the window
+	Arrived *int64 `json:"arrived"`
+	// Late are those of Arrived that a permit of an earlier window was asked for
+	// in time: they were held up on their way.
+	Late      int64 `json:"late,omitempty"`
+	Instances int   `json:"instances"` // that were active all of the window
 
 	settling bool // a limit change is taking effect
 	whole    bool // lies in the measured time, from end to end
@@ -77,6 +80,10 @@ type Window struct {
 // Over reports whether more permits were certainly issued for the window than its
 // limit.
 func (w *Window) Over() bool { return w.certain() > w.Limit }
+
+// ArrivedOver reports whether more requests arrived in the window than its
+// limit, not counting those that were late.
+func (w *Window) ArrivedOver() bool { return w.Arrived != nil && *w.Arrived-w.Late > w.Limit }
 
 func (w *Window) certain() int64 { return w.Issued - w.Doubtful }
 
@@ -117,6 +124,8 @@ type Summary struct {
 	// Departures are the instances that left and were replaced in the measured
 	// time; nil where none was to.
 	Departures *Departures `json:"departures,omitempty"`
+	// Arrivals are what the provider saw; nil without one.
+	Arrivals *ArrivalSummary `json:"arrivals,omitempty"`
 }
 
 // Departures counts the instances that left and were replaced.

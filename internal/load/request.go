@@ -1,0 +1,122 @@
+package load
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// Request is the one use of one permit, as it reaches a provider. Both times are
+// nanoseconds since the Unix epoch.
+type Request struct {
+	// Start is where the permit's window starts, of the shortest limit.
+	Start int64
+	// Asked is a reading of the caller's system clock before the permit was asked
+	// for.
+	Asked int64
+}
+
+// String and ParseRequest are how a request is written in a header.
+func (r Request) String() string {
+	return strconv.FormatInt(r.Start, 10) + " " + strconv.FormatInt(r.Asked, 10)
+}
+
+// ParseRequest reads what String wrote. Neither time may be before the epoch.
+func ParseRequest(text string) (r Request, err error) {
+	start, asked, _ := strings.Cut(text, " ")
+	var failed error
+	r.Start, err = strconv.ParseInt(start, 10, 64)
+	r.Asked, failed = strconv.ParseInt(asked, 10, 64)
+	if err != nil || failed != nil || r.Start < 0 || r.Asked < 0 {
+		return Request{}, fmt.Errorf("%.40q is no request: want two instants, in nanoseconds since 1970", text)
+	}
+	return r, nil
+}
+
+// late reports whether a request that arrives at an instant does so in a later
+// window of that length than its permit's, though its permit was asked for
+// before that ended: then it took its time on the way, and no guard could have
+// known. One that was asked for later than that cannot be excused so: it had a
+// permit for a window that was over on the provider's clock. Nor can one that
+// arrives early.
+func (r Request) late(length time.Duration, at int64) bool {
+	end := quota.WindowAt(length, r.Start).End()
+	return r.Asked < end && end <= at
+}
+
+// Provider counts requests by the windows in which they arrive, for each length
+// of window. It is safe for concurrent use.
+type Provider struct{ tallies []*Tally }
+
+// NewProvider returns one that counts in the blocks that room returns, as
+// NewTallyIn does.
+func NewProvider(lengths []time.Duration, room func() *Block) *Provider {
+	p := &Provider{}
+	for _, length := range lengths {
+		p.tallies = append(p.tallies, NewTallyIn(length, room))
+	}
+	return p
+}
+
+// Arrive counts a request that arrives at an instant of the provider's clock.
+// Arrivals are counted as Issued, and as Offered those that are late.
+func (p *Provider) Arrive(at int64, r Request) {
+	for _, t := range p.tallies {
+		t.Issue(at, 1)
+		if r.late(time.Duration(t.length), at) {
+			t.Offer(at, 1)
+		}
+	}
+}
+
+// Arrivals is what a provider counted.
+type Arrivals struct {
+	// Counts are by the length of the windows, as Provider counts them.
+	Counts map[time.Duration][]Count
+	// Unjudged is why arrivals over a limit are no violation; empty: they are one.
+	//
+	// A provider that counts on its own clock is promised windows within the limit
+	// if the guard covers the error of every instance's clock against its own, but
+	// for requests that are late: what a caller does with a permit after it has it
+	// is beyond any limiter. So of a window's arrivals those that are not late are
+	// held against the limit. That is exact: they all are uses of permits of that
+	// very window as long as the clocks are within the guard, however busy the
+	// machine is.
+	Unjudged string
+}
+
+// ArrivalSummary is what came of the arrivals.
+type ArrivalSummary struct {
+	// Judged says that OverLimitWindows decide; Unjudged why not.
+	Judged   bool   `json:"judged"`
+	Unjudged string `json:"unjudged,omitempty"`
+	// OverLimitWindows are the provider's windows with more arrivals, without the
+	// late ones, than the limit.
+	OverLimitWindows int `json:"over_limit_windows"`
+	// MaxOverRatio is the largest of such arrivals over the limit.
+	MaxOverRatio float64 `json:"max_over_ratio"`
+	// Total and Late are of windows of the shortest length.
+	Total int64 `json:"total"`
+	Late  int64 `json:"late"`
+}
+
+// add takes the windows of one limit in.
+func (s *ArrivalSummary) add(windows []Window, shortest bool) {
+	for i := range windows {
+		w := &windows[i]
+		if w.Arrived == nil {
+			continue
+		}
+		if w.ArrivedOver() {
+			s.OverLimitWindows++
+		}
+		s.MaxOverRatio = max(s.MaxOverRatio, ratio(*w.Arrived-w.Late, max(w.Limit, 1)))
+		if shortest {
+			s.Total += *w.Arrived
+			s.Late += w.Late
+		}
+	}
+}
