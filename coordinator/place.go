@@ -2,10 +2,7 @@ package coordinator
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"os"
 	"strings"
 	"sync"
 	"time"
@@ -29,6 +26,10 @@ type place struct {
 	ctx    context.Context // until the last subscription or the session is closed
 	cancel context.CancelFunc
 	done   chan struct{} // closed when run has ended
+
+	// attempt is one to register whose outcome is unknown; nil if there is none.
+	// It is run's own, and close's when run has ended.
+	attempt *attempt
 
 	mu        sync.Mutex
 	tracker   view.Tracker
@@ -110,65 +111,6 @@ func firstWindow(now int64, p *quota.Policy) time.Time {
 	at := now + int64(p.Settle+2*p.ClockError+announceAhead)
 	longest := int64(p.LongestWindow())
 	return time.Unix(0, (at+longest-1)/longest*longest)
-}
-
-// register makes a new incarnation and starts the history.
-func (p *place) register(ctx context.Context, l *lease) error {
-	s := p.s
-	from, err := p.announcedStart(ctx)
-	if err != nil {
-		return err
-	}
-	s.mu.Lock()
-	s.mu.openings++
-	id := fmt.Sprintf("%s.%x.%d", short(s.o.Name), int64(l.id), s.mu.openings)
-	s.mu.Unlock()
-	key := s.keys.instance(p.provider, id)
-	i := quota.Instance{
-		ID: id, Name: s.o.Name, Host: s.host[:min(len(s.host), quota.MaxNameBytes)], PID: os.Getpid(), Version: Version,
-		Weight: max(1, s.o.Weight), Started: s.started, From: from,
-	}
-	value, err := json.Marshal(i)
-	if err != nil {
-		return fmt.Errorf("coordinator: register: %w", err)
-	}
-	sent := s.o.Clock.Now()
-	c, done := s.bounded(ctx)
-	defer done()
-	r, err := s.client.Txn(c).If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).
-		Then(clientv3.OpPut(key, string(value), clientv3.WithLease(l.id)), clientv3.OpGet(s.keys.provider(p.provider), clientv3.WithPrefix())).
-		Commit()
-	if err != nil {
-		return classify(ctx, "register as an instance of "+p.provider, err)
-	}
-	if !r.Succeeded {
-		return fmt.Errorf("coordinator: register: %s is there already", key)
-	}
-	kvs := r.Responses[1].GetResponseRange().Kvs
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.key, p.id, p.value, p.created = key, id, i, r.Header.Revision
-	p.listLocked(sent, r.Header.Revision, r.Header.ClusterId, kvs)
-	return nil
-}
-
-// announcedStart returns from when this instance shall take part: far enough
-// ahead that all others know by then.
-func (p *place) announcedStart(ctx context.Context) (time.Time, error) {
-	c, done := p.s.bounded(ctx)
-	defer done()
-	r, err := p.s.client.Get(c, p.s.keys.policy(p.provider))
-	if err != nil {
-		return time.Time{}, classify(ctx, "read the policy of "+p.provider, err)
-	}
-	if len(r.Kvs) == 0 {
-		return time.Time{}, nil
-	}
-	st := stored(p.provider, r.Kvs[0].Value, r.Kvs[0].ModRevision)
-	if st.Problem != nil {
-		return time.Time{}, nil
-	}
-	return firstWindow(p.s.o.Clock.Wall(), &st.Policy), nil
 }
 
 // short reduces a name to what is easy on the eye in a key.
@@ -253,15 +195,22 @@ func (p *place) close() error {
 	p.mu.Lock()
 	key, created := p.key, p.created
 	p.mu.Unlock()
-	if key == "" || p.s.ctx.Err() != nil {
+	if key == "" && p.attempt == nil || p.s.ctx.Err() != nil {
 		return nil
 	}
 	ctx, done := context.WithTimeout(context.Background(), DefaultTimeout)
 	defer done()
+	var unsure error
+	if a := p.attempt; a != nil { // its key may be there
+		_, unsure = p.s.client.Delete(ctx, p.s.keys.instance(p.provider, a.id))
+	}
+	if key == "" {
+		return classify(ctx, "leave "+p.provider, unsure)
+	}
 	report := p.s.keys.report(p.provider, p.id)
 	_, err := p.s.client.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(key), "=", created)).
 		Then(clientv3.OpDelete(key), clientv3.OpDelete(report)).Commit()
-	return classify(ctx, "leave "+p.provider, err)
+	return classify(ctx, "leave "+p.provider, errors.Join(unsure, err))
 }
 
 // closeSink makes the sink issue nothing more, for good.

@@ -43,7 +43,8 @@ func (k kind) promised() (least, most time.Duration) {
 		// The lease was renewed a third of its time ago at the most.
 		return leaseTTL*2/3 + settle, leaseTTL + sweep + settle + window
 	default:
-		return 0, 0
+		// Who has not heard of it is not fresh.
+		return 0, quota.DefaultFreshness
 	}
 	return least, least + window
 }

@@ -24,6 +24,7 @@ type result struct {
 	recovered           time.Duration // from the fault's end until all windows are full again; -1: never
 	promise             string
 	failed              []string
+	slow                []string // what a machine that is too busy would fail at as well
 }
 
 // recoverWithin is S' + S + 2 windows.
@@ -101,7 +102,7 @@ func (m *result) line() string {
 		recovered = "never"
 	}
 	verdict := m.promise + ": held"
-	if len(m.failed) > 0 {
+	if len(m.failed)+len(m.slow) > 0 {
 		verdict = m.promise + ": BROKEN"
 	}
 	return m.key() + fmt.Sprintf(" %d | %d | %.3f | %d, %.3f | %.3f | %s | %s | %s |\n",

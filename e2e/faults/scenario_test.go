@@ -183,6 +183,11 @@ func setClocks(ntp bool) func(w *world, c *instanceConfig) {
 	}
 }
 
+// patience is how often a scenario is played again in which nothing was over, but
+// less was issued, or later, than is promised: processes that get no processor
+// issue nothing. What is over a limit is so for good.
+const patience = 2
+
 // TestScenarios plays those whose names match E2E, a regular expression, and
 // writes the table to the file E2E_TABLE names.
 func TestScenarios(t *testing.T) {
@@ -200,9 +205,13 @@ func TestScenarios(t *testing.T) {
 		}
 		t.Run(strings.NewReplacer("/", "-", " ", "_").Replace(name), func(t *testing.T) {
 			m := w.run(t, s)
+			for again := 0; again < patience && len(m.failed) == 0 && len(m.slow) > 0; again++ {
+				t.Logf("played again, for this machine may have been too busy: %s\n%s", strings.Join(m.slow, "; "), m.line())
+				m = w.run(t, s)
+			}
 			lines = append(lines, m.line())
 			t.Log("\n" + m.line())
-			for _, f := range m.failed {
+			for _, f := range append(m.failed, m.slow...) {
 				t.Error(f)
 			}
 		})

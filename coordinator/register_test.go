@@ -1,0 +1,122 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/quotient-limiter/quotient/internal/etcdtest"
+)
+
+// lossy is an etcd whose answers to some transactions are lost: to the first ones
+// that would register an instance. It keeps those that it was sent last.
+type lossy struct {
+	clientv3.KV
+	lose    atomic.Int64 // so many more
+	perform bool         // they are done, or else they are lost on the way there
+	lost    atomic.Int64
+}
+
+func (l *lossy) Txn(ctx context.Context) clientv3.Txn { return &lossyTxn{Txn: l.KV.Txn(ctx), of: l} }
+
+type lossyTxn struct {
+	clientv3.Txn
+	of        *lossy
+	registers bool
+}
+
+func (x *lossyTxn) If(c ...clientv3.Cmp) clientv3.Txn { x.Txn = x.Txn.If(c...); return x }
+
+func (x *lossyTxn) Else(ops ...clientv3.Op) clientv3.Txn { x.Txn = x.Txn.Else(ops...); return x }
+
+func (x *lossyTxn) Then(ops ...clientv3.Op) clientv3.Txn {
+	x.registers = ops[0].IsPut() && len(ops) == 2 && ops[1].IsGet()
+	x.Txn = x.Txn.Then(ops...)
+	return x
+}
+
+func (x *lossyTxn) Commit() (*clientv3.TxnResponse, error) {
+	if !x.registers || x.of.lose.Add(-1) < 0 {
+		return x.Txn.Commit()
+	}
+	if x.of.perform {
+		if _, err := x.Txn.Commit(); err != nil {
+			return nil, err
+		}
+	}
+	x.of.lost.Add(1)
+	return nil, errors.New("the answer is lost")
+}
+
+// An answer that is lost leaves no key behind that holds a share nobody uses: it
+// is the same incarnation that is registered in the end, with what was written.
+func TestALostAnswerLeavesNoGhost(t *testing.T) {
+	for _, perform := range []bool{true, false} {
+		t.Run(fmt.Sprintf("done is %v", perform), func(t *testing.T) {
+			client := etcdtest.NewClient(t, server)
+			lossy := &lossy{KV: client.KV, perform: perform}
+			f := setupOn(t, client)
+			f.set("p", "10/s")
+			client.KV = lossy
+			lossy.lose.Store(2)
+			a, sub := f.subscribe(f.join(Options{}), "p")
+			eventually(t, "a proof", a.is(proved))
+			if n := lossy.lost.Load(); n != 2 {
+				t.Errorf("%d answers were lost", n)
+			}
+			told := a.told()
+			got, err := client.Get(t.Context(), f.admin.keys.instances("p"), clientv3.WithPrefix())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(got.Kvs) != 1 || string(got.Kvs[0].Key) != f.admin.keys.instance("p", told.self) {
+				t.Fatalf("%d keys, of %q: %v", len(got.Kvs), told.self, got.Kvs)
+			}
+			p := f.only(a)
+			p.mu.Lock()
+			created, from := p.created, p.value.From
+			p.mu.Unlock()
+			a.mu.Lock()
+			seen := a.view.Instances
+			a.mu.Unlock()
+			if created != got.Kvs[0].CreateRevision || p.attempt != nil || len(seen) != 1 || !seen[0].From.Equal(from) || from.IsZero() {
+				t.Errorf("created at %d, want %d; from %v; sees %+v", created, got.Kvs[0].CreateRevision, from, seen)
+			}
+			if err := sub.Close(); err != nil {
+				t.Error(err)
+			}
+			f.hasNoInstances("p")
+		})
+	}
+}
+
+// Who closes before the answer is there takes the key along that may be there.
+func TestWhoClosesUnansweredLeavesNoGhost(t *testing.T) {
+	client := etcdtest.NewClient(t, server)
+	lossy := &lossy{KV: client.KV, perform: true}
+	f := setupOn(t, client)
+	f.set("p", "10/s")
+	client.KV = lossy
+	lossy.lose.Store(1 << 30)
+	_, sub := f.subscribe(f.join(Options{}), "p")
+	eventually(t, "an answer was lost", func() bool { return lossy.lost.Load() > 0 })
+	if err := sub.Close(); err != nil {
+		t.Error(err)
+	}
+	f.hasNoInstances("p")
+}
+
+func (f *fixture) hasNoInstances(provider string) {
+	f.t.Helper()
+	got, err := f.client.Get(f.t.Context(), f.admin.keys.instances(provider), clientv3.WithPrefix())
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	for _, kv := range got.Kvs {
+		f.t.Errorf("left behind: %s", kv.Key)
+	}
+}
