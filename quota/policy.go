@@ -186,10 +186,11 @@ func (p *Policy) LimitsAt(wall int64) []Limit {
 // nanos returns t in nanoseconds since the Unix epoch, held within int64: a time
 // from the year 1 or 9999 must not wrap around.
 func nanos(t time.Time) int64 {
-	switch {
-	case t.Before(time.Unix(0, math.MinInt64)):
+	const second = int64(time.Second)
+	switch s := t.Unix(); {
+	case s < math.MinInt64/second:
 		return math.MinInt64
-	case t.After(time.Unix(0, math.MaxInt64)):
+	case s >= math.MaxInt64/second:
 		return math.MaxInt64
 	}
 	return t.UnixNano()

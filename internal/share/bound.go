@@ -102,8 +102,8 @@ type Rules struct {
 	// Outage is then the default.
 	Outage quota.Outage
 	Mode   quota.Mode
-	// Longest is the longest window length that binds now or is announced; 0
-	// if there is none.
+	// Longest is the longest window length that binds now or is announced, where a
+	// guard follows the clock; 0 elsewhere.
 	Longest time.Duration
 }
 
@@ -140,6 +140,9 @@ func (h *History) Rules(now, offset int64) Rules {
 			r.Outage = p.Outage
 		}
 	}
+	if auto == 0 {
+		return r
+	}
 	newest.each(func(length time.Duration) { r.Longest = max(r.Longest, length) })
 	if l := h.Lengths(now, offset); len(l) > 0 {
 		r.Longest = max(r.Longest, l[len(l)-1])
@@ -152,20 +155,24 @@ func (h *History) Rules(now, offset int64) Rules {
 // window limits.
 func (h *History) Lengths(now, offset int64) []time.Duration {
 	h.offset = offset
-	var lengths []time.Duration
+	lengths := make([]time.Duration, 0, quota.MaxLimits)
 	for i := range h.terms {
+		t := &h.terms[i]
 		if h.off.Off(safeguard.RemovedBinds) && i < len(h.terms)-1 {
 			continue
 		}
-		h.terms[i].each(func(length time.Duration) {
+		t.each(func(length time.Duration) {
+			if slices.Contains(lengths, length) {
+				return
+			}
 			w := quota.WindowAt(length, add(now, offset))
-			if h.terms[i].end >= h.lookback(w, now, offset) && h.terms[i].at(w).limited {
+			if _, limited, _ := t.limit(w); limited && (t.end == math.MaxInt64 || t.end >= h.lookback(w, now, offset)) {
 				lengths = append(lengths, length)
 			}
 		})
 	}
 	slices.Sort(lengths)
-	return slices.Compact(lengths)
+	return lengths
 }
 
 // ReadyAt returns the earliest instant at which a window may start that this

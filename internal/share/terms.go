@@ -113,10 +113,26 @@ type deal struct {
 
 // at returns the terms of window w.
 func (t *terms) at(w quota.Window) deal {
-	if t.policy == nil {
-		return deal{reason: ReasonNoPolicy}
+	total, limited, inForce := t.limit(w)
+	if !inForce {
+		return deal{reason: ReasonNoPolicy, limited: limited}
 	}
-	total, limited, inForce := t.policy.PermitsFor(w)
+	d := deal{total: total, limited: limited, reason: t.blocked}
+	demand := int64(0)
+	if e := t.level.At(w.Start()); e != nil {
+		demand = e.Demand
+	}
+	d.own, d.rest = t.claims(w, d.total, demand)
+	return d
+}
+
+// limit returns the total of window w, and whether a limit of its length binds.
+// inForce is false before the policy's time.
+func (t *terms) limit(w quota.Window) (total int64, limited, inForce bool) {
+	if t.policy == nil {
+		return 0, false, false
+	}
+	total, limited, inForce = t.policy.PermitsFor(w)
 	if t.off.Off(safeguard.WholeWindow) && !hasLength(t.policy.LimitsAt(w.Start()), w.Length) {
 		limited = false
 	}
@@ -125,16 +141,9 @@ func (t *terms) at(w quota.Window) deal {
 		// It binds all the same: the policy's shorter windows begin sooner, and
 		// would be the only ones to count.
 		from := t.policy.From
-		within := from.Before(time.Unix(0, w.End())) && hasLength(t.policy.LimitsAt(from.UnixNano()), w.Length)
-		return deal{reason: ReasonNoPolicy, limited: within}
+		return 0, from.Before(time.Unix(0, w.End())) && hasLength(t.policy.LimitsAt(from.UnixNano()), w.Length), false
 	}
-	d := deal{total: max(total, 0), limited: limited, reason: t.blocked}
-	demand := int64(0)
-	if e := t.level.At(w.Start()); e != nil {
-		demand = e.Demand
-	}
-	d.own, d.rest = t.claims(w, d.total, demand)
-	return d
+	return max(total, 0), limited, true
 }
 
 // claims returns what an instance with that demand claims of the total, and what

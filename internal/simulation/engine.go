@@ -26,6 +26,7 @@ type world struct {
 	policies  map[string]*quota.Policy // values that were read, by text
 	instances map[string]quota.Instance
 	levels    map[string]*quota.Level
+	written   int // numbers the values
 	reader    view.Reader
 
 	lengths []time.Duration // every window length that a policy had
@@ -88,41 +89,4 @@ func newWorld(p plan, m *Mutant) *world {
 func (w *world) noise() {
 	w.etcd.commit(change{})
 	w.at(w.now+1+w.Int64N(160*ms), w.noise)
-}
-
-func (w *world) readPolicy(value []byte) (*quota.Policy, error) {
-	if p, ok := w.policies[string(value)]; ok {
-		return p, nil
-	}
-	p, err := view.ReadPolicy(value)
-	if err == nil {
-		w.policies[string(value)] = p
-	}
-	return p, err
-}
-
-func (w *world) readInstance(id string, value []byte) (quota.Instance, error) {
-	i, ok := w.instances[string(value)]
-	if !ok {
-		var err error
-		if i, err = view.ReadInstance(id, value); err != nil {
-			return i, err
-		}
-		w.instances[string(value)] = i
-	}
-	i.ID = id
-	return i, nil
-}
-
-func (w *world) readLevel(value []byte) (*quota.Level, error) {
-	l, ok := w.levels[string(value)]
-	if !ok {
-		var err error
-		if l, err = view.ReadLevel(value); err != nil {
-			return nil, err
-		}
-		w.levels[string(value)] = l
-	}
-	own := l.Clone() // each instance notes its own demand in it
-	return &own, nil
 }

@@ -1,7 +1,6 @@
 package simulation
 
 import (
-	"encoding/json"
 	"slices"
 
 	"github.com/quotient-limiter/quotient/internal/view"
@@ -120,7 +119,7 @@ func (e *etcd) commit(c change) int64 {
 		return 0
 	}
 	revision := e.revision() + 1
-	if keys := c.keys(revision); len(keys) > 0 {
+	if keys := c.keys(e.w, revision); len(keys) > 0 {
 		e.line = append(e.line, entry{keys, e.current() + 1})
 		e.states = append(e.states, e.next(c, keys, revision))
 		e.w.note(c.policy)
@@ -135,31 +134,19 @@ func (e *etcd) commit(c change) int64 {
 }
 
 // keys are the events of a change.
-func (c *change) keys(revision int64) []view.Key {
+func (c *change) keys(w *world, revision int64) []view.Key {
 	var keys []view.Key
 	if c.policy != nil {
-		value, err := json.Marshal(*c.policy)
-		if err != nil {
-			panic(err)
-		}
-		keys = append(keys, view.Key{Kind: view.Policy, Value: value, Revision: revision})
+		keys = append(keys, view.Key{Kind: view.Policy, Value: w.policyValue(c.policy), Revision: revision})
 	}
 	if c.deleted {
 		keys = append(keys, view.Key{Kind: view.Policy, Revision: revision, Deleted: true})
 	}
 	for _, i := range c.put {
-		value, err := json.Marshal(i)
-		if err != nil {
-			panic(err)
-		}
-		keys = append(keys, view.Key{Kind: view.Instance, ID: i.ID, Value: value, Revision: revision})
+		keys = append(keys, view.Key{Kind: view.Instance, ID: i.ID, Value: w.instanceValue(i), Revision: revision})
 	}
 	if c.level != nil {
-		value, err := json.Marshal(*c.level)
-		if err != nil {
-			panic(err)
-		}
-		keys = append(keys, view.Key{Kind: view.Level, Value: value, Revision: revision})
+		keys = append(keys, view.Key{Kind: view.Level, Value: w.levelValue(c.level), Revision: revision})
 	}
 	for _, id := range c.gone {
 		keys = append(keys, view.Key{Kind: view.Instance, ID: id, Revision: revision, Deleted: true})
@@ -211,6 +198,7 @@ func (e *etcd) apply(m, life int, revision int64) {
 		return
 	}
 	e.members[m].applied = max(e.members[m].applied, revision)
+	e.members[m].streams = slices.DeleteFunc(e.members[m].streams, (*stream).over)
 	for _, s := range e.members[m].streams {
 		s.pump()
 	}

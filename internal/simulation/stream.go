@@ -63,12 +63,15 @@ func (s *stream) end() {
 	}
 }
 
+// over reports whether nothing is sent any more.
+func (s *stream) over() bool { return s.ended || s.host.dead || s.host.watch != s.number }
+
 // pump sends what the member has applied: one revision each as they come, and
 // several in one answer when it has to catch up.
 func (s *stream) pump() {
 	e := &s.host.etcd
 	applied := e.members[s.member].applied
-	if s.ended || s.host.dead || s.host.watch != s.number {
+	if s.over() {
 		return
 	}
 	m := message{header: applied}
