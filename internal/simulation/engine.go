@@ -67,7 +67,7 @@ func (w *world) run() {
 }
 
 func newWorld(p plan, m *Mutant) *world {
-	w := &world{plan: p, mutant: m, Rand: rand.New(rand.NewPCG(p.seed, 7)), outage: math.MaxInt64,
+	w := &world{plan: p, mutant: m, Rand: rand.New(rand.NewPCG(p.seed, 7)), outage: math.MaxInt64, queue: newQueue(),
 		policies: map[string]*quota.Policy{}, instances: map[string]quota.Instance{},
 		levels: map[string]*quota.Level{}}
 	w.reader = view.Reader{Policy: w.readPolicy, Instance: w.readInstance, Level: w.readLevel}

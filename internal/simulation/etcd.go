@@ -63,7 +63,7 @@ type member struct {
 }
 
 func newEtcd(w *world) etcd {
-	e := etcd{w: w, cluster: 1}
+	e := etcd{w: w, cluster: 1, line: make([]entry, 0, 512), states: make([]state, 0, 64)}
 	for i := range e.members {
 		e.members[i].lag = w.Int64N(3 * ms)
 	}

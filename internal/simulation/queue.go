@@ -26,6 +26,12 @@ type due struct {
 
 func (a *due) before(b *due) bool { return a.at < b.at || a.at == b.at && a.order < b.order }
 
+// newQueue returns an empty queue with room for what is due at one time.
+func newQueue() queue {
+	const room = 128
+	return queue{heap: make([]due, 0, room), items: make([]item, 0, room), free: make([]int32, 0, room)}
+}
+
 func (q *queue) len() int { return len(q.heap) }
 
 func (q *queue) push(x item) {

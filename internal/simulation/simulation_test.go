@@ -26,7 +26,8 @@ var (
 
 // TestMain lets the garbage collector rest: a history is small and soon over.
 func TestMain(m *testing.M) {
-	debug.SetGCPercent(800)
+	debug.SetGCPercent(-1)
+	debug.SetMemoryLimit(200 << 20)
 	os.Exit(m.Run())
 }
 
@@ -155,7 +156,7 @@ func search(kind simulation.Kind, m *simulation.Mutant, first, last uint64, sum 
 // perKind is how many histories a test run makes of each kind. With those that
 // the mutants take they are 100,000 and more.
 var perKind = map[simulation.Kind]uint64{
-	simulation.Stop: 50_000, simulation.Timing: 10_000, simulation.Restore: 8_000, simulation.Hold: 8_000,
+	simulation.Stop: 40_000, simulation.Timing: 10_000, simulation.Restore: 8_000, simulation.Hold: 8_000,
 	simulation.Split: 4_000, simulation.Switch: 4_000, simulation.Measured: 4_000, simulation.Calm: 600,
 }
 
@@ -212,8 +213,12 @@ func TestForLong(t *testing.T) {
 	began := time.Now()
 	first := uint64(began.UnixNano()) // seeds that no run had before
 	var all totals
-	over := 0
+	over, told := 0, began
 	for round := uint64(0); time.Since(began) < *forFlag; round++ {
+		if time.Since(told) > time.Minute {
+			told = time.Now()
+			t.Logf("%v: %d histories, %d violations", time.Since(began).Round(time.Second), all.histories, over)
+		}
 		for kind, n := range perKind {
 			n /= 100
 			if seed := search(kind, nil, first+round*n, first+(round+1)*n-1, &all, badOf(kind)); seed != 0 {
