@@ -156,7 +156,7 @@ func search(kind simulation.Kind, m *simulation.Mutant, first, last uint64, sum 
 // perKind is how many histories a test run makes of each kind. With those that
 // the mutants take they are 100,000 and more.
 var perKind = map[simulation.Kind]uint64{
-	simulation.Stop: 40_000, simulation.Timing: 10_000, simulation.Restore: 8_000, simulation.Hold: 8_000,
+	simulation.Stop: 25_000, simulation.Timing: 10_000, simulation.Restore: 8_000, simulation.Hold: 8_000,
 	simulation.Split: 4_000, simulation.Switch: 4_000, simulation.Measured: 4_000, simulation.Calm: 600,
 }
 
