@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -34,4 +35,43 @@ func TestSilenceBeforeFirstProofIsDoubted(t *testing.T) {
 	if _, ok := p.tracker.Proof(); ok {
 		t.Error("a proof counts that nobody has checked")
 	}
+}
+
+// TestALostReportIsAGap: a store that was put back has the same view, but not the
+// newest report that this instance wrote. Its claims by demand follow from that
+// report, so it begins its history anew.
+func TestALostReportIsAGap(t *testing.T) {
+	f := setup(t)
+	f.set("p", "100/s")
+	r, _ := f.subscribe(f.join(Options{Name: "a"}), "p")
+	eventually(t, "the view is proved", r.is(proved))
+	p := f.only(r)
+
+	check := func(newest int64) {
+		p.mu.Lock()
+		p.published.Reset()
+		p.published.Committed(p.published.Sent(7), newest, 7)
+		p.tracker.Doubt()
+		p.checking = true
+		p.mu.Unlock()
+		p.check(t.Context())
+	}
+	resets := func() int { return strings.Count(r.told().log, "reset") }
+	eventually(t, "a report is written", func() bool {
+		got, err := f.client.Get(t.Context(), p.s.keys.report("p", r.told().self))
+		return err == nil && len(got.Kvs) == 1
+	})
+	eventually(t, "a check finds all that was reported", func() bool {
+		check(1)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return !p.tracker.Doubted()
+	})
+	if n := resets(); n != 1 {
+		t.Fatalf("%d beginnings of the history, and nothing was lost", n)
+	}
+	eventually(t, "a report of a revision that is yet to come is missed", func() bool {
+		check(1 << 40)
+		return resets() > 1
+	})
 }
