@@ -72,6 +72,11 @@ func TestALostReportIsAGap(t *testing.T) {
 	}
 	eventually(t, "a report of a revision that is yet to come is missed", func() bool {
 		check(1 << 40)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if n := resets(); !p.tracker.Doubted() && n == 1 {
+			t.Fatal("the view is taken for the store's")
+		}
 		return resets() > 1
 	})
 }
