@@ -1,6 +1,8 @@
 package window
 
 import (
+	"math"
+
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/safeguard"
 )
@@ -43,6 +45,7 @@ func (g *Gate) rebuildLocked(at clock.Instant) {
 	g.mu.ledger.roll(now, g.shares)
 	if g.mu.ledger.epoch != epoch {
 		g.mu.forecast.forget()
+		g.mu.judge = now
 	}
 	g.mu.stale = t.Strict && (now >= t.Until || at.Wall >= t.WallUntil || at.Wall-at.Mono > t.Lead)
 	edge, guarded := g.edgeLocked(now)
@@ -174,7 +177,12 @@ func (g *Gate) refuseLateLocked() {
 		if q.nearest <= g.mu.last {
 			g.refuseLocked(Limited, func(w *Waiter) bool { return w.deadline <= g.mu.last })
 		}
+	case g.mu.terms.Pacing.Even && !q.unordered && g.mu.last < g.mu.judge:
+		g.refuseOverdueLocked()
 	default:
+		if a := g.mu.ledger.shortest(); a != nil {
+			g.mu.judge = g.mu.last + int64(a.window.Length)/judgements
+		}
 		f := g.walkLocked()
 		if f.next(q.permits, q.nearest) <= q.nearest {
 			return // even the last one will be served before the first deadline
@@ -184,11 +192,30 @@ func (g *Gate) refuseLateLocked() {
 	}
 }
 
+// judgements is how often in a window all waiters are judged by what is to come,
+// at least, where pacing releases permits slice by slice. A slice is no news: what
+// it releases was foreseen. To walk along a queue of a second's calls at each of a
+// hundred slices took more than everything else together. It is done where deadlines
+// are out of order, for then nobody else tells which of them is over.
+const judgements = 10
+
+// refuseOverdueLocked refuses those at the head of the queue whose deadlines are
+// over: something was released later than foreseen.
+func (g *Gate) refuseOverdueLocked() {
+	q := &g.mu.queue
+	for w := q.head; w != nil && w.deadline <= g.mu.last; w = q.head {
+		q.remove(w)
+		g.decided(w, Grant{}, Limited)
+	}
+}
+
 // refuseLocked refuses every waiter for which refuse is true, asking in order,
 // and finds the nearest deadline of the rest.
 func (g *Gate) refuseLocked(v Verdict, refuse func(*Waiter) bool) {
 	q := &g.mu.queue
-	nearest := Forever
+	nearest, last := Forever, int64(math.MinInt64)
+	q.unordered = true // until all were seen: what is removed is no news of the rest
+	ordered := true
 	for w := q.head; w != nil; {
 		next := w.next
 		if refuse(w) {
@@ -196,10 +223,11 @@ func (g *Gate) refuseLocked(v Verdict, refuse func(*Waiter) bool) {
 			g.decided(w, Grant{}, v)
 		} else {
 			nearest = min(nearest, w.deadline)
+			ordered, last = ordered && w.deadline >= last, w.deadline
 		}
 		w = next
 	}
-	q.nearest = nearest
+	q.nearest, q.unordered = nearest, !ordered
 }
 
 // reachableLocked reports whether a waiter for n permits at the end of the queue

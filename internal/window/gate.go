@@ -42,6 +42,7 @@ type Gate struct {
 		ahead     walk // the walk that goes on
 		before    walk // where it was before a request that it cannot serve
 		adaptive  controller
+		judge     int64 // where pacing releases: when all waiters are judged again
 		closed    bool
 	}
 }
@@ -155,6 +156,7 @@ func (g *Gate) Changed(at clock.Instant) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.mu.forecast.forget()
+	g.mu.judge = g.mu.last
 	g.rebuildLocked(at)
 }
 

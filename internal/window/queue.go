@@ -51,8 +51,12 @@ type queue struct {
 	length     int
 	permits    int64 // sum of n over all waiters
 	// nearest is no later than the earliest deadline in the queue; serving and
-	// cancelling leave it too early, which only costs a needless look.
+	// cancelling can leave it too early, which only costs a needless look.
 	nearest int64
+	// unordered says that a deadline may be earlier than one before it, which
+	// callers with one and the same patience never make. Otherwise the head's is
+	// the earliest.
+	unordered bool
 }
 
 func (q *queue) push(w *Waiter) {
@@ -61,6 +65,7 @@ func (q *queue) push(w *Waiter) {
 		q.head, q.nearest = w, w.deadline
 	} else {
 		q.tail.next = w
+		q.unordered = q.unordered || w.deadline < q.tail.deadline
 		q.nearest = min(q.nearest, w.deadline)
 	}
 	q.tail = w
@@ -83,7 +88,9 @@ func (q *queue) remove(w *Waiter) {
 	q.length--
 	q.permits -= w.n
 	if q.length == 0 {
-		q.permits, q.nearest = 0, Forever
+		q.permits, q.nearest, q.unordered = 0, Forever, false
+	} else if !q.unordered {
+		q.nearest = q.head.deadline
 	}
 }
 
