@@ -48,6 +48,7 @@ between neighbours in the same round and carry further. RESULTS.txt has every sa
 
 func main() {
 	etcdtest.RunIfMember()
+	waiting.RunIfParked()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if err := run(ctx); err != nil {

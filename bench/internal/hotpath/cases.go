@@ -39,19 +39,22 @@ func readNow() {
 	}
 }
 
+func readNowAndAdd() { counter.n.Add(time.Now().UnixNano() & 1) }
+
 func floors() []measure.Case {
 	return []measure.Case{
 		{Name: "floor=empty-call", Call: func() {}},
 		{Name: "floor=monotonic-read", Call: readMono},
 		{Name: "floor=monotonic-read+add", Call: readMonoAndAdd, Beside: readMonoAndAdd},
 		{Name: "floor=time.Now", Call: readNow},
+		{Name: "floor=time.Now+add", Call: readNowAndAdd},
 	}
 }
 
 // besideGranted is the floor for a granted call: rule stop reads both clocks.
 func besideGranted(name string) func() {
 	if name == ourStop {
-		return readNow
+		return readNowAndAdd
 	}
 	return readMonoAndAdd
 }
@@ -75,6 +78,12 @@ func limits(n int, permits int64) []quota.Limit {
 
 // changesNote says what the case of a changing share includes.
 const changesNote = "the work of the changes, 10 a second, is in it"
+
+// refusedNote says what a refused call consists of.
+const refusedNote = "the add that counts it is 0.10 of it, the call of ctx.Err 0.04; on a processor whose other half is in use, all but the reading takes longer"
+
+// limitsCase names the case of a policy of n limits.
+func limitsCase(n int) string { return fmt.Sprintf("peer=quotient/call=TryAcquire/limits=%d", n) }
 
 const (
 	ourTry     = "peer=quotient/call=TryAcquire"
@@ -113,7 +122,7 @@ func granted() (cases []measure.Case, stop func(), err error) {
 			return nil, nil, err
 		}
 		cases = append(cases, measure.Case{
-			Name: fmt.Sprintf("peer=quotient/call=TryAcquire/limits=%d", n),
+			Name: limitsCase(n),
 			Call: func() { l.TryAcquire() },
 		})
 	}

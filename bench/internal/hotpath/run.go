@@ -46,7 +46,7 @@ func Run(ctx context.Context, o measure.Options) (*report.Section, *measure.Samp
 func describe(s *measure.Samples, cases []measure.Case) *report.Section {
 	sec := &report.Section{Title: "Granted and refused at once"}
 	sec.Text("Nanoseconds of processor time for a call, median of the rounds; then how many times its floor, measured right before it " +
-		"in every round: *monotonic-read+add* for what is granted (*time.Now* for rule stop), *monotonic-read* for what is refused. " +
+		"in every round: *monotonic-read+add* for what is granted (*time.Now+add* for rule stop), *monotonic-read* for what is refused. " +
 		"On n processors at work, the time that passes for a call is about an n-th of that.")
 	var rows [][]string
 	for _, c := range cases {
@@ -104,13 +104,19 @@ func chart(s *measure.Samples, cases []measure.Case, kind, title string) report.
 
 func goals(s *measure.Samples, sec *report.Section) {
 	ratio := func(name, mode string) float64 { return s.Ratio(name+"/goroutines="+mode, measure.CPUUnit) }
-	sec.Aim("TryAcquire granted, of monotonic read + add", "%.2f", 1.15, ratio("granted/"+ourTry, "one"), "")
-	sec.Aim("Acquire granted, of monotonic read + add", "%.2f", 1.15, ratio("granted/"+ourAcquire, "one"), "")
-	sec.Aim("TryAcquire granted, GOMAXPROCS goroutines, of the same", "%.2f", 1.3, ratio("granted/"+ourTry, "procs"), "")
-	sec.Aim("TryAcquire granted, 1,000 goroutines, of the same", "%.2f", 1.3, ratio("granted/"+ourTry, "1000"), "")
+	for _, call := range []struct{ label, name string }{{"TryAcquire", ourTry}, {"Acquire", ourAcquire}} {
+		sec.Aim(call.label+" granted, of monotonic read + add", "%.2f", 1.15, ratio("granted/"+call.name, "one"), "")
+		sec.Aim(call.label+" granted, GOMAXPROCS goroutines, of the same", "%.2f", 1.3, ratio("granted/"+call.name, "procs"), "")
+		sec.Aim(call.label+" granted, 1,000 goroutines, of the same", "%.2f", 1.3, ratio("granted/"+call.name, "1000"), "")
+	}
 	sec.Aim("TryAcquire granted while the share changes, of the same", "%.2f", 1.15, ratio("granted/"+ourChanges, "one"), changesNote)
+	sec.Aim("the same with GOMAXPROCS goroutines", "%.2f", 1.3, ratio("granted/"+ourChanges, "procs"), changesNote)
 	sec.Aim("TryAcquire refused, of a monotonic read", "%.2f", 1.2, ratio("refused/"+ourTry, "one"), "")
-	sec.Aim("TryAcquire granted, rule stop, of time.Now", "%.2f", 1.15, ratio("granted/"+ourStop, "one"), "no goal of its own; both clocks are read")
+	sec.Aim("Acquire refused, maxWait 0, of a monotonic read", "%.2f", 1.2, ratio("refused/"+ourAcquire, "one"), refusedNote)
+	sec.Aim("TryAcquire granted, rule stop, of time.Now + add", "%.2f", 1.15, ratio("granted/"+ourStop, "one"),
+		fmt.Sprintf("it reads both clocks: %.2f times rule hold", s.Median("granted/"+ourStop+"/goroutines=one", measure.CPUUnit)/s.Median("granted/"+ourTry+"/goroutines=one", measure.CPUUnit)))
+	sec.Tell("each further limit of a policy, of monotonic read + add", fmt.Sprintf("%+.3f", (ratio("granted/"+limitsCase(8), "one")-ratio("granted/"+ourTry, "one"))/7),
+		"(8 limits - 1) / 7, which is noise: all limits are one number")
 	allocs := 0.0
 	for _, name := range []string{"granted/" + ourTry, "granted/" + ourAcquire, "granted/" + ourStop, "refused/" + ourTry, "refused/" + ourAcquire} {
 		allocs += s.Median(name+"/goroutines=one", measure.AllocsUnit)

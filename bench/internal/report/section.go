@@ -2,13 +2,15 @@ package report
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 )
 
 // Goal is what was aimed at, and what came out.
 type Goal struct {
 	What, Want, Got string
-	Met             bool
+	// Met is yes, no, or empty where there is no bound.
+	Met string
 	// Note is the reason, where it was not met, or what to know about it.
 	Note string
 }
@@ -46,18 +48,30 @@ func (s *Section) Draw(c Chart) {
 	s.Text("![%s](charts/%s.svg)", c.Title, c.File)
 }
 
-// Aim notes a goal with an upper bound.
+// Aim notes a goal with an upper bound. It is met if the value, rounded as it
+// is printed, is no more than that.
 func (s *Section) Aim(what, format string, want, got float64, note string) {
-	s.Goals = append(s.Goals, Goal{
-		What: what, Want: "at most " + fmt.Sprintf(format, want), Got: fmt.Sprintf(format, got),
-		Met: got <= want, Note: note,
-	})
+	printed := fmt.Sprintf(format, got)
+	rounded, err := strconv.ParseFloat(printed, 64)
+	met := "no"
+	if err == nil && rounded <= want {
+		met = "yes"
+	}
+	s.Goals = append(s.Goals, Goal{What: what, Want: "at most " + fmt.Sprintf(format, want), Got: printed, Met: met, Note: note})
+}
+
+// Tell notes what has no bound, and belongs among the goals all the same.
+func (s *Section) Tell(what, got, note string) {
+	s.Goals = append(s.Goals, Goal{What: what, Want: "to be told", Got: got, Note: note})
 }
 
 // Pass notes a goal with a lower bound.
 func (s *Section) Pass(what, format string, want, got float64, note string) {
+	met := "no"
+	if got > want {
+		met = "yes"
+	}
 	s.Goals = append(s.Goals, Goal{
-		What: what, Want: "more than " + fmt.Sprintf(format, want), Got: fmt.Sprintf(format, got),
-		Met: got > want, Note: note,
+		What: what, Want: "more than " + fmt.Sprintf(format, want), Got: fmt.Sprintf(format, got), Met: met, Note: note,
 	})
 }

@@ -39,11 +39,7 @@ func Markdown(about [][2]string, intro string, sections []*Section) string {
 	b.WriteString("|---|---|---|---|---|\n")
 	for _, s := range sections {
 		for _, g := range s.Goals {
-			met := "no"
-			if g.Met {
-				met = "yes"
-			}
-			writeRow(&b, []string{g.What, g.Want, g.Got, met, g.Note})
+			writeRow(&b, []string{g.What, g.Want, g.Got, g.Met, g.Note})
 		}
 	}
 	for _, s := range sections {

@@ -33,10 +33,11 @@ func open(share int64, window time.Duration) (*consumer.Limiter, error) {
 		consumer.Options{Logger: slog.New(slog.DiscardHandler)})
 }
 
-// ourParked and floorParked are what their bytes are compared by.
+// The ways to park whose bytes are compared.
 const (
 	ourParked   = "quotient Acquire"
 	floorParked = "(floor) goroutines on channels"
+	floorLinked = "(floor) goroutines on channels in a linked list"
 )
 
 func contenders(ctx context.Context) []contender {

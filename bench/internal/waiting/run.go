@@ -16,7 +16,7 @@ import (
 func Run(ctx context.Context, o measure.Options) (*report.Section, *measure.Samples, error) {
 	sec := &report.Section{Title: "Waiting"}
 	s := measure.NewSamples()
-	for _, f := range []func(context.Context, measure.Options, *report.Section, *measure.Samples) error{crowds, millions, boundaries} {
+	for _, f := range []func(context.Context, measure.Options, *report.Section, *measure.Samples) error{crowds, parked, millions, boundaries, newWindows} {
 		if err := f(ctx, o, sec, s); err != nil {
 			return nil, nil, err
 		}
@@ -56,7 +56,7 @@ func crowds(ctx context.Context, o measure.Options, sec *report.Section, s *meas
 		}
 	}
 	sec.Text("%d callers wait at once for %d permits in every %v: the last of them can be served after 0.8 s to 1 s. A waiter's bytes are "+
-		"heap and stack; its CPU is all that it took from asking to being served. *Misplaced* were served in another window than "+
+		"heap and stack, those included that callers who are served by then have left behind; its CPU is all that it took from asking to being served. *Misplaced* were served in another window than "+
 		"their place in the queue says.", n, share, crowdWindow)
 	chart := report.Chart{File: "waiting", Title: fmt.Sprintf("%d wait: processor time for each", n), Unit: "us"}
 	var rows [][]string
@@ -70,9 +70,11 @@ func crowds(ctx context.Context, o measure.Options, sec *report.Section, s *meas
 	}
 	sec.Table([]string{"way to wait", "bytes each", "CPU us each", "last after s", "misplaced"}, rows)
 	sec.Draw(chart)
-	sec.Aim("bytes of a goroutine parked in Acquire, of one on a channel of its own", "%.2f", 1,
-		s.Median("waiting/"+ourParked, "B/op")/s.Median("waiting/"+floorParked, "B/op"),
-		"the floor has no place to leave, no deadline and no permit to hand over")
+	for _, c := range all {
+		if c.ours {
+			sec.Aim(c.name+", part served in another window than its place says, %", "%.1f", 0, s.Median("waiting/"+c.name, "misplaced-%"), "FIFO")
+		}
+	}
 	return nil
 }
 
@@ -105,6 +107,7 @@ func millions(_ context.Context, o measure.Options, sec *report.Section, s *meas
 		fmt.Sprintf("%.1f", s.Median(name, "first-us")/1000), fmt.Sprintf("%.1f", s.Median(name, "last-us")/1000),
 	}})
 	sec.Aim("bytes of a waiting AcquireFunc", "%.1f", 64, s.Median(name, "B/op"), "")
+	sec.Aim("of a million that wait, a third cancelled: refused, or out of turn", "%.0f", 0, float64(wrong), "")
 	sec.Aim("CPU to serve it, us", "%.3f", 0.1, s.Median(name, "serve-ns")/1000, "")
 	sec.Aim("CPU to cancel one of a million, us", "%.3f", 1, s.Median(name, "cancel-ns")/1000, "the goal is that it be O(1)")
 	return nil
@@ -134,6 +137,12 @@ func boundaries(ctx context.Context, o measure.Options, sec *report.Section, _ *
 				rows = append(rows, []string{
 					fmt.Sprintf("%d, %s; %s", n, way, ld.name), us(b.first, 50), us(b.first, 99), us(b.last, 50), us(b.last, 99),
 				})
+				if n == 1 && parked {
+					sec.Tell("first permit of a waiter after the boundary; "+ld.name+", us, p50 and p99", us(b.first, 50)+", "+us(b.first, 99), ld.note)
+				}
+				if n == 1000 && parked {
+					sec.Tell("last of 1,000 parked; "+ld.name+", us, p50 and p99", us(b.last, 50)+", "+us(b.last, 99), ld.lastNote)
+				}
 			}
 		}
 	}
