@@ -88,6 +88,7 @@ func (k *core) call(b batch) {
 			p.N, p.serial = w.N(), k.returned.serial.Add(1)
 			f(p, nil)
 		default:
+			k.refused.inVain.Add(w.N())
 			f(Permit{}, k.reject(b.outcome.Verdict, w.N()))
 		}
 		w = next

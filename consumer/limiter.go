@@ -241,6 +241,7 @@ func (l *Limiter) leave(ctx context.Context, w *window.Waiter, n, began int64, c
 	w.Outcome = nil
 	k.parked.Put(w)
 	if cancelled {
+		k.refused.inVain.Add(n)
 		err = ctx.Err()
 	} else {
 		g, err = l.told(*o, n)
@@ -256,6 +257,7 @@ func (l *Limiter) told(o window.Outcome, n int64) (window.Grant, error) {
 	if o.Verdict == window.Granted {
 		return o.Grant, nil
 	}
+	l.core.refused.inVain.Add(n)
 	return window.Grant{}, l.core.reject(o.Verdict, n)
 }
 

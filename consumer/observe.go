@@ -21,20 +21,26 @@ var reasons = [...]Reason{
 // Reasons returns all reasons by which Status counts refusals.
 func Reasons() []Reason { return slices.Clone(reasons[:]) }
 
-// refusals counts refused permits by reason, since the start: one counter for
-// each of reasons. Anybody adds; a reader sees each counter by itself, not all
-// at one moment.
-type refusals [len(reasons)]atomic.Int64
+// refusals counts refused permits, since the start. Anybody adds; a reader sees
+// each counter by itself, not all at one moment.
+type refusals struct {
+	by [len(reasons)]atomic.Int64 // one counter for each of reasons
+
+	// inVain are the permits for which somebody was ready to wait and got none:
+	// those of by that were not asked for with maxWait 0, and those whose context
+	// ended first.
+	inVain atomic.Int64
+}
 
 // of returns the counter of a reason.
 func (r *refusals) of(why Reason) *atomic.Int64 {
-	return &r[max(0, slices.Index(reasons[:], why))]
+	return &r.by[max(0, slices.Index(reasons[:], why))]
 }
 
 func (r *refusals) count() (total int64, by map[Reason]int64) {
 	by = make(map[Reason]int64, len(reasons))
 	for i, reason := range reasons {
-		if n := r[i].Load(); n > 0 {
+		if n := r.by[i].Load(); n > 0 {
 			by[reason] = n
 			total += n
 		}

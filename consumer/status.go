@@ -8,6 +8,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/internal/warrant"
+	"github.com/quotient-limiter/quotient/internal/window"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -175,7 +176,9 @@ func (k *core) Report(now clock.Instant) quota.Report {
 	k.noteClock(now)
 	st, use := k.status(now), k.gate.Usage(now)
 	k.mu.Lock()
-	demand := k.mu.demand.Observe(now.Mono, use.Issued, st.Refused+st.Shadowed, use.WaitingFor)
+	demand := k.mu.demand.Observe(now.Mono, window.Calls{
+		Issued: use.Issued, Refused: st.Refused + st.Shadowed, InVain: k.refused.inVain.Load(), Waiting: use.WaitingFor,
+	})
 	k.mu.Unlock()
 	r := quota.Report{
 		Schema: quota.Schema, State: st.State, Revision: st.Revision, PolicyRevision: st.PolicyRevision,

@@ -14,18 +14,26 @@ import (
 //
 // What is asked for is counted when it comes: issued, refused, or newly waiting.
 // But callers that ask again only when served (workers in a loop) show no more of
-// their demand than they get. Such are those that wait all the time and are never
-// refused: then those who wait count on top, and the demand is taken to be growth
-// times what was issued at least.
+// their demand than they get. Such are those of whom some wait all the time and
+// none does in vain: then those who wait count on top, and the demand is taken to
+// be growth times what was issued at least. That others are refused who did not
+// want to wait, or the same before they waited, says nothing of those who do.
 //
 // The zero Demand has seen nothing. It is not safe for concurrent use.
 type Demand struct {
-	started       bool
-	at            int64
-	used, refused int64
-	waiting       int64
-	rate          float64 // permits per second
-	below         bool    // the latest observation was far below rate
+	started bool
+	at      int64
+	last    Calls
+	rate    float64 // permits per second
+	below   bool    // the latest observation was far below rate
+}
+
+// Calls is what became of callers, in permits: since the beginning, but Waiting,
+// which is how many are waited for now.
+type Calls struct {
+	Issued, Refused int64
+	InVain          int64 // for which somebody was ready to wait, and got none
+	Waiting         int64
 }
 
 const (
@@ -41,27 +49,27 @@ const (
 	chance = 4
 )
 
-// Observe takes how many permits were issued and refused since the beginning,
-// and how many are waited for at the instant now. It returns the demand in
-// permits per 1,000 seconds, at most quota.MaxDemand. Calls closer together than
-// half a second change nothing.
-func (d *Demand) Observe(now, used, refused, waiting int64) int64 {
+// Observe takes what has become of callers until the instant now. It returns the
+// demand in permits per 1,000 seconds, at most quota.MaxDemand. Calls closer
+// together than half a second change nothing.
+func (d *Demand) Observe(now int64, c Calls) int64 {
 	elapsed := time.Duration(now - d.at)
 	switch {
 	case !d.started:
-		*d = Demand{started: true, at: now, used: used, refused: refused, waiting: waiting}
+		*d = Demand{started: true, at: now, last: c}
 	case elapsed >= demandEvery:
-		d.observe(elapsed.Seconds(), used-d.used, refused-d.refused, waiting)
-		d.at, d.used, d.refused, d.waiting = now, used, refused, waiting
+		d.observe(elapsed.Seconds(), c)
+		d.at, d.last = now, c
 	}
 	return int64(math.Min(math.Ceil(1000*d.rate), float64(quota.MaxDemand)))
 }
 
-// observe takes what was issued and refused in so many seconds.
-func (d *Demand) observe(seconds float64, used, refused, waiting int64) {
-	rate := float64(max(0, used+refused+waiting-d.waiting)) / seconds // permits can be given back
-	if refused == 0 && waiting > 0 && d.waiting > 0 {
-		rate = max(rate+float64(waiting)/waitersServed.Seconds(), growth*float64(used)/seconds)
+// observe takes what has become of callers in so many seconds.
+func (d *Demand) observe(seconds float64, c Calls) {
+	issued, refused := c.Issued-d.last.Issued, c.Refused-d.last.Refused
+	rate := float64(max(0, issued+refused+c.Waiting-d.last.Waiting)) / seconds // permits can be given back
+	if c.InVain == d.last.InVain && c.Waiting > 0 && d.last.Waiting > 0 {
+		rate = max(rate+float64(c.Waiting)/waitersServed.Seconds(), growth*float64(issued)/seconds)
 	}
 	off := (rate - d.rate) * seconds
 	usual := chance * math.Sqrt(max(1, d.rate*seconds))

@@ -34,12 +34,12 @@ func (c *calls) second(rate, share float64, poisson bool) float64 {
 	n := c.arrivals(rate, poisson)
 	issued := min(n, int64(share))
 	c.used, c.refused = c.used+issued, c.refused+n-issued
-	return float64(c.Observe(c.now, c.used, c.refused, 0)) / 1000
+	return float64(c.Observe(c.now, Calls{Issued: c.used, Refused: c.refused})) / 1000
 }
 
 func newCalls() *calls {
 	c := &calls{Rand: rand.New(rand.NewPCG(1, 2))}
-	c.Observe(0, 0, 0, 0)
+	c.Observe(0, Calls{})
 	return c
 }
 
@@ -98,24 +98,28 @@ func TestDemandFollowsAChange(t *testing.T) {
 }
 
 // TestWaitersAreDemand: callers that ask again only when served show their
-// demand by waiting, and it grows until nobody waits.
+// demand by waiting, and it grows until nobody waits; also where they try first
+// and wait then, or others try who do not wait.
 func TestWaitersAreDemand(t *testing.T) {
 	t.Parallel()
-	var d Demand
-	used, share, now := int64(0), 100.0, int64(0)
-	d.Observe(now, 0, 0, 0)
-	const most = 5000.0 // per second, that the workers could use
-	for range 15 {
-		now += int64(time.Second)
-		served, waiting := min(share, most), int64(0)
-		if share < most {
-			waiting = 8
+	for _, tries := range []int64{0, 1, 40} {
+		var d Demand
+		c, share, now := Calls{}, 100.0, int64(0)
+		d.Observe(now, c)
+		const most = 5000.0 // per second, that the workers could use
+		for range 15 {
+			now += int64(time.Second)
+			c.Waiting = 0
+			if share < most {
+				c.Waiting = 8
+				c.Refused += tries
+			}
+			c.Issued += int64(min(share, most))
+			share = float64(d.Observe(now, c)) / 1000
 		}
-		used += int64(served)
-		share = float64(d.Observe(now, used, 0, waiting)) / 1000
-	}
-	if share < most || share > growth*most+8 {
-		t.Errorf("workers that could use %v/s claim %v/s", most, share)
+		if share < most || share > growth*most+8+float64(tries) {
+			t.Errorf("workers that could use %v/s claim %v/s, while %d/s are refused", most, share, tries)
+		}
 	}
 }
 
@@ -124,10 +128,11 @@ func TestWaitersAreDemand(t *testing.T) {
 func TestWaitersThatComeAndGoAreNotCountedTwice(t *testing.T) {
 	t.Parallel()
 	var d Demand
-	d.Observe(0, 0, 0, 0)
+	d.Observe(0, Calls{})
 	for second := int64(1); second < 60; second++ {
 		// Of 100 a second 70 are issued; the last 10 wait, to be refused later.
-		if got := d.Observe(second*int64(time.Second), 70*second, 30*second-10, 10); second > 3 && (got < 95_000 || got > 105_000) {
+		c := Calls{Issued: 70 * second, Refused: 30*second - 10, InVain: 30*second - 10, Waiting: 10}
+		if got := d.Observe(second*int64(time.Second), c); second > 3 && (got < 95_000 || got > 105_000) {
 			t.Fatalf("demand is %d after %d s, want 100/s", got, second)
 		}
 	}
@@ -136,11 +141,11 @@ func TestWaitersThatComeAndGoAreNotCountedTwice(t *testing.T) {
 func TestDemandIgnoresCallsTooCloseTogether(t *testing.T) {
 	t.Parallel()
 	var d Demand
-	d.Observe(0, 0, 0, 0)
-	if got := d.Observe(int64(demandEvery)-1, 1000, 0, 0); got != 0 {
+	d.Observe(0, Calls{})
+	if got := d.Observe(int64(demandEvery)-1, Calls{Issued: 1000}); got != 0 {
 		t.Errorf("demand is %d after too short a time", got)
 	}
-	if got := d.Observe(int64(time.Second), 1000, 0, 0); got != 1_000_000 {
+	if got := d.Observe(int64(time.Second), Calls{Issued: 1000}); got != 1_000_000 {
 		t.Errorf("demand is %d, want 1000/s", got)
 	}
 }
