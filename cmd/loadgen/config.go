@@ -34,6 +34,7 @@ type config struct {
 	settle    time.Duration
 	outage    quota.Outage
 	share     quota.ShareRule
+	weights   string // of instances, under share weighted: heavyTenth, or a skew
 	pacing    quota.Pacing
 	guard     time.Duration
 	guardAuto bool     // the clock's error comes on top
@@ -124,6 +125,7 @@ type reported struct {
 	Settle    string   `json:"settle"`
 	Outage    string   `json:"outage"`
 	Share     string   `json:"share"`
+	Weights   string   `json:"weights,omitempty"`
 	Pacing    string   `json:"pacing"`
 	Guard     string   `json:"guard"`
 	NTP       []string `json:"ntp"`
@@ -138,7 +140,7 @@ func (c *config) report(provider string) reported {
 		Processes: c.processes, Churn: c.churn, ChurnKill: c.churnKill, Rolling: c.rolling, Transport: "none",
 		Members: c.members, Faults: []string{}, Crashes: []string{}, Warmup: c.warmup.String(),
 		Changes: []string{}, Settle: c.settle.String(), Outage: string(c.outage),
-		Share: string(c.share), Pacing: string(c.pacing),
+		Share: string(c.share), Weights: c.sharesByWeight(), Pacing: string(c.pacing),
 		Guard: quota.FormatGuard(c.guard, c.guardAuto), NTP: append([]string{}, c.ntp...), Etcd: []string{}, Provider: provider,
 	}
 	for _, ch := range c.changes {

@@ -61,7 +61,7 @@ func newCrew(c *config, e *etcd, provider string, fail func(error)) *crew {
 			Etcd: e.connection(c), Provider: provider, Limits: c.limit, Window: c.window(),
 			Instances: c.instances, Demand: c.demand, Skew: c.skew.String(), Arrival: string(c.arrival),
 			Seed: c.seed, MaxWait: c.maxWait, Probe: c.probe(), NTP: c.ntp,
-			Paced: c.pacing != quota.PacingOff, Weighted: c.share == quota.ShareWeighted,
+			Paced: c.pacing != quota.PacingOff, Weights: c.sharesByWeight(),
 			Shares: c.html != "", Guard: c.guarded(),
 			Generators: min(runtime.GOMAXPROCS(0), c.instances),
 		},

@@ -103,7 +103,8 @@ func (r *raw) register(set *pflag.FlagSet) {
 	set.DurationVar(&c.warmup, "warmup", 0, "how long the whole fleet runs before measuring begins")
 	set.DurationVar(&c.settle, "settle", quota.DefaultSettle, "the policy's settle time: how long a larger share is held back")
 	set.StringVar(&r.outage, "outage", string(quota.OutageHold), "the policy's rule for when etcd is out of reach: `hold|stop`")
-	set.StringVar(&r.share, "share", string(quota.ShareEqual), "how the policy divides the limit: `equal|weighted|demand`; by weight, every tenth instance weighs 10")
+	set.StringVar(&r.share, "share", string(quota.ShareEqual), "how the policy divides the limit: `equal|weighted|demand`")
+	set.StringVar(&c.weights, "weights", heavyTenth, "the instances' weights under --share weighted: `tenth|zipf:S`; tenth: every tenth weighs 10, and makes ten times as many calls; zipf:S: as a skew of calls, whatever --skew is")
 	set.StringVar(&r.pacing, "pacing", string(quota.PacingOff), "how the policy releases a window's permits: `off|even|adaptive`; a refused call then waits within its window too")
 	set.StringVar(&r.guard, "guard", "0s", "the policy's guard: `G` at either edge of a window in which nothing is issued, such as 20ms; auto or auto+20ms follows the clock's error")
 	set.StringVar(&r.ntp, "ntp", "", "NTP `servers` by which every instance measures its clock, host or host:port with commas; every instance asks every server")
@@ -152,6 +153,12 @@ func (r *raw) check() (*config, error) {
 	case quota.ShareEqual, quota.ShareWeighted, quota.ShareDemand:
 	default:
 		return nil, usagef("--share: %q is unknown: use equal, weighted or demand", r.share)
+	}
+	if _, err := weightsBy(c.weights, 1); err != nil {
+		return nil, usagef("--weights: %v", err)
+	}
+	if c.weights != heavyTenth && c.share != quota.ShareWeighted {
+		return nil, usagef("--weights %s is for --share weighted, and --share is %s", c.weights, c.share)
 	}
 	switch c.pacing {
 	case quota.PacingOff, quota.PacingEven, quota.PacingAdaptive:

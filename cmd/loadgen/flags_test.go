@@ -55,6 +55,8 @@ func TestBadUsage(t *testing.T) {
 		{"--ntp a,a", []string{"--ntp", "two votes"}},
 		{"--outage maybe", []string{"--outage", "maybe", "hold or stop"}},
 		{"--share lottery", []string{"--share", "lottery", "demand"}},
+		{"--share weighted --weights even", []string{"--weights", "even", "tenth", "zipf:1.0"}},
+		{"--share demand --weights zipf:1", []string{"--weights", "zipf:1", "--share weighted", "demand"}},
 		{"--pacing waltz", []string{"--pacing", "waltz", "adaptive"}},
 		{"--change 5s", []string{"--change", "5s", "AT=LIMIT"}},
 		{"--change x=5/s", []string{"--change", "x", "1m30s"}},

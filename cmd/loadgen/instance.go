@@ -84,7 +84,7 @@ func (w *worker) open(slot int) (*instance, error) {
 	// Changes of state show in the table; their log would tear it apart.
 	log := slog.New(slog.DiscardHandler)
 	session, err := coordinator.Join(w.ctx, w.client, coordinator.Options{
-		Name: fmt.Sprintf("loadgen-%d", slot), Prefix: w.Etcd.Prefix, Probe: w.Probe, NTP: w.NTP, Weight: w.weight(slot), Logger: log,
+		Name: fmt.Sprintf("loadgen-%d", slot), Prefix: w.Etcd.Prefix, Probe: w.Probe, NTP: w.NTP, Weight: w.weights[slot], Logger: log,
 	})
 	if err != nil {
 		return nil, err
@@ -95,30 +95,6 @@ func (w *worker) open(slot int) (*instance, error) {
 		return nil, err
 	}
 	return &instance{session: session, limiter: limiter, slot: slot, since: time.Now().UnixNano()}, nil
-}
-
-// heavyWeight is the weight of every tenth instance under --share weighted.
-const heavyWeight = 10
-
-func (s *setup) weight(slot int) int64 {
-	if s.Weighted && slot%10 == 0 {
-		return heavyWeight
-	}
-	return 1
-}
-
-// calls returns the part of all calls that each instance makes: in proportion to
-// the weights, and by the skew.
-func (s *setup) calls(skew load.Skew) []float64 {
-	parts, sum := skew.Parts(s.Instances), 0.0
-	for slot := range parts {
-		parts[slot] *= float64(s.weight(slot))
-		sum += parts[slot]
-	}
-	for slot := range parts {
-		parts[slot] /= sum
-	}
-	return parts
 }
 
 // replace lets the slot's instance leave in good order and another join at once:

@@ -54,10 +54,10 @@ type setup struct {
 	MaxWait   time.Duration `json:"max_wait,omitempty"`
 	Probe     time.Duration `json:"probe,omitempty"`
 	NTP       []string      `json:"ntp,omitempty"`
-	// Paced says that permits come all along a window; Weighted that every tenth
-	// instance joins with heavyWeight.
-	Paced    bool `json:"paced,omitempty"`
-	Weighted bool `json:"weighted,omitempty"`
+	// Paced says that permits come all along a window.
+	Paced bool `json:"paced,omitempty"`
+	// Weights are how instances weigh, as config.weights; empty: all the same.
+	Weights string `json:"weights,omitempty"`
 	// Shares lets the child's status tell what share each instance has.
 	Shares bool `json:"shares,omitempty"`
 	// Generators is how many goroutines make calls.

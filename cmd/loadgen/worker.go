@@ -23,7 +23,8 @@ type worker struct {
 	*setup
 	client     *clientv3.Client
 	arrival    load.Arrival
-	parts      []float64
+	parts      []float64 // of all calls, by slot
+	weights    []int64   // by slot
 	tell       func(report)
 	shared     *shared
 	sender     *sender // nil if permits make no requests
@@ -57,8 +58,12 @@ func newWorker(s *setup, client *clientv3.Client, room func() *load.Block, tell 
 	if err != nil {
 		return nil, err
 	}
+	weights, err := weightsBy(s.Weights, s.Instances)
+	if err != nil {
+		return nil, err
+	}
 	w := &worker{
-		setup: s, client: client, arrival: arrival, parts: s.calls(skew), tell: tell,
+		setup: s, client: client, arrival: arrival, weights: weights, parts: s.calls(skew, weights), tell: tell,
 		slots: map[int]*instance{}, all: map[*instance]bool{},
 		shared: &shared{
 			window: int64(s.Window), maxWait: s.MaxWait, paced: s.Paced, room: room, use: func(int64, load.Request) {},

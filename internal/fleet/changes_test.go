@@ -130,23 +130,6 @@ func TestPausedAndResumedUnderLoad(t *testing.T) {
 	g.ledger.never(t)
 }
 
-func TestALimitAnnouncedInTimeFlipsAtOneWindow(t *testing.T) {
-	t.Parallel()
-	g := newGroup(t, exact(t, "60/s", quota.DefaultSettle), time.Second)
-	g.ready(g.join(6)...)
-	began := g.awaitFull(time.Second, 60).Start()
-	p := exact(t, "60/s", quota.DefaultSettle)
-	at := time.Now().Add(p.Settle + 2*p.ClockError + 300*ms).Truncate(time.Second).Add(2 * time.Second)
-	p.Next = []quota.LimitChange{{From: at, Limits: limits(t, "96/s")}}
-	if _, err := g.admin.Put(t.Context(), provider, p, coordinator.AnyRevision); err != nil {
-		t.Fatal(err)
-	}
-	g.passes(at.Add(3500 * ms).UnixNano())
-	g.stop()
-	g.ledger.always(t, time.Second, began, at.UnixNano(), 60)
-	g.ledger.always(t, time.Second, at.UnixNano(), at.Add(3*time.Second).UnixNano(), 96)
-}
-
 func TestAPolicyThatBreaksTheTimingIsRefused(t *testing.T) {
 	t.Parallel()
 	g := newGroup(t, exact(t, "60/200ms", 500*ms), 200*ms)

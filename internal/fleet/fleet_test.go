@@ -54,6 +54,10 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
+// patience bounds a wait: far more than any needs, also on a machine that for
+// minutes has much else to do.
+const patience = 3 * time.Minute
+
 // provider is the one that most tests use.
 const provider = "p"
 
@@ -62,7 +66,7 @@ type group struct {
 	t      *testing.T
 	client *clientv3.Client
 	prefix string
-	ttl    time.Duration // of leases
+	ttl    time.Duration // of leases; long, so that nobody is given up by chance
 	admin  *coordinator.Admin
 
 	ctx  context.Context // until halt
@@ -82,10 +86,10 @@ func newGroup(t *testing.T, p quota.Policy, lengths ...time.Duration) *group {
 // newGroupOn is newGroup on another etcd; name tells groups of one test apart.
 func newGroupOn(t *testing.T, client *clientv3.Client, name string, p quota.Policy, lengths ...time.Duration) *group {
 	t.Helper()
-	g := &group{t: t, client: client, prefix: "/" + t.Name() + name + "/", ttl: coordinator.MinTTL}
+	g := &group{t: t, client: client, prefix: "/" + t.Name() + name + "/", ttl: time.Minute}
 	g.ledger.lengths = lengths
 	g.ledger.issued, g.ledger.unsure = map[quota.Window]int64{}, map[quota.Window]int64{}
-	admin, err := coordinator.NewAdmin(g.client, coordinator.AdminOptions{Prefix: g.prefix, Author: "test"})
+	admin, err := coordinator.NewAdmin(g.client, coordinator.AdminOptions{Prefix: g.prefix, Author: "test", Timeout: patience})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,13 +160,10 @@ func (g *group) joinBy(client *clientv3.Client) *member {
 func (g *group) joinAs(client *clientv3.Client, o coordinator.Options) *member {
 	g.t.Helper()
 	m := &member{g: g}
-	var err error
 	o.Prefix, o.Logger, o.TTL = g.prefix, quiet, g.ttl
-	m.session, err = coordinator.Join(g.t.Context(), client, o)
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	m.session = g.session(client, o)
 	g.t.Cleanup(func() { _ = m.session.Close() })
+	var err error
 	if m.limiter, err = consumer.Open(g.t.Context(), m.session, provider, consumer.Options{Logger: quiet}); err != nil {
 		g.t.Fatal(err)
 	}
@@ -171,6 +172,20 @@ func (g *group) joinAs(client *clientv3.Client, o coordinator.Options) *member {
 		g.load.Go(m.consume)
 	}
 	return m
+}
+
+// session joins, again where etcd takes its time.
+func (g *group) session(client *clientv3.Client, o coordinator.Options) (s *coordinator.Session) {
+	g.t.Helper()
+	g.await("an instance joins", func() bool {
+		var err error
+		s, err = coordinator.Join(g.t.Context(), client, o)
+		if err != nil && !errors.Is(err, coordinator.ErrUnreachable) {
+			g.t.Fatal(err)
+		}
+		return err == nil
+	})
+	return s
 }
 
 // linked returns a client that reaches etcd over a link.
@@ -225,10 +240,6 @@ func (g *group) ready(all ...*member) {
 		g.await("a member is ready", func() bool { return m.limiter.Status().State == quota.StateActive })
 	}
 }
-
-// patience bounds a wait: far more than any needs, also on a machine that for
-// minutes has much else to do.
-const patience = 3 * time.Minute
 
 // await waits for a condition.
 func (g *group) await(what string, condition func() bool) {

@@ -57,7 +57,7 @@ func TestOneHundredProvidersInOneSession(t *testing.T) {
 	}
 	streams := gauge(t, cluster, "etcd_debugging_mvcc_watch_stream_total")
 	watchers := gauge(t, cluster, "etcd_debugging_mvcc_watcher_total")
-	session, err := coordinator.Join(t.Context(), client, coordinator.Options{Prefix: prefix, Logger: quiet})
+	session, err := coordinator.Join(t.Context(), client, coordinator.Options{Prefix: prefix, Logger: quiet, TTL: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

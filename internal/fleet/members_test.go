@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/internal/etcdtest"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -72,10 +73,10 @@ func TestThreeMembersStandStill(t *testing.T) {
 	cluster, client := etcdtest.New(t, etcdtest.Options{Members: 3, Processes: true})
 	policy := exact(t, "60/200ms", quota.DefaultSettle)
 	stop := newGroupOn(t, client, "stop", policy, 200*ms)
+	stop.ttl = coordinator.MinTTL
 	policy = exact(t, "100/s", quota.DefaultSettle)
 	policy.Outage = quota.OutageHold
 	hold := newGroupOn(t, client, "hold", policy, time.Second)
-	hold.ttl = 30 * time.Second
 	held := hold.join(4)
 	stopped := stop.join(4)
 	stop.ready(stopped...)

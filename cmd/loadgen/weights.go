@@ -1,0 +1,65 @@
+package main
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/quotient-limiter/quotient/internal/load"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+const (
+	// heavyTenth, as weights, lets every tenth instance weigh heavyWeight and all
+	// others 1; calls come in proportion.
+	heavyTenth  = "tenth"
+	heavyWeight = 10
+)
+
+// sharesByWeight returns the weights of the run's instances, or nothing where
+// shares are not by weight.
+func (c *config) sharesByWeight() string {
+	if c.share != quota.ShareWeighted {
+		return ""
+	}
+	return c.weights
+}
+
+// weightsBy returns the weights of n instances by their slots: all 1 for an empty
+// text, else as heavyTenth says, or in proportion to the calls of a skew.
+func weightsBy(text string, n int) ([]int64, error) {
+	weights := make([]int64, n)
+	for slot := range weights {
+		weights[slot] = 1
+		if text == heavyTenth && slot%10 == 0 {
+			weights[slot] = heavyWeight
+		}
+	}
+	if text == "" || text == heavyTenth {
+		return weights, nil
+	}
+	skew, err := load.ParseSkew(text)
+	if err != nil || skew.Even() {
+		return nil, fmt.Errorf("%q is unknown: use %s, or zipf:S such as zipf:1.0", text, heavyTenth)
+	}
+	parts := skew.Parts(n)
+	for slot := range weights { // the first has the largest part
+		weights[slot] = max(1, int64(math.Round(quota.MaxWeight*parts[slot]/parts[0])))
+	}
+	return weights, nil
+}
+
+// calls returns the part of all calls that each instance makes: by the skew, and
+// where every tenth is heavy in proportion to the weights too.
+func (s *setup) calls(skew load.Skew, weights []int64) []float64 {
+	parts, sum := skew.Parts(s.Instances), 0.0
+	for slot := range parts {
+		if s.Weights == heavyTenth {
+			parts[slot] *= float64(weights[slot])
+		}
+		sum += parts[slot]
+	}
+	for slot := range parts {
+		parts[slot] /= sum
+	}
+	return parts
+}
