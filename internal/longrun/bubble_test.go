@@ -70,9 +70,14 @@ func (n *network) breakOff(d time.Duration) {
 // connect returns a new client of the server, over gRPC.
 func (n *network) connect(t *testing.T) *clientv3.Client {
 	t.Helper()
+	return n.connectBy(t, n.dial)
+}
+
+func (n *network) connectBy(t *testing.T, dial func(context.Context, string) (net.Conn, error)) *clientv3.Client {
+	t.Helper()
 	c, err := clientv3.New(clientv3.Config{
 		Endpoints: []string{"http://passthrough"}, DialTimeout: 5 * time.Second, Logger: zap.NewNop(),
-		DialOptions: []grpc.DialOption{grpc.WithContextDialer(n.dial)},
+		DialOptions: []grpc.DialOption{grpc.WithContextDialer(dial)},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -19,7 +19,7 @@ type traffic struct{ reports, levels, levelBytes int }
 
 // listen counts writes from now on, until the returned function is called.
 func (c *crew) listen() func() traffic {
-	watch := c.connect().Watch(c.ctx, prefix, clientv3.WithPrefix())
+	watch := c.network.connect(c.t).Watch(c.ctx, prefix, clientv3.WithPrefix())
 	counted := make(chan traffic)
 	enough := make(chan struct{})
 	go func() {
