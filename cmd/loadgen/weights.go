@@ -13,6 +13,8 @@ const (
 	// others 1; calls come in proportion.
 	heavyTenth  = "tenth"
 	heavyWeight = 10
+	// fineWeight is the least weight that follows a skew closely enough.
+	fineWeight = 2
 )
 
 // sharesByWeight returns the weights of the run's instances, or nothing where
@@ -42,8 +44,11 @@ func weightsBy(text string, n int) ([]int64, error) {
 		return nil, fmt.Errorf("%q is unknown: use %s, or zipf:S such as zipf:1.0", text, heavyTenth)
 	}
 	parts := skew.Parts(n)
-	for slot := range weights { // the first has the largest part
-		weights[slot] = max(1, int64(math.Round(quota.MaxWeight*parts[slot]/parts[0])))
+	// The first has the largest part. The last weighs fineWeight, if there is room:
+	// sums of weights are what a split by weight costs.
+	most := min(quota.MaxWeight, fineWeight*parts[0]/parts[n-1])
+	for slot := range weights {
+		weights[slot] = max(1, int64(math.Round(most*parts[slot]/parts[0])))
 	}
 	return weights, nil
 }
