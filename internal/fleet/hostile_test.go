@@ -54,7 +54,7 @@ func (g *group) problems() string {
 // patiently is await for what takes a busy machine long.
 func (g *group) patiently(what string, condition func() bool) {
 	g.t.Helper()
-	deadline := time.After(3 * time.Minute)
+	deadline := time.After(6 * time.Minute)
 	for !condition() {
 		select {
 		case <-deadline:
