@@ -48,11 +48,17 @@ func TestALostReportIsAGap(t *testing.T) {
 	p := f.only(r)
 
 	check := func(newest int64) {
+		eventually(t, "no other check is under way", func() bool {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			free := !p.checking
+			p.checking = true
+			return free
+		})
 		p.mu.Lock()
 		p.published.Reset()
 		p.published.Committed(p.published.Sent(7), newest, 7)
 		p.tracker.Doubt()
-		p.checking = true
 		p.mu.Unlock()
 		p.check(t.Context())
 	}

@@ -192,6 +192,11 @@ func (p *place) check(ctx context.Context) {
 	keys := p.parseAll(r.Kvs)
 	for range 20 {
 		p.mu.Lock()
+		if p.relist || !p.checking { // there is a gap, or another history already
+			p.checking = false
+			p.mu.Unlock()
+			return
+		}
 		same, ok := p.tracker.Check(probe, t.Header.Revision, t.Header.ClusterId, keys)
 		beyond := p.tracker.Position() > t.Header.Revision
 		switch {
