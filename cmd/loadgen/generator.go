@@ -161,10 +161,11 @@ func (g *generator) offer(m *member, n int64) {
 
 // mayWait reports whether a call that is refused now may wait: the next window
 // starts within the time that calls may wait, and before the end of the load, or
-// there are more permits to come in this one.
+// there are more permits to come in this one. Those who wait then are served beyond
+// the end: without them the last measured seconds would not be like the others.
 func (g *generator) mayWait(now int64) bool {
 	if g.paced {
-		return g.maxWait > 0 && now+int64(g.maxWait) < g.stop.Load()
+		return g.maxWait > 0
 	}
 	next := quota.WindowAt(time.Duration(g.window), now).End()
 	return next-now <= int64(g.maxWait) && next < g.stop.Load()

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -31,7 +32,9 @@ var parts = []part{
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx, os.Args[1:])
+	with := flag.String("with", "", "a `command` to run the load generator with, such as chrt -r 10 where other programs run too")
+	flag.Parse()
+	err := run(ctx, strings.Fields(*with), flag.Args())
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "pictures:", err)
@@ -39,7 +42,7 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, wanted []string) error {
+func run(ctx context.Context, with, wanted []string) error {
 	var names []string
 	for _, p := range parts {
 		names = append(names, p.name)
@@ -57,7 +60,7 @@ func run(ctx context.Context, wanted []string) error {
 		return err
 	}
 	defer os.RemoveAll(folder)
-	l := &loadgen{program: filepath.Join(folder, "loadgen"), report: filepath.Join(folder, "report.json")}
+	l := &loadgen{with: with, program: filepath.Join(folder, "loadgen"), report: filepath.Join(folder, "report.json")}
 	build := exec.CommandContext(ctx, "go", "build", "-o", l.program, "./cmd/loadgen") //nolint:gosec // the folder is ours
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("building loadgen: %w\n%s", err, out)
@@ -74,13 +77,17 @@ func run(ctx context.Context, wanted []string) error {
 }
 
 // loadgen runs the load generator.
-type loadgen struct{ program, report string }
+type loadgen struct {
+	with            []string // in front of it
+	program, report string
+}
 
 // run returns the report of a run in which the limit held.
 func (l *loadgen) run(ctx context.Context, args ...string) (*load.Report, error) {
 	fmt.Println("go run ./cmd/loadgen " + strings.Join(args, " "))
 	var said bytes.Buffer
-	cmd := exec.CommandContext(ctx, l.program, append(args, "--quiet", "--json", l.report)...) //nolint:gosec // what we built, with our arguments
+	line := slices.Concat(l.with, []string{l.program}, args, []string{"--quiet", "--json", l.report})
+	cmd := exec.CommandContext(ctx, line[0], line[1:]...) //nolint:gosec // what we built, with our arguments
 	cmd.Stdout, cmd.Stderr = &said, &said
 	if err := cmd.Run(); err != nil {
 		return nil, fmt.Errorf("%w\n%s", err, said.String())

@@ -16,7 +16,7 @@ const pacingDoc = "docs/pacing.md"
 
 // The fleet of TestPacingFlattens: 96 instances with a share of 500 a second each.
 // The settle time has nothing to do with pacing, and is short to save time.
-var fleet = []string{"--limit", "48000/s", "--settle", "1s", "--max-wait", "2s", "--warmup", "8s", "--duration", "16s"}
+var fleet = []string{"--limit", "48000/s", "--settle", "1s", "--max-wait", "2s", "--warmup", "5s", "--duration", "16s"}
 
 // traffic is how calls come.
 type traffic struct {
