@@ -2,7 +2,7 @@
 # that they are the same here and there.
 
 .DEFAULT_GOAL := all
-.PHONY: all build test race lint fuzz bench cross loadgen pictures simulate compat e2e kafka-e2e ci clean help
+.PHONY: all build test race lint fuzz bench cross loadgen pictures screenshots dashboard-load simulate compat e2e kafka-e2e ci clean help
 
 all: build test lint ## build, test and lint
 
@@ -41,6 +41,13 @@ e2e: ## real processes and faults, each host in a network namespace; as root; E2
 
 kafka-e2e: ## the Kafka consumer on a real Kafka; says what is missing
 	go test -count=1 -tags e2e -run TestRealKafka -v ./examples/kafka-consumer
+
+screenshots: ## the dashboard as its tests see it, into SHOTS (default bin/screenshots); needs chromium
+	mkdir -p $(or $(SHOTS),bin/screenshots)
+	cd e2e/dashboard && DASHBOARD_SHOTS=$(abspath $(or $(SHOTS),bin/screenshots)) go test -count=1 -tags e2e -timeout 10m ./...
+
+dashboard-load: ## what 20 providers and 1,000 instances cost the dashboard; needs chromium
+	cd e2e/dashboard && DASHBOARD_LOAD=1 go test -count=1 -tags e2e -timeout 10m -run TestLoad -v ./...
 
 simulate: ## random histories of faults on all processors, for SIMULATE_FOR (default 10m)
 	go test ./internal/simulation -run TestForLong -v -timeout 0 -for $(or $(SIMULATE_FOR),10m)

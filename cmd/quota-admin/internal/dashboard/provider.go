@@ -115,7 +115,7 @@ func (p *provider) detail() *detail {
 	f := p.fleet
 	d := &detail{
 		Provider: f.Provider, Revision: f.Revision, Policy: policyOf(&f.Policy, p.at), Bucket: p.chart.length.Seconds(),
-		Troubles: troubles(f), Columns: columns, Instances: make([][]any, 0, len(f.Instances)), Lost: p.lost,
+		Troubles: troubles(f), Columns: columns, Instances: make([][]any, 0, len(f.Instances)), Lost: append([]lostInstance{}, p.lost...),
 		Gone: f.Policy.Revision == 0 && len(f.Instances) == 0,
 	}
 	for i := range f.Instances {

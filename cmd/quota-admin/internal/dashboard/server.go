@@ -60,7 +60,7 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	o.Guard.Log = o.Log
-	o.Guard.Public = func(path string) bool { return s.assets[path].text != nil || path == "/login" }
+	o.Guard.Public = func(path string) bool { return s.assets[path].text != nil || path == "/login" || path == "/api/session" }
 	s.guard, err = webguard.New(o.Guard)
 	return s, err
 }
@@ -153,10 +153,14 @@ func (s *Server) serveAsset(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(a.text)
 }
 
+// serveSession says who asks; to who is not known it says how to become that.
 func (s *Server) serveSession(w http.ResponseWriter, r *http.Request) {
-	webguard.WriteJSON(w, http.StatusOK, map[string]any{
-		"who": webguard.Who(r.Context()), "writes": s.o.Writes, "version": s.o.Version, "logout": s.o.Guard.Tokens != nil,
-	})
+	who, login := webguard.Who(r.Context()), s.o.Guard.Tokens != nil
+	answer := map[string]any{"who": who, "login": login}
+	if who != "" {
+		answer["writes"], answer["version"] = s.o.Writes, s.o.Version
+	}
+	webguard.WriteJSON(w, http.StatusOK, answer)
 }
 
 // providerIn returns the provider that a request is about.

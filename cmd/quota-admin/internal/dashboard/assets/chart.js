@@ -4,11 +4,15 @@
 
 const keep = 300; // as many points as the server keeps
 
+// own reads what is there and nothing inherited: a name may be "constructor".
+const own = (named, name) => named && Object.hasOwn(named, name) ? named[name] : 0;
+
 export function openChart(node, shown) {
   let points = [], times = new Set(), plot = null, names = [], raw = [], dirty = true, wide = 0;
 
+  node.points = () => points; // for tests
+
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  const fade = (hex) => hex + "cc";
 
   // Names in the order in which they first stood by themselves keep their colours.
   const order = [];
@@ -26,7 +30,7 @@ export function openChart(node, shown) {
   // keeps what each layer adds, for the legend.
   function rows(list) {
     const x = points.map((p) => p.t / 1000);
-    raw = list.map((l) => points.map((p) => p.total === null ? null : l.key === null ? p.others : p.named?.[l.key] ?? 0));
+    raw = list.map((l) => points.map((p) => p.total === null ? null : l.key === null ? p.others : own(p.named, l.key)));
     const sums = points.map(() => 0);
     const stacked = raw.map((layer) => layer.map((v, i) => v === null ? null : (sums[i] += v)));
     return [x, ...stacked.reverse(), points.map((p) => p.limit)];
@@ -40,7 +44,7 @@ export function openChart(node, shown) {
     const dim = colour("--dim"), line = colour("--line");
     const palette = (l, i) => l.key === null ? colour("--c7") : colour("--c" + (i % 7));
     const series = list.map((l, i) => ({
-      label: l.label, stroke: palette(l, i), fill: fade(palette(l, i)), width: 1, points: { show: false },
+      label: l.label, stroke: palette(l, i), fill: palette(l, i), width: 1, points: { show: false },
       value: (_, __, ___, at) => at === null || raw[i][at] === null ? "–" : exact.format(raw[i][at]),
     })).reverse();
     const axis = { stroke: dim, grid: { stroke: line, width: 1 }, ticks: { stroke: line }, font: "12px system-ui, sans-serif" };
@@ -78,7 +82,6 @@ export function openChart(node, shown) {
       dirty = false;
       return true;
     },
-    points: () => points,
     destroy() { plot?.destroy(); plot = null; },
   };
 }

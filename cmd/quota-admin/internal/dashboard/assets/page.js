@@ -31,17 +31,19 @@ async function begin() {
     history.replaceState(null, "", "/");
     await ask("/login", { token: secret[1] }).catch(() => {});
   }
-  // Refused requests show in the browser's console, so a page that has to log in
-  // asks once.
   try {
     session = await ask("/api/session");
   } catch (e) {
-    if (e.status === 401 && !/proxy/.test(e.message)) $("login").showModal();
-    else alarm(e.message);
+    alarm(e.message);
+    return;
+  }
+  if (!session.who) {
+    if (session.login) $("login").showModal();
+    else alarm("The proxy in between does not say who you are.");
     return;
   }
   $("who").textContent = shown(session.who);
-  $("logout").hidden = !session.logout;
+  $("logout").hidden = !session.login;
   follow();
 }
 
