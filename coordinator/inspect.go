@@ -63,6 +63,10 @@ type InstanceStatus struct {
 	// Problem is why its key or its report cannot be read, or why the key cannot
 	// be an instance's own; or nil.
 	Problem error
+
+	// What was read, for Refresh: the revisions of both keys.
+	keyRevision, reportRevision int64
+	problemOfKey                error
 }
 
 // View returns a provider's policy and live instances at one revision. What
@@ -81,6 +85,18 @@ func (a *Admin) Instances(ctx context.Context, provider string) ([]InstanceStatu
 
 // Fleet returns a provider's policy, live instances and reports.
 func (a *Admin) Fleet(ctx context.Context, provider string) (Fleet, error) {
+	return a.Refresh(ctx, &Fleet{Provider: provider})
+}
+
+// Refresh is Fleet for the provider of an earlier answer, which it does not
+// change. It reads all anew, but decodes only what was written since: for who
+// looks at a large fleet once a second.
+func (a *Admin) Refresh(ctx context.Context, earlier *Fleet) (Fleet, error) {
+	provider := earlier.Provider
+	known := make(map[string]*InstanceStatus, len(earlier.Instances))
+	for i := range earlier.Instances {
+		known[earlier.Instances[i].Instance.ID] = &earlier.Instances[i]
+	}
 	f := Fleet{Provider: provider, Policy: Stored{Provider: provider}}
 	if err := quota.ValidateProvider(provider); err != nil {
 		return f, err
@@ -96,14 +112,14 @@ func (a *Admin) Fleet(ctx context.Context, provider string) (Fleet, error) {
 			}
 		} else if id, ok := incarnationIn(a.keys.instances(provider), key); ok {
 			at[id] = len(f.Instances)
-			f.Instances = append(f.Instances, instanceOf(id, kv))
+			f.Instances = append(f.Instances, instanceOf(id, kv, known[id]))
 		}
 	})
 	if err == nil {
 		_, err = a.each(ctx, a.keys.reports(provider), revision, func(kv *mvccpb.KeyValue) {
 			if id, ok := incarnationIn(a.keys.reports(provider), string(kv.Key)); ok {
 				if i, ok := at[id]; ok {
-					f.Instances[i].takeReport(kv.Value)
+					f.Instances[i].takeReport(kv, known[id])
 				}
 			}
 		})
@@ -139,9 +155,12 @@ func (f *Fleet) share(now int64) {
 }
 
 // instanceOf reads an instance's key as instances do: one that cannot be read
-// takes part with the defaults.
-func instanceOf(id string, kv *mvccpb.KeyValue) InstanceStatus {
-	s := InstanceStatus{Instance: quota.Instance{ID: id}}
+// takes part with the defaults. known is an earlier reading, or nil.
+func instanceOf(id string, kv *mvccpb.KeyValue, known *InstanceStatus) InstanceStatus {
+	if known != nil && known.keyRevision == kv.ModRevision {
+		return InstanceStatus{Instance: known.Instance, Problem: known.problemOfKey, problemOfKey: known.problemOfKey, keyRevision: kv.ModRevision}
+	}
+	s := InstanceStatus{Instance: quota.Instance{ID: id}, keyRevision: kv.ModRevision}
 	err := json.Unmarshal(kv.Value, &s.Instance)
 	if err == nil {
 		err = s.Instance.Validate()
@@ -153,14 +172,20 @@ func instanceOf(id string, kv *mvccpb.KeyValue) InstanceStatus {
 	case kv.Lease == 0:
 		s.Problem = fmt.Errorf("its key %q has no lease: no instance wrote that, and it takes part until somebody deletes it", kv.Key)
 	}
+	s.problemOfKey = s.Problem
 	return s
 }
 
-func (s *InstanceStatus) takeReport(value []byte) {
+func (s *InstanceStatus) takeReport(kv *mvccpb.KeyValue, known *InstanceStatus) {
+	s.reportRevision = kv.ModRevision
+	if known != nil && known.Report != nil && known.reportRevision == kv.ModRevision {
+		s.Report = known.Report
+		return
+	}
 	var r quota.Report
-	err := json.Unmarshal(value, &r)
-	if len(value) > maxReportBytes {
-		err = fmt.Errorf("%d bytes are more than the most, %d", len(value), maxReportBytes)
+	err := json.Unmarshal(kv.Value, &r)
+	if n := len(kv.Value); n > maxReportBytes {
+		err = fmt.Errorf("%d bytes are more than the most, %d", n, maxReportBytes)
 	}
 	switch {
 	case err == nil:

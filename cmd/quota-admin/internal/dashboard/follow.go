@@ -175,14 +175,14 @@ func (f *follower) read(ctx context.Context, topics map[string]*sse.Topic) (map[
 	points := map[string][]point{}
 	for _, name := range f.names(topics) {
 		f.observe(ctx, name, topics)
-		fleet, err := f.admin.Fleet(ctx, name)
-		if err != nil {
-			return points, err
-		}
 		p := f.providers[name]
 		if p == nil {
-			p = newProvider()
+			p = newProvider(name)
 			f.providers[name] = p
+		}
+		fleet, err := f.admin.Refresh(ctx, p.fleet)
+		if err != nil {
+			return points, err
 		}
 		points[name] = p.see(time.Now(), &fleet)
 	}
@@ -274,7 +274,7 @@ func (f *follower) publish(now time.Time, topics map[string]*sse.Topic, points m
 	for name, t := range topics {
 		s.Detail = nil
 		if p := f.providers[name]; p != nil {
-			s.Detail = p.detail()
+			s.Detail = p.detail(now)
 			for _, pt := range points[name] {
 				t.Point(encode(pt.short()))
 			}

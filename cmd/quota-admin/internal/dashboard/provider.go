@@ -26,13 +26,16 @@ type provider struct {
 	here   map[string]quota.Instance
 	lost   []lostInstance
 
-	fleet *coordinator.Fleet
-	at    time.Time // of the last look
+	fleet *coordinator.Fleet // empty before the first look
+	at    time.Time          // of the last look
 	row   providerRow
 }
 
-func newProvider() *provider {
-	return &provider{chart: newChart(), meters: map[string]*meter{}}
+func newProvider(name string) *provider {
+	return &provider{
+		chart: newChart(), meters: map[string]*meter{}, fleet: &coordinator.Fleet{Provider: name},
+		row: providerRow{Provider: name},
+	}
 }
 
 // see takes a look at the fleet and returns the chart's new points.
@@ -110,8 +113,9 @@ func (p *provider) seeLost(now time.Time) {
 	}
 }
 
-// detail returns the provider in full, as of the last look.
-func (p *provider) detail() *detail {
+// detail returns the provider in full, as of the last look; reports grow older
+// since.
+func (p *provider) detail(now time.Time) *detail {
 	f := p.fleet
 	d := &detail{
 		Provider: f.Provider, Revision: f.Revision, Policy: policyOf(&f.Policy, p.at), Bucket: p.chart.length.Seconds(),
@@ -124,7 +128,7 @@ func (p *provider) detail() *detail {
 			d.SumOfShares += s.Share
 		}
 		if i < instancesAtMost {
-			d.Instances = append(d.Instances, p.line(s))
+			d.Instances = append(d.Instances, p.line(now, s))
 		}
 	}
 	if n := len(f.Instances); n > instancesAtMost {
@@ -134,7 +138,7 @@ func (p *provider) detail() *detail {
 }
 
 // line is an instance, by columns.
-func (p *provider) line(s *coordinator.InstanceStatus) []any {
+func (p *provider) line(now time.Time, s *coordinator.InstanceStatus) []any {
 	var share any
 	if s.ShareKnown {
 		share = s.Share
@@ -156,7 +160,7 @@ func (p *provider) line(s *coordinator.InstanceStatus) []any {
 		if m.rates.known {
 			used, refused, shadowed = round(m.rates.used), round(m.rates.refused), round(m.rates.shadowed)
 		}
-		age := max(0, p.at.Sub(m.heard)).Round(time.Second).Seconds()
+		age := max(0, now.Sub(m.heard)).Round(time.Second).Seconds()
 		line = append(line, string(r.State), used, refused, shadowed, r.Waiting, r.PolicyRevision, r.ClockError, r.ClockSource, r.ProofAge, age)
 	}
 	return append(line, milliseconds(i.From), milliseconds(i.Until), problem)

@@ -60,7 +60,9 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	o.Guard.Log = o.Log
-	o.Guard.Public = func(path string) bool { return s.assets[path].text != nil || path == "/login" || path == "/api/session" }
+	o.Guard.Public = func(path string) bool {
+		return s.assets[path].text != nil || path == "/login" || path == "/api/session"
+	}
 	s.guard, err = webguard.New(o.Guard)
 	return s, err
 }

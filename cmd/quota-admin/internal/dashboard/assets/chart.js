@@ -4,6 +4,8 @@
 
 const keep = 300; // as many points as the server keeps
 
+import { clockTime, natural } from "/draw.js";
+
 // own reads what is there and nothing inherited: a name may be "constructor".
 const own = (named, name) => named && Object.hasOwn(named, name) ? named[name] : 0;
 
@@ -20,7 +22,7 @@ export function openChart(node, shown) {
     const now = new Set();
     for (const p of points) for (const n of Object.keys(p.named || {})) now.add(n);
     for (let i = order.length - 1; i >= 0; i--) if (!now.has(order[i])) order.splice(i, 1);
-    for (const n of [...now].sort(new Intl.Collator("en", { numeric: true }).compare)) if (!order.includes(n)) order.push(n);
+    for (const n of [...now].sort(natural)) if (!order.includes(n)) order.push(n);
     const list = order.slice(0, 12).map((n) => ({ key: n, label: shown(n) }));
     if (points.some((p) => p.others > 0)) list.push({ key: null, label: "others" });
     return list;
@@ -49,11 +51,12 @@ export function openChart(node, shown) {
     })).reverse();
     const axis = { stroke: dim, grid: { stroke: line, width: 1 }, ticks: { stroke: line }, font: "12px system-ui, sans-serif" };
     plot = new uPlot({
-      width: wide, height: 260, legend: { live: true }, cursor: { y: false },
+      width: wide, height: 260, legend: { live: true }, cursor: { y: false }, padding: [null, 26, null, null],
       scales: { x: { time: true }, y: { range: (_, __, max) => [0, Math.max(1, max * 1.08)] } },
-      axes: [{ ...axis, values: (_, ticks) => ticks.map((t) => new Date(t * 1000).toLocaleTimeString([], { hour12: false })), space: 90 },
+      axes: [{ ...axis, values: (_, ticks) => ticks.map((t) => clockTime(t * 1000)), space: 90,
+        incrs: [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600] },
         { ...axis, size: 56, values: (_, ticks) => ticks.map((t) => compact.format(t)) }],
-      series: [{ label: "Time", value: (_, t) => t === null ? "–" : new Date(t * 1000).toLocaleTimeString([], { hour12: false }) }, ...series,
+      series: [{ label: "Time", value: (_, t) => t === null ? "–" : clockTime(t * 1000) }, ...series,
         { label: "limit", stroke: colour("--limit"), width: 2, dash: [6, 4], points: { show: false }, value: (_, v) => v === null ? "–" : exact.format(v) }],
     }, data, node);
     names = list.map((l) => l.label);

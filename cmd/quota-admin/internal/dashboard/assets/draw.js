@@ -12,6 +12,15 @@ export const plain = (field) => {
   return words[0].toUpperCase() + words.slice(1);
 };
 
+// natural compares as people do: worker-9 before worker-10.
+export const natural = new Intl.Collator("en", { numeric: true }).compare;
+
+const clock = new Intl.DateTimeFormat(undefined, { timeStyle: "medium", hour12: false });
+const stamp = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium", hour12: false });
+
+export const clockTime = (ms) => clock.format(ms);
+export const dateTime = (text) => stamp.format(new Date(text));
+
 const format = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const fine = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
 
@@ -111,15 +120,26 @@ export class Rows {
   update(detail, revision) {
     this.at = Object.fromEntries(detail.columns.map((c, i) => [c, i]));
     this.all = detail.instances;
+    this.order();
     this.revision = revision;
     this.draw();
+  }
+
+  // order ranks the instances by name. Comparing names as people do is slow, and
+  // they seldom change.
+  order() {
+    const id = this.at.incarnation, name = this.at.name;
+    if (this.rank?.size === this.all.length && this.all.every((r) => this.rank.has(r[id]))) return;
+    const sorted = [...this.all].sort((a, b) => natural(a[name], b[name]) || natural(a[id], b[id]));
+    this.rank = new Map(sorted.map((r, i) => [r[id], i]));
   }
 
   draw() {
     const want = this.filter.value.toLowerCase(), at = this.at || {};
     const list = want === "" ? [...this.all] : this.all.filter((r) => [r[at.name], r[at.incarnation], r[at.host], r[at.state]].some((v) => String(v ?? "").toLowerCase().includes(want)));
-    const i = at[this.sort], sign = this.down ? -1 : 1;
-    list.sort((a, b) => sign * compare(a[i], b[i]) || compare(a[at.name], b[at.name]) || compare(a[at.incarnation], b[at.incarnation]));
+    const i = at[this.sort], sign = this.down ? -1 : 1, rank = (r) => this.rank.get(r[at.incarnation]);
+    if (this.sort === "name") list.sort((a, b) => sign * (rank(a) - rank(b)));
+    else list.sort((a, b) => sign * compare(a[i], b[i]) || rank(a) - rank(b));
     this.list = list;
     text(this.count, list.length === this.all.length ? String(list.length) : list.length + " of " + this.all.length);
     [...this.head.children].forEach((c, k) => c.setAttribute("aria-sort", fields[k].column === this.sort ? (this.down ? "descending" : "ascending") : "none"));
@@ -178,11 +198,10 @@ export class Rows {
   }
 }
 
-const natural = new Intl.Collator("en", { numeric: true }).compare;
 
 function compare(a, b) {
   if (a === b) return 0;
   if (a === null || a === undefined) return 1;
   if (b === null || b === undefined) return -1;
-  return typeof a === "number" && typeof b === "number" ? a - b : natural(String(a), String(b));
+  return typeof a === "number" && typeof b === "number" ? a - b : natural(a, b);
 }

@@ -1,7 +1,7 @@
 // The page: it shows what the server sends, and sends what people ask for. All
 // text from the server goes through shown(), and none becomes HTML.
 import { openChart } from "/chart.js";
-import { fill, number, shown, ago, el, text, Rows, plain } from "/draw.js";
+import { fill, number, shown, ago, el, text, Rows, plain, clockTime, dateTime } from "/draw.js";
 import { openDialog } from "/change.js";
 
 const $ = (id) => document.getElementById(id);
@@ -120,8 +120,6 @@ function alarm(message) {
   $("alarm").hidden = message === "";
 }
 
-const clockTime = (ms) => new Date(ms).toLocaleTimeString([], { hour12: false });
-
 function badge() {
   const silent = Date.now() - heard > 8000 && heard > 0;
   let kind = "good", word = "live", message = "";
@@ -227,8 +225,8 @@ function drawDetail() {
   if (row) pairs.push(["Applied by", row.applied + " of " + row.instances]);
   if (row && row.shadowed) pairs.push(["Refused but let pass/s", number(row.shadowed)]);
   if (p) {
-    pairs.push(["Set by", shown(p.author) + ", " + new Date(p.time).toLocaleString([], { hour12: false })], ["Reason", shown(p.reason) || "–"]);
-    for (const n of p.next) pairs.push(["Announced", n.limits + " from " + new Date(n.from).toLocaleString([], { hour12: false })]);
+    pairs.push(["Set by", shown(p.author) + ", " + dateTime(p.time)], ["Reason", shown(p.reason) || "–"]);
+    for (const n of p.next) pairs.push(["Announced", n.limits + " from " + dateTime(n.from)]);
     for (const f of p.fields) {
       if (["share", "settle", "outage", "guard", "pacing"].includes(f.field) && f.new !== "0s" && f.new !== "off") pairs.push([plain(f.field), shown(f.new)]);
     }
@@ -270,7 +268,7 @@ async function loadHistory(provider) {
     if (r === null) return;
     const also = (r.also || []).map((d) => plain(d.field) + " " + (d.old || "–") + " → " + (d.new || "–"));
     const limits = r.old === r.new ? [] : [(r.old || "nothing") + " → " + (r.new || "deleted")];
-    const cells = [String(r.revision), new Date(r.time).toLocaleString([], { hour12: false }), r.author, [...limits, ...also].join("; ") || r.new || "–", r.problem || r.reason || "–"];
+    const cells = [String(r.revision), dateTime(r.time), r.author, [...limits, ...also].join("; ") || r.new || "–", r.problem || r.reason || "–"];
     cells.forEach((value, i) => text(row.children[i], shown(value)));
   });
 }
