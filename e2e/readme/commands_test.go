@@ -64,6 +64,10 @@ var steps = map[string]string{
 var elsewhere = map[string]string{
 	`export QUOTIENT_ENDPOINTS=https://etcd-1:2379,https://etcd-2:2379,https://etcd-3:2379`:                                  "the reader's cluster",
 	`export QUOTIENT_CACERT=/etc/quotient/ca.pem QUOTIENT_CERT=/etc/quotient/ann.pem QUOTIENT_KEY=/etc/quotient/ann-key.pem`: "the reader's certificates; internal/etcdflags tests them",
+	`quota-admin dev`:                      "the installed program; here as go run",
+	`quota-admin dashboard`:                "the installed program; step browser runs it in one",
+	`quota-admin dashboard --allow-writes`: "the installed program; step browser runs it in one",
+	`quota-admin dashboard --listen 10.0.0.5:8686 --host quota.example.com --tls-cert web.pem --tls-key web-key.pem --token-file tokens --allow-writes`: "the reader's certificate; cmd/quota-admin tests such flags",
 	`quota-admin list`: "the installed program; cmd/quota-admin tests it",
 	`etcd &`:           "an etcd of the reader's own",
 	`etcdctl snapshot save quotient-$(date +%F).db`: "a cluster of the reader's own; compat restores snapshots",
