@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -167,9 +168,7 @@ func TestChangesOnThePage(t *testing.T) {
 	}
 	change := func(more map[string]any) map[string]any {
 		c := map[string]any{"provider": "p", "kind": "set", "limits": "200/s", "reason": "because", "force": false, "if_revision": revision()}
-		for name, value := range more {
-			c[name] = value
-		}
+		maps.Copy(c, more)
 		return c
 	}
 	type m = map[string]any
