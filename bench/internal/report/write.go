@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -34,17 +35,25 @@ func Markdown(about [][2]string, intro string, sections []*Section) string {
 	for _, kv := range about {
 		writeRow(&b, kv[:])
 	}
-	b.WriteString("\n## Goals\n\n")
-	writeRow(&b, []string{"what", "goal", "measured", "met", ""})
-	b.WriteString("|---|---|---|---|---|\n")
-	for _, s := range sections {
-		for _, g := range s.Goals {
-			writeRow(&b, []string{g.What, g.Want, g.Got, g.Met, g.Note})
-		}
-	}
+	writeGoals(&b, sections)
 	for _, s := range sections {
 		b.WriteString("\n## " + s.Title + "\n\n")
 		b.WriteString(strings.TrimRight(s.text.String(), "\n") + "\n")
 	}
 	return b.String()
+}
+
+// writeGoals writes the goals of all sections, if there are any.
+func writeGoals(b *strings.Builder, sections []*Section) {
+	if !slices.ContainsFunc(sections, func(s *Section) bool { return len(s.Goals) > 0 }) {
+		return
+	}
+	b.WriteString("\n## Goals\n\n")
+	writeRow(b, []string{"what", "goal", "measured", "met", ""})
+	b.WriteString("|---|---|---|---|---|\n")
+	for _, s := range sections {
+		for _, g := range s.Goals {
+			writeRow(b, []string{g.What, g.Want, g.Got, g.Met, g.Note})
+		}
+	}
 }

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/quotient-limiter/quotient/bench/internal/report"
+	"github.com/quotient-limiter/quotient/internal/etcdtest"
+)
+
+// options are what the command was told.
+type options struct {
+	processes int           // that the instances are spread over
+	perClient int           // sessions on one client of etcd
+	steady    time.Duration // how long to watch while nothing happens
+	changes   int           // limits to set
+	profile   string        // folder for processor profiles of the storm; empty for none
+}
+
+func main() {
+	etcdtest.RunIfMember()
+	runIfWorker()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "scale:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context) error {
+	var o options
+	list := flag.String("instances", "10,100,300,1000,2000", "sizes of the fleet, with commas")
+	flag.IntVar(&o.processes, "processes", 4, "processes that the instances are spread over")
+	flag.IntVar(&o.perClient, "per-client", 1, "sessions that share a client of etcd; 1 is what a process of its own has")
+	flag.DurationVar(&o.steady, "steady", 30*time.Second, "how long to watch while nothing happens")
+	flag.IntVar(&o.changes, "changes", 20, "limits to set, one a second")
+	flag.StringVar(&o.profile, "profile", "", "folder for a processor profile of each process, from before the first instance joins to after the last is active")
+	single := flag.Bool("constants", false, "measure instead what single calls cost etcd and a client")
+	flag.Parse()
+	if *single {
+		rows, err := measureConstants(ctx)
+		if err == nil {
+			fmt.Print(report.Markdown(report.Machine(), intro("go run ./scale --constants"), constants(rows)))
+		}
+		return err
+	}
+	if o.processes < 1 || o.perClient < 1 || o.changes < 1 || o.steady < time.Second {
+		return errors.New("--processes, --per-client and --changes must be at least 1, --steady at least 1s")
+	}
+	var results []result
+	for _, text := range strings.Split(*list, ",") {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 {
+			return fmt.Errorf("--instances: %q is no size of a fleet", text)
+		}
+		r, err := measureSize(ctx, n, o)
+		if err != nil {
+			return fmt.Errorf("%d instances: %w", n, err)
+		}
+		results = append(results, r)
+		fmt.Fprintf(os.Stderr, "%s %d instances measured\n", time.Now().Format(time.TimeOnly), n)
+	}
+	command := "go run ./scale " + strings.Join(os.Args[1:], " ")
+	fmt.Print(report.Markdown(report.Machine(), intro(command), sizes(o, results)))
+	return nil
+}
+
+func intro(command string) string {
+	return "Made by `" + strings.TrimSpace(command) + "` in the folder bench. One etcd, which does not sync its disk, and all instances on one machine."
+}

@@ -1,0 +1,63 @@
+package main
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/feed"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// tap is a source that notes what passes through to the limiter.
+type tap struct {
+	consumer.Source
+	limiter *consumer.Limiter
+
+	registered atomic.Int64 // Unix nanoseconds of the first listing that has this instance
+	events     atomic.Int64 // revisions
+	applying   atomic.Int64 // nanoseconds that the limiter took for them
+	appliedAt  atomic.Int64 // Unix nanoseconds, for the newest policy
+	policy     atomic.Int64 // its revision; written after appliedAt
+}
+
+// Subscribe implements consumer.Source.
+func (t *tap) Subscribe(provider string, create func() feed.Sink) (feed.Subscription, error) {
+	var inner feed.Sink
+	sub, err := t.Source.Subscribe(provider, func() feed.Sink {
+		inner = create()
+		return &tappedSink{inner, t}
+	})
+	return &tapped{sub, inner}, err
+}
+
+// tapped is a subscription whose sink is the limiter's own.
+type tapped struct {
+	feed.Subscription
+	inner feed.Sink
+}
+
+func (t *tapped) Sink() feed.Sink { return t.inner }
+
+type tappedSink struct {
+	feed.Sink
+	tap *tap
+}
+
+func (s *tappedSink) Reset(at clock.Instant, self string, v quota.View) {
+	s.Sink.Reset(at, self, v)
+	s.tap.registered.Store(time.Now().UnixNano())
+}
+
+func (s *tappedSink) Apply(at clock.Instant, c quota.Change) {
+	began := time.Now()
+	s.Sink.Apply(at, c)
+	now := time.Now()
+	s.tap.events.Add(1)
+	s.tap.applying.Add(int64(now.Sub(began)))
+	if c.Policy != nil {
+		s.tap.appliedAt.Store(now.UnixNano())
+		s.tap.policy.Store(c.Revision)
+	}
+}
