@@ -3,6 +3,7 @@ package consumer
 import (
 	"log/slog"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -92,6 +93,7 @@ func (k *core) Reset(at clock.Instant, self string, v quota.View) {
 	k.mu.Lock()
 	k.mu.warrant.Reset(at, self, v)
 	k.mu.self = self
+	k.signalLocked()
 	k.news()
 }
 
@@ -99,6 +101,9 @@ func (k *core) Reset(at clock.Instant, self string, v quota.View) {
 func (k *core) Apply(at clock.Instant, c quota.Change) {
 	k.mu.Lock()
 	k.mu.warrant.Apply(at, c)
+	if c.Policy != nil || c.PolicyDeleted || slices.ContainsFunc(c.Put, func(i quota.Instance) bool { return i.ID == k.mu.self }) {
+		k.signalLocked() // others who come and go make nobody ready
+	}
 	k.news()
 }
 
@@ -106,6 +111,7 @@ func (k *core) Apply(at clock.Instant, c quota.Change) {
 func (k *core) Announce(until int64) {
 	k.mu.Lock()
 	k.mu.warrant.Announce(until)
+	k.signalLocked()
 	k.news()
 }
 
@@ -113,6 +119,7 @@ func (k *core) Announce(until int64) {
 func (k *core) Prove(sent clock.Instant) {
 	k.mu.Lock()
 	if k.mu.warrant.Prove(sent) {
+		k.signalLocked()
 		k.news() // what was held back may be issued again
 		return
 	}
@@ -140,11 +147,10 @@ func (k *core) Close() {
 }
 
 // news ends a change of what is known: it releases mu, which the caller holds,
-// and lets the gate and those who wait for news see it.
+// and lets the gate see it.
 func (k *core) news() {
 	policy, _ := k.mu.warrant.Policy()
 	k.shadow.Store(policy != nil && policy.Mode == quota.ModeShadow)
-	k.signalLocked()
 	k.mu.Unlock()
 	now := k.clock.Now()
 	k.gate.Changed(now)
@@ -152,6 +158,8 @@ func (k *core) news() {
 	k.noteState(now)
 }
 
+// signalLocked wakes those who wait for a state that time alone does not bring:
+// see Ready.
 func (k *core) signalLocked() {
 	close(k.mu.changed)
 	k.mu.changed = make(chan struct{})

@@ -269,5 +269,6 @@ func (l *Limiter) Drain(until time.Time) {
 		now := k.clock.Mono()
 		k.mu.drain = now + min(int64(d), math.MaxInt64-now)
 	}
+	k.signalLocked()
 	k.news()
 }

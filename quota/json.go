@@ -121,7 +121,7 @@ func (p Policy) MarshalJSON() ([]byte, error) {
 // schema that it does not know is refused. It does not validate.
 func (p *Policy) UnmarshalJSON(b []byte) error {
 	var w wirePolicy
-	if err := decode("policy", b, MaxPolicyBytes, &w); err != nil {
+	if err := decode("policy", b, MaxPolicyBytes, &w, &w.Schema); err != nil {
 		return err
 	}
 	*p = Policy{
@@ -151,7 +151,7 @@ func (i Instance) MarshalJSON() ([]byte, error) {
 // know are ignored, a schema that it does not know is refused.
 func (i *Instance) UnmarshalJSON(b []byte) error {
 	var w wireInstance
-	if err := decode("instance", b, MaxInstanceBytes, &w); err != nil {
+	if err := decode("instance", b, MaxInstanceBytes, &w, &w.Schema); err != nil {
 		return err
 	}
 	*i = Instance{
@@ -162,17 +162,22 @@ func (i *Instance) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// decode reads the schema first: the fields of another one may have other types,
-// and the error must name the true cause.
-func decode(what string, b []byte, most int, into any) error {
+// decode reads a value in one pass, and only where that fails by itself finds out
+// what is wrong: the fields of another schema may have other types, and the error
+// must name the true cause. schema is where into has its schema.
+func decode(what string, b []byte, most int, into any, schema *int) error {
 	if len(b) > most {
 		return fmt.Errorf("%s: %d bytes are more than the most, %d", what, len(b), most)
+	}
+	err := json.Unmarshal(b, into)
+	if err == nil && *schema == Schema {
+		return nil
 	}
 	var head struct {
 		Schema *int `json:"schema"`
 	}
-	if err := json.Unmarshal(b, &head); err != nil {
-		return fmt.Errorf("%s: %w", what, err)
+	if e := json.Unmarshal(b, &head); e != nil {
+		return fmt.Errorf("%s: %w", what, e)
 	}
 	if head.Schema == nil {
 		return fmt.Errorf("%s: the schema is missing: write \"schema\":%d", what, Schema)
@@ -180,8 +185,5 @@ func decode(what string, b []byte, most int, into any) error {
 	if *head.Schema != Schema {
 		return fmt.Errorf("%s: schema %d is not the one this version knows, %d: upgrade, or write it again with this version's tools", what, *head.Schema, Schema)
 	}
-	if err := json.Unmarshal(b, into); err != nil {
-		return fmt.Errorf("%s: %w", what, err)
-	}
-	return nil
+	return fmt.Errorf("%s: %w", what, err)
 }

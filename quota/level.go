@@ -188,7 +188,7 @@ func (l Level) MarshalJSON() ([]byte, error) {
 // schema that it does not know is refused. It does not validate.
 func (l *Level) UnmarshalJSON(b []byte) error {
 	var w wireLevel
-	if err := decode("level", b, MaxLevelBytes, &w); err != nil {
+	if err := decode("level", b, MaxLevelBytes, &w, &w.Schema); err != nil {
 		return err
 	}
 	*l = Level{Until: w.Until, Author: w.Author, Time: w.Time}

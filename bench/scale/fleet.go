@@ -15,7 +15,7 @@ import (
 )
 
 // patience bounds every wait for the fleet.
-const patience = 3 * time.Minute
+const patience = 2 * time.Minute
 
 // crew is a worker as its parent sees it.
 type crew struct {

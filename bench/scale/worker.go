@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -30,6 +31,9 @@ const provider = "scale"
 
 // joinPause is how long an instance waits that could not join.
 const joinPause = 500 * time.Millisecond
+
+// fleetNice is how far the fleet's processes stand behind etcd's.
+const fleetNice = 10
 
 // setup is what a worker must know.
 type setup struct {
@@ -74,7 +78,7 @@ func runIfWorker() {
 		return
 	}
 	var w worker
-	err := json.Unmarshal([]byte(text), &w.setup)
+	err := errors.Join(giveWay(), json.Unmarshal([]byte(text), &w.setup))
 	if err == nil {
 		err = w.serve(os.Stdin, os.Stdout)
 	}
@@ -145,7 +149,9 @@ func (w *worker) join() (a answer, err error) {
 		all.Go(func() {
 			t, err := w.open(ctx, clients[i/w.PerClient], i)
 			if err == nil {
-				err = t.limiter.Ready(ctx)
+				if err = t.limiter.Ready(ctx); err != nil {
+					err = fmt.Errorf("%w: %s", err, t.limiter.Status().Problem)
+				}
 			}
 			if err != nil {
 				errs <- fmt.Errorf("instance %d: %w", w.First+i, err)
@@ -156,9 +162,8 @@ func (w *worker) join() (a answer, err error) {
 	}
 	all.Wait()
 	a.Retries = w.retries.Load()
-	select {
-	case err = <-errs:
-	default:
+	if failed := len(errs); failed > 0 {
+		err = fmt.Errorf("%d of %d instances are not active after %v, one of them: %w", failed, w.Size, patience, <-errs)
 	}
 	return a, err
 }

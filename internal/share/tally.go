@@ -1,7 +1,6 @@
 package share
 
 import (
-	"maps"
 	"slices"
 
 	"github.com/quotient-limiter/quotient/internal/safeguard"
@@ -41,9 +40,9 @@ type tally struct {
 	deal      deal // of terms in w
 	min       result
 	most      int64 // Bound.Most
-	// live are the newest view's instances by ID, nil unless some terms of the
-	// history share by weight: the split then looks at everybody.
-	live map[string]*member
+	// crowd is the newest view's instances, nil unless some terms of the history
+	// share by weight.
+	crowd *crowd
 }
 
 // count adds (by = 1) or takes away (by = -1) one instance.
@@ -65,7 +64,7 @@ func (t *tally) count(to *heads, m *member, self string, by int64) {
 
 // value is the share of self in a view with these heads, these instances, these
 // terms and this deal.
-func (t *tally) value(c *heads, live map[string]*member, terms *terms, d *deal) result {
+func (t *tally) value(c *heads, crowd *crowd, terms *terms, d *deal) result {
 	switch {
 	case d.reason != ReasonShare:
 		return result{0, d.reason}
@@ -77,7 +76,7 @@ func (t *tally) value(c *heads, live map[string]*member, terms *terms, d *deal) 
 			return result{(d.total + c.n - 1) / c.n, ReasonShare}
 		}
 		if terms.weighted {
-			return result{weightedPart(d.total, live, c.self, t.start, t.seed, terms), ReasonShare}
+			return result{crowd.part(d.total, terms, c.self), ReasonShare}
 		}
 		return result{d.own + part(d.rest, c.n, c.better), ReasonShare}
 	case c.self != nil && c.self.until <= t.start:
@@ -107,7 +106,8 @@ func (t *tally) largest() int64 {
 	case t.deal.reason != ReasonShare || parts == 0:
 		return 0
 	case t.terms.weighted && t.heads.self != nil:
-		parts, own = lots(t.live, t.start, t.terms), t.terms.weightOf(t.heads.self)
+		t.crowd.work(t.terms, t.heads.self)
+		parts, own = t.crowd.lots, t.terms.weightOf(t.heads.self)
 	case t.terms.policy.Share == quota.ShareDemand:
 		return total
 	}
@@ -140,29 +140,26 @@ func (h *History) slot(w quota.Window) *tally {
 func (h *History) build(t *tally, w quota.Window, low int64) {
 	*t = tally{used: true, most: -1, w: w, start: w.Start(), seed: seedOf(w), low: low, high: h.count}
 	t.rank = rankOf(hashID(h.self), t.seed)
-	if h.weighted() {
-		t.live = make(map[string]*member, len(h.members))
-	}
 	for _, m := range h.members {
 		t.count(&t.heads, m, h.self, 1)
-		if t.live != nil {
-			t.live[m.id] = m
-		}
+	}
+	if h.weighted() {
+		t.crowd = newCrowd(t.start, t.seed, h.members)
 	}
 	t.terms = h.terms[len(h.terms)-1].terms
 	t.deal = t.terms.at(w)
-	t.min = t.value(&t.heads, t.live, t.terms, &t.deal)
+	t.min = t.value(&t.heads, t.crowd, t.terms, &t.deal)
 
-	c, live, terms, d := t.heads, maps.Clone(t.live), t.terms, t.deal
+	c, crowd, terms, d := t.heads, t.crowd.clone(), t.terms, t.deal
 	for i := len(h.log) - 1; i >= len(h.log)-int(h.count-low); i-- {
 		for _, e := range slices.Backward(h.log[i].edits) {
-			h.recount(t, &c, live, e.new, e.old)
+			h.recount(t, &c, crowd, e.new, e.old)
 		}
 		if h.log[i].prev != nil {
 			terms, d = h.log[i].prev, h.log[i].prev.at(w)
 		}
 		// The newest of several equal views gives the reason.
-		if r := t.value(&c, live, terms, &d); r.permits < t.min.permits {
+		if r := t.value(&c, crowd, terms, &d); r.permits < t.min.permits {
 			t.min = r
 		}
 	}
@@ -175,37 +172,34 @@ func (h *History) weighted() bool {
 
 // extend goes on to the newest view, one change at a time.
 func (h *History) extend(t *tally) {
-	if t.high < h.count && t.live == nil && h.weighted() {
+	if t.high < h.count && t.crowd == nil && h.weighted() {
 		h.build(t, t.w, t.low)
 		return
 	}
 	for ; t.high < h.count; t.high++ {
 		d := &h.log[len(h.log)-int(h.count-t.high)]
 		for _, e := range d.edits {
-			h.recount(t, &t.heads, t.live, e.old, e.new)
+			h.recount(t, &t.heads, t.crowd, e.old, e.new)
 		}
 		if d.prev != nil {
 			t.terms = h.after(t.high + 1)
 			t.deal = t.terms.at(t.w)
 		}
-		if r := t.value(&t.heads, t.live, t.terms, &t.deal); r.permits <= t.min.permits {
+		if r := t.value(&t.heads, t.crowd, t.terms, &t.deal); r.permits <= t.min.permits {
 			t.min = r
 		}
 	}
 }
 
 // recount replaces one instance by another; nil is nobody.
-func (h *History) recount(t *tally, c *heads, live map[string]*member, old, new *member) {
+func (h *History) recount(t *tally, c *heads, crowd *crowd, old, new *member) {
 	if old != nil {
 		t.count(c, old, h.self, -1)
-		delete(live, old.id)
 	}
 	if new != nil {
 		t.count(c, new, h.self, 1)
-		if live != nil {
-			live[new.id] = new
-		}
 	}
+	crowd.replace(old, new)
 }
 
 // after returns the terms of the view after change number n: what the next

@@ -11,7 +11,7 @@ import (
 // together. So shares sum to the total exactly for all weights, everybody's
 // long-run share is in proportion to its weight also where the total is small,
 // and who joins or leaves changes the extra permits of hardly anybody else. With
-// all weights 1 it is the equal split. It takes O(sum of weights).
+// all weights 1 it is the equal split.
 
 // lotRank is the rank of an instance's n-th lot, from 0, in the window of seed.
 func lotRank(id uint64, n int64, seed uint64) uint64 {
@@ -29,60 +29,6 @@ func (t *terms) weightOf(m *member) int64 {
 		}
 	}
 	return m.weight
-}
-
-// lots sums the weights of those who take part in a window that starts at start.
-func lots(live map[string]*member, start int64, t *terms) (n int64) {
-	for _, m := range live {
-		if m.takesPart(start) {
-			n += t.weightOf(m)
-		}
-	}
-	return n
-}
-
-// weightedPart is the share of self, who takes part, of total permits.
-func weightedPart(total int64, live map[string]*member, self *member, start int64, seed uint64, t *terms) int64 {
-	all, own := lots(live, start, t), t.weightOf(self)
-	each, left := total/all, total%all
-	if left == 0 {
-		return own * each
-	}
-	ranks := make([]uint64, own)
-	for n := range own {
-		ranks[n] = lotRank(self.hash, n, seed)
-	}
-	slices.SortFunc(ranks, func(a, b uint64) int {
-		if a > b {
-			return -1
-		}
-		return 1
-	})
-	// better[i] others come before the i-th of the own lots and after the one
-	// before it.
-	better := make([]int64, own+1)
-	for _, m := range live {
-		if m == self || !m.takesPart(start) {
-			continue
-		}
-		for n := range t.weightOf(m) {
-			rank := lotRank(m.hash, n, seed)
-			i, _ := slices.BinarySearchFunc(ranks, rank, func(mine, theirs uint64) int {
-				if ahead(mine, self.id, theirs, m.id) {
-					return -1
-				}
-				return 1
-			})
-			better[i]++
-		}
-	}
-	extra, place := int64(0), int64(0)
-	for i := range own {
-		if place += better[i]; place+i < left {
-			extra++
-		}
-	}
-	return own*each + extra
 }
 
 // Weighted returns every instance's share of total permits in window w under

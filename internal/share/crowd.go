@@ -1,0 +1,122 @@
+package share
+
+import (
+	"maps"
+	"slices"
+)
+
+// crowd is the instances of a view, and how their lots stand against those of
+// self in one window: by it a change of one instance takes O(its weight), not
+// O(instances), to count.
+type crowd struct {
+	start int64  // of the window
+	seed  uint64 // of the window
+	live  map[string]*member
+
+	// Worked out for these terms and this self; not if terms is nil.
+	terms *terms
+	self  *member
+	lots  int64    // of all who take part
+	ranks []uint64 // of self's lots, best first
+	// better[i] lots of others come before the i-th of self's and after the one
+	// before it.
+	better []int64
+}
+
+func newCrowd(start int64, seed uint64, members []*member) *crowd {
+	c := &crowd{start: start, seed: seed, live: make(map[string]*member, len(members))}
+	for _, m := range members {
+		c.live[m.id] = m
+	}
+	return c
+}
+
+func (c *crowd) clone() *crowd {
+	if c == nil {
+		return nil
+	}
+	d := *c
+	d.live, d.better = maps.Clone(c.live), slices.Clone(c.better)
+	return &d
+}
+
+// replace puts one instance in the place of another; nil is nobody.
+func (c *crowd) replace(old, new *member) {
+	if c == nil {
+		return
+	}
+	if old != nil {
+		delete(c.live, old.id)
+		c.count(old, -1)
+	}
+	if new != nil {
+		c.live[new.id] = new
+		c.count(new, 1)
+	}
+}
+
+// count adds (by = 1) or takes away (by = -1) the lots of one instance.
+func (c *crowd) count(m *member, by int64) {
+	switch {
+	case c.terms == nil:
+		return
+	case c.self == nil || m.id == c.self.id:
+		c.terms = nil // all of it is compared with self
+		return
+	case !m.takesPart(c.start):
+		return
+	}
+	weight := c.terms.weightOf(m)
+	c.lots += by * weight
+	for n := range weight {
+		rank := lotRank(m.hash, n, c.seed)
+		i, _ := slices.BinarySearchFunc(c.ranks, rank, func(mine, theirs uint64) int {
+			if ahead(mine, c.self.id, theirs, m.id) {
+				return -1
+			}
+			return 1
+		})
+		c.better[i] += by
+	}
+}
+
+// work makes the counts those of the terms, and of self, who is in the view.
+func (c *crowd) work(t *terms, self *member) {
+	if c.terms == t && c.self == self {
+		return
+	}
+	own := t.weightOf(self)
+	c.terms, c.self, c.lots = t, self, 0
+	c.ranks, c.better = make([]uint64, own), make([]int64, own+1)
+	for n := range own {
+		c.ranks[n] = lotRank(self.hash, n, c.seed)
+	}
+	slices.SortFunc(c.ranks, func(a, b uint64) int {
+		if a > b {
+			return -1
+		}
+		return 1
+	})
+	for _, m := range c.live {
+		if m != self {
+			c.count(m, 1)
+		}
+	}
+	if self.takesPart(c.start) {
+		c.lots += own
+	}
+}
+
+// part is the share of self, who takes part, of total permits.
+func (c *crowd) part(total int64, t *terms, self *member) int64 {
+	c.work(t, self)
+	own := int64(len(c.ranks))
+	each, left := total/c.lots, total%c.lots
+	extra, place := int64(0), int64(0)
+	for i := range own {
+		if place += c.better[i]; place+i < left {
+			extra++
+		}
+	}
+	return own*each + extra
+}
