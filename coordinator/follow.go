@@ -22,6 +22,9 @@ var errGone = errors.New("this instance's key is gone from etcd; unless it is le
 // ends. It opens the watch anew where it left off when it breaks, and lists anew
 // after a gap.
 func (p *place) follow(ctx context.Context) error {
+	if !sleep(ctx, p.holdBack()) {
+		return ctx.Err()
+	}
 	var wait backoff
 	for {
 		err := p.followOnce(ctx, &wait)
@@ -41,6 +44,27 @@ func (p *place) follow(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
+}
+
+// A watch that lags gets what it missed in a few large messages, one that keeps up
+// gets a message for every change. When a large fleet joins at once the latter is
+// what etcd spends its time on; and who has just registered has no share for the
+// settle time. So where many are there already, a newcomer opens its watch a
+// little later. It skips nothing: the watch begins where its listing ends.
+const (
+	manyInstances = 100
+	mostHeldBack  = 750 * time.Millisecond
+	heldBackPart  = 4 // of the settle time, and of the freshness, at most
+)
+
+// holdBack returns how long a new incarnation leaves its watch closed.
+func (p *place) holdBack() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.policy == nil || p.tracker.Instances() < manyInstances {
+		return 0
+	}
+	return min(mostHeldBack, p.policy.Settle/heldBackPart, p.policy.Freshness/heldBackPart)
 }
 
 // followOnce follows one watch to its end, after listing anew if need be.
@@ -163,7 +187,8 @@ func (p *place) gapLocked(why string) {
 	}
 }
 
-// check compares a doubted view with a listing. The own report is no part of the
+// check compares a doubted view with a listing of the keys and their
+// revisions. The own report is no part of the
 // view, but claims by demand follow from it: a store that lost it went backwards.
 func (p *place) check(ctx context.Context) {
 	p.mu.Lock()
@@ -173,7 +198,7 @@ func (p *place) check(ctx context.Context) {
 	c, done := p.s.bounded(ctx)
 	defer done()
 	t, err := p.s.client.Txn(c).Then(
-		clientv3.OpGet(p.s.keys.provider(p.provider), clientv3.WithPrefix()),
+		clientv3.OpGet(p.s.keys.provider(p.provider), clientv3.WithPrefix(), clientv3.WithKeysOnly()),
 		clientv3.OpGet(reportKey, clientv3.WithKeysOnly()),
 	).Commit()
 	if err != nil {

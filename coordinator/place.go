@@ -70,8 +70,10 @@ func (p *place) run() {
 		ctx, cancel := context.WithCancel(p.ctx)
 		stop := context.AfterFunc(l.lost, cancel)
 		if err = p.register(ctx, l); err == nil {
-			wait.reset()
 			err = p.follow(ctx)
+			if p.wasProved() {
+				wait.reset()
+			}
 		}
 		if l.lost.Err() != nil {
 			err = errLease
@@ -90,6 +92,14 @@ func (p *place) run() {
 			return
 		}
 	}
+}
+
+// wasProved reports whether this incarnation's view was ever proved recent. One
+// that was not came up in an overload, and the next had better come later.
+func (p *place) wasProved() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.proved != 0
 }
 
 // ended reports whether this place has announced its end: it then registers no

@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"context"
+	"math"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -20,6 +21,11 @@ const (
 	probesPerFreshness = 6
 	timeoutOfFreshness = 4
 	longestProbe       = 600 * time.Millisecond
+	// In a large fleet the default time between probes grows with the number of
+	// instances, as far as four proofs still fit into the freshness: etcd answers
+	// as many probes for a thousand instances as for five hundred.
+	probeShare         = 600 * time.Microsecond // of etcd's time, for each instance
+	fewestPerFreshness = 4
 )
 
 // probe sends linearizable reads, for all places together: etcd's revision is
@@ -43,17 +49,22 @@ func (s *Session) probe() {
 }
 
 // probeTimes returns the time between two probes, Options.Probe or what the
-// shortest freshness demands, and the time that one may take.
+// shortest freshness and the largest fleet demand, and the time that one may take.
 func (s *Session) probeTimes() (pause, timeout time.Duration) {
 	pause, timeout = s.o.Probe, longestProbe
+	spread, most := time.Duration(0), time.Duration(math.MaxInt64)
 	for _, p := range s.all() {
 		p.mu.Lock()
-		f := p.freshness()
+		f, n := p.freshness(), p.tracker.Instances()
 		p.mu.Unlock()
 		pause = min(pause, f/probesPerFreshness)
 		timeout = min(timeout, max(f/timeoutOfFreshness, quota.MinFreshness))
+		spread, most = max(spread, time.Duration(n)*probeShare), min(most, f/fewestPerFreshness)
 	}
-	return pause, timeout
+	if s.o.ownProbe {
+		return pause, timeout
+	}
+	return max(pause, min(spread, most)), timeout
 }
 
 // asked is a place that waits for the answer of a probe.

@@ -45,7 +45,9 @@ type Options struct {
 	// MinTTL to MaxTTL, default DefaultTTL. No promise rests on it.
 	TTL time.Duration
 	// Probe is the time between two proofs of freshness, default DefaultProbe;
-	// from 50 ms to 1 s. A policy with a short freshness makes it shorter.
+	// from 50 ms to 1 s. A policy with a short freshness makes it shorter. The
+	// default grows in fleets of more than 500 instances, to a quarter of the
+	// freshness at most.
 	Probe time.Duration
 	// NTP names servers, host or host:port, to measure true time by; at most
 	// ntp.MaxServers (16), three or more of them to find one that lies. Default:
@@ -60,6 +62,8 @@ type Options struct {
 	// Clock is for this module's own programs and tests, which set clocks apart.
 	// Default: a new one.
 	Clock *clock.Clock
+
+	ownProbe bool // Probe was given
 }
 
 func (o *Options) fill() error {
@@ -73,7 +77,7 @@ func (o *Options) fill() error {
 	if o.TTL == 0 {
 		o.TTL = DefaultTTL
 	}
-	if o.Probe == 0 {
+	if o.ownProbe = o.Probe != 0; !o.ownProbe {
 		o.Probe = DefaultProbe
 	}
 	if o.Logger == nil {

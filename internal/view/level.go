@@ -23,12 +23,24 @@ func (t *Tracker) levelOf(k Key) *quota.Level {
 
 // Rank returns how many instances wrote their key before this incarnation did:
 // 0 for the oldest. Who announces its end writes its key anew, and so comes last.
+// It counts them once after each change.
 func (t *Tracker) Rank(id string) int {
+	if t.ranked.id == id && t.ranked.revision == t.revision {
+		return t.ranked.rank
+	}
 	own, rank := t.instances[id], 0
 	for _, revision := range t.instances {
 		if revision < own {
 			rank++
 		}
 	}
+	t.ranked = ranked{id, t.revision, rank}
 	return rank
+}
+
+// ranked is the answer that Rank gave last, and at which of the view's revisions.
+type ranked struct {
+	id       string
+	revision int64
+	rank     int
 }

@@ -67,6 +67,8 @@ type Tracker struct {
 	badLevel  error
 	bad       map[string]error // instances whose keys cannot be read
 
+	ranked ranked
+
 	off  safeguard.Set
 	read *Reader // nil: ReadPolicy and ReadInstance
 }
@@ -227,7 +229,8 @@ func (t *Tracker) Doubted() bool { return t.doubted }
 // Check compares the view with a listing at a revision, read linearizably when
 // p was sent. It can only tell when the position has reached the revision and
 // the view has not gone beyond it: ok is false if not, and another listing is
-// needed. same is false if there is a gap.
+// needed. same is false if there is a gap. Values are not looked at: keys alone
+// will do.
 func (t *Tracker) Check(p Probe, revision int64, cluster uint64, keys []Key) (same, ok bool) {
 	if cluster != t.cluster || revision < p.floor {
 		return false, true
@@ -256,6 +259,9 @@ func (t *Tracker) Check(p Probe, revision int64, cluster uint64, keys []Key) (sa
 
 // Has reports whether the view has an incarnation.
 func (t *Tracker) Has(id string) bool { _, ok := t.instances[id]; return ok }
+
+// Instances returns how many incarnations the view has.
+func (t *Tracker) Instances() int { return len(t.instances) }
 
 // Problem returns what in the keys cannot be read, or nil.
 func (t *Tracker) Problem() error {
