@@ -187,9 +187,9 @@ func (p *place) gapLocked(why string) {
 	}
 }
 
-// check compares a doubted view with a listing of the keys and their
-// revisions. The own report is no part of the
-// view, but claims by demand follow from it: a store that lost it went backwards.
+// check compares a doubted view with a listing of the keys and their revisions.
+// The own report is no part of the view, but claims by demand follow from it: a
+// store that lost it went backwards.
 func (p *place) check(ctx context.Context) {
 	p.mu.Lock()
 	probe, report := p.tracker.Sent(p.s.o.Clock.Now()), p.published.Newest()
