@@ -21,6 +21,8 @@ type options struct {
 	perClient int           // sessions on one client of etcd
 	steady    time.Duration // how long to watch while nothing happens
 	changes   int           // limits to set
+	ttl       time.Duration // of the leases; 0 for the default
+	probe     time.Duration // between proofs of freshness; 0 for the default
 	profile   string        // folder for processor profiles of the storm; empty for none
 }
 
@@ -42,6 +44,8 @@ func run(ctx context.Context) error {
 	flag.IntVar(&o.perClient, "per-client", 1, "sessions that share a client of etcd; 1 is what a process of its own has")
 	flag.DurationVar(&o.steady, "steady", 30*time.Second, "how long to watch while nothing happens")
 	flag.IntVar(&o.changes, "changes", 20, "limits to set, one a second")
+	flag.DurationVar(&o.ttl, "ttl", 0, "of the instances' leases; 0 is the default of sessions")
+	flag.DurationVar(&o.probe, "probe", 0, "between two proofs of freshness; 0 is the default of sessions")
 	flag.StringVar(&o.profile, "profile", "", "folder for a processor profile of each process, from before the first instance joins to after the last is active")
 	single := flag.Bool("constants", false, "measure instead what single calls cost etcd and a client")
 	flag.Parse()

@@ -40,6 +40,7 @@ type setup struct {
 	Endpoints   []string
 	First, Size int // the instances' numbers
 	PerClient   int
+	TTL, Probe  time.Duration
 	Profile     string // file; empty for none
 }
 
@@ -172,7 +173,9 @@ func (w *worker) join() (a answer, err error) {
 func (w *worker) open(ctx context.Context, client *clientv3.Client, i int) (*tap, error) {
 	quiet := slog.New(slog.DiscardHandler)
 	for {
-		s, err := coordinator.Join(ctx, client, coordinator.Options{Name: fmt.Sprintf("scale-%d", w.First+i), Logger: quiet})
+		s, err := coordinator.Join(ctx, client, coordinator.Options{
+			Name: fmt.Sprintf("scale-%d", w.First+i), TTL: w.TTL, Probe: w.Probe, Logger: quiet,
+		})
 		if err == nil {
 			t := &tap{Source: s}
 			t.limiter, err = consumer.Open(ctx, t, provider, consumer.Options{Logger: quiet})
