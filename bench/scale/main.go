@@ -59,22 +59,29 @@ func run(ctx context.Context) error {
 	if o.processes < 1 || o.perClient < 1 || o.changes < 1 || o.steady < time.Second {
 		return errors.New("--processes, --per-client and --changes must be at least 1, --steady at least 1s")
 	}
-	var results []result
-	for _, text := range strings.Split(*list, ",") {
+	results, failed := measureAll(ctx, *list, o)
+	if len(results) > 0 {
+		command := "go run ./scale " + strings.Join(os.Args[1:], " ")
+		fmt.Print(report.Markdown(report.Machine(), intro(command), sizes(o, results)))
+	}
+	return failed
+}
+
+// measureAll measures every size, up to the first that fails.
+func measureAll(ctx context.Context, list string, o options) (results []result, err error) {
+	for _, text := range strings.Split(list, ",") {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 1 {
-			return fmt.Errorf("--instances: %q is no size of a fleet", text)
+			return results, fmt.Errorf("--instances: %q is no size of a fleet", text)
 		}
 		r, err := measureSize(ctx, n, o)
 		if err != nil {
-			return fmt.Errorf("%d instances: %w", n, err)
+			return results, fmt.Errorf("%d instances: %w", n, err)
 		}
 		results = append(results, r)
 		fmt.Fprintf(os.Stderr, "%s %d instances measured\n", time.Now().Format(time.TimeOnly), n)
 	}
-	command := "go run ./scale " + strings.Join(os.Args[1:], " ")
-	fmt.Print(report.Markdown(report.Machine(), intro(command), sizes(o, results)))
-	return nil
+	return results, nil
 }
 
 func intro(command string) string {
