@@ -47,7 +47,10 @@ type tappedSink struct {
 
 func (s *tappedSink) Reset(at clock.Instant, self string, v quota.View) {
 	s.Sink.Reset(at, self, v)
-	s.tap.registered.Store(time.Now().UnixNano())
+	now := time.Now().UnixNano()
+	s.tap.registered.CompareAndSwap(0, now)
+	s.tap.appliedAt.Store(now) // who registers anew finds the policy there
+	s.tap.policy.Store(v.PolicyRevision)
 }
 
 func (s *tappedSink) Apply(at clock.Instant, c quota.Change) {
