@@ -162,7 +162,7 @@ func (d *divisible) next(revision, now int64, before *division) (l quota.Level, 
 			return l, false
 		}
 	}
-	l, ok = share.Extend(d.view.Level, e, now-int64(policy.LongestWindow()))
+	l, ok = share.Extend(d.view.Level, e, now-int64(policy.DriftWindow()))
 	l.Until = from.Add(levelLasts)
 	return l, ok
 }

@@ -47,7 +47,7 @@ func (a *Admin) checkLowering(ctx context.Context, provider string, old []byte, 
 	}
 	for _, s := range before {
 		was := s.policy.WithDefaults()
-		need := quota.MinSettleFor(was.Freshness, max(was.ClockError, next.ClockError), max(was.LongestWindow(), next.LongestWindow()))
+		need := quota.MinSettleFor(was.Freshness, max(was.ClockError, next.ClockError), max(was.DriftWindow(), next.DriftWindow()))
 		if wait := need - next.Settle - now.Sub(s.at); wait > 0 {
 			return &quota.FieldError{
 				Field: "settle", Value: next.Settle.String(),

@@ -21,6 +21,7 @@ func (p Policy) WithDefaults() Policy {
 	def(&p.Freshness, p.defaultFreshness())
 	def(&p.Outage, OutageHold)
 	def(&p.Pacing, PacingOff)
+	def(&p.Shape, ShapeFixed)
 	if p.Pacing == PacingAdaptive {
 		def(&p.PacingDelay, DefaultPacingDelay)
 	}
@@ -56,14 +57,15 @@ func (p Policy) Clone() Policy {
 // share of 0: to guess could break the sum.
 func (p *Policy) Supported() (missing []string) {
 	for _, r := range p.Requires {
-		if r != FeatureGuardAuto {
+		if r != FeatureGuardAuto && r != FeatureShapes {
 			missing = append(missing, r)
 		}
 	}
 	missing = unknown(missing, "share", p.Share, ShareEqual, ShareWeighted, ShareDemand)
 	missing = unknown(missing, "mode", p.Mode, ModeEnforce, ModeShadow, ModePause)
 	missing = unknown(missing, "outage", p.Outage, OutageHold, OutageStop)
-	return unknown(missing, "pacing", p.Pacing, PacingOff, PacingEven, PacingAdaptive)
+	missing = unknown(missing, "pacing", p.Pacing, PacingOff, PacingEven, PacingAdaptive)
+	return unknown(missing, "shape", p.Shape, ShapeFixed, ShapeSliding, ShapeBucket)
 }
 
 func unknown[T ~string](missing []string, field string, value T, known ...T) []string {

@@ -2,7 +2,6 @@ package quota
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 )
@@ -65,26 +64,4 @@ func (g guard) MarshalText() ([]byte, error) { return duration(g.fixed).MarshalT
 func (g *guard) UnmarshalText(b []byte) (err error) {
 	g.fixed, g.auto, err = ParseGuard(string(b))
 	return err
-}
-
-// features returns Requires with what the other fields imply.
-func (p *Policy) features() []string {
-	if !p.GuardAuto || slices.Contains(p.Requires, FeatureGuardAuto) {
-		return p.Requires
-	}
-	return append(slices.Clone(p.Requires), FeatureGuardAuto)
-}
-
-// unimplied returns Requires without what the other fields imply.
-func (p *Policy) unimplied() []string {
-	if !p.GuardAuto {
-		return p.Requires
-	}
-	var rest []string
-	for _, r := range p.Requires {
-		if r != FeatureGuardAuto {
-			rest = append(rest, r)
-		}
-	}
-	return rest
 }

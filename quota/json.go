@@ -65,6 +65,9 @@ type wirePolicy struct {
 	GuardAuto  bool             `json:"guard_auto,omitempty"`
 	Pacing     Pacing           `json:"pacing"`
 	Delay      duration         `json:"pacing_delay,omitzero"`
+	Shape      Shape            `json:"shape,omitempty"`
+	Burst      int64            `json:"burst,omitempty"`
+	WarmUp     duration         `json:"warm_up,omitzero"`
 	From       time.Time        `json:"from,omitzero"`
 	Next       []wireChange     `json:"next,omitempty"`
 	MaxStep    float64          `json:"max_step,omitzero"`
@@ -109,7 +112,11 @@ func (p Policy) MarshalJSON() ([]byte, error) {
 		Schema: Schema, Limits: limitsToWire(p.Limits), Share: p.Share, Weights: p.Weights, Floor: p.Floor, Mode: p.Mode,
 		Settle: duration(p.Settle), Freshness: duration(p.Freshness), ClockError: duration(p.ClockError),
 		Outage: p.Outage, Guard: guard{fixed: p.Guard}, GuardAuto: p.GuardAuto, Pacing: p.Pacing, Delay: duration(p.PacingDelay),
+		Shape: p.Shape, Burst: p.Burst, WarmUp: duration(p.WarmUp),
 		From: p.From.UTC(), MaxStep: p.MaxStep, Requires: p.features(), Author: p.Author, Reason: p.Reason, Time: p.Time.UTC(),
+	}
+	if !p.Shaped() {
+		w.Shape = "" // as versions write it that know no other
 	}
 	for _, c := range p.Next {
 		w.Next = append(w.Next, wireChange{c.From.UTC(), limitsToWire(c.Limits)})
@@ -128,6 +135,7 @@ func (p *Policy) UnmarshalJSON(b []byte) error {
 		Limits: limitsFromWire(w.Limits), Share: w.Share, Weights: w.Weights, Floor: w.Floor, Mode: w.Mode,
 		Settle: time.Duration(w.Settle), Freshness: time.Duration(w.Freshness), ClockError: time.Duration(w.ClockError),
 		Outage: w.Outage, Guard: w.Guard.fixed, GuardAuto: w.GuardAuto || w.Guard.auto, Pacing: w.Pacing, PacingDelay: time.Duration(w.Delay),
+		Shape: w.Shape, Burst: w.Burst, WarmUp: time.Duration(w.WarmUp),
 		From: w.From, MaxStep: w.MaxStep, Requires: w.Requires, Author: w.Author, Reason: w.Reason, Time: w.Time,
 	}
 	for _, c := range w.Next {

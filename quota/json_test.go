@@ -54,6 +54,10 @@ func TestJSONGolden(t *testing.T) {
 			"times are UTC", Policy{Limits: []Limit{{1, time.Second}}, From: newYear.In(time.FixedZone("", 3600))},
 			`{"schema":1,"limits":[{"permits":1,"window":"1s"}],"share":"equal","mode":"enforce","settle":"3s","freshness":"2.5s","clock_error":"50ms","outage":"hold","guard":"0s","pacing":"off","from":"2027-01-01T00:00:00Z"}`,
 		},
+		{
+			"a shape requires its feature", Policy{Limits: []Limit{{100, time.Second}}, Shape: ShapeBucket, Burst: 20, WarmUp: time.Minute, Requires: []string{"levels"}},
+			`{"schema":1,"limits":[{"permits":100,"window":"1s"}],"share":"equal","mode":"enforce","settle":"3s","freshness":"2.5s","clock_error":"50ms","outage":"hold","guard":"0s","pacing":"off","shape":"bucket","burst":20,"warm_up":"1m0s","requires":["levels","shapes"]}`,
+		},
 		{"instance by name only", Instance{ID: "x", Name: "worker-7"}, `{"schema":1,"name":"worker-7","weight":1}`},
 		{
 			"every field of an instance", fullInstance(),
@@ -199,6 +203,8 @@ func TestPolicyJSONRoundTripProperty(t *testing.T) {
 			Settle: time.Duration(rapid.Int64().Draw(t, "settle")), Freshness: time.Duration(rapid.Int64().Draw(t, "freshness")),
 			ClockError: time.Duration(rapid.Int64().Draw(t, "clock error")), Guard: time.Duration(rapid.Int64().Draw(t, "guard")),
 			GuardAuto: rapid.Bool().Draw(t, "guard auto"), Requires: rapid.SampledFrom([][]string{nil, {"x"}, {"x", FeatureGuardAuto}}).Draw(t, "requires"),
+			Shape: rapid.SampledFrom([]Shape{"", ShapeFixed, ShapeSliding, ShapeBucket, "no such"}).Draw(t, "shape"), Burst: rapid.Int64().Draw(t, "burst"),
+			WarmUp: time.Duration(rapid.Int64().Draw(t, "warm-up")),
 			Share: ShareRule(rapid.String().Draw(t, "share")), Reason: rapid.String().Draw(t, "reason"),
 			From: time.Unix(rapid.Int64Range(0, 1e10).Draw(t, "from"), rapid.Int64Range(0, 999_999_999).Draw(t, "ns")).UTC(),
 		}.WithDefaults()
@@ -207,7 +213,7 @@ func TestPolicyJSONRoundTripProperty(t *testing.T) {
 			t.Fatal(err)
 		}
 		var got Policy
-		if err := json.Unmarshal(b, &got); err != nil || !reflect.DeepEqual(got, p) {
+		if err := json.Unmarshal(b, &got); err != nil || !reflect.DeepEqual(got.WithDefaults(), p) {
 			t.Fatalf("got %+v, %v, want %+v\nfrom %s", got, err, p, b)
 		}
 	})
@@ -246,6 +252,8 @@ func FuzzPolicyJSON(f *testing.F) {
 	f.Add([]byte(`{"schema":1,"limits":[{"permits":5,"window":"s"}]}`))
 	f.Add([]byte(`{"schema":1,"limits":[{"permits":5,"window":"1s"}],"settle":"1000h","clock_error":"1000h"}`))
 	f.Add([]byte(`{"schema":1,"limits":[{"permits":5,"window":"1s"}],"from":"9999-12-31T23:59:59Z","next":[{"from":"0000-01-01T00:00:00Z","limits":[]}]}`))
+	f.Add([]byte(`{"schema":1,"limits":[{"permits":5,"window":"s"}],"shape":"bucket","burst":3,"warm_up":"30s","requires":["shapes"]}`))
+	f.Add([]byte(`{"schema":1,"limits":[{"permits":5,"window":"s"}],"shape":"sliding","burst":-1,"warm_up":"-1s"}`))
 	f.Add([]byte(`null`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		settled(t, text, func(p Policy) error {

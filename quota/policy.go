@@ -141,6 +141,17 @@ type Policy struct {
 	// PacingDelay is the delay that PacingAdaptive may add to a call;
 	// MinPacingDelay to MaxWindow, default DefaultPacingDelay.
 	PacingDelay time.Duration
+	// Shape is default ShapeFixed.
+	Shape Shape
+	// Burst is how many permits of each limit the fleet may issue at once under
+	// ShapeBucket; 1 to MaxPermits. 0, and what is more than a limit's permits,
+	// stands for those. An instance has its share of it, and at least 1 where it
+	// has a share of the limit.
+	Burst int64
+	// WarmUp is the time over which the share of an instance that has just
+	// started grows from a third to the whole; MinWarmUp to MaxWarmUp, 0 for
+	// none. What such an instance leaves is not issued by others.
+	WarmUp time.Duration
 	// From is the instant from which the policy is in force: it rules the
 	// windows that start at or after it. Zero: every window.
 	From time.Time

@@ -9,7 +9,8 @@ import (
 
 // CheckTiming returns nil if the settle time is long enough for the freshness,
 // the clock error and the longest window, so that the sum of all shares stays
-// under the total: S >= S'(1+r)/(1-r) + 2e(1+r) + w*r with r = 1/DriftBound.
+// under the total: S >= S'(1+r)/(1-r) + 2e(1+r) + w*r with r = 1/DriftBound and
+// w the longest window, or three of them under shapes other than ShapeFixed.
 // Times out of their bounds fail too; zero fields stand for their defaults.
 func (p Policy) CheckTiming() error {
 	p = p.WithDefaults()
@@ -33,7 +34,7 @@ func (p *Policy) checkTiming(errs *problems) {
 		return
 	}
 	longest := min(p.LongestWindow(), MaxWindow) // a longer one is a problem of its own
-	need := MinSettleFor(p.Freshness, p.ClockError, longest)
+	need := MinSettleFor(p.Freshness, p.ClockError, p.DriftWindow())
 	if p.Settle < need {
 		errs.add("settle", p.Settle, fmt.Sprintf("too short: with freshness %v, clock_error %v and a longest window of %v it must be at least %v",
 			p.Freshness, p.ClockError, longest, need), "raise settle, or lower freshness")
@@ -41,11 +42,12 @@ func (p *Policy) checkTiming(errs *problems) {
 }
 
 // MinSettleFor returns the shortest settle time for a freshness, a clock error
-// and a longest window, rounded up to a millisecond. No settle time is enough
-// for one that is negative or above its bound (MaxSettle for the first two,
-// MaxWindow for the third): the result is then the largest Duration.
+// and a longest window (Policy.DriftWindow), rounded up to a millisecond. No
+// settle time is enough for one that is negative or above its bound (MaxSettle
+// for the first two, three times MaxWindow for the third): the result is then
+// the largest Duration.
 func MinSettleFor(freshness, clockError, window time.Duration) time.Duration {
-	if min(freshness, clockError, window) < 0 || max(freshness, clockError) > MaxSettle || window > MaxWindow {
+	if min(freshness, clockError, window) < 0 || max(freshness, clockError) > MaxSettle || window > shapedWindows*MaxWindow {
 		return math.MaxInt64
 	}
 	need := ceilDiv(int64(freshness)*(DriftBound+1), DriftBound-1) + settleBeside(clockError, window)
@@ -66,7 +68,7 @@ func (p *Policy) defaultFreshness() time.Duration {
 	if p.Settle > MaxSettle || p.ClockError < 0 || p.ClockError > MaxSettle {
 		return usual
 	}
-	beside := settleBeside(p.ClockError, min(p.LongestWindow(), MaxWindow))
+	beside := settleBeside(p.ClockError, p.DriftWindow())
 	spare := int64(p.Settle.Truncate(time.Millisecond)) - beside
 	most := time.Duration(spare * (DriftBound - 1) / (DriftBound + 1)).Truncate(time.Millisecond)
 	if most < MinFreshness {

@@ -43,6 +43,7 @@ func (p Policy) Validate() error {
 	oneOf(&errs, "outage", p.Outage, OutageHold, OutageStop)
 	p.checkShares(&errs)
 	p.checkPacing(&errs)
+	p.checkShape(&errs)
 	p.checkTiming(&errs)
 	p.checkGuard(&errs)
 	p.checkDates(&errs)

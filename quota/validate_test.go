@@ -51,6 +51,20 @@ func TestPolicyValidate(t *testing.T) {
 		{"delay too short", func(p *Policy) { p.PacingDelay = MinPacingDelay - 1 }, "pacing_delay"},
 		{"delay too long", func(p *Policy) { p.PacingDelay = MaxWindow + 1 }, "pacing_delay"},
 		{"pacing", func(p *Policy) { p.Pacing = "slow" }, "pacing"},
+		{"sliding", func(p *Policy) { p.Shape, p.Guard = ShapeSliding, 0 }, ""},
+		{"bucket", func(p *Policy) { p.Shape, p.Burst, p.WarmUp, p.Guard = ShapeBucket, 1, time.Minute, 0 }, ""},
+		{"bucket larger than a limit", func(p *Policy) { p.Shape, p.Burst, p.Guard = ShapeBucket, MaxPermits, 0 }, ""},
+		{"shape of a later version", func(p *Policy) { p.Shape = "torus" }, "shape"},
+		{"burst of no bucket", func(p *Policy) { p.Shape, p.Burst, p.Guard = ShapeSliding, 5, 0 }, "burst"},
+		{"burst of fixed windows", func(p *Policy) { p.Burst = 5 }, "burst"},
+		{"burst below 0", func(p *Policy) { p.Shape, p.Burst, p.Guard = ShapeBucket, -1, 0 }, "burst"},
+		{"burst too large", func(p *Policy) { p.Shape, p.Burst, p.Guard = ShapeBucket, MaxPermits+1, 0 }, "burst"},
+		{"warm-up too short", func(p *Policy) { p.WarmUp = MinWarmUp - 1 }, "warm_up"},
+		{"warm-up too long", func(p *Policy) { p.WarmUp = MaxWarmUp + 1 }, "warm_up"},
+		{"warm-up of fixed windows", func(p *Policy) { p.WarmUp = MinWarmUp }, ""},
+		{"sliding and even pacing", func(p *Policy) { p.Shape, p.Pacing, p.Guard = ShapeSliding, PacingEven, 0 }, "pacing"},
+		{"sliding and a guard", func(p *Policy) { p.Shape, p.Guard = ShapeSliding, 1 }, "guard"},
+		{"bucket and a guard that follows the clock", func(p *Policy) { p.Shape, p.GuardAuto, p.Guard = ShapeBucket, true, 0 }, "guard"},
 		{"settle too short", func(p *Policy) { p.Settle, p.Freshness = MinSettle-1, MinFreshness }, "settle"},
 		{"settle too long", func(p *Policy) { p.Settle = MaxSettle + 1 }, "settle"},
 		{"settle beyond all", func(p *Policy) { p.Settle = huge }, "settle"},
@@ -167,7 +181,7 @@ func TestWithDefaults(t *testing.T) {
 	}
 	want := Policy{
 		Limits: []Limit{{1, time.Second}, {2, 2 * time.Second}}, Share: ShareEqual, Mode: ModeEnforce,
-		Settle: DefaultSettle, Freshness: DefaultFreshness, ClockError: DefaultClockError, Outage: OutageHold, Pacing: PacingOff,
+		Settle: DefaultSettle, Freshness: DefaultFreshness, ClockError: DefaultClockError, Outage: OutageHold, Pacing: PacingOff, Shape: ShapeFixed,
 		Next: []LimitChange{{newYear, []Limit{{3, 3 * time.Second}, {4, 4 * time.Second}}}},
 	}
 	if !reflect.DeepEqual(got, want) {
@@ -201,7 +215,8 @@ func TestSupported(t *testing.T) {
 		{Policy{Share: ShareEqual, Mode: ModePause, Outage: OutageStop, Pacing: PacingOff}, ""},
 		{Policy{Requires: []string{"levels", "x"}}, "levels, x"},
 		{Policy{Share: ShareWeighted}, ""},
-		{Policy{Share: "lottery", Pacing: "waltz"}, "share lottery, pacing waltz"},
+		{Policy{Share: "lottery", Pacing: "waltz", Shape: "torus"}, "share lottery, pacing waltz, shape torus"},
+		{Policy{Shape: ShapeBucket, Requires: []string{FeatureShapes}}, ""},
 		{Policy{Share: ShareDemand, Pacing: PacingEven}, ""},
 		{Policy{Mode: "dry", Outage: "ask"}, "mode dry, outage ask"},
 	} {

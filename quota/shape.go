@@ -1,0 +1,144 @@
+package quota
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// Shape says over which spans of time a limit counts.
+type Shape string
+
+// The shapes.
+const (
+	// ShapeFixed counts in windows that are aligned to the Unix epoch. Two of them
+	// may be used up next to each other, at the boundary between them.
+	ShapeFixed Shape = "fixed"
+	// ShapeSliding lets no span of a window's length, wherever it begins, hold
+	// more than the total. What was issued comes back a window's length later.
+	ShapeSliding Shape = "sliding"
+	// ShapeBucket lets permits accrue evenly, a total in every window's length,
+	// and keeps Policy.Burst of them at most: a span of time d holds at most the
+	// burst and total*d/window. It is the generic cell rate algorithm (ITU-T
+	// I.371): a leaky bucket with a burst of 1, a token bucket else.
+	ShapeBucket Shape = "bucket"
+)
+
+// FeatureShapes is what a policy with another shape than ShapeFixed requires of
+// an instance (Policy.Requires). It is written and read with the policy by
+// itself.
+const FeatureShapes = "shapes"
+
+// Bounds of a warm-up.
+const (
+	MinWarmUp = 100 * time.Millisecond
+	MaxWarmUp = time.Hour
+)
+
+// slots is how many slots of time a window is divided into by shapes that do
+// not count in fixed windows.
+const slots = 500
+
+// Turn is how many windows of one length the same instances have the permits that
+// do not come out even, under shapes other than ShapeFixed: what changes hands is
+// held back for a window, so it does so seldom.
+const Turn = 64
+
+// SlotOf returns the length of the slots in which shapes other than ShapeFixed
+// count: a 500th of the window. It is also twice the most by which a host's
+// clock can err over a window (DriftBound).
+func SlotOf(window time.Duration) time.Duration { return window / slots }
+
+// ReachOf returns how far back the views and windows of a permit go, under shapes
+// other than ShapeFixed: a window's length, what clocks drift over it, and twice
+// their error.
+func ReachOf(window, clockError time.Duration) time.Duration {
+	return window + 2*SlotOf(window) + 2*clockError
+}
+
+// Shaped reports whether the policy's limits have another shape than ShapeFixed.
+func (p *Policy) Shaped() bool { return p.Shape != "" && p.Shape != ShapeFixed }
+
+// BurstOf returns how many permits of a limit with that total may be issued at
+// once under ShapeBucket: Burst, and the whole total where that is 0 or more.
+func (p *Policy) BurstOf(total int64) int64 {
+	if p.Burst <= 0 {
+		return total
+	}
+	return min(p.Burst, total)
+}
+
+// DriftWindow is the time over which clocks may part between a view's lookback
+// and a permit that depends on it: the longest window, and under shapes other
+// than ShapeFixed, which look back further, three of them.
+func (p *Policy) DriftWindow() time.Duration {
+	longest := min(p.LongestWindow(), MaxWindow)
+	if p.Shaped() {
+		return shapedWindows * longest
+	}
+	return longest
+}
+
+const shapedWindows = 3
+
+func (p *Policy) checkShape(errs *problems) {
+	oneOf(errs, "shape", p.Shape, ShapeFixed, ShapeSliding, ShapeBucket)
+	switch {
+	case p.Burst < 0 || p.Burst > MaxPermits:
+		errs.add("burst", p.Burst, fmt.Sprintf("must be from 1 to %d", MaxPermits), "0 stands for all of a limit's permits")
+	case p.Burst > 0 && p.Shape != ShapeBucket:
+		errs.add("burst", p.Burst, fmt.Sprintf("shape %s has none", p.Shape), "leave it out, or set shape bucket")
+	}
+	if p.WarmUp != 0 && (p.WarmUp < MinWarmUp || p.WarmUp > MaxWarmUp) {
+		errs.add("warm_up", p.WarmUp, fmt.Sprintf("must be from %v to %v", MinWarmUp, MaxWarmUp), "0 switches it off")
+	}
+	if !p.Shaped() {
+		return
+	}
+	if p.Pacing != PacingOff {
+		errs.add("pacing", strconv.Quote(string(p.Pacing)), fmt.Sprintf("paces within fixed windows, and shape is %s", p.Shape),
+			"set pacing off; shape bucket with a small burst is even by itself")
+	}
+	if p.Guard != 0 || p.GuardAuto {
+		errs.add("guard", FormatGuard(p.Guard, p.GuardAuto), fmt.Sprintf("keeps away from the edges of fixed windows, and shape is %s", p.Shape),
+			"set guard 0s: this shape holds whatever clock the provider counts by")
+	}
+}
+
+// implied returns the features that the other fields imply.
+func (p *Policy) implied() (features []string) {
+	if p.GuardAuto {
+		features = append(features, FeatureGuardAuto)
+	}
+	if p.Shaped() {
+		features = append(features, FeatureShapes)
+	}
+	return features
+}
+
+// features returns Requires with what the other fields imply.
+func (p *Policy) features() []string {
+	all := p.Requires
+	for _, f := range p.implied() {
+		if !slices.Contains(all, f) {
+			all = append(slices.Clone(all), f)
+		}
+	}
+	return all
+}
+
+// unimplied returns Requires without what the other fields imply.
+func (p *Policy) unimplied() []string {
+	implied := p.implied()
+	if len(implied) == 0 {
+		return p.Requires
+	}
+	var rest []string
+	for _, r := range p.Requires {
+		if !slices.Contains(implied, r) {
+			rest = append(rest, r)
+		}
+	}
+	return rest
+}
