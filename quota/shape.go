@@ -93,7 +93,7 @@ func (p *Policy) checkShape(errs *problems) {
 	if p.WarmUp != 0 && (p.WarmUp < MinWarmUp || p.WarmUp > MaxWarmUp) {
 		errs.add("warm_up", p.WarmUp, fmt.Sprintf("must be from %v to %v", MinWarmUp, MaxWarmUp), "0 switches it off")
 	}
-	if !p.Shaped() {
+	if p.Shape != ShapeSliding && p.Shape != ShapeBucket {
 		return
 	}
 	if p.Pacing != PacingOff {
