@@ -189,6 +189,13 @@ func (k *core) Bound(w quota.Window, now int64) int64 {
 	return k.mu.warrant.Bound(w, now, k.Offset()).Permits
 }
 
+// Burst implements window.Shares.
+func (k *core) Burst(w quota.Window, now int64) int64 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.mu.warrant.Burst(w, now, k.Offset())
+}
+
 // Terms implements window.Shares.
 func (k *core) Terms(at clock.Instant) window.Terms {
 	k.mu.Lock()

@@ -79,9 +79,13 @@ func (k *core) timed(began int64, f func(Permit, error)) func(Permit, error) {
 type LimitUse struct {
 	// Limit is the provider's, of which all instances together issue no more.
 	Limit quota.Limit
-	// Share is this instance's part of it, Used what it has issued.
-	Share, Used int64
-	// Start and End bound the window, in corrected wall-clock time.
+	// Share is this instance's part of it, Used what it has issued, and Left what
+	// this limit would let it issue now. Under the shapes sliding and bucket, Used
+	// is what still counts: of the last window's length, and of the running one.
+	Share, Used, Left int64
+	// Start and End bound the window, in corrected wall-clock time. Under the
+	// shapes sliding and bucket it is the one at whose end the next permit comes
+	// back.
 	Start, End time.Time
 }
 
@@ -102,8 +106,8 @@ func (l *Limiter) Limits() []LimitUse {
 		u := LimitUse{Limit: limit}
 		for _, w := range uses {
 			if w.Window.Length == limit.Window {
-				u.Share, u.Used = w.Share, w.Used
-				u.Start, u.End = time.Unix(0, w.Window.Start()), time.Unix(0, w.Window.End())
+				u.Share, u.Used, u.Left = w.Share, w.Used, w.Left
+				u.Start, u.End = time.Unix(0, w.Start), time.Unix(0, w.End)
 			}
 		}
 		all = append(all, u)

@@ -165,8 +165,8 @@ func TestLimitsTellEachWindow(t *testing.T) {
 		l.TryTakeUpTo(1)
 		half := begin.Add(500 * time.Millisecond)
 		want := []LimitUse{
-			{quota.Limit{Permits: 2, Window: 500 * time.Millisecond}, 2, 2, half, half.Add(500 * time.Millisecond)},
-			{quota.Limit{Permits: 5, Window: 2 * time.Second}, 5, 4, begin, begin.Add(2 * time.Second)},
+			{quota.Limit{Permits: 2, Window: 500 * time.Millisecond}, 2, 2, 0, half, half.Add(500 * time.Millisecond)},
+			{quota.Limit{Permits: 5, Window: 2 * time.Second}, 5, 4, 1, begin, begin.Add(2 * time.Second)},
 		}
 		if diff := cmp.Diff(want, l.Limits()); diff != "" {
 			t.Error(diff)

@@ -3,7 +3,6 @@ package consumer
 import (
 	"math"
 	"sync"
-	"time"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/feed"
@@ -83,7 +82,7 @@ func (f *FixedSource) Subscribe(provider string, create func() feed.Sink) (feed.
 	// Alone there is nobody to wait for: the history is as long as it can ever
 	// need to be, and the proof never ends.
 	now := f.clock.Now()
-	began := clock.Instant{Mono: now.Mono - int64(quota.MaxSettle+quota.MaxWindow+time.Second), Wall: now.Wall}
+	began := clock.Instant{Mono: now.Mono - int64(quota.MaxSettle+4*quota.MaxWindow), Wall: now.Wall}
 	s.sink.Reset(began, fixedInstance, quota.View{
 		Revision: f.revision, Policy: &policy, PolicyRevision: f.revision,
 		Instances: []quota.Instance{{ID: fixedInstance, Name: fixedInstance, Weight: 1}},

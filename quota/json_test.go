@@ -205,7 +205,7 @@ func TestPolicyJSONRoundTripProperty(t *testing.T) {
 			GuardAuto: rapid.Bool().Draw(t, "guard auto"), Requires: rapid.SampledFrom([][]string{nil, {"x"}, {"x", FeatureGuardAuto}}).Draw(t, "requires"),
 			Shape: rapid.SampledFrom([]Shape{"", ShapeFixed, ShapeSliding, ShapeBucket, "no such"}).Draw(t, "shape"), Burst: rapid.Int64().Draw(t, "burst"),
 			WarmUp: time.Duration(rapid.Int64().Draw(t, "warm-up")),
-			Share: ShareRule(rapid.String().Draw(t, "share")), Reason: rapid.String().Draw(t, "reason"),
+			Share:  ShareRule(rapid.String().Draw(t, "share")), Reason: rapid.String().Draw(t, "reason"),
 			From: time.Unix(rapid.Int64Range(0, 1e10).Draw(t, "from"), rapid.Int64Range(0, 999_999_999).Draw(t, "ns")).UTC(),
 		}.WithDefaults()
 		b, err := json.Marshal(p)

@@ -52,7 +52,9 @@ func TestPolicyValidate(t *testing.T) {
 		{"delay too long", func(p *Policy) { p.PacingDelay = MaxWindow + 1 }, "pacing_delay"},
 		{"pacing", func(p *Policy) { p.Pacing = "slow" }, "pacing"},
 		{"sliding", func(p *Policy) { p.Shape, p.Guard, p.Pacing = ShapeSliding, 0, PacingOff }, ""},
-		{"bucket", func(p *Policy) { p.Shape, p.Burst, p.WarmUp, p.Guard, p.Pacing = ShapeBucket, 1, time.Minute, 0, PacingOff }, ""},
+		{"bucket", func(p *Policy) {
+			p.Shape, p.Burst, p.WarmUp, p.Guard, p.Pacing = ShapeBucket, 1, time.Minute, 0, PacingOff
+		}, ""},
 		{"bucket larger than a limit", func(p *Policy) { p.Shape, p.Burst, p.Guard, p.Pacing = ShapeBucket, MaxPermits, 0, PacingOff }, ""},
 		{"shape of a later version", func(p *Policy) { p.Shape = "torus" }, "shape"},
 		{"burst of no bucket", func(p *Policy) { p.Shape, p.Burst, p.Guard, p.Pacing = ShapeSliding, 5, 0, PacingOff }, "burst"},

@@ -104,7 +104,7 @@ func uses(limiter *consumer.Limiter, now time.Time) []use {
 	limits := limiter.Limits()
 	all := make([]use, len(limits))
 	for i, l := range limits {
-		all[i] = use{l.Limit, max(0, l.Share-l.Used), l.End.Sub(now)}
+		all[i] = use{l.Limit, l.Left, max(0, l.End.Sub(now))}
 	}
 	return all
 }

@@ -198,7 +198,7 @@ func (i *Instance) Subscribe(provider string, create func() feed.Sink) (feed.Sub
 // catchUpLocked tells a new sink all that the instance would have seen: a view
 // that is as old as it need be, and the news since.
 func (f *Fleet) catchUpLocked(sink feed.Sink, i *Instance) {
-	long := int64(quota.MaxSettle + quota.MaxWindow + time.Second)
+	long := int64(quota.MaxSettle + 4*quota.MaxWindow)
 	sink.Reset(clock.Instant{Mono: -long, Wall: f.clock.WallAt(-long)}, i.key.ID, f.first)
 	for _, n := range f.news {
 		sink.Apply(n.at, n.change)

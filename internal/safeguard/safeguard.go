@@ -31,6 +31,11 @@ const (
 	TimingRule
 	// ClaimsScale: claims do not shrink when the total is lowered.
 	ClaimsScale
+	// GrowthHeld: under other shapes than fixed windows, what an instance gains
+	// counts at once.
+	GrowthHeld
+	// SkewReached: the windows in reach leave the clocks' errors out.
+	SkewReached
 
 	// EveryRevision: the revisions of one answer become one view.
 	EveryRevision
@@ -57,6 +62,12 @@ const (
 	ComparedInReading
 	// WholeGuard: half of the guard is kept.
 	WholeGuard
+	// BucketContinues: a bucket is full again when its share changes.
+	BucketContinues
+	// SpanWhole: a sliding window forgets what it issued when a fixed one begins.
+	SpanWhole
+	// WarmBelow: a warm-up begins above the share.
+	WarmBelow
 	// WindowsForward: the clock is set back with the operating system's, and a
 	// window that comes again is a new one.
 	WindowsForward

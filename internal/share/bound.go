@@ -14,6 +14,9 @@ type Bound struct {
 	// Permits is the bound, or Unbounded if no view of the lookback limits
 	// windows of this length.
 	Permits int64
+	// Burst is how many of them may be issued at once under quota.ShapeBucket;
+	// Unbounded if no view of the lookback has that shape.
+	Burst int64
 	// Total is the limit in force for the window by the newest view, 0 if it
 	// has none of this length.
 	Total int64
@@ -21,13 +24,14 @@ type Bound struct {
 	Instances int
 	// Most is the largest share that this instance can come to have by the
 	// newest view: of Total by demand, of its weight's part rounded up by
-	// weight, of an equal part rounded up else; 0 where that is not known.
+	// weight, of an equal part rounded up else; no more than its burst under
+	// quota.ShapeBucket; 0 where that is not known.
 	Most int64
 	// Reason says why Permits is what it is.
 	Reason Reason
 }
 
-// Bound returns how many permits of window w this instance may have issued by
+// bound returns how many permits of window w this instance may have issued by
 // the instant now: the smallest of its shares over every view held from S
 // before the window's start until now. For a window that has not started it
 // says what the bound will be if nothing changes.
@@ -37,7 +41,7 @@ type Bound struct {
 // starts, so that shares do not grow: the newest proof less the settle time.
 //
 // The first call for a window takes O(instances), later ones O(changes since).
-func (h *History) Bound(w quota.Window, now, offset, frozen int64) Bound {
+func (h *History) bound(w quota.Window, now, offset, frozen int64) Bound {
 	h.offset = offset
 	if !h.started {
 		return Bound{Reason: ReasonJoining}
@@ -45,7 +49,7 @@ func (h *History) Bound(w quota.Window, now, offset, frozen int64) Bound {
 	from := min(h.lookback(w, now, offset), frozen)
 	t := h.tally(w, h.count-int64(len(h.log)-h.older(from)))
 	b := Bound{
-		Permits: t.min.permits, Reason: t.min.reason,
+		Permits: t.min.permits, Burst: t.min.burst, Reason: t.min.reason,
 		Total: t.deal.total, Instances: int(t.heads.n), Most: t.most,
 	}
 	switch {
@@ -165,9 +169,12 @@ func (h *History) Lengths(now, offset int64) []time.Duration {
 			if slices.Contains(lengths, length) {
 				return
 			}
-			w := quota.WindowAt(length, add(now, offset))
-			if _, limited, _ := t.limit(w); limited && (t.end == math.MaxInt64 || t.end >= h.lookback(w, now, offset)) {
-				lengths = append(lengths, length)
+			first, w := h.span(length, add(now, offset))
+			for ; w.Index >= first.Index; w.Index-- {
+				if _, limited, _ := t.limit(w); limited && (t.end == math.MaxInt64 || t.end >= h.lookback(w, now, offset)) {
+					lengths = append(lengths, length)
+					return
+				}
 			}
 		})
 	}

@@ -9,13 +9,13 @@ import (
 // self in one window: by it a change of one instance takes O(its weight), not
 // O(instances), to count.
 type crowd struct {
-	start int64  // of the window
-	seed  uint64 // of the window
+	start int64 // of the window
 	live  map[string]*member
 
-	// Worked out for these terms and this self; not if terms is nil.
+	// Worked out for these terms, this self and this seed; not if terms is nil.
 	terms *terms
 	self  *member
+	seed  uint64
 	lots  int64    // of all who take part
 	ranks []uint64 // of self's lots, best first
 	// better[i] lots of others come before the i-th of self's and after the one
@@ -23,8 +23,8 @@ type crowd struct {
 	better []int64
 }
 
-func newCrowd(start int64, seed uint64, members []*member) *crowd {
-	c := &crowd{start: start, seed: seed, live: make(map[string]*member, len(members))}
+func newCrowd(start int64, members []*member) *crowd {
+	c := &crowd{start: start, live: make(map[string]*member, len(members))}
 	for _, m := range members {
 		c.live[m.id] = m
 	}
@@ -80,13 +80,14 @@ func (c *crowd) count(m *member, by int64) {
 	}
 }
 
-// work makes the counts those of the terms, and of self, who is in the view.
-func (c *crowd) work(t *terms, self *member) {
-	if c.terms == t && c.self == self {
+// work makes the counts those of the terms, of self, who is in the view, and of
+// the ranks by this seed.
+func (c *crowd) work(t *terms, self *member, seed uint64) {
+	if c.terms == t && c.self == self && c.seed == seed {
 		return
 	}
 	own := t.weightOf(self)
-	c.terms, c.self, c.lots = t, self, 0
+	c.terms, c.self, c.seed, c.lots = t, self, seed, 0
 	c.ranks, c.better = make([]uint64, own), make([]int64, own+1)
 	for n := range own {
 		c.ranks[n] = lotRank(self.hash, n, c.seed)
@@ -108,8 +109,8 @@ func (c *crowd) work(t *terms, self *member) {
 }
 
 // part is the share of self, who takes part, of total permits.
-func (c *crowd) part(total int64, t *terms, self *member) int64 {
-	c.work(t, self)
+func (c *crowd) part(total int64, t *terms, self *member, seed uint64) int64 {
+	c.work(t, self, seed)
 	own := int64(len(c.ranks))
 	each, left := total/c.lots, total%c.lots
 	extra, place := int64(0), int64(0)

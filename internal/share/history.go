@@ -42,7 +42,7 @@ type History struct {
 	log   []delta
 	count int64
 
-	tallies [maxTallies]tally
+	tallies []*tally
 	victim  int // the tally to give up next
 
 	off safeguard.Set
@@ -155,7 +155,7 @@ func (h *History) Announce(until int64) {
 
 // Prune forgets the views that were replaced before the instant before. Give
 // it an instant that no later query looks behind: the smaller of now and the
-// newest proof, less quota.MaxSettle and quota.MaxWindow. A query that does
+// newest proof, less quota.MaxSettle and four times quota.MaxWindow. A query that does
 // look behind it gets 0 and ReasonJoining, never too much.
 func (h *History) Prune(before int64) {
 	n := h.older(before)

@@ -45,6 +45,13 @@ func seedOf(w quota.Window) uint64 {
 	return mix(mix(uint64(w.Length)) + uint64(w.Index))
 }
 
+// turnOf is a window's seed under shapes other than fixed windows: that of the
+// first of quota.Turn windows, so that the permits that do not come out even stay
+// where they are for so long.
+func turnOf(w quota.Window) uint64 {
+	return seedOf(quota.WindowAt(w.Length*quota.Turn, w.Start()))
+}
+
 // rankOf is the rank of an instance in the window of seed.
 func rankOf(id, seed uint64) uint64 { return mix(id ^ seed) }
 
@@ -111,13 +118,17 @@ func Of(v *quota.View, w quota.Window, demands map[string]int64) (total int64, s
 			ids = append(ids, v.Instances[i].ID)
 		}
 	}
+	ranks := w // the window whose ranks count
+	if t.shaped() {
+		ranks = quota.WindowAt(w.Length*quota.Turn, w.Start())
+	}
 	switch {
 	case d.reason != ReasonShare:
 		shares = Equal(0, ids, w)
 	case t.weighted:
-		shares = Weighted(d.total, part, v.Policy, w)
+		shares = Weighted(d.total, part, v.Policy, ranks)
 	default:
-		shares = Equal(d.rest, ids, w)
+		shares = Equal(d.rest, ids, ranks)
 		for _, id := range ids {
 			own, _ := t.claims(w, d.total, demands[id])
 			shares[id] += own

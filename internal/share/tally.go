@@ -7,20 +7,30 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// maxTallies is how many windows keep their count: this and the next one of
-// every length that a policy may have.
-const maxTallies = 2 * quota.MaxLimits
+// places is how many windows of one length keep their count: this and the next
+// one; and those before, where the history has other shapes than fixed windows.
+func (h *History) places() int64 {
+	if h.shaped() {
+		return 4
+	}
+	return 2
+}
+
+// maxTallies bounds how many windows of all lengths keep their count.
+const maxTallies = 4 * quota.MaxLimits
 
 // heads counts a view's participants in one window.
 type heads struct {
 	n      int64   // participants
 	better int64   // of them, those that rank above self
+	held   int64   // the same by the ranks of the turn; 0 unless shaped
 	self   *member // this instance, nil if the view lacks it
 }
 
 // result is what one view allows to self, or several together.
 type result struct {
 	permits int64
+	burst   int64 // under quota.ShapeBucket; Unbounded else
 	reason  Reason
 }
 
@@ -34,6 +44,9 @@ type tally struct {
 	start     int64  // w.Start()
 	seed      uint64 // of w
 	rank      uint64 // of self in w
+	shaped    bool   // some terms of the history have another shape than fixed windows
+	turn      uint64 // the seed of those
+	turnRank  uint64 // of self by it
 	low, high int64
 	heads     heads // of the newest view
 	terms     *terms
@@ -60,6 +73,9 @@ func (t *tally) count(to *heads, m *member, self string, by int64) {
 	if m.id != self && ahead(rankOf(m.hash, t.seed), m.id, t.rank, self) {
 		to.better += by
 	}
+	if t.shaped && m.id != self && ahead(rankOf(m.hash, t.turn), m.id, t.turnRank, self) {
+		to.held += by
+	}
 }
 
 // value is the share of self in a view with these heads, these instances, these
@@ -67,22 +83,51 @@ func (t *tally) count(to *heads, m *member, self string, by int64) {
 func (t *tally) value(c *heads, crowd *crowd, terms *terms, d *deal) result {
 	switch {
 	case d.reason != ReasonShare:
-		return result{0, d.reason}
+		return result{0, 0, d.reason}
 	case c.self != nil && c.self.takesPart(t.start):
 		if !d.limited {
-			return result{Unbounded, ReasonShare}
+			return result{Unbounded, Unbounded, ReasonShare}
 		}
-		if terms.off.Off(safeguard.Floor) {
-			return result{(d.total + c.n - 1) / c.n, ReasonShare}
-		}
-		if terms.weighted {
-			return result{crowd.part(d.total, terms, c.self), ReasonShare}
-		}
-		return result{d.own + part(d.rest, c.n, c.better), ReasonShare}
+		permits := t.permits(c, crowd, terms, d)
+		return result{permits, terms.burst(permits, d.total), ReasonShare}
 	case c.self != nil && c.self.until <= t.start:
-		return result{0, ReasonLeft}
+		return result{0, 0, ReasonLeft}
 	}
-	return result{0, ReasonJoining}
+	return result{0, 0, ReasonJoining}
+}
+
+// permits is the share of self, who takes part.
+func (t *tally) permits(c *heads, crowd *crowd, terms *terms, d *deal) int64 {
+	better := c.better
+	if terms.shaped() {
+		better = c.held
+	}
+	switch {
+	case terms.off.Off(safeguard.Floor):
+		return (d.total + c.n - 1) / c.n
+	case terms.weighted:
+		return crowd.part(d.total, terms, c.self, t.seedFor(terms))
+	}
+	return d.own + part(d.rest, c.n, better)
+}
+
+// seedFor is the seed that ranks permits which do not come out even.
+func (t *tally) seedFor(terms *terms) uint64 {
+	if terms.shaped() {
+		return t.turn
+	}
+	return t.seed
+}
+
+// least is what two views allow together; the reason is r's where it allows no
+// more.
+func (r result) least(o result) result {
+	if o.permits < r.permits {
+		o.burst = min(o.burst, r.burst)
+		return o
+	}
+	r.burst = min(o.burst, r.burst)
+	return r
 }
 
 // tally returns the tally of window w over the views since change number low,
@@ -106,45 +151,49 @@ func (t *tally) largest() int64 {
 	case t.deal.reason != ReasonShare || parts == 0:
 		return 0
 	case t.terms.weighted && t.heads.self != nil:
-		t.crowd.work(t.terms, t.heads.self)
+		t.crowd.work(t.terms, t.heads.self, t.seedFor(t.terms))
 		parts, own = t.crowd.lots, t.terms.weightOf(t.heads.self)
 	case t.terms.policy.Share == quota.ShareDemand:
-		return total
+		return t.terms.most(total, total)
 	}
-	return (total*own + parts - 1) / max(parts, 1)
+	return t.terms.most((total*own+parts-1)/max(parts, 1), total)
 }
 
 // slot returns where w's tally is or shall be.
 func (h *History) slot(w quota.Window) *tally {
-	for i := range h.tallies {
-		if t := &h.tallies[i]; t.used && t.w == w {
+	for _, t := range h.tallies {
+		if t.w == w {
 			return t
 		}
 	}
-	// The windows of a length take turns in two places.
-	for i := range h.tallies {
-		if t := &h.tallies[i]; t.used && t.w.Length == w.Length && (t.w.Index-w.Index)%2 == 0 {
+	// The windows of a length take turns in their places.
+	places := h.places()
+	for _, t := range h.tallies {
+		if t.w.Length == w.Length && (t.w.Index-w.Index)%places == 0 {
 			return t
 		}
 	}
-	for i := range h.tallies {
-		if !h.tallies[i].used {
-			return &h.tallies[i]
-		}
+	if len(h.tallies) < maxTallies {
+		h.tallies = append(h.tallies, &tally{})
+		return h.tallies[len(h.tallies)-1]
 	}
 	h.victim = (h.victim + 1) % maxTallies
-	return &h.tallies[h.victim]
+	return h.tallies[h.victim]
 }
 
 // build counts the newest view, then undoes change by change down to low.
 func (h *History) build(t *tally, w quota.Window, low int64) {
 	*t = tally{used: true, most: -1, w: w, start: w.Start(), seed: seedOf(w), low: low, high: h.count}
 	t.rank = rankOf(hashID(h.self), t.seed)
+	if t.shaped = h.shaped(); t.shaped {
+		t.turn = turnOf(w)
+		t.turnRank = rankOf(hashID(h.self), t.turn)
+	}
 	for _, m := range h.members {
 		t.count(&t.heads, m, h.self, 1)
 	}
 	if h.weighted() {
-		t.crowd = newCrowd(t.start, t.seed, h.members)
+		t.crowd = newCrowd(t.start, h.members)
 	}
 	t.terms = h.terms[len(h.terms)-1].terms
 	t.deal = t.terms.at(w)
@@ -159,9 +208,7 @@ func (h *History) build(t *tally, w quota.Window, low int64) {
 			terms, d = h.log[i].prev, h.log[i].prev.at(w)
 		}
 		// The newest of several equal views gives the reason.
-		if r := t.value(&c, crowd, terms, &d); r.permits < t.min.permits {
-			t.min = r
-		}
+		t.min = t.min.least(t.value(&c, crowd, terms, &d))
 	}
 }
 
@@ -172,7 +219,7 @@ func (h *History) weighted() bool {
 
 // extend goes on to the newest view, one change at a time.
 func (h *History) extend(t *tally) {
-	if t.high < h.count && t.crowd == nil && h.weighted() {
+	if t.high < h.count && (t.crowd == nil && h.weighted() || !t.shaped && h.shaped()) {
 		h.build(t, t.w, t.low)
 		return
 	}
@@ -185,9 +232,7 @@ func (h *History) extend(t *tally) {
 			t.terms = h.after(t.high + 1)
 			t.deal = t.terms.at(t.w)
 		}
-		if r := t.value(&t.heads, t.crowd, t.terms, &t.deal); r.permits <= t.min.permits {
-			t.min = r
-		}
+		t.min = t.value(&t.heads, t.crowd, t.terms, &t.deal).least(t.min)
 	}
 }
 

@@ -62,6 +62,7 @@ type terms struct {
 	revision int64         // at which policy was written
 	level    *quota.Level  // nil where the view has none
 	weighted bool          // shares are by weight
+	shape    quota.Shape   // empty without a policy
 
 	settle    int64 // ns; the default without a policy
 	freshness int64 // ns; the default without a policy
@@ -84,7 +85,7 @@ func newTerms(p *quota.Policy, revision int64, l *quota.Level, off safeguard.Set
 	d := p.WithDefaults()
 	t.settle, t.freshness, t.guard = int64(d.Settle), int64(d.Freshness), int64(d.Guard)
 	t.guardAuto, t.clockErr = d.GuardAuto, int64(d.ClockError)
-	t.weighted, t.floor = d.Share == quota.ShareWeighted, d.Floor
+	t.weighted, t.floor, t.shape = d.Share == quota.ShareWeighted, d.Floor, d.Shape
 	switch {
 	case len(p.Supported()) > 0 || p.CheckTiming() != nil && !off.Off(safeguard.TimingRule):
 		t.blocked = ReasonUnsupported

@@ -93,6 +93,11 @@ func (h *host) Bound(w quota.Window, now int64) int64 {
 	return h.warrant.Bound(w, now, h.Offset()).Permits
 }
 
+// Burst implements window.Shares.
+func (h *host) Burst(w quota.Window, now int64) int64 {
+	return h.warrant.Burst(w, now, h.Offset())
+}
+
 // Terms implements window.Shares.
 func (h *host) Terms(at clock.Instant) window.Terms {
 	t := h.warrant.Terms(at, h.clock)

@@ -60,7 +60,7 @@ func (w *Warrant) Apply(at clock.Instant, c quota.Change) bool {
 	if w.proved {
 		oldest = min(oldest, w.proof.Mono)
 	}
-	w.Prune(oldest - int64(quota.MaxSettle+quota.MaxWindow) - int64(quota.MaxSettle))
+	w.Prune(oldest - int64(quota.MaxSettle+3*quota.MaxWindow) - int64(quota.MaxSettle))
 	return w.History.Apply(at.Mono, c)
 }
 
@@ -111,6 +111,12 @@ func (w *Warrant) Bound(win quota.Window, now, offset int64) share.Bound {
 	return w.History.Bound(win, now, offset, frozen)
 }
 
+// Burst returns how many permits of window win may be issued at once by the
+// monotonic instant now, where the shape is a bucket.
+func (w *Warrant) Burst(win quota.Window, now, offset int64) int64 {
+	return w.Bound(win, now, offset).Burst
+}
+
 // Terms returns the conditions under which permits may be issued at the instant
 // at, the views' shares, draining and the largest share aside. It looks after
 // the clock first, so that a suspension is found before it does harm, and
@@ -141,6 +147,11 @@ func (w *Warrant) Terms(at clock.Instant, c *clock.Clock) window.Terms {
 	w.stale = stale && !t.Strict && !w.off.Off(safeguard.HoldFreezes)
 	if w.stale {
 		w.frozen = w.proof.Mono - int64(rules.Settle)
+	}
+	shapes := w.Shapes(at.Mono)
+	t.Shape = window.Shape{Sliding: shapes.Sliding, Bucket: shapes.Bucket, Unaligned: shapes.Any() && !shapes.Fixed, Skew: int64(shapes.Skew)}
+	if policy != nil {
+		t.Shape.WarmUp = int64(policy.WarmUp)
 	}
 	t.Hopeless = policy == nil
 	t.Known = policy != nil && (!stale || !t.Strict) && w.ReadyAt() != math.MaxInt64

@@ -5,6 +5,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/safeguard"
+	"github.com/quotient-limiter/quotient/quota"
 )
 
 // currentLocked returns the segment in force at the instant at, after moving on
@@ -23,7 +24,7 @@ func (g *Gate) settleLocked() {
 	s := g.segment.Load()
 	if left := s.seal(); left != sealed {
 		taken := g.mu.published - left
-		g.mu.ledger.charge(taken)
+		g.mu.ledger.charge(taken, g.mu.edge)
 		g.mu.issued += taken
 	}
 	g.mu.published, g.mu.held = 0, 0
@@ -42,7 +43,7 @@ func (g *Gate) rebuildLocked(at clock.Instant) {
 	g.mu.terms = g.shares.Terms(at)
 	t := &g.mu.terms
 	epoch := g.mu.ledger.epoch
-	g.mu.ledger.roll(now, g.shares)
+	g.mu.ledger.roll(now, g.shares, t.Shape)
 	if g.mu.ledger.epoch != epoch {
 		g.mu.forecast.forget()
 		g.mu.judge = now
@@ -58,18 +59,63 @@ func (g *Gate) rebuildLocked(at clock.Instant) {
 	}
 	g.mu.edge = edge
 
-	s := &Segment{Strict: t.Strict, lead: t.Lead, Grant: Grant{Epoch: g.mu.ledger.epoch}}
-	if a := g.mu.ledger.shortest(); a != nil {
-		s.Grant.Start, s.Grant.End = a.window.Start(), a.window.End()
+	s := &Segment{Strict: t.Strict, lead: t.Lead, Grant: g.grantLocked(now)}
+	g.mu.held = budget
+	g.serveLocked(s)
+	if t.Shape.Any() {
+		g.mu.edge = g.shapedEdgeLocked(s, now)
 	}
 	if t.Strict && !g.mu.stale {
 		g.limitLocked(s, t.Until, t.WallUntil)
 	} else {
 		g.limitLocked(s, Forever, Forever)
 	}
-	g.mu.held = budget
-	g.serveLocked(s)
 	g.segment.Store(s)
+}
+
+// grantLocked returns the grant of permits that can be had from now on.
+func (g *Gate) grantLocked(now int64) Grant {
+	grant := Grant{At: now, Epoch: g.mu.ledger.epoch}
+	a := g.mu.ledger.shortest()
+	switch {
+	case a == nil:
+	case g.mu.terms.Shape.Unaligned:
+		slot := int64(quota.SlotOf(a.window.Length))
+		grant.Start = slotAt(a.window.Length, now)*slot + g.shares.Offset()
+		grant.End = grant.Start + int64(a.window.Length)
+	default:
+		grant.Start, grant.End = a.window.Start(), a.window.End()
+	}
+	return grant
+}
+
+// shapedEdgeLocked returns when the segment ends where other shapes than aligned
+// windows bind: what it holds is issued within one slot, and once that is gone,
+// nothing happens until the next permit comes, or a share may grow.
+func (g *Gate) shapedEdgeLocked(s *Segment, now int64) int64 {
+	edge, left := g.mu.edge, s.left.Load()
+	offset, shape := g.shares.Offset(), g.mu.terms.Shape
+	next := int64(1)
+	if g.mu.queue.head != nil {
+		next = g.mu.queue.head.n
+	}
+	comes := int64(math.MinInt64)
+	for i := range g.mu.ledger.accounts {
+		a := &g.mu.ledger.accounts[i]
+		if !a.binds || a.bound == Unbounded {
+			continue
+		}
+		edge = min(edge, shape.Grows(a.window.Length, now+offset)-offset)
+		if left > 0 {
+			edge = min(edge, a.slotEnd(now))
+		} else {
+			comes = max(comes, a.comes(next, a.bound, now))
+		}
+	}
+	if left == 0 && comes > now {
+		edge = min(edge, comes)
+	}
+	return edge
 }
 
 // paceLocked returns how many permits of the budget pacing releases now, and the
@@ -153,7 +199,7 @@ func (g *Gate) serveLocked(s *Segment) {
 		}
 		q.remove(w)
 		g.mu.held -= w.n
-		g.mu.ledger.charge(w.n)
+		g.mu.ledger.charge(w.n, g.mu.last)
 		g.mu.issued += w.n
 		g.decided(w, s.Grant, Granted)
 	}
@@ -179,7 +225,10 @@ func (g *Gate) refuseLateLocked() {
 		}
 	case g.mu.terms.Pacing.Even && !q.unordered && g.mu.last < g.mu.judge:
 		g.refuseOverdueLocked()
+	case g.mu.terms.Shape.Any() && !g.mu.ledger.shrunk && q.nearest > g.mu.last:
+		// Nothing has become later than it was when they came.
 	default:
+		g.mu.ledger.shrunk = false
 		if a := g.mu.ledger.shortest(); a != nil {
 			g.mu.judge = g.mu.last + int64(a.window.Length)/judgements
 		}

@@ -46,6 +46,10 @@ type walk struct {
 	when   int64 // instant that the walk has reached
 	avail  int64 // permits to be had there
 	edges  int   // passed
+
+	shaped   bool // other shapes than aligned windows bind: see outlook
+	given    int64
+	outlooks *[2 * quota.MaxLimits]outlook
 }
 
 // walkLocked starts a walk at the present, at the head of the queue. There is
@@ -57,6 +61,9 @@ func (g *Gate) walkLocked() *walk {
 	w.g, w.n, w.edges = g, 0, 0
 	w.when, w.avail = g.mu.last, g.mu.held+left
 	taken := g.mu.published - left
+	if w.shaped = g.mu.terms.Shape.Any(); w.shaped {
+		return g.shapedWalkLocked(w, taken)
+	}
 	for i := range g.mu.ledger.accounts {
 		a := &g.mu.ledger.accounts[i]
 		if a.binds && a.bound != Unbounded && w.n < len(w.limits) {
@@ -71,6 +78,9 @@ func (g *Gate) walkLocked() *walk {
 // can be had. It gives up, with the instant it has reached, after the deadline
 // and at the horizon.
 func (w *walk) next(n, deadline int64) (when int64) {
+	if w.shaped {
+		return w.ahead(n)
+	}
 	for {
 		k := min(n, w.avail)
 		n -= k
@@ -110,6 +120,15 @@ func (w *walk) paced(n int64) int64 {
 // serves reports whether n permits can be had by the deadline. If not, the walk
 // stays where it is, for the next in line.
 func (w *walk) serves(n, deadline int64) bool {
+	if w.shaped {
+		if deadline != Forever && w.ahead(n) > deadline {
+			w.given -= n
+			return false
+		} else if deadline == Forever {
+			w.given = addCapped(w.given, n)
+		}
+		return true
+	}
 	before := &w.g.mu.before
 	*before = *w
 	if w.next(n, deadline) <= deadline {

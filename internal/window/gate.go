@@ -129,7 +129,12 @@ func (g *Gate) Cancel(at clock.Instant, w *Waiter) bool {
 	}
 	first := g.mu.queue.head == w
 	g.mu.queue.remove(w)
-	if s := g.currentLocked(at); first {
+	s := g.currentLocked(at)
+	switch {
+	case !first:
+	case g.mu.terms.Shape.Any():
+		g.rebuildLocked(at) // what is left over has to be issued within its slot
+	default:
 		g.serveLocked(s)
 	}
 	return true
@@ -141,14 +146,16 @@ func (g *Gate) Return(at clock.Instant, grant Grant, n int64) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.currentLocked(at)
-	if g.mu.closed || grant.Epoch != g.mu.ledger.epoch && !g.off.Off(safeguard.ReturnsInWindow) {
+	if g.mu.closed {
 		return false
 	}
 	g.settleLocked()
-	g.mu.ledger.charge(-n)
-	g.mu.issued -= n
+	returned := g.mu.ledger.refund(n, grant, g.mu.last)
+	if returned {
+		g.mu.issued -= n
+	}
 	g.rebuildLocked(at)
-	return true
+	return returned
 }
 
 // Changed tells the gate that shares or terms may have changed.
@@ -182,7 +189,7 @@ func (g *Gate) Tick(at clock.Instant) {
 	defer g.mu.Unlock()
 	g.mu.last = max(g.mu.last, at.Mono)
 	g.currentLocked(at)
-	if !g.mu.terms.Known {
+	if !g.mu.terms.Known || g.mu.terms.Shape.Any() {
 		g.refuseLateLocked()
 	}
 }
@@ -200,7 +207,7 @@ func (g *Gate) wakeLocked() int64 {
 		return Forever
 	}
 	wake := g.segment.Load().until.Load()
-	if !g.mu.terms.Known {
+	if !g.mu.terms.Known || g.mu.terms.Shape.Any() {
 		wake = min(wake, g.mu.queue.nearest)
 	}
 	return wake
@@ -211,7 +218,12 @@ func (g *Gate) Evict(at clock.Instant, owner uint32) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.refuseLocked(Closed, func(w *Waiter) bool { return w.Owner == owner })
-	g.serveLocked(g.currentLocked(at))
+	s := g.currentLocked(at)
+	if g.mu.terms.Shape.Any() {
+		g.rebuildLocked(at)
+		return
+	}
+	g.serveLocked(s)
 }
 
 // Close refuses all waiters, now and later, and issues nothing more.
@@ -266,11 +278,8 @@ func (g *Gate) Usage(at clock.Instant) Usage {
 		Waiting: g.mu.queue.length, WaitingFor: g.mu.queue.permits,
 	}
 	if a := g.mu.ledger.shortest(); a != nil {
-		u.Start, u.End = a.window.Start(), a.window.End()
-		u.Used, u.Share = a.used+taken, a.bound
-		if u.Share == Unbounded {
-			u.Share = 0
-		}
+		w := g.usageLocked(a, taken)
+		u.Start, u.End, u.Used, u.Share = w.Start, w.End, w.Used, w.Share
 	}
 	return u
 }

@@ -20,6 +20,7 @@ type fixed struct {
 	mu     sync.Mutex
 	shares map[time.Duration]int64
 	offset int64
+	burst  int64 // 0: all of the share
 	terms  Terms
 	bound  func(w quota.Window) int64 // overrides shares
 }
@@ -46,6 +47,13 @@ func (f *fixed) Bound(w quota.Window, _ int64) int64 {
 		return f.bound(w)
 	}
 	return f.shares[w.Length]
+}
+
+func (f *fixed) Burst(w quota.Window, now int64) int64 {
+	if f.burst > 0 {
+		return min(f.burst, f.Bound(w, now))
+	}
+	return f.Bound(w, now)
 }
 
 func (f *fixed) Terms(clock.Instant) Terms { f.mu.Lock(); defer f.mu.Unlock(); return f.terms }

@@ -15,7 +15,11 @@ func TestBeyondSeesWhatABoundDidNotAllow(t *testing.T) {
 		{"given back", 3, 8, -2, 0},
 	} {
 		l := ledger{accounts: []account{{bound: c.bound, used: c.used, binds: true}}}
-		l.charge(c.book)
+		if c.book < 0 {
+			l.refund(-c.book, Grant{}, 0)
+		} else {
+			l.charge(c.book, 0)
+		}
 		if l.beyond != c.beyond || l.accounts[0].used != c.used+c.book {
 			t.Errorf("%s: beyond is %d, used %d", c.name, l.beyond, l.accounts[0].used)
 		}

@@ -22,6 +22,7 @@ type fixedShare struct {
 func (f *fixedShare) Offset() int64                   { return 0 }
 func (f *fixedShare) Lengths(int64) []time.Duration   { return []time.Duration{time.Second} }
 func (f *fixedShare) Bound(quota.Window, int64) int64 { return f.share }
+func (f *fixedShare) Burst(quota.Window, int64) int64 { return f.share }
 func (f *fixedShare) Terms(clock.Instant) Terms {
 	return Terms{Until: Forever, WallUntil: Forever, Known: true, Pacing: f.pacing}
 }
@@ -33,7 +34,7 @@ type provider struct {
 	issued  int64
 }
 
-const bucket = 10 * time.Millisecond
+const bin = 10 * time.Millisecond
 
 // paced drives one gate through a number of seconds: callers that come as p says
 // and wait as long as it takes, in steps of a millisecond. What happens in the
@@ -43,7 +44,7 @@ func (v *provider) paced(f *fixedShare, p *load.Process, mean float64, warm, sec
 	came := map[*Waiter]int64{}
 	count := func(n, since int64) {
 		if now >= warm*int64(time.Second) {
-			v.buckets[now/int64(bucket)] += n
+			v.buckets[now/int64(bin)] += n
 			v.issued += n
 			v.delays = append(v.delays, now-since)
 		}

@@ -52,10 +52,13 @@ type Segment struct {
 // window.
 type Grant struct {
 	// Start and End bound the shortest limit's window, in corrected wall time,
-	// nanoseconds since the Unix epoch.
+	// nanoseconds since the Unix epoch. Where aligned windows do not bind, it is
+	// one that begins with the slot of time in which the permits were issued.
 	Start, End int64
+	// At is the monotonic instant from which the permits could be had.
+	At int64
 	// Epoch numbers the spans in which no limit's window changes: a permit may
-	// be returned in its own epoch only.
+	// be returned in its own epoch only, where aligned windows bind.
 	Epoch uint64
 }
 

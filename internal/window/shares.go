@@ -17,8 +17,12 @@ type Shares interface {
 	Lengths(now int64) []time.Duration
 	// Bound returns the share of window w as far as it is known at now:
 	// Unbounded if no limit of w's length constrains it. For a window that has
-	// not begun it is the share if nothing changes.
+	// not begun it is the share if nothing changes. Under other shapes than
+	// aligned windows it is the share at the instant now, which may lie ahead.
 	Bound(w quota.Window, now int64) int64
+	// Burst returns how many permits of window w may be issued at once, where
+	// Terms.Shape says Bucket. It is asked for as Bound is.
+	Burst(w quota.Window, now int64) int64
 	// Terms returns what else decides whether permits may be issued at the
 	// instant at. It is asked before the others at every boundary.
 	Terms(at clock.Instant) Terms
@@ -41,6 +45,8 @@ type Terms struct {
 	Lead int64
 	// Pacing says how permits are released within a window.
 	Pacing Pacing
+	// Shape says over which spans of time the limits count.
+	Shape Shape
 	// ShutUntil is a monotonic instant before which nothing is issued (the
 	// provider asked for it), or 0.
 	ShutUntil int64

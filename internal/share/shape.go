@@ -1,0 +1,138 @@
+package share
+
+import (
+	"math/bits"
+	"time"
+
+	"github.com/quotient-limiter/quotient/internal/safeguard"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// Under shapes other than fixed windows a permit lies in spans of time that
+// begin at any instant. Its bound is then the least over all windows that a span
+// which ends now can touch, on any host's clock: so what an instance gains is
+// held back for a window's length, until no span holds what another had.
+// docs/protocol.md section 10 says why the sum stays under the total.
+
+// Shapes are the shapes that bind a permit.
+type Shapes struct {
+	// Fixed, Sliding and Bucket say that some view of the lookback has the shape.
+	Fixed, Sliding, Bucket bool
+	// Skew is twice the largest clock error of those views' policies.
+	Skew time.Duration
+}
+
+// Any reports whether a shape other than fixed windows binds.
+func (s Shapes) Any() bool { return s.Sliding || s.Bucket }
+
+// Shapes returns the shapes that bind a permit issued at the instant now: those
+// of the newest view and of every one that any window of its reach may look back
+// to.
+func (h *History) Shapes(now int64) Shapes {
+	var s Shapes
+	if !h.started {
+		return s
+	}
+	newest := len(h.terms) - 1
+	longest := int64(0)
+	for i := range h.terms {
+		h.terms[i].each(func(l time.Duration) { longest = max(longest, int64(l)) })
+	}
+	for i := range h.terms {
+		t := &h.terms[i]
+		if back := t.settle + 3*longest + 2*t.clockErr; i < newest && t.end < sub(now, back) {
+			continue
+		}
+		switch t.shape {
+		case quota.ShapeSliding:
+			s.Sliding = true
+		case quota.ShapeBucket:
+			s.Bucket = true
+		case quota.ShapeFixed:
+			s.Fixed = true
+		}
+		s.Skew = max(s.Skew, 2*time.Duration(t.clockErr))
+	}
+	return s
+}
+
+// shaped reports whether some view of the history has a shape other than fixed
+// windows.
+func (h *History) shaped() bool {
+	for i := range h.terms {
+		if h.terms[i].shaped() {
+			return true
+		}
+	}
+	return false
+}
+
+func (t *terms) shaped() bool {
+	return t.shape == quota.ShapeSliding || t.shape == quota.ShapeBucket
+}
+
+// span returns the windows of a length that bind a permit issued at the wall time
+// wall: the last is the one that holds it, and the first is the same under fixed
+// windows, else the oldest that its reach touches.
+func (h *History) span(length time.Duration, wall int64) (first, last quota.Window) {
+	last = quota.WindowAt(length, wall)
+	if !h.shaped() || h.off.Off(safeguard.GrowthHeld) {
+		return last, last
+	}
+	reach := int64(0)
+	for i := range h.terms {
+		if h.off.Off(safeguard.SkewReached) {
+			reach = max(reach, int64(length+2*quota.SlotOf(length)))
+			continue
+		}
+		reach = max(reach, int64(quota.ReachOf(length, time.Duration(h.terms[i].clockErr))))
+	}
+	return quota.WindowAt(length, sub(wall, reach)), last
+}
+
+// Bound returns how many permits of window w this instance may have issued by
+// the instant now: the smallest of its shares over every view held from S before
+// the window's start until now. Under other shapes than fixed windows it is the
+// least over all windows in reach of the instant now, or of that instant of w
+// which is nearest to it.
+//
+// For a window that has not started it says what the bound will be if nothing
+// changes. frozen is NotFrozen while the instance is fresh. While it is stale and
+// the outage rule is hold, frozen is an instant at or before which the lookback
+// starts, so that shares do not grow: the newest proof less the settle time.
+func (h *History) Bound(w quota.Window, now, offset, frozen int64) Bound {
+	wall := min(max(add(now, offset), w.Start()), w.End()-1)
+	b := h.bound(w, now, offset, frozen)
+	if !h.started || !h.shaped() {
+		return b
+	}
+	first, last := h.span(w.Length, wall)
+	for back := last; back.Index > first.Index; {
+		back.Index--
+		o := h.bound(back, now, offset, frozen)
+		b.Burst = min(b.Burst, o.Burst)
+		if o.Permits < b.Permits {
+			b.Permits, b.Reason = o.Permits, o.Reason
+		}
+	}
+	return b
+}
+
+// burst is the part of the burst that goes with a share of total permits: in
+// proportion, and at least one permit, without which a share is worth nothing.
+func (t *terms) burst(permits, total int64) int64 {
+	if t.shape != quota.ShapeBucket {
+		return Unbounded
+	}
+	if permits <= 0 || total <= 0 {
+		return 0
+	}
+	hi, lo := bits.Mul64(uint64(permits), uint64(t.policy.BurstOf(total)))
+	n, _ := bits.Div64(hi, lo, uint64(total)) // permits <= total
+	return max(1, int64(n))
+}
+
+// most is the most that a share of total permits lets an instance issue at once.
+func (t *terms) most(permits, total int64) int64 {
+	return min(permits, t.burst(permits, total))
+}

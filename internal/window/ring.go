@@ -1,0 +1,112 @@
+package window
+
+import (
+	"slices"
+	"time"
+
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// ringSlots is how many slots a permit counts in: as many as a span of one
+// window's length can touch, by any clock. 500 slots make a window, a span that
+// begins within a slot touches one more, and a clock that is slow by one part in
+// a thousand another.
+const ringSlots = 502
+
+// ring counts what was issued in the latest slots of time, for one limit with a
+// sliding window. A permit counts from its slot on for ringSlots slots; so the
+// permits of every span of the window's length are counted together when the
+// last of them is issued. Slots are of monotonic time: no clock need be right.
+//
+// 8 kB, however many permits there are.
+type ring struct {
+	length time.Duration
+	slot   int64 // the newest
+	sum    int64 // of all slots
+	counts [ringSlots]int64
+	// until[i] is the sum of the i+1 oldest slots, if summed is true.
+	until  [ringSlots]int64
+	summed bool
+}
+
+func newRing(length time.Duration, now int64) *ring {
+	return &ring{length: length, slot: slotAt(length, now)}
+}
+
+func place(slot int64) int64 { return ((slot % ringSlots) + ringSlots) % ringSlots }
+
+// roll moves on to the slot of the instant now, and forgets those that no span
+// can touch any more. Time that runs back changes nothing.
+func (r *ring) roll(now int64) {
+	to := slotAt(r.length, now)
+	r.summed = r.summed && to <= r.slot
+	if to-r.slot >= ringSlots {
+		r.counts, r.sum = [ringSlots]int64{}, 0
+		r.slot = to
+	}
+	for r.slot < to {
+		r.slot++
+		p := place(r.slot)
+		r.sum -= r.counts[p]
+		r.counts[p] = 0
+	}
+}
+
+// end returns the first instant after the newest slot.
+func (r *ring) end() int64 { return (r.slot + 1) * int64(quota.SlotOf(r.length)) }
+
+// add counts n permits in the newest slot.
+func (r *ring) add(n int64) {
+	r.counts[place(r.slot)] += n
+	r.sum += n
+	r.summed = false
+}
+
+// undo takes n permits that were issued at the instant at out again, if they
+// count still.
+func (r *ring) undo(at, n int64) bool {
+	slot := slotAt(r.length, at)
+	if slot > r.slot || r.slot-slot >= ringSlots || r.counts[place(slot)] < n {
+		return false
+	}
+	r.counts[place(slot)] -= n
+	r.sum -= n
+	r.summed = false
+	return true
+}
+
+// when returns the instant, not before now, at which the n-th permit from now on
+// can be issued under a share, if each is issued as soon as it can be.
+func (r *ring) when(n, share, now int64) int64 {
+	if share <= 0 {
+		return Forever
+	}
+	slot := int64(quota.SlotOf(r.length))
+	turns := (n - 1) / share // a share is issued in every ringSlots slots
+	n -= turns * share
+	if turns > horizon*ringSlots {
+		return Forever
+	}
+	after := turns * ringSlots * slot
+	if n -= share - r.sum; n <= 0 {
+		return now + after
+	}
+	r.addUp()
+	i, _ := slices.BinarySearch(r.until[:], n)
+	if i == ringSlots {
+		return Forever
+	}
+	return max(now, (r.slot+int64(i)+1)*slot) + after
+}
+
+func (r *ring) addUp() {
+	if r.summed {
+		return
+	}
+	sum := int64(0)
+	for i := range r.until {
+		sum += r.counts[place(r.slot+1+int64(i))]
+		r.until[i] = sum
+	}
+	r.summed = true
+}
