@@ -11,8 +11,8 @@ import (
 // most are kept. It is the generic cell rate algorithm (ITU-T I.371): all that it
 // remembers is one instant.
 //
-// A share that has grown counts for the time before as well: it was held back for
-// longer than the bucket takes to fill, since the burst is at most the share.
+// When the share grows, the permits that have accrued stay as many; when it
+// shrinks, they shrink with it.
 type bucket struct {
 	length time.Duration
 	// empty is the instant at which the bucket would have been empty, had the
@@ -24,8 +24,11 @@ type bucket struct {
 
 // newBucket returns one that is full.
 func newBucket(length time.Duration) *bucket {
-	return &bucket{length: length, empty: math.MinInt64 / 4}
+	return &bucket{length: length, empty: unused}
 }
+
+// unused is bucket.empty before the first permit was issued.
+const unused = math.MinInt64 / 4
 
 // full is the time in which an empty bucket fills, rounded down.
 func (b *bucket) full() int64 { return scaled(b.burst, spanOf(b.length), b.share, 0) }
@@ -35,6 +38,13 @@ func (b *bucket) cost(n int64) int64 { return scaled(n, spanOf(b.length), b.shar
 
 // roll takes the share and the burst as of the instant now.
 func (b *bucket) roll(now, share, burst int64) {
+	if share > b.share && b.empty != unused {
+		age := max(0, min(now-b.empty, b.full()))
+		if b.share == 0 {
+			age = 0
+		}
+		b.empty = max(b.empty, now-scaled(age, b.share, share, 0))
+	}
 	b.share, b.burst = share, min(burst, share)
 	b.left = b.at(now)
 }
@@ -73,7 +83,7 @@ func (b *bucket) undo(at, n, now int64) {
 // when returns the instant, not before now, at which the n-th permit from now on
 // can be issued, if each is issued as soon as it can be.
 func (b *bucket) when(n, share, burst, now int64) int64 {
-	c := bucket{length: b.length, empty: b.empty}
+	c := *b
 	if c.roll(now, share, burst); n <= c.left {
 		return now
 	}

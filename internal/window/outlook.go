@@ -32,6 +32,9 @@ func (g *Gate) outlookLocked(o *outlook, a *account) {
 		if o.end = end; share > most && share != Unbounded {
 			most = share
 			from := min(shape.Grows(w.Length, max(w.Start(), now+offset)-1)-offset, end)
+			if shape.WarmUp > 0 {
+				from = w.Start() - offset // it may have grown by that alone
+			}
 			o.grows[o.n] = larger{share, max(now, from)}
 			o.n++
 		}

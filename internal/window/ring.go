@@ -89,14 +89,14 @@ func (r *ring) when(n, share, now int64) int64 {
 	}
 	after := turns * ringSlots * slot
 	if n -= share - r.sum; n <= 0 {
-		return now + after
+		return max(now, r.slot*slot+after)
 	}
 	r.addUp()
 	i, _ := slices.BinarySearch(r.until[:], n)
 	if i == ringSlots {
 		return Forever
 	}
-	return max(now, (r.slot+int64(i)+1)*slot) + after
+	return (r.slot+int64(i)+1)*slot + after
 }
 
 func (r *ring) addUp() {

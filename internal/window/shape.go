@@ -90,8 +90,9 @@ type warmth struct {
 	since int64 // monotonic
 }
 
-// coldest is the part of its share that a fresh instance begins with.
-const coldest = 1.0 / 3
+// coldest is the part of its share that a fresh instance begins with: one in
+// coldest.
+const coldest = 3
 
 // of returns how much of a share may be used in a window that starts at the
 // monotonic instant start: at least one permit, if there is one.
@@ -100,9 +101,8 @@ func (w *warmth) of(share, start, span int64) int64 {
 	if span <= 0 || share <= 0 || share == Unbounded || w.began && age >= span {
 		return share
 	}
-	part := coldest
-	if w.began && age > 0 {
-		part += (1 - coldest) * float64(age) / float64(span)
+	if !w.began || age < 0 {
+		age = 0
 	}
-	return min(share, max(1, int64(part*float64(share))))
+	return max(1, scaled(share, span+(coldest-1)*age, coldest*span, 0))
 }

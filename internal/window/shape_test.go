@@ -1,0 +1,446 @@
+package window
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+var (
+	sliding = Shape{Sliding: true, Unaligned: true, Skew: 0}
+	accrues = Shape{Bucket: true, Unaligned: true}
+)
+
+func shapedGate(shares map[time.Duration]int64, burst int64, shape Shape, decided func(*Waiter, Grant, Verdict)) (*Gate, *fixed) {
+	f := newFixed(shares)
+	f.burst, f.terms.Shape = burst, shape
+	g := NewGate(f, 0, decided)
+	g.Changed(at(0))
+	return g, f
+}
+
+// step is an instant, what is asked for (up to n), and what there is.
+type step struct {
+	at   time.Duration
+	n    int64
+	want int64
+}
+
+func play(t *testing.T, g *Gate, steps []step) {
+	t.Helper()
+	for _, s := range steps {
+		if got := g.TakeUpTo(at(s.at), s.n); got != s.want {
+			t.Errorf("at %v: %d of %d issued, want %d", s.at, got, s.n, s.want)
+		}
+	}
+}
+
+const ms = time.Millisecond
+
+// What was issued comes back a window's length later: 502 slots of 2 ms.
+func TestSlidingSteps(t *testing.T) {
+	g, _ := shapedGate(map[time.Duration]int64{second: 10}, 0, sliding, nil)
+	play(t, g, []step{
+		{900 * ms, 4, 4},
+		{999 * ms, 100, 6},
+		{1000 * ms, 1, 0}, // a boundary of fixed windows is nothing
+		{1899 * ms, 1, 0},
+		{1903 * ms, 1, 0},
+		{1904 * ms, 100, 4}, // slot 450 ended at 902
+		{2001 * ms, 1, 0},
+		{2002 * ms, 100, 6},
+		{2907 * ms, 1, 0},
+		{2908 * ms, 3, 3},
+		{2909 * ms, 100, 1},
+		{20 * second, 100, 10},
+	})
+}
+
+// A bucket of 4, filled by 10 in a second (and a 500th, for what clocks drift).
+func TestBucketSteps(t *testing.T) {
+	g, _ := shapedGate(map[time.Duration]int64{second: 10}, 4, accrues, nil)
+	play(t, g, []step{
+		{0, 100, 4},
+		{100 * ms, 1, 0},
+		{103 * ms, 100, 1}, // 100.2 ms for one
+		{203 * ms, 100, 1},
+		{403 * ms, 100, 2},
+		{10 * second, 3, 3},
+		{10*second + 1*ms, 100, 1},
+		{10*second + 99*ms, 1, 0},
+		{10*second + 108*ms, 1, 1},
+	})
+}
+
+// A leaky bucket keeps one, and those who come late do not catch up.
+func TestLeakyBucketSteps(t *testing.T) {
+	g, _ := shapedGate(map[time.Duration]int64{second: 10}, 1, accrues, nil)
+	play(t, g, []step{{0, 100, 1}, {90 * ms, 1, 0}, {103 * ms, 100, 1}, {900 * ms, 100, 1}, {950 * ms, 1, 0}, {1003 * ms, 100, 1}})
+}
+
+func TestWarmUpSteps(t *testing.T) {
+	g, f := shapedGate(map[time.Duration]int64{second: 300}, 0, Shape{WarmUp: int64(4 * second)}, nil)
+	play(t, g, []step{
+		{0, 1000, 100}, {second, 1000, 150}, {2 * second, 1000, 200}, {3 * second, 1000, 250},
+		{4 * second, 1000, 300}, {5 * second, 1000, 300},
+	})
+	f.set(func() { f.shares[second] = 600 }) // it is warm, and stays so
+	g.Changed(at(6*second - 1))
+	play(t, g, []step{{6 * second, 1000, 600}})
+
+	g, _ = shapedGate(map[time.Duration]int64{second: 2}, 0, Shape{WarmUp: int64(4 * second)}, nil)
+	play(t, g, []step{{0, 10, 1}, {second, 10, 1}})
+}
+
+// Several sliding windows admit all or nothing: what one lacks is not taken from
+// the others.
+func TestSeveralSlidingWindows(t *testing.T) {
+	g, _ := shapedGate(map[time.Duration]int64{second: 5, 3 * second: 8}, 0, sliding, nil)
+	play(t, g, []step{{0, 100, 5}, {second + 10*ms, 100, 3}, {2*second + 20*ms, 1, 0}, {3*second + 20*ms, 100, 5}, {4*second + 40*ms, 100, 3}})
+}
+
+// Waiters are served in order as permits come back, to the slot, and who cannot
+// be served in time is told at once.
+func TestShapedWaiters(t *testing.T) {
+	var log told
+	g, _ := shapedGate(map[time.Duration]int64{second: 10}, 0, sliding, log.decided)
+	play(t, g, []step{{0, 4, 4}, {500 * ms, 6, 6}})
+	for i, c := range []struct {
+		n        int64
+		deadline time.Duration
+		want     Verdict
+	}{
+		{4, 1003 * ms, Limited},
+		{4, 1004 * ms, Queued},
+		{1, 1499 * ms, Limited}, // the four before it are due first
+		{1, 1504 * ms, Queued},
+		{6, 2003 * ms, Limited},
+		{6, 2100 * ms, Queued},
+		{1, 1600 * ms, Limited}, // FIFO: after the six, though one is left at 1.504
+	} {
+		w := &Waiter{Payload: i}
+		if _, v, _ := g.Wait(at(600*ms), w, c.n, int64(c.deadline)); v != c.want {
+			t.Errorf("waiter %d: verdict %d, want %d", i, v, c.want)
+		}
+	}
+	var served []time.Duration
+	for {
+		wake := g.Wake()
+		if wake == Forever || wake > int64(3*second) {
+			break
+		}
+		g.Tick(clock.Instant{Mono: wake, Wall: wake})
+		for range log.take() {
+			served = append(served, time.Duration(wake))
+		}
+	}
+	if diff := cmp.Diff([]time.Duration{1004 * ms, 1504 * ms, 2008 * ms}, served); diff != "" {
+		t.Errorf("served at (-want +got):\n%s", diff)
+	}
+}
+
+// A bucket's waiters are served one by one, as permits accrue.
+func TestBucketWaiters(t *testing.T) {
+	var log told
+	g, _ := shapedGate(map[time.Duration]int64{second: 10}, 2, accrues, log.decided)
+	play(t, g, []step{{0, 2, 2}})
+	for i := range 3 {
+		if _, v, _ := g.Wait(at(ms), &Waiter{Payload: i}, 1, int64(305*ms)); v != Queued {
+			t.Errorf("waiter %d: %d", i, v)
+		}
+	}
+	if _, v, _ := g.Wait(at(ms), &Waiter{}, 1, int64(305*ms)); v != Limited {
+		t.Errorf("the fourth waiter: %d", v)
+	}
+	var served []time.Duration
+	for wake := g.Wake(); wake < int64(second); wake = g.Wake() {
+		g.Tick(clock.Instant{Mono: wake, Wall: wake})
+		for range log.take() {
+			served = append(served, time.Duration(wake).Round(ms))
+		}
+	}
+	if diff := cmp.Diff([]time.Duration{102 * ms, 202 * ms, 303 * ms}, served); diff != "" {
+		t.Errorf("served at (-want +got):\n%s", diff)
+	}
+}
+
+// A permit that is given back can be had again, while it counts; what a bucket
+// has made up for meanwhile is not given twice.
+func TestShapedReturn(t *testing.T) {
+	g, _ := shapedGate(map[time.Duration]int64{second: 10}, 0, sliding, nil)
+	grant, _ := g.Take(at(900*ms), 10)
+	if !g.Return(at(1100*ms), grant, 4) || g.TakeUpTo(at(1100*ms), 100) != 4 {
+		t.Error("four permits given back in the next window cannot be had")
+	}
+	if g.Return(at(1950*ms), grant, 6) {
+		t.Error("a permit that counts no more was given back")
+	}
+
+	g, _ = shapedGate(map[time.Duration]int64{second: 10}, 10, accrues, nil)
+	grant, _ = g.Take(at(0), 10)
+	if !g.Return(at(400*ms), grant, 10) {
+		t.Error("permits cannot be given back")
+	}
+	if n := g.TakeUpTo(at(400*ms), 100); n > 10 || n < 9 {
+		t.Errorf("%d permits after ten were given back: more than the bucket holds, or much less", n)
+	}
+}
+
+// issued is a permit and when.
+type issued struct{ at, n int64 }
+
+// drive takes, waits, cancels and gives back at random, and returns what was
+// issued, by instant. f changes its share now and then if changes is true.
+func drive(t *rapid.T, g *Gate, log *[]issued, now *int64, span int64, change func()) {
+	var queued []*Waiter
+	for range rapid.IntRange(1, 120).Draw(t, "steps") {
+		*now += rapid.OneOf(rapid.Int64Range(0, int64(5*ms)), rapid.Int64Range(0, span/3), rapid.Int64Range(0, 3*span)).Draw(t, "later")
+		for wake := g.Wake(); wake <= *now; wake = g.Wake() {
+			late := *now
+			*now = max(wake, 0)
+			g.Tick(clock.Instant{Mono: *now, Wall: *now})
+			*now = late
+			if g.Wake() == wake {
+				break
+			}
+		}
+		in := clock.Instant{Mono: *now, Wall: *now}
+		n := rapid.Int64Range(1, 6).Draw(t, "n")
+		switch rapid.IntRange(0, 5).Draw(t, "what") {
+		case 0:
+			*log = append(*log, issued{*now, g.TakeUpTo(in, 5*n)})
+		case 1:
+			// As the hot path does: from the segment, without the gate's lock.
+			if s := g.Segment(); s.Take(*now, n) {
+				*log = append(*log, issued{*now, n})
+			}
+		case 2:
+			w := &Waiter{}
+			switch _, v, _ := g.Wait(in, w, n, *now+rapid.Int64Range(1, 2*span).Draw(t, "patience")); v {
+			case Granted:
+				*log = append(*log, issued{*now, n})
+			case Queued:
+				queued = append(queued, w)
+			}
+		case 3:
+			if len(queued) > 0 {
+				g.Cancel(in, queued[0])
+				queued = queued[1:]
+			}
+		case 4:
+			if grant, ok := g.Take(in, n); ok {
+				*log = append(*log, issued{*now, n})
+				if rapid.Bool().Draw(t, "back") && g.Return(in, grant, n) {
+					*log = (*log)[:len(*log)-1]
+				}
+			}
+		case 5:
+			change()
+		}
+	}
+}
+
+func anyShaped(t *rapid.T, shape Shape) (g *Gate, f *fixed, log *[]issued, now *int64, length time.Duration) {
+	length = time.Duration(rapid.Int64Range(100, 3000).Draw(t, "length")) * ms
+	shape.WarmUp = rapid.SampledFrom([]int64{0, 0, int64(3 * length)}).Draw(t, "warm-up")
+	log, now = new([]issued), new(int64)
+	g, f = shapedGate(map[time.Duration]int64{length: rapid.Int64Range(1, 20).Draw(t, "share")}, rapid.Int64Range(1, 20).Draw(t, "burst"), shape,
+		func(w *Waiter, _ Grant, v Verdict) {
+			if v == Granted {
+				*log = append(*log, issued{*now, w.n})
+			}
+		})
+	return g, f, log, now, length
+}
+
+// TestSlidingAgainstEverySpan: no span of a window's length, and no longer one of
+// a slow clock, holds more than the share, by a naive sum over all spans.
+func TestSlidingAgainstEverySpan(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		g, f, log, now, length := anyShaped(t, sliding)
+		drive(t, g, log, now, int64(length), func() {})
+		share, span := f.shares[length], int64(length+length/500)
+		for i, first := range *log {
+			sum := int64(0)
+			for _, p := range (*log)[i:] {
+				if p.at-first.at <= span {
+					sum += p.n
+				}
+			}
+			if sum > share {
+				t.Fatalf("%d permits within %v from %v on, share %d: %v", sum, time.Duration(span), time.Duration(first.at), share, *log)
+			}
+		}
+		if u := g.Usage(clock.Instant{Mono: *now}); u.Beyond > 0 {
+			t.Fatalf("%d permits beyond the share", u.Beyond)
+		}
+	})
+}
+
+// TestSlidingWastesNothing: what no span of the last window's length holds, with
+// two slots on top, can be had.
+func TestSlidingWastesNothing(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		g, f, log, now, length := anyShaped(t, sliding)
+		f.set(func() { f.terms.Shape.WarmUp = 0 })
+		g.Changed(at(0))
+		drive(t, g, log, now, int64(length), func() {})
+		held := int64(0)
+		for _, p := range *log {
+			if *now-p.at <= int64(length+3*quota.SlotOf(length)) {
+				held += p.n
+			}
+		}
+		u := g.Usage(clock.Instant{Mono: *now})
+		if u.Waiting > 0 {
+			return
+		}
+		if got := g.TakeUpTo(clock.Instant{Mono: *now}, 1000); got < f.shares[length]-held {
+			t.Fatalf("%d permits can be had, share %d and %d in the last window: %v", got, f.shares[length], held, *log)
+		}
+	})
+}
+
+// TestBucketAgainstEverySpan: every span of time d holds at most the burst and
+// what accrues in d, also if the share changes on the way; then by the largest of
+// the shares and bursts that there were.
+func TestBucketAgainstEverySpan(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		g, f, log, now, length := anyShaped(t, accrues)
+		share, burst := f.shares[length], min(f.burst, f.shares[length])
+		drive(t, g, log, now, int64(length), func() {
+			f.set(func() { f.shares[length] = rapid.Int64Range(0, share).Draw(t, "other share") })
+			g.Changed(clock.Instant{Mono: *now, Wall: *now})
+		})
+		for i, first := range *log {
+			sum := int64(0)
+			for _, p := range (*log)[i:] {
+				sum += p.n
+				if most := float64(burst) + float64(share)*float64(p.at-first.at)/float64(length); float64(sum) > most+1e-6 {
+					t.Fatalf("%d permits within %v from %v on, more than %.3f (share %d, burst %d): %v",
+						sum, time.Duration(p.at-first.at), time.Duration(first.at), most, share, burst, *log)
+				}
+			}
+		}
+	})
+}
+
+// TestBucketWastesNothing: a caller that takes what there is has, after any time,
+// all that accrued in it, less the share of clocks' drift and a permit.
+func TestBucketWastesNothing(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		length := time.Duration(rapid.Int64Range(100, 3000).Draw(t, "length")) * ms
+		share := rapid.Int64Range(1, 5000).Draw(t, "share")
+		burst := rapid.Int64Range(1, share).Draw(t, "burst")
+		g, _ := shapedGate(map[time.Duration]int64{length: share}, burst, accrues, nil)
+		span := float64(length) * 1.002
+		got := g.TakeUpTo(at(0), 1<<40)
+		now := int64(0)
+		for now < int64(5*length) {
+			s := g.Segment()
+			now = max(now+1, s.until.Load())
+			got += g.TakeUpTo(clock.Instant{Mono: now, Wall: now}, 1<<40)
+		}
+		if want := float64(burst) + 0.98*float64(share)*float64(now)/span - 1; float64(got) < want {
+			t.Fatalf("%d issued in %v, want %.0f (share %d, burst %d)", got, time.Duration(now), want, share, burst)
+		}
+	})
+}
+
+// TestShapedForecastIsNeverLate: nobody is refused who would have been served in
+// time.
+func TestShapedForecastIsNeverLate(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		g, _, log, now, length := anyShaped(t, rapid.SampledFrom([]Shape{sliding, accrues}).Draw(t, "shape"))
+		drive(t, g, log, now, int64(length), func() {})
+		if g.Usage(clock.Instant{Mono: *now}).Waiting > 0 {
+			return
+		}
+		n := rapid.Int64Range(1, 3).Draw(t, "n")
+		when, known := g.Estimate(clock.Instant{Mono: *now, Wall: *now}, n)
+		w, served := &Waiter{}, int64(-1)
+		g.decided = func(*Waiter, Grant, Verdict) { served = *now }
+		if _, v, _ := g.Wait(clock.Instant{Mono: *now, Wall: *now}, w, n, Forever); v == Granted {
+			served = *now
+		} else if v != Queued {
+			return
+		}
+		for i := 0; served < 0; i++ {
+			wake := g.Wake()
+			if wake == Forever || i > 10_000 {
+				return // more than the share ever holds
+			}
+			*now = max(*now, wake)
+			g.Tick(clock.Instant{Mono: *now, Wall: *now})
+		}
+		if known && served < when {
+			t.Fatalf("served at %v, %v before it was foreseen", time.Duration(served), time.Duration(when-served))
+		}
+	})
+}
+
+// While fixed windows turn into sliding ones, both bind.
+func TestShapesBindTogether(t *testing.T) {
+	g, f := shapedGate(map[time.Duration]int64{second: 10}, 0, Shape{}, nil)
+	play(t, g, []step{{900 * ms, 6, 6}})
+	f.set(func() { f.terms.Shape = Shape{Sliding: true} })
+	g.Changed(at(950 * ms))
+	play(t, g, []step{{960 * ms, 100, 4}, {1000 * ms, 100, 6}, {1500 * ms, 1, 0}, {1970 * ms, 100, 4}, {2010 * ms, 100, 6}})
+	f.set(func() { f.terms.Shape = sliding })
+	g.Changed(at(2500 * ms))
+	play(t, g, []step{{2600 * ms, 1, 0}, {2980 * ms, 100, 4}})
+}
+
+func ExampleShape_Grows() {
+	s := Shape{Sliding: true, Skew: int64(100 * ms)}
+	for _, wall := range []time.Duration{0, 103 * ms, 104 * ms, 999 * ms} {
+		fmt.Println(time.Duration(s.Grows(time.Second, int64(wall))))
+	}
+	// Output:
+	// 104ms
+	// 104ms
+	// 1.104s
+	// 1.104s
+}
+
+// The forecast agrees with the counts, slot by slot.
+func TestRingWhenAgainstCounting(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		r := newRing(second, 0)
+		now, share := int64(0), rapid.Int64Range(1, 12).Draw(t, "share")
+		for range rapid.IntRange(0, 30).Draw(t, "steps") {
+			now += rapid.Int64Range(0, int64(300*ms)).Draw(t, "later")
+			r.roll(now)
+			r.add(rapid.Int64Range(0, share-r.sum).Draw(t, "n"))
+		}
+		want := rapid.Int64Range(1, 3*share).Draw(t, "which")
+		got := r.when(want, share, now)
+		c, when := *r, now
+		for n := want; ; when = c.end() {
+			c.roll(when)
+			if free := share - c.sum; free >= n {
+				break
+			} else if free > 0 {
+				c.add(free)
+				n -= free
+			}
+		}
+		if got != when {
+			t.Fatalf("permit %d at %v, by counting at %v: %v", want, time.Duration(got), time.Duration(when),
+				slices.DeleteFunc(c.counts[:], func(n int64) bool { return n == 0 }))
+		}
+	})
+}
