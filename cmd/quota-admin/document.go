@@ -27,7 +27,7 @@ import (
 var notInDocuments = []string{"schema", "author", "reason", "time"}
 
 // optionalFields are those that a policy's JSON lacks where they are empty.
-var optionalFields = []string{"weights", "floor_percent", "guard_auto", "pacing_delay", "from", "guard_auto", "next", "max_step", "requires"}
+var optionalFields = []string{"weights", "floor_percent", "guard_auto", "pacing_delay", "shape", "burst", "warm_up", "from", "next", "max_step", "requires"}
 
 // knownFields are the fields that a policy in a document may have.
 func knownFields() []string {

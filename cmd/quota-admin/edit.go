@@ -186,7 +186,8 @@ func (e *edit) show(ctx context.Context, a *app, admin *coordinator.Admin, old c
 
 // inForce returns from when on a change that is made now counts in the whole
 // fleet: the first instant by which every limit has begun a window, at or after
-// at, or the settle time from now where that is zero.
+// at, or the settle time from now where that is zero; and a window's reach later
+// where what grows is held back for that.
 func inForce(old, policy quota.Policy, at, now time.Time) time.Time {
 	if at.IsZero() {
 		at = now.Add(max(old.Settle, policy.Settle))
@@ -197,6 +198,9 @@ func inForce(old, policy quota.Policy, at, now time.Time) time.Time {
 	from := at
 	for _, l := range policy.LimitsAt(at.UnixNano()) {
 		begins := quota.WindowAt(l.Window, at.UnixNano()-1).End()
+		if policy.Shaped() || old.Shaped() {
+			begins += int64(quota.ReachOf(l.Window, max(old.ClockError, policy.ClockError)))
+		}
 		if begins > from.UnixNano() {
 			from = time.Unix(0, begins)
 		}

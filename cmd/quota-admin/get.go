@@ -79,6 +79,9 @@ func describe(w io.Writer, s coordinator.Stored) {
 	if line("Pacing", show(string(p.Pacing))); p.Pacing == quota.PacingAdaptive {
 		line("Pacing delay", p.PacingDelay.String())
 	}
+	if p.Shaped() || p.WarmUp > 0 {
+		line("Shape", show(shapeOf(&p)))
+	}
 	if p.MaxStep == 0 {
 		p.MaxStep = quota.DefaultMaxStep
 	}

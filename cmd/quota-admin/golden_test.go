@@ -252,6 +252,19 @@ set payments/charge 500/s --floor 0
 set payments/charge 500/s --weight worker-1
 set payments/charge 500/s --weight worker-1=1001
 set payments/charge 500/s --pacing-delay 1ms
+set payments/charge 500/s --shape bucket --burst 20 --warm-up 30s
+set payments/charge 500/s --shape bucket --burst 20 --warm-up 30s --share equal --pacing off --dry-run
+set payments/charge 500/s --shape bucket --burst 20 --warm-up 30s --share equal --pacing off
+get payments/charge
+get payments/charge -o yaml
+export payments/charge
+set payments/charge 500/s --shape sliding
+get payments/charge
+set payments/charge 500/s --burst 5
+set payments/charge 500/s --shape torus
+set payments/charge 500/s --guard 5ms
+set payments/charge 500/s --shape fixed --warm-up 0
+get payments/charge
 `},
 }
 

@@ -19,6 +19,9 @@ type sharing struct {
 	floor         int64
 	delay         time.Duration
 	weights       []string
+	shape         string
+	burst         int64
+	warmUp        time.Duration
 }
 
 func (s *sharing) register(cmd *cobra.Command) {
@@ -28,6 +31,9 @@ func (s *sharing) register(cmd *cobra.Command) {
 	flags.StringArrayVar(&s.weights, "weight", nil, "`NAME=WEIGHT` overrides the weight that instances of that name joined with, for share weighted; NAME= gives it back; repeatable")
 	flags.StringVar(&s.pacing, "pacing", "", "release the permits of a window `how`: off (at once), even or adaptive; new policies: off")
 	flags.DurationVar(&s.delay, "pacing-delay", 0, "the longest delay that adaptive pacing adds to a call; new policies: 1.5s")
+	flags.StringVar(&s.shape, "shape", "", "count `how`: in fixed windows, in a sliding one, or in a bucket; new policies: fixed")
+	flags.Int64Var(&s.burst, "burst", 0, "`PERMITS` that a bucket lets the fleet issue at once; new policies: all of a limit's (0)")
+	flags.DurationVar(&s.warmUp, "warm-up", 0, "over this time the share of an instance that has just started grows to the whole; 0 is off")
 }
 
 // check finds what is wrong with the flags themselves.
@@ -38,6 +44,15 @@ func (s *sharing) check(cmd *cobra.Command) error {
 	}
 	if given("pacing") && !among(s.pacing, quota.PacingOff, quota.PacingEven, quota.PacingAdaptive) {
 		return usageError(cmd, "--pacing %q: must be off, even or adaptive", s.pacing)
+	}
+	if given("shape") && !among(s.shape, quota.ShapeFixed, quota.ShapeSliding, quota.ShapeBucket) {
+		return usageError(cmd, "--shape %q: must be fixed, sliding or bucket", s.shape)
+	}
+	if given("burst") && (s.burst < 0 || s.burst > quota.MaxPermits) {
+		return usageError(cmd, "--burst %d: must be from 0 (all of a limit's permits) to %d", s.burst, quota.MaxPermits)
+	}
+	if given("warm-up") && s.warmUp < 0 {
+		return usageError(cmd, "--warm-up %v: must not be negative; 0 switches it off", s.warmUp)
 	}
 	if given("floor") && (s.floor < 1 || s.floor > 100) {
 		return usageError(cmd, "--floor %d: must be from 1 to 100, in percent", s.floor)
@@ -93,6 +108,17 @@ func (s *sharing) apply(p *quota.Policy, given func(string) bool) error {
 	if given("pacing-delay") {
 		p.PacingDelay = s.delay
 	}
+	if given("shape") {
+		if p.Shape = quota.Shape(s.shape); p.Shape != quota.ShapeBucket {
+			p.Burst = 0 // it belongs to the bucket that there was
+		}
+	}
+	if given("burst") {
+		p.Burst = s.burst
+	}
+	if given("warm-up") {
+		p.WarmUp = s.warmUp
+	}
 	for _, text := range s.weights {
 		name, weight, err := parseWeight(text)
 		if err != nil {
@@ -108,6 +134,22 @@ func (s *sharing) apply(p *quota.Policy, given func(string) bool) error {
 		p.Weights[name] = weight
 	}
 	return nil
+}
+
+// shapeOf says how a policy counts.
+func shapeOf(p *quota.Policy) string {
+	words := []string{string(p.Shape)}
+	if p.Shape == quota.ShapeBucket {
+		if p.Burst == 0 {
+			words = append(words, "burst of all permits")
+		} else {
+			words = append(words, fmt.Sprintf("burst %d", p.Burst))
+		}
+	}
+	if p.WarmUp > 0 {
+		words = append(words, "warm-up "+p.WarmUp.String())
+	}
+	return strings.Join(words, ", ")
 }
 
 // sharedBy says how a policy divides its limits.

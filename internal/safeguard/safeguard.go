@@ -34,6 +34,9 @@ const (
 	// GrowthHeld: under other shapes than fixed windows, what an instance gains
 	// counts at once.
 	GrowthHeld
+	// TurnHeld: under those shapes the permits that do not come out even change
+	// hands in every window.
+	TurnHeld
 	// SkewReached: the windows in reach leave the clocks' errors out.
 	SkewReached
 

@@ -186,7 +186,9 @@ func (h *History) build(t *tally, w quota.Window, low int64) {
 	*t = tally{used: true, most: -1, w: w, start: w.Start(), seed: seedOf(w), low: low, high: h.count}
 	t.rank = rankOf(hashID(h.self), t.seed)
 	if t.shaped = h.shaped(); t.shaped {
-		t.turn = turnOf(w)
+		if t.turn = turnOf(w); h.off.Off(safeguard.TurnHeld) {
+			t.turn = t.seed
+		}
 		t.turnRank = rankOf(hashID(h.self), t.turn)
 	}
 	for _, m := range h.members {

@@ -56,6 +56,8 @@ func (s *Stats) Add(o *Stats) {
 type Violation struct {
 	Window   quota.Window
 	TrueTime bool   // the window is one of true time
+	Span     int64  // if not 0, it is a span of true time that begins just before
+	Until    int64  // the span's end, if it is not a window's length long
 	Issued   int64  // permits
 	Bound    int64  // the total that they break
 	Actor    string // whose share was broken, if the sum was not
@@ -78,6 +80,12 @@ func (v Violation) String() string {
 	if v.TrueTime {
 		what += ", by true time"
 	}
+	if v.Span > 0 {
+		what += fmt.Sprintf(", in the span of true time from %.6fs", seconds(v.Span-1))
+	}
+	if v.Until > 0 {
+		what += fmt.Sprintf(" to %.6fs", seconds(v.Until))
+	}
 	return what
 }
 
@@ -91,6 +99,9 @@ func (h *host) starved(now clock.Instant) {
 	p := h.policy
 	if p != nil && p.Share == quota.ShareDemand {
 		return // where an answer was lost, it claims less than it might
+	}
+	if h.forming.shape != quota.ShapeFixed {
+		return // its share may be held back still
 	}
 	if h.later != nil {
 		return // what was learned has still to be told to the gate
@@ -128,6 +139,7 @@ func (w *world) check() Result {
 			r.Judged = false
 		}
 	}
+	w.judgeSpans(&r)
 	b := newBook(w)
 	for _, l := range w.lengths {
 		b.count(l, false)

@@ -277,6 +277,9 @@ func (c *change) tell() string {
 	var parts []string
 	if p := c.policy; p != nil {
 		parts = append(parts, fmt.Sprintf("policy %v mode %q S %v S' %v guard %v", p.Limits, p.Mode, p.Settle, p.Freshness, p.Guard))
+		if p.Shaped() {
+			parts = append(parts, fmt.Sprintf("shape %s, burst %d, warm-up %v", p.Shape, p.Burst, p.WarmUp))
+		}
 		if !p.From.IsZero() {
 			parts = append(parts, fmt.Sprintf("in force from %.3fs", seconds(p.From.UnixNano()-epoch)))
 		}

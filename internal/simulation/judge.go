@@ -3,7 +3,6 @@ package simulation
 import (
 	"math"
 	"slices"
-	"time"
 
 	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/quota"
@@ -28,7 +27,7 @@ func (w *world) judged(h *host) bool {
 		return true
 	}
 	p := w.first
-	spare := int64(p.Settle - quota.MinSettleFor(p.Freshness, p.ClockError, time.Second))
+	spare := int64(p.Settle - quota.MinSettleFor(p.Freshness, p.ClockError, w.forming.drift()))
 	return h.knew >= w.stateAt(w.outage-spare)
 }
 
@@ -89,8 +88,8 @@ func (w *world) some(win quota.Window, b *book, part []int64, sum, from, to int6
 // anything.
 func (w *world) against(s int, win quota.Window, b *book, part []int64, sum int64) *Violation {
 	total := w.total(s, win)
-	if total == unlimited {
-		return nil
+	if total == unlimited || w.formerly(s, quota.ShapeSliding) || w.formerly(s, quota.ShapeBucket) {
+		return nil // see judgeSpans for the latter
 	}
 	if sum > total {
 		return &Violation{Window: win, Issued: sum, Bound: total}

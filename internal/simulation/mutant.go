@@ -60,6 +60,7 @@ type Mutant struct {
 	Off   safeguard.Set // switched off in the real code
 	Does  Trick
 	Share quota.ShareRule // of most policies; chance if empty
+	Shape quota.Shape     // of most policies; fixed windows if empty
 	Kind  Kind            // the histories in which it shows
 	// Led is what the histories are given more of, where it would take many.
 	Led  []action
@@ -114,6 +115,13 @@ func Mutants() []Mutant {
 		{Name: "GuardStill", Off: safeguard.GuardFollows},
 		{Name: "ClockAlarmUnheard", Off: safeguard.ClockAlarm, Kind: Measured, Led: []action{doSetClock, doPolicy, doQuit}},
 		{Name: "StandingStillIssues", Off: safeguard.NotBeforeStart, Kind: Measured, Led: []action{doSetClock, doPolicy, doQuit}},
+		{Name: "GrowthAtOnce", Off: safeguard.GrowthHeld, Shape: quota.ShapeSliding},
+		{Name: "BucketGrowsAtOnce", Off: safeguard.GrowthHeld, Shape: quota.ShapeBucket},
+		{Name: "RotatedRemainders", Off: safeguard.GrowthHeld | safeguard.TurnHeld, Shape: quota.ShapeSliding},
+		{Name: "SkewIgnored", Off: safeguard.SkewReached, Shape: quota.ShapeSliding},
+		{Name: "SpanForgotten", Off: safeguard.SpanWhole, Shape: quota.ShapeSliding},
+		{Name: "BucketRefilled", Off: safeguard.BucketContinues, Shape: quota.ShapeBucket},
+		{Name: "WarmAboveShare", Off: safeguard.WarmBelow, Shape: quota.ShapeSliding},
 		{Name: "ClaimsUnscaled", Off: safeguard.ClaimsScale, Share: quota.ShareDemand},
 	}
 }

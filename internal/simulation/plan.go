@@ -21,6 +21,7 @@ type plan struct {
 	sharing sharing
 	aside   *rand.Rand // for what came later than the rest: see fields.go
 	auto    bool       // guards follow the clock's error
+	forming forming
 	events  []event
 }
 
@@ -94,7 +95,7 @@ func newPlan(kind Kind, m *Mutant, seed uint64) plan {
 	if kind == Measured {
 		p.e = 40*ms + p.e/2 // room for what the way to a server takes
 	}
-	p.sharing = newSharing(seed, kind, m)
+	p.sharing, p.forming = newSharing(seed, kind, m), newForming(seed, kind, m)
 	p.aside = rand.New(rand.NewPCG(seed, 11))
 	p.auto = p.aside.IntN(6) == 0
 	p.first = p.newPolicy(r, nil)
@@ -102,6 +103,9 @@ func newPlan(kind Kind, m *Mutant, seed uint64) plan {
 	p.size = 1 + r.IntN(2*scale)
 	s := int64(p.first.Settle)
 	p.end = 3*s + int64(scale)*r.Int64N(1200)*ms + 800*ms
+	if p.forming.shape != quota.ShapeFixed {
+		p.end += 2000 * ms // what changes hands is held back for a window
+	}
 	gap := func() int64 { return 1 + r.Int64N(1600*ms/int64(scale)) }
 	changes, troubles := kind.changes(), kind.troubles()
 	for at := gap(); at < p.end; at += gap() {

@@ -15,7 +15,7 @@ var totalChoices = []int64{0, 1, 2, 3, 5, 12, 40}
 
 // newPolicy makes limits, and a timing where that may change.
 func (p *plan) newPolicy(r *rand.Rand, old *quota.Policy) *quota.Policy {
-	return p.vary(p.sharing.shared(p.timedPolicy(r, old)))
+	return p.forming.formed(p.vary(p.sharing.shared(p.timedPolicy(r, old))))
 }
 
 func (p *plan) timedPolicy(r *rand.Rand, old *quota.Policy) *quota.Policy {
@@ -38,7 +38,7 @@ func (p *plan) timedPolicy(r *rand.Rand, old *quota.Policy) *quota.Policy {
 	if p.kind != Calm && r.IntN(4) == 0 && p.e <= 40*ms {
 		n.Guard = time.Duration(p.e)
 	}
-	n.Settle = quota.MinSettleFor(n.Freshness, n.ClockError, time.Second)
+	n.Settle = quota.MinSettleFor(n.Freshness, n.ClockError, p.forming.drift())
 	if r.IntN(3) == 0 {
 		n.Settle += time.Duration(r.Int64N(200 * ms))
 	}
@@ -113,7 +113,7 @@ func (w *world) lowered(p *quota.Policy) {
 		return
 	}
 	for _, t := range w.timed {
-		needed := quota.MinSettleFor(t.freshness, max(t.err, p.ClockError), time.Second)
+		needed := quota.MinSettleFor(t.freshness, max(t.err, p.ClockError), w.forming.drift())
 		if end := min(t.end, w.now); end+int64(needed) > w.now+int64(p.Settle) {
 			p.Settle = needed
 		}

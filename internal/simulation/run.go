@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
@@ -17,6 +18,8 @@ func Run(kind Kind, m *Mutant, seed uint64) Result {
 }
 
 func live(p plan, m *Mutant) (*world, Result) {
+	// Each life of a plan draws the same policies.
+	p.sharing.r, p.forming.r = rand.New(rand.NewPCG(p.seed, 8)), rand.New(rand.NewPCG(p.seed, 14))
 	w := newWorld(p, m)
 	w.run()
 	return w, w.check()
@@ -137,6 +140,12 @@ func (w *world) tell(r Result) string {
 // concerns says in which of the bad windows a grant is, if in any.
 func (w *world) concerns(r Result, g grant) string {
 	for _, v := range slices.Concat(r.Over, r.Short) {
+		if until := max(v.Until, v.Span-1+int64(v.Window.Length)); v.Span > 0 {
+			if g.at >= v.Span-1 && g.at <= until {
+				return " in the span"
+			}
+			continue
+		}
 		win := g.window(max(v.Window.Length, 1))
 		if v.TrueTime {
 			win = quota.WindowAt(v.Window.Length, epoch+g.at)
