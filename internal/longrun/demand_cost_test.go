@@ -12,7 +12,10 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-var costOf = flag.Int("instances", 24, "how many instances TestWhatSharingByDemandCosts has")
+var (
+	costOf  = flag.Int("instances", 24, "how many instances TestWhatSharingByDemandCosts has")
+	costFor = flag.Int("seconds", 60, "how long it counts")
+)
 
 // traffic is what was written to etcd, by the kind of key.
 type traffic struct{ reports, levels, levelBytes int }
@@ -51,35 +54,44 @@ func (c *crew) listen() func() traffic {
 }
 
 // TestWhatSharingByDemandCosts: each instance writes a report in two seconds at
-// most and in ten at least, and reads a level in two seconds at most; how many
-// instances there are does not matter.
+// most and in ten at least, and reads a level in two seconds at most; and what
+// etcd sends is in proportion to the instances, though a few read all reports.
+// For many instances: -run 'Costs/demand' -instances 1000 -seconds 20.
 func TestWhatSharingByDemandCosts(t *testing.T) {
-	n := *costOf
+	n, seconds := *costOf, *costFor
 	if slow {
 		n = 4
 	}
 	for _, share := range []quota.ShareRule{quota.ShareEqual, quota.ShareDemand} {
 		for _, load := range []string{"steady", "restless"} {
-			inCrew(t, n, int64(500*n), quota.Policy{Share: share}, func(c *crew) {
-				c.offer(func(i int) int64 { return int64(1000 * (i % 2)) })
-				time.Sleep(20 * time.Second)
-				stop := c.listen()
-				const seconds = 60
-				for second := range seconds {
-					if load == "restless" && second%3 == 0 {
-						c.offer(func(i int) int64 { return int64((i*31 + second*17) % 1000) })
-					}
-					time.Sleep(time.Second)
-				}
-				sum := stop()
-				each := float64(sum.reports) / float64(n) / seconds
-				level := float64(sum.levels) / seconds
-				t.Logf("%s, %s: an instance writes %.3f reports and reads %.2f levels a second, %d bytes", share, load, each, level, sum.levelBytes/seconds)
-				if share == quota.ShareEqual && sum.levels > 0 || share == quota.ShareDemand && (each < 0.09 || each > 0.51 || level < 0.05 || level > 0.55) {
-					t.Errorf("%+v in %d seconds", sum, seconds)
-				}
+			t.Run(string(share)+"/"+load, func(t *testing.T) {
+				inCrew(t, n, int64(500*n), quota.Policy{Share: share}, func(c *crew) {
+					c.cost(n, seconds, share, load)
+				})
 			})
 		}
+	}
+}
+
+func (c *crew) cost(n, seconds int, share quota.ShareRule, load string) {
+	c.offer(func(i int) int64 { return int64(1000 * (i % 2)) })
+	time.Sleep(20 * time.Second)
+	stop := c.listen()
+	sent := counted(c.t, "etcd_network_client_grpc_sent_bytes_total")
+	for second := range seconds {
+		if load == "restless" && second%3 == 0 {
+			c.offer(func(i int) int64 { return int64((i*31 + second*17) % 1000) })
+		}
+		time.Sleep(time.Second)
+	}
+	sum := stop()
+	each := float64(sum.reports) / float64(n*seconds)
+	level := float64(sum.levels) / float64(seconds)
+	sent = (counted(c.t, "etcd_network_client_grpc_sent_bytes_total") - sent) / float64(n*seconds)
+	c.t.Logf("%d instances, %s, %s: an instance writes %.3f reports and reads %.2f levels a second, %d bytes; etcd sends %.0f bytes a second for each",
+		n, share, load, each, level, sum.levelBytes/seconds, sent)
+	if share == quota.ShareEqual && sum.levels > 0 || share == quota.ShareDemand && (each < 0.09 || each > 0.51 || level < 0.05 || level > 0.55) {
+		c.t.Errorf("%+v in %d seconds", sum, seconds)
 	}
 }
 
