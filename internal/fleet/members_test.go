@@ -117,3 +117,22 @@ func TestThreeMembersStandStill(t *testing.T) {
 	hold.ledger.never(t)
 	hold.ledger.always(t, time.Second, began, end, 100)
 }
+
+// always reports the windows of a length, between two instants, for which not
+// all of the total was issued.
+func (l *ledger) always(t *testing.T, length time.Duration, from, to, total int64) {
+	t.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	w := quota.WindowAt(length, from+int64(length)-1)
+	judged := 0
+	for ; w.End() <= to; w.Index++ {
+		judged++
+		if n := l.issued[w]; n > total || n+l.unsure[w] < total {
+			t.Errorf("window %v from %v: %d of %d issued, and %d of which nobody knows the window", w.Length, time.Unix(0, w.Start()), n, total, l.unsure[w])
+		}
+	}
+	if judged < 3 {
+		t.Errorf("only %d windows could be judged", judged)
+	}
+}

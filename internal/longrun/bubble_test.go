@@ -54,6 +54,9 @@ func (n *network) dial(ctx context.Context, _ string) (net.Conn, error) {
 	return c, err
 }
 
+// pass lets the bubble's time go on.
+func pass(d time.Duration) { time.Sleep(d) }
+
 // breakOff ends all connections, and lets none come up for a while.
 func (n *network) breakOff(d time.Duration) {
 	n.cut.Store(true)

@@ -40,7 +40,7 @@ func TestTheGreedyTakeOnlyWhatOthersLeave(t *testing.T) {
 		}
 		for range 5 {
 			c.offer(ask)
-			time.Sleep(8 * time.Second)
+			pass(8 * time.Second)
 			greed *= 2
 		}
 		all := c.served(20 * time.Second)
@@ -59,7 +59,7 @@ func TestTheGreedyTakeOnlyWhatOthersLeave(t *testing.T) {
 func TestWhoWakesIsServedAtOnce(t *testing.T) {
 	const n, total = 24, 12_000
 	inCrew(t, n, total, quota.Policy{Share: quota.ShareDemand}, func(c *crew) {
-		time.Sleep(time.Minute) // nobody asks for anything
+		pass(time.Minute) // nobody asks for anything
 		c.offer(func(i int) int64 { return int64(i/(n-1)) * total / 2 })
 		if got := c.served(time.Second)[n-1]; got < total/n*9/10 {
 			t.Errorf("who wakes got %d in its first second, its part is %d", got, total/n)
@@ -76,7 +76,7 @@ func TestWeightIsShare(t *testing.T) {
 	const n, total = 24, 3300
 	inCrew(t, n, total, quota.Policy{Share: quota.ShareWeighted}, func(c *crew) {
 		c.offer(func(int) int64 { return total })
-		time.Sleep(2 * time.Second)
+		pass(2 * time.Second)
 		all := c.served(10 * time.Second)
 		if got, want := sum(all), int64(10*total); got != want {
 			t.Errorf("%d of %d permits were used", got, want)
