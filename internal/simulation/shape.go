@@ -238,7 +238,7 @@ func (w *world) judgeBucket(l time.Duration, lots []lot) *Violation {
 			break
 		}
 		now := w.stateAt(x.at)
-		if _, _, _, ok := w.around(l, x.at); !ok || !w.keeps(to, now, win, x.at, quota.ShapeBucket) {
+		if _, _, _, ok := w.around(l, x.at); !ok || !w.keeps(from, now, win, x.at, quota.ShapeBucket) {
 			return nil
 		}
 		for s := from; s <= now; s++ {
