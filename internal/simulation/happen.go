@@ -61,13 +61,15 @@ func (h *host) suffer(e *event, r *rand.Rand) {
 	tell := func(d int64) { e.text += fmt.Sprintf(" for %v", time.Duration(d).Round(time.Millisecond)) }
 	switch e.do {
 	case doLeave:
-		until := wallTime(h.now + h.ahead(r))
-		if h.policy != nil && (h.kind == Calm || r.IntN(2) == 0) {
-			until = firstWindow(h.clock.WallAt(h.read().Mono), h.policy)
-		}
-		h.leave(until)
+		h.itself(func() {
+			until := wallTime(h.now + h.ahead(r))
+			if h.policy != nil && (h.kind == Calm || r.IntN(2) == 0) {
+				until = firstWindow(h.clock.WallAt(h.read().Mono), h.policy)
+			}
+			h.leave(until)
+		})
 	case doQuit:
-		h.quit()
+		h.itself(h.quit)
 	case doCrash:
 		h.crash(r)
 	case doExpire:
@@ -94,13 +96,23 @@ func (h *host) suffer(e *event, r *rand.Rand) {
 		h.setClock(r)
 	case doDrain:
 		d := r.Int64N(600 * ms)
-		h.at(h.now, func() { h.drain(d) })
+		h.itself(func() { h.drain(d) })
 		tell(d)
 	case doEndWatch:
 		if h.stream != nil {
 			h.stream.end()
 		}
 	}
+}
+
+// itself lets a host do what it is told, unless it is on its way out: at once, or
+// when it runs again. Who sleeps does not look at its clocks.
+func (h *host) itself(do func()) {
+	h.at(h.now, func() {
+		if !h.leaving {
+			do()
+		}
+	})
 }
 
 // slumber is how long a host is suspended. What is shorter than the clock's
