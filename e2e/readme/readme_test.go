@@ -146,7 +146,7 @@ const sayReady = "Ctrl-C ends it"
 func startDev(t *testing.T, address string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	cmd := shell(ctx, dev+" --listen "+address)
+	cmd := shell(ctx, dev+" --listen "+address+" --dashboard 127.0.0.1:0")
 	lines := make(chan string, 100)
 	cmd.Stdout, cmd.Stderr = lineWriter(lines), lineWriter(lines)
 	if err := cmd.Start(); err != nil {
