@@ -3,6 +3,8 @@ package report
 import (
 	"image/color"
 	"slices"
+	"strconv"
+	"strings"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
@@ -35,7 +37,7 @@ func (c Chart) Save(path string) error {
 	var labels []string
 	own, foreign := plotter.Values{}, plotter.Values{}
 	for _, b := range slices.Backward(c.Bars) {
-		labels = append(labels, b.Label)
+		labels = append(labels, label(b))
 		if b.Ours {
 			own, foreign = append(own, b.Value), append(foreign, 0)
 		} else {
@@ -54,7 +56,18 @@ func (c Chart) Save(path string) error {
 		p.Add(bars)
 	}
 	p.NominalY(labels...)
-	p.X.Min = 0
+	p.X.Min, p.X.Max = 0, 1.03*p.X.Max
 	height := vg.Points(70 + 18*float64(len(c.Bars)))
 	return p.Save(7*vg.Inch, height, path)
+}
+
+// label is the bar's label with its value, which tells more where one bar dwarfs
+// the others. The blanks at its end are for browsers: they draw it with a font
+// of their own, which may be a quarter wider, from where it begins.
+func label(b Bar) string {
+	text := b.Label + " " + strconv.FormatFloat(b.Value, 'g', 3, 64)
+	if b.Value >= 1000 {
+		text = b.Label + " " + strconv.FormatFloat(b.Value, 'f', 0, 64)
+	}
+	return text + strings.Repeat("\u00a0", 2+len(text)/2)
 }
