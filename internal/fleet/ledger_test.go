@@ -19,7 +19,10 @@ type ledger struct {
 	issued map[quota.Window]int64
 	// unsure counts for each window the permits that may be of it or of a
 	// neighbour: never has none of them, full and always have all.
-	unsure  map[quota.Window]int64
+	unsure map[quota.Window]int64
+	// slots has what was issued by Permit.Start: with shapes other than fixed
+	// windows, the slot of time.
+	slots   map[int64]int64
 	changes []change
 }
 
@@ -57,6 +60,10 @@ func (l *ledger) add(p consumer.Permit, before, after int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	first, last := p.Start.UnixNano(), p.Until.UnixNano()-1
+	if l.slots == nil {
+		l.slots = map[int64]int64{}
+	}
+	l.slots[first] += p.N
 	lo, hi := max(first, before), min(last, after)
 	for _, length := range l.lengths {
 		w, last := quota.WindowAt(length, lo), quota.WindowAt(length, hi)
