@@ -64,7 +64,7 @@ type Mutant struct {
 	Kind  Kind            // the histories in which it shows
 	// Led is what the histories are given more of, where it would take many.
 	Led  []action
-	Rare bool // it takes thousands of histories
+	Rare bool // it takes a thousand histories, or thousands
 	// Otherwise says that it shows in something else than a sum.
 	Otherwise bool
 }
@@ -77,12 +77,12 @@ func Mutants() []Mutant {
 		{Name: "GapKeepsHistory", Off: safeguard.GapRestarts, Led: []action{doCompact, doEndWatch, doHang, doPolicy}},
 		{Name: "SameID", Does: SameID},
 		{Name: "JoinAtOnce", Off: safeguard.JoinWaits},
-		{Name: "DatedByArrival", Does: DatedByArrival},
+		{Name: "DatedByArrival", Does: DatedByArrival, Rare: true},
 		{Name: "ReadWithoutPosition", Off: safeguard.PositionReached},
 		{Name: "KeptAliveProves", Does: KeptAliveProves},
 		{Name: "ProgressProves", Does: ProgressProves, Led: []action{doAlone, doPolicy}},
 		{Name: "SameCountProves", Does: SameCountProves, Led: []action{doHang, doHang, doHang, doJoin, doQuit, doQuit}, Rare: true},
-		{Name: "HeaderIsPosition", Does: HeaderIsPosition, Led: []action{doEndWatch, doHang, doLag, doPolicy}},
+		{Name: "HeaderIsPosition", Does: HeaderIsPosition, Led: []action{doEndWatch, doHang, doLag, doPolicy}, Rare: true},
 		{Name: "CreatedIsPosition", Does: CreatedIsPosition},
 		{Name: "NoProof", Off: safeguard.ProofEnds},
 		{Name: "TimerEndsProof", Off: safeguard.ComparedInReading, Led: []action{doStall, doPolicy}},
@@ -90,7 +90,7 @@ func Mutants() []Mutant {
 		{Name: "ClocksParted", Off: safeguard.ClocksTogether, Led: []action{doSleep, doPolicy}, Rare: true},
 		{Name: "OldEvent", Off: safeguard.NewerOnly, Led: []action{doEndWatch, doPolicy}},
 		{Name: "TwoWatches", Off: safeguard.NewerOnly, Does: TwoWatches},
-		{Name: "ListedWhenSent", Does: ListedWhenSent},
+		{Name: "ListedWhenSent", Does: ListedWhenSent, Rare: true},
 		{Name: "HoldGrows", Off: safeguard.HoldFreezes, Kind: Hold, Rare: true},
 		{Name: "BackwardsUnseen", Off: safeguard.BackwardsIsGap, Kind: Restore},
 		{Name: "SilenceUndoubted", Off: safeguard.DoubtIsChecked, Kind: Restore},
@@ -100,13 +100,13 @@ func Mutants() []Mutant {
 		{Name: "LengthsTogether", Off: safeguard.LengthsApart},
 		{Name: "RemovedForgotten", Off: safeguard.RemovedBinds},
 		{Name: "NotWholeWindow", Off: safeguard.WholeWindow},
-		{Name: "LoweredAtOnce", Does: LoweredAtOnce, Kind: Timing},
+		{Name: "LoweredAtOnce", Does: LoweredAtOnce, Kind: Timing, Rare: true},
 		{Name: "SlowClocks", Does: SlowClocks},
 		{Name: "DemandOfNow", Does: DemandOfNow, Share: quota.ShareDemand},
 		{Name: "NewcomersClaim", Does: NewcomersClaim, Share: quota.ShareDemand},
-		{Name: "LostForgotten", Does: LostForgotten, Share: quota.ShareDemand},
-		{Name: "MixedRevisions", Does: MixedRevisions, Share: quota.ShareDemand},
-		{Name: "LateLevel", Does: LateLevel, Share: quota.ShareDemand, Kind: Restore},
+		{Name: "LostForgotten", Does: LostForgotten, Share: quota.ShareDemand, Rare: true},
+		{Name: "MixedRevisions", Does: MixedRevisions, Share: quota.ShareDemand, Rare: true},
+		{Name: "LateLevel", Does: LateLevel, Share: quota.ShareDemand, Kind: Restore, Rare: true},
 		{Name: "LostUnseen", Does: LostUnseen, Share: quota.ShareDemand, Kind: Restore},
 		{Name: "ReturnedLate", Off: safeguard.ReturnsInWindow},
 		{Name: "ReturnedTwice", Does: ReturnedTwice},
