@@ -20,7 +20,7 @@ const binaryVariable = "QUOTIENT_TEST_ETCD"
 // having been told to, onExit is called.
 func startBinary(path string, c memberConfig, onExit func(error)) (*process, error) {
 	tick, election := c.timers()
-	cmd := exec.Command(path, //nolint:gosec // what the caller asked for
+	args := []string{
 		"--name", c.Name, "--data-dir", c.Dir,
 		"--listen-peer-urls", c.Peer, "--initial-advertise-peer-urls", c.Peer,
 		"--listen-client-urls", c.Client, "--advertise-client-urls", c.Client,
@@ -28,10 +28,23 @@ func startBinary(path string, c memberConfig, onExit func(error)) (*process, err
 		"--heartbeat-interval", strconv.FormatUint(uint64(tick), 10),
 		"--election-timeout", strconv.FormatUint(uint64(election), 10),
 		"--auto-compaction-mode", "periodic", "--auto-compaction-retention", c.Retention.String(),
-		"--unsafe-no-fsync", "--log-level", "panic")
+		"--unsafe-no-fsync", "--log-level", "panic",
+	}
+	health := c.Client
+	if c.TLS != nil {
+		// Who asks for its health has no certificate.
+		free, err := FreeAddresses(1)
+		if err != nil {
+			return nil, err
+		}
+		health = "http://" + free[0]
+		args = append(args, "--listen-metrics-urls", health, "--client-cert-auth",
+			"--cert-file", c.TLS.Cert, "--key-file", c.TLS.Key, "--trusted-ca-file", c.TLS.CA)
+	}
+	cmd := exec.Command(path, args...) //nolint:gosec // what the caller asked for
 	cmd.Stderr = os.Stderr
 	child.Tie(cmd)
-	p := &process{cmd: cmd, url: c.Client, ended: make(chan struct{})}
+	p := &process{cmd: cmd, url: health, ended: make(chan struct{})}
 	return p, p.start(onExit)
 }
 
