@@ -253,8 +253,8 @@ set payments/charge 500/s --weight worker-1
 set payments/charge 500/s --weight worker-1=1001
 set payments/charge 500/s --pacing-delay 1ms
 set payments/charge 500/s --shape bucket --burst 20 --warm-up 30s
-set payments/charge 500/s --shape bucket --burst 20 --warm-up 30s --share equal --pacing off --dry-run
-set payments/charge 500/s --shape bucket --burst 20 --warm-up 30s --share equal --pacing off
+set payments/charge 510/s --shape bucket --burst 20 --warm-up 30s --share equal --pacing off
+set payments/charge 480/s --burst 30 --dry-run
 get payments/charge
 get payments/charge -o yaml
 export payments/charge
