@@ -106,7 +106,6 @@ func (p *place) watch(ctx context.Context, wait *backoff) error {
 func (p *place) take(r *clientv3.WatchResponse) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.doubtLocked(p.s.o.Clock.Now())
 	if r.IsProgressNotify() {
 		p.tracker.Progress(r.Header.Revision)
 	}
@@ -188,45 +187,63 @@ func (p *place) gapLocked(why string) {
 	}
 }
 
-// check compares a doubted view with the keys' revisions when the doubt arose.
+// check compares a doubted view with a listing of the keys and their revisions.
 // The own report is no part of the view, but claims by demand follow from it: a
 // store that lost it went backwards.
 func (p *place) check(ctx context.Context) {
 	p.mu.Lock()
-	sent := p.s.o.Clock.Now()
-	probe, at, report := p.tracker.Sent(sent), p.tracker.DoubtedAt(), p.published.Newest()
+	probe, report := p.tracker.Sent(p.s.o.Clock.Now()), p.published.Newest()
 	reportKey := p.s.keys.report(p.provider, p.id)
 	p.mu.Unlock()
 	c, done := p.s.bounded(ctx)
 	defer done()
 	t, err := p.s.client.Txn(c).Then(
-		clientv3.OpGet(p.s.keys.provider(p.provider), clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithRev(at)),
+		clientv3.OpGet(p.s.keys.provider(p.provider), clientv3.WithPrefix(), clientv3.WithKeysOnly()),
 		clientv3.OpGet(reportKey, clientv3.WithKeysOnly()),
 	).Commit()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.checking = false
-	if p.relist || at == 0 || p.tracker.DoubtedAt() != at { // there is a gap, or another history already
+	if err != nil {
+		p.mu.Lock()
+		p.checking = false
+		p.mu.Unlock()
 		return
 	}
-	now := p.s.o.Clock.Now()
-	switch {
-	case errors.Is(err, rpctypes.ErrFutureRev), errors.Is(err, rpctypes.ErrCompacted):
-		p.gapLocked(fmt.Sprintf("nobody can tell what was there at revision %d: %v", at, err))
-		return
-	case err != nil || max(now.Mono-sent.Mono, now.Wall-sent.Wall) > int64(p.freshness()):
-		return // the next answer to a probe begins another; a late one says nothing of what came since
-	}
+	r := t.Responses[0].GetResponseRange()
 	stored := int64(0)
 	if kvs := t.Responses[1].GetResponseRange().Kvs; len(kvs) > 0 {
 		stored = kvs[0].ModRevision
 	}
-	switch {
-	case !p.tracker.Check(probe, t.Header.Revision, t.Header.ClusterId, p.parseAll(t.Responses[0].GetResponseRange().Kvs)):
-		p.gapLocked(fmt.Sprintf("the view is not that of revision %d", at))
-	case stored < report:
-		p.gapLocked("this instance's newest report is gone")
-	default:
-		p.proveLocked()
+	// The watch may still have to catch up with the listing; probes and their
+	// progress requests go on meanwhile.
+	keys := p.parseAll(r.Kvs)
+	for range 20 {
+		p.mu.Lock()
+		if p.relist || !p.checking { // there is a gap, or another history already
+			p.checking = false
+			p.mu.Unlock()
+			return
+		}
+		same, ok := p.tracker.Check(probe, t.Header.Revision, t.Header.ClusterId, keys)
+		beyond := p.tracker.Position() > t.Header.Revision
+		switch {
+		case ok && same && stored < report:
+			p.checking = false
+			p.gapLocked("this instance's newest report is gone")
+		case ok && same:
+			p.checking = false
+			p.proveLocked()
+		case ok:
+			p.checking = false
+			p.gapLocked(fmt.Sprintf("the view is not that of revision %d", t.Header.Revision))
+		case beyond:
+			p.checking = false // too late for this listing: try another
+		}
+		again := p.checking
+		p.mu.Unlock()
+		if !again || !sleep(ctx, 50*time.Millisecond) {
+			return
+		}
 	}
+	p.mu.Lock()
+	p.checking = false
+	p.mu.Unlock()
 }

@@ -44,8 +44,6 @@ const (
 	MixedRevisions
 	// LateLevel writes a level long after the reports were read.
 	LateLevel
-	// DoubtedTooLate takes what comes after a silence before it doubts.
-	DoubtedTooLate
 	// LostUnseen goes on claiming by a report that a restore took back.
 	LostUnseen
 	// ReturnedTwice takes one permit back twice.
@@ -109,7 +107,6 @@ func Mutants() []Mutant {
 		{Name: "LostForgotten", Does: LostForgotten, Share: quota.ShareDemand, Rare: true},
 		{Name: "MixedRevisions", Does: MixedRevisions, Share: quota.ShareDemand, Rare: true},
 		{Name: "LateLevel", Does: LateLevel, Share: quota.ShareDemand, Kind: Restore, Rare: true},
-		{Name: "DoubtedTooLate", Does: DoubtedTooLate, Kind: Restore, Led: []action{doPolicy, doSleep, doStall}, Rare: true},
 		{Name: "LostUnseen", Does: LostUnseen, Share: quota.ShareDemand, Kind: Restore},
 		{Name: "ReturnedLate", Off: safeguard.ReturnsInWindow},
 		{Name: "ReturnedTwice", Does: ReturnedTwice},

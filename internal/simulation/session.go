@@ -133,9 +133,6 @@ func (h *host) take(number int, m *message) {
 		})
 		return
 	}
-	if !h.trick(DoubtedTooLate) {
-		h.doubt(h.read())
-	}
 	if m.progress {
 		h.tracker.Progress(m.header)
 		h.progressed()
@@ -307,21 +304,16 @@ func (h *host) probe() {
 	})
 }
 
-// doubt withholds proofs after a silence.
-func (h *host) doubt(now clock.Instant) {
-	if max(now.Mono-h.sure.Mono, now.Wall-h.sure.Wall) > h.freshness() && !h.tracker.Doubted() {
-		h.stats.Doubts++
-		h.tracker.Doubt()
-	}
-}
-
 // answered takes a probe's answer.
 func (h *host) answered(id string, probe view.Probe, sent clock.Instant, revision int64, cluster uint64, n int) {
 	if h.id != id || !h.registered || h.relist {
 		return
 	}
 	now := h.read()
-	h.doubt(now)
+	if max(now.Mono-h.sure.Mono, now.Wall-h.sure.Wall) > h.freshness() && !h.tracker.Doubted() {
+		h.stats.Doubts++
+		h.tracker.Doubt()
+	}
 	if h.trick(SameCountProves) && h.looksLike(n) {
 		h.accept(sent)
 	}
@@ -409,10 +401,9 @@ func (h *host) looksLike(n int) bool {
 	return len(mine) == len(theirs) && highest(mine) == highest(theirs)
 }
 
-// check compares a doubted view with the keys when the doubt arose.
+// check compares a doubted view with a listing.
 func (h *host) check() {
-	sent := h.read()
-	id, probe, at, report := h.id, h.tracker.Sent(sent), h.tracker.DoubtedAt(), h.published.Newest()
+	id, probe, report := h.id, h.tracker.Sent(h.read()), h.published.Newest()
 	done := false
 	h.at(h.now+retry, func() {
 		if !done {
@@ -421,30 +412,36 @@ func (h *host) check() {
 	})
 	h.call(func(m int) {
 		h.etcd.linear(m, func() {
-			e := &h.etcd
-			revision, cluster := e.revision(), e.cluster
-			lost := e.reported(id).revision < report && !h.trick(LostUnseen)
-			var keys []view.Key
-			known := at > 0 && at <= revision && at >= e.compacted
-			if known {
-				keys = e.states[e.line[at-1].state].keys
-			}
+			revision, cluster, n := h.etcd.revision(), h.etcd.cluster, h.etcd.current()
+			lost := h.etcd.reported(id).revision < report && !h.trick(LostUnseen)
 			h.answer(func() {
-				done, h.checking = true, false
-				now := h.read()
-				if h.id != id || !h.registered || h.relist || h.tracker.DoubtedAt() != at ||
-					max(now.Mono-sent.Mono, now.Wall-sent.Wall) > h.freshness() {
-					return
-				}
-				if !known || !h.tracker.Check(probe, revision, cluster, keys) || lost {
-					h.stats.Unlike++
-					h.gap()
-					return
-				}
-				h.prove()
+				done = true
+				h.compare(id, probe, revision, cluster, n, lost, 20)
 			})
 		})
 	})
+}
+
+// compare waits for the watch to catch up with the listing, if it has to. lost
+// says that the listing lacks the newest report.
+func (h *host) compare(id string, probe view.Probe, revision int64, cluster uint64, n int, lost bool, tries int) {
+	if h.id != id || !h.registered || h.relist {
+		return
+	}
+	same, ok := h.tracker.Check(probe, revision, cluster, h.etcd.states[n].keys)
+	switch {
+	case ok && same && !lost:
+		h.checking = false
+		h.prove()
+	case ok:
+		h.stats.Unlike++
+		h.checking = false
+		h.gap()
+	case h.tracker.Position() > revision || tries == 0:
+		h.checking = false
+	default:
+		h.at(h.now+50*ms, func() { h.compare(id, probe, revision, cluster, n, lost, tries-1) })
+	}
 }
 
 // keepAlive is answered by a member alone, whatever it knows.

@@ -60,7 +60,7 @@ type Tracker struct {
 
 	proof   clock.Instant // newest settled, zero if none
 	pending []answer
-	doubt   *doubt // what waits for a check, and proofs with it; nil without
+	doubted bool // proofs wait for a check
 
 	level     int64 // revision of the level's key, 0 without one
 	badPolicy error
@@ -81,13 +81,6 @@ func (t *Tracker) Without(off safeguard.Set) { t.off = off }
 type answer struct {
 	sent     clock.Instant
 	revision int64
-}
-
-// doubt is what the view rested on when the doubt arose: the keys' revisions, as
-// of the position.
-type doubt struct {
-	position, policy, level int64
-	instances               map[string]int64
 }
 
 // maxPending bounds the answers that wait. The oldest prove least.
@@ -215,7 +208,7 @@ func (t *Tracker) settle() {
 // Proof returns the newest instant of which it is proved that the view contains
 // everything committed before it; false if there is none, or it is doubted.
 func (t *Tracker) Proof() (clock.Instant, bool) {
-	return t.proof, t.proof != clock.Instant{} && t.doubt == nil
+	return t.proof, t.proof != clock.Instant{} && !t.doubted
 }
 
 // Behind reports whether an answer waits for the watch to catch up.
@@ -225,45 +218,25 @@ func (t *Tracker) Behind() bool { return len(t.pending) > 0 }
 // begins at the next revision.
 func (t *Tracker) Position() int64 { return t.position }
 
-// Doubt withholds proofs until Check has found that the store still is the one
-// that the view was told of. It is for the time after a long silence, in which a
-// backup may have taken the store's place and gone on past the revisions that
-// were known; what the watch delivers then is the other store's. So it must be
-// called before anything that comes after the silence is taken. A doubt that has
-// not been settled stays as it is.
-func (t *Tracker) Doubt() {
-	if t.doubt == nil && !t.off.Off(safeguard.DoubtIsChecked) {
-		t.doubt = &doubt{t.position, t.policy, t.level, maps.Clone(t.instances)}
-	}
-}
+// Doubt withholds proofs until Check has found the view to be the store's. It is
+// for the time after a long silence, in which the store may have been replaced
+// by a backup and gone on past the revisions that were known.
+func (t *Tracker) Doubt() { t.doubted = !t.off.Off(safeguard.DoubtIsChecked) }
 
 // Doubted reports whether proofs are withheld.
-func (t *Tracker) Doubted() bool { return t.doubt != nil }
+func (t *Tracker) Doubted() bool { return t.doubted }
 
-// DoubtedAt returns the revision as of which the keys must be listed for Check; 0
-// without a doubt.
-func (t *Tracker) DoubtedAt() int64 {
-	if t.doubt == nil {
-		return 0
+// Check compares the view with a listing at a revision, read linearizably when
+// p was sent. It can only tell when the position has reached the revision and
+// the view has not gone beyond it: ok is false if not, and another listing is
+// needed. same is false if there is a gap. Values are not looked at: keys alone
+// will do.
+func (t *Tracker) Check(p Probe, revision int64, cluster uint64, keys []Key) (same, ok bool) {
+	if cluster != t.cluster || revision < p.floor {
+		return false, true
 	}
-	return t.doubt.position
-}
-
-// Check settles a doubt by the keys as they were at DoubtedAt, listed
-// linearizably when p was sent, from a store whose newest revision is newest. It
-// returns false if they are not those of the view: the history has a gap. So has
-// it if the store has not come to that revision, or no longer has it.
-//
-// It is not enough that the present keys are those of the view: another store
-// may have been given them meanwhile, and the view never had what came before.
-// Values are not looked at: keys alone will do.
-func (t *Tracker) Check(p Probe, newest int64, cluster uint64, keys []Key) (same bool) {
-	d := t.doubt
-	if d == nil {
-		return true
-	}
-	if cluster != t.cluster || newest < p.floor || newest < d.position {
-		return false
+	if t.position < revision || t.revision > revision {
+		return false, false
 	}
 	policy, level, instances := int64(0), int64(0), map[string]int64{}
 	for _, k := range keys {
@@ -277,11 +250,11 @@ func (t *Tracker) Check(p Probe, newest int64, cluster uint64, keys []Key) (same
 		case Other:
 		}
 	}
-	if policy != d.policy || level != d.level || !maps.Equal(instances, d.instances) {
-		return false
+	if policy != t.policy || level != t.level || !maps.Equal(instances, t.instances) {
+		return false, true
 	}
-	t.doubt = nil
-	return true
+	t.doubted = false
+	return true, true
 }
 
 // Has reports whether the view has an incarnation.
