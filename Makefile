@@ -50,7 +50,7 @@ dashboard-load: ## what 20 providers and 1,000 instances cost the dashboard; nee
 	cd e2e/dashboard && DASHBOARD_LOAD=$(or $(DASHBOARD_LOAD),30s) go test -count=1 -tags e2e -timeout 10m -run TestLoad -v ./...
 
 simulate: ## random histories of faults on all processors, for SIMULATE_FOR (default 10m)
-	go test ./internal/simulation -run TestForLong -v -timeout 0 -for $(or $(SIMULATE_FOR),10m)
+	go test ./internal/simulation -run TestForLong -v -timeout 0 -for $(or $(SIMULATE_FOR),10m) $(SIMULATE_FLAGS)
 
 ci: ## all that must hold before a change is merged
 	.ci/run
