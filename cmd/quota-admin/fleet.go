@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/trouble"
 	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/quota"
@@ -129,35 +130,16 @@ func (f *fleet) summary() string {
 	return line
 }
 
-// troubles says what is wrong with instances, and what they say themselves. What
-// many have in common, as all do when etcd or the policy is away, is one line.
+// troubles says what is wrong with instances, and what they say themselves.
 func (f *fleet) troubles() []string {
-	var order []string // as first met, so that lines do not change places
-	who := map[string][]string{}
-	add := func(trouble, id string) {
-		if who[trouble] == nil {
-			order = append(order, trouble)
-		}
-		who[trouble] = append(who[trouble], id)
-	}
+	var l trouble.List
 	for _, i := range f.Instances {
-		if i.Problem != "" {
-			add(i.Problem, i.Incarnation)
-		}
-		if i.Report != nil && i.Report.Problem != "" {
-			add("it says: "+i.Report.Problem, i.Incarnation)
+		l.Found(i.Incarnation, i.Problem)
+		if i.Report != nil {
+			l.Said(i.Incarnation, i.Report.Problem)
 		}
 	}
-	var lines []string
-	for _, trouble := range order {
-		ids := who[trouble]
-		subject := "instance " + ids[0]
-		if len(ids) > 1 {
-			subject += fmt.Sprintf(" and %d more", len(ids)-1)
-		}
-		lines = append(lines, subject+": "+trouble)
-	}
-	return lines
+	return l.Lines()
 }
 
 func instances(n int) string {

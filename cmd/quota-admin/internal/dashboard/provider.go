@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/trouble"
 	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/internal/change"
 	"github.com/quotient-limiter/quotient/quota"
@@ -59,7 +60,7 @@ func (p *provider) see(now time.Time, f *coordinator.Fleet) []point {
 		row.Issued = new(round(*last.Total))
 	}
 	p.add(now, &row)
-	row.Troubles = len(troubles(f))
+	row.Troubles = troubles(f).Len()
 	p.row = row
 	return points
 }
@@ -119,7 +120,7 @@ func (p *provider) detail(now time.Time) *detail {
 	f := p.fleet
 	d := &detail{
 		Provider: f.Provider, Revision: f.Revision, Policy: policyOf(&f.Policy, p.at), Bucket: p.chart.length.Seconds(),
-		Troubles: troubles(f), Columns: columns, Instances: make([][]any, 0, len(f.Instances)), Lost: append([]lostInstance{}, p.lost...),
+		Troubles: troubles(f).Lines(), Columns: columns, Instances: make([][]any, 0, len(f.Instances)), Lost: append([]lostInstance{}, p.lost...),
 		Gone: f.Policy.Revision == 0 && len(f.Instances) == 0,
 	}
 	for i := range f.Instances {
@@ -166,32 +167,16 @@ func (p *provider) line(now time.Time, s *coordinator.InstanceStatus) []any {
 	return append(line, milliseconds(i.From), milliseconds(i.Until), problem)
 }
 
-// troubles says what is wrong with instances, and what they say themselves; what
-// many have in common is one line.
-func troubles(f *coordinator.Fleet) []string {
-	var order []string // as first met, so that lines do not change places
-	who := map[string][]string{}
-	add := func(trouble, id string) {
-		if who[trouble] == nil {
-			order = append(order, trouble)
-		}
-		who[trouble] = append(who[trouble], id)
-	}
+// troubles says what is wrong with instances, and what they say themselves.
+func troubles(f *coordinator.Fleet) *trouble.List {
+	var l trouble.List
 	for _, s := range f.Instances {
 		if s.Problem != nil {
-			add(s.Problem.Error(), s.Instance.ID)
+			l.Found(s.Instance.ID, s.Problem.Error())
 		}
-		if s.Report != nil && s.Report.Problem != "" {
-			add("it says: "+s.Report.Problem, s.Instance.ID)
+		if s.Report != nil {
+			l.Said(s.Instance.ID, s.Report.Problem)
 		}
 	}
-	lines := []string{}
-	for _, trouble := range order {
-		subject := "instance " + who[trouble][0]
-		if n := len(who[trouble]); n > 1 {
-			subject += fmt.Sprintf(" and %d more", n-1)
-		}
-		lines = append(lines, subject+": "+trouble)
-	}
-	return lines
+	return &l
 }
