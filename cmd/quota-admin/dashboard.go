@@ -195,16 +195,25 @@ func (a *app) serveDashboard(ctx context.Context, client *clientv3.Client, p *da
 	if _, told := os.LookupEnv("GOGC"); !told {
 		debug.SetGCPercent(400)
 	}
-	server, err := a.newDashboard(client, p)
+	server, l, err := a.openDashboard(client, p, "--listen")
 	if err != nil {
 		return err
 	}
+	return server.Serve(ctx, l, p.secure())
+}
+
+// openDashboard listens, and says where; flag is what takes another address.
+func (a *app) openDashboard(client *clientv3.Client, p *dashboardPlan, flag string) (*dashboard.Server, net.Listener, error) {
+	server, err := a.newDashboard(client, p)
+	if err != nil {
+		return nil, nil, err
+	}
 	l, err := webguard.Listen(p.listen)
 	if err != nil {
-		return fmt.Errorf("listen on %s: %w; --listen takes another address", p.listen, err)
+		return nil, nil, fmt.Errorf("listen on %s: %w; %s takes another address", p.listen, err, flag)
 	}
 	a.dashboardSays(l.Addr(), p)
-	return server.Serve(ctx, l, p.secure())
+	return server, l, nil
 }
 
 func (a *app) newDashboard(client *clientv3.Client, p *dashboardPlan) (*dashboard.Server, error) {

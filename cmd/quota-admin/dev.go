@@ -139,15 +139,10 @@ func devDashboard(ctx context.Context, a *app, client *clientv3.Client, f *devFl
 		return nil
 	}
 	p := &dashboardPlan{listen: f.dashboard, writes: true, guard: webguard.Options{Hosts: loopbackHosts, Anybody: author(a.env)}}
-	server, err := a.newDashboard(client, p)
+	server, l, err := a.openDashboard(client, p, "--dashboard")
 	if err != nil {
 		return err
 	}
-	l, err := webguard.Listen(f.dashboard)
-	if err != nil {
-		return fmt.Errorf("listen on %s: %w; --dashboard takes another address", f.dashboard, err)
-	}
-	a.dashboardSays(l.Addr(), p)
 	group.Go(func() {
 		if err := server.Serve(ctx, l, nil); err != nil {
 			fmt.Fprintln(a.stderr, clean("the dashboard ended: "+err.Error()))
