@@ -18,7 +18,7 @@ race: ## the tests under the race detector
 lint: ## the pinned linter, built on first use
 	.ci/run lint
 
-fuzz: ## every fuzz target, FUZZTIME each (default 5s)
+fuzz: ## every fuzz target, FUZZTIME each (default 30000x: so many inputs)
 	.ci/run fuzz
 
 bench: ## Quotient beside other limiters; writes bench/RESULTS.md
