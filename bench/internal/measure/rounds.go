@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"regexp"
 	"runtime"
+	"sync"
 	"testing"
 	"time"
 )
@@ -56,7 +57,10 @@ const (
 	// CPUUnit is nanoseconds of processor time, of all processors, for a call.
 	CPUUnit = "cpu-ns/op"
 	// WallUnit is nanoseconds that passed, for a call of any goroutine.
-	WallUnit   = "ns/op"
+	WallUnit = "ns/op"
+	// SliceUnit is nanoseconds for a call of a single goroutine, in the least
+	// disturbed slices of a round.
+	SliceUnit  = "slice-ns/op"
 	BytesUnit  = "B/op"
 	AllocsUnit = "allocs/op"
 )
@@ -84,6 +88,9 @@ func Rounds(ctx context.Context, o Options, cases []Case, modes []Mode) (*Sample
 				}
 				if err := s.once(name, c.Call, mode, calls, o.Each); err != nil {
 					return nil, err
+				}
+				if c.Beside != nil && mode.PerProc == 0 {
+					s.inSlices(name, c, o.Each)
 				}
 			}
 		}
@@ -135,12 +142,23 @@ func run(b *testing.B, call func(), mode Mode) {
 			call()
 		}
 	} else {
-		b.SetParallelism(mode.PerProc)
-		b.RunParallel(func(pb *testing.PB) {
-			for pb.Next() {
+		inParallel(b.N, mode.PerProc*runtime.GOMAXPROCS(0), call)
+	}
+	b.ReportMetric(float64(CPU()-before)/float64(b.N), CPUUnit)
+}
+
+// inParallel has n calls made by so many goroutines. Each has its part from the
+// beginning: with testing's RunParallel they would fetch it from a counter, for
+// which they would contend.
+func inParallel(n, goroutines int, call func()) {
+	var wg sync.WaitGroup
+	for i := range goroutines {
+		part := (i+1)*n/goroutines - i*n/goroutines
+		wg.Go(func() {
+			for range part {
 				call()
 			}
 		})
 	}
-	b.ReportMetric(float64(CPU()-before)/float64(b.N), CPUUnit)
+	wg.Wait()
 }
