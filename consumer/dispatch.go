@@ -15,16 +15,15 @@ func (k *core) decided(w *window.Waiter, g window.Grant, v window.Verdict) {
 	if !k.told.Load() {
 		k.told.Store(true)
 	}
-	o := window.Outcome{Grant: g, Verdict: v}
 	switch p := w.Payload.(type) {
 	case chan struct{}:
-		if k.outcome == nil || *k.outcome != o {
+		if k.outcome == nil || !k.outcome.Is(g, v) {
 			k.outcome = &window.Outcome{Grant: g, Verdict: v}
 		}
 		w.Outcome = k.outcome
 		p <- struct{}{}
 	case func(Permit, error):
-		k.dispatch.add(k, w, o)
+		k.dispatch.add(k, w, g, v)
 	}
 }
 
@@ -44,19 +43,19 @@ type batch struct {
 	outcome     window.Outcome
 }
 
-func (d *dispatcher) add(k *core, w *window.Waiter, o window.Outcome) {
+func (d *dispatcher) add(k *core, w *window.Waiter, g window.Grant, v window.Verdict) {
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	if n := len(d.batches); n > 0 && d.batches[n-1].outcome == o {
+	if n := len(d.batches); n > 0 && d.batches[n-1].outcome.Is(g, v) {
 		d.batches[n-1].last.Chain(w)
 		d.batches[n-1].last = w
 	} else {
-		d.batches = append(d.batches, batch{w, w, o})
+		d.batches = append(d.batches, batch{w, w, window.Outcome{Grant: g, Verdict: v}})
 	}
 	if !d.running {
 		d.running = true
 		go d.run(k)
 	}
+	d.mu.Unlock()
 }
 
 func (d *dispatcher) run(k *core) {

@@ -321,7 +321,7 @@ func (l *Limiter) AcquireFunc(n int64, maxWait time.Duration, f func(Permit, err
 	}
 	w.Want(n)
 	w.Payload = f // it did not wait
-	k.dispatch.add(k, w, window.Outcome{Grant: g, Verdict: v})
+	k.dispatch.add(k, w, g, v)
 	return Waiter{}
 }
 

@@ -186,7 +186,7 @@ func (g *Gate) edgeLocked(now int64) (edge int64, guarded bool) {
 // leaves to newcomers. Then it refuses those who can no longer be served in
 // time.
 func (g *Gate) serveLocked(s *Segment) {
-	q := &g.mu.queue
+	q, served := &g.mu.queue, int64(0)
 	for q.head != nil {
 		w := q.head
 		if c := g.mu.terms.Ceiling; c > 0 && w.n > c {
@@ -199,9 +199,12 @@ func (g *Gate) serveLocked(s *Segment) {
 		}
 		q.remove(w)
 		g.mu.held -= w.n
-		g.mu.ledger.charge(w.n, g.mu.last)
-		g.mu.issued += w.n
+		served += w.n
 		g.decided(w, s.Grant, Granted)
+	}
+	if served > 0 {
+		g.mu.ledger.charge(served, g.mu.last)
+		g.mu.issued += served
 	}
 	g.refuseLateLocked()
 	if q.head == nil && g.mu.held > 0 {
