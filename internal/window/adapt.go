@@ -29,8 +29,12 @@ type controller struct {
 	noted []mark
 
 	window  quota.Window // being counted
+	began   int64        // when counting it began
 	arrived float64      // permits asked for in it
+	most    float64      // the furthest that these were ahead of the mean rate
+	least   float64      // and behind it: negative
 	seen    int          // windows counted
+	uneven  float64      // most less least, smoothed: what an even release must store
 	mean    float64      // of arrivals per window, smoothed
 	stray   float64      // mean distance of a window's arrivals from mean
 	level   float64      // permits waited for when the window began
@@ -41,13 +45,14 @@ type controller struct {
 type mark struct{ at, asked int64 }
 
 const (
-	aim        = 0.3  // of the allowed delay: where the queue is kept
+	aim        = 0.35 // of the allowed delay: the longest that the queue is kept
+	keep       = 0.6  // of what must be stored: how long it is kept
 	margin     = 0.95 // of the allowed delay: everybody is served within that
 	marks      = 32   // times within the allowed delay at which arrivals are noted
 	remember   = 0.25 // weight of the newest window
 	warm       = 3    // windows before anything is foreseen
 	strayMost  = 0.5  // of mean: more cannot be foreseen
-	gain       = 0.3  // proportional, per allowed delay
+	gain       = 0.15 // proportional, per allowed delay
 	gainTime   = 0.05 // integral, per allowed delay squared
 	gainSlope  = 0.1  // derivative, per allowed delay
 	integralAt = 0.25 // of the foreseen rate: the integral's bound (anti-windup)
@@ -61,9 +66,11 @@ func (c *controller) observe(now int64, w quota.Window, issued, waiting int64) {
 		} else {
 			*c = controller{at: now, issued: issued, waiting: waiting}
 		}
-		c.window, c.arrived = w, 0
+		c.window, c.began, c.arrived, c.most, c.least = w, now, 0, 0, 0
 	}
 	c.arrived += float64(issued - c.issued + waiting - c.waiting)
+	ahead := c.arrived - c.mean*float64(now-c.began)/float64(w.Length)
+	c.most, c.least = max(c.most, ahead), min(c.least, ahead)
 	c.credit = max(-1, c.credit-float64(issued-c.issued))
 	c.issued, c.waiting = issued, waiting
 }
@@ -72,9 +79,10 @@ func (c *controller) observe(now int64, w quota.Window, issued, waiting int64) {
 func (c *controller) learn(waiting float64) {
 	c.slope, c.level = waiting-c.level, waiting
 	if c.seen++; c.seen == 1 {
-		c.mean = c.arrived
+		c.mean, c.uneven = c.arrived, c.arrived
 		return
 	}
+	c.uneven += remember * (c.most - c.least - c.uneven)
 	c.stray += remember * (math.Abs(c.arrived-c.mean) - c.stray)
 	c.mean += remember * (c.arrived - c.mean)
 }
@@ -112,7 +120,7 @@ func (c *controller) release(now, delay, nearest int64, most, phase float64) int
 		return math.MaxInt64
 	}
 	d, mean, queue := float64(delay), c.mean/float64(c.window.Length), float64(c.waiting)
-	off := queue - aim*mean*d
+	off := queue - min(aim*mean*d, keep*c.uneven)
 	rate := mean + gain*off/d + c.integral + gainSlope*c.slope/d
 	// The integral stops where the rate is at a bound, so that it does not wind up.
 	if rate > 0 && rate < most {

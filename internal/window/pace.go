@@ -24,6 +24,10 @@ const (
 	// as a multiple of the even rate: a caller that comes late in the window
 	// finds no burst waiting.
 	catchUp = 1.5
+	// spur is by how much that rate exceeds the one that would just do until the
+	// window's end: a short pause is made good in the rest of the window, not in
+	// a burst after it.
+	spur = 1.05
 	// early is how many slices before the window's end everything is due, so
 	// that a timer that is late loses no permit.
 	early = 3
@@ -89,10 +93,9 @@ func (l *line) release(now, used int64) (permits, next int64) {
 	}
 	next = l.step(now)
 	if behind := l.due(now) - used; behind > 0 {
-		// The most permits that fit the slice at the highest rate, and where they
-		// do not come out even, the time that they take at it.
-		rate := catchUp * float64(l.share) / float64(max(1, l.end-l.start))
-		most := max(1, int64(rate*float64(l.slice)))
+		// The permits of a slice at that rate, rounded up, and the time they take.
+		rate := l.pull(now, used)
+		most := max(1, int64(math.Ceil(rate*float64(l.slice))))
 		if behind > most {
 			next = now + max(int64(float64(most)/rate), l.slice/2)
 		}
@@ -102,6 +105,14 @@ func (l *line) release(now, used int64) (permits, next int64) {
 		return 0, Forever
 	}
 	return 0, max(next, l.at(used+1))
+}
+
+// pull is the rate, in permits per nanosecond, at which what was not taken in time
+// is released: so that all is by the end, within the bounds of catchUp.
+func (l *line) pull(now, used int64) float64 {
+	even := float64(l.share) / float64(max(1, l.end-l.start))
+	needed := float64(l.share-used) / float64(max(1, l.end+l.slice-now))
+	return min(max(spur*needed, even), catchUp*even)
 }
 
 // phaseOf turns an instance's phase into that of one window: another one in each,

@@ -64,3 +64,30 @@ func TestReleaseWastesNothing(t *testing.T) {
 		}
 	})
 }
+
+// TestAShortPauseIsMadeGoodGently: after a pause in the first half of the window,
+// what was not taken comes spread over the rest, not at once.
+func TestAShortPauseIsMadeGoodGently(t *testing.T) {
+	t.Parallel()
+	const bucket = int64(50 * time.Millisecond)
+	l := lineOf(quota.Window{Length: time.Second}, 0, 0, 50_000, 0)
+	buckets := map[int64]int64{}
+	used, now := int64(0), int64(0)
+	for now < l.end+l.slice {
+		n, next := l.release(now, used)
+		used += n
+		buckets[now/bucket] += n
+		if now = next; now > l.end*2/5 && now < l.end*2/5+l.slice {
+			now += int64(25 * time.Millisecond)
+		}
+	}
+	even := l.share * bucket / (l.end - l.start)
+	for b, n := range buckets {
+		if n > even*115/100 {
+			t.Errorf("from %v on %d permits are released in %v, evenly it were %d", time.Duration(b*bucket), n, time.Duration(bucket), even)
+		}
+	}
+	if used != l.share {
+		t.Fatalf("%d of %d issued", used, l.share)
+	}
+}

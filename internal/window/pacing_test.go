@@ -116,7 +116,7 @@ const (
 func TestPacingFlattens(t *testing.T) {
 	t.Parallel()
 	even := Pacing{Even: true}
-	adaptive := Pacing{Even: true, Delay: int64(2000 * time.Millisecond)}
+	adaptive := Pacing{Even: true, Delay: int64(1500 * time.Millisecond)}
 	for _, c := range []struct {
 		arrival load.Arrival
 		part    float64 // of the limit
@@ -161,6 +161,10 @@ func TestPacingFlattens(t *testing.T) {
 			}
 			if d := time.Duration(c.pacing.Delay); d > 0 && !c.whole && p99 > d {
 				t.Errorf("p99 of the delay is %v, more than %v", p99, d)
+			}
+			// Calls that come evenly enough are held back for no longer than that takes.
+			if c.arrival == load.Poisson && p50 > 200*time.Millisecond {
+				t.Errorf("p50 of the delay is %v, where there is hardly anything to even out", p50)
 			}
 		})
 	}
