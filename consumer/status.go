@@ -245,13 +245,20 @@ func (k *core) nextEdgeLocked(now clock.Instant) int64 {
 // Delay estimates how long a newcomer who asks for one permit now would wait: 0
 // if there is one, and math.MaxInt64 if no end can be told. It suits a decision
 // to pause a partition rather than to wait.
-func (l *Limiter) Delay() time.Duration {
+func (l *Limiter) Delay() time.Duration { return l.DelayN(1) }
+
+// DelayN is Delay for n permits at once. For more than a whole share
+// (ErrTooLarge) it is math.MaxInt64; for n <= 0 it is 0.
+func (l *Limiter) DelayN(n int64) time.Duration {
 	k := l.core
-	if l.closed.Load() {
+	if n <= 0 {
+		return 0
+	}
+	if c := k.ceiling.Load(); l.closed.Load() || n > 1 && c > 0 && n > c {
 		return math.MaxInt64
 	}
 	now := k.clock.Now()
-	when, known := k.gate.Estimate(now, 1)
+	when, known := k.gate.Estimate(now, n)
 	if !known {
 		return math.MaxInt64
 	}

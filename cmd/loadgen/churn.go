@@ -39,11 +39,21 @@ func (c *config) plan() []departure {
 
 // restart is how long an announced restart takes, and a little more: the settle
 // time, up to a boundary of the longest window.
-func (c *config) restart() time.Duration { return c.settle + c.longest() + time.Second }
+func (c *config) restart() time.Duration { return c.settle + c.growth() + time.Second }
+
+// growth is how long after the settle time a share may come, at most: with a
+// window of every length; under other shapes than fixed windows, which hold it
+// back, two windows later.
+func (c *config) growth() time.Duration {
+	if c.shaped() {
+		return 3 * c.longest()
+	}
+	return c.longest()
+}
 
 // victimLife is how long a victim must live, so that it is active when it is
 // killed: it joins, settles, and serves for a while.
-func (c *config) victimLife() time.Duration { return c.settle + 2*c.longest() + 5*time.Second }
+func (c *config) victimLife() time.Duration { return c.settle + c.growth() + c.longest() + 5*time.Second }
 
 // victims is how many instances are in processes of their own, to be killed in
 // turn.

@@ -36,6 +36,9 @@ type config struct {
 	share     quota.ShareRule
 	weights   string // of instances, under share weighted: heavyTenth, or a skew
 	pacing    quota.Pacing
+	shape     quota.Shape
+	burst     int64         // permits; 0: all of a limit's
+	warmUp    time.Duration // of an instance's share
 	guard     time.Duration
 	guardAuto bool     // the clock's error comes on top
 	ntp       []string // servers by which instances measure their clocks
@@ -88,6 +91,9 @@ func (c *config) policy(limits []quota.Limit, reason string) quota.Policy {
 		Outage:     c.outage,
 		Share:      c.share,
 		Pacing:     c.pacing,
+		Shape:      c.shape,
+		Burst:      c.burst,
+		WarmUp:     c.warmUp,
 		Guard:      c.guard,
 		GuardAuto:  c.guardAuto,
 		Author:     "loadgen",
@@ -127,6 +133,9 @@ type reported struct {
 	Share     string   `json:"share"`
 	Weights   string   `json:"weights,omitempty"`
 	Pacing    string   `json:"pacing"`
+	Shape     string   `json:"shape"`
+	Burst     int64    `json:"burst,omitempty"` // 0: all of a limit's permits
+	WarmUp    string   `json:"warm_up,omitempty"`
 	Guard     string   `json:"guard"`
 	NTP       []string `json:"ntp"`
 	Etcd      []string `json:"etcd"` // endpoints; empty for the embedded one
@@ -140,8 +149,11 @@ func (c *config) report(provider string) reported {
 		Processes: c.processes, Churn: c.churn, ChurnKill: c.churnKill, Rolling: c.rolling, Transport: "none",
 		Members: c.members, Faults: []string{}, Crashes: []string{}, Warmup: c.warmup.String(),
 		Changes: []string{}, Settle: c.settle.String(), Outage: string(c.outage),
-		Share: string(c.share), Weights: c.sharesByWeight(), Pacing: string(c.pacing),
+		Share: string(c.share), Weights: c.sharesByWeight(), Pacing: string(c.pacing), Shape: string(c.shape), Burst: c.burst,
 		Guard: quota.FormatGuard(c.guard, c.guardAuto), NTP: append([]string{}, c.ntp...), Etcd: []string{}, Provider: provider,
+	}
+	if c.warmUp > 0 {
+		r.WarmUp = c.warmUp.String()
 	}
 	for _, ch := range c.changes {
 		r.Changes = append(r.Changes, ch.at.String()+"="+ch.text)

@@ -58,10 +58,10 @@ func newCrew(c *config, e *etcd, provider string, fail func(error)) *crew {
 		c: c, etcd: e, fail: fail, start: load.Never, stop: load.Never, past: sums{},
 		took: hdrhistogram.New(1, int64(slowest), 3), delay: hdrhistogram.New(1, int64(slowest), 3),
 		setup: setup{
-			Etcd: e.connection(c), Provider: provider, Limits: c.limit, Window: c.window(),
+			Etcd: e.connection(c), Provider: provider, Limits: c.limit, Window: c.window(), Cell: c.cell(),
 			Instances: c.instances, Demand: c.demand, Skew: c.skew.String(), Arrival: string(c.arrival),
 			Seed: c.seed, MaxWait: c.maxWait, Probe: c.probe(), NTP: c.ntp,
-			Paced: c.pacing != quota.PacingOff, Weights: c.sharesByWeight(),
+			Paced: c.pacing != quota.PacingOff || c.shaped(), Weights: c.sharesByWeight(),
 			Shares: c.html != "", Guard: c.guarded(),
 			Generators: min(runtime.GOMAXPROCS(0), c.instances),
 		},
@@ -269,7 +269,11 @@ func (c *crew) arrived() (*load.Arrivals, error) {
 	counts, err := countsIn(c.arrivals)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return &load.Arrivals{Counts: counts, Unjudged: c.setup.Guard.unjudged(c.beyond)}, err
+	unjudged := c.setup.Guard.unjudged(c.beyond)
+	if c.c.shaped() {
+		unjudged = fmt.Sprintf("under shape %s the permits' own times are judged", c.c.shape)
+	}
+	return &load.Arrivals{Counts: counts, Unjudged: unjudged}, err
 }
 
 // cleanUp removes the files.

@@ -38,7 +38,7 @@ func usagef(format string, args ...any) error {
 
 // raw is what the flags say, unchecked.
 type raw struct {
-	limit, arrival, skew, outage, share, pacing, guard, ntp, transport string
+	limit, arrival, skew, outage, share, pacing, shape, guard, ntp, transport string
 	changes, faults, crashes                                           []string
 	config                                                             config
 }
@@ -100,12 +100,15 @@ func (r *raw) register(set *pflag.FlagSet) {
 	set.StringVar(&r.transport, "transport", "none", "what permits are used for: `none|http`; http: each makes a request to a provider process that counts by its own clock, which is judged if the guard covers the clocks' error (auto does)")
 	set.IntVar(&c.members, "etcd-members", 1, "how many members the embedded etcd has; several are a process each")
 	set.StringArrayVar(&r.faults, "fault", nil, "`AT=WHAT`, such as 5s=kill-leader: what befalls the embedded etcd so long after measuring began; repeatable; "+faultNames())
-	set.DurationVar(&c.warmup, "warmup", 0, "how long the whole fleet runs before measuring begins")
+	set.DurationVar(&c.warmup, "warmup", 0, "how long the whole fleet runs before measuring begins (--warm-up is another thing)")
 	set.DurationVar(&c.settle, "settle", quota.DefaultSettle, "the policy's settle time: how long a larger share is held back")
 	set.StringVar(&r.outage, "outage", string(quota.OutageHold), "the policy's rule for when etcd is out of reach: `hold|stop`")
 	set.StringVar(&r.share, "share", string(quota.ShareEqual), "how the policy divides the limit: `equal|weighted|demand`")
 	set.StringVar(&c.weights, "weights", heavyTenth, "the instances' weights under --share weighted: `tenth|zipf:S`; tenth: every tenth weighs 10, and makes ten times as many calls; zipf:S: as a skew of calls, whatever --skew is")
 	set.StringVar(&r.pacing, "pacing", string(quota.PacingOff), "how the policy releases a window's permits: `off|even|adaptive`; a refused call then waits within its window too")
+	set.StringVar(&r.shape, "shape", string(quota.ShapeFixed), "how the policy counts: `fixed|sliding|bucket`; under the others the verdict is on all spans of time, wherever they begin")
+	set.Int64Var(&c.burst, "burst", 0, "how many `PERMITS` --shape bucket lets the fleet issue at once; 0: all of a limit's")
+	set.DurationVar(&c.warmUp, "warm-up", 0, "the policy's warm-up: over this time the share of an instance that has just started grows to the whole; 0: off (--warmup is another thing)")
 	set.StringVar(&r.guard, "guard", "0s", "the policy's guard: `G` at either edge of a window in which nothing is issued, such as 20ms; auto or auto+20ms follows the clock's error")
 	set.StringVar(&r.ntp, "ntp", "", "NTP `servers` by which every instance measures its clock, host or host:port with commas; every instance asks every server")
 	set.StringVar(&c.json, "json", "", "write the report as JSON to `FILE`, or to standard output with -")
@@ -165,6 +168,7 @@ func (r *raw) check() (*config, error) {
 	default:
 		return nil, usagef("--pacing: %q is unknown: use off, even or adaptive", r.pacing)
 	}
+	c.shape = quota.Shape(r.shape)
 	if c.guard, c.guardAuto, err = quota.ParseGuard(r.guard); err != nil {
 		return nil, usagef("--guard: %v", err)
 	}
@@ -187,6 +191,9 @@ func (r *raw) check() (*config, error) {
 		return nil, usagef("--transport: %q is unknown: use none or http", r.transport)
 	}
 	c.http = r.transport == "http"
+	if err := c.checkShape(); err != nil {
+		return nil, err
+	}
 	if err := c.checkPolicies(); err != nil {
 		return nil, err
 	}

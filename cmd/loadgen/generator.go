@@ -39,6 +39,7 @@ type limiter interface {
 // shared is what all generators of a fleet go by.
 type shared struct {
 	window  int64 // of the shortest limit
+	cell    int64 // by which permits are counted
 	maxWait time.Duration
 	paced   bool // permits come all along a window
 	demand  load.Demand
@@ -53,7 +54,7 @@ type shared struct {
 // what came of them.
 type generator struct {
 	*shared
-	tally  *load.Tally // by window of the shortest limit
+	tally  *load.Tally // by window of the shortest limit, or by cell of a shape
 	fine   *load.Tally // by bucket
 	issued atomic.Int64
 	// waiting is how many calls were put into queues and have not come back.
@@ -91,7 +92,7 @@ type member struct {
 func newGenerator(s *shared) *generator {
 	g := &generator{
 		shared: s,
-		tally:  load.NewTallyIn(time.Duration(s.window), s.room),
+		tally:  load.NewTallyIn(time.Duration(s.cell), s.room),
 		fine:   load.NewTallyIn(bucket, s.room),
 		took:   hdrhistogram.New(1, int64(slowest), 3),
 	}

@@ -105,7 +105,7 @@ func (l *link) counts() (sums, error) {
 	}
 	s := sums{}
 	for _, g := range l.local.generators {
-		s.add(sums{l.local.Window: g.tally.Counts()})
+		s.add(sums{l.local.Cell: g.tally.Counts()})
 		s.add(sums{bucket: g.fine.Counts()})
 	}
 	return s, nil

@@ -121,7 +121,7 @@ func TestReportFile(t *testing.T) {
 // Their own counters see nothing wrong; the generator's counts must.
 func TestAFleetThatDoesNotShareIsCaught(t *testing.T) {
 	limits := []quota.Limit{{Permits: 50, Window: quota.MinWindow}}
-	s := &shared{window: int64(quota.MinWindow), maxWait: 20 * time.Millisecond,
+	s := &shared{window: int64(quota.MinWindow), cell: int64(quota.MinWindow), maxWait: 20 * time.Millisecond,
 		room: memory, use: func(int64, load.Request) {}, demand: load.Demand{Ratio: 1.5, Instances: 3}}
 	s.limits.Store(&limits)
 	g := newGenerator(s)
@@ -150,7 +150,7 @@ func TestAFleetThatDoesNotShareIsCaught(t *testing.T) {
 // What the generator counts is what the limiters issued.
 func TestCountsAreComplete(t *testing.T) {
 	limits := []quota.Limit{{Permits: 1000, Window: quota.MinWindow}}
-	s := &shared{window: int64(quota.MinWindow), maxWait: quota.MinWindow, room: memory, use: func(int64, load.Request) {}, demand: load.Demand{Ratio: 2, Instances: 1}}
+	s := &shared{window: int64(quota.MinWindow), cell: int64(quota.MinWindow), maxWait: quota.MinWindow, room: memory, use: func(int64, load.Request) {}, demand: load.Demand{Ratio: 2, Instances: 1}}
 	s.limits.Store(&limits)
 	s.stop.Store(time.Now().Add(500 * time.Millisecond).UnixNano())
 	g := newGenerator(s)

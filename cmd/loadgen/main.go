@@ -106,8 +106,8 @@ func execute(ctx context.Context, c *config, text, stderr io.Writer) (*load.Repo
 	}
 	provider := "loadgen/" + strings.ToLower(rand.Text()[:10])
 	if !c.quiet {
-		fmt.Fprintf(text, "%d instances%s share %s; demand %v, %s, %s; settle time %v; %s\n",
-			c.instances, c.processesText(), c.limit, c.demand, c.arrival, c.skew, c.settle, e.where())
+		fmt.Fprintf(text, "%d instances%s share %s%s; demand %v, %s, %s; settle time %v; %s\n",
+			c.instances, c.processesText(), c.limit, c.shapeText(), c.demand, c.arrival, c.skew, c.settle, e.where())
 	}
 	r := &run{c: c, etcd: e, provider: provider, crew: newCrew(c, e, provider, fail), show: newProgress(stderr, c.quiet)}
 	if c.html != "" {

@@ -31,7 +31,7 @@ func writePage(w io.Writer, c *config, r *load.Report) error {
 	var verdict strings.Builder
 	writeVerdict(&verdict, r.Verdict, r.Windows, &r.Summary)
 	page := picture.Page{
-		Title:   fmt.Sprintf("%d instances share %s", c.instances, c.limit),
+		Title:   fmt.Sprintf("%d instances share %s%s", c.instances, c.limit, c.shapeText()),
 		Verdict: strings.TrimSpace(verdict.String()),
 		Report:  r,
 		Facts:   facts(&r.Summary),
@@ -52,11 +52,18 @@ func facts(s *load.Summary) []picture.Fact {
 		{Name: "utilisation, settled", Value: settledText(s)},
 		{Name: "utilisation, all windows", Value: percent(s.UtilisationAll)},
 		{Name: "settled in", Value: fmt.Sprintf("%.1f s", s.SettleSeconds)},
+		{Name: "most in a window's length", Value: fmt.Sprintf("%.2f of the limit", s.MaxSpanRatio)},
 		{Name: "peak to mean in 10 ms, 50 ms", Value: fmt.Sprintf("%.2f, %.2f", s.PeakToMean10ms, s.PeakToMean50ms)},
 		{Name: "a permit at once: p50, p99", Value: pair(s.AcquireNs)},
 		{Name: "calls waited: p50, p99", Value: pair(s.DelayNs)},
 		{Name: "processor time", Value: fmt.Sprintf("%.1f s", s.CPUSeconds)},
 		{Name: "memory", Value: fmt.Sprintf("%d MiB", s.MaxRSSBytes>>20)},
+	}
+	if p := s.Spans; p != nil {
+		list = append(list, picture.Fact{Name: "spans judged, over", Value: thousands(p.Judged) + ", " + thousands(p.Over)})
+		if p.Worst != nil {
+			list = append(list, picture.Fact{Name: "fullest span", Value: spanText(p)})
+		}
 	}
 	if d := s.Departures; d != nil {
 		list = append(list, picture.Fact{Name: "left: announced, killed, could not announce",

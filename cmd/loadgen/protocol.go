@@ -46,6 +46,7 @@ type setup struct {
 	Provider  string        `json:"provider,omitempty"`
 	Limits    string        `json:"limits"`
 	Window    time.Duration `json:"window"` // of the shortest limit
+	Cell      time.Duration `json:"cell"`   // by which permits are counted
 	Instances int           `json:"instances,omitempty"`
 	Demand    float64       `json:"demand,omitempty"`
 	Skew      string        `json:"skew,omitempty"`
@@ -54,7 +55,7 @@ type setup struct {
 	MaxWait   time.Duration `json:"max_wait,omitempty"`
 	Probe     time.Duration `json:"probe,omitempty"`
 	NTP       []string      `json:"ntp,omitempty"`
-	// Paced says that permits come all along a window.
+	// Paced says that permits come all along a window, by pacing or by shape.
 	Paced bool `json:"paced,omitempty"`
 	// Weights are how instances weigh, as config.weights; empty: all the same.
 	Weights string `json:"weights,omitempty"`

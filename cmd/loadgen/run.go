@@ -67,7 +67,8 @@ func (r *run) drive(ctx context.Context) error {
 		err = nil // who ended it says why
 	}
 	err = errors.Join(err, r.crew.end(), r.cleanUp(ctx))
-	r.observed.Counts = load.Merge(r.crew.past[r.c.window()])
+	r.observed.Counts = load.Merge(r.crew.past[r.c.cell()])
+	r.observed.Shape = r.c.spans(r.crew.departed.All())
 	arrived, failed := r.crew.arrived()
 	r.observed.Arrivals = arrived
 	return errors.Join(err, failed, r.crew.cleanUp())
@@ -94,7 +95,7 @@ func (r *run) cleanUp(ctx context.Context) error {
 
 // settle waits until the whole fleet is active.
 func (r *run) settle(ctx context.Context) error {
-	allowed := r.c.settle + 2*r.c.longest() + patience + time.Duration(r.c.instances)*patienceInstance
+	allowed := r.c.settle + r.c.growth() + r.c.longest() + patience + time.Duration(r.c.instances)*patienceInstance
 	ticker := time.NewTicker(look)
 	defer ticker.Stop()
 	for {
@@ -121,7 +122,11 @@ func (r *run) settle(ctx context.Context) error {
 func (r *run) see() status {
 	s := r.crew.status()
 	now := time.Now().UnixNano()
-	r.observed.Presence.Record(now, s.Active, r.c.window())
+	starts := r.c.window()
+	if r.c.shaped() {
+		starts = 1 // a share comes at any time
+	}
+	r.observed.Presence.Record(now, s.Active, starts)
 	if r.shares != nil {
 		all := make(map[load.Holder]int64, len(s.Shares))
 		for _, h := range s.Shares {
@@ -221,6 +226,7 @@ func (r *run) report() *load.Report {
 		rep.Began = time.Unix(0, o.Start).UTC()
 		rep.Within = load.FoldWindows(fine, bucket, r.c.window(), o.Start, o.End)
 		s.PeakToMean10ms = load.PeakToMean(fine, int64(bucket), o.Start, o.End)
+		s.MaxSpanRatio = o.SpanRatio(fine, bucket)
 		s.PeakToMean50ms = load.PeakToMean(load.Coarser(fine, 5), 5*int64(bucket), o.Start, o.End)
 	}
 	s.CPUSeconds = r.cpu.Seconds()

@@ -72,7 +72,7 @@ func tableRow(w *load.Window, fleet int) []string {
 	note := ""
 	switch {
 	case w.Over():
-		note = "OVER by " + thousands(w.Issued-w.Doubtful-w.Limit)
+		note = "OVER by " + thousands(w.Issued-w.Doubtful-w.Most())
 	case w.ArrivedOver():
 		note = thousands(*w.Arrived-w.Late-w.Limit) + " too many arrived"
 	case w.Doubtful > 0:

@@ -49,9 +49,14 @@ func settledText(s *load.Summary) string {
 func writeVerdict(w io.Writer, v load.Verdict, windows []load.Window, s *load.Summary) {
 	switch v {
 	case load.Held:
-		fmt.Fprintf(w, "HELD: %s permits issued in %d windows, %d of them whole; none over its limit\n",
-			thousands(s.IssuedTotal), len(windows), s.Windows)
+		fmt.Fprintf(w, "HELD: %s permits issued in %d windows, %d of them whole; none over %s\n",
+			thousands(s.IssuedTotal), len(windows), s.Windows, heldText(s.Spans))
 	case load.NotHeld:
+		if p := s.Spans; p != nil && p.Over > 0 {
+			fmt.Fprintf(w, "NOT HELD: %s of %s spans over what they may hold, the worst: %s\n",
+				thousands(p.Over), thousands(p.Judged), spanText(p))
+			return
+		}
 		if s.OverLimitWindows == 0 {
 			fmt.Fprintf(w, "NOT HELD: more requests arrived than the limit in %d of the provider's windows, the worst by a factor of %.4f\n",
 				s.Arrivals.OverLimitWindows, s.Arrivals.MaxOverRatio)
@@ -62,6 +67,24 @@ func writeVerdict(w io.Writer, v load.Verdict, windows []load.Window, s *load.Su
 	default:
 		fmt.Fprintf(w, "UNKNOWN: no whole window was seen (%s permits issued)\n", thousands(s.IssuedTotal))
 	}
+}
+
+// heldText says what was not exceeded.
+func heldText(p *load.SpanSummary) string {
+	if p == nil || p.Worst == nil {
+		return "its limit"
+	}
+	return fmt.Sprintf("what it may hold, nor any of %s spans; the fullest: %s", thousands(p.Judged), spanText(p))
+}
+
+// spanText is the span that came nearest to what it may hold, or is the most over.
+func spanText(p *load.SpanSummary) string {
+	s, of := p.Worst, ""
+	if s.Window != "" {
+		of = ", of the limit per " + s.Window
+	}
+	return fmt.Sprintf("%s permits in %v from %s on, %s allowed%s",
+		thousands(s.Issued), time.Duration(s.LengthNs), s.Start.UTC().Format("15:04:05.000"), thousands(s.Allowed), of)
 }
 
 func percent(ratio float64) string { return fmt.Sprintf("%.2f%%", 100*ratio) }

@@ -66,7 +66,7 @@ func newWorker(s *setup, client *clientv3.Client, room func() *load.Block, tell 
 		setup: s, client: client, arrival: arrival, weights: weights, parts: s.calls(skew, weights), tell: tell,
 		slots: map[int]*instance{}, all: map[*instance]bool{},
 		shared: &shared{
-			window: int64(s.Window), maxWait: s.MaxWait, paced: s.Paced, room: room, use: func(int64, load.Request) {},
+			window: int64(s.Window), cell: int64(s.Cell), maxWait: s.MaxWait, paced: s.Paced, room: room, use: func(int64, load.Request) {},
 			demand: load.Demand{Ratio: s.Demand, Skew: skew, Instances: s.Instances},
 		},
 	}

@@ -42,6 +42,8 @@ func (s *service) StreamingOutputCall(_ *testpb.StreamingOutputCallRequest, out 
 	return out.Send(&testpb.StreamingOutputCallResponse{})
 }
 
+var quiet = slog.New(slog.DiscardHandler)
+
 func open(t *testing.T, limits string) *consumer.Limiter {
 	t.Helper()
 	l, err := quota.ParseLimits(limits)
@@ -49,7 +51,7 @@ func open(t *testing.T, limits string) *consumer.Limiter {
 		t.Fatal(err)
 	}
 	limiter, err := consumer.Open(t.Context(), consumer.Fixed(quota.Policy{Limits: l}), "p",
-		consumer.Options{Logger: slog.New(slog.DiscardHandler)})
+		consumer.Options{Logger: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -49,11 +49,12 @@ func (s *Server) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServ
 }
 
 func (s *Server) admit(ctx context.Context, method string, trailer func(metadata.MD)) error {
-	_, err := take(ctx, s.Limiter, s.Pick, costOf(s.Cost, method), method, s.MaxWait)
+	cost := costOf(s.Cost, method)
+	limiter, err := take(ctx, s.Limiter, s.Pick, cost, method, s.MaxWait)
 	if err == nil {
 		return nil
 	}
-	answer, pushback := toClient(err, time.Now())
+	answer, pushback := toClient(err, limiter, cost, time.Now())
 	trailer(metadata.Pairs("grpc-retry-pushback-ms", strconv.FormatInt(pushback, 10)))
 	return &refusal{answer, err}
 }

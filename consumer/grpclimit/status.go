@@ -43,14 +43,18 @@ func codeOf(err error) codes.Code {
 // unknownDelay is told to clients where the limiter knows of no better one.
 const unknownDelay = time.Second
 
-// retryDelay returns when a client may try again, and false if it should not:
-// what is too large now will be so then.
-func retryDelay(err error, now time.Time) (time.Duration, bool) {
+// retryDelay returns when a client may try again with a call of that cost, and
+// false if it should not: what is too large now will be so then.
+func retryDelay(err error, limiter *consumer.Limiter, cost int64, now time.Time) (time.Duration, bool) {
 	if code := codeOf(err); code != codes.ResourceExhausted || errors.Is(err, consumer.ErrTooLarge) {
 		return 0, false
 	}
 	if limited, ok := errors.AsType[*consumer.LimitError](err); ok && !limited.RetryAt.IsZero() {
-		return max(0, limited.RetryAt.Sub(now)), true
+		delay := max(0, limited.RetryAt.Sub(now)) // of one permit
+		if d := limiter.DelayN(cost); d < math.MaxInt64 {
+			delay = max(delay, d)
+		}
+		return delay, true
 	}
 	return unknownDelay, true
 }
@@ -58,7 +62,7 @@ func retryDelay(err error, now time.Time) (time.Duration, bool) {
 // toClient is the status that a server sends. It does not tell strangers what
 // the error does of the fleet. pushback is for the trailer of that name, in
 // milliseconds; less than 0 says not to retry.
-func toClient(err error, now time.Time) (s *status.Status, pushback int64) {
+func toClient(err error, limiter *consumer.Limiter, cost int64, now time.Time) (s *status.Status, pushback int64) {
 	code := codeOf(err)
 	s = status.New(code, map[codes.Code]string{
 		codes.ResourceExhausted: "too many calls: the limit is used up",
@@ -68,7 +72,7 @@ func toClient(err error, now time.Time) (s *status.Status, pushback int64) {
 	if code == codes.Canceled || code == codes.DeadlineExceeded {
 		return status.FromContextError(err), -1
 	}
-	delay, ok := retryDelay(err, now)
+	delay, ok := retryDelay(err, limiter, cost, now)
 	if !ok {
 		return s, -1
 	}

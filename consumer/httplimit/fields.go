@@ -24,7 +24,7 @@ const (
 type use struct {
 	limit quota.Limit
 	left  int64
-	ends  time.Duration // until the window ends
+	ends  time.Duration // until there is more: the window ends, or a permit comes back
 }
 
 // window returns the limit's window as it is written in a policy's name.
@@ -110,8 +110,10 @@ func (f *refusal) violated() (names []string, longest time.Duration) {
 	return names, longest
 }
 
-// answer sends the refusal. Retry-After is not earlier than the end of a window
-// that is spent, as the draft asks.
+// answer sends the refusal. Retry-After is not earlier than t of a limit that is
+// spent, as the draft asks: the end of its window or, under other shapes than fixed
+// windows, when the next permit comes back; and not before there are as many as the
+// request costs.
 func (f *refusal) answer(w http.ResponseWriter, r *http.Request) {
 	names, longest := f.violated()
 	w.Header().Set("Retry-After", strconv.FormatInt(seconds(max(f.retry, longest)), 10))

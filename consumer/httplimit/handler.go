@@ -3,6 +3,7 @@ package httplimit
 import (
 	"context"
 	"errors"
+	"math"
 	"net/http"
 	"time"
 
@@ -58,7 +59,7 @@ func Handler(limiter *consumer.Limiter, o Options) (func(http.Handler) http.Hand
 			err := limiter.AcquireN(r.Context(), cost, o.MaxWait)
 			f := refusal{err: err, name: o.Name, cost: cost, respond: o.Refuse}
 			f.uses = uses(limiter, time.Now())
-			f.judge(time.Now())
+			f.judge(limiter, time.Now())
 			name.addFields(w.Header(), f.uses)
 			if err != nil {
 				f.answer(w, r)
@@ -71,7 +72,7 @@ func Handler(limiter *consumer.Limiter, o Options) (func(http.Handler) http.Hand
 
 // judge finds the status for the error, when to try again, and, where the reason
 // is not that a window's share is spent, that nothing is left of any.
-func (f *refusal) judge(now time.Time) {
+func (f *refusal) judge(limiter *consumer.Limiter, now time.Time) {
 	if f.err == nil {
 		return
 	}
@@ -83,6 +84,10 @@ func (f *refusal) judge(now time.Time) {
 			f.retry = limited.RetryAt.Sub(now)
 		}
 		if limited.Reason == consumer.ReasonSpent {
+			// RetryAt is for one permit; the windows' ends bound both otherwise.
+			if d := limiter.DelayN(f.cost); d < math.MaxInt64 {
+				f.retry = max(f.retry, d)
+			}
 			return
 		}
 	case errors.Is(f.err, consumer.ErrTooLarge), errors.Is(f.err, consumer.ErrQueueFull):

@@ -21,11 +21,18 @@ import (
 // open returns a limiter of its own, with the limits as operators write them.
 func open(t testing.TB, limits string) *consumer.Limiter {
 	t.Helper()
+	return openShaped(t, limits, quota.Policy{})
+}
+
+// openShaped is open with the rest of the policy.
+func openShaped(t testing.TB, limits string, policy quota.Policy) *consumer.Limiter {
+	t.Helper()
 	l, err := quota.ParseLimits(limits)
 	if err != nil {
 		t.Fatal(err)
 	}
-	limiter, err := consumer.Open(context.Background(), consumer.Fixed(quota.Policy{Limits: l}), "p",
+	policy.Limits = l
+	limiter, err := consumer.Open(context.Background(), consumer.Fixed(policy), "p",
 		consumer.Options{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)

@@ -9,8 +9,11 @@ import (
 
 // Run is what was observed of a fleet.
 type Run struct {
-	// Counts are by windows of the shortest length, in order.
+	// Counts are by windows of the shortest length, or by cells of the shape, in
+	// order.
 	Counts []Count
+	// Shape is nil where limits count in aligned windows.
+	Shape *Shape
 	// Arrivals are requests by windows of the provider's clock; nil without a
 	// provider.
 	Arrivals *Arrivals
@@ -26,7 +29,8 @@ type Run struct {
 
 // Judge sums up a run: its windows, in order of start, what they come to, and
 // whether the limit held. It looks at every window for which a permit was
-// issued, also outside the measured time.
+// issued, also outside the measured time; and where the limits have a shape, at
+// every span of time.
 //
 // The fields of the summary that do not follow from counts are left zero.
 func Judge(r Run) ([]Window, Summary, Verdict) {
@@ -55,9 +59,10 @@ func Judge(r Run) ([]Window, Summary, Verdict) {
 	for _, c := range r.Counts {
 		summary.IssuedTotal += c.Issued
 	}
+	summary.Spans = r.spans(lengths)
 	verdict := Held
 	switch {
-	case summary.OverLimitWindows > 0, summary.Arrivals != nil && summary.Arrivals.Judged && summary.Arrivals.OverLimitWindows > 0:
+	case summary.OverLimitWindows > 0, summary.Spans != nil && summary.Spans.Over > 0, summary.Arrivals != nil && summary.Arrivals.Judged && summary.Arrivals.OverLimitWindows > 0:
 		verdict = NotHeld
 	case summary.Windows == 0:
 		verdict = Unknown
@@ -68,7 +73,7 @@ func Judge(r Run) ([]Window, Summary, Verdict) {
 // windows returns the windows of one length that are to be reported. Those
 // without a limit of that length are left out.
 func (r *Run) windows(length, shortest time.Duration) []Window {
-	sums := sum(r.Counts, length, shortest)
+	sums := sum(r.Counts, length, r.unit(shortest))
 	var arrived map[int64]Count
 	if r.Arrivals != nil {
 		arrived = sum(r.Arrivals.Counts[length], length, length)
@@ -87,7 +92,8 @@ func (r *Run) windows(length, shortest time.Duration) []Window {
 			Issued:    sums[k].Issued,
 			Doubtful:  sums[k].Doubtful,
 			Instances: r.Presence.Least(w.Start(), w.End()),
-			settling:  r.Timeline.Settling(length, w.Start()),
+			Allowed:   r.allowed(length, limit),
+			settling:  r.settling(w),
 			whole:     r.wholeFrom(length, shortest) <= w.Start() && w.End() <= r.End && r.End != Never,
 		})
 		if n := arrived[k].Issued; r.Arrivals != nil {
@@ -100,19 +106,19 @@ func (r *Run) windows(length, shortest time.Duration) []Window {
 // wholeFrom returns the instant from which windows of a length count as whole.
 // Longer windows may begin with the fleet's first active window, before the
 // measured time: an instance becomes active only at the start of a window of
-// every length, so such a window is whole too.
+// every length, so such a window is whole too. Of other shapes that is not so.
 func (r *Run) wholeFrom(length, shortest time.Duration) int64 {
-	if length == shortest || r.Start == Never {
+	if length == shortest || r.Start == Never || r.Shape != nil {
 		return r.Start
 	}
 	return quota.WindowAt(shortest, r.Active).Start()
 }
 
-// sum adds counts up into windows of a multiple of the shortest length.
-func sum(counts []Count, length, shortest time.Duration) map[int64]Count {
+// sum adds counts by a unit up into windows of a multiple of its length.
+func sum(counts []Count, length, unit time.Duration) map[int64]Count {
 	sums := map[int64]Count{}
 	for _, c := range counts {
-		k := floorDiv(c.Index*int64(shortest), int64(length))
+		k := floorDiv(c.Index*int64(unit), int64(length))
 		c.Index = k
 		sums[k] = sums[k].and(c)
 	}

@@ -15,9 +15,9 @@ type Verdict string
 
 // The verdicts.
 const (
-	// Held: no window had more permits than its limit.
+	// Held: no window, and no span of a shape, had more permits than it may.
 	Held Verdict = "held"
-	// NotHeld: at least one window had more.
+	// NotHeld: at least one had more.
 	NotHeld Verdict = "not held"
 	// Unknown: no whole window was seen, so nothing was shown.
 	Unknown Verdict = "unknown"
@@ -77,9 +77,13 @@ type Window struct {
 	whole    bool // lies in the measured time, from end to end
 }
 
-// Over reports whether more permits were certainly issued for the window than its
-// limit.
-func (w *Window) Over() bool { return w.certain() > w.Limit }
+// Most is how many permits the window may hold: its limit, and a burst where there
+// is one.
+func (w *Window) Most() int64 { return max(w.Limit, w.Allowed) }
+
+// Over reports whether more permits were certainly issued for the window than it
+// may hold.
+func (w *Window) Over() bool { return w.certain() > w.Most() }
 
 // ArrivedOver reports whether more requests arrived in the window than its
 // limit, not counting those that were late.
@@ -100,8 +104,8 @@ type Summary struct {
 	// OverLimitWindows counts all windows, those before and after the measured
 	// time too.
 	OverLimitWindows int `json:"over_limit_windows"`
-	// MaxOverRatio is the largest issued over limit of all windows. A limit of
-	// 0 counts as 1 here.
+	// MaxOverRatio is the largest issued over limit of all windows, over what a
+	// window may hold where that is more. A limit of 0 counts as 1 here.
 	MaxOverRatio float64 `json:"max_over_ratio"`
 	// Utilisation is issued over the smaller of limit and offered, over the
 	// whole windows in which the full fleet was active and no limit change was
@@ -110,6 +114,13 @@ type Summary struct {
 	// UtilisationAll is the same over all whole windows.
 	UtilisationAll float64 `json:"utilisation_all"`
 	IssuedTotal    int64   `json:"issued_total"`
+	// Spans are those of a shape other than aligned windows; nil without one.
+	Spans *SpanSummary `json:"spans,omitempty"`
+	// MaxSpanRatio is the most permits that came to their callers in any 10 ms
+	// cells of one window's length together, wherever they begin in the measured
+	// time, over the largest limit then; of the shortest window. With aligned
+	// windows it may be up to 2. It decides nothing.
+	MaxSpanRatio float64 `json:"max_span_ratio"`
 	// SettleSeconds is from the first instance's start until the whole fleet
 	// was active.
 	SettleSeconds float64 `json:"settle_seconds"`
@@ -135,6 +146,9 @@ type Departures struct {
 	Unannounced int `json:"unannounced"`
 	Killed      int `json:"killed"`
 }
+
+// All is how many there were.
+func (d *Departures) All() int { return d.Announced + d.Unannounced + d.Killed }
 
 // Quantiles are what half, 99%, 99.9% and all did not exceed.
 type Quantiles struct {

@@ -12,7 +12,7 @@ func (s *Summary) add(windows []Window, shortest bool, fleet int) {
 		if w.Over() {
 			s.OverLimitWindows++
 		}
-		s.MaxOverRatio = max(s.MaxOverRatio, ratio(w.certain(), max(w.Limit, 1)))
+		s.MaxOverRatio = max(s.MaxOverRatio, ratio(w.certain(), max(w.Most(), 1)))
 		if !w.whole {
 			continue
 		}
@@ -30,12 +30,12 @@ func (s *Summary) add(windows []Window, shortest bool, fleet int) {
 
 // usage is what was issued of what could have been. A call that waited was
 // offered in one window and got its permit in the next one, which may so have
-// more permits than calls.
+// more permits than calls. A burst that came on top of the limit was possible.
 type usage struct{ issued, possible int64 }
 
 func (u *usage) add(w *Window) {
 	u.issued += w.certain()
-	u.possible += min(w.Limit, max(w.Offered, w.Issued))
+	u.possible += min(max(w.Limit, min(w.certain(), w.Allowed)), max(w.Offered, w.Issued))
 }
 
 func (u *usage) ratio() float64 { return ratio(u.issued, u.possible) }

@@ -17,6 +17,9 @@ type Count struct {
 	Doubtful int64 `json:"doubtful,omitempty"`
 }
 
+// certain are the permits that were taken for certain.
+func (c Count) certain() int64 { return c.Issued - c.Doubtful }
+
 // and returns the sum of two counts of one window.
 func (c Count) and(d Count) Count {
 	return Count{Index: d.Index, Offered: c.Offered + d.Offered, Issued: c.Issued + d.Issued, Doubtful: c.Doubtful + d.Doubtful}

@@ -76,10 +76,14 @@ func (p *Page) figures() []figure {
 		list = append(list, f)
 	}
 	seen := map[string]bool{}
+	note := "Permits count in the window that they are for; so does the verdict. While a change settles, the limit is the larger one."
+	if r.Summary.Spans != nil {
+		note = "Permits count in the window in which they were issued. The verdict is on spans that begin anywhere. While a change settles, the limit is the larger one."
+	}
 	for _, w := range r.Windows {
 		if !seen[w.Length] {
 			seen[w.Length] = true
-			add(Rate(r, w.Length), "Permits count in the window that they are for; so does the verdict. While a change settles, the limit is the larger one.")
+			add(Rate(r, w.Length), note)
 		}
 	}
 	if r.Within != nil {

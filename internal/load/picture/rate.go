@@ -39,7 +39,7 @@ func Rate(r *load.Report, length string) chart.Chart {
 	for _, s := range steps(windows, time) {
 		for _, at := range []float64{s.from, s.to} {
 			issued.Points = append(issued.Points, chart.Point{X: at, Y: s.issued})
-			over.Points = append(over.Points, chart.Point{X: at, Y: max(s.issued, s.limit), Base: s.limit})
+			over.Points = append(over.Points, chart.Point{X: at, Y: max(s.issued, s.most), Base: s.most})
 			limit.Points = append(limit.Points, chart.Point{X: at, Y: s.limit})
 			offered.Points = append(offered.Points, chart.Point{X: at, Y: s.offered})
 			arrived.Points = append(arrived.Points, chart.Point{X: at, Y: s.arrived})
@@ -102,6 +102,7 @@ func ceiling(windows []load.Window) float64 {
 type step struct {
 	from, to                        float64
 	issued, limit, offered, arrived float64
+	most                            float64 // what the window may hold
 	over, some                      bool
 }
 
@@ -117,6 +118,7 @@ func steps(windows []load.Window, t timescale) []step {
 		s := &list[len(list)-1]
 		s.to = t.of(w.Start.Add(t.window))
 		s.issued, s.limit = max(s.issued, float64(w.Issued)), max(s.limit, float64(w.Limit))
+		s.most = max(s.most, float64(w.Most()))
 		s.offered = max(s.offered, float64(w.Offered))
 		s.over = s.over || w.Over()
 		if w.Arrived != nil {

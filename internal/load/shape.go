@@ -1,0 +1,83 @@
+package load
+
+import (
+	"time"
+
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// Shape is over which spans of time limits count that do not count in aligned
+// windows, and how their permits were counted.
+type Shape struct {
+	// Kind is quota.ShapeSliding or quota.ShapeBucket.
+	Kind quota.Shape
+	// Cell is the length of the cells of time by which permits are counted: a
+	// whole part of the shortest window. A permit is in the cell of the instant
+	// that it tells, the beginning of the slot of time in which it was issued.
+	Cell time.Duration
+	// Slot is the length of those slots: a whole number of cells.
+	Slot time.Duration
+	// Burst is the policy's, under quota.ShapeBucket.
+	Burst int64
+	// Crowd is how many instances may have had shares at one time, at most.
+	Crowd int
+	// Equal says that their shares are equal, but for remainders.
+	Equal bool
+}
+
+// atOnce is how many permits the instances may issue at one instant under a total:
+// the sum of their bursts. Each is a part of the policy's in proportion to the
+// share, rounded down, but one permit at least for who has a share. Where the
+// burst is the whole total, the parts are the shares. Equal shares have parts of
+// less than two permits wherever one of them is less than one, so their sum is
+// the burst, or the number of instances. Else every instance may add one.
+func (s *Shape) atOnce(total int64) int64 {
+	burst, crowd := s.Burst, int64(s.Crowd)
+	switch {
+	case burst <= 0 || burst >= total:
+		return total
+	case s.Equal:
+		return min(total, max(burst, crowd))
+	default:
+		return min(total, burst+crowd)
+	}
+}
+
+// accrues is how many permits accrue under a total while cells of time pass that
+// hold permits, rounded down; part is how many cells a window has. The slot in
+// which the last permit was issued lasts beyond them.
+func (s *Shape) accrues(total, cells, part int64) int64 {
+	return total * (cells + s.tail()) / part
+}
+
+// tail is how many cells long a slot is.
+func (s *Shape) tail() int64 { return int64(s.Slot / s.Cell) }
+
+// unit is the length of what Run.Counts are by.
+func (r *Run) unit(shortest time.Duration) time.Duration {
+	if r.Shape != nil {
+		return r.Shape.Cell
+	}
+	return shortest
+}
+
+// settling reports whether a limit change is taking effect in a window. Shapes
+// hold growth back for a window's length more, and what clocks may err.
+func (r *Run) settling(w quota.Window) bool {
+	if r.Timeline.Settling(w.Length, w.Start()) {
+		return true
+	}
+	reach := quota.ReachOf(w.Length, r.Timeline.Slack)
+	return r.Shape != nil && r.Timeline.Settling(w.Length, w.Start()-int64(reach))
+}
+
+// allowed is how many permits an aligned window may hold beyond its limit's total
+// by the shape; 0 where that is no more than the total.
+func (r *Run) allowed(length time.Duration, total int64) int64 {
+	s := r.Shape
+	if s == nil || s.Kind != quota.ShapeBucket {
+		return 0
+	}
+	part := int64(length / s.Cell)
+	return s.atOnce(total) + s.accrues(total, part, part)
+}
