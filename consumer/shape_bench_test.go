@@ -25,7 +25,7 @@ func measured(b *testing.B, name string, first *float64, f func()) {
 		if *first == 0 {
 			*first = each
 		}
-		b.ReportMetric(each/ *first, "x")
+		b.ReportMetric(each / *first, "x")
 	})
 }
 

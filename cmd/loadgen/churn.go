@@ -53,7 +53,9 @@ func (c *config) growth() time.Duration {
 
 // victimLife is how long a victim must live, so that it is active when it is
 // killed: it joins, settles, and serves for a while.
-func (c *config) victimLife() time.Duration { return c.settle + c.growth() + c.longest() + 5*time.Second }
+func (c *config) victimLife() time.Duration {
+	return c.settle + c.growth() + c.longest() + 5*time.Second
+}
 
 // victims is how many instances are in processes of their own, to be killed in
 // turn.

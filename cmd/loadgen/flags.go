@@ -39,8 +39,8 @@ func usagef(format string, args ...any) error {
 // raw is what the flags say, unchecked.
 type raw struct {
 	limit, arrival, skew, outage, share, pacing, shape, guard, ntp, transport string
-	changes, faults, crashes                                           []string
-	config                                                             config
+	changes, faults, crashes                                                  []string
+	config                                                                    config
 }
 
 // parseFlags reads the command line. It returns pflag.ErrHelp where help was
