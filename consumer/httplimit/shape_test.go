@@ -26,7 +26,7 @@ func TestFieldsOfOtherShapes(t *testing.T) {
 		want         []string
 	}{
 		{"sliding", "3/10s", quota.Policy{Shape: quota.ShapeSliding}, 2 * time.Second, []string{
-			`200 retry  policy "default-10s";q=3;w=10 limit "default-10s";r=2;t=11`, // the first permit comes back after 10.04 s
+			`200 retry  policy "default-10s";q=3;w=10 limit "default-10s";r=2;t=10`, // the first permit comes back after 10.04 s
 			`200 retry  policy "default-10s";q=3;w=10 limit "default-10s";r=1;t=9`,
 			`200 retry  policy "default-10s";q=3;w=10 limit "default-10s";r=0;t=7`,
 			`429 retry 5 policy "default-10s";q=3;w=10 limit "default-10s";r=0;t=5`,
@@ -64,8 +64,8 @@ func TestRetryAfterIsForTheWholeCost(t *testing.T) {
 		policy quota.Policy
 		retry  string
 	}{
-		"sliding": {quota.Policy{Shape: quota.ShapeSliding}, "13"}, // 4 permits of 0 s come back after 10.04 s, 2 of 2 s after 12.04 s
-		"bucket":  {quota.Policy{Shape: quota.ShapeBucket}, "7"},   // 4 accrue in 6.68 s, less what 2 s brought: 4.68 s, of a bucket that was full
+		"sliding": {quota.Policy{Shape: quota.ShapeSliding}, "11"}, // 4 permits of 0 s come back 10.04 s later, 2 of 2 s ago too
+		"bucket":  {quota.Policy{Shape: quota.ShapeBucket}, "9"},   // of 6, 2 s brought 1.2 again: 4.8 more take 8.02 s
 		"fixed":   {quota.Policy{}, "8"},
 	} {
 		t.Run(name, func(t *testing.T) {

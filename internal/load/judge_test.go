@@ -326,6 +326,7 @@ func TestReportJSON(t *testing.T) {
 			"utilisation": 1.0, "utilisation_all": 1.0, "issued_total": 500.0, "settle_seconds": 0.0,
 			"acquire_ns":        map[string]any{"p50": 0.0, "p99": 0.0, "p999": 0.0, "max": 0.0},
 			"delay_ns":          map[string]any{"p50": 0.0, "p99": 0.0, "p999": 0.0, "max": 0.0},
+			"max_span_ratio":    0.0,
 			"peak_to_mean_10ms": 0.0, "peak_to_mean_50ms": 0.0, "cpu_seconds": 0.0, "max_rss_bytes": 0.0},
 	}
 	if d := cmp.Diff(want, got); d != "" {

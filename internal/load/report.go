@@ -63,6 +63,9 @@ type Window struct {
 	Limit   int64  `json:"limit"`   // permits the fleet may issue
 	Offered int64  `json:"offered"` // calls
 	Issued  int64  `json:"issued"`  // permits, by the window they belong to
+	// Allowed is what the window may hold where a burst comes on top of the limit;
+	// 0: the limit.
+	Allowed int64 `json:"allowed,omitempty"`
 	// Doubtful are permits in Issued that may not have been taken after all: their
 	// instance was killed while it took them.
 	Doubtful int64 `json:"doubtful,omitempty"`

@@ -109,7 +109,7 @@ func (g *Gate) shapedEdgeLocked(s *Segment, now int64) int64 {
 		if left > 0 {
 			edge = min(edge, a.slotEnd(now))
 		} else {
-			comes = max(comes, a.comes(next, a.bound, now))
+			comes = max(comes, a.comes(next, a.bound, now, unbooked{}))
 		}
 	}
 	if left == 0 && comes > now {

@@ -49,6 +49,7 @@ type walk struct {
 
 	shaped   bool // other shapes than aligned windows bind: see outlook
 	given    int64
+	unbooked unbooked
 	outlooks *[2 * quota.MaxLimits]outlook
 }
 

@@ -47,7 +47,7 @@ func (g *Gate) shapedWalkLocked(w *walk, taken int64) *walk {
 	if w.outlooks == nil {
 		w.outlooks = new([2 * quota.MaxLimits]outlook)
 	}
-	w.given = taken
+	w.given, w.unbooked = 0, unbooked{taken, g.mu.edge}
 	for i := range g.mu.ledger.accounts {
 		a := &g.mu.ledger.accounts[i]
 		if a.binds && a.bound != Unbounded && w.n < len(w.outlooks) {
@@ -60,10 +60,10 @@ func (g *Gate) shapedWalkLocked(w *walk, taken int64) *walk {
 
 // comes returns the instant at which the n-th permit from now on can be issued,
 // and whether it is known: at the earliest by any of the shares.
-func (o *outlook) comes(n, now int64) (when int64, known bool) {
+func (o *outlook) comes(n, now int64, u unbooked) (when int64, known bool) {
 	when = Forever
 	for _, g := range o.grows[:o.n] {
-		when = min(when, max(g.from, o.account.comes(n, g.share, now)))
+		when = min(when, max(g.from, o.account.comes(n, g.share, now, u)))
 	}
 	if when == Forever {
 		return o.end, false
@@ -78,7 +78,7 @@ func (w *walk) ahead(n int64) int64 {
 	w.given = addCapped(w.given, n)
 	w.when = max(w.g.mu.last, w.g.mu.opens)
 	for i := range w.n {
-		at, known := w.outlooks[i].comes(w.given, w.g.mu.last)
+		at, known := w.outlooks[i].comes(w.given, w.g.mu.last, w.unbooked)
 		if w.when = max(w.when, at); !known {
 			w.edges = horizon + 1
 		}

@@ -62,22 +62,28 @@ func (a *account) slotEnd(now int64) int64 {
 	return end
 }
 
+// unbooked is what was taken from the running segment, and the instant as of which
+// it will be booked.
+type unbooked struct{ taken, edge int64 }
+
 // comes returns the instant, not before now, at which the n-th permit from now on
 // can be issued under a share, as far as this limit's shapes go.
-func (a *account) comes(n, share, now int64) int64 {
+func (a *account) comes(n, share, now int64, u unbooked) int64 {
 	at := now
 	if share <= 0 {
 		return Forever
 	}
 	if a.slide != nil {
-		at = max(at, a.slide.when(n, share, now))
+		at = max(at, a.slide.when(addCapped(u.taken, n), share, now))
 	}
 	if a.bucket != nil {
 		burst := a.bucket.burst
 		if share > a.bound {
 			burst = share // not known yet: at most so many
 		}
-		at = max(at, a.bucket.when(n, share, burst, now))
+		b := *a.bucket
+		b.take(u.taken, u.edge)
+		at = max(at, b.when(n, share, burst, now))
 	}
 	return at
 }

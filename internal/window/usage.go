@@ -38,7 +38,7 @@ func (g *Gate) usageLocked(a *account, taken int64) WindowUsage {
 	}
 	next := now
 	if whole := a.most(); u.Left < whole {
-		next = a.comes(taken+u.Left+1, a.bound, now)
+		next = a.comes(u.Left+1, a.bound, now, unbooked{taken, g.mu.edge})
 	}
 	if next < u.End-g.shares.Offset()+int64(2*a.window.Length) { // else it is not known
 		u.End = next + g.shares.Offset()
