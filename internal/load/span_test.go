@@ -168,7 +168,7 @@ func naive(r Run, length time.Duration) *big.Rat {
 		sum := int64(0)
 		for j := i; j <= last; j++ {
 			sum += at[j]
-			span := int64(j-i+1) * int64(r.Shape.Cell)
+			span := (j - i + 1) * int64(r.Shape.Cell)
 			most := new(big.Rat)
 			switch {
 			case r.Shape.Kind == quota.ShapeBucket:
@@ -236,7 +236,7 @@ func TestOnePermitTooManyInSpans(t *testing.T) {
 		level, used := int64(0), int64(0)
 		ring := make([]int64, part)
 		for cell := range 5 * part {
-			n := int64(0)
+			var n int64
 			if kind == quota.ShapeSliding {
 				used -= ring[cell%part]
 				n = rapid.Int64Range(0, limit-used).Draw(t, "n")
@@ -257,7 +257,7 @@ func TestOnePermitTooManyInSpans(t *testing.T) {
 		if _, s, verdict := Judge(r); verdict == NotHeld {
 			t.Fatalf("%q before anything is wrong: %+v", verdict, s.Spans.Worst)
 		}
-		one := r.Counts[0].Index
+		var one int64
 		if kind == quota.ShapeSliding {
 			one = 5000 + rapid.Int64Range(part+1, 2*part).Draw(t, "planted") // a window that is full
 		} else {
@@ -268,4 +268,28 @@ func TestOnePermitTooManyInSpans(t *testing.T) {
 			t.Fatalf("%q with one too many in cell %d: %+v", verdict, one, s.Spans.Worst)
 		}
 	})
+}
+
+// What a fleet may issue at one instant.
+func TestAtOnce(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name         string
+		total, burst int64
+		equal        bool
+		want         int64
+	}{
+		{"all of the total", 100, 0, true, 100},
+		{"more than the total", 100, 101, false, 100},
+		{"as much as the instances", 100, 8, true, 8},
+		{"less than the instances: one each", 100, 2, true, 4},
+		{"less than the instances, and than they may issue", 3, 2, true, 3},
+		{"unequal parts may each be less than one", 100, 20, false, 24},
+		{"unequal parts, and no more than the total", 21, 20, false, 21},
+	} {
+		s := Shape{Burst: c.burst, Crowd: 4, Equal: c.equal}
+		if got := s.atOnce(c.total); got != c.want {
+			t.Errorf("%s: %d, want %d", c.name, got, c.want)
+		}
+	}
 }
