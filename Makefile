@@ -42,12 +42,12 @@ e2e: ## real processes and faults, each host in a network namespace; as root; E2
 kafka-e2e: ## the Kafka consumer on a real Kafka; says what is missing
 	go test -count=1 -tags e2e -run TestRealKafka -v ./examples/kafka-consumer
 
-screenshots: ## the dashboard as its tests see it, into SHOTS (default bin/screenshots); needs chromium
+screenshots: ## the dashboard and loadgen's page as their tests see them, into SHOTS (default bin/screenshots); needs chromium
 	mkdir -p $(or $(SHOTS),bin/screenshots)
-	cd e2e/dashboard && DASHBOARD_SHOTS=$(abspath $(or $(SHOTS),bin/screenshots)) go test -count=1 -tags e2e -timeout 10m ./...
+	cd e2e/browser && SCREENSHOTS=$(abspath $(or $(SHOTS),bin/screenshots)) go test -count=1 -tags e2e -p 1 -timeout 10m ./...
 
 dashboard-load: ## what 20 providers and 1,000 instances cost the dashboard; needs chromium
-	cd e2e/dashboard && DASHBOARD_LOAD=$(or $(DASHBOARD_LOAD),30s) go test -count=1 -tags e2e -timeout 10m -run TestLoad -v ./...
+	cd e2e/browser && DASHBOARD_LOAD=$(or $(DASHBOARD_LOAD),30s) go test -count=1 -tags e2e -timeout 10m -run TestLoad -v ./dashboard
 
 simulate: ## random histories of faults on all processors, for SIMULATE_FOR (default 10m)
 	go test ./internal/simulation -run TestForLong -v -timeout 0 -for $(or $(SIMULATE_FOR),10m) $(SIMULATE_FLAGS)

@@ -14,6 +14,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/quotient-limiter/quotient/e2e/browser/tab"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -178,13 +179,13 @@ func TestLoad(t *testing.T) {
 			}
 			newCrowd(t, w, providers)
 			p := w.dashboard()
-			b := open(t, desktop)
-			b.visit(p.link + "#/p-0")
-			b.until("20 providers", `document.querySelectorAll("#providers a.row").length === 20`)
-			b.until("a steady chart", steady)
-			b.shows("#instances-count", strconv.Itoa(c.of))
-			b.until("that every provider issues", `[...document.querySelectorAll("#providers a.row")].every((r) => /[1-9]/.test(r.querySelector(".number").textContent))`)
-			b.shot("load-" + strconv.Itoa(c.of))
+			b := tab.Open(t, tab.Desktop)
+			b.Visit(p.link + "#/p-0")
+			b.Until("20 providers", `document.querySelectorAll("#providers a.row").length === 20`)
+			b.Until("a steady chart", steady)
+			b.Shows("#instances-count", strconv.Itoa(c.of))
+			b.Until("that every provider issues", `[...document.querySelectorAll("#providers a.row")].every((r) => /[1-9]/.test(r.querySelector(".number").textContent))`)
+			b.Shot("load-" + strconv.Itoa(c.of))
 			before, began := cpu(t, p.pid), time.Now()
 			type result struct {
 				Frames, Nodes    int
@@ -193,7 +194,7 @@ func TestLoad(t *testing.T) {
 			}
 			r := result{}
 			for began := time.Now(); time.Since(began) < measure; {
-				part := get[result](b, fmt.Sprintf(frames, 5000))
+				part := tab.Get[result](b, fmt.Sprintf(frames, 5000))
 				r.Frames, r.Nodes = r.Frames+part.Frames, part.Nodes
 				r.Median, r.P99, r.Max = max(r.Median, part.Median), max(r.P99, part.P99), max(r.Max, part.Max)
 				r.Long = append(r.Long, part.Long...)

@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 		defer os.RemoveAll(dir)
 		program = filepath.Join(dir, "quota-admin")
 		build := exec.Command("go", "build", "-buildvcs=false", "-o", program, "./cmd/quota-admin")
-		build.Dir = "../.."
+		build.Dir = "../../.."
 		if out, err := build.CombinedOutput(); err != nil {
 			fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, out)
 			return 1
@@ -143,13 +143,10 @@ type site struct {
 // dashboard starts quota-admin dashboard with more flags.
 func (w *world) dashboard(flags ...string) *site {
 	w.t.Helper()
-	return start(w.t, nil, append([]string{"dashboard", "--endpoints", strings.Join(w.cluster.Endpoints(), ","), "--listen", "127.0.0.1:0"}, flags...)...)
-}
-
-func start(t *testing.T, env []string, args ...string) *site {
-	t.Helper()
-	cmd := exec.Command(program, args...)
-	cmd.Env = append(os.Environ(), append(env, "QUOTIENT_AUTHOR=ann@host")...)
+	t := w.t
+	args := []string{"dashboard", "--endpoints", strings.Join(w.cluster.Endpoints(), ","), "--listen", "127.0.0.1:0"}
+	cmd := exec.Command(program, append(args, flags...)...)
+	cmd.Env = append(os.Environ(), "QUOTIENT_AUTHOR=ann@host")
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -224,4 +221,14 @@ func (c *cable) cut() {
 		_ = conn.Close()
 	}
 	c.conns = nil
+}
+
+// revision returns that of a provider's policy.
+func (w *world) revision(provider string) int64 {
+	w.t.Helper()
+	s, err := w.admin.Get(w.t.Context(), provider)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return s.Revision
 }

@@ -1,4 +1,4 @@
-module github.com/quotient-limiter/quotient/e2e/dashboard
+module github.com/quotient-limiter/quotient/e2e/browser
 
 go 1.26.0
 

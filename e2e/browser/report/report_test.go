@@ -10,8 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+
+	"github.com/quotient-limiter/quotient/e2e/browser/tab"
 )
 
 // seen is what a script finds on the page.
@@ -54,19 +55,21 @@ const look = `(() => {
 // browser has nothing to complain about, nor anything to load.
 func TestTheReportOfAChurnRun(t *testing.T) {
 	page := churn(t)
-	b := open(t)
+	b := tab.Open(t, tab.Desktop)
 	for _, c := range []struct {
-		name, scheme, background string
-		width, height            int64
+		name, background string
+		look             tab.Look
 	}{
-		{"report", "light", "rgb(255, 255, 255)", 1280, 900},
-		{"report-dark", "dark", "rgb(13, 17, 23)", 1280, 900},
-		{"report-narrow", "light", "rgb(255, 255, 255)", 400, 800},
-		{"report-narrow-dark", "dark", "rgb(13, 17, 23)", 400, 800},
+		{"report", "rgb(255, 255, 255)", tab.Desktop},
+		{"report-dark", "rgb(13, 17, 23)", tab.Look{Width: 1280, Height: 900, Dark: true}},
+		{"report-narrow", "rgb(255, 255, 255)", tab.Look{Width: 400, Height: 800}},
+		{"report-narrow-dark", "rgb(13, 17, 23)", tab.Look{Width: 400, Height: 800, Dark: true}},
 	} {
-		b.as(t, page, c.scheme, c.width, c.height)
-		s := get[seen](t, b, look)
-		b.keep(t, c.name)
+		b.As(c.look)
+		b.Visit("file://" + page)
+		b.Shows("#verdict", "")
+		s := tab.Get[seen](b, look)
+		b.WholeShot(c.name)
 		if !strings.HasPrefix(s.Verdict, "HELD: ") || s.Top < 0 || s.Top > 200 {
 			t.Errorf("%s: verdict %q at %v", c.name, s.Verdict, s.Top)
 		}
@@ -78,18 +81,25 @@ func TestTheReportOfAChurnRun(t *testing.T) {
 		}
 	}
 	// The table opens by keyboard.
-	b.do(t, chromedp.Focus(chromedp.CSS("summary")), chromedp.SendKeys(chromedp.CSS("summary"), kb.Enter),
-		chromedp.WaitVisible(chromedp.CSS("details[open] tbody tr")))
-	if rows := get[int](t, b, `document.querySelectorAll('details[open] tbody tr').length`); rows < 8 {
+	tab.Get[bool](b, `document.querySelector("summary").focus(), true`)
+	b.Press(kb.Enter)
+	b.Shows("details[open] tbody tr", "")
+	if rows := tab.Get[int](b, `document.querySelectorAll('details[open] tbody tr').length`); rows < 8 {
 		t.Errorf("%d rows in the table of windows", rows)
 	}
-	for _, p := range b.said() {
-		t.Error(p)
+	for _, said := range b.Said() {
+		t.Error(said)
+	}
+	for _, address := range b.Asked() {
+		if !strings.HasPrefix(address, "file://") && !strings.HasPrefix(address, "data:") {
+			t.Errorf("it asks the network for %s", address)
+		}
 	}
 	// Silence means something only where words are heard.
-	get[int](t, b, `console.error("heard"), 1`)
-	if len(b.said()) == 0 {
-		t.Error("the test does not hear the console")
+	b.Expect("heard")
+	tab.Get[int](b, `console.error("heard"), 1`)
+	if len(b.Said()) == 0 || len(b.Asked()) == 0 {
+		t.Error("the test hears neither words nor requests")
 	}
 }
 
@@ -102,7 +112,7 @@ func churn(t *testing.T) string {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "go", "run", "./cmd/loadgen", "--settle", "1s", "--instances", "20", "--processes", "2",
 		"--churn", "2", "--limit", "1000/s", "--duration", "8s", "--html", page)
-	cmd.Dir = filepath.Join("..", "..")
+	cmd.Dir = "../../.."
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}

@@ -1,0 +1,209 @@
+//go:build e2e
+
+package dashboard
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"github.com/quotient-limiter/quotient/e2e/browser/tab"
+)
+
+const provider = "payments/charge"
+
+// steady is a page on which the fleet issues all of its limit.
+const steady = `(() => { const p = document.querySelector("#chart").points?.() ?? []; return p.filter((x) => x.total > 0 && x.total >= 0.95 * x.limit).length >= 4; })()`
+
+// TestReadsLiveNumbers: numbers of a real fleet, in the table and in the chart,
+// which lacks and doubles no point when the connection breaks.
+func TestReadsLiveNumbers(t *testing.T) {
+	w := newWorld(t)
+	w.set(provider, "600/s")
+	w.set("mail/send", "500/2s,5000/1m")
+	w.fleet(4, provider, 200)
+	p := w.dashboard()
+	line := newCable(t, p.address)
+	b := tab.Open(t, tab.Desktop)
+	b.Visit("http://" + line.listener.Addr().String())
+	b.Shows("#providers .name", provider)
+	b.Shows("#providers .limits", "500/2s,5000/1m")
+	b.Press("j")
+	b.Press("j")
+	b.Press(kb.Enter)
+	b.Shows("#detail-title", provider)
+	b.Until("a steady chart", steady)
+	b.Until("all instances", `document.querySelectorAll("#instances .row:not(.head)").length === 4`)
+	b.Shows("#instances", "active")
+	b.Shows("#providers", "4/4")
+	b.Shows("#history", "for the test")
+	if over := tab.Get[string](b, `JSON.stringify(document.querySelector("#chart").points().filter((x) => x.total > x.limit + 0.1))`); over != "[]" {
+		t.Errorf("points over the limit: %s", over)
+	}
+	// A chart goes on where it was, by the number of its last point.
+	b.Expect("ERR_CONNECTION") // the browser says so itself
+	b.Expect("ERR_INCOMPLETE_CHUNKED_ENCODING")
+	b.Expect("ERR_EMPTY_RESPONSE")
+	const count = `document.querySelector("#chart").points().length`
+	for range 2 {
+		before := tab.Get[int](b, count)
+		line.cut()
+		b.Until("more points after the connection broke", fmt.Sprintf("%s >= %d", count, before+2))
+	}
+	gaps := tab.Get[string](b, `JSON.stringify(document.querySelector("#chart").points().map((p, i, all) => i ? p.t - all[i - 1].t : 1000).filter((d) => d !== 1000))`)
+	if gaps != "[]" {
+		t.Errorf("distances between points, in milliseconds: %s", gaps)
+	}
+	b.Shot("desktop")
+	b.Press(kb.Escape)
+	b.Until("the list alone", `document.querySelector("#detail").hidden`)
+	b.Press("/")
+	b.Write("#filter", "mail")
+	b.Until("one provider", `document.querySelectorAll("#providers a.row").length === 1`)
+}
+
+// TestChangesALimitAndTheFleetFollows: preview, guard rail, write, and who did
+// it; then pause and resume.
+func TestChangesALimitAndTheFleetFollows(t *testing.T) {
+	w := newWorld(t)
+	w.set(provider, "300/s")
+	w.fleet(3, provider, 400)
+	p := w.dashboard("--allow-writes")
+	b := tab.Open(t, tab.Desktop)
+	b.Visit(p.link)
+	b.Until("that the token is gone from the address", `!location.href.includes("token")`)
+	b.Shows("#providers .name", provider)
+	b.Click("#providers a.row")
+	b.Until("a steady chart", steady)
+
+	b.Press("c")
+	b.Write("#limits", "30000/s")
+	b.Write("#reason", "a typing error")
+	b.Click("#change-preview")
+	b.Shows("#change-problem", "300/s -> 30000/s is 100 times as much; the greatest step is 10x")
+	b.Until("that it cannot be written", `document.querySelector("#change-write").disabled && !document.querySelector("#force").checked`)
+	// Past the page, the server refuses too.
+	b.Expect("422")
+	got := tab.Get[string](b, fmt.Sprintf(`fetch("/api/change", {method: "POST", headers: {"Content-Type": "application/json"},
+		body: JSON.stringify({provider: %q, kind: "set", limits: "30000/s", reason: "x", force: false, if_revision: %d})}).then(async (r) => r.status + " " + await r.text())`,
+		provider, w.revision(provider)))
+	if !strings.HasPrefix(got, "422") || !strings.Contains(got, "100 times as much") {
+		t.Errorf("the server said %s", got)
+	}
+	b.Write("#limits", "600/s")
+	b.Until("that the old preview is gone", `document.querySelector("#preview").hidden`)
+	b.Write("#reason", "campaign")
+	b.Click("#change-preview")
+	b.Shows("#preview", "300/s → 600/s")
+	b.Until("what each share becomes", `[...document.querySelectorAll("#preview .row:not(.head)")].filter((r) => r.children[1].textContent === "100" && r.children[2].textContent === "200").length === 3`)
+	b.Shot("preview")
+	before := w.revision(provider)
+	b.Click("#change-write")
+	b.Until("the dialog closed", `!document.querySelector("#change").open`)
+	b.Shows("#facts", "600/s")
+	b.Until("that every instance applied it", `[...document.querySelectorAll("#facts div")].some((d) => d.textContent === "Applied by3 of 3")`)
+	b.Until("the fleet at the new limit", `document.querySelector("#chart").points().filter((x) => x.limit === 600 && x.total >= 570).length >= 3`)
+	b.Shows("#history", "campaign")
+	b.Shows("#history", "ann@host")
+	if after := w.revision(provider); after <= before {
+		t.Errorf("revision %d after %d", after, before)
+	}
+
+	b.Click("#pause")
+	b.Write("#reason", "the provider is down")
+	b.Click("#change-preview")
+	b.Shows("#preview", "(pause)")
+	b.Click("#change-write")
+	b.Shows("#mode", "paused")
+	b.Shows("#instances", "paused")
+	b.Until("that nothing is issued", `document.querySelector("#chart").points().at(-1).total === 0`)
+	b.Click("#pause")
+	b.Write("#reason", "it is back")
+	b.Click("#change-preview")
+	b.Until("a preview", `!document.querySelector("#preview").hidden`)
+	b.Click("#change-write")
+	b.Shows("#mode", "enforce")
+	b.Shows("#instances", "active")
+}
+
+// TestShowsALostInstance: who is gone is named, and the others take its share.
+func TestShowsALostInstance(t *testing.T) {
+	w := newWorld(t)
+	w.set(provider, "600/s")
+	all := w.fleet(3, provider, 700)
+	p := w.dashboard()
+	b := tab.Open(t, tab.Desktop)
+	b.Visit(p.link + "#/payments%2Fcharge")
+	b.Until("a steady chart", steady)
+	b.Until("shares of 200", `[...document.querySelectorAll("#instances .row:not(.head)")].filter((r) => r.children[1].textContent === "200").length === 3`)
+	all[1].kill()
+	b.Shows("#troubles", "Lost: worker-2")
+	b.Until("shares of 300", `[...document.querySelectorAll("#instances .row:not(.head)")].filter((r) => r.children[1].textContent === "300").length === 2`)
+	b.Until("two instances at the limit", `(() => { const p = document.querySelector("#chart").points().at(-1); return p.total >= 570 && !("worker-2" in p.named); })()`)
+	b.Shot("lost")
+}
+
+// TestShowsTheOutage: etcd goes and comes back; the page says so, keeps what it
+// had, and goes on.
+func TestShowsTheOutage(t *testing.T) {
+	w := newWorld(t)
+	w.set(provider, "600/s")
+	w.fleet(3, provider, 300)
+	p := w.dashboard()
+	b := tab.Open(t, tab.Desktop)
+	b.Visit(p.link + "#/payments%2Fcharge")
+	b.Until("a steady chart", steady)
+	w.cluster.Stop(0)
+	b.Shows("#alarm", "etcd does not answer since")
+	b.Shows("#link", "etcd is away")
+	b.Shows("#instances", "worker-1")
+	b.Shot("outage")
+	if err := w.cluster.Restart(0); err != nil {
+		t.Fatal(err)
+	}
+	b.Shows("#link", "live")
+	b.Until("that the alarm is over", `document.querySelector("#alarm").hidden`)
+	b.Until("new points at the limit", `document.querySelector("#chart").points().slice(-3).every((x) => x.total >= 0.95 * x.limit)`)
+	twice := tab.Get[bool](b, `(() => { const t = document.querySelector("#chart").points().map((p) => p.t); return new Set(t).size !== t.length; })()`)
+	if twice {
+		t.Error("a point is there twice")
+	}
+}
+
+// TestNarrowAndDark: 400 pixels, by the system's dark theme and by the switch.
+func TestNarrowAndDark(t *testing.T) {
+	w := newWorld(t)
+	w.set(provider, "600/s")
+	w.set("a/provider/with/a/name/that/is/longer/than/a/narrow/screen/is/wide", "500/2s,2000/10s,10000/1m")
+	w.fleet(3, provider, 300)
+	p := w.dashboard()
+	for name, l := range map[string]tab.Look{
+		"narrow": {Width: 400, Height: 860}, "narrow-dark": {Width: 400, Height: 860, Dark: true}, "dark": {Width: 1280, Height: 900, Dark: true},
+	} {
+		b := tab.Open(t, l)
+		b.Visit(p.link + "#/payments%2Fcharge")
+		b.Until("a steady chart", steady)
+		b.Until("instances", `document.querySelectorAll("#instances .row:not(.head)").length === 3`)
+		if wide := tab.Get[int64](b, "document.documentElement.scrollWidth"); wide > l.Width {
+			t.Errorf("%d pixels wide on %d", wide, l.Width)
+		}
+		small := tab.Get[string](b, `JSON.stringify([...document.querySelectorAll("main *, header *")].filter((e) => e.offsetParent && e.children.length === 0 && e.textContent.trim() && !e.closest(".uplot") && parseFloat(getComputedStyle(e).fontSize) < 11).map((e) => e.outerHTML))`)
+		if small != "[]" {
+			t.Errorf("text too small to read: %s", small)
+		}
+		brightness := `(() => { const [r, g, b] = getComputedStyle(document.body).backgroundColor.match(/\d+/g).map(Number); return (r + g + b) / 3; })()`
+		if bright := tab.Get[float64](b, brightness); (bright < 80) != l.Dark {
+			t.Errorf("dark is %v, and the background has brightness %v", l.Dark, bright)
+		}
+		b.Shot(name)
+		if l.Dark {
+			b.Press("t") // light
+			b.Until("the light theme", brightness+" > 200")
+			b.Run(chromedp.Reload())
+			b.Until("the light theme, kept", brightness+" > 200")
+		}
+	}
+}

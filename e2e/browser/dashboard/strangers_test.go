@@ -1,0 +1,108 @@
+//go:build e2e
+
+package dashboard
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp/kb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/quotient-limiter/quotient/e2e/browser/tab"
+)
+
+// TestReadOnlyIsReadOnly: no button, and the server refuses.
+func TestReadOnlyIsReadOnly(t *testing.T) {
+	w := newWorld(t)
+	w.set(provider, "300/s")
+	p := w.dashboard()
+	b := tab.Open(t, tab.Desktop)
+	b.Visit(p.link + "#/" + "payments%2Fcharge")
+	b.Shows("#facts", "300/s")
+	if !tab.Get[bool](b, `document.querySelector("#set").hidden && document.querySelector("#pause").hidden`) {
+		t.Error("there are buttons that change something")
+	}
+	b.Expect("403")
+	got := tab.Get[string](b, fmt.Sprintf(`fetch("/api/change", {method: "POST", headers: {"Content-Type": "application/json"},
+		body: JSON.stringify({provider: %q, kind: "pause", reason: "x", if_revision: %d})}).then(async (r) => r.status + " " + await r.text())`, provider, w.revision(provider)))
+	if !strings.HasPrefix(got, "403") || !strings.Contains(got, "read-only") {
+		t.Errorf("the server said %s", got)
+	}
+}
+
+// TestKeepsStrangersOut: nothing is shown before the login; the cookie is out of
+// the page's reach.
+func TestKeepsStrangersOut(t *testing.T) {
+	w := newWorld(t)
+	w.set(provider, "600/s")
+	file := filepath.Join(t.TempDir(), "tokens")
+	if err := os.WriteFile(file, []byte("carol carol-0123456789-0123456789\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := w.dashboard("--token-file", file, "--allow-writes")
+	b := tab.Open(t, tab.Desktop)
+	b.Expect("401")
+	b.Visit(p.link)
+	b.Until("the login", `document.querySelector("#login").open`)
+	b.Write("#token", "wrong")
+	b.Press(kb.Enter)
+	b.Shows("#login-problem", "nobody has this token")
+	if list := tab.Get[string](b, `document.querySelector("#providers").textContent`); list != "" {
+		t.Errorf("a stranger sees %s", list)
+	}
+	b.Write("#token", "carol-0123456789-0123456789")
+	b.Press(kb.Enter)
+	b.Shows("#who", "carol")
+	b.Shows("#providers", provider)
+	if cookie := tab.Get[string](b, "document.cookie"); cookie != "" {
+		t.Errorf("the page can read the cookie %s", cookie)
+	}
+	b.Click("#providers a.row")
+	b.Click("#set")
+	b.Write("#limits", "500/s")
+	b.Write("#reason", "as carol")
+	b.Click("#change-preview")
+	b.Until("a preview", `!document.querySelector("#change-write").disabled`)
+	b.Click("#change-write")
+	b.Shows("#history", "carol")
+	records, err := w.admin.History(t.Context(), provider)
+	if err != nil || records[0].Author != "carol" || records[0].Reason != "as carol" {
+		t.Errorf("the history has %+v, %v", records[0], err)
+	}
+	b.Click("#logout")
+	b.Until("the login again", `document.querySelector("#login").open`)
+}
+
+// TestHostileNamesAreText: names that are HTML, that move a cursor, or that turn
+// the text around are shown for what they are.
+func TestHostileNamesAreText(t *testing.T) {
+	w := newWorld(t)
+	w.set(provider, "600/s")
+	lease, err := w.client.Grant(t.Context(), 600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, name := range []string{"<img src=x onerror=alert(1)>", "evil\u202etxt.exe", "\x1b[2Jgone", "__proto__", "constructor"} {
+		text, err := json.Marshal(map[string]any{"schema": 1, "name": name, "host": name, "version": name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		key := fmt.Sprintf("/quotient/v1/providers/payments%%2Fcharge/instances/bad-%d", i)
+		if _, err := w.client.Put(t.Context(), key, string(text), clientv3.WithLease(lease.ID)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b := tab.Open(t, tab.Desktop)
+	b.Visit(w.dashboard().link + "#/payments%2Fcharge")
+	for _, want := range []string{"<img src=x", `evil\u{202e}txt.exe`, `\u{1b}[2Jgone`, "__proto__", "constructor"} {
+		b.Shows("#instances", want)
+	}
+	if n := tab.Get[int](b, `document.querySelectorAll("main img").length`); n != 0 {
+		t.Error("a name became an image")
+	}
+}
