@@ -39,13 +39,10 @@ func (l *ledger) spans(t *testing.T, slot time.Duration, most func(d time.Durati
 	}
 }
 
-// TestSlidingUnderLoad: who joins and who leaves takes and leaves permits of the
-// same sliding window.
-func TestSlidingUnderLoad(t *testing.T) {
-	t.Parallel()
-	const window, total = 400 * ms, 60
-	p := exact(t, "60/400ms", time.Second)
-	p.Shape = quota.ShapeSliding
+// afterChurn returns a group in which members joined under load, one left in good
+// order, and one without a word.
+func afterChurn(t *testing.T, p quota.Policy, window time.Duration) *group {
+	t.Helper()
 	g := newGroup(t, p, window)
 	all := g.join(4)
 	g.ready(all...)
@@ -57,9 +54,19 @@ func TestSlidingUnderLoad(t *testing.T) {
 	}
 	g.pass(3 * time.Second)
 	g.stop()
+	return g
+}
+
+// TestSlidingUnderLoad: who comes and who goes takes and leaves permits of the
+// same sliding window.
+func TestSlidingUnderLoad(t *testing.T) {
+	t.Parallel()
+	const window, total = 400 * ms, 60
+	p := exact(t, "60/400ms", time.Second)
+	p.Shape = quota.ShapeSliding
+	g := afterChurn(t, p, window)
 	g.ledger.never(t)
-	slot := quota.SlotOf(window)
-	g.ledger.spans(t, slot, func(d time.Duration) int64 {
+	g.ledger.spans(t, quota.SlotOf(window), func(d time.Duration) int64 {
 		return total * int64((d+window-1)/window)
 	})
 }
@@ -70,15 +77,7 @@ func TestBucketUnderLoad(t *testing.T) {
 	const window, total, burst = 400 * ms, 60, 12
 	p := exact(t, "60/400ms", time.Second)
 	p.Shape, p.Burst = quota.ShapeBucket, burst
-	g := newGroup(t, p, window)
-	all := g.join(4)
-	g.ready(all...)
-	g.pass(2 * time.Second)
-	g.ready(g.join(2)...)
-	g.leave(all[:1])
-	g.pass(3 * time.Second)
-	g.stop()
-	g.ledger.spans(t, quota.SlotOf(window), func(d time.Duration) int64 {
+	afterChurn(t, p, window).ledger.spans(t, quota.SlotOf(window), func(d time.Duration) int64 {
 		return burst + 1 + int64(d)*total/int64(window)
 	})
 }
