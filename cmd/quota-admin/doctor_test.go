@@ -6,19 +6,17 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/etcdtest"
+	"github.com/quotient-limiter/quotient/internal/golden"
 	"github.com/quotient-limiter/quotient/internal/ntp"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -151,19 +149,7 @@ func TestDoctorFindings(t *testing.T) {
 			}
 		}
 	}
-	path := filepath.Join("testdata", "doctor.txt")
-	if *update {
-		if err := os.WriteFile(path, []byte(text.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), text.String()); diff != "" {
-		t.Errorf("%s (write it anew with -update): -want +got\n%s", path, diff)
-	}
+	golden.Check(t, "doctor.txt", text.String())
 }
 
 // On a real etcd: what the exit code says, and that each format can be read.

@@ -77,7 +77,7 @@ var rules = []rule{
 	},
 	{
 		who:    []string{"..."},
-		except: []string{"internal/etcdtest/..."},
+		except: []string{"internal/etcdtest/...", "internal/golden", "internal/ntptest"},
 		not:    []string{"testing"},
 		why:    "package testing registers flags in whatever links it",
 	},

@@ -3,20 +3,17 @@ package chart
 import (
 	"encoding/xml"
 	"errors"
-	"flag"
 	"io"
 	"math"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
-)
 
-var update = flag.Bool("update", false, "write testdata instead of comparing with it")
+	"github.com/quotient-limiter/quotient/internal/golden"
+)
 
 func sample() *Chart {
 	stack := Stack([]Series{
@@ -35,20 +32,7 @@ func sample() *Chart {
 
 func TestGolden(t *testing.T) {
 	for name, width := range map[string]int{"wide": 700, "narrow": 340} {
-		got := sample().Alone(width, 280)
-		file := filepath.Join("testdata", name+".svg")
-		if *update {
-			if err := os.WriteFile(file, []byte(got), 0o600); err != nil {
-				t.Fatal(err)
-			}
-		}
-		want, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got != string(want) {
-			t.Errorf("%s is drawn otherwise; look at it, then go test ./internal/chart -update\n%s", file, got)
-		}
+		golden.Check(t, name+".svg", sample().Alone(width, 280))
 	}
 }
 

@@ -2,60 +2,14 @@ package ntp
 
 import (
 	"context"
-	"encoding/binary"
-	"net"
 	"testing"
 	"time"
 
 	"github.com/beevik/ntp"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/ntptest"
 )
-
-// serve answers NTP questions on a loopback address, until the test ends, with
-// what reply makes of a good answer.
-func serve(t *testing.T, off time.Duration, reply func(packet []byte) []byte) (address string) {
-	t.Helper()
-	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		question := make([]byte, 512)
-		for {
-			_, from, err := conn.ReadFrom(question)
-			if err != nil {
-				return
-			}
-			if p := reply(packet(question, time.Now().Add(off))); p != nil {
-				_, _ = conn.WriteTo(p, from)
-			}
-		}
-	}()
-	t.Cleanup(func() { _ = conn.Close(); <-done })
-	return conn.LocalAddr().String()
-}
-
-// packet is an answer of a server of stratum 2 (RFC 5905, section 7.3), 10 ms
-// from its root and with 3 ms of dispersion.
-func packet(question []byte, now time.Time) []byte {
-	p := make([]byte, 48)
-	p[0], p[1], p[2], p[3] = 4<<3|4, 2, 6, 0xe8 // version 4, server; stratum; poll; 2^-24 s
-	binary.BigEndian.PutUint32(p[4:], 10<<16/1000)
-	binary.BigEndian.PutUint32(p[8:], 3<<16/1000)
-	binary.BigEndian.PutUint32(p[12:], 0x7f000001)
-	const to1970 = 2208988800
-	stamp := func(t time.Time) uint64 {
-		return uint64(t.Unix()+to1970)<<32 | uint64(t.Nanosecond())<<32/1e9
-	}
-	binary.BigEndian.PutUint64(p[16:], stamp(now.Add(-time.Minute)))
-	copy(p[24:32], question[40:48])
-	binary.BigEndian.PutUint64(p[32:], stamp(now))
-	binary.BigEndian.PutUint64(p[40:], stamp(now))
-	return p
-}
 
 func TestQuery(t *testing.T) {
 	t.Parallel()
@@ -77,7 +31,7 @@ func TestQuery(t *testing.T) {
 			t.Parallel()
 			const lead = 300 * time.Millisecond
 			c := clock.NewSkewed(func(int64) time.Duration { return -time.Hour })
-			a := query(t.Context(), c, serve(t, lead, test.reply))
+			a := query(t.Context(), c, ntptest.Serve(t, lead, test.reply))
 			if a.kiss != test.kiss || test.problem != "" && a.problem != test.problem || test.problem == "" && a.problem != "" {
 				t.Fatalf("%+v", a)
 			}
@@ -99,7 +53,7 @@ func TestQuery(t *testing.T) {
 func TestAQuestionEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	arrived := make(chan struct{}, 1)
-	address := serve(t, 0, func([]byte) []byte {
+	address := ntptest.Serve(t, 0, func([]byte) []byte {
 		arrived <- struct{}{}
 		return nil
 	})

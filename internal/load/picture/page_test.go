@@ -3,17 +3,13 @@ package picture
 import (
 	"crypto/sha256"
 	"encoding/base64"
-	"flag"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/golden"
 	"github.com/quotient-limiter/quotient/internal/load"
 )
-
-var update = flag.Bool("update", false, "write testdata instead of comparing with it")
 
 // sample is a run of 20 s with a change on the way.
 func sample() *load.Report {
@@ -47,19 +43,7 @@ func page(t *testing.T, p *Page) string {
 func TestPage(t *testing.T) {
 	got := page(t, &Page{Title: "96 instances share 300000/s", Verdict: "HELD: all of it", Report: sample(),
 		Facts: []Fact{{"whole windows", "20"}}, Asked: []Fact{{"limit", "300000/s"}}})
-	file := filepath.Join("testdata", "page.html")
-	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got != string(want) {
-		t.Errorf("%s looks otherwise; look at it, then go test ./internal/load/picture -update", file)
-	}
+	golden.Check(t, "page.html", got)
 	if n := strings.Count(got, "<h2>"); n != 5 {
 		t.Errorf("%d charts, want 5", n)
 	}

@@ -1,0 +1,302 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// scene is a golden file: commands that run one after another on a prefix of
+// their own. Each line of commands is split as a shell would at blanks and
+// single quotes; one that ends with "-o *" runs once for each format.
+type scene struct {
+	name     string
+	prepare  func(*bench, *clientv3.Client)
+	commands string
+}
+
+var scenes = []scene{
+	{name: "help", commands: `
+--help
+set --help
+get --help
+list --help
+delete --help
+instances --help
+doctor --help
+history --help
+version --help
+cancel --help
+pause --help
+resume --help
+shadow --help
+enforce --help
+diff --help
+rollback --help
+apply --help
+export --help
+roles --help
+roles consumer --help
+top --help
+dev --help
+`},
+	{name: "usage", commands: `
+nonsense -o *
+lst
+get -o *
+get a b
+set a
+set a 5/s extra
+get a//b
+set a '' -o *
+set a 3x/s -o *
+set a 5/s,7/h
+set a 9999999999999/s
+set a 5/s,6/1s
+list --nonsense -o *
+list -o xml
+list --command-timeout soon
+set a 5/s --if-revision -1
+set a 5/s --settle 0s
+set a 5/s --guard -1s
+set a 5/s --outage explode
+delete a --if-revision 0 --yes
+delete a -o *
+--user ann:secret list -o *
+completion tcsh -o *
+completion bash extra
+set a 5/s --max-step 0.5x
+set a 5/s --wait=0s
+set a 5/s --at tomorrow
+set a 5/s --for -1s
+rollback a
+rollback a zero
+diff a 1 2 3
+apply
+apply -f missing.yaml
+export a//b
+`},
+	{name: "set", commands: `
+set payments/charge 300000/s --reason campaign
+set payments/charge 150000/s
+set payments/charge 400000/s --settle 5s --outage stop
+set payments/charge 400000/s,1000000/10s --guard 20ms --clock-error 20ms
+set payments/charge 200000/s
+set payments/charge 2000001/s -o *
+set payments/charge 200000/m
+set payments/charge 0/s
+set payments/charge 2000001/s --max-step 11x
+set payments/charge 200000/s --max-step 2x
+set payments/charge 5/s --force -o *
+set new/one 10/s --if-revision 0 -o json
+set new/one 20/s --if-revision 0 -o *
+set new/one 20/s --if-revision 3
+set absent 20/s --if-revision 3
+set payments/charge 5/s --settle 100ms --freshness 99ms -o *
+set payments/charge 5/s --settle 2m
+set payments/charge 0/s --freshness 1s
+get payments/charge
+`},
+	{name: "ahead", commands: `
+set payments/charge 300000/s --at 2150-01-01T00:00:00Z
+set payments/charge 200000/s --dry-run
+set payments/charge 200000/s
+set payments/charge 150000/s --at 2149-01-01T00:00:00Z --for 1h --reason 'new year'
+set payments/charge 1/s --at 2149-01-01T00:00:00Z
+get payments/charge
+list
+set payments/charge 250000/s
+set payments/charge 250000/s --at 2000-01-01T00:00:00Z
+set payments/charge 250000/s --at 2149-01-01T00:00:00Z --for 20000h
+set payments/charge 100000/s --for 1h --dry-run
+cancel payments/charge --at 2149-01-01T00:30:00Z
+cancel payments/charge --at 2149-01-01T00:00:00Z --if-revision 1
+cancel payments/charge --at 2149-01-01T00:00:00Z --dry-run
+cancel payments/charge --at 2149-01-01T00:00:00Z
+cancel payments/charge --reason postponed
+cancel payments/charge
+cancel absent
+get payments/charge
+history payments/charge
+`},
+	{name: "roles", commands: `
+roles consumer payments/charge --dry-run
+roles operator --dry-run
+roles operator payments/charge --dry-run -o json
+roles reader --dry-run -o yaml
+roles reader payments/charge --dry-run
+`},
+	{name: "mode", commands: `
+pause payments/charge
+set payments/charge 300000/s
+shadow payments/charge --reason 'try it'
+pause payments/charge --dry-run
+pause payments/charge --reason 'provider is down'
+pause payments/charge
+set payments/charge 200000/s
+resume payments/charge
+resume payments/charge -o *
+enforce payments/charge
+pause payments/charge --if-revision 1
+pause payments/charge
+enforce payments/charge
+history payments/charge
+`},
+	{name: "rollback", commands: `
+rollback payments/charge 1
+diff payments/charge 1
+set payments/charge 300000/s
+set payments/charge 150000/s --guard 20ms --reason 'half of it' --if-revision @1
+delete payments/charge --yes
+rollback payments/charge @1 --dry-run
+rollback payments/charge @1
+diff payments/charge @1 @2
+diff payments/charge @1 @2 -o *
+diff payments/charge @2
+diff payments/charge @1
+diff payments/charge @3 @1
+rollback payments/charge @3
+rollback payments/charge @1
+rollback payments/charge 999
+rollback payments/charge @2 --if-revision @1
+rollback payments/charge @2
+history payments/charge
+`},
+	{name: "apply", commands: `
+apply -f testdata/bad.yaml -o *
+apply -f testdata/policies.yaml --dry-run
+apply -f testdata/policies.yaml -o json
+apply -f testdata/policies.yaml
+set payments/refund 900/2s,18000/1m
+set payments/charge 200000/s
+apply -f testdata/policies.yaml --max-step 1.2x
+apply -f testdata/policies.yaml --reason 'release 42'
+set mail 1000/100ms --force
+apply -f testdata/policies.yaml
+apply -f testdata/policies.yaml --force
+export
+export mail payments/charge -o json
+export absent
+history payments/refund
+`},
+	{name: "get-list", commands: `
+list -o *
+get payments/charge -o *
+set payments/charge 500/2s,10000/1m --reason 'first try'
+set payments/refund 7/100ms
+get payments/charge -o *
+list -o *
+`},
+	{name: "broken", prepare: breakThings, commands: `
+list -o *
+get 'not json' -o *
+get 'too many' -o *
+set 'not json' 5/s
+set 'too many' 5/s
+get future
+instances 'not json'
+`},
+	{name: "hostile", prepare: hostile, commands: `
+list -o *
+get evil -o *
+history evil
+instances evil -o *
+`},
+	{name: "delete-history", commands: `
+history payments/charge -o *
+delete payments/charge --yes -o *
+set payments/charge 300000/s --reason campaign
+set payments/charge 150000/s --reason 'campaign ended'
+delete payments/charge --yes --if-revision 1 -o *
+delete payments/charge --yes --reason 'contract ended'
+set payments/charge 10/s
+delete payments/charge --yes -o json
+set payments/charge 10/s
+delete payments/charge --yes -o yaml
+get payments/charge
+history payments/charge -o *
+`},
+	{name: "instances", prepare: liveFleet, commands: `
+instances payments/charge -o *
+instances lonely -o *
+instances unset -o *
+instances absent -o *
+`},
+	{name: "sharing", prepare: demandingFleet, commands: `
+instances payments/charge --explain -o *
+set payments/charge 510/s
+instances payments/charge --explain
+set payments/charge 480/s --share weighted --weight worker-1=7 --floor 20
+instances payments/charge --explain
+get payments/charge
+set payments/charge 500/s --weight worker-1= --share demand --pacing adaptive --pacing-delay 1s
+get payments/charge
+set payments/charge 500/s --share lottery
+set payments/charge 500/s --pacing waltz
+set payments/charge 500/s --floor 0
+set payments/charge 500/s --weight worker-1
+set payments/charge 500/s --weight worker-1=1001
+set payments/charge 500/s --pacing-delay 1ms
+set payments/charge 500/s --shape bucket --burst 20 --warm-up 30s
+set payments/charge 510/s --shape bucket --burst 20 --warm-up 30s --share equal --pacing off
+set payments/charge 480/s --burst 30 --dry-run
+get payments/charge
+get payments/charge -o yaml
+export payments/charge
+set payments/charge 500/s --shape sliding
+get payments/charge
+set payments/charge 500/s --burst 5
+set payments/charge 500/s --shape torus
+set payments/charge 500/s --guard 5ms
+set payments/charge 500/s --shape fixed --warm-up 0
+get payments/charge
+`},
+}
+
+// breakThings writes what no tool of this version would.
+func breakThings(b *bench, client *clientv3.Client) {
+	b.put(client, "providers/not%20json/policy", "{")
+	b.put(client, "providers/too%20many/policy", `{"schema":1,"limits":[{"permits":-5,"window":"1s"}]}`)
+	b.put(client, "providers/future/policy", `{"schema":2}`)
+}
+
+// hostile writes what could take over a terminal, if it were shown as it is.
+func hostile(b *bench, client *clientv3.Client) {
+	evil := "a\x1b[2J\x07\u009b31m\u202etxt\r\nforged\tline\U000e0041"
+	p := quota.Policy{Limits: []quota.Limit{{Permits: 5, Window: time.Second}}, Author: evil, Reason: evil, Mode: quota.Mode(evil)}
+	b.put(client, "providers/evil/policy", p)
+	b.put(client, "providers/evil%1B%5B31m/policy", p)
+	b.put(client, "providers/evil/instances/x%1B%5B2J", quota.Instance{Name: evil, Host: evil, Version: evil})
+	b.put(client, "providers/evil/instances/broken", "{\x1b[2J")
+	b.put(client, "reports/evil/x%1B%5B2J", quota.Report{
+		State: quota.State(evil), ClockError: evil, ProofAge: evil, Problem: evil, Time: time.Now().Add(time.Hour),
+	})
+	b.put(client, "history/evil/1", map[string]any{"schema": 1, "author": evil, "reason": evil, "time": time.Now(), "new": p})
+}
+
+// liveFleet writes three instances, one of which has not reported, and one that
+// is alone without a policy.
+func liveFleet(b *bench, client *clientv3.Client) {
+	b.want(exitDone, "set", "payments/charge", "300000/s")
+	b.want(exitDone, "set", "lonely", "5/s")
+	began := time.Date(2025, 3, 1, 12, 0, 0, 0, time.UTC)
+	for i, name := range []string{"worker-1", "worker-2", "worker-3"} {
+		in := quota.Instance{Name: name, Host: "node", PID: 100 + i, Version: "v0.1.0", Weight: 1, Started: began, From: began.Add(4 * time.Second)}
+		if i == 2 {
+			in.Until = time.Date(2150, 1, 1, 0, 0, 0, 0, time.UTC)
+		}
+		b.put(client, fmt.Sprintf("providers/payments%%2Fcharge/instances/%s-7f-%d", name, i), in)
+	}
+	b.put(client, "providers/unset/instances/alone-1", quota.Instance{Name: "alone", Started: began})
+	report := quota.Report{
+		Schema: 1, Name: "worker-1", State: quota.StateActive, Revision: 17, PolicyRevision: 12, Window: time.Second,
+		Total: 300000, Share: 100000, Instances: 3, Used: 123456789, Refused: 42, Waiting: 7,
+		ClockError: "1.2ms", ProofAge: "310ms", Time: time.Now().Add(time.Hour),
+	}
+	b.put(client, "reports/payments%2Fcharge/worker-1-7f-0", report)
+	report.Name, report.State, report.ProofAge, report.Problem = "worker-2", quota.StateStale, "4.1s", "etcd does not answer"
+	b.put(client, "reports/payments%2Fcharge/worker-2-7f-1", report)
+}
