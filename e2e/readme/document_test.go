@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/quotient-limiter/quotient/internal/markdown"
 )
 
 // root is the folder of the project.
@@ -52,35 +54,15 @@ func commands(t *testing.T) []command {
 	return list
 }
 
-// block is a fenced block of a document: what language it is in, and its lines.
-type block struct{ language, text string }
-
-func blocks(text string) []block {
-	var list []block
-	inside := false
-	for line := range strings.Lines(text) {
-		switch language, fence := strings.CutPrefix(line, "```"); {
-		case fence && inside:
-			inside = false
-		case fence:
-			inside = true
-			list = append(list, block{language: strings.TrimSpace(language)})
-		case inside:
-			list[len(list)-1].text += line
-		}
-	}
-	return list
-}
-
 // typed returns the commands of a document: the lines of its blocks of shell,
 // without comments, those that go on joined.
 func typed(text string) []string {
 	var list []string
-	for _, b := range blocks(text) {
-		if !slices.Contains([]string{"sh", "bash", "shell", "console"}, b.language) {
+	for _, b := range markdown.Blocks(text) {
+		if !slices.Contains([]string{"sh", "bash", "shell", "console"}, b.Language) {
 			continue
 		}
-		for line := range strings.Lines(continued.ReplaceAllString(b.text, "")) {
+		for line := range strings.Lines(continued.ReplaceAllString(b.Text, "")) {
 			if line = strings.TrimSpace(comment.ReplaceAllString(strings.TrimSpace(line), "")); line != "" && line[0] != '#' {
 				list = append(list, line)
 			}
@@ -114,11 +96,11 @@ func shown(t *testing.T) []string {
 		t.Fatal(err)
 	}
 	var list []string
-	for _, b := range blocks(string(text)) {
-		if b.language != "" || len(list) > 0 {
+	for _, b := range markdown.Blocks(string(text)) {
+		if b.Language != "" || len(list) > 0 {
 			continue
 		}
-		for line := range strings.Lines(b.text) {
+		for line := range strings.Lines(b.Text) {
 			if s := shape(line); s != "" && s != "..." {
 				list = append(list, s)
 			}

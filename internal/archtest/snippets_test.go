@@ -1,12 +1,13 @@
 package archtest
 
 import (
-	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/quotient-limiter/quotient/internal/markdown"
 )
 
 // A block of Go in a document names the function that it is from, on the line
@@ -16,32 +17,22 @@ import (
 //
 // Its lines stand in the file that declares that function, in one piece. So what
 // readers copy is compiled, and where the function is an example with output, run.
-var marked = regexp.MustCompile("(?m)^<!-- checked by (\\S+)\\.(\\w+) -->\n```go\n((?s:.*?))^```$")
+var checkedBy = regexp.MustCompile(`^<!-- checked by (\S+)\.(\w+) -->$`)
 
 func TestSnippetsAreCompiled(t *testing.T) {
 	t.Parallel()
 	checked := 0
-	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case d.IsDir() && path != root && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata" || d.Name() == "bin"):
-			return filepath.SkipDir
-		case d.IsDir() || filepath.Ext(path) != ".md":
-			return nil
-		}
-		text, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		blocks := marked.FindAllStringSubmatch(string(text), -1)
-		if n := strings.Count("\n"+string(text), "\n```go\n"); n != len(blocks) {
-			t.Errorf("%s has %d blocks of Go, and %d that say what checks them", path, n, len(blocks))
-		}
-		for _, b := range blocks {
+	err := walk(".md", func(path string, text []byte) error {
+		for _, b := range markdown.Blocks(string(text)) {
+			if b.Language != "go" {
+				continue
+			}
 			checked++
-			if !declaresWith(t, b[1], b[2], b[3]) {
-				t.Errorf("%s: this is not in the file that declares %s.%s:\n%s", path, b[1], b[2], b[3])
+			switch by := checkedBy.FindStringSubmatch(b.Above); {
+			case by == nil:
+				t.Errorf("%s: the line above this does not say what checks it:\n%s", path, b.Text)
+			case !declaresWith(t, by[1], by[2], b.Text):
+				t.Errorf("%s: this is not in the file that declares %s.%s:\n%s", path, by[1], by[2], b.Text)
 			}
 		}
 		return nil

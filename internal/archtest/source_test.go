@@ -33,28 +33,34 @@ type source struct {
 
 func (s source) test() bool { return strings.HasSuffix(s.path, "_test.go") }
 
-// files parses every Go file of the project, nested modules included, once.
-var files = sync.OnceValues(func() ([]source, error) {
-	var all []source
-	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+// walk calls f for every file of the project whose name ends with ext, nested
+// modules included. Paths are from root, with slashes.
+func walk(ext string, f func(path string, text []byte) error) error {
+	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
 		case d.IsDir() && path != root && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata" || d.Name() == "bin"):
 			return filepath.SkipDir
-		case d.IsDir() || filepath.Ext(path) != ".go":
+		case d.IsDir() || filepath.Ext(path) != ext:
 			return nil
 		}
 		text, err := os.ReadFile(path)
 		if err != nil {
 			return err
 		}
-		tree, err := parser.ParseFile(token.NewFileSet(), path, text, parser.ParseComments|parser.SkipObjectResolution)
-		if err != nil {
+		if path, err = filepath.Rel(root, path); err != nil {
 			return err
 		}
-		path, err = filepath.Rel(root, path)
-		all = append(all, source{filepath.ToSlash(path), bytes.Count(text, []byte("\n")), tree})
+		return f(filepath.ToSlash(path), text)
+	})
+}
+
+// files parses every Go file, once.
+var files = sync.OnceValues(func() (all []source, err error) {
+	err = walk(".go", func(path string, text []byte) error {
+		tree, err := parser.ParseFile(token.NewFileSet(), path, text, parser.ParseComments|parser.SkipObjectResolution)
+		all = append(all, source{path, bytes.Count(text, []byte("\n")), tree})
 		return err
 	})
 	return all, err
