@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -15,43 +14,6 @@ import (
 
 	"github.com/quotient-limiter/quotient/quota"
 )
-
-var quiet = slog.New(slog.DiscardHandler)
-
-func policyOf(t *testing.T, limits string) quota.Policy {
-	t.Helper()
-	l, err := quota.ParseLimits(limits)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return quota.Policy{Limits: l}
-}
-
-func open(t *testing.T, source Source, o Options) *Limiter {
-	t.Helper()
-	if o.Logger == nil {
-		o.Logger = quiet
-	}
-	l, err := Open(context.Background(), source, "p", o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return l
-}
-
-// bubble runs f in fake time, which begins at the start of a window.
-func bubble(t *testing.T, limits string, o Options, f func(t *testing.T, ctx context.Context, source *FixedSource, l *Limiter)) {
-	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		source := Fixed(policyOf(t, limits))
-		f(t, t.Context(), source, open(t, source, o))
-	})
-}
 
 func TestAcquireWaitsForTheNextWindowInOrder(t *testing.T) {
 	bubble(t, "2/s", Options{}, func(t *testing.T, ctx context.Context, _ *FixedSource, l *Limiter) {
@@ -218,46 +180,6 @@ func TestCloseTellsThoseWhoWait(t *testing.T) {
 		}
 		if err := a.Close(); err != nil {
 			t.Errorf("second Close: %v", err)
-		}
-	})
-}
-
-func TestAcquireFuncIsCalledOnceInOrder(t *testing.T) {
-	bubble(t, "3/s", Options{}, func(t *testing.T, _ context.Context, _ *FixedSource, l *Limiter) {
-		var mu sync.Mutex // held while asking: a call on the asking goroutine would deadlock
-		var log []string
-		start := time.Now()
-		ask := func(name string, n int64, maxWait time.Duration) Waiter {
-			mu.Lock()
-			defer mu.Unlock()
-			return l.AcquireFunc(n, maxWait, func(p Permit, err error) {
-				mu.Lock()
-				defer mu.Unlock()
-				log = append(log, fmt.Sprintf("%s %v %v..%v", name, errors.Is(err, ErrLimited), p.Start.Sub(start), p.Until.Sub(start)))
-				if err != nil {
-					log[len(log)-1] = name + " " + fmt.Sprint(errors.Is(err, ErrLimited))
-				}
-			})
-		}
-		now := ask("now", 2, 0)
-		ask("refused", 2, 500*time.Millisecond)
-		big := ask("big", 2, Forever)
-		stopped := ask("stopped", 1, Forever)
-		last := ask("last", 2, Forever)
-		if !stopped.Stop() || stopped.Stop() {
-			t.Error("Stop must be true once")
-		}
-		time.Sleep(5 * time.Second)
-		mu.Lock()
-		defer mu.Unlock()
-		want := []string{"now false 0s..1s", "refused true", "big false 1s..2s", "last false 2s..3s"}
-		if diff := cmp.Diff(want, log); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
-		for _, w := range []Waiter{now, big, last, {}} {
-			if w.Stop() {
-				t.Error("Stop is true for a function that has run")
-			}
 		}
 	})
 }

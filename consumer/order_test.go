@@ -2,10 +2,14 @@ package consumer
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // TestACrowdOfFunctionsIsServedInOrder queues 100,000 functions, each of which
@@ -71,6 +75,46 @@ func TestACrowdOfGoroutinesIsServedInOrder(t *testing.T) {
 		for b := range crowd / batch {
 			if served[b] != batch {
 				t.Errorf("of batch %d, %d of %d were served in the window of their place", b, served[b], batch)
+			}
+		}
+	})
+}
+
+func TestAcquireFuncIsCalledOnceInOrder(t *testing.T) {
+	bubble(t, "3/s", Options{}, func(t *testing.T, _ context.Context, _ *FixedSource, l *Limiter) {
+		var mu sync.Mutex // held while asking: a call on the asking goroutine would deadlock
+		var log []string
+		start := time.Now()
+		ask := func(name string, n int64, maxWait time.Duration) Waiter {
+			mu.Lock()
+			defer mu.Unlock()
+			return l.AcquireFunc(n, maxWait, func(p Permit, err error) {
+				mu.Lock()
+				defer mu.Unlock()
+				log = append(log, fmt.Sprintf("%s %v %v..%v", name, errors.Is(err, ErrLimited), p.Start.Sub(start), p.Until.Sub(start)))
+				if err != nil {
+					log[len(log)-1] = name + " " + fmt.Sprint(errors.Is(err, ErrLimited))
+				}
+			})
+		}
+		now := ask("now", 2, 0)
+		ask("refused", 2, 500*time.Millisecond)
+		big := ask("big", 2, Forever)
+		stopped := ask("stopped", 1, Forever)
+		last := ask("last", 2, Forever)
+		if !stopped.Stop() || stopped.Stop() {
+			t.Error("Stop must be true once")
+		}
+		time.Sleep(5 * time.Second)
+		mu.Lock()
+		defer mu.Unlock()
+		want := []string{"now false 0s..1s", "refused true", "big false 1s..2s", "last false 2s..3s"}
+		if diff := cmp.Diff(want, log); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		for _, w := range []Waiter{now, big, last, {}} {
+			if w.Stop() {
+				t.Error("Stop is true for a function that has run")
 			}
 		}
 	})

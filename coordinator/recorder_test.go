@@ -1,0 +1,101 @@
+package coordinator
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// recorder is a sink that remembers what it was told.
+type recorder struct {
+	mu      sync.Mutex
+	log     []string
+	self    string
+	view    quota.View
+	proofs  int
+	proof   clock.Instant
+	trouble error
+	until   int64
+	closed  bool
+}
+
+func (r *recorder) note(format string, args ...any) {
+	r.log = append(r.log, fmt.Sprintf(format, args...))
+}
+
+func (r *recorder) Reset(_ clock.Instant, self string, v quota.View) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.self, r.view, r.proofs = self, v, 0
+	r.note("reset %d", len(v.Instances))
+}
+
+func (r *recorder) Apply(_ clock.Instant, c quota.Change) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if c.Revision <= r.view.Revision {
+		r.note("revision %d after %d", c.Revision, r.view.Revision)
+	}
+	r.view.Revision = c.Revision
+	if c.Policy != nil || c.PolicyDeleted {
+		r.view.Policy = c.Policy
+		r.note("policy")
+	}
+	for _, i := range c.Put {
+		r.view.Instances = slices.DeleteFunc(r.view.Instances, func(o quota.Instance) bool { return o.ID == i.ID })
+		r.view.Instances = append(r.view.Instances, i)
+		r.note("put")
+	}
+	for _, id := range c.Deleted {
+		r.view.Instances = slices.DeleteFunc(r.view.Instances, func(o quota.Instance) bool { return o.ID == id })
+		r.note("deleted")
+	}
+}
+
+func (r *recorder) Prove(sent clock.Instant) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.proofs++
+	r.proof = sent
+}
+
+func (r *recorder) Announce(until int64) { r.mu.Lock(); defer r.mu.Unlock(); r.until = until }
+func (r *recorder) Trouble(err error)    { r.mu.Lock(); defer r.mu.Unlock(); r.trouble = err }
+func (r *recorder) Close()               { r.mu.Lock(); defer r.mu.Unlock(); r.closed = true }
+
+func (r *recorder) Report(clock.Instant) quota.Report {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return quota.Report{Schema: 1, State: quota.StateActive, Revision: r.view.Revision}
+}
+
+// told is what a recorder was told up to now.
+type told struct {
+	log    string
+	self   string
+	proof  int64
+	proofs int
+	until  int64
+	closed bool
+}
+
+func (r *recorder) told() told {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return told{strings.Join(r.log, ","), r.self, r.proof.Mono, r.proofs, r.until, r.closed}
+}
+
+// is reports a condition on the recorder under its lock.
+func (r *recorder) is(f func(r *recorder) bool) func() bool {
+	return func() bool { r.mu.Lock(); defer r.mu.Unlock(); return f(r) }
+}
+
+func proved(r *recorder) bool { return r.proofs > 0 }
+
+func members(n int) func(*recorder) bool {
+	return func(r *recorder) bool { return len(r.view.Instances) == n }
+}

@@ -1,0 +1,74 @@
+package coordinator
+
+import (
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+func TestReportsAreWrittenUnderTheLease(t *testing.T) {
+	f := setup(t)
+	f.set("p", "10/s")
+	s := f.join(Options{Name: "a"})
+	a, _ := f.subscribe(s, "p")
+	eventually(t, "a report", func() bool {
+		all, err := f.admin.Instances(t.Context(), "p")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(all) == 1 && all[0].Report != nil && all[0].Report.State == quota.StateActive && all[0].Instance.ID == a.told().self
+	})
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r, err := f.client.Get(t.Context(), f.prefix+"reports/", clientv3.WithPrefix())
+	if err != nil || len(r.Kvs) != 0 {
+		t.Errorf("%d reports are left, %v", len(r.Kvs), err)
+	}
+}
+
+func TestReportsAreFew(t *testing.T) {
+	r := func(used int64, state quota.State) *quota.Report { return &quota.Report{Used: used, State: state} }
+	with := func(used int64, instances int) *quota.Report {
+		return &quota.Report{Used: used, State: quota.StateActive, Instances: instances}
+	}
+	long := func(used int64) *quota.Report {
+		return &quota.Report{Used: used, State: quota.StateStale, Instances: 2, Window: 4 * time.Second}
+	}
+	var l reporting
+	const s = int64(time.Second)
+	for _, step := range []struct {
+		at     int64
+		report *quota.Report
+		want   bool
+	}{
+		{s, r(0, quota.StateJoining), true},
+		{2 * s, r(0, quota.StateJoining), false},
+		{3 * s, r(0, quota.StateActive), true},       // the state
+		{4 * s, r(1000, quota.StateActive), false},   // the rate, but too soon
+		{8 * s, r(5000, quota.StateActive), true},    // the rate
+		{14 * s, r(11100, quota.StateActive), false}, // about the same rate
+		{37 * s, r(34000, quota.StateActive), false},
+		{38 * s, r(35000, quota.StateActive), true}, // 30 s
+		{40 * s, with(37000, 2), false},             // the instances, but too soon
+		{43 * s, with(40000, 2), true},
+		{45 * s, long(42000), true},  // the state
+		{51 * s, long(52000), false}, // the rate, but too few windows
+		{65 * s, long(76000), true},
+	} {
+		due, rate := l.due(step.report, step.at)
+		if due != step.want {
+			t.Errorf("at %ds: due %v, want %v", step.at/s, due, step.want)
+		}
+		if due {
+			l.last, l.at, l.rate = *step.report, step.at, rate
+		}
+	}
+	l.watchd = true
+	if due, _ := l.due(long(76000), 66*s); !due {
+		t.Error("somebody looks, and nothing is reported")
+	}
+}

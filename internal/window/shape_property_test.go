@@ -1,0 +1,240 @@
+package window
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// issued is a permit and when.
+type issued struct{ at, n int64 }
+
+// drive takes, waits, cancels and gives back at random, and returns what was
+// issued, by instant. f changes its share now and then if changes is true.
+func drive(t *rapid.T, g *Gate, log *[]issued, now *int64, span int64, change func()) {
+	var queued []*Waiter
+	for range rapid.IntRange(1, 120).Draw(t, "steps") {
+		*now += rapid.OneOf(rapid.Int64Range(0, int64(5*ms)), rapid.Int64Range(0, span/3), rapid.Int64Range(0, 3*span)).Draw(t, "later")
+		for wake := g.Wake(); wake <= *now; wake = g.Wake() {
+			late := *now
+			*now = max(wake, 0)
+			g.Tick(clock.Instant{Mono: *now, Wall: *now})
+			*now = late
+			if g.Wake() == wake {
+				break
+			}
+		}
+		in := clock.Instant{Mono: *now, Wall: *now}
+		n := rapid.Int64Range(1, 6).Draw(t, "n")
+		switch rapid.IntRange(0, 5).Draw(t, "what") {
+		case 0:
+			*log = append(*log, issued{*now, g.TakeUpTo(in, 5*n)})
+		case 1:
+			// As the hot path does: from the segment, without the gate's lock.
+			if s := g.Segment(); s.Take(*now, n) {
+				*log = append(*log, issued{*now, n})
+			}
+		case 2:
+			w := &Waiter{}
+			switch _, v, _ := g.Wait(in, w, n, *now+rapid.Int64Range(1, 2*span).Draw(t, "patience")); v {
+			case Granted:
+				*log = append(*log, issued{*now, n})
+			case Queued:
+				queued = append(queued, w)
+			}
+		case 3:
+			if len(queued) > 0 {
+				g.Cancel(in, queued[0])
+				queued = queued[1:]
+			}
+		case 4:
+			if grant, ok := g.Take(in, n); ok {
+				*log = append(*log, issued{*now, n})
+				if rapid.Bool().Draw(t, "back") && g.Return(in, grant, n) {
+					*log = (*log)[:len(*log)-1]
+				}
+			}
+		case 5:
+			change()
+		}
+	}
+}
+
+func anyShaped(t *rapid.T, shape Shape) (g *Gate, f *fixed, log *[]issued, now *int64, length time.Duration) {
+	length = time.Duration(rapid.Int64Range(100, 3000).Draw(t, "length")) * ms
+	shape.WarmUp = rapid.SampledFrom([]int64{0, 0, int64(3 * length)}).Draw(t, "warm-up")
+	log, now = new([]issued), new(int64)
+	g, f = shapedGate(map[time.Duration]int64{length: rapid.Int64Range(1, 20).Draw(t, "share")}, rapid.Int64Range(1, 20).Draw(t, "burst"), shape,
+		func(w *Waiter, _ Grant, v Verdict) {
+			if v == Granted {
+				*log = append(*log, issued{*now, w.n})
+			}
+		})
+	return g, f, log, now, length
+}
+
+// TestSlidingAgainstEverySpan: no span of a window's length, and no longer one of
+// a slow clock, holds more than the share, by a naive sum over all spans.
+func TestSlidingAgainstEverySpan(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		g, f, log, now, length := anyShaped(t, sliding)
+		drive(t, g, log, now, int64(length), func() {})
+		share, span := f.shares[length], int64(length+length/500)
+		for i, first := range *log {
+			sum := int64(0)
+			for _, p := range (*log)[i:] {
+				if p.at-first.at <= span {
+					sum += p.n
+				}
+			}
+			if sum > share {
+				t.Fatalf("%d permits within %v from %v on, share %d: %v", sum, time.Duration(span), time.Duration(first.at), share, *log)
+			}
+		}
+		if u := g.Usage(clock.Instant{Mono: *now}); u.Beyond > 0 {
+			t.Fatalf("%d permits beyond the share", u.Beyond)
+		}
+	})
+}
+
+// TestSlidingWastesNothing: what no span of the last window's length holds, with
+// two slots on top, can be had.
+func TestSlidingWastesNothing(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		g, f, log, now, length := anyShaped(t, sliding)
+		f.set(func() { f.terms.Shape.WarmUp = 0 })
+		g.Changed(at(0))
+		drive(t, g, log, now, int64(length), func() {})
+		held := int64(0)
+		for _, p := range *log {
+			if *now-p.at <= int64(length+3*quota.SlotOf(length)) {
+				held += p.n
+			}
+		}
+		u := g.Usage(clock.Instant{Mono: *now})
+		if u.Waiting > 0 {
+			return
+		}
+		if got := g.TakeUpTo(clock.Instant{Mono: *now}, 1000); got < f.shares[length]-held {
+			t.Fatalf("%d permits can be had, share %d and %d in the last window: %v", got, f.shares[length], held, *log)
+		}
+	})
+}
+
+// TestBucketAgainstEverySpan: every span of time d holds at most the burst and
+// what accrues in d, also if the share changes on the way; then by the largest of
+// the shares and bursts that there were.
+func TestBucketAgainstEverySpan(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		g, f, log, now, length := anyShaped(t, accrues)
+		share, burst := f.shares[length], min(f.burst, f.shares[length])
+		drive(t, g, log, now, int64(length), func() {
+			f.set(func() { f.shares[length] = rapid.Int64Range(0, share).Draw(t, "other share") })
+			g.Changed(clock.Instant{Mono: *now, Wall: *now})
+		})
+		for i, first := range *log {
+			sum := int64(0)
+			for _, p := range (*log)[i:] {
+				sum += p.n
+				if most := float64(burst) + float64(share)*float64(p.at-first.at)/float64(length); float64(sum) > most+1e-6 {
+					t.Fatalf("%d permits within %v from %v on, more than %.3f (share %d, burst %d): %v",
+						sum, time.Duration(p.at-first.at), time.Duration(first.at), most, share, burst, *log)
+				}
+			}
+		}
+	})
+}
+
+// TestBucketWastesNothing: a caller that takes what there is has, after any time,
+// all that accrued in it, less the share of clocks' drift and a permit.
+func TestBucketWastesNothing(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		length := time.Duration(rapid.Int64Range(100, 3000).Draw(t, "length")) * ms
+		share := rapid.Int64Range(1, 5000).Draw(t, "share")
+		burst := rapid.Int64Range(1, share).Draw(t, "burst")
+		g, _ := shapedGate(map[time.Duration]int64{length: share}, burst, accrues, nil)
+		span := float64(length) * 1.002
+		got := g.TakeUpTo(at(0), 1<<40)
+		now := int64(0)
+		for now < int64(5*length) {
+			s := g.Segment()
+			now = max(now+1, s.until.Load())
+			got += g.TakeUpTo(clock.Instant{Mono: now, Wall: now}, 1<<40)
+		}
+		if want := float64(burst) + 0.98*float64(share)*float64(now)/span - 1; float64(got) < want {
+			t.Fatalf("%d issued in %v, want %.0f (share %d, burst %d)", got, time.Duration(now), want, share, burst)
+		}
+	})
+}
+
+// TestShapedForecastIsNeverLate: nobody is refused who would have been served in
+// time.
+func TestShapedForecastIsNeverLate(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		g, _, log, now, length := anyShaped(t, rapid.SampledFrom([]Shape{sliding, accrues}).Draw(t, "shape"))
+		drive(t, g, log, now, int64(length), func() {})
+		if g.Usage(clock.Instant{Mono: *now}).Waiting > 0 {
+			return
+		}
+		n := rapid.Int64Range(1, 3).Draw(t, "n")
+		when, known := g.Estimate(clock.Instant{Mono: *now, Wall: *now}, n)
+		w, served := &Waiter{}, int64(-1)
+		g.decided = func(*Waiter, Grant, Verdict) { served = *now }
+		if _, v, _ := g.Wait(clock.Instant{Mono: *now, Wall: *now}, w, n, Forever); v == Granted {
+			served = *now
+		} else if v != Queued {
+			return
+		}
+		for i := 0; served < 0; i++ {
+			wake := g.Wake()
+			if wake == Forever || i > 10_000 {
+				return // more than the share ever holds
+			}
+			*now = max(*now, wake)
+			g.Tick(clock.Instant{Mono: *now, Wall: *now})
+		}
+		if known && served < when {
+			t.Fatalf("served at %v, %v before it was foreseen", time.Duration(served), time.Duration(when-served))
+		}
+	})
+}
+
+// The forecast agrees with the counts, slot by slot.
+func TestRingWhenAgainstCounting(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		r := newRing(second, 0)
+		now, share := int64(0), rapid.Int64Range(1, 12).Draw(t, "share")
+		for range rapid.IntRange(0, 30).Draw(t, "steps") {
+			now += rapid.Int64Range(0, int64(300*ms)).Draw(t, "later")
+			r.roll(now)
+			r.add(rapid.Int64Range(0, share-r.sum).Draw(t, "n"))
+		}
+		want := rapid.Int64Range(1, 3*share).Draw(t, "which")
+		got := r.when(want, share, now)
+		c, when := *r, now
+		for n := want; ; when = c.end() {
+			c.roll(when)
+			if free := share - c.sum; free >= n {
+				break
+			} else if free > 0 {
+				c.add(free)
+				n -= free
+			}
+		}
+		if got != when {
+			t.Fatalf("permit %d at %v, by counting at %v: %v", want, time.Duration(got), time.Duration(when),
+				slices.DeleteFunc(c.counts[:], func(n int64) bool { return n == 0 }))
+		}
+	})
+}
