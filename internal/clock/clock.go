@@ -142,10 +142,6 @@ func (c *Clock) Offset() int64 { return c.offset.Load() }
 // epoch, at a monotonic instant that does not lie before the last Observe.
 func (c *Clock) WallAt(mono int64) int64 { return max(mono+c.offset.Load(), c.floor.Load()) }
 
-// MonoAt returns the monotonic instant of a corrected wall-clock time that is to
-// come.
-func (c *Clock) MonoAt(wall int64) int64 { return wall - c.offset.Load() }
-
 // Wall returns the corrected wall-clock time now, in nanoseconds since the Unix
 // epoch.
 func (c *Clock) Wall() int64 { return c.WallAt(c.Mono()) }
