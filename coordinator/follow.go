@@ -19,8 +19,8 @@ var errLease = errors.New("this instance's lease is gone from etcd; unless it is
 var errGone = errors.New("this instance's key is gone from etcd; unless it is leaving it registers anew")
 
 // follow applies what the watch delivers until the incarnation is over or ctx
-// ends. It opens the watch anew where it left off when it breaks, and lists anew
-// after a gap.
+// ends. It opens the watch anew where it left off when it breaks or was closed
+// in a rush, and lists anew after a gap.
 func (p *place) follow(ctx context.Context) error {
 	if !sleep(ctx, p.holdBack()) {
 		return ctx.Err()
@@ -34,6 +34,12 @@ func (p *place) follow(ctx context.Context) error {
 		switch {
 		case errors.Is(err, errGone):
 			return err
+		case errors.Is(err, errRush):
+			// Not all at the same instants.
+			if !sleep(ctx, jitter(p.holdBack())) {
+				return ctx.Err()
+			}
+			continue
 		case errors.Is(err, rpctypes.ErrCompacted):
 			p.mu.Lock()
 			p.relist = true
@@ -44,27 +50,6 @@ func (p *place) follow(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
-}
-
-// A watch that lags gets what it missed in a few large messages, one that keeps up
-// gets a message for every change. When a large fleet joins at once the latter is
-// what etcd spends its time on; and who has just registered has no share for the
-// settle time. So where many are there already, a newcomer opens its watch a
-// little later. It skips nothing: the watch begins where its listing ends.
-const (
-	manyInstances = 100
-	mostHeldBack  = 750 * time.Millisecond
-	heldBackPart  = 4 // of the settle time, and of the freshness, at most
-)
-
-// holdBack returns how long a new incarnation leaves its watch closed.
-func (p *place) holdBack() time.Duration {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.policy == nil || p.tracker.Instances() < manyInstances {
-		return 0
-	}
-	return min(mostHeldBack, p.policy.Settle/heldBackPart, p.policy.Freshness/heldBackPart)
 }
 
 // followOnce follows one watch to its end, after listing anew if need be.
@@ -89,6 +74,8 @@ func (p *place) watch(ctx context.Context, wait *backoff) error {
 	p.rewatch, p.behind = cancel, 0
 	from := p.tracker.Position() + 1
 	p.mu.Unlock()
+	defer p.unwatched()
+	var latest rush
 	responses := p.s.watcher.Watch(c, p.s.keys.provider(p.provider), clientv3.WithPrefix(), clientv3.WithRev(from))
 	for r := range responses {
 		if err := r.Err(); err != nil {
@@ -98,8 +85,18 @@ func (p *place) watch(ctx context.Context, wait *backoff) error {
 		if err := p.take(&r); err != nil {
 			return err
 		}
+		if latest.changes(len(r.Events), p.s.o.Clock.Mono(), p.holdBack()) {
+			return errRush
+		}
 	}
 	return nil
+}
+
+// unwatched notes that no watch is open: there is none to ask for its progress.
+func (p *place) unwatched() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.rewatch = nil
 }
 
 // take applies one answer of the watch.

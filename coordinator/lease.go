@@ -20,10 +20,10 @@ type lease struct {
 	drop context.CancelFunc
 }
 
-func (s *Session) grant(ctx context.Context) (*lease, error) {
+func (s *Session) grant(ctx context.Context, ttl time.Duration) (*lease, error) {
 	c, done := s.bounded(ctx)
 	defer done()
-	r, err := s.client.Grant(c, int64(s.o.TTL.Round(time.Second)/time.Second))
+	r, err := s.client.Grant(c, int64(ttl.Round(time.Second)/time.Second))
 	if err != nil {
 		return nil, classify(ctx, "get a lease", err)
 	}
@@ -77,7 +77,7 @@ func (s *Session) keepLease(l *lease) {
 		s.loseLease(l)
 		var wait backoff
 		for {
-			next, err := s.grant(s.ctx)
+			next, err := s.grant(s.ctx, s.nextTTL(l.ttl))
 			if err == nil {
 				l = next
 				break
@@ -88,6 +88,22 @@ func (s *Session) keepLease(l *lease) {
 		}
 		s.setLease(l)
 	}
+}
+
+// mostTTL is how long leases get by nextTTL; who set a longer TTL keeps it.
+const mostTTL = 30 * time.Second
+
+// nextTTL returns how long the lease shall last that follows one that was lost. In
+// a large fleet a lost lease is most often the work of an overload, and makes it
+// worse: everybody is told of an instance that goes and of one that comes. So the
+// next one lasts twice as long.
+func (s *Session) nextTTL(lost time.Duration) time.Duration {
+	for _, p := range s.all() {
+		if p.holdBack() > 0 {
+			return max(s.o.TTL, min(2*lost, mostTTL))
+		}
+	}
+	return s.o.TTL
 }
 
 // renew keeps the lease alive until etcd says that it is gone, or Close. An etcd

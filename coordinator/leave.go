@@ -58,7 +58,8 @@ func (p *place) announceEnd(ctx context.Context) (int64, error) {
 		defer p.mu.Unlock()
 		return p.until, nil
 	}
-	until := firstWindow(p.s.o.Clock.Wall(), policy)
+	// Watches may be closed for a little.
+	until := firstWindow(p.s.o.Clock.Wall()+int64(p.holdBackLocked()), policy)
 	if value.From.After(until) {
 		until = value.From // it never takes part
 	}

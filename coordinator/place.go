@@ -33,23 +33,23 @@ type place struct {
 
 	mu        sync.Mutex
 	tracker   view.Tracker
-	published view.Published // demand, as reported
-	key       string         // of this incarnation; empty while there is none
-	id        string         // the incarnation
-	value     quota.Instance // as written under key
-	created   int64          // revision at which key was created
-	policy    *quota.Policy  // in the view
-	division  division       // of the total, by demand
-	proved    int64          // monotonic instant of the newest proof, 0 if none
-	sure      clock.Instant  // of the newest proof, or else at which the listing was asked for
-	behind    int64          // since when the watch has been behind, 0 if it is not
-	problem   string         // as last told to the sink
-	rewatch   context.CancelFunc
-	relist    bool  // the history has a gap
-	checking  bool  // a check of a doubted view is under way
-	silent    bool  // the sink is closed
-	until     int64 // announced end, corrected wall time; 0 if none was announced
-	early     error // why it stopped before the announced end
+	published view.Published     // demand, as reported
+	key       string             // of this incarnation; empty while there is none
+	id        string             // the incarnation
+	value     quota.Instance     // as written under key
+	created   int64              // revision at which key was created
+	policy    *quota.Policy      // in the view
+	division  division           // of the total, by demand
+	proved    int64              // monotonic instant of the newest proof, 0 if none
+	sure      clock.Instant      // of the newest proof, or else at which the listing was asked for
+	behind    int64              // since when the watch has been behind, 0 if it is not
+	problem   string             // as last told to the sink
+	rewatch   context.CancelFunc // ends the watch; nil while there is none
+	relist    bool               // the history has a gap
+	checking  bool               // a check of a doubted view is under way
+	silent    bool               // the sink is closed
+	until     int64              // announced end, corrected wall time; 0 if none was announced
+	early     error              // why it stopped before the announced end
 }
 
 func newPlace(s *Session, provider string, sink feed.Sink) *place {

@@ -112,7 +112,8 @@ func (s *Session) probeOnce(timeout time.Duration) {
 	}
 }
 
-// answered takes a probe's answer; it returns true if the watch lags behind it.
+// answered takes a probe's answer; it returns true if a watch is open that lags
+// behind it.
 func (p *place) answered(s *Session, a asked, revision int64, cluster uint64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -129,14 +130,14 @@ func (p *place) answered(s *Session, a asked, revision int64, cluster uint64) bo
 		p.checking = true
 		s.wg.Go(func() { p.check(p.ctx) })
 	}
-	if !p.tracker.Behind() {
+	if !p.tracker.Behind() || p.rewatch == nil {
 		return false
 	}
 	now := s.o.Clock.Mono()
 	if p.behind == 0 {
 		p.behind = now
 	}
-	if now-p.behind > int64(p.freshness()/2) && p.rewatch != nil {
+	if now-p.behind > int64(p.freshness()/2) {
 		// Reads are answered and the watch is not: it hangs on a member that lags.
 		p.s.o.Logger.Warn("watch lags behind, opening it anew", "provider", p.provider)
 		p.rewatch()

@@ -1,0 +1,56 @@
+package coordinator
+
+import (
+	"errors"
+	"time"
+)
+
+// A watch that keeps up gets a message for every change, one that lags gets what
+// it missed in a few. When a large fleet joins, leaves or restarts at once, the
+// former is what etcd and the instances spend their time on. So among
+// manyInstances or more a watch is kept closed for a little, once an instance
+// has registered (it has no share for the settle time anyway), and whenever more
+// than rushChanges have come in that time. It skips nothing: the watch opens
+// again where it left off, and every revision is a view of its own. What it
+// costs is time: the view lags by up to holdBack, which is why that is less than
+// the freshness leaves, and why an end is announced so much earlier.
+const (
+	manyInstances = 100
+	mostHeldBack  = 750 * time.Millisecond
+	heldBackPart  = 4 // of the settle time, and of the freshness, at most
+	rushChanges   = 12
+)
+
+// errRush ends the following of a watch for the time of holdBack.
+var errRush = errors.New("changes come faster than it pays to take them one by one")
+
+// holdBack returns how long a watch stays closed when the fleet is large, 0 if
+// it is not.
+func (p *place) holdBack() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.holdBackLocked()
+}
+
+func (p *place) holdBackLocked() time.Duration {
+	if p.policy == nil || p.tracker.Instances() < manyInstances {
+		return 0
+	}
+	return min(mostHeldBack, p.policy.Settle/heldBackPart, p.policy.Freshness/heldBackPart)
+}
+
+// rush counts the changes that a watch delivers.
+type rush struct {
+	began int64 // instant of the first one counted
+	n     int
+}
+
+// changes counts changes that came at an instant, and reports whether there were
+// more than rushChanges within held; never if held is 0.
+func (r *rush) changes(n int, at int64, held time.Duration) bool {
+	if at-r.began > int64(held) {
+		r.began, r.n = at, 0
+	}
+	r.n += n
+	return held > 0 && r.n > rushChanges
+}

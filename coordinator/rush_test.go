@@ -1,0 +1,108 @@
+package coordinator
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/view"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+func TestARushIsManyChangesInALittleTime(t *testing.T) {
+	const held = 600 * time.Millisecond
+	for _, c := range []struct {
+		name        string
+		held        time.Duration
+		messages, n int // that many changes in each message
+		every       time.Duration
+		want        int // the message that is the first of a rush, 0 for none
+	}{
+		{"as few as pay one by one", held, 1000, 1, 60 * time.Millisecond, 0},
+		{"faster", held, 1000, 1, 40 * time.Millisecond, rushChanges + 1},
+		{"all at once", held, 1000, 1, 0, rushChanges + 1},
+		{"all at once, and few", held, rushChanges, 1, 0, 0},
+		{"what was missed, in one message", held, 1, rushChanges + 1, 0, 1},
+		{"progress", held, 1000, 0, 0, 0},
+		{"a small fleet", 0, 1000, 1, 0, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var r rush
+			got, at := 0, int64(time.Hour)
+			for i := 1; i <= c.messages && got == 0; i++ {
+				if r.changes(c.n, at, c.held) {
+					got = i
+				}
+				at += int64(c.every)
+			}
+			if got != c.want {
+				t.Errorf("message %d begins a rush, want %d", got, c.want)
+			}
+		})
+	}
+	var r rush
+	r.changes(rushChanges, int64(time.Hour), held)
+	if r.changes(1, int64(time.Hour)+int64(held)+1, held) {
+		t.Error("changes of long ago count")
+	}
+}
+
+// placeAmong returns a place whose view has so many instances, of a session with
+// the default TTL.
+func placeAmong(t *testing.T, instances int) *place {
+	t.Helper()
+	s := &Session{keys: keys{DefaultPrefix}, ctx: t.Context(), o: Options{TTL: DefaultTTL, Clock: clock.New(), Logger: quiet}}
+	p := newPlace(s, "p", &recorder{})
+	var listed []view.Key
+	for i := range instances {
+		listed = append(listed, view.Key{Kind: view.Instance, ID: fmt.Sprint(i), Value: []byte(`{}`), Revision: 7})
+	}
+	p.tracker.List(7, 1, listed)
+	policy := quota.Policy{}.WithDefaults()
+	p.policy = &policy
+	s.mu.places = map[string]*place{"p": p}
+	return p
+}
+
+func TestWatchesAreHeldBackInLargeFleetsOnly(t *testing.T) {
+	if d := placeAmong(t, manyInstances-1).holdBack(); d != 0 {
+		t.Errorf("%v in a small fleet", d)
+	}
+	p := placeAmong(t, manyInstances)
+	if d, want := p.holdBack(), quota.DefaultFreshness/heldBackPart; d != want {
+		t.Errorf("%v in a large fleet, want %v", d, want)
+	}
+	p.policy.Freshness, p.policy.Settle = time.Hour, time.Second
+	if d := p.holdBack(); d != time.Second/heldBackPart {
+		t.Errorf("%v with a settle time of 1s", d)
+	}
+	p.policy.Settle = time.Hour
+	if d := p.holdBack(); d != mostHeldBack {
+		t.Errorf("%v with an endless settle time", d)
+	}
+	p.policy = nil
+	if d := p.holdBack(); d != 0 {
+		t.Errorf("%v without a policy", d)
+	}
+}
+
+func TestLeasesThatRunOutInLargeFleetsGetLonger(t *testing.T) {
+	for _, c := range []struct {
+		instances int
+		set, lost time.Duration
+		want      time.Duration
+	}{
+		{manyInstances - 1, DefaultTTL, DefaultTTL, DefaultTTL},
+		{manyInstances, DefaultTTL, DefaultTTL, 2 * DefaultTTL},
+		{manyInstances, DefaultTTL, 20 * time.Second, mostTTL},
+		{manyInstances, DefaultTTL, mostTTL, mostTTL},
+		{manyInstances, MaxTTL, MaxTTL, MaxTTL},
+	} {
+		s := placeAmong(t, c.instances).s
+		s.o.TTL = c.set
+		if got := s.nextTTL(c.lost); got != c.want {
+			t.Errorf("%d instances, TTL %v: after a lease of %v one of %v, want %v", c.instances, c.set, c.lost, got, c.want)
+		}
+	}
+}
