@@ -19,6 +19,9 @@ type life struct {
 	next    int     // the commit that is delivered next
 	due     int64   // true time of its delivery
 	hangs   int64   // until then nothing is delivered
+	recent  int     // commits delivered since counted
+	counted int64   // true time
+	opens   int64   // until then the watch is closed, because commits came fast
 	used    []int64 // by window, from 0
 }
 
@@ -30,7 +33,7 @@ func (l *life) play(issued []int64) {
 	l.rate, l.err = l.r.Int64N(1001)-500, l.r.Int64N(2*clockError+1)-clockError
 	listed := l.commits[l.joins].at + 1 + l.r.Int64N(20*ms)
 	l.history.Reset(l.mono(listed), l.first.ID, l.view(l.joins))
-	l.next = l.joins + 1
+	l.next, l.opens = l.joins+1, listed+heldBack
 	l.schedule(listed)
 	l.used = make([]int64, len(issued))
 	for at := listed; at < min(end, l.dies); {
@@ -63,7 +66,18 @@ func (l *life) schedule(now int64) {
 	if now > l.hangs && l.r.IntN(len(l.actors)) < 4 {
 		l.hangs = now + l.r.Int64N(3*second)
 	}
-	l.due = max(now, l.commits[l.next].at+delay, min(l.hangs, l.commits[l.next].at+4*second))
+	l.due = max(now, l.opens, l.commits[l.next].at+delay, min(l.hangs, l.commits[l.next].at+4*second))
+}
+
+// held closes the watch for a little when commits come fast, as sessions do in
+// large fleets; a new one's is closed to begin with.
+func (l *life) held(at int64) {
+	if at-l.counted > heldBack {
+		l.recent, l.counted = 0, at
+	}
+	if l.recent++; l.recent > rushChanges && l.opens < at {
+		l.opens = at + heldBack/2 + l.r.Int64N(heldBack/2)
+	}
 }
 
 // deliver applies what has come by a true time, one revision after the other.
@@ -71,6 +85,7 @@ func (l *life) deliver(at int64) {
 	for l.next < len(l.commits) && l.due <= at {
 		l.history.Apply(l.mono(l.due), l.commits[l.next].change)
 		l.next++
+		l.held(l.due)
 		l.schedule(l.due)
 	}
 }

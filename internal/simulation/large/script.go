@@ -17,6 +17,10 @@ const (
 	epoch = 28_333_334 * int64(time.Minute)
 	// clockError is the bound on the error of every wall clock.
 	clockError = 50 * ms
+	// How long a session closes its watch when more than rushChanges come in that
+	// time, with the default freshness; package coordinator says why.
+	heldBack    = 625 * ms
+	rushChanges = 12
 )
 
 // The phases, in true time: a storm of joins; a total that is smaller than the
@@ -83,16 +87,16 @@ func newScript(n int, r *rand.Rand) *script {
 	ahead := int64(quota.DefaultSettle) + 2*clockError + 200*ms
 	for i := range n / 5 {
 		at := deploy + r.Int64N(deployEnds-deploy)
-		boundary := time.Unix(0, epoch+(at+ahead+second-1)/second*second)
+		boundary := func(at int64) time.Time { return time.Unix(0, epoch+(at+second-1)/second*second) }
 		if a := &s.actors[i]; i%2 == 0 {
 			a.dies = at
 			s.commits = append(s.commits, commit{at + 5500*ms, quota.Change{Deleted: []string{a.first.ID}}, i})
 		} else {
 			a.later = a.first
-			a.later.Until = boundary
+			a.later.Until = boundary(at + ahead + heldBack)
 			s.commits = append(s.commits, commit{at, quota.Change{Put: []quota.Instance{a.later}}, i})
 		}
-		s.join(len(s.actors), at+r.Int64N(50*ms), boundary.Add(time.Second))
+		s.join(len(s.actors), at+r.Int64N(50*ms), boundary(at+ahead).Add(time.Second))
 	}
 	slices.SortStableFunc(s.commits, func(a, b commit) int { return cmp.Compare(a.at, b.at) })
 	s.number()
