@@ -9,13 +9,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
-	"time"
 
 	"github.com/quotient-limiter/quotient/internal/child"
 )
-
-// patience bounds every wait for the fleet.
-const patience = 2 * time.Minute
 
 // crew is a worker as its parent sees it.
 type crew struct {
@@ -33,7 +29,10 @@ func startCrews(n int, endpoints []string, o options) (crews []*crew, err error)
 		}
 	}()
 	for i, first := 0, 0; i < o.processes; i++ {
-		s := setup{Endpoints: endpoints, First: first, Size: (n*(i+1))/o.processes - first, PerClient: o.perClient, TTL: o.ttl, Probe: o.probe}
+		s := setup{
+			Endpoints: endpoints, First: first, Size: (n*(i+1))/o.processes - first, PerClient: o.perClient, Limiters: o.limiters,
+			TTL: o.ttl, Probe: o.probe, Patience: o.patience,
+		}
 		first += s.Size
 		if s.Size == 0 {
 			continue
@@ -101,6 +100,7 @@ func ask(crews []*crew, o order) (sum answer, err error) {
 		sum.Registered, sum.Ready = append(sum.Registered, a.Registered...), append(sum.Ready, a.Ready...)
 		sum.Applied = append(sum.Applied, a.Applied...)
 		sum.Retries += a.Retries
+		sum.Listings += a.Listings
 		sum.CPU += a.CPU
 		sum.Resident += a.Resident
 		sum.Events += a.Events

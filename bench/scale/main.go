@@ -24,6 +24,8 @@ type options struct {
 	ttl       time.Duration // of the leases; 0 for the default
 	probe     time.Duration // between proofs of freshness; 0 for the default
 	profile   string        // folder for processor profiles of the storm; empty for none
+	limiters  int           // that share each session
+	patience  time.Duration // bounds every wait for the fleet
 }
 
 func main() {
@@ -47,6 +49,8 @@ func run(ctx context.Context) error {
 	flag.DurationVar(&o.ttl, "ttl", 0, "of the instances' leases; 0 is the default of sessions")
 	flag.DurationVar(&o.probe, "probe", 0, "between two proofs of freshness; 0 is the default of sessions")
 	flag.StringVar(&o.profile, "profile", "", "folder for a processor profile of each process, from before the first instance joins to after the last is active")
+	flag.IntVar(&o.limiters, "limiters", 1, "limiters that share each session, as in a process that hands permits out to others; --instances counts sessions")
+	flag.DurationVar(&o.patience, "patience", 2*time.Minute, "how long to wait until all instances are active, or have applied a limit")
 	single := flag.Bool("constants", false, "measure instead what single calls cost etcd and a client")
 	flag.Parse()
 	if *single {
@@ -56,8 +60,8 @@ func run(ctx context.Context) error {
 		}
 		return err
 	}
-	if o.processes < 1 || o.perClient < 1 || o.changes < 1 || o.steady < time.Second {
-		return errors.New("--processes, --per-client and --changes must be at least 1, --steady at least 1s")
+	if o.processes < 1 || o.perClient < 1 || o.limiters < 1 || o.changes < 1 || o.steady < time.Second || o.patience < time.Second {
+		return errors.New("--processes, --per-client, --limiters and --changes must be at least 1, --steady and --patience at least 1s")
 	}
 	results, failed := measureAll(ctx, *list, o)
 	if len(results) > 0 {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/prometheus/procfs"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/coordinator"
@@ -18,11 +19,13 @@ const calm = 8 * time.Second
 
 // result is what was measured of one size.
 type result struct {
-	n int
+	n    int
+	load float64 // of the machine in the minute before, without the fleet
 
 	// The storm: all join at once.
 	registered, active time.Duration // the last one, since the order
 	retries            int64
+	again              int64 // histories begun anew: leases lost, gaps
 	storm              reading
 	stormCPU           time.Duration // of the fleet
 	stormEvents        int64
@@ -52,7 +55,7 @@ type fleet struct {
 }
 
 func measureSize(ctx context.Context, n int, o options) (r result, err error) {
-	r.n = n
+	r.n, r.load = n, load()
 	var f fleet
 	// etcd's own timers are those of a real one; it does not sync its disk.
 	if f.etcd, err = etcdtest.Start(etcdtest.Options{Processes: true, Slow: true}); err != nil {
@@ -115,7 +118,7 @@ func (f *fleet) storm(ctx context.Context, r *result) error {
 	r.retries = a.Retries
 	etcd2, fleet2, err := f.read(ctx)
 	r.storm, r.stormCPU, r.stormEvents = etcd2.since(etcd), fleet2.CPU-fleet.CPU, fleet2.Events
-	r.applying = fleet2.Applying
+	r.applying, r.again = fleet2.Applying, fleet2.Listings-int64(r.n)
 	return err
 }
 
@@ -168,6 +171,19 @@ func (f *fleet) change(ctx context.Context, r *result, changes int) error {
 	slices.Sort(r.each)
 	slices.Sort(r.last)
 	return err
+}
+
+// load returns the machine's load average of a minute, 0 if it does not tell.
+func load() float64 {
+	fs, err := procfs.NewDefaultFS()
+	if err != nil {
+		return 0
+	}
+	l, err := fs.LoadAvg()
+	if err != nil {
+		return 0
+	}
+	return l.Load1
 }
 
 func pause(ctx context.Context, d time.Duration) error {

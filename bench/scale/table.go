@@ -11,15 +11,17 @@ import (
 // sizes returns the tables of all sizes.
 func sizes(o options, results []result) []*report.Section {
 	storm := &report.Section{Title: "All join at once"}
-	storm.Text("Times since the order to join, with the default settle time of 3 s. Each instance reads every other's key once, in its listing or as an event.")
+	storm.Text("Times since the order to join, with the default settle time of 3 s. Each instance reads every other's key once, in its listing or as an event; " +
+		"more events than half the square of the instances are those of instances that registered again. The load is that of other programs, in the minute before.")
 	var rows [][]string
 	for _, r := range results {
 		values := float64(r.n) * float64(r.n)
-		rows = append(rows, []string{count(r.n), seconds(r.registered), seconds(r.active), count(int(r.retries)), seconds(r.storm.cpu), megabytes(r.storm.sent),
-			count(int(r.storm.events)), seconds(r.stormCPU), micros(float64(r.stormCPU) / values), micros(float64(r.applying) / max(1, float64(r.stormEvents)))})
+		rows = append(rows, []string{count(r.n), fmt.Sprintf("%.1f", r.load), seconds(r.registered), seconds(r.active), count(int(r.retries)), count(int(r.again)),
+			seconds(r.storm.cpu), megabytes(r.storm.sent), megabytes(r.storm.received), count(int(r.storm.events)), count(int(r.storm.puts)),
+			seconds(r.stormCPU), micros(float64(r.stormCPU) / values), micros(float64(r.applying) / max(1, float64(r.stormEvents)))})
 	}
-	storm.Table([]string{"instances", "last one registered", "all active", "joins tried again", "etcd: processor time", "sent", "events", "fleet: processor time",
-		"for each key read", "time in a limiter, for each event"}, rows)
+	storm.Table([]string{"instances", "load", "last one registered", "all active", "joins tried again", "registered again", "etcd: processor time", "sent", "received", "events", "writes",
+		"fleet: processor time", "for each key read", "time in a limiter, for each event"}, rows)
 
 	steady := &report.Section{Title: "Nothing happens"}
 	steady.Text("For %v: probes, leases, and a report of each instance in 30 s. No limiter is asked for permits.", o.steady)
@@ -27,10 +29,10 @@ func sizes(o options, results []result) []*report.Section {
 	for _, r := range results {
 		s := r.elapsed.Seconds()
 		rows = append(rows, []string{count(r.n), fmt.Sprintf("%.3f", r.steady.cpu.Seconds()/s), megabytes(r.steady.resident), count(int(r.steady.files)), count(int(r.steady.streams)),
-			rate(r.steady.sent / s), rate(r.steady.received / s), fmt.Sprintf("%.1f/s", r.steady.puts/s), rate(r.steady.log / s),
+			rate(r.steady.sent / s), rate(r.steady.received / s), fmt.Sprintf("%.1f/s", r.steady.puts/s), rate(r.steady.log / s), megabytes(r.steady.database),
 			fmt.Sprintf("%.3f%%", 100*r.steadyCPU.Seconds()/s/float64(r.n)), fmt.Sprintf("%.2f MB", float64(r.resident)/1e6/float64(r.n))})
 	}
-	steady.Table([]string{"instances", "etcd: processors used", "memory", "open files", "watch streams", "sent", "received", "writes", "log",
+	steady.Table([]string{"instances", "etcd: processors used", "memory", "open files", "watch streams", "sent", "received", "writes", "log", "database",
 		"an instance: of a processor", "memory"}, rows)
 
 	change := &report.Section{Title: "A limit is set"}

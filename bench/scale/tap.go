@@ -10,26 +10,28 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// tap is a source that notes what passes through to the limiter.
+// tap is a source that notes what passes through to the limiters, which share
+// one sink.
 type tap struct {
 	consumer.Source
-	limiter *consumer.Limiter
+	limiters []*consumer.Limiter
+	inner    feed.Sink // of all of them; they are opened one after the other
 
 	registered atomic.Int64 // Unix nanoseconds of the first listing that has this instance
+	listings   atomic.Int64
 	events     atomic.Int64 // revisions
-	applying   atomic.Int64 // nanoseconds that the limiter took for them
+	applying   atomic.Int64 // nanoseconds that the limiters took for them
 	appliedAt  atomic.Int64 // Unix nanoseconds, for the newest policy
 	policy     atomic.Int64 // its revision; written after appliedAt
 }
 
 // Subscribe implements consumer.Source.
 func (t *tap) Subscribe(provider string, create func() feed.Sink) (feed.Subscription, error) {
-	var inner feed.Sink
 	sub, err := t.Source.Subscribe(provider, func() feed.Sink {
-		inner = create()
-		return &tappedSink{inner, t}
+		t.inner = create()
+		return &tappedSink{t.inner, t}
 	})
-	return &tapped{sub, inner}, err
+	return &tapped{sub, t.inner}, err
 }
 
 // tapped is a subscription whose sink is the limiter's own.
@@ -49,6 +51,7 @@ func (s *tappedSink) Reset(at clock.Instant, self string, v quota.View) {
 	s.Sink.Reset(at, self, v)
 	now := time.Now().UnixNano()
 	s.tap.registered.CompareAndSwap(0, now)
+	s.tap.listings.Add(1)
 	s.tap.appliedAt.Store(now) // who registers anew finds the policy there
 	s.tap.policy.Store(v.PolicyRevision)
 }

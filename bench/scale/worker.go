@@ -40,7 +40,9 @@ type setup struct {
 	Endpoints   []string
 	First, Size int // the instances' numbers
 	PerClient   int
+	Limiters    int // of each instance
 	TTL, Probe  time.Duration
+	Patience    time.Duration
 	Profile     string // file; empty for none
 }
 
@@ -61,6 +63,7 @@ type answer struct {
 	CPU      time.Duration `json:",omitempty"`
 	Resident int           `json:",omitempty"`
 	Events   int64         `json:",omitempty"` // revisions that the sinks were given
+	Listings int64         `json:",omitempty"` // with which histories began
 	Applying time.Duration `json:",omitempty"` // in which they took them
 }
 
@@ -140,7 +143,7 @@ func (w *worker) join() (a answer, err error) {
 			return a, err
 		}
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), w.Patience)
 	defer cancel()
 	w.taps = make([]*tap, w.Size)
 	a.Registered, a.Ready = make([]int64, w.Size), make([]int64, w.Size)
@@ -150,8 +153,8 @@ func (w *worker) join() (a answer, err error) {
 		all.Go(func() {
 			t, err := w.open(ctx, clients[i/w.PerClient], i)
 			if err == nil {
-				if err = t.limiter.Ready(ctx); err != nil {
-					err = fmt.Errorf("%w: %s", err, t.limiter.Status().Problem)
+				if err = t.limiters[0].Ready(ctx); err != nil {
+					err = fmt.Errorf("%w: %s", err, t.limiters[0].Status().Problem)
 				}
 			}
 			if err != nil {
@@ -164,7 +167,7 @@ func (w *worker) join() (a answer, err error) {
 	all.Wait()
 	a.Retries = w.retries.Load()
 	if failed := len(errs); failed > 0 {
-		err = fmt.Errorf("%d of %d instances are not active after %v, one of them: %w", failed, w.Size, patience, <-errs)
+		err = fmt.Errorf("%d of %d instances are not active after %v, one of them: %w", failed, w.Size, w.Patience, <-errs)
 	}
 	return a, err
 }
@@ -178,7 +181,11 @@ func (w *worker) open(ctx context.Context, client *clientv3.Client, i int) (*tap
 		})
 		if err == nil {
 			t := &tap{Source: s}
-			t.limiter, err = consumer.Open(ctx, t, provider, consumer.Options{Logger: quiet})
+			for len(t.limiters) < w.Limiters && err == nil {
+				var l *consumer.Limiter
+				l, err = consumer.Open(ctx, t, provider, consumer.Options{Logger: quiet})
+				t.limiters = append(t.limiters, l)
+			}
 			return t, err
 		}
 		w.retries.Add(1)
@@ -192,11 +199,11 @@ func (w *worker) open(ctx context.Context, client *clientv3.Client, i int) (*tap
 
 // applied waits until all instances have applied the policy of a revision.
 func (w *worker) applied(revision int64) (a answer, err error) {
-	end := time.Now().Add(patience)
+	end := time.Now().Add(w.Patience)
 	for _, t := range w.taps {
 		for t.policy.Load() < revision {
 			if time.Now().After(end) {
-				return a, fmt.Errorf("an instance has not applied revision %d after %v", revision, patience)
+				return a, fmt.Errorf("an instance has not applied revision %d after %v", revision, w.Patience)
 			}
 			time.Sleep(5 * time.Millisecond)
 		}
@@ -216,6 +223,7 @@ func (w *worker) use() (answer, error) {
 	a.Resident = stat.ResidentMemory()
 	for _, t := range w.taps {
 		a.Events += t.events.Load()
+		a.Listings += t.listings.Load()
 		a.Applying += time.Duration(t.applying.Load())
 	}
 	return a, err
