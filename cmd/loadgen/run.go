@@ -226,7 +226,8 @@ func (r *run) report() *load.Report {
 		rep.Began = time.Unix(0, o.Start).UTC()
 		rep.Within = load.FoldWindows(fine, bucket, r.c.window(), o.Start, o.End)
 		s.PeakToMean10ms = load.PeakToMean(fine, int64(bucket), o.Start, o.End)
-		s.MaxSpanRatio = o.SpanRatio(fine, bucket)
+		rep.Rolling = o.Rolling(fine, bucket)
+		s.MaxSpanRatio = o.SpanRatio(rep.Rolling)
 		s.PeakToMean50ms = load.PeakToMean(load.Coarser(fine, 5), 5*int64(bucket), o.Start, o.End)
 	}
 	s.CPUSeconds = r.cpu.Seconds()

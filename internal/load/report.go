@@ -41,6 +41,7 @@ type Report struct {
 	// What only a page shows.
 	Shares         *Shares    `json:"-"` // nil if they were not recorded
 	Acquire, Delay []Quantile `json:"-"` // the whole curves, rising
+	Rolling        []Moment   `json:"-"` // nil if no span of a window's length was measured
 }
 
 // Event is something that befell the fleet.

@@ -173,34 +173,3 @@ func (r *Run) pass(l *level, length time.Duration, cell, issued int64) (total in
 	l.accrued += total
 	return total, true
 }
-
-// SpanRatio returns Summary.MaxSpanRatio, given when permits came to their callers,
-// in cells of that length.
-func (r *Run) SpanRatio(came []Count, cell time.Duration) float64 {
-	lengths := r.Timeline.Lengths()
-	if r.Start == Never || len(lengths) == 0 {
-		return 0
-	}
-	limit, _ := r.Timeline.mostIn(lengths[0], r.Start-int64(r.Timeline.Settle), r.End)
-	most := mostIn(came, int64(lengths[0]/cell), floorDiv(r.Start+int64(cell)-1, int64(cell)), floorDiv(r.End, int64(cell)))
-	return ratio(most, max(limit, 1))
-}
-
-// mostIn returns the most permits that cells next to each other hold, so many of
-// them, of those from first until before end.
-func mostIn(counts []Count, cells, first, end int64) (most int64) {
-	sum, next := int64(0), 0
-	for _, c := range counts {
-		if c.Index < first {
-			next++
-			continue
-		}
-		for next < len(counts) && counts[next].Index < min(c.Index+cells, end) {
-			sum += counts[next].Issued
-			next++
-		}
-		most = max(most, sum)
-		sum -= c.Issued
-	}
-	return most
-}

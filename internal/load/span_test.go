@@ -140,20 +140,6 @@ func TestWindowsOfABucket(t *testing.T) {
 	}
 }
 
-// What came in any window's length, by when it came.
-func TestSpanRatio(t *testing.T) {
-	t.Parallel()
-	r := steadyRun()
-	came := []Count{{Index: 1099, Issued: 900}, {Index: 1190, Issued: 100}, {Index: 1201, Issued: 100}, {Index: 1289, Issued: 3}, {Index: 1290, Issued: 50}, {Index: 1500, Issued: 900}}
-	if got := r.SpanRatio(came, 10*ms); got != 2.03 {
-		t.Errorf("%v, want 2.03: 100, 100 and 3 permits in 100 cells of 10 ms", got)
-	}
-	r.Start = Never
-	if got := r.SpanRatio(came, 10*ms); got != 0 {
-		t.Errorf("%v before anything was measured", got)
-	}
-}
-
 // naive looks at every span of cells there is, and says how many permits the worst
 // of them has too many. Fractions are exact.
 func naive(r Run, length time.Duration) *big.Rat {

@@ -86,6 +86,9 @@ func (p *Page) figures() []figure {
 			add(Rate(r, w.Length), note)
 		}
 	}
+	if len(r.Rolling) > 0 {
+		add(Rolling(r), "By when they came to their callers, in 10 ms cells: of spans that end near each other, the fullest. Fixed windows allow up to twice the limit here, at a boundary; the shape sliding does not; the shape bucket allows its burst on top.")
+	}
 	if r.Within != nil {
 		add(Within(r), "All windows that were measured, on top of each other, by when their permits were issued.")
 	}

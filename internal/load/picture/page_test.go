@@ -21,6 +21,7 @@ func sample() *load.Report {
 		Acquire: []load.Quantile{{Part: 0, Ns: 90}, {Part: 0.5, Ns: 110}, {Part: 0.99, Ns: 900}, {Part: 1, Ns: 5e6}},
 		Delay:   []load.Quantile{{Part: 0, Ns: 0}, {Part: 0.9, Ns: 20e6}, {Part: 1, Ns: 99e6}},
 		Shares:  new(load.Shares),
+		Rolling: []load.Moment{{At: start.Add(3 * time.Second).UnixNano(), Permits: 300000}, {At: start.Add(4 * time.Second).UnixNano(), Permits: 500000}, {At: start.Add(9 * time.Second).UnixNano(), Permits: 100000}},
 	}
 	for i := range 20 {
 		at := start.Add(time.Duration(i) * time.Second)
@@ -44,8 +45,8 @@ func TestPage(t *testing.T) {
 	got := page(t, &Page{Title: "96 instances share 300000/s", Verdict: "HELD: all of it", Report: sample(),
 		Facts: []Fact{{"whole windows", "20"}}, Asked: []Fact{{"limit", "300000/s"}}})
 	golden.Check(t, "page.html", got)
-	if n := strings.Count(got, "<h2>"); n != 5 {
-		t.Errorf("%d charts, want 5", n)
+	if n := strings.Count(got, "<h2>"); n != 6 {
+		t.Errorf("%d charts, want 6", n)
 	}
 }
 
