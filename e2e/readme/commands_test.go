@@ -59,15 +59,10 @@ var steps = map[string]string{
 	`go run ./examples/kafka-consumer`: "kafka",
 	`go run ./examples/kafka-consumer --records 1000000 --limit 100000/s --batch 500 --workers 16 --poison 50000 --demand 1.5`: "kafka",
 	`go run ./examples/container`: "test",
-	`go run ./cmd/loadgen --limit 30000/s --arrival burst --duration 60s --json fixed.json`:                              "loadgen",
-	`go run ./cmd/loadgen --limit 30000/s --arrival burst --duration 60s --shape sliding --json sliding.json`:            "loadgen",
-	`go run ./cmd/loadgen --limit 30000/s --arrival burst --duration 60s --shape bucket --burst 3000 --json bucket.json`: "loadgen",
-	`go run ./cmd/loadgen --limit 500/2s,2000/10s,10000/1m --instances 20 --shape sliding --duration 200s`:               "loadgen",
 }
 
 // elsewhere are commands for what is not here, and why.
 var elsewhere = map[string]string{
-	`go test -run '^$' -bench 'BenchmarkShapes|BenchmarkSlots|ShapeMemory' ./consumer`:                                       "a benchmark: its figures are the machine's",
 	`export QUOTIENT_ENDPOINTS=https://etcd-1:2379,https://etcd-2:2379,https://etcd-3:2379`:                                  "the reader's cluster",
 	`export QUOTIENT_CACERT=/etc/quotient/ca.pem QUOTIENT_CERT=/etc/quotient/ann.pem QUOTIENT_KEY=/etc/quotient/ann-key.pem`: "the reader's certificates; internal/etcdflags tests them",
 	`quota-admin dev`:                      "the installed program; here as go run",

@@ -34,14 +34,16 @@ type Report struct {
 	// Events are what befell the fleet on the way, in order.
 	Events []Event `json:"events,omitempty"`
 	// Within is nil if no whole window was measured.
-	Within  *Within `json:"within,omitempty"`
-	Summary Summary `json:"summary"`
-	Verdict Verdict `json:"verdict"`
+	Within *Within `json:"within,omitempty"`
+	// Rolling is how many permits came in the shortest window's length until each
+	// of some moments; nil if no such span was measured.
+	Rolling []Moment `json:"rolling,omitempty"`
+	Summary Summary  `json:"summary"`
+	Verdict Verdict  `json:"verdict"`
 
 	// What only a page shows.
 	Shares         *Shares    `json:"-"` // nil if they were not recorded
 	Acquire, Delay []Quantile `json:"-"` // the whole curves, rising
-	Rolling        []Moment   `json:"-"` // nil if no span of a window's length was measured
 }
 
 // Event is something that befell the fleet.

@@ -3,11 +3,14 @@ package load
 import "time"
 
 // mostMoments bounds how many moments Rolling tells.
-const mostMoments = 800
+const mostMoments = 400
 
 // Moment is how many permits came to their callers in one window's length up to an
 // instant, in nanoseconds since the Unix epoch.
-type Moment struct{ At, Permits int64 }
+type Moment struct {
+	At      int64 `json:"at_ns"`
+	Permits int64 `json:"permits"`
+}
 
 // Rolling returns the most permits of every span of the shortest window's length
 // that lies in the measured time, given when permits came to their callers, in

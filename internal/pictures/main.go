@@ -27,6 +27,7 @@ var parts = []part{
 	{"saturated", traffic{"steady, 1.5 times the limit", []string{"--arrival", "steady", "--demand", "1.5"}, "saturated"}.measure},
 	{"bursts", traffic{"one burst a second, half the limit", []string{"--arrival", "burst", "--demand", "0.5"}, "bursts"}.measure},
 	{"poisson", traffic{"Poisson, half the limit", []string{"--arrival", "poisson", "--demand", "0.5"}, ""}.measure},
+	{"shapes", shapes},
 	{"sine", traffic{"sine of 16 s, half the limit", []string{"--arrival", "sine", "--demand", "0.5"}, ""}.measure},
 }
 

@@ -42,7 +42,7 @@ func (t traffic) measure(ctx context.Context, l *loadgen) error {
 		if err != nil {
 			return err
 		}
-		if err := setRow(t.name+": "+p.pacing, cells(r)); err != nil {
+		if err := setRow(pacingDoc, t.name+": "+p.pacing, cells(r)); err != nil {
 			return err
 		}
 		s, peak := line(r.Within)
@@ -97,19 +97,19 @@ func used(r *load.Report) float64 {
 	return float64(issued) / float64(max(limit, 1))
 }
 
-// setRow replaces the row of the table that begins with name.
-func setRow(name string, cells []string) error {
-	text, err := os.ReadFile(pacingDoc)
+// setRow replaces the row of a document's table that begins with name.
+func setRow(document, name string, cells []string) error {
+	text, err := os.ReadFile(document) //nolint:gosec // one of ours
 	if err != nil {
 		return err
 	}
 	begin := "\n| " + name + " |"
 	at := strings.Index(string(text), begin)
 	if at < 0 {
-		return fmt.Errorf("%s has no row %q", pacingDoc, begin[1:])
+		return fmt.Errorf("%s has no row %q", document, begin[1:])
 	}
 	end := at + 1 + strings.IndexByte(string(text[at+1:]), '\n')
 	row := begin + " " + strings.Join(cells, " | ") + " |"
 	fmt.Println(row[1:])
-	return os.WriteFile(pacingDoc, append([]byte(string(text[:at])+row), text[end:]...), 0o600)
+	return os.WriteFile(document, append([]byte(string(text[:at])+row), text[end:]...), 0o600)
 }
