@@ -8,6 +8,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/internal/view"
 	"github.com/quotient-limiter/quotient/quota"
@@ -122,7 +123,7 @@ type divisible struct {
 func (p *place) readDivision(kvs, reports []*mvccpb.KeyValue) divisible {
 	var t view.Tracker
 	var d divisible
-	d.view = t.List(0, 0, p.parseAll(kvs))
+	d.view = t.List(clock.Instant{}, 0, 0, p.parseAll(kvs))
 	for _, kv := range kvs {
 		if string(kv.Key) == p.s.keys.level(p.provider) {
 			d.level = kv.ModRevision

@@ -1,12 +1,16 @@
 package coordinator
 
 import (
+	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/etcdtest"
 	"github.com/quotient-limiter/quotient/internal/view"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -22,13 +26,11 @@ func TestSilenceBeforeFirstProofIsDoubted(t *testing.T) {
 	p.listLocked(clock.Instant{Mono: listed, Wall: listed}, 7, 1, nil)
 	p.policy = &quota.Policy{Freshness: time.Second}
 
-	p.doubtLocked(clock.Instant{Mono: listed + int64(time.Second), Wall: listed + int64(time.Second)})
-	if p.tracker.Doubted() {
+	if p.doubtLocked(clock.Instant{Mono: listed + int64(time.Second), Wall: listed + int64(time.Second)}) {
 		t.Error("doubted within the freshness of the listing")
 	}
 	suspended := clock.Instant{Mono: listed + int64(time.Second), Wall: listed + int64(time.Second) + 1}
-	p.doubtLocked(suspended)
-	if !p.tracker.Doubted() {
+	if !p.doubtLocked(suspended) || !p.tracker.Doubted() {
 		t.Error("not doubted after a silence longer than the freshness")
 	}
 	p.tracker.Answer(view.Probe{}, 7, 1)
@@ -43,46 +45,100 @@ func TestSilenceBeforeFirstProofIsDoubted(t *testing.T) {
 func TestALostReportIsAGap(t *testing.T) {
 	f := setup(t)
 	f.set("p", "100/s")
-	r, _ := f.subscribe(f.join(Options{Name: "a"}), "p")
-	eventually(t, "the view is proved", r.is(proved))
+	r, _ := f.subscribe(f.join(Options{Name: "a", TTL: time.Minute}), "p")
 	p := f.only(r)
-
-	check := func(newest int64) {
-		eventually(t, "no other check is under way", func() bool {
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			free := !p.checking
-			p.checking = true
-			return free
-		})
-		p.mu.Lock()
-		p.published.Reset()
-		p.published.Committed(p.published.Sent(7), newest, 7)
-		p.tracker.Doubt()
-		p.mu.Unlock()
-		p.check(t.Context())
-	}
+	eventually(t, "a report is written", p.locked(func() bool { return p.published.Newest() > 0 }))
 	resets := func() int { return strings.Count(r.told().log, "reset") }
-	eventually(t, "a report is written", func() bool {
-		got, err := f.client.Get(t.Context(), p.s.keys.report("p", r.told().self))
-		return err == nil && len(got.Kvs) == 1
-	})
-	eventually(t, "a check finds all that was reported", func() bool {
-		check(1)
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		return !p.tracker.Doubted()
-	})
+	p.locked(func() bool { p.tracker.Doubt(p.s.o.Clock.Now()); return true })()
+	eventually(t, "a check finds all that was reported", p.locked(func() bool { return !p.tracker.Doubted() }))
 	if n := resets(); n != 1 {
 		t.Fatalf("%d beginnings of the history, and nothing was lost", n)
 	}
-	eventually(t, "a report of a revision that is yet to come is missed", func() bool {
-		check(1 << 40)
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if n := resets(); !p.tracker.Doubted() && n == 1 {
-			t.Fatal("the view is taken for the store's")
+	p.locked(func() bool {
+		p.published.Committed(p.published.Sent(7), 1<<40, 7)
+		p.tracker.Doubt(p.s.o.Clock.Now())
+		return true
+	})()
+	eventually(t, "a report of a revision that is yet to come is missed", func() bool { return resets() > 1 })
+}
+
+// locked is a condition under the place's lock.
+func (p *place) locked(is func() bool) func() bool {
+	return func() bool { p.mu.Lock(); defer p.mu.Unlock(); return is() }
+}
+
+// TestTheSameStoreSettlesADoubt: nothing happened to etcd, so a silence costs no
+// history, however much there was to tell again.
+func TestTheSameStoreSettlesADoubt(t *testing.T) {
+	f := setup(t)
+	f.set("p", "100/s")
+	r, _ := f.subscribe(f.join(Options{Name: "a", TTL: time.Minute}), "p")
+	eventually(t, "the view is proved", r.is(proved))
+	p := f.only(r)
+	for i := range 5 {
+		last := f.set("p", fmt.Sprintf("%d/s", i+1))
+		p.locked(func() bool { p.tracker.Doubt(p.s.o.Clock.Now()); return true })()
+		eventually(t, "the doubt is settled, and the newest policy known", p.locked(func() bool {
+			return !p.tracker.Doubted() && p.tracker.Position() >= last.Revision
+		}))
+	}
+	if log := r.told().log; strings.Count(log, "reset") != 1 || strings.Count(log, "policy") != 5 {
+		t.Errorf("was told %q: want one beginning, and every policy once", log)
+	}
+}
+
+// TestAStoreThatWasPutBackAndHasGoneOn: etcd was restored from a backup that has
+// all that this instance wrote, another policy was set and taken back, and the
+// revision is beyond all that was known. The present keys look like the view.
+func TestAStoreThatWasPutBackAndHasGoneOn(t *testing.T) {
+	dir, backup := t.TempDir(), filepath.Join(t.TempDir(), "backup")
+	cluster, client := etcdtest.New(t, etcdtest.Options{Dir: dir, Processes: false})
+	f := setupOn(t, client)
+	f.set("p", "100/s")
+	r, _ := f.subscribe(f.join(Options{Name: "a", TTL: time.Minute}), "p")
+	p := f.only(r)
+	eventually(t, "a report is written", p.locked(func() bool { return p.published.Newest() > 0 }))
+	restart := func(between func() error) {
+		t.Helper()
+		cluster.Stop(0)
+		if err := between(); err != nil {
+			t.Fatal(err)
 		}
-		return resets() > 1
+		if err := cluster.Restart(0); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "etcd answers", func() bool { _, err := client.Get(t.Context(), "others"); return err == nil })
+	}
+	restart(func() error { return os.CopyFS(backup, os.DirFS(dir)) })
+	write := func() int64 {
+		r, err := client.Put(t.Context(), "others", "write too")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.Header.Revision
+	}
+	for range 10 {
+		write()
+	}
+	lost := write()
+	eventually(t, "that is known", p.locked(func() bool { return !p.tracker.Doubted() && p.tracker.Position() >= lost }))
+	if n := strings.Count(r.told().log, "reset"); n != 1 {
+		t.Fatalf("%d beginnings of the history, and nothing was lost", n)
+	}
+
+	p.mu.Lock() // nothing is taken from etcd meanwhile
+	known := p.tracker.Position()
+	restart(func() error {
+		if err := os.RemoveAll(filepath.Join(dir, "m0")); err != nil {
+			return err
+		}
+		return os.CopyFS(filepath.Join(dir, "m0"), os.DirFS(filepath.Join(backup, "m0")))
 	})
+	f.set("p", "50/s")
+	for write() <= known {
+	}
+	f.set("p", "100/s")
+	p.tracker.Doubt(p.s.o.Clock.Now()) // the silence was long enough
+	p.mu.Unlock()
+	eventually(t, "the history begins anew", func() bool { return strings.Count(r.told().log, "reset") > 1 })
 }

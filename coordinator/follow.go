@@ -3,8 +3,6 @@ package coordinator
 import (
 	"context"
 	"errors"
-	"fmt"
-	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -17,6 +15,9 @@ var errLease = errors.New("this instance's lease is gone from etcd; unless it is
 
 // errGone ends the following of a watch: this incarnation is over.
 var errGone = errors.New("this instance's key is gone from etcd; unless it is leaving it registers anew")
+
+// errReopen says that this place has ended its watch itself, to open another.
+var errReopen = errors.New("the watch is opened anew")
 
 // follow applies what the watch delivers until the incarnation is over or ctx
 // ends. It opens the watch anew where it left off when it breaks or was closed
@@ -40,6 +41,8 @@ func (p *place) follow(ctx context.Context) error {
 				return ctx.Err()
 			}
 			continue
+		case errors.Is(err, errReopen):
+			continue // not because something failed
 		case errors.Is(err, rpctypes.ErrCompacted):
 			p.mu.Lock()
 			p.relist = true
@@ -78,16 +81,21 @@ func (p *place) watch(ctx context.Context, wait *backoff) error {
 	var latest rush
 	responses := p.s.watcher.Watch(c, p.s.keys.provider(p.provider), clientv3.WithPrefix(), clientv3.WithRev(from))
 	for r := range responses {
-		if err := r.Err(); err != nil {
+		if err := r.Err(); err != nil && c.Err() == nil {
 			return classify(ctx, "watch "+p.provider, err)
 		}
 		wait.reset()
-		if err := p.take(&r); err != nil {
+		if err := p.take(c, &r); err != nil {
 			return err
 		}
 		if latest.changes(len(r.Events), p.s.o.Clock.Mono(), p.holdBack()) {
 			return errRush
 		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if c.Err() != nil && !p.relist {
+		return errReopen
 	}
 	return nil
 }
@@ -99,18 +107,26 @@ func (p *place) unwatched() {
 	p.rewatch = nil
 }
 
-// take applies one answer of the watch.
-func (p *place) take(r *clientv3.WatchResponse) error {
+// take applies one answer of the watch that lasts as long as ctx. A watch that was
+// ended says nothing any more: it may be that of a store that has been replaced.
+func (p *place) take(ctx context.Context, r *clientv3.WatchResponse) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if r.IsProgressNotify() {
-		p.tracker.Progress(r.Header.Revision)
+	if ctx.Err() != nil {
+		return nil
 	}
+	p.doubtLocked(p.s.o.Clock.Now())
+	gap := r.IsProgressNotify() && p.tracker.Progress(r.Header.Revision)
 	keys := make([]view.Key, 0, len(r.Events))
 	for _, e := range r.Events {
 		keys = append(keys, p.parse(e.Kv, e.Type == clientv3.EventTypeDelete))
 	}
-	for _, c := range p.tracker.Events(keys) {
+	changes, unlike := p.tracker.Events(keys)
+	if gap || unlike {
+		p.gapLocked("after a silence, its watch does not tell the same events")
+		return nil
+	}
+	for _, c := range changes {
 		if c.Policy != nil || c.PolicyDeleted {
 			p.policy = c.Policy
 		}
@@ -138,7 +154,7 @@ func (p *place) proveLocked() {
 	if !ok || proof.Mono <= p.proved {
 		return
 	}
-	p.proved, p.sure = proof.Mono, proof
+	p.proved = proof.Mono
 	if !p.silent {
 		p.sink.Prove(proof)
 	}
@@ -178,69 +194,49 @@ func (p *place) gapLocked(why string) {
 	}
 	p.s.o.Logger.Warn("etcd went backwards", "provider", p.provider, "because", why)
 	p.relist = true
-	p.tracker.Doubt()
+	p.tracker.Doubt(p.s.o.Clock.Now())
 	if p.rewatch != nil {
 		p.rewatch()
 	}
 }
 
-// check compares a doubted view with a listing of the keys and their revisions.
-// The own report is no part of the view, but claims by demand follow from it: a
-// store that lost it went backwards.
+// check finds out whether the store still has what this instance wrote, its key
+// and its newest report, and lets the watch tell the events since then again.
+// Claims by demand follow from the report: a store that lost it went backwards.
 func (p *place) check(ctx context.Context) {
 	p.mu.Lock()
 	probe, report := p.tracker.Sent(p.s.o.Clock.Now()), p.published.Newest()
-	reportKey := p.s.keys.report(p.provider, p.id)
+	id, key, created := p.id, p.key, p.created
 	p.mu.Unlock()
 	c, done := p.s.bounded(ctx)
 	defer done()
 	t, err := p.s.client.Txn(c).Then(
-		clientv3.OpGet(p.s.keys.provider(p.provider), clientv3.WithPrefix(), clientv3.WithKeysOnly()),
-		clientv3.OpGet(reportKey, clientv3.WithKeysOnly()),
+		clientv3.OpGet(key, clientv3.WithKeysOnly()),
+		clientv3.OpGet(p.s.keys.report(p.provider, id), clientv3.WithKeysOnly()),
 	).Commit()
-	if err != nil {
-		p.mu.Lock()
-		p.checking = false
-		p.mu.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.checking = false
+	if err != nil || p.relist || p.id != id {
 		return
 	}
-	r := t.Responses[0].GetResponseRange()
+	p.doubtLocked(p.s.o.Clock.Now())
+	kept := int64(0)
+	if kvs := t.Responses[0].GetResponseRange().Kvs; len(kvs) > 0 && kvs[0].CreateRevision == created {
+		kept = created
+	}
 	stored := int64(0)
 	if kvs := t.Responses[1].GetResponseRange().Kvs; len(kvs) > 0 {
 		stored = kvs[0].ModRevision
 	}
-	// The watch may still have to catch up with the listing; probes and their
-	// progress requests go on meanwhile.
-	keys := p.parseAll(r.Kvs)
-	for range 20 {
-		p.mu.Lock()
-		if p.relist || !p.checking { // there is a gap, or another history already
-			p.checking = false
-			p.mu.Unlock()
-			return
-		}
-		same, ok := p.tracker.Check(probe, t.Header.Revision, t.Header.ClusterId, keys)
-		beyond := p.tracker.Position() > t.Header.Revision
-		switch {
-		case ok && same && stored < report:
-			p.checking = false
-			p.gapLocked("this instance's newest report is gone")
-		case ok && same:
-			p.checking = false
-			p.proveLocked()
-		case ok:
-			p.checking = false
-			p.gapLocked(fmt.Sprintf("the view is not that of revision %d", t.Header.Revision))
-		case beyond:
-			p.checking = false // too late for this listing: try another
-		}
-		again := p.checking
-		p.mu.Unlock()
-		if !again || !sleep(ctx, 50*time.Millisecond) {
-			return
-		}
+	reopen, gap := p.tracker.Check(probe, t.Header.Revision, t.Header.ClusterId, max(kept, report))
+	switch {
+	case stored < report:
+		p.gapLocked("this instance's newest report is gone")
+	case gap:
+		p.gapLocked("after a silence, nothing shows that it is the same store")
+	case reopen && p.rewatch != nil:
+		p.rewatch()
 	}
-	p.mu.Lock()
-	p.checking = false
-	p.mu.Unlock()
+	p.proveLocked()
 }

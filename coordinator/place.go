@@ -41,7 +41,6 @@ type place struct {
 	policy    *quota.Policy      // in the view
 	division  division           // of the total, by demand
 	proved    int64              // monotonic instant of the newest proof, 0 if none
-	sure      clock.Instant      // of the newest proof, or else at which the listing was asked for
 	behind    int64              // since when the watch has been behind, 0 if it is not
 	problem   string             // as last told to the sink
 	rewatch   context.CancelFunc // ends the watch; nil while there is none
@@ -137,10 +136,10 @@ func short(name string) string {
 // listLocked starts the history from a listing that was asked for at the instant
 // sent.
 func (p *place) listLocked(sent clock.Instant, revision int64, cluster uint64, kvs []*mvccpb.KeyValue) {
-	v := p.tracker.List(revision, cluster, p.parseAll(kvs))
+	v := p.tracker.List(sent, revision, cluster, p.parseAll(kvs))
+	p.tracker.Wrote(p.created)
 	p.published.Reset() // before a gap nothing is known of what the reports were
 	p.ownLocked(v.Level)
-	p.sure = sent
 	p.policy, p.proved, p.behind, p.relist, p.checking = v.Policy, 0, 0, false, false
 	if !p.silent {
 		p.sink.Reset(p.s.o.Clock.Now(), p.id, v)

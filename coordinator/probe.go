@@ -126,7 +126,7 @@ func (p *place) answered(s *Session, a asked, revision int64, cluster uint64) bo
 		return false
 	}
 	p.proveLocked()
-	if p.tracker.Doubted() && !p.checking {
+	if p.tracker.Unchecked() && !p.checking {
 		p.checking = true
 		s.wg.Go(func() { p.check(p.ctx) })
 	}
@@ -156,15 +156,16 @@ func (p *place) unanswered(ctx context.Context, err error) {
 	}
 }
 
-// doubtLocked withholds proofs after a silence longer than the freshness, since
-// the last proof or, if there was none yet, the listing: the store may have been
-// replaced by a backup in the meantime. It is taken by both clocks: while a
-// machine is suspended the monotonic one stands still.
-func (p *place) doubtLocked(now clock.Instant) {
-	silence := max(now.Mono-p.sure.Mono, now.Wall-p.sure.Wall)
-	if silence > int64(p.freshness()) && !p.tracker.Doubted() {
-		p.tracker.Doubt()
+// doubtLocked must be called before anything that comes from etcd is taken. After
+// a silence longer than the freshness it puts the view in doubt and returns true:
+// the store may have been replaced by a backup in the meantime. The answer to a
+// probe then begins a check.
+func (p *place) doubtLocked(now clock.Instant) bool {
+	if !p.tracker.Silence(now, int64(p.freshness())) {
+		return false
 	}
+	p.checking = false // of a doubt before this one
+	return true
 }
 
 func (p *place) freshness() time.Duration {

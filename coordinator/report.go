@@ -130,10 +130,14 @@ func (p *place) write(last *reporting, r *quota.Report, l *lease) bool {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.id == last.id {
-		if p.published.Committed(w, revision, found.Demand) {
-			p.gapLocked("this instance's newest report is gone")
-		}
+	if p.id != last.id {
+		return t.Succeeded
+	}
+	p.doubtLocked(p.s.o.Clock.Now())
+	if p.published.Committed(w, revision, found.Demand) {
+		p.gapLocked("this instance's newest report is gone")
+	} else {
+		p.tracker.Wrote(revision)
 	}
 	return t.Succeeded
 }

@@ -58,7 +58,7 @@ func placeAmong(t *testing.T, instances int) *place {
 	for i := range instances {
 		listed = append(listed, view.Key{Kind: view.Instance, ID: fmt.Sprint(i), Value: []byte(`{}`), Revision: 7})
 	}
-	p.tracker.List(7, 1, listed)
+	p.tracker.List(p.s.o.Clock.Now(), 7, 1, listed)
 	policy := quota.Policy{}.WithDefaults()
 	p.policy = &policy
 	s.mu.places = map[string]*place{"p": p}

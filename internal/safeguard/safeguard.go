@@ -52,6 +52,12 @@ const (
 	BackwardsIsGap
 	// DoubtIsChecked: a proof counts after a long silence as before.
 	DoubtIsChecked
+	// OwnIsKept: a store in doubt need not have what the instance wrote.
+	OwnIsKept
+	// ToldTheSame: a store in doubt may tell something else than before.
+	ToldTheSame
+	// OvertakenWaits: an answer that is behind the watch counts at once.
+	OvertakenWaits
 
 	// ProofEnds: nobody looks how old the proof is.
 	ProofEnds

@@ -84,6 +84,23 @@ func (e *etcd) has(id string) bool {
 	return slices.ContainsFunc(e.view().Instances, func(i quota.Instance) bool { return i.ID == id })
 }
 
+// created returns the revision at which an incarnation's key was put first, 0 if
+// it is not there.
+func (e *etcd) created(id string) (revision int64) {
+	for i := range e.line {
+		for _, k := range e.line[i].keys {
+			switch {
+			case k.Kind != view.Instance || k.ID != id:
+			case k.Deleted:
+				revision = 0
+			case revision == 0:
+				revision = k.Revision
+			}
+		}
+	}
+	return revision
+}
+
 // away reports whether all of etcd is gone for good.
 func (e *etcd) away() bool { return e.w.now >= e.w.outage }
 

@@ -54,10 +54,10 @@ type place struct {
 	watch      int // numbers the watches
 	stream     *stream
 	policy     *quota.Policy
-	proved     int64         // monotonic instant of the newest proof, 0 if none
-	sure       clock.Instant // of the newest proof, or else at which the listing was asked for
+	proved     int64 // monotonic instant of the newest proof, 0 if none
 	behind     int64
 	relist     bool
+	created    int64 // revision of its key's first write
 	newest     int64 // revision of its newest report, as far as it knows
 	reports    int   // numbers the reports
 	claimed    int64 // the demand that it reported last

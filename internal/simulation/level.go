@@ -130,9 +130,12 @@ func (h *host) demand() {
 			h.answer(func() {
 				if h.id == id && h.registered && h.reports == number {
 					h.newest = found.revision
+					h.silence()
 					if h.published.Committed(w, found.revision, found.demand) && !h.trick(LostUnseen) {
 						h.gap()
+						return
 					}
+					h.tracker.Wrote(found.revision)
 				}
 			})
 		})

@@ -66,7 +66,7 @@ func (h *host) register(attempt int, p *quota.Policy) {
 			cluster, n := h.etcd.cluster, h.etcd.current()
 			h.answer(func() {
 				if h.attempt == attempt && !h.leaving {
-					h.id, h.value, h.registered, h.newest = i.ID, i, true, 0
+					h.id, h.value, h.registered, h.newest, h.created = i.ID, i, true, 0, revision
 					h.list(revision, cluster, n, sent)
 				}
 			})
@@ -80,8 +80,8 @@ func (h *host) list(revision int64, cluster uint64, n int, sent clock.Instant) {
 	if h.trick(ListedWhenSent) {
 		at = sent
 	}
-	h.sure = sent
-	v := h.tracker.List(revision, cluster, h.etcd.states[n].keys)
+	v := h.tracker.List(sent, revision, cluster, h.etcd.states[n].keys)
+	h.tracker.Wrote(h.created)
 	h.published.Reset()
 	h.own(v.Level)
 	h.warrant.Reset(at, h.id, v)
@@ -133,14 +133,22 @@ func (h *host) take(number int, m *message) {
 		})
 		return
 	}
+	h.silence()
+	gap := false
 	if m.progress {
-		h.tracker.Progress(m.header)
+		gap = h.tracker.Progress(m.header)
 		h.progressed()
 	}
 	if m.created && h.trick(CreatedIsPosition) || len(m.keys) > 0 && h.trick(HeaderIsPosition) {
 		h.tracker.Progress(m.header)
 	}
-	for _, c := range h.tracker.Events(m.keys) {
+	changes, unlike := h.tracker.Events(m.keys)
+	if gap || unlike {
+		h.stats.Unlike++
+		h.gap()
+		return
+	}
+	for _, c := range changes {
 		if c.Policy != nil || c.PolicyDeleted {
 			h.policy = c.Policy
 		}
@@ -223,7 +231,7 @@ func (h *host) gap() {
 		return
 	}
 	h.relist = true
-	h.tracker.Doubt()
+	h.tracker.Doubt(h.read())
 	h.watch++
 	h.listAnew()
 }
@@ -310,10 +318,7 @@ func (h *host) answered(id string, probe view.Probe, sent clock.Instant, revisio
 		return
 	}
 	now := h.read()
-	if max(now.Mono-h.sure.Mono, now.Wall-h.sure.Wall) > h.freshness() && !h.tracker.Doubted() {
-		h.stats.Doubts++
-		h.tracker.Doubt()
-	}
+	h.silence()
 	if h.trick(SameCountProves) && h.looksLike(n) {
 		h.accept(sent)
 	}
@@ -326,7 +331,7 @@ func (h *host) answered(id string, probe view.Probe, sent clock.Instant, revisio
 		h.accept(now)
 	}
 	h.prove()
-	if h.tracker.Doubted() && !h.checking {
+	if h.tracker.Unchecked() && !h.checking {
 		h.checking = true
 		h.check()
 	}
@@ -378,7 +383,7 @@ func (h *host) prove() {
 
 func (h *host) accept(proof clock.Instant) {
 	if proof.Mono > h.proved {
-		h.proved, h.sure = proof.Mono, proof
+		h.proved = proof.Mono
 	}
 	h.flush()
 	if h.warrant.Prove(proof) {
@@ -399,49 +404,6 @@ func (h *host) looksLike(n int) bool {
 		return r
 	}
 	return len(mine) == len(theirs) && highest(mine) == highest(theirs)
-}
-
-// check compares a doubted view with a listing.
-func (h *host) check() {
-	id, probe, report := h.id, h.tracker.Sent(h.read()), h.published.Newest()
-	done := false
-	h.at(h.now+retry, func() {
-		if !done {
-			h.checking = false
-		}
-	})
-	h.call(func(m int) {
-		h.etcd.linear(m, func() {
-			revision, cluster, n := h.etcd.revision(), h.etcd.cluster, h.etcd.current()
-			lost := h.etcd.reported(id).revision < report && !h.trick(LostUnseen)
-			h.answer(func() {
-				done = true
-				h.compare(id, probe, revision, cluster, n, lost, 20)
-			})
-		})
-	})
-}
-
-// compare waits for the watch to catch up with the listing, if it has to. lost
-// says that the listing lacks the newest report.
-func (h *host) compare(id string, probe view.Probe, revision int64, cluster uint64, n int, lost bool, tries int) {
-	if h.id != id || !h.registered || h.relist {
-		return
-	}
-	same, ok := h.tracker.Check(probe, revision, cluster, h.etcd.states[n].keys)
-	switch {
-	case ok && same && !lost:
-		h.checking = false
-		h.prove()
-	case ok:
-		h.stats.Unlike++
-		h.checking = false
-		h.gap()
-	case h.tracker.Position() > revision || tries == 0:
-		h.checking = false
-	default:
-		h.at(h.now+50*ms, func() { h.compare(id, probe, revision, cluster, n, lost, tries-1) })
-	}
 }
 
 // keepAlive is answered by a member alone, whatever it knows.

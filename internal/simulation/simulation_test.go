@@ -22,7 +22,7 @@ var (
 	mutantFlag = flag.String("mutant", "", "the mutant to replay; none if empty")
 	moreFlag   = flag.Int("histories", 0, "histories per kind; 0: as many as a test run should take")
 	forFlag    = flag.Duration("for", 0, "how long TestForLong runs")
-	butFlag    = flag.String("but", "", "a kind that TestForLong leaves out")
+	onlyFlag   = flag.String("only", "", "the one kind that TestForLong runs; all if empty")
 )
 
 // TestMain lets the garbage collector rest: a history is small and soon over.
@@ -221,7 +221,7 @@ func TestForLong(t *testing.T) {
 			t.Logf("%v: %d histories, %d violations", time.Since(began).Round(time.Second), all.histories, over)
 		}
 		for kind, n := range perKind {
-			if kind.String() == *butFlag {
+			if *onlyFlag != "" && kind.String() != *onlyFlag {
 				continue
 			}
 			n /= 100

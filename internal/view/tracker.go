@@ -60,7 +60,9 @@ type Tracker struct {
 
 	proof   clock.Instant // newest settled, zero if none
 	pending []answer
-	doubted bool // proofs wait for a check
+	sure    clock.Instant // the question of the newest proof, or of the listing, or the doubt's beginning
+	memory  memory
+	doubt   *doubt // proofs wait until it is settled; nil if there is none
 
 	level     int64 // revision of the level's key, 0 without one
 	badPolicy error
@@ -81,17 +83,21 @@ func (t *Tracker) Without(off safeguard.Set) { t.off = off }
 type answer struct {
 	sent     clock.Instant
 	revision int64
+	// overtaken: the watch was further already. A store that was put back after
+	// what the watch had told may have answered.
+	overtaken bool
 }
 
 // maxPending bounds the answers that wait. The oldest prove least.
 const maxPending = 32
 
-// List starts anew from a listing of all keys under the provider, read at a
-// revision. The view that it returns is the beginning of a history.
-func (t *Tracker) List(revision int64, cluster uint64, keys []Key) quota.View {
+// List starts anew from a listing of all keys under the provider, asked for at
+// the instant sent and read at a revision. The view that it returns is the
+// beginning of a history.
+func (t *Tracker) List(sent clock.Instant, revision int64, cluster uint64, keys []Key) quota.View {
 	*t = Tracker{
 		cluster: cluster, revision: revision, position: revision, newest: revision,
-		instances: map[string]int64{}, bad: map[string]error{}, off: t.off, read: t.read,
+		sure: sent, memory: memory{from: revision}, instances: map[string]int64{}, bad: map[string]error{}, off: t.off, read: t.read,
 	}
 	v := quota.View{Revision: revision}
 	for _, k := range keys {
@@ -114,9 +120,17 @@ func (t *Tracker) List(revision int64, cluster uint64, keys []Key) quota.View {
 }
 
 // Events takes the events of one watch response, in order, and returns a change
-// for every revision that is new. A revision that was seen before is ignored.
-func (t *Tracker) Events(keys []Key) []quota.Change {
-	var changes []quota.Change
+// for every revision that is new. A revision that was seen before is ignored,
+// unless the view is in doubt: then gap is true if it is not what was seen.
+func (t *Tracker) Events(keys []Key) (changes []quota.Change, gap bool) {
+	for _, x := range tell(keys) {
+		if !t.again(x) {
+			return nil, true
+		}
+		if x.revision > t.revision {
+			t.memory.remember(x)
+		}
+	}
 	for _, k := range keys {
 		n := len(changes)
 		if n > 0 && (changes[n-1].Revision == k.Revision || t.off.Off(safeguard.EveryRevision)) {
@@ -130,8 +144,8 @@ func (t *Tracker) Events(keys []Key) []quota.Change {
 		}
 		t.revision = max(t.revision, k.Revision)
 	}
-	t.Progress(t.revision)
-	return changes
+	t.advance(t.revision)
+	return changes, false
 }
 
 func (t *Tracker) add(c *quota.Change, k Key) {
@@ -161,8 +175,17 @@ func (t *Tracker) add(c *quota.Change, k Key) {
 	}
 }
 
-// Progress says that the watch has delivered everything up to a revision.
-func (t *Tracker) Progress(revision int64) {
+// Progress says that the watch has delivered everything up to a revision. It
+// returns true if that is not what it told before a doubt.
+func (t *Tracker) Progress(revision int64) (gap bool) {
+	if !t.reached(revision) {
+		return true
+	}
+	t.advance(revision)
+	return false
+}
+
+func (t *Tracker) advance(revision int64) {
 	t.position = max(t.position, revision)
 	t.newest = max(t.newest, revision)
 	t.settle()
@@ -184,22 +207,41 @@ func (t *Tracker) Answer(p Probe, revision int64, cluster uint64) (gap bool) {
 		return true
 	}
 	t.newest = max(t.newest, revision)
+	if t.doubt != nil && p.sent.Mono < t.sure.Mono {
+		return false // asked for before the doubt
+	}
+	for i := range t.pending {
+		if a := &t.pending[i]; a.sent.Mono <= p.sent.Mono && a.revision < revision {
+			a.overtaken = false
+		}
+	}
 	if len(t.pending) == maxPending {
 		t.pending = slices.Delete(t.pending, 0, 1)
 	}
-	t.pending = append(t.pending, answer{p.sent, revision})
+	overtaken := revision < t.position && !t.off.Off(safeguard.OvertakenWaits)
+	t.pending = append(t.pending, answer{p.sent, revision, overtaken})
 	t.settle()
 	return false
 }
 
-// settle turns the answers that the position has reached into the proof.
+// settle ends a doubt that is cleared up, and turns the answers that the position
+// has reached into the proof. An answer that the watch had overtaken waits for a
+// later one that returns more: a store that was put back would still be where it
+// was.
 func (t *Tracker) settle() {
+	if t.doubt != nil && !t.doubt.same {
+		return
+	}
+	t.doubt = nil
 	t.pending = slices.DeleteFunc(t.pending, func(a answer) bool {
-		if a.revision > t.position && !t.off.Off(safeguard.PositionReached) {
+		if a.overtaken || a.revision > t.position && !t.off.Off(safeguard.PositionReached) {
 			return false
 		}
 		if a.sent.Mono > t.proof.Mono {
 			t.proof = a.sent
+		}
+		if a.sent.Mono > t.sure.Mono {
+			t.sure = a.sent
 		}
 		return true
 	})
@@ -208,53 +250,21 @@ func (t *Tracker) settle() {
 // Proof returns the newest instant of which it is proved that the view contains
 // everything committed before it; false if there is none, or it is doubted.
 func (t *Tracker) Proof() (clock.Instant, bool) {
-	return t.proof, t.proof != clock.Instant{} && !t.doubted
+	return t.proof, t.proof != clock.Instant{} && t.doubt == nil
 }
 
-// Behind reports whether an answer waits for the watch to catch up.
-func (t *Tracker) Behind() bool { return len(t.pending) > 0 }
+// Behind reports whether an answer, or a doubt, waits for the watch to catch up.
+func (t *Tracker) Behind() bool {
+	return t.retelling() || slices.ContainsFunc(t.pending, func(a answer) bool { return a.revision > t.position })
+}
 
-// Position returns up to where the watch has delivered. A watch that continues
-// begins at the next revision.
-func (t *Tracker) Position() int64 { return t.position }
-
-// Doubt withholds proofs until Check has found the view to be the store's. It is
-// for the time after a long silence, in which the store may have been replaced
-// by a backup and gone on past the revisions that were known.
-func (t *Tracker) Doubt() { t.doubted = !t.off.Off(safeguard.DoubtIsChecked) }
-
-// Doubted reports whether proofs are withheld.
-func (t *Tracker) Doubted() bool { return t.doubted }
-
-// Check compares the view with a listing at a revision, read linearizably when
-// p was sent. It can only tell when the position has reached the revision and
-// the view has not gone beyond it: ok is false if not, and another listing is
-// needed. same is false if there is a gap. Values are not looked at: keys alone
-// will do.
-func (t *Tracker) Check(p Probe, revision int64, cluster uint64, keys []Key) (same, ok bool) {
-	if cluster != t.cluster || revision < p.floor {
-		return false, true
+// Position returns up to where the watch has delivered or, when it has to tell that
+// again, up to where it has. A watch that continues begins at the next revision.
+func (t *Tracker) Position() int64 {
+	if t.retelling() {
+		return t.doubt.position
 	}
-	if t.position < revision || t.revision > revision {
-		return false, false
-	}
-	policy, level, instances := int64(0), int64(0), map[string]int64{}
-	for _, k := range keys {
-		switch k.Kind {
-		case Policy:
-			policy = k.Revision
-		case Instance:
-			instances[k.ID] = k.Revision
-		case Level:
-			level = k.Revision
-		case Other:
-		}
-	}
-	if policy != t.policy || level != t.level || !maps.Equal(instances, t.instances) {
-		return false, true
-	}
-	t.doubted = false
-	return true, true
+	return t.position
 }
 
 // Has reports whether the view has an incarnation.

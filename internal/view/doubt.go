@@ -1,0 +1,192 @@
+package view
+
+import (
+	"hash/fnv"
+
+	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/safeguard"
+)
+
+// A store that was put back to an earlier revision does not say so, and looks
+// like any other once it has gone on past the revisions that were known. So after
+// a silence the view is in doubt until two things are shown, one after the other:
+//
+//   - The store still has what this instance wrote itself, says a linearizable
+//     read. Nobody else writes that, so all that was there before it is there
+//     still.
+//   - A watch that is opened after that tells the same events since then as the
+//     one before, up to the position that was reached before the silence.
+//
+// Then the views that were held are the store's, one by one. To compare the keys
+// of one revision, the present or any other, is not enough: what was overwritten
+// or deleted in between leaves no trace in them. The other order is not enough
+// either: members that have lost their leader, and are about to be replaced, go on
+// telling what they know.
+
+// told is what the watch told of one revision: a sum over its events.
+type told struct {
+	revision int64
+	sum      uint64
+}
+
+// memory is what the watch has told since a write of this instance's own.
+type memory struct {
+	from int64 // every later revision that changed the view is in all
+	own  bool  // from is a write's of this instance
+	all  []told
+}
+
+// maxTold bounds the revisions that are remembered. Who forgets one cannot
+// settle a doubt before it writes again: reports are written often, and after
+// each of them nothing older is needed.
+const maxTold = 4096
+
+// remember notes what is new.
+func (m *memory) remember(x told) {
+	if x.revision <= m.from {
+		return
+	}
+	if len(m.all) == maxTold {
+		m.from, m.own = m.all[0].revision, false
+		m.all = m.all[:copy(m.all, m.all[1:])]
+	}
+	m.all = append(m.all, x)
+}
+
+// wrote forgets what was told up to a write.
+func (m *memory) wrote(revision int64) {
+	if revision < m.from {
+		return // what came between is not known
+	}
+	n := 0
+	for n < len(m.all) && m.all[n].revision <= revision {
+		n++
+	}
+	m.from, m.own, m.all = revision, true, m.all[:copy(m.all, m.all[n:])]
+}
+
+// tell sums up events by revision.
+func tell(keys []Key) []told {
+	var all []told
+	for i := range keys {
+		if n := len(all); n == 0 || all[n-1].revision != keys[i].Revision {
+			all = append(all, told{revision: keys[i].Revision})
+		}
+		all[len(all)-1].sum += keys[i].sum()
+	}
+	return all
+}
+
+func (k *Key) sum() uint64 {
+	h := fnv.New64a()
+	kind := [2]byte{byte(k.Kind)}
+	if k.Deleted {
+		kind[1] = 1
+	}
+	h.Write(kind[:])
+	h.Write([]byte(k.ID + "\x00"))
+	h.Write(k.Value)
+	return h.Sum64()
+}
+
+// doubt is how far a view in doubt has been confirmed.
+type doubt struct {
+	kept     bool  // the store has what this instance wrote
+	same     bool  // and its watch has told the same since
+	position int64 // up to here it has
+	next     int   // index of what it must tell next
+}
+
+// Wrote notes that a write of this instance's own was committed at a revision: to
+// a key that nobody else writes, and on the condition that the write before it
+// was still there. It counts for nothing while the view is in doubt.
+func (t *Tracker) Wrote(revision int64) {
+	if t.doubt == nil {
+		t.memory.wrote(revision)
+	}
+}
+
+// Silence must be called before anything that comes from etcd is taken, with the
+// instant at which it is. It returns true if the silence before was longer than the
+// freshness: since the question of the newest proof, or else of the listing or of
+// the check that goes on, or since the doubt began. Then the view is in doubt:
+// what was asked for earlier says nothing. What the watch tells is applied as
+// ever, and will have to be told again.
+//
+// The silence is taken by both clocks: while a machine is suspended the monotonic
+// one stands still.
+func (t *Tracker) Silence(now clock.Instant, freshness int64) bool {
+	if max(now.Mono-t.sure.Mono, now.Wall-t.sure.Wall) <= freshness || t.off.Off(safeguard.DoubtIsChecked) {
+		return false
+	}
+	t.Doubt(now)
+	return true
+}
+
+// Doubt begins a doubt at the instant now. No proof counts until it is settled.
+func (t *Tracker) Doubt(now clock.Instant) {
+	t.sure, t.pending, t.doubt = now, nil, &doubt{}
+}
+
+// Doubted reports whether proofs are withheld.
+func (t *Tracker) Doubted() bool { return t.doubt != nil }
+
+// Unchecked reports whether a doubt waits for a check.
+func (t *Tracker) Unchecked() bool { return t.doubt != nil && !t.doubt.kept }
+
+// Check takes the answer of a linearizable read of what this instance wrote:
+// kept is the revision of the newest such write that the store still has, 0
+// without one. If it is the right one, reopen is true: another watch must be
+// opened at Position, and nothing more taken from the one before. gap says that
+// the history has a gap. An answer that was asked for before the doubt arose says
+// nothing.
+func (t *Tracker) Check(p Probe, revision int64, cluster uint64, kept int64) (reopen, gap bool) {
+	if !t.Unchecked() || p.sent.Mono < t.sure.Mono {
+		return false, false
+	}
+	if revision < p.floor || cluster != t.cluster {
+		return false, true
+	}
+	if (!t.memory.own || kept < t.memory.from) && !t.off.Off(safeguard.OwnIsKept) {
+		return false, true
+	}
+	from := min(t.memory.from, t.position)
+	t.sure, t.doubt = p.sent, &doubt{kept: true, position: from, same: from == t.position}
+	t.settle()
+	return true, false
+}
+
+// retelling reports whether the watch has to tell again what it told before.
+func (t *Tracker) retelling() bool { return t.doubt != nil && t.doubt.kept && !t.doubt.same }
+
+// again compares what the watch tells with what it told before the doubt. It
+// returns false if it is not the same.
+func (t *Tracker) again(x told) bool {
+	d := t.doubt
+	switch {
+	case !t.retelling() || x.revision <= d.position:
+		return true
+	case x.revision > t.position:
+		return t.reached(x.revision)
+	case d.next == len(t.memory.all) || t.memory.all[d.next] != x:
+		return t.off.Off(safeguard.ToldTheSame)
+	}
+	d.next++
+	d.position = x.revision
+	return true
+}
+
+// reached notes that the watch has told everything up to a revision. It returns
+// false if something is missing.
+func (t *Tracker) reached(revision int64) bool {
+	d := t.doubt
+	if !t.retelling() {
+		return true
+	}
+	if all := t.memory.all; d.next < len(all) && all[d.next].revision <= revision && !t.off.Off(safeguard.ToldTheSame) {
+		return false
+	}
+	d.position = max(d.position, min(revision, t.position))
+	d.same = d.position == t.position
+	return true
+}
