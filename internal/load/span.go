@@ -16,9 +16,12 @@ import (
 //     issue at once where it begins, and what accrues until it ends.
 //
 // A permit tells the beginning of its slot, and is counted in the cell around
-// that. So permits of n cells were issued within the n cells and a slot. No span
-// is refused that may have been right; of a span of true time that is over, all
-// is seen but what lies in a slot and a cell at its ends: 2 parts of 500.
+// that. So permits of n cells were issued within the n cells and a slot. A bucket
+// accrues in that slot too; slots that begin within a window's length are counted
+// together by a sliding window, and the lemma there holds until the last of them
+// ends. So no span is refused that may have been right; of a span of true time
+// that is over, all is seen but what lies in a slot and a cell at its ends: 2
+// parts of 500.
 
 // Span is a span of time, what was issued in it, and what might have been.
 type Span struct {
