@@ -77,6 +77,9 @@ func (o *outlook) comes(n, now int64, u unbooked) (when int64, known bool) {
 func (w *walk) ahead(n int64) int64 {
 	w.given = addCapped(w.given, n)
 	w.when = max(w.g.mu.last, w.g.mu.opens)
+	if w.given <= w.avail {
+		return w.when // the segment has them, whenever what was taken will be booked
+	}
 	for i := range w.n {
 		at, known := w.outlooks[i].comes(w.given, w.g.mu.last, w.unbooked)
 		if w.when = max(w.when, at); !known {
