@@ -31,7 +31,7 @@ func startCrews(n int, endpoints []string, o options) (crews []*crew, err error)
 	for i, first := 0, 0; i < o.processes; i++ {
 		s := setup{
 			Endpoints: endpoints, First: first, Size: (n*(i+1))/o.processes - first, PerClient: o.perClient, Limiters: o.limiters,
-			TTL: o.ttl, Probe: o.probe, Patience: o.patience,
+			TTL: o.ttl, Probe: o.probe, Patience: o.patience, Spread: o.spread,
 		}
 		first += s.Size
 		if s.Size == 0 {

@@ -26,6 +26,7 @@ type options struct {
 	profile   string        // folder for processor profiles of the storm; empty for none
 	limiters  int           // that share each session
 	patience  time.Duration // bounds every wait for the fleet
+	spread    time.Duration // in which they join, one after the other; 0 for all at once
 }
 
 func main() {
@@ -51,6 +52,7 @@ func run(ctx context.Context) error {
 	flag.StringVar(&o.profile, "profile", "", "folder for a processor profile of each process, from before the first instance joins to after the last is active")
 	flag.IntVar(&o.limiters, "limiters", 1, "limiters that share each session, as in a process that hands permits out to others; --instances counts sessions")
 	flag.DurationVar(&o.patience, "patience", 2*time.Minute, "how long to wait until all instances are active, or have applied a limit")
+	flag.DurationVar(&o.spread, "spread", 0, "time in which the instances join, one after the other; 0 for all at once")
 	single := flag.Bool("constants", false, "measure instead what single calls cost etcd and a client")
 	flag.Parse()
 	if *single {

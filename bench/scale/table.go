@@ -12,7 +12,7 @@ import (
 func sizes(o options, results []result) []*report.Section {
 	storm := &report.Section{Title: "All join at once"}
 	storm.Text("Times since the order to join, with the default settle time of 3 s. Each instance reads every other's key once, in its listing or as an event; " +
-		"more events than half the square of the instances are those of instances that registered again. The load is that of other programs, in the minute before.")
+		"more events than half the square of the instances were sent to watches that were being closed, or are of instances that registered again. The load is that of other programs, in the minute before.")
 	var rows [][]string
 	for _, r := range results {
 		values := float64(r.n) * float64(r.n)

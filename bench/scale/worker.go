@@ -43,6 +43,7 @@ type setup struct {
 	Limiters    int // of each instance
 	TTL, Probe  time.Duration
 	Patience    time.Duration
+	Spread      time.Duration
 	Profile     string // file; empty for none
 }
 
@@ -124,7 +125,8 @@ func (w *worker) serve(in io.Reader, out io.Writer) error {
 	return lines.Err()
 }
 
-// join opens all instances at once, and returns when all may issue permits.
+// join opens all instances, at once or in the time told, and returns when all may
+// issue permits.
 func (w *worker) join() (a answer, err error) {
 	if w.Profile != "" {
 		f, err := os.Create(filepath.Clean(w.Profile))
@@ -151,6 +153,7 @@ func (w *worker) join() (a answer, err error) {
 	var all sync.WaitGroup
 	for i := range w.taps {
 		all.Go(func() {
+			time.Sleep(w.Spread * time.Duration(i) / time.Duration(w.Size))
 			t, err := w.open(ctx, clients[i/w.PerClient], i)
 			if err == nil {
 				if err = t.limiters[0].Ready(ctx); err != nil {
