@@ -73,7 +73,7 @@ func TestTheReportOfAChurnRun(t *testing.T) {
 		if !strings.HasPrefix(s.Verdict, "HELD: ") || s.Top < 0 || s.Top > 200 {
 			t.Errorf("%s: verdict %q at %v", c.name, s.Verdict, s.Top)
 		}
-		if s.Charts != 5 || len(s.Cut) > 0 || s.Smallest < 11 {
+		if s.Charts != 6 || len(s.Cut) > 0 || s.Smallest < 11 {
 			t.Errorf("%s: %d charts; texts that are cut: %q; the smallest is %v high", c.name, s.Charts, s.Cut, s.Smallest)
 		}
 		if s.Wider > 0 || s.Contrast < 7 || s.Background != c.background {
