@@ -211,7 +211,7 @@ func TestArrivalsAreJudgedWithAGuard(t *testing.T) {
 	}
 	a := got.Summary.Arrivals
 	if code != exitHeld || a == nil || !a.Judged || a.Unjudged != "" || a.OverLimitWindows != 0 || a.Total != got.Summary.IssuedTotal || a.Late > a.Total {
-		t.Errorf("exit %d, %+v\n%s", code, a, stderr.String())
+		t.Fatalf("exit %d, %+v\n%s", code, a, stderr.String())
 	}
 	arrived := map[string]int64{}
 	for _, w := range got.Windows {
