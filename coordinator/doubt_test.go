@@ -87,6 +87,34 @@ func TestTheSameStoreSettlesADoubt(t *testing.T) {
 	}
 }
 
+// TestADoubtAfterAGapIsNoGap: this instance's key is written along with a listing,
+// so that a doubt can be settled from then on, also before anything is reported.
+func TestADoubtAfterAGapIsNoGap(t *testing.T) {
+	f := setup(t)
+	f.set("p", "100/s")
+	r, _ := f.subscribe(f.join(Options{Name: "a", TTL: time.Minute}), "p")
+	p := f.only(r)
+	eventually(t, "the view is proved", r.is(proved))
+	before := p.value
+	for n := 2; n <= 3; n++ {
+		p.locked(func() bool { p.gapLocked("the test says so"); return true })()
+		eventually(t, "the history begins anew, and is doubted at once", p.locked(func() bool {
+			if p.relist || strings.Count(r.told().log, "reset") != n {
+				return false
+			}
+			p.tracker.Doubt(p.s.o.Clock.Now())
+			return true
+		}))
+		eventually(t, "the doubt is settled", p.locked(func() bool { return !p.tracker.Doubted() }))
+		if log := r.told().log; strings.Count(log, "reset") != n {
+			t.Fatalf("the doubt was a gap: %q", log)
+		}
+	}
+	if p.value != before {
+		t.Errorf("its key was changed from %+v to %+v", before, p.value)
+	}
+}
+
 // TestAStoreThatWasPutBackAndHasGoneOn: etcd was restored from a backup that has
 // all that this instance wrote, another policy was set and taken back, and the
 // revision is beyond all that was known. The present keys look like the view.

@@ -2,7 +2,9 @@ package coordinator
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -162,24 +164,38 @@ func (p *place) proveLocked() {
 }
 
 // listIfNeeded starts the history anew, under the same incarnation, after a gap.
+// Its key is written once more, as it is, in the transaction that lists: a later
+// doubt asks for what this instance wrote (see view.Tracker.Check). A key that has
+// become another, because the end is announced, is left alone.
 func (p *place) listIfNeeded(ctx context.Context) error {
 	p.mu.Lock()
-	relist := p.relist
+	relist, key, created, value := p.relist, p.key, p.created, p.value
 	p.mu.Unlock()
 	if !relist {
 		return nil
 	}
+	b, err := json.Marshal(value)
+	if err != nil {
+		return fmt.Errorf("coordinator: list %s: %w", p.provider, err)
+	}
 	sent := p.s.o.Clock.Now()
 	c, done := p.s.bounded(ctx)
 	defer done()
-	r, err := p.s.client.Get(c, p.s.keys.provider(p.provider), clientv3.WithPrefix())
+	list := clientv3.OpGet(p.s.keys.provider(p.provider), clientv3.WithPrefix())
+	r, err := p.s.client.Txn(c).
+		If(clientv3.Compare(clientv3.CreateRevision(key), "=", created), clientv3.Compare(clientv3.Value(key), "=", string(b))).
+		Then(clientv3.OpPut(key, string(b), clientv3.WithIgnoreLease()), list).Else(list).Commit()
 	if err != nil {
 		return classify(ctx, "list "+p.provider, err)
 	}
+	kvs := r.Responses[len(r.Responses)-1].GetResponseRange().Kvs
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.listed = 0; r.Succeeded {
+		p.listed = r.Header.Revision
+	}
 	p.s.o.Logger.Warn("history has a gap, starting anew", "provider", p.provider, "revision", r.Header.Revision)
-	p.listLocked(sent, r.Header.Revision, r.Header.ClusterId, r.Kvs)
+	p.listLocked(sent, r.Header.Revision, r.Header.ClusterId, kvs)
 	if !p.tracker.Has(p.id) {
 		return errGone
 	}
@@ -206,7 +222,7 @@ func (p *place) gapLocked(why string) {
 func (p *place) check(ctx context.Context) {
 	p.mu.Lock()
 	probe, report := p.tracker.Sent(p.s.o.Clock.Now()), p.published.Newest()
-	id, key, created := p.id, p.key, p.created
+	id, key, created, listed := p.id, p.key, p.created, p.listed
 	p.mu.Unlock()
 	c, done := p.s.bounded(ctx)
 	defer done()
@@ -224,6 +240,9 @@ func (p *place) check(ctx context.Context) {
 	kept := int64(0)
 	if kvs := t.Responses[0].GetResponseRange().Kvs; len(kvs) > 0 && kvs[0].CreateRevision == created {
 		kept = created
+		if kvs[0].ModRevision == listed {
+			kept = listed
+		}
 	}
 	stored := int64(0)
 	if kvs := t.Responses[1].GetResponseRange().Kvs; len(kvs) > 0 {

@@ -38,6 +38,7 @@ type place struct {
 	id        string             // the incarnation
 	value     quota.Instance     // as written under key
 	created   int64              // revision at which key was created
+	listed    int64              // revision at which key was written along with the listing, 0 if it was not
 	policy    *quota.Policy      // in the view
 	division  division           // of the total, by demand
 	proved    int64              // monotonic instant of the newest proof, 0 if none
@@ -137,7 +138,7 @@ func short(name string) string {
 // sent.
 func (p *place) listLocked(sent clock.Instant, revision int64, cluster uint64, kvs []*mvccpb.KeyValue) {
 	v := p.tracker.List(sent, revision, cluster, p.parseAll(kvs))
-	p.tracker.Wrote(p.created)
+	p.tracker.Wrote(p.listed)
 	p.published.Reset() // before a gap nothing is known of what the reports were
 	p.ownLocked(v.Level)
 	p.policy, p.proved, p.behind, p.relist, p.checking = v.Policy, 0, 0, false, false

@@ -59,7 +59,7 @@ func (p *place) register(ctx context.Context, l *lease) error {
 	p.attempt = nil
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.key, p.id, p.value, p.created = key, id, i, created
+	p.key, p.id, p.value, p.created, p.listed = key, id, i, created, created
 	p.listLocked(sent, r.Header.Revision, r.Header.ClusterId, kvs)
 	return nil
 }

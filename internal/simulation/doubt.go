@@ -10,7 +10,7 @@ func (h *host) silence() {
 
 // check looks whether etcd still has what this instance wrote.
 func (h *host) check() {
-	id, created, probe, report := h.id, h.created, h.tracker.Sent(h.read()), h.published.Newest()
+	id, created, listed, probe, report := h.id, h.created, h.listed, h.tracker.Sent(h.read()), h.published.Newest()
 	done := false
 	h.at(h.now+retry, func() {
 		if !done {
@@ -23,6 +23,9 @@ func (h *host) check() {
 			kept, reported := int64(0), h.etcd.reported(id).revision
 			if h.etcd.created(id) == created {
 				kept = created
+				if h.etcd.modified(id) == listed {
+					kept = listed
+				}
 			}
 			h.answer(func() {
 				done, h.checking = true, false

@@ -101,6 +101,25 @@ func (e *etcd) created(id string) (revision int64) {
 	return revision
 }
 
+// modified returns the revision at which an incarnation's key was put last, 0 if it
+// is not there.
+func (e *etcd) modified(id string) int64 {
+	if n := e.current(); n >= 0 {
+		for _, k := range e.states[n].keys {
+			if k.Kind == view.Instance && k.ID == id {
+				return k.Revision
+			}
+		}
+	}
+	return 0
+}
+
+// unchanged reports whether an incarnation's key is as it was put first: no end is
+// announced in it.
+func (e *etcd) unchanged(id string) bool {
+	return slices.ContainsFunc(e.view().Instances, func(i quota.Instance) bool { return i.ID == id && i.Until.IsZero() })
+}
+
 // away reports whether all of etcd is gone for good.
 func (e *etcd) away() bool { return e.w.now >= e.w.outage }
 

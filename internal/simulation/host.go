@@ -58,6 +58,7 @@ type place struct {
 	behind     int64
 	relist     bool
 	created    int64 // revision of its key's first write
+	listed     int64 // revision of the write along with the listing, 0 without one
 	newest     int64 // revision of its newest report, as far as it knows
 	reports    int   // numbers the reports
 	claimed    int64 // the demand that it reported last

@@ -66,7 +66,7 @@ func (h *host) register(attempt int, p *quota.Policy) {
 			cluster, n := h.etcd.cluster, h.etcd.current()
 			h.answer(func() {
 				if h.attempt == attempt && !h.leaving {
-					h.id, h.value, h.registered, h.newest, h.created = i.ID, i, true, 0, revision
+					h.id, h.value, h.registered, h.newest, h.created, h.listed = i.ID, i, true, 0, revision, revision
 					h.list(revision, cluster, n, sent)
 				}
 			})
@@ -81,7 +81,7 @@ func (h *host) list(revision int64, cluster uint64, n int, sent clock.Instant) {
 		at = sent
 	}
 	v := h.tracker.List(sent, revision, cluster, h.etcd.states[n].keys)
-	h.tracker.Wrote(h.created)
+	h.tracker.Wrote(h.listed)
 	h.published.Reset()
 	h.own(v.Level)
 	h.warrant.Reset(at, h.id, v)
@@ -204,7 +204,8 @@ func (h *host) anew() {
 	})
 }
 
-// listAnew lists after a gap, under the same incarnation.
+// listAnew lists after a gap, under the same incarnation, whose key is written
+// again with it.
 func (h *host) listAnew() {
 	id, watch := h.id, h.watch
 	h.at(h.now+retry, func() {
@@ -212,12 +213,17 @@ func (h *host) listAnew() {
 			h.listAnew()
 		}
 	})
-	sent := h.read()
-	h.call(func(m int) {
-		h.etcd.linear(m, func() {
+	sent, value, created := h.read(), h.value, h.created
+	h.call(func(int) {
+		h.etcd.write(func() {
+			listed := int64(0)
+			if h.etcd.unchanged(id) && h.etcd.created(id) == created {
+				listed = h.etcd.commit(change{put: []quota.Instance{value}})
+			}
 			revision, cluster, n := h.etcd.revision(), h.etcd.cluster, h.etcd.current()
 			h.answer(func() {
 				if h.relist && h.id == id && h.registered {
+					h.listed = listed
 					h.list(revision, cluster, n, sent)
 				}
 			})

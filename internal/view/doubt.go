@@ -95,7 +95,13 @@ type doubt struct {
 	same     bool  // and its watch has told the same since
 	position int64 // up to here it has
 	next     int   // index of what it must tell next
+	late     int   // how often before there was not time enough to tell it all
 }
+
+// mostLate is after how many doubts whose events could not be told again within
+// the freshness, one after the other, the history begins anew: with a view of very
+// many instances, or on a host that has hardly any time, they never might.
+const mostLate = 2
 
 // Wrote notes that a write of this instance's own was committed at a revision: to
 // a key that nobody else writes, and on the condition that the write before it
@@ -125,7 +131,14 @@ func (t *Tracker) Silence(now clock.Instant, freshness int64) bool {
 
 // Doubt begins a doubt at the instant now. No proof counts until it is settled.
 func (t *Tracker) Doubt(now clock.Instant) {
-	t.sure, t.pending, t.doubt = now, nil, &doubt{}
+	late := 0
+	if t.doubt != nil {
+		late = t.doubt.late
+		if t.doubt.kept {
+			late++
+		}
+	}
+	t.sure, t.pending, t.doubt = now, nil, &doubt{late: late}
 }
 
 // Doubted reports whether proofs are withheld.
@@ -147,11 +160,11 @@ func (t *Tracker) Check(p Probe, revision int64, cluster uint64, kept int64) (re
 	if revision < p.floor || cluster != t.cluster {
 		return false, true
 	}
-	if (!t.memory.own || kept < t.memory.from) && !t.off.Off(safeguard.OwnIsKept) {
+	if (!t.memory.own || kept < t.memory.from) && !t.off.Off(safeguard.OwnIsKept) || t.doubt.late >= mostLate {
 		return false, true
 	}
 	from := min(t.memory.from, t.position)
-	t.sure, t.doubt = p.sent, &doubt{kept: true, position: from, same: from == t.position}
+	t.sure, t.doubt = p.sent, &doubt{kept: true, position: from, same: from == t.position, late: t.doubt.late}
 	t.settle()
 	return true, false
 }

@@ -234,3 +234,27 @@ func TestAnAnswerThatTheWatchHasOvertaken(t *testing.T) {
 		t.Errorf("proof %v, want 70", p)
 	}
 }
+
+// TestADoubtThatTakesTooLongIsAGap: the events could not be told again within the
+// freshness, and then once more not. To go on like that might never end.
+func TestADoubtThatTakesTooLongIsAGap(t *testing.T) {
+	tr := witnessed(t)
+	for i, want := range []bool{false, false, true} {
+		now := int64(200 + 101*i)
+		if !tr.Silence(at(now), fresh) {
+			t.Fatalf("%d: no doubt", now)
+		}
+		if reopen, gap := tr.Check(tr.Sent(at(now)), 20, cluster, 10); gap != want || reopen == want {
+			t.Errorf("doubt %d: reopen %v, gap %v", i+1, reopen, gap)
+		}
+		tr.Events([]Key{instance(12, "b")}) // and not the others
+	}
+	// Who is not asked in time does not count: etcd may be away for long.
+	tr = witnessed(t)
+	for i := range int64(5) {
+		tr.Silence(at(200+101*i), fresh)
+	}
+	if reopen, gap := tr.Check(tr.Sent(at(700)), 20, cluster, 10); !reopen || gap {
+		t.Errorf("reopen %v, gap %v", reopen, gap)
+	}
+}
