@@ -12,8 +12,9 @@ import (
 // goroutine that makes calls.
 const mostCells = 2_000_000
 
-// shaped reports whether limits count in other spans than aligned windows.
-func (c *config) shaped() bool { return c.shape != quota.ShapeFixed }
+// shaped reports whether limits count in other spans than aligned windows, which
+// are the default.
+func (c *config) shaped() bool { return c.shape != "" && c.shape != quota.ShapeFixed }
 
 // cell is the length of what permits are counted by: windows of the shortest
 // limit, or the slots that the permits of other shapes tell. Where those are as
