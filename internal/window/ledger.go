@@ -22,6 +22,7 @@ type account struct {
 	binds  bool
 	slide  *ring   // what was issued lately, while the shape Sliding binds
 	bucket *bucket // what has accrued, while the shape Bucket binds
+	began  int64   // since when both of them have counted
 }
 
 // ledger holds an account for every window length that binds, or did bind
@@ -66,7 +67,7 @@ func (l *ledger) roll(now int64, shares Shares, shape Shape) {
 		a := &l.accounts[i]
 		if w := quota.WindowAt(a.window.Length, wall); w.Index > a.window.Index ||
 			w.Index < a.window.Index && l.off.Off(safeguard.WindowsForward) {
-			*a = account{window: w, bound: Unbounded, slide: a.slide, bucket: a.bucket}
+			*a = account{window: w, bound: Unbounded, slide: a.slide, bucket: a.bucket, began: a.began}
 			l.epoch++
 			if l.off.Off(safeguard.SpanWhole) {
 				a.slide = nil
@@ -120,7 +121,7 @@ func (l *ledger) reshape(a *account, now int64, shares Shares) {
 	case !l.shape.Sliding:
 		a.slide = nil
 	case a.slide == nil:
-		a.slide = newRing(a.window.Length, now)
+		a.slide, a.began = newRing(a.window.Length, now), now
 	}
 	if a.slide != nil {
 		a.slide.roll(now)
@@ -130,7 +131,7 @@ func (l *ledger) reshape(a *account, now int64, shares Shares) {
 		return
 	}
 	if a.bucket == nil {
-		a.bucket = newBucket(a.window.Length)
+		a.bucket, a.began = newBucket(a.window.Length), now
 	}
 	if a.binds && a.bound != Unbounded {
 		if l.off.Off(safeguard.BucketContinues) && a.bucket.share != a.bound {
@@ -171,6 +172,9 @@ func (l *ledger) refund(n int64, grant Grant, now int64) bool {
 		a := &l.accounts[i]
 		if same {
 			a.used -= n
+		}
+		if grant.At < a.began {
+			continue // they were issued before this limit was there
 		}
 		if a.slide != nil {
 			a.slide.undo(grant.At, n)

@@ -190,6 +190,27 @@ func TestShapedReturn(t *testing.T) {
 	}
 }
 
+// A permit that was issued before a limit was there does not count for it when it
+// is given back: the limit would let one more pass than it may.
+func TestAReturnIsNoneToALaterLimit(t *testing.T) {
+	for name, shape := range map[string]Shape{"sliding": sliding, "bucket": accrues} {
+		g, f := shapedGate(map[time.Duration]int64{second: 100}, 100, shape, nil)
+		before, ok := g.Take(at(500*ms), 4)
+		if !ok {
+			t.Fatalf("%s: nothing was issued", name)
+		}
+		f.set(func() { f.shares[2*second] = 5 })
+		g.Changed(at(501 * ms))
+		play(t, g, []step{{502 * ms, 100, 5}})
+		if !g.Return(at(503*ms), before, 4) {
+			t.Errorf("%s: the permits cannot be given back", name)
+		}
+		if n := g.TakeUpTo(at(504*ms), 100); n != 0 {
+			t.Errorf("%s: %d permits more than the five of the later limit", name, n)
+		}
+	}
+}
+
 // While fixed windows turn into sliding ones, both bind.
 func TestShapesBindTogether(t *testing.T) {
 	g, f := shapedGate(map[time.Duration]int64{second: 10}, 0, Shape{}, nil)
