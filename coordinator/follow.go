@@ -221,8 +221,8 @@ func (p *place) gapLocked(why string) {
 // Claims by demand follow from the report: a store that lost it went backwards.
 func (p *place) check(ctx context.Context) {
 	p.mu.Lock()
-	probe, report := p.tracker.Sent(p.s.o.Clock.Now()), p.published.Newest()
-	id, key, created, listed := p.id, p.key, p.created, p.listed
+	probe, id, key := p.tracker.Sent(p.s.o.Clock.Now()), p.id, p.key
+	own := view.Own{Created: p.created, Listed: p.listed, Report: p.published.Newest()}
 	p.mu.Unlock()
 	c, done := p.s.bounded(ctx)
 	defer done()
@@ -237,20 +237,17 @@ func (p *place) check(ctx context.Context) {
 		return
 	}
 	p.doubtLocked(p.s.o.Clock.Now())
-	kept := int64(0)
-	if kvs := t.Responses[0].GetResponseRange().Kvs; len(kvs) > 0 && kvs[0].CreateRevision == created {
-		kept = created
-		if kvs[0].ModRevision == listed {
-			kept = listed
-		}
+	var stored view.Own
+	if kvs := t.Responses[0].GetResponseRange().Kvs; len(kvs) > 0 {
+		stored.Created, stored.Listed = kvs[0].CreateRevision, kvs[0].ModRevision
 	}
-	stored := int64(0)
 	if kvs := t.Responses[1].GetResponseRange().Kvs; len(kvs) > 0 {
-		stored = kvs[0].ModRevision
+		stored.Report = kvs[0].ModRevision
 	}
-	reopen, gap := p.tracker.Check(probe, t.Header.Revision, t.Header.ClusterId, max(kept, report))
+	kept, lost := own.Kept(stored)
+	reopen, gap := p.tracker.Check(probe, t.Header.Revision, t.Header.ClusterId, kept)
 	switch {
-	case stored < report:
+	case lost:
 		p.gapLocked("this instance's newest report is gone")
 	case gap:
 		p.gapLocked("after a silence, nothing shows that it is the same store")

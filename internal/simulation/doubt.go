@@ -1,5 +1,7 @@
 package simulation
 
+import "github.com/quotient-limiter/quotient/internal/view"
+
 // silence doubts the view after a silence: before anything of etcd's is taken.
 func (h *host) silence() {
 	if h.tracker.Silence(h.read(), h.freshness()) {
@@ -10,7 +12,7 @@ func (h *host) silence() {
 
 // check looks whether etcd still has what this instance wrote.
 func (h *host) check() {
-	id, created, listed, probe, report := h.id, h.created, h.listed, h.tracker.Sent(h.read()), h.published.Newest()
+	id, probe, own := h.id, h.tracker.Sent(h.read()), view.Own{Created: h.created, Listed: h.listed, Report: h.published.Newest()}
 	done := false
 	h.at(h.now+retry, func() {
 		if !done {
@@ -20,23 +22,17 @@ func (h *host) check() {
 	h.call(func(m int) {
 		h.etcd.linear(m, func() {
 			revision, cluster := h.etcd.revision(), h.etcd.cluster
-			kept, reported := int64(0), h.etcd.reported(id).revision
-			if h.etcd.created(id) == created {
-				kept = created
-				if h.etcd.modified(id) == listed {
-					kept = listed
-				}
-			}
+			stored := view.Own{Created: h.etcd.created(id), Listed: h.etcd.modified(id), Report: h.etcd.reported(id).revision}
 			h.answer(func() {
 				done, h.checking = true, false
 				if h.id != id || !h.registered || h.relist {
 					return
 				}
 				h.silence()
-				lost := reported < report && !h.trick(LostUnseen)
-				reopen, gap := h.tracker.Check(probe, revision, cluster, max(kept, report))
+				kept, lost := own.Kept(stored)
+				reopen, gap := h.tracker.Check(probe, revision, cluster, kept)
 				switch {
-				case lost || gap:
+				case lost && !h.trick(LostUnseen) || gap:
 					h.stats.Unlike++
 					h.gap()
 				case reopen:

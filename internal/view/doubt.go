@@ -147,6 +147,26 @@ func (t *Tracker) Doubted() bool { return t.doubt != nil }
 // Unchecked reports whether a doubt waits for a check.
 func (t *Tracker) Unchecked() bool { return t.doubt != nil && !t.doubt.kept }
 
+// Own is what an instance knows to have written, by revision, and what a store has
+// of that; 0 for what is not there.
+type Own struct {
+	Created int64 // its key's first write
+	Listed  int64 // its key's write along with the listing; of a store: its key's newest write
+	Report  int64 // its newest report
+}
+
+// Kept returns the revision of the newest write that a store still has, for Check,
+// and whether the newest report is lost.
+func (o Own) Kept(stored Own) (kept int64, lost bool) {
+	if stored.Created == o.Created {
+		kept = o.Created
+		if stored.Listed == o.Listed {
+			kept = o.Listed
+		}
+	}
+	return max(kept, o.Report), stored.Report < o.Report
+}
+
 // Check takes the answer of a linearizable read of what this instance wrote:
 // kept is the revision of the newest such write that the store still has, 0
 // without one. If it is the right one, reopen is true: another watch must be
