@@ -84,6 +84,7 @@ type wireInstance struct {
 	PID     int       `json:"pid,omitempty"`
 	Version string    `json:"version,omitempty"`
 	Weight  int64     `json:"weight"`
+	Attempt int       `json:"attempt,omitempty"`
 	Started time.Time `json:"started,omitzero"`
 	From    time.Time `json:"from,omitzero"`
 	Until   time.Time `json:"until,omitzero"`
@@ -151,7 +152,7 @@ func (i Instance) MarshalJSON() ([]byte, error) {
 	def(&i.Weight, 1)
 	return json.Marshal(wireInstance{
 		Schema: Schema, Name: i.Name, Host: i.Host, PID: i.PID, Version: i.Version,
-		Weight: i.Weight, Started: i.Started.UTC(), From: i.From.UTC(), Until: i.Until.UTC(),
+		Weight: i.Weight, Attempt: i.Attempt, Started: i.Started.UTC(), From: i.From.UTC(), Until: i.Until.UTC(),
 	})
 }
 
@@ -164,10 +165,29 @@ func (i *Instance) UnmarshalJSON(b []byte) error {
 	}
 	*i = Instance{
 		ID: i.ID, Name: w.Name, Host: w.Host, PID: w.PID, Version: w.Version,
-		Weight: w.Weight, Started: w.Started, From: w.From, Until: w.Until,
+		Weight: w.Weight, Attempt: w.Attempt, Started: w.Started, From: w.From, Until: w.Until,
 	}
 	def(&i.Weight, 1)
 	return nil
+}
+
+// ReadInstance reads what shares depend on of an instance's value, name, weight,
+// from and until, in half the time that it takes to read everything. It is for
+// those who read very many.
+func ReadInstance(id string, b []byte) (Instance, error) {
+	var w struct {
+		Schema int       `json:"schema"`
+		Name   string    `json:"name"`
+		Weight int64     `json:"weight"`
+		From   time.Time `json:"from"`
+		Until  time.Time `json:"until"`
+	}
+	if err := decode("instance", b, MaxInstanceBytes, &w, &w.Schema); err != nil {
+		return Instance{ID: id}, err
+	}
+	i := Instance{ID: id, Name: w.Name, Weight: w.Weight, From: w.From, Until: w.Until}
+	def(&i.Weight, 1)
+	return i, nil
 }
 
 // decode reads a value in one pass, and only where that fails by itself finds out

@@ -12,6 +12,9 @@ type Instance struct {
 	PID     int
 	Version string
 	Weight  int64 // at least 1; zero means 1
+	// Attempt is how often it was tried before to write this: an answer may have
+	// been lost. No two attempts write the same value.
+	Attempt int
 	Started time.Time
 	// From is when the instance begins to take part: it has a share of the
 	// windows that start at or after it. Zero: all.
