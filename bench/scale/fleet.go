@@ -37,6 +37,9 @@ func startCrews(n int, endpoints []string, o options) (crews []*crew, err error)
 		if s.Size == 0 {
 			continue
 		}
+		if o.logs != "" {
+			s.Log = filepath.Join(o.logs, fmt.Sprintf("fleet-%d-%d.log", n, i))
+		}
 		if o.profile != "" {
 			s.Profile = filepath.Join(o.profile, fmt.Sprintf("storm-%d-%d.pprof", n, i))
 		}

@@ -24,8 +24,11 @@ type options struct {
 	ttl       time.Duration // of the leases; 0 for the default
 	probe     time.Duration // between proofs of freshness; 0 for the default
 	profile   string        // folder for processor profiles of the storm; empty for none
+	logs      string        // folder for what each process's sessions log; empty for none
 	limiters  int           // that share each session
 	patience  time.Duration // bounds every wait for the fleet
+	settle    time.Duration // of the policy; 0 for the default
+	freshness time.Duration // of the policy; 0 for the default
 	spread    time.Duration // in which they join, one after the other; 0 for all at once
 }
 
@@ -50,9 +53,12 @@ func run(ctx context.Context) error {
 	flag.DurationVar(&o.ttl, "ttl", 0, "of the instances' leases; 0 is the default of sessions")
 	flag.DurationVar(&o.probe, "probe", 0, "between two proofs of freshness; 0 is the default of sessions")
 	flag.StringVar(&o.profile, "profile", "", "folder for a processor profile of each process, from before the first instance joins to after the last is active")
+	flag.StringVar(&o.logs, "logs", "", "folder for what the sessions of each process log, doubts of their views too")
 	flag.IntVar(&o.limiters, "limiters", 1, "limiters that share each session, as in a process that hands permits out to others; --instances counts sessions")
 	flag.DurationVar(&o.patience, "patience", 2*time.Minute, "how long to wait until all instances are active, or have applied a limit")
 	flag.DurationVar(&o.spread, "spread", 0, "time in which the instances join, one after the other; 0 for all at once")
+	flag.DurationVar(&o.settle, "settle", 0, "the policy's settle time; 0 is the default of policies")
+	flag.DurationVar(&o.freshness, "freshness", 0, "the policy's freshness; 0 is the default of policies")
 	single := flag.Bool("constants", false, "measure instead what single calls cost etcd and a client")
 	flag.Parse()
 	if *single {

@@ -69,7 +69,7 @@ func measureSize(ctx context.Context, n int, o options) (r result, err error) {
 	if f.admin, err = coordinator.NewAdmin(f.client, coordinator.AdminOptions{Author: "scale"}); err != nil {
 		return r, err
 	}
-	if _, err = f.set(ctx, n, 0); err != nil {
+	if _, err = f.set(ctx, o, n, 0); err != nil {
 		return r, err
 	}
 	if f.crews, err = startCrews(n, f.etcd.Endpoints(), o); err != nil {
@@ -82,13 +82,13 @@ func measureSize(ctx context.Context, n int, o options) (r result, err error) {
 	if err = f.watch(ctx, &r, o.steady); err != nil {
 		return r, err
 	}
-	return r, f.change(ctx, &r, o.changes)
+	return r, f.change(ctx, &r, o)
 }
 
 // set sets a limit of 100 permits a second for each instance, and i more.
-func (f *fleet) set(ctx context.Context, n, i int) (revision int64, err error) {
+func (f *fleet) set(ctx context.Context, o options, n, i int) (revision int64, err error) {
 	stored, err := f.admin.Put(ctx, provider, quota.Policy{
-		Limits: []quota.Limit{{Permits: int64(100*n + i), Window: time.Second}},
+		Limits: []quota.Limit{{Permits: int64(100*n + i), Window: time.Second}}, Settle: o.settle, Freshness: o.freshness,
 	}, coordinator.AnyRevision)
 	return stored.Revision, err
 }
@@ -139,14 +139,14 @@ func (f *fleet) watch(ctx context.Context, r *result, d time.Duration) error {
 	return err
 }
 
-func (f *fleet) change(ctx context.Context, r *result, changes int) error {
+func (f *fleet) change(ctx context.Context, r *result, o options) error {
 	etcd, fleet, err := f.read(ctx)
 	if err != nil {
 		return err
 	}
-	for i := range changes {
+	for i := range o.changes {
 		began := time.Now()
-		revision, err := f.set(ctx, r.n, i+1)
+		revision, err := f.set(ctx, o, r.n, i+1)
 		if err != nil {
 			return err
 		}
@@ -166,7 +166,7 @@ func (f *fleet) change(ctx context.Context, r *result, changes int) error {
 		}
 	}
 	etcd2, fleet2, err := f.read(ctx)
-	r.change, r.changeCPU, r.changes = etcd2.since(etcd), fleet2.CPU-fleet.CPU, changes
+	r.change, r.changeCPU, r.changes = etcd2.since(etcd), fleet2.CPU-fleet.CPU, o.changes
 	r.spent = etcd2.at.Sub(etcd.at)
 	slices.Sort(r.each)
 	slices.Sort(r.last)

@@ -11,7 +11,7 @@ import (
 // sizes returns the tables of all sizes.
 func sizes(o options, results []result) []*report.Section {
 	storm := &report.Section{Title: "All join at once"}
-	storm.Text("Times since the order to join, with the default settle time of 3 s. Each instance reads every other's key once, in its listing or as an event; " +
+	storm.Text("Times since the order to join, with the settle time of 3 s unless --settle says otherwise. Each instance reads every other's key once, in its listing or as an event; " +
 		"more events than half the square of the instances were sent to watches that were being closed, or are of instances that registered again. The load is that of other programs, in the minute before.")
 	var rows [][]string
 	for _, r := range results {

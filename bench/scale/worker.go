@@ -45,6 +45,7 @@ type setup struct {
 	Patience    time.Duration
 	Spread      time.Duration
 	Profile     string // file; empty for none
+	Log         string // file; empty for none
 }
 
 // order is one line to a worker, answer its reply.
@@ -73,6 +74,7 @@ type worker struct {
 	setup
 	taps    []*tap
 	retries atomic.Int64
+	log     *slog.Logger
 }
 
 // runIfWorker makes this process a worker, if it was started as one, and does
@@ -96,6 +98,15 @@ func runIfWorker() {
 
 // serve obeys orders until the input ends.
 func (w *worker) serve(in io.Reader, out io.Writer) error {
+	w.log = slog.New(slog.DiscardHandler)
+	if w.Log != "" {
+		f, err := os.Create(filepath.Clean(w.Log))
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		w.log = slog.New(slog.NewTextHandler(f, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	}
 	enc := json.NewEncoder(out)
 	lines := bufio.NewScanner(in)
 	for lines.Scan() {
@@ -177,16 +188,15 @@ func (w *worker) join() (a answer, err error) {
 
 // open makes one instance; it tries again as long as ctx allows.
 func (w *worker) open(ctx context.Context, client *clientv3.Client, i int) (*tap, error) {
-	quiet := slog.New(slog.DiscardHandler)
+	name := fmt.Sprintf("scale-%d", w.First+i)
+	log := w.log.With("instance", name)
 	for {
-		s, err := coordinator.Join(ctx, client, coordinator.Options{
-			Name: fmt.Sprintf("scale-%d", w.First+i), TTL: w.TTL, Probe: w.Probe, Logger: quiet,
-		})
+		s, err := coordinator.Join(ctx, client, coordinator.Options{Name: name, TTL: w.TTL, Probe: w.Probe, Logger: log})
 		if err == nil {
 			t := &tap{Source: s}
 			for len(t.limiters) < w.Limiters && err == nil {
 				var l *consumer.Limiter
-				l, err = consumer.Open(ctx, t, provider, consumer.Options{Logger: quiet})
+				l, err = consumer.Open(ctx, t, provider, consumer.Options{Logger: log})
 				t.limiters = append(t.limiters, l)
 			}
 			return t, err
