@@ -23,7 +23,7 @@ func TestSilenceBeforeFirstProofIsDoubted(t *testing.T) {
 	p := newPlace(s, "p", &recorder{})
 	p.id = "a"
 	const listed = int64(10 * time.Second)
-	p.listLocked(clock.Instant{Mono: listed, Wall: listed}, 7, 1, nil)
+	p.listLocked(mark{revision: 7, cluster: 1, sent: clock.Instant{Mono: listed, Wall: listed}}, nil)
 	p.policy = &quota.Policy{Freshness: time.Second}
 
 	if p.doubtLocked(clock.Instant{Mono: listed + int64(time.Second), Wall: listed + int64(time.Second)}) {

@@ -2,9 +2,7 @@ package coordinator
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -57,10 +55,20 @@ func (p *place) follow(ctx context.Context) error {
 	}
 }
 
-// followOnce follows one watch to its end, after listing anew if need be.
+// followOnce follows one watch to its end, after listing anew if need be. What it
+// tells in a doubt has to be told again: so a doubt, as after a listing that took
+// long, is checked before.
 func (p *place) followOnce(ctx context.Context, wait *backoff) error {
 	if err := p.listIfNeeded(ctx); err != nil {
 		return err
+	}
+	p.mu.Lock()
+	p.doubtLocked(p.s.o.Clock.Now())
+	check := p.tracker.Unchecked() && !p.checking
+	p.checking = p.checking || check
+	p.mu.Unlock()
+	if check && p.check(ctx) {
+		return nil // to list
 	}
 	return p.watch(ctx, wait)
 }
@@ -163,45 +171,6 @@ func (p *place) proveLocked() {
 	p.tellLocked(nil)
 }
 
-// listIfNeeded starts the history anew, under the same incarnation, after a gap.
-// Its key is written once more, as it is, in the transaction that lists: a later
-// doubt asks for what this instance wrote (see view.Tracker.Check). A key that has
-// become another, because the end is announced, is left alone.
-func (p *place) listIfNeeded(ctx context.Context) error {
-	p.mu.Lock()
-	relist, key, created, value := p.relist, p.key, p.created, p.value
-	p.mu.Unlock()
-	if !relist {
-		return nil
-	}
-	b, err := json.Marshal(value)
-	if err != nil {
-		return fmt.Errorf("coordinator: list %s: %w", p.provider, err)
-	}
-	sent := p.s.o.Clock.Now()
-	c, done := p.s.bounded(ctx)
-	defer done()
-	list := clientv3.OpGet(p.s.keys.provider(p.provider), clientv3.WithPrefix())
-	r, err := p.s.client.Txn(c).
-		If(clientv3.Compare(clientv3.CreateRevision(key), "=", created), clientv3.Compare(clientv3.Value(key), "=", string(b))).
-		Then(clientv3.OpPut(key, string(b), clientv3.WithIgnoreLease()), list).Else(list).Commit()
-	if err != nil {
-		return classify(ctx, "list "+p.provider, err)
-	}
-	kvs := r.Responses[len(r.Responses)-1].GetResponseRange().Kvs
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.listed = 0; r.Succeeded {
-		p.listed = r.Header.Revision
-	}
-	p.s.o.Logger.Warn("history has a gap, starting anew", "provider", p.provider, "revision", r.Header.Revision)
-	p.listLocked(sent, r.Header.Revision, r.Header.ClusterId, kvs)
-	if !p.tracker.Has(p.id) {
-		return errGone
-	}
-	return nil
-}
-
 // gapLocked notes that the history has a gap and ends the watch, so that follow
 // lists anew. Until then no proof counts.
 func (p *place) gapLocked(why string) {
@@ -217,42 +186,56 @@ func (p *place) gapLocked(why string) {
 }
 
 // check finds out whether the store still has what this instance wrote, its key
-// and its newest report, and lets the watch tell the events since then again.
-// Claims by demand follow from the report: a store that lost it went backwards.
-func (p *place) check(ctx context.Context) {
+// and its newest report, and the key of a witness, and lets the watch tell the
+// events since then again. Claims by demand follow from the report: a store that
+// lost it went backwards. It reports whether the history has a gap.
+func (p *place) check(ctx context.Context) (gap bool) {
 	p.mu.Lock()
-	probe, id, key := p.tracker.Sent(p.s.o.Clock.Now()), p.id, p.key
-	own := view.Own{Created: p.created, Listed: p.listed, Report: p.published.Newest()}
+	probe, id, witness := p.tracker.Sent(p.s.o.Clock.Now()), p.id, p.tracker.Witness()
+	own := view.Own{Created: p.created, Report: p.published.Newest()}
+	ask := []clientv3.Op{
+		clientv3.OpGet(p.key, clientv3.WithKeysOnly()),
+		clientv3.OpGet(p.s.keys.report(p.provider, id), clientv3.WithKeysOnly()),
+	}
 	p.mu.Unlock()
+	if witness != "" {
+		ask = append(ask, clientv3.OpGet(p.s.keys.instance(p.provider, witness)))
+	}
 	c, done := p.s.bounded(ctx)
 	defer done()
-	t, err := p.s.client.Txn(c).Then(
-		clientv3.OpGet(key, clientv3.WithKeysOnly()),
-		clientv3.OpGet(p.s.keys.report(p.provider, id), clientv3.WithKeysOnly()),
-	).Commit()
+	t, err := p.s.client.Txn(c).Then(ask...).Commit()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.checking = false
 	if err != nil || p.relist || p.id != id {
-		return
+		return p.relist
 	}
 	p.doubtLocked(p.s.o.Clock.Now())
 	var stored view.Own
 	if kvs := t.Responses[0].GetResponseRange().Kvs; len(kvs) > 0 {
-		stored.Created, stored.Listed = kvs[0].CreateRevision, kvs[0].ModRevision
+		stored.Created = kvs[0].CreateRevision
 	}
 	if kvs := t.Responses[1].GetResponseRange().Kvs; len(kvs) > 0 {
 		stored.Report = kvs[0].ModRevision
 	}
+	var found view.Found
+	if witness != "" {
+		for _, kv := range t.Responses[2].GetResponseRange().Kvs {
+			k := p.parse(kv, false)
+			found.Witness = &k
+		}
+	}
 	kept, lost := own.Kept(stored)
-	reopen, gap := p.tracker.Check(probe, t.Header.Revision, t.Header.ClusterId, kept)
+	found.Kept = kept
+	reopen, unshown := p.tracker.Check(probe, t.Header.Revision, t.Header.ClusterId, found)
 	switch {
 	case lost:
 		p.gapLocked("this instance's newest report is gone")
-	case gap:
+	case unshown:
 		p.gapLocked("after a silence, nothing shows that it is the same store")
 	case reopen && p.rewatch != nil:
 		p.rewatch()
 	}
 	p.proveLocked()
+	return p.relist
 }

@@ -10,7 +10,6 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/view"
 	"github.com/quotient-limiter/quotient/quota"
@@ -36,9 +35,9 @@ type place struct {
 	published view.Published     // demand, as reported
 	key       string             // of this incarnation; empty while there is none
 	id        string             // the incarnation
+	lease     clientv3.LeaseID   // of the incarnation
 	value     quota.Instance     // as written under key
 	created   int64              // revision at which key was created
-	listed    int64              // revision at which key was written along with the listing, 0 if it was not
 	policy    *quota.Policy      // in the view
 	division  division           // of the total, by demand
 	proved    int64              // monotonic instant of the newest proof, 0 if none
@@ -134,12 +133,11 @@ func short(name string) string {
 	return name[:min(len(name), 64)]
 }
 
-// listLocked starts the history from a listing that was asked for at the instant
-// sent.
-func (p *place) listLocked(sent clock.Instant, revision int64, cluster uint64, kvs []*mvccpb.KeyValue) {
-	v := p.tracker.List(sent, revision, cluster, p.parseAll(kvs))
-	p.tracker.Wrote(p.listed)
-	p.published.Reset() // before a gap nothing is known of what the reports were
+// listLocked starts the history from a listing at a mark.
+func (p *place) listLocked(m mark, kvs []*mvccpb.KeyValue) {
+	v := p.tracker.List(m.sent, m.revision, m.cluster, p.parseAll(kvs))
+	p.tracker.Wrote(m.revision)
+	p.published.Reset(m.revision, m.demand) // before a gap nothing is known of what the reports were
 	p.ownLocked(v.Level)
 	p.policy, p.proved, p.behind, p.relist, p.checking = v.Policy, 0, 0, false, false
 	if !p.silent {
@@ -167,7 +165,7 @@ func (p *place) parse(kv *mvccpb.KeyValue, deleted bool) view.Key {
 	} else if key == p.s.keys.level(p.provider) {
 		k.Kind = view.Level
 	} else if id, ok := incarnationIn(p.s.keys.instances(p.provider), key); ok {
-		k.Kind, k.ID = view.Instance, id
+		k.Kind, k.ID, k.First = view.Instance, id, !deleted && kv.CreateRevision == kv.ModRevision
 	}
 	return k
 }

@@ -22,10 +22,10 @@ const (
 	timeoutOfFreshness = 4
 	longestProbe       = 600 * time.Millisecond
 	// In a large fleet the default time between probes grows with the number of
-	// instances, as far as four proofs still fit into the freshness: etcd answers
+	// instances, as far as three proofs still fit into the freshness: etcd answers
 	// as many probes for a thousand instances as for five hundred.
 	probeShare         = 600 * time.Microsecond // of etcd's time, for each instance
-	fewestPerFreshness = 4
+	fewestPerFreshness = 3
 )
 
 // probe sends linearizable reads, for all places together: etcd's revision is
@@ -164,6 +164,7 @@ func (p *place) doubtLocked(now clock.Instant) bool {
 	if !p.tracker.Silence(now, int64(p.freshness())) {
 		return false
 	}
+	p.s.o.Logger.Debug("nothing was proved for longer than the freshness, the view is in doubt", "provider", p.provider)
 	p.checking = false // of a doubt before this one
 	return true
 }

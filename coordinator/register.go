@@ -20,99 +20,130 @@ import (
 // not another: its life has not begun, for nothing is issued before the listing
 // that is the answer.
 type attempt struct {
-	lease clientv3.LeaseID
-	id    string
+	lease  clientv3.LeaseID
+	id     string
+	number int // of the attempts before: no two write the same value
 }
 
 // register makes a new incarnation, or finds the one whose answer was lost, and
 // starts the history.
 func (p *place) register(ctx context.Context, l *lease) error {
-	s := p.s
-	from, err := p.announcedStart(ctx)
+	i, m, joined, err := p.writeKey(ctx, l)
 	if err != nil {
 		return err
 	}
-	id, again := p.attemptOf(l)
-	key := s.keys.instance(p.provider, id)
-	i := quota.Instance{
-		ID: id, Name: s.o.Name, Host: s.host[:min(len(s.host), quota.MaxNameBytes)], PID: os.Getpid(), Version: Version,
-		Weight: max(1, s.o.Weight), Started: s.started, From: from,
-	}
-	value, err := json.Marshal(i)
-	if err != nil {
-		return fmt.Errorf("coordinator: register: %w", err)
-	}
-	sent := s.o.Clock.Now()
-	put, list := clientv3.OpPut(key, string(value), clientv3.WithLease(l.id)), clientv3.OpGet(s.keys.provider(p.provider), clientv3.WithPrefix())
-	c, done := s.bounded(ctx)
-	defer done()
-	r, err := s.client.Txn(c).If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).Then(put, list).Else(list).Commit()
-	if err != nil {
-		return classify(ctx, "register as an instance of "+p.provider, err)
-	}
-	kvs, created := r.Responses[len(r.Responses)-1].GetResponseRange().Kvs, r.Header.Revision
-	if !r.Succeeded {
-		if created, err = written(kvs, key, l, &i); err != nil || !again {
-			return errors.Join(fmt.Errorf("coordinator: register: %s is there already", key), err)
+	if joined > stormJoins {
+		m.revision = 0
+		if err := p.awaitCalm(ctx); err != nil {
+			return err
 		}
 	}
-	p.attempt = nil
+	kvs, m, err := p.list(ctx, m)
+	if err == nil || errors.Is(err, errGone) {
+		p.attempt = nil
+	}
+	if err != nil {
+		return err
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.key, p.id, p.value, p.created, p.listed = key, id, i, created, created
-	p.listLocked(sent, r.Header.Revision, r.Header.ClusterId, kvs)
+	p.key, p.id, p.lease, p.value, p.created = m.key, i.ID, l.id, i, m.created
+	p.listLocked(m, kvs)
 	return nil
 }
 
-// attemptOf returns the incarnation to register under a lease, and whether that
-// was tried before.
-func (p *place) attemptOf(l *lease) (id string, again bool) {
+// writeKey writes the key of a new incarnation, with its first report, which is a
+// mark; or it finds that of the attempt whose answer was lost. joined is how many
+// others have registered meanwhile.
+func (p *place) writeKey(ctx context.Context, l *lease) (i quota.Instance, m mark, joined int64, err error) {
+	s := p.s
+	from, before, err := p.announcedStart(ctx)
+	if err != nil {
+		return i, m, 0, err
+	}
+	a, again := p.attemptOf(l)
+	m.id, m.key, m.lease, m.sent = a.id, s.keys.instance(p.provider, a.id), l.id, s.o.Clock.Now()
+	i = quota.Instance{
+		ID: a.id, Name: s.o.Name, Host: s.host[:min(len(s.host), quota.MaxNameBytes)], PID: os.Getpid(), Version: Version,
+		Weight: max(1, s.o.Weight), Attempt: a.number, Started: s.started, From: from,
+	}
+	value, err := json.Marshal(i)
+	if err != nil {
+		return i, m, 0, fmt.Errorf("coordinator: register: %w", err)
+	}
+	report, demand, err := p.reportNow(m.id, l.id)
+	if err != nil {
+		return i, m, 0, err
+	}
+	c, done := s.bounded(ctx)
+	defer done()
+	r, err := s.client.Txn(c).If(clientv3.Compare(clientv3.CreateRevision(m.key), "=", 0)).
+		Then(clientv3.OpPut(m.key, string(value), clientv3.WithLease(l.id)), report, p.countInstances()).
+		Else(clientv3.OpGet(m.key)).Commit()
+	if err != nil {
+		return i, m, 0, classify(ctx, "register as an instance of "+p.provider, err)
+	}
+	if r.Succeeded {
+		m.created, m.newest, m.revision = r.Header.Revision, r.Header.Revision, r.Header.Revision
+		m.demand, m.cluster = demand, r.Header.ClusterId
+		return i, m, r.Responses[2].GetResponseRange().Count - before, nil
+	}
+	if m.created, err = written(r.Responses[0].GetResponseRange().Kvs, l, &i); err != nil || !again {
+		return i, m, 0, errors.Join(fmt.Errorf("coordinator: register: %s is there already", m.key), err)
+	}
+	return i, m, 0, nil
+}
+
+// attemptOf returns the next attempt to register under a lease, and whether there
+// was one before.
+func (p *place) attemptOf(l *lease) (a *attempt, again bool) {
 	if p.attempt != nil && p.attempt.lease == l.id {
-		return p.attempt.id, true
+		p.attempt.number++
+		return p.attempt, true
 	}
 	p.s.mu.Lock()
 	p.s.mu.openings++
-	id = fmt.Sprintf("%s.%x.%d", short(p.s.o.Name), int64(l.id), p.s.mu.openings)
+	id := fmt.Sprintf("%s.%x.%d", short(p.s.o.Name), int64(l.id), p.s.mu.openings)
 	p.s.mu.Unlock()
-	p.attempt = &attempt{l.id, id}
-	return id, false
+	p.attempt = &attempt{lease: l.id, id: id}
+	return p.attempt, false
 }
 
-// written finds the instance under its key in a listing, and returns the key's
+// written reads the instance that was found under its key, and returns the key's
 // create revision.
-func written(kvs []*mvccpb.KeyValue, key string, l *lease, into *quota.Instance) (created int64, err error) {
-	for _, kv := range kvs {
-		if string(kv.Key) != key {
-			continue
-		}
-		if kv.Lease != int64(l.id) {
-			return 0, fmt.Errorf("its lease is %x, not %x", kv.Lease, int64(l.id))
-		}
-		found := quota.Instance{ID: into.ID}
-		if err := json.Unmarshal(kv.Value, &found); err != nil {
-			return 0, err
-		}
-		*into = found
-		return kv.CreateRevision, nil
+func written(kvs []*mvccpb.KeyValue, l *lease, into *quota.Instance) (created int64, err error) {
+	if len(kvs) == 0 {
+		return 0, errors.New("it is not listed")
 	}
-	return 0, errors.New("it is not listed")
+	kv := kvs[0]
+	if kv.Lease != int64(l.id) {
+		return 0, fmt.Errorf("its lease is %x, not %x", kv.Lease, int64(l.id))
+	}
+	found := quota.Instance{ID: into.ID}
+	if err := json.Unmarshal(kv.Value, &found); err != nil {
+		return 0, err
+	}
+	*into = found
+	return kv.CreateRevision, nil
 }
 
-// announcedStart returns from when this instance shall take part: far enough
-// ahead that all others know by then.
-func (p *place) announcedStart(ctx context.Context) (time.Time, error) {
+// announcedStart returns from when this instance shall take part, far enough ahead
+// that all others know by then, and how many others there are.
+func (p *place) announcedStart(ctx context.Context) (from time.Time, others int64, err error) {
 	c, done := p.s.bounded(ctx)
 	defer done()
-	r, err := p.s.client.Get(c, p.s.keys.policy(p.provider))
+	r, err := p.s.client.Txn(c).Then(clientv3.OpGet(p.s.keys.policy(p.provider)), p.countInstances()).Commit()
 	if err != nil {
-		return time.Time{}, classify(ctx, "read the policy of "+p.provider, err)
+		return from, 0, classify(ctx, "read the policy of "+p.provider, err)
 	}
-	if len(r.Kvs) == 0 {
-		return time.Time{}, nil
+	others = r.Responses[1].GetResponseRange().Count
+	kvs := r.Responses[0].GetResponseRange().Kvs
+	if len(kvs) == 0 {
+		return from, others, nil
 	}
-	st := stored(p.provider, r.Kvs[0].Value, r.Kvs[0].ModRevision)
+	st := stored(p.provider, kvs[0].Value, kvs[0].ModRevision)
 	if st.Problem != nil {
-		return time.Time{}, nil
+		return from, others, nil
 	}
-	return firstWindow(p.s.o.Clock.Wall(), &st.Policy), nil
+	return firstWindow(p.s.o.Clock.Wall(), &st.Policy), others, nil
 }

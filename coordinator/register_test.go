@@ -34,7 +34,7 @@ func (x *lossyTxn) If(c ...clientv3.Cmp) clientv3.Txn { x.Txn = x.Txn.If(c...); 
 func (x *lossyTxn) Else(ops ...clientv3.Op) clientv3.Txn { x.Txn = x.Txn.Else(ops...); return x }
 
 func (x *lossyTxn) Then(ops ...clientv3.Op) clientv3.Txn {
-	x.registers = ops[0].IsPut() && len(ops) == 2 && ops[1].IsGet()
+	x.registers = len(ops) == 3 && ops[0].IsPut() && ops[2].IsGet()
 	x.Txn = x.Txn.Then(ops...)
 	return x
 }
@@ -78,13 +78,16 @@ func TestALostAnswerLeavesNoGhost(t *testing.T) {
 			}
 			p := f.only(a)
 			p.mu.Lock()
-			created, from := p.created, p.value.From
+			created, from, attempt := p.created, p.value.From, p.value.Attempt
 			p.mu.Unlock()
 			a.mu.Lock()
 			seen := a.view.Instances
 			a.mu.Unlock()
 			if created != got.Kvs[0].CreateRevision || p.attempt != nil || len(seen) != 1 || !seen[0].From.Equal(from) || from.IsZero() {
 				t.Errorf("created at %d, want %d; from %v; sees %+v", created, got.Kvs[0].CreateRevision, from, seen)
+			}
+			if want := map[bool]int{true: 0, false: 2}[perform]; attempt != want { // what was written first is there
+				t.Errorf("it is attempt %d that is there, want %d", attempt, want)
 			}
 			if err := sub.Close(); err != nil {
 				t.Error(err)

@@ -29,7 +29,6 @@ const (
 // reporting is what a place has reported, owned by the report goroutine.
 type reporting struct {
 	id     string // incarnation
-	newest int64  // revision of the newest report, 0 if there is none
 	last   quota.Report
 	at     int64 // monotonic
 	rate   float64
@@ -105,26 +104,28 @@ func (p *place) write(last *reporting, r *quota.Report, l *lease) bool {
 	}
 	var w view.Writing
 	p.mu.Lock()
-	if p.id == last.id {
-		w = p.published.Sent(r.Demand)
+	if p.id != last.id || p.relist { // a listing rests on the newest report
+		p.mu.Unlock()
+		return false
 	}
+	newest := p.published.Newest()
+	w = p.published.Sent(r.Demand)
 	p.mu.Unlock()
 	c, done := context.WithTimeout(p.s.ctx, reportTimeout)
 	defer done()
 	key := p.s.keys.report(p.provider, last.id)
-	t, err := p.s.client.Txn(c).If(clientv3.Compare(clientv3.ModRevision(key), "=", last.newest)).
+	t, err := p.s.client.Txn(c).If(clientv3.Compare(clientv3.ModRevision(key), "=", newest)).
 		Then(clientv3.OpPut(key, string(b), clientv3.WithLease(l.id))).
 		Else(clientv3.OpGet(key)).Commit()
 	if err != nil {
 		return false
 	}
 	found := quota.Report{Demand: r.Demand}
-	last.newest = t.Header.Revision
-	revision := last.newest
+	revision := t.Header.Revision
 	if !t.Succeeded {
-		found, revision, last.newest = quota.Report{}, 0, 0
+		found, revision = quota.Report{}, 0
 		if kvs := t.Responses[0].GetResponseRange().Kvs; len(kvs) > 0 {
-			revision, last.newest = kvs[0].ModRevision, kvs[0].ModRevision
+			revision = kvs[0].ModRevision
 			found = reportOf(kvs[0].Value)
 		}
 	}

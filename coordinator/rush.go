@@ -1,8 +1,11 @@
 package coordinator
 
 import (
+	"context"
 	"errors"
 	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // A watch that keeps up gets a message for every change, one that lags gets what
@@ -20,6 +23,41 @@ const (
 	heldBackPart  = 4 // of the settle time, and of the freshness, at most
 	rushChanges   = 12
 )
+
+// Who registers while more than stormJoins others do, between two questions, begins
+// its history when that is over: it would list a part of the fleet, and be told of
+// the others one by one.
+const (
+	stormJoins = 100
+	stormLook  = time.Second
+	mostLooks  = 15
+)
+
+// awaitCalm waits until a storm of joins is over, or has gone on for long.
+func (p *place) awaitCalm(ctx context.Context) error {
+	for n, before := 0, int64(0); n < mostLooks; n++ {
+		if n > 0 && !sleep(ctx, jitter(stormLook)) {
+			return ctx.Err()
+		}
+		c, done := p.s.bounded(ctx)
+		r, err := p.s.client.Do(c, p.countInstances())
+		done()
+		if err != nil {
+			return classify(ctx, "count the instances of "+p.provider, err)
+		}
+		count := r.Get().Count
+		if n > 0 && count-before <= stormJoins {
+			break
+		}
+		before = count
+	}
+	return nil
+}
+
+// countInstances is the question how many instances there are.
+func (p *place) countInstances() clientv3.Op {
+	return clientv3.OpGet(p.s.keys.instances(p.provider), clientv3.WithPrefix(), clientv3.WithCountOnly())
+}
 
 // errRush ends the following of a watch for the time of holdBack.
 var errRush = errors.New("changes come faster than it pays to take them one by one")

@@ -48,7 +48,7 @@ type Options struct {
 	TTL time.Duration
 	// Probe is the time between two proofs of freshness, default DefaultProbe;
 	// from 50 ms to 1 s. A policy with a short freshness makes it shorter. The
-	// default grows in fleets of more than 500 instances, to a quarter of the
+	// default grows in fleets of more than 500 instances, to a third of the
 	// freshness at most.
 	Probe time.Duration
 	// NTP names servers, host or host:port, to measure true time by; at most

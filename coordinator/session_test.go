@@ -25,8 +25,8 @@ func TestInstancesSeeEachOtherAndProveIt(t *testing.T) {
 	eventually(t, "b's first proof", b.is(proved))
 	a.is(func(r *recorder) bool {
 		joined := r.view.Instances[1]
-		if joined.Name != "b b/ü" || joined.PID != os.Getpid() || joined.Weight != 1 || joined.Version != Version {
-			t.Errorf("b's key says %+v", joined)
+		if joined.Name != "b b/ü" || joined.Weight != 1 {
+			t.Errorf("a sees %+v", joined)
 		}
 		// Announced: not before S + 2e from now, at a window's boundary.
 		if d := time.Until(joined.From); d < 2*time.Second || d > 5*time.Second || joined.From.Nanosecond() != 0 {
@@ -34,6 +34,13 @@ func TestInstancesSeeEachOtherAndProveIt(t *testing.T) {
 		}
 		return true
 	})()
+	all, err := f.admin.Instances(t.Context(), "p")
+	if err != nil || len(all) != 2 {
+		t.Fatalf("%d instances: %v", len(all), err)
+	}
+	if i := all[1].Instance; i.Name != "b b/ü" || i.PID != os.Getpid() || i.Version != Version || i.Attempt != 0 || all[1].Report == nil {
+		t.Errorf("b's key says %+v, and its report %v", i, all[1].Report)
+	}
 	f.set("p", "20/s")
 	eventually(t, "both see the new limit", func() bool {
 		twenty := func(r *recorder) bool { return r.view.Policy.Limits[0].Permits == 20 }

@@ -54,6 +54,8 @@ const (
 	DoubtIsChecked
 	// OwnIsKept: a store in doubt need not have what the instance wrote.
 	OwnIsKept
+	// WitnessBefore: what is told in a doubt that nobody has checked is a witness too.
+	WitnessBefore
 	// ToldTheSame: a store in doubt may tell something else than before.
 	ToldTheSame
 	// OvertakenWaits: an answer that is behind the watch counts at once.

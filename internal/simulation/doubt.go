@@ -10,9 +10,10 @@ func (h *host) silence() {
 	}
 }
 
-// check looks whether etcd still has what this instance wrote.
+// check looks whether etcd still has what this instance wrote, and the witness.
 func (h *host) check() {
-	id, probe, own := h.id, h.tracker.Sent(h.read()), view.Own{Created: h.created, Listed: h.listed, Report: h.published.Newest()}
+	id, probe, own := h.id, h.tracker.Sent(h.read()), view.Own{Created: h.created, Report: h.published.Newest()}
+	witness := h.tracker.Witness()
 	done := false
 	h.at(h.now+retry, func() {
 		if !done {
@@ -22,7 +23,8 @@ func (h *host) check() {
 	h.call(func(m int) {
 		h.etcd.linear(m, func() {
 			revision, cluster := h.etcd.revision(), h.etcd.cluster
-			stored := view.Own{Created: h.etcd.created(id), Listed: h.etcd.modified(id), Report: h.etcd.reported(id).revision}
+			stored := view.Own{Created: h.etcd.created(id), Report: h.etcd.reported(id).revision}
+			key := h.etcd.key(witness)
 			h.answer(func() {
 				done, h.checking = true, false
 				if h.id != id || !h.registered || h.relist {
@@ -30,7 +32,7 @@ func (h *host) check() {
 				}
 				h.silence()
 				kept, lost := own.Kept(stored)
-				reopen, gap := h.tracker.Check(probe, revision, cluster, kept)
+				reopen, gap := h.tracker.Check(probe, revision, cluster, view.Found{Kept: kept, Witness: key})
 				switch {
 				case lost && !h.trick(LostUnseen) || gap:
 					h.stats.Unlike++

@@ -101,23 +101,21 @@ func (e *etcd) created(id string) (revision int64) {
 	return revision
 }
 
-// modified returns the revision at which an incarnation's key was put last, 0 if it
-// is not there.
-func (e *etcd) modified(id string) int64 {
+// key returns an incarnation's key as it is; nil if it is not there.
+func (e *etcd) key(id string) *view.Key {
 	if n := e.current(); n >= 0 {
-		for _, k := range e.states[n].keys {
-			if k.Kind == view.Instance && k.ID == id {
-				return k.Revision
-			}
-		}
+		return find(e.states[n].keys, id)
 	}
-	return 0
+	return nil
 }
 
-// unchanged reports whether an incarnation's key is as it was put first: no end is
-// announced in it.
-func (e *etcd) unchanged(id string) bool {
-	return slices.ContainsFunc(e.view().Instances, func(i quota.Instance) bool { return i.ID == id && i.Until.IsZero() })
+func find(keys []view.Key, id string) *view.Key {
+	for i := range keys {
+		if keys[i].Kind == view.Instance && keys[i].ID == id {
+			return &keys[i]
+		}
+	}
+	return nil
 }
 
 // away reports whether all of etcd is gone for good.
@@ -156,6 +154,9 @@ func (e *etcd) commit(c change) int64 {
 	}
 	revision := e.revision() + 1
 	if keys := c.keys(e.w, revision); len(keys) > 0 {
+		for i := range keys {
+			keys[i].First = keys[i].Kind == view.Instance && !keys[i].Deleted && e.key(keys[i].ID) == nil
+		}
 		e.line = append(e.line, entry{keys, e.current() + 1})
 		e.states = append(e.states, e.next(c, keys, revision))
 		e.w.note(c.policy)

@@ -51,6 +51,7 @@ type place struct {
 	value      quota.Instance
 	registered bool
 	attempt    int // numbers the joins, so that a late answer is known
+	wrote      int // the attempt whose key is known to be written
 	watch      int // numbers the watches
 	stream     *stream
 	policy     *quota.Policy
@@ -58,7 +59,7 @@ type place struct {
 	behind     int64
 	relist     bool
 	created    int64 // revision of its key's first write
-	listed     int64 // revision of the write along with the listing, 0 without one
+	listing    int   // numbers the listings after a gap
 	newest     int64 // revision of its newest report, as far as it knows
 	reports    int   // numbers the reports
 	claimed    int64 // the demand that it reported last

@@ -101,7 +101,7 @@ func (h *host) demand() {
 		every = 2500 * ms // what it asks for moves slowly
 	}
 	h.at(h.now+1+h.r.Int64N(every), h.demand)
-	if !h.registered {
+	if !h.registered || h.relist { // a listing rests on the newest report
 		return
 	}
 	id, newest, demand := h.id, h.newest, h.r.Int64N(80_000)

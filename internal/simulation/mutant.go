@@ -95,6 +95,7 @@ func Mutants() []Mutant {
 		{Name: "BackwardsUnseen", Off: safeguard.BackwardsIsGap | safeguard.OvertakenWaits, Kind: Restore},
 		{Name: "SilenceUndoubted", Off: safeguard.DoubtIsChecked, Kind: Restore},
 		{Name: "OwnLostUnseen", Off: safeguard.OwnIsKept, Kind: Restore},
+		{Name: "WitnessFromDoubt", Off: safeguard.WitnessBefore, Kind: Restore, Rare: true},
 		{Name: "ToldOtherwise", Off: safeguard.ToldTheSame, Kind: Restore, Rare: true},
 		{Name: "Ceil", Off: safeguard.Floor},
 		{Name: "WindowBack", Off: safeguard.WindowsForward},

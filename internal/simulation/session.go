@@ -2,18 +2,16 @@ package simulation
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
-	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/view"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// This file is what coordinator does between etcd and the tracker: register,
-// watch, probe, list anew after a gap, doubt after a silence, register anew
-// without a key. The real one has goroutines and etcd's client; the decisions
-// are the same.
+// This file, and listing.go, probing.go, doubt.go and leaving.go, are what
+// coordinator does between etcd and the tracker: register, watch, probe, list anew
+// after a gap, doubt after a silence, register anew without a key, leave. The real
+// one has goroutines and etcd's client; the decisions are the same.
 
 // retry is how long an answer is waited for.
 const retry = 250 * ms
@@ -23,7 +21,7 @@ func (h *host) join() {
 	h.attempt++
 	attempt := h.attempt
 	h.at(h.now+2*retry+h.r.Int64N(100*ms), func() {
-		if !h.registered && h.attempt == attempt && !h.leaving {
+		if !h.registered && h.attempt == attempt && h.wrote != attempt && !h.leaving {
 			h.join()
 		}
 	})
@@ -42,8 +40,7 @@ func firstWindow(now int64, p *quota.Policy) time.Time {
 	return time.Unix(0, (at+longest-1)/longest*longest)
 }
 
-// register writes the key of a new incarnation and lists everything, in one
-// transaction.
+// register writes the key of a new incarnation, and then lists.
 func (h *host) register(attempt int, p *quota.Policy) {
 	if h.attempt != attempt || h.leaving {
 		return
@@ -62,27 +59,41 @@ func (h *host) register(attempt int, p *quota.Policy) {
 				return // the lease is gone, or the transaction's condition fails
 			}
 			h.keys = append(h.keys, i.ID)
-			revision := h.etcd.commit(change{put: []quota.Instance{i}})
-			cluster, n := h.etcd.cluster, h.etcd.current()
+			m := mark{id: i.ID, created: h.etcd.commit(change{put: []quota.Instance{i}}), cluster: h.etcd.cluster, sent: sent}
+			m.newest, m.revision = m.created, m.created
+			h.etcd.tell(m.revision, m.id, m.demand)
 			h.answer(func() {
-				if h.attempt == attempt && !h.leaving {
-					h.id, h.value, h.registered, h.newest, h.created, h.listed = i.ID, i, true, 0, revision, revision
-					h.list(revision, cluster, n, sent)
+				going := func() bool { return h.attempt == attempt && !h.leaving }
+				if !going() {
+					return
 				}
+				h.wrote = attempt
+				list := func(m mark) {
+					h.pages(m, going, func(m mark, keys []view.Key, n int) {
+						h.id, h.value, h.registered, h.created = i.ID, i, true, m.created
+						h.list(m, keys, n)
+					})
+				}
+				if h.kind == Calm || h.r.IntN(4) > 0 {
+					list(m)
+					return
+				}
+				h.at(h.now+1+h.r.Int64N(1000*ms), func() { h.touch(m, going, list) }) // a storm of joins is waited out
 			})
 		})
 	})
 }
 
-// list starts the history from a listing.
-func (h *host) list(revision int64, cluster uint64, n int, sent clock.Instant) {
+// list starts the history from a listing at a mark, where etcd's state was n.
+func (h *host) list(m mark, keys []view.Key, n int) {
 	at := h.read()
 	if h.trick(ListedWhenSent) {
-		at = sent
+		at = m.sent
 	}
-	v := h.tracker.List(sent, revision, cluster, h.etcd.states[n].keys)
-	h.tracker.Wrote(h.listed)
-	h.published.Reset()
+	v := h.tracker.List(m.sent, m.revision, m.cluster, keys)
+	h.tracker.Wrote(m.revision)
+	h.published.Reset(m.revision, m.demand)
+	h.newest = m.revision
 	h.own(v.Level)
 	h.warrant.Reset(at, h.id, v)
 	h.policy, h.proved, h.behind, h.relist, h.checking = v.Policy, 0, 0, false, false
@@ -93,6 +104,11 @@ func (h *host) list(revision int64, cluster uint64, n int, sent clock.Instant) {
 	h.changed()
 	if !h.tracker.Has(h.id) {
 		h.anew()
+		return
+	}
+	if h.silence(); h.tracker.Unchecked() {
+		h.checking = true
+		h.check() // and then open
 		return
 	}
 	h.open()
@@ -205,30 +221,12 @@ func (h *host) anew() {
 }
 
 // listAnew lists after a gap, under the same incarnation, whose key is written
-// again with it.
+// again before.
 func (h *host) listAnew() {
-	id, watch := h.id, h.watch
-	h.at(h.now+retry, func() {
-		if h.relist && h.id == id && h.watch == watch && h.registered {
-			h.listAnew()
-		}
-	})
-	sent, value, created := h.read(), h.value, h.created
-	h.call(func(int) {
-		h.etcd.write(func() {
-			listed := int64(0)
-			if h.etcd.unchanged(id) && h.etcd.created(id) == created {
-				listed = h.etcd.commit(change{put: []quota.Instance{value}})
-			}
-			revision, cluster, n := h.etcd.revision(), h.etcd.cluster, h.etcd.current()
-			h.answer(func() {
-				if h.relist && h.id == id && h.registered {
-					h.listed = listed
-					h.list(revision, cluster, n, sent)
-				}
-			})
-		})
-	})
+	h.listing++
+	id, number := h.id, h.listing
+	going := func() bool { return h.relist && h.id == id && h.registered && h.listing == number }
+	h.touch(mark{id: id, created: h.created, newest: h.newest}, going, func(m mark) { h.pages(m, going, h.list) })
 }
 
 // gap notes that the history has a gap. Until it is listed no proof counts.
@@ -248,179 +246,4 @@ func (h *host) freshness() int64 {
 		return int64(quota.DefaultFreshness)
 	}
 	return int64(h.policy.Freshness)
-}
-
-// leave announces the end, goes on until then, and gives the key up.
-func (h *host) leave(until time.Time) {
-	h.leaving = true
-	if !h.registered || h.id == "" {
-		h.quit()
-		return
-	}
-	if h.value.From.After(until) {
-		until = h.value.From
-	}
-	h.until = until.UnixNano()
-	h.warrant.Announce(h.until)
-	h.changed()
-	id, value := h.id, h.value
-	value.Until = until
-	h.call(func(int) {
-		h.etcd.write(func() {
-			if h.etcd.has(id) {
-				h.etcd.commit(change{put: []quota.Instance{value}})
-			}
-		})
-	})
-	h.at(h.now+max(0, h.until-h.clock.WallAt(h.read().Mono)), h.quit)
-}
-
-// quit stops, and then gives the key up.
-func (h *host) quit() {
-	h.leaving = true
-	h.close()
-	h.world.at(h.now+h.delay(), func() {
-		h.lapsed = true
-		h.lapse()
-	})
-	h.dead = true
-}
-
-// lapse removes the keys under the host's lease, also those whose transaction
-// was never answered.
-func (h *host) lapse() {
-	h.etcd.write(func() {
-		if gone := slices.DeleteFunc(h.keys, func(id string) bool { return !h.etcd.has(id) }); len(gone) > 0 {
-			h.etcd.commit(change{gone: gone})
-		}
-		h.keys = nil
-	})
-}
-
-// probe is a linearizable read, again and again.
-func (h *host) probe() {
-	h.clock.Observe(h.read())
-	pause := min(int64(300*time.Millisecond), h.freshness()/6)
-	h.at(h.now+pause*3/4+h.r.Int64N(1+pause/2), h.probe)
-	if !h.registered || h.relist {
-		return
-	}
-	probe, id, sent := h.tracker.Sent(h.read()), h.id, h.read()
-	h.call(func(m int) {
-		h.etcd.linear(m, func() {
-			// Others write all the time.
-			h.etcd.commit(change{})
-			revision, cluster, n := h.etcd.revision(), h.etcd.cluster, h.etcd.current()
-			h.world.at(h.now+h.etcd.members[m].lag, func() {
-				h.answer(func() { h.answered(id, probe, sent, revision, cluster, n) })
-			})
-		})
-	})
-}
-
-// answered takes a probe's answer.
-func (h *host) answered(id string, probe view.Probe, sent clock.Instant, revision int64, cluster uint64, n int) {
-	if h.id != id || !h.registered || h.relist {
-		return
-	}
-	now := h.read()
-	h.silence()
-	if h.trick(SameCountProves) && h.looksLike(n) {
-		h.accept(sent)
-	}
-	if h.tracker.Answer(probe, revision, cluster) {
-		h.stats.Backwards++
-		h.gap()
-		return
-	}
-	if h.trick(DatedByArrival) && h.tracker.Position() >= revision {
-		h.accept(now)
-	}
-	h.prove()
-	if h.tracker.Unchecked() && !h.checking {
-		h.checking = true
-		h.check()
-	}
-	if h.tracker.Behind() {
-		h.lag(now.Mono)
-	}
-}
-
-// lag asks the watch how far it is, and opens another when it hangs.
-func (h *host) lag(now int64) {
-	if h.behind == 0 {
-		h.behind = now
-	}
-	if now-h.behind > h.freshness()/2 {
-		h.behind = now
-		h.stats.Rewatched++
-		h.open()
-		return
-	}
-	s := h.stream
-	if s == nil {
-		return
-	}
-	asked := h.read()
-	h.asked = asked
-	if at, ok := h.transit(); ok {
-		h.world.at(at, s.progress)
-	}
-}
-
-// progressed is where RequestProgress alone would count as a proof.
-func (h *host) progressed() {
-	if h.trick(ProgressProves) && h.asked != (clock.Instant{}) {
-		h.accept(h.asked)
-	}
-}
-
-// prove passes the newest proof on.
-func (h *host) prove() {
-	if !h.tracker.Behind() {
-		h.behind = 0
-	}
-	proof, ok := h.tracker.Proof()
-	if !ok || proof.Mono <= h.proved {
-		return
-	}
-	h.accept(proof)
-}
-
-func (h *host) accept(proof clock.Instant) {
-	if proof.Mono > h.proved {
-		h.proved = proof.Mono
-	}
-	h.flush()
-	if h.warrant.Prove(proof) {
-		h.changed()
-		return
-	}
-	h.gate.Proved(h.read())
-	h.ringAtEnd()
-}
-
-// looksLike compares the number of keys and the highest revision.
-func (h *host) looksLike(n int) bool {
-	mine, theirs := h.etcd.states[h.last].keys, h.etcd.states[n].keys
-	highest := func(keys []view.Key) (r int64) {
-		for i := range keys {
-			r = max(r, keys[i].Revision)
-		}
-		return r
-	}
-	return len(mine) == len(theirs) && highest(mine) == highest(theirs)
-}
-
-// keepAlive is answered by a member alone, whatever it knows.
-func (h *host) keepAlive() {
-	h.at(h.now+h.freshness()/4, h.keepAlive)
-	id, sent := h.id, h.read()
-	h.call(func(int) {
-		h.answer(func() {
-			if h.registered && h.id == id {
-				h.accept(sent)
-			}
-		})
-	})
 }

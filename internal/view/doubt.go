@@ -1,7 +1,9 @@
 package view
 
 import (
+	"cmp"
 	"hash/fnv"
+	"slices"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/safeguard"
@@ -11,9 +13,9 @@ import (
 // like any other once it has gone on past the revisions that were known. So after
 // a silence the view is in doubt until two things are shown, one after the other:
 //
-//   - The store still has what this instance wrote itself, says a linearizable
-//     read. Nobody else writes that, so all that was there before it is there
-//     still.
+//   - The store still has what this instance wrote itself, or the first write of
+//     another's key that the watch told of, says a linearizable read. Neither can
+//     have been made twice, so all that was there before it is there still.
 //   - A watch that is opened after that tells the same events since then as the
 //     one before, up to the position that was reached before the silence.
 //
@@ -27,6 +29,7 @@ import (
 type told struct {
 	revision int64
 	sum      uint64
+	first    string // the incarnation whose first write is all that it holds; empty if it is something else
 }
 
 // memory is what the watch has told since a write of this instance's own.
@@ -71,6 +74,11 @@ func tell(keys []Key) []told {
 	for i := range keys {
 		if n := len(all); n == 0 || all[n-1].revision != keys[i].Revision {
 			all = append(all, told{revision: keys[i].Revision})
+			if keys[i].First {
+				all[n].first = keys[i].ID
+			}
+		} else {
+			all[n-1].first = ""
 		}
 		all[len(all)-1].sum += keys[i].sum()
 	}
@@ -96,11 +104,14 @@ type doubt struct {
 	position int64 // up to here it has
 	next     int   // index of what it must tell next
 	late     int   // how often before there was not time enough to tell it all
+	before   int64 // up to here it was told without a doubt, or in one that was checked
+	began    int64 // where the telling again began
 }
 
 // mostLate is after how many doubts whose events could not be told again within
 // the freshness, one after the other, the history begins anew: with a view of very
-// many instances, or on a host that has hardly any time, they never might.
+// many instances, or on a host that has hardly any time, they never might. One after
+// which there is a witness from which to go on does not count.
 const mostLate = 2
 
 // Wrote notes that a write of this instance's own was committed at a revision: to
@@ -131,14 +142,17 @@ func (t *Tracker) Silence(now clock.Instant, freshness int64) bool {
 
 // Doubt begins a doubt at the instant now. No proof counts until it is settled.
 func (t *Tracker) Doubt(now clock.Instant) {
-	late := 0
-	if t.doubt != nil {
-		late = t.doubt.late
-		if t.doubt.kept {
-			late++
-		}
+	last, next := t.doubt, &doubt{before: t.revision}
+	if last != nil {
+		next.before, next.late = max(last.before, last.position), last.late
 	}
-	t.sure, t.pending, t.doubt = now, nil, &doubt{late: late}
+	t.sure, t.pending, t.doubt = now, nil, next
+	if last == nil || !last.kept {
+		return
+	}
+	if next.late++; t.instances[t.Witness()] > last.began {
+		next.late = 0
+	}
 }
 
 // Doubted reports whether proofs are withheld.
@@ -151,7 +165,6 @@ func (t *Tracker) Unchecked() bool { return t.doubt != nil && !t.doubt.kept }
 // of that; 0 for what is not there.
 type Own struct {
 	Created int64 // its key's first write
-	Listed  int64 // its key's write along with the listing; of a store: its key's newest write
 	Report  int64 // its newest report
 }
 
@@ -160,33 +173,78 @@ type Own struct {
 func (o Own) Kept(stored Own) (kept int64, lost bool) {
 	if stored.Created == o.Created {
 		kept = o.Created
-		if stored.Listed == o.Listed {
-			kept = o.Listed
-		}
 	}
 	return max(kept, o.Report), stored.Report < o.Report
 }
 
-// Check takes the answer of a linearizable read of what this instance wrote:
-// kept is the revision of the newest such write that the store still has, 0
-// without one. If it is the right one, reopen is true: another watch must be
+// Witness returns the newest incarnation that the watch has told of since this
+// instance's newest own write, without a doubt or again in one, and whose key is as
+// it was written first; "" if there is none. Each attempt to register writes another
+// value, so that a store which has this one at its revision has all that was before.
+func (t *Tracker) Witness() string {
+	for _, x := range slices.Backward(t.memory.all) {
+		if x.first != "" && t.instances[x.first] == x.revision && t.witnesses(x) {
+			return x.first
+		}
+	}
+	return ""
+}
+
+// Found is what a linearizable read says of a store: the revision of the newest
+// write of this instance's own that it still has, 0 without one, and the key of the
+// Witness, nil if it is not there or was not asked for.
+type Found struct {
+	Kept    int64
+	Witness *Key
+}
+
+// Check takes the answer of a linearizable read of what this instance wrote, and
+// of the witness. If the store has them, reopen is true: another watch must be
 // opened at Position, and nothing more taken from the one before. gap says that
 // the history has a gap. An answer that was asked for before the doubt arose says
 // nothing.
-func (t *Tracker) Check(p Probe, revision int64, cluster uint64, kept int64) (reopen, gap bool) {
+func (t *Tracker) Check(p Probe, revision int64, cluster uint64, found Found) (reopen, gap bool) {
 	if !t.Unchecked() || p.sent.Mono < t.sure.Mono {
 		return false, false
 	}
 	if revision < p.floor || cluster != t.cluster {
 		return false, true
 	}
-	if (!t.memory.own || kept < t.memory.from) && !t.off.Off(safeguard.OwnIsKept) || t.doubt.late >= mostLate {
+	from, next := t.memory.from, 0
+	if i := t.attested(found.Witness); i >= 0 {
+		from, next = t.memory.all[i].revision, i+1
+	} else if (!t.memory.own || found.Kept < from) && !t.off.Off(safeguard.OwnIsKept) {
 		return false, true
 	}
-	from := min(t.memory.from, t.position)
-	t.sure, t.doubt = p.sent, &doubt{kept: true, position: from, same: from == t.position, late: t.doubt.late}
+	if t.doubt.late >= mostLate {
+		return false, true
+	}
+	// Where the watch only said that nothing had happened, it may say otherwise now.
+	from = min(from, t.position)
+	t.position = max(from, t.revision)
+	t.sure = p.sent
+	t.doubt = &doubt{kept: true, position: from, began: from, next: next, same: from == t.position, late: t.doubt.late, before: t.doubt.before}
 	t.settle()
 	return true, false
+}
+
+// attested returns the number of what the watch told of a witness, a key's first
+// write; -1 if that was something else, or is not remembered.
+func (t *Tracker) attested(k *Key) int {
+	if k == nil || !k.First {
+		return -1
+	}
+	all := t.memory.all
+	i, there := slices.BinarySearchFunc(all, k.Revision, func(x told, r int64) int { return cmp.Compare(x.revision, r) })
+	if !there || all[i].first != k.ID || all[i].sum != k.sum() || !t.witnesses(all[i]) {
+		return -1
+	}
+	return i
+}
+
+// witnesses reports whether x was told without a doubt, or again in one.
+func (t *Tracker) witnesses(x told) bool {
+	return t.doubt == nil || x.revision <= t.doubt.before || t.off.Off(safeguard.WitnessBefore)
 }
 
 // retelling reports whether the watch has to tell again what it told before.
@@ -206,6 +264,7 @@ func (t *Tracker) again(x told) bool {
 	}
 	d.next++
 	d.position = x.revision
+	d.same = d.position == t.position
 	return true
 }
 

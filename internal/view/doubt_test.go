@@ -63,7 +63,7 @@ func progress(revision int64) func(*Tracker) bool {
 // checked is the answer of a check that is sent when the doubt arises.
 func checked(revision, kept int64) func(*Tracker) bool {
 	return func(tr *Tracker) bool {
-		_, gap := tr.Check(tr.Sent(at(200)), revision, cluster, kept)
+		_, gap := tr.Check(tr.Sent(at(200)), revision, cluster, Found{Kept: kept})
 		return gap
 	}
 }
@@ -77,36 +77,36 @@ func TestADoubtIsSettledByWhatTheStoreTellsAgain(t *testing.T) {
 	told := []Key{instance(12, "b"), policy(13, "50"), instance(13, "c"), gone(instance(0, "b"), 15)}
 	for name, steps := range map[string][]step{
 		"the same store": {
-			{checked(20, 10), "doubt"}, {events(told[0]), "doubt"}, {events(told[1:]...), "doubt"},
-			{proved(210, 20), "doubt"}, {progress(17), "settled"}, {progress(20), "proved"},
+			{checked(20, 10), "doubt"}, {events(told[0]), "doubt"}, {proved(210, 20), "doubt"},
+			{events(told[1:]...), "settled"}, {progress(17), "settled"}, {progress(20), "proved"},
 		},
 		"the same store, with more to tell": {
 			{checked(20, 10), "doubt"}, {events(append(told, instance(20, "d"))...), "settled"}, {proved(210, 20), "proved"},
 		},
 		"what is told before the check must be told again": {
 			{events(instance(17, "d")), "doubt"}, {progress(20), "doubt"}, {checked(20, 10), "doubt"}, {proved(210, 20), "doubt"},
-			{events(told...), "doubt"}, {progress(16), "doubt"}, {events(instance(17, "d")), "doubt"}, {progress(20), "proved"},
+			{events(told...), "doubt"}, {progress(16), "doubt"}, {events(instance(17, "d")), "settled"}, {progress(20), "proved"},
 		},
 		"what is told before the check is not told again": {
 			{events(instance(17, "d")), "doubt"}, {checked(20, 10), "doubt"}, {events(append(told, instance(18, "d"))...), "gap"},
 		},
 		"what was seen comes once more": {
 			{checked(20, 10), "doubt"}, {events(instance(9, "z"), told[0]), "doubt"}, {events(told[0]), "doubt"},
-			{events(told...), "doubt"}, {proved(210, 16), "doubt"}, {progress(16), "proved"},
+			{events(told[:3]...), "doubt"}, {proved(210, 16), "doubt"}, {events(told[3]), "settled"}, {progress(16), "proved"},
 		},
-		"its own write is gone":             {{checked(20, 0), "gap"}},
-		"its own write is an older one":     {{checked(20, 9), "gap"}},
-		"the store went back":               {{checked(15, 10), "gap"}},
-		"a probe finds the store gone back": {{proved(210, 15), "gap"}},
-		"another policy at that revision":   {{checked(20, 10), "doubt"}, {events(told[0], policy(13, "60"), instance(13, "c")), "gap"}},
-		"less at that revision":             {{checked(20, 10), "doubt"}, {events(told[0], policy(13, "50")), "gap"}},
-		"another revision":                  {{checked(20, 10), "doubt"}, {events(instance(11, "b")), "gap"}},
-		"one more revision":                 {{checked(20, 10), "doubt"}, {events(told[0], policy(13, "50"), instance(13, "c"), instance(14, "e")), "gap"}},
-		"one more at the end":               {{checked(20, 10), "doubt"}, {events(append(told, instance(16, "e"))...), "gap"}},
-		"put, not deleted":                  {{checked(20, 10), "doubt"}, {events(told[0], told[1], told[2], instance(15, "b")), "gap"}},
-		"nothing of it":                     {{checked(20, 10), "doubt"}, {progress(12), "gap"}},
-		"one is missing":                    {{checked(20, 10), "doubt"}, {events(told[:3]...), "doubt"}, {progress(15), "gap"}},
-		"one is missing before a new one":   {{checked(20, 10), "doubt"}, {events(told[0], told[1], told[2], instance(17, "d")), "gap"}},
+		"its own write is gone":                {{checked(20, 0), "gap"}},
+		"its own write is an older one":        {{checked(20, 9), "gap"}},
+		"the store went back":                  {{checked(15, 10), "gap"}},
+		"a probe finds the store gone back":    {{proved(210, 15), "gap"}},
+		"another policy at that revision":      {{checked(20, 10), "doubt"}, {events(told[0], policy(13, "60"), instance(13, "c")), "gap"}},
+		"less at that revision":                {{checked(20, 10), "doubt"}, {events(told[0], policy(13, "50")), "gap"}},
+		"another revision":                     {{checked(20, 10), "doubt"}, {events(instance(11, "b")), "gap"}},
+		"one more revision":                    {{checked(20, 10), "doubt"}, {events(told[0], policy(13, "50"), instance(13, "c"), instance(14, "e")), "gap"}},
+		"one more where the watch had nothing": {{checked(20, 10), "doubt"}, {events(append(told, instance(16, "e"))...), "settled"}},
+		"put, not deleted":                     {{checked(20, 10), "doubt"}, {events(told[0], told[1], told[2], instance(15, "b")), "gap"}},
+		"nothing of it":                        {{checked(20, 10), "doubt"}, {progress(12), "gap"}},
+		"one is missing":                       {{checked(20, 10), "doubt"}, {events(told[:3]...), "doubt"}, {progress(15), "gap"}},
+		"one is missing before a new one":      {{checked(20, 10), "doubt"}, {events(told[0], told[1], told[2], instance(17, "d")), "gap"}},
 	} {
 		tr := witnessed(t)
 		late := tr.Sent(at(140)) // on its way when the doubt arises
@@ -114,7 +114,7 @@ func TestADoubtIsSettledByWhatTheStoreTellsAgain(t *testing.T) {
 			t.Fatalf("%s: doubted %v, position %d; want the watch to go on", name, tr.Doubted(), tr.Position())
 		}
 		tr.Answer(late, 16, cluster)
-		if _, gap := tr.Check(late, 16, cluster, 10); gap || !tr.Unchecked() {
+		if _, gap := tr.Check(late, 16, cluster, Found{Kept: 10}); gap || !tr.Unchecked() {
 			t.Errorf("%s: a check from before the doubt says something", name)
 		}
 		for i, s := range steps {
@@ -138,7 +138,7 @@ func TestAnOwnWriteStandsForWhatCameBefore(t *testing.T) {
 	tr.Wrote(14)
 	tr.Silence(at(200), fresh)
 	tr.Wrote(16) // in a doubt it may be another store's
-	if reopen, gap := tr.Check(tr.Sent(at(200)), 20, cluster, 14); !reopen || gap {
+	if reopen, gap := tr.Check(tr.Sent(at(200)), 20, cluster, Found{Kept: 14}); !reopen || gap {
 		t.Error("the own write is there, and that is a gap")
 	}
 	if tr.Position() != 14 {
@@ -154,7 +154,7 @@ func TestAnOwnWriteStandsForWhatCameBefore(t *testing.T) {
 	// One that is ahead of the watch leaves nothing to tell again.
 	tr.Wrote(18)
 	tr.Silence(at(400), fresh)
-	if reopen, _ := tr.Check(tr.Sent(at(400)), 20, cluster, 18); !reopen || tr.Doubted() || tr.Position() != 16 {
+	if reopen, _ := tr.Check(tr.Sent(at(400)), 20, cluster, Found{Kept: 18}); !reopen || tr.Doubted() || tr.Position() != 16 {
 		t.Errorf("reopen %v, doubted %v, position %d", reopen, tr.Doubted(), tr.Position())
 	}
 }
@@ -163,7 +163,7 @@ func TestWithoutAnOwnWriteADoubtIsAGap(t *testing.T) {
 	tr := started(t)
 	tr.Wrote(9) // before the listing: what came between is not known
 	tr.Silence(at(200), fresh)
-	if _, gap := tr.Check(tr.Sent(at(200)), 20, cluster, 9); !gap {
+	if _, gap := tr.Check(tr.Sent(at(200)), 20, cluster, Found{Kept: 9}); !gap {
 		t.Error("nothing shows that it is the same store")
 	}
 	tr = witnessed(t)
@@ -174,7 +174,7 @@ func TestWithoutAnOwnWriteADoubtIsAGap(t *testing.T) {
 		t.Errorf("%d revisions are remembered", len(tr.memory.all))
 	}
 	tr.Silence(at(200), fresh)
-	if _, gap := tr.Check(tr.Sent(at(200)), 10_000, cluster, 10); !gap {
+	if _, gap := tr.Check(tr.Sent(at(200)), 10_000, cluster, Found{Kept: 10}); !gap {
 		t.Error("more was told than is remembered, and the doubt is settled")
 	}
 }
@@ -184,7 +184,7 @@ func TestWithoutAnOwnWriteADoubtIsAGap(t *testing.T) {
 func TestADoubtThatLastsBeginsAnew(t *testing.T) {
 	tr := witnessed(t)
 	tr.Silence(at(200), fresh)
-	tr.Check(tr.Sent(at(220)), 20, cluster, 10)
+	tr.Check(tr.Sent(at(220)), 20, cluster, Found{Kept: 10})
 	tr.Events([]Key{instance(12, "b")})
 	if tr.Silence(at(320), fresh) {
 		t.Error("the silence is taken from the check on")
@@ -192,7 +192,7 @@ func TestADoubtThatLastsBeginsAnew(t *testing.T) {
 	if !tr.Silence(at(321), fresh) || !tr.Unchecked() {
 		t.Error("want a doubt from its beginning")
 	}
-	if tr.Check(tr.Sent(at(330)), 20, cluster, 10); tr.Position() != 10 {
+	if tr.Check(tr.Sent(at(330)), 20, cluster, Found{Kept: 10}); tr.Position() != 10 {
 		t.Errorf("position %d: want all to be told again", tr.Position())
 	}
 }
@@ -244,7 +244,7 @@ func TestADoubtThatTakesTooLongIsAGap(t *testing.T) {
 		if !tr.Silence(at(now), fresh) {
 			t.Fatalf("%d: no doubt", now)
 		}
-		if reopen, gap := tr.Check(tr.Sent(at(now)), 20, cluster, 10); gap != want || reopen == want {
+		if reopen, gap := tr.Check(tr.Sent(at(now)), 20, cluster, Found{Kept: 10}); gap != want || reopen == want {
 			t.Errorf("doubt %d: reopen %v, gap %v", i+1, reopen, gap)
 		}
 		tr.Events([]Key{instance(12, "b")}) // and not the others
@@ -254,7 +254,7 @@ func TestADoubtThatTakesTooLongIsAGap(t *testing.T) {
 	for i := range int64(5) {
 		tr.Silence(at(200+101*i), fresh)
 	}
-	if reopen, gap := tr.Check(tr.Sent(at(700)), 20, cluster, 10); !reopen || gap {
+	if reopen, gap := tr.Check(tr.Sent(at(700)), 20, cluster, Found{Kept: 10}); !reopen || gap {
 		t.Errorf("reopen %v, gap %v", reopen, gap)
 	}
 }

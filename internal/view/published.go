@@ -75,6 +75,9 @@ func (p *Published) At(revision int64) int64 {
 	return demand
 }
 
-// Reset forgets everything: a gap in the history, or another incarnation. What
-// was reported before counts as 0.
-func (p *Published) Reset() { *p = Published{resets: p.resets + 1} }
+// Reset forgets everything but the report with which a history begins, that of
+// newest, with its demand: after a gap, or with another incarnation. Nothing that
+// was reported before counts.
+func (p *Published) Reset(newest, demand int64) {
+	*p = Published{resets: p.resets + 1, known: []published{{newest, demand}}}
+}

@@ -35,10 +35,11 @@ func TestPublished(t *testing.T) {
 	if !p.Committed(w, 12, 5) { // the store went back
 		t.Error("an older report than the newest is no gap")
 	}
-	p.Reset()
+	p.Reset(15, 10)
 	expect(14, 0)
+	expect(15, 10)
 	p.Committed(w, 16, 30) // an answer from before the gap
-	expect(16, 0)
+	expect(16, 10)
 	p.Committed(p.Sent(20), 18, 20)
 	expect(18, 20)
 }

@@ -32,10 +32,10 @@ func ReadPolicy(value []byte) (*quota.Policy, error) {
 	return &p, nil
 }
 
-// ReadInstance reads and validates the value of an incarnation's key.
+// ReadInstance reads and validates what matters for shares in the value of an
+// incarnation's key.
 func ReadInstance(id string, value []byte) (quota.Instance, error) {
-	i := quota.Instance{ID: id}
-	err := json.Unmarshal(value, &i)
+	i, err := quota.ReadInstance(id, value)
 	if err == nil {
 		err = i.Validate()
 	}

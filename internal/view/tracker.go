@@ -45,6 +45,7 @@ type Key struct {
 	Value    []byte
 	Revision int64 // of the change that made it so
 	Deleted  bool  // only in events
+	First    bool  // the key was not there before that change
 }
 
 // Tracker follows one provider. The zero Tracker knows nothing; List starts it.

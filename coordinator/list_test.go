@@ -1,0 +1,167 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/quotient-limiter/quotient/internal/etcdtest"
+)
+
+// paged is an etcd of which before is called with every page that is asked for, by
+// number: the page is lost if it returns an error.
+type paged struct {
+	clientv3.KV
+	pages  int
+	before func(page int) error
+}
+
+type pagedTxn struct {
+	clientv3.Txn
+	of   *paged
+	page bool
+}
+
+func (d *paged) Txn(ctx context.Context) clientv3.Txn { return &pagedTxn{Txn: d.KV.Txn(ctx), of: d} }
+
+func (x *pagedTxn) If(c ...clientv3.Cmp) clientv3.Txn { x.Txn = x.Txn.If(c...); return x }
+
+func (x *pagedTxn) Else(ops ...clientv3.Op) clientv3.Txn { x.Txn = x.Txn.Else(ops...); return x }
+
+func (x *pagedTxn) Then(ops ...clientv3.Op) clientv3.Txn {
+	x.page = len(ops) == 1 && ops[0].IsGet() && ops[0].Rev() != 0
+	x.Txn = x.Txn.Then(ops...)
+	return x
+}
+
+func (x *pagedTxn) Commit() (*clientv3.TxnResponse, error) {
+	if x.page {
+		x.of.pages++
+		if err := x.of.before(x.of.pages); err != nil {
+			return nil, err
+		}
+	}
+	return x.Txn.Commit()
+}
+
+// TestAListingIsOfOneRevision: it is read in pages, of which some are lost, and
+// others join and leave and compact meanwhile.
+func TestAListingIsOfOneRevision(t *testing.T) {
+	const others = 2*pageKeys + 20
+	lost := errors.New("the page is lost")
+	for name, c := range map[string]struct {
+		meanwhile func(f *fixture, page int) error
+		pages     int
+		listed    int // instances, itself too
+	}{
+		"nothing happens": {func(*fixture, int) error { return nil }, 3, others + 1},
+		"pages are lost": {func(_ *fixture, page int) error {
+			if page%2 == 0 {
+				return lost
+			}
+			return nil
+		}, 5, others + 1}, // the 1st, 3rd and 5th
+		"others come and go": {func(f *fixture, page int) error {
+			return errors.Join(
+				f.write(clientv3.OpPut(f.admin.keys.instance("p", fmt.Sprint("b", page)), `{"schema":1,"name":"b","weight":1}`)),
+				f.write(clientv3.OpDelete(f.admin.keys.instance("p", fmt.Sprintf("a%04d", others-page)))))
+		}, 3, others + 1},
+		"it is compacted": {func(f *fixture, page int) error {
+			if page != 2 {
+				return nil
+			}
+			at := f.write(clientv3.OpDelete(f.admin.keys.instance("p", "a0000")))
+			_, err := f.client.Compact(f.t.Context(), f.revision())
+			return errors.Join(at, err)
+		}, 5, others}, // the 2nd in vain, and then all anew, by another mark
+		"the report is written again": {func(f *fixture, page int) error {
+			if page != 3 {
+				return nil
+			}
+			got, err := f.client.Get(f.t.Context(), f.admin.keys.reports("p"), clientv3.WithPrefix())
+			if err != nil || len(got.Kvs) != 1 {
+				return fmt.Errorf("%d reports: %w", len(got.Kvs), err)
+			}
+			return f.write(clientv3.OpPut(string(got.Kvs[0].Key), "{}"))
+		}, 6, others + 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client := etcdtest.NewClient(t, server)
+			f := setupOn(t, client)
+			f.set("p", "10/s")
+			for i := range others {
+				if err := f.write(clientv3.OpPut(f.admin.keys.instance("p", fmt.Sprintf("a%04d", i)), `{"schema":1,"name":"a","weight":1}`)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			store := &paged{KV: client.KV, before: func(page int) error { return c.meanwhile(f, page) }}
+			client.KV = store
+			r, sub := f.subscribe(f.join(Options{TTL: time.Minute}), "p")
+			eventually(t, "a proof", r.is(proved))
+			log := r.told().log
+			if want := fmt.Sprintf("reset %d", c.listed); !strings.HasPrefix(log, want) || strings.Count(log, "reset") != 1 {
+				t.Errorf("was told %.40q, want %q", log, want)
+			}
+			if store.pages != c.pages {
+				t.Errorf("%d pages, want %d", store.pages, c.pages)
+			}
+			got, err := client.Get(t.Context(), f.admin.keys.instances("p"), clientv3.WithPrefix(), clientv3.WithCountOnly())
+			if err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "the events after it", r.is(members(int(got.Count))))
+			if err := sub.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// write does one thing to etcd, beside the client's own way.
+func (f *fixture) write(op clientv3.Op) error {
+	_, err := f.raw().Do(f.t.Context(), op)
+	return err
+}
+
+func (f *fixture) revision() int64 {
+	r, err := f.raw().Get(f.t.Context(), "/")
+	if err != nil {
+		f.t.Error(err)
+		return 0
+	}
+	return r.Header.Revision
+}
+
+// raw is the client's KV without what a test has put before it.
+func (f *fixture) raw() clientv3.KV {
+	if d, ok := f.client.KV.(*paged); ok {
+		return d.KV
+	}
+	return f.client.KV
+}
+
+// TestAGapThatIsFoundWithoutAWatch: a doubt is checked before a watch is opened,
+// and a gap that is found then is listed at once.
+func TestAGapThatIsFoundWithoutAWatch(t *testing.T) {
+	f := setup(t)
+	f.set("p", "100/s")
+	r, _ := f.subscribe(f.join(Options{TTL: time.Minute}), "p")
+	p := f.only(r)
+	eventually(t, "the view is proved", r.is(proved))
+	eventually(t, "a watch is open", p.locked(func() bool {
+		if p.rewatch == nil {
+			return false
+		}
+		p.published.Committed(p.published.Sent(7), 1<<40, 7)
+		p.tracker.Doubt(p.s.o.Clock.Now())
+		p.rewatch()
+		return true
+	}))
+	eventually(t, "the history begins anew", func() bool { return strings.Count(r.told().log, "reset") == 2 })
+	eventually(t, "it is proved", r.is(proved))
+}
