@@ -51,7 +51,7 @@ func (p *place) list(ctx context.Context, m mark) ([]*mvccpb.KeyValue, mark, err
 		if err == nil {
 			kvs, err = p.pages(ctx, m)
 		}
-		if err == nil || !stale(err) {
+		if err == nil || !outdated(err) {
 			return kvs, m, err
 		}
 		if m.revision = 0; !wait.sleep(ctx) {
@@ -60,8 +60,8 @@ func (p *place) list(ctx context.Context, m mark) ([]*mvccpb.KeyValue, mark, err
 	}
 }
 
-// stale reports whether an error of pages says that it needs another mark.
-func stale(err error) bool {
+// outdated reports whether an error of pages says that it needs another mark.
+func outdated(err error) bool {
 	return errors.Is(err, errMoved) || errors.Is(err, rpctypes.ErrCompacted) || errors.Is(err, rpctypes.ErrFutureRev)
 }
 
@@ -73,7 +73,7 @@ func (p *place) pages(ctx context.Context, m mark) (kvs []*mvccpb.KeyValue, err 
 	for {
 		page, more, err := p.page(ctx, m, from, end)
 		if err != nil {
-			if stale(err) || ctx.Err() != nil {
+			if outdated(err) || ctx.Err() != nil {
 				return nil, err
 			}
 			p.trouble(classify(ctx, "list "+p.provider, err))
