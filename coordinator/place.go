@@ -209,8 +209,9 @@ func (p *place) close() error {
 	ctx, done := context.WithTimeout(context.Background(), DefaultTimeout)
 	defer done()
 	var unsure error
-	if a := p.attempt; a != nil { // its key may be there
-		_, unsure = p.s.client.Delete(ctx, p.s.keys.instance(p.provider, a.id))
+	if a := p.attempt; a != nil { // its keys may be there
+		_, unsure = p.s.client.Txn(ctx).
+			Then(clientv3.OpDelete(p.s.keys.instance(p.provider, a.id)), clientv3.OpDelete(p.s.keys.report(p.provider, a.id))).Commit()
 	}
 	if key == "" {
 		return classify(ctx, "leave "+p.provider, unsure)

@@ -86,7 +86,7 @@ func (p *place) writeKey(ctx context.Context, l *lease) (i quota.Instance, m mar
 	if r.Succeeded {
 		m.created, m.newest, m.revision = r.Header.Revision, r.Header.Revision, r.Header.Revision
 		m.demand, m.cluster = demand, r.Header.ClusterId
-		return i, m, r.Responses[2].GetResponseRange().Count - before, nil
+		return i, m, r.Responses[2].GetResponseRange().Count - 1 - before, nil
 	}
 	if m.created, err = written(r.Responses[0].GetResponseRange().Kvs, l, &i); err != nil || !again {
 		return i, m, 0, errors.Join(fmt.Errorf("coordinator: register: %s is there already", m.key), err)

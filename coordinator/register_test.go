@@ -115,11 +115,13 @@ func TestWhoClosesUnansweredLeavesNoGhost(t *testing.T) {
 
 func (f *fixture) hasNoInstances(provider string) {
 	f.t.Helper()
-	got, err := f.client.Get(f.t.Context(), f.admin.keys.instances(provider), clientv3.WithPrefix())
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	for _, kv := range got.Kvs {
-		f.t.Errorf("left behind: %s", kv.Key)
+	for _, keys := range []string{f.admin.keys.instances(provider), f.admin.keys.reports(provider)} {
+		got, err := f.client.Get(f.t.Context(), keys, clientv3.WithPrefix())
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		for _, kv := range got.Kvs {
+			f.t.Errorf("left behind: %s", kv.Key)
+		}
 	}
 }
