@@ -26,6 +26,9 @@ const (
 	// as many probes for a thousand instances as for five hundred.
 	probeShare         = 600 * time.Microsecond // of etcd's time, for each instance
 	fewestPerFreshness = 3
+	// Probes that are so far apart may take longer: in an overload an answer that
+	// comes late is better than another question.
+	timeoutOfPause = 2
 )
 
 // probe sends linearizable reads, for all places together: etcd's revision is
@@ -61,10 +64,13 @@ func (s *Session) probeTimes() (pause, timeout time.Duration) {
 		timeout = min(timeout, max(f/timeoutOfFreshness, quota.MinFreshness))
 		spread, most = max(spread, time.Duration(n)*probeShare), min(most, f/fewestPerFreshness)
 	}
-	if s.o.ownProbe {
-		return pause, timeout
+	if !s.o.ownProbe {
+		pause = max(pause, min(spread, most))
 	}
-	return max(pause, min(spread, most)), timeout
+	if pause > DefaultProbe {
+		timeout = max(timeout, timeoutOfPause*pause)
+	}
+	return pause, timeout
 }
 
 // asked is a place that waits for the answer of a probe.
