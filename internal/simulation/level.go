@@ -61,12 +61,16 @@ type report struct {
 	gone     bool
 }
 
-// reported returns the newest report of an incarnation.
+// reported returns the newest report of an incarnation; the zero report if its key
+// is not there.
 func (e *etcd) reported(id string) (r report) {
 	for _, x := range e.reports {
 		if x.id == id {
 			r = x
 		}
+	}
+	if r.gone {
+		return report{}
 	}
 	return r
 }
