@@ -2,7 +2,7 @@
 # that they are the same here and there.
 
 .DEFAULT_GOAL := all
-.PHONY: all build test race lint fuzz bench cross loadgen pictures screenshots dashboard-load simulate compat e2e kafka-e2e ci clean help
+.PHONY: all build test race lint fuzz bench cross loadgen pictures screenshots dashboard-load simulate mutants compat e2e kafka-e2e ci clean help
 
 all: build test lint ## build, test and lint
 
@@ -31,7 +31,7 @@ loadgen: ## a short run with an embedded etcd; its verdict is the status
 	go run ./cmd/loadgen --duration 5s
 
 pictures: ## docs/img and the tables of docs/pacing.md and docs/shapes.md, from real runs; eleven minutes of a quiet machine; PICTURES chooses
-	go run ./internal/pictures $(PICTURES)
+	go run -C bench ./pictures $(PICTURES)
 
 compat: ## the tests of coordinator against older etcd servers, as processes
 	.ci/run compat
@@ -40,7 +40,7 @@ e2e: ## real processes and faults, each host in a network namespace; as root; E2
 	E2E_TABLE=$(CURDIR)/docs/reliability.md go test -tags e2e -count=1 -timeout 30m -v ./e2e/faults
 
 kafka-e2e: ## the Kafka consumer on a real Kafka; says what is missing
-	go test -count=1 -tags e2e -run TestRealKafka -v ./examples/kafka-consumer
+	cd e2e/kafka && go test -count=1 -tags e2e -v .
 
 screenshots: ## the dashboard and loadgen's page as their tests see them, into SHOTS (default bin/screenshots); needs chromium
 	mkdir -p $(or $(SHOTS),bin/screenshots)
@@ -48,6 +48,9 @@ screenshots: ## the dashboard and loadgen's page as their tests see them, into S
 
 dashboard-load: ## what 20 providers and 1,000 instances cost the dashboard; needs chromium
 	cd e2e/browser && DASHBOARD_LOAD=$(or $(DASHBOARD_LOAD),30s) go test -count=1 -tags e2e -timeout 10m -run TestLoad -v ./dashboard
+
+mutants: ## builds the code with one safeguard taken out after another, and sees that the simulation notices
+	go test ./internal/simulation ./internal/simulation/large -run 'TestMutantsAreCaught|TestSmallHistoriesCatch|TestItNotices' -patched -timeout 0
 
 simulate: ## random histories of faults on all processors, for SIMULATE_FOR (default 10m)
 	go test ./internal/simulation -run TestForLong -v -timeout 0 -for $(or $(SIMULATE_FOR),10m) $(SIMULATE_FLAGS)

@@ -23,7 +23,7 @@ func TestThoseWhoWaitedGoFirst(t *testing.T) {
 	const windows = 10
 	first := 0
 	for range windows {
-		l.TryTakeUpTo(2)
+		l.TryTake(2).N()
 		served := make(chan struct{})
 		w := l.AcquireFunc(1, Forever, func(Permit, error) { close(served) })
 		for !l.TryAcquire() {

@@ -73,7 +73,7 @@ func BenchmarkHooks(b *testing.B) {
 		{"hooks=on", func(time.Duration, error) {}},
 	} {
 		p := quota.Policy{Limits: []quota.Limit{{Permits: quota.MaxPermits, Window: time.Minute}}}
-		l, err := Open(b.Context(), Fixed(p), "bench", Options{Logger: quiet, Waited: c.waited})
+		l, err := Open(b.Context(), Fixed(p), "bench", Options{Logger: quiet, OnWait: c.waited})
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -1,8 +1,10 @@
 package consumer
 
 import (
+	"fmt"
 	"log/slog"
 	"math"
+	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -11,121 +13,147 @@ import (
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/share"
-	"github.com/quotient-limiter/quotient/internal/warrant"
 	"github.com/quotient-limiter/quotient/internal/window"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
 // core is the one counter of a provider in a source: all limiters that were
-// opened for it share it. It is the sink of the source's news and answers the
-// gate's questions about shares.
+// opened for it share it. It is the sink of the source's news, and makes the
+// gate's plans from them.
 //
 // Lock order: the gate's lock, then mu. Nothing that holds mu calls the gate.
 type core struct {
 	provider string
 	clock    *clock.Clock
-	log      *slog.Logger
-	waited   func(time.Duration, error) // Options.Waited
 	gate     *window.Gate
-	phase    uint64 // of pacing
-
-	owners   atomic.Uint32 // numbers the limiters
-	refused  *refusals     // apart from the fields that the hot path reads
-	told     atomic.Bool   // somebody was told an outcome, and may not run yet
-	shadowed atomic.Int64  // refusals that shadow mode let pass, since the start
-	shadow   atomic.Bool   // the policy's mode is shadow
-	ceiling  atomic.Int64  // window.Terms.Ceiling, for callers that do not wait
-	refusal  atomic.Pointer[refusal]
-	errs     errorSet
-
 	alarm    alarm
 	dispatch dispatcher
-	returned returns
-	parked   sync.Pool       // of *window.Waiter, for goroutines
-	outcome  *window.Outcome // as last told; guarded by the gate's lock
+
+	limiters atomic.Uint32 // numbers the limiters
+	serials  atomic.Uint64 // numbers the permits
+	refused  *refusals     // apart from the fields that the hot path reads
+	shadowed atomic.Int64  // permits refused that shadow mode let pass, since the start
+	refusal  atomic.Pointer[refusal]
+	// told says that a waiter was told an outcome, and may not run yet. See
+	// stepAside.
+	told    atomic.Bool
+	parked  sync.Pool       // of *window.Waiter, for goroutines
+	outcome *window.Outcome // as last told; guarded by the gate's lock
+
+	// options are replaced under mu by the first limiter that is opened; read by
+	// everybody.
+	options atomic.Pointer[Options]
 
 	mu struct {
 		sync.Mutex
-		warrant warrant.Warrant // the views held, and how recent they are
-		demand  window.Demand   // what callers ask for
-		drain   int64           // monotonic instant before which nothing is issued, or 0
+		open    int // limiters that are not closed
+		planner share.Planner
+		demand  window.Demand // what callers ask for
 		self    string
 		trouble error
-		state   quota.State // as last logged
 		logged  stateLog
-
-		clockWrong bool // as last logged: its error exceeds the policy's bound
-
+		// clockWrong says, as last logged, that the clock's error exceeds the
+		// policy's bound.
+		clockWrong bool
+		// changed is closed, and replaced, when news may have changed the state.
 		changed chan struct{}
 		closed  bool
 	}
 }
 
-// errorSet are the errors that name the provider, made once.
-type errorSet struct{ tooLarge, queueFull, closed, noPolicy, stale, clock error }
-
 func newCore(provider string, c *clock.Clock, o Options) *core {
-	k := &core{provider: provider, clock: c, log: o.Logger, waited: o.Waited, phase: newPhase(), refused: new(refusals)}
-	if k.log == nil {
-		k.log = slog.Default()
-	}
-	k.log = k.log.With("provider", provider)
-	k.gate = window.NewGate(k, o.MaxWaiters, k.decided)
+	k := &core{provider: provider, clock: c, refused: new(refusals)}
+	k.gate = window.NewGate(k, k.decided, func(wake int64) { k.alarm.set(c, wake) })
 	k.alarm.fire = k.tick
 	k.alarm.armed.Store(math.MaxInt64)
 	k.parked.New = newParked
+	k.mu.planner = share.Planner{Clock: c}
 	k.mu.changed = make(chan struct{})
-	k.mu.state, k.mu.logged.seen = quota.StateJoining, quota.StateJoining
-	named := func(kind error, hint string) error { return &providerError{provider, kind, hint} }
-	k.errs = errorSet{
-		tooLarge:  named(ErrTooLarge, ": ask for fewer at once, or use TryTakeUpTo"),
-		queueFull: named(ErrQueueFull, ""),
-		closed:    named(ErrClosed, ""),
-		noPolicy:  named(ErrNoPolicy, ": set one with quota-admin set"),
-		stale:     named(ErrStale, " (outage rule stop): etcd cannot be reached"),
-		clock:     named(ErrStale, " (outage rule stop): the clock's error exceeds the policy's clock_error"),
-	}
+	k.mu.logged = newStateLog()
+	k.options.Store(&o)
 	return k
+}
+
+// enter counts one more limiter with these options. The first one's are in
+// force; the others' must be the same.
+func (k *core) enter(o Options) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.mu.open == 0 {
+		k.options.Store(&o)
+	} else if what := o.differs(*k.options.Load()); what != "" {
+		return fmt.Errorf("consumer: open %s: %w: another limiter of this source has it open with another %s; share that limiter, or open with the same options", k.provider, ErrInvalid, what)
+	}
+	k.mu.open++
+	return nil
+}
+
+// leave counts one limiter less.
+func (k *core) leave() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.mu.open--
+	k.signalLocked()
+}
+
+// differs names an option that the two do not have in common.
+func (o Options) differs(p Options) string {
+	switch {
+	case o.MaxWaiters != p.MaxWaiters:
+		return fmt.Sprintf("MaxWaiters (%d, not %d)", p.MaxWaiters, o.MaxWaiters)
+	case o.Logger != p.Logger:
+		return "Logger"
+	case reflect.ValueOf(o.OnWait).Pointer() != reflect.ValueOf(p.OnWait).Pointer():
+		return "OnWait"
+	}
+	return ""
+}
+
+func (k *core) log() *slog.Logger {
+	l := k.options.Load().Logger
+	if l == nil {
+		l = slog.Default()
+	}
+	return l.With("provider", k.provider)
 }
 
 // Reset implements feed.Sink.
 func (k *core) Reset(at clock.Instant, self string, v quota.View) {
 	k.mu.Lock()
-	k.mu.warrant.Reset(at, self, v)
+	k.mu.planner.Reset(at, self, v)
 	k.mu.self = self
-	k.signalLocked()
-	k.news()
+	k.news(true)
 }
 
 // Apply implements feed.Sink.
 func (k *core) Apply(at clock.Instant, c quota.Change) {
 	k.mu.Lock()
-	k.mu.warrant.Apply(at, c)
-	if c.Policy != nil || c.PolicyDeleted || slices.ContainsFunc(c.Put, func(i quota.Instance) bool { return i.ID == k.mu.self }) {
-		k.signalLocked() // others who come and go make nobody ready
-	}
-	k.news()
+	k.mu.planner.Apply(at, c)
+	// Others that come and go make nobody ready.
+	k.news(c.Policy != nil || c.PolicyDeleted || slices.ContainsFunc(c.Put, func(i quota.Instance) bool { return i.ID == k.mu.self }))
 }
 
 // Announce implements feed.Sink.
 func (k *core) Announce(until int64) {
 	k.mu.Lock()
-	k.mu.warrant.Announce(until)
-	k.signalLocked()
-	k.news()
+	k.mu.planner.Announce(until)
+	k.news(true)
 }
 
 // Prove implements feed.Sink.
 func (k *core) Prove(sent clock.Instant) {
 	k.mu.Lock()
-	if k.mu.warrant.Prove(sent) {
-		k.signalLocked()
-		k.news() // what was held back may be issued again
+	if k.mu.planner.Prove(sent) {
+		k.news(true)
 		return
 	}
+	now := k.clock.Now()
+	proof := k.mu.planner.ProofAt(now)
+	if proof.Strict {
+		k.signalLocked() // the state may be another one from now on
+	}
 	k.mu.Unlock()
-	k.gate.Proved(k.clock.Now())
-	k.alarm.set(k.clock, k.gate.Wake())
+	k.gate.Proved(now, proof)
 }
 
 // Trouble implements feed.Sink.
@@ -133,7 +161,7 @@ func (k *core) Trouble(err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.mu.trouble = err
-	k.signalLocked()
+	k.refusal.Store(nil) // its cause is another one now
 }
 
 // Close implements feed.Sink.
@@ -146,20 +174,32 @@ func (k *core) Close() {
 	k.alarm.stop()
 }
 
+// pauseUntil is Limiter.PauseUntil; 0 ends a pause.
+func (k *core) pauseUntil(mono int64) {
+	k.mu.Lock()
+	if mono != 0 {
+		mono = max(mono, k.mu.planner.PausedUntil())
+	}
+	k.mu.planner.PauseUntil(mono)
+	k.news(true)
+}
+
 // news ends a change of what is known: it releases mu, which the caller holds,
-// and lets the gate see it.
-func (k *core) news() {
-	policy, _ := k.mu.warrant.Policy()
-	k.shadow.Store(policy != nil && policy.Mode == quota.ModeShadow)
+// and has the gate plan again. signal says that the state may be another one.
+func (k *core) news(signal bool) {
+	k.refusal.Store(nil)
 	k.mu.Unlock()
 	now := k.clock.Now()
 	k.gate.Changed(now)
-	k.alarm.set(k.clock, k.gate.Wake())
 	k.noteState(now)
+	if signal {
+		k.mu.Lock()
+		k.signalLocked()
+		k.mu.Unlock()
+	}
 }
 
-// signalLocked wakes those who wait for a state that time alone does not bring:
-// see Ready.
+// signalLocked wakes those that wait for a state: see Ready.
 func (k *core) signalLocked() {
 	close(k.mu.changed)
 	k.mu.changed = make(chan struct{})
@@ -169,84 +209,34 @@ func (k *core) signalLocked() {
 func (k *core) tick() {
 	k.gate.Tick(k.clock.Now())
 	k.told.Store(false) // this goroutine ends, which is more than stepping aside
-	k.alarm.set(k.clock, k.gate.Wake())
 }
 
-// Offset implements window.Shares.
-func (k *core) Offset() int64 { return k.clock.Offset() }
-
-// Lengths implements window.Shares.
-func (k *core) Lengths(now int64) []time.Duration {
+// Plan implements window.Planner.
+func (k *core) Plan(at clock.Instant) window.Plan {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.mu.warrant.Lengths(now, k.Offset())
+	return k.mu.planner.Plan(at)
 }
 
-// Bound implements window.Shares.
-func (k *core) Bound(w quota.Window, now int64) int64 {
+// Foresee implements window.Planner.
+func (k *core) Foresee(mono int64) window.Plan {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.mu.warrant.Bound(w, now, k.Offset()).Permits
+	return k.mu.planner.Foresee(mono)
 }
 
-// Burst implements window.Shares.
-func (k *core) Burst(w quota.Window, now int64) int64 {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.mu.warrant.Burst(w, now, k.Offset())
-}
-
-// Terms implements window.Shares.
-func (k *core) Terms(at clock.Instant) window.Terms {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	t := k.mu.warrant.Terms(at, k.clock)
-	t.ShutUntil = k.mu.drain
-	t.Pacing = k.pacingLocked()
-	if k.mu.warrant.Started() {
-		t.Ceiling = k.ceilingLocked(at)
-		k.ceiling.Store(t.Ceiling)
+// stateLocked returns the state at an instant.
+func (k *core) stateLocked(at clock.Instant) quota.State {
+	if k.mu.closed {
+		return quota.StateClosed
 	}
-	return t
+	return k.mu.planner.State(at)
 }
 
-// ceilingLocked returns the largest share that the present view can give to one
-// instance, or 0 if that is not known.
-func (k *core) ceilingLocked(at clock.Instant) int64 {
-	ceiling := int64(0)
-	for _, b := range k.limitsLocked(at) {
-		if b.Total <= 0 || b.Instances <= 0 {
-			return 0
-		}
-		if b.Most > 0 && (ceiling == 0 || b.Most < ceiling) {
-			ceiling = b.Most
-		}
-	}
-	return ceiling
-}
-
-// limitBound is one limit of the present policy with its bound now.
-type limitBound struct {
-	window quota.Window
-	share.Bound
-}
-
-// limitsLocked returns the limits in force now, shortest window first.
-func (k *core) limitsLocked(at clock.Instant) []limitBound {
-	policy, _ := k.mu.warrant.Policy()
-	if policy == nil {
-		return nil
-	}
-	wall := at.Mono + k.Offset()
-	var bounds []limitBound
-	for _, l := range policy.LimitsAt(wall) {
-		w := quota.WindowAt(l.Window, wall)
-		bounds = append(bounds, limitBound{w, k.mu.warrant.Bound(w, at.Mono, k.Offset())})
-	}
-	return bounds
-}
+// wall returns corrected time at a monotonic instant.
+func (k *core) wall(mono int64) time.Time { return time.Unix(0, k.clock.WallAt(mono)) }
 
 var (
-	_ feed.Sink     = (*core)(nil)
-	_ window.Shares = (*core)(nil)
+	_ feed.Sink      = (*core)(nil)
+	_ window.Planner = (*core)(nil)
 )

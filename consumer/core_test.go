@@ -50,7 +50,7 @@ func TestAJoinerIssuesNothingForTheSettleTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &stub{clock: clock.New()}
 		l := open(t, s, Options{})
-		var limited *LimitError
+		var limited LimitError
 		if err := l.Acquire(t.Context(), 0); !errors.As(err, &limited) || limited.Reason != ReasonJoining {
 			t.Errorf("before anything is known: %v, want refused because joining", err)
 		}
@@ -89,7 +89,7 @@ func TestAJoinerIssuesNothingForTheSettleTime(t *testing.T) {
 		if d := <-ready; d != 3800*time.Millisecond {
 			t.Errorf("ready after %v, want 3.8s", d)
 		}
-		if n := l.TryTakeUpTo(100); n != 4 {
+		if n := l.TryTake(100).N(); n != 4 {
 			t.Errorf("%d more permits, want 4: half of 10 less one", n)
 		}
 		close(stop)
@@ -110,14 +110,14 @@ func TestOutageRules(t *testing.T) {
 			s.tell(1, withDefaults(p), 2)
 			time.Sleep(3500 * time.Millisecond)
 			s.prove()
-			if n := l.TryTakeUpTo(100); n != 5 {
+			if n := l.TryTake(100).N(); n != 5 {
 				t.Fatalf("%s: %d permits while fresh, want 5", c.outage, n)
 			}
 			time.Sleep(10 * time.Second)
 			if st := l.Status(); st.State != quota.StateStale || st.ProofAge != 10*time.Second {
 				t.Errorf("%s: state %q, proof age %v; want stale, 10s", c.outage, st.State, st.ProofAge)
 			}
-			if n := l.TryTakeUpTo(100); n != c.want {
+			if n := l.TryTake(100).N(); n != c.want {
 				t.Errorf("%s: %d permits while stale, want %d", c.outage, n, c.want)
 			}
 			if err := l.Acquire(t.Context(), 0); c.err != nil && !errors.Is(err, c.err) {
@@ -144,14 +144,14 @@ func TestHoldNeverGrowsWhileStale(t *testing.T) {
 		s.prove()
 		s.sink.Apply(s.clock.Now(), quota.Change{Revision: 2, Deleted: []string{"b"}})
 		time.Sleep(20 * time.Second)
-		if n := l.TryTakeUpTo(100); n != 5 {
+		if n := l.TryTake(100).N(); n != 5 {
 			t.Errorf("%d permits, want 5: the other's share was freed after the last proof", n)
 		}
 		for range 4 {
 			s.prove()
 			time.Sleep(time.Second)
 		}
-		if n := l.TryTakeUpTo(100); n != 10 {
+		if n := l.TryTake(100).N(); n != 10 {
 			t.Errorf("%d permits after the outage, want 10", n)
 		}
 	})

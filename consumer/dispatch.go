@@ -2,8 +2,6 @@ package consumer
 
 import (
 	"sync"
-	"sync/atomic"
-	"time"
 
 	"github.com/quotient-limiter/quotient/internal/window"
 )
@@ -23,7 +21,7 @@ func (k *core) decided(w *window.Waiter, g window.Grant, v window.Verdict) {
 		w.Outcome = k.outcome
 		p <- struct{}{}
 	case func(Permit, error):
-		k.dispatch.add(k, w, g, v)
+		k.dispatch.add(k, w, batch{outcome: window.Outcome{Grant: g, Verdict: v}, waited: true})
 	}
 }
 
@@ -41,21 +39,26 @@ type dispatcher struct {
 type batch struct {
 	first, last *window.Waiter
 	outcome     window.Outcome
+	err         error // instead of an outcome
+	waited      bool  // they were ready to wait
 }
 
-func (d *dispatcher) add(k *core, w *window.Waiter, g window.Grant, v window.Verdict) {
+// add adds w to the newest batch, if that has the outcome of b, or begins b.
+func (d *dispatcher) add(k *core, w *window.Waiter, b batch) {
 	d.mu.Lock()
-	if n := len(d.batches); n > 0 && d.batches[n-1].outcome.Is(g, v) {
+	defer d.mu.Unlock()
+	if n := len(d.batches); n > 0 && b.err == nil && d.batches[n-1].err == nil &&
+		d.batches[n-1].waited == b.waited && d.batches[n-1].outcome.Is(b.outcome.Grant, b.outcome.Verdict) {
 		d.batches[n-1].last.Chain(w)
 		d.batches[n-1].last = w
 	} else {
-		d.batches = append(d.batches, batch{w, w, window.Outcome{Grant: g, Verdict: v}})
+		b.first, b.last = w, w
+		d.batches = append(d.batches, b)
 	}
 	if !d.running {
 		d.running = true
 		go d.run(k)
 	}
-	d.mu.Unlock()
 }
 
 func (d *dispatcher) run(k *core) {
@@ -77,19 +80,18 @@ func (d *dispatcher) run(k *core) {
 
 // call calls the functions of a batch, whose permits are of one window.
 func (k *core) call(b batch) {
-	granted, p := b.outcome.Verdict == window.Granted, k.permit(b.outcome.Grant, 0)
 	for w := b.first; w != nil; {
 		next := w.Next()
 		w.Chain(nil)
-		switch f, ok := w.Payload.(func(Permit, error)); {
-		case !ok:
-		case granted:
-			p.N, p.serial = w.N(), k.returned.serial.Add(1)
-			f(p, nil)
-		default:
-			k.refused.inVain.Add(w.N())
-			f(Permit{}, k.reject(b.outcome.Verdict, w.N()))
+		p, err := Permit{}, b.err
+		if err == nil {
+			if err = k.answer(b.outcome.Verdict, w.N()); err == nil {
+				p = k.permit(b.outcome.Grant, w.N(), w.N())
+			} else if b.waited {
+				k.refused.unmet.Add(w.N())
+			}
 		}
+		w.Payload.(func(Permit, error))(p, err)
 		w = next
 	}
 }
@@ -100,51 +102,3 @@ func (k *core) call(b batch) {
 // reused within one limiter: a channel must not leave the testing/synctest
 // bubble it was made in.
 func newParked() any { return &window.Waiter{Payload: make(chan struct{}, 1)} }
-
-// returns remembers which permits of the running epoch were given back, so that
-// none is given back twice.
-type returns struct {
-	serial atomic.Uint64 // numbers the permits
-
-	mu    sync.Mutex
-	epoch uint64
-	gone  map[uint64]struct{}
-}
-
-// first reports whether the permit is returned for the first time.
-func (r *returns) first(p *Permit) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.gone == nil || r.epoch != p.grant.Epoch {
-		if p.grant.Epoch < r.epoch {
-			return false
-		}
-		r.epoch, r.gone = p.grant.Epoch, map[uint64]struct{}{}
-	}
-	if _, twice := r.gone[p.serial]; twice {
-		return false
-	}
-	r.gone[p.serial] = struct{}{}
-	return true
-}
-
-// Permit is the right to make N calls between Start and Until.
-type Permit struct {
-	// Start and Until bound the window, of the policy's shortest limit, for which
-	// the permits were issued: corrected wall-clock time, without a monotonic
-	// reading. A call that starts at or after Until is not covered.
-	Start, Until time.Time
-	// N is the number of permits.
-	N int64
-
-	core   *core
-	grant  window.Grant
-	serial uint64
-}
-
-func (k *core) permit(g window.Grant, n int64) Permit {
-	return Permit{
-		Start: time.Unix(0, g.Start), Until: time.Unix(0, g.End), N: n,
-		core: k, grant: g, serial: k.returned.serial.Add(1),
-	}
-}

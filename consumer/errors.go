@@ -3,8 +3,11 @@ package consumer
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/share"
+	"github.com/quotient-limiter/quotient/internal/window"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -12,11 +15,12 @@ import (
 // as they are.
 var (
 	// ErrLimited: no permit now, or none in time. Every such error is a
-	// *LimitError, which tells when to try again.
+	// LimitError, which tells when to try again.
 	ErrLimited = errors.New("limited")
-	// ErrTooLarge: more permits at once than any window's share will hold, as
-	// long as the policy and the number of instances stay as they are.
-	ErrTooLarge = errors.New("more permits than a whole share")
+	// ErrTooLarge: more permits at once than any share of the coming windows will
+	// hold, as long as the policy and the other instances stay as they are. Ask
+	// for fewer, or use TryTake.
+	ErrTooLarge = errors.New("more permits than a share will hold")
 	// ErrInvalid: an argument that can never be right.
 	ErrInvalid = errors.New("invalid argument")
 	// ErrQueueFull: Options.MaxWaiters callers wait already.
@@ -41,7 +45,7 @@ const (
 	ReasonSpent Reason = "share spent"
 	// ReasonJoining: this instance has no share yet.
 	ReasonJoining Reason = "joining"
-	// ReasonDraining: the provider asked for a pause, see Limiter.Drain.
+	// ReasonDraining: the provider asked for a pause, see Limiter.PauseUntil.
 	ReasonDraining Reason = "draining"
 	// ReasonPaused: the operator paused the provider.
 	ReasonPaused Reason = "paused"
@@ -56,41 +60,156 @@ const (
 	ReasonStale     Reason = "stale"      // ErrStale
 )
 
-// LimitError is the ErrLimited that tells more. One is made per window and
-// returned to everybody who is refused in it: do not change it.
+// LimitError is the ErrLimited that tells more. It is a value: what a caller
+// changes, nobody else sees.
 type LimitError struct {
 	Provider string
-	// Total is the provider's limit per window, Share this instance's part of
-	// it, Instances the number of those who share. They are of the limit with
-	// the shortest window.
+	Reason   Reason
+	// Asked is the number of permits that were asked for.
+	Asked int64
+	// Total is the limit that has too little left, per window; Share is this
+	// instance's part of it, and Instances the number of those that share it. If
+	// no limit is known they are 0.
 	Total, Share int64
 	Instances    int
 	// Window is that limit's window.
 	Window quota.Window
-	Reason Reason
-	// RetryAt is the earliest instant at which a permit may be had, as far as is
-	// known. Zero: not known.
+	// RetryAt is the earliest instant at which Asked permits may be had, as far
+	// as is known. Zero: not known.
 	RetryAt time.Time
+	// Cause is what keeps the instance from its share, such as missing rights in
+	// etcd; nil if nothing is wrong.
+	Cause error
 }
 
 // Error names the total and the share, so that nobody takes one for the other.
-func (e *LimitError) Error() string {
-	return fmt.Sprintf("consumer: %s: %s: %s (this instance's share is %d of %d permits per %v, among %d instances)",
-		e.Provider, ErrLimited, e.Reason, e.Share, e.Total, e.Window.Length, e.Instances)
+func (e LimitError) Error() string {
+	s := fmt.Sprintf("consumer: %s: %s: %s", e.Provider, ErrLimited, e.Reason)
+	if e.Window.Length > 0 {
+		s += fmt.Sprintf(": this instance's share is %d of %d permits per %v, among %d instances", e.Share, e.Total, e.Window.Length, e.Instances)
+	}
+	if !e.RetryAt.IsZero() {
+		s += fmt.Sprintf("; try again for %d at %s", e.Asked, e.RetryAt.UTC().Format("15:04:05.000 UTC"))
+	}
+	if e.Cause != nil {
+		s += ": " + e.Cause.Error()
+	}
+	return s
 }
 
 // Is reports that the error is ErrLimited.
-func (e *LimitError) Is(target error) bool { return target == ErrLimited }
+func (e LimitError) Is(target error) bool { return target == ErrLimited }
 
-// providerError is a sentinel with the provider's name, made once per limiter.
-type providerError struct {
-	provider string
-	kind     error
-	hint     string
+// Unwrap returns the cause.
+func (e LimitError) Unwrap() error { return e.Cause }
+
+// refusal is the error for everybody that is refused the same number of permits
+// in one segment: made once, so that refusing allocates nothing.
+type refusal struct {
+	segment *window.Segment
+	n       int64
+	err     error
+	count   *atomic.Int64 // of the permits refused for this reason
 }
 
-func (e *providerError) Error() string {
-	return "consumer: " + e.provider + ": " + e.kind.Error() + e.hint
+// refusedIn returns the refusal of n permits in the segment if it was made
+// before, or nil.
+func (k *core) refusedIn(s *window.Segment, n int64) *refusal {
+	if r := k.refusal.Load(); r != nil && r.segment == s && r.n == n {
+		return r
+	}
+	return nil
 }
 
-func (e *providerError) Unwrap() error { return e.kind }
+// refuse returns the refusal of n permits with a verdict.
+func (k *core) refuse(v window.Verdict, n int64) *refusal {
+	s := k.gate.Segment()
+	if v == window.Limited {
+		if r := k.refusedIn(s, n); r != nil {
+			return r
+		}
+	}
+	reason, err := k.explain(v, n)
+	r := &refusal{s, n, err, k.refused.of(reason)}
+	if v == window.Limited {
+		k.refusal.Store(r)
+	}
+	return r
+}
+
+// explain is the one table from a verdict, and the state where the verdict is
+// Limited, to an error.
+func (k *core) explain(v window.Verdict, n int64) (Reason, error) {
+	named := func(kind error, hint string, arguments ...any) error {
+		return fmt.Errorf("consumer: %s: %w"+hint, append([]any{k.provider, kind}, arguments...)...)
+	}
+	now := k.clock.Now()
+	switch v {
+	case window.Closed:
+		return ReasonClosed, named(ErrClosed, "")
+	case window.Full:
+		return ReasonQueueFull, named(ErrQueueFull, ": %d wait already", k.options.Load().MaxWaiters)
+	case window.TooLarge:
+		return ReasonTooLarge, named(ErrTooLarge, ": %d asked for, at most %d can be had at once", n, k.gate.Largest(now))
+	}
+	e := LimitError{Provider: k.provider, Asked: n, Reason: ReasonSpent}
+	when, known := k.gate.Estimate(now, n)
+	use := k.gate.Usage(now)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	p := &k.mu.planner
+	policy, _ := p.Policy()
+	switch k.stateLocked(now) {
+	case quota.StateClosed:
+		return ReasonClosed, named(ErrClosed, "")
+	case quota.StateStale:
+		rules := p.Rules(now.Mono, k.clock.Offset())
+		if _, wrong := p.ClockWrong(rules); wrong && rules.Outage == quota.OutageStop {
+			return ReasonStale, named(ErrStale, " (outage rule stop): the clock's error exceeds the policy's clock_error")
+		}
+		if rules.Outage == quota.OutageStop {
+			return ReasonStale, k.caused(named(ErrStale, " (outage rule stop): etcd cannot be reached"))
+		}
+	case quota.StateDraining:
+		e.Reason = ReasonDraining
+		when, known = max(when, p.PausedUntil()), true // also beyond what is foreseen
+	case quota.StatePaused:
+		e.Reason = ReasonPaused
+	case quota.StateJoining:
+		if policy == nil && p.Started() {
+			return ReasonNoPolicy, k.caused(named(ErrNoPolicy, ": set one with quota-admin set"))
+		}
+		e.Reason, e.Cause = ReasonJoining, k.mu.trouble
+	}
+	k.nameLimit(&e, p.Binding(now.Mono), use.Limits)
+	if known {
+		e.RetryAt = k.wall(when)
+	}
+	return e.Reason, e
+}
+
+// caused adds to err what keeps the instance from its share, if that is known.
+func (k *core) caused(err error) error {
+	if k.mu.trouble == nil {
+		return err
+	}
+	return fmt.Errorf("%w: %w", err, k.mu.trouble)
+}
+
+// nameLimit names the limit that has too little left for the longest; the
+// shortest one if none has.
+func (k *core) nameLimit(e *LimitError, limits []share.LimitState, uses []window.LimitUsage) {
+	ends := int64(0)
+	for i, l := range limits {
+		short := false
+		for _, u := range uses {
+			short = short || u.Window.Length == l.Window.Length && u.Left < e.Asked
+		}
+		if i == 0 || short && l.Window.End() > ends {
+			e.Total, e.Share, e.Instances, e.Window = l.Total, l.Permits, l.Instances, l.Window
+		}
+		if short {
+			ends = l.Window.End()
+		}
+	}
+}

@@ -13,7 +13,7 @@ import (
 // newLimiter makes a limiter of 2 permits a minute without etcd. In production
 // the source is a *coordinator.Session.
 func newLimiter() *consumer.Limiter {
-	source := consumer.Fixed(quota.Policy{Limits: []quota.Limit{{Permits: 2, Window: time.Minute}}})
+	source := consumer.Fixed(quota.Policy{Limits: []quota.Limit{{Permits: 2, Window: time.Minute}}, Shape: quota.ShapeBucket})
 	limiter, err := consumer.Open(context.Background(), source, "payments/charge", consumer.Options{})
 	if err != nil {
 		panic(err)
@@ -40,7 +40,7 @@ func ExampleLimiter_Acquire_atMost() {
 	ctx := context.Background()
 	for range 3 {
 		err := limiter.Acquire(ctx, 20*time.Microsecond)
-		if limited, ok := errors.AsType[*consumer.LimitError](err); ok {
+		if limited, ok := errors.AsType[consumer.LimitError](err); ok {
 			fmt.Println("refused:", limited.Reason, "of", limited.Share)
 			continue
 		}
@@ -67,7 +67,7 @@ func ExampleLimiter_AcquireFunc() {
 	defer limiter.Close()
 	done := make(chan struct{})
 	limiter.AcquireFunc(1, time.Second, func(p consumer.Permit, err error) {
-		fmt.Println(p.N, p.Until.Sub(p.Start), err)
+		fmt.Println(p.N(), p.Until().Sub(p.Start()), err)
 		close(done)
 	})
 	<-done
@@ -75,18 +75,18 @@ func ExampleLimiter_AcquireFunc() {
 }
 
 // A batch takes what there is, and comes back for the rest.
-func ExampleLimiter_TryTakeUpTo() {
+func ExampleLimiter_TryTake() {
 	limiter := newLimiter()
 	defer limiter.Close()
-	fmt.Println(limiter.TryTakeUpTo(500), limiter.TryTakeUpTo(500))
+	fmt.Println(limiter.TryTake(500).N(), limiter.TryTake(500).N())
 	// Output: 2 0
 }
 
 // A permit that was not used goes to somebody else.
-func ExampleLimiter_Return() {
+func ExamplePermit_Release() {
 	limiter := newLimiter()
 	defer limiter.Close()
 	p, _ := limiter.Take(context.Background(), 2, 0)
-	fmt.Println(limiter.TryAcquire(), limiter.Return(p), limiter.TryAcquire())
+	fmt.Println(limiter.TryAcquire(), p.Release(), limiter.TryAcquire())
 	// Output: false true true
 }

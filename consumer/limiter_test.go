@@ -50,19 +50,19 @@ func TestMaxWaitIsDecidedBeforeWaiting(t *testing.T) {
 		short, cancel := context.WithTimeout(ctx, 900*time.Millisecond)
 		defer cancel()
 		err := l.Acquire(short, Forever)
-		var limited *LimitError
+		var limited LimitError
 		if !errors.As(err, &limited) || errors.Is(err, context.DeadlineExceeded) {
-			t.Fatalf("the context ends too early: %v, want a *LimitError", err)
+			t.Fatalf("the context ends too early: %v, want a LimitError", err)
 		}
-		want := LimitError{Provider: "p", Total: 1, Share: 1, Instances: 1, Reason: ReasonSpent,
+		want := LimitError{Provider: "p", Asked: 1, Total: 1, Share: 1, Instances: 1, Reason: ReasonSpent,
 			Window: quota.WindowAt(time.Second, start.UnixNano()), RetryAt: start.Add(time.Second)}
-		if diff := cmp.Diff(want, *limited, cmp.Comparer(func(a, b time.Time) bool { return a.Equal(b) })); diff != "" {
+		if diff := cmp.Diff(want, limited, cmp.Comparer(func(a, b time.Time) bool { return a.Equal(b) })); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
 		if d := time.Since(start); d != 0 {
 			t.Errorf("refusals took %v", d)
 		}
-		if d := l.Delay(); d != time.Second {
+		if d := l.Delay(1); d != time.Second {
 			t.Errorf("delay is %v, want 1s", d)
 		}
 		if err := l.Acquire(ctx, time.Second); err != nil || time.Since(start) != time.Second {
@@ -106,9 +106,9 @@ func TestBadArguments(t *testing.T) {
 		}{
 			{0, 0, ErrInvalid, "0 permits"},
 			{-3, Forever, ErrInvalid, "-3 permits"},
-			{1, -2, ErrInvalid, "maxWait is -2ns"},
-			{11, Forever, ErrTooLarge, "whole share"},
-			{11, 0, ErrTooLarge, "whole share"},
+			{11, Forever, ErrTooLarge, "11 asked for, at most 10"},
+			{11, 0, ErrTooLarge, "11 asked for, at most 10"},
+			{11, -2, ErrTooLarge, "11 asked for, at most 10"},
 		} {
 			err := l.AcquireN(ctx, c.n, c.maxWait)
 			if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.text) {
@@ -122,10 +122,10 @@ func TestBadArguments(t *testing.T) {
 				}
 			}
 		}
-		if n := l.TryTakeUpTo(0); n != 0 {
-			t.Errorf("TryTakeUpTo(0) is %d", n)
+		if n := l.TryTake(0).N(); n != 0 {
+			t.Errorf("TryTake(0).N() is %d", n)
 		}
-		l.TryTakeUpTo(100)
+		l.TryTake(100).N()
 		go l.Acquire(ctx, Forever) //nolint:errcheck // only to fill the queue
 		synctest.Wait()
 		if err := l.Acquire(ctx, Forever); !errors.Is(err, ErrQueueFull) {
@@ -175,7 +175,7 @@ func TestCloseTellsThoseWhoWait(t *testing.T) {
 				t.Errorf("%v, want ErrClosed", err)
 			}
 		}
-		if a.TryAcquire() || a.TryTakeUpTo(5) != 0 || a.Status().State != quota.StateClosed {
+		if a.TryAcquire() || a.TryTake(5).N() != 0 || a.Status().State != quota.StateClosed {
 			t.Error("a closed limiter works")
 		}
 		if err := a.Close(); err != nil {
@@ -184,31 +184,26 @@ func TestCloseTellsThoseWhoWait(t *testing.T) {
 	})
 }
 
-func TestReturn(t *testing.T) {
-	bubble(t, "5/s", Options{}, func(t *testing.T, ctx context.Context, source *FixedSource, l *Limiter) {
+func TestRelease(t *testing.T) {
+	bubble(t, "5/s", Options{}, func(t *testing.T, ctx context.Context, _ *FixedSource, l *Limiter) {
 		p, err := l.Take(ctx, 3, 0)
-		if err != nil || p.N != 3 {
+		if err != nil || p.N() != 3 {
 			t.Fatal(p, err)
 		}
 		q, _ := l.Take(ctx, 2, 0)
-		if !l.Return(p) || l.Return(p) || l.Return(Permit{}) {
+		if !p.Release() || p.Release() || (Permit{}).Release() {
 			t.Error("a permit can be returned once, and only if it was issued")
 		}
-		if got := l.TryTakeUpTo(100); got != 3 {
+		if got := l.TryTake(100).N(); got != 3 {
 			t.Errorf("%d permits after 3 were returned", got)
 		}
-		other := Fixed(policyOf(t, "5/s"))
-		if open(t, other, Options{}).Return(q) {
-			t.Error("another limiter took the permit back")
-		}
 		time.Sleep(time.Second)
-		if l.Return(q) {
+		if q.Release() {
 			t.Error("a permit was returned after its window")
 		}
 		if st := l.Status(); st.Issued != 5 {
 			t.Errorf("issued %d in all, want 5: 3+2-3+3", st.Issued)
 		}
-		_ = source
 	})
 }
 
@@ -221,12 +216,12 @@ func TestLimitChanges(t *testing.T) {
 		}
 		drain := func() (got []int64) {
 			for range 5 {
-				got = append(got, l.TryTakeUpTo(1000))
+				got = append(got, l.TryTake(1000).N())
 				time.Sleep(time.Second)
 			}
 			return got
 		}
-		l.TryTakeUpTo(2)
+		l.TryTake(2).N()
 		set("5/s")
 		if diff := cmp.Diff([]int64{3, 5, 5, 5, 5}, drain()); diff != "" {
 			t.Errorf("a smaller limit binds at once (-want +got):\n%s", diff)
@@ -248,7 +243,7 @@ func TestPauseShadowAndDrain(t *testing.T) {
 		if err := source.Set(p); err != nil {
 			t.Fatal(err)
 		}
-		var limited *LimitError
+		var limited LimitError
 		if err := l.Acquire(ctx, 10*time.Second); !errors.As(err, &limited) || limited.Reason != ReasonPaused {
 			t.Errorf("%v, want refused because paused", err)
 		}
@@ -271,7 +266,7 @@ func TestPauseShadowAndDrain(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		start := time.Now()
-		l.Drain(start.Add(2500 * time.Millisecond))
+		l.PauseUntil(start.Add(2500 * time.Millisecond))
 		if st := l.Status(); st.State != quota.StateDraining {
 			t.Errorf("state %q, want draining", st.State)
 		}
@@ -281,8 +276,8 @@ func TestPauseShadowAndDrain(t *testing.T) {
 		if err := l.Acquire(ctx, Forever); err != nil || time.Since(start) != 2500*time.Millisecond {
 			t.Errorf("after %v: %v, want a permit after 2.5s", time.Since(start), err)
 		}
-		l.Drain(time.Now().Add(time.Hour))
-		l.Drain(time.Time{})
+		l.PauseUntil(time.Now().Add(time.Hour))
+		l.PauseUntil(time.Time{})
 		if !l.TryAcquire() {
 			t.Error("an instant in the past did not end the drain")
 		}

@@ -2,7 +2,6 @@ package consumer
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"slices"
 	"sync/atomic"
@@ -26,10 +25,10 @@ func Reasons() []Reason { return slices.Clone(reasons[:]) }
 type refusals struct {
 	by [len(reasons)]atomic.Int64 // one counter for each of reasons
 
-	// inVain are the permits for which somebody was ready to wait and got none:
-	// those of by that were not asked for with maxWait 0, and those whose context
-	// ended first.
-	inVain atomic.Int64
+	// unmet are the permits for which somebody was ready to wait and got none:
+	// those of by that were asked for with a maxWait, and those whose context ended
+	// first.
+	unmet atomic.Int64
 }
 
 // of returns the counter of a reason.
@@ -48,73 +47,6 @@ func (r *refusals) count() (total int64, by map[Reason]int64) {
 	return total, by
 }
 
-// reasonOf returns the reason for which an error of this package was given.
-func reasonOf(err error) Reason {
-	if limited, ok := errors.AsType[*LimitError](err); ok {
-		return limited.Reason
-	}
-	switch {
-	case errors.Is(err, ErrTooLarge):
-		return ReasonTooLarge
-	case errors.Is(err, ErrQueueFull):
-		return ReasonQueueFull
-	case errors.Is(err, ErrNoPolicy):
-		return ReasonNoPolicy
-	case errors.Is(err, ErrStale):
-		return ReasonStale
-	}
-	return ReasonClosed
-}
-
-// timed returns f with the wait since the monotonic instant began reported
-// before it.
-func (k *core) timed(began int64, f func(Permit, error)) func(Permit, error) {
-	return func(p Permit, err error) {
-		k.waited(time.Duration(k.clock.Mono()-began), err)
-		f(p, err)
-	}
-}
-
-// LimitUse is what one limit of the policy holds in its current window.
-type LimitUse struct {
-	// Limit is the provider's, of which all instances together issue no more.
-	Limit quota.Limit
-	// Share is this instance's part of it, Used what it has issued, and Left what
-	// this limit would let it issue now. Under the shapes sliding and bucket, Used
-	// is what still counts: of the last window's length, and of the running one.
-	Share, Used, Left int64
-	// Start and End bound the window, in corrected wall-clock time. Under the
-	// shapes sliding and bucket it is the one at whose end the next permit comes
-	// back.
-	Start, End time.Time
-}
-
-// Limits returns what each limit in force holds now, shortest window first. It
-// costs less than Status.
-func (l *Limiter) Limits() []LimitUse {
-	k := l.core
-	now := k.clock.Now()
-	uses := k.gate.Windows(now)
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	policy, _ := k.mu.warrant.Policy()
-	if policy == nil {
-		return nil
-	}
-	var all []LimitUse
-	for _, limit := range policy.LimitsAt(now.Mono + k.Offset()) {
-		u := LimitUse{Limit: limit}
-		for _, w := range uses {
-			if w.Window.Length == limit.Window {
-				u.Share, u.Used, u.Left = w.Share, w.Used, w.Left
-				u.Start, u.End = time.Unix(0, w.Start), time.Unix(0, w.End)
-			}
-		}
-		all = append(all, u)
-	}
-	return all
-}
-
 const (
 	// stateLines is how many changes of state are logged within stateSpan. A
 	// limiter that flaps would otherwise fill the log of everybody else; the
@@ -125,11 +57,16 @@ const (
 
 // stateLog bounds how often changes of state are logged.
 type stateLog struct {
-	changes int64 // noticed since the start
-	quiet   int64 // of these, not logged since the last that was
+	state   quota.State // as last logged
+	changes int64       // noticed since the start
+	quiet   int64       // of these, not logged since the last that was
 	seen    quota.State
 	span    int64 // monotonic instant at which the running span began
 	lines   int   // logged in it
+}
+
+func newStateLog() stateLog {
+	return stateLog{state: quota.StateJoining, seen: quota.StateJoining}
 }
 
 // admit notes that the state was seen at an instant, and reports whether it may
@@ -149,13 +86,14 @@ func (s *stateLog) admit(now int64, state quota.State) bool {
 // noteState logs a change of state, once.
 func (k *core) noteState(now clock.Instant) {
 	k.mu.Lock()
-	old, state := k.mu.state, k.stateLocked(now)
-	log := k.mu.logged.admit(now.Mono, state) && old != state
-	quiet := k.mu.logged.quiet - 1
+	logged := &k.mu.logged
+	old, state := logged.state, k.stateLocked(now)
+	log := logged.admit(now.Mono, state) && old != state
+	quiet := logged.quiet - 1
 	if log {
-		k.mu.state = state
-		k.mu.logged.quiet = 0
-		k.mu.logged.lines++
+		logged.state = state
+		logged.quiet = 0
+		logged.lines++
 	}
 	k.mu.Unlock()
 	if !log {
@@ -165,10 +103,10 @@ func (k *core) noteState(now clock.Instant) {
 	if state == quota.StateStale {
 		level = slog.LevelWarn
 	}
-	st := k.status(now)
+	st, _ := k.status(now)
 	attrs := []slog.Attr{
 		slog.String("was", string(old)),
-		slog.Int64("total", st.Total), slog.Int64("share", st.Share),
+		slog.Int64("total", st.Shortest().Limit.Permits), slog.Int64("share", st.Shortest().Share),
 		slog.Int("instances", st.Instances), slog.Int64("revision", st.Revision),
 	}
 	if st.Problem != "" {
@@ -180,7 +118,28 @@ func (k *core) noteState(now clock.Instant) {
 	if quiet > 0 {
 		attrs = append(attrs, slog.Int64("changes_not_logged", quiet))
 	}
-	k.log.LogAttrs(context.Background(), level, "limiter is "+string(state), attrs...)
+	k.log().LogAttrs(context.Background(), level, "limiter is "+string(state), attrs...)
+}
+
+// noteClock logs when the clock's error exceeds the policy's bound, and when that
+// is over, once each.
+func (k *core) noteClock(now clock.Instant) {
+	k.mu.Lock()
+	p := &k.mu.planner
+	r := p.Rules(now.Mono, k.clock.Offset())
+	bound, wrong := p.ClockWrong(r)
+	changed := p.Started() && wrong != k.mu.clockWrong
+	if changed {
+		k.mu.clockWrong = wrong
+	}
+	k.mu.Unlock()
+	switch {
+	case !changed:
+	case wrong:
+		k.log().Warn("clock error exceeds the policy's bound", "error", bound, "clock_error", r.ClockError, "outage", string(r.Outage))
+	default:
+		k.log().Info("clock error is within the policy's bound again", "error", bound, "clock_error", r.ClockError)
+	}
 }
 
 // remedy says what somebody who reads of a state should do; empty for nothing.
@@ -198,7 +157,7 @@ func remedy(st Status) string {
 		}
 		return "none, unless it lasts longer than the settle time and one window"
 	case quota.StateActive:
-		if st.Share == 0 {
+		if st.Shortest().Share == 0 {
 			return "none, if fewer permits than instances are meant; else raise the limit"
 		}
 	}

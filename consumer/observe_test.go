@@ -28,7 +28,7 @@ func TestReportsTellWholeWindows(t *testing.T) {
 			t.Errorf("within the window: %+v, after %+v", r, begin)
 		}
 		time.Sleep(1300 * time.Millisecond)
-		l.TryTakeUpTo(3)
+		l.TryTake(3).N()
 		r := report()
 		if r.UsedBefore != begin.UsedBefore+7 || r.Used != begin.Used+10 || !r.WindowStart.Equal(begin.WindowStart.Add(time.Second)) {
 			t.Errorf("in the next window: %+v, after %+v", r, begin)
@@ -53,7 +53,7 @@ func TestRefusalsAreCountedByReason(t *testing.T) {
 			}
 		}
 		expect(map[Reason]int64{})
-		if got := l.TryTakeUpTo(5); got != 2 {
+		if got := l.TryTake(5).N(); got != 2 {
 			t.Fatalf("took %d", got)
 		}
 		l.TryAcquire()
@@ -71,11 +71,11 @@ func TestRefusalsAreCountedByReason(t *testing.T) {
 		want[ReasonQueueFull] = 1
 		expect(want)
 
-		l.Drain(time.Now().Add(time.Minute))
+		l.PauseUntil(time.Now().Add(time.Minute))
 		l.TryAcquire()
 		want[ReasonDraining] = 1
 		expect(want)
-		l.Drain(time.Time{})
+		l.PauseUntil(time.Time{})
 
 		p := policyOf(t, "2/s")
 		p.Mode = quota.ModePause
@@ -92,7 +92,7 @@ func TestRefusalsAreCountedByReason(t *testing.T) {
 // issued under a larger one.
 func TestBeyondIsZero(t *testing.T) {
 	bubble(t, "10/s,15/2s", Options{}, func(t *testing.T, ctx context.Context, source *FixedSource, l *Limiter) {
-		if l.TryTakeUpTo(8) != 8 {
+		if l.TryTake(8).N() != 8 {
 			t.Fatal("no permits")
 		}
 		if err := source.Set(policyOf(t, "3/s,15/2s")); err != nil {
@@ -103,13 +103,13 @@ func TestBeyondIsZero(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			l.Return(p)
+			p.Release()
 			if err := l.Acquire(ctx, Forever); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if st := l.Status(); st.Beyond != 0 || st.Issued != 28 {
-			t.Errorf("issued %d, beyond %d", st.Issued, st.Beyond)
+		if st := l.Status(); st.OverIssued != 0 || st.Issued != 28 {
+			t.Errorf("issued %d, beyond %d", st.Issued, st.OverIssued)
 		}
 	})
 }
@@ -120,7 +120,7 @@ func TestWaitedTellsOfThoseWhoWaited(t *testing.T) {
 		err error
 	}
 	var waits []wait
-	o := Options{Waited: func(d time.Duration, err error) { waits = append(waits, wait{d, err}) }}
+	o := Options{OnWait: func(d time.Duration, err error) { waits = append(waits, wait{d, err}) }}
 	bubble(t, "1/s", o, func(t *testing.T, ctx context.Context, _ *FixedSource, l *Limiter) {
 		_ = l.Acquire(ctx, Forever) // at once
 		_ = l.Acquire(ctx, 0)       // refused at once
@@ -162,13 +162,13 @@ func TestLimitsTellEachWindow(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		l.TryTakeUpTo(1)
+		l.TryTake(1).N()
 		half := begin.Add(500 * time.Millisecond)
 		want := []LimitUse{
 			{quota.Limit{Permits: 2, Window: 500 * time.Millisecond}, 2, 2, 0, half, half.Add(500 * time.Millisecond)},
 			{quota.Limit{Permits: 5, Window: 2 * time.Second}, 5, 4, 1, begin, begin.Add(2 * time.Second)},
 		}
-		if diff := cmp.Diff(want, l.Limits()); diff != "" {
+		if diff := cmp.Diff(want, l.Status().Limits); diff != "" {
 			t.Error(diff)
 		}
 	})
@@ -192,8 +192,8 @@ func TestStateLogIsBounded(t *testing.T) {
 		}
 		defer l.Close()
 		for range 50 {
-			l.Drain(time.Now().Add(time.Hour))
-			l.Drain(time.Time{})
+			l.PauseUntil(time.Now().Add(time.Hour))
+			l.PauseUntil(time.Time{})
 		}
 		if n := strings.Count(text.String(), "\n"); n != stateLines {
 			t.Errorf("%d lines, want %d:\n%s", n, stateLines, text.String())
@@ -204,7 +204,7 @@ func TestStateLogIsBounded(t *testing.T) {
 		}
 		text.Reset()
 		time.Sleep(stateSpan)
-		l.Drain(time.Now().Add(time.Hour))
+		l.PauseUntil(time.Now().Add(time.Hour))
 		l.core.Report(l.core.clock.Now())
 		want := `level=INFO msg="limiter is draining" provider=p was=active total=7 share=7 instances=1 revision=1 ` +
 			`todo="none: the provider asked for a pause; if it does so often, lower the limit" changes_not_logged=96` + "\n"

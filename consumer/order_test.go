@@ -17,7 +17,7 @@ import (
 // in order, in the window that its new place says.
 func TestACrowdOfFunctionsIsServedInOrder(t *testing.T) {
 	bubble(t, "20000/s", Options{}, func(t *testing.T, _ context.Context, _ *FixedSource, l *Limiter) {
-		l.TryTakeUpTo(20000)
+		l.TryTake(20000).N()
 		start := time.Now()
 		next, served, wrong := 0, 0, 0
 		waiters := make([]Waiter, crowd)
@@ -26,7 +26,7 @@ func TestACrowdOfFunctionsIsServedInOrder(t *testing.T) {
 				if next%7 == 3 { // it was stopped
 					next++
 				}
-				if err != nil || i != next || p.Start.Sub(start) != time.Duration(1+served/20000)*time.Second {
+				if err != nil || i != next || p.Start().Sub(start) != time.Duration(1+served/20000)*time.Second {
 					wrong++
 				}
 				next, served = i+1, served+1
@@ -52,7 +52,7 @@ func TestACrowdOfFunctionsIsServedInOrder(t *testing.T) {
 func TestACrowdOfGoroutinesIsServedInOrder(t *testing.T) {
 	const batch = 20000
 	bubble(t, "20000/s", Options{}, func(t *testing.T, ctx context.Context, _ *FixedSource, l *Limiter) {
-		l.TryTakeUpTo(batch)
+		l.TryTake(batch).N()
 		start := time.Now()
 		var wg sync.WaitGroup
 		var mu sync.Mutex
@@ -64,7 +64,7 @@ func TestACrowdOfGoroutinesIsServedInOrder(t *testing.T) {
 					mu.Lock()
 					defer mu.Unlock()
 					window := time.Duration(1+b) * time.Second
-					if err == nil && p.Start.Sub(start) == window && time.Since(start) == window {
+					if err == nil && p.Start().Sub(start) == window && time.Since(start) == window {
 						served[b]++
 					}
 				})
@@ -91,7 +91,7 @@ func TestAcquireFuncIsCalledOnceInOrder(t *testing.T) {
 			return l.AcquireFunc(n, maxWait, func(p Permit, err error) {
 				mu.Lock()
 				defer mu.Unlock()
-				log = append(log, fmt.Sprintf("%s %v %v..%v", name, errors.Is(err, ErrLimited), p.Start.Sub(start), p.Until.Sub(start)))
+				log = append(log, fmt.Sprintf("%s %v %v..%v", name, errors.Is(err, ErrLimited), p.Start().Sub(start), p.Until().Sub(start)))
 				if err != nil {
 					log[len(log)-1] = name + " " + fmt.Sprint(errors.Is(err, ErrLimited))
 				}

@@ -65,7 +65,7 @@ func TestPacingKnowsWhenAPermitComes(t *testing.T) {
 		if d := time.Since(begin); d != 0 {
 			t.Errorf("refused after %v, not at once", d)
 		}
-		if d := l.Delay(); d < 50*time.Millisecond || d > 150*time.Millisecond {
+		if d := l.Delay(1); d < 50*time.Millisecond || d > 150*time.Millisecond {
 			t.Errorf("the next permit is foreseen in %v, want about 100 ms", d)
 		}
 		if err := l.Acquire(t.Context(), 200*time.Millisecond); err != nil {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/window"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -81,7 +82,7 @@ func BenchmarkSlots(b *testing.B) {
 			}
 			measured(b, fmt.Sprintf("limits=%d/shape=%s", len(limits), shape), &first, func() {
 				at = later(at, step)
-				if _, ok := k.gate.Take(at, 1); !ok {
+				if _, v := k.gate.Enter(at, nil, 1, 0); v != window.Granted {
 					b.Fatalf("%s: no permit", shape)
 				}
 			})

@@ -34,10 +34,10 @@ func TestDelayOfSeveral(t *testing.T) {
 				c.policy.Limits = []quota.Limit{{Permits: 6, Window: 10 * time.Second}}
 				l := open(t, Fixed(c.policy), Options{})
 				time.Sleep(2 * time.Second)
-				l.TryTakeUpTo(3)
+				l.TryTake(3).N()
 				time.Sleep(2 * time.Second)
-				l.TryTakeUpTo(2)
-				d := l.DelayN(c.n)
+				l.TryTake(2).N()
+				d := l.Delay(c.n)
 				if d < c.from || d > c.to {
 					t.Fatalf("%v, want %v to %v", d, c.from, c.to)
 				}

@@ -2,12 +2,12 @@ package consumer
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/share"
-	"github.com/quotient-limiter/quotient/internal/warrant"
 	"github.com/quotient-limiter/quotient/internal/window"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -19,34 +19,31 @@ type Status struct {
 	// Problem says what is wrong, in a sentence; empty if nothing is.
 	Problem string
 	// Incarnation is the key of this instance; it changes when the instance had
-	// to register anew.
+	// to register again.
 	Incarnation string
-	// Limits are the provider's limits in force, shortest window first.
-	Limits []quota.Limit
-	// Total and Share are the permits of the shortest limit's current window:
-	// of the whole fleet, and of this instance.
-	Total, Share int64
-	// Instances is the number of those who share it.
+	// Limits are the provider's limits in force, shortest window first. While a
+	// change of the window's length settles, those of before bind too.
+	Limits []LimitUse
+	// Instances is the number of those that share them.
 	Instances int
 	// Revision is the newest etcd revision applied, PolicyRevision that of the
 	// policy.
 	Revision, PolicyRevision int64
-	// WindowStart and WindowEnd bound the current window of the shortest limit.
-	WindowStart, WindowEnd time.Time
-	// Used is the number of permits issued in it.
-	Used int64
 	// Issued and Refused count permits since the limiter was opened; Shadowed
 	// those that were refused but passed, in shadow mode.
 	Issued, Refused, Shadowed int64
 	// RefusedBy divides Refused by reason; a reason that never was is missing.
 	RefusedBy map[Reason]int64
-	// Beyond counts permits issued beyond what the share allowed at that moment,
-	// by a check of its own. It is 0, or there is a bug.
-	Beyond int64
+	// OverIssued is always 0; another value is a bug. It counts permits issued
+	// beyond what the share allowed at that moment, by a check of its own.
+	OverIssued int64
 	// StateChanges counts the changes of State that were noticed.
 	StateChanges int64
-	// Waiting is the number of callers that wait.
-	Waiting int
+	// Waiting is the number of callers that wait. The first of them wants
+	// HeadPermits, and will have them at HeadAt, as far as is known; zero if not.
+	Waiting     int
+	HeadPermits int64
+	HeadAt      time.Time
 	// ClockError bounds the error of the clock, if ClockErrorKnown.
 	ClockError      time.Duration
 	ClockErrorKnown bool
@@ -61,95 +58,100 @@ type Status struct {
 	ProofAge time.Duration
 }
 
+// LimitUse is what one limit of the policy holds in its current window.
+type LimitUse struct {
+	// Limit is the provider's, of which all instances together issue no more.
+	Limit quota.Limit
+	// Share is this instance's part of it, Used what it has issued, and Left what
+	// this limit would let it issue now. Under the shapes sliding and bucket, Used
+	// is what still counts: of the last window's length, and of the running one.
+	Share, Used, Left int64
+	// Start and End bound the window, in corrected wall-clock time. Under the
+	// shapes sliding and bucket it is the one at whose end the next permit comes
+	// back.
+	Start, End time.Time
+}
+
+// Shortest returns the use of the limit with the shortest window; all zero if no
+// limit is in force.
+func (s Status) Shortest() LimitUse {
+	if len(s.Limits) == 0 {
+		return LimitUse{}
+	}
+	return s.Limits[0]
+}
+
 // Status returns what the limiter knows and does now.
 func (l *Limiter) Status() Status {
-	st := l.core.status(l.core.clock.Now())
+	st, _ := l.core.status(l.core.clock.Now())
 	if l.closed.Load() {
 		st.State = quota.StateClosed
 	}
 	return st
 }
 
-func (k *core) status(now clock.Instant) Status {
+func (k *core) status(now clock.Instant) (Status, window.Usage) {
 	use := k.gate.Usage(now)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	policy, revision := k.mu.warrant.Policy()
+	p := &k.mu.planner
+	policy, revision := p.Policy()
 	st := Status{
 		Provider: k.provider, State: k.stateLocked(now), Incarnation: k.mu.self,
-		Revision: k.mu.warrant.Revision(), PolicyRevision: revision,
-		Instances: k.mu.warrant.Instances(),
-		Share:     use.Share, Used: use.Used, Issued: use.Issued, Waiting: use.Waiting,
-		Shadowed: k.shadowed.Load(), Beyond: use.Beyond, StateChanges: k.mu.logged.changes,
-		ProofAge: -1,
+		Revision: p.Revision(), PolicyRevision: revision, Instances: p.Instances(),
+		Issued: use.Issued, Shadowed: k.shadowed.Load(), OverIssued: use.OverIssued, StateChanges: k.mu.logged.changes,
+		Waiting: use.Waiting, HeadPermits: use.Head, ProofAge: -1,
 	}
 	st.Refused, st.RefusedBy = k.refused.count()
-	if use.End > 0 {
-		st.WindowStart, st.WindowEnd = time.Unix(0, use.Start), time.Unix(0, use.End)
+	if use.HeadAt != window.Forever {
+		st.HeadAt = k.wall(use.HeadAt)
 	}
-	if b := k.limitsLocked(now); len(b) > 0 {
-		st.Total, st.Instances = b[0].Total, b[0].Instances
+	for i, l := range p.Binding(now.Mono) {
+		if i == 0 {
+			st.Instances = l.Instances
+		}
+		st.Limits = append(st.Limits, limitUse(l, use.Limits))
 	}
 	if policy != nil {
 		st.ClockErrorBound = policy.ClockError
-		st.Limits = append([]quota.Limit(nil), policy.LimitsAt(now.Mono+k.Offset())...)
 	}
-	if proof, ok := k.mu.warrant.Proof(); ok {
+	if proof, ok := p.Proved(); ok {
 		st.ProofAge = time.Duration(max(0, now.Mono-proof.Mono, now.Wall-proof.Wall))
 	}
 	st.ClockError, st.ClockErrorKnown = k.clock.ErrorAt(now.Mono)
 	st.ClockSource = string(k.clock.Health().Source)
-	st.Problem = k.problemLocked(now)
-	return st
+	st.Problem = k.problemLocked(now, st.State)
+	return st, use
 }
 
-// stateLocked returns the state at an instant; it depends on time alone once
-// the views and the proof are given.
-func (k *core) stateLocked(now clock.Instant) quota.State {
-	if k.mu.closed {
-		return quota.StateClosed
-	}
-	policy, _ := k.mu.warrant.Policy()
-	if policy == nil {
-		return quota.StateJoining
-	}
-	if policy.Mode == quota.ModePause {
-		return quota.StatePaused
-	}
-	_, proved := k.mu.warrant.Proof()
-	until, wallUntil := k.mu.warrant.FreshUntil(k.rulesLocked(now), k.clock)
-	if proved && (now.Mono >= until || now.Wall >= wallUntil) {
-		return quota.StateStale
-	}
-	if k.mu.drain > now.Mono {
-		return quota.StateDraining
-	}
-	bounds := k.limitsLocked(now)
-	if !proved || len(bounds) == 0 {
-		return quota.StateJoining
-	}
-	for _, b := range bounds {
-		if b.Reason != share.ReasonShare {
-			return quota.StateJoining
+// limitUse returns the use of one limit of the policy.
+func limitUse(l share.LimitState, uses []window.LimitUsage) LimitUse {
+	u := LimitUse{Limit: quota.Limit{Permits: l.Total, Window: l.Window.Length}, Start: time.Unix(0, l.Window.Start()), End: time.Unix(0, l.Window.End())}
+	for _, w := range uses {
+		if w.Window.Length == l.Window.Length {
+			u.Share, u.Used, u.Left = w.Share, w.Used, w.Left
+			u.Start, u.End = time.Unix(0, w.Start), time.Unix(0, w.End)
 		}
 	}
-	return quota.StateActive
+	return u
 }
 
 // problemLocked says in a sentence what keeps the limiter from its share.
-func (k *core) problemLocked(now clock.Instant) string {
-	if k.mu.trouble != nil {
+func (k *core) problemLocked(now clock.Instant, state quota.State) string {
+	p := &k.mu.planner
+	policy, _ := p.Policy()
+	switch {
+	case k.mu.trouble != nil:
 		return k.mu.trouble.Error()
-	}
-	if !k.mu.warrant.Started() {
+	case !p.Started():
 		return "nothing was heard of etcd yet"
-	}
-	policy, _ := k.mu.warrant.Policy()
-	if policy == nil {
+	case policy == nil:
 		return "no policy is set"
+	case policy.LimitsAt(k.clock.WallAt(now.Mono)) == nil:
+		return "the policy is in force from " + policy.From.UTC().Format("2006-01-02 15:04:05 UTC") + " on"
 	}
-	for _, b := range k.limitsLocked(now) {
-		switch b.Reason {
+	for _, l := range p.Limits(now.Mono) {
+		switch l.Reason {
 		case share.ReasonUnsupported:
 			return "the policy needs what this version does not know"
 		case share.ReasonNoPolicy:
@@ -160,36 +162,38 @@ func (k *core) problemLocked(now clock.Instant) string {
 			return "has left"
 		}
 	}
-	rules := k.rulesLocked(now)
-	if _, wrong := warrant.ClockWrong(rules, k.clock); wrong {
-		return k.clockProblem(rules)
+	rules := p.Rules(now.Mono, k.clock.Offset())
+	if bound, wrong := p.ClockWrong(rules); wrong {
+		return fmt.Sprintf("the clock may be off by %v, more than the policy's clock_error of %v: mend the host's clock, name nearer NTP servers, or raise clock_error",
+			bound.Round(time.Millisecond), rules.ClockError)
 	}
-	if k.stateLocked(now) == quota.StateStale {
+	if state == quota.StateStale {
 		return "cannot prove the view recent: etcd is out of reach, or lags"
 	}
-	return k.clockProblem(rules)
+	return k.clock.Health().Problem
 }
 
 // Report implements feed.Sink.
 func (k *core) Report(now clock.Instant) quota.Report {
 	k.noteState(now)
 	k.noteClock(now)
-	st, use := k.status(now), k.gate.Usage(now)
+	st, use := k.status(now)
+	shortest := st.Shortest()
 	k.mu.Lock()
 	demand := k.mu.demand.Observe(now.Mono, window.Calls{
-		Issued: use.Issued, Refused: st.Refused + st.Shadowed, InVain: k.refused.inVain.Load(), Waiting: use.WaitingFor,
+		Issued: use.Issued, Refused: st.Refused + st.Shadowed, Unmet: k.refused.unmet.Load(), Waiting: use.WaitingFor,
 	})
 	k.mu.Unlock()
 	r := quota.Report{
 		Schema: quota.Schema, State: st.State, Revision: st.Revision, PolicyRevision: st.PolicyRevision,
-		Total: st.Total, Share: st.Share, Instances: st.Instances,
+		Total: shortest.Limit.Permits, Share: shortest.Share, Instances: st.Instances,
 		Used: use.Issued, Refused: st.Refused, Shadowed: st.Shadowed, Waiting: int64(st.Waiting), Demand: demand,
 		ClockError: "unknown", ClockSource: st.ClockSource, ProofAge: "none", Problem: st.Problem,
-		Window: st.WindowEnd.Sub(st.WindowStart),
-		Time:   time.Unix(0, k.clock.WallAt(now.Mono)).UTC(),
+		Window: shortest.End.Sub(shortest.Start),
+		Time:   k.wall(now.Mono).UTC(),
 	}
-	if use.End > 0 {
-		r.WindowStart, r.UsedBefore = time.Unix(0, use.Start).UTC(), use.Issued-use.Used
+	if len(st.Limits) > 0 {
+		r.WindowStart, r.UsedBefore = shortest.Start.UTC(), use.Issued-shortest.Used
 	}
 	if st.ClockErrorKnown {
 		r.ClockError = st.ClockError.Round(time.Microsecond).String()
@@ -208,53 +212,46 @@ func (l *Limiter) Ready(ctx context.Context) error {
 		now := k.clock.Now()
 		k.mu.Lock()
 		state, changed := k.stateLocked(now), k.mu.changed
-		edge := k.nextEdgeLocked(now)
+		next := k.mu.planner.Foresee(now.Mono)
 		k.mu.Unlock()
 		switch {
 		case l.closed.Load() || state == quota.StateClosed:
-			return k.errs.closed
-		case state == quota.StateActive || k.shadow.Load():
+			_, err := k.explain(window.Closed, 0)
+			return err
+		case state == quota.StateActive || next.Shadow:
 			k.noteState(now)
 			return nil
 		}
-		timer := time.NewTimer(time.Duration(edge - now.Mono))
+		var edge <-chan time.Time // nil while only news can change the state
+		timer := &time.Timer{}
+		if next.Until != window.Forever {
+			timer = time.NewTimer(time.Duration(next.Until - now.Mono))
+			edge = timer.C
+		}
 		select {
 		case <-ctx.Done():
-			timer.Stop()
-			return ctx.Err()
 		case <-changed:
-		case <-timer.C:
+		case <-edge:
 		}
-		timer.Stop()
+		if edge != nil {
+			timer.Stop()
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 	}
 }
 
-// nextEdgeLocked returns the next instant at which time alone can change the
-// state: the start of a window, or the end of a drain.
-func (k *core) nextEdgeLocked(now clock.Instant) int64 {
-	edge := now.Mono + int64(quota.MaxWindow)
-	for _, b := range k.limitsLocked(now) {
-		edge = min(edge, b.window.End()-k.Offset())
-	}
-	if k.mu.drain > now.Mono {
-		edge = min(edge, k.mu.drain)
-	}
-	return max(edge, now.Mono+1)
-}
-
-// Delay estimates how long a newcomer who asks for one permit now would wait: 0
-// if there is one, and math.MaxInt64 if no end can be told. It suits a decision
-// to pause a partition rather than to wait.
-func (l *Limiter) Delay() time.Duration { return l.DelayN(1) }
-
-// DelayN is Delay for n permits at once. For more than a whole share
-// (ErrTooLarge) it is math.MaxInt64; for n <= 0 it is 0.
-func (l *Limiter) DelayN(n int64) time.Duration {
+// Delay estimates how long a newcomer that asks for n permits at once would wait:
+// 0 if they are there, or for n <= 0; Forever if no end can be told, which is so
+// for more than any share will hold (ErrTooLarge). It suits a decision to pause a
+// partition rather than to wait.
+func (l *Limiter) Delay(n int64) time.Duration {
 	k := l.core
 	if n <= 0 {
 		return 0
 	}
-	if c := k.ceiling.Load(); l.closed.Load() || n > 1 && c > 0 && n > c {
+	if l.closed.Load() {
 		return math.MaxInt64
 	}
 	now := k.clock.Now()
@@ -263,19 +260,4 @@ func (l *Limiter) DelayN(n int64) time.Duration {
 		return math.MaxInt64
 	}
 	return time.Duration(max(0, when-now.Mono))
-}
-
-// Drain makes this instance issue nothing until the given instant, because the
-// provider asked for it (429 with Retry-After). The latest call wins; an
-// instant that has passed ends the pause.
-func (l *Limiter) Drain(until time.Time) {
-	k := l.core
-	k.mu.Lock()
-	k.mu.drain = 0
-	if d := time.Until(until); d > 0 {
-		now := k.clock.Mono()
-		k.mu.drain = now + min(int64(d), math.MaxInt64-now)
-	}
-	k.signalLocked()
-	k.news()
 }

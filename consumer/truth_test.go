@@ -48,7 +48,7 @@ func TestAClockBeyondThePolicysBound(t *testing.T) {
 			if st.State != c.state || !strings.Contains(st.Problem, "off by 60ms, more than the policy's clock_error of 50ms") || st.ClockSource != "ntp" || st.ClockError != 60*time.Millisecond {
 				t.Errorf("%s: state %s, problem %q, clock error %v of %s", c.outage, st.State, st.Problem, st.ClockError, st.ClockSource)
 			}
-			if n := l.TryTakeUpTo(100); n != c.permits {
+			if n := l.TryTake(100).N(); n != c.permits {
 				t.Errorf("%s: %d permits, want %d", c.outage, n, c.permits)
 			}
 			if err := l.Acquire(t.Context(), 0); c.permits == 0 && (!errors.Is(err, ErrStale) || !strings.Contains(err.Error(), "clock")) {
@@ -63,7 +63,7 @@ func TestAClockBeyondThePolicysBound(t *testing.T) {
 			s.prove()
 			time.Sleep(time.Second)
 			s.prove()
-			if n := l.TryTakeUpTo(100); n != 5 {
+			if n := l.TryTake(100).N(); n != 5 {
 				t.Errorf("%s: %d permits when the clock is right again, want 5", c.outage, n)
 			}
 			s.sink.Report(s.clock.Now())
@@ -101,7 +101,7 @@ func TestGuardAuto(t *testing.T) {
 			}{{c.opens - 1, 0}, {c.opens, 1}, {time.Second - c.opens - 1, 1}, {time.Second - c.opens, 0}, {time.Second, 0}, {time.Second + c.opens, 1}} {
 				mono := time.Duration(s.clock.Mono())
 				time.Sleep(5*time.Second + step.at - mono)
-				if n := l.TryTakeUpTo(1); n != step.want {
+				if n := l.TryTake(1).N(); n != step.want {
 					t.Errorf("%s: %d permits %v after a window's start, want %d", c.name, n, step.at, step.want)
 				}
 			}
@@ -114,7 +114,7 @@ func TestGuardAuto(t *testing.T) {
 func TestAClockAheadWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, l := settled(t, policyOf(t, "10/s"), Options{})
-		if n := l.TryTakeUpTo(3); n != 3 {
+		if n := l.TryTake(3).N(); n != 3 {
 			t.Fatalf("%d permits, want 3", n)
 		}
 		before := l.Status()
@@ -132,8 +132,8 @@ func TestAClockAheadWaits(t *testing.T) {
 		for range 8 {
 			time.Sleep(500 * time.Millisecond)
 			s.prove()
-			if st := l.Status(); st.WindowStart.Before(before.WindowStart) {
-				t.Fatalf("window %v came after %v", st.WindowStart, before.WindowStart)
+			if st := l.Status(); st.Shortest().Start.Before(before.Shortest().Start) {
+				t.Fatalf("window %v came after %v", st.Shortest().Start, before.Shortest().Start)
 			}
 		}
 		// It was half a second into the window, and is 3 s ahead of its start then:

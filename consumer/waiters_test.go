@@ -24,12 +24,12 @@ func inUse() int64 {
 // turn, in the window that its place in the queue says, and cost 64 bytes.
 func TestACrowdOfFunctions(t *testing.T) {
 	bubble(t, "20000/s", Options{}, func(t *testing.T, _ context.Context, _ *FixedSource, l *Limiter) {
-		l.TryTakeUpTo(20000)
+		l.TryTake(20000).N()
 		start := time.Now()
 		served, wrong := 0, 0
 		f := func(p Permit, err error) {
 			// Calls come one after the other, so the count is this call's place.
-			if err != nil || p.Start.Sub(start) != time.Duration(1+served/20000)*time.Second {
+			if err != nil || p.Start().Sub(start) != time.Duration(1+served/20000)*time.Second {
 				wrong++
 			}
 			served++
@@ -55,7 +55,7 @@ func TestACrowdOfFunctions(t *testing.T) {
 // give up before they are served.
 func TestACrowdOfGoroutines(t *testing.T) {
 	bubble(t, "20000/s", Options{}, func(t *testing.T, ctx context.Context, _ *FixedSource, l *Limiter) {
-		l.TryTakeUpTo(20000)
+		l.TryTake(20000).N()
 		start := time.Now()
 		impatient, cancel := context.WithCancel(ctx)
 		before := inUse()

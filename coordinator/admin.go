@@ -8,8 +8,11 @@ import (
 	"os/user"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/quotient-limiter/quotient/internal/keys"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -17,40 +20,41 @@ import (
 // somebody else changes the policy in the same moment.
 const AnyRevision = int64(-1)
 
-// DefaultTimeout bounds one call to etcd.
-const DefaultTimeout = 5 * time.Second
+// defaultTimeout bounds one call to etcd.
+const defaultTimeout = 5 * time.Second
 
 // AdminOptions of an Admin. The zero value is ready to use.
 type AdminOptions struct {
-	Prefix  string        // of all keys; default DefaultPrefix
+	Prefix  string        // of all keys; default "/quotient/v1/"
 	Author  string        // stored with each change; default user@host
-	Timeout time.Duration // of one call to etcd; default DefaultTimeout
+	Timeout time.Duration // of one call to etcd; default 5 s
 }
 
 // Admin sets providers' policies and looks at their fleets. Its methods are
 // safe for concurrent use. It keeps no state: every method asks etcd.
 type Admin struct {
 	client *clientv3.Client
-	keys   keys
+	kv     clientv3.KV
+	keys   keys.Layout
 	o      AdminOptions
 }
 
 // NewAdmin returns an Admin that uses the client, which the caller closes.
 func NewAdmin(client *clientv3.Client, o AdminOptions) (*Admin, error) {
-	k, err := newKeys(o.Prefix)
+	k, err := keys.New(o.Prefix)
 	if err != nil {
 		return nil, err
 	}
 	if o.Timeout < 0 {
-		return nil, fmt.Errorf("coordinator: timeout %v: must not be negative; 0 means %v", o.Timeout, DefaultTimeout)
+		return nil, fmt.Errorf("coordinator: timeout %v: must not be negative; 0 means %v", o.Timeout, defaultTimeout)
 	}
 	if o.Timeout == 0 {
-		o.Timeout = DefaultTimeout
+		o.Timeout = defaultTimeout
 	}
 	if o.Author == "" {
 		o.Author = author()
 	}
-	return &Admin{client: client, keys: k, o: o}, nil
+	return &Admin{client: client, kv: newKV(client), keys: k, o: o}, nil
 }
 
 func author() string {
@@ -77,29 +81,19 @@ type Stored struct {
 
 // Get returns a provider's policy, or ErrNotFound.
 func (a *Admin) Get(ctx context.Context, provider string) (Stored, error) {
-	s, _, _, err := a.read(ctx, provider)
-	if err == nil && s.Revision == 0 {
-		return s, fmt.Errorf("%s: %w", provider, ErrNotFound)
-	}
-	return s, err
-}
-
-// read returns what is stored, revision 0 if nothing is, with the raw value and
-// the store's revision.
-func (a *Admin) read(ctx context.Context, provider string) (Stored, []byte, int64, error) {
 	if err := quota.ValidateProvider(provider); err != nil {
-		return Stored{}, nil, 0, err
+		return Stored{}, err
 	}
 	c, cancel := context.WithTimeout(ctx, a.o.Timeout)
 	defer cancel()
-	r, err := a.client.Get(c, a.keys.policy(provider))
+	r, err := a.kv.Get(c, a.keys.Policy(provider))
 	if err != nil {
-		return Stored{}, nil, 0, classify(ctx, "read the policy of "+provider, err)
+		return Stored{}, classify(ctx, "read the policy of "+provider, err)
 	}
 	if len(r.Kvs) == 0 {
-		return Stored{Provider: provider}, nil, r.Header.Revision, nil
+		return Stored{Provider: provider}, fmt.Errorf("%s: %w", provider, ErrNotFound)
 	}
-	return stored(provider, r.Kvs[0].Value, r.Kvs[0].ModRevision), r.Kvs[0].Value, r.Header.Revision, nil
+	return stored(provider, r.Kvs[0].Value, r.Kvs[0].ModRevision), nil
 }
 
 func stored(provider string, value []byte, revision int64) Stored {
@@ -110,34 +104,26 @@ func stored(provider string, value []byte, revision int64) Stored {
 	return s
 }
 
-// page is how many keys one read returns at most.
-const page = 500
-
 // List returns all policies, sorted by provider.
 func (a *Admin) List(ctx context.Context) ([]Stored, error) {
 	var all []Stored
-	from, end, revision := a.keys.providers(), clientv3.GetPrefixRangeEnd(a.keys.providers()), int64(0)
-	for {
+	folder, revision := a.keys.Providers(), int64(0)
+	err := eachKey(folder, clientv3.GetPrefixRangeEnd(folder), func(from string, o ...clientv3.OpOption) (*pb.RangeResponse, error) {
 		c, cancel := context.WithTimeout(ctx, a.o.Timeout)
-		r, err := a.client.Get(c, from, clientv3.WithRange(end), clientv3.WithLimit(page), clientv3.WithRev(revision))
-		cancel()
-		if err != nil {
-			return nil, classify(ctx, "list the policies", err)
+		defer cancel()
+		r, err := a.kv.Get(c, from, append(o, clientv3.WithRev(revision))...)
+		if err == nil {
+			revision = r.Header.Revision
 		}
-		for _, kv := range r.Kvs {
-			provider, ok := a.keys.providerOf(string(kv.Key))
-			if !ok {
-				continue
-			}
+		return (*pb.RangeResponse)(r), err
+	}, a.keys.AfterInstances, func(kv *mvccpb.KeyValue) {
+		if provider, ok := a.keys.ProviderOf(string(kv.Key)); ok {
 			s := stored(provider, kv.Value, kv.ModRevision)
 			if err := quota.ValidateProvider(provider); err != nil {
-				s.Problem = fmt.Errorf("no instance can ask for it, its key is %q: %w", kv.Key, err)
+				s.Problem = fmt.Errorf("no instance can ask for it, its key is %.*q: %w", 2*quota.MaxProviderBytes, kv.Key, err)
 			}
 			all = append(all, s)
 		}
-		if !r.More || len(r.Kvs) == 0 {
-			return all, nil
-		}
-		from, revision = a.keys.afterInstances(string(r.Kvs[len(r.Kvs)-1].Key)), r.Header.Revision
-	}
+	})
+	return all, classify(ctx, "list the policies", err)
 }

@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -77,7 +78,7 @@ func TestNoProvidersKeysLieUnderAnothers(t *testing.T) {
 		if s, err := f.admin.Get(t.Context(), n); err != nil || s.Policy.Limits[0].Permits != int64(i) {
 			t.Errorf("%q: %+v, %v", n, s, err)
 		}
-		if v, err := f.admin.View(t.Context(), n); err != nil || len(v.Instances) != 0 {
+		if v, err := f.admin.Fleet(t.Context(), n); err != nil || len(v.Instances) != 0 {
 			t.Errorf("%q has %d instances, %v", n, len(v.Instances), err)
 		}
 	}
@@ -138,31 +139,156 @@ func TestSettleIsNotLoweredUnderTheFreshnessInForce(t *testing.T) {
 	}
 }
 
+// TestEtcdMeasuresHowLongAFreshnessCounts: whatever operators' clocks say, a settle
+// time is not lowered before etcd's lease on the policy before it has ended.
+func TestEtcdMeasuresHowLongAFreshnessCounts(t *testing.T) {
+	f := setup(t)
+	ctx := t.Context()
+	put := func(settle, freshness time.Duration) error {
+		p := limit(10)
+		p.Settle, p.Freshness = settle, freshness
+		_, err := f.admin.Put(ctx, "p", p, AnyRevision)
+		return err
+	}
+	const s = time.Second
+	if err := errors.Join(put(60*s, 50*s), put(60*s, 2*s)); err != nil {
+		t.Fatal(err)
+	}
+	// The second operator's clock is two minutes slow.
+	r, err := f.client.Get(ctx, f.admin.keys.History("p"), clientv3.WithPrefix())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, kv := range r.Kvs {
+		var w wireRecord
+		if err := json.Unmarshal(kv.Value, &w); err != nil {
+			t.Fatal(err)
+		}
+		w.Time = w.Time.Add(-2 * time.Minute)
+		b, err := json.Marshal(w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.client.Put(ctx, string(kv.Key), string(b)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var field *quota.FieldError
+	if err := put(3*s, 2*s); !errors.As(err, &field) || field.Field != "settle" {
+		t.Fatalf("%v, want it refused", err)
+	}
+	kept, err := f.client.Get(ctx, f.admin.keys.Superseded("p"), clientv3.WithPrefix())
+	if err != nil || len(kept.Kvs) != 1 || kept.Kvs[0].Lease == 0 {
+		t.Fatalf("%v, %v: want one policy, with a lease", kept, err)
+	}
+	lease := clientv3.LeaseID(kept.Kvs[0].Lease)
+	ttl, err := f.client.TimeToLive(ctx, lease)
+	if need := quota.MinSettleFor(50*s, quota.DefaultClockError, s); err != nil || time.Duration(ttl.GrantedTTL)*s < need {
+		t.Errorf("the lease lasts %d s, %v; want %v or longer", ttl.GrantedTTL, err, need)
+	}
+	if _, err := f.client.Revoke(ctx, lease); err != nil { // as when its time has come
+		t.Fatal(err)
+	}
+	if err := put(3*s, 2*s); err != nil {
+		t.Errorf("the lease has ended: %v", err)
+	}
+}
+
+// TestAWriterThatDiedLeavesItsLeaseToTheNext: the policy that it replaced counts
+// until etcd has measured the time.
+func TestAWriterThatDiedLeavesItsLeaseToTheNext(t *testing.T) {
+	f := setup(t)
+	ctx := t.Context()
+	old, next := limit(10), limit(10)
+	old.Settle, old.Freshness = 60*time.Second, 50*time.Second
+	next.Settle, next.Freshness = 60*time.Second, 2*time.Second
+	if _, err := f.admin.Put(ctx, "p", old, 0); err != nil {
+		t.Fatal(err)
+	}
+	found, err := f.admin.basis(ctx, []string{"p"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := f.admin.prepare(found[0], next)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.superseded = nil // it dies after the commit
+	if _, err := f.admin.commit(ctx, w); err != nil {
+		t.Fatal(err)
+	}
+	leases := func() (leases []int64) {
+		r, err := f.client.Get(ctx, f.admin.keys.Superseded("p"), clientv3.WithPrefix())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, kv := range r.Kvs {
+			leases = append(leases, kv.Lease)
+		}
+		return leases
+	}
+	if got := leases(); len(got) != 1 || got[0] != 0 {
+		t.Fatalf("leases %x, want one key without", got)
+	}
+	lower := next
+	lower.Settle = 3 * time.Second
+	if _, err := f.admin.Put(ctx, "p", lower, AnyRevision); err == nil {
+		t.Fatal("lowered, and nobody has measured the time")
+	}
+	if _, err := f.admin.Put(ctx, "p", next, AnyRevision); err != nil {
+		t.Fatal(err)
+	}
+	if got := leases(); len(got) != 1 || got[0] == 0 {
+		t.Errorf("leases %x, want one key with a lease", got)
+	}
+}
+
+// TestOnlyLoweredTimesAreKept: most changes cost no lease.
+func TestOnlyLoweredTimesAreKept(t *testing.T) {
+	of := func(freshness, clockError, window time.Duration) quota.Policy {
+		p := quota.Policy{Limits: []quota.Limit{{Permits: 1, Window: window}}, Freshness: freshness, ClockError: clockError}
+		return p.WithDefaults()
+	}
+	const s = time.Second
+	before := superseded{policy: of(2*s, s/10, s)}
+	for _, c := range []struct {
+		next quota.Policy
+		want bool
+	}{
+		{of(2*s, s/10, s), true}, {of(3*s, s/5, 2*s), true},
+		{of(s, s/10, s), false}, {of(2*s, s/20, s), false}, {of(2*s, s/10, s/2), false},
+	} {
+		if got := before.covered(&c.next); got != c.want {
+			t.Errorf("freshness %v, clock error %v, window %v: %v", c.next.Freshness, c.next.ClockError, c.next.LongestWindow(), got)
+		}
+	}
+}
+
 func TestHistoryIsBounded(t *testing.T) {
 	f := setup(t)
-	for i := range MaxRecords + 10 {
+	for i := range maxRecords + 10 {
 		if _, err := f.admin.Put(t.Context(), "p", limit(int64(i)), AnyRevision); err != nil {
 			t.Fatal(err)
 		}
 	}
-	r, err := f.client.Get(t.Context(), f.admin.keys.history("p"), clientv3.WithPrefix(), clientv3.WithCountOnly())
-	if err != nil || r.Count != MaxRecords {
-		t.Errorf("%d records are kept, %v; want %d", r.Count, err, MaxRecords)
+	r, err := f.client.Get(t.Context(), f.admin.keys.History("p"), clientv3.WithPrefix(), clientv3.WithCountOnly())
+	if err != nil || r.Count != maxRecords {
+		t.Errorf("%d records are kept, %v; want %d", r.Count, err, maxRecords)
 	}
 	records, err := f.admin.History(t.Context(), "p")
-	if err != nil || len(records) != MaxRecords || records[0].New.Limits[0].Permits != MaxRecords+9 {
+	if err != nil || len(records) != maxRecords || records[0].New.Limits[0].Permits != maxRecords+9 {
 		t.Errorf("%d records, newest %+v, %v", len(records), records[0], err)
 	}
 }
 
 func TestListIsPaged(t *testing.T) {
 	f := setup(t)
-	const n = page/2 + 20 // each with an instance's key, so that more than a page is read
+	const n = pageKeys/2 + 20 // each with an instance's key, so that more than a page is read
 	for i := range n {
 		if _, err := f.admin.Put(t.Context(), fmt.Sprintf("p%04d", i), limit(int64(i)), 0); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := f.client.Put(t.Context(), f.admin.keys.instance(fmt.Sprintf("p%04d", i), "i"), "{}"); err != nil {
+		if _, err := f.client.Put(t.Context(), f.admin.keys.Instance(fmt.Sprintf("p%04d", i), "i"), "{}"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -177,34 +303,6 @@ func TestListIsPaged(t *testing.T) {
 	}
 }
 
-func TestWatchTellsEveryChange(t *testing.T) {
-	f := setup(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	var seen []string
-	err := f.admin.Watch(ctx, "p", func(s Stored) bool {
-		text := "none"
-		if s.Revision != 0 {
-			text = quota.FormatLimits(s.Policy.Limits)
-		}
-		seen = append(seen, text)
-		switch len(seen) {
-		case 1:
-			f.set("p", "1/s")
-		case 2:
-			f.set("p", "2/s")
-		case 3:
-			if _, err := f.admin.Delete(ctx, "p", "", AnyRevision); err != nil {
-				t.Error(err)
-			}
-		}
-		return len(seen) < 4
-	})
-	if got := strings.Join(seen, " "); err != nil || got != "none 1/s 2/s none" {
-		t.Errorf("saw %q, %v", got, err)
-	}
-}
-
 func TestErrorsOfEtcdAreTold(t *testing.T) {
 	client, err := clientv3.New(clientv3.Config{Endpoints: []string{"127.0.0.1:1"}, DialTimeout: time.Second, Logger: zap.NewNop()})
 	if err != nil {
@@ -216,11 +314,11 @@ func TestErrorsOfEtcdAreTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	for what, f := range map[string]func(ctx context.Context) error{
-		"get":       func(ctx context.Context) error { _, err := admin.Get(ctx, "p"); return err },
-		"list":      func(ctx context.Context) error { _, err := admin.List(ctx); return err },
-		"history":   func(ctx context.Context) error { _, err := admin.History(ctx, "p"); return err },
-		"instances": func(ctx context.Context) error { _, err := admin.Instances(ctx, "p"); return err },
-		"put":       func(ctx context.Context) error { _, err := admin.Put(ctx, "p", limit(1), 0); return err },
+		"get":     func(ctx context.Context) error { _, err := admin.Get(ctx, "p"); return err },
+		"list":    func(ctx context.Context) error { _, err := admin.List(ctx); return err },
+		"history": func(ctx context.Context) error { _, err := admin.History(ctx, "p"); return err },
+		"fleet":   func(ctx context.Context) error { _, err := admin.Fleet(ctx, "p"); return err },
+		"put":     func(ctx context.Context) error { _, err := admin.Put(ctx, "p", limit(1), 0); return err },
 	} {
 		if err := f(t.Context()); !errors.Is(err, ErrUnreachable) {
 			t.Errorf("%s: %v, want ErrUnreachable", what, err)

@@ -8,13 +8,15 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
+	"github.com/quotient-limiter/quotient/internal/await"
 	"github.com/quotient-limiter/quotient/internal/etcdtest"
+	"github.com/quotient-limiter/quotient/internal/keys"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
 // users sets up a consumer of provider p and an operator, turns authentication
 // on, and returns a client of each.
-func users(t *testing.T, cluster *etcdtest.Cluster, root *clientv3.Client, k keys) (consumer, operator *clientv3.Client) {
+func users(t *testing.T, cluster *etcdtest.Cluster, root *clientv3.Client, k keys.Layout) (consumer, operator *clientv3.Client) {
 	t.Helper()
 	ctx := t.Context()
 	must := func(_ any, err error) {
@@ -29,10 +31,10 @@ func users(t *testing.T, cluster *etcdtest.Cluster, root *clientv3.Client, k key
 	}
 	must(root.RoleAdd(ctx, "consumer"))
 	must(root.RoleAdd(ctx, "operator"))
-	grant("consumer", k.provider("p"), clientv3.PermissionType(clientv3.PermRead))
-	grant("consumer", k.instances("p"), clientv3.PermissionType(clientv3.PermReadWrite))
-	grant("consumer", k.reports("p"), clientv3.PermissionType(clientv3.PermReadWrite))
-	grant("operator", k.prefix, clientv3.PermissionType(clientv3.PermReadWrite))
+	grant("consumer", k.Provider("p"), clientv3.PermissionType(clientv3.PermRead))
+	grant("consumer", k.Instances("p"), clientv3.PermissionType(clientv3.PermReadWrite))
+	grant("consumer", k.Reports("p"), clientv3.PermissionType(clientv3.PermReadWrite))
+	grant("operator", k.Prefix(), clientv3.PermissionType(clientv3.PermReadWrite))
 	for _, name := range []string{"root", "consumer", "operator"} {
 		must(root.UserAdd(ctx, name, name+"-secret"))
 		must(root.UserGrantRole(ctx, name, name))
@@ -51,6 +53,7 @@ func users(t *testing.T, cluster *etcdtest.Cluster, root *clientv3.Client, k key
 }
 
 func TestAConsumersRoleSuffices(t *testing.T) {
+	t.Parallel()
 	cluster, root := etcdtest.New(t, etcdtest.Options{})
 	f := setupOn(t, root)
 	consumer, operator := users(t, cluster, root, f.admin.keys)
@@ -71,20 +74,20 @@ func TestAConsumersRoleSuffices(t *testing.T) {
 	f.client = consumer
 	s := f.join(Options{})
 	a, _ := f.subscribe(s, "p")
-	eventually(t, "a proof", a.is(proved))
+	await.Until(t, "a proof", a.is(proved))
 	other, _ := f.subscribe(s, "q")
-	eventually(t, "it is told that it may not consume q", other.is(func(r *recorder) bool { return errors.Is(r.trouble, ErrPermission) }))
-	eventually(t, "a report", func() bool {
-		all, err := as(operator).Instances(t.Context(), "p")
+	await.Until(t, "it is told that it may not consume q", other.is(func(r *recorder) bool { return errors.Is(r.trouble, ErrPermission) }))
+	await.Until(t, "a report", func() bool {
+		all, err := as(operator).Fleet(t.Context(), "p")
 		if err != nil {
 			t.Fatal(err)
 		}
-		return len(all) == 1 && all[0].Report != nil
+		return len(all.Instances) == 1 && all.Instances[0].Report != nil
 	})
 	if err := s.Leave(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if all, err := as(operator).Instances(t.Context(), "p"); err != nil || len(all) != 0 {
-		t.Errorf("%d instances are left, %v", len(all), err)
+	if all, err := as(operator).Fleet(t.Context(), "p"); err != nil || len(all.Instances) != 0 {
+		t.Errorf("%d instances are left, %v", len(all.Instances), err)
 	}
 }

@@ -2,9 +2,7 @@ package coordinator
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
-	"os"
 
 	"github.com/quotient-limiter/quotient/internal/certs"
 )
@@ -19,13 +17,9 @@ import (
 func ClientTLS(ca, cert, key string) (*tls.Config, error) {
 	c := &tls.Config{MinVersion: tls.VersionTLS12}
 	if ca != "" {
-		pem, err := os.ReadFile(ca)
-		if err != nil {
+		var err error
+		if c.RootCAs, err = certs.Authorities(ca); err != nil {
 			return nil, fmt.Errorf("coordinator: %w", err)
-		}
-		c.RootCAs = x509.NewCertPool()
-		if !c.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("coordinator: %s holds no PEM certificate", ca)
 		}
 	}
 	if cert != "" || key != "" {

@@ -13,6 +13,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
+	"github.com/quotient-limiter/quotient/internal/await"
 	"github.com/quotient-limiter/quotient/internal/etcdtest"
 )
 
@@ -111,6 +112,7 @@ func TestClientTLSRefusesFiles(t *testing.T) {
 // TestASessionByTLS: an instance lives by a client certificate alone, and who has
 // none is not let in.
 func TestASessionByTLS(t *testing.T) {
+	t.Parallel()
 	a, server := authority(t)
 	cluster, err := etcdtest.Start(etcdtest.Options{TLS: server})
 	if err != nil {
@@ -136,7 +138,7 @@ func TestASessionByTLS(t *testing.T) {
 	f := setupOn(t, connect(cert, key))
 	f.set("p", "10/s")
 	r, _ := f.subscribe(f.join(Options{}), "p")
-	eventually(t, "a proof", r.is(proved))
+	await.Until(t, "a proof", r.is(proved))
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	if _, err := connect("", "").Get(ctx, "x"); err == nil {

@@ -5,26 +5,23 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// MaxTogether is how many policies one transaction can change: etcd takes 128
-// operations (its default), and each policy comes with its history record.
-const MaxTogether = 64
+// MaxTogether is how many policies Update can change: etcd takes maxOps
+// operations, and each policy comes with its history record. Policies whose
+// freshness, clock error or windows are lowered take another operation.
+const MaxTogether = maxOps / 2
 
-// Change is a policy to write.
-type Change struct {
-	Provider string
-	// Policy must be valid; Author, if empty, and Time are filled in.
-	Policy quota.Policy
-	// IfRevision is the revision at which the policy must still be: AnyRevision,
-	// 0 for not set, or the one that Get returned.
-	IfRevision int64
-}
+// maxOps is etcd's default for the operations of a transaction.
+const maxOps = 128
 
 // Put sets a provider's policy, if it is at ifRevision: AnyRevision, 0 for not
 // set, or the revision that Get returned. Otherwise it returns a
@@ -32,62 +29,91 @@ type Change struct {
 // filled in. The history record is written in the same transaction. A settle
 // time that is lowered under the freshness still in force is refused.
 func (a *Admin) Put(ctx context.Context, provider string, p quota.Policy, ifRevision int64) (Stored, error) {
-	w, err := a.prepare(ctx, Change{provider, p, ifRevision})
+	all, err := a.Update(ctx, []string{provider}, func(old []Stored) ([]*quota.Policy, error) {
+		return []*quota.Policy{&p}, old[0].at(ifRevision)
+	})
 	if err != nil {
 		return Stored{}, err
 	}
-	revision, err := a.commit(ctx, w)
-	w.stored.Revision = revision
-	return w.stored, err
+	return all[0], nil
 }
 
-// PutAll sets the policies of several providers in one transaction: all of them,
-// or, with an error, none. It takes MaxTogether at most; each is checked as by
-// Put. The result is in the order of the changes.
-func (a *Admin) PutAll(ctx context.Context, changes []Change) ([]Stored, error) {
-	if len(changes) > MaxTogether {
-		return nil, fmt.Errorf("coordinator: %d policies to change: one transaction of etcd takes %d (128 operations, two for each); make it several",
-			len(changes), MaxTogether)
+// at returns a *ConflictError if the policy is at another revision.
+func (s *Stored) at(revision int64) error {
+	if revision == AnyRevision || revision == s.Revision {
+		return nil
 	}
-	var all []*write
-	seen := map[string]bool{}
-	for _, c := range changes {
-		if seen[c.Provider] {
-			return nil, fmt.Errorf("coordinator: two changes of %s in one transaction", c.Provider)
-		}
-		seen[c.Provider] = true
-		w, err := a.prepare(ctx, c)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", c.Provider, err)
-		}
-		all = append(all, w)
+	if revision < 0 {
+		return fmt.Errorf("coordinator: revision %d: must be a revision, 0 for a policy that is not set, or AnyRevision", revision)
 	}
-	if len(all) == 0 {
-		return nil, nil
-	}
-	revision, err := a.commit(ctx, all...)
+	return &ConflictError{s.Provider, s.Revision, revision}
+}
+
+// Update changes the policies of several providers in one transaction: all of them
+// or, with an error, none. It reads them once and calls edit with what is set, at
+// Revision 0 where nothing is. edit returns the new policies in the same order, nil
+// for one that stays, at most MaxTogether others; each is checked as by Put.
+// If somebody else changes one meanwhile, the error is a *ConflictError. The
+// result is what is then set, in the same order.
+func (a *Admin) Update(ctx context.Context, providers []string, edit func(old []Stored) ([]*quota.Policy, error)) ([]Stored, error) {
+	found, err := a.basis(ctx, providers)
 	if err != nil {
 		return nil, err
 	}
-	var stored []Stored
-	for _, w := range all {
-		w.stored.Revision = revision
-		stored = append(stored, w.stored)
+	all := make([]Stored, len(found))
+	for i, f := range found {
+		all[i] = f.old
 	}
-	return stored, nil
+	policies, err := edit(slices.Clone(all))
+	if err != nil {
+		return nil, err
+	}
+	var writes []*write
+	for i, p := range policies {
+		if p == nil {
+			continue
+		}
+		w, err := a.prepare(found[i], *p)
+		if err != nil {
+			if len(providers) > 1 {
+				err = fmt.Errorf("%s: %w", providers[i], err)
+			}
+			return nil, err
+		}
+		writes = append(writes, w)
+		all[i] = w.stored
+	}
+	switch n := len(writes); {
+	case n == 0:
+		return all, nil
+	case n > MaxTogether:
+		return nil, fmt.Errorf("coordinator: %d policies to change: one transaction of etcd takes %d (128 operations, two for each); make it several",
+			n, MaxTogether)
+	}
+	revision, err := a.commit(ctx, writes...)
+	for i, p := range policies {
+		if p != nil {
+			all[i].Revision = revision
+		}
+	}
+	return all, err
 }
 
 // Delete removes a provider's policy, if it is at ifRevision, and returns what
 // was set. Instances then issue nothing; they stay registered.
 func (a *Admin) Delete(ctx context.Context, provider, reason string, ifRevision int64) (Stored, error) {
-	old, err := a.Get(ctx, provider)
+	found, err := a.basis(ctx, []string{provider})
 	if err != nil {
+		return Stored{}, err
+	}
+	old := found[0].old
+	if old.Revision == 0 {
+		return old, fmt.Errorf("%s: %w", provider, ErrNotFound)
+	}
+	if err := old.at(ifRevision); err != nil {
 		return old, err
 	}
-	if ifRevision == AnyRevision {
-		ifRevision = old.Revision
-	}
-	w, err := a.change(ctx, provider, ifRevision, a.o.Author, reason, nil)
+	w, err := a.change(found[0], a.o.Author, reason, nil)
 	if err == nil {
 		_, err = a.commit(ctx, w)
 	}
@@ -99,12 +125,14 @@ type write struct {
 	key        string
 	ifRevision int64
 	ops        []clientv3.Op
-	stored     Stored // what there will be, without its revision
+	trim       []clientv3.Op // the oldest records, where there is room for that
+	superseded []superseded  // to be given a lease
+	stored     Stored        // what there will be, without its revision
 }
 
-// prepare fills a change in, checks it, and encodes it.
-func (a *Admin) prepare(ctx context.Context, c Change) (*write, error) {
-	p := c.Policy.WithDefaults()
+// prepare fills a policy in, checks it, and encodes it.
+func (a *Admin) prepare(b basis, p quota.Policy) (*write, error) {
+	p = p.WithDefaults()
 	if p.Author == "" {
 		p.Author = a.o.Author
 	}
@@ -114,45 +142,111 @@ func (a *Admin) prepare(ctx context.Context, c Change) (*write, error) {
 	}
 	value, err := json.Marshal(p)
 	if err != nil {
-		return nil, fmt.Errorf("coordinator: write the policy of %s: %w", c.Provider, err)
+		return nil, fmt.Errorf("coordinator: write the policy of %s: %w", b.old.Provider, err)
 	}
-	w, err := a.change(ctx, c.Provider, c.IfRevision, p.Author, p.Reason, value)
+	w, err := a.change(b, p.Author, p.Reason, value)
 	if err != nil {
 		return nil, err
 	}
-	w.stored = Stored{Provider: c.Provider, Policy: p}
+	w.stored = Stored{Provider: b.old.Provider, Policy: p}
 	return w, nil
 }
 
+// basis is what a change of one policy has to know, all at one revision.
+type basis struct {
+	old        Stored
+	raw        []byte // of old
+	superseded []superseded
+	oldest     *etcdserverpb.RangeResponse // keys of the oldest records
+}
+
+// trimmed is how many records a change removes at most: one more than it adds.
+const trimmed = 2
+
+// basis reads what a change of each provider's policy has to know.
+func (a *Admin) basis(ctx context.Context, providers []string) (all []basis, err error) {
+	for i, p := range providers {
+		if err := quota.ValidateProvider(p); err != nil {
+			return nil, err
+		}
+		if slices.Contains(providers[:i], p) {
+			return nil, fmt.Errorf("coordinator: two changes of %s in one transaction", p)
+		}
+	}
+	const each = 3
+	for chunk := range slices.Chunk(providers, maxOps/each) {
+		var ops []clientv3.Op
+		for _, p := range chunk {
+			ops = append(ops,
+				clientv3.OpGet(a.keys.Policy(p)),
+				clientv3.OpGet(a.keys.Superseded(p), clientv3.WithPrefix()),
+				clientv3.OpGet(a.keys.History(p), clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(trimmed),
+					clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend)))
+		}
+		c, cancel := context.WithTimeout(ctx, a.o.Timeout)
+		r, err := a.kv.Txn(c).Then(ops...).Commit()
+		cancel()
+		if err != nil {
+			return nil, classify(ctx, "read the policy of "+strings.Join(chunk, ", "), err)
+		}
+		for i, p := range chunk {
+			found := func(n int) *etcdserverpb.RangeResponse { return r.Responses[each*i+n].GetResponseRange() }
+			b := basis{old: Stored{Provider: p}, superseded: supersededIn(found(1).Kvs), oldest: found(2)}
+			for _, kv := range found(0).Kvs {
+				b.old, b.raw = stored(p, kv.Value, kv.ModRevision), kv.Value
+			}
+			all = append(all, b)
+		}
+	}
+	return all, nil
+}
+
 // change makes ready a new value, or none, and its history record.
-func (a *Admin) change(ctx context.Context, provider string, ifRevision int64, who, why string, value []byte) (*write, error) {
-	old, raw, _, err := a.read(ctx, provider)
+func (a *Admin) change(b basis, who, why string, value []byte) (*write, error) {
+	provider := b.old.Provider
+	w := &write{key: a.keys.Policy(provider), ifRevision: b.old.Revision, stored: Stored{Provider: provider}}
+	record, err := a.newRecord(provider, b.old.Revision, b.raw, value, who, why)
 	if err != nil {
 		return nil, err
 	}
-	if ifRevision == AnyRevision {
-		ifRevision = old.Revision
-	}
-	if ifRevision < 0 {
-		return nil, fmt.Errorf("coordinator: revision %d: must be a revision, 0 for a policy that is not set, or AnyRevision", ifRevision)
-	}
-	if old.Revision != ifRevision {
-		return nil, &ConflictError{provider, old.Revision, ifRevision}
-	}
-	if err := a.checkLowering(ctx, provider, raw, value); err != nil {
-		return nil, err
-	}
-	record, err := a.newRecord(provider, old.Revision, raw, value, who, why)
-	if err != nil {
-		return nil, err
-	}
-	w := &write{key: a.keys.policy(provider), ifRevision: ifRevision, stored: Stored{Provider: provider}}
-	op := clientv3.OpPut(w.key, string(value))
+	put := clientv3.OpPut(w.key, string(value))
 	if value == nil {
-		op = clientv3.OpDelete(w.key)
+		put = clientv3.OpDelete(w.key)
 	}
-	w.ops = []clientv3.Op{op, record}
+	w.ops = []clientv3.Op{put, record}
+	if err := w.supersede(b.superseded, b.raw, policyOf(value), a.keys.Superseded(provider)); err != nil {
+		return nil, err
+	}
+	for i, kv := range b.oldest.Kvs {
+		if int64(i) < b.oldest.Count+1-maxRecords {
+			w.trim = append(w.trim, clientv3.OpDelete(string(kv.Key)))
+		}
+	}
 	return w, nil
+}
+
+// supersede checks the next policy, nil for a deletion, against those before it, of
+// which raw is in force, and adds what the change has to keep of that.
+func (w *write) supersede(before []superseded, raw []byte, next *quota.Policy, folder string) error {
+	for _, s := range before {
+		if !s.leased {
+			w.superseded = append(w.superseded, s)
+		}
+	}
+	if next != nil {
+		*next = next.WithDefaults()
+	}
+	if p := policyOf(raw); p != nil {
+		s := superseded{fmt.Sprint(folder, w.ifRevision), false, *p}
+		if before = append(before, s); next == nil || !s.covered(next) {
+			w.ops = append(w.ops, clientv3.OpPut(s.key, string(raw)))
+			w.superseded = append(w.superseded, s)
+		}
+	}
+	if next == nil {
+		return nil
+	}
+	return checkLowering(next, before)
 }
 
 // commit makes all of the writes, or none, and returns their revision.
@@ -166,9 +260,14 @@ func (a *Admin) commit(ctx context.Context, all ...*write) (int64, error) {
 		then = append(then, w.ops...)
 		other = append(other, clientv3.OpGet(w.key, clientv3.WithKeysOnly()))
 	}
+	for _, w := range all {
+		if len(then)+len(w.trim) <= maxOps {
+			then = append(then, w.trim...)
+		}
+	}
 	c, cancel := context.WithTimeout(ctx, a.o.Timeout)
 	defer cancel()
-	r, err := a.client.Txn(c).If(unchanged...).Then(then...).Else(other...).Commit()
+	r, err := a.kv.Txn(c).If(unchanged...).Then(then...).Else(other...).Commit()
 	if err != nil {
 		what := "change the policy of " + all[0].stored.Provider
 		if len(all) > 1 {
@@ -189,7 +288,9 @@ func (a *Admin) commit(ctx context.Context, all ...*write) (int64, error) {
 		return 0, errors.New("coordinator: etcd refused a change, and nothing had changed meanwhile")
 	}
 	for _, w := range all {
-		a.trim(ctx, w.stored.Provider)
+		for _, s := range w.superseded {
+			a.expire(ctx, s)
+		}
 	}
 	return r.Header.Revision, nil
 }

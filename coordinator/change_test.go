@@ -1,86 +1,129 @@
 package coordinator
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/quotient-limiter/quotient/internal/await"
+	"github.com/quotient-limiter/quotient/quota"
 )
+
+// each returns an edit that sets the policies in order; 0 leaves one as it is.
+func each(permits ...int64) func([]Stored) ([]*quota.Policy, error) {
+	return func([]Stored) (all []*quota.Policy, _ error) {
+		for _, n := range permits {
+			if n == 0 {
+				all = append(all, nil)
+				continue
+			}
+			all = append(all, new(limit(n)))
+		}
+		return all, nil
+	}
+}
 
 func TestSeveralPoliciesAreSetTogetherOrNotAtAll(t *testing.T) {
 	f := setup(t)
 	ctx := t.Context()
-	changes := []Change{{"a", limit(1), 0}, {"b", limit(2), 0}, {"c", limit(3), AnyRevision}}
-	all, err := f.admin.PutAll(ctx, changes)
+	names := []string{"a", "b", "c"}
+	all, err := f.admin.Update(ctx, names, each(1, 2, 3))
 	if err != nil || len(all) != 3 || all[0].Revision != all[2].Revision || all[1].Provider != "b" {
 		t.Fatal(all, err)
 	}
-	for _, p := range []string{"a", "b", "c"} {
+	for _, p := range names {
 		if r, err := f.admin.History(ctx, p); err != nil || len(r) != 1 || r[0].Revision != all[0].Revision {
 			t.Errorf("%s: history %+v, %v", p, r, err)
 		}
 	}
+	// The second of two writers that read the same names what the first changed.
 	var conflict *ConflictError
-	changes = []Change{{"a", limit(10), all[0].Revision}, {"b", limit(20), all[0].Revision - 1}, {"c", limit(30), AnyRevision}}
-	if _, err := f.admin.PutAll(ctx, changes); !errors.As(err, &conflict) || conflict.Provider != "b" || conflict.Have != all[0].Revision {
+	_, err = f.admin.Update(ctx, names, func(old []Stored) ([]*quota.Policy, error) {
+		if old[1].Revision != all[0].Revision || old[1].Policy.Limits[0].Permits != 2 {
+			t.Errorf("edits %+v", old[1])
+		}
+		f.set("b", "20/s")
+		return each(10, 20, 30)(old)
+	})
+	if !errors.As(err, &conflict) || conflict.Provider != "b" || conflict.Want != all[0].Revision || conflict.Have <= conflict.Want {
 		t.Errorf("%v, want a conflict of b", err)
 	}
-	for what, changes := range map[string][]Change{
-		"b: limits[0].permits": {{"a", limit(10), AnyRevision}, {"b", limit(-1), AnyRevision}},
-		"two changes of a":     {{"a", limit(10), AnyRevision}, {"a", limit(11), AnyRevision}},
-		"one transaction":      make([]Change, MaxTogether+1),
+	var many []string
+	for i := range MaxTogether + 1 {
+		many = append(many, fmt.Sprintf("many%d", i))
+	}
+	for what, try := range map[string]func() error{
+		"b: limits[0].permits": func() error { _, err := f.admin.Update(ctx, names[:2], each(10, -1)); return err },
+		"two changes of a":     func() error { _, err := f.admin.Update(ctx, []string{"a", "a"}, each(1, 1)); return err },
+		"one transaction": func() error {
+			_, err := f.admin.Update(ctx, many, each(slices.Repeat([]int64{1}, len(many))...))
+			return err
+		},
 	} {
-		if _, err := f.admin.PutAll(ctx, changes); err == nil || !strings.Contains(err.Error(), what) {
+		if err := try(); err == nil || !strings.Contains(err.Error(), what) {
 			t.Errorf("%v, want %q", err, what)
 		}
 	}
 	if s, err := f.admin.Get(ctx, "a"); err != nil || s.Policy.Limits[0].Permits != 1 {
 		t.Errorf("a refused change left %+v, %v", s, err)
 	}
-	if all, err := f.admin.PutAll(ctx, nil); err != nil || all != nil {
-		t.Errorf("nothing to change: %v, %v", all, err)
+	if got, err := f.admin.Update(ctx, names, each(0, 0, 0)); err != nil || got[0].Revision != all[0].Revision {
+		t.Errorf("nothing to change: %v, %v", got, err)
 	}
-}
-
-// TestAConflictBetweenReadAndWriteIsFound has two writers prepare at once: the
-// second transaction must name the policy that the first one changed.
-func TestAConflictBetweenReadAndWriteIsFound(t *testing.T) {
-	f := setup(t)
-	var prepared [2][]*write
-	for i := range prepared {
-		for _, p := range []string{"a", "b"} {
-			w, err := f.admin.prepare(t.Context(), Change{p, limit(int64(i + 1)), AnyRevision})
-			if err != nil {
-				t.Fatal(err)
-			}
-			prepared[i] = append(prepared[i], w)
-		}
-	}
-	revision, err := f.admin.commit(t.Context(), prepared[0][1])
-	if err != nil {
-		t.Fatal(err)
-	}
-	var conflict *ConflictError
-	if _, err := f.admin.commit(t.Context(), prepared[1]...); !errors.As(err, &conflict) || conflict.Provider != "b" || conflict.Have != revision || conflict.Want != 0 {
-		t.Errorf("%v, want a conflict of b", err)
+	if got, err := f.admin.Update(ctx, nil, each()); err != nil || len(got) != 0 {
+		t.Errorf("nobody to change: %v, %v", got, err)
 	}
 }
 
 // TestMostTogetherFitsEtcd sends as much as one transaction may have.
 func TestMostTogetherFitsEtcd(t *testing.T) {
 	f := setup(t)
-	var changes []Change
+	var names []string
 	for i := range MaxTogether {
-		changes = append(changes, Change{fmt.Sprintf("p%d", i), limit(1), 0})
+		names = append(names, fmt.Sprintf("p%d", i))
 	}
-	if _, err := f.admin.PutAll(t.Context(), changes); err != nil {
+	if _, err := f.admin.Update(t.Context(), names, each(slices.Repeat([]int64{1}, MaxTogether)...)); err != nil {
 		t.Error(err)
 	}
 }
 
+// requests counts what a client asks of etcd.
+type requests struct {
+	clientv3.KV
+	n int
+}
+
+func (r *requests) Get(ctx context.Context, key string, o ...clientv3.OpOption) (*clientv3.GetResponse, error) {
+	r.n++
+	return r.KV.Get(ctx, key, o...)
+}
+
+func (r *requests) Txn(ctx context.Context) clientv3.Txn {
+	r.n++
+	return r.KV.Txn(ctx)
+}
+
+// TestAChangeIsTwoRequests: one reads, one writes, whatever the history holds; so
+// no housekeeping holds up the answer.
+func TestAChangeIsTwoRequests(t *testing.T) {
+	f := setup(t)
+	count := &requests{KV: f.admin.kv}
+	f.admin.kv = count
+	for i := range maxRecords + 2 {
+		count.n = 0
+		if _, err := f.admin.Put(t.Context(), "p", limit(int64(i)), AnyRevision); err != nil || count.n != 2 {
+			t.Fatalf("change %d: %d requests, %v; want 2", i, count.n, err)
+		}
+	}
+}
+
 func TestObserversMakeInstancesReportEverySecond(t *testing.T) {
+	t.Parallel()
 	f := setup(t)
 	f.set("p", "10/s")
 	f.subscribe(f.join(Options{Name: "a"}), "p")
@@ -88,8 +131,8 @@ func TestObserversMakeInstancesReportEverySecond(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "reports although nothing happens", func() bool {
-		r, err := f.client.Get(t.Context(), f.admin.keys.reports("p"), clientv3.WithPrefix())
+	await.Until(t, "reports although nothing happens", func() bool {
+		r, err := f.client.Get(t.Context(), f.admin.keys.Reports("p"), clientv3.WithPrefix())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -114,7 +157,7 @@ func TestObserversMakeInstancesReportEverySecond(t *testing.T) {
 	if _, err := f.client.Revoke(t.Context(), lost); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "observers that came again", func() bool { return count() == 2 })
+	await.Until(t, "observers that came again", func() bool { return count() == 2 })
 	stop()
 	if count() != 0 {
 		t.Errorf("%d observers are left", count())

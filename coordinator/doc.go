@@ -5,12 +5,17 @@
 // One session serves a process: one lease, one watch stream and one probe for
 // all its providers.
 //
+// Policies that cannot be read. An instance that holds a good policy keeps it when
+// a broken one is written over it. An instance that registers then cannot know the
+// good one: it is counted, issues nothing and reports the problem. Both take the
+// next policy that can be read.
+//
 // Goroutines. The session owns one that keeps the lease, one that sends probes
 // (with a few reads under way at once) and one that writes reports; each
-// provider (place) owns one that registers and follows the watch. All end in
+// provider (membership) owns one that registers and follows the watch. All end in
 // Close, which waits for them.
 //
-// Locks. Session.mu guards the set of places and the lease. place.mu keeps the
+// Locks. Session.mu guards the set of memberships and the lease. membership.mu keeps the
 // calls to the sink in order: it is held while the sink is called, and while the
-// tracker is used; never while etcd is. Order: place.mu before Session.mu.
+// tracker is used; never while etcd is. Order: membership.mu before Session.mu.
 package coordinator

@@ -5,10 +5,12 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/await"
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/etcdtest"
 	"github.com/quotient-limiter/quotient/internal/view"
@@ -19,8 +21,8 @@ import (
 // before anything was proved, came back from a backup and went on past the
 // revisions that were known. Nothing looked backwards; only the silence tells.
 func TestSilenceBeforeFirstProofIsDoubted(t *testing.T) {
-	s := &Session{keys: keys{DefaultPrefix}, ctx: t.Context(), o: Options{Clock: clock.New(), Logger: slog.New(slog.DiscardHandler)}}
-	p := newPlace(s, "p", &recorder{})
+	s := &Session{keys: layout, ctx: t.Context(), o: Options{Clock: clock.New(), Logger: slog.New(slog.DiscardHandler)}}
+	p := newMembership(s, "p", &recorder{})
 	p.id = "a"
 	const listed = int64(10 * time.Second)
 	p.listLocked(mark{revision: 7, cluster: 1, sent: clock.Instant{Mono: listed, Wall: listed}}, nil)
@@ -40,45 +42,46 @@ func TestSilenceBeforeFirstProofIsDoubted(t *testing.T) {
 }
 
 // TestALostReportIsAGap: a store that was put back has the same view, but not the
-// newest report that this instance wrote. Its claims by demand follow from that
-// report, so it begins its history anew.
+// newest report that this instance wrote. So it begins its history anew.
 func TestALostReportIsAGap(t *testing.T) {
+	t.Parallel()
 	f := setup(t)
 	f.set("p", "100/s")
 	r, _ := f.subscribe(f.join(Options{Name: "a", TTL: time.Minute}), "p")
 	p := f.only(r)
-	eventually(t, "a report is written", p.locked(func() bool { return p.published.Newest() > 0 }))
+	await.Until(t, "a report is written", p.locked(func() bool { return p.reports.Newest() > 0 }))
 	resets := func() int { return strings.Count(r.told().log, "reset") }
 	p.locked(func() bool { p.tracker.Doubt(p.s.o.Clock.Now()); return true })()
-	eventually(t, "a check finds all that was reported", p.locked(func() bool { return !p.tracker.Doubted() }))
+	await.Until(t, "a check finds all that was reported", p.locked(func() bool { return !p.tracker.Doubted() }))
 	if n := resets(); n != 1 {
 		t.Fatalf("%d beginnings of the history, and nothing was lost", n)
 	}
 	p.locked(func() bool {
-		p.published.Committed(p.published.Sent(7), 1<<40, 7)
+		p.reports.Reset(1<<40, nil)
 		p.tracker.Doubt(p.s.o.Clock.Now())
 		return true
 	})()
-	eventually(t, "a report of a revision that is yet to come is missed", func() bool { return resets() > 1 })
+	await.Until(t, "a report of a revision that is yet to come is missed", func() bool { return resets() > 1 })
 }
 
-// locked is a condition under the place's lock.
-func (p *place) locked(is func() bool) func() bool {
+// locked is a condition under the membership's lock.
+func (p *membership) locked(is func() bool) func() bool {
 	return func() bool { p.mu.Lock(); defer p.mu.Unlock(); return is() }
 }
 
 // TestTheSameStoreSettlesADoubt: nothing happened to etcd, so a silence costs no
 // history, however much there was to tell again.
 func TestTheSameStoreSettlesADoubt(t *testing.T) {
+	t.Parallel()
 	f := setup(t)
 	f.set("p", "100/s")
 	r, _ := f.subscribe(f.join(Options{Name: "a", TTL: time.Minute}), "p")
-	eventually(t, "the view is proved", r.is(proved))
+	await.Until(t, "the view is proved", r.is(proved))
 	p := f.only(r)
 	for i := range 5 {
 		last := f.set("p", fmt.Sprintf("%d/s", i+1))
 		p.locked(func() bool { p.tracker.Doubt(p.s.o.Clock.Now()); return true })()
-		eventually(t, "the doubt is settled, and the newest policy known", p.locked(func() bool {
+		await.Until(t, "the doubt is settled, and the newest policy known", p.locked(func() bool {
 			return !p.tracker.Doubted() && p.tracker.Position() >= last.Revision
 		}))
 	}
@@ -90,22 +93,23 @@ func TestTheSameStoreSettlesADoubt(t *testing.T) {
 // TestADoubtAfterAGapIsNoGap: this instance's key is written along with a listing,
 // so that a doubt can be settled from then on, also before anything is reported.
 func TestADoubtAfterAGapIsNoGap(t *testing.T) {
+	t.Parallel()
 	f := setup(t)
 	f.set("p", "100/s")
 	r, _ := f.subscribe(f.join(Options{Name: "a", TTL: time.Minute}), "p")
 	p := f.only(r)
-	eventually(t, "the view is proved", r.is(proved))
+	await.Until(t, "the view is proved", r.is(proved))
 	before := p.value
 	for n := 2; n <= 3; n++ {
 		p.locked(func() bool { p.gapLocked("the test says so"); return true })()
-		eventually(t, "the history begins anew, and is doubted at once", p.locked(func() bool {
+		await.Until(t, "the history begins anew, and is doubted at once", p.locked(func() bool {
 			if p.relist || strings.Count(r.told().log, "reset") != n {
 				return false
 			}
 			p.tracker.Doubt(p.s.o.Clock.Now())
 			return true
 		}))
-		eventually(t, "the doubt is settled", p.locked(func() bool { return !p.tracker.Doubted() }))
+		await.Until(t, "the doubt is settled", p.locked(func() bool { return !p.tracker.Doubted() }))
 		if log := r.told().log; strings.Count(log, "reset") != n {
 			t.Fatalf("the doubt was a gap: %q", log)
 		}
@@ -115,17 +119,28 @@ func TestADoubtAfterAGapIsNoGap(t *testing.T) {
 	}
 }
 
-// TestAStoreThatWasPutBackAndHasGoneOn: etcd was restored from a backup that has
-// all that this instance wrote, another policy was set and taken back, and the
-// revision is beyond all that was known. The present keys look like the view.
+// TestAStoreThatWasPutBackAndHasGoneOn: etcd is restored from a backup that has
+// everything that this instance wrote, and goes on past every revision that was
+// known. The present keys look like the view. Either the history begins again, or
+// every policy of the restored store is told: the view was a state of that store
+// too, unless the watch told of a policy that the restore lost.
 func TestAStoreThatWasPutBackAndHasGoneOn(t *testing.T) {
+	for name, told := range map[string]bool{"a told policy is lost": true, "nothing that was told is lost": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			restoreAndGoOn(t, told)
+		})
+	}
+}
+
+func restoreAndGoOn(t *testing.T, toldOfLost bool) {
 	dir, backup := t.TempDir(), filepath.Join(t.TempDir(), "backup")
 	cluster, client := etcdtest.New(t, etcdtest.Options{Dir: dir, Processes: false})
 	f := setupOn(t, client)
 	f.set("p", "100/s")
 	r, _ := f.subscribe(f.join(Options{Name: "a", TTL: time.Minute}), "p")
 	p := f.only(r)
-	eventually(t, "a report is written", p.locked(func() bool { return p.published.Newest() > 0 }))
+	await.Until(t, "a report is written", p.locked(func() bool { return p.reports.Newest() > 0 }))
 	restart := func(between func() error) {
 		t.Helper()
 		cluster.Stop(0)
@@ -135,7 +150,7 @@ func TestAStoreThatWasPutBackAndHasGoneOn(t *testing.T) {
 		if err := cluster.Restart(0); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "etcd answers", func() bool { _, err := client.Get(t.Context(), "others"); return err == nil })
+		await.Until(t, "etcd answers", func() bool { _, err := client.Get(t.Context(), "others"); return err == nil })
 	}
 	restart(func() error { return os.CopyFS(backup, os.DirFS(dir)) })
 	write := func() int64 {
@@ -148,9 +163,14 @@ func TestAStoreThatWasPutBackAndHasGoneOn(t *testing.T) {
 	for range 10 {
 		write()
 	}
+	if toldOfLost {
+		f.set("p", "70/s")
+		f.set("p", "100/s")
+	}
 	lost := write()
-	eventually(t, "that is known", p.locked(func() bool { return !p.tracker.Doubted() && p.tracker.Position() >= lost }))
-	if n := strings.Count(r.told().log, "reset"); n != 1 {
+	await.Until(t, "that is known", p.locked(func() bool { return !p.tracker.Doubted() && p.tracker.Position() >= lost }))
+	before := r.told()
+	if n := strings.Count(before.log, "reset"); n != 1 {
 		t.Fatalf("%d beginnings of the history, and nothing was lost", n)
 	}
 
@@ -168,5 +188,12 @@ func TestAStoreThatWasPutBackAndHasGoneOn(t *testing.T) {
 	f.set("p", "100/s")
 	p.tracker.Doubt(p.s.o.Clock.Now()) // the silence was long enough
 	p.mu.Unlock()
-	eventually(t, "the history begins anew", func() bool { return strings.Count(r.told().log, "reset") > 1 })
+	anew := func() bool { return strings.Count(r.told().log, "reset") > 1 }
+	if toldOfLost {
+		await.Until(t, "the history begins anew", anew)
+		return
+	}
+	await.Until(t, "the history begins anew, or both policies are told", func() bool {
+		return anew() || slices.Equal(r.told().totals[len(before.totals):], []int64{50, 100})
+	})
 }

@@ -8,12 +8,13 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/quotient-limiter/quotient/internal/await"
 	"github.com/quotient-limiter/quotient/internal/etcdtest"
 	"github.com/quotient-limiter/quotient/internal/feed"
+	"github.com/quotient-limiter/quotient/internal/keys"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -21,6 +22,7 @@ import (
 var server *etcdtest.Cluster
 
 func TestMain(m *testing.M) {
+	await.Together()
 	var err error
 	if server, err = etcdtest.Start(etcdtest.Options{}); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -30,7 +32,7 @@ func TestMain(m *testing.M) {
 	// The server's own goroutines are many; ours must be gone.
 	stacks := make([]byte, 16<<20)
 	stacks = stacks[:runtime.Stack(stacks, true)]
-	for _, ours := range []string{"coordinator.(*Session)", "coordinator.(*place)"} {
+	for _, ours := range []string{"coordinator.(*Session)", "coordinator.(*membership)"} {
 		if i := bytes.Index(stacks, []byte(ours)); i >= 0 && code == 0 {
 			fmt.Fprintf(os.Stderr, "goroutines are left:\n%s\n", stacks[max(0, i-500):min(len(stacks), i+1500)])
 			code = 1
@@ -42,23 +44,21 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-var quiet = slog.New(slog.DiscardHandler)
-
-// eventually waits for a condition; 30 s is far more than any of them needs.
-func eventually(t *testing.T, what string, condition func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
-	for !condition() {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited 30s for: %s", what)
-		}
-		<-time.After(5 * time.Millisecond)
+// layout is that of the default prefix.
+var layout = func() keys.Layout {
+	l, err := keys.New("")
+	if err != nil {
+		panic(err)
 	}
-}
+	return l
+}()
+
+var quiet = slog.New(slog.DiscardHandler)
 
 type fixture struct {
 	t      *testing.T
 	client *clientv3.Client
+	kv     clientv3.KV // of its sessions; nil: the client's own
 	prefix string
 	admin  *Admin
 
@@ -91,10 +91,20 @@ func (f *fixture) set(provider, limits string) Stored {
 	return s
 }
 
+// instances returns the provider's live instances.
+func (f *fixture) instances(provider string) ([]InstanceStatus, error) {
+	found, err := f.admin.Fleet(f.t.Context(), provider)
+	return found.Instances, err
+}
+
 func (f *fixture) join(o Options) *Session {
 	f.t.Helper()
 	o.Prefix, o.Logger = f.prefix, quiet
-	s, err := Join(f.t.Context(), f.client, o)
+	kv := f.kv
+	if kv == nil {
+		kv = newKV(f.client)
+	}
+	s, err := join(f.t.Context(), f.client, kv, o)
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -116,8 +126,8 @@ func (f *fixture) subscribe(s *Session, provider string) (*recorder, feed.Subscr
 	return sub.Sink().(*recorder), sub
 }
 
-// only returns the place behind a recorder.
-func (f *fixture) only(r *recorder) *place {
+// only returns the membership behind a recorder.
+func (f *fixture) only(r *recorder) *membership {
 	f.t.Helper()
 	for _, s := range f.sessions {
 		for _, p := range s.all() {
@@ -126,6 +136,6 @@ func (f *fixture) only(r *recorder) *place {
 			}
 		}
 	}
-	f.t.Fatal("no place has this sink")
+	f.t.Fatal("no membership has this sink")
 	return nil
 }

@@ -16,13 +16,13 @@ var errLease = errors.New("this instance's lease is gone from etcd; unless it is
 // errGone ends the following of a watch: this incarnation is over.
 var errGone = errors.New("this instance's key is gone from etcd; unless it is leaving it registers anew")
 
-// errReopen says that this place has ended its watch itself, to open another.
+// errReopen says that this membership has ended its watch itself, to open another.
 var errReopen = errors.New("the watch is opened anew")
 
 // follow applies what the watch delivers until the incarnation is over or ctx
 // ends. It opens the watch anew where it left off when it breaks or was closed
 // in a rush, and lists anew after a gap.
-func (p *place) follow(ctx context.Context) error {
+func (p *membership) follow(ctx context.Context) error {
 	if !sleep(ctx, p.holdBack()) {
 		return ctx.Err()
 	}
@@ -58,7 +58,7 @@ func (p *place) follow(ctx context.Context) error {
 // followOnce follows one watch to its end, after listing anew if need be. What it
 // tells in a doubt has to be told again: so a doubt, as after a listing that took
 // long, is checked before.
-func (p *place) followOnce(ctx context.Context, wait *backoff) error {
+func (p *membership) followOnce(ctx context.Context, wait *backoff) error {
 	if err := p.listIfNeeded(ctx); err != nil {
 		return err
 	}
@@ -80,7 +80,7 @@ func (s *Session) streamContext(ctx context.Context) context.Context {
 }
 
 // watch follows one watch from the tracker's position on.
-func (p *place) watch(ctx context.Context, wait *backoff) error {
+func (p *membership) watch(ctx context.Context, wait *backoff) error {
 	c, cancel := context.WithCancel(p.s.streamContext(ctx))
 	defer cancel()
 	p.mu.Lock()
@@ -89,7 +89,7 @@ func (p *place) watch(ctx context.Context, wait *backoff) error {
 	p.mu.Unlock()
 	defer p.unwatched()
 	var latest rush
-	responses := p.s.watcher.Watch(c, p.s.keys.provider(p.provider), clientv3.WithPrefix(), clientv3.WithRev(from))
+	responses := p.s.watcher.Watch(c, p.s.keys.Provider(p.provider), clientv3.WithPrefix(), clientv3.WithRev(from), clientv3.WithFragment())
 	for r := range responses {
 		if err := r.Err(); err != nil && c.Err() == nil {
 			return classify(ctx, "watch "+p.provider, err)
@@ -111,7 +111,7 @@ func (p *place) watch(ctx context.Context, wait *backoff) error {
 }
 
 // unwatched notes that no watch is open: there is none to ask for its progress.
-func (p *place) unwatched() {
+func (p *membership) unwatched() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.rewatch = nil
@@ -119,7 +119,7 @@ func (p *place) unwatched() {
 
 // take applies one answer of the watch that lasts as long as ctx. A watch that was
 // ended says nothing any more: it may be that of a store that has been replaced.
-func (p *place) take(ctx context.Context, r *clientv3.WatchResponse) error {
+func (p *membership) take(ctx context.Context, r *clientv3.WatchResponse) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if ctx.Err() != nil {
@@ -140,7 +140,9 @@ func (p *place) take(ctx context.Context, r *clientv3.WatchResponse) error {
 		if c.Policy != nil || c.PolicyDeleted {
 			p.policy = c.Policy
 		}
-		p.ownLocked(c.Level)
+		if c.Level != nil || c.LevelDeleted {
+			p.levelLocked(c.Level)
+		}
 		if !p.silent {
 			p.sink.Apply(p.s.o.Clock.Now(), c)
 		}
@@ -152,11 +154,14 @@ func (p *place) take(ctx context.Context, r *clientv3.WatchResponse) error {
 	if !p.tracker.Has(p.id) {
 		return errGone
 	}
+	if err := p.tooMany(p.tracker.Instances()); err != nil {
+		p.gapLocked(err.Error())
+	}
 	return nil
 }
 
 // proveLocked passes the newest proof on.
-func (p *place) proveLocked() {
+func (p *membership) proveLocked() {
 	if !p.tracker.Behind() {
 		p.behind = 0
 	}
@@ -173,7 +178,7 @@ func (p *place) proveLocked() {
 
 // gapLocked notes that the history has a gap and ends the watch, so that follow
 // lists anew. Until then no proof counts.
-func (p *place) gapLocked(why string) {
+func (p *membership) gapLocked(why string) {
 	if p.relist {
 		return
 	}
@@ -185,25 +190,21 @@ func (p *place) gapLocked(why string) {
 	}
 }
 
-// check finds out whether the store still has what this instance wrote, its key
-// and its newest report, and the key of a witness, and lets the watch tell the
-// events since then again. Claims by demand follow from the report: a store that
-// lost it went backwards. It reports whether the history has a gap.
-func (p *place) check(ctx context.Context) (gap bool) {
+// check finds out whether the store still has this instance's newest report, or
+// the key of a witness, and lets the watch tell the events since then again. It
+// reports whether the history has a gap.
+func (p *membership) check(ctx context.Context) (gap bool) {
 	p.mu.Lock()
 	probe, id, witness := p.tracker.Sent(p.s.o.Clock.Now()), p.id, p.tracker.Witness()
-	own := view.Own{Created: p.created, Report: p.published.Newest()}
-	ask := []clientv3.Op{
-		clientv3.OpGet(p.key, clientv3.WithKeysOnly()),
-		clientv3.OpGet(p.s.keys.report(p.provider, id), clientv3.WithKeysOnly()),
-	}
+	asked := p.reports.Asked()
+	ask := []clientv3.Op{clientv3.OpGet(p.s.keys.Report(p.provider, id))}
 	p.mu.Unlock()
 	if witness != "" {
-		ask = append(ask, clientv3.OpGet(p.s.keys.instance(p.provider, witness)))
+		ask = append(ask, clientv3.OpGet(p.s.keys.Instance(p.provider, witness)))
 	}
 	c, done := p.s.bounded(ctx)
 	defer done()
-	t, err := p.s.client.Txn(c).Then(ask...).Commit()
+	t, err := p.s.kv.Txn(c).Then(ask...).Commit()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.checking = false
@@ -211,22 +212,16 @@ func (p *place) check(ctx context.Context) (gap bool) {
 		return p.relist
 	}
 	p.doubtLocked(p.s.o.Clock.Now())
-	var stored view.Own
-	if kvs := t.Responses[0].GetResponseRange().Kvs; len(kvs) > 0 {
-		stored.Created = kvs[0].CreateRevision
-	}
-	if kvs := t.Responses[1].GetResponseRange().Kvs; len(kvs) > 0 {
-		stored.Report = kvs[0].ModRevision
-	}
 	var found view.Found
+	revision, report := reportIn(t.Responses[0])
+	kept, lost := p.reports.Kept(asked, revision, report)
+	found.Kept = kept
 	if witness != "" {
-		for _, kv := range t.Responses[2].GetResponseRange().Kvs {
+		for _, kv := range t.Responses[1].GetResponseRange().Kvs {
 			k := p.parse(kv, false)
 			found.Witness = &k
 		}
 	}
-	kept, lost := own.Kept(stored)
-	found.Kept = kept
 	reopen, unshown := p.tracker.Check(probe, t.Header.Revision, t.Header.ClusterId, found)
 	switch {
 	case lost:

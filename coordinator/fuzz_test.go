@@ -7,27 +7,28 @@ import (
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
+	"github.com/quotient-limiter/quotient/internal/keys"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
 // FuzzKeys: a key names a provider or an incarnation only if it is spelled as we
 // spell that name, so that no two keys stand for one.
 func FuzzKeys(f *testing.F) {
-	k := keys{DefaultPrefix}
+	k := layout
 	for _, key := range []string{
-		k.policy("payments/charge"), k.instance("payments/charge", "worker-7.1a2b.1"), k.instances("p"), k.level("p"), "", "/",
-		k.providers() + "a%2fb/policy", k.providers() + "%61/policy", k.instances("p") + "%zz", k.instances("p") + "a/b", k.instances("p") + "\xff",
+		k.Policy("payments/charge"), k.Instance("payments/charge", "worker-7.1a2b.1"), k.Instances("p"), k.Level("p"), "", "/",
+		k.Providers() + "a%2fb/policy", k.Providers() + "%61/policy", k.Instances("p") + "%zz", k.Instances("p") + "a/b", k.Instances("p") + "\xff",
 	} {
 		f.Add(key)
 	}
 	f.Fuzz(func(t *testing.T, key string) {
-		if p, ok := k.providerOf(key); ok && k.policy(p) != key {
-			t.Errorf("%q is taken for the policy of %q, which is %q", key, p, k.policy(p))
+		if p, ok := k.ProviderOf(key); ok && k.Policy(p) != key {
+			t.Errorf("%q is taken for the policy of %q, which is %q", key, p, k.Policy(p))
 		}
-		if id, ok := incarnationIn(k.instances("p"), key); ok && k.instance("p", id) != key {
-			t.Errorf("%q is taken for incarnation %q, which is %q", key, id, k.instance("p", id))
+		if id, ok := keys.IncarnationIn(k.Instances("p"), key); ok && k.Instance("p", id) != key {
+			t.Errorf("%q is taken for incarnation %q, which is %q", key, id, k.Instance("p", id))
 		}
-		if next := k.afterInstances(key); next <= key {
+		if next := k.AfterInstances(key); next <= key {
 			t.Errorf("a listing goes from %q back to %q", key, next)
 		}
 	})
@@ -74,12 +75,12 @@ func FuzzInstanceKey(f *testing.F) {
 // TestNamesComeBack: whatever a provider or an incarnation is called, its key
 // tells.
 func TestNamesComeBack(t *testing.T) {
-	k := keys{DefaultPrefix}
+	k := layout
 	for _, name := range []string{"a", "a/b", "ünï", "100%", "a b", "a%2Fb", "~", "-._", "x+y&z=$@:"} {
-		if got, ok := k.providerOf(k.policy(name)); !ok || got != name {
+		if got, ok := k.ProviderOf(k.Policy(name)); !ok || got != name {
 			t.Errorf("provider %q comes back as %q, %v", name, got, ok)
 		}
-		if got, ok := incarnationIn(k.instances("p"), k.instance("p", name)); !ok || got != name {
+		if got, ok := keys.IncarnationIn(k.Instances("p"), k.Instance("p", name)); !ok || got != name {
 			t.Errorf("incarnation %q comes back as %q, %v", name, got, ok)
 		}
 		if url.PathEscape(name) == "" || quota.ValidateProvider(name) != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// MaxRecords is how many history records of a provider are kept.
-const MaxRecords = 100
+// maxRecords is how many history records of a provider are kept.
+const maxRecords = 100
 
 // Record is one change of a policy, as the history keeps it.
 type Record struct {
@@ -64,7 +64,7 @@ func (a *Admin) newRecord(provider string, oldRevision int64, old, value []byte,
 	if err != nil {
 		return clientv3.Op{}, fmt.Errorf("coordinator: write the history of %s: %w", provider, err)
 	}
-	return clientv3.OpPut(a.keys.record(provider, now, rand.Text()[:8]), string(b)), nil
+	return clientv3.OpPut(a.keys.Record(provider, now, rand.Text()[:8]), string(b)), nil
 }
 
 // History returns the changes of a provider's policy, newest first. A record that
@@ -74,18 +74,18 @@ func (a *Admin) History(ctx context.Context, provider string) ([]Record, error) 
 		return nil, err
 	}
 	// A few more than are kept, where trimming lags behind.
-	all, err := a.recordKeys(ctx, provider, 2*MaxRecords)
+	all, err := a.recordKeys(ctx, provider, 2*maxRecords)
 	if err != nil {
 		return nil, classify(ctx, "read the history of "+provider, err)
 	}
 	var records []Record
-	for chunk := range slices.Chunk(all[:min(len(all), MaxRecords)], recordsAtOnce) {
+	for chunk := range slices.Chunk(all[:min(len(all), maxRecords)], recordsAtOnce) {
 		var ops []clientv3.Op
 		for _, kv := range chunk {
 			ops = append(ops, clientv3.OpGet(string(kv.Key)))
 		}
 		c, cancel := context.WithTimeout(ctx, a.o.Timeout)
-		r, err := a.client.Txn(c).Then(ops...).Commit()
+		r, err := a.kv.Txn(c).Then(ops...).Commit()
 		cancel()
 		if err != nil {
 			return nil, classify(ctx, "read the history of "+provider, err)
@@ -104,7 +104,7 @@ func (a *Admin) History(ctx context.Context, provider string) ([]Record, error) 
 func (a *Admin) recordKeys(ctx context.Context, provider string, most int64) ([]*mvccpb.KeyValue, error) {
 	c, cancel := context.WithTimeout(ctx, a.o.Timeout)
 	defer cancel()
-	r, err := a.client.Get(c, a.keys.history(provider), clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(most),
+	r, err := a.kv.Get(c, a.keys.History(provider), clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(most),
 		clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortDescend))
 	if err != nil {
 		return nil, err
@@ -147,20 +147,4 @@ func policyOf(raw json.RawMessage) *quota.Policy {
 		return nil
 	}
 	return &p
-}
-
-// trim deletes the oldest records beyond MaxRecords. It is only housekeeping:
-// the change is made, and the next one trims again.
-func (a *Admin) trim(ctx context.Context, provider string) {
-	all, err := a.recordKeys(ctx, provider, MaxRecords+50)
-	if err != nil || len(all) <= MaxRecords {
-		return
-	}
-	var ops []clientv3.Op
-	for _, kv := range all[MaxRecords:] {
-		ops = append(ops, clientv3.OpDelete(string(kv.Key)))
-	}
-	c, cancel := context.WithTimeout(ctx, a.o.Timeout)
-	defer cancel()
-	_, _ = a.client.Txn(c).Then(ops...).Commit()
 }

@@ -9,16 +9,14 @@ import (
 	"strings"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/quotient-limiter/quotient/internal/keys"
 	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/quota"
 )
-
-// maxReportBytes bounds a report: several times the longest that an instance
-// writes.
-const maxReportBytes = 16 << 10
 
 // Fleet is a provider's policy, its instances and what they report, all at one
 // revision.
@@ -29,10 +27,6 @@ type Fleet struct {
 	Policy Stored
 	// Level is nil where none is set, or where it cannot be read.
 	Level *quota.Level
-	// Demands are what the instances had reported when the level in force was
-	// worked out, by incarnation, as in quota.Report.Demand: what shares by demand
-	// follow from.
-	Demands map[string]int64
 	// Instances are sorted by name and incarnation.
 	Instances []InstanceStatus
 }
@@ -69,20 +63,6 @@ type InstanceStatus struct {
 	problemOfKey                error
 }
 
-// View returns a provider's policy and live instances at one revision. What
-// cannot be read is left out.
-func (a *Admin) View(ctx context.Context, provider string) (quota.View, error) {
-	f, err := a.Fleet(ctx, provider)
-	return f.View(), err
-}
-
-// Instances returns a provider's live instances, sorted by name and
-// incarnation, with their shares and reports, all at one revision.
-func (a *Admin) Instances(ctx context.Context, provider string) ([]InstanceStatus, error) {
-	f, err := a.Fleet(ctx, provider)
-	return f.Instances, err
-}
-
 // Fleet returns a provider's policy, live instances and reports.
 func (a *Admin) Fleet(ctx context.Context, provider string) (Fleet, error) {
 	return a.Refresh(ctx, &Fleet{Provider: provider})
@@ -102,30 +82,27 @@ func (a *Admin) Refresh(ctx context.Context, earlier *Fleet) (Fleet, error) {
 		return f, err
 	}
 	at := map[string]int{} // of an incarnation in f.Instances
-	revision, err := a.each(ctx, a.keys.provider(provider), 0, func(kv *mvccpb.KeyValue) {
-		if key := string(kv.Key); key == a.keys.policy(provider) {
+	revision, err := a.each(ctx, a.keys.Provider(provider), 0, func(kv *mvccpb.KeyValue) {
+		if key := string(kv.Key); key == a.keys.Policy(provider) {
 			f.Policy = stored(provider, kv.Value, kv.ModRevision)
-		} else if key == a.keys.level(provider) {
+		} else if key == a.keys.Level(provider) {
 			var l quota.Level
 			if json.Unmarshal(kv.Value, &l) == nil && l.Validate() == nil {
 				f.Level = &l
 			}
-		} else if id, ok := incarnationIn(a.keys.instances(provider), key); ok {
+		} else if id, ok := keys.IncarnationIn(a.keys.Instances(provider), key); ok {
 			at[id] = len(f.Instances)
 			f.Instances = append(f.Instances, instanceOf(id, kv, known[id]))
 		}
 	})
 	if err == nil {
-		_, err = a.each(ctx, a.keys.reports(provider), revision, func(kv *mvccpb.KeyValue) {
-			if id, ok := incarnationIn(a.keys.reports(provider), string(kv.Key)); ok {
+		_, err = a.each(ctx, a.keys.Reports(provider), revision, func(kv *mvccpb.KeyValue) {
+			if id, ok := keys.IncarnationIn(a.keys.Reports(provider), string(kv.Key)); ok {
 				if i, ok := at[id]; ok {
 					f.Instances[i].takeReport(kv, known[id])
 				}
 			}
 		})
-	}
-	if err == nil {
-		f.Demands, err = a.demands(ctx, &f)
 	}
 	if err != nil {
 		return Fleet{}, classify(ctx, "look at "+provider, err)
@@ -148,7 +125,7 @@ func (f *Fleet) share(now int64) {
 	if len(limits) == 0 {
 		return
 	}
-	_, shares, ok := share.Of(&v, quota.WindowAt(limits[0].Window, now), f.Demands)
+	_, shares, ok := share.Of(&v, quota.WindowAt(limits[0].Window, now))
 	for i := range f.Instances {
 		f.Instances[i].Share, f.Instances[i].ShareKnown = shares[f.Instances[i].Instance.ID], ok
 	}
@@ -182,11 +159,7 @@ func (s *InstanceStatus) takeReport(kv *mvccpb.KeyValue, known *InstanceStatus) 
 		s.Report = known.Report
 		return
 	}
-	var r quota.Report
-	err := json.Unmarshal(kv.Value, &r)
-	if n := len(kv.Value); n > maxReportBytes {
-		err = fmt.Errorf("%d bytes are more than the most, %d", n, maxReportBytes)
-	}
+	r, err := readReport(kv.Value)
 	switch {
 	case err == nil:
 		s.Report = &r
@@ -195,57 +168,21 @@ func (s *InstanceStatus) takeReport(kv *mvccpb.KeyValue, known *InstanceStatus) 
 	}
 }
 
-// each calls f with all keys under a prefix, at a revision, 0 for the newest,
-// and returns it. It reads a page at a time: there may be very many.
+// each calls f with all keys under a prefix, at a revision, 0 for the newest, and
+// returns it.
 func (a *Admin) each(ctx context.Context, prefix string, revision int64, f func(*mvccpb.KeyValue)) (int64, error) {
-	from, end := prefix, clientv3.GetPrefixRangeEnd(prefix)
-	for {
-		c, cancel := context.WithTimeout(ctx, a.o.Timeout)
-		r, err := a.client.Get(c, from, clientv3.WithRange(end), clientv3.WithLimit(page), clientv3.WithRev(revision))
-		cancel()
-		if err != nil {
-			return 0, err
+	n := 0
+	err := eachKey(prefix, clientv3.GetPrefixRangeEnd(prefix), func(from string, o ...clientv3.OpOption) (*pb.RangeResponse, error) {
+		if n > maxInstances {
+			return nil, fmt.Errorf("there are more than %d keys", maxInstances)
 		}
-		if revision == 0 {
+		c, cancel := context.WithTimeout(ctx, a.o.Timeout)
+		defer cancel()
+		r, err := a.kv.Get(c, from, append(o, clientv3.WithRev(revision))...)
+		if err == nil && revision == 0 {
 			revision = r.Header.Revision
 		}
-		for _, kv := range r.Kvs {
-			f(kv)
-		}
-		if !r.More || len(r.Kvs) == 0 {
-			return revision, nil
-		}
-		from = string(r.Kvs[len(r.Kvs)-1].Key) + "\x00"
-	}
-}
-
-// Watch calls f with a provider's policy, now and after every change, until ctx
-// ends or f returns false. After a Delete, f gets Revision 0. It returns the
-// error that ended it, or nil.
-func (a *Admin) Watch(ctx context.Context, provider string, f func(Stored) bool) error {
-	s, _, revision, err := a.read(ctx, provider)
-	if err != nil {
-		return err
-	}
-	c, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
-	defer cancel()
-	watch := a.client.Watch(c, a.keys.policy(provider), clientv3.WithRev(revision+1))
-	if !f(s) {
-		return nil
-	}
-	for r := range watch {
-		if err := r.Err(); err != nil {
-			return classify(ctx, "watch the policy of "+provider, err)
-		}
-		for _, e := range r.Events {
-			s := Stored{Provider: provider}
-			if e.IsCreate() || e.IsModify() {
-				s = stored(provider, e.Kv.Value, e.Kv.ModRevision)
-			}
-			if !f(s) {
-				return nil
-			}
-		}
-	}
-	return classify(ctx, "watch the policy of "+provider, ctx.Err())
+		return (*pb.RangeResponse)(r), err
+	}, nil, func(kv *mvccpb.KeyValue) { n++; f(kv) })
+	return revision, err
 }

@@ -2,28 +2,34 @@ package coordinator
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+
+	"github.com/quotient-limiter/quotient/internal/await"
+	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/etcdtest"
+	"github.com/quotient-limiter/quotient/internal/feed"
 )
 
+// The context has no deadline: Join gives up by itself.
 func TestJoinWithoutEtcdFailsSoonAndSaysWhy(t *testing.T) {
+	t.Parallel()
 	client, err := clientv3.New(clientv3.Config{Endpoints: []string{"127.0.0.1:1"}, DialTimeout: time.Second, Logger: zap.NewNop()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	start := time.Now()
 	_, err = Join(t.Context(), client, Options{Logger: quiet})
 	if !errors.Is(err, ErrUnreachable) || !strings.Contains(err.Error(), "127.0.0.1:1") {
 		t.Errorf("%v, want ErrUnreachable with the endpoint", err)
-	}
-	if d := time.Since(start); d > 8*time.Second {
-		t.Errorf("it took %v", d)
 	}
 }
 
@@ -42,7 +48,7 @@ func TestOldServersAreRefused(t *testing.T) {
 		"3.4.38": false, "3.5.21": false, "3.5.22": true, "3.5.30": true, "3.6.0": false, "3.6.1": false,
 		"3.6.2": true, "3.6.2-rc.0": true, "3.7.0": true, "4.0.0": true, "what": false,
 	} {
-		err := checkVersionsOf(t.Context(), []string{"e"}, func(context.Context, string) (string, error) { return version, nil })
+		_, err := checkVersionsOf(t.Context(), []string{"e"}, func(context.Context, string) (string, error) { return version, nil })
 		if (err == nil) != good {
 			t.Errorf("version %s: %v", version, err)
 		}
@@ -50,13 +56,148 @@ func TestOldServersAreRefused(t *testing.T) {
 			t.Errorf("%v does not name the version", err)
 		}
 	}
-	one := func(_ context.Context, e string) (string, error) {
-		if e == "down" {
-			return "", errors.New("down")
-		}
-		return "3.7.3", nil
+}
+
+// TestADeadMemberDoesNotHoldUpJoin: the first good answer waits 250 ms for those of
+// others; what they say later is a problem, not an error.
+func TestADeadMemberDoesNotHoldUpJoin(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		says  map[string]string // a version, or how late it is
+		after time.Duration
+		late  []string
+		err   string
+	}{
+		{"all are well", map[string]string{"a": "3.7.3", "b": "3.7.3"}, 0, nil, ""},
+		{"one is silent", map[string]string{"a": "3.7.3", "b": "1h"}, otherMembers, []string{"b"}, ""},
+		{"one refuses", map[string]string{"a": "3.7.3", "b": "refused"}, 0, []string{"b"}, ""},
+		{"one is too old", map[string]string{"a": "3.7.3", "b": "3.5.1"}, 0, nil, "b: version 3.5.1 is too old"},
+		{"none answers", map[string]string{"a": "1h", "b": "1h"}, time.Minute, nil, "no etcd at [a b]"},
+		{"all refuse", map[string]string{"a": "refused", "b": "refused"}, 0, nil, "refused"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, done := context.WithTimeout(t.Context(), time.Minute)
+				defer done()
+				began := time.Now()
+				late, err := checkVersionsOf(ctx, []string{"a", "b"}, func(ctx context.Context, e string) (string, error) {
+					if d, err := time.ParseDuration(c.says[e]); err == nil && !sleep(ctx, d) {
+						return "", ctx.Err()
+					} else if c.says[e] == "refused" {
+						return "", errors.New("refused")
+					}
+					return c.says[e], nil
+				})
+				if took := time.Since(began); took != c.after || !slices.Equal(late, c.late) {
+					t.Errorf("took %v, late are %v; want %v, %v", took, late, c.after, c.late)
+				}
+				if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
+					t.Errorf("%v, want %q", err, c.err)
+				}
+			})
+		})
 	}
-	if err := checkVersionsOf(t.Context(), []string{"down", "up"}, one); err != nil {
-		t.Errorf("one of two members is down: %v", err)
+}
+
+// TestALazySessionWaitsForEtcd: Join returns at once although nobody answers,
+// everybody is told why, and all comes by itself when etcd does.
+func TestALazySessionWaitsForEtcd(t *testing.T) {
+	cluster, client := etcdtest.New(t, etcdtest.Options{})
+	f := setupOn(t, client)
+	f.set("p", "10/s")
+	cluster.Stop(0)
+	s := f.join(Options{Lazy: true})
+	a, _ := f.subscribe(s, "p")
+	await.Until(t, "it says why", a.is(func(r *recorder) bool { return errors.Is(r.trouble, ErrUnreachable) }))
+	b, _ := f.subscribe(s, "q")
+	await.Until(t, "it says so to whoever comes later", b.is(func(r *recorder) bool { return errors.Is(r.trouble, ErrUnreachable) }))
+	if err := cluster.Restart(0); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range []*recorder{a, b} {
+		await.Until(t, "a proof, and no trouble", r.is(func(r *recorder) bool { return r.proofs > 0 && r.trouble == nil }))
+	}
+}
+
+// TestAMembershipIsToldOfTheSessionsProblem: also one that begins later, while
+// nothing else happens.
+func TestAMembershipIsToldOfTheSessionsProblem(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	s := &Session{keys: layout, ctx: ctx, o: Options{Clock: clock.New(), Logger: quiet}}
+	s.mu.leased, s.mu.problems = make(chan struct{}), map[string]error{"the lease": ErrPermission}
+	r := &recorder{}
+	p := newMembership(s, "p", r)
+	s.wg.Go(p.run)
+	await.Until(t, "it is told", r.is(func(r *recorder) bool { return errors.Is(r.trouble, ErrPermission) }))
+	cancel()
+	s.wg.Wait()
+}
+
+// TestALazySessionEnds: Close does not wait for an etcd that is away.
+func TestALazySessionEnds(t *testing.T) {
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{"127.0.0.1:1"}, Logger: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	s, err := Join(t.Context(), client, Options{Lazy: true, Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &recorder{}
+	if _, err := s.Subscribe("p", func() feed.Sink { return r }); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if !r.told().closed {
+		t.Error("its sink was not closed")
+	}
+}
+
+// TestAMemberThatTurnsOutOldIsAProblem: it answered after Join.
+func TestAMemberThatTurnsOutOldIsAProblem(t *testing.T) {
+	f := setup(t)
+	s := f.join(Options{})
+	a, _ := f.subscribe(s, "p")
+	s.setProblem("b:2379", checkVersionOf("b:2379", "3.5.1"))
+	await.Until(t, "it is told", a.is(func(r *recorder) bool {
+		return r.trouble != nil && strings.Contains(r.trouble.Error(), "b:2379: version 3.5.1 is too old")
+	}))
+	f.set("p", "10/s")
+	await.Until(t, "proofs come all the same", a.is(proved))
+	if !a.is(func(r *recorder) bool { return r.trouble != nil })() {
+		t.Error("the problem is forgotten")
+	}
+	s.setProblem("b:2379", nil)
+	await.Until(t, "it is over", a.is(func(r *recorder) bool { return r.trouble == nil }))
+}
+
+// TestJoinSaysWhatIsWrongWithTheConnection: an etcd that wants TLS, and a client
+// that knows nothing of it.
+func TestJoinSaysWhatIsWrongWithTheConnection(t *testing.T) {
+	dir := t.TempDir()
+	authority, err := etcdtest.NewAuthority(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, key, err := authority.Issue("server", "server")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cluster, err := etcdtest.Start(etcdtest.Options{TLS: &etcdtest.TLS{Cert: cert, Key: key, CA: authority.File}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cluster.Close()
+	client, err := clientv3.New(clientv3.Config{Endpoints: cluster.Endpoints(), TLS: &tls.Config{MinVersion: tls.VersionTLS12}, Logger: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	_, err = Join(t.Context(), client, Options{Logger: quiet})
+	if !errors.Is(err, ErrUnreachable) || !strings.Contains(err.Error(), "not trusted") {
+		t.Errorf("%v: want ErrUnreachable, and that the certificate is not trusted", err)
 	}
 }

@@ -65,9 +65,17 @@ func (s *Session) awaitLease(ctx context.Context) (*lease, error) {
 	}
 }
 
-// keepLease renews the lease, and gets another when it is gone, until Close.
+// keepLease renews the lease, and gets another when it is gone, until Close. It
+// begins with l, or without any.
 func (s *Session) keepLease(l *lease) {
+	ttl := s.o.TTL
 	for {
+		if l == nil {
+			if l = s.regain(ttl); l == nil {
+				return
+			}
+		}
+		s.setLease(l)
 		s.renew(l)
 		if s.ctx.Err() != nil {
 			l.drop()
@@ -75,18 +83,29 @@ func (s *Session) keepLease(l *lease) {
 		}
 		s.o.Logger.Warn("lease is gone, registering anew", "lease", l.id)
 		s.loseLease(l)
-		var wait backoff
-		for {
-			next, err := s.grant(s.ctx, s.nextTTL(l.ttl))
-			if err == nil {
-				l = next
-				break
-			}
-			if !wait.sleep(s.ctx) {
-				return
-			}
+		ttl, l = s.nextTTL(l.ttl), nil
+	}
+}
+
+// regain tries to get a lease until it has one, or Close; then it returns nil.
+func (s *Session) regain(ttl time.Duration) *lease {
+	const of = "the lease"
+	for wait := (backoff{}); ; {
+		c, done := s.bounded(s.ctx)
+		l, err := s.reach(c, ttl)
+		done()
+		switch {
+		case err == nil:
+			s.setProblem(of, nil)
+			return l
+		case s.ctx.Err() != nil:
+			return nil
 		}
-		s.setLease(l)
+		s.redialNow()
+		s.setProblem(of, err)
+		if !wait.sleep(s.ctx) {
+			return nil
+		}
 	}
 }
 
@@ -112,7 +131,7 @@ func (s *Session) renew(l *lease) {
 	pause := l.ttl / 3
 	failing := false
 	for sleep(s.ctx, pause) {
-		c, done := context.WithTimeout(s.ctx, max(l.ttl/3, time.Second))
+		c, done := context.WithTimeout(s.ctx, max(l.ttl/2, time.Second))
 		err := s.firstOf(c, l.ttl/10, func() error {
 			_, err := s.client.KeepAliveOnce(c, l.id)
 			return err

@@ -19,15 +19,15 @@ import (
 // seconds; with the longest window of a minute up to a minute more. Call it on
 // SIGTERM, with a context that ends when the process must.
 //
-// If ctx ends first, or if no announcement can be made within DefaultTimeout,
+// If ctx ends first, or if no announcement can be made within 5 s,
 // Leave closes at once, as Close does, and says so: nothing is exceeded, but the
 // others get the shares only after the settle time. It returns nil if all was in
 // order. A second Leave waits for the same end as the first.
 func (s *Session) Leave(ctx context.Context) error {
-	places := s.all()
-	ends, failed := make([]int64, len(places)), make([]error, len(places))
+	memberships := s.all()
+	ends, failed := make([]int64, len(memberships)), make([]error, len(memberships))
 	var wg sync.WaitGroup
-	for i, p := range places {
+	for i, p := range memberships {
 		wg.Go(func() { ends[i], failed[i] = p.announceEnd(ctx) })
 	}
 	wg.Wait()
@@ -42,7 +42,7 @@ func (s *Session) Leave(ctx context.Context) error {
 			break
 		}
 	}
-	for _, p := range places {
+	for _, p := range memberships {
 		errs = append(errs, p.endedEarly())
 	}
 	return errors.Join(append(errs, s.Close())...)
@@ -51,7 +51,7 @@ func (s *Session) Leave(ctx context.Context) error {
 // announceEnd writes the end of this instance's part into its key and returns
 // it, in corrected wall time; 0 if there is nothing to announce. The sink is
 // bound from the moment of sending on, whether or not the write commits.
-func (p *place) announceEnd(ctx context.Context) (int64, error) {
+func (p *membership) announceEnd(ctx context.Context) (int64, error) {
 	p.mu.Lock()
 	key, created, value, policy := p.key, p.created, p.value, p.policy
 	if p.until != 0 || key == "" || policy == nil {
@@ -75,14 +75,14 @@ func (p *place) announceEnd(ctx context.Context) (int64, error) {
 	return until.UnixNano(), nil
 }
 
-func (p *place) writeEnd(ctx context.Context, key string, created int64, value quota.Instance) error {
+func (p *membership) writeEnd(ctx context.Context, key string, created int64, value quota.Instance) error {
 	b, err := json.Marshal(value)
 	if err != nil {
 		return fmt.Errorf("coordinator: leave %s: %w", p.provider, err)
 	}
 	c, done := p.s.bounded(ctx)
 	defer done()
-	r, err := p.s.client.Txn(c).If(clientv3.Compare(clientv3.CreateRevision(key), "=", created)).
+	r, err := p.s.kv.Txn(c).If(clientv3.Compare(clientv3.CreateRevision(key), "=", created)).
 		Then(clientv3.OpPut(key, string(b), clientv3.WithIgnoreLease())).Commit()
 	if err != nil {
 		return classify(ctx, "announce the end of this instance of "+p.provider, err)
@@ -95,7 +95,7 @@ func (p *place) writeEnd(ctx context.Context, key string, created int64, value q
 
 // endEarly makes an instance whose end is announced stop before it, because its
 // key is gone from etcd: the others will not wait for the end that it announced.
-func (p *place) endEarly(why error) {
+func (p *membership) endEarly(why error) {
 	p.closeSink()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -103,7 +103,7 @@ func (p *place) endEarly(why error) {
 }
 
 // endedEarly returns why it stopped before its announced end, or nil.
-func (p *place) endedEarly() error {
+func (p *membership) endedEarly() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.early == nil {

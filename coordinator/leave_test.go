@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/await"
 	"github.com/quotient-limiter/quotient/internal/etcdtest"
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/quota"
@@ -23,10 +24,10 @@ func TestLeaveAnnouncesServesAndGoes(t *testing.T) {
 	stays, _ := f.subscribe(f.join(Options{Name: "stays"}), "p")
 	s := f.join(Options{Name: "goes"})
 	goes, _ := f.subscribe(s, "p")
-	eventually(t, "both are there", func() bool { return stays.is(members(2))() && goes.is(proved)() })
+	await.Until(t, "both are there", func() bool { return stays.is(members(2))() && goes.is(proved)() })
 	result := make(chan error)
 	go func() { result <- s.Leave(t.Context()) }()
-	eventually(t, "the end is announced", stays.is(func(r *recorder) bool {
+	await.Until(t, "the end is announced", stays.is(func(r *recorder) bool {
 		return slices.ContainsFunc(r.view.Instances, func(i quota.Instance) bool { return i.Name == "goes" && !i.Until.IsZero() })
 	}))
 	if goes.told().until == 0 || goes.is(func(r *recorder) bool { return r.closed })() {
@@ -39,7 +40,7 @@ func TestLeaveAnnouncesServesAndGoes(t *testing.T) {
 	if time.Now().Before(until) {
 		t.Error("left before the announced end")
 	}
-	eventually(t, "the key is gone", stays.is(members(1)))
+	await.Until(t, "the key is gone", stays.is(members(1)))
 	if err := s.Close(); err != nil {
 		t.Errorf("Close after Leave: %v", err)
 	}
@@ -50,7 +51,7 @@ func TestLeaveThatIsCutShortSaysSo(t *testing.T) {
 	f.set("p", "10/s")
 	s := f.join(Options{})
 	r, _ := f.subscribe(s, "p")
-	eventually(t, "a proof", r.is(proved))
+	await.Until(t, "a proof", r.is(proved))
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	if err := s.Leave(ctx); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "before the announced end") {
@@ -96,7 +97,7 @@ func TestLeaveWhileEtcdIsAwayGivesUp(t *testing.T) {
 				sinks = append(sinks, r)
 			}
 			for _, r := range sinks {
-				eventually(t, "a proof", r.is(proved))
+				await.Until(t, "a proof", r.is(proved))
 			}
 			cluster.Stop(0)
 			if lost {
@@ -107,7 +108,7 @@ func TestLeaveWhileEtcdIsAwayGivesUp(t *testing.T) {
 			}
 			returned := leaving(t.Context(), s)
 			var err error
-			eventually(t, "Leave returns", func() (ok bool) { ok, err = returned(); return ok })
+			await.Until(t, "Leave returns", func() (ok bool) { ok, err = returned(); return ok })
 			if !errors.Is(err, ErrUnreachable) {
 				t.Errorf("%v, want ErrUnreachable", err)
 			}
@@ -134,22 +135,22 @@ func TestALeaverWhoseKeyGoesStopsAtOnce(t *testing.T) {
 			}
 			s := f.join(Options{TTL: 2 * time.Second})
 			r, _ := f.subscribe(s, "p")
-			eventually(t, "a proof", r.is(proved))
+			await.Until(t, "a proof", r.is(proved))
 			returned := leaving(t.Context(), s)
-			eventually(t, "the end is announced", r.is(func(r *recorder) bool {
+			await.Until(t, "the end is announced", r.is(func(r *recorder) bool {
 				return slices.ContainsFunc(r.view.Instances, func(i quota.Instance) bool { return !i.Until.IsZero() })
 			}))
 			f.lose(s, r.told().self, how)
-			eventually(t, "it stops", r.is(func(r *recorder) bool { return r.closed }))
+			await.Until(t, "it stops", r.is(func(r *recorder) bool { return r.closed }))
 			if wall := s.o.Clock.Wall(); wall >= r.told().until {
 				t.Logf("too slow a machine to tell: stopped %v after the announced end", time.Duration(wall-r.told().until))
 			}
 			var err error
-			eventually(t, "Leave returns", func() (ok bool) { ok, err = returned(); return ok })
+			await.Until(t, "Leave returns", func() (ok bool) { ok, err = returned(); return ok })
 			if err == nil || !strings.Contains(err.Error(), "stopped before the announced end") {
 				t.Errorf("%v, want it to say that it stopped early", err)
 			}
-			if left, err := f.admin.Instances(t.Context(), "p"); err != nil || len(left) != 0 {
+			if left, err := f.instances("p"); err != nil || len(left) != 0 {
 				t.Errorf("%d instances are left, %v: who leaves must not register anew", len(left), err)
 			}
 		})
@@ -161,7 +162,7 @@ func (f *fixture) lose(s *Session, id, how string) {
 	f.t.Helper()
 	var err error
 	if how == "key" {
-		_, err = f.client.Delete(f.t.Context(), f.admin.keys.instance("p", id))
+		_, err = f.client.Delete(f.t.Context(), f.admin.keys.Instance("p", id))
 	} else {
 		s.mu.Lock()
 		l := s.mu.lease
@@ -181,9 +182,9 @@ func TestASecondLeaveWaitsForTheSameEnd(t *testing.T) {
 	}
 	s := f.join(Options{})
 	r, _ := f.subscribe(s, "p")
-	eventually(t, "a proof", r.is(proved))
+	await.Until(t, "a proof", r.is(proved))
 	first := leaving(t.Context(), s)
-	eventually(t, "the end is decided", r.is(func(r *recorder) bool { return r.until != 0 }))
+	await.Until(t, "the end is decided", r.is(func(r *recorder) bool { return r.until != 0 }))
 	if err := s.Leave(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -191,7 +192,7 @@ func TestASecondLeaveWaitsForTheSameEnd(t *testing.T) {
 		t.Error("the second Leave closed before the announced end")
 	}
 	var err error
-	eventually(t, "the first returns too", func() (ok bool) { ok, err = first(); return ok })
+	await.Until(t, "the first returns too", func() (ok bool) { ok, err = first(); return ok })
 	if err != nil {
 		t.Error(err)
 	}

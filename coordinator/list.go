@@ -6,15 +6,16 @@ import (
 	"errors"
 	"fmt"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/view"
 )
 
-// mark is a write of this instance's report: nobody else writes it, and nobody but
-// operators follows it. A history begins with everything under the provider as it
+// mark is a write of this instance's report, which nobody but operators follows. A history begins with everything under the provider as it
 // was at that revision. It is read page by page, each on the condition that the
 // report is still that one: so all pages are of one line of revisions, however long
 // it takes, and a page that fails is asked for again by itself. Nor is etcd kept from
@@ -26,13 +27,10 @@ type mark struct {
 	created  int64 // revision of the key's first write
 	newest   int64 // revision of the newest report, as far as is known
 	revision int64 // the same, if everything is listed as of that; 0 if another is to be written
-	demand   int64 // that it tells
+	report   []byte
 	cluster  uint64
 	sent     clock.Instant // when the report was sent
 }
-
-// pageKeys bounds one page, to about 100 kB.
-const pageKeys = 250
 
 // errMoved says that a mark's report is not the newest any more, or that the store
 // was put back to before it.
@@ -40,19 +38,19 @@ var errMoved = errors.New("this instance's report has changed meanwhile")
 
 // list reads everything under the provider as it was at the mark. If there is none
 // yet, or if that is no longer to be had, it makes one, which it returns.
-func (p *place) list(ctx context.Context, m mark) ([]*mvccpb.KeyValue, mark, error) {
+func (p *membership) list(ctx context.Context, m mark) ([]view.Key, mark, error) {
 	var wait backoff
 	for {
-		var kvs []*mvccpb.KeyValue
+		var all []view.Key
 		var err error
 		if m.revision == 0 {
 			err = p.touch(ctx, &m)
 		}
 		if err == nil {
-			kvs, err = p.pages(ctx, m)
+			all, err = p.pages(ctx, m)
 		}
 		if err == nil || !outdated(err) {
-			return kvs, m, err
+			return all, m, err
 		}
 		if m.revision = 0; !wait.sleep(ctx) {
 			return nil, m, ctx.Err()
@@ -67,63 +65,66 @@ func outdated(err error) bool {
 
 // pages reads one page after the other. What it has read it keeps: an etcd that
 // answers late, because a large fleet joins at once, must not do all of it again.
-func (p *place) pages(ctx context.Context, m mark) (kvs []*mvccpb.KeyValue, err error) {
-	var wait backoff
-	from, end := p.s.keys.provider(p.provider), clientv3.GetPrefixRangeEnd(p.s.keys.provider(p.provider))
-	for {
-		page, more, err := p.page(ctx, m, from, end)
-		if err != nil {
-			if outdated(err) || ctx.Err() != nil {
-				return nil, err
+func (p *membership) pages(ctx context.Context, m mark) (all []view.Key, err error) {
+	folder := p.s.keys.Provider(p.provider)
+	err = eachKey(folder, clientv3.GetPrefixRangeEnd(folder), func(from string, o ...clientv3.OpOption) (*pb.RangeResponse, error) {
+		if err := p.tooMany(len(all)); err != nil {
+			return nil, err
+		}
+		for wait := (backoff{}); ; {
+			r, err := p.page(ctx, m, clientv3.OpGet(from, append(o, clientv3.WithRev(m.revision))...))
+			if err == nil || outdated(err) || tooLarge(err) || ctx.Err() != nil {
+				return r, err
 			}
 			p.trouble(classify(ctx, "list "+p.provider, err))
 			if !wait.sleep(ctx) {
 				return nil, ctx.Err()
 			}
-			continue
 		}
-		wait.reset()
-		if kvs = append(kvs, page...); !more {
-			return kvs, nil
-		}
-		from = string(page[len(page)-1].Key) + "\x00"
+	}, nil, func(kv *mvccpb.KeyValue) { all = append(all, p.parse(kv, false)) })
+	return all, err
+}
+
+// tooMany returns an error if a provider has more keys than an instance keeps.
+func (p *membership) tooMany(n int) error {
+	if n <= maxInstances {
+		return nil
 	}
+	return fmt.Errorf("coordinator: %s has more than %d keys: they are not followed until they are fewer", p.provider, maxInstances)
 }
 
 // page reads one page.
-func (p *place) page(ctx context.Context, m mark, from, end string) (kvs []*mvccpb.KeyValue, more bool, err error) {
+func (p *membership) page(ctx context.Context, m mark, get clientv3.Op) (*pb.RangeResponse, error) {
 	c, done := p.s.bounded(ctx)
 	defer done()
-	r, err := p.s.client.Txn(c).
-		If(clientv3.Compare(clientv3.ModRevision(p.s.keys.report(p.provider, m.id)), "=", m.revision)).
-		Then(clientv3.OpGet(from, clientv3.WithRange(end), clientv3.WithRev(m.revision), clientv3.WithLimit(pageKeys))).
-		Commit()
+	r, err := p.s.kv.Txn(c).
+		If(clientv3.Compare(clientv3.ModRevision(p.s.keys.Report(p.provider, m.id)), "=", m.revision)).
+		Then(get).Commit()
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	if !r.Succeeded {
-		return nil, false, errMoved
+		return nil, errMoved
 	}
-	got := r.Responses[0].GetResponseRange()
-	return got.Kvs, got.More && len(got.Kvs) > 0, nil
+	return r.Responses[0].GetResponseRange(), nil
 }
 
 // touch writes the report of a mark, on the condition that the newest is the one
 // that it knows: so none that was sent before can be committed after it. If that
 // fails it finds out which is the newest.
-func (p *place) touch(ctx context.Context, m *mark) error {
-	put, demand, err := p.reportNow(m.id, m.lease)
+func (p *membership) touch(ctx context.Context, m *mark) error {
+	report, err := p.reportNow()
 	if err != nil {
 		return err
 	}
-	m.sent, m.demand = p.s.o.Clock.Now(), demand
+	m.sent, m.report = p.s.o.Clock.Now(), report
 	c, done := p.s.bounded(ctx)
 	defer done()
-	report := p.s.keys.report(p.provider, m.id)
-	r, err := p.s.client.Txn(c).
-		If(clientv3.Compare(clientv3.CreateRevision(m.key), "=", m.created), clientv3.Compare(clientv3.ModRevision(report), "=", m.newest)).
-		Then(put).
-		Else(clientv3.OpGet(m.key, clientv3.WithKeysOnly()), clientv3.OpGet(report, clientv3.WithKeysOnly())).Commit()
+	key := p.s.keys.Report(p.provider, m.id)
+	r, err := p.s.kv.Txn(c).
+		If(clientv3.Compare(clientv3.CreateRevision(m.key), "=", m.created), clientv3.Compare(clientv3.ModRevision(key), "=", m.newest)).
+		Then(clientv3.OpPut(key, string(report), clientv3.WithLease(m.lease))).
+		Else(clientv3.OpGet(m.key, clientv3.WithKeysOnly()), clientv3.OpGet(key, clientv3.WithKeysOnly())).Commit()
 	if err != nil {
 		return classify(ctx, "list "+p.provider, err)
 	}
@@ -141,32 +142,32 @@ func (p *place) touch(ctx context.Context, m *mark) error {
 	return nil
 }
 
-// reportNow returns the write of a report of this instant, and the demand in it.
-func (p *place) reportNow(id string, l clientv3.LeaseID) (put clientv3.Op, demand int64, err error) {
+// reportNow returns a report of this instant.
+func (p *membership) reportNow() ([]byte, error) {
 	r := p.sink.Report(p.s.o.Clock.Now())
 	r.Name = p.s.o.Name
 	b, err := json.Marshal(&r)
 	if err != nil {
-		return put, 0, fmt.Errorf("coordinator: report: %w", err)
+		return nil, fmt.Errorf("coordinator: report: %w", err)
 	}
-	return clientv3.OpPut(p.s.keys.report(p.provider, id), string(b), clientv3.WithLease(l)), r.Demand, nil
+	return b, nil
 }
 
 // listIfNeeded starts the history anew, under the same incarnation, after a gap.
-func (p *place) listIfNeeded(ctx context.Context) error {
+func (p *membership) listIfNeeded(ctx context.Context) error {
 	p.mu.Lock()
-	relist, m := p.relist, mark{id: p.id, key: p.key, lease: p.lease, created: p.created, newest: p.published.Newest()}
+	relist, m := p.relist, mark{id: p.id, key: p.key, lease: p.lease, created: p.created, newest: p.reports.Newest()}
 	p.mu.Unlock()
 	if !relist {
 		return nil
 	}
-	kvs, m, err := p.list(ctx, m)
+	all, m, err := p.list(ctx, m)
 	if err != nil {
 		return err
 	}
 	p.s.o.Logger.Warn("history has a gap, starting anew", "provider", p.provider, "revision", m.revision)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.listLocked(m, kvs)
+	p.listLocked(m, all)
 	return nil
 }

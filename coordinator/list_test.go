@@ -10,6 +10,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/quotient-limiter/quotient/internal/await"
 	"github.com/quotient-limiter/quotient/internal/etcdtest"
 )
 
@@ -52,6 +53,7 @@ func (x *pagedTxn) Commit() (*clientv3.TxnResponse, error) {
 // TestAListingIsOfOneRevision: it is read in pages, of which some are lost, and
 // others join and leave and compact meanwhile.
 func TestAListingIsOfOneRevision(t *testing.T) {
+	t.Parallel()
 	const others = 2*pageKeys + 20
 	lost := errors.New("the page is lost")
 	for name, c := range map[string]struct {
@@ -68,14 +70,14 @@ func TestAListingIsOfOneRevision(t *testing.T) {
 		}, 5, others + 1}, // the 1st, 3rd and 5th
 		"others come and go": {func(f *fixture, page int) error {
 			return errors.Join(
-				f.write(clientv3.OpPut(f.admin.keys.instance("p", fmt.Sprint("b", page)), `{"schema":1,"name":"b","weight":1}`)),
-				f.write(clientv3.OpDelete(f.admin.keys.instance("p", fmt.Sprintf("a%04d", others-page)))))
+				f.write(clientv3.OpPut(f.admin.keys.Instance("p", fmt.Sprint("b", page)), `{"schema":1,"name":"b","weight":1}`)),
+				f.write(clientv3.OpDelete(f.admin.keys.Instance("p", fmt.Sprintf("a%04d", others-page)))))
 		}, 3, others + 1},
 		"it is compacted": {func(f *fixture, page int) error {
 			if page != 2 {
 				return nil
 			}
-			at := f.write(clientv3.OpDelete(f.admin.keys.instance("p", "a0000")))
+			at := f.write(clientv3.OpDelete(f.admin.keys.Instance("p", "a0000")))
 			_, err := f.client.Compact(f.t.Context(), f.revision())
 			return errors.Join(at, err)
 		}, 5, others}, // the 2nd in vain, and then all anew, by another mark
@@ -83,7 +85,7 @@ func TestAListingIsOfOneRevision(t *testing.T) {
 			if page != 3 {
 				return nil
 			}
-			got, err := f.client.Get(f.t.Context(), f.admin.keys.reports("p"), clientv3.WithPrefix())
+			got, err := f.client.Get(f.t.Context(), f.admin.keys.Reports("p"), clientv3.WithPrefix())
 			if err != nil || len(got.Kvs) != 1 {
 				return fmt.Errorf("%d reports: %w", len(got.Kvs), err)
 			}
@@ -95,14 +97,14 @@ func TestAListingIsOfOneRevision(t *testing.T) {
 			f := setupOn(t, client)
 			f.set("p", "10/s")
 			for i := range others {
-				if err := f.write(clientv3.OpPut(f.admin.keys.instance("p", fmt.Sprintf("a%04d", i)), `{"schema":1,"name":"a","weight":1}`)); err != nil {
+				if err := f.write(clientv3.OpPut(f.admin.keys.Instance("p", fmt.Sprintf("a%04d", i)), `{"schema":1,"name":"a","weight":1}`)); err != nil {
 					t.Fatal(err)
 				}
 			}
-			store := &paged{KV: client.KV, before: func(page int) error { return c.meanwhile(f, page) }}
-			client.KV = store
+			store := &paged{KV: newKV(client), before: func(page int) error { return c.meanwhile(f, page) }}
+			f.kv = store
 			r, sub := f.subscribe(f.join(Options{TTL: time.Minute}), "p")
-			eventually(t, "a proof", r.is(proved))
+			await.Until(t, "a proof", r.is(proved))
 			log := r.told().log
 			if want := fmt.Sprintf("reset %d", c.listed); !strings.HasPrefix(log, want) || strings.Count(log, "reset") != 1 {
 				t.Errorf("was told %.40q, want %q", log, want)
@@ -110,11 +112,11 @@ func TestAListingIsOfOneRevision(t *testing.T) {
 			if store.pages != c.pages {
 				t.Errorf("%d pages, want %d", store.pages, c.pages)
 			}
-			got, err := client.Get(t.Context(), f.admin.keys.instances("p"), clientv3.WithPrefix(), clientv3.WithCountOnly())
+			got, err := client.Get(t.Context(), f.admin.keys.Instances("p"), clientv3.WithPrefix(), clientv3.WithCountOnly())
 			if err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, "the events after it", r.is(members(int(got.Count))))
+			await.Until(t, "the events after it", r.is(members(int(got.Count))))
 			if err := sub.Close(); err != nil {
 				t.Error(err)
 			}
@@ -122,27 +124,19 @@ func TestAListingIsOfOneRevision(t *testing.T) {
 	}
 }
 
-// write does one thing to etcd, beside the client's own way.
+// write does one thing to etcd.
 func (f *fixture) write(op clientv3.Op) error {
-	_, err := f.raw().Do(f.t.Context(), op)
+	_, err := f.client.Do(f.t.Context(), op)
 	return err
 }
 
 func (f *fixture) revision() int64 {
-	r, err := f.raw().Get(f.t.Context(), "/")
+	r, err := f.client.Get(f.t.Context(), "/")
 	if err != nil {
 		f.t.Error(err)
 		return 0
 	}
 	return r.Header.Revision
-}
-
-// raw is the client's KV without what a test has put before it.
-func (f *fixture) raw() clientv3.KV {
-	if d, ok := f.client.KV.(*paged); ok {
-		return d.KV
-	}
-	return f.client.KV
 }
 
 // TestAGapThatIsFoundWithoutAWatch: a doubt is checked before a watch is opened,
@@ -152,16 +146,16 @@ func TestAGapThatIsFoundWithoutAWatch(t *testing.T) {
 	f.set("p", "100/s")
 	r, _ := f.subscribe(f.join(Options{TTL: time.Minute}), "p")
 	p := f.only(r)
-	eventually(t, "the view is proved", r.is(proved))
-	eventually(t, "a watch is open", p.locked(func() bool {
+	await.Until(t, "the view is proved", r.is(proved))
+	await.Until(t, "a watch is open", p.locked(func() bool {
 		if p.rewatch == nil {
 			return false
 		}
-		p.published.Committed(p.published.Sent(7), 1<<40, 7)
+		p.reports.Reset(1<<40, nil)
 		p.tracker.Doubt(p.s.o.Clock.Now())
 		p.rewatch()
 		return true
 	}))
-	eventually(t, "the history begins anew", func() bool { return strings.Count(r.told().log, "reset") == 2 })
-	eventually(t, "it is proved", r.is(proved))
+	await.Until(t, "the history begins anew", func() bool { return strings.Count(r.told().log, "reset") == 2 })
+	await.Until(t, "it is proved", r.is(proved))
 }

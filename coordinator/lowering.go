@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/quota"
@@ -13,69 +14,80 @@ import (
 // A settle time must not be lowered under the freshness that was in force a
 // moment ago: an instance that joins after the change waits for the new settle
 // time only, while another may still be fresh, by the old freshness, on the view
-// from before. Who joins never saw the old policy, so nobody but the writer can
+// from before. The joiner never saw the old policy, so only the writer can
 // prevent it.
 //
-// The rule: for every policy that was superseded at time d, now plus the new
-// settle time must not be before d plus the settle time that its freshness needs.
+// So a policy that another one replaces, with less freshness, is kept under a key
+// of its own, in the same transaction. While the key is there no settle time may be
+// shorter than that policy needs. Once the change is committed the key gets a lease
+// of that length: etcd measures the time, so operators' clocks do not matter. A
+// writer that dies in between leaves a key without a lease, which the next change
+// gives one.
 
-// recentRecords is how many history records are looked at; more changes than
-// that within MaxSettle are not a person's.
-const recentRecords = 20
-
-// superseded is a policy and when it was replaced.
+// superseded is a policy that instances may still rely on.
 type superseded struct {
+	key    string
+	leased bool
 	policy quota.Policy
-	at     time.Time
 }
 
-// checkLowering returns an error if the new policy's settle time is too short so
-// soon after the policies before it.
-func (a *Admin) checkLowering(ctx context.Context, provider string, old []byte, value []byte) error {
-	set := policyOf(value)
-	if set == nil {
-		return nil // a deletion
-	}
-	next := set.WithDefaults()
-	before, err := a.recentlySuperseded(ctx, provider)
-	if err != nil {
-		return err
-	}
-	now := time.Now()
-	if p := policyOf(old); p != nil {
-		before = append(before, superseded{*p, now})
-	}
+// need returns the settle time that keeps policies apart.
+func (s *superseded) need(next *quota.Policy) time.Duration {
+	p := s.policy.WithDefaults()
+	return quota.MinSettleFor(p.Freshness, max(p.ClockError, next.ClockError), max(p.DriftWindow(), next.DriftWindow()))
+}
+
+// ttl returns how long instances may rely on the policy, in etcd's unit.
+func (s *superseded) ttl() int64 {
+	p := s.policy.WithDefaults()
+	return int64(s.need(&p)/time.Second) + 1
+}
+
+// covered reports whether all that forbids a short settle time after the policy
+// forbids it after next too.
+func (s *superseded) covered(next *quota.Policy) bool {
+	p := s.policy.WithDefaults()
+	return next.Freshness >= p.Freshness && next.ClockError >= p.ClockError && next.DriftWindow() >= p.DriftWindow()
+}
+
+// checkLowering returns an error if the settle time of next, which is complete, is
+// too short for the policies before it.
+func checkLowering(next *quota.Policy, before []superseded) error {
 	for _, s := range before {
-		was := s.policy.WithDefaults()
-		need := quota.MinSettleFor(was.Freshness, max(was.ClockError, next.ClockError), max(was.DriftWindow(), next.DriftWindow()))
-		if wait := need - next.Settle - now.Sub(s.at); wait > 0 {
+		if need := s.need(next); next.Settle < need {
 			return &quota.FieldError{
 				Field: "settle", Value: next.Settle.String(),
-				Problem: fmt.Sprintf("too short so soon after a freshness of %v: who joins now could exceed the total with those who still rely on that", was.Freshness),
-				Hint:    fmt.Sprintf("first lower freshness alone, and lower settle %v later", need),
+				Problem: fmt.Sprintf("too short so soon after a freshness of %v: an instance that joins now could exceed the total with those that still rely on that", s.policy.WithDefaults().Freshness),
+				Hint:    fmt.Sprintf("first lower freshness alone, and lower settle %d s later", s.ttl()),
 			}
 		}
 	}
 	return nil
 }
 
-func (a *Admin) recentlySuperseded(ctx context.Context, provider string) ([]superseded, error) {
+// supersededIn reads what lies under a provider's folder of superseded policies.
+func supersededIn(kvs []*mvccpb.KeyValue) []superseded {
+	var all []superseded
+	for _, kv := range kvs {
+		if p := policyOf(kv.Value); p != nil {
+			all = append(all, superseded{string(kv.Key), kv.Lease != 0, *p})
+		}
+	}
+	return all
+}
+
+// expire lets etcd remove the key when nobody can rely on the policy any more. If
+// that fails, the next change tries again.
+func (a *Admin) expire(ctx context.Context, s superseded) {
 	c, cancel := context.WithTimeout(ctx, a.o.Timeout)
 	defer cancel()
-	r, err := a.client.Get(c, a.keys.history(provider), clientv3.WithPrefix(), clientv3.WithLimit(recentRecords),
-		clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortDescend))
+	lease, err := a.client.Grant(c, s.ttl())
 	if err != nil {
-		return nil, classify(ctx, "read the history of "+provider, err)
+		return
 	}
-	var all []superseded
-	for _, kv := range r.Kvs {
-		w, err := decodeRecord(kv.Value)
-		if err != nil {
-			continue
-		}
-		if p := policyOf(w.Old); p != nil {
-			all = append(all, superseded{*p, w.Time})
-		}
+	unchanged := []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(s.key), ">", 0), clientv3.Compare(clientv3.LeaseValue(s.key), "=", clientv3.NoLease)}
+	put := clientv3.OpPut(s.key, "", clientv3.WithIgnoreValue(), clientv3.WithLease(lease.ID))
+	if r, err := a.kv.Txn(c).If(unchanged...).Then(put).Commit(); err != nil || !r.Succeeded {
+		_, _ = a.client.Revoke(c, lease.ID)
 	}
-	return all, nil
 }

@@ -63,7 +63,7 @@ func (o *observation) begin(ctx context.Context) (<-chan *clientv3.LeaseKeepAliv
 		if err := quota.ValidateProvider(p); err != nil {
 			return nil, err
 		}
-		if _, err := o.a.client.Put(c, o.a.keys.observer(p, rand.Text()), "{}", clientv3.WithLease(lease.ID)); err != nil {
+		if _, err := o.a.client.Put(c, o.a.keys.Observer(p, rand.Text()), "{}", clientv3.WithLease(lease.ID)); err != nil {
 			return nil, classify(ctx, "look at "+p, err)
 		}
 	}

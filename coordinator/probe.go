@@ -13,114 +13,123 @@ import (
 )
 
 const (
-	// probesAtOnce bounds the reads under way: one that hangs must not keep the
-	// next from being sent.
-	probesAtOnce = 4
-	// A policy's freshness leaves room for six proofs, and for a read that takes a
-	// quarter of it.
+	// probesAtOnce bounds the reads under way, for policies with a long freshness.
+	probesAtOnce = 64
+	// A policy's freshness leaves room for six proofs.
 	probesPerFreshness = 6
-	timeoutOfFreshness = 4
-	longestProbe       = 600 * time.Millisecond
 	// In a large fleet the default time between probes grows with the number of
 	// instances, as far as three proofs still fit into the freshness: etcd answers
 	// as many probes for a thousand instances as for five hundred.
 	probeShare         = 600 * time.Microsecond // of etcd's time, for each instance
 	fewestPerFreshness = 3
-	// Probes that are so far apart may take longer: in an overload an answer that
-	// comes late is better than another question.
-	timeoutOfPause = 2
 )
 
-// probe sends linearizable reads, for all places together: etcd's revision is
-// one for all of them.
+// probe sends linearizable reads, for all memberships together: etcd's revision is
+// one for all of them. It does not wait for their answers: one that hangs must not
+// keep the next from being sent, and one that takes nearly as long as the freshness
+// still proves something.
 func (s *Session) probe() {
-	free := make(chan struct{}, probesAtOnce)
 	pause := s.o.Probe
 	for sleep(s.ctx, pause) {
-		var timeout time.Duration // of this one: the next may have another
 		s.o.Clock.Observe(s.o.Clock.Now())
-		pause, timeout = s.probeTimes()
-		select {
-		case free <- struct{}{}:
-			s.wg.Go(func() {
-				defer func() { <-free }()
-				s.probeOnce(timeout)
-			})
-		default:
-		}
+		pause = s.probePause()
+		every := pause
+		s.wg.Go(func() { s.probeOnce(every) })
 	}
 }
 
-// probeTimes returns the time between two probes, Options.Probe or what the
-// shortest freshness and the largest fleet demand, and the time that one may take.
-func (s *Session) probeTimes() (pause, timeout time.Duration) {
-	pause, timeout = s.o.Probe, longestProbe
-	spread, most := time.Duration(0), time.Duration(math.MaxInt64)
+// probePause returns the time between two probes: Options.Probe, or what the
+// shortest freshness and the largest fleet demand.
+func (s *Session) probePause() time.Duration {
+	pause, spread := s.o.Probe, time.Duration(0)
+	freshness := s.shortestFreshness()
 	for _, p := range s.all() {
 		p.mu.Lock()
-		f, n := p.freshness(), p.tracker.Instances()
+		spread = max(spread, time.Duration(p.tracker.Instances())*probeShare)
 		p.mu.Unlock()
-		pause = min(pause, f/probesPerFreshness)
-		timeout = min(timeout, max(f/timeoutOfFreshness, quota.MinFreshness))
-		spread, most = max(spread, time.Duration(n)*probeShare), min(most, f/fewestPerFreshness)
 	}
+	pause = min(pause, freshness/probesPerFreshness)
 	if !s.o.ownProbe {
-		pause = max(pause, min(spread, most))
+		pause = max(pause, min(spread, freshness/fewestPerFreshness))
 	}
-	if pause > DefaultProbe {
-		timeout = max(timeout, timeoutOfPause*pause)
-	}
-	return pause, timeout
+	return pause
 }
 
-// asked is a place that waits for the answer of a probe.
+// shortestFreshness returns the least that a provider's policy demands.
+func (s *Session) shortestFreshness() time.Duration {
+	least := time.Duration(math.MaxInt64)
+	for _, p := range s.all() {
+		p.mu.Lock()
+		least = min(least, p.freshness())
+		p.mu.Unlock()
+	}
+	return least
+}
+
+// asked is a membership that waits for the answer of a probe.
 type asked struct {
-	place *place
-	id    string
-	probe view.Probe
+	membership *membership
+	id         string
+	probe      view.Probe
 }
 
-func (s *Session) probeOnce(timeout time.Duration) {
+// probeOnce sends a read and takes its answer. The next one follows after every.
+func (s *Session) probeOnce(every time.Duration) {
 	sent := s.o.Clock.Now()
 	var waiting []asked
-	key := ""
+	key, watched := "", false
 	for _, p := range s.all() {
 		p.mu.Lock()
 		if p.key != "" && !p.relist {
 			waiting = append(waiting, asked{p, p.id, p.tracker.Sent(sent)})
-			key = p.key
+			key, watched = p.key, watched || p.rewatch != nil
 		}
 		p.mu.Unlock()
 	}
 	if key == "" {
 		return
 	}
+	c, done := context.WithTimeout(s.ctx, min(s.shortestFreshness(), probesAtOnce*every))
+	defer done()
+	answered, stop := context.WithCancel(c)
+	defer stop()
+	if watched {
+		s.wg.Go(func() {
+			// A slow etcd takes as long to tell how far the watch is. To ask for that
+			// only after the answer would make the proof twice as old.
+			if sleep(answered, every/2) {
+				s.askProgress(c)
+			}
+		})
+	}
 	// Any key would do; the own one may be read by every role.
-	c, done := context.WithTimeout(s.ctx, timeout)
-	r, err := s.client.Get(c, key, clientv3.WithKeysOnly())
-	done()
+	r, err := s.kv.Get(c, key, clientv3.WithKeysOnly())
+	stop()
 	if err != nil {
+		s.redialNow()
 		for _, a := range waiting {
-			a.place.unanswered(s.ctx, err)
+			a.membership.unanswered(s.ctx, err)
 		}
 		return
 	}
 	behind := false
 	for _, a := range waiting {
-		behind = a.place.answered(s, a, r.Header.Revision, r.Header.ClusterId) || behind
+		behind = a.membership.answered(s, a, r.Header.Revision, r.Header.ClusterId) || behind
 	}
 	if behind {
-		// The answer comes in the watch's own order, when all is delivered. While
-		// it is not, the next probe asks again.
-		c, done := context.WithTimeout(s.ctx, timeout)
-		defer done()
-		_ = s.watcher.RequestProgress(s.streamContext(c))
+		s.askProgress(c)
 	}
+}
+
+// askProgress asks how far the watches have told. The answer comes in their own
+// order, when all is delivered; while it is not, the next probe asks again.
+func (s *Session) askProgress(ctx context.Context) {
+	_ = s.watcher.RequestProgress(s.streamContext(ctx))
 }
 
 // answered takes a probe's answer; it returns true if a watch is open that lags
 // behind it.
-func (p *place) answered(s *Session, a asked, revision int64, cluster uint64) bool {
+func (p *membership) answered(s *Session, a asked, revision int64, cluster uint64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.id != a.id || p.relist {
@@ -153,7 +162,7 @@ func (p *place) answered(s *Session, a asked, revision int64, cluster uint64) bo
 }
 
 // unanswered tells why nothing is proved, once it has lasted.
-func (p *place) unanswered(ctx context.Context, err error) {
+func (p *membership) unanswered(ctx context.Context, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.s.o.Clock.Mono()
@@ -166,7 +175,7 @@ func (p *place) unanswered(ctx context.Context, err error) {
 // a silence longer than the freshness it puts the view in doubt and returns true:
 // the store may have been replaced by a backup in the meantime. The answer to a
 // probe then begins a check.
-func (p *place) doubtLocked(now clock.Instant) bool {
+func (p *membership) doubtLocked(now clock.Instant) bool {
 	if !p.tracker.Silence(now, int64(p.freshness())) {
 		return false
 	}
@@ -175,7 +184,7 @@ func (p *place) doubtLocked(now clock.Instant) bool {
 	return true
 }
 
-func (p *place) freshness() time.Duration {
+func (p *membership) freshness() time.Duration {
 	if p.policy == nil {
 		return quota.DefaultFreshness
 	}

@@ -15,37 +15,35 @@ import (
 func TestTheTimeBetweenProbes(t *testing.T) {
 	const ms = time.Millisecond
 	for _, c := range []struct {
-		instances      int
-		freshness      time.Duration
-		own            time.Duration
-		pause, timeout time.Duration
+		instances             int
+		freshness, own, pause time.Duration
 	}{
-		{10, 2500 * ms, 0, 300 * ms, 600 * ms},
-		{10, 600 * ms, 0, 100 * ms, 150 * ms},
-		{500, 2500 * ms, 0, 300 * ms, 600 * ms},
-		{1000, 2500 * ms, 0, 600 * ms, 1200 * ms},
-		{2000, 2500 * ms, 0, 2500 * ms / 3, 2500 * ms / 3 * 2},
-		{2000, 5000 * ms, 0, 1200 * ms, 2400 * ms},
-		{2000, 600 * ms, 0, 200 * ms, 150 * ms},
-		{2000, 6000 * ms, 200 * ms, 200 * ms, 600 * ms},
-		{10, 6000 * ms, time.Second, time.Second, 2 * time.Second},
-		{10, 2500 * ms, time.Second, 2500 * ms / 6, 2500 * ms / 6 * 2},
+		{10, 2500 * ms, 0, 300 * ms},
+		{10, 600 * ms, 0, 100 * ms},
+		{500, 2500 * ms, 0, 300 * ms},
+		{1000, 2500 * ms, 0, 600 * ms},
+		{2000, 2500 * ms, 0, 2500 * ms / 3},
+		{2000, 5000 * ms, 0, 1200 * ms},
+		{2000, 600 * ms, 0, 200 * ms},
+		{2000, 6000 * ms, 200 * ms, 200 * ms},
+		{10, 6000 * ms, time.Second, time.Second},
+		{10, 2500 * ms, time.Second, 2500 * ms / 6},
 	} {
 		o := Options{Probe: c.own, Clock: clock.New(), Logger: quiet, Name: "a"}
 		if err := o.fill(); err != nil {
 			t.Fatal(err)
 		}
-		s := &Session{keys: keys{DefaultPrefix}, ctx: t.Context(), o: o}
-		p := newPlace(s, "p", &recorder{})
-		s.mu.places = map[string]*place{"p": p}
+		s := &Session{keys: layout, ctx: t.Context(), o: o}
+		p := newMembership(s, "p", &recorder{})
+		s.mu.memberships = map[string]*membership{"p": p}
 		p.policy = &quota.Policy{Freshness: c.freshness}
 		var all []view.Key
 		for i := range c.instances {
 			all = append(all, view.Key{Kind: view.Instance, ID: fmt.Sprint(i), Value: []byte(`{"schema":1,"name":"a","weight":1}`), Revision: 7})
 		}
 		p.tracker.List(clock.Instant{}, 7, 1, all)
-		if pause, timeout := s.probeTimes(); pause != c.pause || timeout != c.timeout {
-			t.Errorf("%d instances, freshness %v, own %v: each %v, timeout %v; want %v, %v", c.instances, c.freshness, c.own, pause, timeout, c.pause, c.timeout)
+		if pause := s.probePause(); pause != c.pause {
+			t.Errorf("%d instances, freshness %v, own %v: each %v, want %v", c.instances, c.freshness, c.own, pause, c.pause)
 		}
 	}
 }

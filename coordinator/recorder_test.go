@@ -14,6 +14,7 @@ import (
 type recorder struct {
 	mu      sync.Mutex
 	log     []string
+	totals  []int64 // of the first limit of every policy that a change brought
 	self    string
 	view    quota.View
 	proofs  int
@@ -44,6 +45,9 @@ func (r *recorder) Apply(_ clock.Instant, c quota.Change) {
 	if c.Policy != nil || c.PolicyDeleted {
 		r.view.Policy = c.Policy
 		r.note("policy")
+	}
+	if c.Policy != nil {
+		r.totals = append(r.totals, c.Policy.Limits[0].Permits)
 	}
 	for _, i := range c.Put {
 		r.view.Instances = slices.DeleteFunc(r.view.Instances, func(o quota.Instance) bool { return o.ID == i.ID })
@@ -76,6 +80,7 @@ func (r *recorder) Report(clock.Instant) quota.Report {
 // told is what a recorder was told up to now.
 type told struct {
 	log    string
+	totals []int64
 	self   string
 	proof  int64
 	proofs int
@@ -86,7 +91,7 @@ type told struct {
 func (r *recorder) told() told {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return told{strings.Join(r.log, ","), r.self, r.proof.Mono, r.proofs, r.until, r.closed}
+	return told{strings.Join(r.log, ","), slices.Clone(r.totals), r.self, r.proof.Mono, r.proofs, r.until, r.closed}
 }
 
 // is reports a condition on the recorder under its lock.

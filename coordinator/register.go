@@ -11,6 +11,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/quotient-limiter/quotient/internal/buildinfo"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -27,7 +28,7 @@ type attempt struct {
 
 // register makes a new incarnation, or finds the one whose answer was lost, and
 // starts the history.
-func (p *place) register(ctx context.Context, l *lease) error {
+func (p *membership) register(ctx context.Context, l *lease) error {
 	i, m, joined, err := p.writeKey(ctx, l)
 	if err != nil {
 		return err
@@ -38,54 +39,56 @@ func (p *place) register(ctx context.Context, l *lease) error {
 			return err
 		}
 	}
-	kvs, m, err := p.list(ctx, m)
+	all, m, err := p.list(ctx, m)
 	if err == nil || errors.Is(err, errGone) {
 		p.attempt = nil
 	}
 	if err != nil {
 		return err
 	}
+	p.noteRegistered(m.cluster, i.ID)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.key, p.id, p.lease, p.value, p.created = m.key, i.ID, l.id, i, m.created
-	p.listLocked(m, kvs)
+	p.listLocked(m, all)
 	return nil
 }
 
 // writeKey writes the key of a new incarnation, with its first report, which is a
 // mark; or it finds that of the attempt whose answer was lost. joined is how many
 // others have registered meanwhile.
-func (p *place) writeKey(ctx context.Context, l *lease) (i quota.Instance, m mark, joined int64, err error) {
+func (p *membership) writeKey(ctx context.Context, l *lease) (i quota.Instance, m mark, joined int64, err error) {
 	s := p.s
 	from, before, err := p.announcedStart(ctx)
 	if err != nil {
 		return i, m, 0, err
 	}
 	a, again := p.attemptOf(l)
-	m.id, m.key, m.lease, m.sent = a.id, s.keys.instance(p.provider, a.id), l.id, s.o.Clock.Now()
+	m.id, m.key, m.lease, m.sent = a.id, s.keys.Instance(p.provider, a.id), l.id, s.o.Clock.Now()
 	i = quota.Instance{
-		ID: a.id, Name: s.o.Name, Host: s.host[:min(len(s.host), quota.MaxNameBytes)], PID: os.Getpid(), Version: Version,
+		ID: a.id, Name: s.o.Name, Host: s.host[:min(len(s.host), quota.MaxNameBytes)], PID: os.Getpid(), Version: buildinfo.Version(),
 		Weight: max(1, s.o.Weight), Attempt: a.number, Started: s.started, From: from,
 	}
 	value, err := json.Marshal(i)
 	if err != nil {
 		return i, m, 0, fmt.Errorf("coordinator: register: %w", err)
 	}
-	report, demand, err := p.reportNow(m.id, l.id)
+	m.report, err = p.reportNow()
 	if err != nil {
 		return i, m, 0, err
 	}
 	c, done := s.bounded(ctx)
 	defer done()
-	r, err := s.client.Txn(c).If(clientv3.Compare(clientv3.CreateRevision(m.key), "=", 0)).
-		Then(clientv3.OpPut(m.key, string(value), clientv3.WithLease(l.id)), report, p.countInstances()).
+	r, err := s.kv.Txn(c).If(clientv3.Compare(clientv3.CreateRevision(m.key), "=", 0)).
+		Then(clientv3.OpPut(m.key, string(value), clientv3.WithLease(l.id)),
+			clientv3.OpPut(s.keys.Report(p.provider, m.id), string(m.report), clientv3.WithLease(l.id)), p.countInstances()).
 		Else(clientv3.OpGet(m.key)).Commit()
 	if err != nil {
 		return i, m, 0, classify(ctx, "register as an instance of "+p.provider, err)
 	}
 	if r.Succeeded {
 		m.created, m.newest, m.revision = r.Header.Revision, r.Header.Revision, r.Header.Revision
-		m.demand, m.cluster = demand, r.Header.ClusterId
+		m.cluster = r.Header.ClusterId
 		return i, m, r.Responses[2].GetResponseRange().Count - 1 - before, nil
 	}
 	if m.created, err = written(r.Responses[0].GetResponseRange().Kvs, l, &i); err != nil || !again {
@@ -96,7 +99,7 @@ func (p *place) writeKey(ctx context.Context, l *lease) (i quota.Instance, m mar
 
 // attemptOf returns the next attempt to register under a lease, and whether there
 // was one before.
-func (p *place) attemptOf(l *lease) (a *attempt, again bool) {
+func (p *membership) attemptOf(l *lease) (a *attempt, again bool) {
 	if p.attempt != nil && p.attempt.lease == l.id {
 		p.attempt.number++
 		return p.attempt, true
@@ -129,10 +132,10 @@ func written(kvs []*mvccpb.KeyValue, l *lease, into *quota.Instance) (created in
 
 // announcedStart returns from when this instance shall take part, far enough ahead
 // that all others know by then, and how many others there are.
-func (p *place) announcedStart(ctx context.Context) (from time.Time, others int64, err error) {
+func (p *membership) announcedStart(ctx context.Context) (from time.Time, others int64, err error) {
 	c, done := p.s.bounded(ctx)
 	defer done()
-	r, err := p.s.client.Txn(c).Then(clientv3.OpGet(p.s.keys.policy(p.provider)), p.countInstances()).Commit()
+	r, err := p.s.kv.Txn(c).Then(clientv3.OpGet(p.s.keys.Policy(p.provider)), p.countInstances()).Commit()
 	if err != nil {
 		return from, 0, classify(ctx, "read the policy of "+p.provider, err)
 	}

@@ -9,6 +9,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/quotient-limiter/quotient/internal/await"
 	"github.com/quotient-limiter/quotient/internal/etcdtest"
 )
 
@@ -58,22 +59,22 @@ func TestALostAnswerLeavesNoGhost(t *testing.T) {
 	for _, perform := range []bool{true, false} {
 		t.Run(fmt.Sprintf("done is %v", perform), func(t *testing.T) {
 			client := etcdtest.NewClient(t, server)
-			lossy := &lossy{KV: client.KV, perform: perform}
+			lossy := &lossy{KV: newKV(client), perform: perform}
 			f := setupOn(t, client)
 			f.set("p", "10/s")
-			client.KV = lossy
+			f.kv = lossy
 			lossy.lose.Store(2)
 			a, sub := f.subscribe(f.join(Options{}), "p")
-			eventually(t, "a proof", a.is(proved))
+			await.Until(t, "a proof", a.is(proved))
 			if n := lossy.lost.Load(); n != 2 {
 				t.Errorf("%d answers were lost", n)
 			}
 			told := a.told()
-			got, err := client.Get(t.Context(), f.admin.keys.instances("p"), clientv3.WithPrefix())
+			got, err := client.Get(t.Context(), f.admin.keys.Instances("p"), clientv3.WithPrefix())
 			if err != nil {
 				t.Fatal(err)
 			}
-			if len(got.Kvs) != 1 || string(got.Kvs[0].Key) != f.admin.keys.instance("p", told.self) {
+			if len(got.Kvs) != 1 || string(got.Kvs[0].Key) != f.admin.keys.Instance("p", told.self) {
 				t.Fatalf("%d keys, of %q: %v", len(got.Kvs), told.self, got.Kvs)
 			}
 			p := f.only(a)
@@ -100,13 +101,13 @@ func TestALostAnswerLeavesNoGhost(t *testing.T) {
 // Who closes before the answer is there takes the key along that may be there.
 func TestWhoClosesUnansweredLeavesNoGhost(t *testing.T) {
 	client := etcdtest.NewClient(t, server)
-	lossy := &lossy{KV: client.KV, perform: true}
+	lossy := &lossy{KV: newKV(client), perform: true}
 	f := setupOn(t, client)
 	f.set("p", "10/s")
-	client.KV = lossy
+	f.kv = lossy
 	lossy.lose.Store(1 << 30)
 	_, sub := f.subscribe(f.join(Options{}), "p")
-	eventually(t, "an answer was lost", func() bool { return lossy.lost.Load() > 0 })
+	await.Until(t, "an answer was lost", func() bool { return lossy.lost.Load() > 0 })
 	if err := sub.Close(); err != nil {
 		t.Error(err)
 	}
@@ -115,7 +116,7 @@ func TestWhoClosesUnansweredLeavesNoGhost(t *testing.T) {
 
 func (f *fixture) hasNoInstances(provider string) {
 	f.t.Helper()
-	for _, keys := range []string{f.admin.keys.instances(provider), f.admin.keys.reports(provider)} {
+	for _, keys := range []string{f.admin.keys.Instances(provider), f.admin.keys.Reports(provider)} {
 		got, err := f.client.Get(f.t.Context(), keys, clientv3.WithPrefix())
 		if err != nil {
 			f.t.Fatal(err)

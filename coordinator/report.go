@@ -3,12 +3,13 @@ package coordinator
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"math"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/quotient-limiter/quotient/internal/view"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -26,7 +27,7 @@ const (
 	demandMoved   = 0.05
 )
 
-// reporting is what a place has reported, owned by the report goroutine.
+// reporting is what a membership has reported, owned by the report goroutine.
 type reporting struct {
 	id     string // incarnation
 	last   quota.Report
@@ -34,24 +35,25 @@ type reporting struct {
 	rate   float64
 	looked int64 // when observers were last looked for
 	watchd bool  // somebody looks
+	read   int64 // when all reports were last read, for the level
 }
 
 // report writes what the limiters do, for operators: when something significant
 // has changed, and every 30 s; once a second while somebody looks.
 func (s *Session) report() {
-	reports := map[*place]*reporting{}
+	reports := map[*membership]*reporting{}
 	for sleep(s.ctx, time.Second) {
-		places := s.all()
+		memberships := s.all()
 		answers := true
-		for _, p := range places {
+		for _, p := range memberships {
 			if reports[p] == nil {
 				reports[p] = &reporting{}
 			}
 			answers = p.report(reports[p], answers)
 		}
-		if len(reports) > 2*len(places) {
-			live := map[*place]*reporting{}
-			for _, p := range places {
+		if len(reports) > 2*len(memberships) {
+			live := map[*membership]*reporting{}
+			for _, p := range memberships {
 				live[p] = reports[p]
 			}
 			reports = live
@@ -60,9 +62,9 @@ func (s *Session) report() {
 }
 
 // report notes the limiter's state and, if etcd answers, reports it. It returns
-// whether etcd does: if it keeps one place waiting, the others do not ask it in
+// whether etcd does: if it keeps one membership waiting, the others do not ask it in
 // the same round, so that their states are noted in time.
-func (p *place) report(last *reporting, answers bool) bool {
+func (p *membership) report(last *reporting, answers bool) bool {
 	now := p.s.o.Clock.Now()
 	r := p.sink.Report(now) // also notes and logs changes of state
 	r.Name = p.s.o.Name
@@ -89,45 +91,37 @@ func (p *place) report(last *reporting, answers bool) bool {
 		}
 	}
 	if byDemand {
-		p.divide(now.Mono)
+		p.divide(last, now.Mono)
 	}
 	return p.s.o.Clock.Mono()-now.Mono < int64(reportTimeout)
 }
 
 // write writes a report, on the condition that the newest is the one that it
-// knows, and finds out which is the newest if that fails: so it is always known
-// which demand stood in etcd at which revision (see view.Published).
-func (p *place) write(last *reporting, r *quota.Report, l *lease) bool {
+// knows, and finds out which is the newest if that fails (see view.Reports).
+func (p *membership) write(last *reporting, r *quota.Report, l *lease) bool {
 	b, err := json.Marshal(r)
 	if err != nil {
 		return false
 	}
-	var w view.Writing
 	p.mu.Lock()
 	if p.id != last.id || p.relist { // a listing rests on the newest report
 		p.mu.Unlock()
 		return false
 	}
-	newest := p.published.Newest()
-	w = p.published.Sent(r.Demand)
+	newest := p.reports.Sent(b)
 	p.mu.Unlock()
 	c, done := context.WithTimeout(p.s.ctx, reportTimeout)
 	defer done()
-	key := p.s.keys.report(p.provider, last.id)
-	t, err := p.s.client.Txn(c).If(clientv3.Compare(clientv3.ModRevision(key), "=", newest)).
+	key := p.s.keys.Report(p.provider, last.id)
+	t, err := p.s.kv.Txn(c).If(clientv3.Compare(clientv3.ModRevision(key), "=", newest)).
 		Then(clientv3.OpPut(key, string(b), clientv3.WithLease(l.id))).
 		Else(clientv3.OpGet(key)).Commit()
 	if err != nil {
 		return false
 	}
-	found := quota.Report{Demand: r.Demand}
-	revision := t.Header.Revision
+	revision, found := t.Header.Revision, b
 	if !t.Succeeded {
-		found, revision = quota.Report{}, 0
-		if kvs := t.Responses[0].GetResponseRange().Kvs; len(kvs) > 0 {
-			revision = kvs[0].ModRevision
-			found = reportOf(kvs[0].Value)
-		}
+		revision, found = reportIn(t.Responses[0])
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -135,20 +129,31 @@ func (p *place) write(last *reporting, r *quota.Report, l *lease) bool {
 		return t.Succeeded
 	}
 	p.doubtLocked(p.s.o.Clock.Now())
-	if p.published.Committed(w, revision, found.Demand) {
+	own, gap := p.reports.Found(newest, revision, found)
+	switch {
+	case gap:
 		p.gapLocked("this instance's newest report is gone")
-	} else {
+	case own:
 		p.tracker.Wrote(revision)
 	}
 	return t.Succeeded
 }
 
-// reportOf reads a report; one that cannot be read says nothing.
-func reportOf(value []byte) (r quota.Report) {
-	if json.Unmarshal(value, &r) != nil {
-		return quota.Report{}
+// reportIn returns the report that was read, and its revision; 0 if there is none.
+func reportIn(r *etcdserverpb.ResponseOp) (revision int64, value []byte) {
+	for _, kv := range r.GetResponseRange().Kvs {
+		revision, value = kv.ModRevision, kv.Value
 	}
-	return r
+	return revision, value
+}
+
+// readReport reads a report.
+func readReport(value []byte) (r quota.Report, err error) {
+	if n := len(value); n > maxReportBytes {
+		return r, fmt.Errorf("%d bytes are more than the most, %d", n, maxReportBytes)
+	}
+	err = json.Unmarshal(value, &r)
+	return r, err
 }
 
 // demandDue reports whether r is worth writing for its demand alone.
@@ -182,9 +187,9 @@ func (l *reporting) due(r *quota.Report, now int64) (due bool, rate float64) {
 
 // observed reports whether somebody looks at the provider. A role that may not
 // read that is told nothing.
-func (p *place) observed() bool {
+func (p *membership) observed() bool {
 	c, done := context.WithTimeout(p.s.ctx, reportTimeout)
 	defer done()
-	r, err := p.s.client.Get(c, p.s.keys.observers(p.provider), clientv3.WithPrefix(), clientv3.WithCountOnly(), clientv3.WithSerializable())
+	r, err := p.s.kv.Get(c, p.s.keys.Observers(p.provider), clientv3.WithPrefix(), clientv3.WithCountOnly(), clientv3.WithSerializable())
 	return err == nil && r.Count > 0
 }

@@ -6,6 +6,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/quotient-limiter/quotient/internal/await"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -14,8 +15,8 @@ func TestReportsAreWrittenUnderTheLease(t *testing.T) {
 	f.set("p", "10/s")
 	s := f.join(Options{Name: "a"})
 	a, _ := f.subscribe(s, "p")
-	eventually(t, "a report", func() bool {
-		all, err := f.admin.Instances(t.Context(), "p")
+	await.Until(t, "a report", func() bool {
+		all, err := f.instances("p")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -34,13 +34,13 @@ const (
 )
 
 // awaitCalm waits until a storm of joins is over, or has gone on for long.
-func (p *place) awaitCalm(ctx context.Context) error {
+func (p *membership) awaitCalm(ctx context.Context) error {
 	for n, before := 0, int64(0); n < mostLooks; n++ {
 		if n > 0 && !sleep(ctx, jitter(stormLook)) {
 			return ctx.Err()
 		}
 		c, done := p.s.bounded(ctx)
-		r, err := p.s.client.Do(c, p.countInstances())
+		r, err := p.s.kv.Do(c, p.countInstances())
 		done()
 		if err != nil {
 			return classify(ctx, "count the instances of "+p.provider, err)
@@ -55,8 +55,8 @@ func (p *place) awaitCalm(ctx context.Context) error {
 }
 
 // countInstances is the question how many instances there are.
-func (p *place) countInstances() clientv3.Op {
-	return clientv3.OpGet(p.s.keys.instances(p.provider), clientv3.WithPrefix(), clientv3.WithCountOnly())
+func (p *membership) countInstances() clientv3.Op {
+	return clientv3.OpGet(p.s.keys.Instances(p.provider), clientv3.WithPrefix(), clientv3.WithCountOnly())
 }
 
 // errRush ends the following of a watch for the time of holdBack.
@@ -64,13 +64,13 @@ var errRush = errors.New("changes come faster than it pays to take them one by o
 
 // holdBack returns how long a watch stays closed when the fleet is large, 0 if
 // it is not.
-func (p *place) holdBack() time.Duration {
+func (p *membership) holdBack() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.holdBackLocked()
 }
 
-func (p *place) holdBackLocked() time.Duration {
+func (p *membership) holdBackLocked() time.Duration {
 	if p.policy == nil || p.tracker.Instances() < manyInstances {
 		return 0
 	}

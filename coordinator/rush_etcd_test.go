@@ -9,6 +9,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/quotient-limiter/quotient/internal/await"
 	"github.com/quotient-limiter/quotient/internal/etcdtest"
 )
 
@@ -35,11 +36,11 @@ func TestNothingOfARushIsSkipped(t *testing.T) {
 	commit(clientv3.OpDelete(f.prefix+"providers/p/instances/", clientv3.WithPrefix())) // of a run before
 	commit(join(manyInstances)...)
 	r, _ := f.subscribe(f.join(Options{Name: "a"}), "p")
-	eventually(t, "the view is proved", r.is(proved))
+	await.Until(t, "the view is proved", r.is(proved))
 	p := f.only(r)
 	open := func() bool { p.mu.Lock(); defer p.mu.Unlock(); return p.rewatch != nil }
-	eventually(t, "the watch is open", open)
-	eventually(t, "a rush closes the watch", func() bool {
+	await.Until(t, "the watch is open", open)
+	await.Until(t, "a rush closes the watch", func() bool {
 		if !open() {
 			return true
 		}
@@ -50,12 +51,12 @@ func TestNothingOfARushIsSkipped(t *testing.T) {
 	for range more {
 		commit(join(1)...)
 	}
-	eventually(t, "all are seen", r.is(func(r *recorder) bool { return len(r.view.Instances) == 1+there }))
+	await.Until(t, "all are seen", r.is(func(r *recorder) bool { return len(r.view.Instances) == 1+there }))
 	told := r.told()
 	if got := strings.Count(told.log, "put"); got != there-manyInstances || strings.Contains(told.log, "after") || strings.Count(told.log, "reset") != 1 {
 		t.Errorf("%d joins were seen, want %d: %s", got, there-manyInstances, told.log)
 	}
-	eventually(t, "the view is proved again", r.is(func(r *recorder) bool { return r.proofs > told.proofs }))
+	await.Until(t, "the view is proved again", r.is(func(r *recorder) bool { return r.proofs > told.proofs }))
 }
 
 // crowded is an etcd in which others join just before a registration is committed.
@@ -99,16 +100,16 @@ func TestAStormIsWaitedOut(t *testing.T) {
 			client := etcdtest.NewClient(t, server)
 			f := setupOn(t, client)
 			f.set("p", "1000/s")
-			kv := client.KV
-			client.KV = &crowded{KV: kv, join: func() {
+			kv := newKV(client)
+			f.kv = &crowded{KV: kv, join: func() {
 				for i := range others {
-					if _, err := kv.Put(t.Context(), f.admin.keys.instance("p", fmt.Sprint("a", i)), `{"schema":1,"name":"a","weight":1}`); err != nil {
+					if _, err := kv.Put(t.Context(), f.admin.keys.Instance("p", fmt.Sprint("a", i)), `{"schema":1,"name":"a","weight":1}`); err != nil {
 						t.Error(err)
 					}
 				}
 			}}
 			r, sub := f.subscribe(f.join(Options{TTL: time.Minute}), "p")
-			eventually(t, "a proof", r.is(proved))
+			await.Until(t, "a proof", r.is(proved))
 			if log := r.told().log; !strings.HasPrefix(log, fmt.Sprintf("reset %d", others+1)) {
 				t.Errorf("was told %.40q, want all to be listed", log)
 			}

@@ -48,12 +48,12 @@ func TestARushIsManyChangesInALittleTime(t *testing.T) {
 	}
 }
 
-// placeAmong returns a place whose view has so many instances, of a session with
+// membershipAmong returns a membership whose view has so many instances, of a session with
 // the default TTL.
-func placeAmong(t *testing.T, instances int) *place {
+func membershipAmong(t *testing.T, instances int) *membership {
 	t.Helper()
-	s := &Session{keys: keys{DefaultPrefix}, ctx: t.Context(), o: Options{TTL: DefaultTTL, Clock: clock.New(), Logger: quiet}}
-	p := newPlace(s, "p", &recorder{})
+	s := &Session{keys: layout, ctx: t.Context(), o: Options{TTL: DefaultTTL, Clock: clock.New(), Logger: quiet}}
+	p := newMembership(s, "p", &recorder{})
 	var listed []view.Key
 	for i := range instances {
 		listed = append(listed, view.Key{Kind: view.Instance, ID: fmt.Sprint(i), Value: []byte(`{}`), Revision: 7})
@@ -61,15 +61,15 @@ func placeAmong(t *testing.T, instances int) *place {
 	p.tracker.List(p.s.o.Clock.Now(), 7, 1, listed)
 	policy := quota.Policy{}.WithDefaults()
 	p.policy = &policy
-	s.mu.places = map[string]*place{"p": p}
+	s.mu.memberships = map[string]*membership{"p": p}
 	return p
 }
 
 func TestWatchesAreHeldBackInLargeFleetsOnly(t *testing.T) {
-	if d := placeAmong(t, manyInstances-1).holdBack(); d != 0 {
+	if d := membershipAmong(t, manyInstances-1).holdBack(); d != 0 {
 		t.Errorf("%v in a small fleet", d)
 	}
-	p := placeAmong(t, manyInstances)
+	p := membershipAmong(t, manyInstances)
 	if d, want := p.holdBack(), quota.DefaultFreshness/heldBackPart; d != want {
 		t.Errorf("%v in a large fleet, want %v", d, want)
 	}
@@ -97,9 +97,9 @@ func TestLeasesThatRunOutInLargeFleetsGetLonger(t *testing.T) {
 		{manyInstances, DefaultTTL, DefaultTTL, 2 * DefaultTTL},
 		{manyInstances, DefaultTTL, 20 * time.Second, mostTTL},
 		{manyInstances, DefaultTTL, mostTTL, mostTTL},
-		{manyInstances, MaxTTL, MaxTTL, MaxTTL},
+		{manyInstances, maxTTL, maxTTL, maxTTL},
 	} {
-		s := placeAmong(t, c.instances).s
+		s := membershipAmong(t, c.instances).s
 		s.o.TTL = c.set
 		if got := s.nextTTL(c.lost); got != c.want {
 			t.Errorf("%d instances, TTL %v: after a lease of %v one of %v, want %v", c.instances, c.set, c.lost, got, c.want)

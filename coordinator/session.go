@@ -5,26 +5,29 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
+	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/diagnose"
 	"github.com/quotient-limiter/quotient/internal/feed"
+	"github.com/quotient-limiter/quotient/internal/keys"
 	"github.com/quotient-limiter/quotient/internal/ntp"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// Version is what instances tell of themselves.
-const Version = "v0.1.0"
-
 // Defaults and bounds of Options.
 const (
 	DefaultTTL = 5 * time.Second
-	MinTTL     = 2 * time.Second
-	MaxTTL     = time.Minute
+	minTTL     = 2 * time.Second
+	maxTTL     = time.Minute
 	// DefaultProbe is the time between two proofs of freshness. It costs one
 	// small read of etcd per process.
 	DefaultProbe = 300 * time.Millisecond
@@ -37,12 +40,12 @@ type Options struct {
 	// Name is what operators call this instance, at most quota.MaxNameBytes
 	// long; it need not be unique. Default: the host's name.
 	Name string
-	// Prefix of all keys; default DefaultPrefix. All of a fleet use the same.
+	// Prefix of all keys; default "/quotient/v1/". All of a fleet use the same.
 	Prefix string
 	// Weight is for policies that share by weight; 1 to quota.MaxWeight, default 1.
 	Weight int64
 	// TTL is the time after which etcd gives the instance up when it has died;
-	// MinTTL to MaxTTL, default DefaultTTL. No promise rests on it. In a fleet of
+	// 2 s to 1 minute, default DefaultTTL. No promise rests on it. In a fleet of
 	// 100 or more a lease that ran out is followed by one that lasts twice as
 	// long, up to 30 s.
 	TTL time.Duration
@@ -59,6 +62,11 @@ type Options struct {
 	// NTPInterval is the time between two questions to a server, default 32 s;
 	// from 1 s, for servers of one's own, to 1024 s.
 	NTPInterval time.Duration
+	// Lazy makes Join return at once, also while etcd is away. Limiters are then
+	// joining, and Status says why, until etcd can be reached; the rest comes by
+	// itself. Use it where the process has other work to do, or must start without
+	// etcd. Without Lazy a mistake in the client's configuration ends Join.
+	Lazy bool
 	// Logger takes the changes of state; default slog.Default().
 	Logger *slog.Logger
 	// Clock is for this module's own programs and tests, which set clocks apart.
@@ -88,8 +96,8 @@ func (o *Options) fill() error {
 	if o.Clock == nil {
 		o.Clock = clock.New()
 	}
-	if o.TTL < MinTTL || o.TTL > MaxTTL {
-		return fmt.Errorf("coordinator: TTL %v: must be from %v to %v; 0 means %v", o.TTL, MinTTL, MaxTTL, DefaultTTL)
+	if o.TTL < minTTL || o.TTL > maxTTL {
+		return fmt.Errorf("coordinator: TTL %v: must be from %v to %v; 0 means %v", o.TTL, minTTL, maxTTL, DefaultTTL)
 	}
 	if o.Probe < 50*time.Millisecond || o.Probe > time.Second {
 		return fmt.Errorf("coordinator: probe %v: must be from 50ms to 1s; 0 means %v", o.Probe, DefaultProbe)
@@ -102,13 +110,16 @@ func (o *Options) fill() error {
 // satisfies consumer.Source. Its methods are safe for concurrent use.
 type Session struct {
 	client  *clientv3.Client
+	kv      clientv3.KV
 	watcher clientv3.Watcher // its own stream: progress is asked of a whole stream
-	keys    keys
+	keys    keys.Layout
 	o       Options
 	started time.Time
 	host    string
 
-	time *ntp.Watch
+	time    *ntp.Watch
+	redial  atomic.Int64 // monotonic instant of the next redialNow that does something
+	checked bool         // a member of a good version has answered; Join's, then keepLease's
 
 	ctx    context.Context // until Close
 	cancel context.CancelFunc
@@ -116,22 +127,28 @@ type Session struct {
 
 	mu struct {
 		sync.Mutex
-		places   map[string]*place
-		lease    *lease        // nil while there is none
-		leased   chan struct{} // closed when lease is set
-		openings int           // numbers the incarnations
-		closed   bool
+		memberships map[string]*membership
+		lease       *lease           // nil while there is none
+		leased      chan struct{}    // closed when lease is set
+		openings    int              // numbers the incarnations
+		problems    map[string]error // by what has them: a member, or the lease
+		closed      bool
 	}
 }
 
 // Join starts a session. It returns when etcd has granted a lease, or why it did
-// not, within a few seconds. The client stays the caller's; give it a
-// DialTimeout and a logger (see NewClientLogger). ctx bounds Join only.
+// not, within a few seconds; with Options.Lazy, at once. The client stays the
+// caller's; give it a DialTimeout and a logger (see NewClientLogger). ctx bounds
+// Join only.
 func Join(ctx context.Context, client *clientv3.Client, o Options) (*Session, error) {
+	return join(ctx, client, newKV(client), o)
+}
+
+func join(ctx context.Context, client *clientv3.Client, kv clientv3.KV, o Options) (*Session, error) {
 	if err := o.fill(); err != nil {
 		return nil, err
 	}
-	k, err := newKeys(o.Prefix)
+	k, err := keys.New(o.Prefix)
 	if err != nil {
 		return nil, err
 	}
@@ -139,40 +156,89 @@ func Join(ctx context.Context, client *clientv3.Client, o Options) (*Session, er
 	if err != nil {
 		return nil, fmt.Errorf("coordinator: %w", err)
 	}
-	ctx, done := context.WithTimeout(ctx, DefaultTimeout)
-	defer done()
-	s := &Session{client: client, keys: k, o: o, started: time.Now(), time: watch}
+	s := &Session{client: client, kv: kv, watcher: newWatcher(client), keys: k, o: o, started: time.Now(), time: watch}
 	s.host, _ = os.Hostname()
 	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.mu.memberships, s.mu.leased, s.mu.problems = map[string]*membership{}, make(chan struct{}), map[string]error{}
 	s.wg.Go(func() { s.time.Run(s.ctx) }) // while etcd is asked
-	s.mu.places, s.mu.leased = map[string]*place{}, make(chan struct{})
-	if err = checkVersions(ctx, client); err != nil {
-		s.cancel()
-		s.wg.Wait()
-		return nil, err
+	var l *lease
+	if !o.Lazy {
+		c, done := s.bounded(ctx)
+		defer done()
+		if l, err = s.reach(c, o.TTL); err != nil {
+			return nil, errors.Join(err, s.Close())
+		}
 	}
-	s.watcher = clientv3.NewWatcher(client)
-	l, err := s.grant(ctx, o.TTL)
-	if err != nil {
-		s.cancel()
-		s.wg.Wait()
-		_ = s.watcher.Close()
-		return nil, err
-	}
-	s.firstTime(ctx)
-	s.setLease(l)
 	s.wg.Go(func() { s.keepLease(l) })
 	s.wg.Go(s.probe)
 	s.wg.Go(s.report)
 	return s, nil
 }
 
-// firstTime lets the clock be measured before anybody uses it, if servers answer
-// soon: it is then set at once, and need not be corrected in use.
-func (s *Session) firstTime(ctx context.Context) {
-	ctx, done := context.WithTimeout(ctx, firstMeasurement)
+// reach gets a lease from an etcd that is new enough. It lets the clock be measured
+// before anybody uses it, if servers answer soon: it is then set at once, and need
+// not be corrected in use.
+func (s *Session) reach(ctx context.Context, ttl time.Duration) (*lease, error) {
+	if err := s.checkVersions(ctx); err != nil {
+		return nil, err
+	}
+	l, err := s.grant(ctx, ttl)
+	if err != nil {
+		return nil, s.diagnosed(ctx, err)
+	}
+	c, done := context.WithTimeout(ctx, firstMeasurement)
 	defer done()
-	s.time.First(ctx)
+	s.time.First(c)
+	return l, nil
+}
+
+// diagnosed adds what each endpoint says to the error of an etcd that does not
+// answer.
+func (s *Session) diagnosed(ctx context.Context, err error) error {
+	if !errors.Is(err, ErrUnreachable) || ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return err
+	}
+	return fmt.Errorf("%w; %s", err, strings.Join(diagnose.Endpoints(ctx, s.client), "; "))
+}
+
+// redialEvery is the time between two attempts to connect to an etcd that is away.
+const redialEvery = 5 * time.Second
+
+// redialNow connects again without waiting any longer: after a long outage gRPC does
+// so only every two minutes. It is called after each failure.
+func (s *Session) redialNow() {
+	now, next := s.o.Clock.Mono(), s.redial.Load()
+	if now >= next && s.redial.CompareAndSwap(next, now+int64(jitter(redialEvery))) {
+		s.client.ActiveConnection().ResetConnectBackoff()
+	}
+}
+
+// setProblem says what is wrong with the etcd of all providers, or nil when that is
+// over.
+func (s *Session) setProblem(of string, err error) {
+	s.mu.Lock()
+	if err == nil {
+		delete(s.mu.problems, of)
+	} else {
+		s.mu.problems[of] = err
+	}
+	s.mu.Unlock()
+	for _, p := range s.all() {
+		p.mu.Lock()
+		p.tellLocked(p.failure)
+		p.mu.Unlock()
+	}
+}
+
+// problem returns what setProblem was told.
+func (s *Session) problem() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var errs []error
+	for _, of := range slices.Sorted(maps.Keys(s.mu.problems)) {
+		errs = append(errs, s.mu.problems[of])
+	}
+	return errors.Join(errs...)
 }
 
 // Clock returns the session's clock.
@@ -189,33 +255,33 @@ func (s *Session) Subscribe(provider string, create func() feed.Sink) (feed.Subs
 	if s.mu.closed {
 		return nil, fmt.Errorf("coordinator: %s: %w", provider, ErrSessionClosed)
 	}
-	p := s.mu.places[provider]
+	p := s.mu.memberships[provider]
 	if p == nil {
-		p = newPlace(s, provider, create())
-		s.mu.places[provider] = p
+		p = newMembership(s, provider, create())
+		s.mu.memberships[provider] = p
 		s.wg.Go(p.run)
 	}
 	p.users++
-	return &subscription{place: p}, nil
+	return &subscription{membership: p}, nil
 }
 
-// subscription is one user's part of a place.
+// subscription is one user's part of a membership.
 type subscription struct {
-	place *place
-	once  sync.Once
-	err   error
+	membership *membership
+	once       sync.Once
+	err        error
 }
 
-func (u *subscription) Sink() feed.Sink { return u.place.sink }
+func (u *subscription) Sink() feed.Sink { return u.membership.sink }
 
 func (u *subscription) Close() error {
 	u.once.Do(func() {
-		p := u.place
+		p := u.membership
 		p.s.mu.Lock()
 		p.users--
-		last := p.users == 0 && p.s.mu.places[p.provider] == p
+		last := p.users == 0 && p.s.mu.memberships[p.provider] == p
 		if last {
-			delete(p.s.mu.places, p.provider)
+			delete(p.s.mu.memberships, p.provider)
 		}
 		p.s.mu.Unlock()
 		if last {
@@ -229,11 +295,11 @@ func (u *subscription) Close() error {
 // instances leave without notice, so that the others get their shares after the
 // settle time. Leave loses nothing. A second Close returns nil.
 func (s *Session) Close() error {
-	places, l, first := s.shut()
+	memberships, l, first := s.shut()
 	if !first {
 		return nil
 	}
-	for _, p := range places {
+	for _, p := range memberships {
 		p.closeSink()
 	}
 	s.cancel()
@@ -255,31 +321,31 @@ func (s *Session) Close() error {
 }
 
 // shut marks the session closed and returns what it has to end.
-func (s *Session) shut() (places []*place, l *lease, first bool) {
+func (s *Session) shut() (memberships []*membership, l *lease, first bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.mu.closed {
 		return nil, nil, false
 	}
 	s.mu.closed = true
-	for _, p := range s.mu.places {
-		places = append(places, p)
+	for _, p := range s.mu.memberships {
+		memberships = append(memberships, p)
 	}
-	return places, s.mu.lease, true
+	return memberships, s.mu.lease, true
 }
 
-// all returns the places as of now.
-func (s *Session) all() []*place {
+// all returns the memberships as of now.
+func (s *Session) all() []*membership {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	places := make([]*place, 0, len(s.mu.places))
-	for _, p := range s.mu.places {
-		places = append(places, p)
+	memberships := make([]*membership, 0, len(s.mu.memberships))
+	for _, p := range s.mu.memberships {
+		memberships = append(memberships, p)
 	}
-	return places
+	return memberships
 }
 
 // bounded returns a context for one call to etcd.
 func (s *Session) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(ctx, DefaultTimeout)
+	return context.WithTimeout(ctx, defaultTimeout)
 }

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/await"
+	"github.com/quotient-limiter/quotient/internal/buildinfo"
 	"github.com/quotient-limiter/quotient/internal/etcdtest"
 )
 
@@ -18,11 +20,11 @@ func TestInstancesSeeEachOtherAndProveIt(t *testing.T) {
 	f := setup(t)
 	f.set("p", "10/s")
 	a, _ := f.subscribe(f.join(Options{Name: "a"}), "p")
-	eventually(t, "a's first proof", a.is(proved))
+	await.Until(t, "a's first proof", a.is(proved))
 	b, sub := f.subscribe(f.join(Options{Name: "b b/ü"}), "p")
-	eventually(t, "a sees b", a.is(members(2)))
-	eventually(t, "b sees a", b.is(members(2)))
-	eventually(t, "b's first proof", b.is(proved))
+	await.Until(t, "a sees b", a.is(members(2)))
+	await.Until(t, "b sees a", b.is(members(2)))
+	await.Until(t, "b's first proof", b.is(proved))
 	a.is(func(r *recorder) bool {
 		joined := r.view.Instances[1]
 		if joined.Name != "b b/ü" || joined.Weight != 1 {
@@ -34,37 +36,38 @@ func TestInstancesSeeEachOtherAndProveIt(t *testing.T) {
 		}
 		return true
 	})()
-	all, err := f.admin.Instances(t.Context(), "p")
+	all, err := f.instances("p")
 	if err != nil || len(all) != 2 {
 		t.Fatalf("%d instances: %v", len(all), err)
 	}
-	if i := all[1].Instance; i.Name != "b b/ü" || i.PID != os.Getpid() || i.Version != Version || i.Attempt != 0 || all[1].Report == nil {
+	if i := all[1].Instance; i.Name != "b b/ü" || i.PID != os.Getpid() || i.Version != buildinfo.Version() || i.Attempt != 0 || all[1].Report == nil {
 		t.Errorf("b's key says %+v, and its report %v", i, all[1].Report)
 	}
 	f.set("p", "20/s")
-	eventually(t, "both see the new limit", func() bool {
+	await.Until(t, "both see the new limit", func() bool {
 		twenty := func(r *recorder) bool { return r.view.Policy.Limits[0].Permits == 20 }
 		return a.is(twenty)() && b.is(twenty)()
 	})
 	if err := sub.Close(); err != nil {
 		t.Error(err)
 	}
-	eventually(t, "a sees b go", a.is(members(1)))
+	await.Until(t, "a sees b go", a.is(members(1)))
 	if !b.is(func(r *recorder) bool { return r.closed })() {
 		t.Error("b's sink was not closed")
 	}
 	before := a.told().proof
-	eventually(t, "proofs go on", a.is(func(r *recorder) bool { return r.proof.Mono > before }))
+	await.Until(t, "proofs go on", a.is(func(r *recorder) bool { return r.proof.Mono > before }))
 	if got := a.told().log; got != "reset 1,put,policy,deleted" {
 		t.Errorf("a was told %q", got)
 	}
 }
 
 func TestProofsComeInAQuietStoreAndInABusyOne(t *testing.T) {
+	t.Parallel()
 	f := setup(t)
 	f.set("p", "10/s")
 	a, _ := f.subscribe(f.join(Options{}), "p")
-	eventually(t, "proofs while nothing happens", a.is(func(r *recorder) bool { return r.proofs > 5 }))
+	await.Until(t, "proofs while nothing happens", a.is(func(r *recorder) bool { return r.proofs > 5 }))
 	stop, done := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -73,7 +76,7 @@ func TestProofsComeInAQuietStoreAndInABusyOne(t *testing.T) {
 		}
 	})
 	before := a.told().proofs
-	eventually(t, "proofs while other keys change", a.is(func(r *recorder) bool { return r.proofs > before+5 }))
+	await.Until(t, "proofs while other keys change", a.is(func(r *recorder) bool { return r.proofs > before+5 }))
 	done()
 	wg.Wait()
 }
@@ -87,7 +90,7 @@ func TestOneSessionServesManyProvidersOverOneStream(t *testing.T) {
 		sinks = append(sinks, r)
 	}
 	for i, r := range sinks {
-		eventually(t, fmt.Sprint("a proof for provider ", i), r.is(proved))
+		await.Until(t, fmt.Sprint("a proof for provider ", i), r.is(proved))
 	}
 	again, sub := f.subscribe(s, "p/3")
 	if again != sinks[3] {
@@ -105,7 +108,7 @@ func TestACompactionWhileAwayStartsTheHistoryAnew(t *testing.T) {
 	f := setup(t)
 	f.set("p", "10/s")
 	a, _ := f.subscribe(f.join(Options{}), "p")
-	eventually(t, "a proof", a.is(proved))
+	await.Until(t, "a proof", a.is(proved))
 	s := f.only(a)
 	s.mu.Lock()
 	s.tracker.List(s.s.o.Clock.Now(), 1, 0, nil) // as if the watch had been lost at revision 1
@@ -118,7 +121,7 @@ func TestACompactionWhileAwayStartsTheHistoryAnew(t *testing.T) {
 	if _, err := f.client.Compact(t.Context(), r.Header.Revision); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "a new history", a.is(func(r *recorder) bool { return len(r.log) == 2 && r.log[1] == "reset 1" && r.proofs > 0 }))
+	await.Until(t, "a new history", a.is(func(r *recorder) bool { return len(r.log) == 2 && r.log[1] == "reset 1" && r.proofs > 0 }))
 }
 
 func TestALostLeaseMeansANewIncarnation(t *testing.T) {
@@ -126,7 +129,7 @@ func TestALostLeaseMeansANewIncarnation(t *testing.T) {
 	f.set("p", "10/s")
 	s := f.join(Options{TTL: 2 * time.Second})
 	a, _ := f.subscribe(s, "p")
-	eventually(t, "a proof", a.is(proved))
+	await.Until(t, "a proof", a.is(proved))
 	old := a.told().self
 	s.mu.Lock()
 	id := s.mu.lease.id
@@ -134,7 +137,7 @@ func TestALostLeaseMeansANewIncarnation(t *testing.T) {
 	if _, err := f.client.Revoke(t.Context(), id); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "a new incarnation", a.is(func(r *recorder) bool { return r.self != old && r.proofs > 0 }))
+	await.Until(t, "a new incarnation", a.is(func(r *recorder) bool { return r.self != old && r.proofs > 0 }))
 	if log := a.told().log; !strings.HasPrefix(log, "reset 1,deleted,reset 1") {
 		t.Errorf("was told %q: the share must be 0 from the deletion on", log)
 	}
@@ -144,43 +147,77 @@ func TestADeletedKeyMeansANewIncarnation(t *testing.T) {
 	f := setup(t)
 	f.set("p", "10/s")
 	a, _ := f.subscribe(f.join(Options{}), "p")
-	eventually(t, "a proof", a.is(proved))
+	await.Until(t, "a proof", a.is(proved))
 	old := a.told().self
-	if _, err := f.client.Delete(t.Context(), f.admin.keys.instance("p", old)); err != nil {
+	if _, err := f.client.Delete(t.Context(), f.admin.keys.Instance("p", old)); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "a new incarnation", a.is(func(r *recorder) bool { return r.self != old && r.proofs > 0 }))
+	await.Until(t, "a new incarnation", a.is(func(r *recorder) bool { return r.self != old && r.proofs > 0 }))
 }
 
 func TestABrokenPolicyLeavesTheLastGoodOneInForce(t *testing.T) {
 	f := setup(t)
 	f.set("p", "10/s")
 	a, _ := f.subscribe(f.join(Options{}), "p")
-	eventually(t, "a proof", a.is(proved))
-	key := f.admin.keys.policy("p")
+	await.Until(t, "a proof", a.is(proved))
+	key := f.admin.keys.Policy("p")
 	if _, err := f.client.Put(t.Context(), key, `{"schema":1,"limits":[`); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the problem is told", a.is(func(r *recorder) bool {
+	await.Until(t, "the problem is told", a.is(func(r *recorder) bool {
 		return r.trouble != nil && strings.Contains(r.trouble.Error(), "stays in force") && r.view.Policy.Limits[0].Permits == 10
 	}))
 	if s, err := f.admin.Get(t.Context(), "p"); err != nil || s.Problem == nil {
 		t.Errorf("operators are told nothing: %+v, %v", s, err)
 	}
 	f.set("p", "30/s")
-	eventually(t, "it is mended", a.is(func(r *recorder) bool { return r.trouble == nil && r.view.Policy.Limits[0].Permits == 30 }))
+	await.Until(t, "it is mended", a.is(func(r *recorder) bool { return r.trouble == nil && r.view.Policy.Limits[0].Permits == 30 }))
+}
+
+// TestANewcomerUnderABrokenPolicyWaitsForAGoodOne: it cannot know the one that the
+// others still hold, so it issues nothing and says so, until a good one is set.
+func TestANewcomerUnderABrokenPolicyWaitsForAGoodOne(t *testing.T) {
+	f := setup(t)
+	f.set("p", "10/s")
+	s := f.join(Options{Name: "a"})
+	a, _ := f.subscribe(s, "p")
+	b, _ := f.subscribe(f.join(Options{Name: "b"}), "p")
+	await.Until(t, "both are there", func() bool { return a.is(members(2))() && b.is(members(2))() })
+	if _, err := f.client.Put(t.Context(), f.admin.keys.Policy("p"), `{"schema":1,"limits":[`); err != nil {
+		t.Fatal(err)
+	}
+	s.mu.Lock()
+	id := s.mu.lease.id
+	s.mu.Unlock()
+	old := a.told().self
+	if _, err := f.client.Revoke(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	await.Until(t, "a is there anew, without a policy, and says so", a.is(func(r *recorder) bool {
+		return r.self != old && r.view.Policy == nil && r.proofs > 0 && r.trouble != nil && strings.Contains(r.trouble.Error(), "policy")
+	}))
+	await.Until(t, "b holds the last good one, and counts a", b.is(func(r *recorder) bool {
+		return r.view.Policy != nil && r.view.Policy.Limits[0].Permits == 10 && len(r.view.Instances) == 2
+	}))
+	f.set("p", "30/s")
+	for _, r := range []*recorder{a, b} {
+		await.Until(t, "both have the good one, and no trouble", r.is(func(r *recorder) bool {
+			return r.trouble == nil && r.view.Policy != nil && r.view.Policy.Limits[0].Permits == 30
+		}))
+	}
 }
 
 func TestThreeMembersSurviveTheirLeader(t *testing.T) {
+	t.Parallel()
 	cluster, client := etcdtest.New(t, etcdtest.Options{Members: 3})
 	f := setupOn(t, client)
 	f.set("p", "10/s")
 	a, _ := f.subscribe(f.join(Options{}), "p")
-	eventually(t, "a proof", a.is(proved))
+	await.Until(t, "a proof", a.is(proved))
 	cluster.Stop(cluster.Leader(t.Context()))
 	at := time.Now()
 	mark := a.told().proof
-	eventually(t, "proofs under the new leader", a.is(func(r *recorder) bool { return r.proof.Mono > mark+int64(time.Second) }))
+	await.Until(t, "proofs under the new leader", a.is(func(r *recorder) bool { return r.proof.Mono > mark+int64(time.Second) }))
 	t.Logf("proved again %v after the leader was stopped", time.Since(at))
 	if log := a.told().log; log != "reset 1" {
 		t.Errorf("was told %q: the history must go on", log)
@@ -188,19 +225,20 @@ func TestThreeMembersSurviveTheirLeader(t *testing.T) {
 }
 
 func TestAnInstanceFindsBackAfterEtcdWasAway(t *testing.T) {
+	t.Parallel()
 	cluster, client := etcdtest.New(t, etcdtest.Options{})
 	f := setupOn(t, client)
 	f.set("p", "10/s")
 	a, _ := f.subscribe(f.join(Options{TTL: 30 * time.Second}), "p")
-	eventually(t, "a proof", a.is(proved))
+	await.Until(t, "a proof", a.is(proved))
 	self := a.told().self
 	cluster.Stop(0)
-	eventually(t, "the trouble is told", a.is(func(r *recorder) bool { return r.trouble != nil }))
+	await.Until(t, "the trouble is told", a.is(func(r *recorder) bool { return r.trouble != nil }))
 	if err := cluster.Restart(0); err != nil {
 		t.Fatal(err)
 	}
 	mark := a.told().proof
-	eventually(t, "proofs again", a.is(func(r *recorder) bool { return r.proof.Mono > mark && r.trouble == nil }))
+	await.Until(t, "proofs again", a.is(func(r *recorder) bool { return r.proof.Mono > mark && r.trouble == nil }))
 	if log := a.told().log; log != "reset 1" || a.told().self != self {
 		t.Errorf("was told %q: nothing was lost, so the history must go on", log)
 	}
@@ -210,12 +248,12 @@ func TestAHandWrittenInstanceKeyTakesPart(t *testing.T) {
 	f := setup(t)
 	f.set("p", "10/s")
 	a, _ := f.subscribe(f.join(Options{}), "p")
-	eventually(t, "a proof", a.is(proved))
-	if _, err := f.client.Put(t.Context(), f.admin.keys.instances("p")+"foreign", "not json"); err != nil {
+	await.Until(t, "a proof", a.is(proved))
+	if _, err := f.client.Put(t.Context(), f.admin.keys.Instances("p")+"foreign", "not json"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "it takes part, and is told of", a.is(func(r *recorder) bool { return len(r.view.Instances) == 2 && r.trouble != nil }))
-	all, err := f.admin.Instances(t.Context(), "p")
+	await.Until(t, "it takes part, and is told of", a.is(func(r *recorder) bool { return len(r.view.Instances) == 2 && r.trouble != nil }))
+	all, err := f.instances("p")
 	if err != nil || len(all) != 2 {
 		t.Fatal(all, err)
 	}

@@ -110,7 +110,7 @@ func take(ctx context.Context, l *consumer.Limiter) counts {
 			if err != nil {
 				break
 			}
-			c[p.Start.UnixNano()]++
+			c[p.Start().UnixNano()]++
 		}
 		select {
 		case <-ctx.Done():

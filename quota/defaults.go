@@ -22,9 +22,6 @@ func (p Policy) WithDefaults() Policy {
 	def(&p.Outage, OutageHold)
 	def(&p.Pacing, PacingOff)
 	def(&p.Shape, ShapeFixed)
-	if p.Pacing == PacingAdaptive {
-		def(&p.PacingDelay, DefaultPacingDelay)
-	}
 	p.Requires = p.unimplied()
 	sortLimits(p.Limits)
 	for _, c := range p.Next {
@@ -64,7 +61,7 @@ func (p *Policy) Supported() (missing []string) {
 	missing = unknown(missing, "share", p.Share, ShareEqual, ShareWeighted, ShareDemand)
 	missing = unknown(missing, "mode", p.Mode, ModeEnforce, ModeShadow, ModePause)
 	missing = unknown(missing, "outage", p.Outage, OutageHold, OutageStop)
-	missing = unknown(missing, "pacing", p.Pacing, PacingOff, PacingEven, PacingAdaptive)
+	missing = unknown(missing, "pacing", p.Pacing, PacingOff, PacingEven)
 	return unknown(missing, "shape", p.Shape, ShapeFixed, ShapeSliding, ShapeBucket)
 }
 

@@ -64,7 +64,6 @@ type wirePolicy struct {
 	Guard      guard            `json:"guard"`
 	GuardAuto  bool             `json:"guard_auto,omitempty"`
 	Pacing     Pacing           `json:"pacing"`
-	Delay      duration         `json:"pacing_delay,omitzero"`
 	Shape      Shape            `json:"shape,omitempty"`
 	Burst      int64            `json:"burst,omitempty"`
 	WarmUp     duration         `json:"warm_up,omitzero"`
@@ -112,7 +111,7 @@ func (p Policy) MarshalJSON() ([]byte, error) {
 	w := wirePolicy{
 		Schema: Schema, Limits: limitsToWire(p.Limits), Share: p.Share, Weights: p.Weights, Floor: p.Floor, Mode: p.Mode,
 		Settle: duration(p.Settle), Freshness: duration(p.Freshness), ClockError: duration(p.ClockError),
-		Outage: p.Outage, Guard: guard{fixed: p.Guard}, GuardAuto: p.GuardAuto, Pacing: p.Pacing, Delay: duration(p.PacingDelay),
+		Outage: p.Outage, Guard: guard{fixed: p.Guard}, GuardAuto: p.GuardAuto, Pacing: p.Pacing,
 		Shape: p.Shape, Burst: p.Burst, WarmUp: duration(p.WarmUp),
 		From: p.From.UTC(), MaxStep: p.MaxStep, Requires: p.features(), Author: p.Author, Reason: p.Reason, Time: p.Time.UTC(),
 	}
@@ -135,7 +134,7 @@ func (p *Policy) UnmarshalJSON(b []byte) error {
 	*p = Policy{
 		Limits: limitsFromWire(w.Limits), Share: w.Share, Weights: w.Weights, Floor: w.Floor, Mode: w.Mode,
 		Settle: time.Duration(w.Settle), Freshness: time.Duration(w.Freshness), ClockError: time.Duration(w.ClockError),
-		Outage: w.Outage, Guard: w.Guard.fixed, GuardAuto: w.GuardAuto || w.Guard.auto, Pacing: w.Pacing, PacingDelay: time.Duration(w.Delay),
+		Outage: w.Outage, Guard: w.Guard.fixed, GuardAuto: w.GuardAuto || w.Guard.auto, Pacing: w.Pacing,
 		Shape: w.Shape, Burst: w.Burst, WarmUp: time.Duration(w.WarmUp),
 		From: w.From, MaxStep: w.MaxStep, Requires: w.Requires, Author: w.Author, Reason: w.Reason, Time: w.Time,
 	}

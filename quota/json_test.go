@@ -20,7 +20,7 @@ func fullPolicy() Policy {
 	return Policy{
 		Limits: []Limit{{500, 2 * time.Second}, {10_000, time.Minute}}, Share: ShareDemand, Weights: map[string]int64{"big": 8}, Floor: 20, Mode: ModeShadow,
 		Settle: 5 * time.Second, Freshness: 4 * time.Second, ClockError: 20 * time.Millisecond, Outage: OutageStop,
-		Guard: 50 * time.Millisecond, Pacing: PacingAdaptive, PacingDelay: time.Second, From: newYear,
+		Guard: 50 * time.Millisecond, Pacing: PacingEven, From: newYear,
 		Next:     []LimitChange{{newYear.Add(time.Hour + time.Nanosecond), []Limit{{7, 1500 * time.Millisecond}}}},
 		MaxStep:  2.5,
 		Requires: []string{"levels"}, Author: "ann@host", Reason: "campaign", Time: newYear.Add(-time.Minute),
@@ -48,7 +48,7 @@ func TestJSONGolden(t *testing.T) {
 		},
 		{
 			"every field", fullPolicy(),
-			`{"schema":1,"limits":[{"permits":500,"window":"2s"},{"permits":10000,"window":"1m0s"}],"share":"demand","weights":{"big":8},"floor_percent":20,"mode":"shadow","settle":"5s","freshness":"4s","clock_error":"20ms","outage":"stop","guard":"50ms","pacing":"adaptive","pacing_delay":"1s","from":"2027-01-01T00:00:00Z","next":[{"from":"2027-01-01T01:00:00.000000001Z","limits":[{"permits":7,"window":"1.5s"}]}],"max_step":2.5,"requires":["levels"],"author":"ann@host","reason":"campaign","time":"2026-12-31T23:59:00Z"}`,
+			`{"schema":1,"limits":[{"permits":500,"window":"2s"},{"permits":10000,"window":"1m0s"}],"share":"demand","weights":{"big":8},"floor_percent":20,"mode":"shadow","settle":"5s","freshness":"4s","clock_error":"20ms","outage":"stop","guard":"50ms","pacing":"even","from":"2027-01-01T00:00:00Z","next":[{"from":"2027-01-01T01:00:00.000000001Z","limits":[{"permits":7,"window":"1.5s"}]}],"max_step":2.5,"requires":["levels"],"author":"ann@host","reason":"campaign","time":"2026-12-31T23:59:00Z"}`,
 		},
 		{
 			"times are UTC", Policy{Limits: []Limit{{1, time.Second}}, From: newYear.In(time.FixedZone("", 3600))},

@@ -8,18 +8,14 @@ import (
 	"time"
 )
 
-// Level is how a total is divided among the instances of a policy that shares by
-// demand: small and of constant size, however many instances there are. One
-// instance works it out from what all of them reported and writes it where all
-// watch.
-//
-// Every instance works out its own claim from it, by what it reported itself at
-// the entry's revision; the rest of the total, Claimed taken off, is divided
-// equally. So the shares of one view sum to the total at most, whoever has
-// joined, left or reported since: a level need not be recent to be safe.
+// Level is what all instances of a policy that shares by demand ask for, as they
+// reported it at one revision. One instance collects it and writes it where all
+// watch. From it and from the instances in the same view everybody works out the
+// same shares, which sum to the total whatever the level says: a level that is
+// old, wrong or forged divides badly and exceeds nothing.
 type Level struct {
-	// Entries are the divisions, in order of From; at most MaxLevelEntries. The
-	// last that is in force at a window's start rules the window.
+	// Entries are in order of From; at most MaxLevelEntries. The last that is in
+	// force at a window's start rules the window.
 	Entries []LevelEntry
 	// Until is when the level expires: windows that start at or after it are
 	// divided equally.
@@ -29,44 +25,26 @@ type Level struct {
 	Time   time.Time
 }
 
-// LevelEntry is one division.
+// LevelEntry is what the instances ask for in windows from an instant on.
 type LevelEntry struct {
 	// From is the first instant of the windows that it rules.
 	From time.Time
-	// Revision is that at which the reports were read.
+	// Revision is that at which the reports were read. Nothing depends on it.
 	Revision int64
-	// Limits has a level for every window length.
-	Limits []LevelLimit
-
-	// Demand is what this instance itself had reported at Revision, as in
-	// Report.Demand. It is not part of the value in etcd: every reader adds its
-	// own. Where the reader cannot know, it is the smaller of what it may be.
-	Demand int64
-}
-
-// LevelLimit divides the total of one window length. An instance claims what it
-// asks for beyond Base, which it has from the equal part anyway, and Most at
-// most.
-type LevelLimit struct {
-	Window  time.Duration `json:"-"`
-	Base    int64         `json:"base"`
-	Most    int64         `json:"most"`
-	Claimed int64         `json:"claimed"` // the sum of all claims
+	// Demands are the instances' demands, in the compact form of package
+	// internal/share. An instance that is not listed asks for nothing.
+	Demands []byte
 }
 
 // Bounds of a level.
 const (
 	MaxLevelEntries = 8
-	MaxLevelBytes   = 16 << 10
+	MaxLevelBytes   = 72 << 10
+	// MaxLevelDemands bounds the bytes of all entries' Demands together.
+	MaxLevelDemands = 48 << 10
 	// MaxDemand bounds Report.Demand: the largest limit in the shortest window.
 	MaxDemand = MaxPermits * 10 * 1000
 )
-
-// Claim returns how many permits of one window an instance with that demand
-// claims. It never exceeds Most, and is 0 for a demand that is not positive.
-func (l *LevelLimit) Claim(demand int64) int64 {
-	return min(max(0, DemandFor(demand, l.Window)-l.Base), l.Most)
-}
 
 // DemandFor returns the permits of one window that a demand (in permits per
 // 1,000 seconds) comes to, rounded up.
@@ -94,27 +72,6 @@ func (l *Level) At(wall int64) *LevelEntry {
 	return nil
 }
 
-// Limit returns the level of a window length, or nil.
-func (e *LevelEntry) Limit(window time.Duration) *LevelLimit {
-	for i := range e.Limits {
-		if e.Limits[i].Window == window {
-			return &e.Limits[i]
-		}
-	}
-	return nil
-}
-
-// Clone returns a copy that shares nothing with l.
-func (l Level) Clone() Level {
-	entries := make([]LevelEntry, len(l.Entries))
-	for i, e := range l.Entries {
-		e.Limits = append([]LevelLimit(nil), e.Limits...)
-		entries[i] = e
-	}
-	l.Entries = entries
-	return l
-}
-
 // Validate returns all that is wrong with the level, as joined *FieldErrors, or
 // nil.
 func (l *Level) Validate() error {
@@ -124,6 +81,7 @@ func (l *Level) Validate() error {
 	}
 	errs.when("until", l.Until)
 	errs.text("author", l.Author, 2*MaxNameBytes)
+	bytes := 0
 	for i, e := range l.Entries {
 		field := fmt.Sprintf("entries[%d]", i)
 		errs.when(field+".from", e.From)
@@ -133,24 +91,13 @@ func (l *Level) Validate() error {
 		if e.Revision <= 0 {
 			errs.add(field+".revision", e.Revision, "must be positive", "")
 		}
-		if n := len(e.Limits); n == 0 || n > MaxLevelLimits {
-			errs.add(field+".limits", fmt.Sprintf("(%d of them)", n), fmt.Sprintf("from 1 to %d are needed", MaxLevelLimits), "")
-		}
-		for j, m := range e.Limits {
-			if e.Limit(m.Window) != &e.Limits[j] {
-				errs.add(field+".limits", m.Window, "two levels have the same window", "")
-			}
-			if m.Base < 0 || m.Most < 0 || m.Claimed < 0 || max(m.Base, m.Most, m.Claimed) > MaxPermits {
-				errs.add(fmt.Sprintf("%s.limits[%d]", field, j), fmt.Sprintf("%d, %d, %d", m.Base, m.Most, m.Claimed), fmt.Sprintf("base, most and claimed must be from 0 to %d", MaxPermits), "")
-			}
-		}
+		bytes += len(e.Demands)
+	}
+	if bytes > MaxLevelDemands {
+		errs.add("entries", fmt.Sprintf("(%d bytes of demands)", bytes), fmt.Sprintf("at most %d bytes are allowed", MaxLevelDemands), "")
 	}
 	return errors.Join(errs...)
 }
-
-// MaxLevelLimits is the most window lengths of an entry: those of a policy and
-// of what it announces.
-const MaxLevelLimits = 2 * MaxLimits
 
 type wireLevel struct {
 	Schema  int         `json:"schema"`
@@ -161,25 +108,16 @@ type wireLevel struct {
 }
 
 type wireEntry struct {
-	From     time.Time        `json:"from"`
-	Revision int64            `json:"revision"`
-	Limits   []wireLevelLimit `json:"limits"`
+	From     time.Time `json:"from"`
+	Revision int64     `json:"revision"`
+	Demands  []byte    `json:"demands"`
 }
 
-type wireLevelLimit struct {
-	Window length `json:"window"`
-	LevelLimit
-}
-
-// MarshalJSON writes the level as its key's value, without the reader's demand.
+// MarshalJSON writes the level as its key's value.
 func (l Level) MarshalJSON() ([]byte, error) {
 	w := wireLevel{Schema: Schema, Until: l.Until.UTC(), Author: l.Author, Time: l.Time.UTC()}
 	for _, e := range l.Entries {
-		x := wireEntry{From: e.From.UTC(), Revision: e.Revision}
-		for _, m := range e.Limits {
-			x.Limits = append(x.Limits, wireLevelLimit{length(m.Window), m})
-		}
-		w.Entries = append(w.Entries, x)
+		w.Entries = append(w.Entries, wireEntry{e.From.UTC(), e.Revision, e.Demands})
 	}
 	return json.Marshal(w)
 }
@@ -192,13 +130,8 @@ func (l *Level) UnmarshalJSON(b []byte) error {
 		return err
 	}
 	*l = Level{Until: w.Until, Author: w.Author, Time: w.Time}
-	for _, x := range w.Entries {
-		e := LevelEntry{From: x.From, Revision: x.Revision}
-		for _, m := range x.Limits {
-			m.LevelLimit.Window = time.Duration(m.Window)
-			e.Limits = append(e.Limits, m.LevelLimit)
-		}
-		l.Entries = append(l.Entries, e)
+	for _, e := range w.Entries {
+		l.Entries = append(l.Entries, LevelEntry(e))
 	}
 	return nil
 }

@@ -14,8 +14,8 @@ import (
 func fullLevel() Level {
 	return Level{
 		Entries: []LevelEntry{
-			{From: newYear, Revision: 7, Limits: []LevelLimit{{2 * time.Second, 1, 20, 300}, {time.Minute, 10, 200, 3000}}},
-			{From: newYear.Add(3 * time.Second), Revision: 9, Limits: []LevelLimit{{2 * time.Second, 2, 30, 400}}},
+			{From: newYear, Revision: 7, Demands: []byte("123456")},
+			{From: newYear.Add(3 * time.Second), Revision: 9, Demands: []byte("123456abcdef")},
 		},
 		Until: newYear.Add(time.Minute), Author: "worker-7.1a2b.1", Time: newYear.Add(-time.Second),
 	}
@@ -24,10 +24,9 @@ func fullLevel() Level {
 func TestLevelJSON(t *testing.T) {
 	t.Parallel()
 	l := fullLevel()
-	l.Entries[0].Demand = 77 // the reader's own: never written
 	b, err := json.Marshal(l)
-	want := `{"schema":1,"entries":[{"from":"2027-01-01T00:00:00Z","revision":7,"limits":[{"window":"2s","base":1,"most":20,"claimed":300},{"window":"1m0s","base":10,"most":200,"claimed":3000}]},` +
-		`{"from":"2027-01-01T00:00:03Z","revision":9,"limits":[{"window":"2s","base":2,"most":30,"claimed":400}]}],"until":"2027-01-01T00:01:00Z","author":"worker-7.1a2b.1","time":"2026-12-31T23:59:59Z"}`
+	want := `{"schema":1,"entries":[{"from":"2027-01-01T00:00:00Z","revision":7,"demands":"MTIzNDU2"},` +
+		`{"from":"2027-01-01T00:00:03Z","revision":9,"demands":"MTIzNDU2YWJjZGVm"}],"until":"2027-01-01T00:01:00Z","author":"worker-7.1a2b.1","time":"2026-12-31T23:59:59Z"}`
 	if err != nil || string(b) != want {
 		t.Errorf(" got %s, %v\nwant %s", b, err, want)
 	}
@@ -77,12 +76,9 @@ func TestLevelValidate(t *testing.T) {
 		}, "entries"},
 		{"unsorted", func(l *Level) { l.Entries[1].From = newYear }, "entries[1].from"},
 		{"no revision", func(l *Level) { l.Entries[1].Revision = 0 }, "entries[1].revision"},
-		{"no limits", func(l *Level) { l.Entries[1].Limits = nil }, "entries[1].limits"},
-		{"twice a window", func(l *Level) { l.Entries[0].Limits[1].Window = 2 * time.Second }, "entries[0].limits"},
-		{"negative", func(l *Level) { l.Entries[0].Limits[1].Base = -1 }, "entries[0].limits[1]"},
-		{"too much", func(l *Level) { l.Entries[0].Limits[0].Claimed = MaxPermits + 1 }, "entries[0].limits[0]"},
+		{"too many demands", func(l *Level) { l.Entries[1].Demands = make([]byte, MaxLevelDemands) }, "entries"},
 	} {
-		l := fullLevel().Clone()
+		l := fullLevel()
 		test.change(&l)
 		checkFields(t, test.name, l.Validate(), test.fields)
 	}
@@ -106,32 +102,18 @@ func TestDemandForIsExact(t *testing.T) {
 	})
 }
 
-func TestClaim(t *testing.T) {
-	t.Parallel()
-	l := LevelLimit{Window: time.Second, Base: 10, Most: 50}
-	for _, test := range []struct{ perSecond, want int64 }{{-1, 0}, {0, 0}, {10, 0}, {11, 1}, {60, 50}, {61, 50}, {1e12, 50}} {
-		if got := l.Claim(1000 * test.perSecond); got != test.want {
-			t.Errorf("demand %d/s: claim %d, want %d", test.perSecond, got, test.want)
-		}
-	}
-}
-
 func FuzzLevelJSON(f *testing.F) {
 	full, err := json.Marshal(fullLevel())
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Add(full)
-	f.Add([]byte(`{"schema":1,"entries":[{"from":"9999-12-31T23:59:59Z","revision":-1,"limits":[{"window":"s","claimed":-9223372036854775808}]}]}`))
+	f.Add([]byte(`{"schema":1,"entries":[{"from":"9999-12-31T23:59:59Z","revision":-1,"demands":"AAA"}]}`))
 	f.Add([]byte(`null`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		settled(t, text, func(l Level) error {
 			for _, wall := range []int64{-1 << 63, 0, newYear.UnixNano(), 1<<63 - 1} {
-				if e := l.At(wall); e != nil {
-					for i := range e.Limits {
-						e.Limits[i].Claim(wall)
-					}
-				}
+				l.At(wall)
 			}
 			return l.Validate()
 		})

@@ -62,10 +62,6 @@ const (
 	// PacingEven releases them along the window. Callers that do not wait are
 	// refused while what was released is spent.
 	PacingEven Pacing = "even"
-	// PacingAdaptive lets callers wait for up to PacingDelay, so that permits are
-	// issued at the rate of earlier windows' calls also below the limit. Where
-	// that rate cannot be foreseen it is PacingEven.
-	PacingAdaptive Pacing = "adaptive"
 )
 
 // Default values of a policy's zero fields.
@@ -76,9 +72,6 @@ const (
 	// time and no freshness gets five sixths of its settle time, or as much less
 	// as its clock error and windows demand.
 	DefaultFreshness = 2500 * time.Millisecond
-	// DefaultPacingDelay evens out what comes in bursts once a second. Only
-	// policies with PacingAdaptive have it.
-	DefaultPacingDelay = 1500 * time.Millisecond
 	// DefaultFloor is in percent. Policies of the other share rules have none.
 	DefaultFloor = 10
 )
@@ -89,8 +82,6 @@ const DefaultMaxStep = 10.0
 // Bounds of a policy's times.
 const (
 	MinSettle = 100 * time.Millisecond
-	// MinPacingDelay is a few of pacing's slices of time.
-	MinPacingDelay = 50 * time.Millisecond
 	// MinFreshness leaves room for a few reads of etcd.
 	MinFreshness = 50 * time.Millisecond
 	MaxSettle    = time.Minute
@@ -138,9 +129,6 @@ type Policy struct {
 	GuardAuto bool
 	// Pacing is default PacingOff.
 	Pacing Pacing
-	// PacingDelay is the delay that PacingAdaptive may add to a call;
-	// MinPacingDelay to MaxWindow, default DefaultPacingDelay.
-	PacingDelay time.Duration
 	// Shape is default ShapeFixed.
 	Shape Shape
 	// Burst is how many permits of each limit the fleet may issue at once under

@@ -82,10 +82,7 @@ func (p *Policy) checkShares(errs *problems) {
 }
 
 func (p *Policy) checkPacing(errs *problems) {
-	oneOf(errs, "pacing", p.Pacing, PacingOff, PacingEven, PacingAdaptive)
-	if d := p.PacingDelay; d != 0 && (d < MinPacingDelay || d > MaxWindow) {
-		errs.add("pacing_delay", d, fmt.Sprintf("must be from %v to %v", MinPacingDelay, MaxWindow), fmt.Sprintf("0 stands for %v", DefaultPacingDelay))
-	}
+	oneOf(errs, "pacing", p.Pacing, PacingOff, PacingEven)
 }
 
 func (p *Policy) checkGuard(errs *problems) {

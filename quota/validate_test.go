@@ -47,9 +47,6 @@ func TestPolicyValidate(t *testing.T) {
 		{"mode", func(p *Policy) { p.Mode = "Enforce" }, "mode"},
 		{"outage rule", func(p *Policy) { p.Outage = "wait" }, "outage"},
 		{"pacing of a later version", func(p *Policy) { p.Pacing = "waltz" }, "pacing"},
-		{"adaptive pacing", func(p *Policy) { p.Pacing, p.PacingDelay = PacingAdaptive, MaxWindow }, ""},
-		{"delay too short", func(p *Policy) { p.PacingDelay = MinPacingDelay - 1 }, "pacing_delay"},
-		{"delay too long", func(p *Policy) { p.PacingDelay = MaxWindow + 1 }, "pacing_delay"},
 		{"pacing", func(p *Policy) { p.Pacing = "slow" }, "pacing"},
 		{"sliding", func(p *Policy) { p.Shape, p.Guard, p.Pacing = ShapeSliding, 0, PacingOff }, ""},
 		{"bucket", func(p *Policy) {

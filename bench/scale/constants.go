@@ -49,7 +49,7 @@ func measureConstants(ctx context.Context) ([]row, error) {
 		if err != nil {
 			return nil, err
 		}
-		defer c.Close()
+		defer c.Close() //nolint:revive // all are used until the end
 		b.clients = append(b.clients, c)
 	}
 	for _, f := range []func(context.Context) error{b.leases, b.reads, b.progress, b.writes, b.events} {
@@ -61,8 +61,8 @@ func measureConstants(ctx context.Context) ([]row, error) {
 }
 
 // measure has every connection make so many calls one after the other, and adds
-// a row. Each call counts times over.
-func (b *bed) measure(ctx context.Context, what string, each, times int, call func(client, i int) error) error {
+// a row.
+func (b *bed) measure(ctx context.Context, what string, each int, call func(client, i int) error) error {
 	if err := call(0, -1); err != nil { // the connection is there
 		return fmt.Errorf("%s: %w", what, err)
 	}
@@ -89,7 +89,7 @@ func (b *bed) measure(ctx context.Context, what string, each, times int, call fu
 		return fmt.Errorf("%s: %w", what, err)
 	default:
 	}
-	return b.add(ctx, what, before, cpu, each*len(b.clients)*times)
+	return b.add(ctx, what, before, cpu, each*len(b.clients))
 }
 
 func (b *bed) add(ctx context.Context, what string, before reading, cpu time.Duration, calls int) error {
@@ -113,7 +113,7 @@ func (b *bed) leases(ctx context.Context) error {
 		}
 		ids[i] = l.ID
 	}
-	return b.measure(ctx, "lease kept alive", 200, 1, func(c, _ int) error {
+	return b.measure(ctx, "lease kept alive", 200, func(c, _ int) error {
 		_, err := b.clients[c].KeepAliveOnce(ctx, ids[c])
 		return err
 	})
@@ -125,7 +125,7 @@ func (b *bed) reads(ctx context.Context) error {
 	if _, err := b.clients[0].Put(ctx, key, strings.Repeat("x", instanceBytes)); err != nil {
 		return err
 	}
-	return b.measure(ctx, "probe: linearizable read of one key", 300, 1, func(c, _ int) error {
+	return b.measure(ctx, "probe: linearizable read of one key", 300, func(c, _ int) error {
 		_, err := b.clients[c].Get(ctx, key, clientv3.WithKeysOnly())
 		return err
 	})
@@ -139,7 +139,7 @@ func (b *bed) progress(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return b.measure(ctx, "progress of a watch", 200, 1, func(c, _ int) error {
+	return b.measure(ctx, "progress of a watch", 200, func(c, _ int) error {
 		if err := b.clients[c].RequestProgress(ctx); err != nil {
 			return err
 		}
@@ -166,7 +166,7 @@ func (b *bed) watch(ctx context.Context, prefix string) (watches []clientv3.Watc
 
 func (b *bed) writes(ctx context.Context) error {
 	value := strings.Repeat("x", reportBytes)
-	return b.measure(ctx, "report: a transaction that writes 420 bytes", 50, 1, func(c, _ int) error {
+	return b.measure(ctx, "report: a transaction that writes 420 bytes", 50, func(c, _ int) error {
 		own := fmt.Sprintf("/quotient/v1/reports/constants/worker-%d.694d9a1b2c3d4e5f.1", c)
 		_, err := b.clients[c].Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(own+"x"), "=", 0)).
 			Then(clientv3.OpPut(own, value)).Commit()

@@ -81,7 +81,7 @@ func run(ctx context.Context) error {
 
 // measureAll measures every size, up to the first that fails.
 func measureAll(ctx context.Context, list string, o options) (results []result, err error) {
-	for _, text := range strings.Split(list, ",") {
+	for text := range strings.SplitSeq(list, ",") {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 1 {
 			return results, fmt.Errorf("--instances: %q is no size of a fleet", text)

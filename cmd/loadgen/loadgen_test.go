@@ -8,16 +8,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/cmd/loadgen/internal/config"
 	"github.com/quotient-limiter/quotient/internal/etcdtest"
 	"github.com/quotient-limiter/quotient/internal/load"
-	"github.com/quotient-limiter/quotient/quota"
 )
 
 // The whole command against an etcd that ran before, at a limit lower than the
@@ -104,7 +101,7 @@ func TestEtcdOutOfReach(t *testing.T) {
 
 func TestReportFile(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "report.json")
-	out, text, done, err := outputs(&config{json: name}, os.Stdout, os.Stderr)
+	out, text, done, err := outputs(&config.Config{JSON: name}, os.Stdout, os.Stderr)
 	if err != nil || text != os.Stdout {
 		t.Fatal(err)
 	}
@@ -117,77 +114,18 @@ func TestReportFile(t *testing.T) {
 	}
 }
 
-// Three limiters that each believe they are alone issue three times the limit.
-// Their own counters see nothing wrong; the generator's counts must.
-func TestAFleetThatDoesNotShareIsCaught(t *testing.T) {
-	limits := []quota.Limit{{Permits: 50, Window: quota.MinWindow}}
-	s := &shared{window: int64(quota.MinWindow), cell: int64(quota.MinWindow), maxWait: 20 * time.Millisecond,
-		room: memory, use: func(int64, load.Request) {}, demand: load.Demand{Ratio: 1.5, Instances: 3}}
-	s.limits.Store(&limits)
-	g := newGenerator(s)
-	for i := range 3 {
-		l, err := consumer.Open(context.Background(), consumer.Fixed(quota.Policy{Limits: limits}), "p", consumer.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = l.Close() })
-		g.add(l, load.NewProcess(load.Steady, 1, i, 3), 1.0/3, new(atomic.Bool))
-	}
-	start := quota.WindowAt(quota.MinWindow, time.Now().UnixNano()).End()
-	end := start + 5*s.window
-	s.stop.Store(end)
-	g.run()
-	answered(t, g)
-	windows, summary, verdict := load.Judge(load.Run{
-		Counts: g.tally.Counts(), Fleet: 3, Active: start, Start: start, End: end,
-		Timeline: load.Timeline{Settle: quota.DefaultSettle, Changes: []load.Change{{Limits: limits}}},
-	})
-	if verdict != load.NotHeld || summary.OverLimitWindows == 0 || summary.MaxOverRatio <= 1 {
-		t.Errorf("%q, %+v\n%+v", verdict, summary, windows)
-	}
-}
-
-// What the generator counts is what the limiters issued.
-func TestCountsAreComplete(t *testing.T) {
-	limits := []quota.Limit{{Permits: 1000, Window: quota.MinWindow}}
-	s := &shared{window: int64(quota.MinWindow), cell: int64(quota.MinWindow), maxWait: quota.MinWindow, room: memory, use: func(int64, load.Request) {}, demand: load.Demand{Ratio: 2, Instances: 1}}
-	s.limits.Store(&limits)
-	s.stop.Store(time.Now().Add(500 * time.Millisecond).UnixNano())
-	g := newGenerator(s)
-	l, err := consumer.Open(context.Background(), consumer.Fixed(quota.Policy{Limits: limits}), "p", consumer.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	g.add(l, load.NewProcess(load.Poisson, 1, 0, 1), 1, new(atomic.Bool))
-	g.run()
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
-	answered(t, g)
-	var issued, offered int64
-	for _, c := range g.tally.Counts() {
-		issued += c.Issued
-		offered += c.Offered
-	}
-	if want := l.Status().Issued; issued != want || issued != g.issued.Load() {
-		t.Errorf("counted %d and %d, the limiter issued %d", issued, g.issued.Load(), want)
-	}
-	if offered < issued {
-		t.Errorf("%d calls for %d permits", offered, issued)
-	}
-}
-
-// answered returns when no call of the generator waits any more.
-func answered(t *testing.T, g *generator) {
-	t.Helper()
-	look := time.NewTicker(time.Millisecond)
-	defer look.Stop()
-	late := time.After(time.Minute)
-	for g.waiting.Load() > 0 {
-		select {
-		case <-look.C:
-		case <-late:
-			t.Fatalf("%d calls have no answer", g.waiting.Load())
+func TestABrokenLimitOutranksOtherErrors(t *testing.T) {
+	failed := config.Usagef("etcd went away")
+	for _, c := range []struct {
+		verdict load.Verdict
+		err     error
+		want    int
+	}{
+		{load.Held, nil, exitHeld}, {load.Held, failed, exitCannot}, {load.Unknown, nil, exitCannot},
+		{load.NotHeld, nil, exitNotHeld}, {load.NotHeld, failed, exitNotHeld},
+	} {
+		if got := exitStatus(c.verdict, c.err); got != c.want {
+			t.Errorf("%s, %v: %d", c.verdict, c.err, got)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/quotient-limiter/quotient/cmd/loadgen/internal/worker"
 	"github.com/quotient-limiter/quotient/internal/etcdtest"
 )
 
@@ -13,9 +14,11 @@ const parentVariable = "QUOTIENT_LOADGEN_TEST_PARENT"
 
 func TestMain(m *testing.M) {
 	etcdtest.RunIfMember()
-	runIfChild()
+	worker.RunIfChild()
 	if _, ok := os.LookupEnv(parentVariable); ok {
 		main()
 	}
 	os.Exit(m.Run())
 }
+
+func noEnv(string) string { return "" }

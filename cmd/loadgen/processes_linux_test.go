@@ -14,8 +14,9 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
+	"github.com/quotient-limiter/quotient/cmd/loadgen/internal/worker"
+	"github.com/quotient-limiter/quotient/internal/await"
 	"github.com/quotient-limiter/quotient/internal/load"
 )
 
@@ -44,7 +45,7 @@ func childrenOf(t *testing.T, parent int) map[int]string {
 		}
 		environment, _ := os.ReadFile(filepath.Dir(name) + "/environ")
 		for v := range strings.SplitSeq(string(environment), "\x00") {
-			for _, variable := range []string{roleVariable, "QUOTIENT_ETCD_MEMBER"} {
+			for _, variable := range []string{worker.RoleVariable, "QUOTIENT_ETCD_MEMBER"} {
 				if role, ok := strings.CutPrefix(v, variable+"="); ok {
 					found[pid] = role
 				}
@@ -61,21 +62,6 @@ func alive(pid int) bool {
 		return false
 	}
 	return !bytes.HasPrefix(stat[bytes.LastIndexByte(stat, ')')+1:], []byte(" Z"))
-}
-
-// eventually returns when the condition holds.
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	ticker := time.NewTicker(20 * time.Millisecond)
-	defer ticker.Stop()
-	late := time.After(time.Minute)
-	for !holds() {
-		select {
-		case <-ticker.C:
-		case <-late:
-			t.Fatal("this never came true: " + what)
-		}
-	}
 }
 
 // parent is a run of loadgen in a process of its own.
@@ -230,7 +216,7 @@ func TestArrivalsAreJudgedWithAGuard(t *testing.T) {
 func TestAWorkerDies(t *testing.T) {
 	t.Parallel()
 	p := startParent(t, append([]string{"--processes", "2", "--instances", "4", "--duration", "1h"}, short...)...)
-	eventually(t, "it measures", func() bool { return p.says("measuring:") })
+	await.Until(t, "it measures", func() bool { return p.says("measuring:") })
 	before := childrenOf(t, p.cmd.Process.Pid)
 	for pid := range before {
 		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
@@ -260,9 +246,9 @@ func TestNoChildOutlivesItsParent(t *testing.T) {
 			t.Parallel()
 			p := startParent(t, append([]string{"--processes", "2", "--instances", "9", "--churn", "0.2", "--transport", "http",
 				"--etcd-members", "3", "--duration", "1h"}, short...)...)
-			eventually(t, "it settles", func() bool { return p.says("settling:") })
+			await.Until(t, "it settles", func() bool { return p.says("settling:") })
 			// Two workers, two victims, three members of etcd, one provider.
-			eventually(t, "all children are there", func() bool { return len(childrenOf(t, p.cmd.Process.Pid)) == 8 })
+			await.Until(t, "all children are there", func() bool { return len(childrenOf(t, p.cmd.Process.Pid)) == 8 })
 			before := childrenOf(t, p.cmd.Process.Pid)
 			if signal == syscall.SIGKILL {
 				for pid := range before {
@@ -279,7 +265,7 @@ func TestNoChildOutlivesItsParent(t *testing.T) {
 				t.Errorf("exit %d, %s", code, p.out.String())
 			}
 			for pid, role := range before {
-				eventually(t, fmt.Sprintf("child %d (%.20s) is gone", pid, role), func() bool { return !alive(pid) })
+				await.Until(t, fmt.Sprintf("child %d (%.20s) is gone", pid, role), func() bool { return !alive(pid) })
 			}
 			if left, _ := filepath.Glob(p.tmp() + "/*"); signal != syscall.SIGKILL && len(left) > 0 {
 				t.Errorf("files left behind: %v", left)

@@ -2,15 +2,20 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"slices"
 	"strings"
 
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
+
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/internal/buildinfo"
 	"github.com/quotient-limiter/quotient/internal/etcdflags"
 )
 
@@ -21,13 +26,13 @@ type app struct {
 	stdout, stderr io.Writer
 	env            func(string) string
 	etcd           *etcdflags.Flags
-	format         format // of data and of errors
+	format         format.Output // of data and of errors
 	debug          bool
 }
 
 // run is the whole tool, and returns the exit code.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer, env func(string) string) int {
-	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, env: env, format: formatTable}
+	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, env: env, format: format.Table}
 	root := a.root()
 	root.SetArgs(args)
 	root.SetIn(stdin)
@@ -88,6 +93,7 @@ several with commas: 300000/s or 500/2s,10000/1m.`,
       --cacert ca.pem --cert ann.pem --key ann-key.pem`,
 		Args:          a.noCommand,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Version:       buildinfo.Version(),
 		SilenceErrors: true, // run prints them, in the format asked for
 		SilenceUsage:  true,
 		// As far as two typing errors.
@@ -99,7 +105,15 @@ several with commas: 300000/s or 500/2s,10000/1m.`,
 	flags.VarP(&a.format, "output", "o", "`format` of data and errors: table, json or yaml")
 	flags.BoolVar(&a.debug, "debug", false, "show on stderr what the etcd client logs")
 	flags.SortFlags, root.Flags().SortFlags = false, false // keep those together that belong together
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usageError(cmd, "%v", err) })
+	root.SetVersionTemplate("quota-admin {{.Version}}\n")
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {
+			if text := unknown.GetSpecifiedShortnames(); text != "" && text[0] >= '0' && text[0] <= '9' {
+				return usageError(cmd, "limits -%s: a limit cannot be negative", text)
+			}
+		}
+		return usageError(cmd, "%v", err)
+	})
 	root.SetUsageTemplate(usageTemplate)
 	root.AddCommand(
 		a.setCommand(), a.cancelCommand(), a.pauseCommand(), a.resumeCommand(), a.shadowCommand(), a.enforceCommand(),

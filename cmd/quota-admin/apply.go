@@ -6,12 +6,16 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync"
 	"time"
+
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/document"
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
 
 	"github.com/spf13/cobra"
 
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/change"
 	"github.com/quotient-limiter/quotient/coordinator"
-	"github.com/quotient-limiter/quotient/internal/change"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -35,8 +39,8 @@ apply changes nothing. Fields that the document leaves out get their defaults, a
 a policy without next loses what was announced; providers that it leaves out stay
 as they are.
 
-Unknown fields are refused with their line. A transaction of etcd takes 128
-operations, two for each policy that changes: 64 at most.`,
+Unknown fields are refused. A transaction of etcd takes
+128 operations, two for each policy: ` + fmt.Sprint(coordinator.MaxTogether) + ` policies at most.`,
 		Example: `  quota-admin apply -f policies.yaml --dry-run
   quota-admin apply -f policies.yaml --reason "release 42" --wait
   quota-admin export | sed 's/300000/150000/' | quota-admin apply -f -`,
@@ -67,7 +71,7 @@ operations, two for each policy that changes: 64 at most.`,
 	return cmd
 }
 
-func (a *app) readDocument(file string) ([]entry, error) {
+func (a *app) readDocument(file string) ([]document.Entry, error) {
 	in := a.stdin
 	if file != "-" {
 		opened, err := os.Open(file)
@@ -79,11 +83,15 @@ func (a *app) readDocument(file string) ([]entry, error) {
 	} else {
 		file = "stdin"
 	}
-	text, err := io.ReadAll(io.LimitReader(in, maxDocument+1))
+	text, err := io.ReadAll(io.LimitReader(in, document.Most+1))
 	if err != nil {
 		return nil, err
 	}
-	return parseDocument(file, text)
+	entries, err := document.Parse(file, text)
+	if wrong, ok := errors.AsType[*document.Error](err); ok {
+		return nil, &hinted{err, wrong.Problems[1:]}
+	}
+	return entries, err
 }
 
 // applyJSON is what apply shows as JSON.
@@ -101,142 +109,120 @@ type appliedJSON struct {
 	Differences []change.Difference `json:"differences"`
 }
 
-// planned is one policy that is to change.
-type planned struct {
-	old  coordinator.Stored
-	next quota.Policy
-}
-
 // apply compares, shows and writes. The write is bound to what was compared.
-func (a *app) apply(ctx context.Context, admin *coordinator.Admin, entries []entry, f *applyFlags) error {
+func (a *app) apply(ctx context.Context, admin *coordinator.Admin, entries []document.Entry, f *applyFlags) error {
 	now := time.Now()
-	plan, err := planOf(ctx, admin, entries, f, now)
+	result := applyJSON{Changes: []appliedJSON{}, DryRun: f.dryRun}
+	var changed []int // indices into entries and old
+	var old []coordinator.Stored
+	names := make([]string, len(entries))
+	for i, e := range entries {
+		names[i] = e.Provider
+	}
+	all, err := admin.Update(ctx, names, func(found []coordinator.Stored) ([]*quota.Policy, error) {
+		old = found
+		next := make([]*quota.Policy, len(found))
+		for i, e := range entries {
+			p, err := f.next(found[i], e.Policy, now)
+			if err != nil {
+				return nil, refused(fmt.Errorf("%s: %w", e.Provider, err))
+			}
+			if p == nil {
+				result.Unchanged++
+				continue
+			}
+			result.add(found[i], *p, now)
+			changed = append(changed, i)
+			if !f.dryRun {
+				next[i] = p
+			}
+		}
+		return next, nil
+	})
 	if err != nil {
 		return err
 	}
-	result := applyJSON{Changes: []appliedJSON{}, Unchanged: len(entries) - len(plan), DryRun: f.dryRun}
-	for _, p := range plan {
-		var old *quota.Policy
-		if p.old.Revision != 0 && readable(p.old) {
-			old = new(change.Current(p.old.Policy, now))
-		}
-		result.Changes = append(result.Changes, appliedJSON{
-			Provider: p.old.Provider, OldRevision: p.old.Revision, Differences: change.Diff(old, new(change.Current(p.next, now))),
-		})
-	}
-	if a.format == formatTable {
+	if a.format == format.Table {
 		if err := a.emit(nil, func(w io.Writer) { result.table(w) }); err != nil {
 			return err
 		}
 	}
 	var waited error
-	if !f.dryRun && len(plan) > 0 {
-		if waited, err = a.writePlan(ctx, admin, plan, f, &result); err != nil {
-			return err
-		}
+	if !f.dryRun {
+		waited = a.applied(ctx, admin, old, all, changed, f, &result)
 	}
-	if a.format != formatTable {
+	if a.format != format.Table {
 		return errors.Join(a.emit(result, nil), waited)
 	}
 	fmt.Fprintln(a.stdout, result.summary())
 	return waited
 }
 
-// planOf returns what the document changes, checked.
-func planOf(ctx context.Context, admin *coordinator.Admin, entries []entry, f *applyFlags, now time.Time) (plan []planned, err error) {
-	set, err := policiesIn(ctx, admin, entries)
-	if err != nil {
-		return nil, err
+// next returns what the document makes of a policy, nil if that is the same.
+func (f *applyFlags) next(old coordinator.Stored, policy quota.Policy, now time.Time) (*quota.Policy, error) {
+	was := old.Policy
+	if old.Problem != nil {
+		was = quota.Policy{} // it is not in force; the document replaces it
 	}
-	for _, e := range entries {
-		old, ok := set[e.provider]
-		if !ok {
-			old.Provider = e.provider
-		}
-		was := old.Policy
-		if old.Problem != nil {
-			was = quota.Policy{} // it is not in force; the document replaces it
-		}
-		next := change.Carry(was, e.policy, now)
-		next.Reason = f.reason
-		if ok && old.Problem == nil && change.Same(was, next, now) {
-			continue
-		}
-		if !f.force {
-			if err := change.CheckStep(was, next, now, float64(f.maxStep)); err != nil {
-				return nil, fmt.Errorf("refused: %s: %w", e.provider, err)
-			}
-		}
-		plan = append(plan, planned{old, next})
-	}
-	if len(plan) > coordinator.MaxTogether {
-		return nil, fmt.Errorf("refused: the document changes %d policies; one transaction of etcd takes %d (128 operations, two for each): split it",
-			len(plan), coordinator.MaxTogether)
-	}
-	return plan, nil
-}
-
-// policiesIn reads the policies that a document names. A short document is read
-// policy by policy: a role for one provider may not list all.
-func policiesIn(ctx context.Context, admin *coordinator.Admin, entries []entry) (map[string]coordinator.Stored, error) {
-	set := map[string]coordinator.Stored{}
-	if len(entries) <= coordinator.MaxTogether {
-		for _, e := range entries {
-			s, err := admin.Get(ctx, e.provider)
-			switch {
-			case err == nil:
-				set[e.provider] = s
-			case !errors.Is(err, coordinator.ErrNotFound):
-				return nil, err
-			}
-		}
-		return set, nil
-	}
-	all, err := admin.List(ctx)
-	for _, s := range all {
-		set[s.Provider] = s
-	}
-	return set, err
-}
-
-// writePlan writes all changes and waits if asked to.
-func (a *app) writePlan(ctx context.Context, admin *coordinator.Admin, plan []planned, f *applyFlags, result *applyJSON) (waited, err error) {
-	var changes []coordinator.Change
-	for _, p := range plan {
-		changes = append(changes, coordinator.Change{Provider: p.old.Provider, Policy: p.next, IfRevision: p.old.Revision})
-	}
-	stored, err := admin.PutAll(ctx, changes)
-	if err != nil {
-		return nil, err
-	}
-	now := time.Now()
-	for i, s := range stored {
-		result.Changes[i].Revision = s.Revision
-		for _, line := range effects(plan[i].old.Policy, s.Policy, now) {
-			a.note("%s: %s", s.Provider, line)
-		}
-	}
-	if !f.wait.given() {
+	next := change.Carry(was, policy, now)
+	next.Reason = f.reason
+	if old.Revision != 0 && old.Problem == nil && change.Same(was, next, now) {
 		return nil, nil
 	}
-	for i, s := range stored {
-		w, err := a.await(ctx, admin, s, inForce(plan[i].old.Policy, s.Policy, time.Time{}, now), f.wait.most)
-		result.Wait = append(result.Wait, w)
-		if err != nil {
-			waited = errors.Join(waited, fmt.Errorf("%s: %w", s.Provider, err))
-		} else if a.format == formatTable {
-			fmt.Fprintf(a.stdout, "%s: %s\n", show(s.Provider), w.summary(time.Now()))
+	if f.force {
+		return &next, nil
+	}
+	return &next, change.CheckStep(was, next, now, float64(f.maxStep))
+}
+
+// add notes a change.
+func (r *applyJSON) add(old coordinator.Stored, next quota.Policy, now time.Time) {
+	var was *quota.Policy
+	if old.Revision != 0 && readable(old) {
+		was = new(change.Current(old.Policy, now))
+	}
+	r.Changes = append(r.Changes, appliedJSON{
+		Provider: old.Provider, OldRevision: old.Revision, Differences: change.Diff(was, new(change.Current(next, now))),
+	})
+}
+
+// applied says what the changes do, and waits for all of them together.
+func (a *app) applied(ctx context.Context, admin *coordinator.Admin, old, all []coordinator.Stored, changed []int, f *applyFlags, result *applyJSON) error {
+	now := time.Now()
+	for n, i := range changed {
+		result.Changes[n].Revision = all[i].Revision
+		for _, line := range effects(old[i].Policy, all[i].Policy, now) {
+			a.note("%s: %s", all[i].Provider, line)
 		}
 	}
-	return waited, nil
+	if !f.wait.given() || len(changed) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, f.wait.most)
+	defer cancel()
+	result.Wait = make([]*waitJSON, len(changed))
+	late := make([]error, len(changed))
+	var group sync.WaitGroup
+	for n, i := range changed {
+		group.Go(func() {
+			result.Wait[n], late[n] = a.await(ctx, admin, all[i], inForce(old[i].Policy, all[i].Policy, time.Time{}, now), f.wait.most)
+		})
+	}
+	group.Wait()
+	for n, w := range result.Wait {
+		if late[n] == nil && a.format == format.Table {
+			fmt.Fprintf(a.stdout, "%s: %s\n", format.Show(w.Provider), w.summary(time.Now()))
+		}
+	}
+	return errors.Join(late...)
 }
 
 func (r *applyJSON) table(w io.Writer) {
 	for _, c := range r.Changes {
 		if c.OldRevision == 0 {
-			fmt.Fprintf(w, "%s: new\n", show(c.Provider))
+			fmt.Fprintf(w, "%s: new\n", format.Show(c.Provider))
 		} else {
-			fmt.Fprintf(w, "%s: revision %d\n", show(c.Provider), c.OldRevision)
+			fmt.Fprintf(w, "%s: revision %d\n", format.Show(c.Provider), c.OldRevision)
 		}
 		writeDiff(w, c.Differences)
 	}

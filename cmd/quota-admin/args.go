@@ -30,6 +30,16 @@ func exactly(names ...string) cobra.PositionalArgs {
 	}
 }
 
+// atMostOne takes one argument of any kind, or none.
+func atMostOne(name string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) > 1 {
+			return usageError(cmd, "%q is one argument too many after %s", args[1], name)
+		}
+		return nil
+	}
+}
+
 // revisionFlag is --if-revision.
 type revisionFlag struct {
 	cmd   *cobra.Command

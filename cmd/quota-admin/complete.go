@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
+
 	"github.com/spf13/cobra"
 
 	"github.com/quotient-limiter/quotient/coordinator"
@@ -65,7 +67,7 @@ func (a *app) completeProviders(cmd *cobra.Command, args []string, prefix string
 	}
 	var names []string
 	for _, s := range all {
-		if strings.HasPrefix(s.Provider, prefix) && printable(s.Provider) && !slices.Contains(args, s.Provider) {
+		if strings.HasPrefix(s.Provider, prefix) && format.Printable(s.Provider) && !slices.Contains(args, s.Provider) {
 			names = append(names, s.Provider)
 		}
 	}

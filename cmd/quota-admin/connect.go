@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"strings"
 
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/internal/etcderr"
 	"github.com/quotient-limiter/quotient/internal/etcdflags"
 )
 
@@ -21,15 +21,14 @@ func connectError(err error) error {
 	if _, ok := errors.AsType[*etcdflags.UsageError](err); ok {
 		return err
 	}
-	switch {
-	case errors.Is(err, rpctypes.ErrAuthFailed), errors.Is(err, rpctypes.ErrUserNotFound),
-		status.Code(err) == codes.InvalidArgument, status.Code(err) == codes.Unauthenticated:
-		return fmt.Errorf("log in: %w: %w", coordinator.ErrPermission, err)
-	case errors.Is(err, context.DeadlineExceeded),
-		status.Code(err) == codes.Unavailable, status.Code(err) == codes.DeadlineExceeded:
-		return fmt.Errorf("log in: %w: %w", coordinator.ErrUnreachable, err)
+	kind := etcderr.Kind(err)
+	if status.Code(err) == codes.InvalidArgument {
+		kind = coordinator.ErrPermission // how etcd refuses a password
 	}
-	return err
+	if kind == nil {
+		return err
+	}
+	return fmt.Errorf("log in: %w: %w", kind, err)
 }
 
 // explain adds to an error what helps to mend it. For an etcd that does not
@@ -40,10 +39,23 @@ func (a *app) explain(ctx context.Context, err error) error {
 		hints := a.etcd.Diagnose(ctx)
 		return &hinted{err, append(hints,
 			"check --endpoints or QUOTIENT_ENDPOINTS, and etcd itself: etcdctl endpoint health --endpoints="+strings.Join(a.etcd.Endpoints, ","))}
-	case errors.Is(err, coordinator.ErrPermission) && a.etcd.User == "":
-		return &hinted{err, []string{"no user was given: set --user or QUOTIENT_USER, or a client certificate by --cert and --key"}}
 	case errors.Is(err, coordinator.ErrPermission):
-		return &hinted{err, []string{"check the password and the roles of user " + a.etcd.User + ": etcdctl user get " + a.etcd.User}}
+		return &hinted{err, []string{a.permissionHint()}}
 	}
 	return err
+}
+
+// permissionHint says which etcd user was refused, and where to look.
+func (a *app) permissionHint() string {
+	user, whose := a.etcd.User, "check the password and"
+	if user == "" {
+		user, whose = a.etcd.CertificateUser(), "the client certificate names the etcd user "+a.etcd.CertificateUser()+": check"
+	}
+	switch {
+	case user != "":
+		return whose + " the roles of user " + user + ": etcdctl user get " + user
+	case a.etcd.Cert != "":
+		return "the client certificate " + a.etcd.Cert + " has no common name, so it names no etcd user: use another, or set --user"
+	}
+	return "no user was given: set --user or QUOTIENT_USER, or a client certificate by --cert and --key"
 }

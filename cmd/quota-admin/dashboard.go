@@ -20,9 +20,10 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/dashboard"
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/webguard"
 	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/internal/certs"
-	"github.com/quotient-limiter/quotient/internal/webguard"
+	"github.com/quotient-limiter/quotient/internal/etcdflags"
 )
 
 // defaultDashboard is where the dashboard listens.
@@ -127,7 +128,6 @@ func (f *dashboardFlags) plan(cmd *cobra.Command, env func(string) string) (*das
 		if p.certs, err = certs.Load(f.cert, f.key); err != nil {
 			return nil, usageError(cmd, "--tls-cert: %v", err)
 		}
-		p.guard.Secure = true
 	case !near:
 		return nil, usageError(cmd, "--listen %s can be reached by others: give --tls-cert and --tls-key, or listen on %s", f.listen, defaultDashboard)
 	}
@@ -143,11 +143,11 @@ func (f *dashboardFlags) identity(cmd *cobra.Command, env func(string) string, n
 	where := envToken
 	if f.tokenFile != "" {
 		where = "--token-file"
-		text, err := os.ReadFile(f.tokenFile)
+		text, err := etcdflags.ReadSecret(f.tokenFile)
 		if err != nil {
 			return usageError(cmd, "--token-file: %v", err)
 		}
-		if secret = string(text); strings.TrimSpace(secret) == "" {
+		if secret = text; strings.TrimSpace(secret) == "" {
 			return usageError(cmd, "--token-file: %s is empty; write a line NAME TOKEN for each person", f.tokenFile)
 		}
 	}
@@ -163,6 +163,9 @@ func (f *dashboardFlags) identity(cmd *cobra.Command, env func(string) string, n
 			network, err := netip.ParsePrefix(text)
 			if err != nil {
 				return usageError(cmd, "--trusted-proxy %q: write a network, as 10.0.0.7/32", text)
+			}
+			if least := map[bool]int{true: 8, false: 32}[network.Addr().Is4()]; network.Bits() < least {
+				return usageError(cmd, "--trusted-proxy %s: anybody there could say who they are; name the proxy, as 10.0.0.7/32", text)
 			}
 			u.Proxies = append(u.Proxies, network)
 		}
@@ -195,25 +198,26 @@ func (a *app) serveDashboard(ctx context.Context, client *clientv3.Client, p *da
 	if _, told := os.LookupEnv("GOGC"); !told {
 		debug.SetGCPercent(400)
 	}
-	server, l, err := a.openDashboard(client, p, "--listen")
+	l, err := listenDashboard(p.listen, "--listen")
 	if err != nil {
 		return err
 	}
+	defer l.Close()
+	server, err := a.newDashboard(client, p)
+	if err != nil {
+		return err
+	}
+	a.dashboardSays(l.Addr(), p)
 	return server.Serve(ctx, l, p.secure())
 }
 
-// openDashboard listens, and says where; flag is what takes another address.
-func (a *app) openDashboard(client *clientv3.Client, p *dashboardPlan, flag string) (*dashboard.Server, net.Listener, error) {
-	server, err := a.newDashboard(client, p)
+// listenDashboard listens; flag is what takes another address.
+func listenDashboard(address, flag string) (net.Listener, error) {
+	l, err := net.Listen("tcp", address)
 	if err != nil {
-		return nil, nil, err
+		return nil, fmt.Errorf("listen on %s: %w; %s takes another address", address, err, flag)
 	}
-	l, err := webguard.Listen(p.listen)
-	if err != nil {
-		return nil, nil, fmt.Errorf("listen on %s: %w; %s takes another address", p.listen, err, flag)
-	}
-	a.dashboardSays(l.Addr(), p)
-	return server, l, nil
+	return l, nil
 }
 
 func (a *app) newDashboard(client *clientv3.Client, p *dashboardPlan) (*dashboard.Server, error) {

@@ -7,9 +7,9 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/change"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/dashboard"
 	"github.com/quotient-limiter/quotient/coordinator"
-	"github.com/quotient-limiter/quotient/internal/change"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -26,7 +26,7 @@ func webChange(admin *coordinator.Admin) dashboard.ChangeFunc {
 			return done, &coordinator.ConflictError{Provider: c.Provider, Have: old.Revision, Want: c.IfRevision}
 		}
 		if !readable(old) {
-			return done, fmt.Errorf("the policy that is set cannot be read: %s; delete it first", problem(old))
+			return done, fmt.Errorf("the policy that is set cannot be read: %s; delete it first", problem(old.Problem))
 		}
 		policy, err := webPolicy(ctx, admin, old, c, now)
 		if err != nil {
@@ -34,7 +34,7 @@ func webChange(admin *coordinator.Admin) dashboard.ChangeFunc {
 		}
 		policy.Author = c.Who
 		if err := policy.Validate(); err != nil {
-			return done, fmt.Errorf("refused: %s", oneLine(err))
+			return done, refused(err)
 		}
 		if c.Kind == "set" && !c.Force {
 			if err := change.CheckStep(old.Policy, policy, now, 0); err != nil {

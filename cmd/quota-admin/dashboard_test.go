@@ -6,18 +6,20 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/dashboard"
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/webguard"
+	"github.com/quotient-limiter/quotient/internal/await"
 	"github.com/quotient-limiter/quotient/internal/etcdflags"
-	"github.com/quotient-limiter/quotient/internal/webguard"
 )
 
 // TestDashboardRefusesUnsafeFlags: what others can reach demands TLS and a login,
@@ -31,7 +33,10 @@ func TestDashboardRefusesUnsafeFlags(t *testing.T) {
 		}
 		return path
 	}
-	good := file("ann 0123456789-0123456789-ann\n")
+	good, open := file("ann 0123456789-0123456789-ann\n"), file("ann 0123456789-0123456789-ann\n")
+	if err := os.Chmod(open, 0o644); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		args []string
 		want string
@@ -49,6 +54,10 @@ func TestDashboardRefusesUnsafeFlags(t *testing.T) {
 		{[]string{"--token-file", file("short")}, "can be guessed"},
 		{[]string{"--token-file", file(" ")}, "is empty"},
 		{[]string{"--token-file", "/none/such"}, "no such file"},
+		{[]string{"--token-file", open}, "can be read or changed by every user"},
+		{[]string{"--identity-header", "X-User", "--trusted-proxy", "0.0.0.0/0"}, "anybody there could say"},
+		{[]string{"--identity-header", "X-User", "--trusted-proxy", "0.0.0.0/1,128.0.0.0/1"}, "anybody there could say"},
+		{[]string{"--identity-header", "X-User", "--trusted-proxy", "::/0"}, "anybody there could say"},
 	} {
 		b := newBench(t, server)
 		_, stderr := b.want(exitUsage, append([]string{"dashboard"}, c.args...)...)
@@ -97,6 +106,7 @@ type site struct {
 	server *httptest.Server
 	client *clientv3.Client
 	bench  *bench
+	page   *dashboard.Server
 }
 
 func newSite(t *testing.T, f dashboardFlags) *site {
@@ -114,7 +124,7 @@ func newSite(t *testing.T, f dashboardFlags) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &site{t: t, server: httptest.NewServer(d.Handler()), client: client, bench: b}
+	s := &site{t: t, server: httptest.NewServer(d.Handler()), client: client, bench: b, page: d}
 	t.Cleanup(s.server.Close)
 	return s
 }
@@ -130,9 +140,7 @@ func (s *site) post(path string, body any) (int, map[string]any) {
 		}
 		text = string(encoded)
 	}
-	ctx, cancel := context.WithTimeout(s.t.Context(), time.Minute)
-	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.server.URL+path, strings.NewReader(text))
+	r, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, s.server.URL+path, strings.NewReader(text))
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -229,9 +237,45 @@ func TestADashboardIsReadOnlyUnlessAllowed(t *testing.T) {
 	}
 }
 
+// TestAKeyThatNamesNoProviderHidesNothing: somebody who may write any key could make
+// the page say that etcd is away, for as long as it lay there.
+func TestAKeyThatNamesNoProviderHidesNothing(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, dashboardFlags{})
+	s.bench.want(exitDone, "set", "p", "100/s")
+	s.bench.put(s.client, "providers/evil%1B%5B31m/policy", "{}")
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	go s.page.Follow(ctx)
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.server.URL+"/api/events?provider=p", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := s.server.Client().Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	var m struct {
+		State struct {
+			Etcd      struct{ OK bool }
+			Providers []struct{ Provider, Limits, Problem string }
+			Detail    *struct{ Provider string }
+		}
+	}
+	if err := json.NewDecoder(answer.Body).Decode(&m); err != nil || !m.State.Etcd.OK || m.State.Detail == nil || len(m.State.Providers) != 2 || m.State.Providers[0].Problem == "" {
+		t.Errorf("%v: %+v", err, m)
+	}
+	stdout, _ := s.bench.want(exitFailed, "doctor", "-o", "json")
+	if !strings.Contains(stdout, "no instance can ask for it") || !strings.Contains(stdout, "at policy revision") && !strings.Contains(stdout, "0 instances") {
+		t.Errorf("doctor: %s", stdout)
+	}
+}
+
 // TestObserversOnlyWhileSomebodyLooks: instances report every second for as long
 // as a page is open, and no longer.
 func TestObserversOnlyWhileSomebodyLooks(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, server)
 	b.want(exitDone, "set", "p", "100/s")
 	client, err := server.Client()
@@ -252,7 +296,7 @@ func TestObserversOnlyWhileSomebodyLooks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := webguard.Listen("127.0.0.1:0")
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -260,14 +304,7 @@ func TestObserversOnlyWhileSomebodyLooks(t *testing.T) {
 	go func() { done <- d.Serve(ctx, l, nil) }()
 	wait := func(what string, want int64) {
 		t.Helper()
-		deadline := time.After(time.Minute)
-		for observers() != want {
-			select {
-			case <-time.After(50 * time.Millisecond):
-			case <-deadline:
-				t.Fatalf("%s: %d observers, want %d", what, observers(), want)
-			}
-		}
+		await.Until(t, fmt.Sprintf("%s: %d observers", what, want), func() bool { return observers() == want })
 	}
 	wait("before", 0)
 	look, leave := context.WithCancel(t.Context())

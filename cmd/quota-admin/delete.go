@@ -9,6 +9,8 @@ import (
 	"os"
 	"strings"
 
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
+
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
@@ -77,12 +79,12 @@ func (a *app) delete(ctx context.Context, admin *coordinator.Admin, provider, re
 	if readable(old) {
 		data.Policy = &old.Policy
 	}
-	return a.emit(data, func(w io.Writer) { fmt.Fprintln(w, clean("deleted "+what)) })
+	return a.emit(data, func(w io.Writer) { fmt.Fprintln(w, format.Clean("deleted "+what)) })
 }
 
 // confirm asks on the terminal. Everything but a yes is a no.
 func (a *app) confirm(question string) bool {
-	fmt.Fprint(a.stderr, clean(question)+" [y/N] ")
+	fmt.Fprint(a.stderr, format.Clean(question)+" [y/N] ")
 	answer, _ := bufio.NewReader(a.stdin).ReadString('\n')
 	answer = strings.ToLower(strings.TrimSpace(answer))
 	return answer == "y" || answer == "yes"

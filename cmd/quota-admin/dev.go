@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 	"os"
 	"os/signal"
 	"strings"
@@ -14,13 +15,16 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
+
 	"github.com/spf13/cobra"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/webguard"
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/internal/etcdtest"
-	"github.com/quotient-limiter/quotient/internal/webguard"
+	"github.com/quotient-limiter/quotient/internal/keys"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -60,6 +64,9 @@ and is reached on this machine only: it is not for production.`,
 	flags.IntVar(&f.instances, "instances", 3, "how many instances use the sample provider")
 	flags.StringVar(&f.dashboard, "dashboard", defaultDashboard, "`address` of the dashboard, on this machine; empty: none")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if !webguard.Loopback(f.listen) {
+			return usageError(cmd, "--listen %s: must be an address of loopback, such as 127.0.0.1:2379; this etcd has no authentication", f.listen)
+		}
 		if f.dashboard != "" && !webguard.Loopback(f.dashboard) {
 			return usageError(cmd, "--dashboard %s: must be an address of loopback; everybody may change limits there", f.dashboard)
 		}
@@ -94,6 +101,14 @@ func (f *devFlags) dataFolder() (dir, said string, clean func() error, err error
 
 // dev runs until ctx ends.
 func (a *app) dev(ctx context.Context, f *devFlags) (err error) {
+	// The dashboard's port first: what cannot start should leave nothing behind.
+	var page net.Listener
+	if f.dashboard != "" {
+		if page, err = listenDashboard(f.dashboard, "--dashboard"); err != nil {
+			return err
+		}
+		defer page.Close()
+	}
 	dir, where, clean, err := f.dataFolder()
 	if err != nil {
 		return err
@@ -113,10 +128,14 @@ func (a *app) dev(ctx context.Context, f *devFlags) (err error) {
 	if err != nil {
 		return err
 	}
+	ctx, stop := context.WithCancel(ctx)
 	var services sync.WaitGroup
-	defer services.Wait()
-	for _, start := range devServices {
-		if err := start(ctx, a, client, f, &services); err != nil {
+	defer func() { stop(); services.Wait() }()
+	if err := sampleFleet(ctx, a, client, f, &services); err != nil {
+		return err
+	}
+	if page != nil {
+		if err := a.devDashboard(ctx, client, page, &services); err != nil {
 			return err
 		}
 	}
@@ -126,26 +145,18 @@ func (a *app) dev(ctx context.Context, f *devFlags) (err error) {
 	return nil
 }
 
-// devServices run beside etcd until the context ends. Each returns once it is
-// started, and counts its goroutines in the group.
-var devServices = []func(context.Context, *app, *clientv3.Client, *devFlags, *sync.WaitGroup) error{
-	sampleFleet, devDashboard,
-}
-
 // devDashboard serves the dashboard, with changes and without a login: the etcd
 // beside it has none either.
-func devDashboard(ctx context.Context, a *app, client *clientv3.Client, f *devFlags, group *sync.WaitGroup) error {
-	if f.dashboard == "" {
-		return nil
-	}
-	p := &dashboardPlan{listen: f.dashboard, writes: true, guard: webguard.Options{Hosts: loopbackHosts, Anybody: author(a.env)}}
-	server, l, err := a.openDashboard(client, p, "--dashboard")
+func (a *app) devDashboard(ctx context.Context, client *clientv3.Client, l net.Listener, group *sync.WaitGroup) error {
+	p := &dashboardPlan{listen: l.Addr().String(), writes: true, guard: webguard.Options{Hosts: loopbackHosts, Anybody: author(a.env)}}
+	server, err := a.newDashboard(client, p)
 	if err != nil {
 		return err
 	}
+	a.dashboardSays(l.Addr(), p)
 	group.Go(func() {
 		if err := server.Serve(ctx, l, nil); err != nil {
-			fmt.Fprintln(a.stderr, clean("the dashboard ended: "+err.Error()))
+			fmt.Fprintln(a.stderr, format.Clean("the dashboard ended: "+err.Error()))
 		}
 	})
 	return nil
@@ -209,12 +220,12 @@ func use(ctx context.Context, l *consumer.Limiter, instances int) {
 func (a *app) devSays(endpoints []string, where, limits string, f *devFlags) {
 	endpoint := strings.Join(endpoints, ",")
 	prefix := ""
-	if a.etcd.Prefix != coordinator.DefaultPrefix {
+	if a.etcd.Prefix != keys.DefaultPrefix {
 		prefix = " --prefix " + a.etcd.Prefix
 	}
 	w := a.stdout
 	fmt.Fprintf(w, "etcd is at %s, its data is %s\n", endpoint, where)
-	fmt.Fprintf(w, "provider %s has %s, and %s use it\n\nIn another terminal:\n\n", sampleProvider, limits, instances(f.instances))
+	fmt.Fprintf(w, "provider %s has %s, and %s use it\n\nIn another terminal:\n\n", sampleProvider, limits, format.Count(f.instances, "instance"))
 	fmt.Fprintf(w, "  export QUOTIENT_ENDPOINTS=%s\n", endpoint)
 	fmt.Fprintf(w, "  go run ./cmd/quota-admin top %s%s\n", sampleProvider, prefix)
 	fmt.Fprintf(w, "  go run ./cmd/quota-admin set %s 500/s --wait%s\n", sampleProvider, prefix)

@@ -4,12 +4,15 @@ import (
 	"bytes"
 	"context"
 	"net"
+	"net/http"
 	"os"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
+
+	"github.com/quotient-limiter/quotient/internal/await"
 	"github.com/quotient-limiter/quotient/internal/etcdflags"
 )
 
@@ -34,6 +37,7 @@ func (l *lockedBuffer) String() string {
 // TestDevStartsAgainOnItsData runs dev twice on one folder: the second finds the
 // policy that was set meanwhile, and a fleet uses it.
 func TestDevStartsAgainOnItsData(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	listen := closedPort(t)
 	session := func(f func(b *bench)) string {
@@ -41,19 +45,17 @@ func TestDevStartsAgainOnItsData(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		var out lockedBuffer
-		a := &app{stdout: &out, stderr: &out, env: os.Getenv, etcd: &etcdflags.Flags{Prefix: etcdflags.DefaultPrefix}, format: formatTable}
+		a := &app{stdout: &out, stderr: &out, env: os.Getenv, etcd: &etcdflags.Flags{Prefix: etcdflags.DefaultPrefix}, format: format.Table}
 		done := make(chan error, 1)
 		go func() { done <- a.dev(ctx, &devFlags{listen: listen, data: dir, instances: 2}) }()
-		deadline := time.After(time.Minute)
-		for !strings.Contains(out.String(), "Ctrl-C ends it.") {
+		await.Until(t, "dev says how to end it", func() bool {
 			select {
 			case err := <-done:
 				t.Fatalf("dev ended: %v\n%s", err, out.String())
-			case <-deadline:
-				t.Fatalf("dev has said only: %s", out.String())
-			case <-time.After(20 * time.Millisecond):
+			default:
 			}
-		}
+			return strings.Contains(out.String(), "Ctrl-C ends it.")
+		})
 		b := newBench(t, server)
 		b.env["QUOTIENT_ENDPOINTS"], b.env["QUOTIENT_PREFIX"] = listen, etcdflags.DefaultPrefix
 		f(b)
@@ -82,6 +84,7 @@ func TestDevStartsAgainOnItsData(t *testing.T) {
 }
 
 func TestDevSaysThatItsAddressIsTaken(t *testing.T) {
+	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -92,4 +95,33 @@ func TestDevSaysThatItsAddressIsTaken(t *testing.T) {
 		t.Error(stderr)
 	}
 	b.want(exitUsage, "dev", "--instances", "-1")
+	// The page's port: refused at once, before an etcd is started.
+	if _, stderr := b.want(exitFailed, "dev", "--listen", closedPort(t), "--dashboard", l.Addr().String()); !strings.Contains(stderr, "--dashboard takes another address") {
+		t.Error(stderr)
+	}
+	for _, open := range []string{"0.0.0.0:2379", ":2379", "192.0.2.1:2379"} {
+		if _, stderr := b.want(exitUsage, "dev", "--listen", open); !strings.Contains(stderr, "loopback") {
+			t.Error(stderr)
+		}
+	}
+}
+
+// TestNoWebPageReachesTheEmbeddedEtcd: the JSON gateway, which answers every origin
+// and every host name, is off.
+func TestNoWebPageReachesTheEmbeddedEtcd(t *testing.T) {
+	t.Parallel()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.Endpoints()[0]+"/v3/kv/range", strings.NewReader(`{"key":"AA==","range_end":"AA=="}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Origin", "http://evil.test")
+	r.Host = "evil.test"
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusNotFound {
+		t.Errorf("%s with %v", answer.Status, answer.Header)
+	}
 }

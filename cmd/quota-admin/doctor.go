@@ -2,58 +2,22 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/doctor"
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
 	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/internal/ntp"
 )
 
-// level says how much a finding matters.
-type level string
-
-// The levels. Only problems count for the exit code.
-const (
-	levelOK      level = "ok"
-	levelNote    level = "note"
-	levelProblem level = "problem"
-)
-
-// finding is one thing that doctor has looked at.
-type finding struct {
-	Level   level  `json:"level"`
-	Check   string `json:"check"`   // etcd, clock or fleet
-	Subject string `json:"subject"` // the endpoint, the host, the provider or the instance
-	Finding string `json:"finding"`
-	Mend    string `json:"mend,omitempty"`
-}
-
 // diagnosis is what doctor shows as JSON.
 type diagnosis struct {
-	Healthy  bool      `json:"healthy"`
-	Problems int       `json:"problems"`
-	Findings []finding `json:"findings"`
-}
-
-// chart collects findings.
-type chart []finding
-
-func (c *chart) ok(check, subject, format string, args ...any) {
-	*c = append(*c, finding{levelOK, check, subject, fmt.Sprintf(format, args...), ""})
-}
-
-func (c *chart) note(check, subject, mend, format string, args ...any) {
-	*c = append(*c, finding{levelNote, check, subject, fmt.Sprintf(format, args...), mend})
-}
-
-func (c *chart) problem(check, subject, mend, format string, args ...any) {
-	*c = append(*c, finding{levelProblem, check, subject, fmt.Sprintf(format, args...), mend})
+	Healthy  bool         `json:"healthy"`
+	Problems int          `json:"problems"`
+	Findings doctor.Chart `json:"findings"`
 }
 
 func (a *app) doctorCommand() *cobra.Command {
@@ -78,96 +42,25 @@ answers, 6 if it does not let the user look.`,
 		if err := ntp.CheckServers(servers); err != nil {
 			return usageError(cmd, "--ntp: %v", err)
 		}
-		var c chart
-		judgeClock(&c, measureClock(cmd.Context(), servers))
+		var c doctor.Chart
+		c.Clock(cmd.Context(), servers)
 		err := a.withClient(cmd.Context(), func(ctx context.Context, client *clientv3.Client) error {
-			return a.examine(ctx, &c, client, args)
+			if err := c.Etcd(ctx, client, a.etcd.CommandTimeout); err != nil {
+				return err
+			}
+			admin, err := coordinator.NewAdmin(client, coordinator.AdminOptions{Prefix: a.etcd.Prefix, Timeout: a.etcd.CommandTimeout})
+			if err != nil {
+				return err
+			}
+			return c.Fleets(ctx, admin, a.etcd.Prefix, args)
 		})
-		if err != nil && len(c) == 0 {
-			return err
+		if err == nil && c.Problems() > 0 {
+			err = fmt.Errorf("%s found", format.Count(c.Problems(), "problem"))
 		}
-		if e := a.emitChart(c); e != nil {
+		if e := a.emit(diagnosis{Healthy: c.Problems() == 0, Problems: c.Problems(), Findings: c}, c.Table); e != nil {
 			return e
 		}
 		return err
 	}
 	return cmd
-}
-
-// examine looks at etcd and fleets.
-func (a *app) examine(ctx context.Context, c *chart, client *clientv3.Client, providers []string) error {
-	facts := readEtcd(ctx, client, a.etcd.CommandTimeout)
-	judgeEtcd(c, facts)
-	if facts.quorum.err != nil {
-		// Fleets cannot be read either: that is why, and the exit code says so.
-		return facts.quorum.err
-	}
-	admin, err := coordinator.NewAdmin(client, coordinator.AdminOptions{Prefix: a.etcd.Prefix, Timeout: a.etcd.CommandTimeout})
-	if err != nil {
-		return err
-	}
-	if len(providers) == 0 {
-		all, err := admin.List(ctx)
-		if err != nil {
-			return err
-		}
-		for _, s := range all {
-			providers = append(providers, s.Provider)
-		}
-		if len(providers) == 0 {
-			c.note("fleet", a.etcd.Prefix, "set one: quota-admin set PROVIDER LIMITS; or check --prefix", "there are no policies")
-		}
-	}
-	for _, p := range providers {
-		f, err := admin.Fleet(ctx, p)
-		if err != nil {
-			return err
-		}
-		judgeFleet(c, &f, time.Now())
-	}
-	if n := c.problems(); n > 0 {
-		return fmt.Errorf("%s found", plural(n, "problem"))
-	}
-	return nil
-}
-
-func (c *chart) problems() (n int) {
-	for _, f := range *c {
-		if f.Level == levelProblem {
-			n++
-		}
-	}
-	return n
-}
-
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
-}
-
-func (a *app) emitChart(c chart) error {
-	d := diagnosis{Healthy: c.problems() == 0, Problems: c.problems(), Findings: c}
-	return a.emit(d, func(w io.Writer) {
-		row(w, "LEVEL", "CHECK", "SUBJECT", "FINDING")
-		for _, f := range c {
-			row(w, string(f.Level), f.Check, show(f.Subject), show(f.Finding))
-			if f.Mend != "" {
-				row(w, "", "", "", "mend: "+show(f.Mend))
-			}
-		}
-	})
-}
-
-// brief returns an error without what its place says already.
-func brief(err error) string {
-	if errors.Is(err, context.DeadlineExceeded) {
-		return "no answer in time"
-	}
-	text := err.Error()
-	if _, after, ok := strings.Cut(text, " desc = "); ok {
-		text = after
-	}
-	return strings.TrimPrefix(text, "coordinator: ")
 }

@@ -5,6 +5,8 @@ import (
 	"io"
 	"time"
 
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
+
 	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/quota"
@@ -43,9 +45,9 @@ func compareShares(f *coordinator.Fleet, policy quota.Policy, from time.Time) *s
 	after.Policy = &policy
 	oldTotal, oldShares, oldOK := int64(0), map[string]int64(nil), false
 	if before.Policy != nil {
-		oldTotal, oldShares, oldOK = share.Of(&before, w, f.Demands)
+		oldTotal, oldShares, oldOK = share.Of(&before, w)
 	}
-	newTotal, newShares, newOK := share.Of(&after, w, f.Demands)
+	newTotal, newShares, newOK := share.Of(&after, w)
 	known := func(n int64, ok bool) *int64 {
 		if !ok {
 			return nil
@@ -64,12 +66,12 @@ func compareShares(f *coordinator.Fleet, policy quota.Policy, from time.Time) *s
 
 func (c *sharesJSON) table(w io.Writer) {
 	fmt.Fprintf(w, "shares of the window of %s that starts at %s: total %s -> %s, %s\n",
-		c.Window, exact(c.Start), number(c.OldTotal), number(c.NewTotal), instances(len(c.Instances)))
+		c.Window, format.Exact(c.Start), number(c.OldTotal), number(c.NewTotal), format.Count(len(c.Instances), "instance"))
 	if len(c.Instances) == 0 {
 		return
 	}
-	row(w, "NAME", "INCARNATION", "SHARE", "NEW-SHARE")
+	format.Row(w, "NAME", "INCARNATION", "SHARE", "NEW-SHARE")
 	for _, i := range c.Instances {
-		row(w, show(i.Name), show(i.Incarnation), number(i.Old), number(i.New))
+		format.Row(w, format.Name(i.Name), format.Name(i.Incarnation), number(i.Old), number(i.New))
 	}
 }

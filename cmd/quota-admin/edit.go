@@ -2,17 +2,18 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
+
 	"github.com/spf13/cobra"
 
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/change"
 	"github.com/quotient-limiter/quotient/coordinator"
-	"github.com/quotient-limiter/quotient/internal/change"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -94,56 +95,69 @@ type editResult struct {
 // rest" is true of what was there.
 func (e *edit) run(ctx context.Context, a *app, admin *coordinator.Admin, provider string) error {
 	now := time.Now()
-	old, err := admin.Get(ctx, provider)
-	exists := err == nil
-	if err != nil && !errors.Is(err, coordinator.ErrNotFound) {
-		return err
-	}
-	if err := e.revision.conflict(provider, old.Revision); err != nil {
-		return err
-	}
-	if exists && !readable(old) {
-		return fmt.Errorf("the policy of %s at revision %d cannot be read, so the rest of it cannot be kept: %s; delete it first",
-			provider, old.Revision, problem(old))
-	}
-	policy, at, err := e.make(ctx, admin, old, now)
+	var old coordinator.Stored
+	var policy quota.Policy
+	var at time.Time
+	var write bool
+	all, err := admin.Update(ctx, []string{provider}, func(found []coordinator.Stored) (_ []*quota.Policy, err error) {
+		old = found[0]
+		if policy, at, err = e.next(ctx, admin, old, now); err != nil {
+			return nil, err
+		}
+		write = !e.dryRun && !(e.lazy && old.Revision != 0 && change.Same(old.Policy, policy, now))
+		if !write {
+			return []*quota.Policy{nil}, nil
+		}
+		return []*quota.Policy{&policy}, nil
+	})
 	if err != nil {
 		return err
 	}
-	policy = policy.WithDefaults()
-	if err := policy.Validate(); err != nil {
-		return fmt.Errorf("refused: %s", oneLine(err))
-	}
-	if e.steps && !e.force {
-		if err := change.CheckStep(old.Policy, policy, now, float64(e.maxStep)); err != nil {
-			return fmt.Errorf("refused: %w", err)
-		}
-	}
 	result := editResult{Provider: provider, New: toJSON(coordinator.Stored{Provider: provider, Policy: policy})}
-	if exists {
+	if old.Revision != 0 {
 		result.Old = new(toJSON(old))
 	}
 	switch {
 	case e.dryRun:
 		return e.show(ctx, a, admin, old, policy, at, &result)
-	case e.lazy && exists && change.Same(old.Policy, policy, now):
+	case !write:
 		result.New = *result.Old
 		return a.emit(result, func(w io.Writer) {
-			fmt.Fprintf(w, "%s: nothing to change (revision %d)\n", show(provider), old.Revision)
+			fmt.Fprintf(w, "%s: nothing to change (revision %d)\n", format.Show(provider), old.Revision)
 		})
 	}
-	return e.write(ctx, a, admin, old, policy, at, &result)
+	return e.written(ctx, a, admin, old, all[0], at, &result)
 }
 
-// write writes the policy, says what that does, and waits if asked to.
-func (e *edit) write(ctx context.Context, a *app, admin *coordinator.Admin, old coordinator.Stored, policy quota.Policy, at time.Time, result *editResult) error {
-	stored, err := admin.Put(ctx, old.Provider, policy, old.Revision)
-	if err != nil {
-		return err
+// next returns the new policy, checked, and the instant that it is announced for.
+func (e *edit) next(ctx context.Context, admin *coordinator.Admin, old coordinator.Stored, now time.Time) (p quota.Policy, at time.Time, err error) {
+	if err := e.revision.conflict(old.Provider, old.Revision); err != nil {
+		return p, at, err
 	}
+	if old.Revision != 0 && !readable(old) {
+		return p, at, fmt.Errorf("the policy of %s at revision %d cannot be read, so the rest of it cannot be kept: %s; delete it first",
+			old.Provider, old.Revision, problem(old.Problem))
+	}
+	if p, at, err = e.make(ctx, admin, old, now); err != nil {
+		return p, at, err
+	}
+	p = p.WithDefaults()
+	if err := p.Validate(); err != nil {
+		return p, at, refused(err)
+	}
+	if e.steps && !e.force {
+		if err := change.CheckStep(old.Policy, p, now, float64(e.maxStep)); err != nil {
+			return p, at, refused(err)
+		}
+	}
+	return p, at, nil
+}
+
+// written says what a change does, and waits if asked to.
+func (e *edit) written(ctx context.Context, a *app, admin *coordinator.Admin, old, stored coordinator.Stored, at time.Time, result *editResult) error {
 	now := time.Now()
 	result.New = toJSON(stored)
-	if a.format == formatTable {
+	if a.format == format.Table {
 		writeChange(a.stdout, old, stored, now)
 		for _, line := range effects(old.Policy, stored.Policy, now) {
 			a.note("%s", line)
@@ -151,12 +165,14 @@ func (e *edit) write(ctx context.Context, a *app, admin *coordinator.Admin, old 
 	}
 	var waited error
 	if e.wait.given() {
+		ctx, cancel := context.WithTimeout(ctx, e.wait.most)
+		defer cancel()
 		result.Wait, waited = a.await(ctx, admin, stored, inForce(old.Policy, stored.Policy, at, now), e.wait.most)
-		if result.Wait != nil && a.format == formatTable && waited == nil {
+		if result.Wait != nil && a.format == format.Table && waited == nil {
 			fmt.Fprintln(a.stdout, result.Wait.summary(time.Now()))
 		}
 	}
-	if a.format != formatTable {
+	if a.format != format.Table {
 		if err := a.emit(result, nil); err != nil {
 			return err
 		}
@@ -172,7 +188,7 @@ func (e *edit) show(ctx context.Context, a *app, admin *coordinator.Admin, old c
 	}
 	now := time.Now()
 	result.DryRun = compareShares(&f, policy, inForce(old.Policy, policy, at, now))
-	if a.format != formatTable {
+	if a.format != format.Table {
 		return a.emit(result, nil)
 	}
 	writeChange(a.stdout, old, coordinator.Stored{Provider: old.Provider, Policy: policy}, now)

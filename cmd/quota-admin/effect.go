@@ -7,15 +7,17 @@ import (
 	"strings"
 	"time"
 
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
+
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/change"
 	"github.com/quotient-limiter/quotient/coordinator"
-	"github.com/quotient-limiter/quotient/internal/change"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
 // writeChange says what was changed: the limits in force in one line, and a line
 // for each other field that differs. A revision of 0 was not written.
 func writeChange(w io.Writer, old, next coordinator.Stored, now time.Time) {
-	provider := show(next.Provider)
+	provider := format.Show(next.Provider)
 	written := fmt.Sprintf(" (revision %d, was %d)", next.Revision, old.Revision)
 	if next.Revision == 0 {
 		written = ""
@@ -36,7 +38,7 @@ func writeChange(w io.Writer, old, next coordinator.Stored, now time.Time) {
 	fmt.Fprintf(w, "%s: %s%s\n", provider, limits, written)
 	for _, d := range change.Diff(&o, &n) {
 		if d.Field != "limits" {
-			fmt.Fprintf(w, "%s: %s %s -> %s\n", provider, clean(strings.ReplaceAll(d.Field, "_", " ")), show(d.Old), show(d.New))
+			fmt.Fprintf(w, "%s: %s %s -> %s\n", provider, format.Clean(strings.ReplaceAll(d.Field, "_", " ")), format.Show(d.Old), format.Show(d.New))
 		}
 	}
 }
@@ -120,10 +122,10 @@ func ahead(old, next quota.Policy, now time.Time) (lines []string) {
 	}
 	for _, c := range n.Next {
 		known := slices.ContainsFunc(old.Next, func(o quota.LimitChange) bool { return o.From.Equal(c.From) && slices.Equal(o.Limits, c.Limits) })
-		line := fmt.Sprintf("announced: %s from the first window that starts at %s or later, the same on every instance", quota.FormatLimits(c.Limits), exact(c.From))
+		line := fmt.Sprintf("announced: %s from the first window that starts at %s or later, the same on every instance", quota.FormatLimits(c.Limits), format.Exact(c.From))
 		switch {
 		case known:
-			line = fmt.Sprintf("still announced: %s from %s; cancel removes it", quota.FormatLimits(c.Limits), exact(c.From))
+			line = fmt.Sprintf("still announced: %s from %s; cancel removes it", quota.FormatLimits(c.Limits), format.Exact(c.From))
 		case c.From.Before(now.Add(lead - announceMargin)):
 			line += fmt.Sprintf("; that is less than %v ahead, so some permits may be lost", lead-announceMargin)
 		}
@@ -132,7 +134,7 @@ func ahead(old, next quota.Policy, now time.Time) (lines []string) {
 	for _, c := range change.Current(old, now).Next {
 		gone := !slices.ContainsFunc(n.Next, func(o quota.LimitChange) bool { return o.From.Equal(c.From) })
 		if gone {
-			lines = append(lines, fmt.Sprintf("no longer announced: %s from %s", quota.FormatLimits(c.Limits), exact(c.From)))
+			lines = append(lines, fmt.Sprintf("no longer announced: %s from %s", quota.FormatLimits(c.Limits), format.Exact(c.From)))
 		}
 	}
 	return lines

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
+
 	"github.com/spf13/cobra"
 
 	"github.com/quotient-limiter/quotient/coordinator"
@@ -22,6 +24,8 @@ const (
 	exitConflict    = 4
 	exitUnreachable = 5
 	exitPermission  = 6
+	exitRefused     = 7
+	exitLate        = 8
 )
 
 // usage is an error of how the tool was called.
@@ -33,8 +37,8 @@ type usage struct {
 func (u *usage) Error() string { return u.problem }
 
 // usageError says what is wrong with the arguments of cmd.
-func usageError(cmd *cobra.Command, format string, args ...any) error {
-	return &usage{problem: fmt.Sprintf(format, args...), command: cmd.CommandPath()}
+func usageError(cmd *cobra.Command, text string, args ...any) error {
+	return &usage{problem: fmt.Sprintf(text, args...), command: cmd.CommandPath()}
 }
 
 // failure is an error as -o json and -o yaml show it.
@@ -56,15 +60,32 @@ type failure struct {
 // classify turns an error into what is shown, and an exit code.
 func classify(err error) failure {
 	// Which package failed is of no use to operators.
-	text := strings.TrimPrefix(err.Error(), "coordinator: ")
+	text := strings.TrimPrefix(format.OneLine(err), "coordinator: ")
 	f := failure{Error: text, Kind: "failed", ExitCode: exitFailed}
 	var (
 		use      *usage
 		flag     *etcdflags.UsageError
 		syntax   *quota.SyntaxError
 		conflict *coordinator.ConflictError
+		field    *quota.FieldError
 		hinted   *hinted
 	)
+	kinds := []struct {
+		is   error
+		kind string
+		code int
+	}{
+		{errRefused, "refused", exitRefused}, {errLate, "not_applied_in_time", exitLate},
+		{coordinator.ErrNotFound, "not_found", exitNotFound},
+		{coordinator.ErrPermission, "permission", exitPermission},
+		{coordinator.ErrUnreachable, "unreachable", exitUnreachable}, {context.DeadlineExceeded, "unreachable", exitUnreachable},
+	}
+	for _, k := range kinds {
+		if errors.Is(err, k.is) {
+			f.Kind, f.ExitCode = k.kind, k.code
+			break
+		}
+	}
 	switch {
 	case errors.As(err, &use):
 		f.Kind, f.ExitCode = "usage", exitUsage
@@ -74,15 +95,11 @@ func classify(err error) failure {
 	case errors.As(err, &syntax):
 		f.Kind, f.ExitCode, f.pointer = "usage", exitUsage, syntax.Point()
 		f.Offset = &syntax.Offset
-	case errors.Is(err, coordinator.ErrNotFound):
-		f.Kind, f.ExitCode = "not_found", exitNotFound
+	case errors.As(err, &field) && f.ExitCode == exitFailed:
+		f.Kind, f.ExitCode = "refused", exitRefused
 	case errors.As(err, &conflict):
 		f.Kind, f.ExitCode, f.Provider = "conflict", exitConflict, conflict.Provider
 		f.Have, f.Want = &conflict.Have, &conflict.Want
-	case errors.Is(err, coordinator.ErrPermission):
-		f.Kind, f.ExitCode = "permission", exitPermission
-	case errors.Is(err, coordinator.ErrUnreachable), errors.Is(err, context.DeadlineExceeded):
-		f.Kind, f.ExitCode = "unreachable", exitUnreachable
 	}
 	if errors.As(err, &hinted) {
 		f.Hints = append(f.Hints, hinted.hints...)
@@ -90,11 +107,26 @@ func classify(err error) failure {
 	return f
 }
 
-// notFound is an error for exit code 3 in words of its own.
-type notFound string
+// Kinds of errors that only this tool has.
+var (
+	errRefused = errors.New("refused by a guard rail")
+	errLate    = errors.New("written, but not applied in time")
+)
 
-func (n notFound) Error() string        { return string(n) }
-func (n notFound) Is(target error) bool { return target == coordinator.ErrNotFound }
+// kinded is an error of a kind, in words of its own.
+type kinded struct {
+	error
+	kind error
+}
+
+func (k kinded) Is(target error) bool { return target == k.kind }
+func (k kinded) Unwrap() error        { return k.error }
+
+// notFound is an error for exit code 3.
+func notFound(text string) error { return kinded{errors.New(text), coordinator.ErrNotFound} }
+
+// refused says that a guard rail does not let a change pass.
+func refused(err error) error { return kinded{fmt.Errorf("refused: %w", err), errRefused} }
 
 // hinted is an error together with lines that help to mend it.
 type hinted struct {
@@ -107,18 +139,18 @@ func (h *hinted) Unwrap() error { return h.error }
 // fail shows err on stderr in the format asked for and returns the exit code.
 func (a *app) fail(err error) int {
 	f := classify(err)
-	if a.format != formatTable {
-		_ = a.format.write(a.stderr, f) // there is nowhere else to say it
+	if a.format != format.Table {
+		_ = a.format.Write(a.stderr, f) // there is nowhere else to say it
 		return f.ExitCode
 	}
-	fmt.Fprintln(a.stderr, "quota-admin: "+clean(f.Error))
+	fmt.Fprintln(a.stderr, "quota-admin: "+format.Clean(f.Error))
 	for line := range strings.SplitSeq(f.pointer, "\n") {
 		if line != "" {
-			fmt.Fprintln(a.stderr, "  "+clean(line))
+			fmt.Fprintln(a.stderr, "  "+format.Clean(line))
 		}
 	}
 	for _, hint := range f.Hints {
-		fmt.Fprintln(a.stderr, "  "+clean(hint))
+		fmt.Fprintln(a.stderr, "  "+format.Clean(hint))
 	}
 	return f.ExitCode
 }

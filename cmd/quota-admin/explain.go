@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
+
 	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -11,9 +13,9 @@ import (
 // explanation is why an instance has its share.
 type explanation struct {
 	Weight int64 `json:"weight"` // in force, an operator's included
-	// Demand is what the instance had reported when the level was worked out, in
-	// permits per second; Claim is what it claims by that, and Equal its part of
-	// what nobody claims. They are 0 unless shares are by demand.
+	// Demand is what the level says that the instance asks for, in permits per
+	// second; Claim is what it claims by that, and Equal its part of what nobody
+	// claims. They are 0 unless shares are by demand.
 	Demand float64 `json:"demand"`
 	Claim  int64   `json:"claim"`
 	Equal  int64   `json:"equal"`
@@ -23,12 +25,13 @@ type explanation struct {
 // explain finds out why every instance has its share of the shortest limit's
 // running window.
 func (f *fleet) explain() {
-	view, demands := &f.view, f.demands
+	v := f.read.View()
+	view := &v
 	if view.Policy == nil || f.Limit == nil {
 		return
 	}
 	at := f.now.UnixNano()
-	w := quota.WindowAt(f.limit.Window, at)
+	w := quota.WindowAt(f.status.Limit.Window, at)
 	parts, weights := int64(0), int64(0)
 	for _, i := range view.Instances {
 		if i.TakesPart(w.Start()) {
@@ -36,13 +39,9 @@ func (f *fleet) explain() {
 			weights += share.Weight(view.Policy, &i)
 		}
 	}
-	var level *quota.LevelLimit
-	entry := view.Level.At(w.Start())
-	if entry != nil && view.Policy.Share == quota.ShareDemand {
-		level = entry.Limit(w.Length)
-	}
-	if level != nil {
-		f.Level = &levelJSON{Revision: entry.Revision, Base: level.Base, Most: level.Most, Claimed: level.Claimed, Author: view.Level.Author}
+	level, asks, byDemand := share.LevelOf(view, w)
+	if byDemand {
+		f.Level = &levelJSON{Revision: view.Level.At(w.Start()).Revision, Base: level.Base, Most: level.Most, Claimed: level.Claimed, Author: view.Level.Author}
 	}
 	byID := make(map[string]quota.Instance, len(view.Instances))
 	for _, i := range view.Instances {
@@ -55,21 +54,21 @@ func (f *fleet) explain() {
 		j.Explain = x
 		switch {
 		case !i.From.IsZero() && i.From.UnixNano() > w.Start():
-			x.Why = "takes part from " + when(i.From)
+			x.Why = "takes part from " + format.When(i.From)
 		case !i.TakesPart(w.Start()):
 			x.Why = "has left"
 		case view.Policy.Mode == quota.ModePause:
 			x.Why = "paused"
 		case view.Policy.Share == quota.ShareWeighted:
 			x.Why = fmt.Sprintf("weight %d of %d", x.Weight, weights)
-		case level != nil:
-			x.Demand = float64(demands[i.ID]) / 1000
-			x.Claim, _ = share.Claim(view, w, demands[i.ID])
+		case byDemand:
+			x.Demand = float64(asks[i.ID]) / w.Length.Seconds()
+			x.Claim = level.Claim(asks[i.ID])
 			if j.Share != nil {
 				x.Equal = *j.Share - x.Claim
 			}
 			x.Why = fmt.Sprintf("claims %d, and has %d of what nobody claims", x.Claim, x.Equal)
-			if level.Claim(demands[i.ID]) == level.Most && x.Claim > 0 {
+			if x.Claim == level.Most && x.Claim > 0 {
 				x.Why = fmt.Sprintf("claims the most that anybody may, %d, and has %d of what nobody claims", x.Claim, x.Equal)
 			}
 		case view.Policy.Share == quota.ShareDemand:
@@ -94,13 +93,13 @@ type levelJSON struct {
 
 // explained is the table of instances --explain.
 func (f *fleet) explained(w io.Writer) {
-	row(w, "NAME", "INCARNATION", "SHARE", "WEIGHT", "DEMAND/S", "CLAIM", "EQUAL", "WHY")
+	format.Row(w, "NAME", "INCARNATION", "SHARE", "WEIGHT", "DEMAND/S", "CLAIM", "EQUAL", "WHY")
 	for _, i := range f.Instances {
 		x := i.Explain
 		if x == nil {
 			x = &explanation{Why: "no policy is in force"}
 		}
-		row(w, show(i.Name), show(i.Incarnation), number(i.Share), fmt.Sprint(x.Weight), fmt.Sprintf("%.4g", x.Demand),
+		format.Row(w, format.Name(i.Name), format.Name(i.Incarnation), number(i.Share), fmt.Sprint(x.Weight), fmt.Sprintf("%.4g", x.Demand),
 			fmt.Sprint(x.Claim), fmt.Sprint(x.Equal), x.Why)
 	}
 }

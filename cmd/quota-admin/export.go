@@ -6,6 +6,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/document"
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
+
 	"github.com/spf13/cobra"
 
 	"github.com/quotient-limiter/quotient/coordinator"
@@ -61,20 +64,20 @@ func policiesOf(ctx context.Context, admin *coordinator.Admin, providers []strin
 
 func (a *app) export(all []coordinator.Stored) error {
 	now := time.Now()
-	policies := ordered{}
+	var policies []document.Entry
 	var left []string
 	for _, s := range all {
 		if s.Problem != nil {
-			left = append(left, fmt.Sprintf("%s at revision %d (%s)", s.Provider, s.Revision, problem(s)))
+			left = append(left, fmt.Sprintf("%s at revision %d (%s)", s.Provider, s.Revision, problem(s.Problem)))
 			continue
 		}
-		policies = append(policies, orderedField{s.Provider, exported(s.Policy, now)})
+		policies = append(policies, document.Entry{Provider: s.Provider, Policy: s.Policy})
 	}
 	f := a.format
-	if f == formatTable {
-		f = formatYAML
+	if f == format.Table {
+		f = format.YAML
 	}
-	if err := f.write(a.stdout, ordered{{"schema", quota.Schema}, {"policies", policies}}); err != nil {
+	if err := f.Write(a.stdout, document.Of(policies, now)); err != nil {
 		return err
 	}
 	if len(left) > 0 {

@@ -7,10 +7,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
+
 	"github.com/spf13/cobra"
 
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/change"
 	"github.com/quotient-limiter/quotient/coordinator"
-	"github.com/quotient-limiter/quotient/internal/change"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -43,7 +45,7 @@ func (a *app) getCommand() *cobra.Command {
 
 // toJSON gives a stored policy the names that are shown.
 func toJSON(s coordinator.Stored) storedJSON {
-	j := storedJSON{Provider: s.Provider, Revision: s.Revision, Problem: problem(s)}
+	j := storedJSON{Provider: s.Provider, Revision: s.Revision, Problem: problem(s.Problem)}
 	if readable(s) {
 		j.Policy = &s.Policy
 	}
@@ -52,11 +54,11 @@ func toJSON(s coordinator.Stored) storedJSON {
 
 // describe writes all of a policy, a line for each field.
 func describe(w io.Writer, s coordinator.Stored) {
-	line := func(name, value string) { row(w, name+":", value) }
-	line("Provider", show(s.Provider))
+	line := func(name, value string) { format.Row(w, name+":", value) }
+	line("Provider", format.Show(s.Provider))
 	line("Revision", fmt.Sprint(s.Revision))
 	if s.Problem != nil {
-		line("Problem", clean(problem(s)))
+		line("Problem", format.Clean(problem(s.Problem)))
 	}
 	if !readable(s) {
 		return
@@ -64,46 +66,41 @@ func describe(w io.Writer, s coordinator.Stored) {
 	p := change.Current(s.Policy, time.Now()).WithDefaults()
 	line("Limits", quota.FormatLimits(p.Limits))
 	if !p.From.IsZero() {
-		line("From", exact(p.From))
+		line("From", format.Exact(p.From))
 	}
 	for _, next := range p.Next {
-		line("Next", quota.FormatLimits(next.Limits)+" from "+exact(next.From))
+		line("Next", quota.FormatLimits(next.Limits)+" from "+format.Exact(next.From))
 	}
-	line("Share", show(sharedBy(&p)))
-	line("Mode", show(string(p.Mode)))
-	line("Outage", show(string(p.Outage)))
+	line("Share", format.Show(sharedBy(&p)))
+	line("Mode", format.Show(string(p.Mode)))
+	line("Outage", format.Show(string(p.Outage)))
 	line("Settle", p.Settle.String())
 	line("Freshness", p.Freshness.String())
 	line("Clock error", p.ClockError.String())
 	line("Guard", quota.FormatGuard(p.Guard, p.GuardAuto))
-	if line("Pacing", show(string(p.Pacing))); p.Pacing == quota.PacingAdaptive {
-		line("Pacing delay", p.PacingDelay.String())
-	}
+	line("Pacing", format.Show(string(p.Pacing)))
 	if p.Shaped() || p.WarmUp > 0 {
-		line("Shape", show(shapeOf(&p)))
+		line("Shape", format.Show(shapeOf(&p)))
 	}
 	if p.MaxStep == 0 {
 		p.MaxStep = quota.DefaultMaxStep
 	}
 	line("Max step", new(factor(p.MaxStep)).String())
 	if len(p.Requires) > 0 {
-		line("Requires", clean(strings.Join(p.Requires, ", ")))
+		line("Requires", format.Clean(strings.Join(p.Requires, ", ")))
 	}
-	line("Changed", when(p.Time))
-	line("Author", show(p.Author))
-	line("Reason", show(p.Reason))
+	line("Changed", format.When(p.Time))
+	line("Author", format.Show(p.Author))
+	line("Reason", format.Show(p.Reason))
 }
 
 // readable reports whether the value in etcd could be decoded at all.
 func readable(s coordinator.Stored) bool { return len(s.Policy.Limits) > 0 }
 
-// problem says in one line why instances do not apply the policy.
-func problem(s coordinator.Stored) string {
-	if s.Problem == nil {
+// problem says in one line what is wrong; "" is nothing.
+func problem(err error) string {
+	if err == nil {
 		return ""
 	}
-	return oneLine(s.Problem)
+	return format.OneLine(err)
 }
-
-// oneLine joins what errors.Join puts on lines of their own.
-func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }

@@ -5,12 +5,14 @@ const exitCodes = `Changes are recorded as made by user@host, or by ` + envAutho
 
 Exit codes:
   0  done
-  1  refused or failed
+  1  failed
   2  bad usage
   3  not found
   4  revision conflict: somebody else changed it meanwhile
   5  etcd cannot be reached
   6  not permitted by etcd
+  7  refused by a guard rail: --max-step, a bad policy, too short an announcement
+  8  written, but not applied by every instance in time (--wait)
 `
 
 // usageTemplate shows a command's own flags only. The connection flags are many

@@ -7,10 +7,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
+
 	"github.com/spf13/cobra"
 
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/change"
 	"github.com/quotient-limiter/quotient/coordinator"
-	"github.com/quotient-limiter/quotient/internal/change"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -62,12 +64,12 @@ func (a *app) emitHistory(provider string, records []coordinator.Record) error {
 			Author: r.Author, Reason: r.Reason, Old: r.Old, New: r.New,
 		})
 		if r.Problem != nil {
-			data.Changes[len(data.Changes)-1].Problem = oneLine(r.Problem)
-			a.note("%s", oneLine(r.Problem))
+			data.Changes[len(data.Changes)-1].Problem = format.OneLine(r.Problem)
+			a.note("%s", format.OneLine(r.Problem))
 		}
 	}
 	return a.emit(data, func(w io.Writer) {
-		row(w, "REVISION", "TIME", "AUTHOR", "OLD", "NEW", "ALSO", "REASON")
+		format.Row(w, "REVISION", "TIME", "AUTHOR", "OLD", "NEW", "ALSO", "REASON")
 		for _, r := range records {
 			old := limitsOf(r.Old)
 			if r.Old == nil && r.OldRevision != 0 {
@@ -77,7 +79,7 @@ func (a *app) emitHistory(provider string, records []coordinator.Record) error {
 			if r.Problem != nil {
 				set = "unreadable"
 			}
-			row(w, fmt.Sprint(r.Revision), when(r.Time), show(r.Author), old, set, also(r.Old, r.New), show(r.Reason))
+			format.Row(w, fmt.Sprint(r.Revision), format.When(r.Time), format.Show(r.Author), old, set, also(r.Old, r.New), format.Show(r.Reason))
 		}
 	})
 }
@@ -92,11 +94,11 @@ func also(old, next *quota.Policy) string {
 		switch {
 		case d.Field == "limits":
 		case d.Old == "":
-			parts = append(parts, clean(d.Field)+" "+show(d.New))
+			parts = append(parts, format.Clean(d.Field)+" "+format.Show(d.New))
 		case d.New == "":
-			parts = append(parts, "no "+clean(d.Field))
+			parts = append(parts, "no "+format.Clean(d.Field))
 		default:
-			parts = append(parts, clean(d.Field)+" "+show(d.Old)+" -> "+show(d.New))
+			parts = append(parts, format.Clean(d.Field)+" "+format.Show(d.Old)+" -> "+format.Show(d.New))
 		}
 	}
 	if len(parts) == 0 {

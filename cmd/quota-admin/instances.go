@@ -6,6 +6,9 @@ import (
 	"io"
 	"time"
 
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/status"
+
 	"github.com/spf13/cobra"
 
 	"github.com/quotient-limiter/quotient/coordinator"
@@ -69,7 +72,7 @@ func (a *app) emitFleet(f *fleet, explain bool) error {
 	if f.Problem != "" {
 		a.note("the policy cannot be applied: %s", f.Problem)
 	}
-	for _, line := range f.troubles() {
+	for _, line := range status.Troubles(&f.read) {
 		a.note("%s", line)
 	}
 	err := a.emit(f, func(w io.Writer) {
@@ -80,18 +83,18 @@ func (a *app) emitFleet(f *fleet, explain bool) error {
 			f.explained(w)
 			return
 		}
-		row(w, "NAME", "INCARNATION", "SHARE", "STATE", "USED", "REFUSED", "SHADOWED", "WAITING", "APPLIED", "POLICY",
+		format.Row(w, "NAME", "INCARNATION", "SHARE", "STATE", "USED", "REFUSED", "SHADOWED", "WAITING", "APPLIED", "POLICY",
 			"CLOCK-ERROR", "PROOF-AGE", "REPORT-AGE", "STARTED", "FROM", "UNTIL")
 		for _, i := range f.Instances {
-			row(w, append(append([]string{show(i.Name), show(i.Incarnation), number(i.Share)}, i.reported(f.now)...),
-				when(i.Started), when(i.From), when(i.Until))...)
+			format.Row(w, append(append([]string{format.Name(i.Name), format.Name(i.Incarnation), number(i.Share)}, i.reported(f.now)...),
+				format.When(i.Started), format.When(i.From), format.When(i.Until))...)
 		}
 	})
-	if a.format == formatTable && err == nil {
+	if a.format == format.Table && err == nil {
 		if len(f.Instances) > 0 {
 			fmt.Fprintln(a.stdout)
 		}
-		fmt.Fprintln(a.stdout, f.summary())
+		fmt.Fprintln(a.stdout, f.status.Line())
 	}
 	return err
 }
@@ -104,8 +107,8 @@ func (i *instanceJSON) reported(now time.Time) []string {
 	}
 	age := max(0, now.Sub(r.Time)).Round(time.Second)
 	return []string{
-		show(string(r.State)), fmt.Sprint(r.Used), fmt.Sprint(r.Refused), fmt.Sprint(r.Shadowed), fmt.Sprint(r.Waiting),
-		fmt.Sprint(r.Revision), fmt.Sprint(r.PolicyRevision), show(r.ClockError), show(r.ProofAge), age.String(),
+		format.Show(string(r.State)), fmt.Sprint(r.Used), fmt.Sprint(r.Refused), fmt.Sprint(r.Shadowed), fmt.Sprint(r.Waiting),
+		fmt.Sprint(r.Revision), fmt.Sprint(r.PolicyRevision), format.Show(r.ClockError), format.Show(r.ProofAge), age.String(),
 	}
 }
 

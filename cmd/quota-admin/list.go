@@ -4,12 +4,16 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"time"
+
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
 
 	"github.com/spf13/cobra"
 
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/change"
 	"github.com/quotient-limiter/quotient/coordinator"
-	"github.com/quotient-limiter/quotient/internal/change"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -20,18 +24,22 @@ type listJSON struct {
 
 func (a *app) listCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:     "list",
-		Short:   "Show the policies of all providers",
-		Example: "  quota-admin list",
-		Args:    exactly(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		Use:   "list [PREFIX]",
+		Short: "Show the policies of all providers, or of those whose name begins with PREFIX",
+		Example: `  quota-admin list
+  quota-admin list payments/`,
+		Args:              atMostOne("PREFIX"),
+		ValidArgsFunction: a.completeProvider,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			prefix := strings.Join(args, "")
 			return a.withAdmin(cmd.Context(), func(ctx context.Context, admin *coordinator.Admin) error {
 				all, err := admin.List(ctx)
 				if err != nil {
 					return err
 				}
+				all = slices.DeleteFunc(all, func(s coordinator.Stored) bool { return !strings.HasPrefix(s.Provider, prefix) })
 				if len(all) == 0 {
-					a.note("no policies under %s", a.etcd.Prefix)
+					a.note("no policies of providers %s* under %s", prefix, a.etcd.Prefix)
 				}
 				return a.emitList(all)
 			})
@@ -44,23 +52,23 @@ func (a *app) emitList(all []coordinator.Stored) error {
 	for _, s := range all {
 		data.Policies = append(data.Policies, toJSON(s))
 		if s.Problem != nil {
-			a.note("%s: %s", s.Provider, problem(s))
+			a.note("%s: %s", s.Provider, problem(s.Problem))
 		}
 	}
 	return a.emit(data, func(w io.Writer) {
 		if len(all) == 0 {
 			return
 		}
-		row(w, "PROVIDER", "LIMITS", "MODE", "SHARE", "OUTAGE", "SETTLE", "NEXT", "REVISION", "CHANGED", "AUTHOR")
+		format.Row(w, "PROVIDER", "LIMITS", "MODE", "SHARE", "OUTAGE", "SETTLE", "NEXT", "REVISION", "CHANGED", "AUTHOR")
 		for _, s := range all {
 			revision := fmt.Sprint(s.Revision)
 			if !readable(s) {
-				row(w, show(s.Provider), "invalid", "-", "-", "-", "-", "-", revision, "-", "-")
+				format.Row(w, format.Name(s.Provider), "invalid", "-", "-", "-", "-", "-", revision, "-", "-")
 				continue
 			}
 			p := change.Current(s.Policy, time.Now()).WithDefaults()
-			row(w, show(s.Provider), quota.FormatLimits(p.Limits), show(string(p.Mode)), show(string(p.Share)),
-				show(string(p.Outage)), p.Settle.String(), nextOf(p), revision, when(p.Time), show(p.Author))
+			format.Row(w, format.Name(s.Provider), quota.FormatLimits(p.Limits), format.Show(string(p.Mode)), format.Show(string(p.Share)),
+				format.Show(string(p.Outage)), p.Settle.String(), nextOf(p), revision, format.When(p.Time), format.Name(p.Author))
 		}
 	})
 }
@@ -69,11 +77,11 @@ func (a *app) emitList(all []coordinator.Stored) error {
 func nextOf(p quota.Policy) string {
 	switch {
 	case !p.From.IsZero():
-		return "begins " + exact(p.From)
+		return "begins " + format.Exact(p.From)
 	case len(p.Next) == 0:
 		return "-"
 	}
-	text := quota.FormatLimits(p.Next[0].Limits) + " from " + exact(p.Next[0].From)
+	text := quota.FormatLimits(p.Next[0].Limits) + " from " + format.Exact(p.Next[0].From)
 	if more := len(p.Next) - 1; more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}

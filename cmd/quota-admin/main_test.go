@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -11,10 +10,10 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/quotient-limiter/quotient/internal/await"
 	"github.com/quotient-limiter/quotient/internal/etcdtest"
 )
 
@@ -23,6 +22,7 @@ import (
 var server *etcdtest.Cluster
 
 func TestMain(m *testing.M) {
+	await.Together()
 	os.Exit(func() int {
 		var err error
 		if server, err = etcdtest.Start(etcdtest.Options{}); err != nil {
@@ -84,8 +84,7 @@ func (b *bench) put(client *clientv3.Client, key string, value any) {
 		}
 		text = string(encoded)
 	}
-	ctx, cancel := context.WithTimeout(b.t.Context(), 10*time.Second)
-	defer cancel()
+	ctx := b.t.Context()
 	var options []clientv3.OpOption
 	if strings.Contains(key, "/instances/") || strings.HasPrefix(key, "reports/") {
 		lease, err := client.Grant(ctx, 600) // as instances do

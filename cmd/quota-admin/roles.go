@@ -5,12 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/roles"
+	"github.com/quotient-limiter/quotient/internal/etcdflags"
+	"github.com/quotient-limiter/quotient/internal/keys"
 )
 
 func (a *app) rolesCommand() *cobra.Command {
@@ -34,9 +37,9 @@ it is granted to a user, who is added if need be. All of this takes etcd's root
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(
-		a.roleCommand(coordinator.RoleConsumer, "the instances of one provider's consumer"),
-		a.roleCommand(coordinator.RoleOperator, "those who set policies, of one provider or of all"),
-		a.roleCommand(coordinator.RoleReader, "those who only look, at one provider or at all"),
+		a.roleCommand(roles.Consumer, "the instances of one provider's consumer"),
+		a.roleCommand(roles.Operator, "those who set policies, of one provider or of all"),
+		a.roleCommand(roles.Reader, "those who only look, at one provider or at all"),
 		a.rolesListCommand(),
 	)
 	return cmd
@@ -67,10 +70,10 @@ type roleJSON struct {
 	DryRun bool        `json:"dry_run,omitempty"`
 }
 
-func (a *app) roleCommand(kind coordinator.RoleKind, who string) *cobra.Command {
+func (a *app) roleCommand(kind roles.Kind, who string) *cobra.Command {
 	var f roleFlags
 	use, args := string(kind)+" [PROVIDER]", upTo(1)
-	if kind == coordinator.RoleConsumer {
+	if kind == roles.Consumer {
 		use, args = string(kind)+" PROVIDER", exactly("PROVIDER")
 	}
 	cmd := &cobra.Command{
@@ -94,8 +97,8 @@ func (a *app) roleCommand(kind coordinator.RoleKind, who string) *cobra.Command 
 		if f.to == "" && (f.noPassword || f.passwordFile != "") {
 			return usageError(cmd, "a password is of a user: give --to")
 		}
-		return a.withAdmin(cmd.Context(), func(ctx context.Context, admin *coordinator.Admin) error {
-			return a.makeRole(ctx, admin, kind, provider, &f)
+		return a.withClient(cmd.Context(), func(ctx context.Context, client *clientv3.Client) error {
+			return a.makeRole(ctx, client, kind, provider, &f)
 		})
 	}
 	return cmd
@@ -109,8 +112,13 @@ func upTo(n int) cobra.PositionalArgs {
 	}
 }
 
-func (a *app) makeRole(ctx context.Context, admin *coordinator.Admin, kind coordinator.RoleKind, provider string, f *roleFlags) error {
-	role, err := admin.NewRole(kind, provider)
+func (a *app) makeRole(ctx context.Context, client *clientv3.Client, kind roles.Kind, provider string, f *roleFlags) error {
+	layout, err := keys.New(a.etcd.Prefix)
+	if err != nil {
+		return err
+	}
+	etcd := roles.Etcd{Client: client, Timeout: a.etcd.CommandTimeout}
+	role, err := roles.New(layout, kind, provider)
 	if err != nil {
 		return err
 	}
@@ -120,9 +128,9 @@ func (a *app) makeRole(ctx context.Context, admin *coordinator.Admin, kind coord
 		return a.emitRoles([]roleJSON{result}, result)
 	}
 	// The password first: without one nothing should be half done.
-	user := coordinator.User{Name: f.to, NoPassword: f.noPassword}
+	user := roles.User{Name: f.to, NoPassword: f.noPassword}
 	if f.to != "" && !f.noPassword {
-		exists, err := admin.UserExists(ctx, f.to)
+		exists, err := etcd.UserExists(ctx, f.to)
 		if err != nil {
 			return err
 		}
@@ -132,18 +140,18 @@ func (a *app) makeRole(ctx context.Context, admin *coordinator.Admin, kind coord
 			}
 		}
 	}
-	if err := admin.PutRole(ctx, role); err != nil {
+	if err := etcd.Put(ctx, role); err != nil {
 		return err
 	}
 	if f.to != "" {
-		if result.Added, err = admin.GrantRole(ctx, user, role.Name); err != nil {
+		if result.Added, err = etcd.GrantTo(ctx, user, role.Name); err != nil {
 			return err
 		}
 	}
 	if err := a.emitRoles([]roleJSON{result}, result); err != nil {
 		return err
 	}
-	if on, err := admin.Authenticated(ctx); err == nil && !on {
+	if on, err := etcd.Authenticated(ctx); err == nil && !on {
 		a.note("authentication is off, so roles do not count yet: add a user root with role root, then etcdctl auth enable")
 	}
 	return nil
@@ -152,11 +160,11 @@ func (a *app) makeRole(ctx context.Context, admin *coordinator.Admin, kind coord
 // newPassword finds the password of a user that is added.
 func (a *app) newPassword(f *roleFlags) (string, error) {
 	if f.passwordFile != "" {
-		text, err := os.ReadFile(f.passwordFile)
+		text, err := etcdflags.ReadSecret(f.passwordFile)
 		if err != nil {
 			return "", err
 		}
-		if p := strings.TrimRight(string(text), "\r\n"); p != "" {
+		if p := strings.TrimRight(text, "\r\n"); p != "" {
 			return p, nil
 		}
 		return "", fmt.Errorf("%s is empty", f.passwordFile)
@@ -190,13 +198,15 @@ func (a *app) rolesListCommand() *cobra.Command {
 		Example: "  quota-admin roles list --user root",
 		Args:    exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.withAdmin(cmd.Context(), func(ctx context.Context, admin *coordinator.Admin) error {
-				roles, err := admin.Roles(ctx)
+			return a.withClient(cmd.Context(), func(ctx context.Context, client *clientv3.Client) error {
+				ctx, cancel := context.WithTimeout(ctx, a.etcd.CommandTimeout)
+				defer cancel()
+				found, err := roles.Etcd{Client: client, Timeout: a.etcd.CommandTimeout}.List(ctx)
 				if err != nil {
 					return err
 				}
 				all := []roleJSON{}
-				for _, r := range roles {
+				for _, r := range found {
 					all = append(all, roleOf(r))
 				}
 				if len(all) == 0 {
@@ -208,7 +218,7 @@ func (a *app) rolesListCommand() *cobra.Command {
 	}
 }
 
-func roleOf(r coordinator.Role) roleJSON {
+func roleOf(r roles.Role) roleJSON {
 	j := roleJSON{Role: r.Name, Grants: []grantJSON{}}
 	for _, g := range r.Grants {
 		p := "read"
@@ -225,14 +235,14 @@ func (a *app) emitRoles(all []roleJSON, data any) error {
 		if len(all) == 0 {
 			return
 		}
-		row(w, "ROLE", "PERMISSION", "KEYS")
+		format.Row(w, "ROLE", "PERMISSION", "KEYS")
 		for _, r := range all {
 			for _, g := range r.Grants {
 				keys := g.Key
 				if g.End != "" {
 					keys += "*"
 				}
-				row(w, show(r.Role), g.Permission, show(keys))
+				format.Row(w, format.Show(r.Role), g.Permission, format.Show(keys))
 			}
 		}
 		for _, r := range all {
@@ -240,9 +250,9 @@ func (a *app) emitRoles(all []roleJSON, data any) error {
 			case r.DryRun:
 				fmt.Fprintln(w, "dry run: nothing was written")
 			case r.Added:
-				fmt.Fprintf(w, "added user %s and granted it %s\n", show(r.User), show(r.Role))
+				fmt.Fprintf(w, "added user %s and granted it %s\n", format.Show(r.User), format.Show(r.Role))
 			case r.User != "":
-				fmt.Fprintf(w, "granted %s to user %s, whose password is as it was\n", show(r.Role), show(r.User))
+				fmt.Fprintf(w, "granted %s to user %s, whose password is as it was\n", format.Show(r.Role), format.Show(r.User))
 			}
 		}
 	})

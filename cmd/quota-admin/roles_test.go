@@ -20,6 +20,7 @@ import (
 
 // TestRolesSuffice: what every role is for works.
 func TestRolesSuffice(t *testing.T) {
+	t.Parallel()
 	g := newGuarded(t)
 	quiet := slog.New(slog.DiscardHandler)
 	s, err := coordinator.Join(t.Context(), g.as("charge"), coordinator.Options{Prefix: g.prefix, Name: "worker", Logger: quiet})
@@ -112,6 +113,7 @@ func TestRolesDoNotGoFurther(t *testing.T) {
 		{"write another provider's level", "charge bob carol dave", put(k("providers/" + refund + "level"))},
 		{"read a history", "charge refund", get(k("history/"+charge), clientv3.WithPrefix())},
 		{"forge a history", "charge refund carol dave", put(k("history/" + charge + "x"))},
+		{"let settle be lowered too soon", "charge refund carol dave", remove(k("superseded/"+charge), clientv3.WithPrefix())},
 		{"make a fleet report every second", "charge refund carol dave", put(k("observers/" + charge + "x"))},
 		{"write a report", "ann bob carol dave", put(k("reports/" + charge + "x"))},
 		{"be an instance", "bob carol dave", put(k("providers/" + charge + "instances/x"))},
@@ -209,6 +211,7 @@ func TestRolesAreSetRight(t *testing.T) {
 // TestEverythingByCertificate: TLS with client certificates and authentication by
 // their common name, without a password anywhere.
 func TestEverythingByCertificate(t *testing.T) {
+	t.Parallel()
 	authority, err := etcdtest.NewAuthority(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -229,7 +232,7 @@ func TestEverythingByCertificate(t *testing.T) {
 	b := newBench(t, cluster)
 	b.env["QUOTIENT_CACERT"] = authority.File
 	be := func(name string) { b.env["QUOTIENT_CERT"], b.env["QUOTIENT_KEY"] = issue(name) }
-	if _, stderr := b.want(exitUnreachable, "list", "--command-timeout", "1s"); !strings.Contains(stderr, "client certificate") {
+	if _, stderr := b.want(exitUnreachable, "list", "--command-timeout", "1s"); !strings.Contains(stderr, "--cert and --key") {
 		t.Errorf("no certificate: %s", stderr)
 	}
 	be("root")

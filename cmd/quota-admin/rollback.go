@@ -8,10 +8,12 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
+
 	"github.com/spf13/cobra"
 
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/change"
 	"github.com/quotient-limiter/quotient/coordinator"
-	"github.com/quotient-limiter/quotient/internal/change"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -94,7 +96,7 @@ the second it is compared with what is set now.`,
 			}
 			d.Differences = append(d.Differences, change.Diff(from, to)...)
 			return a.emit(d, func(w io.Writer) {
-				fmt.Fprintf(w, "%s: revision %d -> %d\n", show(d.Provider), d.From, d.To)
+				fmt.Fprintf(w, "%s: revision %d -> %d\n", format.Show(d.Provider), d.From, d.To)
 				if len(d.Differences) == 0 {
 					fmt.Fprintln(w, "no difference")
 				}
@@ -108,7 +110,7 @@ the second it is compared with what is set now.`,
 // writeDiff writes a line for each difference.
 func writeDiff(w io.Writer, all []change.Difference) {
 	for _, d := range all {
-		row(w, "  "+clean(d.Field)+":", show(d.Old)+" -> "+show(d.New))
+		format.Row(w, "  "+format.Clean(d.Field)+":", format.Show(d.Old)+" -> "+format.Show(d.New))
 	}
 }
 

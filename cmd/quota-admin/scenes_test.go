@@ -232,14 +232,13 @@ instances payments/charge --explain
 set payments/charge 480/s --share weighted --weight worker-1=7 --floor 20
 instances payments/charge --explain
 get payments/charge
-set payments/charge 500/s --weight worker-1= --share demand --pacing adaptive --pacing-delay 1s
+set payments/charge 500/s --weight worker-1= --share demand --pacing even
 get payments/charge
 set payments/charge 500/s --share lottery
 set payments/charge 500/s --pacing waltz
 set payments/charge 500/s --floor 0
 set payments/charge 500/s --weight worker-1
 set payments/charge 500/s --weight worker-1=1001
-set payments/charge 500/s --pacing-delay 1ms
 set payments/charge 500/s --shape bucket --burst 20 --warm-up 30s
 set payments/charge 510/s --shape bucket --burst 20 --warm-up 30s --share equal --pacing off
 set payments/charge 480/s --burst 30 --dry-run

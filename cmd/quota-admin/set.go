@@ -3,13 +3,12 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/change"
 	"github.com/quotient-limiter/quotient/coordinator"
-	"github.com/quotient-limiter/quotient/internal/change"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -24,6 +23,7 @@ type settings struct {
 	guard                         string
 	outage                        string
 	maxStep                       *factor
+	create                        bool
 	sharing                       sharing
 	given                         func(flag string) bool
 }
@@ -43,7 +43,8 @@ loss. TIME is 2027-01-01T00:00:00Z, 2027-01-01 00:00 or 00:00 (local time), or
 Announced changes stay when limits are set; get shows them, cancel removes them.
 
 A change of more than --max-step times up or down is refused as a typing error,
-unless --force says that it is meant.
+unless --force says that it is meant. So is a new provider whose name is nearly that
+of another, unless --create says so; on a terminal it asks.
 
 Without --if-revision the change is refused with exit code 4 if somebody else
 changes the policy at the same moment.`,
@@ -60,6 +61,7 @@ changes the policy at the same moment.`,
 	flags.DurationVar(&s.duration, "for", 0, "return by itself after this time")
 	e := a.addEdit(cmd, 0)
 	e.addSteps()
+	flags.BoolVar(&s.create, "create", false, "set a new provider although one has nearly the same name")
 	flags.DurationVar(&s.settle, "settle", 0, "how long a larger share is held back; new policies: 3s")
 	flags.DurationVar(&s.freshness, "freshness", 0, "how old the proof of a view may be; new policies: five sixths of settle")
 	flags.DurationVar(&s.clockError, "clock-error", 0, "bound on the error of a host's clock; new policies: 50ms")
@@ -67,8 +69,13 @@ changes the policy at the same moment.`,
 	flags.StringVar(&s.guard, "guard", "", "issue nothing within `G` of a window's edges: 20ms; auto or auto+20ms follows the clock's error; 0 is off")
 	s.sharing.register(cmd)
 	s.given, s.maxStep = flags.Changed, &e.maxStep
-	e.make = func(_ context.Context, _ *coordinator.Admin, old coordinator.Stored, now time.Time) (quota.Policy, time.Time, error) {
+	e.make = func(ctx context.Context, admin *coordinator.Admin, old coordinator.Stored, now time.Time) (quota.Policy, time.Time, error) {
 		s.reason = e.reason
+		if old.Revision == 0 && !s.create && !e.revision.given() {
+			if err := a.mayCreate(ctx, admin, old.Provider); err != nil {
+				return quota.Policy{}, time.Time{}, err
+			}
+		}
 		return s.apply(old.Policy, now)
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
@@ -161,7 +168,7 @@ func (s *settings) apply(old quota.Policy, now time.Time) (p quota.Policy, at ti
 	}
 	p, err = change.SetLimits(old, p, s.limits, change.Timing{At: at, For: s.duration}, now)
 	if err != nil {
-		return p, at, fmt.Errorf("refused: %w", err)
+		return p, at, refused(err)
 	}
 	return p.WithDefaults(), at, nil
 }

@@ -17,7 +17,6 @@ import (
 type sharing struct {
 	share, pacing string
 	floor         int64
-	delay         time.Duration
 	weights       []string
 	shape         string
 	burst         int64
@@ -29,8 +28,7 @@ func (s *sharing) register(cmd *cobra.Command) {
 	flags.StringVar(&s.share, "share", "", "divide the limit by this `rule`: equal, weighted or demand; new policies: equal")
 	flags.Int64Var(&s.floor, "floor", 0, "`PERCENT` of the limit that share demand always divides equally; new policies: 10")
 	flags.StringArrayVar(&s.weights, "weight", nil, "`NAME=WEIGHT` overrides the weight that instances of that name joined with, for share weighted; NAME= gives it back; repeatable")
-	flags.StringVar(&s.pacing, "pacing", "", "release the permits of a window `how`: off (at once), even or adaptive; new policies: off")
-	flags.DurationVar(&s.delay, "pacing-delay", 0, "the longest delay that adaptive pacing adds to a call; new policies: 1.5s")
+	flags.StringVar(&s.pacing, "pacing", "", "release the permits of a window `how`: off (at once) or even; new policies: off")
 	flags.StringVar(&s.shape, "shape", "", "count `how`: in fixed windows, in a sliding one, or in a bucket; new policies: fixed")
 	flags.Int64Var(&s.burst, "burst", 0, "`PERMITS` that a bucket lets the fleet issue at once; new policies: all of a limit's (0)")
 	flags.DurationVar(&s.warmUp, "warm-up", 0, "over this time the share of an instance that has just started grows to the whole; 0 is off")
@@ -42,8 +40,8 @@ func (s *sharing) check(cmd *cobra.Command) error {
 	if given("share") && !among(s.share, quota.ShareEqual, quota.ShareWeighted, quota.ShareDemand) {
 		return usageError(cmd, "--share %q: must be equal, weighted or demand", s.share)
 	}
-	if given("pacing") && !among(s.pacing, quota.PacingOff, quota.PacingEven, quota.PacingAdaptive) {
-		return usageError(cmd, "--pacing %q: must be off, even or adaptive", s.pacing)
+	if given("pacing") && !among(s.pacing, quota.PacingOff, quota.PacingEven) {
+		return usageError(cmd, "--pacing %q: must be off or even", s.pacing)
 	}
 	if given("shape") && !among(s.shape, quota.ShapeFixed, quota.ShapeSliding, quota.ShapeBucket) {
 		return usageError(cmd, "--shape %q: must be fixed, sliding or bucket", s.shape)
@@ -56,9 +54,6 @@ func (s *sharing) check(cmd *cobra.Command) error {
 	}
 	if given("floor") && (s.floor < 1 || s.floor > 100) {
 		return usageError(cmd, "--floor %d: must be from 1 to 100, in percent", s.floor)
-	}
-	if given("pacing-delay") && s.delay <= 0 {
-		return usageError(cmd, "--pacing-delay %v: must be more than 0", s.delay)
 	}
 	for _, text := range s.weights {
 		if _, _, err := parseWeight(text); err != nil {
@@ -104,9 +99,6 @@ func (s *sharing) apply(p *quota.Policy, given func(string) bool) error {
 	}
 	if given("pacing") {
 		p.Pacing = quota.Pacing(s.pacing)
-	}
-	if given("pacing-delay") {
-		p.PacingDelay = s.delay
 	}
 	if given("shape") {
 		if p.Shape = quota.Shape(s.shape); p.Shape != quota.ShapeBucket {

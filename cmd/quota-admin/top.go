@@ -3,12 +3,13 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 	"time"
+
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/top"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -30,7 +31,7 @@ func (a *app) topCommand() *cobra.Command {
 		Long: `Show live the instances of a provider, or all providers: share, permits used and
 refused in a second, refusals that shadow mode let pass, who waits, who has applied
 which policy. While top runs, instances report once a second; of many providers the
-first ` + fmt.Sprint(observedAtMost) + ` do.
+first ` + fmt.Sprint(top.ObservedAtMost) + ` do.
 
 On a terminal: q ends it, < and > choose the column to sort by, r reverses, / filters,
 the arrows scroll. Elsewhere it writes a table at each interval.`,
@@ -53,10 +54,10 @@ the arrows scroll. Elsewhere it writes a table at each interval.`,
 		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
 		return a.withAdmin(ctx, func(ctx context.Context, admin *coordinator.Admin) error {
-			source := newTopSource(admin, provider)
-			defer source.close()
-			if keyboard, screen, ok := a.terminal(); ok && a.format == formatTable && f.count == 0 {
-				return runTop(ctx, source, keyboard, screen, f.interval)
+			source := top.NewSource(admin, provider)
+			defer source.Close()
+			if keyboard, screen, ok := a.terminal(); ok && a.format == format.Table && f.count == 0 {
+				return top.Run(ctx, source, keyboard, screen, f.interval)
 			}
 			return a.plainTop(ctx, source, &f)
 		})
@@ -71,23 +72,31 @@ func (a *app) terminal() (keyboard, screen *os.File, ok bool) {
 	return keyboard, screen, in && out && term.IsTerminal(int(keyboard.Fd())) && term.IsTerminal(int(screen.Fd()))
 }
 
-// plainTop writes a table at each interval.
-func (a *app) plainTop(ctx context.Context, source *topSource, f *topFlags) error {
-	for n := 1; ; n++ {
-		s, err := source.read(ctx)
+// readEvery is how often top reads: reports come once a second, and rates are of
+// whole windows only if none is missed.
+const readEvery = time.Second
+
+// plainTop writes a table, or a document, at each interval.
+func (a *app) plainTop(ctx context.Context, source *top.Source, f *topFlags) error {
+	written, due := 0, time.Now()
+	for {
+		s, err := source.Read(ctx)
 		if err != nil {
 			return unlessEnded(ctx, err)
 		}
-		if err := a.writeTop(s); err != nil {
-			return err
-		}
-		if n == f.count {
-			return nil
+		if !time.Now().Before(due) {
+			due = due.Add(f.interval)
+			if err := a.writeTop(s); err != nil {
+				return err
+			}
+			if written++; written == f.count {
+				return nil
+			}
 		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(f.interval):
+		case <-time.After(min(readEvery, max(0, time.Until(due)))):
 		}
 	}
 }
@@ -103,135 +112,13 @@ func unlessEnded(ctx context.Context, err error) error {
 }
 
 // writeTop writes one snapshot.
-func (a *app) writeTop(s *snapshot) error {
-	rows := []map[string]string{}
-	for _, row := range s.rows {
-		m := map[string]string{}
-		for i, c := range row {
-			m[strings.ToLower(s.header[i])] = c.text
-		}
-		rows = append(rows, m)
+func (a *app) writeTop(s *top.Snapshot) error {
+	if a.format != format.Table {
+		return a.format.WriteLine(a.stdout, s.JSON())
 	}
-	data := map[string]any{"time": s.at.UTC(), "title": s.title, "notes": s.notes, "rows": rows}
-	err := a.emit(data, func(w io.Writer) {
-		fmt.Fprintln(w, when(s.at)+" "+clean(s.title))
-		row(w, s.header...)
-		for _, r := range s.rows {
-			var texts []string
-			for _, c := range r {
-				texts = append(texts, c.text)
-			}
-			row(w, texts...)
-		}
-	})
-	for _, n := range s.notes {
+	err := a.emit(nil, s.Table)
+	for _, n := range s.Notes() {
 		a.note("%s", n)
 	}
 	return err
-}
-
-// What a terminal is told: another screen without a cursor, and back.
-const (
-	screenOn   = "\x1b[?1049h\x1b[?25l\x1b[2J"
-	screenOff  = "\x1b[?25h\x1b[?1049l"
-	screenHome = "\x1b[H"
-	lineEnd    = "\x1b[K"
-	screenRest = "\x1b[J"
-)
-
-// lookEvery is how often the size of the terminal is looked at.
-const lookEvery = 200 * time.Millisecond
-
-// reading is what came of one read.
-type reading struct {
-	data *snapshot
-	err  error
-}
-
-// runTop shows the table until the user quits or ctx ends, and leaves the
-// terminal as it was.
-func runTop(ctx context.Context, source *topSource, keyboard, screen *os.File, interval time.Duration) error {
-	before, err := term.MakeRaw(int(keyboard.Fd()))
-	if err != nil {
-		return err
-	}
-	defer term.Restore(int(keyboard.Fd()), before) //nolint:errcheck // nothing can be done
-	fmt.Fprint(screen, screenOn)
-	defer fmt.Fprint(screen, screenOff)
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	keys, readings := make(chan string), make(chan reading)
-	go readKeys(ctx, keyboard, keys)
-	done := make(chan struct{})
-	go func() { defer close(done); keepReading(ctx, source, interval, readings) }()
-	defer func() { cancel(); <-done }()
-	tick := time.NewTicker(lookEvery)
-	defer tick.Stop()
-	var m topModel
-	for width, height := 0, 0; !m.quit; {
-		dirty := true
-		select {
-		case <-ctx.Done():
-			return nil
-		case sent, ok := <-keys:
-			if !ok {
-				return nil // the terminal is gone
-			}
-			for _, k := range splitKeys(sent) {
-				m.key(k, m.page(height))
-			}
-		case r := <-readings:
-			m.take(r.data, r.err)
-		case <-tick.C:
-			w, h, err := term.GetSize(int(screen.Fd()))
-			dirty = err == nil && (w != width || h != height)
-			if dirty {
-				width, height = w, h
-			}
-		}
-		if dirty && height > 0 {
-			draw(screen, m.view(width, height))
-		}
-	}
-	return nil
-}
-
-// draw writes the lines over those that are there, without a flicker.
-func draw(w io.Writer, lines []string) {
-	fmt.Fprint(w, screenHome+strings.Join(lines, lineEnd+"\r\n")+lineEnd+screenRest)
-}
-
-// readKeys passes on what the keyboard sends. The read itself cannot be ended: it
-// goes with the process.
-func readKeys(ctx context.Context, keyboard io.Reader, keys chan<- string) {
-	defer close(keys)
-	buffer := make([]byte, 256)
-	for {
-		n, err := keyboard.Read(buffer)
-		if err != nil {
-			return
-		}
-		select {
-		case keys <- string(buffer[:n]):
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-// keepReading reads at each interval.
-func keepReading(ctx context.Context, source *topSource, interval time.Duration, readings chan<- reading) {
-	for {
-		s, err := source.read(ctx)
-		select {
-		case readings <- reading{s, err}:
-		case <-ctx.Done():
-			return
-		}
-		select {
-		case <-time.After(interval):
-		case <-ctx.Done():
-			return
-		}
-	}
 }

@@ -1,14 +1,18 @@
 package main
 
 import (
-	"bytes"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/quotient-limiter/quotient/internal/await"
 )
+
+// cleared ends the last line of a screen.
+const cleared = "\x1b[K\x1b[J"
 
 // TestTopOnATerminal runs top on a real terminal: it shows the fleet, follows a
 // change of size, quits on q and leaves the terminal as it was.
@@ -45,25 +49,23 @@ func TestTopOnATerminal(t *testing.T) {
 	}()
 	seen := func(what string) {
 		t.Helper()
-		deadline := time.After(30 * time.Second)
-		for !strings.Contains(shown.String(), what) {
+		await.Until(t, fmt.Sprintf("top shows %q", what), func() bool {
 			select {
-			case <-deadline:
-				t.Fatalf("top does not show %q: %q", what, shown.String())
 			case code := <-done:
 				t.Fatalf("top ended with %d: %q", code, shown.String())
-			case <-time.After(10 * time.Millisecond):
+			default:
 			}
-		}
+			return strings.Contains(shown.String(), what)
+		})
 	}
 	seen("worker-0")
 	seen("q quit  < > sort by")
 	size(24, 10) // the last line is cut
-	seen("q quit  < " + lineEnd + screenRest)
+	seen("q quit  <…" + cleared)
 	if _, err := keyboard.WriteString("/nobody\r"); err != nil {
 		t.Fatal(err)
 	}
-	seen(`filter "no` + lineEnd + screenRest)
+	seen(`filter "n…` + cleared)
 	if _, err := keyboard.WriteString("q"); err != nil {
 		t.Fatal(err)
 	}
@@ -71,19 +73,12 @@ func TestTopOnATerminal(t *testing.T) {
 		t.Errorf("exit %d", code)
 	}
 	seen2 := shown.String()
-	if !strings.Contains(seen2, screenOn) {
+	if !strings.Contains(seen2, "\x1b[?1049h") {
 		t.Error("top does not leave the old screen alone")
 	}
 	after, err := unix.IoctlGetTermios(int(screen.Fd()), unix.TCGETS)
 	if err != nil || *after != *before {
 		t.Errorf("the terminal is not as it was: %+v, was %+v, %v", after, before, err)
 	}
-	deadline := time.After(10 * time.Second)
-	for !bytes.HasSuffix([]byte(shown.String()), []byte(screenOff)) {
-		select {
-		case <-deadline:
-			t.Fatalf("top does not give the screen back: %q", shown.String()[max(0, len(shown.String())-100):])
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
+	await.Until(t, "top gives the screen back", func() bool { return strings.HasSuffix(shown.String(), "\x1b[?1049l") })
 }

@@ -5,7 +5,11 @@ import (
 	"runtime"
 	"runtime/debug"
 
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
+
 	"github.com/spf13/cobra"
+
+	"github.com/quotient-limiter/quotient/internal/buildinfo"
 )
 
 // buildInfo is what the binary knows about itself.
@@ -26,8 +30,8 @@ func (a *app) versionCommand() *cobra.Command {
 		RunE: func(*cobra.Command, []string) error {
 			v := readBuildInfo()
 			return a.emit(v, func(w io.Writer) {
-				row(w, "VERSION", "COMMIT", "GO", "PLATFORM")
-				row(w, show(v.Version), show(v.Commit), v.Go, v.Platform)
+				format.Row(w, "VERSION", "COMMIT", "GO", "PLATFORM")
+				format.Row(w, format.Show(v.Version), format.Show(v.Commit), v.Go, v.Platform)
 			})
 		},
 	}
@@ -35,13 +39,10 @@ func (a *app) versionCommand() *cobra.Command {
 
 // readBuildInfo takes what the go command wrote into the binary.
 func readBuildInfo() buildInfo {
-	v := buildInfo{Version: "unknown", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	v := buildInfo{Version: buildinfo.Version(), Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return v
-	}
-	if info.Main.Version != "" {
-		v.Version = info.Main.Version
 	}
 	for _, s := range info.Settings {
 		switch s.Key {

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
+
 	"github.com/spf13/cobra"
 
 	"github.com/quotient-limiter/quotient/coordinator"
@@ -58,17 +60,15 @@ type laggard struct {
 
 // summary is the line that says who has applied what.
 func (w *waitJSON) summary(now time.Time) string {
-	return fmt.Sprintf("applied by %d of %s at revision %d, in force from %s", w.Applied, instances(w.Instances), w.Revision, clockTime(w.InForce, now))
+	return fmt.Sprintf("applied by %d of %s at revision %d, in force from %s", w.Applied, format.Count(w.Instances, "instance"), w.Revision, clockTime(w.InForce, now))
 }
 
 // waitEvery is how often the reports are looked at: they come once a second.
 const waitEvery = 300 * time.Millisecond
 
-// await waits until every live instance has reported that it applied the policy.
-// The error names those who have not.
+// await waits until every live instance has reported that it applied the policy,
+// or until ctx ends, after most. The error names the instances that have not.
 func (a *app) await(ctx context.Context, admin *coordinator.Admin, s coordinator.Stored, from time.Time, most time.Duration) (*waitJSON, error) {
-	ctx, cancel := context.WithTimeout(ctx, most)
-	defer cancel()
 	// An instance reports a new policy by itself; looked at, it also tells within
 	// a second of what troubles it.
 	if stop, err := admin.Observe(ctx, s.Provider); err == nil {
@@ -107,7 +107,7 @@ func (w *waitJSON) count(f *coordinator.Fleet, now time.Time) {
 			w.Applied++
 			continue
 		case s.Problem != nil:
-			why = oneLine(s.Problem)
+			why = format.OneLine(s.Problem)
 		case r != nil:
 			why = fmt.Sprintf("has policy revision %d, is %s, reported %v ago", r.PolicyRevision, r.State, max(0, now.Sub(r.Time)).Round(time.Second))
 			if r.Problem != "" {
@@ -126,7 +126,7 @@ func (w *waitJSON) late(err error, most time.Duration) error {
 		return err
 	}
 	if w.Instances == 0 {
-		return fmt.Errorf("the fleet of %s could not be read within %v; the change is made", w.Provider, most)
+		return kinded{fmt.Errorf("the fleet of %s could not be read within %v; the change is made", w.Provider, most), errLate}
 	}
 	var lines []string
 	for i, l := range w.Laggards {
@@ -136,8 +136,8 @@ func (w *waitJSON) late(err error, most time.Duration) error {
 		}
 		lines = append(lines, l.Incarnation+": "+l.Why)
 	}
-	return &hinted{fmt.Errorf("applied by %d of %s at revision %d after %v; the change is made, but not by: %s",
-		w.Applied, instances(w.Instances), w.Revision, most, strings.Join(w.names(), ", ")), lines}
+	return &hinted{kinded{fmt.Errorf("%s: applied by %d of %s at revision %d after %v; the change is made, but not by: %s",
+		w.Provider, w.Applied, format.Count(w.Instances, "instance"), w.Revision, most, strings.Join(w.names(), ", ")), errLate}, lines}
 }
 
 func (w *waitJSON) names() (names []string) {

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
+
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/internal/etcdtest"
@@ -35,6 +37,7 @@ func (b *bench) join(cluster *etcdtest.Cluster, provider string, n int) (all []*
 }
 
 func TestWaitTellsWhenAllHaveApplied(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, server)
 	b.want(exitDone, "set", "p", "100/s")
 	limiters := b.join(server, "p", 3)
@@ -61,7 +64,7 @@ func TestWaitTellsWhenAllHaveApplied(t *testing.T) {
 	// One that does not report is named.
 	client := etcdtest.NewClient(t, server)
 	b.put(client, "providers/p/instances/silent.1.1", quota.Instance{Name: "silent"})
-	stdout, stderr := b.want(exitFailed, "resume", "p", "--wait=2s")
+	stdout, stderr := b.want(exitLate, "resume", "p", "--wait=2s")
 	if !strings.Contains(stdout, "mode pause -> enforce") || !strings.Contains(stderr, "applied by 3 of 4 instances") ||
 		!strings.Contains(stderr, "silent.1.1: has not reported yet") {
 		t.Errorf("a laggard: %s%s", stdout, stderr)
@@ -116,7 +119,7 @@ func TestLaggardsAreNamed(t *testing.T) {
 	err := w.late(t.Context().Err(), time.Minute)
 	text := classify(err)
 	want := []string{"silent: has not reported yet", "foreign: no lease", "stale: has policy revision 8, is stale, reported 12s ago: etcd is away"}
-	if text.ExitCode != exitFailed || strings.Join(text.Hints, "|") != strings.Join(want, "|") || !strings.Contains(text.Error, "applied by 2 of 5 instances at revision 9 after 1m0s") {
+	if text.ExitCode != exitLate || strings.Join(text.Hints, "|") != strings.Join(want, "|") || !strings.Contains(text.Error, "applied by 2 of 5 instances at revision 9 after 1m0s") {
 		t.Errorf("%+v", text)
 	}
 	if got := w.summary(now); !strings.HasPrefix(got, "applied by 2 of 5 instances at revision 9, in force from ") {
@@ -147,8 +150,8 @@ func TestParseWhen(t *testing.T) {
 		"tomorrow":                  "", "+-5s": "", "25:00": "", "": "", "+": "", "2027-02-30 00:00": "",
 	} {
 		at, err := parseWhen(text, now)
-		if (err == nil) != (want != "") || err == nil && exact(at) != want {
-			t.Errorf("%q: %v, %v, want %q", text, exact(at), err, want)
+		if (err == nil) != (want != "") || err == nil && format.Exact(at) != want {
+			t.Errorf("%q: %v, %v, want %q", text, format.Exact(at), err, want)
 		}
 	}
 	if got := clockTime(now, now.Add(time.Minute)); got != "20:30:15 UTC" {

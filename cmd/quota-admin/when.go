@@ -52,6 +52,3 @@ func clockTime(at, now time.Time) string {
 	}
 	return text
 }
-
-// exact shows an instant in UTC as precisely as it is.
-func exact(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }

@@ -2,14 +2,13 @@ package grpclimit
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
 
 	"github.com/quotient-limiter/quotient/consumer"
-	"github.com/quotient-limiter/quotient/consumer/internal/pushback"
+	"github.com/quotient-limiter/quotient/consumer/internal/admit"
 )
 
 // Client takes permits for calls that are made. Its methods Unary and Stream are
@@ -18,24 +17,24 @@ import (
 type Client struct {
 	// Limiter is the one for all calls.
 	Limiter *consumer.Limiter
-	// Pick, if set, chooses the limiter of a method, as in "/package.Service/Method";
-	// nil lets the call pass without a permit.
+	// Pick, if set, chooses the limiter of a method, such as "/package.Service/Method".
+	// With nil the call passes without a permit.
 	Pick func(method string) *consumer.Limiter
-	// Cost, if set, tells how many permits a call of the method takes; 0 or less
-	// lets it pass without.
+	// Cost, if set, returns the number of permits of a call. With 0 or less it passes
+	// without one.
 	Cost func(method string) int64
-	// MaxWait is how long a call may wait for its permit, besides its context; 0
-	// does not wait, consumer.Forever waits as long as the context allows.
+	// MaxWait bounds the wait of a call for its permit, besides its context. 0 does
+	// not wait; consumer.Forever waits as long as the context allows.
 	MaxWait time.Duration
-	// MaxPause bounds how long a server's error, ResourceExhausted or Unavailable
-	// with RetryInfo, may pause the limiter; 0 means 5 minutes, less than 0 that
-	// such errors are not heeded.
+	// MaxPause bounds the pause of the limiter after a server's ResourceExhausted or
+	// Unavailable with RetryInfo. 0 means 5 minutes; with less than 0 such errors are
+	// ignored.
 	MaxPause time.Duration
-
-	pauses pushback.Pauses[*consumer.Limiter]
+	// Margin is the time that a call needs to reach the server. If the window of its
+	// permits ends sooner, at the moment of sending, the permits are released and
+	// taken again. The second wait counts toward MaxWait. Default 0: no check.
+	Margin time.Duration
 }
-
-var errNoLimiter = errors.New("grpclimit: there is no limiter: set Limiter or Pick")
 
 // Unary is a grpc.UnaryClientInterceptor.
 func (c *Client) Unary(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
@@ -65,33 +64,23 @@ func (c *Client) Stream(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.C
 // admit takes the call's permits and returns their limiter, nil if none are
 // needed.
 func (c *Client) admit(ctx context.Context, method string) (*consumer.Limiter, error) {
-	limiter, err := take(ctx, c.Limiter, c.Pick, costOf(c.Cost, method), method, c.MaxWait)
+	limiter, err := admit.Options[string]{
+		Limiter: c.Limiter, Pick: c.Pick, Cost: costs(c.Cost), MaxWait: c.MaxWait, Margin: c.Margin,
+	}.Take(ctx, method)
 	if err != nil {
 		return nil, &refusal{status.New(codeOf(err), err.Error()), err}
 	}
 	return limiter, nil
 }
 
-func take(ctx context.Context, limiter *consumer.Limiter, pick func(string) *consumer.Limiter, cost int64, method string, maxWait time.Duration) (*consumer.Limiter, error) {
-	if pick != nil {
-		limiter = pick(method)
-	} else if limiter == nil {
-		return nil, errNoLimiter
-	}
-	if limiter == nil || cost <= 0 {
-		return nil, nil
-	}
-	return limiter, limiter.AcquireN(ctx, cost, maxWait)
-}
-
-// heed pauses the limiter if a server's error asks for it.
+// heed pauses the limiter if the server's error asks for that.
 func (c *Client) heed(limiter *consumer.Limiter, err error) {
 	if d := retryInfo(err); limiter != nil && d > 0 {
-		c.pauses.Ask(limiter, time.Now(), d, c.MaxPause)
+		admit.Pause(limiter, d, c.MaxPause)
 	}
 }
 
-// heeding is a stream whose end is looked at.
+// heeding is a stream whose last error can pause the limiter.
 type heeding struct {
 	grpc.ClientStream
 	ended func(error)

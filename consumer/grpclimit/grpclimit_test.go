@@ -255,7 +255,7 @@ func TestCostPickAndHealthChecks(t *testing.T) {
 			if err := unary(t.Context(), conn); status.Code(err) != codes.ResourceExhausted {
 				t.Errorf("got %v", err)
 			}
-			if used := limiter.Status().Used; used != 3 {
+			if used := limiter.Status().Shortest().Used; used != 3 {
 				t.Errorf("used %d", used)
 			}
 		})
@@ -270,4 +270,28 @@ func TestWithoutALimiterNothingPasses(t *testing.T) {
 			}
 		})
 	})
+}
+
+// Permits whose window ends within the margin are not used: a call that may wait is
+// sent in the next window, and another one is told when that begins.
+func TestMargin(t *testing.T) {
+	for kind, call := range kinds {
+		t.Run(kind, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client := &grpclimit.Client{Limiter: open(t, "10/s"), Margin: 500 * time.Millisecond}
+				begin := time.Now()
+				connected(t, client, nil, func(t *testing.T, conn *grpc.ClientConn, _ *service) {
+					time.Sleep(900 * time.Millisecond)
+					err := call(t.Context(), conn)
+					if limited, ok := errors.AsType[consumer.LimitError](err); !ok || limited.RetryAt.Sub(begin) != time.Second || status.Code(err) != codes.ResourceExhausted {
+						t.Errorf("got %v", err)
+					}
+					client.MaxWait = time.Minute
+					if err := call(t.Context(), conn); err != nil || time.Since(begin) != time.Second {
+						t.Errorf("after %v: %v", time.Since(begin), err)
+					}
+				})
+			})
+		})
+	}
 }

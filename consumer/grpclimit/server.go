@@ -9,26 +9,26 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/consumer/internal/admit"
 )
 
 // Server takes permits for calls that arrive. Its methods Unary and Stream are
 // interceptors, safe for concurrent use; set the fields before.
 //
-// A call without a permit ends with ResourceExhausted, with RetryInfo and the
-// trailer grpc-retry-pushback-ms. While the limiter cannot admit anybody for a
-// reason that is not the client's (no policy, closed, stale under the rule stop)
-// it is Unavailable.
+// A call without a permit ends with ResourceExhausted, RetryInfo and the trailer
+// grpc-retry-pushback-ms. It is Unavailable while the limiter admits no call at all
+// (no policy, closed, stale under the rule stop).
 type Server struct {
 	// Limiter is the one for all calls.
 	Limiter *consumer.Limiter
-	// Pick, if set, chooses the limiter of a method, as in "/package.Service/Method";
-	// nil lets the call pass without a permit.
+	// Pick, if set, chooses the limiter of a method, such as "/package.Service/Method".
+	// With nil the call passes without a permit.
 	Pick func(method string) *consumer.Limiter
-	// Cost, if set, tells how many permits a call of the method takes; 0 or less
-	// lets it pass without.
+	// Cost, if set, returns the number of permits of a call. With 0 or less it passes
+	// without one.
 	Cost func(method string) int64
-	// MaxWait is how long a call may wait for its permit, besides its context; 0
-	// does not wait, consumer.Forever waits as long as the context allows.
+	// MaxWait bounds the wait of a call for its permit, besides its context. 0 does
+	// not wait; consumer.Forever waits as long as the context allows.
 	MaxWait time.Duration
 }
 
@@ -49,12 +49,11 @@ func (s *Server) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServ
 }
 
 func (s *Server) admit(ctx context.Context, method string, trailer func(metadata.MD)) error {
-	cost := costOf(s.Cost, method)
-	limiter, err := take(ctx, s.Limiter, s.Pick, cost, method, s.MaxWait)
+	_, err := admit.Options[string]{Limiter: s.Limiter, Pick: s.Pick, Cost: costs(s.Cost), MaxWait: s.MaxWait}.Take(ctx, method)
 	if err == nil {
 		return nil
 	}
-	answer, pushback := toClient(err, limiter, cost, time.Now())
+	answer, pushback := toClient(err)
 	trailer(metadata.Pairs("grpc-retry-pushback-ms", strconv.FormatInt(pushback, 10)))
 	return &refusal{answer, err}
 }

@@ -42,7 +42,7 @@ func TestRetryInfoIsForTheWholeCost(t *testing.T) {
 							t.Fatal(err)
 						}
 					}
-					limiter.TryTakeUpTo(1) // one is left, of two
+					limiter.TryTake(1).N() // one is left, of two
 					var trailer metadata.MD
 					_, err := testpb.NewTestServiceClient(conn).EmptyCall(t.Context(), &testpb.Empty{}, grpc.Trailer(&trailer))
 					delay := time.Duration(0)

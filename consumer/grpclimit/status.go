@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/consumer/internal/admit"
 )
 
 // refusal is an error that is a status to gRPC, and its cause to errors.Is.
@@ -25,14 +26,14 @@ func (e *refusal) Error() string              { return e.status.Err().Error() }
 func (e *refusal) GRPCStatus() *status.Status { return e.status }
 func (e *refusal) Unwrap() error              { return e.cause }
 
-// codeOf returns the code for the reason why a limiter did not issue.
+// codeOf returns the code for an error of a limiter.
 func codeOf(err error) codes.Code {
 	switch {
 	case errors.Is(err, context.Canceled):
 		return codes.Canceled
 	case errors.Is(err, context.DeadlineExceeded):
 		return codes.DeadlineExceeded
-	case errors.Is(err, consumer.ErrLimited), errors.Is(err, consumer.ErrTooLarge), errors.Is(err, consumer.ErrQueueFull):
+	case admit.Exhausted(err):
 		return codes.ResourceExhausted
 	case errors.Is(err, consumer.ErrInvalid):
 		return codes.Internal
@@ -40,29 +41,13 @@ func codeOf(err error) codes.Code {
 	return codes.Unavailable
 }
 
-// unknownDelay is told to clients where the limiter knows of no better one.
+// unknownDelay is sent if the limiter does not know when permits will be available.
 const unknownDelay = time.Second
 
-// retryDelay returns when a client may try again with a call of that cost, and
-// false if it should not: what is too large now will be so then.
-func retryDelay(err error, limiter *consumer.Limiter, cost int64, now time.Time) (time.Duration, bool) {
-	if code := codeOf(err); code != codes.ResourceExhausted || errors.Is(err, consumer.ErrTooLarge) {
-		return 0, false
-	}
-	if limited, ok := errors.AsType[*consumer.LimitError](err); ok && !limited.RetryAt.IsZero() {
-		delay := max(0, limited.RetryAt.Sub(now)) // of one permit
-		if d := limiter.DelayN(cost); d < math.MaxInt64 {
-			delay = max(delay, d)
-		}
-		return delay, true
-	}
-	return unknownDelay, true
-}
-
-// toClient is the status that a server sends. It does not tell strangers what
-// the error does of the fleet. pushback is for the trailer of that name, in
-// milliseconds; less than 0 says not to retry.
-func toClient(err error, limiter *consumer.Limiter, cost int64, now time.Time) (s *status.Status, pushback int64) {
+// toClient returns the status that a server sends. Unlike the error, it says nothing
+// of the fleet. pushback is for the trailer of that name, in milliseconds; less than 0
+// means that the client should not retry.
+func toClient(err error) (s *status.Status, pushback int64) {
 	code := codeOf(err)
 	s = status.New(code, map[codes.Code]string{
 		codes.ResourceExhausted: "too many calls: the limit is used up",
@@ -72,9 +57,12 @@ func toClient(err error, limiter *consumer.Limiter, cost int64, now time.Time) (
 	if code == codes.Canceled || code == codes.DeadlineExceeded {
 		return status.FromContextError(err), -1
 	}
-	delay, ok := retryDelay(err, limiter, cost, now)
-	if !ok {
-		return s, -1
+	if code != codes.ResourceExhausted || errors.Is(err, consumer.ErrTooLarge) {
+		return s, -1 // too large now is too large later
+	}
+	delay, known := admit.RetryAfter(err)
+	if !known {
+		delay = unknownDelay
 	}
 	if detailed, err := s.WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(delay)}); err == nil {
 		s = detailed
@@ -82,8 +70,8 @@ func toClient(err error, limiter *consumer.Limiter, cost int64, now time.Time) (
 	return s, int64(math.Ceil(delay.Seconds() * 1000))
 }
 
-// retryInfo returns how long a server's error asks to wait; 0 if it does not. An
-// exhausted resource without RetryInfo may be a message that is too large.
+// retryInfo returns the wait that a server's error asks for, or 0. ResourceExhausted
+// without RetryInfo can be a message that is too large.
 func retryInfo(err error) time.Duration {
 	s, ok := status.FromError(err)
 	if err == nil || !ok || s.Code() != codes.ResourceExhausted && s.Code() != codes.Unavailable {
@@ -97,13 +85,12 @@ func retryInfo(err error) time.Duration {
 	return 0
 }
 
-// costOf returns how many permits a call takes.
-func costOf(cost func(string) int64, method string) int64 {
-	switch {
-	case strings.HasPrefix(method, "/grpc.health.v1.Health/"):
-		return 0
-	case cost == nil:
-		return 1
+// costs returns a function that tells how many permits a call takes.
+func costs(cost func(string) int64) func(string) int64 {
+	return func(method string) int64 {
+		if strings.HasPrefix(method, "/grpc.health.v1.Health/") {
+			return 0
+		}
+		return admit.Cost(cost, method)
 	}
-	return cost(method)
 }

@@ -3,13 +3,12 @@
 //
 //	client := &http.Client{Transport: &httplimit.Transport{Limiter: limiter, MaxWait: time.Second}}
 //
-// A request that gets no permit does not leave: the client's caller sees an
-// error, errors.Is(err, consumer.ErrLimited), and no invented response. What a
-// provider answers with 429 or 503 and Retry-After pauses the limiter.
+// A request without a permit is not sent. The caller sees an error,
+// errors.Is(err, consumer.ErrLimited), and no invented response. A provider's answer
+// 429 or 503 with Retry-After pauses the limiter.
 //
-// On the server's side Handler limits a route by a limiter, whose share this
-// server has of what the fleet may serve, and PerKey limits each client by
-// itself, in this process's memory. Both answer 429 with Retry-After and the
-// fields RateLimit and RateLimit-Policy
-// (draft-ietf-httpapi-ratelimit-headers-11); they may be put around each other.
+// In a server, Handler limits a route by this server's share of what the fleet may
+// serve. PerKey limits each client by itself, in the memory of this process. Both
+// answer 429 with Retry-After and the fields RateLimit and RateLimit-Policy
+// (draft-ietf-httpapi-ratelimit-headers-11). They can be nested.
 package httplimit

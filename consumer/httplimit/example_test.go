@@ -40,7 +40,7 @@ func ExampleTransport() {
 		MaxPause: time.Minute,
 	}}
 	response, err := client.Get(provider.URL)
-	if limited, ok := errors.AsType[*consumer.LimitError](err); ok {
+	if limited, ok := errors.AsType[consumer.LimitError](err); ok {
 		fmt.Println("not sent:", limited.Reason)
 		return
 	}
@@ -81,7 +81,7 @@ func ExampleTransport_pick() {
 		}
 		_ = response.Body.Close()
 	}
-	fmt.Println(charge.Status().Used, "permit")
+	fmt.Println(charge.Status().Shortest().Used, "permit")
 	// Output: 1 permit
 }
 

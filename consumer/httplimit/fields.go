@@ -10,6 +10,7 @@ import (
 
 	"github.com/dunglas/httpsfv"
 
+	"github.com/quotient-limiter/quotient/consumer/internal/admit"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -20,27 +21,18 @@ const (
 	limitField  = "RateLimit"
 )
 
-// use is what one limit has left for a client.
+// use is the rest of one limit for a client.
 type use struct {
 	limit quota.Limit
 	left  int64
-	ends  time.Duration // until there is more: the window ends, or a permit comes back
+	ends  time.Duration // until there are more: the window ends, or a permit comes back
 }
 
-// window returns the limit's window as it is written in a policy's name.
-func (u use) window() string {
-	_, window, _ := strings.Cut(u.limit.String(), "/")
-	if window == "s" {
-		return "1s"
-	}
-	return window
-}
-
-// policyName is what the names of policies begin with, as it is written in a
-// field: an sf-string without its closing quote.
+// policyName is the prefix of the policies' names in a field: an sf-string without
+// its closing quote.
 type policyName string
 
-// newPolicyName refuses what no field can hold.
+// newPolicyName returns an error for a name that no field can hold.
 func newPolicyName(name string) (policyName, error) {
 	text, err := httpsfv.Marshal(httpsfv.NewItem(name))
 	if err != nil {
@@ -49,9 +41,9 @@ func newPolicyName(name string) (policyName, error) {
 	return policyName(strings.TrimSuffix(text, `"`)), nil
 }
 
-// addFields tells the client what the limits are and what is left of them. A
-// window that is no whole number of seconds is left out of the policy, which
-// cannot say it; what remains of a window is rounded up.
+// addFields adds the limits, and what is left of them. A policy cannot express a
+// window that is no whole number of seconds, so it is left out. The rest of a window
+// is rounded up.
 func (n policyName) addFields(h http.Header, uses []use) {
 	if len(uses) == 0 {
 		return
@@ -61,7 +53,7 @@ func (n policyName) addFields(h http.Header, uses []use) {
 		if i > 0 {
 			policies, limits = append(policies, ", "...), append(limits, ", "...)
 		}
-		name := string(n) + "-" + u.window() + `"`
+		name := string(n) + "-" + admit.WindowName(u.limit) + `"`
 		policies = strconv.AppendInt(append(append(policies, name...), ";q="...), u.limit.Permits, 10)
 		if u.limit.Window%time.Second == 0 {
 			policies = strconv.AppendInt(append(policies, ";w="...), int64(u.limit.Window/time.Second), 10)
@@ -73,9 +65,8 @@ func (n policyName) addFields(h http.Header, uses []use) {
 	h.Add(limitField, string(limits))
 }
 
-// RefuseFunc answers a request that is refused, with the status that the
-// middleware proposes; Retry-After and the fields of the limits are set. err
-// tells why.
+// RefuseFunc answers a refused request with the status that the middleware proposes.
+// Retry-After and the fields of the limits are set. err is the reason.
 type RefuseFunc func(w http.ResponseWriter, r *http.Request, status int, err error)
 
 // problem is the body of a refusal (RFC 9457).
@@ -91,7 +82,7 @@ const problemTypes = "https://iana.org/assignments/http-problem-types#"
 // refusal is a request's refusal, before it is answered.
 type refusal struct {
 	status  int
-	retry   time.Duration // as far as the limiter knows
+	retry   time.Duration // if the limiter knows it
 	err     error
 	name    string
 	uses    []use
@@ -103,7 +94,7 @@ type refusal struct {
 func (f *refusal) violated() (names []string, longest time.Duration) {
 	for _, u := range f.uses {
 		if u.left < f.cost {
-			names = append(names, f.name+"-"+u.window())
+			names = append(names, f.name+"-"+admit.WindowName(u.limit))
 			longest = max(longest, min(u.ends, u.limit.Window))
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/consumer/httplimit"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -90,11 +92,11 @@ func TestHandlerSaysWhenItCannotAdmitAnybody(t *testing.T) {
 			t.Fatal(err)
 		}
 		h := limit(ok)
-		limiter.Drain(time.Now().Add(100 * time.Second))
+		limiter.PauseUntil(time.Now().Add(100 * time.Second))
 		if got, want := says(ask(t, h, "")), `429 retry 100 policy "default-1s";q=5;w=1 limit "default-1s";r=0;t=1`; got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
-		limiter.Drain(time.Time{})
+		limiter.PauseUntil(time.Time{})
 		ctx, cancel := context.WithTimeout(t.Context(), 0)
 		defer cancel()
 		w := httptest.NewRecorder()
@@ -141,10 +143,9 @@ func TestBadOptions(t *testing.T) {
 	t.Parallel()
 	l := open(t, "1/s")
 	for name, f := range map[string]func() error{
-		"nil limiter":   func() error { _, err := httplimit.Handler(nil, httplimit.Options{}); return err },
-		"negative wait": func() error { _, err := httplimit.Handler(l, httplimit.Options{MaxWait: -2}); return err },
-		"line break":    func() error { _, err := httplimit.Handler(l, httplimit.Options{Name: "a\r\nb"}); return err },
-		"no limits":     func() error { _, err := httplimit.PerKey(nil, httplimit.KeyOptions{}); return err },
+		"nil limiter": func() error { _, err := httplimit.Handler(nil, httplimit.Options{}); return err },
+		"line break":  func() error { _, err := httplimit.Handler(l, httplimit.Options{Name: "a\r\nb"}); return err },
+		"no limits":   func() error { _, err := httplimit.PerKey(nil, httplimit.KeyOptions{}); return err },
 		"negative keys": func() error {
 			_, err := httplimit.PerKey(limits(t, "1/s"), httplimit.KeyOptions{MaxKeys: -1})
 			return err
@@ -184,6 +185,37 @@ func TestMiddlewareAroundMiddleware(t *testing.T) {
 		ask(t, h, "192.0.2.2:1")
 		if got := says(ask(t, h, "192.0.2.2:1")); got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	})
+}
+
+// While a change of the window's length settles, the limit of before binds too, and
+// the fields say so.
+func TestFieldsTellTheLimitThatStillBinds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := consumer.Fixed(quota.Policy{Limits: limits(t, "1/2s")})
+		limiter, err := consumer.Open(t.Context(), source, "p", consumer.Options{Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer limiter.Close()
+		limit, err := httplimit.Handler(limiter, httplimit.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := limit(ok)
+		ask(t, h, "")
+		if err := source.Set(quota.Policy{Limits: limits(t, "50/10s")}); err != nil {
+			t.Fatal(err)
+		}
+		const both = `429 retry 2 policy "default-2s";q=1;w=2, "default-10s";q=50;w=10 limit "default-2s";r=0;t=2, "default-10s";r=`
+		if got := says(ask(t, h, "")); !strings.HasPrefix(got, both) {
+			t.Errorf("got  %s\nwant %s", got, both)
+		}
+		time.Sleep(20 * time.Second)
+		const one = `200 retry  policy "default-10s";q=50;w=10 limit "default-10s";r=49;t=10`
+		if got := says(ask(t, h, "")); got != one {
+			t.Errorf("settled:\ngot  %s\nwant %s", got, one)
 		}
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
 	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/consumer/internal/admit"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -22,11 +23,11 @@ const DefaultMaxKeys = 65536
 
 // KeyOptions of PerKey. The zero value limits by the client's address.
 type KeyOptions struct {
-	// Key tells whose permits a request takes; default RemoteIP. Requests with
-	// the same key share the limits, those with an empty one too.
+	// Key returns the key of a request; default RemoteIP. Requests with the same
+	// key share the limits; so do those with an empty one.
 	Key func(*http.Request) string
-	// MaxKeys bounds the memory: beyond it, the key that was seen the longest ago
-	// is forgotten, and starts anew when it comes back. Default DefaultMaxKeys.
+	// MaxKeys bounds the memory. Beyond it, the least recently used key is
+	// forgotten; it has its whole limit when it comes back. Default DefaultMaxKeys.
 	MaxKeys int
 	// Cost, Name and Refuse are as in Options; the default name is "client".
 	Cost   func(*http.Request) int64
@@ -34,19 +35,19 @@ type KeyOptions struct {
 	Refuse RefuseFunc
 }
 
-// PerKey returns middleware that gives every key limits of its own, all of which
-// must admit a request: quota.ParseLimits("500/2s,2000/10s,10000/1m"). Windows
-// are aligned to the clock, as everywhere, so a key can use up two windows around
-// an edge; a second, longer limit bounds that.
+// PerKey returns middleware that limits each key by itself. All of the limits must
+// admit a request: quota.ParseLimits("500/2s,2000/10s,10000/1m"). Windows are
+// aligned to the clock, so a key can use two windows around an edge. A second, longer
+// limit bounds that.
 //
-// The counts are in this process's memory and no other server knows them: n
-// servers behind a balancer admit up to n times the limits. Where a client's
-// limit must hold over all servers, divide it by their number, route each client
-// to one server, or open a limiter for that client and use Handler.
+// The counts are in the memory of this process: n servers behind a balancer admit up
+// to n times the limits. If a client's limit must hold over all servers, divide it by
+// their number, route each client to one server, or use Handler with a limiter for
+// that client.
 //
-// Keys should be what a stranger cannot invent: an address or an authenticated
-// name. Whoever can choose the key chooses the limit, and can make PerKey forget
-// others by sending many.
+// A key must be something that a client cannot invent: an address or an authenticated
+// name. A client that chooses its key chooses its limit, and by sending many keys it
+// makes PerKey forget others.
 func PerKey(limits []quota.Limit, o KeyOptions) (func(http.Handler) http.Handler, error) {
 	if err := (quota.Policy{Limits: limits}).WithDefaults().Validate(); err != nil {
 		return nil, fmt.Errorf("httplimit: PerKey: %w", err)
@@ -75,7 +76,7 @@ func PerKey(limits []quota.Limit, o KeyOptions) (func(http.Handler) http.Handler
 	wall := func() int64 { return began.UnixNano() + int64(time.Since(began)) } // never goes back
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			cost := costOf(o.Cost, r)
+			cost := admit.Cost(o.Cost, r)
 			if cost <= 0 {
 				next.ServeHTTP(w, r)
 				return
@@ -115,20 +116,20 @@ func RemoteIP(r *http.Request) string {
 	return network.String()
 }
 
-// keyed holds the tallies of the keys that were seen last.
+// keyed holds the counts of the most recently used keys.
 type keyed struct {
 	limits []quota.Limit
 
-	mu      sync.Mutex
-	tallies *simplelru.LRU[string, tally] // guarded by mu
+	mu     sync.Mutex
+	counts *simplelru.LRU[string, counts] // guarded by mu
 }
 
 func newKeyed(limits []quota.Limit, most int) (*keyed, error) {
-	lru, err := simplelru.NewLRU[string, tally](most, nil)
+	lru, err := simplelru.NewLRU[string, counts](most, nil)
 	if err != nil {
 		return nil, fmt.Errorf("httplimit: %w", err)
 	}
-	return &keyed{limits: limits, tallies: lru}, nil
+	return &keyed{limits: limits, counts: lru}, nil
 }
 
 // take takes n permits of the key's limits, all or none, at the wall-clock
@@ -140,18 +141,18 @@ func (k *keyed) take(key string, n, wall int64) ([]use, bool) {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	t, ok := k.tallies.Get(key)
+	t, ok := k.counts.Get(key)
 	if !ok {
-		t = make(tally, len(k.limits))
-		k.tallies.Add(key, t)
+		t = make(counts, len(k.limits))
+		k.counts.Add(key, t)
 	}
 	return t.take(k.limits, n, wall)
 }
 
-// tally is what one key has used: an element for every limit.
-type tally []struct{ index, used int64 }
+// counts holds the permits that one key has used, by limit.
+type counts []struct{ index, used int64 }
 
-func (t tally) take(limits []quota.Limit, n, wall int64) ([]use, bool) {
+func (t counts) take(limits []quota.Limit, n, wall int64) ([]use, bool) {
 	ok := true
 	uses := make([]use, len(limits))
 	for i, l := range limits {

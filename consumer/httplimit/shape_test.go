@@ -75,9 +75,9 @@ func TestRetryAfterIsForTheWholeCost(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				limiter.TryTakeUpTo(4)
+				limiter.TryTake(4).N()
 				time.Sleep(2 * time.Second)
-				limiter.TryTakeUpTo(2)
+				limiter.TryTake(2).N()
 				w := ask(t, limit(ok), "")
 				if got := w.Result().Header.Get("Retry-After"); w.Code != http.StatusTooManyRequests || got != want.retry {
 					t.Errorf("%d, Retry-After %s, want %s", w.Code, got, want.retry)

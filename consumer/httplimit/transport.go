@@ -1,56 +1,55 @@
 package httplimit
 
 import (
-	"errors"
 	"net/http"
 	"time"
 
 	"github.com/quotient-limiter/quotient/consumer"
-	"github.com/quotient-limiter/quotient/consumer/internal/pushback"
+	"github.com/quotient-limiter/quotient/consumer/internal/admit"
 )
 
 // Transport is an http.RoundTripper that takes a permit for every request, one
 // for each redirect and each retry too. It is safe for concurrent use; set its
 // fields before the first request, and do not copy it after.
 //
-// A request without a permit is not sent. http.Client then returns a *url.Error
-// that unwraps to the limiter's error: consumer.ErrLimited where the share is
-// spent, which retrying code should not take for a broken connection, or an
-// error of the request's context.
+// A request without a permit is not sent. http.Client then returns a *url.Error that
+// unwraps to the limiter's error: consumer.ErrLimited if the share is spent, or an
+// error of the request's context. Code that retries must not take it for a broken
+// connection.
 //
-// Place it inside whatever retries, so that each attempt takes a permit. The
-// permit is taken before a connection is looked for: dialling a new one can
-// outlast the permit's window, which connections that are kept alive do not.
+// Put the Transport inside the code that retries, so that each attempt takes a
+// permit. The permit is taken before the connection is chosen. Dialling a new one can
+// outlast the permit's window, so keep connections alive.
 type Transport struct {
 	// Base makes the requests; nil means http.DefaultTransport.
 	Base http.RoundTripper
 	// Limiter is the one for all requests.
 	Limiter *consumer.Limiter
-	// Pick, if set, chooses the limiter of a request, as by its host; nil lets
-	// the request pass without a permit.
+	// Pick, if set, chooses the limiter of a request, for example by its host. With
+	// nil the request passes without a permit.
 	Pick func(*http.Request) *consumer.Limiter
-	// Cost, if set, tells how many permits a request takes; 0 or less lets it
-	// pass without.
+	// Cost, if set, returns the number of permits of a request. With 0 or less it
+	// passes without one.
 	Cost func(*http.Request) int64
-	// MaxWait is how long a request may wait for its permit, besides the deadline
-	// of its context, which http.Client's Timeout sets too. As everywhere, 0 does
-	// not wait, and consumer.Forever waits as long as the context allows.
+	// MaxWait bounds the wait of a request for its permit, besides the deadline of
+	// its context, which http.Client's Timeout sets too. 0 does not wait;
+	// consumer.Forever waits as long as the context allows.
 	MaxWait time.Duration
-	// MaxPause bounds how long a provider's answer, 429 or 503 with Retry-After,
-	// may pause the limiter; 0 means 5 minutes, less than 0 that such answers are
-	// not heeded. Meanwhile requests are refused, or wait, as by a spent share.
+	// MaxPause bounds the pause of the limiter after an answer 429 or 503 with
+	// Retry-After. 0 means 5 minutes; with less than 0 such answers are ignored.
+	// During the pause requests are refused, or wait, as if the share were spent.
 	MaxPause time.Duration
-
-	pauses pushback.Pauses[*consumer.Limiter]
+	// Margin is the time that a request needs to reach the provider. If the window of
+	// its permits ends sooner, at the moment of sending, the permits are released and
+	// taken again. The second wait counts toward MaxWait. Default 0: no check.
+	Margin time.Duration
 }
-
-// errNoLimiter is what an empty Transport returns: to let everything pass would
-// hide the mistake.
-var errNoLimiter = errors.New("httplimit: the Transport has no limiter: set Limiter or Pick")
 
 // RoundTrip implements http.RoundTripper.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
-	limiter, err := t.admit(r)
+	limiter, err := admit.Options[*http.Request]{
+		Limiter: t.Limiter, Pick: t.Pick, Cost: t.Cost, MaxWait: t.MaxWait, Margin: t.Margin,
+	}.Take(r.Context(), r)
 	if err != nil {
 		if r.Body != nil {
 			_ = r.Body.Close() // a RoundTripper always closes it
@@ -61,30 +60,10 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err == nil && limiter != nil {
 		switch response.StatusCode {
 		case http.StatusTooManyRequests, http.StatusServiceUnavailable:
-			now := time.Now()
-			t.pauses.Ask(limiter, now, retryAfter(response.Header, now), t.MaxPause)
+			admit.Pause(limiter, retryAfter(response.Header, time.Now()), t.MaxPause)
 		}
 	}
 	return response, err
-}
-
-// admit takes the request's permits. It returns their limiter, nil if none are
-// needed.
-func (t *Transport) admit(r *http.Request) (*consumer.Limiter, error) {
-	limiter := t.Limiter
-	if t.Pick != nil {
-		limiter = t.Pick(r)
-	} else if limiter == nil {
-		return nil, errNoLimiter
-	}
-	cost := int64(1)
-	if t.Cost != nil {
-		cost = t.Cost(r)
-	}
-	if limiter == nil || cost <= 0 {
-		return nil, nil
-	}
-	return limiter, limiter.AcquireN(r.Context(), cost, t.MaxWait)
 }
 
 func (t *Transport) base() http.RoundTripper {

@@ -94,7 +94,7 @@ func TestLocalRefusalIsAURLError(t *testing.T) {
 	if _, ok := errors.AsType[*url.Error](err); !ok {
 		t.Errorf("got %T: %v", err, err)
 	}
-	if limited, ok := errors.AsType[*consumer.LimitError](err); !ok || !errors.Is(err, consumer.ErrLimited) || limited.Provider != "p" {
+	if limited, ok := errors.AsType[consumer.LimitError](err); !ok || !errors.Is(err, consumer.ErrLimited) || limited.Provider != "p" {
 		t.Errorf("got %v", err)
 	}
 	if !sent.closed || p.calls != 0 {
@@ -229,8 +229,8 @@ func TestRetryAfterPausesTheLimiter(t *testing.T) {
 				}
 				begin := time.Now()
 				err := get(t, client, "http://a/")
-				limited, _ := errors.AsType[*consumer.LimitError](err)
-				if c.want > 0 && (limited == nil || limited.Reason != consumer.ReasonDraining) || c.want == 0 && err != nil {
+				limited, _ := errors.AsType[consumer.LimitError](err)
+				if c.want > 0 && (limited.Reason != consumer.ReasonDraining) || c.want == 0 && err != nil {
 					t.Errorf("next request: %v", err)
 				}
 				if err := limiter.Acquire(t.Context(), consumer.Forever); err != nil || time.Since(begin) != c.want {

@@ -29,9 +29,9 @@ import (
 // Fleet is a set of instances under one policy, which is every provider's. Its
 // methods are safe for concurrent use. Make one with New, inside the bubble.
 //
-// What differs from a fleet on etcd: news arrive at once and everywhere, nobody
-// is ever stale, every instance takes part in every provider whether it has
-// opened it or not, and sharing by demand divides equally.
+// It differs from a fleet on etcd: changes arrive at once and everywhere, no instance
+// is ever stale, every instance takes part in every provider even if it has not
+// opened it, and sharing by demand divides equally.
 type Fleet struct {
 	clock *clock.Clock
 
@@ -42,14 +42,14 @@ type Fleet struct {
 	instances []*Instance
 }
 
-// news is a change of the view, and when it came.
+// news is a change of the view and its time.
 type news struct {
 	at     clock.Instant
 	change quota.Change
 }
 
-// New returns a fleet of n instances that have been there for long, so that each
-// has its share at once. The error says what is wrong with the policy or n.
+// New returns a fleet of n instances that joined long ago, so that each has its share
+// at once. It returns an error if the policy or n is invalid.
 func New(policy quota.Policy, n int) (*Fleet, error) {
 	policy = policy.WithDefaults()
 	if err := policy.Validate(); err != nil {
@@ -76,15 +76,15 @@ func (f *Fleet) newInstance() *Instance {
 	}
 }
 
-// Instances returns all that ever joined, those that left too, in order.
+// Instances returns all instances that ever joined, in order, also those that left.
 func (f *Fleet) Instances() []*Instance {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Clone(f.instances)
 }
 
-// Set puts another policy in force, as an operator would: less binds at once,
-// more after the policy's settle time. An invalid policy changes nothing.
+// Set puts another policy in force, as an operator would. A lower limit applies at
+// once, a higher one after the settle time. An invalid policy changes nothing.
 func (f *Fleet) Set(policy quota.Policy) error {
 	policy = policy.WithDefaults()
 	if err := policy.Validate(); err != nil {
@@ -93,19 +93,19 @@ func (f *Fleet) Set(policy quota.Policy) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.policy = policy
-	f.tellLocked(quota.Change{Policy: &policy})
+	f.publishLocked(quota.Change{Policy: &policy})
 	return nil
 }
 
 // Join adds an instance. As in production it announces itself, and has its share
-// after the policy's settle time, when the others have given it up.
+// after the policy's settle time, when the others have shrunk.
 func (f *Fleet) Join() *Instance {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	i := f.newInstance()
 	i.key.From = f.aheadLocked()
 	f.instances = append(f.instances, i)
-	f.tellLocked(quota.Change{Put: []quota.Instance{i.key}})
+	f.publishLocked(quota.Change{Put: []quota.Instance{i.key}})
 	return i
 }
 
@@ -114,8 +114,8 @@ func (f *Fleet) aheadLocked() time.Time {
 	return time.Unix(0, f.clock.Wall()).Add(f.policy.Settle + 2*f.policy.ClockError)
 }
 
-// tellLocked appends a change to what is known, and tells it to everybody.
-func (f *Fleet) tellLocked(c quota.Change) {
+// publishLocked appends a change and sends it to every instance.
+func (f *Fleet) publishLocked(c quota.Change) {
 	at := f.clock.Now()
 	c.Revision = f.first.Revision + int64(len(f.news)) + 1
 	f.news = append(f.news, news{at, c})
@@ -151,7 +151,7 @@ func (i *Instance) Leave() {
 	for _, s := range i.subscriptions {
 		s.sink.Announce(i.key.Until.UnixNano())
 	}
-	f.tellLocked(quota.Change{Put: []quota.Instance{i.key}})
+	f.publishLocked(quota.Change{Put: []quota.Instance{i.key}})
 }
 
 // Kill ends the instance as a crash does, once its lease has ended too: its
@@ -168,13 +168,13 @@ func (i *Instance) Kill() {
 		s.sink.Close()
 		delete(i.subscriptions, provider)
 	}
-	f.tellLocked(quota.Change{Deleted: []string{i.key.ID}})
+	f.publishLocked(quota.Change{Deleted: []string{i.key.ID}})
 }
 
 // Clock implements consumer.Source.
 func (i *Instance) Clock() *clock.Clock { return i.fleet.clock }
 
-// errGone is returned to who opens a limiter on an instance that was killed.
+// errGone is returned by consumer.Open on an instance that was killed.
 var errGone = errors.New("limittest: the instance was killed: join another one")
 
 // Subscribe implements consumer.Source.
@@ -195,8 +195,8 @@ func (i *Instance) Subscribe(provider string, create func() feed.Sink) (feed.Sub
 	return &handle{instance: i, provider: provider, sub: s}, nil
 }
 
-// catchUpLocked tells a new sink all that the instance would have seen: a view
-// that is as old as it need be, and the news since.
+// catchUpLocked sends a new sink what the instance would have seen: a view that is
+// old enough, and the changes since.
 func (f *Fleet) catchUpLocked(sink feed.Sink, i *Instance) {
 	long := int64(quota.MaxSettle + 4*quota.MaxWindow)
 	sink.Reset(clock.Instant{Mono: -long, Wall: f.clock.WallAt(-long)}, i.key.ID, f.first)

@@ -49,7 +49,7 @@ func TestSharesFollowTheFleet(t *testing.T) {
 		shares := func(what string, want ...int64) {
 			t.Helper()
 			for i, l := range all {
-				if got := l.Status().Share; got != want[i] {
+				if got := l.Status().Shortest().Share; got != want[i] {
 					t.Errorf("%s: instance %d has %d, want %v", what, i, got, want)
 				}
 			}
@@ -73,18 +73,18 @@ func TestSharesFollowTheFleet(t *testing.T) {
 			t.Errorf("killed: %v", err)
 		}
 		time.Sleep(quota.DefaultSettle - 10*time.Millisecond)
-		if got := all[2].Status().Share; got != 60 {
+		if got := all[2].Status().Shortest().Share; got != 60 {
 			t.Errorf("before the settle time the last one has %d", got)
 		}
 		time.Sleep(1100 * time.Millisecond)
-		if got := all[2].Status().Share; got != 120 {
+		if got := all[2].Status().Shortest().Share; got != 120 {
 			t.Errorf("the last one has %d", got)
 		}
 
 		if err := fleet.Set(policy("30/s")); err != nil {
 			t.Fatal(err)
 		}
-		if got := all[2].Status().Share; got != 30 {
+		if got := all[2].Status().Shortest().Share; got != 30 {
 			t.Errorf("a smaller limit: %d", got)
 		}
 		if _, err := consumer.Open(t.Context(), fleet.Instances()[1], "p", consumer.Options{}); err == nil {
@@ -144,7 +144,7 @@ func random(ctx context.Context, rt *rapid.T) error {
 			time.Sleep(time.Duration(rapid.IntRange(0, 700).Draw(rt, "ms")) * time.Millisecond)
 		}
 		for _, l := range limiters {
-			meter.Call(l.TryTakeUpTo(100))
+			meter.Call(l.TryTake(100).N())
 		}
 	}
 	return meter.Check()

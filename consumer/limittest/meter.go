@@ -42,9 +42,9 @@ func (m *Meter) Calls() int64 {
 	return m.calls
 }
 
-// Check returns an error that names a window in which more calls arrived than
-// its limit allows, the worst one, or nil. Code that holds a permit for long
-// before it calls can be over the limit here though nobody issued too much.
+// Check returns an error that names the worst window in which more calls arrived than
+// its limit allows, or nil. Code that holds a permit for long before it calls can
+// fail here although no permit was issued beyond the limit.
 func (m *Meter) Check() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

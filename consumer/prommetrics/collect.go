@@ -6,10 +6,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/consumer/internal/admit"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// metric is one name with what it says.
+// metric is one name with its type and labels.
 type metric struct {
 	desc *prometheus.Desc
 	kind prometheus.ValueType
@@ -19,29 +20,29 @@ func define(kind prometheus.ValueType, name, help string, labels ...string) metr
 	return metric{prometheus.NewDesc("quotient_"+name, help, append([]string{"provider"}, labels...), nil), kind}
 }
 
-// The metrics. A number that is not known is not shown, since 0 would be a lie.
+// The metrics. An unknown number is left out: 0 would be wrong.
 var (
 	issued     = define(prometheus.CounterValue, "permits_issued_total", "Permits issued by this instance.")
 	refused    = define(prometheus.CounterValue, "permits_refused_total", "Permits refused by this instance, by reason.", "reason")
 	shadowed   = define(prometheus.CounterValue, "permits_shadowed_total", "Permits that were refused but let pass, in shadow mode.")
-	beyond     = define(prometheus.CounterValue, "permits_beyond_share_total", "Permits issued beyond the share. It is 0, or there is a bug.")
-	waiters    = define(prometheus.GaugeValue, "waiters", "Callers that wait.")
+	overIssued = define(prometheus.CounterValue, "permits_over_issued_total", "Permits issued beyond the share. Always 0; another value is a bug.")
+	waiters    = define(prometheus.GaugeValue, "waiters", "Callers that wait for a permit.")
 	limit      = define(prometheus.GaugeValue, "limit_permits", "The provider's limit, per window.", "window")
 	length     = define(prometheus.GaugeValue, "limit_window_seconds", "Length of the limit's window.", "window")
 	share      = define(prometheus.GaugeValue, "share_permits", "This instance's share of the limit in the current window.", "window")
-	instances  = define(prometheus.GaugeValue, "instances", "Instances that share the limit, as this one knows.")
+	instances  = define(prometheus.GaugeValue, "instances", "Instances that share the limit, as known to this one.")
 	revision   = define(prometheus.GaugeValue, "view_revision", "Newest etcd revision that this instance has applied.")
 	policy     = define(prometheus.GaugeValue, "policy_revision", "Etcd revision of the policy that this instance has applied; 0 for none.")
 	state      = define(prometheus.GaugeValue, "state", "1 for the state that the limiter is in, 0 for the others.", "state")
 	changes    = define(prometheus.CounterValue, "state_changes_total", "Changes of the state.")
-	problem    = define(prometheus.GaugeValue, "problem", "1 while something keeps this instance from what the operator has set; its log says what.")
+	problem    = define(prometheus.GaugeValue, "problem", "1 while a problem keeps this instance from applying the policy; its log names it.")
 	clockError = define(prometheus.GaugeValue, "clock_error_seconds", "Bound of the clock's error; missing if it is not known.")
 	clockBound = define(prometheus.GaugeValue, "clock_error_allowed_seconds", "The clock error that the policy allows for.")
 	proofAge   = define(prometheus.GaugeValue, "proof_age_seconds", "Age of the newest proof that the view is recent; missing if there is none.")
 )
 
 var all = []metric{
-	issued, refused, shadowed, beyond, waiters, limit, length, share, instances, revision, policy, state, changes, problem,
+	issued, refused, shadowed, overIssued, waiters, limit, length, share, instances, revision, policy, state, changes, problem,
 	clockError, clockBound, proofAge,
 }
 
@@ -75,13 +76,10 @@ func collect(ch chan<- prometheus.Metric, l *consumer.Limiter) {
 		send(refused, float64(st.RefusedBy[reason]), strings.ReplaceAll(string(reason), " ", "_"))
 	}
 	send(shadowed, float64(st.Shadowed))
-	send(beyond, float64(st.Beyond))
+	send(overIssued, float64(st.OverIssued))
 	send(waiters, float64(st.Waiting))
-	for _, u := range l.Limits() {
-		_, window, _ := strings.Cut(u.Limit.String(), "/")
-		if window == "s" {
-			window = "1s"
-		}
+	for _, u := range st.Limits {
+		window := admit.WindowName(u.Limit)
 		send(limit, float64(u.Limit.Permits), window)
 		send(length, u.Limit.Window.Seconds(), window)
 		send(share, float64(u.Share), window)

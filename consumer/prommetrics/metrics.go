@@ -40,13 +40,13 @@ func New() *Metrics {
 	}
 }
 
-// Open opens a limiter as consumer.Open does, and shows it until it is closed.
-// If the options have a function Waited, it is called too.
+// Open opens a limiter as consumer.Open does, and shows it until it is closed. The
+// options' OnWait is called too.
 //
-// The waits of a provider that was opened before are observed only if that was
-// done here: as with all options, those of the first to open it are in force.
+// Open all limiters of a provider through the same Metrics: consumer.Open refuses one
+// whose options differ, and only the first one's OnWait is called.
 func (m *Metrics) Open(ctx context.Context, source consumer.Source, provider string, o consumer.Options) (*consumer.Limiter, error) {
-	o.Waited = m.waited(provider, o.Waited)
+	o.OnWait = m.waited(provider, o.OnWait)
 	limiter, err := consumer.Open(ctx, source, provider, o)
 	m.mu.Lock()
 	defer m.mu.Unlock()

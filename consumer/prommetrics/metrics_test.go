@@ -43,7 +43,7 @@ func TestMetricsTellWhatTheLimiterDid(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		limiter.TryTakeUpTo(2)
+		limiter.TryTake(2).N()
 		_ = limiter.AcquireN(ctx, 2, 0)
 		time.Sleep(600 * time.Millisecond)
 		if err := limiter.AcquireN(ctx, 3, consumer.Forever); err != nil { // waits 400 ms
@@ -86,17 +86,17 @@ quotient_state{provider="payments/charge",state="draining"} 0
 quotient_state{provider="payments/charge",state="joining"} 0
 quotient_state{provider="payments/charge",state="paused"} 0
 quotient_state{provider="payments/charge",state="stale"} 0
-# HELP quotient_permits_beyond_share_total Permits issued beyond the share. It is 0, or there is a bug.
-# TYPE quotient_permits_beyond_share_total counter
-quotient_permits_beyond_share_total{provider="payments/charge"} 0
-# HELP quotient_problem 1 while something keeps this instance from what the operator has set; its log says what.
+# HELP quotient_permits_over_issued_total Permits issued beyond the share. Always 0; another value is a bug.
+# TYPE quotient_permits_over_issued_total counter
+quotient_permits_over_issued_total{provider="payments/charge"} 0
+# HELP quotient_problem 1 while a problem keeps this instance from applying the policy; its log names it.
 # TYPE quotient_problem gauge
 quotient_problem{provider="payments/charge"} 0
 # HELP quotient_clock_error_allowed_seconds The clock error that the policy allows for.
 # TYPE quotient_clock_error_allowed_seconds gauge
 quotient_clock_error_allowed_seconds{provider="payments/charge"} 0.05
 `, "quotient_permits_issued_total", "quotient_permits_refused_total", "quotient_limit_permits", "quotient_limit_window_seconds",
-			"quotient_share_permits", "quotient_state", "quotient_permits_beyond_share_total", "quotient_problem",
+			"quotient_share_permits", "quotient_state", "quotient_permits_over_issued_total", "quotient_problem",
 			"quotient_clock_error_allowed_seconds")
 		sums := waits(t, registry)
 		if len(sums) != 3 || sums["granted"] != 0.4 || sums["cancelled"] != 0.005 || sums["refused"] != 0 {

@@ -119,10 +119,10 @@ func spend(ctx context.Context, c instanceConfig, limiter *consumer.Limiter, clo
 			return err
 		}
 		// Who was held up on the way does not call: the permit's window may be over.
-		if clock.Wall() >= p.Until.UnixNano() {
+		if clock.Wall() >= p.Until().UnixNano() {
 			continue
 		}
-		binary.BigEndian.PutUint64(call[8:], uint64(p.Start.UnixNano()))
+		binary.BigEndian.PutUint64(call[8:], uint64(p.Start().UnixNano()))
 		if _, err := provider.Write(call[:]); err != nil {
 			return err
 		}

@@ -81,8 +81,8 @@ func (s *seen) take(ctx context.Context, limiter *consumer.Limiter, n int64) boo
 	if err != nil {
 		return false
 	}
-	if !p.Start.Equal(s.start) {
-		s.start, s.taken = p.Start, 0
+	if !p.Start().Equal(s.start) {
+		s.start, s.taken = p.Start(), 0
 	}
 	s.taken += n
 	return true
@@ -129,7 +129,7 @@ func (l *lane) settle(permits int64, n int) error {
 	for i, limiter := range l.limiters {
 		for {
 			st := limiter.Status()
-			share := st.Share
+			share := st.Shortest().Share
 			if share == permits/int64(n) || share == permits/int64(n)+1 {
 				break
 			}

@@ -147,8 +147,8 @@ func TestServerUnderWrk(t *testing.T) {
 	ok, refused := wrkCounts(t, server.URL)
 	windows := time.Now().Unix() - before + 1
 	st := l.Status()
-	if n := served.Load(); n > most*windows || n != st.Issued || st.Beyond != 0 {
-		t.Errorf("served %d in %d windows, issued %d, beyond %d", n, windows, st.Issued, st.Beyond)
+	if n := served.Load(); n > most*windows || n != st.Issued || st.OverIssued != 0 {
+		t.Errorf("served %d in %d windows, issued %d, beyond %d", n, windows, st.Issued, st.OverIssued)
 	}
 	// wrk does not count what is on its way when it stops.
 	if n := served.Load(); ok > n || n-ok > 32 || refused == 0 {

@@ -164,7 +164,7 @@ func TestPrometheusScrapesAFleet(t *testing.T) {
 		return errors.Join(
 			s.is(t.Context(), `sum(quotient_permits_issued_total)`, float64(issued)),
 			s.is(t.Context(), `sum(quotient_permits_refused_total)`, float64(refused)),
-			s.is(t.Context(), `sum(quotient_permits_beyond_share_total)`, 0))
+			s.is(t.Context(), `sum(quotient_permits_over_issued_total)`, 0))
 	})
 	var build struct{ Version string }
 	if err := s.api(t.Context(), "status/buildinfo", nil, &build); err != nil {

@@ -52,19 +52,18 @@ var beside = map[string]here{
 
 // steps are commands that a step of .ci/run runs, or a longer form of what it runs.
 var steps = map[string]string{
-	`go test ./...`:                    "test",
-	`go run . --quick`:                 "bench",
-	`go run .`:                         "bench",
-	`go run . --only hotpath`:          "bench",
-	`go run ./examples/kafka-consumer`: "kafka",
-	`go run ./examples/kafka-consumer --records 1000000 --limit 100000/s --batch 500 --workers 16 --poison 50000 --demand 1.5`: "kafka",
+	`go test ./...`:               "test",
+	`go run . --quick`:            "bench",
+	`go run .`:                    "bench",
+	`go run . --only hotpath`:     "bench",
 	`go run ./examples/container`: "test",
 }
 
 // elsewhere are commands for what is not here, and why.
 var elsewhere = map[string]string{
-	`export QUOTIENT_ENDPOINTS=https://etcd-1:2379,https://etcd-2:2379,https://etcd-3:2379`:                                  "the reader's cluster",
-	`export QUOTIENT_CACERT=/etc/quotient/ca.pem QUOTIENT_CERT=/etc/quotient/ann.pem QUOTIENT_KEY=/etc/quotient/ann-key.pem`: "the reader's certificates; internal/etcdflags tests them",
+	`cd examples/kafka-consumer && go run . --brokers kafka:9092 --topic jobs --endpoints etcd:2379 --provider payments/charge --url https://payments.example/charge`: "the reader's Kafka; step kafka runs it on one",
+	`export QUOTIENT_ENDPOINTS=https://etcd-1:2379,https://etcd-2:2379,https://etcd-3:2379`:                                                                           "the reader's cluster",
+	`export QUOTIENT_CACERT=/etc/quotient/ca.pem QUOTIENT_CERT=/etc/quotient/ann.pem QUOTIENT_KEY=/etc/quotient/ann-key.pem`:                                          "the reader's certificates; internal/etcdflags tests them",
 	`quota-admin dev`:                      "the installed program; here as go run",
 	`quota-admin dashboard`:                "the installed program; step browser runs it in one",
 	`quota-admin dashboard --allow-writes`: "the installed program; step browser runs it in one",
@@ -73,5 +72,4 @@ var elsewhere = map[string]string{
 	`etcd &`:           "an etcd of the reader's own",
 	`etcdctl snapshot save quotient-$(date +%F).db`: "a cluster of the reader's own; compat restores snapshots",
 	`quota-admin export > policies.yaml`:            "the installed program; cmd/quota-admin tests it",
-	`go run ./examples/kafka-consumer --consume --brokers kafka:9092 --topic jobs --endpoints etcd:2379 --provider payments/charge --provider-url https://payments.example/charge`: "the reader's Kafka; step kafka runs it on one",
 }

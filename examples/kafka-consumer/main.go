@@ -1,79 +1,119 @@
-// Command kafka-consumer shows a Kafka consumer that obeys a provider's limit
-// together with all other instances of it.
-//
-//	go run ./examples/kafka-consumer
-//
-// runs everything on embedded parts: a fake Kafka, an etcd, a provider that
-// counts, and three consumers, each a process of its own, of which one is killed
-// and another one joins on the way. It shows what happens, and ends with a
-// verdict. Flags replace the parts by real ones.
-//
-//	go run ./examples/kafka-consumer --consume --brokers ... --endpoints ... --provider-url ...
-//
-// is one consumer alone, until SIGTERM. What is worth copying is package worker.
+// Command kafka-consumer calls a rate-limited provider for every record of a Kafka
+// topic. All instances of it share the provider's limit. See README.md.
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
+	"log/slog"
+	"net/http"
 	"os"
 	"os/signal"
+	"strconv"
+	"strings"
 	"syscall"
+	"time"
 
-	"github.com/spf13/pflag"
+	"github.com/twmb/franz-go/pkg/kgo"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/quotient-limiter/quotient/internal/etcdflags"
-)
-
-// Exit statuses.
-const (
-	exitHeld    = 0
-	exitNotHeld = 1
-	exitUsage   = 2
-	exitCannot  = 3
+	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/coordinator"
 )
 
 func main() {
-	// The first interrupt ends it in good order, the second one at once.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop)
-	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+	defer stop()
+	if err := run(ctx, os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "kafka-consumer:", err)
+		os.Exit(1)
+	}
 }
 
-// run is the whole command, and returns its exit status.
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	c, err := parse(args, os.Getenv, stdout)
-	switch {
-	case errors.Is(err, pflag.ErrHelp):
-		return exitHeld
-	case err != nil:
-		return fail(stderr, err)
+// run consumes until ctx ends. Then it leaves the fleet and the group.
+func run(ctx context.Context, args []string) error {
+	flags := flag.NewFlagSet("kafka-consumer", flag.ExitOnError)
+	brokers := flags.String("brokers", "127.0.0.1:9092", "Kafka `addresses`, separated by commas")
+	topic := flags.String("topic", "jobs", "`topic` to consume, and the consumer group; rejected records go to TOPIC.dead, which must exist")
+	endpoints := flags.String("endpoints", "127.0.0.1:2379", "etcd `addresses`, separated by commas")
+	provider := flags.String("provider", "payments/charge", "`name` of the limit, as in quota-admin set")
+	url := flags.String("url", "", "`URL` that every record is posted to")
+	margin := flags.Duration("margin", 50*time.Millisecond, "`time` that a call needs to reach the provider")
+	_ = flags.Parse(args) // exits on an error
+	if *url == "" {
+		return errors.New("--url is missing: it is where the calls go")
 	}
-	if order, ok := os.LookupEnv(memberVariable); ok {
-		err = asChild(ctx, c, order, stdout, stderr)
-	} else if c.consume {
-		err = alone(ctx, c, stderr)
-	} else {
-		var held bool
-		if held, err = demonstrate(ctx, c, stdout); err == nil && !held {
-			return exitNotHeld
-		}
-	}
+	client, err := clientv3.New(clientv3.Config{Endpoints: strings.Split(*endpoints, ","), DialTimeout: 5 * time.Second})
 	if err != nil {
-		return fail(stderr, err)
+		return err
 	}
-	return exitHeld
+	defer client.Close()
+	session, err := coordinator.Join(ctx, client, coordinator.Options{})
+	if err != nil {
+		return err
+	}
+	defer session.Close()
+	limiter, err := consumer.Open(ctx, session, *provider, consumer.Options{})
+	if err != nil {
+		return err
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.MaxIdleConnsPerHost = maxCalls // keeps a connection for each call
+	worker := &Worker{
+		Kafka: []kgo.Opt{kgo.SeedBrokers(strings.Split(*brokers, ",")...)},
+		Group: *topic, Topic: *topic, DeadLetters: *topic + ".dead",
+		Limiter: limiter, Margin: *margin, Call: Post(&http.Client{Transport: transport}, *url),
+	}
+	// The worker goes on while Leave hands its share over, and then stops.
+	consuming, stop := context.WithCancel(context.WithoutCancel(ctx))
+	context.AfterFunc(ctx, func() {
+		leave, cancel := context.WithTimeout(consuming, 10*time.Second)
+		defer cancel()
+		if err := session.Leave(leave); err != nil {
+			slog.Warn("the share was not handed over: it is unused until the lease ends", "error", err)
+		}
+		stop()
+	})
+	return worker.Run(consuming)
 }
 
-// fail writes an error and returns the exit status for it.
-func fail(stderr io.Writer, err error) int {
-	fmt.Fprintf(stderr, "kafka-consumer: %v\n", err)
-	var usage *usageError
-	var connection *etcdflags.UsageError
-	if errors.As(err, &usage) || errors.As(err, &connection) {
-		return exitUsage
+// Post returns a Call that posts the record's value, with an idempotency key.
+func Post(client *http.Client, url string) Call {
+	return func(ctx context.Context, r *kgo.Record) error {
+		request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(r.Value))
+		if err != nil {
+			return err
+		}
+		request.Header.Set("Idempotency-Key", position(r))
+		response, err := client.Do(request)
+		if err != nil {
+			return err
+		}
+		defer response.Body.Close()
+		_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, 64<<10)) // the connection can be used again
+		switch code := response.StatusCode; {
+		case code/100 == 2:
+			return nil
+		case code == http.StatusTooManyRequests, code == http.StatusServiceUnavailable:
+			return Busy(retryAfter(response.Header.Get("Retry-After")))
+		case code == http.StatusBadRequest, code == http.StatusUnprocessableEntity:
+			return Rejected(response.Status)
+		}
+		return errors.New(response.Status) // an expired password (401) must not bury a topic
 	}
-	return exitCannot
+}
+
+// retryAfter reads a field of that name: seconds, or a date. The default is 1 s.
+func retryAfter(field string) time.Duration {
+	if seconds, err := strconv.ParseUint(field, 10, 32); err == nil {
+		return time.Duration(seconds) * time.Second
+	}
+	if date, err := http.ParseTime(field); err == nil {
+		return time.Until(date)
+	}
+	return time.Second
 }

@@ -4,7 +4,9 @@ package certs
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"fmt"
+	"os"
 	"sync"
 )
 
@@ -26,6 +28,19 @@ func Load(cert, key string) (*Pair, error) {
 	}
 	p.last = &loaded
 	return p, nil
+}
+
+// Authorities reads the certificates of authorities from a file.
+func Authorities(file string) (*x509.CertPool, error) {
+	pem, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("%s holds no PEM certificate", file)
+	}
+	return pool, nil
 }
 
 // Get returns what the files hold now, and the pair before it while they cannot

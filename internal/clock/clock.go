@@ -14,8 +14,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/quotient-limiter/quotient/internal/safeguard"
 )
 
 const (
@@ -76,7 +74,6 @@ type Clock struct {
 		kernel   kernelBound
 		health   Health
 	}
-	off safeguard.Set // never changes
 	// suspended tells how long the machine has been suspended in all.
 	suspended func() (total time.Duration, known bool)
 }
@@ -96,12 +93,12 @@ func NewSkewed(skew func(mono int64) time.Duration) *Clock {
 // Started returns a clock whose first reading was first, for simulations: they
 // hand their own readings to Observe, and do not call Now, Mono and Wall.
 // suspended tells how long the machine has been suspended in all, if that is
-// known; nil: it never is. Safeguards may be switched off.
-func Started(first Instant, suspended func() (total time.Duration, known bool), off safeguard.Set) *Clock {
+// known; nil: it never is.
+func Started(first Instant, suspended func() (total time.Duration, known bool)) *Clock {
 	if suspended == nil {
 		suspended = func() (time.Duration, bool) { return 0, false }
 	}
-	c := &Clock{off: off}
+	c := &Clock{}
 	c.mu.observed = first.Mono
 	c.start(first, suspended)
 	return c
@@ -140,7 +137,24 @@ func (c *Clock) Offset() int64 { return c.offset.Load() }
 
 // WallAt returns the corrected wall-clock time, in nanoseconds since the Unix
 // epoch, at a monotonic instant that does not lie before the last Observe.
-func (c *Clock) WallAt(mono int64) int64 { return max(mono+c.offset.Load(), c.floor.Load()) }
+func (c *Clock) WallAt(mono int64) int64 {
+	offset := c.offset.Load()
+	if offset > 0 && mono > math.MaxInt64-offset {
+		return math.MaxInt64 // the end of time: nothing comes before it
+	}
+	return max(mono+offset, c.floor.Load())
+}
+
+// Latest returns the latest corrected wall-clock time that it may be at an instant
+// that Now returned. It is later than WallAt after a suspension that nobody has
+// observed yet, in which the monotonic clock stood still.
+func (c *Clock) Latest(at Instant) int64 {
+	wall := c.WallAt(at.Mono)
+	if slept := at.Wall - at.Mono - c.offset.Load() - c.ahead.Load(); slept > Tolerance {
+		wall += slept
+	}
+	return wall
+}
 
 // Wall returns the corrected wall-clock time now, in nanoseconds since the Unix
 // epoch.

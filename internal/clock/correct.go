@@ -2,8 +2,6 @@ package clock
 
 import (
 	"time"
-
-	"github.com/quotient-limiter/quotient/internal/safeguard"
 )
 
 // Observe compares corrected time with the estimate of true time, or with the
@@ -33,9 +31,6 @@ func (c *Clock) Observe(at Instant) {
 	} else {
 		next, m = correct(offset, os, elapsed)
 	}
-	if c.off.Off(safeguard.WindowsForward) {
-		next, m = os, slewed
-	}
 	switch m {
 	case slewed:
 	case stepped:
@@ -43,7 +38,7 @@ func (c *Clock) Observe(at Instant) {
 	case halted:
 		c.halts.Add(1)
 	}
-	if next < offset && !c.off.Off(safeguard.WindowsForward) {
+	if next < offset {
 		// The floor first: who reads between the two stores must not see time
 		// run back.
 		c.floor.Store(max(c.floor.Load(), at.Mono+offset))

@@ -5,8 +5,10 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
+	"runtime"
 	"strings"
 	"time"
 
@@ -14,6 +16,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/quotient-limiter/quotient/internal/certs"
+	"github.com/quotient-limiter/quotient/internal/diagnose"
 )
 
 // A connection on which nothing was heard for keepAliveTime is probed, and given
@@ -29,32 +32,47 @@ const (
 // closes it. What is wrong with flags or files is a *UsageError, other errors are
 // those of the etcd client.
 func (f *Flags) Client(ctx context.Context) (*clientv3.Client, error) {
+	c, err := f.config(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if c.Password, err = f.password(); err != nil {
+		return nil, err
+	}
+	c.Username = f.User
+	return clientv3.New(c)
+}
+
+// Diagnose says, for each endpoint, how far a connection gets. It is for the
+// moment when etcd has not answered.
+func (f *Flags) Diagnose(ctx context.Context) []string {
+	c, err := f.config(ctx)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	client, err := clientv3.New(c)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	defer client.Close()
+	return diagnose.Endpoints(ctx, client)
+}
+
+// config is the client's, without a user.
+func (f *Flags) config(ctx context.Context) (c clientv3.Config, err error) {
 	if err := f.Resolve(); err != nil {
-		return nil, err
-	}
-	secure, err := f.tlsConfig()
-	if err != nil {
-		return nil, err
-	}
-	password, err := f.password()
-	if err != nil {
-		return nil, err
+		return c, err
 	}
 	log := f.Log
 	if log == nil {
 		log = zap.NewNop()
 	}
-	return clientv3.New(clientv3.Config{
-		Context:              ctx,
-		Endpoints:            f.Endpoints,
-		DialTimeout:          f.DialTimeout,
-		DialKeepAliveTime:    keepAliveTime,
-		DialKeepAliveTimeout: keepAliveTimeout,
-		TLS:                  secure,
-		Username:             f.User,
-		Password:             password,
-		Logger:               log,
-	})
+	secure, err := f.tlsConfig()
+	return clientv3.Config{
+		Context: ctx, Endpoints: f.Endpoints, DialTimeout: f.DialTimeout,
+		DialKeepAliveTime: keepAliveTime, DialKeepAliveTimeout: keepAliveTimeout,
+		TLS: secure, Logger: log,
+	}, err
 }
 
 // tlsConfig returns nil where nothing asks for TLS.
@@ -100,6 +118,16 @@ func (f *Flags) tlsConfig() (*tls.Config, error) {
 	return c, nil
 }
 
+// CertificateUser returns the client certificate's common name, by which etcd knows
+// who connects without --user; "" if there is none.
+func (f *Flags) CertificateUser() string {
+	pair, err := tls.LoadX509KeyPair(f.Cert, f.Key)
+	if err != nil || pair.Leaf == nil {
+		return ""
+	}
+	return pair.Leaf.Subject.CommonName
+}
+
 // password finds the user's password: what was given by a flag first, then the
 // environment, then the prompt.
 func (f *Flags) password() (string, error) {
@@ -108,11 +136,11 @@ func (f *Flags) password() (string, error) {
 	}
 	password := f.Env(envPassword)
 	if f.PasswordFile != "" && (password == "" || f.source("password-file") == "--password-file") {
-		text, err := os.ReadFile(f.PasswordFile)
+		text, err := ReadSecret(f.PasswordFile)
 		if err != nil {
 			return "", f.unreadable("password-file", err)
 		}
-		password = strings.TrimRight(string(text), "\r\n")
+		password = strings.TrimRight(text, "\r\n")
 		if password == "" {
 			return "", f.bad("password-file", "%s is empty", f.PasswordFile)
 		}
@@ -121,6 +149,20 @@ func (f *Flags) password() (string, error) {
 		return password, nil
 	}
 	return f.prompt()
+}
+
+// ReadSecret reads a file with a password or tokens. It refuses one that every user
+// of the machine can read or change.
+func ReadSecret(path string) (string, error) {
+	i, err := os.Stat(path)
+	if err != nil {
+		return "", err
+	}
+	if mode := i.Mode().Perm(); mode&0o006 != 0 && runtime.GOOS != "windows" {
+		return "", fmt.Errorf("%s can be read or changed by every user (mode %#o): chmod 600 %s", path, mode, path)
+	}
+	text, err := os.ReadFile(path)
+	return string(text), err
 }
 
 // unreadable blames a flag for a file that cannot be read.

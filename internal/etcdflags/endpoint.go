@@ -13,14 +13,6 @@ type endpoint struct {
 	host   string // host:port, or a path
 }
 
-// network is what net.Dial calls the endpoint's kind.
-func (e endpoint) network() string {
-	if strings.HasPrefix(e.scheme, "unix") {
-		return "unix"
-	}
-	return "tcp"
-}
-
 // demandsTLS reports whether the scheme asks for TLS.
 func (e endpoint) demandsTLS() bool { return e.scheme == "https" || e.scheme == "unixs" }
 

@@ -9,18 +9,17 @@ import (
 
 	"github.com/spf13/pflag"
 	"go.uber.org/zap"
+
+	"github.com/quotient-limiter/quotient/internal/keys"
 )
 
 // Defaults of the flags.
 const (
 	DefaultEndpoint       = "127.0.0.1:2379"
-	DefaultPrefix         = "/quotient/v1/"
+	DefaultPrefix         = keys.DefaultPrefix
 	DefaultDialTimeout    = 2 * time.Second
 	DefaultCommandTimeout = 5 * time.Second
 )
-
-// maxPrefix is the longest prefix, in bytes, that the coordinator takes.
-const maxPrefix = 128
 
 // envPassword has no flag, so that no password stands in an argument list.
 const envPassword = "QUOTIENT_PASSWORD"
@@ -134,8 +133,8 @@ func (f *Flags) check() error {
 			given, other = other, given
 		}
 		return f.bad(given, "is given without --%s; a client certificate needs both", other)
-	case !strings.HasPrefix(f.Prefix, "/") || !strings.HasSuffix(f.Prefix, "/") || len(f.Prefix) > maxPrefix:
-		return f.bad("prefix", "%q: must begin and end with a slash and have at most %d bytes; the default is %s", f.Prefix, maxPrefix, DefaultPrefix)
+	case !keys.ValidPrefix(f.Prefix):
+		return f.bad("prefix", "%q: must begin and end with a slash and have at most %d bytes; the default is %s", f.Prefix, keys.MaxPrefixBytes, DefaultPrefix)
 	case f.DialTimeout <= 0:
 		return f.bad("dial-timeout", "%v is not positive; the default is %v", f.DialTimeout, DefaultDialTimeout)
 	case f.CommandTimeout <= 0:

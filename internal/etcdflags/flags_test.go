@@ -69,7 +69,10 @@ func TestRefused(t *testing.T) {
 		return path
 	}
 	empty, text := file("empty", "\n"), file("text", "hello")
-	missing := filepath.Join(dir, "missing")
+	missing, open := filepath.Join(dir, "missing"), file("open", "secret")
+	if err := os.Chmod(open, 0o644); err != nil {
+		t.Fatal(err)
+	}
 	tests := []struct {
 		name   string
 		args   string
@@ -82,6 +85,7 @@ func TestRefused(t *testing.T) {
 		{"no password and no terminal", "--user ann", nil, "--user", "set QUOTIENT_PASSWORD or --password-file"},
 		{"password file missing", "--user ann --password-file " + missing, nil, "--password-file", "cannot read " + missing + ": no such file"},
 		{"password file empty", "--user ann --password-file " + empty, nil, "--password-file", "is empty"},
+		{"password file that all can read", "--user ann --password-file " + open, nil, "--password-file", "can be read or changed by every user"},
 		{"password file without a user", "--password-file " + text, nil, "--password-file", "without --user"},
 		{"CA file missing", "--cacert " + missing, nil, "--cacert", "cannot read " + missing + ": no such file"},
 		{"CA file by variable", "", map[string]string{"QUOTIENT_CACERT": missing}, "QUOTIENT_CACERT", "cannot read " + missing},

@@ -28,7 +28,7 @@ func startBinary(path string, c memberConfig, onExit func(error)) (*process, err
 		"--heartbeat-interval", strconv.FormatUint(uint64(tick), 10),
 		"--election-timeout", strconv.FormatUint(uint64(election), 10),
 		"--auto-compaction-mode", "periodic", "--auto-compaction-retention", c.Retention.String(),
-		"--unsafe-no-fsync", "--log-level", "panic",
+		"--enable-grpc-gateway=false", "--unsafe-no-fsync", "--log-level", "panic",
 	}
 	health := c.Client
 	if c.TLS != nil {

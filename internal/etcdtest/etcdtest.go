@@ -19,6 +19,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 )
 
 // Options of a cluster. The zero value is one member with a fast clock.
@@ -58,7 +60,7 @@ type TLS struct {
 }
 
 // startTimeout bounds the wait for a member to become ready.
-const startTimeout = 30 * time.Second
+const startTimeout = 2 * time.Minute
 
 // Cluster is a running etcd.
 type Cluster struct {
@@ -72,7 +74,7 @@ type Cluster struct {
 type member struct {
 	name         string
 	peer, client url.URL
-	server       *embed.Etcd
+	server       *server
 	process      *process
 }
 
@@ -182,6 +184,12 @@ func (c *Cluster) Endpoints() []string {
 	return e
 }
 
+// soon lets a client look for a member that is back ten times as often as usual.
+var soon = grpc.WithConnectParams(grpc.ConnectParams{
+	Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 500 * time.Millisecond},
+	MinConnectTimeout: 5 * time.Second,
+})
+
 // Client returns a new client of all members, or of those given by number. The
 // caller closes it.
 func (c *Cluster) Client(members ...int) (*clientv3.Client, error) {
@@ -193,7 +201,7 @@ func (c *Cluster) Client(members ...int) (*clientv3.Client, error) {
 		}
 	}
 	return clientv3.New(clientv3.Config{
-		Endpoints: endpoints, DialTimeout: 5 * time.Second, Logger: zap.NewNop(),
+		Endpoints: endpoints, DialTimeout: 5 * time.Second, Logger: zap.NewNop(), DialOptions: []grpc.DialOption{soon},
 	})
 }
 

@@ -1,7 +1,6 @@
 package etcdtest
 
 import (
-	"context"
 	"errors"
 	"os"
 	"testing"
@@ -9,6 +8,8 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/quotient-limiter/quotient/internal/await"
 )
 
 func TestMain(m *testing.M) {
@@ -17,30 +18,22 @@ func TestMain(m *testing.M) {
 }
 
 // put writes a value, again if the leader is lost meanwhile.
-func put(t *testing.T, client *clientv3.Client, value string) (err error) {
+func put(t *testing.T, client *clientv3.Client, value string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	for ctx.Err() == nil {
-		if _, err = client.Put(ctx, "key", value); err == nil {
-			return nil
-		}
-	}
-	return err
+	await.Until(t, "etcd takes "+value, func() bool {
+		_, err := client.Put(t.Context(), "key", value)
+		return err == nil
+	})
 }
 
 func TestOneMemberKeepsItsDataOverARestart(t *testing.T) {
 	c, client := New(t, Options{})
-	if err := put(t, client, "a"); err != nil {
-		t.Fatal(err)
-	}
+	put(t, client, "a")
 	c.Stop(0)
 	if err := c.Restart(0); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	if r, err := client.Get(ctx, "key"); err != nil || len(r.Kvs) != 1 || string(r.Kvs[0].Value) != "a" {
+	if r, err := client.Get(t.Context(), "key"); err != nil || len(r.Kvs) != 1 || string(r.Kvs[0].Value) != "a" {
 		t.Errorf("after the restart: %v, %v", r, err)
 	}
 	dir := c.dir
@@ -54,9 +47,7 @@ func TestOneMemberKeepsItsDataOverARestart(t *testing.T) {
 
 func TestThreeProcessesSurviveTheirLeader(t *testing.T) {
 	c, client := New(t, Options{Members: 3, Processes: true})
-	if err := put(t, client, "a"); err != nil {
-		t.Fatal(err)
-	}
+	put(t, client, "a")
 	leader := c.Leader(t.Context())
 	if leader < 0 {
 		t.Fatal("there is no leader")
@@ -64,9 +55,7 @@ func TestThreeProcessesSurviveTheirLeader(t *testing.T) {
 	if err := c.Kill(leader); err != nil {
 		t.Fatal(err)
 	}
-	if err := put(t, client, "b"); err != nil {
-		t.Errorf("without the old leader: %v", err)
-	}
+	put(t, client, "b") // without the old leader
 	if err := c.Restart(leader); err != nil {
 		t.Error(err)
 	}
@@ -99,23 +88,14 @@ func TestWhoEndsUnasked(t *testing.T) {
 
 func TestSupersededRevisionsAreCompactedAway(t *testing.T) {
 	_, client := New(t, Options{Retention: time.Second})
-	if err := put(t, client, "a"); err != nil {
-		t.Fatal(err)
-	}
+	put(t, client, "a")
 	first, err := client.Get(t.Context(), "key")
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	for ctx.Err() == nil { // it may have to see a change to have something to do
-		if err := put(t, client, "b"); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := client.Get(ctx, "key", clientv3.WithRev(first.Header.Revision)); errors.Is(err, rpctypes.ErrCompacted) {
-			return
-		}
-		<-time.After(50 * time.Millisecond)
-	}
-	t.Error("the first revision is still there after 30s")
+	await.Until(t, "the first revision is gone", func() bool {
+		put(t, client, "b") // it may have to see a change to have something to do
+		_, err := client.Get(t.Context(), "key", clientv3.WithRev(first.Header.Revision))
+		return errors.Is(err, rpctypes.ErrCompacted)
+	})
 }

@@ -1,6 +1,7 @@
 package etcdtest
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/url"
@@ -11,6 +12,9 @@ import (
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // memberConfig is all that a member needs to know.
@@ -34,8 +38,43 @@ func (m memberConfig) timers() (tick, election uint) {
 	}
 }
 
+// server is a member in this process.
+type server struct {
+	*embed.Etcd
+	endStreams context.CancelFunc
+}
+
+// Close stops the server. It ends its clients' streams first, as a connection
+// that breaks would: etcd itself waits for them, for five seconds and more.
+func (s *server) Close() {
+	s.endStreams()
+	s.Etcd.Close()
+}
+
+// untilDone makes every stream of a client end with ctx.
+func untilDone(ctx context.Context) grpc.ServerOption {
+	return grpc.ChainStreamInterceptor(func(srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+		c, cancel := context.WithCancel(s.Context())
+		defer cancel()
+		defer context.AfterFunc(ctx, cancel)()
+		err := handle(srv, stream{s, c})
+		if ctx.Err() != nil {
+			return status.Error(codes.Unavailable, "the member stops") // a client tries again after that
+		}
+		return err
+	})
+}
+
+// stream is a stream with another context.
+type stream struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+func (s stream) Context() context.Context { return s.ctx }
+
 // start starts the member in this process.
-func (m memberConfig) start(logger *zap.Logger) (*embed.Etcd, error) {
+func (m memberConfig) start(logger *zap.Logger) (*server, error) {
 	peer, err := url.Parse(m.Peer)
 	if err != nil {
 		return nil, err
@@ -53,6 +92,7 @@ func (m memberConfig) start(logger *zap.Logger) (*embed.Etcd, error) {
 	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{*client}, []url.URL{*client}
 	cfg.ClusterState, cfg.InitialCluster = m.State, m.Cluster
 	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(logger)
+	cfg.EnableGRPCGateway = false // its JSON answers any web page that the machine's browsers show
 	cfg.UnsafeNoFsync = true
 	cfg.BcryptCost = 4 // the least: no password here is worth more, and logging in is quick
 	cfg.AutoCompactionMode, cfg.AutoCompactionRetention = "periodic", m.Retention.String()
@@ -60,19 +100,22 @@ func (m memberConfig) start(logger *zap.Logger) (*embed.Etcd, error) {
 	if m.TLS != nil {
 		cfg.ClientTLSInfo = transport.TLSInfo{CertFile: m.TLS.Cert, KeyFile: m.TLS.Key, TrustedCAFile: m.TLS.CA, ClientCertAuth: true}
 	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cfg.GRPCAdditionalServerOptions = []grpc.ServerOption{untilDone(ctx)}
 	// A listener that this process has closed, while looking for a port or in a
 	// member that ran before, lives on in each child that is being started just
 	// then, until the child has become its program.
 	for deadline := time.Now().Add(bindTimeout); ; <-time.After(10 * time.Millisecond) {
-		server, err := embed.StartEtcd(cfg)
+		e, err := embed.StartEtcd(cfg)
 		if err == nil {
-			return server, nil
+			return &server{e, cancel}, nil
 		}
 		if !errors.Is(err, syscall.EADDRINUSE) || time.Now().After(deadline) {
+			cancel()
 			return nil, fmt.Errorf("member %s: %w", m.Name, err)
 		}
 	}
 }
 
 // bindTimeout bounds the wait for a port.
-const bindTimeout = 2 * time.Second
+const bindTimeout = 10 * time.Second

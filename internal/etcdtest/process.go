@@ -14,8 +14,6 @@ import (
 	"syscall"
 	"time"
 
-	"go.etcd.io/etcd/server/v3/embed"
-
 	"github.com/quotient-limiter/quotient/internal/child"
 )
 
@@ -154,7 +152,7 @@ func (p *process) stop(s os.Signal) {
 	}
 }
 
-func awaitReady(server *embed.Etcd, name string) error {
+func awaitReady(server *server, name string) error {
 	select {
 	case <-server.Server.ReadyNotify():
 		return nil

@@ -19,6 +19,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/internal/await"
 	"github.com/quotient-limiter/quotient/internal/etcdtest"
 	"github.com/quotient-limiter/quotient/internal/fleet"
 	"github.com/quotient-limiter/quotient/quota"
@@ -31,6 +32,7 @@ var quiet = slog.New(slog.DiscardHandler)
 
 func TestMain(m *testing.M) {
 	etcdtest.RunIfMember()
+	await.Together()
 	var err error
 	if server, err = etcdtest.Start(etcdtest.Options{}); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -244,14 +246,7 @@ func (g *group) ready(all ...*member) {
 // await waits for a condition.
 func (g *group) await(what string, condition func() bool) {
 	g.t.Helper()
-	deadline := time.After(patience)
-	for !condition() {
-		select {
-		case <-deadline:
-			g.t.Fatalf("waited %v until: %s", patience, what)
-		case <-time.After(5 * time.Millisecond):
-		}
-	}
+	await.Until(g.t, what, condition)
 }
 
 // pass lets the load go on for a while.

@@ -112,8 +112,8 @@ func announcedIn(t *testing.T, written clientv3.WatchChan) int64 {
 // issuedSince returns how many permits the member issued after an instant, by
 // its own count, 0 if its last window began before.
 func (m *member) issuedSince(at int64) int64 {
-	if st := m.limiter.Status(); st.WindowStart.UnixNano() >= at {
-		return st.Used
+	if st := m.limiter.Status(); st.Shortest().Start.UnixNano() >= at {
+		return st.Shortest().Used
 	}
 	return 0
 }
@@ -194,11 +194,11 @@ func TestTheAuthorOfAnAnnouncementDies(t *testing.T) {
 func (g *group) awaitUntil(incarnation string) (until time.Time) {
 	g.t.Helper()
 	g.await("the end is announced", func() bool {
-		v, err := g.admin.View(g.t.Context(), provider)
+		v, err := g.admin.Fleet(g.t.Context(), provider)
 		if err != nil {
 			g.t.Fatal(err)
 		}
-		for _, i := range v.Instances {
+		for _, i := range v.View().Instances {
 			if i.ID == incarnation {
 				until = i.Until
 			}

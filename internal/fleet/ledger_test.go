@@ -59,20 +59,20 @@ func (l *ledger) changing(p *quota.Policy) func() {
 func (l *ledger) add(p consumer.Permit, before, after int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	first, last := p.Start.UnixNano(), p.Until.UnixNano()-1
+	first, last := p.Start().UnixNano(), p.Until().UnixNano()-1
 	if l.slots == nil {
 		l.slots = map[int64]int64{}
 	}
-	l.slots[first] += p.N
+	l.slots[first] += p.N()
 	lo, hi := max(first, before), min(last, after)
 	for _, length := range l.lengths {
 		w, last := quota.WindowAt(length, lo), quota.WindowAt(length, hi)
 		if w == last {
-			l.issued[w] += p.N
+			l.issued[w] += p.N()
 			continue
 		}
 		for ; w.Index <= last.Index; w.Index++ {
-			l.unsure[w] += p.N
+			l.unsure[w] += p.N()
 		}
 	}
 }

@@ -16,7 +16,7 @@ func TestDrainUnderLoad(t *testing.T) {
 	g.ready(all...)
 	g.awaitFull(200*ms, 60)
 	for _, m := range all {
-		m.limiter.Drain(time.Now().Add(time.Hour))
+		m.limiter.PauseUntil(time.Now().Add(time.Hour))
 	}
 	from := quota.WindowAt(200*ms, time.Now().UnixNano()).End()
 	for _, m := range all {
@@ -29,11 +29,11 @@ func TestDrainUnderLoad(t *testing.T) {
 		t.Errorf("%d permits were issued while all drain", n)
 	}
 	for _, m := range all[:3] { // the latest call wins, and the past ends it
-		m.limiter.Drain(time.Now().Add(-time.Second))
+		m.limiter.PauseUntil(time.Now().Add(-time.Second))
 	}
 	g.awaitFull(200*ms, 30)
 	for _, m := range all[3:] {
-		m.limiter.Drain(time.Time{})
+		m.limiter.PauseUntil(time.Time{})
 	}
 	g.awaitFull(200*ms, 60)
 	g.stop()
@@ -115,11 +115,11 @@ func (m *member) takeAndReturn(used *ledger) {
 		if err != nil {
 			return
 		}
-		if i%3 != 0 || !m.limiter.Return(p) {
-			used.add(p, 0, p.Until.UnixNano())
+		if i%3 != 0 || !p.Release() {
+			used.add(p, 0, p.Until().UnixNano())
 			continue
 		}
-		if m.limiter.Return(p) {
+		if p.Release() {
 			m.g.t.Error("a permit was returned twice")
 		}
 	}

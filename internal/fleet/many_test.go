@@ -13,6 +13,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/internal/await"
 	"github.com/quotient-limiter/quotient/internal/etcdtest"
 )
 
@@ -75,7 +76,7 @@ func TestOneHundredProvidersInOneSession(t *testing.T) {
 		if err := l.Ready(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if n, st := l.TryTakeUpTo(30), l.Status(); n > 20 || st.Instances != 1 {
+		if n, st := l.TryTake(30).N(), l.Status(); n > 20 || st.Instances != 1 {
 			t.Errorf("%s: %d permits of 20, among %d", st.Provider, n, st.Instances)
 		}
 	}
@@ -85,13 +86,9 @@ func TestOneHundredProvidersInOneSession(t *testing.T) {
 	// A watch that hung on a busy machine was opened anew. The old one goes when its
 	// end reaches etcd or, if it ended before it had begun, with its next event: then
 	// the client is told of a watch that it does not know.
-	for deadline := time.Now().Add(patience); ; <-time.After(50 * time.Millisecond) {
-		n := gauge(t, cluster, "etcd_debugging_mvcc_watcher_total") - watchers
-		if n == providers {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%v watches for %d providers", n, providers)
+	await.Until(t, "there is a watch for each provider", func() bool {
+		if gauge(t, cluster, "etcd_debugging_mvcc_watcher_total")-watchers == providers {
+			return true
 		}
 		for i := range providers {
 			key := prefix + "providers/" + url.PathEscape(name(i)) + "/other"
@@ -102,7 +99,8 @@ func TestOneHundredProvidersInOneSession(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-	}
+		return false
+	})
 	leases, err := client.Leases(t.Context())
 	if err != nil || len(leases.Leases) != 1 {
 		t.Fatalf("%d leases for one session, %v", len(leases.Leases), err)

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/internal/etcdtest"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -73,7 +72,7 @@ func TestThreeMembersStandStill(t *testing.T) {
 	cluster, client := etcdtest.New(t, etcdtest.Options{Members: 3, Processes: true})
 	policy := exact(t, "60/200ms", quota.DefaultSettle)
 	stop := newGroupOn(t, client, "stop", policy, 200*ms)
-	stop.ttl = coordinator.MinTTL
+	stop.ttl = 2 * time.Second
 	policy = exact(t, "100/s", quota.DefaultSettle)
 	policy.Outage = quota.OutageHold
 	hold := newGroupOn(t, client, "hold", policy, time.Second)

@@ -50,7 +50,7 @@ func TestARestoredBackup(t *testing.T) {
 	}
 	every := func(what string, is func(st consumer.Status) bool) {
 		t.Helper()
-		g.patiently("every instance "+what, func() bool {
+		g.await("every instance "+what, func() bool {
 			for _, l := range all {
 				if !is(l.Status()) {
 					return false
@@ -61,7 +61,7 @@ func TestARestoredBackup(t *testing.T) {
 	}
 	active := func(total int64) func(consumer.Status) bool {
 		return func(st consumer.Status) bool {
-			return st.State == quota.StateActive && st.Total == total && st.Share == total/3
+			return st.State == quota.StateActive && st.Shortest().Limit.Permits == total && st.Shortest().Share == total/3
 		}
 	}
 	every("is active", active(60))

@@ -48,7 +48,7 @@ func TestWhoAsksGetsWhatOthersLeave(t *testing.T) {
 	}
 	g.atLeast(200*ms, 540) // of 600, 60 are divided equally
 	woken := all[5].limiter
-	if got := woken.TryTakeUpTo(1); got != 1 {
+	if got := woken.TryTake(1).N(); got != 1 {
 		// Its window may just have been left to it by others: one more is enough.
 		g.await("who wakes has a permit", func() bool { return woken.TryAcquire() })
 	}
@@ -69,7 +69,7 @@ func TestTheNextOldestDividesWhenTheOldestIsGone(t *testing.T) {
 	all := g.join(4)
 	g.ready(all...)
 	author := func() string {
-		v, err := g.admin.View(t.Context(), provider)
+		v, err := g.admin.Fleet(t.Context(), provider)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -125,12 +125,12 @@ func TestAHeavyInstanceGetsItsWeight(t *testing.T) {
 	all = append(all, heavy)
 	g.ready(all...)
 	g.awaitFull(200*ms, 700)
-	if st := heavy.limiter.Status(); st.Share != 300 || all[0].limiter.Status().Share != 100 {
-		t.Errorf("the heavy one has %d of 700, another one %d, want 300 and 100", st.Share, all[0].limiter.Status().Share)
+	if st := heavy.limiter.Status(); st.Shortest().Share != 300 || all[0].limiter.Status().Shortest().Share != 100 {
+		t.Errorf("the heavy one has %d of 700, another one %d, want 300 and 100", st.Shortest().Share, all[0].limiter.Status().Shortest().Share)
 	}
 	p.Weights = map[string]int64{"heavy": 10}
 	g.set(p)
-	g.await("an operator's weight is in force", func() bool { return heavy.limiter.Status().Share == 500 })
+	g.await("an operator's weight is in force", func() bool { return heavy.limiter.Status().Shortest().Share == 500 })
 	g.awaitFull(200*ms, 700)
 	g.stop()
 	g.ledger.never(t)

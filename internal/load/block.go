@@ -17,16 +17,51 @@ const (
 	cellsPerBlock = (BlockBytes - headBytes) / cellBytes
 )
 
+// Kind says what a tally counts, and by which instant.
+type Kind int64
+
+// The kinds of tallies. Each counts two things, as Count.Issued and Count.Offered.
+const (
+	// Labelled counts permits by the window, or slot, that each one tells, and
+	// calls by the generator's clock.
+	Labelled Kind = iota
+	// Came counts permits by the generator's clock, as they came to their callers;
+	// Offered are those of them that were held up (see Place).
+	Came
+	// Misplaced counts permits outside the window that they tell, by that window.
+	Misplaced
+	// Arrived counts requests by the provider's clock; Offered are the late ones.
+	Arrived
+)
+
+// Series is what a tally counts, in windows of which length.
+type Series struct {
+	Kind   Kind
+	Length time.Duration
+}
+
+// Sums are counts of several series.
+type Sums map[Series][]Count
+
+// Add merges more counts in.
+func (s Sums) Add(more Sums) {
+	for series, counts := range more {
+		s[series] = Merge(s[series], counts)
+	}
+}
+
 // Block is the counts of a run of windows. Its layout is that of a block in a
 // file that is mapped into memory, in the machine's own byte order: a header of
-// eight words, of which three are used, then two words a window. A length of 0 means that nothing was counted yet.
+// eight words, of which four are used, then two words a window. A length of 0 means
+// that nothing was counted yet.
 //
-// Who killed the process that counts can so read what it had counted.
+// After a process is killed, its counts can be read from the file.
 type Block struct {
-	length atomic.Int64 // set last, when number is there
+	length atomic.Int64 // set last, when number and kind are there
 	number int64        // of the first window, divided by cellsPerBlock
 	trying atomic.Int64 // 1 + the cell in which a permit is counted that is being taken; 0: none is
-	_      [headBytes/8 - 3]int64
+	kind   int64
+	_      [headBytes/8 - 4]int64
 	cells  [cellsPerBlock]cell
 }
 
@@ -37,26 +72,27 @@ type cell struct {
 	issued  atomic.Int64
 }
 
-func (b *Block) begin(length, number int64) {
-	b.number = number
-	b.length.Store(length)
+func (b *Block) begin(of Series, number int64) {
+	b.number, b.kind = number, int64(of.Kind)
+	b.length.Store(int64(of.Length))
 }
 
-// ReadBlocks returns what is counted in blocks that lie one after the other, by
-// the length of the windows. Blocks that were not begun count nothing.
-func ReadBlocks(data []byte) (map[time.Duration][]Count, error) {
+// ReadBlocks returns what is counted in blocks that lie one after the other.
+// Blocks that were not begun count nothing.
+func ReadBlocks(data []byte) (Sums, error) {
 	if len(data)%BlockBytes != 0 {
 		return nil, fmt.Errorf("counts of %d bytes: not a multiple of the %d that a block has", len(data), BlockBytes)
 	}
-	found := map[time.Duration][]Count{}
+	found := Sums{}
 	word := func(at int) int64 { return int64(binary.NativeEndian.Uint64(data[at:])) }
 	for at := 0; at < len(data); at += BlockBytes {
 		length, number, trying := word(at), word(at+8), word(at+16)
 		if length == 0 {
 			continue
 		}
-		if length < 0 {
-			return nil, fmt.Errorf("block %d counts windows of %d ns: this is no file of counts", at/BlockBytes, length)
+		of := Series{Kind: Kind(word(at + 24)), Length: time.Duration(length)}
+		if length < 0 || of.Kind < Labelled || of.Kind > Arrived {
+			return nil, fmt.Errorf("block %d counts windows of %d ns, kind %d: this is no file of counts", at/BlockBytes, length, of.Kind)
 		}
 		for i := range cellsPerBlock {
 			cell := at + headBytes + i*cellBytes
@@ -65,12 +101,12 @@ func ReadBlocks(data []byte) (map[time.Duration][]Count, error) {
 				c.Doubtful = 1
 			}
 			if c.Offered != 0 || c.Issued != 0 {
-				found[time.Duration(length)] = append(found[time.Duration(length)], c)
+				found[of] = append(found[of], c)
 			}
 		}
 	}
-	for length, counts := range found {
-		found[length] = Merge(counts) // in order, and of several tallies
+	for of, counts := range found {
+		found[of] = Merge(counts) // in order, and of several tallies
 	}
 	return found, nil
 }

@@ -34,8 +34,8 @@ func TestBlocksAreReadAsTheyWereCounted(t *testing.T) {
 			blocks = append(blocks, b)
 			return b
 		}
-		coarse := []*Tally{NewTallyIn(1000, room), NewTallyIn(1000, room)}
-		fine := NewTallyIn(10, room)
+		coarse := []*Tally{NewTally(Series{Labelled, 1000}, room), NewTally(Series{Labelled, 1000}, room)}
+		fine := NewTally(Series{Came, 1000}, room)
 		for range rapid.IntRange(0, 40).Draw(t, "steps") {
 			wall := rapid.Int64Range(-9_000_000, 9_000_000).Draw(t, "wall")
 			n := rapid.Int64Range(1, 9).Draw(t, "n")
@@ -46,10 +46,10 @@ func TestBlocksAreReadAsTheyWereCounted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if d := cmp.Diff(Merge(coarse[0].Counts(), coarse[1].Counts()), Merge(got[time.Duration(1000)])); d != "" {
+		if d := cmp.Diff(Merge(coarse[0].Counts(), coarse[1].Counts()), Merge(got[Series{Labelled, 1000}])); d != "" {
 			t.Error(d)
 		}
-		if d := cmp.Diff(Merge(fine.Counts()), Merge(got[time.Duration(10)])); d != "" {
+		if d := cmp.Diff(Merge(fine.Counts()), Merge(got[Series{Came, 1000}])); d != "" {
 			t.Error(d)
 		}
 	})
@@ -59,7 +59,7 @@ func TestBlocksAreReadAsTheyWereCounted(t *testing.T) {
 // counted, and doubtful; nothing else is.
 func TestWhatIsBeingTakenIsDoubtful(t *testing.T) {
 	var blocks []*Block
-	tally := NewTallyIn(1000, func() *Block { blocks = append(blocks, new(Block)); return blocks[len(blocks)-1] })
+	tally := NewTally(Series{Length: 1000}, func() *Block { blocks = append(blocks, new(Block)); return blocks[len(blocks)-1] })
 	for _, step := range []struct {
 		name string
 		do   func()
@@ -78,7 +78,7 @@ func TestWhatIsBeingTakenIsDoubtful(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if d := cmp.Diff(step.want, Merge(got[1000])); d != "" {
+		if d := cmp.Diff(step.want, Merge(got[Series{Length: 1000}])); d != "" {
 			t.Error(step.name, d)
 		}
 	}
@@ -86,7 +86,7 @@ func TestWhatIsBeingTakenIsDoubtful(t *testing.T) {
 
 func FuzzReadBlocks(f *testing.F) {
 	b := new(Block)
-	b.begin(int64(time.Second), 7)
+	b.begin(Series{Length: time.Second}, 7)
 	b.cells[3].issued.Store(5)
 	f.Add(bytesOf([]*Block{b}), 0)
 	f.Add([]byte{}, 1)
@@ -101,9 +101,9 @@ func FuzzReadBlocks(f *testing.F) {
 		if err != nil {
 			return
 		}
-		for length, counts := range found {
-			if length <= 0 || len(counts) == 0 || len(counts) > cellsPerBlock {
-				t.Errorf("%d windows of %v", len(counts), length)
+		for of, counts := range found {
+			if of.Length <= 0 || len(counts) == 0 || len(counts) > cellsPerBlock {
+				t.Errorf("%d windows of %v", len(counts), of)
 			}
 		}
 	})

@@ -4,6 +4,6 @@
 //
 // Nothing in it does I/O or starts a goroutine, and every instant is a
 // parameter, in nanoseconds since the Unix epoch. It knows the limiter only by
-// the permits that came out: counts are its own, so a fault in the limiter's
-// counters cannot hide itself here.
+// the permits that came out, and when: counts and clock are its own, so a fault in
+// the limiter's counters, or in its clock, cannot hide itself here.
 package load

@@ -17,6 +17,8 @@ type Run struct {
 	// Arrivals are requests by windows of the provider's clock; nil without a
 	// provider.
 	Arrivals *Arrivals
+	// Own is what the generator's own clock says.
+	Own      Own
 	Presence Presence
 	Timeline Timeline
 	// Fleet is how many instances there should be.
@@ -29,8 +31,9 @@ type Run struct {
 
 // Judge sums up a run: its windows, in order of start, what they come to, and
 // whether the limit held. It looks at every window for which a permit was
-// issued, also outside the measured time; and where the limits have a shape, at
-// every span of time.
+// issued, also outside the measured time; where the limits have a shape, at
+// every span of time; and at each permit and span by the generator's own clock.
+// What is over makes NotHeld. Else what could not be judged makes Unknown.
 //
 // The fields of the summary that do not follow from counts are left zero.
 func Judge(r Run) ([]Window, Summary, Verdict) {
@@ -40,7 +43,8 @@ func Judge(r Run) ([]Window, Summary, Verdict) {
 		lengths = r.Timeline.Lengths()
 	)
 	if r.Arrivals != nil {
-		summary.Arrivals = &ArrivalSummary{Judged: r.Arrivals.Unjudged == "", Unjudged: r.Arrivals.Unjudged}
+		a := r.Arrivals
+		summary.Arrivals = &ArrivalSummary{Promised: a.Promised, Judged: a.Promised && a.Unjudged == "", Unjudged: a.Unjudged}
 	}
 	for i, length := range lengths {
 		some := r.windows(length, lengths[0])
@@ -60,14 +64,19 @@ func Judge(r Run) ([]Window, Summary, Verdict) {
 		summary.IssuedTotal += c.Issued
 	}
 	summary.Spans = r.spans(lengths)
-	verdict := Held
+	summary.OwnClock = r.own(summary.IssuedTotal, lengths)
+	summary.Unjudged = r.unjudged(&summary)
+	own, a := &summary.OwnClock, summary.Arrivals
 	switch {
-	case summary.OverLimitWindows > 0, summary.Spans != nil && summary.Spans.Over > 0, summary.Arrivals != nil && summary.Arrivals.Judged && summary.Arrivals.OverLimitWindows > 0:
-		verdict = NotHeld
-	case summary.Windows == 0:
-		verdict = Unknown
+	case summary.OverLimitWindows > 0,
+		summary.Spans != nil && summary.Spans.Over > 0,
+		a != nil && a.Judged && a.OverLimitWindows > 0,
+		r.Own.Unjudged == "" && (own.Outside > 0 || own.Spans.Over > 0):
+		return windows, summary, NotHeld
+	case len(summary.Unjudged) > 0:
+		return windows, summary, Unknown
 	}
-	return windows, summary, verdict
+	return windows, summary, Held
 }
 
 // windows returns the windows of one length that are to be reported. Those
@@ -76,7 +85,7 @@ func (r *Run) windows(length, shortest time.Duration) []Window {
 	sums := sum(r.Counts, length, r.unit(shortest))
 	var arrived map[int64]Count
 	if r.Arrivals != nil {
-		arrived = sum(r.Arrivals.Counts[length], length, length)
+		arrived = sum(r.Arrivals.Counts[Series{Arrived, length}], length, length)
 	}
 	var windows []Window
 	for _, k := range r.indexes(length, sums, arrived) {

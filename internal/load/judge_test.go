@@ -33,12 +33,28 @@ func steadyRun() Run {
 	return r
 }
 
+// judge is Judge for a fleet of which the generator's clock saw each permit as its
+// window began, unless the run says what else it saw.
+func judge(r Run) ([]Window, Summary, Verdict) {
+	if r.Own.Cell == 0 {
+		r.Own = Own{Cell: 10 * time.Millisecond, Tolerance: r.Timeline.Slack}
+		unit := r.unit(r.Timeline.Lengths()[0])
+		for _, c := range r.Counts {
+			at := floorDiv(c.Index*int64(unit), int64(r.Own.Cell))
+			r.Own.Came = Merge(r.Own.Came, []Count{{Index: at, Issued: c.Issued - c.Doubtful}})
+		}
+	}
+	return Judge(r)
+}
+
 func TestAFleetThatHolds(t *testing.T) {
-	windows, summary, verdict := Judge(steadyRun())
+	windows, summary, verdict := judge(steadyRun())
 	if verdict != Held {
 		t.Errorf("verdict %q", verdict)
 	}
-	want := Summary{Windows: 4, MaxOverRatio: 1, Utilisation: 1, UtilisationAll: 1, IssuedTotal: 500}
+	want := Summary{Windows: 4, MaxOverRatio: 1, Utilisation: 1, UtilisationAll: 1, IssuedTotal: 500,
+		OwnClock: OwnSummary{ToleranceNs: 50e6, Spans: SpanSummary{CellNs: 10e6, Judged: 6, MaxOverRatio: 0.5, // the sixth is the measured time
+			Worst: &Span{Start: time.Unix(10, 0).UTC(), LengthNs: 900e6, Issued: 100, Allowed: 200}}}}
 	if d := cmp.Diff(want, summary); d != "" {
 		t.Error(d)
 	}
@@ -65,7 +81,7 @@ func TestOnePermitTooMany(t *testing.T) {
 				r.Counts[i].Issued = 101
 			}
 		}
-		_, summary, verdict := Judge(r)
+		_, summary, verdict := judge(r)
 		if verdict != NotHeld || summary.OverLimitWindows != 1 || summary.MaxOverRatio != 1.01 {
 			t.Errorf("%s: %q, %d windows, ratio %v", c.name, verdict, summary.OverLimitWindows, summary.MaxOverRatio)
 		}
@@ -84,7 +100,7 @@ func TestDoubtfulPermits(t *testing.T) {
 	} {
 		r := steadyRun()
 		r.Counts = Merge(r.Counts, []Count{c.more})
-		windows, summary, verdict := Judge(r)
+		windows, summary, verdict := judge(r)
 		if verdict != c.want || windows[2].Doubtful != 1 || summary.Utilisation > 1 && c.want == Held {
 			t.Errorf("%+v: %q, %+v, %+v", c.more, verdict, summary, windows[2])
 		}
@@ -95,9 +111,9 @@ func TestDoubtfulPermits(t *testing.T) {
 // issued. What a guard does not cover is not judged.
 func TestArrivals(t *testing.T) {
 	r := steadyRun()
-	r.Arrivals = &Arrivals{Unjudged: "no guard", Counts: map[time.Duration][]Count{
-		time.Second: {{Index: 11, Issued: 99}, {Index: 12, Issued: 101}, {Index: 15, Issued: 3}}}}
-	windows, summary, verdict := Judge(r)
+	r.Arrivals = &Arrivals{Unjudged: "no guard", Counts: Sums{
+		{Arrived, time.Second}: {{Index: 11, Issued: 99}, {Index: 12, Issued: 101}, {Index: 15, Issued: 3}}}}
+	windows, summary, verdict := judge(r)
 	want := ArrivalSummary{Unjudged: "no guard", OverLimitWindows: 1, MaxOverRatio: 1.01, Total: 203}
 	if d := cmp.Diff(&want, summary.Arrivals); d != "" {
 		t.Error(d)
@@ -118,10 +134,10 @@ func TestGuardedArrivalsAreJudged(t *testing.T) {
 	for _, c := range []struct {
 		arrived, late int64
 		want          Verdict
-	}{{100, 0, Held}, {100, 50, Held}, {101, 1, Held}, {101, 0, NotHeld}, {150, 49, NotHeld}} {
+	}{{100, 0, Held}, {100, 50, Held}, {100, 51, Unknown}, {101, 1, Held}, {101, 0, NotHeld}, {150, 49, NotHeld}} {
 		r := steadyRun()
-		r.Arrivals = &Arrivals{Counts: map[time.Duration][]Count{time.Second: {{Index: 11, Issued: c.arrived, Offered: c.late}}}}
-		windows, summary, verdict := Judge(r)
+		r.Arrivals = &Arrivals{Promised: true, Counts: Sums{{Arrived, time.Second}: {{Index: 11, Issued: c.arrived, Offered: c.late}}}}
+		windows, summary, verdict := judge(r)
 		if a := summary.Arrivals; verdict != c.want || !a.Judged || a.Total != c.arrived || a.Late != c.late || windows[1].Late != c.late ||
 			windows[1].ArrivedOver() != (c.want == NotHeld) || summary.OverLimitWindows != 0 {
 			t.Errorf("%+v: %q, %+v", c, verdict, a)
@@ -132,16 +148,16 @@ func TestGuardedArrivalsAreJudged(t *testing.T) {
 func TestNoWholeWindowShowsNothing(t *testing.T) {
 	r := steadyRun()
 	r.End = r.Start + second/2
-	if _, summary, verdict := Judge(r); verdict != Unknown || summary.Windows != 0 {
+	if _, summary, verdict := judge(r); verdict != Unknown || summary.Windows != 0 {
 		t.Errorf("half a window: %q, %+v", verdict, summary)
 	}
 	r = steadyRun()
 	r.Start, r.End = Never, Never
-	if _, _, verdict := Judge(r); verdict != Unknown {
+	if _, _, verdict := judge(r); verdict != Unknown {
 		t.Errorf("never active: %q", verdict)
 	}
 	r.Counts[0].Issued = 200
-	if _, _, verdict := Judge(r); verdict != NotHeld {
+	if _, _, verdict := judge(r); verdict != NotHeld {
 		t.Errorf("never active, and over the limit: %q", verdict)
 	}
 }
@@ -149,14 +165,14 @@ func TestNoWholeWindowShowsNothing(t *testing.T) {
 func TestPermitsOfAZeroLimitAreTooMany(t *testing.T) {
 	r := steadyRun()
 	r.Timeline.Changes[0].Limits = perSecond(0)
-	_, summary, verdict := Judge(r)
+	_, summary, verdict := judge(r)
 	if verdict != NotHeld || summary.MaxOverRatio != 100 {
 		t.Errorf("%q, ratio %v", verdict, summary.MaxOverRatio)
 	}
 	for i := range r.Counts {
 		r.Counts[i].Issued = 0
 	}
-	_, summary, verdict = Judge(r)
+	_, summary, verdict = judge(r)
 	if verdict != Held || summary.Utilisation != 0 || math.IsNaN(summary.UtilisationAll) {
 		t.Errorf("%q, %+v", verdict, summary)
 	}
@@ -168,7 +184,7 @@ func TestUtilisation(t *testing.T) {
 	r.Counts[3].Issued = 50                                 // wasted, but an instance was away
 	r.Presence.Record(13*second+1, 3, time.Second)
 	r.Presence.Record(14*second+1, 4, time.Second)
-	_, summary, _ := Judge(r)
+	_, summary, _ := judge(r)
 	if summary.Utilisation != 1 {
 		t.Errorf("utilisation %v", summary.Utilisation)
 	}
@@ -263,7 +279,7 @@ func TestSeveralLimits(t *testing.T) {
 	for k, issued := range map[int64]int64{50: 500, 51: 500, 52: 500, 53: 500, 54: 0} {
 		r.Counts = Merge(r.Counts, []Count{{Index: k, Offered: 750, Issued: issued}})
 	}
-	windows, summary, verdict := Judge(r)
+	windows, summary, verdict := judge(r)
 	if verdict != Held || summary.Windows != 4 || summary.Utilisation != 1 || summary.IssuedTotal != 2000 {
 		t.Errorf("%q, %+v", verdict, summary)
 	}
@@ -271,7 +287,7 @@ func TestSeveralLimits(t *testing.T) {
 		t.Errorf("windows %+v", windows)
 	}
 	r.Counts[4].Issued = 1 // within 500/2s, but the 2,001st of ten seconds
-	if _, summary, verdict = Judge(r); verdict != NotHeld || summary.OverLimitWindows != 1 {
+	if _, summary, verdict = judge(r); verdict != NotHeld || summary.OverLimitWindows != 1 {
 		t.Errorf("%q, %+v", verdict, summary)
 	}
 }
@@ -308,7 +324,7 @@ func TestPeakToMean(t *testing.T) {
 // The field names are what other programs read.
 func TestReportJSON(t *testing.T) {
 	r := Report{Schema: Schema, Config: struct{}{}, Verdict: Held}
-	r.Windows, r.Summary, _ = Judge(steadyRun())
+	r.Windows, r.Summary, _ = judge(steadyRun())
 	r.Windows = r.Windows[1:2]
 	var b strings.Builder
 	if err := r.WriteJSON(&b); err != nil {
@@ -324,9 +340,12 @@ func TestReportJSON(t *testing.T) {
 			"issued": 100.0, "arrived": nil, "instances": 4.0}},
 		"summary": map[string]any{"windows": 4.0, "over_limit_windows": 0.0, "max_over_ratio": 1.0,
 			"utilisation": 1.0, "utilisation_all": 1.0, "issued_total": 500.0, "settle_seconds": 0.0,
-			"acquire_ns":        map[string]any{"p50": 0.0, "p99": 0.0, "p999": 0.0, "max": 0.0},
-			"delay_ns":          map[string]any{"p50": 0.0, "p99": 0.0, "p999": 0.0, "max": 0.0},
-			"max_span_ratio":    0.0,
+			"acquire_ns":     map[string]any{"p50": 0.0, "p99": 0.0, "p999": 0.0, "max": 0.0},
+			"delay_ns":       map[string]any{"p50": 0.0, "p99": 0.0, "p999": 0.0, "max": 0.0},
+			"max_span_ratio": 0.0,
+			"own_clock": map[string]any{"tolerance_ns": 50e6, "outside": 0.0, "unplaced": 0.0, "spans": map[string]any{
+				"cell_ns": 10e6, "judged": 6.0, "over": 0.0, "max_over_ratio": 0.5,
+				"worst": map[string]any{"start": "1970-01-01T00:00:10Z", "length_ns": 900e6, "issued": 100.0, "allowed": 200.0}}},
 			"peak_to_mean_10ms": 0.0, "peak_to_mean_50ms": 0.0, "cpu_seconds": 0.0, "max_rss_bytes": 0.0},
 	}
 	if d := cmp.Diff(want, got); d != "" {
@@ -338,7 +357,7 @@ func TestReportJSON(t *testing.T) {
 func TestUtilisationNeverExceedsOne(t *testing.T) {
 	r := steadyRun()
 	r.Counts[2].Offered, r.Counts[3].Issued = 60, 90
-	if _, summary, _ := Judge(r); summary.Utilisation != 390.0/400 {
+	if _, summary, _ := judge(r); summary.Utilisation != 390.0/400 {
 		t.Errorf("utilisation %v", summary.Utilisation)
 	}
 }

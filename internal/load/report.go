@@ -15,11 +15,12 @@ type Verdict string
 
 // The verdicts.
 const (
-	// Held: no window, and no span of a shape, had more permits than it may.
+	// Held: no window, and no span of a shape, had more permits than it may, and by
+	// the generator's own clock none that could be placed came outside its window.
 	Held Verdict = "held"
-	// NotHeld: at least one had more.
+	// NotHeld: some window or span had more, or a permit came outside its window.
 	NotHeld Verdict = "not held"
-	// Unknown: no whole window was seen, so nothing was shown.
+	// Unknown: neither was shown, for the reasons in Summary.Unjudged.
 	Unknown Verdict = "unknown"
 )
 
@@ -120,6 +121,10 @@ type Summary struct {
 	// UtilisationAll is the same over all whole windows.
 	UtilisationAll float64 `json:"utilisation_all"`
 	IssuedTotal    int64   `json:"issued_total"`
+	// OwnClock is what the load generator's own clock says of the permits.
+	OwnClock OwnSummary `json:"own_clock"`
+	// Unjudged says what could not be judged, so that nothing is known.
+	Unjudged []string `json:"unjudged,omitempty"`
 	// Spans are those of a shape other than aligned windows; nil without one.
 	Spans *SpanSummary `json:"spans,omitempty"`
 	// MaxSpanRatio is the most permits that came to their callers in any 10 ms

@@ -52,11 +52,11 @@ func (r Request) late(length time.Duration, at int64) bool {
 type Provider struct{ tallies []*Tally }
 
 // NewProvider returns one that counts in the blocks that room returns, as
-// NewTallyIn does.
+// NewTally does.
 func NewProvider(lengths []time.Duration, room func() *Block) *Provider {
 	p := &Provider{}
 	for _, length := range lengths {
-		p.tallies = append(p.tallies, NewTallyIn(length, room))
+		p.tallies = append(p.tallies, NewTally(Series{Arrived, length}, room))
 	}
 	return p
 }
@@ -75,8 +75,9 @@ func (p *Provider) Arrive(at int64, r Request) {
 // Arrivals is what a provider counted.
 type Arrivals struct {
 	// Counts are by the length of the windows, as Provider counts them.
-	Counts map[time.Duration][]Count
-	// Unjudged is why arrivals over a limit are no violation; empty: they are one.
+	Counts Sums
+	// Promised says that arrivals over a limit are a violation: the policy's guard
+	// covers the error that clocks may have.
 	//
 	// A provider that counts on its own clock is promised windows within the limit
 	// if the guard covers the error of every instance's clock against its own, but
@@ -85,12 +86,17 @@ type Arrivals struct {
 	// held against the limit. That is exact: they all are uses of permits of that
 	// very window as long as the clocks are within the guard, however busy the
 	// machine is.
+	Promised bool
+	// Unjudged is why they could not be judged all the same, or why nothing was
+	// promised; empty: they are judged.
 	Unjudged string
 }
 
 // ArrivalSummary is what came of the arrivals.
 type ArrivalSummary struct {
-	// Judged says that OverLimitWindows decide; Unjudged why not.
+	// Promised says that arrivals are held against the limit, Judged that they could
+	// be, so that OverLimitWindows decide; Unjudged says why not.
+	Promised bool   `json:"promised"`
 	Judged   bool   `json:"judged"`
 	Unjudged string `json:"unjudged,omitempty"`
 	// OverLimitWindows are the provider's windows with more arrivals, without the

@@ -58,7 +58,7 @@ func TestSpans(t *testing.T) {
 	} {
 		r := shapedRun(c.kind, c.limit, c.counts...)
 		r.Shape.Burst = c.burst
-		_, summary, verdict := Judge(r)
+		_, summary, verdict := judge(r)
 		if verdict != c.want || (summary.Spans.Over > 0) != (c.want == NotHeld) {
 			t.Errorf("%s: %q, %+v, fullest %+v", c.name, verdict, summary.Spans, summary.Spans.Worst)
 		}
@@ -69,14 +69,14 @@ func TestSpans(t *testing.T) {
 func TestTheFullestSpan(t *testing.T) {
 	t.Parallel()
 	r := shapedRun(quota.ShapeSliding, 100, issued(0, 60), issued(400, 39), issued(2000, 5))
-	_, s, _ := Judge(r)
+	_, s, _ := judge(r)
 	want := Span{Start: time.Unix(10, 0).UTC(), LengthNs: second, Issued: 99, Allowed: 100}
 	if *s.Spans.Worst != want || s.Spans.Judged != 3 || s.Spans.MaxOverRatio != 0.99 || s.Spans.CellNs != int64(2*ms) {
 		t.Errorf("%+v, %+v", s.Spans, s.Spans.Worst)
 	}
 	r = shapedRun(quota.ShapeBucket, 500, issued(0, 1), issued(400, 100), issued(401, 30))
 	r.Shape.Burst = 200
-	_, s, _ = Judge(r)
+	_, s, _ = judge(r)
 	want = Span{Start: time.Unix(10, int64(800*ms)).UTC(), LengthNs: int64(4 * ms), Issued: 130, Allowed: 203}
 	if *s.Spans.Worst != want || s.Spans.Judged != 3 {
 		t.Errorf("%+v, %+v", s.Spans, s.Spans.Worst)
@@ -99,11 +99,11 @@ func TestSpansOfAChange(t *testing.T) {
 		{0, Held}, {500, Held}, {2000, Held},
 		{2550, NotHeld}, // from 15.1 s on: the window before began at 15 s, a settle time after 11 s
 	} {
-		if _, s, verdict := Judge(run(issued(c.at, 51))); verdict != c.want {
+		if _, s, verdict := judge(run(issued(c.at, 51))); verdict != c.want {
 			t.Errorf("51 permits at cell %d: %q, %+v", c.at, verdict, s.Spans.Worst)
 		}
 	}
-	if _, _, verdict := Judge(run(issued(0, 101))); verdict != NotHeld {
+	if _, _, verdict := judge(run(issued(0, 101))); verdict != NotHeld {
 		t.Error("more than any limit")
 	}
 }
@@ -117,12 +117,12 @@ func TestSpansOfSeveralLimits(t *testing.T) {
 	}
 	r := shapedRun(quota.ShapeSliding, 100, counts...)
 	r.Timeline.Changes[0].Limits = append(perSecond(100), quota.Limit{Permits: 500, Window: 5 * time.Second})
-	_, s, verdict := Judge(r)
+	_, s, verdict := judge(r)
 	if verdict != Held || s.Spans.Judged != 12 || s.Spans.Worst.Window != "1s" {
 		t.Fatalf("%q, %+v, %+v", verdict, s.Spans, s.Spans.Worst)
 	}
 	r.Counts = Merge(r.Counts, []Count{{Index: 6251, Issued: 1}})
-	if _, s, verdict = Judge(r); verdict != NotHeld || s.Spans.Over == 0 {
+	if _, s, verdict = judge(r); verdict != NotHeld || s.Spans.Over == 0 {
 		t.Errorf("%q, %+v", verdict, s.Spans)
 	}
 }
@@ -133,7 +133,7 @@ func TestWindowsOfABucket(t *testing.T) {
 	t.Parallel()
 	r := shapedRun(quota.ShapeBucket, 100, issued(500, 40), issued(999, 100))
 	r.Shape.Burst = 40
-	windows, s, verdict := Judge(r)
+	windows, s, verdict := judge(r)
 	// The spans alone catch it: in a second and a slot there may be 40 and 100.
 	if verdict != NotHeld || s.OverLimitWindows != 0 || windows[0].Allowed != 140 || windows[0].Limit != 100 {
 		t.Errorf("%q, %+v, %+v", verdict, s, windows[0])
@@ -190,7 +190,7 @@ func TestSpansAgainstEveryPair(t *testing.T) {
 		r.Shape.Slot = rapid.SampledFrom([]time.Duration{10 * ms, 20 * ms}).Draw(t, "slot")
 		r.Shape.Burst = rapid.Int64Range(0, 50).Draw(t, "burst")
 		r.Shape.Equal = rapid.Bool().Draw(t, "equal")
-		_, s, verdict := Judge(r)
+		_, s, verdict := judge(r)
 		worst, any := naive(r, 200*ms), int64(0)
 		for _, c := range counts {
 			any += c.Issued
@@ -240,7 +240,7 @@ func TestOnePermitTooManyInSpans(t *testing.T) {
 				r.Counts = append(r.Counts, Count{Index: 5000 + cell, Issued: n})
 			}
 		}
-		if _, s, verdict := Judge(r); verdict == NotHeld {
+		if _, s, verdict := judge(r); verdict == NotHeld {
 			t.Fatalf("%q before anything is wrong: %+v", verdict, s.Spans.Worst)
 		}
 		var one int64
@@ -250,7 +250,7 @@ func TestOnePermitTooManyInSpans(t *testing.T) {
 			one = rapid.SampledFrom(r.Counts).Draw(t, "planted").Index
 		}
 		r.Counts = Merge(r.Counts, []Count{{Index: one, Issued: 1}})
-		if _, s, verdict := Judge(r); verdict != NotHeld {
+		if _, s, verdict := judge(r); verdict != NotHeld {
 			t.Fatalf("%q with one too many in cell %d: %+v", verdict, one, s.Spans.Worst)
 		}
 	})

@@ -4,17 +4,17 @@ import (
 	"sort"
 	"sync"
 	"sync/atomic"
-	"time"
 )
 
 // Count is what happened in one window.
 type Count struct {
-	Index   int64 `json:"index"`   // since the Unix epoch
-	Offered int64 `json:"offered"` // calls made while the window lasted
-	Issued  int64 `json:"issued"`  // permits that belong to the window
+	Index int64 // since the Unix epoch
+	// Offered and Issued are, in this order, calls made while the window lasted and
+	// permits that belong to it, or what else the tally's Kind says.
+	Offered, Issued int64
 	// Doubtful are those of Issued that may not have been taken after all: their
 	// process was killed while it took them.
-	Doubtful int64 `json:"doubtful,omitempty"`
+	Doubtful int64
 }
 
 // certain are the permits that were taken for certain.
@@ -28,7 +28,8 @@ func (c Count) and(d Count) Count {
 // Tally counts by window. The zero Tally is not ready; make one with NewTally.
 // Its methods are safe for concurrent use.
 type Tally struct {
-	length int64
+	of     Series
+	length int64 // of.Length
 
 	// blocks maps a window's index, divided by cellsPerBlock, to its counts. A
 	// load generator asks for the same block nearly always, so it is kept in
@@ -39,15 +40,10 @@ type Tally struct {
 	room   func() *Block
 }
 
-// NewTally returns a tally of windows of that length.
-func NewTally(length time.Duration) *Tally {
-	return NewTallyIn(length, func() *Block { return new(Block) })
-}
-
-// NewTallyIn returns a tally that counts in the blocks that room returns, each
-// zero and used by nobody else; they may lie in memory that other processes see.
-func NewTallyIn(length time.Duration, room func() *Block) *Tally {
-	return &Tally{length: int64(length), blocks: map[int64]*Block{}, room: room}
+// NewTally returns a tally that counts in the blocks that room returns, each zero
+// and used by nobody else; they may lie in memory that other processes see.
+func NewTally(of Series, room func() *Block) *Tally {
+	return &Tally{of: of, length: int64(of.Length), blocks: map[int64]*Block{}, room: room}
 }
 
 // Offer counts n calls made at the instant wall.
@@ -110,12 +106,15 @@ func (t *Tally) block(number int64) *Block {
 	b := t.blocks[number]
 	if b == nil {
 		b = t.room()
-		b.begin(t.length, number)
+		b.begin(t.of, number)
 		t.blocks[number] = b
 	}
 	t.recent.Store(b)
 	return b
 }
+
+// Sums returns the windows in which anything was counted, in order.
+func (t *Tally) Sums() Sums { return Sums{t.of: t.Counts()} }
 
 // Counts returns the windows in which anything was counted, in order.
 func (t *Tally) Counts() []Count {

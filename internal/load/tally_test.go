@@ -9,11 +9,13 @@ import (
 	"pgregory.net/rapid"
 )
 
+func memory() *Block { return new(Block) }
+
 // The tally agrees with a map, for windows near and far, also before 1970.
 func TestTallyAgreesWithAMap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		length := time.Duration(rapid.Int64Range(1, 5).Draw(t, "length"))
-		tally, model := NewTally(length), map[int64]Count{}
+		tally, model := NewTally(Series{Length: length}, memory), map[int64]Count{}
 		for range rapid.IntRange(0, 50).Draw(t, "steps") {
 			wall := rapid.Int64Range(-5*cellsPerBlock, 5*cellsPerBlock).Draw(t, "wall")
 			n := rapid.Int64Range(1, 9).Draw(t, "n")
@@ -51,7 +53,7 @@ func TestTallyAgreesWithAMap(t *testing.T) {
 // that are new to both.
 func TestNothingIsLostBetweenWriters(t *testing.T) {
 	const writers, windows = 4, 3 * cellsPerBlock
-	tally := NewTally(time.Nanosecond)
+	tally := NewTally(Series{Length: time.Nanosecond}, memory)
 	var wg sync.WaitGroup
 	for range writers {
 		wg.Go(func() {
@@ -85,7 +87,7 @@ func TestMergeAddsUpByWindow(t *testing.T) {
 }
 
 func BenchmarkIssue(b *testing.B) {
-	t := NewTally(time.Second)
+	t := NewTally(Series{Length: time.Second}, memory)
 	for i := range b.N {
 		t.Issue(int64(i)*1000, 1)
 	}

@@ -52,8 +52,8 @@ func TestAnnouncedJoinsAndLeavesLoseNothing(t *testing.T) {
 		}
 		time.Sleep(4 * time.Second)
 		c.full(began, time.Now(), total)
-		if st := c.hands[9].limiter.Status(); st.Instances != 5 || st.Share != total/5 {
-			c.t.Errorf("who joined last knows %d instances and has %d permits", st.Instances, st.Share)
+		if st := c.hands[9].limiter.Status(); st.Instances != 5 || st.Shortest().Share != total/5 {
+			c.t.Errorf("who joined last knows %d instances and has %d permits", st.Instances, st.Shortest().Share)
 		}
 	})
 }
@@ -113,11 +113,11 @@ func TestTheAuthorOfAnAnnouncementDies(t *testing.T) {
 // announced returns the end that an instance has announced.
 func (c *crew) announced(h *hand) time.Time {
 	c.t.Helper()
-	v, err := c.admin.View(c.t.Context(), provider)
+	v, err := c.admin.Fleet(c.t.Context(), provider)
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	for _, i := range v.Instances {
+	for _, i := range v.View().Instances {
 		if i.ID == h.limiter.Status().Incarnation && !i.Until.IsZero() {
 			return i.Until
 		}

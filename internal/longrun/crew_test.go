@@ -129,7 +129,7 @@ func (c *crew) work(ctx context.Context, h *hand, phase time.Duration) {
 		const steps = int64(time.Second / step)
 		n := owed / steps
 		owed -= n * steps
-		got := h.limiter.TryTakeUpTo(n)
+		got := h.limiter.TryTake(n).N()
 		c.mu.Lock()
 		c.issued[time.Now().Unix()] += got
 		c.asked[time.Now().Unix()] += n

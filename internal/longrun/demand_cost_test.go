@@ -13,7 +13,7 @@ import (
 )
 
 var (
-	costOf  = flag.Int("instances", 24, "how many instances TestWhatSharingByDemandCosts has")
+	costOf  = flag.Int("instances", manyInstances, "how many instances TestWhatSharingByDemandCosts has")
 	costFor = flag.Int("seconds", 60, "how long it counts")
 )
 
@@ -59,9 +59,6 @@ func (c *crew) listen() func() traffic {
 // For many instances: -run 'Costs/demand' -instances 1000 -seconds 20.
 func TestWhatSharingByDemandCosts(t *testing.T) {
 	n, seconds := *costOf, *costFor
-	if slow {
-		n = 4
-	}
 	for _, share := range []quota.ShareRule{quota.ShareEqual, quota.ShareDemand} {
 		for _, load := range []string{"steady", "restless"} {
 			t.Run(string(share)+"/"+load, func(t *testing.T) {

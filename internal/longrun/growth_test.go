@@ -11,7 +11,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-var growthHours = flag.Float64("hours", 1, "how long TestTheDatabaseStopsGrowing writes, in fake time")
+var growthHours = flag.Float64("hours", 0.5, "how long TestTheDatabaseStopsGrowing writes, in fake time")
 
 // TestTheDatabaseStopsGrowing writes what the reports of 300 instances write, one
 // in 30 s each, and prints the size of etcd's database as it is compacted every

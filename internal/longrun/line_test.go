@@ -4,12 +4,14 @@ import (
 	"context"
 	"net"
 	"sync"
+	"sync/atomic"
 )
 
 // line is the way of one client to the server. While it is held nothing passes
 // either way, and connections stay up: a network that drops all packets.
 type line struct {
 	network *network
+	delay   atomic.Int64 // of everything that the server sends
 
 	mu      sync.Mutex
 	passing chan struct{} // closed while bytes pass
@@ -45,7 +47,7 @@ func (l *line) dial(ctx context.Context, address string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &lineConn{c, l}, nil
+	return &lineConn{late(c, &l.delay), l}, nil
 }
 
 // lineConn is a connection over a line.

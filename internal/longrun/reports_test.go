@@ -112,7 +112,7 @@ func (s *scene) pass(d time.Duration, n func(second int) int64) (all []write) {
 	time.Sleep(37 * time.Millisecond)
 	for second := range int(d / time.Second) {
 		for range 10 {
-			s.limiter.TryTakeUpTo(n(second) / 10)
+			s.limiter.TryTake(n(second) / 10).N()
 			time.Sleep(100 * time.Millisecond)
 		}
 	}
@@ -188,8 +188,8 @@ func TestSignificantChangesAreReportedAtOnce(t *testing.T) {
 			is   func(r *quota.Report) bool
 		}{
 			{"another limit", func() { s.set("500/s", quota.ShareEqual) }, func(r *quota.Report) bool { return r.Total == 500 }},
-			{"draining", func() { s.limiter.Drain(time.Now().Add(time.Hour)) }, func(r *quota.Report) bool { return r.State == quota.StateDraining }},
-			{"no longer", func() { s.limiter.Drain(time.Time{}) }, func(r *quota.Report) bool { return r.State == quota.StateActive }},
+			{"draining", func() { s.limiter.PauseUntil(time.Now().Add(time.Hour)) }, func(r *quota.Report) bool { return r.State == quota.StateDraining }},
+			{"no longer", func() { s.limiter.PauseUntil(time.Time{}) }, func(r *quota.Report) bool { return r.State == quota.StateActive }},
 		} {
 			s.written()
 			began := time.Now()

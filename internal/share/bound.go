@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/quotient-limiter/quotient/internal/safeguard"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -22,11 +21,6 @@ type Bound struct {
 	Total int64
 	// Instances take part in the window by the newest view.
 	Instances int
-	// Most is the largest share that this instance can come to have by the
-	// newest view: of Total by demand, of its weight's part rounded up by
-	// weight, of an equal part rounded up else; no more than its burst under
-	// quota.ShapeBucket; 0 where that is not known.
-	Most int64
 	// Reason says why Permits is what it is.
 	Reason Reason
 }
@@ -50,12 +44,12 @@ func (h *History) bound(w quota.Window, now, offset, frozen int64) Bound {
 	t := h.tally(w, h.count-int64(len(h.log)-h.older(from)))
 	b := Bound{
 		Permits: t.min.permits, Burst: t.min.burst, Reason: t.min.reason,
-		Total: t.deal.total, Instances: int(t.heads.n), Most: t.most,
+		Total: t.deal.total, Instances: int(t.heads.n),
 	}
 	switch {
 	case t.start >= h.until:
 		b.Permits, b.Reason = 0, ReasonLeft
-	case from < h.since && !h.off.Off(safeguard.JoinWaits):
+	case from < h.since:
 		b.Permits, b.Reason = 0, ReasonJoining
 	}
 	return b
@@ -66,7 +60,7 @@ func (h *History) bound(w quota.Window, now, offset, frozen int64) Bound {
 // matters; the largest S of those that matter counts. So a change of S acts as
 // the larger of both for the longer of both.
 func (h *History) lookback(w quota.Window, now, offset int64) int64 {
-	start := sub(h.anchor(w, now, offset), offset)
+	start := sub(w.Start(), offset)
 	from := now
 	for i := range h.terms {
 		if at := min(sub(start, h.terms[i].settle), now); h.terms[i].end >= at {
@@ -74,24 +68,6 @@ func (h *History) lookback(w quota.Window, now, offset int64) int64 {
 		}
 	}
 	return from
-}
-
-// anchor returns the instant, in corrected wall time, S before which the
-// lookback of window w begins: its start.
-func (h *History) anchor(w quota.Window, now, offset int64) int64 {
-	switch {
-	case h.off.Off(safeguard.AnchorAtStart):
-		return max(w.Start(), add(now, offset))
-	case h.off.Off(safeguard.LengthsApart):
-		anchor := w.Start()
-		for i := range h.terms {
-			h.terms[i].each(func(length time.Duration) {
-				anchor = max(anchor, quota.WindowAt(length, add(now, offset)).Start())
-			})
-		}
-		return anchor
-	}
-	return w.Start()
 }
 
 // Rules are the parts of the policies that bind an instance beside its share.
@@ -160,11 +136,8 @@ func (h *History) Rules(now, offset int64) Rules {
 func (h *History) Lengths(now, offset int64) []time.Duration {
 	h.offset = offset
 	lengths := make([]time.Duration, 0, quota.MaxLimits)
-	for i := range h.terms {
+	for i := range slices.Backward(h.terms) { // the newest need no lookback
 		t := &h.terms[i]
-		if h.off.Off(safeguard.RemovedBinds) && i < len(h.terms)-1 {
-			continue
-		}
 		t.each(func(length time.Duration) {
 			if slices.Contains(lengths, length) {
 				return

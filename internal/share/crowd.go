@@ -3,11 +3,13 @@ package share
 import (
 	"maps"
 	"slices"
+
+	"github.com/quotient-limiter/quotient/quota"
 )
 
-// crowd is the instances of a view, and how their lots stand against those of
-// self in one window: by it a change of one instance takes O(its weight), not
-// O(instances), to count.
+// crowd is the instances of a view, how their lots stand against those of self in
+// one window, and what they ask for: by it a change of one instance takes O(its
+// weight), not O(instances), to count.
 type crowd struct {
 	start int64 // of the window
 	live  map[string]*member
@@ -21,6 +23,9 @@ type crowd struct {
 	// better[i] lots of others come before the i-th of self's and after the one
 	// before it.
 	better []int64
+
+	entry *quota.LevelEntry // asks are by it; nil if they are not worked out
+	asks  []ask             // of all who take part
 }
 
 func newCrowd(start int64, members []*member) *crowd {
@@ -36,7 +41,7 @@ func (c *crowd) clone() *crowd {
 		return nil
 	}
 	d := *c
-	d.live, d.better = maps.Clone(c.live), slices.Clone(c.better)
+	d.live, d.better, d.asks = maps.Clone(c.live), slices.Clone(c.better), slices.Clone(c.asks)
 	return &d
 }
 
@@ -48,11 +53,39 @@ func (c *crowd) replace(old, new *member) {
 	if old != nil {
 		delete(c.live, old.id)
 		c.count(old, -1)
+		c.ask(old, -1)
 	}
 	if new != nil {
 		c.live[new.id] = new
 		c.count(new, 1)
+		c.ask(new, 1)
 	}
+}
+
+// ask adds (by = 1) or takes away (by = -1) what one instance asks for.
+func (c *crowd) ask(m *member, by int64) {
+	if c.entry == nil || !m.takesPart(c.start) {
+		return
+	}
+	if demand := demandIn(c.entry.Demands, m.hash); demand > 0 {
+		c.asks = counted(c.asks, demand, by)
+	}
+}
+
+// level is the level of total permits of window w among n who take part, by the
+// terms; the zero Level if they have none in force.
+func (c *crowd) level(t *terms, w quota.Window, total, n int64) Level {
+	e := t.entry(w)
+	if e == nil {
+		return Level{}
+	}
+	if c.entry != e {
+		c.entry, c.asks = e, nil
+		for _, m := range c.live {
+			c.ask(m, 1)
+		}
+	}
+	return fill(total, t.floor, n, w.Length, c.asks)
 }
 
 // count adds (by = 1) or takes away (by = -1) the lots of one instance.

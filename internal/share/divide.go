@@ -6,57 +6,50 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// Divide works out the entry of a level for windows that start at or after from:
-// how policy p divides its totals among these instances by the demands that they
-// had reported at that revision (by ID, in permits per 1,000 seconds; who is not
-// there has reported none). Who has left by then claims nothing.
-func Divide(p *quota.Policy, instances []quota.Instance, demands map[string]int64, revision int64, from time.Time) quota.LevelEntry {
-	e := quota.LevelEntry{From: from, Revision: revision}
-	for _, limit := range p.LimitsAt(from.UnixNano()) {
-		var asks []int64
-		for i := range instances {
-			if in := &instances[i]; in.Until.IsZero() || from.Before(in.Until) {
-				asks = append(asks, quota.DemandFor(demands[in.ID], limit.Window))
-			}
-		}
-		l := Fill(limit.Permits, p.WithDefaults().Floor, asks)
-		l.Window = limit.Window
-		e.Limits = append(e.Limits, l)
-	}
-	return e
+// NewEntry is the entry of a level for windows that start at or after from, by
+// the demands that instances had reported at a revision (by ID, in permits per
+// 1,000 seconds; who is not there has reported none).
+func NewEntry(demands map[string]int64, revision int64, from time.Time) quota.LevelEntry {
+	return quota.LevelEntry{From: from, Revision: revision, Demands: listOf(demands)}
 }
 
-// Shifted reports whether the claims by entry e and demands differ from those by
-// entry old and the demands before by more than the part, in percent, of all that
-// is claimed.
-func Shifted(old, e *quota.LevelEntry, before, demands map[string]int64, percent int64) bool {
-	for i := range e.Limits {
-		l, o := &e.Limits[i], old.Limit(e.Limits[i].Window)
-		if o == nil {
-			return true
+// Shifted reports whether entry e moves more than the part, in percent, of all
+// that is claimed in view v by the level's newest entry.
+func Shifted(v *quota.View, e quota.LevelEntry, percent int64) bool {
+	for _, limit := range v.Policy.LimitsAt(e.From.UnixNano()) {
+		w := quota.WindowAt(limit.Window, e.From.UnixNano()+int64(limit.Window)-1)
+		old := e
+		old.Demands = v.Level.Entries[len(v.Level.Entries)-1].Demands
+		before, asked, ok := levelBy(v, w, old)
+		after, asks, _ := levelBy(v, w, e)
+		if !ok {
+			continue // paused, say
 		}
-		moved := abs(l.Base-o.Base) * int64(len(demands))
-		for id, d := range demands {
-			moved += abs(l.Claim(d) - o.Claim(before[id]))
+		moved := abs(after.Base-before.Base) * int64(len(asks))
+		for id := range asks {
+			moved += abs(after.Claim(asks[id]) - before.Claim(asked[id]))
 		}
-		for id, d := range before {
-			if _, ok := demands[id]; !ok {
-				moved += o.Claim(d)
-			}
-		}
-		if moved*100 > max(l.Claimed, o.Claimed)*percent {
+		if moved*100 > max(before.Claimed, after.Claimed)*percent {
 			return true
 		}
 	}
-	return len(e.Limits) != len(old.Limits)
+	return false
+}
+
+// levelBy is LevelOf, had the view no other entry than e.
+func levelBy(v *quota.View, w quota.Window, e quota.LevelEntry) (Level, map[string]int64, bool) {
+	by := *v
+	by.Level = &quota.Level{Entries: []quota.LevelEntry{e}, Until: time.Unix(0, w.End())}
+	return LevelOf(&by, w)
 }
 
 func abs(n int64) int64 { return max(n, -n) }
 
 // Extend returns the level that has e after the entries of current that still
 // count: that in force at the instant since (the start of the oldest window that
-// runs), and the later ones. An announced entry of the same From is replaced. ok
-// is false if there is no place for another entry yet.
+// runs), and the later ones. An announced entry of the same From is replaced; from
+// when current expires until e nobody claims anything, as was foreseen. ok is false
+// if there is no room for another entry yet.
 func Extend(current *quota.Level, e quota.LevelEntry, since int64) (l quota.Level, ok bool) {
 	if current != nil {
 		for i, x := range current.Entries {
@@ -67,6 +60,13 @@ func Extend(current *quota.Level, e quota.LevelEntry, since int64) (l quota.Leve
 			l.Entries = append(l.Entries, x)
 		}
 	}
+	if n := len(l.Entries); n > 0 && current.Until.Before(e.From) && l.Entries[n-1].From.Before(current.Until) {
+		l.Entries = append(l.Entries, quota.LevelEntry{From: current.Until, Revision: e.Revision})
+	}
 	l.Entries = append(l.Entries, e)
-	return l.Clone(), len(l.Entries) <= quota.MaxLevelEntries
+	bytes := 0
+	for _, x := range l.Entries {
+		bytes += len(x.Demands)
+	}
+	return l, len(l.Entries) <= quota.MaxLevelEntries && bytes <= quota.MaxLevelDemands
 }

@@ -4,7 +4,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/quotient-limiter/quotient/internal/safeguard"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -41,11 +40,11 @@ type History struct {
 	// before it was held until log[i].at.
 	log   []delta
 	count int64
+	bytes int // what log takes, about
 
 	tallies []*tally
 	victim  int // the tally to give up next
 
-	off safeguard.Set
 }
 
 // member is one incarnation as one key value has it. It never changes.
@@ -57,11 +56,39 @@ type member struct {
 	from, until int64 // corrected wall time; it takes part in [from, until)
 }
 
+// MaxHistory bounds the memory of a history beside its newest view, in bytes.
+// Changes that come so fast that they take more begin it anew. Five minutes of
+// 10,000 instances that all restart take a third of it.
+const MaxHistory = 32 << 20
+
 // delta is what one revision changed.
 type delta struct {
 	at    int64 // when it was applied
 	edits []edit
 	prev  *terms // before it, if the policy or the level changed
+}
+
+// bytes is about how much memory a delta takes.
+func (d *delta) bytes() int {
+	n := 64
+	for _, e := range d.edits {
+		n += 16
+		if e.old != nil {
+			n += 144 + len(e.old.id) + len(e.old.name)
+		}
+	}
+	if d.prev != nil {
+		n += 1 << 10
+		if d.prev.policy != nil {
+			n += 64 * len(d.prev.policy.Weights)
+		}
+		if d.prev.level != nil {
+			for _, e := range d.prev.level.Entries {
+				n += 128 + len(e.Demands)
+			}
+		}
+	}
+	return n
 }
 
 // edit is one instance before and after; nil where it was absent.
@@ -93,16 +120,11 @@ func (m *member) takesPart(wall int64) bool { return m.from <= wall && wall < m.
 // incarnation self, holds view v. What it held before counts as a share of 0,
 // and an announced end is forgotten.
 func (h *History) Reset(at int64, self string, v quota.View) {
-	if h.started && h.off.Off(safeguard.GapRestarts) {
-		h.leap(at, v)
-		return
-	}
 	*h = History{
-		off:     h.off,
 		started: true, self: self, resetAt: at, since: at, until: math.MaxInt64,
 		offset: h.offset, revision: v.Revision, selfAt: at,
 		index: make(map[string]int, len(v.Instances)),
-		terms: []span{{newTerms(v.Policy, v.PolicyRevision, v.Level, h.off), math.MaxInt64}},
+		terms: []span{{newTerms(v.Policy, v.PolicyRevision, v.Level), math.MaxInt64}},
 	}
 	for i := range v.Instances {
 		h.put(newMember(&v.Instances[i]))
@@ -114,7 +136,7 @@ func (h *History) Reset(at int64, self string, v quota.View) {
 // newer than the view's changes nothing, and Apply returns false. Before the
 // first Reset there is no view to change, and Apply returns false too.
 func (h *History) Apply(at int64, c quota.Change) bool {
-	if !h.started || c.Revision <= h.revision && !h.off.Off(safeguard.NewerOnly) {
+	if !h.started || c.Revision <= h.revision {
 		return false
 	}
 	at = max(at, h.newest()) // a view that ends later than it did does no harm
@@ -141,7 +163,17 @@ func (h *History) Apply(at int64, c quota.Change) bool {
 	h.revision = max(h.revision, c.Revision)
 	h.log = append(h.log, d)
 	h.count++
+	if h.bytes += d.bytes(); h.bytes > MaxHistory {
+		h.forget(at)
+	}
 	return true
+}
+
+// forget begins the history anew with the newest view: what was held before the
+// instant at counts as a share of 0.
+func (h *History) forget(at int64) {
+	h.since, h.log, h.bytes = at, nil, 0
+	h.terms = slices.Clone(h.terms[len(h.terms)-1:])
 }
 
 // Announce binds this instance to its own announced end, from now on and
@@ -164,6 +196,9 @@ func (h *History) Prune(before int64) {
 		return
 	}
 	h.since = max(h.since, h.log[n-1].at)
+	for i := range h.log[:n] {
+		h.bytes -= h.log[i].bytes()
+	}
 	h.log = slices.Delete(h.log, 0, n)
 	if cap(h.log) > 64 && len(h.log) < cap(h.log)/4 {
 		h.log = slices.Clone(h.log) // give a storm's memory back

@@ -92,17 +92,21 @@ func (s *script) shared(p *quota.Policy) *quota.Policy {
 	return p
 }
 
-// level has one or two entries around now, for some of the lengths.
+// level has one or two entries around now.
 func (s *script) level() *quota.Level {
 	l := quota.Level{Until: time.Unix(0, s.now+s.offset+s.Int64N(9000)*ms)}
 	from := s.now + s.offset - 2000*ms
 	for range 1 + s.IntN(2) {
 		from += (1 + s.Int64N(4000)) * ms
-		e := quota.LevelEntry{From: time.Unix(0, from), Revision: 1, Demand: s.Int64N(20_000)}
-		for _, length := range lengths {
-			if s.IntN(3) > 0 {
-				most := s.Int64N(40)
-				e.Limits = append(e.Limits, quota.LevelLimit{Window: length, Base: s.Int64N(4), Most: most, Claimed: most + s.Int64N(2000)})
+		demands := map[string]int64{}
+		for _, id := range s.ids {
+			demands[id] = max(0, s.Int64N(20_000)-4000)
+		}
+		e := share.NewEntry(demands, 1, time.Unix(0, from))
+		if s.IntN(8) == 0 { // what nobody would write
+			e.Demands = make([]byte, s.IntN(40))
+			for i := range e.Demands {
+				e.Demands[i] = byte(s.Uint32())
 			}
 		}
 		l.Entries = append(l.Entries, e)

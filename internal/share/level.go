@@ -1,48 +1,60 @@
 package share
 
 import (
-	"math/bits"
+	"cmp"
 	"slices"
+	"time"
 
-	"github.com/quotient-limiter/quotient/internal/safeguard"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// Sharing by demand: everybody claims what it asks for, up to a level that is
+// Sharing by demand: each instance claims what it asks for, up to a level that is
 // the same for all (water-filling: max-min fair, see Bertsekas and Gallager,
-// Data Networks, 6.5.2), and what nobody claims is divided equally. The level is
-// found once, from the demands reported at one revision; each share follows from
-// it and from the instance's own demand at that revision. See quota.Level.
+// Data Networks, 6.5.2), and what nobody claims is divided equally. The view's
+// quota.Level lists what each instance asks for. The list is a wish, not a right:
+// claims are counted over the instances that are in the view and cut to what there
+// is. So the shares of a view sum to the total exactly, whatever is listed.
 
-// Fill returns the division of total permits of one window among instances with
-// these demands (in permits of one window), of which floor percent are never
-// claimed. It is exact and takes O(n log n); the order of demands does not
-// matter.
-func Fill(total, floor int64, demands []int64) quota.LevelLimit {
-	pool := total - floorOf(total, floor)
-	var l quota.LevelLimit
-	if len(demands) == 0 {
+// Level is the result of water-filling one window's total.
+type Level struct {
+	Base    int64 // an instance's equal part of the floor, which it need not claim
+	Most    int64 // the most that an instance may claim
+	Claimed int64 // the sum of all claims
+}
+
+// Claim returns what an instance claims that asks for so many permits.
+func (l *Level) Claim(asks int64) int64 { return min(max(0, asks-l.Base), l.Most) }
+
+// ask is a demand, as in quota.Report.Demand, and how many instances have it.
+type ask struct{ demand, n int64 }
+
+// fill divides total permits of one window among n instances: some have these
+// demands, which are positive and in ascending order, and the others have none.
+// floor percent of the total are never claimed.
+func fill(total, floor, n int64, window time.Duration, asks []ask) (l Level) {
+	if n <= 0 {
 		return l
 	}
-	l.Base = (total - pool) / int64(len(demands))
-	asks := make([]int64, len(demands))
-	for i, d := range demands {
-		asks[i] = min(max(0, d-l.Base), quota.MaxPermits)
+	pool := total - floorOf(total, floor)
+	l.Base = (total - pool) / n
+	left, rest := pool, int64(0)
+	for _, a := range asks {
+		rest += a.n
 	}
-	slices.Sort(asks)
-	// The level rises past one ask after the other: who asks for less is served
+	// The level rises past one demand after the other: who asks for less is served
 	// whole, the others share what is left of the pool equally.
-	left := pool
-	for i, ask := range asks {
-		n := int64(len(asks) - i)
-		if ask > left/n {
-			l.Most = left / n
-			l.Claimed = pool - left + n*l.Most
-			return l
+	for _, a := range asks {
+		claim := min(max(0, quota.DemandFor(a.demand, window)-l.Base), quota.MaxPermits)
+		if claim > left/rest {
+			l.Most = left / rest
+			left -= rest * l.Most
+			break
 		}
-		left -= ask
+		l.Most = claim
+		left -= a.n * claim
+		rest -= a.n
 	}
-	l.Most, l.Claimed = asks[len(asks)-1], pool-left
+	l.Claimed = pool - left
 	return l
 }
 
@@ -52,27 +64,50 @@ func floorOf(total, percent int64) int64 {
 	return (total*percent + 99) / 100
 }
 
-// claim returns what an instance with that demand claims of total permits by
-// level l, and what is left for all to divide equally. If the total was lowered
-// since, claims shrink in proportion, so that the floor is kept.
-func claim(total, floor int64, l *quota.LevelLimit, demand int64, off safeguard.Set) (own, rest int64) {
-	own = min(l.Claim(demand), l.Claimed)
-	pool := total - floorOf(total, floor)
-	if l.Claimed <= pool || off.Off(safeguard.ClaimsScale) {
-		return own, max(0, total-l.Claimed)
+// counted counts n more instances with a demand; asks stay in order.
+func counted(asks []ask, demand, n int64) []ask {
+	i, there := slices.BinarySearchFunc(asks, demand, func(a ask, demand int64) int { return cmp.Compare(a.demand, demand) })
+	if !there {
+		asks = slices.Insert(asks, i, ask{demand: demand})
 	}
-	hi, lo := bits.Mul64(uint64(own), uint64(pool))
-	n, _ := bits.Div64(hi, lo, uint64(l.Claimed)) // own <= Claimed, so n <= pool
-	return int64(n), total - pool
+	if asks[i].n += n; asks[i].n == 0 {
+		asks = slices.Delete(asks, i, i+1)
+	}
+	return asks
 }
 
-// Claim returns what an instance with that demand claims of window w's total in
-// view v, and what is left for all to divide equally.
-func Claim(v *quota.View, w quota.Window, demand int64) (own, rest int64) {
-	t := newTerms(v.Policy, v.PolicyRevision, v.Level, 0)
-	d := t.at(w)
-	if d.reason != ReasonShare {
-		return 0, 0
+// entry returns the entry of the level in force for window w, nil if shares are
+// not by demand or there is none.
+func (t *terms) entry(w quota.Window) *quota.LevelEntry {
+	if !t.byDemand {
+		return nil
 	}
-	return t.claims(w, d.total, demand)
+	return t.level.At(w.Start())
+}
+
+// LevelOf returns the level of window w by view v, and what each instance that
+// takes part asks for in the window. ok is false where shares are not by demand,
+// or no level is in force.
+func LevelOf(v *quota.View, w quota.Window) (l Level, asks map[string]int64, ok bool) {
+	t := newTerms(v.Policy, v.PolicyRevision, v.Level)
+	e, d := t.entry(w), t.at(w)
+	if e == nil || d.reason != ReasonShare {
+		return l, nil, false
+	}
+	c := newCrowd(w.Start(), membersOf(v.Instances))
+	asks = map[string]int64{}
+	for id, m := range c.live {
+		if m.takesPart(w.Start()) {
+			asks[id] = quota.DemandFor(demandIn(e.Demands, m.hash), w.Length)
+		}
+	}
+	return c.level(t, w, d.total, int64(len(asks))), asks, true
+}
+
+func membersOf(instances []quota.Instance) []*member {
+	members := make([]*member, len(instances))
+	for i := range instances {
+		members[i] = newMember(&instances[i])
+	}
+	return members
 }

@@ -3,7 +3,6 @@ package share_test
 import (
 	"hash/fnv"
 	"math"
-	"math/big"
 	"slices"
 	"sort"
 	"time"
@@ -175,40 +174,49 @@ func naiveShare(v *quota.View, self string, w quota.Window) int64 {
 	case quota.ShareWeighted:
 		return naiveSplit(total, lots, w)[self]
 	case quota.ShareDemand:
-		own, rest := naiveClaim(v, w, total)
-		return own + naiveSplit(rest, ids, w)[self]
+		claims, rest := naiveClaims(v, ids, w, total)
+		return claims[self] + naiveSplit(rest, ids, w)[self]
 	}
 	return naiveSplit(total, ids, w)[self]
 }
 
-// naiveClaim is what self claims and what is left for all.
-func naiveClaim(v *quota.View, w quota.Window, total int64) (own, rest int64) {
+// naiveClaims is what everybody claims and what is left for all: the level rises
+// by a permit at a time as long as there is enough for all who want one more.
+func naiveClaims(v *quota.View, ids []string, w quota.Window, total int64) (claims map[string]int64, rest int64) {
+	claims = map[string]int64{}
 	if v.Level == nil || !time.Unix(0, w.Start()).Before(v.Level.Until) {
-		return 0, total
+		return claims, total
 	}
-	var limit *quota.LevelLimit
-	for _, e := range v.Level.Entries {
-		if time.Unix(0, w.Start()).Before(e.From) {
-			continue
-		}
-		limit, own = nil, 0
-		for _, l := range e.Limits {
-			if l.Window == w.Length {
-				limit = &l
-				ask := int64(math.Ceil(float64(e.Demand)*w.Length.Seconds()/1000 - 1e-9))
-				own = max(0, min(ask-l.Base, l.Most))
-			}
+	var entry *quota.LevelEntry
+	for i, e := range v.Level.Entries {
+		if !time.Unix(0, w.Start()).Before(e.From) {
+			entry = &v.Level.Entries[i]
 		}
 	}
-	if limit == nil {
-		return 0, total
+	if entry == nil {
+		return claims, total
 	}
 	floor := int64(math.Ceil(float64(total) * float64(v.Policy.WithDefaults().Floor) / 100))
-	if limit.Claimed <= total-floor {
-		return own, total - limit.Claimed
+	asks := map[string]int64{}
+	for _, id := range ids {
+		ask := int64(math.Ceil(float64(share.Listed(entry.Demands, id))*w.Length.Seconds()/1000 - 1e-9))
+		asks[id] = max(0, ask-floor/int64(len(ids)))
 	}
-	scaled := new(big.Int).Mul(big.NewInt(own), big.NewInt(total-floor))
-	return scaled.Div(scaled, big.NewInt(limit.Claimed)).Int64(), floor
+	for left := total - floor; ; {
+		var more []string
+		for _, id := range ids {
+			if claims[id] < asks[id] {
+				more = append(more, id)
+			}
+		}
+		if len(more) == 0 || int64(len(more)) > left {
+			return claims, left + floor
+		}
+		for _, id := range more {
+			claims[id]++
+			left--
+		}
+	}
 }
 
 // naiveSplit deals total out one permit at a time, in order of rank, when few

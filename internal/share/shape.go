@@ -4,7 +4,6 @@ import (
 	"math/bits"
 	"time"
 
-	"github.com/quotient-limiter/quotient/internal/safeguard"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -76,15 +75,11 @@ func (t *terms) shaped() bool {
 // windows, else the oldest that its reach touches.
 func (h *History) span(length time.Duration, wall int64) (first, last quota.Window) {
 	last = quota.WindowAt(length, wall)
-	if !h.shaped() || h.off.Off(safeguard.GrowthHeld) {
+	if !h.shaped() {
 		return last, last
 	}
 	reach := int64(0)
 	for i := range h.terms {
-		if h.off.Off(safeguard.SkewReached) {
-			reach = max(reach, int64(length+2*quota.SlotOf(length)))
-			continue
-		}
 		reach = max(reach, int64(quota.ReachOf(length, time.Duration(h.terms[i].clockErr))))
 	}
 	return quota.WindowAt(length, sub(wall, reach)), last
@@ -130,9 +125,4 @@ func (t *terms) burst(permits, total int64) int64 {
 	hi, lo := bits.Mul64(uint64(permits), uint64(t.policy.BurstOf(total)))
 	n, _ := bits.Div64(hi, lo, uint64(total)) // permits <= total
 	return max(1, int64(n))
-}
-
-// most is the most that a share of total permits lets an instance issue at once.
-func (t *terms) most(permits, total int64) int64 {
-	return min(permits, t.burst(permits, total))
 }

@@ -98,14 +98,12 @@ func Equal(total int64, ids []string, w quota.Window) map[string]int64 {
 
 // Of returns the total in force for window w in view v and every instance's
 // share of it, by this one view: the settle rule, which looks at more than one
-// view, may still hold shares below. demands are what the instances had reported
-// at the revision of the level in force, by ID, in permits per 1,000 seconds; it
-// is not used unless shares are by demand. Instances that do not take part in
+// view, may still hold shares below. Instances that do not take part in
 // the window have share 0, and so has everybody while the policy pauses or needs
 // a feature that this version lacks. ok is false where v has no limit of w's
 // length in force.
-func Of(v *quota.View, w quota.Window, demands map[string]int64) (total int64, shares map[string]int64, ok bool) {
-	t := newTerms(v.Policy, v.PolicyRevision, v.Level, 0)
+func Of(v *quota.View, w quota.Window) (total int64, shares map[string]int64, ok bool) {
+	t := newTerms(v.Policy, v.PolicyRevision, v.Level)
 	d := t.at(w)
 	if !d.limited {
 		return 0, nil, false
@@ -128,10 +126,10 @@ func Of(v *quota.View, w quota.Window, demands map[string]int64) (total int64, s
 	case t.weighted:
 		shares = Weighted(d.total, part, v.Policy, ranks)
 	default:
-		shares = Equal(d.rest, ids, ranks)
-		for _, id := range ids {
-			own, _ := t.claims(w, d.total, demands[id])
-			shares[id] += own
+		l, asks, _ := LevelOf(v, w)
+		shares = Equal(d.total-l.Claimed, ids, ranks)
+		for id, n := range asks {
+			shares[id] += l.Claim(n)
 		}
 	}
 	for i := range v.Instances {

@@ -163,22 +163,22 @@ func TestSharesOfAView(t *testing.T) {
 	v := view(7, 10, "a", "b", "c")
 	w := second(1_700_000_000)
 	v.Instances[2].From = time.Unix(1_700_000_001, 0)
-	total, shares, ok := share.Of(&v, w, nil)
+	total, shares, ok := share.Of(&v, w)
 	if want := map[string]int64{"a": 5, "b": 5, "c": 0}; !ok || total != 10 || !maps.Equal(shares, want) {
 		t.Errorf("before c's From: %d %v %v", total, shares, ok)
 	}
-	if _, shares, _ = share.Of(&v, second(1_700_000_001), nil); slices.Min(slices.Collect(maps.Values(shares))) != 3 {
+	if _, shares, _ = share.Of(&v, second(1_700_000_001)); slices.Min(slices.Collect(maps.Values(shares))) != 3 {
 		t.Errorf("from c's From on: %v", shares)
 	}
-	if _, _, ok = share.Of(&v, quota.Window{Length: time.Minute}, nil); ok {
+	if _, _, ok = share.Of(&v, quota.Window{Length: time.Minute}); ok {
 		t.Error("a window length without a limit has shares")
 	}
 	v.Policy.Mode = quota.ModePause
-	if total, shares, ok = share.Of(&v, w, nil); !ok || total != 10 || shares["a"] != 0 || len(shares) != 3 {
+	if total, shares, ok = share.Of(&v, w); !ok || total != 10 || shares["a"] != 0 || len(shares) != 3 {
 		t.Errorf("paused: %d %v %v", total, shares, ok)
 	}
 	v.Policy = nil
-	if _, _, ok = share.Of(&v, w, nil); ok {
+	if _, _, ok = share.Of(&v, w); ok {
 		t.Error("no policy, but shares")
 	}
 }

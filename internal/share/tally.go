@@ -3,7 +3,6 @@ package share
 import (
 	"slices"
 
-	"github.com/quotient-limiter/quotient/internal/safeguard"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -52,9 +51,8 @@ type tally struct {
 	terms     *terms
 	deal      deal // of terms in w
 	min       result
-	most      int64 // Bound.Most
 	// crowd is the newest view's instances, nil unless some terms of the history
-	// share by weight.
+	// share by weight or by demand.
 	crowd *crowd
 }
 
@@ -102,13 +100,17 @@ func (t *tally) permits(c *heads, crowd *crowd, terms *terms, d *deal) int64 {
 	if terms.shaped() {
 		better = c.held
 	}
-	switch {
-	case terms.off.Off(safeguard.Floor):
-		return (d.total + c.n - 1) / c.n
-	case terms.weighted:
+	if terms.weighted {
 		return crowd.part(d.total, terms, c.self, t.seedFor(terms))
 	}
-	return d.own + part(d.rest, c.n, better)
+	if !terms.byDemand {
+		return part(d.total, c.n, better)
+	}
+	l, own := crowd.level(terms, t.w, d.total, c.n), int64(0)
+	if crowd.entry != nil {
+		own = l.Claim(quota.DemandFor(demandIn(crowd.entry.Demands, c.self.hash), t.w.Length))
+	}
+	return own + part(d.total-l.Claimed, c.n, better)
 }
 
 // seedFor is the seed that ranks permits which do not come out even.
@@ -137,26 +139,8 @@ func (h *History) tally(w quota.Window, low int64) *tally {
 	if !t.used || t.w != w || t.low != low {
 		h.build(t, w, low)
 	}
-	if t.high < h.count || t.most < 0 {
-		h.extend(t)
-		t.most = t.largest()
-	}
+	h.extend(t)
 	return t
-}
-
-// largest is the largest share that self can come to have by the newest view.
-func (t *tally) largest() int64 {
-	total, parts, own := t.deal.total, t.heads.n, int64(1)
-	switch {
-	case t.deal.reason != ReasonShare || parts == 0:
-		return 0
-	case t.terms.weighted && t.heads.self != nil:
-		t.crowd.work(t.terms, t.heads.self, t.seedFor(t.terms))
-		parts, own = t.crowd.lots, t.terms.weightOf(t.heads.self)
-	case t.terms.policy.Share == quota.ShareDemand:
-		return t.terms.most(total, total)
-	}
-	return t.terms.most((total*own+parts-1)/max(parts, 1), total)
 }
 
 // slot returns where w's tally is or shall be.
@@ -183,18 +167,16 @@ func (h *History) slot(w quota.Window) *tally {
 
 // build counts the newest view, then undoes change by change down to low.
 func (h *History) build(t *tally, w quota.Window, low int64) {
-	*t = tally{used: true, most: -1, w: w, start: w.Start(), seed: seedOf(w), low: low, high: h.count}
+	*t = tally{used: true, w: w, start: w.Start(), seed: seedOf(w), low: low, high: h.count}
 	t.rank = rankOf(hashID(h.self), t.seed)
 	if t.shaped = h.shaped(); t.shaped {
-		if t.turn = turnOf(w); h.off.Off(safeguard.TurnHeld) {
-			t.turn = t.seed
-		}
+		t.turn = turnOf(w)
 		t.turnRank = rankOf(hashID(h.self), t.turn)
 	}
 	for _, m := range h.members {
 		t.count(&t.heads, m, h.self, 1)
 	}
-	if h.weighted() {
+	if h.crowded() {
 		t.crowd = newCrowd(t.start, h.members)
 	}
 	t.terms = h.terms[len(h.terms)-1].terms
@@ -214,14 +196,14 @@ func (h *History) build(t *tally, w quota.Window, low int64) {
 	}
 }
 
-// weighted reports whether some terms of the history share by weight.
-func (h *History) weighted() bool {
-	return slices.ContainsFunc(h.terms, func(s span) bool { return s.weighted })
+// crowded reports whether some terms of the history share by weight or by demand.
+func (h *History) crowded() bool {
+	return slices.ContainsFunc(h.terms, func(s span) bool { return s.weighted || s.byDemand })
 }
 
 // extend goes on to the newest view, one change at a time.
 func (h *History) extend(t *tally) {
-	if t.high < h.count && (t.crowd == nil && h.weighted() || !t.shaped && h.shaped()) {
+	if t.high < h.count && (t.crowd == nil && h.crowded() || !t.shaped && h.shaped()) {
 		h.build(t, t.w, t.low)
 		return
 	}

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/quotient-limiter/quotient/internal/safeguard"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -62,6 +61,7 @@ type terms struct {
 	revision int64         // at which policy was written
 	level    *quota.Level  // nil where the view has none
 	weighted bool          // shares are by weight
+	byDemand bool          // shares are by demand
 	shape    quota.Shape   // empty without a policy
 
 	settle    int64 // ns; the default without a policy
@@ -71,12 +71,10 @@ type terms struct {
 	clockErr  int64 // ns; the default without a policy
 	floor     int64 // percent
 	blocked   Reason
-
-	off safeguard.Set
 }
 
-func newTerms(p *quota.Policy, revision int64, l *quota.Level, off safeguard.Set) *terms {
-	t := &terms{policy: p, revision: revision, level: l, off: off}
+func newTerms(p *quota.Policy, revision int64, l *quota.Level) *terms {
+	t := &terms{policy: p, revision: revision, level: l}
 	t.settle, t.freshness, t.clockErr = int64(quota.DefaultSettle), int64(quota.DefaultFreshness), int64(quota.DefaultClockError)
 	if p == nil {
 		t.blocked = ReasonNoPolicy
@@ -85,9 +83,9 @@ func newTerms(p *quota.Policy, revision int64, l *quota.Level, off safeguard.Set
 	d := p.WithDefaults()
 	t.settle, t.freshness, t.guard = int64(d.Settle), int64(d.Freshness), int64(d.Guard)
 	t.guardAuto, t.clockErr = d.GuardAuto, int64(d.ClockError)
-	t.weighted, t.floor, t.shape = d.Share == quota.ShareWeighted, d.Floor, d.Shape
+	t.weighted, t.byDemand, t.floor, t.shape = d.Share == quota.ShareWeighted, d.Share == quota.ShareDemand, d.Floor, d.Shape
 	switch {
-	case len(p.Supported()) > 0 || p.CheckTiming() != nil && !off.Off(safeguard.TimingRule):
+	case len(p.Supported()) > 0 || p.CheckTiming() != nil:
 		t.blocked = ReasonUnsupported
 	case p.Mode == quota.ModePause:
 		t.blocked = ReasonPaused
@@ -106,8 +104,6 @@ func (t *terms) autoGuard() int64 {
 // deal is what the terms give to the participants of one window together.
 type deal struct {
 	total   int64
-	own     int64  // claimed by self; 0 unless shares are by demand
-	rest    int64  // divided equally: total, less all claims
 	limited bool   // a limit of the window's length is in force
 	reason  Reason // ReasonShare, or why nobody gets anything
 }
@@ -118,13 +114,7 @@ func (t *terms) at(w quota.Window) deal {
 	if !inForce {
 		return deal{reason: ReasonNoPolicy, limited: limited}
 	}
-	d := deal{total: total, limited: limited, reason: t.blocked}
-	demand := int64(0)
-	if e := t.level.At(w.Start()); e != nil {
-		demand = e.Demand
-	}
-	d.own, d.rest = t.claims(w, d.total, demand)
-	return d
+	return deal{total: total, limited: limited, reason: t.blocked}
 }
 
 // limit returns the total of window w, and whether a limit of its length binds.
@@ -134,9 +124,6 @@ func (t *terms) limit(w quota.Window) (total int64, limited, inForce bool) {
 		return 0, false, false
 	}
 	total, limited, inForce = t.policy.PermitsFor(w)
-	if t.off.Off(safeguard.WholeWindow) && !hasLength(t.policy.LimitsAt(w.Start()), w.Length) {
-		limited = false
-	}
 	if !inForce {
 		// A policy that comes into force within the window gives nothing of it.
 		// It binds all the same: the policy's shorter windows begin sooner, and
@@ -145,19 +132,6 @@ func (t *terms) limit(w quota.Window) (total int64, limited, inForce bool) {
 		return 0, from.Before(time.Unix(0, w.End())) && hasLength(t.policy.LimitsAt(from.UnixNano()), w.Length), false
 	}
 	return max(total, 0), limited, true
-}
-
-// claims returns what an instance with that demand claims of the total, and what
-// is left for all to divide equally.
-func (t *terms) claims(w quota.Window, total, demand int64) (own, rest int64) {
-	if t.policy.Share == quota.ShareDemand {
-		if e := t.level.At(w.Start()); e != nil {
-			if l := e.Limit(w.Length); l != nil {
-				return claim(total, t.floor, l, demand, t.off)
-			}
-		}
-	}
-	return 0, total
 }
 
 // change returns the terms after a change of policy or level, or nil if it is a
@@ -173,7 +147,7 @@ func (t *terms) change(c *quota.Change) *terms {
 	if c.Level != nil || c.LevelDeleted {
 		level = c.Level
 	}
-	return newTerms(policy, revision, level, t.off)
+	return newTerms(policy, revision, level)
 }
 
 func hasLength(limits []quota.Limit, length time.Duration) bool {

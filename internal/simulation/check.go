@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -15,8 +16,8 @@ import (
 type Result struct {
 	Permits int64 // issued by all incarnations
 	Windows int   // in which any were issued
+	Judged  int   // of these, those of which something is promised
 	Over    []Violation
-	Judged  bool // false if the history is outside of what is promised
 	// Asked and Given compare the totals of all windows with what was issued of
 	// them.
 	Asked, Given int64
@@ -97,9 +98,6 @@ func (h *host) wrong(format string, args ...any) {
 // starved checks that a fresh instance that has settled has all of its share.
 func (h *host) starved(now clock.Instant) {
 	p := h.policy
-	if p != nil && p.Share == quota.ShareDemand {
-		return // where an answer was lost, it claims less than it might
-	}
 	if h.forming.shape != quota.ShapeFixed {
 		return // its share may be held back still
 	}
@@ -112,7 +110,7 @@ func (h *host) starved(now clock.Instant) {
 	offset := h.Offset()
 	w := quota.WindowAt(p.Limits[0].Window, now.Mono+offset)
 	start := w.Start() - offset
-	mono, wall := h.warrant.FreshUntil(h.warrant.Rules(now.Mono, offset), h.clock)
+	mono, wall := h.planner.FreshUntil(h.planner.Rules(now.Mono, offset))
 	settle := p.Settle
 	if h.unset { // what the default S looks back to
 		settle = max(settle, quota.DefaultSettle)
@@ -120,15 +118,17 @@ func (h *host) starved(now clock.Instant) {
 	if h.heldSince >= start-int64(settle) || now.Mono >= mono || now.Wall >= wall || h.until != 0 {
 		return
 	}
-	_, shares, ok := share.Of(&h.etcd.states[h.last].view, w, h.etcd.states[h.last].asked(w))
-	if got := h.warrant.Bound(w, now.Mono, offset); ok && got.Permits != shares[h.id] {
+	_, shares, ok := share.Of(&h.etcd.states[h.last].view, w)
+	got := h.planner.Bound(w, now.Mono)
+	if ok && got.Permits != shares[h.id] && h.planner.Foresee(now.Mono).Offset == offset { // the plan goes by this offset
 		h.wrong("may issue %d of window %v #%d, its share is %d: %v", got.Permits, w.Length, w.Index, shares[h.id], got.Reason)
 	}
 }
 
 // check adds up all windows.
 func (w *world) check() Result {
-	r := Result{Judged: true, Over: w.broken, Stats: w.stats}
+	r := Result{Over: w.broken, Stats: w.stats}
+	w.exact = true
 	r.Stats.Hosts = len(w.hosts)
 	for _, h := range w.hosts {
 		for _, g := range h.grants {
@@ -136,10 +136,12 @@ func (w *world) check() Result {
 		}
 		r.Stats.Anew += max(0, h.attempt-1)
 		if w.kind == Hold && !w.judged(h) {
-			r.Judged = false
+			w.exact = false
 		}
 	}
-	w.judgeSpans(&r)
+	if w.exact {
+		w.judgeSpans(&r)
+	}
 	b := newBook(w)
 	for _, l := range w.lengths {
 		b.count(l, false)
@@ -148,6 +150,9 @@ func (w *world) check() Result {
 			sum, part := b.window(k)
 			if sum > 0 {
 				r.Windows++
+				if w.promises(win) {
+					r.Judged++
+				}
 				if v := w.judge(win, b, part, sum); v != nil {
 					r.Over = append(r.Over, *v)
 				}
@@ -223,7 +228,7 @@ func (b *book) count(l time.Duration, trueTime bool) {
 				continue
 			}
 			k := max(0, min(int(win.Index-b.base), b.n-1))
-			if w.kind != Hold && g.stale {
+			if g.stale && (w.kind != Hold || g.at < w.outage) {
 				b.held[k] += g.permits
 				continue
 			}
@@ -273,10 +278,22 @@ func (w *world) promised(win quota.Window) int64 {
 		return 0
 	}
 	n := w.stateAt(start)
-	if total := w.total(n, win); total < unlimited && len(w.etcd.states[n].view.Instances) > 0 {
+	if total := w.total(n, win); total < unlimited && len(w.etcd.states[n].view.Instances) > 0 && w.tightest(n, win) {
 		return total
 	}
 	return 0
+}
+
+// tightest reports whether of a state's limits that of the window allows least in
+// the long run: the others cannot be used up.
+func (w *world) tightest(n int, win quota.Window) bool {
+	limits := w.etcd.states[n].view.Policy.LimitsAt(win.Start())
+	if len(limits) == 0 {
+		return false // it comes into force within the window
+	}
+	rate := func(l quota.Limit) float64 { return float64(l.Permits) / float64(l.Window) }
+	least := slices.MinFunc(limits, func(a, b quota.Limit) int { return cmp.Compare(rate(a), rate(b)) })
+	return least.Window == win.Length
 }
 
 // unlimited is the total of a window that no limit binds.

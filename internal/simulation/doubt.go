@@ -10,10 +10,10 @@ func (h *host) silence() {
 	}
 }
 
-// check looks whether etcd still has what this instance wrote, and the witness.
+// check looks whether etcd still has this instance's report, and the witness.
 func (h *host) check() {
-	id, probe, own := h.id, h.tracker.Sent(h.read()), view.Own{Created: h.created, Report: h.published.Newest()}
-	witness := h.tracker.Witness()
+	id, probe := h.id, h.tracker.Sent(h.read())
+	witness, asked := h.tracker.Witness(), h.reports.Asked()
 	done := false
 	h.at(h.now+retry, func() {
 		if !done {
@@ -23,15 +23,14 @@ func (h *host) check() {
 	h.call(func(m int) {
 		h.etcd.linear(m, func() {
 			revision, cluster := h.etcd.revision(), h.etcd.cluster
-			stored := view.Own{Created: h.etcd.created(id), Report: h.etcd.reported(id).revision}
-			key := h.etcd.key(witness)
+			found, key := h.etcd.reported(id), h.etcd.key(witness)
 			h.answer(func() {
 				done, h.checking = true, false
 				if h.id != id || !h.registered || h.relist {
 					return
 				}
 				h.silence()
-				kept, lost := own.Kept(stored)
+				kept, lost := h.reports.Kept(asked, found.revision, found.value)
 				reopen, gap := h.tracker.Check(probe, revision, cluster, view.Found{Kept: kept, Witness: key})
 				switch {
 				case lost && !h.trick(LostUnseen) || gap:

@@ -30,6 +30,7 @@ type world struct {
 	reader    view.Reader
 
 	lengths []time.Duration // every window length that a policy had
+	exact   bool            // the rule hold promises an exact sum after the outage too
 	outage  int64           // from when etcd is away for all, MaxInt64: never
 	unset   bool            // there was no policy for a while
 	broken  []Violation     // what was seen to go wrong on the way
@@ -88,5 +89,5 @@ func newWorld(p plan, m *Mutant) *world {
 // noise is what others write to etcd: revisions without an event for us.
 func (w *world) noise() {
 	w.etcd.commit(change{})
-	w.at(w.now+1+w.Int64N(160*ms), w.noise)
+	w.at(w.now+1+w.Int64N(240*ms), w.noise)
 }

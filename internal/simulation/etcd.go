@@ -39,9 +39,6 @@ type state struct {
 	view quota.View
 	keys []view.Key
 	lost bool // a restore took it back
-
-	level   int64                      // revision of the level's key, 0 without one
-	demands map[int64]map[string]int64 // by the revision of a level's entry, what it follows from
 }
 
 // change is what a write does to the provider. The zero change is others'.
@@ -51,7 +48,11 @@ type change struct {
 	put     []quota.Instance
 	gone    []string
 	level   *quota.Level
-	text    string // what it is, if not told by the rest
+	// levelGone says that the level is deleted, garbage of which kind of keys the
+	// values cannot be read; put then has what they are taken for.
+	levelGone bool
+	garbage   view.Kind
+	text      string // what it is, if not told by the rest
 }
 
 // member is one etcd server.
@@ -180,10 +181,19 @@ func (c *change) keys(w *world, revision int64) []view.Key {
 		keys = append(keys, view.Key{Kind: view.Policy, Revision: revision, Deleted: true})
 	}
 	for _, i := range c.put {
-		keys = append(keys, view.Key{Kind: view.Instance, ID: i.ID, Value: w.instanceValue(i), Revision: revision})
+		value := w.instanceValue(i)
+		if c.garbage == view.Instance {
+			value = w.rubbish()
+		}
+		keys = append(keys, view.Key{Kind: view.Instance, ID: i.ID, Value: value, Revision: revision})
 	}
-	if c.level != nil {
+	switch {
+	case c.level != nil:
 		keys = append(keys, view.Key{Kind: view.Level, Value: w.levelValue(c.level), Revision: revision})
+	case c.garbage == view.Level:
+		keys = append(keys, view.Key{Kind: view.Level, Value: w.rubbish(), Revision: revision})
+	case c.levelGone:
+		keys = append(keys, view.Key{Kind: view.Level, Revision: revision, Deleted: true})
 	}
 	for _, id := range c.gone {
 		keys = append(keys, view.Key{Kind: view.Instance, ID: id, Revision: revision, Deleted: true})
@@ -197,11 +207,10 @@ func (e *etcd) next(c change, keys []view.Key, revision int64) state {
 	if len(e.states) > 0 {
 		last := &e.states[e.current()]
 		s.at = max(s.at, last.at+1)
-		s.view, s.keys, s.level, s.demands = last.view, last.keys, last.level, last.demands
+		s.view, s.keys = last.view, last.keys
 	}
-	if c.level != nil {
-		s.view.Level, s.level = c.level, revision
-		s.remember(e, c.level)
+	if c.level != nil || c.levelGone || c.garbage == view.Level {
+		s.view.Level = c.level
 	}
 	for _, id := range c.gone {
 		e.reports = append(e.reports, report{revision: revision, id: id, gone: true})

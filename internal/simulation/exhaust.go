@@ -7,8 +7,7 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
-	"github.com/quotient-limiter/quotient/internal/safeguard"
-	"github.com/quotient-limiter/quotient/internal/warrant"
+	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -40,8 +39,10 @@ var smallIDs = []string{"a", "b", "c"}
 
 // Small is a search.
 type Small struct {
-	Off    safeguard.Set
-	settle time.Duration
+	Tight    bool // S is no longer than S'
+	Together bool // what is learned at once is one view
+	First    bool // stop at the first violation
+	settle   time.Duration
 
 	Logs  int // revisions in order, with their instants
 	Lives int // instances tried in them
@@ -76,10 +77,10 @@ type smallLog struct {
 	views   [4]quota.View // before the first, and after each
 }
 
-// Search tries everything, or until something is found where a safeguard is off.
+// Search tries everything, or until the first violation.
 func (s *Small) Search() {
 	s.settle = quota.MinSettleFor(time.Duration(smallFresh), time.Duration(smallError), 200*time.Millisecond)
-	if s.Off.Off(safeguard.TimingRule) {
+	if s.Tight {
 		s.settle = time.Duration(smallFresh)
 	}
 	var instants []int64
@@ -94,7 +95,7 @@ func (s *Small) Search() {
 				for i, t0 := range instants {
 					for j, t1 := range instants[i:] {
 						for _, t2 := range instants[i+j:] {
-							if s.Off != 0 && s.Most > 0 {
+							if s.First && s.Most > 0 {
 								return
 							}
 							s.log(smallLog{changes: [3]quota.Change{c0, c1, c2}, at: [3]int64{t0, t1 + 1, t2 + 2}})
@@ -201,9 +202,8 @@ func (s *Small) best(l *smallLog, id string, win quota.Window) (most int64, how 
 // what it may of the window.
 func (s *Small) live(l *smallLog, id string, win quota.Window, err int64, seen [3]int64) (issued int64) {
 	read := func(t int64) clock.Instant { return clock.Instant{Mono: t + smallStart, Wall: epoch + t + err} }
-	c := clock.Started(read(0), nil, 0)
-	var w warrant.Warrant
-	w.Without(s.Off)
+	c := clock.Started(read(0), nil)
+	w := share.Planner{Clock: c}
 	next := 0
 	switch joins := l.joins(); {
 	case id != smallIDs[2]:
@@ -224,15 +224,14 @@ func (s *Small) live(l *smallLog, id string, win quota.Window, err int64, seen [
 		}
 		w.Prove(read(proof))
 		now := read(t)
-		terms := w.Terms(now, c)
-		if t < start || now.Mono >= terms.Until || now.Wall >= terms.WallUntil {
+		plan := w.Plan(now)
+		if t < start || now.Mono >= plan.Proof.Until || now.Wall >= plan.Proof.WallUntil {
 			continue
 		}
-		offset := c.Offset()
 		budget := unlimited
-		for _, length := range w.Lengths(now.Mono, offset) {
-			if b := w.Bound(quota.WindowAt(length, c.WallAt(now.Mono)), now.Mono, offset).Permits; length == win.Length {
-				budget = b - issued
+		for _, limit := range plan.Limits {
+			if limit.Window.Length == win.Length {
+				budget = limit.Permits - issued
 			}
 		}
 		if budget > 0 && budget < unlimited {
@@ -243,10 +242,10 @@ func (s *Small) live(l *smallLog, id string, win quota.Window, err int64, seen [
 }
 
 // learn applies what was learned by t, revision by revision.
-func (s *Small) learn(w *warrant.Warrant, l *smallLog, next int, t int64, seen [3]int64, read func(int64) clock.Instant) int {
+func (s *Small) learn(w *share.Planner, l *smallLog, next int, t int64, seen [3]int64, read func(int64) clock.Instant) int {
 	for next < len(seen) && seen[next] <= t {
 		last := next
-		if s.Off.Off(safeguard.EveryRevision) { // what came together is one view
+		if s.Together {
 			for last+1 < len(seen) && seen[last+1] == seen[next] {
 				last++
 			}

@@ -3,7 +3,6 @@ package simulation_test
 import (
 	"testing"
 
-	"github.com/quotient-limiter/quotient/internal/safeguard"
 	"github.com/quotient-limiter/quotient/internal/simulation"
 )
 
@@ -27,16 +26,18 @@ func TestSmallHistoriesCatch(t *testing.T) {
 		t.Log("as above")
 		return
 	}
-	for name, off := range map[string]safeguard.Set{
-		"the lookback from now":     safeguard.AnchorAtStart,
-		"two revisions as one view": safeguard.EveryRevision,
-		"a joiner at once":          safeguard.JoinWaits,
-		"no proof":                  safeguard.ProofEnds,
-		"S no longer than S'":       safeguard.TimingRule,
-		"the quotient rounded up":   safeguard.Floor,
+	for name, s := range map[string]simulation.Small{
+		"Coalesce": {Together: true}, "TimingUnchecked": {Tight: true},
+		"AnchorNow": {}, "JoinAtOnce": {}, "NoProof": {}, "Ceil": {},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := simulation.Small{Off: off}
+			if !s.Together && *insideFlag != name {
+				if *patchedFlag && *insideFlag == "" {
+					patched(t, name)
+				}
+				return
+			}
+			s.First = true
 			s.Search()
 			if s.Most <= 0 {
 				t.Fatalf("not found in %d logs", s.Logs)

@@ -2,7 +2,6 @@ package simulation
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -16,8 +15,7 @@ func (p *plan) vary(n *quota.Policy) *quota.Policy {
 		n.Mode = quota.ModeShadow
 	}
 	if p.kind != Calm && r.IntN(6) == 0 { // what pacing releases late, those who do not wait may miss
-		n.Pacing = []quota.Pacing{quota.PacingEven, quota.PacingAdaptive}[r.IntN(2)]
-		n.PacingDelay = quota.MinPacingDelay + time.Duration(r.Int64N(1000*ms))
+		n.Pacing = quota.PacingEven
 	}
 	if p.kind == Timing {
 		p.auto = r.IntN(4) == 0

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/view"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -22,6 +23,8 @@ func (w *world) happen(e *event) {
 		w.changePolicy(r)
 	case doAnnounce:
 		w.announce(r)
+	case doTamper:
+		e.text += w.tamper(r)
 	case doLag, doAlone, doLeaderless, doCompact, doRestore, doOutage:
 		w.trouble(e, r)
 	default:
@@ -320,9 +323,15 @@ func (c *change) tell() string {
 	}
 	if l := c.level; l != nil {
 		for _, e := range l.Entries {
-			parts = append(parts, fmt.Sprintf("level of revision %d from %.3fs %+v", e.Revision, seconds(e.From.UnixNano()-epoch), e.Limits))
+			parts = append(parts, fmt.Sprintf("demands of revision %d from %.3fs: %x", e.Revision, seconds(e.From.UnixNano()-epoch), e.Demands))
 		}
 		parts = append(parts, fmt.Sprintf("until %.3fs", seconds(l.Until.UnixNano()-epoch)))
+	}
+	if c.levelGone {
+		parts = append(parts, "level deleted")
+	}
+	if c.garbage != view.Other {
+		parts = append(parts, "with garbage")
 	}
 	for _, id := range c.gone {
 		parts = append(parts, id+" is gone")

@@ -7,8 +7,8 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/ntp"
+	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/internal/view"
-	"github.com/quotient-limiter/quotient/internal/warrant"
 	"github.com/quotient-limiter/quotient/internal/window"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -31,19 +31,19 @@ type host struct {
 	cuts    []span // nothing comes through from etcd
 	hangs   []span // nothing comes by the watch
 
-	clock     *clock.Clock
-	ntp       *ntp.Watch   // of kind Measured
-	servers   []timeServer // what it asks
-	warrant   warrant.Warrant
-	gate      *window.Gate
-	tracker   view.Tracker
-	published view.Published
+	clock   *clock.Clock
+	ntp     *ntp.Watch   // of kind Measured
+	servers []timeServer // what it asks
+	planner share.Planner
+	gate    *window.Gate
+	tracker view.Tracker
+	reports view.Reports
 
 	place
 	limiter
 }
 
-// place is what coordinator.place remembers.
+// place is what coordinator.membership remembers.
 type place struct {
 	id         string   // of this incarnation; empty before there was one
 	keys       []string // under the present lease
@@ -60,9 +60,7 @@ type place struct {
 	relist     bool
 	created    int64 // revision of its key's first write
 	listing    int   // numbers the listings after a gap
-	newest     int64 // revision of its newest report, as far as it knows
-	reports    int   // numbers the reports
-	claimed    int64 // the demand that it reported last
+	reporting  int   // numbers the reports
 	checking   bool
 	until      int64
 	first      int   // the state that the history began with
@@ -76,11 +74,9 @@ func (w *world) startHost(r *rand.Rand, announces bool) *host {
 	h := &host{world: w, r: r, number: len(w.hosts), announces: announces}
 	h.name = fmt.Sprintf("i%d", h.number)
 	h.machine = newHostClock(r, w.osError())
-	h.clock = clock.Started(h.read(), h.suspended(), w.off())
-	h.gate = window.NewGate(h, 0, h.decided)
-	h.gate.Without(w.off())
-	h.warrant.Without(w.off())
-	h.tracker.Without(w.off())
+	h.clock = clock.Started(h.read(), h.suspended())
+	h.planner.Clock = h.clock
+	h.gate = window.NewGate(h, h.decided, nil)
 	h.tracker.ReadBy(&w.reader)
 	w.hosts = append(w.hosts, h)
 	if w.kind == Measured {

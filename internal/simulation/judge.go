@@ -31,6 +31,15 @@ func (w *world) judged(h *host) bool {
 	return h.knew >= w.stateAt(w.outage-spare)
 }
 
+// outlasts reports whether some of a window comes after the outage of all of etcd
+// began: until then nothing is held for long.
+func (w *world) outlasts(win quota.Window) bool {
+	return w.kind == Hold && win.End()-epoch+w.e > w.outage
+}
+
+// promises reports whether anything is promised of a window.
+func (w *world) promises(win quota.Window) bool { return w.exact || !w.outlasts(win) }
+
 // judge compares one window with etcd. The permits of an incarnation that were
 // issued at different times, and those of different ones, all lie under their
 // shares of one and the same state: that is the proof (docs/protocol.md). While
@@ -38,7 +47,10 @@ func (w *world) judged(h *host) bool {
 // some time in [B-, B+]. When the timing changes, it holds for one state at
 // least, around the same time.
 func (w *world) judge(win quota.Window, b *book, part []int64, sum int64) *Violation {
-	if w.kind == Hold {
+	if !w.promises(win) {
+		return nil
+	}
+	if w.outlasts(win) {
 		return w.some(win, b, part, sum, math.MinInt64, math.MaxInt64)
 	}
 	start := win.Start() - epoch
@@ -97,7 +109,7 @@ func (w *world) against(s int, win quota.Window, b *book, part []int64, sum int6
 	if s < 0 {
 		return nil
 	}
-	_, shares, _ := share.Of(&w.etcd.states[s].view, win, w.etcd.states[s].asked(win))
+	_, shares, _ := share.Of(&w.etcd.states[s].view, win)
 	for i, p := range part {
 		if p > shares[b.ids[i]] && !w.trick(SameID) {
 			return &Violation{Window: win, Issued: p, Bound: shares[b.ids[i]], Actor: b.ids[i]}

@@ -18,7 +18,7 @@ func (h *host) leave(until time.Time) {
 		until = h.value.From
 	}
 	h.until = until.UnixNano()
-	h.warrant.Announce(h.until)
+	h.planner.Announce(h.until)
 	h.changed()
 	id, value := h.id, h.value
 	value.Until = until

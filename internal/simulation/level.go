@@ -1,18 +1,17 @@
 package simulation
 
 import (
-	"maps"
 	"math/rand/v2"
+	"strconv"
 	"time"
 
-	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
 // This file is sharing by weight and by demand: what coordinator does about
-// reports and levels. Here any instance works out a level now and then, announced
-// far enough ahead or not, so that several write at once and old ones come late.
+// reports and levels. Here any instance writes a level now and then, announced far
+// enough ahead or not, so that several write at once and old ones come late.
 
 // sharing is how a history's policies divide. It draws by itself, so that the
 // histories of equal shares stay what they are.
@@ -21,12 +20,12 @@ type sharing struct {
 	r    *rand.Rand
 }
 
-func newSharing(seed uint64, kind Kind, m *Mutant) sharing {
+func newSharing(seed uint64, m *Mutant) sharing {
 	s := sharing{rule: quota.ShareEqual, r: rand.New(rand.NewPCG(seed, 7))}
 	switch n := s.r.IntN(8); {
 	case n < 1:
 		s.rule = quota.ShareWeighted
-	case n < 3 && kind != Calm: // what a leaver claimed is lost until the next level
+	case n < 4:
 		s.rule = quota.ShareDemand
 	}
 	if m != nil && m.Share != "" {
@@ -53,12 +52,19 @@ func (s *sharing) shared(p *quota.Policy) *quota.Policy {
 	return p
 }
 
-// report is one write of a report's key.
+// report is one write of a report's key. No two have the same value, but for
+// those that somebody copies.
 type report struct {
 	revision int64
 	id       string
 	demand   int64
+	value    []byte
 	gone     bool
+}
+
+// newReport returns a report that is not written yet.
+func (w *world) newReport(id string, demand int64) report {
+	return report{id: id, demand: demand, value: strconv.AppendInt(nil, int64(w.number()), 10)}
 }
 
 // reported returns the newest report of an incarnation; the zero report if its key
@@ -75,27 +81,31 @@ func (e *etcd) reported(id string) (r report) {
 	return r
 }
 
-// demandsAt returns the demands that stood at a revision.
-func (e *etcd) demandsAt(revision int64) map[string]int64 {
+// demands returns what all instances report.
+func (e *etcd) demands() map[string]int64 {
 	all := map[string]int64{}
 	for _, r := range e.reports {
-		switch {
-		case r.revision > revision:
-		case r.gone:
+		if all[r.id] = r.demand; r.gone {
 			delete(all, r.id)
-		default:
-			all[r.id] = r.demand
 		}
 	}
 	return all
 }
 
-// asked are the demands that a window's shares follow from, by a state.
-func (s *state) asked(w quota.Window) map[string]int64 {
-	if e := s.view.Level.At(w.Start()); e != nil {
-		return s.demands[e.Revision]
+// tell writes a report, whatever was there, and returns it.
+func (e *etcd) tell(r report) report {
+	if r.revision = e.commit(change{}); r.revision != 0 {
+		e.reports = append(e.reports, r)
 	}
-	return nil
+	return r
+}
+
+// randomDemand is what an instance asks for.
+func randomDemand(r *rand.Rand) int64 {
+	if r.IntN(4) == 0 {
+		return 0
+	}
+	return r.Int64N(80_000)
 }
 
 // demand writes reports, again and again.
@@ -108,125 +118,66 @@ func (h *host) demand() {
 	if !h.registered || h.relist { // a listing rests on the newest report
 		return
 	}
-	id, newest, demand := h.id, h.newest, h.r.Int64N(80_000)
-	if h.r.IntN(4) == 0 {
-		demand = 0
-	}
-	noted := h.published
-	w := noted.Sent(demand)
-	if !h.trick(LostForgotten) {
-		h.published = noted
-	}
-	h.claimed = demand
-	h.reports++ // an answer is waited for until the next report: a later one is lost
-	number, life := h.reports, h.etcd.life
+	report := h.newReport(h.id, randomDemand(h.r))
+	after := h.reports.Sent(report.value)
+	h.reporting++ // an answer is waited for until the next report: a later one is lost
+	number, life := h.reporting, h.etcd.life
 	h.call(func(int) {
 		h.etcd.write(func() {
-			if h.lapsed || !h.etcd.has(id) || h.etcd.life != life {
+			if h.lapsed || !h.etcd.has(report.id) || h.etcd.life != life {
 				return // no lease, or its connection is gone
 			}
-			found := h.etcd.reported(id)
-			if found.revision == newest {
-				revision := h.etcd.commit(change{})
-				found = report{revision: revision, id: id, demand: demand}
-				h.etcd.reports = append(h.etcd.reports, found)
+			found := h.etcd.reported(report.id)
+			if found.revision == after {
+				found = h.etcd.tell(report)
 			}
 			h.answer(func() {
-				if h.id == id && h.registered && h.reports == number {
-					h.newest = found.revision
-					h.silence()
-					if h.published.Committed(w, found.revision, found.demand) && !h.trick(LostUnseen) {
-						h.gap()
-						return
-					}
-					h.tracker.Wrote(found.revision)
+				if h.id == report.id && h.registered && h.reporting == number {
+					h.reported(after, found)
 				}
 			})
 		})
 	})
 }
 
-// own completes a level by what this instance had reported itself.
-func (h *host) own(l *quota.Level) {
-	if l == nil {
-		return
-	}
-	for i := range l.Entries {
-		e := &l.Entries[i]
-		e.Demand = h.published.At(e.Revision)
-		if h.trick(DemandOfNow) || h.trick(NewcomersClaim) && e.Demand == 0 {
-			e.Demand = h.claimed
-		}
+// reported takes the answer to a report that was sent after a revision.
+func (h *host) reported(after int64, found report) {
+	h.silence()
+	own, gap := h.reports.Found(after, found.revision, found.value)
+	switch {
+	case gap && !h.trick(LostUnseen):
+		h.gap()
+	case own:
+		h.tracker.Wrote(found.revision)
 	}
 }
 
-// divide works out a level, again and again.
+// divide writes a level, again and again.
 func (h *host) divide() {
 	h.at(h.now+1+h.r.Int64N(900*ms), h.divide)
-	if !h.registered {
+	p := h.policy
+	if !h.registered || p == nil || p.Share != quota.ShareDemand {
 		return
 	}
-	ahead, sent := h.ahead(h.r), h.read()
+	ahead := h.ahead(h.r)
 	h.call(func(m int) {
 		h.etcd.linear(m, func() {
-			revision, s := h.etcd.revision(), h.etcd.states[h.etcd.current()]
-			demands := h.etcd.demandsAt(revision)
+			revision, read, demands := h.etcd.revision(), h.etcd.states[h.etcd.current()].view.Level, h.etcd.demands()
 			h.answer(func() {
-				if h.trick(LateLevel) {
-					h.at(h.now+h.r.Int64N(3*h.freshness()), func() { h.level(revision, &s, demands, ahead, sent) })
-					return
+				from := time.Unix(0, h.clock.WallAt(h.read().Mono)+ahead)
+				l, ok := share.Extend(read, share.NewEntry(demands, revision, from), from.UnixNano()-ahead-1000*ms)
+				l.Until = from.Add(time.Duration(h.r.Int64N(3000 * ms)))
+				if h.kind == Calm && read != nil && l.Until.Before(read.Until) {
+					l.Until = read.Until
 				}
-				h.level(revision, &s, demands, ahead, sent)
+				h.call(func(int) {
+					h.etcd.write(func() {
+						if ok && h.etcd.states[h.etcd.current()].view.Level == read {
+							h.etcd.commit(change{level: &l})
+						}
+					})
+				})
 			})
 		})
 	})
-}
-
-// level writes the level that follows from what was read at a revision, in the
-// time in which etcd cannot have been put back.
-func (h *host) level(revision int64, read *state, demands map[string]int64, ahead int64, sent clock.Instant) {
-	p := read.view.Policy
-	if h.read().Mono-sent.Mono >= h.freshness() && !h.trick(LateLevel) {
-		return
-	}
-	if p == nil || p.Share != quota.ShareDemand {
-		return
-	}
-	d := p.WithDefaults()
-	from, life := time.Unix(0, h.clock.WallAt(h.read().Mono)+ahead), h.etcd.life
-	h.call(func(int) {
-		h.etcd.write(func() {
-			if h.etcd.life != life {
-				return
-			}
-			now := h.etcd.states[h.etcd.current()]
-			if now.level != read.level || now.view.PolicyRevision != read.view.PolicyRevision {
-				return
-			}
-			if h.trick(MixedRevisions) {
-				demands = h.etcd.demandsAt(h.etcd.revision())
-			}
-			e := share.Divide(&d, read.view.Instances, demands, revision, from)
-			if len(e.Limits) == 0 {
-				return
-			}
-			l, ok := share.Extend(read.view.Level, e, from.UnixNano()-ahead-1000*ms)
-			if l.Until = from.Add(time.Duration(h.r.Int64N(3000 * ms))); ok {
-				h.etcd.commit(change{level: &l})
-			}
-		})
-	})
-}
-
-// remember keeps the demands that a level's entries follow from.
-func (s *state) remember(e *etcd, l *quota.Level) {
-	s.demands = maps.Clone(s.demands)
-	if s.demands == nil {
-		s.demands = map[int64]map[string]int64{}
-	}
-	for _, x := range l.Entries {
-		if _, ok := s.demands[x.Revision]; !ok {
-			s.demands[x.Revision] = e.demandsAt(x.Revision)
-		}
-	}
 }

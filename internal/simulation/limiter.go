@@ -6,13 +6,12 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
-	"github.com/quotient-limiter/quotient/internal/safeguard"
 	"github.com/quotient-limiter/quotient/internal/window"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// This file is what consumer does around the gate and the warrant: it answers
-// the gate's questions, and takes permits by the segment or through the gate.
+// This file is what consumer does around the gate and the planner: it passes
+// plans on, and takes permits by the segment or through the gate.
 
 // limiter is what the host's limiter remembers.
 type limiter struct {
@@ -25,7 +24,8 @@ type limiter struct {
 	stopped   []quota.Window  // of these, those that time has to come back to
 	grants    []grant
 	waits     []*window.Waiter
-	drained   int64 // monotonic instant before which the provider wants nothing
+	serial    uint64 // of the newest permit that was given back
+	drained   int64  // monotonic instant before which the provider wants nothing
 }
 
 // grant is a number of permits issued at once.
@@ -41,21 +41,28 @@ type grant struct {
 	stale       bool // without a recent proof: held, under the rule hold
 }
 
-// Offset implements window.Shares.
+// Offset returns corrected wall time minus monotonic time.
 func (h *host) Offset() int64 { return h.clock.Offset() }
 
-// Lengths implements window.Shares.
-func (h *host) Lengths(now int64) []time.Duration {
-	wall := h.clock.WallAt(now)
+// Plan implements window.Planner.
+func (h *host) Plan(at clock.Instant) window.Plan {
+	plan := h.planner.Plan(at)
+	wall := h.clock.WallAt(at.Mono)
 	if wall < h.corrected && h.mutant == nil {
 		h.wrong("corrected time went back by %v", time.Duration(h.corrected-wall))
 	}
 	h.corrected = wall
-	h.wall = now + h.Offset()
-	h.binds = h.warrant.Lengths(now, h.Offset())
+	h.wall = at.Mono + plan.Offset
+	h.binds = nil
+	for _, l := range plan.Limits {
+		h.binds = append(h.binds, l.Window.Length)
+	}
 	h.roll()
-	return h.binds
+	return plan
 }
+
+// Foresee implements window.Planner.
+func (h *host) Foresee(mono int64) window.Plan { return h.planner.Foresee(mono) }
 
 // roll moves the windows on as the ledger does: while corrected time stands still
 // those that have begun stand still too.
@@ -70,7 +77,7 @@ func (h *host) roll() {
 		switch {
 		case i < 0:
 			h.windows = append(h.windows, w)
-		case h.windows[i].Index <= w.Index || h.off().Off(safeguard.WindowsForward):
+		case h.windows[i].Index <= w.Index || h.trick(RunsBack):
 			h.windows[i] = w
 		default:
 			h.stopped = append(h.stopped, h.windows[i])
@@ -86,26 +93,6 @@ func (g *grant) window(l time.Duration) quota.Window {
 		}
 	}
 	return quota.WindowAt(l, g.wall)
-}
-
-// Bound implements window.Shares.
-func (h *host) Bound(w quota.Window, now int64) int64 {
-	return h.warrant.Bound(w, now, h.Offset()).Permits
-}
-
-// Burst implements window.Shares.
-func (h *host) Burst(w quota.Window, now int64) int64 {
-	return h.warrant.Burst(w, now, h.Offset())
-}
-
-// Terms implements window.Shares.
-func (h *host) Terms(at clock.Instant) window.Terms {
-	t := h.warrant.Terms(at, h.clock)
-	t.ShutUntil = h.drained
-	if p := h.policy; p != nil && p.Pacing != quota.PacingOff && p.Pacing != "" {
-		t.Pacing = window.Pacing{Even: true, Delay: int64(p.PacingDelay), Phase: uint64(h.number) * 0x9e3779b97f4a7c15}
-	}
-	return t
 }
 
 // changed tells the gate that shares may have changed: at once, or after a pause
@@ -135,15 +122,16 @@ func (h *host) flush() {
 // ringAtEnd is the timer that would end a proof, were it not compared in the
 // reading that admits.
 func (h *host) ringAtEnd() {
-	if !h.off().Off(safeguard.ComparedInReading) {
+	timed, ok := any(&h.planner).(interface{ Expire() })
+	if !ok || !h.trick(TimerRings) {
 		return
 	}
 	now := h.read()
-	age := h.warrant.Rules(now.Mono, h.Offset()).Freshness
-	if proof, ok := h.warrant.Proof(); ok {
+	age := h.planner.Rules(now.Mono, h.Offset()).Freshness
+	if proof, ok := h.planner.Proved(); ok {
 		h.at(h.now+max(0, proof.Mono+int64(age)-now.Mono), func() {
-			if p, _ := h.warrant.Proof(); p == proof {
-				h.warrant.Expire()
+			if p, _ := h.planner.Proved(); p == proof {
+				timed.Expire()
 				h.gate.Changed(h.read())
 			}
 		})
@@ -172,7 +160,7 @@ func (h *host) take1() {
 		h.takeUpTo(now, 1+h.r.Int64N(6))
 	} else if n > 2 {
 		h.takeAndReturn(now, 1+h.r.Int64N(3))
-	} else if n > 0 {
+	} else if n > 1 {
 		h.wait(now, 1+h.r.Int64N(3))
 	} else {
 		h.gate.Tick(now)
@@ -180,17 +168,18 @@ func (h *host) take1() {
 	h.starved(now)
 }
 
-// takeUpTo is Limiter.TryTakeUpTo.
+// takeUpTo is Limiter.TryTake.
 func (h *host) takeUpTo(now clock.Instant, n int64) {
 	s := h.gate.Segment()
 	if s.Open(now.Mono) && (!s.Strict || s.WallValid(now)) {
 		h.grant(s.TakeUpTo(now.Mono, n))
 		return
 	}
-	h.grant(h.gate.TakeUpTo(now, n))
+	_, got, _ := h.gate.TakeUpTo(now, n)
+	h.grant(got)
 }
 
-// takeAndReturn is Limiter.Take, and now and then Limiter.Return.
+// takeAndReturn is Limiter.Take, and now and then Permit.Release.
 func (h *host) takeAndReturn(now clock.Instant, n int64) {
 	s := h.gate.Segment()
 	grant, ok := s.Grant, false
@@ -198,7 +187,9 @@ func (h *host) takeAndReturn(now clock.Instant, n int64) {
 		ok = s.Take(now.Mono, n)
 	}
 	if !ok && (!s.Open(now.Mono) || s.Strict && !s.WallValid(now)) {
-		grant, ok = h.gate.Take(now, n)
+		var v window.Verdict
+		grant, v = h.gate.Enter(now, nil, n, 0)
+		ok = v == window.Granted
 	}
 	if !ok {
 		return
@@ -213,20 +204,22 @@ func (h *host) takeAndReturn(now clock.Instant, n int64) {
 	}
 }
 
-// giveBack is Limiter.Return of the permits of a grant.
+// giveBack is Permit.Release of the permits of a grant.
 func (h *host) giveBack(number int, grant window.Grant, n int64) {
-	if h.gate.Return(h.read(), grant, n) {
+	h.serial++
+	if h.gate.Refund(h.read(), grant, h.serial, n) {
 		h.grants[number].permits -= n
 		if h.trick(ReturnedTwice) {
-			h.gate.Return(h.read(), grant, n)
+			h.gate.Refund(h.read(), grant, h.serial+1<<32, n)
 		}
 	}
 }
 
-// drain is Limiter.Drain: the provider wants to be left alone for a while. The
+// drain is Limiter.PauseUntil: the provider wants to be left alone for a while. The
 // latest wish counts.
 func (h *host) drain(d int64) {
 	h.drained = h.read().Mono + d
+	h.planner.PauseUntil(h.drained)
 	h.gate.Changed(h.read())
 	h.ringAtEnd()
 }
@@ -235,7 +228,7 @@ func (h *host) drain(d int64) {
 func (h *host) wait(now clock.Instant, n int64) {
 	w := &window.Waiter{}
 	deadline := now.Mono + h.r.Int64N(2*h.settle())
-	switch _, v, _ := h.gate.Wait(now, w, n, deadline); v {
+	switch _, v := h.gate.Enter(now, w, n, deadline); v {
 	case window.Granted:
 		h.grant(n)
 	case window.Queued:
@@ -286,8 +279,8 @@ func (h *host) holds() bool {
 		return false
 	}
 	now := h.read()
-	rules := h.warrant.Rules(now.Mono, h.Offset())
-	mono, wall := h.warrant.FreshUntil(rules, h.clock)
+	rules := h.planner.Rules(now.Mono, h.Offset())
+	mono, wall := h.planner.FreshUntil(rules)
 	return (now.Mono >= mono || now.Wall >= wall) && (rules.Outage == quota.OutageHold || h.later != nil)
 }
 

@@ -13,7 +13,7 @@ type mark struct {
 	created  int64
 	newest   int64
 	revision int64
-	demand   int64
+	report   report
 	cluster  uint64
 	sent     clock.Instant
 }
@@ -69,11 +69,6 @@ func pageOf(keys []view.Key, read, left int) []view.Key {
 	return rest[:(len(rest)+left-1)/left]
 }
 
-// tell writes a report, whatever was there.
-func (e *etcd) tell(revision int64, id string, demand int64) {
-	e.reports = append(e.reports, report{revision: revision, id: id, demand: demand})
-}
-
 // touch makes another mark.
 func (h *host) touch(m mark, going func() bool, done func(m mark)) {
 	if !going() {
@@ -86,7 +81,7 @@ func (h *host) touch(m mark, going func() bool, done func(m mark)) {
 			h.touch(m, going, done)
 		}
 	})
-	m.sent, m.demand = h.read(), h.r.Int64N(80_000)
+	m.sent, m.report = h.read(), h.newReport(m.id, randomDemand(h.r))
 	life := h.etcd.life
 	h.call(func(int) {
 		h.etcd.write(func() {
@@ -97,9 +92,8 @@ func (h *host) touch(m mark, going func() bool, done func(m mark)) {
 			next.newest = h.etcd.reported(m.id).revision
 			same := there && next.newest == m.newest
 			if same {
-				next.revision, next.cluster = h.etcd.commit(change{}), h.etcd.cluster
+				next.revision, next.cluster = h.etcd.tell(m.report).revision, h.etcd.cluster
 				next.newest = next.revision
-				h.etcd.tell(next.revision, m.id, m.demand)
 			}
 			h.answer(func() {
 				switch {

@@ -22,6 +22,7 @@ type plan struct {
 	aside   *rand.Rand // for what came later than the rest: see fields.go
 	auto    bool       // guards follow the clock's error
 	forming forming
+	dense   bool // there are no quiet spans, and nobody forges
 	events  []event
 }
 
@@ -58,12 +59,13 @@ const (
 	doRestore
 	doOutage
 	doDrain
+	doTamper
 	actions
 )
 
 var actionNames = [actions]string{"join", "announced leave", "leave", "crash", "lease lost", "announced limits", "policy",
 	"partition", "pause", "suspension", "clock set", "watch hangs", "watch ends", "member lags", "member cut off",
-	"no leader", "compaction", "restore", "outage", "drained"}
+	"no leader", "compaction", "restore", "outage", "drained", "forgery"}
 
 // String returns the action in words.
 func (a action) String() string { return actionNames[a] }
@@ -95,15 +97,18 @@ func newPlan(kind Kind, m *Mutant, seed uint64) plan {
 	if kind == Measured {
 		p.e = 40*ms + p.e/2 // room for what the way to a server takes
 	}
-	p.sharing, p.forming = newSharing(seed, kind, m), newForming(seed, kind, m)
+	p.sharing, p.forming = newSharing(seed, m), newForming(seed, kind, m)
 	p.aside = rand.New(rand.NewPCG(seed, 11))
 	p.auto = p.aside.IntN(6) == 0
 	p.first = p.newPolicy(r, nil)
 	scale := 1 + r.IntN(3)
 	p.size = 1 + r.IntN(2*scale)
 	s := int64(p.first.Settle)
-	p.end = 3*s + int64(scale)*r.Int64N(1200)*ms + 800*ms
-	if p.forming.shape != quota.ShapeFixed {
+	p.end = 600*ms + int64(scale)*r.Int64N(600)*ms
+	if p.dense = kind == Calm || m != nil; p.dense { // what a mutant takes comes soon
+		p.end = 3*s + int64(scale)*r.Int64N(1200)*ms + 800*ms
+	}
+	if m != nil && p.forming.shape != quota.ShapeFixed {
 		p.end += 2000 * ms // what changes hands is held back for a window
 	}
 	gap := func() int64 { return 1 + r.Int64N(1600*ms/int64(scale)) }
@@ -120,9 +125,20 @@ func newPlan(kind Kind, m *Mutant, seed uint64) plan {
 	for at := p.aside.Int64N(4000 * ms); at < p.end && kind != Calm; at += p.aside.Int64N(4000 * ms) {
 		p.add(p.aside, at, doDrain)
 	}
+	if !p.dense && p.aside.IntN(2) == 0 {
+		for at := p.aside.Int64N(1000 * ms); at < p.end; at += p.aside.Int64N(1500 * ms) {
+			p.add(p.aside, at, doTamper)
+		}
+	}
+	if !p.dense {
+		p.calmDown(s)
+	}
 	switch kind {
 	case Hold:
 		outage := s + r.Int64N(p.end-s)
+		if r.IntN(3) > 0 { // not in the middle of changes, after which nothing is promised
+			outage = p.end - r.Int64N(2*s)
+		}
 		p.events = slices.DeleteFunc(p.events, func(e event) bool { return e.at >= outage && e.do != doStall && e.do != doDrain })
 		p.end += 2 * s
 		p.add(r, outage, doOutage)
@@ -132,6 +148,38 @@ func newPlan(kind Kind, m *Mutant, seed uint64) plan {
 	}
 	slices.SortStableFunc(p.events, func(a, b event) int { return cmp.Compare(a.at, b.at) })
 	return p
+}
+
+// calmDown makes room for quiet spans between what happens, in which a fleet
+// settles and issues all that it may: before all of it now and then, in the middle,
+// and at the end.
+func (p *plan) calmDown(settle int64) {
+	r := rand.New(rand.NewPCG(p.seed, 17))
+	if p.kind == Timing {
+		settle += 500 * ms // later policies have longer times
+	}
+	quiet := func() int64 {
+		d := 5*settle + 1500*ms + r.Int64N(1000*ms)
+		if p.forming.shape != quota.ShapeFixed {
+			d += 2000 * ms // what changes hands is held back for a window
+		}
+		return d
+	}
+	before, middle, between := r.Int64N(2)*settle, r.Int64N(2*p.end), quiet()
+	for i := range p.events {
+		e := &p.events[i]
+		if e.at >= middle {
+			e.at += between
+		}
+		e.at += before
+	}
+	if middle < p.end {
+		p.end += between
+	}
+	if p.kind == Restore {
+		p.end += 2 * settle
+	}
+	p.end += before + quiet()
 }
 
 func (p *plan) add(r *rand.Rand, at int64, do action) {

@@ -44,7 +44,7 @@ func Print(kind Kind, m *Mutant, seed uint64, bad func(Result) bool) (string, Re
 func shrink(p plan, m *Mutant, bad func(Result) bool) plan {
 	try := func(n plan) bool {
 		_, r := live(n, m)
-		if !r.Judged || !bad(r) {
+		if !bad(r) {
 			return false
 		}
 		p = n
@@ -133,7 +133,7 @@ func (w *world) tell(r Result) string {
 	for _, v := range r.Short {
 		fmt.Fprintf(&b, "SHORT: %v\n", v)
 	}
-	fmt.Fprintf(&b, "judged %v, %d permits in %d windows, %d over\n", r.Judged, r.Permits, r.Windows, len(r.Over))
+	fmt.Fprintf(&b, "%d permits in %d windows, %d judged, %d over\n", r.Permits, r.Windows, r.Judged, len(r.Over))
 	return b.String()
 }
 

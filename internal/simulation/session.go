@@ -61,7 +61,9 @@ func (h *host) register(attempt int, p *quota.Policy) {
 			h.keys = append(h.keys, i.ID)
 			m := mark{id: i.ID, created: h.etcd.commit(change{put: []quota.Instance{i}}), cluster: h.etcd.cluster, sent: sent}
 			m.newest, m.revision = m.created, m.created
-			h.etcd.tell(m.revision, m.id, m.demand)
+			m.report = h.newReport(m.id, randomDemand(h.r))
+			m.report.revision = m.created
+			h.etcd.reports = append(h.etcd.reports, m.report)
 			h.answer(func() {
 				going := func() bool { return h.attempt == attempt && !h.leaving }
 				if !going() {
@@ -92,14 +94,12 @@ func (h *host) list(m mark, keys []view.Key, n int) {
 	}
 	v := h.tracker.List(m.sent, m.revision, m.cluster, keys)
 	h.tracker.Wrote(m.revision)
-	h.published.Reset(m.revision, m.demand)
-	h.newest = m.revision
-	h.own(v.Level)
-	h.warrant.Reset(at, h.id, v)
+	h.reports.Reset(m.revision, m.report.value)
+	h.planner.Reset(at, h.id, v)
 	h.policy, h.proved, h.behind, h.relist, h.checking = v.Policy, 0, 0, false, false
 	h.first, h.last, h.heldSince = n, n, at.Mono
 	if h.until != 0 {
-		h.warrant.Announce(h.until)
+		h.planner.Announce(h.until)
 	}
 	h.changed()
 	if !h.tracker.Has(h.id) {
@@ -168,8 +168,7 @@ func (h *host) take(number int, m *message) {
 		if c.Policy != nil || c.PolicyDeleted {
 			h.policy = c.Policy
 		}
-		h.own(c.Level)
-		h.warrant.Apply(h.read(), c)
+		h.planner.Apply(h.read(), c)
 		h.changed()
 	}
 	if len(m.keys) > 0 {
@@ -186,9 +185,9 @@ func (h *host) take(number int, m *message) {
 // noticed that etcd was put back, it is not.
 func (h *host) sameAsEtcd() {
 	v := &h.etcd.states[h.last].view
-	p, revision := h.warrant.Policy()
+	p, revision := h.planner.Policy()
 	same := (p == nil) == (v.Policy == nil) && (p == nil || revision == v.PolicyRevision)
-	if h.mutant == nil && h.kind != Restore && (h.warrant.Instances() != len(v.Instances) || !same) {
+	if h.mutant == nil && h.kind != Restore && (h.planner.Instances() != len(v.Instances) || !same) {
 		h.wrong("the view after revision %d is not etcd's", v.Revision)
 	}
 }
@@ -226,7 +225,7 @@ func (h *host) listAnew() {
 	h.listing++
 	id, number := h.id, h.listing
 	going := func() bool { return h.relist && h.id == id && h.registered && h.listing == number }
-	h.touch(mark{id: id, created: h.created, newest: h.newest}, going, func(m mark) { h.pages(m, going, h.list) })
+	h.touch(mark{id: id, created: h.created, newest: h.reports.Newest()}, going, func(m mark) { h.pages(m, going, h.list) })
 }
 
 // gap notes that the history has a gap. Until it is listed no proof counts.

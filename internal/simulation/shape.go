@@ -198,7 +198,7 @@ func (w *world) slidingAgainst(s int, win quota.Window, a, sum int64, part map[s
 	if sum > total {
 		return over
 	}
-	_, shares, _ := share.Of(&w.etcd.states[s].view, win, w.etcd.states[s].asked(win))
+	_, shares, _ := share.Of(&w.etcd.states[s].view, win)
 	for id, n := range part {
 		if n > shares[id] && !w.trick(SameID) {
 			over.Issued, over.Bound, over.Actor = n, shares[id], id
@@ -257,7 +257,7 @@ func (w *world) judgeBucket(l time.Duration, lots []lot) *Violation {
 // burstOf is what the instances of a state may issue at once, together.
 func (w *world) burstOf(s int, win quota.Window) (sum int64) {
 	view := &w.etcd.states[s].view
-	total, shares, _ := share.Of(view, win, w.etcd.states[s].asked(win))
+	total, shares, _ := share.Of(view, win)
 	for _, n := range shares {
 		if n > 0 {
 			sum += max(1, n*view.Policy.BurstOf(total)/total)

@@ -46,10 +46,7 @@ func (w *world) instanceValue(i quota.Instance) []byte {
 }
 
 func (w *world) levelValue(l *quota.Level) []byte {
-	return w.encode(*l, func(number string) {
-		own := l.Clone()
-		w.levels[number] = &own
-	})
+	return w.encode(*l, func(number string) { w.levels[number] = l })
 }
 
 func (w *world) readPolicy(value []byte) (*quota.Policy, error) {
@@ -85,6 +82,5 @@ func (w *world) readLevel(value []byte) (*quota.Level, error) {
 		}
 		w.levels[string(value)] = l
 	}
-	own := l.Clone() // each instance notes its own demand in it
-	return &own, nil
+	return l, nil
 }

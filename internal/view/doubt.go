@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
-	"github.com/quotient-limiter/quotient/internal/safeguard"
 )
 
 // A store that was put back to an earlier revision does not say so, and looks
@@ -114,9 +113,9 @@ type doubt struct {
 // which there is a witness from which to go on does not count.
 const mostLate = 2
 
-// Wrote notes that a write of this instance's own was committed at a revision: to
-// a key that nobody else writes, and on the condition that the write before it
-// was still there. It counts for nothing while the view is in doubt.
+// Wrote notes that a write of this instance's own was committed at a revision, on
+// the condition that the one before it was still there (see Reports). It counts for
+// nothing while the view is in doubt.
 func (t *Tracker) Wrote(revision int64) {
 	if t.doubt == nil {
 		t.memory.wrote(revision)
@@ -133,7 +132,7 @@ func (t *Tracker) Wrote(revision int64) {
 // The silence is taken by both clocks: while a machine is suspended the monotonic
 // one stands still.
 func (t *Tracker) Silence(now clock.Instant, freshness int64) bool {
-	if max(now.Mono-t.sure.Mono, now.Wall-t.sure.Wall) <= freshness || t.off.Off(safeguard.DoubtIsChecked) {
+	if max(now.Mono-t.sure.Mono, now.Wall-t.sure.Wall) <= freshness {
 		return false
 	}
 	t.Doubt(now)
@@ -161,22 +160,6 @@ func (t *Tracker) Doubted() bool { return t.doubt != nil }
 // Unchecked reports whether a doubt waits for a check.
 func (t *Tracker) Unchecked() bool { return t.doubt != nil && !t.doubt.kept }
 
-// Own is what an instance knows to have written, by revision, and what a store has
-// of that; 0 for what is not there.
-type Own struct {
-	Created int64 // its key's first write
-	Report  int64 // its newest report
-}
-
-// Kept returns the revision of the newest write that a store still has, for Check,
-// and whether the newest report is lost.
-func (o Own) Kept(stored Own) (kept int64, lost bool) {
-	if stored.Created == o.Created {
-		kept = o.Created
-	}
-	return max(kept, o.Report), stored.Report < o.Report
-}
-
 // Witness returns the newest incarnation that the watch has told of since this
 // instance's newest own write, without a doubt or again in one, and whose key is as
 // it was written first; "" if there is none. Each attempt to register writes another
@@ -191,7 +174,7 @@ func (t *Tracker) Witness() string {
 }
 
 // Found is what a linearizable read says of a store: the revision of the newest
-// write of this instance's own that it still has, 0 without one, and the key of the
+// write of this instance's own that it still has (Reports.Kept), 0 without one, and the key of the
 // Witness, nil if it is not there or was not asked for.
 type Found struct {
 	Kept    int64
@@ -213,7 +196,7 @@ func (t *Tracker) Check(p Probe, revision int64, cluster uint64, found Found) (r
 	from, next := t.memory.from, 0
 	if i := t.attested(found.Witness); i >= 0 {
 		from, next = t.memory.all[i].revision, i+1
-	} else if (!t.memory.own || found.Kept < from) && !t.off.Off(safeguard.OwnIsKept) {
+	} else if !t.memory.own || found.Kept < from {
 		return false, true
 	}
 	if t.doubt.late >= mostLate {
@@ -244,7 +227,7 @@ func (t *Tracker) attested(k *Key) int {
 
 // witnesses reports whether x was told without a doubt, or again in one.
 func (t *Tracker) witnesses(x told) bool {
-	return t.doubt == nil || x.revision <= t.doubt.before || t.off.Off(safeguard.WitnessBefore)
+	return t.doubt == nil || x.revision <= t.doubt.before
 }
 
 // retelling reports whether the watch has to tell again what it told before.
@@ -260,7 +243,7 @@ func (t *Tracker) again(x told) bool {
 	case x.revision > t.position:
 		return t.reached(x.revision)
 	case d.next == len(t.memory.all) || t.memory.all[d.next] != x:
-		return t.off.Off(safeguard.ToldTheSame)
+		return false
 	}
 	d.next++
 	d.position = x.revision
@@ -275,7 +258,7 @@ func (t *Tracker) reached(revision int64) bool {
 	if !t.retelling() {
 		return true
 	}
-	if all := t.memory.all; d.next < len(all) && all[d.next].revision <= revision && !t.off.Off(safeguard.ToldTheSame) {
+	if all := t.memory.all; d.next < len(all) && all[d.next].revision <= revision {
 		return false
 	}
 	d.position = max(d.position, min(revision, t.position))

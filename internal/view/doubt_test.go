@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
-	"github.com/quotient-limiter/quotient/internal/safeguard"
 )
 
 const fresh = 100
@@ -213,16 +212,6 @@ func TestAnAnswerThatTheWatchHasOvertaken(t *testing.T) {
 	tr.Answer(tr.Sent(at(59)), 12, cluster) // sent before it
 	if p, _ := tr.Proof(); p != at(59) {
 		t.Errorf("proof %v, want 59", p)
-	}
-	// Without the safeguard it counts at once.
-	var off Tracker
-	off.Without(safeguard.OvertakenWaits)
-	off.List(at(0), 10, cluster, nil)
-	slow = off.Sent(at(60))
-	off.Events([]Key{instance(12, "b")})
-	off.Answer(slow, 11, cluster)
-	if _, ok := off.Proof(); !ok {
-		t.Error("the safeguard is not what holds it back")
 	}
 	slow = tr.Sent(at(70))
 	tr.Events([]Key{instance(13, "b")})

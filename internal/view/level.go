@@ -21,6 +21,9 @@ func (t *Tracker) levelOf(k Key) *quota.Level {
 	return l
 }
 
+// LevelRevision returns the revision of the level's key, 0 without one.
+func (t *Tracker) LevelRevision() int64 { return t.level }
+
 // Rank returns how many instances wrote their key before this incarnation did:
 // 0 for the oldest. Who announces its end writes its key anew, and so comes last.
 // It counts them once after each change.

@@ -11,7 +11,7 @@ import (
 type Reader struct {
 	Policy   func(value []byte) (*quota.Policy, error)
 	Instance func(id string, value []byte) (quota.Instance, error)
-	Level    func(value []byte) (*quota.Level, error) // one that nobody else has
+	Level    func(value []byte) (*quota.Level, error)
 }
 
 // ReadBy makes the tracker read values by r instead of ReadPolicy, ReadInstance
@@ -19,10 +19,26 @@ type Reader struct {
 // every value once for all of them. It survives List.
 func (t *Tracker) ReadBy(r *Reader) { t.read = r }
 
+// bounded returns an error for a value that is too long. The end of such a value may
+// be missing.
+func bounded(what string, value []byte, most int) error {
+	if len(value) > most {
+		return fmt.Errorf("%s: %d bytes are more than the most, %d", what, len(value), most)
+	}
+	return nil
+}
+
+func read(what string, value []byte, most int, into any) error {
+	if err := bounded(what, value, most); err != nil {
+		return err
+	}
+	return json.Unmarshal(value, into)
+}
+
 // ReadPolicy reads a policy, with its defaults, and validates it.
 func ReadPolicy(value []byte) (*quota.Policy, error) {
 	var p quota.Policy
-	if err := json.Unmarshal(value, &p); err != nil {
+	if err := read("policy", value, quota.MaxPolicyBytes, &p); err != nil {
 		return nil, err
 	}
 	p = p.WithDefaults()
@@ -35,6 +51,9 @@ func ReadPolicy(value []byte) (*quota.Policy, error) {
 // ReadInstance reads and validates what matters for shares in the value of an
 // incarnation's key.
 func ReadInstance(id string, value []byte) (quota.Instance, error) {
+	if err := bounded("instance", value, quota.MaxInstanceBytes); err != nil {
+		return quota.Instance{}, err
+	}
 	i, err := quota.ReadInstance(id, value)
 	if err == nil {
 		err = i.Validate()
@@ -45,7 +64,7 @@ func ReadInstance(id string, value []byte) (quota.Instance, error) {
 // ReadLevel reads and validates a level.
 func ReadLevel(value []byte) (*quota.Level, error) {
 	var l quota.Level
-	if err := json.Unmarshal(value, &l); err != nil {
+	if err := read("level", value, quota.MaxLevelBytes, &l); err != nil {
 		return nil, err
 	}
 	if err := l.Validate(); err != nil {

@@ -23,7 +23,6 @@ import (
 	"slices"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
-	"github.com/quotient-limiter/quotient/internal/safeguard"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -72,13 +71,8 @@ type Tracker struct {
 
 	ranked ranked
 
-	off  safeguard.Set
 	read *Reader // nil: ReadPolicy and ReadInstance
 }
-
-// Without switches safeguards off, to see that a simulation notices. It is for
-// tests, and survives List.
-func (t *Tracker) Without(off safeguard.Set) { t.off = off }
 
 // answer is a probe's answer that waits for the position to reach its revision.
 type answer struct {
@@ -98,7 +92,7 @@ const maxPending = 32
 func (t *Tracker) List(sent clock.Instant, revision int64, cluster uint64, keys []Key) quota.View {
 	*t = Tracker{
 		cluster: cluster, revision: revision, position: revision, newest: revision,
-		sure: sent, memory: memory{from: revision}, instances: map[string]int64{}, bad: map[string]error{}, off: t.off, read: t.read,
+		sure: sent, memory: memory{from: revision}, instances: map[string]int64{}, bad: map[string]error{}, read: t.read,
 	}
 	v := quota.View{Revision: revision}
 	for _, k := range keys {
@@ -134,10 +128,10 @@ func (t *Tracker) Events(keys []Key) (changes []quota.Change, gap bool) {
 	}
 	for _, k := range keys {
 		n := len(changes)
-		if n > 0 && (changes[n-1].Revision == k.Revision || t.off.Off(safeguard.EveryRevision)) {
+		if n > 0 && changes[n-1].Revision == k.Revision {
 			changes[n-1].Revision = k.Revision
 			t.add(&changes[n-1], k)
-		} else if k.Revision > t.revision || t.off.Off(safeguard.NewerOnly) {
+		} else if k.Revision > t.revision {
 			changes = append(changes, quota.Change{Revision: k.Revision})
 			t.add(&changes[n], k)
 		} else {
@@ -204,7 +198,7 @@ func (t *Tracker) Sent(at clock.Instant) Probe { return Probe{sent: at, floor: t
 // Answer takes the answer of a probe. It returns true if the store went
 // backwards: the history has a gap, and only List helps.
 func (t *Tracker) Answer(p Probe, revision int64, cluster uint64) (gap bool) {
-	if (revision < p.floor || cluster != t.cluster) && !t.off.Off(safeguard.BackwardsIsGap) {
+	if revision < p.floor || cluster != t.cluster {
 		return true
 	}
 	t.newest = max(t.newest, revision)
@@ -219,7 +213,7 @@ func (t *Tracker) Answer(p Probe, revision int64, cluster uint64) (gap bool) {
 	if len(t.pending) == maxPending {
 		t.pending = slices.Delete(t.pending, 0, 1)
 	}
-	overtaken := revision < t.position && !t.off.Off(safeguard.OvertakenWaits)
+	overtaken := revision < t.position
 	t.pending = append(t.pending, answer{p.sent, revision, overtaken})
 	t.settle()
 	return false
@@ -235,7 +229,7 @@ func (t *Tracker) settle() {
 	}
 	t.doubt = nil
 	t.pending = slices.DeleteFunc(t.pending, func(a answer) bool {
-		if a.overtaken || a.revision > t.position && !t.off.Off(safeguard.PositionReached) {
+		if a.overtaken || a.revision > t.position {
 			return false
 		}
 		if a.sent.Mono > t.proof.Mono {
@@ -270,6 +264,9 @@ func (t *Tracker) Position() int64 {
 
 // Has reports whether the view has an incarnation.
 func (t *Tracker) Has(id string) bool { _, ok := t.instances[id]; return ok }
+
+// IDs returns the incarnations that the view has, in no order.
+func (t *Tracker) IDs() []string { return slices.Collect(maps.Keys(t.instances)) }
 
 // Instances returns how many incarnations the view has.
 func (t *Tracker) Instances() int { return len(t.instances) }

@@ -62,12 +62,13 @@ func (b *bucket) at(now int64) int64 {
 }
 
 // take issues n permits, at the instant now or before: what would have spilled
-// until then is not made up for.
+// until then is not made up for. A bucket is never more than empty: permits that
+// are issued while its limit does not bind do not count against it for longer.
 func (b *bucket) take(n, now int64) {
 	if b.share <= 0 || n <= 0 {
 		return
 	}
-	b.empty = max(b.empty, now-b.full()) + min(b.cost(n), math.MaxInt64/8)
+	b.empty = max(b.empty, min(max(b.empty, now-b.full())+min(b.cost(n), math.MaxInt64/8), now+1))
 	b.left -= n
 }
 
@@ -80,21 +81,16 @@ func (b *bucket) undo(at, n, now int64) {
 	}
 }
 
-// when returns the instant, not before now, at which the n-th permit from now on
-// can be issued, if each is issued as soon as it can be.
-func (b *bucket) when(n, share, burst, now int64) int64 {
-	c := *b
-	if c.roll(now, share, burst); n <= c.left {
+// when returns the instant, not before now, at which n permits can be issued
+// together if nothing else is; Forever if the bucket never holds so many.
+func (b *bucket) when(n, now int64) int64 {
+	switch {
+	case b.share <= 0 || n > b.burst:
+		return Forever
+	case n <= b.at(now):
 		return now
 	}
-	if share <= 0 || c.burst <= 0 {
-		return Forever
-	}
-	cost := c.cost(n)
-	if cost > math.MaxInt64/4 {
-		return Forever
-	}
-	return max(now, max(c.empty, now-c.full())+cost)
+	return max(now, max(b.empty, now-b.full())+b.cost(n))
 }
 
 // end returns until when permits that are issued from now on need not be told

@@ -32,7 +32,7 @@ type Demand struct {
 // which is how many are waited for now.
 type Calls struct {
 	Issued, Refused int64
-	InVain          int64 // for which somebody was ready to wait, and got none
+	Unmet           int64 // for which somebody was ready to wait, and got none
 	Waiting         int64
 }
 
@@ -68,7 +68,7 @@ func (d *Demand) Observe(now int64, c Calls) int64 {
 func (d *Demand) observe(seconds float64, c Calls) {
 	issued, refused := c.Issued-d.last.Issued, c.Refused-d.last.Refused
 	rate := float64(max(0, issued+refused+c.Waiting-d.last.Waiting)) / seconds // permits can be given back
-	if c.InVain == d.last.InVain && c.Waiting > 0 && d.last.Waiting > 0 {
+	if c.Unmet == d.last.Unmet && c.Waiting > 0 && d.last.Waiting > 0 {
 		rate = max(rate+float64(c.Waiting)/waitersServed.Seconds(), growth*float64(issued)/seconds)
 	}
 	off := (rate - d.rate) * seconds

@@ -131,7 +131,7 @@ func TestWaitersThatComeAndGoAreNotCountedTwice(t *testing.T) {
 	d.Observe(0, Calls{})
 	for second := int64(1); second < 60; second++ {
 		// Of 100 a second 70 are issued; the last 10 wait, to be refused later.
-		c := Calls{Issued: 70 * second, Refused: 30*second - 10, InVain: 30*second - 10, Waiting: 10}
+		c := Calls{Issued: 70 * second, Refused: 30*second - 10, Unmet: 30*second - 10, Waiting: 10}
 		if got := d.Observe(second*int64(time.Second), c); second > 3 && (got < 95_000 || got > 105_000) {
 			t.Fatalf("demand is %d after %d s, want 100/s", got, second)
 		}

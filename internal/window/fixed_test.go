@@ -2,55 +2,90 @@ package window
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// fixed answers with the same share for every window of each length.
+// fixed plans the same share for every window of each length.
 type fixed struct {
-	mu     sync.Mutex
-	shares map[time.Duration]int64
-	offset int64
-	burst  int64 // 0: all of the share
-	terms  Terms
-	bound  func(w quota.Window) int64 // overrides shares
+	mu        sync.Mutex
+	shares    map[time.Duration]int64
+	burst     int64 // 0: all of the share
+	shutUntil int64
+	plan      Plan                       // all but Until, Limits and Shut
+	bound     func(w quota.Window) int64 // overrides shares
 }
 
 func newFixed(shares map[time.Duration]int64) *fixed {
-	return &fixed{shares: shares, terms: Terms{Until: Forever, WallUntil: Forever, Known: true}}
+	return &fixed{shares: shares, plan: Plan{Known: true, Proof: Proof{Until: Forever, WallUntil: Forever, Lead: Forever}}}
 }
 
-func (f *fixed) Offset() int64 { f.mu.Lock(); defer f.mu.Unlock(); return f.offset }
-func (f *fixed) Lengths(int64) []time.Duration {
+// Plan implements Planner.
+func (f *fixed) Plan(at clock.Instant) Plan { return f.Foresee(at.Mono) }
+
+// Foresee implements Planner.
+func (f *fixed) Foresee(now int64) Plan {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	var l []time.Duration
-	for d := range f.shares {
-		l = append(l, d)
+	p := f.plan
+	p.Until = Forever
+	ends := func(at int64) {
+		if at > now {
+			p.Until = min(p.Until, at)
+		}
 	}
-	return l
+	ends(f.shutUntil)
+	p.Shut = now < f.shutUntil
+	wall := now + p.Offset
+	for _, length := range slices.Sorted(maps.Keys(f.shares)) {
+		l := Limit{Window: quota.WindowAt(length, wall), Permits: f.shares[length], Burst: f.shares[length]}
+		if f.bound != nil {
+			l.Permits = f.bound(l.Window)
+		}
+		if f.burst > 0 {
+			l.Burst = min(f.burst, l.Permits)
+		}
+		opens, shuts := l.Window.Start()+p.Guard, l.Window.End()-p.Guard
+		p.Shut = p.Shut || wall < opens || wall >= shuts
+		for _, edge := range []int64{opens, shuts, l.Window.End()} {
+			ends(edge - p.Offset)
+		}
+		p.Limits = append(p.Limits, l)
+	}
+	return p
 }
 
-func (f *fixed) Bound(w quota.Window, _ int64) int64 {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.bound != nil {
-		return f.bound(w)
-	}
-	return f.shares[w.Length]
+// gateOf returns a gate without an alarm.
+func gateOf(p Planner, places int, decided func(*Waiter, Grant, Verdict)) *Gate {
+	g := NewGate(p, decided, nil)
+	g.Bound(places)
+	return g
 }
 
-func (f *fixed) Burst(w quota.Window, now int64) int64 {
-	if f.burst > 0 {
-		return min(f.burst, f.Bound(w, now))
-	}
-	return f.Bound(w, now)
+// take issues n permits, all or none.
+func take(g *Gate, at clock.Instant, n int64) (Grant, bool) {
+	grant, v := g.Enter(at, nil, n, 0)
+	return grant, v == Granted
 }
 
-func (f *fixed) Terms(clock.Instant) Terms { f.mu.Lock(); defer f.mu.Unlock(); return f.terms }
+// upTo issues as many permits as there are, at most n.
+func upTo(g *Gate, at clock.Instant, n int64) int64 {
+	_, got, _ := g.TakeUpTo(at, n)
+	return got
+}
+
+var serials atomic.Uint64
+
+// refund gives back permits that were not given back before.
+func refund(g *Gate, at clock.Instant, grant Grant, n int64) bool {
+	return g.Refund(at, grant, serials.Add(1), n)
+}
 
 func (f *fixed) set(change func()) {
 	f.mu.Lock()

@@ -1,11 +1,11 @@
 package window
 
 import (
+	"math"
 	"sync"
 	"sync/atomic"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
-	"github.com/quotient-limiter/quotient/internal/safeguard"
 )
 
 // Gate issues permits and keeps the queue. Taking from the current Segment
@@ -15,271 +15,466 @@ import (
 // withheld for the queue. So nobody overtakes, and the fast path need not know
 // that there is a queue.
 //
-// Whoever sees first that a window has begun, a caller or the timer of the
-// gate's owner, does the work of the boundary.
+// Whoever sees first that a segment is over, a caller or the alarm, does the
+// work of its end. Every method that takes the lock ends in unlock, which tells
+// the alarm when it has to ring: so no method has to remember.
 type Gate struct {
 	// segment is the one to take from. Replaced under mu, read by everybody.
 	segment atomic.Pointer[Segment]
 
-	shares  Shares
+	planner Planner
 	decided func(w *Waiter, g Grant, v Verdict)
-	places  int // bound on the queue's length; 0 for none
-	off     safeguard.Set
+	alarm   func(wake int64)
 
 	mu struct {
 		sync.Mutex
 		ledger    ledger
 		queue     queue
+		places    int // bound on the queue's length; 0 for none
+		forecast  forecast
+		returned  returned
 		last      int64 // latest instant handed in; time does not run back
 		edge      int64 // when the segment ends, the proof's end left aside
-		opens     int64 // before this instant nothing is issued in the running windows
-		terms     Terms // as of the segment's beginning
-		stale     bool  // the segment is shut for want of a proof, or of the time
+		stale     bool  // the segment is empty for want of a proof
 		published int64 // permits put into the segment, less what was withheld
 		held      int64 // permits of this segment that belong to the queue
 		issued    int64 // permits issued in ended segments and to waiters
-		forecast  forecast
-		ahead     walk // the walk that goes on
-		before    walk // where it was before a request that it cannot serve
-		adaptive  controller
-		judge     int64 // where pacing releases: when all waiters are judged again
+		wanted    wanted
 		closed    bool
 	}
 }
 
 // NewGate returns a gate that issues nothing until the first call of Changed.
-// places bounds the number of waiters; 0 means no bound.
 //
-// decided is called once for each waiter that Wait has queued, unless Cancel
-// takes it away: with the window and Granted, or with the reason. It is called
-// under the gate's lock, in the queue's order: it must not block and must not
-// call the gate.
-func NewGate(shares Shares, places int, decided func(*Waiter, Grant, Verdict)) *Gate {
-	g := &Gate{shares: shares, decided: decided, places: places}
-	g.mu.queue.nearest, g.mu.edge = Forever, Forever
-	first := &Segment{}
-	first.until.Store(Forever)
-	g.segment.Store(first)
+// decided is called once for each waiter that Enter has queued, unless Cancel
+// takes it away: with the window and Granted or Passed, or with the reason. It
+// is called under the gate's lock, in the queue's order: it must not block and
+// must not call the gate.
+//
+// alarm is called without the lock whenever somebody waits, with the monotonic
+// instant at which Tick must be called at the latest. Of several calls the
+// earliest instant counts.
+func NewGate(planner Planner, decided func(*Waiter, Grant, Verdict), alarm func(wake int64)) *Gate {
+	g := &Gate{planner: planner, decided: decided, alarm: alarm}
+	g.mu.queue.nearest = Forever
+	g.mu.forecast.plans = []Plan{{Until: Forever}}
+	g.mu.ledger.plan = g.planLocked()
+	g.publishLocked(&Segment{}, Forever)
 	return g
 }
 
-// Without switches safeguards off, to see that a simulation notices. It is for
-// tests, before the first use.
-func (g *Gate) Without(off safeguard.Set) {
-	g.off, g.mu.ledger.off = off, off
+// Bound sets how many waiters there may be at once; 0 means no bound. Those that
+// wait already stay.
+func (g *Gate) Bound(places int) {
+	g.mu.Lock()
+	defer g.unlock()
+	g.mu.places = places
 }
 
 // Segment returns the segment to take from, for callers that keep the fast path
 // in their own hands.
 func (g *Gate) Segment() *Segment { return g.segment.Load() }
 
-// Take issues n permits, all or none, doing the boundary's work if it is due.
-func (g *Gate) Take(at clock.Instant, n int64) (Grant, bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	s := g.currentLocked(at)
-	return s.Grant, s.Take(at.Mono, n)
-}
-
-// TakeUpTo issues as many permits as are left, at most n.
-func (g *Gate) TakeUpTo(at clock.Instant, n int64) int64 {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.currentLocked(at).TakeUpTo(at.Mono, n)
-}
-
-// Wait issues n permits at once if it can, and otherwise queues the waiter, if
-// it can be served by the deadline as far as is known. With a verdict other
-// than Queued the waiter is not in the queue, and decided is not called. wake is
-// what Wake returns then.
-func (g *Gate) Wait(at clock.Instant, w *Waiter, n, deadline int64) (grant Grant, v Verdict, wake int64) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.mu.closed {
-		return Grant{}, Closed, Forever
-	}
-	s := g.currentLocked(at)
-	if s.Take(at.Mono, n) {
-		return s.Grant, Granted, Forever
-	}
-	if c := g.mu.terms.Ceiling; c > 0 && n > c {
-		return Grant{}, TooLarge, Forever
-	}
-	if g.mu.terms.Hopeless || deadline <= g.mu.last || !g.reachableLocked(n, deadline) {
-		return Grant{}, Limited, Forever
-	}
-	if g.places > 0 && g.mu.queue.length >= g.places {
-		return Grant{}, Full, Forever
-	}
-	kept := s.withhold()
-	g.mu.published -= kept
-	g.mu.held += kept
-	w.n, w.deadline = n, deadline
-	g.mu.queue.push(w)
-	return Grant{}, Queued, g.wakeLocked()
-}
-
-// Cancel takes a waiter out of the queue. It returns false if the waiter was
-// decided before.
-func (g *Gate) Cancel(at clock.Instant, w *Waiter) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if !w.queued {
-		return false
-	}
-	first := g.mu.queue.head == w
-	g.mu.queue.remove(w)
-	s := g.currentLocked(at)
-	switch {
-	case !first:
-	case g.mu.terms.Shape.Any():
-		g.rebuildLocked(at) // what is left over has to be issued within its slot
-	default:
-		g.serveLocked(s)
-	}
-	return true
-}
-
-// Return gives n unused permits back. It returns false if the window they were
-// issued for is over.
-func (g *Gate) Return(at clock.Instant, grant Grant, n int64) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.currentLocked(at)
-	if g.mu.closed {
-		return false
-	}
-	g.settleLocked()
-	returned := g.mu.ledger.refund(n, grant, g.mu.last)
-	if returned {
-		g.mu.issued -= n
-	}
-	g.rebuildLocked(at)
-	return returned
-}
-
-// Changed tells the gate that shares or terms may have changed.
-func (g *Gate) Changed(at clock.Instant) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.mu.forecast.forget()
-	g.mu.judge = g.mu.last
-	g.rebuildLocked(at)
-}
-
-// Proved tells the gate that the proof's end has moved on.
-func (g *Gate) Proved(at clock.Instant) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if !g.mu.terms.Strict {
-		return
-	}
-	s, terms := g.segment.Load(), g.shares.Terms(at)
-	if g.mu.stale || !terms.Strict || !s.WallValid(at) || at.Mono >= g.mu.terms.Until {
-		g.rebuildLocked(at)
-		return
-	}
-	g.mu.terms.Until, g.mu.terms.WallUntil = terms.Until, terms.WallUntil
-	g.limitLocked(s, terms.Until, terms.WallUntil)
-}
-
-// Tick does what is due at the instant at.
-func (g *Gate) Tick(at clock.Instant) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.mu.last = max(g.mu.last, at.Mono)
-	g.currentLocked(at)
-	if !g.mu.terms.Known || g.mu.terms.Shape.Any() {
-		g.refuseLateLocked()
+// unlock releases the lock and tells the alarm when something is due.
+func (g *Gate) unlock() {
+	wake := g.wakeLocked()
+	g.mu.Unlock()
+	if wake != Forever && g.alarm != nil {
+		g.alarm(wake)
 	}
 }
 
-// Wake returns the instant at which Tick should be called next, or Forever: it
-// is needed only while somebody waits.
+// wakeLocked returns when Tick is due: at the segment's end, and at the earliest
+// deadline. It is later than every instant handed in, or Tick would already have
+// served or refused whoever is due: so the alarm cannot ring in vain for ever.
+func (g *Gate) wakeLocked() int64 {
+	if g.mu.queue.length == 0 || g.mu.closed {
+		return Forever
+	}
+	return min(g.segment.Load().until.Load(), g.mu.queue.nearest)
+}
+
+// Wake returns the instant at which Tick should be called next, or Forever. It
+// is for callers without an alarm.
 func (g *Gate) Wake() int64 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.wakeLocked()
 }
 
-func (g *Gate) wakeLocked() int64 {
-	if g.mu.queue.length == 0 || g.mu.closed {
-		return Forever
+// Enter issues n permits at once if it can. If it cannot it queues w, unless it
+// is known that w cannot be served by the deadline; with w nil, or a deadline
+// that is not ahead, it never waits. With another verdict than Queued the waiter
+// is not in the queue, and decided is not called.
+func (g *Gate) Enter(at clock.Instant, w *Waiter, n, deadline int64) (Grant, Verdict) {
+	g.mu.Lock()
+	defer g.unlock()
+	if g.mu.closed {
+		return Grant{}, Closed
 	}
-	wake := g.segment.Load().until.Load()
-	if !g.mu.terms.Known || g.mu.terms.Shape.Any() {
-		wake = min(wake, g.mu.queue.nearest)
+	s, p := g.currentLocked(at), g.planLocked()
+	switch {
+	case s.Take(g.mu.last, n):
+		return s.Grant, Granted
+	case p.Shadow:
+		return s.passed(), Passed
+	case !g.fitsLocked(n):
+		return Grant{}, TooLarge
+	case p.Hopeless, w == nil, deadline <= g.mu.last:
+		g.wantLocked(n)
+		return Grant{}, Limited
+	case g.mu.places > 0 && g.mu.queue.length >= g.mu.places:
+		return Grant{}, Full
+	case !g.mu.forecast.join(g, n, deadline):
+		g.wantLocked(n)
+		return Grant{}, Limited
 	}
-	return wake
+	kept := s.withhold()
+	g.mu.published -= kept
+	g.mu.held += kept
+	w.n, w.deadline = n, deadline
+	g.mu.queue.push(w)
+	return Grant{}, Queued
+}
+
+// TakeUpTo issues as many permits as there are now, at most n. shadow says that
+// those that are missing pass all the same.
+func (g *Gate) TakeUpTo(at clock.Instant, n int64) (grant Grant, got int64, shadow bool) {
+	g.mu.Lock()
+	defer g.unlock()
+	s := g.currentLocked(at)
+	return s.Grant, s.TakeUpTo(g.mu.last, n), s.Shadow
+}
+
+// Cancel takes a waiter out of the queue. It returns false if the waiter was
+// decided before.
+func (g *Gate) Cancel(at clock.Instant, w *Waiter) bool {
+	g.mu.Lock()
+	defer g.unlock()
+	if !w.queued {
+		return false
+	}
+	first := g.mu.queue.head == w
+	g.mu.queue.remove(w)
+	g.mu.forecast.left += w.n
+	if first {
+		g.rebuildLocked(at) // others may be due now, or sooner
+	}
+	return true
+}
+
+// Refund gives n unused permits back, of the grant with that serial number. It
+// returns false if they count no more, or were given back before.
+func (g *Gate) Refund(at clock.Instant, grant Grant, serial uint64, n int64) bool {
+	g.mu.Lock()
+	defer g.unlock()
+	if g.mu.closed {
+		return false
+	}
+	g.currentLocked(at)
+	g.settleLocked()
+	ok := g.mu.returned.first(serial, &g.mu.ledger) && g.mu.ledger.refund(n, grant)
+	if ok {
+		g.mu.issued -= n
+		g.mu.forecast.valid = false
+	}
+	g.rebuildLocked(at)
+	return ok
+}
+
+// Changed tells the gate that there is news: plans made before are void.
+func (g *Gate) Changed(at clock.Instant) {
+	g.mu.Lock()
+	defer g.unlock()
+	g.mu.forecast.void = true
+	g.rebuildLocked(at)
+}
+
+// Proved tells the gate that the proof's end has moved on, and nothing else.
+func (g *Gate) Proved(at clock.Instant, proof Proof) {
+	g.mu.Lock()
+	defer g.unlock()
+	p, s := g.planLocked(), g.segment.Load()
+	if !p.Proof.Strict || g.mu.closed {
+		return
+	}
+	if g.mu.stale || !proof.Strict || p.Proof.over(at) || !s.Open(at.Mono) {
+		g.mu.forecast.void = true
+		g.rebuildLocked(at)
+		return
+	}
+	p.Proof = proof
+	g.limitLocked(s, &p.Proof)
+}
+
+// Tick does what is due at the instant at.
+func (g *Gate) Tick(at clock.Instant) {
+	g.mu.Lock()
+	defer g.unlock()
+	g.currentLocked(at)
+	g.refuseOverdueLocked(g.mu.last)
 }
 
 // Evict refuses all waiters of one owner with the verdict Closed.
 func (g *Gate) Evict(at clock.Instant, owner uint32) {
 	g.mu.Lock()
-	defer g.mu.Unlock()
+	defer g.unlock()
 	g.refuseLocked(Closed, func(w *Waiter) bool { return w.Owner == owner })
-	s := g.currentLocked(at)
-	if g.mu.terms.Shape.Any() {
-		g.rebuildLocked(at)
-		return
-	}
-	g.serveLocked(s)
+	g.mu.forecast.valid = false
+	g.rebuildLocked(at)
 }
 
 // Close refuses all waiters, now and later, and issues nothing more.
 func (g *Gate) Close() {
 	g.mu.Lock()
-	defer g.mu.Unlock()
+	defer g.unlock()
 	g.mu.closed = true
 	g.refuseLocked(Closed, func(*Waiter) bool { return true })
 	g.settleLocked()
-	last := &Segment{}
-	last.until.Store(Forever)
-	g.segment.Store(last)
+	g.publishLocked(&Segment{}, Forever)
 }
 
-// Estimate returns the instant at which a newcomer who wants n permits will
-// have them, if nothing changes; an instant that has passed means now. known is
-// false if the gate cannot tell; the instant is then the earliest worth trying.
-func (g *Gate) Estimate(at clock.Instant, n int64) (when int64, known bool) {
+// planLocked returns the plan in force.
+func (g *Gate) planLocked() *Plan { return &g.mu.forecast.plans[0] }
+
+// currentLocked returns the segment in force at the instant at, after moving on
+// if the present one is over.
+func (g *Gate) currentLocked(at clock.Instant) *Segment {
+	s := g.segment.Load()
+	if g.mu.closed || s.Open(at.Mono) && (!s.Strict || s.WallValid(at)) {
+		g.mu.last = max(g.mu.last, at.Mono)
+		return s
+	}
+	g.rebuildLocked(at)
+	return g.segment.Load()
+}
+
+// settleLocked ends the segment and books what was taken from it: as of its edge,
+// because nobody can tell when before that each permit was taken.
+func (g *Gate) settleLocked() {
+	left := g.segment.Load().seal()
+	if left == sealed {
+		return
+	}
+	taken := g.mu.published - left
+	g.mu.ledger.charge(taken, g.mu.edge)
+	g.mu.issued += taken
+	g.mu.published, g.mu.held = 0, 0
+}
+
+// rebuildLocked ends the segment, brings plan and ledger to the present, refuses
+// whoever waited for too long, serves the queue, and publishes the next segment.
+// It is all of a boundary's work.
+func (g *Gate) rebuildLocked(at clock.Instant) {
+	if g.mu.closed {
+		return
+	}
+	g.mu.last = max(at.Mono, g.mu.last)
+	at.Mono = g.mu.last
+	g.settleLocked()
+	g.refuseOverdueLocked(g.mu.last - 1) // before they are served
+
+	news := g.adoptLocked(at)
+	p, l := g.planLocked(), &g.mu.ledger
+	g.mu.wanted.roll(l.epoch)
+	if l.pace(max(g.headLocked(), g.mu.wanted.most())) {
+		g.mu.forecast.stale = true
+	}
+	s := &Segment{Strict: p.Proof.Strict, Shadow: p.Shadow, lead: p.Proof.Lead, Grant: l.grant()}
+	if g.mu.stale = p.Proof.over(at); !g.mu.stale {
+		g.mu.held = l.budget()
+	}
+	g.serveLocked(s, p)
+	if news {
+		g.judgeLocked(p)
+	}
+	g.refuseOverdueLocked(g.mu.last)
+	if g.mu.queue.head == nil {
+		g.mu.published, g.mu.held = g.mu.held, 0
+		s.left.Store(g.mu.published)
+	}
+	g.publishLocked(s, g.edgeLocked(p))
+}
+
+// adoptLocked brings the ledger to the instant at, under the plan in force then.
+// It reports whether there is news for those that wait: the plan allows less
+// than was foreseen.
+func (g *Gate) adoptLocked(at clock.Instant) (news bool) {
+	f := &g.mu.forecast
+	now := g.planLocked()
+	if !f.void && g.mu.last < now.Until && now.Proof.over(at) == g.mu.stale {
+		f.stale = f.stale || g.mu.last > g.mu.edge
+		g.mu.ledger.advance(g.mu.last)
+		return false
+	}
+	news = f.move(g.planner.Plan(at), g.mu.last)
+	g.mu.ledger.adopt(g.planLocked(), g.mu.last)
+	return news
+}
+
+// edgeLocked says when the segment ends: when the plan does, when more permits
+// may be issued than now, and, where other shapes than aligned windows bind,
+// when permits must be told apart. It is the one place that decides this. The
+// edge lies ahead, and is bounded by the plan's end.
+func (g *Gate) edgeLocked(p *Plan) int64 {
+	l, edge := &g.mu.ledger, p.Until
+	more := max(g.mu.published+g.mu.held+1, g.headLocked())
+	if at, ok := l.when(more); ok && at > g.mu.last {
+		edge = min(edge, at)
+	}
+	if g.mu.published > 0 {
+		edge = min(edge, l.slotEnd())
+	}
+	return max(edge, g.mu.last+1)
+}
+
+// publishLocked makes s the segment to take from, until the edge.
+func (g *Gate) publishLocked(s *Segment, edge int64) {
+	g.mu.edge = edge
+	proof := &g.planLocked().Proof
+	if g.mu.stale || g.mu.closed {
+		proof = &Proof{}
+	}
+	g.limitLocked(s, proof)
+	g.segment.Store(s)
+}
+
+// limitLocked sets when the segment ends: at its edge, or with the proof.
+func (g *Gate) limitLocked(s *Segment, proof *Proof) {
+	until, wall := g.mu.edge, Forever
+	if proof.Strict {
+		until, wall = min(until, proof.Until), proof.WallUntil
+	}
+	s.wallUntil.Store(wall)
+	s.until.Store(until)
+}
+
+// wantLocked notes that n permits were refused: pacing keeps that many together.
+func (g *Gate) wantLocked(n int64) {
+	if n > g.mu.wanted.most() && g.planLocked().Pacing.Even {
+		g.mu.forecast.stale = true
+	}
+	g.mu.wanted.now = max(g.mu.wanted.now, n)
+}
+
+// headLocked returns how many permits the head of the queue waits for, or 0.
+func (g *Gate) headLocked() int64 {
+	if g.mu.queue.head == nil {
+		return 0
+	}
+	return g.mu.queue.head.n
+}
+
+// serveLocked gives what is held to the queue, in order. A head that wants more
+// keeps its place, and what is held; one that can never have so much is refused.
+func (g *Gate) serveLocked(s *Segment, p *Plan) {
+	q, served := &g.mu.queue, int64(0)
+	for w := q.head; w != nil; w = q.head {
+		grant, v := s.Grant, Granted
+		switch {
+		case w.n <= g.mu.held:
+			g.mu.held -= w.n
+			served += w.n
+		case p.Shadow:
+			grant, v = s.passed(), Passed
+		case !g.fitsLocked(w.n):
+			grant, v = Grant{}, TooLarge
+			g.mu.forecast.valid = false
+		default:
+			w = nil
+		}
+		if w == nil {
+			break
+		}
+		q.remove(w)
+		g.decided(w, grant, v)
+	}
+	g.mu.ledger.charge(served, g.mu.last)
+	g.mu.issued += served
+}
+
+// judgeLocked refuses those that wait and cannot be served, or not in time, any
+// more.
+func (g *Gate) judgeLocked(p *Plan) {
+	switch {
+	case p.Hopeless:
+		g.refuseLocked(Limited, func(*Waiter) bool { return true })
+	case p.Known && g.mu.queue.length > 0:
+		if most := g.largestLocked(Unbounded); most > 0 {
+			g.refuseLocked(TooLarge, func(w *Waiter) bool { return w.n > 1 && w.n > most })
+		}
+		f := &g.mu.forecast
+		f.restart(g)
+		g.refuseLocked(Limited, func(w *Waiter) bool { return !f.serve(g, w.n, w.deadline) })
+	}
+}
+
+// refuseOverdueLocked refuses those whose deadline is at the instant now or
+// before it.
+func (g *Gate) refuseOverdueLocked(now int64) {
+	q := &g.mu.queue
+	switch {
+	case q.nearest > now:
+	case q.unordered:
+		g.refuseLocked(Limited, func(w *Waiter) bool { return w.deadline <= now })
+	default:
+		for w := q.head; w != nil && w.deadline <= now; w = q.head {
+			q.remove(w)
+			g.decided(w, Grant{}, Limited)
+		}
+	}
+}
+
+// refuseLocked refuses every waiter for which refuse is true, asking in order,
+// and finds the nearest deadline of the rest.
+func (g *Gate) refuseLocked(v Verdict, refuse func(*Waiter) bool) {
+	q := &g.mu.queue
+	nearest, last := Forever, int64(math.MinInt64)
+	q.unordered = true // until all were seen: what is removed says nothing of the rest
+	ordered := true
+	for w := q.head; w != nil; {
+		next := w.next
+		if refuse(w) {
+			q.remove(w)
+			g.decided(w, Grant{}, v)
+		} else {
+			nearest = min(nearest, w.deadline)
+			ordered, last = ordered && w.deadline >= last, w.deadline
+		}
+		w = next
+	}
+	q.nearest, q.unordered = nearest, !ordered
+}
+
+// fitsLocked reports whether one request can have n permits: some plan within
+// the horizon has room for them. While no plan has room for anything nobody can
+// tell, and it reports true.
+func (g *Gate) fitsLocked(n int64) bool {
+	if n <= 1 || !g.planLocked().Known {
+		return true
+	}
+	most := g.largestLocked(n)
+	return n <= most || most == 0
+}
+
+// Largest returns how many permits one request can have within the horizon.
+func (g *Gate) Largest(at clock.Instant) int64 {
 	g.mu.Lock()
-	defer g.mu.Unlock()
+	defer g.unlock()
 	g.currentLocked(at)
-	if !g.mu.terms.Known {
-		return g.segment.Load().until.Load(), false
-	}
-	w := g.walkLocked()
-	when = w.next(addCapped(g.mu.queue.permits, n), Forever)
-	return when, w.edges <= horizon && w.n > 0
+	return g.largestLocked(Unbounded)
 }
 
-// Usage is what a gate has done, for those who watch it.
-type Usage struct {
-	// Start and End bound the shortest limit's current window, in corrected wall
-	// time; both are 0 before the first.
-	Start, End int64
-	// Used is the number of permits issued in it, Share the number that may be.
-	Used, Share int64
-	Issued      int64 // permits issued since the beginning
-	Beyond      int64 // of these, beyond what the share allowed: 0, or a bug
-	Waiting     int   // waiters in the queue
-	WaitingFor  int64 // permits that they want
-}
-
-// Usage returns what the gate has done up to the instant at.
-func (g *Gate) Usage(at clock.Instant) Usage {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	s := g.currentLocked(at)
-	taken := g.mu.published - s.Left()
-	u := Usage{
-		Issued:  g.mu.issued + taken,
-		Beyond:  g.mu.ledger.beyond,
-		Waiting: g.mu.queue.length, WaitingFor: g.mu.queue.permits,
+// largestLocked returns the largest room of a plan within the horizon, or one
+// that is enough.
+func (g *Gate) largestLocked(enough int64) (most int64) {
+	f := &g.mu.forecast
+	for i := f.number; most < enough; i++ {
+		p := f.plan(g, i)
+		if p == nil {
+			break
+		}
+		most = max(most, p.room())
 	}
-	if a := g.mu.ledger.shortest(); a != nil {
-		w := g.usageLocked(a, taken)
-		u.Start, u.End, u.Used, u.Share = w.Start, w.End, w.Used, w.Share
-	}
-	return u
+	return most
 }

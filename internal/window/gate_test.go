@@ -9,7 +9,7 @@ import (
 
 func TestTakeStopsAtTheShareAndStartsAgainWithTheWindow(t *testing.T) {
 	f := newFixed(map[time.Duration]int64{second: 3})
-	g := NewGate(f, 0, nil)
+	g := gateOf(f, 0, nil)
 	g.Changed(at(100 * time.Millisecond))
 	for _, step := range []struct {
 		at   time.Duration
@@ -28,46 +28,46 @@ func TestTakeStopsAtTheShareAndStartsAgainWithTheWindow(t *testing.T) {
 		{8 * second, 4, false},
 		{8 * second, 3, true},
 	} {
-		_, got := g.Take(at(step.at), step.n)
+		_, got := take(g, at(step.at), step.n)
 		if got != step.want {
 			t.Fatalf("at %v, %d permits: granted %v, want %v", step.at, step.n, got, step.want)
 		}
 	}
-	if u := g.Usage(at(8 * second)); u.Issued != 12 || u.Used != 3 || u.Share != 3 {
+	if u := g.Usage(at(8 * second)); u.Issued != 12 || u.Limits[0].Used != 3 || u.Limits[0].Share != 3 {
 		t.Errorf("usage is %+v, want 12 issued, 3 of 3 used", u)
 	}
 }
 
 func TestShareShrinksAtOnceAndNeverGrowsWithinAWindow(t *testing.T) {
 	f := newFixed(map[time.Duration]int64{second: 10})
-	g := NewGate(f, 0, nil)
+	g := gateOf(f, 0, nil)
 	g.Changed(at(0))
-	g.Take(at(1), 4)
+	take(g, at(1), 4)
 	f.set(func() { f.shares[second] = 5 })
 	g.Changed(at(2))
-	if _, ok := g.Take(at(3), 2); ok {
+	if _, ok := take(g, at(3), 2); ok {
 		t.Error("6 permits issued under a share of 5")
 	}
-	if _, ok := g.Take(at(3), 1); !ok {
+	if _, ok := take(g, at(3), 1); !ok {
 		t.Error("the fifth permit of 5 was refused")
 	}
 	f.set(func() { f.shares[second] = 20 })
 	g.Changed(at(4))
-	if _, ok := g.Take(at(5), 1); ok {
+	if _, ok := take(g, at(5), 1); ok {
 		t.Error("the share grew within the window")
 	}
-	if _, ok := g.Take(at(second), 20); !ok {
+	if _, ok := take(g, at(second), 20); !ok {
 		t.Error("the larger share was not there in the next window")
 	}
 }
 
 func TestSeveralLimitsAdmitAllOrNothing(t *testing.T) {
 	f := newFixed(map[time.Duration]int64{second: 5, 3 * second: 8})
-	g := NewGate(f, 0, nil)
+	g := gateOf(f, 0, nil)
 	g.Changed(at(0))
 	var got []int64
 	for i := range 6 {
-		got = append(got, g.TakeUpTo(at(time.Duration(i)*second), 100))
+		got = append(got, upTo(g, at(time.Duration(i)*second), 100))
 	}
 	if diff := cmp.Diff([]int64{5, 3, 0, 5, 3, 0}, got); diff != "" {
 		t.Errorf("permits by second (-want +got):\n%s", diff)
@@ -76,17 +76,17 @@ func TestSeveralLimitsAdmitAllOrNothing(t *testing.T) {
 
 func TestALimitThatIsRemovedAndComesBackKeepsItsAccount(t *testing.T) {
 	f := newFixed(map[time.Duration]int64{second: 100, 60 * second: 10})
-	g := NewGate(f, 0, nil)
+	g := gateOf(f, 0, nil)
 	g.Changed(at(0))
-	g.TakeUpTo(at(1), 7)
+	upTo(g, at(1), 7)
 	f.set(func() { delete(f.shares, 60*second) })
 	g.Changed(at(2))
-	if n := g.TakeUpTo(at(3), 50); n != 50 {
+	if n := upTo(g, at(3), 50); n != 50 {
 		t.Errorf("without the limit %d permits, want 50", n)
 	}
 	f.set(func() { f.shares[60*second] = 60 })
 	g.Changed(at(4))
-	if n := g.TakeUpTo(at(second), 50); n != 0 {
+	if n := upTo(g, at(second), 50); n != 0 {
 		t.Errorf("the limit that came back admitted %d more than its first bound of 10", n)
 	}
 }
@@ -94,20 +94,20 @@ func TestALimitThatIsRemovedAndComesBackKeepsItsAccount(t *testing.T) {
 func TestReturnedPermitsAreIssuedAgainInTheirWindowOnly(t *testing.T) {
 	f := newFixed(map[time.Duration]int64{second: 2})
 	var told told
-	g := NewGate(f, 0, told.decided)
+	g := gateOf(f, 0, told.decided)
 	g.Changed(at(0))
-	grant, _ := g.Take(at(1), 2)
-	g.Wait(at(2), &Waiter{Payload: "w"}, 1, Forever)
-	if !g.Return(at(3), grant, 1) {
+	grant, _ := take(g, at(1), 2)
+	g.Enter(at(2), &Waiter{Payload: "w"}, 1, Forever)
+	if !refund(g, at(3), grant, 1) {
 		t.Error("a permit of the running window was not taken back")
 	}
 	if diff := cmp.Diff([]string{"w@0s"}, told.take()); diff != "" {
 		t.Errorf("the waiter did not get it (-want +got):\n%s", diff)
 	}
-	if g.Return(at(second), grant, 1) {
+	if refund(g, at(second), grant, 1) {
 		t.Error("a permit of the last window was taken back")
 	}
-	if n := g.TakeUpTo(at(second), 9); n != 2 {
+	if n := upTo(g, at(second), 9); n != 2 {
 		t.Errorf("%d permits in the next window, want 2", n)
 	}
 }
@@ -115,31 +115,31 @@ func TestReturnedPermitsAreIssuedAgainInTheirWindowOnly(t *testing.T) {
 func TestCloseRefusesEverybody(t *testing.T) {
 	f := newFixed(map[time.Duration]int64{second: 1})
 	var told told
-	g := NewGate(f, 0, told.decided)
+	g := gateOf(f, 0, told.decided)
 	g.Changed(at(0))
-	grant, _ := g.Take(at(1), 1)
-	g.Wait(at(1), &Waiter{Payload: "a", Owner: 1}, 1, Forever)
-	g.Wait(at(1), &Waiter{Payload: "b", Owner: 2}, 1, Forever)
+	grant, _ := take(g, at(1), 1)
+	g.Enter(at(1), &Waiter{Payload: "a", Owner: 1}, 1, Forever)
+	g.Enter(at(1), &Waiter{Payload: "b", Owner: 2}, 1, Forever)
 	g.Evict(at(2), 1)
 	g.Close()
-	if diff := cmp.Diff([]string{"a!5", "b!5"}, told.take()); diff != "" {
+	if diff := cmp.Diff([]string{"a!6", "b!6"}, told.take()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	g.Changed(at(3))
-	if _, ok := g.Take(at(5*second), 1); ok {
+	if _, ok := take(g, at(5*second), 1); ok {
 		t.Error("a closed gate issued a permit")
 	}
-	if _, v, _ := g.Wait(at(5*second), &Waiter{}, 1, Forever); v != Closed {
+	if _, v := g.Enter(at(5*second), &Waiter{}, 1, Forever); v != Closed {
 		t.Errorf("verdict %d, want Closed", v)
 	}
-	if g.Return(at(4), grant, 1) {
+	if refund(g, at(4), grant, 1) {
 		t.Error("a closed gate took a permit back")
 	}
 }
 
 func TestTakeAllocatesNothing(t *testing.T) {
 	f := newFixed(map[time.Duration]int64{second: 1 << 40})
-	g := NewGate(f, 0, nil)
+	g := gateOf(f, 0, nil)
 	g.Changed(at(0))
 	if n := testing.AllocsPerRun(100, func() { g.Segment().Take(1, 1) }); n != 0 {
 		t.Errorf("a granted permit allocates %v times", n)

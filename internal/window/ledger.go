@@ -2,154 +2,277 @@ package window
 
 import (
 	"math"
-	"slices"
 	"time"
 
-	"github.com/quotient-limiter/quotient/internal/safeguard"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// Unbounded is the bound of a window that no limit constrains.
-const Unbounded = int64(math.MaxInt64)
-
-// account is what was issued in the current window of one limit.
+// account is what was issued under one limit.
 type account struct {
 	window quota.Window
-	bound  int64 // permits that may be issued in it; only ever lowered while aligned windows bind
-	used   int64 // permits issued in it
+	bound  int64 // permits that may be issued in window; only ever lowered while aligned windows bind
+	burst  int64 // as Limit.Burst
+	used   int64 // permits issued in window
 	// binds is false once the limit is gone. The account is then kept to the end
-	// of its window, in case that the limit comes back.
+	// of its window, in case the limit comes back.
 	binds  bool
-	slide  *ring   // what was issued lately, while the shape Sliding binds
+	line   line    // how the share is released along the window, under pacing
+	ring   *ring   // what was issued lately, while the shape Sliding binds
 	bucket *bucket // what has accrued, while the shape Bucket binds
-	began  int64   // since when both of them have counted
+	began  int64   // since when ring and bucket have counted
 }
 
-// ledger holds an account for every window length that binds, or did bind
-// within the running window of that length. Guarded by the gate's lock.
+// ledger holds an account for every window length that binds, or did bind within
+// the running window of that length. It says how many permits may be issued now,
+// and when so many more may be. The gate keeps one; a forecast runs a copy ahead.
+//
+// The order of calls: adopt when a plan begins, advance as time goes on within
+// it, then any of the others.
 type ledger struct {
 	accounts []account
-	// epoch counts the moments at which any account moved to another window.
+	plan     *Plan
+	now      int64 // as of the latest adopt or advance
+	early    bool  // corrected time was set back: an account's window has not begun
+	// epoch counts the moments at which any account moved to another window. It
+	// is never 0 once something was issued.
 	epoch uint64
-	// beyond counts permits that were booked though a bound did not allow them. It
-	// is checked where permits are booked, not where they are counted out.
-	beyond int64
-	// shrunk says that some bound has shrunk since the forecast was last asked
-	// about all who wait.
-	shrunk bool
-	shape  Shape // as of the latest roll
-	warmth warmth
-	off    safeguard.Set
+	// overIssued counts permits that were booked though a bound did not allow
+	// them. It is checked where permits are booked, not where they are counted out.
+	overIssued int64
 }
 
-// roll moves every account to the window of the instant now and asks for the
-// bounds again. Within a window a bound only shrinks, and a window index never
-// goes back, whatever the clock does.
-func (l *ledger) roll(now int64, shares Shares, shape Shape) {
-	l.shape = shape
-	wall := now + shares.Offset()
-	lengths := shares.Lengths(now)
+// adopt moves every account to its window by the plan, at the instant now. Within
+// an aligned window a bound only shrinks, and a window's index never goes back,
+// whatever the clock does.
+func (l *ledger) adopt(p *Plan, now int64) {
+	l.plan, l.now, l.early = p, max(l.now, now), false
 	kept := l.accounts[:0]
 	for _, a := range l.accounts {
-		if wall < l.ends(&a) || contains(lengths, a.window.Length) {
+		if a.binds = p.limit(a.window.Length) != nil; a.binds || l.now+p.Offset < a.ends(&p.Shape) {
 			kept = append(kept, a)
 		} else {
 			l.epoch++
 		}
 	}
 	l.accounts = kept
-	for _, length := range lengths {
-		if l.find(length) < 0 {
-			l.accounts = append(l.accounts, account{window: quota.Window{Length: length, Index: math.MinInt64}})
-		}
+	for i := range p.Limits {
+		l.bind(&p.Limits[i])
 	}
 	for i := range l.accounts {
 		a := &l.accounts[i]
-		if w := quota.WindowAt(a.window.Length, wall); w.Index > a.window.Index ||
-			w.Index < a.window.Index && l.off.Off(safeguard.WindowsForward) {
-			*a = account{window: w, bound: Unbounded, slide: a.slide, bucket: a.bucket, began: a.began}
-			l.epoch++
-			if l.off.Off(safeguard.SpanWhole) {
-				a.slide = nil
-			}
+		if w := quota.WindowAt(a.window.Length, l.now+p.Offset); !a.binds && w.Index > a.window.Index {
+			a.begin(w, l) // only shapes keep it longer than its window
 		}
-		if a.binds = contains(lengths, a.window.Length); a.binds {
-			l.bind(a, now, shares)
-		}
-		l.reshape(a, now, shares)
+		l.reshape(a)
 	}
+}
+
+// limit returns the limit of a window length, or nil.
+func (p *Plan) limit(length time.Duration) *Limit {
+	for i := range p.Limits {
+		if p.Limits[i].Window.Length == length {
+			return &p.Limits[i]
+		}
+	}
+	return nil
 }
 
 // ends returns until when an account whose limit is gone is kept: its permits
 // count to the end of their window, or of every span that holds them.
-func (l *ledger) ends(a *account) int64 {
-	if l.shape.Any() {
-		return a.window.End() + 2*int64(a.window.Length) + l.shape.Skew
+func (a *account) ends(s *Shape) int64 {
+	if s.Any() {
+		return a.window.End() + 2*int64(a.window.Length) + s.Skew
 	}
 	return a.window.End()
 }
 
-// bind takes the account's bound as of now.
-func (l *ledger) bind(a *account, now int64, shares Shares) {
-	b := shares.Bound(a.window, now)
-	if warm := l.shape.WarmUp; warm > 0 || !l.warmth.began {
-		b = l.warm(b, a.window, shares.Offset(), now)
-	}
-	before := a.bound
-	if a.bound = min(a.bound, b); l.shape.Unaligned {
-		a.bound = b
-	}
-	l.shrunk = l.shrunk || a.bound < before
+// begin moves the account to another window, in which nothing was issued yet.
+func (a *account) begin(w quota.Window, l *ledger) {
+	*a = account{window: w, bound: Unbounded, binds: a.binds, ring: a.ring, bucket: a.bucket, began: a.began}
+	l.epoch++
 }
 
-// warm returns what a warm-up leaves of a share. The first share that there is
-// begins it.
-func (l *ledger) warm(share int64, w quota.Window, offset, now int64) int64 {
-	if !l.warmth.began && share > 0 && share != Unbounded {
-		l.warmth = warmth{began: true, since: now}
+// bind takes a limit's window and bound into its account.
+func (l *ledger) bind(limit *Limit) {
+	a := l.find(limit.Window.Length)
+	if a == nil {
+		l.accounts = append(l.accounts, account{window: quota.Window{Length: limit.Window.Length, Index: math.MinInt64}, binds: true})
+		a = &l.accounts[len(l.accounts)-1]
 	}
-	warm := l.warmth.of(share, w.Start()-offset, l.shape.WarmUp)
-	if l.off.Off(safeguard.WarmBelow) && share != Unbounded {
-		return share + max(0, share-warm)
+	switch {
+	case limit.Window.Index > a.window.Index:
+		a.begin(limit.Window, l)
+	case limit.Window.Index < a.window.Index:
+		l.early = true
 	}
-	return warm
+	before := a.bound
+	if a.burst, a.bound = limit.Burst, min(a.bound, limit.Permits); l.plan.Shape.Unaligned {
+		a.bound = limit.Permits
+	}
+	switch {
+	case !l.plan.Pacing.Even || a.bound == Unbounded:
+		a.line = line{}
+	case a.line.tick == 0 || a.bound != before:
+		a.line = newLine(a, l.plan, l.now, a.line.tick > 0 || a.used > 0)
+	}
 }
 
 // reshape keeps what the shapes that bind count by, and nothing for others.
-func (l *ledger) reshape(a *account, now int64, shares Shares) {
+func (l *ledger) reshape(a *account) {
+	s := &l.plan.Shape
 	switch {
-	case !l.shape.Sliding:
-		a.slide = nil
-	case a.slide == nil:
-		a.slide, a.began = newRing(a.window.Length, now), now
+	case !s.Sliding:
+		a.ring = nil
+	case a.ring == nil:
+		a.ring, a.began = newRing(a.window.Length, l.now), l.now
 	}
-	if a.slide != nil {
-		a.slide.roll(now)
-	}
-	if !l.shape.Bucket {
+	switch {
+	case !s.Bucket:
 		a.bucket = nil
-		return
+	case a.bucket == nil:
+		a.bucket, a.began = newBucket(a.window.Length), l.now
 	}
-	if a.bucket == nil {
-		a.bucket, a.began = newBucket(a.window.Length), now
-	}
-	if a.binds && a.bound != Unbounded {
-		if l.off.Off(safeguard.BucketContinues) && a.bucket.share != a.bound {
-			a.bucket = newBucket(a.window.Length)
-		}
-		a.bucket.roll(now, a.bound, shares.Burst(a.window, now))
+	a.advance(l.now)
+}
+
+// advance brings the ledger to the instant now, within the same plan.
+func (l *ledger) advance(now int64) {
+	l.now = max(l.now, now)
+	for i := range l.accounts {
+		l.accounts[i].advance(l.now)
 	}
 }
 
+func (a *account) advance(now int64) {
+	if a.ring != nil {
+		a.ring.roll(now)
+	}
+	if a.bucket != nil && a.binds && a.bound != Unbounded {
+		a.bucket.roll(now, a.bound, a.burst)
+	}
+}
+
+// budget returns how many permits may be issued now: the least that any account
+// has left; 0 when nothing is known to bind, because no knowledge is no share.
+func (l *ledger) budget() int64 {
+	if l.plan.Shut || l.early {
+		return 0
+	}
+	least := Unbounded
+	for i := range l.accounts {
+		if a := &l.accounts[i]; a.binds && a.bound != Unbounded {
+			least = min(least, a.left(l))
+		}
+	}
+	if least == Unbounded {
+		return 0
+	}
+	return max(0, least)
+}
+
+// left returns how many permits the account's limit leaves now.
+func (a *account) left(l *ledger) int64 {
+	left := a.bound
+	if !l.plan.Shape.Unaligned {
+		left -= a.used
+	}
+	if a.ring != nil {
+		left = min(left, a.bound-a.ring.sum)
+	}
+	if a.bucket != nil {
+		left = min(left, a.bucket.left)
+	}
+	if a.line.tick > 0 {
+		left = min(left, a.line.due(l.now)-a.used)
+	}
+	return left
+}
+
+// when returns the earliest instant, not before now, at which n permits may be
+// issued together if nothing else is. ok is false if that is not before the
+// plan's end.
+func (l *ledger) when(n int64) (at int64, ok bool) {
+	if l.plan.Shut || l.early {
+		return l.plan.Until, false
+	}
+	at, bound := l.now, false
+	for i := range l.accounts {
+		if a := &l.accounts[i]; a.binds && a.bound != Unbounded {
+			at, bound = max(at, a.when(n, l)), true
+		}
+	}
+	if !bound || at >= l.plan.Until {
+		return l.plan.Until, false
+	}
+	return at, true
+}
+
+// when is the same for one account; Forever if its limit leaves too little in
+// this plan.
+func (a *account) when(n int64, l *ledger) int64 {
+	at := l.now
+	if !l.plan.Shape.Unaligned && n > a.bound-a.used {
+		return Forever
+	}
+	if a.ring != nil {
+		at = max(at, a.ring.when(n, a.bound, l.now))
+	}
+	if a.bucket != nil {
+		at = max(at, a.bucket.when(n, l.now))
+	}
+	if a.line.tick > 0 {
+		at = max(at, a.line.at(a.used+n))
+	}
+	return at
+}
+
+// pace makes up for permits that were due and not asked for, so that they do not
+// come as a burst: all but need of them, or what a tick releases if that is more,
+// are released along the rest of the window. It reports whether there were any.
+func (l *ledger) pace(need int64) (late bool) {
+	if l.plan.Shut || l.early { // nobody could ask
+		return false
+	}
+	for i := range l.accounts {
+		a := &l.accounts[i]
+		if a.line.tick == 0 || l.now >= a.line.end {
+			continue
+		}
+		if most := max(need, a.line.perTick()); a.line.due(l.now)-a.used > most {
+			a.line.restart(l.now, a.used, min(a.bound, a.used+most))
+			late = true
+		}
+	}
+	return late
+}
+
+// grant returns the window of permits that are issued now.
+func (l *ledger) grant() Grant {
+	g := Grant{At: l.now, Epoch: l.epoch}
+	switch a := l.shortest(); {
+	case a == nil:
+	case l.plan.Shape.Unaligned:
+		slot := int64(quota.SlotOf(a.window.Length))
+		g.Start = slotAt(a.window.Length, l.now)*slot + l.plan.Offset
+		g.End = g.Start + int64(a.window.Length)
+	default:
+		g.Start, g.End = a.window.Start(), a.window.End()
+	}
+	return g
+}
+
 // charge books n issued permits in every account. They were issued at the instant
-// at or before, in the slot of the latest roll.
+// at or before, which is not before the latest advance.
 func (l *ledger) charge(n, at int64) {
-	l.beyond += max(0, n-l.budget())
+	if n <= 0 {
+		return
+	}
+	l.overIssued += max(0, n-l.budget())
 	for i := range l.accounts {
 		a := &l.accounts[i]
 		a.used += n
-		if a.slide != nil {
-			a.slide.add(n)
+		if a.ring != nil {
+			a.ring.add(n)
 		}
 		if a.bucket != nil {
 			a.bucket.take(n, at)
@@ -158,13 +281,13 @@ func (l *ledger) charge(n, at int64) {
 }
 
 // refund takes n permits of the grant out again, if they count still.
-func (l *ledger) refund(n int64, grant Grant, now int64) bool {
-	same := grant.Epoch == l.epoch || l.off.Off(safeguard.ReturnsInWindow)
-	if !same && !l.shape.Unaligned {
+func (l *ledger) refund(n int64, grant Grant) bool {
+	same := grant.Epoch == l.epoch
+	if grant.Epoch == 0 || !same && !l.plan.Shape.Unaligned {
 		return false
 	}
 	for i := range l.accounts {
-		if l.shape.Any() && now-grant.At >= int64(l.accounts[i].window.Length) {
+		if l.plan.Shape.Any() && l.now-grant.At >= int64(l.accounts[i].window.Length) {
 			return false
 		}
 	}
@@ -176,44 +299,26 @@ func (l *ledger) refund(n int64, grant Grant, now int64) bool {
 		if grant.At < a.began {
 			continue // they were issued before this limit was there
 		}
-		if a.slide != nil {
-			a.slide.undo(grant.At, n)
+		if a.ring != nil {
+			a.ring.undo(grant.At, n)
 		}
 		if a.bucket != nil {
-			a.bucket.undo(grant.At, n, now)
+			a.bucket.undo(grant.At, n, l.now)
 		}
 	}
 	return true
 }
 
-// budget returns how many permits may be issued now: the least that any account
-// has left; 0 when nothing is known to bind, because no knowledge is no share.
-func (l *ledger) budget() int64 {
-	least := Unbounded
+// slotEnd returns until when permits that are issued from now on need not be told
+// apart from each other; Forever where only aligned windows bind.
+func (l *ledger) slotEnd() int64 {
+	end := Forever
 	for i := range l.accounts {
 		if a := &l.accounts[i]; a.binds && a.bound != Unbounded {
-			least = min(least, a.left(l.shape.Unaligned))
+			end = min(end, a.slotEnd(l.now))
 		}
 	}
-	if least == Unbounded {
-		return 0
-	}
-	return max(0, least)
-}
-
-// left returns how many permits the account's limit leaves.
-func (a *account) left(unaligned bool) int64 {
-	left := a.bound - a.used
-	if unaligned {
-		left = a.bound
-	}
-	if a.slide != nil {
-		left = min(left, a.bound-a.slide.sum)
-	}
-	if a.bucket != nil {
-		left = min(left, a.bucket.left)
-	}
-	return left
+	return end
 }
 
 // shortest returns the binding account with the shortest window, or nil.
@@ -228,15 +333,37 @@ func (l *ledger) shortest() *account {
 	return s
 }
 
-func (l *ledger) find(length time.Duration) int {
+func (l *ledger) find(length time.Duration) *account {
 	for i := range l.accounts {
 		if l.accounts[i].window.Length == length {
-			return i
+			return &l.accounts[i]
 		}
 	}
-	return -1
+	return nil
 }
 
-func contains(lengths []time.Duration, length time.Duration) bool {
-	return slices.Contains(lengths, length)
+// copyFrom makes l a copy of o that shares nothing with it but the plan.
+func (l *ledger) copyFrom(o *ledger) {
+	spare, accounts := l.accounts, l.accounts[:0]
+	*l = *o
+	for i, a := range o.accounts {
+		var was account // whose memory is used again
+		if i < len(spare) {
+			was = spare[i]
+		}
+		a.ring, a.bucket = copied(a.ring, was.ring), copied(a.bucket, was.bucket)
+		accounts = append(accounts, a)
+	}
+	l.accounts = accounts
+}
+
+func copied[T any](from, to *T) *T {
+	if from == nil {
+		return nil
+	}
+	if to == nil {
+		to = new(T)
+	}
+	*to = *from
+	return to
 }

@@ -8,112 +8,132 @@ import (
 )
 
 // Pacing releases a window's share along the window instead of at its start. It
-// says how many of the permits that the share allows may be issued at once; it
 // never allows more than the share, so it cannot break the sum.
 //
-// Instances are out of step: each begins its slices, and releases its few permits
-// where they are fewer than slices, at places of its own (Terms.Phase).
+// Instances are out of step: each begins its ticks, and releases its few permits
+// where they are fewer than ticks, at places of its own (Pacing.Phase).
 
 const (
-	// slice is the time in which permits are released together: shorter ones are
-	// lost in the lateness of timers. Windows shorter than spareSlices of them
-	// have shorter ones.
-	slice       = 10 * time.Millisecond
-	spareSlices = 50
-	// catchUp bounds the rate at which what was not taken in time is released,
-	// as a multiple of the even rate: a caller that comes late in the window
-	// finds no burst waiting.
+	// tick is the time in which permits are released together: shorter ones are
+	// lost in the lateness of timers. Windows shorter than ticksLeast of them have
+	// shorter ones.
+	tick       = 10 * time.Millisecond
+	ticksLeast = 50
+	// catchUp bounds the rate at which permits that were due and not asked for
+	// are released, as a multiple of the even rate.
 	catchUp = 1.5
-	// spur is by how much that rate exceeds the one that would just do until the
-	// window's end: a short pause is made good in the rest of the window, not in
-	// a burst after it.
-	spur = 1.05
-	// early is how many slices before the window's end everything is due, so
-	// that a timer that is late loses no permit.
-	early = 3
+	// ticksSpare is how many ticks before the window's end all permits are due,
+	// so that a late timer loses none.
+	ticksSpare = 3
 )
 
-// sliceOf is the slice of windows of that length.
-func sliceOf(length time.Duration) int64 { return int64(min(slice, length/spareSlices)) }
-
-// line is the even release of a window's share.
+// line is the release of one window's share: permits come at a steady rate from
+// the instant from on, and all that are left at the instant end. Those that come
+// within one tick are due together, at its end.
+//
+// The zero line releases nothing; tick is 0.
 type line struct {
-	start, end int64 // monotonic, of the span of time in which permits are due
-	slice      int64
-	share      int64
-	phase      float64 // 0 to 1: where in its gap a permit is due
+	tick     int64
+	grid     int64   // ticks end at grid + k*tick
+	from     int64   // where the steady rate begins
+	released int64   // permits that were due by then
+	gap      float64 // nanoseconds from permit to permit
+	phase    float64 // 0 to 1: where in its gap a permit is due
+	end      int64
+	share    int64
+	even     float64 // gap, had the whole window been used evenly
 }
 
-// lineOf returns the line of a window that starts at the monotonic instant start.
-func lineOf(w quota.Window, start, guard, share int64, phase uint64) line {
-	l := line{start: start + guard, end: start + int64(w.Length) - guard, slice: sliceOf(w.Length), share: share}
-	if l.end-l.start > 2*early*l.slice {
-		l.end -= early * l.slice
+// newLine returns the line of the account's window: from the window's start if
+// nothing has been issued or released in it, whenever it is first looked at, and
+// from the instant now on if the bound has changed within it.
+func newLine(a *account, p *Plan, now int64, changed bool) line {
+	w := a.window
+	start, end := w.Start()-p.Offset+p.Guard, w.End()-p.Offset-p.Guard
+	l := line{tick: max(1, int64(min(tick, w.Length/ticksLeast))), share: a.bound, phase: phaseOf(p.Pacing.Phase, w)}
+	if end-start > 2*ticksSpare*l.tick {
+		end -= ticksSpare * l.tick
 	}
-	l.phase = phaseOf(phase, w)
+	l.end, l.even = end, float64(end-start)/float64(max(1, a.bound))
+	l.grid = start - int64(l.phase*float64(l.tick))
+	l.from, l.gap, l.released = start, l.even, 0
+	if changed {
+		l.restart(max(now, start), a.used, a.used)
+	}
 	return l
 }
 
-// due returns how many permits are due by the instant now.
+// restart goes on at the instant now, at which used permits were issued and as
+// many as released are due: the rest comes evenly until the end, but not faster
+// than catchUp allows.
+func (l *line) restart(now, used, released int64) {
+	l.from, l.released = now, released
+	l.gap = max(l.even/catchUp, min(l.even, float64(l.end-now)/float64(max(1, l.share-released))))
+	if released > used {
+		l.phase = 1 // the next one is a whole gap away
+	}
+}
+
+// at returns the instant at which n permits of the window are due.
+func (l *line) at(n int64) int64 {
+	if n <= l.released {
+		return math.MinInt64
+	}
+	t := float64(n-l.released-1) * l.gap
+	if t += l.phase * l.gap; t >= float64(l.end-l.from) {
+		return l.end
+	}
+	at := l.from + int64(t)
+	if l.gap < float64(l.tick) {
+		at = l.grid + ((at-l.grid)+l.tick-1)/l.tick*l.tick
+	}
+	return min(at, l.end)
+}
+
+// due returns how many permits of the window are due by the instant now: the
+// largest n with at(n) <= now, and the share once the line has ended.
 func (l *line) due(now int64) int64 {
-	switch {
-	case now < l.start:
-		return 0
-	case now >= l.end:
+	if now >= l.end {
 		return l.share
 	}
-	x := float64(now-l.start) / float64(l.end-l.start)
-	return min(max(int64(math.Floor(x*float64(l.share)-l.phase))+1, 0), l.share)
+	ticked := now
+	if l.gap < float64(l.tick) {
+		ticked = now - ((now-l.grid)%l.tick+l.tick)%l.tick
+	}
+	n := l.released + int64(math.Floor(float64(ticked-l.from)/l.gap-l.phase)) + 1
+	n = min(max(n, l.released), l.share)
+	for n > l.released && l.at(n) > now { // rounding
+		n--
+	}
+	for n < l.share && l.at(n+1) <= now {
+		n++
+	}
+	return n
 }
 
-// at returns the earliest instant at which n permits are due.
-func (l *line) at(n int64) int64 {
-	if n <= 0 {
-		return l.start
+// perTick is how many permits come due together at most.
+func (l *line) perTick() int64 {
+	if l.tick == 0 {
+		return 0
 	}
-	x := (float64(n-1) + l.phase) / float64(max(1, l.share))
-	t := l.start + int64(x*float64(l.end-l.start))
-	for t < l.end && l.due(t) < n { // rounding
-		t++
-	}
-	return min(max(t, l.start), l.end)
+	return int64(math.Ceil(float64(l.tick) / l.gap))
 }
 
-// step returns the end of the slice in which now lies.
-func (l *line) step(now int64) int64 {
-	begin := l.start - int64(l.phase*float64(l.slice))
-	return begin + ((now-begin)/l.slice+1)*l.slice
+// wanted is the largest request that was refused in the running window, and in
+// the one before: pacing lets so many permits accumulate, so that who asks again
+// when it was told to finds them.
+type wanted struct {
+	epoch       uint64
+	now, before int64
 }
 
-// release returns how many permits may be issued now, when used were issued in
-// the window, and the instant at which to ask again.
-func (l *line) release(now, used int64) (permits, next int64) {
-	if now < l.start {
-		return 0, l.start
+func (w *wanted) roll(epoch uint64) {
+	if w.epoch != epoch {
+		w.epoch, w.before, w.now = epoch, w.now, 0
 	}
-	next = l.step(now)
-	if behind := l.due(now) - used; behind > 0 {
-		// The permits of a slice at that rate, rounded up, and the time they take.
-		rate := l.pull(now, used)
-		most := max(1, int64(math.Ceil(rate*float64(l.slice))))
-		if behind > most {
-			next = now + max(int64(float64(most)/rate), l.slice/2)
-		}
-		return min(behind, most), next
-	}
-	if used >= l.share {
-		return 0, Forever
-	}
-	return 0, max(next, l.at(used+1))
 }
 
-// pull is the rate, in permits per nanosecond, at which what was not taken in time
-// is released: so that all is by the end, within the bounds of catchUp.
-func (l *line) pull(now, used int64) float64 {
-	even := float64(l.share) / float64(max(1, l.end-l.start))
-	needed := float64(l.share-used) / float64(max(1, l.end+l.slice-now))
-	return min(max(spur*needed, even), catchUp*even)
-}
+func (w *wanted) most() int64 { return max(w.now, w.before) }
 
 // phaseOf turns an instance's phase into that of one window: another one in each,
 // so that nobody is always first.

@@ -9,85 +9,122 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-func anyLine(t *rapid.T) line {
+// anyLine is a line of any window, with some permits issued before it began.
+func anyLine(t *rapid.T) (l line, now int64) {
 	length := time.Duration(rapid.Int64Range(100, 60_000).Draw(t, "length")) * time.Millisecond
-	w := quota.Window{Length: length, Index: rapid.Int64Range(0, 1e9).Draw(t, "index")}
-	guard := rapid.Int64Range(0, int64(length)/3).Draw(t, "guard")
+	w := quota.Window{Length: length, Index: rapid.Int64Range(0, 1e7).Draw(t, "index")}
 	share := rapid.OneOf(rapid.Int64Range(0, 50), rapid.Int64Range(0, 1e9)).Draw(t, "share")
-	return lineOf(w, rapid.Int64Range(-1e15, 1e15).Draw(t, "start"), guard, share, rapid.Uint64().Draw(t, "phase"))
+	p := Plan{
+		Guard: rapid.Int64Range(0, int64(length)/3).Draw(t, "guard"), Offset: rapid.Int64Range(-1e15, 1e15).Draw(t, "offset"),
+		Pacing: Pacing{Even: true, Phase: rapid.Uint64().Draw(t, "phase")},
+	}
+	now = w.Start() - p.Offset + p.Guard
+	if rapid.Bool().Draw(t, "late") {
+		now += rapid.Int64Range(0, int64(length)-p.Guard).Draw(t, "how late")
+	}
+	a := account{window: w, bound: share}
+	changed := rapid.Bool().Draw(t, "changed")
+	if changed {
+		a.used = rapid.Int64Range(0, share).Draw(t, "used")
+	}
+	return newLine(&a, &p, now, changed), now
 }
 
 // TestLineAtIsTheInverseOfDue: the first instant with n permits due.
 func TestLineAtIsTheInverseOfDue(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		l := anyLine(t)
-		if l.share == 0 {
+		l, _ := anyLine(t)
+		if l.share == l.released {
 			return
 		}
-		n := rapid.Int64Range(1, l.share).Draw(t, "n")
+		n := rapid.Int64Range(l.released+1, l.share).Draw(t, "n")
 		at := l.at(n)
-		if l.due(at) < n || at > l.start && l.due(at-2) >= n {
-			t.Fatalf("%+v: permit %d at %d, where %d are due, and %d just before", l, n, at-l.start, l.due(at), l.due(at-2))
+		if l.due(at) < n || l.due(at-1) >= n && at > l.from {
+			t.Fatalf("%+v: permit %d at %d, where %d are due, and %d just before", l, n, at-l.from, l.due(at), l.due(at-1))
 		}
-		if l.due(l.start-1) != 0 || l.due(l.end) != l.share {
-			t.Fatalf("%+v: due %d before and %d at the end", l, l.due(l.start-1), l.due(l.end))
+		if l.due(l.end) != l.share {
+			t.Fatalf("%+v: %d due at the end", l, l.due(l.end))
 		}
-	})
-}
-
-// TestReleaseWastesNothing: a caller that takes all it is given has the whole
-// share at the end, and never more in one slice than one and a half of the even rate.
-func TestReleaseWastesNothing(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		l := anyLine(t)
-		idle := l.start + rapid.Int64Range(0, (l.end-l.start)/4).Draw(t, "idle")
-		used, now := int64(0), l.start
-		most := 1.5*float64(l.share)*float64(l.slice)/float64(l.end-l.start) + 1
-		over := l.end + early*l.slice // the window's end, less the guard
-		for asked := 0; now < over; asked++ {
-			n, next := l.release(now, used)
-			if next <= now || asked > 40_000 {
-				t.Fatalf("%+v: asked at %d, to ask again at %d", l, now, next)
-			}
-			if float64(n) > most {
-				t.Fatalf("%+v: %d released in a slice, more than %v", l, n, most)
-			}
-			if now >= idle {
-				used += n
-			}
-			now = next
-		}
-		if used != l.share {
-			t.Fatalf("%+v: %d of %d issued", l, used, l.share)
+		later := rapid.Int64Range(l.from, max(l.end, l.from)).Draw(t, "later")
+		if l.due(later) > l.due(later+l.tick) {
+			t.Fatalf("%+v: fewer are due later", l)
 		}
 	})
 }
 
-// TestAShortPauseIsMadeGoodGently: after a pause in the first half of the window,
-// what was not taken comes spread over the rest, not at once.
+// pacedLedger is a ledger with one paced window of a second from 0 on.
+func pacedLedger(share int64) (*ledger, *Plan) {
+	w := quota.Window{Length: time.Second}
+	p := &Plan{Until: int64(time.Second), Limits: []Limit{{Window: w, Permits: share}}, Pacing: Pacing{Even: true}}
+	l := &ledger{}
+	l.adopt(p, 0)
+	return l, p
+}
+
+// TestAShortPauseIsMadeGoodGently: after a pause, what was not taken comes spread
+// over the rest of the window, not at once, and none of it is lost.
 func TestAShortPauseIsMadeGoodGently(t *testing.T) {
-	t.Parallel()
 	const bucket = int64(50 * time.Millisecond)
-	l := lineOf(quota.Window{Length: time.Second}, 0, 0, 50_000, 0)
+	l, p := pacedLedger(50_000)
 	buckets := map[int64]int64{}
-	used, now := int64(0), int64(0)
-	for now < l.end+l.slice {
-		n, next := l.release(now, used)
-		used += n
+	issued, paused := int64(0), false
+	for now := int64(0); now < p.Until; {
+		l.advance(now)
+		l.pace(1)
+		n := l.budget()
+		l.charge(n, now)
+		issued += n
 		buckets[now/bucket] += n
-		if now = next; now > l.end*2/5 && now < l.end*2/5+l.slice {
-			now += int64(25 * time.Millisecond)
+		now, _ = l.when(1)
+		if !paused && now > p.Until*2/5 {
+			now, paused = now+int64(25*time.Millisecond), true
 		}
 	}
-	even := l.share * bucket / (l.end - l.start)
+	even := int64(50_000) * bucket / int64(970*time.Millisecond)
 	for b, n := range buckets {
 		if n > even*115/100 {
 			t.Errorf("from %v on %d permits are released in %v, evenly it were %d", time.Duration(b*bucket), n, time.Duration(bucket), even)
 		}
 	}
-	if used != l.share {
-		t.Fatalf("%d of %d issued", used, l.share)
+	if issued != 50_000 {
+		t.Fatalf("%d of 50000 issued", issued)
+	}
+}
+
+// TestARequestOfManyIsServedUnderPacing: permits accumulate for a request that
+// wants more than are released at once, and it has them when they are due.
+func TestARequestOfManyIsServedUnderPacing(t *testing.T) {
+	for _, c := range []struct{ share, n int64 }{{1000, 17}, {60, 2}, {60, 60}, {10, 3}, {100_000, 1501}} {
+		f := newFixed(map[time.Duration]int64{second: c.share})
+		f.plan.Pacing = Pacing{Even: true, Phase: 99}
+		var now, served int64
+		g := gateOf(f, 0, func(w *Waiter, _ Grant, v Verdict) {
+			if v != Granted {
+				t.Errorf("%+v: verdict %d at %v", c, v, time.Duration(now))
+			}
+			served += w.n
+		})
+		g.Changed(at(0))
+		for now < int64(3*second) {
+			when, known := g.Estimate(at(time.Duration(now)), c.n)
+			w := &Waiter{}
+			if _, v := g.Enter(at(time.Duration(now)), w, c.n, Forever); v == Granted {
+				served += c.n
+				continue
+			} else if v != Queued || !known {
+				t.Fatalf("%+v: verdict %d at %v, known %v", c, v, time.Duration(now), known)
+			}
+			for w.queued {
+				now = g.Wake()
+				g.Tick(at(time.Duration(now)))
+			}
+			if now != when {
+				t.Fatalf("%+v: served at %v, foreseen at %v", c, time.Duration(now), time.Duration(when))
+			}
+		}
+		if least := 3 * (c.share / c.n) * c.n; served < least {
+			t.Errorf("%+v: %d issued in 3 s, want %d", c, served, least)
+		}
 	}
 }

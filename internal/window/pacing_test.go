@@ -10,22 +10,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/load"
-	"github.com/quotient-limiter/quotient/quota"
 )
-
-// fixedShare gives every window of a second the same share, and paces.
-type fixedShare struct {
-	share  int64
-	pacing Pacing
-}
-
-func (f *fixedShare) Offset() int64                   { return 0 }
-func (f *fixedShare) Lengths(int64) []time.Duration   { return []time.Duration{time.Second} }
-func (f *fixedShare) Bound(quota.Window, int64) int64 { return f.share }
-func (f *fixedShare) Burst(quota.Window, int64) int64 { return f.share }
-func (f *fixedShare) Terms(clock.Instant) Terms {
-	return Terms{Until: Forever, WallUntil: Forever, Known: true, Pacing: f.pacing}
-}
 
 // provider is a fleet in simulated time, and what arrives at its provider.
 type provider struct {
@@ -39,7 +24,7 @@ const bin = 10 * time.Millisecond
 // paced drives one gate through a number of seconds: callers that come as p says
 // and wait as long as it takes, in steps of a millisecond. What happens in the
 // first seconds, warm, is not counted.
-func (v *provider) paced(f *fixedShare, p *load.Process, mean float64, warm, seconds int64) {
+func (v *provider) paced(f *fixed, p *load.Process, mean float64, warm, seconds int64) {
 	var now int64
 	came := map[*Waiter]int64{}
 	count := func(n, since int64) {
@@ -49,7 +34,7 @@ func (v *provider) paced(f *fixedShare, p *load.Process, mean float64, warm, sec
 			v.delays = append(v.delays, now-since)
 		}
 	}
-	g := NewGate(f, 0, func(w *Waiter, _ Grant, d Verdict) {
+	g := gateOf(f, 0, func(w *Waiter, _ Grant, d Verdict) {
 		if d == Granted {
 			count(w.n, came[w])
 		}
@@ -68,11 +53,11 @@ func (v *provider) paced(f *fixedShare, p *load.Process, mean float64, warm, sec
 			for n := p.Due(float64(step) / 1000); due < n; due++ {
 				w := &Waiter{}
 				came[w] = now
-				if len(came) > 4*int(f.share)+1000 {
+				if len(came) > 4*int(f.shares[time.Second])+1000 {
 					delete(came, w) // a bounded queue: who comes on top goes away
 					continue
 				}
-				if _, d, _ := g.Wait(at, w, 1, Forever); d == Granted {
+				if _, d := g.Enter(at, w, 1, Forever); d == Granted {
 					count(1, now)
 					delete(came, w)
 				}
@@ -100,7 +85,9 @@ func fleetOf(n int, pacing Pacing, arrival load.Arrival, part float64, share int
 	mean = part * float64(share)
 	for i := range n {
 		pacing.Phase = r.Uint64()
-		v.paced(&fixedShare{share, pacing}, load.NewProcess(arrival, 11, i, n), mean, warmFor, runFor)
+		f := newFixed(map[time.Duration]int64{time.Second: share})
+		f.plan.Pacing = pacing
+		v.paced(f, load.NewProcess(arrival, 11, i, n), mean, warmFor, runFor)
 	}
 	return v, mean
 }
@@ -116,7 +103,6 @@ const (
 func TestPacingFlattens(t *testing.T) {
 	t.Parallel()
 	even := Pacing{Even: true}
-	adaptive := Pacing{Even: true, Delay: int64(1500 * time.Millisecond)}
 	for _, c := range []struct {
 		arrival load.Arrival
 		part    float64 // of the limit
@@ -126,22 +112,16 @@ func TestPacingFlattens(t *testing.T) {
 	}{
 		{load.Steady, 1.5, Pacing{}, math.Inf(1), true},
 		{load.Steady, 1.5, even, 1.2, true},
-		{load.Steady, 1.5, adaptive, 1.2, true},
 		{load.Burst, 0.5, Pacing{}, math.Inf(1), false},
 		{load.Burst, 0.5, even, math.Inf(1), false},
-		{load.Burst, 0.5, adaptive, 1.5, false},
 		{load.Sine, 0.5, Pacing{}, math.Inf(1), false},
 		{load.Sine, 0.5, even, math.Inf(1), false},
-		{load.Sine, 0.5, adaptive, math.Inf(1), false},
 		{load.Poisson, 0.5, Pacing{}, math.Inf(1), false},
 		{load.Poisson, 0.5, even, math.Inf(1), false},
-		{load.Poisson, 0.5, adaptive, math.Inf(1), false},
 	} {
 		const instances, share = 96, 500
 		name := "off"
-		if c.pacing.Delay > 0 {
-			name = "adaptive"
-		} else if c.pacing.Even {
+		if c.pacing.Even {
 			name = "even"
 		}
 		t.Run(fmt.Sprintf("%s-%g-%s", c.arrival, c.part, name), func(t *testing.T) {
@@ -158,9 +138,6 @@ func TestPacingFlattens(t *testing.T) {
 			}
 			if !c.whole && used < 0.97*c.part {
 				t.Errorf("%.4f of the limit was used, and %v asked for", used, c.part)
-			}
-			if d := time.Duration(c.pacing.Delay); d > 0 && !c.whole && p99 > d {
-				t.Errorf("p99 of the delay is %v, more than %v", p99, d)
 			}
 			// Calls that come evenly enough are held back for no longer than that takes.
 			if c.arrival == load.Poisson && p50 > 200*time.Millisecond {

@@ -2,11 +2,8 @@ package window
 
 import "math"
 
-// Forever is the deadline of a waiter without one.
-const Forever = int64(math.MaxInt64)
-
 // Waiter is one place in the queue. The zero Waiter is ready to be handed to
-// Gate.Wait once; after it was decided it may be used again.
+// Gate.Enter once; after it was decided it may be used again.
 //
 // Its 64 bytes are a class of the allocator: a queue of a million makes 64 MB.
 type Waiter struct {

@@ -11,11 +11,11 @@ import (
 func TestWaitersAreServedInOrderBeforeNewcomers(t *testing.T) {
 	f := newFixed(map[time.Duration]int64{second: 3})
 	var told told
-	g := NewGate(f, 0, told.decided)
+	g := gateOf(f, 0, told.decided)
 	g.Changed(at(0))
-	g.Take(at(1), 3)
+	take(g, at(1), 3)
 	for i, n := range []int64{1, 3, 1, 1} {
-		if _, v, _ := g.Wait(at(2), &Waiter{Payload: i}, n, Forever); v != Queued {
+		if _, v := g.Enter(at(2), &Waiter{Payload: i}, n, Forever); v != Queued {
 			t.Fatalf("waiter %d: verdict %d, want queued", i, v)
 		}
 	}
@@ -23,20 +23,20 @@ func TestWaitersAreServedInOrderBeforeNewcomers(t *testing.T) {
 	if diff := cmp.Diff([]string{"0@1s"}, told.take()); diff != "" {
 		t.Errorf("first window (-want +got):\n%s", diff)
 	}
-	if _, ok := g.Take(at(second+1), 1); ok {
+	if _, ok := take(g, at(second+1), 1); ok {
 		t.Error("a newcomer overtook the waiter for 3 permits")
 	}
 	if wake := g.Wake(); wake != int64(2*second) {
 		t.Errorf("wake at %v, want 2s", time.Duration(wake))
 	}
 	// A newcomer sees the window first, and does the boundary's work.
-	if _, ok := g.Take(at(2*second), 1); ok {
+	if _, ok := take(g, at(2*second), 1); ok {
 		t.Error("a newcomer was served before the queue")
 	}
 	if diff := cmp.Diff([]string{"1@2s"}, told.take()); diff != "" {
 		t.Errorf("second window (-want +got):\n%s", diff)
 	}
-	if _, ok := g.Take(at(3*second), 1); !ok {
+	if _, ok := take(g, at(3*second), 1); !ok {
 		t.Error("what the queue left was not there for newcomers")
 	}
 	if diff := cmp.Diff([]string{"2@3s", "3@3s"}, told.take()); diff != "" {
@@ -49,13 +49,12 @@ func TestWaitersAreServedInOrderBeforeNewcomers(t *testing.T) {
 
 func TestWhoCannotBeServedInTimeIsRefusedAtOnce(t *testing.T) {
 	f := newFixed(map[time.Duration]int64{second: 2})
-	f.terms.Ceiling = 2
 	var told told
-	g := NewGate(f, 3, told.decided)
+	g := gateOf(f, 3, told.decided)
 	g.Changed(at(0))
-	g.Take(at(1), 2)
+	take(g, at(1), 2)
 	wait := func(n int64, deadline time.Duration) Verdict {
-		_, v, _ := g.Wait(at(10), &Waiter{Payload: "w"}, n, int64(deadline))
+		_, v := g.Enter(at(10), &Waiter{Payload: "w"}, n, int64(deadline))
 		return v
 	}
 	for _, step := range []struct {
@@ -83,16 +82,16 @@ const forever = time.Duration(Forever)
 func TestAChangedSharePricesTheWaitersAgain(t *testing.T) {
 	f := newFixed(map[time.Duration]int64{second: 4})
 	var told told
-	g := NewGate(f, 0, told.decided)
+	g := gateOf(f, 0, told.decided)
 	g.Changed(at(0))
-	g.Take(at(1), 4)
+	take(g, at(1), 4)
 	for i := range 4 {
-		g.Wait(at(2), &Waiter{Payload: i}, 1, int64(second+second/2))
+		g.Enter(at(2), &Waiter{Payload: i}, 1, int64(second+second/2))
 	}
-	g.Wait(at(2), &Waiter{Payload: "patient"}, 1, int64(10*second))
+	g.Enter(at(2), &Waiter{Payload: "patient"}, 1, int64(10*second))
 	f.set(func() { f.shares[second] = 2 })
 	g.Changed(at(3))
-	if diff := cmp.Diff([]string{"2!2", "3!2"}, told.take()); diff != "" {
+	if diff := cmp.Diff([]string{"2!3", "3!3"}, told.take()); diff != "" {
 		t.Errorf("who could no longer be served (-want +got):\n%s", diff)
 	}
 	g.Tick(at(second))
@@ -105,12 +104,12 @@ func TestAChangedSharePricesTheWaitersAgain(t *testing.T) {
 func TestACancelledWaiterGivesItsPlaceBack(t *testing.T) {
 	f := newFixed(map[time.Duration]int64{second: 3})
 	var told told
-	g := NewGate(f, 0, told.decided)
+	g := gateOf(f, 0, told.decided)
 	g.Changed(at(0))
-	g.Take(at(1), 1) // two are left
+	take(g, at(1), 1) // two are left
 	big, small := &Waiter{Payload: "big"}, &Waiter{Payload: "small"}
-	g.Wait(at(2), big, 3, Forever)
-	g.Wait(at(2), small, 1, Forever)
+	g.Enter(at(2), big, 3, Forever)
+	g.Enter(at(2), small, 1, Forever)
 	if !g.Cancel(at(3), big) {
 		t.Fatal("a queued waiter could not be cancelled")
 	}
@@ -120,26 +119,26 @@ func TestACancelledWaiterGivesItsPlaceBack(t *testing.T) {
 	if diff := cmp.Diff([]string{"small@0s"}, told.take()); diff != "" {
 		t.Errorf("what the cancelled waiter held back (-want +got):\n%s", diff)
 	}
-	if _, ok := g.Take(at(4), 1); !ok {
+	if _, ok := take(g, at(4), 1); !ok {
 		t.Error("the last permit was lost")
 	}
 }
 
 func TestUnknownFutureRefusesAtTheDeadlineOnly(t *testing.T) {
 	f := newFixed(nil)
-	f.terms.Known = false
+	f.plan.Known = false
 	var told told
-	g := NewGate(f, 0, told.decided)
-	g.Wait(at(1), &Waiter{Payload: "a"}, 1, int64(5*second))
-	g.Wait(at(1), &Waiter{Payload: "b"}, 1, int64(3*second))
+	g := gateOf(f, 0, told.decided)
+	g.Enter(at(1), &Waiter{Payload: "a"}, 1, int64(5*second))
+	g.Enter(at(1), &Waiter{Payload: "b"}, 1, int64(3*second))
 	if wake := g.Wake(); wake != int64(3*second) {
 		t.Fatalf("wake at %v, want 3s", time.Duration(wake))
 	}
 	g.Tick(at(3 * second))
-	if diff := cmp.Diff([]string{"b!2"}, told.take()); diff != "" {
+	if diff := cmp.Diff([]string{"b!3"}, told.take()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	f.set(func() { f.shares, f.terms.Known = map[time.Duration]int64{second: 1}, true })
+	f.set(func() { f.shares, f.plan.Known = map[time.Duration]int64{second: 1}, true })
 	g.Changed(at(4 * second))
 	if diff := cmp.Diff([]string{"a@4s"}, told.take()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

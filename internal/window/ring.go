@@ -75,28 +75,19 @@ func (r *ring) undo(at, n int64) bool {
 	return true
 }
 
-// when returns the instant, not before now, at which the n-th permit from now on
-// can be issued under a share, if each is issued as soon as it can be.
+// when returns the instant, not before now, at which n permits can be issued
+// together under a share if nothing else is; Forever if the share is too small.
 func (r *ring) when(n, share, now int64) int64 {
-	if share <= 0 {
+	if n > share {
 		return Forever
 	}
-	slot := int64(quota.SlotOf(r.length))
-	turns := (n - 1) / share // a share is issued in every ringSlots slots
-	n -= turns * share
-	if turns > horizon*ringSlots {
-		return Forever
-	}
-	after := turns * ringSlots * slot
-	if n -= share - r.sum; n <= 0 {
-		return max(now, r.slot*slot+after)
+	back := n - (share - r.sum) // so many have to leave the span first
+	if back <= 0 {
+		return now
 	}
 	r.addUp()
-	i, _ := slices.BinarySearch(r.until[:], n)
-	if i == ringSlots {
-		return Forever
-	}
-	return (r.slot+int64(i)+1)*slot + after
+	i, _ := slices.BinarySearch(r.until[:], back)
+	return (r.slot + int64(i) + 1) * int64(quota.SlotOf(r.length))
 }
 
 func (r *ring) addUp() {

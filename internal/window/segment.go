@@ -42,7 +42,9 @@ type Segment struct {
 	// Strict says that takers must read and compare both clocks (outage rule
 	// stop). Never changes.
 	Strict bool
-	// lead is Terms.Lead. Never changes.
+	// Shadow says that what cannot be taken passes all the same. Never changes.
+	Shadow bool
+	// lead is Proof.Lead. Never changes.
 	lead int64
 	// Grant is the window for which the permits are. Never changes.
 	Grant Grant
@@ -58,7 +60,8 @@ type Grant struct {
 	// At is the monotonic instant from which the permits could be had.
 	At int64
 	// Epoch numbers the spans in which no limit's window changes: a permit may
-	// be returned in its own epoch only, where aligned windows bind.
+	// be given back in its own epoch only, where aligned windows bind. It is 0 for
+	// a call that shadow mode lets pass, which has nothing to give back.
 	Epoch uint64
 }
 
@@ -112,6 +115,11 @@ func (s *Segment) Open(now int64) bool {
 
 // Left returns the number of permits left for newcomers.
 func (s *Segment) Left() int64 { return max(0, s.left.Load()) }
+
+// passed is the grant of a call that shadow mode lets pass.
+func (s *Segment) passed() Grant {
+	return Grant{Start: s.Grant.Start, End: s.Grant.End, At: s.Grant.At}
+}
 
 // seal ends the segment and returns what was left.
 func (s *Segment) seal() int64 { return s.left.Swap(sealed) }

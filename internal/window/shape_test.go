@@ -17,8 +17,8 @@ var (
 
 func shapedGate(shares map[time.Duration]int64, burst int64, shape Shape, decided func(*Waiter, Grant, Verdict)) (*Gate, *fixed) {
 	f := newFixed(shares)
-	f.burst, f.terms.Shape = burst, shape
-	g := NewGate(f, 0, decided)
+	f.burst, f.plan.Shape = burst, shape
+	g := gateOf(f, 0, decided)
 	g.Changed(at(0))
 	return g, f
 }
@@ -33,7 +33,7 @@ type step struct {
 func play(t *testing.T, g *Gate, steps []step) {
 	t.Helper()
 	for _, s := range steps {
-		if got := g.TakeUpTo(at(s.at), s.n); got != s.want {
+		if got := upTo(g, at(s.at), s.n); got != s.want {
 			t.Errorf("at %v: %d of %d issued, want %d", s.at, got, s.n, s.want)
 		}
 	}
@@ -82,20 +82,6 @@ func TestLeakyBucketSteps(t *testing.T) {
 	play(t, g, []step{{0, 100, 1}, {90 * ms, 1, 0}, {103 * ms, 100, 1}, {900 * ms, 100, 1}, {950 * ms, 1, 0}, {1003 * ms, 100, 1}})
 }
 
-func TestWarmUpSteps(t *testing.T) {
-	g, f := shapedGate(map[time.Duration]int64{second: 300}, 0, Shape{WarmUp: int64(4 * second)}, nil)
-	play(t, g, []step{
-		{0, 1000, 100}, {second, 1000, 150}, {2 * second, 1000, 200}, {3 * second, 1000, 250},
-		{4 * second, 1000, 300}, {5 * second, 1000, 300},
-	})
-	f.set(func() { f.shares[second] = 600 }) // it is warm, and stays so
-	g.Changed(at(6*second - 1))
-	play(t, g, []step{{6 * second, 1000, 600}})
-
-	g, _ = shapedGate(map[time.Duration]int64{second: 2}, 0, Shape{WarmUp: int64(4 * second)}, nil)
-	play(t, g, []step{{0, 10, 1}, {second, 10, 1}})
-}
-
 // Several sliding windows admit all or nothing: what one lacks is not taken from
 // the others.
 func TestSeveralSlidingWindows(t *testing.T) {
@@ -123,7 +109,7 @@ func TestShapedWaiters(t *testing.T) {
 		{1, 1600 * ms, Limited}, // FIFO: after the six, though one is left at 1.504
 	} {
 		w := &Waiter{Payload: i}
-		if _, v, _ := g.Wait(at(600*ms), w, c.n, int64(c.deadline)); v != c.want {
+		if _, v := g.Enter(at(600*ms), w, c.n, int64(c.deadline)); v != c.want {
 			t.Errorf("waiter %d: verdict %d, want %d", i, v, c.want)
 		}
 	}
@@ -149,11 +135,11 @@ func TestBucketWaiters(t *testing.T) {
 	g, _ := shapedGate(map[time.Duration]int64{second: 10}, 2, accrues, log.decided)
 	play(t, g, []step{{0, 2, 2}})
 	for i := range 3 {
-		if _, v, _ := g.Wait(at(ms), &Waiter{Payload: i}, 1, int64(305*ms)); v != Queued {
+		if _, v := g.Enter(at(ms), &Waiter{Payload: i}, 1, int64(305*ms)); v != Queued {
 			t.Errorf("waiter %d: %d", i, v)
 		}
 	}
-	if _, v, _ := g.Wait(at(ms), &Waiter{}, 1, int64(305*ms)); v != Limited {
+	if _, v := g.Enter(at(ms), &Waiter{}, 1, int64(305*ms)); v != Limited {
 		t.Errorf("the fourth waiter: %d", v)
 	}
 	var served []time.Duration
@@ -172,20 +158,20 @@ func TestBucketWaiters(t *testing.T) {
 // has made up for meanwhile is not given twice.
 func TestShapedReturn(t *testing.T) {
 	g, _ := shapedGate(map[time.Duration]int64{second: 10}, 0, sliding, nil)
-	grant, _ := g.Take(at(900*ms), 10)
-	if !g.Return(at(1100*ms), grant, 4) || g.TakeUpTo(at(1100*ms), 100) != 4 {
+	grant, _ := take(g, at(900*ms), 10)
+	if !refund(g, at(1100*ms), grant, 4) || upTo(g, at(1100*ms), 100) != 4 {
 		t.Error("four permits given back in the next window cannot be had")
 	}
-	if g.Return(at(1950*ms), grant, 6) {
+	if refund(g, at(1950*ms), grant, 6) {
 		t.Error("a permit that counts no more was given back")
 	}
 
 	g, _ = shapedGate(map[time.Duration]int64{second: 10}, 10, accrues, nil)
-	grant, _ = g.Take(at(0), 10)
-	if !g.Return(at(400*ms), grant, 10) {
+	grant, _ = take(g, at(0), 10)
+	if !refund(g, at(400*ms), grant, 10) {
 		t.Error("permits cannot be given back")
 	}
-	if n := g.TakeUpTo(at(400*ms), 100); n > 10 || n < 9 {
+	if n := upTo(g, at(400*ms), 100); n > 10 || n < 9 {
 		t.Errorf("%d permits after ten were given back: more than the bucket holds, or much less", n)
 	}
 }
@@ -195,17 +181,17 @@ func TestShapedReturn(t *testing.T) {
 func TestAReturnIsNoneToALaterLimit(t *testing.T) {
 	for name, shape := range map[string]Shape{"sliding": sliding, "bucket": accrues} {
 		g, f := shapedGate(map[time.Duration]int64{second: 100}, 100, shape, nil)
-		before, ok := g.Take(at(500*ms), 4)
+		before, ok := take(g, at(500*ms), 4)
 		if !ok {
 			t.Fatalf("%s: nothing was issued", name)
 		}
 		f.set(func() { f.shares[2*second] = 5 })
 		g.Changed(at(501 * ms))
 		play(t, g, []step{{502 * ms, 100, 5}})
-		if !g.Return(at(503*ms), before, 4) {
+		if !refund(g, at(503*ms), before, 4) {
 			t.Errorf("%s: the permits cannot be given back", name)
 		}
-		if n := g.TakeUpTo(at(504*ms), 100); n != 0 {
+		if n := upTo(g, at(504*ms), 100); n != 0 {
 			t.Errorf("%s: %d permits more than the five of the later limit", name, n)
 		}
 	}
@@ -215,10 +201,10 @@ func TestAReturnIsNoneToALaterLimit(t *testing.T) {
 func TestShapesBindTogether(t *testing.T) {
 	g, f := shapedGate(map[time.Duration]int64{second: 10}, 0, Shape{}, nil)
 	play(t, g, []step{{900 * ms, 6, 6}})
-	f.set(func() { f.terms.Shape = Shape{Sliding: true} })
+	f.set(func() { f.plan.Shape = Shape{Sliding: true} })
 	g.Changed(at(950 * ms))
 	play(t, g, []step{{960 * ms, 100, 4}, {1000 * ms, 100, 6}, {1500 * ms, 1, 0}, {1970 * ms, 100, 4}, {2010 * ms, 100, 6}})
-	f.set(func() { f.terms.Shape = sliding })
+	f.set(func() { f.plan.Shape = sliding })
 	g.Changed(at(2500 * ms))
 	play(t, g, []step{{2600 * ms, 1, 0}, {2980 * ms, 100, 4}})
 }

@@ -28,7 +28,7 @@ func TestStress(t *testing.T) {
 			c.(*atomic.Int64).Add(n)
 		}
 	}
-	g := NewGate(f, 1000, func(w *Waiter, gr Grant, v Verdict) {
+	g := gateOf(f, 1000, func(w *Waiter, gr Grant, v Verdict) {
 		if v == Granted {
 			count(gr, w.N())
 		}
@@ -45,7 +45,7 @@ func TestStress(t *testing.T) {
 				switch rnd.IntN(12) {
 				case 0:
 					w := &Waiter{}
-					gr, v, _ := g.Wait(i, w, n, i.Mono+rnd.Int64N(int64(3*length)))
+					gr, v := g.Enter(i, w, n, i.Mono+rnd.Int64N(int64(3*length)))
 					if v == Granted {
 						count(gr, n)
 					} else if v == Queued && rnd.IntN(3) == 0 {
@@ -54,8 +54,8 @@ func TestStress(t *testing.T) {
 				case 1:
 					g.Changed(i)
 				case 2:
-					if gr, ok := g.Take(i, n); ok {
-						if !g.Return(i, gr, n) {
+					if gr, ok := take(g, i, n); ok {
+						if !refund(g, i, gr, n) {
 							count(gr, n)
 						}
 					}
@@ -63,7 +63,7 @@ func TestStress(t *testing.T) {
 					s := g.Segment()
 					if s.Take(i.Mono, n) {
 						count(s.Grant, n)
-					} else if gr, ok := g.Take(i, n); ok {
+					} else if gr, ok := take(g, i, n); ok {
 						count(gr, n)
 					}
 				}

@@ -11,23 +11,23 @@ import (
 
 func TestNothingIsIssuedWithinTheGuard(t *testing.T) {
 	f := newFixed(map[time.Duration]int64{second: 5})
-	f.terms.Guard = int64(100 * time.Millisecond)
+	f.plan.Guard = int64(100 * time.Millisecond)
 	var told told
-	g := NewGate(f, 0, told.decided)
+	g := gateOf(f, 0, told.decided)
 	g.Changed(at(0))
 	for _, step := range []struct {
 		at   time.Duration
 		want bool
 	}{{0, false}, {99 * time.Millisecond, false}, {100 * time.Millisecond, true}, {899 * time.Millisecond, true},
 		{900 * time.Millisecond, false}, {second, false}, {1100 * time.Millisecond, true}} {
-		if _, got := g.Take(at(step.at), 1); got != step.want {
+		if _, got := take(g, at(step.at), 1); got != step.want {
 			t.Errorf("at %v: granted %v, want %v", step.at, got, step.want)
 		}
 	}
-	if _, v, _ := g.Wait(at(1950*time.Millisecond), &Waiter{Payload: "early"}, 1, int64(2099*time.Millisecond)); v != Limited {
+	if _, v := g.Enter(at(1950*time.Millisecond), &Waiter{Payload: "early"}, 1, int64(2099*time.Millisecond)); v != Limited {
 		t.Errorf("who cannot wait until the guard ends: verdict %d, want Limited", v)
 	}
-	if _, v, _ := g.Wait(at(1950*time.Millisecond), &Waiter{Payload: "w"}, 1, int64(2100*time.Millisecond)); v != Queued {
+	if _, v := g.Enter(at(1950*time.Millisecond), &Waiter{Payload: "w"}, 1, int64(2100*time.Millisecond)); v != Queued {
 		t.Errorf("verdict %d, want Queued", v)
 	}
 	g.Tick(clock.Instant{Mono: g.Wake()})
@@ -39,12 +39,12 @@ func TestNothingIsIssuedWithinTheGuard(t *testing.T) {
 
 func TestStrictStopsAtTheEndOfTheProofByEitherClock(t *testing.T) {
 	f := newFixed(map[time.Duration]int64{second: 100})
-	f.terms.Strict, f.terms.Until, f.terms.WallUntil = true, int64(300*time.Millisecond), int64(300*time.Millisecond)
-	f.terms.Lead = Forever
-	g := NewGate(f, 0, nil)
+	f.plan.Proof.Strict, f.plan.Proof.Until, f.plan.Proof.WallUntil = true, int64(300*time.Millisecond), int64(300*time.Millisecond)
+	f.plan.Proof.Lead = Forever
+	g := gateOf(f, 0, nil)
 	g.Changed(at(0))
 	take := func(mono, wall time.Duration) bool {
-		_, ok := g.Take(clock.Instant{Mono: int64(mono), Wall: int64(wall)}, 1)
+		_, ok := take(g, clock.Instant{Mono: int64(mono), Wall: int64(wall)}, 1)
 		return ok
 	}
 	const ms = time.Millisecond
@@ -57,13 +57,13 @@ func TestStrictStopsAtTheEndOfTheProofByEitherClock(t *testing.T) {
 	if take(310*ms, 200*ms) {
 		t.Error("the wall clock was set back, and the old proof was used")
 	}
-	f.set(func() { f.terms.Until, f.terms.WallUntil = int64(600*ms), int64(600*ms) })
-	g.Proved(at(320 * ms))
+	f.set(func() { f.plan.Proof.Until, f.plan.Proof.WallUntil = int64(600*ms), int64(600*ms) })
+	g.Proved(at(320*ms), f.plan.Proof)
 	if !take(330*ms, 330*ms) {
 		t.Error("a new proof did not end the stop")
 	}
-	f.set(func() { f.terms.Until, f.terms.WallUntil = int64(900*ms), int64(900*ms) })
-	g.Proved(at(400 * ms))
+	f.set(func() { f.plan.Proof.Until, f.plan.Proof.WallUntil = int64(900*ms), int64(900*ms) })
+	g.Proved(at(400*ms), f.plan.Proof)
 	if !take(700*ms, 700*ms) {
 		t.Error("a newer proof did not reach the running segment")
 	}
@@ -74,9 +74,9 @@ func TestStrictStopsAtTheEndOfTheProofByEitherClock(t *testing.T) {
 
 func TestStrictStopsWhileCorrectedTimeCannotBeReliedOn(t *testing.T) {
 	f := newFixed(map[time.Duration]int64{second: 100})
-	f.terms.Strict, f.terms.Lead = true, int64(25*time.Millisecond)
-	f.terms.Until, f.terms.WallUntil = Forever, Forever
-	g := NewGate(f, 0, nil)
+	f.plan.Proof.Strict, f.plan.Proof.Lead = true, int64(25*time.Millisecond)
+	f.plan.Proof.Until, f.plan.Proof.WallUntil = Forever, Forever
+	g := gateOf(f, 0, nil)
 	g.Changed(at(0))
 	const ms = time.Millisecond
 	for _, step := range []struct {
@@ -87,28 +87,28 @@ func TestStrictStopsWhileCorrectedTimeCannotBeReliedOn(t *testing.T) {
 		if got := g.Segment().WallValid(i) && g.Segment().Take(i.Mono, 1); got != step.want {
 			t.Errorf("without the lock, %v by one clock and %v by the other: granted %v, want %v", step.mono, step.wall, got, step.want)
 		}
-		if _, got := g.Take(i, 1); got != step.want {
+		if _, got := take(g, i, 1); got != step.want {
 			t.Errorf("%v by one clock and %v by the other: granted %v, want %v", step.mono, step.wall, got, step.want)
 		}
 	}
-	f.set(func() { f.terms.Lead = int64(3601 * second) }) // corrected time was looked after
+	f.set(func() { f.plan.Proof.Lead = int64(3601 * second) }) // corrected time was looked after
 	i := clock.Instant{Mono: int64(5 * ms), Wall: int64(3600 * second)}
-	g.Proved(i)
-	if _, ok := g.Take(i, 1); !ok {
+	g.Proved(i, f.plan.Proof)
+	if _, ok := take(g, i, 1); !ok {
 		t.Error("nothing is issued although time can be relied on again")
 	}
 }
 
 func TestShutUntil(t *testing.T) {
 	f := newFixed(map[time.Duration]int64{second: 1})
-	f.terms.ShutUntil = int64(1500 * time.Millisecond)
+	f.shutUntil = int64(1500 * time.Millisecond)
 	var told told
-	g := NewGate(f, 0, told.decided)
+	g := gateOf(f, 0, told.decided)
 	g.Changed(at(0))
-	if _, v, _ := g.Wait(at(1), &Waiter{Payload: "short"}, 1, int64(1400*time.Millisecond)); v != Limited {
+	if _, v := g.Enter(at(1), &Waiter{Payload: "short"}, 1, int64(1400*time.Millisecond)); v != Limited {
 		t.Errorf("verdict %d, want Limited", v)
 	}
-	g.Wait(at(1), &Waiter{Payload: "w"}, 1, int64(1500*time.Millisecond))
+	g.Enter(at(1), &Waiter{Payload: "w"}, 1, int64(1500*time.Millisecond))
 	for g.Wake() != Forever {
 		g.Tick(clock.Instant{Mono: g.Wake()})
 	}

@@ -8,8 +8,20 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// WindowUsage is what was issued in the current window of one limit.
-type WindowUsage struct {
+// Usage is what a gate has done and holds at one instant.
+type Usage struct {
+	Issued     int64 // permits issued since the beginning
+	OverIssued int64 // of these, beyond what the share allowed: 0, or a bug
+	Waiting    int   // waiters in the queue
+	WaitingFor int64 // permits that they want
+	Head       int64 // permits that the first of them wants
+	HeadAt     int64 // monotonic instant at which it will have them; Forever: not known
+	// Limits are those that bind, shortest window first.
+	Limits []LimitUsage
+}
+
+// LimitUsage is what was issued under one limit.
+type LimitUsage struct {
 	Window      quota.Window
 	Share, Used int64
 	// Left is how many permits this limit leaves now.
@@ -20,56 +32,75 @@ type WindowUsage struct {
 	Start, End int64
 }
 
-// usageLocked returns what is left of a limit, of which taken permits are not
-// booked yet.
-func (g *Gate) usageLocked(a *account, taken int64) WindowUsage {
-	unaligned, now := g.mu.terms.Shape.Unaligned, g.mu.last
-	u := WindowUsage{Window: a.window, Share: a.bound, Used: a.used + taken, Start: a.window.Start(), End: a.window.End()}
+// Usage returns what the gate has done up to the instant at.
+func (g *Gate) Usage(at clock.Instant) Usage {
+	g.mu.Lock()
+	defer g.unlock()
+	s, q, l := g.currentLocked(at), &g.mu.queue, &g.mu.ledger
+	taken := g.mu.published - s.Left()
+	u := Usage{
+		Issued: g.mu.issued + taken, OverIssued: l.overIssued,
+		Waiting: q.length, WaitingFor: q.permits, Head: g.headLocked(), HeadAt: Forever,
+		Limits: make([]LimitUsage, 0, len(l.accounts)),
+	}
+	r := &g.mu.forecast.spare
+	if r.now(g); u.Head > 0 && g.planLocked().Known {
+		if at, known := r.serve(g, u.Head); known {
+			u.HeadAt = at
+		}
+		r.now(g)
+	}
+	for i := range l.accounts {
+		if a := &l.accounts[i]; a.binds {
+			u.Limits = append(u.Limits, a.usage(l, &r.ledger.accounts[i], taken))
+		}
+	}
+	slices.SortFunc(u.Limits, func(a, b LimitUsage) int { return cmp.Compare(a.Window.Length, b.Window.Length) })
+	return u
+}
+
+// Estimate returns the instant at which a newcomer that wants n permits will have
+// them, if nothing changes; one that has passed means now. known is false if
+// nobody can tell, or if no share will hold so many; the instant is then the
+// earliest worth trying.
+func (g *Gate) Estimate(at clock.Instant, n int64) (when int64, known bool) {
+	g.mu.Lock()
+	defer g.unlock()
+	switch s := g.currentLocked(at); {
+	case g.mu.closed || !g.fitsLocked(n):
+		return s.until.Load(), false
+	case n <= s.Left():
+		return g.mu.last, true
+	}
+	return g.mu.forecast.estimate(g, n)
+}
+
+// usage returns what is left of a limit, after taken permits that are not booked
+// yet; booked is the account in which they are.
+func (a *account) usage(l *ledger, booked *account, taken int64) LimitUsage {
+	u := LimitUsage{Window: a.window, Share: a.bound, Used: a.used + taken, Start: a.window.Start(), End: a.window.End()}
 	if u.Share == Unbounded {
 		u.Share = 0
 		return u
 	}
-	u.Left = max(0, a.left(unaligned)-taken)
-	if !unaligned {
+	u.Left = max(0, a.left(l)-taken)
+	if !l.plan.Shape.Unaligned {
 		return u
 	}
-	if a.slide != nil {
-		u.Used = a.slide.sum + taken
+	if a.ring != nil {
+		u.Used = a.ring.sum + taken
 	}
-	next := now
-	if whole := a.most(); u.Left < whole {
-		next = a.comes(u.Left+1, a.bound, now, unbooked{taken, g.mu.edge})
+	whole := a.bound
+	if a.bucket != nil {
+		whole = min(whole, a.bucket.burst)
 	}
-	if next < u.End-g.shares.Offset()+int64(2*a.window.Length) { // else it is not known
-		u.End = next + g.shares.Offset()
+	next := l.now
+	if u.Left < whole {
+		next = booked.when(u.Left+1, l)
+	}
+	if next != Forever {
+		u.End = next + l.plan.Offset
 		u.Start = u.End - int64(a.window.Length)
 	}
 	return u
-}
-
-// most is what the account's limit leaves if nothing is issued for a while.
-func (a *account) most() int64 {
-	if a.bucket != nil {
-		return min(a.bound, a.bucket.burst)
-	}
-	return a.bound
-}
-
-// Windows returns the current windows of all limits that bind at the instant at,
-// shortest first.
-func (g *Gate) Windows(at clock.Instant) []WindowUsage {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	s := g.currentLocked(at)
-	taken := g.mu.published - s.Left()
-	all := make([]WindowUsage, 0, len(g.mu.ledger.accounts))
-	for i := range g.mu.ledger.accounts {
-		a := &g.mu.ledger.accounts[i]
-		if !a.binds {
-			continue
-		}
-		all = append(all, g.usageLocked(a, taken))
-	}
-	slices.SortFunc(all, func(a, b WindowUsage) int { return cmp.Compare(a.Window.Length, b.Window.Length) })
-	return all
 }

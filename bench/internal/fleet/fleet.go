@@ -110,7 +110,7 @@ func (f *Fleet) settled(ctx context.Context, permits int64) error {
 	for {
 		sum := int64(0)
 		for _, l := range f.Instances {
-			sum += l.Status().Share
+			sum += l.Status().Shortest().Share
 		}
 		if sum == permits {
 			return nil
@@ -193,7 +193,7 @@ func (c *count) take(ctx context.Context, l *consumer.Limiter) {
 			return
 		}
 		c.n.Add(1)
-		c.windows[p.Start.UnixNano()]++
+		c.windows[p.Start().UnixNano()]++
 	}
 }
 

@@ -48,7 +48,7 @@ func describe(s *measure.Samples, cases []measure.Case) *report.Section {
 	sec.Text("Nanoseconds of processor time for a call, median of the rounds; then how many times its floor, measured right before it " +
 		"in every round: *monotonic-read+add* for what is granted (*time.Now+add* for rule stop), *monotonic-read* for what is refused. " +
 		"On n processors at work, the time that passes for a call is about an n-th of that. *Undisturbed* is the ratio in the " +
-		"quickest 2% of slices of 2,000 calls, call and floor in turns.")
+		"quickest 2%% of slices of 2,000 calls, call and floor in turns.")
 	var rows [][]string
 	for _, c := range cases {
 		if !s.Has(c.Name + "/goroutines=one") {

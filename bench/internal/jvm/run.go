@@ -36,7 +36,7 @@ func Run(ctx context.Context, o bench.Options) (*report.Section, *bench.Samples,
 	if err != nil { // most likely there is no way to Maven Central
 		reason, _, _ := strings.Cut(err.Error(), "\n")
 		sec.Text("Left out: %s", reason)
-		return sec, s, nil //nolint:nilerr // the results say what they lack, and why
+		return sec, s, nil
 	}
 	threads := []int{1, 2, 64}
 	vm := ""

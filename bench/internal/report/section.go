@@ -23,9 +23,10 @@ type Section struct {
 	text   strings.Builder
 }
 
-// Text appends a paragraph.
+// Text appends a paragraph. go vet checks the format as it does Printf's.
 func (s *Section) Text(format string, args ...any) {
-	fmt.Fprintf(&s.text, format+"\n\n", args...)
+	fmt.Fprintf(&s.text, format, args...)
+	s.text.WriteString("\n\n")
 }
 
 // Table appends a table. Columns after the first hold numbers.

@@ -81,13 +81,13 @@ func wave(l *consumer.Limiter, parked bool, n int) (first, last time.Duration) {
 	all.Add(n)
 	first = time.Hour
 	served := func(p consumer.Permit) {
-		late := time.Since(p.Start)
+		late := time.Since(p.Start())
 		mu.Lock()
 		first, last = min(first, late), max(last, late)
 		mu.Unlock()
 		all.Done()
 	}
-	l.TryTakeUpTo(int64(n))
+	l.TryTake(int64(n)).N()
 	for range n {
 		if parked {
 			go func() {

@@ -26,7 +26,7 @@ func endure(n int) (million, error) {
 	}
 	defer func() { _ = l.Close() }()
 	awaitWindow(l)
-	l.TryTakeUpTo(int64(n))
+	l.TryTake(int64(n)).N()
 	var m million
 	var start time.Time
 	served := make(chan struct{})
@@ -34,7 +34,7 @@ func endure(n int) (million, error) {
 	serve := func(place int) func(consumer.Permit, error) {
 		return func(p consumer.Permit, err error) {
 			if next == 0 {
-				start, m.first = p.Start, time.Since(p.Start)
+				start, m.first = p.Start(), time.Since(p.Start())
 			}
 			if err != nil || place < next {
 				m.refusedOrOutOfTheTurn++
@@ -76,5 +76,5 @@ func each(d time.Duration, n int) time.Duration { return d / time.Duration(max(1
 
 // awaitWindow returns when the limiter's next window has begun.
 func awaitWindow(l *consumer.Limiter) {
-	time.Sleep(time.Until(l.Status().WindowEnd) + time.Millisecond)
+	time.Sleep(time.Until(l.Status().Shortest().End) + time.Millisecond)
 }

@@ -37,7 +37,7 @@ var parkers = []struct {
 		if err != nil {
 			return nil, nil, err
 		}
-		l.TryTakeUpTo(1000)
+		l.TryTake(1000).N()
 		return func() int { return l.Status().Waiting }, func(ctx context.Context) { _ = l.Acquire(ctx, consumer.Forever) }, nil
 	}},
 	{floorParked, func() (func() int, func(context.Context), error) {
@@ -108,7 +108,7 @@ func park(name string, n int) (heap, stack float64, err error) {
 			return 0, 0, err
 		}
 		ctx, cancel := context.WithCancel(context.Background())
-		defer cancel()
+		defer cancel() //nolint:revive // one parker is used
 		warm(int64(n))
 		before := memory()
 		for range n {

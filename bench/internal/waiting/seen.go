@@ -57,9 +57,9 @@ func seen(windows int) (wrong, first *hdrhistogram.Histogram, err error) {
 					refused = began
 					continue
 				}
-				late := time.Since(p.Start)
+				late := time.Since(p.Start())
 				mu.Lock()
-				_ = wrong.RecordValue(max(0, int64(refused.Sub(p.Start))))
+				_ = wrong.RecordValue(max(0, int64(refused.Sub(p.Start()))))
 				_ = first.RecordValue(int64(late))
 				done.Store(first.TotalCount() >= int64(windows))
 				mu.Unlock()

@@ -87,7 +87,7 @@ func TestChangesALimitAndTheFleetFollows(t *testing.T) {
 	b.Until("that it cannot be written", `document.querySelector("#change-write").disabled && !document.querySelector("#force").checked`)
 	// Past the page, the server refuses too.
 	b.Expect("422")
-	got := tab.Get[string](b, fmt.Sprintf(`fetch("/api/change", {method: "POST", headers: {"Content-Type": "application/json"},
+	got := tab.Get[string](b, fmt.Sprintf(`fetch("/api/change", {method: "POST", headers: {"Content-Type": "application/json", Authorization: "Bearer " + sessionStorage.getItem("token")},
 		body: JSON.stringify({provider: %q, kind: "set", limits: "30000/s", reason: "x", force: false, if_revision: %d})}).then(async (r) => r.status + " " + await r.text())`,
 		provider, w.revision(provider)))
 	if !strings.HasPrefix(got, "422") || !strings.Contains(got, "100 times as much") {

@@ -21,23 +21,23 @@ type seen struct {
 	Top        float64 // of the verdict, in the window
 	Charts     int     // that are shown
 	Cut        []string
-	Smallest   float64 // height of a text in a chart
+	Smallest   float64 // height of a text beside a chart
 	Wider      float64 // than the window
 	Contrast   float64 // of the verdict against what is behind it
 	Background string
 }
 
-// look measures the page. A text is cut if it reaches out of its chart.
+// look measures the page. A chart is cut if it reaches out of its section.
 const look = `(() => {
 	const verdict = document.querySelector('#verdict');
-	const shown = [...document.querySelectorAll('svg.chart')].filter(s => s.getClientRects().length > 0);
+	const shown = [...document.querySelectorAll('.uplot')].filter(s => s.getClientRects().length > 0);
 	const cut = []; let smallest = 1e9;
 	for (const s of shown) {
-		const out = s.getBoundingClientRect();
-		for (const t of s.querySelectorAll('text')) {
+		const out = s.closest('section').getBoundingClientRect();
+		for (const t of s.querySelectorAll('canvas, .u-label, .u-value')) {
 			const r = t.getBoundingClientRect();
-			smallest = Math.min(smallest, r.height);
-			if (r.left < out.left - 1 || r.right > out.right + 1 || r.top < out.top - 1 || r.bottom > out.bottom + 1) cut.push(t.textContent);
+			if (t.tagName !== 'CANVAS') smallest = Math.min(smallest, r.height);
+			if (r.left < out.left - 1 || r.right > out.right + 1) cut.push(t.textContent || t.tagName);
 		}
 	}
 	const light = c => { const [r, g, b] = c.match(/[\d.]+/g).map(v => { v /= 255; return v <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4 }); return .2126 * r + .7152 * g + .0722 * b };

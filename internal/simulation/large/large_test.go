@@ -2,15 +2,18 @@ package large_test
 
 import (
 	"flag"
+	"os/exec"
 	"testing"
 
-	"github.com/quotient-limiter/quotient/internal/safeguard"
+	"github.com/quotient-limiter/quotient/internal/mutant"
 	"github.com/quotient-limiter/quotient/internal/simulation/large"
 )
 
 var (
 	instances = flag.Int("instances", 1000, "size of the fleet")
 	seed      = flag.Uint64("seed", 1, "of the history")
+	patched   = flag.Bool("patched", false, "build a mutant of the real code, and see that it is caught")
+	inside    = flag.Bool("inside", false, "this test was built with the mutant")
 )
 
 // TestALargeFleetIsNeverOver: in no window the sum of all permits is over, whoever
@@ -18,7 +21,7 @@ var (
 //
 //	go test ./internal/simulation/large -v -instances 10000
 func TestALargeFleetIsNeverOver(t *testing.T) {
-	r := large.Run(*instances, *seed, 0)
+	r := large.Run(*instances, *seed)
 	t.Log(r)
 	for _, w := range r.Windows {
 		t.Logf("window %d: %d of %d", w.Index, w.Issued, w.Bound)
@@ -31,13 +34,36 @@ func TestALargeFleetIsNeverOver(t *testing.T) {
 	}
 }
 
-// TestItNotices: with a safeguard switched off, some window is over.
+// ceil rounds every share up.
+var ceil = mutant.Mutant{Name: "Ceil", Wrong: "rounds every share up", Edits: []mutant.Edit{{
+	File: "internal/share/tally.go",
+	Old:  "	if terms.weighted {\n		return crowd.part",
+	New:  "	if true {\n		return (d.total + c.n - 1) / c.n\n	}\n	if terms.weighted {\n		return crowd.part",
+}}}
+
+// TestItNotices: with a safeguard taken out, some window is over.
 func TestItNotices(t *testing.T) {
-	for name, off := range map[string]safeguard.Set{
-		"AnchorAtStart": safeguard.AnchorAtStart, "JoinWaits": safeguard.JoinWaits, "Floor": safeguard.Floor,
-	} {
-		if r := large.Run(120, *seed, off); len(r.Over) == 0 {
-			t.Errorf("without %s: %v", name, r)
+	if *inside {
+		if r := large.Run(120, *seed); len(r.Over) == 0 {
+			t.Errorf("nothing is over: %v", r)
 		}
+		return
+	}
+	root, err := mutant.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ceil.Apply(root); err != nil {
+		t.Fatal(err)
+	}
+	if !*patched {
+		return
+	}
+	binary, err := ceil.BuildTest(t.Context(), root, t.TempDir(), "./internal/simulation/large")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.CommandContext(t.Context(), binary, "-test.run", "^TestItNotices$", "-inside").CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/quotient-limiter/quotient/internal/safeguard"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -41,9 +40,8 @@ func (r *Result) String() string {
 		r.Instances, r.Revisions, len(r.Windows), len(r.Over), r.Storm, r.Raised, 100*r.Lost)
 }
 
-// Run plays the history of a seed for a fleet of n. off are safeguards to switch
-// off, to see that it notices.
-func Run(n int, seed uint64, off safeguard.Set) *Result {
+// Run plays the history of a seed for a fleet of n.
+func Run(n int, seed uint64) *Result {
 	s := newScript(n, rand.New(rand.NewPCG(seed, 0)))
 	windows := int(end/second) - 1 // the last one that every clock has seen all of
 	sums := make([]int64, windows)
@@ -55,7 +53,6 @@ func Run(n int, seed uint64, off safeguard.Set) *Result {
 			issued := make([]int64, windows)
 			for i := int(next.Add(1)) - 1; i < len(s.actors); i = int(next.Add(1)) - 1 {
 				l := life{script: s, actor: &s.actors[i], r: rand.New(rand.NewPCG(seed, uint64(i)+1))}
-				l.history.Without(off)
 				l.play(issued)
 			}
 			mu.Lock()

@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/quotient-limiter/quotient/internal/webguard"
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/webguard"
 	"github.com/quotient-limiter/quotient/quota"
 )
 

@@ -2,7 +2,6 @@ package dashboard
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -10,8 +9,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/rates"
 	"github.com/quotient-limiter/quotient/coordinator"
-	"github.com/quotient-limiter/quotient/internal/sse"
+	"github.com/quotient-limiter/quotient/quota"
 )
 
 const (
@@ -25,8 +25,6 @@ const (
 	// observedAtMost is how many providers are asked to report every second:
 	// each of their instances then writes that often.
 	observedAtMost = 32
-	// history is how many points are kept, and sent to a page that opens.
-	history = 300
 	// maxOpened bounds the providers that are opened at once, by all pages.
 	maxOpened = 64
 )
@@ -53,13 +51,6 @@ type follower struct {
 	etcd      etcdState
 }
 
-// topic is what the pages that opened a provider are sent.
-type topic struct {
-	*sse.Topic
-	readers int
-	left    time.Time // when the last reader went
-}
-
 func newFollower(admin *coordinator.Admin) *follower {
 	return &follower{
 		admin: admin, topics: map[string]*topic{}, wake: make(chan struct{}, 1),
@@ -71,15 +62,15 @@ var errTooMany = errors.New("too many providers are open at once; close a page")
 
 // open returns the topic of a provider, or of the overview, for one reader, who
 // calls done at the end.
-func (f *follower) open(name string) (t *sse.Topic, done func(), err error) {
+func (f *follower) open(name string) (t *topic, done func(), err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	found := f.topics[name]
 	if found == nil {
-		if len(f.topics) >= maxOpened {
+		if len(f.topics) >= maxOpened && !f.dropUnreadLocked() {
 			return nil, nil, errTooMany
 		}
-		found = &topic{Topic: sse.NewTopic(history)}
+		found = newTopic()
 		f.topics[name] = found
 	}
 	found.readers++
@@ -87,7 +78,7 @@ func (f *follower) open(name string) (t *sse.Topic, done func(), err error) {
 	case f.wake <- struct{}{}:
 	default:
 	}
-	return found.Topic, func() {
+	return found, func() {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		if found.readers--; found.readers == 0 {
@@ -96,19 +87,31 @@ func (f *follower) open(name string) (t *sse.Topic, done func(), err error) {
 	}, nil
 }
 
+// dropUnreadLocked makes room: the topic goes that nobody has read for longest.
+func (f *follower) dropUnreadLocked() bool {
+	oldest := ""
+	for name, t := range f.topics {
+		if t.readers == 0 && (oldest == "" || t.left.Before(f.topics[oldest].left)) && name != overview {
+			oldest = name
+		}
+	}
+	delete(f.topics, oldest)
+	return oldest != ""
+}
+
 // current returns the topics that somebody reads, or did a moment ago, and drops
 // the others.
-func (f *follower) current(now time.Time) map[string]*sse.Topic {
+func (f *follower) current(now time.Time) map[string]*topic {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now = now.Add(-grace)
-	all := map[string]*sse.Topic{}
+	all := map[string]*topic{}
 	for name, t := range f.topics {
 		if t.readers == 0 && t.left.Before(now) {
 			delete(f.topics, name)
 			continue
 		}
-		all[name] = t.Topic
+		all[name] = t
 	}
 	return all
 }
@@ -150,7 +153,7 @@ func (f *follower) rest() {
 }
 
 // look reads once and publishes what came of it.
-func (f *follower) look(ctx context.Context, topics map[string]*sse.Topic) {
+func (f *follower) look(ctx context.Context, topics map[string]*topic) {
 	points, err := f.read(ctx, topics)
 	if ctx.Err() != nil {
 		return
@@ -166,13 +169,13 @@ func (f *follower) look(ctx context.Context, topics map[string]*sse.Topic) {
 }
 
 // read reads the list of policies, and the fleets whose turn it is.
-func (f *follower) read(ctx context.Context, topics map[string]*sse.Topic) (map[string][]point, error) {
+func (f *follower) read(ctx context.Context, topics map[string]*topic) (map[string][]rates.Point, error) {
 	listed, err := f.admin.List(ctx)
 	if err != nil {
 		return nil, err
 	}
 	f.listed = listed
-	points := map[string][]point{}
+	points := map[string][]rates.Point{}
 	for _, name := range f.names(topics) {
 		f.observe(ctx, name, topics)
 		p := f.providers[name]
@@ -191,7 +194,7 @@ func (f *follower) read(ctx context.Context, topics map[string]*sse.Topic) (map[
 }
 
 // dropGone forgets the providers that are neither set nor opened any more.
-func (f *follower) dropGone(topics map[string]*sse.Topic) {
+func (f *follower) dropGone(topics map[string]*topic) {
 	wanted := map[string]bool{}
 	for name := range topics {
 		wanted[name] = true
@@ -214,7 +217,7 @@ func (f *follower) dropGone(topics map[string]*sse.Topic) {
 
 // names returns the providers to read now: those that are opened, and some of
 // the others.
-func (f *follower) names(topics map[string]*sse.Topic) (names []string) {
+func (f *follower) names(topics map[string]*topic) (names []string) {
 	for name := range topics {
 		if name != overview {
 			names = append(names, name)
@@ -223,7 +226,8 @@ func (f *follower) names(topics map[string]*sse.Topic) (names []string) {
 	slices.Sort(names)
 	var others []string
 	for _, s := range f.listed {
-		if _, opened := topics[s.Provider]; !opened {
+		// A key that names no provider cannot be asked for; its row says so.
+		if _, opened := topics[s.Provider]; !opened && quota.ValidateProvider(s.Provider) == nil {
 			others = append(others, s.Provider)
 		}
 	}
@@ -236,7 +240,7 @@ func (f *follower) names(topics map[string]*sse.Topic) (names []string) {
 
 // observe asks the instances of a provider to report every second. Those that
 // are opened come first.
-func (f *follower) observe(ctx context.Context, name string, topics map[string]*sse.Topic) {
+func (f *follower) observe(ctx context.Context, name string, topics map[string]*topic) {
 	if f.observed[name] != nil || f.blind != "" {
 		return
 	}
@@ -263,7 +267,7 @@ func (f *follower) observe(ctx context.Context, name string, topics map[string]*
 }
 
 // publish sends every topic its points and its state.
-func (f *follower) publish(now time.Time, topics map[string]*sse.Topic, points map[string][]point) {
+func (f *follower) publish(now time.Time, topics map[string]*topic, points map[string][]rates.Point) {
 	s := state{Now: now.UnixMilli(), Etcd: f.etcd, Notes: []string{}, Providers: f.rows()}
 	if f.blind != "" {
 		s.Notes = append(s.Notes, f.blind)
@@ -272,14 +276,15 @@ func (f *follower) publish(now time.Time, topics map[string]*sse.Topic, points m
 		s.Notes = append(s.Notes, fmt.Sprintf("of %d providers %d are read each second", n, readAtMost))
 	}
 	for name, t := range topics {
-		s.Detail = nil
+		one := s
+		var short []rates.Point
 		if p := f.providers[name]; p != nil {
-			s.Detail = p.detail(now)
+			one.Detail = p.detail(now)
 			for _, pt := range points[name] {
-				t.Point(encode(pt.short()))
+				short = append(short, pt.Short())
 			}
 		}
-		t.State(encode(s))
+		t.send(short, &one)
 	}
 }
 
@@ -298,13 +303,4 @@ func (f *follower) rows() []providerRow {
 		rows = append(rows, row)
 	}
 	return rows
-}
-
-// encode writes what is made of numbers and text, which cannot fail.
-func encode(data any) []byte {
-	text, err := json.Marshal(data)
-	if err != nil {
-		return []byte(`{}`)
-	}
-	return text
 }

@@ -4,9 +4,10 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/trouble"
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/change"
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/rates"
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/status"
 	"github.com/quotient-limiter/quotient/coordinator"
-	"github.com/quotient-limiter/quotient/internal/change"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -22,10 +23,9 @@ const lostAtMost = 20
 // provider is what is remembered of one provider between two looks. It is pure:
 // see takes a fleet and an instant.
 type provider struct {
-	chart  *chart
-	meters map[string]*meter // by incarnation
-	here   map[string]quota.Instance
-	lost   []lostInstance
+	meter *rates.Meter
+	here  map[string]quota.Instance
+	lost  []lostInstance
 
 	fleet *coordinator.Fleet // empty before the first look
 	at    time.Time          // of the last look
@@ -34,16 +34,16 @@ type provider struct {
 
 func newProvider(name string) *provider {
 	return &provider{
-		chart: newChart(), meters: map[string]*meter{}, fleet: &coordinator.Fleet{Provider: name},
+		meter: rates.New(), fleet: &coordinator.Fleet{Provider: name},
 		row: providerRow{Provider: name},
 	}
 }
 
 // see takes a look at the fleet and returns the chart's new points.
-func (p *provider) see(now time.Time, f *coordinator.Fleet) []point {
+func (p *provider) see(now time.Time, f *coordinator.Fleet) []rates.Point {
 	p.fleet, p.at = f, now
 	p.seeLost(now)
-	points := p.chart.see(now, f)
+	points := p.meter.See(now, f)
 	row := providerRow{Provider: f.Provider, Instances: len(f.Instances), Mode: "none"}
 	switch s := &f.Policy; {
 	case s.Revision == 0:
@@ -56,11 +56,11 @@ func (p *provider) see(now time.Time, f *coordinator.Fleet) []point {
 			row.Rate = new(float64(limits[0].Permits) / limits[0].Window.Seconds())
 		}
 	}
-	if last := p.chart.last; last != nil && now.UnixMilli()-last.At < (2*patience+2*p.chart.length).Milliseconds() {
-		row.Issued = new(round(*last.Total))
+	if total, known := p.meter.Total(); known {
+		row.Issued = new(round(total))
 	}
 	p.add(now, &row)
-	row.Troubles = troubles(f).Len()
+	row.Troubles = len(status.Troubles(f))
 	p.row = row
 	return points
 }
@@ -73,14 +73,9 @@ func (p *provider) add(now time.Time, row *providerRow) {
 		if s.Report == nil {
 			continue
 		}
-		m := p.meters[s.Instance.ID]
-		if m == nil {
-			m = &meter{}
-			p.meters[s.Instance.ID] = m
-		}
-		r := m.see(now, s.Report)
-		refused, known = refused+r.refused, known || r.known
-		row.Shadowed += r.shadowed
+		r := p.meter.Of(s.Instance.ID, now)
+		refused, known = refused+r.Refused, known || r.Known
+		row.Shadowed += r.Shadowed
 		row.Waiting += s.Report.Waiting
 		if s.Report.PolicyRevision == p.fleet.Policy.Revision && p.fleet.Policy.Revision != 0 {
 			row.Applied++
@@ -100,7 +95,6 @@ func (p *provider) seeLost(now time.Time) {
 	}
 	for id, i := range p.here {
 		if _, ok := here[id]; !ok {
-			delete(p.meters, id)
 			left := !i.Until.IsZero() && !i.Until.After(now.Add(time.Second))
 			p.lost = append([]lostInstance{{Name: i.Name, Incarnation: id, At: now.UnixMilli(), Left: left}}, p.lost...)
 		}
@@ -119,8 +113,8 @@ func (p *provider) seeLost(now time.Time) {
 func (p *provider) detail(now time.Time) *detail {
 	f := p.fleet
 	d := &detail{
-		Provider: f.Provider, Revision: f.Revision, Policy: policyOf(&f.Policy, p.at), Bucket: p.chart.length.Seconds(),
-		Troubles: troubles(f).Lines(), Columns: columns, Instances: make([][]any, 0, len(f.Instances)), Lost: append([]lostInstance{}, p.lost...),
+		Provider: f.Provider, Revision: f.Revision, Policy: policyOf(&f.Policy, p.at), Bucket: p.meter.Bucket().Seconds(),
+		Troubles: status.Troubles(f), Columns: columns, Instances: make([][]any, 0, len(f.Instances)), Lost: append([]lostInstance{}, p.lost...),
 		Gone: f.Policy.Revision == 0 && len(f.Instances) == 0,
 	}
 	for i := range f.Instances {
@@ -156,27 +150,13 @@ func (p *provider) line(now time.Time, s *coordinator.InstanceStatus) []any {
 		if problem == "" {
 			problem = r.Problem
 		}
-		m := p.meters[i.ID]
+		x := p.meter.Of(i.ID, now)
 		var used, refused, shadowed any
-		if m.rates.known {
-			used, refused, shadowed = round(m.rates.used), round(m.rates.refused), round(m.rates.shadowed)
+		if x.Known {
+			used, refused, shadowed = round(x.Issued), round(x.Refused), round(x.Shadowed)
 		}
-		age := max(0, now.Sub(m.heard)).Round(time.Second).Seconds()
+		age := max(0, x.Age).Round(time.Second).Seconds()
 		line = append(line, string(r.State), used, refused, shadowed, r.Waiting, r.PolicyRevision, r.ClockError, r.ClockSource, r.ProofAge, age)
 	}
 	return append(line, milliseconds(i.From), milliseconds(i.Until), problem)
-}
-
-// troubles says what is wrong with instances, and what they say themselves.
-func troubles(f *coordinator.Fleet) *trouble.List {
-	var l trouble.List
-	for _, s := range f.Instances {
-		if s.Problem != nil {
-			l.Found(s.Instance.ID, s.Problem.Error())
-		}
-		if s.Report != nil {
-			l.Said(s.Instance.ID, s.Report.Problem)
-		}
-	}
-	return &l
 }

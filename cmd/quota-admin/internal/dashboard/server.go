@@ -11,10 +11,10 @@ import (
 	"path"
 	"time"
 
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/change"
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/webguard"
 	"github.com/quotient-limiter/quotient/coordinator"
-	"github.com/quotient-limiter/quotient/internal/change"
 	"github.com/quotient-limiter/quotient/internal/uplot"
-	"github.com/quotient-limiter/quotient/internal/webguard"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -40,6 +40,7 @@ type Server struct {
 	o        Options
 	guard    *webguard.Guard
 	follower *follower
+	streams  streams
 	assets   map[string]asset // by path
 	ends     chan struct{}
 }
@@ -61,7 +62,7 @@ func New(o Options) (*Server, error) {
 	}
 	o.Guard.Log = o.Log
 	o.Guard.Public = func(path string) bool {
-		return s.assets[path].text != nil || path == "/login" || path == "/api/session"
+		return s.assets[path].text != nil || path == "/api/session"
 	}
 	s.guard, err = webguard.New(o.Guard)
 	return s, err
@@ -101,11 +102,12 @@ func (s *Server) Handler() http.Handler {
 	mux.HandleFunc("GET /api/history", s.serveHistory)
 	mux.HandleFunc("POST /api/preview", s.serveChange(false))
 	mux.HandleFunc("POST /api/change", s.serveChange(true))
-	mux.HandleFunc("POST /login", s.guard.Login)
-	mux.HandleFunc("POST /logout", s.guard.Logout)
 	mux.HandleFunc("GET /", s.serveAsset)
 	return s.guard.Wrap(mux)
 }
+
+// Follow reads etcd for the pages until ctx ends. Serve does that too.
+func (s *Server) Follow(ctx context.Context) { s.follower.run(ctx) }
 
 // Serve serves until ctx ends, and then lets requests end for a moment.
 func (s *Server) Serve(ctx context.Context, l net.Listener, certs func(*http.Server)) error {
@@ -113,7 +115,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, certs func(*http.Ser
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		s.follower.run(follow)
+		s.Follow(follow)
 	}()
 	defer func() { stop(); <-done }()
 	server := webguard.Server(s.Handler(), s.o.Log)
@@ -191,7 +193,9 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer done()
-	t.Serve(w, r, s.ends)
+	ctx, end := s.streams.open(r.Context(), webguard.Who(r.Context()))
+	defer end()
+	t.serve(ctx, w, s.ends)
 }
 
 // record is a change of a policy, for the page.

@@ -1,12 +1,12 @@
 package dashboard
 
 import (
+	"math"
 	"slices"
-	"strconv"
 	"time"
 
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/change"
 	"github.com/quotient-limiter/quotient/coordinator"
-	"github.com/quotient-limiter/quotient/internal/change"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -86,32 +86,6 @@ type lostInstance struct {
 // columns are those of detail.Instances.
 var columns = []string{"name", "incarnation", "host", "version", "share", "state", "used", "refused", "shadowed", "waiting", "policy", "clock", "source", "proof", "age", "from", "until", "problem"}
 
-// rates are per second, between an instance's last two reports.
-type rates struct {
-	used, refused, shadowed float64
-	known                   bool
-}
-
-// meter turns an instance's reports into rates.
-type meter struct {
-	last  quota.Report
-	rates rates
-	heard time.Time // when the last report was first seen here
-}
-
-// see returns the rates at a report. The same report again leaves them.
-func (m *meter) see(now time.Time, r *quota.Report) rates {
-	if !r.Time.After(m.last.Time) {
-		return m.rates
-	}
-	if elapsed := r.Time.Sub(m.last.Time).Seconds(); !m.last.Time.IsZero() && elapsed > 0 {
-		per := func(now, before int64) float64 { return max(0, float64(now-before)/elapsed) }
-		m.rates = rates{per(r.Used, m.last.Used), per(r.Refused, m.last.Refused), per(r.Shadowed, m.last.Shadowed), true}
-	}
-	m.last, m.heard = *r, now
-	return m.rates
-}
-
 func policyOf(s *coordinator.Stored, now time.Time) *policyState {
 	if s.Revision == 0 || s.Problem != nil {
 		return nil
@@ -142,10 +116,4 @@ func milliseconds(t time.Time) any {
 }
 
 // round keeps what people read of a rate, and answers short.
-func round(f float64) float64 {
-	short, err := strconv.ParseFloat(strconv.FormatFloat(f, 'f', 1, 64), 64)
-	if err != nil {
-		return f
-	}
-	return short
-}
+func round(f float64) float64 { return math.Round(f*10) / 10 }

@@ -46,7 +46,7 @@ export function openChart(node, shown) {
     const dim = colour("--dim"), line = colour("--line");
     const palette = (l, i) => l.key === null ? colour("--c7") : colour("--c" + (i % 7));
     const series = list.map((l, i) => ({
-      label: l.label, stroke: palette(l, i), fill: palette(l, i), width: 1, points: { show: false },
+      label: l.label, stroke: palette(l, i), fill: palette(l, i), width: 1, paths: uPlot.paths.stepped({ align: 1 }), points: { show: false },
       value: (_, __, ___, at) => at === null || raw[i][at] === null ? "–" : exact.format(raw[i][at]),
     })).reverse();
     const axis = { stroke: dim, grid: { stroke: line, width: 1 }, ticks: { stroke: line }, font: "12px system-ui, sans-serif" };
@@ -57,7 +57,7 @@ export function openChart(node, shown) {
         incrs: [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600] },
         { ...axis, size: 56, values: (_, ticks) => ticks.map((t) => compact.format(t)) }],
       series: [{ label: "Time", value: (_, t) => t === null ? "–" : clockTime(t * 1000) }, ...series,
-        { label: "limit", stroke: colour("--limit"), width: 2, dash: [6, 4], points: { show: false }, value: (_, v) => v === null ? "–" : exact.format(v) }],
+        { label: "limit", paths: uPlot.paths.stepped({ align: 1 }), stroke: colour("--limit"), width: 2, dash: [6, 4], points: { show: false }, value: (_, v) => v === null ? "–" : exact.format(v) }],
     }, data, node);
     names = list.map((l) => l.label);
   }

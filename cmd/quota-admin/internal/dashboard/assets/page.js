@@ -8,15 +8,20 @@ const $ = (id) => document.getElementById(id);
 let session = null; // who we are
 let state = null; // the newest
 let opened = null; // the provider whose detail is shown
-let stream = null;
+let stream = null; // what ends the stream
+let linked = false; // the stream is open
 let heard = 0; // when the stream last said anything
 let chart = null;
 let historyOf = ""; // what the history is shown of: provider and revision
-let refusedAt = 0;
+
+// The token is kept by this tab, for this host and port only, and sent with every
+// request: no other page can make a browser do that.
+const secret = () => sessionStorage.getItem("token");
+const headers = () => secret() ? { Authorization: "Bearer " + secret() } : {};
 
 async function ask(path, body) {
-  const answer = await fetch(path, body === undefined ? {} : {
-    method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body),
+  const answer = await fetch(path, body === undefined ? { headers: headers() } : {
+    method: "POST", headers: { ...headers(), "Content-Type": "application/json" }, body: JSON.stringify(body),
   });
   const data = await answer.json().catch(() => ({ error: "the answer cannot be read" }));
   if (!answer.ok) throw Object.assign(new Error(data.error || answer.statusText), { status: answer.status });
@@ -26,10 +31,10 @@ async function ask(path, body) {
 // ---- who we are
 
 async function begin() {
-  const secret = /^#token=(.+)$/.exec(location.hash);
-  if (secret) {
+  const link = /^#token=(.+)$/.exec(location.hash);
+  if (link) {
     history.replaceState(null, "", "/");
-    await ask("/login", { token: secret[1] }).catch(() => {});
+    sessionStorage.setItem("token", link[1]);
   }
   try {
     session = await ask("/api/session");
@@ -49,19 +54,21 @@ async function begin() {
 
 $("login-form").addEventListener("submit", async (e) => {
   e.preventDefault();
+  sessionStorage.setItem("token", $("token").value.trim());
   try {
-    await ask("/login", { token: $("token").value });
+    if (!(await ask("/api/session")).who) throw new Error("nobody has this token");
     $("token").value = "";
     $("login").close();
     begin();
   } catch (err) {
+    sessionStorage.removeItem("token");
     $("login-problem").textContent = shown(err.message);
     $("login-problem").hidden = false;
   }
 });
 $("login").addEventListener("cancel", (e) => e.preventDefault());
-$("logout").addEventListener("click", async () => {
-  await ask("/logout", {}).catch(() => {});
+$("logout").addEventListener("click", () => {
+  sessionStorage.removeItem("token");
   location.reload();
 });
 
@@ -75,7 +82,7 @@ function wanted() {
 
 function follow() {
   opened = wanted();
-  stream?.close();
+  stream?.abort();
   chart?.destroy();
   chart = null;
   historyOf = "";
@@ -88,21 +95,41 @@ function follow() {
     $("detail-title").textContent = shown(opened);
     chart = openChart($("chart"), shown);
   }
-  stream = new EventSource("/api/events" + (opened === null ? "" : "?provider=" + encodeURIComponent(opened)));
-  const mine = stream, drawn = chart;
-  stream.addEventListener("open", () => { heard = Date.now(); });
-  stream.addEventListener("reset", () => drawn?.reset());
-  stream.addEventListener("point", (e) => { drawn?.add(JSON.parse(e.data)); soon(); });
-  stream.addEventListener("state", (e) => { heard = Date.now(); state = JSON.parse(e.data); soon(); });
-  stream.addEventListener("error", () => {
-    badge();
-    // The browser comes back by itself, with the number of the last event, unless
-    // the server refused: then it is asked why, and later again.
-    if (mine.readyState === EventSource.CLOSED && mine === stream && Date.now() - refusedAt > 2000) {
-      refusedAt = Date.now();
-      setTimeout(() => { if (mine === stream) begin(); }, 2000);
+  stream = new AbortController();
+  listen(stream, chart, "/api/events" + (opened === null ? "" : "?provider=" + encodeURIComponent(opened)));
+}
+
+// listen reads the stream, a line of JSON for whatever happens, and comes back when
+// it ends.
+async function listen(mine, drawn, path) {
+  try {
+    const answer = await fetch(path, { headers: headers(), signal: mine.signal });
+    if (answer.status === 401) { begin(); return; }
+    if (!answer.ok) throw new Error(answer.statusText);
+    linked = true;
+    heard = Date.now();
+    const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+    let rest = "";
+    for (;;) {
+      const { value, done } = await reader.read();
+      if (done) break;
+      const lines = (rest + value).split("\n");
+      rest = lines.pop();
+      for (const line of lines) take(JSON.parse(line), drawn);
     }
-  });
+  } catch { /* it comes back */ }
+  if (mine.signal.aborted) return;
+  linked = false;
+  badge();
+  setTimeout(() => { if (!mine.signal.aborted) listen(mine, drawn, path); }, 1000);
+}
+
+function take(message, drawn) {
+  heard = Date.now();
+  if (message.reset) drawn?.reset();
+  for (const p of message.points || []) drawn?.add(p);
+  if (message.state) state = message.state;
+  soon();
 }
 
 let due = false;
@@ -123,7 +150,7 @@ function alarm(message) {
 function badge() {
   const silent = Date.now() - heard > 8000 && heard > 0;
   let kind = "good", word = "live", message = "";
-  if (silent || (stream && stream.readyState !== EventSource.OPEN)) {
+  if (silent || (stream && !linked)) {
     [kind, word] = ["bad", "no connection"];
     if (silent) message = "The dashboard does not answer since " + clockTime(heard) + ". What is shown is from then.";
   } else if (state && !state.etcd.ok) {

@@ -1,0 +1,122 @@
+// Package config is a run as the flags say it: checked, with what follows from it.
+package config
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/internal/etcdflags"
+	"github.com/quotient-limiter/quotient/internal/load"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// Config is what the flags say, checked.
+type Config struct {
+	Args         []string       // all of the flags
+	Asked        map[string]any // each flag, as the report shows it
+	Limits       []quota.Limit
+	Limit        string // limits, as written
+	Instances    int
+	Processes    int
+	Duration     time.Duration
+	Demand       float64
+	Arrival      load.Arrival
+	Skew         load.Skew
+	Seed         uint64
+	MaxWait      time.Duration
+	Changes      []change
+	Churn        float64 // instances that leave and join, a second
+	churnKill    float64 // the part of them that is killed
+	Rolling      bool    // every instance restarts once
+	Crashes      []moment
+	MeasureAfter time.Duration // the fleet is active
+	Http         bool          // permits make requests
+	Members      int           // of the embedded etcd
+	Faults       []moment
+	Settle       time.Duration
+	outage       quota.Outage
+	share        quota.ShareRule
+	weights      string // of instances, under share weighted: heavyTenth, or a skew
+	Pacing       quota.Pacing
+	shape        quota.Shape
+	burst        int64         // permits; 0: all of a limit's
+	warmUp       time.Duration // of an instance's share
+	guard        time.Duration
+	guardAuto    bool     // the clock's error comes on top
+	NTP          []string // servers by which instances measure their clocks
+	JSON         string   // a file, "-" for standard output, or empty
+	HTML         string   // a file, or empty
+	Quiet        bool
+	Etcd         *etcdflags.Flags // nil: an embedded etcd
+}
+
+// change is a limit change on the way.
+type change struct {
+	moment
+	Limits []quota.Limit
+}
+
+// Window is the length of the shortest limit's window, of the policy and of
+// every change.
+func (c *Config) Window() time.Duration { return load.Shortest(c.Limits).Window }
+
+// Longest is the longest window of any limit of the run.
+func (c *Config) Longest() time.Duration {
+	lengths := c.Lengths()
+	return lengths[len(lengths)-1]
+}
+
+// Lengths are those of the windows of all limits of the run, the shortest first.
+func (c *Config) Lengths() []time.Duration {
+	lists := [][]quota.Limit{c.Limits}
+	for _, ch := range c.Changes {
+		lists = append(lists, ch.Limits)
+	}
+	return load.Lengths(lists...)
+}
+
+// Policy is the run's policy with the given limits.
+//
+// A settle time shorter than the default is too short for the default clock
+// error too. Both are then scaled alike: the whole fleet runs on one machine,
+// whose clock has no error against itself.
+func (c *Config) Policy(limits []quota.Limit, reason string) quota.Policy {
+	clockError := quota.DefaultClockError
+	if c.Settle < quota.DefaultSettle {
+		clockError = time.Duration(int64(clockError) * int64(c.Settle) / int64(quota.DefaultSettle))
+	}
+	return quota.Policy{
+		Limits:     limits,
+		Settle:     c.Settle,
+		ClockError: clockError,
+		Outage:     c.outage,
+		Share:      c.share,
+		Pacing:     c.Pacing,
+		Shape:      c.shape,
+		Burst:      c.burst,
+		WarmUp:     c.warmUp,
+		Guard:      c.guard,
+		GuardAuto:  c.guardAuto,
+		Author:     "loadgen",
+		Reason:     reason,
+	}
+}
+
+// Probe is how often an instance proves its view recent: a few times before the
+// last proof is too old, where a short settle time makes that soon.
+func (c *Config) Probe() time.Duration {
+	freshness := c.Policy(c.Limits, "").WithDefaults().Freshness
+	return min(max(freshness/4, 50*time.Millisecond), coordinator.DefaultProbe)
+}
+
+// ProcessesText says, in parentheses, that the fleet is in several processes.
+func (c *Config) ProcessesText() string {
+	switch n, victims := c.Processes, c.Victims(); {
+	case victims > 0:
+		return fmt.Sprintf(" (%d processes, and %d to be killed)", n, victims)
+	case n > 1:
+		return fmt.Sprintf(" (%d processes)", n)
+	}
+	return ""
+}

@@ -1,0 +1,297 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/quotient-limiter/quotient/internal/buildinfo"
+	"github.com/quotient-limiter/quotient/internal/etcdflags"
+	"github.com/quotient-limiter/quotient/internal/load"
+	"github.com/quotient-limiter/quotient/internal/ntp"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// Bounds of the flags that have some of their own.
+const (
+	maxInstances = 10_000
+	maxDuration  = 24 * time.Hour
+	maxDemand    = 1000.0
+	maxMaxWait   = time.Minute
+	maxProcesses = 256 // of workers, victims of churn included
+	maxChurn     = 100.0
+	maxMembers   = 7
+)
+
+// UsageError is a command line that cannot be followed.
+type UsageError struct{ problem string }
+
+// Error says what is wrong with it.
+func (e *UsageError) Error() string { return e.problem }
+
+// Usagef returns a UsageError with a text as by fmt.Sprintf.
+func Usagef(format string, args ...any) error {
+	return &UsageError{fmt.Sprintf(format, args...)}
+}
+
+// raw is what the flags say, unchecked.
+type raw struct {
+	limit, arrival, skew, outage, share, pacing, shape, guard, ntp, transport string
+	changes, faults, crashes                                                  []string
+	config                                                                    Config
+}
+
+// ParseFlags reads the command line. It returns pflag.ErrHelp where help or the
+// version was asked for and given; every other error is a usage error, a *usageError or a
+// *etcdflags.UsageError.
+func ParseFlags(args []string, env func(string) string, help io.Writer) (*Config, error) {
+	var r raw
+	set := pflag.NewFlagSet("loadgen", pflag.ContinueOnError)
+	set.SetOutput(io.Discard)
+	set.SortFlags = false
+	set.Usage = func() {}
+	r.register(set)
+	connection := pflag.NewFlagSet("etcd", pflag.ContinueOnError)
+	connection.SortFlags = false
+	etcd := etcdflags.Register(connection)
+	etcd.Env = env
+	set.AddFlagSet(connection)
+	version := set.Bool("version", false, "print the version and end")
+	if err := set.Parse(args); err != nil {
+		if errors.Is(err, pflag.ErrHelp) {
+			printHelp(help, set)
+			return nil, err
+		}
+		return nil, Usagef("%v; see loadgen --help", err)
+	}
+	if *version {
+		fmt.Fprintln(help, "loadgen "+buildinfo.Version())
+		return nil, pflag.ErrHelp
+	}
+	if set.NArg() > 0 {
+		return nil, Usagef("argument %q is not a flag; see loadgen --help", set.Arg(0))
+	}
+	c, err := r.check()
+	if err != nil {
+		return nil, err
+	}
+	c.Args, c.Asked = args, asked(set, connection)
+	if c.Etcd, err = chooseEtcd(etcd, connection, env); err != nil {
+		return nil, err
+	}
+	if c.Etcd == nil {
+		delete(c.Asked, "endpoints")
+	}
+	if c.Etcd != nil && (set.Changed("etcd-members") || len(c.Faults) > 0) {
+		return nil, Usagef("--etcd-members and --fault are for the embedded etcd: leave them out, or --endpoints")
+	}
+	return c, nil
+}
+
+// asked returns the flags by their names, with numbers as such. Of how etcd is
+// reached it tells the endpoints alone.
+func asked(set, connection *pflag.FlagSet) map[string]any {
+	values := map[string]any{}
+	set.VisitAll(func(f *pflag.Flag) {
+		if connection.Lookup(f.Name) != nil && f.Name != "endpoints" {
+			return
+		}
+		var v any = f.Value.String()
+		if list, ok := f.Value.(pflag.SliceValue); ok {
+			v = list.GetSlice()
+		} else if n, err := strconv.ParseFloat(f.Value.String(), 64); err == nil && f.Value.Type() != "string" {
+			v = n
+		} else if f.Value.Type() == "bool" {
+			v = f.Value.String() == "true"
+		}
+		values[strings.ReplaceAll(f.Name, "-", "_")] = v
+	})
+	return values
+}
+
+func (r *raw) register(set *pflag.FlagSet) {
+	c := &r.config
+	set.StringVar(&r.limit, "limit", "300000/s", "the limit, as `PERMITS/WINDOW`; several with commas, such as 500/2s,2000/10s")
+	set.IntVar(&c.Instances, "instances", 96, "how many instances share it")
+	set.IntVar(&c.Processes, "processes", 1, "how many operating-system processes they run in; 1: in this one")
+	set.DurationVar(&c.Duration, "duration", 10*time.Second, "how long to measure, once the whole fleet is active")
+	set.Float64Var(&c.Demand, "demand", 1.5, "offered calls over the limit of the shortest window; from 1 on each instance makes at least one call more than its share in every window, unless --skew says otherwise")
+	set.StringVar(&r.arrival, "arrival", "steady", "how calls come in time: `steady|poisson|burst|sine`")
+	set.StringVar(&r.skew, "skew", "even", "how calls spread over instances: `even|zipf:S`")
+	set.Uint64Var(&c.Seed, "seed", 1, "what poisson and burst draw from; the same seed gives the same calls in each window")
+	set.DurationVar(&c.MaxWait, "max-wait", 100*time.Millisecond, "how long a refused call may wait for a permit of the next window; 0: not at all")
+	set.StringArrayVar(&r.changes, "change", nil, "`AT=LIMIT`, such as 5s=150000/s: change the limit so long after measuring began; repeatable")
+	set.Float64Var(&c.Churn, "churn", 0, "how many `instances` leave each second, and as many join")
+	set.Float64Var(&c.churnKill, "churn-kill", 0.5, "the part of them that is killed, each in a process of its own; the others announce that they leave; 0: all announce it")
+	set.BoolVar(&c.Rolling, "rolling-restart", false, "restart every instance once, one after the other, evenly over the measured time; each announces that it leaves, and its successor joins at that moment")
+	set.StringArrayVar(&r.crashes, "crash", nil, "`AT`, such as 5s: kill one of the --processes with all its instances so long after measuring began, and start it anew; repeatable")
+	set.StringVar(&r.transport, "transport", "none", "what permits are used for: `none|http`; http: each makes a request to a provider process that counts by its own clock, which is judged if the guard covers the clocks' error (auto does)")
+	set.IntVar(&c.Members, "etcd-members", 1, "how many members the embedded etcd has; several are a process each")
+	set.StringArrayVar(&r.faults, "fault", nil, "`AT=WHAT`, such as 5s=kill-leader: what befalls the embedded etcd so long after measuring began; repeatable; "+strings.Join(faultNames, ", "))
+	set.DurationVar(&c.MeasureAfter, "measure-after", 0, "how long the whole fleet runs before measuring begins")
+	set.DurationVar(&c.Settle, "settle", quota.DefaultSettle, "the policy's settle time: how long a larger share is held back")
+	set.StringVar(&r.outage, "outage", string(quota.OutageHold), "the policy's rule for when etcd is out of reach: `hold|stop`")
+	set.StringVar(&r.share, "share", string(quota.ShareEqual), "how the policy divides the limit: `equal|weighted|demand`")
+	set.StringVar(&c.weights, "weights", heavyTenth, "the instances' weights under --share weighted: `tenth|zipf:S`; tenth: every tenth weighs 10, and makes ten times as many calls; zipf:S: as a skew of calls, whatever --skew is")
+	set.StringVar(&r.pacing, "pacing", string(quota.PacingOff), "how the policy releases a window's permits: `off|even`; a refused call then waits within its window too")
+	set.StringVar(&r.shape, "shape", string(quota.ShapeFixed), "how the policy counts: `fixed|sliding|bucket`; under the others the verdict is on all spans of time, wherever they begin")
+	set.Int64Var(&c.burst, "burst", 0, "how many `PERMITS` --shape bucket lets the fleet issue at once; 0: all of a limit's")
+	set.DurationVar(&c.warmUp, "warm-up", 0, "the policy's warm-up: over this time the share of an instance that has just started grows to the whole; 0: off")
+	set.StringVar(&r.guard, "guard", "0s", "the policy's guard: `G` at either edge of a window in which nothing is issued, such as 20ms; auto or auto+20ms follows the clock's error")
+	set.StringVar(&r.ntp, "ntp", "", "NTP `servers` by which every instance measures its clock, host or host:port with commas; every instance asks every server")
+	set.StringVar(&c.JSON, "json", "", "write the report as JSON to `FILE`, or to standard output with -")
+	set.StringVar(&c.HTML, "html", "", "write the report as a page with charts to `FILE`; it needs no network")
+	set.BoolVar(&c.Quiet, "quiet", false, "no progress and no table, only the verdict")
+}
+
+func printHelp(w io.Writer, set *pflag.FlagSet) {
+	fmt.Fprint(w, `Loadgen drives a fleet of instances through Quotient and verifies that together
+they never issue more permits than the limit. It counts the permits itself, by the
+window that each one tells, and checks by its own clock that each came in it.
+
+With no flags: an embedded etcd, 96 instances, 300000/s, 10 s, demand 1.5.
+
+Usage: loadgen [flags]
+
+`, set.FlagUsagesWrapped(100), `
+With --endpoints (or QUOTIENT_ENDPOINTS) it uses an etcd that runs already, and
+cleans up behind itself.
+
+Exit status: 0 the limit held, 1 it did not, 2 bad usage, 3 it could not run, could
+not judge (UNKNOWN), or a process died that was not to. The quantiles in
+acquire_ns are of one in 64 permits that were granted at once, and include two
+readings of the clock.
+`)
+}
+
+func (r *raw) check() (*Config, error) {
+	c := &r.config
+	var err error
+	if c.Limits, err = parseLimits("--limit", r.limit); err != nil {
+		return nil, err
+	}
+	c.Limit = strings.TrimSpace(r.limit)
+	if c.Arrival, err = load.ParseArrival(r.arrival); err != nil {
+		return nil, Usagef("--arrival: %v", err)
+	}
+	if c.Skew, err = load.ParseSkew(r.skew); err != nil {
+		return nil, Usagef("--skew: %v", err)
+	}
+	c.outage = quota.Outage(r.outage)
+	if c.outage != quota.OutageHold && c.outage != quota.OutageStop {
+		return nil, Usagef("--outage: %q is unknown: use hold or stop", r.outage)
+	}
+	c.share, c.Pacing = quota.ShareRule(r.share), quota.Pacing(r.pacing)
+	switch c.share {
+	case quota.ShareEqual, quota.ShareWeighted, quota.ShareDemand:
+	default:
+		return nil, Usagef("--share: %q is unknown: use equal, weighted or demand", r.share)
+	}
+	if _, err := WeightsBy(c.weights, 1); err != nil {
+		return nil, Usagef("--weights: %v", err)
+	}
+	if c.weights != heavyTenth && c.share != quota.ShareWeighted {
+		return nil, Usagef("--weights %s is for --share weighted, and --share is %s", c.weights, c.share)
+	}
+	switch c.Pacing {
+	case quota.PacingOff, quota.PacingEven:
+	default:
+		return nil, Usagef("--pacing: %q is unknown: use off or even", r.pacing)
+	}
+	c.shape = quota.Shape(r.shape)
+	if c.guard, c.guardAuto, err = quota.ParseGuard(r.guard); err != nil {
+		return nil, Usagef("--guard: %v", err)
+	}
+	if c.NTP, err = ntp.ParseServers(r.ntp); err != nil {
+		return nil, Usagef("--ntp: %v", err)
+	}
+	if err := c.checkBounds(); err != nil {
+		return nil, err
+	}
+	if err := c.parseMoments(r.changes, r.faults, r.crashes); err != nil {
+		return nil, err
+	}
+	if r.transport != "none" && r.transport != "http" {
+		return nil, Usagef("--transport: %q is unknown: use none or http", r.transport)
+	}
+	c.Http = r.transport == "http"
+	if err := c.checkShape(); err != nil {
+		return nil, err
+	}
+	if err := c.checkPolicies(); err != nil {
+		return nil, err
+	}
+	return c, c.checkFleet()
+}
+
+// checkBounds holds each number against its bounds.
+func (c *Config) checkBounds() error {
+	switch {
+	case c.Instances < 1 || c.Instances > maxInstances:
+		return Usagef("--instances: %d is not within 1 to %d", c.Instances, maxInstances)
+	case c.Duration <= 0 || c.Duration > maxDuration:
+		return Usagef("--duration: %v is not more than 0 and at most %v; use one such as 10s", c.Duration, maxDuration)
+	case !(c.Demand > 0 && c.Demand <= maxDemand):
+		return Usagef("--demand: %v is not more than 0 and at most %v; 1.5 offers half again as many calls as the limit", c.Demand, maxDemand)
+	case c.MaxWait < 0 || c.MaxWait > maxMaxWait:
+		return Usagef("--max-wait: %v is not within 0 to %v; 0 means that a refused call is gone", c.MaxWait, maxMaxWait)
+	case c.MeasureAfter < 0 || c.MeasureAfter > maxDuration:
+		return Usagef("--measure-after: %v is not within 0 to %v", c.MeasureAfter, maxDuration)
+	case c.HTML == "-":
+		return Usagef("--html: a page is for a browser: give a file, such as report.html")
+	case c.Settle < quota.MinSettle || c.Settle > quota.MaxSettle:
+		return Usagef("--settle: %v is not within %v to %v", c.Settle, quota.MinSettle, quota.MaxSettle)
+	}
+	return nil
+}
+
+// checkFleet holds against each other what says who runs where, and who leaves.
+func (c *Config) checkFleet() error {
+	switch victims := c.Victims(); {
+	case c.Processes < 1 || c.Processes > maxProcesses:
+		return Usagef("--processes: %d is not within 1 to %d", c.Processes, maxProcesses)
+	case c.Processes > c.Instances:
+		return Usagef("--processes: %d for %d instances: each process needs one at least", c.Processes, c.Instances)
+	case !(c.Churn >= 0 && c.Churn <= maxChurn):
+		return Usagef("--churn: %v is not within 0 to %v", c.Churn, maxChurn)
+	case !(c.churnKill >= 0 && c.churnKill <= 1):
+		return Usagef("--churn-kill: %v is not within 0 to 1; 0.5 kills half of those that leave", c.churnKill)
+	case c.Churn > 0 && c.Rolling:
+		return Usagef("--rolling-restart and --churn: each says by itself who leaves: give one of them")
+	case len(c.Crashes) > 0 && (c.Churn > 0 || c.Rolling):
+		return Usagef("--crash, --rolling-restart and --churn: each says by itself who leaves: give one of them")
+	case len(c.Crashes) > 0 && c.Processes < 2:
+		return Usagef("--crash: it kills one of several processes: use --processes 2 or more")
+	case victims > 0 && c.Processes+victims > min(c.Instances, maxProcesses):
+		return Usagef("--churn: those to be killed are in processes of their own for %v each, to settle and serve before: that takes %d processes beside --processes %d, and there are %d instances and at most %d processes; use a lower --churn or --churn-kill, or more --instances",
+			c.victimLife(), victims, c.Processes, c.Instances, maxProcesses)
+	case c.Members < 1 || c.Members > maxMembers || c.Members%2 == 0:
+		return Usagef("--etcd-members: %d is not an odd number from 1 to %d", c.Members, maxMembers)
+	}
+	return nil
+}
+
+// chooseEtcd returns nil for the embedded etcd: the default, unless endpoints
+// are given by flag or environment.
+func chooseEtcd(etcd *etcdflags.Flags, set *pflag.FlagSet, env func(string) string) (*etcdflags.Flags, error) {
+	if set.Changed("endpoints") || env("QUOTIENT_ENDPOINTS") != "" {
+		return etcd, etcd.Resolve()
+	}
+	var stray error
+	set.VisitAll(func(f *pflag.Flag) {
+		if !f.Changed {
+			return
+		}
+		stray = Usagef("--%s is for an etcd that runs already: give --endpoints too, or leave it out for the embedded one", f.Name)
+	})
+	return nil, stray
+}
+
+// Environment returns the value of an environment variable; empty if it is not set.
+func Environment(name string) string { return os.Getenv(name) }

@@ -1,0 +1,70 @@
+package config
+
+import (
+	"math"
+	"time"
+)
+
+// departure is an instance that leaves, and is replaced, in the measured time.
+type departure struct {
+	At   time.Duration
+	Kill bool // without warning; otherwise announced
+}
+
+// Plan returns the departures of a run, in order of time: churn at its rate, the
+// killed ones evenly among the announced ones, or every instance once.
+func (c *Config) Plan() []departure {
+	var list []departure
+	if c.Rolling {
+		// The last one ends in the measured time too, unless that is very short.
+		span := max(c.Duration-c.restart(), c.Duration/2)
+		for i := range c.Instances {
+			list = append(list, departure{At: time.Duration(float64(span) * float64(i) / float64(c.Instances))})
+		}
+		return list
+	}
+	if c.Churn == 0 {
+		return nil
+	}
+	killed := func(n int) float64 { return math.Floor(float64(n) * c.churnKill) }
+	for i := 0; ; i++ {
+		at := time.Duration((float64(i) + 0.5) / c.Churn * float64(time.Second))
+		if at >= c.Duration {
+			return list
+		}
+		list = append(list, departure{At: at, Kill: killed(i+1) > killed(i)})
+	}
+}
+
+// restart is how long an announced restart takes, and a little more: the settle
+// time, up to a boundary of the longest window.
+func (c *Config) restart() time.Duration { return c.Settle + c.Growth() + time.Second }
+
+// Growth is how long after the settle time a share may come, at most: with a
+// window of every length; under other shapes than fixed windows, which hold it
+// back, two windows later.
+func (c *Config) Growth() time.Duration {
+	if c.Shaped() {
+		return 3 * c.Longest()
+	}
+	return c.Longest()
+}
+
+// victimLife is how long a victim must live, so that it is active when it is
+// killed: it joins, settles, and serves for a while.
+func (c *Config) victimLife() time.Duration {
+	return c.Settle + c.Growth() + c.Longest() + 5*time.Second
+}
+
+// Victims is how many instances are in processes of their own, to be killed in
+// turn.
+func (c *Config) Victims() int {
+	rate := c.Churn * c.churnKill
+	if rate == 0 || c.Rolling {
+		return 0
+	}
+	return int(math.Ceil(rate*c.victimLife().Seconds())) + 1
+}
+
+// Children reports whether the run has processes besides this one.
+func (c *Config) Children() bool { return c.Processes > 1 || c.Victims() > 0 || c.Http }

@@ -1,0 +1,87 @@
+package config
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/quotient-limiter/quotient/cmd/loadgen/internal/show"
+	"github.com/quotient-limiter/quotient/internal/load"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// mostCells bounds how many cells of time a run is counted in: 32 MB for each
+// goroutine that makes calls.
+const mostCells = 2_000_000
+
+// Shaped reports whether limits count in other spans than aligned windows, which
+// are the default.
+func (c *Config) Shaped() bool { return c.shape != "" && c.shape != quota.ShapeFixed }
+
+// Cell is the length of what permits are counted by: windows of the shortest
+// limit, or the slots that the permits of other shapes tell.
+func (c *Config) Cell() time.Duration {
+	if !c.Shaped() {
+		return c.Window()
+	}
+	return quota.SlotOf(c.Window())
+}
+
+// Placing is how permits are placed by the clock of their generator.
+func (c *Config) Placing(tolerance time.Duration) load.Placing {
+	return load.Placing{Length: c.Cell(), Aligned: !c.Shaped(), Valid: c.Window(), Tolerance: tolerance}
+}
+
+// Spans is how the permits of a shape are judged, of a fleet of which so many
+// instances have left and were replaced; nil with aligned windows. Who has left
+// may have had a share for a while beside who came, and who lost etcd beside its
+// own registration of before.
+func (c *Config) Spans(left int) *load.Shape {
+	if !c.Shaped() {
+		return nil
+	}
+	left += c.Instances * len(c.Faults)
+	return &load.Shape{
+		Kind: c.shape, Cell: c.Cell(), Slot: c.Cell(), Burst: c.burst,
+		Crowd: c.Instances + left, Equal: c.share == quota.ShareEqual,
+	}
+}
+
+// checkShape looks at what the policy's own rules do not know of.
+func (c *Config) checkShape() error {
+	switch c.shape {
+	case quota.ShapeFixed, quota.ShapeSliding, quota.ShapeBucket:
+	default:
+		return Usagef("--shape: %q is unknown: use fixed, sliding or bucket", c.shape)
+	}
+	if c.burst > 0 && c.shape != quota.ShapeBucket {
+		return Usagef("--burst %d is for --shape bucket, and --shape is %s", c.burst, c.shape)
+	}
+	if !c.Shaped() {
+		return nil
+	}
+	if c.Pacing != quota.PacingOff {
+		return Usagef("--pacing %s releases permits along fixed windows, and --shape is %s: leave it out; --shape bucket with a small --burst is even by itself", c.Pacing, c.shape)
+	}
+	if c.guard > 0 || c.guardAuto {
+		return Usagef("--guard %s keeps away from the edges of fixed windows, and --shape is %s: leave it out", quota.FormatGuard(c.guard, c.guardAuto), c.shape)
+	}
+	if most := mostCells * c.Cell(); c.MeasureAfter+c.Duration > most {
+		return Usagef("--shape %s is judged by cells of %v, and at most %s of them: --measure-after and --duration may be %v together, not %v; use a shorter time, or longer windows",
+			c.shape, c.Cell(), show.Thousands(mostCells), most, c.MeasureAfter+c.Duration)
+	}
+	return nil
+}
+
+// ShapeText says, after the limit, how it counts; empty for aligned windows.
+func (c *Config) ShapeText() (text string) {
+	if c.Shaped() {
+		text = ", " + string(c.shape)
+	}
+	if c.burst > 0 {
+		text += fmt.Sprintf(" with a burst of %s", show.Thousands(c.burst))
+	}
+	if c.warmUp > 0 {
+		text += fmt.Sprintf(", warm-up %v", c.warmUp)
+	}
+	return text
+}

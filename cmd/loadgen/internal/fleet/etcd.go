@@ -1,0 +1,80 @@
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/quotient-limiter/quotient/cmd/loadgen/internal/config"
+	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/internal/etcdtest"
+)
+
+// etcd is the configuration server of a run: one that ran already, or an
+// embedded one.
+type etcd struct {
+	client   *clientv3.Client
+	admin    *coordinator.Admin
+	prefix   string
+	embedded *etcdtest.Cluster // nil if it ran already
+}
+
+// openEtcd connects to the etcd of the flags, or starts one. lost is told if a
+// member that runs as a process ends by itself.
+func openEtcd(ctx context.Context, c *config.Config, lost func(error)) (e *etcd, err error) {
+	e = &etcd{}
+	defer func() {
+		if err != nil {
+			_ = e.close() // what was opened so far; err tells more
+		}
+	}()
+	options := coordinator.AdminOptions{Author: "loadgen"}
+	if c.Etcd != nil {
+		e.prefix, options.Prefix, options.Timeout = c.Etcd.Prefix, c.Etcd.Prefix, c.Etcd.CommandTimeout
+		if e.client, err = c.Etcd.Client(ctx); err != nil {
+			return nil, fmt.Errorf("etcd at %s: %w", strings.Join(c.Etcd.Endpoints, ","), err)
+		}
+	} else {
+		// etcd's own timers: on a machine under full load a faster clock would
+		// take every hiccup for a dead leader.
+		// Members that are to be killed or stopped are processes.
+		if e.embedded, err = etcdtest.Start(etcdtest.Options{
+			Slow: true, Members: c.Members, Processes: c.Members > 1 || len(c.Faults) > 0,
+			OnExit: func(member int, err error) {
+				lost(fmt.Errorf("etcd member %d ended though nobody had asked it to: %w", member, err))
+			},
+		}); err != nil {
+			return nil, fmt.Errorf("the embedded etcd did not start: %w; with --endpoints loadgen uses one that runs already", err)
+		}
+		if e.client, err = e.embedded.Client(); err != nil {
+			return nil, fmt.Errorf("the embedded etcd: %w", err)
+		}
+	}
+	e.admin, err = coordinator.NewAdmin(e.client, options)
+	return e, err
+}
+
+// where says which etcd it is.
+func (e *etcd) where() string {
+	if e.embedded != nil {
+		if n := len(e.embedded.Endpoints()); n > 1 {
+			return fmt.Sprintf("embedded etcd of %d members", n)
+		}
+		return "embedded etcd"
+	}
+	return "etcd at " + strings.Join(e.client.Endpoints(), ",")
+}
+
+// close gives the client up, and stops the embedded etcd.
+func (e *etcd) close() error {
+	var err error
+	if e.client != nil {
+		err = e.client.Close()
+	}
+	if e.embedded != nil {
+		err = e.embedded.Close()
+	}
+	return err
+}

@@ -1,0 +1,264 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/quotient-limiter/quotient/cmd/loadgen/internal/config"
+	"github.com/quotient-limiter/quotient/cmd/loadgen/internal/show"
+	"github.com/quotient-limiter/quotient/cmd/loadgen/internal/worker"
+	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/internal/load"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+const (
+	// patience is how long settling may take, on top of what it must, with an
+	// instance's worth more for each.
+	patience         = 30 * time.Second
+	patienceInstance = 50 * time.Millisecond
+)
+
+// run is one run of a fleet: what happens in turn, and what is seen of it.
+type run struct {
+	c        *config.Config
+	etcd     *etcd
+	provider string
+	own      *ownClock
+	crew     *crew
+	show     *show.Progress
+	began    time.Time
+	observed load.Run
+	shares   *load.Shares  // nil if nobody wants to see them
+	cpu      time.Duration // used in the measured time
+
+	happened struct {
+		sync.Mutex
+		events []load.Event
+	}
+}
+
+// drive runs the fleet from its first join to its end, or until ctx ends. What
+// was observed is there also with an error.
+func (r *run) drive(ctx context.Context) error {
+	r.began = time.Now()
+	r.observed = load.Run{
+		Fleet: r.c.Instances, Start: load.Never, End: load.Never, Active: load.Never,
+		Timeline: load.Timeline{
+			Settle: r.c.Settle, Slack: r.c.Policy(nil, "").ClockError,
+			Changes: []load.Change{{Limits: r.c.Limits}},
+		},
+	}
+	err := r.write(ctx, r.c.Limits, "load generator")
+	if err != nil {
+		return err
+	}
+	if err = r.crew.join(ctx); err == nil {
+		if err = r.settle(ctx); err == nil {
+			err = r.measure(ctx)
+		}
+	}
+	r.show.Done()
+	if ctx.Err() != nil {
+		err = nil // who ended it says why
+	}
+	err = errors.Join(err, r.crew.end(), r.cleanUp(ctx))
+	past := r.crew.past
+	r.observed.Counts = past[load.Series{Kind: load.Labelled, Length: r.c.Cell()}]
+	r.observed.Own = load.Own{
+		Came: past[load.Series{Kind: load.Came, Length: worker.Bucket}], Cell: worker.Bucket,
+		Misplaced: past[load.Series{Kind: load.Misplaced, Length: r.c.Cell()}], Worst: r.crew.worst,
+		Tolerance: r.own.allowed, Unjudged: r.own.unjudged(r.c.Guarded().Error),
+	}
+	r.observed.Shape = r.c.Spans(r.crew.departed.All())
+	arrived, failed := r.crew.arrived()
+	r.observed.Arrivals = arrived
+	return errors.Join(err, failed, r.crew.cleanUp())
+}
+
+// write sets the provider's policy.
+func (r *run) write(ctx context.Context, limits []quota.Limit, reason string) error {
+	_, err := r.etcd.admin.Put(ctx, r.provider, r.c.Policy(limits, reason), coordinator.AnyRevision)
+	return err
+}
+
+// cleanUp deletes the policy, also after an interrupt. The embedded etcd goes
+// away as a whole.
+func (r *run) cleanUp(ctx context.Context) error {
+	if r.etcd.embedded != nil {
+		return nil
+	}
+	_, err := r.etcd.admin.Delete(context.WithoutCancel(ctx), r.provider, "load generator ended", coordinator.AnyRevision)
+	if err != nil {
+		return fmt.Errorf("policy %s was left behind: %w", r.provider, err)
+	}
+	return nil
+}
+
+// settle waits until the whole fleet is active.
+func (r *run) settle(ctx context.Context) error {
+	allowed := r.c.Settle + r.c.Growth() + r.c.Longest() + patience + time.Duration(r.c.Instances)*patienceInstance
+	ticker := time.NewTicker(worker.Look)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-ticker.C:
+		}
+		s := r.see()
+		r.show.Settling(s.Active, r.c.Instances)
+		if s.Ready >= r.c.Instances {
+			break
+		}
+		if time.Since(r.began) > allowed {
+			return fmt.Errorf("only %d of %d instances became active within %v: %s", s.Active, r.c.Instances, allowed, s.Problem)
+		}
+	}
+	r.observed.Active = time.Now().UnixNano()
+	r.show.Settling(r.c.Instances, r.c.Instances)
+	return nil
+}
+
+// see records how the fleet fares now.
+func (r *run) see() worker.Status {
+	s := r.crew.status()
+	r.own.look()
+	now := time.Now().UnixNano()
+	starts := r.c.Window()
+	if r.c.Shaped() {
+		starts = 1 // a share comes at any time
+	}
+	r.observed.Presence.Record(now, s.Active, starts)
+	if r.shares != nil {
+		all := make(map[load.Holder]int64, len(s.Shares))
+		for _, h := range s.Shares {
+			all[load.Holder{Slot: int(h[0]), Since: h[1]}] = h[2]
+		}
+		r.shares.Record(now, all)
+	}
+	return s
+}
+
+// event notes that something befell the fleet now.
+func (r *run) event(text string) {
+	r.happened.Lock()
+	defer r.happened.Unlock()
+	r.happened.events = append(r.happened.events, load.Event{At: time.Now().UTC(), Text: text})
+}
+
+// measure lets the measured time pass, from the next window's start, with all
+// that happens in it.
+func (r *run) measure(ctx context.Context) error {
+	o := &r.observed
+	start := quota.WindowAt(r.c.Window(), o.Active+int64(r.c.MeasureAfter)).End()
+	end := start + int64(r.c.Duration)
+	r.crew.between(start, end)
+	if !r.watch(ctx, start, func(int64, worker.Status) {}) {
+		return ctx.Err()
+	}
+	before := r.crew.status().CPU
+	happening, stop := context.WithCancel(ctx)
+	var happens errgroup.Group
+	crash := func(ctx context.Context, start int64) error { return r.crew.crash(ctx, start, r.event) }
+	for _, f := range []func(context.Context, int64) error{r.change, r.crew.churn, crash, r.fault} {
+		happens.Go(func() error { return f(happening, start) })
+	}
+	o.Start = start
+	r.watch(ctx, end, func(now int64, s worker.Status) {
+		r.show.Measuring(time.Duration(now-start), r.c.Duration, s.Issued)
+	})
+	o.End = min(end, time.Now().UnixNano())
+	r.cpu = r.crew.status().CPU - before
+	stop()
+	return happens.Wait()
+}
+
+// watch looks at the fleet until the instant end, or until ctx ends, which it
+// reports as false.
+func (r *run) watch(ctx context.Context, end int64, each func(now int64, s worker.Status)) bool {
+	for {
+		now := time.Now().UnixNano()
+		if now >= end {
+			return true
+		}
+		each(now, r.see())
+		select {
+		case <-time.After(min(worker.Look, time.Duration(end-now))):
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// change makes the limit changes, in turn. The timeline is its own until it
+// returns.
+func (r *run) change(ctx context.Context, start int64) error {
+	for _, ch := range r.c.Changes {
+		if !pause(ctx, start+int64(ch.At)) {
+			return nil
+		}
+		r.event("limit " + ch.Text)
+		entry := load.Change{Sent: time.Now().UnixNano(), Acked: load.Never, Limits: ch.Limits}
+		err := r.write(ctx, ch.Limits, "load generator: --change "+ch.String())
+		if err == nil {
+			entry.Acked = time.Now().UnixNano()
+			r.crew.demand(ch.Text)
+		}
+		r.observed.Timeline.Changes = append(r.observed.Timeline.Changes, entry)
+		if err != nil && ctx.Err() == nil {
+			return fmt.Errorf("change to %s: %w", ch.Text, err)
+		}
+	}
+	return nil
+}
+
+// report sums the run up.
+func (r *run) report() *load.Report {
+	o := &r.observed
+	rep := &load.Report{Schema: load.Schema, Config: r.c.Asked, WindowNs: int64(r.c.Window()),
+		Events: r.happened.events, Shares: r.shares, Acquire: curve(r.crew.took), Delay: curve(r.crew.delay)}
+	rep.Windows, rep.Summary, rep.Verdict = load.Judge(*o)
+	s := &rep.Summary
+	if o.Active != load.Never {
+		s.SettleSeconds = time.Unix(0, o.Active).Sub(r.began).Seconds()
+	}
+	s.AcquireNs, s.DelayNs = quantiles(r.crew.took), quantiles(r.crew.delay)
+	if o.Start != load.Never {
+		fine := o.Own.Came
+		rep.Began = time.Unix(0, o.Start).UTC()
+		rep.Within = load.FoldWindows(fine, worker.Bucket, r.c.Window(), o.Start, o.End)
+		s.PeakToMean10ms = load.PeakToMean(fine, int64(worker.Bucket), o.Start, o.End)
+		rep.Rolling = o.Rolling(fine, worker.Bucket)
+		s.MaxSpanRatio = o.SpanRatio(rep.Rolling)
+		s.PeakToMean50ms = load.PeakToMean(load.Coarser(fine, 5), 5*int64(worker.Bucket), o.Start, o.End)
+	}
+	s.CPUSeconds = r.cpu.Seconds()
+	s.MaxRSSBytes = r.crew.maxRSS
+	if r.c.Churn > 0 || r.c.Rolling || len(r.c.Crashes) > 0 {
+		s.Departures = &r.crew.departed
+	}
+	return rep
+}
+
+func quantiles(h *hdrhistogram.Histogram) load.Quantiles {
+	return load.Quantiles{P50: h.ValueAtQuantile(50), P99: h.ValueAtQuantile(99), P999: h.ValueAtQuantile(99.9), Max: h.Max()}
+}
+
+// curve returns a histogram as parts of all calls and what they took at most.
+func curve(h *hdrhistogram.Histogram) []load.Quantile {
+	if h.TotalCount() == 0 {
+		return nil
+	}
+	var points []load.Quantile
+	for _, b := range h.CumulativeDistributionWithTicks(5) {
+		points = append(points, load.Quantile{Part: b.Quantile / 100, Ns: b.ValueAt})
+	}
+	return points
+}

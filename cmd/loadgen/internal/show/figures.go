@@ -1,0 +1,280 @@
+package show
+
+import (
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/quotient-limiter/quotient/internal/load"
+)
+
+const (
+	// mostSteps bounds how many steps a chart over time has. Of more windows some
+	// are drawn as one, by the largest of each number in them.
+	mostSteps = 400
+	// mostBands is how many bands the shares are folded into.
+	mostBands = 10
+	// mostNines is where the axis of a distribution ends: at 99.999%.
+	mostNines = 5
+)
+
+// figure is a chart, as page.js draws it with uPlot.
+type figure struct {
+	Title string                  `json:"title"`
+	Note  string                  `json:"-"`
+	X     string                  `json:"x"`     // the label of the axis
+	Y     string                  `json:"y"`     // the same
+	Nines bool                    `json:"nines"` // x counts nines: 1 is 90%, 2 is 99%
+	Log   bool                    `json:"log"`   // y is logarithmic
+	Most  int64                   `json:"most"`  // where y ends; 0: at the largest number
+	At    []num                   `json:"at"`    // x, rising
+	Lines []line                  `json:"lines"` // drawn in this order
+	Marks []mark                  `json:"marks"` // on x
+	from  func(time.Time) float64 // x of an instant
+}
+
+// line is one of a chart's lines. A chart is stacked if its lines say so.
+type line struct {
+	Name   string `json:"name"`
+	Color  string `json:"color"` // a variable of the style sheet, or a number of its ramp
+	Values []num  `json:"values"`
+	Curve  bool   `json:"curve"` // from point to point, not in steps
+	Fill   bool   `json:"fill"`
+	Stack  bool   `json:"stack"` // on top of the one before
+}
+
+// mark is what happened at a place of x.
+type mark struct {
+	At   num    `json:"at"`
+	Text string `json:"text"`
+}
+
+// num is a number, or a gap where it is none.
+type num float64
+
+// MarshalJSON writes a gap as null.
+func (n num) MarshalJSON() ([]byte, error) {
+	if math.IsNaN(float64(n)) {
+		return []byte("null"), nil
+	}
+	return strconv.AppendFloat(nil, float64(n), 'g', 9, 64), nil
+}
+
+var gap = num(math.NaN())
+
+// figures draws what there is to be seen.
+func figures(r *load.Report) []figure {
+	var list []figure
+	lengths, byLength := []string{}, map[string][]load.Window{}
+	for _, w := range r.Windows {
+		if byLength[w.Length] == nil {
+			lengths = append(lengths, w.Length)
+		}
+		byLength[w.Length] = append(byLength[w.Length], w)
+	}
+	shortest := ""
+	for _, length := range lengths {
+		list = append(list, rate(r, byLength[length], length))
+		if d, err := time.ParseDuration(length); err == nil && int64(d) == r.WindowNs {
+			shortest = length
+		}
+	}
+	if len(r.Rolling) > 0 {
+		list = append(list, rolling(r, byLength[shortest]))
+	}
+	if r.Within != nil {
+		list = append(list, within(r))
+	}
+	if len(r.Acquire) > 0 {
+		f := distribution(r.Acquire, 1, "What a permit costs", "nanoseconds")
+		f.Note, f.Log = "How long a call took that was granted at once: one in 64 is timed, two readings of the clock included.", true
+		list = append(list, f)
+	}
+	if n := len(r.Delay); n > 0 && r.Delay[n-1].Ns > 0 {
+		f := distribution(r.Delay, 1e6, "How long calls waited", "milliseconds")
+		f.Note = "From the call to its permit, in the measured time. Refused calls are not in it."
+		list = append(list, f)
+	}
+	if r.Shares != nil {
+		if f := shares(r, byLength[shortest]); len(f.Lines) > 1 {
+			list = append(list, f)
+		}
+	}
+	return list
+}
+
+// overTime is an empty chart over the time since measuring began.
+func overTime(r *load.Report, windows []load.Window, title string) figure {
+	f := figure{Title: title, Y: "permits", X: "seconds since measuring began", Marks: []mark{}}
+	zero, unit := r.Began, time.Second
+	if len(windows) > 0 {
+		if zero.IsZero() {
+			zero = windows[0].Start
+		}
+		switch long := windows[len(windows)-1].Start.Sub(windows[0].Start); {
+		case long > 5*time.Hour:
+			f.X, unit = "hours since measuring began", time.Hour
+		case long > 5*time.Minute:
+			f.X, unit = "minutes since measuring began", time.Minute
+		}
+	}
+	f.from = func(at time.Time) float64 { return float64(at.Sub(zero)) / float64(unit) }
+	for _, e := range r.Events {
+		f.Marks = append(f.Marks, mark{num(f.from(e.At)), e.Text})
+	}
+	return f
+}
+
+// rate is what was offered, allowed and issued in each window of one length.
+func rate(r *load.Report, windows []load.Window, length string) figure {
+	per := "window of " + length
+	if length == "" {
+		if per = "window of " + time.Duration(r.WindowNs).String(); r.WindowNs == int64(time.Second) {
+			per = "second"
+		}
+	}
+	f := overTime(r, windows, "Issued and limit, per "+per)
+	f.Note = "Permits count in the window that they are for; so does the verdict. While a change settles, the limit is the larger one."
+	if r.Summary.Spans != nil {
+		f.Note = "Permits count in the window in which they were issued. The verdict is on spans that begin anywhere. While a change settles, the limit is the larger one."
+	}
+	issued, offered := line{Name: "issued", Color: "blue", Fill: true}, line{Name: "offered", Color: "grey"}
+	arrived, limit := line{Name: "arrived, by the provider's clock", Color: "orange"}, line{Name: "limit", Color: "ink"}
+	over, isOver := line{Name: "over the limit", Color: "red"}, false
+	each := (len(windows) + mostSteps - 1) / mostSteps
+	for i := range windows {
+		w := &windows[i]
+		f.Most = max(f.Most, w.Limit, w.Issued)
+		if w.Arrived != nil {
+			f.Most = max(f.Most, *w.Arrived)
+		}
+		if i%each == 0 {
+			f.At = append(f.At, num(f.from(w.Start)))
+			for _, l := range []*line{&issued, &offered, &arrived, &limit} {
+				l.Values = append(l.Values, 0)
+			}
+			over.Values = append(over.Values, gap)
+		}
+		at := len(f.At) - 1
+		issued.Values[at] = max(issued.Values[at], num(w.Issued))
+		offered.Values[at] = max(offered.Values[at], num(w.Offered))
+		limit.Values[at] = max(limit.Values[at], num(w.Limit))
+		if w.Arrived != nil {
+			arrived.Values[at] = max(arrived.Values[at], num(*w.Arrived))
+		}
+		if w.Over() {
+			over.Values[at], isOver = issued.Values[at], true
+		}
+	}
+	f.Most = f.Most * 5 / 2 // a hundredfold demand would flatten everything else
+	f.Lines = []line{issued, offered}
+	if windows[0].Arrived != nil {
+		f.Lines = append(f.Lines, arrived)
+	}
+	f.Lines = append(f.Lines, limit)
+	if isOver {
+		f.Lines = append(f.Lines, over)
+	}
+	// The last step is as long as a window.
+	f.At = append(f.At, num(f.from(windows[len(windows)-1].Start.Add(lengthOf(r, length)))))
+	for i := range f.Lines {
+		v := f.Lines[i].Values
+		f.Lines[i].Values = append(v, v[len(v)-1])
+	}
+	return f
+}
+
+func lengthOf(r *load.Report, length string) time.Duration {
+	if d, err := time.ParseDuration(length); err == nil {
+		return d
+	}
+	return time.Duration(r.WindowNs)
+}
+
+// limitAt returns the limit of the window around an instant.
+func limitAt(windows []load.Window, at time.Time) num {
+	limit := gap
+	for i := range windows {
+		if windows[i].Start.After(at) {
+			break
+		}
+		limit = num(windows[i].Limit)
+	}
+	return limit
+}
+
+// rolling is how many permits came in any span of the shortest window's length, by
+// where it ends.
+func rolling(r *load.Report, windows []load.Window) figure {
+	length := time.Duration(r.WindowNs).String()
+	f := overTime(r, windows, "Permits in any "+length+", wherever it begins")
+	f.Note = "By when they came to their callers, in 10 ms cells: of spans that end near each other, the fullest. Fixed windows allow up to twice the limit here, at a boundary; the shape sliding does not; the shape bucket allows its burst on top."
+	came, limit := line{Name: "came in the " + length + " before", Color: "blue", Fill: true}, line{Name: "limit", Color: "ink"}
+	for _, m := range r.Rolling {
+		at := time.Unix(0, m.At)
+		f.At = append(f.At, num(f.from(at)))
+		came.Values, limit.Values = append(came.Values, num(m.Permits)), append(limit.Values, limitAt(windows, at))
+	}
+	f.Lines = []line{came, limit}
+	return f
+}
+
+// within is when the permits of a window are issued.
+func within(r *load.Report) figure {
+	w := r.Within
+	f := figure{Title: "Arrivals within a window", X: "milliseconds into the window", Y: "permits in " + time.Duration(w.BucketNs).String(),
+		Note: "All windows that were measured, on top of each other, by when their permits came."}
+	most, mean := line{Name: "the most of any window", Color: "grey"}, line{Name: "the mean of all", Color: "blue", Fill: true}
+	for i := range w.Mean {
+		f.At = append(f.At, num(i)*num(w.BucketNs)/1e6)
+		most.Values, mean.Values = append(most.Values, num(w.Most[i])), append(mean.Values, num(w.Mean[i]))
+	}
+	f.Lines = []line{most, mean}
+	return f
+}
+
+// distribution draws a curve over the part of all calls that took no longer: each
+// step of the axis leaves a tenth of the calls that the one before left.
+func distribution(curve []load.Quantile, unit float64, title, y string) figure {
+	f := figure{Title: title, X: "of all calls took at most so long", Y: y, Nines: true}
+	l := line{Name: y, Color: "blue", Curve: true}
+	for _, q := range curve {
+		nines := num(mostNines)
+		if q.Part < 1 {
+			nines = num(min(-math.Log10(1-q.Part), mostNines))
+		}
+		if n := len(f.At); n > 0 && f.At[n-1] >= nines {
+			l.Values[n-1] = num(float64(q.Ns) / unit)
+			continue
+		}
+		f.At, l.Values = append(f.At, nines), append(l.Values, num(max(float64(q.Ns)/unit, 0)))
+	}
+	f.Lines = []line{l}
+	return f
+}
+
+// shares is what each instance may issue, stacked; of a large fleet, some instances
+// together.
+func shares(r *load.Report, windows []load.Window) figure {
+	at, bands := r.Shares.Bands(mostBands)
+	f := overTime(r, windows, "Shares, stacked by instance")
+	f.Y = "permits a window"
+	f.Note = "What each instance may issue, by what it says itself. What was really issued is counted apart, in the first chart."
+	limit := line{Name: "limit", Color: "ink"}
+	for _, ns := range at {
+		f.At = append(f.At, num(f.from(time.Unix(0, ns))))
+		limit.Values = append(limit.Values, limitAt(windows, time.Unix(0, ns)))
+	}
+	for i, b := range bands {
+		l := line{Name: "1 instance", Color: strconv.Itoa(i), Fill: true, Stack: true}
+		if b.Holders > 1 {
+			l.Name = strconv.Itoa(b.Holders) + " instances"
+		}
+		for _, sum := range b.Sums {
+			l.Values = append(l.Values, num(sum))
+		}
+		f.Lines = append(f.Lines, l)
+	}
+	f.Lines = append(f.Lines, limit)
+	return f
+}

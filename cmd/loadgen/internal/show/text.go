@@ -1,0 +1,196 @@
+// Package show tells of a run: its progress, its windows and verdict as text,
+// and all of it as a page with charts.
+package show
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/quotient-limiter/quotient/internal/load"
+)
+
+// tableRows is how many windows the table shows at most. Of more it shows the
+// first and last ones, and each that is over its limit.
+const tableRows = 60
+
+// Table writes a row for each window.
+func Table(out io.Writer, windows []load.Window, fleet int) {
+	if len(windows) == 0 {
+		return
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	defer w.Flush()
+	row := func(start, length, limit, offered, issued, arrived, instances, note string) {
+		cells := []string{start, length, limit, offered, issued, arrived, instances, note}
+		if windows[0].Arrived == nil {
+			cells = append(cells[:5], cells[6:]...)
+		}
+		if windows[0].Length == "" {
+			cells = append(cells[:1], cells[2:]...)
+		}
+		last := len(cells) - 1
+		fmt.Fprintln(w, strings.Join(cells[:last], "\t")+"\t"+strings.TrimRight("  "+cells[last], " "))
+	}
+	row("start", "window", "limit", "offered", "issued", "arrived", "instances", "")
+	left := 0
+	leftOut := func() {
+		if left > 0 {
+			row("...", "", "", "", "", "", "", fmt.Sprintf("%d more, none over its limit", left))
+		}
+		left = 0
+	}
+	for i := range windows {
+		v := &windows[i]
+		if n := len(windows); n > tableRows && i >= tableRows/2 && i < n-tableRows/2 && !v.Over() && !v.ArrivedOver() {
+			left++
+			continue
+		}
+		leftOut()
+		arrived := ""
+		if v.Arrived != nil {
+			arrived = Thousands(*v.Arrived)
+		}
+		row(clockText(v.Start), v.Length, Thousands(v.Limit), Thousands(v.Offered), Thousands(v.Issued), arrived,
+			strconv.Itoa(v.Instances), note(v, fleet))
+	}
+	leftOut()
+}
+
+// note says what is special about a window.
+func note(w *load.Window, fleet int) string {
+	switch {
+	case w.Over():
+		return "OVER by " + Thousands(w.Issued-w.Doubtful-w.Most())
+	case w.ArrivedOver():
+		return Thousands(*w.Arrived-w.Late-w.Limit) + " too many arrived"
+	case w.Doubtful > 0:
+		return Thousands(w.Doubtful) + " of them doubtful"
+	case w.Settling():
+		return "limit changes"
+	case w.Instances < fleet && w.Whole():
+		return "not all active"
+	case w.Instances < fleet:
+		return "settling"
+	case !w.Whole():
+		return "not measured"
+	}
+	return ""
+}
+
+// clockText shows the fraction of a second only where there is one.
+func clockText(t time.Time) string { return t.UTC().Format("15:04:05.999") }
+
+// Summary writes what the run came to, in a few lines. No utilisation means
+// that there was no window to measure it by.
+func Summary(w io.Writer, s *load.Summary) {
+	a := s.AcquireNs
+	fmt.Fprintf(w, "settled in %.1f s; utilisation %s (%s of all windows); peak to mean %.1f in 10 ms\n",
+		s.SettleSeconds, settledText(s), percent(s.UtilisationAll), s.PeakToMean10ms)
+	if a.Max > 0 { // some were granted at once
+		fmt.Fprintf(w, "a permit took %v (p50), %v (p99), %v (p99.9), %v at most; ",
+			time.Duration(a.P50), time.Duration(a.P99), time.Duration(a.P999), time.Duration(a.Max))
+	}
+	fmt.Fprintf(w, "CPU %.1f s; memory %d MiB\n", s.CPUSeconds, s.MaxRSSBytes>>20)
+	if a := s.Arrivals; a != nil {
+		fmt.Fprintf(w, "%s requests arrived, %s of them late; ", Thousands(a.Total), Thousands(a.Late))
+		if a.Judged {
+			fmt.Fprintf(w, "the others by the provider's clock: %.4f of the limit at most\n", a.MaxOverRatio)
+		} else {
+			fmt.Fprintf(w, "not judged: %s\n", a.Unjudged)
+		}
+	}
+	if d := s.Departures; d != nil {
+		fmt.Fprintf(w, "left and replaced: %d announced, %d killed", d.Announced, d.Killed)
+		if d.Unannounced > 0 {
+			fmt.Fprintf(w, ", %d that could not announce it", d.Unannounced)
+		}
+		fmt.Fprintln(w)
+	}
+}
+
+// settledText is the utilisation of the windows in which all was settled, if there
+// was one.
+func settledText(s *load.Summary) string {
+	if s.Utilisation == 0 {
+		return "unknown"
+	}
+	return percent(s.Utilisation)
+}
+
+// Verdict writes one line.
+func Verdict(w io.Writer, v load.Verdict, windows []load.Window, s *load.Summary) {
+	switch v {
+	case load.Held:
+		fmt.Fprintf(w, "HELD: %s permits issued in %d windows, %d of them whole; none over %s%s\n",
+			Thousands(s.IssuedTotal), len(windows), s.Windows, heldText(s.Spans), unplacedText(s.OwnClock.Unplaced))
+	case load.NotHeld:
+		fmt.Fprintf(w, "NOT HELD: %s\n", overText(windows, s))
+	default:
+		fmt.Fprintf(w, "UNKNOWN: %s (%s permits issued)\n", strings.Join(s.Unjudged, "; "), Thousands(s.IssuedTotal))
+	}
+}
+
+// overText says what was exceeded.
+func overText(windows []load.Window, s *load.Summary) string {
+	own := &s.OwnClock
+	switch {
+	case s.Spans != nil && s.Spans.Over > 0:
+		return fmt.Sprintf("%s of %s spans over what they may hold, the worst: %s",
+			Thousands(s.Spans.Over), Thousands(s.Spans.Judged), spanText(s.Spans))
+	case s.OverLimitWindows > 0:
+		return fmt.Sprintf("%d of %d windows over the limit, the worst by a factor of %.4f", s.OverLimitWindows, len(windows), s.MaxOverRatio)
+	case own.Outside > 0:
+		return fmt.Sprintf("%s of %s permits came outside their windows by loadgen's own clock, by up to %v more than the %v that clocks may err",
+			Thousands(own.Outside), Thousands(s.IssuedTotal), time.Duration(own.WorstNs), time.Duration(own.ToleranceNs))
+	case own.Spans.Over > 0:
+		return fmt.Sprintf("%s of %s spans over what they may hold by loadgen's own clock, the worst: %s",
+			Thousands(own.Spans.Over), Thousands(own.Spans.Judged), spanText(&own.Spans))
+	}
+	return fmt.Sprintf("more requests arrived than the limit in %d of the provider's windows, the worst by a factor of %.4f",
+		s.Arrivals.OverLimitWindows, s.Arrivals.MaxOverRatio)
+}
+
+// unplacedText says of how many permits the generator's clock could not tell
+// whether they came in their windows; empty: of all it could.
+func unplacedText(n int64) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; %s permits were held up, so that only their windows tell when they were issued", Thousands(n))
+}
+
+// heldText says what was not exceeded.
+func heldText(p *load.SpanSummary) string {
+	if p == nil || p.Worst == nil {
+		return "its limit"
+	}
+	return fmt.Sprintf("what it may hold, nor any of %s spans; the fullest: %s", Thousands(p.Judged), spanText(p))
+}
+
+// spanText is the span that came nearest to what it may hold, or is the most over.
+func spanText(p *load.SpanSummary) string {
+	s, of := p.Worst, ""
+	if s.Window != "" {
+		of = ", of the limit per " + s.Window
+	}
+	return fmt.Sprintf("%s permits in %v from %s on, %s allowed%s",
+		Thousands(s.Issued), time.Duration(s.LengthNs), s.Start.UTC().Format("15:04:05.000"), Thousands(s.Allowed), of)
+}
+
+func percent(ratio float64) string { return fmt.Sprintf("%.2f%%", 100*ratio) }
+
+// Thousands writes a number with commas.
+func Thousands(n int64) string {
+	s, sign := strconv.FormatInt(n, 10), ""
+	if n < 0 {
+		sign, s = "-", s[1:]
+	}
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return sign + s
+}

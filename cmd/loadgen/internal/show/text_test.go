@@ -1,0 +1,159 @@
+package show
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quotient-limiter/quotient/internal/load"
+)
+
+func windowAt(second int, limit, issued int64) load.Window {
+	return load.Window{
+		Start: time.Date(2027, 1, 1, 0, 0, second, 0, time.UTC),
+		Limit: limit, Offered: 450000, Issued: issued, Instances: 96,
+	}
+}
+
+func TestTable(t *testing.T) {
+	windows := []load.Window{windowAt(1, 300000, 300000), windowAt(2, 300000, 301000)}
+	windows[0].Instances = 7
+	var b bytes.Buffer
+	Table(&b, windows, 96)
+	want := `     start    limit  offered   issued  instances
+  00:00:01  300,000  450,000  300,000          7  settling
+  00:00:02  300,000  450,000  301,000         96  OVER by 1,000
+`
+	if b.String() != want {
+		t.Errorf("got\n%swant\n%s", b.String(), want)
+	}
+}
+
+func TestTableWithAProvider(t *testing.T) {
+	w, n := windowAt(1, 300000, 300000), int64(299990)
+	w.Arrived = &n
+	var b bytes.Buffer
+	Table(&b, []load.Window{w}, 96)
+	want := `     start    limit  offered   issued  arrived  instances
+  00:00:01  300,000  450,000  300,000  299,990         96  not measured
+`
+	if b.String() != want {
+		t.Errorf("got\n%swant\n%s", b.String(), want)
+	}
+}
+
+func TestTableOfSeveralLimitsNamesTheWindow(t *testing.T) {
+	w := windowAt(1, 300000, 300000)
+	w.Length = "10s"
+	var b bytes.Buffer
+	Table(&b, []load.Window{w}, 96)
+	if !strings.Contains(b.String(), "window") || !strings.Contains(b.String(), "10s") {
+		t.Error(b.String())
+	}
+}
+
+// A long table is cut, but what went wrong stays in it.
+func TestALongTableKeepsWhatIsOver(t *testing.T) {
+	var windows []load.Window
+	for i := range 1000 {
+		windows = append(windows, windowAt(i, 10, 10))
+	}
+	windows[500].Issued = 11
+	var b bytes.Buffer
+	Table(&b, windows, 96)
+	if lines := strings.Count(b.String(), "\n"); lines != tableRows+4 {
+		t.Errorf("%d lines", lines)
+	}
+	if !strings.Contains(b.String(), "OVER by 1") || !strings.Contains(b.String(), "470 more") || !strings.Contains(b.String(), "469 more") {
+		t.Error(b.String())
+	}
+}
+
+func TestThousands(t *testing.T) {
+	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", -1234567: "-1,234,567", 1_000_000_000_000: "1,000,000,000,000"} {
+		if got := Thousands(n); got != want {
+			t.Errorf("%d: %s", n, got)
+		}
+	}
+}
+
+// Where there is no terminal: a line as a phase begins, then every few seconds.
+func TestProgressLines(t *testing.T) {
+	var b bytes.Buffer
+	now := time.Unix(0, 0)
+	l := &Progress{w: &b, now: func() time.Time { return now }}
+	for range 40 {
+		l.Settling(61, 96)
+		now = now.Add(100 * time.Millisecond)
+	}
+	l.Settling(96, 96)
+	l.Settling(96, 96)
+	for i := range 61 {
+		l.Measuring(time.Duration(i)*100*time.Millisecond, 6*time.Second, int64(i)*1000)
+		now = now.Add(100 * time.Millisecond)
+	}
+	want := `settling: 61 of 96 instances active
+settling: 61 of 96 instances active
+settling: 96 of 96 instances active
+measuring: 0.0 of 6s, 0 permits issued
+measuring: 3.0 of 6s, 30,000 permits issued
+measuring: 6.0 of 6s, 60,000 permits issued
+`
+	if b.String() != want {
+		t.Errorf("got\n%swant\n%s", b.String(), want)
+	}
+}
+
+func TestVerdictLine(t *testing.T) {
+	for _, c := range []struct {
+		verdict load.Verdict
+		want    string
+	}{
+		{load.Held, "HELD: 600,000 permits"}, {load.NotHeld, "NOT HELD: 1 of 2 windows"}, {load.Unknown, "UNKNOWN"},
+	} {
+		var b bytes.Buffer
+		s := load.Summary{IssuedTotal: 600000, OverLimitWindows: 1}
+		Verdict(&b, c.verdict, make([]load.Window, 2), &s)
+		if !strings.HasPrefix(b.String(), c.want) || strings.Count(b.String(), "\n") != 1 {
+			t.Errorf("%s: %s", c.verdict, b.String())
+		}
+	}
+}
+
+// A verdict by arrivals says so, in the line and in the table.
+func TestTooManyArrivalsAreNotHeld(t *testing.T) {
+	w, n := windowAt(1, 100, 100), int64(130)
+	w.Arrived, w.Late = &n, 20
+	s := load.Summary{Arrivals: &load.ArrivalSummary{Judged: true, OverLimitWindows: 1, MaxOverRatio: 1.1, Total: 130, Late: 20}}
+	var b bytes.Buffer
+	Table(&b, []load.Window{w}, 96)
+	Summary(&b, &s)
+	Verdict(&b, load.NotHeld, []load.Window{w}, &s)
+	for _, want := range []string{"10 too many arrived", "130 requests arrived, 20 of them late; the others by the provider's clock: 1.1000 of the limit at most",
+		"NOT HELD: more requests arrived than the limit in 1 of the provider's windows, the worst by a factor of 1.1000"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %q in\n%s", want, b.String())
+		}
+	}
+}
+
+func TestVerdictOnSpans(t *testing.T) {
+	worst := &load.Span{Start: time.Date(2027, 1, 1, 12, 0, 0, 2e6, time.UTC), LengthNs: 1e9, Issued: 1001, Allowed: 1000}
+	for _, c := range []struct {
+		verdict load.Verdict
+		spans   load.SpanSummary
+		want    string
+	}{
+		{load.NotHeld, load.SpanSummary{Judged: 5000, Over: 3, Worst: worst},
+			"NOT HELD: 3 of 5,000 spans over what they may hold, the worst: 1,001 permits in 1s from 12:00:00.002 on, 1,000 allowed\n"},
+		{load.Held, load.SpanSummary{Judged: 5000, Worst: &load.Span{Window: "1m0s", LengthNs: 4e6, Allowed: 7}},
+			"HELD: 9 permits issued in 2 windows, 1 of them whole; none over what it may hold, nor any of 5,000 spans; the fullest: 0 permits in 4ms from 00:00:00.000 on, 7 allowed, of the limit per 1m0s\n"},
+	} {
+		var b bytes.Buffer
+		Verdict(&b, c.verdict, make([]load.Window, 2), &load.Summary{IssuedTotal: 9, Windows: 1, Spans: &c.spans})
+		if b.String() != c.want {
+			t.Errorf("got  %swant %s", b.String(), c.want)
+		}
+	}
+}

@@ -1,0 +1,114 @@
+package worker
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/internal/await"
+	"github.com/quotient-limiter/quotient/internal/load"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// Three limiters that each believe they are alone keep their shape, and the fleet
+// does not: the spans tell.
+func TestAFleetThatDoesNotShareAShapeIsCaught(t *testing.T) {
+	for _, shape := range []quota.Shape{quota.ShapeSliding, quota.ShapeBucket} {
+		policy := quota.Policy{Limits: []quota.Limit{{Permits: 50, Window: quota.MinWindow}}, Shape: shape}
+		cell := quota.SlotOf(quota.MinWindow)
+		s := &shared{window: int64(quota.MinWindow), placing: load.Placing{Length: cell, Valid: quota.MinWindow, Tolerance: quota.DefaultClockError}, maxWait: 20 * time.Millisecond, paced: true,
+			room: Memory, use: func(int64, load.Request) {}, demand: load.Demand{Ratio: 1.5, Instances: 3}}
+		s.limits.Store(&policy.Limits)
+		g := newGenerator(s)
+		for i := range 3 {
+			l, err := consumer.Open(context.Background(), consumer.Fixed(policy), "p", consumer.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = l.Close() })
+			g.add(fleetLimiter{l}, load.NewProcess(load.Steady, 1, i, 3), 1.0/3, new(atomic.Bool))
+		}
+		start := quota.WindowAt(quota.MinWindow, time.Now().UnixNano()).End()
+		end := start + 8*s.window
+		s.stop.Store(end)
+		g.run()
+		answered(t, g)
+		judged := load.Run{
+			Counts: g.tally.Counts(), Fleet: 3, Active: start, Start: start, End: end,
+			Shape:    &load.Shape{Kind: shape, Cell: cell, Slot: cell, Crowd: 3, Equal: true},
+			Timeline: load.Timeline{Settle: quota.DefaultSettle, Changes: []load.Change{{Limits: policy.Limits}}},
+		}
+		_, summary, verdict := load.Judge(judged)
+		if verdict != load.NotHeld || summary.Spans.Over == 0 || summary.Spans.MaxOverRatio <= 1 {
+			t.Errorf("%s: %q, %+v, %+v", shape, verdict, summary.Spans, summary.Spans.Worst)
+		}
+	}
+}
+
+// Three limiters that each believe they are alone issue three times the limit.
+// Their own counters see nothing wrong; the generator's counts must.
+func TestAFleetThatDoesNotShareIsCaught(t *testing.T) {
+	limits := []quota.Limit{{Permits: 50, Window: quota.MinWindow}}
+	s := &shared{window: int64(quota.MinWindow), placing: load.Placing{Length: quota.MinWindow, Valid: quota.MinWindow, Tolerance: quota.DefaultClockError}, maxWait: 20 * time.Millisecond,
+		room: Memory, use: func(int64, load.Request) {}, demand: load.Demand{Ratio: 1.5, Instances: 3}}
+	s.limits.Store(&limits)
+	g := newGenerator(s)
+	for i := range 3 {
+		l, err := consumer.Open(context.Background(), consumer.Fixed(quota.Policy{Limits: limits}), "p", consumer.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = l.Close() })
+		g.add(fleetLimiter{l}, load.NewProcess(load.Steady, 1, i, 3), 1.0/3, new(atomic.Bool))
+	}
+	start := quota.WindowAt(quota.MinWindow, time.Now().UnixNano()).End()
+	end := start + 5*s.window
+	s.stop.Store(end)
+	g.run()
+	answered(t, g)
+	windows, summary, verdict := load.Judge(load.Run{
+		Counts: g.tally.Counts(), Fleet: 3, Active: start, Start: start, End: end,
+		Timeline: load.Timeline{Settle: quota.DefaultSettle, Changes: []load.Change{{Limits: limits}}},
+	})
+	if verdict != load.NotHeld || summary.OverLimitWindows == 0 || summary.MaxOverRatio <= 1 {
+		t.Errorf("%q, %+v\n%+v", verdict, summary, windows)
+	}
+}
+
+// What the generator counts is what the limiters issued.
+func TestCountsAreComplete(t *testing.T) {
+	limits := []quota.Limit{{Permits: 1000, Window: quota.MinWindow}}
+	s := &shared{window: int64(quota.MinWindow), placing: load.Placing{Length: quota.MinWindow, Valid: quota.MinWindow, Tolerance: quota.DefaultClockError}, maxWait: quota.MinWindow, room: Memory, use: func(int64, load.Request) {}, demand: load.Demand{Ratio: 2, Instances: 1}}
+	s.limits.Store(&limits)
+	s.stop.Store(time.Now().Add(500 * time.Millisecond).UnixNano())
+	g := newGenerator(s)
+	l, err := consumer.Open(context.Background(), consumer.Fixed(quota.Policy{Limits: limits}), "p", consumer.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.add(fleetLimiter{l}, load.NewProcess(load.Poisson, 1, 0, 1), 1, new(atomic.Bool))
+	g.run()
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	answered(t, g)
+	var issued, offered int64
+	for _, c := range g.tally.Counts() {
+		issued += c.Issued
+		offered += c.Offered
+	}
+	if want := l.Status().Issued; issued != want || issued != g.issued.Load() {
+		t.Errorf("counted %d and %d, the limiter issued %d", issued, g.issued.Load(), want)
+	}
+	if offered < issued {
+		t.Errorf("%d calls for %d permits", offered, issued)
+	}
+}
+
+// answered returns when no call of the generator waits any more.
+func answered(t *testing.T, g *generator) {
+	t.Helper()
+	await.Until(t, "no call waits", func() bool { return g.waiting.Load() == 0 })
+}

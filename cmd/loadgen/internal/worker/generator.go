@@ -1,0 +1,296 @@
+package worker
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/internal/load"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+const (
+	// tick is how often a generator looks which calls are due. A call is made
+	// at most so much late, or as late as the machine is busy.
+	tick = 2 * time.Millisecond
+	// chunk bounds how many calls are made between two readings of the clock
+	// that says in which window they were offered.
+	chunk = 256
+	// sampled is how many calls there are for each one that is timed.
+	sampled = 64
+	// Bucket is the resolution of peak to mean.
+	Bucket = 10 * time.Millisecond
+	// Slowest is the longest call that the histogram holds; slower ones count
+	// as this.
+	Slowest = time.Minute
+)
+
+// permit is what a limiter tells of one: the window that it is for, in nanoseconds
+// since the epoch.
+type permit struct{ start, until int64 }
+
+// limiter is what a generator asks for permits, one at a time.
+type limiter interface {
+	// take returns at once.
+	take() (permit, error)
+	// wait calls f with a permit, or when there was none in time. It does not block.
+	wait(maxWait time.Duration, f func(permit, error))
+}
+
+// fleetLimiter is a limiter of the fleet.
+type fleetLimiter struct{ *consumer.Limiter }
+
+func (l fleetLimiter) take() (permit, error) {
+	p, err := l.Take(context.Background(), 1, 0)
+	if err != nil {
+		return permit{}, err
+	}
+	return told(p), nil
+}
+
+func (l fleetLimiter) wait(maxWait time.Duration, f func(permit, error)) {
+	l.AcquireFunc(1, maxWait, func(p consumer.Permit, err error) { f(told(p), err) })
+}
+
+func told(p consumer.Permit) permit { return permit{p.Start().UnixNano(), p.Until().UnixNano()} }
+
+// shared is what all generators of a fleet go by.
+type shared struct {
+	window  int64 // of the shortest limit
+	placing load.Placing
+	maxWait time.Duration
+	paced   bool // permits come all along a window
+	demand  load.Demand
+	limits  atomic.Pointer[[]quota.Limit]  // in force; replaced by the fleet on a change
+	start   atomic.Int64                   // the instant from which delays count
+	stop    atomic.Int64                   // the instant at which calls end
+	room    func() *load.Block             // where to count
+	use     func(n int64, as load.Request) // what permits are used for; must not block
+}
+
+// generator makes the calls of some instances, on one goroutine, and counts
+// what came of them.
+type generator struct {
+	*shared
+	tally     *load.Tally // by window of the shortest limit, or by slot of a shape
+	came      *load.Tally // by bucket of the generator's clock
+	misplaced *load.Tally // as tally, those that came outside it
+	worst     atomic.Int64
+	issued    atomic.Int64
+	// waiting is how many calls were put into queues and have not come back.
+	waiting atomic.Int64
+
+	mu    sync.Mutex
+	added []*member // new members, for the generator's goroutine to take over
+
+	// waited is how long the calls waited that did, and got their permits, in
+	// nanoseconds. Callbacks of several limiters write to it.
+	waited struct {
+		sync.Mutex
+		*hdrhistogram.Histogram
+	}
+
+	// The rest belongs to the generator's goroutine.
+	members []*member
+	took    *hdrhistogram.Histogram // nanoseconds of immediate grants
+	atOnce  int64                   // permits that nobody waited for, since the start
+	calls   uint64
+}
+
+// member is one instance as its generator sees it.
+type member struct {
+	limiter limiter
+	calls   *load.Process
+	part    float64      // of the fleet's calls
+	gone    *atomic.Bool // it has left: no calls any more
+
+	begun  bool
+	window int64 // whose calls are being made
+	made   int64 // of them
+}
+
+func newGenerator(s *shared) *generator {
+	g := &generator{
+		shared:    s,
+		tally:     load.NewTally(load.Series{Kind: load.Labelled, Length: s.placing.Length}, s.room),
+		came:      load.NewTally(load.Series{Kind: load.Came, Length: Bucket}, s.room),
+		misplaced: load.NewTally(load.Series{Kind: load.Misplaced, Length: s.placing.Length}, s.room),
+		took:      hdrhistogram.New(1, int64(Slowest), 3),
+	}
+	g.waited.Histogram = hdrhistogram.New(1, int64(Slowest), 3)
+	return g
+}
+
+// add gives the generator another instance, also while it runs, which makes
+// calls until gone.
+func (g *generator) add(l limiter, calls *load.Process, part float64, gone *atomic.Bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.added = append(g.added, &member{limiter: l, calls: calls, part: part, gone: gone})
+}
+
+// run makes calls until the stop.
+func (g *generator) run() {
+	for {
+		now := time.Now().UnixNano()
+		if now >= g.stop.Load() {
+			return
+		}
+		g.mu.Lock()
+		g.members = append(g.members, g.added...)
+		g.added = nil
+		g.mu.Unlock()
+		g.members = slices.DeleteFunc(g.members, func(m *member) bool { return m.gone.Load() })
+		for _, m := range g.members {
+			g.advance(m, now)
+		}
+		time.Sleep(tick - time.Duration(time.Now().UnixNano()%int64(tick)))
+	}
+}
+
+// advance makes the calls of one instance that are due at an instant.
+func (g *generator) advance(m *member, now int64) {
+	w := quota.WindowAt(time.Duration(g.window), now)
+	if !m.begun || w.Index > m.window {
+		if m.begun && w.Index == m.window+1 {
+			g.offer(m, m.calls.Due(1)-m.made) // late by less than a tick
+		}
+		m.begun, m.window, m.made = true, w.Index, 0
+		mean, floor := g.demand.Of(m.part, load.Shortest(*g.limits.Load()).Permits)
+		m.calls.Begin(w.Index, mean, floor)
+	}
+	// A clock that was set back gives no calls until it has caught up.
+	if w.Index == m.window {
+		due := m.calls.Due(float64(now-w.Start()) / float64(g.window))
+		g.offer(m, due-m.made)
+		m.made = due
+	}
+}
+
+// offer makes n calls, in chunks.
+func (g *generator) offer(m *member, n int64) {
+	for n > 0 {
+		now := time.Now().UnixNano()
+		if now >= g.stop.Load() {
+			return
+		}
+		some := min(n, chunk)
+		n -= some
+		g.tally.Offer(now, some)
+		g.call(m, some, g.mayWait(now), now)
+	}
+}
+
+// mayWait reports whether a call that is refused now may wait: the next window
+// starts within the time that calls may wait, and before the end of the load, or
+// there are more permits to come in this one. Those who wait then are served beyond
+// the end: without them the last measured seconds would not be like the others.
+func (g *generator) mayWait(now int64) bool {
+	if g.paced {
+		return g.maxWait > 0
+	}
+	next := quota.WindowAt(time.Duration(g.window), now).End()
+	return next-now <= int64(g.maxWait) && next < g.stop.Load()
+}
+
+// call makes n calls. Permits are counted by the window that they tell.
+//
+// This process may be killed at any instant, and then its counts are all that is
+// left. So a permit is counted before it is taken, and used after that: no permit
+// that was used is missing in the sum, and one that was counted while it was
+// being taken is marked as doubtful.
+func (g *generator) call(m *member, n int64, wait bool, now int64) {
+	var permits, start, until int64 // of the latest permits, all of one window
+	taken := int64(0)
+	granted := func(p permit, err error) { g.granted(p, err, now) }
+	for range n {
+		g.tally.Try(now)
+		p, err := g.take(m.limiter)
+		if err == nil {
+			g.tally.Taken(now, p.start)
+			if p.start != start || p.until != until {
+				g.spend(permits, until, load.Request{Start: start, Asked: now})
+				permits, start, until = 0, p.start, p.until
+			}
+			permits++
+			taken++
+			continue
+		}
+		g.tally.Refused(now)
+		if wait {
+			g.waiting.Add(1)
+			m.limiter.wait(g.maxWait, granted)
+		}
+	}
+	if now >= g.start.Load() {
+		g.atOnce += taken
+	}
+	g.spend(permits, until, load.Request{Start: start, Asked: now})
+}
+
+// take makes one call that does not wait, and times one in so many.
+func (g *generator) take(l limiter) (permit, error) {
+	g.calls++
+	if g.calls%sampled != 0 {
+		return l.take()
+	}
+	start := time.Now()
+	p, err := l.take()
+	if d := time.Since(start); err == nil {
+		// Cannot fail: the value is within the histogram's range.
+		_ = g.took.RecordValue(int64(min(d, Slowest)))
+	}
+	return p, err
+}
+
+// granted is called for each call that waited since the instant since. Its permit
+// is handed over with this call, so counting it first is early enough.
+func (g *generator) granted(p permit, err error, since int64) {
+	if err == nil {
+		g.tally.Issue(p.start, 1)
+		now := g.spend(1, p.until, load.Request{Start: p.start, Asked: since})
+		if since >= g.start.Load() {
+			g.waited.Lock()
+			// Cannot fail: the value is within the histogram's range.
+			_ = g.waited.RecordValue(min(max(now-since, 0), int64(Slowest)))
+			g.waited.Unlock()
+		}
+	}
+	g.waiting.Add(-1)
+}
+
+// spend places permits that were just issued, and are counted, and uses them. It
+// returns the instant at which they came.
+func (g *generator) spend(permits, until int64, as load.Request) (now int64) {
+	if permits == 0 {
+		return 0
+	}
+	now = time.Now().UnixNano()
+	g.came.Issue(now, permits)
+	switch place, beyond := g.placing.Place(as.Start, until, as.Asked, now); place {
+	case load.HeldUp:
+		g.came.Offer(now, permits)
+	case load.Outside:
+		g.misplaced.Issue(as.Start, permits)
+		for worst := g.worst.Load(); int64(beyond) > worst && !g.worst.CompareAndSwap(worst, int64(beyond)); {
+			worst = g.worst.Load()
+		}
+	}
+	g.issued.Add(permits)
+	g.use(permits, as)
+	return now
+}
+
+// Sums are what was counted.
+func (g *generator) Sums() load.Sums {
+	all := load.Sums{}
+	for _, t := range []*load.Tally{g.tally, g.came, g.misplaced} {
+		all.Add(t.Sums())
+	}
+	return all
+}

@@ -1,0 +1,128 @@
+package worker
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/internal/load"
+)
+
+const (
+	// together is how many instances of a process join or leave at a time.
+	together = 16
+	// joinPause is how long an instance that could not join waits before it tries
+	// again.
+	joinPause = 500 * time.Millisecond
+)
+
+// instance is one member of the fleet.
+type instance struct {
+	session *coordinator.Session
+	limiter *consumer.Limiter
+	slot    int
+	since   int64       // when it joined
+	gone    atomic.Bool // no calls are made any more
+}
+
+// join opens instances in the slots, some at a time.
+func (w *Worker) join(j *Joining) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, slot := range j.Slots {
+		if slot < 0 || slot >= w.c.Instances {
+			return fmt.Errorf("slot %d is not within 0 to %d", slot, w.c.Instances-1)
+		}
+		w.slots[slot] = nil
+	}
+	w.busy.Go(func() {
+		var group errgroup.Group
+		group.SetLimit(together)
+		for _, slot := range j.Slots {
+			group.Go(func() error { w.enter(slot, j.Retry); return nil })
+		}
+		_ = group.Wait() // each has told what went wrong
+	})
+	return nil
+}
+
+// enter opens the instance of a slot.
+func (w *Worker) enter(slot int, retry bool) {
+	in, err := w.open(slot)
+	for err != nil && (retry || errors.Is(err, coordinator.ErrUnreachable)) && w.ctx.Err() == nil {
+		select {
+		case <-time.After(joinPause):
+			in, err = w.open(slot)
+		case <-w.ctx.Done():
+		}
+	}
+	if w.ctx.Err() != nil && err != nil {
+		return
+	}
+	if err != nil {
+		w.tell(Report{Failed: fmt.Sprintf("instance %d did not join: %v", slot, err)})
+		return
+	}
+	w.mu.Lock()
+	w.slots[slot], w.all[in] = in, true
+	w.mu.Unlock()
+	calls := load.NewProcess(w.c.Arrival, w.c.Seed, slot, w.c.Instances)
+	w.Generators[slot%len(w.Generators)].add(fleetLimiter{in.limiter}, calls, w.parts[slot], &in.gone)
+	w.busy.Go(func() {
+		if in.limiter.Ready(w.ctx) == nil {
+			w.ready.Add(1)
+		}
+	})
+}
+
+func (w *Worker) open(slot int) (*instance, error) {
+	// Changes of state show in the table; their log would tear it apart.
+	log := slog.New(slog.DiscardHandler)
+	session, err := coordinator.Join(w.ctx, w.client, coordinator.Options{
+		Name: fmt.Sprintf("loadgen-%d", slot), Prefix: w.c.Prefix(), Probe: w.c.Probe(), NTP: w.c.NTP, Weight: w.weights[slot], Logger: log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	limiter, err := consumer.Open(w.ctx, session, w.provider, consumer.Options{Logger: log})
+	if err != nil {
+		_ = session.Close() // err tells more
+		return nil, err
+	}
+	return &instance{session: session, limiter: limiter, slot: slot, since: time.Now().UnixNano()}, nil
+}
+
+// replace lets the slot's instance leave in good order and another join at once:
+// the one serves until the other takes over.
+func (w *Worker) replace(slot int) {
+	w.mu.Lock()
+	in := w.slots[slot]
+	w.mu.Unlock()
+	if in == nil {
+		return
+	}
+	w.busy.Go(func() {
+		err := in.session.Leave(w.ctx)
+		w.mu.Lock()
+		delete(w.all, in)
+		w.mu.Unlock()
+		in.gone.Store(true)
+		_ = in.limiter.Close() // the session is closed, so nothing is left to fail
+		if w.ctx.Err() != nil {
+			return // cut short by the end of the run
+		}
+		left := &Departed{Slot: slot}
+		if err != nil {
+			left.Problem = err.Error()
+		}
+		w.tell(Report{Left: left})
+	})
+	// Cannot fail: the slot is one of ours.
+	_ = w.join(&Joining{Slots: []int{slot}, Retry: true})
+}

@@ -1,0 +1,24 @@
+//go:build unix
+
+package worker
+
+import (
+	"runtime"
+	"syscall"
+	"time"
+)
+
+// Resources returns the processor time that this process has used, and the most
+// memory that it ever had.
+func Resources() (cpu time.Duration, maxRSS int64) {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0, 0
+	}
+	cpu = time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	maxRSS = int64(u.Maxrss)
+	if runtime.GOOS != "darwin" && runtime.GOOS != "ios" {
+		maxRSS *= 1024 // kilobytes everywhere else
+	}
+	return cpu, maxRSS
+}

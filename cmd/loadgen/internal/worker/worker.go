@@ -1,0 +1,233 @@
+// Package worker is the instances of one process with the generators that make
+// their calls, and the provider that is called. Either may be a child process.
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/quotient-limiter/quotient/cmd/loadgen/internal/config"
+	"github.com/quotient-limiter/quotient/internal/load"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// Look is how often the fleet is looked at.
+const Look = 100 * time.Millisecond
+
+// Worker is the instances of one process, with the generators that make their
+// calls. Each instance has a session and a limiter of its own, as if it were a
+// process.
+type Worker struct {
+	c          *config.Config
+	provider   string
+	client     *clientv3.Client
+	guard      config.Guard
+	parts      []float64 // of all calls, by slot
+	weights    []int64   // by slot
+	tell       func(Report)
+	shared     *shared
+	sender     *sender // nil if permits make no requests
+	Generators []*generator
+	making     sync.WaitGroup // the generators' goroutines
+	busy       sync.WaitGroup // joins, leaves, and waits for readiness
+	ready      atomic.Int64   // instances that were active once
+
+	ctx  context.Context // until end
+	stop context.CancelFunc
+
+	mu    sync.Mutex
+	slots map[int]*instance // of this worker; nil while the instance joins
+	all   map[*instance]bool
+	// beyond is how far an instance's clock has been from the provider's beyond
+	// what its guard covers, at most.
+	beyond time.Duration
+}
+
+// NewWorker starts a worker without instances. It counts in blocks from room.
+func NewWorker(c *config.Config, s *Setup, client *clientv3.Client, room func() *load.Block, tell func(Report)) (*Worker, error) {
+	limits, err := quota.ParseLimits(s.Limits)
+	if err != nil {
+		return nil, err
+	}
+	weights, err := config.WeightsBy(c.SharesByWeight(), c.Instances)
+	if err != nil {
+		return nil, err
+	}
+	w := &Worker{
+		c: c, provider: s.Provider, client: client, guard: c.Guarded(), weights: weights, parts: c.Calls(weights), tell: tell,
+		slots: map[int]*instance{}, all: map[*instance]bool{},
+		shared: &shared{
+			window: int64(c.Window()), placing: c.Placing(s.Tolerance), maxWait: c.MaxWait, room: room, use: func(int64, load.Request) {},
+			paced:  c.Pacing != quota.PacingOff || c.Shaped(),
+			demand: load.Demand{Ratio: c.Demand, Skew: c.Skew, Instances: c.Instances},
+		},
+	}
+	w.shared.limits.Store(&limits)
+	w.shared.start.Store(load.Never)
+	w.shared.stop.Store(load.Never)
+	if s.Target != "" {
+		w.sender = newSender(s.Target, s.Secret)
+		w.shared.use = w.sender.send
+	}
+	w.ctx, w.stop = context.WithCancel(context.Background())
+	for range max(1, s.Generators) {
+		g := newGenerator(w.shared)
+		w.Generators = append(w.Generators, g)
+		w.making.Go(g.run)
+	}
+	w.busy.Go(w.reportStatus)
+	return w, nil
+}
+
+// Obey does what the parent orders. It does not block.
+func (w *Worker) Obey(o Order) error {
+	switch {
+	case o.Join != nil:
+		return w.join(o.Join)
+	case o.Replace != nil:
+		w.replace(*o.Replace)
+	case o.Limits != "":
+		limits, err := quota.ParseLimits(o.Limits)
+		if err != nil {
+			return err
+		}
+		w.shared.limits.Store(&limits)
+	case o.Start != 0:
+		w.shared.start.Store(o.Start)
+	case o.Stop != 0:
+		w.shared.stop.Store(o.Stop)
+	case o.End:
+		go w.end()
+	default:
+		return fmt.Errorf("order %+v is not for a worker", o)
+	}
+	return nil
+}
+
+// reportStatus tells how the worker fares, until it ends.
+func (w *Worker) reportStatus() {
+	ticker := time.NewTicker(Look)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			w.tell(Report{Status: w.status()})
+		case <-w.ctx.Done():
+			return
+		}
+	}
+}
+
+func (w *Worker) status() *Status {
+	s := &Status{Ready: int(w.ready.Load())}
+	for _, g := range w.Generators {
+		s.Issued += g.issued.Load()
+		s.Worst = max(s.Worst, time.Duration(g.worst.Load()))
+	}
+	s.CPU, s.MaxRSS = Resources()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	defer func() { s.Beyond = w.beyond }()
+	for in := range w.all {
+		st := in.limiter.Status()
+		if st.State == quota.StateActive {
+			s.Active++
+		} else {
+			s.Problem = st.Problem
+		}
+		w.beyond = max(w.beyond, exceeded(w.guard, &st, in.session.Clock().Wall))
+		if w.c.HTML != "" {
+			s.Shares = append(s.Shares, held{int64(in.slot), in.since, st.Shortest().Share})
+		}
+	}
+	return s
+}
+
+// waiting returns the calls that wait in limiters' queues.
+func (w *Worker) waiting() (n int64) {
+	for _, g := range w.Generators {
+		n += g.waiting.Load()
+	}
+	return n
+}
+
+// end stops the load, closes all instances and says so. From then on no permit
+// can come that is not counted.
+func (w *Worker) end() {
+	if now := time.Now().UnixNano(); now < w.shared.stop.Load() {
+		w.shared.stop.Store(now)
+	}
+	w.making.Wait()
+	w.settleWaiters(w.c.MaxWait + time.Second)
+	w.stop()
+	w.busy.Wait()
+	err := w.closeAll()
+	w.settleWaiters(time.Second)
+	if n := w.waiting(); n > 0 {
+		err = errors.Join(err, fmt.Errorf("%d calls that waited never got an answer: the counts may lack their permits", n))
+	}
+	e := &Ended{}
+	if w.sender != nil {
+		w.sender.end(e)
+	}
+	var failed error
+	e.Took, e.Delay, failed = w.histograms()
+	if err = errors.Join(err, failed); err != nil {
+		w.tell(Report{Failed: err.Error()})
+	}
+	w.tell(Report{Status: w.status()})
+	w.tell(Report{Ended: e})
+}
+
+// histograms returns those of all generators, encoded. None may be running.
+func (w *Worker) histograms() (took, delay []byte, err error) {
+	calls, waits := hdrhistogram.New(1, int64(Slowest), 3), hdrhistogram.New(1, int64(Slowest), 3)
+	for _, g := range w.Generators {
+		calls.Merge(g.took)
+		g.waited.Lock()
+		waits.Merge(g.waited.Histogram)
+		g.waited.Unlock()
+		// Cannot fail: 0 is within the histogram's range.
+		_ = waits.RecordValues(0, g.atOnce)
+	}
+	took, err = calls.Encode(hdrhistogram.V2CompressedEncodingCookieBase)
+	if err != nil {
+		return nil, nil, err
+	}
+	delay, err = waits.Encode(hdrhistogram.V2CompressedEncodingCookieBase)
+	return took, delay, err
+}
+
+// closeAll closes the instances. What does not close in good order ends with its
+// lease.
+func (w *Worker) closeAll() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var group errgroup.Group
+	group.SetLimit(together)
+	for in := range w.all {
+		group.Go(func() error {
+			_ = in.limiter.Close()
+			if err := in.session.Close(); err != nil {
+				return fmt.Errorf("leaving: %w", err)
+			}
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+// settleWaiters waits until no call waits, but not for long.
+func (w *Worker) settleWaiters(atMost time.Duration) {
+	for end := time.Now().Add(atMost); w.waiting() > 0 && time.Now().Before(end); {
+		time.Sleep(tick)
+	}
+}

@@ -1,0 +1,153 @@
+package dashboard
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/rates"
+)
+
+// reader is a page: it begins anew at a reset, and whenever it comes back.
+type reader struct {
+	at     cursor
+	points []int64
+	state  int64
+}
+
+func (r *reader) take(m message) {
+	if m.Reset {
+		r.points = nil
+	}
+	for _, p := range m.Points {
+		r.points = append(r.points, p.At)
+	}
+	if m.State != nil {
+		r.state = m.State.Now
+	}
+}
+
+// TestNothingIsDoubledOrMissed: however seldom a page reads, and whenever its
+// connection breaks, it ends with the newest points, each once and in order, and
+// with the newest state.
+func TestNothingIsDoubledOrMissed(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		topic, r, n := newTopic(), &reader{}, int64(0)
+		read := func() {
+			m, after, _ := topic.read(r.at)
+			r.at = after
+			r.take(m)
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"send": func(t *rapid.T) {
+				var points []rates.Point
+				for range rapid.SampledFrom([]int{0, 1, 2, history, 2 * history}).Draw(t, "points") {
+					n++
+					points = append(points, rates.Point{At: n})
+				}
+				topic.send(points, &state{Now: n})
+			},
+			"read":       func(*rapid.T) { read() },
+			"come again": func(*rapid.T) { r.at = cursor{} },
+			"": func(t *rapid.T) {
+				read()
+				if r.state != n || len(r.points) < int(min(n, history)) {
+					t.Fatalf("%d points and state %d of %d", len(r.points), r.state, n)
+				}
+				for i, at := range r.points {
+					if want := n - int64(len(r.points)-1-i); at != want {
+						t.Fatalf("point %d is %d, want %d", i, at, want)
+					}
+				}
+			},
+		})
+	})
+}
+
+// TestServe: a line for each message, until the server ends.
+func TestServe(t *testing.T) {
+	t.Parallel()
+	topic, ends := newTopic(), make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { topic.serve(r.Context(), w, ends) }))
+	defer server.Close()
+	topic.send([]rates.Point{{At: 1}}, &state{Now: 1})
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := server.Client().Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	r, lines := &reader{}, bufio.NewScanner(answer.Body)
+	for lines.Scan() {
+		var m message
+		if err := json.Unmarshal(lines.Bytes(), &m); err != nil {
+			t.Fatal(err)
+		}
+		r.take(m)
+		if r.state == 1 {
+			topic.send([]rates.Point{{At: 2}}, &state{Now: 2})
+		} else {
+			close(ends)
+		}
+	}
+	if len(r.points) != 2 || r.state != 2 {
+		t.Errorf("the stream ended with %v", r.points)
+	}
+}
+
+// TestACallersOldestStreamEnds: a page that opens streams without end takes none
+// from anybody else.
+func TestACallersOldestStreamEnds(t *testing.T) {
+	t.Parallel()
+	var s streams
+	other, done := s.open(t.Context(), "bob")
+	defer done()
+	var all []context.Context
+	var ends []func()
+	for range streamsEach + 3 {
+		ctx, end := s.open(t.Context(), "ann")
+		all, ends = append(all, ctx), append(ends, end)
+	}
+	for i, ctx := range all {
+		if ended := ctx.Err() != nil; ended != (i < 3) {
+			t.Errorf("stream %d: ended %v", i, ended)
+		}
+	}
+	for _, end := range ends {
+		end()
+	}
+	if other.Err() != nil || len(s.of) != 1 || len(s.of["bob"]) != 1 {
+		t.Errorf("left: %v", s.of)
+	}
+}
+
+// TestNobodyFillsTheTopics: a topic without readers makes room.
+func TestNobodyFillsTheTopics(t *testing.T) {
+	t.Parallel()
+	f := newFollower(nil)
+	var ends []func()
+	open := func(name string) {
+		t.Helper()
+		_, done, err := f.open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ends = append(ends, done)
+	}
+	for i := range 3 * maxOpened {
+		open(string(rune('a'+i%26)) + string(rune('a'+i/26)))
+		ends[i]()
+	}
+	if len(f.topics) > maxOpened {
+		t.Errorf("%d topics", len(f.topics))
+	}
+}

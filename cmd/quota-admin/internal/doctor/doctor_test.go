@@ -1,0 +1,173 @@
+package doctor
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"text/tabwriter"
+	"time"
+
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/etcdtest"
+	"github.com/quotient-limiter/quotient/internal/golden"
+	"github.com/quotient-limiter/quotient/internal/ntp"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// member is an endpoint that is well, at a revision.
+func member(name string, revision int64) endpointFacts {
+	return endpointFacts{endpoint: name, took: 700 * time.Microsecond, status: &clientv3.StatusResponse{
+		Header: &etcdserverpb.ResponseHeader{ClusterId: 7, Revision: revision}, Version: "3.6.5", Leader: 1,
+		DbSize: 20 << 20, DbSizeInUse: 12 << 20, DbSizeQuota: 2 << 30,
+	}}
+}
+
+// well is a cluster that is well.
+func well() *etcdFacts {
+	f := &etcdFacts{endpoints: []endpointFacts{member("a", 5000), member("b", 5000), member("c", 4999)}, revision: 5000, compacted: 4000, members: 3}
+	f.quorum.took = 1200 * time.Microsecond
+	return f
+}
+
+var now = time.Date(2027, 1, 1, 12, 0, 0, 0, time.UTC)
+
+// worker is an instance that is well.
+func worker(name string) coordinator.InstanceStatus {
+	return coordinator.InstanceStatus{
+		Instance: quota.Instance{ID: name + ".1.1", Name: name, Version: "v0.1.0", Weight: 1, Started: now.Add(-time.Hour)},
+		Report: &quota.Report{
+			Schema: 1, State: quota.StateActive, PolicyRevision: 40, ClockError: "2ms", ProofAge: "300ms", Time: now.Add(-20 * time.Second),
+		},
+	}
+}
+
+func workers(change func(i *coordinator.InstanceStatus)) *coordinator.Fleet {
+	f := &coordinator.Fleet{Provider: "payments/charge", Policy: coordinator.Stored{Revision: 40, Policy: quota.Policy{
+		Limits: []quota.Limit{{Permits: 5, Window: time.Second}}, Time: now.Add(-time.Minute),
+	}}, Instances: []coordinator.InstanceStatus{worker("w1"), worker("w2")}}
+	if change != nil {
+		change(&f.Instances[1])
+	}
+	return f
+}
+
+// The findings for facts that no test can bring about for real, as a record.
+func TestDoctorFindings(t *testing.T) {
+	etcd := func(change func(f *etcdFacts)) func(*Chart) {
+		return func(c *Chart) { f := well(); change(f); judgeEtcd(c, f) }
+	}
+	status := func(change func(s *clientv3.StatusResponse)) func(*Chart) {
+		return etcd(func(f *etcdFacts) { change(f.endpoints[1].status) })
+	}
+	host := func(f clockFacts) func(*Chart) { return func(c *Chart) { judgeClock(c, &f) } }
+	instance := func(change func(i *coordinator.InstanceStatus)) func(*Chart) {
+		return func(c *Chart) { judgeFleet(c, workers(change), now) }
+	}
+	fleet := func(change func(f *coordinator.Fleet)) func(*Chart) {
+		return func(c *Chart) { f := workers(nil); change(f); judgeFleet(c, f, now) }
+	}
+	server := func(a string, off time.Duration, agrees bool) ntp.ServerStatus {
+		return ntp.ServerStatus{Address: a, Answers: true, Offset: off, Distance: 3 * time.Millisecond, Agrees: agrees}
+	}
+	var text strings.Builder
+	for _, test := range []struct {
+		name  string
+		judge func(c *Chart)
+	}{
+		{"all is well", etcd(func(*etcdFacts) {})},
+		{"a member is down", etcd(func(f *etcdFacts) {
+			f.endpoints[2] = endpointFacts{endpoint: "c", err: errors.New("connection refused")}
+		})},
+		{"no majority", etcd(func(f *etcdFacts) { f.quorum.err = fmt.Errorf("read: %w", coordinator.ErrUnreachable) })},
+		{"slow reads", etcd(func(f *etcdFacts) { f.quorum.took = 150 * time.Millisecond })},
+		{"never compacted", etcd(func(f *etcdFacts) { f.revision, f.compacted = 9_000_000, 0 })},
+		{"history not told", etcd(func(f *etcdFacts) { f.history = errors.New("permission denied") })},
+		{"two members", etcd(func(f *etcdFacts) { f.members, f.endpoints = 2, f.endpoints[:2] })},
+		{"one member", etcd(func(f *etcdFacts) { f.members, f.endpoints = 1, f.endpoints[:1] })},
+		{"one endpoint of three", etcd(func(f *etcdFacts) { f.endpoints = f.endpoints[:1] })},
+		{"two clusters", etcd(func(f *etcdFacts) { f.endpoints[1].status.Header.ClusterId = 8 })},
+		{"a member that lags", etcd(func(f *etcdFacts) { f.endpoints[0], f.endpoints[1] = member("a", 50_000), member("b", 20_000) })},
+		{"too old", status(func(s *clientv3.StatusResponse) { s.Version = "3.5.9" })},
+		{"no leader", status(func(s *clientv3.StatusResponse) { s.Leader, s.Errors = 0, []string{"etcdserver: no leader"} })},
+		{"a learner", status(func(s *clientv3.StatusResponse) { s.IsLearner = true })},
+		{"full", status(func(s *clientv3.StatusResponse) { s.Errors, s.DbSize = []string{"memberID:2 alarm:NOSPACE"}, 2<<30 })},
+		{"corrupt", status(func(s *clientv3.StatusResponse) { s.Errors = []string{"memberID:2 alarm:CORRUPT"} })},
+		{"something else", status(func(s *clientv3.StatusResponse) { s.Errors = []string{"of a later version"} })},
+		{"nearly full, quota not told", status(func(s *clientv3.StatusResponse) { s.DbSizeQuota, s.DbSize = 0, 1800<<20 })},
+		{"clock unknown", host(clockFacts{})},
+		{"clock by the kernel", host(clockFacts{kernel: 4 * time.Millisecond, kernelKnown: true})},
+		{"clock loose by the kernel", host(clockFacts{kernel: 400 * time.Millisecond, kernelKnown: true})},
+		{"clock measured", host(clockFacts{
+			servers: []ntp.ServerStatus{server("a", 0, true), server("b", 300*time.Millisecond, false), {Address: "c", Problem: "no answer in 3s"}, server("d", 0, true)},
+			health:  clock.Health{Servers: 4, Answering: 3, Agreeing: 2}, offset: -time.Millisecond, bound: 3 * time.Millisecond, measured: true,
+		})},
+		{"clock off", host(clockFacts{servers: []ntp.ServerStatus{server("a", 0, true)}, offset: -5 * time.Second, bound: 3 * time.Millisecond, measured: true})},
+		{"servers disagree", host(clockFacts{
+			servers: []ntp.ServerStatus{server("a", 0, false), server("b", time.Second, false)}, health: clock.Health{Problem: "no majority"},
+		})},
+		{"a fleet that is well", instance(nil)},
+		{"stale", instance(func(i *coordinator.InstanceStatus) {
+			i.Report.State, i.Report.Problem = quota.StateStale, "etcd is out of reach"
+		})},
+		{"silent", instance(func(i *coordinator.InstanceStatus) { i.Report.Time = now.Add(-5 * time.Minute) })},
+		{"never reported", instance(func(i *coordinator.InstanceStatus) { i.Report = nil })},
+		{"not reported yet", instance(func(i *coordinator.InstanceStatus) { i.Report, i.Instance.Started = nil, now.Add(-time.Second) })},
+		{"dated ahead", instance(func(i *coordinator.InstanceStatus) { i.Report.Time = now.Add(3 * time.Second) })},
+		{"clock beyond the bound", instance(func(i *coordinator.InstanceStatus) { i.Report.ClockError = "61.234567ms" })},
+		{"old policy", instance(func(i *coordinator.InstanceStatus) { i.Report.PolicyRevision = 17 })},
+		{"another problem", instance(func(i *coordinator.InstanceStatus) { i.Report.Problem = "no NTP server of 3 answers" })},
+		{"a broken key", instance(func(i *coordinator.InstanceStatus) {
+			*i = coordinator.InstanceStatus{Instance: quota.Instance{ID: "x"}, Problem: errors.New("its key cannot be read")}
+		})},
+		{"a policy set a moment ago", fleet(func(f *coordinator.Fleet) { f.Policy.Revision, f.Policy.Policy.Time = 41, now.Add(-time.Second) })},
+		{"guard auto without a measured clock", fleet(func(f *coordinator.Fleet) {
+			f.Policy.Policy.GuardAuto, f.Instances[0].Report.ClockError = true, "unknown"
+		})},
+		{"two versions", fleet(func(f *coordinator.Fleet) { f.Instances[0].Instance.Version = "v0.2.0" })},
+		{"no policy", fleet(func(f *coordinator.Fleet) { f.Policy = coordinator.Stored{} })},
+		{"a policy that cannot be used", fleet(func(f *coordinator.Fleet) { f.Policy.Problem = errors.New("schema 2") })},
+		{"nothing", fleet(func(f *coordinator.Fleet) { f.Policy, f.Instances = coordinator.Stored{}, nil })},
+	} {
+		var c Chart
+		test.judge(&c)
+		var out bytes.Buffer
+		w := tabwriter.NewWriter(&out, 0, 8, 3, ' ', 0)
+		c.Table(w)
+		if err := w.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(&text, "# %s: %s\n%s\n", test.name, format.Count(c.Problems(), "problem"), out.String())
+		for _, f := range c {
+			if f.Level == levelProblem && f.Mend == "" {
+				t.Errorf("%s: no mend for %q", test.name, f.Finding)
+			}
+		}
+	}
+	golden.Check(t, "doctor.txt", text.String())
+}
+
+func TestOldest(t *testing.T) {
+	_, client := etcdtest.New(t, etcdtest.Options{})
+	for i := range 5 {
+		if _, err := client.Put(t.Context(), "k", fmt.Sprint(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if at, err := oldest(t.Context(), client); at != 0 || err != nil {
+		t.Errorf("before a compaction: %d, %v", at, err)
+	}
+	if _, err := client.Compact(t.Context(), 4); err != nil {
+		t.Fatal(err)
+	}
+	if at, err := oldest(t.Context(), client); at != 4 || err != nil {
+		t.Errorf("compacted at 4: %d, %v", at, err)
+	}
+}

@@ -1,0 +1,280 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/quotient-limiter/quotient/coordinator"
+)
+
+// Beyond these, doctor speaks up.
+const (
+	// slowRead: a proof of freshness is a read like this one; the default
+	// freshness leaves 600 ms for each.
+	slowRead = 100 * time.Millisecond
+	// fullDatabase is the part of its quota from which on a database is nearly
+	// full: at all of it etcd takes no more writes, and instances cannot join.
+	fullDatabase = 0.8
+	// defaultQuota is what etcd allows a database unless it is told.
+	defaultQuota = 2 << 30
+	// muchHistory is how many revisions etcd may keep: far more than compaction
+	// once an hour leaves by all that a large fleet writes.
+	muchHistory = 1_000_000
+	// lagging is how many revisions a member may be behind another, asked a moment
+	// apart.
+	lagging = 10_000
+	// readings are taken of each round trip; the fastest counts.
+	readings = 3
+	// askAgain is the time between two questions for a watch's progress.
+	askAgain = 50 * time.Millisecond
+)
+
+// etcdFacts are what etcd said.
+type etcdFacts struct {
+	endpoints []endpointFacts
+	quorum    struct { // a linearizable read, which takes a majority of the members
+		took time.Duration
+		err  error
+	}
+	revision  int64 // of the store
+	compacted int64 // everything up to here is gone; 0: nothing was compacted
+	history   error // why compacted is not known
+	members   int   // voting ones, as far as they are known
+}
+
+type endpointFacts struct {
+	endpoint string
+	err      error
+	took     time.Duration
+	status   *clientv3.StatusResponse // nil if err is not
+}
+
+// readEtcd asks every endpoint, and the cluster as a whole.
+func readEtcd(ctx context.Context, client *clientv3.Client, timeout time.Duration) *etcdFacts {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	f := &etcdFacts{endpoints: make([]endpointFacts, len(client.Endpoints()))}
+	var all sync.WaitGroup
+	for i, e := range client.Endpoints() {
+		all.Go(func() { f.endpoints[i] = readEndpoint(ctx, client, e) })
+	}
+	all.Go(func() {
+		f.quorum.took, f.quorum.err = fastest(func() error {
+			r, err := client.Get(ctx, "quotient-doctor", clientv3.WithCountOnly())
+			if err == nil {
+				f.revision = r.Header.Revision
+			}
+			if errors.Is(err, rpctypes.ErrPermissionDenied) {
+				return nil // it was decided by a majority, all the same
+			}
+			return err
+		})
+		if f.quorum.err != nil {
+			kind := coordinator.ErrUnreachable
+			if errors.Is(f.quorum.err, rpctypes.ErrUserEmpty) || errors.Is(f.quorum.err, rpctypes.ErrInvalidAuthToken) {
+				kind = coordinator.ErrPermission
+			}
+			f.quorum.err = fmt.Errorf("read: %w: %w", kind, f.quorum.err)
+		}
+	})
+	all.Go(func() { f.compacted, f.history = oldest(ctx, client) })
+	all.Go(func() {
+		if r, err := client.MemberList(ctx); err == nil {
+			for _, m := range r.Members {
+				if !m.IsLearner {
+					f.members++
+				}
+			}
+		}
+	})
+	all.Wait()
+	return f
+}
+
+func readEndpoint(ctx context.Context, client *clientv3.Client, endpoint string) endpointFacts {
+	e := endpointFacts{endpoint: endpoint}
+	e.took, e.err = fastest(func() error {
+		r, err := client.Status(ctx, endpoint)
+		if err == nil {
+			e.status = r
+		}
+		return err
+	})
+	return e
+}
+
+// fastest returns how long f takes at best, or its first error.
+func fastest(f func() error) (least time.Duration, err error) {
+	least = time.Duration(1<<63 - 1)
+	for range readings {
+		began := time.Now()
+		if err := f(); err != nil {
+			return 0, err
+		}
+		least = min(least, time.Since(began))
+	}
+	return least, nil
+}
+
+// oldest returns up to which revision etcd has forgotten. Only a watch tells: it
+// is cancelled if it begins before that, and otherwise is told of its progress.
+func oldest(ctx context.Context, client *clientv3.Client) (compacted int64, err error) {
+	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
+	defer cancel()
+	watch := client.Watch(ctx, "quotient-doctor", clientv3.WithRev(1))
+	ask := time.NewTicker(askAgain)
+	defer ask.Stop()
+	for {
+		select {
+		case r, ok := <-watch:
+			switch {
+			case !ok:
+				return 0, ctx.Err()
+			case r.CompactRevision != 0:
+				return r.CompactRevision, nil
+			case r.Err() != nil:
+				return 0, r.Err()
+			case r.IsProgressNotify():
+				return 0, nil
+			}
+		case <-ask.C: // again and again: while the watch reads old revisions, etcd does not answer
+			if err := client.RequestProgress(ctx); err != nil {
+				return 0, err
+			}
+		}
+	}
+}
+
+// judgeEtcd says what of the facts is wrong.
+func judgeEtcd(c *Chart, f *etcdFacts) {
+	for i := range f.endpoints {
+		judgeEndpoint(c, &f.endpoints[i])
+	}
+	judgeTogether(c, f)
+	switch q := f.quorum; {
+	case q.err != nil:
+		c.problem("etcd", "cluster", "start the members that are down, most of them must run: etcdctl endpoint status --cluster -w table",
+			"no majority of the members answers a read: %s", brief(q.err))
+		return
+	case q.took > slowRead:
+		c.problem("etcd", "cluster", "look for slow disks (etcd_disk_wal_fsync_duration_seconds) and for the network between the members, or raise settle and freshness",
+			"a read takes %v; instances prove their views by such reads", q.took.Round(time.Millisecond))
+	default:
+		c.ok("etcd", "cluster", "a read takes %v", rounded(q.took))
+	}
+	switch kept := f.revision - f.compacted; {
+	case f.history != nil:
+		c.note("etcd", "cluster", "", "how much history it keeps is not known: %s", brief(f.history))
+	case f.revision == 0:
+	case kept > muchHistory:
+		c.problem("etcd", "cluster", "start etcd with --auto-compaction-mode=periodic --auto-compaction-retention=10m",
+			"it keeps %d revisions, up to %d of %d are compacted: the database grows without bound", kept, f.compacted, f.revision)
+	default:
+		c.ok("etcd", "cluster", "it keeps %d revisions", kept)
+	}
+}
+
+func judgeEndpoint(c *Chart, e *endpointFacts) {
+	if e.err != nil {
+		c.problem("etcd", e.endpoint, "start it, or leave it out of --endpoints; check the firewall and the certificates", "does not answer: %s", brief(e.err))
+		return
+	}
+	s := e.status
+	fine := true
+	problem := func(mend, text string, args ...any) {
+		fine = false
+		c.problem("etcd", e.endpoint, mend, text, args...)
+	}
+	if err := coordinator.CheckVersion(s.Version); err != nil {
+		problem("upgrade etcd", "%s", brief(err))
+	}
+	if s.Leader == 0 {
+		problem("see whether it reaches its peers: its log names them", "knows no leader")
+	}
+	if s.IsLearner {
+		problem("name voting members in --endpoints, or promote it: etcdctl member promote", "is a learner: it does not answer reads that prove anything")
+	}
+	for _, text := range s.Errors {
+		switch {
+		case strings.Contains(text, etcdserverpb.AlarmType_NOSPACE.String()):
+			problem("compact, defragment, and disarm: etcdctl compact REVISION; etcdctl defrag --cluster; etcdctl alarm disarm", "alarm: the database is full, nothing can be written")
+		case strings.Contains(text, etcdserverpb.AlarmType_CORRUPT.String()):
+			problem("replace the member: etcdctl member remove, and add it anew with an empty data directory", "alarm: its data are corrupt")
+		case !strings.Contains(text, "no leader"):
+			problem("see its log", "says: %s", text)
+		}
+	}
+	allowed := s.DbSizeQuota
+	if allowed <= 0 {
+		allowed = defaultQuota
+	}
+	if part := float64(s.DbSize) / float64(allowed); part > fullDatabase {
+		problem("compact and defragment: etcdctl defrag --endpoints="+e.endpoint+"; or raise --quota-backend-bytes",
+			"its database has %s, that is %.0f%% of its quota, %s; %s are in use", bytesOf(s.DbSize), part*100, bytesOf(allowed), bytesOf(s.DbSizeInUse))
+	}
+	if fine {
+		c.ok("etcd", e.endpoint, "version %s, round trip %v, database %s of %s", s.Version, rounded(e.took), bytesOf(s.DbSize), bytesOf(allowed))
+	}
+}
+
+// judgeTogether compares what the endpoints say of one cluster.
+func judgeTogether(c *Chart, f *etcdFacts) {
+	var first *clientv3.StatusResponse
+	where, newest := "", int64(0)
+	for i := range f.endpoints {
+		if e := &f.endpoints[i]; e.err == nil {
+			if first == nil {
+				first, where = e.status, e.endpoint
+			}
+			newest = max(newest, e.status.Header.Revision)
+		}
+	}
+	for i := range f.endpoints {
+		e := &f.endpoints[i]
+		switch {
+		case e.err != nil:
+		case e.status.Header.ClusterId != first.Header.ClusterId:
+			c.problem("etcd", e.endpoint, "name the members of one cluster only", "belongs to another cluster (%x) than %s (%x)", e.status.Header.ClusterId, where, first.Header.ClusterId)
+		case newest-e.status.Header.Revision > lagging:
+			c.problem("etcd", e.endpoint, "see whether it reaches its peers, and its disk", "is %d revisions behind", newest-e.status.Header.Revision)
+		}
+	}
+	switch {
+	case f.members == 0:
+	case f.members == 1:
+		c.note("etcd", "cluster", "run three members", "has one member: instances hold, or stop, whenever it is away")
+	case f.members%2 == 0:
+		c.note("etcd", "cluster", fmt.Sprintf("add a member or remove one: %d survive no more failures than %d", f.members, f.members-1), "has %d members", f.members)
+	}
+	if f.members > len(f.endpoints) {
+		c.note("etcd", "cluster", "name all of them in --endpoints, so that the loss of one is survived", "has %d members, %s named", f.members, format.Count(len(f.endpoints), "endpoint"))
+	}
+}
+
+func bytesOf(n int64) string {
+	switch {
+	case n >= 10<<30:
+		return fmt.Sprintf("%d GiB", n>>30)
+	case n >= 10<<20:
+		return fmt.Sprintf("%d MiB", n>>20)
+	}
+	return fmt.Sprintf("%d KiB", (n+1023)>>10)
+}
+
+// rounded shows three digits or so.
+func rounded(d time.Duration) time.Duration {
+	if d < time.Millisecond {
+		return d.Round(time.Microsecond)
+	}
+	return d.Round(10 * time.Microsecond)
+}

@@ -1,0 +1,239 @@
+// Package document reads and writes policies as a document, YAML or JSON:
+//
+//	schema: 1
+//	policies:
+//	  payments/charge:
+//	    limits: 500/2s,10000/1m
+//	    settle: 3s
+//	    ...
+//
+// A policy's fields are those of its JSON in etcd, with limits as text, and without
+// who wrote it, when and why. Fields that are left out have their defaults.
+package document
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/change"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// Most is the largest document that is read, in bytes.
+const Most = 8 << 20
+
+// maxProblems is how many problems of a document are told at once.
+const maxProblems = 20
+
+// Entry is one policy of a document.
+type Entry struct {
+	Provider string
+	Policy   quota.Policy
+}
+
+// Error is what is wrong with a document: a line for each problem.
+type Error struct{ Problems []string }
+
+// Error returns the first problem.
+func (e *Error) Error() string { return e.Problems[0] }
+
+// notInDocuments are the fields of a policy that belong to one writing of it.
+var notInDocuments = []string{"schema", "author", "reason", "time"}
+
+// optional are the fields that a policy's JSON lacks where they are empty.
+var optional = []string{"weights", "floor_percent", "guard_auto", "shape", "burst", "warm_up", "from", "next", "max_step", "requires"}
+
+// Parse reads a document. Its policies come sorted by provider, each complete and
+// valid; otherwise the error is an *Error.
+func Parse(file string, text []byte) ([]Entry, error) {
+	if len(text) > Most {
+		return nil, &Error{[]string{fmt.Sprintf("%s: more than %d MiB: this is no document of policies", file, Most>>20)}}
+	}
+	text, err := yaml.YAMLToJSONStrict(text)
+	var found struct {
+		Schema   *int                       `json:"schema"`
+		Policies map[string]json.RawMessage `json:"policies"`
+	}
+	if err == nil {
+		err = decode(text, &found)
+	}
+	switch {
+	case err != nil:
+		return nil, &Error{[]string{file + ": " + plain(err)}}
+	case found.Schema != nil && *found.Schema != quota.Schema:
+		return nil, &Error{[]string{fmt.Sprintf("%s: schema %d is not the one this version knows, %d", file, *found.Schema, quota.Schema)}}
+	case found.Policies == nil:
+		return nil, &Error{[]string{file + ": policies are missing"}}
+	}
+	var entries []Entry
+	var problems []string
+	for _, provider := range slices.Sorted(maps.Keys(found.Policies)) {
+		p, errs := policy(provider, found.Policies[provider])
+		for _, err := range errs {
+			problems = append(problems, fmt.Sprintf("%s: %s: %s", file, provider, plain(err)))
+		}
+		entries = append(entries, Entry{provider, p})
+	}
+	if n := len(problems); n > maxProblems {
+		problems = append(problems[:maxProblems:maxProblems], fmt.Sprintf("and %d more", n-maxProblems))
+	}
+	if len(problems) > 0 {
+		return nil, &Error{problems}
+	}
+	return entries, nil
+}
+
+// policy reads one policy, or returns all that is wrong with it.
+func policy(provider string, text []byte) (p quota.Policy, errs []error) {
+	if err := quota.ValidateProvider(provider); err != nil {
+		return p, []error{err}
+	}
+	var fields map[string]json.RawMessage
+	if err := decode(text, &fields); err != nil {
+		return p, []error{err}
+	}
+	if fields == nil {
+		return p, []error{errors.New("limits: the value is missing")}
+	}
+	known := append(slices.Collect(maps.Keys(fieldsOf(quota.Policy{}))), optional...)
+	known = slices.Sorted(slices.Values(slices.DeleteFunc(known, func(f string) bool { return slices.Contains(notInDocuments, f) })))
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		err := error(nil)
+		switch value := fields[name]; {
+		case !slices.Contains(known, name):
+			err = fmt.Errorf("unknown field; known are %s", strings.Join(known, ", "))
+		case string(value) == "null":
+			err = errors.New("the value is missing; leave the field out for its default")
+		case name == "limits":
+			fields[name], err = limits(value)
+		case name == "next":
+			fields[name], err = next(value)
+		}
+		if err == nil { // by itself, so that its problem has its name
+			one, _ := json.Marshal(map[string]any{"schema": quota.Schema, name: fields[name]})
+			err = json.Unmarshal(one, new(quota.Policy))
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %s", name, plain(err)))
+		}
+	}
+	if len(errs) > 0 {
+		return p, errs
+	}
+	fields["schema"] = json.RawMessage(strconv.Itoa(quota.Schema))
+	all, err := json.Marshal(fields)
+	if err == nil {
+		err = json.Unmarshal(all, &p)
+	}
+	if err != nil {
+		return p, []error{err}
+	}
+	p = p.WithDefaults()
+	switch err := p.Validate().(type) { //nolint:errorlint // Validate joins them itself
+	case nil:
+		return p, nil
+	case interface{ Unwrap() []error }:
+		return p, err.Unwrap()
+	default:
+		return p, []error{err}
+	}
+}
+
+// limits turns limits as text into what a policy's JSON has.
+func limits(value json.RawMessage) (json.RawMessage, error) {
+	var text string
+	if json.Unmarshal(value, &text) != nil {
+		return nil, errors.New(`must be a text, as in "500/2s,10000/1m"`)
+	}
+	parsed, err := quota.ParseLimits(text)
+	if err != nil {
+		return nil, err
+	}
+	list := []map[string]any{}
+	for _, l := range parsed {
+		list = append(list, map[string]any{"permits": l.Permits, "window": l.Window.String()})
+	}
+	return json.Marshal(list)
+}
+
+// next does the same for announced changes.
+func next(value json.RawMessage) (json.RawMessage, error) {
+	var list []struct {
+		From   time.Time       `json:"from"`
+		Limits json.RawMessage `json:"limits"`
+	}
+	if err := decode(value, &list); err != nil {
+		return nil, fmt.Errorf("must be a list of changes, each with from and limits: %s", plain(err))
+	}
+	for i := range list {
+		var err error
+		if list[i].Limits, err = limits(list[i].Limits); err != nil {
+			return nil, err
+		}
+	}
+	return json.Marshal(list)
+}
+
+// decode reads JSON, all of it, with known fields only.
+func decode(text []byte, into any) error {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	return d.Decode(into)
+}
+
+// plain says what is wrong without the words of the packages that decode.
+func plain(err error) string {
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		return "a " + wrong.Value + " does not belong here; write it as export does"
+	}
+	if wrong, ok := errors.AsType[*time.ParseError](err); ok {
+		return strconv.Quote(strings.Trim(wrong.Value, `"`)) + " is no time; write it as in 2027-01-01T00:00:00Z"
+	}
+	text := err.Error()
+	for _, prefix := range []string{"json: ", "policy: ", "error converting YAML to JSON: ", "yaml: "} {
+		text = strings.TrimPrefix(text, prefix)
+	}
+	return strings.Join(strings.Fields(text), " ")
+}
+
+// fieldsOf returns the fields of a policy's JSON.
+func fieldsOf(p quota.Policy) (fields map[string]any) {
+	text, err := json.Marshal(p)
+	if err == nil {
+		d := json.NewDecoder(bytes.NewReader(text))
+		d.UseNumber()
+		_ = d.Decode(&fields)
+	}
+	return fields
+}
+
+// Of returns policies as a document has them: as they stand at now.
+func Of(entries []Entry, now time.Time) any {
+	policies := map[string]any{}
+	for _, e := range entries {
+		p := change.Current(e.Policy, now)
+		fields := fieldsOf(p)
+		for _, name := range notInDocuments {
+			delete(fields, name)
+		}
+		fields["limits"] = quota.FormatLimits(p.Limits)
+		var next []map[string]any
+		for _, c := range p.Next {
+			next = append(next, map[string]any{"from": c.From.UTC(), "limits": quota.FormatLimits(c.Limits)})
+		}
+		if next != nil {
+			fields["next"] = next
+		}
+		policies[e.Provider] = fields
+	}
+	return map[string]any{"schema": quota.Schema, "policies": policies}
+}

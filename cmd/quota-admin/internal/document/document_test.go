@@ -1,0 +1,169 @@
+package document
+
+import (
+	"bytes"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
+
+	"pgregory.net/rapid"
+
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/change"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// TestDocumentsKnowEveryField: a field that is added to Policy must be taken by
+// apply, unless it belongs to one writing.
+func TestDocumentsKnowEveryField(t *testing.T) {
+	p := quota.Policy{
+		Limits: []quota.Limit{{Permits: 1, Window: time.Second}}, From: time.Unix(1, 0), Time: time.Unix(1, 0),
+		Next: []quota.LimitChange{{From: time.Unix(2, 0), Limits: []quota.Limit{{Permits: 1, Window: time.Second}}}},
+	}
+	for i, v := 0, reflect.ValueOf(&p).Elem(); i < v.NumField(); i++ {
+		switch f := v.Field(i); f.Kind() {
+		case reflect.String:
+			f.SetString("x")
+		case reflect.Int64:
+			f.SetInt(int64(time.Second))
+		case reflect.Float64:
+			f.SetFloat(2)
+		case reflect.Slice:
+			if f.Len() == 0 {
+				f.Set(reflect.ValueOf([]string{"x"}))
+			}
+		case reflect.Bool:
+			f.SetBool(true)
+		case reflect.Map:
+			f.Set(reflect.ValueOf(map[string]int64{"x": 2}))
+		case reflect.Struct:
+		default:
+			t.Fatalf("set %s here", v.Type().Field(i).Name)
+		}
+	}
+	fields := fieldsOf(p)
+	known := append(slices.Collect(maps.Keys(fieldsOf(quota.Policy{}))), optional...)
+	if len(fields) < reflect.TypeFor[quota.Policy]().NumField() {
+		t.Errorf("%d fields of JSON for %d of Policy", len(fields), reflect.TypeFor[quota.Policy]().NumField())
+	}
+	for name := range fields {
+		if !slices.Contains(notInDocuments, name) && !slices.Contains(known, name) {
+			t.Errorf("apply does not know %s", name)
+		}
+	}
+}
+
+// somePolicy draws a valid policy with whatever may be announced.
+func somePolicy(t *rapid.T, now time.Time) quota.Policy {
+	limits := func(label string) []quota.Limit {
+		return rapid.SampledFrom([][]quota.Limit{
+			{{Permits: 0, Window: time.Second}}, {{Permits: 300000, Window: time.Second}},
+			{{Permits: 500, Window: 2 * time.Second}, {Permits: 10000, Window: time.Minute}}, {{Permits: 7, Window: 1500 * time.Millisecond}},
+		}).Draw(t, label)
+	}
+	p := quota.Policy{
+		Limits: limits("limits"), Mode: rapid.SampledFrom([]quota.Mode{quota.ModeEnforce, quota.ModeShadow, quota.ModePause}).Draw(t, "mode"),
+		Settle:   rapid.SampledFrom([]time.Duration{0, 5 * time.Second, 7*time.Second + time.Millisecond}).Draw(t, "settle"),
+		Outage:   rapid.SampledFrom([]quota.Outage{quota.OutageHold, quota.OutageStop}).Draw(t, "outage"),
+		Guard:    rapid.SampledFrom([]time.Duration{0, 20 * time.Millisecond}).Draw(t, "guard"),
+		MaxStep:  rapid.SampledFrom([]float64{0, 1, 2.5, 1e12}).Draw(t, "step"),
+		Requires: rapid.SampledFrom([][]string{nil, {"12", "null", "a: b", "\u2028"}}).Draw(t, "requires"),
+		Weights:  rapid.SampledFrom([]map[string]int64{nil, {"big": 8, "true": 2}}).Draw(t, "weights"),
+		Reason:   "x", Author: "y",
+	}
+	at := now.Add(time.Duration(rapid.IntRange(-300, 300).Draw(t, "first")) * time.Second).UTC()
+	if rapid.Bool().Draw(t, "begins") {
+		p.From = at
+	}
+	for range rapid.IntRange(0, 3).Draw(t, "announced") {
+		at = at.Add(time.Duration(rapid.IntRange(1, 200).Draw(t, "then")) * time.Second)
+		p.Next = append(p.Next, quota.LimitChange{From: at, Limits: limits("next")})
+	}
+	return p.WithDefaults()
+}
+
+// TestExportIsTheInputOfApply: what export writes, as YAML or JSON, apply reads
+// as the policies that stand, so that there is nothing to change.
+func TestExportIsTheInputOfApply(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		now := time.Unix(1_800_000_000, 0)
+		names := []string{"a/b", "payments/charge", "true", "12", "ünï/cødé", "a: b", "- x"}
+		var policies []Entry
+		want := map[string]quota.Policy{}
+		for _, name := range names {
+			p := somePolicy(rt, now)
+			want[name] = p
+			policies = append(policies, Entry{name, p})
+		}
+		for _, f := range []format.Output{format.YAML, format.JSON} {
+			var text bytes.Buffer
+			if err := f.Write(&text, Of(policies, now)); err != nil {
+				rt.Fatal(err)
+			}
+			entries, err := Parse("export", text.Bytes())
+			if err != nil || len(entries) != len(names) {
+				rt.Fatalf("%s: %v\n%s", f, err, text.String())
+			}
+			for _, e := range entries {
+				if next := change.Carry(want[e.Provider], e.Policy, now); !change.Same(want[e.Provider], next, now) {
+					rt.Fatalf("%s of %s: %+v\nfrom %+v\n%s", f, e.Provider, e.Policy, want[e.Provider], text.String())
+				}
+			}
+		}
+	})
+}
+
+// FuzzDocument feeds apply's parser: it must not panic, and what it takes is
+// valid.
+func FuzzDocument(f *testing.F) {
+	for _, name := range []string{"policies.yaml", "bad.yaml"} {
+		text, err := os.ReadFile(filepath.Join("../../testdata", name))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text)
+	}
+	f.Add([]byte(`{"schema":1,"policies":{"a":{"limits":"5/s","next":[{"from":"2150-01-01T00:00:00Z","limits":"6/s"}],"requires":["x"]}}}`))
+	f.Add([]byte("policies: {a: {limits: 5/s, max_step: .inf, requires: [[]]}}"))
+	f.Add([]byte("policies:\n  ? [a]\n  : {<<: {limits: 5/s}}\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		entries, err := Parse("fuzz", text)
+		if err != nil {
+			return
+		}
+		for _, e := range entries {
+			if err := e.Policy.Validate(); err != nil {
+				t.Fatalf("%s: %v", e.Provider, err)
+			}
+			if err := quota.ValidateProvider(e.Provider); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+func TestRefused(t *testing.T) {
+	for text, want := range map[string]string{
+		"policies: {}\nextra: 1":                               `unknown field "extra"`,
+		"policies:\n  a: {limits: 5/s}\n  a: {limits: 6/s}":    `key "a" already set`,
+		"policies: {a: {limits: 5/s, settle: 5s, settle: 6s}}": `key "settle" already set`,
+		"schema: 2\npolicies: {}":                              "schema 2",
+		"schema: 1":                                            "policies are missing",
+		"policies: {a: }":                                      "the value is missing",
+		"policies: {a: {limits: 5}}":                           "must be a text",
+		"policies: {a: {limits: 5/s, author: x}}":              "unknown field",
+		"a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c]\n" +
+			"e: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d]\nf: &f [*e,*e,*e,*e,*e,*e,*e,*e,*e]\ng: [*f,*f,*f,*f,*f,*f,*f,*f,*f]": "excessive aliasing",
+		strings.Repeat("#", Most+1): "more than 8 MiB",
+	} {
+		if _, err := Parse("f", []byte(text)); err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "f: ") {
+			t.Errorf("%.60q: %v, want %q", text, err, want)
+		}
+	}
+}

@@ -1,0 +1,323 @@
+// Package rates turns reports into permits per second, over whole windows only: a
+// rate never shows more than the limit because a window was cut in two.
+package rates
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+const (
+	// named is how many instances a chart shows by themselves; the others are
+	// added up.
+	named = 7
+	// patience is how long a point waits for instances whose reports are late, or
+	// who are gone. Time in which etcd did not answer does not count.
+	patience = 5 * time.Second
+	// interrupted is a time between two looks after which patience begins anew.
+	interrupted = 3 * time.Second
+	// catchUp is how many points one look may make, so that after a pause of hours
+	// the past is left behind.
+	catchUp = 10
+)
+
+// Point is one bucket of a chart: a second, or as many whole windows as fill it.
+type Point struct {
+	At    int64    `json:"t"` // its start, milliseconds since the Unix epoch
+	Limit *float64 `json:"limit"`
+	// Total is what was issued; null where no reports tell. All are permits per
+	// second.
+	Total  *float64           `json:"total"`
+	Named  map[string]float64 `json:"named,omitempty"`
+	Others float64            `json:"others"`
+	Count  int                `json:"count"` // instances behind Total
+}
+
+// Meter turns looks at a fleet into points. It is pure: a look goes in with its
+// instant, points come out, each once and in order.
+type Meter struct {
+	length time.Duration // of a bucket
+	next   int64         // the bucket to finish next; 0 before the first look
+	since  int64         // the first look of those that were not interrupted
+	looked int64         // the last look
+	tracks map[string]*track
+	weight map[string]float64 // of names: what they issue, smoothed
+	shown  []string           // names that stand by themselves
+	policy policies
+	last   *Point             // with a total
+	used   map[string]float64 // by incarnation, of last
+}
+
+// New returns a meter that has seen nothing.
+func New() *Meter {
+	return &Meter{tracks: map[string]*track{}, weight: map[string]float64{}}
+}
+
+// bucketLength returns the length of a bucket for the shortest limit's windows.
+func bucketLength(window time.Duration) time.Duration {
+	return (time.Second + window - 1) / window * window
+}
+
+// See takes a look at the fleet and returns the points that are finished by it.
+func (c *Meter) See(now time.Time, f *coordinator.Fleet) []Point {
+	c.policy.see(now, f)
+	window := time.Second
+	if p := c.policy.now; p != nil {
+		if l := p.LimitsAt(now.UnixNano()); len(l) > 0 {
+			window = l[0].Window
+		}
+	}
+	if length := bucketLength(window); length != c.length {
+		c.length, c.next, c.last = length, 0, nil
+	}
+	for _, t := range c.tracks {
+		t.live = false
+	}
+	for _, i := range f.Instances {
+		t := c.tracks[i.Instance.ID]
+		if t == nil {
+			t = &track{name: i.Instance.Name}
+			c.tracks[i.Instance.ID] = t
+		}
+		t.live = true
+		if i.Report != nil {
+			t.see(now, i.Report)
+		}
+	}
+	return c.finish(now.UnixNano())
+}
+
+func (c *Meter) finish(now int64) (points []Point) {
+	length := int64(c.length)
+	if now-c.looked > int64(interrupted) {
+		c.since = now
+	}
+	c.looked = now
+	running := now / length
+	if c.next == 0 || c.next < running-catchUp {
+		c.next = max(c.next, running-1)
+	}
+	for c.next < running {
+		from, to := c.next*length, (c.next+1)*length
+		if !c.complete(to) && now-max(to, c.since) < int64(patience) {
+			break
+		}
+		points = append(points, c.point(from, to))
+		c.next++
+	}
+	for id, t := range c.tracks {
+		if t.forget(c.next * length); !t.live && !t.covers(c.next*length) {
+			delete(c.tracks, id)
+		}
+	}
+	return points
+}
+
+// complete reports whether every live instance has told what it issued until an
+// instant.
+func (c *Meter) complete(until int64) bool {
+	for _, t := range c.tracks {
+		if t.live && len(t.samples) > 0 && !t.covers(until) {
+			return false
+		}
+	}
+	return true
+}
+
+func (c *Meter) point(from, to int64) Point {
+	p := Point{At: from / int64(time.Millisecond), Limit: c.policy.limit(from, c.length), Named: map[string]float64{}}
+	seconds := time.Duration(to - from).Seconds()
+	by, used, total := map[string]float64{}, map[string]float64{}, 0.0
+	for id, t := range c.tracks {
+		if n, known := t.between(from, to); known {
+			by[t.name] += n / seconds
+			used[id] = n / seconds
+			total += n / seconds
+			p.Count++
+		}
+	}
+	c.choose(by)
+	if p.Count == 0 {
+		return p
+	}
+	p.Total, p.Others = &total, total
+	for _, name := range c.shown {
+		if v, ok := by[name]; ok {
+			p.Named[name] = v
+			p.Others -= v
+		}
+	}
+	if p.Others < 1e-9 { // a rest of the arithmetic
+		p.Others = 0
+	}
+	c.last, c.used = &p, used
+	return p
+}
+
+// Rates are permits and refusals per second.
+type Rates struct {
+	Issued, Refused, Shadowed float64
+	Known                     bool          // there were two reports
+	Age                       time.Duration // since the newest report was first seen
+}
+
+// Bucket returns the length of a point.
+func (c *Meter) Bucket() time.Duration { return c.length }
+
+// fresh reports whether the newest point is of a moment ago.
+func (c *Meter) fresh() bool {
+	return c.last != nil && c.looked-c.last.At*int64(time.Millisecond) < int64(2*patience+2*c.length)
+}
+
+// Total returns what all instances issue together, by the newest point.
+func (c *Meter) Total() (issued float64, known bool) {
+	if !c.fresh() {
+		return 0, false
+	}
+	return *c.last.Total, true
+}
+
+// Of returns an instance's rates: what it issued by the newest point, or, where
+// reports come too seldom for points, between its last two reports.
+func (c *Meter) Of(incarnation string, now time.Time) (r Rates) {
+	t := c.tracks[incarnation]
+	if t == nil {
+		return r
+	}
+	r = t.rates
+	r.Age = now.Sub(t.heard)
+	if c.fresh() {
+		r.Issued = c.used[incarnation]
+	}
+	return r
+}
+
+// choose keeps in shown the names that issue most. A name stays until another
+// issues half as much again: names that change places make no picture.
+func (c *Meter) choose(by map[string]float64) {
+	const smooth = 0.2
+	for name, v := range by {
+		if old, ok := c.weight[name]; ok {
+			v = old + smooth*(v-old)
+		}
+		c.weight[name] = v
+	}
+	for name := range c.weight {
+		if _, ok := by[name]; !ok {
+			if c.weight[name] *= 1 - smooth; c.weight[name] < 1e-3 {
+				delete(c.weight, name)
+			}
+		}
+	}
+	c.shown = slices.DeleteFunc(c.shown, func(n string) bool { _, ok := c.weight[n]; return !ok })
+	var rest []string
+	for name := range c.weight {
+		if !slices.Contains(c.shown, name) {
+			rest = append(rest, name)
+		}
+	}
+	slices.SortFunc(rest, func(a, b string) int { return cmp.Or(cmp.Compare(c.weight[b], c.weight[a]), natural(a, b)) })
+	for _, name := range rest {
+		if len(c.shown) < named {
+			c.shown = append(c.shown, name)
+			continue
+		}
+		least := 0
+		for i := range c.shown {
+			if c.weight[c.shown[i]] < c.weight[c.shown[least]] {
+				least = i
+			}
+		}
+		if c.weight[name] <= 1.5*c.weight[c.shown[least]] {
+			break
+		}
+		c.shown[least] = name
+	}
+}
+
+// natural compares names so that worker-9 comes before worker-10.
+func natural(a, b string) int {
+	return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b))
+}
+
+// policies are those that bind a chart's buckets: a lowered limit takes the
+// settle time to bind the whole fleet, so until then the larger one counts.
+type policies struct {
+	now      *quota.Policy
+	revision int64
+	looked   time.Time
+	old      []oldPolicy
+}
+
+type oldPolicy struct {
+	policy *quota.Policy
+	until  int64 // the instant from which on it binds nobody
+}
+
+func (p *policies) see(now time.Time, f *coordinator.Fleet) {
+	v := f.View()
+	if v.PolicyRevision != p.revision {
+		if p.now != nil {
+			settle, changed := p.now.Settle, now
+			if v.Policy != nil {
+				settle = max(settle, v.Policy.Settle)
+				// The writer's clock tells when, if it can be right.
+				if at := v.Policy.Time; at.After(p.looked) && at.Before(now) {
+					changed = at
+				}
+			}
+			p.old = append(p.old, oldPolicy{p.now, changed.Add(settle).UnixNano()})
+		}
+		p.now, p.revision = v.Policy, v.PolicyRevision
+	}
+	p.looked = now
+	p.old = slices.DeleteFunc(p.old, func(o oldPolicy) bool { return o.until < now.Add(-time.Minute).UnixNano() })
+}
+
+// limit returns the permits per second that a bucket's windows of the shortest
+// limit allow, or nil.
+func (p *policies) limit(start int64, length time.Duration) *float64 {
+	var most *float64
+	see := func(policy *quota.Policy) {
+		limits := policy.LimitsAt(start)
+		if len(limits) == 0 || length%limits[0].Window != 0 {
+			return
+		}
+		if n := float64(limits[0].Permits) / limits[0].Window.Seconds(); most == nil || n > *most {
+			most = &n
+		}
+	}
+	if p.now != nil {
+		see(p.now)
+	}
+	for _, o := range p.old {
+		if start < o.until {
+			see(o.policy)
+		}
+	}
+	return most
+}
+
+// Short returns the point with as many digits as are drawn.
+func (p Point) Short() Point {
+	if p.Total != nil {
+		p.Total = new(round(*p.Total))
+	}
+	if p.Limit != nil {
+		p.Limit = new(round(*p.Limit))
+	}
+	named := make(map[string]float64, len(p.Named))
+	for name, v := range p.Named {
+		named[name] = round(v)
+	}
+	p.Named, p.Others = named, round(p.Others)
+	return p
+}
+
+// round keeps what people read of a rate, and answers short.
+func round(f float64) float64 { return math.Round(f*10) / 10 }

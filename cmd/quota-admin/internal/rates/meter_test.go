@@ -1,0 +1,264 @@
+package rates
+
+import (
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+var start = time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// worker is an instance of an invented fleet: it issues its share within the
+// first half of each window, and reports at instants of its own.
+type worker struct {
+	name     string
+	share    int64         // of each window
+	phase    time.Duration // of its reports, once a second
+	from, to int           // seconds in which it is there; reports until it goes
+	report   *quota.Report // newest
+}
+
+// issued returns what the worker had issued by an instant, and before the window
+// that runs then.
+func (w *worker) issued(at time.Time, window time.Duration) (all, before int64, began time.Time) {
+	began = time.Unix(0, quota.WindowAt(window, at.UnixNano()).Start())
+	windows := int64(began.Sub(start.Add(time.Duration(w.from)*time.Second))/window) + 10
+	part := min(1, float64(at.Sub(began))/float64(window/2))
+	before = windows * w.share
+	return before + int64(part*float64(w.share)), before, began
+}
+
+func fleetAt(now time.Time, window time.Duration, total int64, workers []*worker) *coordinator.Fleet {
+	p := quota.Policy{Limits: []quota.Limit{{Permits: total, Window: window}}}.WithDefaults()
+	f := &coordinator.Fleet{Provider: "p", Policy: coordinator.Stored{Provider: "p", Policy: p, Revision: 7}}
+	for _, w := range workers {
+		s := now.Sub(start)
+		if s < time.Duration(w.from)*time.Second || s >= time.Duration(w.to)*time.Second {
+			continue
+		}
+		at := now.Add(-w.phase).Truncate(time.Second).Add(w.phase)
+		if at.Sub(start) >= time.Duration(w.from)*time.Second {
+			all, before, began := w.issued(at, window)
+			w.report = &quota.Report{Time: at, Used: all, UsedBefore: before, WindowStart: began, PolicyRevision: 7, State: quota.StateActive}
+		}
+		f.Instances = append(f.Instances, coordinator.InstanceStatus{Instance: quota.Instance{ID: w.name + ".1", Name: w.name}, Report: w.report})
+	}
+	return f
+}
+
+func run(window time.Duration, total int64, seconds int, workers []*worker) (points []Point, c *Meter) {
+	c = New()
+	for i := range seconds {
+		// A look comes somewhat late each time, as they do.
+		now := start.Add(time.Duration(i)*time.Second + 300*time.Millisecond + time.Duration(i%7)*20*time.Millisecond)
+		points = append(points, c.See(now, fleetAt(now, window, total, workers))...)
+	}
+	return points, c
+}
+
+// A fleet that uses its limit is drawn as using all of it in every second, and
+// never more, whenever each instance happens to report.
+func TestPointsAreExact(t *testing.T) {
+	t.Parallel()
+	for _, window := range []time.Duration{100 * time.Millisecond, 300 * time.Millisecond, time.Second, 2 * time.Second} {
+		var workers []*worker
+		for i := range 12 {
+			workers = append(workers, &worker{name: fmt.Sprintf("w-%d", i), share: 10, phase: time.Duration(i) * 83 * time.Millisecond, to: 1000})
+		}
+		points, c := run(window, 120, 40, workers)
+		want := 120 / window.Seconds()
+		known := 0
+		for i, p := range points {
+			if i > 0 && p.At != points[i-1].At+c.length.Milliseconds() {
+				t.Errorf("%v: points at %d and %d", window, points[i-1].At, p.At)
+			}
+			if p.Limit == nil || math.Abs(*p.Limit-want) > 1e-6 {
+				t.Errorf("%v: limit %v, want %v", window, p.Limit, want)
+			}
+			if p.Total == nil {
+				continue
+			}
+			if p.Count == 12 {
+				known++
+			}
+			if p.Count == 12 && math.Abs(*p.Total-want) > 1e-6 {
+				t.Errorf("%v: point %d has %v of %v", window, i, *p.Total, want)
+			}
+			sum := p.Others
+			for _, v := range p.Named {
+				sum += v
+			}
+			if math.Abs(sum-*p.Total) > 1e-6 || len(p.Named) != min(named, p.Count) {
+				t.Errorf("%v: layers of %v sum to %v of %v", window, p.Named, sum, *p.Total)
+			}
+		}
+		if least := 30 / int(c.length/time.Second); known < least-3 {
+			t.Errorf("%v: %d points with a total, of %d", window, known, len(points))
+		}
+	}
+}
+
+// Who is killed leaves a gap in its layer, and the others go on.
+func TestAKilledInstanceLeavesTheChart(t *testing.T) {
+	t.Parallel()
+	points, c := run(time.Second, 30, 40, []*worker{
+		{name: "a", share: 10, to: 1000}, {name: "b", share: 10, phase: 400 * time.Millisecond, to: 1000},
+		{name: "gone", share: 10, phase: 200 * time.Millisecond, to: 20},
+	})
+	if last := points[len(points)-1]; last.Count != 2 || *last.Total != 20 {
+		t.Errorf("at the end %+v", last)
+	}
+	if len(c.tracks) != 2 {
+		t.Errorf("%d tracks are kept", len(c.tracks))
+	}
+	most := 0.0
+	for _, p := range points {
+		if p.Total != nil {
+			most = max(most, *p.Total)
+		}
+	}
+	if most != 30 {
+		t.Errorf("at most %v", most)
+	}
+}
+
+// What happened while etcd was away is not invented: there are no points with a
+// total, and after it they go on.
+func TestAnOutageIsAGap(t *testing.T) {
+	t.Parallel()
+	w := []*worker{{name: "a", share: 10, to: 1000}}
+	c := New()
+	var points []Point
+	for i := range 60 {
+		now := start.Add(time.Duration(i)*time.Second + 300*time.Millisecond)
+		f := fleetAt(now, time.Second, 10, w)
+		if i >= 20 && i < 40 {
+			continue // no answer
+		}
+		points = append(points, c.See(now, f)...)
+	}
+	for _, p := range points {
+		second := (p.At - start.UnixMilli()) / 1000
+		if p.Total != nil && second > 20 && second < 37 {
+			t.Errorf("second %d has %v", second, *p.Total)
+		}
+		if p.Total == nil && (second > 4 && second < 18 || second > 42) {
+			t.Errorf("second %d has nothing", second)
+		}
+	}
+}
+
+// A lowered limit is drawn when it binds the whole fleet, a raised one at once.
+func TestTheLimitThatBinds(t *testing.T) {
+	t.Parallel()
+	c := New()
+	at := func(second int, permits, revision int64) *float64 {
+		p := quota.Policy{Limits: []quota.Limit{{Permits: permits, Window: time.Second}}}.WithDefaults()
+		if revision == 2 { // written at 2.9 s: the fleet obeys from 5.9 s on, in the window that starts at 6 s
+			p.Time = start.Add(2900 * time.Millisecond)
+		}
+		f := &coordinator.Fleet{Policy: coordinator.Stored{Policy: p, Revision: revision}}
+		var last *float64
+		for _, p := range c.See(start.Add(time.Duration(second)*time.Second+500*time.Millisecond), f) {
+			last = p.Limit
+		}
+		return last
+	}
+	for _, s := range []struct {
+		second            int
+		permits, revision int64
+		want              float64
+	}{
+		{1, 100, 1, 100}, {2, 100, 1, 100}, {3, 40, 2, 100}, {4, 40, 2, 100}, {5, 40, 2, 100}, {6, 40, 2, 100}, {7, 40, 2, 40}, {8, 40, 2, 40},
+		{9, 70, 3, 70}, {10, 70, 3, 70},
+	} {
+		if got := at(s.second, s.permits, s.revision); got == nil || *got != s.want {
+			t.Errorf("second %d: limit %v, want %v", s.second, got, s.want)
+		}
+	}
+}
+
+// Whatever instances report, points come in order, each once, and no number is
+// negative or not a number.
+func TestAnyReports(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		c := New()
+		now := start
+		last := int64(math.MinInt64)
+		for range rapid.IntRange(1, 40).Draw(t, "looks") {
+			now = now.Add(time.Duration(rapid.Int64Range(0, int64(20*time.Second)).Draw(t, "pause")))
+			f := &coordinator.Fleet{}
+			for id := range rapid.IntRange(0, 4).Draw(t, "instances") {
+				s := coordinator.InstanceStatus{Instance: quota.Instance{ID: fmt.Sprint(id), Name: fmt.Sprint(id % 2)}}
+				if rapid.Bool().Draw(t, "reports") {
+					r := &quota.Report{Time: now.Add(time.Duration(rapid.Int64Range(-int64(time.Hour), int64(time.Hour)).Draw(t, "when"))), Used: rapid.Int64().Draw(t, "used")}
+					if rapid.Bool().Draw(t, "new") {
+						r.WindowStart, r.UsedBefore = r.Time.Truncate(time.Second), rapid.Int64().Draw(t, "before")
+					}
+					s.Report = r
+				}
+				f.Instances = append(f.Instances, s)
+			}
+			for _, p := range c.See(now, f) {
+				if p.At <= last {
+					t.Fatalf("a point at %d after %d", p.At, last)
+				}
+				last = p.At
+				if p.Total != nil && (math.IsNaN(*p.Total) || math.IsInf(*p.Total, 0) || *p.Total < 0 || p.Others < 0) {
+					t.Fatalf("point %+v", p)
+				}
+			}
+		}
+	})
+}
+
+// TestRatesNeverSumToMoreThanTheLimit: an instance issues its share in the first
+// tenth of each window, and its share is halved when another joins. Rates between
+// reports, as they come, would cut windows in two and add spans that differ.
+func TestRatesNeverSumToMoreThanTheLimit(t *testing.T) {
+	t.Parallel()
+	const total, joins = 500, 20
+	m := New()
+	known := 0
+	for look := range 400 {
+		now := start.Add(time.Duration(look)*100*time.Millisecond + 50*time.Millisecond)
+		p := quota.Policy{Limits: []quota.Limit{{Permits: total, Window: time.Second}}}.WithDefaults()
+		f := &coordinator.Fleet{Policy: coordinator.Stored{Policy: p, Revision: 7}}
+		add := func(id string, phase time.Duration, before func(second int64) int64) {
+			at := now.Add(-phase).Truncate(time.Second).Add(phase)
+			began := at.Truncate(time.Second)
+			second := int64(began.Sub(start) / time.Second)
+			part := min(1, float64(at.Sub(began))/float64(100*time.Millisecond))
+			used := before(second) + int64(part*float64(before(second+1)-before(second)))
+			f.Instances = append(f.Instances, coordinator.InstanceStatus{Instance: quota.Instance{ID: id, Name: id}, Report: &quota.Report{
+				Time: at, Used: used, UsedBefore: before(second), WindowStart: began,
+			}})
+		}
+		add("a", 900*time.Millisecond, func(s int64) int64 { return 500*min(max(s, 0), joins) + 250*max(0, s-joins) })
+		if now.Sub(start) > joins*time.Second+time.Second {
+			add("b", 50*time.Millisecond, func(s int64) int64 { return 250 * max(0, s-joins) })
+		}
+		m.See(now, f)
+		sum := 0.0
+		for _, i := range f.Instances {
+			sum += m.Of(i.Instance.ID, now).Issued
+		}
+		all, ok := m.Total()
+		if ok {
+			known++
+		}
+		if sum > total+1e-6 || all > total+1e-6 {
+			t.Fatalf("at %v: %v and %v of %v", now.Sub(start), sum, all, total)
+		}
+	}
+	if known < 300 {
+		t.Errorf("only %d looks of 400 show a rate", known)
+	}
+}

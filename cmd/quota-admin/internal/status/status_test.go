@@ -1,0 +1,59 @@
+package status
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+var now = time.Unix(1000, 0)
+
+func fleet(mode quota.Mode, all ...coordinator.InstanceStatus) *coordinator.Fleet {
+	p := quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}, Mode: mode}.WithDefaults()
+	return &coordinator.Fleet{Policy: coordinator.Stored{Policy: p, Revision: 7}, Instances: all}
+}
+
+func instance(id string, share int64, applied int64, says string) coordinator.InstanceStatus {
+	return coordinator.InstanceStatus{Instance: quota.Instance{ID: id}, Share: share, ShareKnown: true, Report: &quota.Report{PolicyRevision: applied, Problem: says}}
+}
+
+func TestLine(t *testing.T) {
+	for want, f := range map[string]*coordinator.Fleet{
+		"total 10/s, 2 instances, sum of shares 10, policy revision 7 applied by 1 of 2":            fleet("", instance("a", 5, 7, ""), instance("b", 5, 3, "")),
+		"total 10/s (mode pause), 1 instance, sum of shares 0, policy revision 7 applied by 0 of 1": fleet(quota.ModePause, instance("a", 0, 3, "")),
+		"no policy in force, 1 instance, sum of shares 0":                                           {Instances: []coordinator.InstanceStatus{instance("a", 0, 0, "")}},
+		"no policy in force, 0 instances, sum of shares 0":                                          {Policy: coordinator.Stored{Revision: 3, Problem: errors.New("broken")}},
+	} {
+		s := Of(f, now)
+		if got := s.Line(); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
+func TestTroublesInCommonAreOneLine(t *testing.T) {
+	broken := instance("b", 0, 7, "")
+	broken.Problem, broken.Report = errors.New("cannot be\nread"), nil
+	f := fleet("", instance("a", 5, 7, "etcd is away"), broken, instance("c", 5, 7, "etcd is away"), instance("d", 0, 7, "etcd is away"), instance("e", 0, 7, ""))
+	want := []string{"instance a and 2 more: it says: etcd is away", "instance b: cannot be; read"}
+	if diff := cmp.Diff(want, Troubles(f)); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+	if got := Troubles(fleet("")); got == nil || len(got) != 0 {
+		t.Errorf("%#v, want an empty list", got)
+	}
+}
+
+// TestSharesBeyondTheTotalAreTold: whoever may write into etcd can make shares sum
+// to more, and nobody else would say so.
+func TestSharesBeyondTheTotalAreTold(t *testing.T) {
+	got := Troubles(fleet("", instance("a", 70, 7, ""), instance("b", 3, 7, "")))
+	if len(got) != 1 || got[0] != "shares sum to 73, more than the total of 10: somebody wrote into etcd by hand; see doctor" {
+		t.Errorf("%q", got)
+	}
+}

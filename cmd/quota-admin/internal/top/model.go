@@ -1,0 +1,225 @@
+package top
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/mattn/go-runewidth"
+
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
+)
+
+// model is what top shows and how the keys change it. It is pure: keys and
+// snapshots go in, lines come out.
+type model struct {
+	data   *Snapshot
+	err    error // of the last attempt to read
+	column int   // sorted by
+	down   bool
+	filter string
+	typing bool // the filter is being typed
+	offset int  // rows scrolled away
+	quit   bool
+}
+
+// Keys that are more than one byte.
+const (
+	keyUp        = "\x1b[A"
+	keyDown      = "\x1b[B"
+	keyRight     = "\x1b[C"
+	keyLeft      = "\x1b[D"
+	keyPageUp    = "\x1b[5~"
+	keyPageDown  = "\x1b[6~"
+	keyEscape    = "\x1b"
+	keyInterrupt = "\x03"
+)
+
+// keys takes what the terminal sent apart into keys.
+func splitKeys(sent string) (all []string) {
+	for sent != "" {
+		_, n := utf8.DecodeRuneInString(sent)
+		if strings.HasPrefix(sent, "\x1b[") || strings.HasPrefix(sent, "\x1bO") {
+			// Until the final byte of the sequence.
+			for n = 2; n < len(sent) && (sent[n] < '@' || sent[n] > '~'); n++ {
+			}
+			n = min(n+1, len(sent))
+		}
+		key := sent[:n]
+		if strings.HasPrefix(key, "\x1bO") {
+			key = "\x1b[" + key[2:] // the keypad's way
+		}
+		all = append(all, key)
+		sent = sent[n:]
+	}
+	return all
+}
+
+// maxFilter bounds what can be typed.
+const maxFilter = 64
+
+// key does what a key asks for. page is how many rows fit.
+func (m *model) key(k string, page int) {
+	if k == keyInterrupt {
+		m.quit = true
+		return
+	}
+	if m.typing {
+		m.typed(k)
+		return
+	}
+	columns := 1
+	if m.data != nil {
+		columns = len(m.data.columns)
+	}
+	switch k {
+	case "q":
+		m.quit = true
+	case "/":
+		m.typing, m.filter, m.offset = true, "", 0
+	case keyEscape:
+		m.filter, m.offset = "", 0
+	case keyRight, ">":
+		m.column = (m.column + 1) % columns
+	case keyLeft, "<":
+		m.column = (m.column + columns - 1) % columns
+	case "r":
+		m.down = !m.down
+	case keyUp, "k":
+		m.offset--
+	case keyDown, "j":
+		m.offset++
+	case keyPageUp:
+		m.offset -= page
+	case keyPageDown, " ":
+		m.offset += page
+	}
+}
+
+// typed takes a key for the filter.
+func (m *model) typed(k string) {
+	switch {
+	case k == "\r" || k == "\n":
+		m.typing = false
+	case k == keyEscape:
+		m.typing, m.filter = false, ""
+	case k == "\x7f" || k == "\b":
+		_, n := utf8.DecodeLastRuneInString(m.filter)
+		m.filter = m.filter[:len(m.filter)-n]
+	case format.Printable(k) && len(m.filter)+len(k) <= maxFilter:
+		m.filter += k
+	}
+}
+
+// take shows a new snapshot, or why there is none; the last one stays then.
+func (m *model) take(s *Snapshot, err error) {
+	if m.err = err; err == nil {
+		m.data = s
+	}
+}
+
+// rows are the rows to show: those that the filter lets through, sorted.
+func (m *model) rows() [][]cell {
+	if m.data == nil {
+		return nil
+	}
+	wanted := strings.ToLower(m.filter)
+	var rows [][]cell
+	for _, row := range m.data.rows {
+		if slices.ContainsFunc(row, func(c cell) bool { return strings.Contains(strings.ToLower(c.text), wanted) }) {
+			rows = append(rows, row)
+		}
+	}
+	by := min(m.column, len(m.data.columns)-1)
+	slices.SortStableFunc(rows, func(x, y []cell) int {
+		if m.down {
+			x, y = y, x
+		}
+		return before(x[by], y[by])
+	})
+	return rows
+}
+
+// fixedLines are those around the rows: title, empty line, header, and the keys.
+const fixedLines = 4
+
+// notesShown bounds the notes.
+const notesShown = 3
+
+// page is how many rows fit on a screen.
+func (m *model) page(height int) int {
+	notes := 0
+	if m.data != nil {
+		notes = min(len(m.data.notes), notesShown)
+	}
+	return max(1, height-fixedLines-notes)
+}
+
+// view draws the screen: at most height lines of at most width characters.
+func (m *model) view(width, height int) (lines []string) {
+	if m.data == nil {
+		lines = []string{"reading ...", ""}
+	} else {
+		rows := m.rows()
+		page := m.page(height)
+		m.offset = max(0, min(m.offset, len(rows)-page))
+		lines = append(lines, m.data.at.Format("15:04:05 ")+format.Clean(m.data.title))
+		for _, n := range m.data.notes[:min(len(m.data.notes), notesShown)] {
+			lines = append(lines, "! "+format.Clean(n))
+		}
+		lines = append(lines, "")
+		lines = append(lines, m.table(rows[m.offset:min(len(rows), m.offset+page)])...)
+	}
+	for len(lines) < height-1 {
+		lines = append(lines, "")
+	}
+	lines = append(lines[:max(0, min(len(lines), height-1))], m.footer())
+	for i, l := range lines {
+		lines[i] = format.Cut(l, width)
+	}
+	return lines
+}
+
+// footer is the last line: an error, the filter, or the keys.
+func (m *model) footer() string {
+	switch {
+	case m.typing:
+		return "filter: " + format.Clean(m.filter) + "_"
+	case m.err != nil:
+		return "cannot read: " + format.Clean(format.OneLine(m.err))
+	}
+	keys := "q quit  < > sort by  r reverse  / filter  arrows scroll"
+	if m.filter != "" {
+		keys = fmt.Sprintf("filter %q (esc ends)  ", m.filter) + keys
+	}
+	return keys
+}
+
+// table sets header and rows in columns, numbers on the right.
+func (m *model) table(rows [][]cell) []string {
+	lines := make([][]string, len(rows)+1)
+	for i, c := range m.data.columns {
+		title := c.title
+		if i == min(m.column, len(m.data.columns)-1) {
+			title += map[bool]string{false: "^", true: "v"}[m.down]
+		}
+		width, number := runewidth.StringWidth(title), false
+		for _, row := range rows {
+			width, number = max(width, runewidth.StringWidth(row[i].text)), number || row[i].isNum
+		}
+		fill := runewidth.FillRight
+		if number {
+			fill = runewidth.FillLeft
+		}
+		lines[0] = append(lines[0], fill(title, width))
+		for n, row := range rows {
+			lines[n+1] = append(lines[n+1], fill(row[i].text, width))
+		}
+	}
+	set := make([]string, len(lines))
+	for i, cells := range lines {
+		set[i] = strings.TrimRight(strings.Join(cells, "  "), " ")
+	}
+	return set
+}

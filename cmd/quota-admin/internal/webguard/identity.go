@@ -1,0 +1,112 @@
+package webguard
+
+import (
+	"bufio"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// maxIdentity is the longest name of somebody, in bytes.
+const maxIdentity = 128
+
+// Upstream is a proxy that has found out who is there, and says so in a header.
+type Upstream struct {
+	// Header is its name; nothing else that a proxy may add is believed.
+	Header string
+	// Proxies are the addresses that it may come from. Other connections are
+	// refused, also for public paths.
+	Proxies []netip.Prefix
+}
+
+// ValidName reports whether a name can stand in a history: printable, without
+// blanks at its ends, and not too long.
+func ValidName(name string) bool {
+	if name == "" || len(name) > maxIdentity || !utf8.ValidString(name) || strings.TrimSpace(name) != name {
+		return false
+	}
+	return !strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) })
+}
+
+// identify finds who is there.
+func (g *Guard) identify(r *http.Request) (string, *refusal) {
+	switch {
+	case g.o.Upstream != nil:
+		names := r.Header.Values(g.o.Upstream.Header)
+		if len(names) == 1 && ValidName(names[0]) {
+			return names[0], nil
+		}
+		return "", &refusal{http.StatusUnauthorized, fmt.Sprintf("the proxy must say who is there, once, in %s", g.o.Upstream.Header)}
+	case g.o.Tokens != nil:
+		token, given := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+		if !given {
+			return "", &refusal{http.StatusUnauthorized, "log in with your token"}
+		}
+		if who := g.o.Tokens.holderOf(token); who != "" {
+			return who, nil
+		}
+		return "", &refusal{http.StatusUnauthorized, "nobody has this token"}
+	}
+	return g.o.Anybody, nil
+}
+
+const (
+	// MinToken is the shortest token, in bytes: long enough that nobody guesses
+	// it, so that no count of attempts is needed, which strangers could use up.
+	MinToken = 24
+	// maxTokens bounds the holders.
+	maxTokens = 1000
+)
+
+// Tokens are the secrets that people log in with, each of somebody. It keeps no
+// secret, only digests, by which tokens are looked up: how long that takes tells
+// nothing of the token.
+type Tokens struct {
+	holders map[[sha256.Size]byte]string
+}
+
+// ParseTokens reads a line for each holder, "NAME TOKEN"; empty lines and those
+// that begin with # are passed over. A line without a name is that of owner. An
+// error never contains a token.
+func ParseTokens(text, owner string) (*Tokens, error) {
+	t := &Tokens{holders: map[[sha256.Size]byte]string{}}
+	lines := bufio.NewScanner(strings.NewReader(text))
+	for n := 1; lines.Scan(); n++ {
+		fields := strings.Fields(lines.Text())
+		if len(fields) == 0 || strings.HasPrefix(fields[0], "#") {
+			continue
+		}
+		name, token := owner, fields[0]
+		if len(fields) == 2 {
+			name, token = fields[0], fields[1]
+		}
+		switch {
+		case len(fields) > 2:
+			return nil, fmt.Errorf("line %d has %d words: write NAME TOKEN", n, len(fields))
+		case !ValidName(name):
+			return nil, fmt.Errorf("line %d: the name must be printable and have at most %d bytes", n, maxIdentity)
+		case len(token) < MinToken:
+			return nil, fmt.Errorf("line %d: a token of %d bytes can be guessed; use at least %d, as from: openssl rand -hex 24", n, len(token), MinToken)
+		case len(t.holders) == maxTokens:
+			return nil, fmt.Errorf("more than %d tokens", maxTokens)
+		}
+		t.holders[sha256.Sum256([]byte(token))] = name
+	}
+	if err := lines.Err(); err != nil {
+		return nil, err
+	}
+	if len(t.holders) == 0 {
+		return nil, errors.New("there is no token; write a line NAME TOKEN for each person")
+	}
+	return t, nil
+}
+
+// holderOf returns the holder of the token, or "".
+func (t *Tokens) holderOf(token string) string {
+	return t.holders[sha256.Sum256([]byte(token))]
+}

@@ -1,0 +1,137 @@
+package webguard
+
+import (
+	"context"
+	"crypto/tls"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// MaxConnections is how many are open at once. One more closes another: that which
+// has been without a known caller for longest, of the address with the most. So
+// nobody is locked out by connections that say nothing, nor by those of another
+// address.
+const MaxConnections = 256
+
+// Server returns a server with bounds on what a slow or talkative client can
+// hold. A handler that streams extends the deadlines of its own connection.
+func Server(h http.Handler, log *slog.Logger) *http.Server {
+	open := &connections{all: map[net.Conn]*connection{}}
+	return &http.Server{
+		Handler:           h,
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       10 * time.Second,
+		WriteTimeout:      20 * time.Second,
+		IdleTimeout:       15 * time.Second,
+		MaxHeaderBytes:    16 << 10,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		ConnState:         open.changed,
+		ConnContext:       open.context,
+	}
+}
+
+// connection is one that is open.
+type connection struct {
+	owner   *connections
+	address string
+	since   time.Time // of the last change of its state
+	busy    int       // requests of known callers that are being served
+}
+
+// connections are those that are open.
+type connections struct {
+	mu  sync.Mutex
+	all map[net.Conn]*connection
+}
+
+type connectionKey struct{}
+
+// context makes the connection known to its requests.
+func (c *connections) context(ctx context.Context, conn net.Conn) context.Context {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return context.WithValue(ctx, connectionKey{}, c.all[conn])
+}
+
+// changed counts connections, and closes one where there are too many.
+func (c *connections) changed(conn net.Conn, state http.ConnState) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch state {
+	case http.StateNew:
+		host, _, err := net.SplitHostPort(conn.RemoteAddr().String())
+		if err != nil {
+			host = conn.RemoteAddr().String()
+		}
+		if len(c.all) >= MaxConnections {
+			c.closeOneLocked()
+		}
+		c.all[conn] = &connection{owner: c, address: host, since: time.Now()}
+	case http.StateActive, http.StateIdle:
+		if known := c.all[conn]; known != nil {
+			known.since = time.Now()
+		}
+	case http.StateClosed, http.StateHijacked:
+		delete(c.all, conn)
+	}
+}
+
+func (c *connections) closeOneLocked() {
+	of := map[string]int{}
+	for _, k := range c.all {
+		of[k.address]++
+	}
+	var victim net.Conn
+	worse := func(a, b *connection) bool {
+		switch {
+		case (a.busy > 0) != (b.busy > 0):
+			return a.busy == 0
+		case of[a.address] != of[b.address]:
+			return of[a.address] > of[b.address]
+		}
+		return a.since.Before(b.since)
+	}
+	for conn, k := range c.all {
+		if victim == nil || worse(k, c.all[victim]) {
+			victim = conn
+		}
+	}
+	delete(c.all, victim)
+	if secure, ok := victim.(*tls.Conn); ok {
+		victim = secure.NetConn() // without a farewell, which could take seconds
+	}
+	_ = victim.Close()
+}
+
+// known notes that a request's caller is known, until the returned function is
+// called.
+func known(ctx context.Context) func() {
+	k, _ := ctx.Value(connectionKey{}).(*connection)
+	if k == nil {
+		return func() {}
+	}
+	add := func(n int) {
+		k.owner.mu.Lock()
+		defer k.owner.mu.Unlock()
+		k.busy += n
+	}
+	add(1)
+	return func() { add(-1) }
+}
+
+// Loopback reports whether the address, HOST:PORT, is reached from this machine
+// only.
+func Loopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
+	}
+	if host == "localhost" {
+		return true
+	}
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback()
+}

@@ -1,0 +1,221 @@
+package consumer
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"time"
+
+	"github.com/quotient-limiter/quotient/internal/window"
+)
+
+// acquire is the one way to permits: for Acquire and AcquireN, Take and the Try
+// functions where the fast path does not do, and, by ask, for AcquireFunc.
+func (l *Limiter) acquire(ctx context.Context, n int64, maxWait time.Duration) (window.Grant, error) {
+	if n <= 0 {
+		return window.Grant{}, invalid(n)
+	}
+	if err := ctx.Err(); err != nil {
+		return window.Grant{}, err
+	}
+	k := l.core
+	if !l.closed.Load() { // or the permits would be lost
+		if g, ok := k.take(n); ok {
+			return g, nil
+		}
+	}
+	if maxWait <= 0 {
+		g, v := l.ask(nil, n, 0)
+		return g, k.answer(v, n)
+	}
+	return l.wait(ctx, n, maxWait)
+}
+
+// take is the hot path: one clock reading, compared with the segment's end, and
+// one compare-and-swap. Under the rule stop it reads the wall clock too, which
+// goes on while a suspended machine's monotonic clock stands still.
+func (k *core) take(n int64) (window.Grant, bool) {
+	s := k.gate.Segment()
+	if !s.Strict {
+		return s.Grant, s.Take(k.clock.Mono(), n)
+	}
+	now := k.clock.Now()
+	return s.Grant, s.WallValid(now) && s.Take(now.Mono, n)
+}
+
+// ask has the gate decide on a request that the fast path could not serve. w is
+// queued if it has to wait; it is nil for a caller that does not.
+func (l *Limiter) ask(w *window.Waiter, n, deadline int64) (window.Grant, window.Verdict) {
+	k := l.core
+	if l.closed.Load() {
+		return window.Grant{}, window.Closed
+	}
+	g, v := k.gate.Enter(k.clock.Now(), w, n, deadline)
+	switch {
+	case v == window.Queued && l.closed.Load(): // Close may have looked before the waiter came
+		k.gate.Evict(k.clock.Now(), l.id)
+	case v != window.Queued:
+		k.stepAside()
+	}
+	return g, v
+}
+
+// stepAside lets those run that were told an outcome by this goroutine's doing.
+// With all processors busy they would otherwise run only when somebody is
+// preempted, 10 ms later.
+func (k *core) stepAside() {
+	if k.told.Load() && k.told.CompareAndSwap(true, false) {
+		runtime.Gosched()
+	}
+}
+
+// answer returns the error for a verdict on n permits, and counts it.
+func (k *core) answer(v window.Verdict, n int64) error {
+	switch v {
+	case window.Granted:
+		return nil
+	case window.Passed:
+		k.shadowed.Add(n)
+		return nil
+	}
+	return k.count(k.refuse(v, n), n)
+}
+
+// count counts n refused permits and returns the refusal's error.
+func (k *core) count(r *refusal, n int64) error {
+	r.count.Add(n)
+	return r.err
+}
+
+// wait parks the goroutine until a permit comes, or can no longer come.
+func (l *Limiter) wait(ctx context.Context, n int64, maxWait time.Duration) (window.Grant, error) {
+	w, began, o := l.enter(ctx, n, maxWait)
+	if o.Verdict == window.Queued {
+		return l.decided(ctx, w, n, began, !await(ctx, w))
+	}
+	return o.Grant, l.core.unmet(o.Verdict, n)
+}
+
+// enter asks the gate for a place, and returns the waiter and when waiting began,
+// or the outcome. It is apart from wait, as decided is, because what these need
+// of the stack would make it grow under every goroutine that parks.
+func (l *Limiter) enter(ctx context.Context, n int64, maxWait time.Duration) (w *window.Waiter, began int64, o window.Outcome) {
+	k := l.core
+	w = k.parked.Get().(*window.Waiter)
+	w.Owner = l.id
+	began = k.clock.Mono()
+	o.Grant, o.Verdict = l.ask(w, n, deadline(ctx, began, maxWait))
+	if o.Verdict != window.Queued {
+		k.parked.Put(w)
+	}
+	return w, began, o
+}
+
+// await parks until the outcome is there (true), or the context ends.
+func await(ctx context.Context, w *window.Waiter) bool {
+	select {
+	case <-w.Payload.(chan struct{}):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// decided returns what became of a waiter that began to wait at an instant, and
+// gives its memory to the next one.
+func (l *Limiter) decided(ctx context.Context, w *window.Waiter, n, began int64, cancelled bool) (g window.Grant, err error) {
+	k := l.core
+	if cancelled && !k.gate.Cancel(k.clock.Now(), w) {
+		// Decided at the same moment: what was granted goes to the next in line.
+		<-w.Payload.(chan struct{})
+		if w.Outcome.Verdict == window.Granted {
+			k.gate.Refund(k.clock.Now(), w.Outcome.Grant, k.serials.Add(1), n)
+		}
+	}
+	o := w.Outcome
+	w.Outcome = nil
+	k.parked.Put(w)
+	if cancelled {
+		k.refused.unmet.Add(n)
+		err = ctx.Err()
+	} else if err = k.unmet(o.Verdict, n); err == nil {
+		g = o.Grant
+	}
+	if f := k.options.Load().OnWait; f != nil {
+		f(time.Duration(k.clock.Mono()-began), err)
+	}
+	return g, err
+}
+
+// unmet is answer for a caller that was ready to wait.
+func (k *core) unmet(v window.Verdict, n int64) error {
+	err := k.answer(v, n)
+	if err != nil {
+		k.refused.unmet.Add(n)
+	}
+	return err
+}
+
+// deadline returns the monotonic instant at which waiting ends, held within
+// int64.
+func deadline(ctx context.Context, now int64, maxWait time.Duration) int64 {
+	end := after(now, maxWait)
+	if d, ok := ctx.Deadline(); ok {
+		end = min(end, after(now, max(0, time.Until(d))))
+	}
+	return end
+}
+
+// Waiter is a place in the queue, made by AcquireFunc.
+type Waiter struct {
+	core   *core
+	waiter *window.Waiter
+}
+
+// Stop gives the place back. It returns true if the function has not run and
+// will not; false if it has run, or is about to.
+func (w Waiter) Stop() bool {
+	return w.waiter != nil && w.core.gate.Cancel(w.core.clock.Now(), w.waiter)
+}
+
+// AcquireFunc asks for n permits as Take does, without a goroutine that waits:
+// f is called with the permit, or with the reason why there is none. It is
+// called exactly once, unless Stop returned true; in the queue's order; never
+// within the call of AcquireFunc and never under a lock, but on a goroutine of
+// the limiter that serves all waiters, so it must not block. A waiter costs 64
+// bytes and what f holds. A nil f asks for nothing; the mistake is logged.
+func (l *Limiter) AcquireFunc(n int64, maxWait time.Duration, f func(Permit, error)) Waiter {
+	k := l.core
+	if f == nil {
+		k.log().Error("consumer: AcquireFunc was called with a nil function: nothing is issued", "permits", n)
+		return Waiter{}
+	}
+	w := &window.Waiter{Owner: l.id, Payload: f}
+	if n <= 0 {
+		k.dispatch.add(k, w, batch{err: invalid(n)})
+		return Waiter{}
+	}
+	began := k.clock.Mono()
+	if told := k.options.Load().OnWait; told != nil {
+		w.Payload = func(p Permit, err error) {
+			told(time.Duration(k.clock.Mono()-began), err)
+			f(p, err)
+		}
+	}
+	asked := w
+	if maxWait <= 0 {
+		asked = nil
+	}
+	g, v := l.ask(asked, n, deadline(context.Background(), began, maxWait))
+	if v == window.Queued {
+		return Waiter{k, w}
+	}
+	w.Want(n)
+	w.Payload = f // it did not wait
+	k.dispatch.add(k, w, batch{outcome: window.Outcome{Grant: g, Verdict: v}, waited: maxWait > 0})
+	return Waiter{}
+}
+
+func invalid(n int64) error {
+	return fmt.Errorf("consumer: %w: %d permits asked for, at least 1 are needed", ErrInvalid, n)
+}

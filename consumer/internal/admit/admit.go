@@ -1,0 +1,127 @@
+// Package admit is what the integrations share: a call takes its permits, and what
+// the other side answers pauses the limiter.
+package admit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// DefaultMaxPause is the longest pause that a provider can ask for, unless the
+// application says otherwise.
+const DefaultMaxPause = 5 * time.Minute
+
+// errNoLimiter is returned where nothing is configured: to let everything pass would
+// hide the mistake.
+var errNoLimiter = errors.New("quotient: there is no limiter: set Limiter or Pick")
+
+// Options are the fields of which a client or a server has some; R is its request.
+type Options[R any] struct {
+	Limiter *consumer.Limiter
+	Pick    func(R) *consumer.Limiter
+	Cost    func(R) int64
+	MaxWait time.Duration
+	Margin  time.Duration
+}
+
+// Take takes the request's permits. It returns their limiter; nil if the request
+// needs none.
+func (o Options[R]) Take(ctx context.Context, r R) (*consumer.Limiter, error) {
+	limiter := o.Limiter
+	if o.Pick != nil {
+		limiter = o.Pick(r)
+	} else if limiter == nil {
+		return nil, errNoLimiter
+	}
+	cost := Cost(o.Cost, r)
+	if limiter == nil || cost <= 0 {
+		return nil, nil
+	}
+	if o.Margin <= 0 {
+		return limiter, limiter.AcquireN(ctx, cost, o.MaxWait)
+	}
+	return limiter, takeValid(ctx, limiter, cost, o.MaxWait, o.Margin)
+}
+
+// Cost returns how many permits a request takes.
+func Cost[R any](cost func(R) int64, r R) int64 {
+	if cost == nil {
+		return 1
+	}
+	return cost(r)
+}
+
+// takeValid takes permits whose window does not end within the margin. Permits that
+// come too late are released and taken again: at once if newer ones can be had, and
+// otherwise in the next window.
+func takeValid(ctx context.Context, limiter *consumer.Limiter, n int64, maxWait, margin time.Duration) error {
+	began, last := time.Now(), time.Time{}
+	for {
+		left := maxWait
+		if maxWait != consumer.Forever {
+			left -= time.Since(began)
+		}
+		p, err := limiter.Take(ctx, n, left)
+		if err != nil || p.Valid(margin) {
+			return err
+		}
+		p.Release()
+		if window := p.Until().Sub(p.Start()); margin >= window {
+			return fmt.Errorf("%w: a margin of %v leaves nothing of a window of %v", consumer.ErrInvalid, margin, window)
+		}
+		if !p.Until().Equal(last) {
+			last = p.Until()
+			continue
+		}
+		wait := max(time.Until(last), time.Millisecond)
+		if deadline, ok := ctx.Deadline(); wait > left || ok && wait > time.Until(deadline) {
+			return consumer.LimitError{Provider: limiter.Status().Provider, Reason: consumer.ReasonSpent, Asked: n, RetryAt: last}
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// Pause stops the limiter for d, at most for the given time. 0 means
+// DefaultMaxPause; a negative one means that the provider cannot ask for a pause.
+func Pause(limiter *consumer.Limiter, d, most time.Duration) {
+	if most == 0 {
+		most = DefaultMaxPause
+	}
+	if d = min(d, most); d > 0 {
+		limiter.PauseUntil(time.Now().Add(d))
+	}
+}
+
+// WindowName returns the window of a limit as text, such as 1s or 10m.
+func WindowName(l quota.Limit) string {
+	_, window, _ := strings.Cut(l.String(), "/")
+	if window == "s" {
+		return "1s"
+	}
+	return window
+}
+
+// Exhausted reports whether an error of a limiter is about the number of permits
+// that were asked for, and not about the limiter's state.
+func Exhausted(err error) bool {
+	return errors.Is(err, consumer.ErrLimited) || errors.Is(err, consumer.ErrTooLarge) || errors.Is(err, consumer.ErrQueueFull)
+}
+
+// RetryAfter returns when the permits that were refused may be had, if that is known.
+func RetryAfter(err error) (d time.Duration, known bool) {
+	limited, ok := errors.AsType[consumer.LimitError](err)
+	if !ok || limited.RetryAt.IsZero() {
+		return 0, false
+	}
+	return max(0, time.Until(limited.RetryAt)), true
+}

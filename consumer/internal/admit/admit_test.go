@@ -1,0 +1,46 @@
+package admit
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// Answers overtake one another: a short pause that is asked for late does not end a
+// long one.
+func TestPausesOnlyGrow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		policy := quota.Policy{Limits: []quota.Limit{{Permits: 1000, Window: 100 * time.Millisecond}}}
+		limiter, err := consumer.Open(t.Context(), consumer.Fixed(policy), "p", consumer.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer limiter.Close()
+		for _, step := range []struct {
+			what      string
+			ask, most time.Duration
+			want      time.Duration // until a permit
+		}{
+			{"nothing", 0, 0, 0},
+			{"the past", -time.Second, 0, 0},
+			{"not granted", time.Second, -1, 0},
+			{"a pause", 10 * time.Second, 0, 10 * time.Second},
+			{"a shorter one", 2 * time.Second, 0, 10 * time.Second},
+			{"a longer one", 11 * time.Second, 0, 11 * time.Second},
+			{"more than is granted", time.Hour, time.Minute, time.Minute},
+			{"more than the default", time.Hour, 0, DefaultMaxPause},
+		} {
+			Pause(limiter, step.ask, step.most)
+			if got, _ := RetryAfter(limiter.Acquire(t.Context(), 0)); got != step.want {
+				t.Errorf("%s: paused for %v, want %v", step.what, got, step.want)
+			}
+		}
+		limiter.PauseUntil(time.Now())
+		if err := limiter.Acquire(t.Context(), 0); err != nil {
+			t.Errorf("ended: %v", err)
+		}
+	})
+}

@@ -1,0 +1,128 @@
+package coordinator
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// Whoever may write instances, reports or the level can write as many keys, and
+// values as large, as etcd takes. None of that may fill the memory of others: a
+// message is bounded, values are read and dropped page by page, and what is kept of
+// a key is bounded too (see also share.MaxHistory).
+const (
+	// messageBytes bounds one message of etcd's. Its largest value is 1.5 MiB by
+	// default, and 10 MiB by its own advice.
+	messageBytes = 12 << 20
+	// pageKeys is how many keys one read returns at most: usually about 100 kB.
+	pageKeys = 250
+	// maxInstances bounds the instances of a provider.
+	maxInstances = 1 << 17
+	// maxReportBytes bounds a report: several times the longest that an instance
+	// writes.
+	maxReportBytes = 16 << 10
+)
+
+// boundedKV refuses answers beyond messageBytes, before they are read.
+type boundedKV struct{ pb.KVClient }
+
+func newKV(client *clientv3.Client) clientv3.KV {
+	return clientv3.NewKVFromKVClient(boundedKV{clientv3.RetryKVClient(client)}, client)
+}
+
+func bounded(o []grpc.CallOption) []grpc.CallOption {
+	return append(slices.Clip(o), grpc.MaxCallRecvMsgSize(messageBytes))
+}
+
+// Range implements pb.KVClient.
+func (b boundedKV) Range(ctx context.Context, in *pb.RangeRequest, o ...grpc.CallOption) (*pb.RangeResponse, error) {
+	return b.KVClient.Range(ctx, in, bounded(o)...)
+}
+
+// Txn implements pb.KVClient.
+func (b boundedKV) Txn(ctx context.Context, in *pb.TxnRequest, o ...grpc.CallOption) (*pb.TxnResponse, error) {
+	return b.KVClient.Txn(ctx, in, bounded(o)...)
+}
+
+// tooLarge reports whether an answer was beyond messageBytes.
+func tooLarge(err error) bool {
+	return status.Code(err) == codes.ResourceExhausted && strings.Contains(err.Error(), "larger than max")
+}
+
+// eachKey calls f with the keys from one up to end, a page at a time. get asks for
+// a page. Pages are smaller where values are large. after returns where the page
+// after a key begins; nil stands for right behind it.
+func eachKey(from, end string, get func(from string, o ...clientv3.OpOption) (*pb.RangeResponse, error), after func(key string) string, f func(*mvccpb.KeyValue)) error {
+	for limit := int64(pageKeys); ; {
+		r, err := get(from, clientv3.WithRange(end), clientv3.WithLimit(limit))
+		if tooLarge(err) && limit > 1 {
+			limit = max(1, limit/8)
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		for _, kv := range r.Kvs {
+			f(kv)
+		}
+		if !r.More || len(r.Kvs) == 0 {
+			return nil
+		}
+		limit = min(pageKeys, 2*limit)
+		last := string(r.Kvs[len(r.Kvs)-1].Key)
+		if from = last + "\x00"; after != nil {
+			from = after(last)
+		}
+	}
+}
+
+// boundedWatch makes etcd cut long answers, and puts them together again so that
+// each has whole revisions: etcd's client would wait for all parts of an answer, and
+// loses what another watch is told in between.
+type boundedWatch struct{ pb.WatchClient }
+
+func newWatcher(client *clientv3.Client) clientv3.Watcher {
+	return clientv3.NewWatchFromWatchClient(boundedWatch{pb.NewWatchClient(client.ActiveConnection())}, client)
+}
+
+// Watch implements pb.WatchClient.
+func (b boundedWatch) Watch(ctx context.Context, o ...grpc.CallOption) (pb.Watch_WatchClient, error) {
+	s, err := b.WatchClient.Watch(ctx, bounded(o)...)
+	return &wholeRevisions{s, map[int64][]*mvccpb.Event{}}, err
+}
+
+// wholeRevisions is a stream of watches whose answers may come in parts.
+type wholeRevisions struct {
+	pb.Watch_WatchClient
+	rest map[int64][]*mvccpb.Event // by watch: the revision that goes on in the next part
+}
+
+// Recv implements pb.Watch_WatchClient.
+func (s *wholeRevisions) Recv() (*pb.WatchResponse, error) {
+	for {
+		r, err := s.Watch_WatchClient.Recv()
+		if err != nil || len(r.Events) == 0 {
+			return r, err
+		}
+		r.Events = append(s.rest[r.WatchId], r.Events...)
+		delete(s.rest, r.WatchId)
+		if !r.Fragment {
+			return r, nil
+		}
+		n := len(r.Events) - 1
+		for n > 0 && r.Events[n-1].Kv.ModRevision == r.Events[n].Kv.ModRevision {
+			n--
+		}
+		s.rest[r.WatchId] = r.Events[n:]
+		if r.Events, r.Fragment = r.Events[:n:n], false; n > 0 {
+			return r, nil
+		}
+	}
+}

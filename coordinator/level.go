@@ -1,0 +1,126 @@
+package coordinator
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/quotient-limiter/quotient/internal/keys"
+	"github.com/quotient-limiter/quotient/internal/share"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// Where shares are by demand, one instance collects what all report and writes it
+// as the level: the oldest that is alive. As nobody can tell at once that it has
+// died, a few of the next oldest look after it, less often each, and write what it
+// has left unwritten; if they are gone too, whoever is next when the level grows
+// old. Two that write at once do no harm, nor does one that writes nonsense: a
+// level says who asks for what, and everybody computes the shares from that.
+const (
+	divideEvery  = 2 * time.Second // at most, where demands have moved
+	divideEach   = 8 * time.Millisecond
+	deputies     = 3                // instances that look after the oldest
+	divideShift  = 2                // percent of all claims that must have moved
+	levelRenewed = 10 * time.Second // at least
+	levelLasts   = 30 * time.Second // after its last entry's From: then shares are equal
+)
+
+// dividePause is how far levels are apart where n instances read them: a level
+// lists n demands, so the bytes that etcd sends to an instance in a second do not
+// grow with n.
+func dividePause(n int) time.Duration { return max(divideEvery, time.Duration(n)*divideEach) }
+
+// levelLocked notes the view's level.
+func (p *membership) levelLocked(l *quota.Level) {
+	if p.level = l; l != nil {
+		p.levelled = p.s.o.Clock.Mono()
+	}
+}
+
+// divide writes a new level, if it is this instance's turn and there is reason.
+func (p *membership) divide(last *reporting, now int64) {
+	p.mu.Lock()
+	rank, ids := time.Duration(p.tracker.Rank(p.id)), p.tracker.IDs()
+	pause := dividePause(len(ids))
+	age := time.Duration(now - p.levelled)
+	turn := p.key != "" && p.until == 0 && slices.Contains(ids, p.id) &&
+		(age > rank*pause && rank <= deputies || age > max(levelRenewed, 2*pause)+rank*pause)
+	v := quota.View{Policy: p.policy, Level: p.level}
+	id, created, level := p.id, p.created, p.tracker.LevelRevision()
+	p.mu.Unlock()
+	if !turn || last.read != 0 && time.Duration(now-last.read) < min(rank+1, deputies)*pause {
+		return
+	}
+	last.read = now
+	for _, i := range ids {
+		v.Instances = append(v.Instances, quota.Instance{ID: i})
+	}
+	c, done := context.WithTimeout(p.s.ctx, reportTimeout)
+	defer done()
+	demands, revision, err := p.demands(c, ids)
+	if err != nil {
+		return // the level lasts longer than the next try
+	}
+	l, ok := nextLevel(&v, demands, revision, p.s.o.Clock.Wall())
+	if !ok {
+		return
+	}
+	l.Author, l.Time = id, time.Unix(0, p.s.o.Clock.Wall())
+	b, err := json.Marshal(l)
+	if err != nil {
+		return
+	}
+	key := p.s.keys.Level(p.provider)
+	_, _ = p.s.kv.Txn(c).If(
+		clientv3.Compare(clientv3.ModRevision(key), "=", level),
+		clientv3.Compare(clientv3.CreateRevision(p.s.keys.Instance(p.provider, id)), "=", created),
+	).Then(clientv3.OpPut(key, string(b))).Commit() // if that fails it is tried again
+}
+
+// demands returns what these instances report, and at which revision that was read.
+// Any member may answer: a level need not be recent.
+func (p *membership) demands(ctx context.Context, ids []string) (demands map[string]int64, revision int64, err error) {
+	slices.Sort(ids)
+	demands = make(map[string]int64, len(ids))
+	folder := p.s.keys.Reports(p.provider)
+	err = eachKey(folder, clientv3.GetPrefixRangeEnd(folder), func(from string, o ...clientv3.OpOption) (*pb.RangeResponse, error) {
+		r, err := p.s.kv.Get(ctx, from, append(o, clientv3.WithSerializable())...)
+		if err == nil {
+			revision = r.Header.Revision
+		}
+		return (*pb.RangeResponse)(r), err
+	}, nil, func(kv *mvccpb.KeyValue) {
+		id, ok := keys.IncarnationIn(folder, string(kv.Key))
+		if _, live := slices.BinarySearch(ids, id); ok && live {
+			r, _ := readReport(kv.Value) // one that cannot be read asks for nothing
+			demands[id] = r.Demand
+		}
+	})
+	return demands, revision, err
+}
+
+// nextLevel returns the level to write, at corrected wall-clock time now; ok is
+// false if there is no need of one, or no room.
+func nextLevel(v *quota.View, demands map[string]int64, revision, now int64) (l quota.Level, ok bool) {
+	policy := v.Policy
+	if policy == nil || policy.Share != quota.ShareDemand {
+		return l, false
+	}
+	from := firstWindow(now, policy)
+	e := share.NewEntry(demands, revision, from)
+	pause := dividePause(len(v.Instances))
+	if current := v.Level; current.At(from.UnixNano()) != nil {
+		renew := current.Until.UnixNano()-now < int64(levelLasts-levelRenewed+pause)
+		if !renew && !share.Shifted(v, e, divideShift) {
+			return l, false
+		}
+	}
+	l, ok = share.Extend(v.Level, e, now-int64(policy.DriftWindow()))
+	l.Until = from.Add(levelLasts + pause)
+	return l, ok
+}

@@ -1,0 +1,235 @@
+package coordinator
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/quotient-limiter/quotient/internal/feed"
+	"github.com/quotient-limiter/quotient/internal/keys"
+	"github.com/quotient-limiter/quotient/internal/view"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// membership is this process's part in one provider.
+type membership struct {
+	s        *Session
+	provider string
+	sink     feed.Sink
+	users    int // guarded by Session.mu
+
+	ctx    context.Context // until the last subscription or the session is closed
+	cancel context.CancelFunc
+	done   chan struct{} // closed when run has ended
+
+	// attempt is one to register whose outcome is unknown; nil if there is none.
+	// It is run's own, and close's when run has ended.
+	attempt *attempt
+
+	mu       sync.Mutex
+	tracker  view.Tracker
+	reports  view.Reports       // of this incarnation
+	key      string             // of this incarnation; empty while there is none
+	id       string             // the incarnation
+	lease    clientv3.LeaseID   // of the incarnation
+	value    quota.Instance     // as written under key
+	created  int64              // revision at which key was created
+	policy   *quota.Policy      // in the view
+	level    *quota.Level       // in the view
+	levelled int64              // monotonic, when level was applied; 0 if there was none
+	proved   int64              // monotonic instant of the newest proof, 0 if none
+	behind   int64              // since when the watch has been behind, 0 if it is not
+	failure  error              // what keeps this membership from following its provider, or nil
+	problem  string             // all of that, as last told to the sink
+	rewatch  context.CancelFunc // ends the watch; nil while there is none
+	relist   bool               // the history has a gap
+	checking bool               // a check of a doubted view is under way
+	silent   bool               // the sink is closed
+	until    int64              // announced end, corrected wall time; 0 if none was announced
+	early    error              // why it stopped before the announced end
+}
+
+func newMembership(s *Session, provider string, sink feed.Sink) *membership {
+	p := &membership{s: s, provider: provider, sink: sink, done: make(chan struct{})}
+	p.ctx, p.cancel = context.WithCancel(s.ctx)
+	return p
+}
+
+// run registers and follows the watch, again and again, until closed.
+func (p *membership) run() {
+	defer close(p.done)
+	defer p.noteClosed()
+	p.trouble(nil) // the session's
+	var wait backoff
+	for p.ctx.Err() == nil {
+		l, err := p.s.awaitLease(p.ctx)
+		if err != nil {
+			return
+		}
+		ctx, cancel := context.WithCancel(p.ctx)
+		stop := context.AfterFunc(l.lost, cancel)
+		if err = p.register(ctx, l); err == nil {
+			err = p.follow(ctx)
+			if p.wasProved() {
+				wait.reset()
+			}
+		}
+		if l.lost.Err() != nil {
+			err = errLease
+		}
+		stop()
+		cancel()
+		switch {
+		case p.ctx.Err() != nil:
+			return
+		case p.ended():
+			p.endEarly(err)
+			return
+		}
+		p.trouble(err)
+		if !wait.sleep(p.ctx) {
+			return
+		}
+	}
+}
+
+// wasProved reports whether this incarnation's view was ever proved recent. One
+// that was not came up in an overload, and the next had better come later.
+func (p *membership) wasProved() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.proved != 0
+}
+
+// ended reports whether this membership has announced its end: it then registers no
+// more.
+func (p *membership) ended() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.until != 0
+}
+
+// announceAhead is how much longer than the settle time ahead a change is
+// announced: time to commit it and for the watches to deliver it.
+const announceAhead = 200 * time.Millisecond
+
+// firstWindow returns the instant from which a change that is announced now can
+// count: a boundary of the longest window, so that it flips at one window of
+// every limit.
+func firstWindow(now int64, p *quota.Policy) time.Time {
+	at := now + int64(p.Settle+2*p.ClockError+announceAhead)
+	longest := int64(p.LongestWindow())
+	return time.Unix(0, (at+longest-1)/longest*longest)
+}
+
+// short reduces a name to what is easy on the eye in a key.
+func short(name string) string {
+	name = strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_' {
+			return r
+		}
+		return '-'
+	}, name)
+	return name[:min(len(name), 64)]
+}
+
+// listLocked starts the history from a listing at a mark.
+func (p *membership) listLocked(m mark, all []view.Key) {
+	v := p.tracker.List(m.sent, m.revision, m.cluster, all)
+	p.tracker.Wrote(m.revision)
+	p.reports.Reset(m.revision, m.report)
+	p.levelLocked(v.Level)
+	p.policy, p.proved, p.behind, p.relist, p.checking = v.Policy, 0, 0, false, false
+	if !p.silent {
+		p.sink.Reset(p.s.o.Clock.Now(), p.id, v)
+		if p.until != 0 {
+			p.sink.Announce(p.until)
+		}
+	}
+	p.tellLocked(nil)
+}
+
+// parse returns what a key is, and as much of its value as may be used: a byte more
+// says that it is too long.
+func (p *membership) parse(kv *mvccpb.KeyValue, deleted bool) view.Key {
+	k := view.Key{Revision: kv.ModRevision, Deleted: deleted}
+	key, most := string(kv.Key), 0
+	if key == p.s.keys.Policy(p.provider) {
+		k.Kind, most = view.Policy, quota.MaxPolicyBytes+1
+	} else if key == p.s.keys.Level(p.provider) {
+		k.Kind, most = view.Level, quota.MaxLevelBytes+1
+	} else if id, ok := keys.IncarnationIn(p.s.keys.Instances(p.provider), key); ok {
+		k.Kind, k.ID, k.First, most = view.Instance, id, !deleted && kv.CreateRevision == kv.ModRevision, quota.MaxInstanceBytes+1
+	}
+	k.Value = bytes.Clone(kv.Value[:min(len(kv.Value), most)])
+	return k
+}
+
+// tellLocked tells the sink what is wrong, if that has changed.
+func (p *membership) tellLocked(err error) {
+	p.failure = err
+	err = errors.Join(p.s.problem(), err, p.tracker.Problem())
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	if text == p.problem || p.silent {
+		return
+	}
+	p.problem = text
+	if err != nil {
+		p.s.o.Logger.Warn("provider has a problem", "provider", p.provider, "problem", text)
+	} else {
+		p.s.o.Logger.Info("provider's problem is over", "provider", p.provider)
+	}
+	p.sink.Trouble(err)
+}
+
+func (p *membership) trouble(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.tellLocked(err)
+}
+
+// close ends the membership: first nothing is issued any more, then the key goes.
+func (p *membership) close() error {
+	p.closeSink()
+	p.cancel()
+	<-p.done
+	p.mu.Lock()
+	key, created := p.key, p.created
+	p.mu.Unlock()
+	if key == "" && p.attempt == nil || p.s.ctx.Err() != nil {
+		return nil
+	}
+	ctx, done := context.WithTimeout(context.Background(), defaultTimeout)
+	defer done()
+	var unsure error
+	if a := p.attempt; a != nil { // its keys may be there
+		_, unsure = p.s.kv.Txn(ctx).
+			Then(clientv3.OpDelete(p.s.keys.Instance(p.provider, a.id)), clientv3.OpDelete(p.s.keys.Report(p.provider, a.id))).Commit()
+	}
+	if key == "" {
+		return classify(ctx, "leave "+p.provider, unsure)
+	}
+	report := p.s.keys.Report(p.provider, p.id)
+	_, err := p.s.kv.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(key), "=", created)).
+		Then(clientv3.OpDelete(key), clientv3.OpDelete(report)).Commit()
+	return classify(ctx, "leave "+p.provider, errors.Join(unsure, err))
+}
+
+// closeSink makes the sink issue nothing more, for good.
+func (p *membership) closeSink() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.silent {
+		p.silent = true
+		p.sink.Close()
+	}
+}

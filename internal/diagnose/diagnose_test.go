@@ -1,0 +1,78 @@
+package diagnose
+
+import (
+	"crypto/tls"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/quotient-limiter/quotient/internal/certs"
+	"github.com/quotient-limiter/quotient/internal/etcdtest"
+)
+
+// TestEndpoints: each way in which a client and an etcd can miss each other is
+// told apart.
+func TestEndpoints(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	authority, err := etcdtest.NewAuthority(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, key, err := authority.Issue("server", "server")
+	if err != nil {
+		t.Fatal(err)
+	}
+	secure, err := etcdtest.Start(etcdtest.Options{TLS: &etcdtest.TLS{Cert: cert, Key: key, CA: authority.File}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = secure.Close() })
+	plain, _ := etcdtest.New(t, etcdtest.Options{})
+	pair, err := certs.Load(cert, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mute, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = mute.Close() })
+	trusting := &tls.Config{InsecureSkipVerify: true}
+	known := trusting.Clone()
+	known.GetClientCertificate = pair.Get
+	host := func(c *etcdtest.Cluster) string { return strings.SplitN(c.Endpoints()[0], "://", 2)[1] }
+	for _, c := range []struct {
+		name, endpoint string
+		tls            *tls.Config
+		want           string
+		mute           bool
+	}{
+		{"well", plain.Endpoints()[0], nil, "answers now", false},
+		{"well with TLS", "https://" + host(secure), known, "answers now", false},
+		{"no CA", "https://" + host(secure), &tls.Config{}, "not trusted", false},
+		{"no client certificate", "https://" + host(secure), trusting, "--cert and --key", false},
+		{"no TLS to a port that wants it", "http://" + host(secure), nil, "want TLS", false},
+		{"TLS to a port without", "https://" + host(plain), known, "speaks no TLS", false},
+		{"nobody listens", "http://127.0.0.1:1", nil, "connection refused", false},
+		{"accepts and says nothing", "http://" + mute.Addr().String(), nil, "does not answer", true},
+	} {
+		client, err := clientv3.New(clientv3.Config{Endpoints: []string{c.endpoint}, TLS: c.tls, Logger: zap.NewNop(), DialTimeout: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		timeout := time.Minute
+		if c.mute {
+			timeout = 100 * time.Millisecond
+		}
+		lines := within(t.Context(), client, timeout)
+		if len(lines) != 1 || !strings.HasPrefix(lines[0], c.endpoint+": ") || !strings.Contains(lines[0], c.want) {
+			t.Errorf("%s: %q, want %q", c.name, lines, c.want)
+		}
+		_ = client.Close()
+	}
+}

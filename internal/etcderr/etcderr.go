@@ -1,0 +1,56 @@
+// Package etcderr tells what an error of etcd's client means for its caller.
+package etcderr
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// The kinds of errors, for errors.Is.
+var (
+	// ErrUnreachable: etcd did not answer in time.
+	ErrUnreachable = errors.New("etcd cannot be reached")
+	// ErrPermission: etcd refused, because of who the client is.
+	ErrPermission = errors.New("etcd does not permit it")
+)
+
+// Wrap wraps an error of etcd's client in its kind, with what was attempted. A
+// context that the caller cancelled comes back as it is; nil stays nil.
+func Wrap(ctx context.Context, attempt string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if cause := ctx.Err(); errors.Is(cause, context.Canceled) {
+		return cause
+	}
+	kind := Kind(err)
+	if kind == nil {
+		return fmt.Errorf("%s: %w", attempt, err)
+	}
+	return fmt.Errorf("%s: %w: %w", attempt, kind, err)
+}
+
+// Kind returns ErrUnreachable, ErrPermission or nil.
+func Kind(err error) error {
+	switch {
+	case errors.Is(err, rpctypes.ErrPermissionDenied), errors.Is(err, rpctypes.ErrUserEmpty),
+		errors.Is(err, rpctypes.ErrAuthFailed), errors.Is(err, rpctypes.ErrInvalidAuthToken),
+		errors.Is(err, rpctypes.ErrUserNotFound), errors.Is(err, rpctypes.ErrRoleNotFound):
+		return ErrPermission
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, rpctypes.ErrNoLeader),
+		errors.Is(err, rpctypes.ErrTimeout), errors.Is(err, rpctypes.ErrLeaderChanged):
+		return ErrUnreachable
+	}
+	switch status.Code(err) {
+	case codes.Unavailable, codes.DeadlineExceeded:
+		return ErrUnreachable
+	case codes.PermissionDenied, codes.Unauthenticated:
+		return ErrPermission
+	}
+	return nil
+}

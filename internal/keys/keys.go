@@ -1,0 +1,154 @@
+// Package keys spells every key that Quotient has in etcd. Nothing else does.
+//
+// A provider's name is escaped to one path element, so that no provider's keys lie
+// under another's. All that a share depends on lies under one prefix for each
+// provider, so that one watch sees it in order.
+package keys
+
+import (
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// DefaultPrefix is where Quotient's keys lie.
+const DefaultPrefix = "/quotient/v1/"
+
+// MaxPrefixBytes bounds a prefix.
+const MaxPrefixBytes = 128
+
+// Layout is where the keys of one prefix lie.
+type Layout struct{ prefix string }
+
+// New returns the layout under a prefix, "" for DefaultPrefix.
+func New(prefix string) (Layout, error) {
+	if prefix == "" {
+		prefix = DefaultPrefix
+	}
+	if !ValidPrefix(prefix) {
+		return Layout{}, fmt.Errorf("prefix %q: must begin and end with \"/\" and have at most %d bytes, as %q", prefix, MaxPrefixBytes, DefaultPrefix)
+	}
+	return Layout{prefix}, nil
+}
+
+// ValidPrefix reports whether keys may lie under a prefix.
+func ValidPrefix(prefix string) bool {
+	return strings.HasPrefix(prefix, "/") && strings.HasSuffix(prefix, "/") && len(prefix) <= MaxPrefixBytes
+}
+
+// MaxIncarnationBytes bounds the name of an instance's key. Instances give
+// themselves about 100 bytes; a longer one is no instance's.
+const MaxIncarnationBytes = 256
+
+const (
+	policyPart    = "policy"
+	levelPart     = "level"
+	instancesPart = "instances/"
+)
+
+// Providers is the folder of all providers.
+func (k Layout) Providers() string { return k.prefix + "providers/" }
+
+// Provider is the folder of all that shares of a provider depend on.
+func (k Layout) Provider(name string) string { return k.Providers() + url.PathEscape(name) + "/" }
+
+// Policy is the key of a policy.
+func (k Layout) Policy(provider string) string { return k.Provider(provider) + policyPart }
+
+// Level is the key of a level.
+func (k Layout) Level(provider string) string { return k.Provider(provider) + levelPart }
+
+// Instances is the folder of instances.
+func (k Layout) Instances(provider string) string { return k.Provider(provider) + instancesPart }
+
+// Instance is the key of an incarnation.
+func (k Layout) Instance(provider, incarnation string) string {
+	return k.Instances(provider) + url.PathEscape(incarnation)
+}
+
+// Reports is the folder of instances' reports.
+func (k Layout) Reports(provider string) string {
+	return k.prefix + "reports/" + url.PathEscape(provider) + "/"
+}
+
+// Report is the key of an incarnation's report.
+func (k Layout) Report(provider, incarnation string) string {
+	return k.Reports(provider) + url.PathEscape(incarnation)
+}
+
+// AllObservers is the folder of the observers of all providers.
+func (k Layout) AllObservers() string { return k.prefix + "observers/" }
+
+// Observers is the folder of those that look at a provider.
+func (k Layout) Observers(provider string) string {
+	return k.AllObservers() + url.PathEscape(provider) + "/"
+}
+
+// Observer is the key of one of them.
+func (k Layout) Observer(provider, id string) string {
+	return k.Observers(provider) + url.PathEscape(id)
+}
+
+// Histories is the folder of all histories.
+func (k Layout) Histories() string { return k.prefix + "history/" }
+
+// History is the folder of the records of a provider's changes.
+func (k Layout) History(provider string) string {
+	return k.Histories() + url.PathEscape(provider) + "/"
+}
+
+// AllSuperseded is the folder of all superseded policies.
+func (k Layout) AllSuperseded() string { return k.prefix + "superseded/" }
+
+// Superseded is the folder of the policies of a provider that instances may still
+// rely on.
+func (k Layout) Superseded(provider string) string {
+	return k.AllSuperseded() + url.PathEscape(provider) + "/"
+}
+
+// Record names a history record so that names sort by time.
+func (k Layout) Record(provider string, at time.Time, random string) string {
+	return k.History(provider) + at.UTC().Format("20060102T150405.000000000Z") + "-" + random
+}
+
+// ProviderOf returns the provider whose policy the key holds.
+func (k Layout) ProviderOf(key string) (string, bool) {
+	escaped, ok := strings.CutSuffix(strings.TrimPrefix(key, k.Providers()), "/"+policyPart)
+	if !ok || !strings.HasPrefix(key, k.Providers()) || strings.Contains(escaped, "/") {
+		return "", false
+	}
+	return unescape(escaped)
+}
+
+// AfterInstances returns where a listing of policies that came to key goes on: a
+// fleet's instances are passed over.
+func (k Layout) AfterInstances(key string) string {
+	rest, ok := strings.CutPrefix(key, k.Providers())
+	escaped, inner, _ := strings.Cut(rest, "/")
+	if ok && strings.HasPrefix(inner, instancesPart) {
+		return clientv3.GetPrefixRangeEnd(k.Providers() + escaped + "/" + instancesPart)
+	}
+	return key + "\x00"
+}
+
+// IncarnationIn returns the incarnation whose key lies directly under folder.
+func IncarnationIn(folder, key string) (string, bool) {
+	escaped, ok := strings.CutPrefix(key, folder)
+	if !ok || len(escaped) > MaxIncarnationBytes {
+		return "", false
+	}
+	return unescape(escaped)
+}
+
+// unescape is the reverse of url.PathEscape, for nothing else: two keys never
+// name the same provider or incarnation.
+func unescape(escaped string) (string, bool) {
+	name, err := url.PathUnescape(escaped)
+	return name, err == nil && name != "" && url.PathEscape(name) == escaped
+}
+
+// Prefix returns the prefix of all keys.
+func (k Layout) Prefix() string { return k.prefix }

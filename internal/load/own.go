@@ -1,0 +1,161 @@
+package load
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// Own is what the load generator's own clock says of the permits. Counts by the
+// window that a permit tells are blind to a limiter whose clock is wrong.
+type Own struct {
+	// Came are permits by cells of time of the length Cell, in order, with those
+	// that were held up as Offered.
+	Came []Count
+	Cell time.Duration
+	// Misplaced are permits outside the window that they tell, by that window.
+	Misplaced []Count
+	// Worst is the furthest that one was outside.
+	Worst time.Duration
+	// Tolerance is how far limiters' clocks may be from the generator's.
+	Tolerance time.Duration
+	// Unjudged is why the clock cannot tell; empty: it can.
+	Unjudged string
+}
+
+// leastJudged is the part of all permits, or of all requests, that must be judged.
+// With fewer the verdict is Unknown.
+const leastJudged = 0.5
+
+// OwnSummary is what comes of Own.
+type OwnSummary struct {
+	ToleranceNs int64 `json:"tolerance_ns"`
+	// Outside are permits that came outside the window that they tell, by more than
+	// the tolerance; WorstNs is by how much more, at most.
+	Outside int64 `json:"outside"`
+	WorstNs int64 `json:"worst_ns,omitempty"`
+	// Unplaced are permits of which the clock cannot tell: those that were held up
+	// between issue and caller, and what a killed process had not noted yet.
+	Unplaced int64 `json:"unplaced"`
+	// Spans are spans of time, by the generator's clock: those of every limit's
+	// length less twice the tolerance, and the measured time. None may have more
+	// permits than the windows that it touches allow.
+	Spans SpanSummary `json:"spans"`
+}
+
+// own judges the permits by the generator's clock.
+func (r *Run) own(issued int64, lengths []time.Duration) OwnSummary {
+	s := OwnSummary{ToleranceNs: int64(r.Own.Tolerance), WorstNs: int64(r.Own.Worst), Unplaced: issued}
+	for _, c := range r.Own.Came {
+		s.Unplaced -= c.Issued - c.Offered
+	}
+	for _, c := range r.Own.Misplaced {
+		s.Outside += c.Issued
+	}
+	if s.Spans.CellNs = int64(r.Own.Cell); s.Spans.CellNs == 0 {
+		return s // nothing was observed
+	}
+	for _, length := range lengths {
+		name := ""
+		if len(lengths) > 1 {
+			name = length.String()
+		}
+		take := func(first, cells, came int64) {
+			from := first * int64(r.Own.Cell)
+			if allowed, ok := r.mayCome(length, from, from+cells*int64(r.Own.Cell)); ok {
+				s.Spans.take(Span{Window: name, Start: time.Unix(0, from).UTC(), LengthNs: cells * int64(r.Own.Cell), Issued: came, Allowed: allowed})
+			}
+		}
+		r.eachSpan(length, take)
+		if r.Start != Never && r.Start < r.End {
+			first, last := floorDiv(r.Start+int64(r.Own.Cell)-1, int64(r.Own.Cell)), floorDiv(r.End, int64(r.Own.Cell))
+			sum := int64(0)
+			for _, c := range r.Own.Came {
+				if first <= c.Index && c.Index < last {
+					sum += c.Issued - c.Offered
+				}
+			}
+			if first < last {
+				take(first, last-first, sum)
+			}
+		}
+	}
+	return s
+}
+
+// eachSpan tells the permits of each span that begins with a cell in which some
+// came, and is as long as a window less twice the tolerance, and less the slot that
+// a shape's permit may be older than it says. Windows that are shorter than that
+// have no such span.
+func (r *Run) eachSpan(length time.Duration, take func(first, cells, came int64)) {
+	cells := int64((length - 2*r.Own.Tolerance - r.slot()) / r.Own.Cell)
+	if cells < 1 {
+		return
+	}
+	sum, next := int64(0), 0 // of the counts before next
+	for _, c := range r.Own.Came {
+		for next < len(r.Own.Came) && r.Own.Came[next].Index < c.Index+cells {
+			sum += r.Own.Came[next].Issued - r.Own.Came[next].Offered
+			next++
+		}
+		if c.Issued > c.Offered {
+			take(c.Index, cells, sum)
+		}
+		sum -= c.Issued - c.Offered
+	}
+}
+
+// mayCome returns how many permits of one limit can come to callers in [from, to)
+// by the generator's clock, if each is inside its window. ok is false if the limit
+// was not in force all the time.
+//
+// With fixed windows that is the sum of the windows that the limiters' clocks may
+// tell in that time: two for a span of a window's length less twice the tolerance.
+func (r *Run) mayCome(length time.Duration, from, to int64) (permits int64, ok bool) {
+	from, to = from-int64(r.Own.Tolerance+r.slot()), to+int64(r.Own.Tolerance)
+	if r.Shape == nil {
+		for k := floorDiv(from, int64(length)); k*int64(length) < to; k++ {
+			limit, limited := r.Timeline.LimitAt(length, k*int64(length))
+			if !limited {
+				return 0, false
+			}
+			permits += limit
+		}
+		return permits, true
+	}
+	total, ok := r.Timeline.spanLimit(length, from, to)
+	if r.Shape.Kind == quota.ShapeBucket {
+		// In floating point, rounded up: a long run has more permits than products fit.
+		return r.Shape.atOnce(total) + 1 + int64(float64(total)*float64(to-from)/float64(length)), ok
+	}
+	return total * ((to-from-1)/int64(length) + 1), ok
+}
+
+// slot is how long a slot of the shape is; 0 for fixed windows.
+func (r *Run) slot() time.Duration {
+	if r.Shape == nil {
+		return 0
+	}
+	return r.Shape.Slot
+}
+
+// unjudged says what of a run could not be judged; nil if enough was.
+func (r *Run) unjudged(s *Summary) (reasons []string) {
+	if s.Windows == 0 {
+		reasons = append(reasons, "no whole window was seen")
+	}
+	if r.Own.Unjudged != "" {
+		reasons = append(reasons, r.Own.Unjudged)
+	} else if judged := s.IssuedTotal - s.OwnClock.Unplaced; float64(judged) < leastJudged*float64(s.IssuedTotal) {
+		reasons = append(reasons, fmt.Sprintf("%d of %d permits were held up, so that they cannot be placed", s.OwnClock.Unplaced, s.IssuedTotal))
+	}
+	if a := s.Arrivals; a != nil && a.Promised {
+		if a.Unjudged != "" {
+			reasons = append(reasons, a.Unjudged)
+		} else if float64(a.Total-a.Late) < leastJudged*float64(a.Total) {
+			reasons = append(reasons, fmt.Sprintf("%d of %d requests were late, so that the provider's windows cannot be judged", a.Late, a.Total))
+		}
+	}
+	return reasons
+}

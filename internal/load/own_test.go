@@ -1,0 +1,282 @@
+package load
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// at is so many milliseconds after second 100.
+func at(ms int64) int64 { return 100*second + ms*int64(time.Millisecond) }
+
+// A permit is outside its window only if it cannot have been issued in it, however
+// long the caller was held up.
+func TestPlace(t *testing.T) {
+	fixed := Placing{Length: time.Second, Aligned: true, Valid: time.Second, Tolerance: 50 * time.Millisecond}
+	slots := Placing{Length: 2 * time.Millisecond, Valid: time.Second, Tolerance: 50 * time.Millisecond}
+	for _, c := range []struct {
+		name                        string
+		by                          Placing
+		start, until, before, after int64
+		want                        Place
+		beyond                      time.Duration
+	}{
+		{"in the middle", fixed, at(0), at(1000), at(500), at(501), Inside, 0},
+		{"as early as a clock may be", fixed, at(0), at(1000), at(-60), at(-50), Inside, 0},
+		{"earlier", fixed, at(0), at(1000), at(-60), at(-50) - 1, Outside, 1},
+		{"asked for early, and come in the window", fixed, at(0), at(1000), at(-900), at(3), Inside, 0},
+		{"as late as a clock may be", fixed, at(0), at(1000), at(1049), at(1050) - 1, Inside, 0},
+		{"held up", fixed, at(0), at(1000), at(1050) - 1, at(1050), HeldUp, 0},
+		{"held up for an hour", fixed, at(0), at(1000), at(0), at(3600e3), HeldUp, 0},
+		{"asked for when the window was over", fixed, at(0), at(1000), at(1050), at(1050), Outside, 0},
+		{"asked for long after", fixed, at(0), at(1000), at(3050), at(3051), Outside, 2 * time.Second},
+		{"a clock that was set back", fixed, at(0), at(1000), at(500), at(400), HeldUp, 0},
+		{"no window", fixed, at(1), at(1001), at(500), at(501), Outside, 0},
+		{"two windows", fixed, at(0), at(2000), at(500), at(501), Outside, 0},
+		{"a slot", slots, at(1), at(1001), at(2), at(3), Inside, 0},
+		{"a slot that is over", slots, at(1), at(1001), at(54), at(55), Outside, time.Millisecond},
+		{"a slot, held up", slots, at(1), at(1001), at(2), at(55), HeldUp, 0},
+	} {
+		if got, beyond := c.by.Place(c.start, c.until, c.before, c.after); got != c.want || beyond != c.beyond {
+			t.Errorf("%s: %v, %v beyond; want %v, %v", c.name, got, beyond, c.want, c.beyond)
+		}
+	}
+}
+
+// granted is a permit as the model knows it: issued at an instant of true time, by
+// an instance whose clock errs.
+type granted struct{ start, before, after int64 }
+
+// observe counts permits as a generator does.
+func observe(r *Run, p Placing, permits []granted) {
+	r.Own = Own{Cell: 10 * time.Millisecond, Tolerance: p.Tolerance}
+	labelled, came, outside := NewTally(Series{Labelled, p.Length}, memory), NewTally(Series{Came, r.Own.Cell}, memory), NewTally(Series{Misplaced, p.Length}, memory)
+	for _, i := range permits {
+		labelled.Issue(i.start, 1)
+		came.Issue(i.after, 1)
+		switch place, _ := p.Place(i.start, i.start+int64(p.Valid), i.before, i.after); place {
+		case HeldUp:
+			came.Offer(i.after, 1)
+		case Outside:
+			outside.Issue(i.start, 1)
+		}
+	}
+	r.Counts, r.Own.Came, r.Own.Misplaced = labelled.Counts(), came.Counts(), outside.Counts()
+}
+
+var placed = Placing{Length: time.Second, Aligned: true, Valid: time.Second, Tolerance: 50 * time.Millisecond}
+
+// A fleet that is right is never refused, whatever its clocks' errors within the
+// tolerance, and however long its callers are held up; only that it is unknown may
+// be said of it. A permit that was asked for and came outside its window is found.
+func TestTheOwnClockAgreesWithANaiveModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		limit := rapid.Int64Range(1, 6).Draw(t, "limit")
+		r := Run{Timeline: Timeline{Changes: []Change{{Limits: perSecond(limit)}}, Settle: 3 * time.Second, Slack: placed.Tolerance},
+			Fleet: 2, Active: at(0), Start: at(0), End: at(4000)}
+		var permits []granted
+		room := func(name string) time.Duration {
+			return time.Duration(rapid.SampledFrom([]int64{0, 1, 5e6, 60e6, 400e6, 3e9}).Draw(t, name))
+		}
+		for k := int64(100); k < 104; k++ {
+			for range limit {
+				clockError := rapid.Int64Range(-50e6, 50e6).Draw(t, "clock error")
+				told := k*second + rapid.Int64Range(0, second-1).Draw(t, "told") // by the instance's clock
+				when := told - clockError
+				permits = append(permits, granted{k * second, when - int64(room("asked")), when + int64(room("held up"))})
+			}
+		}
+		observe(&r, placed, permits)
+		_, summary, verdict := Judge(r)
+		heldUp := 0
+		for _, p := range permits {
+			if p.after >= p.start+second+50e6 {
+				heldUp++
+			}
+		}
+		want := Held
+		if 2*heldUp > len(permits) {
+			want = Unknown
+		}
+		if verdict != want || summary.OwnClock.Unplaced != int64(heldUp) || summary.OwnClock.Outside != 0 {
+			t.Fatalf("%q, want %q of %d permits, %d held up: %+v", verdict, want, len(permits), heldUp, summary)
+		}
+		// Move one away from its window, before it began or after it was over.
+		p := &permits[rapid.IntRange(0, len(permits)-1).Draw(t, "moved")]
+		p.before = p.start + second + 50e6 + rapid.Int64Range(0, 5*second).Draw(t, "late")
+		p.after = p.before + rapid.Int64Range(0, second).Draw(t, "held up")
+		if rapid.Bool().Draw(t, "early") {
+			p.after = p.start - 50e6 - rapid.Int64Range(1, 5*second).Draw(t, "early by")
+			p.before = p.after
+		}
+		observe(&r, placed, permits)
+		if _, summary, verdict = Judge(r); verdict != NotHeld || summary.OwnClock.Outside != 1 {
+			t.Fatalf("%+v: %q, %+v", *p, verdict, summary.OwnClock)
+		}
+	})
+}
+
+// Spans by the generator's clock alone, of permits whose labels say nothing wrong:
+// each is judged as a count of all permits in it says.
+func TestSpansOfTheOwnClockAgreeWithANaiveModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := steadyRun()
+		r.Counts = nil
+		r.Own = Own{Cell: 10 * time.Millisecond, Tolerance: 50 * time.Millisecond}
+		var came []int64 // cells
+		for range rapid.IntRange(0, 60).Draw(t, "bursts") {
+			cell := rapid.Int64Range(1000, 1600).Draw(t, "cell")
+			for range rapid.Int64Range(1, 90).Draw(t, "permits") {
+				came = append(came, cell)
+			}
+		}
+		for _, c := range came {
+			r.Own.Came = Merge(r.Own.Came, []Count{{Index: c, Issued: 1}})
+			r.Counts = Merge(r.Counts, []Count{{Index: 5000 + c, Issued: 1}}) // each in a window of its own, more or less
+		}
+		within := func(first, last int64) (n int64) {
+			for _, c := range came {
+				if first <= c && c < last {
+					n++
+				}
+			}
+			return n
+		}
+		over, spans := int64(0), slices.Compact(slices.Sorted(slices.Values(came)))
+		for _, first := range spans { // 0.9 s, which touch two windows of 100
+			touched := int64(2)
+			if windows := floorDiv(first+90+5-1, 100) - floorDiv(first-5, 100) + 1; windows < touched {
+				touched = windows
+			}
+			if within(first, first+90) > 100*touched {
+				over++
+			}
+		}
+		if within(1100, 1500) > 100*6 { // the measured time, and what clocks may err beside it
+			over++
+		}
+		s := r.own(int64(len(came)), r.Timeline.Lengths())
+		if s.Spans.Over != over || s.Spans.Judged != int64(len(spans))+1 {
+			t.Fatalf("%+v, want %d of %d over", s.Spans, over, len(spans)+1)
+		}
+	})
+}
+
+// Limiters that are wrong are found though each window that they tell is right.
+func TestWrongFleetsAreNotHeld(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		start func(i int64) int64 // of the window that the i-th permit tells
+		came  func(i int64) int64
+		want  func(OwnSummary) bool
+	}{
+		{"a clock 1.5 times too fast", // 150 a second
+			func(i int64) int64 { return (100 + i/100) * second },
+			func(i int64) int64 { return 100*second + i*second/150 },
+			func(s OwnSummary) bool { return s.Outside > 0 && s.Spans.Over > 0 }},
+		{"a flip 100 ms late",
+			func(i int64) int64 { return (100 + i/100) * second },
+			func(i int64) int64 { return 100*second + i*second/100 + 100e6 },
+			func(s OwnSummary) bool { return s.Outside > 0 && s.Outside < 50 && s.Spans.Over == 0 }},
+		{"a label of the window before",
+			func(i int64) int64 { return (99 + i/100) * second },
+			func(i int64) int64 { return 100*second + i*second/100 },
+			func(s OwnSummary) bool { return s.Outside > 300 && s.Spans.Over == 0 }},
+	} {
+		r := Run{Timeline: Timeline{Changes: []Change{{Limits: perSecond(100)}}, Settle: 3 * time.Second, Slack: placed.Tolerance},
+			Fleet: 2, Active: at(0), Start: at(0), End: at(4000)}
+		var permits []granted
+		for i := int64(0); c.came(i) < at(4000); i++ {
+			permits = append(permits, granted{c.start(i), c.came(i), c.came(i) + 1000})
+		}
+		observe(&r, placed, permits)
+		_, summary, verdict := Judge(r)
+		if verdict != NotHeld || summary.OverLimitWindows != 0 || !c.want(summary.OwnClock) {
+			t.Errorf("%s: %q, %d windows over, %+v", c.name, verdict, summary.OverLimitWindows, summary.OwnClock)
+		}
+	}
+}
+
+// What cannot be judged is unknown, and says why; what is over all the same is not
+// held.
+func TestWhatIsNotJudgedIsUnknown(t *testing.T) {
+	late := &Arrivals{Promised: true, Counts: Sums{{Arrived, time.Second}: {{Index: 11, Issued: 90, Offered: 80}}}}
+	for _, c := range []struct {
+		name string
+		do   func(*Run)
+		want string
+	}{
+		{"nothing was seen by the own clock", func(r *Run) { r.Own.Came = nil }, "500 of 500 permits were held up"},
+		{"most were held up", func(r *Run) { r.Own.Came[0].Offered, r.Own.Came[1].Offered, r.Own.Came[2].Offered = 100, 100, 51 }, "251 of 500"},
+		{"the clock was set", func(r *Run) { r.Own.Unjudged = "the clock was set" }, "the clock was set"},
+		{"a clock was beyond the guard", func(r *Run) { r.Arrivals = &Arrivals{Promised: true, Unjudged: "a clock was off"} }, "a clock was off"},
+		{"requests were late", func(r *Run) { r.Arrivals = late }, "80 of 90 requests were late"},
+		{"no window", func(r *Run) { r.End = r.Start }, "no whole window"},
+	} {
+		r := steadyRun()
+		r.Own = Own{Cell: time.Second, Tolerance: r.Timeline.Slack, Came: slices.Clone(r.Counts)}
+		for i := range r.Own.Came {
+			r.Own.Came[i].Offered = 0
+		}
+		if _, _, verdict := Judge(r); verdict != Held {
+			t.Fatalf("%q", verdict)
+		}
+		c.do(&r)
+		if _, s, verdict := Judge(r); verdict != Unknown || !strings.Contains(fmt.Sprint(s.Unjudged), c.want) {
+			t.Errorf("%s: %q, %q", c.name, verdict, s.Unjudged)
+		}
+		r.Counts[1].Issued++
+		if _, _, verdict := Judge(r); verdict != NotHeld {
+			t.Errorf("%s, and over the limit: %q", c.name, verdict)
+		}
+	}
+}
+
+// Arrivals without a guard were never promised to hold: they are no reason not to
+// know.
+func TestArrivalsThatWereNotPromised(t *testing.T) {
+	r := steadyRun()
+	r.Arrivals = &Arrivals{Unjudged: "there is no guard", Counts: Sums{{Arrived, time.Second}: {{Index: 11, Issued: 500}}}}
+	if _, _, verdict := judge(r); verdict != Held {
+		t.Errorf("%q", verdict)
+	}
+}
+
+// What may come in a span, by limits that change, and by the other shapes.
+func TestWhatMayCome(t *testing.T) {
+	changed := Timeline{Settle: 3 * time.Second, Slack: 50 * time.Millisecond, Changes: []Change{
+		{Limits: perSecond(300)}, {Sent: at(0), Acked: at(1), Limits: perSecond(100)}}}
+	steady := Timeline{Settle: 3 * time.Second, Slack: 50 * time.Millisecond, Changes: []Change{{Limits: perSecond(1000)}}}
+	shape := func(kind quota.Shape, burst int64) *Shape {
+		return &Shape{Kind: kind, Cell: 2 * time.Millisecond, Slot: 2 * time.Millisecond, Burst: burst, Crowd: 4, Equal: true}
+	}
+	for _, c := range []struct {
+		name     string
+		timeline Timeline
+		shape    *Shape
+		length   time.Duration
+		from, to int64
+		want     int64
+		ok       bool
+	}{
+		{"two windows", changed, nil, time.Second, at(-950), at(-50), 300 + 0, true},
+		{"at a boundary", changed, nil, time.Second, at(-500), at(400), 600, true},
+		{"before and after a change", changed, nil, time.Second, at(3500), at(4400), 300 + 100, true},
+		{"ten seconds", changed, nil, time.Second, at(10000), at(20000), 12 * 100, true},
+		{"a limit that is not there", changed, nil, time.Minute, at(0), at(1), 0, false},
+		{"sliding, a window less what clocks err, and a slot", steady, shape(quota.ShapeSliding, 0), time.Second, at(500), at(1398), 1000, true},
+		{"sliding, a little more", steady, shape(quota.ShapeSliding, 0), time.Second, at(500), at(1399), 2000, true},
+		{"a bucket", steady, shape(quota.ShapeBucket, 10), time.Second, at(500), at(1398), 10 + 1 + 1000, true},
+	} {
+		r := Run{Timeline: c.timeline, Shape: c.shape, Own: Own{Tolerance: 50 * time.Millisecond}}
+		if got, ok := r.mayCome(c.length, c.from, c.to); got != c.want || ok != c.ok {
+			t.Errorf("%s: %d, %v; want %d, %v", c.name, got, ok, c.want, c.ok)
+		}
+	}
+}

@@ -1,0 +1,325 @@
+package share
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/window"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// Planner turns what one instance knows of a provider into plans for a
+// window.Gate: the views that it has held, the newest proof that they are recent,
+// the clock, and until when the provider wants to be left alone. The rules of
+// freshness and outage are here and nowhere else; the limiter and the simulation
+// run both this code.
+//
+// A Planner with a Clock knows nothing and allows nothing. It reads no clock and
+// takes no lock: every method takes the instant at which it happens, and the
+// caller keeps calls apart.
+type Planner struct {
+	// History is the views held. Reset and Apply are the planner's own.
+	History
+	// Clock corrects the time. Never changes.
+	Clock *clock.Clock
+	phase uint64 // of pacing; sets instances out of step
+
+	proof  clock.Instant // the newest; meaningful if proved
+	proved bool
+	// stale says that the view is too old for the rule hold; frozen then bounds
+	// the lookback. Both are as of the latest Plan, and so is offset.
+	stale  bool
+	frozen int64
+	offset int64
+	// paused is the monotonic instant before which nothing is issued, or 0.
+	paused int64
+	// warmFrom is when this instance first had a share, if warm.
+	warm     bool
+	warmFrom int64
+}
+
+// Reset starts a new history: at the instant at, the instance self holds v. The
+// proof of the old one is gone.
+func (p *Planner) Reset(at clock.Instant, self string, v quota.View) {
+	p.History.Reset(at.Mono, self, v)
+	p.proof, p.proved, p.stale, p.phase = clock.Instant{}, false, false, hashID(self)
+}
+
+// Apply moves the newest view on by one revision, and forgets what no window can
+// look back to any more.
+func (p *Planner) Apply(at clock.Instant, c quota.Change) bool {
+	oldest := at.Mono
+	if p.proved {
+		oldest = min(oldest, p.proof.Mono)
+	}
+	p.Prune(oldest - int64(quota.MaxSettle+3*quota.MaxWindow) - int64(quota.MaxSettle))
+	return p.History.Apply(at.Mono, c)
+}
+
+// Prove says that the view held contains everything that was committed before
+// the instant sent. It returns true if plans made before are void, because
+// permits that were held back may be issued again.
+func (p *Planner) Prove(sent clock.Instant) (news bool) {
+	news = !p.proved || p.stale
+	if !p.proved || sent.Mono > p.proof.Mono {
+		p.proof, p.proved = sent, true
+	}
+	return news
+}
+
+// Proved returns the newest proof, and false if there is none.
+func (p *Planner) Proved() (sent clock.Instant, ok bool) { return p.proof, p.proved }
+
+// PauseUntil makes plans issue nothing before a monotonic instant.
+func (p *Planner) PauseUntil(mono int64) { p.paused = mono }
+
+// PausedUntil returns that instant; 0 if there is none.
+func (p *Planner) PausedUntil() int64 { return p.paused }
+
+// FreshUntil returns the end of the proof by both clocks: the beginning of time
+// if there is none, and, under the rule stop, if the clock is wrong: what it
+// proves then cannot be relied on.
+func (p *Planner) FreshUntil(r Rules) (mono, wall int64) {
+	if !p.proved {
+		return math.MinInt64, math.MinInt64
+	}
+	if _, wrong := p.ClockWrong(r); wrong && r.Outage == quota.OutageStop {
+		return math.MinInt64, math.MinInt64
+	}
+	return p.proof.Mono + int64(r.Freshness), p.proof.Wall + int64(r.Freshness)
+}
+
+// ClockWrong reports whether the clock was measured to err, perhaps, by more
+// than the policies allow, and the bound that was measured: the settle rule's
+// proof then says nothing of this instance. A clock that nobody has measured is
+// no evidence.
+func (p *Planner) ClockWrong(r Rules) (bound time.Duration, wrong bool) {
+	bound, known := p.Clock.Measured()
+	return bound, known && bound > r.ClockError
+}
+
+// Plan implements window.Planner. It looks after the clock first, so that a
+// suspension is found before it does harm, and decides whether shares look back
+// further, which they do while the view is stale under the rule hold.
+func (p *Planner) Plan(at clock.Instant) window.Plan {
+	if !p.Started() {
+		return window.Plan{Until: window.Forever}
+	}
+	p.Clock.Observe(at)
+	p.offset = p.Clock.Offset()
+	rules := p.Rules(at.Mono, p.offset)
+	proof, stale := p.proofAt(at, rules)
+	if p.stale = stale && !proof.Strict; p.stale {
+		p.frozen = p.proof.Mono - int64(rules.Settle)
+	}
+	plan := p.plan(at.Mono, p.guard(rules, at))
+	plan.Proof = proof
+	if stale && proof.Strict {
+		plan.Known = false
+	}
+	if !p.warm {
+		p.warm = slices.ContainsFunc(plan.Limits, func(l window.Limit) bool { return l.Permits > 0 && l.Permits != Unbounded })
+		p.warmFrom = at.Mono
+	}
+	return plan
+}
+
+// Foresee implements window.Planner.
+func (p *Planner) Foresee(mono int64) window.Plan {
+	if !p.Started() {
+		return window.Plan{Until: window.Forever}
+	}
+	rules := p.Rules(mono, p.offset)
+	return p.plan(mono, p.guard(rules, clock.Instant{Mono: mono}))
+}
+
+// ProofAt returns the proof that binds a plan made at the instant at.
+func (p *Planner) ProofAt(at clock.Instant) window.Proof {
+	proof, _ := p.proofAt(at, p.Rules(at.Mono, p.offset))
+	return proof
+}
+
+func (p *Planner) proofAt(at clock.Instant, r Rules) (proof window.Proof, stale bool) {
+	proof = window.Proof{Until: window.Forever, WallUntil: window.Forever, Lead: p.offset + int64(p.Clock.Ahead()) + clock.Tolerance}
+	until, wall := p.FreshUntil(r)
+	stale = at.Mono >= until || at.Wall >= wall
+	proof.Strict = r.Outage == quota.OutageStop || !p.proved
+	if proof.Strict {
+		proof.Until, proof.WallUntil = until, wall
+	}
+	return proof, stale
+}
+
+// guard returns the guard of the windows that run at the instant at. One that
+// follows the clock is as large as the error may become until the longest of
+// them ends; what is beyond the policy's clock error is an alarm, and not the
+// guard's to cover.
+func (p *Planner) guard(r Rules, at clock.Instant) int64 {
+	guard := r.Guard
+	if r.GuardAuto > 0 {
+		bound, known := p.Clock.ErrorAt(at.Mono + int64(r.Longest))
+		if !known {
+			bound = r.GuardAuto
+		}
+		guard += min(bound, r.GuardAuto)
+	}
+	return int64(guard)
+}
+
+// plan returns what the views held give from the instant now on, by the offset
+// of the latest Plan.
+func (p *Planner) plan(now, guard int64) window.Plan {
+	policy, _ := p.Policy()
+	shapes := p.Shapes(now)
+	plan := window.Plan{
+		Until: window.Forever, Offset: p.offset, Guard: guard,
+		Hopeless: policy == nil, Known: policy != nil && p.ReadyAt() != math.MaxInt64,
+		Shape: window.Shape{Sliding: shapes.Sliding, Bucket: shapes.Bucket, Unaligned: shapes.Any() && !shapes.Fixed, Skew: int64(shapes.Skew)},
+	}
+	if policy != nil {
+		plan.Shadow = policy.Mode == quota.ModeShadow
+		plan.Pacing = window.Pacing{Even: policy.Pacing == quota.PacingEven, Phase: p.phase}
+	}
+	if now < p.paused {
+		plan.Shut, plan.Until = true, p.paused
+	}
+	ends := func(wall int64) {
+		if mono := sub(wall, p.offset); mono > now {
+			plan.Until = min(plan.Until, mono)
+		}
+	}
+	// A length that does not bind yet may, from its next window on.
+	for i := range p.terms {
+		p.terms[i].each(func(length time.Duration) { ends(quota.WindowAt(length, now+p.offset).End()) })
+	}
+	for _, length := range p.Lengths(now, p.offset) {
+		w := quota.WindowAt(length, now+p.offset)
+		b := p.Bound(w, now)
+		plan.Limits = append(plan.Limits, window.Limit{Window: w, Permits: p.warmed(b.Permits, w, policy), Burst: b.Burst})
+		opens, shuts := w.Start()+guard, w.End()-guard
+		ends(opens)
+		ends(shuts)
+		ends(w.End())
+		if wall := now + p.offset; wall < opens || wall >= shuts {
+			plan.Shut = true
+		}
+		if plan.Shape.Any() {
+			ends(plan.Shape.Grows(length, now+p.offset))
+		}
+	}
+	return plan
+}
+
+// Bound returns how many permits of window w may have been issued by the
+// monotonic instant now.
+func (p *Planner) Bound(w quota.Window, now int64) Bound {
+	frozen := NotFrozen
+	if p.stale {
+		frozen = p.frozen
+	}
+	return p.History.Bound(w, now, p.offset, frozen)
+}
+
+// coldest is the part of its share that a fresh instance begins with: one in
+// coldest.
+const coldest = 3
+
+// warmed returns what a warm-up leaves of a share in window w: at first a third,
+// growing linearly to the whole, as Guava's warming-up limiter begins; at least
+// one permit, if there is one. The first share that there is begins the warm-up,
+// once for an instance.
+func (p *Planner) warmed(share int64, w quota.Window, policy *quota.Policy) int64 {
+	if share <= 0 || share == Unbounded || policy == nil || policy.WarmUp <= 0 {
+		return share
+	}
+	span, age := int64(policy.WarmUp), int64(0)
+	if p.warm {
+		age = max(0, w.Start()-p.offset-p.warmFrom)
+	}
+	if age >= span {
+		return share
+	}
+	return max(1, int64(float64(share)*(float64(span)+(coldest-1)*float64(age))/(coldest*float64(span))))
+}
+
+// LimitState is one limit that binds, with what this instance may issue in the
+// window that runs.
+type LimitState struct {
+	Window quota.Window
+	Bound
+}
+
+// Limits returns the limits that bind a permit issued at the instant now,
+// shortest window first. A limit that the newest policy lacks binds until the
+// change has settled; its Total is that of the last policy that had it.
+func (p *Planner) Limits(now int64) []LimitState {
+	var all []LimitState
+	for _, length := range p.Lengths(now, p.offset) {
+		w := quota.WindowAt(length, now+p.offset)
+		b := p.Bound(w, now)
+		for i := len(p.terms) - 1; i >= 0 && b.Total == 0; i-- {
+			if total, limited, _ := p.terms[i].limit(w); limited {
+				b.Total = total
+				break
+			}
+		}
+		all = append(all, LimitState{w, b})
+	}
+	return all
+}
+
+// Binding returns the limits in force, and those of earlier policies that still bind
+// while a change of the window's length settles; shortest window first.
+func (p *Planner) Binding(now int64) []LimitState {
+	all := p.Limits(now)
+	if all == nil {
+		return nil
+	}
+	for _, t := range slices.Backward(p.terms) {
+		if t.policy == nil {
+			continue
+		}
+		for _, l := range t.policy.LimitsAt(now + p.offset) {
+			w := quota.WindowAt(l.Window, now+p.offset)
+			known := slices.ContainsFunc(all, func(s LimitState) bool { return s.Window == w })
+			if b := p.Bound(w, now); !known && b.Permits != Unbounded {
+				b.Total = l.Permits
+				all = append(all, LimitState{w, b})
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b LimitState) int { return cmp.Compare(a.Window.Length, b.Window.Length) })
+	return all
+}
+
+// State returns what a limiter does at the instant at. It depends on time alone
+// once the views and the proof are given.
+func (p *Planner) State(at clock.Instant) quota.State {
+	policy, _ := p.Policy()
+	if policy == nil {
+		return quota.StateJoining
+	}
+	if policy.Mode == quota.ModePause {
+		return quota.StatePaused
+	}
+	until, wall := p.FreshUntil(p.Rules(at.Mono, p.offset))
+	if p.proved && (at.Mono >= until || at.Wall >= wall) {
+		return quota.StateStale
+	}
+	if at.Mono < p.paused {
+		return quota.StateDraining
+	}
+	limits := p.Limits(at.Mono)
+	if !p.proved || len(limits) == 0 {
+		return quota.StateJoining
+	}
+	for _, l := range limits {
+		if l.Reason != ReasonShare {
+			return quota.StateJoining
+		}
+	}
+	return quota.StateActive
+}

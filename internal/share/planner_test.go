@@ -1,0 +1,111 @@
+package share_test
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/share"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+const planEpoch = 28_333_334 * int64(time.Minute)
+
+// at is a reading of two clocks that run together.
+func instant(t int64) clock.Instant {
+	return clock.Instant{Mono: t * int64(time.Millisecond), Wall: planEpoch + t*int64(time.Millisecond)}
+}
+
+func plannerPolicy(rule quota.Outage) *quota.Policy {
+	p := quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}, Outage: rule,
+		Settle: 600 * time.Millisecond, Freshness: 400 * time.Millisecond}.WithDefaults()
+	return &p
+}
+
+// TestProof steps through a proof's life by both clocks and both rules.
+func TestProof(t *testing.T) {
+	for _, rule := range []quota.Outage{quota.OutageStop, quota.OutageHold} {
+		w := share.Planner{Clock: clock.Started(instant(0), nil)}
+		if plan := w.Plan(instant(0)); plan.Known || plan.Hopeless || len(plan.Limits) > 0 {
+			t.Errorf("%s: before anything is known: %+v", rule, plan)
+		}
+		w.Reset(instant(0), "a", quota.View{Revision: 1, Policy: plannerPolicy(rule), Instances: []quota.Instance{{ID: "a"}}})
+		if proof := w.Plan(instant(10)).Proof; !proof.Strict || proof.Until != math.MinInt64 {
+			t.Errorf("%s: without a proof permits may be issued until %d", rule, proof.Until)
+		}
+		if !w.Prove(instant(100)) {
+			t.Errorf("%s: the first proof changes nothing", rule)
+		}
+		if w.Prove(instant(90)) {
+			t.Errorf("%s: an older proof changes something", rule)
+		}
+		proof := w.Plan(instant(200)).Proof
+		if rule == quota.OutageStop {
+			if proof.Until != 500*ms || proof.WallUntil != planEpoch+500*ms {
+				t.Errorf("stop: until %d and %d", proof.Until, proof.WallUntil)
+			}
+			continue
+		}
+		if proof.Strict {
+			t.Error("hold: strict with a proof")
+		}
+		if w.Prove(instant(200)) {
+			t.Error("hold: a newer proof changes shares while the view is fresh")
+		}
+		w.Plan(instant(601))
+		if !w.Prove(instant(602)) {
+			t.Error("hold: the proof that ends an outage changes nothing")
+		}
+	}
+}
+
+// TestHoldNeverGrows: another instance leaves, the proof ends, and the share
+// stays what it was, however long that lasts; the next proof lets it grow.
+func TestHoldNeverGrows(t *testing.T) {
+	w := share.Planner{Clock: clock.Started(instant(0), nil)}
+	w.Reset(instant(0), "a", quota.View{Revision: 1, Policy: plannerPolicy(quota.OutageHold), Instances: []quota.Instance{{ID: "a"}, {ID: "b"}}})
+	w.Prove(instant(2100))
+	w.Apply(instant(2050), quota.Change{Revision: 2, Deleted: []string{"b"}})
+	check := func(now, want int64) {
+		t.Helper()
+		if l := w.Plan(instant(now)).Limits; len(l) != 1 || l[0].Permits != want {
+			t.Errorf("after %d ms: %+v, want %d permits", now, l, want)
+		}
+	}
+	for _, now := range []int64{3000, 60_000, 600_000} {
+		check(now, 5)
+	}
+	w.Prove(instant(600_000))
+	check(600_000, 10)
+}
+
+// TestAPlanEnds: while a policy is known no plan is for ever, also where the
+// policy is not in force yet, and none ends before it begins.
+func TestAPlanEnds(t *testing.T) {
+	ahead := plannerPolicy(quota.OutageHold)
+	ahead.From = time.Unix(0, planEpoch+6_300*ms)
+	guarded := plannerPolicy(quota.OutageStop)
+	guarded.Guard = 20 * time.Millisecond
+	sliding := plannerPolicy(quota.OutageHold)
+	sliding.Shape, sliding.Settle = quota.ShapeSliding, time.Second
+	for _, p := range []*quota.Policy{ahead, guarded, sliding} {
+		w := share.Planner{Clock: clock.Started(instant(0), nil)}
+		w.Reset(instant(0), "a", quota.View{Revision: 1, Policy: p, Instances: []quota.Instance{{ID: "a"}}})
+		w.Prove(instant(1 << 40))
+		w.PauseUntil(3_500 * ms)
+		plan, now := w.Plan(instant(7)), 7*ms
+		for ; now < 12_000*ms; plan = w.Foresee(now) {
+			if plan.Until <= now || plan.Until > now+int64(time.Second) {
+				t.Fatalf("%+v: the plan of %d ends at %d", p, now, plan.Until)
+			}
+			if (now < 3_500*ms) != plan.Shut && plan.Guard == 0 {
+				t.Errorf("at %d: shut %v during a pause until 3.5 s", now, plan.Shut)
+			}
+			now = plan.Until
+		}
+		if last := w.Foresee(now - 1); len(last.Limits) != 1 || last.Limits[0].Permits != 10 {
+			t.Errorf("after the policy's beginning: %+v", last)
+		}
+	}
+}

@@ -1,0 +1,153 @@
+package window
+
+import (
+	"math"
+
+	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// Forever is the deadline of a waiter without one, and the end of a plan that
+// only news can end.
+const Forever = int64(math.MaxInt64)
+
+// Unbounded is the bound of a window that no limit constrains.
+const Unbounded = int64(math.MaxInt64)
+
+// Planner makes plans. The gate calls it under its lock: the methods must not
+// block and must not call the gate.
+type Planner interface {
+	// Plan returns what may be issued from the instant at on.
+	Plan(at clock.Instant) Plan
+	// Foresee returns the plan that will hold at the monotonic instant mono,
+	// which lies ahead, if there is no news until then.
+	Foresee(mono int64) Plan
+}
+
+// Plan is what one instance may issue from the instant for which it was made
+// until the instant Until. All of it follows from one reading of the clock's
+// offset. A plan never changes; news makes another one.
+type Plan struct {
+	// Until is the first instant at which anything below may differ without
+	// news: a window's edge, a guard's, or the end of a pause. It is later than
+	// the instant for which the plan was made, and Forever only while nothing is
+	// known of any limit.
+	Until int64
+	// Offset is corrected wall time minus monotonic time, in nanoseconds.
+	Offset int64
+	// Limits are the limits that bind, shortest window first; no two of them have
+	// the same window length. Without any nothing is issued.
+	Limits []Limit
+	// Shut says that nothing is issued: within a guard, or while the provider
+	// wants to be left alone.
+	Shut bool
+	// Shadow says that what cannot be issued passes all the same.
+	Shadow bool
+	// Hopeless says that waiting makes no sense: all waiters are refused.
+	Hopeless bool
+	// Known says that Foresee tells the future, so that a waiter that cannot be
+	// served in time is refused before it waits.
+	Known bool
+	// Guard is the time at either edge of a window in which nothing is issued, in
+	// nanoseconds. Shut enforces it; pacing releases between the guards.
+	Guard int64
+
+	Proof  Proof
+	Pacing Pacing
+	Shape  Shape
+}
+
+// Limit is one limit's window, and what may be issued in it.
+type Limit struct {
+	Window quota.Window
+	// Permits is the most that may have been issued in Window; Unbounded if no
+	// limit constrains it. Under other shapes than aligned windows it is the
+	// share at this moment.
+	Permits int64
+	// Burst is how many of them may be issued at once under Shape.Bucket.
+	Burst int64
+}
+
+// Proof is the evidence that the views behind a plan are recent. It binds only
+// if Strict.
+type Proof struct {
+	// Strict says that permits may be issued only before Until and WallUntil, the
+	// proof's end by the monotonic and by the uncorrected wall clock.
+	Strict           bool
+	Until, WallUntil int64
+	// Lead is the largest difference between the uncorrected wall clock and the
+	// monotonic one at which permits may be issued. More means that the machine
+	// was suspended, or its clock set, and that windows cannot be told.
+	Lead int64
+}
+
+// over reports whether the proof does not allow permits at the instant at.
+func (p *Proof) over(at clock.Instant) bool {
+	return p.Strict && (at.Mono >= p.Until || at.Wall >= p.WallUntil || at.Wall-at.Mono > p.Lead)
+}
+
+// Pacing says how permits are released within a window. The zero Pacing releases
+// all of them at its start.
+type Pacing struct {
+	// Even releases them along the window.
+	Even bool
+	// Phase sets instances out of step: any number, another one in each.
+	Phase uint64
+}
+
+// room is the most permits that one request can have under the plan, if nothing
+// else is issued.
+func (p *Plan) room() int64 {
+	room := Unbounded
+	for i := range p.Limits {
+		l := &p.Limits[i]
+		room = min(room, l.Permits)
+		if p.Shape.Bucket {
+			room = min(room, l.Burst)
+		}
+	}
+	if room == Unbounded {
+		return 0
+	}
+	return max(0, room)
+}
+
+// maxDrift is the change of the clock's offset, in nanoseconds, that moves no
+// window by so much that a forecast would have to be made again at once.
+const maxDrift = 1_000_000
+
+// worse reports whether the plan allows less than the plan o, which was foreseen
+// for the same time.
+func (p *Plan) worse(o *Plan) bool {
+	if drift := p.Offset - o.Offset; max(drift, -drift) > maxDrift || p.Shut && !o.Shut || len(p.Limits) != len(o.Limits) || p.Guard != o.Guard {
+		return true
+	}
+	for i := range p.Limits {
+		a, b := &p.Limits[i], &o.Limits[i]
+		if a.Window != b.Window || a.Permits < b.Permits || a.Burst < b.Burst {
+			return true
+		}
+	}
+	return false
+}
+
+// Verdict is what became of a request.
+type Verdict uint8
+
+// The verdicts.
+const (
+	// Granted: the permits were issued.
+	Granted Verdict = iota
+	// Passed: the permits were not issued; shadow mode lets the call pass.
+	Passed
+	// Queued: the waiter has its place; it will be told.
+	Queued
+	// Limited: there are no permits now, or none will come in time.
+	Limited
+	// TooLarge: no share within the horizon will hold so many permits.
+	TooLarge
+	// Full: the queue has no place.
+	Full
+	// Closed: the gate, or the waiter's owner, is closed.
+	Closed
+)
