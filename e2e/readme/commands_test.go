@@ -45,7 +45,6 @@ var beside = map[string]here{
 	`go run ./cmd/quota-admin export`:                                          {says: []string{"demo/api"}},
 	`go run ./cmd/loadgen --endpoints http://127.0.0.1:2379 --limit 20000/s --instances 24`: {
 		instead: [2]string{"127.0.0.1:2379", "%s"}, says: []string{"HELD: "}},
-	`go run ./cmd/quota-admin set payments/charge 300000/s --reason "campaign"`:           {says: []string{"payments/charge"}},
 	`go run ./cmd/loadgen --endpoints "$QUOTIENT_ENDPOINTS" --limit 1000/s --instances 8`: {says: []string{"HELD: "}},
 	`go run ./cmd/quota-admin set demo/jobs 50/s`:                                         {says: []string{"demo/jobs"}},
 }
@@ -68,8 +67,9 @@ var elsewhere = map[string]string{
 	`quota-admin dashboard`:                "the installed program; step browser runs it in one",
 	`quota-admin dashboard --allow-writes`: "the installed program; step browser runs it in one",
 	`quota-admin dashboard --listen 10.0.0.5:8686 --host quota.example.com --tls-cert web.pem --tls-key web-key.pem --token-file tokens --allow-writes`: "the reader's certificate; cmd/quota-admin tests such flags",
+	`go get github.com/quotient-limiter/quotient`:                            "the reader's module",
+	`go install github.com/quotient-limiter/quotient/cmd/quota-admin@latest`: "a release, from the proxy",
 	`quota-admin list`: "the installed program; cmd/quota-admin tests it",
-	`etcd &`:           "an etcd of the reader's own",
 	`etcdctl snapshot save quotient-$(date +%F).db`: "a cluster of the reader's own; compat restores snapshots",
 	`quota-admin export > policies.yaml`:            "the installed program; cmd/quota-admin tests it",
 }
