@@ -84,10 +84,10 @@ func eachKey(from, end string, get func(from string, o ...clientv3.OpOption) (*p
 }
 
 // boundedWatch makes etcd cut long answers, and puts them together again so that
-// each has whole revisions: etcd's client would wait for all parts of an answer, and
-// loses what another watch is told in between.
+// each has whole revisions: etcd's client would wait for all parts of an answer.
 type boundedWatch struct{ pb.WatchClient }
 
+// newWatcher returns a watcher for one watch.
 func newWatcher(client *clientv3.Client) clientv3.Watcher {
 	return clientv3.NewWatchFromWatchClient(boundedWatch{pb.NewWatchClient(client.ActiveConnection())}, client)
 }
@@ -95,13 +95,13 @@ func newWatcher(client *clientv3.Client) clientv3.Watcher {
 // Watch implements pb.WatchClient.
 func (b boundedWatch) Watch(ctx context.Context, o ...grpc.CallOption) (pb.Watch_WatchClient, error) {
 	s, err := b.WatchClient.Watch(ctx, bounded(o)...)
-	return &wholeRevisions{s, map[int64][]*mvccpb.Event{}}, err
+	return &wholeRevisions{Watch_WatchClient: s}, err
 }
 
-// wholeRevisions is a stream of watches whose answers may come in parts.
+// wholeRevisions is the stream of a watch whose answers may come in parts.
 type wholeRevisions struct {
 	pb.Watch_WatchClient
-	rest map[int64][]*mvccpb.Event // by watch: the revision that goes on in the next part
+	rest []*mvccpb.Event // of the revision that goes on in the next part
 }
 
 // Recv implements pb.Watch_WatchClient.
@@ -111,8 +111,7 @@ func (s *wholeRevisions) Recv() (*pb.WatchResponse, error) {
 		if err != nil || len(r.Events) == 0 {
 			return r, err
 		}
-		r.Events = append(s.rest[r.WatchId], r.Events...)
-		delete(s.rest, r.WatchId)
+		r.Events, s.rest = append(s.rest, r.Events...), nil
 		if !r.Fragment {
 			return r, nil
 		}
@@ -120,7 +119,7 @@ func (s *wholeRevisions) Recv() (*pb.WatchResponse, error) {
 		for n > 0 && r.Events[n-1].Kv.ModRevision == r.Events[n].Kv.ModRevision {
 			n--
 		}
-		s.rest[r.WatchId] = r.Events[n:]
+		s.rest = r.Events[n:]
 		if r.Events, r.Fragment = r.Events[:n:n], false; n > 0 {
 			return r, nil
 		}

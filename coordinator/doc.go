@@ -2,8 +2,8 @@
 // instance of its providers and tells limiters what is in force and who shares
 // it; an Admin sets policies and looks at fleets.
 //
-// One session serves a process: one lease, one watch stream and one probe for
-// all its providers.
+// One session serves a process: one lease and one probe for all its providers, and
+// one watch stream for each.
 //
 // Policies that cannot be read. An instance that holds a good policy keeps it when
 // a broken one is written over it. An instance that registers then cannot know the

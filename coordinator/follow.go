@@ -73,23 +73,22 @@ func (p *membership) followOnce(ctx context.Context, wait *backoff) error {
 	return p.watch(ctx, wait)
 }
 
-// streamContext is the context for the session's watches and for asking their
-// progress: it must be the same, or etcd's client opens another stream.
-func (s *Session) streamContext(ctx context.Context) context.Context {
-	return clientv3.WithRequireLeader(ctx)
-}
-
-// watch follows one watch from the tracker's position on.
+// watch follows one watch from the tracker's position on, on a stream of its own.
+// etcd answers a question about progress for a whole stream, and may send the answer
+// after a watch was created that is not as far: on a shared stream that watch would
+// seem to have told events that are still to come.
 func (p *membership) watch(ctx context.Context, wait *backoff) error {
-	c, cancel := context.WithCancel(p.s.streamContext(ctx))
+	w := newWatcher(p.s.client)
+	defer func() { _ = w.Close() }()
+	c, cancel := context.WithCancel(ctx)
 	defer cancel()
 	p.mu.Lock()
-	p.rewatch, p.behind = cancel, 0
+	p.watcher, p.rewatch, p.behind = w, cancel, 0
 	from := p.tracker.Position() + 1
 	p.mu.Unlock()
 	defer p.unwatched()
 	var latest rush
-	responses := p.s.watcher.Watch(c, p.s.keys.Provider(p.provider), clientv3.WithPrefix(), clientv3.WithRev(from), clientv3.WithFragment())
+	responses := w.Watch(c, p.s.keys.Provider(p.provider), clientv3.WithPrefix(), clientv3.WithRev(from), clientv3.WithFragment())
 	for r := range responses {
 		if err := r.Err(); err != nil && c.Err() == nil {
 			return classify(ctx, "watch "+p.provider, err)
@@ -114,7 +113,7 @@ func (p *membership) watch(ctx context.Context, wait *backoff) error {
 func (p *membership) unwatched() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.rewatch = nil
+	p.watcher, p.rewatch = nil, nil
 }
 
 // take applies one answer of the watch that lasts as long as ctx. A watch that was

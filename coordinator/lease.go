@@ -91,7 +91,7 @@ func (s *Session) keepLease(l *lease) {
 func (s *Session) regain(ttl time.Duration) *lease {
 	const of = "the lease"
 	for wait := (backoff{}); ; {
-		c, done := s.bounded(s.ctx)
+		c, done := s.bounded(clientv3.WithRequireLeader(s.ctx))
 		l, err := s.reach(c, ttl)
 		done()
 		switch {
@@ -132,7 +132,7 @@ func (s *Session) renew(l *lease) {
 	failing := false
 	for sleep(s.ctx, pause) {
 		c, done := context.WithTimeout(s.ctx, max(l.ttl/2, time.Second))
-		err := s.firstOf(c, l.ttl/10, func() error {
+		err := s.firstOf(c, l.ttl/10, len(s.client.Endpoints()), func() error {
 			_, err := s.client.KeepAliveOnce(c, l.id)
 			return err
 		})
@@ -153,28 +153,25 @@ func (s *Session) renew(l *lease) {
 	}
 }
 
-// renewalsAtOnce bounds the renewals under way.
-const renewalsAtOnce = 3
-
 // firstOf asks until one answer is good, or says that the lease is gone, or ctx
-// ends. While one answer is out it asks again, after every: the next question
-// goes to another member, and one that is cut off from its peers takes
-// connections, but never answers. Waiting for it twice would cost the lease.
-func (s *Session) firstOf(ctx context.Context, every time.Duration, ask func() error) error {
-	answers := make(chan error, renewalsAtOnce)
-	again := time.NewTicker(every)
-	defer again.Stop()
+// ends. A member that is cut off from its peers takes questions, but never answers.
+// So if the first is not answered well in time it asks once more for each member, in
+// a row: etcd's client takes turns among them. Questions that are apart may all go
+// to the same one, as often as the session's other calls come in between.
+func (s *Session) firstOf(ctx context.Context, patience time.Duration, members int, ask func() error) error {
+	answers := make(chan error, 1+members)
 	s.wg.Go(func() { answers <- ask() })
-	for asked, last := 1, error(nil); ; {
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	for last := error(nil); ; {
 		select {
 		case err := <-answers:
 			if err == nil || errors.Is(err, rpctypes.ErrLeaseNotFound) {
 				return err
 			}
 			last = err
-		case <-again.C:
-			if asked < renewalsAtOnce {
-				asked++
+		case <-late.C:
+			for range members {
 				s.wg.Go(func() { answers <- ask() })
 			}
 		case <-ctx.Done():

@@ -27,21 +27,23 @@ func TestFirstOf(t *testing.T) {
 		asked   int64
 	}{
 		{"the first answers", []answer{{10 * time.Millisecond, nil}}, nil, 10 * time.Millisecond, 1},
-		{"the first never does", []answer{{never, nil}, {10 * time.Millisecond, nil}}, nil, 510 * time.Millisecond, 2},
-		{"two never do", []answer{{never, nil}, {never, nil}, {0, nil}}, nil, time.Second, 3},
-		{"nobody does", []answer{{never, nil}, {never, nil}, {never, nil}}, context.DeadlineExceeded, 1600 * time.Millisecond, 3},
-		{"a bad answer is not waited for", []answer{{0, bad}, {0, nil}}, nil, 500 * time.Millisecond, 2},
-		{"all are bad", []answer{{0, bad}, {0, bad}, {0, bad}}, bad, 1600 * time.Millisecond, 3},
-		{"the lease is gone", []answer{{never, nil}, {0, rpctypes.ErrLeaseNotFound}}, rpctypes.ErrLeaseNotFound, 500 * time.Millisecond, 2},
-		{"the slow one is first after all", []answer{{700 * time.Millisecond, nil}, {never, nil}}, nil, 700 * time.Millisecond, 2},
+		{"one member never does", []answer{{never, nil}, {10 * time.Millisecond, nil}}, nil, 510 * time.Millisecond, 4},
+		{"nobody does", nil, context.DeadlineExceeded, 1600 * time.Millisecond, 4},
+		{"a bad answer is not waited for", []answer{{0, bad}, {0, nil}}, nil, 500 * time.Millisecond, 4},
+		{"all are bad", []answer{{0, bad}, {0, bad}, {0, bad}, {0, bad}}, bad, 1600 * time.Millisecond, 4},
+		{"the lease is gone", []answer{{never, nil}, {0, rpctypes.ErrLeaseNotFound}}, rpctypes.ErrLeaseNotFound, 500 * time.Millisecond, 4},
+		{"the slow one is first after all", []answer{{700 * time.Millisecond, nil}}, nil, 700 * time.Millisecond, 4},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var s Session
 			var asked atomic.Int64
 			ctx, cancel := context.WithTimeout(t.Context(), 1600*time.Millisecond)
 			began := time.Now()
-			err := s.firstOf(ctx, 500*time.Millisecond, func() error {
-				a := test.answers[asked.Add(1)-1]
+			err := s.firstOf(ctx, 500*time.Millisecond, 3, func() error {
+				a := answer{never, nil}
+				if n := int(asked.Add(1)); n <= len(test.answers) {
+					a = test.answers[n-1]
+				}
 				select {
 				case <-time.After(a.after):
 					return a.err

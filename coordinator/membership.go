@@ -47,7 +47,8 @@ type membership struct {
 	behind   int64              // since when the watch has been behind, 0 if it is not
 	failure  error              // what keeps this membership from following its provider, or nil
 	problem  string             // all of that, as last told to the sink
-	rewatch  context.CancelFunc // ends the watch; nil while there is none
+	watcher  clientv3.Watcher   // of the open watch alone; nil while there is none
+	rewatch  context.CancelFunc // ends the open watch; nil while there is none
 	relist   bool               // the history has a gap
 	checking bool               // a check of a doubted view is under way
 	silent   bool               // the sink is closed
@@ -57,7 +58,10 @@ type membership struct {
 
 func newMembership(s *Session, provider string, sink feed.Sink) *membership {
 	p := &membership{s: s, provider: provider, sink: sink, done: make(chan struct{})}
-	p.ctx, p.cancel = context.WithCancel(s.ctx)
+	// A member of etcd that is cut off from its leader says so at once, and the next
+	// question goes to another. Not for probes: etcd's client would repeat them
+	// without a pause while no member has a leader.
+	p.ctx, p.cancel = context.WithCancel(clientv3.WithRequireLeader(s.ctx))
 	return p
 }
 

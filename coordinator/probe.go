@@ -77,12 +77,12 @@ type asked struct {
 func (s *Session) probeOnce(every time.Duration) {
 	sent := s.o.Clock.Now()
 	var waiting []asked
-	key, watched := "", false
+	key := ""
 	for _, p := range s.all() {
 		p.mu.Lock()
 		if p.key != "" && !p.relist {
 			waiting = append(waiting, asked{p, p.id, p.tracker.Sent(sent)})
-			key, watched = p.key, watched || p.rewatch != nil
+			key = p.key
 		}
 		p.mu.Unlock()
 	}
@@ -93,15 +93,15 @@ func (s *Session) probeOnce(every time.Duration) {
 	defer done()
 	answered, stop := context.WithCancel(c)
 	defer stop()
-	if watched {
-		s.wg.Go(func() {
-			// A slow etcd takes as long to tell how far the watch is. To ask for that
-			// only after the answer would make the proof twice as old.
-			if sleep(answered, every/2) {
-				s.askProgress(c)
+	s.wg.Go(func() {
+		// A slow etcd takes as long to tell how far the watch is. To ask for that
+		// only after the answer would make the proof twice as old.
+		if sleep(answered, every/2) {
+			for _, a := range waiting {
+				a.membership.askProgress(c)
 			}
-		})
-	}
+		}
+	})
 	// Any key would do; the own one may be read by every role.
 	r, err := s.kv.Get(c, key, clientv3.WithKeysOnly())
 	stop()
@@ -112,19 +112,23 @@ func (s *Session) probeOnce(every time.Duration) {
 		}
 		return
 	}
-	behind := false
 	for _, a := range waiting {
-		behind = a.membership.answered(s, a, r.Header.Revision, r.Header.ClusterId) || behind
-	}
-	if behind {
-		s.askProgress(c)
+		if a.membership.answered(s, a, r.Header.Revision, r.Header.ClusterId) {
+			a.membership.askProgress(c)
+		}
 	}
 }
 
-// askProgress asks how far the watches have told. The answer comes in their own
-// order, when all is delivered; while it is not, the next probe asks again.
-func (s *Session) askProgress(ctx context.Context) {
-	_ = s.watcher.RequestProgress(s.streamContext(ctx))
+// askProgress asks how far the watch has told. The answer comes in its own order,
+// when all is delivered; while it is not, the next probe asks again. It does not
+// wait: a watch whose connection hangs takes no question.
+func (p *membership) askProgress(ctx context.Context) {
+	p.mu.Lock()
+	w := p.watcher
+	p.mu.Unlock()
+	if w != nil {
+		p.s.wg.Go(func() { _ = w.RequestProgress(clientv3.WithRequireLeader(ctx)) })
+	}
 }
 
 // answered takes a probe's answer; it returns true if a watch is open that lags

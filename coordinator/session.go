@@ -111,7 +111,6 @@ func (o *Options) fill() error {
 type Session struct {
 	client  *clientv3.Client
 	kv      clientv3.KV
-	watcher clientv3.Watcher // its own stream: progress is asked of a whole stream
 	keys    keys.Layout
 	o       Options
 	started time.Time
@@ -156,7 +155,7 @@ func join(ctx context.Context, client *clientv3.Client, kv clientv3.KV, o Option
 	if err != nil {
 		return nil, fmt.Errorf("coordinator: %w", err)
 	}
-	s := &Session{client: client, kv: kv, watcher: newWatcher(client), keys: k, o: o, started: time.Now(), time: watch}
+	s := &Session{client: client, kv: kv, keys: k, o: o, started: time.Now(), time: watch}
 	s.host, _ = os.Hostname()
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.mu.memberships, s.mu.leased, s.mu.problems = map[string]*membership{}, make(chan struct{}), map[string]error{}
@@ -304,20 +303,16 @@ func (s *Session) Close() error {
 	}
 	s.cancel()
 	s.wg.Wait()
-	err := s.watcher.Close()
-	if errors.Is(err, context.Canceled) {
-		err = nil
-	}
 	if l == nil {
-		return err
+		return nil
 	}
 	// Nothing is issued any more: now the lease may go, and all keys with it.
 	ctx, done := context.WithTimeout(context.Background(), time.Second)
 	defer done()
-	if _, e := s.client.Revoke(ctx, l.id); e != nil && s.client.Ctx().Err() == nil {
-		s.o.Logger.Warn("lease was not revoked, it ends by itself", "ttl", l.ttl, "error", e)
+	if _, err := s.client.Revoke(ctx, l.id); err != nil && s.client.Ctx().Err() == nil {
+		s.o.Logger.Warn("lease was not revoked, it ends by itself", "ttl", l.ttl, "error", err)
 	}
-	return err
+	return nil
 }
 
 // shut marks the session closed and returns what it has to end.
