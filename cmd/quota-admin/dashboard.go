@@ -68,10 +68,8 @@ On another address than loopback it demands TLS, and a login also to look.`,
       --tls-cert web.pem --tls-key web-key.pem --token-file tokens --allow-writes
   quota-admin dashboard --identity-header X-Forwarded-User --trusted-proxy 127.0.0.1/32 \
       --host quota.example.com --allow-writes`,
-		Args: exactly(),
 	}
 	flags := cmd.Flags()
-	flags.SortFlags = false
 	flags.StringVar(&f.listen, "listen", defaultDashboard, "`address` of the page")
 	flags.BoolVar(&f.writes, "allow-writes", false, "let people change limits, pause and resume")
 	flags.StringSliceVar(&f.hosts, "host", nil, "`name` by which browsers reach the page, beside the address; others are refused")

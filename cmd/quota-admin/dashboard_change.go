@@ -25,14 +25,13 @@ func webChange(admin *coordinator.Admin) dashboard.ChangeFunc {
 		if old.Revision != c.IfRevision {
 			return done, &coordinator.ConflictError{Provider: c.Provider, Have: old.Revision, Want: c.IfRevision}
 		}
-		if !readable(old) {
+		if policyIn(old) == nil {
 			return done, fmt.Errorf("the policy that is set cannot be read: %s; delete it first", problem(old.Problem))
 		}
 		policy, err := webPolicy(ctx, admin, old, c, now)
 		if err != nil {
 			return done, err
 		}
-		policy.Author = c.Who
 		if err := policy.Validate(); err != nil {
 			return done, refused(err)
 		}
@@ -64,16 +63,17 @@ func webChange(admin *coordinator.Admin) dashboard.ChangeFunc {
 func webPolicy(ctx context.Context, admin *coordinator.Admin, old coordinator.Stored, c dashboard.Change, now time.Time) (p quota.Policy, err error) {
 	switch c.Kind {
 	case "pause":
-		p, err = toMode(ctx, admin, old, always(quota.ModePause), c.Reason, now)
+		p, err = toMode(ctx, admin, old, quota.ModePause, now)
 	case "resume":
-		p, err = toMode(ctx, admin, old, before, c.Reason, now)
+		p, err = toMode(ctx, admin, old, "", now)
 	default:
-		s := settings{reason: c.Reason, given: func(string) bool { return false }}
+		var s settings
 		if s.limits, err = quota.ParseLimits(c.Limits); err != nil {
 			return p, err
 		}
 		p, _, err = s.apply(old.Policy, now)
 	}
+	p.Author, p.Time, p.Reason = c.Who, time.Time{}, c.Reason
 	return p.WithDefaults(), err
 }
 

@@ -55,10 +55,8 @@ This etcd has one member, no authentication and no TLS, does not wait for the di
 and is reached on this machine only: it is not for production.`,
 		Example: `  quota-admin dev
   quota-admin dev --listen 127.0.0.1:12379 --data ./etcd-data --instances 8`,
-		Args: exactly(),
 	}
 	flags := cmd.Flags()
-	flags.SortFlags = false
 	flags.StringVar(&f.listen, "listen", "127.0.0.1:2379", "`address` of the etcd")
 	flags.StringVar(&f.data, "data", "", "`folder` for etcd's data, which is kept; default: in memory, or a temporary folder")
 	flags.IntVar(&f.instances, "instances", 3, "how many instances use the sample provider")

@@ -2,14 +2,18 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"runtime"
+	"runtime/debug"
 
 	"github.com/spf13/cobra"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/doctor"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
-	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/internal/buildinfo"
 	"github.com/quotient-limiter/quotient/internal/ntp"
 )
 
@@ -35,7 +39,6 @@ The exit code is 0 where all is well, 1 if there is a problem, 5 if no etcd
 answers, 6 if it does not let the user look.`,
 		Example: `  quota-admin doctor
   quota-admin doctor payments/charge --ntp ntp1.example.org,ntp2.example.org,ntp3.example.org`,
-		ValidArgsFunction: a.completeProvider,
 	}
 	cmd.Flags().StringSliceVar(&servers, "ntp", nil, "NTP `servers` to measure this host's clock by, host or host:port; three tell one that lies")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -48,19 +51,57 @@ answers, 6 if it does not let the user look.`,
 			if err := c.Etcd(ctx, client, a.etcd.CommandTimeout); err != nil {
 				return err
 			}
-			admin, err := coordinator.NewAdmin(client, coordinator.AdminOptions{Prefix: a.etcd.Prefix, Timeout: a.etcd.CommandTimeout})
+			admin, err := a.admin(client)
 			if err != nil {
 				return err
 			}
 			return c.Fleets(ctx, admin, a.etcd.Prefix, args)
 		})
-		if err == nil && c.Problems() > 0 {
-			err = fmt.Errorf("%s found", format.Count(c.Problems(), "problem"))
+		problems := c.Problems()
+		if err == nil && problems > 0 {
+			err = fmt.Errorf("%s found", format.Count(problems, "problem"))
 		}
-		if e := a.emit(diagnosis{Healthy: c.Problems() == 0, Problems: c.Problems(), Findings: c}, c.Table); e != nil {
-			return e
-		}
-		return err
+		return errors.Join(a.emit(diagnosis{problems == 0, problems, c}, c.Table), err)
 	}
 	return cmd
+}
+
+// buildInfo is what the binary knows about itself.
+type buildInfo struct {
+	Version  string `json:"version"`
+	Commit   string `json:"commit"`
+	Modified bool   `json:"modified"` // the commit is not all of it
+	Go       string `json:"go"`
+	Platform string `json:"platform"`
+}
+
+func (a *app) versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "version",
+		Short:   "Show the tool's version",
+		Example: "  quota-admin version -o json",
+		RunE: func(*cobra.Command, []string) error {
+			v := readBuildInfo()
+			return a.emit(v, func(w io.Writer) {
+				format.Row(w, "VERSION", "COMMIT", "GO", "PLATFORM")
+				format.Row(w, format.Show(v.Version), format.Show(v.Commit), v.Go, v.Platform)
+			})
+		},
+	}
+}
+
+// readBuildInfo takes what the go command wrote into the binary.
+func readBuildInfo() buildInfo {
+	v := buildInfo{Version: buildinfo.Version(), Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range info.Settings {
+			switch s.Key {
+			case "vcs.revision":
+				v.Commit = s.Value
+			case "vcs.modified":
+				v.Modified = s.Value == "true"
+			}
+		}
+	}
+	return v
 }

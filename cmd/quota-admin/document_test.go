@@ -30,7 +30,7 @@ func TestApplyIsOneTransaction(t *testing.T) {
 		t.Errorf("too many: %s", stderr)
 	}
 	stdout, _ := b.want(exitDone, "apply", "-f", write(most, 10), "-o", "json")
-	var result applyJSON
+	var result apply
 	if err := json.Unmarshal([]byte(stdout), &result); err != nil || len(result.Changes) != most {
 		t.Fatal(err, stdout)
 	}

@@ -2,17 +2,16 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
 	"time"
-
-	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
 
 	"github.com/spf13/cobra"
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/change"
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
 	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -20,90 +19,114 @@ import (
 // edit is one change of one policy, as every command that makes one goes about
 // it: read, change, check, show or write, wait.
 type edit struct {
+	a        *app
 	cmd      *cobra.Command
 	revision *revisionFlag
 	reason   string
-	wait     waitFlag
+	wait     time.Duration
 	dryRun   bool
-	// steps is set by commands that go to limits that nobody set before.
-	steps   bool
-	force   bool
-	maxStep factor
-	// lazy commands write nothing where nothing would change.
-	lazy bool
-	// make returns the new policy, and at, the instant from which on it is meant
-	// to be in force if that is announced.
-	make func(ctx context.Context, admin *coordinator.Admin, old coordinator.Stored, now time.Time) (p quota.Policy, at time.Time, err error)
+	steps    bool      // look at the greatest step
+	force    bool      // and go beyond it
+	lazy     bool      // write nothing where nothing would change
+	at       time.Time // from when on it is meant to be in force; zero: now
+	// next returns the new policy; who writes it, when and why is filled in.
+	next func(ctx context.Context, admin *coordinator.Admin, old coordinator.Stored, now time.Time) (quota.Policy, error)
 }
 
-// addEdit adds the flags that all changes have. own are added before them.
-func (a *app) addEdit(cmd *cobra.Command, least int64) *edit {
-	e := &edit{cmd: cmd}
-	flags := cmd.Flags()
-	flags.SortFlags = false
-	flags.StringVar(&e.reason, "reason", "", "`why`, for the history")
+// edits makes cmd a change of a policy, with the flags that all changes have.
+func (a *app) edits(cmd *cobra.Command, least int64) *edit {
+	e := &edit{a: a, cmd: cmd}
+	cmd.Flags().StringVar(&e.reason, "reason", "", "`why`, for the history")
 	what := "change it only if the policy has revision `N`"
 	if least == 0 {
 		what += "; 0: only if there is none"
 	}
-	e.revision = addRevisionFlag(cmd, least, what)
-	addWait(cmd, &e.wait)
-	flags.BoolVar(&e.dryRun, "dry-run", false, "show what each instance's share would become, and write nothing")
+	e.revision = a.revisionFlag(cmd, least, what)
+	a.waitFlag(cmd, &e.wait)
+	cmd.Flags().BoolVar(&e.dryRun, "dry-run", false, "show what each instance's share would become, and write nothing")
+	a.needsAdmin(cmd, e.run)
 	return e
 }
 
-// addSteps adds the flags of changes that may go too far.
-func (e *edit) addSteps() {
-	e.steps = true
-	addStepFlags(e.cmd, &e.maxStep, &e.force, "keep in the policy, and use now, that one change goes no further than `FACTOR` times up or down; new policies: 10x")
+const forceUsage = "go further than the greatest step allows"
+
+// revisionFlag is --if-revision.
+type revisionFlag struct {
+	given bool
+	value int64
 }
 
-func addStepFlags(cmd *cobra.Command, most *factor, force *bool, usage string) {
-	cmd.Flags().Var(most, "max-step", usage)
-	cmd.Flags().BoolVar(force, "force", false, "go further than the greatest step allows")
+func (a *app) revisionFlag(cmd *cobra.Command, least int64, usage string) *revisionFlag {
+	f := &revisionFlag{}
+	a.flag(cmd, "if-revision", usage, func(text string) error {
+		f.given, f.value = true, revisionOf(text)
+		if f.value < least || f.value == 0 && text != "0" {
+			return fmt.Errorf("a revision is at least %d; get shows it", least)
+		}
+		return nil
+	})
+	return f
 }
 
-// factor is the value of --max-step: "10x" or "10".
-type factor float64
+// conflict returns an error if the policy is at another revision than the one
+// given.
+func (f *revisionFlag) conflict(s coordinator.Stored) error {
+	if !f.given || f.value == s.Revision {
+		return nil
+	}
+	return &coordinator.ConflictError{Provider: s.Provider, Have: s.Revision, Want: f.value}
+}
 
-func (f *factor) String() string {
-	if *f == 0 {
+// storedJSON is a policy as it stands in etcd, as -o json shows it.
+type storedJSON struct {
+	Provider string        `json:"provider"`
+	Revision int64         `json:"revision"`
+	Policy   *quota.Policy `json:"policy,omitempty"`
+	Problem  string        `json:"problem,omitempty"` // why instances do not apply it
+}
+
+func toJSON(s coordinator.Stored) *storedJSON {
+	return &storedJSON{s.Provider, s.Revision, policyIn(s), problem(s.Problem)}
+}
+
+// policyIn returns the policy, nil if none is set or it cannot be decoded at all.
+func policyIn(s coordinator.Stored) *quota.Policy {
+	if len(s.Policy.Limits) == 0 {
+		return nil
+	}
+	return &s.Policy
+}
+
+// problem says in one line what is wrong; "" is nothing.
+func problem(err error) string {
+	if err == nil {
 		return ""
 	}
-	return strconv.FormatFloat(float64(*f), 'f', -1, 64) + "x"
-}
-func (f *factor) Type() string { return "factor" }
-func (f *factor) Set(text string) error {
-	n, err := strconv.ParseFloat(strings.TrimSuffix(text, "x"), 64)
-	if err != nil || !(n >= 1 && n <= float64(quota.MaxPermits)) {
-		return fmt.Errorf("write a number from 1 to %d, as in 10x", quota.MaxPermits)
-	}
-	*f = factor(n)
-	return nil
+	return format.OneLine(err)
 }
 
 // editResult is what a change shows as JSON.
 type editResult struct {
 	Provider string      `json:"provider"`
 	Old      *storedJSON `json:"old"` // null where there was none
-	New      storedJSON  `json:"new"` // revision 0: it was not written
+	New      *storedJSON `json:"new"` // revision 0: it was not written
 	DryRun   *sharesJSON `json:"dry_run,omitempty"`
 	Wait     *waitJSON   `json:"wait,omitempty"`
 }
 
 // run makes the change. The write is bound to what was read, so that "keeps the
 // rest" is true of what was there.
-func (e *edit) run(ctx context.Context, a *app, admin *coordinator.Admin, provider string) error {
+func (e *edit) run(ctx context.Context, admin *coordinator.Admin, args []string) error {
 	now := time.Now()
-	var old coordinator.Stored
-	var policy quota.Policy
-	var at time.Time
-	var write bool
-	all, err := admin.Update(ctx, []string{provider}, func(found []coordinator.Stored) (_ []*quota.Policy, err error) {
+	var old, next coordinator.Stored
+	write := false
+	all, err := admin.Update(ctx, args[:1], func(found []coordinator.Stored) ([]*quota.Policy, error) {
 		old = found[0]
-		if policy, at, err = e.next(ctx, admin, old, now); err != nil {
+		policy, err := e.checked(ctx, admin, old, now)
+		if err != nil {
 			return nil, err
 		}
+		next = coordinator.Stored{Provider: old.Provider, Policy: policy}
 		write = !e.dryRun && !(e.lazy && old.Revision != 0 && change.Same(old.Policy, policy, now))
 		if !write {
 			return []*quota.Policy{nil}, nil
@@ -113,113 +136,106 @@ func (e *edit) run(ctx context.Context, a *app, admin *coordinator.Admin, provid
 	if err != nil {
 		return err
 	}
-	result := editResult{Provider: provider, New: toJSON(coordinator.Stored{Provider: provider, Policy: policy})}
-	if old.Revision != 0 {
-		result.Old = new(toJSON(old))
+	if write {
+		next = all[0]
 	}
-	switch {
-	case e.dryRun:
-		return e.show(ctx, a, admin, old, policy, at, &result)
-	case !write:
-		result.New = *result.Old
-		return a.emit(result, func(w io.Writer) {
-			fmt.Fprintf(w, "%s: nothing to change (revision %d)\n", format.Show(provider), old.Revision)
+	result := &editResult{Provider: old.Provider, New: toJSON(next)}
+	if old.Revision != 0 {
+		result.Old = toJSON(old)
+	}
+	if !write && !e.dryRun {
+		result.New = result.Old
+		return e.a.emit(result, func(w io.Writer) {
+			fmt.Fprintf(w, "%s: nothing to change (revision %d)\n", format.Show(old.Provider), old.Revision)
 		})
 	}
-	return e.written(ctx, a, admin, old, all[0], at, &result)
+	return e.tell(ctx, admin, old, next, result)
 }
 
-// next returns the new policy, checked, and the instant that it is announced for.
-func (e *edit) next(ctx context.Context, admin *coordinator.Admin, old coordinator.Stored, now time.Time) (p quota.Policy, at time.Time, err error) {
-	if err := e.revision.conflict(old.Provider, old.Revision); err != nil {
-		return p, at, err
+// checked returns the new policy.
+func (e *edit) checked(ctx context.Context, admin *coordinator.Admin, old coordinator.Stored, now time.Time) (p quota.Policy, err error) {
+	if err := e.revision.conflict(old); err != nil {
+		return p, err
 	}
-	if old.Revision != 0 && !readable(old) {
-		return p, at, fmt.Errorf("the policy of %s at revision %d cannot be read, so the rest of it cannot be kept: %s; delete it first",
+	if old.Revision != 0 && policyIn(old) == nil {
+		return p, fmt.Errorf("the policy of %s at revision %d cannot be read, so the rest of it cannot be kept: %s; delete it first",
 			old.Provider, old.Revision, problem(old.Problem))
 	}
-	if p, at, err = e.make(ctx, admin, old, now); err != nil {
-		return p, at, err
+	if p, err = e.next(ctx, admin, old, now); err != nil {
+		return p, err
 	}
+	p.Author, p.Time, p.Reason = "", time.Time{}, e.reason // of this change, not of the last
 	p = p.WithDefaults()
-	if err := p.Validate(); err != nil {
-		return p, at, refused(err)
+	err = p.Validate()
+	if err == nil && e.steps && !e.force {
+		err = change.CheckStep(old.Policy, p, now, 0)
 	}
-	if e.steps && !e.force {
-		if err := change.CheckStep(old.Policy, p, now, float64(e.maxStep)); err != nil {
-			return p, at, refused(err)
-		}
+	if err != nil {
+		return p, refused(err)
 	}
-	return p, at, nil
+	return p, nil
 }
 
-// written says what a change does, and waits if asked to.
-func (e *edit) written(ctx context.Context, a *app, admin *coordinator.Admin, old, stored coordinator.Stored, at time.Time, result *editResult) error {
-	now := time.Now()
-	result.New = toJSON(stored)
+// tell says what the change does, or would do, and waits if asked to.
+func (e *edit) tell(ctx context.Context, admin *coordinator.Admin, old, next coordinator.Stored, result *editResult) error {
+	a, now := e.a, time.Now()
+	from := inForce(old.Policy, next.Policy, e.at, now)
+	if e.dryRun {
+		f, err := admin.Fleet(ctx, old.Provider)
+		if err != nil {
+			return err
+		}
+		result.DryRun = compareShares(&f, next.Policy, from)
+	}
 	if a.format == format.Table {
-		writeChange(a.stdout, old, stored, now)
-		for _, line := range effects(old.Policy, stored.Policy, now) {
+		writeChange(a.stdout, old, next, now)
+		for _, line := range effects(old.Policy, next.Policy, now) {
 			a.note("%s", line)
 		}
 	}
 	var waited error
-	if e.wait.given() {
-		ctx, cancel := context.WithTimeout(ctx, e.wait.most)
-		defer cancel()
-		result.Wait, waited = a.await(ctx, admin, stored, inForce(old.Policy, stored.Policy, at, now), e.wait.most)
-		if result.Wait != nil && a.format == format.Table && waited == nil {
-			fmt.Fprintln(a.stdout, result.Wait.summary(time.Now()))
+	if e.wait > 0 && !e.dryRun {
+		var all []*waitJSON
+		if all, waited = a.awaitAll(ctx, admin, e.wait, awaited{next, from}); waited == nil && a.format == format.Table {
+			fmt.Fprintln(a.stdout, all[0].summary(time.Now()))
 		}
+		result.Wait = all[0]
 	}
-	if a.format != format.Table {
-		if err := a.emit(result, nil); err != nil {
-			return err
-		}
+	if a.format == format.Table && !e.dryRun {
+		return waited
 	}
-	return waited
-}
-
-// show is a dry run.
-func (e *edit) show(ctx context.Context, a *app, admin *coordinator.Admin, old coordinator.Stored, policy quota.Policy, at time.Time, result *editResult) error {
-	f, err := admin.Fleet(ctx, old.Provider)
-	if err != nil {
-		return err
+	err := errors.Join(a.emit(result, result.table), waited)
+	if e.dryRun {
+		a.note("dry run: nothing was written")
 	}
-	now := time.Now()
-	result.DryRun = compareShares(&f, policy, inForce(old.Policy, policy, at, now))
-	if a.format != format.Table {
-		return a.emit(result, nil)
-	}
-	writeChange(a.stdout, old, coordinator.Stored{Provider: old.Provider, Policy: policy}, now)
-	for _, line := range effects(old.Policy, policy, now) {
-		a.note("%s", line)
-	}
-	err = a.emit(nil, result.DryRun.table)
-	a.note("dry run: nothing was written")
 	return err
 }
 
-// inForce returns from when on a change that is made now counts in the whole
-// fleet: the first instant by which every limit has begun a window, at or after
-// at, or the settle time from now where that is zero; and a window's reach later
-// where what grows is held back for that.
-func inForce(old, policy quota.Policy, at, now time.Time) time.Time {
-	if at.IsZero() {
-		at = now.Add(max(old.Settle, policy.Settle))
-		if policy.From.After(at) {
-			at = policy.From
+// table shows a dry run.
+func (r *editResult) table(w io.Writer) { r.DryRun.table(w) }
+
+// writeChange says what was changed: the limits in force in one line, and a line
+// for each other field that differs. A revision of 0 was not written.
+func writeChange(w io.Writer, old, next coordinator.Stored, now time.Time) {
+	o, n := change.Current(old.Policy, now), change.Current(next.Policy, now)
+	limits, written := quota.FormatLimits(n.Limits), fmt.Sprintf(" (revision %d, was %d)", next.Revision, old.Revision)
+	switch before := quota.FormatLimits(o.Limits); {
+	case old.Revision == 0:
+		written = fmt.Sprintf(" (revision %d, new)", next.Revision)
+	case before != limits:
+		limits = before + " -> " + limits
+	}
+	if next.Revision == 0 {
+		written = ""
+	}
+	provider := format.Show(next.Provider)
+	fmt.Fprintf(w, "%s: %s%s\n", provider, limits, written)
+	if old.Revision == 0 {
+		return
+	}
+	for _, d := range change.Diff(&o, &n) {
+		if d.Field != "limits" {
+			fmt.Fprintf(w, "%s: %s %s -> %s\n", provider, format.Clean(strings.ReplaceAll(d.Field, "_", " ")), format.Show(d.Old), format.Show(d.New))
 		}
 	}
-	from := at
-	for _, l := range policy.LimitsAt(at.UnixNano()) {
-		begins := quota.WindowAt(l.Window, at.UnixNano()-1).End()
-		if policy.Shaped() || old.Shaped() {
-			begins += int64(quota.ReachOf(l.Window, max(old.ClockError, policy.ClockError)))
-		}
-		if begins > from.UnixNano() {
-			from = time.Unix(0, begins)
-		}
-	}
-	return from.UTC()
 }

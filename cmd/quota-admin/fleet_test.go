@@ -24,19 +24,31 @@ func TestApplyKeepsTheRest(t *testing.T) {
 		}
 		return p
 	}
-	none := func(string) bool { return false }
+	// given is set with one flag.
+	given := func(flag, value string) settings {
+		s := settings{limits: limits, fields: map[string][]func(*quota.Policy){}}
+		for _, f := range fields {
+			if f.flag == flag {
+				set, err := f.parse(value)
+				if err != nil {
+					t.Fatal(err)
+				}
+				s.fields[flag] = append(s.fields[flag], set)
+			}
+		}
+		return s
+	}
 	want := old.Clone()
-	want.Limits, want.Author, want.Reason, want.Time = limits, "", "why", time.Time{}
-	if diff := cmp.Diff(want, apply(settings{limits: limits, reason: "why", given: none}, old)); diff != "" {
+	want.Limits = limits
+	if diff := cmp.Diff(want, apply(settings{limits: limits}, old)); diff != "" {
 		t.Errorf("no flags: -want +got\n%s", diff)
 	}
-	settle := func(flag string) bool { return flag == "settle" }
-	got := apply(settings{limits: limits, settle: 6 * time.Second, given: settle}, old)
+	got := apply(given("settle", "6s"), old).WithDefaults()
 	if got.Settle != 6*time.Second || got.Freshness != 4*time.Second {
 		t.Errorf("a freshness that was chosen must stay: settle %v, freshness %v", got.Settle, got.Freshness)
 	}
 	old.Freshness = quota.Policy{Settle: old.Settle}.WithDefaults().Freshness
-	if got = apply(settings{limits: limits, settle: 6 * time.Second, given: settle}, old); got.Freshness != 5*time.Second {
+	if got = apply(given("settle", "6s"), old).WithDefaults(); got.Freshness != 5*time.Second {
 		t.Errorf("a freshness at its default must follow: %v", got.Freshness)
 	}
 }

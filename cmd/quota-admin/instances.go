@@ -6,16 +6,51 @@ import (
 	"io"
 	"time"
 
-	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
-	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/status"
-
 	"github.com/spf13/cobra"
 
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/status"
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// instanceJSON is a live instance as -o json shows it.
+// instancesJSON is what instances shows as JSON.
+type instancesJSON struct {
+	Provider       string `json:"provider"`
+	Revision       int64  `json:"revision"`
+	PolicyRevision int64  `json:"policy_revision"` // 0: there is no valid policy
+	// Limit is the shortest one in force, which the shares are of; null where
+	// none is.
+	Limit *limitJSON `json:"limit"`
+	// Level is that in force for the running window, null unless shares are by
+	// demand.
+	Level *levelJSON `json:"level,omitempty"`
+	Count int        `json:"count"`
+	// Applied is how many reported that they apply the policy at PolicyRevision.
+	Applied     int            `json:"applied"`
+	SumOfShares int64          `json:"sum_of_shares"`
+	Instances   []instanceJSON `json:"instances"`
+	// Problem is why the policy that is set cannot be applied.
+	Problem string `json:"problem,omitempty"`
+}
+
+// limitJSON is a limit as in a policy's JSON.
+type limitJSON struct {
+	Permits int64  `json:"permits"`
+	Window  string `json:"window"`
+}
+
+// levelJSON is the level in force for the running window.
+type levelJSON struct {
+	Revision int64  `json:"revision"` // of the reports that it was worked out from
+	Base     int64  `json:"base"`
+	Most     int64  `json:"most"`
+	Claimed  int64  `json:"claimed"`
+	Author   string `json:"author"`
+}
+
+// instanceJSON is a live instance.
 type instanceJSON struct {
 	Incarnation string    `json:"incarnation"`
 	Name        string    `json:"name"`
@@ -36,6 +71,18 @@ type instanceJSON struct {
 	Explain *explanation `json:"explain,omitempty"`
 }
 
+// explanation is why an instance has its share.
+type explanation struct {
+	Weight int64 `json:"weight"` // in force, an operator's included
+	// Demand is what the level says that the instance asks for, in permits per
+	// second; Claim is what it claims by that, and Equal its part of what nobody
+	// claims. They are 0 unless shares are by demand.
+	Demand float64 `json:"demand"`
+	Claim  int64   `json:"claim"`
+	Equal  int64   `json:"equal"`
+	Why    string  `json:"why"`
+}
+
 func (a *app) instancesCommand() *cobra.Command {
 	explain := false
 	cmd := &cobra.Command{
@@ -49,72 +96,146 @@ With --explain it says why each has its share: by its weight, or by what it aske
 for when the level was worked out, and what it has of the part that nobody claims.`,
 		Example: `  quota-admin instances payments/charge
   quota-admin instances payments/charge --explain`,
-		Args:              exactly("PROVIDER"),
-		ValidArgsFunction: a.completeProvider,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withAdmin(cmd.Context(), func(ctx context.Context, admin *coordinator.Admin) error {
-				fleet, err := readFleet(ctx, admin, args[0], time.Now())
-				if err != nil {
-					return err
-				}
-				if explain {
-					fleet.explain()
-				}
-				return a.emitFleet(fleet, explain)
-			})
-		},
 	}
 	cmd.Flags().BoolVar(&explain, "explain", false, "say why each instance has its share")
-	return cmd
+	return a.needsAdmin(cmd, func(ctx context.Context, admin *coordinator.Admin, args []string) error {
+		f, err := admin.Fleet(ctx, args[0])
+		if err != nil {
+			return err
+		}
+		if f.Policy.Revision == 0 && len(f.Instances) == 0 {
+			return fmt.Errorf("%s: %w", args[0], coordinator.ErrNotFound)
+		}
+		now := time.Now()
+		sum := status.Of(&f, now)
+		data := instancesOf(&f, &sum)
+		if explain {
+			data.explain(&f, now, sum.Limit)
+		}
+		return a.emitInstances(data, &f, &sum, explain, now)
+	})
 }
 
-func (a *app) emitFleet(f *fleet, explain bool) error {
-	if f.Problem != "" {
-		a.note("the policy cannot be applied: %s", f.Problem)
+func instancesOf(f *coordinator.Fleet, sum *status.Status) *instancesJSON {
+	data := &instancesJSON{
+		Provider: f.Provider, Revision: f.Revision, PolicyRevision: sum.PolicyRevision, Count: sum.Instances, Applied: sum.Applied,
+		SumOfShares: sum.SumOfShares, Instances: []instanceJSON{}, Problem: sum.Problem,
 	}
-	for _, line := range status.Troubles(&f.read) {
+	if sum.Limit != nil {
+		data.Limit = &limitJSON{sum.Limit.Permits, sum.Limit.Window.String()}
+	}
+	for _, s := range f.Instances {
+		i := s.Instance
+		data.Instances = append(data.Instances, instanceJSON{
+			Incarnation: i.ID, Name: i.Name, Host: i.Host, PID: i.PID, Version: i.Version, Weight: i.Weight,
+			Started: i.Started, From: i.From, Until: i.Until, Share: knownOr(s.Share, s.ShareKnown), Report: s.Report, Problem: problem(s.Problem),
+		})
+	}
+	return data
+}
+
+func (a *app) emitInstances(data *instancesJSON, f *coordinator.Fleet, sum *status.Status, explain bool, now time.Time) error {
+	if sum.Problem != "" {
+		a.note("the policy cannot be applied: %s", sum.Problem)
+	}
+	for _, line := range status.Troubles(f) {
 		a.note("%s", line)
 	}
-	err := a.emit(f, func(w io.Writer) {
-		if len(f.Instances) == 0 {
+	err := a.emit(data, func(w io.Writer) {
+		switch {
+		case len(data.Instances) == 0:
 			return
+		case explain:
+			data.explained(w)
+		default:
+			data.table(w, now)
 		}
-		if explain {
-			f.explained(w)
-			return
-		}
-		format.Row(w, "NAME", "INCARNATION", "SHARE", "STATE", "USED", "REFUSED", "SHADOWED", "WAITING", "APPLIED", "POLICY",
-			"CLOCK-ERROR", "PROOF-AGE", "REPORT-AGE", "STARTED", "FROM", "UNTIL")
-		for _, i := range f.Instances {
-			format.Row(w, append(append([]string{format.Name(i.Name), format.Name(i.Incarnation), number(i.Share)}, i.reported(f.now)...),
-				format.When(i.Started), format.When(i.From), format.When(i.Until))...)
-		}
+		fmt.Fprintln(w)
 	})
 	if a.format == format.Table && err == nil {
-		if len(f.Instances) > 0 {
-			fmt.Fprintln(a.stdout)
-		}
-		fmt.Fprintln(a.stdout, f.status.Line())
+		fmt.Fprintln(a.stdout, sum.Line())
 	}
 	return err
 }
 
-// reported are the cells that come from the instance's report.
-func (i *instanceJSON) reported(now time.Time) []string {
-	r := i.Report
-	if r == nil {
-		return []string{"-", "-", "-", "-", "-", "-", "-", "-", "-", "-"}
-	}
-	age := max(0, now.Sub(r.Time)).Round(time.Second)
-	return []string{
-		format.Show(string(r.State)), fmt.Sprint(r.Used), fmt.Sprint(r.Refused), fmt.Sprint(r.Shadowed), fmt.Sprint(r.Waiting),
-		fmt.Sprint(r.Revision), fmt.Sprint(r.PolicyRevision), format.Show(r.ClockError), format.Show(r.ProofAge), age.String(),
+func (d *instancesJSON) table(w io.Writer, now time.Time) {
+	format.Row(w, "NAME", "INCARNATION", "SHARE", "STATE", "USED", "REFUSED", "SHADOWED", "WAITING", "APPLIED", "POLICY",
+		"CLOCK-ERROR", "PROOF-AGE", "REPORT-AGE", "STARTED", "FROM", "UNTIL")
+	for _, i := range d.Instances {
+		said := []string{"-", "-", "-", "-", "-", "-", "-", "-", "-", "-"}
+		if r := i.Report; r != nil {
+			said = []string{
+				format.Show(string(r.State)), fmt.Sprint(r.Used), fmt.Sprint(r.Refused), fmt.Sprint(r.Shadowed), fmt.Sprint(r.Waiting),
+				fmt.Sprint(r.Revision), fmt.Sprint(r.PolicyRevision), format.Show(r.ClockError), format.Show(r.ProofAge),
+				max(0, now.Sub(r.Time)).Round(time.Second).String(),
+			}
+		}
+		format.Row(w, append(append([]string{format.Name(i.Name), format.Name(i.Incarnation), number(i.Share)}, said...),
+			format.When(i.Started), format.When(i.From), format.When(i.Until))...)
 	}
 }
 
-func number(n *int64) string {
-	if n == nil {
-		return "-"
+// explain finds out why every instance has its share of the running window of the
+// shortest limit.
+func (d *instancesJSON) explain(f *coordinator.Fleet, now time.Time, limit *quota.Limit) {
+	view := f.View()
+	if view.Policy == nil || limit == nil {
+		return
 	}
-	return fmt.Sprint(*n)
+	w := quota.WindowAt(limit.Window, now.UnixNano())
+	parts, weights := int64(0), int64(0)
+	for _, i := range view.Instances {
+		if i.TakesPart(w.Start()) {
+			parts++
+			weights += share.Weight(view.Policy, &i)
+		}
+	}
+	level, asks, byDemand := share.LevelOf(&view, w)
+	if byDemand {
+		d.Level = &levelJSON{view.Level.At(w.Start()).Revision, level.Base, level.Most, level.Claimed, view.Level.Author}
+	}
+	for n, i := range view.Instances { // in the order of the fleet
+		j := &d.Instances[n]
+		x := &explanation{Weight: share.Weight(view.Policy, &i)}
+		j.Explain = x
+		switch {
+		case !i.From.IsZero() && i.From.UnixNano() > w.Start():
+			x.Why = "takes part from " + format.When(i.From)
+		case !i.TakesPart(w.Start()):
+			x.Why = "has left"
+		case view.Policy.Mode == quota.ModePause:
+			x.Why = "paused"
+		case view.Policy.Share == quota.ShareWeighted:
+			x.Why = fmt.Sprintf("weight %d of %d", x.Weight, weights)
+		case byDemand:
+			x.Demand, x.Claim = float64(asks[i.ID])/w.Length.Seconds(), level.Claim(asks[i.ID])
+			if j.Share != nil {
+				x.Equal = *j.Share - x.Claim
+			}
+			x.Why = fmt.Sprintf("claims %d, and has %d of what nobody claims", x.Claim, x.Equal)
+			if x.Claim == level.Most && x.Claim > 0 {
+				x.Why = fmt.Sprintf("claims the most that anybody may, %d, and has %d of what nobody claims", x.Claim, x.Equal)
+			}
+		case view.Policy.Share == quota.ShareDemand:
+			x.Why = fmt.Sprintf("no level is in force yet: one of %d equal parts", parts)
+		default:
+			x.Why = fmt.Sprintf("one of %d equal parts", parts)
+		}
+		if r := j.Report; r != nil && j.Share != nil && r.Share < *j.Share && r.PolicyRevision == d.PolicyRevision {
+			x.Why += fmt.Sprintf("; said %d itself, as larger shares are held back for the settle time", r.Share)
+		}
+	}
+}
+
+// explained is the table of --explain.
+func (d *instancesJSON) explained(w io.Writer) {
+	format.Row(w, "NAME", "INCARNATION", "SHARE", "WEIGHT", "DEMAND/S", "CLAIM", "EQUAL", "WHY")
+	for _, i := range d.Instances {
+		x := i.Explain
+		if x == nil {
+			x = &explanation{Why: "no policy is in force"}
+		}
+		format.Row(w, format.Name(i.Name), format.Name(i.Incarnation), number(i.Share), fmt.Sprint(x.Weight), fmt.Sprintf("%.4g", x.Demand),
+			fmt.Sprint(x.Claim), fmt.Sprint(x.Equal), x.Why)
+	}
 }

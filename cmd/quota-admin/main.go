@@ -1,10 +1,153 @@
 // Command quota-admin is the operator's tool of Quotient: it sets and shows the
-// policies of providers in etcd, their history, and the instances that obey
-// them.
+// policies of providers in etcd, their history, and the instances that obey them.
 package main
 
-import "os"
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/user"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
+	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/internal/etcdflags"
+)
+
+// app is one run of the tool: its arguments' surroundings, and what all commands
+// share. Commands are methods that return a *cobra.Command.
+type app struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	env            func(string) string
+	etcd           *etcdflags.Flags
+	format         format.Output // of data and of errors
+	debug          bool
+	wrong          []error // flags whose values cannot be used
+}
 
 func main() {
 	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr, os.Getenv))
+}
+
+// run is the whole tool, and returns the exit code.
+func run(args []string, stdin io.Reader, stdout, stderr io.Writer, env func(string) string) int {
+	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, env: env, format: format.Table}
+	root := a.root()
+	root.SetArgs(args)
+	root.SetIn(stdin)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	root.InitDefaultCompletionCmd() // writes to the output that is set by now
+	a.finish(root)
+	if err := root.ExecuteContext(context.Background()); err != nil {
+		// A bad flag stops the parser, maybe before it saw -o.
+		a.format = formatOf(args, a.format)
+		return a.fail(err)
+	}
+	return exitDone
+}
+
+// formatOf finds the format in arguments that the parser gave up on.
+func formatOf(args []string, otherwise format.Output) format.Output {
+	found := otherwise
+	for i, arg := range args {
+		value, ok := strings.CutPrefix(arg, "--output=")
+		switch {
+		case ok:
+		case arg == "--":
+			return found
+		case (arg == "-o" || arg == "--output") && i+1 < len(args):
+			value = args[i+1]
+		case strings.HasPrefix(arg, "-o"):
+			value = strings.TrimPrefix(arg[2:], "=")
+		}
+		if new(format.Output).Set(value) == nil {
+			found = format.Output(value)
+		}
+	}
+	return found
+}
+
+// emit writes data to stdout: as JSON or YAML, or by table.
+func (a *app) emit(data any, table func(io.Writer)) error {
+	if a.format != format.Table {
+		return a.format.Write(a.stdout, data)
+	}
+	w := tabwriter.NewWriter(a.stdout, 0, 8, 3, ' ', 0)
+	table(w)
+	return w.Flush()
+}
+
+// note writes a message to stderr. Programs that read JSON or YAML are spared.
+func (a *app) note(text string, args ...any) {
+	if a.format == format.Table {
+		fmt.Fprintln(a.stderr, format.Clean(fmt.Sprintf(text, args...)))
+	}
+}
+
+// needsAdmin makes cmd connect to etcd and run f.
+func (a *app) needsAdmin(cmd *cobra.Command, f func(context.Context, *coordinator.Admin, []string) error) *cobra.Command {
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return a.withAdmin(cmd.Context(), func(ctx context.Context, admin *coordinator.Admin) error { return f(ctx, admin, args) })
+	}
+	return cmd
+}
+
+// withAdmin connects to etcd and runs f.
+func (a *app) withAdmin(ctx context.Context, f func(context.Context, *coordinator.Admin) error) error {
+	return a.withClient(ctx, func(ctx context.Context, client *clientv3.Client) error {
+		admin, err := a.admin(client)
+		if err != nil {
+			return err
+		}
+		return f(ctx, admin)
+	})
+}
+
+func (a *app) admin(client *clientv3.Client) (*coordinator.Admin, error) {
+	return coordinator.NewAdmin(client, coordinator.AdminOptions{Prefix: a.etcd.Prefix, Author: author(a.env), Timeout: a.etcd.CommandTimeout})
+}
+
+// withClient connects to etcd and runs f. Its errors come with hints.
+func (a *app) withClient(ctx context.Context, f func(context.Context, *clientv3.Client) error) error {
+	if a.debug {
+		a.etcd.Log = coordinator.NewClientLogger(slog.New(slog.NewTextHandler(a.stderr, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	}
+	client, err := a.etcd.Client(ctx)
+	if err != nil {
+		return a.explain(ctx, connectError(err))
+	}
+	defer client.Close()
+	return a.explain(ctx, f(ctx, client))
+}
+
+// envAuthor names the author of a change that a machine makes for somebody.
+const envAuthor = "QUOTIENT_AUTHOR"
+
+// author says who runs the tool, for the history: user@host.
+func author(env func(string) string) string {
+	if name := env(envAuthor); name != "" {
+		return name
+	}
+	name := env("SUDO_USER") // the person behind root
+	if name == "" {
+		if u, err := user.Current(); err == nil {
+			name = u.Username
+		}
+	}
+	host, _ := os.Hostname() // empty with an error
+	unless := func(text string) string {
+		if text == "" {
+			return "unknown"
+		}
+		return text
+	}
+	return unless(name) + "@" + unless(host)
 }

@@ -165,7 +165,7 @@ func TestRolesAreSetRight(t *testing.T) {
 	cluster, root := etcdtest.New(t, etcdtest.Options{})
 	b := newBench(t, cluster)
 	stdout, _ := b.want(exitDone, "roles", "consumer", "p", "--dry-run", "-o", "json")
-	var role roleJSON
+	var role roleResult
 	if err := json.Unmarshal([]byte(stdout), &role); err != nil || len(role.Grants) != 5 || !role.DryRun {
 		t.Fatal(err, stdout)
 	}
@@ -174,7 +174,7 @@ func TestRolesAreSetRight(t *testing.T) {
 	}
 	b.want(exitDone, "roles", "consumer", "p")
 	// Somebody grants more; the tool takes it back.
-	if _, err := root.RoleGrantPermission(t.Context(), role.Role, b.prefix, clientv3.GetPrefixRangeEnd(b.prefix), clientv3.PermissionType(clientv3.PermWrite)); err != nil {
+	if _, err := root.RoleGrantPermission(t.Context(), role.Name, b.prefix, clientv3.GetPrefixRangeEnd(b.prefix), clientv3.PermissionType(clientv3.PermWrite)); err != nil {
 		t.Fatal(err)
 	}
 	_, stderr := b.want(exitDone, "roles", "consumer", "p")
@@ -182,7 +182,7 @@ func TestRolesAreSetRight(t *testing.T) {
 		t.Errorf("nobody says that roles do not count: %s", stderr)
 	}
 	stdout, _ = b.want(exitDone, "roles", "list", "-o", "json")
-	var list struct{ Roles []roleJSON }
+	var list struct{ Roles []roleResult }
 	if err := json.Unmarshal([]byte(stdout), &list); err != nil || len(list.Roles) != 1 || len(list.Roles[0].Grants) != len(role.Grants) {
 		t.Errorf("%v: %s", err, stdout)
 	}

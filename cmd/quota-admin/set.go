@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -12,24 +14,17 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// settings are the flags of set. Those that were not given leave the policy as
-// it is.
+// settings are what set changes. Fields that are not named stay as they are.
 type settings struct {
-	limits                        []quota.Limit
-	reason                        string
-	at                            string
-	duration                      time.Duration
-	settle, freshness, clockError time.Duration
-	guard                         string
-	outage                        string
-	maxStep                       *factor
-	create                        bool
-	sharing                       sharing
-	given                         func(flag string) bool
+	limits   []quota.Limit
+	at       string
+	duration time.Duration
+	fields   map[string][]func(*quota.Policy) // by flag
 }
 
 func (a *app) setCommand() *cobra.Command {
-	var s settings
+	s := settings{fields: map[string][]func(*quota.Policy){}}
+	create := false
 	cmd := &cobra.Command{
 		Use:   "set PROVIDER LIMITS",
 		Short: "Set the limits of a provider, now or for later",
@@ -52,78 +47,43 @@ changes the policy at the same moment.`,
   quota-admin set payments/charge 150000/s --at 00:00
   quota-admin set payments/charge 500000/s --at 2027-01-01T00:00:00Z --for 2h
   quota-admin set payments/charge 500/2s,10000/1m --if-revision 17 --dry-run`,
-		Args:              exactly("PROVIDER", "LIMITS"),
-		ValidArgsFunction: a.completeProvider,
+		PreRunE: func(_ *cobra.Command, args []string) (err error) {
+			s.limits, err = quota.ParseLimits(args[1])
+			return err
+		},
 	}
-	flags := cmd.Flags()
-	flags.SortFlags = false
-	flags.StringVar(&s.at, "at", "", "announce it for `TIME`, at least settle + 2 clock errors ahead")
-	flags.DurationVar(&s.duration, "for", 0, "return by itself after this time")
-	e := a.addEdit(cmd, 0)
-	e.addSteps()
-	flags.BoolVar(&s.create, "create", false, "set a new provider although one has nearly the same name")
-	flags.DurationVar(&s.settle, "settle", 0, "how long a larger share is held back; new policies: 3s")
-	flags.DurationVar(&s.freshness, "freshness", 0, "how old the proof of a view may be; new policies: five sixths of settle")
-	flags.DurationVar(&s.clockError, "clock-error", 0, "bound on the error of a host's clock; new policies: 50ms")
-	flags.StringVar(&s.outage, "outage", "", "`rule` for instances cut off from etcd: hold the last share, or stop; new policies: hold")
-	flags.StringVar(&s.guard, "guard", "", "issue nothing within `G` of a window's edges: 20ms; auto or auto+20ms follows the clock's error; 0 is off")
-	s.sharing.register(cmd)
-	s.given, s.maxStep = flags.Changed, &e.maxStep
-	e.make = func(ctx context.Context, admin *coordinator.Admin, old coordinator.Stored, now time.Time) (quota.Policy, time.Time, error) {
-		s.reason = e.reason
-		if old.Revision == 0 && !s.create && !e.revision.given() {
+	a.flag(cmd, "at", "announce it for `TIME`, at least settle + 2 clock errors ahead", func(text string) error {
+		s.at = text
+		_, err := parseWhen(text, time.Now())
+		return err
+	})
+	a.flag(cmd, "for", "return by itself after this time", func(text string) (err error) {
+		s.duration, err = positive(text)
+		return err
+	})
+	e := a.edits(cmd, 0)
+	e.steps = true
+	cmd.Flags().BoolVar(&e.force, "force", false, forceUsage)
+	cmd.Flags().BoolVar(&create, "create", false, "set a new provider although one has nearly the same name")
+	for _, f := range fields {
+		if f.flag != "" {
+			a.flag(cmd, f.flag, f.usage, func(text string) error {
+				set, err := f.parse(text)
+				s.fields[f.flag] = append(s.fields[f.flag], set)
+				return err
+			})
+		}
+	}
+	e.next = func(ctx context.Context, admin *coordinator.Admin, old coordinator.Stored, now time.Time) (p quota.Policy, err error) {
+		if old.Revision == 0 && !create && !e.revision.given {
 			if err := a.mayCreate(ctx, admin, old.Provider); err != nil {
-				return quota.Policy{}, time.Time{}, err
+				return p, err
 			}
 		}
-		return s.apply(old.Policy, now)
-	}
-	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
-		if s.limits, err = quota.ParseLimits(args[1]); err != nil {
-			return err
-		}
-		if err := errors.Join(e.revision.check(), s.check(cmd)); err != nil {
-			return err
-		}
-		return a.withAdmin(cmd.Context(), func(ctx context.Context, admin *coordinator.Admin) error {
-			return e.run(ctx, a, admin, args[0])
-		})
+		p, e.at, err = s.apply(old.Policy, now)
+		return p, err
 	}
 	return cmd
-}
-
-// check finds what is wrong with the flags themselves.
-func (s *settings) check(cmd *cobra.Command) error {
-	times := []struct {
-		flag  string
-		value time.Duration
-	}{{"settle", s.settle}, {"freshness", s.freshness}, {"clock-error", s.clockError}, {"for", s.duration}}
-	for _, t := range times {
-		if s.given(t.flag) && t.value <= 0 {
-			return usageError(cmd, "--%s %v: must be more than 0", t.flag, t.value)
-		}
-	}
-	if s.given("at") {
-		if _, err := parseWhen(s.at, time.Now()); err != nil {
-			return usageError(cmd, "--at %v", err)
-		}
-	}
-	if s.given("guard") {
-		fixed, _, err := quota.ParseGuard(s.guard)
-		switch {
-		case err != nil:
-			return usageError(cmd, "--guard: %v", err)
-		case fixed < 0:
-			return usageError(cmd, "--guard %v: must not be negative; 0 switches it off", s.guard)
-		}
-	}
-	if err := s.sharing.check(cmd); err != nil {
-		return err
-	}
-	if o := quota.Outage(s.outage); s.given("outage") && o != quota.OutageHold && o != quota.OutageStop {
-		return usageError(cmd, "--outage %q: must be hold or stop", s.outage)
-	}
-	return nil
 }
 
 // apply returns the policy that the settings make of the one that was there, and
@@ -131,44 +91,75 @@ func (s *settings) check(cmd *cobra.Command) error {
 // stands for none.
 func (s *settings) apply(old quota.Policy, now time.Time) (p quota.Policy, at time.Time, err error) {
 	p = old.Clone()
-	p.Author, p.Time = "", time.Time{} // of this change, not of the last
-	p.Reason = s.reason
-	if s.given("settle") {
-		// A freshness that was left at its default follows the settle time.
-		was := quota.Policy{Settle: old.Settle}.WithDefaults()
-		if old.Freshness == was.Freshness {
-			p.Freshness = 0
-		}
-		p.Settle = s.settle
-	}
-	if s.given("freshness") {
-		p.Freshness = s.freshness
-	}
-	if s.given("clock-error") {
-		p.ClockError = s.clockError
-	}
-	if s.given("outage") {
-		p.Outage = quota.Outage(s.outage)
-	}
-	if s.given("guard") {
-		if p.Guard, p.GuardAuto, err = quota.ParseGuard(s.guard); err != nil {
-			return p, at, err
+	for _, f := range fields {
+		for _, set := range s.fields[f.flag] {
+			set(&p)
 		}
 	}
-	if err := s.sharing.apply(&p, s.given); err != nil {
-		return p, at, err
-	}
-	if s.given("max-step") {
-		p.MaxStep = float64(*s.maxStep)
-	}
-	if s.given("at") {
+	if s.at != "" {
 		if at, err = parseWhen(s.at, now); err != nil {
 			return p, at, err
 		}
 	}
-	p, err = change.SetLimits(old, p, s.limits, change.Timing{At: at, For: s.duration}, now)
-	if err != nil {
-		return p, at, refused(err)
+	if p, err = change.SetLimits(old, p, s.limits, change.Timing{At: at, For: s.duration}, now); err != nil {
+		err = refused(err)
 	}
-	return p.WithDefaults(), at, nil
+	return p, at, err
+}
+
+// mayCreate refuses a new provider whose name is nearly that of another: a typing
+// error would leave the one that was meant as it is. On a terminal it asks. A user
+// that may not list providers is not refused.
+func (a *app) mayCreate(ctx context.Context, admin *coordinator.Admin, provider string) error {
+	all, err := admin.List(ctx)
+	if errors.Is(err, coordinator.ErrPermission) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	near, least := "", 3
+	for _, s := range all {
+		if d := distance(provider, s.Provider); d < least && len(provider) > 2*d && withoutDigits(provider) != withoutDigits(s.Provider) {
+			near, least = s.Provider, d
+		}
+	}
+	if near == "" || isTerminal(a.stdin) && a.confirm(fmt.Sprintf("There is no provider %s, but %s. Create it?", provider, near)) {
+		return nil
+	}
+	return refused(fmt.Errorf("there is no provider %s; did you mean %s? To set a new one give --create", provider, near))
+}
+
+// withoutDigits makes names that are numbered alike: none is a typing error of
+// another.
+func withoutDigits(name string) string {
+	return strings.Map(func(r rune) rune {
+		if r >= '0' && r <= '9' {
+			return -1
+		}
+		return r
+	}, name)
+}
+
+// distance is how many characters must be inserted, deleted or replaced to make one
+// text the other (Levenshtein).
+func distance(a, b string) int {
+	x, y := []rune(a), []rune(b)
+	row := make([]int, len(y)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range x {
+		diagonal := row[0]
+		row[0]++
+		for j := range y {
+			replaced := diagonal
+			if x[i] != y[j] {
+				replaced++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(replaced, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(y)]
 }

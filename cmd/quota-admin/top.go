@@ -38,8 +38,6 @@ the arrows scroll. Elsewhere it writes a table at each interval.`,
 		Example: `  quota-admin top payments/charge
   quota-admin top --interval 10s | tee log
   quota-admin top payments/charge --count 1 -o json`,
-		Args:              upTo(1),
-		ValidArgsFunction: a.completeProvider,
 	}
 	cmd.Flags().DurationVar(&f.interval, "interval", time.Second, "time between two looks")
 	cmd.Flags().IntVar(&f.count, "count", 0, "end after so many tables; 0: go on. Not on a terminal")

@@ -5,40 +5,25 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
-
-	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
 
 	"github.com/spf13/cobra"
 
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
 	"github.com/quotient-limiter/quotient/coordinator"
 )
 
-// waitFlag is --wait, with an optional time.
-type waitFlag struct{ most time.Duration }
-
 const defaultWait = 30 * time.Second
 
-func addWait(cmd *cobra.Command, f *waitFlag) {
-	cmd.Flags().Var(f, "wait", "wait until every instance has applied it, at most this long")
-	cmd.Flags().Lookup("wait").NoOptDefVal = defaultWait.String()
-}
-
-func (f *waitFlag) given() bool { return f.most > 0 }
-func (f *waitFlag) String() string {
-	if f.most == 0 {
-		return ""
-	}
-	return f.most.String()
-}
-func (f *waitFlag) Type() string { return "duration" }
-func (f *waitFlag) Set(text string) error {
-	d, err := time.ParseDuration(text)
-	if err != nil || d <= 0 {
-		return fmt.Errorf("write a time above 0, as in --wait=1m; --wait alone is %v", defaultWait)
-	}
-	f.most = d
-	return nil
+// waitFlag adds --wait, with an optional time.
+func (a *app) waitFlag(cmd *cobra.Command, most *time.Duration) {
+	a.flag(cmd, "wait", "wait until every instance has applied it, at most this long", func(text string) (err error) {
+		if *most, err = time.ParseDuration(text); err != nil || *most <= 0 {
+			return fmt.Errorf("write a time above 0, as in --wait=1m; --wait alone is %v", defaultWait)
+		}
+		return nil
+	}).NoOptDefVal = defaultWait.String()
 }
 
 // waitJSON is what came of waiting, as JSON.
@@ -49,6 +34,8 @@ type waitJSON struct {
 	Instances int       `json:"instances"`
 	InForce   time.Time `json:"in_force_from"`
 	Laggards  []laggard `json:"laggards,omitempty"`
+
+	done bool
 }
 
 // laggard is an instance that has not said that it applied the policy.
@@ -66,32 +53,51 @@ func (w *waitJSON) summary(now time.Time) string {
 // waitEvery is how often the reports are looked at: they come once a second.
 const waitEvery = 300 * time.Millisecond
 
+// awaited is a policy that was written, and from when on it counts.
+type awaited struct {
+	stored coordinator.Stored
+	from   time.Time
+}
+
+// awaitAll waits for all of them together, for at most so long.
+func (a *app) awaitAll(ctx context.Context, admin *coordinator.Admin, most time.Duration, all ...awaited) ([]*waitJSON, error) {
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	results, late := make([]*waitJSON, len(all)), make([]error, len(all))
+	var group sync.WaitGroup
+	for i, w := range all {
+		results[i] = &waitJSON{Provider: w.stored.Provider, Revision: w.stored.Revision, InForce: w.from}
+		group.Go(func() { late[i] = results[i].await(ctx, admin, most) })
+	}
+	group.Wait()
+	return results, errors.Join(late...)
+}
+
 // await waits until every live instance has reported that it applied the policy,
 // or until ctx ends, after most. The error names the instances that have not.
-func (a *app) await(ctx context.Context, admin *coordinator.Admin, s coordinator.Stored, from time.Time, most time.Duration) (*waitJSON, error) {
-	// An instance reports a new policy by itself; looked at, it also tells within
-	// a second of what troubles it.
-	if stop, err := admin.Observe(ctx, s.Provider); err == nil {
+func (w *waitJSON) await(ctx context.Context, admin *coordinator.Admin, most time.Duration) error {
+	// An instance reports a new policy by itself; while it is observed it also
+	// reports within a second what is wrong with it.
+	if stop, err := admin.Observe(ctx, w.Provider); err == nil {
 		defer stop()
 	}
-	w := &waitJSON{Provider: s.Provider, Revision: s.Revision, InForce: from}
 	for {
-		f, err := admin.Fleet(ctx, s.Provider)
-		switch {
-		case err == nil:
-			w.count(&f, time.Now())
-			if w.Applied == w.Instances {
-				return w, nil
+		f, err := admin.Fleet(ctx, w.Provider)
+		if err != nil && ctx.Err() == nil {
+			return err
+		}
+		if err == nil {
+			if w.count(&f, time.Now()); w.Applied == w.Instances {
+				w.done = true
+				return nil
 			}
 			if f.Policy.Revision == 0 {
-				return w, fmt.Errorf("the policy of %s was deleted while waiting", s.Provider)
+				return fmt.Errorf("the policy of %s was deleted while waiting", w.Provider)
 			}
-		case ctx.Err() == nil:
-			return w, err
 		}
 		select {
 		case <-ctx.Done():
-			return w, w.late(ctx.Err(), most)
+			return w.late(ctx.Err(), most)
 		case <-time.After(waitEvery):
 		}
 	}
@@ -126,26 +132,56 @@ func (w *waitJSON) late(err error, most time.Duration) error {
 		return err
 	}
 	if w.Instances == 0 {
-		return kinded{fmt.Errorf("the fleet of %s could not be read within %v; the change is made", w.Provider, most), errLate}
+		return &fault{fmt.Errorf("the fleet of %s could not be read within %v; the change is made", w.Provider, most), errLate, nil}
 	}
-	var lines []string
-	for i, l := range w.Laggards {
-		if i == laggardsShown {
-			lines = append(lines, fmt.Sprintf("and %d more", len(w.Laggards)-i))
-			break
-		}
-		lines = append(lines, l.Incarnation+": "+l.Why)
+	var names, lines []string
+	for _, l := range w.Laggards[:min(laggardsShown, len(w.Laggards))] {
+		names, lines = append(names, l.Incarnation), append(lines, l.Incarnation+": "+l.Why)
 	}
-	return &hinted{kinded{fmt.Errorf("%s: applied by %d of %s at revision %d after %v; the change is made, but not by: %s",
-		w.Provider, w.Applied, format.Count(w.Instances, "instance"), w.Revision, most, strings.Join(w.names(), ", ")), errLate}, lines}
+	if more := len(w.Laggards) - laggardsShown; more > 0 {
+		rest := fmt.Sprintf("and %d more", more)
+		names, lines = append(names, rest), append(lines, rest)
+	}
+	return &fault{fmt.Errorf("%s: applied by %d of %s at revision %d after %v; the change is made, but not by: %s",
+		w.Provider, w.Applied, format.Count(w.Instances, "instance"), w.Revision, most, strings.Join(names, ", ")), errLate, lines}
 }
 
-func (w *waitJSON) names() (names []string) {
-	for i, l := range w.Laggards {
-		if i == laggardsShown {
-			return append(names, fmt.Sprintf("and %d more", len(w.Laggards)-i))
+// parseWhen reads an instant as operators give it: with date and zone, with the
+// date in the local zone, as the next time of day in the local zone, or as a
+// time from now. now is in the local zone.
+func parseWhen(text string, now time.Time) (time.Time, error) {
+	if d, ok := strings.CutPrefix(text, "+"); ok {
+		if ahead, err := time.ParseDuration(d); err == nil && ahead >= 0 {
+			// Full seconds are easier on the eye.
+			return now.Add(ahead + time.Second - 1).Truncate(time.Second).UTC(), nil
 		}
-		names = append(names, l.Incarnation)
 	}
-	return names
+	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04:05", "2006-01-02T15:04", "2006-01-02 15:04:05", "2006-01-02 15:04"} {
+		if at, err := time.ParseInLocation(layout, text, now.Location()); err == nil {
+			return at.UTC(), nil
+		}
+	}
+	for _, layout := range []string{"15:04:05", "15:04"} {
+		t, err := time.Parse(layout, text)
+		if err != nil {
+			continue
+		}
+		for days := range 2 {
+			at := time.Date(now.Year(), now.Month(), now.Day()+days, t.Hour(), t.Minute(), t.Second(), 0, now.Location())
+			if at.After(now) {
+				return at.UTC(), nil
+			}
+		}
+	}
+	return time.Time{}, errors.New("write a time as 2027-01-01T00:00:00Z, 2027-01-01 00:00 or 00:00 (local time), or +90s")
+}
+
+// clockTime shows an instant in UTC to the millisecond, without the date where
+// that is today's.
+func clockTime(at, now time.Time) string {
+	layout := "2006-01-02 15:04:05.999 UTC"
+	if at, now := at.UTC(), now.UTC(); at.YearDay() == now.YearDay() && at.Year() == now.Year() {
+		layout = "15:04:05.999 UTC"
+	}
+	return at.UTC().Format(layout)
 }

@@ -49,6 +49,14 @@ func Diff(old, next *quota.Policy) []Difference {
 	return all
 }
 
+// Beside is Diff without the limits; it is nil where one of the policies is.
+func Beside(old, next *quota.Policy) []Difference {
+	if old == nil || next == nil {
+		return nil
+	}
+	return slices.DeleteFunc(Diff(old, next), func(d Difference) bool { return d.Field == "limits" })
+}
+
 // Same reports whether writing next in place of old would change nothing but who
 // wrote it, when and why.
 func Same(old, next quota.Policy, now time.Time) bool {

@@ -93,15 +93,15 @@ func running(policies ...quota.Policy) (keep time.Duration) {
 
 func same(a, b []quota.Limit) bool { return a != nil && slices.Equal(a, b) }
 
-// announce is the time that a change needs to be committed and delivered.
-const announce = 200 * time.Millisecond
+// Announce is the time that a change needs to be committed and delivered.
+const Announce = 200 * time.Millisecond
 
 // Lead returns how far ahead a change from one policy to the other must be
 // announced so that it comes into force everywhere at one window and loses
 // nothing: S + 2e, the larger of both, and time for the write itself.
 func Lead(old, next quota.Policy) time.Duration {
 	old, next = old.WithDefaults(), next.WithDefaults()
-	return max(old.Settle, next.Settle) + 2*max(old.ClockError, next.ClockError) + announce
+	return max(old.Settle, next.Settle) + 2*max(old.ClockError, next.ClockError) + Announce
 }
 
 // Current returns the policy as it stands at now: in Limits what is in force, or
@@ -158,7 +158,7 @@ func SetLimits(old, next quota.Policy, limits []quota.Limit, t Timing, now time.
 		start = t.At
 		if lead := Lead(old, next); t.At.Before(now.Add(lead)) {
 			return next, fmt.Errorf("%s is too near: announce a change at least %v ahead (settle time, twice the clock error, %v to write it), at %s or later; or set it now",
-				t.At.UTC().Format(time.RFC3339Nano), lead, announce, ceil(now.Add(lead), time.Second).UTC().Format(time.RFC3339))
+				t.At.UTC().Format(time.RFC3339Nano), lead, Announce, ceil(now.Add(lead), time.Second).UTC().Format(time.RFC3339))
 		}
 		future = future.put(quota.LimitChange{From: t.At.UTC(), Limits: limits})
 	}
@@ -199,29 +199,20 @@ func ceil(t time.Time, d time.Duration) time.Time {
 }
 
 // Cancel returns the policy without the announced changes, or without the one
-// for the instant at, if that is not zero; and those that it took away. What
-// is in force cannot be cancelled, and the start of a policy that nothing comes
-// before neither.
-func Cancel(p quota.Policy, at, now time.Time) (quota.Policy, []quota.LimitChange, error) {
-	l := lineOf(p)
-	past, future := l.split(now)
-	var kept, gone line
-	for _, e := range future {
-		if at.IsZero() || e.From.Equal(at) {
-			gone = append(gone, e)
-		} else {
-			kept = append(kept, e)
-		}
-	}
+// for the instant at, if that is not zero. The limits in force cannot be cancelled,
+// nor the start of a policy that nothing comes before.
+func Cancel(p quota.Policy, at, now time.Time) (quota.Policy, error) {
+	past, future := lineOf(p).split(now)
+	kept := slices.DeleteFunc(slices.Clone(future), func(e quota.LimitChange) bool { return at.IsZero() || e.From.Equal(at) })
 	switch {
-	case len(gone) == 0 && at.IsZero():
-		return p, nil, fmt.Errorf("nothing is announced")
-	case len(gone) == 0:
-		return p, nil, fmt.Errorf("nothing is announced for %s%s", at.UTC().Format(time.RFC3339Nano), announced(future))
+	case len(future) == 0 && at.IsZero():
+		return p, fmt.Errorf("nothing is announced")
+	case len(kept) == len(future):
+		return p, fmt.Errorf("nothing is announced for %s%s", at.UTC().Format(time.RFC3339Nano), announced(future))
 	case len(past)+len(kept) == 0:
-		return p, nil, fmt.Errorf("the policy itself begins at %s, and nothing would be left of it: delete it", gone[0].From.UTC().Format(time.RFC3339Nano))
+		return p, fmt.Errorf("the policy itself begins at %s, and nothing would be left of it: delete it", future[0].From.UTC().Format(time.RFC3339Nano))
 	}
-	return slices.Concat(past.fold(now, running(p)), kept).into(p), gone, nil
+	return slices.Concat(past.fold(now, running(p)), kept).into(p), nil
 }
 
 func announced(future line) string {

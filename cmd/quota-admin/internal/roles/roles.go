@@ -1,5 +1,5 @@
 // Package roles makes the etcd roles and users of those that use Quotient, each
-// with the rights that it needs.
+// with the rights that it needs. Changing them takes etcd's root.
 package roles
 
 import (
@@ -35,24 +35,17 @@ const (
 	Reader Kind = "reader"
 )
 
-// Etcd is where roles and users are.
-type Etcd struct {
-	Client  *clientv3.Client
-	Timeout time.Duration // of one call of its methods
-}
-
-// Grant is a range of keys that a role may read, or read and write.
+// Grant is a range of keys, and what is permitted there.
 type Grant struct {
-	Key string
-	// End is the first key after the range; empty for the one key.
-	End   string
-	Write bool
+	Key        string `json:"key"`
+	End        string `json:"end,omitempty"` // first key after the range; empty for the one key
+	Permission string `json:"permission"`    // read or readwrite
 }
 
 // Role is a role in etcd and all that it is granted.
 type Role struct {
-	Name   string
-	Grants []Grant
+	Name   string  `json:"role"`
+	Grants []Grant `json:"grants"`
 }
 
 // New returns the role of a kind for a provider, or for all where provider is
@@ -68,111 +61,121 @@ func New(k keys.Layout, kind Kind, provider string) (Role, error) {
 	if k.Prefix() != keys.DefaultPrefix {
 		r.Name += "@" + k.Prefix()
 	}
-	under := func(prefix string, write bool) {
-		r.Grants = append(r.Grants, Grant{prefix, clientv3.GetPrefixRangeEnd(prefix), write})
+	grant := func(permission string, prefixes ...string) {
+		for _, p := range prefixes {
+			r.Grants = append(r.Grants, Grant{p, clientv3.GetPrefixRangeEnd(p), permission})
+		}
 	}
-	one := func(key string) { r.Grants = append(r.Grants, Grant{Key: key, Write: true}) }
+	one := func(key string) { r.Grants = append(r.Grants, Grant{key, "", readwrite}) }
 	switch {
 	case kind == Consumer && provider == "":
 		return r, errors.New("a consumer's role is for one provider: name it")
 	case kind == Consumer:
-		under(k.Provider(provider), false)
-		under(k.Instances(provider), true)
+		grant(read, k.Provider(provider))
+		grant(readwrite, k.Instances(provider))
 		one(k.Level(provider))
-		under(k.Reports(provider), true)
-		under(k.Observers(provider), false)
+		grant(readwrite, k.Reports(provider))
+		grant(read, k.Observers(provider))
 	case kind == Operator && provider == "":
-		under(k.Prefix(), false)
-		under(k.Providers(), true)
-		under(k.Histories(), true)
-		under(k.AllSuperseded(), true)
-		under(k.AllObservers(), true)
+		grant(read, k.Prefix())
+		grant(readwrite, k.Providers(), k.Histories(), k.AllSuperseded(), k.AllObservers())
 	case kind == Operator:
-		under(k.Provider(provider), false)
+		grant(read, k.Provider(provider))
 		one(k.Policy(provider))
-		under(k.History(provider), true)
-		under(k.Superseded(provider), true)
-		under(k.Reports(provider), false)
-		under(k.Observers(provider), true)
+		grant(readwrite, k.History(provider), k.Superseded(provider))
+		grant(read, k.Reports(provider))
+		grant(readwrite, k.Observers(provider))
 	case kind == Reader && provider == "":
-		under(k.Prefix(), false)
+		grant(read, k.Prefix())
 	case kind == Reader:
-		under(k.Provider(provider), false)
-		under(k.History(provider), false)
-		under(k.Reports(provider), false)
-		under(k.Observers(provider), false)
+		grant(read, k.Provider(provider), k.History(provider), k.Reports(provider), k.Observers(provider))
 	default:
 		return r, fmt.Errorf("there is no role %q", kind)
 	}
 	return r, nil
 }
 
-// Put makes etcd have the role with exactly these grants: what it has beside
-// them is revoked. It takes etcd's root.
-func (e Etcd) Put(ctx context.Context, r Role) error {
-	ctx, cancel := context.WithTimeout(ctx, e.Timeout)
-	defer cancel()
-	if _, err := e.Client.RoleAdd(ctx, r.Name); err != nil && !errors.Is(err, rpctypes.ErrRoleAlreadyExist) {
-		return etcderr.Wrap(ctx, "add role "+r.Name, err)
-	}
-	has, err := e.Client.RoleGet(ctx, r.Name)
-	if err != nil {
-		return etcderr.Wrap(ctx, "read role "+r.Name, err)
-	}
-	for _, p := range has.Perm {
-		if !slices.Contains(r.Grants, grantOf(p)) {
-			if _, err := e.Client.RoleRevokePermission(ctx, r.Name, string(p.Key), string(p.RangeEnd)); err != nil {
-				return etcderr.Wrap(ctx, "revoke from role "+r.Name, err)
-			}
-		}
-	}
-	for _, g := range r.Grants {
-		kind := clientv3.PermissionType(clientv3.PermRead)
-		if g.Write {
-			kind = clientv3.PermissionType(clientv3.PermReadWrite)
-		}
-		if _, err := e.Client.RoleGrantPermission(ctx, r.Name, g.Key, g.End, kind); err != nil {
-			return etcderr.Wrap(ctx, "grant to role "+r.Name, err)
-		}
-	}
-	return nil
+const read, readwrite = "read", "readwrite"
+
+// permissions are etcd's names of them.
+var permissions = map[string]clientv3.PermissionType{
+	read: clientv3.PermissionType(clientv3.PermRead), readwrite: clientv3.PermissionType(clientv3.PermReadWrite),
 }
 
-// grantOf returns what a permission allows. One that this package never gives,
-// to write only, is like none of its own.
+// Etcd is where roles and users are.
+type Etcd struct {
+	Client  *clientv3.Client
+	Timeout time.Duration // of one call of its methods
+}
+
+// call runs f within the timeout. An error says what was tried.
+func (e Etcd) call(ctx context.Context, what string, f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, e.Timeout)
+	defer cancel()
+	return etcderr.Wrap(ctx, what, f(ctx))
+}
+
+// Put makes etcd have the role with exactly these grants: what it has beside
+// them is revoked.
+func (e Etcd) Put(ctx context.Context, r Role) error {
+	return e.call(ctx, "set up role "+r.Name, func(ctx context.Context) error {
+		if _, err := e.Client.RoleAdd(ctx, r.Name); err != nil && !errors.Is(err, rpctypes.ErrRoleAlreadyExist) {
+			return err
+		}
+		has, err := e.Client.RoleGet(ctx, r.Name)
+		if err != nil {
+			return err
+		}
+		for _, p := range has.Perm {
+			// To write only is nothing that this package ever grants.
+			if p.PermType == authpb.WRITE || !slices.Contains(r.Grants, grantOf((*authpb.Permission)(p))) {
+				if _, err := e.Client.RoleRevokePermission(ctx, r.Name, string(p.Key), string(p.RangeEnd)); err != nil {
+					return err
+				}
+			}
+		}
+		for _, g := range r.Grants {
+			if _, err := e.Client.RoleGrantPermission(ctx, r.Name, g.Key, g.End, permissions[g.Permission]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
 func grantOf(p *authpb.Permission) Grant {
-	g := Grant{Key: string(p.Key), End: string(p.RangeEnd), Write: p.PermType != authpb.READ}
-	if p.PermType == authpb.WRITE {
-		g.Key = ""
+	g := Grant{string(p.Key), string(p.RangeEnd), readwrite}
+	if p.PermType == authpb.READ {
+		g.Permission = read
 	}
 	return g
 }
 
 // List returns the roles in etcd that are Quotient's by their name, with what
 // they are granted now.
-func (e Etcd) List(ctx context.Context) ([]Role, error) {
-	ctx, cancel := context.WithTimeout(ctx, e.Timeout)
-	defer cancel()
-	list, err := e.Client.RoleList(ctx)
-	if err != nil {
-		return nil, etcderr.Wrap(ctx, "list the roles", err)
-	}
-	var all []Role
-	for _, name := range list.Roles {
-		if !strings.HasPrefix(name, "quotient-") {
-			continue
-		}
-		has, err := e.Client.RoleGet(ctx, name)
+func (e Etcd) List(ctx context.Context) (all []Role, err error) {
+	err = e.call(ctx, "list the roles", func(ctx context.Context) error {
+		list, err := e.Client.RoleList(ctx)
 		if err != nil {
-			return nil, etcderr.Wrap(ctx, "read role "+name, err)
+			return err
 		}
-		r := Role{Name: name}
-		for _, p := range has.Perm {
-			r.Grants = append(r.Grants, Grant{string(p.Key), string(p.RangeEnd), p.PermType != authpb.READ})
+		for _, name := range list.Roles {
+			if !strings.HasPrefix(name, "quotient-") {
+				continue
+			}
+			has, err := e.Client.RoleGet(ctx, name)
+			if err != nil {
+				return err
+			}
+			r := Role{name, []Grant{}}
+			for _, p := range has.Perm {
+				r.Grants = append(r.Grants, grantOf(p))
+			}
+			all = append(all, r)
 		}
-		all = append(all, r)
-	}
-	return all, nil
+		return nil
+	})
+	return all, err
 }
 
 // User is an etcd user that is to have a role.
@@ -184,39 +187,39 @@ type User struct {
 	NoPassword bool
 }
 
-// UserExists tells whether etcd knows a user. It takes etcd's root.
-func (e Etcd) UserExists(ctx context.Context, name string) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, e.Timeout)
-	defer cancel()
-	_, err := e.Client.UserGet(ctx, name)
-	if errors.Is(err, rpctypes.ErrUserNotFound) {
-		return false, nil
-	}
-	return err == nil, etcderr.Wrap(ctx, "look for user "+name, err)
+// UserExists tells whether etcd knows a user.
+func (e Etcd) UserExists(ctx context.Context, name string) (exists bool, err error) {
+	err = e.call(ctx, "look for user "+name, func(ctx context.Context) error {
+		_, err := e.Client.UserGet(ctx, name)
+		if exists = err == nil; errors.Is(err, rpctypes.ErrUserNotFound) {
+			return nil
+		}
+		return err
+	})
+	return exists, err
 }
 
 // GrantTo gives a user a role, and adds the user first if there is none;
-// added tells that. A user who is there keeps the password. It takes etcd's root.
+// added tells that. A user that exists keeps the password.
 func (e Etcd) GrantTo(ctx context.Context, u User, role string) (added bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, e.Timeout)
-	defer cancel()
-	_, err = e.Client.UserAddWithOptions(ctx, u.Name, u.Password, &clientv3.UserAddOptions{NoPassword: u.NoPassword})
-	if err != nil && !errors.Is(err, rpctypes.ErrUserAlreadyExist) {
-		return false, etcderr.Wrap(ctx, "add user "+u.Name, err)
-	}
-	added = err == nil
-	_, err = e.Client.UserGrantRole(ctx, u.Name, role)
-	return added, etcderr.Wrap(ctx, "grant "+role+" to "+u.Name, err)
+	err = e.call(ctx, "grant "+role+" to "+u.Name, func(ctx context.Context) error {
+		_, err := e.Client.UserAddWithOptions(ctx, u.Name, u.Password, &clientv3.UserAddOptions{NoPassword: u.NoPassword})
+		if added = err == nil; err != nil && !errors.Is(err, rpctypes.ErrUserAlreadyExist) {
+			return err
+		}
+		_, err = e.Client.UserGrantRole(ctx, u.Name, role)
+		return err
+	})
+	return added, err
 }
 
-// Authenticated tells whether etcd asks its clients who they are: only then do
-// roles count.
-func (e Etcd) Authenticated(ctx context.Context) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, e.Timeout)
-	defer cancel()
-	r, err := e.Client.AuthStatus(ctx)
-	if err != nil {
-		return false, etcderr.Wrap(ctx, "ask for authentication", err)
-	}
-	return r.Enabled, nil
+// Authenticated tells whether etcd asks its clients for their identity: only then
+// do roles count.
+func (e Etcd) Authenticated(ctx context.Context) (on bool, err error) {
+	err = e.call(ctx, "ask for authentication", func(ctx context.Context) error {
+		r, err := e.Client.AuthStatus(ctx)
+		on = err == nil && r.Enabled
+		return err
+	})
+	return on, err
 }

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
-
 	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/quota"
@@ -33,35 +32,44 @@ type instanceShareNew struct {
 // compareShares computes the shares of the window that starts at the instant
 // from, for the live instances.
 func compareShares(f *coordinator.Fleet, policy quota.Policy, from time.Time) *sharesJSON {
-	c := &sharesJSON{Start: from, Instances: []instanceShareNew{}}
 	limits := policy.LimitsAt(from.UnixNano())
 	if len(limits) == 0 {
 		limits = policy.Limits
 	}
 	w := quota.WindowAt(limits[0].Window, from.UnixNano())
-	c.Start, c.Window = time.Unix(0, w.Start()).UTC(), w.Length.String()
-	before := f.View()
-	after := before
-	after.Policy = &policy
-	oldTotal, oldShares, oldOK := int64(0), map[string]int64(nil), false
-	if before.Policy != nil {
-		oldTotal, oldShares, oldOK = share.Of(&before, w)
-	}
-	newTotal, newShares, newOK := share.Of(&after, w)
-	known := func(n int64, ok bool) *int64 {
-		if !ok {
-			return nil
+	c := &sharesJSON{Start: time.Unix(0, w.Start()).UTC(), Window: w.Length.String(), Instances: []instanceShareNew{}}
+	// divide returns the total under a policy, and a function to an instance's share.
+	divide := func(p *quota.Policy) (total *int64, of func(id string) *int64) {
+		v := f.View()
+		if v.Policy = p; p == nil {
+			return nil, func(string) *int64 { return nil }
 		}
-		return &n
+		n, shares, known := share.Of(&v, w)
+		return knownOr(n, known), func(id string) *int64 { return knownOr(shares[id], known) }
 	}
-	c.OldTotal, c.NewTotal = known(oldTotal, oldOK), known(newTotal, newOK)
+	var before, after func(string) *int64
+	c.OldTotal, before = divide(f.View().Policy)
+	c.NewTotal, after = divide(&policy)
 	for _, s := range f.Instances {
-		id := s.Instance.ID
-		c.Instances = append(c.Instances, instanceShareNew{
-			Incarnation: id, Name: s.Instance.Name, Old: known(oldShares[id], oldOK), New: known(newShares[id], newOK),
-		})
+		c.Instances = append(c.Instances, instanceShareNew{s.Instance.ID, s.Instance.Name, before(s.Instance.ID), after(s.Instance.ID)})
 	}
 	return c
+}
+
+// knownOr returns n, or nil if it is not known.
+func knownOr(n int64, known bool) *int64 {
+	if !known {
+		return nil
+	}
+	return &n
+}
+
+// number shows n, and a dash for nil.
+func number(n *int64) string {
+	if n == nil {
+		return "-"
+	}
+	return fmt.Sprint(*n)
 }
 
 func (c *sharesJSON) table(w io.Writer) {

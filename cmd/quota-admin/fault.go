@@ -1,0 +1,184 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
+	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/internal/etcderr"
+	"github.com/quotient-limiter/quotient/internal/etcdflags"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// The exit codes, which scripts rely on.
+const (
+	exitDone        = 0
+	exitFailed      = 1
+	exitUsage       = 2
+	exitNotFound    = 3
+	exitConflict    = 4
+	exitUnreachable = 5
+	exitPermission  = 6
+	exitRefused     = 7
+	exitLate        = 8
+)
+
+// Kinds of errors that only this tool has.
+var (
+	errUsage   = errors.New("bad usage")
+	errRefused = errors.New("refused by a guard rail")
+	errLate    = errors.New("written, but not applied in time")
+)
+
+// fault is an error of a kind, in words of its own, with lines that help to mend it.
+type fault struct {
+	error
+	kind  error
+	hints []string
+}
+
+func (f *fault) Is(target error) bool { return f.kind != nil && target == f.kind }
+func (f *fault) Unwrap() error        { return f.error }
+
+// usageError says what is wrong with the arguments of cmd.
+func usageError(cmd *cobra.Command, text string, args ...any) error {
+	return &fault{fmt.Errorf(text, args...), errUsage, []string{"see " + cmd.CommandPath() + " --help"}}
+}
+
+// notFound is an error for exit code 3.
+func notFound(text string) error { return &fault{errors.New(text), coordinator.ErrNotFound, nil} }
+
+// refused says that a guard rail does not let a change pass.
+func refused(err error) error { return &fault{fmt.Errorf("refused: %w", err), errRefused, nil} }
+
+// failure is an error as -o json and -o yaml show it.
+type failure struct {
+	Error    string   `json:"error"`
+	Kind     string   `json:"kind"`
+	ExitCode int      `json:"exit_code"`
+	Hints    []string `json:"hints,omitempty"`
+	// Offset is the byte of the limits at which they are wrong.
+	Offset *int `json:"offset,omitempty"`
+	// Provider, Have and Want belong to a conflict.
+	Provider string `json:"provider,omitempty"`
+	Have     *int64 `json:"have_revision,omitempty"`
+	Want     *int64 `json:"want_revision,omitempty"`
+
+	pointer string // two lines: a text, and a caret under the place
+}
+
+// kinds are the kinds of errors, the first that fits counts.
+var kinds = []struct {
+	is   error
+	kind string
+	code int
+}{
+	{errUsage, "usage", exitUsage},
+	{errRefused, "refused", exitRefused}, {errLate, "not_applied_in_time", exitLate},
+	{coordinator.ErrNotFound, "not_found", exitNotFound},
+	{coordinator.ErrPermission, "permission", exitPermission},
+	{coordinator.ErrUnreachable, "unreachable", exitUnreachable}, {context.DeadlineExceeded, "unreachable", exitUnreachable},
+}
+
+// classify turns an error into what is shown, and an exit code.
+func classify(err error) failure {
+	// Which package failed is of no use to operators.
+	f := failure{Error: strings.TrimPrefix(format.OneLine(err), "coordinator: "), Kind: "failed", ExitCode: exitFailed}
+	for _, k := range kinds {
+		if errors.Is(err, k.is) {
+			f.Kind, f.ExitCode = k.kind, k.code
+			break
+		}
+	}
+	var (
+		flag     *etcdflags.UsageError
+		syntax   *quota.SyntaxError
+		conflict *coordinator.ConflictError
+		field    *quota.FieldError
+	)
+	switch {
+	case f.ExitCode == exitUsage:
+	case errors.As(err, &flag):
+		f.Kind, f.ExitCode = "usage", exitUsage
+	case errors.As(err, &syntax):
+		f.Kind, f.ExitCode, f.pointer, f.Offset = "usage", exitUsage, syntax.Point(), &syntax.Offset
+	case errors.As(err, &field) && f.ExitCode == exitFailed:
+		f.Kind, f.ExitCode = "refused", exitRefused
+	case errors.As(err, &conflict):
+		f.Kind, f.ExitCode, f.Provider = "conflict", exitConflict, conflict.Provider
+		f.Have, f.Want = &conflict.Have, &conflict.Want
+	}
+	if known, ok := errors.AsType[*fault](err); ok {
+		f.Hints = known.hints
+	}
+	return f
+}
+
+// fail shows err on stderr in the format asked for and returns the exit code.
+func (a *app) fail(err error) int {
+	f := classify(err)
+	if a.format != format.Table {
+		_ = a.format.Write(a.stderr, f) // there is nowhere else to say it
+		return f.ExitCode
+	}
+	fmt.Fprintln(a.stderr, "quota-admin: "+format.Clean(f.Error))
+	for _, line := range append(strings.Split(f.pointer, "\n"), f.Hints...) {
+		if line != "" {
+			fmt.Fprintln(a.stderr, "  "+format.Clean(line))
+		}
+	}
+	return f.ExitCode
+}
+
+// connectError says whether making a client failed because etcd does not answer
+// or because it does not let the user in. With a user the client logs in at
+// once; without one, nothing of this can happen before the first request.
+func connectError(err error) error {
+	if _, ok := errors.AsType[*etcdflags.UsageError](err); ok {
+		return err
+	}
+	kind := etcderr.Kind(err)
+	if status.Code(err) == codes.InvalidArgument {
+		kind = coordinator.ErrPermission // how etcd refuses a password
+	}
+	if kind == nil {
+		return err
+	}
+	return fmt.Errorf("log in: %w: %w", kind, err)
+}
+
+// explain adds to an error what helps to mend it. For an etcd that does not
+// answer it asks each endpoint how far a connection gets.
+func (a *app) explain(ctx context.Context, err error) error {
+	switch {
+	case errors.Is(err, coordinator.ErrUnreachable):
+		return &fault{err, nil, append(a.etcd.Diagnose(ctx),
+			"check --endpoints or QUOTIENT_ENDPOINTS, and etcd itself: etcdctl endpoint health --endpoints="+strings.Join(a.etcd.Endpoints, ","))}
+	case errors.Is(err, coordinator.ErrPermission):
+		return &fault{err, nil, []string{a.permissionHint()}}
+	}
+	return err
+}
+
+// permissionHint says which etcd user was refused, and where to look.
+func (a *app) permissionHint() string {
+	user, check := a.etcd.User, "check the password and"
+	if user == "" {
+		user = a.etcd.CertificateUser()
+		check = "the client certificate names the etcd user " + user + ": check"
+	}
+	switch {
+	case user != "":
+		return check + " the roles of user " + user + ": etcdctl user get " + user
+	case a.etcd.Cert != "":
+		return "the client certificate " + a.etcd.Cert + " has no common name, so it names no etcd user: use another, or set --user"
+	}
+	return "no user was given: set --user or QUOTIENT_USER, or a client certificate by --cert and --key"
+}

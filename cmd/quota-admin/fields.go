@@ -1,0 +1,204 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// field is a field of a policy beside its limits: how set takes it, and how get
+// shows it.
+type field struct {
+	flag, usage string // of set; no flag: another command sets it
+	// parse returns what a value changes in a policy.
+	parse func(text string) (func(*quota.Policy), error)
+	title string // of its line; none: the line before shows it too
+	show  func(*quota.Policy) string
+}
+
+// fields are in the order of get, and of what depends on each other: a change of
+// the settle time comes before the freshness, and that of the shape before the burst.
+var fields = []field{
+	{"share", "divide the limit by this `rule`: equal, weighted or demand; new policies: equal",
+		value(oneOf(quota.ShareEqual, quota.ShareWeighted, quota.ShareDemand), func(p *quota.Policy, v quota.ShareRule) { p.Share = v }), "Share", sharedBy},
+	{"floor", "`PERCENT` of the limit that share demand always divides equally; new policies: 10",
+		value(whole(1, 100), func(p *quota.Policy, v int64) { p.Floor = v }), "", nil},
+	{"weight", "`NAME=WEIGHT` overrides the weight that instances of that name joined with, for share weighted; NAME= gives it back; repeatable",
+		value(parseWeight, setWeight), "", nil},
+	{"", "", nil, "Mode", func(p *quota.Policy) string { return string(p.Mode) }},
+	{"outage", "`rule` for instances cut off from etcd: hold the last share, or stop; new policies: hold",
+		value(oneOf(quota.OutageHold, quota.OutageStop), func(p *quota.Policy, v quota.Outage) { p.Outage = v }),
+		"Outage", func(p *quota.Policy) string { return string(p.Outage) }},
+	{"settle", "how long a larger share is held back; new policies: 3s",
+		value(positive, setSettle), "Settle", func(p *quota.Policy) string { return p.Settle.String() }},
+	{"freshness", "how old the proof of a view may be; new policies: five sixths of settle",
+		value(positive, func(p *quota.Policy, d time.Duration) { p.Freshness = d }), "Freshness", func(p *quota.Policy) string { return p.Freshness.String() }},
+	{"clock-error", "bound on the error of a host's clock; new policies: 50ms",
+		value(positive, func(p *quota.Policy, d time.Duration) { p.ClockError = d }), "Clock error", func(p *quota.Policy) string { return p.ClockError.String() }},
+	{"guard", "issue nothing within `G` of a window's edges: 20ms; auto or auto+20ms follows the clock's error; 0 is off",
+		parseGuard, "Guard", func(p *quota.Policy) string { return quota.FormatGuard(p.Guard, p.GuardAuto) }},
+	{"pacing", "release the permits of a window `how`: off (at once) or even; new policies: off",
+		value(oneOf(quota.PacingOff, quota.PacingEven), func(p *quota.Policy, v quota.Pacing) { p.Pacing = v }),
+		"Pacing", func(p *quota.Policy) string { return string(p.Pacing) }},
+	{"shape", "count `how`: in fixed windows, in a sliding one, or in a bucket; new policies: fixed",
+		value(oneOf(quota.ShapeFixed, quota.ShapeSliding, quota.ShapeBucket), setShape), "Shape", shapeOf},
+	{"burst", "`PERMITS` that a bucket lets the fleet issue at once; new policies: all of a limit's (0)",
+		value(whole(0, quota.MaxPermits), func(p *quota.Policy, v int64) { p.Burst = v }), "", nil},
+	{"warm-up", "over this time the share of an instance that has just started grows to the whole; 0 is off",
+		value(notNegative, func(p *quota.Policy, d time.Duration) { p.WarmUp = d }), "", nil},
+	{"max-step", "keep in the policy, and use now, that one change goes no further than `FACTOR` times up or down; new policies: 10x",
+		value(parseFactor, func(p *quota.Policy, f float64) { p.MaxStep = f }), "Max step", func(p *quota.Policy) string { return formatFactor(p.MaxStep) }},
+	{"", "", nil, "Requires", func(p *quota.Policy) string { return strings.Join(p.Requires, ", ") }},
+}
+
+// value makes a field's parse of a parser and a setter.
+func value[T any](parse func(string) (T, error), set func(*quota.Policy, T)) func(string) (func(*quota.Policy), error) {
+	return func(text string) (func(*quota.Policy), error) {
+		v, err := parse(text)
+		return func(p *quota.Policy) { set(p, v) }, err
+	}
+}
+
+func oneOf[T ~string](all ...T) func(string) (T, error) {
+	return func(text string) (T, error) {
+		if slices.Contains(all, T(text)) {
+			return T(text), nil
+		}
+		var words []string
+		for _, v := range all[:len(all)-1] {
+			words = append(words, string(v))
+		}
+		return "", fmt.Errorf("must be %s or %s", strings.Join(words, ", "), all[len(all)-1])
+	}
+}
+
+func whole(least, most int64) func(string) (int64, error) {
+	return func(text string) (int64, error) {
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil || n < least || n > most {
+			return 0, fmt.Errorf("must be a whole number from %d to %d", least, most)
+		}
+		return n, nil
+	}
+}
+
+func positive(text string) (time.Duration, error) {
+	d, err := time.ParseDuration(text)
+	if err == nil && d <= 0 {
+		err = errors.New("must be more than 0")
+	}
+	return d, err
+}
+
+func notNegative(text string) (time.Duration, error) {
+	d, err := time.ParseDuration(text)
+	if err == nil && d < 0 {
+		err = errors.New("must not be negative; 0 switches it off")
+	}
+	return d, err
+}
+
+// setSettle takes a freshness that was left at its default along.
+func setSettle(p *quota.Policy, d time.Duration) {
+	if p.Freshness == (quota.Policy{Settle: p.Settle}).WithDefaults().Freshness {
+		p.Freshness = 0
+	}
+	p.Settle = d
+}
+
+// setShape drops the burst of the bucket that there was.
+func setShape(p *quota.Policy, v quota.Shape) {
+	if p.Shape = v; v != quota.ShapeBucket {
+		p.Burst = 0
+	}
+}
+
+func parseGuard(text string) (func(*quota.Policy), error) {
+	fixed, auto, err := quota.ParseGuard(text)
+	if err == nil && fixed < 0 {
+		err = errors.New("must not be negative; 0 switches it off")
+	}
+	return func(p *quota.Policy) { p.Guard, p.GuardAuto = fixed, auto }, err
+}
+
+// weight is a value of --weight; 0 gives it back.
+type weight struct {
+	name  string
+	value int64
+}
+
+// parseWeight reads NAME=WEIGHT or NAME=.
+func parseWeight(text string) (w weight, err error) {
+	i := strings.LastIndexByte(text, '=')
+	if i <= 0 {
+		return w, errors.New("write NAME=WEIGHT, as in big-host=8")
+	}
+	w.name = text[:i]
+	if text[i+1:] != "" {
+		w.value, err = whole(1, quota.MaxWeight)(text[i+1:])
+	}
+	return w, err
+}
+
+func setWeight(p *quota.Policy, w weight) {
+	if w.value == 0 {
+		delete(p.Weights, w.name)
+		return
+	}
+	if p.Weights == nil {
+		p.Weights = map[string]int64{}
+	}
+	p.Weights[w.name] = w.value
+}
+
+// parseFactor reads a value of --max-step: "10x" or "10".
+func parseFactor(text string) (float64, error) {
+	n, err := strconv.ParseFloat(strings.TrimSuffix(text, "x"), 64)
+	if err != nil || !(n >= 1 && n <= float64(quota.MaxPermits)) {
+		return 0, fmt.Errorf("write a number from 1 to %d, as in 10x", quota.MaxPermits)
+	}
+	return n, nil
+}
+
+func formatFactor(f float64) string {
+	if f == 0 {
+		f = quota.DefaultMaxStep
+	}
+	return strconv.FormatFloat(f, 'f', -1, 64) + "x"
+}
+
+// shapeOf says how a policy counts; "" for plain windows.
+func shapeOf(p *quota.Policy) string {
+	if !p.Shaped() && p.WarmUp == 0 {
+		return ""
+	}
+	words := []string{string(p.Shape)}
+	switch {
+	case p.Shape == quota.ShapeBucket && p.Burst == 0:
+		words = append(words, "burst of all permits")
+	case p.Shape == quota.ShapeBucket:
+		words = append(words, fmt.Sprintf("burst %d", p.Burst))
+	}
+	if p.WarmUp > 0 {
+		words = append(words, "warm-up "+p.WarmUp.String())
+	}
+	return strings.Join(words, ", ")
+}
+
+// sharedBy says how a policy divides its limits.
+func sharedBy(p *quota.Policy) string {
+	words := []string{string(p.Share)}
+	if p.Share == quota.ShareDemand {
+		words = append(words, fmt.Sprintf("%d%% of it always equally", p.Floor))
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.Weights)) {
+		words = append(words, fmt.Sprintf("%s weighs %d", name, p.Weights[name]))
+	}
+	return strings.Join(words, ", ")
+}

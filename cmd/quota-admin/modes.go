@@ -1,0 +1,180 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/change"
+	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+func (a *app) pauseCommand() *cobra.Command {
+	return a.modeCommand("pause", quota.ModePause, "Stop a provider: its instances issue nothing", `Stop a provider: its instances issue nothing until resume. Callers that wait go on
+waiting. Instances that see the change stop at once, the others when their proof
+of freshness ends (outage rule stop) or when etcd is back (hold).`)
+}
+
+func (a *app) resumeCommand() *cobra.Command {
+	return a.modeCommand("resume", "", "End a pause", `End a pause: the mode is again what it was before, enforce or shadow. Instances
+issue permits from the first window that starts a settle time later. A provider
+that is not paused stays as it is.`)
+}
+
+func (a *app) shadowCommand() *cobra.Command {
+	return a.modeCommand("shadow", quota.ModeShadow, "Count what would be refused, and let it pass", `Let a provider's instances count shares and refusals as ever, but let every
+refusal pass. instances and top show such refusals apart, as SHADOWED. The limit is
+NOT held meanwhile. For trying a limit before it is enforced.`)
+}
+
+func (a *app) enforceCommand() *cobra.Command {
+	return a.modeCommand("enforce", quota.ModeEnforce, "Refuse what exceeds the limit: the default mode",
+		`Enforce a provider's limits: the default mode. It ends shadow, and pause too.`)
+}
+
+func (a *app) modeCommand(name string, mode quota.Mode, short, long string) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     name + " PROVIDER",
+		Short:   short,
+		Long:    long,
+		Example: "  quota-admin " + name + " payments/charge --reason \"provider is down\" --wait",
+	}
+	e := a.edits(cmd, 1)
+	e.lazy = true
+	e.next = func(ctx context.Context, admin *coordinator.Admin, old coordinator.Stored, now time.Time) (quota.Policy, error) {
+		return toMode(ctx, admin, old, mode, now)
+	}
+	return cmd
+}
+
+// toMode returns the policy in another mode; "" ends a pause.
+func toMode(ctx context.Context, admin *coordinator.Admin, old coordinator.Stored, mode quota.Mode, now time.Time) (p quota.Policy, err error) {
+	if err := mustExist(old); err != nil {
+		return p, err
+	}
+	p = change.Carry(old.Policy, old.Policy, now)
+	if p.Mode = mode; mode == "" {
+		p.Mode, err = modeBefore(ctx, admin, old)
+	}
+	return p, err
+}
+
+// modeBefore finds the mode before the pause in the history; enforce where that
+// does not reach so far.
+func modeBefore(ctx context.Context, admin *coordinator.Admin, old coordinator.Stored) (quota.Mode, error) {
+	if old.Policy.Mode != quota.ModePause {
+		return old.Policy.Mode, nil
+	}
+	records, err := admin.History(ctx, old.Provider)
+	for _, r := range records {
+		if r.Old != nil && r.Old.Mode != quota.ModePause && r.Old.Mode != "" {
+			return r.Old.Mode, nil
+		}
+	}
+	return quota.ModeEnforce, err
+}
+
+func mustExist(s coordinator.Stored) error {
+	if s.Revision == 0 {
+		return fmt.Errorf("%s: %w", s.Provider, coordinator.ErrNotFound)
+	}
+	return nil
+}
+
+func (a *app) cancelCommand() *cobra.Command {
+	when := ""
+	cmd := &cobra.Command{
+		Use:   "cancel PROVIDER",
+		Short: "Cancel announced changes",
+		Long: `Cancel the changes that set --at and set --for announced: all of them, or with
+--at the one for TIME. What is in force stays in force, also where it was set for
+a time only. A change that is cancelled less than settle + 2 clock errors ahead
+may cost some permits; nothing is exceeded.`,
+		Example: `  quota-admin cancel payments/charge
+  quota-admin cancel payments/charge --at 2027-01-01T00:00:00Z --reason "postponed"`,
+	}
+	a.flag(cmd, "at", "only the change that is announced for `TIME`, as get shows it", func(text string) error {
+		when = text
+		_, err := parseWhen(text, time.Now())
+		return err
+	})
+	a.edits(cmd, 1).next = func(_ context.Context, _ *coordinator.Admin, old coordinator.Stored, now time.Time) (p quota.Policy, err error) {
+		if err := mustExist(old); err != nil {
+			return p, err
+		}
+		var at time.Time
+		if when != "" {
+			if at, err = parseWhen(when, now); err != nil {
+				return p, err
+			}
+		}
+		if p, err = change.Cancel(old.Policy, at, now); err != nil {
+			err = fmt.Errorf("%s: %w", old.Provider, err)
+		}
+		return p, err
+	}
+	return cmd
+}
+
+func (a *app) rollbackCommand() *cobra.Command {
+	revision := int64(0)
+	cmd := &cobra.Command{
+		Use:   "rollback PROVIDER REVISION",
+		Short: "Set a policy as it was at a revision",
+		Long: `Set a policy as it was at a revision, which history shows: all of it, as a new
+change of its own. What was announced then and has come meanwhile is in force;
+what lies ahead is announced again. The greatest step is not looked at: it was in
+force before.`,
+		Example: `  quota-admin rollback payments/charge 17 --wait
+  quota-admin rollback payments/charge 17 --dry-run`,
+	}
+	e := a.edits(cmd, 0)
+	e.lazy = true
+	cmd.PreRun = func(_ *cobra.Command, args []string) {
+		revision = revisionOf(args[1])
+		if e.reason == "" {
+			e.reason = "rollback to revision " + args[1]
+		}
+	}
+	e.next = func(ctx context.Context, admin *coordinator.Admin, old coordinator.Stored, now time.Time) (p quota.Policy, err error) {
+		past, err := policyAt(ctx, admin, old, revision)
+		if err == nil && past == nil {
+			err = fmt.Errorf("at revision %d %s had no policy: delete does that", revision, old.Provider)
+		}
+		if err != nil {
+			return p, err
+		}
+		return change.Carry(old.Policy, *past, now), nil
+	}
+	return cmd
+}
+
+// policyAt returns the policy as it was written at a revision, and nil where
+// that change deleted it.
+func policyAt(ctx context.Context, admin *coordinator.Admin, now coordinator.Stored, revision int64) (*quota.Policy, error) {
+	if p := policyIn(now); revision == now.Revision && p != nil {
+		return p, nil
+	}
+	records, err := admin.History(ctx, now.Provider)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range records {
+		switch {
+		case r.Revision == revision && r.Problem != nil:
+			return nil, r.Problem
+		case r.Revision == revision:
+			return r.New, nil
+		case r.OldRevision == revision && r.Old != nil:
+			return r.Old, nil
+		}
+	}
+	if len(records) == 0 {
+		return nil, notFound(now.Provider + " has no history")
+	}
+	return nil, notFound(fmt.Sprintf("%s was not changed at revision %d; the history goes from %d to %d",
+		now.Provider, revision, records[len(records)-1].Revision, records[0].Revision))
+}

@@ -1,0 +1,256 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/change"
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
+	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+func (a *app) getCommand() *cobra.Command {
+	return a.needsAdmin(&cobra.Command{
+		Use:     "get PROVIDER",
+		Short:   "Show the policy of a provider",
+		Example: "  quota-admin get payments/charge",
+	}, func(ctx context.Context, admin *coordinator.Admin, args []string) error {
+		stored, err := admin.Get(ctx, args[0])
+		if err != nil {
+			return err
+		}
+		return a.emit(toJSON(stored), func(w io.Writer) { describe(w, stored) })
+	})
+}
+
+// describe writes all of a policy, a line for each field.
+func describe(w io.Writer, s coordinator.Stored) {
+	line := func(name, value string) { format.Row(w, name+":", value) }
+	line("Provider", format.Show(s.Provider))
+	line("Revision", fmt.Sprint(s.Revision))
+	if s.Problem != nil {
+		line("Problem", format.Clean(problem(s.Problem)))
+	}
+	if policyIn(s) == nil {
+		return
+	}
+	p := change.Current(s.Policy, time.Now()).WithDefaults()
+	line("Limits", quota.FormatLimits(p.Limits))
+	if !p.From.IsZero() {
+		line("From", format.Exact(p.From))
+	}
+	for _, next := range p.Next {
+		line("Next", quota.FormatLimits(next.Limits)+" from "+format.Exact(next.From))
+	}
+	for _, f := range fields {
+		if f.title != "" {
+			if text := f.show(&p); text != "" {
+				line(f.title, format.Show(text))
+			}
+		}
+	}
+	line("Changed", format.When(p.Time))
+	line("Author", format.Show(p.Author))
+	line("Reason", format.Show(p.Reason))
+}
+
+// listJSON is what list shows as JSON.
+type listJSON struct {
+	Policies []*storedJSON `json:"policies"`
+}
+
+func (a *app) listCommand() *cobra.Command {
+	return a.needsAdmin(&cobra.Command{
+		Use:   "list [PREFIX]",
+		Short: "Show the policies of all providers, or of those whose name begins with PREFIX",
+		Example: `  quota-admin list
+  quota-admin list payments/`,
+	}, func(ctx context.Context, admin *coordinator.Admin, args []string) error {
+		all, err := admin.List(ctx)
+		if err != nil {
+			return err
+		}
+		prefix := strings.Join(args, "")
+		all = slices.DeleteFunc(all, func(s coordinator.Stored) bool { return !strings.HasPrefix(s.Provider, prefix) })
+		if len(all) == 0 {
+			a.note("no policies of providers %s* under %s", prefix, a.etcd.Prefix)
+		}
+		data := listJSON{Policies: []*storedJSON{}}
+		for _, s := range all {
+			data.Policies = append(data.Policies, toJSON(s))
+			if s.Problem != nil {
+				a.note("%s: %s", s.Provider, problem(s.Problem))
+			}
+		}
+		return a.emit(data, func(w io.Writer) { listTable(w, all) })
+	})
+}
+
+func listTable(w io.Writer, all []coordinator.Stored) {
+	if len(all) == 0 {
+		return
+	}
+	format.Row(w, "PROVIDER", "LIMITS", "MODE", "SHARE", "OUTAGE", "SETTLE", "NEXT", "REVISION", "CHANGED", "AUTHOR")
+	for _, s := range all {
+		name, revision := format.Name(s.Provider), fmt.Sprint(s.Revision)
+		if policyIn(s) == nil {
+			format.Row(w, name, "invalid", "-", "-", "-", "-", "-", revision, "-", "-")
+			continue
+		}
+		p := change.Current(s.Policy, time.Now()).WithDefaults()
+		format.Row(w, name, quota.FormatLimits(p.Limits), format.Show(string(p.Mode)), format.Show(string(p.Share)),
+			format.Show(string(p.Outage)), p.Settle.String(), nextOf(p), revision, format.When(p.Time), format.Name(p.Author))
+	}
+}
+
+// nextOf shows the first announced change, and how many come after it.
+func nextOf(p quota.Policy) string {
+	switch {
+	case !p.From.IsZero():
+		return "begins " + format.Exact(p.From)
+	case len(p.Next) == 0:
+		return "-"
+	}
+	text := quota.FormatLimits(p.Next[0].Limits) + " from " + format.Exact(p.Next[0].From)
+	if more := len(p.Next) - 1; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
+// historyJSON is what history shows as JSON.
+type historyJSON struct {
+	Provider string       `json:"provider"`
+	Changes  []recordJSON `json:"changes"` // newest first
+}
+
+// recordJSON is one change of a policy.
+type recordJSON struct {
+	Revision    int64         `json:"revision"`
+	OldRevision int64         `json:"old_revision"` // 0: there was no policy
+	Time        time.Time     `json:"time"`
+	Author      string        `json:"author"`
+	Reason      string        `json:"reason,omitempty"`
+	Old         *quota.Policy `json:"old"` // null: there was none, or it cannot be read
+	New         *quota.Policy `json:"new"` // null: deleted
+	Problem     string        `json:"problem,omitempty"`
+}
+
+func (a *app) historyCommand() *cobra.Command {
+	return a.needsAdmin(&cobra.Command{
+		Use:     "history PROVIDER",
+		Short:   "Show who changed a policy, when and why, newest first",
+		Example: "  quota-admin history payments/charge",
+	}, func(ctx context.Context, admin *coordinator.Admin, args []string) error {
+		records, err := admin.History(ctx, args[0])
+		if err != nil {
+			return err
+		}
+		if len(records) == 0 {
+			return notFound(args[0] + " has no history")
+		}
+		data := historyJSON{Provider: args[0]}
+		for _, r := range records {
+			data.Changes = append(data.Changes, recordJSON{r.Revision, r.OldRevision, r.Time, r.Author, r.Reason, r.Old, r.New, problem(r.Problem)})
+			if r.Problem != nil {
+				a.note("%s", problem(r.Problem))
+			}
+		}
+		return a.emit(data, data.table)
+	})
+}
+
+func (h *historyJSON) table(w io.Writer) {
+	limitsOf := func(p *quota.Policy, unreadable bool) string {
+		switch {
+		case unreadable:
+			return "unreadable"
+		case p == nil:
+			return "-"
+		}
+		return quota.FormatLimits(p.Limits)
+	}
+	format.Row(w, "REVISION", "TIME", "AUTHOR", "OLD", "NEW", "ALSO", "REASON")
+	for _, r := range h.Changes {
+		format.Row(w, fmt.Sprint(r.Revision), format.When(r.Time), format.Show(r.Author), limitsOf(r.Old, r.Old == nil && r.OldRevision != 0),
+			limitsOf(r.New, r.Problem != ""), also(r.Old, r.New), format.Show(r.Reason))
+	}
+}
+
+// also shows what a change did beside the limits.
+func also(old, next *quota.Policy) string {
+	var parts []string
+	for _, d := range change.Beside(old, next) {
+		switch field := format.Clean(d.Field); {
+		case d.Old == "":
+			parts = append(parts, field+" "+format.Show(d.New))
+		case d.New == "":
+			parts = append(parts, "no "+field)
+		default:
+			parts = append(parts, field+" "+format.Show(d.Old)+" -> "+format.Show(d.New))
+		}
+	}
+	if len(parts) == 0 {
+		return "-"
+	}
+	return strings.Join(parts, "; ")
+}
+
+// diffJSON is what diff shows as JSON.
+type diffJSON struct {
+	Provider    string              `json:"provider"`
+	From        int64               `json:"from_revision"`
+	To          int64               `json:"to_revision"`
+	Differences []change.Difference `json:"differences"`
+}
+
+func (a *app) diffCommand() *cobra.Command {
+	return a.needsAdmin(&cobra.Command{
+		Use:   "diff PROVIDER REVISION [REVISION]",
+		Short: "Show in what a policy differs between two revisions",
+		Long: `Show in what a policy differs between two revisions, which history shows. Without
+the second it is compared with what is set now.`,
+		Example: `  quota-admin diff payments/charge 17 23
+  quota-admin diff payments/charge 17`,
+	}, func(ctx context.Context, admin *coordinator.Admin, args []string) error {
+		fleet, err := admin.Fleet(ctx, args[0])
+		if err != nil {
+			return err
+		}
+		now := fleet.Policy
+		d := diffJSON{Provider: args[0], From: revisionOf(args[1]), To: now.Revision, Differences: []change.Difference{}}
+		from, err := policyAt(ctx, admin, now, d.From)
+		if err != nil {
+			return err
+		}
+		to := policyIn(now)
+		if len(args) == 3 {
+			d.To = revisionOf(args[2])
+			if to, err = policyAt(ctx, admin, now, d.To); err != nil {
+				return err
+			}
+		}
+		d.Differences = append(d.Differences, change.Diff(from, to)...)
+		return a.emit(d, func(w io.Writer) {
+			fmt.Fprintf(w, "%s: revision %d -> %d\n", format.Show(d.Provider), d.From, d.To)
+			if len(d.Differences) == 0 {
+				fmt.Fprintln(w, "no difference")
+			}
+			writeDiff(w, d.Differences)
+		})
+	})
+}
+
+// writeDiff writes a line for each difference.
+func writeDiff(w io.Writer, all []change.Difference) {
+	for _, d := range all {
+		format.Row(w, "  "+format.Clean(d.Field)+":", format.Show(d.Old)+" -> "+format.Show(d.New))
+	}
+}
