@@ -256,7 +256,7 @@ func (w *world) changePolicy(r *rand.Rand) {
 	case 2:
 		p.Requires = []string{"unheard-of"}
 	case 3:
-		p.From = wallTime(w.now + w.ahead(r))
+		p.From = wallTime(w.operatorsNow(r) + w.ahead(r))
 	}
 	if w.kind == Timing && p.Settle < w.lastPolicy().Settle {
 		w.startHost(rand.New(rand.NewPCG(r.Uint64(), 5)), false) // it knows nothing of the longer time
@@ -264,17 +264,27 @@ func (w *world) changePolicy(r *rand.Rand) {
 	w.setPolicy(p)
 }
 
+// operatorsNow is what an operator takes for now. Nothing is promised of operators'
+// clocks: some are minutes off, one way or the other.
+func (w *world) operatorsNow(r *rand.Rand) int64 {
+	if w.kind == Calm || r.IntN(4) > 0 {
+		return w.now
+	}
+	return w.now + []int64{5000 * ms, 120_000 * ms}[r.IntN(2)]*(2*r.Int64N(2)-1) + r.Int64N(200*ms)
+}
+
 // announce commits limits that begin later.
 func (w *world) announce(r *rand.Rand) {
 	old := w.lastPolicy()
 	p := old.Clone()
-	begin := w.now + w.ahead(r)
+	now := w.operatorsNow(r)
+	begin := now + w.ahead(r)
 	if !p.From.IsZero() {
 		begin = max(begin, p.From.UnixNano()-epoch+1)
 	}
 	// A change that is in force may become the policy's own limits once the
 	// last window before it has ended on every clock.
-	if n := len(old.Next); n > 0 && old.Next[n-1].From.Before(wallTime(w.now-1000*ms-2*w.e)) {
+	if n := len(old.Next); n > 0 && old.Next[n-1].From.Before(wallTime(now-1000*ms-2*w.e)) {
 		p.Limits = old.Next[n-1].Limits
 	} else if n > 0 && w.kind == Calm {
 		return
