@@ -104,6 +104,7 @@ func (s *sleeper) run() {
 	case 2:
 		s.f.plan.Pacing = Pacing{Even: true, Phase: r.Uint64()}
 	}
+	s.f.plan.Known = r.IntN(3) > 0 // or nobody is refused before its deadline
 	s.g = NewGate(s.f, s.decided, func(wake int64) { s.armed = min(s.armed, wake) })
 	s.g.Changed(s.at())
 	for range 150 {

@@ -90,7 +90,7 @@ func (r *run) serve(g *Gate, n int64) (at int64, known bool) {
 	for {
 		if at, ok := r.ledger.when(n); ok {
 			r.ledger.advance(at)
-			r.ledger.pace(max(n, g.mu.wanted.most()))
+			r.ledger.pace(n)
 			r.ledger.charge(n, at)
 			return at, true
 		}

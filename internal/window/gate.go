@@ -39,7 +39,6 @@ type Gate struct {
 		published int64 // permits put into the segment, less what was withheld
 		held      int64 // permits of this segment that belong to the queue
 		issued    int64 // permits issued in ended segments and to waiters
-		wanted    wanted
 		closed    bool
 	}
 }
@@ -211,8 +210,11 @@ func (g *Gate) Proved(at clock.Instant, proof Proof) {
 func (g *Gate) Tick(at clock.Instant) {
 	g.mu.Lock()
 	defer g.unlock()
-	g.currentLocked(at)
-	g.refuseOverdueLocked(g.mu.last)
+	if g.mu.queue.nearest <= at.Mono {
+		g.rebuildLocked(at)
+	} else {
+		g.currentLocked(at)
+	}
 }
 
 // Evict refuses all waiters of one owner with the verdict Closed.
@@ -276,8 +278,7 @@ func (g *Gate) rebuildLocked(at clock.Instant) {
 
 	news := g.adoptLocked(at)
 	p, l := g.planLocked(), &g.mu.ledger
-	g.mu.wanted.roll(l.epoch)
-	if l.pace(max(g.headLocked(), g.mu.wanted.most())) {
+	if l.pace(g.headLocked()) {
 		g.mu.forecast.stale = true
 	}
 	s := &Segment{Strict: p.Proof.Strict, Shadow: p.Shadow, lead: p.Proof.Lead, Grant: l.grant()}
@@ -289,6 +290,7 @@ func (g *Gate) rebuildLocked(at clock.Instant) {
 		g.judgeLocked(p)
 	}
 	g.refuseOverdueLocked(g.mu.last)
+	g.serveLocked(s, p) // a request that was refused may have stood before smaller ones
 	if g.mu.queue.head == nil {
 		g.mu.published, g.mu.held = g.mu.held, 0
 		s.left.Store(g.mu.published)
@@ -351,10 +353,11 @@ func (g *Gate) limitLocked(s *Segment, proof *Proof) {
 
 // wantLocked notes that n permits were refused: pacing keeps that many together.
 func (g *Gate) wantLocked(n int64) {
-	if n > g.mu.wanted.most() && g.planLocked().Pacing.Even {
+	w := &g.mu.ledger.wanted
+	if n > w.most() && g.planLocked().Pacing.Even {
 		g.mu.forecast.stale = true
 	}
-	g.mu.wanted.now = max(g.mu.wanted.now, n)
+	w.now = max(w.now, n)
 }
 
 // headLocked returns how many permits the head of the queue waits for, or 0.

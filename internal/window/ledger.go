@@ -35,7 +35,8 @@ type ledger struct {
 	early    bool  // corrected time was set back: an account's window has not begun
 	// epoch counts the moments at which any account moved to another window. It
 	// is never 0 once something was issued.
-	epoch uint64
+	epoch  uint64
+	wanted wanted
 	// overIssued counts permits that were booked though a bound did not allow
 	// them. It is checked where permits are booked, not where they are counted out.
 	overIssued int64
@@ -65,6 +66,7 @@ func (l *ledger) adopt(p *Plan, now int64) {
 		}
 		l.reshape(a)
 	}
+	l.wanted.roll(l.epoch)
 }
 
 // limit returns the limit of a window length, or nil.
@@ -227,9 +229,11 @@ func (a *account) when(n int64, l *ledger) int64 {
 }
 
 // pace makes up for permits that were due and not asked for, so that they do not
-// come as a burst: all but need of them, or what a tick releases if that is more,
-// are released along the rest of the window. It reports whether there were any.
+// come as a burst: all but need of them, or the largest refused request, or a
+// tick's permits, are released along the rest of the window. It reports whether
+// there were any.
 func (l *ledger) pace(need int64) (late bool) {
+	need = max(need, l.wanted.most())
 	if l.plan.Shut || l.early { // nobody could ask
 		return false
 	}

@@ -128,3 +128,31 @@ func TestARequestOfManyIsServedUnderPacing(t *testing.T) {
 		}
 	}
 }
+
+// TestTheForecastKnowsWhenARefusalIsForgotten: permits are kept together for a
+// refused request for two windows, in the forecast as in the release.
+func TestTheForecastKnowsWhenARefusalIsForgotten(t *testing.T) {
+	f := newFixed(map[time.Duration]int64{second: 60})
+	f.plan.Pacing = Pacing{Even: true, Phase: 99}
+	f.shutUntil = int64(2500 * time.Millisecond)
+	var now int64
+	foreseen := map[*Waiter]int64{}
+	g := gateOf(f, 0, func(w *Waiter, _ Grant, _ Verdict) {
+		if now != foreseen[w] {
+			t.Errorf("served at %v, foreseen at %v", time.Duration(now), time.Duration(foreseen[w]))
+		}
+	})
+	g.Changed(at(0))
+	if _, ok := take(g, at(0), 40); ok {
+		t.Fatal("40 permits while the gate is shut")
+	}
+	for range 5 {
+		w := &Waiter{}
+		foreseen[w], _ = g.Estimate(at(0), 1)
+		g.Enter(at(0), w, 1, Forever)
+	}
+	for g.Wake() != Forever {
+		now = g.Wake()
+		g.Tick(at(time.Duration(now)))
+	}
+}

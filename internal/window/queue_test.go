@@ -1,6 +1,7 @@
 package window
 
 import (
+	"fmt"
 	"testing"
 	"time"
 	"unsafe"
@@ -44,6 +45,29 @@ func TestWaitersAreServedInOrderBeforeNewcomers(t *testing.T) {
 	}
 	if wake := g.Wake(); wake != Forever {
 		t.Errorf("nobody waits, yet wake is at %v", time.Duration(wake))
+	}
+}
+
+// TestSmallerRequestsFollowARefusedHead: when the first in line gives up for want
+// of time, what it was waiting with goes to those behind it at that instant.
+func TestSmallerRequestsFollowARefusedHead(t *testing.T) {
+	for name, end := range map[string]func(g *Gate){
+		"the alarm": func(g *Gate) { g.Tick(at(second / 2)) },
+		"news":      func(g *Gate) { g.Changed(at(second / 2)) },
+		"late news": func(g *Gate) { g.Changed(at(second * 3 / 4)) },
+	} {
+		f := newFixed(map[time.Duration]int64{second: 2})
+		f.plan.Known = false // nobody is refused before its deadline
+		var told told
+		g := gateOf(f, 0, told.decided)
+		g.Changed(at(0))
+		take(g, at(1), 1)
+		g.Enter(at(2), &Waiter{Payload: "two"}, 2, int64(second/2))
+		g.Enter(at(3), &Waiter{Payload: "one"}, 1, Forever)
+		end(g)
+		if diff := cmp.Diff([]string{fmt.Sprintf("two!%d", Limited), "one@0s"}, told.take()); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
 	}
 }
 
