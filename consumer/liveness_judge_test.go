@@ -199,7 +199,9 @@ func (h *play) judge(c, overtaken *call) {
 		if issued > 0 {
 			h.issue(c.at, issued)
 			h.issuedNow += issued
-			h.safeAt(c)
+			if c.at == now() { // or others may have been granted since
+				h.safe(issued)
+			}
 		}
 		return
 	}
@@ -212,13 +214,6 @@ func (h *play) judge(c, overtaken *call) {
 		h.wrong("decided", "%d is refused after %v, foretold was %v: %v", c.id, waited, c.foretold, c.err)
 	case c.at == c.asked:
 		h.refused(c.n, delay(h.l[0], c.n), c.err)
-	}
-}
-
-// safeAt sees that a grant to a waiter did not exceed what there was then.
-func (h *play) safeAt(c *call) {
-	if c.at == now() {
-		h.safe(c.n)
 	}
 }
 
