@@ -442,23 +442,13 @@ func TestReadyIsToldInTime(t *testing.T) {
 			p.Outage = quota.OutageStop
 			s.start(p, 2)
 			time.Sleep(10 * time.Second)
-			ready := make(chan time.Time, 1)
-			go func() {
-				if l.Ready(t.Context()) == nil {
-					ready <- time.Now()
-				}
-			}()
+			ready := waitReady(t.Context(), l)
 			time.Sleep(5500 * time.Millisecond)
 			s.prove()
 			if !l.TryAcquire() {
 				t.Error("no permit after the outage")
 			}
-			synctest.Wait()
-			select {
-			case <-ready:
-			default:
-				t.Error("a permit, and not ready")
-			}
+			ready.returned(t, nil, "a permit was issued")
 		})
 	})
 	t.Run("of its limiter's end", func(t *testing.T) {
@@ -468,21 +458,12 @@ func TestReadyIsToldInTime(t *testing.T) {
 			source := consumer.Fixed(p)
 			l := open(t, source, consumer.Options{})
 			open(t, source, consumer.Options{})
-			ready := make(chan error, 1)
-			go func() { ready <- l.Ready(t.Context()) }()
+			ready := waitReady(t.Context(), l)
 			time.Sleep(1300 * time.Millisecond)
 			if err := l.Close(); err != nil {
 				t.Error(err)
 			}
-			synctest.Wait()
-			select {
-			case err := <-ready:
-				if !errors.Is(err, consumer.ErrClosed) {
-					t.Error(err)
-				}
-			default:
-				t.Error("Ready waits though the limiter is closed")
-			}
+			ready.returned(t, consumer.ErrClosed, "the limiter is closed")
 		})
 	})
 	t.Run("of its source's end", func(t *testing.T) {
@@ -491,19 +472,10 @@ func TestReadyIsToldInTime(t *testing.T) {
 			p.Mode = quota.ModePause
 			i := fleet(t, p, 1).Instances()[0]
 			l := open(t, i, consumer.Options{})
-			ready := make(chan error, 1)
-			go func() { ready <- l.Ready(t.Context()) }()
+			ready := waitReady(t.Context(), l)
 			time.Sleep(1300 * time.Millisecond)
 			i.Kill()
-			synctest.Wait()
-			select {
-			case err := <-ready:
-				if !errors.Is(err, consumer.ErrClosed) {
-					t.Error(err)
-				}
-			default:
-				t.Error("Ready waits though the source is closed")
-			}
+			ready.returned(t, consumer.ErrClosed, "the source is closed")
 		})
 	})
 	t.Run("of the first proof", func(t *testing.T) {
@@ -511,19 +483,10 @@ func TestReadyIsToldInTime(t *testing.T) {
 			s := &told{clock: clock.New()}
 			l := open(t, s, consumer.Options{})
 			s.begin(policyOf(t, "10/s"), 1)
-			ready := make(chan error, 1)
-			go func() { ready <- l.Ready(t.Context()) }()
+			ready := waitReady(t.Context(), l)
 			time.Sleep(1300 * time.Millisecond)
 			s.prove()
-			synctest.Wait()
-			select {
-			case err := <-ready:
-				if err != nil {
-					t.Error(err)
-				}
-			default:
-				t.Error("Ready waits though the view is proved")
-			}
+			ready.returned(t, nil, "the view is proved")
 		})
 	})
 	t.Run("of the end of a pause", func(t *testing.T) {
@@ -537,19 +500,10 @@ func TestReadyIsToldInTime(t *testing.T) {
 				{600 * time.Millisecond, 600 * time.Millisecond, func() {}},
 			} {
 				pauseUntil(l, time.Now().Add(c.pause))
-				ready := make(chan error, 1)
-				go func() { ready <- l.Ready(ctx) }()
+				ready := waitReady(ctx, l)
 				time.Sleep(c.after)
 				c.end()
-				synctest.Wait()
-				select {
-				case err := <-ready:
-					if err != nil {
-						t.Error(err)
-					}
-				default:
-					t.Error("the pause has ended, and Ready waits")
-				}
+				ready.returned(t, nil, "the pause has ended")
 			}
 		})
 	})
@@ -557,22 +511,81 @@ func TestReadyIsToldInTime(t *testing.T) {
 		p := policyOf(t, "10/s")
 		p.Mode = quota.ModePause
 		bubble(t, p, func(t *testing.T, ctx context.Context, source *consumer.FixedSource, l *consumer.Limiter) {
-			ready := make(chan error, 1)
-			go func() { ready <- l.Ready(ctx) }()
+			ready := waitReady(ctx, l)
 			time.Sleep(500 * time.Millisecond)
 			p.Mode = quota.ModeShadow
 			if err := source.Set(p); err != nil {
 				t.Fatal(err)
 			}
-			synctest.Wait()
-			select {
-			case err := <-ready:
-				if err != nil {
-					t.Error(err)
-				}
-			default:
-				t.Error("shadow mode lets every call pass, and Ready waits")
-			}
+			ready.returned(t, nil, "shadow mode lets every call pass")
 		})
 	})
+}
+
+// readyCall is a call of Ready on a goroutine; its answer comes through the
+// channel.
+type readyCall chan error
+
+func waitReady(ctx context.Context, l *consumer.Limiter) readyCall {
+	c := make(readyCall, 1)
+	go func() { c <- l.Ready(ctx) }()
+	return c
+}
+
+// returned sees that the call has returned by now, with the error want.
+func (c readyCall) returned(t *testing.T, want error, message string) {
+	t.Helper()
+	synctest.Wait()
+	select {
+	case err := <-c:
+		if !errors.Is(err, want) {
+			t.Errorf("Ready: %v, want %v", err, want)
+		}
+	default:
+		t.Errorf("Ready waits: %s", message)
+	}
+}
+
+// A spent long window, or a pause, of more than 64 edges made Delay Forever.
+func TestDelayIsKnownBeyondManyEdges(t *testing.T) {
+	pause := func(d time.Duration) func(l *consumer.Limiter) {
+		return func(l *consumer.Limiter) { pauseUntil(l, time.Now().Add(d)) }
+	}
+	for name, c := range map[string]struct {
+		limits string
+		pacing quota.Pacing
+		shut   func(l *consumer.Limiter)
+		most   time.Duration // that Delay may be later than a minute
+	}{
+		"a pause":              {"10/100ms", quota.PacingOff, pause(time.Minute), 0},
+		"a pause, paced":       {"10/100ms,10000/1m", quota.PacingEven, pause(time.Minute), 2 * slice},
+		"a minute spent":        {"10/100ms,8/1m", quota.PacingOff, func(l *consumer.Limiter) { tryTake(l, 8) }, 0},
+		"a minute spent, pause": {"10/100ms,8/1m", quota.PacingOff, func(l *consumer.Limiter) { tryTake(l, 8); pause(30 * time.Second)(l) }, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := policyOf(t, c.limits)
+			p.Pacing = c.pacing
+			bubble(t, p, func(t *testing.T, ctx context.Context, _ *consumer.FixedSource, l *consumer.Limiter) {
+				c.shut(l)
+				time.Sleep(50 * time.Millisecond)
+				for range 3 { // and it stays known from edge to edge
+					d, left := delay(l, 1), time.Until(time.Date(2000, 1, 1, 0, 1, 0, 0, time.UTC))
+					if d < left || d > left+c.most {
+						t.Fatalf("Delay is %v, want %v", d, left)
+					}
+					if a := ask(ctx, l, 1, d-1).within(0); !errors.Is(a.err, consumer.ErrLimited) {
+						t.Errorf("with too short a maxWait: %v, want ErrLimited at once", a)
+					}
+					if a := ask(ctx, l, 1, d); a.within(0).err != nil {
+						t.Errorf("a maxWait of Delay: %v, want to wait", a.within(0))
+					}
+					time.Sleep(10 * time.Second)
+				}
+				d := delay(l, 1)
+				if a := ask(ctx, l, 1, d).within(2 * d); a.never || a.err != nil || a.after > d {
+					t.Errorf("%v, foretold was %v", a, d)
+				}
+			})
+		})
+	}
 }

@@ -184,7 +184,7 @@ func (p *Planner) plan(now, guard int64) window.Plan {
 		plan.Pacing = window.Pacing{Even: policy.Pacing == quota.PacingEven, Phase: p.phase}
 	}
 	if now < p.paused {
-		plan.Shut, plan.Until = true, p.paused
+		plan.Shut, plan.PausedUntil, plan.Until = true, p.paused, p.paused
 	}
 	ends := func(wall int64) {
 		if mono := sub(wall, p.offset); mono > now {

@@ -1,9 +1,14 @@
 package window
 
-// horizon bounds how many plans ahead the gate looks. Beyond it nobody is refused
-// for being late: it is better to let somebody wait in vain than to refuse
-// somebody who could have been served. A request too large for every plan within
-// it is refused at once, for it would block all behind it.
+import (
+	"cmp"
+	"slices"
+)
+
+// horizon bounds how many plans a forecast goes through. Beyond it no request is
+// refused for being late: a wait in vain is better than the refusal of a request
+// that could have been served. A request too large for every plan within it is
+// refused at once, for it would block all behind it.
 const horizon = 64
 
 // forecast tells when waiters will be served, by running a copy of the ledger
@@ -11,11 +16,11 @@ const horizon = 64
 // says holds while there is no news, nobody gives up, and permits are issued as
 // soon as they can be.
 type forecast struct {
-	// plans are the plan in force, which has the number number, and those that
-	// will follow it, as far as they were needed. There is always one.
-	plans  []Plan
-	number int
-	void   bool // there is news: the plan in force must be made again
+	// plans are the plan in force and later ones, in order, as far as they were
+	// needed: where nothing can be issued anyway there are none. There is always
+	// one. A plan in the list is replaced, not changed: ledgers point to it.
+	plans []*Plan
+	void  bool // there is news: the plan in force must be made again
 
 	// end is the ledger as it will be when all that wait are served, if valid.
 	end   run
@@ -28,16 +33,16 @@ type forecast struct {
 	left  int64 // permits of those that gave up
 	calls int   // since end was made from the present
 	// beyond says that end stands at the horizon, because nobody can tell when the
-	// last of those that wait will be served. So nobody can tell it of newcomers
-	// either, until the horizon has moved on from the plan with the number from.
+	// last of those that wait will be served, except that it is not before reach.
+	// Nobody can tell it of newcomers either, until time has moved on.
 	beyond bool
-	from   int
+	reach  int64
 }
 
 // run is a ledger on its way ahead.
 type run struct {
 	ledger ledger
-	number int // of the ledger's plan
+	steps  int // plans that it went through
 }
 
 // short is the length of a queue that is cheap to go along at every call.
@@ -46,38 +51,53 @@ const short = 64
 // move makes p the plan in force at the instant now. It reports whether p allows
 // less than was foreseen.
 func (f *forecast) move(p Plan, now int64) (less bool) {
+	p.from = now
 	i := 0
 	for i < len(f.plans) && f.plans[i].Until <= now {
 		i++
 	}
-	less = f.void || i == len(f.plans) || p.worse(&f.plans[i])
-	if less || p.Until != f.plans[i].Until || p.Offset != f.plans[i].Offset || f.plans[i].worse(&p) {
-		f.plans, f.number = []Plan{p}, f.number+1
+	same := false
+	switch {
+	case f.void || i == len(f.plans):
+		less = true
+	case f.plans[i].from > now: // the forecast passed over this time
+		less = p.drifted(f.plans[i])
+		same = p.Offset == f.plans[i].Offset
+		i--
+	default:
+		o := f.plans[i]
+		less = p.worse(o)
+		same = !less && p.Until == o.Until && p.Offset == o.Offset && !o.worse(&p)
+	}
+	if !same {
+		f.plans = []*Plan{&p}
 		f.valid, f.void = false, false
 		return less
 	}
-	f.plans, f.number = f.plans[i:], f.number+i
-	f.plans[0] = p
+	f.stale = f.stale || f.beyond && f.plans[0].Until <= now
+	f.plans = slices.Replace(f.plans, 0, i+1, &p)
 	return false
 }
 
-// plan returns the plan with that number, which is not before the one in force;
-// nil beyond the horizon.
-func (f *forecast) plan(g *Gate, number int) *Plan {
-	for number-f.number >= len(f.plans) {
-		last := &f.plans[len(f.plans)-1]
-		if len(f.plans) > horizon || last.Until == Forever {
-			return nil
-		}
-		f.plans = append(f.plans, g.planner.Foresee(last.Until))
+// plan returns the plan for an instant that is not before the present, at which
+// a plan begins; nil for Forever.
+func (f *forecast) plan(g *Gate, at int64) *Plan {
+	if at == Forever {
+		return nil
 	}
-	return &f.plans[number-f.number]
+	i, _ := slices.BinarySearchFunc(f.plans, at, func(p *Plan, at int64) int { return cmp.Compare(p.Until, at+1) })
+	if i == len(f.plans) || f.plans[i].from > at {
+		p := g.planner.Foresee(at)
+		p.from = at
+		f.plans = slices.Insert(f.plans, i, &p)
+	}
+	return f.plans[i]
 }
 
 // now makes r the ledger of the present.
 func (r *run) now(g *Gate) {
 	r.ledger.copyFrom(&g.mu.ledger)
-	r.number = g.mu.forecast.number
+	r.steps = 0
 	if left := g.segment.Load().left.Load(); left != sealed {
 		r.ledger.charge(g.mu.published-left, g.mu.edge)
 	}
@@ -85,61 +105,56 @@ func (r *run) now(g *Gate) {
 }
 
 // serve issues n permits as soon as that is possible, and returns when. known is
-// false beyond the horizon; at is then the last instant that it has reached.
+// false beyond the horizon; it is then not before at.
 func (r *run) serve(g *Gate, n int64) (at int64, known bool) {
 	for {
-		if at, ok := r.ledger.when(n); ok {
+		at, ok := r.ledger.when(n)
+		if ok {
 			r.ledger.advance(at)
 			r.ledger.pace(n)
 			r.ledger.charge(n, at)
 			return at, true
 		}
-		ended := r.ledger.plan.Until
-		next := g.mu.forecast.plan(g, r.number+1)
-		if next == nil {
-			return ended, false
+		if r.steps++; r.steps > horizon {
+			return at, false
 		}
-		r.number++
-		r.ledger.adopt(next, ended)
+		next := g.mu.forecast.plan(g, at)
+		if next == nil {
+			return at, false
+		}
+		r.ledger.adopt(next, at)
 	}
 }
 
 // restart makes end the present: nobody waits.
 func (f *forecast) restart(g *Gate) {
 	f.end.now(g)
-	f.valid, f.stale, f.left, f.calls = true, false, 0, 0
-	f.beyond, f.from = false, f.number
+	f.valid, f.stale, f.left, f.calls, f.beyond = true, false, 0, 0, false
 }
 
 // serve adds a waiter to end, unless that would be after its deadline.
 func (f *forecast) serve(g *Gate, n, deadline int64) bool {
 	at, known := f.try(g, n)
-	if at > deadline {
+	switch {
+	case at > deadline:
 		return false
-	}
-	if f.beyond = !known; known {
+	case known:
 		f.end, f.spare = f.spare, f.end
+	default:
+		f.beyond, f.reach = true, at
 	}
 	return true
 }
 
 // try returns when n permits can be had behind all that wait, with spare as it
-// will be then. known is false beyond the horizon; at is then the last instant
-// before it.
+// will be then. known is false beyond the horizon; it is then not before at.
 func (f *forecast) try(g *Gate, n int64) (at int64, known bool) {
 	if f.beyond {
-		return f.horizon(g), false
+		return f.reach, false
 	}
 	f.spare.ledger.copyFrom(&f.end.ledger)
-	f.spare.number = f.end.number
+	f.spare.steps = f.end.steps
 	return f.spare.serve(g, n)
-}
-
-// horizon returns the end of the last plan that is looked at.
-func (f *forecast) horizon(g *Gate) int64 {
-	for f.plan(g, f.number+len(f.plans)) != nil {
-	}
-	return f.plans[len(f.plans)-1].Until
 }
 
 // prepare makes end true for the queue as it is now, or nearly so.
@@ -147,8 +162,8 @@ func (f *forecast) prepare(g *Gate) {
 	q := &g.mu.queue
 	f.calls++
 	switch {
-	case q.length == 0, !f.valid, f.end.number < f.number:
-	case !f.stale && f.left == 0 && !(f.beyond && f.from < f.number):
+	case q.length == 0, !f.valid, f.end.ledger.plan.Until <= g.mu.last:
+	case !f.stale && f.left == 0:
 		return
 	case q.length > short && f.calls <= q.length && f.left <= q.permits/8:
 		return

@@ -56,7 +56,7 @@ type Gate struct {
 func NewGate(planner Planner, decided func(*Waiter, Grant, Verdict), alarm func(wake int64)) *Gate {
 	g := &Gate{planner: planner, decided: decided, alarm: alarm}
 	g.mu.queue.nearest = Forever
-	g.mu.forecast.plans = []Plan{{Until: Forever}}
+	g.mu.forecast.plans = []*Plan{{Until: Forever, from: math.MinInt64}}
 	g.mu.ledger.plan = g.planLocked()
 	g.publishLocked(&Segment{}, Forever)
 	return g
@@ -237,7 +237,7 @@ func (g *Gate) Close() {
 }
 
 // planLocked returns the plan in force.
-func (g *Gate) planLocked() *Plan { return &g.mu.forecast.plans[0] }
+func (g *Gate) planLocked() *Plan { return g.mu.forecast.plans[0] }
 
 // currentLocked returns the segment in force at the instant at, after moving on
 // if the present one is over.
@@ -471,13 +471,14 @@ func (g *Gate) Largest(at clock.Instant) int64 {
 // largestLocked returns the largest room of a plan within the horizon, or one
 // that is enough.
 func (g *Gate) largestLocked(enough int64) (most int64) {
-	f := &g.mu.forecast
-	for i := f.number; most < enough; i++ {
-		p := f.plan(g, i)
-		if p == nil {
+	p := g.planLocked()
+	for range horizon {
+		if most = max(most, p.room()); most >= enough {
 			break
 		}
-		most = max(most, p.room())
+		if p = g.mu.forecast.plan(g, p.Until); p == nil {
+			break
+		}
 	}
 	return most
 }

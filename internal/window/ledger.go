@@ -66,7 +66,9 @@ func (l *ledger) adopt(p *Plan, now int64) {
 		}
 		l.reshape(a)
 	}
-	l.wanted.roll(l.epoch)
+	if len(p.Limits) > 0 {
+		l.wanted.roll(p.Limits[0].Window)
+	}
 }
 
 // limit returns the limit of a window length, or nil.
@@ -192,28 +194,41 @@ func (a *account) left(l *ledger) int64 {
 
 // when returns the earliest instant, not before now, at which n permits may be
 // issued together if nothing else is. ok is false if that is not before the
-// plan's end.
+// plan's end; the instant is then the earliest at which another plan may allow
+// them.
 func (l *ledger) when(n int64) (at int64, ok bool) {
-	if l.plan.Shut || l.early {
-		return l.plan.Until, false
-	}
+	next := max(l.plan.Until, l.plan.PausedUntil)
 	at, bound := l.now, false
 	for i := range l.accounts {
-		if a := &l.accounts[i]; a.binds && a.bound != Unbounded {
-			at, bound = max(at, a.when(n, l)), true
+		a := &l.accounts[i]
+		if !a.binds || a.bound == Unbounded {
+			continue
+		}
+		bound = true
+		if l.spent(a, n) {
+			next = max(next, a.window.End()-l.plan.Offset)
+			at = Forever
+		} else {
+			at = max(at, a.when(n, l))
 		}
 	}
-	if !bound || at >= l.plan.Until {
-		return l.plan.Until, false
+	if !bound || l.plan.Shut || l.early || at >= l.plan.Until {
+		return next, false
 	}
 	return at, true
+}
+
+// spent reports whether the account's window will not hold n more permits: no
+// plan raises an aligned window's bound.
+func (l *ledger) spent(a *account, n int64) bool {
+	return !l.plan.Shape.Unaligned && n > a.bound-a.used
 }
 
 // when is the same for one account; Forever if its limit leaves too little in
 // this plan.
 func (a *account) when(n int64, l *ledger) int64 {
 	at := l.now
-	if !l.plan.Shape.Unaligned && n > a.bound-a.used {
+	if l.spent(a, n) {
 		return Forever
 	}
 	if a.ring != nil {

@@ -119,18 +119,23 @@ func (l *line) perTick() int64 {
 	return int64(math.Ceil(float64(l.tick) / l.gap))
 }
 
-// wanted is the largest request that was refused in the running window, and in
-// the one before: pacing lets so many permits accumulate, so that who asks again
-// when it was told to finds them.
+// wanted is the largest request that was refused in the running window of the
+// shortest limit, and in the one before: pacing lets so many permits accumulate,
+// so that a caller that asks again when it was told to finds them.
 type wanted struct {
-	epoch       uint64
+	window      quota.Window
 	now, before int64
 }
 
-func (w *wanted) roll(epoch uint64) {
-	if w.epoch != epoch {
-		w.epoch, w.before, w.now = epoch, w.now, 0
+func (w *wanted) roll(to quota.Window) {
+	if w.window == to {
+		return
 	}
+	w.window.Index++
+	if w.before = 0; w.window == to {
+		w.before = w.now
+	}
+	w.window, w.now = to, 0
 }
 
 func (w *wanted) most() int64 { return max(w.now, w.before) }

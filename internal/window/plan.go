@@ -38,9 +38,11 @@ type Plan struct {
 	// Limits are the limits that bind, shortest window first; no two of them have
 	// the same window length. Without any nothing is issued.
 	Limits []Limit
-	// Shut says that nothing is issued: within a guard, or while the provider
-	// wants to be left alone.
+	// Shut says that nothing is issued: within a guard, or before PausedUntil.
 	Shut bool
+	// PausedUntil is the instant before which nothing is issued because the
+	// provider wants to be left alone; 0 if there is none.
+	PausedUntil int64
 	// Shadow says that what cannot be issued passes all the same.
 	Shadow bool
 	// Hopeless says that waiting makes no sense: all waiters are refused.
@@ -55,6 +57,8 @@ type Plan struct {
 	Proof  Proof
 	Pacing Pacing
 	Shape  Shape
+
+	from int64 // the instant for which the plan was made
 }
 
 // Limit is one limit's window, and what may be issued in it.
@@ -116,10 +120,16 @@ func (p *Plan) room() int64 {
 // window by so much that a forecast would have to be made again at once.
 const maxDrift = 1_000_000
 
+// drifted reports whether the clock's offset has changed by more than that.
+func (p *Plan) drifted(o *Plan) bool {
+	drift := p.Offset - o.Offset
+	return max(drift, -drift) > maxDrift
+}
+
 // worse reports whether the plan allows less than the plan o, which was foreseen
 // for the same time.
 func (p *Plan) worse(o *Plan) bool {
-	if drift := p.Offset - o.Offset; max(drift, -drift) > maxDrift || p.Shut && !o.Shut || len(p.Limits) != len(o.Limits) || p.Guard != o.Guard {
+	if p.drifted(o) || p.Shut && !o.Shut || len(p.Limits) != len(o.Limits) || p.Guard != o.Guard {
 		return true
 	}
 	for i := range p.Limits {
