@@ -132,9 +132,10 @@ type Policy struct {
 	// Shape is default ShapeFixed.
 	Shape Shape
 	// Burst is how many permits of each limit the fleet may issue at once under
-	// ShapeBucket; 1 to MaxPermits. 0, and what is more than a limit's permits,
-	// stands for those. An instance has its share of it, and at least 1 where it
-	// has a share of the limit.
+	// ShapeBucket; at least 1, and at most the permits of each limit. 0 stands for
+	// all of a limit's permits, and so does more than an announced limit has. An
+	// instance has its share of it, and at least 1 where it has a share of the
+	// limit.
 	Burst int64
 	// WarmUp is the time over which the share of an instance that has just
 	// started grows from a third to the whole; MinWarmUp to MaxWarmUp, 0 for

@@ -61,7 +61,7 @@ func ReachOf(window, clockError time.Duration) time.Duration {
 func (p *Policy) Shaped() bool { return p.Shape != "" && p.Shape != ShapeFixed }
 
 // BurstOf returns how many permits of a limit with that total may be issued at
-// once under ShapeBucket: Burst, and the whole total where that is 0 or more.
+// once under ShapeBucket: Burst, or the whole total if Burst is 0 or more than it.
 func (p *Policy) BurstOf(total int64) int64 {
 	if p.Burst <= 0 {
 		return total
@@ -90,6 +90,7 @@ func (p *Policy) checkShape(errs *problems) {
 	case p.Burst > 0 && p.Shape != ShapeBucket:
 		errs.add("burst", p.Burst, fmt.Sprintf("shape %s has none", p.Shape), "leave it out, or set shape bucket")
 	}
+	p.checkBurst(errs)
 	if p.WarmUp != 0 && (p.WarmUp < MinWarmUp || p.WarmUp > MaxWarmUp) {
 		errs.add("warm_up", p.WarmUp, fmt.Sprintf("must be from %v to %v", MinWarmUp, MaxWarmUp), "0 switches it off")
 	}
@@ -103,6 +104,25 @@ func (p *Policy) checkShape(errs *problems) {
 	if p.Guard != 0 || p.GuardAuto {
 		errs.add("guard", FormatGuard(p.Guard, p.GuardAuto), fmt.Sprintf("keeps away from the edges of fixed windows, and shape is %s", p.Shape),
 			"set guard 0s: this shape holds whatever clock the provider counts by")
+	}
+}
+
+// checkBurst sees that every limit holds the burst: a bucket never holds more than
+// its limit's permits, so a larger burst would be cut off without a word.
+func (p *Policy) checkBurst(errs *problems) {
+	if p.Shape != ShapeBucket {
+		return
+	}
+	for _, l := range p.Limits {
+		if l.Permits <= 0 || l.Window <= 0 || p.Burst <= l.Permits || p.Burst > MaxPermits {
+			continue
+		}
+		hint := "lower the burst"
+		if n := (p.Burst + l.Permits - 1) / l.Permits; n <= int64(MaxWindow/l.Window) {
+			hint = fmt.Sprintf("%v is the same rate, with room for it", Limit{n * l.Permits, time.Duration(n) * l.Window})
+		}
+		errs.add("burst", p.Burst, fmt.Sprintf("must be at most %d, the permits of limit %v", l.Permits, l), hint)
+		return
 	}
 }
 

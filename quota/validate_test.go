@@ -52,7 +52,7 @@ func TestPolicyValidate(t *testing.T) {
 		{"bucket", func(p *Policy) {
 			p.Shape, p.Burst, p.WarmUp, p.Guard, p.Pacing = ShapeBucket, 1, time.Minute, 0, PacingOff
 		}, ""},
-		{"bucket larger than a limit", func(p *Policy) { p.Shape, p.Burst, p.Guard, p.Pacing = ShapeBucket, MaxPermits, 0, PacingOff }, ""},
+		{"bucket larger than a limit", func(p *Policy) { p.Shape, p.Burst, p.Guard, p.Pacing = ShapeBucket, MaxPermits, 0, PacingOff }, "burst"},
 		{"shape of a later version", func(p *Policy) { p.Shape = "torus" }, "shape"},
 		{"burst of no bucket", func(p *Policy) { p.Shape, p.Burst, p.Guard, p.Pacing = ShapeSliding, 5, 0, PacingOff }, "burst"},
 		{"burst of fixed windows", func(p *Policy) { p.Burst = 5 }, "burst"},
@@ -239,6 +239,33 @@ func TestValidateProvider(t *testing.T) {
 		err := ValidateProvider(name)
 		if err == nil || strings.Contains(err.Error(), "\n") || len(err.Error()) > 500 {
 			t.Errorf("%.40q: %.600v", name, err)
+		}
+	}
+}
+
+// A bucket never holds more than its limit's permits: a larger burst was cut off
+// without a word.
+func TestABurstLargerThanALimitIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		limits string
+		burst  int64
+		err    string
+	}{
+		{"1/s", 1, ""},
+		{"5/5s", 5, ""},
+		{"1/s", 5, "burst 5: must be at most 1, the permits of limit 1/s; 5/5s is the same rate, with room for it"},
+		{"2/s", 5, "burst 5: must be at most 2, the permits of limit 2/s; 6/3s is the same rate, with room for it"},
+		{"10/s,100/1m", 50, "burst 50: must be at most 10, the permits of limit 10/s; 50/5s is the same rate, with room for it"},
+		{"10/1m", 50, "burst 50: must be at most 10, the permits of limit 10/1m; lower the burst"},
+	} {
+		limits, err := ParseLimits(c.limits)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = Policy{Limits: limits, Shape: ShapeBucket, Burst: c.burst}.Validate()
+		if (err == nil) != (c.err == "") || err != nil && err.Error() != c.err {
+			t.Errorf("%s with burst %d: %v, want %q", c.limits, c.burst, err, c.err)
 		}
 	}
 }

@@ -122,6 +122,10 @@ func (r *run) serve(g *Gate, n int64) (at int64, known bool) {
 		if next == nil {
 			return at, false
 		}
+		if p := r.ledger.plan; p.Until < at && p.Shape.Bucket && !p.sameShares(next) { // buckets fill on the way
+			at = p.Until
+			next = g.mu.forecast.plan(g, at)
+		}
 		r.ledger.adopt(next, at)
 	}
 }

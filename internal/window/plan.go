@@ -2,6 +2,7 @@ package window
 
 import (
 	"math"
+	"slices"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/quota"
@@ -139,6 +140,13 @@ func (p *Plan) worse(o *Plan) bool {
 		}
 	}
 	return false
+}
+
+// sameShares reports whether the two plans give as many permits of each window.
+func (p *Plan) sameShares(o *Plan) bool {
+	return slices.EqualFunc(p.Limits, o.Limits, func(a, b Limit) bool {
+		return a.Window.Length == b.Window.Length && a.Permits == b.Permits && a.Burst == b.Burst
+	})
 }
 
 // Verdict is what became of a request.
