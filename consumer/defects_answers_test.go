@@ -298,7 +298,7 @@ func TestDelayOfABucket(t *testing.T) {
 	for _, limit := range []string{"3000/m", "10/m", "3000/s", "501/s"} {
 		p := policyOf(t, limit)
 		p.Shape = quota.ShapeBucket
-		p.Burst = 30
+		p.Burst = min(30, p.Limits[0].Permits)
 		bubble(t, p, func(t *testing.T, ctx context.Context, _ *consumer.FixedSource, l *consumer.Limiter) {
 			r := rand.New(rand.NewPCG(1, 3))
 			tryTake(l, 30)

@@ -557,8 +557,8 @@ func TestDelayIsKnownBeyondManyEdges(t *testing.T) {
 		shut   func(l *consumer.Limiter)
 		most   time.Duration // that Delay may be later than a minute
 	}{
-		"a pause":              {"10/100ms", quota.PacingOff, pause(time.Minute), 0},
-		"a pause, paced":       {"10/100ms,10000/1m", quota.PacingEven, pause(time.Minute), 2 * slice},
+		"a pause":               {"10/100ms", quota.PacingOff, pause(time.Minute), 0},
+		"a pause, paced":        {"10/100ms,10000/1m", quota.PacingEven, pause(time.Minute), 2 * slice},
 		"a minute spent":        {"10/100ms,8/1m", quota.PacingOff, func(l *consumer.Limiter) { tryTake(l, 8) }, 0},
 		"a minute spent, pause": {"10/100ms,8/1m", quota.PacingOff, func(l *consumer.Limiter) { tryTake(l, 8); pause(30 * time.Second)(l) }, 0},
 	} {
