@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"time"
 
@@ -17,64 +16,56 @@ import (
 // the same checks as set, pause and resume.
 func webChange(admin *coordinator.Admin) dashboard.ChangeFunc {
 	return func(ctx context.Context, c dashboard.Change) (done dashboard.Changed, err error) {
+		e := edit{revision: &revisionFlag{true, c.IfRevision}, reason: c.Reason, author: c.Who, next: webPolicy(c)}
 		now := time.Now()
-		old, err := admin.Get(ctx, c.Provider)
-		if err != nil {
-			return done, err
-		}
-		if old.Revision != c.IfRevision {
-			return done, &coordinator.ConflictError{Provider: c.Provider, Have: old.Revision, Want: c.IfRevision}
-		}
-		if policyIn(old) == nil {
-			return done, fmt.Errorf("the policy that is set cannot be read: %s; delete it first", problem(old.Problem))
-		}
-		policy, err := webPolicy(ctx, admin, old, c, now)
-		if err != nil {
-			return done, err
-		}
-		if err := policy.Validate(); err != nil {
-			return done, refused(err)
-		}
-		if c.Kind == "set" && !c.Force {
-			if err := change.CheckStep(old.Policy, policy, now, 0); err != nil {
-				if c.Write {
-					return done, err
+		var old, policy quota.Policy
+		all, err := admin.Update(ctx, []string{c.Provider}, func(found []coordinator.Stored) ([]*quota.Policy, error) {
+			err := mustExist(found[0])
+			if err == nil {
+				policy, err = e.checked(ctx, admin, found[0], now)
+			}
+			old = found[0].Policy
+			if err == nil && c.Kind == "set" && !c.Force {
+				if err = change.CheckStep(old, policy, now, 0); err != nil && !c.Write {
+					done.Refused, err = webText(err), nil
 				}
-				done.Refused = webText(err)
 			}
+			if err != nil || !c.Write {
+				return []*quota.Policy{nil}, err
+			}
+			return []*quota.Policy{&policy}, nil
+		})
+		if err != nil {
+			return done, err
 		}
-		done.Old, done.New = inWords(old.Policy, now), inWords(policy, now)
-		done.Effects = effects(old.Policy, policy, now)
-		if !c.Write {
-			f, err := admin.Fleet(ctx, c.Provider)
-			if err != nil {
-				return done, err
-			}
-			done.Shares = compareShares(&f, policy, inForce(old.Policy, policy, time.Time{}, now))
+		done.Old, done.New, done.Effects = inWords(old, now), inWords(policy, now), effects(old, policy, now)
+		if c.Write {
+			done.Revision = all[0].Revision
 			return done, nil
 		}
-		stored, err := admin.Put(ctx, c.Provider, policy, old.Revision)
-		done.Revision = stored.Revision
+		f, err := admin.Fleet(ctx, c.Provider)
+		if err == nil {
+			done.Shares = compareShares(&f, policy, inForce(old, policy, time.Time{}, now))
+		}
 		return done, err
 	}
 }
 
-// webPolicy returns the policy that is asked for.
-func webPolicy(ctx context.Context, admin *coordinator.Admin, old coordinator.Stored, c dashboard.Change, now time.Time) (p quota.Policy, err error) {
-	switch c.Kind {
-	case "pause":
-		p, err = toMode(ctx, admin, old, quota.ModePause, now)
-	case "resume":
-		p, err = toMode(ctx, admin, old, "", now)
-	default:
-		var s settings
-		if s.limits, err = quota.ParseLimits(c.Limits); err != nil {
-			return p, err
+// webPolicy returns what makes the policy that is asked for.
+func webPolicy(c dashboard.Change) func(context.Context, *coordinator.Admin, coordinator.Stored, time.Time) (quota.Policy, error) {
+	return func(ctx context.Context, admin *coordinator.Admin, old coordinator.Stored, now time.Time) (p quota.Policy, err error) {
+		switch c.Kind {
+		case "pause":
+			return toMode(ctx, admin, old, quota.ModePause, now)
+		case "resume":
+			return toMode(ctx, admin, old, "", now)
 		}
-		p, _, err = s.apply(old.Policy, now)
+		var s settings
+		if s.limits, err = quota.ParseLimits(c.Limits); err == nil {
+			p, _, err = s.apply(old.Policy, now)
+		}
+		return p, err
 	}
-	p.Author, p.Time, p.Reason = c.Who, time.Time{}, c.Reason
-	return p.WithDefaults(), err
 }
 
 // inWords is a policy's limits, with its mode where that is not the usual one.
@@ -95,15 +86,12 @@ func webText(err error) string {
 	return classify(err).Error
 }
 
-// webExplain turns an error into a status and a sentence.
-func webExplain(err error) (int, string) {
-	f := classify(err)
-	status := map[int]int{
-		exitNotFound: http.StatusNotFound, exitConflict: http.StatusConflict, exitUsage: http.StatusBadRequest,
-		exitUnreachable: http.StatusServiceUnavailable, exitPermission: http.StatusForbidden,
-	}[f.ExitCode]
-	if status == 0 {
-		status = http.StatusUnprocessableEntity
-	}
-	return status, webText(err)
+// statuses are the HTTP statuses of exit codes.
+var statuses = map[int]int{
+	exitNotFound: http.StatusNotFound, exitConflict: http.StatusConflict, exitUsage: http.StatusBadRequest,
+	exitUnreachable: http.StatusServiceUnavailable, exitPermission: http.StatusForbidden,
+	exitFailed: http.StatusUnprocessableEntity, exitRefused: http.StatusUnprocessableEntity, exitLate: http.StatusUnprocessableEntity,
 }
+
+// webExplain turns an error into a status and a sentence.
+func webExplain(err error) (int, string) { return statuses[classify(err).ExitCode], webText(err) }

@@ -44,28 +44,37 @@ is set again. The history is kept.`,
 	cmd.Flags().StringVar(&reason, "reason", "", "`why`, for the history")
 	revision := a.revisionFlag(cmd, 1, "delete only if the policy still has revision `N`")
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask; needed where there is no terminal to ask at")
-	// What it has shown is deleted: a policy that changes meanwhile stays.
 	return a.needsAdmin(cmd, func(ctx context.Context, admin *coordinator.Admin, args []string) error {
-		old, err := admin.Get(ctx, args[0])
+		if !revision.given {
+			revision.value = coordinator.AnyRevision
+		}
+		if !yes { // what it has shown is deleted: a policy that changes meanwhile stays
+			old, err := admin.Get(ctx, args[0])
+			if err == nil {
+				err = revision.conflict(old)
+			}
+			if err != nil {
+				return err
+			}
+			if revision.value = old.Revision; !a.confirm("Delete the policy of " + spelled(old) + "? Its instances will issue nothing.") {
+				return errors.New("not deleted: not confirmed")
+			}
+		}
+		old, err := admin.Delete(ctx, args[0], reason, revision.value)
 		if err != nil {
 			return err
 		}
-		if err := revision.conflict(old); err != nil {
-			return err
-		}
-		policy, limits := policyIn(old), "unreadable limits"
-		if policy != nil {
-			limits = quota.FormatLimits(policy.Limits)
-		}
-		what := fmt.Sprintf("%s (%s, revision %d)", old.Provider, limits, old.Revision)
-		if !yes && !a.confirm("Delete the policy of "+what+"? Its instances will issue nothing.") {
-			return errors.New("not deleted: not confirmed")
-		}
-		if _, err := admin.Delete(ctx, old.Provider, reason, old.Revision); err != nil {
-			return err
-		}
-		return a.emit(deleted{old.Provider, true, old.Revision, policy}, func(w io.Writer) { fmt.Fprintln(w, format.Clean("deleted "+what)) })
+		return a.emit(deleted{old.Provider, true, old.Revision, policyIn(old)}, func(w io.Writer) { fmt.Fprintln(w, format.Clean("deleted "+spelled(old))) })
 	})
+}
+
+// spelled names a policy with its limits.
+func spelled(s coordinator.Stored) string {
+	limits := "unreadable limits"
+	if p := policyIn(s); p != nil {
+		limits = quota.FormatLimits(p.Limits)
+	}
+	return fmt.Sprintf("%s (%s, revision %d)", s.Provider, limits, s.Revision)
 }
 
 // confirm asks on the terminal. Everything but a yes is a no.

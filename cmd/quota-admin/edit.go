@@ -23,6 +23,7 @@ type edit struct {
 	cmd      *cobra.Command
 	revision *revisionFlag
 	reason   string
+	author   string // other than that of the tool
 	wait     time.Duration
 	dryRun   bool
 	steps    bool      // look at the greatest step
@@ -164,7 +165,7 @@ func (e *edit) checked(ctx context.Context, admin *coordinator.Admin, old coordi
 	if p, err = e.next(ctx, admin, old, now); err != nil {
 		return p, err
 	}
-	p.Author, p.Time, p.Reason = "", time.Time{}, e.reason // of this change, not of the last
+	p.Author, p.Time, p.Reason = e.author, time.Time{}, e.reason // of this change, not of the last
 	p = p.WithDefaults()
 	err = p.Validate()
 	if err == nil && e.steps && !e.force {

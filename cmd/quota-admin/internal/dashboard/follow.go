@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/live"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/rates"
 	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/quota"
@@ -22,8 +23,7 @@ const (
 	// readAtMost is how many providers are read at one look, beside those that
 	// are opened; where there are more, they take turns.
 	readAtMost = 32
-	// observedAtMost is how many providers are asked to report every second:
-	// each of their instances then writes that often.
+	// observedAtMost is how many providers are asked to report every second.
 	observedAtMost = 32
 	// maxOpened bounds the providers that are opened at once, by all pages.
 	maxOpened = 64
@@ -43,18 +43,16 @@ type follower struct {
 	wake chan struct{} // somebody came
 
 	// Owned by the loop:
-	providers map[string]*provider
-	observed  map[string]func() // what ends an observation
-	blind     string            // why instances do not report every second
-	listed    []coordinator.Stored
-	turn      int
-	etcd      etcdState
+	watcher *live.Watcher
+	listed  []coordinator.Stored
+	turn    int
+	etcd    etcdState
 }
 
 func newFollower(admin *coordinator.Admin) *follower {
 	return &follower{
 		admin: admin, topics: map[string]*topic{}, wake: make(chan struct{}, 1),
-		providers: map[string]*provider{}, observed: map[string]func(){}, etcd: etcdState{OK: true},
+		watcher: live.NewWatcher(admin, observedAtMost), etcd: etcdState{OK: true},
 	}
 }
 
@@ -118,23 +116,19 @@ func (f *follower) current(now time.Time) map[string]*topic {
 
 // run reads and publishes until ctx ends.
 func (f *follower) run(ctx context.Context) {
-	defer f.rest()
+	defer f.watcher.Close()
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for {
-		topics := f.current(time.Now())
-		if len(topics) == 0 {
-			f.rest()
-			select {
-			case <-f.wake:
-				continue
-			case <-ctx.Done():
-				return
-			}
+		next := tick.C
+		if topics := f.current(time.Now()); len(topics) == 0 {
+			f.watcher.Close()
+			f.listed, next = nil, nil
+		} else {
+			f.look(ctx, topics)
 		}
-		f.look(ctx, topics)
 		select {
-		case <-tick.C:
+		case <-next:
 		case <-f.wake: // a page that was just opened need not wait
 		case <-ctx.Done():
 			return
@@ -142,17 +136,7 @@ func (f *follower) run(ctx context.Context) {
 	}
 }
 
-// rest ends what is only done while somebody looks.
-func (f *follower) rest() {
-	for name, stop := range f.observed {
-		stop()
-		delete(f.observed, name)
-	}
-	clear(f.providers)
-	f.listed, f.blind = nil, ""
-}
-
-// look reads once and publishes what came of it.
+// look reads once, and sends every topic its points and its state.
 func (f *follower) look(ctx context.Context, topics map[string]*topic) {
 	points, err := f.read(ctx, topics)
 	if ctx.Err() != nil {
@@ -165,7 +149,20 @@ func (f *follower) look(ctx context.Context, topics map[string]*topic) {
 	if err != nil {
 		f.etcd.Error = strings.TrimPrefix(err.Error(), "coordinator: ")
 	}
-	f.publish(now, topics, points)
+	s := state{Now: now.UnixMilli(), Etcd: f.etcd, Notes: []string{}, Providers: f.rows(now)}
+	if note := f.watcher.Blind(); note != "" {
+		s.Notes = append(s.Notes, note)
+	}
+	if n := len(f.listed); n > readAtMost {
+		s.Notes = append(s.Notes, fmt.Sprintf("of %d providers %d are read each second", n, readAtMost))
+	}
+	for name, t := range topics {
+		one := s
+		if p := f.watcher.Seen(name); p != nil {
+			one.Detail = detailOf(p, now)
+		}
+		t.send(points[name], &one)
+	}
 }
 
 // read reads the list of policies, and the fleets whose turn it is.
@@ -175,44 +172,23 @@ func (f *follower) read(ctx context.Context, topics map[string]*topic) (map[stri
 		return nil, err
 	}
 	f.listed = listed
+	opened := func(name string) bool { return topics[name] != nil }
 	points := map[string][]rates.Point{}
 	for _, name := range f.names(topics) {
-		f.observe(ctx, name, topics)
-		p := f.providers[name]
-		if p == nil {
-			p = newProvider(name)
-			f.providers[name] = p
-		}
-		fleet, err := f.admin.Refresh(ctx, p.fleet)
+		p, err := f.watcher.Look(ctx, name, opened)
 		if err != nil {
 			return points, err
 		}
-		points[name] = p.see(time.Now(), &fleet)
+		for _, pt := range p.Points {
+			points[name] = append(points[name], pt.Short())
+		}
 	}
-	f.dropGone(topics)
-	return points, nil
-}
-
-// dropGone forgets the providers that are neither set nor opened any more.
-func (f *follower) dropGone(topics map[string]*topic) {
-	wanted := map[string]bool{}
-	for name := range topics {
-		wanted[name] = true
-	}
+	set := map[string]bool{}
 	for _, s := range f.listed {
-		wanted[s.Provider] = true
+		set[s.Provider] = true
 	}
-	for name := range f.providers {
-		if !wanted[name] {
-			delete(f.providers, name)
-		}
-	}
-	for name, stop := range f.observed {
-		if !wanted[name] {
-			stop()
-			delete(f.observed, name)
-		}
-	}
+	f.watcher.Keep(func(name string) bool { return set[name] || opened(name) })
+	return points, nil
 }
 
 // names returns the providers to read now: those that are opened, and some of
@@ -227,7 +203,7 @@ func (f *follower) names(topics map[string]*topic) (names []string) {
 	var others []string
 	for _, s := range f.listed {
 		// A key that names no provider cannot be asked for; its row says so.
-		if _, opened := topics[s.Provider]; !opened && quota.ValidateProvider(s.Provider) == nil {
+		if topics[s.Provider] == nil && quota.ValidateProvider(s.Provider) == nil {
 			others = append(others, s.Provider)
 		}
 	}
@@ -238,69 +214,15 @@ func (f *follower) names(topics map[string]*topic) (names []string) {
 	return names
 }
 
-// observe asks the instances of a provider to report every second. Those that
-// are opened come first.
-func (f *follower) observe(ctx context.Context, name string, topics map[string]*topic) {
-	if f.observed[name] != nil || f.blind != "" {
-		return
-	}
-	_, opened := topics[name]
-	if len(f.observed) >= observedAtMost {
-		if !opened {
-			return
-		}
-		for other, stop := range f.observed {
-			if _, o := topics[other]; !o {
-				stop()
-				delete(f.observed, other)
-				break
-			}
-		}
-	}
-	stop, err := f.admin.Observe(ctx, name)
-	switch {
-	case errors.Is(err, coordinator.ErrPermission):
-		f.blind = "this user may not ask for a report every second: numbers are up to 30 s old"
-	case err == nil:
-		f.observed[name] = stop
-	}
-}
-
-// publish sends every topic its points and its state.
-func (f *follower) publish(now time.Time, topics map[string]*topic, points map[string][]rates.Point) {
-	s := state{Now: now.UnixMilli(), Etcd: f.etcd, Notes: []string{}, Providers: f.rows()}
-	if f.blind != "" {
-		s.Notes = append(s.Notes, f.blind)
-	}
-	if n := len(f.listed); n > readAtMost {
-		s.Notes = append(s.Notes, fmt.Sprintf("of %d providers %d are read each second", n, readAtMost))
-	}
-	for name, t := range topics {
-		one := s
-		var short []rates.Point
-		if p := f.providers[name]; p != nil {
-			one.Detail = p.detail(now)
-			for _, pt := range points[name] {
-				short = append(short, pt.Short())
-			}
-		}
-		t.send(short, &one)
-	}
-}
-
 // rows returns the table of providers, also of those that were not read yet.
-func (f *follower) rows() []providerRow {
-	rows := []providerRow{}
-	for _, s := range f.listed {
-		if p := f.providers[s.Provider]; p != nil {
-			rows = append(rows, p.row)
-			continue
+func (f *follower) rows(now time.Time) []live.Row {
+	rows := []live.Row{}
+	for i := range f.listed {
+		if p := f.watcher.Seen(f.listed[i].Provider); p != nil {
+			rows = append(rows, p.Row)
+		} else {
+			rows = append(rows, live.RowOf(&f.listed[i], now))
 		}
-		row := providerRow{Provider: s.Provider}
-		if s.Problem != nil {
-			row.Problem, row.Mode = s.Problem.Error(), "broken"
-		}
-		rows = append(rows, row)
 	}
 	return rows
 }

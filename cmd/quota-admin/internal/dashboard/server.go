@@ -1,3 +1,10 @@
+// Package dashboard is the web page of quota-admin: providers, their limits and
+// fleets, live, and where it is allowed a change of a limit.
+//
+// A follower reads etcd once a second while somebody looks, and not at all while
+// nobody does. What it reads becomes a state, which replaces the one before, and
+// points of a chart, which are added. The page is embedded, and shows only what it
+// is sent. Package webguard decides before who may ask.
 package dashboard
 
 import (

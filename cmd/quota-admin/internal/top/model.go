@@ -120,23 +120,26 @@ func (m *model) take(s *Snapshot, err error) {
 }
 
 // rows are the rows to show: those that the filter lets through, sorted.
-func (m *model) rows() [][]cell {
+func (m *model) rows() [][]any {
 	if m.data == nil {
 		return nil
 	}
 	wanted := strings.ToLower(m.filter)
-	var rows [][]cell
+	var rows [][]any
 	for _, row := range m.data.rows {
-		if slices.ContainsFunc(row, func(c cell) bool { return strings.Contains(strings.ToLower(c.text), wanted) }) {
-			rows = append(rows, row)
+		for i := range row {
+			if strings.Contains(strings.ToLower(m.data.cell(row, i)), wanted) {
+				rows = append(rows, row)
+				break
+			}
 		}
 	}
 	by := min(m.column, len(m.data.columns)-1)
-	slices.SortStableFunc(rows, func(x, y []cell) int {
+	slices.SortStableFunc(rows, func(x, y []any) int {
 		if m.down {
 			x, y = y, x
 		}
-		return before(x[by], y[by])
+		return compare(x[by], y[by])
 	})
 	return rows
 }
@@ -197,24 +200,26 @@ func (m *model) footer() string {
 }
 
 // table sets header and rows in columns, numbers on the right.
-func (m *model) table(rows [][]cell) []string {
+func (m *model) table(rows [][]any) []string {
 	lines := make([][]string, len(rows)+1)
 	for i, c := range m.data.columns {
-		title := c.title
+		title := c.Title
 		if i == min(m.column, len(m.data.columns)-1) {
 			title += map[bool]string{false: "^", true: "v"}[m.down]
 		}
-		width, number := runewidth.StringWidth(title), false
-		for _, row := range rows {
-			width, number = max(width, runewidth.StringWidth(row[i].text)), number || row[i].isNum
-		}
-		fill := runewidth.FillRight
-		if number {
-			fill = runewidth.FillLeft
-		}
-		lines[0] = append(lines[0], fill(title, width))
+		lines[0] = append(lines[0], title)
+		width, fill := runewidth.StringWidth(title), runewidth.FillRight
 		for n, row := range rows {
-			lines[n+1] = append(lines[n+1], fill(row[i].text, width))
+			text := m.data.cell(row, i)
+			lines[n+1] = append(lines[n+1], text)
+			width = max(width, runewidth.StringWidth(text))
+			switch row[i].(type) {
+			case int64, float64:
+				fill = runewidth.FillLeft
+			}
+		}
+		for _, cells := range lines {
+			cells[i] = fill(cells[i], width)
 		}
 	}
 	set := make([]string, len(lines))

@@ -10,15 +10,16 @@ import (
 	"github.com/mattn/go-runewidth"
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/live"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 )
 
 func sampleSnapshot() *Snapshot {
-	s := &Snapshot{at: time.Unix(1000, 0).UTC(), title: "p: total 10/s", notes: []string{"evil\x1b[2J"}, columns: []column{{"NAME", "name"}, {"SHARE", "share"}, {"USED/S", "used"}}}
+	s := &Snapshot{at: time.Unix(1000, 0).UTC(), title: "p: total 10/s", notes: []string{"evil\x1b[2J"}, columns: []live.Header{{Title: "NAME"}, {Title: "SHARE"}, {Title: "USED/S"}}}
 	for i, used := range []float64{30, 4, 100} {
-		s.rows = append(s.rows, []cell{text(fmt.Sprintf("worker-%d", i)), count(int64(3 - i)), rate(used, true)})
+		s.rows = append(s.rows, []any{fmt.Sprintf("worker-%d", i), int64(3 - i), used})
 	}
 	return s
 }
@@ -26,7 +27,7 @@ func sampleSnapshot() *Snapshot {
 func names(m *model) string {
 	var all []string
 	for _, row := range m.rows() {
-		all = append(all, row[0].text)
+		all = append(all, row[0].(string))
 	}
 	return strings.Join(all, " ")
 }
@@ -102,7 +103,7 @@ func TestTopDrawsWhateverComes(t *testing.T) {
 		var m model
 		s := sampleSnapshot()
 		s.title = rapid.String().Draw(t, "title")
-		s.rows = append(s.rows, []cell{text(rapid.String().Draw(t, "name")), count(rapid.Int64().Draw(t, "share")), rate(1, false)})
+		s.rows = append(s.rows, []any{rapid.String().Draw(t, "name"), rapid.Int64().Draw(t, "share"), nil})
 		if rapid.Bool().Draw(t, "read") {
 			m.take(s, nil)
 		}

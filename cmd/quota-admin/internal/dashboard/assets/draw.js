@@ -70,12 +70,12 @@ const fields = [
   { title: "Instance", column: "name", name: true },
   { title: "Share", column: "share", n: true },
   { title: "State", column: "state" },
-  { title: "Issued/s", column: "used", n: true },
-  { title: "Refused/s", column: "refused", n: true },
+  { title: "Issued/s", column: "issued_per_second", n: true },
+  { title: "Refused/s", column: "refused_per_second", n: true },
   { title: "Waiting", column: "waiting", n: true, wide: true },
-  { title: "Revision", column: "policy", n: true },
-  { title: "Clock error", column: "clock", n: true },
-  { title: "Report", column: "age", n: true, wide: true },
+  { title: "Revision", column: "policy_revision", n: true },
+  { title: "Clock error", column: "clock_error", n: true },
+  { title: "Report", column: "heard_seconds", n: true, wide: true },
 ];
 
 const stateClass = { active: "good", stale: "bad", joining: "warn", draining: "warn", paused: "warn", closed: "dim" };
@@ -171,7 +171,7 @@ export class Rows {
 
   fillRow(row, r) {
     const at = this.at, v = (c) => r[at[c]];
-    const silent = v("age") === null || v("age") > 8;
+    const silent = v("heard_seconds") === null || v("heard_seconds") > 8;
     row.className = "row" + (silent ? " silent" : "");
     const about = [v("incarnation"), v("host"), v("version")].filter(Boolean).map(shown).join(", ");
     row.title = about + (v("problem") ? "\n" + shown(v("problem")) : "");
@@ -186,12 +186,12 @@ export class Rows {
         else if (silent) { words = "silent"; kind = "bad"; }
         else if (v("until") !== null) words += ", leaves";
       }
-      if (f.column === "policy") {
+      if (f.column === "policy_revision") {
         words = value === null ? "–" : String(value);
         if (value !== null && value !== this.revision) kind += " warn";
       }
-      if (f.column === "clock" && value && value !== "unknown") words = "±" + shown(value);
-      if (f.column === "age" && value !== null) words = ago(value * 1000);
+      if (f.column === "clock_error" && value && value !== "unknown") words = "±" + shown(value);
+      if (f.column === "heard_seconds" && value !== null) words = ago(value * 1000);
       text(cell, words);
       if (cell.className !== kind) cell.className = kind;
     });

@@ -1,0 +1,186 @@
+// Package top shows live which provider, or instance, uses how much: on a terminal,
+// or as a table, JSON or YAML at each interval.
+package top
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/live"
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/status"
+	"github.com/quotient-limiter/quotient/coordinator"
+)
+
+// Snapshot is what is shown at one moment. A value is a text, an int64, a float64,
+// or nil: not known.
+type Snapshot struct {
+	at      time.Time
+	title   string
+	what    string   // the rows are of: instances or providers
+	notes   []string // what is wrong
+	columns []live.Header
+	rows    [][]any
+}
+
+// cell is a value for people.
+func (s *Snapshot) cell(row []any, column int) string {
+	switch v := row[column].(type) {
+	case string:
+		return format.Name(v)
+	case int64:
+		return strconv.FormatInt(v, 10)
+	case float64:
+		return strconv.FormatFloat(v, 'f', 0, 64) + s.columns[column].Unit
+	}
+	return "-"
+}
+
+// compare orders two values of a column; what is not known comes first.
+func compare(a, b any) int {
+	number := func(v any) float64 {
+		switch v := v.(type) {
+		case int64:
+			return float64(v)
+		case float64:
+			return v
+		}
+		return -1
+	}
+	x, text := a.(string)
+	y, too := b.(string)
+	if text || too {
+		return cmp.Compare(x, y)
+	}
+	return cmp.Compare(number(a), number(b))
+}
+
+// Notes says what is wrong.
+func (s *Snapshot) Notes() []string { return s.notes }
+
+// JSON is the snapshot for programs.
+func (s *Snapshot) JSON() any {
+	rows := []map[string]any{}
+	for _, row := range s.rows {
+		m := map[string]any{}
+		for i, v := range row {
+			m[s.columns[i].Name] = v
+		}
+		rows = append(rows, m)
+	}
+	return map[string]any{"time": s.at.UTC(), "title": s.title, "notes": append([]string{}, s.notes...), s.what: rows}
+}
+
+// Table writes the snapshot for people.
+func (s *Snapshot) Table(w io.Writer) {
+	fmt.Fprintln(w, format.When(s.at)+" "+format.Clean(s.title))
+	titles := make([]string, len(s.columns))
+	for i, c := range s.columns {
+		titles[i] = c.Title
+	}
+	format.Row(w, titles...)
+	for _, row := range s.rows {
+		texts := make([]string, len(row))
+		for i := range row {
+			texts[i] = s.cell(row, i)
+		}
+		format.Row(w, texts...)
+	}
+}
+
+// Source reads snapshots of one provider, or of all.
+type Source struct {
+	admin    *coordinator.Admin
+	provider string // empty: all
+	watcher  *live.Watcher
+}
+
+// ObservedAtMost is how many providers are asked to report every second.
+const ObservedAtMost = 16
+
+// NewSource returns a source that Close ends.
+func NewSource(admin *coordinator.Admin, provider string) *Source {
+	return &Source{admin, provider, live.NewWatcher(admin, ObservedAtMost)}
+}
+
+// Close tells the instances that nobody looks any more.
+func (s *Source) Close() { s.watcher.Close() }
+
+// Read returns what there is now. Rates need a call each second.
+func (s *Source) Read(ctx context.Context) (t *Snapshot, err error) {
+	read := s.readAll
+	if s.provider != "" {
+		read = s.readOne
+	}
+	t, err = read(ctx)
+	if note := s.watcher.Blind(); err == nil && note != "" {
+		t.notes = append(t.notes, note)
+	}
+	return t, err
+}
+
+// opened prefers no provider: those come first that were read first.
+func opened(string) bool { return false }
+
+func (s *Source) readOne(ctx context.Context) (*Snapshot, error) {
+	p, err := s.watcher.Look(ctx, s.provider, opened)
+	if err != nil {
+		return nil, err
+	}
+	f := p.Fleet
+	if f.Policy.Revision == 0 && len(f.Instances) == 0 {
+		return nil, fmt.Errorf("%s: %w", s.provider, coordinator.ErrNotFound)
+	}
+	sum := status.Of(f, p.At)
+	t := &Snapshot{at: p.At, title: s.provider + ": " + sum.Line(), what: "instances"}
+	if sum.Problem != "" {
+		t.notes = append(t.notes, "the policy cannot be applied: "+sum.Problem)
+	}
+	t.notes = append(t.notes, status.Troubles(f)...)
+	t.rows = make([][]any, len(f.Instances))
+	for i, c := range live.Instances {
+		if c.Title != "" {
+			t.columns = append(t.columns, c)
+			for n := range f.Instances {
+				t.rows[n] = append(t.rows[n], p.Line(&f.Instances[n], p.At)[i])
+			}
+		}
+	}
+	return t, nil
+}
+
+var providerColumns = []live.Header{
+	{Title: "PROVIDER", Name: "provider"}, {Title: "LIMITS", Name: "limits"}, {Title: "MODE", Name: "mode"},
+	{Title: "INSTANCES", Name: "instances"}, {Title: "APPLIED", Name: "applied"},
+	{Title: "ISSUED/S", Name: "issued_per_second"}, {Title: "REFUSED/S", Name: "refused_per_second"}, {Title: "SHADOWED/S", Name: "shadowed_per_second"},
+	{Title: "WAITING", Name: "waiting"}, {Title: "TROUBLES", Name: "troubles"},
+}
+
+func (s *Source) readAll(ctx context.Context) (*Snapshot, error) {
+	all, err := s.admin.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	t := &Snapshot{at: time.Now(), title: format.Count(len(all), "provider"), what: "providers", columns: providerColumns}
+	for _, stored := range all {
+		if stored.Problem != nil {
+			t.notes = append(t.notes, stored.Provider+": "+format.OneLine(stored.Problem))
+			continue
+		}
+		p, err := s.watcher.Look(ctx, stored.Provider, opened)
+		if err != nil {
+			return nil, err
+		}
+		r := &p.Row
+		row := []any{r.Provider, r.Limits, r.Mode, int64(r.Instances), int64(r.Applied), nil, nil, nil, r.Waiting, int64(r.Troubles)}
+		if r.Issued != nil {
+			row[5], row[6], row[7] = *r.Issued, *r.Refused, r.Shadowed
+		}
+		t.rows = append(t.rows, row)
+	}
+	return t, nil
+}
