@@ -12,6 +12,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/feed"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/internal/window"
 	"github.com/quotient-limiter/quotient/quota"
@@ -118,7 +119,7 @@ func (k *core) log() *slog.Logger {
 }
 
 // Reset implements feed.Sink.
-func (k *core) Reset(at clock.Instant, self string, v quota.View) {
+func (k *core) Reset(at clock.Instant, self string, v protocol.View) {
 	k.mu.Lock()
 	k.mu.planner.Reset(at, self, v)
 	k.mu.self = self
@@ -126,7 +127,7 @@ func (k *core) Reset(at clock.Instant, self string, v quota.View) {
 }
 
 // Apply implements feed.Sink.
-func (k *core) Apply(at clock.Instant, c quota.Change) {
+func (k *core) Apply(at clock.Instant, c protocol.Change) {
 	k.mu.Lock()
 	k.mu.planner.Apply(at, c)
 	// Others that come and go make nobody ready.

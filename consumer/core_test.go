@@ -9,6 +9,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/feed"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -30,7 +31,7 @@ func (s *stub) Close() error    { s.sink.Close(); return nil }
 
 // tell lets the instance "me" join a fleet of n with the given policy, now.
 func (s *stub) tell(revision int64, policy *quota.Policy, n int) {
-	v := quota.View{Revision: revision, Policy: policy, PolicyRevision: revision}
+	v := protocol.View{Revision: revision, Policy: policy, PolicyRevision: revision}
 	for i := range n {
 		id := "me"
 		if i > 0 {
@@ -142,7 +143,7 @@ func TestHoldNeverGrowsWhileStale(t *testing.T) {
 		s.tell(1, withDefaults(policyOf(t, "10/s")), 2)
 		time.Sleep(3500 * time.Millisecond)
 		s.prove()
-		s.sink.Apply(s.clock.Now(), quota.Change{Revision: 2, Deleted: []string{"b"}})
+		s.sink.Apply(s.clock.Now(), protocol.Change{Revision: 2, Deleted: []string{"b"}})
 		time.Sleep(20 * time.Second)
 		if n := l.TryTake(100).N(); n != 5 {
 			t.Errorf("%d permits, want 5: the other's share was freed after the last proof", n)
@@ -173,7 +174,7 @@ func TestNoPolicyHealsItself(t *testing.T) {
 		if st := l.Status(); st.State != quota.StateJoining || st.Problem != "no policy is set" {
 			t.Errorf("state %q, problem %q", st.State, st.Problem)
 		}
-		s.sink.Apply(s.clock.Now(), quota.Change{Revision: 2, Policy: withDefaults(policyOf(t, "1/s"))})
+		s.sink.Apply(s.clock.Now(), protocol.Change{Revision: 2, Policy: withDefaults(policyOf(t, "1/s"))})
 		time.Sleep(4 * time.Second)
 		s.prove()
 		if !l.TryAcquire() {

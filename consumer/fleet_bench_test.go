@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -22,7 +23,7 @@ func member(i int) quota.Instance {
 func limiterOf(n int, share quota.ShareRule) *core {
 	k := newCore("bench", clock.New(), Options{Logger: quiet})
 	p := quota.Policy{Limits: []quota.Limit{{Permits: 300_000, Window: time.Second}}, Share: share}.WithDefaults()
-	v := quota.View{Revision: 1, Policy: &p, PolicyRevision: 1}
+	v := protocol.View{Revision: 1, Policy: &p, PolicyRevision: 1}
 	for i := range n {
 		v.Instances = append(v.Instances, member(i))
 	}
@@ -42,7 +43,7 @@ func BenchmarkViewChange(b *testing.B) {
 				other := member(n)
 				b.ReportAllocs()
 				for i := int64(2); b.Loop(); i++ {
-					c := quota.Change{Revision: i}
+					c := protocol.Change{Revision: i}
 					if i%2 == 0 {
 						c.Put = []quota.Instance{other}
 					} else {

@@ -13,6 +13,7 @@ import (
 	"github.com/quotient-limiter/quotient/consumer/limittest"
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/feed"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -79,7 +80,7 @@ func (s *told) start(policy quota.Policy, n int) {
 func (s *told) begin(policy quota.Policy, n int) {
 	policy = policy.WithDefaults()
 	s.revision = 1
-	v := quota.View{Revision: 1, Policy: &policy, PolicyRevision: 1}
+	v := protocol.View{Revision: 1, Policy: &policy, PolicyRevision: 1}
 	for i := range n {
 		id := "me"
 		if i > 0 {
@@ -97,7 +98,7 @@ func (s *told) prove() { s.sink.Prove(s.clock.Now()) }
 // without takes an instance out of the view.
 func (s *told) without(id string) {
 	s.revision++
-	s.sink.Apply(s.clock.Now(), quota.Change{Revision: s.revision, Deleted: []string{id}})
+	s.sink.Apply(s.clock.Now(), protocol.Change{Revision: s.revision, Deleted: []string{id}})
 }
 
 // quiet logs nothing.

@@ -187,7 +187,7 @@ var mutants = []mutant.Mutant{
 	drop("ClockUnobserved", "a suspension is not looked for", plannerFile,
 		"	p.Clock.Observe(at)\n", ""),
 	drop("SkewForgotten", "the windows in reach leave the clocks' errors out", "internal/share/shape.go",
-		"quota.ReachOf(length, time.Duration(h.terms[i].clockErr))", "quota.ReachOf(length, 0*time.Duration(h.terms[i].clockErr))"),
+		"protocol.ReachOf(length, time.Duration(h.terms[i].clockErr))", "protocol.ReachOf(length, 0*time.Duration(h.terms[i].clockErr))"),
 	drop("NewsUnforeseen", "the forecast goes by old plans", forecastFile,
 		"	case f.void || i == len(f.plans):\n", "	case i == len(f.plans):\n"),
 	drop("FreshProofVoid", "a proof after an outage under hold frees nothing", plannerFile,

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/window"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -76,7 +77,7 @@ func BenchmarkSlots(b *testing.B) {
 		first := 0.0
 		for _, shape := range shapes {
 			k, at := shapedCore(b, shape, limits)
-			step := quota.SlotOf(time.Second)
+			step := protocol.SlotOf(time.Second)
 			if shape == quota.ShapeFixed {
 				step = time.Second
 			}
@@ -101,7 +102,7 @@ func shapedCore(tb testing.TB, shape quota.Shape, limits []quota.Limit) (*core, 
 	k := newCore("bench", clock.New(), Options{Logger: quiet})
 	tb.Cleanup(k.Close)
 	p := quota.Policy{Limits: limits, Shape: shape}.WithDefaults()
-	v := quota.View{Revision: 1, Policy: &p, PolicyRevision: 1}
+	v := protocol.View{Revision: 1, Policy: &p, PolicyRevision: 1}
 	for i := range 96 {
 		v.Instances = append(v.Instances, member(i))
 	}

@@ -6,12 +6,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
 // DelayN tells when that many permits can be had at once, and then they can.
 func TestDelayOfSeveral(t *testing.T) {
-	slot := quota.SlotOf(10 * time.Second)
+	slot := protocol.SlotOf(10 * time.Second)
 	for _, c := range []struct {
 		name     string
 		policy   quota.Policy

@@ -6,6 +6,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/feed"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -51,7 +52,7 @@ func (f *FixedSource) Set(policy quota.Policy) error {
 	f.policy, f.err = policy, nil
 	for _, sink := range f.sinks {
 		p := policy
-		sink.Apply(f.clock.Now(), quota.Change{Revision: f.revision, Policy: &p})
+		sink.Apply(f.clock.Now(), protocol.Change{Revision: f.revision, Policy: &p})
 	}
 	return nil
 }
@@ -78,7 +79,7 @@ func (f *FixedSource) Subscribe(provider string, create func() feed.Sink) (feed.
 		// need to be, and the proof never ends.
 		now := f.clock.Now()
 		began := clock.Instant{Mono: now.Mono - int64(quota.MaxSettle+4*quota.MaxWindow), Wall: now.Wall}
-		sink.Reset(began, fixedInstance, quota.View{
+		sink.Reset(began, fixedInstance, protocol.View{
 			Revision: f.revision, Policy: &policy, PolicyRevision: f.revision,
 			Instances: []quota.Instance{{ID: fixedInstance, Name: fixedInstance, Weight: 1}},
 		})

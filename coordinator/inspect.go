@@ -14,6 +14,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/internal/keys"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -26,15 +27,15 @@ type Fleet struct {
 	// Policy is as stored; its Revision is 0 where none is set.
 	Policy Stored
 	// Level is nil where none is set, or where it cannot be read.
-	Level *quota.Level
+	Level *protocol.Level
 	// Instances are sorted by name and incarnation.
 	Instances []InstanceStatus
 }
 
 // View returns the fleet as its instances see it. A policy that cannot be used
 // is left out, as by an instance that has just joined.
-func (f *Fleet) View() quota.View {
-	v := quota.View{Revision: f.Revision, Level: f.Level}
+func (f *Fleet) View() protocol.View {
+	v := protocol.View{Revision: f.Revision, Level: f.Level}
 	if f.Policy.Revision != 0 && f.Policy.Problem == nil {
 		p := f.Policy.Policy
 		v.Policy, v.PolicyRevision = &p, f.Policy.Revision
@@ -86,7 +87,7 @@ func (a *Admin) Refresh(ctx context.Context, earlier *Fleet) (Fleet, error) {
 		if key := string(kv.Key); key == a.keys.Policy(provider) {
 			f.Policy = stored(provider, kv.Value, kv.ModRevision)
 		} else if key == a.keys.Level(provider) {
-			var l quota.Level
+			var l protocol.Level
 			if json.Unmarshal(kv.Value, &l) == nil && l.Validate() == nil {
 				f.Level = &l
 			}

@@ -11,6 +11,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/internal/keys"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -36,7 +37,7 @@ const (
 func dividePause(n int) time.Duration { return max(divideEvery, time.Duration(n)*divideEach) }
 
 // levelLocked notes the view's level.
-func (p *membership) levelLocked(l *quota.Level) {
+func (p *membership) levelLocked(l *protocol.Level) {
 	if p.level = l; l != nil {
 		p.levelled = p.s.o.Clock.Mono()
 	}
@@ -50,7 +51,7 @@ func (p *membership) divide(last *reporting, now int64) {
 	age := time.Duration(now - p.levelled)
 	turn := p.key != "" && p.until == 0 && slices.Contains(ids, p.id) &&
 		(age > rank*pause && rank <= deputies || age > max(levelRenewed, 2*pause)+rank*pause)
-	v := quota.View{Policy: p.policy, Level: p.level}
+	v := protocol.View{Policy: p.policy, Level: p.level}
 	id, created, level := p.id, p.created, p.tracker.LevelRevision()
 	p.mu.Unlock()
 	if !turn || last.read != 0 && time.Duration(now-last.read) < min(rank+1, deputies)*pause {
@@ -106,7 +107,7 @@ func (p *membership) demands(ctx context.Context, ids []string) (demands map[str
 
 // nextLevel returns the level to write, at corrected wall-clock time now; ok is
 // false if there is no need of one, or no room.
-func nextLevel(v *quota.View, demands map[string]int64, revision, now int64) (l quota.Level, ok bool) {
+func nextLevel(v *protocol.View, demands map[string]int64, revision, now int64) (l protocol.Level, ok bool) {
 	policy := v.Policy
 	if policy == nil || policy.Share != quota.ShareDemand {
 		return l, false

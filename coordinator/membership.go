@@ -13,6 +13,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/keys"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/view"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -41,7 +42,7 @@ type membership struct {
 	value    quota.Instance     // as written under key
 	created  int64              // revision at which key was created
 	policy   *quota.Policy      // in the view
-	level    *quota.Level       // in the view
+	level    *protocol.Level    // in the view
 	levelled int64              // monotonic, when level was applied; 0 if there was none
 	proved   int64              // monotonic instant of the newest proof, 0 if none
 	behind   int64              // since when the watch has been behind, 0 if it is not
@@ -167,7 +168,7 @@ func (p *membership) parse(kv *mvccpb.KeyValue, deleted bool) view.Key {
 	if key == p.s.keys.Policy(p.provider) {
 		k.Kind, most = view.Policy, quota.MaxPolicyBytes+1
 	} else if key == p.s.keys.Level(p.provider) {
-		k.Kind, most = view.Level, quota.MaxLevelBytes+1
+		k.Kind, most = view.Level, protocol.MaxLevelBytes+1
 	} else if id, ok := keys.IncarnationIn(p.s.keys.Instances(p.provider), key); ok {
 		k.Kind, k.ID, k.First, most = view.Instance, id, !deleted && kv.CreateRevision == kv.ModRevision, quota.MaxInstanceBytes+1
 	}

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -16,7 +17,7 @@ type recorder struct {
 	log     []string
 	totals  []int64 // of the first limit of every policy that a change brought
 	self    string
-	view    quota.View
+	view    protocol.View
 	proofs  int
 	proof   clock.Instant
 	trouble error
@@ -28,14 +29,14 @@ func (r *recorder) note(format string, args ...any) {
 	r.log = append(r.log, fmt.Sprintf(format, args...))
 }
 
-func (r *recorder) Reset(_ clock.Instant, self string, v quota.View) {
+func (r *recorder) Reset(_ clock.Instant, self string, v protocol.View) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.self, r.view, r.proofs = self, v, 0
 	r.note("reset %d", len(v.Instances))
 }
 
-func (r *recorder) Apply(_ clock.Instant, c quota.Change) {
+func (r *recorder) Apply(_ clock.Instant, c protocol.Change) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if c.Revision <= r.view.Revision {

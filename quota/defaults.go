@@ -13,7 +13,7 @@ func (p Policy) WithDefaults() Policy {
 	p = p.Clone()
 	def(&p.Share, ShareEqual)
 	if p.Share == ShareDemand {
-		def(&p.Floor, DefaultFloor)
+		def(&p.Floor, defaultFloor)
 	}
 	def(&p.Mode, ModeEnforce)
 	def(&p.Settle, DefaultSettle)
@@ -49,12 +49,12 @@ func (p Policy) Clone() Policy {
 	return p
 }
 
-// Supported returns what the policy needs and this version does not know, in
+// Unsupported returns what the policy needs and this version does not know, in
 // words; nil if it knows all. An instance that lacks any of it gives itself a
 // share of 0: to guess could break the sum.
-func (p *Policy) Supported() (missing []string) {
+func (p *Policy) Unsupported() (missing []string) {
 	for _, r := range p.Requires {
-		if r != FeatureGuardAuto && r != FeatureShapes {
+		if r != featureGuardAuto && r != featureShapes {
 			missing = append(missing, r)
 		}
 	}

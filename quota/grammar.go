@@ -84,24 +84,6 @@ func ParseLimits(text string) ([]Limit, error) {
 	return limits, nil
 }
 
-// ParseLimit reads one limit as ParseLimits does.
-func ParseLimit(text string) (Limit, error) {
-	p, err := newParser(text)
-	if err != nil {
-		return Limit{}, err
-	}
-	p.blanks()
-	l, err := p.limit()
-	if err != nil {
-		return Limit{}, err
-	}
-	p.blanks()
-	if !p.done() {
-		return Limit{}, p.fail(p.at, fmt.Sprintf("%q follows the limit", p.rune()), "write one limit only")
-	}
-	return l, nil
-}
-
 // FormatLimits writes limits so that ParseLimits reads the same again.
 func FormatLimits(limits []Limit) string {
 	parts := make([]string, len(limits))

@@ -135,20 +135,6 @@ func TestPoint(t *testing.T) {
 	}
 }
 
-func TestParseLimit(t *testing.T) {
-	t.Parallel()
-	got, err := ParseLimit(" 500 / 2s ")
-	if want := (Limit{500, 2 * time.Second}); err != nil || got != want {
-		t.Errorf("got %v, %v, want %v", got, err, want)
-	}
-	for _, text := range []string{"", "5", "5/s,6/2s", "5/s 6", "5/s,", strings.Repeat("1", 5000)} {
-		var syntax *SyntaxError
-		if got, err := ParseLimit(text); !errors.As(err, &syntax) {
-			t.Errorf("ParseLimit(%.20q) = %v, %v, want a *SyntaxError", text, got, err)
-		}
-	}
-}
-
 func TestLimitString(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {

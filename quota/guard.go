@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// FeatureGuardAuto is what a policy with GuardAuto requires of an instance
+// featureGuardAuto is what a policy with GuardAuto requires of an instance
 // (Policy.Requires). It is written and read with the policy by itself: a version
 // that does not know it must give itself a share of 0, not a guard of its own.
-const FeatureGuardAuto = "guard-auto"
+const featureGuardAuto = "guard-auto"
 
 // guardAuto is the word for a guard that follows the clock's error.
 const guardAuto = "auto"

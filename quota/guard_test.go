@@ -73,17 +73,17 @@ func TestGuardAutoIsSafeForOtherVersions(t *testing.T) {
 	if err := json.Unmarshal(b, &older); err != nil {
 		t.Fatalf("an older version cannot read %s: %v", b, err)
 	}
-	if time.Duration(older.Guard) != p.Guard || !reflect.DeepEqual(older.Requires, []string{"x", FeatureGuardAuto}) {
+	if time.Duration(older.Guard) != p.Guard || !reflect.DeepEqual(older.Requires, []string{"x", featureGuardAuto}) {
 		t.Errorf("an older version reads guard %v and requires %q", time.Duration(older.Guard), older.Requires)
 	}
 	var same Policy
 	if err := json.Unmarshal(b, &same); err != nil || !same.GuardAuto || !reflect.DeepEqual(same.Requires, []string{"x"}) {
 		t.Errorf("read back: auto %v, requires %q, %v", same.GuardAuto, same.Requires, err)
 	}
-	if missing := same.Supported(); !reflect.DeepEqual(missing, []string{"x"}) {
+	if missing := same.Unsupported(); !reflect.DeepEqual(missing, []string{"x"}) {
 		t.Errorf("this version misses %q", missing)
 	}
-	if missing := (&Policy{Requires: []string{FeatureGuardAuto}}).Supported(); len(missing) > 0 {
+	if missing := (&Policy{Requires: []string{featureGuardAuto}}).Unsupported(); len(missing) > 0 {
 		t.Errorf("this version misses %q", missing)
 	}
 	// People may write the word.

@@ -76,19 +76,6 @@ type wirePolicy struct {
 	Time       time.Time        `json:"time,omitzero"`
 }
 
-type wireInstance struct {
-	Schema  int       `json:"schema"`
-	Name    string    `json:"name"`
-	Host    string    `json:"host,omitempty"`
-	PID     int       `json:"pid,omitempty"`
-	Version string    `json:"version,omitempty"`
-	Weight  int64     `json:"weight"`
-	Attempt int       `json:"attempt,omitempty"`
-	Started time.Time `json:"started,omitzero"`
-	From    time.Time `json:"from,omitzero"`
-	Until   time.Time `json:"until,omitzero"`
-}
-
 func limitsToWire(limits []Limit) []wireLimit {
 	w := make([]wireLimit, len(limits))
 	for i, l := range limits {
@@ -148,69 +135,43 @@ func (p *Policy) UnmarshalJSON(b []byte) error {
 // MarshalJSON writes the instance as its key's value: without its ID, which is
 // in the key.
 func (i Instance) MarshalJSON() ([]byte, error) {
+	type plain Instance
 	def(&i.Weight, 1)
-	return json.Marshal(wireInstance{
-		Schema: Schema, Name: i.Name, Host: i.Host, PID: i.PID, Version: i.Version,
-		Weight: i.Weight, Attempt: i.Attempt, Started: i.Started.UTC(), From: i.From.UTC(), Until: i.Until.UTC(),
-	})
+	i.Started, i.From, i.Until = i.Started.UTC(), i.From.UTC(), i.Until.UTC()
+	return json.Marshal(struct {
+		Schema int `json:"schema"`
+		plain
+	}{Schema, plain(i)})
 }
 
 // UnmarshalJSON reads an instance, leaving its ID alone. Fields that it does not
 // know are ignored, a schema that it does not know is refused.
 func (i *Instance) UnmarshalJSON(b []byte) error {
-	var w wireInstance
+	type plain Instance
+	var w struct {
+		Schema int `json:"schema"`
+		plain
+	}
 	if err := decode("instance", b, MaxInstanceBytes, &w, &w.Schema); err != nil {
 		return err
 	}
-	*i = Instance{
-		ID: i.ID, Name: w.Name, Host: w.Host, PID: w.PID, Version: w.Version,
-		Weight: w.Weight, Attempt: w.Attempt, Started: w.Started, From: w.From, Until: w.Until,
-	}
+	w.ID = i.ID
+	*i = Instance(w.plain)
 	def(&i.Weight, 1)
 	return nil
 }
 
-// ReadInstance reads what shares depend on of an instance's value, name, weight,
-// from and until, in half the time that it takes to read everything. It is for
-// those who read very many.
-func ReadInstance(id string, b []byte) (Instance, error) {
-	var w struct {
-		Schema int       `json:"schema"`
-		Name   string    `json:"name"`
-		Weight int64     `json:"weight"`
-		From   time.Time `json:"from"`
-		Until  time.Time `json:"until"`
-	}
-	if err := decode("instance", b, MaxInstanceBytes, &w, &w.Schema); err != nil {
-		return Instance{ID: id}, err
-	}
-	i := Instance{ID: id, Name: w.Name, Weight: w.Weight, From: w.From, Until: w.Until}
-	def(&i.Weight, 1)
-	return i, nil
-}
-
-// decode reads a value in one pass, and only where that fails by itself finds out
-// what is wrong: the fields of another schema may have other types, and the error
-// must name the true cause. schema is where into has its schema.
+// decode reads a value. schema is where into has its schema: the fields of another
+// one may have other types, so the error names it first.
 func decode(what string, b []byte, most int, into any, schema *int) error {
 	if len(b) > most {
 		return fmt.Errorf("%s: %d bytes are more than the most, %d", what, len(b), most)
 	}
-	err := json.Unmarshal(b, into)
-	if err == nil && *schema == Schema {
-		return nil
+	switch err := json.Unmarshal(b, into); {
+	case err != nil && (*schema == 0 || *schema == Schema):
+		return fmt.Errorf("%s: %w", what, err)
+	case *schema != Schema:
+		return fmt.Errorf("%s: schema %d is not the one this version knows, %d: upgrade, or write \"schema\":%d as this version's tools do", what, *schema, Schema, Schema)
 	}
-	var head struct {
-		Schema *int `json:"schema"`
-	}
-	if e := json.Unmarshal(b, &head); e != nil {
-		return fmt.Errorf("%s: %w", what, e)
-	}
-	if head.Schema == nil {
-		return fmt.Errorf("%s: the schema is missing: write \"schema\":%d", what, Schema)
-	}
-	if *head.Schema != Schema {
-		return fmt.Errorf("%s: schema %d is not the one this version knows, %d: upgrade, or write it again with this version's tools", what, *head.Schema, Schema)
-	}
-	return fmt.Errorf("%s: %w", what, err)
+	return nil
 }

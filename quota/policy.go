@@ -72,8 +72,8 @@ const (
 	// time and no freshness gets five sixths of its settle time, or as much less
 	// as its clock error and windows demand.
 	DefaultFreshness = 2500 * time.Millisecond
-	// DefaultFloor is in percent. Policies of the other share rules have none.
-	DefaultFloor = 10
+	// defaultFloor is in percent. Policies of the other share rules have none.
+	defaultFloor = 10
 )
 
 // DefaultMaxStep is for policies that set no MaxStep.
@@ -82,8 +82,8 @@ const DefaultMaxStep = 10.0
 // Bounds of a policy's times.
 const (
 	MinSettle = 100 * time.Millisecond
-	// MinFreshness leaves room for a few reads of etcd.
-	MinFreshness = 50 * time.Millisecond
+	// minFreshness leaves room for a few reads of etcd.
+	minFreshness = 50 * time.Millisecond
 	MaxSettle    = time.Minute
 )
 
@@ -101,11 +101,11 @@ type Policy struct {
 	// Share is how the total is divided; default ShareEqual.
 	Share ShareRule
 	// Weights override the weights that instances joined with, by instance
-	// name, for ShareWeighted; at most MaxWeights of them, each 1 to MaxWeight.
+	// name, for ShareWeighted; at most 256 of them, each 1 to MaxWeight.
 	Weights map[string]int64
 	// Floor is the part of the total that ShareDemand always divides equally,
 	// in percent, so that an instance that wakes is never at zero; 1 to 100,
-	// default DefaultFloor.
+	// default 10.
 	Floor int64
 	// Mode is default ModeEnforce.
 	Mode Mode
@@ -138,7 +138,7 @@ type Policy struct {
 	// limit.
 	Burst int64
 	// WarmUp is the time over which the share of an instance that has just
-	// started grows from a third to the whole; MinWarmUp to MaxWarmUp, 0 for
+	// started grows from a third to the whole; 100 ms to 1 h, 0 for
 	// none. What such an instance leaves is not issued by others.
 	WarmUp time.Duration
 	// From is the instant from which the policy is in force: it rules the

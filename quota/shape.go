@@ -25,49 +25,19 @@ const (
 	ShapeBucket Shape = "bucket"
 )
 
-// FeatureShapes is what a policy with another shape than ShapeFixed requires of
+// featureShapes is what a policy with another shape than ShapeFixed requires of
 // an instance (Policy.Requires). It is written and read with the policy by
 // itself.
-const FeatureShapes = "shapes"
+const featureShapes = "shapes"
 
 // Bounds of a warm-up.
 const (
-	MinWarmUp = 100 * time.Millisecond
-	MaxWarmUp = time.Hour
+	minWarmUp = 100 * time.Millisecond
+	maxWarmUp = time.Hour
 )
-
-// slots is how many slots of time a window is divided into by shapes that do
-// not count in fixed windows.
-const slots = 500
-
-// Turn is how many windows of one length the same instances have the permits that
-// do not come out even, under shapes other than ShapeFixed: what changes hands is
-// held back for a window, so it does so seldom.
-const Turn = 64
-
-// SlotOf returns the length of the slots in which shapes other than ShapeFixed
-// count: a 500th of the window. It is also twice the most by which a host's
-// clock can err over a window (DriftBound).
-func SlotOf(window time.Duration) time.Duration { return window / slots }
-
-// ReachOf returns how far back the views and windows of a permit go, under shapes
-// other than ShapeFixed: a window's length, what clocks drift over it, and twice
-// their error.
-func ReachOf(window, clockError time.Duration) time.Duration {
-	return window + 2*SlotOf(window) + 2*clockError
-}
 
 // Shaped reports whether the policy's limits have another shape than ShapeFixed.
 func (p *Policy) Shaped() bool { return p.Shape != "" && p.Shape != ShapeFixed }
-
-// BurstOf returns how many permits of a limit with that total may be issued at
-// once under ShapeBucket: Burst, or the whole total if Burst is 0 or more than it.
-func (p *Policy) BurstOf(total int64) int64 {
-	if p.Burst <= 0 {
-		return total
-	}
-	return min(p.Burst, total)
-}
 
 // DriftWindow is the time over which clocks may part between a view's lookback
 // and a permit that depends on it: the longest window, and under shapes other
@@ -91,8 +61,8 @@ func (p *Policy) checkShape(errs *problems) {
 		errs.add("burst", p.Burst, fmt.Sprintf("shape %s has none", p.Shape), "leave it out, or set shape bucket")
 	}
 	p.checkBurst(errs)
-	if p.WarmUp != 0 && (p.WarmUp < MinWarmUp || p.WarmUp > MaxWarmUp) {
-		errs.add("warm_up", p.WarmUp, fmt.Sprintf("must be from %v to %v", MinWarmUp, MaxWarmUp), "0 switches it off")
+	if p.WarmUp != 0 && (p.WarmUp < minWarmUp || p.WarmUp > maxWarmUp) {
+		errs.add("warm_up", p.WarmUp, fmt.Sprintf("must be from %v to %v", minWarmUp, maxWarmUp), "0 switches it off")
 	}
 	if p.Shape != ShapeSliding && p.Shape != ShapeBucket {
 		return
@@ -129,10 +99,10 @@ func (p *Policy) checkBurst(errs *problems) {
 // implied returns the features that the other fields imply.
 func (p *Policy) implied() (features []string) {
 	if p.GuardAuto {
-		features = append(features, FeatureGuardAuto)
+		features = append(features, featureGuardAuto)
 	}
 	if p.Shaped() {
-		features = append(features, FeatureShapes)
+		features = append(features, featureShapes)
 	}
 	return features
 }

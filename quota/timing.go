@@ -24,8 +24,8 @@ func (p *Policy) checkTiming(errs *problems) {
 	if p.Settle < MinSettle || p.Settle > MaxSettle {
 		errs.add("settle", p.Settle, fmt.Sprintf("must be from %v to %v", MinSettle, MaxSettle), "")
 	}
-	if p.Freshness < MinFreshness || p.Freshness > MaxSettle {
-		errs.add("freshness", p.Freshness, fmt.Sprintf("must be from %v to %v", MinFreshness, MaxSettle), "")
+	if p.Freshness < minFreshness || p.Freshness > MaxSettle {
+		errs.add("freshness", p.Freshness, fmt.Sprintf("must be from %v to %v", minFreshness, MaxSettle), "")
 	}
 	if p.ClockError <= 0 || p.ClockError > MaxSettle {
 		errs.add("clock_error", p.ClockError, fmt.Sprintf("must be more than 0 and at most %v", MaxSettle), "")
@@ -71,7 +71,7 @@ func (p *Policy) defaultFreshness() time.Duration {
 	beside := settleBeside(p.ClockError, p.DriftWindow())
 	spare := int64(p.Settle.Truncate(time.Millisecond)) - beside
 	most := time.Duration(spare * (DriftBound - 1) / (DriftBound + 1)).Truncate(time.Millisecond)
-	if most < MinFreshness {
+	if most < minFreshness {
 		return usual
 	}
 	return min(usual, most)

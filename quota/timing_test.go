@@ -102,7 +102,7 @@ func TestDefaultFreshnessPasses(t *testing.T) {
 			ClockError: time.Duration(rapid.Int64Range(1, int64(MaxSettle)).Draw(t, "clock error")),
 			Limits:     anyLimits(t),
 		}
-		least := MinSettleFor(MinFreshness, p.ClockError, p.LongestWindow())
+		least := MinSettleFor(minFreshness, p.ClockError, p.LongestWindow())
 		if err := p.CheckTiming(); (err == nil) != (least <= p.Settle) {
 			t.Fatalf("%v, but %v is enough for the shortest freshness", err, least)
 		}

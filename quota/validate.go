@@ -11,14 +11,14 @@ import (
 
 // Bounds of a policy's and an instance's parts.
 const (
-	MaxChanges       = 16   // announced changes in Policy.Next
-	MaxRequires      = 16   // features in Policy.Requires
+	maxChanges       = 16   // announced changes in Policy.Next
+	maxRequires      = 16   // features in Policy.Requires
 	MaxNameBytes     = 128  // Instance.Name, Host, Version, one feature
-	MaxAuthorBytes   = 256  // Policy.Author
+	maxAuthorBytes   = 256  // Policy.Author
 	MaxReasonBytes   = 1024 // Policy.Reason
 	MaxProviderBytes = 200  // a provider's name
 	MaxWeight        = 1000 // Instance.Weight
-	MaxWeights       = 256  // overridden weights in Policy.Weights
+	maxWeights       = 256  // overridden weights in Policy.Weights
 )
 
 // Every time must lie from earliest to before latest: far enough from the ends
@@ -50,8 +50,8 @@ func (p Policy) Validate() error {
 	if p.MaxStep != 0 && !(p.MaxStep >= 1 && p.MaxStep <= float64(MaxPermits)) {
 		errs.add("max_step", p.MaxStep, fmt.Sprintf("must be from 1 to %d", MaxPermits), fmt.Sprintf("0 means the default, %v", DefaultMaxStep))
 	}
-	if len(p.Requires) > MaxRequires {
-		errs.add("requires", len(p.Requires), fmt.Sprintf("at most %d features", MaxRequires), "")
+	if len(p.Requires) > maxRequires {
+		errs.add("requires", len(p.Requires), fmt.Sprintf("at most %d features", maxRequires), "")
 	}
 	for i, r := range p.Requires {
 		field := fmt.Sprintf("requires[%d]", i)
@@ -60,14 +60,14 @@ func (p Policy) Validate() error {
 			errs.add(field, strconv.Quote(r), "a feature has a name", "name it, or leave it out")
 		}
 	}
-	errs.text("author", p.Author, MaxAuthorBytes)
+	errs.text("author", p.Author, maxAuthorBytes)
 	errs.text("reason", p.Reason, MaxReasonBytes)
 	return errors.Join(errs...)
 }
 
 func (p *Policy) checkShares(errs *problems) {
-	if len(p.Weights) > MaxWeights {
-		errs.add("weights", fmt.Sprintf("(%d of them)", len(p.Weights)), fmt.Sprintf("at most %d overridden weights", MaxWeights), "set weights where the instances join")
+	if len(p.Weights) > maxWeights {
+		errs.add("weights", fmt.Sprintf("(%d of them)", len(p.Weights)), fmt.Sprintf("at most %d overridden weights", maxWeights), "set weights where the instances join")
 		return
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.Weights)) {
@@ -77,7 +77,7 @@ func (p *Policy) checkShares(errs *problems) {
 		}
 	}
 	if p.Floor < 0 || p.Floor > 100 {
-		errs.add("floor_percent", p.Floor, "must be from 1 to 100", fmt.Sprintf("0 stands for %d", DefaultFloor))
+		errs.add("floor_percent", p.Floor, "must be from 1 to 100", fmt.Sprintf("0 stands for %d", defaultFloor))
 	}
 }
 
@@ -108,8 +108,8 @@ func (p *Policy) checkDates(errs *problems) {
 	if !p.From.IsZero() {
 		errs.when("from", p.From)
 	}
-	if len(p.Next) > MaxChanges {
-		errs.add("next", len(p.Next), fmt.Sprintf("at most %d announced changes", MaxChanges), "")
+	if len(p.Next) > maxChanges {
+		errs.add("next", len(p.Next), fmt.Sprintf("at most %d announced changes", maxChanges), "")
 	}
 	last := p.From
 	for i, c := range p.Next {

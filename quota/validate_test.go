@@ -58,13 +58,13 @@ func TestPolicyValidate(t *testing.T) {
 		{"burst of fixed windows", func(p *Policy) { p.Burst = 5 }, "burst"},
 		{"burst below 0", func(p *Policy) { p.Shape, p.Burst, p.Guard, p.Pacing = ShapeBucket, -1, 0, PacingOff }, "burst"},
 		{"burst too large", func(p *Policy) { p.Shape, p.Burst, p.Guard, p.Pacing = ShapeBucket, MaxPermits+1, 0, PacingOff }, "burst"},
-		{"warm-up too short", func(p *Policy) { p.WarmUp = MinWarmUp - 1 }, "warm_up"},
-		{"warm-up too long", func(p *Policy) { p.WarmUp = MaxWarmUp + 1 }, "warm_up"},
-		{"warm-up of fixed windows", func(p *Policy) { p.WarmUp = MinWarmUp }, ""},
+		{"warm-up too short", func(p *Policy) { p.WarmUp = minWarmUp - 1 }, "warm_up"},
+		{"warm-up too long", func(p *Policy) { p.WarmUp = maxWarmUp + 1 }, "warm_up"},
+		{"warm-up of fixed windows", func(p *Policy) { p.WarmUp = minWarmUp }, ""},
 		{"sliding and even pacing", func(p *Policy) { p.Shape, p.Pacing, p.Guard = ShapeSliding, PacingEven, 0 }, "pacing"},
 		{"sliding and a guard", func(p *Policy) { p.Shape, p.Guard, p.Pacing = ShapeSliding, 1, PacingOff }, "guard"},
 		{"bucket and a guard that follows the clock", func(p *Policy) { p.Shape, p.GuardAuto, p.Guard, p.Pacing = ShapeBucket, true, 0, PacingOff }, "guard"},
-		{"settle too short", func(p *Policy) { p.Settle, p.Freshness = MinSettle-1, MinFreshness }, "settle"},
+		{"settle too short", func(p *Policy) { p.Settle, p.Freshness = MinSettle-1, minFreshness }, "settle"},
 		{"settle too long", func(p *Policy) { p.Settle = MaxSettle + 1 }, "settle"},
 		{"settle beyond all", func(p *Policy) { p.Settle = huge }, "settle"},
 		{"settle below 0", func(p *Policy) { p.Settle = -time.Second }, "settle"},
@@ -91,7 +91,7 @@ func TestPolicyValidate(t *testing.T) {
 		{"announced change without limits", func(p *Policy) { p.Next[0].Limits = nil }, "next[0].limits"},
 		{"announced change of bad limits", func(p *Policy) { p.Next[0].Limits[0].Permits = -1 }, "next[0].limits[0].permits"},
 		{"too many announced changes", func(p *Policy) {
-			for n := range MaxChanges {
+			for n := range maxChanges {
 				p.Next = append(p.Next, LimitChange{p.Next[0].From.Add(time.Duration(n+1) * time.Hour), p.Limits})
 			}
 		}, "next"},
@@ -100,16 +100,16 @@ func TestPolicyValidate(t *testing.T) {
 		{"greatest step that is no number", func(p *Policy) { p.MaxStep = math.NaN() }, "max_step"},
 		{"greatest step beyond all", func(p *Policy) { p.MaxStep = math.Inf(1) }, "max_step"},
 		{"greatest step of 1", func(p *Policy) { p.MaxStep = 1 }, ""},
-		{"too many features", func(p *Policy) { p.Requires = slices.Repeat([]string{"x"}, MaxRequires+1) }, "requires"},
+		{"too many features", func(p *Policy) { p.Requires = slices.Repeat([]string{"x"}, maxRequires+1) }, "requires"},
 		{"a feature without a name", func(p *Policy) { p.Requires = []string{"x", ""} }, "requires[1]"},
 		{"a feature too long", func(p *Policy) { p.Requires[0] = strings.Repeat("x", MaxNameBytes+1) }, "requires[0]"},
-		{"author too long", func(p *Policy) { p.Author = strings.Repeat("x", MaxAuthorBytes+1) }, "author"},
+		{"author too long", func(p *Policy) { p.Author = strings.Repeat("x", maxAuthorBytes+1) }, "author"},
 		{"reason too long", func(p *Policy) { p.Reason = strings.Repeat("x", MaxReasonBytes+1) }, "reason"},
 		{"reason that is no text", func(p *Policy) { p.Reason = "\xff" }, "reason"},
 		{"weight of nothing", func(p *Policy) { p.Weights["big"] = 0 }, `weights["big"]`},
 		{"weight too large", func(p *Policy) { p.Weights["big"] = MaxWeight + 1 }, `weights["big"]`},
 		{"weights of too many", func(p *Policy) {
-			for i := range MaxWeights + 1 {
+			for i := range maxWeights + 1 {
 				p.Weights[strconv.Itoa(i)] = 1
 			}
 		}, "weights"},
@@ -215,11 +215,11 @@ func TestSupported(t *testing.T) {
 		{Policy{Requires: []string{"levels", "x"}}, "levels, x"},
 		{Policy{Share: ShareWeighted}, ""},
 		{Policy{Share: "lottery", Pacing: "waltz", Shape: "torus"}, "share lottery, pacing waltz, shape torus"},
-		{Policy{Shape: ShapeBucket, Requires: []string{FeatureShapes}}, ""},
+		{Policy{Shape: ShapeBucket, Requires: []string{featureShapes}}, ""},
 		{Policy{Share: ShareDemand, Pacing: PacingEven}, ""},
 		{Policy{Mode: "dry", Outage: "ask"}, "mode dry, outage ask"},
 	} {
-		if got := strings.Join(test.policy.Supported(), ", "); got != test.want {
+		if got := strings.Join(test.policy.Unsupported(), ", "); got != test.want {
 			t.Errorf("%+v: got %q, want %q", test.policy, got, test.want)
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/feed"
-	"github.com/quotient-limiter/quotient/quota"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 )
 
 // tap is a source that notes what passes through to the limiters, which share
@@ -47,7 +47,7 @@ type tappedSink struct {
 	tap *tap
 }
 
-func (s *tappedSink) Reset(at clock.Instant, self string, v quota.View) {
+func (s *tappedSink) Reset(at clock.Instant, self string, v protocol.View) {
 	s.Sink.Reset(at, self, v)
 	now := time.Now().UnixNano()
 	s.tap.registered.CompareAndSwap(0, now)
@@ -56,7 +56,7 @@ func (s *tappedSink) Reset(at clock.Instant, self string, v quota.View) {
 	s.tap.policy.Store(v.PolicyRevision)
 }
 
-func (s *tappedSink) Apply(at clock.Instant, c quota.Change) {
+func (s *tappedSink) Apply(at clock.Instant, c protocol.Change) {
 	began := time.Now()
 	s.Sink.Apply(at, c)
 	now := time.Now()

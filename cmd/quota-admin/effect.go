@@ -7,6 +7,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/change"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -118,7 +119,7 @@ func inForce(old, policy quota.Policy, at, now time.Time) time.Time {
 	for _, l := range policy.LimitsAt(at.UnixNano()) {
 		begins := quota.WindowAt(l.Window, at.UnixNano()-1).End()
 		if policy.Shaped() || old.Shaped() {
-			begins += int64(quota.ReachOf(l.Window, max(old.ClockError, policy.ClockError)))
+			begins += int64(protocol.ReachOf(l.Window, max(old.ClockError, policy.ClockError)))
 		}
 		if begins > from.UnixNano() {
 			from = time.Unix(0, begins)

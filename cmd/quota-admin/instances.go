@@ -11,6 +11,7 @@ import (
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/status"
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -185,7 +186,7 @@ func (d *instancesJSON) explain(f *coordinator.Fleet, now time.Time, limit *quot
 	w := quota.WindowAt(limit.Window, now.UnixNano())
 	parts, weights := int64(0), int64(0)
 	for _, i := range view.Instances {
-		if i.TakesPart(w.Start()) {
+		if protocol.TakesPart(&i, w.Start()) {
 			parts++
 			weights += share.Weight(view.Policy, &i)
 		}
@@ -201,7 +202,7 @@ func (d *instancesJSON) explain(f *coordinator.Fleet, now time.Time, limit *quot
 		switch {
 		case !i.From.IsZero() && i.From.UnixNano() > w.Start():
 			x.Why = "takes part from " + format.When(i.From)
-		case !i.TakesPart(w.Start()):
+		case !protocol.TakesPart(&i, w.Start()):
 			x.Why = "has left"
 		case view.Policy.Mode == quota.ModePause:
 			x.Why = "paused"

@@ -7,6 +7,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -30,8 +31,8 @@ func demandingFleet(b *bench, client *clientv3.Client) {
 	}
 	// Of 1000 a hundred are divided equally; 33 of them are an instance's base. What
 	// is left over, 102, can be divided by three: shares are the same in every window.
-	b.put(client, "providers/payments%2Fcharge/level", quota.Level{
+	b.put(client, "providers/payments%2Fcharge/level", protocol.Level{
 		Until: time.Date(2150, 1, 1, 0, 0, 0, 0, time.UTC), Author: "worker-1-7f-0",
-		Entries: []quota.LevelEntry{share.NewEntry(demands, r.Header.Revision, time.Unix(1, 0))},
+		Entries: []protocol.LevelEntry{share.NewEntry(demands, r.Header.Revision, time.Unix(1, 0))},
 	})
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/feed"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -37,15 +38,15 @@ type Fleet struct {
 
 	mu        sync.Mutex
 	policy    quota.Policy
-	first     quota.View // before all news
-	news      []news     // since then
+	first     protocol.View // before all news
+	news      []news        // since then
 	instances []*Instance
 }
 
 // news is a change of the view and its time.
 type news struct {
 	at     clock.Instant
-	change quota.Change
+	change protocol.Change
 }
 
 // New returns a fleet of n instances that joined long ago, so that each has its share
@@ -59,7 +60,7 @@ func New(policy quota.Policy, n int) (*Fleet, error) {
 		return nil, fmt.Errorf("limittest: a fleet of %d instances: at least 0 are needed", n)
 	}
 	f := &Fleet{clock: clock.New(), policy: policy}
-	f.first = quota.View{Revision: 1, Policy: &policy, PolicyRevision: 1}
+	f.first = protocol.View{Revision: 1, Policy: &policy, PolicyRevision: 1}
 	for range n {
 		i := f.newInstance()
 		f.first.Instances = append(f.first.Instances, i.key)
@@ -93,7 +94,7 @@ func (f *Fleet) Set(policy quota.Policy) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.policy = policy
-	f.publishLocked(quota.Change{Policy: &policy})
+	f.publishLocked(protocol.Change{Policy: &policy})
 	return nil
 }
 
@@ -105,7 +106,7 @@ func (f *Fleet) Join() *Instance {
 	i := f.newInstance()
 	i.key.From = f.aheadLocked()
 	f.instances = append(f.instances, i)
-	f.publishLocked(quota.Change{Put: []quota.Instance{i.key}})
+	f.publishLocked(protocol.Change{Put: []quota.Instance{i.key}})
 	return i
 }
 
@@ -115,7 +116,7 @@ func (f *Fleet) aheadLocked() time.Time {
 }
 
 // publishLocked appends a change and sends it to every instance.
-func (f *Fleet) publishLocked(c quota.Change) {
+func (f *Fleet) publishLocked(c protocol.Change) {
 	at := f.clock.Now()
 	c.Revision = f.first.Revision + int64(len(f.news)) + 1
 	f.news = append(f.news, news{at, c})
@@ -151,7 +152,7 @@ func (i *Instance) Leave() {
 	for _, s := range i.subscriptions {
 		s.sink.Announce(i.key.Until.UnixNano())
 	}
-	f.publishLocked(quota.Change{Put: []quota.Instance{i.key}})
+	f.publishLocked(protocol.Change{Put: []quota.Instance{i.key}})
 }
 
 // Kill ends the instance as a crash does, once its lease has ended too: its
@@ -168,7 +169,7 @@ func (i *Instance) Kill() {
 		s.sink.Close()
 		delete(i.subscriptions, provider)
 	}
-	f.publishLocked(quota.Change{Deleted: []string{i.key.ID}})
+	f.publishLocked(protocol.Change{Deleted: []string{i.key.ID}})
 }
 
 // Clock implements consumer.Source.

@@ -45,7 +45,7 @@ var rules = []rule{
 		why: "the vocabulary is what every package and application may depend on, so it depends on nothing",
 	},
 	{
-		who: []string{"consumer", "internal/window", "internal/share", "internal/clock", "internal/feed", "internal/view", "quota"},
+		who: []string{"consumer", "internal/window", "internal/share", "internal/clock", "internal/feed", "internal/protocol", "internal/view", "quota"},
 		not: []string{"go.etcd.io/...", "google.golang.org/grpc/..."},
 		why: "an application that enforces a share, or tests with a fixed one, must not link etcd's client and gRPC",
 	},

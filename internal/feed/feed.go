@@ -7,6 +7,7 @@ package feed
 
 import (
 	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -17,10 +18,10 @@ type Sink interface {
 	// Reset starts a new history: at the instant at, the source holds view v,
 	// in which this process is the incarnation self. What was held before
 	// counts as a share of 0. Called first, and after every gap.
-	Reset(at clock.Instant, self string, v quota.View)
+	Reset(at clock.Instant, self string, v protocol.View)
 	// Apply moves the view on by exactly one revision. A change whose revision
 	// is not newer than the view's is ignored.
-	Apply(at clock.Instant, c quota.Change)
+	Apply(at clock.Instant, c protocol.Change)
 	// Prove says that the view held contains every change that was committed
 	// before the instant sent. Proofs may arrive in any order; the newest
 	// counts.

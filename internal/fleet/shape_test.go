@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -66,7 +67,7 @@ func TestSlidingUnderLoad(t *testing.T) {
 	p.Shape = quota.ShapeSliding
 	g := afterChurn(t, p, window)
 	g.ledger.never(t)
-	g.ledger.spans(t, quota.SlotOf(window), func(d time.Duration) int64 {
+	g.ledger.spans(t, protocol.SlotOf(window), func(d time.Duration) int64 {
 		return total * int64((d+window-1)/window)
 	})
 }
@@ -77,7 +78,7 @@ func TestBucketUnderLoad(t *testing.T) {
 	const window, total, burst = 400 * ms, 60, 12
 	p := exact(t, "60/400ms", time.Second)
 	p.Shape, p.Burst = quota.ShapeBucket, burst
-	afterChurn(t, p, window).ledger.spans(t, quota.SlotOf(window), func(d time.Duration) int64 {
+	afterChurn(t, p, window).ledger.spans(t, protocol.SlotOf(window), func(d time.Duration) int64 {
 		return burst + 1 + int64(d)*total/int64(window)
 	})
 }

@@ -3,6 +3,7 @@ package load
 import (
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -67,7 +68,7 @@ func (r *Run) settling(w quota.Window) bool {
 	if r.Timeline.Settling(w.Length, w.Start()) {
 		return true
 	}
-	reach := quota.ReachOf(w.Length, r.Timeline.Slack)
+	reach := protocol.ReachOf(w.Length, r.Timeline.Slack)
 	return r.Shape != nil && r.Timeline.Settling(w.Length, w.Start()-int64(reach))
 }
 

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -42,7 +43,7 @@ func storm(tb testing.TB, joins int, limits string, announced bool) *share.Histo
 		if announced {
 			in.From = time.Unix(0, now+offset+5000*ms)
 		}
-		h.Apply(now, quota.Change{Revision: int64(i) + 2, Put: []quota.Instance{in}})
+		h.Apply(now, protocol.Change{Revision: int64(i) + 2, Put: []quota.Instance{in}})
 		for _, l := range v.Policy.Limits {
 			last = h.Bound(quota.WindowAt(l.Window, now+offset), now, offset, share.NotFrozen).Permits
 		}

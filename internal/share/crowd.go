@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -24,8 +25,8 @@ type crowd struct {
 	// before it.
 	better []int64
 
-	entry *quota.LevelEntry // asks are by it; nil if they are not worked out
-	asks  []ask             // of all who take part
+	entry *protocol.LevelEntry // asks are by it; nil if they are not worked out
+	asks  []ask                // of all who take part
 }
 
 func newCrowd(start int64, members []*member) *crowd {

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"sort"
 
-	"github.com/quotient-limiter/quotient/quota"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 )
 
 // The list of demands in a level: six bytes for each instance that asks for
@@ -42,14 +42,14 @@ func float(code uint16) int64 {
 	case e == 0:
 		return m
 	case e > 50:
-		return quota.MaxDemand
+		return protocol.MaxDemand
 	}
-	return min((1024+m)<<(e-1), quota.MaxDemand)
+	return min((1024+m)<<(e-1), protocol.MaxDemand)
 }
 
 // codeOf is the least code that stands for at least this demand.
 func codeOf(demand int64) uint16 {
-	demand = min(max(demand, 0), quota.MaxDemand)
+	demand = min(max(demand, 0), protocol.MaxDemand)
 	if demand < 1024 {
 		return uint16(demand)
 	}

@@ -3,19 +3,20 @@ package share
 import (
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
 // NewEntry is the entry of a level for windows that start at or after from, by
 // the demands that instances had reported at a revision (by ID, in permits per
 // 1,000 seconds; who is not there has reported none).
-func NewEntry(demands map[string]int64, revision int64, from time.Time) quota.LevelEntry {
-	return quota.LevelEntry{From: from, Revision: revision, Demands: listOf(demands)}
+func NewEntry(demands map[string]int64, revision int64, from time.Time) protocol.LevelEntry {
+	return protocol.LevelEntry{From: from, Revision: revision, Demands: listOf(demands)}
 }
 
 // Shifted reports whether entry e moves more than the part, in percent, of all
 // that is claimed in view v by the level's newest entry.
-func Shifted(v *quota.View, e quota.LevelEntry, percent int64) bool {
+func Shifted(v *protocol.View, e protocol.LevelEntry, percent int64) bool {
 	for _, limit := range v.Policy.LimitsAt(e.From.UnixNano()) {
 		w := quota.WindowAt(limit.Window, e.From.UnixNano()+int64(limit.Window)-1)
 		old := e
@@ -37,9 +38,9 @@ func Shifted(v *quota.View, e quota.LevelEntry, percent int64) bool {
 }
 
 // levelBy is LevelOf, had the view no other entry than e.
-func levelBy(v *quota.View, w quota.Window, e quota.LevelEntry) (Level, map[string]int64, bool) {
+func levelBy(v *protocol.View, w quota.Window, e protocol.LevelEntry) (Level, map[string]int64, bool) {
 	by := *v
-	by.Level = &quota.Level{Entries: []quota.LevelEntry{e}, Until: time.Unix(0, w.End())}
+	by.Level = &protocol.Level{Entries: []protocol.LevelEntry{e}, Until: time.Unix(0, w.End())}
 	return LevelOf(&by, w)
 }
 
@@ -50,7 +51,7 @@ func abs(n int64) int64 { return max(n, -n) }
 // runs), and the later ones. An announced entry of the same From is replaced; from
 // when current expires until e nobody claims anything, as was foreseen. ok is false
 // if there is no room for another entry yet.
-func Extend(current *quota.Level, e quota.LevelEntry, since int64) (l quota.Level, ok bool) {
+func Extend(current *protocol.Level, e protocol.LevelEntry, since int64) (l protocol.Level, ok bool) {
 	if current != nil {
 		for i, x := range current.Entries {
 			last := i+1 == len(current.Entries)
@@ -61,12 +62,12 @@ func Extend(current *quota.Level, e quota.LevelEntry, since int64) (l quota.Leve
 		}
 	}
 	if n := len(l.Entries); n > 0 && current.Until.Before(e.From) && l.Entries[n-1].From.Before(current.Until) {
-		l.Entries = append(l.Entries, quota.LevelEntry{From: current.Until, Revision: e.Revision})
+		l.Entries = append(l.Entries, protocol.LevelEntry{From: current.Until, Revision: e.Revision})
 	}
 	l.Entries = append(l.Entries, e)
 	bytes := 0
 	for _, x := range l.Entries {
 		bytes += len(x.Demands)
 	}
-	return l, len(l.Entries) <= quota.MaxLevelEntries && bytes <= quota.MaxLevelDemands
+	return l, len(l.Entries) <= protocol.MaxLevelEntries && bytes <= protocol.MaxLevelDemands
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -16,11 +17,11 @@ func at(seconds int64) time.Time { return time.Unix(seconds, 0).UTC() }
 
 // demandView is a view of instances that share 10,000 a second by these demands, in
 // permits a second.
-func demandView(demands map[string]int64) (*quota.View, quota.LevelEntry) {
+func demandView(demands map[string]int64) (*protocol.View, protocol.LevelEntry) {
 	e := share.NewEntry(perThousand(demands), 7, at(10))
-	v := &quota.View{
+	v := &protocol.View{
 		Policy: &quota.Policy{Share: quota.ShareDemand, Limits: []quota.Limit{{Permits: 10_000, Window: time.Second}}},
-		Level:  &quota.Level{Entries: []quota.LevelEntry{e}, Until: at(1000)},
+		Level:  &protocol.Level{Entries: []protocol.LevelEntry{e}, Until: at(1000)},
 	}
 	for id := range demands {
 		v.Instances = append(v.Instances, quota.Instance{ID: id})
@@ -84,17 +85,17 @@ func TestShifted(t *testing.T) {
 
 func TestExtend(t *testing.T) {
 	t.Parallel()
-	level := func(seconds ...int64) *quota.Level {
-		l := quota.Level{Until: at(100)}
+	level := func(seconds ...int64) *protocol.Level {
+		l := protocol.Level{Until: at(100)}
 		for _, s := range seconds {
-			l.Entries = append(l.Entries, quota.LevelEntry{From: at(s)})
+			l.Entries = append(l.Entries, protocol.LevelEntry{From: at(s)})
 		}
 		return &l
 	}
-	expiring := func(until int64, l *quota.Level) *quota.Level { l.Until = at(until); return l }
+	expiring := func(until int64, l *protocol.Level) *protocol.Level { l.Until = at(until); return l }
 	for _, test := range []struct {
 		name    string
-		current *quota.Level
+		current *protocol.Level
 		from    int64
 		since   int64
 		want    []int64
@@ -108,7 +109,7 @@ func TestExtend(t *testing.T) {
 		{"one that expires before", expiring(7, level(2)), 10, 5, []int64{2, 7, 10}},
 		{"one that expires before it begins", expiring(7, level(2, 8)), 10, 5, []int64{2, 8, 10}},
 	} {
-		l, ok := share.Extend(test.current, quota.LevelEntry{From: at(test.from)}, at(test.since).UnixNano())
+		l, ok := share.Extend(test.current, protocol.LevelEntry{From: at(test.from)}, at(test.since).UnixNano())
 		var got []int64
 		for _, e := range l.Entries {
 			got = append(got, e.From.Unix())
@@ -123,7 +124,7 @@ func TestExtend(t *testing.T) {
 			}
 		}
 	}
-	if _, ok := share.Extend(level(1, 2, 3, 4, 5, 6, 7, 8), quota.LevelEntry{From: at(9)}, 0); ok {
+	if _, ok := share.Extend(level(1, 2, 3, 4, 5, 6, 7, 8), protocol.LevelEntry{From: at(9)}, 0); ok {
 		t.Error("an entry more than there is room for")
 	}
 }
@@ -135,7 +136,7 @@ func TestExtendKeepsItSmall(t *testing.T) {
 	for i := range int64(2 * share.MostListed) {
 		demands[string(rune('a'+i%26))+strconv.FormatInt(i, 10)] = i
 	}
-	l := quota.Level{Until: at(100)}
+	l := protocol.Level{Until: at(100)}
 	n, ok := 0, true
 	for ; ok && n < 20; n++ {
 		l, ok = share.Extend(&l, share.NewEntry(demands, 7, at(int64(n))), 0)
@@ -146,7 +147,7 @@ func TestExtendKeepsItSmall(t *testing.T) {
 	l.Entries = l.Entries[:4]
 	l.Until = at(1000)
 	b, err := json.Marshal(l)
-	if err := errors.Join(err, l.Validate(), json.Unmarshal(b, new(quota.Level))); err != nil {
+	if err := errors.Join(err, l.Validate(), json.Unmarshal(b, new(protocol.Level))); err != nil {
 		t.Errorf("the largest level, of %d bytes: %v", len(b), err)
 	}
 }
@@ -166,7 +167,7 @@ func TestTheLargestDemandsAreListed(t *testing.T) {
 		}
 	}
 	for code := range 1 << 16 {
-		if d := share.Float(uint16(code)); d < 0 || d > quota.MaxDemand || d < quota.MaxDemand && share.Float(share.Code(d)) != d {
+		if d := share.Float(uint16(code)); d < 0 || d > protocol.MaxDemand || d < protocol.MaxDemand && share.Float(share.Code(d)) != d {
 			t.Fatalf("code %d is %d, which is code %d", code, d, share.Code(d))
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -119,7 +120,7 @@ func (m *member) takesPart(wall int64) bool { return m.from <= wall && wall < m.
 // Reset starts the history anew: at the instant at this process, as the
 // incarnation self, holds view v. What it held before counts as a share of 0,
 // and an announced end is forgotten.
-func (h *History) Reset(at int64, self string, v quota.View) {
+func (h *History) Reset(at int64, self string, v protocol.View) {
 	*h = History{
 		started: true, self: self, resetAt: at, since: at, until: math.MaxInt64,
 		offset: h.offset, revision: v.Revision, selfAt: at,
@@ -135,7 +136,7 @@ func (h *History) Reset(at int64, self string, v quota.View) {
 // must come one by one: each becomes a view of its own. A revision that is not
 // newer than the view's changes nothing, and Apply returns false. Before the
 // first Reset there is no view to change, and Apply returns false too.
-func (h *History) Apply(at int64, c quota.Change) bool {
+func (h *History) Apply(at int64, c protocol.Change) bool {
 	if !h.started || c.Revision <= h.revision {
 		return false
 	}

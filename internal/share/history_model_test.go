@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -93,8 +94,8 @@ func (s *script) shared(p *quota.Policy) *quota.Policy {
 }
 
 // level has one or two entries around now.
-func (s *script) level() *quota.Level {
-	l := quota.Level{Until: time.Unix(0, s.now+s.offset+s.Int64N(9000)*ms)}
+func (s *script) level() *protocol.Level {
+	l := protocol.Level{Until: time.Unix(0, s.now+s.offset+s.Int64N(9000)*ms)}
 	from := s.now + s.offset - 2000*ms
 	for range 1 + s.IntN(2) {
 		from += (1 + s.Int64N(4000)) * ms
@@ -119,9 +120,9 @@ func (s *script) instance() quota.Instance {
 		Weight: s.Int64N(4), From: s.instant(), Until: s.instant()}
 }
 
-func (s *script) view() quota.View {
+func (s *script) view() protocol.View {
 	s.revision += 1 + s.Int64N(3)
-	v := quota.View{Revision: s.revision}
+	v := protocol.View{Revision: s.revision}
 	if s.IntN(4) > 0 {
 		v.Policy, v.PolicyRevision = s.policy(), s.revision
 	}
@@ -133,8 +134,8 @@ func (s *script) view() quota.View {
 	return v
 }
 
-func (s *script) change() quota.Change {
-	c := quota.Change{Revision: s.revision + s.Int64N(4)} // sometimes old
+func (s *script) change() protocol.Change {
+	c := protocol.Change{Revision: s.revision + s.Int64N(4)} // sometimes old
 	s.revision = max(s.revision, c.Revision)
 	switch s.IntN(8) {
 	case 6:
@@ -265,7 +266,7 @@ func TestPruneChangesNoBound(t *testing.T) {
 func TestPrunedTooFarGivesNothing(t *testing.T) {
 	var h share.History
 	h.Reset(0, "a", view(1, 10, "a", "b"))
-	h.Apply(1000*ms, quota.Change{Revision: 2, Deleted: []string{"b"}})
+	h.Apply(1000*ms, protocol.Change{Revision: 2, Deleted: []string{"b"}})
 	w := quota.Window{Length: time.Second, Index: 10}
 	if b := h.Bound(w, 10_000*ms, 0, 500*ms); b.Permits != 5 {
 		t.Fatalf("before: %+v", b)
@@ -280,8 +281,8 @@ func TestPrunedTooFarGivesNothing(t *testing.T) {
 }
 
 // view is a view with one limit of permits per second.
-func view(revision, permits int64, ids ...string) quota.View {
-	v := quota.View{Revision: revision, PolicyRevision: revision,
+func view(revision, permits int64, ids ...string) protocol.View {
+	v := protocol.View{Revision: revision, PolicyRevision: revision,
 		Policy: &quota.Policy{Limits: []quota.Limit{{Permits: permits, Window: time.Second}}}}
 	for _, id := range ids {
 		v.Instances = append(v.Instances, quota.Instance{ID: id})

@@ -5,13 +5,14 @@ import (
 	"slices"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
 // Sharing by demand: each instance claims what it asks for, up to a level that is
 // the same for all (water-filling: max-min fair, see Bertsekas and Gallager,
 // Data Networks, 6.5.2), and what nobody claims is divided equally. The view's
-// quota.Level lists what each instance asks for. The list is a wish, not a right:
+// protocol.Level lists what each instance asks for. The list is a wish, not a right:
 // claims are counted over the instances that are in the view and cut to what there
 // is. So the shares of a view sum to the total exactly, whatever is listed.
 
@@ -44,7 +45,7 @@ func fill(total, floor, n int64, window time.Duration, asks []ask) (l Level) {
 	// The level rises past one demand after the other: who asks for less is served
 	// whole, the others share what is left of the pool equally.
 	for _, a := range asks {
-		claim := min(max(0, quota.DemandFor(a.demand, window)-l.Base), quota.MaxPermits)
+		claim := min(max(0, protocol.DemandFor(a.demand, window)-l.Base), quota.MaxPermits)
 		if claim > left/rest {
 			l.Most = left / rest
 			left -= rest * l.Most
@@ -78,7 +79,7 @@ func counted(asks []ask, demand, n int64) []ask {
 
 // entry returns the entry of the level in force for window w, nil if shares are
 // not by demand or there is none.
-func (t *terms) entry(w quota.Window) *quota.LevelEntry {
+func (t *terms) entry(w quota.Window) *protocol.LevelEntry {
 	if !t.byDemand {
 		return nil
 	}
@@ -88,7 +89,7 @@ func (t *terms) entry(w quota.Window) *quota.LevelEntry {
 // LevelOf returns the level of window w by view v, and what each instance that
 // takes part asks for in the window. ok is false where shares are not by demand,
 // or no level is in force.
-func LevelOf(v *quota.View, w quota.Window) (l Level, asks map[string]int64, ok bool) {
+func LevelOf(v *protocol.View, w quota.Window) (l Level, asks map[string]int64, ok bool) {
 	t := newTerms(v.Policy, v.PolicyRevision, v.Level)
 	e, d := t.entry(w), t.at(w)
 	if e == nil || d.reason != ReasonShare {
@@ -98,7 +99,7 @@ func LevelOf(v *quota.View, w quota.Window) (l Level, asks map[string]int64, ok 
 	asks = map[string]int64{}
 	for id, m := range c.live {
 		if m.takesPart(w.Start()) {
-			asks[id] = quota.DemandFor(demandIn(e.Demands, m.hash), w.Length)
+			asks[id] = protocol.DemandFor(demandIn(e.Demands, m.hash), w.Length)
 		}
 	}
 	return c.level(t, w, d.total, int64(len(asks))), asks, true

@@ -9,8 +9,8 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/share"
-	keys "github.com/quotient-limiter/quotient/internal/view"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -97,8 +97,8 @@ func TestFillIsMonotone(t *testing.T) {
 }
 
 // newDemanding is a view of instances that ask for so many permits a second.
-func newDemanding(total, floor int64, perSecond []int64) *quota.View {
-	v := &quota.View{Revision: 10, Policy: &quota.Policy{
+func newDemanding(total, floor int64, perSecond []int64) *protocol.View {
+	v := &protocol.View{Revision: 10, Policy: &quota.Policy{
 		Share: quota.ShareDemand, Floor: floor, Limits: []quota.Limit{{Permits: total, Window: time.Second}}}}
 	demands := map[string]int64{}
 	for i, d := range perSecond {
@@ -106,12 +106,12 @@ func newDemanding(total, floor int64, perSecond []int64) *quota.View {
 		v.Instances = append(v.Instances, quota.Instance{ID: id})
 		demands[id] = 1000 * d
 	}
-	v.Level = &quota.Level{Until: time.Unix(1000, 0), Entries: []quota.LevelEntry{share.NewEntry(demands, 9, time.Unix(0, 0))}}
+	v.Level = &protocol.Level{Until: time.Unix(1000, 0), Entries: []protocol.LevelEntry{share.NewEntry(demands, 9, time.Unix(0, 0))}}
 	return v
 }
 
 // bounds asks the history of every instance for its bound.
-func bounds(v *quota.View, w quota.Window) (sum int64, each map[string]int64) {
+func bounds(v *protocol.View, w quota.Window) (sum int64, each map[string]int64) {
 	each = map[string]int64{}
 	for _, i := range v.Instances {
 		var h share.History
@@ -170,8 +170,8 @@ func FuzzSharesSumToTheTotal(f *testing.F) {
 	f.Add([]byte(`{"schema":1,"entries":[{"from":"1970-01-01T00:00:00Z","revision":1,"limits":[{"window":"1s","base":0,"most":1000000000000,"claimed":1}]}],"until":"2100-01-01T00:00:00Z"}`), []byte(`x`), int64(1000), int64(10), uint8(8))
 	f.Fuzz(func(t *testing.T, level, instance []byte, total, floor int64, n uint8) {
 		total = max(0, total) % quota.MaxPermits
-		v := quota.View{Policy: &quota.Policy{Share: quota.ShareDemand, Floor: 1 + max(0, floor)%100, Limits: []quota.Limit{{Permits: total, Window: time.Second}}}}
-		if l, err := keys.ReadLevel(level); err == nil {
+		v := protocol.View{Policy: &quota.Policy{Share: quota.ShareDemand, Floor: 1 + max(0, floor)%100, Limits: []quota.Limit{{Permits: total, Window: time.Second}}}}
+		if l, err := protocol.ReadLevel(level); err == nil {
 			v.Level = l
 			if len(l.Entries[0].Demands) >= 6 { // lists the first one
 				copy(l.Entries[0].Demands, share.NewEntry(map[string]int64{"i0": 1}, 1, time.Time{}).Demands)
@@ -181,10 +181,10 @@ func FuzzSharesSumToTheTotal(f *testing.F) {
 		w := second(500)
 		for i := range int64(n%20) + 1 {
 			x := quota.Instance{ID: fmt.Sprintf("i%d", i)}
-			if y, err := keys.ReadInstance(x.ID, instance); err == nil && i%2 == 0 {
+			if y, err := protocol.ReadInstance(x.ID, instance); err == nil && i%2 == 0 {
 				x = y
 			}
-			if v.Instances = append(v.Instances, x); x.TakesPart(w.Start()) {
+			if v.Instances = append(v.Instances, x); protocol.TakesPart(&x, w.Start()) {
 				parts++
 			}
 		}

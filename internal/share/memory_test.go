@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -25,7 +26,7 @@ func TestAFloodOfChangesFillsNoMemory(t *testing.T) {
 	p := quota.Policy{Limits: []quota.Limit{{Permits: 100, Window: time.Second}}}.WithDefaults()
 	var h History
 	now := int64(time.Hour)
-	h.Reset(now, "self", quota.View{Revision: 1, Policy: &p, Instances: []quota.Instance{{ID: "self", Weight: 1}}})
+	h.Reset(now, "self", protocol.View{Revision: 1, Policy: &p, Instances: []quota.Instance{{ID: "self", Weight: 1}}})
 	before := heap()
 	w := func() quota.Window { return quota.WindowAt(time.Second, now+int64(time.Second)) }
 	now += int64(10 * time.Second)
@@ -38,7 +39,7 @@ func TestAFloodOfChangesFillsNoMemory(t *testing.T) {
 		for _, here := range []bool{true, false} {
 			revision++
 			now += int64(time.Millisecond)
-			c := quota.Change{Revision: revision}
+			c := protocol.Change{Revision: revision}
 			for i := range 128 {
 				id := fmt.Sprint(long, round, ".", i)
 				if here {
@@ -48,7 +49,7 @@ func TestAFloodOfChangesFillsNoMemory(t *testing.T) {
 				}
 			}
 			if round%10 == 0 {
-				c.Level = &quota.Level{Entries: []quota.LevelEntry{{Demands: make([]byte, quota.MaxLevelDemands)}}}
+				c.Level = &protocol.Level{Entries: []protocol.LevelEntry{{Demands: make([]byte, protocol.MaxLevelDemands)}}}
 			}
 			since := h.since
 			h.Apply(now, c)

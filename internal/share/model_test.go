@@ -7,6 +7,7 @@ import (
 	"sort"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -23,16 +24,16 @@ type model struct {
 // heldView is a view and the instants between which it was the newest.
 type heldView struct {
 	from, to int64
-	view     quota.View
+	view     protocol.View
 }
 
-func newModel(at int64, self string, v quota.View) *model {
+func newModel(at int64, self string, v protocol.View) *model {
 	return &model{self: self, reset: at, until: math.MaxInt64,
 		held: []heldView{{at, math.MaxInt64, v}}}
 }
 
 // apply copies the newest view, changes the copy and holds it.
-func (m *model) apply(at int64, c quota.Change) bool {
+func (m *model) apply(at int64, c protocol.Change) bool {
 	last := &m.held[len(m.held)-1]
 	if c.Revision <= last.view.Revision {
 		return false
@@ -58,7 +59,7 @@ func (m *model) apply(at int64, c quota.Change) bool {
 	return true
 }
 
-func settleOf(v *quota.View) int64 {
+func settleOf(v *protocol.View) int64 {
 	if v.Policy == nil || v.Policy.Settle == 0 {
 		return int64(quota.DefaultSettle)
 	}
@@ -147,10 +148,10 @@ func limitOf(p *quota.Policy, w quota.Window) (int64, bool) {
 }
 
 // naiveShare is one view's share of self, by sorting everybody.
-func naiveShare(v *quota.View, self string, w quota.Window) int64 {
+func naiveShare(v *protocol.View, self string, w quota.Window) int64 {
 	var ids, lots []string
 	for _, i := range v.Instances {
-		if i.TakesPart(w.Start()) {
+		if protocol.TakesPart(&i, w.Start()) {
 			ids = append(ids, i.ID)
 			weight := max(1, i.Weight)
 			if v.Policy != nil && v.Policy.Weights[i.Name] > 0 {
@@ -182,12 +183,12 @@ func naiveShare(v *quota.View, self string, w quota.Window) int64 {
 
 // naiveClaims is what everybody claims and what is left for all: the level rises
 // by a permit at a time as long as there is enough for all who want one more.
-func naiveClaims(v *quota.View, ids []string, w quota.Window, total int64) (claims map[string]int64, rest int64) {
+func naiveClaims(v *protocol.View, ids []string, w quota.Window, total int64) (claims map[string]int64, rest int64) {
 	claims = map[string]int64{}
 	if v.Level == nil || !time.Unix(0, w.Start()).Before(v.Level.Until) {
 		return claims, total
 	}
-	var entry *quota.LevelEntry
+	var entry *protocol.LevelEntry
 	for i, e := range v.Level.Entries {
 		if !time.Unix(0, w.Start()).Before(e.From) {
 			entry = &v.Level.Entries[i]

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/window"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -43,14 +44,14 @@ type Planner struct {
 
 // Reset starts a new history: at the instant at, the instance self holds v. The
 // proof of the old one is gone.
-func (p *Planner) Reset(at clock.Instant, self string, v quota.View) {
+func (p *Planner) Reset(at clock.Instant, self string, v protocol.View) {
 	p.History.Reset(at.Mono, self, v)
 	p.proof, p.proved, p.stale, p.phase = clock.Instant{}, false, false, hashID(self)
 }
 
 // Apply moves the newest view on by one revision, and forgets what no window can
 // look back to any more.
-func (p *Planner) Apply(at clock.Instant, c quota.Change) bool {
+func (p *Planner) Apply(at clock.Instant, c protocol.Change) bool {
 	oldest := at.Mono
 	if p.proved {
 		oldest = min(oldest, p.proof.Mono)

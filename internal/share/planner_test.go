@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -30,7 +31,7 @@ func TestProof(t *testing.T) {
 		if plan := w.Plan(instant(0)); plan.Known || plan.Hopeless || len(plan.Limits) > 0 {
 			t.Errorf("%s: before anything is known: %+v", rule, plan)
 		}
-		w.Reset(instant(0), "a", quota.View{Revision: 1, Policy: plannerPolicy(rule), Instances: []quota.Instance{{ID: "a"}}})
+		w.Reset(instant(0), "a", protocol.View{Revision: 1, Policy: plannerPolicy(rule), Instances: []quota.Instance{{ID: "a"}}})
 		if proof := w.Plan(instant(10)).Proof; !proof.Strict || proof.Until != math.MinInt64 {
 			t.Errorf("%s: without a proof permits may be issued until %d", rule, proof.Until)
 		}
@@ -64,9 +65,9 @@ func TestProof(t *testing.T) {
 // stays what it was, however long that lasts; the next proof lets it grow.
 func TestHoldNeverGrows(t *testing.T) {
 	w := share.Planner{Clock: clock.Started(instant(0), nil)}
-	w.Reset(instant(0), "a", quota.View{Revision: 1, Policy: plannerPolicy(quota.OutageHold), Instances: []quota.Instance{{ID: "a"}, {ID: "b"}}})
+	w.Reset(instant(0), "a", protocol.View{Revision: 1, Policy: plannerPolicy(quota.OutageHold), Instances: []quota.Instance{{ID: "a"}, {ID: "b"}}})
 	w.Prove(instant(2100))
-	w.Apply(instant(2050), quota.Change{Revision: 2, Deleted: []string{"b"}})
+	w.Apply(instant(2050), protocol.Change{Revision: 2, Deleted: []string{"b"}})
 	check := func(now, want int64) {
 		t.Helper()
 		if l := w.Plan(instant(now)).Limits; len(l) != 1 || l[0].Permits != want {
@@ -91,7 +92,7 @@ func TestAPlanEnds(t *testing.T) {
 	sliding.Shape, sliding.Settle = quota.ShapeSliding, time.Second
 	for _, p := range []*quota.Policy{ahead, guarded, sliding} {
 		w := share.Planner{Clock: clock.Started(instant(0), nil)}
-		w.Reset(instant(0), "a", quota.View{Revision: 1, Policy: p, Instances: []quota.Instance{{ID: "a"}}})
+		w.Reset(instant(0), "a", protocol.View{Revision: 1, Policy: p, Instances: []quota.Instance{{ID: "a"}}})
 		w.Prove(instant(1 << 40))
 		w.PauseUntil(3_500 * ms)
 		plan, now := w.Plan(instant(7)), 7*ms

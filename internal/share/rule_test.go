@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -30,7 +31,7 @@ func held(permits int64, ids ...string) *share.History {
 // share does not come in the middle of a window.
 func TestShareGrowsOnlyAtAWindowsStart(t *testing.T) {
 	h := held(10, "a", "b")
-	h.Apply(10_500*ms, quota.Change{Revision: 2, Deleted: []string{"b"}})
+	h.Apply(10_500*ms, protocol.Change{Revision: 2, Deleted: []string{"b"}})
 	check(t, h, 13, 13_000, share.NotFrozen, 5, share.ReasonShare)
 	check(t, h, 13, 13_999, share.NotFrozen, 5, share.ReasonShare) // 3.499 s after
 	check(t, h, 14, 14_000, share.NotFrozen, 10, share.ReasonShare)
@@ -39,15 +40,15 @@ func TestShareGrowsOnlyAtAWindowsStart(t *testing.T) {
 func TestShareShrinksAtOnce(t *testing.T) {
 	h := held(10, "a")
 	check(t, h, 10, 10_400, share.NotFrozen, 10, share.ReasonShare)
-	h.Apply(10_500*ms, quota.Change{Revision: 2, Put: []quota.Instance{{ID: "b"}}})
+	h.Apply(10_500*ms, protocol.Change{Revision: 2, Put: []quota.Instance{{ID: "b"}}})
 	check(t, h, 10, 10_500, share.NotFrozen, 5, share.ReasonShare)
 }
 
 // Every revision is a view, also one that is gone at the same instant.
 func TestViewHeldForNoTimeCounts(t *testing.T) {
 	h := held(10, "a")
-	h.Apply(10_000*ms, quota.Change{Revision: 2, Deleted: []string{"a"}})
-	h.Apply(10_000*ms, quota.Change{Revision: 3, Put: []quota.Instance{{ID: "a"}}})
+	h.Apply(10_000*ms, protocol.Change{Revision: 2, Deleted: []string{"a"}})
+	h.Apply(10_000*ms, protocol.Change{Revision: 3, Put: []quota.Instance{{ID: "a"}}})
 	check(t, h, 13, 13_000, share.NotFrozen, 0, share.ReasonJoining) // held at exactly start - S
 	check(t, h, 14, 14_000, share.NotFrozen, 10, share.ReasonShare)
 }
@@ -70,16 +71,16 @@ func TestJoinerWaits(t *testing.T) {
 	if h.ReadyAt() < 1<<62 {
 		t.Error("ready without being in the view")
 	}
-	h.Apply(10_500*ms, quota.Change{Revision: 2, Put: []quota.Instance{{ID: "a"}}})
+	h.Apply(10_500*ms, protocol.Change{Revision: 2, Put: []quota.Instance{{ID: "a"}}})
 	check(t, h, 13, 13_400, share.NotFrozen, 0, share.ReasonJoining)
 	check(t, h, 14, 14_000, share.NotFrozen, 5, share.ReasonShare)
 }
 
 func TestLateRevisionIsIgnored(t *testing.T) {
 	h := held(10, "a")
-	h.Apply(ms, quota.Change{Revision: 5, Put: []quota.Instance{{ID: "b"}}})
+	h.Apply(ms, protocol.Change{Revision: 5, Put: []quota.Instance{{ID: "b"}}})
 	for _, r := range []int64{4, 5} {
-		if h.Apply(2*ms, quota.Change{Revision: r, Deleted: []string{"b"}}) {
+		if h.Apply(2*ms, protocol.Change{Revision: r, Deleted: []string{"b"}}) {
 			t.Errorf("revision %d applied after 5", r)
 		}
 	}
@@ -88,7 +89,7 @@ func TestLateRevisionIsIgnored(t *testing.T) {
 
 func TestHoldDoesNotGrowWhileStale(t *testing.T) {
 	h := held(10, "a", "b")
-	h.Apply(10_500*ms, quota.Change{Revision: 2, Deleted: []string{"b"}})
+	h.Apply(10_500*ms, protocol.Change{Revision: 2, Deleted: []string{"b"}})
 	for k := int64(14); k < 40; k++ {
 		check(t, h, k, k*1000, 10_000*ms, 5, share.ReasonShare)
 	}
@@ -102,8 +103,8 @@ func TestChangeOfSettleActsAsTheLargerForTheLonger(t *testing.T) {
 	h.Reset(0, "a", long)
 	short := *long.Policy
 	short.Settle, short.Freshness = time.Second, 500*time.Millisecond
-	h.Apply(20_000*ms, quota.Change{Revision: 2, Deleted: []string{"b"}})
-	h.Apply(20_000*ms, quota.Change{Revision: 3, Policy: &short})
+	h.Apply(20_000*ms, protocol.Change{Revision: 2, Deleted: []string{"b"}})
+	h.Apply(20_000*ms, protocol.Change{Revision: 3, Policy: &short})
 	check(t, &h, 22, 22_000, share.NotFrozen, 5, share.ReasonShare)
 	check(t, &h, 30, 30_000, share.NotFrozen, 5, share.ReasonShare) // 20 s is start - 10 s
 	check(t, &h, 31, 31_000, share.NotFrozen, 10, share.ReasonShare)
@@ -125,9 +126,9 @@ func TestAnnouncedEndBindsBeforeItIsSeen(t *testing.T) {
 // What is announced ahead flips at one boundary and loses nothing.
 func TestFromAndUntilFlipOnABoundary(t *testing.T) {
 	h := held(10, "a", "b")
-	h.Apply(10_000*ms, quota.Change{Revision: 2, Put: []quota.Instance{{ID: "c", From: time.Unix(15, 0)}}})
-	h.Apply(10_100*ms, quota.Change{Revision: 3, Put: []quota.Instance{{ID: "b", Until: time.Unix(15, 0)}}})
-	h.Apply(10_200*ms, quota.Change{Revision: 4, Put: []quota.Instance{{ID: "c", From: time.Unix(15, 0), Until: time.Unix(17, 0)}}})
+	h.Apply(10_000*ms, protocol.Change{Revision: 2, Put: []quota.Instance{{ID: "c", From: time.Unix(15, 0)}}})
+	h.Apply(10_100*ms, protocol.Change{Revision: 3, Put: []quota.Instance{{ID: "b", Until: time.Unix(15, 0)}}})
+	h.Apply(10_200*ms, protocol.Change{Revision: 4, Put: []quota.Instance{{ID: "c", From: time.Unix(15, 0), Until: time.Unix(17, 0)}}})
 	for k, want := range map[int64]int64{11: 5, 14: 5, 15: 5, 16: 5, 17: 10} {
 		check(t, h, k, k*1000, share.NotFrozen, want, share.ReasonShare)
 	}
@@ -139,14 +140,14 @@ func TestFromAndUntilFlipOnABoundary(t *testing.T) {
 func TestLimitAddedAndRemoved(t *testing.T) {
 	h := held(10, "a")
 	minute := quota.Policy{Limits: []quota.Limit{{Permits: 7, Window: time.Second}, {Permits: 20, Window: 2 * time.Second}}}
-	h.Apply(10_000*ms, quota.Change{Revision: 2, Policy: &minute})
+	h.Apply(10_000*ms, protocol.Change{Revision: 2, Policy: &minute})
 	two := func(k int64) int64 {
 		return h.Bound(quota.Window{Length: 2 * time.Second, Index: k}, k*2000*ms, 0, share.NotFrozen).Permits
 	}
 	if two(5) != 20 {
 		t.Errorf("the added limit admits %d", two(5))
 	}
-	h.Apply(20_000*ms, quota.Change{Revision: 3, Policy: view(1, 10).Policy})
+	h.Apply(20_000*ms, protocol.Change{Revision: 3, Policy: view(1, 10).Policy})
 	if two(10) != 20 || two(11) != 20 || two(12) != share.Unbounded {
 		t.Errorf("the removed limit admits %d, %d, %d", two(10), two(11), two(12))
 	}
@@ -182,7 +183,7 @@ func TestPolicyFromWithinALongerWindow(t *testing.T) {
 }
 
 func TestReasonsForNothing(t *testing.T) {
-	for reason, change := range map[share.Reason]quota.Change{
+	for reason, change := range map[share.Reason]protocol.Change{
 		share.ReasonNoPolicy:    {PolicyDeleted: true},
 		share.ReasonPaused:      {Policy: &quota.Policy{Limits: view(1, 9).Policy.Limits, Mode: quota.ModePause}},
 		share.ReasonUnsupported: {Policy: &quota.Policy{Limits: view(1, 9).Policy.Limits, Requires: []string{"x"}}},

@@ -4,6 +4,7 @@ import (
 	"math/bits"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -80,7 +81,7 @@ func (h *History) span(length time.Duration, wall int64) (first, last quota.Wind
 	}
 	reach := int64(0)
 	for i := range h.terms {
-		reach = max(reach, int64(quota.ReachOf(length, time.Duration(h.terms[i].clockErr))))
+		reach = max(reach, int64(protocol.ReachOf(length, time.Duration(h.terms[i].clockErr))))
 	}
 	return quota.WindowAt(length, sub(wall, reach)), last
 }
@@ -122,7 +123,7 @@ func (t *terms) burst(permits, total int64) int64 {
 	if permits <= 0 || total <= 0 {
 		return 0
 	}
-	hi, lo := bits.Mul64(uint64(permits), uint64(t.policy.BurstOf(total)))
+	hi, lo := bits.Mul64(uint64(permits), uint64(protocol.BurstOf(t.policy, total)))
 	n, _ := bits.Div64(hi, lo, uint64(total)) // permits <= total
 	return max(1, int64(n))
 }

@@ -1,6 +1,9 @@
 package share
 
-import "github.com/quotient-limiter/quotient/quota"
+import (
+	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/quota"
+)
 
 // The split: of a total among n instances everyone gets total/n, and the
 // total%n instances that rank highest in this window get one more. The rank is
@@ -46,10 +49,10 @@ func seedOf(w quota.Window) uint64 {
 }
 
 // turnOf is a window's seed under shapes other than fixed windows: that of the
-// first of quota.Turn windows, so that the permits that do not come out even stay
+// first of protocol.Turn windows, so that the permits that do not come out even stay
 // where they are for so long.
 func turnOf(w quota.Window) uint64 {
-	return seedOf(quota.WindowAt(w.Length*quota.Turn, w.Start()))
+	return seedOf(quota.WindowAt(w.Length*protocol.Turn, w.Start()))
 }
 
 // rankOf is the rank of an instance in the window of seed.
@@ -102,7 +105,7 @@ func Equal(total int64, ids []string, w quota.Window) map[string]int64 {
 // the window have share 0, and so has everybody while the policy pauses or needs
 // a feature that this version lacks. ok is false where v has no limit of w's
 // length in force.
-func Of(v *quota.View, w quota.Window) (total int64, shares map[string]int64, ok bool) {
+func Of(v *protocol.View, w quota.Window) (total int64, shares map[string]int64, ok bool) {
 	t := newTerms(v.Policy, v.PolicyRevision, v.Level)
 	d := t.at(w)
 	if !d.limited {
@@ -111,14 +114,14 @@ func Of(v *quota.View, w quota.Window) (total int64, shares map[string]int64, ok
 	var part []quota.Instance
 	ids := make([]string, 0, len(v.Instances))
 	for i := range v.Instances {
-		if v.Instances[i].TakesPart(w.Start()) {
+		if protocol.TakesPart(&v.Instances[i], w.Start()) {
 			part = append(part, v.Instances[i])
 			ids = append(ids, v.Instances[i].ID)
 		}
 	}
 	ranks := w // the window whose ranks count
 	if t.shaped() {
-		ranks = quota.WindowAt(w.Length*quota.Turn, w.Start())
+		ranks = quota.WindowAt(w.Length*protocol.Turn, w.Start())
 	}
 	switch {
 	case d.reason != ReasonShare:
@@ -133,7 +136,7 @@ func Of(v *quota.View, w quota.Window) (total int64, shares map[string]int64, ok
 		}
 	}
 	for i := range v.Instances {
-		if id := v.Instances[i].ID; !v.Instances[i].TakesPart(w.Start()) {
+		if id := v.Instances[i].ID; !protocol.TakesPart(&v.Instances[i], w.Start()) {
 			shares[id] = 0
 		}
 	}

@@ -3,6 +3,7 @@ package share
 import (
 	"slices"
 
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -108,7 +109,7 @@ func (t *tally) permits(c *heads, crowd *crowd, terms *terms, d *deal) int64 {
 	}
 	l, own := crowd.level(terms, t.w, d.total, c.n), int64(0)
 	if crowd.entry != nil {
-		own = l.Claim(quota.DemandFor(demandIn(crowd.entry.Demands, c.self.hash), t.w.Length))
+		own = l.Claim(protocol.DemandFor(demandIn(crowd.entry.Demands, c.self.hash), t.w.Length))
 	}
 	return own + part(d.total-l.Claimed, c.n, better)
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -57,12 +58,12 @@ func (r Reason) String() string {
 
 // terms are what a view's policy and level say, read once. They never change.
 type terms struct {
-	policy   *quota.Policy // nil where the view has none
-	revision int64         // at which policy was written
-	level    *quota.Level  // nil where the view has none
-	weighted bool          // shares are by weight
-	byDemand bool          // shares are by demand
-	shape    quota.Shape   // empty without a policy
+	policy   *quota.Policy   // nil where the view has none
+	revision int64           // at which policy was written
+	level    *protocol.Level // nil where the view has none
+	weighted bool            // shares are by weight
+	byDemand bool            // shares are by demand
+	shape    quota.Shape     // empty without a policy
 
 	settle    int64 // ns; the default without a policy
 	freshness int64 // ns; the default without a policy
@@ -73,7 +74,7 @@ type terms struct {
 	blocked   Reason
 }
 
-func newTerms(p *quota.Policy, revision int64, l *quota.Level) *terms {
+func newTerms(p *quota.Policy, revision int64, l *protocol.Level) *terms {
 	t := &terms{policy: p, revision: revision, level: l}
 	t.settle, t.freshness, t.clockErr = int64(quota.DefaultSettle), int64(quota.DefaultFreshness), int64(quota.DefaultClockError)
 	if p == nil {
@@ -85,7 +86,7 @@ func newTerms(p *quota.Policy, revision int64, l *quota.Level) *terms {
 	t.guardAuto, t.clockErr = d.GuardAuto, int64(d.ClockError)
 	t.weighted, t.byDemand, t.floor, t.shape = d.Share == quota.ShareWeighted, d.Share == quota.ShareDemand, d.Floor, d.Shape
 	switch {
-	case len(p.Supported()) > 0 || p.CheckTiming() != nil:
+	case len(p.Unsupported()) > 0 || p.CheckTiming() != nil:
 		t.blocked = ReasonUnsupported
 	case p.Mode == quota.ModePause:
 		t.blocked = ReasonPaused
@@ -123,7 +124,7 @@ func (t *terms) limit(w quota.Window) (total int64, limited, inForce bool) {
 	if t.policy == nil {
 		return 0, false, false
 	}
-	total, limited, inForce = t.policy.PermitsFor(w)
+	total, limited, inForce = protocol.PermitsFor(t.policy, w)
 	if !inForce {
 		// A policy that comes into force within the window gives nothing of it.
 		// It binds all the same: the policy's shorter windows begin sooner, and
@@ -136,7 +137,7 @@ func (t *terms) limit(w quota.Window) (total int64, limited, inForce bool) {
 
 // change returns the terms after a change of policy or level, or nil if it is a
 // change of neither.
-func (t *terms) change(c *quota.Change) *terms {
+func (t *terms) change(c *protocol.Change) *terms {
 	policy, revision, level := t.policy, t.revision, t.level
 	switch {
 	case c.Policy != nil || c.PolicyDeleted:

@@ -7,6 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -100,9 +101,9 @@ func TestWeightChangesWithThePolicy(t *testing.T) {
 	check(t, &h, 10, 10_000, share.NotFrozen, 50, share.ReasonShare)
 	p := v.Policy.Clone()
 	p.Weights = map[string]int64{"big": 4}
-	h.Apply(10_500*ms, quota.Change{Revision: 2, Policy: &p})
+	h.Apply(10_500*ms, protocol.Change{Revision: 2, Policy: &p})
 	check(t, &h, 10, 10_600, share.NotFrozen, 20, share.ReasonShare) // shrinks at once
-	h.Apply(10_700*ms, quota.Change{Revision: 3, Policy: v.Policy})
+	h.Apply(10_700*ms, protocol.Change{Revision: 3, Policy: v.Policy})
 	check(t, &h, 12, 12_000, share.NotFrozen, 20, share.ReasonShare) // and grows after S
 	check(t, &h, 14, 14_000, share.NotFrozen, 50, share.ReasonShare)
 }

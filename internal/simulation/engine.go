@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/view"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -25,7 +26,7 @@ type world struct {
 
 	policies  map[string]*quota.Policy // values that were read, by text
 	instances map[string]quota.Instance
-	levels    map[string]*quota.Level
+	levels    map[string]*protocol.Level
 	written   int // numbers the values
 	reader    view.Reader
 
@@ -70,7 +71,7 @@ func (w *world) run() {
 func newWorld(p plan, m *Mutant) *world {
 	w := &world{plan: p, mutant: m, Rand: rand.New(rand.NewPCG(p.seed, 7)), outage: math.MaxInt64, queue: newQueue(),
 		policies: map[string]*quota.Policy{}, instances: map[string]quota.Instance{},
-		levels: map[string]*quota.Level{}}
+		levels: map[string]*protocol.Level{}}
 	w.reader = view.Reader{Policy: w.readPolicy, Instance: w.readInstance, Level: w.readLevel}
 	w.etcd = newEtcd(w)
 	w.setPolicy(w.first)

@@ -3,6 +3,7 @@ package simulation
 import (
 	"slices"
 
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/view"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -36,7 +37,7 @@ type entry struct {
 type state struct {
 	at   int64
 	what change
-	view quota.View
+	view protocol.View
 	keys []view.Key
 	lost bool // a restore took it back
 }
@@ -47,7 +48,7 @@ type change struct {
 	deleted bool // the policy
 	put     []quota.Instance
 	gone    []string
-	level   *quota.Level
+	level   *protocol.Level
 	// levelGone says that the level is deleted, garbage of which kind of keys the
 	// values cannot be read; put then has what they are taken for.
 	levelGone bool
@@ -78,7 +79,7 @@ func (e *etcd) revision() int64 { return int64(len(e.line)) }
 func (e *etcd) current() int { return len(e.states) - 1 }
 
 // view returns the newest state's view.
-func (e *etcd) view() *quota.View { return &e.states[e.current()].view }
+func (e *etcd) view() *protocol.View { return &e.states[e.current()].view }
 
 // has reports whether an incarnation's key is there.
 func (e *etcd) has(id string) bool {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -53,9 +54,9 @@ type Small struct {
 }
 
 // smallChanges is the alphabet of a log.
-func (s *Small) changes() []quota.Change {
+func (s *Small) changes() []protocol.Change {
 	a, b := s.policy(smallA), s.policy(smallB)
-	return []quota.Change{
+	return []protocol.Change{
 		{Policy: a}, {Policy: b},
 		{Put: []quota.Instance{{ID: "c"}}},
 		{Deleted: []string{"a"}},
@@ -72,9 +73,9 @@ func (s *Small) policy(p quota.Policy) *quota.Policy {
 
 // smallLog is three revisions and when they are committed.
 type smallLog struct {
-	changes [3]quota.Change
+	changes [3]protocol.Change
 	at      [3]int64
-	views   [4]quota.View // before the first, and after each
+	views   [4]protocol.View // before the first, and after each
 }
 
 // Search tries everything, or until the first violation.
@@ -98,7 +99,7 @@ func (s *Small) Search() {
 							if s.First && s.Most > 0 {
 								return
 							}
-							s.log(smallLog{changes: [3]quota.Change{c0, c1, c2}, at: [3]int64{t0, t1 + 1, t2 + 2}})
+							s.log(smallLog{changes: [3]protocol.Change{c0, c1, c2}, at: [3]int64{t0, t1 + 1, t2 + 2}})
 						}
 					}
 				}
@@ -110,7 +111,7 @@ func (s *Small) Search() {
 // log tries all instances in one log, for the window of either length.
 func (s *Small) log(l smallLog) {
 	s.Logs++
-	first := quota.View{Revision: 1, Policy: s.policy(smallA), PolicyRevision: 1}
+	first := protocol.View{Revision: 1, Policy: s.policy(smallA), PolicyRevision: 1}
 	for _, id := range smallIDs[:2] {
 		first.Instances = append(first.Instances, quota.Instance{ID: id})
 	}
@@ -136,7 +137,7 @@ func (s *Small) log(l smallLog) {
 }
 
 // after is the view after a change.
-func after(v quota.View, c quota.Change) quota.View {
+func after(v protocol.View, c protocol.Change) protocol.View {
 	v.Revision = c.Revision
 	v.Instances = slices.DeleteFunc(slices.Clone(v.Instances), func(i quota.Instance) bool {
 		return slices.Contains(c.Deleted, i.ID) || len(c.Put) > 0 && c.Put[0].ID == i.ID
@@ -166,7 +167,7 @@ func (s *Small) promised(l *smallLog, win quota.Window) int64 {
 		if begins > to || ends <= from {
 			continue
 		}
-		if n, limited, _ := l.views[i].Policy.PermitsFor(win); limited {
+		if n, limited, _ := protocol.PermitsFor(l.views[i].Policy, win); limited {
 			least = min(least, n)
 		}
 	}
@@ -262,7 +263,7 @@ func (s *Small) learn(w *share.Planner, l *smallLog, next int, t int64, seen [3]
 }
 
 // merge is two changes as if they were one.
-func merge(a, b quota.Change) quota.Change {
+func merge(a, b protocol.Change) protocol.Change {
 	if b.Policy != nil {
 		a.Policy = b.Policy
 	}
@@ -278,7 +279,7 @@ func merge(a, b quota.Change) quota.Change {
 
 // joins is the first revision that puts the third instance's key, -1 if none.
 func (l *smallLog) joins() int {
-	return slices.IndexFunc(l.changes[:], func(c quota.Change) bool { return len(c.Put) > 0 })
+	return slices.IndexFunc(l.changes[:], func(c protocol.Change) bool { return len(c.Put) > 0 })
 }
 
 func (l *smallLog) tell() (text string) {

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/internal/view"
 	"github.com/quotient-limiter/quotient/quota"
@@ -78,11 +79,11 @@ func (w *world) forgeLevel(r *rand.Rand) {
 		return
 	}
 	instant := func() time.Time { return wallTime(w.now + r.Int64N(4000*ms) - 2000*ms) }
-	var l quota.Level
+	var l protocol.Level
 	for range 1 + r.IntN(3) {
 		demands := map[string]int64{}
 		for range r.IntN(6) {
-			demands[w.anybody(r)] = []int64{0, 1, 30_000, quota.MaxDemand}[r.IntN(4)]
+			demands[w.anybody(r)] = []int64{0, 1, 30_000, protocol.MaxDemand}[r.IntN(4)]
 		}
 		e := share.NewEntry(demands, 1+r.Int64N(1<<40), instant())
 		if r.IntN(4) == 0 {
@@ -93,8 +94,8 @@ func (w *world) forgeLevel(r *rand.Rand) {
 		}
 		l.Entries = append(l.Entries, e)
 	}
-	slices.SortFunc(l.Entries, func(a, b quota.LevelEntry) int { return a.From.Compare(b.From) })
-	l.Entries = slices.CompactFunc(l.Entries, func(a, b quota.LevelEntry) bool { return a.From.Equal(b.From) })
+	slices.SortFunc(l.Entries, func(a, b protocol.LevelEntry) int { return a.From.Compare(b.From) })
+	l.Entries = slices.CompactFunc(l.Entries, func(a, b protocol.LevelEntry) bool { return a.From.Equal(b.From) })
 	l.Until = instant().Add(time.Second)
 	w.etcd.commit(change{level: &l})
 }
@@ -136,7 +137,7 @@ func (w *world) forgeInstance(r *rand.Rand) {
 // value that it had, or that another has, or another.
 func (w *world) forgeReport(r *rand.Rand) {
 	id := w.anybody(r)
-	x := w.newReport(id, []int64{0, 1, 80_000, quota.MaxDemand}[r.IntN(4)])
+	x := w.newReport(id, []int64{0, 1, 80_000, protocol.MaxDemand}[r.IntN(4)])
 	switch r.IntN(6) {
 	case 0, 1:
 		x.gone = true

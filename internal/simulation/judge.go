@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -125,7 +126,7 @@ func (w *world) total(s int, win quota.Window) int64 {
 	if p == nil {
 		return unlimited
 	}
-	permits, limited, inForce := p.PermitsFor(win)
+	permits, limited, inForce := protocol.PermitsFor(p, win)
 	switch {
 	case !inForce && p.From.UnixNano() < win.End() &&
 		slices.ContainsFunc(p.LimitsAt(p.From.UnixNano()), func(l quota.Limit) bool { return l.Window == win.Length }):

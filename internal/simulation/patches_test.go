@@ -49,8 +49,8 @@ var patches = map[string]mutant.Mutant{
 	}
 	*h = History{
 `},
-		{File: "internal/share/history.go", Old: "// Apply moves the newest view on by one revision", New: `func (h *History) leap(at int64, v quota.View) {
-	c := quota.Change{Revision: max(v.Revision, h.revision+1), Policy: v.Policy, PolicyDeleted: v.Policy == nil, Put: v.Instances}
+		{File: "internal/share/history.go", Old: "// Apply moves the newest view on by one revision", New: `func (h *History) leap(at int64, v protocol.View) {
+	c := protocol.Change{Revision: max(v.Revision, h.revision+1), Policy: v.Policy, PolicyDeleted: v.Policy == nil, Put: v.Instances}
 	there := map[string]bool{}
 	for i := range v.Instances {
 		there[v.Instances[i].ID] = true
@@ -104,8 +104,8 @@ var patches = map[string]mutant.Mutant{
 		return window.Forever, window.Forever`},
 	}},
 	"NotWholeWindow": {Name: "NotWholeWindow", Wrong: "leaves out a window within which a length comes into force", Edits: []mutant.Edit{
-		{File: "internal/share/terms.go", Old: `	total, limited, inForce = t.policy.PermitsFor(w)
-`, New: `	total, limited, inForce = t.policy.PermitsFor(w)
+		{File: "internal/share/terms.go", Old: `	total, limited, inForce = protocol.PermitsFor(t.policy, w)
+`, New: `	total, limited, inForce = protocol.PermitsFor(t.policy, w)
 	if !hasLength(t.policy.LimitsAt(w.Start()), w.Length) {
 		limited = false
 	}
@@ -142,7 +142,7 @@ var patches = map[string]mutant.Mutant{
 		{File: "internal/view/doubt.go", Old: "if max(now.Mono-t.sure.Mono, now.Wall-t.sure.Wall) <= freshness {", New: "if true {"},
 	}},
 	"SkewIgnored": {Name: "SkewIgnored", Wrong: "leaves the clocks' errors out of the reach", Edits: []mutant.Edit{
-		{File: "internal/share/shape.go", Old: "quota.ReachOf(length, time.Duration(h.terms[i].clockErr))", New: "quota.ReachOf(length, 0*time.Duration(h.terms[i].clockErr))"},
+		{File: "internal/share/shape.go", Old: "protocol.ReachOf(length, time.Duration(h.terms[i].clockErr))", New: "protocol.ReachOf(length, 0*time.Duration(h.terms[i].clockErr))"},
 	}},
 	"SpanForgotten": {Name: "SpanForgotten", Wrong: "forgets what a sliding window issued when a fixed one begins", Edits: []mutant.Edit{
 		{File: "internal/window/ledger.go", Old: "binds: a.binds, ring: a.ring, bucket: a.bucket", New: "binds: a.binds, bucket: a.bucket"},
@@ -169,7 +169,7 @@ func (p *Planner) Expire() { p.expired = true }
 		{File: "internal/share/planner.go", Old: "p.proof, p.proved = sent, true", New: "p.proof, p.proved, p.expired = sent, true, false"},
 	}},
 	"TimingUnchecked": {Name: "TimingUnchecked", Wrong: "obeys a policy that breaks the timing rule", Edits: []mutant.Edit{
-		{File: "internal/share/terms.go", Old: "case len(p.Supported()) > 0 || p.CheckTiming() != nil:", New: "case len(p.Supported()) > 0:"},
+		{File: "internal/share/terms.go", Old: "case len(p.Unsupported()) > 0 || p.CheckTiming() != nil:", New: "case len(p.Unsupported()) > 0:"},
 	}},
 	"ToldOtherwise": {Name: "ToldOtherwise", Wrong: "lets a store in doubt tell something else", Edits: []mutant.Edit{
 		{File: "internal/view/doubt.go", Old: `t.memory.all[d.next] != x:

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -260,7 +261,7 @@ func (w *world) burstOf(s int, win quota.Window) (sum int64) {
 	total, shares, _ := share.Of(view, win)
 	for _, n := range shares {
 		if n > 0 {
-			sum += max(1, n*view.Policy.BurstOf(total)/total)
+			sum += max(1, n*protocol.BurstOf(view.Policy, total)/total)
 		}
 	}
 	return sum

@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"strconv"
 
-	"github.com/quotient-limiter/quotient/internal/view"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -45,7 +45,7 @@ func (w *world) instanceValue(i quota.Instance) []byte {
 	return w.encode(i, func(number string) { w.instances[number] = i })
 }
 
-func (w *world) levelValue(l *quota.Level) []byte {
+func (w *world) levelValue(l *protocol.Level) []byte {
 	return w.encode(*l, func(number string) { w.levels[number] = l })
 }
 
@@ -53,7 +53,7 @@ func (w *world) readPolicy(value []byte) (*quota.Policy, error) {
 	if p, ok := w.policies[string(value)]; ok {
 		return p, nil
 	}
-	p, err := view.ReadPolicy(value)
+	p, err := protocol.ReadPolicy(value)
 	if err == nil {
 		w.policies[string(value)] = p
 	}
@@ -64,7 +64,7 @@ func (w *world) readInstance(id string, value []byte) (quota.Instance, error) {
 	i, ok := w.instances[string(value)]
 	if !ok {
 		var err error
-		if i, err = view.ReadInstance(id, value); err != nil {
+		if i, err = protocol.ReadInstance(id, value); err != nil {
 			return i, err
 		}
 		w.instances[string(value)] = i
@@ -73,11 +73,11 @@ func (w *world) readInstance(id string, value []byte) (quota.Instance, error) {
 	return i, nil
 }
 
-func (w *world) readLevel(value []byte) (*quota.Level, error) {
+func (w *world) readLevel(value []byte) (*protocol.Level, error) {
 	l, ok := w.levels[string(value)]
 	if !ok {
 		var err error
-		if l, err = view.ReadLevel(value); err != nil {
+		if l, err = protocol.ReadLevel(value); err != nil {
 			return nil, err
 		}
 		w.levels[string(value)] = l

@@ -3,13 +3,13 @@ package view
 import (
 	"fmt"
 
-	"github.com/quotient-limiter/quotient/quota"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 )
 
 // levelOf reads a level. One that cannot be read is none: everybody reads it so.
-func (t *Tracker) levelOf(k Key) *quota.Level {
+func (t *Tracker) levelOf(k Key) *protocol.Level {
 	t.level, t.badLevel = k.Revision, nil
-	read := ReadLevel
+	read := protocol.ReadLevel
 	if t.read != nil {
 		read = t.read.Level
 	}

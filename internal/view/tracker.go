@@ -23,7 +23,7 @@ import (
 	"slices"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
-	"github.com/quotient-limiter/quotient/quota"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 )
 
 // Kind says what a key holds.
@@ -71,7 +71,7 @@ type Tracker struct {
 
 	ranked ranked
 
-	read *Reader // nil: ReadPolicy and ReadInstance
+	read *Reader // nil: as package protocol does
 }
 
 // answer is a probe's answer that waits for the position to reach its revision.
@@ -89,12 +89,12 @@ const maxPending = 32
 // List starts anew from a listing of all keys under the provider, asked for at
 // the instant sent and read at a revision. The view that it returns is the
 // beginning of a history.
-func (t *Tracker) List(sent clock.Instant, revision int64, cluster uint64, keys []Key) quota.View {
+func (t *Tracker) List(sent clock.Instant, revision int64, cluster uint64, keys []Key) protocol.View {
 	*t = Tracker{
 		cluster: cluster, revision: revision, position: revision, newest: revision,
 		sure: sent, memory: memory{from: revision}, instances: map[string]int64{}, bad: map[string]error{}, read: t.read,
 	}
-	v := quota.View{Revision: revision}
+	v := protocol.View{Revision: revision}
 	for _, k := range keys {
 		switch k.Kind {
 		case Policy:
@@ -117,7 +117,7 @@ func (t *Tracker) List(sent clock.Instant, revision int64, cluster uint64, keys 
 // Events takes the events of one watch response, in order, and returns a change
 // for every revision that is new. A revision that was seen before is ignored,
 // unless the view is in doubt: then gap is true if it is not what was seen.
-func (t *Tracker) Events(keys []Key) (changes []quota.Change, gap bool) {
+func (t *Tracker) Events(keys []Key) (changes []protocol.Change, gap bool) {
 	for _, x := range tell(keys) {
 		if !t.again(x) {
 			return nil, true
@@ -132,7 +132,7 @@ func (t *Tracker) Events(keys []Key) (changes []quota.Change, gap bool) {
 			changes[n-1].Revision = k.Revision
 			t.add(&changes[n-1], k)
 		} else if k.Revision > t.revision {
-			changes = append(changes, quota.Change{Revision: k.Revision})
+			changes = append(changes, protocol.Change{Revision: k.Revision})
 			t.add(&changes[n], k)
 		} else {
 			continue
@@ -143,7 +143,7 @@ func (t *Tracker) Events(keys []Key) (changes []quota.Change, gap bool) {
 	return changes, false
 }
 
-func (t *Tracker) add(c *quota.Change, k Key) {
+func (t *Tracker) add(c *protocol.Change, k Key) {
 	switch {
 	case k.Kind == Policy && k.Deleted:
 		c.PolicyDeleted, c.Policy, t.policy, t.badPolicy = true, nil, 0, nil

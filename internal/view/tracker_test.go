@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -35,7 +36,7 @@ func started(t *testing.T) *Tracker {
 func at(mono int64) clock.Instant { return clock.Instant{Mono: mono, Wall: mono} }
 
 // summary shows changes briefly: revision, what was put, deleted, limited.
-func summary(changes []quota.Change) []string {
+func summary(changes []protocol.Change) []string {
 	var s []string
 	for _, c := range changes {
 		line := string(rune('0'+c.Revision%10)) + ":"

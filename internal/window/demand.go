@@ -4,7 +4,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/quotient-limiter/quotient/quota"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 )
 
 // Demand estimates what callers ask for: permits issued, refused and waited for
@@ -50,7 +50,7 @@ const (
 )
 
 // Observe takes what has become of callers until the instant now. It returns the
-// demand in permits per 1,000 seconds, at most quota.MaxDemand. Calls closer
+// demand in permits per 1,000 seconds, at most protocol.MaxDemand. Calls closer
 // together than half a second change nothing.
 func (d *Demand) Observe(now int64, c Calls) int64 {
 	elapsed := time.Duration(now - d.at)
@@ -61,7 +61,7 @@ func (d *Demand) Observe(now int64, c Calls) int64 {
 		d.observe(elapsed.Seconds(), c)
 		d.at, d.last = now, c
 	}
-	return int64(math.Min(math.Ceil(1000*d.rate), float64(quota.MaxDemand)))
+	return int64(math.Min(math.Ceil(1000*d.rate), float64(protocol.MaxDemand)))
 }
 
 // observe takes what has become of callers in so many seconds.

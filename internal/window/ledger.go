@@ -4,6 +4,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -271,7 +272,7 @@ func (l *ledger) grant() Grant {
 	switch a := l.shortest(); {
 	case a == nil:
 	case l.plan.Shape.Unaligned:
-		slot := int64(quota.SlotOf(a.window.Length))
+		slot := int64(protocol.SlotOf(a.window.Length))
 		g.Start = slotAt(a.window.Length, l.now)*slot + l.plan.Offset
 		g.End = g.Start + int64(a.window.Length)
 	default:

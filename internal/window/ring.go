@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/quotient-limiter/quotient/quota"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 )
 
 // ringSlots is how many slots a permit counts in: as many as a span of one
@@ -53,7 +53,7 @@ func (r *ring) roll(now int64) {
 }
 
 // end returns the first instant after the newest slot.
-func (r *ring) end() int64 { return (r.slot + 1) * int64(quota.SlotOf(r.length)) }
+func (r *ring) end() int64 { return (r.slot + 1) * int64(protocol.SlotOf(r.length)) }
 
 // add counts n permits in the newest slot.
 func (r *ring) add(n int64) {
@@ -87,7 +87,7 @@ func (r *ring) when(n, share, now int64) int64 {
 	}
 	r.addUp()
 	i, _ := slices.BinarySearch(r.until[:], back)
-	return (r.slot + int64(i) + 1) * int64(quota.SlotOf(r.length))
+	return (r.slot + int64(i) + 1) * int64(protocol.SlotOf(r.length))
 }
 
 func (r *ring) addUp() {

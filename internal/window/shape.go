@@ -3,6 +3,7 @@ package window
 import (
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -27,18 +28,18 @@ func (s Shape) Any() bool { return s.Sliding || s.Bucket }
 // Grows returns the next instant of wall time after wall at which a window falls
 // out of reach, so that a share may grow.
 func (s Shape) Grows(length time.Duration, wall int64) int64 {
-	reach := int64(quota.ReachOf(length, 0)) + s.Skew
+	reach := int64(protocol.ReachOf(length, 0)) + s.Skew
 	return quota.WindowAt(length, wall-reach).End() + reach
 }
 
 // spanOf returns the span of time in which a permit counts, for a bucket: the
 // window's length and what the clock may drift over it.
-func spanOf(length time.Duration) int64 { return int64(length + quota.SlotOf(length)) }
+func spanOf(length time.Duration) int64 { return int64(length + protocol.SlotOf(length)) }
 
 // slotAt returns the number of the slot, of the slots for windows of a length,
 // that holds the monotonic instant t.
 func slotAt(length time.Duration, t int64) int64 {
-	n, slot := t, int64(quota.SlotOf(length))
+	n, slot := t, int64(protocol.SlotOf(length))
 	if n < 0 {
 		n -= slot - 1 // round down
 	}
@@ -53,7 +54,7 @@ func (a *account) slotEnd(now int64) int64 {
 		end = a.ring.end()
 	}
 	if a.bucket != nil {
-		slot := int64(quota.SlotOf(a.window.Length))
+		slot := int64(protocol.SlotOf(a.window.Length))
 		end = min(end, (slotAt(a.window.Length, now)+1)*slot, a.bucket.end(now))
 	}
 	return end

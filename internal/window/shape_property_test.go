@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
-	"github.com/quotient-limiter/quotient/quota"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 )
 
 // issued is a permit and when.
@@ -111,7 +111,7 @@ func TestSlidingWastesNothing(t *testing.T) {
 		drive(t, g, log, now, int64(length), func() {})
 		held := int64(0)
 		for _, p := range *log {
-			if *now-p.at <= int64(length+3*quota.SlotOf(length)) {
+			if *now-p.at <= int64(length+3*protocol.SlotOf(length)) {
 				held += p.n
 			}
 		}

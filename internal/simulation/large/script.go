@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -38,7 +39,7 @@ const (
 // commit is one revision of etcd.
 type commit struct {
 	at     int64 // true time
-	change quota.Change
+	change protocol.Change
 	who    int // the instance that it is about, -1 for a policy
 }
 
@@ -79,7 +80,7 @@ func newScript(n int, r *rand.Rand) *script {
 		return total
 	}
 	for _, t := range totals {
-		s.commits = append(s.commits, commit{t.at, quota.Change{Policy: policy(t.total)}, -1})
+		s.commits = append(s.commits, commit{t.at, protocol.Change{Policy: policy(t.total)}, -1})
 	}
 	for i := range n {
 		s.join(i, 1+r.Int64N(stormEnds-1), time.Time{})
@@ -90,11 +91,11 @@ func newScript(n int, r *rand.Rand) *script {
 		boundary := func(at int64) time.Time { return time.Unix(0, epoch+(at+second-1)/second*second) }
 		if a := &s.actors[i]; i%2 == 0 {
 			a.dies = at
-			s.commits = append(s.commits, commit{at + 5500*ms, quota.Change{Deleted: []string{a.first.ID}}, i})
+			s.commits = append(s.commits, commit{at + 5500*ms, protocol.Change{Deleted: []string{a.first.ID}}, i})
 		} else {
 			a.later = a.first
 			a.later.Until = boundary(at + ahead + heldBack)
-			s.commits = append(s.commits, commit{at, quota.Change{Put: []quota.Instance{a.later}}, i})
+			s.commits = append(s.commits, commit{at, protocol.Change{Put: []quota.Instance{a.later}}, i})
 		}
 		s.join(len(s.actors), at+r.Int64N(50*ms), boundary(at+ahead).Add(time.Second))
 	}
@@ -108,7 +109,7 @@ func newScript(n int, r *rand.Rand) *script {
 func (s *script) join(i int, at int64, from time.Time) {
 	in := quota.Instance{ID: fmt.Sprintf("i%d", i), Weight: 1, From: from}
 	s.actors = append(s.actors, actor{first: in, dies: end})
-	s.commits = append(s.commits, commit{at, quota.Change{Put: []quota.Instance{in}}, i})
+	s.commits = append(s.commits, commit{at, protocol.Change{Put: []quota.Instance{in}}, i})
 }
 
 // number gives the commits their revisions, and tells the actors theirs.
@@ -133,8 +134,8 @@ func (s *script) number() {
 }
 
 // view returns etcd's view after a commit.
-func (s *script) view(k int) quota.View {
-	v := quota.View{Revision: s.commits[k].change.Revision}
+func (s *script) view(k int) protocol.View {
+	v := protocol.View{Revision: s.commits[k].change.Revision}
 	for _, c := range s.commits[:k+1] {
 		if c.change.Policy != nil {
 			v.Policy, v.PolicyRevision = c.change.Policy, c.change.Revision

@@ -6,6 +6,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/cmd/loadgen/internal/show"
 	"github.com/quotient-limiter/quotient/internal/load"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -23,7 +24,7 @@ func (c *Config) Cell() time.Duration {
 	if !c.Shaped() {
 		return c.Window()
 	}
-	return quota.SlotOf(c.Window())
+	return protocol.SlotOf(c.Window())
 }
 
 // Placing is how permits are placed by the clock of their generator.

@@ -9,6 +9,7 @@ import (
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/internal/await"
 	"github.com/quotient-limiter/quotient/internal/load"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -17,7 +18,7 @@ import (
 func TestAFleetThatDoesNotShareAShapeIsCaught(t *testing.T) {
 	for _, shape := range []quota.Shape{quota.ShapeSliding, quota.ShapeBucket} {
 		policy := quota.Policy{Limits: []quota.Limit{{Permits: 50, Window: quota.MinWindow}}, Shape: shape}
-		cell := quota.SlotOf(quota.MinWindow)
+		cell := protocol.SlotOf(quota.MinWindow)
 		s := &shared{window: int64(quota.MinWindow), placing: load.Placing{Length: cell, Valid: quota.MinWindow, Tolerance: quota.DefaultClockError}, maxWait: 20 * time.Millisecond, paced: true,
 			room: Memory, use: func(int64, load.Request) {}, demand: load.Demand{Ratio: 1.5, Instances: 3}}
 		s.limits.Store(&policy.Limits)

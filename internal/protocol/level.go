@@ -1,11 +1,14 @@
-package quota
+package protocol
 
 import (
 	"encoding/json"
 	"errors"
 	"fmt"
 	"math/bits"
+	"slices"
 	"time"
+
+	"github.com/quotient-limiter/quotient/quota"
 )
 
 // Level is what all instances of a policy that shares by demand ask for, as they
@@ -16,24 +19,24 @@ import (
 type Level struct {
 	// Entries are in order of From; at most MaxLevelEntries. The last that is in
 	// force at a window's start rules the window.
-	Entries []LevelEntry
+	Entries []LevelEntry `json:"entries"`
 	// Until is when the level expires: windows that start at or after it are
 	// divided equally.
-	Until time.Time
+	Until time.Time `json:"until"`
 	// Author is the incarnation that wrote it, Time when, by its clock.
-	Author string
-	Time   time.Time
+	Author string    `json:"author,omitempty"`
+	Time   time.Time `json:"time,omitzero"`
 }
 
 // LevelEntry is what the instances ask for in windows from an instant on.
 type LevelEntry struct {
 	// From is the first instant of the windows that it rules.
-	From time.Time
+	From time.Time `json:"from"`
 	// Revision is that at which the reports were read. Nothing depends on it.
-	Revision int64
+	Revision int64 `json:"revision"`
 	// Demands are the instances' demands, in the compact form of package
 	// internal/share. An instance that is not listed asks for nothing.
-	Demands []byte
+	Demands []byte `json:"demands"`
 }
 
 // Bounds of a level.
@@ -43,7 +46,7 @@ const (
 	// MaxLevelDemands bounds the bytes of all entries' Demands together.
 	MaxLevelDemands = 48 << 10
 	// MaxDemand bounds Report.Demand: the largest limit in the shortest window.
-	MaxDemand = MaxPermits * 10 * 1000
+	MaxDemand = quota.MaxPermits * 10 * 1000
 )
 
 // DemandFor returns the permits of one window that a demand (in permits per
@@ -52,7 +55,7 @@ func DemandFor(demand int64, window time.Duration) int64 {
 	if demand <= 0 || window <= 0 {
 		return 0
 	}
-	hi, lo := bits.Mul64(uint64(min(demand, MaxDemand)), uint64(min(window, MaxWindow)))
+	hi, lo := bits.Mul64(uint64(min(demand, MaxDemand)), uint64(min(window, quota.MaxWindow)))
 	lo, carry := bits.Add64(lo, uint64(1000*time.Second)-1, 0)
 	n, _ := bits.Div64(hi+carry, lo, uint64(1000*time.Second))
 	return int64(n)
@@ -61,77 +64,55 @@ func DemandFor(demand int64, window time.Duration) int64 {
 // At returns the entry in force for windows that start at wall, in nanoseconds
 // since the Unix epoch; nil where there is none.
 func (l *Level) At(wall int64) *LevelEntry {
-	if l == nil || wall >= nanos(l.Until) {
+	start := time.Unix(0, wall)
+	if l == nil || !start.Before(l.Until) {
 		return nil
 	}
 	for i := len(l.Entries) - 1; i >= 0; i-- {
-		if nanos(l.Entries[i].From) <= wall {
+		if !start.Before(l.Entries[i].From) {
 			return &l.Entries[i]
 		}
 	}
 	return nil
 }
 
-// Validate returns all that is wrong with the level, as joined *FieldErrors, or
-// nil.
+// Validate returns all that is wrong with the level, as joined errors, or nil.
 func (l *Level) Validate() error {
-	var errs problems
-	if n := len(l.Entries); n == 0 || n > MaxLevelEntries {
-		errs.add("entries", fmt.Sprintf("(%d of them)", n), fmt.Sprintf("from 1 to %d entries are needed", MaxLevelEntries), "")
+	var errs []error
+	refuse := func(wrong bool, format string, args ...any) {
+		if wrong {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
 	}
-	errs.when("until", l.Until)
-	errs.text("author", l.Author, 2*MaxNameBytes)
-	bytes := 0
+	n, bytes := len(l.Entries), 0
+	refuse(n == 0 || n > MaxLevelEntries, "entries: there are %d, from 1 to %d are needed", n, MaxLevelEntries)
+	refuse(!dated(l.Until), "until: %v must lie in the years 1970 to 2199", l.Until)
+	refuse(len(l.Author) > 2*quota.MaxNameBytes, "author: %d bytes are more than the most, %d", len(l.Author), 2*quota.MaxNameBytes)
 	for i, e := range l.Entries {
-		field := fmt.Sprintf("entries[%d]", i)
-		errs.when(field+".from", e.From)
-		if i > 0 && !e.From.After(l.Entries[i-1].From) {
-			errs.add(field+".from", e.From.UTC().Format(time.RFC3339Nano), "must be after the entry before it", "")
-		}
-		if e.Revision <= 0 {
-			errs.add(field+".revision", e.Revision, "must be positive", "")
-		}
+		refuse(!dated(e.From), "entries[%d].from: %v must lie in the years 1970 to 2199", i, e.From)
+		refuse(i > 0 && !e.From.After(l.Entries[max(i, 1)-1].From), "entries[%d].from: %v must be after the entry before it", i, e.From)
+		refuse(e.Revision <= 0, "entries[%d].revision: %d must be positive", i, e.Revision)
 		bytes += len(e.Demands)
 	}
-	if bytes > MaxLevelDemands {
-		errs.add("entries", fmt.Sprintf("(%d bytes of demands)", bytes), fmt.Sprintf("at most %d bytes are allowed", MaxLevelDemands), "")
-	}
+	refuse(bytes > MaxLevelDemands, "entries: %d bytes of demands are more than the most, %d", bytes, MaxLevelDemands)
 	return errors.Join(errs...)
 }
 
-type wireLevel struct {
-	Schema  int         `json:"schema"`
-	Entries []wireEntry `json:"entries"`
-	Until   time.Time   `json:"until"`
-	Author  string      `json:"author,omitempty"`
-	Time    time.Time   `json:"time,omitzero"`
-}
-
-type wireEntry struct {
-	From     time.Time `json:"from"`
-	Revision int64     `json:"revision"`
-	Demands  []byte    `json:"demands"`
+// dated reports whether t lies far enough from the ends of an int64 of nanoseconds
+// that sums with settle times and windows fit.
+func dated(t time.Time) bool {
+	return t.Unix() >= 0 && t.UTC().Year() < 2200
 }
 
 // MarshalJSON writes the level as its key's value.
 func (l Level) MarshalJSON() ([]byte, error) {
-	w := wireLevel{Schema: Schema, Until: l.Until.UTC(), Author: l.Author, Time: l.Time.UTC()}
-	for _, e := range l.Entries {
-		w.Entries = append(w.Entries, wireEntry{e.From.UTC(), e.Revision, e.Demands})
+	type plain Level
+	l.Until, l.Time, l.Entries = l.Until.UTC(), l.Time.UTC(), slices.Clone(l.Entries)
+	for i := range l.Entries {
+		l.Entries[i].From = l.Entries[i].From.UTC()
 	}
-	return json.Marshal(w)
-}
-
-// UnmarshalJSON reads a level. Fields that it does not know are ignored, a
-// schema that it does not know is refused. It does not validate.
-func (l *Level) UnmarshalJSON(b []byte) error {
-	var w wireLevel
-	if err := decode("level", b, MaxLevelBytes, &w, &w.Schema); err != nil {
-		return err
-	}
-	*l = Level{Until: w.Until, Author: w.Author, Time: w.Time}
-	for _, e := range w.Entries {
-		l.Entries = append(l.Entries, LevelEntry(e))
-	}
-	return nil
+	return json.Marshal(struct {
+		Schema int `json:"schema"`
+		plain
+	}{quota.Schema, plain(l)})
 }

@@ -6,62 +6,22 @@ import "time"
 type Instance struct {
 	// ID is the incarnation: never used twice, also not by the same process.
 	// It is the last part of the key, not in the value.
-	ID      string
-	Name    string // chosen by the operator or the host name; not unique
-	Host    string
-	PID     int
-	Version string
-	Weight  int64 // at least 1; zero means 1
+	ID      string `json:"-"`
+	Name    string `json:"name"` // chosen by the operator or the host name; not unique
+	Host    string `json:"host,omitempty"`
+	PID     int    `json:"pid,omitempty"`
+	Version string `json:"version,omitempty"`
+	Weight  int64  `json:"weight"` // at least 1; zero means 1
 	// Attempt is how often it was tried before to write this: an answer may have
 	// been lost. No two attempts write the same value.
-	Attempt int
-	Started time.Time
+	Attempt int       `json:"attempt,omitempty"`
+	Started time.Time `json:"started,omitzero"`
 	// From is when the instance begins to take part: it has a share of the
 	// windows that start at or after it. Zero: all.
-	From time.Time
+	From time.Time `json:"from,omitzero"`
 	// Until is when it ends: it has no share of the windows that start at or
 	// after it. Zero: it has not announced its end.
-	Until time.Time
-}
-
-// TakesPart reports whether the instance has a share of a window that starts
-// at wall, in nanoseconds since the Unix epoch.
-func (i *Instance) TakesPart(wall int64) bool {
-	return (i.From.IsZero() || nanos(i.From) <= wall) &&
-		(i.Until.IsZero() || wall < nanos(i.Until))
-}
-
-// View is a provider's policy and live instances at one etcd revision.
-type View struct {
-	Revision int64
-	// Policy is nil where none is set.
-	Policy *Policy
-	// PolicyRevision is the revision at which Policy was written.
-	PolicyRevision int64
-	// Instances are in no particular order; each ID occurs once.
-	Instances []Instance
-	// Level is nil where none is set. It counts under ShareDemand.
-	Level *Level
-}
-
-// Change is what one etcd revision did to a provider's view. Views change by
-// exactly one revision at a time; a revision that is skipped would be a hole
-// in the proof that the sum stays under the total.
-type Change struct {
-	Revision int64
-	// Policy, if not nil, is the new policy.
-	Policy *Policy
-	// PolicyDeleted says that the policy was deleted. Policy is then nil.
-	PolicyDeleted bool
-	// Level, if not nil, is the new level.
-	Level *Level
-	// LevelDeleted says that the level was deleted, or cannot be read. Level is
-	// then nil.
-	LevelDeleted bool
-	// Put are instances that joined, or whose key was written again.
-	Put []Instance
-	// Deleted are the IDs of instances whose keys are gone.
-	Deleted []string
+	Until time.Time `json:"until,omitzero"`
 }
 
 // State is what a limiter is doing.

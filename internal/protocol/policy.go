@@ -1,0 +1,73 @@
+package protocol
+
+import (
+	"time"
+
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// PermitsFor returns the policy's total for window w: the limit of its length in force
+// for it. inForce is false if the policy is not in force yet; limited is false
+// if it is, but does not limit windows of this length.
+//
+// A limit in force at a window's start rules that window. One whose length
+// comes into force within the window rules all of it: otherwise nothing would
+// bind between the change and the length's next boundary.
+func PermitsFor(p *quota.Policy, w quota.Window) (permits int64, limited, inForce bool) {
+	start := w.Start()
+	limits := p.LimitsAt(start)
+	if limits == nil {
+		return 0, false, false
+	}
+	if permits, limited = permitsOf(limits, w); limited {
+		return permits, true, true
+	}
+	for i := range p.Next {
+		if from := p.Next[i].From; from.After(time.Unix(0, start)) && from.Before(time.Unix(0, w.End())) {
+			if n, ok := permitsOf(p.Next[i].Limits, w); ok && (!limited || n < permits) {
+				permits, limited = n, true
+			}
+		}
+	}
+	return permits, limited, true
+}
+
+func permitsOf(limits []quota.Limit, w quota.Window) (int64, bool) {
+	for i := range limits {
+		if limits[i].Window == w.Length {
+			return limits[i].Permits, true
+		}
+	}
+	return 0, false
+}
+
+// BurstOf returns how many permits of a limit with that total may be issued at
+// once under quota.ShapeBucket: Policy.Burst, or the whole total if Burst is 0 or
+// more than it.
+func BurstOf(p *quota.Policy, total int64) int64 {
+	if p.Burst <= 0 {
+		return total
+	}
+	return min(p.Burst, total)
+}
+
+// slots is how many slots of time a window is divided into by shapes that do
+// not count in fixed windows.
+const slots = 500
+
+// Turn is how many windows of one length the same instances have the permits that
+// do not come out even, under shapes other than quota.ShapeFixed: what changes hands
+// is held back for a window, so it does so seldom.
+const Turn = 64
+
+// SlotOf returns the length of the slots in which shapes other than
+// quota.ShapeFixed count: a 500th of the window. It is also twice the most by which
+// a host's clock can err over a window (quota.DriftBound).
+func SlotOf(window time.Duration) time.Duration { return window / slots }
+
+// ReachOf returns how far back the views and windows of a permit go, under shapes
+// other than quota.ShapeFixed: a window's length, what clocks drift over it, and
+// twice their error.
+func ReachOf(window, clockError time.Duration) time.Duration {
+	return window + 2*SlotOf(window) + 2*clockError
+}

@@ -1,0 +1,47 @@
+package protocol
+
+import (
+	"time"
+
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// View is a provider's policy and live instances at one etcd revision.
+type View struct {
+	Revision int64
+	// Policy is nil where none is set.
+	Policy *quota.Policy
+	// PolicyRevision is the revision at which Policy was written.
+	PolicyRevision int64
+	// Instances are in no particular order; each ID occurs once.
+	Instances []quota.Instance
+	// Level is nil where none is set. It counts under ShareDemand.
+	Level *Level
+}
+
+// Change is what one etcd revision did to a provider's view. Views change by
+// exactly one revision at a time; a revision that is skipped would be a hole
+// in the proof that the sum stays under the total.
+type Change struct {
+	Revision int64
+	// Policy, if not nil, is the new policy.
+	Policy *quota.Policy
+	// PolicyDeleted says that the policy was deleted. Policy is then nil.
+	PolicyDeleted bool
+	// Level, if not nil, is the new level.
+	Level *Level
+	// LevelDeleted says that the level was deleted, or cannot be read. Level is
+	// then nil.
+	LevelDeleted bool
+	// Put are instances that joined, or whose key was written again.
+	Put []quota.Instance
+	// Deleted are the IDs of instances whose keys are gone.
+	Deleted []string
+}
+
+// TakesPart reports whether the instance has a share of a window that starts
+// at wall, in nanoseconds since the Unix epoch.
+func TakesPart(i *quota.Instance, wall int64) bool {
+	start := time.Unix(0, wall)
+	return !start.Before(i.From) && (i.Until.IsZero() || start.Before(i.Until))
+}
