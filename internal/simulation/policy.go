@@ -132,6 +132,7 @@ func (w *world) lastPolicy() *quota.Policy {
 
 // setPolicy commits a policy, when that can be.
 func (w *world) setPolicy(p *quota.Policy) {
+	fitted(p)
 	w.etcd.write(func() {
 		if len(w.etcd.states) > 0 && w.kind == Timing {
 			w.lowered(p)

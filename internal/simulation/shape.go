@@ -69,6 +69,15 @@ func (f *forming) formed(p *quota.Policy) *quota.Policy {
 	return p
 }
 
+// fitted lowers a policy's burst to its limits.
+func fitted(p *quota.Policy) {
+	for _, l := range p.Limits {
+		if l.Permits > 0 {
+			p.Burst = min(p.Burst, l.Permits)
+		}
+	}
+}
+
 // formerly reports whether a state's policy has the shape.
 func (w *world) formerly(s int, shape quota.Shape) bool {
 	if s < 0 {

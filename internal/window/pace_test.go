@@ -135,12 +135,16 @@ func TestTheForecastKnowsWhenARefusalIsForgotten(t *testing.T) {
 	f := newFixed(map[time.Duration]int64{second: 60})
 	f.plan.Pacing = Pacing{Even: true, Phase: 99}
 	f.shutUntil = int64(2500 * time.Millisecond)
-	var now int64
+	var now, last int64
 	foreseen := map[*Waiter]int64{}
 	g := gateOf(f, 0, func(w *Waiter, _ Grant, _ Verdict) {
 		if now != foreseen[w] {
 			t.Errorf("served at %v, foreseen at %v", time.Duration(now), time.Duration(foreseen[w]))
 		}
+		if now == last {
+			t.Errorf("two permits at %v: they are kept together still", time.Duration(now))
+		}
+		last = now
 	})
 	g.Changed(at(0))
 	if _, ok := take(g, at(0), 40); ok {
