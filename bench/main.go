@@ -1,7 +1,15 @@
+// Bench measures Quotient side by side with what people use instead, on the
+// machine that it runs on, and writes RESULTS.md and charts.
+//
+//	go run .          everything, about ten minutes
+//	go run . --quick  less of everything, less than a minute, nothing written
+//
+// It is a module of its own, so that what it compares with reaches nobody else.
 package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -22,13 +30,11 @@ import (
 	"github.com/quotient-limiter/quotient/internal/etcdtest"
 )
 
-// part is one of the measurements.
-type part struct {
+// parts are the measurements.
+var parts = []struct {
 	name string
-	run  func(context.Context, measure.Options) (*report.Section, *measure.Samples, error)
-}
-
-var parts = []part{
+	run  func(context.Context, measure.Options) (*report.Section, error)
+}{
 	{"hotpath", hotpath.Run},
 	{"waiting", waiting.Run},
 	{"fleet", fleet.Run},
@@ -59,20 +65,17 @@ func main() {
 
 func run(ctx context.Context) error {
 	quick := flag.Bool("quick", false, "less of everything, in less than a minute; prints the results and writes no file")
-	only := flag.String("only", "", "parts to run, with commas: "+names()+"; prints the results and writes no file")
+	only := flag.String("only", "", "parts to run, with commas: hotpath,waiting,fleet,central,java; prints the results and writes no file")
 	folder := flag.String("folder", ".", "where to write RESULTS.md, RESULTS.txt and charts")
 	match := flag.String("match", "", "measure only calls of the part hotpath whose name matches this regular expression")
 	rounds := flag.Int("rounds", 11, "how often every call is measured")
 	flag.Parse()
-	o := measure.Options{Rounds: *rounds, Each: 10 * time.Millisecond, Quick: *quick, Log: func(format string, args ...any) {
+	o := measure.Options{Rounds: *rounds, Each: 10 * time.Millisecond, Quick: *quick, Samples: measure.Samples{}, Log: func(format string, args ...any) {
 		fmt.Fprintf(os.Stderr, time.Now().Format(time.TimeOnly)+" "+format+"\n", args...)
 	}}
-	if *match != "" {
-		re, err := regexp.Compile(*match)
-		if err != nil {
-			return err
-		}
-		o.Match = re
+	var err error
+	if o.Match, err = regexp.Compile(*match); err != nil {
+		return err
 	}
 	if *quick {
 		o.Rounds, o.Each = 3, 3*time.Millisecond
@@ -80,52 +83,34 @@ func run(ctx context.Context) error {
 	about := append(report.Machine(), report.Modules(compared...)...)
 	began := time.Now()
 	var sections []*report.Section
-	all := measure.NewSamples()
 	for _, p := range parts {
 		if *only != "" && !strings.Contains(","+*only+",", ","+p.name+",") {
 			continue
 		}
 		o.Log("%s", p.name)
 		runtime.GC()
-		section, samples, err := p.run(ctx, o)
+		section, err := p.run(ctx, o)
 		if err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
 		}
 		sections = append(sections, section)
-		all.Merge(samples)
 	}
-	command := "go run . " + strings.Join(os.Args[1:], " ")
-	text := fmt.Sprintf(intro, strings.TrimSpace(command), time.Since(began).Round(time.Second))
+	command := strings.TrimSpace("go run . " + strings.Join(os.Args[1:], " "))
+	text := report.Markdown(about, fmt.Sprintf(intro, command, time.Since(began).Round(time.Second)), sections)
 	if *quick || *match != "" || *only != "" {
-		fmt.Print(report.Markdown(about, text, sections))
+		fmt.Print(text)
 		return nil
 	}
-	if err := report.Write(*folder, about, text, sections); err != nil {
-		return err
-	}
-	return writeRaw(filepath.Join(*folder, "RESULTS.txt"), all, about)
-}
-
-func writeRaw(path string, all *measure.Samples, about [][2]string) error {
-	f, err := os.Create(path)
+	raw, err := os.Create(filepath.Join(*folder, "RESULTS.txt"))
 	if err != nil {
 		return err
 	}
-	config := map[string]string{}
-	for _, kv := range about {
-		config[strings.NewReplacer(" ", "-", "/", "-").Replace(kv[0])] = kv[1]
+	for _, s := range sections {
+		for _, c := range s.Charts {
+			if err := c.Save(filepath.Join(*folder, "charts", c.File+".svg")); err != nil {
+				return err
+			}
+		}
 	}
-	if err := all.Write(f, config); err != nil {
-		_ = f.Close()
-		return err
-	}
-	return f.Close()
-}
-
-func names() string {
-	var ns []string
-	for _, p := range parts {
-		ns = append(ns, p.name)
-	}
-	return strings.Join(ns, ",")
+	return errors.Join(o.Samples.Write(raw), raw.Close(), os.WriteFile(filepath.Join(*folder, "RESULTS.md"), []byte(text), 0o600))
 }

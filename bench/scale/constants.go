@@ -4,40 +4,28 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
 
-	"github.com/quotient-limiter/quotient/bench/internal/measure"
+	"github.com/quotient-limiter/quotient/bench/internal/report"
 	"github.com/quotient-limiter/quotient/internal/etcdtest"
 )
 
-// row is what one kind of call costs, each.
-type row struct {
-	what           string
-	calls          int
-	etcd, client   time.Duration // processor time
-	sent, received float64       // bytes, as etcd sees it: to clients, from clients
-}
+// connections to etcd, as of so many instances.
+const connections = 100
 
-// bed is an etcd and connections to it, as many as instances would have.
+// bed is an etcd with its connections, and the rows of the table so far.
 type bed struct {
 	endpoint string
 	clients  []*clientv3.Client
-	rows     []row
+	rows     [][]string
 }
 
-const (
-	connections = 100
-	// Sizes of values, as instances write them.
-	instanceBytes, reportBytes, levelBytes = 180, 420, 300
-)
-
-// measureConstants measures what the calls cost that sessions are made of.
-func measureConstants(ctx context.Context) ([]row, error) {
+// constants measures what the calls cost etcd that sessions are made of.
+func constants(ctx context.Context) ([]*report.Section, error) {
 	etcd, err := etcdtest.Start(etcdtest.Options{Processes: true, Slow: true})
 	if err != nil {
 		return nil, err
@@ -57,51 +45,44 @@ func measureConstants(ctx context.Context) ([]row, error) {
 			return nil, err
 		}
 	}
-	return b.rows, nil
+	s := &report.Section{Title: "What single calls cost"}
+	s.Text("%d connections, which call as fast as they can.", connections)
+	s.Table([]string{"each", "calls", "etcd: processor time", "sent"}, b.rows)
+	return []*report.Section{s}, nil
 }
 
-// measure has every connection make so many calls one after the other, and adds
-// a row.
-func (b *bed) measure(ctx context.Context, what string, each int, call func(client, i int) error) error {
-	if err := call(0, -1); err != nil { // the connection is there
-		return fmt.Errorf("%s: %w", what, err)
-	}
+// measure adds a row: so many calls are made while all connections run f at once.
+func (b *bed) measure(ctx context.Context, what string, calls int, f func(client int) error) error {
 	before, err := readEtcd(ctx, b.endpoint)
 	if err != nil {
 		return err
 	}
-	cpu := measure.CPU()
-	errs := make(chan error, len(b.clients))
-	var all sync.WaitGroup
+	var all errgroup.Group
 	for c := range b.clients {
-		all.Go(func() {
-			for i := range each {
-				if err := call(c, i); err != nil {
-					errs <- err
-					return
-				}
-			}
-		})
+		all.Go(func() error { return f(c) })
 	}
-	all.Wait()
-	select {
-	case err := <-errs:
+	if err := all.Wait(); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
-	default:
 	}
-	return b.add(ctx, what, before, cpu, each*len(b.clients))
+	after, err := readEtcd(ctx, b.endpoint)
+	d := after.since(before)
+	b.rows = append(b.rows, []string{what, fmt.Sprint(calls), fmt.Sprintf("%.1f µs", float64(d.cpu.Nanoseconds())/float64(calls)/1e3), fmt.Sprintf("%.0f B", d.sent/float64(calls))})
+	return err
 }
 
-func (b *bed) add(ctx context.Context, what string, before reading, cpu time.Duration, calls int) error {
-	cpu = measure.CPU() - cpu
-	after, err := readEtcd(ctx, b.endpoint)
-	if err != nil {
-		return err
+// repeat has every connection make so many calls, one after the other.
+func (b *bed) repeat(ctx context.Context, what string, each int, call func(client int) error) error {
+	if err := call(0); err != nil { // the connection is there
+		return fmt.Errorf("%s: %w", what, err)
 	}
-	d := after.since(before)
-	n := time.Duration(calls)
-	b.rows = append(b.rows, row{what, calls, d.cpu / n, cpu / n, d.sent / float64(calls), d.received / float64(calls)})
-	return nil
+	return b.measure(ctx, what, each*len(b.clients), func(c int) error {
+		for range each {
+			if err := call(c); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 func (b *bed) leases(ctx context.Context) error {
@@ -113,19 +94,26 @@ func (b *bed) leases(ctx context.Context) error {
 		}
 		ids[i] = l.ID
 	}
-	return b.measure(ctx, "lease kept alive", 200, func(c, _ int) error {
+	return b.repeat(ctx, "lease kept alive", 200, func(c int) error {
 		_, err := b.clients[c].KeepAliveOnce(ctx, ids[c])
 		return err
 	})
 }
 
-const key = "/quotient/v1/providers/constants/instances/worker-17.694d9a1b2c3d4e5f.1"
+// Keys and values are as long as those of instances.
+const (
+	instanceKey = "/quotient/v1/providers/constants/instances/worker-%d.694d9a1b2c3d4e5f.1"
+	reportKey   = "/quotient/v1/reports/constants/worker-%d.694d9a1b2c3d4e5f.1"
+)
+
+var instanceValue, reportValue = strings.Repeat("x", 180), strings.Repeat("x", 420)
 
 func (b *bed) reads(ctx context.Context) error {
-	if _, err := b.clients[0].Put(ctx, key, strings.Repeat("x", instanceBytes)); err != nil {
+	key := fmt.Sprintf(instanceKey, 17)
+	if _, err := b.clients[0].Put(ctx, key, instanceValue); err != nil {
 		return err
 	}
-	return b.measure(ctx, "probe: linearizable read of one key", 300, func(c, _ int) error {
+	return b.repeat(ctx, "probe: linearizable read of one key", 300, func(c int) error {
 		_, err := b.clients[c].Get(ctx, key, clientv3.WithKeysOnly())
 		return err
 	})
@@ -133,13 +121,13 @@ func (b *bed) reads(ctx context.Context) error {
 
 // progress asks every connection's watch for its progress, and waits for it.
 func (b *bed) progress(ctx context.Context) error {
-	ctx = clientv3.WithRequireLeader(ctx)
-	watches, done, err := b.watch(ctx, "/nothing/")
+	ctx, done := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer done()
+	watches, err := b.watch(ctx, "/nothing/")
 	if err != nil {
 		return err
 	}
-	return b.measure(ctx, "progress of a watch", 200, func(c, _ int) error {
+	return b.repeat(ctx, "progress of a watch", 200, func(c int) error {
 		if err := b.clients[c].RequestProgress(ctx); err != nil {
 			return err
 		}
@@ -151,75 +139,53 @@ func (b *bed) progress(ctx context.Context) error {
 }
 
 // watch opens a watch on every connection, and returns when all have been created.
-func (b *bed) watch(ctx context.Context, prefix string) (watches []clientv3.WatchChan, done func(), err error) {
-	ctx, done = context.WithCancel(ctx)
+func (b *bed) watch(ctx context.Context, prefix string) (watches []clientv3.WatchChan, err error) {
 	for _, c := range b.clients {
 		watches = append(watches, c.Watch(ctx, prefix, clientv3.WithPrefix(), clientv3.WithCreatedNotify()))
 	}
 	for _, w := range watches {
 		if r := <-w; !r.Created {
-			return nil, done, fmt.Errorf("a watch was not created: %w", r.Err())
+			return nil, fmt.Errorf("a watch was not created: %w", r.Err())
 		}
 	}
-	return watches, done, nil
+	return watches, nil
 }
 
 func (b *bed) writes(ctx context.Context) error {
-	value := strings.Repeat("x", reportBytes)
-	return b.measure(ctx, "report: a transaction that writes 420 bytes", 50, func(c, _ int) error {
-		own := fmt.Sprintf("/quotient/v1/reports/constants/worker-%d.694d9a1b2c3d4e5f.1", c)
+	return b.repeat(ctx, "report: a transaction that writes 420 bytes", 50, func(c int) error {
+		own := fmt.Sprintf(reportKey, c)
 		_, err := b.clients[c].Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(own+"x"), "=", 0)).
-			Then(clientv3.OpPut(own, value)).Commit()
+			Then(clientv3.OpPut(own, reportValue)).Commit()
 		return err
 	})
 }
 
-// events writes keys that every connection watches. What the write itself costs is
-// small beside the events.
+// events writes keys that every connection watches. What the writes themselves
+// cost is small beside the events.
 func (b *bed) events(ctx context.Context) error {
-	for _, e := range []struct {
-		what  string
-		bytes int
-	}{{"join or leave, to one watcher", instanceBytes}, {"level, to one watcher", levelBytes}} {
-		const writes = 300
-		watches, done, err := b.watch(ctx, "/quotient/v1/providers/events/")
-		if err != nil {
-			done()
-			return err
-		}
-		var all sync.WaitGroup
-		var got atomic.Int64
-		for _, w := range watches {
-			all.Go(func() {
-				for n := 0; n < writes; {
-					r, ok := <-w
-					if !ok {
-						return
-					}
-					n += len(r.Events)
-					got.Add(int64(len(r.Events)))
+	const writes = 300
+	ctx, done := context.WithCancel(ctx)
+	defer done()
+	watches, err := b.watch(ctx, "/quotient/v1/providers/constants/")
+	if err != nil {
+		return err
+	}
+	return b.measure(ctx, "join or leave, to one watcher", writes*len(watches), func(c int) error {
+		if c == 0 {
+			for i := range writes {
+				if _, err := b.clients[0].Put(ctx, fmt.Sprintf(instanceKey, i), instanceValue); err != nil {
+					done()
+					return err
 				}
-			})
-		}
-		before, err := readEtcd(ctx, b.endpoint)
-		cpu := measure.CPU()
-		for i := range writes {
-			if err == nil {
-				k := fmt.Sprintf("/quotient/v1/providers/events/instances/worker-%d.694d9a1b2c3d4e5f.1", i)
-				_, err = b.clients[0].Put(ctx, k, strings.Repeat("x", e.bytes))
 			}
 		}
-		if err != nil {
-			done()
+		for n := 0; n < writes; {
+			r, ok := <-watches[c]
+			if !ok {
+				return r.Err()
+			}
+			n += len(r.Events)
 		}
-		all.Wait()
-		done()
-		if err != nil {
-			return err
-		}
-		if err := b.add(ctx, e.what, before, cpu, int(got.Load())); err != nil {
-			return err
-		}
-	}
-	return nil
+		return nil
+	})
 }

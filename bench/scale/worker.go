@@ -1,94 +1,76 @@
 package main
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
-	"path/filepath"
-	"runtime/pprof"
 	"sync"
-	"sync/atomic"
+	"syscall"
 	"time"
 
-	"github.com/prometheus/procfs"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
-	"github.com/quotient-limiter/quotient/bench/internal/measure"
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/internal/child"
 )
 
-// workerVariable makes this program a worker; its value is the setup.
-const workerVariable = "QUOTIENT_SCALE_WORKER"
-
-const provider = "scale"
-
-// joinPause is how long an instance waits that could not join.
-const joinPause = 500 * time.Millisecond
-
-// fleetNice is how far the fleet's processes stand behind etcd's.
-const fleetNice = 10
+const (
+	// workerVariable makes this program a worker.
+	workerVariable = "QUOTIENT_SCALE_WORKER"
+	provider       = "scale"
+	// joinPause is how long an instance waits that could not join.
+	joinPause = 500 * time.Millisecond
+	// workerNice puts the fleet's processes behind etcd's: the fleet of a real etcd
+	// has machines of its own.
+	workerNice = 10
+)
 
 // setup is what a worker must know.
 type setup struct {
 	Endpoints   []string
 	First, Size int // the instances' numbers
-	PerClient   int
-	Limiters    int // of each instance
-	TTL, Probe  time.Duration
-	Patience    time.Duration
-	Spread      time.Duration
-	Profile     string // file; empty for none
-	Log         string // file; empty for none
+	options
 }
 
-// order is one line to a worker, answer its reply.
+// order is what a worker is told, answer its reply.
 type order struct {
-	Do       string // join, applied or use
-	Revision int64  // of the policy, for applied
+	Setup   *setup `json:",omitempty"` // join
+	Applied int64  `json:",omitempty"` // wait until all apply the policy of this revision
+	Use     bool   `json:",omitempty"` // tell what the process used
 }
 
 type answer struct {
-	Err string `json:",omitempty"`
-	// Of join: instants in Unix nanoseconds, one per instance.
-	Registered, Ready []int64 `json:",omitempty"`
-	Retries           int64   `json:",omitempty"`
-	// Of applied: when each instance had applied the policy.
-	Applied []int64 `json:",omitempty"`
-	// Of use.
-	CPU      time.Duration `json:",omitempty"`
-	Resident int           `json:",omitempty"`
-	Events   int64         `json:",omitempty"` // revisions that the sinks were given
-	Listings int64         `json:",omitempty"` // with which histories began
-	Applying time.Duration `json:",omitempty"` // in which they took them
+	Err    string `json:",omitempty"`
+	At     int64  // Unix nanoseconds, when the order was done
+	CPU    time.Duration
+	Memory int64 // bytes, at most so far
 }
 
 // worker is the instances of one process.
-type worker struct {
-	setup
-	taps    []*tap
-	retries atomic.Int64
-	log     *slog.Logger
-}
+type worker struct{ limiters []*consumer.Limiter }
 
 // runIfWorker makes this process a worker, if it was started as one, and does
 // not return then.
 func runIfWorker() {
-	text, ok := os.LookupEnv(workerVariable)
-	if !ok {
+	if _, ok := os.LookupEnv(workerVariable); !ok {
 		return
 	}
+	_ = syscall.Setpriority(syscall.PRIO_PROCESS, 0, workerNice) // it may be lower already
 	var w worker
-	err := errors.Join(giveWay(), json.Unmarshal([]byte(text), &w.setup))
-	if err == nil {
-		err = w.serve(os.Stdin, os.Stdout)
-	}
+	err := child.Serve(func(o order, tell func(answer)) error {
+		var a answer
+		if err := w.obey(o); err != nil {
+			a.Err = err.Error()
+		}
+		a.At = time.Now().UnixNano()
+		a.CPU, a.Memory = child.Used()
+		tell(a)
+		return nil
+	})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "scale: worker:", err)
 		os.Exit(1)
@@ -96,148 +78,126 @@ func runIfWorker() {
 	os.Exit(0)
 }
 
-// serve obeys orders until the input ends.
-func (w *worker) serve(in io.Reader, out io.Writer) error {
-	w.log = slog.New(slog.DiscardHandler)
-	if w.Log != "" {
-		f, err := os.Create(filepath.Clean(w.Log))
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		w.log = slog.New(slog.NewTextHandler(f, &slog.HandlerOptions{Level: slog.LevelDebug}))
+func (w *worker) obey(o order) error {
+	switch {
+	case o.Setup != nil:
+		return w.join(o.Setup)
+	case o.Applied != 0:
+		return w.applied(o.Applied)
 	}
-	enc := json.NewEncoder(out)
-	lines := bufio.NewScanner(in)
-	for lines.Scan() {
-		var o order
-		if err := json.Unmarshal(lines.Bytes(), &o); err != nil {
-			return err
-		}
-		var a answer
-		var err error
-		switch o.Do {
-		case "join":
-			a, err = w.join()
-		case "applied":
-			a, err = w.applied(o.Revision)
-		case "use":
-			a, err = w.use()
-		default:
-			err = fmt.Errorf("unknown order %q", o.Do)
-		}
-		if err != nil {
-			a.Err = err.Error()
-		}
-		if err := enc.Encode(a); err != nil {
-			return err
-		}
-	}
-	return lines.Err()
+	return nil
 }
 
-// join opens all instances, at once or in the time told, and returns when all may
-// issue permits.
-func (w *worker) join() (a answer, err error) {
-	if w.Profile != "" {
-		f, err := os.Create(filepath.Clean(w.Profile))
-		if err != nil {
-			return a, err
-		}
-		defer f.Close()
-		if err := pprof.StartCPUProfile(f); err != nil {
-			return a, err
-		}
-		defer pprof.StopCPUProfile()
-	}
-	clients := make([]*clientv3.Client, (w.Size+w.PerClient-1)/w.PerClient)
-	for i := range clients {
-		if clients[i], err = clientv3.New(clientv3.Config{Endpoints: w.Endpoints, DialTimeout: 5 * time.Second, Logger: zap.NewNop()}); err != nil {
-			return a, err
-		}
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), w.Patience)
+// join opens all instances at once, and returns when all may issue permits.
+func (w *worker) join(s *setup) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	w.taps = make([]*tap, w.Size)
-	a.Registered, a.Ready = make([]int64, w.Size), make([]int64, w.Size)
-	errs := make(chan error, w.Size)
+	clients := make([]*clientv3.Client, (s.Size+s.PerClient-1)/s.PerClient)
+	for i := range clients {
+		var err error
+		if clients[i], err = clientv3.New(clientv3.Config{Endpoints: s.Endpoints, DialTimeout: 5 * time.Second, Logger: zap.NewNop()}); err != nil {
+			return err
+		}
+	}
+	w.limiters = make([]*consumer.Limiter, s.Size*s.Limiters)
+	errs := make(chan error, s.Size)
 	var all sync.WaitGroup
-	for i := range w.taps {
+	for i := range s.Size {
 		all.Go(func() {
-			time.Sleep(w.Spread * time.Duration(i) / time.Duration(w.Size))
-			t, err := w.open(ctx, clients[i/w.PerClient], i)
-			if err == nil {
-				if err = t.limiters[0].Ready(ctx); err != nil {
-					err = fmt.Errorf("%w: %s", err, t.limiters[0].Status().Problem)
-				}
+			own := w.limiters[i*s.Limiters : (i+1)*s.Limiters]
+			if err := s.open(ctx, clients[i/s.PerClient], s.First+i, own); err != nil {
+				errs <- fmt.Errorf("instance %d: %w", s.First+i, err)
 			}
-			if err != nil {
-				errs <- fmt.Errorf("instance %d: %w", w.First+i, err)
-				return
-			}
-			w.taps[i], a.Registered[i], a.Ready[i] = t, t.registered.Load(), time.Now().UnixNano()
 		})
 	}
 	all.Wait()
-	a.Retries = w.retries.Load()
 	if failed := len(errs); failed > 0 {
-		err = fmt.Errorf("%d of %d instances are not active after %v, one of them: %w", failed, w.Size, w.Patience, <-errs)
+		return fmt.Errorf("%d of %d instances are not active after %v, one of them: %w", failed, s.Size, patience, <-errs)
 	}
-	return a, err
+	return nil
 }
 
-// open makes one instance; it tries again as long as ctx allows.
-func (w *worker) open(ctx context.Context, client *clientv3.Client, i int) (*tap, error) {
-	name := fmt.Sprintf("scale-%d", w.First+i)
-	log := w.log.With("instance", name)
-	for {
-		s, err := coordinator.Join(ctx, client, coordinator.Options{Name: name, TTL: w.TTL, Probe: w.Probe, Logger: log})
-		if err == nil {
-			t := &tap{Source: s}
-			for len(t.limiters) < w.Limiters && err == nil {
-				var l *consumer.Limiter
-				l, err = consumer.Open(ctx, t, provider, consumer.Options{Logger: log})
-				t.limiters = append(t.limiters, l)
+// open makes one instance with its limiters, and returns when it is active. It
+// tries again as long as ctx allows.
+func (s *setup) open(ctx context.Context, client *clientv3.Client, number int, limiters []*consumer.Limiter) error {
+	log := slog.New(slog.DiscardHandler)
+	var session *coordinator.Session
+	for session == nil {
+		var err error
+		if session, err = coordinator.Join(ctx, client, coordinator.Options{Name: fmt.Sprintf("scale-%d", number), TTL: s.TTL, Logger: log}); err != nil {
+			if session = nil; pause(ctx, joinPause) != nil {
+				return err
 			}
-			return t, err
-		}
-		w.retries.Add(1)
-		select {
-		case <-ctx.Done():
-			return nil, err
-		case <-time.After(joinPause):
 		}
 	}
+	for i := range limiters {
+		var err error
+		if limiters[i], err = consumer.Open(ctx, session, provider, consumer.Options{Logger: log}); err != nil {
+			return err
+		}
+	}
+	if err := limiters[0].Ready(ctx); err != nil {
+		return fmt.Errorf("%w: %s", err, limiters[0].Status().Problem)
+	}
+	return nil
 }
 
 // applied waits until all instances have applied the policy of a revision.
-func (w *worker) applied(revision int64) (a answer, err error) {
-	end := time.Now().Add(w.Patience)
-	for _, t := range w.taps {
-		for t.policy.Load() < revision {
+func (w *worker) applied(revision int64) error {
+	end := time.Now().Add(patience)
+	for _, l := range w.limiters {
+		for l.Status().PolicyRevision < revision {
 			if time.Now().After(end) {
-				return a, fmt.Errorf("an instance has not applied revision %d after %v", revision, w.Patience)
+				return fmt.Errorf("an instance has not applied revision %d after %v", revision, patience)
 			}
-			time.Sleep(5 * time.Millisecond)
+			time.Sleep(time.Millisecond)
 		}
-		a.Applied = append(a.Applied, t.appliedAt.Load())
 	}
-	return a, nil
+	return nil
 }
 
-// use returns what this process has used so far.
-func (w *worker) use() (answer, error) {
-	a := answer{CPU: measure.CPU()}
-	self, err := procfs.Self()
-	if err != nil {
-		return a, err
+// crew is a worker as its parent sees it.
+type crew struct {
+	*child.Process[order, answer]
+	answers chan answer
+	setup   setup
+}
+
+// startCrews starts the workers of a fleet of n.
+func startCrews(n int, endpoints []string, o options) (crews []*crew, err error) {
+	for i := range processes {
+		first := n * i / processes
+		c := &crew{answers: make(chan answer, 2), setup: setup{Endpoints: endpoints, First: first, Size: n*(i+1)/processes - first, options: o}}
+		if c.setup.Size == 0 {
+			continue
+		}
+		c.Process, err = child.Start[order](workerVariable, "worker", func(a answer) { c.answers <- a }, func(err error) { c.answers <- answer{Err: err.Error()} })
+		if err != nil {
+			return crews, err
+		}
+		crews = append(crews, c)
 	}
-	stat, err := self.Stat()
-	a.Resident = stat.ResidentMemory()
-	for _, t := range w.taps {
-		a.Events += t.events.Load()
-		a.Listings += t.listings.Load()
-		a.Applying += time.Duration(t.applying.Load())
+	return crews, nil
+}
+
+// ask gives all workers an order and sums up their answers: the last instant, and
+// what they used together.
+func ask(crews []*crew, order func(*crew) order) (sum answer, err error) {
+	var errs []error
+	for _, c := range crews {
+		errs = append(errs, c.Send(order(c)))
 	}
-	return a, err
+	if err := errors.Join(errs...); err != nil {
+		return sum, err
+	}
+	for _, c := range crews {
+		a := <-c.answers
+		if a.Err != "" {
+			errs = append(errs, errors.New(a.Err))
+		}
+		sum.At = max(sum.At, a.At)
+		sum.CPU += a.CPU
+		sum.Memory += a.Memory
+	}
+	return sum, errors.Join(errs...)
 }

@@ -2,9 +2,8 @@ package central
 
 import (
 	"context"
-	"fmt"
+	"crypto/rand"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/go-redis/redis_rate/v10"
@@ -18,13 +17,12 @@ const limit = 1_000_000_000
 type counter struct {
 	name string
 	// open returns a function that takes one permit, for one instance.
-
-	open func(c *redis.Client) func(context.Context) (bool, error)
+	open func(c *redis.Client) take
 }
 
 // fixedWindow counts calls in the running second. The first of a second sets its
 // expiry.
-func fixedWindow(c *redis.Client) func(context.Context) (bool, error) {
+func fixedWindow(c *redis.Client) take {
 	return func(ctx context.Context) (bool, error) {
 		key := "w:" + strconv.FormatInt(time.Now().Unix(), 10)
 		n, err := c.Incr(ctx, key).Result()
@@ -49,14 +47,14 @@ redis.call('ZADD', KEYS[1], t, t .. ':' .. redis.call('INCR', KEYS[1] .. ':n'))
 redis.call('PEXPIRE', KEYS[1], 2000)
 return 1`)
 
-func sortedSet(c *redis.Client) func(context.Context) (bool, error) {
+func sortedSet(c *redis.Client) take {
 	return func(ctx context.Context) (bool, error) {
 		n, err := slidingLog.Run(ctx, c, []string{"log"}, limit, 10_000).Int()
 		return n == 1, err
 	}
 }
 
-func gcra(c *redis.Client) func(context.Context) (bool, error) {
+func gcra(c *redis.Client) take {
 	l := redis_rate.NewLimiter(c)
 	return func(ctx context.Context) (bool, error) {
 		r, err := l.Allow(ctx, "gcra", redis_rate.Limit{Rate: limit, Burst: limit, Period: time.Second})
@@ -69,15 +67,14 @@ var release = redis.NewScript(`if redis.call('GET', KEYS[1]) == ARGV[1] then ret
 
 // bucket is a token bucket that is read and written under a lock: if the interval
 // has passed since the last refill, tokens become the maximum; then one is taken.
-func bucket(c *redis.Client) func(context.Context) (bool, error) {
-	serial := new(ticket)
+func bucket(c *redis.Client) take {
 	return func(ctx context.Context) (ok bool, err error) {
 		if ctx.Err() != nil {
 			return false, ctx.Err()
 		}
 		end := ctx
 		ctx = context.WithoutCancel(ctx) // who is cut short must not leave the lock behind
-		owner := serial.next()
+		owner := rand.Text()
 		for {
 			won, err := c.SetNX(ctx, "bucket:lock", owner, 5*time.Second).Result()
 			if err != nil {
@@ -118,25 +115,12 @@ func number(v any) int64 {
 	return n
 }
 
-// ticket numbers the holders of a lock.
-type ticket struct {
-	mu sync.Mutex
-	n  int64
-}
-
-func (t *ticket) next() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.n++
-	return fmt.Sprint(t.n)
-}
-
 const leased = 50
 
 // leases takes fifty permits with one call and hands them out in memory; they
 // are of the second in which they were leased. Every caller has leases of its
 // own, as an instance would.
-func leases(c *redis.Client) func(context.Context) (bool, error) {
+func leases(c *redis.Client) take {
 	left, second := 0, int64(0)
 	return func(ctx context.Context) (bool, error) {
 		now := time.Now().Unix()

@@ -1,3 +1,5 @@
+// Package central measures what is usually done instead of Quotient: a counter in
+// Redis that every instance asks. It starts a redis-server of its own.
 package central
 
 import (
@@ -15,35 +17,37 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
+// ours is the name of Quotient's rows.
+const ours = "Quotient"
+
 // run is one run of this part.
 type run struct {
 	o       measure.Options
-	s       *measure.Samples
 	each    time.Duration // for one measurement
 	rows    [][]string
 	outages [][]string
 	bars    []report.Bar
 }
 
-// Run measures and reports. The samples are for the raw results.
-func Run(ctx context.Context, o measure.Options) (*report.Section, *measure.Samples, error) {
+// Run measures and reports.
+func Run(ctx context.Context, o measure.Options) (*report.Section, error) {
 	sec := &report.Section{Title: "A counter in Redis"}
-	r := &run{o: o, s: measure.NewSamples(), each: 1500 * time.Millisecond}
+	r := &run{o: o, each: 1500 * time.Millisecond}
 	instances := 96
 	if o.Quick {
 		r.each, instances = 100*time.Millisecond, 12
 	}
 	if _, err := exec.LookPath("redis-server"); err != nil {
 		sec.Text("Left out: there is no redis-server on this machine (Debian: apt-get install redis-server).")
-		return sec, r.s, nil //nolint:nilerr // the results say what they lack, and why
+		return sec, nil //nolint:nilerr // the results say what they lack, and why
 	}
 	for _, c := range counters() {
 		if err := r.counter(ctx, c); err != nil {
-			return nil, nil, fmt.Errorf("%s: %w", c.name, err)
+			return nil, fmt.Errorf("%s: %w", c.name, err)
 		}
 	}
 	if err := r.fleet(ctx, instances); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	sec.Text("Callers of one process ask one call after the other; %s, on a unix socket, without persistence, on the same processors: "+
 		"no network, which would add its round trip to every call. The limit is never reached. Latency includes reading the time "+
@@ -52,7 +56,7 @@ func Run(ctx context.Context, o measure.Options) (*report.Section, *measure.Samp
 	sec.Draw(report.Chart{File: "central", Title: "16 callers: processor time for a permit", Unit: "us, callers and server", Bars: r.bars})
 	sec.Text("16 callers; the server (Redis, etcd) is killed, and then they go on for %v:", r.each)
 	sec.Table([]string{"", "permits a second before", "after", "errors after"}, r.outages)
-	return sec, r.s, nil
+	return sec, nil
 }
 
 // counter measures one way to use Redis.
@@ -73,7 +77,7 @@ func (r *run) counter(ctx context.Context, c counter) error {
 		if d.errors > 0 {
 			return fmt.Errorf("%d errors and %d permits in %v", d.errors, d.permits, r.each)
 		}
-		r.note(c.name, n, d, float64(served)/float64(max(1, d.permits)), false)
+		r.note(c.name, n, d, float64(served)/float64(max(1, d.permits)))
 		if n == 16 {
 			before = d
 		}
@@ -113,11 +117,10 @@ func (r *run) fleet(ctx context.Context, instances int) (err error) {
 		}
 		return all
 	}
-	const name = "Quotient"
 	var before driven
 	for _, n := range []int{1, 16, 128} {
 		d := drive(ctx, callers(n), r.each)
-		r.note(name, n, d, 0, true)
+		r.note(ours, n, d, 0)
 		if n == 16 {
 			before = d
 		}
@@ -125,29 +128,22 @@ func (r *run) fleet(ctx context.Context, instances int) (err error) {
 	if err := f.KillEtcd(); err != nil {
 		return err
 	}
-	r.outage(name, before, drive(ctx, callers(16), r.each))
+	r.outage(ours, before, drive(ctx, callers(16), r.each))
 	return nil
 }
 
-func (r *run) note(name string, callers int, d driven, server float64, ours bool) {
+func (r *run) note(name string, callers int, d driven, server float64) {
 	us := func(q float64) float64 { return float64(d.latency.ValueAtQuantile(q)) / 1000 }
-	key := fmt.Sprintf("central/%s/callers=%d", name, callers)
-	r.s.Add(key, "permits/s", d.perSecond)
-	r.s.Add(key, measure.CPUUnit, float64(d.cpu))
-	r.s.Add(key, "server-ns/op", server)
-	r.s.Add(key, "p50-us", us(50))
-	r.s.Add(key, "p99-us", us(99))
 	r.rows = append(r.rows, []string{
 		fmt.Sprintf("%s, %d", name, callers), fmt.Sprintf("%.0f", d.perSecond), fmt.Sprintf("%.2f", us(50)), fmt.Sprintf("%.2f", us(99)),
 		fmt.Sprintf("%.2f", float64(d.cpu)/1000), fmt.Sprintf("%.2f", server/1000),
 	})
 	if callers == 16 {
-		r.bars = append(r.bars, report.Bar{Label: name, Value: (float64(d.cpu) + server) / 1000, Ours: ours})
+		r.bars = append(r.bars, report.Bar{Label: name, Value: (float64(d.cpu) + server) / 1000, Ours: name == ours})
 	}
 }
 
 func (r *run) outage(name string, before, after driven) {
-	r.s.Add("central/"+name+"/server=killed", "permits/s", after.perSecond)
 	r.outages = append(r.outages, []string{
 		name, fmt.Sprintf("%.0f", before.perSecond), fmt.Sprintf("%.0f", after.perSecond), fmt.Sprint(after.errors),
 	})

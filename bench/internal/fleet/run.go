@@ -13,13 +13,13 @@ import (
 // line is what LINE's limiter went to: permits a second, on 96 machines.
 const line = 2_000_000
 
-// Run measures and reports. The samples are for the raw results.
-func Run(ctx context.Context, o measure.Options) (*report.Section, *measure.Samples, error) {
+// Run measures and reports.
+func Run(ctx context.Context, o measure.Options) (*report.Section, error) {
 	sizes, limits, windows := []int{96, 300}, []int64{line, 5 * line, quota.MaxPermits}, 4
 	if o.Quick {
 		sizes, limits, windows = []int{12}, []int64{100_000, quota.MaxPermits}, 1
 	}
-	sec, s := &report.Section{Title: "A fleet"}, measure.NewSamples()
+	sec := &report.Section{Title: "A fleet"}
 	sec.Text("Instances of one service in one process on %d processors, each with its own session in etcd, which is a process of its own. "+
 		"One goroutine on every instance asks for a permit after the other and waits where there is none, over %d whole seconds. "+
 		"CPU is all that this process used, sessions included, for each permit. *Most in a window* is counted by the "+
@@ -28,9 +28,9 @@ func Run(ctx context.Context, o measure.Options) (*report.Section, *measure.Samp
 	best := 0.0
 	for _, n := range sizes {
 		o.Log("a fleet of %d", n)
-		more, most, err := one(ctx, s, n, limits, windows)
+		more, most, err := one(ctx, n, limits, windows)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		rows, best = append(rows, more...), max(best, most)
 	}
@@ -38,11 +38,11 @@ func Run(ctx context.Context, o measure.Options) (*report.Section, *measure.Samp
 	if !o.Quick {
 		sec.Pass("permits a second of a fleet on this machine", "%.0f", line, best, "LINE's went to 2 million a second on 96 machines")
 	}
-	return sec, s, nil
+	return sec, nil
 }
 
 // one measures a fleet of n under each of the limits.
-func one(ctx context.Context, s *measure.Samples, n int, limits []int64, windows int) (rows [][]string, best float64, err error) {
+func one(ctx context.Context, n int, limits []int64, windows int) (rows [][]string, best float64, err error) {
 	f, err := Start(ctx, n, limits[0])
 	if err != nil {
 		return nil, 0, err
@@ -62,11 +62,6 @@ func one(ctx context.Context, s *measure.Samples, n int, limits []int64, windows
 		use := f.Load(ctx, windows, apart)
 		runtime.ReadMemStats(&after)
 		bytes := float64(after.TotalAlloc-before.TotalAlloc) / (use.PerSecond * float64(windows))
-		name := fmt.Sprintf("fleet/instances=%d/limit=%d", n, limit)
-		s.Add(name, "permits/s", use.PerSecond)
-		s.Add(name, measure.CPUUnit, float64(use.CPU))
-		s.Add(name, measure.BytesUnit, bytes)
-		s.Add(name, "MB", float64(after.HeapInuse+after.StackInuse)/1e6)
 		text := fmt.Sprint(limit)
 		if limit == quota.MaxPermits {
 			text = "none in effect"

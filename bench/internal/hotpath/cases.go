@@ -2,7 +2,6 @@ package hotpath
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -82,13 +81,11 @@ const changesNote = "the work of the changes, 10 a second, is in it"
 // refusedNote says what a refused call consists of.
 const refusedNote = "the add that counts it is 0.10 of it, the call of ctx.Err 0.04; on a processor whose other half is in use, all but the reading takes longer"
 
-// limitsCase names the case of a policy of n limits.
-func limitsCase(n int) string { return fmt.Sprintf("peer=quotient/call=TryAcquire/limits=%d", n) }
-
 const (
 	ourTry     = "peer=quotient/call=TryAcquire"
 	ourAcquire = "peer=quotient/call=Acquire"
 	ourStop    = "peer=quotient/call=TryAcquire/outage=stop"
+	ourEight   = "peer=quotient/call=TryAcquire/limits=8"
 	ourChanges = "peer=quotient/call=TryAcquire/share=changing"
 )
 
@@ -106,6 +103,10 @@ func granted() (cases []measure.Case, stop func(), err error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	eight, _, err := open(quota.Policy{Limits: limits(8, many)})
+	if err != nil {
+		return nil, nil, err
+	}
 	changing, source, err := open(quota.Policy{Limits: limits(1, many)})
 	if err != nil {
 		return nil, nil, err
@@ -115,18 +116,10 @@ func granted() (cases []measure.Case, stop func(), err error) {
 		{Name: ourAcquire, Call: func() { _ = hold.Acquire(ctx, time.Second) }},
 		{Name: "peer=quotient/call=Take", Call: func() { _, _ = hold.Take(ctx, 1, 0) }},
 		{Name: ourStop, Call: func() { strict.TryAcquire() }},
+		{Name: ourEight, Call: func() { eight.TryAcquire() }},
+		{Name: ourChanges, Call: func() { changing.TryAcquire() }},
 	}
-	for _, n := range []int{2, 4, 8} {
-		l, _, err := open(quota.Policy{Limits: limits(n, many)})
-		if err != nil {
-			return nil, nil, err
-		}
-		cases = append(cases, measure.Case{
-			Name: limitsCase(n),
-			Call: func() { l.TryAcquire() },
-		})
-	}
-	return append(cases, measure.Case{Name: ourChanges, Call: func() { changing.TryAcquire() }}), change(source, many), nil
+	return cases, change(source, many), nil
 }
 
 // change sets another limit every tenth of a second, until the returned function is

@@ -1,3 +1,5 @@
+// Package hotpath measures a permit that is granted, or refused, at once:
+// Quotient's calls, the least that they could cost, and the peers'.
 package hotpath
 
 import (
@@ -10,15 +12,15 @@ import (
 	"github.com/quotient-limiter/quotient/bench/internal/report"
 )
 
-// Run measures and reports. The samples are for the raw results.
-func Run(ctx context.Context, o measure.Options) (*report.Section, *measure.Samples, error) {
+// Run measures and reports.
+func Run(ctx context.Context, o measure.Options) (*report.Section, error) {
 	own, stop, err := granted()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	others, err := peers.Granted()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	cases := floors()
 	for _, c := range append(own, others...) {
@@ -26,24 +28,23 @@ func Run(ctx context.Context, o measure.Options) (*report.Section, *measure.Samp
 	}
 	ownRefused, err := refused()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	othersRefused, err := peers.Refused()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	for _, c := range append(ownRefused, othersRefused...) {
 		cases = append(cases, measure.Case{Name: "refused/" + c.Name, Call: c.Call, Beside: readMono})
 	}
 	defer stop()
-	s, err := measure.Rounds(ctx, o, cases, measure.Modes())
-	if err != nil {
-		return nil, nil, err
+	if err := o.Run(ctx, cases); err != nil {
+		return nil, err
 	}
-	return describe(s, cases), s, nil
+	return describe(o.Samples, cases), nil
 }
 
-func describe(s *measure.Samples, cases []measure.Case) *report.Section {
+func describe(s measure.Samples, cases []measure.Case) *report.Section {
 	sec := &report.Section{Title: "Granted and refused at once"}
 	sec.Text("Nanoseconds of processor time for a call, median of the rounds; then how many times its floor, measured right before it " +
 		"in every round: *monotonic-read+add* for what is granted (*time.Now+add* for rule stop), *monotonic-read* for what is refused. " +
@@ -51,10 +52,9 @@ func describe(s *measure.Samples, cases []measure.Case) *report.Section {
 		"quickest 2%% of slices of 2,000 calls, call and floor in turns.")
 	var rows [][]string
 	for _, c := range cases {
-		if !s.Has(c.Name + "/goroutines=one") {
-			continue
+		if s[c.Name+"/goroutines=one"] != nil { // it was chosen
+			rows = append(rows, row(s, c.Name))
 		}
-		rows = append(rows, row(s, c.Name))
 	}
 	sec.Table([]string{"call", "one goroutine", "one a processor", "1,000", "of floor", "undisturbed", "of floor, one a processor", "of floor, 1,000", "allocs"}, rows)
 	sec.Draw(chart(s, cases, "granted", "A permit, granted"))
@@ -63,7 +63,7 @@ func describe(s *measure.Samples, cases []measure.Case) *report.Section {
 	return sec
 }
 
-func row(s *measure.Samples, name string) []string {
+func row(s measure.Samples, name string) []string {
 	one, procs, many := name+"/goroutines=one", name+"/goroutines=procs", name+"/goroutines=1000"
 	ns := func(n string) string { return fmt.Sprintf("%.1f", s.Median(n, measure.CPUUnit)) }
 	return []string{
@@ -74,19 +74,16 @@ func row(s *measure.Samples, name string) []string {
 	}
 }
 
-func ratio(s *measure.Samples, name, unit string) string {
+func ratio(s measure.Samples, name, unit string) string {
 	if r := s.Ratio(name, unit); r > 0 {
 		return fmt.Sprintf("%.2f", r)
 	}
 	return ""
 }
 
-func chart(s *measure.Samples, cases []measure.Case, kind, title string) report.Chart {
+func chart(s measure.Samples, cases []measure.Case, kind, title string) report.Chart {
 	c := report.Chart{File: kind, Title: title + ": one goroutine", Unit: "ns of processor time"}
 	for _, k := range cases {
-		if !s.Has(k.Name + "/goroutines=one") {
-			continue
-		}
 		name, ok := strings.CutPrefix(k.Name, kind+"/peer=")
 		floor, isFloor := strings.CutPrefix(k.Name, "floor=")
 		switch {
@@ -96,14 +93,14 @@ func chart(s *measure.Samples, cases []measure.Case, kind, title string) report.
 			continue
 		}
 		c.Bars = append(c.Bars, report.Bar{
-			Label: strings.ReplaceAll(strings.ReplaceAll(name, "/call=", " "), "/outage=", " "),
+			Label: strings.NewReplacer("/call=", " ", "/outage=", " ").Replace(name),
 			Value: s.Median(k.Name+"/goroutines=one", measure.CPUUnit), Ours: strings.HasPrefix(name, "quotient"),
 		})
 	}
 	return c
 }
 
-func goals(s *measure.Samples, sec *report.Section) {
+func goals(s measure.Samples, sec *report.Section) {
 	ratio := func(name, mode string) float64 { return s.Ratio(name+"/goroutines="+mode, measure.CPUUnit) }
 	// What one goroutine's call costs is told by undisturbed slices: see measure.SliceUnit.
 	alone := func(what, name string, want float64, note string) {
@@ -121,7 +118,7 @@ func goals(s *measure.Samples, sec *report.Section) {
 	alone("Acquire refused, maxWait 0, of a monotonic read", "refused/"+ourAcquire, 1.2, refusedNote)
 	alone("TryAcquire granted, rule stop, of time.Now + add", "granted/"+ourStop, 1.15,
 		fmt.Sprintf("it reads both clocks: %.2f times rule hold", s.Median("granted/"+ourStop+"/goroutines=one", measure.SliceUnit)/s.Median("granted/"+ourTry+"/goroutines=one", measure.SliceUnit)))
-	eight, one := s.Ratio("granted/"+limitsCase(8)+"/goroutines=one", measure.SliceUnit), s.Ratio("granted/"+ourTry+"/goroutines=one", measure.SliceUnit)
+	eight, one := s.Ratio("granted/"+ourEight+"/goroutines=one", measure.SliceUnit), s.Ratio("granted/"+ourTry+"/goroutines=one", measure.SliceUnit)
 	sec.Tell("each further limit of a policy, of monotonic read + add", fmt.Sprintf("%+.3f", (eight-one)/7),
 		"undisturbed; (8 limits - 1) / 7, which is noise: all limits are one number")
 	allocs := 0.0

@@ -1,66 +1,119 @@
+// Package jvm measures the limiters that Java programs use, by JMH, in a Java
+// virtual machine of its own. Maven gets them from Maven Central.
 package jvm
 
 import (
 	"context"
-	"encoding/xml"
+	"embed"
+	"encoding/json"
 	"fmt"
+	"io/fs"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
-	bench "github.com/quotient-limiter/quotient/bench/internal/measure"
+	"github.com/quotient-limiter/quotient/bench/internal/measure"
 	"github.com/quotient-limiter/quotient/bench/internal/report"
 )
+
+//go:embed project
+var project embed.FS
 
 // floor is the benchmark that the others are compared with.
 const floor = "floorNanoTimeAndAdd"
 
-// Run measures and reports. The samples are for the raw results.
-func Run(ctx context.Context, o bench.Options) (*report.Section, *bench.Samples, error) {
-	sec, s := &report.Section{Title: "Limiters for Java"}, bench.NewSamples()
-	if program := missing(); program != "" {
-		sec.Text("Left out: there is no %s on this machine (Debian: apt-get install openjdk-17-jdk-headless maven).", program)
-		return sec, s, nil
-	}
+var threads = []int{1, 2, 64}
+
+// Run measures and reports. What is missing is said in the section.
+func Run(ctx context.Context, o measure.Options) (*report.Section, error) {
+	sec := &report.Section{Title: "Limiters for Java"}
 	if o.Quick {
 		sec.Text("Left out of a quick run: starting virtual machines takes longer than that.")
-		return sec, s, nil
+		return sec, nil
 	}
 	dir, err := os.MkdirTemp("", "bench-java-")
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	o.Log("java: maven gets and compiles")
-	classpath, err := build(ctx, dir)
-	if err != nil { // most likely there is no way to Maven Central
+	source, err := fs.Sub(project, "project")
+	if err != nil {
+		return nil, err
+	}
+	if err := os.CopyFS(dir, source); err != nil {
+		return nil, err
+	}
+	err = run(ctx, dir, "mvn", "-q", "-B", "compile", "dependency:build-classpath", "-Dmdep.outputFile=classpath")
+	if err != nil { // there is no Maven, no JDK, or no way to Maven Central
 		reason, _, _ := strings.Cut(err.Error(), "\n")
 		sec.Text("Left out: %s", reason)
-		return sec, s, nil
+		return sec, nil
 	}
-	threads := []int{1, 2, 64}
 	vm := ""
 	for _, n := range threads {
 		o.Log("java: JMH, %d threads", n)
-		scores, err := measure(ctx, dir, classpath, n)
+		scores, err := score(ctx, dir, n)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		for _, sc := range scores {
 			vm = sc.VMName + " " + sc.JDKVersion
 			name := key(sc.Benchmark[strings.LastIndexByte(sc.Benchmark, '.')+1:], n)
 			for _, v := range slices.Concat(sc.PrimaryMetric.RawData...) {
-				s.Add(name, bench.WallUnit, v)
+				o.Samples.Add(name, measure.WallUnit, v)
 			}
 		}
 	}
-	describe(sec, s, vm, threads)
-	return sec, s, nil
+	describe(sec, o.Samples, vm)
+	return sec, nil
 }
 
 func key(name string, threads int) string { return fmt.Sprintf("java/%s/threads=%d", name, threads) }
 
-func describe(sec *report.Section, s *bench.Samples, vm string, threads []int) {
+// result is what JMH says of one benchmark.
+type result struct {
+	Benchmark     string
+	JDKVersion    string `json:"jdkVersion"`
+	VMName        string `json:"vmName"`
+	PrimaryMetric struct {
+		RawData [][]float64 // nanoseconds a call, by fork and iteration
+	}
+}
+
+// score runs every benchmark with so many threads.
+func score(ctx context.Context, dir string, threads int) (results []result, err error) {
+	classpath, err := os.ReadFile(filepath.Join(dir, "classpath"))
+	if err != nil {
+		return nil, err
+	}
+	file := filepath.Join(dir, fmt.Sprintf("scores-%d.json", threads))
+	err = run(ctx, dir, "java", "-cp", filepath.Join(dir, "target", "classes")+string(os.PathListSeparator)+strings.TrimSpace(string(classpath)),
+		"org.openjdk.jmh.Main", "-f", "1", "-wi", "2", "-w", "250ms", "-i", "4", "-r", "150ms", "-t", fmt.Sprint(threads), "-rf", "json", "-rff", file)
+	if err != nil {
+		return nil, err
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	return results, json.Unmarshal(text, &results)
+}
+
+func run(ctx context.Context, dir, name string, args ...string) error {
+	c := exec.CommandContext(ctx, name, args...) //nolint:gosec // maven or java
+	c.Dir = dir
+	out, err := c.CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%s: %w: %s", name, err, out[max(0, len(out)-1000):])
+	}
+	return nil
+}
+
+func describe(sec *report.Section, s measure.Samples, vm string) {
 	sec.Text("By JMH on %s (%s): nanoseconds that pass in a thread for a call, median of four iterations after two to warm up, and how many "+
 		"times the floor *System.nanoTime + AtomicLong* with as many threads. These limiters hold a limit for one process, and wait by "+
 		"blocking a thread.", vm, versions())
@@ -72,8 +125,8 @@ func describe(sec *report.Section, s *bench.Samples, vm string, threads []int) {
 	for _, name := range names() {
 		row := []string{name}
 		for _, n := range threads {
-			v := s.Median(key(name, n), bench.WallUnit)
-			row = append(row, fmt.Sprintf("%.1f", v), fmt.Sprintf("%.2f", v/s.Median(key(floor, n), bench.WallUnit)))
+			v := s.Median(key(name, n), measure.WallUnit)
+			row = append(row, fmt.Sprintf("%.1f", v), fmt.Sprintf("%.2f", v/s.Median(key(floor, n), measure.WallUnit)))
 		}
 		rows = append(rows, row)
 	}
@@ -91,25 +144,15 @@ func names() []string {
 	return all
 }
 
-// versions names what the project depends on, with versions.
+var dependency = regexp.MustCompile(`<dependency><groupId>[^<]*</groupId><artifactId>([^<]*)</artifactId><version>([^<]*)<`)
+
+// versions names the limiters that the project depends on, with versions.
 func versions() string {
-	text, err := project.ReadFile("project/pom.xml")
-	if err != nil {
-		return ""
-	}
-	var pom struct {
-		Dependencies []struct {
-			Artifact string `xml:"artifactId"`
-			Version  string `xml:"version"`
-		} `xml:"dependencies>dependency"`
-	}
-	if err := xml.Unmarshal(text, &pom); err != nil {
-		return ""
-	}
+	text, _ := project.ReadFile("project/pom.xml")
 	var all []string
-	for _, d := range pom.Dependencies {
-		if !strings.HasPrefix(d.Artifact, "jmh") {
-			all = append(all, d.Artifact+" "+d.Version)
+	for _, d := range dependency.FindAllStringSubmatch(string(text), -1) {
+		if !strings.HasPrefix(d[1], "jmh") {
+			all = append(all, d[1]+" "+d[2])
 		}
 	}
 	return strings.Join(all, ", ")

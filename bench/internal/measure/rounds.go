@@ -1,3 +1,8 @@
+// Package measure times calls in interleaved rounds.
+//
+// A shared machine is slower in one minute than in the next. So each round measures
+// every case once, a ratio is taken within a round, and the median over the rounds is
+// reported. Times are of processor time, which other processes cannot take away.
 package measure
 
 import (
@@ -9,7 +14,15 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/quotient-limiter/quotient/internal/child"
 )
+
+// CPU returns the processor time that this process has used, user and system.
+func CPU() time.Duration {
+	cpu, _ := child.Used()
+	return cpu
+}
 
 // Case is one thing to call, over and over.
 type Case struct {
@@ -26,17 +39,10 @@ type Case struct {
 // beside is the name of the samples of Case.Beside.
 func beside(name string) string { return name + "/beside=floor" }
 
-// Mode is how many goroutines call at once.
-type Mode struct {
-	Name string
-	// PerProc is the number of goroutines for every processor; 0 stands for one
-	// goroutine in all.
-	PerProc int
-}
-
-// Modes are one goroutine, one for each processor, and about a thousand.
-func Modes() []Mode {
-	return []Mode{{"one", 0}, {"procs", 1}, {"1000", max(1, 1000/runtime.GOMAXPROCS(0))}}
+// mode is how many goroutines call at once.
+type mode struct {
+	name    string
+	perProc int // goroutines for every processor; 0: one goroutine in all
 }
 
 // Options say how long to measure.
@@ -46,10 +52,12 @@ type Options struct {
 	Each time.Duration
 	// Quick asks for less of everything: whether it works, not how fast it is.
 	Quick bool
-	// Match chooses among the cases by name; nil for all.
+	// Match chooses among the cases by name.
 	Match *regexp.Regexp
 	// Log tells what goes on.
 	Log func(format string, args ...any)
+	// Samples take what is measured.
+	Samples Samples
 }
 
 // The units of the samples.
@@ -65,41 +73,41 @@ const (
 	AllocsUnit = "allocs/op"
 )
 
-// Rounds measures every case in every mode, o.Rounds times over, interleaved.
-func Rounds(ctx context.Context, o Options, cases []Case, modes []Mode) (*Samples, error) {
+// Run measures every case in every mode, o.Rounds times over, interleaved.
+func (o Options) Run(ctx context.Context, cases []Case) error {
 	testing.Init()
-	s := NewSamples()
+	modes := []mode{{"one", 0}, {"procs", 1}, {"1000", max(1, 1000/runtime.GOMAXPROCS(0))}}
 	calls := map[string]int{} // how many calls fill o.Each
 	for round := range o.Rounds {
 		o.Log("round %d of %d: %d cases, %d modes", round+1, o.Rounds, len(cases), len(modes))
 		for _, mode := range modes {
 			for _, c := range cases {
-				if o.Match != nil && !o.Match.MatchString(c.Name) {
+				if !o.Match.MatchString(c.Name) {
 					continue
 				}
 				if err := ctx.Err(); err != nil {
-					return nil, err
+					return err
 				}
-				name := c.Name + "/goroutines=" + mode.Name
+				name := c.Name + "/goroutines=" + mode.name
 				if c.Beside != nil {
-					if err := s.once(beside(name), c.Beside, mode, calls, o.Each); err != nil {
-						return nil, err
+					if err := o.Samples.once(beside(name), c.Beside, mode, calls, o.Each); err != nil {
+						return err
 					}
 				}
-				if err := s.once(name, c.Call, mode, calls, o.Each); err != nil {
-					return nil, err
+				if err := o.Samples.once(name, c.Call, mode, calls, o.Each); err != nil {
+					return err
 				}
-				if c.Beside != nil && mode.PerProc == 0 {
-					s.inSlices(name, c, o.Each)
+				if c.Beside != nil && mode.perProc == 0 {
+					o.Samples.inSlices(name, c, o.Each)
 				}
 			}
 		}
 	}
-	return s, nil
+	return nil
 }
 
 // once measures one case in one round.
-func (s *Samples) once(name string, call func(), mode Mode, calls map[string]int, each time.Duration) error {
+func (s Samples) once(name string, call func(), mode mode, calls map[string]int, each time.Duration) error {
 	if calls[name] == 0 {
 		calls[name] = calibrate(call, mode, each)
 	}
@@ -118,7 +126,7 @@ func (s *Samples) once(name string, call func(), mode Mode, calls map[string]int
 // calibrate returns how many calls take about the time each, of processor time:
 // on a busy machine, the time on the wall tells nothing. A thousand goroutines
 // get more, so that what it takes to start them does not count.
-func calibrate(call func(), mode Mode, each time.Duration) int {
+func calibrate(call func(), mode mode, each time.Duration) int {
 	began, n := CPU(), 0
 	for batch := 1; CPU()-began < each/8 || n < 1000; batch *= 2 {
 		for range batch {
@@ -128,21 +136,21 @@ func calibrate(call func(), mode Mode, each time.Duration) int {
 	}
 	perCall := float64(CPU()-began) / float64(n)
 	count := int(float64(each) / max(perCall, 1))
-	if mode.PerProc > 1 {
+	if mode.perProc > 1 {
 		count *= 4
 	}
 	return max(1, count)
 }
 
-func run(b *testing.B, call func(), mode Mode) {
+func run(b *testing.B, call func(), mode mode) {
 	b.ReportAllocs()
 	before := CPU()
-	if mode.PerProc == 0 {
+	if mode.perProc == 0 {
 		for range b.N {
 			call()
 		}
 	} else {
-		inParallel(b.N, mode.PerProc*runtime.GOMAXPROCS(0), call)
+		inParallel(b.N, mode.perProc*runtime.GOMAXPROCS(0), call)
 	}
 	b.ReportMetric(float64(CPU()-before)/float64(b.N), CPUUnit)
 }

@@ -1,43 +1,34 @@
 package measure
 
 import (
+	"fmt"
 	"io"
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
-	"golang.org/x/perf/benchfmt"
 	"golang.org/x/perf/benchmath"
 )
 
 // Samples are measured values by name and unit, in the order of the rounds.
-type Samples struct {
-	names  []string
-	values map[string]map[string][]float64
-}
-
-// NewSamples returns an empty set.
-func NewSamples() *Samples { return &Samples{values: map[string]map[string][]float64{}} }
+type Samples map[string]map[string][]float64
 
 // Add appends the value of one round.
-func (s *Samples) Add(name, unit string, v float64) {
-	if s.values[name] == nil {
-		s.names = append(s.names, name)
-		s.values[name] = map[string][]float64{}
+func (s Samples) Add(name, unit string, v float64) {
+	if s[name] == nil {
+		s[name] = map[string][]float64{}
 	}
-	s.values[name][unit] = append(s.values[name][unit], v)
+	s[name][unit] = append(s[name][unit], v)
 }
 
-// Has reports whether there is any sample of that name.
-func (s *Samples) Has(name string) bool { return s.values[name] != nil }
-
 // Median returns the median of a name's values.
-func (s *Samples) Median(name, unit string) float64 { return median(s.values[name][unit]) }
+func (s Samples) Median(name, unit string) float64 { return median(s[name][unit]) }
 
-// Ratio returns the median, over the rounds, of a name's value by that of what
-// was measured beside it.
-func (s *Samples) Ratio(name, unit string) float64 {
-	as, bs := s.values[name][unit], s.values[beside(name)][unit]
+// Ratio returns the median, over the rounds, of a name's value divided by that of
+// its floor.
+func (s Samples) Ratio(name, unit string) float64 {
+	as, bs := s[name][unit], s[beside(name)][unit]
 	var ratios []float64
 	for i := range min(len(as), len(bs)) {
 		ratios = append(ratios, as[i]/bs[i])
@@ -54,38 +45,50 @@ func median(values []float64) float64 {
 }
 
 // Write writes every sample in the format of Go's benchmarks, for benchstat.
-func (s *Samples) Write(w io.Writer, config map[string]string) error {
-	out := benchfmt.NewWriter(w)
-	var cs []benchfmt.Config
-	for k, v := range config {
-		cs = append(cs, benchfmt.Config{Key: k, Value: []byte(v), File: true})
-	}
-	slices.SortFunc(cs, func(a, b benchfmt.Config) int { return strings.Compare(a.Key, b.Key) })
-	for _, name := range s.names {
-		units := s.values[name]
-		rounds := 0
-		for _, v := range units {
-			rounds = max(rounds, len(v))
-		}
-		for i := range rounds {
-			r := &benchfmt.Result{Config: cs, Name: benchfmt.Name(name), Iters: 1}
-			for _, unit := range slices.Sorted(maps.Keys(units)) {
-				if i < len(units[unit]) {
-					r.Values = append(r.Values, benchfmt.Value{Value: units[unit][i], Unit: unit})
+func (s Samples) Write(w io.Writer) error {
+	for _, name := range slices.Sorted(maps.Keys(s)) {
+		for _, unit := range slices.Sorted(maps.Keys(s[name])) {
+			for _, v := range s[name][unit] {
+				if _, err := fmt.Fprintf(w, "Benchmark%s 1 %g %s\n", strings.ReplaceAll(name, " ", "_"), v, unit); err != nil {
+					return err
 				}
-			}
-			if err := out.Write(r); err != nil {
-				return err
 			}
 		}
 	}
 	return nil
 }
 
-// Merge adds the samples of another set, whose names must be others.
-func (s *Samples) Merge(other *Samples) {
-	for _, name := range other.names {
-		s.names = append(s.names, name)
-		s.values[name] = other.values[name]
+// Other programs and virtual machines disturb a shared processor for much of the
+// time. Some short slices of time are left undisturbed. One goroutine therefore
+// measures call and floor in turns, a slice each, and the lowest slices of both are
+// compared. With several goroutines a slice is low when the others stand still, and
+// the cost of contention would be missed.
+const (
+	sliceCalls = 2000
+	lowest     = 0.02 // the quantile
+)
+
+// inSlices measures c and its floor in slices, for about the time each.
+func (s Samples) inSlices(name string, c Case, each time.Duration) {
+	var call, floor []float64
+	for began := time.Now(); time.Since(began) < 2*each || len(call) < 50; {
+		floor = append(floor, slice(c.Beside))
+		call = append(call, slice(c.Call))
 	}
+	s.Add(beside(name), SliceUnit, low(floor))
+	s.Add(name, SliceUnit, low(call))
+}
+
+// slice returns the nanoseconds of a call.
+func slice(call func()) float64 {
+	began := time.Now()
+	for range sliceCalls {
+		call()
+	}
+	return float64(time.Since(began).Nanoseconds()) / sliceCalls
+}
+
+func low(values []float64) float64 {
+	slices.Sort(values)
+	return values[int(lowest*float64(len(values)-1))]
 }

@@ -35,30 +35,21 @@ func (c Chart) Save(path string) error {
 	p := plot.New()
 	p.Title.Text, p.X.Label.Text = c.Title, c.Unit
 	var labels []string
-	own, foreign := plotter.Values{}, plotter.Values{}
 	for _, b := range slices.Backward(c.Bars) {
-		labels = append(labels, label(b))
-		if b.Ours {
-			own, foreign = append(own, b.Value), append(foreign, 0)
-		} else {
-			own, foreign = append(own, 0), append(foreign, b.Value)
-		}
-	}
-	for _, set := range []struct {
-		values plotter.Values
-		color  color.Color
-	}{{foreign, others}, {own, ours}} {
-		bars, err := plotter.NewBarChart(set.values, vg.Points(11))
+		bar, err := plotter.NewBarChart(plotter.Values{b.Value}, vg.Points(11))
 		if err != nil {
 			return err
 		}
-		bars.Horizontal, bars.Color, bars.LineStyle.Width = true, set.color, 0
-		p.Add(bars)
+		bar.Horizontal, bar.XMin, bar.Color, bar.LineStyle.Width = true, float64(len(labels)), others, 0
+		if b.Ours {
+			bar.Color = ours
+		}
+		p.Add(bar)
+		labels = append(labels, label(b))
 	}
 	p.NominalY(labels...)
 	p.X.Min, p.X.Max = 0, 1.03*p.X.Max
-	height := vg.Points(70 + 18*float64(len(c.Bars)))
-	return p.Save(7*vg.Inch, height, path)
+	return p.Save(7*vg.Inch, vg.Points(70+18*float64(len(c.Bars))), path)
 }
 
 // label is the bar's label with its value, which tells more where one bar dwarfs

@@ -3,6 +3,7 @@ package report
 import (
 	"bufio"
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"runtime"
@@ -14,7 +15,7 @@ import (
 func Machine() [][2]string {
 	m := [][2]string{
 		{"cpu", procValue("/proc/cpuinfo", "model name")},
-		{"processors", fmtInt(runtime.NumCPU())},
+		{"processors", fmt.Sprint(runtime.NumCPU())},
 		{"memory", procValue("/proc/meminfo", "MemTotal")},
 		{"kernel", output("uname", "-sr")},
 		{"clock", readLine("/sys/devices/system/clocksource/clocksource0/current_clocksource")},
@@ -51,7 +52,7 @@ func Modules(paths ...string) [][2]string {
 // commit returns the revision of the checkout, and whether it was changed.
 func commit() string {
 	hash := output("git", "rev-parse", "--short=12", "HEAD")
-	if hash != "" && output("git", "status", "--porcelain", "--untracked-files=no", "--", ":!RESULTS.*", ":!charts") != "" {
+	if hash != "" && output("git", "status", "--porcelain", "--untracked-files=no", "--", ":!RESULTS.md") != "" {
 		hash += ", with changes"
 	}
 	return hash

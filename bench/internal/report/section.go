@@ -1,3 +1,5 @@
+// Package report writes results down: Markdown with tables, and the goals with what
+// came out.
 package report
 
 import (

@@ -132,12 +132,12 @@ func memory() (m runtime.MemStats) {
 }
 
 // parked measures every way to park and reports.
-func parked(ctx context.Context, o measure.Options, sec *report.Section, s *measure.Samples) error {
+func parked(ctx context.Context, o measure.Options, sec *report.Section) error {
 	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	rounds := 3
+	s, rounds := o.Samples, 3
 	if o.Quick {
 		rounds = 1
 	}

@@ -1,3 +1,5 @@
+// Package waiting measures callers that wait for a permit: their cost, how soon
+// after a boundary they are served, and whether in their turn.
 package waiting
 
 import (
@@ -12,22 +14,21 @@ import (
 	"github.com/quotient-limiter/quotient/bench/internal/report"
 )
 
-// Run measures and reports. The samples are for the raw results.
-func Run(ctx context.Context, o measure.Options) (*report.Section, *measure.Samples, error) {
+// Run measures and reports.
+func Run(ctx context.Context, o measure.Options) (*report.Section, error) {
 	sec := &report.Section{Title: "Waiting"}
-	s := measure.NewSamples()
-	for _, f := range []func(context.Context, measure.Options, *report.Section, *measure.Samples) error{crowds, parked, millions, boundaries, newWindows} {
-		if err := f(ctx, o, sec, s); err != nil {
-			return nil, nil, err
+	for _, f := range []func(context.Context, measure.Options, *report.Section) error{crowds, parked, millions, boundaries} {
+		if err := f(ctx, o, sec); err != nil {
+			return nil, err
 		}
 	}
-	return sec, s, nil
+	return sec, nil
 }
 
 const crowdWindow = 200 * time.Millisecond
 
-func crowds(ctx context.Context, o measure.Options, sec *report.Section, s *measure.Samples) error {
-	n, rounds := int64(100_000), 3
+func crowds(ctx context.Context, o measure.Options, sec *report.Section) error {
+	s, n, rounds := o.Samples, int64(100_000), 3
 	if o.Quick {
 		n, rounds = 5000, 1
 	}
@@ -78,8 +79,8 @@ func crowds(ctx context.Context, o measure.Options, sec *report.Section, s *meas
 	return nil
 }
 
-func millions(_ context.Context, o measure.Options, sec *report.Section, s *measure.Samples) error {
-	n, rounds := 1_000_000, 3
+func millions(_ context.Context, o measure.Options, sec *report.Section) error {
+	s, n, rounds := o.Samples, 1_000_000, 3
 	if o.Quick {
 		n, rounds = 20_000, 1
 	}
@@ -113,7 +114,7 @@ func millions(_ context.Context, o measure.Options, sec *report.Section, s *meas
 	return nil
 }
 
-func boundaries(ctx context.Context, o measure.Options, sec *report.Section, _ *measure.Samples) error {
+func boundaries(ctx context.Context, o measure.Options, sec *report.Section) error {
 	windows := 25
 	if o.Quick {
 		windows = 2

@@ -223,7 +223,7 @@ func (c *crew) status() worker.Status {
 			s.MaxRSS += one.MaxRSS
 		}
 	}
-	cpu, rss := worker.Resources()
+	cpu, rss := child.Used()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s.CPU += cpu + c.pastCPU

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/quotient-limiter/quotient/cmd/loadgen/internal/config"
+	"github.com/quotient-limiter/quotient/internal/child"
 	"github.com/quotient-limiter/quotient/internal/load"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -132,7 +133,7 @@ func (w *Worker) status() *Status {
 		s.Issued += g.issued.Load()
 		s.Worst = max(s.Worst, time.Duration(g.worst.Load()))
 	}
-	s.CPU, s.MaxRSS = Resources()
+	s.CPU, s.MaxRSS = child.Used()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	defer func() { s.Beyond = w.beyond }()

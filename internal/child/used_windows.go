@@ -1,4 +1,4 @@
-package worker
+package child
 
 import (
 	"syscall"
@@ -21,9 +21,9 @@ type memoryCounters struct {
 	pagefileUsage, peakPageUse uintptr
 }
 
-// Resources returns the processor time that this process has used, and the most
+// Used returns the processor time that this process has used, and the most
 // memory that it ever had.
-func Resources() (cpu time.Duration, maxRSS int64) {
+func Used() (cpu time.Duration, maxRSS int64) {
 	process, err := syscall.GetCurrentProcess()
 	if err != nil {
 		return 0, 0

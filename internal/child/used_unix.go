@@ -1,6 +1,6 @@
 //go:build unix
 
-package worker
+package child
 
 import (
 	"runtime"
@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// Resources returns the processor time that this process has used, and the most
+// Used returns the processor time that this process has used, and the most
 // memory that it ever had.
-func Resources() (cpu time.Duration, maxRSS int64) {
+func Used() (cpu time.Duration, maxRSS int64) {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
 		return 0, 0
