@@ -5,13 +5,13 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"os"
 	"os/signal"
-	"runtime/debug"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -86,7 +86,17 @@ On another address than loopback it demands TLS, and a login also to look.`,
 		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
 		return a.withClient(ctx, func(ctx context.Context, client *clientv3.Client) error {
-			return a.serveDashboard(ctx, client, plan)
+			l, err := listenDashboard(plan.listen, "--listen")
+			if err != nil {
+				return err
+			}
+			defer l.Close()
+			server, err := a.newDashboard(client, plan)
+			if err != nil {
+				return err
+			}
+			a.dashboardSays(l.Addr(), plan)
+			return server.Serve(ctx, l, plan.secure)
 		})
 	}
 	return cmd
@@ -97,7 +107,7 @@ type dashboardPlan struct {
 	listen string
 	writes bool
 	guard  webguard.Options
-	certs  *certs.Pair // nil: no TLS
+	secure *tls.Config // nil: no TLS
 	token  string      // one that was made up for this run
 }
 
@@ -105,27 +115,27 @@ type dashboardPlan struct {
 func (f *dashboardFlags) plan(cmd *cobra.Command, env func(string) string) (*dashboardPlan, error) {
 	p := &dashboardPlan{listen: f.listen, writes: f.writes}
 	host, _, err := net.SplitHostPort(f.listen)
-	if err != nil {
-		return nil, usageError(cmd, "--listen %q: write HOST:PORT, as in %s", f.listen, defaultDashboard)
-	}
 	near := webguard.Loopback(f.listen)
-	p.guard.Hosts = append(p.guard.Hosts, f.hosts...)
+	p.guard.Hosts = slices.Clone(f.hosts)
 	if near {
 		p.guard.Hosts = append(p.guard.Hosts, loopbackHosts...)
 	}
 	if ip := net.ParseIP(host); host != "" && (ip == nil || !ip.IsUnspecified()) {
 		p.guard.Hosts = append(p.guard.Hosts, host)
 	}
-	if len(p.guard.Hosts) == 0 {
-		return nil, usageError(cmd, "--listen %s is every address of this machine: say by --host which name browsers use", f.listen)
-	}
 	switch {
+	case err != nil:
+		return nil, usageError(cmd, "--listen %q: write HOST:PORT, as in %s", f.listen, defaultDashboard)
+	case len(p.guard.Hosts) == 0:
+		return nil, usageError(cmd, "--listen %s is every address of this machine: say by --host which name browsers use", f.listen)
 	case (f.cert == "") != (f.key == ""):
 		return nil, usageError(cmd, "--tls-cert and --tls-key belong together")
 	case f.cert != "":
-		if p.certs, err = certs.Load(f.cert, f.key); err != nil {
+		pair, err := certs.Load(f.cert, f.key)
+		if err != nil {
 			return nil, usageError(cmd, "--tls-cert: %v", err)
 		}
+		p.secure = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return pair.Get(nil) }}
 	case !near:
 		return nil, usageError(cmd, "--listen %s can be reached by others: give --tls-cert and --tls-key, or listen on %s", f.listen, defaultDashboard)
 	}
@@ -133,42 +143,28 @@ func (f *dashboardFlags) plan(cmd *cobra.Command, env func(string) string) (*das
 }
 
 // identity decides how it is known who is there.
-func (f *dashboardFlags) identity(cmd *cobra.Command, env func(string) string, near bool, p *dashboardPlan) error {
-	secret := env(envToken)
-	if f.tokenFile != "" && secret != "" {
-		return usageError(cmd, "--token-file and %s: give one of them", envToken)
-	}
-	where := envToken
+func (f *dashboardFlags) identity(cmd *cobra.Command, env func(string) string, near bool, p *dashboardPlan) (err error) {
+	secret, where := env(envToken), envToken
 	if f.tokenFile != "" {
+		if secret != "" {
+			return usageError(cmd, "--token-file and %s: give one of them", envToken)
+		}
 		where = "--token-file"
-		text, err := etcdflags.ReadSecret(f.tokenFile)
-		if err != nil {
+		if secret, err = etcdflags.ReadSecret(f.tokenFile); err != nil {
 			return usageError(cmd, "--token-file: %v", err)
 		}
-		if secret = text; strings.TrimSpace(secret) == "" {
+		if strings.TrimSpace(secret) == "" {
 			return usageError(cmd, "--token-file: %s is empty; write a line NAME TOKEN for each person", f.tokenFile)
 		}
 	}
-	if (f.identityHeader == "") != (len(f.proxies) == 0) {
-		return usageError(cmd, "--identity-header and --trusted-proxy belong together: else anybody could say who they are")
-	}
 	switch {
+	case (f.identityHeader == "") != (len(f.proxies) == 0):
+		return usageError(cmd, "--identity-header and --trusted-proxy belong together: else anybody could say who they are")
 	case f.identityHeader != "" && secret != "":
 		return usageError(cmd, "--identity-header and a token: choose one")
 	case f.identityHeader != "":
-		u := &webguard.Upstream{Header: http.CanonicalHeaderKey(f.identityHeader)}
-		for _, text := range f.proxies {
-			network, err := netip.ParsePrefix(text)
-			if err != nil {
-				return usageError(cmd, "--trusted-proxy %q: write a network, as 10.0.0.7/32", text)
-			}
-			if least := map[bool]int{true: 8, false: 32}[network.Addr().Is4()]; network.Bits() < least {
-				return usageError(cmd, "--trusted-proxy %s: anybody there could say who they are; name the proxy, as 10.0.0.7/32", text)
-			}
-			u.Proxies = append(u.Proxies, network)
-		}
-		p.guard.Upstream = u
-		return nil
+		p.guard.Upstream, err = f.upstream(cmd)
+		return err
 	case secret == "" && near && !f.writes:
 		p.guard.Anybody = author(env)
 		return nil
@@ -178,36 +174,29 @@ func (f *dashboardFlags) identity(cmd *cobra.Command, env func(string) string, n
 	case secret == "":
 		return usageError(cmd, "--listen %s can be reached by others: say who may look, by --token-file, %s or --identity-header", f.listen, envToken)
 	}
-	tokens, err := webguard.ParseTokens(secret, author(env))
-	if err != nil {
+	if p.guard.Tokens, err = webguard.ParseTokens(secret, author(env)); err != nil {
 		return usageError(cmd, "%s: %v", where, err)
 	}
-	p.guard.Tokens = tokens
 	return nil
+}
+
+func (f *dashboardFlags) upstream(cmd *cobra.Command) (*webguard.Upstream, error) {
+	u := &webguard.Upstream{Header: http.CanonicalHeaderKey(f.identityHeader)}
+	for _, text := range f.proxies {
+		network, err := netip.ParsePrefix(text)
+		if err != nil {
+			return nil, usageError(cmd, "--trusted-proxy %q: write a network, as 10.0.0.7/32", text)
+		}
+		if bits := network.Bits(); bits < 8 || bits < 32 && !network.Addr().Is4() {
+			return nil, usageError(cmd, "--trusted-proxy %s: anybody there could say who they are; name the proxy, as 10.0.0.7/32", text)
+		}
+		u.Proxies = append(u.Proxies, network)
+	}
+	return u, nil
 }
 
 // readTime is how long the dashboard waits for etcd before it says so.
 const readTime = 2 * time.Second
-
-// serveDashboard listens, says where, and serves until ctx ends.
-func (a *app) serveDashboard(ctx context.Context, client *clientv3.Client, p *dashboardPlan) error {
-	// What is read once a second is garbage a second later, and the heap is small:
-	// a quarter of the work for some more megabytes.
-	if _, told := os.LookupEnv("GOGC"); !told {
-		debug.SetGCPercent(400)
-	}
-	l, err := listenDashboard(p.listen, "--listen")
-	if err != nil {
-		return err
-	}
-	defer l.Close()
-	server, err := a.newDashboard(client, p)
-	if err != nil {
-		return err
-	}
-	a.dashboardSays(l.Addr(), p)
-	return server.Serve(ctx, l, p.secure())
-}
 
 // listenDashboard listens; flag is what takes another address.
 func listenDashboard(address, flag string) (net.Listener, error) {
@@ -223,45 +212,24 @@ func (a *app) newDashboard(client *clientv3.Client, p *dashboardPlan) (*dashboar
 	if err != nil {
 		return nil, err
 	}
-	level := slog.LevelInfo
-	if a.debug {
-		level = slog.LevelDebug
-	}
 	return dashboard.New(dashboard.Options{
 		Admin: admin, Guard: p.guard, Writes: p.writes, Change: webChange(admin), Explain: webExplain,
-		Version: readBuildInfo().Version,
-		Log:     slog.New(slog.NewTextHandler(a.stderr, &slog.HandlerOptions{Level: level})),
+		Version: readBuildInfo().Version, Log: a.log(),
 	})
-}
-
-// secure returns what makes a server speak TLS, or nil.
-func (p *dashboardPlan) secure() func(*http.Server) {
-	if p.certs == nil {
-		return nil
-	}
-	return func(s *http.Server) {
-		s.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-			return p.certs.Get(nil)
-		}}
-	}
 }
 
 // dashboardSays tells where the page is. A token made up for this run goes into
 // the part of the address that browsers keep to themselves.
 func (a *app) dashboardSays(at net.Addr, p *dashboardPlan) {
-	scheme := "http"
-	if p.certs != nil {
-		scheme = "https"
+	link := url.URL{Scheme: "http", Host: at.String(), Path: "/"}
+	if p.secure != nil {
+		link.Scheme = "https"
 	}
-	host := at.String()
-	if len(p.guard.Hosts) > 0 && !webguard.Loopback(p.listen) {
-		if _, port, err := net.SplitHostPort(host); err == nil {
-			host = net.JoinHostPort(p.guard.Hosts[0], port)
-		}
+	if _, port, err := net.SplitHostPort(link.Host); err == nil && !webguard.Loopback(p.listen) {
+		link.Host = net.JoinHostPort(p.guard.Hosts[0], port)
 	}
-	link := scheme + "://" + host + "/"
 	if p.token != "" {
-		link += "#token=" + p.token
+		link.Fragment = "token=" + p.token
 	}
-	fmt.Fprintf(a.stdout, "dashboard is at %s\n", link)
+	fmt.Fprintf(a.stdout, "dashboard is at %s\n", &link)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"math/rand/v2"
 	"net"
@@ -133,9 +132,18 @@ func (a *app) dev(ctx context.Context, f *devFlags) (err error) {
 		return err
 	}
 	if page != nil {
-		if err := a.devDashboard(ctx, client, page, &services); err != nil {
+		// Changes without a login: the etcd beside it has none either.
+		p := &dashboardPlan{listen: f.dashboard, writes: true, guard: webguard.Options{Hosts: loopbackHosts, Anybody: author(a.env)}}
+		server, err := a.newDashboard(client, p)
+		if err != nil {
 			return err
 		}
+		a.dashboardSays(page.Addr(), p)
+		services.Go(func() {
+			if err := server.Serve(ctx, page, nil); err != nil {
+				fmt.Fprintln(a.stderr, format.Clean("the dashboard ended: "+err.Error()))
+			}
+		})
 	}
 	a.devSays(cluster.Endpoints(), where, limits, f)
 	<-ctx.Done()
@@ -143,27 +151,10 @@ func (a *app) dev(ctx context.Context, f *devFlags) (err error) {
 	return nil
 }
 
-// devDashboard serves the dashboard, with changes and without a login: the etcd
-// beside it has none either.
-func (a *app) devDashboard(ctx context.Context, client *clientv3.Client, l net.Listener, group *sync.WaitGroup) error {
-	p := &dashboardPlan{listen: l.Addr().String(), writes: true, guard: webguard.Options{Hosts: loopbackHosts, Anybody: author(a.env)}}
-	server, err := a.newDashboard(client, p)
-	if err != nil {
-		return err
-	}
-	a.dashboardSays(l.Addr(), p)
-	group.Go(func() {
-		if err := server.Serve(ctx, l, nil); err != nil {
-			fmt.Fprintln(a.stderr, format.Clean("the dashboard ended: "+err.Error()))
-		}
-	})
-	return nil
-}
-
 // sample sets the sample provider's policy, unless the data has one, and returns
 // its limits.
 func (a *app) sample(ctx context.Context, client *clientv3.Client) (string, error) {
-	admin, err := coordinator.NewAdmin(client, coordinator.AdminOptions{Prefix: a.etcd.Prefix, Author: author(a.env)})
+	admin, err := a.admin(client)
 	if err != nil {
 		return "", err
 	}
@@ -198,17 +189,16 @@ func sampleFleet(ctx context.Context, a *app, client *clientv3.Client, f *devFla
 // use asks for 1.2 times the instance's part of the sample limit, at intervals
 // that vary.
 func use(ctx context.Context, l *consumer.Limiter, instances int) {
-	const ask = 10 * time.Millisecond // mean time between batches
-	batch := 1.2 * sampleLimit / float64(instances) * ask.Seconds()
+	const perSecond = 1.2 * sampleLimit
 	owed := 0.0
-	for ctx.Err() == nil {
-		pause := time.Duration(rand.Float64() * float64(2*ask))
+	for {
+		pause := rand.N(20 * time.Millisecond)
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(pause):
 		}
-		for owed += batch * float64(pause) / float64(ask); owed >= 1; owed-- {
+		for owed += perSecond / float64(instances) * pause.Seconds(); owed >= 1; owed-- {
 			l.TryAcquire()
 		}
 	}
@@ -216,17 +206,20 @@ func use(ctx context.Context, l *consumer.Limiter, instances int) {
 
 // devSays tells what there is to try.
 func (a *app) devSays(endpoints []string, where, limits string, f *devFlags) {
-	endpoint := strings.Join(endpoints, ",")
-	prefix := ""
+	endpoint, prefix := strings.Join(endpoints, ","), ""
 	if a.etcd.Prefix != keys.DefaultPrefix {
 		prefix = " --prefix " + a.etcd.Prefix
 	}
-	w := a.stdout
-	fmt.Fprintf(w, "etcd is at %s, its data is %s\n", endpoint, where)
-	fmt.Fprintf(w, "provider %s has %s, and %s use it\n\nIn another terminal:\n\n", sampleProvider, limits, format.Count(f.instances, "instance"))
-	fmt.Fprintf(w, "  export QUOTIENT_ENDPOINTS=%s\n", endpoint)
-	fmt.Fprintf(w, "  go run ./cmd/quota-admin top %s%s\n", sampleProvider, prefix)
-	fmt.Fprintf(w, "  go run ./cmd/quota-admin set %s 500/s --wait%s\n", sampleProvider, prefix)
-	fmt.Fprintf(w, "  go run ./cmd/loadgen --endpoints %s --limit 20000/s --instances 24%s\n", endpoint, prefix)
-	_, _ = io.WriteString(w, "\nCtrl-C ends it.\n")
+	fmt.Fprintf(a.stdout, `etcd is at %[1]s, its data is %[2]s
+provider %[3]s has %[4]s, and %[5]s use it
+
+In another terminal:
+
+  export QUOTIENT_ENDPOINTS=%[1]s
+  go run ./cmd/quota-admin top %[3]s%[6]s
+  go run ./cmd/quota-admin set %[3]s 500/s --wait%[6]s
+  go run ./cmd/loadgen --endpoints %[1]s --limit 20000/s --instances 24%[6]s
+
+Ctrl-C ends it.
+`, endpoint, where, sampleProvider, limits, format.Count(f.instances, "instance"), prefix)
 }

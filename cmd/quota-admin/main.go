@@ -118,7 +118,7 @@ func (a *app) admin(client *clientv3.Client) (*coordinator.Admin, error) {
 // withClient connects to etcd and runs f. Its errors come with hints.
 func (a *app) withClient(ctx context.Context, f func(context.Context, *clientv3.Client) error) error {
 	if a.debug {
-		a.etcd.Log = coordinator.NewClientLogger(slog.New(slog.NewTextHandler(a.stderr, &slog.HandlerOptions{Level: slog.LevelDebug})))
+		a.etcd.Log = coordinator.NewClientLogger(a.log())
 	}
 	client, err := a.etcd.Client(ctx)
 	if err != nil {
@@ -126,6 +126,15 @@ func (a *app) withClient(ctx context.Context, f func(context.Context, *clientv3.
 	}
 	defer client.Close()
 	return a.explain(ctx, f(ctx, client))
+}
+
+// log writes to stderr: with --debug everything.
+func (a *app) log() *slog.Logger {
+	level := slog.LevelInfo
+	if a.debug {
+		level = slog.LevelDebug
+	}
+	return slog.New(slog.NewTextHandler(a.stderr, &slog.HandlerOptions{Level: level}))
 }
 
 // envAuthor names the author of a change that a machine makes for somebody.

@@ -241,7 +241,7 @@ func TestDiff(t *testing.T) {
 	if diff := cmp.Diff(want, Diff(&old, &next)); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}
-	if d := Diff(&old, &old); d != nil {
+	if d := Diff(&old, &old); len(d) != 0 {
 		t.Errorf("the same: %v", d)
 	}
 	if d := Diff(nil, &old); len(d) == 0 || d[0].Old != "" || d[0].New != "5/s" {

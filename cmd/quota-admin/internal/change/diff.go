@@ -21,32 +21,32 @@ type Difference struct {
 // Diff returns in what two policies differ, beside who wrote them, when and why.
 // It takes the fields from their JSON, so that none is forgotten. Nil stands for
 // no policy.
-func Diff(old, next *quota.Policy) []Difference {
-	o, n := fields(old), fields(next)
-	var all []Difference
-	for _, f := range o {
-		i := slices.IndexFunc(n, func(g Difference) bool { return g.Field == f.Field })
-		switch {
-		case i < 0:
-			all = append(all, Difference{Field: f.Field, Old: f.New})
-		case n[i].New != f.New:
-			all = append(all, Difference{Field: f.Field, Old: f.New, New: n[i].New})
+func Diff(old, next *quota.Policy) (all []Difference) {
+	is := fields(next)
+	for _, was := range fields(old) {
+		d := Difference{Field: was.Field, Old: was.New}
+		if i := indexOf(is, was.Field); i >= 0 {
+			d.New = is[i].New
 		}
+		all = append(all, d)
 	}
-	for i, g := range n {
-		if slices.ContainsFunc(o, func(f Difference) bool { return f.Field == g.Field }) {
-			continue
-		}
-		// A new field goes where it stands in the new policy.
-		at := len(all)
-		if i > 0 {
-			if j := slices.IndexFunc(all, func(d Difference) bool { return d.Field == n[i-1].Field }); j >= 0 {
-				at = j + 1
+	for i, d := range is { // a new field goes where it stands in the new policy
+		if indexOf(all, d.Field) < 0 {
+			at := 0
+			if i > 0 {
+				at = indexOf(all, is[i-1].Field) + 1
 			}
+			for at < len(all) && indexOf(is, all[at].Field) < 0 { // behind those that went
+				at++
+			}
+			all = slices.Insert(all, at, d)
 		}
-		all = slices.Insert(all, at, Difference{Field: g.Field, New: g.New})
 	}
-	return all
+	return slices.DeleteFunc(all, func(d Difference) bool { return d.Old == d.New })
+}
+
+func indexOf(all []Difference, field string) int {
+	return slices.IndexFunc(all, func(d Difference) bool { return d.Field == field })
 }
 
 // Beside is Diff without the limits; it is nil where one of the policies is.
@@ -79,7 +79,7 @@ func fields(p *quota.Policy) (all []Difference) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	_, _ = d.Token() // the opening brace of a text that was just written
 	for d.More() {
-		var value json.RawMessage
+		var value any
 		name, _ := d.Token()
 		if d.Decode(&value) != nil {
 			break
@@ -99,15 +99,18 @@ func fields(p *quota.Policy) (all []Difference) {
 	return all
 }
 
-// word is a JSON value without the quotes of a text.
-func word(value json.RawMessage) string {
-	var text string
-	var texts []string
-	switch {
-	case json.Unmarshal(value, &text) == nil:
-		return text
-	case json.Unmarshal(value, &texts) == nil:
-		return strings.Join(texts, ", ")
+// word is a JSON value as people read it.
+func word(value any) string {
+	switch v := value.(type) {
+	case string:
+		return v
+	case []any:
+		words := make([]string, len(v))
+		for i := range v {
+			words[i] = word(v[i])
+		}
+		return strings.Join(words, ", ")
 	}
-	return string(value)
+	text, _ := json.Marshal(value)
+	return string(text)
 }

@@ -9,6 +9,7 @@ package dashboard
 
 import (
 	"context"
+	"crypto/tls"
 	"embed"
 	"errors"
 	"io/fs"
@@ -16,6 +17,7 @@ import (
 	"net"
 	"net/http"
 	"path"
+	"sync"
 	"time"
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/change"
@@ -116,26 +118,21 @@ func (s *Server) Handler() http.Handler {
 // Follow reads etcd for the pages until ctx ends. Serve does that too.
 func (s *Server) Follow(ctx context.Context) { s.follower.run(ctx) }
 
-// Serve serves until ctx ends, and then lets requests end for a moment.
-func (s *Server) Serve(ctx context.Context, l net.Listener, certs func(*http.Server)) error {
+// Serve serves until ctx ends, and then lets requests end for a moment. Without
+// secure it speaks no TLS.
+func (s *Server) Serve(ctx context.Context, l net.Listener, secure *tls.Config) error {
+	var follower sync.WaitGroup
 	follow, stop := context.WithCancel(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		s.Follow(follow)
-	}()
-	defer func() { stop(); <-done }()
+	follower.Go(func() { s.Follow(follow) })
+	defer func() { stop(); follower.Wait() }()
 	server := webguard.Server(s.Handler(), s.o.Log)
-	if certs != nil {
-		certs(server)
-	}
 	served := make(chan error, 1)
 	go func() {
-		if server.TLSConfig != nil {
+		if server.TLSConfig = secure; secure != nil {
 			served <- server.ServeTLS(l, "", "")
-			return
+		} else {
+			served <- server.Serve(l)
 		}
-		served <- server.Serve(l)
 	}()
 	select {
 	case err := <-served:
@@ -145,7 +142,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, certs func(*http.Ser
 	close(s.ends)
 	c, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
-	if err := server.Shutdown(c); err != nil {
+	if server.Shutdown(c) != nil {
 		_ = server.Close()
 	}
 	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
@@ -211,7 +208,7 @@ type record struct {
 	Time     time.Time           `json:"time"`
 	Author   string              `json:"author"`
 	Reason   string              `json:"reason"`
-	Old      string              `json:"old"`
+	Old      string              `json:"old"` // limits; "" is none
 	New      string              `json:"new"`
 	Also     []change.Difference `json:"also"`
 	Problem  string              `json:"problem,omitempty"`
@@ -230,13 +227,12 @@ func (s *Server) serveHistory(w http.ResponseWriter, r *http.Request) {
 	}
 	records := []record{}
 	for _, h := range found {
-		e := record{Revision: h.Revision, Time: h.Time, Author: h.Author, Reason: h.Reason, Old: limitsOf(h.Old), New: limitsOf(h.New)}
-		if h.Old != nil && h.New != nil {
-			for _, d := range change.Diff(h.Old, h.New) {
-				if d.Field != "limits" {
-					e.Also = append(e.Also, d)
-				}
-			}
+		e := record{Revision: h.Revision, Time: h.Time, Author: h.Author, Reason: h.Reason, Also: change.Beside(h.Old, h.New)}
+		if h.Old != nil {
+			e.Old = quota.FormatLimits(h.Old.Limits)
+		}
+		if h.New != nil {
+			e.New = quota.FormatLimits(h.New.Limits)
 		}
 		if h.Problem != nil {
 			e.Problem = h.Problem.Error()
@@ -244,12 +240,4 @@ func (s *Server) serveHistory(w http.ResponseWriter, r *http.Request) {
 		records = append(records, e)
 	}
 	webguard.WriteJSON(w, http.StatusOK, map[string]any{"provider": name, "records": records})
-}
-
-// limitsOf shows a policy by its limits, "" for none.
-func limitsOf(p *quota.Policy) string {
-	if p == nil {
-		return ""
-	}
-	return quota.FormatLimits(p.Limits)
 }

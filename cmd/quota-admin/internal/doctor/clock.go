@@ -1,8 +1,10 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
@@ -40,8 +42,8 @@ func measureClock(ctx context.Context, servers []string) *clockFacts {
 	}
 	ctx, cancel := context.WithTimeout(ctx, clockPatience)
 	defer cancel()
-	done := make(chan struct{})
-	go func() { defer close(done); w.Run(ctx) }()
+	var running sync.WaitGroup
+	running.Go(func() { w.Run(ctx) })
 	w.First(ctx)
 	if c.Health().Answering < len(servers) {
 		<-ctx.Done() // let the slow ones answer
@@ -54,7 +56,7 @@ func measureClock(ctx context.Context, servers []string) *clockFacts {
 		f.offset, f.bound, f.measured = time.Duration(now.Wall-now.Mono-c.Offset()), bound, true
 	}
 	cancel()
-	<-done
+	running.Wait()
 	return f
 }
 
@@ -73,11 +75,7 @@ func judgeClock(c *Chart, f *clockFacts) {
 	for _, s := range f.servers {
 		switch {
 		case !s.Answers:
-			why := s.Problem
-			if why == "" {
-				why = "no answer yet"
-			}
-			c.problem("clock", s.Address, "name another server; NTP is UDP port 123, which firewalls may drop", "gives no time: %s", why)
+			c.problem("clock", s.Address, "name another server; NTP is UDP port 123, which firewalls may drop", "gives no time: %s", cmp.Or(s.Problem, "no answer yet"))
 		case f.measured && !s.Agrees:
 			c.problem("clock", s.Address, "name another server", "lies, by the others: it is off by %v", rounded(s.Offset))
 		default:

@@ -17,19 +17,16 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// Level says how much a finding matters.
-type Level string
-
-// The levels. Only problems count for the exit code.
+// The levels of findings. Only problems count for the exit code.
 const (
-	levelOK      Level = "ok"
-	levelNote    Level = "note"
-	levelProblem Level = "problem"
+	levelOK      = "ok"
+	levelNote    = "note"
+	levelProblem = "problem"
 )
 
 // Finding is one thing that was looked at.
 type Finding struct {
-	Level   Level  `json:"level"`
+	Level   string `json:"level"`
 	Check   string `json:"check"`   // etcd, clock or fleet
 	Subject string `json:"subject"` // the endpoint, the host, the provider or the instance
 	Finding string `json:"finding"`
@@ -39,16 +36,20 @@ type Finding struct {
 // Chart collects findings.
 type Chart []Finding
 
+func (c *Chart) add(level, check, subject, mend, text string, args []any) {
+	*c = append(*c, Finding{level, check, subject, fmt.Sprintf(text, args...), mend})
+}
+
 func (c *Chart) ok(check, subject, text string, args ...any) {
-	*c = append(*c, Finding{levelOK, check, subject, fmt.Sprintf(text, args...), ""})
+	c.add(levelOK, check, subject, "", text, args)
 }
 
 func (c *Chart) note(check, subject, mend, text string, args ...any) {
-	*c = append(*c, Finding{levelNote, check, subject, fmt.Sprintf(text, args...), mend})
+	c.add(levelNote, check, subject, mend, text, args)
 }
 
 func (c *Chart) problem(check, subject, mend, text string, args ...any) {
-	*c = append(*c, Finding{levelProblem, check, subject, fmt.Sprintf(text, args...), mend})
+	c.add(levelProblem, check, subject, mend, text, args)
 }
 
 // Clock measures this host's clock, by the kernel and by NTP servers.
@@ -105,7 +106,7 @@ func (c *Chart) Problems() (n int) {
 func (c *Chart) Table(w io.Writer) {
 	format.Row(w, "LEVEL", "CHECK", "SUBJECT", "FINDING")
 	for _, f := range *c {
-		format.Row(w, string(f.Level), f.Check, format.Name(f.Subject), format.Show(f.Finding))
+		format.Row(w, f.Level, f.Check, format.Name(f.Subject), format.Show(f.Finding))
 		if f.Mend != "" {
 			format.Row(w, "", "", "", "mend: "+format.Show(f.Mend))
 		}

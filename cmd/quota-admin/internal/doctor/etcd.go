@@ -4,16 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
-
-	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
 	"github.com/quotient-limiter/quotient/coordinator"
 )
 
@@ -65,8 +64,15 @@ func readEtcd(ctx context.Context, client *clientv3.Client, timeout time.Duratio
 	defer cancel()
 	f := &etcdFacts{endpoints: make([]endpointFacts, len(client.Endpoints()))}
 	var all sync.WaitGroup
-	for i, e := range client.Endpoints() {
-		all.Go(func() { f.endpoints[i] = readEndpoint(ctx, client, e) })
+	for i, name := range client.Endpoints() {
+		all.Go(func() {
+			e := &f.endpoints[i]
+			e.endpoint = name
+			e.took, e.err = fastest(func() (err error) {
+				e.status, err = client.Status(ctx, name)
+				return err
+			})
+		})
 	}
 	all.Go(func() {
 		f.quorum.took, f.quorum.err = fastest(func() error {
@@ -79,12 +85,12 @@ func readEtcd(ctx context.Context, client *clientv3.Client, timeout time.Duratio
 			}
 			return err
 		})
-		if f.quorum.err != nil {
+		if err := f.quorum.err; err != nil {
 			kind := coordinator.ErrUnreachable
-			if errors.Is(f.quorum.err, rpctypes.ErrUserEmpty) || errors.Is(f.quorum.err, rpctypes.ErrInvalidAuthToken) {
+			if errors.Is(err, rpctypes.ErrUserEmpty) || errors.Is(err, rpctypes.ErrInvalidAuthToken) {
 				kind = coordinator.ErrPermission
 			}
-			f.quorum.err = fmt.Errorf("read: %w: %w", kind, f.quorum.err)
+			f.quorum.err = fmt.Errorf("read: %w: %w", kind, err)
 		}
 	})
 	all.Go(func() { f.compacted, f.history = oldest(ctx, client) })
@@ -101,21 +107,9 @@ func readEtcd(ctx context.Context, client *clientv3.Client, timeout time.Duratio
 	return f
 }
 
-func readEndpoint(ctx context.Context, client *clientv3.Client, endpoint string) endpointFacts {
-	e := endpointFacts{endpoint: endpoint}
-	e.took, e.err = fastest(func() error {
-		r, err := client.Status(ctx, endpoint)
-		if err == nil {
-			e.status = r
-		}
-		return err
-	})
-	return e
-}
-
 // fastest returns how long f takes at best, or its first error.
 func fastest(f func() error) (least time.Duration, err error) {
-	least = time.Duration(1<<63 - 1)
+	least = math.MaxInt64
 	for range readings {
 		began := time.Now()
 		if err := f(); err != nil {
@@ -142,10 +136,8 @@ func oldest(ctx context.Context, client *clientv3.Client) (compacted int64, err 
 				return 0, ctx.Err()
 			case r.CompactRevision != 0:
 				return r.CompactRevision, nil
-			case r.Err() != nil:
+			case r.Err() != nil || r.IsProgressNotify():
 				return 0, r.Err()
-			case r.IsProgressNotify():
-				return 0, nil
 			}
 		case <-ask.C: // again and again: while the watch reads old revisions, etcd does not answer
 			if err := client.RequestProgress(ctx); err != nil {
@@ -157,10 +149,37 @@ func oldest(ctx context.Context, client *clientv3.Client) (compacted int64, err 
 
 // judgeEtcd says what of the facts is wrong.
 func judgeEtcd(c *Chart, f *etcdFacts) {
+	var first *endpointFacts // that answers
+	newest := int64(0)
 	for i := range f.endpoints {
-		judgeEndpoint(c, &f.endpoints[i])
+		e := &f.endpoints[i]
+		judgeEndpoint(c, e)
+		if e.err == nil {
+			if first == nil {
+				first = e
+			}
+			newest = max(newest, e.status.Header.Revision)
+		}
 	}
-	judgeTogether(c, f)
+	for _, e := range f.endpoints {
+		switch {
+		case e.err != nil:
+		case e.status.Header.ClusterId != first.status.Header.ClusterId:
+			c.problem("etcd", e.endpoint, "name the members of one cluster only", "belongs to another cluster (%x) than %s (%x)",
+				e.status.Header.ClusterId, first.endpoint, first.status.Header.ClusterId)
+		case newest-e.status.Header.Revision > lagging:
+			c.problem("etcd", e.endpoint, "see whether it reaches its peers, and its disk", "is %d revisions behind", newest-e.status.Header.Revision)
+		}
+	}
+	switch {
+	case f.members == 1:
+		c.note("etcd", "cluster", "run three members", "has one member: instances hold, or stop, whenever it is away")
+	case f.members > 0 && f.members%2 == 0:
+		c.note("etcd", "cluster", fmt.Sprintf("add a member or remove one: %d survive no more failures than %d", f.members, f.members-1), "has %d members", f.members)
+	}
+	if f.members > len(f.endpoints) {
+		c.note("etcd", "cluster", "name all of them in --endpoints, so that the loss of one is survived", "has %d members, %s named", f.members, format.Count(len(f.endpoints), "endpoint"))
+	}
 	switch q := f.quorum; {
 	case q.err != nil:
 		c.problem("etcd", "cluster", "start the members that are down, most of them must run: etcdctl endpoint status --cluster -w table",
@@ -185,16 +204,13 @@ func judgeEtcd(c *Chart, f *etcdFacts) {
 }
 
 func judgeEndpoint(c *Chart, e *endpointFacts) {
+	before := len(*c)
+	problem := func(mend, text string, args ...any) { c.problem("etcd", e.endpoint, mend, text, args...) }
 	if e.err != nil {
-		c.problem("etcd", e.endpoint, "start it, or leave it out of --endpoints; check the firewall and the certificates", "does not answer: %s", brief(e.err))
+		problem("start it, or leave it out of --endpoints; check the firewall and the certificates", "does not answer: %s", brief(e.err))
 		return
 	}
 	s := e.status
-	fine := true
-	problem := func(mend, text string, args ...any) {
-		fine = false
-		c.problem("etcd", e.endpoint, mend, text, args...)
-	}
 	if err := coordinator.CheckVersion(s.Version); err != nil {
 		problem("upgrade etcd", "%s", brief(err))
 	}
@@ -206,9 +222,9 @@ func judgeEndpoint(c *Chart, e *endpointFacts) {
 	}
 	for _, text := range s.Errors {
 		switch {
-		case strings.Contains(text, etcdserverpb.AlarmType_NOSPACE.String()):
+		case strings.Contains(text, "NOSPACE"):
 			problem("compact, defragment, and disarm: etcdctl compact REVISION; etcdctl defrag --cluster; etcdctl alarm disarm", "alarm: the database is full, nothing can be written")
-		case strings.Contains(text, etcdserverpb.AlarmType_CORRUPT.String()):
+		case strings.Contains(text, "CORRUPT"):
 			problem("replace the member: etcdctl member remove, and add it anew with an empty data directory", "alarm: its data are corrupt")
 		case !strings.Contains(text, "no leader"):
 			problem("see its log", "says: %s", text)
@@ -222,42 +238,8 @@ func judgeEndpoint(c *Chart, e *endpointFacts) {
 		problem("compact and defragment: etcdctl defrag --endpoints="+e.endpoint+"; or raise --quota-backend-bytes",
 			"its database has %s, that is %.0f%% of its quota, %s; %s are in use", bytesOf(s.DbSize), part*100, bytesOf(allowed), bytesOf(s.DbSizeInUse))
 	}
-	if fine {
+	if len(*c) == before {
 		c.ok("etcd", e.endpoint, "version %s, round trip %v, database %s of %s", s.Version, rounded(e.took), bytesOf(s.DbSize), bytesOf(allowed))
-	}
-}
-
-// judgeTogether compares what the endpoints say of one cluster.
-func judgeTogether(c *Chart, f *etcdFacts) {
-	var first *clientv3.StatusResponse
-	where, newest := "", int64(0)
-	for i := range f.endpoints {
-		if e := &f.endpoints[i]; e.err == nil {
-			if first == nil {
-				first, where = e.status, e.endpoint
-			}
-			newest = max(newest, e.status.Header.Revision)
-		}
-	}
-	for i := range f.endpoints {
-		e := &f.endpoints[i]
-		switch {
-		case e.err != nil:
-		case e.status.Header.ClusterId != first.Header.ClusterId:
-			c.problem("etcd", e.endpoint, "name the members of one cluster only", "belongs to another cluster (%x) than %s (%x)", e.status.Header.ClusterId, where, first.Header.ClusterId)
-		case newest-e.status.Header.Revision > lagging:
-			c.problem("etcd", e.endpoint, "see whether it reaches its peers, and its disk", "is %d revisions behind", newest-e.status.Header.Revision)
-		}
-	}
-	switch {
-	case f.members == 0:
-	case f.members == 1:
-		c.note("etcd", "cluster", "run three members", "has one member: instances hold, or stop, whenever it is away")
-	case f.members%2 == 0:
-		c.note("etcd", "cluster", fmt.Sprintf("add a member or remove one: %d survive no more failures than %d", f.members, f.members-1), "has %d members", f.members)
-	}
-	if f.members > len(f.endpoints) {
-		c.note("etcd", "cluster", "name all of them in --endpoints, so that the loss of one is survived", "has %d members, %s named", f.members, format.Count(len(f.endpoints), "endpoint"))
 	}
 }
 

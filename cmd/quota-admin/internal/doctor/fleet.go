@@ -1,14 +1,12 @@
 package doctor
 
 import (
-	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/status"
-
-	"fmt"
+	"cmp"
 	"slices"
 	"time"
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
-
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/status"
 	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -32,85 +30,67 @@ func judgeFleet(c *Chart, f *coordinator.Fleet, now time.Time) {
 	case p.Problem != nil:
 		c.problem("fleet", f.Provider, "quota-admin set it anew, or quota-admin rollback", "its policy cannot be used: %s", brief(p.Problem))
 	}
+	var versions []string
 	for i := range f.Instances {
 		judgeInstance(c, f, &f.Instances[i], now)
+		if v := f.Instances[i].Instance.Version; v != "" && !slices.Contains(versions, v) {
+			versions = append(versions, v)
+		}
 	}
 	if s := status.Of(f, now); s.Limit != nil && s.SumOfShares > s.Limit.Permits {
 		c.problem("fleet", f.Provider, "see who may write under the provider's keys (quota-admin roles list), and delete what no instance wrote",
 			"shares sum to %d, more than the total of %d", s.SumOfShares, s.Limit.Permits)
 	}
-	judgeVersions(c, f)
+	if len(versions) > 1 { // fine while it is rolled out
+		slices.Sort(versions)
+		c.note("fleet", f.Provider, "finish the rollout", "its instances run %s %q", format.Count(len(versions), "version"), versions)
+	}
 	if c.Problems() == before {
 		c.ok("fleet", f.Provider, "%s at policy revision %d", format.Count(len(f.Instances), "instance"), f.Policy.Revision)
 	}
 }
 
 func judgeInstance(c *Chart, f *coordinator.Fleet, i *coordinator.InstanceStatus, now time.Time) {
-	subject := f.Provider + " " + i.Instance.Name
-	if i.Instance.Name == "" {
-		subject = f.Provider + " " + i.Instance.ID
-	}
+	subject := f.Provider + " " + cmp.Or(i.Instance.Name, i.Instance.ID)
+	problem := func(mend, text string, args ...any) { c.problem("fleet", subject, mend, text, args...) }
 	if i.Problem != nil {
-		c.problem("fleet", subject, "let the process register anew, or delete the key if nobody wrote it", "%s", i.Problem.Error())
+		problem("let the process register anew, or delete the key if nobody wrote it", "%s", i.Problem.Error())
 	}
-	r := i.Report
+	r, p := i.Report, &f.Policy
 	if r == nil {
 		if i.Problem == nil && now.Sub(i.Instance.Started) > silence {
-			c.problem("fleet", subject, "see its log; its role must be able to write reports (quota-admin roles)", "has never reported")
+			problem("see its log; its role must be able to write reports (quota-admin roles)", "has never reported")
 		}
 		return
 	}
 	age := now.Sub(r.Time)
 	if age > silence {
-		c.problem("fleet", subject, "see whether it runs, and whether it reaches etcd", "has not reported for %v", age.Round(time.Second))
+		problem("see whether it runs, and whether it reaches etcd", "has not reported for %v", age.Round(time.Second))
 		return
 	}
-	allowed := f.Policy.Policy.WithDefaults().ClockError
+	allowed := p.Policy.WithDefaults().ClockError
 	if -age > allowed+time.Second {
-		c.problem("fleet", subject, "run chrony on its host, or on this one; or give its session NTP servers", "its report is dated %v ahead of this host's clock", (-age).Round(time.Millisecond))
+		problem("run chrony on its host, or on this one; or give its session NTP servers", "its report is dated %v ahead of this host's clock", (-age).Round(time.Millisecond))
 	}
-	judgeReport(c, f, i, subject, allowed, now)
-}
-
-func judgeReport(c *Chart, f *coordinator.Fleet, i *coordinator.InstanceStatus, subject string, allowed time.Duration, now time.Time) {
-	r, p := i.Report, &f.Policy
-	said := false // the report's problem is told by something below
+	said := r.Problem == "" // what it says is told
 	if p.Revision != 0 && p.Problem == nil && r.PolicyRevision < p.Revision && now.Sub(p.Policy.Time) > slowToApply {
-		c.problem("fleet", subject, "see its log; if it lags behind etcd, restart it", "applies the policy of revision %d, not %d", r.PolicyRevision, p.Revision)
+		problem("see its log; if it lags behind etcd, restart it", "applies the policy of revision %d, not %d", r.PolicyRevision, p.Revision)
 	}
 	if r.State == quota.StateStale {
+		because := ""
+		if r.Problem != "" {
+			because = ": " + r.Problem
+		}
 		said = true
-		c.problem("fleet", subject, "see whether it reaches etcd", "is stale%s", because(r.Problem))
+		problem("see whether it reaches etcd", "is stale%s", because)
 	}
 	if bound, err := time.ParseDuration(r.ClockError); err == nil && bound > allowed {
 		said = true
-		c.problem("fleet", subject, "mend its host's clock, name nearer NTP servers, or raise clock_error", "its clock may be off by %v, the policy allows %v", rounded(bound), allowed)
+		problem("mend its host's clock, name nearer NTP servers, or raise clock_error", "its clock may be off by %v, the policy allows %v", rounded(bound), allowed)
 	} else if err != nil && p.Policy.GuardAuto {
 		c.note("fleet", subject, "run chrony on its host, or give its session NTP servers", "its clock's error is %s: the guard is as large as clock_error allows", r.ClockError)
 	}
-	if r.Problem != "" && !said {
-		c.problem("fleet", subject, "see its log", "says: %s", r.Problem)
-	}
-}
-
-func because(problem string) string {
-	if problem == "" {
-		return ""
-	}
-	return ": " + problem
-}
-
-// judgeVersions tells of a fleet that runs several versions: fine while it is
-// rolled out.
-func judgeVersions(c *Chart, f *coordinator.Fleet) {
-	var versions []string
-	for _, i := range f.Instances {
-		if v := i.Instance.Version; v != "" && !slices.Contains(versions, v) {
-			versions = append(versions, v)
-		}
-	}
-	if len(versions) > 1 {
-		slices.Sort(versions)
-		c.note("fleet", f.Provider, "finish the rollout", "its instances run %s", format.Count(len(versions), "version")+fmt.Sprintf(" %q", versions))
+	if !said {
+		problem("see its log", "says: %s", r.Problem)
 	}
 }

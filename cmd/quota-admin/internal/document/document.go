@@ -104,8 +104,10 @@ func policy(provider string, text []byte) (p quota.Policy, errs []error) {
 	if fields == nil {
 		return p, []error{errors.New("limits: the value is missing")}
 	}
-	known := append(slices.Collect(maps.Keys(fieldsOf(quota.Policy{}))), optional...)
-	known = slices.Sorted(slices.Values(slices.DeleteFunc(known, func(f string) bool { return slices.Contains(notInDocuments, f) })))
+	known := slices.DeleteFunc(append(slices.Sorted(maps.Keys(fieldsOf(quota.Policy{}))), optional...), func(f string) bool { return slices.Contains(notInDocuments, f) })
+	slices.Sort(known)
+	var now limitsText
+	var next []quota.LimitChange
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		err := error(nil)
 		switch value := fields[name]; {
@@ -114,12 +116,13 @@ func policy(provider string, text []byte) (p quota.Policy, errs []error) {
 		case string(value) == "null":
 			err = errors.New("the value is missing; leave the field out for its default")
 		case name == "limits":
-			fields[name], err = limits(value)
+			err = json.Unmarshal(value, &now)
+			delete(fields, name)
 		case name == "next":
-			fields[name], err = next(value)
-		}
-		if err == nil { // by itself, so that its problem has its name
-			one, _ := json.Marshal(map[string]any{"schema": quota.Schema, name: fields[name]})
+			next, err = changes(value)
+			delete(fields, name)
+		default: // by itself, so that its problem has its name
+			one, _ := json.Marshal(map[string]any{"schema": quota.Schema, name: value})
 			err = json.Unmarshal(one, new(quota.Policy))
 		}
 		if err != nil {
@@ -137,6 +140,7 @@ func policy(provider string, text []byte) (p quota.Policy, errs []error) {
 	if err != nil {
 		return p, []error{err}
 	}
+	p.Limits, p.Next = now, next
 	p = p.WithDefaults()
 	switch err := p.Validate().(type) { //nolint:errorlint // Validate joins them itself
 	case nil:
@@ -148,39 +152,32 @@ func policy(provider string, text []byte) (p quota.Policy, errs []error) {
 	}
 }
 
-// limits turns limits as text into what a policy's JSON has.
-func limits(value json.RawMessage) (json.RawMessage, error) {
+// limitsText are limits as people write them.
+type limitsText []quota.Limit
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (l *limitsText) UnmarshalJSON(value []byte) (err error) {
 	var text string
 	if json.Unmarshal(value, &text) != nil {
-		return nil, errors.New(`must be a text, as in "500/2s,10000/1m"`)
+		return errors.New(`must be a text, as in "500/2s,10000/1m"`)
 	}
-	parsed, err := quota.ParseLimits(text)
-	if err != nil {
-		return nil, err
-	}
-	list := []map[string]any{}
-	for _, l := range parsed {
-		list = append(list, map[string]any{"permits": l.Permits, "window": l.Window.String()})
-	}
-	return json.Marshal(list)
+	*l, err = quota.ParseLimits(text)
+	return err
 }
 
-// next does the same for announced changes.
-func next(value json.RawMessage) (json.RawMessage, error) {
+// changes reads announced changes.
+func changes(value json.RawMessage) (next []quota.LimitChange, err error) {
 	var list []struct {
-		From   time.Time       `json:"from"`
-		Limits json.RawMessage `json:"limits"`
+		From   time.Time  `json:"from"`
+		Limits limitsText `json:"limits"`
 	}
 	if err := decode(value, &list); err != nil {
 		return nil, fmt.Errorf("must be a list of changes, each with from and limits: %s", plain(err))
 	}
-	for i := range list {
-		var err error
-		if list[i].Limits, err = limits(list[i].Limits); err != nil {
-			return nil, err
-		}
+	for _, c := range list {
+		next = append(next, quota.LimitChange{From: c.From, Limits: c.Limits})
 	}
-	return json.Marshal(list)
+	return next, nil
 }
 
 // decode reads JSON, all of it, with known fields only.
