@@ -14,11 +14,10 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
-
 	"github.com/spf13/cobra"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/webguard"
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/coordinator"

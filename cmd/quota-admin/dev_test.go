@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
-
 	"github.com/quotient-limiter/quotient/internal/await"
 	"github.com/quotient-limiter/quotient/internal/etcdflags"
 )

@@ -8,12 +8,11 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
-	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/top"
-
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/top"
 	"github.com/quotient-limiter/quotient/coordinator"
 )
 

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
-
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/internal/etcdtest"

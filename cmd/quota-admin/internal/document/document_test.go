@@ -11,11 +11,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
-
 	"pgregory.net/rapid"
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/change"
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
 	"github.com/quotient-limiter/quotient/quota"
 )
 

@@ -7,9 +7,13 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
+	"unicode/utf16"
+	"unicode/utf8"
 
+	"github.com/mattn/go-runewidth"
 	"sigs.k8s.io/yaml"
 )
 
@@ -39,18 +43,7 @@ func (o *Output) Set(text string) error {
 }
 
 // Write encodes data as JSON or YAML. Nothing in it can steer a terminal.
-func (o Output) Write(w io.Writer, data any) error {
-	text, err := encode(data, "  ")
-	if err == nil && o == YAML {
-		text = toYAML(text)
-	} else {
-		text = escape(text, false)
-	}
-	if err == nil {
-		_, err = w.Write(text)
-	}
-	return err
-}
+func (o Output) Write(w io.Writer, data any) error { return o.write(w, data, "  ") }
 
 // WriteLine writes one document of several: JSON on one line, YAML after "---".
 func (o Output) WriteLine(w io.Writer, data any) error {
@@ -58,33 +51,27 @@ func (o Output) WriteLine(w io.Writer, data any) error {
 		if _, err := io.WriteString(w, "---\n"); err != nil {
 			return err
 		}
-		return o.Write(w, data)
 	}
-	text, err := encode(data, "")
-	if err == nil {
-		_, err = w.Write(escape(text, false))
-	}
-	return err
+	return o.write(w, data, "")
 }
 
-// encode is json.MarshalIndent without the escapes that HTML needs.
-func encode(data any, indent string) ([]byte, error) {
+func (o Output) write(w io.Writer, data any, indent string) error {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	e.SetIndent("", indent)
-	err := e.Encode(data)
-	return b.Bytes(), err
-}
-
-// toYAML writes JSON as YAML. Text that does not print stays JSON, which is YAML
-// too, since there it can be escaped.
-func toYAML(text []byte) []byte {
-	written, err := yaml.JSONToYAML(text)
-	if err != nil || !Printable(strings.ReplaceAll(string(written), "\n", "")) {
-		return escape(text, true)
+	if err := e.Encode(data); err != nil {
+		return err
 	}
-	return written
+	text := escape(b.Bytes(), o == YAML)
+	if o == YAML {
+		// Text that does not print stays JSON, which is YAML too: there it can be escaped.
+		if y, err := yaml.JSONToYAML(b.Bytes()); err == nil && Printable(strings.ReplaceAll(string(y), "\n", "")) {
+			text = y
+		}
+	}
+	_, err := w.Write(text)
+	return err
 }
 
 // Row writes the cells of one line of a table.
@@ -113,3 +100,80 @@ func Count(n int, what string) string {
 
 // OneLine joins what errors.Join puts on lines of their own.
 func OneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
+
+// Names, reasons and problems come from etcd, where anybody with a role may
+// have written them. Shown as they are, control characters could move the
+// cursor, recolour the screen or forge lines.
+
+// Show returns text as a table cell: as it is where every character prints,
+// else quoted as in Go. Text that begins with a quote is quoted too, so that
+// the two cannot be confused. An empty text is a dash, to keep columns apart.
+func Show(text string) string {
+	if text == "" {
+		return "-"
+	}
+	if Printable(text) && text[0] != '"' && strings.TrimSpace(text) == text {
+		return text
+	}
+	return strconv.Quote(text)
+}
+
+// nameWidth is how wide a name may be in a table: one long name must not make
+// every line as wide.
+const nameWidth = 48
+
+// Name is Show for a name in a table, cut where it is very long.
+func Name(text string) string { return Cut(Show(text), nameWidth) }
+
+// Cut shortens text to so many columns of a terminal.
+func Cut(text string, width int) string { return runewidth.Truncate(text, max(0, width), "…") }
+
+// Clean returns a message in which whatever does not print is escaped. Line
+// breaks and tabs are escaped too: a message is one line.
+func Clean(text string) string {
+	if Printable(text) {
+		return text
+	}
+	var b strings.Builder
+	for len(text) > 0 {
+		r, n := utf8.DecodeRuneInString(text)
+		if strconv.IsPrint(r) && !(r == utf8.RuneError && n == 1) {
+			b.WriteString(text[:n])
+		} else {
+			quoted := strconv.Quote(text[:n])
+			b.WriteString(quoted[1 : len(quoted)-1])
+		}
+		text = text[n:]
+	}
+	return b.String()
+}
+
+// Printable reports whether every character is one that strconv.Quote would
+// leave alone.
+func Printable(text string) bool {
+	return utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool { return !strconv.IsPrint(r) })
+}
+
+// escape escapes, in encoded JSON, what encoding/json leaves as it is and a
+// terminal would obey: the C1 controls, deletion, marks that turn the text's
+// direction. Outside of strings JSON has none of these. Beyond 16 bits JSON takes
+// two surrogates, and YAML one longer escape.
+func escape(text []byte, yaml bool) []byte {
+	var b []byte
+	for len(text) > 0 {
+		r, n := utf8.DecodeRune(text)
+		switch {
+		case r == '\n' || strconv.IsPrint(r):
+			b = append(b, text[:n]...)
+		case r <= 0xffff:
+			b = fmt.Appendf(b, `\u%04x`, r)
+		case yaml:
+			b = fmt.Appendf(b, `\U%08x`, r)
+		default:
+			high, low := utf16.EncodeRune(r)
+			b = fmt.Appendf(b, `\u%04x\u%04x`, high, low)
+		}
+		text = text[n:]
+	}
+	return b
+}

@@ -4,6 +4,7 @@ package rates
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -207,36 +208,26 @@ func (c *Meter) choose(by map[string]float64) {
 		}
 		c.weight[name] = v
 	}
-	for name := range c.weight {
-		if _, ok := by[name]; !ok {
-			if c.weight[name] *= 1 - smooth; c.weight[name] < 1e-3 {
-				delete(c.weight, name)
-			}
+	maps.DeleteFunc(c.weight, func(name string, v float64) bool {
+		if _, ok := by[name]; ok {
+			return false
 		}
-	}
-	c.shown = slices.DeleteFunc(c.shown, func(n string) bool { _, ok := c.weight[n]; return !ok })
-	var rest []string
-	for name := range c.weight {
-		if !slices.Contains(c.shown, name) {
-			rest = append(rest, name)
-		}
-	}
-	slices.SortFunc(rest, func(a, b string) int { return cmp.Or(cmp.Compare(c.weight[b], c.weight[a]), natural(a, b)) })
-	for _, name := range rest {
-		if len(c.shown) < named {
+		c.weight[name] = v * (1 - smooth)
+		return c.weight[name] < 1e-3
+	})
+	more := func(a, b string) int { return cmp.Or(cmp.Compare(c.weight[b], c.weight[a]), natural(a, b)) }
+	c.shown = slices.DeleteFunc(c.shown, func(n string) bool { return c.weight[n] == 0 })
+	for _, name := range slices.SortedFunc(maps.Keys(c.weight), more) {
+		switch {
+		case slices.Contains(c.shown, name):
+		case len(c.shown) < named:
 			c.shown = append(c.shown, name)
-			continue
-		}
-		least := 0
-		for i := range c.shown {
-			if c.weight[c.shown[i]] < c.weight[c.shown[least]] {
-				least = i
+		default:
+			least := slices.Index(c.shown, slices.MaxFunc(c.shown, more))
+			if c.weight[name] > 1.5*c.weight[c.shown[least]] {
+				c.shown[least] = name
 			}
 		}
-		if c.weight[name] <= 1.5*c.weight[c.shown[least]] {
-			break
-		}
-		c.shown[least] = name
 	}
 }
 

@@ -7,13 +7,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/mattn/go-runewidth"
+	"pgregory.net/rapid"
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/live"
-
-	"github.com/google/go-cmp/cmp"
-	"pgregory.net/rapid"
 )
 
 func sampleSnapshot() *Snapshot {

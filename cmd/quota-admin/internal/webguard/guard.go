@@ -17,6 +17,7 @@ import (
 	"net/http"
 	"net/netip"
 	"path"
+	"slices"
 	"strings"
 )
 
@@ -32,27 +33,19 @@ type Options struct {
 	Tokens   *Tokens
 	Upstream *Upstream
 	Anybody  string // everybody is this one
-	// Public are the paths that are served to callers that are not known.
+	// Public are the paths that are served to callers that are not known; nil: none.
 	Public func(path string) bool
 	// Log takes refusals; never a token. Default: nowhere.
 	Log *slog.Logger
 }
 
 // Guard is safe for concurrent use.
-type Guard struct {
-	o     Options
-	hosts map[string]bool
-}
+type Guard struct{ o Options }
 
 // New returns a guard, or says what is missing in the options.
 func New(o Options) (*Guard, error) {
-	ways := 0
-	for _, given := range []bool{o.Tokens != nil, o.Upstream != nil, o.Anybody != ""} {
-		if given {
-			ways++
-		}
-	}
-	if ways != 1 {
+	upstream, tokens, anybody := o.Upstream != nil, o.Tokens != nil, o.Anybody != ""
+	if upstream && tokens || upstream && anybody || tokens && anybody || !upstream && !tokens && !anybody {
 		return nil, errors.New("webguard: need exactly one of tokens, an upstream's header, and anybody")
 	}
 	if len(o.Hosts) == 0 {
@@ -61,14 +54,7 @@ func New(o Options) (*Guard, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	if o.Public == nil {
-		o.Public = func(string) bool { return false }
-	}
-	g := &Guard{o: o, hosts: map[string]bool{}}
-	for _, h := range o.Hosts {
-		g.hosts[strings.ToLower(h)] = true
-	}
-	return g, nil
+	return &Guard{o}, nil
 }
 
 type whoKey struct{}
@@ -98,7 +84,7 @@ func (g *Guard) Wrap(next http.Handler) http.Handler {
 		}
 		r.Body = http.MaxBytesReader(w, r.Body, MaxBody)
 		who, no := g.identify(r)
-		if no != nil && !g.o.Public(r.URL.Path) {
+		if no != nil && (g.o.Public == nil || !g.o.Public(r.URL.Path)) {
 			g.refuse(w, r, no)
 			return
 		}
@@ -137,8 +123,7 @@ func checkPath(r *http.Request) *refusal {
 }
 
 func checkMethod(r *http.Request) *refusal {
-	switch r.Method {
-	case http.MethodGet, http.MethodHead, http.MethodPost:
+	if slices.Contains([]string{http.MethodGet, http.MethodHead, http.MethodPost}, r.Method) {
 		return nil
 	}
 	return &refusal{http.StatusMethodNotAllowed, "only GET, HEAD and POST are served"}
@@ -148,14 +133,14 @@ func checkMethod(r *http.Request) *refusal {
 // somebody else whose name was made to point here (DNS rebinding) is of the same
 // origin for the browser, but it cannot change the name that it asks for.
 func (g *Guard) checkHost(r *http.Request) *refusal {
-	name := strings.ToLower(r.Host)
+	name := r.Host
 	if host, _, err := net.SplitHostPort(name); err == nil {
 		name = host
 	}
 	if inner, ok := strings.CutPrefix(name, "["); ok && strings.HasSuffix(inner, "]") {
 		name = strings.TrimSuffix(inner, "]")
 	}
-	if !g.hosts[name] {
+	if !slices.ContainsFunc(g.o.Hosts, func(h string) bool { return strings.EqualFold(h, name) }) {
 		return &refusal{http.StatusMisdirectedRequest, "this page is not known by that host name; --host adds one"}
 	}
 	return nil
@@ -168,10 +153,8 @@ func (g *Guard) checkProxy(r *http.Request) *refusal {
 		return nil
 	}
 	if from, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
-		for _, p := range g.o.Upstream.Proxies {
-			if p.Contains(from.Addr().Unmap()) {
-				return nil
-			}
+		if slices.ContainsFunc(g.o.Upstream.Proxies, func(p netip.Prefix) bool { return p.Contains(from.Addr().Unmap()) }) {
+			return nil
 		}
 	}
 	return &refusal{http.StatusForbidden, "connect through the proxy that knows who you are"}

@@ -1,11 +1,14 @@
 package webguard
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 )
@@ -84,21 +87,10 @@ func (c *connections) closeOneLocked() {
 	for _, k := range c.all {
 		of[k.address]++
 	}
-	var victim net.Conn
-	worse := func(a, b *connection) bool {
-		switch {
-		case (a.busy > 0) != (b.busy > 0):
-			return a.busy == 0
-		case of[a.address] != of[b.address]:
-			return of[a.address] > of[b.address]
-		}
-		return a.since.Before(b.since)
-	}
-	for conn, k := range c.all {
-		if victim == nil || worse(k, c.all[victim]) {
-			victim = conn
-		}
-	}
+	victim := slices.MinFunc(slices.Collect(maps.Keys(c.all)), func(x, y net.Conn) int {
+		a, b := c.all[x], c.all[y]
+		return cmp.Or(cmp.Compare(min(a.busy, 1), min(b.busy, 1)), cmp.Compare(of[b.address], of[a.address]), a.since.Compare(b.since))
+	})
 	delete(c.all, victim)
 	if secure, ok := victim.(*tls.Conn); ok {
 		victim = secure.NetConn() // without a farewell, which could take seconds
@@ -126,12 +118,5 @@ func known(ctx context.Context) func() {
 // only.
 func Loopback(address string) bool {
 	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		return false
-	}
-	if host == "localhost" {
-		return true
-	}
-	ip := net.ParseIP(host)
-	return ip != nil && ip.IsLoopback()
+	return err == nil && (host == "localhost" || net.ParseIP(host).IsLoopback())
 }
