@@ -247,8 +247,8 @@ func TestNoChildOutlivesItsParent(t *testing.T) {
 			p := startParent(t, append([]string{"--processes", "2", "--instances", "9", "--churn", "0.2", "--transport", "http",
 				"--etcd-members", "3", "--duration", "1h"}, short...)...)
 			await.Until(t, "it settles", func() bool { return p.says("settling:") })
-			// Two workers, two victims, three members of etcd, one provider.
-			await.Until(t, "all children are there", func() bool { return len(childrenOf(t, p.cmd.Process.Pid)) == 8 })
+			// Two workers, two victims, three members of etcd.
+			await.Until(t, "all children are there", func() bool { return len(childrenOf(t, p.cmd.Process.Pid)) == 7 })
 			before := childrenOf(t, p.cmd.Process.Pid)
 			if signal == syscall.SIGKILL {
 				for pid := range before {

@@ -61,6 +61,15 @@ func NewProvider(lengths []time.Duration, room func() *Block) *Provider {
 	return p
 }
 
+// Sums returns the windows in which requests arrived, by length.
+func (p *Provider) Sums() Sums {
+	sums := Sums{}
+	for _, t := range p.tallies {
+		sums[t.of] = t.Counts()
+	}
+	return sums
+}
+
 // Arrive counts a request that arrives at an instant of the provider's clock.
 // Arrivals are counted as Issued, and as Offered those that are late.
 func (p *Provider) Arrive(at int64, r Request) {

@@ -113,9 +113,6 @@ func (t *Tally) block(number int64) *Block {
 	return b
 }
 
-// Sums returns the windows in which anything was counted, in order.
-func (t *Tally) Sums() Sums { return Sums{t.of: t.Counts()} }
-
 // Counts returns the windows in which anything was counted, in order.
 func (t *Tally) Counts() []Count {
 	t.mu.Lock()

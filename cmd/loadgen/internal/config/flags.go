@@ -119,7 +119,7 @@ func (r *raw) register(set *pflag.FlagSet) {
 	c := &r.config
 	set.StringVar(&r.limit, "limit", "300000/s", "the limit, as `PERMITS/WINDOW`; several with commas, such as 500/2s,2000/10s")
 	set.IntVar(&c.Instances, "instances", 96, "how many instances share it")
-	set.IntVar(&c.Processes, "processes", 1, "how many operating-system processes they run in; 1: in this one")
+	set.IntVar(&c.Processes, "processes", 1, "how many operating-system processes they run in, beside this one")
 	set.DurationVar(&c.Duration, "duration", 10*time.Second, "how long to measure, once the whole fleet is active")
 	set.Float64Var(&c.Demand, "demand", 1.5, "offered calls over the limit of the shortest window; from 1 on each instance makes at least one call more than its share in every window, unless --skew says otherwise")
 	set.StringVar(&r.arrival, "arrival", "steady", "how calls come in time: `steady|poisson|burst|sine`")
@@ -131,7 +131,7 @@ func (r *raw) register(set *pflag.FlagSet) {
 	set.Float64Var(&c.churnKill, "churn-kill", 0.5, "the part of them that is killed, each in a process of its own; the others announce that they leave; 0: all announce it")
 	set.BoolVar(&c.Rolling, "rolling-restart", false, "restart every instance once, one after the other, evenly over the measured time; each announces that it leaves, and its successor joins at that moment")
 	set.StringArrayVar(&r.crashes, "crash", nil, "`AT`, such as 5s: kill one of the --processes with all its instances so long after measuring began, and start it anew; repeatable")
-	set.StringVar(&r.transport, "transport", "none", "what permits are used for: `none|http`; http: each makes a request to a provider process that counts by its own clock, which is judged if the guard covers the clocks' error (auto does)")
+	set.StringVar(&r.transport, "transport", "none", "what permits are used for: `none|http`; http: each makes a request to a provider in this process, which counts by its own clock, which is judged if the guard covers the clocks' error (auto does)")
 	set.IntVar(&c.Members, "etcd-members", 1, "how many members the embedded etcd has; several are a process each")
 	set.StringArrayVar(&r.faults, "fault", nil, "`AT=WHAT`, such as 5s=kill-leader: what befalls the embedded etcd so long after measuring began; repeatable; "+strings.Join(faultNames, ", "))
 	set.DurationVar(&c.MeasureAfter, "measure-after", 0, "how long the whole fleet runs before measuring begins")

@@ -65,6 +65,3 @@ func (c *Config) Victims() int {
 	}
 	return int(math.Ceil(rate*c.victimLife().Seconds())) + 1
 }
-
-// Children reports whether the run has processes besides this one.
-func (c *Config) Children() bool { return c.Processes > 1 || c.Victims() > 0 || c.Http }

@@ -10,7 +10,6 @@ import (
 	"runtime"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -25,27 +24,32 @@ import (
 // endPatience is how long a child may take to end in good order.
 const endPatience = 30 * time.Second
 
+// link is the parent's end of a worker, which is a process of its own.
+type link struct {
+	*worker.Process
+	slots  []int         // of the fleet
+	file   string        // of its counts
+	ended  chan struct{} // closed at the last report
+	last   *worker.Ended // set before that
+	latest worker.Status // guarded by the crew's mutex
+}
+
 // crew is all that carries the fleet: workers, each with some of its instances,
 // the victims, which are workers of one instance that will be killed, and the
 // provider, if permits make requests.
 type crew struct {
-	c             *config.Config
-	etcd          *etcd
-	dir           string       // for the files of counts; empty if there are none
-	setup         worker.Setup // of every worker
-	fail          func(error)
-	files         atomic.Int64
-	busy          sync.WaitGroup  // victims that are being replaced
-	provider      *worker.Process // nil if there is none
-	arrivals      string          // the provider's file of counts
-	providerEnded chan struct{}
+	c        *config.Config
+	dir      string // for the files of counts
+	fail     func(error)
+	busy     sync.WaitGroup   // killed workers that are being replaced
+	provider *worker.Provider // nil if there is none
 
 	mu       sync.Mutex
+	setup    worker.Setup // of workers to come
+	files    int
 	workers  []*link
 	victims  []*link   // of one instance each; oldest first
-	closing  bool      // who was killed is replaced no more
-	start    int64     // when delays begin to count; load.Never until that is known
-	stop     int64     // when calls end; the same
+	closing  bool      // killed workers are replaced no more
 	past     load.Sums // counts of workers that are gone
 	pastCPU  time.Duration
 	issued   int64 // by workers that are gone, as last told
@@ -55,19 +59,19 @@ type crew struct {
 	delay    *hdrhistogram.Histogram
 	sent     int64
 	lost     int64
-	beyond   time.Duration // see status
-	worst    time.Duration // the same
 	problem  string        // of a request that was lost
+	beyond   time.Duration // see worker.Status
+	worst    time.Duration // the same
 }
 
 // newCrew starts nobody yet. fail is told what must end the run.
 func newCrew(c *config.Config, e *etcd, provider string, own *ownClock, fail func(error)) *crew {
 	w := &crew{
-		c: c, etcd: e, fail: fail, start: load.Never, stop: load.Never, past: load.Sums{},
+		c: c, fail: fail, past: load.Sums{},
 		took: hdrhistogram.New(1, int64(worker.Slowest), 3), delay: hdrhistogram.New(1, int64(worker.Slowest), 3),
 		setup: worker.Setup{
 			Args: c.Args, Provider: provider, Limits: c.Limit, Tolerance: own.allowed, Secret: rand.Text(),
-			Generators: min(runtime.GOMAXPROCS(0), c.Instances),
+			Measure: worker.Measure{Start: load.Never, Stop: load.Never},
 		},
 	}
 	if e.embedded != nil {
@@ -79,224 +83,228 @@ func newCrew(c *config.Config, e *etcd, provider string, own *ownClock, fail fun
 }
 
 // join starts the provider and the workers, and lets the fleet join.
-func (c *crew) join(ctx context.Context) error {
-	if c.c.Children() {
-		var err error
-		if c.dir, err = os.MkdirTemp("", "quotient-loadgen-"); err != nil {
-			return err
-		}
-	}
-	if c.c.Http {
-		if err := c.startProvider(ctx); err != nil {
-			return err
-		}
-	}
-	regular := c.c.Instances - c.c.Victims()
-	if err := c.startWorkers(regular); err != nil {
+func (c *crew) join(ctx context.Context) (err error) {
+	if c.dir, err = os.MkdirTemp("", "quotient-loadgen-"); err != nil {
 		return err
 	}
+	if c.c.Http {
+		if c.provider, err = worker.StartProvider(c.c.Lengths(), c.setup.Secret, c.fail); err != nil {
+			return err
+		}
+		c.setup.Target = c.provider.Address
+	}
+	regular := c.c.Instances - c.c.Victims()
+	for i := range c.c.Processes {
+		var slots []int
+		for slot := i; slot < regular; slot += c.c.Processes {
+			slots = append(slots, slot)
+		}
+		if err := c.addWorker(slots, false); err != nil {
+			return err
+		}
+	}
 	for slot := regular; slot < c.c.Instances && ctx.Err() == nil; slot++ {
-		if err := c.addVictim([]int{slot}, false); err != nil {
+		if err := c.add(&c.victims, []int{slot}, 1, false); err != nil {
 			return err
 		}
 	}
 	return ctx.Err()
 }
 
-// startWorkers spreads the slots below n over the workers.
-func (c *crew) startWorkers(n int) error {
-	count := c.c.Processes
-	for i := range count {
-		var slots []int
-		for slot := i; slot < n; slot += count {
-			slots = append(slots, slot)
+// addWorker starts a worker. The workers share the processors evenly.
+func (c *crew) addWorker(slots []int, retry bool) error {
+	return c.add(&c.workers, slots, min((runtime.GOMAXPROCS(0)+c.c.Processes-1)/c.c.Processes, len(slots)), retry)
+}
+
+// add starts a worker, in one of the two lists.
+func (c *crew) add(list *[]*link, slots []int, generators int, retry bool) (err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.files++
+	l := &link{slots: slots, ended: make(chan struct{}), file: filepath.Join(c.dir, fmt.Sprintf("counts-%d", c.files))}
+	s := c.setup
+	s.Joining, s.Counts, s.Generators = worker.Joining{Slots: slots, Retry: retry}, l.file, generators
+	if l.Process, err = child.Start[worker.Order](worker.RoleVariable, worker.RoleWorker, func(r worker.Report) { c.hear(l, r) }, c.fail); err != nil {
+		return err
+	}
+	*list = append(*list, l)
+	return l.Send(worker.Order{Setup: &s})
+}
+
+// hear takes a report of a worker.
+func (c *crew) hear(l *link, r worker.Report) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case r.Status != nil:
+		l.latest = *r.Status
+		c.beyond, c.worst = max(c.beyond, r.Status.Beyond), max(c.worst, r.Status.Worst)
+	case r.Left != nil && r.Left.Problem == "":
+		c.departed.Announced++
+	case r.Left != nil:
+		c.departed.Unannounced++
+	case r.Failed != "":
+		c.fail(errors.New(r.Failed))
+	case r.Ended != nil:
+		l.last = r.Ended
+		close(l.ended)
+	}
+}
+
+// tell gives an order to all workers, and changes the setup of those to come. A
+// worker that takes no orders is as good as dead, which ends the run by itself.
+func (c *crew) tell(o worker.Order, change func(*worker.Setup)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	change(&c.setup)
+	for _, l := range slices.Concat(c.workers, c.victims) {
+		_ = l.Send(o)
+	}
+}
+
+// status sums up what the workers told last.
+func (c *crew) status() worker.Status {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := worker.Status{Issued: c.issued}
+	s.CPU, s.MaxRSS = child.Used()
+	s.CPU += c.pastCPU
+	for _, l := range slices.Concat(c.workers, c.victims) {
+		s.Active += l.latest.Active
+		s.Ready += l.latest.Ready
+		s.Issued += l.latest.Issued
+		s.CPU += l.latest.CPU
+		s.MaxRSS += l.latest.MaxRSS
+		s.Shares = append(s.Shares, l.latest.Shares...)
+		if l.latest.Problem != "" {
+			s.Problem = l.latest.Problem
 		}
-		var l *link
-		var err error
-		if count == 1 {
-			l, err = c.openLocal(slots)
-		} else {
-			l, err = c.openRemote(slots, c.generators())
+	}
+	c.maxRSS = max(c.maxRSS, s.MaxRSS)
+	return s
+}
+
+// churn lets instances leave and join as planned, until ctx ends.
+func (c *crew) churn(ctx context.Context, start int64) error {
+	next := 0 // the announced ones in turn, over all workers
+	for _, d := range c.c.Plan() {
+		if !pause(ctx, start+int64(d.At)) {
+			return nil
 		}
-		if err != nil {
-			return err
+		if d.Kill {
+			c.kill(&c.victims, nil, func(slots []int) error { return c.add(&c.victims, slots, 1, true) })
+			continue
 		}
+		slot := next % (c.c.Instances - c.c.Victims())
+		next++
 		c.mu.Lock()
-		c.workers = append(c.workers, l)
+		l := c.workers[slot%len(c.workers)]
 		c.mu.Unlock()
-		if err := l.send(worker.Order{Join: &worker.Joining{Slots: slots}}); err != nil {
+		if err := l.Send(worker.Order{Replace: &slot}); err != nil && ctx.Err() == nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// generators is how many goroutines make calls in each of several processes.
-func (c *crew) generators() int {
-	return (runtime.GOMAXPROCS(0) + c.c.Processes - 1) / c.c.Processes
+// crash kills one of the workers after the other at the times of the flags, and
+// starts each again, with as many instances.
+func (c *crew) crash(ctx context.Context, start int64, tell func(string)) error {
+	for _, at := range c.c.Crashes {
+		if !pause(ctx, start+int64(at.At)) {
+			return nil
+		}
+		c.kill(&c.workers, tell, func(slots []int) error { return c.addWorker(slots, true) })
+	}
+	return nil
 }
 
-// startProvider starts the provider and waits until it serves.
-func (c *crew) startProvider(ctx context.Context) (err error) {
-	c.arrivals = filepath.Join(c.dir, "arrivals")
-	listening := make(chan string, 1)
-	hear := func(r worker.Report) {
-		switch {
-		case r.Listening != "":
-			listening <- r.Listening
-		case r.Failed != "":
-			c.fail(errors.New(r.Failed))
+// kill kills the oldest worker of a list, in the background, takes its counts over,
+// and then starts another for its slots.
+func (c *crew) kill(list *[]*link, tell func(string), again func(slots []int) error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closing || len(*list) == 0 {
+		return
+	}
+	l := (*list)[0]
+	*list = (*list)[1:]
+	if tell != nil {
+		tell(fmt.Sprintf("%d instances crash", len(l.slots)))
+	}
+	c.departed.Killed += len(l.slots)
+	c.issued += l.latest.Issued
+	c.busy.Go(func() {
+		l.Kill()
+		counts, err := worker.CountsIn(l.file)
+		c.mu.Lock()
+		c.past.Add(counts)
+		c.pastCPU += l.Used()
+		c.mu.Unlock()
+		if err == nil {
+			err = again(l.slots)
 		}
-	}
-	ended := make(chan struct{})
-	c.providerEnded = ended
-	s := c.setup
-	s.Counts = c.arrivals
-	if c.provider, err = child.Start[worker.Order](worker.RoleVariable, worker.RoleProvider, func(r worker.Report) {
-		if r.Ended != nil {
-			close(ended)
+		if err != nil {
+			c.fail(err)
 		}
-		hear(r)
-	}, c.fail); err != nil {
-		return err
-	}
-	if err := c.provider.Send(worker.Order{Setup: &s}); err != nil {
-		return err
-	}
+	})
+}
+
+// pause waits until the instant, or returns false because ctx ended.
+func pause(ctx context.Context, at int64) bool {
+	t := time.NewTimer(time.Duration(at - time.Now().UnixNano()))
+	defer t.Stop()
 	select {
-	case c.setup.Target = <-listening:
-		return nil
+	case <-t.C:
+		return true
 	case <-ctx.Done():
-		return ctx.Err()
+		return false
 	}
 }
 
-// all returns every worker there is.
-func (c *crew) all() []*link {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return slices.Concat(c.workers, c.victims)
-}
-
-// tell gives an order to all workers. One that takes none is as good as dead,
-// which ends the run by itself.
-func (c *crew) tell(o worker.Order) {
-	for _, l := range c.all() {
-		_ = l.send(o)
-	}
-}
-
-// between lets delays count from an instant and ends the calls at another, also
-// those of workers to come.
-func (c *crew) between(start, stop int64) {
-	c.mu.Lock()
-	c.start, c.stop = start, stop
-	c.mu.Unlock()
-	c.tell(worker.Order{Start: start})
-	c.tell(worker.Order{Stop: stop})
-}
-
-// demand lets everybody ask for as much as these limits make them, also victims
-// to come.
-func (c *crew) demand(limits string) {
-	c.mu.Lock()
-	c.setup.Limits = limits
-	c.mu.Unlock()
-	c.tell(worker.Order{Limits: limits})
-}
-
-// status sums up what the workers told last.
-func (c *crew) status() worker.Status {
-	all := c.all()
-	var s worker.Status
-	for _, l := range all {
-		one := l.status()
-		s.Active += one.Active
-		s.Ready += one.Ready
-		s.Issued += one.Issued
-		s.Shares = append(s.Shares, one.Shares...)
-		if one.Problem != "" {
-			s.Problem = one.Problem
-		}
-		if l.remote != nil {
-			s.CPU += one.CPU
-			s.MaxRSS += one.MaxRSS
-		}
-	}
-	cpu, rss := child.Used()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	s.CPU += cpu + c.pastCPU
-	s.Issued += c.issued
-	c.maxRSS = max(c.maxRSS, s.MaxRSS+rss)
-	return s
-}
-
-// end stops the load and ends everybody. When it returns, no process is left and
-// all counts are in.
-func (c *crew) end() error {
+// end stops the load and ends everybody. When it returns, no process and no file is
+// left, and all counts are in. It returns the requests by the provider's clock, nil
+// without a provider.
+func (c *crew) end() (arrived *load.Arrivals, err error) {
 	c.mu.Lock()
 	c.closing = true
 	c.mu.Unlock()
 	c.busy.Wait()
 	var group errgroup.Group
-	for _, l := range c.all() {
+	for _, l := range slices.Concat(c.workers, c.victims) {
 		group.Go(func() error { return c.retire(l) })
 	}
-	err := group.Wait()
-	if c.provider != nil {
-		err = errors.Join(err, c.provider.End(worker.Order{End: true}, c.providerEnded, endPatience))
-	}
+	err = group.Wait()
 	if c.lost > 0 {
 		err = errors.Join(err, fmt.Errorf("%d of %d requests to the provider got no answer: %s", c.lost, c.lost+c.sent, c.problem))
 	}
-	return err
+	if c.provider != nil {
+		arrived = &load.Arrivals{Counts: c.provider.Close(), Promised: !c.c.Shaped() && c.c.Guarded().Covers(), Unjudged: c.c.Unjudged(c.beyond)}
+	}
+	return arrived, errors.Join(err, os.RemoveAll(c.dir))
 }
 
 // retire ends a worker and takes its counts over.
 func (c *crew) retire(l *link) error {
-	err := l.end()
-	last := l.last
-	counts, failed := l.counts()
+	err := l.End(worker.Order{End: true}, l.ended, endPatience)
+	counts, failed := worker.CountsIn(l.file)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.past.Add(counts)
-	err = errors.Join(err, failed)
-	if last == nil {
+	if err = errors.Join(err, failed); l.last == nil {
 		return err
 	}
-	c.sent, c.lost = c.sent+last.Sent, c.lost+last.Lost
-	if last.Problem != "" {
-		c.problem = last.Problem
+	c.sent, c.lost = c.sent+l.last.Sent, c.lost+l.last.Lost
+	if l.last.Problem != "" {
+		c.problem = l.last.Problem
 	}
-	for _, h := range []struct {
-		into *hdrhistogram.Histogram
-		from []byte
-	}{{c.took, last.Took}, {c.delay, last.Delay}} {
-		more, failed := hdrhistogram.Decode(h.from)
-		if failed != nil {
-			return errors.Join(err, failed)
-		}
-		h.into.Merge(more)
+	return errors.Join(err, merge(c.took, l.last.Took), merge(c.delay, l.last.Delay))
+}
+
+func merge(into *hdrhistogram.Histogram, encoded []byte) error {
+	more, err := hdrhistogram.Decode(encoded)
+	if err == nil {
+		into.Merge(more)
 	}
 	return err
-}
-
-// arrived returns the requests by the provider's clock, nil without a provider.
-func (c *crew) arrived() (*load.Arrivals, error) {
-	if c.provider == nil {
-		return nil, nil
-	}
-	counts, err := worker.CountsIn(c.arrivals)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return &load.Arrivals{Counts: counts, Promised: !c.c.Shaped() && c.c.Guarded().Covers(), Unjudged: c.c.Unjudged(c.beyond)}, err
-}
-
-// cleanUp removes the files.
-func (c *crew) cleanUp() error {
-	if c.dir == "" {
-		return nil
-	}
-	return os.RemoveAll(c.dir)
 }

@@ -68,7 +68,9 @@ func (r *run) drive(ctx context.Context) error {
 	if ctx.Err() != nil {
 		err = nil // who ended it says why
 	}
-	err = errors.Join(err, r.crew.end(), r.cleanUp(ctx))
+	arrived, failed := r.crew.end()
+	err = errors.Join(err, failed, r.cleanUp(ctx))
+	r.observed.Arrivals = arrived
 	past := r.crew.past
 	r.observed.Counts = past[load.Series{Kind: load.Labelled, Length: r.c.Cell()}]
 	r.observed.Own = load.Own{
@@ -77,9 +79,7 @@ func (r *run) drive(ctx context.Context) error {
 		Tolerance: r.own.allowed, Unjudged: r.own.unjudged(r.c.Guarded().Error),
 	}
 	r.observed.Shape = r.c.Spans(r.crew.departed.All())
-	arrived, failed := r.crew.arrived()
-	r.observed.Arrivals = arrived
-	return errors.Join(err, failed, r.crew.cleanUp())
+	return err
 }
 
 // write sets the provider's policy.
@@ -159,7 +159,8 @@ func (r *run) measure(ctx context.Context) error {
 	o := &r.observed
 	start := quota.WindowAt(r.c.Window(), o.Active+int64(r.c.MeasureAfter)).End()
 	end := start + int64(r.c.Duration)
-	r.crew.between(start, end)
+	span := worker.Measure{Start: start, Stop: end}
+	r.crew.tell(worker.Order{Measure: &span}, func(s *worker.Setup) { s.Measure = span })
 	if !r.watch(ctx, start, func(int64, worker.Status) {}) {
 		return ctx.Err()
 	}
@@ -209,7 +210,7 @@ func (r *run) change(ctx context.Context, start int64) error {
 		err := r.write(ctx, ch.Limits, "load generator: --change "+ch.String())
 		if err == nil {
 			entry.Acked = time.Now().UnixNano()
-			r.crew.demand(ch.Text)
+			r.crew.tell(worker.Order{Limits: ch.Text}, func(s *worker.Setup) { s.Limits = ch.Text })
 		}
 		r.observed.Timeline.Changes = append(r.observed.Timeline.Changes, entry)
 		if err != nil && ctx.Err() == nil {

@@ -11,26 +11,24 @@ import (
 	"github.com/quotient-limiter/quotient/internal/child"
 )
 
-// RoleVariable says, in the environment, that this process is a child and which.
-const RoleVariable = "QUOTIENT_LOADGEN_CHILD"
-
-// The children of a run.
+// RoleVariable says, in the environment, that this process is a child and which:
+// RoleWorker is the only one.
 const (
-	RoleWorker   = "worker"   // instances of the fleet
-	RoleProvider = "provider" // the API that they call
+	RoleVariable = "QUOTIENT_LOADGEN_CHILD"
+	RoleWorker   = "worker"
 )
 
-// Process is a child of the parent's.
+// Process is a worker as its parent sees it.
 type Process = child.Process[Order, Report]
 
-// RunIfChild turns this process into a child, and does not return, if it was
+// RunIfChild turns this process into a worker, and does not return, if it was
 // started as one. It comes first of all.
 func RunIfChild() {
 	role, ok := os.LookupEnv(RoleVariable)
 	if !ok {
 		return
 	}
-	var me interface{ Obey(o Order) error } // nil until it is set up
+	var me *Worker // nil until it is set up
 	err := child.Serve(func(o Order, answer func(Report)) (err error) {
 		tell := func(r Report) {
 			if r.Failed != "" {
@@ -40,11 +38,13 @@ func RunIfChild() {
 		}
 		switch {
 		case me != nil:
-			err = me.Obey(o)
+			err = me.obey(o)
 		case o.Setup == nil:
 			err = errors.New("an order before the setup")
+		case role != RoleWorker:
+			err = fmt.Errorf("no child is a %q", role)
 		default:
-			me, err = newChild(role, o.Setup, tell)
+			me, err = start(o.Setup, tell)
 		}
 		if err != nil {
 			tell(Report{Failed: err.Error()})
@@ -58,7 +58,8 @@ func RunIfChild() {
 	os.Exit(0)
 }
 
-func newChild(role string, s *Setup, tell func(Report)) (interface{ Obey(o Order) error }, error) {
+// start starts the worker of a setup.
+func start(s *Setup, tell func(Report)) (*Worker, error) {
 	c, err := config.ParseFlags(s.Args, func(name string) string {
 		if name == "QUOTIENT_PASSWORD" && s.Password != "" {
 			return s.Password
@@ -72,15 +73,9 @@ func newChild(role string, s *Setup, tell func(Report)) (interface{ Obey(o Order
 	if err != nil {
 		return nil, err
 	}
-	switch role {
-	case RoleProvider:
-		return startProvider(c, s.Secret, file.room, tell)
-	case RoleWorker:
-		client, err := c.Client(context.Background(), s.Endpoints)
-		if err != nil {
-			return nil, err
-		}
-		return NewWorker(c, s, client, file.room, tell)
+	client, err := c.Client(context.Background(), s.Endpoints)
+	if err != nil {
+		return nil, err
 	}
-	return nil, fmt.Errorf("no child is a %q", role)
+	return newWorker(c, s, client, file.room, tell)
 }

@@ -65,5 +65,5 @@ func CountsIn(name string) (load.Sums, error) {
 	return load.ReadBlocks(data)
 }
 
-// Memory is room for the counts of a worker that shares its process with the parent.
+// Memory is room for counts that nobody needs after the process has ended.
 func Memory() *load.Block { return new(load.Block) }

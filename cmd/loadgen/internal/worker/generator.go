@@ -285,12 +285,3 @@ func (g *generator) spend(permits, until int64, as load.Request) (now int64) {
 	g.use(permits, as)
 	return now
 }
-
-// Sums are what was counted.
-func (g *generator) Sums() load.Sums {
-	all := load.Sums{}
-	for _, t := range []*load.Tally{g.tally, g.came, g.misplaced} {
-		all.Add(t.Sums())
-	}
-	return all
-}

@@ -32,7 +32,7 @@ type instance struct {
 }
 
 // join opens instances in the slots, some at a time.
-func (w *Worker) join(j *Joining) error {
+func (w *Worker) join(j Joining) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, slot := range j.Slots {
@@ -73,7 +73,7 @@ func (w *Worker) enter(slot int, retry bool) {
 	w.slots[slot], w.all[in] = in, true
 	w.mu.Unlock()
 	calls := load.NewProcess(w.c.Arrival, w.c.Seed, slot, w.c.Instances)
-	w.Generators[slot%len(w.Generators)].add(fleetLimiter{in.limiter}, calls, w.parts[slot], &in.gone)
+	w.generators[slot%len(w.generators)].add(fleetLimiter{in.limiter}, calls, w.parts[slot], &in.gone)
 	w.busy.Go(func() {
 		if in.limiter.Ready(w.ctx) == nil {
 			w.ready.Add(1)
@@ -124,5 +124,5 @@ func (w *Worker) replace(slot int) {
 		w.tell(Report{Left: left})
 	})
 	// Cannot fail: the slot is one of ours.
-	_ = w.join(&Joining{Slots: []int{slot}, Retry: true})
+	_ = w.join(Joining{Slots: []int{slot}, Retry: true})
 }

@@ -4,107 +4,94 @@ import "time"
 
 // The parent orders, a child reports; each object has one field, which says what it
 // is. The first order is the setup. Orders are obeyed in turn and have no answer of
-// their own, but for the last, end, which is answered by ended.
+// their own, but for the last, end, which is answered by ended. Both ends are the
+// same program.
 
-// Order is what the parent tells a child.
+// Order is what the parent tells a worker.
 type Order struct {
 	Setup *Setup `json:"setup,omitempty"`
-	// Join opens instances in these slots of the fleet.
-	Join *Joining `json:"join,omitempty"`
 	// Replace lets the instance in a slot leave, announced, and another join in
 	// its place at once. While the slot's instance has not joined yet, nothing
 	// happens.
 	Replace *int `json:"replace,omitempty"`
 	// Limits are in force from now on: instances ask for as much as they demand.
-	Limits string `json:"limits,omitempty"`
-	// Start and Stop are the instants from which delays count and at which calls
-	// end, in nanoseconds since the epoch.
-	Start int64 `json:"start,omitempty"`
-	Stop  int64 `json:"stop,omitempty"`
+	Limits  string   `json:"limits,omitempty"`
+	Measure *Measure `json:"measure,omitempty"`
 	// End stops the calls now, and closes all instances.
 	End bool `json:"end,omitempty"`
 }
 
-// Setup is what a child must know before anything else.
+// Measure is the instants from which delays count and at which calls end, in
+// nanoseconds since the epoch.
+type Measure struct{ Start, Stop int64 }
+
+// Joining is a set of slots, and whether an instance that cannot join at once
+// tries again until it can.
+type Joining struct {
+	Slots []int
+	Retry bool
+}
+
+// Setup is what a worker must know before anything else.
 type Setup struct {
 	// Args are the run's flags, which say most of it.
 	Args []string `json:"args"`
 	// Endpoints are those of the embedded etcd; Password is the user's of another.
 	// Both go through a pipe, and stand in no argument list and no environment.
-	Endpoints []string `json:"endpoints,omitempty"`
-	Password  string   `json:"password,omitempty"`
-	Provider  string   `json:"provider,omitempty"`
-	// Limits are in force.
-	Limits string `json:"limits,omitempty"`
-	// Tolerance is how far limiters' clocks may be from the child's.
-	Tolerance time.Duration `json:"tolerance,omitempty"`
-	// Generators is how many goroutines make calls.
-	Generators int `json:"generators,omitempty"`
-	// Counts is the file to count in.
-	Counts string `json:"counts,omitempty"`
+	Endpoints  []string
+	Password   string
+	Provider   string
+	Joining    Joining
+	Limits     string // in force
+	Measure    Measure
+	Tolerance  time.Duration // how far limiters' clocks may be from the worker's
+	Generators int           // goroutines that make calls
+	Counts     string        `json:"counts"` // the file to count in
 	// Target is the address of the provider that every permit makes a request to;
-	// empty for none.
-	Target string `json:"target,omitempty"`
-	// Secret is what requests to the provider show, so that it counts no others.
-	Secret string `json:"secret,omitempty"`
+	// empty for none. Secret is what those requests show, so that it counts no
+	// others.
+	Target, Secret string
 }
 
-// Joining is a set of slots, and whether an instance that cannot join at once
-// tries again until it can.
-type Joining struct {
-	Slots []int `json:"slots"`
-	Retry bool  `json:"retry,omitempty"`
-}
-
-// Report is what a child tells the parent.
+// Report is what a worker tells the parent.
 type Report struct {
-	Status *Status `json:"status,omitempty"`
-	// Left says that an instance that was to be replaced is gone, and what kept
-	// it from leaving in good order, if anything.
-	Left *Departed `json:"left,omitempty"`
-	// Failed says why the child cannot do what it was told to.
-	Failed string `json:"failed,omitempty"`
-	// Listening is the address at which a provider process serves.
-	Listening string `json:"listening,omitempty"`
-	// Ended is the last report.
-	Ended *Ended `json:"ended,omitempty"`
+	Status *Status   `json:"status,omitempty"`
+	Left   *Departed `json:"left,omitempty"`
+	Failed string    `json:"failed,omitempty"` // why it cannot do what it was told to
+	Ended  *Ended    `json:"ended,omitempty"`  // the last report
 }
 
-// Status is how a child fares. It comes every 100 ms.
+// Status is how a worker fares. It comes every 100 ms.
 type Status struct {
-	Active  int           `json:"active"`            // instances that are active now
-	Ready   int           `json:"ready"`             // instances that were active once
-	Problem string        `json:"problem,omitempty"` // of one that is not active
-	Issued  int64         `json:"issued"`
-	CPU     time.Duration `json:"cpu"`     // used by the process
-	MaxRSS  int64         `json:"max_rss"` // bytes, the most there ever was
-	// Worst is how far a permit was outside its window, at most.
-	Worst time.Duration `json:"worst,omitempty"`
-	// Beyond is how far the guard did not cover a clock's distance from the
-	// provider's, at most.
-	Beyond time.Duration `json:"beyond,omitempty"`
-	Shares []held        `json:"shares,omitempty"`
+	Active  int    // instances that are active now
+	Ready   int    // instances that were active once
+	Problem string // of one that is not active
+	Issued  int64
+	CPU     time.Duration // used by the process
+	MaxRSS  int64         // bytes, the most there ever was
+	Worst   time.Duration // how far a permit was outside its window, at most
+	Beyond  time.Duration // how far the guard did not cover a clock's distance from the provider's, at most
+	Shares  []held        `json:",omitempty"`
 }
 
 // held is an instance's slot, when it joined, in nanoseconds since the epoch, and
 // its share.
 type held [3]int64
 
-// Departed is an instance that has left.
+// Departed is an instance that was to be replaced and is gone, and what kept it
+// from leaving in good order, if anything.
 type Departed struct {
-	Slot    int    `json:"slot"`
-	Problem string `json:"problem,omitempty"`
+	Slot    int
+	Problem string
 }
 
-// Ended is what a child has to say at last.
+// Ended is what a worker has to say at last.
 type Ended struct {
-	// Took is the histogram of immediate grants, as HdrHistogram encodes it.
-	Took []byte `json:"took,omitempty"`
-	// Delay is one of how long calls waited for their permits.
-	Delay []byte `json:"delay,omitempty"`
+	// Took is the histogram of immediate grants, Delay that of how long calls waited
+	// for their permits, as HdrHistogram encodes them.
+	Took, Delay []byte
 	// Sent and Lost count requests to the provider: those that were answered,
-	// and those that were not.
-	Sent    int64  `json:"sent,omitempty"`
-	Lost    int64  `json:"lost,omitempty"`
-	Problem string `json:"problem,omitempty"`
+	// and those that were not, of which Problem is one's.
+	Sent, Lost int64
+	Problem    string
 }

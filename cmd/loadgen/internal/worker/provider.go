@@ -4,11 +4,11 @@ import (
 	"context"
 	"crypto/subtle"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"time"
 
-	"github.com/quotient-limiter/quotient/cmd/loadgen/internal/config"
 	"github.com/quotient-limiter/quotient/internal/load"
 )
 
@@ -19,22 +19,23 @@ const (
 	secretHeader = "Quotient-Secret"
 )
 
-// provider is the API that the fleet calls, in a process of its own. It counts
-// requests of the fleet as they arrive, by its own clock, and refuses none. Those
-// of strangers are refused and not counted.
-type provider struct {
-	server *http.Server
-	tell   func(Report)
+// Provider is the API that the fleet calls. It counts requests of the fleet as they
+// arrive, by its own clock, and refuses none. Those of strangers are refused and not
+// counted.
+type Provider struct {
+	Address  string
+	server   *http.Server
+	arrivals *load.Provider
 }
 
-// startProvider serves on a loopback port that the system chooses.
-func startProvider(c *config.Config, secret string, room func() *load.Block, tell func(Report)) (*provider, error) {
+// StartProvider serves on a loopback port that the system chooses.
+func StartProvider(lengths []time.Duration, secret string, fail func(error)) (*Provider, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
-	arrivals := load.NewProvider(c.Lengths(), room)
-	p := &provider{tell: tell, server: &http.Server{
+	p := &Provider{Address: listener.Addr().String(), arrivals: load.NewProvider(lengths, Memory)}
+	p.server = &http.Server{
 		ReadHeaderTimeout: requestTimeout,
 		MaxHeaderBytes:    16 << 10,
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -48,26 +49,22 @@ func startProvider(c *config.Config, secret string, room func() *load.Block, tel
 				http.Error(w, err.Error(), http.StatusBadRequest)
 				return
 			}
-			arrivals.Arrive(now, use)
+			p.arrivals.Arrive(now, use)
 			w.WriteHeader(http.StatusNoContent)
 		}),
-	}}
+	}
 	go func() {
 		if err := p.server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			tell(Report{Failed: "serving: " + err.Error()})
+			fail(fmt.Errorf("the provider: %w", err))
 		}
 	}()
-	tell(Report{Listening: listener.Addr().String()})
 	return p, nil
 }
 
-// obey ends the provider. It takes no other order.
-func (p *provider) Obey(o Order) error {
-	if o.End {
-		ctx, done := context.WithTimeout(context.Background(), requestTimeout)
-		defer done()
-		_ = p.server.Shutdown(ctx) // what is open now, nobody waits for
-		p.tell(Report{Ended: &Ended{}})
-	}
-	return nil
+// Close ends the provider and returns what arrived.
+func (p *Provider) Close() load.Sums {
+	ctx, done := context.WithTimeout(context.Background(), requestTimeout)
+	defer done()
+	_ = p.server.Shutdown(ctx) // requests that are open now are of no interest
+	return p.arrivals.Sums()
 }

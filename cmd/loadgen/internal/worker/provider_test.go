@@ -1,36 +1,21 @@
 package worker
 
 import (
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/quotient-limiter/quotient/cmd/loadgen/internal/config"
 	"github.com/quotient-limiter/quotient/internal/load"
-	"github.com/quotient-limiter/quotient/quota"
 )
 
 // The provider counts what it is told of permits, and nothing of strangers.
 func TestTheProviderCountsPermits(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "arrivals")
-	listening := make(chan string, 1)
 	hour := time.Hour // no request is on the edge of its window, but in 1 of so many runs
-	counted, err := newCountFile(file, func(err error) { t.Error(err) })
+	p, err := StartProvider([]time.Duration{hour}, "sesame", func(err error) { t.Error(err) })
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &config.Config{Limits: []quota.Limit{{Permits: 1, Window: hour}}}
-	p, err := startProvider(c, "sesame", counted.room, func(r Report) {
-		if r.Listening != "" {
-			listening <- r.Listening
-		}
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := <-listening
-	s := newSender(address, "sesame")
+	s := newSender(p.Address, "sesame")
 	past := int64(5 * hour)
 	s.send(3, load.Request{Start: past, Asked: past})                  // late
 	s.send(2, load.Request{Start: past, Asked: time.Now().UnixNano()}) // for a window that was over
@@ -40,20 +25,14 @@ func TestTheProviderCountsPermits(t *testing.T) {
 	if sent.Sent != 6 || sent.Lost != 0 {
 		t.Errorf("%+v", sent)
 	}
-	stranger := newSender(address, "")
+	stranger := newSender(p.Address, "")
 	stranger.send(5, load.Request{Start: time.Now().UnixNano(), Asked: past})
 	var refused Ended
 	stranger.end(&refused)
 	if refused.Sent != 0 || refused.Lost != 5 || !strings.Contains(refused.Problem, "403") {
 		t.Errorf("strangers: %+v", refused)
 	}
-	if err := p.Obey(Order{End: true}); err != nil {
-		t.Fatal(err)
-	}
-	counts, err := CountsIn(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	counts := p.Close()
 	var arrived, late int64
 	for _, c := range counts[load.Series{Kind: load.Arrived, Length: hour}] {
 		arrived, late = arrived+c.Issued, late+c.Offered

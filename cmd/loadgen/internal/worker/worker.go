@@ -1,5 +1,6 @@
-// Package worker is the instances of one process with the generators that make
-// their calls, and the provider that is called. Either may be a child process.
+// Package worker is a child process with some instances of the fleet and the
+// generators that make their calls, and the provider that they call, which runs in
+// the parent.
 package worker
 
 import (
@@ -36,7 +37,7 @@ type Worker struct {
 	tell       func(Report)
 	shared     *shared
 	sender     *sender // nil if permits make no requests
-	Generators []*generator
+	generators []*generator
 	making     sync.WaitGroup // the generators' goroutines
 	busy       sync.WaitGroup // joins, leaves, and waits for readiness
 	ready      atomic.Int64   // instances that were active once
@@ -52,8 +53,8 @@ type Worker struct {
 	beyond time.Duration
 }
 
-// NewWorker starts a worker without instances. It counts in blocks from room.
-func NewWorker(c *config.Config, s *Setup, client *clientv3.Client, room func() *load.Block, tell func(Report)) (*Worker, error) {
+// newWorker starts a worker, whose instances join. It counts in blocks from room.
+func newWorker(c *config.Config, s *Setup, client *clientv3.Client, room func() *load.Block, tell func(Report)) (*Worker, error) {
 	limits, err := quota.ParseLimits(s.Limits)
 	if err != nil {
 		return nil, err
@@ -72,27 +73,25 @@ func NewWorker(c *config.Config, s *Setup, client *clientv3.Client, room func() 
 		},
 	}
 	w.shared.limits.Store(&limits)
-	w.shared.start.Store(load.Never)
-	w.shared.stop.Store(load.Never)
+	w.shared.start.Store(s.Measure.Start)
+	w.shared.stop.Store(s.Measure.Stop)
 	if s.Target != "" {
 		w.sender = newSender(s.Target, s.Secret)
 		w.shared.use = w.sender.send
 	}
 	w.ctx, w.stop = context.WithCancel(context.Background())
-	for range max(1, s.Generators) {
+	for range s.Generators {
 		g := newGenerator(w.shared)
-		w.Generators = append(w.Generators, g)
+		w.generators = append(w.generators, g)
 		w.making.Go(g.run)
 	}
 	w.busy.Go(w.reportStatus)
-	return w, nil
+	return w, w.join(s.Joining)
 }
 
-// Obey does what the parent orders. It does not block.
-func (w *Worker) Obey(o Order) error {
+// obey does what the parent orders. It does not block.
+func (w *Worker) obey(o Order) error {
 	switch {
-	case o.Join != nil:
-		return w.join(o.Join)
 	case o.Replace != nil:
 		w.replace(*o.Replace)
 	case o.Limits != "":
@@ -101,10 +100,9 @@ func (w *Worker) Obey(o Order) error {
 			return err
 		}
 		w.shared.limits.Store(&limits)
-	case o.Start != 0:
-		w.shared.start.Store(o.Start)
-	case o.Stop != 0:
-		w.shared.stop.Store(o.Stop)
+	case o.Measure != nil:
+		w.shared.start.Store(o.Measure.Start)
+		w.shared.stop.Store(o.Measure.Stop)
 	case o.End:
 		go w.end()
 	default:
@@ -129,7 +127,7 @@ func (w *Worker) reportStatus() {
 
 func (w *Worker) status() *Status {
 	s := &Status{Ready: int(w.ready.Load())}
-	for _, g := range w.Generators {
+	for _, g := range w.generators {
 		s.Issued += g.issued.Load()
 		s.Worst = max(s.Worst, time.Duration(g.worst.Load()))
 	}
@@ -154,7 +152,7 @@ func (w *Worker) status() *Status {
 
 // waiting returns the calls that wait in limiters' queues.
 func (w *Worker) waiting() (n int64) {
-	for _, g := range w.Generators {
+	for _, g := range w.generators {
 		n += g.waiting.Load()
 	}
 	return n
@@ -191,7 +189,7 @@ func (w *Worker) end() {
 // histograms returns those of all generators, encoded. None may be running.
 func (w *Worker) histograms() (took, delay []byte, err error) {
 	calls, waits := hdrhistogram.New(1, int64(Slowest), 3), hdrhistogram.New(1, int64(Slowest), 3)
-	for _, g := range w.Generators {
+	for _, g := range w.generators {
 		calls.Merge(g.took)
 		g.waited.Lock()
 		waits.Merge(g.waited.Histogram)
