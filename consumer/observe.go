@@ -17,9 +17,6 @@ var reasons = [...]Reason{
 	ReasonTooLarge, ReasonQueueFull, ReasonClosed, ReasonNoPolicy, ReasonStale,
 }
 
-// Reasons returns all reasons by which Status counts refusals.
-func Reasons() []Reason { return slices.Clone(reasons[:]) }
-
 // refusals counts refused permits, since the start. Anybody adds; a reader sees
 // each counter by itself, not all at one moment.
 type refusals struct {
@@ -39,10 +36,8 @@ func (r *refusals) of(why Reason) *atomic.Int64 {
 func (r *refusals) count() (total int64, by map[Reason]int64) {
 	by = make(map[Reason]int64, len(reasons))
 	for i, reason := range reasons {
-		if n := r.by[i].Load(); n > 0 {
-			by[reason] = n
-			total += n
-		}
+		by[reason] = r.by[i].Load()
+		total += by[reason]
 	}
 	return total, by
 }

@@ -32,7 +32,7 @@ type Status struct {
 	// Issued and Refused count permits since the limiter was opened; Shadowed
 	// those that were refused but passed, in shadow mode.
 	Issued, Refused, Shadowed int64
-	// RefusedBy divides Refused by reason; a reason that never was is missing.
+	// RefusedBy divides Refused by reason; it has an entry for every Reason.
 	RefusedBy map[Reason]int64
 	// OverIssued is always 0; another value is a bug. It counts permits issued
 	// beyond what the share allowed at that moment, by a check of its own.

@@ -120,7 +120,7 @@ func (a *Admin) List(ctx context.Context) ([]Stored, error) {
 		if provider, ok := a.keys.ProviderOf(string(kv.Key)); ok {
 			s := stored(provider, kv.Value, kv.ModRevision)
 			if err := quota.ValidateProvider(provider); err != nil {
-				s.Problem = fmt.Errorf("no instance can ask for it, its key is %.*q: %w", 2*quota.MaxProviderBytes, kv.Key, err)
+				s.Problem = fmt.Errorf("no instance can ask for it, its key is %.*q: %w", 2*keys.MaxIncarnationBytes, kv.Key, err)
 			}
 			all = append(all, s)
 		}

@@ -15,10 +15,10 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// MaxTogether is how many policies Update can change: etcd takes maxOps
+// maxTogether is how many policies Update can change: etcd takes maxOps
 // operations, and each policy comes with its history record. Policies whose
 // freshness, clock error or windows are lowered take another operation.
-const MaxTogether = maxOps / 2
+const maxTogether = maxOps / 2
 
 // maxOps is etcd's default for the operations of a transaction.
 const maxOps = 128
@@ -52,7 +52,7 @@ func (s *Stored) at(revision int64) error {
 // Update changes the policies of several providers in one transaction: all of them
 // or, with an error, none. It reads them once and calls edit with what is set, at
 // Revision 0 where nothing is. edit returns the new policies in the same order, nil
-// for one that stays, at most MaxTogether others; each is checked as by Put.
+// for one that stays, at most 64 others; each is checked as by Put.
 // If somebody else changes one meanwhile, the error is a *ConflictError. The
 // result is what is then set, in the same order.
 func (a *Admin) Update(ctx context.Context, providers []string, edit func(old []Stored) ([]*quota.Policy, error)) ([]Stored, error) {
@@ -86,9 +86,9 @@ func (a *Admin) Update(ctx context.Context, providers []string, edit func(old []
 	switch n := len(writes); {
 	case n == 0:
 		return all, nil
-	case n > MaxTogether:
+	case n > maxTogether:
 		return nil, fmt.Errorf("coordinator: %d policies to change: one transaction of etcd takes %d (128 operations, two for each); make it several",
-			n, MaxTogether)
+			n, maxTogether)
 	}
 	revision, err := a.commit(ctx, writes...)
 	for i, p := range policies {

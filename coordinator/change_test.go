@@ -54,7 +54,7 @@ func TestSeveralPoliciesAreSetTogetherOrNotAtAll(t *testing.T) {
 		t.Errorf("%v, want a conflict of b", err)
 	}
 	var many []string
-	for i := range MaxTogether + 1 {
+	for i := range maxTogether + 1 {
 		many = append(many, fmt.Sprintf("many%d", i))
 	}
 	for what, try := range map[string]func() error{
@@ -84,10 +84,10 @@ func TestSeveralPoliciesAreSetTogetherOrNotAtAll(t *testing.T) {
 func TestMostTogetherFitsEtcd(t *testing.T) {
 	f := setup(t)
 	var names []string
-	for i := range MaxTogether {
+	for i := range maxTogether {
 		names = append(names, fmt.Sprintf("p%d", i))
 	}
-	if _, err := f.admin.Update(t.Context(), names, each(slices.Repeat([]int64{1}, MaxTogether)...)); err != nil {
+	if _, err := f.admin.Update(t.Context(), names, each(slices.Repeat([]int64{1}, maxTogether)...)); err != nil {
 		t.Error(err)
 	}
 }

@@ -17,9 +17,9 @@ var (
 	ErrUnreachable = etcderr.ErrUnreachable
 	// ErrPermission: etcd refused, because of who we are.
 	ErrPermission = etcderr.ErrPermission
-	// ErrSessionClosed: the session was closed.
-	ErrSessionClosed = errors.New("session is closed")
 )
+
+var errSessionClosed = errors.New("session is closed")
 
 // ConflictError says that a policy was changed by somebody else: it is not at
 // the revision that the change was meant for. Revision 0 means not set.

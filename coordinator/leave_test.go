@@ -60,8 +60,8 @@ func TestLeaveThatIsCutShortSaysSo(t *testing.T) {
 	if !r.told().closed {
 		t.Error("the sink is still open")
 	}
-	if _, err := s.Subscribe("p", func() feed.Sink { return &recorder{} }); !errors.Is(err, ErrSessionClosed) {
-		t.Errorf("%v, want ErrSessionClosed", err)
+	if _, err := s.Subscribe("p", func() feed.Sink { return &recorder{} }); !errors.Is(err, errSessionClosed) {
+		t.Errorf("%v, want errSessionClosed", err)
 	}
 }
 

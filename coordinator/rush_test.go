@@ -52,7 +52,7 @@ func TestARushIsManyChangesInALittleTime(t *testing.T) {
 // the default TTL.
 func membershipAmong(t *testing.T, instances int) *membership {
 	t.Helper()
-	s := &Session{keys: layout, ctx: t.Context(), o: Options{TTL: DefaultTTL, Clock: clock.New(), Logger: quiet}}
+	s := &Session{keys: layout, ctx: t.Context(), o: Options{TTL: defaultTTL, Clock: clock.New(), Logger: quiet}}
 	p := newMembership(s, "p", &recorder{})
 	var listed []view.Key
 	for i := range instances {
@@ -93,10 +93,10 @@ func TestLeasesThatRunOutInLargeFleetsGetLonger(t *testing.T) {
 		set, lost time.Duration
 		want      time.Duration
 	}{
-		{manyInstances - 1, DefaultTTL, DefaultTTL, DefaultTTL},
-		{manyInstances, DefaultTTL, DefaultTTL, 2 * DefaultTTL},
-		{manyInstances, DefaultTTL, 20 * time.Second, mostTTL},
-		{manyInstances, DefaultTTL, mostTTL, mostTTL},
+		{manyInstances - 1, defaultTTL, defaultTTL, defaultTTL},
+		{manyInstances, defaultTTL, defaultTTL, 2 * defaultTTL},
+		{manyInstances, defaultTTL, 20 * time.Second, mostTTL},
+		{manyInstances, defaultTTL, mostTTL, mostTTL},
 		{manyInstances, maxTTL, maxTTL, maxTTL},
 	} {
 		s := membershipAmong(t, c.instances).s

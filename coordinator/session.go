@@ -25,12 +25,12 @@ import (
 
 // Defaults and bounds of Options.
 const (
-	DefaultTTL = 5 * time.Second
+	defaultTTL = 5 * time.Second
 	minTTL     = 2 * time.Second
 	maxTTL     = time.Minute
-	// DefaultProbe is the time between two proofs of freshness. It costs one
+	// defaultProbe is the time between two proofs of freshness. It costs one
 	// small read of etcd per process.
-	DefaultProbe = 300 * time.Millisecond
+	defaultProbe = 300 * time.Millisecond
 	// firstMeasurement is how long Join waits for NTP servers.
 	firstMeasurement = 1200 * time.Millisecond
 )
@@ -45,11 +45,11 @@ type Options struct {
 	// Weight is for policies that share by weight; 1 to quota.MaxWeight, default 1.
 	Weight int64
 	// TTL is the time after which etcd gives the instance up when it has died;
-	// 2 s to 1 minute, default DefaultTTL. No promise rests on it. In a fleet of
+	// 2 s to 1 minute, default 5 s. No promise rests on it. In a fleet of
 	// 100 or more a lease that ran out is followed by one that lasts twice as
 	// long, up to 30 s.
 	TTL time.Duration
-	// Probe is the time between two proofs of freshness, default DefaultProbe;
+	// Probe is the time between two proofs of freshness, default 300 ms;
 	// from 50 ms to 1 s. A policy with a short freshness makes it shorter. The
 	// default grows in fleets of more than 500 instances, to a third of the
 	// freshness at most.
@@ -85,10 +85,10 @@ func (o *Options) fill() error {
 		o.Name = host[:min(len(host), quota.MaxNameBytes)]
 	}
 	if o.TTL == 0 {
-		o.TTL = DefaultTTL
+		o.TTL = defaultTTL
 	}
 	if o.ownProbe = o.Probe != 0; !o.ownProbe {
-		o.Probe = DefaultProbe
+		o.Probe = defaultProbe
 	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()
@@ -97,10 +97,10 @@ func (o *Options) fill() error {
 		o.Clock = clock.New()
 	}
 	if o.TTL < minTTL || o.TTL > maxTTL {
-		return fmt.Errorf("coordinator: TTL %v: must be from %v to %v; 0 means %v", o.TTL, minTTL, maxTTL, DefaultTTL)
+		return fmt.Errorf("coordinator: TTL %v: must be from %v to %v; 0 means %v", o.TTL, minTTL, maxTTL, defaultTTL)
 	}
 	if o.Probe < 50*time.Millisecond || o.Probe > time.Second {
-		return fmt.Errorf("coordinator: probe %v: must be from 50ms to 1s; 0 means %v", o.Probe, DefaultProbe)
+		return fmt.Errorf("coordinator: probe %v: must be from 50ms to 1s; 0 means %v", o.Probe, defaultProbe)
 	}
 	i := quota.Instance{Name: o.Name, Weight: o.Weight}
 	return i.Validate()
@@ -252,7 +252,7 @@ func (s *Session) Subscribe(provider string, create func() feed.Sink) (feed.Subs
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.mu.closed {
-		return nil, fmt.Errorf("coordinator: %s: %w", provider, ErrSessionClosed)
+		return nil, fmt.Errorf("coordinator: %s: %w", provider, errSessionClosed)
 	}
 	p := s.mu.memberships[provider]
 	if p == nil {

@@ -7,15 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/coreos/go-semver/semver"
-)
-
-// The oldest servers whose watches can be relied on: before them, a member that
-// lags could deliver old events to a new watch, and progress notifications out
-// of order.
-var (
-	oldest35 = *semver.New("3.5.22")
-	oldest36 = *semver.New("3.6.2")
+	"github.com/quotient-limiter/quotient/internal/diagnose"
 )
 
 const (
@@ -113,22 +105,8 @@ func checkVersionsOf(ctx context.Context, endpoints []string, version func(conte
 }
 
 func checkVersionOf(endpoint, version string) error {
-	if err := CheckVersion(version); err != nil {
+	if err := diagnose.CheckVersion(version); err != nil {
 		return fmt.Errorf("coordinator: etcd at %s: %w", endpoint, err)
-	}
-	return nil
-}
-
-// CheckVersion returns nil if an etcd of that version can be relied on, and
-// otherwise an error that says which can.
-func CheckVersion(version string) error {
-	v, err := semver.NewVersion(version)
-	if err != nil {
-		return fmt.Errorf("its version %q cannot be read: %w", version, err)
-	}
-	v.PreRelease = ""
-	if v.LessThan(oldest35) || (v.Major == 3 && v.Minor == 6 && v.LessThan(oldest36)) {
-		return fmt.Errorf("version %s is too old, its watches can deliver events out of order: 3.5.22, 3.6.2 or newer is needed", version)
 	}
 	return nil
 }

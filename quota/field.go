@@ -35,8 +35,8 @@ func (e *problems) add(field string, value any, problem, hint string) {
 
 // limits checks a list of limits that is sorted by window.
 func (e *problems) limits(field string, limits []Limit) {
-	if len(limits) == 0 || len(limits) > MaxLimits {
-		e.add(field, fmt.Sprintf("(%d of them)", len(limits)), fmt.Sprintf("from 1 to %d limits are needed", MaxLimits), hintForm)
+	if len(limits) == 0 || len(limits) > maxLimits {
+		e.add(field, fmt.Sprintf("(%d of them)", len(limits)), fmt.Sprintf("from 1 to %d limits are needed", maxLimits), hintForm)
 	}
 	for i := 1; i < len(limits); i++ {
 		if limits[i].Window == limits[i-1].Window {

@@ -46,7 +46,7 @@ const (
 //
 // permits is a whole number from 0 to MaxPermits, in which underscores may part
 // the digits; a window lasts from MinWindow to MaxWindow. Blanks around the
-// parts are ignored. The result holds 1 to MaxLimits limits, no two with the
+// parts are ignored. The result holds 1 to 8 limits, no two with the
 // same window, and is sorted, shortest window first. An error is a *SyntaxError.
 func ParseLimits(text string) ([]Limit, error) {
 	p, err := newParser(text)
@@ -76,8 +76,8 @@ func ParseLimits(text string) ([]Limit, error) {
 			return nil, p.fail(p.at, fmt.Sprintf("%q does not belong here", p.rune()), `separate limits by ","`)
 		}
 		p.at++
-		if len(limits) == MaxLimits {
-			return nil, p.fail(p.at, fmt.Sprintf("there are more than %d limits", MaxLimits), "leave out those that the others imply")
+		if len(limits) == maxLimits {
+			return nil, p.fail(p.at, fmt.Sprintf("there are more than %d limits", maxLimits), "leave out those that the others imply")
 		}
 	}
 	sortLimits(limits)

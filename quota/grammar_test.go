@@ -156,7 +156,7 @@ func TestLimitString(t *testing.T) {
 
 // anyLimits draws valid limits, sorted.
 func anyLimits(t *rapid.T) []Limit {
-	windows := rapid.SliceOfNDistinct(rapid.Int64Range(100, 60_000), 1, MaxLimits, rapid.ID[int64]).Draw(t, "windows")
+	windows := rapid.SliceOfNDistinct(rapid.Int64Range(100, 60_000), 1, maxLimits, rapid.ID[int64]).Draw(t, "windows")
 	slices.Sort(windows)
 	var limits []Limit
 	for _, w := range windows {

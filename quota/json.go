@@ -102,7 +102,7 @@ func (p Policy) MarshalJSON() ([]byte, error) {
 		Shape: p.Shape, Burst: p.Burst, WarmUp: duration(p.WarmUp),
 		From: p.From.UTC(), MaxStep: p.MaxStep, Requires: p.features(), Author: p.Author, Reason: p.Reason, Time: p.Time.UTC(),
 	}
-	if !p.Shaped() {
+	if !p.shaped() {
 		w.Shape = "" // as versions write it that know no other
 	}
 	for _, c := range p.Next {
@@ -170,8 +170,10 @@ func decode(what string, b []byte, most int, into any, schema *int) error {
 	switch err := json.Unmarshal(b, into); {
 	case err != nil && (*schema == 0 || *schema == Schema):
 		return fmt.Errorf("%s: %w", what, err)
+	case *schema == 0:
+		return fmt.Errorf("%s: the schema is missing: write \"schema\":%d", what, Schema)
 	case *schema != Schema:
-		return fmt.Errorf("%s: schema %d is not the one this version knows, %d: upgrade, or write \"schema\":%d as this version's tools do", what, *schema, Schema, Schema)
+		return fmt.Errorf("%s: schema %d is not the one this version knows, %d: upgrade, or write it again with this version's tools", what, *schema, Schema)
 	}
 	return nil
 }

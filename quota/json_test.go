@@ -115,10 +115,10 @@ func TestPolicyJSONReads(t *testing.T) {
 func TestJSONRefuses(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ text, says string }{
-		{`{}`, "schema 0"},
-		{`null`, "schema 0"},
+		{`{}`, "schema is missing"},
+		{`null`, "schema is missing"},
 		{`{"schema":2}`, "schema 2 is not the one this version knows, 1"},
-		{`{"schema":0}`, "schema 0"},
+		{`{"schema":0}`, "schema is missing"},
 		// Another schema is named as such, whatever its fields look like.
 		{`{"schema":2,"limits":"5/s","settle":{},"name":{}}`, "schema 2"},
 		{`{"schema":"1"}`, "cannot unmarshal string"},
@@ -162,7 +162,7 @@ func TestLargestValidValuesFit(t *testing.T) {
 	t.Parallel()
 	worst := func(n int) string { return strings.Repeat("\x01", n) } // six bytes each, escaped
 	var limits []Limit
-	for n := range MaxLimits {
+	for n := range maxLimits {
 		limits = append(limits, Limit{MaxPermits, MaxWindow - time.Duration(n+1)*time.Millisecond})
 	}
 	p := Policy{Limits: limits, From: newYear.Add(1), Time: newYear.Add(1), Author: worst(maxAuthorBytes), Reason: worst(MaxReasonBytes)}

@@ -15,8 +15,8 @@ const (
 	MinWindow = 100 * time.Millisecond
 	// MaxWindow is the longest window.
 	MaxWindow = time.Minute
-	// MaxLimits is the largest number of limits in one policy.
-	MaxLimits = 8
+	// maxLimits is the largest number of limits in one policy.
+	maxLimits = 8
 )
 
 // Limit is a number of permits for each window of one length. Within a policy

@@ -81,21 +81,16 @@ const DefaultMaxStep = 10.0
 
 // Bounds of a policy's times.
 const (
-	MinSettle = 100 * time.Millisecond
+	minSettle = 100 * time.Millisecond
 	// minFreshness leaves room for a few reads of etcd.
 	minFreshness = 50 * time.Millisecond
 	MaxSettle    = time.Minute
 )
 
-// DriftBound is the largest rate error of a host's monotonic clock, and of the
-// correction applied to it, that the settle rule allows for: 1 part in
-// DriftBound, that is 1000 ppm. (NTP daemons slew by 500 ppm at most.)
-const DriftBound = 1000
-
 // Policy is what an operator sets for a provider. Zero fields mean the
 // defaults; WithDefaults writes them out.
 type Policy struct {
-	// Limits must all admit a permit; 1 to MaxLimits of them, each with a
+	// Limits must all admit a permit; 1 to 8 of them, each with a
 	// window length of its own, shortest first.
 	Limits []Limit
 	// Share is how the total is divided; default ShareEqual.
@@ -109,7 +104,7 @@ type Policy struct {
 	Floor int64
 	// Mode is default ModeEnforce.
 	Mode Mode
-	// Settle is S, how long a larger share is held back; MinSettle to
+	// Settle is S, how long a larger share is held back; 100 ms to
 	// MaxSettle, default DefaultSettle.
 	Settle time.Duration
 	// Freshness is S', how old the proof of a view may be; default as at

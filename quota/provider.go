@@ -8,15 +8,15 @@ import (
 )
 
 // ValidateProvider checks a provider's name: a path of one or more parts
-// separated by "/", of printable characters, at most MaxProviderBytes long. No
+// separated by "/", of printable characters, at most 200 bytes long. No
 // part is empty, "." or "..", so that the name reads the same everywhere.
 func ValidateProvider(name string) error {
 	problem := ""
 	switch {
 	case name == "":
 		problem = "is empty"
-	case len(name) > MaxProviderBytes:
-		problem = fmt.Sprintf("has %d bytes, more than the most, %d", len(name), MaxProviderBytes)
+	case len(name) > maxProviderBytes:
+		problem = fmt.Sprintf("has %d bytes, more than the most, %d", len(name), maxProviderBytes)
 	case !utf8.ValidString(name):
 		problem = "is not valid UTF-8"
 	case strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }):

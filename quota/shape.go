@@ -36,15 +36,15 @@ const (
 	maxWarmUp = time.Hour
 )
 
-// Shaped reports whether the policy's limits have another shape than ShapeFixed.
-func (p *Policy) Shaped() bool { return p.Shape != "" && p.Shape != ShapeFixed }
+// shaped reports whether the policy's limits have another shape than ShapeFixed.
+func (p *Policy) shaped() bool { return p.Shape != "" && p.Shape != ShapeFixed }
 
 // DriftWindow is the time over which clocks may part between a view's lookback
 // and a permit that depends on it: the longest window, and under shapes other
 // than ShapeFixed, which look back further, three of them.
 func (p *Policy) DriftWindow() time.Duration {
 	longest := min(p.LongestWindow(), MaxWindow)
-	if p.Shaped() {
+	if p.shaped() {
 		return shapedWindows * longest
 	}
 	return longest
@@ -101,7 +101,7 @@ func (p *Policy) implied() (features []string) {
 	if p.GuardAuto {
 		features = append(features, featureGuardAuto)
 	}
-	if p.Shaped() {
+	if p.shaped() {
 		features = append(features, featureShapes)
 	}
 	return features

@@ -7,9 +7,12 @@ import (
 	"time"
 )
 
+// driftBound is r of the settle rule, inverted; package protocol says what it bounds.
+const driftBound = 1000
+
 // CheckTiming returns nil if the settle time is long enough for the freshness,
 // the clock error and the longest window, so that the sum of all shares stays
-// under the total: S >= S'(1+r)/(1-r) + 2e(1+r) + w*r with r = 1/DriftBound and
+// under the total: S >= S'(1+r)/(1-r) + 2e(1+r) + w*r with r = 1/1000 and
 // w the longest window, or three of them under shapes other than ShapeFixed.
 // Times out of their bounds fail too; zero fields stand for their defaults.
 func (p Policy) CheckTiming() error {
@@ -21,8 +24,8 @@ func (p Policy) CheckTiming() error {
 
 func (p *Policy) checkTiming(errs *problems) {
 	before := len(*errs)
-	if p.Settle < MinSettle || p.Settle > MaxSettle {
-		errs.add("settle", p.Settle, fmt.Sprintf("must be from %v to %v", MinSettle, MaxSettle), "")
+	if p.Settle < minSettle || p.Settle > MaxSettle {
+		errs.add("settle", p.Settle, fmt.Sprintf("must be from %v to %v", minSettle, MaxSettle), "")
 	}
 	if p.Freshness < minFreshness || p.Freshness > MaxSettle {
 		errs.add("freshness", p.Freshness, fmt.Sprintf("must be from %v to %v", minFreshness, MaxSettle), "")
@@ -50,14 +53,14 @@ func MinSettleFor(freshness, clockError, window time.Duration) time.Duration {
 	if min(freshness, clockError, window) < 0 || max(freshness, clockError) > MaxSettle || window > shapedWindows*MaxWindow {
 		return math.MaxInt64
 	}
-	need := ceilDiv(int64(freshness)*(DriftBound+1), DriftBound-1) + settleBeside(clockError, window)
+	need := ceilDiv(int64(freshness)*(driftBound+1), driftBound-1) + settleBeside(clockError, window)
 	return time.Duration(ceilDiv(need, int64(time.Millisecond))) * time.Millisecond
 }
 
 // settleBeside is what the settle time needs beside the part for freshness:
 // 2e(1+r) + w*r, in nanoseconds, each rounded up.
 func settleBeside(clockError, window time.Duration) int64 {
-	return ceilDiv(2*int64(clockError)*(DriftBound+1), DriftBound) + ceilDiv(int64(window), DriftBound)
+	return ceilDiv(2*int64(clockError)*(driftBound+1), driftBound) + ceilDiv(int64(window), driftBound)
 }
 
 // defaultFreshness is five sixths of the settle time, or what the clock error
@@ -70,7 +73,7 @@ func (p *Policy) defaultFreshness() time.Duration {
 	}
 	beside := settleBeside(p.ClockError, p.DriftWindow())
 	spare := int64(p.Settle.Truncate(time.Millisecond)) - beside
-	most := time.Duration(spare * (DriftBound - 1) / (DriftBound + 1)).Truncate(time.Millisecond)
+	most := time.Duration(spare * (driftBound - 1) / (driftBound + 1)).Truncate(time.Millisecond)
 	if most < minFreshness {
 		return usual
 	}

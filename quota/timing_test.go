@@ -98,7 +98,7 @@ func TestDefaultFreshnessPasses(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		p := Policy{
-			Settle:     time.Duration(rapid.Int64Range(int64(MinSettle), int64(MaxSettle)).Draw(t, "settle")),
+			Settle:     time.Duration(rapid.Int64Range(int64(minSettle), int64(MaxSettle)).Draw(t, "settle")),
 			ClockError: time.Duration(rapid.Int64Range(1, int64(MaxSettle)).Draw(t, "clock error")),
 			Limits:     anyLimits(t),
 		}

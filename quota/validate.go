@@ -16,7 +16,7 @@ const (
 	MaxNameBytes     = 128  // Instance.Name, Host, Version, one feature
 	maxAuthorBytes   = 256  // Policy.Author
 	MaxReasonBytes   = 1024 // Policy.Reason
-	MaxProviderBytes = 200  // a provider's name
+	maxProviderBytes = 200  // a provider's name
 	MaxWeight        = 1000 // Instance.Weight
 	maxWeights       = 256  // overridden weights in Policy.Weights
 )

@@ -17,7 +17,7 @@ func TestPolicyValidate(t *testing.T) {
 		t.Fatalf("the policy that every case changes is not valid: %v", err)
 	}
 	limits := func(l ...Limit) func(*Policy) { return func(p *Policy) { p.Limits = l } }
-	many := make([]Limit, MaxLimits+1)
+	many := make([]Limit, maxLimits+1)
 	for i := range many {
 		many[i] = Limit{1, time.Duration(i+1) * time.Second}
 	}
@@ -64,7 +64,7 @@ func TestPolicyValidate(t *testing.T) {
 		{"sliding and even pacing", func(p *Policy) { p.Shape, p.Pacing, p.Guard = ShapeSliding, PacingEven, 0 }, "pacing"},
 		{"sliding and a guard", func(p *Policy) { p.Shape, p.Guard, p.Pacing = ShapeSliding, 1, PacingOff }, "guard"},
 		{"bucket and a guard that follows the clock", func(p *Policy) { p.Shape, p.GuardAuto, p.Guard, p.Pacing = ShapeBucket, true, 0, PacingOff }, "guard"},
-		{"settle too short", func(p *Policy) { p.Settle, p.Freshness = MinSettle-1, minFreshness }, "settle"},
+		{"settle too short", func(p *Policy) { p.Settle, p.Freshness = minSettle-1, minFreshness }, "settle"},
 		{"settle too long", func(p *Policy) { p.Settle = MaxSettle + 1 }, "settle"},
 		{"settle beyond all", func(p *Policy) { p.Settle = huge }, "settle"},
 		{"settle below 0", func(p *Policy) { p.Settle = -time.Second }, "settle"},
@@ -227,14 +227,14 @@ func TestSupported(t *testing.T) {
 
 func TestValidateProvider(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"a", "payments/charge", "a/b/c", "Zahlung/Auslösung", "a b", "...", "a%2Fb", strings.Repeat("x", MaxProviderBytes)} {
+	for _, name := range []string{"a", "payments/charge", "a/b/c", "Zahlung/Auslösung", "a b", "...", "a%2Fb", strings.Repeat("x", maxProviderBytes)} {
 		if err := ValidateProvider(name); err != nil {
 			t.Error(err)
 		}
 	}
 	for _, name := range []string{
 		"", "/", "/a", "a/", "a//b", ".", "..", "a/../b", "./a", " a", "a ", "a\nb", "a\x00", "a\u200bb", "a\u00a0b", "\xff",
-		strings.Repeat("x", MaxProviderBytes+1), strings.Repeat("é", 1<<20),
+		strings.Repeat("x", maxProviderBytes+1), strings.Repeat("é", 1<<20),
 	} {
 		err := ValidateProvider(name)
 		if err == nil || strings.Contains(err.Error(), "\n") || len(err.Error()) > 500 {

@@ -7,8 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/quotient-limiter/quotient/coordinator"
 )
 
 func TestApplyIsOneTransaction(t *testing.T) {
@@ -25,7 +23,7 @@ func TestApplyIsOneTransaction(t *testing.T) {
 		}
 		return file
 	}
-	const most = coordinator.MaxTogether
+	const most = 64
 	if _, stderr := b.want(exitFailed, "apply", "-f", write(most+1, 10)); !strings.Contains(stderr, "65 policies to change: one transaction of etcd takes 64 (128 operations") {
 		t.Errorf("too many: %s", stderr)
 	}

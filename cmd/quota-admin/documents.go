@@ -105,7 +105,7 @@ a policy without next loses what was announced; providers that it leaves out sta
 as they are.
 
 Unknown fields are refused. A transaction of etcd takes
-128 operations, two for each policy: ` + fmt.Sprint(coordinator.MaxTogether) + ` policies at most.`,
+128 operations, two for each policy: 64 policies at most.`,
 		Example: `  quota-admin apply -f policies.yaml --dry-run
   quota-admin apply -f policies.yaml --reason "release 42" --wait
   quota-admin export | sed 's/300000/150000/' | quota-admin apply -f -`,

@@ -118,7 +118,7 @@ func inForce(old, policy quota.Policy, at, now time.Time) time.Time {
 	from := at
 	for _, l := range policy.LimitsAt(at.UnixNano()) {
 		begins := quota.WindowAt(l.Window, at.UnixNano()-1).End()
-		if policy.Shaped() || old.Shaped() {
+		if protocol.Shaped(&policy) || protocol.Shaped(&old) {
 			begins += int64(protocol.ReachOf(l.Window, max(old.ClockError, policy.ClockError)))
 		}
 		if begins > from.UnixNano() {

@@ -175,7 +175,7 @@ func formatFactor(f float64) string {
 
 // shapeOf says how a policy counts; "" for plain windows.
 func shapeOf(p *quota.Policy) string {
-	if !p.Shaped() && p.WarmUp == 0 {
+	if p.Shape == quota.ShapeFixed && p.WarmUp == 0 {
 		return ""
 	}
 	words := []string{string(p.Shape)}

@@ -72,8 +72,8 @@ func collect(ch chan<- prometheus.Metric, l *consumer.Limiter) {
 		ch <- prometheus.MustNewConstMetric(m.desc, m.kind, v, append([]string{st.Provider}, labels...)...)
 	}
 	send(issued, float64(st.Issued))
-	for _, reason := range consumer.Reasons() {
-		send(refused, float64(st.RefusedBy[reason]), strings.ReplaceAll(string(reason), " ", "_"))
+	for reason, n := range st.RefusedBy {
+		send(refused, float64(n), strings.ReplaceAll(string(reason), " ", "_"))
 	}
 	send(shadowed, float64(st.Shadowed))
 	send(overIssued, float64(st.OverIssued))

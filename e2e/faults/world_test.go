@@ -23,8 +23,8 @@ const (
 	workers = 3 // hosts
 	each    = 2 // instances on each
 	fleet   = workers * each
-	// leaseTTL is coordinator.DefaultTTL: so long a killed instance stays in view.
-	leaseTTL = coordinator.DefaultTTL
+	// leaseTTL is the default of coordinator.Options.TTL: so long a killed instance stays in view.
+	leaseTTL = 5 * time.Second
 )
 
 // world is the hosts and servers that all scenarios share.

@@ -19,7 +19,7 @@ import (
 const (
 	// slewShare is the largest correction as a part of elapsed time: 1/2000, 500
 	// ppm, as NTP daemons do. Together with 500 ppm of a bad oscillator it stays
-	// within quota.DriftBound.
+	// within protocol.DriftBound.
 	slewShare = 2000
 	// StepThreshold is the difference from which on the operating system's clock
 	// is taken to have been stepped. It is half of the default bound on a clock's

@@ -1,5 +1,6 @@
-// Package diagnose finds out why an etcd does not answer: a wrong address, a
-// certificate that is missing or not trusted, a member without a leader.
+// Package diagnose finds out why an etcd does not answer, or cannot be relied on: a
+// wrong address, a certificate that is missing or not trusted, a member without a
+// leader, an old version.
 package diagnose
 
 import (

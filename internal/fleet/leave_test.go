@@ -11,7 +11,6 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -165,7 +164,7 @@ func TestTheAuthorOfAnAnnouncementDies(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			g := newGroup(t, exact(t, "50/s", 1200*ms), time.Second)
-			g.ttl = coordinator.DefaultTTL
+			g.ttl = 5 * time.Second
 			link, client := g.linked()
 			others, author := g.join(3), g.joinBy(client)
 			g.ready(append(others, author)...)

@@ -95,7 +95,7 @@ func TestTheAuthorOfAnAnnouncementDies(t *testing.T) {
 				author.stop() // a process that is gone issues nothing
 			}
 			author.line.hold()
-			time.Sleep(time.Until(until) + 2*coordinator.DefaultTTL) // its lease ends on the way
+			time.Sleep(time.Until(until) + 10*time.Second) // its lease ends on the way
 			author.line.mend()
 			if err := <-left; err != nil {
 				c.t.Errorf("%s: %v", name, err)

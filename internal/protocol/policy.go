@@ -51,6 +51,15 @@ func BurstOf(p *quota.Policy, total int64) int64 {
 	return min(p.Burst, total)
 }
 
+// Shaped reports whether the policy's limits have another shape than
+// quota.ShapeFixed.
+func Shaped(p *quota.Policy) bool { return p.Shape != "" && p.Shape != quota.ShapeFixed }
+
+// DriftBound is the largest rate error of a host's monotonic clock, and of the
+// correction applied to it, that the settle rule (quota.MinSettleFor) allows for: 1 part in
+// DriftBound, that is 1000 ppm. (NTP daemons slew by 500 ppm at most.)
+const DriftBound = 1000
+
 // slots is how many slots of time a window is divided into by shapes that do
 // not count in fixed windows.
 const slots = 500
@@ -62,7 +71,7 @@ const Turn = 64
 
 // SlotOf returns the length of the slots in which shapes other than
 // quota.ShapeFixed count: a 500th of the window. It is also twice the most by which
-// a host's clock can err over a window (quota.DriftBound).
+// a host's clock can err over a window (DriftBound).
 func SlotOf(window time.Duration) time.Duration { return window / slots }
 
 // ReachOf returns how far back the views and windows of a permit go, under shapes

@@ -34,3 +34,10 @@ func TestTakesPart(t *testing.T) {
 		}
 	}
 }
+
+func TestDriftBoundIsThatOfTheSettleRule(t *testing.T) {
+	t.Parallel()
+	if got := quota.MinSettleFor(0, 0, quota.MaxWindow); got != quota.MaxWindow/DriftBound {
+		t.Errorf("a window of %v needs %v, want %v", quota.MaxWindow, got, quota.MaxWindow/DriftBound)
+	}
+}

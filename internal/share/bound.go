@@ -135,7 +135,7 @@ func (h *History) Rules(now, offset int64) Rules {
 // window limits.
 func (h *History) Lengths(now, offset int64) []time.Duration {
 	h.offset = offset
-	lengths := make([]time.Duration, 0, quota.MaxLimits)
+	lengths := make([]time.Duration, 0, 8)
 	for i := range slices.Backward(h.terms) { // the newest need no lookback
 		t := &h.terms[i]
 		t.each(func(length time.Duration) {

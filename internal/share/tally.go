@@ -17,7 +17,7 @@ func (h *History) places() int64 {
 }
 
 // maxTallies bounds how many windows of all lengths keep their count.
-const maxTallies = 4 * quota.MaxLimits
+const maxTallies = 32
 
 // heads counts a view's participants in one window.
 type heads struct {

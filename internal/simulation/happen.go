@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/view"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -302,7 +303,7 @@ func (c *change) tell() string {
 	var parts []string
 	if p := c.policy; p != nil {
 		parts = append(parts, fmt.Sprintf("policy %v mode %q S %v S' %v guard %v", p.Limits, p.Mode, p.Settle, p.Freshness, p.Guard))
-		if p.Shaped() {
+		if protocol.Shaped(p) {
 			parts = append(parts, fmt.Sprintf("shape %s, burst %d, warm-up %v", p.Shape, p.Burst, p.WarmUp))
 		}
 		if !p.From.IsZero() {

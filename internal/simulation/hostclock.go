@@ -47,7 +47,7 @@ type hostClock struct {
 type set struct{ at, delta int64 }
 
 // rateBound is the largest error of the monotonic clock's rate, in ppm. With
-// what corrected time is slewed by it makes quota.DriftBound.
+// what corrected time is slewed by it makes protocol.DriftBound.
 const rateBound = 500
 
 // errorBound is how far operating systems' clocks may be off, so that corrected

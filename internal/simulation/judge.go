@@ -68,8 +68,8 @@ func (w *world) judge(win quota.Window, b *book, part []int64, sum int64) *Viola
 		return w.some(win, b, part, sum, start-w.e-highest-20*ms, start+w.e-lowest)
 	}
 	e, length := w.e, int64(win.Length)
-	from := start + e - (highest-length/quota.DriftBound)*quota.DriftBound/(quota.DriftBound+1)
-	to := start - e - lowest*quota.DriftBound/(quota.DriftBound-1)
+	from := start + e - (highest-length/protocol.DriftBound)*protocol.DriftBound/(protocol.DriftBound+1)
+	to := start - e - lowest*protocol.DriftBound/(protocol.DriftBound-1)
 	for s := w.stateAt(from); s <= w.stateAt(to); s++ {
 		if s >= 0 && w.etcd.states[s].lost {
 			continue // some went by what a restore took back, and others never saw it

@@ -96,7 +96,7 @@ type lot struct {
 // judgeSpans judges all spans of true time: each that begins with a permit, and
 // whose states have the shape.
 func (w *world) judgeSpans(r *Result) {
-	if !slices.ContainsFunc(w.etcd.states, func(s state) bool { return s.view.Policy != nil && s.view.Policy.Shaped() }) {
+	if !slices.ContainsFunc(w.etcd.states, func(s state) bool { return s.view.Policy != nil && protocol.Shaped(s.view.Policy) }) {
 		return
 	}
 	var lots []lot
@@ -141,8 +141,8 @@ func (w *world) around(l time.Duration, a int64) (from, to int, win quota.Window
 	case Timing:
 		return w.stateAt(start - highest - 2*w.e - 40*ms), w.stateAt(a - lowest + w.e), win, true
 	}
-	lo := start + w.e - (highest-3*int64(l)/quota.DriftBound)*quota.DriftBound/(quota.DriftBound+1)
-	hi := a - lowest*quota.DriftBound/(quota.DriftBound-1)
+	lo := start + w.e - (highest-3*int64(l)/protocol.DriftBound)*protocol.DriftBound/(protocol.DriftBound+1)
+	hi := a - lowest*protocol.DriftBound/(protocol.DriftBound-1)
 	from, to = w.stateAt(lo), w.stateAt(hi)
 	for s := max(0, from); s <= to; s++ {
 		if w.etcd.states[s].lost {

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -73,8 +74,8 @@ func (s *script) judge(n int, sums []int64) *Result {
 	asked, given := int64(0), int64(0)
 	for w, sum := range sums {
 		start := int64(w) * second
-		from := start + clockError - (settle-second/quota.DriftBound)*quota.DriftBound/(quota.DriftBound+1)
-		to := start - clockError - freshness*quota.DriftBound/(quota.DriftBound-1)
+		from := start + clockError - (settle-second/protocol.DriftBound)*protocol.DriftBound/(protocol.DriftBound+1)
+		to := start - clockError - freshness*protocol.DriftBound/(protocol.DriftBound-1)
 		// Totals change at most once between them.
 		x := Window{w, sum, min(s.total(max(0, from)), s.total(max(0, to)))}
 		r.Windows = append(r.Windows, x)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/internal/etcdflags"
 	"github.com/quotient-limiter/quotient/internal/load"
 	"github.com/quotient-limiter/quotient/quota"
@@ -107,7 +106,7 @@ func (c *Config) Policy(limits []quota.Limit, reason string) quota.Policy {
 // last proof is too old, where a short settle time makes that soon.
 func (c *Config) Probe() time.Duration {
 	freshness := c.Policy(c.Limits, "").WithDefaults().Freshness
-	return min(max(freshness/4, 50*time.Millisecond), coordinator.DefaultProbe)
+	return min(max(freshness/4, 50*time.Millisecond), 300*time.Millisecond)
 }
 
 // ProcessesText says, in parentheses, that the fleet is in several processes.

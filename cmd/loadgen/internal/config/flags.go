@@ -245,8 +245,8 @@ func (c *Config) checkBounds() error {
 		return Usagef("--measure-after: %v is not within 0 to %v", c.MeasureAfter, maxDuration)
 	case c.HTML == "-":
 		return Usagef("--html: a page is for a browser: give a file, such as report.html")
-	case c.Settle < quota.MinSettle || c.Settle > quota.MaxSettle:
-		return Usagef("--settle: %v is not within %v to %v", c.Settle, quota.MinSettle, quota.MaxSettle)
+	case c.Settle < 100*time.Millisecond || c.Settle > quota.MaxSettle:
+		return Usagef("--settle: %v is not within 100ms to %v", c.Settle, quota.MaxSettle)
 	}
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/internal/diagnose"
 )
 
 // Beyond these, doctor speaks up.
@@ -211,7 +212,7 @@ func judgeEndpoint(c *Chart, e *endpointFacts) {
 		return
 	}
 	s := e.status
-	if err := coordinator.CheckVersion(s.Version); err != nil {
+	if err := diagnose.CheckVersion(s.Version); err != nil {
 		problem("upgrade etcd", "%s", brief(err))
 	}
 	if s.Leader == 0 {
