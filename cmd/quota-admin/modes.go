@@ -12,42 +12,41 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-func (a *app) pauseCommand() *cobra.Command {
-	return a.modeCommand("pause", quota.ModePause, "Stop a provider: its instances issue nothing", `Stop a provider: its instances issue nothing until resume. Callers that wait go on
+func (a *app) modeCommands() (all []*cobra.Command) {
+	for _, m := range []struct {
+		name        string
+		mode        quota.Mode // "" ends a pause
+		short, long string
+	}{
+		{"pause", quota.ModePause, "Stop a provider: its instances issue nothing",
+			`Stop a provider: its instances issue nothing until resume. Callers that wait go on
 waiting. Instances that see the change stop at once, the others when their proof
-of freshness ends (outage rule stop) or when etcd is back (hold).`)
-}
-
-func (a *app) resumeCommand() *cobra.Command {
-	return a.modeCommand("resume", "", "End a pause", `End a pause: the mode is again what it was before, enforce or shadow. Instances
+of freshness ends (outage rule stop) or when etcd is back (hold).`},
+		{"resume", "", "End a pause",
+			`End a pause: the mode is again what it was before, enforce or shadow. Instances
 issue permits from the first window that starts a settle time later. A provider
-that is not paused stays as it is.`)
-}
-
-func (a *app) shadowCommand() *cobra.Command {
-	return a.modeCommand("shadow", quota.ModeShadow, "Count what would be refused, and let it pass", `Let a provider's instances count shares and refusals as ever, but let every
+that is not paused stays as it is.`},
+		{"shadow", quota.ModeShadow, "Count what would be refused, and let it pass",
+			`Let a provider's instances count shares and refusals as ever, but let every
 refusal pass. instances and top show such refusals apart, as SHADOWED. The limit is
-NOT held meanwhile. For trying a limit before it is enforced.`)
-}
-
-func (a *app) enforceCommand() *cobra.Command {
-	return a.modeCommand("enforce", quota.ModeEnforce, "Refuse what exceeds the limit: the default mode",
-		`Enforce a provider's limits: the default mode. It ends shadow, and pause too.`)
-}
-
-func (a *app) modeCommand(name string, mode quota.Mode, short, long string) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:     name + " PROVIDER",
-		Short:   short,
-		Long:    long,
-		Example: "  quota-admin " + name + " payments/charge --reason \"provider is down\" --wait",
+NOT held meanwhile. For trying a limit before it is enforced.`},
+		{"enforce", quota.ModeEnforce, "Refuse what exceeds the limit: the default mode",
+			`Enforce a provider's limits: the default mode. It ends shadow, and pause too.`},
+	} {
+		cmd := &cobra.Command{
+			Use:     m.name + " PROVIDER",
+			Short:   m.short,
+			Long:    m.long,
+			Example: "  quota-admin " + m.name + " payments/charge --reason \"provider is down\" --wait",
+		}
+		e := a.edits(cmd, 1)
+		e.lazy = true
+		e.next = func(ctx context.Context, admin *coordinator.Admin, old coordinator.Stored, now time.Time) (quota.Policy, error) {
+			return toMode(ctx, admin, old, m.mode, now)
+		}
+		all = append(all, cmd)
 	}
-	e := a.edits(cmd, 1)
-	e.lazy = true
-	e.next = func(ctx context.Context, admin *coordinator.Admin, old coordinator.Stored, now time.Time) (quota.Policy, error) {
-		return toMode(ctx, admin, old, mode, now)
-	}
-	return cmd
+	return all
 }
 
 // toMode returns the policy in another mode; "" ends a pause.

@@ -56,12 +56,13 @@ several with commas: 300000/s or 500/2s,10000/1m.`,
 	})
 	root.SetUsageTemplate(usageTemplate)
 	root.AddCommand(
-		a.setCommand(), a.cancelCommand(), a.pauseCommand(), a.resumeCommand(), a.shadowCommand(), a.enforceCommand(),
+		a.setCommand(), a.cancelCommand(),
 		a.getCommand(), a.listCommand(), a.deleteCommand(),
 		a.historyCommand(), a.diffCommand(), a.rollbackCommand(),
 		a.applyCommand(), a.exportCommand(),
 		a.instancesCommand(), a.doctorCommand(), a.topCommand(), a.dashboardCommand(), a.rolesCommand(), a.devCommand(), a.versionCommand(),
 	)
+	root.AddCommand(a.modeCommands()...)
 	return root
 }
 

@@ -31,16 +31,16 @@ type etcdState struct {
 
 // detail is one provider in full.
 type detail struct {
-	Provider    string       `json:"provider"`
-	Revision    int64        `json:"revision"`
-	Policy      *policyState `json:"policy"` // null: none is set, or it cannot be read
-	Bucket      float64      `json:"bucket"` // length of a point, seconds
-	SumOfShares int64        `json:"sum_of_shares"`
-	Troubles    []string     `json:"troubles"`
-	Gone        bool         `json:"gone"` // neither policy nor instances
-	Columns     []string     `json:"columns"`
-	Instances   [][]any      `json:"instances"` // by Columns: there may be a thousand
-	Events      []live.Event `json:"events"`
+	Provider    string           `json:"provider"`
+	Revision    int64            `json:"revision"`
+	Policy      *policyState     `json:"policy"` // null: none is set, or it cannot be read
+	Bucket      float64          `json:"bucket"` // length of a point, seconds
+	SumOfShares int64            `json:"sum_of_shares"`
+	Troubles    []string         `json:"troubles"`
+	Gone        bool             `json:"gone"` // neither policy nor instances
+	Columns     []string         `json:"columns"`
+	Instances   [][]any          `json:"instances"` // by Columns: there may be a thousand
+	Lost        []live.Departure `json:"lost"`
 }
 
 // policyState is what is set, in words.
@@ -76,7 +76,7 @@ func detailOf(p *live.Provider, now time.Time) *detail {
 	f := p.Fleet
 	d := &detail{
 		Provider: f.Provider, Revision: f.Revision, Policy: policyOf(&f.Policy, p.At), Bucket: p.Bucket().Seconds(),
-		Troubles: status.Troubles(f), Columns: columns, Events: append([]live.Event{}, p.Events...),
+		Troubles: status.Troubles(f), Columns: columns, Lost: append([]live.Departure{}, p.Lost...),
 		Gone: f.Policy.Revision == 0 && len(f.Instances) == 0,
 	}
 	d.SumOfShares, d.Instances = p.Detail(now, instancesAtMost)

@@ -1,14 +1,11 @@
 package live
 
 import (
-	"fmt"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/change"
-	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/rates"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/status"
 	"github.com/quotient-limiter/quotient/coordinator"
@@ -18,35 +15,29 @@ import (
 // Row is a provider in a list of them. Rates are permits per second; what is not
 // known is nil.
 type Row struct {
-	Provider  string    `json:"provider"`
-	Limits    string    `json:"limits"`
-	Rate      *float64  `json:"rate"` // of the shortest limit
-	Mode      string    `json:"mode"` // "none" without a policy, "broken" if it cannot be used
-	Instances int       `json:"instances"`
-	Applied   int       `json:"applied"`
-	Issued    *float64  `json:"issued"`
-	Refused   *float64  `json:"refused"`
-	Shadowed  float64   `json:"shadowed"`
-	Waiting   int64     `json:"waiting"`
-	Troubles  int       `json:"troubles"`
-	Problem   string    `json:"problem,omitempty"`
-	Recent    []float64 `json:"recent,omitempty"` // issued, by the newest points
+	Provider  string   `json:"provider"`
+	Limits    string   `json:"limits"`
+	Rate      *float64 `json:"rate"` // of the shortest limit
+	Mode      string   `json:"mode"` // "none" without a policy, "broken" if it cannot be used
+	Instances int      `json:"instances"`
+	Applied   int      `json:"applied"`
+	Issued    *float64 `json:"issued"`
+	Refused   *float64 `json:"refused"`
+	Shadowed  float64  `json:"shadowed"`
+	Waiting   int64    `json:"waiting"`
+	Troubles  int      `json:"troubles"`
+	Problem   string   `json:"problem,omitempty"`
 }
 
-// Event is something that happened to a provider.
-type Event struct {
-	At   int64  `json:"t"`    // milliseconds since the Unix epoch
-	Kind string `json:"kind"` // change, join, leave, loss or refusals
+// Departure is an instance that was there until a moment ago.
+type Departure struct {
+	At   int64  `json:"t"` // milliseconds since the Unix epoch
 	Text string `json:"text"`
 }
 
 const (
-	recentAtMost = 60
-	// eventsFor is how long an event is kept: as long as the chart is.
-	eventsFor    = 5 * time.Minute
-	eventsAtMost = 100
-	// quiet is how long nothing is refused before refusals are an event again.
-	quiet = 10 * time.Second
+	lostFor    = time.Minute // is how long a departure is told
+	lostAtMost = 20
 )
 
 // Provider is what is remembered of a provider between two looks. It is pure: see
@@ -56,12 +47,11 @@ type Provider struct {
 	At     time.Time          // of the last look
 	Row    Row
 	Points []rates.Point // that the last look finished
-	Events []Event       // oldest first
+	Lost   []Departure   // oldest first
 
-	meter   *rates.Meter
-	here    map[string]quota.Instance // nil before the first look
-	refused time.Time                 // when something last was
-	stop    func()                    // ends the observation; nil: it is not observed
+	meter *rates.Meter
+	here  map[string]quota.Instance
+	stop  func() // ends the observation; nil: it is not observed
 }
 
 func newProvider(name string) *Provider {
@@ -96,7 +86,6 @@ func RowOf(s *coordinator.Stored, now time.Time) Row {
 
 // see takes a look at the fleet.
 func (p *Provider) see(now time.Time, f *coordinator.Fleet) {
-	before := p.Fleet.Policy
 	p.Fleet, p.At = f, now
 	p.Points = p.meter.See(now, f)
 	row := RowOf(&f.Policy, now)
@@ -119,98 +108,29 @@ func (p *Provider) see(now time.Time, f *coordinator.Fleet) {
 	if known {
 		row.Issued, row.Refused = new(round(issued)), new(round(refused))
 	}
-	row.Recent = p.Row.Recent
-	for _, pt := range p.Points {
-		if pt.Total != nil {
-			row.Recent = append(row.Recent, round(*pt.Total))
-		}
-	}
-	row.Recent = slices.Clone(row.Recent[max(0, len(row.Recent)-recentAtMost):])
 	p.Row = row
-	p.note(now, &before, refused)
+	p.seeLost(now)
 }
 
-// note adds what happened since the last look to the events.
-func (p *Provider) note(now time.Time, before *coordinator.Stored, refused float64) {
-	first := p.here == nil
+// seeLost notes who is gone since the last look.
+func (p *Provider) seeLost(now time.Time) {
 	here := make(map[string]quota.Instance, len(p.Fleet.Instances))
 	for _, s := range p.Fleet.Instances {
 		here[s.Instance.ID] = s.Instance
 	}
-	joined, left, lost := []string{}, []string{}, []string{}
-	for id, i := range here {
-		if _, ok := p.here[id]; !ok {
-			joined = append(joined, nameOf(i))
-		}
-	}
 	for id, i := range p.here {
-		if _, ok := here[id]; ok {
-			continue
-		}
-		if !i.Until.IsZero() && !i.Until.After(now.Add(time.Second)) { // it had announced its end
-			left = append(left, nameOf(i))
-		} else {
-			lost = append(lost, nameOf(i))
+		if _, ok := here[id]; !ok {
+			how := "Lost: "
+			if !i.Until.IsZero() && !i.Until.After(now.Add(time.Second)) { // it had announced its end
+				how = "Left: "
+			}
+			p.Lost = append(p.Lost, Departure{now.UnixMilli(), how + i.Name + " (" + id + ")"})
 		}
 	}
 	p.here = here
-	event := func(kind, text string) { p.Events = append(p.Events, Event{now.UnixMilli(), kind, text}) }
-	if after := &p.Fleet.Policy; !first && after.Revision != before.Revision {
-		event("change", changeOf(before, after, now))
-	}
-	if !first && len(joined) > 0 {
-		event("join", "Joined: "+some(joined))
-	}
-	if len(left) > 0 {
-		event("leave", "Left: "+some(left))
-	}
-	if len(lost) > 0 {
-		event("loss", "Lost: "+some(lost))
-	}
-	if refused > 0 {
-		if now.Sub(p.refused) > quiet {
-			event("refusals", fmt.Sprintf("Refusals begin: %.4g/s", refused))
-		}
-		p.refused = now
-	}
-	since := now.Add(-eventsFor).UnixMilli()
-	p.Events = slices.DeleteFunc(p.Events, func(e Event) bool { return e.At < since })
-	p.Events = p.Events[max(0, len(p.Events)-eventsAtMost):]
-}
-
-func nameOf(i quota.Instance) string {
-	if i.Name == "" || i.Name == i.ID {
-		return i.ID
-	}
-	return i.Name + " (" + i.ID + ")"
-}
-
-// some names a few.
-func some(names []string) string {
-	const most = 5
-	slices.Sort(names)
-	if more := len(names) - most; more > 0 {
-		names = append(names[:most:most], fmt.Sprintf("%d more", more))
-	}
-	return strings.Join(names, ", ")
-}
-
-// changeOf is a change of the policy in words.
-func changeOf(before, after *coordinator.Stored, now time.Time) string {
-	if after.Revision == 0 {
-		return "Policy deleted"
-	}
-	if after.Problem != nil {
-		return "Policy cannot be used: " + format.OneLine(after.Problem)
-	}
-	words := []string{}
-	if old, is := RowOf(before, now), RowOf(after, now); old.Limits != is.Limits {
-		words = append(words, old.Limits+" → "+is.Limits)
-	}
-	for _, d := range change.Beside(&before.Policy, &after.Policy) {
-		words = append(words, d.Field+" "+d.New)
-	}
-	return "Changed by " + after.Policy.Author + ": " + strings.Join(words, ", ")
+	since := now.Add(-lostFor).UnixMilli()
+	p.Lost = slices.DeleteFunc(p.Lost, func(d Departure) bool { return d.At < since })
+	p.Lost = p.Lost[max(0, len(p.Lost)-lostAtMost):]
 }
 
 // round keeps what people read of a rate, and answers short.

@@ -68,7 +68,7 @@ func bucketLength(window time.Duration) time.Duration {
 func (c *Meter) See(now time.Time, f *coordinator.Fleet) []Point {
 	c.policy.see(now, f)
 	window := time.Second
-	if p := c.policy.now; p != nil {
+	if p := c.policy.now(); p != nil {
 		if l := p.LimitsAt(now.UnixNano()); len(l) > 0 {
 			window = l[0].Window
 		}
@@ -236,25 +236,31 @@ func natural(a, b string) int {
 	return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b))
 }
 
-// policies are those that bind a chart's buckets: a lowered limit takes the
-// settle time to bind the whole fleet, so until then the larger one counts.
+// policies are those that bind a chart's buckets, the newest last: a lowered limit
+// takes the settle time to bind the whole fleet, so until then the larger one counts.
 type policies struct {
-	now      *quota.Policy
+	all      []boundPolicy
 	revision int64
 	looked   time.Time
-	old      []oldPolicy
 }
 
-type oldPolicy struct {
+type boundPolicy struct {
 	policy *quota.Policy
 	until  int64 // the instant from which on it binds nobody
 }
 
+// now returns the newest policy, nil if none is in force.
+func (p *policies) now() *quota.Policy {
+	if n := len(p.all); n > 0 && p.all[n-1].until == math.MaxInt64 {
+		return p.all[n-1].policy
+	}
+	return nil
+}
+
 func (p *policies) see(now time.Time, f *coordinator.Fleet) {
-	v := f.View()
-	if v.PolicyRevision != p.revision {
-		if p.now != nil {
-			settle, changed := p.now.Settle, now
+	if v := f.View(); v.PolicyRevision != p.revision {
+		if old := p.now(); old != nil {
+			settle, changed := old.Settle, now
 			if v.Policy != nil {
 				settle = max(settle, v.Policy.Settle)
 				// The writer's clock tells when, if it can be right.
@@ -262,33 +268,26 @@ func (p *policies) see(now time.Time, f *coordinator.Fleet) {
 					changed = at
 				}
 			}
-			p.old = append(p.old, oldPolicy{p.now, changed.Add(settle).UnixNano()})
+			p.all[len(p.all)-1].until = changed.Add(settle).UnixNano()
 		}
-		p.now, p.revision = v.Policy, v.PolicyRevision
+		if p.revision = v.PolicyRevision; v.Policy != nil {
+			p.all = append(p.all, boundPolicy{v.Policy, math.MaxInt64})
+		}
 	}
 	p.looked = now
-	p.old = slices.DeleteFunc(p.old, func(o oldPolicy) bool { return o.until < now.Add(-time.Minute).UnixNano() })
+	p.all = slices.DeleteFunc(p.all, func(o boundPolicy) bool { return o.until < now.Add(-time.Minute).UnixNano() })
 }
 
 // limit returns the permits per second that a bucket's windows of the shortest
 // limit allow, or nil.
-func (p *policies) limit(start int64, length time.Duration) *float64 {
-	var most *float64
-	see := func(policy *quota.Policy) {
-		limits := policy.LimitsAt(start)
-		if len(limits) == 0 || length%limits[0].Window != 0 {
-			return
+func (p *policies) limit(start int64, length time.Duration) (most *float64) {
+	for _, o := range p.all {
+		limits := o.policy.LimitsAt(start)
+		if start >= o.until || len(limits) == 0 || length%limits[0].Window != 0 {
+			continue
 		}
 		if n := float64(limits[0].Permits) / limits[0].Window.Seconds(); most == nil || n > *most {
 			most = &n
-		}
-	}
-	if p.now != nil {
-		see(p.now)
-	}
-	for _, o := range p.old {
-		if start < o.until {
-			see(o.policy)
 		}
 	}
 	return most

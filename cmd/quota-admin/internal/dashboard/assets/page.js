@@ -259,8 +259,8 @@ function drawDetail() {
     }
   }
   facts(pairs);
-  const gone = d.events.filter((e) => ["loss", "leave"].includes(e.kind) && state.now - e.t < 60000).map((e) => e.text + ", " + ago(state.now - e.t) + " ago");
-  notes($("troubles"), [...(row && row.problem ? ["The policy cannot be applied: " + row.problem] : []), ...d.troubles, ...gone]);
+  const lost = d.lost.map((l) => l.text + ", " + ago(state.now - l.t) + " ago").reverse();
+  notes($("troubles"), [...(row && row.problem ? ["The policy cannot be applied: " + row.problem] : []), ...d.troubles, ...lost]);
   text($("chart-unit"), "permits per second" + (d.bucket > 1 ? ", by " + d.bucket + " s" : ""));
   if (chart) $("chart-empty").hidden = chart.draw(state.now);
   instances.update(d, p ? p.revision : 0);
