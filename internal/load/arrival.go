@@ -1,7 +1,6 @@
 package load
 
 import (
-	"fmt"
 	"math"
 	"math/rand/v2"
 )
@@ -29,15 +28,6 @@ const (
 	sinePeriod = 16
 	burstSpan  = 0.9
 )
-
-// ParseArrival returns the process of that name.
-func ParseArrival(s string) (Arrival, error) {
-	switch a := Arrival(s); a {
-	case Steady, Poisson, Burst, Sine:
-		return a, nil
-	}
-	return "", fmt.Errorf("arrival %q is unknown: use steady, poisson, burst or sine", s)
-}
 
 // Process tells when the calls of one instance arrive. It is a function of its
 // seed, the instance and the window: the same ones give the same arrivals. Not

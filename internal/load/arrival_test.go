@@ -153,17 +153,6 @@ func TestSineSwings(t *testing.T) {
 	}
 }
 
-func TestUnknownArrivalIsRefused(t *testing.T) {
-	if _, err := ParseArrival("sinus"); err == nil {
-		t.Error("accepted")
-	}
-	for _, kind := range arrivals {
-		if got, err := ParseArrival(string(kind)); got != kind || err != nil {
-			t.Errorf("%s: %v, %v", kind, got, err)
-		}
-	}
-}
-
 // The load must stay far cheaper than what it measures.
 func BenchmarkDue(b *testing.B) {
 	for _, kind := range arrivals {

@@ -1,10 +1,10 @@
 package load
 
 import (
-	"encoding/binary"
 	"fmt"
 	"sync/atomic"
 	"time"
+	"unsafe"
 )
 
 const (
@@ -50,12 +50,10 @@ func (s Sums) Add(more Sums) {
 	}
 }
 
-// Block is the counts of a run of windows. Its layout is that of a block in a
-// file that is mapped into memory, in the machine's own byte order: a header of
-// eight words, of which four are used, then two words a window. A length of 0 means
-// that nothing was counted yet.
-//
-// After a process is killed, its counts can be read from the file.
+// Block is the counts of a run of windows: two words a window, behind a header. It
+// may lie in a file that is mapped into memory, in the machine's own byte order, so
+// that the counts of a killed process can be read. A length of 0 means that nothing
+// was counted yet.
 type Block struct {
 	length atomic.Int64 // set last, when number and kind are there
 	number int64        // of the first window, divided by cellsPerBlock
@@ -66,7 +64,7 @@ type Block struct {
 }
 
 // cell is written by the generator that owns the tally and by the limiters'
-// callbacks, and read once they have stopped, or were killed.
+// callbacks.
 type cell struct {
 	offered atomic.Int64
 	issued  atomic.Int64
@@ -77,36 +75,41 @@ func (b *Block) begin(of Series, number int64) {
 	b.length.Store(int64(of.Length))
 }
 
-// ReadBlocks returns what is counted in blocks that lie one after the other.
-// Blocks that were not begun count nothing.
+// counts returns the windows in which anything was counted, in order.
+func (b *Block) counts() (counts []Count) {
+	trying := b.trying.Load() - 1
+	for i := range b.cells {
+		c := Count{Index: b.number*cellsPerBlock + int64(i), Offered: b.cells[i].offered.Load(), Issued: b.cells[i].issued.Load()}
+		if trying == int64(i) && c.Issued > 0 {
+			c.Doubtful = 1
+		}
+		if c.Offered != 0 || c.Issued != 0 {
+			counts = append(counts, c)
+		}
+	}
+	return counts
+}
+
+// ReadBlocks returns what is counted in blocks that lie one after the other, as
+// their processes left them. Blocks that were not begun count nothing.
 func ReadBlocks(data []byte) (Sums, error) {
 	if len(data)%BlockBytes != 0 {
 		return nil, fmt.Errorf("counts of %d bytes: not a multiple of the %d that a block has", len(data), BlockBytes)
 	}
 	found := Sums{}
-	word := func(at int) int64 { return int64(binary.NativeEndian.Uint64(data[at:])) }
-	for at := 0; at < len(data); at += BlockBytes {
-		length, number, trying := word(at), word(at+8), word(at+16)
-		if length == 0 {
+	for i := range len(data) / BlockBytes {
+		b := new(Block)
+		copy((*[BlockBytes]byte)(unsafe.Pointer(b))[:], data[i*BlockBytes:]) //nolint:gosec // the layout is the file's
+		of := Series{Kind: Kind(b.kind), Length: time.Duration(b.length.Load())}
+		if of.Length == 0 {
 			continue
 		}
-		of := Series{Kind: Kind(word(at + 24)), Length: time.Duration(length)}
-		if length < 0 || of.Kind < Labelled || of.Kind > Arrived {
-			return nil, fmt.Errorf("block %d counts windows of %d ns, kind %d: this is no file of counts", at/BlockBytes, length, of.Kind)
+		if of.Length < 0 || of.Kind < Labelled || of.Kind > Arrived {
+			return nil, fmt.Errorf("block %d counts windows of %d ns, kind %d: this is no file of counts", i, of.Length, of.Kind)
 		}
-		for i := range cellsPerBlock {
-			cell := at + headBytes + i*cellBytes
-			c := Count{Index: number*cellsPerBlock + int64(i), Offered: word(cell), Issued: word(cell + 8)}
-			if trying == int64(i)+1 && c.Issued > 0 {
-				c.Doubtful = 1
-			}
-			if c.Offered != 0 || c.Issued != 0 {
-				found[of] = append(found[of], c)
-			}
+		if counts := b.counts(); len(counts) > 0 {
+			found[of] = Merge(found[of], counts)
 		}
-	}
-	for of, counts := range found {
-		found[of] = Merge(counts) // in order, and of several tallies
 	}
 	return found, nil
 }

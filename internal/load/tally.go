@@ -1,7 +1,9 @@
 package load
 
 import (
-	"sort"
+	"cmp"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 )
@@ -117,21 +119,11 @@ func (t *Tally) block(number int64) *Block {
 func (t *Tally) Counts() []Count {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	var counts []Count
-	for number, b := range t.blocks {
-		for i := range b.cells {
-			c := Count{
-				Index:   number*cellsPerBlock + int64(i),
-				Offered: b.cells[i].offered.Load(),
-				Issued:  b.cells[i].issued.Load(),
-			}
-			if c.Offered != 0 || c.Issued != 0 {
-				counts = append(counts, c)
-			}
-		}
+	var parts [][]Count
+	for _, b := range t.blocks {
+		parts = append(parts, b.counts())
 	}
-	sort.Slice(counts, func(i, j int) bool { return counts[i].Index < counts[j].Index })
-	return counts
+	return Merge(parts...)
 }
 
 // Merge adds up counts by window: those of several generators, or of several
@@ -143,11 +135,8 @@ func Merge(parts ...[]Count) []Count {
 			sum[c.Index] = sum[c.Index].and(c)
 		}
 	}
-	merged := make([]Count, 0, len(sum))
-	for _, c := range sum {
-		merged = append(merged, c)
-	}
-	sort.Slice(merged, func(i, j int) bool { return merged[i].Index < merged[j].Index })
+	merged := slices.AppendSeq([]Count{}, maps.Values(sum))
+	slices.SortFunc(merged, func(a, b Count) int { return cmp.Compare(a.Index, b.Index) })
 	return merged
 }
 

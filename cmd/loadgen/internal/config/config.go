@@ -34,18 +34,11 @@ type Config struct {
 	Members      int           // of the embedded etcd
 	Faults       []moment
 	Settle       time.Duration
-	outage       quota.Outage
-	share        quota.ShareRule
-	weights      string // of instances, under share weighted: heavyTenth, or a skew
-	Pacing       quota.Pacing
-	shape        quota.Shape
-	burst        int64         // permits; 0: all of a limit's
-	warmUp       time.Duration // of an instance's share
-	guard        time.Duration
-	guardAuto    bool     // the clock's error comes on top
-	NTP          []string // servers by which instances measure their clocks
-	JSON         string   // a file, "-" for standard output, or empty
-	HTML         string   // a file, or empty
+	weights      string       // of instances, under share weighted: heavyTenth, or a skew
+	policy       quota.Policy // as far as flags say it
+	NTP          []string     // servers by which instances measure their clocks
+	JSON         string       // a file, "-" for standard output, or empty
+	HTML         string       // a file, or empty
 	Quiet        bool
 	Etcd         *etcdflags.Flags // nil: an embedded etcd
 }
@@ -85,22 +78,13 @@ func (c *Config) Policy(limits []quota.Limit, reason string) quota.Policy {
 	if c.Settle < quota.DefaultSettle {
 		clockError = time.Duration(int64(clockError) * int64(c.Settle) / int64(quota.DefaultSettle))
 	}
-	return quota.Policy{
-		Limits:     limits,
-		Settle:     c.Settle,
-		ClockError: clockError,
-		Outage:     c.outage,
-		Share:      c.share,
-		Pacing:     c.Pacing,
-		Shape:      c.shape,
-		Burst:      c.burst,
-		WarmUp:     c.warmUp,
-		Guard:      c.guard,
-		GuardAuto:  c.guardAuto,
-		Author:     "loadgen",
-		Reason:     reason,
-	}
+	p := c.policy
+	p.Limits, p.Settle, p.ClockError, p.Author, p.Reason = limits, c.Settle, clockError, "loadgen", reason
+	return p
 }
+
+// Paced reports whether permits come all along a window.
+func (c *Config) Paced() bool { return c.policy.Pacing != quota.PacingOff || c.Shaped() }
 
 // Probe is how often an instance proves its view recent: a few times before the
 // last proof is too old, where a short settle time makes that soon.

@@ -1,10 +1,12 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -42,9 +44,9 @@ func Usagef(format string, args ...any) error {
 
 // raw is what the flags say, unchecked.
 type raw struct {
-	limit, arrival, skew, outage, share, pacing, shape, guard, ntp, transport string
-	changes, faults, crashes                                                  []string
-	config                                                                    Config
+	limit, skew, guard, ntp, transport string
+	changes, faults, crashes           []string
+	config                             Config
 }
 
 // ParseFlags reads the command line. It returns pflag.ErrHelp where help or the
@@ -122,7 +124,7 @@ func (r *raw) register(set *pflag.FlagSet) {
 	set.IntVar(&c.Processes, "processes", 1, "how many operating-system processes they run in, beside this one")
 	set.DurationVar(&c.Duration, "duration", 10*time.Second, "how long to measure, once the whole fleet is active")
 	set.Float64Var(&c.Demand, "demand", 1.5, "offered calls over the limit of the shortest window; from 1 on each instance makes at least one call more than its share in every window, unless --skew says otherwise")
-	set.StringVar(&r.arrival, "arrival", "steady", "how calls come in time: `steady|poisson|burst|sine`")
+	set.StringVar((*string)(&c.Arrival), "arrival", "steady", "how calls come in time: `steady|poisson|burst|sine`")
 	set.StringVar(&r.skew, "skew", "even", "how calls spread over instances: `even|zipf:S`")
 	set.Uint64Var(&c.Seed, "seed", 1, "what poisson and burst draw from; the same seed gives the same calls in each window")
 	set.DurationVar(&c.MaxWait, "max-wait", 100*time.Millisecond, "how long a refused call may wait for a permit of the next window; 0: not at all")
@@ -136,13 +138,13 @@ func (r *raw) register(set *pflag.FlagSet) {
 	set.StringArrayVar(&r.faults, "fault", nil, "`AT=WHAT`, such as 5s=kill-leader: what befalls the embedded etcd so long after measuring began; repeatable; "+strings.Join(faultNames, ", "))
 	set.DurationVar(&c.MeasureAfter, "measure-after", 0, "how long the whole fleet runs before measuring begins")
 	set.DurationVar(&c.Settle, "settle", quota.DefaultSettle, "the policy's settle time: how long a larger share is held back")
-	set.StringVar(&r.outage, "outage", string(quota.OutageHold), "the policy's rule for when etcd is out of reach: `hold|stop`")
-	set.StringVar(&r.share, "share", string(quota.ShareEqual), "how the policy divides the limit: `equal|weighted|demand`")
+	set.StringVar((*string)(&c.policy.Outage), "outage", string(quota.OutageHold), "the policy's rule for when etcd is out of reach: `hold|stop`")
+	set.StringVar((*string)(&c.policy.Share), "share", string(quota.ShareEqual), "how the policy divides the limit: `equal|weighted|demand`")
 	set.StringVar(&c.weights, "weights", heavyTenth, "the instances' weights under --share weighted: `tenth|zipf:S`; tenth: every tenth weighs 10, and makes ten times as many calls; zipf:S: as a skew of calls, whatever --skew is")
-	set.StringVar(&r.pacing, "pacing", string(quota.PacingOff), "how the policy releases a window's permits: `off|even`; a refused call then waits within its window too")
-	set.StringVar(&r.shape, "shape", string(quota.ShapeFixed), "how the policy counts: `fixed|sliding|bucket`; under the others the verdict is on all spans of time, wherever they begin")
-	set.Int64Var(&c.burst, "burst", 0, "how many `PERMITS` --shape bucket lets the fleet issue at once; 0: all of a limit's")
-	set.DurationVar(&c.warmUp, "warm-up", 0, "the policy's warm-up: over this time the share of an instance that has just started grows to the whole; 0: off")
+	set.StringVar((*string)(&c.policy.Pacing), "pacing", string(quota.PacingOff), "how the policy releases a window's permits: `off|even`; a refused call then waits within its window too")
+	set.StringVar((*string)(&c.policy.Shape), "shape", string(quota.ShapeFixed), "how the policy counts: `fixed|sliding|bucket`; under the others the verdict is on all spans of time, wherever they begin")
+	set.Int64Var(&c.policy.Burst, "burst", 0, "how many `PERMITS` --shape bucket lets the fleet issue at once; 0: all of a limit's")
+	set.DurationVar(&c.policy.WarmUp, "warm-up", 0, "the policy's warm-up: over this time the share of an instance that has just started grows to the whole; 0: off")
 	set.StringVar(&r.guard, "guard", "0s", "the policy's guard: `G` at either edge of a window in which nothing is issued, such as 20ms; auto or auto+20ms follows the clock's error")
 	set.StringVar(&r.ntp, "ntp", "", "NTP `servers` by which every instance measures its clock, host or host:port with commas; every instance asks every server")
 	set.StringVar(&c.JSON, "json", "", "write the report as JSON to `FILE`, or to standard output with -")
@@ -177,35 +179,27 @@ func (r *raw) check() (*Config, error) {
 		return nil, err
 	}
 	c.Limit = strings.TrimSpace(r.limit)
-	if c.Arrival, err = load.ParseArrival(r.arrival); err != nil {
-		return nil, Usagef("--arrival: %v", err)
-	}
 	if c.Skew, err = load.ParseSkew(r.skew); err != nil {
 		return nil, Usagef("--skew: %v", err)
 	}
-	c.outage = quota.Outage(r.outage)
-	if c.outage != quota.OutageHold && c.outage != quota.OutageStop {
-		return nil, Usagef("--outage: %q is unknown: use hold or stop", r.outage)
+	if err := cmp.Or(
+		oneOf("--arrival", c.Arrival, load.Steady, load.Poisson, load.Burst, load.Sine),
+		oneOf("--transport", r.transport, "none", "http"),
+		oneOf("--outage", c.policy.Outage, quota.OutageHold, quota.OutageStop),
+		oneOf("--share", c.policy.Share, quota.ShareEqual, quota.ShareWeighted, quota.ShareDemand),
+		oneOf("--pacing", c.policy.Pacing, quota.PacingOff, quota.PacingEven),
+		oneOf("--shape", c.policy.Shape, quota.ShapeFixed, quota.ShapeSliding, quota.ShapeBucket),
+	); err != nil {
+		return nil, err
 	}
-	c.share, c.Pacing = quota.ShareRule(r.share), quota.Pacing(r.pacing)
-	switch c.share {
-	case quota.ShareEqual, quota.ShareWeighted, quota.ShareDemand:
-	default:
-		return nil, Usagef("--share: %q is unknown: use equal, weighted or demand", r.share)
-	}
+	c.Http = r.transport == "http"
 	if _, err := WeightsBy(c.weights, 1); err != nil {
 		return nil, Usagef("--weights: %v", err)
 	}
-	if c.weights != heavyTenth && c.share != quota.ShareWeighted {
-		return nil, Usagef("--weights %s is for --share weighted, and --share is %s", c.weights, c.share)
+	if c.weights != heavyTenth && c.policy.Share != quota.ShareWeighted {
+		return nil, Usagef("--weights %s is for --share weighted, and --share is %s", c.weights, c.policy.Share)
 	}
-	switch c.Pacing {
-	case quota.PacingOff, quota.PacingEven:
-	default:
-		return nil, Usagef("--pacing: %q is unknown: use off or even", r.pacing)
-	}
-	c.shape = quota.Shape(r.shape)
-	if c.guard, c.guardAuto, err = quota.ParseGuard(r.guard); err != nil {
+	if c.policy.Guard, c.policy.GuardAuto, err = quota.ParseGuard(r.guard); err != nil {
 		return nil, Usagef("--guard: %v", err)
 	}
 	if c.NTP, err = ntp.ParseServers(r.ntp); err != nil {
@@ -217,10 +211,6 @@ func (r *raw) check() (*Config, error) {
 	if err := c.parseMoments(r.changes, r.faults, r.crashes); err != nil {
 		return nil, err
 	}
-	if r.transport != "none" && r.transport != "http" {
-		return nil, Usagef("--transport: %q is unknown: use none or http", r.transport)
-	}
-	c.Http = r.transport == "http"
 	if err := c.checkShape(); err != nil {
 		return nil, err
 	}
@@ -228,6 +218,16 @@ func (r *raw) check() (*Config, error) {
 		return nil, err
 	}
 	return c, c.checkFleet()
+}
+
+// oneOf refuses what is none of the words.
+func oneOf[T ~string](flag string, text T, words ...T) error {
+	if slices.Contains(words, text) {
+		return nil
+	}
+	list := strings.Trim(fmt.Sprint(words), "[]")
+	last := strings.LastIndexByte(list, ' ')
+	return Usagef("%s: %q is unknown: use %s or %s", flag, text, strings.ReplaceAll(list[:last], " ", ", "), list[last+1:])
 }
 
 // checkBounds holds each number against its bounds.

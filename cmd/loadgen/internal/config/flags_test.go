@@ -23,7 +23,7 @@ func TestDefaults(t *testing.T) {
 	if len(c.Limits) != 1 || c.Limits[0] != (quota.Limit{Permits: 300000, Window: time.Second}) ||
 		c.Instances != 96 || c.Duration != 10*time.Second || c.Demand != 1.5 ||
 		c.Arrival != "steady" || !c.Skew.Even() || c.MaxWait != 100*time.Millisecond ||
-		c.Settle != 3*time.Second || c.outage != quota.OutageHold || c.Etcd != nil {
+		c.Settle != 3*time.Second || c.policy.Outage != quota.OutageHold || c.Etcd != nil {
 		t.Errorf("%+v", c)
 	}
 }

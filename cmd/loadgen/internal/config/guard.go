@@ -14,7 +14,7 @@ type Guard struct {
 
 // Guarded returns the guard that the run's policy has.
 func (c *Config) Guarded() Guard {
-	return Guard{Fixed: c.guard, Auto: c.guardAuto, Error: c.Policy(c.Limits, "").ClockError}
+	return Guard{Fixed: c.policy.Guard, Auto: c.policy.GuardAuto, Error: c.Policy(c.Limits, "").ClockError}
 }
 
 // Covers reports whether the guard is to cover the clocks' errors.
@@ -25,7 +25,7 @@ func (g Guard) Covers() bool { return g.Auto || g.Fixed > 0 && g.Fixed >= g.Erro
 func (c *Config) Unjudged(beyond time.Duration) string {
 	switch g := c.Guarded(); {
 	case c.Shaped():
-		return fmt.Sprintf("under shape %s the permits' own times are judged", c.shape)
+		return fmt.Sprintf("under shape %s the permits' own times are judged", c.policy.Shape)
 	case g.Fixed == 0 && !g.Auto:
 		return "there is no guard; --guard auto has them judged"
 	case !g.Covers():

@@ -22,7 +22,7 @@ func TestWhichGuardsAreJudged(t *testing.T) {
 		{Guard{Error: 50 * ms, Auto: true}, 0, ""},
 		{Guard{Error: 50 * ms, Auto: true}, 3 * ms, "3ms further"},
 	} {
-		of := &Config{Settle: quota.DefaultSettle, guard: c.guard.Fixed, guardAuto: c.guard.Auto}
+		of := &Config{Settle: quota.DefaultSettle, policy: quota.Policy{Guard: c.guard.Fixed, GuardAuto: c.guard.Auto}}
 		if got := of.Unjudged(c.beyond); !strings.Contains(got, c.want) || (got == "") != (c.want == "") {
 			t.Errorf("%+v, %v beyond: %q", c.guard, c.beyond, got)
 		}

@@ -16,7 +16,7 @@ const mostCells = 2_000_000
 
 // Shaped reports whether limits count in other spans than aligned windows, which
 // are the default.
-func (c *Config) Shaped() bool { return c.shape != "" && c.shape != quota.ShapeFixed }
+func (c *Config) Shaped() bool { return c.policy.Shape != "" && c.policy.Shape != quota.ShapeFixed }
 
 // Cell is the length of what permits are counted by: windows of the shortest
 // limit, or the slots that the permits of other shapes tell.
@@ -42,33 +42,28 @@ func (c *Config) Spans(left int) *load.Shape {
 	}
 	left += c.Instances * len(c.Faults)
 	return &load.Shape{
-		Kind: c.shape, Cell: c.Cell(), Slot: c.Cell(), Burst: c.burst,
-		Crowd: c.Instances + left, Equal: c.share == quota.ShareEqual,
+		Kind: c.policy.Shape, Cell: c.Cell(), Slot: c.Cell(), Burst: c.policy.Burst,
+		Crowd: c.Instances + left, Equal: c.policy.Share == quota.ShareEqual,
 	}
 }
 
 // checkShape looks at what the policy's own rules do not know of.
 func (c *Config) checkShape() error {
-	switch c.shape {
-	case quota.ShapeFixed, quota.ShapeSliding, quota.ShapeBucket:
-	default:
-		return Usagef("--shape: %q is unknown: use fixed, sliding or bucket", c.shape)
-	}
-	if c.burst > 0 && c.shape != quota.ShapeBucket {
-		return Usagef("--burst %d is for --shape bucket, and --shape is %s", c.burst, c.shape)
+	if c.policy.Burst > 0 && c.policy.Shape != quota.ShapeBucket {
+		return Usagef("--burst %d is for --shape bucket, and --shape is %s", c.policy.Burst, c.policy.Shape)
 	}
 	if !c.Shaped() {
 		return nil
 	}
-	if c.Pacing != quota.PacingOff {
-		return Usagef("--pacing %s releases permits along fixed windows, and --shape is %s: leave it out; --shape bucket with a small --burst is even by itself", c.Pacing, c.shape)
+	if c.policy.Pacing != quota.PacingOff {
+		return Usagef("--pacing %s releases permits along fixed windows, and --shape is %s: leave it out; --shape bucket with a small --burst is even by itself", c.policy.Pacing, c.policy.Shape)
 	}
-	if c.guard > 0 || c.guardAuto {
-		return Usagef("--guard %s keeps away from the edges of fixed windows, and --shape is %s: leave it out", quota.FormatGuard(c.guard, c.guardAuto), c.shape)
+	if c.policy.Guard > 0 || c.policy.GuardAuto {
+		return Usagef("--guard %s keeps away from the edges of fixed windows, and --shape is %s: leave it out", quota.FormatGuard(c.policy.Guard, c.policy.GuardAuto), c.policy.Shape)
 	}
 	if most := mostCells * c.Cell(); c.MeasureAfter+c.Duration > most {
 		return Usagef("--shape %s is judged by cells of %v, and at most %s of them: --measure-after and --duration may be %v together, not %v; use a shorter time, or longer windows",
-			c.shape, c.Cell(), show.Thousands(mostCells), most, c.MeasureAfter+c.Duration)
+			c.policy.Shape, c.Cell(), show.Thousands(mostCells), most, c.MeasureAfter+c.Duration)
 	}
 	return nil
 }
@@ -76,13 +71,13 @@ func (c *Config) checkShape() error {
 // ShapeText says, after the limit, how it counts; empty for aligned windows.
 func (c *Config) ShapeText() (text string) {
 	if c.Shaped() {
-		text = ", " + string(c.shape)
+		text = ", " + string(c.policy.Shape)
 	}
-	if c.burst > 0 {
-		text += fmt.Sprintf(" with a burst of %s", show.Thousands(c.burst))
+	if c.policy.Burst > 0 {
+		text += fmt.Sprintf(" with a burst of %s", show.Thousands(c.policy.Burst))
 	}
-	if c.warmUp > 0 {
-		text += fmt.Sprintf(", warm-up %v", c.warmUp)
+	if c.policy.WarmUp > 0 {
+		text += fmt.Sprintf(", warm-up %v", c.policy.WarmUp)
 	}
 	return text
 }

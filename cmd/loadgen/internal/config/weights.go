@@ -20,7 +20,7 @@ const (
 // SharesByWeight returns the weights of the run's instances, or nothing where
 // shares are not by weight.
 func (c *Config) SharesByWeight() string {
-	if c.share != quota.ShareWeighted {
+	if c.policy.Share != quota.ShareWeighted {
 		return ""
 	}
 	return c.weights

@@ -68,7 +68,7 @@ func newWorker(c *config.Config, s *Setup, client *clientv3.Client, room func() 
 		slots: map[int]*instance{}, all: map[*instance]bool{},
 		shared: &shared{
 			window: int64(c.Window()), placing: c.Placing(s.Tolerance), maxWait: c.MaxWait, room: room, use: func(int64, load.Request) {},
-			paced:  c.Pacing != quota.PacingOff || c.Shaped(),
+			paced:  c.Paced(),
 			demand: load.Demand{Ratio: c.Demand, Skew: c.Skew, Instances: c.Instances},
 		},
 	}
