@@ -1,3 +1,10 @@
+// Pictures makes the pictures of README.md and docs/shapes.md, and the tables of
+// real runs in docs/pacing.md and docs/shapes.md, from runs of the load generator:
+//
+//	go run -C bench ./pictures [-with COMMAND] [headline] [saturated] [bursts] [sine] [poisson] [shapes]
+//
+// It names the runs as it makes them. With no argument it makes all of them, one
+// after the other, in eleven minutes; a machine that does other work spoils them.
 package main
 
 import (
@@ -24,11 +31,11 @@ type part struct {
 
 var parts = []part{
 	{"headline", headline},
-	{"saturated", traffic{"steady, 1.5 times the limit", []string{"--arrival", "steady", "--demand", "1.5"}, "saturated"}.measure},
-	{"bursts", traffic{"one burst a second, half the limit", []string{"--arrival", "burst", "--demand", "0.5"}, "bursts"}.measure},
-	{"poisson", traffic{"Poisson, half the limit", []string{"--arrival", "poisson", "--demand", "0.5"}, ""}.measure},
+	{"saturated", pacing("steady, 1.5 times the limit", "--arrival", "steady", "--demand", "1.5")},
+	{"bursts", pacing("one burst a second, half the limit", "--arrival", "burst", "--demand", "0.5")},
+	{"poisson", pacing("Poisson, half the limit", "--arrival", "poisson", "--demand", "0.5")},
+	{"sine", pacing("sine of 16 s, half the limit", "--arrival", "sine", "--demand", "0.5")},
 	{"shapes", shapes},
-	{"sine", traffic{"sine of 16 s, half the limit", []string{"--arrival", "sine", "--demand", "0.5"}, ""}.measure},
 }
 
 func main() {
@@ -44,13 +51,9 @@ func main() {
 }
 
 func run(ctx context.Context, with, wanted []string) error {
-	var names []string
-	for _, p := range parts {
-		names = append(names, p.name)
-	}
 	for _, name := range wanted {
-		if !slices.Contains(names, name) {
-			return fmt.Errorf("there is no part %q: use %s", name, strings.Join(names, ", "))
+		if !slices.ContainsFunc(parts, func(p part) bool { return p.name == name }) {
+			return fmt.Errorf("there is no part %q", name)
 		}
 	}
 	if err := os.Chdir(".."); err != nil { // from bench to the repository

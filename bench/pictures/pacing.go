@@ -3,12 +3,10 @@ package main
 import (
 	"context"
 	"fmt"
-	"image/color"
 	"os"
+	"slices"
 	"strings"
 	"time"
-
-	"gonum.org/v1/plot/plotter"
 
 	"github.com/quotient-limiter/quotient/internal/load"
 )
@@ -20,55 +18,20 @@ const pacingDoc = "docs/pacing.md"
 // The settle time has nothing to do with pacing, and is short to save time.
 var fleet = []string{"--limit", "48000/s", "--settle", "1s", "--max-wait", "2s", "--measure-after", "5s", "--duration", "16s"}
 
-// traffic is how calls come.
-type traffic struct {
-	name    string // in the table
-	args    []string
-	picture string // empty: none is drawn
-}
-
-// measure runs the fleet under each pacing, writes the rows of the table, and draws
-// a window.
-func (t traffic) measure(ctx context.Context, l *loadgen) error {
-	c := picture{file: t.picture, title: "Arrivals within a window: " + t.name, top: 4,
-		x: "milliseconds into the window", y: "calls in 10 ms, as a multiple of their mean"}
-	for _, p := range []struct {
-		pacing string
-		color  color.Color
-	}{{"off", grey}, {"even", orange}} {
-		r, err := l.run(ctx, append(append([]string{"--pacing", p.pacing}, t.args...), fleet...)...)
-		if err != nil {
-			return err
+// pacing runs the fleet under each pacing, and writes the rows of the table.
+func pacing(name string, args ...string) func(context.Context, *loadgen) error {
+	return func(ctx context.Context, l *loadgen) error {
+		for _, pacing := range []string{"off", "even"} {
+			r, err := l.run(ctx, slices.Concat([]string{"--pacing", pacing}, args, fleet)...)
+			if err != nil {
+				return err
+			}
+			if err := setRow(pacingDoc, name+": "+pacing, cells(r)); err != nil {
+				return err
+			}
 		}
-		if err := setRow(pacingDoc, t.name+": "+p.pacing, cells(r)); err != nil {
-			return err
-		}
-		points, peak := lastWindow(r.Within)
-		name := p.pacing
-		if peak > c.top {
-			name += fmt.Sprintf(" (peak: %.0f)", peak)
-		}
-		c.lines = append(c.lines, line{name: name, color: p.color, points: points})
-	}
-	if t.picture == "" {
 		return nil
 	}
-	return c.save()
-}
-
-// lastWindow is the last window, as multiples of its mean.
-func lastWindow(w *load.Within) (points plotter.XYs, peak float64) {
-	var sum int64
-	for _, n := range w.Last {
-		sum += n
-	}
-	mean := float64(sum) / float64(len(w.Last))
-	for i, n := range w.Last {
-		y := float64(n) / max(mean, 1)
-		peak = max(peak, y)
-		points = append(points, plotter.XY{X: float64(i) * float64(w.BucketNs) / 1e6, Y: y})
-	}
-	return points, peak
 }
 
 // cells are the numbers of a row.

@@ -5,15 +5,14 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"runtime"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/quotient-limiter/quotient/bench/internal/measure"
 	"github.com/quotient-limiter/quotient/bench/internal/report"
 	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/internal/child"
 )
 
 // A parked goroutine's bytes are measured in processes of their own, in which
@@ -133,10 +132,6 @@ func memory() (m runtime.MemStats) {
 
 // parked measures every way to park and reports.
 func parked(ctx context.Context, o measure.Options, sec *report.Section) error {
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
 	s, rounds := o.Samples, 3
 	if o.Quick {
 		rounds = 1
@@ -145,15 +140,20 @@ func parked(ctx context.Context, o measure.Options, sec *report.Section) error {
 	for round := range rounds {
 		o.Log("parked, round %d of %d", round+1, rounds)
 		for _, p := range parkers {
-			c := exec.CommandContext(ctx, self) //nolint:gosec // this program
-			c.Env = append(os.Environ(), parkedEnv+"="+p.name, smallStacks)
-			c.Stderr = os.Stderr
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			c, err := child.Command(parkedEnv, p.name)
+			if err != nil {
+				return err
+			}
+			c.Env = append(c.Env, smallStacks)
 			out, err := c.Output()
 			if err != nil {
 				return fmt.Errorf("%s: %w", p.name, err)
 			}
 			var heap, stack float64
-			if _, err := fmt.Sscan(strings.TrimSpace(string(out)), &heap, &stack); err != nil {
+			if _, err := fmt.Sscan(string(out), &heap, &stack); err != nil {
 				return fmt.Errorf("%s: %w", p.name, err)
 			}
 			s.Add(sample(p.name), "heap-B/op", heap)
