@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
-	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/internal/buildinfo"
 	"github.com/quotient-limiter/quotient/internal/etcdflags"
 	"github.com/quotient-limiter/quotient/quota"
@@ -184,17 +183,23 @@ func (a *app) completeProvider(cmd *cobra.Command, args []string, prefix string)
 		return nil, cobra.ShellCompDirectiveError
 	}
 	a.etcd.DialTimeout, a.etcd.CommandTimeout = completionTime, completionTime
-	err := a.withAdmin(ctx, func(ctx context.Context, admin *coordinator.Admin) error {
-		all, err := admin.List(ctx)
-		for _, s := range all {
-			if strings.HasPrefix(s.Provider, prefix) && format.Printable(s.Provider) && !slices.Contains(args, s.Provider) {
-				names = append(names, s.Provider)
-			}
-		}
-		return err
-	})
+	client, err := a.etcd.Client(ctx)
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
+	}
+	defer client.Close()
+	admin, err := a.admin(client)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	all, err := admin.List(ctx)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	for _, s := range all {
+		if strings.HasPrefix(s.Provider, prefix) && format.Printable(s.Provider) && !slices.Contains(args, s.Provider) {
+			names = append(names, s.Provider)
+		}
 	}
 	return names, cobra.ShellCompDirectiveNoFileComp
 }

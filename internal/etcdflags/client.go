@@ -3,7 +3,6 @@ package etcdflags
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -47,15 +46,14 @@ func (f *Flags) Client(ctx context.Context) (*clientv3.Client, error) {
 // moment when etcd has not answered.
 func (f *Flags) Diagnose(ctx context.Context) []string {
 	c, err := f.config(ctx)
-	if err != nil {
-		return []string{err.Error()}
+	if err == nil {
+		var client *clientv3.Client
+		if client, err = clientv3.New(c); err == nil {
+			defer client.Close()
+			return diagnose.Endpoints(ctx, client)
+		}
 	}
-	client, err := clientv3.New(c)
-	if err != nil {
-		return []string{err.Error()}
-	}
-	defer client.Close()
-	return diagnose.Endpoints(ctx, client)
+	return []string{err.Error()}
 }
 
 // config is the client's, without a user.
@@ -87,31 +85,18 @@ func (f *Flags) tlsConfig() (*tls.Config, error) {
 	}
 	c := &tls.Config{MinVersion: tls.VersionTLS12}
 	if f.CACert != "" {
-		pem, err := os.ReadFile(f.CACert)
-		if err != nil {
+		var err error
+		if c.RootCAs, err = certs.Authorities(f.CACert); err != nil {
 			return nil, f.unreadable("cacert", err)
-		}
-		c.RootCAs = x509.NewCertPool()
-		if !c.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, f.bad("cacert", "%s holds no PEM certificate", f.CACert)
 		}
 	}
 	if f.Cert != "" {
-		cert, err := os.ReadFile(f.Cert)
-		if err != nil {
-			return nil, f.unreadable("cert", err)
-		}
-		key, err := os.ReadFile(f.Key)
-		if err != nil {
+		pair, err := certs.Load(f.Cert, f.Key) // which are replaced while programs run
+		if path, ok := errors.AsType[*fs.PathError](err); ok && path.Path != f.Cert {
 			return nil, f.unreadable("key", err)
 		}
-		if _, err := tls.X509KeyPair(cert, key); err != nil {
-			return nil, f.bad("cert", "%s with key %s: %v", f.Cert, f.Key, err)
-		}
-		// Programs that run for long meet certificates that are replaced.
-		pair, err := certs.Load(f.Cert, f.Key)
 		if err != nil {
-			return nil, f.bad("cert", "%v", err)
+			return nil, f.unreadable("cert", err)
 		}
 		c.GetClientCertificate = pair.Get
 	}

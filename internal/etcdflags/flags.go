@@ -67,29 +67,22 @@ func (e *UsageError) Error() string { return e.Source + ": " + e.Problem }
 // final after set is parsed and Resolve was called.
 func Register(set *pflag.FlagSet) *Flags {
 	f := &Flags{Env: os.Getenv, Stdin: os.Stdin, Stderr: os.Stderr}
-	add := func(name string) {
-		flag := set.Lookup(name)
-		flag.Usage += fmt.Sprintf(" [env %s]", envName(name))
+	own := pflag.NewFlagSet("", pflag.ContinueOnError)
+	own.SortFlags = false
+	own.StringSliceVar(&f.Endpoints, "endpoints", []string{DefaultEndpoint}, "etcd `addresses`, separated by commas")
+	own.StringVar(&f.CACert, "cacert", "", "`file` of CA certificates that etcd's certificate is checked against")
+	own.StringVar(&f.Cert, "cert", "", "`file` of the client certificate")
+	own.StringVar(&f.Key, "key", "", "`file` of the client certificate's key")
+	own.StringVar(&f.User, "user", "", "etcd user `name`; the password comes from "+envPassword+", --password-file or a prompt")
+	own.StringVar(&f.PasswordFile, "password-file", "", "`file` that holds the user's password")
+	own.StringVar(&f.Prefix, "prefix", DefaultPrefix, "`prefix` of all keys of Quotient in etcd")
+	own.DurationVar(&f.DialTimeout, "dial-timeout", DefaultDialTimeout, "how long connecting and logging in may take")
+	own.DurationVar(&f.CommandTimeout, "command-timeout", DefaultCommandTimeout, "how long a request to etcd may take")
+	own.VisitAll(func(flag *pflag.Flag) {
+		flag.Usage += fmt.Sprintf(" [env %s]", envName(flag.Name))
 		f.flags = append(f.flags, flag)
-	}
-	set.StringSliceVar(&f.Endpoints, "endpoints", []string{DefaultEndpoint}, "etcd `addresses`, separated by commas")
-	add("endpoints")
-	set.StringVar(&f.CACert, "cacert", "", "`file` of CA certificates that etcd's certificate is checked against")
-	add("cacert")
-	set.StringVar(&f.Cert, "cert", "", "`file` of the client certificate")
-	add("cert")
-	set.StringVar(&f.Key, "key", "", "`file` of the client certificate's key")
-	add("key")
-	set.StringVar(&f.User, "user", "", "etcd user `name`; the password comes from "+envPassword+", --password-file or a prompt")
-	add("user")
-	set.StringVar(&f.PasswordFile, "password-file", "", "`file` that holds the user's password")
-	add("password-file")
-	set.StringVar(&f.Prefix, "prefix", DefaultPrefix, "`prefix` of all keys of Quotient in etcd")
-	add("prefix")
-	set.DurationVar(&f.DialTimeout, "dial-timeout", DefaultDialTimeout, "how long connecting and logging in may take")
-	add("dial-timeout")
-	set.DurationVar(&f.CommandTimeout, "command-timeout", DefaultCommandTimeout, "how long a request to etcd may take")
-	add("command-timeout")
+		set.AddFlag(flag)
+	})
 	return f
 }
 
