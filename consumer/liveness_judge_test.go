@@ -343,7 +343,8 @@ func (h *play) greedy() {
 	least := (math.Floor(elapsed) - 1) * float64(share-most+1)
 	switch h.newest().Shape {
 	case quota.ShapeSliding:
-		least = math.Floor(elapsed/1.01-1) * float64(share-most+1)
+		span := float64(shortest+h.newest().Guard) / float64(shortest)
+		least = math.Floor(elapsed/span/1.01-1) * float64(share-most+1)
 	case quota.ShapeBucket:
 		least = 0.98*elapsed*float64(share) - float64(most) - float64(share)/100 - 1
 	}
@@ -446,7 +447,7 @@ func (h *play) largestAt(limits []quota.Limit) int64 {
 	for _, l := range limits {
 		n := l.Permits / h.instances
 		if h.newest().Shape == quota.ShapeBucket {
-			n = burstOf(h.newest(), l.Permits, h.instances)
+			n = burstOf(h.newest(), l, h.instances)
 		}
 		least = min(least, n)
 	}

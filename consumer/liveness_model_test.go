@@ -248,7 +248,7 @@ func slotOf(length time.Duration) int64 { return int64(length) / 500 }
 func (m *model) slidingLeft(now int64) int64 {
 	left := unlimited
 	for _, l := range limitsAt(m.newest(), now) {
-		left = min(left, l.Permits/m.instances-m.sum(now-int64(l.Window)-4*slotOf(l.Window), now+1))
+		left = min(left, l.Permits/m.instances-m.sum(now-int64(l.Window)-int64(m.newest().Guard)-4*slotOf(l.Window), now+1))
 	}
 	return left
 }
@@ -259,7 +259,7 @@ func (m *model) bucketLeft(since, now int64) int64 {
 	left, p := unlimited, m.newest()
 	for _, l := range limitsAt(p, now) {
 		share := l.Permits / m.instances
-		burst := float64(burstOf(p, l.Permits, m.instances))
+		burst := float64(burstOf(p, l, m.instances))
 		// A permit that is taken from a full bucket counts from its slot's end: up to
 		// a slot's permits spill.
 		slot := slotOf(l.Window)
@@ -305,11 +305,13 @@ func (m *model) bucketEvents(since, now int64, rate float64) (all []event) {
 
 // burstOf returns what an instance may issue at once of a limit, under shape
 // bucket.
-func burstOf(p *quota.Policy, permits, instances int64) int64 {
-	if p.Burst <= 0 || p.Burst > permits {
-		return permits / instances
+func burstOf(p *quota.Policy, l quota.Limit, instances int64) int64 {
+	burst := l.Permits
+	if p.Burst > 0 {
+		burst = min(burst, p.Burst)
 	}
-	return max(1, p.Burst/instances)
+	meet := math.Ceil(float64(l.Permits) * float64(p.Guard) / float64(l.Window))
+	return max(1, (burst-int64(meet))/instances)
 }
 
 // atLeast returns how many permits can be had at an instant at the least, by
@@ -386,7 +388,7 @@ func (m *model) atMost(now int64) int64 {
 				if n < 0 {
 					share = unlimited // once there was no such limit
 				} else if share != unlimited {
-					share, burst = max(share, n/m.instances), max(burst, burstOf(&v.policy, n, m.instances))
+					share, burst = max(share, n/m.instances), max(burst, burstOf(&v.policy, quota.Limit{Permits: n, Window: length}, m.instances))
 				}
 			}
 		}
@@ -394,7 +396,7 @@ func (m *model) atMost(now int64) int64 {
 			continue
 		}
 		if p.Shape == quota.ShapeSliding {
-			least = min(least, share-m.sum(now-int64(length), now+1))
+			least = min(least, share-m.sum(now-int64(length)-int64(p.Guard), now+1))
 			continue
 		}
 		sum := int64(0)

@@ -203,7 +203,7 @@ func (h *play) randomPolicy(before *quota.Policy) quota.Policy {
 			if one(3) {
 				p.Outage = quota.OutageStop
 			}
-			if p.Shape == quota.ShapeFixed && one(4) {
+			if one(4) {
 				p.Guard = time.Duration(1+r.IntN(20)) * time.Millisecond
 			}
 			if one(6) {
@@ -341,7 +341,7 @@ func (h *play) largest() int64 {
 	for _, l := range h.newest().Limits {
 		n := l.Permits / h.instances
 		if h.newest().Shape == quota.ShapeBucket {
-			n = burstOf(h.newest(), l.Permits, h.instances)
+			n = burstOf(h.newest(), l, h.instances)
 		}
 		least = min(least, n)
 	}

@@ -115,8 +115,9 @@ type Policy struct {
 	ClockError time.Duration
 	// Outage is default OutageHold.
 	Outage Outage
-	// Guard is g: nothing is issued within g of a window's edges. Default 0,
-	// off.
+	// Guard is g: nothing is issued within g of a window's edges. Under shapes
+	// other than ShapeFixed, g is the time that a call may take to the provider:
+	// the shape then holds for arrivals. Default 0, off.
 	Guard time.Duration
 	// GuardAuto makes the guard follow the clock: each instance adds to Guard the
 	// error that it has measured of its own clock, or ClockError where it has

@@ -41,11 +41,11 @@ func (p *Policy) shaped() bool { return p.Shape != "" && p.Shape != ShapeFixed }
 
 // DriftWindow is the time over which clocks may part between a view's lookback
 // and a permit that depends on it: the longest window, and under shapes other
-// than ShapeFixed, which look back further, three of them.
+// than ShapeFixed, which look back further, three of them and the guard.
 func (p *Policy) DriftWindow() time.Duration {
 	longest := min(p.LongestWindow(), MaxWindow)
 	if p.shaped() {
-		return shapedWindows * longest
+		return shapedWindows*longest + min(max(0, p.Guard), longest)
 	}
 	return longest
 }
@@ -71,9 +71,42 @@ func (p *Policy) checkShape(errs *problems) {
 		errs.add("pacing", strconv.Quote(string(p.Pacing)), fmt.Sprintf("paces within fixed windows, and shape is %s", p.Shape),
 			"set pacing off; shape bucket with a small burst is even by itself")
 	}
-	if p.Guard != 0 || p.GuardAuto {
-		errs.add("guard", FormatGuard(p.Guard, p.GuardAuto), fmt.Sprintf("keeps away from the edges of fixed windows, and shape is %s", p.Shape),
-			"set guard 0s: this shape holds whatever clock the provider counts by")
+	p.checkTransit(errs)
+}
+
+// leastTransit: permits are told apart by slots, of which a window has 500, and a
+// guard is at least two of them.
+const leastTransit = 250
+
+// checkTransit checks the guard of a shape other than ShapeFixed: the time that a
+// call may take to the provider.
+func (p *Policy) checkTransit(errs *problems) {
+	if p.GuardAuto {
+		errs.add("guard", FormatGuard(p.Guard, true), fmt.Sprintf("follows the clock, and shape %s holds whatever the clock", p.Shape),
+			"set the longest time that a call takes to the provider, such as 20ms, or 0s")
+		return
+	}
+	if p.Guard <= 0 {
+		return
+	}
+	if _, shortest := p.windows(); p.Guard < shortest/leastTransit {
+		errs.add("guard", p.Guard, fmt.Sprintf("under shape %s it must be at least %v, a %dth of the shortest window", p.Shape, shortest/leastTransit, leastTransit), "0s switches it off")
+	}
+	if p.Shape != ShapeBucket {
+		return
+	}
+	all := p.Limits
+	for _, c := range p.Next {
+		all = append(all[:len(all):len(all)], c.Limits...)
+	}
+	for _, l := range all {
+		burst := l.Permits
+		if p.Burst > 0 {
+			burst = min(burst, p.Burst)
+		}
+		if l.Permits > 0 && float64(l.Permits)*float64(p.Guard) > float64(burst-1)*float64(l.Window) {
+			errs.add("guard", p.Guard, fmt.Sprintf("as many permits of limit %v accrue within it as the burst holds", l), "lower the guard, or raise the burst")
+		}
 	}
 }
 

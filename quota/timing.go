@@ -13,7 +13,8 @@ const driftBound = 1000
 // CheckTiming returns nil if the settle time is long enough for the freshness,
 // the clock error and the longest window, so that the sum of all shares stays
 // under the total: S >= S'(1+r)/(1-r) + 2e(1+r) + w*r with r = 1/1000 and
-// w the longest window, or three of them under shapes other than ShapeFixed.
+// w the longest window; under shapes other than ShapeFixed three of them and the
+// guard.
 // Times out of their bounds fail too; zero fields stand for their defaults.
 func (p Policy) CheckTiming() error {
 	p = p.WithDefaults()
@@ -47,10 +48,10 @@ func (p *Policy) checkTiming(errs *problems) {
 // MinSettleFor returns the shortest settle time for a freshness, a clock error
 // and a longest window (Policy.DriftWindow), rounded up to a millisecond. No
 // settle time is enough for one that is negative or above its bound (MaxSettle
-// for the first two, three times MaxWindow for the third): the result is then
+// for the first two, four times MaxWindow for the third): the result is then
 // the largest Duration.
 func MinSettleFor(freshness, clockError, window time.Duration) time.Duration {
-	if min(freshness, clockError, window) < 0 || max(freshness, clockError) > MaxSettle || window > shapedWindows*MaxWindow {
+	if min(freshness, clockError, window) < 0 || max(freshness, clockError) > MaxSettle || window > (shapedWindows+1)*MaxWindow {
 		return math.MaxInt64
 	}
 	need := ceilDiv(int64(freshness)*(driftBound+1), driftBound-1) + settleBeside(clockError, window)

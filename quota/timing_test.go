@@ -114,7 +114,7 @@ func TestMinSettleForOutOfBounds(t *testing.T) {
 	for _, d := range []time.Duration{-1, math.MinInt64, MaxSettle + 1, math.MaxInt64} {
 		w := d
 		if d == MaxSettle+1 {
-			w = 3*MaxWindow + 1
+			w = 4*MaxWindow + 1
 		}
 		if MinSettleFor(d, 0, 0) != math.MaxInt64 || MinSettleFor(0, d, 0) != math.MaxInt64 || MinSettleFor(0, 0, w) != math.MaxInt64 {
 			t.Errorf("%d: some settle time is enough", d)

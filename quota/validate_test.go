@@ -62,7 +62,16 @@ func TestPolicyValidate(t *testing.T) {
 		{"warm-up too long", func(p *Policy) { p.WarmUp = maxWarmUp + 1 }, "warm_up"},
 		{"warm-up of fixed windows", func(p *Policy) { p.WarmUp = minWarmUp }, ""},
 		{"sliding and even pacing", func(p *Policy) { p.Shape, p.Pacing, p.Guard = ShapeSliding, PacingEven, 0 }, "pacing"},
-		{"sliding and a guard", func(p *Policy) { p.Shape, p.Guard, p.Pacing = ShapeSliding, 1, PacingOff }, "guard"},
+		{"sliding and a guard", func(p *Policy) { p.Shape, p.Guard, p.Pacing = ShapeSliding, 6*time.Millisecond, PacingOff }, ""},
+		{"sliding and a guard of less than two slots", func(p *Policy) { p.Shape, p.Guard, p.Pacing = ShapeSliding, 6*time.Millisecond-1, PacingOff }, "guard"},
+		{"bucket and a guard in which the burst accrues", func(p *Policy) {
+			p.Limits, p.Next = []Limit{{100, time.Second}}, nil
+			p.Shape, p.Burst, p.Guard, p.Pacing = ShapeBucket, 5, 40*time.Millisecond+1, PacingOff
+		}, "guard"},
+		{"bucket and a guard just below", func(p *Policy) {
+			p.Limits, p.Next = []Limit{{100, time.Second}}, nil
+			p.Shape, p.Burst, p.Guard, p.Pacing = ShapeBucket, 5, 40*time.Millisecond, PacingOff
+		}, ""},
 		{"bucket and a guard that follows the clock", func(p *Policy) { p.Shape, p.GuardAuto, p.Guard, p.Pacing = ShapeBucket, true, 0, PacingOff }, "guard"},
 		{"settle too short", func(p *Policy) { p.Settle, p.Freshness = minSettle-1, minFreshness }, "settle"},
 		{"settle too long", func(p *Policy) { p.Settle = MaxSettle + 1 }, "settle"},

@@ -119,7 +119,7 @@ func inForce(old, policy quota.Policy, at, now time.Time) time.Time {
 	for _, l := range policy.LimitsAt(at.UnixNano()) {
 		begins := quota.WindowAt(l.Window, at.UnixNano()-1).End()
 		if protocol.Shaped(&policy) || protocol.Shaped(&old) {
-			begins += int64(protocol.ReachOf(l.Window, max(old.ClockError, policy.ClockError)))
+			begins += int64(protocol.ReachOf(l.Window, max(old.Guard, policy.Guard), max(old.ClockError, policy.ClockError)))
 		}
 		if begins > from.UnixNano() {
 			from = time.Unix(0, begins)

@@ -249,7 +249,7 @@ set payments/charge 500/s --shape sliding
 get payments/charge
 set payments/charge 500/s --burst 5
 set payments/charge 500/s --shape torus
-set payments/charge 500/s --guard 5ms
+set payments/charge 500/s --guard 1ms
 set payments/charge 500/s --shape fixed --warm-up 0
 get payments/charge
 `},

@@ -68,7 +68,7 @@ func (r *Run) settling(w quota.Window) bool {
 	if r.Timeline.Settling(w.Length, w.Start()) {
 		return true
 	}
-	reach := protocol.ReachOf(w.Length, r.Timeline.Slack)
+	reach := protocol.ReachOf(w.Length, 0, r.Timeline.Slack)
 	return r.Shape != nil && r.Timeline.Settling(w.Length, w.Start()-int64(reach))
 }
 

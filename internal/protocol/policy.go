@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"math/bits"
 	"time"
 
 	"github.com/quotient-limiter/quotient/quota"
@@ -41,14 +42,22 @@ func permitsOf(limits []quota.Limit, w quota.Window) (int64, bool) {
 	return 0, false
 }
 
-// BurstOf returns how many permits of a limit with that total may be issued at
-// once under quota.ShapeBucket: Policy.Burst, or the whole total if Burst is 0 or
-// more than it.
-func BurstOf(p *quota.Policy, total int64) int64 {
-	if p.Burst <= 0 {
-		return total
+// BurstOf returns how many permits of a limit may be issued at once under
+// quota.ShapeBucket: the policy's burst, or all of the limit if that is 0 or more;
+// less what accrues within the guard, because calls may meet on their way.
+func BurstOf(p *quota.Policy, l quota.Limit) int64 {
+	if l.Permits <= 0 {
+		return 0
 	}
-	return min(p.Burst, total)
+	burst := l.Permits
+	if p.Burst > 0 {
+		burst = min(burst, p.Burst)
+	}
+	guard := min(max(0, p.Guard), l.Window)
+	hi, lo := bits.Mul64(uint64(l.Permits), uint64(guard))
+	lo, carry := bits.Add64(lo, uint64(l.Window-1), 0)
+	meet, _ := bits.Div64(hi+carry, lo, uint64(l.Window)) // at most l.Permits
+	return max(1, burst-int64(meet))
 }
 
 // Shaped reports whether the policy's limits have another shape than
@@ -75,8 +84,8 @@ const Turn = 64
 func SlotOf(window time.Duration) time.Duration { return window / slots }
 
 // ReachOf returns how far back the views and windows of a permit go, under shapes
-// other than quota.ShapeFixed: a window's length, what clocks drift over it, and
-// twice their error.
-func ReachOf(window, clockError time.Duration) time.Duration {
-	return window + 2*SlotOf(window) + 2*clockError
+// other than quota.ShapeFixed: a window's length and the guard, what clocks drift
+// over them, and twice the clocks' error.
+func ReachOf(window, guard, clockError time.Duration) time.Duration {
+	return window + guard + 2*SlotOf(window) + 2*clockError
 }

@@ -178,7 +178,13 @@ func (p *Planner) plan(now, guard int64) window.Plan {
 	plan := window.Plan{
 		Until: window.Forever, Offset: p.offset, Guard: guard,
 		Hopeless: policy == nil, Known: policy != nil && p.ReadyAt() != math.MaxInt64,
-		Shape: window.Shape{Sliding: shapes.Sliding, Bucket: shapes.Bucket, Unaligned: shapes.Any() && !shapes.Fixed, Skew: int64(shapes.Skew)},
+		Shape: window.Shape{
+			Sliding: shapes.Sliding, Bucket: shapes.Bucket, Unaligned: shapes.Any() && !shapes.Fixed,
+			Skew: int64(shapes.Skew), Transit: int64(shapes.Transit),
+		},
+	}
+	if plan.Shape.Unaligned {
+		plan.Guard = 0 // it is the transit's, and no edge's
 	}
 	if policy != nil {
 		plan.Shadow = policy.Mode == quota.ModeShadow
@@ -200,7 +206,7 @@ func (p *Planner) plan(now, guard int64) window.Plan {
 		w := quota.WindowAt(length, now+p.offset)
 		b := p.Bound(w, now)
 		plan.Limits = append(plan.Limits, window.Limit{Window: w, Permits: p.warmed(b.Permits, w, policy), Burst: b.Burst})
-		opens, shuts := w.Start()+guard, w.End()-guard
+		opens, shuts := w.Start()+plan.Guard, w.End()-plan.Guard
 		ends(opens)
 		ends(shuts)
 		ends(w.End())

@@ -18,8 +18,9 @@ import (
 type Shapes struct {
 	// Fixed, Sliding and Bucket say that some view of the lookback has the shape.
 	Fixed, Sliding, Bucket bool
-	// Skew is twice the largest clock error of those views' policies.
-	Skew time.Duration
+	// Skew is twice the largest clock error of those views' policies, Transit the
+	// largest guard of those that have such a shape.
+	Skew, Transit time.Duration
 }
 
 // Any reports whether a shape other than fixed windows binds.
@@ -51,7 +52,7 @@ func (h *History) Shapes(now int64) Shapes {
 		case quota.ShapeFixed:
 			s.Fixed = true
 		}
-		s.Skew = max(s.Skew, 2*time.Duration(t.clockErr))
+		s.Skew, s.Transit = max(s.Skew, 2*time.Duration(t.clockErr)), max(s.Transit, t.transit())
 	}
 	return s
 }
@@ -71,6 +72,14 @@ func (t *terms) shaped() bool {
 	return t.shape == quota.ShapeSliding || t.shape == quota.ShapeBucket
 }
 
+// transit returns the time that a call may take to the provider.
+func (t *terms) transit() time.Duration {
+	if !t.shaped() {
+		return 0
+	}
+	return time.Duration(t.guard)
+}
+
 // span returns the windows of a length that bind a permit issued at the wall time
 // wall: the last is the one that holds it, and the first is the same under fixed
 // windows, else the oldest that its reach touches.
@@ -81,7 +90,7 @@ func (h *History) span(length time.Duration, wall int64) (first, last quota.Wind
 	}
 	reach := int64(0)
 	for i := range h.terms {
-		reach = max(reach, int64(protocol.ReachOf(length, time.Duration(h.terms[i].clockErr))))
+		reach = max(reach, int64(protocol.ReachOf(length, h.terms[i].transit(), time.Duration(h.terms[i].clockErr))))
 	}
 	return quota.WindowAt(length, sub(wall, reach)), last
 }
@@ -114,16 +123,16 @@ func (h *History) Bound(w quota.Window, now, offset, frozen int64) Bound {
 	return b
 }
 
-// burst is the part of the burst that goes with a share of total permits: in
-// proportion, and at least one permit, without which a share is worth nothing.
-func (t *terms) burst(permits, total int64) int64 {
+// burst is the part of the burst that goes with a share of a limit: in proportion,
+// and at least one permit, without which a share is worth nothing.
+func (t *terms) burst(permits int64, of quota.Limit) int64 {
 	if t.shape != quota.ShapeBucket {
 		return Unbounded
 	}
-	if permits <= 0 || total <= 0 {
+	if permits <= 0 || of.Permits <= 0 {
 		return 0
 	}
-	hi, lo := bits.Mul64(uint64(permits), uint64(protocol.BurstOf(t.policy, total)))
-	n, _ := bits.Div64(hi, lo, uint64(total)) // permits <= total
+	hi, lo := bits.Mul64(uint64(permits), uint64(protocol.BurstOf(t.policy, of)))
+	n, _ := bits.Div64(hi, lo, uint64(of.Permits)) // permits <= of.Permits
 	return max(1, int64(n))
 }

@@ -88,7 +88,7 @@ func (t *tally) value(c *heads, crowd *crowd, terms *terms, d *deal) result {
 			return result{Unbounded, Unbounded, ReasonShare}
 		}
 		permits := t.permits(c, crowd, terms, d)
-		return result{permits, terms.burst(permits, d.total), ReasonShare}
+		return result{permits, terms.burst(permits, quota.Limit{Permits: d.total, Window: t.w.Length}), ReasonShare}
 	case c.self != nil && c.self.until <= t.start:
 		return result{0, 0, ReasonLeft}
 	}

@@ -3,6 +3,7 @@ package simulation
 import (
 	"fmt"
 
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -41,4 +42,6 @@ func (p *plan) autoFits(n *quota.Policy) bool {
 }
 
 // guardCovers reports whether a policy's guard covers the error of the clocks.
-func (w *world) guardCovers(p *quota.Policy) bool { return p.GuardAuto || int64(p.Guard) >= w.e }
+func (w *world) guardCovers(p *quota.Policy) bool {
+	return !protocol.Shaped(p) && (p.GuardAuto || int64(p.Guard) >= w.e)
+}

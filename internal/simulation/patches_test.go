@@ -142,7 +142,7 @@ var patches = map[string]mutant.Mutant{
 		{File: "internal/view/doubt.go", Old: "if max(now.Mono-t.sure.Mono, now.Wall-t.sure.Wall) <= freshness {", New: "if true {"},
 	}},
 	"SkewIgnored": {Name: "SkewIgnored", Wrong: "leaves the clocks' errors out of the reach", Edits: []mutant.Edit{
-		{File: "internal/share/shape.go", Old: "protocol.ReachOf(length, time.Duration(h.terms[i].clockErr))", New: "protocol.ReachOf(length, 0*time.Duration(h.terms[i].clockErr))"},
+		{File: "internal/share/shape.go", Old: "protocol.ReachOf(length, h.terms[i].transit(), time.Duration(h.terms[i].clockErr))", New: "protocol.ReachOf(length, h.terms[i].transit(), 0*time.Duration(h.terms[i].clockErr))"},
 	}},
 	"SpanForgotten": {Name: "SpanForgotten", Wrong: "forgets what a sliding window issued when a fixed one begins", Edits: []mutant.Edit{
 		{File: "internal/window/ledger.go", Old: "binds: a.binds, ring: a.ring, bucket: a.bucket", New: "binds: a.binds, bucket: a.bucket"},

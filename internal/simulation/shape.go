@@ -19,12 +19,15 @@ import (
 // forming is which shapes a history's policies have. It draws by itself, so that
 // histories of fixed windows stay what they are.
 type forming struct {
-	shape quota.Shape // of most policies
-	r     *rand.Rand
+	shape   quota.Shape // of most policies
+	r       *rand.Rand
+	guards  *rand.Rand
+	transit bool // shaped policies have guards
 }
 
 func newForming(seed uint64, kind Kind, m *Mutant) forming {
-	f := forming{shape: quota.ShapeFixed, r: rand.New(rand.NewPCG(seed, 13))}
+	f := forming{shape: quota.ShapeFixed, r: rand.New(rand.NewPCG(seed, 13)), guards: rand.New(rand.NewPCG(seed, 14))}
+	f.transit = f.guards.IntN(2) == 0
 	switch n := f.r.IntN(8); {
 	case m != nil && m.Shape != "":
 		f.shape = m.Shape
@@ -42,8 +45,11 @@ func (f *forming) drift() time.Duration {
 	if f.shape == quota.ShapeFixed {
 		return time.Second
 	}
-	return 3 * time.Second
+	return 3*time.Second + mostTransit
 }
+
+// mostTransit is the longest guard of shaped policies.
+const mostTransit = 40 * time.Millisecond
 
 // formed sets a policy's shape: now and then another one than before.
 func (f *forming) formed(p *quota.Policy) *quota.Policy {
@@ -66,15 +72,22 @@ func (f *forming) formed(p *quota.Policy) *quota.Policy {
 	if f.r.IntN(6) == 0 {
 		p.WarmUp = time.Second
 	}
+	if f.transit {
+		p.Guard = []time.Duration{0, mostTransit / 2, mostTransit, mostTransit, mostTransit}[f.guards.IntN(5)]
+	}
 	return p
 }
 
-// fitted lowers a policy's burst to its limits.
+// fitted lowers a policy's burst to its limits, and leaves a guard out that would
+// leave nothing of the burst.
 func fitted(p *quota.Policy) {
 	for _, l := range p.Limits {
 		if l.Permits > 0 {
 			p.Burst = min(p.Burst, l.Permits)
 		}
+	}
+	if protocol.Shaped(p) && p.Guard > 0 && p.Validate() != nil {
+		p.Guard = 0
 	}
 }
 
@@ -152,19 +165,33 @@ func (w *world) around(l time.Duration, a int64) (from, to int, win quota.Window
 	return from, to, win, true
 }
 
-// judgeSliding judges the span of a window's length that begins with the first
-// lot. Where the timing is one and the same, every state around binds it; else
-// one does.
+// transit returns the guard that all states from one to another have: for so much
+// longer than a window a span is judged, and whatever a call takes to the provider
+// within it changes nothing.
+func (w *world) transit(from, to int) int64 {
+	least := int64(mostTransit)
+	for s := max(0, from); s <= to; s++ {
+		if p := w.etcd.states[s].view.Policy; p != nil {
+			least = min(least, int64(p.Guard))
+		}
+	}
+	return least
+}
+
+// judgeSliding judges the span of a window's length, and the transit, that begins
+// with the first lot. Where the timing is one and the same, every state around
+// binds it; else one does.
 func (w *world) judgeSliding(l time.Duration, lots []lot) *Violation {
 	a := lots[0].at
 	from, to, win, ok := w.around(l, a)
-	if !ok || !w.keeps(from, w.stateAt(a+int64(l)), win, a+int64(l), quota.ShapeSliding) {
+	span := int64(l) + w.transit(from, w.stateAt(a+int64(l)+int64(mostTransit)))
+	if !ok || !w.keeps(from, w.stateAt(a+span), win, a+span, quota.ShapeSliding) {
 		return nil
 	}
 	var sum int64
 	part := map[string]int64{}
 	for _, x := range lots {
-		if x.at-a > int64(l) {
+		if x.at-a > span {
 			break
 		}
 		sum += x.n
@@ -270,7 +297,7 @@ func (w *world) burstOf(s int, win quota.Window) (sum int64) {
 	total, shares, _ := share.Of(view, win)
 	for _, n := range shares {
 		if n > 0 {
-			sum += max(1, n*protocol.BurstOf(view.Policy, total)/total)
+			sum += max(1, n*protocol.BurstOf(view.Policy, quota.Limit{Permits: total, Window: win.Length})/total)
 		}
 	}
 	return sum

@@ -131,6 +131,9 @@ func (l *ledger) reshape(a *account) {
 	case a.ring == nil:
 		a.ring, a.began = newRing(a.window.Length, l.now), l.now
 	}
+	if a.ring != nil {
+		a.ring.reach(s.Transit)
+	}
 	switch {
 	case !s.Bucket:
 		a.bucket = nil
@@ -274,7 +277,9 @@ func (l *ledger) grant() Grant {
 	case l.plan.Shape.Unaligned:
 		slot := int64(protocol.SlotOf(a.window.Length))
 		g.Start = slotAt(a.window.Length, l.now)*slot + l.plan.Offset
-		g.End = g.Start + int64(a.window.Length)
+		if g.End = g.Start + int64(a.window.Length); l.plan.Shape.Transit > 0 {
+			g.End = g.At + l.plan.Offset + l.plan.Shape.Transit
+		}
 	default:
 		g.Start, g.End = a.window.Start(), a.window.End()
 	}

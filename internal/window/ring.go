@@ -7,30 +7,48 @@ import (
 	"github.com/quotient-limiter/quotient/internal/protocol"
 )
 
-// ringSlots is how many slots a permit counts in: as many as a span of one
-// window's length can touch, by any clock. 500 slots make a window, a span that
-// begins within a slot touches one more, and a clock that is slow by one part in
-// a thousand another.
-const ringSlots = 502
+const (
+	// spanSlots is how many slots a permit counts in: as many as a span of one
+	// window's length can touch, by any clock. 500 slots make a window, a span that
+	// begins within a slot touches one more, and a clock that is slow by one part in
+	// a thousand another.
+	spanSlots = 502
+	// ringSlots is the same for the longest transit, of half a window.
+	ringSlots = spanSlots + 250
+)
 
 // ring counts what was issued in the latest slots of time, for one limit with a
-// sliding window. A permit counts from its slot on for ringSlots slots; so the
-// permits of every span of the window's length are counted together when the
-// last of them is issued. Slots are of monotonic time: no clock need be right.
+// sliding window. A permit counts from its slot on for span slots; so the permits
+// of every span of the window's length, and the transit, are counted together when
+// the last of them is issued. Slots are of monotonic time: no clock need be right.
 //
-// 8 kB, however many permits there are.
+// 12 kB, however many permits there are.
 type ring struct {
 	length time.Duration
+	span   int64 // slots that count; the older ones are kept in case the transit grows
 	slot   int64 // the newest
-	sum    int64 // of all slots
+	sum    int64 // of the slots that count
 	counts [ringSlots]int64
-	// until[i] is the sum of the i+1 oldest slots, if summed is true.
+	// until[i] is the sum of the i+1 oldest slots that count, if summed is true.
 	until  [ringSlots]int64
 	summed bool
 }
 
 func newRing(length time.Duration, now int64) *ring {
-	return &ring{length: length, slot: slotAt(length, now)}
+	return &ring{length: length, span: spanSlots, slot: slotAt(length, now)}
+}
+
+// reach sets the transit: the time that calls may take to the provider.
+func (r *ring) reach(transit int64) {
+	slot := int64(protocol.SlotOf(r.length))
+	span := min(spanSlots+(transit+slot-1)/slot, ringSlots)
+	if span == r.span {
+		return
+	}
+	r.span, r.sum, r.summed = span, 0, false
+	for i := range span {
+		r.sum += r.counts[place(r.slot-i)]
+	}
 }
 
 func place(slot int64) int64 { return ((slot % ringSlots) + ringSlots) % ringSlots }
@@ -46,9 +64,8 @@ func (r *ring) roll(now int64) {
 	}
 	for r.slot < to {
 		r.slot++
-		p := place(r.slot)
-		r.sum -= r.counts[p]
-		r.counts[p] = 0
+		r.sum -= r.counts[place(r.slot-r.span)]
+		r.counts[place(r.slot)] = 0
 	}
 }
 
@@ -66,7 +83,7 @@ func (r *ring) add(n int64) {
 // count still.
 func (r *ring) undo(at, n int64) bool {
 	slot := slotAt(r.length, at)
-	if slot > r.slot || r.slot-slot >= ringSlots || r.counts[place(slot)] < n {
+	if slot > r.slot || r.slot-slot >= r.span || r.counts[place(slot)] < n {
 		return false
 	}
 	r.counts[place(slot)] -= n
@@ -86,7 +103,7 @@ func (r *ring) when(n, share, now int64) int64 {
 		return now
 	}
 	r.addUp()
-	i, _ := slices.BinarySearch(r.until[:], back)
+	i, _ := slices.BinarySearch(r.until[:r.span], back)
 	return (r.slot + int64(i) + 1) * int64(protocol.SlotOf(r.length))
 }
 
@@ -95,8 +112,8 @@ func (r *ring) addUp() {
 		return
 	}
 	sum := int64(0)
-	for i := range r.until {
-		sum += r.counts[place(r.slot+1+int64(i))]
+	for i := range r.span {
+		sum += r.counts[place(r.slot+1-r.span+i)]
 		r.until[i] = sum
 	}
 	r.summed = true

@@ -20,6 +20,10 @@ type Shape struct {
 	// Skew is twice the bound of clock errors, in nanoseconds: for so much longer
 	// than a window's length a share that has grown is held back.
 	Skew int64
+	// Transit is the time that a call may take to the provider, in nanoseconds;
+	// less than half of the shortest window. A permit is valid for that long, or
+	// for a window's length where it is 0, and counts for so much longer.
+	Transit int64
 }
 
 // Any reports whether a shape other than aligned windows binds.
@@ -28,7 +32,7 @@ func (s Shape) Any() bool { return s.Sliding || s.Bucket }
 // Grows returns the next instant of wall time after wall at which a window falls
 // out of reach, so that a share may grow.
 func (s Shape) Grows(length time.Duration, wall int64) int64 {
-	reach := int64(protocol.ReachOf(length, 0)) + s.Skew
+	reach := int64(protocol.ReachOf(length, time.Duration(s.Transit), 0)) + s.Skew
 	return quota.WindowAt(length, wall-reach).End() + reach
 }
 

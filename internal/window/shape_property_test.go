@@ -1,6 +1,7 @@
 package window
 
 import (
+	"cmp"
 	"slices"
 	"testing"
 	"time"
@@ -100,6 +101,57 @@ func TestSlidingAgainstEverySpan(t *testing.T) {
 			t.Fatalf("%d permits beyond the share", u.OverIssued)
 		}
 	})
+}
+
+// TestSlidingAgainstArrivals: with a transit no span of a window's length holds more
+// arrivals than the share, however long each call takes up to the transit, and also
+// while the transit shrinks and grows: then by the smallest that there was. Calls
+// leave no later than Grant.End less what they take.
+func TestSlidingAgainstArrivals(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		g, f, log, now, length := anyShaped(t, sliding)
+		draw := rapid.Int64Range(int64(length)/250, int64(length)/2-1)
+		least := draw.Draw(t, "transit")
+		f.set(func() { f.plan.Shape.Transit = least })
+		g.Changed(clock.Instant{})
+		drive(t, g, log, now, int64(length), func() {
+			transit := draw.Draw(t, "other transit")
+			least = min(least, transit)
+			f.set(func() { f.plan.Shape.Transit = transit })
+			g.Changed(clock.Instant{Mono: *now, Wall: *now})
+		})
+		arrivals := slices.Clone(*log)
+		for i := range arrivals {
+			arrivals[i].at += rapid.SampledFrom([]int64{0, least, rapid.Int64Range(0, least).Draw(t, "takes")}).Draw(t, "call")
+		}
+		slices.SortFunc(arrivals, func(a, b issued) int { return cmp.Compare(a.at, b.at) })
+		for i, first := range arrivals {
+			sum := int64(0)
+			for _, p := range arrivals[i:] {
+				if p.at-first.at <= int64(length+length/500) {
+					sum += p.n
+				}
+			}
+			if sum > f.shares[length] {
+				t.Fatalf("%d arrive within %v from %v on, share %d: %v", sum, length, time.Duration(first.at), f.shares[length], arrivals)
+			}
+		}
+	})
+}
+
+// A permit under a transit ends with it, a slot before it at the earliest.
+func TestGrantsEndWithTheTransit(t *testing.T) {
+	for name, shape := range map[string]Shape{"sliding": sliding, "bucket": accrues} {
+		shape.Transit = int64(20 * ms)
+		g, _ := shapedGate(map[time.Duration]int64{second: 100}, 50, shape, nil)
+		for _, now := range []time.Duration{300 * ms, 1301*ms + 1, 2303*ms - 1} {
+			grant, ok := take(g, at(now), 1)
+			if left := time.Duration(grant.End) - now; !ok || left > 20*ms || left < 18*ms {
+				t.Errorf("%s: a permit at %v is valid for %v, want 18 to 20 ms", name, now, left)
+			}
+		}
+	}
 }
 
 // TestSlidingWastesNothing: what no span of the last window's length holds, with
@@ -211,6 +263,7 @@ func TestRingWhenAgainstCounting(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		r := newRing(second, 0)
+		r.reach(rapid.Int64Range(0, int64(second/2)-1).Draw(t, "transit"))
 		now, share := int64(0), rapid.Int64Range(1, 12).Draw(t, "share")
 		for range rapid.IntRange(0, 30).Draw(t, "steps") {
 			now += rapid.Int64Range(0, int64(300*ms)).Draw(t, "later")
