@@ -67,8 +67,8 @@ func TestProviderThatCountsArrivals(t *testing.T) {
 		fullest func(*arrivals) int
 	}{
 		{"fixed", quota.Policy{Limits: []quota.Limit{{Permits: permits, Window: time.Second}}, Guard: transit}, transit, (*arrivals).fullestWindow},
-		// 100 ms of the window are for what comes between the grant and the arrival.
-		{"sliding", quota.Policy{Limits: []quota.Limit{{Permits: permits, Window: 1100 * time.Millisecond}}, Shape: quota.ShapeSliding}, time.Second + transit, (*arrivals).fullestSpan},
+		// Half of the guard is for what comes between the grant and the sending.
+		{"sliding", quota.Policy{Limits: []quota.Limit{{Permits: permits, Window: time.Second}}, Shape: quota.ShapeSliding, Guard: 2 * transit}, transit, (*arrivals).fullestSpan},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			run := func(margin time.Duration) (fullest, all int) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/quota"
 )
 
 // issued is a permit and when.
@@ -135,6 +136,46 @@ func TestSlidingAgainstArrivals(t *testing.T) {
 			}
 			if sum > f.shares[length] {
 				t.Fatalf("%d arrive within %v from %v on, share %d: %v", sum, length, time.Duration(first.at), f.shares[length], arrivals)
+			}
+		}
+	})
+}
+
+// TestBucketAgainstArrivals: with the burst that goes with a guard, every span of
+// time d holds at most the policy's burst and what accrues in d, in arrivals.
+func TestBucketAgainstArrivals(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		length := time.Duration(rapid.Int64Range(100, 3000).Draw(t, "length")) * ms
+		limit := quota.Limit{Permits: rapid.Int64Range(1, 20).Draw(t, "share"), Window: length}
+		policy := quota.Policy{
+			Limits: []quota.Limit{limit}, Shape: quota.ShapeBucket, Burst: rapid.Int64Range(1, limit.Permits).Draw(t, "burst"),
+			Guard: time.Duration(rapid.Int64Range(int64(length)/250, int64(length)/2-1).Draw(t, "guard")),
+		}
+		if policy.Validate() != nil {
+			t.Skip()
+		}
+		log, now := new([]issued), new(int64)
+		shape := accrues
+		shape.Transit = int64(policy.Guard)
+		g, _ := shapedGate(map[time.Duration]int64{length: limit.Permits}, protocol.BurstOf(&policy, limit), shape, func(w *Waiter, _ Grant, v Verdict) {
+			if v == Granted {
+				*log = append(*log, issued{*now, w.n})
+			}
+		})
+		drive(t, g, log, now, int64(length), func() {})
+		for i := range *log {
+			(*log)[i].at += rapid.SampledFrom([]int64{0, int64(policy.Guard)}).Draw(t, "takes")
+		}
+		slices.SortFunc(*log, func(a, b issued) int { return cmp.Compare(a.at, b.at) })
+		for i, first := range *log {
+			sum := int64(0)
+			for _, p := range (*log)[i:] {
+				sum += p.n
+				if most := float64(policy.Burst) + float64(limit.Permits)*float64(p.at-first.at)/float64(length); float64(sum) > most+1e-6 {
+					t.Fatalf("%d arrive within %v from %v on, more than %.3f: %v, guard %v: %v",
+						sum, time.Duration(p.at-first.at), time.Duration(first.at), most, limit, policy.Guard, *log)
+				}
 			}
 		}
 	})
