@@ -2,7 +2,7 @@
 # that they are the same here and there.
 
 .DEFAULT_GOAL := all
-.PHONY: all build test race lint fuzz bench cross loadgen pictures screenshots dashboard-load simulate mutants compat e2e kafka-e2e ci clean help
+.PHONY: all build test race lint fuzz bench cross loadgen pictures screenshots dashboard-load simulate mutants hunt compat e2e kafka-e2e ci clean help
 
 all: build test lint ## build, test and lint
 
@@ -51,6 +51,10 @@ dashboard-load: ## what 20 providers and 1,000 instances cost the dashboard; nee
 
 mutants: ## builds the code with one safeguard taken out after another, and sees that the simulation notices
 	go test ./internal/simulation ./internal/simulation/large -run 'TestMutantsAreCaught|TestSmallHistoriesCatch|TestItNotices' -patched -timeout 0
+
+hunt: ## runs the tests of consumer, window, share and coordinator against each of their mutants, for half an hour; HUNT chooses by name
+	go test ./consumer -run '^TestMutants$$' -mutants '$(or $(HUNT),.)' -timeout 0 -v
+	go test -tags load ./coordinator -run '^TestMutantsAreCaught$$' -mutants '$(or $(HUNT),.)' -timeout 0 -v
 
 simulate: ## random histories of faults on all processors, for SIMULATE_FOR (default 10m)
 	go test ./internal/simulation -run TestForLong -v -timeout 0 -for $(or $(SIMULATE_FOR),10m) $(SIMULATE_FLAGS)

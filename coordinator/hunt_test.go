@@ -3,14 +3,17 @@
 package coordinator
 
 import (
+	"flag"
 	"testing"
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/mutant"
 )
 
+var hunted = flag.String("mutants", ".", "the mutants to run the tests against, by `name`, a regular expression")
+
 func TestMutantsAreCaught(t *testing.T) {
-	mutant.Hunt(t, mutants,
+	mutants.Matching(t, *hunted).Hunt(t,
 		mutant.Suite{Package: "./coordinator", Limit: 40 * time.Second,
 			Run: "Answers|Pages|DeadMember|Freshness|Writer|TurnsOut|OneSession|SeeEachOther|Ghost|Lazy|SessionsProblem|DeletedKey|LostLease|Compaction"},
 		mutant.Suite{Package: "./internal/longrun", Limit: 40 * time.Second, Run: "SlowAnswers|BackSoon"},

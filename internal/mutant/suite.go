@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"text/tabwriter"
@@ -27,40 +28,67 @@ type Suite struct {
 	Caught func(output string) string
 }
 
-// AllApply sees that each mutant still applies to today's source, and that no two
+// Table is mutants; no two have one name.
+type Table []Mutant
+
+// Replace returns a mutant that replaces one text.
+func Replace(name, wrong, file, before, after string) Mutant {
+	return Mutant{Name: name, Wrong: wrong, Edits: []Edit{{File: file, Old: before, New: after}}}
+}
+
+// Find returns the mutant of that name, or nil.
+func (table Table) Find(name string) *Mutant {
+	for i := range table {
+		if table[i].Name == name {
+			return &table[i]
+		}
+	}
+	return nil
+}
+
+// Matching returns the mutants whose names match a regular expression.
+func (table Table) Matching(t *testing.T, name string) Table {
+	t.Helper()
+	r, err := regexp.Compile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.DeleteFunc(slices.Clone(table), func(m Mutant) bool { return !r.MatchString(m.Name) })
+}
+
+// Apply sees that each mutant still applies to today's source, and that no two
 // have one name.
-func AllApply(t *testing.T, mutants []Mutant) {
+func (table Table) Apply(t *testing.T) {
 	t.Helper()
 	root, err := Root()
 	if err != nil {
 		t.Fatal(err)
 	}
-	names := map[string]bool{}
-	for _, m := range mutants {
+	for i := range table {
+		m := &table[i]
 		if _, err := m.Apply(root); err != nil {
 			t.Error(err)
 		}
-		if names[m.Name] {
+		if table.Find(m.Name) != m {
 			t.Errorf("two mutants are called %s", m.Name)
 		}
-		names[m.Name] = true
 	}
 }
 
 // Hunt runs the suites against each mutant, one after the other until one catches
 // it, and prints a table. A mutant that none catches fails the test, and so does
 // one that does not compile.
-func Hunt(t *testing.T, mutants []Mutant, suites ...Suite) {
+func (table Table) Hunt(t *testing.T, suites ...Suite) {
 	t.Helper()
 	root, err := Root()
 	if err != nil {
 		t.Fatal(err)
 	}
-	var table bytes.Buffer
-	w := tabwriter.NewWriter(&table, 0, 8, 2, ' ', 0)
+	var report bytes.Buffer
+	w := tabwriter.NewWriter(&report, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(w, "mutant\twhat is wrong\tcaught by\tafter")
 	caught := 0
-	for _, m := range mutants {
+	for _, m := range table {
 		began := time.Now()
 		by, err := m.hunt(t.Context(), root, t.TempDir(), suites)
 		switch {
@@ -79,7 +107,7 @@ func Hunt(t *testing.T, mutants []Mutant, suites ...Suite) {
 	if err := w.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%d of %d mutants are caught\n%s", caught, len(mutants), table.String())
+	t.Logf("%d of %d mutants are caught\n%s", caught, len(table), report.String())
 }
 
 // hunt returns what caught the mutant, empty if nothing did.

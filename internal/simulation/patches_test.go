@@ -2,26 +2,26 @@ package simulation_test
 
 import "github.com/quotient-limiter/quotient/internal/mutant"
 
-// patches are the mutants of the real code, by name.
-var patches = map[string]mutant.Mutant{
-	"AnchorNow": {Name: "AnchorNow", Wrong: "looks S back from now, not from the window's start", Edits: []mutant.Edit{
+// patches are the mutants of the real code.
+var patches = mutant.Table{
+	{Name: "AnchorNow", Wrong: "looks S back from now, not from the window's start", Edits: []mutant.Edit{
 		{File: "internal/share/bound.go", Old: `	start := sub(w.Start(), offset)
 `, New: `	start := sub(max(w.Start(), add(now, offset)), offset)
 `},
 	}},
-	"BackwardsUnseen": {Name: "BackwardsUnseen", Wrong: "takes a store that went back as usual", Edits: []mutant.Edit{
+	{Name: "BackwardsUnseen", Wrong: "takes a store that went back as usual", Edits: []mutant.Edit{
 		{File: "internal/view/tracker.go", Old: "\tif revision < p.floor || cluster != t.cluster {", New: "\tif false {"},
 		{File: "internal/view/tracker.go", Old: "overtaken := revision < t.position", New: "overtaken := false"},
 	}},
-	"BucketGrowsAtOnce": {Name: "BucketGrowsAtOnce", Wrong: "counts what a share gains at once", Edits: []mutant.Edit{
+	{Name: "BucketGrowsAtOnce", Wrong: "counts what a share gains at once", Edits: []mutant.Edit{
 		{File: "internal/share/shape.go", Old: `	if !h.shaped() {
 		return last, last`, New: `	if true {
 		return last, last`},
 	}},
-	"BucketRefilled": {Name: "BucketRefilled", Wrong: "fills a bucket when its share changes", Edits: []mutant.Edit{
+	{Name: "BucketRefilled", Wrong: "fills a bucket when its share changes", Edits: []mutant.Edit{
 		{File: "internal/window/ledger.go", Old: "\tcase a.bucket == nil:", New: "\tcase a.bucket == nil || a.bucket.share != a.bound:"},
 	}},
-	"Ceil": {Name: "Ceil", Wrong: "rounds every share up", Edits: []mutant.Edit{
+	{Name: "Ceil", Wrong: "rounds every share up", Edits: []mutant.Edit{
 		{File: "internal/share/tally.go", Old: `	if terms.weighted {
 		return crowd.part`, New: `	if true {
 		return (d.total + c.n - 1) / c.n
@@ -29,19 +29,19 @@ var patches = map[string]mutant.Mutant{
 	if terms.weighted {
 		return crowd.part`},
 	}},
-	"ClockAlarmUnheard": {Name: "ClockAlarmUnheard", Wrong: "issues although the clock was measured to be wrong", Edits: []mutant.Edit{
+	{Name: "ClockAlarmUnheard", Wrong: "issues although the clock was measured to be wrong", Edits: []mutant.Edit{
 		{File: "internal/share/planner.go", Old: "wrong && r.Outage == quota.OutageStop {", New: "wrong && false {"},
 	}},
-	"ClocksParted": {Name: "ClocksParted", Wrong: "issues although the clocks have parted", Edits: []mutant.Edit{
+	{Name: "ClocksParted", Wrong: "issues although the clocks have parted", Edits: []mutant.Edit{
 		{File: "internal/share/planner.go", Old: "Lead: p.offset + int64(p.Clock.Ahead()) + clock.Tolerance}", New: "Lead: math.MaxInt64}"},
 	}},
-	"Coalesce": {Name: "Coalesce", Wrong: "makes one view of the revisions of one answer", Edits: []mutant.Edit{
+	{Name: "Coalesce", Wrong: "makes one view of the revisions of one answer", Edits: []mutant.Edit{
 		{File: "internal/view/tracker.go", Old: "\t\tif n > 0 && changes[n-1].Revision == k.Revision {", New: "\t\tif n > 0 {"},
 	}},
-	"DrainUnheard": {Name: "DrainUnheard", Wrong: "issues although the provider wants a pause", Edits: []mutant.Edit{
+	{Name: "DrainUnheard", Wrong: "issues although the provider wants a pause", Edits: []mutant.Edit{
 		{File: "internal/share/planner.go", Old: "\tif now < p.paused {", New: "\tif false {"},
 	}},
-	"GapKeepsHistory": {Name: "GapKeepsHistory", Wrong: "keeps the views from before a gap", Edits: []mutant.Edit{
+	{Name: "GapKeepsHistory", Wrong: "keeps the views from before a gap", Edits: []mutant.Edit{
 		{File: "internal/share/history.go", Old: `	*h = History{
 `, New: `	if h.started {
 		h.leap(at, v)
@@ -65,26 +65,26 @@ var patches = map[string]mutant.Mutant{
 
 // Apply moves the newest view on by one revision`},
 	}},
-	"GrowthAtOnce": {Name: "GrowthAtOnce", Wrong: "counts what a share gains at once", Edits: []mutant.Edit{
+	{Name: "GrowthAtOnce", Wrong: "counts what a share gains at once", Edits: []mutant.Edit{
 		{File: "internal/share/shape.go", Old: `	if !h.shaped() {
 		return last, last`, New: `	if true {
 		return last, last`},
 	}},
-	"GuardStill": {Name: "GuardStill", Wrong: "adds nothing to a guard that follows the clock", Edits: []mutant.Edit{
+	{Name: "GuardStill", Wrong: "adds nothing to a guard that follows the clock", Edits: []mutant.Edit{
 		{File: "internal/share/planner.go", Old: "\tif r.GuardAuto > 0 {", New: "\tif false {"},
 	}},
-	"HalfGuard": {Name: "HalfGuard", Wrong: "keeps half of the guard", Edits: []mutant.Edit{
+	{Name: "HalfGuard", Wrong: "keeps half of the guard", Edits: []mutant.Edit{
 		{File: "internal/share/planner.go", Old: `	return int64(guard)
 `, New: `	return int64(guard / 2)
 `},
 	}},
-	"HoldGrows": {Name: "HoldGrows", Wrong: "lets shares grow while the view is stale under hold", Edits: []mutant.Edit{
+	{Name: "HoldGrows", Wrong: "lets shares grow while the view is stale under hold", Edits: []mutant.Edit{
 		{File: "internal/share/planner.go", Old: "if p.stale = stale && !proof.Strict; p.stale {", New: "if p.stale = false; p.stale {"},
 	}},
-	"JoinAtOnce": {Name: "JoinAtOnce", Wrong: "lets a new history allow windows at once", Edits: []mutant.Edit{
+	{Name: "JoinAtOnce", Wrong: "lets a new history allow windows at once", Edits: []mutant.Edit{
 		{File: "internal/share/bound.go", Old: "\tcase from < h.since:", New: "\tcase false:"},
 	}},
-	"LengthsTogether": {Name: "LengthsTogether", Wrong: "uses the lookback of the shortest window for all lengths", Edits: []mutant.Edit{
+	{Name: "LengthsTogether", Wrong: "uses the lookback of the shortest window for all lengths", Edits: []mutant.Edit{
 		{File: "internal/share/bound.go", Old: `	start := sub(w.Start(), offset)
 `, New: `	anchor := w.Start()
 	for i := range h.terms {
@@ -95,15 +95,15 @@ var patches = map[string]mutant.Mutant{
 	start := sub(anchor, offset)
 `},
 	}},
-	"MonotonicOnly": {Name: "MonotonicOnly", Wrong: "takes a proof's age by the monotonic clock alone", Edits: []mutant.Edit{
+	{Name: "MonotonicOnly", Wrong: "takes a proof's age by the monotonic clock alone", Edits: []mutant.Edit{
 		{File: "internal/share/planner.go", Old: "p.proof.Wall + int64(r.Freshness)", New: "window.Forever"},
 	}},
-	"NoProof": {Name: "NoProof", Wrong: "never looks how old the proof is", Edits: []mutant.Edit{
+	{Name: "NoProof", Wrong: "never looks how old the proof is", Edits: []mutant.Edit{
 		{File: "internal/share/planner.go", Old: `	if !p.proved {
 		return math.MinInt64, math.MinInt64`, New: `	if true {
 		return window.Forever, window.Forever`},
 	}},
-	"NotWholeWindow": {Name: "NotWholeWindow", Wrong: "leaves out a window within which a length comes into force", Edits: []mutant.Edit{
+	{Name: "NotWholeWindow", Wrong: "leaves out a window within which a length comes into force", Edits: []mutant.Edit{
 		{File: "internal/share/terms.go", Old: `	total, limited, inForce = protocol.PermitsFor(t.policy, w)
 `, New: `	total, limited, inForce = protocol.PermitsFor(t.policy, w)
 	if !hasLength(t.policy.LimitsAt(w.Start()), w.Length) {
@@ -111,17 +111,17 @@ var patches = map[string]mutant.Mutant{
 	}
 `},
 	}},
-	"OldEvent": {Name: "OldEvent", Wrong: "applies an event that came before", Edits: []mutant.Edit{
+	{Name: "OldEvent", Wrong: "applies an event that came before", Edits: []mutant.Edit{
 		{File: "internal/view/tracker.go", Old: "} else if k.Revision > t.revision {", New: "} else if k.Revision > 0 {"},
 		{File: "internal/share/history.go", Old: "\tif !h.started || c.Revision <= h.revision {", New: "\tif !h.started {"},
 	}},
-	"OwnLostUnseen": {Name: "OwnLostUnseen", Wrong: "does not miss its own write in a store in doubt", Edits: []mutant.Edit{
+	{Name: "OwnLostUnseen", Wrong: "does not miss its own write in a store in doubt", Edits: []mutant.Edit{
 		{File: "internal/view/doubt.go", Old: "} else if !t.memory.own || found.Kept < from {", New: "} else if false {"},
 	}},
-	"ReadWithoutPosition": {Name: "ReadWithoutPosition", Wrong: "counts a read before the watch has delivered what it saw", Edits: []mutant.Edit{
+	{Name: "ReadWithoutPosition", Wrong: "counts a read before the watch has delivered what it saw", Edits: []mutant.Edit{
 		{File: "internal/view/tracker.go", Old: "if a.overtaken || a.revision > t.position {", New: "if a.overtaken {"},
 	}},
-	"RemovedForgotten": {Name: "RemovedForgotten", Wrong: "forgets a limit that the newest view lacks", Edits: []mutant.Edit{
+	{Name: "RemovedForgotten", Wrong: "forgets a limit that the newest view lacks", Edits: []mutant.Edit{
 		{File: "internal/share/bound.go", Old: `		t.each(func(length time.Duration) {
 			if slices.Contains(lengths, length) {`, New: `		if i < len(h.terms)-1 {
 			continue
@@ -129,31 +129,31 @@ var patches = map[string]mutant.Mutant{
 		t.each(func(length time.Duration) {
 			if slices.Contains(lengths, length) {`},
 	}},
-	"ReturnedLate": {Name: "ReturnedLate", Wrong: "takes a permit back after its window", Edits: []mutant.Edit{
+	{Name: "ReturnedLate", Wrong: "takes a permit back after its window", Edits: []mutant.Edit{
 		{File: "internal/window/ledger.go", Old: "same := grant.Epoch == l.epoch", New: "same := true"},
 	}},
-	"RotatedRemainders": {Name: "RotatedRemainders", Wrong: "passes remainders on in every window", Edits: []mutant.Edit{
+	{Name: "RotatedRemainders", Wrong: "passes remainders on in every window", Edits: []mutant.Edit{
 		{File: "internal/share/shape.go", Old: `	if !h.shaped() {
 		return last, last`, New: `	if true {
 		return last, last`},
 		{File: "internal/share/tally.go", Old: "t.turn = turnOf(w)", New: "t.turn = t.seed"},
 	}},
-	"SilenceUndoubted": {Name: "SilenceUndoubted", Wrong: "counts a proof after a long silence as before", Edits: []mutant.Edit{
+	{Name: "SilenceUndoubted", Wrong: "counts a proof after a long silence as before", Edits: []mutant.Edit{
 		{File: "internal/view/doubt.go", Old: "if max(now.Mono-t.sure.Mono, now.Wall-t.sure.Wall) <= freshness {", New: "if true {"},
 	}},
-	"SkewIgnored": {Name: "SkewIgnored", Wrong: "leaves the clocks' errors out of the reach", Edits: []mutant.Edit{
+	{Name: "SkewIgnored", Wrong: "leaves the clocks' errors out of the reach", Edits: []mutant.Edit{
 		{File: "internal/share/shape.go", Old: "protocol.ReachOf(length, h.terms[i].transit(), time.Duration(h.terms[i].clockErr))", New: "protocol.ReachOf(length, h.terms[i].transit(), 0*time.Duration(h.terms[i].clockErr))"},
 	}},
-	"SpanForgotten": {Name: "SpanForgotten", Wrong: "forgets what a sliding window issued when a fixed one begins", Edits: []mutant.Edit{
+	{Name: "SpanForgotten", Wrong: "forgets what a sliding window issued when a fixed one begins", Edits: []mutant.Edit{
 		{File: "internal/window/ledger.go", Old: "binds: a.binds, ring: a.ring, bucket: a.bucket", New: "binds: a.binds, bucket: a.bucket"},
 	}},
-	"StandingStillIssues": {Name: "StandingStillIssues", Wrong: "issues of a window before it begins", Edits: []mutant.Edit{
+	{Name: "StandingStillIssues", Wrong: "issues of a window before it begins", Edits: []mutant.Edit{
 		{File: "internal/window/ledger.go", Old: "\tcase limit.Window.Index < a.window.Index:", New: "\tcase false:"},
 	}},
-	"StopUnheard": {Name: "StopUnheard", Wrong: "obeys stop like hold", Edits: []mutant.Edit{
+	{Name: "StopUnheard", Wrong: "obeys stop like hold", Edits: []mutant.Edit{
 		{File: "internal/share/planner.go", Old: "proof.Strict = r.Outage == quota.OutageStop || !p.proved", New: "proof.Strict = !p.proved"},
 	}},
-	"TimerEndsProof": {Name: "TimerEndsProof", Wrong: "ends the proof by a timer, not in the reading that admits", Edits: []mutant.Edit{
+	{Name: "TimerEndsProof", Wrong: "ends the proof by a timer, not in the reading that admits", Edits: []mutant.Edit{
 		{File: "internal/share/planner.go", Old: "\treturn p.proof.Mono + int64(r.Freshness)", New: `	if !p.expired {
 		return window.Forever, window.Forever
 	}
@@ -168,23 +168,23 @@ func (p *Planner) Expire() { p.expired = true }
 `},
 		{File: "internal/share/planner.go", Old: "p.proof, p.proved = sent, true", New: "p.proof, p.proved, p.expired = sent, true, false"},
 	}},
-	"TimingUnchecked": {Name: "TimingUnchecked", Wrong: "obeys a policy that breaks the timing rule", Edits: []mutant.Edit{
+	{Name: "TimingUnchecked", Wrong: "obeys a policy that breaks the timing rule", Edits: []mutant.Edit{
 		{File: "internal/share/terms.go", Old: "case len(p.Unsupported()) > 0 || p.CheckTiming() != nil:", New: "case len(p.Unsupported()) > 0:"},
 	}},
-	"ToldOtherwise": {Name: "ToldOtherwise", Wrong: "lets a store in doubt tell something else", Edits: []mutant.Edit{
+	{Name: "ToldOtherwise", Wrong: "lets a store in doubt tell something else", Edits: []mutant.Edit{
 		{File: "internal/view/doubt.go", Old: `t.memory.all[d.next] != x:
 		return false`, New: `t.memory.all[d.next] != x:
 		return true`},
 		{File: "internal/view/doubt.go", Old: "d.next < len(all) && all[d.next].revision <= revision {", New: "d.next < len(all) && false {"},
 	}},
-	"TwoWatches": {Name: "TwoWatches", Wrong: "applies an event that came before", Edits: []mutant.Edit{
+	{Name: "TwoWatches", Wrong: "applies an event that came before", Edits: []mutant.Edit{
 		{File: "internal/view/tracker.go", Old: "} else if k.Revision > t.revision {", New: "} else if k.Revision > 0 {"},
 		{File: "internal/share/history.go", Old: "\tif !h.started || c.Revision <= h.revision {", New: "\tif !h.started {"},
 	}},
-	"WarmAboveShare": {Name: "WarmAboveShare", Wrong: "begins a warm-up above the share", Edits: []mutant.Edit{
+	{Name: "WarmAboveShare", Wrong: "begins a warm-up above the share", Edits: []mutant.Edit{
 		{File: "internal/share/planner.go", Old: "\treturn max(1, int64(float64(share)", New: "\treturn share + share - max(1, int64(float64(share)"},
 	}},
-	"WindowBack": {Name: "WindowBack", Wrong: "sets the clock back with the operating system, and begins a window again", Edits: []mutant.Edit{
+	{Name: "WindowBack", Wrong: "sets the clock back with the operating system, and begins a window again", Edits: []mutant.Edit{
 		{File: "internal/window/ledger.go", Old: "\tcase limit.Window.Index > a.window.Index:", New: "\tcase limit.Window.Index != a.window.Index:"},
 		{File: "internal/clock/correct.go", Old: `		next, m = correct(offset, os, elapsed)
 	}
@@ -196,7 +196,7 @@ func (p *Planner) Expire() { p.expired = true }
 		// The floor first`, New: `	if false {
 		// The floor first`},
 	}},
-	"WitnessFromDoubt": {Name: "WitnessFromDoubt", Wrong: "takes what was told in an unchecked doubt for a witness", Edits: []mutant.Edit{
+	{Name: "WitnessFromDoubt", Wrong: "takes what was told in an unchecked doubt for a witness", Edits: []mutant.Edit{
 		{File: "internal/view/doubt.go", Old: "return t.doubt == nil || x.revision <= t.doubt.before", New: "return true"},
 	}},
 }

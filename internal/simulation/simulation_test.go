@@ -215,7 +215,7 @@ func TestMutantsAreCaught(t *testing.T) {
 	caught := maps.Clone(known)
 	for _, m := range simulation.Mutants() {
 		t.Run(m.Name, func(t *testing.T) {
-			if _, ok := patches[m.Name]; ok && *insideFlag != m.Name {
+			if patches.Find(m.Name) != nil && *insideFlag != m.Name {
 				if *patchedFlag && *insideFlag == "" {
 					if seed := patched(t, m.Name); seed != 0 {
 						caught[m.Name] = seed
@@ -244,17 +244,7 @@ func TestMutantsAreCaught(t *testing.T) {
 }
 
 // TestPatchesApply: every patch finds the text that it replaces.
-func TestPatchesApply(t *testing.T) {
-	root, err := mutant.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, p := range patches {
-		if _, err := p.Apply(root); err != nil && *insideFlag == "" {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-}
+func TestPatchesApply(t *testing.T) { patches.Apply(t) }
 
 // patched builds this test with a mutant's patch, runs the same subtest there, and
 // returns the seed that caught it, if it tells one.
@@ -264,8 +254,7 @@ func patched(t *testing.T, name string) (seed uint64) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := patches[name]
-	binary, err := p.BuildTest(t.Context(), root, t.TempDir(), "./internal/simulation")
+	binary, err := patches.Find(name).BuildTest(t.Context(), root, t.TempDir(), "./internal/simulation")
 	if err != nil {
 		t.Fatal(err)
 	}
