@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/signal"
 	"slices"
-	"strings"
 	"syscall"
 	"time"
 
@@ -51,17 +50,17 @@ func (a *app) dashboardCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dashboard",
 		Short: "Show providers and fleets live, as a web page",
-		Long: `Show providers, limits, instances and history live, as a web page that needs nothing
-but this program. While somebody looks, instances report once a second.
+		Long: `Show providers, limits, instances and history live, as a web page that needs only this
+program. While a page is open, instances report once a second.
 
-It listens on this machine only and changes nothing, unless told otherwise. With
---allow-writes limits can be set, paused and resumed, with a preview and the checks
-of set; the history names who did it. That takes a login: a token for each person in
---token-file or ` + envToken + ` (lines "NAME TOKEN"), or a proxy that knows who
-is there and says so in --identity-header. On this machine a link with a token of its
-own is printed where neither is given.
+By default it listens on this machine only and is read-only. With --allow-writes
+limits can be set, paused and resumed, with a preview and the checks of set; the
+history names the author. That requires a login: a token for each person in
+--token-file or ` + envToken + ` (lines "NAME TOKEN"), or a proxy that
+authenticates users and names them in --identity-header. Without either, on this
+machine, the command prints a link with a token of its own.
 
-On another address than loopback it demands TLS, and a login also to look.`,
+On an address other than loopback it requires TLS, and a login also for reading.`,
 		Example: `  quota-admin dashboard
   quota-admin dashboard --allow-writes
   quota-admin dashboard --listen 10.0.0.5:8686 --host quota.example.com \
@@ -71,13 +70,13 @@ On another address than loopback it demands TLS, and a login also to look.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.listen, "listen", defaultDashboard, "`address` of the page")
-	flags.BoolVar(&f.writes, "allow-writes", false, "let people change limits, pause and resume")
-	flags.StringSliceVar(&f.hosts, "host", nil, "`name` by which browsers reach the page, beside the address; others are refused")
+	flags.BoolVar(&f.writes, "allow-writes", false, "allow changes of limits, pause and resume")
+	flags.StringSliceVar(&f.hosts, "host", nil, "`name` by which browsers reach the page, besides the address; others are refused")
 	flags.StringVar(&f.cert, "tls-cert", "", "`file` of the page's certificate")
 	flags.StringVar(&f.key, "tls-key", "", "`file` of its key")
-	flags.StringVar(&f.tokenFile, "token-file", "", "`file` of those who may log in, a line NAME TOKEN each; or "+envToken)
-	flags.StringVar(&f.identityHeader, "identity-header", "", "`header` in which a proxy says who is there")
-	flags.StringSliceVar(&f.proxies, "trusted-proxy", nil, "`network` that the proxy connects from, as 10.0.0.7/32; needed with --identity-header")
+	flags.StringVar(&f.tokenFile, "token-file", "", "`file` of the people that may log in, a line NAME TOKEN each; or "+envToken)
+	flags.StringVar(&f.identityHeader, "identity-header", "", "`header` in which a proxy names the user")
+	flags.StringSliceVar(&f.proxies, "trusted-proxy", nil, "`network` that the proxy connects from, as 10.0.0.7/32; required with --identity-header")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		plan, err := f.plan(cmd, a.env)
 		if err != nil {
@@ -151,10 +150,7 @@ func (f *dashboardFlags) identity(cmd *cobra.Command, env func(string) string, n
 		}
 		where = "--token-file"
 		if secret, err = etcdflags.ReadSecret(f.tokenFile); err != nil {
-			return usageError(cmd, "--token-file: %v", err)
-		}
-		if strings.TrimSpace(secret) == "" {
-			return usageError(cmd, "--token-file: %s is empty; write a line NAME TOKEN for each person", f.tokenFile)
+			return usageError(cmd, "--token-file: %v; write a line NAME TOKEN for each person", err)
 		}
 	}
 	switch {

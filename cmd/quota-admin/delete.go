@@ -31,7 +31,7 @@ func (a *app) deleteCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "delete PROVIDER",
 		Short: "Delete the policy of a provider; its instances then issue nothing",
-		Long: `Delete the policy of a provider. Its instances then issue nothing, until a policy
+		Long: `Delete the policy of a provider. Its instances then issue nothing until a policy
 is set again. The history is kept.`,
 		Example: "  quota-admin delete payments/charge --reason \"contract ended\" --yes",
 		PreRunE: func(cmd *cobra.Command, args []string) error {
@@ -42,8 +42,8 @@ is set again. The history is kept.`,
 		},
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "`why`, for the history")
-	revision := a.revisionFlag(cmd, 1, "delete only if the policy still has revision `N`")
-	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask; needed where there is no terminal to ask at")
+	revision := a.revisionFlag(cmd, 1, "delete the policy only if it has revision `N`")
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask for confirmation; required without a terminal")
 	return a.needsAdmin(cmd, func(ctx context.Context, admin *coordinator.Admin, args []string) error {
 		if !revision.given {
 			revision.value = coordinator.AnyRevision

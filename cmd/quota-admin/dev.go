@@ -45,12 +45,12 @@ func (a *app) devCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dev",
 		Short: "Run an etcd with a sample provider, a small fleet and the dashboard, to try things",
-		Long: `Run all it takes to try Quotient in one process: an etcd, a sample provider, a few
-instances that use it, and the dashboard, on which limits can be changed. It ends with
-Ctrl-C. Without --data all is gone then.
+		Long: `Run in one process what it takes to try Quotient: an etcd, a sample provider, a few
+instances that use it, and the dashboard, on which limits can be changed. Ctrl-C ends
+it. Without --data all data are deleted then.
 
-This etcd has one member, no authentication and no TLS, does not wait for the disk,
-and is reached on this machine only: it is not for production.`,
+This etcd has one member, no authentication and no TLS, and does not wait for the
+disk. Only this machine reaches it. It is not for production.`,
 		Example: `  quota-admin dev
   quota-admin dev --listen 127.0.0.1:12379 --data ./etcd-data --instances 8`,
 	}

@@ -28,15 +28,15 @@ func (a *app) doctorCommand() *cobra.Command {
 	var servers []string
 	cmd := &cobra.Command{
 		Use:   "doctor [PROVIDER...]",
-		Short: "Find what is wrong with etcd, clocks and fleets, and how to mend it",
-		Long: `Look at etcd (who answers, how fast, version, database, compaction, alarms), at
-this host's clock (against NTP servers, by --ntp, and as the kernel has it), and
-at the fleets of the providers named, or of all: who has applied what, who is
-stale, silent, or has a clock beyond the policy's bound. Each finding comes with
-its mend. It changes nothing.
+		Short: "Find problems of etcd, clocks and fleets, and their remedies",
+		Long: `Check etcd (members that answer, latency, version, database, compaction, alarms),
+this host's clock (by the kernel's bound, and by NTP servers with --ntp), and the
+fleets of the providers named, or of all: instances that have not applied the policy,
+are stale or silent, or have a clock beyond the policy's bound. Each finding comes
+with its remedy. Nothing is changed.
 
-The exit code is 0 where all is well, 1 if there is a problem, 5 if no etcd
-answers, 6 if it does not let the user look.`,
+The exit code is 0 without problems, 1 with a problem, 5 if no etcd answers, and 6 if
+etcd denies permission.`,
 		Example: `  quota-admin doctor
   quota-admin doctor payments/charge --ntp ntp1.example.org,ntp2.example.org,ntp3.example.org`,
 	}

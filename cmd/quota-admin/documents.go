@@ -23,10 +23,10 @@ func (a *app) exportCommand() *cobra.Command {
 		Use:   "export [PROVIDER...]",
 		Short: "Write policies as a YAML document, which apply reads",
 		Long: `Write the policies of all providers, or of those named, as a document for version
-control: YAML, or with -o json JSON. apply reads it. Policies are written as they
-stand now, with what is announced, and with their defaults; who set them, when and
-why is in the history. A policy that cannot be read is left out, and the command
-then fails after it wrote the others.`,
+control: YAML, or JSON with -o json. apply reads it. The document has the current
+policies with their announced changes and their defaults; author, time and reason are
+in the history. A policy that cannot be read is left out, and the command then fails
+after it has written the others.`,
 		Example: `  quota-admin export > policies.yaml
   quota-admin export payments/charge payments/refund -o json`,
 	}, func(ctx context.Context, admin *coordinator.Admin, args []string) error {
@@ -99,13 +99,13 @@ func (a *app) applyCommand() *cobra.Command {
 		Use:   "apply -f FILE",
 		Short: "Set the policies of a document, all or none",
 		Long: `Set the policies of a document, as export writes it, in one transaction: all of
-them or none. Policies that are the same already are not written, so that a second
-apply changes nothing. Fields that the document leaves out get their defaults, and
-a policy without next loses what was announced; providers that it leaves out stay
-as they are.
+them or none. Policies without a difference are not written, so a second apply
+changes nothing. Fields that the document leaves out get their defaults, and a policy
+without next loses its announced changes. Providers that are not in the document do
+not change.
 
-Unknown fields are refused. A transaction of etcd takes
-128 operations, two for each policy: 64 policies at most.`,
+Unknown fields are refused. A transaction of etcd takes 128 operations, two for each
+policy: 64 policies at most.`,
 		Example: `  quota-admin apply -f policies.yaml --dry-run
   quota-admin apply -f policies.yaml --reason "release 42" --wait
   quota-admin export | sed 's/300000/150000/' | quota-admin apply -f -`,
@@ -113,9 +113,9 @@ Unknown fields are refused. A transaction of etcd takes
 	flags := cmd.Flags()
 	flags.StringVarP(&r.file, "file", "f", "", "the document; - is the standard input")
 	flags.StringVar(&r.reason, "reason", "", "`why`, for the history; default: apply and the file's name")
-	flags.BoolVar(&r.DryRun, "dry-run", false, "show what would change, and write nothing")
+	flags.BoolVar(&r.DryRun, "dry-run", false, "show the changes, and write nothing")
 	a.waitFlag(cmd, &r.wait)
-	a.flag(cmd, "max-step", "let a change go as far as `FACTOR` times up or down; default: what each policy says", func(text string) (err error) {
+	a.flag(cmd, "max-step", "allow a change by `FACTOR` times up or down; default: the greatest step of each policy", func(text string) (err error) {
 		r.maxStep, err = parseFactor(text)
 		return err
 	})

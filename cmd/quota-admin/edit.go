@@ -16,8 +16,8 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// edit is one change of one policy, as every command that makes one goes about
-// it: read, change, check, show or write, wait.
+// edit is one change of one policy, in the steps that every such command takes:
+// read, change, check, show or write, wait.
 type edit struct {
 	a        *app
 	cmd      *cobra.Command
@@ -38,18 +38,18 @@ type edit struct {
 func (a *app) edits(cmd *cobra.Command, least int64) *edit {
 	e := &edit{a: a, cmd: cmd}
 	cmd.Flags().StringVar(&e.reason, "reason", "", "`why`, for the history")
-	what := "change it only if the policy has revision `N`"
+	what := "change the policy only if it has revision `N`"
 	if least == 0 {
-		what += "; 0: only if there is none"
+		what += "; 0: only if none is set"
 	}
 	e.revision = a.revisionFlag(cmd, least, what)
 	a.waitFlag(cmd, &e.wait)
-	cmd.Flags().BoolVar(&e.dryRun, "dry-run", false, "show what each instance's share would become, and write nothing")
+	cmd.Flags().BoolVar(&e.dryRun, "dry-run", false, "show the share that each instance would get, and write nothing")
 	a.needsAdmin(cmd, e.run)
 	return e
 }
 
-const forceUsage = "go further than the greatest step allows"
+const forceUsage = "allow a change beyond the greatest step"
 
 // revisionFlag is --if-revision.
 type revisionFlag struct {

@@ -12,8 +12,8 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// field is a field of a policy beside its limits: how set takes it, and how get
-// shows it.
+// field is a field of a policy besides its limits: its flag of set, and its line in
+// get.
 type field struct {
 	flag, usage string // of set; no flag: another command sets it
 	// parse returns what a value changes in a policy.
@@ -25,11 +25,11 @@ type field struct {
 // fields are in the order of get, and of what depends on each other: a change of
 // the settle time comes before the freshness, and that of the shape before the burst.
 var fields = []field{
-	{"share", "divide the limit by this `rule`: equal, weighted or demand; new policies: equal",
+	{"share", "`rule` that divides the limit: equal, weighted or demand; new policies: equal",
 		value(oneOf(quota.ShareEqual, quota.ShareWeighted, quota.ShareDemand), func(p *quota.Policy, v quota.ShareRule) { p.Share = v }), "Share", sharedBy},
 	{"floor", "`PERCENT` of the limit that share demand always divides equally; new policies: 10",
 		value(whole(1, 100), func(p *quota.Policy, v int64) { p.Floor = v }), "", nil},
-	{"weight", "`NAME=WEIGHT` overrides the weight that instances of that name joined with, for share weighted; NAME= gives it back; repeatable",
+	{"weight", "`NAME=WEIGHT` overrides the weight of instances of that name, for share weighted; NAME= removes the override; repeatable",
 		value(parseWeight, setWeight), "", nil},
 	{"", "", nil, "Mode", func(p *quota.Policy) string { return string(p.Mode) }},
 	{"outage", "`rule` for instances cut off from etcd: hold the last share, or stop; new policies: hold",
@@ -43,16 +43,16 @@ var fields = []field{
 		value(positive, func(p *quota.Policy, d time.Duration) { p.ClockError = d }), "Clock error", func(p *quota.Policy) string { return p.ClockError.String() }},
 	{"guard", "issue nothing within `G` of a window's edges: 20ms; auto or auto+20ms follows the clock's error; 0 is off",
 		parseGuard, "Guard", func(p *quota.Policy) string { return quota.FormatGuard(p.Guard, p.GuardAuto) }},
-	{"pacing", "release the permits of a window `how`: off (at once) or even; new policies: off",
+	{"pacing", "`how` the permits of a window are released: off (at once) or even; new policies: off",
 		value(oneOf(quota.PacingOff, quota.PacingEven), func(p *quota.Policy, v quota.Pacing) { p.Pacing = v }),
 		"Pacing", func(p *quota.Policy) string { return string(p.Pacing) }},
-	{"shape", "count `how`: in fixed windows, in a sliding one, or in a bucket; new policies: fixed",
+	{"shape", "`how` permits are counted: fixed windows, sliding window or bucket; new policies: fixed",
 		value(oneOf(quota.ShapeFixed, quota.ShapeSliding, quota.ShapeBucket), setShape), "Shape", shapeOf},
-	{"burst", "`PERMITS` that a bucket lets the fleet issue at once; new policies: all of a limit's (0)",
+	{"burst", "`PERMITS` that the fleet may issue at once under shape bucket; new policies: 0, all of a limit's",
 		value(whole(0, quota.MaxPermits), func(p *quota.Policy, v int64) { p.Burst = v }), "", nil},
-	{"warm-up", "over this time the share of an instance that has just started grows to the whole; 0 is off",
+	{"warm-up", "time in which the share of a new instance grows to its full size; 0 is off",
 		value(notNegative, func(p *quota.Policy, d time.Duration) { p.WarmUp = d }), "", nil},
-	{"max-step", "keep in the policy, and use now, that one change goes no further than `FACTOR` times up or down; new policies: 10x",
+	{"max-step", "greatest `FACTOR` of one change, up or down: kept in the policy, and used now; new policies: 10x",
 		value(parseFactor, func(p *quota.Policy, f float64) { p.MaxStep = f }), "Max step", func(p *quota.Policy) string { return formatFactor(p.MaxStep) }},
 	{"", "", nil, "Requires", func(p *quota.Policy) string { return strings.Join(p.Requires, ", ") }},
 }

@@ -88,17 +88,17 @@ func (a *app) instancesCommand() *cobra.Command {
 	explain := false
 	cmd := &cobra.Command{
 		Use:   "instances PROVIDER",
-		Short: "Show who is alive: share, state, use, revision applied, clock",
+		Short: "Show the live instances: share, state, use, revision applied, clock",
 		Long: `Show the live instances of a provider. SHARE is computed from the policy and the
-instances in etcd, for the shortest limit's window that runs now. What stands
-right of it is what the instance itself reported last, REPORT-AGE ago.
+instances in etcd, for the running window of the shortest limit. The columns to the
+right of it are from the instance's last report, REPORT-AGE ago.
 
-With --explain it says why each has its share: by its weight, or by what it asked
-for when the level was worked out, and what it has of the part that nobody claims.`,
+With --explain, show the reason for each share: the instance's weight, or its demand
+when the level was computed, and its part of the permits that nobody claims.`,
 		Example: `  quota-admin instances payments/charge
   quota-admin instances payments/charge --explain`,
 	}
-	cmd.Flags().BoolVar(&explain, "explain", false, "say why each instance has its share")
+	cmd.Flags().BoolVar(&explain, "explain", false, "show the reason for each instance's share")
 	return a.needsAdmin(cmd, func(ctx context.Context, admin *coordinator.Admin, args []string) error {
 		f, err := admin.Fleet(ctx, args[0])
 		if err != nil {

@@ -1,5 +1,5 @@
 // Command quota-admin is the operator's tool of Quotient: it sets and shows the
-// policies of providers in etcd, their history, and the instances that obey them.
+// policies of providers in etcd, their history, and the instances that apply them.
 package main
 
 import (
@@ -20,8 +20,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/etcdflags"
 )
 
-// app is one run of the tool: its arguments' surroundings, and what all commands
-// share. Commands are methods that return a *cobra.Command.
+// app is one run of the tool: its environment, and what all commands share. Commands are methods that return a *cobra.Command.
 type app struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
@@ -140,7 +139,7 @@ func (a *app) log() *slog.Logger {
 // envAuthor names the author of a change that a machine makes for somebody.
 const envAuthor = "QUOTIENT_AUTHOR"
 
-// author says who runs the tool, for the history: user@host.
+// author names the user that runs the tool, for the history: user@host.
 func author(env func(string) string) string {
 	if name := env(envAuthor); name != "" {
 		return name

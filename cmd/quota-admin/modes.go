@@ -19,19 +19,19 @@ func (a *app) modeCommands() (all []*cobra.Command) {
 		short, long string
 	}{
 		{"pause", quota.ModePause, "Stop a provider: its instances issue nothing",
-			`Stop a provider: its instances issue nothing until resume. Callers that wait go on
-waiting. Instances that see the change stop at once, the others when their proof
-of freshness ends (outage rule stop) or when etcd is back (hold).`},
+			`Stop a provider: its instances issue nothing until resume. Waiting callers keep
+waiting. Instances that see the change stop immediately. The others stop when their
+proof of freshness expires (outage rule stop) or when etcd is back (hold).`},
 		{"resume", "", "End a pause",
-			`End a pause: the mode is again what it was before, enforce or shadow. Instances
+			`End a pause: the mode returns to the one before, enforce or shadow. Instances
 issue permits from the first window that starts a settle time later. A provider
-that is not paused stays as it is.`},
-		{"shadow", quota.ModeShadow, "Count what would be refused, and let it pass",
-			`Let a provider's instances count shares and refusals as ever, but let every
-refusal pass. instances and top show such refusals apart, as SHADOWED. The limit is
-NOT held meanwhile. For trying a limit before it is enforced.`},
-		{"enforce", quota.ModeEnforce, "Refuse what exceeds the limit: the default mode",
-			`Enforce a provider's limits: the default mode. It ends shadow, and pause too.`},
+that is not paused does not change.`},
+		{"shadow", quota.ModeShadow, "Count refusals, but let every call pass",
+			`Let a provider's instances count shares and refusals as usual, but let every call
+pass. instances and top show such refusals separately, as SHADOWED. The limit is NOT
+held meanwhile. Use it to try a limit before it is enforced.`},
+		{"enforce", quota.ModeEnforce, "Refuse calls beyond the limit: the default mode",
+			`Enforce a provider's limits: the default mode. It ends shadow and pause.`},
 	} {
 		cmd := &cobra.Command{
 			Use:     m.name + " PROVIDER",
@@ -89,9 +89,9 @@ func (a *app) cancelCommand() *cobra.Command {
 		Use:   "cancel PROVIDER",
 		Short: "Cancel announced changes",
 		Long: `Cancel the changes that set --at and set --for announced: all of them, or with
---at the one for TIME. What is in force stays in force, also where it was set for
-a time only. A change that is cancelled less than settle + 2 clock errors ahead
-may cost some permits; nothing is exceeded.`,
+--at the one for TIME. The limits in force stay in force, even those that were set
+for a time only. Cancelling a change less than settle + 2 clock errors before its
+time may cost some permits; the limit is never exceeded.`,
 		Example: `  quota-admin cancel payments/charge
   quota-admin cancel payments/charge --at 2027-01-01T00:00:00Z --reason "postponed"`,
 	}
@@ -123,10 +123,9 @@ func (a *app) rollbackCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rollback PROVIDER REVISION",
 		Short: "Set a policy as it was at a revision",
-		Long: `Set a policy as it was at a revision, which history shows: all of it, as a new
-change of its own. What was announced then and has come meanwhile is in force;
-what lies ahead is announced again. The greatest step is not looked at: it was in
-force before.`,
+		Long: `Set a whole policy as it was at a revision that history shows, as a new change.
+Changes announced then whose time has passed are in force; the others are announced
+again. The greatest step is not checked, since the policy was in force before.`,
 		Example: `  quota-admin rollback payments/charge 17 --wait
   quota-admin rollback payments/charge 17 --dry-run`,
 	}

@@ -146,7 +146,7 @@ type recordJSON struct {
 func (a *app) historyCommand() *cobra.Command {
 	return a.needsAdmin(&cobra.Command{
 		Use:     "history PROVIDER",
-		Short:   "Show who changed a policy, when and why, newest first",
+		Short:   "Show the changes of a policy, newest first: author, time and reason",
 		Example: "  quota-admin history payments/charge",
 	}, func(ctx context.Context, admin *coordinator.Admin, args []string) error {
 		records, err := admin.History(ctx, args[0])
@@ -214,9 +214,9 @@ type diffJSON struct {
 func (a *app) diffCommand() *cobra.Command {
 	return a.needsAdmin(&cobra.Command{
 		Use:   "diff PROVIDER REVISION [REVISION]",
-		Short: "Show in what a policy differs between two revisions",
-		Long: `Show in what a policy differs between two revisions, which history shows. Without
-the second it is compared with what is set now.`,
+		Short: "Show the differences of a policy between two revisions",
+		Long: `Show the differences of a policy between two revisions, which history shows. Without
+a second revision, compare with the policy that is set now.`,
 		Example: `  quota-admin diff payments/charge 17 23
   quota-admin diff payments/charge 17`,
 	}, func(ctx context.Context, admin *coordinator.Admin, args []string) error {

@@ -20,15 +20,15 @@ func (a *app) rolesCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "roles",
 		Short: "Create the least-privilege etcd roles and users",
-		Long: `Create roles in etcd that may do what their users need, and no more:
+		Long: `Create roles in etcd with the permissions that their users need, and no more:
 
   consumer PROVIDER     reads the provider; writes instances, level and reports
   operator [PROVIDER]   sets policies; reads fleets
   reader [PROVIDER]     reads
 
-A role that is there is set right: what it has beside that is revoked. With --to
-it is granted to a user, who is added if need be. All of this takes etcd's root
-(--user root). Roles count once authentication is on: etcdctl auth enable.`,
+An existing role is corrected: other permissions are revoked from it. With --to it
+is granted to a user, which is added if needed. This takes etcd's root user (--user
+root). Roles apply once authentication is on: etcdctl auth enable.`,
 		Example: `  quota-admin roles consumer payments/charge --to charge-service --no-password --user root
   quota-admin roles operator --to ann --user root
   quota-admin roles reader --to monitoring --new-password-file monitoring.secret --user root
@@ -36,8 +36,8 @@ it is granted to a user, who is added if need be. All of this takes etcd's root
 	}
 	cmd.AddCommand(
 		a.roleCommand(roles.Consumer, "PROVIDER", "the instances of one provider's consumer"),
-		a.roleCommand(roles.Operator, "[PROVIDER]", "those who set policies, of one provider or of all"),
-		a.roleCommand(roles.Reader, "[PROVIDER]", "those who only look, at one provider or at all"),
+		a.roleCommand(roles.Operator, "[PROVIDER]", "operators, who set policies, of one provider or of all"),
+		a.roleCommand(roles.Reader, "[PROVIDER]", "readers, of one provider or of all"),
 		a.rolesListCommand(),
 	)
 	return cmd
@@ -64,9 +64,9 @@ func (a *app) roleCommand(kind roles.Kind, provider, who string) *cobra.Command 
 		Example: "  quota-admin roles " + string(kind) + " payments/charge --to NAME --user root",
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&user.Name, "to", "", "grant it to the etcd user `NAME`, who is added if need be")
+	flags.StringVar(&user.Name, "to", "", "grant it to the etcd user `NAME`, which is added if needed")
 	flags.StringVar(&passwordFile, "new-password-file", "", "`file` with the password of a user that is added; else "+envNewPassword+" or a prompt")
-	flags.BoolVar(&user.NoPassword, "no-password", false, "a user that is added has none, and logs in by a client certificate with that name")
+	flags.BoolVar(&user.NoPassword, "no-password", false, "add the user without a password; it logs in by a client certificate with that name")
 	flags.BoolVar(&r.DryRun, "dry-run", false, "show the role, and write nothing")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if user.Name == "" && (user.NoPassword || passwordFile != "") {
@@ -124,14 +124,7 @@ func (a *app) makeRole(ctx context.Context, client *clientv3.Client, r *roleResu
 // newPassword finds the password of a user that is added.
 func (a *app) newPassword(user, file string) (string, error) {
 	if file != "" {
-		text, err := etcdflags.ReadSecret(file)
-		if err != nil {
-			return "", err
-		}
-		if p := strings.TrimRight(text, "\r\n"); p != "" {
-			return p, nil
-		}
-		return "", fmt.Errorf("%s is empty", file)
+		return etcdflags.ReadSecret(file)
 	}
 	if p := a.env(envNewPassword); p != "" {
 		return p, nil
@@ -158,7 +151,7 @@ func (a *app) newPassword(user, file string) (string, error) {
 func (a *app) rolesListCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "list",
-		Short:   "Show Quotient's roles in etcd and what they may do",
+		Short:   "Show Quotient's roles in etcd and their permissions",
 		Example: "  quota-admin roles list --user root",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.withClient(cmd.Context(), func(ctx context.Context, client *clientv3.Client) error {

@@ -22,9 +22,9 @@ import (
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "quota-admin",
-		Short: "Set and show the rate limits of providers, and who obeys them",
+		Short: "Set and show the rate limits of providers, and the instances that apply them",
 		Long: `quota-admin sets and shows the policies of providers in etcd, their history,
-and the instances that obey them.
+and the instances that apply them.
 
 A provider is named by a path: payments/charge. Limits are permits per window,
 several with commas: 300000/s or 500/2s,10000/1m.`,
@@ -65,8 +65,8 @@ several with commas: 300000/s or 500/2s,10000/1m.`,
 	return root
 }
 
-// finish gives cmd and those below it what follows from their lines of usage: the
-// check of arguments, and the completion of providers.
+// finish sets, for cmd and the commands below it, what follows from their lines of
+// usage: the check of arguments, and the completion of providers.
 func (a *app) finish(cmd *cobra.Command) {
 	cmd.Flags().SortFlags = false // related flags stand together
 	if cmd.HasSubCommands() {
@@ -106,7 +106,7 @@ func argument(cmd *cobra.Command, n int) (name string, needed bool) {
 	return strings.Trim(words[n], "[.]"), words[n][0] != '['
 }
 
-// checkArgs compares the arguments with the line of usage, and tells of flags with
+// checkArgs compares the arguments with the line of usage, and reports flags with
 // wrong values.
 func (a *app) checkArgs(cmd *cobra.Command, args []string) error {
 	for n, text := range args {
@@ -155,8 +155,8 @@ func (f flagValue) Set(text string) error { return f(text) }
 func (f flagValue) String() string        { return "" }
 func (f flagValue) Type() string          { return "duration" }
 
-// flag adds a flag to cmd whose value is given to set. All values that set refuses
-// are told together.
+// flag adds a flag to cmd and passes its value to set. All values that set refuses
+// are reported together.
 func (a *app) flag(cmd *cobra.Command, name, usage string, set func(text string) error) *pflag.Flag {
 	return cmd.Flags().VarPF(flagValue(func(text string) error {
 		if err := set(text); err != nil {
@@ -232,9 +232,9 @@ Exit codes:
   1  failed
   2  bad usage
   3  not found
-  4  revision conflict: somebody else changed it meanwhile
+  4  revision conflict: the policy was changed meanwhile
   5  etcd cannot be reached
-  6  not permitted by etcd
+  6  etcd denied permission
   7  refused by a guard rail: --max-step, a bad policy, too short an announcement
   8  written, but not applied by every instance in time (--wait)
 {{end}}

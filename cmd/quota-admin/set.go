@@ -28,21 +28,21 @@ func (a *app) setCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "set PROVIDER LIMITS",
 		Short: "Set the limits of a provider, now or for later",
-		Long: `Set the limits of a provider. What no flag names stays as it is; a new policy
+		Long: `Set the limits of a provider. Fields without a flag keep their values; a new policy
 starts with the defaults.
 
-With --at the change is written now and comes into force with the first window
-that starts at TIME or later, at the same window on every instance and without
-loss. TIME is 2027-01-01T00:00:00Z, 2027-01-01 00:00 or 00:00 (local time), or
-+90s. With --for the limits return by themselves to what they would be then.
-Announced changes stay when limits are set; get shows them, cancel removes them.
+With --at the change is written now. It takes effect in the first window that starts
+at TIME or later, in the same window on every instance, and costs no permits. TIME is
+2027-01-01T00:00:00Z, 2027-01-01 00:00 or 00:00 (local time), or +90s. With --for the
+limits return by themselves when the time is over. Setting limits keeps the announced
+changes; get shows them, cancel removes them.
 
-A change of more than --max-step times up or down is refused as a typing error,
-unless --force says that it is meant. So is a new provider whose name is nearly that
-of another, unless --create says so; on a terminal it asks.
+A change by a factor above --max-step is refused as a typing error, unless --force
+is given. A new provider with nearly the name of another is refused too, unless
+--create is given; on a terminal the command asks.
 
-Without --if-revision the change is refused with exit code 4 if somebody else
-changes the policy at the same moment.`,
+Without --if-revision the change is refused with exit code 4 if another change of
+the policy is written at the same moment.`,
 		Example: `  quota-admin set payments/charge 300000/s --reason campaign --wait
   quota-admin set payments/charge 150000/s --at 00:00
   quota-admin set payments/charge 500000/s --at 2027-01-01T00:00:00Z --for 2h
@@ -57,14 +57,14 @@ changes the policy at the same moment.`,
 		_, err := parseWhen(text, time.Now())
 		return err
 	})
-	a.flag(cmd, "for", "return by itself after this time", func(text string) (err error) {
+	a.flag(cmd, "for", "return to the limits without this change after this time", func(text string) (err error) {
 		s.duration, err = positive(text)
 		return err
 	})
 	e := a.edits(cmd, 0)
 	e.steps = true
 	cmd.Flags().BoolVar(&e.force, "force", false, forceUsage)
-	cmd.Flags().BoolVar(&create, "create", false, "set a new provider although one has nearly the same name")
+	cmd.Flags().BoolVar(&create, "create", false, "set a new provider although another has nearly the same name")
 	for _, f := range fields {
 		if f.flag != "" {
 			a.flag(cmd, f.flag, f.usage, func(text string) error {

@@ -21,20 +21,20 @@ func (a *app) topCommand() *cobra.Command {
 	var count int
 	cmd := &cobra.Command{
 		Use:   "top [PROVIDER]",
-		Short: "Show live who uses how much",
+		Short: "Show live how many permits each instance uses",
 		Long: `Show live the instances of a provider, or all providers: share, permits used and
-refused in a second, refusals that shadow mode let pass, who waits, who has applied
-which policy. While top runs, instances report once a second; of many providers the
-first ` + fmt.Sprint(top.ObservedAtMost) + ` do.
+refused each second, refusals that shadow mode let pass, waiting callers, and the
+policy revision applied. While top runs, instances report once a second, those of the
+first ` + fmt.Sprint(top.ObservedAtMost) + ` providers if there are more.
 
-On a terminal: q ends it, < and > choose the column to sort by, r reverses, / filters,
-the arrows scroll. Elsewhere it writes a table at each interval.`,
+On a terminal q quits, < and > choose the column to sort by, r reverses the order,
+/ filters, and the arrows scroll. Elsewhere top writes a table at each interval.`,
 		Example: `  quota-admin top payments/charge
   quota-admin top --interval 10s | tee log
   quota-admin top payments/charge --count 1 -o json`,
 	}
-	cmd.Flags().DurationVar(&interval, "interval", time.Second, "time between two looks")
-	cmd.Flags().IntVar(&count, "count", 0, "end after so many tables; 0: go on. Not on a terminal")
+	cmd.Flags().DurationVar(&interval, "interval", time.Second, "time between two tables")
+	cmd.Flags().IntVar(&count, "count", 0, "end after so many tables; 0: never. Not for a terminal")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if interval < 100*time.Millisecond {
 			return usageError(cmd, "--interval %v: must be at least 100ms", interval)

@@ -18,7 +18,7 @@ const defaultWait = 30 * time.Second
 
 // waitFlag adds --wait, with an optional time.
 func (a *app) waitFlag(cmd *cobra.Command, most *time.Duration) {
-	a.flag(cmd, "wait", "wait until every instance has applied it, at most this long", func(text string) (err error) {
+	a.flag(cmd, "wait", "wait until every instance has applied the change, at most this long", func(text string) (err error) {
 		if *most, err = time.ParseDuration(text); err != nil || *most <= 0 {
 			return fmt.Errorf("write a time above 0, as in --wait=1m; --wait alone is %v", defaultWait)
 		}
@@ -45,7 +45,7 @@ type laggard struct {
 	Why         string `json:"why"`
 }
 
-// summary is the line that says who has applied what.
+// summary is the result in one line.
 func (w *waitJSON) summary(now time.Time) string {
 	return fmt.Sprintf("applied by %d of %s at revision %d, in force from %s", w.Applied, format.Count(w.Instances, "instance"), w.Revision, clockTime(w.InForce, now))
 }

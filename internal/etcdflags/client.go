@@ -125,10 +125,7 @@ func (f *Flags) password() (string, error) {
 		if err != nil {
 			return "", f.unreadable("password-file", err)
 		}
-		password = strings.TrimRight(text, "\r\n")
-		if password == "" {
-			return "", f.bad("password-file", "%s is empty", f.PasswordFile)
-		}
+		password = text
 	}
 	if password != "" {
 		return password, nil
@@ -136,8 +133,9 @@ func (f *Flags) password() (string, error) {
 	return f.prompt()
 }
 
-// ReadSecret reads a file with a password or tokens. It refuses one that every user
-// of the machine can read or change.
+// ReadSecret reads a file with a password or tokens, without the line break at its
+// end. It refuses a file that is empty, or that every user of the machine can read or
+// change.
 func ReadSecret(path string) (string, error) {
 	i, err := os.Stat(path)
 	if err != nil {
@@ -147,7 +145,11 @@ func ReadSecret(path string) (string, error) {
 		return "", fmt.Errorf("%s can be read or changed by every user (mode %#o): chmod 600 %s", path, mode, path)
 	}
 	text, err := os.ReadFile(path)
-	return string(text), err
+	secret := strings.TrimRight(string(text), "\r\n")
+	if err == nil && strings.TrimSpace(secret) == "" {
+		err = fmt.Errorf("%s is empty", path)
+	}
+	return secret, err
 }
 
 // unreadable blames a flag for a file that cannot be read.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -122,22 +123,17 @@ func (s *streams) open(ctx context.Context, who string) (_ context.Context, done
 	if s.of == nil {
 		s.of = map[string][]*context.CancelFunc{}
 	}
-	if all := s.of[who]; len(all) >= streamsEach {
+	all := append(s.of[who], &cancel)
+	if len(all) > streamsEach {
 		(*all[0])()
-		s.of[who] = all[1:]
+		all = all[1:]
 	}
-	s.of[who] = append(s.of[who], &cancel)
+	s.of[who] = all
 	return ctx, func() {
 		cancel()
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		all := s.of[who]
-		for i := range all {
-			if all[i] == &cancel {
-				s.of[who] = append(all[:i:i], all[i+1:]...)
-				break
-			}
-		}
+		s.of[who] = slices.DeleteFunc(s.of[who], func(c *context.CancelFunc) bool { return c == &cancel })
 		if len(s.of[who]) == 0 {
 			delete(s.of, who)
 		}
