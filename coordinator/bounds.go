@@ -21,8 +21,9 @@ const (
 	// messageBytes bounds one message of etcd's. Its largest value is 1.5 MiB by
 	// default, and 10 MiB by its own advice.
 	messageBytes = 12 << 20
-	// pageKeys is how many keys one read returns at most: usually about 100 kB.
-	pageKeys = 250
+	// pageKeys is how many keys one read returns at most: usually about 350 kB. etcd counts
+	// all keys for every page.
+	pageKeys = 1000
 	// maxInstances bounds the instances of a provider.
 	maxInstances = 1 << 17
 	// maxReportBytes bounds a report: several times the longest that an instance
@@ -83,8 +84,10 @@ func eachKey(from, end string, get func(from string, o ...clientv3.OpOption) (*p
 	}
 }
 
-// boundedWatch makes etcd cut long answers, and puts them together again so that
-// each has whole revisions: etcd's client would wait for all parts of an answer.
+// boundedWatch refuses answers beyond messageBytes. It does not ask for them in parts:
+// etcd measures each part anew for every event that it adds, so that many small
+// events would keep it busy for minutes. A history that is told too much at once
+// begins anew, from a listing.
 type boundedWatch struct{ pb.WatchClient }
 
 // newWatcher returns a watcher for one watch.
@@ -94,34 +97,5 @@ func newWatcher(client *clientv3.Client) clientv3.Watcher {
 
 // Watch implements pb.WatchClient.
 func (b boundedWatch) Watch(ctx context.Context, o ...grpc.CallOption) (pb.Watch_WatchClient, error) {
-	s, err := b.WatchClient.Watch(ctx, bounded(o)...)
-	return &wholeRevisions{Watch_WatchClient: s}, err
-}
-
-// wholeRevisions is the stream of a watch whose answers may come in parts.
-type wholeRevisions struct {
-	pb.Watch_WatchClient
-	rest []*mvccpb.Event // of the revision that goes on in the next part
-}
-
-// Recv implements pb.Watch_WatchClient.
-func (s *wholeRevisions) Recv() (*pb.WatchResponse, error) {
-	for {
-		r, err := s.Watch_WatchClient.Recv()
-		if err != nil || len(r.Events) == 0 {
-			return r, err
-		}
-		r.Events, s.rest = append(s.rest, r.Events...), nil
-		if !r.Fragment {
-			return r, nil
-		}
-		n := len(r.Events) - 1
-		for n > 0 && r.Events[n-1].Kv.ModRevision == r.Events[n].Kv.ModRevision {
-			n--
-		}
-		s.rest = r.Events[n:]
-		if r.Events, r.Fragment = r.Events[:n:n], false; n > 0 {
-			return r, nil
-		}
-	}
+	return b.WatchClient.Watch(ctx, bounded(o)...)
 }

@@ -2,9 +2,7 @@ package coordinator
 
 import (
 	"fmt"
-	"io"
 	"runtime"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/quotient-limiter/quotient/internal/await"
+	"github.com/quotient-limiter/quotient/internal/view"
 )
 
 // heap returns the bytes of live objects, of the embedded etcd too.
@@ -145,89 +144,30 @@ func TestPagesShrinkWhereValuesAreLarge(t *testing.T) {
 	}
 }
 
-// parts is a stream of answers.
-type parts struct {
-	pb.Watch_WatchClient
-	all []*pb.WatchResponse
-}
-
-func (p *parts) Recv() (*pb.WatchResponse, error) {
-	if len(p.all) == 0 {
-		return nil, io.EOF
-	}
-	r := p.all[0]
-	p.all = p.all[1:]
-	return r, nil
-}
-
-// TestAnswersInPartsAreWholeRevisions: a revision that goes on in the next part
-// waits for it; progress does not.
-func TestAnswersInPartsAreWholeRevisions(t *testing.T) {
-	part := func(fragment bool, revisions ...int64) *pb.WatchResponse {
-		r := &pb.WatchResponse{Fragment: fragment}
-		for _, n := range revisions {
-			r.Events = append(r.Events, &mvccpb.Event{Kv: &mvccpb.KeyValue{ModRevision: n}})
-		}
-		return r
-	}
-	s := &wholeRevisions{Watch_WatchClient: &parts{all: []*pb.WatchResponse{
-		part(false), part(true, 1, 1, 2, 3), part(true, 3), part(true, 3, 4), part(false, 4, 4, 5), part(false, 6),
-	}}}
-	var got []string
-	for {
-		r, err := s.Recv()
-		if err != nil {
-			break
-		}
-		var revisions []int64
-		for _, e := range r.Events {
-			revisions = append(revisions, e.Kv.ModRevision)
-		}
-		if r.Fragment {
-			t.Error("told to wait for another part")
-		}
-		got = append(got, fmt.Sprint(revisions))
-	}
-	want := []string{"[]", "[1 1 2]", "[3 3 3]", "[4 4 4 5]", "[6]"}
-	if !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
-	}
-}
-
-// TestEtcdCutsLongAnswers: a watch that begins far back is told of 28 MB, a few
-// revisions at a time, each whole.
-func TestEtcdCutsLongAnswers(t *testing.T) {
+// TestAHistoryThatIsTooLargeBeginsAnew: a watch that has 28 MB to tell at once is
+// refused, and the keys are listed in its place.
+func TestAHistoryThatIsTooLargeBeginsAnew(t *testing.T) {
 	f := setup(t)
-	first := int64(0)
+	f.set("p", "10/s")
+	a, _ := f.subscribe(f.join(Options{}), "p")
+	await.Until(t, "a proof", a.is(proved))
+	large, before := strings.Repeat("x", 1400<<10), f.revision()
 	for range 20 {
-		r, err := f.client.Txn(t.Context()).Then(
-			clientv3.OpPut(f.prefix+"a", strings.Repeat("x", 700<<10)), clientv3.OpPut(f.prefix+"b", strings.Repeat("x", 700<<10)),
-		).Commit()
-		if err != nil {
+		if _, err := f.client.Put(t.Context(), f.prefix+"providers/p/other", large); err != nil {
 			t.Fatal(err)
 		}
-		if first == 0 {
-			first = r.Header.Revision
-		}
 	}
-	w := newWatcher(f.client)
-	defer w.Close()
-	var got []int64
-	for r := range w.Watch(t.Context(), f.prefix, clientv3.WithPrefix(), clientv3.WithRev(first), clientv3.WithFragment()) {
-		if err := r.Err(); err != nil {
-			t.Fatal(err)
-		}
-		if n := len(r.Events); n > 6 || n%2 != 0 {
-			t.Errorf("%d events at once", n)
-		}
-		for _, e := range r.Events {
-			got = append(got, e.Kv.ModRevision)
-		}
-		if len(got) >= 40 {
-			break
-		}
+	r, err := f.client.Get(t.Context(), "x")
+	if err != nil {
+		t.Fatal(err)
 	}
-	if len(got) != 40 || !slices.IsSorted(got) || got[0] != first {
-		t.Errorf("%d events: %v", len(got), got)
-	}
+	resets := func() int { return strings.Count(a.told().log, "reset") }
+	had, p := resets(), f.only(a)
+	p.mu.Lock() // as if the watch had been lost before
+	p.tracker.List(p.s.o.Clock.Now(), before, r.Header.ClusterId, []view.Key{{Kind: view.Instance, ID: p.id, Value: []byte(`{"schema":1}`), Revision: p.created}})
+	p.rewatch()
+	p.mu.Unlock()
+	await.Until(t, "a new history", func() bool { return resets() > had })
+	seen := a.told().proofs
+	await.Until(t, "it is proved", a.is(func(r *recorder) bool { return r.proofs > seen }))
 }

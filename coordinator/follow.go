@@ -43,7 +43,7 @@ func (p *membership) follow(ctx context.Context) error {
 			continue
 		case errors.Is(err, errReopen):
 			continue // not because something failed
-		case errors.Is(err, rpctypes.ErrCompacted):
+		case errors.Is(err, rpctypes.ErrCompacted), tooLarge(err):
 			p.mu.Lock()
 			p.relist = true
 			p.mu.Unlock()
@@ -88,7 +88,7 @@ func (p *membership) watch(ctx context.Context, wait *backoff) error {
 	p.mu.Unlock()
 	defer p.unwatched()
 	var latest rush
-	responses := w.Watch(c, p.s.keys.Provider(p.provider), clientv3.WithPrefix(), clientv3.WithRev(from), clientv3.WithFragment())
+	responses := w.Watch(c, p.s.keys.Provider(p.provider), clientv3.WithPrefix(), clientv3.WithRev(from))
 	for r := range responses {
 		if err := r.Err(); err != nil && c.Err() == nil {
 			return classify(ctx, "watch "+p.provider, err)

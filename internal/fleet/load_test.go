@@ -3,4 +3,4 @@
 package fleet_test
 
 // foreignKeys is how many instance keys somebody else writes.
-const foreignKeys = 10_000
+const foreignKeys = 100_000
