@@ -7,19 +7,17 @@
 // verdict. It counts the permits itself, by the window that each one tells, and
 // never asks the limiters what they counted.
 //
-// By its own clock, the system's, it checks what permits tell: each must have come
-// in its window, give or take the clock error that the policy allows, and no span
-// of time may have more permits than the windows that it touches. The clock is
-// read before a permit is asked for and after it came, so a busy machine is no
-// reason to call a permit wrong. A permit that was asked for in its window and came
-// later cannot be placed; if most are like that, the verdict is UNKNOWN. So it is if
-// the system's clock was set meanwhile. A run in which all clocks err alike, the
-// generator's too, shows nothing of true time.
+// By its own clock, the system's, it checks what permits tell. Each must come in its
+// window, give or take the policy's clock error, and no span of time may have more
+// permits than the windows that it touches. The clock is read before a permit is
+// asked for and after it came, so a busy machine makes no permit wrong. A permit that
+// was asked for in its window and came later cannot be placed. If most are like that,
+// or if the system's clock was set, the verdict is UNKNOWN. A run in which all clocks
+// err alike says nothing of true time.
 //
-// The fleet can be spread over processes, some of which are killed on the way.
-// What a killed one had counted is in the sum: it counts in memory that is a file
-// too, and counts a permit before it takes it. Children are this very program,
-// and none outlives it, however it ends.
+// The instances run in child processes of this program, which never outlive it. A
+// killed one's counts are in the sum, because it counts in a mapped file, and before
+// it takes a permit.
 //
 // Exit status: 0 the limit held, 1 it did not, 2 bad usage, 3 it could not run,
 // could not judge, or a child died that was not to.

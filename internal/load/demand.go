@@ -12,9 +12,8 @@ type Demand struct {
 // window with the given total: a mean, and a number below which no window
 // falls.
 //
-// Under full demand (a ratio of 1 or more, evenly spread) each instance asks
-// for at least one call more than the largest share there can be: what the
-// fleet then leaves unused is the limiter's doing, not the load's.
+// At a ratio of 1 or more, evenly spread, each instance makes at least one call more
+// than the largest possible share, so unused permits are the limiter's fault.
 func (d Demand) Of(part float64, total int64) (mean float64, floor int64) {
 	mean = d.Ratio * float64(total) * part
 	if d.Ratio >= 1 && d.Skew.Even() {

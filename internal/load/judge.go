@@ -29,13 +29,11 @@ type Run struct {
 	Start, End int64
 }
 
-// Judge sums up a run: its windows, in order of start, what they come to, and
-// whether the limit held. It looks at every window for which a permit was
-// issued, also outside the measured time; where the limits have a shape, at
-// every span of time; and at each permit and span by the generator's own clock.
-// What is over makes NotHeld. Else what could not be judged makes Unknown.
-//
-// The fields of the summary that do not follow from counts are left zero.
+// Judge returns a run's windows in order of start, their summary and the verdict. It
+// judges every window for which a permit was issued, also outside the measured time;
+// every span of time, where limits have a shape; and each permit and span by the
+// generator's own clock. A violation makes NotHeld, else missing evidence Unknown.
+// Summary fields that do not follow from counts are left zero.
 func Judge(r Run) ([]Window, Summary, Verdict) {
 	var (
 		windows = []Window{} // not nil: an empty list in JSON
@@ -53,9 +51,7 @@ func Judge(r Run) ([]Window, Summary, Verdict) {
 			summary.Arrivals.add(some, i == 0)
 		}
 		for j := range some {
-			if len(lengths) > 1 {
-				some[j].Length = length.String()
-			}
+			some[j].Length = nameOf(length, lengths)
 		}
 		windows = append(windows, some...)
 	}
@@ -112,10 +108,9 @@ func (r *Run) windows(length, shortest time.Duration) []Window {
 	return windows
 }
 
-// wholeFrom returns the instant from which windows of a length count as whole.
-// Longer windows may begin with the fleet's first active window, before the
-// measured time: an instance becomes active only at the start of a window of
-// every length, so such a window is whole too. Of other shapes that is not so.
+// wholeFrom returns the instant from which windows of a length count as whole. A
+// longer fixed window may begin with the fleet's first active window, before the
+// measured time, because instances become active only at a start of every length.
 func (r *Run) wholeFrom(length, shortest time.Duration) int64 {
 	if length == shortest || r.Start == Never || r.Shape != nil {
 		return r.Start

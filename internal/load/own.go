@@ -48,7 +48,7 @@ type OwnSummary struct {
 func (r *Run) own(issued int64, lengths []time.Duration) OwnSummary {
 	s := OwnSummary{ToleranceNs: int64(r.Own.Tolerance), WorstNs: int64(r.Own.Worst), Unplaced: issued}
 	for _, c := range r.Own.Came {
-		s.Unplaced -= c.Issued - c.Offered
+		s.Unplaced -= timely(c)
 	}
 	for _, c := range r.Own.Misplaced {
 		s.Outside += c.Issued
@@ -56,24 +56,23 @@ func (r *Run) own(issued int64, lengths []time.Duration) OwnSummary {
 	if s.Spans.CellNs = int64(r.Own.Cell); s.Spans.CellNs == 0 {
 		return s // nothing was observed
 	}
+	cell := int64(r.Own.Cell)
 	for _, length := range lengths {
-		name := ""
-		if len(lengths) > 1 {
-			name = length.String()
-		}
 		take := func(first, cells, came int64) {
-			from := first * int64(r.Own.Cell)
-			if allowed, ok := r.mayCome(length, from, from+cells*int64(r.Own.Cell)); ok {
-				s.Spans.take(Span{Window: name, Start: time.Unix(0, from).UTC(), LengthNs: cells * int64(r.Own.Cell), Issued: came, Allowed: allowed})
+			if allowed, ok := r.mayCome(length, first*cell, (first+cells)*cell); ok {
+				s.Spans.take(nameOf(length, lengths), first, cells, came, allowed)
 			}
 		}
-		r.eachSpan(length, take)
+		// A shape's permit may be older than it says by a slot.
+		if cells := int64(length-2*r.Own.Tolerance-r.slot()) / cell; cells > 0 {
+			slide(r.Own.Came, cells, timely, func(first, sum int64) { take(first, cells, sum) })
+		}
 		if r.Start != Never && r.Start < r.End {
-			first, last := floorDiv(r.Start+int64(r.Own.Cell)-1, int64(r.Own.Cell)), floorDiv(r.End, int64(r.Own.Cell))
+			first, last := floorDiv(r.Start+cell-1, cell), floorDiv(r.End, cell)
 			sum := int64(0)
 			for _, c := range r.Own.Came {
 				if first <= c.Index && c.Index < last {
-					sum += c.Issued - c.Offered
+					sum += timely(c)
 				}
 			}
 			if first < last {
@@ -84,34 +83,13 @@ func (r *Run) own(issued int64, lengths []time.Duration) OwnSummary {
 	return s
 }
 
-// eachSpan tells the permits of each span that begins with a cell in which some
-// came, and is as long as a window less twice the tolerance, and less the slot that
-// a shape's permit may be older than it says. Windows that are shorter than that
-// have no such span.
-func (r *Run) eachSpan(length time.Duration, take func(first, cells, came int64)) {
-	cells := int64((length - 2*r.Own.Tolerance - r.slot()) / r.Own.Cell)
-	if cells < 1 {
-		return
-	}
-	sum, next := int64(0), 0 // of the counts before next
-	for _, c := range r.Own.Came {
-		for next < len(r.Own.Came) && r.Own.Came[next].Index < c.Index+cells {
-			sum += r.Own.Came[next].Issued - r.Own.Came[next].Offered
-			next++
-		}
-		if c.Issued > c.Offered {
-			take(c.Index, cells, sum)
-		}
-		sum -= c.Issued - c.Offered
-	}
-}
+// timely are the permits of a count of Came that were not held up.
+func timely(c Count) int64 { return c.Issued - c.Offered }
 
 // mayCome returns how many permits of one limit can come to callers in [from, to)
-// by the generator's clock, if each is inside its window. ok is false if the limit
-// was not in force all the time.
-//
-// With fixed windows that is the sum of the windows that the limiters' clocks may
-// tell in that time: two for a span of a window's length less twice the tolerance.
+// by the generator's clock, if each is inside its window. With fixed windows that is
+// the sum of the windows that limiters' clocks may tell in that time. ok is false if
+// the limit was not in force all the time.
 func (r *Run) mayCome(length time.Duration, from, to int64) (permits int64, ok bool) {
 	from, to = from-int64(r.Own.Tolerance+r.slot()), to+int64(r.Own.Tolerance)
 	if r.Shape == nil {

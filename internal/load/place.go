@@ -32,12 +32,10 @@ type Placing struct {
 	Tolerance time.Duration `json:"tolerance"`
 }
 
-// Place returns the place of a permit that tells the window from start until
-// until. before is a reading of the generator's clock before the permit was asked
-// for, after one when it had come: it was issued between the two, however busy the
-// machine is, and nobody used it before the later one. A permit whose label is no
-// window is Outside. beyond is how far it lies outside; 0 if it does not, or has
-// no window.
+// Place returns the place of a permit that tells the window from start to until. The
+// generator's clock was read before the permit was asked for and after it came, so
+// it was issued between the two. A permit whose label is no window is Outside.
+// beyond is how far a permit with a window lies outside.
 func (p Placing) Place(start, until, before, after int64) (place Place, beyond time.Duration) {
 	first, end := start-int64(p.Tolerance), start+int64(p.Length+p.Tolerance) // [first, end)
 	switch {

@@ -127,10 +127,9 @@ type Summary struct {
 	Unjudged []string `json:"unjudged,omitempty"`
 	// Spans are those of a shape other than aligned windows; nil without one.
 	Spans *SpanSummary `json:"spans,omitempty"`
-	// MaxSpanRatio is the most permits that came to their callers in any 10 ms
-	// cells of one window's length together, wherever they begin in the measured
-	// time, over the largest limit then; of the shortest window. With aligned
-	// windows it may be up to 2. It decides nothing.
+	// MaxSpanRatio is the most permits that came to callers in any span of the
+	// shortest window's length, over the largest limit then. With fixed windows it
+	// may be up to 2. It decides nothing.
 	MaxSpanRatio float64 `json:"max_span_ratio"`
 	// SettleSeconds is from the first instance's start until the whole fleet
 	// was active.

@@ -36,12 +36,10 @@ func ParseRequest(text string) (r Request, err error) {
 	return r, nil
 }
 
-// late reports whether a request that arrives at an instant does so in a later
-// window of that length than its permit's, though its permit was asked for
-// before that ended: then it took its time on the way, and no guard could have
-// known. One that was asked for later than that cannot be excused so: it had a
-// permit for a window that was over on the provider's clock. Nor can one that
-// arrives early.
+// late reports whether a request arrives after the window of its permit, of that
+// length, though the permit was asked for before the window ended: it was held up on
+// its way, which no guard can prevent. A request that was asked for later, or that
+// arrives early, is not excused.
 func (r Request) late(length time.Duration, at int64) bool {
 	end := quota.WindowAt(length, r.Start).End()
 	return r.Asked < end && end <= at
@@ -85,16 +83,10 @@ func (p *Provider) Arrive(at int64, r Request) {
 type Arrivals struct {
 	// Counts are by the length of the windows, as Provider counts them.
 	Counts Sums
-	// Promised says that arrivals over a limit are a violation: the policy's guard
-	// covers the error that clocks may have.
-	//
-	// A provider that counts on its own clock is promised windows within the limit
-	// if the guard covers the error of every instance's clock against its own, but
-	// for requests that are late: what a caller does with a permit after it has it
-	// is beyond any limiter. So of a window's arrivals those that are not late are
-	// held against the limit. That is exact: they all are uses of permits of that
-	// very window as long as the clocks are within the guard, however busy the
-	// machine is.
+	// Promised says that arrivals over a limit are a violation, because the policy's
+	// guard covers the error of all clocks. Then arrivals that are not late are uses
+	// of permits of that very window, however busy the machine is, and are held
+	// against its limit. No limiter can promise anything of late ones.
 	Promised bool
 	// Unjudged is why they could not be judged all the same, or why nothing was
 	// promised; empty: they are judged.

@@ -12,10 +12,9 @@ type Moment struct {
 	Permits int64 `json:"permits"`
 }
 
-// Rolling returns the most permits of every span of the shortest window's length
-// that lies in the measured time, given when permits came to their callers, in
-// cells of that length. Spans that end near each other are one moment, with the
-// fullest of them. Nil if no span fits.
+// Rolling returns how many permits came to their callers in each span of the shortest
+// window's length in the measured time. Of spans that end near each other it returns
+// the fullest. Nil if no span fits.
 func (r *Run) Rolling(came []Count, cell time.Duration) []Moment {
 	lengths := r.Timeline.Lengths()
 	if r.Start == Never || len(lengths) == 0 {

@@ -27,11 +27,9 @@ type Shape struct {
 }
 
 // atOnce is how many permits the instances may issue at one instant under a total:
-// the sum of their bursts. Each is a part of the policy's in proportion to the
-// share, rounded down, but one permit at least for who has a share. Where the
-// burst is the whole total, the parts are the shares. Equal shares have parts of
-// less than two permits wherever one of them is less than one, so their sum is
-// the burst, or the number of instances. Else every instance may add one.
+// the sum of their bursts. Each is the policy's burst in proportion to the share,
+// rounded down, and at least one permit. Equal shares sum to the burst or to the
+// number of instances, whichever is more; otherwise each instance may add one.
 func (s *Shape) atOnce(total int64) int64 {
 	burst, crowd := s.Burst, int64(s.Crowd)
 	switch {

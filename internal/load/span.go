@@ -7,21 +7,18 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// This file judges shapes that are not aligned windows, by what they promise of
-// the whole fleet (docs/protocol.md, section 10):
+// Shapes other than aligned windows promise this of the whole fleet
+// (docs/protocol.md, section 10):
 //
-//   - sliding: the slots that begin within one window's length, wherever that
-//     begins, hold at most the total;
-//   - bucket: a span of time, however long, holds at most what the instances may
-//     issue at once where it begins, and what accrues until it ends.
+//   - sliding: the slots that begin within any window's length hold at most the
+//     total;
+//   - bucket: any span of time holds at most the instances' bursts at its start and
+//     the permits that accrue until its end.
 //
-// A permit tells the beginning of its slot, and is counted in the cell around
-// that. So permits of n cells were issued within the n cells and a slot. A bucket
-// accrues in that slot too; slots that begin within a window's length are counted
-// together by a sliding window, and the lemma there holds until the last of them
-// ends. So no span is refused that may have been right; of a span of true time
-// that is over, all is seen but what lies in a slot and a cell at its ends: 2
-// parts of 500.
+// A permit tells the start of its slot and counts in the cell around that, so
+// permits of n cells were issued within n cells and a slot. No span is called over
+// that may be right. A true span that is over is missed only by what lies in a slot
+// and a cell at its ends: 2 parts of 500.
 
 // Span is a span of time, what was issued in it, and what might have been.
 type Span struct {
@@ -37,10 +34,8 @@ type Span struct {
 type SpanSummary struct {
 	// CellNs is the length of the cells of time that make up spans.
 	CellNs int64 `json:"cell_ns"`
-	// Judged counts spans. Under the shape sliding they are those that begin with
-	// a cell in which permits were issued, under the shape bucket those that end
-	// with one: of all that end there, the one that comes nearest to what it may
-	// hold.
+	// Judged counts spans: under sliding those that begin with a permit, under bucket
+	// the fullest of those that end with one.
 	Judged int64 `json:"judged"`
 	// Over counts those with more permits than allowed, of any limit.
 	Over int64 `json:"over"`
@@ -51,16 +46,32 @@ type SpanSummary struct {
 	MaxOverRatio float64 `json:"max_over_ratio"`
 }
 
-// take adds a span.
-func (s *SpanSummary) take(span Span) {
+// take adds a span of so many cells, of the limit that window names.
+func (s *SpanSummary) take(window string, first, cells, issued, allowed int64) {
 	s.Judged++
-	over := span.Issued - span.Allowed
+	over := issued - allowed
 	if over > 0 {
 		s.Over++
 	}
 	if s.Worst == nil || over > s.Worst.Issued-s.Worst.Allowed {
-		s.Worst = &span
-		s.MaxOverRatio = ratio(span.Issued, max(span.Allowed, 1))
+		s.Worst = &Span{Window: window, Start: time.Unix(0, first*s.CellNs).UTC(), LengthNs: cells * s.CellNs, Issued: issued, Allowed: allowed}
+		s.MaxOverRatio = ratio(issued, max(allowed, 1))
+	}
+}
+
+// slide tells each span of so many cells that begins with a cell of some value, and
+// the sum of its values.
+func slide(counts []Count, cells int64, value func(Count) int64, take func(first, sum int64)) {
+	sum, next := int64(0), 0 // of the counts before next
+	for _, c := range counts {
+		for next < len(counts) && counts[next].Index < c.Index+cells {
+			sum += value(counts[next])
+			next++
+		}
+		if value(c) > 0 {
+			take(c.Index, sum)
+		}
+		sum -= value(c)
 	}
 }
 
@@ -71,13 +82,8 @@ func (r *Run) spans(lengths []time.Duration) *SpanSummary {
 	}
 	s := &SpanSummary{CellNs: int64(r.Shape.Cell)}
 	for _, length := range lengths {
-		name := ""
-		if len(lengths) > 1 {
-			name = length.String()
-		}
-		take := func(first, cells int64, issued, allowed int64) {
-			at := first * int64(r.Shape.Cell)
-			s.take(Span{Window: name, Start: time.Unix(0, at).UTC(), LengthNs: cells * int64(r.Shape.Cell), Issued: issued, Allowed: allowed})
+		take := func(first, cells, issued, allowed int64) {
+			s.take(nameOf(length, lengths), first, cells, issued, allowed)
 		}
 		if r.Shape.Kind == quota.ShapeBucket {
 			r.bucketSpans(length, take)
@@ -86,6 +92,14 @@ func (r *Run) spans(lengths []time.Duration) *SpanSummary {
 		}
 	}
 	return s
+}
+
+// nameOf names a limit by its window; empty if there is one limit only.
+func nameOf(length time.Duration, lengths []time.Duration) string {
+	if len(lengths) < 2 {
+		return ""
+	}
+	return length.String()
 }
 
 // limitFrom returns the total that binds what is issued from a cell on.
@@ -98,28 +112,18 @@ func (r *Run) limitFrom(length time.Duration, cell int64) (total int64, limited 
 // span that reaches into a time without such a limit is promised nothing.
 func (r *Run) slidingSpans(length time.Duration, take func(first, cells, issued, allowed int64)) {
 	cells := int64(length / r.Shape.Cell)
-	sum, next := int64(0), 0 // of the counts before next
-	for _, c := range r.Counts {
-		for next < len(r.Counts) && r.Counts[next].Index < c.Index+cells {
-			sum += r.Counts[next].certain()
-			next++
+	slide(r.Counts, cells, Count.certain, func(first, sum int64) {
+		total, limited := r.limitFrom(length, first)
+		if _, still := r.limitFrom(length, first+cells); limited && still {
+			take(first, cells, sum, total)
 		}
-		total, limited := r.limitFrom(length, c.Index)
-		_, still := r.limitFrom(length, c.Index+cells)
-		if c.certain() > 0 && limited && still {
-			take(c.Index, cells, sum, total)
-		}
-		sum -= c.certain()
-	}
+	})
 }
 
-// level is how full the spans are that end with a cell: the one of them that comes
-// nearest to what it may hold. For each permit issued it rises by as many units as
-// cells make a window, and with each cell it falls by the total; to begin, it is
-// as far below zero as what may be issued at once. Above zero by more than what
-// accrues in the last slot, there were too many permits.
-//
-// That is a leaky bucket, which finds the worst of all spans in one pass.
+// level is how full the fullest span is that ends with a cell. It is a leaky bucket,
+// which finds the worst of all spans in one pass: it starts as far below zero as the
+// burst, each permit adds as many units as a window has cells, and each cell takes
+// off the total. A level above what accrues in the last slot is a violation.
 type level struct {
 	begun   bool
 	first   int64 // the span's first cell

@@ -54,14 +54,11 @@ func (t *Tally) Offer(wall, n int64) { t.at(wall).offered.Add(n) }
 // Issue counts n permits that belong to the window around the instant wall.
 func (t *Tally) Issue(wall, n int64) { t.at(wall).issued.Add(n) }
 
-// Try counts a permit that is about to be taken, which should belong to the
-// window around wall. Until Taken or Refused is told of it the permit is
-// doubtful. One goroutine at a time may try.
-//
-// So who reads the counts of a process that was killed in between knows of the
-// permit, and that it may not exist. The order of the writes leaves a gap of one
-// instruction, in which a permit that does not exist is not marked as doubtful:
-// the count then errs on the high side, and never on the low one.
+// Try counts a permit that is about to be taken, in the window around wall. Until
+// Taken or Refused follows, the permit is doubtful: if the process is killed before
+// that, its counts have the permit and say that it may not exist. A kill between the
+// two writes here counts it without the mark, so the count is never too low. One
+// goroutine at a time may try.
 func (t *Tally) Try(wall int64) {
 	b, i := t.find(wall)
 	b.cells[i].issued.Add(1)

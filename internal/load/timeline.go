@@ -30,26 +30,23 @@ type Timeline struct {
 	Slack time.Duration
 }
 
-// LimitAt returns the permits that the fleet may issue for the window of that
-// length which starts at start: the largest total among the policies that were
-// in force at any time from one settle time before the window until its end.
-// ok is false where one of them sets no limit of that length.
+// LimitAt returns the permits that the fleet may issue for a window: the largest
+// total of the policies in force from one settle time before the window until its
+// end. ok is false if one of them sets no limit of that length.
 func (t *Timeline) LimitAt(length time.Duration, start int64) (permits int64, ok bool) {
 	return t.mostIn(length, start-int64(t.Settle), start+int64(length))
 }
 
-// spanLimit returns the permits that a span of time may be bound by which begins
-// at some instant from from to to, under shapes that count in such spans: the
-// largest total among the policies that were in force from one settle time before
-// the window that began last, by any clock, until it begins. ok is as in LimitAt.
+// spanLimit is like LimitAt for a span that begins between from and to, under other
+// shapes: policies count from one settle time before the window that began last, by
+// any clock, until the span begins.
 func (t *Timeline) spanLimit(length time.Duration, from, to int64) (permits int64, ok bool) {
 	w := quota.WindowAt(length, from-int64(t.Slack))
 	return t.mostIn(length, w.Start()-int64(t.Settle), to)
 }
 
-// mostIn returns the largest total of the policies that were in force at any time
-// from from until before to. ok is false where one of them sets no limit of that
-// length.
+// mostIn returns the largest total of the policies in force at any time in [from,
+// to). ok is as in LimitAt.
 func (t *Timeline) mostIn(length time.Duration, from, to int64) (permits int64, ok bool) {
 	for i, c := range t.Changes {
 		if i > 0 && c.Sent >= to {

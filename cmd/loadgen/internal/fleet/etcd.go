@@ -17,7 +17,6 @@ import (
 type etcd struct {
 	client   *clientv3.Client
 	admin    *coordinator.Admin
-	prefix   string
 	embedded *etcdtest.Cluster // nil if it ran already
 }
 
@@ -32,7 +31,7 @@ func openEtcd(ctx context.Context, c *config.Config, lost func(error)) (e *etcd,
 	}()
 	options := coordinator.AdminOptions{Author: "loadgen"}
 	if c.Etcd != nil {
-		e.prefix, options.Prefix, options.Timeout = c.Etcd.Prefix, c.Etcd.Prefix, c.Etcd.CommandTimeout
+		options.Prefix, options.Timeout = c.Etcd.Prefix, c.Etcd.CommandTimeout
 		if e.client, err = c.Etcd.Client(ctx); err != nil {
 			return nil, fmt.Errorf("etcd at %s: %w", strings.Join(c.Etcd.Endpoints, ","), err)
 		}

@@ -18,10 +18,9 @@ func guardOf(g config.Guard, st *consumer.Status) time.Duration {
 	return g.Fixed + g.Error
 }
 
-// exceeded returns by how much an instance's clock is further from the provider's
-// than its guard; 0 if it is not. The provider is a process of this machine: its
-// clock is the system's. wall reads the instance's clock. However long this takes
-// between two lines, it errs on the side of the instance.
+// exceeded returns by how much an instance's clock, which wall reads, is further from
+// the provider's than its guard; 0 if it is not. The provider's clock is the system's.
+// A delay between the readings errs in favour of the instance.
 func exceeded(g config.Guard, st *consumer.Status, wall func() int64) time.Duration {
 	if !g.Covers() {
 		return 0

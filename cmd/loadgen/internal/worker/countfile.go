@@ -11,10 +11,8 @@ import (
 	"github.com/quotient-limiter/quotient/internal/load"
 )
 
-// countFile is memory for counts that is a file at the same time: what was
-// counted when the process is killed is in it all the same, for the system owns
-// its pages. It grows by a block when more windows have to be counted, and is
-// mapped until the process ends. Its methods are safe for concurrent use.
+// countFile is memory for counts that is a mapped file, so that the counts survive
+// the process. It grows by blocks. Its methods are safe for concurrent use.
 type countFile struct {
 	mu     sync.Mutex
 	file   *os.File

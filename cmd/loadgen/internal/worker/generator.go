@@ -186,10 +186,8 @@ func (g *generator) offer(m *member, n int64) {
 	}
 }
 
-// mayWait reports whether a call that is refused now may wait: the next window
-// starts within the time that calls may wait, and before the end of the load, or
-// there are more permits to come in this one. Those who wait then are served beyond
-// the end: without them the last measured seconds would not be like the others.
+// mayWait reports whether a call that is refused now may wait: the next window starts
+// in time and before the end of the load, or this one has more permits to come.
 func (g *generator) mayWait(now int64) bool {
 	if g.paced {
 		return g.maxWait > 0
@@ -198,12 +196,9 @@ func (g *generator) mayWait(now int64) bool {
 	return next-now <= int64(g.maxWait) && next < g.stop.Load()
 }
 
-// call makes n calls. Permits are counted by the window that they tell.
-//
-// This process may be killed at any instant, and then its counts are all that is
-// left. So a permit is counted before it is taken, and used after that: no permit
-// that was used is missing in the sum, and one that was counted while it was
-// being taken is marked as doubtful.
+// call makes n calls. Permits are counted by the window that they tell, each before
+// it is taken, because the process may be killed at any instant: no permit that was
+// used is missing in the sum.
 func (g *generator) call(m *member, n int64, wait bool, now int64) {
 	var permits, start, until int64 // of the latest permits, all of one window
 	taken := int64(0)
