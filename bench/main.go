@@ -15,7 +15,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"regexp"
 	"runtime"
 	"strings"
 	"time"
@@ -66,17 +65,10 @@ func main() {
 func run(ctx context.Context) error {
 	quick := flag.Bool("quick", false, "less of everything, in less than a minute; prints the results and writes no file")
 	only := flag.String("only", "", "parts to run, with commas: hotpath,waiting,fleet,central,java; prints the results and writes no file")
-	folder := flag.String("folder", ".", "where to write RESULTS.md, RESULTS.txt and charts")
-	match := flag.String("match", "", "measure only calls of the part hotpath whose name matches this regular expression")
-	rounds := flag.Int("rounds", 11, "how often every call is measured")
 	flag.Parse()
-	o := measure.Options{Rounds: *rounds, Each: 10 * time.Millisecond, Quick: *quick, Samples: measure.Samples{}, Log: func(format string, args ...any) {
+	o := measure.Options{Rounds: 11, Each: 10 * time.Millisecond, Quick: *quick, Samples: measure.Samples{}, Log: func(format string, args ...any) {
 		fmt.Fprintf(os.Stderr, time.Now().Format(time.TimeOnly)+" "+format+"\n", args...)
 	}}
-	var err error
-	if o.Match, err = regexp.Compile(*match); err != nil {
-		return err
-	}
 	if *quick {
 		o.Rounds, o.Each = 3, 3*time.Millisecond
 	}
@@ -97,20 +89,20 @@ func run(ctx context.Context) error {
 	}
 	command := strings.TrimSpace("go run . " + strings.Join(os.Args[1:], " "))
 	text := report.Markdown(about, fmt.Sprintf(intro, command, time.Since(began).Round(time.Second)), sections)
-	if *quick || *match != "" || *only != "" {
+	if *quick || *only != "" {
 		fmt.Print(text)
 		return nil
 	}
-	raw, err := os.Create(filepath.Join(*folder, "RESULTS.txt"))
+	raw, err := os.Create("RESULTS.txt")
 	if err != nil {
 		return err
 	}
 	for _, s := range sections {
 		for _, c := range s.Charts {
-			if err := c.Save(filepath.Join(*folder, "charts", c.File+".svg")); err != nil {
+			if err := c.Save(filepath.Join("charts", c.File+".svg")); err != nil {
 				return err
 			}
 		}
 	}
-	return errors.Join(o.Samples.Write(raw), raw.Close(), os.WriteFile(filepath.Join(*folder, "RESULTS.md"), []byte(text), 0o600))
+	return errors.Join(o.Samples.Write(raw), raw.Close(), os.WriteFile("RESULTS.md", []byte(text), 0o600))
 }

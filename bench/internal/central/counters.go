@@ -2,7 +2,6 @@ package central
 
 import (
 	"context"
-	"crypto/rand"
 	"strconv"
 	"time"
 
@@ -62,59 +61,6 @@ func gcra(c *redis.Client) take {
 	}
 }
 
-// release gives the lock up if it is still the caller's.
-var release = redis.NewScript(`if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`)
-
-// bucket is a token bucket that is read and written under a lock: if the interval
-// has passed since the last refill, tokens become the maximum; then one is taken.
-func bucket(c *redis.Client) take {
-	return func(ctx context.Context) (ok bool, err error) {
-		if ctx.Err() != nil {
-			return false, ctx.Err()
-		}
-		end := ctx
-		ctx = context.WithoutCancel(ctx) // who is cut short must not leave the lock behind
-		owner := rand.Text()
-		for {
-			won, err := c.SetNX(ctx, "bucket:lock", owner, 5*time.Second).Result()
-			if err != nil {
-				return false, err
-			}
-			if won {
-				break
-			}
-			if end.Err() != nil {
-				return false, end.Err()
-			}
-			time.Sleep(100 * time.Microsecond)
-		}
-		defer func() {
-			if e := release.Run(ctx, c, []string{"bucket:lock"}, owner).Err(); err == nil {
-				err = e
-			}
-		}()
-		state, err := c.HMGet(ctx, "bucket", "tokens", "filled").Result()
-		if err != nil {
-			return false, err
-		}
-		now, tokens := time.Now().UnixMilli(), number(state[0])
-		filled := number(state[1])
-		if now-filled >= 1000 {
-			tokens, filled = limit, now
-		}
-		if tokens == 0 {
-			return false, nil
-		}
-		return true, c.HSet(ctx, "bucket", "tokens", tokens-1, "filled", filled).Err()
-	}
-}
-
-func number(v any) int64 {
-	s, _ := v.(string)
-	n, _ := strconv.ParseInt(s, 10, 64)
-	return n
-}
-
 const leased = 50
 
 // leases takes fifty permits with one call and hands them out in memory; they
@@ -146,7 +92,6 @@ func counters() []counter {
 		{"INCR with expiry", fixedWindow},
 		{"sorted-set log, Lua", sortedSet},
 		{"redis_rate GCRA", gcra},
-		{"token bucket under a lock", bucket},
 		{"leases of 50, INCRBY", leases},
 	}
 }

@@ -8,8 +8,6 @@ import (
 	"os/exec"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/quotient-limiter/quotient/bench/internal/fleet"
 	"github.com/quotient-limiter/quotient/bench/internal/measure"
 	"github.com/quotient-limiter/quotient/bench/internal/report"
@@ -17,16 +15,15 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// ours is the name of Quotient's rows.
-const ours = "Quotient"
+// callers ask one call after the other.
+const callers = 16
 
 // run is one run of this part.
 type run struct {
-	o       measure.Options
-	each    time.Duration // for one measurement
-	rows    [][]string
-	outages [][]string
-	bars    []report.Bar
+	o    measure.Options
+	each time.Duration // for one measurement
+	rows [][]string
+	bars []report.Bar
 }
 
 // Run measures and reports.
@@ -49,13 +46,12 @@ func Run(ctx context.Context, o measure.Options) (*report.Section, error) {
 	if err := r.fleet(ctx, instances); err != nil {
 		return nil, err
 	}
-	sec.Text("Callers of one process ask one call after the other; %s, on a unix socket, without persistence, on the same processors: "+
+	sec.Text("%d callers of one process ask one call after the other; %s, on a unix socket, without persistence, on the same processors: "+
 		"no network, which would add its round trip to every call. The limit is never reached. Latency includes reading the time "+
-		"once. Quotient's row is a fleet of %d instances, on which the callers are spread.", version(ctx), instances)
-	sec.Table([]string{"counter, callers", "permits a second", "p50 us", "p99 us", "CPU us a permit, callers", "CPU us a permit, server"}, r.rows)
+		"once. Then the server (Redis, etcd) is killed, and they go on for %v. Quotient's row is a fleet of %d instances, on which the callers are spread.",
+		callers, version(ctx), r.each, instances)
+	sec.Table([]string{"counter", "permits a second", "p50 us", "p99 us", "CPU us a permit, callers", "CPU us a permit, server", "permits a second after", "errors after"}, r.rows)
 	sec.Draw(report.Chart{File: "central", Title: "16 callers: processor time for a permit", Unit: "us, callers and server", Bars: r.bars})
-	sec.Text("16 callers; the server (Redis, etcd) is killed, and then they go on for %v:", r.each)
-	sec.Table([]string{"", "permits a second before", "after", "errors after"}, r.outages)
 	return sec, nil
 }
 
@@ -67,32 +63,21 @@ func (r *run) counter(ctx context.Context, c counter) error {
 		return err
 	}
 	defer srv.stop()
-	client := srv.client(128)
+	client := srv.client(callers)
 	defer func() { _ = client.Close() }()
-	var before driven
-	for _, n := range []int{1, 16, 128} {
-		served := srv.cpu(ctx, client)
-		d := drive(ctx, openAll(c, client, n), r.each)
-		served = srv.cpu(ctx, client) - served
-		if d.errors > 0 {
-			return fmt.Errorf("%d errors and %d permits in %v", d.errors, d.permits, r.each)
-		}
-		r.note(c.name, n, d, float64(served)/float64(max(1, d.permits)))
-		if n == 16 {
-			before = d
-		}
-	}
-	callers := openAll(c, client, 16)
-	srv.kill()
-	r.outage(c.name, before, drive(ctx, callers, r.each))
-	return nil
-}
-
-func openAll(c counter, client *redis.Client, n int) (all []take) {
-	for range n {
+	var all []take
+	for range callers {
 		all = append(all, c.open(client))
 	}
-	return all
+	served := srv.cpu(ctx, client)
+	before := drive(ctx, all, r.each)
+	served = srv.cpu(ctx, client) - served
+	if before.errors > 0 {
+		return fmt.Errorf("%d errors and %d permits in %v", before.errors, before.permits, r.each)
+	}
+	srv.kill()
+	r.note(c.name, false, before, drive(ctx, all, r.each), float64(served)/float64(max(1, before.permits)))
+	return nil
 }
 
 // fleet measures the same on Quotient.
@@ -107,44 +92,30 @@ func (r *run) fleet(ctx context.Context, instances int) (err error) {
 			err = e
 		}
 	}()
-	callers := func(n int) (all []take) {
-		for i := range n {
-			l := f.Instances[i%instances]
-			all = append(all, func(ctx context.Context) (bool, error) {
-				err := l.Acquire(ctx, consumer.Forever)
-				return err == nil, err
-			})
-		}
-		return all
+	var all []take
+	for i := range callers {
+		l := f.Instances[i%instances]
+		all = append(all, func(ctx context.Context) (bool, error) {
+			err := l.Acquire(ctx, consumer.Forever)
+			return err == nil, err
+		})
 	}
-	var before driven
-	for _, n := range []int{1, 16, 128} {
-		d := drive(ctx, callers(n), r.each)
-		r.note(ours, n, d, 0)
-		if n == 16 {
-			before = d
-		}
-	}
+	before := drive(ctx, all, r.each)
 	if err := f.KillEtcd(); err != nil {
 		return err
 	}
-	r.outage(ours, before, drive(ctx, callers(16), r.each))
+	r.note("Quotient", true, before, drive(ctx, all, r.each), 0)
 	return nil
 }
 
-func (r *run) note(name string, callers int, d driven, server float64) {
-	us := func(q float64) float64 { return float64(d.latency.ValueAtQuantile(q)) / 1000 }
+// note adds a row: what was measured before and after the server's death, and the
+// processor time of the server for a permit.
+func (r *run) note(name string, ours bool, before, after driven, server float64) {
+	us := func(ns float64) string { return fmt.Sprintf("%.2f", ns/1000) }
+	quantile := func(q float64) string { return us(float64(before.latency.ValueAtQuantile(q))) }
 	r.rows = append(r.rows, []string{
-		fmt.Sprintf("%s, %d", name, callers), fmt.Sprintf("%.0f", d.perSecond), fmt.Sprintf("%.2f", us(50)), fmt.Sprintf("%.2f", us(99)),
-		fmt.Sprintf("%.2f", float64(d.cpu)/1000), fmt.Sprintf("%.2f", server/1000),
+		name, fmt.Sprintf("%.0f", before.perSecond), quantile(50), quantile(99), us(float64(before.cpu)), us(server),
+		fmt.Sprintf("%.0f", after.perSecond), fmt.Sprint(after.errors),
 	})
-	if callers == 16 {
-		r.bars = append(r.bars, report.Bar{Label: name, Value: (float64(d.cpu) + server) / 1000, Ours: name == ours})
-	}
-}
-
-func (r *run) outage(name string, before, after driven) {
-	r.outages = append(r.outages, []string{
-		name, fmt.Sprintf("%.0f", before.perSecond), fmt.Sprintf("%.0f", after.perSecond), fmt.Sprint(after.errors),
-	})
+	r.bars = append(r.bars, report.Bar{Label: name, Value: (float64(before.cpu) + server) / 1000, Ours: ours})
 }

@@ -25,8 +25,6 @@ var project embed.FS
 // floor is the benchmark that the others are compared with.
 const floor = "floorNanoTimeAndAdd"
 
-var threads = []int{1, 2, 64}
-
 // Run measures and reports. What is missing is said in the section.
 func Run(ctx context.Context, o measure.Options) (*report.Section, error) {
 	sec := &report.Section{Title: "Limiters for Java"}
@@ -53,26 +51,21 @@ func Run(ctx context.Context, o measure.Options) (*report.Section, error) {
 		sec.Text("Left out: %s", reason)
 		return sec, nil
 	}
+	o.Log("java: JMH")
+	scores, err := score(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
 	vm := ""
-	for _, n := range threads {
-		o.Log("java: JMH, %d threads", n)
-		scores, err := score(ctx, dir, n)
-		if err != nil {
-			return nil, err
-		}
-		for _, sc := range scores {
-			vm = sc.VMName + " " + sc.JDKVersion
-			name := key(sc.Benchmark[strings.LastIndexByte(sc.Benchmark, '.')+1:], n)
-			for _, v := range slices.Concat(sc.PrimaryMetric.RawData...) {
-				o.Samples.Add(name, measure.WallUnit, v)
-			}
+	for _, sc := range scores {
+		vm = sc.VMName + " " + sc.JDKVersion
+		for _, v := range slices.Concat(sc.PrimaryMetric.RawData...) {
+			o.Samples.Add("java/"+sc.Benchmark[strings.LastIndexByte(sc.Benchmark, '.')+1:], measure.WallUnit, v)
 		}
 	}
 	describe(sec, o.Samples, vm)
 	return sec, nil
 }
-
-func key(name string, threads int) string { return fmt.Sprintf("java/%s/threads=%d", name, threads) }
 
 // result is what JMH says of one benchmark.
 type result struct {
@@ -84,15 +77,15 @@ type result struct {
 	}
 }
 
-// score runs every benchmark with so many threads.
-func score(ctx context.Context, dir string, threads int) (results []result, err error) {
+// score runs every benchmark, with one thread.
+func score(ctx context.Context, dir string) (results []result, err error) {
 	classpath, err := os.ReadFile(filepath.Join(dir, "classpath"))
 	if err != nil {
 		return nil, err
 	}
-	file := filepath.Join(dir, fmt.Sprintf("scores-%d.json", threads))
+	file := filepath.Join(dir, "scores.json")
 	err = run(ctx, dir, "java", "-cp", filepath.Join(dir, "target", "classes")+string(os.PathListSeparator)+strings.TrimSpace(string(classpath)),
-		"org.openjdk.jmh.Main", "-f", "1", "-wi", "2", "-w", "250ms", "-i", "4", "-r", "150ms", "-t", fmt.Sprint(threads), "-rf", "json", "-rff", file)
+		"org.openjdk.jmh.Main", "-f", "1", "-wi", "2", "-w", "250ms", "-i", "4", "-r", "150ms", "-rf", "json", "-rff", file)
 	if err != nil {
 		return nil, err
 	}
@@ -114,23 +107,15 @@ func run(ctx context.Context, dir, name string, args ...string) error {
 }
 
 func describe(sec *report.Section, s measure.Samples, vm string) {
-	sec.Text("By JMH on %s (%s): nanoseconds that pass in a thread for a call, median of four iterations after two to warm up, and how many "+
-		"times the floor *System.nanoTime + AtomicLong* with as many threads. These limiters hold a limit for one process, and wait by "+
+	sec.Text("By JMH on %s (%s): nanoseconds that pass in one thread for a call, median of four iterations after two to warm up, and how many "+
+		"times the floor *System.nanoTime + AtomicLong*. These limiters hold a limit for one process, and wait by "+
 		"blocking a thread.", vm, versions())
-	header := []string{"call"}
-	for _, n := range threads {
-		header = append(header, fmt.Sprintf("%d threads", n), "of floor")
-	}
 	var rows [][]string
 	for _, name := range names() {
-		row := []string{name}
-		for _, n := range threads {
-			v := s.Median(key(name, n), measure.WallUnit)
-			row = append(row, fmt.Sprintf("%.1f", v), fmt.Sprintf("%.2f", v/s.Median(key(floor, n), measure.WallUnit)))
-		}
-		rows = append(rows, row)
+		v := s.Median("java/"+name, measure.WallUnit)
+		rows = append(rows, []string{name, fmt.Sprintf("%.1f", v), fmt.Sprintf("%.2f", v/s.Median("java/"+floor, measure.WallUnit))})
 	}
-	sec.Table(header, rows)
+	sec.Table([]string{"call", "ns", "of floor"}, rows)
 }
 
 // names are the benchmarks, in the order of the report.

@@ -9,7 +9,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"regexp"
 	"runtime"
 	"sync"
 	"testing"
@@ -52,8 +51,6 @@ type Options struct {
 	Each time.Duration
 	// Quick asks for less of everything: whether it works, not how fast it is.
 	Quick bool
-	// Match chooses among the cases by name.
-	Match *regexp.Regexp
 	// Log tells what goes on.
 	Log func(format string, args ...any)
 	// Samples take what is measured.
@@ -82,9 +79,6 @@ func (o Options) Run(ctx context.Context, cases []Case) error {
 		o.Log("round %d of %d: %d cases, %d modes", round+1, o.Rounds, len(cases), len(modes))
 		for _, mode := range modes {
 			for _, c := range cases {
-				if !o.Match.MatchString(c.Name) {
-					continue
-				}
 				if err := ctx.Err(); err != nil {
 					return err
 				}

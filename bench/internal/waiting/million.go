@@ -11,8 +11,7 @@ import (
 // million is what came of very many waiting functions, a third of which gave up.
 type million struct {
 	bytes                 float64       // for each that waits
-	queue, cancel, serve  time.Duration // of processor time, for each
-	first, last           time.Duration // after the boundary, on the wall
+	cancel, serve         time.Duration // of processor time, for each
 	refusedOrOutOfTheTurn int
 }
 
@@ -28,14 +27,10 @@ func endure(n int) (million, error) {
 	awaitWindow(l)
 	l.TryTake(int64(n)).N()
 	var m million
-	var start time.Time
 	served := make(chan struct{})
 	next, left := 0, n-(n+2)/3 // functions run one after the other
 	serve := func(place int) func(consumer.Permit, error) {
-		return func(p consumer.Permit, err error) {
-			if next == 0 {
-				start, m.first = p.Start(), time.Since(p.Start())
-			}
+		return func(_ consumer.Permit, err error) {
 			if err != nil || place < next {
 				m.refusedOrOutOfTheTurn++
 			}
@@ -51,14 +46,12 @@ func endure(n int) (million, error) {
 	}
 	waiters := make([]consumer.Waiter, n)
 	before := inUse()
-	cpu := measure.CPU()
 	for i, f := range fs {
 		waiters[i] = l.AcquireFunc(1, consumer.Forever, f)
 	}
-	m.queue = each(measure.CPU()-cpu, n)
 	m.bytes = (inUse() - before) / float64(n)
 	runtime.KeepAlive(fs) // the functions are the callers', and were there before
-	cpu = measure.CPU()
+	cpu := measure.CPU()
 	for i := 0; i < n; i += 3 {
 		if !waiters[i].Stop() {
 			m.refusedOrOutOfTheTurn++
@@ -68,7 +61,6 @@ func endure(n int) (million, error) {
 	cpu = measure.CPU()
 	<-served
 	m.serve = each(measure.CPU()-cpu, n-(n+2)/3)
-	m.last = time.Since(start)
 	return m, nil
 }
 

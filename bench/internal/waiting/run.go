@@ -94,19 +94,11 @@ func millions(_ context.Context, o measure.Options, sec *report.Section) error {
 		}
 		wrong += m.refusedOrOutOfTheTurn
 		s.Add(name, "B/op", m.bytes)
-		s.Add(name, "queue-ns", float64(m.queue))
 		s.Add(name, "cancel-ns", float64(m.cancel))
 		s.Add(name, "serve-ns", float64(m.serve))
-		s.Add(name, "first-us", float64(m.first)/1000)
-		s.Add(name, "last-us", float64(m.last)/1000)
 	}
 	sec.Text("%d functions wait by AcquireFunc; every third is cancelled, the others are served in one window. "+
 		"%d were refused, or served out of turn.", n, wrong)
-	sec.Table([]string{"", "bytes", "to queue, CPU ns", "to cancel, CPU ns", "to serve, CPU ns", "first served after ms", "last after ms"}, [][]string{{
-		"each", fmt.Sprintf("%.1f", s.Median(name, "B/op")), fmt.Sprintf("%.0f", s.Median(name, "queue-ns")),
-		fmt.Sprintf("%.0f", s.Median(name, "cancel-ns")), fmt.Sprintf("%.0f", s.Median(name, "serve-ns")),
-		fmt.Sprintf("%.1f", s.Median(name, "first-us")/1000), fmt.Sprintf("%.1f", s.Median(name, "last-us")/1000),
-	}})
 	sec.Aim("bytes of a waiting AcquireFunc", "%.1f", 64, s.Median(name, "B/op"), "")
 	sec.Aim("of a million that wait, a third cancelled: refused, or out of turn", "%.0f", 0, float64(wrong), "")
 	sec.Aim("CPU to serve it, us", "%.3f", 0.1, s.Median(name, "serve-ns")/1000, "")
@@ -121,33 +113,24 @@ func boundaries(ctx context.Context, o measure.Options, sec *report.Section) err
 	}
 	var rows [][]string
 	for _, n := range []int{1, 1000} {
-		for _, parked := range []bool{false, true} {
-			for _, ld := range loads() {
-				if err := ctx.Err(); err != nil {
-					return err
-				}
-				o.Log("boundary: %d waiters, parked %v, %s", n, parked, ld.name)
-				b, err := observe(ld, parked, n, windows)
-				if err != nil {
-					return err
-				}
-				way := "AcquireFunc"
-				if parked {
-					way = "Take, parked"
-				}
-				rows = append(rows, []string{
-					fmt.Sprintf("%d, %s; %s", n, way, ld.name), us(b.first, 50), us(b.first, 99), us(b.last, 50), us(b.last, 99),
-				})
-				if n == 1 && parked {
-					sec.Tell("first permit of a waiter after the boundary; "+ld.name+", us, p50 and p99", us(b.first, 50)+", "+us(b.first, 99), ld.note)
-				}
-				if n == 1000 && parked {
-					sec.Tell("last of 1,000 parked; "+ld.name+", us, p50 and p99", us(b.last, 50)+", "+us(b.last, 99), ld.lastNote)
-				}
+		for _, busy := range []bool{false, true} {
+			if err := ctx.Err(); err != nil {
+				return err
 			}
+			o.Log("boundary: %d waiters, computing %v", n, busy)
+			b, err := observe(busy, n, windows)
+			if err != nil {
+				return err
+			}
+			name := fmt.Sprintf("%d; idle", n)
+			if busy {
+				name = fmt.Sprintf("%d; all processors compute", n)
+			}
+			rows = append(rows, []string{name, us(b.first, 50), us(b.first, 99), us(b.last, 50), us(b.last, 99)})
 		}
 	}
-	sec.Text("Microseconds from a window's start to the first and to the last of those who waited for it, over %d windows.", windows)
+	sec.Text("Microseconds from a window's start to the first and to the last of the goroutines that waited for it by Take, over %d windows. "+
+		"An idle Go process sleeps in whole milliseconds; a computing goroutine is preempted after 10 ms.", windows)
 	sec.Table([]string{"waiters", "first p50", "first p99", "last p50", "last p99"}, rows)
 	return nil
 }
