@@ -54,10 +54,12 @@ func loadgen(ctx context.Context, args []string, env func(string) string, stdout
 	if err != nil {
 		return fail(stderr, err)
 	}
-	page, err := openPage(c.HTML)
-	if err != nil {
-		_ = closeJSON() // nothing was written
-		return fail(stderr, err)
+	var page *os.File // nil: none is asked for
+	if c.HTML != "" {
+		if page, err = os.Create(c.HTML); err != nil {
+			_ = closeJSON() // nothing was written
+			return fail(stderr, config.Usagef("--html: %v; give a file that can be written", err))
+		}
 	}
 	result, err := fleet.Execute(ctx, c, text, stderr)
 	if err != nil {
@@ -113,19 +115,6 @@ func outputs(c *config.Config, stdout, stderr io.Writer) (out, text io.Writer, c
 		return nil, nil, nothing, config.Usagef("--json: %v; give a file that can be written, or -", err)
 	}
 	return file, stdout, file.Close, nil
-}
-
-// openPage makes the file for the page, now, so that a bad name costs no run. No
-// name: nil.
-func openPage(name string) (*os.File, error) {
-	if name == "" {
-		return nil, nil
-	}
-	f, err := os.Create(name)
-	if err != nil {
-		return nil, config.Usagef("--html: %v; give a file that can be written", err)
-	}
-	return f, nil
 }
 
 // fail writes an error and returns the exit status for it.

@@ -139,7 +139,7 @@ func (c *crew) hear(l *link, r worker.Report) {
 	case r.Status != nil:
 		l.latest = *r.Status
 		c.beyond, c.worst = max(c.beyond, r.Status.Beyond), max(c.worst, r.Status.Worst)
-	case r.Left != nil && r.Left.Problem == "":
+	case r.Left != nil && *r.Left == "":
 		c.departed.Announced++
 	case r.Left != nil:
 		c.departed.Unannounced++

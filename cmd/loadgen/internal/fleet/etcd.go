@@ -30,15 +30,12 @@ func openEtcd(ctx context.Context, c *config.Config, lost func(error)) (e *etcd,
 		}
 	}()
 	options := coordinator.AdminOptions{Author: "loadgen"}
+	var endpoints []string // of the embedded one
 	if c.Etcd != nil {
 		options.Prefix, options.Timeout = c.Etcd.Prefix, c.Etcd.CommandTimeout
-		if e.client, err = c.Etcd.Client(ctx); err != nil {
-			return nil, fmt.Errorf("etcd at %s: %w", strings.Join(c.Etcd.Endpoints, ","), err)
-		}
 	} else {
-		// etcd's own timers: on a machine under full load a faster clock would
-		// take every hiccup for a dead leader.
-		// Members that are to be killed or stopped are processes.
+		// etcd's own timers: on a machine under full load a faster clock would take
+		// every hiccup for a dead leader. Members that may be killed are processes.
 		if e.embedded, err = etcdtest.Start(etcdtest.Options{
 			Slow: true, Members: c.Members, Processes: c.Members > 1 || len(c.Faults) > 0,
 			OnExit: func(member int, err error) {
@@ -47,23 +44,24 @@ func openEtcd(ctx context.Context, c *config.Config, lost func(error)) (e *etcd,
 		}); err != nil {
 			return nil, fmt.Errorf("the embedded etcd did not start: %w; with --endpoints loadgen uses one that runs already", err)
 		}
-		if e.client, err = e.embedded.Client(); err != nil {
-			return nil, fmt.Errorf("the embedded etcd: %w", err)
-		}
+		endpoints = e.embedded.Endpoints()
+	}
+	if e.client, err = c.Client(ctx, endpoints); err != nil {
+		return nil, fmt.Errorf("%s: %w", e.where(c), err)
 	}
 	e.admin, err = coordinator.NewAdmin(e.client, options)
 	return e, err
 }
 
 // where says which etcd it is.
-func (e *etcd) where() string {
+func (e *etcd) where(c *config.Config) string {
 	if e.embedded != nil {
 		if n := len(e.embedded.Endpoints()); n > 1 {
 			return fmt.Sprintf("embedded etcd of %d members", n)
 		}
 		return "embedded etcd"
 	}
-	return "etcd at " + strings.Join(e.client.Endpoints(), ",")
+	return "etcd at " + strings.Join(c.Etcd.Endpoints, ",")
 }
 
 // close gives the client up, and stops the embedded etcd.

@@ -2,6 +2,7 @@ package show
 
 import (
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
@@ -138,49 +139,45 @@ func rate(r *load.Report, windows []load.Window, length string) figure {
 	if r.Summary.Spans != nil {
 		f.Note = "Permits count in the window in which they were issued. The verdict is on spans that begin anywhere. While a change settles, the limit is the larger one."
 	}
-	issued, offered := line{Name: "issued", Color: "blue", Fill: true}, line{Name: "offered", Color: "grey"}
-	arrived, limit := line{Name: "arrived, by the provider's clock", Color: "orange"}, line{Name: "limit", Color: "ink"}
+	lines := []line{{Name: "issued", Color: "blue", Fill: true}, {Name: "offered", Color: "grey"},
+		{Name: "arrived, by the provider's clock", Color: "orange"}, {Name: "limit", Color: "ink"}}
 	over, isOver := line{Name: "over the limit", Color: "red"}, false
 	each := (len(windows) + mostSteps - 1) / mostSteps
 	for i := range windows {
 		w := &windows[i]
-		f.Most = max(f.Most, w.Limit, w.Issued)
+		values := [...]int64{w.Issued, w.Offered, 0, w.Limit}
 		if w.Arrived != nil {
-			f.Most = max(f.Most, *w.Arrived)
+			values[2] = *w.Arrived
 		}
+		f.Most = max(f.Most, w.Limit, w.Issued, values[2])
 		if i%each == 0 {
 			f.At = append(f.At, num(f.from(w.Start)))
-			for _, l := range []*line{&issued, &offered, &arrived, &limit} {
-				l.Values = append(l.Values, 0)
+			for j := range lines {
+				lines[j].Values = append(lines[j].Values, 0)
 			}
 			over.Values = append(over.Values, gap)
 		}
 		at := len(f.At) - 1
-		issued.Values[at] = max(issued.Values[at], num(w.Issued))
-		offered.Values[at] = max(offered.Values[at], num(w.Offered))
-		limit.Values[at] = max(limit.Values[at], num(w.Limit))
-		if w.Arrived != nil {
-			arrived.Values[at] = max(arrived.Values[at], num(*w.Arrived))
+		for j, v := range values {
+			lines[j].Values[at] = max(lines[j].Values[at], num(v))
 		}
 		if w.Over() {
-			over.Values[at], isOver = issued.Values[at], true
+			over.Values[at], isOver = lines[0].Values[at], true
 		}
 	}
 	f.Most = f.Most * 5 / 2 // a hundredfold demand would flatten everything else
-	f.Lines = []line{issued, offered}
-	if windows[0].Arrived != nil {
-		f.Lines = append(f.Lines, arrived)
+	if windows[0].Arrived == nil {
+		lines = slices.Delete(lines, 2, 3)
 	}
-	f.Lines = append(f.Lines, limit)
 	if isOver {
-		f.Lines = append(f.Lines, over)
+		lines = append(lines, over)
 	}
 	// The last step is as long as a window.
 	f.At = append(f.At, num(f.from(windows[len(windows)-1].Start.Add(lengthOf(r, length)))))
-	for i := range f.Lines {
-		v := f.Lines[i].Values
-		f.Lines[i].Values = append(v, v[len(v)-1])
+	for i, l := range lines {
+		lines[i].Values = append(l.Values, l.Values[len(l.Values)-1])
 	}
+	f.Lines = lines
 	return f
 }
 

@@ -117,11 +117,11 @@ func (w *Worker) replace(slot int) {
 		if w.ctx.Err() != nil {
 			return // cut short by the end of the run
 		}
-		left := &Departed{Slot: slot}
+		problem := ""
 		if err != nil {
-			left.Problem = err.Error()
+			problem = err.Error()
 		}
-		w.tell(Report{Left: left})
+		w.tell(Report{Left: &problem})
 	})
 	// Cannot fail: the slot is one of ours.
 	_ = w.join(Joining{Slots: []int{slot}, Retry: true})

@@ -55,10 +55,12 @@ type Setup struct {
 
 // Report is what a worker tells the parent.
 type Report struct {
-	Status *Status   `json:"status,omitempty"`
-	Left   *Departed `json:"left,omitempty"`
-	Failed string    `json:"failed,omitempty"` // why it cannot do what it was told to
-	Ended  *Ended    `json:"ended,omitempty"`  // the last report
+	Status *Status `json:"status,omitempty"`
+	// Left says that an instance that was to be replaced is gone, and what kept it
+	// from leaving in good order, if anything.
+	Left   *string `json:"left,omitempty"`
+	Failed string  `json:"failed,omitempty"` // why it cannot do what it was told to
+	Ended  *Ended  `json:"ended,omitempty"`  // the last report
 }
 
 // Status is how a worker fares. It comes every 100 ms.
@@ -77,13 +79,6 @@ type Status struct {
 // held is an instance's slot, when it joined, in nanoseconds since the epoch, and
 // its share.
 type held [3]int64
-
-// Departed is an instance that was to be replaced and is gone, and what kept it
-// from leaving in good order, if anything.
-type Departed struct {
-	Slot    int
-	Problem string
-}
 
 // Ended is what a worker has to say at last.
 type Ended struct {
