@@ -71,6 +71,26 @@ func TestSmallerRequestsFollowARefusedHead(t *testing.T) {
 	}
 }
 
+// A waiter that gave up is not waited for: neither the first in line nor another.
+func TestTheForecastForgetsThoseThatGaveUp(t *testing.T) {
+	for leaves := range 2 {
+		g := gateOf(newFixed(map[time.Duration]int64{second: 1}), 0, func(*Waiter, Grant, Verdict) {})
+		g.Changed(at(0))
+		take(g, at(0), 1)
+		waiters := []*Waiter{{}, {}}
+		for _, w := range waiters {
+			g.Enter(at(1), w, 1, Forever)
+		}
+		if when, _ := g.Estimate(at(1), 1); when != int64(3*second) {
+			t.Fatalf("behind two waiters: at %v", time.Duration(when))
+		}
+		g.Cancel(at(2), waiters[leaves])
+		if when, _ := g.Estimate(at(2), 1); when != int64(2*second) {
+			t.Errorf("waiter %d gave up: foreseen at %v, want 2s", leaves, time.Duration(when))
+		}
+	}
+}
+
 func TestWhoCannotBeServedInTimeIsRefusedAtOnce(t *testing.T) {
 	f := newFixed(map[time.Duration]int64{second: 2})
 	var told told
