@@ -61,8 +61,8 @@ func (l *Limiter) ask(w *window.Waiter, n, deadline int64) (window.Grant, window
 }
 
 // stepAside lets those run that were told an outcome by this goroutine's doing.
-// With all processors busy they would otherwise run only when somebody is
-// preempted, 10 ms later.
+// With all processors busy they would otherwise run at the next preemption only, 10
+// ms later.
 func (k *core) stepAside() {
 	if k.told.Load() && k.told.CompareAndSwap(true, false) {
 		runtime.Gosched()
@@ -97,8 +97,8 @@ func (l *Limiter) wait(ctx context.Context, n int64, maxWait time.Duration) (win
 }
 
 // enter asks the gate for a place, and returns the waiter and when waiting began,
-// or the outcome. It is apart from wait, as decided is, because what these need
-// of the stack would make it grow under every goroutine that parks.
+// or the outcome. It is apart from wait, as decided is, because their frames would
+// grow the stack of every goroutine that parks.
 func (l *Limiter) enter(ctx context.Context, n int64, maxWait time.Duration) (w *window.Waiter, began int64, o window.Outcome) {
 	k := l.core
 	w = k.parked.Get().(*window.Waiter)
@@ -121,12 +121,12 @@ func await(ctx context.Context, w *window.Waiter) bool {
 	}
 }
 
-// decided returns what became of a waiter that began to wait at an instant, and
-// gives its memory to the next one.
+// decided returns the outcome of a waiter that began to wait at an instant, and
+// gives its memory to the next waiter.
 func (l *Limiter) decided(ctx context.Context, w *window.Waiter, n, began int64, cancelled bool) (g window.Grant, err error) {
 	k := l.core
 	if cancelled && !k.gate.Cancel(k.clock.Now(), w) {
-		// Decided at the same moment: what was granted goes to the next in line.
+		// Decided at the same moment: granted permits go to the next waiter.
 		<-w.Payload.(chan struct{})
 		if w.Outcome.Verdict == window.Granted {
 			k.gate.Refund(k.clock.Now(), w.Outcome.Grant, k.serials.Add(1), n)
@@ -178,12 +178,12 @@ func (w Waiter) Stop() bool {
 	return w.waiter != nil && w.core.gate.Cancel(w.core.clock.Now(), w.waiter)
 }
 
-// AcquireFunc asks for n permits as Take does, without a goroutine that waits:
-// f is called with the permit, or with the reason why there is none. It is
-// called exactly once, unless Stop returned true; in the queue's order; never
-// within the call of AcquireFunc and never under a lock, but on a goroutine of
-// the limiter that serves all waiters, so it must not block. A waiter costs 64
-// bytes and what f holds. A nil f asks for nothing; the mistake is logged.
+// AcquireFunc asks for n permits as Take does, without a goroutine that waits: f is
+// called with the permit, or with the reason why there is none. It is called
+// exactly once, unless Stop returned true; in the queue's order; never within the
+// call of AcquireFunc and never under a lock, but on a goroutine of the limiter
+// that serves all waiters, so it must not block. A waiter costs 64 bytes and the
+// memory of f. A nil f asks for nothing; the mistake is logged.
 func (l *Limiter) AcquireFunc(n int64, maxWait time.Duration, f func(Permit, error)) Waiter {
 	k := l.core
 	if f == nil {

@@ -9,13 +9,13 @@ import (
 	"github.com/quotient-limiter/quotient/internal/clock"
 )
 
-// alarm is the one timer of a limiter. It runs only while somebody waits.
+// alarm is the one timer of a limiter. It runs only while callers wait.
 type alarm struct {
 	fire func()
 
-	// armed is the monotonic instant it is set for; math.MaxInt64 for none.
-	// Written under mu. Read without it by those who find that it is set early
-	// enough: whenever it goes off, it asks anew when to go off next.
+	// armed is the monotonic instant it is set for; math.MaxInt64 for none. Written
+	// under mu. Read without it by callers that find it set early enough: whenever
+	// it goes off, it asks again when to go off next.
 	armed atomic.Int64
 
 	mu    sync.Mutex

@@ -49,7 +49,7 @@ type core struct {
 		sync.Mutex
 		open    int // limiters that are not closed
 		planner share.Planner
-		demand  window.Demand // what callers ask for
+		demand  window.Demand // of callers
 		self    string
 		trouble error
 		logged  stateLog
@@ -130,7 +130,7 @@ func (k *core) Reset(at clock.Instant, self string, v protocol.View) {
 func (k *core) Apply(at clock.Instant, c protocol.Change) {
 	k.mu.Lock()
 	k.mu.planner.Apply(at, c)
-	// Others that come and go make nobody ready.
+	// Joins and leaves of others make no limiter ready.
 	k.news(c.Policy != nil || c.PolicyDeleted || slices.ContainsFunc(c.Put, func(i quota.Instance) bool { return i.ID == k.mu.self }))
 }
 
@@ -185,8 +185,8 @@ func (k *core) pauseUntil(mono int64) {
 	k.news(true)
 }
 
-// news ends a change of what is known: it releases mu, which the caller holds,
-// and has the gate plan again. signal says that the state may be another one.
+// news ends a change: it releases mu, which the caller holds, and has the gate plan
+// again. signal says that the state may be another one.
 func (k *core) news(signal bool) {
 	k.refusal.Store(nil)
 	k.mu.Unlock()

@@ -15,10 +15,9 @@
 // caller says; Take and AcquireFunc do the same and tell the permit's window;
 // TryAcquire and TryTakeUpTo never wait.
 //
-// A permit is the right to make one call within its window. Between the grant
-// and the call lies whatever the caller and the scheduler do in between: where
-// that can be long, compare Permit.Until with the time of sending.
+// A permit is the right to make one call within its window. Time passes between the
+// grant and the call. Where it can be long, ask Permit.Valid when sending.
 //
-// The package reads no network and links neither etcd nor gRPC: what it knows
+// The package reads no network and links neither etcd nor gRPC: all that it knows
 // comes from a Source. Fixed is one for tests and single processes.
 package consumer

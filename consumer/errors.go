@@ -60,8 +60,8 @@ const (
 	ReasonStale     Reason = "stale"      // ErrStale
 )
 
-// LimitError is the ErrLimited that tells more. It is a value: what a caller
-// changes, nobody else sees.
+// LimitError is the ErrLimited with its numbers. It is a value: a change of it is
+// the caller's own.
 type LimitError struct {
 	Provider string
 	Reason   Reason
@@ -77,12 +77,12 @@ type LimitError struct {
 	// RetryAt is the earliest instant at which Asked permits may be had, as far
 	// as is known. Zero: not known.
 	RetryAt time.Time
-	// Cause is what keeps the instance from its share, such as missing rights in
+	// Cause is the reason why the instance has no share, such as missing rights in
 	// etcd; nil if nothing is wrong.
 	Cause error
 }
 
-// Error names the total and the share, so that nobody takes one for the other.
+// Error names both the total and the share: they are easily confused.
 func (e LimitError) Error() string {
 	s := fmt.Sprintf("consumer: %s: %s: %s", e.Provider, ErrLimited, e.Reason)
 	if e.Window.Length > 0 {
@@ -172,7 +172,7 @@ func (k *core) explain(v window.Verdict, n int64) (Reason, error) {
 		}
 	case quota.StateDraining:
 		e.Reason = ReasonDraining
-		when, known = max(when, p.PausedUntil()), true // also beyond what is foreseen
+		when, known = max(when, p.PausedUntil()), true // also beyond the forecast
 	case quota.StatePaused:
 		e.Reason = ReasonPaused
 	case quota.StateJoining:
@@ -188,7 +188,7 @@ func (k *core) explain(v window.Verdict, n int64) (Reason, error) {
 	return e.Reason, e
 }
 
-// caused adds to err what keeps the instance from its share, if that is known.
+// caused adds to err the reason why the instance has no share, if it is known.
 func (k *core) caused(err error) error {
 	if k.mu.trouble == nil {
 		return err

@@ -137,7 +137,7 @@ func (k *core) noteClock(now clock.Instant) {
 	}
 }
 
-// remedy says what somebody who reads of a state should do; empty for nothing.
+// remedy returns the advice to operators for a state; empty if there is none.
 func remedy(st Status) string {
 	switch st.State {
 	case quota.StateStale:

@@ -30,7 +30,8 @@ func (p Permit) N() int64 { return p.n }
 func (p Permit) Start() time.Time { return time.Unix(0, p.grant.Start) }
 
 // Until returns the end of that window. A call that starts at or after it is not
-// covered.
+// covered. Under the shapes sliding and bucket with a guard, the call must reach the
+// provider before Until.
 func (p Permit) Until() time.Time { return time.Unix(0, p.grant.End) }
 
 // Valid reports whether a call that takes at most margin to reach the provider is
@@ -45,11 +46,10 @@ func (p Permit) Valid(margin time.Duration) bool {
 	return left > 0 && time.Duration(left) > margin
 }
 
-// Release gives unused permits back, so that somebody else may use them. It
-// reports whether it did: false once the window is over, for permits that were
-// given back before, and for those that shadow mode let pass. With several
-// limits whose windows are no multiples of each other, the end of any window
-// counts.
+// Release gives unused permits back, for other callers of this instance. It reports
+// whether it did: false once the window is over, for permits that were given back
+// before, and for those that shadow mode let pass. With several limits whose
+// windows are no multiples of each other, the end of any window counts.
 func (p Permit) Release() bool {
 	k := p.core
 	return k != nil && p.issued > 0 && k.gate.Refund(k.clock.Now(), p.grant, p.serial, p.issued)

@@ -10,15 +10,14 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// Source tells limiters what is in force and who shares it: a
-// *coordinator.Session, or a *FixedSource. All implementations live in this
-// module.
+// Source tells limiters the policies in force and the instances that share them: a
+// *coordinator.Session, or a *FixedSource. All implementations live in this module.
 type Source = feed.Source
 
 // FixedSource is a source without etcd: one policy for every provider, and this
-// process the only instance. It serves tests and programs of a single process.
-// It remembers what was issued: to close a limiter and to open another one gives
-// nothing that the window had not left.
+// process the only instance. It serves tests and programs of a single process. It
+// remembers the permits that were issued: a limiter that is closed and opened again
+// has only the rest of the window.
 type FixedSource struct {
 	clock *clock.Clock
 
@@ -75,8 +74,8 @@ func (f *FixedSource) Subscribe(provider string, create func() feed.Sink) (feed.
 		sink = create()
 		f.sinks[provider] = sink
 		policy := f.policy
-		// Alone there is nobody to wait for: the history is as long as it can ever
-		// need to be, and the proof never ends.
+		// There are no other instances to wait for: the history is as long as it
+		// can ever need to be, and the proof never ends.
 		now := f.clock.Now()
 		began := clock.Instant{Mono: now.Mono - int64(quota.MaxSettle+4*quota.MaxWindow), Wall: now.Wall}
 		sink.Reset(began, fixedInstance, protocol.View{
@@ -89,7 +88,7 @@ func (f *FixedSource) Subscribe(provider string, create func() feed.Sink) (feed.
 }
 
 // fixedSubscription is a limiter's place at a fixed source, which keeps the sink
-// for whoever comes next.
+// for later limiters.
 type fixedSubscription struct{ sink feed.Sink }
 
 // Sink implements feed.Subscription.

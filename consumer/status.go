@@ -12,11 +12,11 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// Status is what a limiter knows and does at one moment.
+// Status is a limiter's knowledge and counts at one moment.
 type Status struct {
 	Provider string
 	State    quota.State
-	// Problem says what is wrong, in a sentence; empty if nothing is.
+	// Problem is one sentence about a fault; empty if there is none.
 	Problem string
 	// Incarnation is the key of this instance; it changes when the instance had
 	// to register again.
@@ -35,7 +35,7 @@ type Status struct {
 	// RefusedBy divides Refused by reason; it has an entry for every Reason.
 	RefusedBy map[Reason]int64
 	// OverIssued is always 0; another value is a bug. It counts permits issued
-	// beyond what the share allowed at that moment, by a check of its own.
+	// beyond the share of that moment, by a check of its own.
 	OverIssued int64
 	// StateChanges counts the changes of State that were noticed.
 	StateChanges int64
@@ -47,9 +47,9 @@ type Status struct {
 	// ClockError bounds the error of the clock, if ClockErrorKnown.
 	ClockError      time.Duration
 	ClockErrorKnown bool
-	// ClockErrorBound is what the policy allows for it; 0 without a policy.
+	// ClockErrorBound is the policy's bound on it; 0 without a policy.
 	ClockErrorBound time.Duration
-	// ClockSource is what the clock follows: "ntp", servers of the session's own;
+	// ClockSource is the clock's reference: "ntp", servers of the session's own;
 	// "kernel", the operating system's clock, whose error the kernel bounds; or
 	// "system", that clock, of unknown error.
 	ClockSource string
@@ -58,13 +58,14 @@ type Status struct {
 	ProofAge time.Duration
 }
 
-// LimitUse is what one limit of the policy holds in its current window.
+// LimitUse is the use of one limit of the policy in its current window.
 type LimitUse struct {
 	// Limit is the provider's, of which all instances together issue no more.
 	Limit quota.Limit
-	// Share is this instance's part of it, Used what it has issued, and Left what
-	// this limit would let it issue now. Under the shapes sliding and bucket, Used
-	// is what still counts: of the last window's length, and of the running one.
+	// Share is this instance's part of it. Used is the number of permits issued,
+	// and Left the number that this limit allows now. Under the shapes sliding and
+	// bucket, Used are the permits that still count: of the last window's length,
+	// and of the running one.
 	Share, Used, Left int64
 	// Start and End bound the window, in corrected wall-clock time. Under the
 	// shapes sliding and bucket it is the one at whose end the next permit comes
@@ -81,7 +82,7 @@ func (s Status) Shortest() LimitUse {
 	return s.Limits[0]
 }
 
-// Status returns what the limiter knows and does now.
+// Status returns the limiter's knowledge and counts.
 func (l *Limiter) Status() Status {
 	st, _ := l.core.status(l.core.clock.Now())
 	if l.closed.Load() {
@@ -136,7 +137,7 @@ func limitUse(l share.LimitState, uses []window.LimitUsage) LimitUse {
 	return u
 }
 
-// problemLocked says in a sentence what keeps the limiter from its share.
+// problemLocked says in a sentence why the limiter has no share.
 func (k *core) problemLocked(now clock.Instant, state quota.State) string {
 	p := &k.mu.planner
 	policy, _ := p.Policy()

@@ -41,9 +41,9 @@ func newPolicyName(name string) (policyName, error) {
 	return policyName(strings.TrimSuffix(text, `"`)), nil
 }
 
-// addFields adds the limits, and what is left of them. A policy cannot express a
-// window that is no whole number of seconds, so it is left out. The rest of a window
-// is rounded up.
+// addFields adds the limits, and the permits left of them. A policy cannot express
+// a window that is no whole number of seconds, so it is left out. The rest of a
+// window is rounded up.
 func (n policyName) addFields(h http.Header, uses []use) {
 	if len(uses) == 0 {
 		return

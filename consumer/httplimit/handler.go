@@ -28,8 +28,8 @@ type Options struct {
 
 // Handler returns middleware that takes a permit of the limiter for every request.
 // All servers that opened the provider share its limit, and each admits its share.
-// The field RateLimit says what is left of the share, RateLimit-Policy the whole
-// limit. It works best behind a balancer that spreads requests evenly.
+// The field RateLimit has the rest of the share, RateLimit-Policy the whole limit.
+// It works best behind a balancer that spreads requests evenly.
 //
 // A refused request is answered with 429. It is 503 while the limiter admits no
 // request at all (no policy, closed, stale under the rule stop). Both carry

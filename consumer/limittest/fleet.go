@@ -196,8 +196,8 @@ func (i *Instance) Subscribe(provider string, create func() feed.Sink) (feed.Sub
 	return &handle{instance: i, provider: provider, sub: s}, nil
 }
 
-// catchUpLocked sends a new sink what the instance would have seen: a view that is
-// old enough, and the changes since.
+// catchUpLocked sends a new sink the news that the instance would have seen: a view
+// that is old enough, and the changes since.
 func (f *Fleet) catchUpLocked(sink feed.Sink, i *Instance) {
 	long := int64(quota.MaxSettle + 4*quota.MaxWindow)
 	sink.Reset(clock.Instant{Mono: -long, Wall: f.clock.WallAt(-long)}, i.key.ID, f.first)

@@ -40,9 +40,9 @@ type Instant struct {
 	// Mono is the monotonic clock, in nanoseconds since the Clock was made. Go
 	// reads CLOCK_MONOTONIC, which stands still while the machine is suspended.
 	Mono int64
-	// Wall is the operating system's wall clock, uncorrected, in nanoseconds
-	// since the Unix epoch. It jumps when somebody sets it, and over a
-	// suspension; it serves to bound ages, not to find windows.
+	// Wall is the operating system's wall clock, uncorrected, in nanoseconds since
+	// the Unix epoch. It jumps when it is set, and over a suspension; it serves to
+	// bound ages, not to find windows.
 	Wall int64
 }
 

@@ -39,8 +39,8 @@ func (c *Clock) Observe(at Instant) {
 		c.halts.Add(1)
 	}
 	if next < offset {
-		// The floor first: who reads between the two stores must not see time
-		// run back.
+		// The floor first: a reader between the two stores must not see time run
+		// back.
 		c.floor.Store(max(c.floor.Load(), at.Mono+offset))
 	}
 	c.offset.Store(next)

@@ -2,7 +2,7 @@ package clock
 
 import "time"
 
-// Source says what corrected time follows.
+// Source is the reference of corrected time.
 type Source string
 
 // The sources, in order of trust.
@@ -16,7 +16,7 @@ const (
 	SourceNTP Source = "ntp"
 )
 
-// Estimate is what measurements tell about true time.
+// Estimate is true time by measurements.
 type Estimate struct {
 	Mono   int64         // the monotonic instant of the measurement
 	Offset int64         // true wall time minus Mono, in nanoseconds
@@ -33,13 +33,13 @@ func (e Estimate) errorAt(mono int64) time.Duration {
 
 func grown(age, ppm int64) time.Duration { return time.Duration(max(0, age) / 1e6 * ppm) }
 
-// Health is what measuring has come to, for operators.
+// Health is the state of measuring, for operators.
 type Health struct {
 	Source Source
 	// Servers are asked, Answering have answered of late, Agreeing are those of
 	// them that agree on the time.
 	Servers, Answering, Agreeing int
-	// Problem says what is wrong, in a sentence; empty if nothing is.
+	// Problem is one sentence about a fault; empty if there is none.
 	Problem string
 }
 
@@ -64,7 +64,7 @@ func (c *Clock) Adopt(e Estimate) {
 // (MAXFREQ in linux/timex.h).
 const kernelGrowth = 500
 
-// kernelBound is what the kernel says of its own clock's error.
+// kernelBound is the kernel's bound on its own clock's error.
 type kernelBound struct {
 	known bool
 	at    int64 // monotonic
@@ -86,7 +86,7 @@ func (c *Clock) Kernel(mono int64, bound time.Duration, known bool) {
 	}
 }
 
-// Note stores what measuring has come to. The source is the clock's own matter.
+// Note stores the state of measuring. The source is the clock's own matter.
 func (c *Clock) Note(h Health) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -94,7 +94,7 @@ func (c *Clock) Note(h Health) {
 	c.mu.health = h
 }
 
-// Health returns what measuring has come to.
+// Health returns the state of measuring.
 func (c *Clock) Health() Health {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -21,14 +21,14 @@ type Bound struct {
 	Total int64
 	// Instances take part in the window by the newest view.
 	Instances int
-	// Reason says why Permits is what it is.
+	// Reason is the reason for Permits.
 	Reason Reason
 }
 
-// bound returns how many permits of window w this instance may have issued by
-// the instant now: the smallest of its shares over every view held from S
-// before the window's start until now. For a window that has not started it
-// says what the bound will be if nothing changes.
+// bound returns how many permits of window w this instance may have issued by the
+// instant now: the smallest of its shares over every view held from S before the
+// window's start until now. For a window that has not started it returns the bound
+// that will hold if nothing changes.
 //
 // frozen is NotFrozen while the instance is fresh. While it is stale and
 // the outage rule is hold, frozen is an instant at or before which the lookback

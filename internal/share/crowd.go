@@ -19,14 +19,14 @@ type crowd struct {
 	terms *terms
 	self  *member
 	seed  uint64
-	lots  int64    // of all who take part
+	lots  int64    // of all participants
 	ranks []uint64 // of self's lots, best first
 	// better[i] lots of others come before the i-th of self's and after the one
 	// before it.
 	better []int64
 
 	entry *protocol.LevelEntry // asks are by it; nil if they are not worked out
-	asks  []ask                // of all who take part
+	asks  []ask                // of all participants
 }
 
 func newCrowd(start int64, members []*member) *crowd {
@@ -46,7 +46,7 @@ func (c *crowd) clone() *crowd {
 	return &d
 }
 
-// replace puts one instance in the place of another; nil is nobody.
+// replace puts one instance in the place of another; nil is none.
 func (c *crowd) replace(old, new *member) {
 	if c == nil {
 		return
@@ -63,7 +63,7 @@ func (c *crowd) replace(old, new *member) {
 	}
 }
 
-// ask adds (by = 1) or takes away (by = -1) what one instance asks for.
+// ask adds (by = 1) or takes away (by = -1) the demand of one instance.
 func (c *crowd) ask(m *member, by int64) {
 	if c.entry == nil || !m.takesPart(c.start) {
 		return
@@ -142,7 +142,7 @@ func (c *crowd) work(t *terms, self *member, seed uint64) {
 	}
 }
 
-// part is the share of self, who takes part, of total permits.
+// part is the share of self, a participant, of total permits.
 func (c *crowd) part(total int64, t *terms, self *member, seed uint64) int64 {
 	c.work(t, self, seed)
 	own := int64(len(c.ranks))

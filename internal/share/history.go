@@ -58,11 +58,11 @@ type member struct {
 }
 
 // MaxHistory bounds the memory of a history beside its newest view, in bytes.
-// Changes that come so fast that they take more begin it anew. Five minutes of
-// 10,000 instances that all restart take a third of it.
+// Changes that come so fast that they take more restart it. Five minutes of 10,000
+// instances that all restart take a third of it.
 const MaxHistory = 32 << 20
 
-// delta is what one revision changed.
+// delta is the change of one revision.
 type delta struct {
 	at    int64 // when it was applied
 	edits []edit
@@ -117,9 +117,9 @@ func newMember(i *quota.Instance) *member {
 
 func (m *member) takesPart(wall int64) bool { return m.from <= wall && wall < m.until }
 
-// Reset starts the history anew: at the instant at this process, as the
-// incarnation self, holds view v. What it held before counts as a share of 0,
-// and an announced end is forgotten.
+// Reset restarts the history: at the instant at this process, as the incarnation
+// self, holds view v. Views held before count as a share of 0, and an announced end
+// is forgotten.
 func (h *History) Reset(at int64, self string, v protocol.View) {
 	*h = History{
 		started: true, self: self, resetAt: at, since: at, until: math.MaxInt64,
@@ -170,8 +170,8 @@ func (h *History) Apply(at int64, c protocol.Change) bool {
 	return true
 }
 
-// forget begins the history anew with the newest view: what was held before the
-// instant at counts as a share of 0.
+// forget restarts the history with the newest view: views held before the instant
+// at counts as a share of 0.
 func (h *History) forget(at int64) {
 	h.since, h.log, h.bytes = at, nil, 0
 	h.terms = slices.Clone(h.terms[len(h.terms)-1:])
@@ -231,7 +231,7 @@ func (h *History) Policy() (p *quota.Policy, revision int64) {
 // or not they take part yet.
 func (h *History) Instances() int { return len(h.members) }
 
-// put adds m to the newest view and returns what it replaced.
+// put adds m to the newest view and returns the member that it replaced.
 func (h *History) put(m *member) (old *member) {
 	if i, ok := h.index[m.id]; ok {
 		old, h.members[i] = h.members[i], m
@@ -242,7 +242,7 @@ func (h *History) put(m *member) (old *member) {
 	return nil
 }
 
-// remove takes id out of the newest view and returns what it was.
+// remove takes id out of the newest view and returns its member.
 func (h *History) remove(id string) *member {
 	i, ok := h.index[id]
 	if !ok {

@@ -23,7 +23,7 @@ type Level struct {
 	Claimed int64 // the sum of all claims
 }
 
-// Claim returns what an instance claims that asks for so many permits.
+// Claim returns the claim of an instance that asks for so many permits.
 func (l *Level) Claim(asks int64) int64 { return min(max(0, asks-l.Base), l.Most) }
 
 // ask is a demand, as in quota.Report.Demand, and how many instances have it.
@@ -42,8 +42,8 @@ func fill(total, floor, n int64, window time.Duration, asks []ask) (l Level) {
 	for _, a := range asks {
 		rest += a.n
 	}
-	// The level rises past one demand after the other: who asks for less is served
-	// whole, the others share what is left of the pool equally.
+	// The level rises past one demand after the other: smaller demands are served
+	// whole, the others share the rest of the pool equally.
 	for _, a := range asks {
 		claim := min(max(0, protocol.DemandFor(a.demand, window)-l.Base), quota.MaxPermits)
 		if claim > left/rest {

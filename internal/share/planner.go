@@ -12,7 +12,7 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// Planner turns what one instance knows of a provider into plans for a
+// Planner turns one instance's knowledge of a provider into plans for a
 // window.Gate: the views that it has held, the newest proof that they are recent,
 // the clock, and until when the provider wants to be left alone. The rules of
 // freshness and outage are here and nowhere else; the limiter and the simulation
@@ -49,8 +49,8 @@ func (p *Planner) Reset(at clock.Instant, self string, v protocol.View) {
 	p.proof, p.proved, p.stale, p.phase = clock.Instant{}, false, false, hashID(self)
 }
 
-// Apply moves the newest view on by one revision, and forgets what no window can
-// look back to any more.
+// Apply moves the newest view on by one revision, and forgets the views that no
+// window can look back to any more.
 func (p *Planner) Apply(at clock.Instant, c protocol.Change) bool {
 	oldest := at.Mono
 	if p.proved {
@@ -93,10 +93,9 @@ func (p *Planner) FreshUntil(r Rules) (mono, wall int64) {
 	return p.proof.Mono + int64(r.Freshness), p.proof.Wall + int64(r.Freshness)
 }
 
-// ClockWrong reports whether the clock was measured to err, perhaps, by more
-// than the policies allow, and the bound that was measured: the settle rule's
-// proof then says nothing of this instance. A clock that nobody has measured is
-// no evidence.
+// ClockWrong reports whether the clock was measured to err, perhaps, by more than
+// the policies allow, and the bound that was measured: the settle rule's proof then
+// says nothing of this instance. A clock that was never measured is no evidence.
 func (p *Planner) ClockWrong(r Rules) (bound time.Duration, wrong bool) {
 	bound, known := p.Clock.Measured()
 	return bound, known && bound > r.ClockError
@@ -170,8 +169,8 @@ func (p *Planner) guard(r Rules, at clock.Instant) int64 {
 	return int64(guard)
 }
 
-// plan returns what the views held give from the instant now on, by the offset
-// of the latest Plan.
+// plan returns the plan that follows from the views held for the instant now, by
+// the offset of the latest Plan.
 func (p *Planner) plan(now, guard int64) window.Plan {
 	policy, _ := p.Policy()
 	shapes := p.Shapes(now)
@@ -234,10 +233,10 @@ func (p *Planner) Bound(w quota.Window, now int64) Bound {
 // coldest.
 const coldest = 3
 
-// warmed returns what a warm-up leaves of a share in window w: at first a third,
-// growing linearly to the whole, as Guava's warming-up limiter begins; at least
-// one permit, if there is one. The first share that there is begins the warm-up,
-// once for an instance.
+// warmed returns the part of a share that a warm-up leaves in window w: at first a
+// third, growing linearly to the whole, as Guava's warming-up limiter begins; at
+// least one permit, if there is one. The first share that there is begins the
+// warm-up, once for an instance.
 func (p *Planner) warmed(share int64, w quota.Window, policy *quota.Policy) int64 {
 	if share <= 0 || share == Unbounded || policy == nil || policy.WarmUp <= 0 {
 		return share
@@ -252,8 +251,8 @@ func (p *Planner) warmed(share int64, w quota.Window, policy *quota.Policy) int6
 	return max(1, int64(float64(share)*(float64(span)+(coldest-1)*float64(age))/(coldest*float64(span))))
 }
 
-// LimitState is one limit that binds, with what this instance may issue in the
-// window that runs.
+// LimitState is one limit that binds, with the bound of this instance in the window
+// that runs.
 type LimitState struct {
 	Window quota.Window
 	Bound
@@ -302,7 +301,7 @@ func (p *Planner) Binding(now int64) []LimitState {
 	return all
 }
 
-// State returns what a limiter does at the instant at. It depends on time alone
+// State returns the state of a limiter at the instant at. It depends on time alone
 // once the views and the proof are given.
 func (p *Planner) State(at clock.Instant) quota.State {
 	policy, _ := p.Policy()

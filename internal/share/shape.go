@@ -8,10 +8,10 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// Under shapes other than fixed windows a permit lies in spans of time that
-// begin at any instant. Its bound is then the least over all windows that a span
-// which ends now can touch, on any host's clock: so what an instance gains is
-// held back for a window's length, until no span holds what another had.
+// Under shapes other than fixed windows a permit lies in spans of time that begin
+// at any instant. Its bound is then the least over all windows that a span which
+// ends now can touch, on any host's clock: so a gain of an instance is held back
+// for a window's length, until no span holds another's permits of it.
 // docs/protocol.md section 10 says why the sum stays under the total.
 
 // Shapes are the shapes that bind a permit.
@@ -101,7 +101,7 @@ func (h *History) span(length time.Duration, wall int64) (first, last quota.Wind
 // least over all windows in reach of the instant now, or of that instant of w
 // which is nearest to it.
 //
-// For a window that has not started it says what the bound will be if nothing
+// For a window that has not started it returns the bound that will hold if nothing
 // changes. frozen is NotFrozen while the instance is fresh. While it is stale and
 // the outage rule is hold, frozen is an instant at or before which the lookback
 // starts, so that shares do not grow: the newest proof less the settle time.

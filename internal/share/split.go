@@ -5,11 +5,11 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// The split: of a total among n instances everyone gets total/n, and the
-// total%n instances that rank highest in this window get one more. The rank is
-// a hash of the incarnation and the window (rendezvous hashing): the extra
-// permits reach everybody in turn, and who joins or leaves changes the extra
-// permits of hardly anybody else.
+// The split: of a total among n instances everyone gets total/n, and the total%n
+// instances that rank highest in this window get one more. The rank is a hash of
+// the incarnation and the window (rendezvous hashing): the extra permits reach
+// every instance in turn, and a join or leave changes the extra permits of hardly
+// any other.
 //
 // The hash is part of the protocol. Instances that ranked differently would
 // hand out a permit twice, so it must never change within one major version:

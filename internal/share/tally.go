@@ -27,7 +27,7 @@ type heads struct {
 	self   *member // this instance, nil if the view lacks it
 }
 
-// result is what one view allows to self, or several together.
+// result is the bound of self by one view, or by several together.
 type result struct {
 	permits int64
 	burst   int64 // under quota.ShapeBucket; Unbounded else
@@ -95,7 +95,7 @@ func (t *tally) value(c *heads, crowd *crowd, terms *terms, d *deal) result {
 	return result{0, 0, ReasonJoining}
 }
 
-// permits is the share of self, who takes part.
+// permits is the share of self, a participant.
 func (t *tally) permits(c *heads, crowd *crowd, terms *terms, d *deal) int64 {
 	better := c.better
 	if terms.shaped() {
@@ -122,7 +122,7 @@ func (t *tally) seedFor(terms *terms) uint64 {
 	return t.seed
 }
 
-// least is what two views allow together; the reason is r's where it allows no
+// least is the bound by two views together; the reason is r's where it allows no
 // more.
 func (r result) least(o result) result {
 	if o.permits < r.permits {
@@ -221,7 +221,7 @@ func (h *History) extend(t *tally) {
 	}
 }
 
-// recount replaces one instance by another; nil is nobody.
+// recount replaces one instance by another; nil is none.
 func (h *History) recount(t *tally, c *heads, crowd *crowd, old, new *member) {
 	if old != nil {
 		t.count(c, old, h.self, -1)

@@ -12,10 +12,10 @@ import (
 // Unbounded is the bound of a window that no limit binds.
 const Unbounded = int64(math.MaxInt64)
 
-// NotFrozen is what Bound takes for frozen while the instance is fresh.
+// NotFrozen is the value of frozen for Bound while the instance is fresh.
 const NotFrozen = int64(math.MaxInt64)
 
-// Reason says why a bound is what it is.
+// Reason is the reason for a bound.
 type Reason uint8
 
 // The reasons.
@@ -56,7 +56,7 @@ func (r Reason) String() string {
 	return "unknown"
 }
 
-// terms are what a view's policy and level say, read once. They never change.
+// terms are a view's policy and level, read once. They never change.
 type terms struct {
 	policy   *quota.Policy   // nil where the view has none
 	revision int64           // at which policy was written
@@ -102,11 +102,11 @@ func (t *terms) autoGuard() int64 {
 	return 0
 }
 
-// deal is what the terms give to the participants of one window together.
+// deal is the permits that the terms give to all participants of one window.
 type deal struct {
 	total   int64
 	limited bool   // a limit of the window's length is in force
-	reason  Reason // ReasonShare, or why nobody gets anything
+	reason  Reason // ReasonShare, or why there are none
 }
 
 // at returns the terms of window w.

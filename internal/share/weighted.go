@@ -6,12 +6,12 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// The weighted split is the equal split of lots: an instance of weight w holds w
-// of them, each with a rank of its own in every window, and gets what they get
+// The weighted split is the equal split of lots: an instance of weight w holds w of
+// them, each with a rank of its own in every window, and gets what they get
 // together. So shares sum to the total exactly for all weights, everybody's
-// long-run share is in proportion to its weight also where the total is small,
-// and who joins or leaves changes the extra permits of hardly anybody else. With
-// all weights 1 it is the equal split.
+// long-run share is in proportion to its weight also where the total is small, and
+// a join or leave changes the extra permits of hardly any other. With all weights 1
+// it is the equal split.
 
 // lotRank is the rank of an instance's n-th lot, from 0, in the window of seed.
 func lotRank(id uint64, n int64, seed uint64) uint64 {

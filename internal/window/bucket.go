@@ -61,9 +61,9 @@ func (b *bucket) at(now int64) int64 {
 	}
 }
 
-// take issues n permits, at the instant now or before: what would have spilled
-// until then is not made up for. A bucket is never more than empty: permits that
-// are issued while its limit does not bind do not count against it for longer.
+// take issues n permits, at the instant now or before: permits that spilled until
+// then do not come back. A bucket is never more than empty: permits that are issued
+// while its limit does not bind do not count against it for longer.
 func (b *bucket) take(n, now int64) {
 	if b.share <= 0 || n <= 0 {
 		return
@@ -72,8 +72,8 @@ func (b *bucket) take(n, now int64) {
 	b.left -= n
 }
 
-// undo gives n permits back that were issued at the instant at, except for what
-// has accrued since: it might have spilled, had they never been issued.
+// undo gives n permits back that were issued at the instant at, less those that
+// have accrued since: they might have spilled, had the n never been issued.
 func (b *bucket) undo(at, n, now int64) {
 	if back := b.cost(n) - (now - at) - 1; b.share > 0 && back > 0 {
 		b.empty -= back

@@ -7,17 +7,16 @@ import (
 	"github.com/quotient-limiter/quotient/internal/protocol"
 )
 
-// Demand estimates what callers ask for: permits issued, refused and waited for
-// in a time, per time. It is smoothed, so that chance does not look like change;
-// what is more than chance counts at once upwards, and downwards when it was seen
-// twice, so that a pause between two bursts does not give the claim away.
+// Demand estimates the rate at which callers request permits. It is smoothed, so
+// that chance does not look like change. A rise by more than chance counts at once;
+// a fall counts when it was seen twice, so that a pause between two bursts does not
+// give the claim away.
 //
-// What is asked for is counted when it comes: issued, refused, or newly waiting.
-// But callers that ask again only when served (workers in a loop) show no more of
-// their demand than they get. Such are those of whom some wait all the time and
-// none does in vain: then those who wait count on top, and the demand is taken to
-// be growth times what was issued at least. That others are refused who did not
-// want to wait, or the same before they waited, says nothing of those who do.
+// A request counts when it comes: issued, refused, or newly waiting. But callers
+// that ask again only when served (workers in a loop) show no more demand than they
+// get. We assume such callers when some are always waiting and none times out. Then
+// the waiting permits count on top, and the demand is at least growth times the
+// issued permits. Refusals of callers that do not wait say nothing about them.
 //
 // The zero Demand has seen nothing. It is not safe for concurrent use.
 type Demand struct {
@@ -28,11 +27,11 @@ type Demand struct {
 	below   bool    // the latest observation was far below rate
 }
 
-// Calls is what became of callers, in permits: since the beginning, but Waiting,
-// which is how many are waited for now.
+// Calls are the outcomes of requests since the beginning, in permits; Waiting is
+// how many are waited for now.
 type Calls struct {
 	Issued, Refused int64
-	Unmet           int64 // for which somebody was ready to wait, and got none
+	Unmet           int64 // refused to callers that were ready to wait
 	Waiting         int64
 }
 
@@ -41,7 +40,7 @@ const (
 	demandEvery = 500 * time.Millisecond
 	// demandSmooth is the time constant of the smoothing.
 	demandSmooth = 5 * time.Second
-	// waitersServed is the time in which those who wait shall be served.
+	// waitersServed is the time in which waiters shall be served.
 	waitersServed = time.Second
 	growth        = 1.5
 	// chance is by how many standard deviations arrivals that are independent of
@@ -49,9 +48,9 @@ const (
 	chance = 4
 )
 
-// Observe takes what has become of callers until the instant now. It returns the
-// demand in permits per 1,000 seconds, at most protocol.MaxDemand. Calls closer
-// together than half a second change nothing.
+// Observe takes the outcomes until the instant now. It returns the demand in
+// permits per 1,000 seconds, at most protocol.MaxDemand. Calls closer together than
+// half a second change nothing.
 func (d *Demand) Observe(now int64, c Calls) int64 {
 	elapsed := time.Duration(now - d.at)
 	switch {
@@ -64,7 +63,7 @@ func (d *Demand) Observe(now int64, c Calls) int64 {
 	return int64(math.Min(math.Ceil(1000*d.rate), float64(protocol.MaxDemand)))
 }
 
-// observe takes what has become of callers in so many seconds.
+// observe takes the outcomes of so many seconds.
 func (d *Demand) observe(seconds float64, c Calls) {
 	issued, refused := c.Issued-d.last.Issued, c.Refused-d.last.Refused
 	rate := float64(max(0, issued+refused+c.Waiting-d.last.Waiting)) / seconds // permits can be given back

@@ -1,16 +1,16 @@
-// Package window enforces shares: it issues permits for aligned windows, at
-// most as many as the share, and keeps those who wait in order.
+// Package window enforces shares: it issues permits for aligned windows, at most as
+// many as the share, and keeps waiters in order.
 //
-// Every method takes the instant at which it happens: the package reads no
-// clock, starts no goroutine and does no I/O. Instants are monotonic
-// nanoseconds; windows are aligned to corrected wall-clock time, which is the
-// monotonic instant plus an offset that the Shares interface tells.
+// Every method takes the instant at which it happens: the package reads no clock,
+// starts no goroutine and does no I/O. Instants are monotonic nanoseconds; windows
+// are aligned to corrected wall-clock time, which is the monotonic instant plus the
+// offset of the Plan in force.
 //
 // The parts, from the inside out:
 //
 //   - Segment: a span of time in which nothing happens but taking. Taking is
 //     one atomic decrement, without a lock.
-//   - ledger: what was issued in the current window of every limit. It is
+//   - ledger: the permits issued in the current window of every limit. It is
 //     brought up to date only when a segment ends, so several limits cost no
 //     more than one, and admit all or nothing.
 //   - queue: waiters, first come first served.

@@ -11,10 +11,10 @@ import (
 // refused at once, for it would block all behind it.
 const horizon = 64
 
-// forecast tells when waiters will be served, by running a copy of the ledger
-// ahead under the plans to come: the same code that will serve them. What it
-// says holds while there is no news, nobody gives up, and permits are issued as
-// soon as they can be.
+// forecast tells when waiters will be served, by running a copy of the ledger ahead
+// under the plans to come: the same code that will serve them. The forecast holds
+// while there is no news, no waiter gives up, and permits are issued as soon as
+// they can be.
 type forecast struct {
 	// plans are the plan in force and later ones, in order, as far as they were
 	// needed: where nothing can be issued anyway there are none. There is always
@@ -26,15 +26,15 @@ type forecast struct {
 	end   run
 	spare run // used in turns with end
 	valid bool
-	// stale says that end errs by little: somebody was late, or gave up. It is
-	// then made again, but not so often that a long queue would cost more than a
+	// stale says that end errs by little: a caller was late, or gave up. It is then
+	// made again, but not so often that a long queue would cost more than a
 	// constant for each call.
 	stale bool
 	left  int64 // permits of those that gave up
 	calls int   // since end was made from the present
-	// beyond says that end stands at the horizon, because nobody can tell when the
-	// last of those that wait will be served, except that it is not before reach.
-	// Nobody can tell it of newcomers either, until time has moved on.
+	// beyond says that end stands at the horizon: when the last waiter will be
+	// served is unknown, except that it is not before reach. So it is for
+	// newcomers, until time has moved on.
 	beyond bool
 	reach  int64
 }
@@ -130,7 +130,7 @@ func (r *run) serve(g *Gate, n int64) (at int64, known bool) {
 	}
 }
 
-// restart makes end the present: nobody waits.
+// restart makes end the present, with an empty queue.
 func (f *forecast) restart(g *Gate) {
 	f.end.now(g)
 	f.valid, f.stale, f.left, f.calls, f.beyond = true, false, 0, 0, false
@@ -190,7 +190,7 @@ func (f *forecast) join(g *Gate, n, deadline int64) bool {
 }
 
 // estimate returns when a newcomer that wants n permits can have them. known is
-// false if nobody can tell; when is then the earliest instant worth trying.
+// false beyond the horizon; when is then the earliest instant worth trying.
 func (f *forecast) estimate(g *Gate, n int64) (when int64, known bool) {
 	if !g.planLocked().Known {
 		return g.segment.Load().until.Load(), false

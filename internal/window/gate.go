@@ -11,13 +11,13 @@ import (
 // Gate issues permits and keeps the queue. Taking from the current Segment
 // needs no lock; all else happens under one.
 //
-// While anybody waits, the segment holds nothing for newcomers: what is left is
-// withheld for the queue. So nobody overtakes, and the fast path need not know
+// While there are waiters, the segment holds nothing for newcomers: its permits are
+// withheld for the queue. So no newcomer overtakes, and the fast path need not know
 // that there is a queue.
 //
-// Whoever sees first that a segment is over, a caller or the alarm, does the
-// work of its end. Every method that takes the lock ends in unlock, which tells
-// the alarm when it has to ring: so no method has to remember.
+// The first to see that a segment is over, a caller or the alarm, does the work of
+// its end. Every method that takes the lock ends in unlock, which tells the alarm
+// when it has to ring: so no method has to remember.
 type Gate struct {
 	// segment is the one to take from. Replaced under mu, read by everybody.
 	segment atomic.Pointer[Segment]
@@ -36,7 +36,7 @@ type Gate struct {
 		last      int64 // latest instant handed in; time does not run back
 		edge      int64 // when the segment ends, the proof's end left aside
 		stale     bool  // the segment is empty for want of a proof
-		published int64 // permits put into the segment, less what was withheld
+		published int64 // permits put into the segment, less those withheld
 		held      int64 // permits of this segment that belong to the queue
 		issued    int64 // permits issued in ended segments and to waiters
 		closed    bool
@@ -50,9 +50,9 @@ type Gate struct {
 // is called under the gate's lock, in the queue's order: it must not block and
 // must not call the gate.
 //
-// alarm is called without the lock whenever somebody waits, with the monotonic
-// instant at which Tick must be called at the latest. Of several calls the
-// earliest instant counts.
+// alarm is called without the lock whenever there are waiters, with the monotonic
+// instant at which Tick must be called at the latest. Of several calls the earliest
+// instant counts.
 func NewGate(planner Planner, decided func(*Waiter, Grant, Verdict), alarm func(wake int64)) *Gate {
 	g := &Gate{planner: planner, decided: decided, alarm: alarm}
 	g.mu.queue.nearest = Forever
@@ -85,7 +85,8 @@ func (g *Gate) unlock() {
 
 // wakeLocked returns when Tick is due: at the segment's end, and at the earliest
 // deadline. It is later than every instant handed in, or Tick would already have
-// served or refused whoever is due: so the alarm cannot ring in vain for ever.
+// served or refused the waiters that are due: so the alarm cannot ring in vain for
+// ever.
 func (g *Gate) wakeLocked() int64 {
 	if g.mu.queue.length == 0 || g.mu.closed {
 		return Forever
@@ -206,7 +207,7 @@ func (g *Gate) Proved(at clock.Instant, proof Proof) {
 	g.limitLocked(s, &p.Proof)
 }
 
-// Tick does what is due at the instant at.
+// Tick does the work that is due at the instant at.
 func (g *Gate) Tick(at clock.Instant) {
 	g.mu.Lock()
 	defer g.unlock()
@@ -251,8 +252,8 @@ func (g *Gate) currentLocked(at clock.Instant) *Segment {
 	return g.segment.Load()
 }
 
-// settleLocked ends the segment and books what was taken from it: as of its edge,
-// because nobody can tell when before that each permit was taken.
+// settleLocked ends the segment and books the permits taken from it: as of its
+// edge, because when before that each was taken is unknown.
 func (g *Gate) settleLocked() {
 	left := g.segment.Load().seal()
 	if left == sealed {
@@ -265,8 +266,8 @@ func (g *Gate) settleLocked() {
 }
 
 // rebuildLocked ends the segment, brings plan and ledger to the present, refuses
-// whoever waited for too long, serves the queue, and publishes the next segment.
-// It is all of a boundary's work.
+// waiters whose time is over, serves the queue, and publishes the next segment. It
+// is all of a boundary's work.
 func (g *Gate) rebuildLocked(at clock.Instant) {
 	if g.mu.closed {
 		return
@@ -368,8 +369,8 @@ func (g *Gate) headLocked() int64 {
 	return g.mu.queue.head.n
 }
 
-// serveLocked gives what is held to the queue, in order. A head that wants more
-// keeps its place, and what is held; one that can never have so much is refused.
+// serveLocked gives the held permits to the queue, in order. A head that wants more
+// keeps its place, and they stay held; one that can never have so many is refused.
 func (g *Gate) serveLocked(s *Segment, p *Plan) {
 	q, served := &g.mu.queue, int64(0)
 	for w := q.head; w != nil; w = q.head {
@@ -433,7 +434,7 @@ func (g *Gate) refuseOverdueLocked(now int64) {
 func (g *Gate) refuseLocked(v Verdict, refuse func(*Waiter) bool) {
 	q := &g.mu.queue
 	nearest, last := Forever, int64(math.MinInt64)
-	q.unordered = true // until all were seen: what is removed says nothing of the rest
+	q.unordered = true // until all were seen: a removal says nothing of the rest
 	ordered := true
 	for w := q.head; w != nil; {
 		next := w.next
@@ -449,9 +450,8 @@ func (g *Gate) refuseLocked(v Verdict, refuse func(*Waiter) bool) {
 	q.nearest, q.unordered = nearest, !ordered
 }
 
-// fitsLocked reports whether one request can have n permits: some plan within
-// the horizon has room for them. While no plan has room for anything nobody can
-// tell, and it reports true.
+// fitsLocked reports whether one request can have n permits: some plan within the
+// horizon has room for them. It reports true while no plan has room for anything.
 func (g *Gate) fitsLocked(n int64) bool {
 	if n <= 1 || !g.planLocked().Known {
 		return true

@@ -8,7 +8,7 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// account is what was issued under one limit.
+// account counts the permits issued under one limit.
 type account struct {
 	window quota.Window
 	bound  int64 // permits that may be issued in window; only ever lowered while aligned windows bind
@@ -18,8 +18,8 @@ type account struct {
 	// of its window, in case the limit comes back.
 	binds  bool
 	line   line    // how the share is released along the window, under pacing
-	ring   *ring   // what was issued lately, while the shape Sliding binds
-	bucket *bucket // what has accrued, while the shape Bucket binds
+	ring   *ring   // permits issued lately, while the shape Sliding binds
+	bucket *bucket // permits accrued, while the shape Bucket binds
 	began  int64   // since when ring and bucket have counted
 }
 
@@ -122,7 +122,7 @@ func (l *ledger) bind(limit *Limit) {
 	}
 }
 
-// reshape keeps what the shapes that bind count by, and nothing for others.
+// reshape keeps the counts of the shapes that bind, and drops those of others.
 func (l *ledger) reshape(a *account) {
 	s := &l.plan.Shape
 	switch {
@@ -253,7 +253,7 @@ func (a *account) when(n int64, l *ledger) int64 {
 // there were any.
 func (l *ledger) pace(need int64) (late bool) {
 	need = max(need, l.wanted.most())
-	if l.plan.Shut || l.early { // nobody could ask
+	if l.plan.Shut || l.early { // no permit could be had
 		return false
 	}
 	for i := range l.accounts {

@@ -141,7 +141,7 @@ func (w *wanted) roll(to quota.Window) {
 func (w *wanted) most() int64 { return max(w.now, w.before) }
 
 // phaseOf turns an instance's phase into that of one window: another one in each,
-// so that nobody is always first.
+// so that no instance is always first.
 func phaseOf(phase uint64, w quota.Window) float64 {
 	x := phase ^ uint64(w.Index)*0x9e3779b97f4a7c15 ^ uint64(w.Length)
 	x ^= x >> 30

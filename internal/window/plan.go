@@ -18,16 +18,16 @@ const Unbounded = int64(math.MaxInt64)
 // Planner makes plans. The gate calls it under its lock: the methods must not
 // block and must not call the gate.
 type Planner interface {
-	// Plan returns what may be issued from the instant at on.
+	// Plan returns the permits that may be issued from the instant at on.
 	Plan(at clock.Instant) Plan
 	// Foresee returns the plan that will hold at the monotonic instant mono,
 	// which lies ahead, if there is no news until then.
 	Foresee(mono int64) Plan
 }
 
-// Plan is what one instance may issue from the instant for which it was made
-// until the instant Until. All of it follows from one reading of the clock's
-// offset. A plan never changes; news makes another one.
+// Plan says how many permits one instance may issue, from the instant for which it
+// was made until the instant Until. All of it follows from one reading of the
+// clock's offset. A plan never changes; news makes another one.
 type Plan struct {
 	// Until is the first instant at which anything below may differ without
 	// news: a window's edge, a guard's, or the end of a pause. It is later than
@@ -44,7 +44,7 @@ type Plan struct {
 	// PausedUntil is the instant before which nothing is issued because the
 	// provider wants to be left alone; 0 if there is none.
 	PausedUntil int64
-	// Shadow says that what cannot be issued passes all the same.
+	// Shadow says that requests pass even if their permits cannot be issued.
 	Shadow bool
 	// Hopeless says that waiting makes no sense: all waiters are refused.
 	Hopeless bool
@@ -62,7 +62,7 @@ type Plan struct {
 	from int64 // the instant for which the plan was made
 }
 
-// Limit is one limit's window, and what may be issued in it.
+// Limit is one limit's window, and the permits that may be issued in it.
 type Limit struct {
 	Window quota.Window
 	// Permits is the most that may have been issued in Window; Unbounded if no
@@ -149,7 +149,7 @@ func (p *Plan) sameShares(o *Plan) bool {
 	})
 }
 
-// Verdict is what became of a request.
+// Verdict is the outcome of a request.
 type Verdict uint8
 
 // The verdicts.

@@ -11,21 +11,21 @@ type Waiter struct {
 	deadline   int64 // monotonic; Forever for none
 	n          int64 // permits wanted
 
-	// Owner is whatever number the caller knows its waiters by; Gate.Evict
-	// removes those of one owner.
+	// Owner is the number by which the caller knows its waiters; Gate.Evict removes
+	// those of one owner.
 	Owner uint32
 	// queued is true from Wait until the waiter is served, refused or
 	// cancelled. Guarded by the gate's lock.
 	queued bool
-	// Payload is what the caller needs to tell the waiter's owner; a pointer, a
+	// Payload is the caller's means to tell the waiter's owner; a pointer, a
 	// channel or a function is stored without allocating.
 	Payload any
-	// Outcome is the caller's own: what it tells the waiter's owner. The gate
-	// does not touch it. Many waiters can share one.
+	// Outcome is the caller's own: its answer to the waiter's owner. The gate does
+	// not touch it. Many waiters can share one.
 	Outcome *Outcome
 }
 
-// Outcome is what became of a waiter.
+// Outcome is a waiter's verdict and window.
 type Outcome struct {
 	Grant   Grant
 	Verdict Verdict

@@ -17,7 +17,7 @@ const (
 	ringSlots = spanSlots + 250
 )
 
-// ring counts what was issued in the latest slots of time, for one limit with a
+// ring counts the permits issued in the latest slots of time, for one limit with a
 // sliding window. A permit counts from its slot on for span slots; so the permits
 // of every span of the window's length, and the transit, are counted together when
 // the last of them is issued. Slots are of monotonic time: no clock need be right.

@@ -21,11 +21,11 @@ const sealed = math.MinInt64
 type Segment struct {
 	// left is the number of permits that may still be taken, or sealed.
 	//
-	//	n >= 0  -> n-k     anybody, by compare-and-swap, when k <= n
-	//	n >= 0  -> 0       the gate, under its lock, when somebody starts to wait:
-	//	                   what is left belongs to the queue
-	//	n >= 0  -> sealed  the gate, under its lock; the swap tells it exactly
-	//	                   what was left, and nobody can take any more
+	//	n >= 0  -> n-k     any caller, by compare-and-swap, when k <= n
+	//	n >= 0  -> 0       the gate, under its lock, when a caller starts to wait:
+	//	                   the rest belongs to the queue
+	//	n >= 0  -> sealed  the gate, under its lock; the swap returns the exact
+	//	                   rest, and no caller can take any more
 	//
 	// Nothing leaves the state sealed.
 	left atomic.Int64
@@ -42,7 +42,7 @@ type Segment struct {
 	// Strict says that takers must read and compare both clocks (outage rule
 	// stop). Never changes.
 	Strict bool
-	// Shadow says that what cannot be taken passes all the same. Never changes.
+	// Shadow says that requests pass even if no permits are left. Never changes.
 	Shadow bool
 	// lead is Proof.Lead. Never changes.
 	lead int64
@@ -121,7 +121,7 @@ func (s *Segment) passed() Grant {
 	return Grant{Start: s.Grant.Start, End: s.Grant.End, At: s.Grant.At}
 }
 
-// seal ends the segment and returns what was left.
+// seal ends the segment and returns the permits left.
 func (s *Segment) seal() int64 { return s.left.Swap(sealed) }
 
 // withhold takes away all that is left and returns it. Takers then find the

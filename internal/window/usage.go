@@ -8,10 +8,10 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// Usage is what a gate has done and holds at one instant.
+// Usage is the state of a gate at one instant.
 type Usage struct {
 	Issued     int64 // permits issued since the beginning
-	OverIssued int64 // of these, beyond what the share allowed: 0, or a bug
+	OverIssued int64 // of these, beyond the share: 0, or a bug
 	Waiting    int   // waiters in the queue
 	WaitingFor int64 // permits that they want
 	Head       int64 // permits that the first of them wants
@@ -20,19 +20,19 @@ type Usage struct {
 	Limits []LimitUsage
 }
 
-// LimitUsage is what was issued under one limit.
+// LimitUsage is the use of one limit.
 type LimitUsage struct {
 	Window      quota.Window
 	Share, Used int64
 	// Left is how many permits this limit leaves now.
 	Left int64
-	// Start and End bound the window, in corrected wall time. Where aligned
-	// windows do not bind, it is the one at whose end the next permit comes back;
-	// Used is then what counts against the share.
+	// Start and End bound the window, in corrected wall time. Where aligned windows
+	// do not bind, it is the one at whose end the next permit comes back; Used are
+	// then the permits that count against the share.
 	Start, End int64
 }
 
-// Usage returns what the gate has done up to the instant at.
+// Usage returns the state of the gate at the instant at.
 func (g *Gate) Usage(at clock.Instant) Usage {
 	g.mu.Lock()
 	defer g.unlock()
@@ -60,9 +60,9 @@ func (g *Gate) Usage(at clock.Instant) Usage {
 }
 
 // Estimate returns the instant at which a newcomer that wants n permits will have
-// them, if nothing changes; one that has passed means now. known is false if
-// nobody can tell, or if no share will hold so many; the instant is then the
-// earliest worth trying.
+// them, if nothing changes; one that has passed means now. known is false beyond
+// the horizon, or if no share will hold so many; the instant is then the earliest
+// worth trying.
 func (g *Gate) Estimate(at clock.Instant, n int64) (when int64, known bool) {
 	g.mu.Lock()
 	defer g.unlock()
@@ -75,8 +75,8 @@ func (g *Gate) Estimate(at clock.Instant, n int64) (when int64, known bool) {
 	return g.mu.forecast.estimate(g, n)
 }
 
-// usage returns what is left of a limit, after taken permits that are not booked
-// yet; booked is the account in which they are.
+// usage returns the use of a limit, with taken permits that are not booked yet;
+// booked is the account in which they are.
 func (a *account) usage(l *ledger, booked *account, taken int64) LimitUsage {
 	u := LimitUsage{Window: a.window, Share: a.bound, Used: a.used + taken, Start: a.window.Start(), End: a.window.End()}
 	if u.Share == Unbounded {
