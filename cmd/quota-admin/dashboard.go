@@ -103,8 +103,7 @@ On an address other than loopback it requires TLS, and a login also for reading.
 
 // dashboardPlan is what the flags come to.
 type dashboardPlan struct {
-	listen string
-	writes bool
+	dashboardFlags
 	guard  webguard.Options
 	secure *tls.Config // nil: no TLS
 	token  string      // one that was made up for this run
@@ -112,7 +111,7 @@ type dashboardPlan struct {
 
 // plan checks the flags together.
 func (f *dashboardFlags) plan(cmd *cobra.Command, env func(string) string) (*dashboardPlan, error) {
-	p := &dashboardPlan{listen: f.listen, writes: f.writes}
+	p := &dashboardPlan{dashboardFlags: *f}
 	host, _, err := net.SplitHostPort(f.listen)
 	near := webguard.Loopback(f.listen)
 	p.guard.Hosts = slices.Clone(f.hosts)
@@ -138,37 +137,37 @@ func (f *dashboardFlags) plan(cmd *cobra.Command, env func(string) string) (*das
 	case !near:
 		return nil, usageError(cmd, "--listen %s can be reached by others: give --tls-cert and --tls-key, or listen on %s", f.listen, defaultDashboard)
 	}
-	return p, f.identity(cmd, env, near, p)
+	return p, p.identity(cmd, env, near)
 }
 
 // identity decides how it is known who is there.
-func (f *dashboardFlags) identity(cmd *cobra.Command, env func(string) string, near bool, p *dashboardPlan) (err error) {
+func (p *dashboardPlan) identity(cmd *cobra.Command, env func(string) string, near bool) (err error) {
 	secret, where := env(envToken), envToken
-	if f.tokenFile != "" {
+	if p.tokenFile != "" {
 		if secret != "" {
 			return usageError(cmd, "--token-file and %s: give one of them", envToken)
 		}
 		where = "--token-file"
-		if secret, err = etcdflags.ReadSecret(f.tokenFile); err != nil {
+		if secret, err = etcdflags.ReadSecret(p.tokenFile); err != nil {
 			return usageError(cmd, "--token-file: %v; write a line NAME TOKEN for each person", err)
 		}
 	}
 	switch {
-	case (f.identityHeader == "") != (len(f.proxies) == 0):
+	case (p.identityHeader == "") != (len(p.proxies) == 0):
 		return usageError(cmd, "--identity-header and --trusted-proxy belong together: else anybody could say who they are")
-	case f.identityHeader != "" && secret != "":
+	case p.identityHeader != "" && secret != "":
 		return usageError(cmd, "--identity-header and a token: choose one")
-	case f.identityHeader != "":
-		p.guard.Upstream, err = f.upstream(cmd)
+	case p.identityHeader != "":
+		p.guard.Upstream, err = p.upstream(cmd)
 		return err
-	case secret == "" && near && !f.writes:
+	case secret == "" && near && !p.writes:
 		p.guard.Anybody = author(env)
 		return nil
 	case secret == "" && near:
 		p.token = rand.Text()
 		secret = p.token
 	case secret == "":
-		return usageError(cmd, "--listen %s can be reached by others: say who may look, by --token-file, %s or --identity-header", f.listen, envToken)
+		return usageError(cmd, "--listen %s can be reached by others: say who may look, by --token-file, %s or --identity-header", p.listen, envToken)
 	}
 	if p.guard.Tokens, err = webguard.ParseTokens(secret, author(env)); err != nil {
 		return usageError(cmd, "%s: %v", where, err)
@@ -176,9 +175,9 @@ func (f *dashboardFlags) identity(cmd *cobra.Command, env func(string) string, n
 	return nil
 }
 
-func (f *dashboardFlags) upstream(cmd *cobra.Command) (*webguard.Upstream, error) {
-	u := &webguard.Upstream{Header: http.CanonicalHeaderKey(f.identityHeader)}
-	for _, text := range f.proxies {
+func (p *dashboardPlan) upstream(cmd *cobra.Command) (*webguard.Upstream, error) {
+	u := &webguard.Upstream{Header: http.CanonicalHeaderKey(p.identityHeader)}
+	for _, text := range p.proxies {
 		network, err := netip.ParsePrefix(text)
 		if err != nil {
 			return nil, usageError(cmd, "--trusted-proxy %q: write a network, as 10.0.0.7/32", text)

@@ -53,7 +53,7 @@ func (a *app) export(all []coordinator.Stored) error {
 	var left []string
 	for _, s := range all {
 		if s.Problem != nil {
-			left = append(left, fmt.Sprintf("%s at revision %d (%s)", s.Provider, s.Revision, problem(s.Problem)))
+			left = append(left, fmt.Sprintf("%s at revision %d (%s)", s.Provider, s.Revision, format.OneLine(s.Problem)))
 			continue
 		}
 		policies = append(policies, document.Entry{Provider: s.Provider, Policy: s.Policy})

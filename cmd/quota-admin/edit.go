@@ -87,7 +87,7 @@ type storedJSON struct {
 }
 
 func toJSON(s coordinator.Stored) *storedJSON {
-	return &storedJSON{s.Provider, s.Revision, policyIn(s), problem(s.Problem)}
+	return &storedJSON{s.Provider, s.Revision, policyIn(s), format.OneLine(s.Problem)}
 }
 
 // policyIn returns the policy, nil if none is set or it cannot be decoded at all.
@@ -96,14 +96,6 @@ func policyIn(s coordinator.Stored) *quota.Policy {
 		return nil
 	}
 	return &s.Policy
-}
-
-// problem says in one line what is wrong; "" is nothing.
-func problem(err error) string {
-	if err == nil {
-		return ""
-	}
-	return format.OneLine(err)
 }
 
 // editResult is what a change shows as JSON.
@@ -160,7 +152,7 @@ func (e *edit) checked(ctx context.Context, admin *coordinator.Admin, old coordi
 	}
 	if old.Revision != 0 && policyIn(old) == nil {
 		return p, fmt.Errorf("the policy of %s at revision %d cannot be read, so the rest of it cannot be kept: %s; delete it first",
-			old.Provider, old.Revision, problem(old.Problem))
+			old.Provider, old.Revision, format.OneLine(old.Problem))
 	}
 	if p, err = e.next(ctx, admin, old, now); err != nil {
 		return p, err

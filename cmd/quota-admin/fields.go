@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -167,10 +168,7 @@ func parseFactor(text string) (float64, error) {
 }
 
 func formatFactor(f float64) string {
-	if f == 0 {
-		f = quota.DefaultMaxStep
-	}
-	return strconv.FormatFloat(f, 'f', -1, 64) + "x"
+	return strconv.FormatFloat(cmp.Or(f, quota.DefaultMaxStep), 'f', -1, 64) + "x"
 }
 
 // shapeOf says how a policy counts; "" for plain windows.

@@ -129,7 +129,7 @@ func instancesOf(f *coordinator.Fleet, sum *status.Status) *instancesJSON {
 		i := s.Instance
 		data.Instances = append(data.Instances, instanceJSON{
 			Incarnation: i.ID, Name: i.Name, Host: i.Host, PID: i.PID, Version: i.Version, Weight: i.Weight,
-			Started: i.Started, From: i.From, Until: i.Until, Share: knownOr(s.Share, s.ShareKnown), Report: s.Report, Problem: problem(s.Problem),
+			Started: i.Started, From: i.From, Until: i.Until, Share: knownOr(s.Share, s.ShareKnown), Report: s.Report, Problem: format.OneLine(s.Problem),
 		})
 	}
 	return data

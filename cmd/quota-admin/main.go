@@ -3,16 +3,17 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"os/user"
-	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
@@ -55,23 +56,12 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer, env func(stri
 
 // formatOf finds the format in arguments that the parser gave up on.
 func formatOf(args []string, otherwise format.Output) format.Output {
-	found := otherwise
-	for i, arg := range args {
-		value, ok := strings.CutPrefix(arg, "--output=")
-		switch {
-		case ok:
-		case arg == "--":
-			return found
-		case (arg == "-o" || arg == "--output") && i+1 < len(args):
-			value = args[i+1]
-		case strings.HasPrefix(arg, "-o"):
-			value = strings.TrimPrefix(arg[2:], "=")
-		}
-		if new(format.Output).Set(value) == nil {
-			found = format.Output(value)
-		}
-	}
-	return found
+	only := pflag.NewFlagSet("", pflag.ContinueOnError)
+	only.ParseErrorsAllowlist.UnknownFlags = true
+	only.Usage = func() {}
+	only.VarP(&otherwise, "output", "o", "")
+	_ = only.Parse(args) // run tells of errors
+	return otherwise
 }
 
 // emit writes data to stdout: as JSON or YAML, or by table.
@@ -145,17 +135,9 @@ func author(env func(string) string) string {
 		return name
 	}
 	name := env("SUDO_USER") // the person behind root
-	if name == "" {
-		if u, err := user.Current(); err == nil {
-			name = u.Username
-		}
+	if u, err := user.Current(); name == "" && err == nil {
+		name = u.Username
 	}
 	host, _ := os.Hostname() // empty with an error
-	unless := func(text string) string {
-		if text == "" {
-			return "unknown"
-		}
-		return text
-	}
-	return unless(name) + "@" + unless(host)
+	return cmp.Or(name, "unknown") + "@" + cmp.Or(host, "unknown")
 }

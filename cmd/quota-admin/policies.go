@@ -36,7 +36,7 @@ func describe(w io.Writer, s coordinator.Stored) {
 	line("Provider", format.Show(s.Provider))
 	line("Revision", fmt.Sprint(s.Revision))
 	if s.Problem != nil {
-		line("Problem", format.Clean(problem(s.Problem)))
+		line("Problem", format.Clean(format.OneLine(s.Problem)))
 	}
 	if policyIn(s) == nil {
 		return
@@ -86,7 +86,7 @@ func (a *app) listCommand() *cobra.Command {
 		for _, s := range all {
 			data.Policies = append(data.Policies, toJSON(s))
 			if s.Problem != nil {
-				a.note("%s: %s", s.Provider, problem(s.Problem))
+				a.note("%s: %s", s.Provider, format.OneLine(s.Problem))
 			}
 		}
 		return a.emit(data, func(w io.Writer) { listTable(w, all) })
@@ -158,9 +158,9 @@ func (a *app) historyCommand() *cobra.Command {
 		}
 		data := historyJSON{Provider: args[0]}
 		for _, r := range records {
-			data.Changes = append(data.Changes, recordJSON{r.Revision, r.OldRevision, r.Time, r.Author, r.Reason, r.Old, r.New, problem(r.Problem)})
+			data.Changes = append(data.Changes, recordJSON{r.Revision, r.OldRevision, r.Time, r.Author, r.Reason, r.Old, r.New, format.OneLine(r.Problem)})
 			if r.Problem != nil {
-				a.note("%s", problem(r.Problem))
+				a.note("%s", format.OneLine(r.Problem))
 			}
 		}
 		return a.emit(data, data.table)

@@ -98,8 +98,13 @@ func Count(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// OneLine joins what errors.Join puts on lines of their own.
-func OneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
+// OneLine joins what errors.Join puts on lines of their own; nil is "".
+func OneLine(err error) string {
+	if err == nil {
+		return ""
+	}
+	return strings.ReplaceAll(err.Error(), "\n", "; ")
+}
 
 // Names, reasons and problems come from etcd, where anybody with a role may
 // have written them. Shown as they are, control characters could move the
