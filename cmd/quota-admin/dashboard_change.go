@@ -18,29 +18,24 @@ func webChange(admin *coordinator.Admin) dashboard.ChangeFunc {
 	return func(ctx context.Context, c dashboard.Change) (done dashboard.Changed, err error) {
 		e := edit{revision: &revisionFlag{true, c.IfRevision}, reason: c.Reason, author: c.Who, next: webPolicy(c)}
 		now := time.Now()
-		var old, policy quota.Policy
-		all, err := admin.Update(ctx, []string{c.Provider}, func(found []coordinator.Stored) ([]*quota.Policy, error) {
-			err := mustExist(found[0])
-			if err == nil {
-				policy, err = e.checked(ctx, admin, found[0], now)
+		changes, err := amend(ctx, admin, []string{c.Provider}, !c.Write, func(_ int, old coordinator.Stored) (*quota.Policy, error) {
+			if err := mustExist(old); err != nil {
+				return nil, err
 			}
-			old = found[0].Policy
+			p, err := e.checked(ctx, admin, old, now)
 			if err == nil && c.Kind == "set" && !c.Force {
-				if err = change.CheckStep(old, policy, now, 0); err != nil && !c.Write {
+				if err = change.CheckStep(old.Policy, p, now, 0); err != nil && !c.Write {
 					done.Refused, err = webText(err), nil
 				}
 			}
-			if err != nil || !c.Write {
-				return []*quota.Policy{nil}, err
-			}
-			return []*quota.Policy{&policy}, nil
+			return &p, err
 		})
 		if err != nil {
 			return done, err
 		}
-		done.Old, done.New, done.Effects = inWords(old, now), inWords(policy, now), effects(old, policy, now)
+		old, policy := changes[0].old.Policy, changes[0].new.Policy
+		done.Revision, done.Old, done.New, done.Effects = changes[0].new.Revision, inWords(old, now), inWords(policy, now), effects(old, policy, now)
 		if c.Write {
-			done.Revision = all[0].Revision
 			return done, nil
 		}
 		f, err := admin.Fleet(ctx, c.Provider)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -89,8 +90,6 @@ type applied struct {
 	OldRevision int64               `json:"old_revision"` // 0: there was none
 	Revision    int64               `json:"revision"`     // 0: it was not written
 	Differences []change.Difference `json:"differences"`
-
-	index int // in the document
 }
 
 func (a *app) applyCommand() *cobra.Command {
@@ -159,40 +158,31 @@ func (a *app) readDocument(file string) ([]document.Entry, error) {
 	return entries, err
 }
 
-// run compares, shows, writes and waits. The write is bound to what was compared.
+// run compares, shows, writes and waits.
 func (r *apply) run(ctx context.Context, a *app, admin *coordinator.Admin, entries []document.Entry) error {
 	now := time.Now()
 	names := make([]string, len(entries))
 	for i, e := range entries {
 		names[i] = e.Provider
 	}
-	var old []coordinator.Stored
-	all, err := admin.Update(ctx, names, func(found []coordinator.Stored) ([]*quota.Policy, error) {
-		old = found
-		next := make([]*quota.Policy, len(found))
-		for i, e := range entries {
-			p, err := r.next(found[i], e.Policy, now)
-			if err != nil {
-				return nil, refused(fmt.Errorf("%s: %w", e.Provider, err))
-			}
-			if p == nil {
-				r.Unchanged++
-				continue
-			}
-			before := policyIn(found[i])
-			if before != nil {
-				before = new(change.Current(*before, now))
-			}
-			r.Changes = append(r.Changes, applied{Provider: e.Provider, OldRevision: found[i].Revision, index: i,
-				Differences: change.Diff(before, new(change.Current(*p, now)))})
-			if !r.DryRun {
-				next[i] = p
-			}
+	changes, err := amend(ctx, admin, names, r.DryRun, func(i int, old coordinator.Stored) (*quota.Policy, error) {
+		p, err := r.next(old, entries[i].Policy, now)
+		if err != nil {
+			err = refused(fmt.Errorf("%s: %w", old.Provider, err))
 		}
-		return next, nil
+		return p, err
 	})
 	if err != nil {
 		return err
+	}
+	changes = slices.DeleteFunc(changes, func(c amended) bool { return !c.changed })
+	r.Unchanged = len(entries) - len(changes)
+	for _, c := range changes {
+		before := policyIn(c.old)
+		if before != nil {
+			before = new(change.Current(*before, now))
+		}
+		r.Changes = append(r.Changes, applied{c.old.Provider, c.old.Revision, c.new.Revision, change.Diff(before, new(change.Current(c.new.Policy, now)))})
 	}
 	if a.format == format.Table {
 		if err := a.emit(nil, r.table); err != nil {
@@ -201,7 +191,7 @@ func (r *apply) run(ctx context.Context, a *app, admin *coordinator.Admin, entri
 	}
 	var waited error
 	if !r.DryRun {
-		waited = r.tell(ctx, a, admin, old, all)
+		waited = r.tell(ctx, a, admin, changes)
 	}
 	if a.format != format.Table {
 		return errors.Join(a.emit(r, nil), waited)
@@ -235,16 +225,14 @@ func (r *apply) next(old coordinator.Stored, policy quota.Policy, now time.Time)
 }
 
 // tell says what the changes do, and waits for all of them together.
-func (r *apply) tell(ctx context.Context, a *app, admin *coordinator.Admin, old, all []coordinator.Stored) (err error) {
+func (r *apply) tell(ctx context.Context, a *app, admin *coordinator.Admin, changes []amended) (err error) {
 	now := time.Now()
 	var written []awaited
-	for n := range r.Changes {
-		was, is := old[r.Changes[n].index].Policy, all[r.Changes[n].index]
-		r.Changes[n].Revision = is.Revision
-		for _, line := range effects(was, is.Policy, now) {
-			a.note("%s: %s", is.Provider, line)
+	for _, c := range changes {
+		for _, line := range effects(c.old.Policy, c.new.Policy, now) {
+			a.note("%s: %s", c.new.Provider, line)
 		}
-		written = append(written, awaited{is, inForce(was, is.Policy, time.Time{}, now)})
+		written = append(written, awaited{c.new, inForce(c.old.Policy, c.new.Policy, time.Time{}, now)})
 	}
 	if r.wait == 0 {
 		return nil

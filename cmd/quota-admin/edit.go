@@ -107,42 +107,66 @@ type editResult struct {
 	Wait     *waitJSON   `json:"wait,omitempty"`
 }
 
-// run makes the change. The write is bound to what was read, so that "keeps the
-// rest" is true of what was there.
+// amended is a policy before and after a change.
+type amended struct {
+	old, new coordinator.Stored // new is at revision 0 if it was not written
+	changed  bool
+}
+
+// amend changes policies in one transaction, which is bound to what next was given:
+// so "keeps the rest" is true of what was there. next returns nil for a policy that
+// stays. A dry run writes nothing.
+func amend(ctx context.Context, admin *coordinator.Admin, providers []string, dryRun bool, next func(i int, old coordinator.Stored) (*quota.Policy, error)) ([]amended, error) {
+	changes := make([]amended, len(providers))
+	all, err := admin.Update(ctx, providers, func(found []coordinator.Stored) ([]*quota.Policy, error) {
+		policies := make([]*quota.Policy, len(found))
+		for i, old := range found {
+			p, err := next(i, old)
+			if err != nil {
+				return nil, err
+			}
+			changes[i] = amended{old, old, p != nil}
+			if p != nil {
+				changes[i].new = coordinator.Stored{Provider: old.Provider, Policy: *p}
+				if !dryRun {
+					policies[i] = p
+				}
+			}
+		}
+		return policies, nil
+	})
+	for i := range all {
+		if changes[i].changed && !dryRun {
+			changes[i].new = all[i]
+		}
+	}
+	return changes, err
+}
+
+// run makes the change.
 func (e *edit) run(ctx context.Context, admin *coordinator.Admin, args []string) error {
 	now := time.Now()
-	var old, next coordinator.Stored
-	write := false
-	all, err := admin.Update(ctx, args[:1], func(found []coordinator.Stored) ([]*quota.Policy, error) {
-		old = found[0]
-		policy, err := e.checked(ctx, admin, old, now)
-		if err != nil {
-			return nil, err
+	changes, err := amend(ctx, admin, args[:1], e.dryRun, func(_ int, old coordinator.Stored) (*quota.Policy, error) {
+		p, err := e.checked(ctx, admin, old, now)
+		if err == nil && e.lazy && !e.dryRun && old.Revision != 0 && change.Same(old.Policy, p, now) {
+			return nil, nil
 		}
-		next = coordinator.Stored{Provider: old.Provider, Policy: policy}
-		write = !e.dryRun && !(e.lazy && old.Revision != 0 && change.Same(old.Policy, policy, now))
-		if !write {
-			return []*quota.Policy{nil}, nil
-		}
-		return []*quota.Policy{&policy}, nil
+		return &p, err
 	})
 	if err != nil {
 		return err
 	}
-	if write {
-		next = all[0]
+	c := changes[0]
+	result := &editResult{Provider: c.old.Provider, New: toJSON(c.new)}
+	if c.old.Revision != 0 {
+		result.Old = toJSON(c.old)
 	}
-	result := &editResult{Provider: old.Provider, New: toJSON(next)}
-	if old.Revision != 0 {
-		result.Old = toJSON(old)
-	}
-	if !write && !e.dryRun {
-		result.New = result.Old
+	if !c.changed {
 		return e.a.emit(result, func(w io.Writer) {
-			fmt.Fprintf(w, "%s: nothing to change (revision %d)\n", format.Show(old.Provider), old.Revision)
+			fmt.Fprintf(w, "%s: nothing to change (revision %d)\n", format.Show(c.old.Provider), c.old.Revision)
 		})
 	}
-	return e.tell(ctx, admin, old, next, result)
+	return e.tell(ctx, admin, c.old, c.new, result)
 }
 
 // checked returns the new policy.
