@@ -1,13 +1,13 @@
 package report
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"os"
 	"os/exec"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 )
 
@@ -23,13 +23,7 @@ func Machine() [][2]string {
 		{"go", runtime.Version() + " " + runtime.GOOS + "/" + runtime.GOARCH},
 		{"commit", commit()},
 	}
-	var known [][2]string
-	for _, kv := range m {
-		if kv[1] != "" {
-			known = append(known, kv)
-		}
-	}
-	return known
+	return slices.DeleteFunc(m, func(kv [2]string) bool { return kv[1] == "" })
 }
 
 // Modules returns the modules that were compared with, and their versions.
@@ -67,22 +61,15 @@ func output(name string, args ...string) string {
 }
 
 func readLine(path string) string {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return ""
-	}
+	text, _ := os.ReadFile(path) // what cannot be read is left out
 	line, _, _ := strings.Cut(string(text), "\n")
 	return line
 }
 
 func procValue(path, key string) string {
-	f, err := os.Open(path)
-	if err != nil {
-		return ""
-	}
-	defer f.Close()
-	for s := bufio.NewScanner(f); s.Scan(); {
-		if k, v, ok := strings.Cut(s.Text(), ":"); ok && strings.TrimSpace(k) == key {
+	text, _ := os.ReadFile(path)
+	for line := range strings.Lines(string(text)) {
+		if k, v, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(k) == key {
 			return strings.TrimSpace(v)
 		}
 	}

@@ -39,15 +39,6 @@ var parkers = []struct {
 		l.TryTake(1000).N()
 		return func() int { return l.Status().Waiting }, func(ctx context.Context) { _ = l.Acquire(ctx, consumer.Forever) }, nil
 	}},
-	{floorParked, func() (func() int, func(context.Context), error) {
-		b := &bare{}
-		parked := func() int {
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			return len(b.queue)
-		}
-		return parked, func(ctx context.Context) { b.wait(ctx, func() {}) }, nil
-	}},
 	{floorLinked, func() (func() int, func(context.Context), error) {
 		q := &linked{}
 		parked := func() int {
@@ -171,11 +162,7 @@ func parked(ctx context.Context, o measure.Options, sec *report.Section) error {
 		})
 	}
 	sec.Table([]string{"way to park", "heap", "stack", "together"}, rows)
-	ours := s.Median(sample(ourParked), measure.BytesUnit)
 	sec.Aim("bytes of a goroutine parked in Acquire, of one on a channel in a queue that it can leave", "%.2f", 1,
-		ours/s.Median(sample(floorLinked), measure.BytesUnit), "16 bytes: a place there has no deadline, no number of permits and no outcome")
-	sec.Aim("the same, of one on a channel in a slice, which it cannot leave", "%.2f", 1,
-		ours/s.Median(sample(floorParked), measure.BytesUnit),
-		"the place in the queue is what it has on top: 64 bytes, with neighbours, deadline, permits wanted and outcome. Goroutine, channel and select are the same")
+		s.Median(sample(ourParked), measure.BytesUnit)/s.Median(sample(floorLinked), measure.BytesUnit), "16 bytes: a place there has no deadline, no number of permits and no outcome")
 	return nil
 }
