@@ -1,6 +1,7 @@
 package change
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -45,12 +46,7 @@ func (e *StepError) What() string {
 // the greatest step, 0 for next's own: from what is in force at now, or from one
 // announced limit to the next. What old announced already passes.
 func CheckStep(old, next quota.Policy, now time.Time, most float64) error {
-	if most == 0 {
-		most = next.MaxStep
-	}
-	if most == 0 {
-		most = quota.DefaultMaxStep
-	}
+	most = cmp.Or(most, next.MaxStep, quota.DefaultMaxStep)
 	was, will := lineOf(old), lineOf(next)
 	before := was.at(now)
 	past, future := will.split(now)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/webguard"
@@ -43,35 +44,33 @@ type Changed struct {
 	Refused string `json:"refused,omitempty"`
 }
 
-// serveChange answers a preview, or makes a change.
-func (s *Server) serveChange(write bool) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		if !s.o.Writes {
-			webguard.WriteJSON(w, http.StatusForbidden, problemOf("this dashboard is read-only; start it with --allow-writes"))
-			return
-		}
-		c, err := decodeChange(w, r)
-		if err != nil {
-			webguard.WriteJSON(w, http.StatusBadRequest, problemOf(err.Error()))
-			return
-		}
-		c.Who, c.Write = webguard.Who(r.Context()), write
-		done, err := s.o.Change(r.Context(), c)
-		if err != nil {
-			status, text := s.o.Explain(err)
-			webguard.WriteJSON(w, status, problemOf(text))
-			return
-		}
-		if write {
-			s.o.Log.InfoContext(r.Context(), "changed", "provider", c.Provider, "kind", c.Kind, "new", done.New, "revision", done.Revision, "author", c.Who)
-		}
-		webguard.WriteJSON(w, http.StatusOK, done)
+// ChangeFunc makes a change, or previews it.
+type ChangeFunc func(ctx context.Context, c Change) (Changed, error)
+
+func (s *Server) preview(r *http.Request) (any, error) { return s.changed(r, false) }
+
+func (s *Server) change(r *http.Request) (any, error) { return s.changed(r, true) }
+
+func (s *Server) changed(r *http.Request, write bool) (any, error) {
+	if !s.o.Writes {
+		return nil, &problem{http.StatusForbidden, "this dashboard is read-only; start it with --allow-writes"}
 	}
+	c, err := decodeChange(r)
+	if err != nil {
+		return nil, &problem{http.StatusBadRequest, err.Error()}
+	}
+	c.Who, c.Write = webguard.Who(r.Context()), write
+	done, err := s.o.Change(r.Context(), c)
+	if err == nil && write {
+		s.o.Log.InfoContext(r.Context(), "changed", "provider", c.Provider, "kind", c.Kind, "new", done.New, "revision", done.Revision, "author", c.Who)
+	}
+	return done, err
 }
 
-// decodeChange reads and checks a request. It is for what strangers send.
-func decodeChange(w http.ResponseWriter, r *http.Request) (c Change, err error) {
-	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, webguard.MaxBody))
+// decodeChange reads and checks a request, whose length the guard bounds. It is for
+// what strangers send.
+func decodeChange(r *http.Request) (c Change, err error) {
+	d := json.NewDecoder(r.Body)
 	d.DisallowUnknownFields()
 	if err := d.Decode(&c); err != nil {
 		return c, errors.New("the change cannot be read: " + err.Error())
@@ -82,12 +81,9 @@ func decodeChange(w http.ResponseWriter, r *http.Request) (c Change, err error) 
 	if err := quota.ValidateProvider(c.Provider); err != nil {
 		return c, err
 	}
-	switch c.Kind {
-	case "set", "pause", "resume":
-	default:
-		return c, errors.New("kind must be set, pause or resume")
-	}
 	switch {
+	case !slices.Contains([]string{"set", "pause", "resume"}, c.Kind):
+		return c, errors.New("kind must be set, pause or resume")
 	case c.IfRevision < 1:
 		return c, errors.New("if_revision must be the policy's revision that the page shows")
 	case len(c.Reason) > quota.MaxReasonBytes:
@@ -97,8 +93,3 @@ func decodeChange(w http.ResponseWriter, r *http.Request) (c Change, err error) 
 	}
 	return c, nil
 }
-
-func problemOf(text string) map[string]string { return map[string]string{"error": text} }
-
-// ChangeFunc makes a change, or previews it.
-type ChangeFunc func(ctx context.Context, c Change) (Changed, error)

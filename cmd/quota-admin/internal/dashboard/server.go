@@ -106,11 +106,11 @@ func readAssets() (map[string]asset, error) {
 // Handler returns all that is served, behind the guard.
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /api/session", s.serveSession)
+	mux.HandleFunc("GET /api/session", s.answer(s.session))
 	mux.HandleFunc("GET /api/events", s.serveEvents)
-	mux.HandleFunc("GET /api/history", s.serveHistory)
-	mux.HandleFunc("POST /api/preview", s.serveChange(false))
-	mux.HandleFunc("POST /api/change", s.serveChange(true))
+	mux.HandleFunc("GET /api/history", s.answer(s.history))
+	mux.HandleFunc("POST /api/preview", s.answer(s.preview))
+	mux.HandleFunc("POST /api/change", s.answer(s.change))
 	mux.HandleFunc("GET /", s.serveAsset)
 	return s.guard.Wrap(mux)
 }
@@ -151,49 +151,78 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, secure *tls.Config) 
 	return nil
 }
 
+// problem is why a request is not served.
+type problem struct {
+	status int
+	text   string
+}
+
+func (p *problem) Error() string { return p.text }
+
+// fail answers that a request is not served.
+func (s *Server) fail(w http.ResponseWriter, err error) {
+	p, ok := errors.AsType[*problem](err)
+	if !ok {
+		p = &problem{}
+		p.status, p.text = s.o.Explain(err)
+	}
+	webguard.WriteJSON(w, p.status, map[string]string{"error": p.text})
+}
+
+// answer serves what f returns.
+func (s *Server) answer(f func(*http.Request) (any, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		data, err := f(r)
+		if err != nil {
+			s.fail(w, err)
+			return
+		}
+		webguard.WriteJSON(w, http.StatusOK, data)
+	}
+}
+
 func (s *Server) serveAsset(w http.ResponseWriter, r *http.Request) {
 	a, ok := s.assets[r.URL.Path]
 	if !ok {
-		webguard.WriteJSON(w, http.StatusNotFound, problemOf("there is no such page"))
+		s.fail(w, &problem{http.StatusNotFound, "there is no such page"})
 		return
 	}
 	w.Header().Set("Content-Type", a.kind)
 	_, _ = w.Write(a.text)
 }
 
-// serveSession says who asks; to who is not known it says how to become that.
-func (s *Server) serveSession(w http.ResponseWriter, r *http.Request) {
+// session names the caller; an unknown one is told how to log in.
+func (s *Server) session(r *http.Request) (any, error) {
 	who, login := webguard.Who(r.Context()), s.o.Guard.Tokens != nil
 	answer := map[string]any{"who": who, "login": login}
 	if who != "" {
 		answer["writes"], answer["version"] = s.o.Writes, s.o.Version
 	}
-	webguard.WriteJSON(w, http.StatusOK, answer)
+	return answer, nil
 }
 
 // providerIn returns the provider that a request is about.
-func providerIn(w http.ResponseWriter, r *http.Request) (string, bool) {
+func providerIn(r *http.Request) (string, error) {
 	name := r.URL.Query().Get("provider")
 	if err := quota.ValidateProvider(name); err != nil {
-		webguard.WriteJSON(w, http.StatusBadRequest, problemOf(err.Error()))
-		return "", false
+		return "", &problem{http.StatusBadRequest, err.Error()}
 	}
-	return name, true
+	return name, nil
 }
 
 // serveEvents streams the overview, or a provider with it.
 func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
-	name := overview
+	name, err := overview, error(nil)
 	if r.URL.Query().Has("provider") {
-		var ok bool
-		if name, ok = providerIn(w, r); !ok {
+		if name, err = providerIn(r); err != nil {
+			s.fail(w, err)
 			return
 		}
 	}
 	t, done, err := s.follower.open(name)
 	if err != nil {
 		w.Header().Set("Retry-After", "5")
-		webguard.WriteJSON(w, http.StatusServiceUnavailable, problemOf(err.Error()))
+		s.fail(w, &problem{http.StatusServiceUnavailable, err.Error()})
 		return
 	}
 	defer done()
@@ -214,16 +243,14 @@ type record struct {
 	Problem  string              `json:"problem,omitempty"`
 }
 
-func (s *Server) serveHistory(w http.ResponseWriter, r *http.Request) {
-	name, ok := providerIn(w, r)
-	if !ok {
-		return
+func (s *Server) history(r *http.Request) (any, error) {
+	name, err := providerIn(r)
+	if err != nil {
+		return nil, err
 	}
 	found, err := s.o.Admin.History(r.Context(), name)
 	if err != nil {
-		status, text := s.o.Explain(err)
-		webguard.WriteJSON(w, status, problemOf(text))
-		return
+		return nil, err
 	}
 	records := []record{}
 	for _, h := range found {
@@ -239,5 +266,5 @@ func (s *Server) serveHistory(w http.ResponseWriter, r *http.Request) {
 		}
 		records = append(records, e)
 	}
-	webguard.WriteJSON(w, http.StatusOK, map[string]any{"provider": name, "records": records})
+	return map[string]any{"provider": name, "records": records}, nil
 }
