@@ -21,13 +21,12 @@ type stub struct {
 
 func (s *stub) Clock() *clock.Clock { return s.clock }
 
-func (s *stub) Subscribe(_ string, create func() feed.Sink) (feed.Subscription, error) {
+func (s *stub) Subscribe(_ string, create func() feed.Sink) (feed.Sink, func() error, error) {
 	s.sink = create()
-	return s, nil
+	return s.sink, s.Close, nil
 }
 
-func (s *stub) Sink() feed.Sink { return s.sink }
-func (s *stub) Close() error    { s.sink.Close(); return nil }
+func (s *stub) Close() error { s.sink.Close(); return nil }
 
 // tell lets the instance "me" join a fleet of n with the given policy, now.
 func (s *stub) tell(revision int64, policy *quota.Policy, n int) {

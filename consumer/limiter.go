@@ -35,7 +35,7 @@ type Options struct {
 // safe for concurrent use. Make one with Open.
 type Limiter struct {
 	core   *core
-	sub    feed.Subscription
+	leave  func() error // the source
 	id     uint32
 	closed atomic.Bool
 }
@@ -64,20 +64,20 @@ func Open(ctx context.Context, source Source, provider string, o Options) (*Limi
 	if c.Mono() < 0 {
 		return nil, fmt.Errorf("consumer: open %s: %w: the source's clock began in the future: make the source inside the testing/synctest bubble that uses it", provider, ErrInvalid)
 	}
-	sub, err := source.Subscribe(provider, func() feed.Sink { return newCore(provider, c, o) })
+	sink, leave, err := source.Subscribe(provider, func() feed.Sink { return newCore(provider, c, o) })
 	if err != nil {
 		return nil, fmt.Errorf("consumer: open %s: %w", provider, err)
 	}
-	k, ok := sub.Sink().(*core)
+	k, ok := sink.(*core)
 	if !ok {
-		return nil, fmt.Errorf("consumer: open %s: the source serves it to something that is no limiter (%T)", provider, sub.Sink())
+		return nil, fmt.Errorf("consumer: open %s: the source serves it to something that is no limiter (%T)", provider, sink)
 	}
 	if err := k.enter(o); err != nil {
-		_ = sub.Close() // the other limiter keeps the provider open
+		_ = leave() // the other limiter keeps the provider open
 		return nil, err
 	}
 	k.gate.Bound(o.MaxWaiters)
-	return &Limiter{core: k, sub: sub, id: k.limiters.Add(1)}, nil
+	return &Limiter{core: k, leave: leave, id: k.limiters.Add(1)}, nil
 }
 
 // Wait issues one permit, waiting as long as ctx allows. It is Acquire with
@@ -199,7 +199,7 @@ func (l *Limiter) Close() error {
 	}
 	l.core.gate.Evict(l.core.clock.Now(), l.id)
 	l.core.leave()
-	return l.sub.Close()
+	return l.leave()
 }
 
 // after is the monotonic instant d after now, held within int64.

@@ -59,15 +59,12 @@ type told struct {
 
 func (s *told) Clock() *clock.Clock { return s.clock }
 
-func (s *told) Subscribe(_ string, create func() feed.Sink) (feed.Subscription, error) {
+func (s *told) Subscribe(_ string, create func() feed.Sink) (feed.Sink, func() error, error) {
 	if s.sink == nil {
 		s.sink = create()
 	}
-	return s, nil
+	return s.sink, func() error { return nil }, nil
 }
-
-func (s *told) Sink() feed.Sink { return s.sink }
-func (s *told) Close() error    { return nil }
 
 // start lets the instance "me" be one of n in a fleet, since for long, and
 // proves it now.

@@ -63,14 +63,13 @@ func (f *FixedSource) Clock() *clock.Clock { return f.clock }
 const fixedInstance = "self"
 
 // Subscribe implements Source.
-func (f *FixedSource) Subscribe(provider string, create func() feed.Sink) (feed.Subscription, error) {
+func (f *FixedSource) Subscribe(provider string, create func() feed.Sink) (sink feed.Sink, leave func() error, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.err != nil {
-		return nil, f.err
+		return nil, nil, f.err
 	}
-	sink := f.sinks[provider]
-	if sink == nil {
+	if sink = f.sinks[provider]; sink == nil {
 		sink = create()
 		f.sinks[provider] = sink
 		policy := f.policy
@@ -84,15 +83,5 @@ func (f *FixedSource) Subscribe(provider string, create func() feed.Sink) (feed.
 		})
 		sink.Prove(clock.Instant{Mono: math.MaxInt64 / 2, Wall: math.MaxInt64 / 2})
 	}
-	return fixedSubscription{sink}, nil
+	return sink, func() error { return nil }, nil // whoever comes next gets the same sink
 }
-
-// fixedSubscription is a limiter's place at a fixed source, which keeps the sink
-// for later limiters.
-type fixedSubscription struct{ sink feed.Sink }
-
-// Sink implements feed.Subscription.
-func (s fixedSubscription) Sink() feed.Sink { return s.sink }
-
-// Close implements feed.Subscription.
-func (s fixedSubscription) Close() error { return nil }

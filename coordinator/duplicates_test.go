@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/quotient-limiter/quotient/internal/await"
-	"github.com/quotient-limiter/quotient/internal/feed"
 )
 
 // TestTwoSessionsOfAProcessAreToldOnce: the warning names both, and comes neither
@@ -23,15 +22,14 @@ func TestTwoSessionsOfAProcessAreToldOnce(t *testing.T) {
 		}
 		return s
 	}
-	open := func(s *Session, provider string) feed.Subscription {
-		r, sub := f.subscribe(s, provider)
+	open := func(s *Session, provider string) (leave func() error) {
+		r, leave := f.subscribe(s, provider)
 		await.Until(t, "a proof", r.is(proved))
-		return sub
+		return leave
 	}
 	a, b, c := join("ann"), join("bob"), join("cat")
 	defer c.Close()
-	alone := open(a, "alone")
-	if err := alone.Close(); err != nil {
+	if err := open(a, "alone")(); err != nil {
 		t.Fatal(err)
 	}
 	open(b, "alone")

@@ -2,47 +2,30 @@ package coordinator_test
 
 import (
 	"context"
-	"log/slog"
-	"time"
+	"fmt"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/quota"
 )
 
-// work is an application: one session for the process, one limiter for each
-// provider, and a share that is handed over at the end.
-func work(ctx context.Context, jobs <-chan int, call func(int)) error {
-	client, err := clientv3.New(clientv3.Config{
-		Endpoints: []string{"127.0.0.1:2379"}, DialTimeout: 5 * time.Second,
-		Logger: coordinator.NewClientLogger(slog.Default()),
-	})
+// A program sets a provider's limit. It needs an etcd, so it is compiled and not
+// run; examples/quickstart is an application that keeps to the limit.
+func ExampleAdmin_Put() {
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{"127.0.0.1:2379"}})
 	if err != nil {
-		return err
+		return
 	}
 	defer client.Close()
-	session, err := coordinator.Join(ctx, client, coordinator.Options{}) // one per process
+	admin, err := coordinator.NewAdmin(client, coordinator.AdminOptions{})
 	if err != nil {
-		return err
+		return
 	}
-	defer session.Leave(context.Background()) //nolint:errcheck // hands its share over without loss
-	limiter, err := consumer.Open(ctx, session, "payments/charge", consumer.Options{})
+	limits, err := quota.ParseLimits("500/2s,10000/1m")
 	if err != nil {
-		return err
+		return
 	}
-	for job := range jobs {
-		if err := limiter.Acquire(ctx, 200*time.Millisecond); err != nil {
-			return err // errors.Is(err, consumer.ErrLimited): no permit within 200 ms
-		}
-		call(job)
-	}
-	return nil
-}
-
-// Example shows an application in full. It needs an etcd, so it is compiled and
-// not run.
-func Example() {
-	jobs := make(chan int)
-	_ = work(context.Background(), jobs, func(int) {})
+	stored, err := admin.Put(context.Background(), "payments/charge", quota.Policy{Limits: limits, Reason: "campaign"}, coordinator.AnyRevision)
+	fmt.Println(stored.Revision, err)
 }

@@ -117,13 +117,13 @@ func (f *fixture) join(o Options) *Session {
 	return s
 }
 
-func (f *fixture) subscribe(s *Session, provider string) (*recorder, feed.Subscription) {
+func (f *fixture) subscribe(s *Session, provider string) (r *recorder, leave func() error) {
 	f.t.Helper()
-	sub, err := s.Subscribe(provider, func() feed.Sink { return &recorder{} })
+	sink, leave, err := s.Subscribe(provider, func() feed.Sink { return &recorder{} })
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	return sub.Sink().(*recorder), sub
+	return sink.(*recorder), leave
 }
 
 // only returns the membership behind a recorder.

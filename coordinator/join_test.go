@@ -145,7 +145,7 @@ func TestALazySessionEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := &recorder{}
-	if _, err := s.Subscribe("p", func() feed.Sink { return r }); err != nil {
+	if _, _, err := s.Subscribe("p", func() feed.Sink { return r }); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Close(); err != nil {
@@ -177,16 +177,8 @@ func TestAMemberThatTurnsOutOldIsAProblem(t *testing.T) {
 // TestJoinSaysWhatIsWrongWithTheConnection: an etcd that wants TLS, and a client
 // that knows nothing of it.
 func TestJoinSaysWhatIsWrongWithTheConnection(t *testing.T) {
-	dir := t.TempDir()
-	authority, err := etcdtest.NewAuthority(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, key, err := authority.Issue("server", "server")
-	if err != nil {
-		t.Fatal(err)
-	}
-	cluster, err := etcdtest.Start(etcdtest.Options{TLS: &etcdtest.TLS{Cert: cert, Key: key, CA: authority.File}})
+	_, server := authority(t)
+	cluster, err := etcdtest.Start(etcdtest.Options{TLS: server})
 	if err != nil {
 		t.Fatal(err)
 	}

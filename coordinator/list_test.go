@@ -103,7 +103,7 @@ func TestAListingIsOfOneRevision(t *testing.T) {
 			}
 			store := &paged{KV: newKV(client), before: func(page int) error { return c.meanwhile(f, page) }}
 			f.kv = store
-			r, sub := f.subscribe(f.join(Options{TTL: time.Minute}), "p")
+			r, leave := f.subscribe(f.join(Options{TTL: time.Minute}), "p")
 			await.Until(t, "a proof", r.is(proved))
 			log := r.told().log
 			if want := fmt.Sprintf("reset %d", c.listed); !strings.HasPrefix(log, want) || strings.Count(log, "reset") != 1 {
@@ -117,7 +117,7 @@ func TestAListingIsOfOneRevision(t *testing.T) {
 				t.Fatal(err)
 			}
 			await.Until(t, "the events after it", r.is(members(int(got.Count))))
-			if err := sub.Close(); err != nil {
+			if err := leave(); err != nil {
 				t.Error(err)
 			}
 		})

@@ -12,7 +12,7 @@ var mutants = mutant.Table{
 	mutant.Replace("CloseUnheard", "a closed session leaves its limiters open", "coordinator/session.go",
 		"\t\tp.closeSink()\n", "\t\t_ = p\n"),
 	mutant.Replace("LastUserStays", "the last subscription's end leaves the instance", "coordinator/session.go",
-		"\t\t\tu.err = p.close()\n", ""),
+		"\t\t\treturn p.close()\n", ""),
 	mutant.Replace("FirstUserEndsAll", "the first of two subscriptions ends the instance", "coordinator/session.go",
 		"last := p.users == 0 && ", "last := "),
 	mutant.Replace("GoneUnseen", "an instance whose key is gone goes on", "coordinator/follow.go",

@@ -64,7 +64,7 @@ func TestALostAnswerLeavesNoGhost(t *testing.T) {
 			f.set("p", "10/s")
 			f.kv = lossy
 			lossy.lose.Store(2)
-			a, sub := f.subscribe(f.join(Options{}), "p")
+			a, leave := f.subscribe(f.join(Options{}), "p")
 			await.Until(t, "a proof", a.is(proved))
 			if n := lossy.lost.Load(); n != 2 {
 				t.Errorf("%d answers were lost", n)
@@ -90,7 +90,7 @@ func TestALostAnswerLeavesNoGhost(t *testing.T) {
 			if want := map[bool]int{true: 0, false: 2}[perform]; attempt != want { // what was written first is there
 				t.Errorf("it is attempt %d that is there, want %d", attempt, want)
 			}
-			if err := sub.Close(); err != nil {
+			if err := leave(); err != nil {
 				t.Error(err)
 			}
 			f.hasNoInstances("p")
@@ -106,9 +106,9 @@ func TestWhoClosesUnansweredLeavesNoGhost(t *testing.T) {
 	f.set("p", "10/s")
 	f.kv = lossy
 	lossy.lose.Store(1 << 30)
-	_, sub := f.subscribe(f.join(Options{}), "p")
+	_, leave := f.subscribe(f.join(Options{}), "p")
 	await.Until(t, "an answer was lost", func() bool { return lossy.lost.Load() > 0 })
-	if err := sub.Close(); err != nil {
+	if err := leave(); err != nil {
 		t.Error(err)
 	}
 	f.hasNoInstances("p")

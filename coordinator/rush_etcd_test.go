@@ -108,7 +108,7 @@ func TestAStormIsWaitedOut(t *testing.T) {
 					}
 				}
 			}}
-			r, sub := f.subscribe(f.join(Options{TTL: time.Minute}), "p")
+			r, leave := f.subscribe(f.join(Options{TTL: time.Minute}), "p")
 			await.Until(t, "a proof", r.is(proved))
 			if log := r.told().log; !strings.HasPrefix(log, fmt.Sprintf("reset %d", others+1)) {
 				t.Errorf("was told %.40q, want all to be listed", log)
@@ -123,7 +123,7 @@ func TestAStormIsWaitedOut(t *testing.T) {
 			if waited != waits {
 				t.Errorf("listed as of another report: %v, want %v", waited, waits)
 			}
-			if err := sub.Close(); err != nil {
+			if err := leave(); err != nil {
 				t.Error(err)
 			}
 		})

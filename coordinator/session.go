@@ -245,14 +245,14 @@ func (s *Session) Clock() *clock.Clock { return s.o.Clock }
 
 // Subscribe makes this process an instance of the provider. It implements
 // consumer.Source; applications call consumer.Open.
-func (s *Session) Subscribe(provider string, create func() feed.Sink) (feed.Subscription, error) {
+func (s *Session) Subscribe(provider string, create func() feed.Sink) (sink feed.Sink, leave func() error, err error) {
 	if err := quota.ValidateProvider(provider); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.mu.closed {
-		return nil, fmt.Errorf("coordinator: %s: %w", provider, errSessionClosed)
+		return nil, nil, fmt.Errorf("coordinator: %s: %w", provider, errSessionClosed)
 	}
 	p := s.mu.memberships[provider]
 	if p == nil {
@@ -261,33 +261,19 @@ func (s *Session) Subscribe(provider string, create func() feed.Sink) (feed.Subs
 		s.wg.Go(p.run)
 	}
 	p.users++
-	return &subscription{membership: p}, nil
-}
-
-// subscription is one user's part of a membership.
-type subscription struct {
-	membership *membership
-	once       sync.Once
-	err        error
-}
-
-func (u *subscription) Sink() feed.Sink { return u.membership.sink }
-
-func (u *subscription) Close() error {
-	u.once.Do(func() {
-		p := u.membership
-		p.s.mu.Lock()
+	return p.sink, sync.OnceValue(func() error {
+		s.mu.Lock()
 		p.users--
-		last := p.users == 0 && p.s.mu.memberships[p.provider] == p
+		last := p.users == 0 && s.mu.memberships[provider] == p
 		if last {
-			delete(p.s.mu.memberships, p.provider)
+			delete(s.mu.memberships, provider)
 		}
-		p.s.mu.Unlock()
+		s.mu.Unlock()
 		if last {
-			u.err = p.close()
+			return p.close()
 		}
-	})
-	return u.err
+		return nil
+	}), nil
 }
 
 // Close ends the session at once: its limiters issue nothing more, and its

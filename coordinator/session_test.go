@@ -21,7 +21,7 @@ func TestInstancesSeeEachOtherAndProveIt(t *testing.T) {
 	f.set("p", "10/s")
 	a, _ := f.subscribe(f.join(Options{Name: "a"}), "p")
 	await.Until(t, "a's first proof", a.is(proved))
-	b, sub := f.subscribe(f.join(Options{Name: "b b/ü"}), "p")
+	b, leave := f.subscribe(f.join(Options{Name: "b b/ü"}), "p")
 	await.Until(t, "a sees b", a.is(members(2)))
 	await.Until(t, "b sees a", b.is(members(2)))
 	await.Until(t, "b's first proof", b.is(proved))
@@ -48,7 +48,7 @@ func TestInstancesSeeEachOtherAndProveIt(t *testing.T) {
 		twenty := func(r *recorder) bool { return r.view.Policy.Limits[0].Permits == 20 }
 		return a.is(twenty)() && b.is(twenty)()
 	})
-	if err := sub.Close(); err != nil {
+	if err := leave(); err != nil {
 		t.Error(err)
 	}
 	await.Until(t, "a sees b go", a.is(members(1)))
@@ -92,11 +92,11 @@ func TestOneSessionServesManyProvidersOverOneStream(t *testing.T) {
 	for i, r := range sinks {
 		await.Until(t, fmt.Sprint("a proof for provider ", i), r.is(proved))
 	}
-	again, sub := f.subscribe(s, "p/3")
+	again, leave := f.subscribe(s, "p/3")
 	if again != sinks[3] {
 		t.Error("a provider that is opened twice has two sinks")
 	}
-	if err := errors.Join(sub.Close(), sub.Close()); err != nil {
+	if err := errors.Join(leave(), leave()); err != nil {
 		t.Error(err)
 	}
 	if again.is(func(r *recorder) bool { return r.closed })() {

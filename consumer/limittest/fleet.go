@@ -179,12 +179,12 @@ func (i *Instance) Clock() *clock.Clock { return i.fleet.clock }
 var errGone = errors.New("limittest: the instance was killed: join another one")
 
 // Subscribe implements consumer.Source.
-func (i *Instance) Subscribe(provider string, create func() feed.Sink) (feed.Subscription, error) {
+func (i *Instance) Subscribe(provider string, create func() feed.Sink) (sink feed.Sink, leave func() error, err error) {
 	f := i.fleet
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if i.gone {
-		return nil, errGone
+		return nil, nil, errGone
 	}
 	s := i.subscriptions[provider]
 	if s == nil {
@@ -193,7 +193,15 @@ func (i *Instance) Subscribe(provider string, create func() feed.Sink) (feed.Sub
 		f.catchUpLocked(s.sink, i)
 	}
 	s.users++
-	return &handle{instance: i, provider: provider, sub: s}, nil
+	return s.sink, func() error {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if s.users--; s.users == 0 && i.subscriptions[provider] == s {
+			delete(i.subscriptions, provider)
+			s.sink.Close()
+		}
+		return nil
+	}, nil
 }
 
 // catchUpLocked sends a new sink the news that the instance would have seen: a view
@@ -214,31 +222,6 @@ func (f *Fleet) catchUpLocked(sink feed.Sink, i *Instance) {
 type subscription struct {
 	sink  feed.Sink
 	users int // guarded by the fleet's lock
-}
-
-// handle is one user's part of it.
-type handle struct {
-	instance *Instance
-	provider string
-	sub      *subscription
-	once     sync.Once
-}
-
-// Sink implements feed.Subscription.
-func (h *handle) Sink() feed.Sink { return h.sub.sink }
-
-// Close implements feed.Subscription.
-func (h *handle) Close() error {
-	h.once.Do(func() {
-		f := h.instance.fleet
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		if h.sub.users--; h.sub.users == 0 && h.instance.subscriptions[h.provider] == h.sub {
-			delete(h.instance.subscriptions, h.provider)
-			h.sub.sink.Close()
-		}
-	})
-	return nil
 }
 
 var _ consumer.Source = (*Instance)(nil)

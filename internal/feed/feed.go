@@ -33,22 +33,12 @@ type Sink interface {
 	// Trouble says what keeps the source from knowing more, and nil when that
 	// is over. It changes no share.
 	Trouble(err error)
-	// Close says that the source serves the sink no more: its last subscription
-	// or the source itself is closed. It is the last call, and comes once.
+	// Close says that the source serves the sink no more: its last subscriber
+	// has left, or the source itself is closed. It is the last call, and comes once.
 	Close()
 	// Report says how the sink is doing. Unlike the others it may be called at
 	// any time, also together with them.
 	Report(now clock.Instant) quota.Report
-}
-
-// Subscription is a sink's place at a source.
-type Subscription interface {
-	// Sink returns the sink that serves the provider: the one that the
-	// subscriber made, or the one that was there before.
-	Sink() Sink
-	// Close gives the place back. Closing a provider's last subscription closes
-	// the sink; a second Close does nothing.
-	Close() error
 }
 
 // Source is what a limiter needs of a coordinator.
@@ -56,8 +46,10 @@ type Source interface {
 	// Subscribe makes this process an instance of the provider and reports to
 	// the sink that create returns; create is called only if the source serves
 	// the provider to nobody yet. It returns at once; what it cannot do now it
-	// goes on trying, and says so by Trouble.
-	Subscribe(provider string, create func() Sink) (Subscription, error)
+	// goes on trying, and says so by Trouble. The sink is the one that serves the
+	// provider. leave, which is called once, gives the place back: that of a
+	// provider's last subscriber closes the sink.
+	Subscribe(provider string, create func() Sink) (sink Sink, leave func() error, err error)
 	// Clock returns the source's clock, by which all its instants are read.
 	Clock() *clock.Clock
 }
