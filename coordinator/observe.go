@@ -75,17 +75,14 @@ func (o *observation) begin(ctx context.Context) (<-chan *clientv3.LeaseKeepAliv
 // are no more, until ctx ends.
 func (o *observation) keep(ctx context.Context, answers <-chan *clientv3.LeaseKeepAliveResponse) {
 	for {
-		if answers != nil {
-			for range answers { // they need only be taken
-			}
+		for range answers { // they need only be taken
 		}
 		if !sleep(ctx, time.Second) {
 			return
 		}
 		o.revoke(ctx) // keys of an attempt that got half way
-		next, err := o.begin(ctx)
-		if answers = next; err != nil {
-			answers = nil
+		if next, err := o.begin(ctx); err == nil {
+			answers = next // else those that have ended
 		}
 	}
 }

@@ -309,21 +309,14 @@ func (s *Session) shut() (memberships []*membership, l *lease, first bool) {
 		return nil, nil, false
 	}
 	s.mu.closed = true
-	for _, p := range s.mu.memberships {
-		memberships = append(memberships, p)
-	}
-	return memberships, s.mu.lease, true
+	return slices.Collect(maps.Values(s.mu.memberships)), s.mu.lease, true
 }
 
 // all returns the memberships as of now.
 func (s *Session) all() []*membership {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	memberships := make([]*membership, 0, len(s.mu.memberships))
-	for _, p := range s.mu.memberships {
-		memberships = append(memberships, p)
-	}
-	return memberships
+	return slices.Collect(maps.Values(s.mu.memberships))
 }
 
 // bounded returns a context for one call to etcd.
