@@ -103,7 +103,7 @@ func sizes(ctx context.Context, list string, o options) (sections []*report.Sect
 	sections[1].Text("For %v: probes, leases, and a report of each instance in 30 s. No limiter is asked for permits.", watched)
 	sections[1].Table([]string{"instances", "etcd: processors used", "memory", "database", "sent", "writes", "an instance: of a processor", "memory at most"}, steady)
 	sections[2].Text("%d times, one a second. Time from the operator's call until the last instance's limiter has applied it.", changes)
-	sections[2].Table([]string{"instances", "p50", "most"}, change)
+	sections[2].Table([]string{"instances", "p50", "p99"}, change)
 	return sections, err
 }
 
