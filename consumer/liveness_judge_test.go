@@ -291,9 +291,14 @@ func (h *play) startReady(first bool) {
 
 // resume puts a policy in force that is not paused.
 func (h *play) resume() {
-	p := h.newest().Clone()
+	h.replace(lasting(*h.newest()))
+}
+
+// lasting returns the policy without its times and its mode.
+func lasting(p quota.Policy) quota.Policy {
+	p = p.Clone()
 	p.Mode, p.From, p.Next = quota.ModeEnforce, time.Time{}, nil
-	h.replace(p)
+	return p
 }
 
 // greedy lets callers ask without end, once all has settled, and sees that they

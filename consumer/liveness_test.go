@@ -231,7 +231,7 @@ func (h *play) randomPolicy(before *quota.Policy) quota.Policy {
 		if one(5) {
 			p.Next = []quota.LimitChange{{From: from.Add(time.Duration(1 + r.Int64N(int64(4*time.Second)))), Limits: h.randomLimits()}}
 		}
-		if p.Validate() == nil {
+		if p.Validate() == nil && lasting(p).Validate() == nil {
 			return p
 		}
 	}

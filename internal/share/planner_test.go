@@ -81,6 +81,32 @@ func TestHoldNeverGrows(t *testing.T) {
 	check(600_000, 10)
 }
 
+// TestAGainIsHeldBackForTheReach: under shape sliding a share grows when no span
+// touches a window of before: a window's length, two slots, twice the clock error
+// and the guard after the first window of the gain began.
+func TestAGainIsHeldBackForTheReach(t *testing.T) {
+	for _, c := range []struct{ guard, clockErr, want time.Duration }{
+		{0, 50 * time.Millisecond, 3104 * time.Millisecond},
+		{0, 80 * time.Millisecond, 3164 * time.Millisecond},
+		{20 * time.Millisecond, 50 * time.Millisecond, 3124 * time.Millisecond},
+	} {
+		p := plannerPolicy(quota.OutageHold)
+		p.Shape, p.Settle, p.Guard, p.ClockError = quota.ShapeSliding, time.Second, c.guard, c.clockErr
+		w := share.Planner{Clock: clock.Started(instant(0), nil)}
+		w.Reset(instant(-10_000), "a", protocol.View{Revision: 1, Policy: p, Instances: []quota.Instance{{ID: "a"}, {ID: "b"}}})
+		w.Prove(instant(1 << 40))
+		w.Apply(instant(900), protocol.Change{Revision: 2, Deleted: []string{"b"}}) // the window of 2 s is the first to gain
+		plan, now := w.Plan(instant(901)), 901*ms
+		for plan.Limits[0].Permits == 5 && now < 10_000*ms {
+			now = plan.Until
+			plan = w.Foresee(now)
+		}
+		if time.Duration(now) != c.want || plan.Limits[0].Permits != 10 {
+			t.Errorf("guard %v, clock error %v: %d permits from %v on, want 10 from %v on", c.guard, c.clockErr, plan.Limits[0].Permits, time.Duration(now), c.want)
+		}
+	}
+}
+
 // TestAPlanEnds: while a policy is known no plan is for ever, also where the
 // policy is not in force yet, and none ends before it begins.
 func TestAPlanEnds(t *testing.T) {
