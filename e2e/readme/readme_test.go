@@ -6,6 +6,7 @@ import (
 	"context"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -81,6 +82,10 @@ func TestCommandsBesideDev(t *testing.T) {
 	}
 }
 
+// heldUp is what loadgen adds to its verdict where this machine was too busy to place
+// every permit, as it may be while commands run at the same time.
+var heldUp = regexp.MustCompile(`; [0-9,]+ permits were held up[^\n]*`)
+
 // check runs a command and looks at what it says.
 func check(t *testing.T, text string, how here, address string) {
 	t.Helper()
@@ -117,7 +122,7 @@ func check(t *testing.T, text string, how here, address string) {
 		return
 	}
 	var printed []string
-	for line := range strings.Lines(string(out)) {
+	for line := range strings.Lines(heldUp.ReplaceAllString(string(out), "")) {
 		printed = append(printed, shape(line))
 	}
 	for _, line := range shown(t) {
