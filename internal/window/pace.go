@@ -19,9 +19,6 @@ const (
 	// shorter ones.
 	tick       = 10 * time.Millisecond
 	ticksLeast = 50
-	// catchUp bounds the rate at which permits that were due and not asked for
-	// are released, as a multiple of the even rate.
-	catchUp = 1.5
 	// ticksSpare is how many ticks before the window's end all permits are due,
 	// so that a late timer loses none.
 	ticksSpare = 3
@@ -64,11 +61,10 @@ func newLine(a *account, p *Plan, now int64, changed bool) line {
 }
 
 // restart goes on at the instant now, at which used permits were issued and as
-// many as released are due: the rest comes evenly until the end, but not faster
-// than catchUp allows.
+// many as released are due: the rest comes evenly until the end.
 func (l *line) restart(now, used, released int64) {
 	l.from, l.released = now, released
-	l.gap = max(l.even/catchUp, min(l.even, float64(l.end-now)/float64(max(1, l.share-released))))
+	l.gap = max(1, min(l.even, float64(l.end-now)/float64(max(1, l.share-released))))
 	if released > used {
 		l.phase = 1 // the next one is a whole gap away
 	}

@@ -113,7 +113,7 @@ func TestPacingFlattens(t *testing.T) {
 		{load.Steady, 1.5, Pacing{}, math.Inf(1), true},
 		{load.Steady, 1.5, even, 1.2, true},
 		{load.Burst, 0.5, Pacing{}, math.Inf(1), false},
-		{load.Burst, 0.5, even, math.Inf(1), false},
+		{load.Burst, 0.5, even, 20, false},
 		{load.Sine, 0.5, Pacing{}, math.Inf(1), false},
 		{load.Sine, 0.5, even, math.Inf(1), false},
 		{load.Poisson, 0.5, Pacing{}, math.Inf(1), false},
