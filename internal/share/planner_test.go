@@ -101,6 +101,9 @@ func TestAGainIsHeldBackForTheReach(t *testing.T) {
 			now = plan.Until
 			plan = w.Foresee(now)
 		}
+		if n := w.Foresee(int64(c.want) - 1).Limits[0].Permits; n != 5 {
+			t.Errorf("guard %v, clock error %v: %d permits before %v, want 5", c.guard, c.clockErr, n, c.want)
+		}
 		if time.Duration(now) != c.want || plan.Limits[0].Permits != 10 {
 			t.Errorf("guard %v, clock error %v: %d permits from %v on, want 10 from %v on", c.guard, c.clockErr, plan.Limits[0].Permits, time.Duration(now), c.want)
 		}
