@@ -60,6 +60,14 @@ func TestSlidingSteps(t *testing.T) {
 	})
 }
 
+// With a transit of 100 ms permits count for 50 slots more.
+func TestSlidingCountsTheTransit(t *testing.T) {
+	shape := sliding
+	shape.Transit = int64(100 * ms)
+	g, _ := shapedGate(map[time.Duration]int64{second: 10}, 0, shape, nil)
+	play(t, g, []step{{0, 100, 10}, {1004 * ms, 1, 0}, {1103 * ms, 1, 0}, {1104 * ms, 100, 10}})
+}
+
 // A bucket of 4, filled by 10 in a second (and a 500th, for what clocks drift).
 func TestBucketSteps(t *testing.T) {
 	g, _ := shapedGate(map[time.Duration]int64{second: 10}, 4, accrues, nil)
