@@ -51,13 +51,18 @@ func (l *Limiter) ask(w *window.Waiter, n, deadline int64) (window.Grant, window
 		return window.Grant{}, window.Closed
 	}
 	g, v := k.gate.Enter(k.clock.Now(), w, n, deadline)
-	switch {
+	l.entered(v)
+	return g, v
+}
+
+// entered is to be called after the gate's decision.
+func (l *Limiter) entered(v window.Verdict) {
+	switch k := l.core; {
 	case v == window.Queued && l.closed.Load(): // Close may have looked before the waiter came
 		k.gate.Evict(k.clock.Now(), l.id)
 	case v != window.Queued:
 		k.stepAside()
 	}
-	return g, v
 }
 
 // stepAside lets those run that were told an outcome by this goroutine's doing.
@@ -89,26 +94,31 @@ func (k *core) count(r *refusal, n int64) error {
 
 // wait parks the goroutine until a permit comes, or can no longer come.
 func (l *Limiter) wait(ctx context.Context, n int64, maxWait time.Duration) (window.Grant, error) {
-	w, began, o := l.enter(ctx, n, maxWait)
-	if o.Verdict == window.Queued {
+	var g window.Grant
+	w, began, v := l.enter(ctx, n, maxWait, &g)
+	if v == window.Queued {
 		return l.decided(ctx, w, n, began, !await(ctx, w))
 	}
-	return o.Grant, l.core.unmet(o.Verdict, n)
+	return g, l.core.unmet(v, n)
 }
 
 // enter asks the gate for a place, and returns the waiter and when waiting began,
-// or the outcome. It is apart from wait, as decided is, because their frames would
-// grow the stack of every goroutine that parks.
-func (l *Limiter) enter(ctx context.Context, n int64, maxWait time.Duration) (w *window.Waiter, began int64, o window.Outcome) {
+// or the outcome. It is apart from wait, as decided is, and does itself what ask
+// does, because frames below the gate's would grow the stack of every goroutine that
+// parks.
+func (l *Limiter) enter(ctx context.Context, n int64, maxWait time.Duration, g *window.Grant) (w *window.Waiter, began int64, v window.Verdict) {
 	k := l.core
 	w = k.parked.Get().(*window.Waiter)
 	w.Owner = l.id
 	began = k.clock.Mono()
-	o.Grant, o.Verdict = l.ask(w, n, deadline(ctx, began, maxWait))
-	if o.Verdict != window.Queued {
+	if v = window.Closed; !l.closed.Load() {
+		*g, v = k.gate.Enter(k.clock.Now(), w, n, deadline(ctx, began, maxWait))
+		l.entered(v)
+	}
+	if v != window.Queued {
 		k.parked.Put(w)
 	}
-	return w, began, o
+	return w, began, v
 }
 
 // await parks until the outcome is there (true), or the context ends.

@@ -22,9 +22,10 @@ type forecast struct {
 	plans []*Plan
 	void  bool // there is news: the plan in force must be made again
 
-	// end is the ledger as it will be when all that wait are served, if valid.
-	end   run
-	spare run // used in turns with end
+	// runs[last] is the end: the ledger as it will be when all that wait are served,
+	// if valid. The other is spare, and used in turns with it.
+	runs  [2]run
+	last  int
 	valid bool
 	// stale says that end errs by little: a caller was late, or gave up. It is then
 	// made again, but not so often that a long queue would cost more than a
@@ -130,9 +131,12 @@ func (r *run) serve(g *Gate, n int64) (at int64, known bool) {
 	}
 }
 
+func (f *forecast) end() *run   { return &f.runs[f.last] }
+func (f *forecast) spare() *run { return &f.runs[1-f.last] }
+
 // restart makes end the present, with an empty queue.
 func (f *forecast) restart(g *Gate) {
-	f.end.now(g)
+	f.end().now(g)
 	f.valid, f.stale, f.left, f.calls, f.beyond = true, false, 0, 0, false
 }
 
@@ -143,7 +147,7 @@ func (f *forecast) serve(g *Gate, n, deadline int64) bool {
 	case at > deadline:
 		return false
 	case known:
-		f.end, f.spare = f.spare, f.end
+		f.last = 1 - f.last
 	default:
 		f.beyond, f.reach = true, at
 	}
@@ -156,9 +160,10 @@ func (f *forecast) try(g *Gate, n int64) (at int64, known bool) {
 	if f.beyond {
 		return f.reach, false
 	}
-	f.spare.ledger.copyFrom(&f.end.ledger)
-	f.spare.steps = f.end.steps
-	return f.spare.serve(g, n)
+	end, spare := f.end(), f.spare()
+	spare.ledger.copyFrom(&end.ledger)
+	spare.steps = end.steps
+	return spare.serve(g, n)
 }
 
 // prepare makes end true for the queue as it is now, or nearly so.
@@ -166,7 +171,7 @@ func (f *forecast) prepare(g *Gate) {
 	q := &g.mu.queue
 	f.calls++
 	switch {
-	case q.length == 0, !f.valid, f.end.ledger.plan.Until <= g.mu.last:
+	case q.length == 0, !f.valid, f.end().ledger.plan.Until <= g.mu.last:
 	case !f.stale && f.left == 0:
 		return
 	case q.length > short && f.calls <= q.length && f.left <= q.permits/8:

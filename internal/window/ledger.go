@@ -2,6 +2,7 @@ package window
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/protocol"
@@ -369,17 +370,22 @@ func (l *ledger) find(length time.Duration) *account {
 
 // copyFrom makes l a copy of o that shares nothing with it but the plan.
 func (l *ledger) copyFrom(o *ledger) {
-	spare, accounts := l.accounts, l.accounts[:0]
+	accounts, n := l.accounts, len(o.accounts)
+	had := min(len(accounts), n)
 	*l = *o
-	for i, a := range o.accounts {
-		var was account // whose memory is used again
-		if i < len(spare) {
-			was = spare[i]
-		}
-		a.ring, a.bucket = copied(a.ring, was.ring), copied(a.bucket, was.bucket)
-		accounts = append(accounts, a)
+	l.accounts = slices.Grow(accounts[:had], n-had)[:n]
+	clear(l.accounts[had:])
+	for i := range l.accounts {
+		l.accounts[i].copyFrom(&o.accounts[i])
 	}
-	l.accounts = accounts
+}
+
+// copyFrom is the same for an account. By pointers, for every caller that waits
+// comes by, and its stack shall not grow.
+func (a *account) copyFrom(o *account) {
+	ring, bucket := a.ring, a.bucket // their memory is used again
+	*a = *o
+	a.ring, a.bucket = copied(o.ring, ring), copied(o.bucket, bucket)
 }
 
 func copied[T any](from, to *T) *T {

@@ -43,7 +43,7 @@ func (g *Gate) Usage(at clock.Instant) Usage {
 		Waiting: q.length, WaitingFor: q.permits, Head: g.headLocked(), HeadAt: Forever,
 		Limits: make([]LimitUsage, 0, len(l.accounts)),
 	}
-	r := &g.mu.forecast.spare
+	r := g.mu.forecast.spare()
 	if r.now(g); u.Head > 0 && g.planLocked().Known {
 		if at, known := r.serve(g, u.Head); known {
 			u.HeadAt = at
