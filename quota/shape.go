@@ -97,7 +97,7 @@ func (p *Policy) checkTransit(errs *problems) {
 	}
 	all := p.Limits
 	for _, c := range p.Next {
-		all = append(all[:len(all):len(all)], c.Limits...)
+		all = append(slices.Clip(all), c.Limits...)
 	}
 	for _, l := range all {
 		burst := l.Permits

@@ -62,10 +62,10 @@ func (a *app) plainTop(ctx context.Context, source *top.Source, interval time.Du
 	written, due := 0, time.Now()
 	for {
 		s, err := source.Read(ctx)
-		if ctx.Err() != nil {
-			return nil
-		}
-		if err != nil {
+		switch {
+		case ctx.Err() != nil:
+			return nil //nolint:nilerr // ended by a signal
+		case err != nil:
 			return err
 		}
 		if !time.Now().Before(due) {

@@ -212,8 +212,9 @@ func providerIn(r *http.Request) (string, error) {
 
 // serveEvents streams the overview, or a provider with it.
 func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
-	name, err := overview, error(nil)
+	name := overview
 	if r.URL.Query().Has("provider") {
+		var err error
 		if name, err = providerIn(r); err != nil {
 			s.fail(w, err)
 			return

@@ -109,7 +109,7 @@ func policy(provider string, text []byte) (p quota.Policy, errs []error) {
 	var now limitsText
 	var next []quota.LimitChange
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
-		err := error(nil)
+		var err error
 		switch value := fields[name]; {
 		case !slices.Contains(known, name):
 			err = fmt.Errorf("unknown field; known are %s", strings.Join(known, ", "))

@@ -128,7 +128,7 @@ func (e Etcd) Put(ctx context.Context, r Role) error {
 		}
 		for _, p := range has.Perm {
 			// To write only is nothing that this package ever grants.
-			if p.PermType == authpb.WRITE || !slices.Contains(r.Grants, grantOf((*authpb.Permission)(p))) {
+			if p.PermType == authpb.WRITE || !slices.Contains(r.Grants, grantOf(p)) {
 				if _, err := e.Client.RoleRevokePermission(ctx, r.Name, string(p.Key), string(p.RangeEnd)); err != nil {
 					return err
 				}
