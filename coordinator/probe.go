@@ -98,7 +98,7 @@ func (s *Session) probeOnce(every time.Duration) {
 		// only after the answer would make the proof twice as old.
 		if sleep(answered, every/2) {
 			for _, a := range waiting {
-				a.membership.askProgress(c)
+				a.membership.askProgress()
 			}
 		}
 	})
@@ -114,21 +114,27 @@ func (s *Session) probeOnce(every time.Duration) {
 	}
 	for _, a := range waiting {
 		if a.membership.answered(s, a, r.Header.Revision, r.Header.ClusterId) {
-			a.membership.askProgress(c)
+			a.membership.askProgress()
 		}
 	}
 }
 
 // askProgress asks how far the watch has told. The answer comes in its own order,
 // when all is delivered; while it is not, the next probe asks again. It does not
-// wait: a watch whose connection hangs takes no question.
-func (p *membership) askProgress(ctx context.Context) {
+// wait: a watch whose connection hangs takes no question. The question outlives the
+// probe that asks it, or it would be lost as often as not.
+func (p *membership) askProgress() {
 	p.mu.Lock()
-	w := p.watcher
+	w, timeout := p.watcher, p.freshness()
 	p.mu.Unlock()
-	if w != nil {
-		p.s.wg.Go(func() { _ = w.RequestProgress(clientv3.WithRequireLeader(ctx)) })
+	if w == nil {
+		return
 	}
+	p.s.wg.Go(func() {
+		ctx, done := context.WithTimeout(p.ctx, timeout) // of the watch's own stream
+		defer done()
+		_ = w.RequestProgress(ctx)
+	})
 }
 
 // answered takes a probe's answer; it returns true if a watch is open that lags
