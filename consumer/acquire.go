@@ -51,18 +51,13 @@ func (l *Limiter) ask(w *window.Waiter, n, deadline int64) (window.Grant, window
 		return window.Grant{}, window.Closed
 	}
 	g, v := k.gate.Enter(k.clock.Now(), w, n, deadline)
-	l.entered(v)
-	return g, v
-}
-
-// entered is to be called after the gate's decision.
-func (l *Limiter) entered(v window.Verdict) {
-	switch k := l.core; {
+	switch {
 	case v == window.Queued && l.closed.Load(): // Close may have looked before the waiter came
 		k.gate.Evict(k.clock.Now(), l.id)
 	case v != window.Queued:
 		k.stepAside()
 	}
+	return g, v
 }
 
 // stepAside lets those run that were told an outcome by this goroutine's doing.
@@ -103,18 +98,14 @@ func (l *Limiter) wait(ctx context.Context, n int64, maxWait time.Duration) (win
 }
 
 // enter asks the gate for a place, and returns the waiter and when waiting began,
-// or the outcome. It is apart from wait, as decided is, and does itself what ask
-// does, because frames below the gate's would grow the stack of every goroutine that
-// parks.
+// or the outcome. It is apart from wait, as decided is, because their frames would
+// grow the stack of every goroutine that parks.
 func (l *Limiter) enter(ctx context.Context, n int64, maxWait time.Duration, g *window.Grant) (w *window.Waiter, began int64, v window.Verdict) {
 	k := l.core
 	w = k.parked.Get().(*window.Waiter)
 	w.Owner = l.id
 	began = k.clock.Mono()
-	if v = window.Closed; !l.closed.Load() {
-		*g, v = k.gate.Enter(k.clock.Now(), w, n, deadline(ctx, began, maxWait))
-		l.entered(v)
-	}
+	*g, v = l.ask(w, n, deadline(ctx, began, maxWait))
 	if v != window.Queued {
 		k.parked.Put(w)
 	}
