@@ -148,13 +148,12 @@ func TestBucketAgainstArrivals(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		length := time.Duration(rapid.Int64Range(100, 3000).Draw(t, "length")) * ms
 		limit := quota.Limit{Permits: rapid.Int64Range(1, 20).Draw(t, "share"), Window: length}
-		policy := quota.Policy{
-			Limits: []quota.Limit{limit}, Shape: quota.ShapeBucket, Burst: rapid.Int64Range(1, limit.Permits).Draw(t, "burst"),
-			Guard: time.Duration(rapid.Int64Range(int64(length)/250, int64(length)/2-1).Draw(t, "guard")),
-		}
-		if policy.Validate() != nil {
-			t.Skip()
-		}
+		policy := rapid.Custom(func(t *rapid.T) quota.Policy {
+			return quota.Policy{
+				Limits: []quota.Limit{limit}, Shape: quota.ShapeBucket, Burst: rapid.Int64Range(1, limit.Permits).Draw(t, "burst"),
+				Guard: time.Duration(rapid.Int64Range(int64(length)/250, int64(length)/2-1).Draw(t, "guard")),
+			}
+		}).Filter(func(p quota.Policy) bool { return p.Validate() == nil }).Draw(t, "policy")
 		log, now := new([]issued), new(int64)
 		shape := accrues
 		shape.Transit = int64(policy.Guard)
