@@ -21,8 +21,8 @@ const (
 	// messageBytes bounds one message of etcd's. Its largest value is 1.5 MiB by
 	// default, and 10 MiB by its own advice.
 	messageBytes = 12 << 20
-	// pageKeys is how many keys one read returns at most: usually about 350 kB. etcd counts
-	// all keys for every page.
+	// pageKeys is how many keys one read returns at most: usually about 350 kB. etcd
+	// counts all keys for every page.
 	pageKeys = 1000
 	// maxInstances bounds the instances of a provider.
 	maxInstances = 1 << 17

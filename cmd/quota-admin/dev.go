@@ -97,7 +97,7 @@ func (f *devFlags) dataFolder() (dir, said string, clean func() error, err error
 
 // dev runs until ctx ends.
 func (a *app) dev(ctx context.Context, f *devFlags) (err error) {
-	// The dashboard's port first: what cannot start should leave nothing behind.
+	// The dashboard's port first: a start that fails should leave nothing behind.
 	var page net.Listener
 	if f.dashboard != "" {
 		if page, err = listenDashboard(f.dashboard, "--dashboard"); err != nil {

@@ -108,7 +108,7 @@ func (r *run) fleet(ctx context.Context, instances int) (err error) {
 	return nil
 }
 
-// note adds a row: what was measured before and after the server's death, and the
+// note adds a row: the figures measured before and after the server's death, and the
 // processor time of the server for a permit.
 func (r *run) note(name string, ours bool, before, after driven, server float64) {
 	us := func(ns float64) string { return fmt.Sprintf("%.2f", ns/1000) }

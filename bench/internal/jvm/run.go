@@ -25,7 +25,7 @@ var project embed.FS
 // floor is the benchmark that the others are compared with.
 const floor = "floorNanoTimeAndAdd"
 
-// Run measures and reports. What is missing is said in the section.
+// Run measures and reports. The section names missing programs.
 func Run(ctx context.Context, o measure.Options) (*report.Section, error) {
 	sec := &report.Section{Title: "Limiters for Java"}
 	if o.Quick {

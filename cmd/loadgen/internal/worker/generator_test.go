@@ -75,7 +75,7 @@ func TestPermitsAreCountedBeforeTheyAreTaken(t *testing.T) {
 	})
 }
 
-// Who has left makes no calls any more.
+// An instance that has left makes no calls any more.
 func TestWhoIsGoneIsNotAsked(t *testing.T) {
 	s := &shared{window: int64(time.Second), placing: load.Placing{Length: time.Second}, room: Memory, use: func(int64, load.Request) {}}
 	s.stop.Store(time.Now().Add(20 * time.Millisecond).UnixNano())
