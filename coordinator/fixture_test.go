@@ -2,12 +2,14 @@ package coordinator
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -70,7 +72,7 @@ func setup(t *testing.T) *fixture { return setupOn(t, etcdtest.NewClient(t, serv
 func setupOn(t *testing.T, client *clientv3.Client) *fixture {
 	t.Helper()
 	f := &fixture{t: t, client: client, prefix: "/" + strings.ReplaceAll(t.Name(), "/", "-") + "/"}
-	admin, err := NewAdmin(client, AdminOptions{Prefix: f.prefix, Author: "ann@host"})
+	admin, err := NewAdmin(client, AdminOptions{Prefix: f.prefix, Author: "ann@host", Timeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,10 +106,14 @@ func (f *fixture) join(o Options) *Session {
 	if kv == nil {
 		kv = newKV(f.client)
 	}
-	s, err := join(f.t.Context(), f.client, kv, o)
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	var s *Session
+	await.Until(f.t, "a session", func() bool { // again where etcd takes its time
+		var err error
+		if s, err = join(f.t.Context(), f.client, kv, o); err != nil && !errors.Is(err, ErrUnreachable) {
+			f.t.Fatal(err)
+		}
+		return err == nil
+	})
 	f.sessions = append(f.sessions, s)
 	f.t.Cleanup(func() {
 		if err := s.Close(); err != nil {

@@ -71,7 +71,7 @@ func (w *worker) work() error {
 	taken := make([]counts, w.Instances)
 	var all, ready sync.WaitGroup
 	for i := range taken {
-		s, err := coordinator.Join(ctx, client, coordinator.Options{Name: fmt.Sprintf("worker-%d-%d", w.Number, i), Logger: quiet})
+		s, err := coordinator.Join(ctx, client, coordinator.Options{Name: fmt.Sprintf("worker-%d-%d", w.Number, i), Logger: quiet, Lazy: true})
 		if err != nil {
 			return err
 		}

@@ -23,7 +23,7 @@ func TestRolesSuffice(t *testing.T) {
 	t.Parallel()
 	g := newGuarded(t)
 	quiet := slog.New(slog.DiscardHandler)
-	s, err := coordinator.Join(t.Context(), g.as("charge"), coordinator.Options{Prefix: g.prefix, Name: "worker", Logger: quiet})
+	s, err := coordinator.Join(t.Context(), g.as("charge"), coordinator.Options{Prefix: g.prefix, Name: "worker", Logger: quiet, Lazy: true})
 	if err != nil {
 		t.Fatal(err)
 	}

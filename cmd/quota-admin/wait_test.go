@@ -21,7 +21,7 @@ func (b *bench) join(cluster *etcdtest.Cluster, provider string, n int) (all []*
 	client := etcdtest.NewClient(b.t, cluster)
 	quiet := slog.New(slog.DiscardHandler)
 	for i := range n {
-		s, err := coordinator.Join(b.t.Context(), client, coordinator.Options{Name: fmt.Sprintf("worker-%d", i), Prefix: b.prefix, Logger: quiet})
+		s, err := coordinator.Join(b.t.Context(), client, coordinator.Options{Name: fmt.Sprintf("worker-%d", i), Prefix: b.prefix, Logger: quiet, Lazy: true})
 		if err != nil {
 			b.t.Fatal(err)
 		}

@@ -143,7 +143,7 @@ func TestLatencies(t *testing.T) {
 // of its provider one after the other, the lanes beside each other.
 func measureLatencies(t *testing.T, size, samples int) {
 	cluster, client := etcdtest.New(t, etcdtest.Options{Slow: true, Processes: true})
-	admin, err := coordinator.NewAdmin(client, coordinator.AdminOptions{})
+	admin, err := coordinator.NewAdmin(client, coordinator.AdminOptions{Timeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

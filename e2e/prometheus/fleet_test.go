@@ -44,7 +44,7 @@ type worker struct {
 func workers(t *testing.T) (all []worker) {
 	t.Helper()
 	_, etcd := etcdtest.New(t, etcdtest.Options{})
-	admin, err := coordinator.NewAdmin(etcd, coordinator.AdminOptions{Author: "test"})
+	admin, err := coordinator.NewAdmin(etcd, coordinator.AdminOptions{Author: "test", Timeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +57,7 @@ func workers(t *testing.T) (all []worker) {
 	}
 	quiet := slog.New(slog.DiscardHandler)
 	for i := range instances {
-		session, err := coordinator.Join(t.Context(), etcd, coordinator.Options{Name: fmt.Sprintf("worker-%d", i), Logger: quiet})
+		session, err := coordinator.Join(t.Context(), etcd, coordinator.Options{Name: fmt.Sprintf("worker-%d", i), Logger: quiet, Lazy: true})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -88,7 +88,7 @@ func (w *worker) end() int {
 func setUp(t *testing.T, settle time.Duration, env ...string) (*worker, *clientv3.Client) {
 	t.Helper()
 	cluster, client := etcdtest.New(t, etcdtest.Options{})
-	admin, err := coordinator.NewAdmin(client, coordinator.AdminOptions{Author: "test"})
+	admin, err := coordinator.NewAdmin(client, coordinator.AdminOptions{Author: "test", Timeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -48,14 +48,14 @@ func TestREADMEsProgramRuns(t *testing.T) {
 	// second later, so it sees ErrLimited.
 	policy := quota.Policy{Limits: []quota.Limit{{Permits: 100, Window: 3 * time.Second}}, Settle: 500 * time.Millisecond, ClockError: time.Millisecond}
 	cluster, client := etcdtest.New(t, etcdtest.Options{})
-	admin, err := coordinator.NewAdmin(client, coordinator.AdminOptions{Author: "test"})
+	admin, err := coordinator.NewAdmin(client, coordinator.AdminOptions{Author: "test", Timeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := admin.Put(t.Context(), "payments/charge", policy, coordinator.AnyRevision); err != nil {
 		t.Fatal(err)
 	}
-	session, err := coordinator.Join(t.Context(), client, coordinator.Options{})
+	session, err := coordinator.Join(t.Context(), client, coordinator.Options{Lazy: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -46,7 +46,7 @@ func TestOneHundredProvidersInOneSession(t *testing.T) {
 	const providers = 100
 	cluster, client := etcdtest.New(t, etcdtest.Options{})
 	prefix := "/many/"
-	admin, err := coordinator.NewAdmin(client, coordinator.AdminOptions{Prefix: prefix, Author: "test"})
+	admin, err := coordinator.NewAdmin(client, coordinator.AdminOptions{Prefix: prefix, Author: "test", Timeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +58,7 @@ func TestOneHundredProvidersInOneSession(t *testing.T) {
 	}
 	streams := gauge(t, cluster, "etcd_debugging_mvcc_watch_stream_total")
 	watchers := gauge(t, cluster, "etcd_debugging_mvcc_watcher_total")
-	session, err := coordinator.Join(t.Context(), client, coordinator.Options{Prefix: prefix, Logger: quiet, TTL: time.Minute})
+	session, err := coordinator.Join(t.Context(), client, coordinator.Options{Prefix: prefix, Logger: quiet, Lazy: true, TTL: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,7 @@ import (
 func TestARestoredBackup(t *testing.T) {
 	dir, backup := t.TempDir(), filepath.Join(t.TempDir(), "backup")
 	cluster, client := etcdtest.New(t, etcdtest.Options{Dir: dir, Processes: false})
-	admin, err := coordinator.NewAdmin(client, coordinator.AdminOptions{Author: "test"})
+	admin, err := coordinator.NewAdmin(client, coordinator.AdminOptions{Author: "test", Timeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +37,7 @@ func TestARestoredBackup(t *testing.T) {
 	}
 	var all []*consumer.Limiter
 	for range 3 {
-		s, err := coordinator.Join(t.Context(), client, coordinator.Options{Logger: quiet})
+		s, err := coordinator.Join(t.Context(), client, coordinator.Options{Logger: quiet, Lazy: true})
 		if err != nil {
 			t.Fatal(err)
 		}

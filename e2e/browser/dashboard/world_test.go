@@ -59,7 +59,7 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	cluster, client := etcdtest.New(t, etcdtest.Options{Slow: true})
-	admin, err := coordinator.NewAdmin(client, coordinator.AdminOptions{Author: "setup@test"})
+	admin, err := coordinator.NewAdmin(client, coordinator.AdminOptions{Author: "setup@test", Timeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +97,7 @@ func (i *worker) kill() {
 func (w *world) join(name, provider string, rate float64) *worker {
 	w.t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
-	s, err := coordinator.Join(w.t.Context(), w.client, coordinator.Options{Name: name, Logger: quiet})
+	s, err := coordinator.Join(w.t.Context(), w.client, coordinator.Options{Name: name, Logger: quiet, Lazy: true})
 	if err != nil {
 		w.t.Fatal(err)
 	}
