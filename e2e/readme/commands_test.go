@@ -69,6 +69,7 @@ var elsewhere = map[string]string{
 	`quota-admin dashboard --listen 10.0.0.5:8686 --host quota.example.com --tls-cert web.pem --tls-key web-key.pem --token-file tokens --allow-writes`: "the reader's certificate; cmd/quota-admin tests such flags",
 	`go get github.com/quotient-limiter/quotient`:                            "the reader's module",
 	`go install github.com/quotient-limiter/quotient/cmd/quota-admin@latest`: "a release, from the proxy",
+	`quota-admin set payments/charge 300000/s`:                               "the installed program; cmd/quota-admin tests it",
 	`quota-admin list`: "the installed program; cmd/quota-admin tests it",
 	`etcdctl snapshot save quotient-$(date +%F).db`: "a cluster of the reader's own; compat restores snapshots",
 	`quota-admin export > policies.yaml`:            "the installed program; cmd/quota-admin tests it",

@@ -18,13 +18,13 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := work(ctx); err != nil {
+	if err := run(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-func work(ctx context.Context) error {
+func run(ctx context.Context) error {
 	client, err := clientv3.New(clientv3.Config{Endpoints: []string{"127.0.0.1:2379"}})
 	if err != nil {
 		return err
@@ -35,6 +35,10 @@ func work(ctx context.Context) error {
 		return err
 	}
 	defer session.Leave(context.Background()) //nolint:errcheck // hands the share over without loss
+	return work(ctx, session)
+}
+
+func work(ctx context.Context, session *coordinator.Session) error {
 	limiter, err := consumer.Open(ctx, session, "payments/charge", consumer.Options{})
 	if err != nil {
 		return err
