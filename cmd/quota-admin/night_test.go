@@ -17,7 +17,7 @@ var transcript = flag.String("transcript", "", "write what TestAnOperatorsNight 
 
 // TestAnOperatorsNight is a night on call, with a fleet that lives: cut a limit to
 // half and know when all obey, schedule midnight, roll back, find the instance
-// whose clock is off, find who changed what. docs/operations.md shows it.
+// whose clock is off, find who changed what. -transcript writes what it saw.
 func TestAnOperatorsNight(t *testing.T) {
 	t.Parallel()
 	cluster, client := etcdtest.New(t, etcdtest.Options{})
