@@ -14,9 +14,9 @@ type span struct{ from, to int64 }
 // result is one line of the table.
 type result struct {
 	name, outage, fault string
-	played              int // times, of which this is the last
-	windows             int // from the first after the fleet was active until the end
-	over                int // of them, with more permits than the limit
+	again               bool // this is the second time: at first too little was issued, or too late
+	windows             int  // from the first after the fleet was active until the end
+	over                int  // of them, with more permits than the limit
 	ratio               float64
 	arrivedOver         int           // windows of the provider's clock with more arrivals than the limit
 	arrivedRatio        float64       // the largest
@@ -88,8 +88,8 @@ func measure(r *record, limit int64, active int64, fault span, end int64) result
 
 // head and line are the table's.
 func head() string {
-	return "| scenario | outage rule | played | windows | over the limit | worst ratio | arrivals: over, worst | settled utilisation | dip | recovered after | promise |\n" +
-		"| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |\n"
+	return "| scenario | outage rule | windows | over, worst | arrivals: over, worst | settled utilisation | dip | recovered after | promise |\n" +
+		"| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | --- |\n"
 }
 
 // key begins a line, and tells it from others.
@@ -106,6 +106,9 @@ func (m *result) line() string {
 	if len(m.failed)+len(m.slow) > 0 {
 		verdict = m.promise + ": BROKEN"
 	}
-	return m.key() + fmt.Sprintf(" %d | %d | %d | %.3f | %d, %.3f | %.3f | %s | %s | %s |\n",
-		m.played, m.windows, m.over, m.ratio, m.arrivedOver, m.arrivedRatio, m.settled, dip, recovered, verdict)
+	if m.again {
+		verdict += ", played again"
+	}
+	return m.key() + fmt.Sprintf(" %d | %d, %.3f | %d, %.3f | %.3f | %s | %s | %s |\n",
+		m.windows, m.over, m.ratio, m.arrivedOver, m.arrivedRatio, m.settled, dip, recovered, verdict)
 }
