@@ -66,50 +66,53 @@ func (l *latencies) add(k kind, took time.Duration) {
 
 var latencyMarks = marks{"<!-- made by TestLatencies: begin -->\n", "<!-- made by TestLatencies: end -->\n"}
 
+// latencyHead is the table's: a column for each kind, and the protocol's ranges.
 func latencyHead() string {
-	return "| change | instances | samples | median | worst | by the protocol |\n| --- | ---: | ---: | ---: | ---: | ---: |\n"
+	names, rule, ranges := "| instances |", "| --- |", "| by the protocol |"
+	for _, k := range kinds {
+		least, most := k.promised()
+		names += fmt.Sprintf(" %s |", k)
+		rule += " ---: |"
+		ranges += fmt.Sprintf(" %.2f s to %.2f s |", least.Seconds(), most.Seconds())
+	}
+	return names + "\n" + rule + "\n" + ranges + "\n"
 }
 
-func latencyKey(k kind, size int) string { return fmt.Sprintf("| %s | %d |", k, size) }
+func latencyKey(size int) string { return fmt.Sprintf("| %d |", size) }
 
-// lines returns the table's lines for a size, in the order of the kinds.
-func (l *latencies) lines(size int) (lines []string) {
+// line returns the table's line for a size: the median, the worst, and the number
+// of samples of each kind.
+func (l *latencies) line(size int) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	line := latencyKey(size)
 	for _, k := range kinds {
 		took := slices.Sorted(slices.Values(l.of[k]))
 		if len(took) == 0 {
+			line += " - |"
 			continue
 		}
-		least, most := k.promised()
-		lines = append(lines, latencyKey(k, size)+fmt.Sprintf(" %d | %.2f s | %.2f s | %.2f s to %.2f s |\n", len(took),
-			took[len(took)/2].Seconds(), took[len(took)-1].Seconds(), least.Seconds(), most.Seconds()))
+		line += fmt.Sprintf(" %.2f s, %.2f s (%d) |", took[len(took)/2].Seconds(), took[len(took)-1].Seconds(), len(took))
 	}
-	return lines
+	return line + "\n"
 }
 
-// write puts the lines of a size into the table in a document. Those of other
+// write puts the line of a size into the table in a document. Those of other
 // sizes stay.
 func (l *latencies) write(file string, size int) error {
-	lines := l.lines(size)
 	return latencyMarks.rewrite(file, func(old string) string {
 		sizes := []int{size}
 		for line := range strings.Lines(old) {
-			for _, k := range kinds {
-				rest, ok := strings.CutPrefix(line, fmt.Sprintf("| %s | ", k))
-				text, _, _ := strings.Cut(rest, " ")
-				if n, err := strconv.Atoi(text); ok && err == nil {
-					sizes = append(sizes, n)
-				}
+			text, _, _ := strings.Cut(strings.TrimPrefix(line, "| "), " ")
+			if n, err := strconv.Atoi(text); err == nil {
+				sizes = append(sizes, n)
 			}
 		}
 		slices.Sort(sizes)
 		var keys []string
-		for _, k := range kinds {
-			for _, n := range slices.Compact(slices.Clone(sizes)) {
-				keys = append(keys, latencyKey(k, n))
-			}
+		for _, n := range slices.Compact(sizes) {
+			keys = append(keys, latencyKey(n))
 		}
-		return latencyHead() + renew(old, keys, lines)
+		return latencyHead() + renew(old, keys, []string{l.line(size)})
 	})
 }

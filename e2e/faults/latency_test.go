@@ -189,7 +189,7 @@ func measureLatencies(t *testing.T, size, samples int) {
 	if t.Failed() {
 		return
 	}
-	t.Log("\n" + latencyHead() + strings.Join(f.took.lines(size), ""))
+	t.Log("\n" + latencyHead() + f.took.line(size))
 	if file := os.Getenv("E2E_TABLE"); file != "" {
 		if err := f.took.write(file, size); err != nil {
 			t.Fatal(err)
