@@ -15,6 +15,8 @@ import (
 func TestShapesEndToEnd(t *testing.T) {
 	for _, c := range []struct{ name, args string }{
 		{"sliding", "--shape sliding --limit 40/200ms,150/1s"},
+		{"sliding with a guard", "--shape sliding --guard 20ms --limit 40/200ms,150/1s"},
+		{"bucket with a guard", "--shape bucket --guard 20ms --limit 40/200ms"},
 		{"bucket", "--shape bucket --burst 12 --limit 40/200ms --arrival burst"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -43,7 +43,7 @@ func TestBadUsage(t *testing.T) {
 		{"--burst -1 --shape bucket", []string{"burst", "-1", "must be from 1"}},
 		{"--warm-up 1ms", []string{"warm_up", "1ms", "100ms"}},
 		{"--shape bucket --pacing even", []string{"--pacing even", "--shape is bucket", "--burst"}},
-		{"--shape sliding --guard auto", []string{"--guard auto", "--shape is sliding"}},
+		{"--shape sliding --guard auto", []string{"guard auto", "shape sliding"}},
 		{"--shape sliding --duration 2h", []string{"--shape sliding", "2ms", "1h6m40s", "2h0m0s"}},
 		{"--shape sliding --duration 1h --measure-after 10m", []string{"1h6m40s", "1h10m0s"}},
 		{"--change 5s", []string{"--change", "5s", "AT=LIMIT"}},

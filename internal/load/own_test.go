@@ -20,6 +20,7 @@ func at(ms int64) int64 { return 100*second + ms*int64(time.Millisecond) }
 func TestPlace(t *testing.T) {
 	fixed := Placing{Length: time.Second, Aligned: true, Valid: time.Second, Tolerance: 50 * time.Millisecond}
 	slots := Placing{Length: 2 * time.Millisecond, Valid: time.Second, Tolerance: 50 * time.Millisecond}
+	guarded := Placing{Length: 2 * time.Millisecond, Valid: 20 * time.Millisecond, Slack: 2 * time.Millisecond, Tolerance: 50 * time.Millisecond}
 	for _, c := range []struct {
 		name                        string
 		by                          Placing
@@ -41,6 +42,10 @@ func TestPlace(t *testing.T) {
 		{"two windows", fixed, at(0), at(2000), at(500), at(501), Outside, 0},
 		{"a slot", slots, at(1), at(1001), at(2), at(3), Inside, 0},
 		{"a slot that is over", slots, at(1), at(1001), at(54), at(55), Outside, time.Millisecond},
+		{"a slot and its guard", guarded, at(1), at(21), at(2), at(3), Inside, 0},
+		{"issued late in its slot", guarded, at(1), at(23) - 1, at(2), at(3), Inside, 0},
+		{"a guard too short", guarded, at(1), at(21) - 1, at(2), at(3), Outside, 0},
+		{"a guard too long", guarded, at(1), at(23), at(2), at(3), Outside, 0},
 		{"a slot, held up", slots, at(1), at(1001), at(2), at(55), HeldUp, 0},
 	} {
 		if got, beyond := c.by.Place(c.start, c.until, c.before, c.after); got != c.want || beyond != c.beyond {

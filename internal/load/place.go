@@ -26,8 +26,9 @@ type Placing struct {
 	// Aligned says that permits are of windows that begin at multiples of their
 	// length. Slots begin where each instance's clock says.
 	Aligned bool `json:"aligned"`
-	// Valid is how long after its start a permit ends.
+	// Valid is how long after its start a permit ends, or less than Slack longer.
 	Valid time.Duration `json:"valid"`
+	Slack time.Duration `json:"slack,omitempty"`
 	// Tolerance is how far the limiter's clock may be from the generator's.
 	Tolerance time.Duration `json:"tolerance"`
 }
@@ -38,8 +39,9 @@ type Placing struct {
 // beyond is how far a permit with a window lies outside.
 func (p Placing) Place(start, until, before, after int64) (place Place, beyond time.Duration) {
 	first, end := start-int64(p.Tolerance), start+int64(p.Length+p.Tolerance) // [first, end)
+	longer := until - start - int64(p.Valid)
 	switch {
-	case p.Aligned && start%int64(p.Length) != 0 || until-start != int64(p.Valid):
+	case p.Aligned && start%int64(p.Length) != 0 || longer < 0 || longer > max(0, int64(p.Slack)-1):
 		return Outside, 0
 	case after < before: // the clock was set back meanwhile
 		return HeldUp, 0

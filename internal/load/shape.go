@@ -20,6 +20,8 @@ type Shape struct {
 	Slot time.Duration
 	// Burst is the policy's, under quota.ShapeBucket.
 	Burst int64
+	// Transit is the policy's guard: the time that a call may take to the provider.
+	Transit time.Duration
 	// Crowd is how many instances may have had shares at one time, at most.
 	Crowd int
 	// Equal says that their shares are equal, but for remainders.
@@ -66,8 +68,11 @@ func (r *Run) settling(w quota.Window) bool {
 	if r.Timeline.Settling(w.Length, w.Start()) {
 		return true
 	}
-	reach := protocol.ReachOf(w.Length, 0, r.Timeline.Slack)
-	return r.Shape != nil && r.Timeline.Settling(w.Length, w.Start()-int64(reach))
+	if r.Shape == nil {
+		return false
+	}
+	reach := protocol.ReachOf(w.Length, r.Shape.Transit, r.Timeline.Slack)
+	return r.Timeline.Settling(w.Length, w.Start()-int64(reach))
 }
 
 // allowed is how many permits an aligned window may hold beyond its limit's total

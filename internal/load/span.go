@@ -10,10 +10,11 @@ import (
 // Shapes other than aligned windows promise this of the whole fleet
 // (docs/protocol.md, section 10):
 //
-//   - sliding: the slots that begin within any window's length hold at most the
-//     total;
+//   - sliding: the slots that begin within any window's length, and the guard on top,
+//     hold at most the total;
 //   - bucket: any span of time holds at most the instances' bursts at its start and
-//     the permits that accrue until its end.
+//     the permits that accrue until its end. What a guard takes off the bursts is not
+//     judged.
 //
 // A permit tells the start of its slot and counts in the cell around that, so
 // permits of n cells were issued within n cells and a slot. No span is called over
@@ -108,10 +109,10 @@ func (r *Run) limitFrom(length time.Duration, cell int64) (total int64, limited 
 	return r.Timeline.spanLimit(length, from, from+int64(r.Shape.Cell+r.Shape.Slot))
 }
 
-// slidingSpans tells each span of a window's length that begins with a permit. A
-// span that reaches into a time without such a limit is promised nothing.
+// slidingSpans tells each span of a window's length, and the transit, that begins with
+// a permit. A span that reaches into a time without such a limit is promised nothing.
 func (r *Run) slidingSpans(length time.Duration, take func(first, cells, issued, allowed int64)) {
-	cells := int64(length / r.Shape.Cell)
+	cells := int64((length + r.Shape.Transit) / r.Shape.Cell)
 	slide(r.Counts, cells, Count.certain, func(first, sum int64) {
 		total, limited := r.limitFrom(length, first)
 		if _, still := r.limitFrom(length, first+cells); limited && still {

@@ -65,6 +65,22 @@ func TestSpans(t *testing.T) {
 	}
 }
 
+// Under a guard of ten cells, what comes in those after a window is of the same span.
+func TestASlidingSpanHasTheGuard(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		transit time.Duration
+		cell    int64
+		want    Verdict
+	}{{0, 499, NotHeld}, {0, 500, Held}, {20 * ms, 509, NotHeld}, {20 * ms, 510, Held}} {
+		r := shapedRun(quota.ShapeSliding, 100, issued(0, 60), issued(c.cell, 41))
+		r.Shape.Transit = c.transit
+		if _, s, verdict := judge(r); verdict != c.want {
+			t.Errorf("a guard of %v, cell %d: %q, %+v", c.transit, c.cell, verdict, s.Spans.Worst)
+		}
+	}
+}
+
 // The report names the span that is the fullest.
 func TestTheFullestSpan(t *testing.T) {
 	t.Parallel()

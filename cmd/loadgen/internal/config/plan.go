@@ -45,7 +45,7 @@ func (c *Config) restart() time.Duration { return c.Settle + c.Growth() + time.S
 // back, two windows later.
 func (c *Config) Growth() time.Duration {
 	if c.Shaped() {
-		return 3 * c.Longest()
+		return 3*c.Longest() + c.policy.Guard
 	}
 	return c.Longest()
 }

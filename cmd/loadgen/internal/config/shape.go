@@ -29,7 +29,11 @@ func (c *Config) Cell() time.Duration {
 
 // Placing is how permits are placed by the clock of their generator.
 func (c *Config) Placing(tolerance time.Duration) load.Placing {
-	return load.Placing{Length: c.Cell(), Aligned: !c.Shaped(), Valid: c.Window(), Tolerance: tolerance}
+	p := load.Placing{Length: c.Cell(), Aligned: !c.Shaped(), Valid: c.Window(), Tolerance: tolerance}
+	if c.Shaped() && c.policy.Guard > 0 { // from its issue on, which is later in its slot
+		p.Valid, p.Slack = c.policy.Guard, c.Cell()
+	}
+	return p
 }
 
 // Spans is how the permits of a shape are judged, of a fleet of which so many
@@ -43,7 +47,7 @@ func (c *Config) Spans(left int) *load.Shape {
 	left += c.Instances * len(c.Faults)
 	return &load.Shape{
 		Kind: c.policy.Shape, Cell: c.Cell(), Slot: c.Cell(), Burst: c.policy.Burst,
-		Crowd: c.Instances + left, Equal: c.policy.Share == quota.ShareEqual,
+		Transit: c.policy.Guard, Crowd: c.Instances + left, Equal: c.policy.Share == quota.ShareEqual,
 	}
 }
 
@@ -57,9 +61,6 @@ func (c *Config) checkShape() error {
 	}
 	if c.policy.Pacing != quota.PacingOff {
 		return Usagef("--pacing %s releases permits along fixed windows, and --shape is %s: leave it out; --shape bucket with a small --burst is even by itself", c.policy.Pacing, c.policy.Shape)
-	}
-	if c.policy.Guard > 0 || c.policy.GuardAuto {
-		return Usagef("--guard %s keeps away from the edges of fixed windows, and --shape is %s: leave it out", quota.FormatGuard(c.policy.Guard, c.policy.GuardAuto), c.policy.Shape)
 	}
 	if most := mostCells * c.Cell(); c.MeasureAfter+c.Duration > most {
 		return Usagef("--shape %s is judged by cells of %v, and at most %s of them: --measure-after and --duration may be %v together, not %v; use a shorter time, or longer windows",
