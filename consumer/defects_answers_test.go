@@ -2,15 +2,19 @@ package consumer_test
 
 import (
 	"context"
+	"errors"
 	"math"
 	"math/rand/v2"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -368,6 +372,43 @@ func TestTheErrorNamesTheLimitThatIsSpent(t *testing.T) {
 		if !ok || e.Window.Length != 10*time.Second || e.Total != 20 || time.Until(e.RetryAt) != 7500*time.Millisecond {
 			t.Errorf("the ten seconds are spent: %+v", e)
 		}
+	})
+}
+
+// Errors tell the numbers, when to try again, and why there is no share.
+func TestErrorsSayWhatHelps(t *testing.T) {
+	bubble(t, policyOf(t, "10/s"), func(t *testing.T, _ context.Context, _ *consumer.FixedSource, l *consumer.Limiter) {
+		tryTake(l, 10)
+		want := "share is 10 of 10 permits per 1s, among 1 instances; try again for 2 at 00:00:01.000 UTC"
+		if err := tryAcquireN(l, 2); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		cause := errors.New("the role lacks a right")
+		s := &told{clock: clock.New()}
+		l := open(t, s, consumer.Options{})
+		s.sink.Trouble(cause)
+		causes := func(when string, kind error) {
+			t.Helper()
+			if err := tryAcquireN(l, 1); !errors.Is(err, kind) || !errors.Is(err, cause) || !strings.Contains(err.Error(), cause.Error()) {
+				t.Errorf("%s: %v, want %v because of %v", when, err, kind, cause)
+			}
+		}
+		causes("nothing was heard", consumer.ErrLimited)
+		p := policyOf(t, "10/s")
+		p.Outage = quota.OutageStop
+		s.begin(p, 1)
+		causes("nothing is proved", consumer.ErrLimited)
+		s.prove()
+		if err := tryAcquireN(l, 1); err != nil {
+			t.Errorf("a share, whatever the trouble: %v", err)
+		}
+		time.Sleep(time.Minute)
+		causes("an outage", consumer.ErrStale)
+		s.revision++
+		s.sink.Apply(s.clock.Now(), protocol.Change{Revision: s.revision, PolicyDeleted: true})
+		causes("no policy", consumer.ErrNoPolicy)
 	})
 }
 

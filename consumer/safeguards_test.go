@@ -168,6 +168,24 @@ func TestWindowsFollowASuspension(t *testing.T) {
 	})
 }
 
+// A permit is not valid any more if the machine was suspended beyond its end, also
+// where nobody has observed the clock since.
+func TestAPermitEndsInASuspension(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, slept := asleep()
+		l := open(t, s, consumer.Options{})
+		s.start(policyOf(t, "10/s"), 1)
+		p, err := l.Take(t.Context(), 1, 0)
+		if err != nil || !valid(p, 500*time.Millisecond) {
+			t.Fatalf("%v, or not valid at the start of its window", err)
+		}
+		slept.Store(int64(2 * time.Second))
+		if valid(p, 0) {
+			t.Errorf("valid until %v, and the clock says %v", until(p), time.Now().Add(2*time.Second))
+		}
+	})
+}
+
 // Under other shapes than fixed windows a larger share counts a window, what
 // clocks drift, and twice their error later: no span by any clock holds both what
 // was issued before and the larger share.

@@ -110,6 +110,24 @@ func TestAGainIsHeldBackForTheReach(t *testing.T) {
 	}
 }
 
+// TestAForecastGoesByThePlansOffset: one reading of the clock's offset serves a plan
+// and all that is foreseen from it, though the clock steps meanwhile.
+func TestAForecastGoesByThePlansOffset(t *testing.T) {
+	w := share.Planner{Clock: clock.Started(instant(0), nil)}
+	w.Reset(instant(0), "a", protocol.View{Revision: 1, Policy: plannerPolicy(quota.OutageHold), Instances: []quota.Instance{{ID: "a"}}})
+	w.Prove(instant(1 << 40))
+	const now = 9_000 * ms
+	before := w.Plan(instant(now / ms))
+	w.Clock.Observe(clock.Instant{Mono: now + ms, Wall: planEpoch + now + 300*ms})
+	if w.Clock.Offset() == before.Offset {
+		t.Fatal("the clock has not stepped")
+	}
+	after := w.Foresee(now)
+	if after.Offset != before.Offset || after.Until != before.Until || after.Limits[0] != before.Limits[0] {
+		t.Errorf("foreseen %+v, want %+v", after, before)
+	}
+}
+
 // TestAPlanEnds: while a policy is known no plan is for ever, also where the
 // policy is not in force yet, and none ends before it begins.
 func TestAPlanEnds(t *testing.T) {
