@@ -73,6 +73,7 @@ type play struct {
 	*testing.T
 	*model
 	rng    *rand.Rand
+	share  quota.ShareRule // of all policies; without weights and demands all divide equally
 	about  string
 	trace  []string
 	source interface{ Set(quota.Policy) error }
@@ -128,6 +129,7 @@ type readiness struct {
 
 func newPlay(t *testing.T, seed uint64) *play {
 	h := &play{T: t, rng: rand.New(rand.NewPCG(seed, 11))}
+	h.share = []quota.ShareRule{quota.ShareEqual, quota.ShareWeighted, quota.ShareDemand}[seed%3]
 	h.model = &model{instances: 1}
 	if h.rng.IntN(3) == 0 {
 		h.instances = 1 + h.rng.Int64N(4)
@@ -154,7 +156,7 @@ func newPlay(t *testing.T, seed uint64) *play {
 
 func describe(p quota.Policy) string {
 	p = p.WithDefaults()
-	s := fmt.Sprintf("%v %s pacing %s mode %s outage %s settle %v guard %v warm-up %v burst %d", p.Limits, p.Shape, p.Pacing, p.Mode, p.Outage, p.Settle, p.Guard, p.WarmUp, p.Burst)
+	s := fmt.Sprintf("%v %s share %s pacing %s mode %s outage %s settle %v guard %v warm-up %v burst %d", p.Limits, p.Shape, p.Share, p.Pacing, p.Mode, p.Outage, p.Settle, p.Guard, p.WarmUp, p.Burst)
 	if !p.From.IsZero() {
 		s += " from " + clockOf(p.From.UnixNano())
 	}
@@ -198,6 +200,7 @@ func (h *play) randomPolicy(before *quota.Policy) quota.Policy {
 			p.From, p.Next, p.Requires = time.Time{}, nil, nil
 		} else {
 			p.Shape = []quota.Shape{quota.ShapeFixed, quota.ShapeFixed, quota.ShapeSliding, quota.ShapeBucket}[r.IntN(4)]
+			p.Share = h.share
 			p.Settle = time.Duration(300+r.IntN(2700)) * time.Millisecond
 			p.ClockError = 10 * time.Millisecond
 			if one(3) {

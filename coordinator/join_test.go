@@ -69,7 +69,7 @@ func TestADeadMemberDoesNotHoldUpJoin(t *testing.T) {
 		err   string
 	}{
 		{"all are well", map[string]string{"a": "3.7.3", "b": "3.7.3"}, 0, nil, ""},
-		{"one is silent", map[string]string{"a": "3.7.3", "b": "1h"}, otherMembers, []string{"b"}, ""},
+		{"one is silent", map[string]string{"a": "3.7.3", "b": "1h"}, 250 * time.Millisecond, []string{"b"}, ""},
 		{"one refuses", map[string]string{"a": "3.7.3", "b": "refused"}, 0, []string{"b"}, ""},
 		{"one is too old", map[string]string{"a": "3.7.3", "b": "3.5.1"}, 0, nil, "b: version 3.5.1 is too old"},
 		{"none answers", map[string]string{"a": "1h", "b": "1h"}, time.Minute, nil, "no etcd at [a b]"},
