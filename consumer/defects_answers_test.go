@@ -428,5 +428,15 @@ func TestALimitThatStillBindsIsShown(t *testing.T) {
 		if n := tryTake(l, 100); n != 1 {
 			t.Errorf("%d permits, want 1: the old limit binds for its window", n)
 		}
+		// It is not shown later, whatever the mode.
+		time.Sleep(30 * time.Second)
+		paused := policyOf(t, "100/s")
+		paused.Mode = quota.ModePause
+		if err := source.Set(paused); err != nil {
+			t.Fatal(err)
+		}
+		if got := limits(l); len(got) != 1 || got[0].Limit.Window != time.Second {
+			t.Errorf("paused: %+v, want the policy's limit", got)
+		}
 	})
 }

@@ -415,20 +415,26 @@ func TestShadowLetsEveryCallPass(t *testing.T) {
 		})
 	})
 	t.Run("a permit that passed is none to release", func(t *testing.T) {
-		bubble(t, shadow(policyOf(t, "10/m")), func(t *testing.T, ctx context.Context, source *consumer.FixedSource, l *consumer.Limiter) {
-			tryTake(l, 10)
-			p, err := l.Take(ctx, 1, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := source.Set(policyOf(t, "10/m")); err != nil {
-				t.Fatal(err)
-			}
-			release(l, p)
-			if n := tryTake(l, 100); n != 0 {
-				t.Errorf("%d of 10 issued", 10+n)
-			}
-		})
+		for _, shape := range []quota.Shape{quota.ShapeFixed, quota.ShapeSliding, quota.ShapeBucket} {
+			policy := policyOf(t, "10/m")
+			policy.Shape = shape
+			bubble(t, shadow(policy), func(t *testing.T, ctx context.Context, source *consumer.FixedSource, l *consumer.Limiter) {
+				tryTake(l, 10)
+				p, err := l.Take(ctx, 1, 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := source.Set(policy); err != nil {
+					t.Fatal(err)
+				}
+				if release(l, p) {
+					t.Errorf("%s: taken back", shape)
+				}
+				if n := tryTake(l, 100); n != 0 {
+					t.Errorf("%s: %d of 10 issued", shape, 10+n)
+				}
+			})
+		}
 	})
 }
 

@@ -181,7 +181,7 @@ func (k *core) explain(v window.Verdict, n int64) (Reason, error) {
 		}
 		e.Reason, e.Cause = ReasonJoining, k.mu.trouble
 	}
-	k.nameLimit(&e, p.Binding(now.Mono), use.Limits)
+	k.nameLimit(&e, p.Limits(now.Mono), use.Limits)
 	if known {
 		e.RetryAt = k.wall(when)
 	}

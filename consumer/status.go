@@ -107,7 +107,7 @@ func (k *core) status(now clock.Instant) (Status, window.Usage) {
 	if use.HeadAt != window.Forever {
 		st.HeadAt = k.wall(use.HeadAt)
 	}
-	for i, l := range p.Binding(now.Mono) {
+	for i, l := range p.Limits(now.Mono) {
 		if i == 0 {
 			st.Instances = l.Instances
 		}

@@ -1,7 +1,6 @@
 package share
 
 import (
-	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -274,30 +273,6 @@ func (p *Planner) Limits(now int64) []LimitState {
 		}
 		all = append(all, LimitState{w, b})
 	}
-	return all
-}
-
-// Binding returns the limits in force, and those of earlier policies that still bind
-// while a change of the window's length settles; shortest window first.
-func (p *Planner) Binding(now int64) []LimitState {
-	all := p.Limits(now)
-	if all == nil {
-		return nil
-	}
-	for _, t := range slices.Backward(p.terms) {
-		if t.policy == nil {
-			continue
-		}
-		for _, l := range t.policy.LimitsAt(now + p.offset) {
-			w := quota.WindowAt(l.Window, now+p.offset)
-			known := slices.ContainsFunc(all, func(s LimitState) bool { return s.Window == w })
-			if b := p.Bound(w, now); !known && b.Permits != Unbounded {
-				b.Total = l.Permits
-				all = append(all, LimitState{w, b})
-			}
-		}
-	}
-	slices.SortFunc(all, func(a, b LimitState) int { return cmp.Compare(a.Window.Length, b.Window.Length) })
 	return all
 }
 
