@@ -170,6 +170,9 @@ func TestSpansOfTheOwnClockAgreeWithANaiveModel(t *testing.T) {
 		if s.Spans.Over != over || s.Spans.Judged != int64(len(spans))+1 {
 			t.Fatalf("%+v, want %d of %d over", s.Spans, over, len(spans)+1)
 		}
+		if _, _, verdict := Judge(r); over > 0 && verdict != NotHeld {
+			t.Fatalf("%q, and %d spans are over", verdict, over)
+		}
 	})
 }
 
