@@ -1,12 +1,10 @@
 package coordinator
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -31,17 +29,9 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	code := m.Run()
-	// The server's own goroutines are many; ours must be gone.
-	stacks := make([]byte, 16<<20)
-	stacks = stacks[:runtime.Stack(stacks, true)]
-	for _, ours := range []string{"coordinator.(*Session)", "coordinator.(*membership)"} {
-		if i := bytes.Index(stacks, []byte(ours)); i >= 0 && code == 0 {
-			fmt.Fprintf(os.Stderr, "goroutines are left:\n%s\n", stacks[max(0, i-500):min(len(stacks), i+1500)])
-			code = 1
-		}
-	}
-	if err := server.Close(); err != nil {
+	if err := errors.Join(server.Close(), await.Leaks()); err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, err)
+		code = 1
 	}
 	os.Exit(code)
 }

@@ -6,6 +6,8 @@ package await
 import (
 	"flag"
 	"time"
+
+	"go.uber.org/goleak"
 )
 
 // T is what this package needs of a testing.T.
@@ -36,6 +38,17 @@ func Until(t T, what string, holds func() bool) {
 		}
 		<-time.After(interval)
 	}
+}
+
+// Leaks waits until no goroutine but the caller's is left, and returns an error with
+// those that do not end. It is for TestMain.
+func Leaks() (err error) {
+	for range 50 { // each look takes half a second, as long as there is one
+		if err = goleak.Find(); err == nil {
+			break
+		}
+	}
+	return err
 }
 
 // Together lets more tests run at once than there are processors, unless the command

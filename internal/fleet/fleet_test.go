@@ -1,14 +1,12 @@
 package fleet_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/url"
 	"os"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -39,19 +37,9 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	code := m.Run()
-	stacks := make([]byte, 16<<20)
-	stacks = stacks[:runtime.Stack(stacks, true)]
-	for _, ours := range []string{"coordinator.(*", "consumer.(*", "fleet."} {
-		if i := bytes.Index(stacks, []byte("quotient/"+ours)); i >= 0 && code == 0 && !bytes.Contains(stacks[max(0, i-200):i], []byte("TestMain")) {
-			if ours == "fleet." && bytes.Contains(stacks[i:min(len(stacks), i+200)], []byte("TestMain")) {
-				continue
-			}
-			fmt.Fprintf(os.Stderr, "goroutines are left:\n%s\n", stacks[max(0, i-500):min(len(stacks), i+1500)])
-			code = 1
-		}
-	}
-	if err := server.Close(); err != nil {
+	if err := errors.Join(server.Close(), await.Leaks()); err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, err)
+		code = 1
 	}
 	os.Exit(code)
 }
