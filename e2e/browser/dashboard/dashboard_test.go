@@ -31,11 +31,20 @@ func TestReadsLiveNumbers(t *testing.T) {
 	b.Visit("http://" + line.listener.Addr().String())
 	b.Shows("#providers .name", provider)
 	b.Shows("#providers .limits", "500/2s,5000/1m")
+	b.Shows("#detail-title", "mail/send") // the first, where there is room
+	// The list draws what each issues; who opens one sees what went before.
+	const drawn = `document.querySelectorAll("#providers .trend path")[2].getAttribute("d").split("M").length > `
+	b.Until("a small chart", drawn+"1")
+	first := tab.Get[float64](b, "Date.now()")
+	b.Until("more of it", drawn+"8")
 	b.Press("j")
 	b.Press("j")
 	b.Press(kb.Enter)
 	b.Shows("#detail-title", provider)
 	b.Until("a steady chart", steady)
+	if begin := tab.Get[float64](b, `document.querySelector("#chart").points()[0].t`); begin > first {
+		t.Errorf("the chart begins %v ms after the list's", begin-first)
+	}
 	b.Until("all instances", `document.querySelectorAll("#instances .row:not(.head)").length === 4`)
 	b.Shows("#instances", "active")
 	b.Shows("#providers", "4/4")
@@ -76,7 +85,7 @@ func TestChangesALimitAndTheFleetFollows(t *testing.T) {
 	b.Visit(p.link)
 	b.Until("that the token is gone from the address", `!location.href.includes("token")`)
 	b.Shows("#providers .name", provider)
-	b.Click("#providers a.row")
+	b.Shows("#detail-title", provider) // the only one
 	b.Until("a steady chart", steady)
 
 	b.Press("c")
@@ -112,10 +121,18 @@ func TestChangesALimitAndTheFleetFollows(t *testing.T) {
 		t.Errorf("revision %d after %d", after, before)
 	}
 
+	// A pause looks like no first choice, and is confirmed.
+	if fill := tab.Get[string](b, `getComputedStyle(document.querySelector("#pause")).backgroundColor`); fill != "rgba(0, 0, 0, 0)" {
+		t.Errorf("the button that pauses is filled, %s", fill)
+	}
 	b.Click("#pause")
 	b.Write("#reason", "the provider is down")
 	b.Click("#change-preview")
 	b.Shows("#preview", "(pause)")
+	b.Shows("#force-label", "Stop all permits of "+provider)
+	b.Until("that it waits for a confirmation", `document.querySelector("#change-write").disabled`)
+	b.Shot("pause")
+	b.Click("#force")
 	b.Click("#change-write")
 	b.Shows("#mode", "paused")
 	b.Shows("#instances", "paused")
@@ -140,10 +157,39 @@ func TestShowsALostInstance(t *testing.T) {
 	b.Until("a steady chart", steady)
 	b.Until("shares of 200", `[...document.querySelectorAll("#instances .row:not(.head)")].filter((r) => r.children[1].textContent === "200").length === 3`)
 	all[1].kill()
-	b.Shows("#troubles", "Lost: worker-2")
+	b.Shows("#events", "Lost worker-2")
 	b.Until("shares of 300", `[...document.querySelectorAll("#instances .row:not(.head)")].filter((r) => r.children[1].textContent === "300").length === 2`)
 	b.Until("two instances at the limit", `(() => { const p = document.querySelector("#chart").points().at(-1); return p.total >= 570 && !("worker-2" in p.named); })()`)
 	b.Shot("lost")
+}
+
+// TestShowsEvents: joins, losses, refusals and changes, in the list and on the
+// chart, which spans five minutes from the start.
+func TestShowsEvents(t *testing.T) {
+	w := newWorld(t)
+	w.set(provider, "600/s")
+	w.fleet(2, provider, 50)
+	p := w.dashboard()
+	b := tab.Open(t, tab.Desktop)
+	b.Visit(p.link)
+	b.Until("a point", `document.querySelector("#chart").points?.().some((x) => x.total > 0)`)
+	if span := tab.Get[[]float64](b, `document.querySelector("#chart").range()`); span[1]-span[0] != 300 {
+		t.Errorf("the chart shows from %v to %v", span[0], span[1])
+	}
+	greedy := w.join("worker-3", provider, 700)
+	b.Shows("#events", "Joined worker-3")
+	b.Until("its refusals", `/Refused\/s[1-9]/.test(document.querySelector("#facts").textContent)`)
+	greedy.kill()
+	b.Shows("#events", "Lost worker-3")
+	b.Shows("#events", "Refusals end")
+	w.join("worker-4", provider, 700)
+	b.Shows("#events", "Refusals begin")
+	w.set(provider, "300/s")
+	b.Shows("#events", "600/s → 300/s by setup@test")
+	for _, want := range []string{"Joined worker-3", "Lost worker-3", "Refusals begin", "600/s → 300/s"} {
+		b.Until(want+" on the chart", fmt.Sprintf(`document.querySelector("#chart").marks.some((m) => m.includes(%q))`, want))
+	}
+	b.Shot("events")
 }
 
 // TestShowsTheOutage: etcd goes and comes back; the page says so, keeps what it
@@ -173,7 +219,10 @@ func TestShowsTheOutage(t *testing.T) {
 	}
 }
 
-// TestNarrowAndDark: 400 pixels, by the system's dark theme and by the switch.
+// shifts is how far the page's parts have jumped, by the browser's measure.
+const shifts = `new Promise((done) => { new PerformanceObserver((l) => done(l.getEntries().reduce((n, e) => n + e.value, 0))).observe({type: "layout-shift", buffered: true}); setTimeout(() => done(0), 500); })`
+
+// TestNarrowAndDark: 390 pixels, by the system's dark theme and by the switch.
 func TestNarrowAndDark(t *testing.T) {
 	w := newWorld(t)
 	w.set(provider, "600/s")
@@ -181,7 +230,7 @@ func TestNarrowAndDark(t *testing.T) {
 	w.fleet(3, provider, 300)
 	p := w.dashboard()
 	for name, l := range map[string]tab.Look{
-		"narrow": {Width: 400, Height: 860}, "narrow-dark": {Width: 400, Height: 860, Dark: true}, "dark": {Width: 1280, Height: 900, Dark: true},
+		"narrow": {Width: 390, Height: 860}, "narrow-dark": {Width: 390, Height: 860, Dark: true}, "dark": {Width: 1280, Height: 900, Dark: true},
 	} {
 		b := tab.Open(t, l)
 		b.Visit(p.link + "#/payments%2Fcharge")
@@ -197,6 +246,12 @@ func TestNarrowAndDark(t *testing.T) {
 		brightness := `(() => { const [r, g, b] = getComputedStyle(document.body).backgroundColor.match(/\d+/g).map(Number); return (r + g + b) / 3; })()`
 		if bright := tab.Get[float64](b, brightness); (bright < 80) != l.Dark {
 			t.Errorf("dark is %v, and the background has brightness %v", l.Dark, bright)
+		}
+		if jumped := tab.Get[float64](b, shifts); jumped > 0.02 {
+			t.Errorf("%s: parts of the page jumped by %v", name, jumped)
+		}
+		if list := tab.Get[bool](b, `document.querySelector("#list").offsetParent !== null`); list != (l.Width > 1000) {
+			t.Errorf("%s: the list is beside the detail: %v", name, list)
 		}
 		b.Shot(name)
 		if l.Dark {

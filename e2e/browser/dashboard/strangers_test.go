@@ -16,13 +16,25 @@ import (
 	"github.com/quotient-limiter/quotient/e2e/browser/tab"
 )
 
-// TestReadOnlyIsReadOnly: no button, and the server refuses.
+// TestReadOnlyIsReadOnly: no button, a page that says so, and the server refuses.
+// Also that the only provider opens on a narrow screen, and that times have a zone.
 func TestReadOnlyIsReadOnly(t *testing.T) {
 	w := newWorld(t)
 	w.set(provider, "300/s")
 	p := w.dashboard()
-	b := tab.Open(t, tab.Desktop)
-	b.Visit(p.link + "#/" + "payments%2Fcharge")
+	b := tab.Open(t, tab.Look{Width: 390, Height: 844})
+	b.InZone("Asia/Kolkata")
+	b.Visit(p.link)
+	b.Shows("#facts", "300/s")
+	b.Shows("#read-only", "read-only")
+	b.Shows("#rights", "cannot change limits")
+	for _, place := range []string{"#chart-unit", "#policy", "#events time", "#history"} {
+		b.Shows(place, "GMT+5:30")
+	}
+	b.Press(kb.Escape)
+	b.Shows("#providers .name", provider)
+	b.Until("the row in focus", `document.activeElement.matches("#providers a.row")`)
+	b.Press(kb.Enter)
 	b.Shows("#facts", "300/s")
 	if !tab.Get[bool](b, `document.querySelector("#set").hidden && document.querySelector("#pause").hidden`) {
 		t.Error("there are buttons that change something")
@@ -33,6 +45,27 @@ func TestReadOnlyIsReadOnly(t *testing.T) {
 	if !strings.HasPrefix(got, "403") || !strings.Contains(got, "read-only") {
 		t.Errorf("the server said %s", got)
 	}
+}
+
+// TestSaysThatItMayNotRead: etcd that refuses is not etcd that is away.
+func TestSaysThatItMayNotRead(t *testing.T) {
+	w := newWorld(t)
+	t.Setenv("QUOTIENT_PASSWORD", "secret")
+	for _, user := range []string{"root", "eve"} {
+		if _, err := w.client.UserAdd(t.Context(), user, "secret"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := w.client.UserGrantRole(t.Context(), "root", "root"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.client.AuthEnable(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b := tab.Open(t, tab.Desktop)
+	b.Visit(w.dashboard("--user", "eve").link)
+	b.Shows("#link", "no permission")
+	b.Shows("#alarm", "may not read from etcd")
 }
 
 // TestKeepsStrangersOut: nothing is shown before the login; there is no cookie, and
@@ -64,7 +97,6 @@ func TestKeepsStrangersOut(t *testing.T) {
 	if kept := tab.Get[string](b, `sessionStorage.getItem("token")`); kept != "carol-0123456789-0123456789" {
 		t.Errorf("the tab keeps %q", kept)
 	}
-	b.Click("#providers a.row")
 	b.Click("#set")
 	b.Write("#limits", "500/s")
 	b.Write("#reason", "as carol")

@@ -87,6 +87,12 @@ func (b *Tab) As(l Look) {
 		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}}))
 }
 
+// InZone sets the time zone of the pages to come.
+func (b *Tab) InZone(name string) {
+	b.t.Helper()
+	b.Run(call(emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: name}))
+}
+
 // Run does what the helpers here have no words for.
 func (b *Tab) Run(actions ...chromedp.Action[chromedp.Void]) {
 	b.t.Helper()

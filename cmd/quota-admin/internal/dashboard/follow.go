@@ -147,7 +147,7 @@ func (f *follower) look(ctx context.Context, topics map[string]*topic) {
 		f.etcd = etcdState{OK: ok, Since: now.UnixMilli()}
 	}
 	if err != nil {
-		f.etcd.Error = strings.TrimPrefix(err.Error(), "coordinator: ")
+		f.etcd.Error, f.etcd.Denied = strings.TrimPrefix(err.Error(), "coordinator: "), errors.Is(err, coordinator.ErrPermission)
 	}
 	s := state{Now: now.UnixMilli(), Etcd: f.etcd, Notes: []string{}, Providers: f.rows(now)}
 	if note := f.watcher.Blind(); note != "" {
@@ -160,6 +160,9 @@ func (f *follower) look(ctx context.Context, topics map[string]*topic) {
 		one := s
 		if p := f.watcher.Seen(name); p != nil {
 			one.Detail = detailOf(p, now)
+			if t.states == 0 { // the overview had points of it
+				points[name] = p.Points
+			}
 		}
 		t.send(points[name], &one)
 	}
@@ -179,9 +182,7 @@ func (f *follower) read(ctx context.Context, topics map[string]*topic) (map[stri
 		if err != nil {
 			return points, err
 		}
-		for _, pt := range p.Points {
-			points[name] = append(points[name], pt.Short())
-		}
+		points[name] = p.New
 	}
 	set := map[string]bool{}
 	for _, s := range f.listed {

@@ -24,23 +24,24 @@ type state struct {
 
 // etcdState says whether etcd answers, and since when.
 type etcdState struct {
-	OK    bool   `json:"ok"`
-	Since int64  `json:"since"`
-	Error string `json:"error,omitempty"`
+	OK     bool   `json:"ok"`
+	Since  int64  `json:"since"`
+	Error  string `json:"error,omitempty"`
+	Denied bool   `json:"denied"` // the dashboard's user may not read
 }
 
 // detail is one provider in full.
 type detail struct {
-	Provider    string           `json:"provider"`
-	Revision    int64            `json:"revision"`
-	Policy      *policyState     `json:"policy"` // null: none is set, or it cannot be read
-	Bucket      float64          `json:"bucket"` // length of a point, seconds
-	SumOfShares int64            `json:"sum_of_shares"`
-	Troubles    []string         `json:"troubles"`
-	Gone        bool             `json:"gone"` // neither policy nor instances
-	Columns     []string         `json:"columns"`
-	Instances   [][]any          `json:"instances"` // by Columns: there may be a thousand
-	Lost        []live.Departure `json:"lost"`
+	Provider    string       `json:"provider"`
+	Revision    int64        `json:"revision"`
+	Policy      *policyState `json:"policy"` // null: none is set, or it cannot be read
+	Bucket      float64      `json:"bucket"` // length of a point, seconds
+	SumOfShares int64        `json:"sum_of_shares"`
+	Troubles    []string     `json:"troubles"`
+	Gone        bool         `json:"gone"` // neither policy nor instances
+	Columns     []string     `json:"columns"`
+	Instances   [][]any      `json:"instances"` // by Columns: there may be a thousand
+	Events      []live.Event `json:"events"`
 }
 
 // policyState is what is set, in words.
@@ -76,7 +77,7 @@ func detailOf(p *live.Provider, now time.Time) *detail {
 	f := p.Fleet
 	d := &detail{
 		Provider: f.Provider, Revision: f.Revision, Policy: policyOf(&f.Policy, p.At), Bucket: p.Bucket().Seconds(),
-		Troubles: status.Troubles(f), Columns: columns, Lost: append([]live.Departure{}, p.Lost...),
+		Troubles: status.Troubles(f), Columns: columns, Events: append([]live.Event{}, p.Events...),
 		Gone: f.Policy.Revision == 0 && len(f.Instances) == 0,
 	}
 	d.SumOfShares, d.Instances = p.Detail(now, instancesAtMost)

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/live"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/rates"
 )
 
@@ -19,7 +20,7 @@ const (
 	// streamsEach is how many streams one caller has; another one ends the oldest.
 	streamsEach = 16
 	// history is how many points are kept, and sent to a page that opens.
-	history = 300
+	history = live.PointsAtMost
 )
 
 // message is one line of a stream.

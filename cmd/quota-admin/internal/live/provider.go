@@ -1,8 +1,10 @@
 package live
 
 import (
+	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/change"
@@ -15,29 +17,36 @@ import (
 // Row is a provider in a list of them. Rates are permits per second; what is not
 // known is nil.
 type Row struct {
-	Provider  string   `json:"provider"`
-	Limits    string   `json:"limits"`
-	Rate      *float64 `json:"rate"` // of the shortest limit
-	Mode      string   `json:"mode"` // "none" without a policy, "broken" if it cannot be used
-	Instances int      `json:"instances"`
-	Applied   int      `json:"applied"`
-	Issued    *float64 `json:"issued"`
-	Refused   *float64 `json:"refused"`
-	Shadowed  float64  `json:"shadowed"`
-	Waiting   int64    `json:"waiting"`
-	Troubles  int      `json:"troubles"`
-	Problem   string   `json:"problem,omitempty"`
+	Provider  string     `json:"provider"`
+	Limits    string     `json:"limits"`
+	Rate      *float64   `json:"rate"` // of the shortest limit
+	Mode      string     `json:"mode"` // "none" without a policy, "broken" if it cannot be used
+	Instances int        `json:"instances"`
+	Applied   int        `json:"applied"`
+	Issued    *float64   `json:"issued"`
+	Refused   *float64   `json:"refused"`
+	Shadowed  float64    `json:"shadowed"`
+	Waiting   int64      `json:"waiting"`
+	Troubles  int        `json:"troubles"`
+	Problem   string     `json:"problem,omitempty"`
+	Trend     []*float64 `json:"trend,omitempty"` // issued, by the newest points
 }
 
-// Departure is an instance that was there until a moment ago.
-type Departure struct {
-	At   int64  `json:"t"` // milliseconds since the Unix epoch
+// Event is something that happened to a provider's instances.
+type Event struct {
+	At   int64  `json:"t"`    // milliseconds since the Unix epoch
+	Kind string `json:"kind"` // Joined, Left, Lost or Refusals
 	Text string `json:"text"`
 }
 
 const (
-	lostFor    = time.Minute // is how long a departure is told
-	lostAtMost = 20
+	// PointsAtMost is how many points are kept of each provider.
+	PointsAtMost = 300
+	trendAtMost  = 60
+	eventsAtMost = 50
+	namesAtMost  = 5 // in an event
+	// calm is how long nothing is refused until refusals have ended.
+	calm = 5 * time.Second
 )
 
 // Provider is what is remembered of a provider between two looks. It is pure: see
@@ -46,12 +55,16 @@ type Provider struct {
 	Fleet  *coordinator.Fleet // empty before the first look
 	At     time.Time          // of the last look
 	Row    Row
-	Points []rates.Point // that the last look finished
-	Lost   []Departure   // oldest first
+	Points []rates.Point // oldest first
+	New    []rates.Point // that the last look added to them
+	Events []Event       // oldest first
 
-	meter *rates.Meter
-	here  map[string]quota.Instance
-	stop  func() // ends the observation; nil: it is not observed
+	meter    *rates.Meter
+	here     map[string]quota.Instance // nil before the first look
+	rated    bool                      // rates of the whole fleet were known
+	refusing bool
+	refused  time.Time // when something last was
+	stop     func()    // ends the observation; nil: it is not observed
 }
 
 func newProvider(name string) *Provider {
@@ -87,7 +100,12 @@ func RowOf(s *coordinator.Stored, now time.Time) Row {
 // see takes a look at the fleet.
 func (p *Provider) see(now time.Time, f *coordinator.Fleet) {
 	p.Fleet, p.At = f, now
-	p.Points = p.meter.See(now, f)
+	p.New = p.meter.See(now, f)
+	for i := range p.New {
+		p.New[i] = p.New[i].Short()
+	}
+	p.Points = append(p.Points, p.New...)
+	p.Points = p.Points[max(0, len(p.Points)-PointsAtMost):]
 	row := RowOf(&f.Policy, now)
 	row.Provider = f.Provider
 	sum := status.Of(f, now)
@@ -102,35 +120,72 @@ func (p *Provider) see(now time.Time, f *coordinator.Fleet) {
 		}
 	}
 	row.Shadowed = round(row.Shadowed)
-	if total, whole := p.meter.Total(); whole {
+	total, whole := p.meter.Total()
+	if whole {
 		issued = total
 	}
 	if known {
 		row.Issued, row.Refused = new(round(issued)), new(round(refused))
 	}
+	for _, point := range p.Points[max(0, len(p.Points)-trendAtMost):] {
+		row.Trend = append(row.Trend, point.Total)
+	}
 	p.Row = row
-	p.seeLost(now)
+	p.seeInstances(now)
+	if whole {
+		p.seeRefusals(now, refused)
+	}
+	p.Events = p.Events[max(0, len(p.Events)-eventsAtMost):]
 }
 
-// seeLost notes who is gone since the last look.
-func (p *Provider) seeLost(now time.Time) {
-	here := make(map[string]quota.Instance, len(p.Fleet.Instances))
+func (p *Provider) event(now time.Time, kind, text string) {
+	p.Events = append(p.Events, Event{now.UnixMilli(), kind, kind + " " + text})
+}
+
+// seeInstances notes joins and departures since the last look.
+func (p *Provider) seeInstances(now time.Time) {
+	here, names := make(map[string]quota.Instance, len(p.Fleet.Instances)), map[string][]string{}
 	for _, s := range p.Fleet.Instances {
 		here[s.Instance.ID] = s.Instance
+		if _, ok := p.here[s.Instance.ID]; !ok && p.here != nil {
+			names["Joined"] = append(names["Joined"], s.Instance.Name)
+		}
 	}
 	for id, i := range p.here {
 		if _, ok := here[id]; !ok {
-			how := "Lost: "
+			kind := "Lost"
 			if !i.Until.IsZero() && !i.Until.After(now.Add(time.Second)) { // it had announced its end
-				how = "Left: "
+				kind = "Left"
 			}
-			p.Lost = append(p.Lost, Departure{now.UnixMilli(), how + i.Name + " (" + id + ")"})
+			names[kind] = append(names[kind], i.Name)
 		}
 	}
 	p.here = here
-	since := now.Add(-lostFor).UnixMilli()
-	p.Lost = slices.DeleteFunc(p.Lost, func(d Departure) bool { return d.At < since })
-	p.Lost = p.Lost[max(0, len(p.Lost)-lostAtMost):]
+	for _, kind := range []string{"Lost", "Left", "Joined"} {
+		if all := names[kind]; len(all) > 0 {
+			slices.Sort(all)
+			if more := len(all) - namesAtMost; more > 0 {
+				all = append(all[:namesAtMost], fmt.Sprintf("%d more", more))
+			}
+			p.event(now, kind, strings.Join(all, ", "))
+		}
+	}
+}
+
+// seeRefusals notes when refusals begin and end. Those that a new page finds are no
+// event.
+func (p *Provider) seeRefusals(now time.Time, refused float64) {
+	switch {
+	case refused > 0:
+		if p.rated && !p.refusing {
+			p.event(now, "Refusals", fmt.Sprintf("begin: %.0f/s", refused))
+		}
+		p.refusing, p.refused = true, now
+	case p.refusing && now.Sub(p.refused) > calm:
+		p.event(now, "Refusals", "end")
+		p.refusing = false
+	}
+	p.rated = true
 }
 
 // round keeps what people read of a rate, and answers short.

@@ -4,6 +4,7 @@ import { el, fill, number, shown, text } from "/draw.js";
 
 const $ = (id) => document.getElementById(id);
 const titles = { set: "Change the limit of ", pause: "Pause ", resume: "Resume " };
+const verbs = { set: "Change limit", pause: "Pause", resume: "Resume" };
 let current = null; // what the dialog is about
 let previewed = null; // the request that the preview on show is of
 
@@ -13,6 +14,9 @@ export function openDialog(kind, detail, ask) {
   $("limits").value = detail.policy.limits;
   $("limits-label").hidden = $("limits-help").hidden = kind !== "set";
   $("reason").value = "";
+  text($("change-write"), verbs[kind]);
+  $("change-write").className = kind === "pause" ? "danger" : "";
+  text($("force-text"), kind === "pause" ? "Stop all permits of " + shown(detail.provider) : "This step is meant");
   forget();
   $("change").showModal();
   (kind === "set" ? $("limits") : $("reason")).select();
@@ -79,9 +83,10 @@ $("change-form").addEventListener("submit", async (e) => {
     if (JSON.stringify(body) !== JSON.stringify(request())) return; // typed on meanwhile
     show(done);
     previewed = body;
-    $("force-label").hidden = !done.refused && !body.force;
+    const confirm = done.refused || current.kind === "pause";
+    $("force-label").hidden = !confirm && !body.force;
     problem(done.refused || "");
-    $("change-write").disabled = !!done.refused;
+    $("change-write").disabled = !!confirm && !body.force;
   } catch (err) {
     forget();
     problem(err.message);
@@ -93,7 +98,7 @@ $("force").addEventListener("change", () => {
   if (!previewed) return;
   previewed = request();
   $("change-write").disabled = !$("force").checked;
-  $("change-problem").hidden = $("force").checked;
+  $("change-problem").hidden = $("force").checked || $("change-problem").textContent === "";
 });
 $("change-cancel").addEventListener("click", () => $("change").close());
 $("change-write").addEventListener("click", async () => {

@@ -15,11 +15,15 @@ export const plain = (field) => {
 // natural compares as people do: worker-9 before worker-10.
 export const natural = new Intl.Collator("en", { numeric: true }).compare;
 
-const clock = new Intl.DateTimeFormat(undefined, { timeStyle: "medium", hour12: false });
-const stamp = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium", hour12: false });
+const hourCycle = "h23";
+const clock = new Intl.DateTimeFormat(undefined, { timeStyle: "medium", hourCycle });
+const zoned = new Intl.DateTimeFormat(undefined, { timeStyle: "long", hourCycle });
+const stamp = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "long", hourCycle });
 
-export const clockTime = (ms) => clock.format(ms);
+export const tickTime = (ms) => clock.format(ms); // for axes, whose title names the zone
+export const clockTime = (ms) => zoned.format(ms);
 export const dateTime = (text) => stamp.format(new Date(text));
+export const zone = (ms) => zoned.formatToParts(ms).find((p) => p.type === "timeZoneName").value;
 
 const format = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const fine = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
@@ -42,6 +46,13 @@ export function el(tag, kind) {
 
 export function text(node, value) {
   if (node.textContent !== value) node.textContent = value;
+}
+
+// sparkline draws a row's trend in steps, the newest at the right, under its limit.
+export function sparkline(path, line, trend, limit) {
+  const most = Math.max(1, limit || 0, ...trend.map((v) => v || 0)) * 1.08, y = (v) => (24 - 24 * v / most).toFixed(1);
+  path.setAttribute("d", trend.map((v, i) => v === null ? "" : "M" + (60 - trend.length + i) + " 24V" + y(v) + "h1V24").join(""));
+  line.setAttribute("d", limit ? "M0 " + y(limit) + "H60" : "");
 }
 
 // fill makes the children of a node stand for the items, reusing those there are.

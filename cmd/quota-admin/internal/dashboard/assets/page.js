@@ -1,7 +1,7 @@
 // The page: it shows what the server sends, and sends what people ask for. All
 // text from the server goes through shown(), and none becomes HTML.
-import { openChart } from "/chart.js";
-import { fill, number, shown, ago, el, text, Rows, plain, clockTime, dateTime } from "/draw.js";
+import { openChart, spanOf } from "/chart.js";
+import { fill, number, shown, ago, el, text, Rows, plain, clockTime, dateTime, zone, sparkline } from "/draw.js";
 import { openDialog } from "/change.js";
 
 const $ = (id) => document.getElementById(id);
@@ -12,7 +12,9 @@ let stream = null; // what ends the stream
 let linked = false; // the stream is open
 let heard = 0; // when the stream last said anything
 let chart = null;
+let chosen = false; // somebody chose a provider, or none, or the page did
 let historyOf = ""; // what the history is shown of: provider and revision
+let changes = []; // of the policy, as events
 
 // The token is kept by this tab, for this host and port only, and sent with every
 // request: no other page can make a browser do that.
@@ -49,6 +51,7 @@ async function begin() {
   }
   $("who").textContent = shown(session.who);
   $("logout").hidden = !session.login;
+  $("read-only").hidden = $("rights").hidden = session.writes;
   follow();
 }
 
@@ -80,14 +83,27 @@ function wanted() {
   try { return decodeURIComponent(name[1]); } catch { return null; }
 }
 
+// choose opens the only provider where none is chosen, and the first where there
+// is room beside the list.
+function choose() {
+  if (chosen || state.providers.length === 0) return;
+  chosen = true;
+  if (opened !== null || state.providers.length > 1 && !matchMedia("(min-width: 1000px)").matches) return;
+  history.replaceState(null, "", "#/" + encodeURIComponent(state.providers[0].provider));
+  follow();
+}
+
 function follow() {
   opened = wanted();
   stream?.abort();
   chart?.destroy();
   chart = null;
   historyOf = "";
+  changes = [];
   $("detail").hidden = opened === null;
-  $("chart-empty").hidden = false;
+  $("detail").className = "blank"; // until its state is there
+  $("set").hidden = $("pause").hidden = true;
+  document.body.classList.toggle("split", opened !== null);
   instances.clear();
   $("history").replaceChildren();
   document.title = opened === null ? "Quotient" : shown(opened) + " · Quotient";
@@ -154,9 +170,9 @@ function badge() {
     [kind, word] = ["bad", "no connection"];
     if (silent) message = "The dashboard does not answer since " + clockTime(heard) + ". What is shown is from then.";
   } else if (state && !state.etcd.ok) {
-    [kind, word] = ["bad", "etcd is away"];
-    message = "etcd does not answer since " + clockTime(state.etcd.since) + ". What is shown is from before. " +
-      "Instances go on by their outage rule. " + shown(state.etcd.error);
+    [kind, word] = ["bad", state.etcd.denied ? "no permission" : "etcd is away"];
+    message = (state.etcd.denied ? "This dashboard's user may not read from etcd: give it the role reader. " : "etcd does not answer since " +
+      clockTime(state.etcd.since) + ". What is shown is from before. Instances go on by their outage rule. ") + shown(state.etcd.error);
   }
   $("link").className = "badge " + kind;
   if ($("link").textContent !== word) $("link").textContent = word;
@@ -165,6 +181,8 @@ function badge() {
 
 function draw() {
   if (!state) return;
+  choose();
+  document.body.classList.add("drawn");
   badge();
   drawList();
   if (opened !== null) drawDetail();
@@ -187,12 +205,13 @@ function drawList() {
   fill($("providers"), rows, (p) => p === null ? providerHead() : providerRow(), (row, p) => { if (p !== null) updateProvider(row, p); });
 }
 
+const providerColumns = [["Provider", "name"], ["Limits", "limits"], ["Trend", "trend"], ["Issued/s", "number"], ["Refused/s", "number"],
+  ["Waiting", "number waiting"], ["Applied", "number"], ["Mode", "mode"]];
+
 function providerHead() {
   const row = el("div", "row head");
-  row.setAttribute("role", "row");
-  for (const [title, kind] of [["Provider"], ["Limits"], ["Issued/s", "number"], ["Refused/s", "number"], ["Waiting", "number"], ["Fleet", "number"], ["Applied", "number"], ["Mode"]]) {
-    const cell = el("span", kind || "");
-    cell.setAttribute("role", "columnheader");
+  for (const [title, kind] of providerColumns) {
+    const cell = el("span", kind);
     cell.textContent = title;
     row.append(cell);
   }
@@ -200,17 +219,20 @@ function providerHead() {
 }
 
 function providerRow() {
-  const row = el("a", "row");
-  const cell = (kind, label) => {
-    const c = el("span", kind);
-    if (label) c.dataset.label = label;
-    row.append(c);
-    return c;
-  };
-  const cells = { name: cell("name"), limits: cell("limits"), issued: cell("number", "issued/s"), refused: cell("number", "refused/s"), waiting: cell("number", "waiting"), fleet: cell("number", "fleet"), applied: cell("number", "applied"), mode: cell("mode") };
-  cells.issued.append(cells.value = el("span"), cells.gauge = el("div", "gauge"));
-  cells.gauge.append(cells.fill = el("i"));
-  row.cells = cells;
+  const row = el("a", "row"), picture = (tag) => document.createElementNS("http://www.w3.org/2000/svg", tag);
+  const [name, limits, trend, issued, refused, waiting, applied, mode] = providerColumns.map(([title, kind]) => {
+    const cell = el("span", kind);
+    if (kind.startsWith("number")) cell.dataset.label = title.toLowerCase();
+    row.append(cell);
+    return cell;
+  });
+  const svg = picture("svg"), path = picture("path"), line = picture("path");
+  svg.setAttribute("viewBox", "0 0 60 24");
+  svg.setAttribute("preserveAspectRatio", "none");
+  svg.setAttribute("aria-hidden", "true");
+  svg.append(path, line);
+  trend.append(svg);
+  row.cells = { name, limits, issued, refused, waiting, applied, mode, path, line };
   return row;
 }
 
@@ -221,19 +243,18 @@ function updateProvider(row, p) {
   text(c.name, shown(p.provider) + (p.troubles ? " ⚠" : ""));
   c.name.title = p.problem ? shown(p.problem) : p.troubles ? p.troubles + " troubles" : "";
   text(c.limits, p.limits || "–");
-  text(c.value, number(p.issued));
-  c.fill.style.width = p.rate && p.issued !== null ? Math.min(100, 100 * p.issued / p.rate) + "%" : "0";
+  sparkline(c.path, c.line, p.trend || [], p.rate);
+  text(c.issued, number(p.issued));
   text(c.refused, number(p.refused));
   text(c.waiting, number(p.waiting));
-  text(c.fleet, number(p.instances));
   text(c.applied, p.instances ? p.applied + "/" + p.instances : "–");
-  c.applied.className = "number" + (p.applied < p.instances ? " warn" : "");
+  c.applied.className = "number" + (p.applied < p.instances ? " warn" : " usual");
   text(c.mode, modeWord[p.mode] || p.mode);
-  c.mode.className = "mode " + (modeClass[p.mode] || "dim");
+  c.mode.className = "mode " + (modeClass[p.mode] || "dim") + (p.mode === "enforce" ? " usual" : "");
 }
 
-function facts(pairs) {
-  fill($("facts"), pairs, () => { const d = el("div"); d.append(el("dt"), el("dd")); return d; }, (d, [name, value]) => {
+function facts(list, pairs) {
+  fill(list, pairs, () => { const d = el("div"); d.append(el("dt"), el("dd")); return d; }, (d, [name, value]) => {
     text(d.firstChild, name);
     text(d.lastChild, value);
   });
@@ -244,25 +265,33 @@ function drawDetail() {
   if (!d || d.provider !== opened) return;
   const p = d.policy, row = state.providers.find((r) => r.provider === opened);
   const mode = p ? p.mode : d.gone ? "not set" : "no policy";
+  $("detail").className = "";
   text($("mode"), modeWord[mode] || mode);
   $("mode").className = "badge " + (modeClass[mode] || "bad");
   $("set").hidden = $("pause").hidden = !(session.writes && p);
   text($("pause"), mode === "pause" ? "Resume" : "Pause");
-  const pairs = [["Limits", p ? p.limits : "–"], ["Sum of shares", number(d.sum_of_shares)], ["Policy revision", p ? String(p.revision) : "–"]];
-  if (row) pairs.push(["Applied by", row.applied + " of " + row.instances]);
-  if (row && row.shadowed) pairs.push(["Refused but let pass/s", number(row.shadowed)]);
+  facts($("facts"), [["Limits", p ? p.limits.replaceAll(",", ", ") : "–"], ["Issued/s", number(row?.issued)], [row?.shadowed ? "Refused but let pass/s" : "Refused/s", number(row?.shadowed || row?.refused)],
+    ["Waiting", number(row?.waiting)], ["Applied by", row ? row.applied + " of " + row.instances : "–"], ["Sum of shares", number(d.sum_of_shares)]]);
+  const pairs = [];
   if (p) {
-    pairs.push(["Set by", shown(p.author) + ", " + dateTime(p.time)], ["Reason", shown(p.reason) || "–"]);
+    pairs.push(["Revision", String(p.revision)], ["Set by", shown(p.author) + ", " + dateTime(p.time)], ["Reason", shown(p.reason) || "–"]);
     for (const n of p.next) pairs.push(["Announced", n.limits + " from " + dateTime(n.from)]);
     for (const f of p.fields) {
       if (["share", "settle", "outage", "guard", "pacing"].includes(f.field) && f.new !== "0s" && f.new !== "off") pairs.push([plain(f.field), shown(f.new)]);
     }
   }
-  facts(pairs);
-  const lost = d.lost.map((l) => l.text + ", " + ago(state.now - l.t) + " ago").reverse();
-  notes($("troubles"), [...(row && row.problem ? ["The policy cannot be applied: " + row.problem] : []), ...d.troubles, ...lost]);
-  text($("chart-unit"), "permits per second" + (d.bucket > 1 ? ", by " + d.bucket + " s" : ""));
-  if (chart) $("chart-empty").hidden = chart.draw(state.now);
+  facts($("policy"), pairs);
+  notes($("troubles"), [...(row && row.problem ? ["The policy cannot be applied: " + row.problem] : []), ...d.troubles]);
+  const span = spanOf(d.bucket);
+  text($("chart-unit"), "permits per second" + (d.bucket > 1 ? ", by " + d.bucket + " s" : "") + "; times in " + zone(state.now));
+  const events = [...changes, ...d.events].filter((e) => e.t > state.now - 1000 * span).sort((a, b) => a.t - b.t);
+  fill($("events"), events.toReversed(), () => { const li = el("li"); li.append(el("time", "dim"), el("span")); return li; }, (li, e) => {
+    text(li.firstChild, clockTime(e.t));
+    text(li.lastChild, shown(e.text));
+    li.className = e.kind;
+  });
+  text($("chart-empty"), d.instances.length ? "Waiting for reports: instances send them within five seconds." : "No instance uses this provider.");
+  $("chart-empty").hidden = chart.draw(state.now, span, events);
   instances.update(d, p ? p.revision : 0);
   const key = opened + " " + (p ? p.revision : 0);
   if (key !== historyOf && state.etcd.ok) {
@@ -281,6 +310,12 @@ async function loadHistory(provider) {
   let data;
   try { data = await ask("/api/history?provider=" + encodeURIComponent(provider)); } catch { historyOf = ""; return; }
   if (provider !== opened) return;
+  const words = (r) => {
+    const also = (r.also || []).map((d) => plain(d.field) + " " + (d.old || "–") + " → " + (d.new || "–"));
+    const limits = r.old === r.new ? [] : [(r.old || "nothing") + " → " + (r.new || "deleted")];
+    return [...limits, ...also].join("; ") || r.new || "–";
+  };
+  changes = data.records.map((r) => ({ t: Date.parse(r.time), kind: "Change", text: words(r) + " by " + r.author }));
   const head = { revision: "Revision", when: "Time", author: "Author", change: "Change", reason: "Reason" };
   fill($("history"), [null, ...data.records], (r) => {
     const row = el("div", "row" + (r === null ? " head" : ""));
@@ -293,16 +328,24 @@ async function loadHistory(provider) {
     return row;
   }, (row, r) => {
     if (r === null) return;
-    const also = (r.also || []).map((d) => plain(d.field) + " " + (d.old || "–") + " → " + (d.new || "–"));
-    const limits = r.old === r.new ? [] : [(r.old || "nothing") + " → " + (r.new || "deleted")];
-    const cells = [String(r.revision), dateTime(r.time), r.author, [...limits, ...also].join("; ") || r.new || "–", r.problem || r.reason || "–"];
+    const cells = [String(r.revision), dateTime(r.time), r.author, words(r), r.problem || r.reason || "–"];
     cells.forEach((value, i) => text(row.children[i], shown(value)));
   });
+  soon();
 }
 
 // ---- what people do
 
-window.addEventListener("hashchange", () => { if (session && !location.hash.startsWith("#token=")) follow(); });
+window.addEventListener("hashchange", () => {
+  if (!session || location.hash.startsWith("#token=")) return;
+  const before = opened;
+  chosen = true;
+  follow();
+  scrollTo(0, 0);
+  // On a narrow screen the focus would be out of sight.
+  const row = [...$("providers").children].find((r) => r.hash === "#/" + encodeURIComponent(opened ?? before));
+  (row?.offsetParent ? row : $("detail-title")).focus({ preventScroll: true });
+});
 $("filter").addEventListener("input", draw);
 $("set").addEventListener("click", () => openDialog("set", state.detail, ask));
 $("pause").addEventListener("click", () => openDialog(state.detail.policy.mode === "pause" ? "resume" : "pause", state.detail, ask));
