@@ -181,12 +181,12 @@ func TestShowsEvents(t *testing.T) {
 	b.Until("its refusals", `/Refused\/s[1-9]/.test(document.querySelector("#facts").textContent)`)
 	greedy.kill()
 	b.Shows("#events", "Lost worker-3")
-	b.Shows("#events", "Refusals end")
+	b.Shows("#events", "Refusals ended")
 	w.join("worker-4", provider, 700)
-	b.Shows("#events", "Refusals begin")
+	b.Shows("#events", "Refusals began")
 	w.set(provider, "300/s")
 	b.Shows("#events", "600/s → 300/s by setup@test")
-	for _, want := range []string{"Joined worker-3", "Lost worker-3", "Refusals begin", "600/s → 300/s"} {
+	for _, want := range []string{"Joined worker-3", "Lost worker-3", "Refusals began", "600/s → 300/s"} {
 		b.Until(want+" on the chart", fmt.Sprintf(`document.querySelector("#chart").marks.some((m) => m.includes(%q))`, want))
 	}
 	b.Shot("events")

@@ -87,13 +87,13 @@ func figures(r *load.Report) []figure {
 		list = append(list, within(r))
 	}
 	if len(r.Acquire) > 0 {
-		f := distribution(r.Acquire, 1, "What a permit costs", "nanoseconds")
-		f.Note, f.Log = "How long a call took that was granted at once: one in 64 is timed, two readings of the clock included.", true
+		f := distribution(r.Acquire, 1, "Acquire latency", "nanoseconds")
+		f.Note, f.Log = "Calls that are granted immediately. One in 64 is timed, including two clock readings.", true
 		list = append(list, f)
 	}
 	if n := len(r.Delay); n > 0 && r.Delay[n-1].Ns > 0 {
-		f := distribution(r.Delay, 1e6, "How long calls waited", "milliseconds")
-		f.Note = "From the call to its permit, in the measured time. Refused calls are not in it."
+		f := distribution(r.Delay, 1e6, "Wait time", "milliseconds")
+		f.Note = "From the call to its permit. Refused calls are not included."
 		list = append(list, f)
 	}
 	if r.Shares != nil {
@@ -135,9 +135,9 @@ func rate(r *load.Report, windows []load.Window, length string) figure {
 		}
 	}
 	f := overTime(r, windows, "Issued and limit, per "+per)
-	f.Note = "Permits count in the window that they are for; so does the verdict. While a change settles, the limit is the larger one."
+	f.Note = "A permit counts in the window that it is for. While a change settles, the larger limit applies."
 	if r.Summary.Spans != nil {
-		f.Note = "Permits count in the window in which they were issued. The verdict is on spans that begin anywhere. While a change settles, the limit is the larger one."
+		f.Note = "A permit counts in the window in which it was issued. The verdict covers spans that begin at any time. While a change settles, the larger limit applies."
 	}
 	lines := []line{{Name: "issued", Color: "blue", Fill: true}, {Name: "offered", Color: "grey"},
 		{Name: "arrived, by the provider's clock", Color: "orange"}, {Name: "limit", Color: "ink"}}
@@ -204,9 +204,9 @@ func limitAt(windows []load.Window, at time.Time) num {
 // where it ends.
 func rolling(r *load.Report, windows []load.Window) figure {
 	length := time.Duration(r.WindowNs).String()
-	f := overTime(r, windows, "Permits in any "+length+", wherever it begins")
-	f.Note = "By when they came to their callers, in 10 ms cells: of spans that end near each other, the fullest. Fixed windows allow up to twice the limit here, at a boundary; the shape sliding does not; the shape bucket allows its burst on top."
-	came, limit := line{Name: "came in the " + length + " before", Color: "blue", Fill: true}, line{Name: "limit", Color: "ink"}
+	f := overTime(r, windows, "Permits in a sliding window of "+length)
+	f.Note = "Counted in 10 ms buckets when callers get them; each step shows its maximum. Fixed windows allow up to twice the limit at a boundary, the shape sliding does not, and the shape bucket allows its burst in addition."
+	came, limit := line{Name: "issued in the last " + length, Color: "blue", Fill: true}, line{Name: "limit", Color: "ink"}
 	for _, m := range r.Rolling {
 		at := time.Unix(0, m.At)
 		f.At = append(f.At, num(f.from(at)))
@@ -219,9 +219,9 @@ func rolling(r *load.Report, windows []load.Window) figure {
 // within is when the permits of a window are issued.
 func within(r *load.Report) figure {
 	w := r.Within
-	f := figure{Title: "Arrivals within a window", X: "milliseconds into the window", Y: "permits in " + time.Duration(w.BucketNs).String(),
-		Note: "All windows that were measured, on top of each other, by when their permits came."}
-	most, mean := line{Name: "the most of any window", Color: "grey"}, line{Name: "the mean of all", Color: "blue", Fill: true}
+	f := figure{Title: "Permits within a window", X: "milliseconds into the window", Y: "permits in " + time.Duration(w.BucketNs).String(),
+		Note: "All measured windows, by the time from their start."}
+	most, mean := line{Name: "maximum", Color: "grey"}, line{Name: "mean", Color: "blue", Fill: true}
 	for i := range w.Mean {
 		f.At = append(f.At, num(i)*num(w.BucketNs)/1e6)
 		most.Values, mean.Values = append(most.Values, num(w.Most[i])), append(mean.Values, num(w.Mean[i]))
@@ -233,7 +233,7 @@ func within(r *load.Report) figure {
 // distribution draws a curve over the part of all calls that took no longer: each
 // step of the axis leaves a tenth of the calls that the one before left.
 func distribution(curve []load.Quantile, unit float64, title, y string) figure {
-	f := figure{Title: title, X: "of all calls took at most so long", Y: y, Nines: true}
+	f := figure{Title: title, X: "percentile", Y: y, Nines: true}
 	l := line{Name: y, Color: "blue", Curve: true}
 	for _, q := range curve {
 		nines := num(mostNines)
@@ -256,7 +256,7 @@ func shares(r *load.Report, windows []load.Window) figure {
 	at, bands := r.Shares.Bands(mostBands)
 	f := overTime(r, windows, "Shares, stacked by instance")
 	f.Y = "permits a window"
-	f.Note = "What each instance may issue, by what it says itself. What was really issued is counted apart, in the first chart."
+	f.Note = "The share that each instance reports. The first chart counts the permits that are issued."
 	limit := line{Name: "limit", Color: "ink"}
 	for _, ns := range at {
 		f.At = append(f.At, num(f.from(time.Unix(0, ns))))

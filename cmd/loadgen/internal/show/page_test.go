@@ -83,10 +83,10 @@ func TestPage(t *testing.T) {
 	got := page(t, "96 instances share 300000/s", sample())
 	want := []struct{ title, lines string }{
 		{"Issued and limit, per second", "issued offered limit"},
-		{"Permits in any 1s, wherever it begins", "came in the 1s before limit"},
-		{"Arrivals within a window", "the most of any window the mean of all"},
-		{"What a permit costs", "nanoseconds"},
-		{"How long calls waited", "milliseconds"},
+		{"Permits in a sliding window of 1s", "issued in the last 1s limit"},
+		{"Permits within a window", "maximum mean"},
+		{"Acquire latency", "nanoseconds"},
+		{"Wait time", "milliseconds"},
 		{"Shares, stacked by instance", "1 instance 1 instance limit"},
 	}
 	list := charts(t, got)

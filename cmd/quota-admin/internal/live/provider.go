@@ -178,11 +178,11 @@ func (p *Provider) seeRefusals(now time.Time, refused float64) {
 	switch {
 	case refused > 0:
 		if p.rated && !p.refusing {
-			p.event(now, "Refusals", fmt.Sprintf("begin: %.0f/s", refused))
+			p.event(now, "Refusals", fmt.Sprintf("began: %.0f/s", refused))
 		}
 		p.refusing, p.refused = true, now
 	case p.refusing && now.Sub(p.refused) > calm:
-		p.event(now, "Refusals", "end")
+		p.event(now, "Refusals", "ended")
 		p.refusing = false
 	}
 	p.rated = true
