@@ -1,6 +1,7 @@
 package live
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -128,7 +129,9 @@ func (p *Provider) see(now time.Time, f *coordinator.Fleet) {
 		row.Issued, row.Refused = new(round(issued)), new(round(refused))
 	}
 	for _, point := range p.Points[max(0, len(p.Points)-trendAtMost):] {
-		row.Trend = append(row.Trend, point.Total)
+		if point.Total != nil || row.Trend != nil { // most providers of many are not observed
+			row.Trend = append(row.Trend, point.Total)
+		}
 	}
 	p.Row = row
 	p.seeInstances(now)
@@ -148,7 +151,7 @@ func (p *Provider) seeInstances(now time.Time) {
 	for _, s := range p.Fleet.Instances {
 		here[s.Instance.ID] = s.Instance
 		if _, ok := p.here[s.Instance.ID]; !ok && p.here != nil {
-			names["Joined"] = append(names["Joined"], s.Instance.Name)
+			names["Joined"] = append(names["Joined"], cmp.Or(s.Instance.Name, s.Instance.ID))
 		}
 	}
 	for id, i := range p.here {
@@ -157,7 +160,7 @@ func (p *Provider) seeInstances(now time.Time) {
 			if !i.Until.IsZero() && !i.Until.After(now.Add(time.Second)) { // it had announced its end
 				kind = "Left"
 			}
-			names[kind] = append(names[kind], i.Name)
+			names[kind] = append(names[kind], cmp.Or(i.Name, id))
 		}
 	}
 	p.here = here
@@ -178,7 +181,7 @@ func (p *Provider) seeRefusals(now time.Time, refused float64) {
 	switch {
 	case refused > 0:
 		if p.rated && !p.refusing {
-			p.event(now, "Refusals", fmt.Sprintf("began: %.0f/s", refused))
+			p.event(now, "Refusals", "began")
 		}
 		p.refusing, p.refused = true, now
 	case p.refusing && now.Sub(p.refused) > calm:
