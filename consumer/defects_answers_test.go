@@ -388,6 +388,9 @@ func TestErrorsSayWhatHelps(t *testing.T) {
 		cause := errors.New("the role lacks a right")
 		s := &told{clock: clock.New()}
 		l := open(t, s, consumer.Options{})
+		if err := tryAcquireN(l, 1); errors.Is(err, cause) { // a refusal is kept for the next caller
+			t.Error(err)
+		}
 		s.sink.Trouble(cause)
 		causes := func(when string, kind error) {
 			t.Helper()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/quotient-limiter/quotient/internal/buildinfo"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -37,6 +38,10 @@ func TestHelp(t *testing.T) {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in the help", want)
 		}
+	}
+	out.Reset()
+	if _, err := ParseFlags([]string{"--version"}, noEnv, &out); !errors.Is(err, pflag.ErrHelp) || out.String() != "loadgen "+buildinfo.Version()+"\n" {
+		t.Errorf("--version: %v, %q", err, out.String())
 	}
 }
 
