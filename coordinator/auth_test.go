@@ -2,9 +2,11 @@ package coordinator
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
@@ -19,33 +21,36 @@ import (
 func users(t *testing.T, cluster *etcdtest.Cluster, root *clientv3.Client, k keys.Layout) (consumer, operator *clientv3.Client) {
 	t.Helper()
 	ctx := t.Context()
-	must := func(_ any, err error) {
-		t.Helper()
-		if err != nil {
+	do := func(_ any, err error) bool { // again where etcd takes its time
+		if err != nil && !errors.Is(err, rpctypes.ErrTimeout) && !strings.Contains(err.Error(), "already") {
 			t.Fatal(err)
 		}
+		return err == nil || !errors.Is(err, rpctypes.ErrTimeout)
 	}
 	grant := func(role, prefix string, kind clientv3.PermissionType) {
-		t.Helper()
-		must(root.RoleGrantPermission(ctx, role, prefix, clientv3.GetPrefixRangeEnd(prefix), kind))
+		await.Until(t, "a right is granted", func() bool {
+			return do(root.RoleGrantPermission(ctx, role, prefix, clientv3.GetPrefixRangeEnd(prefix), kind))
+		})
 	}
-	must(root.RoleAdd(ctx, "consumer"))
-	must(root.RoleAdd(ctx, "operator"))
+	await.Until(t, "there is a role", func() bool { return do(root.RoleAdd(ctx, "consumer")) })
+	await.Until(t, "there is a role", func() bool { return do(root.RoleAdd(ctx, "operator")) })
 	grant("consumer", k.Provider("p"), clientv3.PermissionType(clientv3.PermRead))
 	grant("consumer", k.Instances("p"), clientv3.PermissionType(clientv3.PermReadWrite))
 	grant("consumer", k.Reports("p"), clientv3.PermissionType(clientv3.PermReadWrite))
 	grant("operator", k.Prefix(), clientv3.PermissionType(clientv3.PermReadWrite))
 	for _, name := range []string{"root", "consumer", "operator"} {
-		must(root.UserAdd(ctx, name, name+"-secret"))
-		must(root.UserGrantRole(ctx, name, name))
+		await.Until(t, "there is a user", func() bool { return do(root.UserAdd(ctx, name, name+"-secret")) })
+		await.Until(t, "a user has a role", func() bool { return do(root.UserGrantRole(ctx, name, name)) })
 	}
-	must(root.AuthEnable(ctx))
+	await.Until(t, "authentication is on", func() bool { return do(root.AuthEnable(ctx)) })
 	as := func(name string) *clientv3.Client {
 		c, err := clientv3.New(clientv3.Config{
 			Endpoints: cluster.Endpoints(), DialTimeout: 5 * time.Second, Logger: zap.NewNop(),
 			Username: name, Password: name + "-secret",
 		})
-		must(c, err)
+		if err != nil {
+			t.Fatal(err)
+		}
 		t.Cleanup(func() { _ = c.Close() })
 		return c
 	}
@@ -59,7 +64,7 @@ func TestAConsumersRoleSuffices(t *testing.T) {
 	consumer, operator := users(t, cluster, root, f.admin.keys)
 	policy := quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}, Settle: 500 * time.Millisecond}
 	as := func(c *clientv3.Client) *Admin {
-		admin, err := NewAdmin(c, AdminOptions{Prefix: f.prefix})
+		admin, err := NewAdmin(c, AdminOptions{Prefix: f.prefix, Timeout: time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -89,7 +89,16 @@ func (p *membership) watch(ctx context.Context, wait *backoff) error {
 	defer p.unwatched()
 	var latest rush
 	responses := w.Watch(c, p.s.keys.Provider(p.provider), clientv3.WithPrefix(), clientv3.WithRev(from))
-	for r := range responses {
+	for {
+		var r clientv3.WatchResponse
+		open := false
+		select {
+		case r, open = <-responses:
+		case <-c.Done(): // the client does not always close its channel then
+		}
+		if !open {
+			break
+		}
 		if err := r.Err(); err != nil && c.Err() == nil {
 			return classify(ctx, "watch "+p.provider, err)
 		}
