@@ -24,6 +24,9 @@ const (
 	// pageKeys is how many keys one read returns at most: usually about 350 kB. etcd
 	// counts all keys for every page.
 	pageKeys = 1000
+	// pageBytes bounds a read of several keys. A message takes three times its size
+	// while it is decoded.
+	pageBytes = 4 << 20
 	// maxInstances bounds the instances of a provider.
 	maxInstances = 1 << 17
 	// maxReportBytes bounds a report: several times the longest that an instance
@@ -31,28 +34,41 @@ const (
 	maxReportBytes = 16 << 10
 )
 
-// boundedKV refuses answers beyond messageBytes, before they are read.
+// boundedKV refuses answers beyond messageBytes, or pageBytes where there are several
+// keys, before they are read.
 type boundedKV struct{ pb.KVClient }
 
 func newKV(client *clientv3.Client) clientv3.KV {
 	return clientv3.NewKVFromKVClient(boundedKV{clientv3.RetryKVClient(client)}, client)
 }
 
-func bounded(o []grpc.CallOption) []grpc.CallOption {
-	return append(slices.Clip(o), grpc.MaxCallRecvMsgSize(messageBytes))
+func bounded(o []grpc.CallOption, bytes int) []grpc.CallOption {
+	return append(slices.Clip(o), grpc.MaxCallRecvMsgSize(bytes))
+}
+
+// bytesOf returns the bound of the answer to a read, nil for none.
+func bytesOf(in *pb.RangeRequest) int {
+	if in.GetLimit() > 1 && !in.GetKeysOnly() {
+		return pageBytes
+	}
+	return messageBytes
 }
 
 // Range implements pb.KVClient.
 func (b boundedKV) Range(ctx context.Context, in *pb.RangeRequest, o ...grpc.CallOption) (*pb.RangeResponse, error) {
-	return b.KVClient.Range(ctx, in, bounded(o)...)
+	return b.KVClient.Range(ctx, in, bounded(o, bytesOf(in))...)
 }
 
 // Txn implements pb.KVClient.
 func (b boundedKV) Txn(ctx context.Context, in *pb.TxnRequest, o ...grpc.CallOption) (*pb.TxnResponse, error) {
-	return b.KVClient.Txn(ctx, in, bounded(o)...)
+	bytes := messageBytes
+	for _, op := range in.Success {
+		bytes = min(bytes, bytesOf(op.GetRequestRange()))
+	}
+	return b.KVClient.Txn(ctx, in, bounded(o, bytes)...)
 }
 
-// tooLarge reports whether an answer was beyond messageBytes.
+// tooLarge reports whether an answer was beyond its bound.
 func tooLarge(err error) bool {
 	return status.Code(err) == codes.ResourceExhausted && strings.Contains(err.Error(), "larger than max")
 }
@@ -97,5 +113,5 @@ func newWatcher(client *clientv3.Client) clientv3.Watcher {
 
 // Watch implements pb.WatchClient.
 func (b boundedWatch) Watch(ctx context.Context, o ...grpc.CallOption) (pb.Watch_WatchClient, error) {
-	return b.WatchClient.Watch(ctx, bounded(o)...)
+	return b.WatchClient.Watch(ctx, bounded(o, messageBytes)...)
 }

@@ -94,8 +94,17 @@ func TestALargeAnswerIsRefusedUnread(t *testing.T) {
 	if _, err := f.admin.kv.Get(t.Context(), f.prefix, clientv3.WithPrefix()); !tooLarge(err) {
 		t.Errorf("14 MB were read: %v", err)
 	}
-	if r, err := f.admin.kv.Get(t.Context(), f.prefix, clientv3.WithPrefix(), clientv3.WithLimit(5)); err != nil || len(r.Kvs) != 5 {
-		t.Errorf("7 MB were not read: %v", err)
+	read := func(limit int64) []clientv3.OpOption {
+		return []clientv3.OpOption{clientv3.WithPrefix(), clientv3.WithLimit(limit)}
+	}
+	if _, err := f.admin.kv.Get(t.Context(), f.prefix, read(3)...); !tooLarge(err) {
+		t.Errorf("a page of 4.2 MB was read: %v", err)
+	}
+	if _, err := f.admin.kv.Txn(t.Context()).Then(clientv3.OpGet(f.prefix, read(3)...)).Commit(); !tooLarge(err) {
+		t.Errorf("a page of 4.2 MB was read by a transaction: %v", err)
+	}
+	if r, err := f.admin.kv.Get(t.Context(), f.prefix, read(2)...); err != nil || len(r.Kvs) != 2 {
+		t.Errorf("2.8 MB were not read: %v", err)
 	}
 }
 
