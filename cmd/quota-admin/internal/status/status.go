@@ -58,13 +58,20 @@ func (s *Status) Line() string {
 	return line
 }
 
+// troublesAtMost bounds the lines of Troubles, whatever lies in etcd.
+const troublesAtMost = 100
+
 // Troubles says what is wrong with instances, and what they say themselves: one
 // line for all that have the same. It is never nil, so that it is a list in JSON.
 func Troubles(f *coordinator.Fleet) []string {
 	var order []string // as first met, so that lines do not change places
-	who := map[string][]string{}
+	who, others := map[string][]string{}, 0
 	found := func(id, text string) {
 		if who[text] == nil {
+			if len(order) == troublesAtMost {
+				others++
+				return
+			}
 			order = append(order, text)
 		}
 		who[text] = append(who[text], id)
@@ -87,6 +94,9 @@ func Troubles(f *coordinator.Fleet) []string {
 			subject += fmt.Sprintf(" and %d more", n-1)
 		}
 		lines = append(lines, subject+": "+text)
+	}
+	if others > 0 {
+		lines = append(lines, fmt.Sprintf("%s more with other troubles", format.Count(others, "instance")))
 	}
 	return lines
 }

@@ -2,6 +2,7 @@ package status
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -46,6 +47,19 @@ func TestTroublesInCommonAreOneLine(t *testing.T) {
 	}
 	if got := Troubles(fleet("")); got == nil || len(got) != 0 {
 		t.Errorf("%#v, want an empty list", got)
+	}
+}
+
+// TestTroublesAreBounded: whoever may write into etcd can give each of many thousand
+// instances another one.
+func TestTroublesAreBounded(t *testing.T) {
+	var all []coordinator.InstanceStatus
+	for i := range 3 * troublesAtMost {
+		all = append(all, instance(fmt.Sprint(i), 0, 7, fmt.Sprint("trouble ", i)))
+	}
+	got := Troubles(fleet("", all...))
+	if n := len(got); n != troublesAtMost+1 || got[n-1] != "200 instances more with other troubles" {
+		t.Errorf("%d lines, the last %q", n, got[n-1])
 	}
 }
 

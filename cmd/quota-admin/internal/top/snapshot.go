@@ -141,14 +141,18 @@ func (s *Source) readOne(ctx context.Context) (*Snapshot, error) {
 		t.notes = append(t.notes, "the policy cannot be applied: "+sum.Problem)
 	}
 	t.notes = append(t.notes, status.Troubles(f)...)
-	t.rows = make([][]any, len(f.Instances))
+	var shown []int
 	for i, c := range live.Instances {
 		if c.Title != "" {
-			t.columns = append(t.columns, c)
-			for n := range f.Instances {
-				t.rows[n] = append(t.rows[n], p.Line(&f.Instances[n], p.At)[i])
-			}
+			t.columns, shown = append(t.columns, c), append(shown, i)
 		}
+	}
+	for n := range f.Instances {
+		line, row := p.Line(&f.Instances[n], p.At), make([]any, 0, len(shown))
+		for _, i := range shown {
+			row = append(row, line[i])
+		}
+		t.rows = append(t.rows, row)
 	}
 	return t, nil
 }
