@@ -49,7 +49,7 @@ func (r *timed) RoundTrip(request *http.Request) (*http.Response, error) {
 // that is busy does.
 func stall(time.Duration, error) {
 	if rand.IntN(8) == 0 {
-		time.Sleep(rand.N(900 * time.Millisecond))
+		<-time.After(rand.N(900 * time.Millisecond))
 	}
 }
 
