@@ -74,8 +74,8 @@ func tooLarge(err error) bool {
 }
 
 // eachKey calls f with the keys from one up to end, a page at a time. get asks for
-// a page. Pages are smaller where values are large. after returns where the page
-// after a key begins; nil stands for right behind it.
+// a page. Pages are smaller where values are large; the page before says how large.
+// after returns where the page after a key begins; nil stands for right behind it.
 func eachKey(from, end string, get func(from string, o ...clientv3.OpOption) (*pb.RangeResponse, error), after func(key string) string, f func(*mvccpb.KeyValue)) error {
 	for limit := int64(pageKeys); ; {
 		r, err := get(from, clientv3.WithRange(end), clientv3.WithLimit(limit))
@@ -86,13 +86,15 @@ func eachKey(from, end string, get func(from string, o ...clientv3.OpOption) (*p
 		if err != nil {
 			return err
 		}
+		size := int64(1)
 		for _, kv := range r.Kvs {
+			size += int64(len(kv.Key) + len(kv.Value))
 			f(kv)
 		}
 		if !r.More || len(r.Kvs) == 0 {
 			return nil
 		}
-		limit = min(pageKeys, 2*limit)
+		limit = max(1, min(pageKeys, 2*limit, int64(len(r.Kvs))*pageBytes/size))
 		last := string(r.Kvs[len(r.Kvs)-1].Key)
 		if from = last + "\x00"; after != nil {
 			from = after(last)

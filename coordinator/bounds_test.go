@@ -109,7 +109,7 @@ func TestALargeAnswerIsRefusedUnread(t *testing.T) {
 }
 
 // TestPagesShrinkWhereValuesAreLarge: every key comes once and in order, and no
-// page is beyond the bound.
+// page is beyond the bound. Few are refused: only where values become large.
 func TestPagesShrinkWhereValuesAreLarge(t *testing.T) {
 	const keys, bound = 1000, 12 << 20
 	size := func(i int) int {
@@ -118,7 +118,7 @@ func TestPagesShrinkWhereValuesAreLarge(t *testing.T) {
 		}
 		return 100
 	}
-	asked, got := 0, 0
+	asked, refused, got, large := 0, 0, 0, make([]byte, 3<<20)
 	err := eachKey("0000", "9999", func(from string, o ...clientv3.OpOption) (*pb.RangeResponse, error) {
 		asked++
 		op := clientv3.OpGet(from, o...)
@@ -136,9 +136,10 @@ func TestPagesShrinkWhereValuesAreLarge(t *testing.T) {
 				break
 			}
 			bytes += size(i)
-			r.Kvs = append(r.Kvs, &mvccpb.KeyValue{Key: fmt.Appendf(nil, "%04d", i)})
+			r.Kvs = append(r.Kvs, &mvccpb.KeyValue{Key: fmt.Appendf(nil, "%04d", i), Value: large[:size(i)]})
 		}
 		if bytes > bound {
+			refused++
 			return nil, status.Error(codes.ResourceExhausted, "grpc: received message larger than max (1 vs. 0)")
 		}
 		return r, nil
@@ -148,8 +149,8 @@ func TestPagesShrinkWhereValuesAreLarge(t *testing.T) {
 		}
 		got++
 	})
-	if err != nil || got != keys || asked > keys {
-		t.Errorf("%d keys by %d pages, %v", got, asked, err)
+	if err != nil || got != keys || asked > keys || refused > 9 {
+		t.Errorf("%d keys by %d pages, %d refused, %v", got, asked, refused, err)
 	}
 }
 
