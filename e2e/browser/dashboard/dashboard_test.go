@@ -176,6 +176,7 @@ func TestShowsEvents(t *testing.T) {
 	if span := tab.Get[[]float64](b, `document.querySelector("#chart").range()`); span[1]-span[0] != 300 {
 		t.Errorf("the chart shows from %v to %v", span[0], span[1])
 	}
+	still(t, b)
 	greedy := w.join("worker-3", provider, 700)
 	b.Shows("#events", "Joined worker-3")
 	b.Until("its refusals", `/Refused\/s[1-9]/.test(document.querySelector("#facts").textContent)`)
@@ -219,8 +220,14 @@ func TestShowsTheOutage(t *testing.T) {
 	}
 }
 
-// shifts is how far the page's parts have jumped, by the browser's measure.
-const shifts = `new Promise((done) => { new PerformanceObserver((l) => done(l.getEntries().reduce((n, e) => n + e.value, 0))).observe({type: "layout-shift", buffered: true}); setTimeout(() => done(0), 500); })`
+// still fails the test if parts of the page have jumped, by the browser's measure.
+func still(t *testing.T, b *tab.Tab) {
+	t.Helper()
+	const jumps = `new Promise((done) => { new PerformanceObserver((l) => done(l.getEntries().reduce((n, e) => n + e.value, 0))).observe({type: "layout-shift", buffered: true}); setTimeout(() => done(0), 500); })`
+	if jumped := tab.Get[float64](b, jumps); jumped > 0.002 {
+		t.Errorf("parts of the page jumped by %v", jumped)
+	}
+}
 
 // TestNarrowAndDark: 390 pixels, by the system's dark theme and by the switch.
 func TestNarrowAndDark(t *testing.T) {
@@ -247,9 +254,7 @@ func TestNarrowAndDark(t *testing.T) {
 		if bright := tab.Get[float64](b, brightness); (bright < 80) != l.Dark {
 			t.Errorf("dark is %v, and the background has brightness %v", l.Dark, bright)
 		}
-		if jumped := tab.Get[float64](b, shifts); jumped > 0.02 {
-			t.Errorf("%s: parts of the page jumped by %v", name, jumped)
-		}
+		still(t, b)
 		if list := tab.Get[bool](b, `document.querySelector("#list").offsetParent !== null`); list != (l.Width > 1000) {
 			t.Errorf("%s: the list is beside the detail: %v", name, list)
 		}

@@ -84,6 +84,9 @@ func TestKeepsStrangersOut(t *testing.T) {
 	b.Write("#token", "wrong")
 	b.Press(kb.Enter)
 	b.Shows("#login-problem", "nobody has this token")
+	if link := tab.Get[string](b, `document.querySelector("#link").textContent`); link != "connecting" {
+		t.Errorf("before the login the connection is %s", link)
+	}
 	if list := tab.Get[string](b, `document.querySelector("#providers").textContent`); list != "" {
 		t.Errorf("a stranger sees %s", list)
 	}

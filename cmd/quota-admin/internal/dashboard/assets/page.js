@@ -164,6 +164,7 @@ function alarm(message) {
 }
 
 function badge() {
+  if (!stream) return; // nobody is logged in
   const silent = Date.now() - heard > 8000 && heard > 0;
   let kind = "good", word = "live", message = "";
   if (silent || (stream && !linked)) {
