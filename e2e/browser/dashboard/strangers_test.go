@@ -62,8 +62,9 @@ func TestSaysThatItMayNotRead(t *testing.T) {
 	if _, err := w.client.AuthEnable(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	p := w.dashboard("--user", "eve") // it ends after the browser
 	b := tab.Open(t, tab.Desktop)
-	b.Visit(w.dashboard("--user", "eve").link)
+	b.Visit(p.link)
 	b.Shows("#link", "no permission")
 	b.Shows("#alarm", "may not read from etcd")
 }
@@ -134,8 +135,9 @@ func TestHostileNamesAreText(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	p := w.dashboard() // it ends after the browser
 	b := tab.Open(t, tab.Desktop)
-	b.Visit(w.dashboard().link + "#/payments%2Fcharge")
+	b.Visit(p.link + "#/payments%2Fcharge")
 	for _, want := range []string{"<img src=x", `evil\u{202e}txt.exe`, `\u{1b}[2Jgone`, "__proto__", "constructor"} {
 		b.Shows("#instances", want)
 	}
