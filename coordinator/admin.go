@@ -75,7 +75,7 @@ type Stored struct {
 	// Revision is that of the last change; 0 after a Delete.
 	Revision int64
 	// Problem is why the value cannot be used, or nil. Policy is then zero, or
-	// what could be read of it.
+	// its readable part.
 	Problem error
 }
 

@@ -50,11 +50,11 @@ func (s *Stored) at(revision int64) error {
 }
 
 // Update changes the policies of several providers in one transaction: all of them
-// or, with an error, none. It reads them once and calls edit with what is set, at
-// Revision 0 where nothing is. edit returns the new policies in the same order, nil
+// or, with an error, none. It reads them once and calls edit with them, at Revision
+// 0 where none is set. edit returns the new policies in the same order, nil
 // for one that stays, at most 64 others; each is checked as by Put.
 // If somebody else changes one meanwhile, the error is a *ConflictError. The
-// result is what is then set, in the same order.
+// result is the policies that are then set, in the same order.
 func (a *Admin) Update(ctx context.Context, providers []string, edit func(old []Stored) ([]*quota.Policy, error)) ([]Stored, error) {
 	found, err := a.basis(ctx, providers)
 	if err != nil {
@@ -99,8 +99,8 @@ func (a *Admin) Update(ctx context.Context, providers []string, edit func(old []
 	return all, err
 }
 
-// Delete removes a provider's policy, if it is at ifRevision, and returns what
-// was set. Instances then issue nothing; they stay registered.
+// Delete removes a provider's policy, if it is at ifRevision, and returns it.
+// Instances then issue nothing; they stay registered.
 func (a *Admin) Delete(ctx context.Context, provider, reason string, ifRevision int64) (Stored, error) {
 	found, err := a.basis(ctx, []string{provider})
 	if err != nil {
@@ -127,7 +127,7 @@ type write struct {
 	ops        []clientv3.Op
 	trim       []clientv3.Op // the oldest records, where there is room for that
 	superseded []superseded  // to be given a lease
-	stored     Stored        // what there will be, without its revision
+	stored     Stored        // the result, without its revision
 }
 
 // prepare fills a policy in, checks it, and encodes it.
@@ -152,7 +152,7 @@ func (a *Admin) prepare(b basis, p quota.Policy) (*write, error) {
 	return w, nil
 }
 
-// basis is what a change of one policy has to know, all at one revision.
+// basis is the input of a change of one policy, all at one revision.
 type basis struct {
 	old        Stored
 	raw        []byte // of old
@@ -163,7 +163,7 @@ type basis struct {
 // trimmed is how many records a change removes at most: one more than it adds.
 const trimmed = 2
 
-// basis reads what a change of each provider's policy has to know.
+// basis reads the input of a change of each provider's policy.
 func (a *Admin) basis(ctx context.Context, providers []string) (all []basis, err error) {
 	for i, p := range providers {
 		if err := quota.ValidateProvider(p); err != nil {
@@ -226,7 +226,7 @@ func (a *Admin) change(b basis, who, why string, value []byte) (*write, error) {
 }
 
 // supersede checks the next policy, nil for a deletion, against those before it, of
-// which raw is in force, and adds what the change has to keep of that.
+// which raw is in force, and adds those that the change has to keep.
 func (w *write) supersede(before []superseded, raw []byte, next *quota.Policy, folder string) error {
 	for _, s := range before {
 		if !s.leased {

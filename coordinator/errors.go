@@ -8,14 +8,14 @@ import (
 	"github.com/quotient-limiter/quotient/internal/etcderr"
 )
 
-// Errors, for errors.Is. They come wrapped with what was attempted and with
-// etcd's own words.
+// Errors, for errors.Is. They come wrapped with the attempted operation and etcd's
+// own words.
 var (
 	// ErrNotFound: the provider has no policy.
 	ErrNotFound = errors.New("no policy is set")
 	// ErrUnreachable: etcd did not answer in time.
 	ErrUnreachable = etcderr.ErrUnreachable
-	// ErrPermission: etcd refused, because of who we are.
+	// ErrPermission: etcd does not allow this user the operation.
 	ErrPermission = etcderr.ErrPermission
 )
 
@@ -41,8 +41,8 @@ func (e *ConflictError) Error() string {
 	return fmt.Sprintf("policy of %s was changed by somebody else: %s, %s; look at it, then try again", e.Provider, have, want)
 }
 
-// classify wraps an error of etcd's client in one of this package's, with what
-// was attempted. A context that the caller cancelled comes back as it is.
+// classify wraps an error of etcd's client in one of this package's, with the
+// attempted operation. A context that the caller cancelled comes back as it is.
 func classify(ctx context.Context, attempt string, err error) error {
 	return etcderr.Wrap(ctx, "coordinator: "+attempt, err)
 }

@@ -19,7 +19,7 @@ var errGone = errors.New("this instance's key is gone from etcd; unless it is le
 // errReopen says that this membership has ended its watch itself, to open another.
 var errReopen = errors.New("the watch is opened anew")
 
-// follow applies what the watch delivers until the incarnation is over or ctx
+// follow applies the watch's events until the incarnation is over or ctx
 // ends. It opens the watch anew where it left off when it breaks or was closed
 // in a rush, and lists anew after a gap.
 func (p *membership) follow(ctx context.Context) error {
@@ -55,9 +55,9 @@ func (p *membership) follow(ctx context.Context) error {
 	}
 }
 
-// followOnce follows one watch to its end, after listing anew if need be. What it
-// tells in a doubt has to be told again: so a doubt, as after a listing that took
-// long, is checked before.
+// followOnce follows one watch to its end, after listing again if necessary. Its
+// events in a doubt must be delivered again: so a doubt, as after a listing that
+// took long, is checked before.
 func (p *membership) followOnce(ctx context.Context, wait *backoff) error {
 	if err := p.listIfNeeded(ctx); err != nil {
 		return err

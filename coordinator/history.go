@@ -31,7 +31,7 @@ type Record struct {
 	Problem error
 }
 
-// maxRecordBytes bounds a record: two policies, and who, when and why.
+// maxRecordBytes bounds a record: two policies, author, time and reason.
 const maxRecordBytes = 2*quota.MaxPolicyBytes + 16<<10
 
 // recordsAtOnce is how many records one transaction reads. Somebody who may

@@ -19,7 +19,7 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// Fleet is a provider's policy, its instances and what they report, all at one
+// Fleet is a provider's policy, its instances and their reports, all at one
 // revision.
 type Fleet struct {
 	Provider string
@@ -53,13 +53,13 @@ type InstanceStatus struct {
 	// view; ShareKnown is false without a policy in force.
 	Share      int64
 	ShareKnown bool
-	// Report is what the instance last told of itself, or nil.
+	// Report is the instance's newest report, or nil.
 	Report *quota.Report
 	// Problem is why its key or its report cannot be read, or why the key cannot
 	// be an instance's own; or nil.
 	Problem error
 
-	// What was read, for Refresh: the revisions of both keys.
+	// The revisions of both keys as read, for Refresh.
 	keyRevision, reportRevision int64
 	problemOfKey                error
 }
@@ -70,8 +70,8 @@ func (a *Admin) Fleet(ctx context.Context, provider string) (Fleet, error) {
 }
 
 // Refresh is Fleet for the provider of an earlier answer, which it does not
-// change. It reads all anew, but decodes only what was written since: for who
-// looks at a large fleet once a second.
+// change. It reads all keys again, but decodes only those written since: for
+// callers that observe a large fleet once a second.
 func (a *Admin) Refresh(ctx context.Context, earlier *Fleet) (Fleet, error) {
 	provider := earlier.Provider
 	known := make(map[string]*InstanceStatus, len(earlier.Instances))

@@ -39,8 +39,8 @@ func (s *Session) setLease(l *lease) {
 	close(s.mu.leased)
 }
 
-// loseLease ends a lease that is gone. Who depends on it registers anew, as a
-// new incarnation.
+// loseLease ends a lease that is gone. Memberships that depend on it register
+// again, as new incarnations.
 func (s *Session) loseLease(l *lease) {
 	s.mu.Lock()
 	s.mu.lease, s.mu.leased = nil, make(chan struct{})
@@ -109,7 +109,7 @@ func (s *Session) regain(ttl time.Duration) *lease {
 	}
 }
 
-// mostTTL is how long leases get by nextTTL; who set a longer TTL keeps it.
+// mostTTL is the longest lease by nextTTL; a longer TTL of Options stays.
 const mostTTL = 30 * time.Second
 
 // nextTTL returns how long the lease shall last that follows one that was lost. In

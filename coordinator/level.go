@@ -16,12 +16,12 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// Where shares are by demand, one instance collects what all report and writes it
-// as the level: the oldest that is alive. As nobody can tell at once that it has
-// died, a few of the next oldest look after it, less often each, and write what it
-// has left unwritten; if they are gone too, whoever is next when the level grows
-// old. Two that write at once do no harm, nor does one that writes nonsense: a
-// level says who asks for what, and everybody computes the shares from that.
+// If shares are by demand, the oldest live instance collects all reports and writes
+// them as the level. Its death shows late, so a few of the next oldest look too,
+// each less often than the one before, and write a level that is missing. If they
+// are gone too, the next does when the level is old. Two writers at once do no
+// harm, and neither does a writer of nonsense: a level only lists demands, and
+// every instance computes the shares from that.
 const (
 	divideEvery  = 2 * time.Second // at most, where demands have moved
 	divideEach   = 8 * time.Millisecond
@@ -83,7 +83,7 @@ func (p *membership) divide(last *reporting, now int64) {
 	).Then(clientv3.OpPut(key, string(b))).Commit() // if that fails it is tried again
 }
 
-// demands returns what these instances report, and at which revision that was read.
+// demands returns the demands that these instances report, and the revision read.
 // Any member may answer: a level need not be recent.
 func (p *membership) demands(ctx context.Context, ids []string) (demands map[string]int64, revision int64, err error) {
 	slices.Sort(ids)

@@ -63,8 +63,8 @@ func outdated(err error) bool {
 	return errors.Is(err, errMoved) || errors.Is(err, rpctypes.ErrCompacted) || errors.Is(err, rpctypes.ErrFutureRev)
 }
 
-// pages reads one page after the other. What it has read it keeps: an etcd that
-// answers late, because a large fleet joins at once, must not do all of it again.
+// pages reads one page after the other, and keeps the pages read: an etcd that
+// answers late, because a large fleet joins at once, must not repeat them all.
 func (p *membership) pages(ctx context.Context, m mark) (all []view.Key, err error) {
 	folder := p.s.keys.Provider(p.provider)
 	err = eachKey(folder, clientv3.GetPrefixRangeEnd(folder), func(from string, o ...clientv3.OpOption) (*pb.RangeResponse, error) {

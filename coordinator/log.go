@@ -12,7 +12,7 @@ import (
 
 // NewClientLogger returns a logger for clientv3.Config.Logger that writes to l:
 // without one, etcd's client prints JSON to standard error. etcd's own messages
-// about what is retried anyway come out as debug messages.
+// about operations that are retried come out as debug messages.
 func NewClientLogger(l *slog.Logger) *zap.Logger {
 	return zap.New(&slogCore{l: l.With("component", "etcd-client")})
 }
@@ -24,7 +24,7 @@ type slogCore struct {
 }
 
 // level puts warnings down to debug: the client warns of every attempt, and the
-// session says itself what matters.
+// session itself reports the important ones.
 func level(l zapcore.Level) slog.Level {
 	switch {
 	case l >= zapcore.ErrorLevel:

@@ -46,7 +46,7 @@ type membership struct {
 	levelled int64              // monotonic, when level was applied; 0 if there was none
 	proved   int64              // monotonic instant of the newest proof, 0 if none
 	behind   int64              // since when the watch has been behind, 0 if it is not
-	failure  error              // what keeps this membership from following its provider, or nil
+	failure  error              // the reason why this membership cannot follow its provider, or nil
 	problem  string             // all of that, as last told to the sink
 	watcher  clientv3.Watcher   // of the open watch alone; nil while there is none
 	rewatch  context.CancelFunc // ends the open watch; nil while there is none
@@ -133,7 +133,7 @@ func firstWindow(now int64, p *quota.Policy) time.Time {
 	return time.Unix(0, (at+longest-1)/longest*longest)
 }
 
-// short reduces a name to what is easy on the eye in a key.
+// short reduces a name to characters that read well in a key.
 func short(name string) string {
 	name = strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_' {
@@ -160,8 +160,8 @@ func (p *membership) listLocked(m mark, all []view.Key) {
 	p.tellLocked(nil)
 }
 
-// parse returns what a key is, and as much of its value as may be used: a byte more
-// says that it is too long.
+// parse returns a key with as much of its value as may be used; a byte more says
+// that the value is too long.
 func (p *membership) parse(kv *mvccpb.KeyValue, deleted bool) view.Key {
 	k := view.Key{Revision: kv.ModRevision, Deleted: deleted}
 	key, most := string(kv.Key), 0
@@ -176,7 +176,7 @@ func (p *membership) parse(kv *mvccpb.KeyValue, deleted bool) view.Key {
 	return k
 }
 
-// tellLocked tells the sink what is wrong, if that has changed.
+// tellLocked tells the sink the problem, if that has changed.
 func (p *membership) tellLocked(err error) {
 	p.failure = err
 	err = errors.Join(p.s.problem(), err, p.tracker.Problem())

@@ -38,7 +38,7 @@ func (s *Session) probe() {
 	}
 }
 
-// probePause returns the time between two probes: Options.Probe, or what the
+// probePause returns the time between two probes: Options.Probe, or the time that the
 // shortest freshness and the largest fleet demand.
 func (s *Session) probePause() time.Duration {
 	pause, spread := s.o.Probe, time.Duration(0)

@@ -17,7 +17,7 @@ const (
 	reportEvery   = 30 * time.Second // at least
 	rateEvery     = 5 * time.Second  // at most, where only rates or instances have changed
 	lookEvery     = 5 * time.Second  // for observers
-	rateMoved     = 0.2              // what counts as moved
+	rateMoved     = 0.2              // the least relative change
 	rateWindows   = 5                // at least: use comes in bursts, one a window, and one more or less of six is not a fifth
 	reportTimeout = 2 * time.Second
 
@@ -27,7 +27,7 @@ const (
 	demandMoved   = 0.05
 )
 
-// reporting is what a membership has reported, owned by the report goroutine.
+// reporting is a membership's last report, owned by the report goroutine.
 type reporting struct {
 	id     string // incarnation
 	last   quota.Report
@@ -38,8 +38,8 @@ type reporting struct {
 	read   int64 // when all reports were last read, for the level
 }
 
-// report writes what the limiters do, for operators: when something significant
-// has changed, and every 30 s; once a second while somebody looks.
+// report writes the limiters' state, for operators: after significant changes, every
+// 30 s, and once a second while somebody observes.
 func (s *Session) report() {
 	reports := map[*membership]*reporting{}
 	for sleep(s.ctx, time.Second) {

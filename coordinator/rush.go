@@ -8,15 +8,15 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// A watch that keeps up gets a message for every change, one that lags gets what
-// it missed in a few. When a large fleet joins, leaves or restarts at once, the
-// former is what etcd and the instances spend their time on. So among
+// A watch that keeps up gets a message for every change; one that lags gets the
+// missed changes in a few messages. When a large fleet joins, leaves or restarts at
+// once, etcd and the instances spend their time on the former. So among
 // manyInstances or more a watch is kept closed for a little, once an instance
 // has registered (it has no share for the settle time anyway), and whenever more
 // than rushChanges have come in that time. It skips nothing: the watch opens
-// again where it left off, and every revision is a view of its own. What it
-// costs is time: the view lags by up to holdBack, which is why that is less than
-// the freshness leaves, and why an end is announced so much earlier.
+// again where it left off, and every revision is a view of its own. It costs time:
+// the view lags by up to holdBack. So holdBack is less than the freshness leaves,
+// and an end is announced so much earlier.
 const (
 	manyInstances = 100
 	mostHeldBack  = 750 * time.Millisecond
@@ -24,9 +24,9 @@ const (
 	rushChanges   = 12
 )
 
-// Who registers while more than stormJoins others do, between two questions, begins
-// its history when that is over: it would list a part of the fleet, and be told of
-// the others one by one.
+// An instance that registers while more than stormJoins others do, between two
+// questions, begins its history when that is over. Otherwise it would list a part
+// of the fleet, and get the others one by one.
 const (
 	stormJoins = 100
 	stormLook  = time.Second

@@ -37,7 +37,7 @@ const (
 
 // Options of a session. The zero value is ready to use.
 type Options struct {
-	// Name is what operators call this instance, at most quota.MaxNameBytes
+	// Name is the operators' name of this instance, at most quota.MaxNameBytes
 	// long; it need not be unique. Default: the host's name.
 	Name string
 	// Prefix of all keys; default "/quotient/v1/". All of a fleet use the same.
@@ -56,8 +56,8 @@ type Options struct {
 	Probe time.Duration
 	// NTP names servers, host or host:port, to measure true time by; at most
 	// ntp.MaxServers (16), three or more of them to find one that lies. Default:
-	// none; the operating system's clock is then followed, and its error is what
-	// the kernel says, or unknown.
+	// none; the operating system's clock is then followed, and its error is the
+	// kernel's bound, or unknown.
 	NTP []string
 	// NTPInterval is the time between two questions to a server, default 32 s;
 	// from 1 s, for servers of one's own, to 1024 s.
@@ -130,7 +130,7 @@ type Session struct {
 		lease       *lease           // nil while there is none
 		leased      chan struct{}    // closed when lease is set
 		openings    int              // numbers the incarnations
-		problems    map[string]error // by what has them: a member, or the lease
+		problems    map[string]error // by owner: a member, or the lease
 		closed      bool
 	}
 }
@@ -191,8 +191,7 @@ func (s *Session) reach(ctx context.Context, ttl time.Duration) (*lease, error) 
 	return l, nil
 }
 
-// diagnosed adds what each endpoint says to the error of an etcd that does not
-// answer.
+// diagnosed adds each endpoint's state to the error of an etcd that does not answer.
 func (s *Session) diagnosed(ctx context.Context, err error) error {
 	if !errors.Is(err, ErrUnreachable) || ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return err
@@ -212,8 +211,7 @@ func (s *Session) redialNow() {
 	}
 }
 
-// setProblem says what is wrong with the etcd of all providers, or nil when that is
-// over.
+// setProblem sets the problem of the etcd of all providers, or nil when that is over.
 func (s *Session) setProblem(of string, err error) {
 	s.mu.Lock()
 	if err == nil {
@@ -229,7 +227,7 @@ func (s *Session) setProblem(of string, err error) {
 	}
 }
 
-// problem returns what setProblem was told.
+// problem returns the problems set by setProblem.
 func (s *Session) problem() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -301,7 +299,7 @@ func (s *Session) Close() error {
 	return nil
 }
 
-// shut marks the session closed and returns what it has to end.
+// shut marks the session closed and returns the parts to end.
 func (s *Session) shut() (memberships []*membership, l *lease, first bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

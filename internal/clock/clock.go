@@ -4,9 +4,9 @@
 // offset. The offset follows the operating system's clock, until there are
 // measurements of true time (Adopt), and those from then on. Corrected time
 // never runs backwards, whatever happens: a difference is slewed away at 500 ppm
-// at most. What is too much to slew is taken in the direction in which windows
-// cannot come again: behind, it steps forward; ahead of what was measured, it
-// stands still until true time has come.
+// at most. A difference too large to slew is corrected in the direction in which
+// windows cannot come again: a clock that is behind steps forward; one that is
+// ahead of measured time stands still until true time has come.
 package clock
 
 import (
@@ -26,8 +26,8 @@ const (
 	// error; daemons that slew move both clocks alike, and are not seen here.
 	StepThreshold = 25 * time.Millisecond
 	// MaxHalt is the longest that corrected time stands still to wait for true
-	// time: nothing is issued meanwhile. What is further ahead is only slewed, and
-	// an alarm.
+	// time: nothing is issued meanwhile. A clock that is further ahead is only
+	// slewed, and an alarm.
 	MaxHalt = 10 * time.Second
 	// Tolerance is how far the two clocks may part between two observations
 	// before windows can no longer be told, in nanoseconds.
@@ -123,16 +123,16 @@ func (c *Clock) Now() Instant {
 	return i
 }
 
-// Skewed reports whether the clock was made with a skew: what the kernel says of
-// its own clock's error then says nothing of this one's.
+// Skewed reports whether the clock was made with a skew: the kernel's bound on its
+// own clock's error then does not apply to this one.
 func (c *Clock) Skewed() bool { return c.skew != nil }
 
 // Mono reads the monotonic clock only, at about half the cost of Now.
 func (c *Clock) Mono() int64 { return int64(time.Since(c.anchor)) }
 
-// Offset returns corrected wall time minus monotonic time, in nanoseconds, but
-// for the time in which corrected time stands still (Halts): it then is what
-// true time has, so that windows which have not begun are told by it.
+// Offset returns corrected wall time minus monotonic time, in nanoseconds. While
+// corrected time stands still (Halts) it is that of true time, which tells the
+// windows that have not begun.
 func (c *Clock) Offset() int64 { return c.offset.Load() }
 
 // WallAt returns the corrected wall-clock time, in nanoseconds since the Unix

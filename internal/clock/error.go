@@ -102,8 +102,8 @@ func (c *Clock) Health() Health {
 }
 
 // ErrorAt returns the bound on the error of corrected time at a monotonic
-// instant, and whether one is known: how far corrected time is from the
-// estimate, the estimate's own error, and what the time since adds.
+// instant, and whether one is known: the distance of corrected time from the
+// estimate, the estimate's own error, and the drift since then.
 func (c *Clock) ErrorAt(mono int64) (bound time.Duration, known bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -120,9 +120,9 @@ func (c *Clock) ErrorAt(mono int64) (bound time.Duration, known bool) {
 func (c *Clock) Error() (bound time.Duration, known bool) { return c.ErrorAt(c.Mono()) }
 
 // Measured returns the bound on the error of corrected time as the last
-// measurement found it: what has been corrected since is taken off, what the
-// time since adds is not. So a server that is away is no evidence against the
-// clock. known is false if there was no measurement.
+// measurement found it, less the corrections applied since; drift since then is
+// not added. So a server that is away is no evidence against the clock. known is
+// false if there was no measurement.
 func (c *Clock) Measured() (bound time.Duration, known bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

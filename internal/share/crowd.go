@@ -8,9 +8,9 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// crowd is the instances of a view, how their lots stand against those of self in
-// one window, and what they ask for: by it a change of one instance takes O(its
-// weight), not O(instances), to count.
+// crowd is the instances of a view, their demands, and the order of their lots
+// relative to those of self in one window. With it, counting a change of one
+// instance takes O(its weight), not O(instances).
 type crowd struct {
 	start int64 // of the window
 	live  map[string]*member
@@ -73,7 +73,7 @@ func (c *crowd) ask(m *member, by int64) {
 	}
 }
 
-// level is the level of total permits of window w among n who take part, by the
+// level is the level of total permits of window w among n participants, by the
 // terms; the zero Level if they have none in force.
 func (c *crowd) level(t *terms, w quota.Window, total, n int64) Level {
 	e := t.entry(w)
@@ -114,7 +114,7 @@ func (c *crowd) count(m *member, by int64) {
 	}
 }
 
-// work makes the counts those of the terms, of self, who is in the view, and of
+// work makes the counts those of the terms, of self, which is in the view, and of
 // the ranks by this seed.
 func (c *crowd) work(t *terms, self *member, seed uint64) {
 	if c.terms == t && c.self == self && c.seed == seed {

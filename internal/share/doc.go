@@ -2,11 +2,11 @@
 // instance may issue.
 //
 // [Equal] and [Of] are the exact split of one total among the instances of one
-// view. [History] adds the settle rule: an instance may issue what the smallest
-// of its shares allows, over every view that it held from S before the window's
-// start until now. So a share shrinks at once and grows only at a window's
-// start, S after the reason. docs/protocol.md proves that the permits of all
-// instances then sum to at most the total.
+// view. [History] adds the settle rule: an instance may issue the smallest of its
+// shares by every view that it held from S before the window's start until now. So
+// a share shrinks at once and grows only at a window's start, S after the reason.
+// docs/protocol.md proves that the permits of all instances then sum to at most the
+// total.
 //
 // Everything here is integer arithmetic on values that the caller gives. No
 // clock is read, no goroutine started, nothing depends on the order of a map

@@ -10,7 +10,7 @@ import (
 
 // History is the views of one provider that an instance has held, as far back
 // as the settle rule looks. It holds the newest view and, for each older one,
-// only what changed after it; so a join costs O(1) memory and work, however
+// only the change after it; so a join costs O(1) memory and work, however
 // many instances there are.
 //
 // Instants are monotonic, in nanoseconds. offset, which queries take, is
@@ -41,7 +41,7 @@ type History struct {
 	// before it was held until log[i].at.
 	log   []delta
 	count int64
-	bytes int // what log takes, about
+	bytes int // about the size of log
 
 	tallies []*tally
 	victim  int // the tally to give up next

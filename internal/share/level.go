@@ -9,12 +9,12 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// Sharing by demand: each instance claims what it asks for, up to a level that is
-// the same for all (water-filling: max-min fair, see Bertsekas and Gallager,
-// Data Networks, 6.5.2), and what nobody claims is divided equally. The view's
-// protocol.Level lists what each instance asks for. The list is a wish, not a right:
-// claims are counted over the instances that are in the view and cut to what there
-// is. So the shares of a view sum to the total exactly, whatever is listed.
+// Sharing by demand: each instance claims its demand, up to a level that is the
+// same for all (water-filling: max-min fair, see Bertsekas and Gallager, Data
+// Networks, 6.5.2), and the unclaimed rest is divided equally. The view's
+// protocol.Level lists the demands. The list is a wish, not a right: claims are
+// counted over the instances that are in the view, and cut to the total. So the
+// shares of a view sum to the total exactly, for any list.
 
 // Level is the result of water-filling one window's total.
 type Level struct {
@@ -86,9 +86,9 @@ func (t *terms) entry(w quota.Window) *protocol.LevelEntry {
 	return t.level.At(w.Start())
 }
 
-// LevelOf returns the level of window w by view v, and what each instance that
-// takes part asks for in the window. ok is false where shares are not by demand,
-// or no level is in force.
+// LevelOf returns the level of window w by view v, and the demand in the window of
+// each instance that takes part. ok is false if shares are not by demand, or no
+// level is in force.
 func LevelOf(v *protocol.View, w quota.Window) (l Level, asks map[string]int64, ok bool) {
 	t := newTerms(v.Policy, v.PolicyRevision, v.Level)
 	e, d := t.entry(w), t.at(w)

@@ -80,8 +80,8 @@ func (p *Planner) PauseUntil(mono int64) { p.paused = mono }
 func (p *Planner) PausedUntil() int64 { return p.paused }
 
 // FreshUntil returns the end of the proof by both clocks: the beginning of time
-// if there is none, and, under the rule stop, if the clock is wrong: what it
-// proves then cannot be relied on.
+// if there is none, and, under the rule stop, if the clock is wrong: the proof
+// cannot be relied on then.
 func (p *Planner) FreshUntil(r Rules) (mono, wall int64) {
 	if !p.proved {
 		return math.MinInt64, math.MinInt64
@@ -154,8 +154,8 @@ func (p *Planner) proofAt(at clock.Instant, r Rules) (proof window.Proof, stale 
 
 // guard returns the guard of the windows that run at the instant at. One that
 // follows the clock is as large as the error may become until the longest of
-// them ends; what is beyond the policy's clock error is an alarm, and not the
-// guard's to cover.
+// them ends. An error beyond the policy's clock error is an alarm, and the guard
+// does not cover it.
 func (p *Planner) guard(r Rules, at clock.Instant) int64 {
 	guard := r.Guard
 	if r.GuardAuto > 0 {

@@ -34,8 +34,8 @@ type result struct {
 	reason  Reason
 }
 
-// tally is the smallest share of one window over consecutive views, and what
-// it takes to go on when the next view comes. Changes are named by number (see
+// tally is the smallest share of one window over consecutive views, and the state
+// to continue with the next view. Changes are named by number (see
 // History.log): the views are those after change low up to the one after
 // change high, which was the newest.
 type tally struct {
@@ -232,7 +232,7 @@ func (h *History) recount(t *tally, c *heads, crowd *crowd, old, new *member) {
 	crowd.replace(old, new)
 }
 
-// after returns the terms of the view after change number n: what the next
+// after returns the terms of the view after change number n: those that the next
 // change of policy replaced, or else the newest.
 func (h *History) after(n int64) *terms {
 	for i := len(h.log) - int(h.count-n); i < len(h.log); i++ {

@@ -7,8 +7,8 @@ import (
 )
 
 // The weighted split is the equal split of lots: an instance of weight w holds w of
-// them, each with a rank of its own in every window, and gets what they get
-// together. So shares sum to the total exactly for all weights, everybody's
+// them, each with a rank of its own in every window, and gets the sum of their
+// shares. So shares sum to the total exactly for all weights, everybody's
 // long-run share is in proportion to its weight also where the total is small, and
 // a join or leave changes the extra permits of hardly any other. With all weights 1
 // it is the equal split.

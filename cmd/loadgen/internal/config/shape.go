@@ -18,8 +18,8 @@ const mostCells = 2_000_000
 // are the default.
 func (c *Config) Shaped() bool { return c.policy.Shape != "" && c.policy.Shape != quota.ShapeFixed }
 
-// Cell is the length of what permits are counted by: windows of the shortest
-// limit, or the slots that the permits of other shapes tell.
+// Cell is the length of the unit in which permits are counted: windows of the
+// shortest limit, or the slots of the permits of other shapes.
 func (c *Config) Cell() time.Duration {
 	if !c.Shaped() {
 		return c.Window()
@@ -37,9 +37,9 @@ func (c *Config) Placing(tolerance time.Duration) load.Placing {
 }
 
 // Spans is how the permits of a shape are judged, of a fleet of which so many
-// instances have left and were replaced; nil with aligned windows. Who has left
-// may have had a share for a while beside who came, and who lost etcd beside its
-// own registration of before.
+// instances have left and were replaced; nil with aligned windows. An instance that
+// left may have had a share for a while beside its replacement, and one that lost
+// etcd beside its own earlier registration.
 func (c *Config) Spans(left int) *load.Shape {
 	if !c.Shaped() {
 		return nil
@@ -51,7 +51,7 @@ func (c *Config) Spans(left int) *load.Shape {
 	}
 }
 
-// checkShape looks at what the policy's own rules do not know of.
+// checkShape checks the flags that the policy's own rules do not cover.
 func (c *Config) checkShape() error {
 	if c.policy.Burst > 0 && c.policy.Shape != quota.ShapeBucket {
 		return Usagef("--burst %d is for --shape bucket, and --shape is %s", c.policy.Burst, c.policy.Shape)

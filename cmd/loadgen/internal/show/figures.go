@@ -44,7 +44,7 @@ type line struct {
 	Stack  bool   `json:"stack"` // on top of the one before
 }
 
-// mark is what happened at a place of x.
+// mark is an event at a place of x.
 type mark struct {
 	At   num    `json:"at"`
 	Text string `json:"text"`
@@ -63,7 +63,7 @@ func (n num) MarshalJSON() ([]byte, error) {
 
 var gap = num(math.NaN())
 
-// figures draws what there is to be seen.
+// figures draws the report.
 func figures(r *load.Report) []figure {
 	var list []figure
 	lengths, byLength := []string{}, map[string][]load.Window{}
@@ -126,7 +126,7 @@ func overTime(r *load.Report, windows []load.Window, title string) figure {
 	return f
 }
 
-// rate is what was offered, allowed and issued in each window of one length.
+// rate is the permits offered, allowed and issued in each window of one length.
 func rate(r *load.Report, windows []load.Window, length string) figure {
 	per := "window of " + length
 	if length == "" {
@@ -250,7 +250,7 @@ func distribution(curve []load.Quantile, unit float64, title, y string) figure {
 	return f
 }
 
-// shares is what each instance may issue, stacked; of a large fleet, some instances
+// shares is each instance's share, stacked; of a large fleet, some instances
 // together.
 func shares(r *load.Report, windows []load.Window) figure {
 	at, bands := r.Shares.Bands(mostBands)

@@ -1,5 +1,5 @@
-// Package change edits policies over time: what is in force, what is announced,
-// what one change does to both, how far it goes, and how two policies differ.
+// Package change edits policies over time: the limits in force and the announced
+// ones, the effect and size of a change, and the differences of two policies.
 //
 // It is pure: the instant is a parameter, and nothing is read or written.
 package change
@@ -14,7 +14,7 @@ import (
 )
 
 // A policy's limits over time are its Limits, from its From on, and then those of
-// each entry of Next. The policy that is written must go on saying what was in
+// each entry of Next. The policy that is written must keep the limits that were in
 // force for windows that still run: a change that was announced and has come
 // into force stays in Next until every window that started before it is over, by
 // every clock of the fleet. Folded into Limits at once, it would bind those
