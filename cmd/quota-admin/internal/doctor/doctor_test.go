@@ -130,6 +130,7 @@ func TestDoctorFindings(t *testing.T) {
 		{"guard auto without a measured clock", fleet(func(f *coordinator.Fleet) {
 			f.Policy.Policy.GuardAuto, f.Instances[0].Report.ClockError = true, "unknown"
 		})},
+		{"shares beyond the total", instance(func(i *coordinator.InstanceStatus) { i.Share = 73 })},
 		{"two versions", fleet(func(f *coordinator.Fleet) { f.Instances[0].Instance.Version = "v0.2.0" })},
 		{"no policy", fleet(func(f *coordinator.Fleet) { f.Policy = coordinator.Stored{} })},
 		{"a policy that cannot be used", fleet(func(f *coordinator.Fleet) { f.Policy.Problem = errors.New("schema 2") })},
