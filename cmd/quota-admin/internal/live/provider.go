@@ -175,8 +175,8 @@ func (p *Provider) seeInstances(now time.Time) {
 	}
 }
 
-// seeRefusals notes when refusals begin and end. Those that a new page finds are no
-// event.
+// seeRefusals notes when refusals begin and end. The begin of those that a new page
+// finds is unknown.
 func (p *Provider) seeRefusals(now time.Time, refused float64) {
 	switch {
 	case refused > 0:

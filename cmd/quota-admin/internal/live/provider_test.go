@@ -1,0 +1,96 @@
+package live
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+var start = time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// look is what one look finds: the instances, by name, and what all of them together
+// have issued and been refused since they began.
+type look struct {
+	names           []string
+	leaving         string // has announced its end
+	issued, refused int64
+}
+
+func (l look) fleet(now time.Time) *coordinator.Fleet {
+	p := quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}}.WithDefaults()
+	f := &coordinator.Fleet{Provider: "p", Policy: coordinator.Stored{Provider: "p", Policy: p, Revision: 1}}
+	for i, name := range l.names {
+		r := &quota.Report{Time: now, State: quota.StateActive, WindowStart: now.Truncate(time.Second)}
+		if i == 0 {
+			r.Used, r.UsedBefore, r.Refused = l.issued, l.issued, l.refused
+		}
+		s := coordinator.InstanceStatus{Instance: quota.Instance{ID: name + ".1", Name: name}, Report: r}
+		if name == l.leaving {
+			s.Instance.Until = now
+		}
+		f.Instances = append(f.Instances, s)
+	}
+	return f
+}
+
+func TestEvents(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		looks []look // one a second
+		want  []string
+	}{
+		{"the first look is no event", []look{{names: []string{"a", "b"}}}, nil},
+		{"a join", []look{{names: []string{"a"}}, {names: []string{"a", "b"}}}, []string{"Joined b at 1"}},
+		{"a loss", []look{{names: []string{"a", "b"}}, {names: []string{"a"}}}, []string{"Lost b at 1"}},
+		{"an announced leave", []look{{names: []string{"a", "b"}, leaving: "b"}, {names: []string{"a"}}}, []string{"Left b at 1"}},
+		{"many at once", []look{{names: []string{"a"}}, {names: []string{"a", "h", "g", "f", "e", "d", "c", "b"}}},
+			[]string{"Joined b, c, d, e, f, 2 more at 1"}},
+		{"the begin of refusals that a page finds is unknown", refusing(0, 8), []string{"Refusals ended at 13"}},
+		{"refusals that begin and end", refusing(4, 8), []string{"Refusals began at 4", "Refusals ended at 13"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			p := newProvider("p")
+			for i, l := range test.looks {
+				now := start.Add(time.Duration(i)*time.Second + 100*time.Millisecond)
+				p.see(now, l.fleet(now))
+			}
+			var got []string
+			for _, e := range p.Events {
+				got = append(got, fmt.Sprintf("%s at %d", e.Text, (e.At-start.UnixMilli())/1000))
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	}
+}
+
+// refusing is twenty looks at one instance that refuses something between two of them.
+func refusing(from, to int) (looks []look) {
+	refused := int64(0)
+	for i := range 20 {
+		if i >= from && i < to {
+			refused += 5
+		}
+		looks = append(looks, look{names: []string{"a"}, issued: int64(10 * i), refused: refused})
+	}
+	return looks
+}
+
+// Points, trend and events have bounds, however long somebody looks.
+func TestWhatIsRememberedIsBounded(t *testing.T) {
+	p := newProvider("p")
+	for i := range 1000 {
+		now := start.Add(time.Duration(i)*time.Second + 100*time.Millisecond)
+		l := look{names: []string{"a", fmt.Sprint("b", i)}, issued: int64(10 * i)}
+		p.see(now, l.fleet(now))
+	}
+	if len(p.Points) != PointsAtMost || len(p.Row.Trend) > trendAtMost || len(p.Events) != eventsAtMost {
+		t.Errorf("%d points, %d in the trend, %d events", len(p.Points), len(p.Row.Trend), len(p.Events))
+	}
+}
