@@ -161,6 +161,18 @@ func TestRolesDoNotGoFurther(t *testing.T) {
 	}
 }
 
+// TestNoLogHoldsAPassword: also not one that etcd refuses.
+func TestNoLogHoldsAPassword(t *testing.T) {
+	g := newGuarded(t)
+	_, right := g.tool("bob", exitDone, "get", "payments/charge", "--debug")
+	_, wrong := g.tool("nobody", exitPermission, "get", "payments/charge", "--debug")
+	for _, said := range []string{right, wrong} {
+		if said == "" || strings.Contains(said, secret) {
+			t.Errorf("the log is empty, or holds the password: %s", said)
+		}
+	}
+}
+
 func TestRolesAreSetRight(t *testing.T) {
 	cluster, root := etcdtest.New(t, etcdtest.Options{})
 	b := newBench(t, cluster)
