@@ -18,7 +18,8 @@ func TestConnectionsAreBounded(t *testing.T) {
 		return near
 	}
 	first := open()
-	defer known(c.context(t.Context(), first))()
+	done := known(c.context(t.Context(), first))
+	defer done()
 	for range 3 * MaxConnections {
 		open()
 	}
