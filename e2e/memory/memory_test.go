@@ -233,7 +233,7 @@ var floods = []struct {
 	}},
 	{"changes", 0, func(w *world) (revision int64) {
 		long := folder + strings.Repeat("x", 200)
-		for round := range 1500 {
+		for round := range 1200 {
 			w.putAll(64, fmt.Sprint(long, round))
 			revision = w.do(clientv3.OpDelete(long, clientv3.WithPrefix()))
 		}
