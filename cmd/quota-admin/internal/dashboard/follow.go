@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/live"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/rates"
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/status"
 	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -36,6 +38,7 @@ const overview = ""
 // come and go.
 type follower struct {
 	admin *coordinator.Admin
+	log   *slog.Logger
 
 	mu     sync.Mutex
 	topics map[string]*topic // by provider
@@ -47,11 +50,12 @@ type follower struct {
 	listed  []coordinator.Stored
 	turn    int
 	etcd    etcdState
+	beyond  map[string]bool // providers whose shares sum to too much; logged once
 }
 
-func newFollower(admin *coordinator.Admin) *follower {
+func newFollower(admin *coordinator.Admin, log *slog.Logger) *follower {
 	return &follower{
-		admin: admin, topics: map[string]*topic{}, wake: make(chan struct{}, 1),
+		admin: admin, log: log, beyond: map[string]bool{}, topics: map[string]*topic{}, wake: make(chan struct{}, 1),
 		watcher: live.NewWatcher(admin, observedAtMost), etcd: etcdState{OK: true},
 	}
 }
@@ -183,6 +187,7 @@ func (f *follower) read(ctx context.Context, topics map[string]*topic) (map[stri
 			return points, err
 		}
 		points[name] = p.New
+		f.tell(name, status.Beyond(p.Fleet))
 	}
 	set := map[string]bool{}
 	for _, s := range f.listed {
@@ -190,6 +195,16 @@ func (f *follower) read(ctx context.Context, topics map[string]*topic) (map[stri
 	}
 	f.watcher.Keep(func(name string) bool { return set[name] || opened(name) })
 	return points, nil
+}
+
+// tell logs that shares sum to too much, when that begins.
+func (f *follower) tell(provider, beyond string) {
+	if beyond == "" {
+		delete(f.beyond, provider)
+	} else if !f.beyond[provider] {
+		f.beyond[provider] = true
+		f.log.Error(beyond, "provider", provider)
+	}
 }
 
 // names returns the providers to read now: those that are opened, and some of

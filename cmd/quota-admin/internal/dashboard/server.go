@@ -64,7 +64,7 @@ func New(o Options) (*Server, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{o: o, follower: newFollower(o.Admin), ends: make(chan struct{})}
+	s := &Server{o: o, follower: newFollower(o.Admin, o.Log), ends: make(chan struct{})}
 	var err error
 	if s.assets, err = readAssets(); err != nil {
 		return nil, err

@@ -4,8 +4,10 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -133,7 +135,7 @@ func TestACallersOldestStreamEnds(t *testing.T) {
 // TestNobodyFillsTheTopics: a topic without readers makes room.
 func TestNobodyFillsTheTopics(t *testing.T) {
 	t.Parallel()
-	f := newFollower(nil)
+	f := newFollower(nil, slog.New(slog.DiscardHandler))
 	var ends []func()
 	open := func(name string) {
 		t.Helper()
@@ -149,5 +151,17 @@ func TestNobodyFillsTheTopics(t *testing.T) {
 	}
 	if len(f.topics) > maxOpened {
 		t.Errorf("%d topics", len(f.topics))
+	}
+}
+
+// TestSharesBeyondTheTotalAreLogged: when they begin to sum to too much, once.
+func TestSharesBeyondTheTotalAreLogged(t *testing.T) {
+	var log strings.Builder
+	f := newFollower(nil, slog.New(slog.NewTextHandler(&log, nil)))
+	for _, beyond := range []string{"", "shares sum to 73", "shares sum to 74", "", "shares sum to 75"} {
+		f.tell("p", beyond)
+	}
+	if got := log.String(); strings.Count(got, "\n") != 2 || !strings.Contains(got, `level=ERROR msg="shares sum to 73" provider=p`) || !strings.Contains(got, "sum to 75") {
+		t.Errorf("logged:\n%s", got)
 	}
 }

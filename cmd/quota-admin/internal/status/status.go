@@ -58,6 +58,16 @@ func (s *Status) Line() string {
 	return line
 }
 
+// Beyond says that the shares, as read, sum to more than the limit; "" if they do
+// not.
+func Beyond(f *coordinator.Fleet) string {
+	s := Of(f, time.Now())
+	if s.Limit == nil || s.SumOfShares <= s.Limit.Permits {
+		return ""
+	}
+	return fmt.Sprintf("shares sum to %d, more than the total of %d: somebody wrote into etcd by hand; see doctor", s.SumOfShares, s.Limit.Permits)
+}
+
 // troublesAtMost bounds the lines of Troubles, whatever lies in etcd.
 const troublesAtMost = 100
 
@@ -85,8 +95,8 @@ func Troubles(f *coordinator.Fleet) []string {
 		}
 	}
 	lines := make([]string, 0, len(order)+1)
-	if s := Of(f, time.Now()); s.Limit != nil && s.SumOfShares > s.Limit.Permits {
-		lines = append(lines, fmt.Sprintf("shares sum to %d, more than the total of %d: somebody wrote into etcd by hand; see doctor", s.SumOfShares, s.Limit.Permits))
+	if line := Beyond(f); line != "" {
+		lines = append(lines, line)
 	}
 	for _, text := range order {
 		subject := "instance " + who[text][0]
