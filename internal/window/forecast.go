@@ -128,7 +128,6 @@ func (r *run) serve(g *Gate, n int64) (at int64, known bool) {
 			next = g.mu.forecast.plan(g, at)
 		}
 		r.ledger.adopt(next, at)
-		r.ledger.pace(n) // as a rebuild does
 	}
 }
 
