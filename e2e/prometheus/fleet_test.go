@@ -193,8 +193,8 @@ func checkRules(t *testing.T, s *server) {
 			}
 		}
 	}
-	if n != 15 {
-		t.Errorf("Prometheus has %d rules, want 15", n)
+	if n != 16 {
+		t.Errorf("Prometheus has %d rules, want 16", n)
 	}
 }
 
