@@ -55,7 +55,7 @@ func probe(ctx context.Context, client *clientv3.Client, endpoint string) string
 	case err == nil:
 		return "answers now"
 	case status.Code(err) == codes.Unavailable:
-		return transport(status.Convert(err).Message())
+		return transport(status.Convert(err).Message(), strings.HasPrefix(endpoint, "http://"))
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return silent(endpoint)
 	}
@@ -75,8 +75,11 @@ func silent(endpoint string) string {
 	return "no answer to a connection attempt; a firewall may drop it, or the host is down"
 }
 
+const wantsTLS = "accepts connections, but speaks no gRPC in the clear; it may want TLS (https:// or --cacert)"
+
 // transport shortens gRPC's text for a connection that failed, and adds the remedy.
-func transport(text string) string {
+// plain says that it was one without TLS.
+func transport(text string, plain bool) string {
 	for _, prefix := range []string{"last connection error: ", "connection error: desc = ", "transport: "} {
 		if _, after, ok := strings.Cut(text, prefix); ok {
 			text = strings.Trim(after, `"`)
@@ -92,10 +95,12 @@ func transport(text string) string {
 		return "it refuses the client certificate, or wants one: " + handshake + " (--cert and --key, coordinator.ClientTLS)"
 	case failed && (handshake == "EOF" || has("first record does not look like a TLS handshake")):
 		return "accepts connections, but speaks no TLS: " + handshake + "; write http:// or leave the certificates out"
+	case plain && (has("server preface") || has("broken pipe") || has("reset by peer")):
+		return wantsTLS
 	case has("broken pipe"), has("reset by peer"):
 		return "accepts connections and closes them at once: " + text + "; it may want a client certificate (--cert and --key, coordinator.ClientTLS)"
 	case has("server preface"):
-		return "accepts connections, but speaks no gRPC in the clear; it may want TLS (https:// or --cacert)"
+		return wantsTLS
 	case failed:
 		return "TLS fails: " + handshake
 	}

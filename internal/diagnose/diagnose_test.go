@@ -76,3 +76,22 @@ func TestEndpoints(t *testing.T) {
 		_ = client.Close()
 	}
 }
+
+// What is left of a connection that a port with TLS closes depends on who is faster.
+func TestAPortThatWantsTLSMayCloseInManyWays(t *testing.T) {
+	for _, text := range []string{
+		"connection error: desc = \"error reading server preface: EOF\"",
+		"connection error: desc = \"error reading server preface: connection reset by peer\"",
+		"connection error: desc = \"transport: failed to write client preface: write tcp 127.0.0.1:1: write: broken pipe\"",
+	} {
+		if got := transport(text, true); !strings.Contains(got, "want TLS") {
+			t.Errorf("%s: %s", text, got)
+		}
+	}
+}
+
+func TestATLSConnectionThatIsResetWantsACertificate(t *testing.T) {
+	if got := transport("connection error: desc = \"error reading server preface: connection reset by peer\"", false); !strings.Contains(got, "client certificate") {
+		t.Error(got)
+	}
+}
