@@ -169,8 +169,8 @@ func startWorkers(t *testing.T, endpoints []string) (all []*process) {
 	return all
 }
 
-// tool builds quota-admin and returns a function that runs it, and reports whether it
-// did what it was asked to: it refuses a change that is announced too late.
+// tool builds quota-admin and returns a function that runs it, and reports whether the
+// change was made: one that is announced too late is refused.
 func tool(t *testing.T, endpoints []string) func(args ...string) bool {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), "quota-admin")

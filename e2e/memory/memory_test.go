@@ -25,7 +25,7 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// What SECURITY.md states, in kB of resident memory.
+// The bounds in SECURITY.md, in kB of resident memory.
 const (
 	mostOfInstance = 256 << 10
 	mostOfTool     = 128 << 10 // the dashboard too

@@ -75,8 +75,6 @@ func silent(endpoint string) string {
 	return "no answer to a connection attempt; a firewall may drop it, or the host is down"
 }
 
-const wantsTLS = "accepts connections, but speaks no gRPC in the clear; it may want TLS (https:// or --cacert)"
-
 // transport shortens gRPC's text for a connection that failed, and adds the remedy.
 // plain says that it was one without TLS.
 func transport(text string, plain bool) string {
@@ -88,6 +86,7 @@ func transport(text string, plain bool) string {
 	text = strings.TrimPrefix(text, "Error while dialing: ")
 	handshake, failed := strings.CutPrefix(text, "authentication handshake failed: ")
 	has := func(part string) bool { return strings.Contains(text, part) }
+	closed := has("broken pipe") || has("reset by peer")
 	switch {
 	case has("unknown authority"):
 		return "its certificate is not trusted: " + handshake + "; name etcd's CA (--cacert, coordinator.ClientTLS)"
@@ -95,12 +94,10 @@ func transport(text string, plain bool) string {
 		return "it refuses the client certificate, or wants one: " + handshake + " (--cert and --key, coordinator.ClientTLS)"
 	case failed && (handshake == "EOF" || has("first record does not look like a TLS handshake")):
 		return "accepts connections, but speaks no TLS: " + handshake + "; write http:// or leave the certificates out"
-	case plain && (has("server preface") || has("broken pipe") || has("reset by peer")):
-		return wantsTLS
-	case has("broken pipe"), has("reset by peer"):
+	case closed && !plain:
 		return "accepts connections and closes them at once: " + text + "; it may want a client certificate (--cert and --key, coordinator.ClientTLS)"
-	case has("server preface"):
-		return wantsTLS
+	case closed, has("server preface"):
+		return "accepts connections, but speaks no gRPC in the clear; it may want TLS (https:// or --cacert)"
 	case failed:
 		return "TLS fails: " + handshake
 	}

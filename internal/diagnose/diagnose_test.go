@@ -77,7 +77,7 @@ func TestEndpoints(t *testing.T) {
 	}
 }
 
-// What is left of a connection that a port with TLS closes depends on who is faster.
+// The error of a plain connection to a port with TLS depends on which side is faster.
 func TestAPortThatWantsTLSMayCloseInManyWays(t *testing.T) {
 	for _, text := range []string{
 		"connection error: desc = \"error reading server preface: EOF\"",

@@ -65,7 +65,7 @@ func TestSpans(t *testing.T) {
 	}
 }
 
-// Under a guard of ten cells, what comes in those after a window is of the same span.
+// Under a guard of ten cells, permits of the ten after a window are of the same span.
 func TestASlidingSpanHasTheGuard(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -12,7 +12,6 @@ import (
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/live"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/rates"
-	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/status"
 	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -187,7 +186,7 @@ func (f *follower) read(ctx context.Context, topics map[string]*topic) (map[stri
 			return points, err
 		}
 		points[name] = p.New
-		f.tell(name, status.Beyond(p.Fleet))
+		f.tell(name, p.Beyond)
 	}
 	set := map[string]bool{}
 	for _, s := range f.listed {

@@ -59,6 +59,7 @@ type Provider struct {
 	Points []rates.Point // oldest first
 	New    []rates.Point // that the last look added to them
 	Events []Event       // oldest first
+	Beyond string        // that shares sum to more than the limit, or ""
 
 	meter    *rates.Meter
 	here     map[string]quota.Instance // nil before the first look
@@ -110,6 +111,7 @@ func (p *Provider) see(now time.Time, f *coordinator.Fleet) {
 	row := RowOf(&f.Policy, now)
 	row.Provider = f.Provider
 	sum := status.Of(f, now)
+	p.Beyond = sum.Beyond()
 	row.Instances, row.Applied, row.Troubles = sum.Instances, sum.Applied, len(status.Troubles(f))
 	issued, refused, known := 0.0, 0.0, false
 	for i := range f.Instances {

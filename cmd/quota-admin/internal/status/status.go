@@ -60,8 +60,7 @@ func (s *Status) Line() string {
 
 // Beyond says that the shares, as read, sum to more than the limit; "" if they do
 // not.
-func Beyond(f *coordinator.Fleet) string {
-	s := Of(f, time.Now())
+func (s *Status) Beyond() string {
 	if s.Limit == nil || s.SumOfShares <= s.Limit.Permits {
 		return ""
 	}
@@ -95,7 +94,8 @@ func Troubles(f *coordinator.Fleet) []string {
 		}
 	}
 	lines := make([]string, 0, len(order)+1)
-	if line := Beyond(f); line != "" {
+	s := Of(f, time.Now())
+	if line := s.Beyond(); line != "" {
 		lines = append(lines, line)
 	}
 	for _, text := range order {
