@@ -15,19 +15,9 @@ import (
 // etcd's certificates change authority. Without cert and key, or without ca,
 // which is then the system's, they are empty.
 func ClientTLS(ca, cert, key string) (*tls.Config, error) {
-	c := &tls.Config{MinVersion: tls.VersionTLS12}
-	if ca != "" {
-		var err error
-		if c.RootCAs, err = certs.Authorities(ca); err != nil {
-			return nil, fmt.Errorf("coordinator: %w", err)
-		}
-	}
-	if cert != "" || key != "" {
-		pair, err := certs.Load(cert, key)
-		if err != nil {
-			return nil, fmt.Errorf("coordinator: %w", err)
-		}
-		c.GetClientCertificate = pair.Get
+	c, err := certs.Client(ca, cert, key)
+	if err != nil {
+		return nil, fmt.Errorf("coordinator: %w", err)
 	}
 	return c, nil
 }

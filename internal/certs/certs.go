@@ -1,5 +1,5 @@
-// Package certs keeps a client certificate that is rotated on disk: every new
-// connection presents what the files hold then.
+// Package certs makes TLS configurations of files. A certificate may be rotated on disk:
+// every new connection presents what its files hold then.
 package certs
 
 import (
@@ -10,8 +10,7 @@ import (
 	"sync"
 )
 
-// Pair is a certificate and its key, each in a file. It is safe for concurrent
-// use.
+// Pair is a certificate and its key, each in a file. It is safe for concurrent use.
 type Pair struct {
 	cert, key string
 
@@ -30,17 +29,27 @@ func Load(cert, key string) (*Pair, error) {
 	return p, nil
 }
 
-// Authorities reads the certificates of authorities from a file.
-func Authorities(file string) (*x509.CertPool, error) {
-	pem, err := os.ReadFile(file)
-	if err != nil {
-		return nil, err
+// Client returns the configuration of a client that checks servers against the authorities
+// in the file ca, "" for the system's, and presents the certificate, "" for none.
+func Client(ca, cert, key string) (*tls.Config, error) {
+	c := &tls.Config{MinVersion: tls.VersionTLS12}
+	if ca != "" {
+		pem, err := os.ReadFile(ca)
+		if err != nil {
+			return nil, err
+		}
+		if c.RootCAs = x509.NewCertPool(); !c.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("%s holds no PEM certificate", ca)
+		}
 	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("%s holds no PEM certificate", file)
+	if cert != "" || key != "" {
+		pair, err := Load(cert, key)
+		if err != nil {
+			return nil, err
+		}
+		c.GetClientCertificate = pair.Get
 	}
-	return pool, nil
+	return c, nil
 }
 
 // Get returns what the files hold now, and the pair before it while they cannot

@@ -7,12 +7,15 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/signal"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	"golang.org/x/term"
 
 	"github.com/quotient-limiter/quotient/internal/certs"
 	"github.com/quotient-limiter/quotient/internal/diagnose"
@@ -75,30 +78,18 @@ func (f *Flags) config(ctx context.Context) (c clientv3.Config, err error) {
 
 // tlsConfig returns nil where nothing asks for TLS.
 func (f *Flags) tlsConfig() (*tls.Config, error) {
-	wanted := f.CACert != "" || f.Cert != ""
-	for _, text := range f.Endpoints {
-		e, _ := parseEndpoint(text)
-		wanted = wanted || e.demandsTLS()
-	}
-	if !wanted {
+	if f.CACert == "" && f.Cert == "" && !slices.ContainsFunc(f.Endpoints, demandsTLS) {
 		return nil, nil
 	}
-	c := &tls.Config{MinVersion: tls.VersionTLS12}
-	if f.CACert != "" {
-		var err error
-		if c.RootCAs, err = certs.Authorities(f.CACert); err != nil {
-			return nil, f.unreadable("cacert", err)
-		}
+	if _, err := certs.Client(f.CACert, "", ""); err != nil {
+		return nil, f.unreadable("cacert", err)
 	}
-	if f.Cert != "" {
-		pair, err := certs.Load(f.Cert, f.Key) // which are replaced while programs run
-		if path, ok := errors.AsType[*fs.PathError](err); ok && path.Path != f.Cert {
-			return nil, f.unreadable("key", err)
-		}
-		if err != nil {
-			return nil, f.unreadable("cert", err)
-		}
-		c.GetClientCertificate = pair.Get
+	c, err := certs.Client(f.CACert, f.Cert, f.Key)
+	if path, ok := errors.AsType[*fs.PathError](err); ok && path.Path == f.Key && f.Key != f.Cert {
+		return nil, f.unreadable("key", err)
+	}
+	if err != nil {
+		return nil, f.unreadable("cert", err)
 	}
 	return c, nil
 }
@@ -125,13 +116,49 @@ func (f *Flags) password() (string, error) {
 		if err != nil {
 			return "", f.unreadable("password-file", err)
 		}
-		password = text
+		return text, nil
 	}
 	if password != "" {
 		return password, nil
 	}
-	return f.prompt()
+	text, ok, err := f.Ask("Password of etcd user " + f.User + ": ")
+	switch {
+	case !ok:
+		return "", f.bad("user", "%s needs a password; there is no terminal to ask at, so set %s or --password-file", f.User, envPassword)
+	case err == nil && text == "":
+		return "", f.bad("user", "the password of %s is empty", f.User)
+	}
+	return text, err
 }
+
+// Ask asks for a secret on the terminal, without echo; ok is false if there is none. An
+// interrupt puts the echo back, and ends the process.
+func (f *Flags) Ask(question string) (secret string, ok bool, err error) {
+	file, ok := f.Stdin.(*os.File)
+	if !ok || !term.IsTerminal(int(file.Fd())) {
+		return "", false, nil
+	}
+	state, err := term.GetState(int(file.Fd()))
+	if err != nil {
+		return "", true, err
+	}
+	interrupted, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	defer context.AfterFunc(interrupted, func() {
+		_ = term.Restore(int(file.Fd()), state)
+		os.Exit(exitInterrupted)
+	})()
+	fmt.Fprint(f.Stderr, question)
+	text, err := term.ReadPassword(int(file.Fd()))
+	fmt.Fprintln(f.Stderr)
+	if err != nil {
+		return "", true, fmt.Errorf("read the password: %w", err)
+	}
+	return string(text), true, nil
+}
+
+// exitInterrupted is a shell's code for a program that Ctrl-C ended.
+const exitInterrupted = 130
 
 // ReadSecret reads a file with a password or tokens, without the line break at its
 // end. It refuses a file that is empty, or that every user of the machine can read or

@@ -1,85 +1,73 @@
 package etcdflags
 
 import (
-	"net"
 	"net/url"
 	"strconv"
 	"strings"
 )
 
-// endpoint is an etcd address in its parts.
-type endpoint struct {
-	scheme string // "http", "https", "unix", "unixs", or "" where none is given
-	host   string // host:port, or a path
+// demandsTLS reports whether an endpoint's scheme asks for TLS.
+func demandsTLS(e string) bool {
+	return strings.HasPrefix(e, "https://") || strings.HasPrefix(e, "unixs://")
 }
 
-// demandsTLS reports whether the scheme asks for TLS.
-func (e endpoint) demandsTLS() bool { return e.scheme == "https" || e.scheme == "unixs" }
-
-// forbidsTLS reports whether the scheme rules TLS out.
-func (e endpoint) forbidsTLS() bool { return e.scheme == "http" || e.scheme == "unix" }
-
-// parseEndpoint takes an address apart. The problem is empty if it is valid.
-func parseEndpoint(text string) (e endpoint, problem string) {
-	scheme, rest, found := strings.Cut(text, "://")
-	if !found {
-		scheme, rest = "", text
-	}
-	switch scheme {
-	case "", "http", "https":
-		u, err := url.Parse("//" + rest)
-		if err != nil || u.Host == "" {
-			return e, "is not an address; write it like " + DefaultEndpoint
-		}
-		if u.User != nil {
-			return e, "holds a user; use --user"
-		}
-		if u.Path != "" && u.Path != "/" || u.RawQuery != "" || u.Fragment != "" {
-			return e, "holds more than host and port; write it like " + DefaultEndpoint
-		}
-		host, port, err := net.SplitHostPort(u.Host)
-		if err != nil || host == "" {
-			return e, "lacks a host or a port; write it like " + DefaultEndpoint
-		}
-		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-			return e, "has port " + port + ", which is not within 1 to 65535"
-		}
-		return endpoint{scheme, u.Host}, ""
-	case "unix", "unixs":
-		if rest == "" {
-			return e, "lacks the path of a socket"
-		}
-		return endpoint{scheme, rest}, ""
-	}
-	return e, "has scheme " + strconv.Quote(scheme) + "; known are http, https, unix and unixs"
+// forbidsTLS reports whether an endpoint's scheme rules TLS out.
+func forbidsTLS(e string) bool {
+	return strings.HasPrefix(e, "http://") || strings.HasPrefix(e, "unix://")
 }
 
-// checkEndpoints parses every endpoint, and refuses what the client would
-// quietly do in the clear although certificates are given.
+// problemOf says what is wrong with an endpoint; "" if it is valid.
+func problemOf(endpoint string) string {
+	if !strings.Contains(endpoint, "://") {
+		endpoint = "//" + endpoint
+	}
+	u, err := url.Parse(endpoint)
+	switch {
+	case err == nil && (u.Scheme == "unix" || u.Scheme == "unixs"):
+		if u.Host+u.Path == "" {
+			return "lacks the path of a socket"
+		}
+		return ""
+	case err == nil && u.Scheme != "" && u.Scheme != "http" && u.Scheme != "https":
+		return "has scheme " + strconv.Quote(u.Scheme) + "; known are http, https, unix and unixs"
+	case err != nil || u.Host == "":
+		return "is not an address; write it like " + DefaultEndpoint
+	case u.User != nil:
+		return "holds a user; use --user"
+	case u.Path != "" || u.RawQuery != "" || u.Fragment != "":
+		return "holds more than host and port; write it like " + DefaultEndpoint
+	case u.Hostname() == "" || u.Port() == "":
+		return "lacks a host or a port; write it like " + DefaultEndpoint
+	}
+	if n, err := strconv.ParseUint(u.Port(), 10, 16); err != nil || n == 0 {
+		return "has port " + u.Port() + ", which is not within 1 to 65535"
+	}
+	return ""
+}
+
+// checkEndpoints checks every endpoint, and refuses what the client would quietly do in
+// the clear although certificates are given.
 func (f *Flags) checkEndpoints() error {
-	for i := range f.Endpoints {
-		f.Endpoints[i] = strings.TrimSpace(f.Endpoints[i])
-		if strings.HasPrefix(f.Endpoints[i], "http") {
-			f.Endpoints[i] = strings.TrimSuffix(f.Endpoints[i], "/")
-		}
-	}
 	if len(f.Endpoints) == 0 {
 		return f.bad("endpoints", "is empty; the default is %s", DefaultEndpoint)
 	}
 	var tls, plain string
-	for _, text := range f.Endpoints {
-		e, problem := parseEndpoint(text)
-		if problem != "" {
+	for i, text := range f.Endpoints {
+		if text = strings.TrimSpace(text); strings.HasPrefix(text, "http") {
+			text = strings.TrimSuffix(text, "/")
+		}
+		f.Endpoints[i] = text
+		if problem := problemOf(text); problem != "" {
 			// A user part may hold a password.
 			if at := strings.LastIndex(text, "@"); at >= 0 {
 				text = "...@" + text[at+1:]
 			}
 			return f.bad("endpoints", "%q %s", text, problem)
 		}
-		if e.demandsTLS() {
+		if demandsTLS(text) {
 			tls = text
 		}
-		if e.forbidsTLS() {
+		if forbidsTLS(text) {
 			plain = text
 		}
 	}

@@ -19,7 +19,6 @@ import (
 	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/internal/await"
 	"github.com/quotient-limiter/quotient/internal/etcdtest"
-	"github.com/quotient-limiter/quotient/internal/fleet"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -179,13 +178,13 @@ func (g *group) session(client *clientv3.Client, o coordinator.Options) (s *coor
 }
 
 // linked returns a client that reaches etcd over a link.
-func (g *group) linked() (*fleet.Link, *clientv3.Client) {
+func (g *group) linked() (*Link, *clientv3.Client) {
 	g.t.Helper()
 	u, err := url.Parse(server.Endpoints()[0])
 	if err != nil {
 		g.t.Fatal(err)
 	}
-	link, err := fleet.NewLink(u.Host)
+	link, err := NewLink(u.Host)
 	if err != nil {
 		g.t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package fleet
+package fleet_test
 
 import (
 	"fmt"
@@ -29,7 +29,7 @@ type Link struct {
 func NewLink(to string) (*Link, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		return nil, fmt.Errorf("fleet: link to %s: %w", to, err)
+		return nil, fmt.Errorf("link to %s: %w", to, err)
 	}
 	l := &Link{to: to, listener: listener}
 	l.mu.passing, l.mu.conns = make(chan struct{}), map[net.Conn]struct{}{}
