@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"crypto/rand"
 	"crypto/tls"
 	"fmt"
@@ -84,7 +83,7 @@ On an address other than loopback it requires TLS, and a login also for reading.
 		}
 		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
-		return a.withClient(ctx, func(ctx context.Context, client *clientv3.Client) error {
+		return a.connected(ctx, func(client *clientv3.Client, _ *coordinator.Admin) error {
 			l, err := listenDashboard(plan.listen, "--listen")
 			if err != nil {
 				return err
@@ -203,7 +202,7 @@ func listenDashboard(address, flag string) (net.Listener, error) {
 }
 
 func (a *app) newDashboard(client *clientv3.Client, p *dashboardPlan) (*dashboard.Server, error) {
-	admin, err := coordinator.NewAdmin(client, coordinator.AdminOptions{Prefix: a.etcd.Prefix, Author: author(a.env), Timeout: readTime})
+	admin, err := a.admin(client, readTime)
 	if err != nil {
 		return nil, err
 	}

@@ -153,7 +153,7 @@ func (a *app) dev(ctx context.Context, f *devFlags) (err error) {
 // sample sets the sample provider's policy, unless the data has one, and returns
 // its limits.
 func (a *app) sample(ctx context.Context, client *clientv3.Client) (string, error) {
-	admin, err := a.admin(client)
+	admin, err := a.admin(client, a.etcd.CommandTimeout)
 	if err != nil {
 		return "", err
 	}

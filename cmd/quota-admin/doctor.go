@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/doctor"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
+	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/internal/buildinfo"
 	"github.com/quotient-limiter/quotient/internal/ntp"
 )
@@ -47,15 +47,11 @@ etcd denies permission.`,
 		}
 		var c doctor.Chart
 		c.Clock(cmd.Context(), servers)
-		err := a.withClient(cmd.Context(), func(ctx context.Context, client *clientv3.Client) error {
-			if err := c.Etcd(ctx, client, a.etcd.CommandTimeout); err != nil {
+		err := a.connected(cmd.Context(), func(client *clientv3.Client, admin *coordinator.Admin) error {
+			if err := c.Etcd(cmd.Context(), client, a.etcd.CommandTimeout); err != nil {
 				return err
 			}
-			admin, err := a.admin(client)
-			if err != nil {
-				return err
-			}
-			return c.Fleets(ctx, admin, a.etcd.Prefix, args)
+			return c.Fleets(cmd.Context(), admin, a.etcd.Prefix, args)
 		})
 		problems := c.Problems()
 		if err == nil && problems > 0 {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/change"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/document"
@@ -130,7 +131,9 @@ policy: 64 policies at most.`,
 		if err != nil {
 			return err
 		}
-		return a.withAdmin(cmd.Context(), func(ctx context.Context, admin *coordinator.Admin) error { return r.run(ctx, a, admin, entries) })
+		return a.connected(cmd.Context(), func(_ *clientv3.Client, admin *coordinator.Admin) error {
+			return r.run(cmd.Context(), a, admin, entries)
+		})
 	}
 	return cmd
 }

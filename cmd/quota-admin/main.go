@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/user"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -49,7 +50,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer, env func(stri
 	if err := root.ExecuteContext(context.Background()); err != nil {
 		// A bad flag stops the parser, maybe before it saw -o.
 		a.format = formatOf(args, a.format)
-		return a.fail(err)
+		return a.fail(a.explain(context.Background(), err))
 	}
 	return exitDone
 }
@@ -84,37 +85,30 @@ func (a *app) note(text string, args ...any) {
 // needsAdmin makes cmd connect to etcd and run f.
 func (a *app) needsAdmin(cmd *cobra.Command, f func(context.Context, *coordinator.Admin, []string) error) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return a.withAdmin(cmd.Context(), func(ctx context.Context, admin *coordinator.Admin) error { return f(ctx, admin, args) })
+		return a.connected(cmd.Context(), func(_ *clientv3.Client, admin *coordinator.Admin) error { return f(cmd.Context(), admin, args) })
 	}
 	return cmd
 }
 
-// withAdmin connects to etcd and runs f.
-func (a *app) withAdmin(ctx context.Context, f func(context.Context, *coordinator.Admin) error) error {
-	return a.withClient(ctx, func(ctx context.Context, client *clientv3.Client) error {
-		admin, err := a.admin(client)
-		if err != nil {
-			return err
-		}
-		return f(ctx, admin)
-	})
-}
-
-func (a *app) admin(client *clientv3.Client) (*coordinator.Admin, error) {
-	return coordinator.NewAdmin(client, coordinator.AdminOptions{Prefix: a.etcd.Prefix, Author: author(a.env), Timeout: a.etcd.CommandTimeout})
-}
-
-// withClient connects to etcd and runs f. Its errors come with hints.
-func (a *app) withClient(ctx context.Context, f func(context.Context, *clientv3.Client) error) error {
+// connected connects to etcd and runs f.
+func (a *app) connected(ctx context.Context, f func(*clientv3.Client, *coordinator.Admin) error) error {
 	if a.debug {
 		a.etcd.Log = coordinator.NewClientLogger(a.log())
 	}
 	client, err := a.etcd.Client(ctx)
 	if err != nil {
-		return a.explain(ctx, connectError(err))
+		return connectError(err)
 	}
 	defer client.Close()
-	return a.explain(ctx, f(ctx, client))
+	admin, err := a.admin(client, a.etcd.CommandTimeout)
+	if err != nil {
+		return err
+	}
+	return f(client, admin)
+}
+
+func (a *app) admin(client *clientv3.Client, timeout time.Duration) (*coordinator.Admin, error) {
+	return coordinator.NewAdmin(client, coordinator.AdminOptions{Prefix: a.etcd.Prefix, Author: author(a.env), Timeout: timeout})
 }
 
 // log writes to stderr: with --debug everything.

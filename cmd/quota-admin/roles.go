@@ -12,6 +12,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/roles"
+	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/internal/etcdflags"
 	"github.com/quotient-limiter/quotient/internal/keys"
 )
@@ -72,7 +73,8 @@ func (a *app) roleCommand(kind roles.Kind, provider, who string) *cobra.Command 
 		if user.Name == "" && (user.NoPassword || passwordFile != "") {
 			return usageError(cmd, "a password is of a user: give --to")
 		}
-		return a.withClient(cmd.Context(), func(ctx context.Context, client *clientv3.Client) error {
+		r.User = user.Name
+		return a.connected(cmd.Context(), func(client *clientv3.Client, _ *coordinator.Admin) error {
 			layout, err := keys.New(a.etcd.Prefix)
 			if err != nil {
 				return err
@@ -80,9 +82,8 @@ func (a *app) roleCommand(kind roles.Kind, provider, who string) *cobra.Command 
 			if r.Role, err = roles.New(layout, kind, strings.Join(args, "")); err != nil {
 				return err
 			}
-			r.User = user.Name
 			if !r.DryRun {
-				if err := a.makeRole(ctx, client, &r, user, passwordFile); err != nil {
+				if err := a.makeRole(cmd.Context(), client, &r, user, passwordFile); err != nil {
 					return err
 				}
 			}
@@ -97,23 +98,19 @@ func (a *app) makeRole(ctx context.Context, client *clientv3.Client, r *roleResu
 	// The password first: without one nothing should be half done.
 	if user.Name != "" && !user.NoPassword {
 		exists, err := etcd.UserExists(ctx, user.Name)
+		if err == nil && !exists {
+			user.Password, err = a.newPassword(user.Name, passwordFile)
+		}
 		if err != nil {
 			return err
 		}
-		if !exists {
-			if user.Password, err = a.newPassword(user.Name, passwordFile); err != nil {
-				return err
-			}
-		}
 	}
-	if err := etcd.Put(ctx, r.Role); err != nil {
+	err := etcd.Put(ctx, r.Role)
+	if err == nil && user.Name != "" {
+		r.Added, err = etcd.GrantTo(ctx, user, r.Name)
+	}
+	if err != nil {
 		return err
-	}
-	if user.Name != "" {
-		var err error
-		if r.Added, err = etcd.GrantTo(ctx, user, r.Name); err != nil {
-			return err
-		}
 	}
 	if on, err := etcd.Authenticated(ctx); err == nil && !on {
 		a.note("authentication is off, so roles do not count yet: add a user root with role root, then etcdctl auth enable")
@@ -149,27 +146,28 @@ func (a *app) newPassword(user, file string) (string, error) {
 }
 
 func (a *app) rolesListCommand() *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use:     "list",
 		Short:   "Show Quotient's roles in etcd and their permissions",
 		Example: "  quota-admin roles list --user root",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.withClient(cmd.Context(), func(ctx context.Context, client *clientv3.Client) error {
-				found, err := roles.Etcd{Client: client, Timeout: a.etcd.CommandTimeout}.List(ctx)
-				if err != nil {
-					return err
-				}
-				all := []roleResult{}
-				for _, r := range found {
-					all = append(all, roleResult{Role: r})
-				}
-				if len(all) == 0 {
-					a.note("etcd has no role of Quotient")
-				}
-				return a.emit(map[string]any{"roles": all}, func(w io.Writer) { rolesTable(w, all...) })
-			})
-		},
 	}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return a.connected(cmd.Context(), func(client *clientv3.Client, _ *coordinator.Admin) error {
+			found, err := roles.Etcd{Client: client, Timeout: a.etcd.CommandTimeout}.List(cmd.Context())
+			if err != nil {
+				return err
+			}
+			all := []roleResult{}
+			for _, r := range found {
+				all = append(all, roleResult{Role: r})
+			}
+			if len(all) == 0 {
+				a.note("etcd has no role of Quotient")
+			}
+			return a.emit(map[string]any{"roles": all}, func(w io.Writer) { rolesTable(w, all...) })
+		})
+	}
+	return cmd
 }
 
 func rolesTable(w io.Writer, all ...roleResult) {

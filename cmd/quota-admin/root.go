@@ -11,8 +11,10 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
+	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/internal/buildinfo"
 	"github.com/quotient-limiter/quotient/internal/etcdflags"
 	"github.com/quotient-limiter/quotient/quota"
@@ -179,21 +181,11 @@ func (a *app) completeProvider(cmd *cobra.Command, args []string, prefix string)
 	a.etcd.Stdin, a.etcd.Stderr = strings.NewReader(""), io.Discard // no password prompt
 	ctx, cancel := context.WithTimeout(cmd.Context(), completionTime)
 	defer cancel()
-	if a.etcd.Resolve() != nil {
-		return nil, cobra.ShellCompDirectiveError
-	}
-	a.etcd.DialTimeout, a.etcd.CommandTimeout = completionTime, completionTime
-	client, err := a.etcd.Client(ctx)
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveError
-	}
-	defer client.Close()
-	admin, err := a.admin(client)
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveError
-	}
-	all, err := admin.List(ctx)
-	if err != nil {
+	var all []coordinator.Stored
+	if err := a.connected(ctx, func(_ *clientv3.Client, admin *coordinator.Admin) (err error) {
+		all, err = admin.List(ctx)
+		return err
+	}); err != nil {
 		return nil, cobra.ShellCompDirectiveError
 	}
 	for _, s := range all {

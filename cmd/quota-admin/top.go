@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/top"
@@ -41,7 +42,7 @@ On a terminal q quits, < and > choose the column to sort by, r reverses the orde
 		}
 		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
-		return a.withAdmin(ctx, func(ctx context.Context, admin *coordinator.Admin) error {
+		return a.connected(ctx, func(_ *clientv3.Client, admin *coordinator.Admin) error {
 			source := top.NewSource(admin, strings.Join(args, ""))
 			defer source.Close()
 			if isTerminal(a.stdin) && isTerminal(a.stdout) && a.format == format.Table && count == 0 {

@@ -5,7 +5,6 @@ package roles
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -67,8 +66,8 @@ func New(k keys.Layout, kind Kind, provider string) (Role, error) {
 		}
 	}
 	one := func(key string) { r.Grants = append(r.Grants, Grant{key, "", readwrite}) }
-	switch {
-	case kind == Consumer && provider == "":
+	switch all := provider == ""; {
+	case kind == Consumer && all:
 		return r, errors.New("a consumer's role is for one provider: name it")
 	case kind == Consumer:
 		grant(read, k.Provider(provider))
@@ -76,21 +75,19 @@ func New(k keys.Layout, kind Kind, provider string) (Role, error) {
 		one(k.Level(provider))
 		grant(readwrite, k.Reports(provider))
 		grant(read, k.Observers(provider))
-	case kind == Operator && provider == "":
+	case all:
 		grant(read, k.Prefix())
-		grant(readwrite, k.Providers(), k.Histories(), k.AllSuperseded(), k.AllObservers())
+		if kind == Operator {
+			grant(readwrite, k.Providers(), k.Histories(), k.AllSuperseded(), k.AllObservers())
+		}
 	case kind == Operator:
 		grant(read, k.Provider(provider))
 		one(k.Policy(provider))
 		grant(readwrite, k.History(provider), k.Superseded(provider))
 		grant(read, k.Reports(provider))
 		grant(readwrite, k.Observers(provider))
-	case kind == Reader && provider == "":
-		grant(read, k.Prefix())
-	case kind == Reader:
-		grant(read, k.Provider(provider), k.History(provider), k.Reports(provider), k.Observers(provider))
 	default:
-		return r, fmt.Errorf("there is no role %q", kind)
+		grant(read, k.Provider(provider), k.History(provider), k.Reports(provider), k.Observers(provider))
 	}
 	return r, nil
 }
