@@ -311,3 +311,48 @@ func TestExtremeTimes(t *testing.T) {
 		}
 	}
 }
+
+// TestARevisionThatGivesTakesFromNobody: where the rule leaves a view out, everybody
+// has at least as much by the next one.
+func TestARevisionThatGivesTakesFromNobody(t *testing.T) {
+	more := 0
+	for seed := uint64(1); seed <= 1000; seed++ {
+		s := &script{Rand: rand.New(rand.NewPCG(seed, 3)), ids: []string{"a", "b", "c", "d", "e"}}
+		s.rule = []quota.ShareRule{quota.ShareEqual, quota.ShareWeighted, quota.ShareDemand}[s.IntN(3)]
+		m := newModel(0, "a", s.view())
+		for range 60 {
+			s.now += s.Int64N(600) * ms
+			c := s.change()
+			if p := m.held[len(m.held)-1].view.Policy; p != nil && s.IntN(2) == 0 {
+				raised := *p // or lowered, or resumed
+				raised.Limits = slices.Clone(p.Limits)
+				raised.Limits[0].Permits = raised.Limits[0].Permits*(1+s.Int64N(3))/2 + s.Int64N(4)
+				if s.IntN(4) == 0 {
+					raised.Mode = []quota.Mode{quota.ModePause, quota.ModeEnforce}[s.IntN(2)]
+				}
+				c.Policy = &raised
+			}
+			m.apply(s.now, c)
+			for i := range m.held[:len(m.held)-1] {
+				u, v := &m.held[i].view, &m.held[i+1].view
+				w := quota.WindowAt(lengths[s.IntN(len(lengths))], s.now)
+				if w.Index += s.Int64N(3); !naiveGives(u, v, w) {
+					continue
+				}
+				for _, id := range s.ids {
+					before, after := naiveShare(u, id, w), naiveShare(v, id, w)
+					if after < before {
+						t.Fatalf("seed %d: %s has %d, then %d of %v #%d:\n%+v\n%+v", seed, id, before, after, w.Length, w.Index, u, v)
+					}
+					if after > before {
+						more++
+					}
+				}
+			}
+			m.held = m.held[max(0, len(m.held)-3):]
+		}
+	}
+	if more < 1000 {
+		t.Errorf("only %d shares have grown", more)
+	}
+}

@@ -1,7 +1,9 @@
 package share_test
 
 import (
+	"bytes"
 	"hash/fnv"
+	"maps"
 	"math"
 	"slices"
 	"sort"
@@ -88,12 +90,94 @@ func (m *model) bound(w quota.Window, now, offset, frozen int64) (permits int64)
 		return 0
 	}
 	permits = share.Unbounded
-	for _, h := range m.held {
-		if h.to >= from {
+	for i, h := range m.held {
+		left := frozen == share.NotFrozen && i+1 < len(m.held) && naiveGives(&h.view, &m.held[i+1].view, w)
+		if h.to >= from && !left {
 			permits = min(permits, naiveShare(&h.view, m.self, w))
 		}
 	}
 	return permits
+}
+
+// naiveGives writes rule 3's exception down as its words say it.
+func naiveGives(u, v *protocol.View, w quota.Window) bool {
+	start := w.Start()
+	for _, id := range idsOf(u, v) {
+		a, b := instanceOf(u, id), instanceOf(v, id)
+		was, is := a != nil && protocol.TakesPart(a, start), b != nil && protocol.TakesPart(b, start)
+		same := was && is && max(1, a.Weight) == max(1, b.Weight) && a.Name == b.Name
+		if (was || is) && !same {
+			return false
+		}
+	}
+	old, p := u.Policy, v.Policy
+	if unsupported(old) || unsupported(p) || timesOf(old) != timesOf(p) {
+		return false
+	}
+	if old == nil || old.Mode == quota.ModePause || old.LimitsAt(start) == nil { // nobody had any
+		return binds(p, w) || !binds(old, w)
+	}
+	if p == nil || p.Mode == quota.ModePause || p.LimitsAt(start) == nil {
+		return false
+	}
+	before, had := limitOf(old, w)
+	after, has := limitOf(p, w)
+	if !had || !has || after < before || old.WithDefaults().Share != p.WithDefaults().Share || old.WithDefaults().Floor != p.WithDefaults().Floor {
+		return false
+	}
+	if p.WithDefaults().Share == quota.ShareDemand {
+		a, b := u.Level.At(start), v.Level.At(start)
+		if (a == nil) != (b == nil) || a != nil && !bytes.Equal(a.Demands, b.Demands) {
+			return false
+		}
+		l, _, _ := share.LevelOf(u, w)
+		m, asks, _ := share.LevelOf(v, w)
+		n := int64(len(asks))
+		if m.Most < l.Most || m.Base < l.Base || after-m.Claimed-n*m.Base < before-l.Claimed-n*l.Base {
+			return false
+		}
+	}
+	return maps.Equal(old.Weights, p.Weights)
+}
+
+func idsOf(views ...*protocol.View) (ids []string) {
+	for _, v := range views {
+		for _, i := range v.Instances {
+			ids = append(ids, i.ID)
+		}
+	}
+	return ids
+}
+
+func instanceOf(v *protocol.View, id string) *quota.Instance {
+	for i := range v.Instances {
+		if v.Instances[i].ID == id {
+			return &v.Instances[i]
+		}
+	}
+	return nil
+}
+
+func unsupported(p *quota.Policy) bool {
+	return p != nil && (len(p.Unsupported()) > 0 || p.CheckTiming() != nil)
+}
+
+// timesOf are the times that must not change.
+func timesOf(p *quota.Policy) [4]time.Duration {
+	d := (&quota.Policy{}).WithDefaults()
+	if p != nil {
+		d = p.WithDefaults()
+	}
+	return [4]time.Duration{d.Settle, d.Freshness, d.ClockError, d.Guard}
+}
+
+// binds reports whether a policy limits windows such as w.
+func binds(p *quota.Policy, w quota.Window) bool {
+	if p == nil {
+		return false
+	}
+	_, ok := limitOf(p, w)
+	return ok || comesWithin(p, w)
 }
 
 // lengths tries every length that the tests' policies have.

@@ -34,7 +34,7 @@ type result struct {
 	reason  Reason
 }
 
-// tally is the smallest share of one window over consecutive views, and the state
+// tally is the smallest shares of one window over consecutive views, and the state
 // to continue with the next view. Changes are named by number (see
 // History.log): the views are those after change low up to the one after
 // change high, which was the newest.
@@ -51,7 +51,9 @@ type tally struct {
 	heads     heads // of the newest view
 	terms     *terms
 	deal      deal // of terms in w
-	min       result
+	// newest is the share in the newest view. kept is the least in those before it
+	// that count while the instance is fresh (see gives), and all in all of them.
+	newest, kept, all result
 	// crowd is the newest view's instances, nil unless some terms of the history
 	// share by weight or by demand.
 	crowd *crowd
@@ -182,18 +184,23 @@ func (h *History) build(t *tally, w quota.Window, low int64) {
 	}
 	t.terms = h.terms[len(h.terms)-1].terms
 	t.deal = t.terms.at(w)
-	t.min = t.value(&t.heads, t.crowd, t.terms, &t.deal)
+	t.newest = t.value(&t.heads, t.crowd, t.terms, &t.deal)
+	t.kept, t.all = result{Unbounded, Unbounded, ReasonShare}, result{Unbounded, Unbounded, ReasonShare}
 
 	c, crowd, terms, d := t.heads, t.crowd.clone(), t.terms, t.deal
 	for i := len(h.log) - 1; i >= len(h.log)-int(h.count-low); i-- {
 		for _, e := range slices.Backward(h.log[i].edits) {
 			h.recount(t, &c, crowd, e.new, e.old)
 		}
+		after := terms
 		if h.log[i].prev != nil {
 			terms, d = h.log[i].prev, h.log[i].prev.at(w)
 		}
 		// The newest of several equal views gives the reason.
-		t.min = t.min.least(t.value(&c, crowd, terms, &d))
+		v := t.value(&c, crowd, terms, &d)
+		if t.all = t.all.least(v); t.shaped || !gives(h.log[i].edits, terms, after, w, crowd, c.n) {
+			t.kept = t.kept.least(v)
+		}
 	}
 }
 
@@ -213,11 +220,15 @@ func (h *History) extend(t *tally) {
 		for _, e := range d.edits {
 			h.recount(t, &t.heads, t.crowd, e.old, e.new)
 		}
+		before := t.terms
 		if d.prev != nil {
 			t.terms = h.after(t.high + 1)
 			t.deal = t.terms.at(t.w)
 		}
-		t.min = t.value(&t.heads, t.crowd, t.terms, &t.deal).least(t.min)
+		if t.all = t.newest.least(t.all); t.shaped || !gives(d.edits, before, t.terms, t.w, t.crowd, t.heads.n) {
+			t.kept = t.newest.least(t.kept)
+		}
+		t.newest = t.value(&t.heads, t.crowd, t.terms, &t.deal)
 	}
 }
 

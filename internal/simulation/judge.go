@@ -98,15 +98,25 @@ func (w *world) some(win quota.Window, b *book, part []int64, sum, from, to int6
 }
 
 // against compares with one state; -1 is before the first, when nobody had
-// anything.
+// anything. Revisions after it that take from nobody count at once: then the state
+// that they lead to is what binds.
 func (w *world) against(s int, win quota.Window, b *book, part []int64, sum int64) *Violation {
 	total := w.total(s, win)
 	if total == unlimited || w.formerly(s, quota.ShapeSliding) || w.formerly(s, quota.ShapeBucket) {
 		return nil // see judgeSpans for the latter
 	}
+	if sum > total || w.exceeds(s, win, b, part) != nil {
+		s = w.given(s, win)
+		total = w.total(s, win)
+	}
 	if sum > total {
 		return &Violation{Window: win, Issued: sum, Bound: total}
 	}
+	return w.exceeds(s, win, b, part)
+}
+
+// exceeds compares each incarnation with its share by a state.
+func (w *world) exceeds(s int, win quota.Window, b *book, part []int64) *Violation {
 	if s < 0 {
 		return nil
 	}
@@ -117,6 +127,51 @@ func (w *world) against(s int, win quota.Window, b *book, part []int64, sum int6
 		}
 	}
 	return nil
+}
+
+// given returns the end of the run of states from s on of which none takes a permit
+// of the window from anybody, as far as they were committed before the window ended
+// on the last clock. Of the line that a restore took back and the one after it, the
+// one counts that allows more.
+func (w *world) given(s int, win quota.Window) int {
+	last := w.stateAt(win.End() - epoch + w.e)
+	end := s
+	for n := s + 1; n <= last && w.takesNothing(end, n, win); n++ {
+		end = n
+	}
+	other := s
+	for n := s + 1; n <= last; n++ {
+		if w.etcd.states[n].lost {
+			continue
+		}
+		if !w.takesNothing(other, n, win) {
+			break
+		}
+		other = n
+	}
+	if w.total(other, win) > w.total(end, win) {
+		return other
+	}
+	return end
+}
+
+// takesNothing reports whether everybody has at least as much of a window by state v
+// as by state u, under a limit.
+func (w *world) takesNothing(u, v int, win quota.Window) bool {
+	if w.total(v, win) == unlimited {
+		return false
+	}
+	if u < 0 {
+		return true
+	}
+	_, before, _ := share.Of(&w.etcd.states[u].view, win)
+	_, after, _ := share.Of(&w.etcd.states[v].view, win)
+	for id, n := range before {
+		if after[id] < n {
+			return false
+		}
+	}
+	return true
 }
 
 // total is a state's total for a window: unlimited if it has no limit of that

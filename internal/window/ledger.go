@@ -112,9 +112,7 @@ func (l *ledger) bind(limit *Limit) {
 		l.early = true
 	}
 	before := a.bound
-	if a.burst, a.bound = limit.Burst, min(a.bound, limit.Permits); l.plan.Shape.Unaligned {
-		a.bound = limit.Permits
-	}
+	a.burst, a.bound = limit.Burst, limit.Permits
 	switch {
 	case !l.plan.Pacing.Even || a.bound == Unbounded:
 		a.line = line{}

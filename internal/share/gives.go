@@ -1,0 +1,63 @@
+package share
+
+import (
+	"bytes"
+	"maps"
+
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// gives reports whether a revision takes permits of window w from nobody: each
+// instance that had a share by the view before has at least as many by the view
+// after. Then the view before need not be waited out (docs/protocol.md, rule 3): a
+// larger total counts at once.
+//
+// Every instance must come to the same answer, so it depends on the two views alone,
+// and not on this instance's own share. crowd is the instances of either view, n of
+// which take part.
+func gives(edits []edit, before, after *terms, w quota.Window, crowd *crowd, n int64) bool {
+	start := w.Start()
+	for _, e := range edits {
+		was, is := e.old != nil && e.old.takesPart(start), e.new != nil && e.new.takesPart(start)
+		if was != is || was && (e.old.weight != e.new.weight || e.old.name != e.new.name) {
+			return false
+		}
+	}
+	return before == after || before.timedAs(after) && before.gives(after, w, crowd, n)
+}
+
+// timedAs reports whether two views' terms have the same times.
+func (t *terms) timedAs(o *terms) bool {
+	return t.settle == o.settle && t.freshness == o.freshness && t.clockErr == o.clockErr &&
+		t.guard == o.guard && t.guardAuto == o.guardAuto
+}
+
+// gives reports whether none of n instances has less of window w by the terms after
+// than by t.
+func (t *terms) gives(after *terms, w quota.Window, crowd *crowd, n int64) bool {
+	d, e := t.at(w), after.at(w)
+	switch {
+	case t.blocked == ReasonUnsupported || after.blocked == ReasonUnsupported:
+		return false
+	case d.reason != ReasonShare: // nobody had any
+		return e.limited || !d.limited
+	case e.reason != ReasonShare || !d.limited || !e.limited || e.total < d.total || !t.dividesAs(after):
+		return false
+	case !t.byDemand:
+		return true
+	}
+	// By demand: nobody claims less, and what is left for all pays for what counts
+	// as claimed no longer.
+	old, new := t.entry(w), after.entry(w)
+	if (old == nil) != (new == nil) || old != nil && !bytes.Equal(old.Demands, new.Demands) {
+		return false
+	}
+	l, m := crowd.level(t, w, d.total, n), crowd.level(after, w, e.total, n)
+	return m.Most >= l.Most && m.Base >= l.Base && e.total-m.Claimed-(d.total-l.Claimed) >= n*(m.Base-l.Base)
+}
+
+// dividesAs reports whether two policies divide a total by the same rule.
+func (t *terms) dividesAs(o *terms) bool {
+	return t.weighted == o.weighted && t.byDemand == o.byDemand && t.floor == o.floor &&
+		maps.Equal(t.policy.Weights, o.policy.Weights)
+}
