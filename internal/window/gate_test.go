@@ -38,9 +38,10 @@ func TestTakeStopsAtTheShareAndStartsAgainWithTheWindow(t *testing.T) {
 	}
 }
 
-func TestShareShrinksAtOnceAndNeverGrowsWithinAWindow(t *testing.T) {
+func TestShareShrinksAndGrowsAtOnceWithinAWindow(t *testing.T) {
 	f := newFixed(map[time.Duration]int64{second: 10})
-	g := gateOf(f, 0, nil)
+	var told told
+	g := gateOf(f, 0, told.decided)
 	g.Changed(at(0))
 	take(g, at(1), 4)
 	f.set(func() { f.shares[second] = 5 })
@@ -51,13 +52,14 @@ func TestShareShrinksAtOnceAndNeverGrowsWithinAWindow(t *testing.T) {
 	if _, ok := take(g, at(3), 1); !ok {
 		t.Error("the fifth permit of 5 was refused")
 	}
+	g.Enter(at(4), &Waiter{Payload: "w"}, 3, Forever)
 	f.set(func() { f.shares[second] = 20 })
-	g.Changed(at(4))
-	if _, ok := take(g, at(5), 1); ok {
-		t.Error("the share grew within the window")
+	g.Changed(at(5))
+	if diff := cmp.Diff([]string{"w@0s"}, told.take()); diff != "" {
+		t.Errorf("the waiter did not get what the share gained (-want +got):\n%s", diff)
 	}
-	if _, ok := take(g, at(second), 20); !ok {
-		t.Error("the larger share was not there in the next window")
+	if n := upTo(g, at(6), 50); n != 12 {
+		t.Errorf("%d permits under a share of 20, of which 8 are used: want 12", n)
 	}
 }
 
@@ -86,8 +88,8 @@ func TestALimitThatIsRemovedAndComesBackKeepsItsAccount(t *testing.T) {
 	}
 	f.set(func() { f.shares[60*second] = 60 })
 	g.Changed(at(4))
-	if n := upTo(g, at(second), 50); n != 0 {
-		t.Errorf("the limit that came back admitted %d more than its first bound of 10", n)
+	if n := upTo(g, at(second), 50); n != 3 {
+		t.Errorf("the limit of 60 that came back after 57 permits admitted %d more, want 3", n)
 	}
 }
 

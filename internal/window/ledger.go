@@ -12,7 +12,7 @@ import (
 // account counts the permits issued under one limit.
 type account struct {
 	window quota.Window
-	bound  int64 // permits that may be issued in window; only ever lowered while aligned windows bind
+	bound  int64 // permits that may be issued in window
 	burst  int64 // as Limit.Burst
 	used   int64 // permits issued in window
 	// binds is false once the limit is gone. The account is then kept to the end
@@ -44,9 +44,8 @@ type ledger struct {
 	overIssued int64
 }
 
-// adopt moves every account to its window by the plan, at the instant now. Within
-// an aligned window a bound only shrinks, and a window's index never goes back,
-// whatever the clock does.
+// adopt moves every account to its window by the plan, at the instant now. A
+// window's index never goes back, whatever the clock does.
 func (l *ledger) adopt(p *Plan, now int64) {
 	l.plan, l.now, l.early = p, max(l.now, now), false
 	kept := l.accounts[:0]
@@ -221,8 +220,8 @@ func (l *ledger) when(n int64) (at int64, ok bool) {
 	return at, true
 }
 
-// spent reports whether the account's window will not hold n more permits: no
-// plan raises an aligned window's bound.
+// spent reports whether the account's window will not hold n more permits, unless
+// a revision raises its bound.
 func (l *ledger) spent(a *account, n int64) bool {
 	return !l.plan.Shape.Unaligned && n > a.bound-a.used
 }
