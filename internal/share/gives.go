@@ -8,18 +8,23 @@ import (
 )
 
 // gives reports whether a revision takes permits of window w from nobody: each
-// instance that had a share by the view before has at least as many by the view
-// after. Then the view before need not be waited out (docs/protocol.md, rule 3): a
-// larger total counts at once.
+// instance that has a share by the view before has at least as many by the view
+// after. Then the view before need not be waited out (docs/protocol.md, rule 3), and
+// a larger total counts at once.
 //
-// Every instance must come to the same answer, so it depends on the two views alone,
+// All instances must come to the same answer. So it depends on the two views alone,
 // and not on this instance's own share. crowd is the instances of either view, n of
 // which take part.
 func gives(edits []edit, before, after *terms, w quota.Window, crowd *crowd, n int64) bool {
 	start := w.Start()
 	for _, e := range edits {
 		was, is := e.old != nil && e.old.takesPart(start), e.new != nil && e.new.takesPart(start)
-		if was != is || was && (e.old.weight != e.new.weight || e.old.name != e.new.name) {
+		switch {
+		case was && !is: // others may still count on its share
+			return false
+		case is && !was:
+			return false
+		case was && (e.old.weight != e.new.weight || e.old.name != e.new.name):
 			return false
 		}
 	}
@@ -38,10 +43,14 @@ func (t *terms) gives(after *terms, w quota.Window, crowd *crowd, n int64) bool 
 	d, e := t.at(w), after.at(w)
 	switch {
 	case t.blocked == ReasonUnsupported || after.blocked == ReasonUnsupported:
+		return false // another version may support it
+	case d.limited && !e.limited:
 		return false
-	case d.reason != ReasonShare: // nobody had any
-		return e.limited || !d.limited
-	case e.reason != ReasonShare || !d.limited || !e.limited || e.total < d.total || !t.dividesAs(after):
+	case d.reason != ReasonShare: // nobody has any
+		return true
+	case e.reason != ReasonShare || e.total < d.total:
+		return false
+	case !t.dividesAs(after):
 		return false
 	case !t.byDemand:
 		return true

@@ -3,6 +3,7 @@ package simulation
 import (
 	"math"
 	"slices"
+	"time"
 
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/share"
@@ -156,13 +157,16 @@ func (w *world) given(s int, win quota.Window) int {
 }
 
 // takesNothing reports whether everybody has at least as much of a window by state v
-// as by state u, under a limit.
+// as by state u, under a limit and by the same times.
 func (w *world) takesNothing(u, v int, win quota.Window) bool {
 	if w.total(v, win) == unlimited {
 		return false
 	}
 	if u < 0 {
 		return true
+	}
+	if w.settles(u) != w.settles(v) {
+		return false
 	}
 	_, before, _ := share.Of(&w.etcd.states[u].view, win)
 	_, after, _ := share.Of(&w.etcd.states[v].view, win)
@@ -172,6 +176,14 @@ func (w *world) takesNothing(u, v int, win quota.Window) bool {
 		}
 	}
 	return true
+}
+
+// settles is the settle time of a state.
+func (w *world) settles(s int) time.Duration {
+	if p := w.etcd.states[s].view.Policy; p != nil {
+		return p.Settle
+	}
+	return quota.DefaultSettle
 }
 
 // total is a state's total for a window: unlimited if it has no limit of that

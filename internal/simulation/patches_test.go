@@ -65,6 +65,58 @@ var patches = mutant.Table{
 
 // Apply moves the newest view on by one revision`},
 	}},
+	{Name: "GivesByOwnShare", Wrong: "leaves a view out if the own share does not shrink after it", Edits: []mutant.Edit{
+		{File: "internal/share/tally.go", Old: `		if t.all = t.newest.least(t.all); t.shaped || !gives(d.edits, before, t.terms, t.w, t.crowd, t.heads.n) {`, New: `		_ = before
+		if t.all = t.newest.least(t.all); t.shaped || t.value(&t.heads, t.crowd, t.terms, &t.deal).permits < t.newest.permits {`},
+	}},
+	{Name: "GivesByTotal", Wrong: "looks at the total alone", Edits: []mutant.Edit{
+		{File: "internal/share/gives.go", Old: `range edits {`, New: `range edits[:0] {`},
+	}},
+	{Name: "GivesByDeletion", Wrong: "takes a deleted key for the promise of its owner", Edits: []mutant.Edit{
+		{File: "internal/share/gives.go", Old: `case was && !is:`, New: `case was && !is && e.new != nil:`},
+	}},
+	{Name: "GivesToNewcomers", Wrong: "leaves a view out though others begin after it", Edits: []mutant.Edit{
+		{File: "internal/share/gives.go", Old: `case is && !was:`, New: `case is && false:`},
+	}},
+	{Name: "GivesByWeight", Wrong: "leaves a view out though weights change", Edits: []mutant.Edit{
+		{File: "internal/share/gives.go", Old: `case was && (`, New: `case false && (`},
+	}},
+	{Name: "GivesByTimes", Wrong: "leaves a view out though the times change", Edits: []mutant.Edit{
+		{File: "internal/share/gives.go", Old: `before.timedAs(after) && `, New: ""},
+	}},
+	{Name: "GivesUnlimited", Wrong: "leaves a view out though a limit goes", Edits: []mutant.Edit{
+		{File: "internal/share/gives.go", Old: `case d.limited && !e.limited:`, New: `case false:`},
+	}},
+	{Name: "GivesByPause", Wrong: "leaves a view out though all is paused", Edits: []mutant.Edit{
+		{File: "internal/share/gives.go", Old: `case e.reason != ReasonShare || `, New: `case `},
+	}},
+	{Name: "GivesByCut", Wrong: "leaves a view out though the total shrinks", Edits: []mutant.Edit{
+		{File: "internal/share/gives.go", Old: ` || e.total < d.total:`, New: `:`},
+	}},
+	{Name: "GivesByDivision", Wrong: "leaves a view out though the total is divided in another way", Edits: []mutant.Edit{
+		{File: "internal/share/gives.go", Old: `case !t.dividesAs(after):`, New: `case false:`},
+	}},
+	{Name: "GivesByDemands", Wrong: "leaves a view out though others ask for more", Edits: []mutant.Edit{
+		{File: "internal/share/gives.go", Old: ` || old != nil && !bytes.Equal(old.Demands, new.Demands) {`, New: ` || old != nil && bytes.Equal(nil, old.Demands) && false {`},
+	}},
+	{Name: "GivesByClaims", Wrong: "leaves a view out though claims take of the rest", Edits: []mutant.Edit{
+		{File: "internal/share/gives.go", Old: `return m.Most >= l.Most && m.Base >= l.Base && e.total-m.Claimed-(d.total-l.Claimed) >= n*(m.Base-l.Base)`, New: `return m.Most >= l.Most && m.Base >= l.Base`},
+	}},
+	{Name: "GivesAll", Wrong: "leaves all views out before one that gives", Edits: []mutant.Edit{
+		{File: "internal/share/tally.go", Old: `			t.kept = t.newest.least(t.kept)
+		}`, New: `			t.kept = t.newest.least(t.kept)
+		} else {
+			t.kept = result{Unbounded, Unbounded, ReasonShare}
+		}`},
+	}},
+	{Name: "GivesWhileStale", Wrong: "leaves views out while it is stale under hold", Edits: []mutant.Edit{
+		{File: "internal/share/bound.go", Old: `	if frozen != NotFrozen {
+		least`, New: `	if false {
+		least`},
+	}},
+	{Name: "GivesBeyondProof", Wrong: "keeps a plan of which views were left out when its proof ends", Edits: []mutant.Edit{
+		{File: "internal/share/planner.go", Old: `	case !stale && !proof.Strict: // views`, New: `	case false: // views`},
+	}},
 	{Name: "GrowthAtOnce", Wrong: "counts what a share gains at once", Edits: []mutant.Edit{
 		{File: "internal/share/shape.go", Old: `	if !h.shaped() {
 		return last, last`, New: `	if true {
