@@ -44,11 +44,9 @@ func (t *terms) gives(after *terms, w quota.Window, crowd *crowd, n int64) bool 
 	switch {
 	case t.blocked == ReasonUnsupported || after.blocked == ReasonUnsupported:
 		return false // another version may support it
-	case d.limited && !e.limited:
+	case !d.limited || !e.limited || e.total < d.total:
 		return false
-	case d.reason != ReasonShare: // nobody has any
-		return true
-	case e.reason != ReasonShare || e.total < d.total:
+	case e.reason == ReasonNoPolicy || e.reason == ReasonPaused && d.reason == ReasonShare:
 		return false
 	case !t.dividesAs(after):
 		return false

@@ -114,10 +114,7 @@ func naiveGives(u, v *protocol.View, w quota.Window) bool {
 	if unsupported(old) || unsupported(p) || timesOf(old) != timesOf(p) {
 		return false
 	}
-	if old == nil || old.Mode == quota.ModePause || old.LimitsAt(start) == nil { // nobody had any
-		return binds(p, w) || !binds(old, w)
-	}
-	if p == nil || p.Mode == quota.ModePause || p.LimitsAt(start) == nil {
+	if old == nil || p == nil || old.LimitsAt(start) == nil || p.LimitsAt(start) == nil || p.Mode == quota.ModePause && old.Mode != quota.ModePause {
 		return false
 	}
 	before, had := limitOf(old, w)
@@ -169,15 +166,6 @@ func timesOf(p *quota.Policy) [4]time.Duration {
 		d = p.WithDefaults()
 	}
 	return [4]time.Duration{d.Settle, d.Freshness, d.ClockError, d.Guard}
-}
-
-// binds reports whether a policy limits windows such as w.
-func binds(p *quota.Policy, w quota.Window) bool {
-	if p == nil {
-		return false
-	}
-	_, ok := limitOf(p, w)
-	return ok || comesWithin(p, w)
 }
 
 // lengths tries every length that the tests' policies have.

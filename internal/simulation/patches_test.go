@@ -73,7 +73,9 @@ var patches = mutant.Table{
 		{File: "internal/share/gives.go", Old: `range edits {`, New: `range edits[:0] {`},
 	}},
 	{Name: "GivesByDeletion", Wrong: "takes a deleted key for the promise of its owner", Edits: []mutant.Edit{
-		{File: "internal/share/gives.go", Old: `case was && !is:`, New: `case was && !is && e.new != nil:`},
+		{File: "internal/share/gives.go", Old: `case was && !is:`, New: `case was && e.new == nil:
+			continue
+		case was && !is:`},
 	}},
 	{Name: "GivesToNewcomers", Wrong: "leaves a view out though others begin after it", Edits: []mutant.Edit{
 		{File: "internal/share/gives.go", Old: `case is && !was:`, New: `case is && false:`},
@@ -85,13 +87,13 @@ var patches = mutant.Table{
 		{File: "internal/share/gives.go", Old: `before.timedAs(after) && `, New: ""},
 	}},
 	{Name: "GivesUnlimited", Wrong: "leaves a view out though a limit goes", Edits: []mutant.Edit{
-		{File: "internal/share/gives.go", Old: `case d.limited && !e.limited:`, New: `case false:`},
+		{File: "internal/share/gives.go", Old: `case !d.limited || !e.limited || e.total < d.total:`, New: `case e.total < d.total:`},
 	}},
 	{Name: "GivesByPause", Wrong: "leaves a view out though all is paused", Edits: []mutant.Edit{
-		{File: "internal/share/gives.go", Old: `case e.reason != ReasonShare || `, New: `case `},
+		{File: "internal/share/gives.go", Old: ` || e.reason == ReasonPaused && d.reason == ReasonShare:`, New: `:`},
 	}},
 	{Name: "GivesByCut", Wrong: "leaves a view out though the total shrinks", Edits: []mutant.Edit{
-		{File: "internal/share/gives.go", Old: ` || e.total < d.total:`, New: `:`},
+		{File: "internal/share/gives.go", Old: `!e.limited || e.total < d.total:`, New: `!e.limited:`},
 	}},
 	{Name: "GivesByDivision", Wrong: "leaves a view out though the total is divided in another way", Edits: []mutant.Edit{
 		{File: "internal/share/gives.go", Old: `case !t.dividesAs(after):`, New: `case false:`},
