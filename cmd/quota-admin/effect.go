@@ -8,6 +8,7 @@ import (
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/change"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -39,9 +40,13 @@ func atOnce(old, next quota.Policy, now time.Time) []string {
 			return relation == nil && i < 0 || relation != nil && i >= 0 && relation(l.Permits, other[i].Permits)
 		})
 	}
-	lines := modeEffects(old, next, settle)
+	lines := modeEffects(old, next, settle, now)
 	if has(after, before, func(l, o int64) bool { return l > o }) {
-		lines = append(lines, fmt.Sprintf("the larger limit is used from the first window that starts %v after the change", settle))
+		line := "the larger limit is used at once by instances that see the change"
+		if !slices.ContainsFunc(after, func(l quota.Limit) bool { return gives(old, next, l, now) }) {
+			line = fmt.Sprintf("the larger limit is used from the first window that starts %v after the change", settle)
+		}
+		lines = append(lines, line)
 	}
 	if has(after, before, func(l, o int64) bool { return l < o }) {
 		line := fmt.Sprintf("the smaller limit binds at once on instances that see the change, and the fleet in every window that starts %v after it", settle)
@@ -59,7 +64,12 @@ func atOnce(old, next quota.Policy, now time.Time) []string {
 	return lines
 }
 
-func modeEffects(old, next quota.Policy, settle time.Duration) []string {
+// gives reports whether what a limit of the next policy gives more counts at once.
+func gives(old, next quota.Policy, l quota.Limit, now time.Time) bool {
+	return share.Gives(&old, &next, quota.WindowAt(l.Window, now.UnixNano()))
+}
+
+func modeEffects(old, next quota.Policy, settle time.Duration, now time.Time) []string {
 	was, is := old.WithDefaults().Mode, next.WithDefaults().Mode
 	switch {
 	case was == is:
@@ -68,6 +78,8 @@ func modeEffects(old, next quota.Policy, settle time.Duration) []string {
 		return []string{"instances that see the change issue nothing from now on"}
 	case is == quota.ModeShadow:
 		return []string{"every refusal passes from now on: the limit is NOT held until enforce"}
+	case was == quota.ModePause && givesAll(old, next, now):
+		return []string{"instances that see the change issue permits from now on"}
 	case was == quota.ModePause:
 		return []string{fmt.Sprintf("instances issue permits from the first window that starts %v after the change", settle)}
 	}
@@ -104,12 +116,22 @@ func ahead(old, next quota.Policy, now time.Time) (lines []string) {
 	return lines
 }
 
+// givesAll reports whether all limits' totals may only grow, and count at once.
+func givesAll(old, next quota.Policy, now time.Time) bool {
+	limits := next.LimitsAt(now.UnixNano())
+	return len(limits) > 0 && len(limits) == len(old.LimitsAt(now.UnixNano())) &&
+		!slices.ContainsFunc(limits, func(l quota.Limit) bool { return !gives(old, next, l, now) })
+}
+
 // inForce returns from when on a change that is made now counts in the whole
-// fleet: the first instant by which every limit has begun a window, at or after
-// at, or the settle time from now where that is zero; and a window's reach later
-// where what grows is held back for that.
+// fleet: now if it gives; or else the first instant by which every limit has begun
+// a window, at or after at, or the settle time from now where that is zero; and a
+// window's reach later where what grows is held back for that.
 func inForce(old, policy quota.Policy, at, now time.Time) time.Time {
 	if at.IsZero() {
+		if givesAll(old, policy, now) {
+			return now.UTC()
+		}
 		at = now.Add(max(old.Settle, policy.Settle))
 		if policy.From.After(at) {
 			at = policy.From

@@ -23,9 +23,9 @@ func (a *app) modeCommands() (all []*cobra.Command) {
 waiting. Instances that see the change stop immediately. The others stop when their
 proof of freshness expires (outage rule stop) or when etcd is back (hold).`},
 		{"resume", "", "End a pause",
-			`End a pause: the mode returns to the one before, enforce or shadow. Instances
-issue permits from the first window that starts a settle time later. A provider
-that is not paused does not change.`},
+			`End a pause: the mode returns to the one before, enforce or shadow. Instances that
+see the change issue permits immediately, under a shape other than fixed a settle
+time later. A provider that is not paused does not change.`},
 		{"shadow", quota.ModeShadow, "Count refusals, but let every call pass",
 			`Let a provider's instances count shares and refusals as usual, but let every call
 pass. instances and top show such refusals separately, as SHADOWED. The limit is NOT

@@ -76,8 +76,9 @@ func TestWhatIsInForceWhen(t *testing.T) {
 	at := func(ms int64) time.Time { return time.UnixMilli(1_800_000_000_000 + ms).UTC() }
 	p := func(limits ...quota.Limit) quota.Policy { return quota.Policy{Limits: limits}.WithDefaults() }
 	second, minute := quota.Limit{Permits: 1, Window: time.Second}, quota.Limit{Permits: 1, Window: time.Minute}
-	slow := p(second)
-	slow.Settle = 10 * time.Second
+	more := quota.Limit{Permits: 2, Window: time.Second}
+	slow, sliding, paused := p(second), p(second), p(second)
+	slow.Settle, sliding.Shape, paused.Mode = 10*time.Second, quota.ShapeSliding, quota.ModePause
 	later := p(second)
 	later.From = at(60_500)
 	for _, test := range []struct {
@@ -86,7 +87,12 @@ func TestWhatIsInForceWhen(t *testing.T) {
 		at        time.Time
 		want      time.Time
 	}{
-		{"after the settle time", p(second), p(second), time.Time{}, at(4_000)},
+		{"at once", p(second), p(more), time.Time{}, at(500)},
+		{"at once after a pause", paused, p(second), time.Time{}, at(500)},
+		{"after the settle time", p(more), p(second), time.Time{}, at(4_000)},
+		{"of a pause", p(second), paused, time.Time{}, at(4_000)},
+		{"of a removed limit", p(second, minute), p(more), time.Time{}, at(4_000)},
+		{"later where shapes count", sliding, sliding, time.Time{}, at(5_104)},
 		{"after the longer one", slow, p(second), time.Time{}, at(11_000)},
 		{"when the longest has begun a window", p(second), p(second, minute), time.Time{}, at(60_000)},
 		{"at the time announced", p(second), p(second), at(20_000), at(20_000)},

@@ -235,19 +235,15 @@ func (l *lane) cutAndRaise(part time.Duration) error {
 	if err := l.set(total); err != nil {
 		return err
 	}
-	written := time.Since(began)
 	for {
-		earliest, _, _, n := l.found()
-		if n > 0 {
-			took := earliest.Sub(began)
-			if _, most := toRaise.promised(); took > most+window {
-				l.t.Logf("%s: the raise was in use after %v; etcd had taken it after %v", l.provider, took, written)
-			}
-			l.took.add(toRaise, took)
+		earliest, latest, _, n := l.found()
+		if n == l.size {
+			l.took.add(toRaise, earliest.Sub(began))
+			l.took.add(toSpend, latest.Sub(began))
 			return l.settle(total, l.size)
 		}
 		if time.Since(began) > impatience {
-			return fmt.Errorf("nobody uses the raised limit %v after it", impatience)
+			return fmt.Errorf("only %d of %d instances use the raised limit %v after it", n, l.size, impatience)
 		}
 		wait(sweepEvery)
 	}

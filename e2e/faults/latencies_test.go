@@ -22,9 +22,10 @@ const (
 	toCrash kind = "crash to regained share"
 	toCut   kind = "limit cut to last permit under the old limit"
 	toRaise kind = "limit raise to first use"
+	toSpend kind = "limit raise to use by the last instance"
 )
 
-var kinds = []kind{toJoin, toLeave, toCrash, toCut, toRaise}
+var kinds = []kind{toJoin, toLeave, toCrash, toCut, toRaise, toSpend}
 
 // promised returns the least and the most that the protocol makes of a kind, on
 // a machine and a network that take no time.
@@ -37,8 +38,10 @@ func (k kind) promised() (least, most time.Duration) {
 	switch k {
 	case toJoin:
 		least = settle + 2*quota.DefaultClockError + ahead
-	case toLeave, toRaise:
+	case toLeave:
 		least = settle
+	case toRaise, toSpend: // when an instance learns of it
+		return 0, 0
 	case toCrash:
 		// The lease was renewed a third of its time ago at the most.
 		return leaseTTL*2/3 + settle, leaseTTL + sweep + settle + window
@@ -73,9 +76,17 @@ func latencyHead() string {
 		least, most := k.promised()
 		names += fmt.Sprintf(" %s |", k)
 		rule += " ---: |"
-		ranges += fmt.Sprintf(" %.2f s to %.2f s |", least.Seconds(), most.Seconds())
+		ranges += fmt.Sprintf(" %s to %s |", shown(least), shown(most))
 	}
 	return names + "\n" + rule + "\n" + ranges + "\n"
+}
+
+// shown is a time in hundredths of a second, or in milliseconds if it is short.
+func shown(d time.Duration) string {
+	if d < 100*time.Millisecond {
+		return fmt.Sprintf("%.0f ms", d.Seconds()*1000)
+	}
+	return fmt.Sprintf("%.2f s", d.Seconds())
 }
 
 func latencyKey(size int) string { return fmt.Sprintf("| %d |", size) }
@@ -92,7 +103,7 @@ func (l *latencies) line(size int) string {
 			line += " - |"
 			continue
 		}
-		line += fmt.Sprintf(" %.2f s, %.2f s (%d) |", took[len(took)/2].Seconds(), took[len(took)-1].Seconds(), len(took))
+		line += fmt.Sprintf(" %s, %s (%d) |", shown(took[len(took)/2]), shown(took[len(took)-1]), len(took))
 	}
 	return line + "\n"
 }

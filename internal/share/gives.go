@@ -31,6 +31,14 @@ func gives(edits []edit, before, after *terms, w quota.Window, crowd *crowd, n i
 	return before == after || before.timedAs(after) && before.gives(after, w, crowd, n)
 }
 
+// Gives reports whether a change of policy takes permits of window w from nobody, so
+// that an instance uses what it gains as soon as it learns of the change. By demand
+// that depends on the fleet, and Gives reports false.
+func Gives(before, after *quota.Policy, w quota.Window) bool {
+	old, new := newTerms(before, 0, nil), newTerms(after, 0, nil)
+	return !old.shaped() && !new.shaped() && !new.byDemand && old.timedAs(new) && old.gives(new, w, nil, 0)
+}
+
 // timedAs reports whether two views' terms have the same times.
 func (t *terms) timedAs(o *terms) bool {
 	return t.settle == o.settle && t.freshness == o.freshness && t.clockErr == o.clockErr &&

@@ -108,7 +108,7 @@ func Mutants() []Mutant {
 		{Name: "GivesByTotal"},
 		{Name: "GivesByDeletion"},
 		{Name: "GivesToNewcomers"},
-		{Name: "GivesByWeight", Share: quota.ShareWeighted},
+		{Name: "GivesByWeight", Share: quota.ShareWeighted, Led: []action{doTamper, doHang}},
 		{Name: "GivesByTimes", Kind: Timing},
 		{Name: "GivesUnlimited"},
 		{Name: "GivesByPause"},
