@@ -125,18 +125,39 @@ func lengthsOf(p *quota.Policy) (all []time.Duration) {
 func windowStart(length time.Duration, at int64) int64 { return at - at%int64(length) }
 
 // share is the settle rule by its letter: the smallest share by all views that
-// were held at any time from S before the window's start until now.
+// were held at any time from S before the window's start until now, but for those
+// whose next one takes from nobody.
 func (m *model) share(length time.Duration, start, now int64, most bool) int64 {
 	least := unlimited
 	for i, v := range m.views {
 		if i+1 < len(m.views) && m.views[i+1].at < min(start-int64(v.policy.Settle), now) {
 			continue // replaced before that
 		}
+		if i+1 < len(m.views) && m.gives(&v.policy, &m.views[i+1].policy, length, start, most) {
+			continue
+		}
 		if n := total(&v.policy, length, start, most); n != unlimited {
 			least = min(least, n/m.instances)
 		}
 	}
 	return least
+}
+
+// gives reports whether nobody has less of a window by the next policy, which is
+// divided in the same way. Where policies had another shape at any time, it may also
+// be so that no view is left out.
+func (m *model) gives(p, next *quota.Policy, length time.Duration, start int64, most bool) bool {
+	if !most && slices.ContainsFunc(m.views, func(v view) bool { return v.policy.Shape != quota.ShapeFixed }) {
+		return false
+	}
+	unpaused := func(p quota.Policy) *quota.Policy {
+		p.Mode = quota.ModeEnforce
+		return &p
+	}
+	before, after := total(unpaused(*p), length, start, true), total(unpaused(*next), length, start, true)
+	return before != unlimited && after != unlimited && after >= before && limitsAt(next, start) != nil &&
+		(next.Mode != quota.ModePause || p.Mode == quota.ModePause) && p.Share == next.Share && p.Floor == next.Floor &&
+		p.Settle == next.Settle && p.Freshness == next.Freshness && p.ClockError == next.ClockError && p.Guard == next.Guard && p.GuardAuto == next.GuardAuto
 }
 
 // sum returns the permits that were issued in [from, to).
