@@ -162,9 +162,9 @@ func TestApplyWaitsForAllTogether(t *testing.T) {
 	for i := range n {
 		b.put(client, fmt.Sprintf("reports/p%d/silent.1.1", i), quota.Report{PolicyRevision: 1 << 40, Time: time.Now()})
 	}
-	var result apply
+	var result applyJSON
 	text := <-done
-	if err := json.Unmarshal([]byte(text), &result); err != nil || len(result.Wait) != n || result.Wait[n-1].Applied != 1 {
+	if err := json.Unmarshal([]byte(text), &result); err != nil || len(result.Changes) != n || result.Changes[n-1].Wait == nil || result.Changes[n-1].Wait.Applied != 1 {
 		t.Errorf("%v: %s", err, text)
 	}
 }

@@ -16,7 +16,7 @@ import (
 // the same checks as set, pause and resume.
 func webChange(admin *coordinator.Admin) dashboard.ChangeFunc {
 	return func(ctx context.Context, c dashboard.Change) (done dashboard.Changed, err error) {
-		e := edit{revision: &revisionFlag{true, c.IfRevision}, reason: c.Reason, author: c.Who, next: webPolicy(c)}
+		e := edit{revision: revisionFlag{true, c.IfRevision}, reason: c.Reason, author: c.Who, next: webPolicy(c)}
 		now := time.Now()
 		changes, err := amend(ctx, admin, []string{c.Provider}, !c.Write, func(_ int, old coordinator.Stored) (*quota.Policy, error) {
 			if err := mustExist(old); err != nil {

@@ -42,7 +42,8 @@ is set again. The history is kept.`,
 		},
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "`why`, for the history")
-	revision := a.revisionFlag(cmd, 1, "delete the policy only if it has revision `N`")
+	var revision revisionFlag
+	a.revisionFlag(cmd, &revision, 1, "delete the policy only if it has revision `N`")
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask for confirmation; required without a terminal")
 	return a.needsAdmin(cmd, func(ctx context.Context, admin *coordinator.Admin, args []string) error {
 		if !revision.given {

@@ -28,13 +28,13 @@ func TestApplyIsOneTransaction(t *testing.T) {
 		t.Errorf("too many: %s", stderr)
 	}
 	stdout, _ := b.want(exitDone, "apply", "-f", write(most, 10), "-o", "json")
-	var result apply
+	var result applyJSON
 	if err := json.Unmarshal([]byte(stdout), &result); err != nil || len(result.Changes) != most {
 		t.Fatal(err, stdout)
 	}
 	for _, c := range result.Changes {
-		if c.Revision != result.Changes[0].Revision {
-			t.Errorf("%s is at revision %d, others at %d", c.Provider, c.Revision, result.Changes[0].Revision)
+		if c.New.Revision != result.Changes[0].New.Revision {
+			t.Errorf("%s is at revision %d, others at %d", c.Provider, c.New.Revision, result.Changes[0].New.Revision)
 		}
 	}
 	// Those that stay the same do not count.

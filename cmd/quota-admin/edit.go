@@ -16,19 +16,20 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// edit is one change of one policy, in the steps that every such command takes:
-// read, change, check, show or write, wait.
+// edit is a change of policies, in the steps that every such command takes: read,
+// change, check, show or write, wait.
 type edit struct {
 	a        *app
-	cmd      *cobra.Command
-	revision *revisionFlag
+	revision revisionFlag
 	reason   string
 	author   string // other than that of the tool
 	wait     time.Duration
 	dryRun   bool
 	steps    bool      // look at the greatest step
+	maxStep  float64   // other than that of the policy; 0: that
 	force    bool      // and go beyond it
 	lazy     bool      // write nothing where nothing would change
+	replace  bool      // a policy that cannot be read
 	at       time.Time // from when on it is meant to be in force; zero: now
 	// next returns the new policy; who writes it, when and why is filled in.
 	next func(ctx context.Context, admin *coordinator.Admin, old coordinator.Stored, now time.Time) (quota.Policy, error)
@@ -36,16 +37,28 @@ type edit struct {
 
 // edits makes cmd a change of a policy, with the flags that all changes have.
 func (a *app) edits(cmd *cobra.Command, least int64) *edit {
-	e := &edit{a: a, cmd: cmd}
-	cmd.Flags().StringVar(&e.reason, "reason", "", "`why`, for the history")
+	e := a.changes(cmd)
 	what := "change the policy only if it has revision `N`"
 	if least == 0 {
 		what += "; 0: only if none is set"
 	}
-	e.revision = a.revisionFlag(cmd, least, what)
+	a.revisionFlag(cmd, &e.revision, least, what)
+	a.needsAdmin(cmd, func(ctx context.Context, admin *coordinator.Admin, args []string) error {
+		results, err := e.run(ctx, admin, args[:1])
+		if results == nil || a.format == format.Table {
+			return err
+		}
+		return errors.Join(a.emit(results[0], nil), err)
+	})
+	return e
+}
+
+// changes adds the flags that all changes of policies have.
+func (a *app) changes(cmd *cobra.Command) *edit {
+	e := &edit{a: a}
+	cmd.Flags().StringVar(&e.reason, "reason", "", "`why`, for the history")
 	a.waitFlag(cmd, &e.wait)
 	cmd.Flags().BoolVar(&e.dryRun, "dry-run", false, "show the share that each instance would get, and write nothing")
-	a.needsAdmin(cmd, e.run)
 	return e
 }
 
@@ -57,8 +70,7 @@ type revisionFlag struct {
 	value int64
 }
 
-func (a *app) revisionFlag(cmd *cobra.Command, least int64, usage string) *revisionFlag {
-	f := &revisionFlag{}
+func (a *app) revisionFlag(cmd *cobra.Command, f *revisionFlag, least int64, usage string) {
 	a.flag(cmd, "if-revision", usage, func(text string) error {
 		f.given, f.value = true, revisionOf(text)
 		if f.value < least || f.value == 0 && text != "0" {
@@ -66,7 +78,6 @@ func (a *app) revisionFlag(cmd *cobra.Command, least int64, usage string) *revis
 		}
 		return nil
 	})
-	return f
 }
 
 // conflict returns an error if the policy is at another revision than the one
@@ -105,6 +116,8 @@ type editResult struct {
 	New      *storedJSON `json:"new"` // revision 0: it was not written
 	DryRun   *sharesJSON `json:"dry_run,omitempty"`
 	Wait     *waitJSON   `json:"wait,omitempty"`
+
+	changed bool
 }
 
 // amended is a policy before and after a change.
@@ -143,30 +156,73 @@ func amend(ctx context.Context, admin *coordinator.Admin, providers []string, dr
 	return changes, err
 }
 
-// run makes the change.
-func (e *edit) run(ctx context.Context, admin *coordinator.Admin, args []string) error {
+// run makes the changes in one transaction, tells people, and waits if asked to. With an
+// error and results the changes are made.
+func (e *edit) run(ctx context.Context, admin *coordinator.Admin, providers []string) (results []*editResult, err error) {
 	now := time.Now()
-	changes, err := amend(ctx, admin, args[:1], e.dryRun, func(_ int, old coordinator.Stored) (*quota.Policy, error) {
+	changes, err := amend(ctx, admin, providers, e.dryRun, func(_ int, old coordinator.Stored) (*quota.Policy, error) {
 		p, err := e.checked(ctx, admin, old, now)
-		if err == nil && e.lazy && !e.dryRun && old.Revision != 0 && change.Same(old.Policy, p, now) {
+		if err == nil && e.lazy && old.Revision != 0 && old.Problem == nil && change.Same(old.Policy, p, now) {
 			return nil, nil
 		}
 		return &p, err
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	c := changes[0]
-	result := &editResult{Provider: c.old.Provider, New: toJSON(c.new)}
-	if c.old.Revision != 0 {
-		result.Old = toJSON(c.old)
+	now = time.Now()
+	var written []awaited
+	for _, c := range changes {
+		r := &editResult{Provider: c.old.Provider, New: toJSON(c.new), changed: c.changed}
+		if c.old.Revision != 0 {
+			r.Old = toJSON(c.old)
+		}
+		results = append(results, r)
+		if c.changed {
+			written = append(written, awaited{c.new, inForce(c.old.Policy, c.new.Policy, e.at, now), r})
+		}
+		if e.dryRun && c.changed {
+			f, err := admin.Fleet(ctx, c.old.Provider)
+			if err != nil {
+				return nil, err
+			}
+			r.DryRun = compareShares(&f, c.new.Policy, written[len(written)-1].from)
+		}
+		if e.a.format == format.Table {
+			if err := e.tell(c, r, len(changes) > 1, now); err != nil {
+				return nil, err
+			}
+		}
 	}
+	if e.dryRun {
+		e.a.note("dry run: nothing was written")
+		return results, nil
+	}
+	if e.wait > 0 && len(written) > 0 {
+		err = e.a.awaitAll(ctx, admin, e.wait, written...)
+	}
+	return results, err
+}
+
+// tell says what a change does, or would do. Of several, unchanged policies are passed over.
+func (e *edit) tell(c amended, r *editResult, several bool, now time.Time) error {
 	if !c.changed {
-		return e.a.emit(result, func(w io.Writer) {
-			fmt.Fprintf(w, "%s: nothing to change (revision %d)\n", format.Show(c.old.Provider), c.old.Revision)
-		})
+		if !several {
+			fmt.Fprintf(e.a.stdout, "%s: nothing to change (revision %d)\n", format.Show(r.Provider), c.old.Revision)
+		}
+		return nil
 	}
-	return e.tell(ctx, admin, c.old, c.new, result)
+	writeChange(e.a.stdout, c.old, c.new, now)
+	for _, line := range effects(c.old.Policy, c.new.Policy, now) {
+		if several {
+			line = r.Provider + ": " + line
+		}
+		e.a.note("%s", line)
+	}
+	if r.DryRun == nil {
+		return nil
+	}
+	return e.a.emit(nil, r.DryRun.table)
 }
 
 // checked returns the new policy.
@@ -174,7 +230,10 @@ func (e *edit) checked(ctx context.Context, admin *coordinator.Admin, old coordi
 	if err := e.revision.conflict(old); err != nil {
 		return p, err
 	}
-	if old.Revision != 0 && policyIn(old) == nil {
+	switch {
+	case e.replace && old.Problem != nil:
+		old.Policy = quota.Policy{} // it is not in force
+	case old.Revision != 0 && policyIn(old) == nil:
 		return p, fmt.Errorf("the policy of %s at revision %d cannot be read, so the rest of it cannot be kept: %s; delete it first",
 			old.Provider, old.Revision, format.OneLine(old.Problem))
 	}
@@ -185,59 +244,23 @@ func (e *edit) checked(ctx context.Context, admin *coordinator.Admin, old coordi
 	p = p.WithDefaults()
 	err = p.Validate()
 	if err == nil && e.steps && !e.force {
-		err = change.CheckStep(old.Policy, p, now, 0)
+		err = change.CheckStep(old.Policy, p, now, e.maxStep)
 	}
 	if err != nil {
-		return p, refused(err)
+		return p, refused(fmt.Errorf("%s: %w", old.Provider, err))
 	}
 	return p, nil
 }
 
-// tell says what the change does, or would do, and waits if asked to.
-func (e *edit) tell(ctx context.Context, admin *coordinator.Admin, old, next coordinator.Stored, result *editResult) error {
-	a, now := e.a, time.Now()
-	from := inForce(old.Policy, next.Policy, e.at, now)
-	if e.dryRun {
-		f, err := admin.Fleet(ctx, old.Provider)
-		if err != nil {
-			return err
-		}
-		result.DryRun = compareShares(&f, next.Policy, from)
-	}
-	if a.format == format.Table {
-		writeChange(a.stdout, old, next, now)
-		for _, line := range effects(old.Policy, next.Policy, now) {
-			a.note("%s", line)
-		}
-	}
-	var waited error
-	if e.wait > 0 && !e.dryRun {
-		var all []*waitJSON
-		if all, waited = a.awaitAll(ctx, admin, e.wait, awaited{next, from}); waited == nil && a.format == format.Table {
-			fmt.Fprintln(a.stdout, all[0].summary(time.Now()))
-		}
-		result.Wait = all[0]
-	}
-	if a.format == format.Table && !e.dryRun {
-		return waited
-	}
-	err := errors.Join(a.emit(result, result.table), waited)
-	if e.dryRun {
-		a.note("dry run: nothing was written")
-	}
-	return err
-}
-
-// table shows a dry run.
-func (r *editResult) table(w io.Writer) { r.DryRun.table(w) }
-
-// writeChange says what was changed: the limits in force in one line, and a line
-// for each other field that differs. A revision of 0 was not written.
+// writeChange says what was changed: the limits in force in one line, and a line for each
+// other field that differs, of a new policy from the defaults. A revision of 0 was not
+// written.
 func writeChange(w io.Writer, old, next coordinator.Stored, now time.Time) {
 	o, n := change.Current(old.Policy, now), change.Current(next.Policy, now)
 	limits, written := quota.FormatLimits(n.Limits), fmt.Sprintf(" (revision %d, was %d)", next.Revision, old.Revision)
 	switch before := quota.FormatLimits(o.Limits); {
-	case old.Revision == 0:
+	case policyIn(old) == nil:
+		o = quota.Policy{Limits: n.Limits}.WithDefaults()
 		written = fmt.Sprintf(" (revision %d, new)", next.Revision)
 	case before != limits:
 		limits = before + " -> " + limits
@@ -247,12 +270,7 @@ func writeChange(w io.Writer, old, next coordinator.Stored, now time.Time) {
 	}
 	provider := format.Show(next.Provider)
 	fmt.Fprintf(w, "%s: %s%s\n", provider, limits, written)
-	if old.Revision == 0 {
-		return
-	}
-	for _, d := range change.Diff(&o, &n) {
-		if d.Field != "limits" {
-			fmt.Fprintf(w, "%s: %s %s -> %s\n", provider, format.Clean(strings.ReplaceAll(d.Field, "_", " ")), format.Show(d.Old), format.Show(d.New))
-		}
+	for _, d := range change.Beside(&o, &n) {
+		fmt.Fprintf(w, "%s: %s %s -> %s\n", provider, format.Clean(strings.ReplaceAll(d.Field, "_", " ")), format.Show(d.Old), format.Show(d.New))
 	}
 }

@@ -34,8 +34,6 @@ type waitJSON struct {
 	Instances int       `json:"instances"`
 	InForce   time.Time `json:"in_force_from"`
 	Laggards  []laggard `json:"laggards,omitempty"`
-
-	done bool
 }
 
 // laggard is an instance that has not said that it applied the policy.
@@ -53,24 +51,30 @@ func (w *waitJSON) summary(now time.Time) string {
 // waitEvery is how often the reports are looked at: they come once a second.
 const waitEvery = 300 * time.Millisecond
 
-// awaited is a policy that was written, and from when on it counts.
+// awaited is a policy that was written, from when on it counts, and where to tell.
 type awaited struct {
 	stored coordinator.Stored
 	from   time.Time
+	result *editResult
 }
 
 // awaitAll waits for all of them together, for at most so long.
-func (a *app) awaitAll(ctx context.Context, admin *coordinator.Admin, most time.Duration, all ...awaited) ([]*waitJSON, error) {
+func (a *app) awaitAll(ctx context.Context, admin *coordinator.Admin, most time.Duration, all ...awaited) error {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
-	results, late := make([]*waitJSON, len(all)), make([]error, len(all))
+	late := make([]error, len(all))
 	var group sync.WaitGroup
 	for i, w := range all {
-		results[i] = &waitJSON{Provider: w.stored.Provider, Revision: w.stored.Revision, InForce: w.from}
-		group.Go(func() { late[i] = results[i].await(ctx, admin, most) })
+		w.result.Wait = &waitJSON{Provider: w.stored.Provider, Revision: w.stored.Revision, InForce: w.from}
+		group.Go(func() { late[i] = w.result.Wait.await(ctx, admin, most) })
 	}
 	group.Wait()
-	return results, errors.Join(late...)
+	for i, w := range all {
+		if late[i] == nil && a.format == format.Table {
+			fmt.Fprintf(a.stdout, "%s: %s\n", format.Show(w.stored.Provider), w.result.Wait.summary(time.Now()))
+		}
+	}
+	return errors.Join(late...)
 }
 
 // await waits until every live instance has reported that it applied the policy,
@@ -88,7 +92,6 @@ func (w *waitJSON) await(ctx context.Context, admin *coordinator.Admin, most tim
 		}
 		if err == nil {
 			if w.count(&f, time.Now()); w.Applied == w.Instances {
-				w.done = true
 				return nil
 			}
 			if f.Policy.Revision == 0 {

@@ -144,10 +144,11 @@ func (f *Flags) Ask(question string) (secret string, ok bool, err error) {
 	}
 	interrupted, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	defer context.AfterFunc(interrupted, func() {
+	asked := context.AfterFunc(interrupted, func() {
 		_ = term.Restore(int(file.Fd()), state)
 		os.Exit(exitInterrupted)
-	})()
+	})
+	defer asked()
 	fmt.Fprint(f.Stderr, question)
 	text, err := term.ReadPassword(int(file.Fd()))
 	fmt.Fprintln(f.Stderr)

@@ -3,6 +3,7 @@ package change
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -18,35 +19,34 @@ type Difference struct {
 	New   string `json:"new,omitempty"`
 }
 
-// Diff returns in what two policies differ, beside who wrote them, when and why.
-// It takes the fields from their JSON, so that none is forgotten. Nil stands for
-// no policy.
-func Diff(old, next *quota.Policy) (all []Difference) {
-	is := fields(next)
-	for _, was := range fields(old) {
-		d := Difference{Field: was.Field, Old: was.New}
-		if i := indexOf(is, was.Field); i >= 0 {
-			d.New = is[i].New
-		}
-		all = append(all, d)
+// OfOneWrite are the fields of a policy's JSON that tell who wrote it, when and why.
+var OfOneWrite = []string{"schema", "author", "reason", "time"}
+
+// Fields returns the fields of a policy's JSON, without OfOneWrite.
+func Fields(p *quota.Policy) (fields map[string]any) {
+	if text, err := json.Marshal(p); err == nil {
+		d := json.NewDecoder(bytes.NewReader(text))
+		d.UseNumber()
+		_ = d.Decode(&fields)
 	}
-	for i, d := range is { // a new field goes where it stands in the new policy
-		if indexOf(all, d.Field) < 0 {
-			at := 0
-			if i > 0 {
-				at = indexOf(all, is[i-1].Field) + 1
-			}
-			for at < len(all) && indexOf(is, all[at].Field) < 0 { // behind those that went
-				at++
-			}
-			all = slices.Insert(all, at, d)
-		}
+	for _, name := range OfOneWrite {
+		delete(fields, name)
 	}
-	return slices.DeleteFunc(all, func(d Difference) bool { return d.Old == d.New })
+	return fields
 }
 
-func indexOf(all []Difference, field string) int {
-	return slices.IndexFunc(all, func(d Difference) bool { return d.Field == field })
+// Diff returns in what two policies differ, beside OfOneWrite, by field. Nil stands for
+// no policy.
+func Diff(old, next *quota.Policy) (all []Difference) {
+	was, is := words(old), words(next)
+	names := maps.Clone(was)
+	maps.Copy(names, is)
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		if was[name] != is[name] {
+			all = append(all, Difference{name, was[name], is[name]})
+		}
+	}
+	return all
 }
 
 // Beside is Diff without the limits; it is nil where one of the policies is.
@@ -57,49 +57,30 @@ func Beside(old, next *quota.Policy) []Difference {
 	return slices.DeleteFunc(Diff(old, next), func(d Difference) bool { return d.Field == "limits" })
 }
 
-// Same reports whether writing next in place of old would change nothing but who
-// wrote it, when and why.
+// Same reports whether writing next in place of old would change nothing but
+// OfOneWrite.
 func Same(old, next quota.Policy, now time.Time) bool {
 	o, n := Current(old, now), Current(next, now)
 	return len(Diff(&o, &n)) == 0
 }
 
-// unlike are fields of the write rather than of the policy.
-var unlike = []string{"schema", "author", "reason", "time"}
-
-// fields returns the policy's fields in the order of its JSON, each as New.
-func fields(p *quota.Policy) (all []Difference) {
+// words returns a policy's fields as people read them.
+func words(p *quota.Policy) map[string]string {
+	all := map[string]string{}
 	if p == nil {
-		return nil
+		return all
 	}
-	text, err := json.Marshal(p)
-	if err != nil {
-		return []Difference{{Field: "policy", New: "cannot be written: " + err.Error()}}
+	for name, value := range Fields(p) {
+		all[name] = word(value)
 	}
-	d := json.NewDecoder(bytes.NewReader(text))
-	_, _ = d.Token() // the opening brace of a text that was just written
-	for d.More() {
-		var value any
-		name, _ := d.Token()
-		if d.Decode(&value) != nil {
-			break
-		}
-		switch field, _ := name.(string); {
-		case slices.Contains(unlike, field):
-		case field == "limits":
-			all = append(all, Difference{Field: field, New: quota.FormatLimits(p.Limits)})
-		case field == "next":
-			for _, c := range p.Next {
-				all = append(all, Difference{Field: "next " + c.From.UTC().Format(time.RFC3339Nano), New: quota.FormatLimits(c.Limits)})
-			}
-		default:
-			all = append(all, Difference{Field: field, New: word(value)})
-		}
+	all["limits"] = quota.FormatLimits(p.Limits)
+	delete(all, "next")
+	for _, c := range p.Next {
+		all["next "+c.From.UTC().Format(time.RFC3339Nano)] = quota.FormatLimits(c.Limits)
 	}
 	return all
 }
 
-// word is a JSON value as people read it.
 func word(value any) string {
 	switch v := value.(type) {
 	case string:

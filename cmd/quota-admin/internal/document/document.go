@@ -34,27 +34,18 @@ const Most = 8 << 20
 // maxProblems is how many problems of a document are told at once.
 const maxProblems = 20
 
-// Entry is one policy of a document.
-type Entry struct {
-	Provider string
-	Policy   quota.Policy
-}
-
 // Error is what is wrong with a document: a line for each problem.
 type Error struct{ Problems []string }
 
 // Error returns the first problem.
 func (e *Error) Error() string { return e.Problems[0] }
 
-// notInDocuments are the fields of a policy that belong to one writing of it.
-var notInDocuments = []string{"schema", "author", "reason", "time"}
-
 // optional are the fields that a policy's JSON lacks where they are empty.
 var optional = []string{"weights", "floor_percent", "guard_auto", "shape", "burst", "warm_up", "from", "next", "max_step", "requires"}
 
-// Parse reads a document. Its policies come sorted by provider, each complete and
-// valid; otherwise the error is an *Error.
-func Parse(file string, text []byte) ([]Entry, error) {
+// Parse reads a document, and returns its policies by provider, each complete and valid;
+// otherwise the error is an *Error.
+func Parse(file string, text []byte) (map[string]quota.Policy, error) {
 	if len(text) > Most {
 		return nil, &Error{[]string{fmt.Sprintf("%s: more than %d MiB: this is no document of policies", file, Most>>20)}}
 	}
@@ -74,14 +65,14 @@ func Parse(file string, text []byte) ([]Entry, error) {
 	case found.Policies == nil:
 		return nil, &Error{[]string{file + ": policies are missing"}}
 	}
-	var entries []Entry
+	policies := map[string]quota.Policy{}
 	var problems []string
 	for _, provider := range slices.Sorted(maps.Keys(found.Policies)) {
 		p, errs := policy(provider, found.Policies[provider])
 		for _, err := range errs {
 			problems = append(problems, fmt.Sprintf("%s: %s: %s", file, provider, plain(err)))
 		}
-		entries = append(entries, Entry{provider, p})
+		policies[provider] = p
 	}
 	if n := len(problems); n > maxProblems {
 		problems = append(problems[:maxProblems:maxProblems], fmt.Sprintf("and %d more", n-maxProblems))
@@ -89,7 +80,7 @@ func Parse(file string, text []byte) ([]Entry, error) {
 	if len(problems) > 0 {
 		return nil, &Error{problems}
 	}
-	return entries, nil
+	return policies, nil
 }
 
 // policy reads one policy, or returns all that is wrong with it.
@@ -104,7 +95,7 @@ func policy(provider string, text []byte) (p quota.Policy, errs []error) {
 	if fields == nil {
 		return p, []error{errors.New("limits: the value is missing")}
 	}
-	known := slices.DeleteFunc(append(slices.Sorted(maps.Keys(fieldsOf(quota.Policy{}))), optional...), func(f string) bool { return slices.Contains(notInDocuments, f) })
+	known := append(slices.Collect(maps.Keys(change.Fields(&quota.Policy{}))), optional...)
 	slices.Sort(known)
 	var now limitsText
 	var next []quota.LimitChange
@@ -202,35 +193,17 @@ func plain(err error) string {
 	return strings.Join(strings.Fields(text), " ")
 }
 
-// fieldsOf returns the fields of a policy's JSON.
-func fieldsOf(p quota.Policy) (fields map[string]any) {
-	text, err := json.Marshal(p)
-	if err == nil {
-		d := json.NewDecoder(bytes.NewReader(text))
-		d.UseNumber()
-		_ = d.Decode(&fields)
-	}
-	return fields
-}
-
 // Of returns policies as a document has them: as they stand at now.
-func Of(entries []Entry, now time.Time) any {
-	policies := map[string]any{}
-	for _, e := range entries {
-		p := change.Current(e.Policy, now)
-		fields := fieldsOf(p)
-		for _, name := range notInDocuments {
-			delete(fields, name)
-		}
+func Of(policies map[string]quota.Policy, now time.Time) any {
+	all := map[string]any{}
+	for provider, p := range policies {
+		p = change.Current(p, now)
+		fields := change.Fields(&p)
 		fields["limits"] = quota.FormatLimits(p.Limits)
-		var next []map[string]any
-		for _, c := range p.Next {
-			next = append(next, map[string]any{"from": c.From.UTC(), "limits": quota.FormatLimits(c.Limits)})
+		for i, c := range p.Next {
+			fields["next"].([]any)[i] = map[string]any{"from": c.From.UTC(), "limits": quota.FormatLimits(c.Limits)}
 		}
-		if next != nil {
-			fields["next"] = next
-		}
-		policies[e.Provider] = fields
+		all[provider] = fields
 	}
-	return map[string]any{"schema": quota.Schema, "policies": policies}
+	return map[string]any{"schema": quota.Schema, "policies": all}
 }
