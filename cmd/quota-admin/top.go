@@ -54,36 +54,17 @@ On a terminal q quits, < and > choose the column to sort by, r reverses the orde
 	return cmd
 }
 
-// readEvery is how often top reads: reports come once a second, and rates are of
-// whole windows only if none is missed.
-const readEvery = time.Second
-
 // plainTop writes a table, or a document, at each interval.
-func (a *app) plainTop(ctx context.Context, source *top.Source, interval time.Duration, count int) error {
-	written, due := 0, time.Now()
-	for {
-		s, err := source.Read(ctx)
-		switch {
-		case ctx.Err() != nil:
-			return nil //nolint:nilerr // ended by a signal
-		case err != nil:
-			return err
+func (a *app) plainTop(ctx context.Context, source *top.Source, interval time.Duration, count int) (failed error) {
+	written := 0
+	source.Each(ctx, interval, func(s *top.Snapshot, err error) bool {
+		if failed = err; err == nil {
+			failed = a.writeTop(s)
+			written++
 		}
-		if !time.Now().Before(due) {
-			due = due.Add(interval)
-			if err := a.writeTop(s); err != nil {
-				return err
-			}
-			if written++; written == count {
-				return nil
-			}
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(min(readEvery, max(0, time.Until(due)))):
-		}
-	}
+		return failed == nil && written != count
+	})
+	return failed
 }
 
 // writeTop writes one snapshot.
@@ -91,9 +72,9 @@ func (a *app) writeTop(s *top.Snapshot) error {
 	if a.format != format.Table {
 		return a.format.WriteLine(a.stdout, s.JSON())
 	}
-	err := a.emit(nil, s.Table)
-	for _, n := range s.Notes() {
+	s.Table(a.stdout)
+	for _, n := range s.Notes {
 		a.note("%s", n)
 	}
-	return err
+	return nil
 }

@@ -141,7 +141,7 @@ func (f *follower) run(ctx context.Context) {
 
 // look reads once, and sends every topic its points and its state.
 func (f *follower) look(ctx context.Context, topics map[string]*topic) {
-	points, err := f.read(ctx, topics)
+	err := f.read(ctx, topics)
 	if ctx.Err() != nil {
 		return
 	}
@@ -160,32 +160,27 @@ func (f *follower) look(ctx context.Context, topics map[string]*topic) {
 		s.Notes = append(s.Notes, fmt.Sprintf("of %d providers %d are read each second", n, readAtMost))
 	}
 	for name, t := range topics {
-		one := s
+		one, points := s, []rates.Point(nil)
 		if p := f.watcher.Seen(name); p != nil {
-			one.Detail = detailOf(p, now)
-			if t.states == 0 { // the overview had points of it
-				points[name] = p.Points
-			}
+			one.Detail, points = detailOf(p, now), p.Points
 		}
-		t.send(points[name], &one)
+		t.send(points, &one)
 	}
 }
 
 // read reads the list of policies, and the fleets whose turn it is.
-func (f *follower) read(ctx context.Context, topics map[string]*topic) (map[string][]rates.Point, error) {
+func (f *follower) read(ctx context.Context, topics map[string]*topic) error {
 	listed, err := f.admin.List(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	f.listed = listed
 	opened := func(name string) bool { return topics[name] != nil }
-	points := map[string][]rates.Point{}
 	for _, name := range f.names(topics) {
 		p, err := f.watcher.Look(ctx, name, opened)
 		if err != nil {
-			return points, err
+			return err
 		}
-		points[name] = p.New
 		f.tell(name, p.Beyond)
 	}
 	set := map[string]bool{}
@@ -193,7 +188,7 @@ func (f *follower) read(ctx context.Context, topics map[string]*topic) (map[stri
 		set[s.Provider] = true
 	}
 	f.watcher.Keep(func(name string) bool { return set[name] || opened(name) })
-	return points, nil
+	return nil
 }
 
 // tell logs that shares sum to too much, when that begins.

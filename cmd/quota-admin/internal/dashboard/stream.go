@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -8,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/live"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/rates"
 )
 
@@ -19,61 +19,44 @@ const (
 	writeTime = 10 * time.Second
 	// streamsEach is how many streams one caller has; another one ends the oldest.
 	streamsEach = 16
-	// history is how many points are kept, and sent to a page that opens.
-	history = live.PointsAtMost
 )
 
 // message is one line of a stream.
 type message struct {
-	Reset  bool          `json:"reset,omitempty"` // forget the points that came before
-	Points []rates.Point `json:"points,omitempty"`
-	State  *state        `json:"state,omitempty"` // only the newest counts
+	Reset  bool          `json:"reset,omitempty"`  // forget the points that came before: none of them is kept
+	Points []rates.Point `json:"points,omitempty"` // that the page lacks
+	State  *state        `json:"state"`            // only the newest counts
 }
 
-// topic is what the pages that show the same are sent. A page that comes gets all
-// points that are kept, and then those that it lacks.
+// topic is what the pages that show the same are sent.
 type topic struct {
 	readers int       // guarded by the follower
 	left    time.Time // when the last one went; guarded by the follower
 
 	mu      sync.Mutex
-	points  []rates.Point // the newest
-	count   int           // of points there ever were
-	state   *state
-	states  int
+	state   *state // nil at first
+	points  []rates.Point
 	changed chan struct{}
 }
 
 func newTopic() *topic { return &topic{changed: make(chan struct{})} }
 
-// send adds points, and replaces the state.
+// send replaces the state and the points that are kept.
 func (t *topic) send(points []rates.Point, s *state) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.points = append(t.points, points...)
-	t.points = t.points[max(0, len(t.points)-history):]
-	t.count += len(points)
-	t.state = s
-	t.states++
+	t.points, t.state = points, s
 	close(t.changed)
 	t.changed = make(chan struct{})
 }
 
-// cursor is how far a reader has come.
-type cursor struct{ points, states int }
-
-// read returns what the reader lacks, the cursor behind it, and what is closed when
-// there is more.
-func (t *topic) read(c cursor) (m message, after cursor, more <-chan struct{}) {
+// read returns what a reader lacks whose newest point is of an instant, 0 for none, and
+// what is closed when there is more.
+func (t *topic) read(newest int64) (m message, more <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	first := t.count - len(t.points)
-	m.Reset = c.states == 0 || c.points < first
-	m.Points = append(m.Points, t.points[max(0, c.points-first):]...)
-	if c.states != t.states {
-		m.State = t.state
-	}
-	return m, cursor{t.count, t.states}, t.changed
+	i, _ := slices.BinarySearchFunc(t.points, newest+1, func(p rates.Point, at int64) int { return cmp.Compare(p.At, at) })
+	return message{i == 0, t.points[i:], t.state}, t.changed
 }
 
 // serve writes a line for whatever happens, until the reader goes, does not read,
@@ -88,16 +71,12 @@ func (t *topic) serve(ctx context.Context, w http.ResponseWriter, ends <-chan st
 	w.Header().Set("X-Accel-Buffering", "no") // proxies that collect answers
 	ctx, cancel := context.WithTimeout(ctx, lifetime)
 	defer cancel()
-	var at cursor
-	for {
-		m, after, more := t.read(at)
-		if m.State != nil || at.states > 0 {
-			at = after
-			if control.SetWriteDeadline(time.Now().Add(writeTime)) != nil || json.NewEncoder(w).Encode(m) != nil {
-				return
-			}
+	for newest := int64(0); ; {
+		m, more := t.read(newest)
+		if n := len(m.Points); n > 0 {
+			newest = m.Points[n-1].At
 		}
-		if control.Flush() != nil {
+		if m.State != nil && (control.SetWriteDeadline(time.Now().Add(writeTime)) != nil || json.NewEncoder(w).Encode(m) != nil) || control.Flush() != nil {
 			return
 		}
 		select {

@@ -12,12 +12,13 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/live"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/rates"
 )
 
 // reader is a page: it begins anew at a reset, and whenever it comes back.
 type reader struct {
-	at     cursor
+	newest int64
 	points []int64
 	state  int64
 }
@@ -28,6 +29,7 @@ func (r *reader) take(m message) {
 	}
 	for _, p := range m.Points {
 		r.points = append(r.points, p.At)
+		r.newest = p.At
 	}
 	if m.State != nil {
 		r.state = m.State.Now
@@ -41,25 +43,25 @@ func TestNothingIsDoubledOrMissed(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		topic, r, n := newTopic(), &reader{}, int64(0)
+		var points []rates.Point
 		read := func() {
-			m, after, _ := topic.read(r.at)
-			r.at = after
+			m, _ := topic.read(r.newest)
 			r.take(m)
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"send": func(t *rapid.T) {
-				var points []rates.Point
-				for range rapid.SampledFrom([]int{0, 1, 2, history, 2 * history}).Draw(t, "points") {
+				for range rapid.SampledFrom([]int{0, 1, 2, live.PointsAtMost, 2 * live.PointsAtMost}).Draw(t, "points") {
 					n++
 					points = append(points, rates.Point{At: n})
 				}
+				points = points[max(0, len(points)-live.PointsAtMost):]
 				topic.send(points, &state{Now: n})
 			},
 			"read":       func(*rapid.T) { read() },
-			"come again": func(*rapid.T) { r.at = cursor{} },
+			"come again": func(*rapid.T) { r.newest = 0 },
 			"": func(t *rapid.T) {
 				read()
-				if r.state != n || len(r.points) < int(min(n, history)) {
+				if r.state != n || len(r.points) < int(min(n, live.PointsAtMost)) {
 					t.Fatalf("%d points and state %d of %d", len(r.points), r.state, n)
 				}
 				for i, at := range r.points {
@@ -96,7 +98,7 @@ func TestServe(t *testing.T) {
 		}
 		r.take(m)
 		if r.state == 1 {
-			topic.send([]rates.Point{{At: 2}}, &state{Now: 2})
+			topic.send([]rates.Point{{At: 1}, {At: 2}}, &state{Now: 2})
 		} else {
 			close(ends)
 		}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/rates"
 	"github.com/quotient-limiter/quotient/coordinator"
 )
 
@@ -125,7 +126,7 @@ func (p *Provider) Line(s *coordinator.InstanceStatus, now time.Time) []any {
 			if !x.Known {
 				return nil
 			}
-			return round(perSecond)
+			return rates.Round(perSecond)
 		}
 		line = append(line, string(r.State), rate(x.Issued), rate(x.Refused), rate(x.Shadowed), r.Waiting, r.PolicyRevision,
 			r.ClockError, r.ClockSource, r.ProofAge, max(0, now.Sub(r.Time)).Round(time.Millisecond).Seconds(), max(0, x.Age).Round(time.Second).Seconds())

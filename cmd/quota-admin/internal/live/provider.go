@@ -3,7 +3,6 @@ package live
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -57,7 +56,6 @@ type Provider struct {
 	At     time.Time          // of the last look
 	Row    Row
 	Points []rates.Point // oldest first
-	New    []rates.Point // that the last look added to them
 	Events []Event       // oldest first
 	Beyond string        // that shares sum to more than the limit, or ""
 
@@ -102,11 +100,9 @@ func RowOf(s *coordinator.Stored, now time.Time) Row {
 // see takes a look at the fleet.
 func (p *Provider) see(now time.Time, f *coordinator.Fleet) {
 	p.Fleet, p.At = f, now
-	p.New = p.meter.See(now, f)
-	for i := range p.New {
-		p.New[i] = p.New[i].Short()
+	for _, point := range p.meter.See(now, f) {
+		p.Points = append(p.Points, point.Short())
 	}
-	p.Points = append(p.Points, p.New...)
 	p.Points = p.Points[max(0, len(p.Points)-PointsAtMost):]
 	row := RowOf(&f.Policy, now)
 	row.Provider = f.Provider
@@ -122,13 +118,13 @@ func (p *Provider) see(now time.Time, f *coordinator.Fleet) {
 			row.Waiting += r.Waiting
 		}
 	}
-	row.Shadowed = round(row.Shadowed)
+	row.Shadowed = rates.Round(row.Shadowed)
 	total, whole := p.meter.Total()
 	if whole {
 		issued = total
 	}
 	if known {
-		row.Issued, row.Refused = new(round(issued)), new(round(refused))
+		row.Issued, row.Refused = new(rates.Round(issued)), new(rates.Round(refused))
 	}
 	for _, point := range p.Points[max(0, len(p.Points)-trendAtMost):] {
 		if point.Total != nil || row.Trend != nil { // most providers of many are not observed
@@ -192,9 +188,6 @@ func (p *Provider) seeRefusals(now time.Time, refused float64) {
 	}
 	p.rated = true
 }
-
-// round keeps what people read of a rate, and answers short.
-func round(f float64) float64 { return math.Round(f*10) / 10 }
 
 // Detail sums up the shares and lists the instances, at most so many.
 func (p *Provider) Detail(now time.Time, most int) (sumOfShares int64, lines [][]any) {

@@ -296,18 +296,18 @@ func (p *policies) limit(start int64, length time.Duration) (most *float64) {
 // Short returns the point with as many digits as are drawn.
 func (p Point) Short() Point {
 	if p.Total != nil {
-		p.Total = new(round(*p.Total))
+		p.Total = new(Round(*p.Total))
 	}
 	if p.Limit != nil {
-		p.Limit = new(round(*p.Limit))
+		p.Limit = new(Round(*p.Limit))
 	}
 	named := make(map[string]float64, len(p.Named))
 	for name, v := range p.Named {
-		named[name] = round(v)
+		named[name] = Round(v)
 	}
-	p.Named, p.Others = named, round(p.Others)
+	p.Named, p.Others = named, Round(p.Others)
 	return p
 }
 
-// round keeps what people read of a rate, and answers short.
-func round(f float64) float64 { return math.Round(f*10) / 10 }
+// Round keeps what people read of a rate, and answers short.
+func Round(f float64) float64 { return math.Round(f*10) / 10 }

@@ -6,8 +6,6 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/mattn/go-runewidth"
-
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
 )
 
@@ -150,13 +148,17 @@ const fixedLines = 4
 // notesShown bounds the notes.
 const notesShown = 3
 
+// notes are those that are shown.
+func (m *model) notes() []string {
+	if m.data == nil {
+		return nil
+	}
+	return m.data.Notes[:min(len(m.data.Notes), notesShown)]
+}
+
 // page is how many rows fit on a screen.
 func (m *model) page(height int) int {
-	notes := 0
-	if m.data != nil {
-		notes = min(len(m.data.notes), notesShown)
-	}
-	return max(1, height-fixedLines-notes)
+	return max(1, height-fixedLines-len(m.notes()))
 }
 
 // view draws the screen: at most height lines of at most width characters.
@@ -168,11 +170,11 @@ func (m *model) view(width, height int) (lines []string) {
 		page := m.page(height)
 		m.offset = max(0, min(m.offset, len(rows)-page))
 		lines = append(lines, m.data.at.Format("15:04:05 ")+format.Clean(m.data.title))
-		for _, n := range m.data.notes[:min(len(m.data.notes), notesShown)] {
+		for _, n := range m.notes() {
 			lines = append(lines, "! "+format.Clean(n))
 		}
 		lines = append(lines, "")
-		lines = append(lines, m.table(rows[m.offset:min(len(rows), m.offset+page)])...)
+		lines = append(lines, m.data.lines(rows[m.offset:min(len(rows), m.offset+page)], min(m.column, len(m.data.columns)-1), m.down)...)
 	}
 	for len(lines) < height-1 {
 		lines = append(lines, "")
@@ -197,34 +199,4 @@ func (m *model) footer() string {
 		keys = fmt.Sprintf("filter %q (esc ends)  ", m.filter) + keys
 	}
 	return keys
-}
-
-// table sets header and rows in columns, numbers on the right.
-func (m *model) table(rows [][]any) []string {
-	lines := make([][]string, len(rows)+1)
-	for i, c := range m.data.columns {
-		title := c.Title
-		if i == min(m.column, len(m.data.columns)-1) {
-			title += map[bool]string{false: "^", true: "v"}[m.down]
-		}
-		lines[0] = append(lines[0], title)
-		width, fill := runewidth.StringWidth(title), runewidth.FillRight
-		for n, row := range rows {
-			text := m.data.cell(row, i)
-			lines[n+1] = append(lines[n+1], text)
-			width = max(width, runewidth.StringWidth(text))
-			switch row[i].(type) {
-			case int64, float64:
-				fill = runewidth.FillLeft
-			}
-		}
-		for _, cells := range lines {
-			cells[i] = fill(cells[i], width)
-		}
-	}
-	set := make([]string, len(lines))
-	for i, cells := range lines {
-		set[i] = strings.TrimRight(strings.Join(cells, "  "), " ")
-	}
-	return set
 }

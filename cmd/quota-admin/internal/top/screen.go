@@ -44,7 +44,16 @@ func Run(ctx context.Context, source *Source, keyboard, screen *os.File, interva
 	keys, readings := make(chan string), make(chan reading)
 	go readKeys(ctx, keyboard, keys)
 	done := make(chan struct{})
-	go func() { defer close(done); keepReading(ctx, source, interval, readings) }()
+	go func() {
+		defer close(done)
+		source.Each(ctx, interval, func(s *Snapshot, err error) bool {
+			select {
+			case readings <- reading{s, err}:
+			case <-ctx.Done():
+			}
+			return true
+		})
+	}()
 	defer func() { cancel(); <-done }()
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
@@ -94,23 +103,6 @@ func readKeys(ctx context.Context, keyboard io.Reader, keys chan<- string) {
 		}
 		select {
 		case keys <- string(buffer[:n]):
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-// keepReading reads at each interval.
-func keepReading(ctx context.Context, source *Source, interval time.Duration, readings chan<- reading) {
-	for {
-		s, err := source.Read(ctx)
-		select {
-		case readings <- reading{s, err}:
-		case <-ctx.Done():
-			return
-		}
-		select {
-		case <-time.After(interval):
 		case <-ctx.Done():
 			return
 		}

@@ -8,7 +8,10 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"time"
+
+	"github.com/mattn/go-runewidth"
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/live"
@@ -22,7 +25,7 @@ type Snapshot struct {
 	at      time.Time
 	title   string
 	what    string   // the rows are of: instances or providers
-	notes   []string // what is wrong
+	Notes   []string // what is wrong
 	columns []live.Header
 	rows    [][]any
 }
@@ -59,9 +62,6 @@ func compare(a, b any) int {
 	return cmp.Compare(number(a), number(b))
 }
 
-// Notes says what is wrong.
-func (s *Snapshot) Notes() []string { return s.notes }
-
 // JSON is the snapshot for programs.
 func (s *Snapshot) JSON() any {
 	rows := []map[string]any{}
@@ -72,24 +72,42 @@ func (s *Snapshot) JSON() any {
 		}
 		rows = append(rows, m)
 	}
-	return map[string]any{"time": s.at.UTC(), "title": s.title, "notes": append([]string{}, s.notes...), s.what: rows}
+	return map[string]any{"time": s.at.UTC(), "title": s.title, "notes": append([]string{}, s.Notes...), s.what: rows}
 }
 
 // Table writes the snapshot for people.
 func (s *Snapshot) Table(w io.Writer) {
 	fmt.Fprintln(w, format.When(s.at)+" "+format.Clean(s.title))
-	titles := make([]string, len(s.columns))
+	fmt.Fprintln(w, strings.Join(s.lines(s.rows, -1, false), "\n"))
+}
+
+// lines sets header and rows in columns, numbers on the right; a mark shows by which
+// column rows are sorted.
+func (s *Snapshot) lines(rows [][]any, sorted int, down bool) []string {
+	lines := make([]string, len(rows)+1)
 	for i, c := range s.columns {
-		titles[i] = c.Title
-	}
-	format.Row(w, titles...)
-	for _, row := range s.rows {
-		texts := make([]string, len(row))
-		for i := range row {
-			texts[i] = s.cell(row, i)
+		cells, fill := []string{c.Title}, runewidth.FillRight
+		if i == sorted {
+			cells[0] += map[bool]string{false: "^", true: "v"}[down]
 		}
-		format.Row(w, texts...)
+		width := runewidth.StringWidth(cells[0])
+		for _, row := range rows {
+			text := s.cell(row, i)
+			cells = append(cells, text)
+			width = max(width, runewidth.StringWidth(text))
+			switch row[i].(type) {
+			case int64, float64:
+				fill = runewidth.FillLeft
+			}
+		}
+		for n, text := range cells {
+			lines[n] += fill(text, width) + "  "
+		}
 	}
+	for n := range lines {
+		lines[n] = strings.TrimRight(lines[n], " ")
+	}
+	return lines
 }
 
 // Source reads snapshots of one provider, or of all.
@@ -110,7 +128,7 @@ func NewSource(admin *coordinator.Admin, provider string) *Source {
 // Close tells the instances that nobody looks any more.
 func (s *Source) Close() { s.watcher.Close() }
 
-// Read returns what there is now. Rates need a call each second.
+// Read returns what there is now.
 func (s *Source) Read(ctx context.Context) (t *Snapshot, err error) {
 	read := s.readAll
 	if s.provider != "" {
@@ -118,9 +136,32 @@ func (s *Source) Read(ctx context.Context) (t *Snapshot, err error) {
 	}
 	t, err = read(ctx)
 	if note := s.watcher.Blind(); err == nil && note != "" {
-		t.notes = append(t.notes, note)
+		t.Notes = append(t.Notes, note)
 	}
 	return t, err
+}
+
+// readEvery is how often Each reads: reports come once a second, and rates are of whole
+// windows only if none is missed.
+const readEvery = time.Second
+
+// Each calls f with what there is at each interval, until it returns false or ctx ends.
+func (s *Source) Each(ctx context.Context, interval time.Duration, f func(*Snapshot, error) bool) {
+	for due := time.Now(); ; {
+		t, err := s.Read(ctx)
+		now := time.Now()
+		if ctx.Err() != nil || (err != nil || !now.Before(due)) && !f(t, err) {
+			return
+		}
+		if !now.Before(due) {
+			due = now.Add(interval)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(min(readEvery, max(0, time.Until(due)))):
+		}
+	}
 }
 
 // opened prefers no provider: those come first that were read first.
@@ -138,9 +179,9 @@ func (s *Source) readOne(ctx context.Context) (*Snapshot, error) {
 	sum := status.Of(f, p.At)
 	t := &Snapshot{at: p.At, title: s.provider + ": " + sum.Line(), what: "instances"}
 	if sum.Problem != "" {
-		t.notes = append(t.notes, "the policy cannot be applied: "+sum.Problem)
+		t.Notes = append(t.Notes, "the policy cannot be applied: "+sum.Problem)
 	}
-	t.notes = append(t.notes, status.Troubles(f)...)
+	t.Notes = append(t.Notes, status.Troubles(f)...)
 	var shown []int
 	for i, c := range live.Instances {
 		if c.Title != "" {
@@ -172,7 +213,7 @@ func (s *Source) readAll(ctx context.Context) (*Snapshot, error) {
 	t := &Snapshot{at: time.Now(), title: format.Count(len(all), "provider"), what: "providers", columns: providerColumns}
 	for _, stored := range all {
 		if stored.Problem != nil {
-			t.notes = append(t.notes, stored.Provider+": "+format.OneLine(stored.Problem))
+			t.Notes = append(t.Notes, stored.Provider+": "+format.OneLine(stored.Problem))
 			continue
 		}
 		p, err := s.watcher.Look(ctx, stored.Provider, opened)

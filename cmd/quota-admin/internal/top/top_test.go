@@ -16,7 +16,7 @@ import (
 )
 
 func sampleSnapshot() *Snapshot {
-	s := &Snapshot{at: time.Unix(1000, 0).UTC(), title: "p: total 10/s", notes: []string{"evil\x1b[2J"}, columns: []live.Header{{Title: "NAME"}, {Title: "SHARE"}, {Title: "USED/S"}}}
+	s := &Snapshot{at: time.Unix(1000, 0).UTC(), title: "p: total 10/s", Notes: []string{"evil\x1b[2J"}, columns: []live.Header{{Title: "NAME"}, {Title: "SHARE"}, {Title: "USED/S"}}}
 	for i, used := range []float64{30, 4, 100} {
 		s.rows = append(s.rows, []any{fmt.Sprintf("worker-%d", i), int64(3 - i), used})
 	}
