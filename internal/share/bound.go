@@ -27,9 +27,9 @@ type Bound struct {
 
 // bound returns how many permits of window w this instance may have issued by the
 // instant now: the smallest of its shares over every view held from S before the
-// window's start until now; but not, while it is fresh, over those whose next
-// revision gives (see gives). For a window that has not started it returns the
-// bound that will hold if nothing changes.
+// window's start until now, but for those whose next revision gives (see gives).
+// For a window that has not started it returns the bound that will hold if nothing
+// changes.
 //
 // frozen is NotFrozen while the instance is fresh. While it is stale and
 // the outage rule is hold, frozen is an instant at or before which the lookback
@@ -44,9 +44,6 @@ func (h *History) bound(w quota.Window, now, offset, frozen int64) Bound {
 	from := min(h.lookback(w, now, offset), frozen)
 	t := h.tally(w, h.count-int64(len(h.log)-h.older(from)))
 	least := t.newest.least(t.kept)
-	if frozen != NotFrozen {
-		least = t.newest.least(t.all)
-	}
 	b := Bound{
 		Permits: least.permits, Burst: least.burst, Reason: least.reason,
 		Total: t.deal.total, Instances: int(t.heads.n),

@@ -91,7 +91,7 @@ func (m *model) bound(w quota.Window, now, offset, frozen int64) (permits int64)
 	}
 	permits = share.Unbounded
 	for i, h := range m.held {
-		left := frozen == share.NotFrozen && i+1 < len(m.held) && naiveGives(&h.view, &m.held[i+1].view, w)
+		left := i+1 < len(m.held) && naiveGives(&h.view, &m.held[i+1].view, w)
 		if h.to >= from && !left {
 			permits = min(permits, naiveShare(&h.view, m.self, w))
 		}

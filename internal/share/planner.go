@@ -116,11 +116,8 @@ func (p *Planner) Plan(at clock.Instant) window.Plan {
 	}
 	plan := p.plan(at.Mono, p.guard(rules, at))
 	plan.Proof = proof
-	switch {
-	case stale && proof.Strict:
+	if stale && proof.Strict {
 		plan.Known = false
-	case !stale && !proof.Strict: // views that were left out count again when it is
-		plan.Until = min(plan.Until, p.proof.Mono+int64(rules.Freshness))
 	}
 	if !p.warm {
 		p.warm = slices.ContainsFunc(plan.Limits, func(l window.Limit) bool { return l.Permits > 0 && l.Permits != Unbounded })

@@ -51,9 +51,9 @@ type tally struct {
 	heads     heads // of the newest view
 	terms     *terms
 	deal      deal // of terms in w
-	// newest is the share in the newest view. kept is the least in those before it
-	// that count while the instance is fresh (see gives), and all in all of them.
-	newest, kept, all result
+	// newest is the share in the newest view. kept is the least in those before it,
+	// but for those whose next revision gives.
+	newest, kept result
 	// crowd is the newest view's instances, nil unless some terms of the history
 	// share by weight or by demand.
 	crowd *crowd
@@ -185,7 +185,7 @@ func (h *History) build(t *tally, w quota.Window, low int64) {
 	t.terms = h.terms[len(h.terms)-1].terms
 	t.deal = t.terms.at(w)
 	t.newest = t.value(&t.heads, t.crowd, t.terms, &t.deal)
-	t.kept, t.all = result{Unbounded, Unbounded, ReasonShare}, result{Unbounded, Unbounded, ReasonShare}
+	t.kept = result{Unbounded, Unbounded, ReasonShare}
 
 	c, crowd, terms, d := t.heads, t.crowd.clone(), t.terms, t.deal
 	for i := len(h.log) - 1; i >= len(h.log)-int(h.count-low); i-- {
@@ -196,10 +196,9 @@ func (h *History) build(t *tally, w quota.Window, low int64) {
 		if h.log[i].prev != nil {
 			terms, d = h.log[i].prev, h.log[i].prev.at(w)
 		}
-		// The newest of several equal views gives the reason.
-		v := t.value(&c, crowd, terms, &d)
-		if t.all = t.all.least(v); t.shaped || !gives(h.log[i].edits, terms, after, w, crowd, c.n) {
-			t.kept = t.kept.least(v)
+		if t.shaped || !gives(h.log[i].edits, terms, after, w, crowd, c.n) {
+			// The newest of several equal views gives the reason.
+			t.kept = t.kept.least(t.value(&c, crowd, terms, &d))
 		}
 	}
 }
@@ -225,7 +224,7 @@ func (h *History) extend(t *tally) {
 			t.terms = h.after(t.high + 1)
 			t.deal = t.terms.at(t.w)
 		}
-		if t.all = t.newest.least(t.all); t.shaped || !gives(d.edits, before, t.terms, t.w, t.crowd, t.heads.n) {
+		if t.shaped || !gives(d.edits, before, t.terms, t.w, t.crowd, t.heads.n) {
 			t.kept = t.newest.least(t.kept)
 		}
 		t.newest = t.value(&t.heads, t.crowd, t.terms, &t.deal)

@@ -150,7 +150,7 @@ func after(v protocol.View, c protocol.Change) protocol.View {
 }
 
 // promised is the smallest total of the states that were the newest at some time
-// in [B-, B+] (docs/protocol.md).
+// in [B-, B+], or rather of the ends of their runs (docs/protocol.md).
 func (s *Small) promised(l *smallLog, win quota.Window) int64 {
 	start := win.Start() - epoch
 	settle := int64(quota.MinSettleFor(time.Duration(smallFresh), time.Duration(smallError), 200*time.Millisecond))
@@ -167,9 +167,14 @@ func (s *Small) promised(l *smallLog, win quota.Window) int64 {
 		if begins > to || ends <= from {
 			continue
 		}
-		if n, limited, _ := protocol.PermitsFor(l.views[i].Policy, win); limited {
-			least = min(least, n)
+		if _, limited, _ := protocol.PermitsFor(l.views[i].Policy, win); !limited {
+			continue
 		}
+		for i < len(l.at) && l.at[i] <= win.End()-epoch+smallError && takesNothing(&l.views[i], &l.views[i+1], win) {
+			i++
+		}
+		n, _, _ := protocol.PermitsFor(l.views[i].Policy, win)
+		least = min(least, n)
 	}
 	return least
 }

@@ -3,7 +3,6 @@ package simulation
 import (
 	"math"
 	"slices"
-	"time"
 
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/share"
@@ -157,33 +156,26 @@ func (w *world) given(s int, win quota.Window) int {
 }
 
 // takesNothing reports whether everybody has at least as much of a window by state v
-// as by state u, under a limit and by the same times.
+// as by state u, under a limit and by the same settle time.
 func (w *world) takesNothing(u, v int, win quota.Window) bool {
-	if w.total(v, win) == unlimited {
+	return u >= 0 && takesNothing(&w.etcd.states[u].view, &w.etcd.states[v].view, win)
+}
+
+func takesNothing(u, v *protocol.View, win quota.Window) bool {
+	if u.Policy == nil || v.Policy == nil || u.Policy.Settle != v.Policy.Settle {
 		return false
 	}
-	if u < 0 {
-		return true
-	}
-	if w.settles(u) != w.settles(v) {
+	if _, limited, inForce := protocol.PermitsFor(v.Policy, win); !limited || !inForce {
 		return false
 	}
-	_, before, _ := share.Of(&w.etcd.states[u].view, win)
-	_, after, _ := share.Of(&w.etcd.states[v].view, win)
+	_, before, _ := share.Of(u, win)
+	_, after, _ := share.Of(v, win)
 	for id, n := range before {
 		if after[id] < n {
 			return false
 		}
 	}
 	return true
-}
-
-// settles is the settle time of a state.
-func (w *world) settles(s int) time.Duration {
-	if p := w.etcd.states[s].view.Policy; p != nil {
-		return p.Settle
-	}
-	return quota.DefaultSettle
 }
 
 // total is a state's total for a window: unlimited if it has no limit of that

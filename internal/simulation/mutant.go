@@ -117,8 +117,6 @@ func Mutants() []Mutant {
 		{Name: "GivesByDemands", Share: quota.ShareDemand},
 		{Name: "GivesByClaims", Share: quota.ShareDemand},
 		{Name: "GivesAll"},
-		{Name: "GivesWhileStale", Kind: Hold},
-		{Name: "GivesBeyondProof", Kind: Hold},
 		{Name: "GrowthAtOnce", Shape: quota.ShapeSliding},
 		{Name: "BucketGrowsAtOnce", Shape: quota.ShapeBucket},
 		{Name: "RotatedRemainders", Shape: quota.ShapeSliding},

@@ -66,8 +66,8 @@ var patches = mutant.Table{
 // Apply moves the newest view on by one revision`},
 	}},
 	{Name: "GivesByOwnShare", Wrong: "leaves a view out if the own share does not shrink after it", Edits: []mutant.Edit{
-		{File: "internal/share/tally.go", Old: `		if t.all = t.newest.least(t.all); t.shaped || !gives(d.edits, before, t.terms, t.w, t.crowd, t.heads.n) {`, New: `		_ = before
-		if t.all = t.newest.least(t.all); t.shaped || t.value(&t.heads, t.crowd, t.terms, &t.deal).permits < t.newest.permits {`},
+		{File: "internal/share/tally.go", Old: `		if t.shaped || !gives(d.edits, before, t.terms, t.w, t.crowd, t.heads.n) {`, New: `		_ = before
+		if t.shaped || t.value(&t.heads, t.crowd, t.terms, &t.deal).permits < t.newest.permits {`},
 	}},
 	{Name: "GivesByTotal", Wrong: "looks at the total alone", Edits: []mutant.Edit{
 		{File: "internal/share/gives.go", Old: `range edits {`, New: `range edits[:0] {`},
@@ -110,14 +110,6 @@ var patches = mutant.Table{
 		} else {
 			t.kept = result{Unbounded, Unbounded, ReasonShare}
 		}`},
-	}},
-	{Name: "GivesWhileStale", Wrong: "leaves views out while it is stale under hold", Edits: []mutant.Edit{
-		{File: "internal/share/bound.go", Old: `	if frozen != NotFrozen {
-		least`, New: `	if false {
-		least`},
-	}},
-	{Name: "GivesBeyondProof", Wrong: "keeps a plan of which views were left out when its proof ends", Edits: []mutant.Edit{
-		{File: "internal/share/planner.go", Old: `	case !stale && !proof.Strict: // views`, New: `	case false: // views`},
 	}},
 	{Name: "GrowthAtOnce", Wrong: "counts what a share gains at once", Edits: []mutant.Edit{
 		{File: "internal/share/shape.go", Old: `	if !h.shaped() {
