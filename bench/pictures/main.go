@@ -2,9 +2,11 @@
 // real runs in docs/pacing.md and docs/shapes.md, from runs of the load generator:
 //
 //	go run -C bench ./pictures [-with COMMAND] [headline] [saturated] [bursts] [sine] [poisson] [shapes]
+//	go run -C bench ./pictures -charts RESULTS.txt
 //
 // It names the runs as it makes them. With no argument it makes all of them, one
 // after the other, in eleven minutes; a machine that does other work spoils them.
+// With -charts it draws the charts of bench/README.md, from the benchmarks' output.
 package main
 
 import (
@@ -41,8 +43,14 @@ var parts = []part{
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	with := flag.String("with", "", "a `command` to run the load generator with, such as chrt -r 10 where other programs run too")
+	results := flag.String("charts", "", "a `file` with the output of the benchmarks, whose charts are drawn, and nothing else")
 	flag.Parse()
-	err := run(ctx, strings.Fields(*with), flag.Args())
+	var err error
+	if *results != "" {
+		err = drawCharts(*results)
+	} else {
+		err = run(ctx, strings.Fields(*with), flag.Args())
+	}
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "pictures:", err)

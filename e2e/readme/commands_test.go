@@ -51,11 +51,11 @@ var beside = map[string]here{
 
 // steps are commands that a step of .ci/run runs, or a longer form of what it runs.
 var steps = map[string]string{
-	`go test ./...`:               "test",
-	`go run . --quick`:            "bench",
-	`go run .`:                    "bench",
-	`go run . --only hotpath`:     "bench",
-	`go run ./examples/container`: "test",
+	`go test ./...`:                                   "test",
+	`go run ./examples/container`:                     "test",
+	`make -C .. bench`:                                "bench",
+	`go test -short -run '^$' -bench . -benchtime 1x`: "bench",
+	`go test -run '^$' -bench Granted -count 3 | go tool benchstat -`: "bench",
 }
 
 // elsewhere are commands for what is not here, and why.

@@ -1,0 +1,212 @@
+package bench
+
+import (
+	"context"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+	"github.com/go-redis/redis_rate/v10"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+const (
+	callers = 16
+	// driveFor is how long they ask, before and after the server is killed.
+	driveFor = 1500 * time.Millisecond
+)
+
+// take takes one permit; callers have one each.
+type take func(context.Context) (bool, error)
+
+// fixedWindow counts calls in the running second. The first of a second sets its
+// expiry.
+func fixedWindow(c *redis.Client) take {
+	return func(ctx context.Context) (bool, error) { return increase(ctx, c, 1) }
+}
+
+func increase(ctx context.Context, c *redis.Client, by int64) (bool, error) {
+	key := "w:" + strconv.FormatInt(time.Now().Unix(), 10)
+	n, err := c.IncrBy(ctx, key, by).Result()
+	if err == nil && n == by {
+		err = c.Expire(ctx, key, 2*time.Second).Err()
+	}
+	return n <= plenty, err
+}
+
+// leases takes fifty permits with one call and hands them out in memory, in the second
+// in which they were leased. Each caller has leases of its own, as an instance would.
+func leases(c *redis.Client) take {
+	left, second := 0, int64(0)
+	return func(ctx context.Context) (bool, error) {
+		if now := time.Now().Unix(); left == 0 || now != second {
+			if ok, err := increase(ctx, c, 50); !ok || err != nil {
+				return false, err
+			}
+			left, second = 50, now
+		}
+		left--
+		return true, nil
+	}
+}
+
+// slidingLog keeps the time of each permit of the last 10 ms in a sorted set.
+var slidingLog = redis.NewScript(`
+local now = redis.call('TIME')
+local t = now[1] * 1000000 + now[2]
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', t - tonumber(ARGV[2]))
+if redis.call('ZCARD', KEYS[1]) >= tonumber(ARGV[1]) then return 0 end
+redis.call('ZADD', KEYS[1], t, t .. ':' .. redis.call('INCR', KEYS[1] .. ':n'))
+redis.call('PEXPIRE', KEYS[1], 2000)
+return 1`)
+
+func sortedSet(c *redis.Client) take {
+	return func(ctx context.Context) (bool, error) {
+		n, err := slidingLog.Run(ctx, c, []string{"log"}, plenty, 10_000).Int()
+		return n == 1, err
+	}
+}
+
+func gcra(c *redis.Client) take {
+	l := redis_rate.NewLimiter(c)
+	return func(ctx context.Context) (bool, error) {
+		r, err := l.Allow(ctx, "gcra", redis_rate.Limit{Rate: plenty, Burst: plenty, Period: time.Second})
+		return err == nil && r.Allowed > 0, err
+	}
+}
+
+// BenchmarkCentral has 16 callers of one process use a limiter that they never
+// exhaust: a counter in a redis-server on a unix socket, without network and
+// persistence, or a fleet of Quotient. Then the server (Redis, etcd) is killed, and
+// they go on.
+func BenchmarkCentral(b *testing.B) {
+	for _, c := range []struct {
+		name string
+		open func(*redis.Client) take
+	}{{"INCR with expiry", fixedWindow}, {"sorted-set log, Lua", sortedSet}, {"redis_rate GCRA", gcra}, {"leases of 50, INCRBY", leases}} {
+		b.Run("counter="+c.name, func(b *testing.B) {
+			server, client := startRedis(b)
+			var all []take
+			for range callers {
+				all = append(all, c.open(client))
+			}
+			before := redisCPU(b, client)
+			permits := drive(b, all, "")
+			b.ReportMetric(float64(redisCPU(b, client)-before)/float64(permits), "server-cpu-ns/permit")
+			must(b, server.Process.Kill())
+			drive(b, all, "after-")
+		})
+	}
+	b.Run("counter=quotient", func(b *testing.B) {
+		etcd, fleet := startFleet(b, whole(96, 12), quota.MaxPermits)
+		var all []take
+		for i := range callers {
+			l := fleet[i%len(fleet)]
+			all = append(all, func(ctx context.Context) (bool, error) {
+				err := l.Acquire(ctx, consumer.Forever)
+				return err == nil, err
+			})
+		}
+		drive(b, all, "")
+		b.ReportMetric(0, "server-cpu-ns/permit")
+		must(b, etcd.Kill(0))
+		drive(b, all, "after-")
+	})
+}
+
+// drive has every caller ask again and again, and reports what they got. Reading the
+// time around every call is part of it.
+func drive(b *testing.B, callers []take, prefix string) (permits int64) {
+	ctx, cancel := context.WithTimeout(context.Background(), whole(driveFor, 100*time.Millisecond))
+	defer cancel()
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	latency, failed := hdrhistogram.New(1, int64(10*time.Second), 2), 0
+	began, used := time.Now(), cpu()
+	for _, take := range callers {
+		all.Go(func() {
+			own, failures := hdrhistogram.New(1, int64(10*time.Second), 2), 0
+			for ctx.Err() == nil {
+				asked := time.Now()
+				ok, err := take(ctx)
+				switch {
+				case err != nil && ctx.Err() == nil:
+					failures++
+					time.Sleep(time.Millisecond) // as a caller would that retries
+				case ok && err == nil:
+					_ = own.RecordValue(int64(time.Since(asked)))
+				}
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			latency.Merge(own)
+			failed += failures
+		})
+	}
+	all.Wait()
+	permits = latency.TotalCount()
+	b.ReportMetric(float64(permits)/time.Since(began).Seconds(), prefix+"permits/s")
+	if prefix != "" {
+		return permits
+	}
+	if permits == 0 || failed > 0 {
+		b.Fatalf("%d errors and %d permits", failed, permits)
+	}
+	b.ReportMetric(float64(cpu()-used)/float64(permits), "cpu-ns/permit")
+	b.ReportMetric(float64(latency.ValueAtQuantile(50)), "p50-ns")
+	b.ReportMetric(float64(latency.ValueAtQuantile(99)), "p99-ns")
+	return permits
+}
+
+// startRedis starts a redis-server on a unix socket.
+func startRedis(b *testing.B) (*exec.Cmd, *redis.Client) {
+	b.Helper()
+	if _, err := exec.LookPath("redis-server"); err != nil {
+		b.Skip("no redis-server; Debian: apt-get install redis-server")
+	}
+	dir := b.TempDir()
+	socket := filepath.Join(dir, "redis.sock")
+	server := exec.Command("redis-server", "--port", "0", "--unixsocket", socket, //nolint:noctx // it ends with the benchmark
+		"--dir", dir, "--save", "", "--appendonly", "no", "--logfile", filepath.Join(dir, "log"))
+	must(b, server.Start())
+	b.Cleanup(func() {
+		_ = server.Process.Kill()
+		_ = server.Wait()
+	})
+	redis.SetLogger(silent{})
+	client := redis.NewClient(&redis.Options{Network: "unix", Addr: socket, PoolSize: callers, MaxRetries: -1, DisableIdentity: true})
+	b.Cleanup(func() { _ = client.Close() })
+	for client.Ping(b.Context()).Err() != nil {
+		time.Sleep(50 * time.Millisecond)
+	}
+	return server, client
+}
+
+// silent takes the client's log, which says that the server cannot be reached.
+type silent struct{}
+
+// Printf implements the client's logger.
+func (silent) Printf(context.Context, string, ...any) {}
+
+// redisCPU returns the processor time that the server has used.
+func redisCPU(b *testing.B, c *redis.Client) time.Duration {
+	info, err := c.Info(b.Context(), "cpu").Result()
+	must(b, err)
+	seconds := 0.0
+	for line := range strings.Lines(info) {
+		k, v, _ := strings.Cut(strings.TrimSpace(line), ":")
+		if k == "used_cpu_sys" || k == "used_cpu_user" {
+			f, _ := strconv.ParseFloat(v, 64)
+			seconds += f
+		}
+	}
+	return time.Duration(seconds * float64(time.Second))
+}
