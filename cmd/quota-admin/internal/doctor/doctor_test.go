@@ -31,7 +31,7 @@ func member(name string, revision int64) endpointFacts {
 
 // well is a cluster that is well.
 func well() *etcdFacts {
-	f := &etcdFacts{endpoints: []endpointFacts{member("a", 5000), member("b", 5000), member("c", 4999)}, revision: 5000, compacted: 4000, members: 3}
+	f := &etcdFacts{endpoints: []endpointFacts{member("a", 5000), member("b", 5000), member("c", 4999)}, revision: 5000, members: 3}
 	f.quorum.took = 1200 * time.Microsecond
 	return f
 }
@@ -87,8 +87,8 @@ func TestDoctorFindings(t *testing.T) {
 		})},
 		{"no majority", etcd(func(f *etcdFacts) { f.quorum.err = fmt.Errorf("read: %w", coordinator.ErrUnreachable) })},
 		{"slow reads", etcd(func(f *etcdFacts) { f.quorum.took = 150 * time.Millisecond })},
-		{"never compacted", etcd(func(f *etcdFacts) { f.revision, f.compacted = 9_000_000, 0 })},
-		{"history not told", etcd(func(f *etcdFacts) { f.history = errors.New("permission denied") })},
+		{"never compacted", etcd(func(f *etcdFacts) { f.longHistory = true })},
+		{"history not told", etcd(func(f *etcdFacts) { f.revision = 0 })},
 		{"two members", etcd(func(f *etcdFacts) { f.members, f.endpoints = 2, f.endpoints[:2] })},
 		{"one member", etcd(func(f *etcdFacts) { f.members, f.endpoints = 1, f.endpoints[:1] })},
 		{"one endpoint of three", etcd(func(f *etcdFacts) { f.endpoints = f.endpoints[:1] })},
@@ -154,20 +154,27 @@ func TestDoctorFindings(t *testing.T) {
 	golden.Check(t, "doctor.txt", text.String())
 }
 
-func TestOldest(t *testing.T) {
+func TestLongHistory(t *testing.T) {
 	_, client := etcdtest.New(t, etcdtest.Options{})
 	for i := range 5 {
 		if _, err := client.Put(t.Context(), "k", fmt.Sprint(i)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if at, err := oldest(t.Context(), client); at != 0 || err != nil {
-		t.Errorf("before a compaction: %d, %v", at, err)
+	for _, ago := range []int64{2, 5} {
+		if long, err := longHistory(t.Context(), client, 6, ago); !long || err != nil {
+			t.Errorf("before a compaction, the store of %d revisions ago is gone: %v", ago, err)
+		}
 	}
 	if _, err := client.Compact(t.Context(), 4); err != nil {
 		t.Fatal(err)
 	}
-	if at, err := oldest(t.Context(), client); at != 4 || err != nil {
-		t.Errorf("compacted at 4: %d, %v", at, err)
+	for _, ago := range []int64{3, 6} {
+		if long, err := longHistory(t.Context(), client, 6, ago); long || err != nil {
+			t.Errorf("what was compacted, or never was, is there: %v, %v", long, err)
+		}
+	}
+	if _, err := longHistory(t.Context(), client, 600, 2); err == nil {
+		t.Error("no error for what is not known")
 	}
 }

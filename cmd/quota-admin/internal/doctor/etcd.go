@@ -35,8 +35,8 @@ const (
 	lagging = 10_000
 	// readings are taken of each round trip; the fastest counts.
 	readings = 3
-	// askAgain is the time between two questions for a watch's progress.
-	askAgain = 50 * time.Millisecond
+	// doctorKey is read; nobody writes it.
+	doctorKey = "quotient-doctor"
 )
 
 // etcdFacts are what etcd said.
@@ -46,10 +46,9 @@ type etcdFacts struct {
 		took time.Duration
 		err  error
 	}
-	revision  int64 // of the store
-	compacted int64 // everything up to here is gone; 0: nothing was compacted
-	history   error // why compacted is not known
-	members   int   // voting ones, as far as they are known
+	revision    int64 // of the store; 0: not known
+	longHistory bool  // it keeps more than muchHistory
+	members     int   // voting ones, as far as they are known
 }
 
 type endpointFacts struct {
@@ -77,7 +76,7 @@ func readEtcd(ctx context.Context, client *clientv3.Client, timeout time.Duratio
 	}
 	all.Go(func() {
 		f.quorum.took, f.quorum.err = fastest(func() error {
-			r, err := client.Get(ctx, "quotient-doctor", clientv3.WithCountOnly())
+			r, err := client.Get(ctx, doctorKey, clientv3.WithCountOnly())
 			if err == nil {
 				f.revision = r.Header.Revision
 			}
@@ -93,8 +92,11 @@ func readEtcd(ctx context.Context, client *clientv3.Client, timeout time.Duratio
 			}
 			f.quorum.err = fmt.Errorf("read: %w: %w", kind, err)
 		}
+		var err error
+		if f.longHistory, err = longHistory(ctx, client, f.revision, muchHistory); err != nil {
+			f.revision = 0
+		}
 	})
-	all.Go(func() { f.compacted, f.history = oldest(ctx, client) })
 	all.Go(func() {
 		if r, err := client.MemberList(ctx); err == nil {
 			for _, m := range r.Members {
@@ -121,31 +123,16 @@ func fastest(f func() error) (least time.Duration, err error) {
 	return least, nil
 }
 
-// oldest returns up to which revision etcd has forgotten. Only a watch tells: it
-// is cancelled if it begins before that, and otherwise is told of its progress.
-func oldest(ctx context.Context, client *clientv3.Client) (compacted int64, err error) {
-	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
-	defer cancel()
-	watch := client.Watch(ctx, "quotient-doctor", clientv3.WithRev(1))
-	ask := time.NewTicker(askAgain)
-	defer ask.Stop()
-	for {
-		select {
-		case r, ok := <-watch:
-			switch {
-			case !ok:
-				return 0, ctx.Err()
-			case r.CompactRevision != 0:
-				return r.CompactRevision, nil
-			case r.Err() != nil || r.IsProgressNotify():
-				return 0, r.Err()
-			}
-		case <-ask.C: // again and again: while the watch reads old revisions, etcd does not answer
-			if err := client.RequestProgress(ctx); err != nil {
-				return 0, err
-			}
-		}
+// longHistory reports whether etcd still has what it had so many revisions ago.
+func longHistory(ctx context.Context, client *clientv3.Client, revision, ago int64) (bool, error) {
+	if revision <= ago {
+		return false, nil
 	}
+	_, err := client.Get(ctx, doctorKey, clientv3.WithCountOnly(), clientv3.WithRev(revision-ago))
+	if errors.Is(err, rpctypes.ErrCompacted) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // judgeEtcd says what of the facts is wrong.
@@ -192,15 +179,13 @@ func judgeEtcd(c *Chart, f *etcdFacts) {
 	default:
 		c.ok("etcd", "cluster", "a read takes %v", rounded(q.took))
 	}
-	switch kept := f.revision - f.compacted; {
-	case f.history != nil:
-		c.note("etcd", "cluster", "", "how much history it keeps is not known: %s", brief(f.history))
+	switch {
 	case f.revision == 0:
-	case kept > muchHistory:
+	case f.longHistory:
 		c.problem("etcd", "cluster", "start etcd with --auto-compaction-mode=periodic --auto-compaction-retention=10m",
-			"it keeps %d revisions, up to %d of %d are compacted: the database grows without bound", kept, f.compacted, f.revision)
+			"it keeps more than %d revisions: the database grows without bound", muchHistory)
 	default:
-		c.ok("etcd", "cluster", "it keeps %d revisions", kept)
+		c.ok("etcd", "cluster", "it keeps fewer than %d revisions", muchHistory)
 	}
 }
 
