@@ -17,14 +17,6 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// deleted is what delete shows as JSON.
-type deleted struct {
-	Provider string        `json:"provider"`
-	Deleted  bool          `json:"deleted"`
-	Revision int64         `json:"previous_revision"`
-	Policy   *quota.Policy `json:"previous_policy,omitempty"`
-}
-
 func (a *app) deleteCommand() *cobra.Command {
 	var reason string
 	var yes bool
@@ -65,7 +57,7 @@ is set again. The history is kept.`,
 		if err != nil {
 			return err
 		}
-		return a.emit(deleted{old.Provider, true, old.Revision, policyIn(old)}, func(w io.Writer) { fmt.Fprintln(w, format.Clean("deleted "+spelled(old))) })
+		return a.emit(editResult{Provider: old.Provider, Old: toJSON(old)}, func(w io.Writer) { fmt.Fprintln(w, format.Clean("deleted "+spelled(old))) })
 	})
 }
 

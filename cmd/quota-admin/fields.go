@@ -1,10 +1,8 @@
 package main
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,49 +11,40 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// field is a field of a policy besides its limits: its flag of set, and its line in
-// get.
+// field is a flag of set for a field of a policy besides its limits.
 type field struct {
-	flag, usage string // of set; no flag: another command sets it
+	flag, usage string
 	// parse returns what a value changes in a policy.
 	parse func(text string) (func(*quota.Policy), error)
-	title string // of its line; none: the line before shows it too
-	show  func(*quota.Policy) string
 }
 
-// fields are in the order of get, and of what depends on each other: a change of
-// the settle time comes before the freshness, and that of the shape before the burst.
+// fields are in the order of what depends on each other: a change of the settle time comes
+// before the freshness, and that of the shape before the burst.
 var fields = []field{
 	{"share", "`rule` that divides the limit: equal, weighted or demand; new policies: equal",
-		value(oneOf(quota.ShareEqual, quota.ShareWeighted, quota.ShareDemand), func(p *quota.Policy, v quota.ShareRule) { p.Share = v }), "Share", sharedBy},
+		value(oneOf(quota.ShareEqual, quota.ShareWeighted, quota.ShareDemand), func(p *quota.Policy, v quota.ShareRule) { p.Share = v })},
 	{"floor", "`PERCENT` of the limit that share demand always divides equally; new policies: 10",
-		value(whole(1, 100), func(p *quota.Policy, v int64) { p.Floor = v }), "", nil},
+		value(whole(1, 100), func(p *quota.Policy, v int64) { p.Floor = v })},
 	{"weight", "`NAME=WEIGHT` overrides the weight of instances of that name, for share weighted; NAME= removes the override; repeatable",
-		value(parseWeight, setWeight), "", nil},
-	{"", "", nil, "Mode", func(p *quota.Policy) string { return string(p.Mode) }},
+		value(parseWeight, setWeight)},
 	{"outage", "`rule` for instances cut off from etcd: hold the last share, or stop; new policies: hold",
-		value(oneOf(quota.OutageHold, quota.OutageStop), func(p *quota.Policy, v quota.Outage) { p.Outage = v }),
-		"Outage", func(p *quota.Policy) string { return string(p.Outage) }},
-	{"settle", "how long a larger share is held back; new policies: 3s",
-		value(positive, setSettle), "Settle", func(p *quota.Policy) string { return p.Settle.String() }},
+		value(oneOf(quota.OutageHold, quota.OutageStop), func(p *quota.Policy, v quota.Outage) { p.Outage = v })},
+	{"settle", "how long a larger share is held back; new policies: 3s", value(positive, setSettle)},
 	{"freshness", "how old the proof of a view may be; new policies: five sixths of settle",
-		value(positive, func(p *quota.Policy, d time.Duration) { p.Freshness = d }), "Freshness", func(p *quota.Policy) string { return p.Freshness.String() }},
+		value(positive, func(p *quota.Policy, d time.Duration) { p.Freshness = d })},
 	{"clock-error", "bound on the error of a host's clock; new policies: 50ms",
-		value(positive, func(p *quota.Policy, d time.Duration) { p.ClockError = d }), "Clock error", func(p *quota.Policy) string { return p.ClockError.String() }},
-	{"guard", "issue nothing within `G` of a window's edges: 20ms; auto or auto+20ms follows the clock's error; 0 is off",
-		parseGuard, "Guard", func(p *quota.Policy) string { return quota.FormatGuard(p.Guard, p.GuardAuto) }},
+		value(positive, func(p *quota.Policy, d time.Duration) { p.ClockError = d })},
+	{"guard", "issue nothing within `G` of a window's edges: 20ms; auto or auto+20ms follows the clock's error; 0 is off", parseGuard},
 	{"pacing", "`how` the permits of a window are released: off (at once) or even; new policies: off",
-		value(oneOf(quota.PacingOff, quota.PacingEven), func(p *quota.Policy, v quota.Pacing) { p.Pacing = v }),
-		"Pacing", func(p *quota.Policy) string { return string(p.Pacing) }},
+		value(oneOf(quota.PacingOff, quota.PacingEven), func(p *quota.Policy, v quota.Pacing) { p.Pacing = v })},
 	{"shape", "`how` permits are counted: fixed windows, sliding window or bucket; new policies: fixed",
-		value(oneOf(quota.ShapeFixed, quota.ShapeSliding, quota.ShapeBucket), setShape), "Shape", shapeOf},
+		value(oneOf(quota.ShapeFixed, quota.ShapeSliding, quota.ShapeBucket), setShape)},
 	{"burst", "`PERMITS` that the fleet may issue at once under shape bucket; new policies: 0, all of a limit's",
-		value(whole(0, quota.MaxPermits), func(p *quota.Policy, v int64) { p.Burst = v }), "", nil},
+		value(whole(0, quota.MaxPermits), func(p *quota.Policy, v int64) { p.Burst = v })},
 	{"warm-up", "time in which the share of a new instance grows to its full size; 0 is off",
-		value(notNegative, func(p *quota.Policy, d time.Duration) { p.WarmUp = d }), "", nil},
+		value(notNegative, func(p *quota.Policy, d time.Duration) { p.WarmUp = d })},
 	{"max-step", "greatest `FACTOR` of one change, up or down: kept in the policy, and used now; new policies: 10x",
-		value(parseFactor, func(p *quota.Policy, f float64) { p.MaxStep = f }), "Max step", func(p *quota.Policy) string { return formatFactor(p.MaxStep) }},
-	{"", "", nil, "Requires", func(p *quota.Policy) string { return strings.Join(p.Requires, ", ") }},
+		value(parseFactor, func(p *quota.Policy, f float64) { p.MaxStep = f })},
 }
 
 // value makes a field's parse of a parser and a setter.
@@ -165,38 +154,4 @@ func parseFactor(text string) (float64, error) {
 		return 0, fmt.Errorf("write a number from 1 to %d, as in 10x", quota.MaxPermits)
 	}
 	return n, nil
-}
-
-func formatFactor(f float64) string {
-	return strconv.FormatFloat(cmp.Or(f, quota.DefaultMaxStep), 'f', -1, 64) + "x"
-}
-
-// shapeOf says how a policy counts; "" for plain windows.
-func shapeOf(p *quota.Policy) string {
-	if p.Shape == quota.ShapeFixed && p.WarmUp == 0 {
-		return ""
-	}
-	words := []string{string(p.Shape)}
-	switch {
-	case p.Shape == quota.ShapeBucket && p.Burst == 0:
-		words = append(words, "burst of all permits")
-	case p.Shape == quota.ShapeBucket:
-		words = append(words, fmt.Sprintf("burst %d", p.Burst))
-	}
-	if p.WarmUp > 0 {
-		words = append(words, "warm-up "+p.WarmUp.String())
-	}
-	return strings.Join(words, ", ")
-}
-
-// sharedBy says how a policy divides its limits.
-func sharedBy(p *quota.Policy) string {
-	words := []string{string(p.Share)}
-	if p.Share == quota.ShareDemand {
-		words = append(words, fmt.Sprintf("%d%% of it always equally", p.Floor))
-	}
-	for _, name := range slices.Sorted(maps.Keys(p.Weights)) {
-		words = append(words, fmt.Sprintf("%s weighs %d", name, p.Weights[name]))
-	}
-	return strings.Join(words, ", ")
 }

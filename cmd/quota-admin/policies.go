@@ -43,17 +43,12 @@ func describe(w io.Writer, s coordinator.Stored) {
 	}
 	p := change.Current(s.Policy, time.Now()).WithDefaults()
 	line("Limits", quota.FormatLimits(p.Limits))
-	if !p.From.IsZero() {
-		line("From", format.Exact(p.From))
-	}
 	for _, next := range p.Next {
 		line("Next", quota.FormatLimits(next.Limits)+" from "+format.Exact(next.From))
 	}
-	for _, f := range fields {
-		if f.title != "" {
-			if text := f.show(&p); text != "" {
-				line(f.title, format.Show(text))
-			}
+	for _, d := range change.Diff(nil, &p) {
+		if name := strings.ReplaceAll(d.Field, "_", " "); name != "limits" && !strings.HasPrefix(name, "next ") {
+			line(strings.ToUpper(name[:1])+name[1:], format.Show(d.New))
 		}
 	}
 	line("Changed", format.When(p.Time))

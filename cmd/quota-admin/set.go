@@ -66,13 +66,11 @@ the policy is written at the same moment.`,
 	cmd.Flags().BoolVar(&e.force, "force", false, forceUsage)
 	cmd.Flags().BoolVar(&create, "create", false, "set a new provider although another has nearly the same name")
 	for _, f := range fields {
-		if f.flag != "" {
-			a.flag(cmd, f.flag, f.usage, func(text string) error {
-				set, err := f.parse(text)
-				s.fields[f.flag] = append(s.fields[f.flag], set)
-				return err
-			})
-		}
+		a.flag(cmd, f.flag, f.usage, func(text string) error {
+			set, err := f.parse(text)
+			s.fields[f.flag] = append(s.fields[f.flag], set)
+			return err
+		})
 	}
 	e.next = func(ctx context.Context, admin *coordinator.Admin, old coordinator.Stored, now time.Time) (p quota.Policy, err error) {
 		if old.Revision == 0 && !create && !e.revision.given {
