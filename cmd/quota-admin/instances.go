@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
-	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/status"
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/live"
 	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/share"
@@ -51,17 +51,13 @@ type levelJSON struct {
 	Author   string `json:"author"`
 }
 
+// fieldsOfInstance are the fields of an instance as in its JSON.
+type fieldsOfInstance quota.Instance
+
 // instanceJSON is a live instance.
 type instanceJSON struct {
-	Incarnation string    `json:"incarnation"`
-	Name        string    `json:"name"`
-	Host        string    `json:"host,omitempty"`
-	PID         int       `json:"pid,omitempty"`
-	Version     string    `json:"version,omitempty"`
-	Weight      int64     `json:"weight"`
-	Started     time.Time `json:"started,omitzero"`
-	From        time.Time `json:"from,omitzero"`
-	Until       time.Time `json:"until,omitzero"`
+	Incarnation string `json:"incarnation"`
+	fieldsOfInstance
 	// Share is of the shortest limit's window that runs now; null where no
 	// policy is in force.
 	Share *int64 `json:"share"`
@@ -108,7 +104,7 @@ when the level was computed, and its part of the permits that nobody claims.`,
 			return fmt.Errorf("%s: %w", args[0], coordinator.ErrNotFound)
 		}
 		now := time.Now()
-		sum := status.Of(&f, now)
+		sum := live.StatusOf(&f, now)
 		data := instancesOf(&f, &sum)
 		if explain {
 			data.explain(&f, now, sum.Limit)
@@ -117,7 +113,7 @@ when the level was computed, and its part of the permits that nobody claims.`,
 	})
 }
 
-func instancesOf(f *coordinator.Fleet, sum *status.Status) *instancesJSON {
+func instancesOf(f *coordinator.Fleet, sum *live.Status) *instancesJSON {
 	data := &instancesJSON{
 		Provider: f.Provider, Revision: f.Revision, PolicyRevision: sum.PolicyRevision, Count: sum.Instances, Applied: sum.Applied,
 		SumOfShares: sum.SumOfShares, Instances: []instanceJSON{}, Problem: sum.Problem,
@@ -126,20 +122,16 @@ func instancesOf(f *coordinator.Fleet, sum *status.Status) *instancesJSON {
 		data.Limit = &limitJSON{sum.Limit.Permits, sum.Limit.Window.String()}
 	}
 	for _, s := range f.Instances {
-		i := s.Instance
-		data.Instances = append(data.Instances, instanceJSON{
-			Incarnation: i.ID, Name: i.Name, Host: i.Host, PID: i.PID, Version: i.Version, Weight: i.Weight,
-			Started: i.Started, From: i.From, Until: i.Until, Share: knownOr(s.Share, s.ShareKnown), Report: s.Report, Problem: format.OneLine(s.Problem),
-		})
+		data.Instances = append(data.Instances, instanceJSON{s.Instance.ID, fieldsOfInstance(s.Instance), knownOr(s.Share, s.ShareKnown), s.Report, format.OneLine(s.Problem), nil})
 	}
 	return data
 }
 
-func (a *app) emitInstances(data *instancesJSON, f *coordinator.Fleet, sum *status.Status, explain bool, now time.Time) error {
+func (a *app) emitInstances(data *instancesJSON, f *coordinator.Fleet, sum *live.Status, explain bool, now time.Time) error {
 	if sum.Problem != "" {
 		a.note("the policy cannot be applied: %s", sum.Problem)
 	}
-	for _, line := range status.Troubles(f) {
+	for _, line := range sum.Troubles {
 		a.note("%s", line)
 	}
 	err := a.emit(data, func(w io.Writer) {
@@ -238,5 +230,78 @@ func (d *instancesJSON) explained(w io.Writer) {
 		}
 		format.Row(w, format.Name(i.Name), format.Name(i.Incarnation), number(i.Share), fmt.Sprint(x.Weight), fmt.Sprintf("%.4g", x.Demand),
 			fmt.Sprint(x.Claim), fmt.Sprint(x.Equal), x.Why)
+	}
+}
+
+// sharesJSON is what a dry run shows: every instance's share of one window, by
+// the policy that is set and by the one that would be.
+type sharesJSON struct {
+	// Start and Window are of the new policy's shortest limit.
+	Start     time.Time          `json:"start"`
+	Window    string             `json:"window"`
+	OldTotal  *int64             `json:"old_total"` // null: no limit of that length
+	NewTotal  *int64             `json:"new_total"`
+	Instances []instanceShareNew `json:"instances"`
+}
+
+type instanceShareNew struct {
+	Incarnation string `json:"incarnation"`
+	Name        string `json:"name"`
+	Old         *int64 `json:"old_share"`
+	New         *int64 `json:"new_share"`
+}
+
+// compareShares computes the shares of the window that starts at the instant
+// from, for the live instances.
+func compareShares(f *coordinator.Fleet, policy quota.Policy, from time.Time) *sharesJSON {
+	limits := policy.LimitsAt(from.UnixNano())
+	if len(limits) == 0 {
+		limits = policy.Limits
+	}
+	w := quota.WindowAt(limits[0].Window, from.UnixNano())
+	c := &sharesJSON{Start: time.Unix(0, w.Start()).UTC(), Window: w.Length.String(), Instances: []instanceShareNew{}}
+	// divide returns the total under a policy, and a function to an instance's share.
+	divide := func(p *quota.Policy) (total *int64, of func(id string) *int64) {
+		v := f.View()
+		if v.Policy = p; p == nil {
+			return nil, func(string) *int64 { return nil }
+		}
+		n, shares, known := share.Of(&v, w)
+		return knownOr(n, known), func(id string) *int64 { return knownOr(shares[id], known) }
+	}
+	var before, after func(string) *int64
+	c.OldTotal, before = divide(f.View().Policy)
+	c.NewTotal, after = divide(&policy)
+	for _, s := range f.Instances {
+		c.Instances = append(c.Instances, instanceShareNew{s.Instance.ID, s.Instance.Name, before(s.Instance.ID), after(s.Instance.ID)})
+	}
+	return c
+}
+
+// knownOr returns n, or nil if it is not known.
+func knownOr(n int64, known bool) *int64 {
+	if !known {
+		return nil
+	}
+	return &n
+}
+
+// number shows n, and a dash for nil.
+func number(n *int64) string {
+	if n == nil {
+		return "-"
+	}
+	return fmt.Sprint(*n)
+}
+
+func (c *sharesJSON) table(w io.Writer) {
+	fmt.Fprintf(w, "shares of the window of %s that starts at %s: total %s -> %s, %s\n",
+		c.Window, format.Exact(c.Start), number(c.OldTotal), number(c.NewTotal), format.Count(len(c.Instances), "instance"))
+	if len(c.Instances) == 0 {
+		return
+	}
+	format.Row(w, "NAME", "INCARNATION", "SHARE", "NEW-SHARE")
+	for _, i := range c.Instances {
+		format.Row(w, format.Name(i.Name), format.Name(i.Incarnation), number(i.Old), number(i.New))
 	}
 }

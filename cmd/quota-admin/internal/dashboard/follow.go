@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/live"
-	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/rates"
 	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -160,7 +159,7 @@ func (f *follower) look(ctx context.Context, topics map[string]*topic) {
 		s.Notes = append(s.Notes, fmt.Sprintf("of %d providers %d are read each second", n, readAtMost))
 	}
 	for name, t := range topics {
-		one, points := s, []rates.Point(nil)
+		one, points := s, []live.Point(nil)
 		if p := f.watcher.Seen(name); p != nil {
 			one.Detail, points = detailOf(p, now), p.Points
 		}
@@ -181,7 +180,7 @@ func (f *follower) read(ctx context.Context, topics map[string]*topic) error {
 		if err != nil {
 			return err
 		}
-		f.tell(name, p.Beyond)
+		f.tell(name, p.Status.Beyond())
 	}
 	set := map[string]bool{}
 	for _, s := range f.listed {

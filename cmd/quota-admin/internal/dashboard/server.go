@@ -12,7 +12,6 @@ import (
 	"crypto/tls"
 	"embed"
 	"errors"
-	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -30,7 +29,7 @@ import (
 //go:embed assets
 var embedded embed.FS
 
-// Options of a Server; all but Log are needed.
+// Options of a Server; all are needed.
 type Options struct {
 	Admin *coordinator.Admin
 	// Guard decides who may ask; Public of its options is for this package.
@@ -50,57 +49,37 @@ type Server struct {
 	guard    *webguard.Guard
 	follower *follower
 	streams  streams
-	assets   map[string]asset // by path
+	assets   map[string][]byte // by path, in memory: a request never reaches a file system
 	ends     chan struct{}
-}
-
-type asset struct {
-	kind string
-	text []byte
 }
 
 // New returns a server, or says what is wrong with the options.
 func New(o Options) (*Server, error) {
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
-	s := &Server{o: o, follower: newFollower(o.Admin, o.Log), ends: make(chan struct{})}
-	var err error
-	if s.assets, err = readAssets(); err != nil {
-		return nil, err
-	}
+	s := &Server{o: o, follower: newFollower(o.Admin, o.Log), assets: readAssets(), ends: make(chan struct{})}
 	o.Guard.Log = o.Log
 	o.Guard.Public = func(path string) bool {
-		return s.assets[path].text != nil || path == "/api/session"
+		return s.assets[path] != nil || path == "/api/session"
 	}
+	var err error
 	s.guard, err = webguard.New(o.Guard)
 	return s, err
 }
 
 // kinds are the files that the page consists of.
 var kinds = map[string]string{
-	".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml",
+	"": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8",
+	".svg": "image/svg+xml", ".txt": "text/plain; charset=utf-8",
 }
 
-// readAssets reads every file into memory: a request looks its path up in a map
-// and never reaches a file system.
-func readAssets() (map[string]asset, error) {
-	all := map[string]asset{
-		"/uplot.js":  {kinds[".js"], []byte(uplot.JS)},
-		"/uplot.css": {kinds[".css"], []byte(uplot.CSS)},
-		"/uplot.txt": {"text/plain; charset=utf-8", []byte(uplot.Licence)},
+func readAssets() map[string][]byte {
+	all := map[string][]byte{"/uplot.js": []byte(uplot.JS), "/uplot.css": []byte(uplot.CSS), "/uplot.txt": []byte(uplot.Licence)}
+	files, _ := embedded.ReadDir("assets") // of the program itself
+	for _, f := range files {
+		all["/"+f.Name()], _ = embedded.ReadFile("assets/" + f.Name())
 	}
-	err := fs.WalkDir(embedded, "assets", func(name string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		text, err := embedded.ReadFile(name)
-		all["/"+path.Base(name)] = asset{kinds[path.Ext(name)], text}
-		return err
-	})
 	all["/"] = all["/index.html"]
 	delete(all, "/index.html")
-	return all, err
+	return all
 }
 
 // Handler returns all that is served, behind the guard.
@@ -182,13 +161,13 @@ func (s *Server) answer(f func(*http.Request) (any, error)) http.HandlerFunc {
 }
 
 func (s *Server) serveAsset(w http.ResponseWriter, r *http.Request) {
-	a, ok := s.assets[r.URL.Path]
-	if !ok {
+	text := s.assets[r.URL.Path]
+	if text == nil {
 		s.fail(w, &problem{http.StatusNotFound, "there is no such page"})
 		return
 	}
-	w.Header().Set("Content-Type", a.kind)
-	_, _ = w.Write(a.text)
+	w.Header().Set("Content-Type", kinds[path.Ext(r.URL.Path)])
+	_, _ = w.Write(text)
 }
 
 // session names the caller; an unknown one is told how to log in.

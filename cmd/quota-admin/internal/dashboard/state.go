@@ -7,7 +7,6 @@ import (
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/change"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/live"
-	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/status"
 	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -77,7 +76,7 @@ func detailOf(p *live.Provider, now time.Time) *detail {
 	f := p.Fleet
 	d := &detail{
 		Provider: f.Provider, Revision: f.Revision, Policy: policyOf(&f.Policy, p.At), Bucket: p.Bucket().Seconds(),
-		Troubles: status.Troubles(f), Columns: columns, Events: append([]live.Event{}, p.Events...),
+		Troubles: slices.Clone(p.Status.Troubles), Columns: columns, Events: append([]live.Event{}, p.Events...),
 		Gone: f.Policy.Revision == 0 && len(f.Instances) == 0,
 	}
 	d.SumOfShares, d.Instances = p.Detail(now, instancesAtMost)

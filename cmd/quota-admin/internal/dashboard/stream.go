@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/rates"
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/live"
 )
 
 const (
@@ -23,9 +23,9 @@ const (
 
 // message is one line of a stream.
 type message struct {
-	Reset  bool          `json:"reset,omitempty"`  // forget the points that came before: none of them is kept
-	Points []rates.Point `json:"points,omitempty"` // that the page lacks
-	State  *state        `json:"state"`            // only the newest counts
+	Reset  bool         `json:"reset,omitempty"`  // forget the points that came before: none of them is kept
+	Points []live.Point `json:"points,omitempty"` // that the page lacks
+	State  *state       `json:"state"`            // only the newest counts
 }
 
 // topic is what the pages that show the same are sent.
@@ -35,14 +35,14 @@ type topic struct {
 
 	mu      sync.Mutex
 	state   *state // nil at first
-	points  []rates.Point
+	points  []live.Point
 	changed chan struct{}
 }
 
 func newTopic() *topic { return &topic{changed: make(chan struct{})} }
 
 // send replaces the state and the points that are kept.
-func (t *topic) send(points []rates.Point, s *state) {
+func (t *topic) send(points []live.Point, s *state) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.points, t.state = points, s
@@ -55,7 +55,7 @@ func (t *topic) send(points []rates.Point, s *state) {
 func (t *topic) read(newest int64) (m message, more <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	i, _ := slices.BinarySearchFunc(t.points, newest+1, func(p rates.Point, at int64) int { return cmp.Compare(p.At, at) })
+	i, _ := slices.BinarySearchFunc(t.points, newest+1, func(p live.Point, at int64) int { return cmp.Compare(p.At, at) })
 	return message{i == 0, t.points[i:], t.state}, t.changed
 }
 

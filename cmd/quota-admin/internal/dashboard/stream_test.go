@@ -13,7 +13,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/live"
-	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/rates"
 )
 
 // reader is a page: it begins anew at a reset, and whenever it comes back.
@@ -43,7 +42,7 @@ func TestNothingIsDoubledOrMissed(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		topic, r, n := newTopic(), &reader{}, int64(0)
-		var points []rates.Point
+		var points []live.Point
 		read := func() {
 			m, _ := topic.read(r.newest)
 			r.take(m)
@@ -52,7 +51,7 @@ func TestNothingIsDoubledOrMissed(t *testing.T) {
 			"send": func(t *rapid.T) {
 				for range rapid.SampledFrom([]int{0, 1, 2, live.PointsAtMost, 2 * live.PointsAtMost}).Draw(t, "points") {
 					n++
-					points = append(points, rates.Point{At: n})
+					points = append(points, live.Point{At: n})
 				}
 				points = points[max(0, len(points)-live.PointsAtMost):]
 				topic.send(points, &state{Now: n})
@@ -80,7 +79,7 @@ func TestServe(t *testing.T) {
 	topic, ends := newTopic(), make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { topic.serve(r.Context(), w, ends) }))
 	defer server.Close()
-	topic.send([]rates.Point{{At: 1}}, &state{Now: 1})
+	topic.send([]live.Point{{At: 1}}, &state{Now: 1})
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -98,7 +97,7 @@ func TestServe(t *testing.T) {
 		}
 		r.take(m)
 		if r.state == 1 {
-			topic.send([]rates.Point{{At: 1}, {At: 2}}, &state{Now: 2})
+			topic.send([]live.Point{{At: 1}, {At: 2}}, &state{Now: 2})
 		} else {
 			close(ends)
 		}

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
-	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/status"
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/live"
 	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -37,7 +37,7 @@ func judgeFleet(c *Chart, f *coordinator.Fleet, now time.Time) {
 			versions = append(versions, v)
 		}
 	}
-	if s := status.Of(f, now); s.Limit != nil && s.SumOfShares > s.Limit.Permits {
+	if s := live.StatusOf(f, now); s.Limit != nil && s.SumOfShares > s.Limit.Permits {
 		c.problem("fleet", f.Provider, "see who may write under the provider's keys (quota-admin roles list), and delete what no instance wrote",
 			"shares sum to %d, more than the total of %d", s.SumOfShares, s.Limit.Permits)
 	}

@@ -1,5 +1,6 @@
 // Package live is what top and the dashboard show: providers and their instances,
-// read again and again, with the rates that their reports come to.
+// read again and again, with the rates that their reports come to. Rates are of whole
+// windows: none shows more than the limit because a window was cut in two.
 package live
 
 import (
@@ -7,7 +8,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/rates"
 	"github.com/quotient-limiter/quotient/coordinator"
 )
 
@@ -118,15 +118,15 @@ func (p *Provider) Line(s *coordinator.InstanceStatus, now time.Time) []any {
 	}
 	problem := ""
 	if r == nil {
-		line = append(line, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil)
+		line = append(line, make([]any, 11)...)
 	} else {
 		problem = r.Problem
-		x := p.meter.Of(i.ID, now)
+		x := p.meter.of(i.ID, now)
 		rate := func(perSecond float64) any {
 			if !x.Known {
 				return nil
 			}
-			return rates.Round(perSecond)
+			return round(perSecond)
 		}
 		line = append(line, string(r.State), rate(x.Issued), rate(x.Refused), rate(x.Shadowed), r.Waiting, r.PolicyRevision,
 			r.ClockError, r.ClockSource, r.ProofAge, max(0, now.Sub(r.Time)).Round(time.Millisecond).Seconds(), max(0, x.Age).Round(time.Second).Seconds())

@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/change"
-	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/rates"
-	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/status"
 	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -55,11 +53,11 @@ type Provider struct {
 	Fleet  *coordinator.Fleet // empty before the first look
 	At     time.Time          // of the last look
 	Row    Row
-	Points []rates.Point // oldest first
-	Events []Event       // oldest first
-	Beyond string        // that shares sum to more than the limit, or ""
+	Points []Point // oldest first
+	Events []Event // oldest first
+	Status Status
 
-	meter    *rates.Meter
+	meter    *meter
 	here     map[string]quota.Instance // nil before the first look
 	rated    bool                      // rates of the whole fleet were known
 	refusing bool
@@ -68,7 +66,7 @@ type Provider struct {
 }
 
 func newProvider(name string) *Provider {
-	return &Provider{meter: rates.New(), Fleet: &coordinator.Fleet{Provider: name}, Row: Row{Provider: name}}
+	return &Provider{meter: newMeter(), Fleet: &coordinator.Fleet{Provider: name}, Row: Row{Provider: name}}
 }
 
 func (p *Provider) end() {
@@ -79,7 +77,7 @@ func (p *Provider) end() {
 }
 
 // Bucket returns the length of a point.
-func (p *Provider) Bucket() time.Duration { return p.meter.Bucket() }
+func (p *Provider) Bucket() time.Duration { return p.meter.length }
 
 // RowOf is the row of a policy that was listed.
 func RowOf(s *coordinator.Stored, now time.Time) Row {
@@ -100,31 +98,29 @@ func RowOf(s *coordinator.Stored, now time.Time) Row {
 // see takes a look at the fleet.
 func (p *Provider) see(now time.Time, f *coordinator.Fleet) {
 	p.Fleet, p.At = f, now
-	for _, point := range p.meter.See(now, f) {
-		p.Points = append(p.Points, point.Short())
+	for _, point := range p.meter.see(now, f) {
+		p.Points = append(p.Points, point.short())
 	}
 	p.Points = p.Points[max(0, len(p.Points)-PointsAtMost):]
+	p.Status = StatusOf(f, now)
 	row := RowOf(&f.Policy, now)
-	row.Provider = f.Provider
-	sum := status.Of(f, now)
-	p.Beyond = sum.Beyond()
-	row.Instances, row.Applied, row.Troubles = sum.Instances, sum.Applied, len(status.Troubles(f))
+	row.Provider, row.Instances, row.Applied, row.Troubles = f.Provider, p.Status.Instances, p.Status.Applied, len(p.Status.Troubles)
 	issued, refused, known := 0.0, 0.0, false
 	for i := range f.Instances {
 		if r := f.Instances[i].Report; r != nil {
-			x := p.meter.Of(f.Instances[i].Instance.ID, now)
+			x := p.meter.of(f.Instances[i].Instance.ID, now)
 			issued, refused, known = issued+x.Issued, refused+x.Refused, known || x.Known
 			row.Shadowed += x.Shadowed
 			row.Waiting += r.Waiting
 		}
 	}
-	row.Shadowed = rates.Round(row.Shadowed)
-	total, whole := p.meter.Total()
+	row.Shadowed = round(row.Shadowed)
+	total, whole := p.meter.total()
 	if whole {
 		issued = total
 	}
 	if known {
-		row.Issued, row.Refused = new(rates.Round(issued)), new(rates.Round(refused))
+		row.Issued, row.Refused = new(round(issued)), new(round(refused))
 	}
 	for _, point := range p.Points[max(0, len(p.Points)-trendAtMost):] {
 		if point.Total != nil || row.Trend != nil { // most providers of many are not observed

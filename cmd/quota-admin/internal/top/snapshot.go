@@ -15,7 +15,6 @@ import (
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/live"
-	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/status"
 	"github.com/quotient-limiter/quotient/coordinator"
 )
 
@@ -176,12 +175,11 @@ func (s *Source) readOne(ctx context.Context) (*Snapshot, error) {
 	if f.Policy.Revision == 0 && len(f.Instances) == 0 {
 		return nil, fmt.Errorf("%s: %w", s.provider, coordinator.ErrNotFound)
 	}
-	sum := status.Of(f, p.At)
-	t := &Snapshot{at: p.At, title: s.provider + ": " + sum.Line(), what: "instances"}
-	if sum.Problem != "" {
-		t.Notes = append(t.Notes, "the policy cannot be applied: "+sum.Problem)
+	t := &Snapshot{at: p.At, title: s.provider + ": " + p.Status.Line(), what: "instances"}
+	if p.Status.Problem != "" {
+		t.Notes = append(t.Notes, "the policy cannot be applied: "+p.Status.Problem)
 	}
-	t.Notes = append(t.Notes, status.Troubles(f)...)
+	t.Notes = append(t.Notes, p.Status.Troubles...)
 	var shown []int
 	for i, c := range live.Instances {
 		if c.Title != "" {

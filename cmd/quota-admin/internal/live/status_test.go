@@ -1,4 +1,4 @@
-package status
+package live
 
 import (
 	"errors"
@@ -11,8 +11,6 @@ import (
 	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/quota"
 )
-
-var now = time.Unix(1000, 0)
 
 func fleet(mode quota.Mode, all ...coordinator.InstanceStatus) *coordinator.Fleet {
 	p := quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}, Mode: mode}.WithDefaults()
@@ -30,7 +28,7 @@ func TestLine(t *testing.T) {
 		"no policy in force, 1 instance, sum of shares 0":                                           {Instances: []coordinator.InstanceStatus{instance("a", 0, 0, "")}},
 		"no policy in force, 0 instances, sum of shares 0":                                          {Policy: coordinator.Stored{Revision: 3, Problem: errors.New("broken")}},
 	} {
-		s := Of(f, now)
+		s := StatusOf(f, start)
 		if got := s.Line(); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
@@ -42,10 +40,10 @@ func TestTroublesInCommonAreOneLine(t *testing.T) {
 	broken.Problem, broken.Report = errors.New("cannot be\nread"), nil
 	f := fleet("", instance("a", 5, 7, "etcd is away"), broken, instance("c", 5, 7, "etcd is away"), instance("d", 0, 7, "etcd is away"), instance("e", 0, 7, ""))
 	want := []string{"instance a and 2 more: it says: etcd is away", "instance b: cannot be; read"}
-	if diff := cmp.Diff(want, Troubles(f)); diff != "" {
+	if diff := cmp.Diff(want, StatusOf(f, start).Troubles); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}
-	if got := Troubles(fleet("")); got == nil || len(got) != 0 {
+	if got := StatusOf(fleet(""), start).Troubles; got == nil || len(got) != 0 {
 		t.Errorf("%#v, want an empty list", got)
 	}
 }
@@ -57,7 +55,7 @@ func TestTroublesAreBounded(t *testing.T) {
 	for i := range 3 * troublesAtMost {
 		all = append(all, instance(fmt.Sprint(i), 0, 7, fmt.Sprint("trouble ", i)))
 	}
-	got := Troubles(fleet("", all...))
+	got := StatusOf(fleet("", all...), start).Troubles
 	if n := len(got); n != troublesAtMost+1 || got[n-1] != "200 instances more with other troubles" {
 		t.Errorf("%d lines, the last %q", n, got[n-1])
 	}
@@ -66,7 +64,7 @@ func TestTroublesAreBounded(t *testing.T) {
 // TestSharesBeyondTheTotalAreTold: whoever may write into etcd can make shares sum
 // to more, and nobody else would say so.
 func TestSharesBeyondTheTotalAreTold(t *testing.T) {
-	got := Troubles(fleet("", instance("a", 70, 7, ""), instance("b", 3, 7, "")))
+	got := StatusOf(fleet("", instance("a", 70, 7, ""), instance("b", 3, 7, "")), start).Troubles
 	if len(got) != 1 || got[0] != "shares sum to 73, more than the total of 10: somebody wrote into etcd by hand; see doctor" {
 		t.Errorf("%q", got)
 	}

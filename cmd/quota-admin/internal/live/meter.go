@@ -1,6 +1,4 @@
-// Package rates turns reports into permits per second, over whole windows only: a
-// rate never shows more than the limit because a window was cut in two.
-package rates
+package live
 
 import (
 	"cmp"
@@ -39,9 +37,9 @@ type Point struct {
 	Count  int                `json:"count"` // instances behind Total
 }
 
-// Meter turns looks at a fleet into points. It is pure: a look goes in with its
+// meter turns looks at a fleet into points. It is pure: a look goes in with its
 // instant, points come out, each once and in order.
-type Meter struct {
+type meter struct {
 	length time.Duration // of a bucket
 	next   int64         // the bucket to finish next; 0 before the first look
 	since  int64         // the first look of those that were not interrupted
@@ -54,9 +52,9 @@ type Meter struct {
 	used   map[string]float64 // by incarnation, of last
 }
 
-// New returns a meter that has seen nothing.
-func New() *Meter {
-	return &Meter{tracks: map[string]*track{}, weight: map[string]float64{}}
+// newMeter returns one that has seen nothing.
+func newMeter() *meter {
+	return &meter{tracks: map[string]*track{}, weight: map[string]float64{}}
 }
 
 // bucketLength returns the length of a bucket for the shortest limit's windows.
@@ -64,8 +62,8 @@ func bucketLength(window time.Duration) time.Duration {
 	return (time.Second + window - 1) / window * window
 }
 
-// See takes a look at the fleet and returns the points that are finished by it.
-func (c *Meter) See(now time.Time, f *coordinator.Fleet) []Point {
+// see takes a look at the fleet and returns the points that are finished by it.
+func (c *meter) see(now time.Time, f *coordinator.Fleet) []Point {
 	c.policy.see(now, f)
 	window := time.Second
 	if p := c.policy.now(); p != nil {
@@ -93,7 +91,7 @@ func (c *Meter) See(now time.Time, f *coordinator.Fleet) []Point {
 	return c.finish(now.UnixNano())
 }
 
-func (c *Meter) finish(now int64) (points []Point) {
+func (c *meter) finish(now int64) (points []Point) {
 	length := int64(c.length)
 	if now-c.looked > int64(interrupted) {
 		c.since = now
@@ -121,7 +119,7 @@ func (c *Meter) finish(now int64) (points []Point) {
 
 // complete reports whether every live instance has told what it issued until an
 // instant.
-func (c *Meter) complete(until int64) bool {
+func (c *meter) complete(until int64) bool {
 	for _, t := range c.tracks {
 		if t.live && len(t.samples) > 0 && !t.covers(until) {
 			return false
@@ -130,7 +128,7 @@ func (c *Meter) complete(until int64) bool {
 	return true
 }
 
-func (c *Meter) point(from, to int64) Point {
+func (c *meter) point(from, to int64) Point {
 	p := Point{At: from / int64(time.Millisecond), Limit: c.policy.limit(from, c.length), Named: map[string]float64{}}
 	seconds := time.Duration(to - from).Seconds()
 	by, used, total := map[string]float64{}, map[string]float64{}, 0.0
@@ -160,32 +158,29 @@ func (c *Meter) point(from, to int64) Point {
 	return p
 }
 
-// Rates are permits and refusals per second.
-type Rates struct {
+// instanceRates are permits and refusals per second.
+type instanceRates struct {
 	Issued, Refused, Shadowed float64
 	Known                     bool          // there were two reports
 	Age                       time.Duration // since the newest report was first seen
 }
 
-// Bucket returns the length of a point.
-func (c *Meter) Bucket() time.Duration { return c.length }
-
 // fresh reports whether the newest point is of a moment ago.
-func (c *Meter) fresh() bool {
+func (c *meter) fresh() bool {
 	return c.last != nil && c.looked-c.last.At*int64(time.Millisecond) < int64(2*patience+2*c.length)
 }
 
-// Total returns what all instances issue together, by the newest point.
-func (c *Meter) Total() (issued float64, known bool) {
+// total returns what all instances issue together, by the newest point.
+func (c *meter) total() (issued float64, known bool) {
 	if !c.fresh() {
 		return 0, false
 	}
 	return *c.last.Total, true
 }
 
-// Of returns an instance's rates: what it issued by the newest point, or, where
+// of returns an instance's rates: what it issued by the newest point, or, where
 // reports come too seldom for points, between its last two reports.
-func (c *Meter) Of(incarnation string, now time.Time) (r Rates) {
+func (c *meter) of(incarnation string, now time.Time) (r instanceRates) {
 	t := c.tracks[incarnation]
 	if t == nil {
 		return r
@@ -200,35 +195,28 @@ func (c *Meter) Of(incarnation string, now time.Time) (r Rates) {
 
 // choose keeps in shown the names that issue most. A name stays until another
 // issues half as much again: names that change places make no picture.
-func (c *Meter) choose(by map[string]float64) {
-	const smooth = 0.2
+func (c *meter) choose(by map[string]float64) {
+	const smooth, stays = 0.2, 1.5
 	for name, v := range by {
-		if old, ok := c.weight[name]; ok {
-			v = old + smooth*(v-old)
-		}
-		c.weight[name] = v
-	}
-	maps.DeleteFunc(c.weight, func(name string, v float64) bool {
-		if _, ok := by[name]; ok {
-			return false
-		}
-		c.weight[name] = v * (1 - smooth)
-		return c.weight[name] < 1e-3
-	})
-	more := func(a, b string) int { return cmp.Or(cmp.Compare(c.weight[b], c.weight[a]), natural(a, b)) }
-	c.shown = slices.DeleteFunc(c.shown, func(n string) bool { return c.weight[n] == 0 })
-	for _, name := range slices.SortedFunc(maps.Keys(c.weight), more) {
-		switch {
-		case slices.Contains(c.shown, name):
-		case len(c.shown) < named:
-			c.shown = append(c.shown, name)
-		default:
-			least := slices.Index(c.shown, slices.MaxFunc(c.shown, more))
-			if c.weight[name] > 1.5*c.weight[c.shown[least]] {
-				c.shown[least] = name
-			}
+		if _, known := c.weight[name]; !known {
+			c.weight[name] = v
 		}
 	}
+	for name, v := range c.weight {
+		if v += smooth * (by[name] - v); v < 1e-3 {
+			delete(c.weight, name)
+		} else {
+			c.weight[name] = v
+		}
+	}
+	rank := func(name string) float64 {
+		if slices.Contains(c.shown, name) {
+			return stays * c.weight[name]
+		}
+		return c.weight[name]
+	}
+	all := slices.SortedFunc(maps.Keys(c.weight), func(a, b string) int { return cmp.Or(cmp.Compare(rank(b), rank(a)), natural(a, b)) })
+	c.shown = all[:min(len(all), named)]
 }
 
 // natural compares names so that worker-9 comes before worker-10.
@@ -293,21 +281,113 @@ func (p *policies) limit(start int64, length time.Duration) (most *float64) {
 	return most
 }
 
-// Short returns the point with as many digits as are drawn.
-func (p Point) Short() Point {
-	if p.Total != nil {
-		p.Total = new(Round(*p.Total))
-	}
-	if p.Limit != nil {
-		p.Limit = new(Round(*p.Limit))
+// short returns the point with as many digits as are drawn.
+func (p Point) short() Point {
+	for _, f := range []**float64{&p.Total, &p.Limit} {
+		if *f != nil {
+			*f = new(round(**f))
+		}
 	}
 	named := make(map[string]float64, len(p.Named))
 	for name, v := range p.Named {
-		named[name] = Round(v)
+		named[name] = round(v)
 	}
-	p.Named, p.Others = named, Round(p.Others)
+	p.Named, p.Others = named, round(p.Others)
 	return p
 }
 
-// Round keeps what people read of a rate, and answers short.
-func Round(f float64) float64 { return math.Round(f*10) / 10 }
+// round keeps what people read of a rate, and answers short.
+func round(f float64) float64 { return math.Round(f*10) / 10 }
+
+// maxApart is how far two reports of an instance may be apart so that what
+// happened in between is told by second: it is longer where nobody looked, or
+// etcd was away.
+const maxApart = 5 * time.Second
+
+// sample is what an instance had issued in all, in windows that began before at.
+type sample struct {
+	at     int64 // nanoseconds since the Unix epoch
+	issued int64
+}
+
+// track is what is remembered of an instance.
+type track struct {
+	name    string
+	samples []sample // in order of time
+	live    bool     // at the last look
+	last    quota.Report
+	heard   time.Time     // when last was first seen
+	rates   instanceRates // between the last two reports
+}
+
+// see adds a report. One that was seen before adds nothing.
+func (t *track) see(now time.Time, r *quota.Report) {
+	if !r.Time.After(t.last.Time) {
+		return
+	}
+	if elapsed := r.Time.Sub(t.last.Time).Seconds(); !t.last.Time.IsZero() && elapsed > 0 {
+		per := func(now, before int64, elapsed float64) float64 { return max(0, float64(now-before)/elapsed) }
+		t.rates = instanceRates{Refused: per(r.Refused, t.last.Refused, elapsed), Shadowed: per(r.Shadowed, t.last.Shadowed, elapsed), Known: true}
+		if whole := r.WindowStart.Sub(t.last.WindowStart).Seconds(); whole > 0 && !t.last.WindowStart.IsZero() {
+			t.rates.Issued = per(r.UsedBefore, t.last.UsedBefore, whole)
+		} else if r.WindowStart.IsZero() {
+			t.rates.Issued = per(r.Used, t.last.Used, elapsed)
+		}
+	}
+	t.last, t.heard = *r, now
+	s := sample{r.Time.UnixNano(), r.Used}
+	if !r.WindowStart.IsZero() {
+		s = sample{r.WindowStart.UnixNano(), r.UsedBefore}
+	}
+	if s.issued < 0 {
+		return // no instance of ours writes that
+	}
+	if n := len(t.samples); n > 0 {
+		last := t.samples[n-1]
+		if s.at <= last.at {
+			return
+		}
+		if s.issued < last.issued { // it counts anew
+			t.samples = nil
+		}
+	}
+	t.samples = append(t.samples, s)
+}
+
+// covers reports whether an instant is past.
+func (t *track) covers(at int64) bool {
+	return len(t.samples) > 0 && t.samples[len(t.samples)-1].at >= at
+}
+
+// between returns what was issued from one instant to another; known is false
+// where no reports tell.
+func (t *track) between(from, to int64) (n float64, known bool) {
+	a, aKnown := t.at(from)
+	b, bKnown := t.at(to)
+	return b - a, aKnown && bKnown
+}
+
+// at returns what had been issued by an instant: in a straight line between two
+// samples.
+func (t *track) at(when int64) (float64, bool) {
+	for i, s := range t.samples {
+		switch {
+		case s.at == when:
+			return float64(s.issued), true
+		case s.at < when:
+			continue
+		case i == 0 || s.at-t.samples[i-1].at > int64(maxApart):
+			return 0, false
+		}
+		p := t.samples[i-1]
+		return float64(p.issued) + float64(s.issued-p.issued)*float64(when-p.at)/float64(s.at-p.at), true
+	}
+	return 0, false
+}
+
+// forget drops what no later question needs.
+func (t *track) forget(before int64) {
+	for len(t.samples) > 1 && t.samples[1].at <= before {
+		t.samples = t.samples[1:]
+	}
+}

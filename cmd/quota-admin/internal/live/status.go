@@ -1,5 +1,4 @@
-// Package status sums up what a provider's instances are and say.
-package status
+package live
 
 import (
 	"fmt"
@@ -20,10 +19,13 @@ type Status struct {
 	SumOfShares    int64
 	PolicyRevision int64 // 0: none that can be used
 	Problem        string
+	// Troubles says what is wrong with instances, and what they say themselves: one line
+	// for all that have the same. It is never nil, so that it is a list in JSON.
+	Troubles []string
 }
 
-// Of sums up what was read.
-func Of(f *coordinator.Fleet, now time.Time) Status {
+// StatusOf sums up what was read.
+func StatusOf(f *coordinator.Fleet, now time.Time) Status {
 	s := Status{Instances: len(f.Instances)}
 	if f.Policy.Problem != nil {
 		s.Problem = format.OneLine(f.Policy.Problem)
@@ -39,6 +41,7 @@ func Of(f *coordinator.Fleet, now time.Time) Status {
 			s.Applied++
 		}
 	}
+	s.Troubles = append([]string{}, s.troubles(f)...)
 	return s
 }
 
@@ -67,20 +70,18 @@ func (s *Status) Beyond() string {
 	return fmt.Sprintf("shares sum to %d, more than the total of %d: somebody wrote into etcd by hand; see doctor", s.SumOfShares, s.Limit.Permits)
 }
 
-// troublesAtMost bounds the lines of Troubles, whatever lies in etcd.
+// troublesAtMost bounds the lines, whatever lies in etcd.
 const troublesAtMost = 100
 
-// Troubles says what is wrong with instances, and what they say themselves: one
-// line for all that have the same. It is never nil, so that it is a list in JSON.
-func Troubles(f *coordinator.Fleet) []string {
+func (s *Status) troubles(f *coordinator.Fleet) (lines []string) {
 	var order []string // as first met, so that lines do not change places
 	who, others := map[string][]string{}, 0
 	found := func(id, text string) {
+		if who[text] == nil && len(order) == troublesAtMost {
+			others++
+			return
+		}
 		if who[text] == nil {
-			if len(order) == troublesAtMost {
-				others++
-				return
-			}
 			order = append(order, text)
 		}
 		who[text] = append(who[text], id)
@@ -93,8 +94,6 @@ func Troubles(f *coordinator.Fleet) []string {
 			found(i.Instance.ID, "it says: "+i.Report.Problem)
 		}
 	}
-	lines := make([]string, 0, len(order)+1)
-	s := Of(f, time.Now())
 	if line := s.Beyond(); line != "" {
 		lines = append(lines, line)
 	}

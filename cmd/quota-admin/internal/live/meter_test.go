@@ -1,4 +1,4 @@
-package rates
+package live
 
 import (
 	"fmt"
@@ -11,8 +11,6 @@ import (
 	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/quota"
 )
-
-var start = time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // worker is an instance of an invented fleet: it issues its share within the
 // first half of each window, and reports at instants of its own.
@@ -52,12 +50,12 @@ func fleetAt(now time.Time, window time.Duration, total int64, workers []*worker
 	return f
 }
 
-func run(window time.Duration, total int64, seconds int, workers []*worker) (points []Point, c *Meter) {
-	c = New()
+func run(window time.Duration, total int64, seconds int, workers []*worker) (points []Point, c *meter) {
+	c = newMeter()
 	for i := range seconds {
 		// A look comes somewhat late each time, as they do.
 		now := start.Add(time.Duration(i)*time.Second + 300*time.Millisecond + time.Duration(i%7)*20*time.Millisecond)
-		points = append(points, c.See(now, fleetAt(now, window, total, workers))...)
+		points = append(points, c.see(now, fleetAt(now, window, total, workers))...)
 	}
 	return points, c
 }
@@ -133,7 +131,7 @@ func TestAKilledInstanceLeavesTheChart(t *testing.T) {
 func TestAnOutageIsAGap(t *testing.T) {
 	t.Parallel()
 	w := []*worker{{name: "a", share: 10, to: 1000}}
-	c := New()
+	c := newMeter()
 	var points []Point
 	for i := range 60 {
 		now := start.Add(time.Duration(i)*time.Second + 300*time.Millisecond)
@@ -141,7 +139,7 @@ func TestAnOutageIsAGap(t *testing.T) {
 		if i >= 20 && i < 40 {
 			continue // no answer
 		}
-		points = append(points, c.See(now, f)...)
+		points = append(points, c.see(now, f)...)
 	}
 	for _, p := range points {
 		second := (p.At - start.UnixMilli()) / 1000
@@ -157,7 +155,7 @@ func TestAnOutageIsAGap(t *testing.T) {
 // A lowered limit is drawn when it binds the whole fleet, a raised one at once.
 func TestTheLimitThatBinds(t *testing.T) {
 	t.Parallel()
-	c := New()
+	c := newMeter()
 	at := func(second int, permits, revision int64) *float64 {
 		p := quota.Policy{Limits: []quota.Limit{{Permits: permits, Window: time.Second}}}.WithDefaults()
 		if revision == 2 { // written at 2.9 s: the fleet obeys from 5.9 s on, in the window that starts at 6 s
@@ -165,7 +163,7 @@ func TestTheLimitThatBinds(t *testing.T) {
 		}
 		f := &coordinator.Fleet{Policy: coordinator.Stored{Policy: p, Revision: revision}}
 		var last *float64
-		for _, p := range c.See(start.Add(time.Duration(second)*time.Second+500*time.Millisecond), f) {
+		for _, p := range c.see(start.Add(time.Duration(second)*time.Second+500*time.Millisecond), f) {
 			last = p.Limit
 		}
 		return last
@@ -189,7 +187,7 @@ func TestTheLimitThatBinds(t *testing.T) {
 func TestAnyReports(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		c := New()
+		c := newMeter()
 		now := start
 		last := int64(math.MinInt64)
 		for range rapid.IntRange(1, 40).Draw(t, "looks") {
@@ -206,7 +204,7 @@ func TestAnyReports(t *testing.T) {
 				}
 				f.Instances = append(f.Instances, s)
 			}
-			for _, p := range c.See(now, f) {
+			for _, p := range c.see(now, f) {
 				if p.At <= last {
 					t.Fatalf("a point at %d after %d", p.At, last)
 				}
@@ -225,7 +223,7 @@ func TestAnyReports(t *testing.T) {
 func TestRatesNeverSumToMoreThanTheLimit(t *testing.T) {
 	t.Parallel()
 	const total, joins = 500, 20
-	m := New()
+	m := newMeter()
 	known := 0
 	for look := range 400 {
 		now := start.Add(time.Duration(look)*100*time.Millisecond + 50*time.Millisecond)
@@ -245,12 +243,12 @@ func TestRatesNeverSumToMoreThanTheLimit(t *testing.T) {
 		if now.Sub(start) > joins*time.Second+time.Second {
 			add("b", 50*time.Millisecond, func(s int64) int64 { return 250 * max(0, s-joins) })
 		}
-		m.See(now, f)
+		m.see(now, f)
 		sum := 0.0
 		for _, i := range f.Instances {
-			sum += m.Of(i.Instance.ID, now).Issued
+			sum += m.of(i.Instance.ID, now).Issued
 		}
-		all, ok := m.Total()
+		all, ok := m.total()
 		if ok {
 			known++
 		}
