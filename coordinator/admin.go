@@ -8,7 +8,6 @@ import (
 	"os/user"
 	"time"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -107,16 +106,7 @@ func stored(provider string, value []byte, revision int64) Stored {
 // List returns all policies, sorted by provider.
 func (a *Admin) List(ctx context.Context) ([]Stored, error) {
 	var all []Stored
-	folder, revision := a.keys.Providers(), int64(0)
-	err := eachKey(folder, clientv3.GetPrefixRangeEnd(folder), func(from string, o ...clientv3.OpOption) (*pb.RangeResponse, error) {
-		c, cancel := context.WithTimeout(ctx, a.o.Timeout)
-		defer cancel()
-		r, err := a.kv.Get(c, from, append(o, clientv3.WithRev(revision))...)
-		if err == nil {
-			revision = r.Header.Revision
-		}
-		return (*pb.RangeResponse)(r), err
-	}, a.keys.AfterInstances, func(kv *mvccpb.KeyValue) {
+	_, err := a.each(ctx, a.keys.Providers(), 0, a.keys.AfterInstances, func(kv *mvccpb.KeyValue) {
 		if provider, ok := a.keys.ProviderOf(string(kv.Key)); ok {
 			s := stored(provider, kv.Value, kv.ModRevision)
 			if err := quota.ValidateProvider(provider); err != nil {

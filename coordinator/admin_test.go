@@ -209,7 +209,7 @@ func TestAWriterThatDiedLeavesItsLeaseToTheNext(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := f.admin.prepare(found[0], next)
+	w, err := f.admin.prepare(found[0], &next, "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -73,7 +74,7 @@ func (a *Admin) Update(ctx context.Context, providers []string, edit func(old []
 		if p == nil {
 			continue
 		}
-		w, err := a.prepare(found[i], *p)
+		w, err := a.prepare(found[i], p, "")
 		if err != nil {
 			if len(providers) > 1 {
 				err = fmt.Errorf("%s: %w", providers[i], err)
@@ -113,7 +114,7 @@ func (a *Admin) Delete(ctx context.Context, provider, reason string, ifRevision 
 	if err := old.at(ifRevision); err != nil {
 		return old, err
 	}
-	w, err := a.change(found[0], a.o.Author, reason, nil)
+	w, err := a.prepare(found[0], nil, reason)
 	if err == nil {
 		_, err = a.commit(ctx, w)
 	}
@@ -128,28 +129,6 @@ type write struct {
 	trim       []clientv3.Op // the oldest records, where there is room for that
 	superseded []superseded  // to be given a lease
 	stored     Stored        // the result, without its revision
-}
-
-// prepare fills a policy in, checks it, and encodes it.
-func (a *Admin) prepare(b basis, p quota.Policy) (*write, error) {
-	p = p.WithDefaults()
-	if p.Author == "" {
-		p.Author = a.o.Author
-	}
-	p.Time = time.Now().UTC()
-	if err := p.Validate(); err != nil {
-		return nil, err
-	}
-	value, err := json.Marshal(p)
-	if err != nil {
-		return nil, fmt.Errorf("coordinator: write the policy of %s: %w", b.old.Provider, err)
-	}
-	w, err := a.change(b, p.Author, p.Reason, value)
-	if err != nil {
-		return nil, err
-	}
-	w.stored = Stored{Provider: b.old.Provider, Policy: p}
-	return w, nil
 }
 
 // basis is the input of a change of one policy, all at one revision.
@@ -201,17 +180,29 @@ func (a *Admin) basis(ctx context.Context, providers []string) (all []basis, err
 	return all, nil
 }
 
-// change makes ready a new value, or none, and its history record.
-func (a *Admin) change(b basis, who, why string, value []byte) (*write, error) {
-	provider := b.old.Provider
+// prepare makes ready a policy, which it fills in and checks, or its removal, with the
+// history record.
+func (a *Admin) prepare(b basis, p *quota.Policy, reason string) (*write, error) {
+	provider, author := b.old.Provider, a.o.Author
 	w := &write{key: a.keys.Policy(provider), ifRevision: b.old.Revision, stored: Stored{Provider: provider}}
-	record, err := a.newRecord(provider, b.old.Revision, b.raw, value, who, why)
+	put := clientv3.OpDelete(w.key)
+	var value []byte
+	if p != nil {
+		next := p.WithDefaults()
+		next.Author, next.Time = cmp.Or(next.Author, author), time.Now().UTC()
+		if err := next.Validate(); err != nil {
+			return nil, err
+		}
+		var err error
+		if value, err = json.Marshal(next); err != nil {
+			return nil, fmt.Errorf("coordinator: write the policy of %s: %w", provider, err)
+		}
+		author, reason, w.stored.Policy = next.Author, next.Reason, next
+		put = clientv3.OpPut(w.key, string(value))
+	}
+	record, err := a.newRecord(provider, b.old.Revision, b.raw, value, author, reason)
 	if err != nil {
 		return nil, err
-	}
-	put := clientv3.OpPut(w.key, string(value))
-	if value == nil {
-		put = clientv3.OpDelete(w.key)
 	}
 	w.ops = []clientv3.Op{put, record}
 	if err := w.supersede(b.superseded, b.raw, policyOf(value), a.keys.Superseded(provider)); err != nil {

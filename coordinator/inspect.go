@@ -83,7 +83,7 @@ func (a *Admin) Refresh(ctx context.Context, earlier *Fleet) (Fleet, error) {
 		return f, err
 	}
 	at := map[string]int{} // of an incarnation in f.Instances
-	revision, err := a.each(ctx, a.keys.Provider(provider), 0, func(kv *mvccpb.KeyValue) {
+	revision, err := a.each(ctx, a.keys.Provider(provider), 0, nil, func(kv *mvccpb.KeyValue) {
 		if key := string(kv.Key); key == a.keys.Policy(provider) {
 			f.Policy = stored(provider, kv.Value, kv.ModRevision)
 		} else if key == a.keys.Level(provider) {
@@ -97,7 +97,7 @@ func (a *Admin) Refresh(ctx context.Context, earlier *Fleet) (Fleet, error) {
 		}
 	})
 	if err == nil {
-		_, err = a.each(ctx, a.keys.Reports(provider), revision, func(kv *mvccpb.KeyValue) {
+		_, err = a.each(ctx, a.keys.Reports(provider), revision, nil, func(kv *mvccpb.KeyValue) {
 			if id, ok := keys.IncarnationIn(a.keys.Reports(provider), string(kv.Key)); ok {
 				if i, ok := at[id]; ok {
 					f.Instances[i].takeReport(kv, known[id])
@@ -169,9 +169,9 @@ func (s *InstanceStatus) takeReport(kv *mvccpb.KeyValue, known *InstanceStatus) 
 	}
 }
 
-// each calls f with all keys under a prefix, at a revision, 0 for the newest, and
-// returns it.
-func (a *Admin) each(ctx context.Context, prefix string, revision int64, f func(*mvccpb.KeyValue)) (int64, error) {
+// each calls f with the keys under a prefix, at a revision, 0 for the newest, and returns
+// it. after is as in eachKey.
+func (a *Admin) each(ctx context.Context, prefix string, revision int64, after func(key string) string, f func(*mvccpb.KeyValue)) (int64, error) {
 	n := 0
 	err := eachKey(prefix, clientv3.GetPrefixRangeEnd(prefix), func(from string, o ...clientv3.OpOption) (*pb.RangeResponse, error) {
 		if n > maxInstances {
@@ -184,6 +184,6 @@ func (a *Admin) each(ctx context.Context, prefix string, revision int64, f func(
 			revision = r.Header.Revision
 		}
 		return (*pb.RangeResponse)(r), err
-	}, nil, func(kv *mvccpb.KeyValue) { n++; f(kv) })
+	}, after, func(kv *mvccpb.KeyValue) { n++; f(kv) })
 	return revision, err
 }

@@ -109,7 +109,7 @@ when the level was computed, and its part of the permits that nobody claims.`,
 		if explain {
 			data.explain(&f, now, sum.Limit)
 		}
-		return a.emitInstances(data, &f, &sum, explain, now)
+		return a.emitInstances(data, &sum, explain, now)
 	})
 }
 
@@ -127,7 +127,7 @@ func instancesOf(f *coordinator.Fleet, sum *live.Status) *instancesJSON {
 	return data
 }
 
-func (a *app) emitInstances(data *instancesJSON, f *coordinator.Fleet, sum *live.Status, explain bool, now time.Time) error {
+func (a *app) emitInstances(data *instancesJSON, sum *live.Status, explain bool, now time.Time) error {
 	if sum.Problem != "" {
 		a.note("the policy cannot be applied: %s", sum.Problem)
 	}

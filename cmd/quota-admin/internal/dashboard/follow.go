@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -39,7 +40,8 @@ type follower struct {
 	log   *slog.Logger
 
 	mu     sync.Mutex
-	topics map[string]*topic // by provider
+	topics map[string]*topic // by provider; those that somebody reads
+	left   time.Time         // when the last reader of one went
 
 	wake chan struct{} // somebody came
 
@@ -65,55 +67,33 @@ var errTooMany = errors.New("too many providers are open at once; close a page")
 func (f *follower) open(name string) (t *topic, done func(), err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	found := f.topics[name]
-	if found == nil {
-		if len(f.topics) >= maxOpened && !f.dropUnreadLocked() {
+	if f.topics[name] == nil {
+		if len(f.topics) >= maxOpened {
 			return nil, nil, errTooMany
 		}
-		found = newTopic()
-		f.topics[name] = found
+		f.topics[name] = newTopic()
 	}
-	found.readers++
+	t = f.topics[name]
+	t.readers++
 	select {
 	case f.wake <- struct{}{}:
 	default:
 	}
-	return found, func() {
+	return t, func() {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		if found.readers--; found.readers == 0 {
-			found.left = time.Now()
+		if t.readers--; t.readers == 0 {
+			delete(f.topics, name)
+			f.left = time.Now()
 		}
 	}, nil
 }
 
-// dropUnreadLocked makes room: the topic goes that nobody has read for longest.
-func (f *follower) dropUnreadLocked() bool {
-	oldest := ""
-	for name, t := range f.topics {
-		if t.readers == 0 && (oldest == "" || t.left.Before(f.topics[oldest].left)) && name != overview {
-			oldest = name
-		}
-	}
-	delete(f.topics, oldest)
-	return oldest != ""
-}
-
-// current returns the topics that somebody reads, or did a moment ago, and drops
-// the others.
-func (f *follower) current(now time.Time) map[string]*topic {
+// current returns the topics, and whether nobody reads any, nor did a moment ago.
+func (f *follower) current(now time.Time) (all map[string]*topic, idle bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	now = now.Add(-grace)
-	all := map[string]*topic{}
-	for name, t := range f.topics {
-		if t.readers == 0 && t.left.Before(now) {
-			delete(f.topics, name)
-			continue
-		}
-		all[name] = t
-	}
-	return all
+	return maps.Clone(f.topics), len(f.topics) == 0 && now.Sub(f.left) > grace
 }
 
 // run reads and publishes until ctx ends.
@@ -123,7 +103,7 @@ func (f *follower) run(ctx context.Context) {
 	defer tick.Stop()
 	for {
 		next := tick.C
-		if topics := f.current(time.Now()); len(topics) == 0 {
+		if topics, idle := f.current(time.Now()); idle {
 			f.watcher.Close()
 			f.listed, next = nil, nil
 		} else {

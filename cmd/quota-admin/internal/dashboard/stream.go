@@ -30,8 +30,7 @@ type message struct {
 
 // topic is what the pages that show the same are sent.
 type topic struct {
-	readers int       // guarded by the follower
-	left    time.Time // when the last one went; guarded by the follower
+	readers int // guarded by the follower
 
 	mu      sync.Mutex
 	state   *state // nil at first

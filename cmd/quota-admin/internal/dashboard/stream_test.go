@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -133,25 +135,36 @@ func TestACallersOldestStreamEnds(t *testing.T) {
 	}
 }
 
-// TestNobodyFillsTheTopics: a topic without readers makes room.
+// TestNobodyFillsTheTopics: they are bounded, and one without readers makes room.
 func TestNobodyFillsTheTopics(t *testing.T) {
 	t.Parallel()
 	f := newFollower(nil, slog.New(slog.DiscardHandler))
+	for i := range 3 * maxOpened {
+		_, done, err := f.open(fmt.Sprint(i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		done()
+	}
 	var ends []func()
-	open := func(name string) {
-		t.Helper()
-		_, done, err := f.open(name)
+	for i := range maxOpened {
+		_, done, err := f.open(fmt.Sprint(i))
 		if err != nil {
 			t.Fatal(err)
 		}
 		ends = append(ends, done)
 	}
-	for i := range 3 * maxOpened {
-		open(string(rune('a'+i%26)) + string(rune('a'+i/26)))
-		ends[i]()
+	if _, _, err := f.open("one more"); !errors.Is(err, errTooMany) {
+		t.Errorf("one more: %v", err)
 	}
-	if len(f.topics) > maxOpened {
-		t.Errorf("%d topics", len(f.topics))
+	if _, done, err := f.open("0"); err != nil {
+		t.Errorf("a second reader: %v", err)
+	} else {
+		done()
+	}
+	ends[0]()
+	if _, _, err := f.open("one more"); err != nil {
+		t.Errorf("after one has gone: %v", err)
 	}
 }
 
