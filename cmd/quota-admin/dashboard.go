@@ -296,7 +296,7 @@ func inWords(p quota.Policy, now time.Time) string {
 // webText is an error for the page, which has other ways out than the flags.
 func webText(err error) string {
 	if step, ok := errors.AsType[*change.StepError](err); ok {
-		return step.What() + ": tick the box if it is meant"
+		return step.What + ": tick the box if it is meant"
 	}
 	return classify(err).Error
 }

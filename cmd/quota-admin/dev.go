@@ -76,19 +76,13 @@ disk. Only this machine reaches it. It is not for production.`,
 	return cmd
 }
 
-// memoryFolder is where Linux keeps files in memory.
-const memoryFolder = "/dev/shm"
-
 // dataFolder returns where etcd's data goes, and what removes it afterwards.
 func (f *devFlags) dataFolder() (dir, said string, clean func() error, err error) {
 	if f.data != "" {
 		return f.data, "kept in " + f.data, func() error { return nil }, os.MkdirAll(f.data, 0o700)
 	}
-	parent, where := "", "a temporary folder"
-	if i, err := os.Stat(memoryFolder); err == nil && i.IsDir() {
-		parent, where = memoryFolder, "memory"
-	}
-	if dir, err = os.MkdirTemp(parent, "quotient-dev-"); err != nil && parent != "" {
+	where := "memory"
+	if dir, err = os.MkdirTemp("/dev/shm", "quotient-dev-"); err != nil { // where Linux keeps files in memory
 		where = "a temporary folder"
 		dir, err = os.MkdirTemp("", "quotient-dev-")
 	}

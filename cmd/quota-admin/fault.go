@@ -97,26 +97,20 @@ func classify(err error) failure {
 			break
 		}
 	}
-	var (
-		flag     *etcdflags.UsageError
-		syntax   *quota.SyntaxError
-		conflict *coordinator.ConflictError
-		field    *quota.FieldError
-	)
-	switch {
-	case f.ExitCode == exitUsage:
-	case errors.As(err, &flag):
-		f.Kind, f.ExitCode = "usage", exitUsage
-	case errors.As(err, &syntax):
-		f.Kind, f.ExitCode, f.pointer, f.Offset = "usage", exitUsage, syntax.Point(), &syntax.Offset
-	case errors.As(err, &field) && f.ExitCode == exitFailed:
-		f.Kind, f.ExitCode = "refused", exitRefused
-	case errors.As(err, &conflict):
-		f.Kind, f.ExitCode, f.Provider = "conflict", exitConflict, conflict.Provider
-		f.Have, f.Want = &conflict.Have, &conflict.Want
-	}
 	if known, ok := errors.AsType[*fault](err); ok {
 		f.Hints = known.hints
+	}
+	if f.ExitCode == exitUsage {
+		return f
+	}
+	if _, ok := errors.AsType[*etcdflags.UsageError](err); ok {
+		f.Kind, f.ExitCode = "usage", exitUsage
+	} else if syntax, ok := errors.AsType[*quota.SyntaxError](err); ok {
+		f.Kind, f.ExitCode, f.pointer, f.Offset = "usage", exitUsage, syntax.Point(), &syntax.Offset
+	} else if conflict, ok := errors.AsType[*coordinator.ConflictError](err); ok {
+		f.Kind, f.ExitCode, f.Provider, f.Have, f.Want = "conflict", exitConflict, conflict.Provider, &conflict.Have, &conflict.Want
+	} else if _, ok := errors.AsType[*quota.FieldError](err); ok && f.ExitCode == exitFailed {
+		f.Kind, f.ExitCode = "refused", exitRefused
 	}
 	return f
 }
@@ -141,14 +135,11 @@ func (a *app) fail(err error) int {
 // or because it does not let the user in. With a user the client logs in at
 // once; without one, nothing of this can happen before the first request.
 func connectError(err error) error {
-	if _, ok := errors.AsType[*etcdflags.UsageError](err); ok {
-		return err
-	}
 	kind := etcderr.Kind(err)
 	if status.Code(err) == codes.InvalidArgument {
 		kind = coordinator.ErrPermission // how etcd refuses a password
 	}
-	if kind == nil {
+	if kind == nil { // bad flags, too
 		return err
 	}
 	return fmt.Errorf("log in: %w: %w", kind, err)

@@ -13,33 +13,12 @@ import (
 
 // StepError says that one change goes further than the greatest step allows.
 type StepError struct {
-	Old, New []quota.Limit
-	From     time.Time // of the announced change that it is about; zero: now
-	Factor   float64   // how many times more or less; +Inf for a limit that falls to 0
-	Less     bool      // the limit falls
-	Max      float64
+	What string // both limits, the factor, and the greatest step
 }
 
-// Error names both limits, the factor, and the ways out.
+// Error adds the ways out.
 func (e *StepError) Error() string {
-	return e.What() + ": if it is meant, use --force, or --max-step for this policy"
-}
-
-// What names both limits and the factor.
-func (e *StepError) What() string {
-	how, when := "times as much", ""
-	if e.Less {
-		how = "times less"
-	}
-	what := strconv.FormatFloat(math.Ceil(e.Factor*100)/100, 'f', -1, 64) + " " + how
-	if math.IsInf(e.Factor, 1) {
-		what = "nothing at all (pause says that better)"
-	}
-	if !e.From.IsZero() {
-		when = " at " + e.From.UTC().Format(time.RFC3339Nano)
-	}
-	return fmt.Sprintf("%s -> %s%s is %s; the greatest step is %sx",
-		quota.FormatLimits(e.Old), quota.FormatLimits(e.New), when, what, strconv.FormatFloat(e.Max, 'f', -1, 64))
+	return e.What + ": if it is meant, use --force, or --max-step for this policy"
 }
 
 // CheckStep returns a *StepError if the limits of next go further at once than
@@ -56,29 +35,38 @@ func CheckStep(old, next quota.Policy, now time.Time, most float64) error {
 	}
 	for _, s := range append(steps, future...) {
 		known := slices.ContainsFunc(was, func(e quota.LimitChange) bool { return e.From.Equal(s.From) && same(e.Limits, s.Limits) })
-		if factor, less := step(before, s.Limits); factor > most && !known {
-			return &StepError{Old: before, New: s.Limits, From: s.From, Factor: factor, Less: less, Max: most}
+		if ratio := step(before, s.Limits); max(ratio, 1/ratio) > most && !known {
+			what, when := number(ratio)+" times as much", ""
+			switch {
+			case ratio == 0:
+				what = "nothing at all (pause says that better)"
+			case ratio < 1:
+				what = number(1/ratio) + " times less"
+			}
+			if !s.From.IsZero() {
+				when = " at " + s.From.UTC().Format(time.RFC3339Nano)
+			}
+			return &StepError{fmt.Sprintf("%s -> %s%s is %s; the greatest step is %sx", quota.FormatLimits(before), quota.FormatLimits(s.Limits), when, what, number(most))}
 		}
 		before = s.Limits
 	}
 	return nil
 }
 
-// step returns the largest factor between limits of one window length, and
+// number rounds up to two digits after the point.
+func number(f float64) string { return strconv.FormatFloat(math.Ceil(f*100)/100, 'f', -1, 64) }
+
+// step returns the ratio that is furthest from 1 between limits of one window length, and
 // between what both allow in the long run: a wrong unit changes the length. A
 // limit of 0 gives no measure for what comes after it.
-func step(old, next []quota.Limit) (factor float64, less bool) {
+func step(old, next []quota.Limit) float64 {
+	ratio := 1.0
 	if len(old) == 0 || len(next) == 0 {
-		return 1, false
+		return ratio
 	}
 	see := func(from, to float64) {
-		up := to / from
-		switch {
-		case from == 0:
-		case up > 1 && up > factor:
-			factor, less = up, false
-		case up < 1 && 1/up > factor:
-			factor, less = 1/up, true
+		if r := to / from; from != 0 && max(r, 1/r) > max(ratio, 1/ratio) {
+			ratio = r
 		}
 	}
 	for _, o := range old {
@@ -89,7 +77,7 @@ func step(old, next []quota.Limit) (factor float64, less bool) {
 		}
 	}
 	see(rate(old), rate(next))
-	return max(factor, 1), less
+	return ratio
 }
 
 // rate is what limits allow in the long run, in permits a second.

@@ -13,8 +13,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
-	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/internal/diagnose"
+	"github.com/quotient-limiter/quotient/internal/etcderr"
 )
 
 // Beyond these, doctor speaks up.
@@ -85,13 +85,7 @@ func readEtcd(ctx context.Context, client *clientv3.Client, timeout time.Duratio
 			}
 			return err
 		})
-		if err := f.quorum.err; err != nil {
-			kind := coordinator.ErrUnreachable
-			if errors.Is(err, rpctypes.ErrUserEmpty) || errors.Is(err, rpctypes.ErrInvalidAuthToken) {
-				kind = coordinator.ErrPermission
-			}
-			f.quorum.err = fmt.Errorf("read: %w: %w", kind, err)
-		}
+		f.quorum.err = etcderr.Wrap(context.WithoutCancel(ctx), "read", f.quorum.err)
 		var err error
 		if f.longHistory, err = longHistory(ctx, client, f.revision, muchHistory); err != nil {
 			f.revision = 0
