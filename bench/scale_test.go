@@ -119,11 +119,12 @@ func measureScale(b *testing.B, n int) {
 		return stored.Revision
 	}
 	set(0)
-	workers := startWorkers(b, n, etcd.Endpoints())
 	began := time.Now()
+	var workers *fleet
 	var joined answer
 	storm, err := etcdUses(endpoint, func() (err error) {
-		joined, err = ask(workers, func(w *workerProcess) order { return order{Setup: &w.setup} })
+		workers = startWorkers(b, n, etcd.Endpoints())
+		joined, err = workers.await()
 		return err
 	})
 	must(b, err)
@@ -134,7 +135,7 @@ func measureScale(b *testing.B, n int) {
 
 	time.Sleep(calm)
 	use := func() answer {
-		a, err := ask(workers, func(*workerProcess) order { return order{} })
+		a, err := workers.applied(0)
 		must(b, err)
 		return a
 	}
@@ -155,7 +156,7 @@ func measureScale(b *testing.B, n int) {
 	for i := range changes {
 		began := time.Now()
 		revision := set(i + 1)
-		applied, err := ask(workers, func(*workerProcess) order { return order{Applied: revision} })
+		applied, err := workers.applied(revision)
 		must(b, err)
 		last = append(last, time.Unix(0, applied.At).Sub(began).Seconds()*1e3)
 		time.Sleep(time.Second - time.Since(began))

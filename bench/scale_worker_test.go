@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"sync"
 	"syscall"
 	"testing"
@@ -21,10 +20,9 @@ import (
 )
 
 const (
-	// workerVariable makes this program a worker.
-	workerVariable = "QUOTIENT_BENCH_WORKER"
-	scaleProvider  = "scale"
-	processes      = 4 // that the instances are spread over
+	workerRole    = "worker"
+	scaleProvider = "scale"
+	processes     = 4 // that the instances are spread over
 	// workerNice puts the fleet's processes behind etcd's: the fleet of a real etcd
 	// has machines of its own.
 	workerNice = 10
@@ -39,11 +37,9 @@ type setup struct {
 	TTL                 time.Duration
 }
 
-// order is what a worker is told. It answers each.
-type order struct {
-	Setup   *setup `json:",omitempty"` // join
-	Applied int64  `json:",omitempty"` // wait until all apply the policy of this revision
-}
+// order has a worker wait until all apply the policy of a revision. It answers each
+// order, and the setup when all instances are active.
+type order struct{ Applied int64 }
 
 type answer struct {
 	Err    string `json:",omitempty"`
@@ -55,32 +51,23 @@ type answer struct {
 // runIfWorker makes this process a worker, if it was started as one, and does not
 // return then.
 func runIfWorker() {
-	if _, ok := os.LookupEnv(workerVariable); !ok {
-		return
-	}
-	_ = syscall.Setpriority(syscall.PRIO_PROCESS, 0, workerNice) // it may be lower already
-	var limiters []*consumer.Limiter
-	err := child.Serve(func(o order, tell func(answer)) error {
-		var a answer
-		var err error
-		if o.Setup != nil {
-			limiters, err = o.Setup.join()
-		} else {
-			err = applied(limiters, o.Applied)
+	child.Be(workerRole, func(s setup, orders <-chan order, tell func(answer)) error {
+		_ = syscall.Setpriority(syscall.PRIO_PROCESS, 0, workerNice) // it may be lower already
+		say := func(err error) {
+			a := answer{At: time.Now().UnixNano()}
+			if err != nil {
+				a.Err = err.Error()
+			}
+			a.CPU, a.Memory = child.Used()
+			tell(a)
 		}
-		if err != nil {
-			a.Err = err.Error()
+		limiters, err := s.join()
+		say(err)
+		for o := range orders {
+			say(applied(limiters, o.Applied))
 		}
-		a.At = time.Now().UnixNano()
-		a.CPU, a.Memory = child.Used()
-		tell(a)
 		return nil
 	})
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "bench: worker:", err)
-		os.Exit(1)
-	}
-	os.Exit(0)
 }
 
 // join opens all instances at once, and returns when all may issue permits.
@@ -145,42 +132,44 @@ func applied(limiters []*consumer.Limiter, revision int64) error {
 	return nil
 }
 
-// workerProcess is a worker as its parent sees it.
-type workerProcess struct {
-	*child.Process[order, answer]
+// fleet is the workers, as their parent sees them.
+type fleet struct {
+	workers []*child.Process
 	answers chan answer
-	setup   setup
 }
 
-// startWorkers starts the workers of a fleet of n. They end without notice: leases
-// clean up.
-func startWorkers(b *testing.B, n int, endpoints []string) (workers []*workerProcess) {
+// startWorkers starts the workers of a fleet of n, whose instances join. They end
+// without notice: leases clean up.
+func startWorkers(b *testing.B, n int, endpoints []string) *fleet {
 	b.Helper()
+	f := &fleet{answers: make(chan answer, 2*processes)}
 	for i := range min(n, processes) {
 		first, end := n*i/min(n, processes), n*(i+1)/min(n, processes)
-		w := &workerProcess{answers: make(chan answer, 2), setup: setup{
+		p, err := child.Start(workerRole, setup{
 			Endpoints: endpoints, First: first, Size: end - first, PerClient: *perClient, Limiters: *limiters, TTL: *ttl,
-		}}
-		var err error
-		w.Process, err = child.Start[order](workerVariable, "worker", func(a answer) { w.answers <- a }, func(err error) { w.answers <- answer{Err: err.Error()} })
+		}, func(a answer) { f.answers <- a }, func(err error) { f.answers <- answer{Err: err.Error()} })
 		must(b, err)
-		b.Cleanup(w.Kill)
-		workers = append(workers, w)
+		b.Cleanup(p.Kill)
+		f.workers = append(f.workers, p)
 	}
-	return workers
+	return f
 }
 
-// ask gives all workers an order and sums up their answers: the last instant, and what
-// they used together.
-func ask(workers []*workerProcess, order func(*workerProcess) order) (sum answer, err error) {
-	for _, w := range workers {
-		err = errors.Join(err, w.Send(order(w)))
+// applied returns what the workers used when all of them apply a policy.
+func (f *fleet) applied(revision int64) (answer, error) {
+	for _, w := range f.workers {
+		if err := w.Send(order{Applied: revision}); err != nil {
+			return answer{}, err
+		}
 	}
-	if err != nil {
-		return sum, err
-	}
-	for _, w := range workers {
-		a := <-w.answers
+	return f.await()
+}
+
+// await sums up an answer of each worker: the last instant, and what they used
+// together.
+func (f *fleet) await() (sum answer, err error) {
+	for range f.workers {
+		a := <-f.answers
 		if a.Err != "" {
 			err = errors.Join(err, errors.New(a.Err))
 		}

@@ -3,15 +3,13 @@
 package e2e
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -26,9 +24,8 @@ import (
 	"github.com/quotient-limiter/quotient/internal/etcdtest"
 )
 
-// workerVariable holds a worker's configuration, in the environment of the
-// process that is to be it.
-const workerVariable = "QUOTIENT_E2E_WORKER"
+// workerRole is that of a process that is a worker.
+const workerRole = "worker"
 
 // worker is a process with several instances, each with a session of its own.
 type worker struct {
@@ -42,24 +39,19 @@ type worker struct {
 type counts map[int64]int64
 
 func TestMain(m *testing.M) {
-	if text, ok := os.LookupEnv(workerVariable); ok {
-		var w worker
-		if err := json.Unmarshal([]byte(text), &w); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		if err := w.work(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
+	child.Be(workerRole, worker.work)
 	os.Exit(m.Run())
 }
 
-// work takes whatever the instances may take until a line or the end comes on
-// the standard input, then writes what they took.
-func (w *worker) work() error {
+// report is what a worker tells: that all instances are active, and at last what they
+// took.
+type report struct {
+	Ready bool
+	Taken []counts
+}
+
+// work takes whatever the instances may take until the orders end.
+func (w worker) work(orders <-chan struct{}, tell func(report)) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	quiet := slog.New(slog.DiscardHandler)
@@ -91,12 +83,13 @@ func (w *worker) work() error {
 	}
 	go func() {
 		ready.Wait()
-		fmt.Println("ready")
+		tell(report{Ready: true})
 	}()
-	_, _ = bufio.NewReader(os.Stdin).ReadString('\n')
+	<-orders
 	cancel()
 	all.Wait()
-	return json.NewEncoder(os.Stdout).Encode(taken)
+	tell(report{Taken: taken})
+	return nil
 }
 
 // take takes every permit as it comes.
@@ -129,44 +122,35 @@ const (
 	window    = 500 * time.Millisecond
 )
 
-// process is a worker as its parent has it.
-type process struct {
-	cmd   *exec.Cmd
-	stdin io.WriteCloser
-	out   *bufio.Reader
-}
-
-func startWorkers(t *testing.T, endpoints []string) (all []*process) {
+// startWorkers returns when all instances are active. stop returns what each took.
+func startWorkers(t *testing.T, endpoints []string) (stop func() []counts) {
 	t.Helper()
+	ready := make(chan struct{}, processes)
+	taken := make([][]counts, processes)
+	var all []*child.Process
 	for n := range processes {
-		text, err := json.Marshal(worker{Endpoints: endpoints, Provider: provider, Number: n, Instances: each})
+		p, err := child.Start(workerRole, worker{Endpoints: endpoints, Provider: provider, Number: n, Instances: each}, func(r report) {
+			if taken[n] = r.Taken; r.Ready {
+				ready <- struct{}{}
+			}
+		}, func(err error) { t.Error(err) })
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := &process{}
-		if p.cmd, err = child.Command(workerVariable, string(text)); err != nil {
-			t.Fatal(err)
-		}
-		if p.stdin, err = p.cmd.StdinPipe(); err != nil {
-			t.Fatal(err)
-		}
-		out, err := p.cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		p.out = bufio.NewReader(out)
-		if err := p.cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = p.cmd.Process.Kill(); _ = p.cmd.Wait() })
+		t.Cleanup(p.Kill)
 		all = append(all, p)
 	}
-	for _, p := range all {
-		if line, err := p.out.ReadString('\n'); err != nil || line != "ready\n" {
-			t.Fatalf("a worker said %q, %v", line, err)
-		}
+	for range processes {
+		<-ready
 	}
-	return all
+	return func() []counts {
+		for _, p := range all {
+			if err := p.Close(time.Minute); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return slices.Concat(taken...)
+	}
 }
 
 // tool builds quota-admin and returns a function that runs it, and reports whether the
@@ -200,7 +184,7 @@ func TestAnAnnouncedLimitIsInForceInOneWindowEverywhere(t *testing.T) {
 	share := func(round int) int64 { return 10 + 10*int64(round%2) } // of each instance
 	limit := func(round int) string { return strconv.FormatInt(share(round)*fleet, 10) + "/" + window.String() }
 	admin("set", provider, limit(0))
-	workers := startWorkers(t, cluster.Endpoints())
+	stop := startWorkers(t, cluster.Endpoints())
 	// Settled: the last joiner's From has come.
 	wait(t, time.Now().Add(5*time.Second))
 	var flips []time.Time
@@ -219,17 +203,7 @@ func TestAnAnnouncedLimitIsInForceInOneWindowEverywhere(t *testing.T) {
 		flips = append(flips, at)
 		wait(t, at.Add(3*window))
 	}
-	var all []counts
-	for _, p := range workers {
-		if _, err := io.WriteString(p.stdin, "stop\n"); err != nil {
-			t.Fatal(err)
-		}
-		var some []counts
-		if err := json.NewDecoder(p.out).Decode(&some); err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, some...)
-	}
+	all := stop()
 	if len(all) != fleet {
 		t.Fatalf("%d instances, want %d", len(all), fleet)
 	}

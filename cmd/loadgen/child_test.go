@@ -8,25 +8,24 @@ import (
 	"testing"
 
 	"github.com/quotient-limiter/quotient/cmd/loadgen/internal/worker"
+	"github.com/quotient-limiter/quotient/internal/child"
 )
 
 // A child that is told nonsense says so and ends; one whose orders end, ends.
 func TestAChildThatIsToldNonsense(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct{ role, orders, want string }{
-		{worker.RoleWorker, "", ""},
-		{worker.RoleWorker, "nonsense\n", "invalid"},
-		{worker.RoleWorker, `{"finish":true}`, "unknown field"},
-		{worker.RoleWorker, `{"end":true}` + "\n", "an order before the setup"},
-		{worker.RoleWorker, `{"setup":{"args":["--limit","x"]}}` + "\n", "--limit"},
-		{"janitor", `{"setup":{"args":[],"counts":"` + t.TempDir() + `/counts"}}` + "\n", "janitor"},
+	for _, c := range []struct{ orders, want string }{
+		{"", ""},
+		{"nonsense\n", "invalid"},
+		{`{"finish":true}`, "unknown field"},
+		{`{"args":["--limit","x"]}` + "\n", "--limit"},
 	} {
 		self, err := os.Executable()
 		if err != nil {
 			t.Fatal(err)
 		}
 		cmd := exec.Command(self)
-		cmd.Env = append(os.Environ(), worker.RoleVariable+"="+c.role)
+		cmd.Env = append(os.Environ(), child.RoleVariable+"="+worker.Role)
 		cmd.Stdin = strings.NewReader(c.orders)
 		var said bytes.Buffer
 		cmd.Stderr = &said

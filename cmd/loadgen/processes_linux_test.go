@@ -15,8 +15,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/quotient-limiter/quotient/cmd/loadgen/internal/worker"
 	"github.com/quotient-limiter/quotient/internal/await"
+	"github.com/quotient-limiter/quotient/internal/child"
 	"github.com/quotient-limiter/quotient/internal/load"
 )
 
@@ -45,10 +45,8 @@ func childrenOf(t *testing.T, parent int) map[int]string {
 		}
 		environment, _ := os.ReadFile(filepath.Dir(name) + "/environ")
 		for v := range strings.SplitSeq(string(environment), "\x00") {
-			for _, variable := range []string{worker.RoleVariable, "QUOTIENT_ETCD_MEMBER"} {
-				if role, ok := strings.CutPrefix(v, variable+"="); ok {
-					found[pid] = role
-				}
+			if role, ok := strings.CutPrefix(v, child.RoleVariable+"="); ok {
+				found[pid] = role
 			}
 		}
 	}

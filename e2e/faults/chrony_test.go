@@ -46,5 +46,5 @@ func chrony(t *testing.T, h *host, log io.Writer, config string) {
 		t.Fatal(err)
 	}
 	// -x: never touch the clock; -d: in the foreground; -u: chronyd drops root.
-	h.start(log, nil, "chronyd", "-x", "-d", "-f", file, "-u", "root")
+	h.start(log, "chronyd", "-x", "-d", "-f", file, "-u", "root")
 }

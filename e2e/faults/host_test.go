@@ -3,18 +3,16 @@
 package faults
 
 import (
-	"bufio"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/quotient-limiter/quotient/internal/child"
 )
 
 // host is a network namespace with an address.
@@ -69,89 +67,67 @@ func command(t *testing.T, name string, args ...string) {
 	}
 }
 
-// process is a program that runs on a host.
+// process is this program in a role on a host.
 type process struct {
-	cmd   *exec.Cmd
-	stdin io.WriteCloser
-	lines chan string // of its standard output; closed at its end
-	ended chan struct{}
+	*child.Process
+	ready  chan struct{}
+	record *record // of a provider that was closed
 }
 
-// run starts this binary in a role on the host, and has it killed at the end of
-// the test if it is still there.
+// run starts this program in a role on the host, and has it killed at the end of the
+// test if it is still there.
 func (h *host) run(role string, config any, log io.Writer) *process {
 	h.t.Helper()
-	text, err := json.Marshal(config)
-	if err != nil {
-		h.t.Fatal(err)
-	}
 	self, err := os.Executable()
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	return h.start(log, []string{roleVariable + "=" + role, configVariable + "=" + string(text)}, self)
-}
-
-// start starts any program on the host.
-func (h *host) start(log io.Writer, env []string, program string, args ...string) *process {
-	h.t.Helper()
-	p := &process{cmd: exec.Command("ip", append([]string{"netns", "exec", h.name, program}, args...)...), lines: make(chan string, 64), ended: make(chan struct{})}
-	p.cmd.Env = append(os.Environ(), env...)
-	p.cmd.Stderr = log
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	out, err := p.cmd.StdoutPipe()
-	if err == nil {
-		p.stdin, err = p.cmd.StdinPipe()
-	}
-	if err == nil {
-		err = p.cmd.Start()
-	}
+	p := &process{ready: make(chan struct{})}
+	p.Process, err = child.Launch(h.command(log, self), role, config, func(t told) {
+		if p.record = t.Record; t.Ready {
+			close(p.ready)
+		}
+	}, func(err error) { fmt.Fprintln(log, err) })
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	go func() {
-		for s := bufio.NewScanner(out); s.Scan(); {
-			p.lines <- s.Text()
-		}
-		close(p.lines)
-		_ = p.cmd.Wait()
-		close(p.ended)
-	}()
+	h.ends(p.Process)
+	return p
+}
+
+// start starts any program on the host.
+func (h *host) start(log io.Writer, program string, args ...string) {
+	h.t.Helper()
+	p, err := child.Run(h.command(log, program, args...), func(err error) { fmt.Fprintln(log, err) })
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.ends(p)
+}
+
+func (h *host) command(log io.Writer, program string, args ...string) *exec.Cmd {
+	cmd := exec.Command("ip", append([]string{"netns", "exec", h.name, program}, args...)...)
+	cmd.Stderr = log
+	return cmd
+}
+
+func (h *host) ends(p *child.Process) {
 	t := h.t
 	if h.owner != nil {
 		t = h.owner
 	}
-	t.Cleanup(p.kill)
-	return p
+	t.Cleanup(p.Kill)
 }
 
-// kill ends the process with SIGKILL, and waits for its end.
-func (p *process) kill() {
-	_ = p.cmd.Process.Kill()
-	for range p.lines {
-	}
-	<-p.ended
-}
-
-// pause and resume are SIGSTOP and SIGCONT.
-func (p *process) pause()  { _ = p.cmd.Process.Signal(unix.SIGSTOP) }
-func (p *process) resume() { _ = p.cmd.Process.Signal(unix.SIGCONT) }
-
-// await returns when the process has written the line.
-func (p *process) await(line string, patience time.Duration) error {
-	over := time.After(patience)
-	for {
-		select {
-		case s, ok := <-p.lines:
-			if !ok {
-				return fmt.Errorf("process ended before it wrote %q", line)
-			}
-			if s == line {
-				return nil
-			}
-		case <-over:
-			return fmt.Errorf("no %q after %v", line, patience)
-		}
+// await returns when the process is ready.
+func (p *process) await(patience time.Duration) error {
+	select {
+	case <-p.ready:
+		return nil
+	case <-p.Gone:
+		return errors.New("process ended before it was ready")
+	case <-time.After(patience):
+		return fmt.Errorf("not ready after %v", patience)
 	}
 }
 

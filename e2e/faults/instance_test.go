@@ -6,8 +6,6 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -48,10 +46,9 @@ func (c instanceConfig) clock() *clock.Clock {
 	})
 }
 
-// beInstance takes all that it can and tells the provider of each permit, until
-// its standard input ends. The provider is reached by a Unix socket, which knows
+// beInstance takes all that it can and tells the provider of each permit. The provider is reached by a Unix socket, which knows
 // no namespaces and loses nothing: what is under test is the way to etcd.
-func beInstance(c instanceConfig) error {
+func beInstance(c instanceConfig, gone over, tell func(told)) error {
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil)).With("instance", c.Name)
 	provider, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: c.Socket, Net: "unixgram"})
 	if err != nil {
@@ -59,7 +56,7 @@ func beInstance(c instanceConfig) error {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin)
+		<-gone
 		cancel()
 	}()
 	client, err := clientv3.New(clientv3.Config{
@@ -80,7 +77,7 @@ func beInstance(c instanceConfig) error {
 	}
 	go func() {
 		if limiter.Ready(ctx) == nil {
-			fmt.Println("ready")
+			tell(told{Ready: true})
 		}
 	}()
 	if err := spend(ctx, c, limiter, session.Clock(), provider); ctx.Err() == nil {

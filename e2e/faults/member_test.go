@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/url"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -25,9 +24,8 @@ type memberConfig struct {
 	Existing           bool
 }
 
-// beMember is an etcd server with etcd's own timers, synced to disk, until its
-// standard input ends.
-func beMember(m memberConfig) error {
+// beMember is an etcd server with etcd's own timers, synced to disk.
+func beMember(m memberConfig, gone over, tell func(told)) error {
 	c := embed.NewConfig()
 	c.Name, c.Dir, c.InitialCluster = m.Name, m.Dir, m.Cluster
 	if m.Existing {
@@ -42,14 +40,9 @@ func beMember(m memberConfig) error {
 		return err
 	}
 	defer server.Close()
-	gone := make(chan struct{})
-	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin)
-		close(gone)
-	}()
 	select {
 	case <-server.Server.ReadyNotify():
-		fmt.Println("ready")
+		tell(told{Ready: true})
 	case <-gone:
 		return errors.New("ended before it was ready")
 	case err := <-server.Err():
@@ -115,7 +108,7 @@ func (c *cluster) launch(i int, existing bool) {
 func (c *cluster) awaitReady(which ...int) {
 	c.t.Helper()
 	for _, i := range which {
-		if err := c.members[i].await("ready", 30*time.Second); err != nil {
+		if err := c.members[i].await(30 * time.Second); err != nil {
 			c.t.Fatalf("member %d: %v", i+1, err)
 		}
 	}

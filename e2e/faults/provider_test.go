@@ -4,10 +4,8 @@ package faults
 
 import (
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"time"
@@ -32,10 +30,10 @@ type record struct {
 	By map[int64]map[int64]int64
 }
 
-// beProvider counts calls until its standard input ends, and writes the record.
+// beProvider counts calls, and tells the record at last.
 // A call arrives when the kernel takes it, by this host's clock: how long this
 // process waits for a processor makes no difference.
-func beProvider(c providerConfig) error {
+func beProvider(c providerConfig, gone over, tell func(told)) error {
 	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: c.Socket, Net: "unixgram"})
 	if err != nil {
 		return err
@@ -50,9 +48,9 @@ func beProvider(c providerConfig) error {
 	}); err != nil || failed != nil {
 		return errors.Join(err, failed)
 	}
-	fmt.Println("ready")
+	tell(told{Ready: true})
 	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin)
+		<-gone
 		_ = conn.SetReadDeadline(time.Now())
 	}()
 	r := record{map[int64]int64{}, map[int64]int64{}, map[int64]map[int64]int64{}}
@@ -60,7 +58,8 @@ func beProvider(c providerConfig) error {
 	for {
 		n, nc, _, _, err := conn.ReadMsgUnix(call, control)
 		if errors.Is(err, os.ErrDeadlineExceeded) {
-			return json.NewEncoder(os.Stdout).Encode(r)
+			tell(told{Record: &r})
+			return nil
 		}
 		if err != nil {
 			return err

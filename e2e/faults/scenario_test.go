@@ -27,7 +27,7 @@ var scenarios = []scenario{
 	{name: "a third of the instances killed, back after the lease", outage: quota.OutageStop, most: 1,
 		fault: func(r *run) {
 			for _, i := range all(0) {
-				r.instances[i].kill()
+				r.instances[i].Kill()
 			}
 			wait(leaseTTL + window)
 			for _, i := range all(0) {
@@ -37,17 +37,17 @@ var scenarios = []scenario{
 	{name: "a third of the instances stopped (SIGSTOP) for longer than the lease", outage: quota.OutageStop, most: 1,
 		fault: func(r *run) {
 			for _, i := range all(0) {
-				r.instances[i].pause()
+				_ = r.instances[i].Pause()
 			}
 			wait(leaseTTL + 3*window)
 			for _, i := range all(0) {
-				r.instances[i].resume()
+				_ = r.instances[i].Resume()
 			}
 		}},
 	{name: "all instances killed, all started at once after the lease", outage: quota.OutageStop, most: 1,
 		fault: func(r *run) {
 			for _, p := range r.instances {
-				p.kill()
+				p.Kill()
 			}
 			wait(leaseTTL + window)
 			for i := range r.instances {
@@ -57,21 +57,21 @@ var scenarios = []scenario{
 	{name: "etcd's leader killed, back after 5 s", outage: quota.OutageStop, most: 1,
 		fault: func(r *run) {
 			l := r.etcd.leader(r.client)
-			r.etcd.members[l].kill()
+			r.etcd.members[l].Kill()
 			wait(5 * time.Second)
 			r.etcd.restart(l)
 		}},
 	{name: "etcd's leader stopped (SIGSTOP) for 5 s", outage: quota.OutageStop, most: 1,
 		fault: func(r *run) {
 			l := r.etcd.leader(r.client)
-			r.etcd.members[l].pause()
+			_ = r.etcd.members[l].Pause()
 			wait(5 * time.Second)
-			r.etcd.members[l].resume()
+			_ = r.etcd.members[l].Resume()
 		}},
 	{name: "a follower killed, back after 5 s", outage: quota.OutageStop, most: 1,
 		fault: func(r *run) {
 			f := r.etcd.followers(r.etcd.leader(r.client))[0]
-			r.etcd.members[f].kill()
+			r.etcd.members[f].Kill()
 			wait(5 * time.Second)
 			r.etcd.restart(f)
 		}},
@@ -79,7 +79,7 @@ var scenarios = []scenario{
 		fault: func(r *run) {
 			two := r.etcd.followers(r.etcd.leader(r.client))
 			for _, f := range two {
-				r.etcd.members[f].kill()
+				r.etcd.members[f].Kill()
 			}
 			wait(6 * time.Second)
 			r.etcd.restart(two...)
@@ -116,14 +116,14 @@ var scenarios = []scenario{
 	{name: "etcd restored from a backup: its revision goes back", outage: quota.OutageStop, most: 1,
 		prepare: func(r *run) {
 			for _, m := range r.etcd.members {
-				m.kill()
+				m.Kill()
 			}
 			r.etcd.backup()
 			r.relaunchEtcd()
 		},
 		fault: func(r *run) {
 			for _, m := range r.etcd.members {
-				m.kill()
+				m.Kill()
 			}
 			r.etcd.restore()
 			r.relaunchEtcd()
@@ -156,7 +156,7 @@ const rounding = fleet / 5000.0
 
 func loseEtcd(r *run) {
 	for _, m := range r.etcd.members {
-		m.kill()
+		m.Kill()
 	}
 	wait(8 * time.Second)
 	r.relaunchEtcd()

@@ -3,11 +3,11 @@
 package faults
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -110,7 +110,7 @@ func (r *run) launch(i int) {
 func (r *run) awaitReady(which ...int) {
 	r.t.Helper()
 	for _, i := range which {
-		if err := r.instances[i].await("ready", 30*time.Second); err != nil {
+		if err := r.instances[i].await(30 * time.Second); err != nil {
 			r.t.Fatalf("instance %d: %v", i+1, err)
 		}
 	}
@@ -157,7 +157,7 @@ func (w *world) run(t *testing.T, s scenario) result {
 		s.prepare(r)
 	}
 	r.provider = w.workers[0].run("provider", providerConfig{Socket: r.socket, Window: window}, w.log)
-	if err := r.provider.await("ready", 10*time.Second); err != nil {
+	if err := r.provider.await(10 * time.Second); err != nil {
 		t.Fatal(err)
 	}
 	for i := range fleet {
@@ -197,26 +197,15 @@ func (w *world) setTest(t *testing.T) {
 // end ends the instances, and then the provider, which writes its record.
 func (r *run) end() *record {
 	r.t.Helper()
+	var all sync.WaitGroup
 	for _, p := range r.instances {
-		_ = p.stdin.Close()
+		all.Go(func() { _ = p.Close(10 * time.Second) })
 	}
-	for _, p := range r.instances {
-		select {
-		case <-p.ended:
-		case <-time.After(10 * time.Second):
-			p.kill()
-		}
-	}
-	_ = r.provider.stdin.Close()
-	var rec record
-	line := ""
-	for s := range r.provider.lines {
-		line = s
-	}
-	if err := json.Unmarshal([]byte(line), &rec); err != nil {
+	all.Wait()
+	if err := r.provider.Close(10 * time.Second); err != nil || r.provider.record == nil {
 		r.t.Fatalf("the provider's record: %v", err)
 	}
-	return &rec
+	return r.provider.record
 }
 
 // check holds the numbers against the promise.

@@ -3,7 +3,6 @@
 package memory
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -37,24 +36,30 @@ const (
 	large    = 1400 << 10 // etcd takes little more
 )
 
-// measuredVariable makes this program run the command in its arguments, and print the
-// most memory that the command ever had. Linux counts what the starting program had as
-// the command's own; here that is less than any bound.
-const measuredVariable = "QUOTIENT_TEST_MEASURED"
+// measuredRole is that of a process that runs a command and tells the most memory that
+// the command ever had. Linux counts what the starting program had as the command's
+// own; here that is less than any bound.
+const measuredRole = "measured"
+
+type program struct{ Args, Env []string }
+
+type measured struct {
+	Said      string
+	Kilobytes int64
+	Failed    bool
+}
 
 func TestMain(m *testing.M) {
 	etcdtest.RunIfMember()
-	if os.Getenv(measuredVariable) == "" {
-		os.Exit(m.Run())
-	}
-	cmd := exec.Command(os.Args[1], os.Args[2:]...)
-	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
-	child.Tie(cmd)
-	err := cmd.Run()
-	fmt.Println(cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss)
-	if err != nil {
-		os.Exit(1)
-	}
+	child.Be(measuredRole, func(c program, _ <-chan struct{}, tell func(measured)) error {
+		cmd := exec.Command(c.Args[0], c.Args[1:]...)
+		cmd.Env = c.Env
+		child.Tie(cmd)
+		said, err := cmd.CombinedOutput()
+		tell(measured{string(said), cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss, err != nil})
+		return nil
+	})
+	os.Exit(m.Run())
 }
 
 // world is an etcd, in a process of its own, and the programs.
@@ -167,22 +172,19 @@ func (w *world) dashboard() (*exec.Cmd, *atomic.Int64) {
 // tool runs a command of quota-admin and returns its peak.
 func (w *world) tool(args ...string) (kilobytes int64) {
 	w.t.Helper()
-	cmd, err := child.Command(measuredVariable, "yes")
+	cmd := w.command("quota-admin", append(args, "--command-timeout", "5m")...)
+	var m measured
+	p, err := child.Start(measuredRole, program{cmd.Args, cmd.Env}, func(told measured) { m = told }, func(err error) { w.t.Error(err) })
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	tool := w.command("quota-admin", append(args, "--command-timeout", "5m")...)
-	cmd.Args, cmd.Env = append(cmd.Args, tool.Args...), append(cmd.Env, tool.Env...)
-	var said bytes.Buffer
-	cmd.Stderr = &said
-	out, err := cmd.Output()
-	if args[0] != "doctor" && err != nil || !strings.Contains(said.String(), provider) {
-		w.t.Fatalf("quota-admin %s: %v: %.1000s", args, err, &said)
-	}
-	if _, err := fmt.Sscan(string(out), &kilobytes); err != nil {
+	if err := p.Close(10 * time.Minute); err != nil {
 		w.t.Fatal(err)
 	}
-	return kilobytes
+	if args[0] != "doctor" && m.Failed || !strings.Contains(m.Said, provider) {
+		w.t.Fatalf("quota-admin %s: %.1000s", args, m.Said)
+	}
+	return m.Kilobytes
 }
 
 // peak returns the most memory that a running process ever had.

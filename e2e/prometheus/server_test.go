@@ -55,13 +55,14 @@ func start(t *testing.T, targets []string) *server {
 	cmd := exec.Command(binary, "--config.file="+config, "--storage.tsdb.path="+filepath.Join(dir, "data"),
 		"--web.listen-address="+s.address, "--log.level=warn")
 	cmd.Stdout, cmd.Stderr = &s.log, &s.log
-	child.Tie(cmd)
-	if err := cmd.Start(); err != nil {
+	p, err := child.Run(cmd, func(err error) { t.Error(err) })
+	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = cmd.Process.Signal(os.Interrupt)
-		_ = cmd.Wait()
+		if err := p.Close(time.Minute); err != nil {
+			t.Error(err)
+		}
 		if t.Failed() {
 			t.Log(s.log.String())
 		}

@@ -7,5 +7,6 @@ import (
 	"syscall"
 )
 
-// tie leaves it to the child to notice the closed pipe.
-func tie(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
+// Tie has a command end with this process; it comes before the command is started.
+// Here the child has to notice the closed pipe.
+func Tie(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }

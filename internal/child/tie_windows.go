@@ -5,7 +5,8 @@ import (
 	"syscall"
 )
 
-// tie leaves it to the child to notice the closed pipe.
-func tie(cmd *exec.Cmd) {
+// Tie has a command end with this process; it comes before the command is started.
+// Here the child has to notice the closed pipe.
+func Tie(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{CreationFlags: syscall.CREATE_NEW_PROCESS_GROUP}
 }

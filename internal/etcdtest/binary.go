@@ -2,6 +2,7 @@ package etcdtest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -43,17 +44,19 @@ func startBinary(path string, c memberConfig, onExit func(error)) (*process, err
 	}
 	cmd := exec.Command(path, args...) //nolint:gosec // what the caller asked for
 	cmd.Stderr = os.Stderr
-	child.Tie(cmd)
-	p := &process{cmd: cmd, url: health, ended: make(chan struct{})}
-	return p, p.start(onExit)
+	p, err := child.Run(cmd, onExit)
+	if err != nil {
+		return nil, err
+	}
+	return &process{p, func() error { return healthy(health, p.Gone) }}, nil
 }
 
-// healthy waits until the server says that it serves.
-func (p *process) healthy() error {
+// healthy waits until the server at a URL says that it serves.
+func healthy(url string, gone <-chan struct{}) error {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
 	for {
-		r, err := http.NewRequestWithContext(ctx, http.MethodGet, p.url+"/health", http.NoBody)
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/health", http.NoBody)
 		if err != nil {
 			return err
 		}
@@ -64,10 +67,10 @@ func (p *process) healthy() error {
 			}
 		}
 		select {
-		case <-p.ended:
-			return fmt.Errorf("%s ended early: %s", p.cmd.Path, p.cmd.ProcessState)
+		case <-gone:
+			return errors.New("etcd ended before it was healthy")
 		case <-ctx.Done():
-			return fmt.Errorf("%s is not healthy after %v", p.cmd.Path, startTimeout)
+			return fmt.Errorf("etcd is not healthy after %v", startTimeout)
 		case <-time.After(20 * time.Millisecond):
 		}
 	}

@@ -24,8 +24,8 @@ func TestAPortThatIsFreedSoon(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer server.Close()
-	if err := awaitReady(server, m.Name); err != nil {
+	defer server.stop()
+	if err := server.ready(); err != nil {
 		t.Fatal(err)
 	}
 }

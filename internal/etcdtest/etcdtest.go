@@ -13,7 +13,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -70,12 +69,17 @@ type Cluster struct {
 	members []*member
 }
 
-// member is one member; server or process is set while it runs.
+// member is one member.
 type member struct {
 	name         string
 	peer, client url.URL
-	server       *server
-	process      *process
+	runs         runner // nil while it does not
+}
+
+// runner is a member that runs: in this process, or in one of its own.
+type runner interface {
+	ready() error // returns when it serves
+	stop()        // in good order
 }
 
 // Start starts a cluster and returns when every member serves.
@@ -135,7 +139,7 @@ func (c *Cluster) start() error {
 		}
 	}
 	for _, m := range c.members {
-		if err := m.ready(); err != nil {
+		if err := m.runs.ready(); err != nil {
 			return err
 		}
 	}
@@ -151,11 +155,14 @@ func (c *Cluster) run(i int, state string) (err error) {
 	onExit := func(err error) { c.o.OnExit(i, err) }
 	switch {
 	case c.o.Binary != "":
-		m.process, err = startBinary(c.o.Binary, config, onExit)
+		m.runs, err = startBinary(c.o.Binary, config, onExit)
 	case c.o.Processes:
-		m.process, err = startProcess(config, onExit)
+		m.runs, err = startProcess(config, onExit)
 	default:
-		m.server, err = config.start(c.o.Logger)
+		m.runs, err = config.start(c.o.Logger)
+	}
+	if err != nil {
+		m.runs = nil
 	}
 	return err
 }
@@ -166,13 +173,6 @@ func (c *Cluster) initialCluster() string {
 		parts = append(parts, m.name+"="+m.peer.String())
 	}
 	return strings.Join(parts, ",")
-}
-
-func (m *member) ready() error {
-	if m.process != nil {
-		return m.process.ready()
-	}
-	return awaitReady(m.server, m.name)
 }
 
 // Endpoints returns the addresses for clients, a member each.
@@ -207,27 +207,48 @@ func (c *Cluster) Client(members ...int) (*clientv3.Client, error) {
 
 // Stop stops a member in good order: a leader hands its leadership over.
 func (c *Cluster) Stop(i int) {
-	m := c.members[i]
-	switch {
-	case m.process != nil:
-		m.process.stop(syscall.SIGTERM)
-		m.process = nil
-	case m.server != nil:
-		m.server.Close()
-		m.server = nil
+	if m := c.members[i]; m.runs != nil {
+		m.runs.stop()
+		m.runs = nil
 	}
 }
 
-// Kill ends a member's process without warning (SIGKILL). Only for clusters with
-// Options.Processes.
-func (c *Cluster) Kill(i int) error {
-	m := c.members[i]
-	if m.process == nil {
-		return fmt.Errorf("etcdtest: member %d is no running process", i)
+// process returns a member's process.
+func (c *Cluster) process(i int) (*process, error) {
+	if p, ok := c.members[i].runs.(*process); ok {
+		return p, nil
 	}
-	m.process.stop(os.Kill)
-	m.process = nil
-	return nil
+	return nil, fmt.Errorf("etcdtest: member %d is no running process", i)
+}
+
+// Kill ends a member's process without warning (SIGKILL). Only for clusters with
+// Options.Processes, as are Pause and Resume.
+func (c *Cluster) Kill(i int) error {
+	p, err := c.process(i)
+	if err == nil {
+		p.Kill()
+		c.members[i].runs = nil
+	}
+	return err
+}
+
+// Pause stops a member's process where it stands (SIGSTOP): its connections stay
+// open, and nothing is answered.
+func (c *Cluster) Pause(i int) error {
+	p, err := c.process(i)
+	if err != nil {
+		return err
+	}
+	return p.Pause()
+}
+
+// Resume lets a paused member go on.
+func (c *Cluster) Resume(i int) error {
+	p, err := c.process(i)
+	if err != nil {
+		return err
+	}
+	return p.Resume()
 }
 
 // Restart starts a stopped member on its old data.
@@ -235,7 +256,7 @@ func (c *Cluster) Restart(i int) error {
 	if err := c.run(i, embed.ClusterStateFlagExisting); err != nil {
 		return err
 	}
-	return c.members[i].ready()
+	return c.members[i].runs.ready()
 }
 
 // RestartStopped starts every stopped member on its old data, and returns when
@@ -252,7 +273,7 @@ func (c *Cluster) RestartStopped() error {
 		started = append(started, m)
 	}
 	for _, m := range started {
-		if err := m.ready(); err != nil {
+		if err := m.runs.ready(); err != nil {
 			return err
 		}
 	}
@@ -262,8 +283,7 @@ func (c *Cluster) RestartStopped() error {
 // Running reports whether a member was started and not stopped since; one that
 // is paused runs.
 func (c *Cluster) Running(i int) bool {
-	m := c.members[i]
-	return m.server != nil || m.process != nil
+	return c.members[i].runs != nil
 }
 
 // Leader returns the number of the leading member, or -1 if none is known.

@@ -44,11 +44,22 @@ type server struct {
 	endStreams context.CancelFunc
 }
 
-// Close stops the server. It ends its clients' streams first, as a connection
-// that breaks would: etcd itself waits for them, for five seconds and more.
-func (s *server) Close() {
+// stop ends the clients' streams first, as a connection that breaks would: etcd itself
+// waits for them, for five seconds and more.
+func (s *server) stop() {
 	s.endStreams()
-	s.Etcd.Close()
+	s.Close()
+}
+
+func (s *server) ready() error {
+	select {
+	case <-s.Server.ReadyNotify():
+		return nil
+	case err := <-s.Err():
+		return fmt.Errorf("member %s: %w", s.Config().Name, err)
+	case <-time.After(startTimeout):
+		return fmt.Errorf("member %s is not ready after %v", s.Config().Name, startTimeout)
+	}
 }
 
 // untilDone makes every stream of a client end with ctx.

@@ -26,11 +26,10 @@ const endPatience = 30 * time.Second
 
 // link is the parent's end of a worker, which is a process of its own.
 type link struct {
-	*worker.Process
+	*child.Process
 	slots  []int         // of the fleet
 	file   string        // of its counts
-	ended  chan struct{} // closed at the last report
-	last   *worker.Ended // set before that
+	last   *worker.Ended // its last report
 	latest worker.Status // guarded by the crew's mutex
 }
 
@@ -121,14 +120,14 @@ func (c *crew) add(list *[]*link, slots []int, generators int, retry bool) (err 
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.files++
-	l := &link{slots: slots, ended: make(chan struct{}), file: filepath.Join(c.dir, fmt.Sprintf("counts-%d", c.files))}
+	l := &link{slots: slots, file: filepath.Join(c.dir, fmt.Sprintf("counts-%d", c.files))}
 	s := c.setup
 	s.Joining, s.Counts, s.Generators = worker.Joining{Slots: slots, Retry: retry}, l.file, generators
-	if l.Process, err = child.Start[worker.Order](worker.RoleVariable, worker.RoleWorker, func(r worker.Report) { c.hear(l, r) }, c.fail); err != nil {
+	if l.Process, err = child.Start(worker.Role, s, func(r worker.Report) { c.hear(l, r) }, c.fail); err != nil {
 		return err
 	}
 	*list = append(*list, l)
-	return l.Send(worker.Order{Setup: &s})
+	return nil
 }
 
 // hear takes a report of a worker.
@@ -144,10 +143,9 @@ func (c *crew) hear(l *link, r worker.Report) {
 	case r.Left != nil:
 		c.departed.Unannounced++
 	case r.Failed != "":
-		c.fail(errors.New(r.Failed))
+		c.fail(fmt.Errorf("%s: %s", l.Name, r.Failed))
 	case r.Ended != nil:
 		l.last = r.Ended
-		close(l.ended)
 	}
 }
 
@@ -286,7 +284,7 @@ func (c *crew) end() (arrived *load.Arrivals, err error) {
 
 // retire ends a worker and takes its counts over.
 func (c *crew) retire(l *link) error {
-	err := l.End(worker.Order{End: true}, l.ended, endPatience)
+	err := l.Close(endPatience)
 	counts, failed := worker.CountsIn(l.file)
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -2,8 +2,6 @@ package worker
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"io"
 	"os"
 
@@ -11,55 +9,29 @@ import (
 	"github.com/quotient-limiter/quotient/internal/child"
 )
 
-// RoleVariable says, in the environment, that this process is a child and which:
-// RoleWorker is the only one.
-const (
-	RoleVariable = "QUOTIENT_LOADGEN_CHILD"
-	RoleWorker   = "worker"
-)
-
-// Process is a worker as its parent sees it.
-type Process = child.Process[Order, Report]
+// Role is that of a process that is a worker.
+const Role = "worker"
 
 // RunIfChild turns this process into a worker, and does not return, if it was
 // started as one. It comes first of all.
 func RunIfChild() {
-	role, ok := os.LookupEnv(RoleVariable)
-	if !ok {
-		return
-	}
-	var me *Worker // nil until it is set up
-	err := child.Serve(func(o Order, answer func(Report)) (err error) {
-		tell := func(r Report) {
-			if r.Failed != "" {
-				r.Failed = fmt.Sprintf("%s process %d: %s", role, os.Getpid(), r.Failed)
-			}
-			answer(r)
-		}
-		switch {
-		case me != nil:
-			err = me.obey(o)
-		case o.Setup == nil:
-			err = errors.New("an order before the setup")
-		case role != RoleWorker:
-			err = fmt.Errorf("no child is a %q", role)
-		default:
-			me, err = start(o.Setup, tell)
-		}
+	child.Be(Role, func(s Setup, orders <-chan Order, tell func(Report)) error {
+		w, err := start(s, tell)
 		if err != nil {
-			tell(Report{Failed: err.Error()})
+			return err
 		}
-		return err
+		for o := range orders {
+			if err := w.obey(o); err != nil {
+				return err
+			}
+		}
+		w.end()
+		return nil
 	})
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "loadgen: %s %d: %v\n", role, os.Getpid(), err)
-		os.Exit(3)
-	}
-	os.Exit(0)
 }
 
 // start starts the worker of a setup.
-func start(s *Setup, tell func(Report)) (*Worker, error) {
+func start(s Setup, tell func(Report)) (*Worker, error) {
 	c, err := config.ParseFlags(s.Args, func(name string) string {
 		if name == "QUOTIENT_PASSWORD" && s.Password != "" {
 			return s.Password
@@ -77,5 +49,5 @@ func start(s *Setup, tell func(Report)) (*Worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newWorker(c, s, client, file.room, tell)
+	return newWorker(c, &s, client, file.room, tell)
 }

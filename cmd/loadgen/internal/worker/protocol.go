@@ -2,14 +2,12 @@ package worker
 
 import "time"
 
-// The parent orders, a child reports; each object has one field, which says what it
-// is. The first order is the setup. Orders are obeyed in turn and have no answer of
-// their own, but for the last, end, which is answered by ended. Both ends are the
-// same program.
+// The parent orders, a worker reports; each object has one field, which says what it
+// is. Orders are obeyed in turn and have no answer. At their end the worker stops the
+// calls, closes all instances, and reports that it ended.
 
 // Order is what the parent tells a worker.
 type Order struct {
-	Setup *Setup `json:"setup,omitempty"`
 	// Replace lets the instance in a slot leave, announced, and another join in
 	// its place at once. While the slot's instance has not joined yet, nothing
 	// happens.
@@ -17,8 +15,6 @@ type Order struct {
 	// Limits are in force from now on: instances ask for as much as they demand.
 	Limits  string   `json:"limits,omitempty"`
 	Measure *Measure `json:"measure,omitempty"`
-	// End stops the calls now, and closes all instances.
-	End bool `json:"end,omitempty"`
 }
 
 // Measure is the instants from which delays count and at which calls end, in

@@ -103,8 +103,6 @@ func (w *Worker) obey(o Order) error {
 	case o.Measure != nil:
 		w.shared.start.Store(o.Measure.Start)
 		w.shared.stop.Store(o.Measure.Stop)
-	case o.End:
-		go w.end()
 	default:
 		return fmt.Errorf("order %+v is not for a worker", o)
 	}

@@ -1,6 +1,7 @@
 package child
 
 import (
+	"errors"
 	"syscall"
 	"time"
 	"unsafe"
@@ -44,3 +45,11 @@ func Used() (cpu time.Duration, maxRSS int64) {
 func fileTime(t syscall.Filetime) time.Duration {
 	return time.Duration(int64(t.HighDateTime)<<32|int64(t.LowDateTime)) * 100
 }
+
+var errNoPause = errors.New("a process cannot be paused on Windows")
+
+// Pause is not possible on Windows.
+func (*Process) Pause() error { return errNoPause }
+
+// Resume is not possible on Windows.
+func (*Process) Resume() error { return errNoPause }

@@ -22,3 +22,10 @@ func Used() (cpu time.Duration, maxRSS int64) {
 	}
 	return cpu, maxRSS
 }
+
+// Pause stops the process where it stands (SIGSTOP): its connections stay open, and
+// nothing is answered. Resume lets it go on.
+func (p *Process) Pause() error { return p.cmd.Process.Signal(syscall.SIGSTOP) }
+
+// Resume lets a paused process go on.
+func (p *Process) Resume() error { return p.cmd.Process.Signal(syscall.SIGCONT) }
