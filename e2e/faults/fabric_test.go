@@ -103,51 +103,44 @@ func (f *fabric) close() {
 	}
 }
 
-// enter moves this thread to a namespace; "" is the one that it is in.
-func enter(namespace string) error {
-	if namespace == "" {
-		return nil
-	}
-	ns, err := unix.Open("/run/netns/"+namespace, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(ns)
-	return unix.Setns(ns, unix.CLONE_NEWNET)
-}
-
-// openTUN makes the device in the namespace. A thread that has entered a
-// namespace is not used again: the goroutine ends locked to it.
-func openTUN(namespace string) (*os.File, error) {
-	type result struct {
-		file *os.File
-		err  error
-	}
-	done := make(chan result)
-	go func() {
+// openTUN makes the device in the namespace; "" is the one that this process is in.
+// The thread returns, and is used again: one that ends would take the processes that
+// it started along.
+func openTUN(namespace string) (file *os.File, err error) {
+	if namespace != "" {
 		runtime.LockOSThread()
-		file, err := func() (*os.File, error) {
-			if err := enter(namespace); err != nil {
-				return nil, err
+		home, err := unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return nil, err
+		}
+		defer unix.Close(home)
+		ns, err := unix.Open("/run/netns/"+namespace, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return nil, err
+		}
+		defer unix.Close(ns)
+		if err := unix.Setns(ns, unix.CLONE_NEWNET); err != nil {
+			return nil, err
+		}
+		defer func() {
+			if unix.Setns(home, unix.CLONE_NEWNET) == nil {
+				runtime.UnlockOSThread()
 			}
-			fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
-			if err != nil {
-				return nil, err
-			}
-			request := struct {
-				name  [16]byte
-				flags uint16
-				_     [22]byte
-			}{flags: unix.IFF_TUN | unix.IFF_NO_PI}
-			copy(request.name[:], "wire")
-			if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.TUNSETIFF, uintptr(unsafe.Pointer(&request))); errno != 0 {
-				_ = unix.Close(fd)
-				return nil, errno
-			}
-			return os.NewFile(uintptr(fd), namespace+"/wire"), nil
 		}()
-		done <- result{file, err}
-	}()
-	r := <-done
-	return r.file, r.err
+	}
+	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	request := struct {
+		name  [16]byte
+		flags uint16
+		_     [22]byte
+	}{flags: unix.IFF_TUN | unix.IFF_NO_PI}
+	copy(request.name[:], "wire")
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.TUNSETIFF, uintptr(unsafe.Pointer(&request))); errno != 0 {
+		_ = unix.Close(fd)
+		return nil, errno
+	}
+	return os.NewFile(uintptr(fd), namespace+"/wire"), nil
 }

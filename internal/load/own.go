@@ -115,7 +115,7 @@ func (r *Run) slot() time.Duration {
 	if r.Shape == nil {
 		return 0
 	}
-	return r.Shape.Slot
+	return r.Shape.Cell
 }
 
 // unjudged says what of a run could not be judged; nil if enough was.

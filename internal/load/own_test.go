@@ -262,7 +262,7 @@ func TestWhatMayCome(t *testing.T) {
 		{Limits: perSecond(300)}, {Sent: at(0), Acked: at(1), Limits: perSecond(100)}}}
 	steady := Timeline{Settle: 3 * time.Second, Slack: 50 * time.Millisecond, Changes: []Change{{Limits: perSecond(1000)}}}
 	shape := func(kind quota.Shape, burst int64) *Shape {
-		return &Shape{Kind: kind, Cell: 2 * time.Millisecond, Slot: 2 * time.Millisecond, Burst: burst, Crowd: 4, Equal: true}
+		return &Shape{Kind: kind, Cell: 2 * time.Millisecond, Burst: burst, Crowd: 4, Equal: true}
 	}
 	for _, c := range []struct {
 		name     string

@@ -12,12 +12,10 @@ import (
 type Shape struct {
 	// Kind is quota.ShapeSliding or quota.ShapeBucket.
 	Kind quota.Shape
-	// Cell is the length of the cells of time by which permits are counted: a
-	// whole part of the shortest window. A permit is in the cell of the instant
-	// that it tells, the beginning of the slot of time in which it was issued.
+	// Cell is the length of the cells of time by which permits are counted, and of
+	// slots: a whole part of the shortest window. A permit is in the cell of the
+	// instant that it tells, the beginning of the slot in which it was issued.
 	Cell time.Duration
-	// Slot is the length of those slots: a whole number of cells.
-	Slot time.Duration
 	// Burst is the policy's, under quota.ShapeBucket.
 	Burst int64
 	// Transit is the policy's guard: the time that a call may take to the provider.
@@ -43,16 +41,6 @@ func (s *Shape) atOnce(total int64) int64 {
 		return min(total, burst+crowd)
 	}
 }
-
-// accrues is how many permits accrue under a total while cells of time pass that
-// hold permits, rounded down; part is how many cells a window has. The slot in
-// which the last permit was issued lasts beyond them.
-func (s *Shape) accrues(total, cells, part int64) int64 {
-	return total * (cells + s.tail()) / part
-}
-
-// tail is how many cells long a slot is.
-func (s *Shape) tail() int64 { return int64(s.Slot / s.Cell) }
 
 // unit is the length of what Run.Counts are by.
 func (r *Run) unit(shortest time.Duration) time.Duration {
@@ -82,6 +70,6 @@ func (r *Run) allowed(length time.Duration, total int64) int64 {
 	if s == nil || s.Kind != quota.ShapeBucket {
 		return 0
 	}
-	part := int64(length / s.Cell)
-	return s.atOnce(total) + s.accrues(total, part, part)
+	part := int64(length / s.Cell) // and the slot in which the last permit was issued
+	return s.atOnce(total) + total*(part+1)/part
 }

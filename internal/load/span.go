@@ -106,7 +106,7 @@ func nameOf(length time.Duration, lengths []time.Duration) string {
 // limitFrom returns the total that binds what is issued from a cell on.
 func (r *Run) limitFrom(length time.Duration, cell int64) (total int64, limited bool) {
 	from := cell * int64(r.Shape.Cell)
-	return r.Timeline.spanLimit(length, from, from+int64(r.Shape.Cell+r.Shape.Slot))
+	return r.Timeline.spanLimit(length, from, from+2*int64(r.Shape.Cell))
 }
 
 // slidingSpans tells each span of a window's length, and the transit, that begins with
@@ -157,7 +157,7 @@ func (r *Run) bucketSpans(length time.Duration, take func(first, cells, issued, 
 		if then, ok := r.limitFrom(length, at); ok {
 			total = max(total, then) // in the slot's course
 		}
-		take(l.first, at-l.first, l.issued, l.burst+(l.accrued+total*r.Shape.tail())/part)
+		take(l.first, at-l.first, l.issued, l.burst+(l.accrued+total)/part)
 	}
 }
 

@@ -17,7 +17,7 @@ const ms = time.Millisecond
 func shapedRun(kind quota.Shape, permits int64, counts ...Count) Run {
 	r := steadyRun()
 	r.Timeline.Changes[0].Limits = perSecond(permits)
-	r.Shape = &Shape{Kind: kind, Cell: 2 * ms, Slot: 2 * ms, Crowd: 4, Equal: true}
+	r.Shape = &Shape{Kind: kind, Cell: 2 * ms, Crowd: 4, Equal: true}
 	r.Counts = counts
 	for i := range r.Counts {
 		r.Counts[i].Index += 5000
@@ -175,7 +175,7 @@ func naive(r Run, length time.Duration) *big.Rat {
 			switch {
 			case r.Shape.Kind == quota.ShapeBucket:
 				most.SetInt64(r.Shape.atOnce(total))
-				most.Add(most, big.NewRat(total*(span+int64(r.Shape.Slot)), int64(length)))
+				most.Add(most, big.NewRat(total*(span+int64(r.Shape.Cell)), int64(length)))
 			case span > int64(length):
 				continue
 			default:
@@ -203,7 +203,6 @@ func TestSpansAgainstEveryPair(t *testing.T) {
 		r := shapedRun(kind, limit, Merge(counts)...)
 		r.Timeline.Changes[0].Limits[0].Window = 200 * ms
 		r.Shape.Cell = 10 * ms // 20 of them are a window
-		r.Shape.Slot = rapid.SampledFrom([]time.Duration{10 * ms, 20 * ms}).Draw(t, "slot")
 		r.Shape.Burst = rapid.Int64Range(0, 50).Draw(t, "burst")
 		r.Shape.Equal = rapid.Bool().Draw(t, "equal")
 		_, s, verdict := judge(r)
@@ -232,7 +231,7 @@ func TestOnePermitTooManyInSpans(t *testing.T) {
 		limit := rapid.Int64Range(1, 200).Draw(t, "limit")
 		r := shapedRun(kind, limit)
 		r.Timeline.Changes[0].Limits[0].Window = time.Duration(part) * 10 * ms
-		r.Shape.Cell, r.Shape.Slot = 10*ms, 10*ms
+		r.Shape.Cell = 10 * ms
 		r.Shape.Burst = rapid.Int64Range(1, 300).Draw(t, "burst")
 		// All that may be issued, as early as it may: the shapes' own rules, in one hand.
 		level, used := int64(0), int64(0)

@@ -43,7 +43,7 @@ func TestShapeOfTheReport(t *testing.T) {
 	if r := c.Asked; r["shape"] != "bucket" || r["burst"] != 5000.0 || r["warm_up"] != "2s" || r["endpoints"] != nil {
 		t.Errorf("%+v", r)
 	}
-	want := load.Shape{Kind: quota.ShapeBucket, Cell: 2 * time.Millisecond, Slot: 2 * time.Millisecond, Burst: 5000, Crowd: 10}
+	want := load.Shape{Kind: quota.ShapeBucket, Cell: 2 * time.Millisecond, Burst: 5000, Crowd: 10}
 	if got := c.Spans(3); *got != want {
 		t.Errorf("%+v, want %+v", *got, want)
 	}

@@ -38,7 +38,7 @@ func TestAFleetThatDoesNotShareAShapeIsCaught(t *testing.T) {
 		answered(t, g)
 		judged := load.Run{
 			Counts: g.tally.Counts(), Fleet: 3, Active: start, Start: start, End: end,
-			Shape:    &load.Shape{Kind: shape, Cell: cell, Slot: cell, Crowd: 3, Equal: true},
+			Shape:    &load.Shape{Kind: shape, Cell: cell, Crowd: 3, Equal: true},
 			Timeline: load.Timeline{Settle: quota.DefaultSettle, Changes: []load.Change{{Limits: policy.Limits}}},
 		}
 		_, summary, verdict := load.Judge(judged)
