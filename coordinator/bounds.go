@@ -108,7 +108,6 @@ func eachKey(from, end string, get func(from string, o ...clientv3.OpOption) (*p
 // begins anew, from a listing.
 type boundedWatch struct{ pb.WatchClient }
 
-// newWatcher returns a watcher for one watch.
 func newWatcher(client *clientv3.Client) clientv3.Watcher {
 	return clientv3.NewWatchFromWatchClient(boundedWatch{pb.NewWatchClient(client.ActiveConnection())}, client)
 }

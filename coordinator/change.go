@@ -240,7 +240,6 @@ func (w *write) supersede(before []superseded, raw []byte, next *quota.Policy, f
 	return checkLowering(next, before)
 }
 
-// commit makes all of the writes, or none, and returns their revision.
 func (a *Admin) commit(ctx context.Context, all ...*write) (int64, error) {
 	var (
 		unchanged   []clientv3.Cmp

@@ -112,7 +112,6 @@ func (a *Admin) recordKeys(ctx context.Context, provider string, most int64) ([]
 	return r.Kvs, nil
 }
 
-// recordOf reads a record.
 func recordOf(key string, value []byte, revision int64) Record {
 	r := Record{Revision: revision}
 	w, err := decodeRecord(value)

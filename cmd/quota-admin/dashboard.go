@@ -28,7 +28,6 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// defaultDashboard is where the dashboard listens.
 const defaultDashboard = "127.0.0.1:8686"
 
 // loopbackHosts are the names by which this machine's browsers reach it.
@@ -37,7 +36,6 @@ var loopbackHosts = []string{"localhost", "127.0.0.1", "::1"}
 // envToken holds what --token-file does: never an argument.
 const envToken = "QUOTIENT_DASHBOARD_TOKEN" //nolint:gosec // the name of a variable, not a secret
 
-// dashboardFlags are the flags of dashboard.
 type dashboardFlags struct {
 	listen         string
 	writes         bool
@@ -112,7 +110,6 @@ type dashboardPlan struct {
 	token  string      // one that was made up for this run
 }
 
-// plan checks the flags together.
 func (f *dashboardFlags) plan(cmd *cobra.Command, env func(string) string) (*dashboardPlan, error) {
 	p := &dashboardPlan{dashboardFlags: *f}
 	host, _, err := net.SplitHostPort(f.listen)

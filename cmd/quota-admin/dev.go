@@ -32,7 +32,6 @@ const (
 	sampleLimit    = 1000 // permits a second
 )
 
-// devFlags are the flags of dev.
 type devFlags struct {
 	listen    string
 	data      string
@@ -89,7 +88,6 @@ func (f *devFlags) dataFolder() (dir, said string, clean func() error, err error
 	return dir, "in " + where + ", and gone at the end", func() error { return os.RemoveAll(dir) }, err
 }
 
-// dev runs until ctx ends.
 func (a *app) dev(ctx context.Context, f *devFlags) (err error) {
 	// The dashboard's port first: a start that fails should leave nothing behind.
 	var page net.Listener
@@ -197,7 +195,6 @@ func use(ctx context.Context, l *consumer.Limiter, instances int) {
 	}
 }
 
-// devSays tells what there is to try.
 func (a *app) devSays(endpoints []string, where, limits string, f *devFlags) {
 	endpoint, prefix := strings.Join(endpoints, ","), ""
 	if a.etcd.Prefix != keys.DefaultPrefix {

@@ -17,7 +17,6 @@ import (
 	"github.com/quotient-limiter/quotient/internal/ntp"
 )
 
-// diagnosis is what doctor shows as JSON.
 type diagnosis struct {
 	Healthy  bool         `json:"healthy"`
 	Problems int          `json:"problems"`
@@ -62,7 +61,6 @@ etcd denies permission.`,
 	return cmd
 }
 
-// buildInfo is what the binary knows about itself.
 type buildInfo struct {
 	Version  string `json:"version"`
 	Commit   string `json:"commit"`

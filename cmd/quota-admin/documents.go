@@ -74,7 +74,6 @@ func (a *app) export(all []coordinator.Stored) error {
 	return nil
 }
 
-// applyJSON is what apply shows as JSON.
 type applyJSON struct {
 	Changes   []*editResult `json:"changes"`
 	Unchanged int           `json:"unchanged"`
@@ -132,7 +131,6 @@ policy: 64 policies at most.`,
 	return cmd
 }
 
-// applied sums up.
 func (a *app) applied(results []*editResult, dryRun bool) error {
 	r := applyJSON{Changes: []*editResult{}, DryRun: dryRun}
 	did := "changed"

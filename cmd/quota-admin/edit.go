@@ -64,7 +64,6 @@ func (a *app) changes(cmd *cobra.Command) *edit {
 
 const forceUsage = "allow a change beyond the greatest step"
 
-// revisionFlag is --if-revision.
 type revisionFlag struct {
 	given bool
 	value int64
@@ -109,7 +108,6 @@ func policyIn(s coordinator.Stored) *quota.Policy {
 	return &s.Policy
 }
 
-// editResult is what a change shows as JSON.
 type editResult struct {
 	Provider string      `json:"provider"`
 	Old      *storedJSON `json:"old"` // null where there was none
@@ -120,7 +118,6 @@ type editResult struct {
 	changed bool
 }
 
-// amended is a policy before and after a change.
 type amended struct {
 	old, new coordinator.Stored // new is at revision 0 if it was not written
 	changed  bool
@@ -225,7 +222,6 @@ func (e *edit) tell(c amended, r *editResult, several bool, now time.Time) error
 	return e.a.emit(nil, r.DryRun.table)
 }
 
-// checked returns the new policy.
 func (e *edit) checked(ctx context.Context, admin *coordinator.Admin, old coordinator.Stored, now time.Time) (p quota.Policy, err error) {
 	if err := e.revision.conflict(old); err != nil {
 		return p, err

@@ -16,7 +16,6 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// instancesJSON is what instances shows as JSON.
 type instancesJSON struct {
 	Provider       string `json:"provider"`
 	Revision       int64  `json:"revision"`
@@ -36,13 +35,11 @@ type instancesJSON struct {
 	Problem string `json:"problem,omitempty"`
 }
 
-// limitJSON is a limit as in a policy's JSON.
 type limitJSON struct {
 	Permits int64  `json:"permits"`
 	Window  string `json:"window"`
 }
 
-// levelJSON is the level in force for the running window.
 type levelJSON struct {
 	Revision int64  `json:"revision"` // of the reports that it was worked out from
 	Base     int64  `json:"base"`
@@ -54,7 +51,6 @@ type levelJSON struct {
 // fieldsOfInstance are the fields of an instance as in its JSON.
 type fieldsOfInstance quota.Instance
 
-// instanceJSON is a live instance.
 type instanceJSON struct {
 	Incarnation string `json:"incarnation"`
 	fieldsOfInstance
@@ -68,7 +64,6 @@ type instanceJSON struct {
 	Explain *explanation `json:"explain,omitempty"`
 }
 
-// explanation is why an instance has its share.
 type explanation struct {
 	Weight int64 `json:"weight"` // in force, an operator's included
 	// Demand is what the level says that the instance asks for, in permits per
@@ -220,7 +215,6 @@ func (d *instancesJSON) explain(f *coordinator.Fleet, now time.Time, limit *quot
 	}
 }
 
-// explained is the table of --explain.
 func (d *instancesJSON) explained(w io.Writer) {
 	format.Row(w, "NAME", "INCARNATION", "SHARE", "WEIGHT", "DEMAND/S", "CLAIM", "EQUAL", "WHY")
 	for _, i := range d.Instances {
@@ -278,7 +272,6 @@ func compareShares(f *coordinator.Fleet, policy quota.Policy, from time.Time) *s
 	return c
 }
 
-// knownOr returns n, or nil if it is not known.
 func knownOr(n int64, known bool) *int64 {
 	if !known {
 		return nil

@@ -82,7 +82,6 @@ func (a *app) note(text string, args ...any) {
 	}
 }
 
-// needsAdmin makes cmd connect to etcd and run f.
 func (a *app) needsAdmin(cmd *cobra.Command, f func(context.Context, *coordinator.Admin, []string) error) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return a.connected(cmd.Context(), func(_ *clientv3.Client, admin *coordinator.Admin) error { return f(cmd.Context(), admin, args) })
@@ -90,7 +89,6 @@ func (a *app) needsAdmin(cmd *cobra.Command, f func(context.Context, *coordinato
 	return cmd
 }
 
-// connected connects to etcd and runs f.
 func (a *app) connected(ctx context.Context, f func(*clientv3.Client, *coordinator.Admin) error) error {
 	if a.debug {
 		a.etcd.Log = coordinator.NewClientLogger(a.log())

@@ -228,7 +228,6 @@ is set again. The history is kept.`,
 	})
 }
 
-// spelled names a policy with its limits.
 func spelled(s coordinator.Stored) string {
 	limits := "unreadable limits"
 	if p := policyIn(s); p != nil {
@@ -245,7 +244,6 @@ func (a *app) confirm(question string) bool {
 	return answer == "y" || answer == "yes"
 }
 
-// isTerminal reports whether a reader or writer is a terminal.
 func isTerminal(end any) bool {
 	f, ok := end.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))

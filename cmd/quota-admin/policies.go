@@ -30,7 +30,6 @@ func (a *app) getCommand() *cobra.Command {
 	})
 }
 
-// describe writes all of a policy, a line for each field.
 func describe(w io.Writer, s coordinator.Stored) {
 	line := func(name, value string) { format.Row(w, name+":", value) }
 	line("Provider", format.Show(s.Provider))
@@ -56,7 +55,6 @@ func describe(w io.Writer, s coordinator.Stored) {
 	line("Reason", format.Show(p.Reason))
 }
 
-// listJSON is what list shows as JSON.
 type listJSON struct {
 	Policies []*storedJSON `json:"policies"`
 }
@@ -105,7 +103,6 @@ func listTable(w io.Writer, all []coordinator.Stored) {
 	}
 }
 
-// nextOf shows the first announced change, and how many come after it.
 func nextOf(p quota.Policy) string {
 	switch {
 	case !p.From.IsZero():
@@ -120,13 +117,11 @@ func nextOf(p quota.Policy) string {
 	return text
 }
 
-// historyJSON is what history shows as JSON.
 type historyJSON struct {
 	Provider string       `json:"provider"`
 	Changes  []recordJSON `json:"changes"` // newest first
 }
 
-// recordJSON is one change of a policy.
 type recordJSON struct {
 	Revision    int64         `json:"revision"`
 	OldRevision int64         `json:"old_revision"` // 0: there was no policy
@@ -179,7 +174,6 @@ func (h *historyJSON) table(w io.Writer) {
 	}
 }
 
-// also shows what a change did beside the limits.
 func also(old, next *quota.Policy) string {
 	var parts []string
 	for _, d := range change.Beside(old, next) {
@@ -198,7 +192,6 @@ func also(old, next *quota.Policy) string {
 	return strings.Join(parts, "; ")
 }
 
-// diffJSON is what diff shows as JSON.
 type diffJSON struct {
 	Provider    string              `json:"provider"`
 	From        int64               `json:"from_revision"`
@@ -243,7 +236,6 @@ a second revision, compare with the policy that is set now.`,
 	})
 }
 
-// writeDiff writes a line for each difference.
 func writeDiff(w io.Writer, all []change.Difference) {
 	for _, d := range all {
 		format.Row(w, "  "+format.Clean(d.Field)+":", format.Show(d.Old)+" -> "+format.Show(d.New))

@@ -47,7 +47,6 @@ root). Roles apply once authentication is on: etcdctl auth enable.`,
 // envNewPassword is the password of a user that is added.
 const envNewPassword = "QUOTIENT_NEW_PASSWORD" //nolint:gosec // the name of a variable, not a secret
 
-// roleResult is a role as the commands show it.
 type roleResult struct {
 	roles.Role
 	User   string `json:"user,omitempty"`
@@ -118,7 +117,6 @@ func (a *app) makeRole(ctx context.Context, client *clientv3.Client, r *roleResu
 	return nil
 }
 
-// newPassword finds the password of a user that is added.
 func (a *app) newPassword(user, file string) (string, error) {
 	if file != "" {
 		return etcdflags.ReadSecret(file)

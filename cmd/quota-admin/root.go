@@ -82,7 +82,6 @@ func (a *app) finish(cmd *cobra.Command) {
 	}
 }
 
-// noCommand refuses a first word that is no command.
 func (a *app) noCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil

@@ -276,7 +276,6 @@ type weight struct {
 	value int64
 }
 
-// parseWeight reads NAME=WEIGHT or NAME=.
 func parseWeight(text string) (w weight, err error) {
 	i := strings.LastIndexByte(text, '=')
 	if i <= 0 {
@@ -300,7 +299,6 @@ func setWeight(p *quota.Policy, w weight) {
 	p.Weights[w.name] = w.value
 }
 
-// parseFactor reads a value of --max-step: "10x" or "10".
 func parseFactor(text string) (float64, error) {
 	n, err := strconv.ParseFloat(strings.TrimSuffix(text, "x"), 64)
 	if err != nil || !(n >= 1 && n <= float64(quota.MaxPermits)) {

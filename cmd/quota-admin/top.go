@@ -54,7 +54,6 @@ On a terminal q quits, < and > choose the column to sort by, r reverses the orde
 	return cmd
 }
 
-// plainTop writes a table, or a document, at each interval.
 func (a *app) plainTop(ctx context.Context, source *top.Source, interval time.Duration, count int) (failed error) {
 	written := 0
 	source.Each(ctx, interval, func(s *top.Snapshot, err error) bool {
@@ -67,7 +66,6 @@ func (a *app) plainTop(ctx context.Context, source *top.Source, interval time.Du
 	return failed
 }
 
-// writeTop writes one snapshot.
 func (a *app) writeTop(s *top.Snapshot) error {
 	if a.format != format.Table {
 		return a.format.WriteLine(a.stdout, s.JSON())

@@ -16,7 +16,6 @@ import (
 
 const defaultWait = 30 * time.Second
 
-// waitFlag adds --wait, with an optional time.
 func (a *app) waitFlag(cmd *cobra.Command, most *time.Duration) {
 	a.flag(cmd, "wait", "wait until every instance has applied the change, at most this long", func(text string) (err error) {
 		if *most, err = time.ParseDuration(text); err != nil || *most <= 0 {
@@ -26,7 +25,6 @@ func (a *app) waitFlag(cmd *cobra.Command, most *time.Duration) {
 	}).NoOptDefVal = defaultWait.String()
 }
 
-// waitJSON is what came of waiting, as JSON.
 type waitJSON struct {
 	Provider  string    `json:"provider"`
 	Revision  int64     `json:"revision"`
@@ -43,7 +41,6 @@ type laggard struct {
 	Why         string `json:"why"`
 }
 
-// summary is the result in one line.
 func (w *waitJSON) summary(now time.Time) string {
 	return fmt.Sprintf("applied by %d of %s at revision %d, in force from %s", w.Applied, format.Count(w.Instances, "instance"), w.Revision, clockTime(w.InForce, now))
 }
@@ -58,7 +55,6 @@ type awaited struct {
 	result *editResult
 }
 
-// awaitAll waits for all of them together, for at most so long.
 func (a *app) awaitAll(ctx context.Context, admin *coordinator.Admin, most time.Duration, all ...awaited) error {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()

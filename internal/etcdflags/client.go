@@ -59,7 +59,6 @@ func (f *Flags) Diagnose(ctx context.Context) []string {
 	return []string{err.Error()}
 }
 
-// config is the client's, without a user.
 func (f *Flags) config(ctx context.Context) (c clientv3.Config, err error) {
 	if err := f.Resolve(); err != nil {
 		return c, err

@@ -6,12 +6,10 @@ import (
 	"strings"
 )
 
-// demandsTLS reports whether an endpoint's scheme asks for TLS.
 func demandsTLS(e string) bool {
 	return strings.HasPrefix(e, "https://") || strings.HasPrefix(e, "unixs://")
 }
 
-// forbidsTLS reports whether an endpoint's scheme rules TLS out.
 func forbidsTLS(e string) bool {
 	return strings.HasPrefix(e, "http://") || strings.HasPrefix(e, "unix://")
 }

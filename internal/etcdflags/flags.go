@@ -159,7 +159,6 @@ func (f *Flags) source(name string) string {
 	return "--" + name
 }
 
-// envName is the environment variable that stands for a flag.
 func envName(flag string) string {
 	return "QUOTIENT_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }

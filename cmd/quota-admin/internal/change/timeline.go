@@ -33,7 +33,6 @@ func lineOf(p quota.Policy) line {
 	return append(line{{From: p.From, Limits: p.Limits}}, p.Next...)
 }
 
-// into returns the policy with these limits over time.
 func (l line) into(p quota.Policy) quota.Policy {
 	p = p.Clone()
 	p.From, p.Limits, p.Next = l[0].From, l[0].Limits, nil
@@ -74,7 +73,6 @@ func (l line) fold(now time.Time, keep time.Duration) line {
 	return l
 }
 
-// put adds an entry, in place of one with the same instant.
 func (l line) put(e quota.LimitChange) line {
 	i, found := slices.BinarySearchFunc(l, e, func(a, b quota.LimitChange) int { return a.From.Compare(b.From) })
 	l = slices.Clone(l)

@@ -96,7 +96,6 @@ func (f *follower) current(now time.Time) (all map[string]*topic, idle bool) {
 	return maps.Clone(f.topics), len(f.topics) == 0 && now.Sub(f.left) > grace
 }
 
-// run reads and publishes until ctx ends.
 func (f *follower) run(ctx context.Context) {
 	defer f.watcher.Close()
 	tick := time.NewTicker(lookEvery)
@@ -118,7 +117,6 @@ func (f *follower) run(ctx context.Context) {
 	}
 }
 
-// look reads once, and sends every topic its points and its state.
 func (f *follower) look(ctx context.Context, topics map[string]*topic) {
 	err := f.read(ctx, topics)
 	if ctx.Err() != nil {

@@ -130,7 +130,6 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, secure *tls.Config) 
 	return nil
 }
 
-// problem is why a request is not served.
 type problem struct {
 	status int
 	text   string
@@ -138,7 +137,6 @@ type problem struct {
 
 func (p *problem) Error() string { return p.text }
 
-// fail answers that a request is not served.
 func (s *Server) fail(w http.ResponseWriter, err error) {
 	p, ok := errors.AsType[*problem](err)
 	if !ok {
@@ -148,7 +146,6 @@ func (s *Server) fail(w http.ResponseWriter, err error) {
 	webguard.WriteJSON(w, p.status, map[string]string{"error": p.text})
 }
 
-// answer serves what f returns.
 func (s *Server) answer(f func(*http.Request) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		data, err := f(r)
@@ -180,7 +177,6 @@ func (s *Server) session(r *http.Request) (any, error) {
 	return answer, nil
 }
 
-// providerIn returns the provider that a request is about.
 func providerIn(r *http.Request) (string, error) {
 	name := r.URL.Query().Get("provider")
 	if err := quota.ValidateProvider(name); err != nil {
@@ -189,7 +185,6 @@ func providerIn(r *http.Request) (string, error) {
 	return name, nil
 }
 
-// serveEvents streams the overview, or a provider with it.
 func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
 	name := overview
 	if r.URL.Query().Has("provider") {
@@ -211,7 +206,6 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
 	t.serve(ctx, w, s.ends)
 }
 
-// record is a change of a policy, for the page.
 type record struct {
 	Revision int64               `json:"revision"`
 	Time     time.Time           `json:"time"`

@@ -29,7 +29,6 @@ type etcdState struct {
 	Denied bool   `json:"denied"` // the dashboard's user may not read
 }
 
-// detail is one provider in full.
 type detail struct {
 	Provider    string       `json:"provider"`
 	Revision    int64        `json:"revision"`
@@ -43,7 +42,6 @@ type detail struct {
 	Events      []live.Event `json:"events"`
 }
 
-// policyState is what is set, in words.
 type policyState struct {
 	Revision int64               `json:"revision"`
 	Author   string              `json:"author"`
@@ -63,7 +61,6 @@ type announced struct {
 // instancesAtMost bounds what a page is sent each second, whatever lies in etcd.
 const instancesAtMost = 5000
 
-// columns are those of detail.Instances.
 var columns = func() (names []string) {
 	for _, c := range live.Instances {
 		names = append(names, c.Name)

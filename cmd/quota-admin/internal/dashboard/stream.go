@@ -21,7 +21,6 @@ const (
 	streamsEach = 16
 )
 
-// message is one line of a stream.
 type message struct {
 	Reset  bool         `json:"reset,omitempty"`  // forget the points that came before: none of them is kept
 	Points []live.Point `json:"points,omitempty"` // that the page lacks

@@ -12,7 +12,6 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// clockFacts are what is known of this host's clock.
 type clockFacts struct {
 	kernel      time.Duration // bound on the error, by the kernel
 	kernelKnown bool

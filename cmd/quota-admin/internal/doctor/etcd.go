@@ -39,7 +39,6 @@ const (
 	doctorKey = "quotient-doctor"
 )
 
-// etcdFacts are what etcd said.
 type etcdFacts struct {
 	endpoints []endpointFacts
 	quorum    struct { // a linearizable read, which takes a majority of the members
@@ -129,7 +128,6 @@ func longHistory(ctx context.Context, client *clientv3.Client, revision, ago int
 	return err == nil, err
 }
 
-// judgeEtcd says what of the facts is wrong.
 func judgeEtcd(c *Chart, f *etcdFacts) {
 	var first *endpointFacts // that answers
 	newest := int64(0)

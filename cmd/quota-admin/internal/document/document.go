@@ -143,7 +143,6 @@ func policy(provider string, text []byte) (p quota.Policy, errs []error) {
 	}
 }
 
-// limitsText are limits as people write them.
 type limitsText []quota.Limit
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -156,7 +155,6 @@ func (l *limitsText) UnmarshalJSON(value []byte) (err error) {
 	return err
 }
 
-// changes reads announced changes.
 func changes(value json.RawMessage) (next []quota.LimitChange, err error) {
 	var list []struct {
 		From   time.Time  `json:"from"`

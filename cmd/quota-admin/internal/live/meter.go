@@ -52,7 +52,6 @@ type meter struct {
 	used   map[string]float64 // by incarnation, of last
 }
 
-// newMeter returns one that has seen nothing.
 func newMeter() *meter {
 	return &meter{tracks: map[string]*track{}, weight: map[string]float64{}}
 }
@@ -310,7 +309,6 @@ type sample struct {
 	issued int64
 }
 
-// track is what is remembered of an instance.
 type track struct {
 	name    string
 	samples []sample // in order of time

@@ -95,7 +95,6 @@ func RowOf(s *coordinator.Stored, now time.Time) Row {
 	return row
 }
 
-// see takes a look at the fleet.
 func (p *Provider) see(now time.Time, f *coordinator.Fleet) {
 	p.Fleet, p.At = f, now
 	for _, point := range p.meter.see(now, f) {
@@ -139,7 +138,6 @@ func (p *Provider) event(now time.Time, kind, text string) {
 	p.Events = append(p.Events, Event{now.UnixMilli(), kind, kind + " " + text})
 }
 
-// seeInstances notes joins and departures since the last look.
 func (p *Provider) seeInstances(now time.Time) {
 	here, names := make(map[string]quota.Instance, len(p.Fleet.Instances)), map[string][]string{}
 	for _, s := range p.Fleet.Instances {

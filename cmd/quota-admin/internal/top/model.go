@@ -54,7 +54,6 @@ func splitKeys(sent string) (all []string) {
 	return all
 }
 
-// maxFilter bounds what can be typed.
 const maxFilter = 64
 
 // key does what a key asks for. page is how many rows fit.
@@ -95,7 +94,6 @@ func (m *model) key(k string, page int) {
 	}
 }
 
-// typed takes a key for the filter.
 func (m *model) typed(k string) {
 	switch {
 	case k == "\r" || k == "\n":
@@ -145,10 +143,8 @@ func (m *model) rows() [][]any {
 // fixedLines are those around the rows: title, empty line, header, and the keys.
 const fixedLines = 4
 
-// notesShown bounds the notes.
 const notesShown = 3
 
-// notes are those that are shown.
 func (m *model) notes() []string {
 	if m.data == nil {
 		return nil

@@ -23,7 +23,6 @@ const (
 // lookEvery is how often the size of the terminal is looked at.
 const lookEvery = 200 * time.Millisecond
 
-// reading is what came of one read.
 type reading struct {
 	data *Snapshot
 	err  error

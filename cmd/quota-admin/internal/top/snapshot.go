@@ -29,7 +29,6 @@ type Snapshot struct {
 	rows    [][]any
 }
 
-// cell is a value for people.
 func (s *Snapshot) cell(row []any, column int) string {
 	switch v := row[column].(type) {
 	case string:

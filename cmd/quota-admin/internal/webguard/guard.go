@@ -66,7 +66,6 @@ func Who(ctx context.Context) string {
 	return who
 }
 
-// refusal is why a request is not served.
 type refusal struct {
 	status int
 	text   string

@@ -12,7 +12,6 @@ import (
 	"unicode/utf8"
 )
 
-// maxIdentity is the longest name of somebody, in bytes.
 const maxIdentity = 128
 
 // Upstream is a proxy that has found out who is there, and says so in a header.
@@ -33,7 +32,6 @@ func ValidName(name string) bool {
 	return !strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) })
 }
 
-// identify finds who is there.
 func (g *Guard) identify(r *http.Request) (string, *refusal) {
 	switch {
 	case g.o.Upstream != nil:
@@ -106,7 +104,6 @@ func ParseTokens(text, owner string) (*Tokens, error) {
 	return t, nil
 }
 
-// holderOf returns the holder of the token, or "".
 func (t *Tokens) holderOf(token string) string {
 	return t.holders[sha256.Sum256([]byte(token))]
 }

@@ -36,7 +36,6 @@ func Server(h http.Handler, log *slog.Logger) *http.Server {
 	}
 }
 
-// connection is one that is open.
 type connection struct {
 	owner   *connections
 	address string
@@ -44,7 +43,6 @@ type connection struct {
 	busy    int       // requests of known callers that are being served
 }
 
-// connections are those that are open.
 type connections struct {
 	mu  sync.Mutex
 	all map[net.Conn]*connection
@@ -52,7 +50,6 @@ type connections struct {
 
 type connectionKey struct{}
 
-// context makes the connection known to its requests.
 func (c *connections) context(ctx context.Context, conn net.Conn) context.Context {
 	c.mu.Lock()
 	defer c.mu.Unlock()
