@@ -10,19 +10,19 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
 // Leave ends the session without loss: it announces from which window on this
-// process takes no part any more, goes on serving until then, while the others
-// prepare to take over, and closes. That takes the settle time and one or two
-// seconds; with the longest window of a minute up to a minute more. Call it on
-// SIGTERM, with a context that ends when the process must.
+// process takes no part any more, serves until then, and closes. That takes 0.3 s
+// and the rest of the longest window; with a policy that shares by demand, or has
+// another shape than fixed, also its settle time. Call it on SIGTERM, with a context
+// that ends when the process must.
 //
-// If ctx ends first, or if no announcement can be made within 5 s,
-// Leave closes at once, as Close does, and says so: nothing is exceeded, but the
-// others get the shares only after the settle time. It returns nil if all was in
-// order. A second Leave waits for the same end as the first.
+// If ctx ends first, or if no announcement can be made within 5 s, Leave closes at
+// once, as Close does, and says so. It returns nil if all was in order. A second
+// Leave waits for the same end as the first.
 func (s *Session) Leave(ctx context.Context) error {
 	memberships := s.all()
 	ends, failed := make([]int64, len(memberships)), make([]error, len(memberships))
@@ -42,9 +42,6 @@ func (s *Session) Leave(ctx context.Context) error {
 			break
 		}
 	}
-	for _, p := range memberships {
-		errs = append(errs, p.endedEarly())
-	}
 	return errors.Join(append(errs, s.Close())...)
 }
 
@@ -53,29 +50,48 @@ func (s *Session) Leave(ctx context.Context) error {
 // bound from the moment of sending on, whether or not the write commits.
 func (p *membership) announceEnd(ctx context.Context) (int64, error) {
 	p.mu.Lock()
-	key, created, value, policy := p.key, p.created, p.value, p.policy
-	if p.until != 0 || key == "" || policy == nil {
+	if p.until != 0 || p.key == "" || p.policy == nil {
 		defer p.mu.Unlock()
 		return p.until, nil
 	}
 	// Watches may be closed for a little.
-	until := firstWindow(p.s.o.Clock.Wall()+int64(p.holdBackLocked()), policy)
-	if value.From.After(until) {
-		until = value.From // it never takes part
+	until := lastWindow(p.s.o.Clock.Wall()+int64(p.holdBackLocked()), p.policy)
+	if p.value.From.After(until) {
+		until = p.value.From // it never takes part
 	}
-	value.Until = until
 	p.until = until.UnixNano()
 	if !p.silent {
-		p.sink.Announce(until.UnixNano())
+		p.sink.Announce(p.until)
 	}
 	p.mu.Unlock()
-	if err := p.writeEnd(ctx, key, created, value); err != nil {
+	if err := p.writeEnd(ctx, until); err != nil {
 		return 0, err
 	}
 	return until.UnixNano(), nil
 }
 
-func (p *membership) writeEnd(ctx context.Context, key string, created int64, value quota.Instance) error {
+// promiseEnd writes that this instance, whose sink is closed, issues nothing any
+// more, unless an announced end says so already. The others then need not wait
+// until its key is long gone. No window that starts from now on has begun by this
+// clock, which never runs back.
+func (p *membership) promiseEnd(ctx context.Context) error {
+	now := p.s.o.Clock.Wall() + 1
+	p.mu.Lock()
+	nothing := p.key == "" || p.until != 0 && p.until <= now
+	p.mu.Unlock()
+	if nothing {
+		return nil
+	}
+	return p.writeEnd(ctx, time.Unix(0, now))
+}
+
+// writeEnd writes a sealed end into this instance's key.
+func (p *membership) writeEnd(ctx context.Context, until time.Time) error {
+	p.mu.Lock()
+	key, created, value := p.key, p.created, p.value
+	value.Until = until
+	protocol.Seal(&value, p.signer)
+	p.mu.Unlock()
 	b, err := json.Marshal(value)
 	if err != nil {
 		return fmt.Errorf("coordinator: leave %s: %w", p.provider, err)
@@ -93,21 +109,28 @@ func (p *membership) writeEnd(ctx context.Context, key string, created int64, va
 	return nil
 }
 
-// endEarly makes an instance whose end is announced stop before it, because its
-// key is gone from etcd: the others will not wait for the end that it announced.
-func (p *membership) endEarly(why error) {
-	p.closeSink()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.early = why
+// announceAhead is how long a commit and its delivery by the watches may take.
+const announceAhead = 200 * time.Millisecond
+
+// firstWindow returns the instant from which a share that is announced now can be
+// used: all instances have settled by then.
+func firstWindow(now int64, p *quota.Policy) time.Time {
+	return boundary(now+int64(p.Settle+2*p.ClockError+announceAhead), p)
 }
 
-// endedEarly returns why it stopped before its announced end, or nil.
-func (p *membership) endedEarly() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.early == nil {
-		return nil
+// lastWindow returns the instant until which an instance that announces its end now
+// serves: all instances know of it by then, and take over at once if what it gives
+// up counts at once.
+func lastWindow(now int64, p *quota.Policy) time.Time {
+	if p.Shape != quota.ShapeFixed || p.Share == quota.ShareDemand {
+		return firstWindow(now, p)
 	}
-	return fmt.Errorf("coordinator: leave %s: stopped before the announced end: %w", p.provider, p.early)
+	return boundary(now+int64(2*p.ClockError+announceAhead), p)
+}
+
+// boundary returns the first start of a window of the longest limit that is not
+// before an instant: windows of all limits start there.
+func boundary(at int64, p *quota.Policy) time.Time {
+	longest := int64(p.LongestWindow())
+	return time.Unix(0, (at+longest-1)/longest*longest)
 }

@@ -3,10 +3,10 @@ package coordinator
 import (
 	"bytes"
 	"context"
+	"crypto/ed25519"
 	"errors"
 	"strings"
 	"sync"
-	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -40,6 +40,7 @@ type membership struct {
 	id       string             // the incarnation
 	lease    clientv3.LeaseID   // of the incarnation
 	value    quota.Instance     // as written under key
+	signer   ed25519.PrivateKey // of the incarnation
 	created  int64              // revision at which key was created
 	policy   *quota.Policy      // in the view
 	level    *protocol.Level    // in the view
@@ -54,7 +55,6 @@ type membership struct {
 	checking bool               // a check of a doubted view is under way
 	silent   bool               // the sink is closed
 	until    int64              // announced end, corrected wall time; 0 if none was announced
-	early    error              // why it stopped before the announced end
 }
 
 func newMembership(s *Session, provider string, sink feed.Sink) *membership {
@@ -94,7 +94,6 @@ func (p *membership) run() {
 		case p.ctx.Err() != nil:
 			return
 		case p.ended():
-			p.endEarly(err)
 			return
 		}
 		p.trouble(err)
@@ -118,19 +117,6 @@ func (p *membership) ended() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.until != 0
-}
-
-// announceAhead is how much longer than the settle time ahead a change is
-// announced: time to commit it and for the watches to deliver it.
-const announceAhead = 200 * time.Millisecond
-
-// firstWindow returns the instant from which a change that is announced now can
-// count: a boundary of the longest window, so that it flips at one window of
-// every limit.
-func firstWindow(now int64, p *quota.Policy) time.Time {
-	at := now + int64(p.Settle+2*p.ClockError+announceAhead)
-	longest := int64(p.LongestWindow())
-	return time.Unix(0, (at+longest-1)/longest*longest)
 }
 
 // short reduces a name to characters that read well in a key.
@@ -202,7 +188,8 @@ func (p *membership) trouble(err error) {
 	p.tellLocked(err)
 }
 
-// close ends the membership: first nothing is issued any more, then the key goes.
+// close ends the membership: first nothing is issued any more, then the key says so,
+// then it goes.
 func (p *membership) close() error {
 	p.closeSink()
 	p.cancel()
@@ -215,10 +202,11 @@ func (p *membership) close() error {
 	}
 	ctx, done := context.WithTimeout(context.Background(), defaultTimeout)
 	defer done()
-	var unsure error
+	unsure := p.promiseEnd(ctx)
 	if a := p.attempt; a != nil { // its keys may be there
-		_, unsure = p.s.kv.Txn(ctx).
+		_, err := p.s.kv.Txn(ctx).
 			Then(clientv3.OpDelete(p.s.keys.Instance(p.provider, a.id)), clientv3.OpDelete(p.s.keys.Report(p.provider, a.id))).Commit()
+		unsure = errors.Join(unsure, err)
 	}
 	if key == "" {
 		return classify(ctx, "leave "+p.provider, unsure)

@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"context"
+	"crypto/ed25519"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/internal/buildinfo"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -23,6 +25,7 @@ import (
 type attempt struct {
 	lease  clientv3.LeaseID
 	id     string
+	key    ed25519.PrivateKey
 	number int // of the attempts before: no two write the same value
 }
 
@@ -39,6 +42,7 @@ func (p *membership) register(ctx context.Context, l *lease) error {
 			return err
 		}
 	}
+	signer := p.attempt.key
 	all, m, err := p.list(ctx, m)
 	if err == nil || errors.Is(err, errGone) {
 		p.attempt = nil
@@ -49,7 +53,7 @@ func (p *membership) register(ctx context.Context, l *lease) error {
 	p.noteRegistered(m.cluster, i.ID)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.key, p.id, p.lease, p.value, p.created = m.key, i.ID, l.id, i, m.created
+	p.key, p.id, p.lease, p.value, p.created, p.signer = m.key, i.ID, l.id, i, m.created, signer
 	p.listLocked(m, all)
 	return nil
 }
@@ -63,7 +67,10 @@ func (p *membership) writeKey(ctx context.Context, l *lease) (i quota.Instance, 
 	if err != nil {
 		return i, m, 0, err
 	}
-	a, again := p.attemptOf(l)
+	a, again, err := p.attemptOf(l)
+	if err != nil {
+		return i, m, 0, fmt.Errorf("coordinator: register: %w", err)
+	}
 	m.id, m.key, m.lease, m.sent = a.id, s.keys.Instance(p.provider, a.id), l.id, s.o.Clock.Now()
 	i = quota.Instance{
 		ID: a.id, Name: s.o.Name, Host: s.host[:min(len(s.host), quota.MaxNameBytes)], PID: os.Getpid(), Version: buildinfo.Version(),
@@ -99,17 +106,17 @@ func (p *membership) writeKey(ctx context.Context, l *lease) (i quota.Instance, 
 
 // attemptOf returns the next attempt to register under a lease, and whether there
 // was one before.
-func (p *membership) attemptOf(l *lease) (a *attempt, again bool) {
+func (p *membership) attemptOf(l *lease) (a *attempt, again bool, err error) {
 	if p.attempt != nil && p.attempt.lease == l.id {
 		p.attempt.number++
-		return p.attempt, true
+		return p.attempt, true, nil
 	}
-	p.s.mu.Lock()
-	p.s.mu.openings++
-	id := fmt.Sprintf("%s.%x.%d", short(p.s.o.Name), int64(l.id), p.s.mu.openings)
-	p.s.mu.Unlock()
-	p.attempt = &attempt{lease: l.id, id: id}
-	return p.attempt, false
+	public, key, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		return nil, false, err
+	}
+	p.attempt = &attempt{lease: l.id, key: key, id: protocol.NewID(short(p.s.o.Name), public)}
+	return p.attempt, false, nil
 }
 
 // written reads the instance that was found under its key, and returns the key's

@@ -129,7 +129,6 @@ type Session struct {
 		memberships map[string]*membership
 		lease       *lease           // nil while there is none
 		leased      chan struct{}    // closed when lease is set
-		openings    int              // numbers the incarnations
 		problems    map[string]error // by owner: a member, or the lease
 		closed      bool
 	}
@@ -274,9 +273,9 @@ func (s *Session) Subscribe(provider string, create func() feed.Sink) (sink feed
 	}), nil
 }
 
-// Close ends the session at once: its limiters issue nothing more, and its
-// instances leave without notice, so that the others get their shares after the
-// settle time. Leave loses nothing. A second Close returns nil.
+// Close ends the session at once: its limiters issue nothing more, and the others
+// get its shares with the next window of each limit. If etcd cannot be told so, they
+// get them after the settle time. Leave loses nothing. A second Close returns nil.
 func (s *Session) Close() error {
 	memberships, l, first := s.shut()
 	if !first {
@@ -290,9 +289,19 @@ func (s *Session) Close() error {
 	if l == nil {
 		return nil
 	}
-	// Nothing is issued any more: now the lease may go, and all keys with it.
+	// Nothing is issued any more: now the keys may say so, and then the lease may go,
+	// and all keys with it.
 	ctx, done := context.WithTimeout(context.Background(), time.Second)
 	defer done()
+	var promised sync.WaitGroup
+	for _, p := range memberships {
+		promised.Go(func() {
+			if err := p.promiseEnd(ctx); err != nil {
+				s.o.Logger.Debug("no promise: others get this share after the settle time", "provider", p.provider, "error", err)
+			}
+		})
+	}
+	promised.Wait()
 	if _, err := s.client.Revoke(ctx, l.id); err != nil && s.client.Ctx().Err() == nil {
 		s.o.Logger.Warn("lease was not revoked, it ends by itself", "ttl", l.ttl, "error", err)
 	}

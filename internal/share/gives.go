@@ -9,24 +9,29 @@ import (
 
 // gives reports whether a revision takes permits of window w from nobody: each
 // instance that has a share by the view before has at least as many by the view
-// after. Then the view before need not be waited out (docs/protocol.md, rule 3), and
+// after, or has promised that it issues none. Then the view before need not be waited out (docs/protocol.md, rule 3), and
 // a larger total counts at once.
 //
 // All instances must come to the same answer. So it depends on the two views alone,
 // and not on this instance's own share. crowd is the instances of either view, n of
 // which take part.
 func gives(edits []edit, before, after *terms, w quota.Window, crowd *crowd, n int64) bool {
-	start := w.Start()
+	start, left := w.Start(), false
 	for _, e := range edits {
 		was, is := e.old != nil && e.old.takesPart(start), e.new != nil && e.new.takesPart(start)
 		switch {
-		case was && !is: // others may still count on its share
+		case was && e.new != nil && e.new.sealed && e.new.until <= start:
+			left = true
+		case was && !is: // it may still issue permits
 			return false
 		case is && !was:
 			return false
 		case was && (e.old.weight != e.new.weight || e.old.name != e.new.name):
 			return false
 		}
+	}
+	if left && before.entry(w) != nil { // claims change
+		return false
 	}
 	return before == after || before.timedAs(after) && before.gives(after, w, crowd, n)
 }

@@ -55,6 +55,7 @@ type member struct {
 	name        string
 	weight      int64 // at least 1
 	from, until int64 // corrected wall time; it takes part in [from, until)
+	sealed      bool  // it has issued nothing in windows from until on, and will not
 }
 
 // MaxHistory bounds the memory of a history beside its newest view, in bytes.
@@ -110,7 +111,7 @@ func newMember(i *quota.Instance) *member {
 		m.from = i.From.UnixNano()
 	}
 	if !i.Until.IsZero() {
-		m.until = i.Until.UnixNano()
+		m.until, m.sealed = i.Until.UnixNano(), protocol.Sealed(i)
 	}
 	return m
 }
