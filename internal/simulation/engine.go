@@ -23,6 +23,8 @@ type world struct {
 	etcd  etcd
 	hosts []*host
 	timed []timed // policies' timing, to know when S may be lowered
+	// sealed are the ends that incarnations have promised, for others to repeat.
+	sealed []quota.Instance
 
 	policies  map[string]*quota.Policy // values that were read, by text
 	instances map[string]quota.Instance

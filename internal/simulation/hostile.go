@@ -62,7 +62,7 @@ func (w *world) anybody(r *rand.Rand) string {
 		return w.etcd.reports[r.IntN(len(w.etcd.reports))].id
 	case n == 6 && len(w.hosts) > 0:
 		h := w.hosts[r.IntN(len(w.hosts))]
-		return fmt.Sprintf("%s.%d", h.name, h.attempt+1)
+		return idOf(h.name, h.attempt+1)
 	}
 	return fmt.Sprintf("ghost%d", r.IntN(3))
 }
@@ -117,8 +117,7 @@ func (w *world) forgeInstance(r *rand.Rand) {
 		i.From = wallTime(w.now + r.Int64N(2000*ms) - 1000*ms)
 		w.etcd.commit(change{put: []quota.Instance{i}})
 	case n == 4:
-		i.Until = wallTime(w.now + r.Int64N(2000*ms) - 1000*ms)
-		w.etcd.commit(change{put: []quota.Instance{i}})
+		w.etcd.commit(change{put: []quota.Instance{w.forgeEnd(r, i)}})
 	default:
 		w.etcd.commit(change{put: []quota.Instance{i}})
 	}
@@ -131,6 +130,24 @@ func (w *world) forgeInstance(r *rand.Rand) {
 			})
 		})
 	}
+}
+
+// forgeEnd promises for others that they issue nothing: without a seal, with one by
+// another key, or with one that was made for another end; or it says again what
+// somebody once promised.
+func (w *world) forgeEnd(r *rand.Rand, i quota.Instance) quota.Instance {
+	i.Until = wallTime(w.now + r.Int64N(2000*ms) - 1000*ms)
+	n := r.IntN(4)
+	if n == 0 {
+		protocol.Seal(&i, keyOf("stranger", 1))
+	}
+	if n > 1 && len(w.sealed) > 0 {
+		old := w.sealed[r.IntN(len(w.sealed))]
+		if i.Seal = old.Seal; n == 3 {
+			return old
+		}
+	}
+	return i
 }
 
 // forgeReport deletes a report, or writes one with any demand over it; with the

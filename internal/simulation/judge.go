@@ -156,7 +156,8 @@ func (w *world) given(s int, win quota.Window) int {
 }
 
 // takesNothing reports whether everybody has at least as much of a window by state v
-// as by state u, under a limit and by the same settle time.
+// as by state u, or has promised that it issues nothing of it; under a limit and by
+// the same settle time.
 func (w *world) takesNothing(u, v int, win quota.Window) bool {
 	return u >= 0 && takesNothing(&w.etcd.states[u].view, &w.etcd.states[v].view, win)
 }
@@ -171,11 +172,19 @@ func takesNothing(u, v *protocol.View, win quota.Window) bool {
 	_, before, _ := share.Of(u, win)
 	_, after, _ := share.Of(v, win)
 	for id, n := range before {
-		if after[id] < n {
+		if after[id] < n && !promised(v, id, win) {
 			return false
 		}
 	}
 	return true
+}
+
+// promised reports whether an instance has said itself that it issues nothing of a
+// window.
+func promised(v *protocol.View, id string, win quota.Window) bool {
+	return slices.ContainsFunc(v.Instances, func(i quota.Instance) bool {
+		return i.ID == id && protocol.Sealed(&i) && i.Until.UnixNano() <= win.Start()
+	})
 }
 
 // total is a state's total for a window: unlimited if it has no limit of that

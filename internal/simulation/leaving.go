@@ -1,11 +1,40 @@
 package simulation
 
 import (
+	"crypto/ed25519"
+	"crypto/sha256"
+	"fmt"
 	"slices"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
+
+// keyOf is the key of a host's incarnation, and idOf its ID.
+func keyOf(name string, attempt int) ed25519.PrivateKey {
+	seed := sha256.Sum256(fmt.Appendf(nil, "%s.%d", name, attempt))
+	return ed25519.NewKeyFromSeed(seed[:])
+}
+
+func idOf(name string, attempt int) string {
+	public, _ := keyOf(name, attempt).Public().(ed25519.PublicKey)
+	return protocol.NewID(fmt.Sprintf("%s.%d", name, attempt), public)
+}
+
+// boundary and lastWindow are coordinator's: until when an instance serves that
+// announces its end now.
+func boundary(at int64, p *quota.Policy) time.Time {
+	longest := int64(p.LongestWindow())
+	return time.Unix(0, (at+longest-1)/longest*longest)
+}
+
+func lastWindow(now int64, p *quota.Policy) time.Time {
+	if p.Shape != quota.ShapeFixed || p.Share == quota.ShareDemand {
+		return firstWindow(now, p)
+	}
+	return boundary(now+int64(2*p.ClockError+200*time.Millisecond), p)
+}
 
 // leave announces the end, goes on until then, and gives the key up.
 func (h *host) leave(until time.Time) {
@@ -14,29 +43,57 @@ func (h *host) leave(until time.Time) {
 		h.quit()
 		return
 	}
+	if now := time.Unix(0, h.clock.WallAt(h.read().Mono)+1); until.Before(now) {
+		until = now
+	}
 	if h.value.From.After(until) {
 		until = h.value.From
 	}
 	h.until = until.UnixNano()
-	h.planner.Announce(h.until)
-	h.changed()
+	bind := func() {
+		h.planner.Announce(h.until)
+		h.changed()
+	}
+	if !h.trick(BoundWhenAnswered) {
+		bind()
+	}
+	h.promise(h.until, bind)
+	h.at(h.now+max(0, h.until-h.clock.WallAt(h.read().Mono)), h.quit)
+}
+
+// promise writes a sealed end into the key.
+func (h *host) promise(until int64, answered func()) {
 	id, value := h.id, h.value
-	value.Until = until
+	value.Until = time.Unix(0, until)
+	protocol.Seal(&value, keyOf(h.name, h.wrote))
 	h.call(func(int) {
 		h.etcd.write(func() {
 			if h.etcd.has(id) {
 				h.etcd.commit(change{put: []quota.Instance{value}})
+				h.sealed = append(h.sealed, value)
+				h.answer(answered)
 			}
 		})
 	})
-	h.at(h.now+max(0, h.until-h.clock.WallAt(h.read().Mono)), h.quit)
 }
 
-// quit stops, and then gives the key up.
+// quit stops, says so in the key, and then gives it up.
 func (h *host) quit() {
 	h.leaving = true
 	h.close()
-	h.world.at(h.now+h.delay(), func() {
+	now := h.clock.WallAt(h.read().Mono) + 1
+	switch {
+	case h.trick(EndBeforeUse):
+		now -= 300 * ms
+	case h.trick(EndBySetClock):
+		now = h.read().Wall + 1
+	}
+	again := h.delay()
+	if h.registered && h.id != "" && (h.until == 0 || h.until > now) {
+		h.promise(now, func() {})
+		again += h.delay()
+	}
+	h.world.at(h.now+again, func() {
 		h.lapsed = true
 		h.lapse()
 	})

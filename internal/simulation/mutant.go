@@ -41,6 +41,14 @@ const (
 	RunsBack
 	// TimerRings ends a proof by a timer.
 	TimerRings
+	// EndBeforeUse says that nothing is issued in windows that were used.
+	EndBeforeUse
+	// EndBySetClock says by the operating system's clock from when on.
+	EndBySetClock
+	// BoundWhenAnswered obeys the own end from when it is known to be written.
+	BoundWhenAnswered
+	// EndForgotten forgets the own end when it lists anew.
+	EndForgotten
 	// SlowClocks has clocks that are off by more than the policy says.
 	SlowClocks
 )
@@ -107,6 +115,13 @@ func Mutants() []Mutant {
 		{Name: "GivesByOwnShare"},
 		{Name: "GivesByTotal"},
 		{Name: "GivesByDeletion"},
+		{Name: "GivesByForgedEnd", Led: []action{doTamper, doHang}},
+		{Name: "GivesByStrangersEnd", Led: []action{doTamper, doHang}},
+		{Name: "GivesByAnotherEnd", Led: []action{doTamper, doLeave, doHang}},
+		{Name: "EndBeforeUse", Does: EndBeforeUse},
+		{Name: "EndBySetClock", Does: EndBySetClock, Led: []action{doSetClock, doQuit}},
+		{Name: "BoundWhenAnswered", Does: BoundWhenAnswered},
+		{Name: "EndForgotten", Does: EndForgotten, Led: []action{doLeave, doCompact, doHang}},
 		{Name: "GivesToNewcomers"},
 		{Name: "GivesByWeight", Share: quota.ShareWeighted, Led: []action{doTamper, doHang}},
 		{Name: "GivesByTimes", Kind: Timing},

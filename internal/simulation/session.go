@@ -1,7 +1,6 @@
 package simulation
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/view"
@@ -35,9 +34,7 @@ func (h *host) join() {
 
 // firstWindow is coordinator's: from when a change that is announced now counts.
 func firstWindow(now int64, p *quota.Policy) time.Time {
-	at := now + int64(p.Settle+2*p.ClockError+200*time.Millisecond)
-	longest := int64(p.LongestWindow())
-	return time.Unix(0, (at+longest-1)/longest*longest)
+	return boundary(now+int64(p.Settle+2*p.ClockError+200*time.Millisecond), p)
 }
 
 // register writes the key of a new incarnation, and then lists.
@@ -45,7 +42,7 @@ func (h *host) register(attempt int, p *quota.Policy) {
 	if h.attempt != attempt || h.leaving {
 		return
 	}
-	i := quota.Instance{ID: fmt.Sprintf("%s.%d", h.name, attempt), Name: h.name, Weight: 1 + int64(h.number%3)}
+	i := quota.Instance{ID: idOf(h.name, attempt), Name: h.name, Weight: 1 + int64(h.number%3)}
 	if h.trick(SameID) {
 		i.ID = h.name
 	}
@@ -98,7 +95,7 @@ func (h *host) list(m mark, keys []view.Key, n int) {
 	h.planner.Reset(at, h.id, v)
 	h.policy, h.proved, h.behind, h.relist, h.checking = v.Policy, 0, 0, false, false
 	h.first, h.last, h.heldSince = n, n, at.Mono
-	if h.until != 0 {
+	if h.until != 0 && !h.trick(EndForgotten) {
 		h.planner.Announce(h.until)
 	}
 	h.changed()
