@@ -75,14 +75,17 @@ func (p *membership) announceEnd(ctx context.Context) (int64, error) {
 // until its key is long gone. No window that starts from now on has begun by this
 // clock, which never runs back.
 func (p *membership) promiseEnd(ctx context.Context) error {
-	now := p.s.o.Clock.Wall() + 1
+	until := time.Unix(0, p.s.o.Clock.Wall()+1)
 	p.mu.Lock()
-	nothing := p.key == "" || p.until != 0 && p.until <= now
+	if p.value.From.After(until) {
+		until = p.value.From // it never takes part
+	}
+	nothing := p.key == "" || p.until != 0 && p.until <= until.UnixNano()
 	p.mu.Unlock()
 	if nothing {
 		return nil
 	}
-	return p.writeEnd(ctx, time.Unix(0, now))
+	return p.writeEnd(ctx, until)
 }
 
 // writeEnd writes a sealed end into this instance's key.
@@ -122,7 +125,7 @@ func firstWindow(now int64, p *quota.Policy) time.Time {
 // serves: all instances know of it by then, and take over at once if what it gives
 // up counts at once.
 func lastWindow(now int64, p *quota.Policy) time.Time {
-	if p.Shape != quota.ShapeFixed || p.Share == quota.ShareDemand {
+	if protocol.Shaped(p) || p.Share == quota.ShareDemand {
 		return firstWindow(now, p)
 	}
 	return boundary(now+int64(2*p.ClockError+announceAhead), p)

@@ -12,6 +12,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/await"
 	"github.com/quotient-limiter/quotient/internal/etcdtest"
 	"github.com/quotient-limiter/quotient/internal/feed"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -121,15 +122,15 @@ func TestLeaveWhileEtcdIsAwayGivesUp(t *testing.T) {
 	}
 }
 
-// Once its key is gone the others do not wait for the end that it announced, so
-// it must not serve until then.
-func TestALeaverWhoseKeyGoesStopsAtOnce(t *testing.T) {
+// Without its key it has no share until the end that it announced, and must not come
+// back as another incarnation.
+func TestALeaverWhoseKeyGoesDoesNotRegisterAnew(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"lease", "key"} {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
 			f := setup(t)
-			p := quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}, Settle: 8 * time.Second}
+			p := quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}, Share: quota.ShareDemand} // an end S ahead
 			if _, err := f.admin.Put(t.Context(), "p", p, AnyRevision); err != nil {
 				t.Fatal(err)
 			}
@@ -141,17 +142,48 @@ func TestALeaverWhoseKeyGoesStopsAtOnce(t *testing.T) {
 				return slices.ContainsFunc(r.view.Instances, func(i quota.Instance) bool { return !i.Until.IsZero() })
 			}))
 			f.lose(s, r.told().self, how)
-			await.Until(t, "it stops", r.is(func(r *recorder) bool { return r.closed }))
-			if wall := s.o.Clock.Wall(); wall >= r.told().until {
-				t.Logf("too slow a machine to tell: stopped %v after the announced end", time.Duration(wall-r.told().until))
-			}
 			var err error
 			await.Until(t, "Leave returns", func() (ok bool) { ok, err = returned(); return ok })
-			if err == nil || !strings.Contains(err.Error(), "stopped before the announced end") {
-				t.Errorf("%v, want it to say that it stopped early", err)
+			if err != nil {
+				t.Error(err)
 			}
 			if left, err := f.instances("p"); err != nil || len(left) != 0 {
 				t.Errorf("%d instances are left, %v: who leaves must not register anew", len(left), err)
+			}
+			if log := r.told().log; strings.Count(log, "reset") != 1 {
+				t.Errorf("it began anew: %q", log)
+			}
+		})
+	}
+}
+
+// TestCloseSaysThatNothingIsIssuedAnyMore: a session's close and a single provider's
+// promise it, sealed, and then the key goes.
+func TestCloseSaysThatNothingIsIssuedAnyMore(t *testing.T) {
+	t.Parallel()
+	for _, how := range []string{"session", "provider"} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			f := setup(t)
+			stays, _ := f.subscribe(f.join(Options{Name: "stays", TTL: time.Minute}), "p")
+			s := f.join(Options{Name: "goes", TTL: time.Minute})
+			r, leave := f.subscribe(s, "p")
+			await.Until(t, "both are there", func() bool { return stays.is(members(2))() && r.is(proved)() })
+			f.set("p", "10/s") // both take part at once
+			asked := s.o.Clock.Wall()
+			if how == "session" {
+				leave = s.Close
+			}
+			if err := leave(); err != nil {
+				t.Error(err)
+			}
+			await.Until(t, "the key is gone", stays.is(members(1)))
+			ends := stays.told().ends
+			if len(ends) != 1 || !protocol.Sealed(&ends[0]) || ends[0].ID != r.told().self {
+				t.Fatalf("it promised %+v", ends)
+			}
+			if until := ends[0].Until.UnixNano(); until < asked || until > s.o.Clock.Wall() {
+				t.Errorf("the end is %v after Close was called", time.Duration(until-asked))
 			}
 		})
 	}

@@ -15,7 +15,8 @@ import (
 type recorder struct {
 	mu      sync.Mutex
 	log     []string
-	totals  []int64 // of the first limit of every policy that a change brought
+	totals  []int64          // of the first limit of every policy that a change brought
+	ends    []quota.Instance // announced by a change
 	self    string
 	view    protocol.View
 	proofs  int
@@ -53,7 +54,9 @@ func (r *recorder) Apply(_ clock.Instant, c protocol.Change) {
 	for _, i := range c.Put {
 		r.view.Instances = slices.DeleteFunc(r.view.Instances, func(o quota.Instance) bool { return o.ID == i.ID })
 		r.view.Instances = append(r.view.Instances, i)
-		r.note("put")
+		if r.note("put"); !i.Until.IsZero() {
+			r.ends = append(r.ends, i)
+		}
 	}
 	for _, id := range c.Deleted {
 		r.view.Instances = slices.DeleteFunc(r.view.Instances, func(o quota.Instance) bool { return o.ID == id })
@@ -82,6 +85,7 @@ func (r *recorder) Report(clock.Instant) quota.Report {
 type told struct {
 	log    string
 	totals []int64
+	ends   []quota.Instance
 	self   string
 	proof  int64
 	proofs int
@@ -92,7 +96,7 @@ type told struct {
 func (r *recorder) told() told {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return told{strings.Join(r.log, ","), slices.Clone(r.totals), r.self, r.proof.Mono, r.proofs, r.until, r.closed}
+	return told{strings.Join(r.log, ","), slices.Clone(r.totals), slices.Clone(r.ends), r.self, r.proof.Mono, r.proofs, r.until, r.closed}
 }
 
 // is reports a condition on the recorder under its lock.

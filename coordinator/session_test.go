@@ -57,7 +57,7 @@ func TestInstancesSeeEachOtherAndProveIt(t *testing.T) {
 	}
 	before := a.told().proof
 	await.Until(t, "proofs go on", a.is(func(r *recorder) bool { return r.proof.Mono > before }))
-	if got := a.told().log; got != "reset 1,put,policy,deleted" {
+	if got := a.told().log; got != "reset 1,put,policy,put,deleted" {
 		t.Errorf("a was told %q", got)
 	}
 }

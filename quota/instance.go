@@ -23,7 +23,7 @@ type Instance struct {
 	// after it. Zero: it has not announced its end.
 	Until time.Time `json:"until,omitzero"`
 	// Seal shows that the incarnation itself wrote Until. Nobody else can make it.
-	Seal []byte `json:"seal,omitempty"`
+	Seal string `json:"seal,omitempty"`
 }
 
 // State is what a limiter is doing.

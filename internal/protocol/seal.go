@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/quotient-limiter/quotient/quota"
@@ -28,18 +29,23 @@ func NewID(name string, key ed25519.PublicKey) string {
 // Seal signs the instance's Until with its incarnation's key.
 func Seal(i *quota.Instance, key ed25519.PrivateKey) {
 	public, _ := key.Public().(ed25519.PublicKey)
-	i.Seal = append([]byte(public), ed25519.Sign(key, sealed(i))...)
+	i.Seal = base64.RawURLEncoding.EncodeToString(append(slices.Clone(public), ed25519.Sign(key, sealed(i))...))
 }
 
 // Sealed reports whether the incarnation itself has signed the instance's Until. Then
 // it has issued nothing in windows that start at or after Until, and never will.
 func Sealed(i *quota.Instance) bool {
-	if i.Until.IsZero() || len(i.Seal) != ed25519.PublicKeySize+ed25519.SignatureSize {
+	const bytes = ed25519.PublicKeySize + ed25519.SignatureSize
+	if i.Until.IsZero() || len(i.Seal) != base64.RawURLEncoding.EncodedLen(bytes) {
 		return false
 	}
-	public := ed25519.PublicKey(i.Seal[:ed25519.PublicKeySize])
+	seal, err := base64.RawURLEncoding.DecodeString(i.Seal)
+	if err != nil || len(seal) != bytes { // line breaks are skipped
+		return false
+	}
+	public := ed25519.PublicKey(seal[:ed25519.PublicKeySize])
 	dot := strings.LastIndexByte(i.ID, '.')
-	return i.ID == NewID(i.ID[:max(dot, 0)], public) && ed25519.Verify(public, sealed(i), i.Seal[ed25519.PublicKeySize:])
+	return i.ID == NewID(i.ID[:max(dot, 0)], public) && ed25519.Verify(public, sealed(i), seal[ed25519.PublicKeySize:])
 }
 
 // sealed is the text that is signed.

@@ -35,15 +35,25 @@ func TestOnlyAnIncarnationSealsItsEnd(t *testing.T) {
 		"another name":    func(i *quota.Instance) { i.ID = NewID("worker-8", public(key)) },
 		"an old ID":       func(i *quota.Instance) { i.ID = "worker-7.1a2b.1"; Seal(i, key) },
 		"no dot":          func(i *quota.Instance) { i.ID = "worker"; Seal(i, key) },
-		"no seal":         func(i *quota.Instance) { i.Seal = nil },
-		"a short one":     func(i *quota.Instance) { i.Seal = i.Seal[:ed25519.PublicKeySize] },
-		"a damaged one":   func(i *quota.Instance) { i.Seal[ed25519.PublicKeySize]++ },
-		"a damaged key":   func(i *quota.Instance) { i.Seal[0]++ },
-		"bytes behind it": func(i *quota.Instance) { i.Seal = append(i.Seal, 0) },
+		"no seal":         func(i *quota.Instance) { i.Seal = "" },
+		"a short one":     func(i *quota.Instance) { i.Seal = i.Seal[:43] },
+		"a damaged one":   func(i *quota.Instance) { i.Seal = i.Seal[:50] + flipped(i.Seal[50:]) },
+		"a damaged key":   func(i *quota.Instance) { i.Seal = flipped(i.Seal) },
+		"a line break":    func(i *quota.Instance) { i.Seal = i.Seal[:127] + "\n" },
+		"no text":         func(i *quota.Instance) { i.Seal = "!" + i.Seal[1:] },
+		"bytes behind it": func(i *quota.Instance) { i.Seal += "A" },
 	} {
 		i := end()
 		if change(&i); Sealed(&i) {
 			t.Errorf("%s: sealed", name)
 		}
 	}
+}
+
+// flipped is a text with another first character.
+func flipped(text string) string {
+	if text[0] == 'A' {
+		return "B" + text[1:]
+	}
+	return "A" + text[1:]
 }

@@ -30,7 +30,7 @@ func boundary(at int64, p *quota.Policy) time.Time {
 }
 
 func lastWindow(now int64, p *quota.Policy) time.Time {
-	if p.Shape != quota.ShapeFixed || p.Share == quota.ShareDemand {
+	if protocol.Shaped(p) || p.Share == quota.ShareDemand {
 		return firstWindow(now, p)
 	}
 	return boundary(now+int64(2*p.ClockError+200*time.Millisecond), p)
@@ -89,6 +89,7 @@ func (h *host) quit() {
 		now = h.read().Wall + 1
 	}
 	again := h.delay()
+	now = max(now, h.value.From.UnixNano())
 	if h.registered && h.id != "" && (h.until == 0 || h.until > now) {
 		h.promise(now, func() {})
 		again += h.delay()
