@@ -11,7 +11,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/internal/protocol"
-	"github.com/quotient-limiter/quotient/quota"
 )
 
 // Leave ends the session without loss: it announces from which window on this
@@ -55,7 +54,7 @@ func (p *membership) announceEnd(ctx context.Context) (int64, error) {
 		return p.until, nil
 	}
 	// Watches may be closed for a little.
-	until := lastWindow(p.s.o.Clock.Wall()+int64(p.holdBackLocked()), p.policy)
+	until := protocol.LastWindow(p.s.o.Clock.Wall()+int64(p.holdBackLocked()), p.policy)
 	if p.value.From.After(until) {
 		until = p.value.From // it never takes part
 	}
@@ -110,30 +109,4 @@ func (p *membership) writeEnd(ctx context.Context, until time.Time) error {
 		return fmt.Errorf("coordinator: leave %s: the instance's key is gone already", p.provider)
 	}
 	return nil
-}
-
-// announceAhead is how long a commit and its delivery by the watches may take.
-const announceAhead = 200 * time.Millisecond
-
-// firstWindow returns the instant from which a share that is announced now can be
-// used: all instances have settled by then.
-func firstWindow(now int64, p *quota.Policy) time.Time {
-	return boundary(now+int64(p.Settle+2*p.ClockError+announceAhead), p)
-}
-
-// lastWindow returns the instant until which an instance that announces its end now
-// serves: all instances know of it by then, and take over at once if what it gives
-// up counts at once.
-func lastWindow(now int64, p *quota.Policy) time.Time {
-	if protocol.Shaped(p) || p.Share == quota.ShareDemand {
-		return firstWindow(now, p)
-	}
-	return boundary(now+int64(2*p.ClockError+announceAhead), p)
-}
-
-// boundary returns the first start of a window of the longest limit that is not
-// before an instant: windows of all limits start there.
-func boundary(at int64, p *quota.Policy) time.Time {
-	longest := int64(p.LongestWindow())
-	return time.Unix(0, (at+longest-1)/longest*longest)
 }

@@ -112,7 +112,7 @@ func nextLevel(v *protocol.View, demands map[string]int64, revision, now int64) 
 	if policy == nil || policy.Share != quota.ShareDemand {
 		return l, false
 	}
-	from := firstWindow(now, policy)
+	from := protocol.FirstWindow(now, policy)
 	e := share.NewEntry(demands, revision, from)
 	pause := dividePause(len(v.Instances))
 	if current := v.Level; current.At(from.UnixNano()) != nil {

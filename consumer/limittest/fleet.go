@@ -13,12 +13,13 @@
 package limittest
 
 import (
+	"crypto/ed25519"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/internal/clock"
@@ -70,10 +71,12 @@ func New(policy quota.Policy, n int) (*Fleet, error) {
 }
 
 func (f *Fleet) newInstance() *Instance {
-	id := fmt.Sprintf("instance-%d", len(f.instances))
+	n := len(f.instances)
+	signer := ed25519.NewKeyFromSeed(binary.BigEndian.AppendUint64(make([]byte, 24), uint64(n)))
+	name, public := fmt.Sprintf("instance-%d", n), signer.Public().(ed25519.PublicKey)
 	return &Instance{
-		fleet: f, subscriptions: map[string]*subscription{},
-		key: quota.Instance{ID: id, Name: id, Weight: 1},
+		fleet: f, subscriptions: map[string]*subscription{}, signer: signer,
+		key: quota.Instance{ID: protocol.NewID(name, public), Name: name, Weight: 1},
 	}
 }
 
@@ -85,7 +88,7 @@ func (f *Fleet) Instances() []*Instance {
 }
 
 // Set puts another policy in force, as an operator would. A lower limit applies at
-// once, a higher one after the settle time. An invalid policy changes nothing.
+// once, and so does a higher one. An invalid policy changes nothing.
 func (f *Fleet) Set(policy quota.Policy) error {
 	policy = policy.WithDefaults()
 	if err := policy.Validate(); err != nil {
@@ -104,15 +107,10 @@ func (f *Fleet) Join() *Instance {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	i := f.newInstance()
-	i.key.From = f.aheadLocked()
+	i.key.From = protocol.FirstWindow(f.clock.Wall(), &f.policy)
 	f.instances = append(f.instances, i)
 	f.publishLocked(protocol.Change{Put: []quota.Instance{i.key}})
 	return i
-}
-
-// aheadLocked returns the nearest instant for which a change can be announced.
-func (f *Fleet) aheadLocked() time.Time {
-	return time.Unix(0, f.clock.Wall()).Add(f.policy.Settle + 2*f.policy.ClockError)
 }
 
 // publishLocked appends a change and sends it to every instance.
@@ -134,13 +132,14 @@ type Instance struct {
 
 	// Guarded by fleet.mu.
 	key           quota.Instance
+	signer        ed25519.PrivateKey
 	gone          bool
 	subscriptions map[string]*subscription // by provider
 }
 
 // Leave announces the instance's end, as coordinator's Session.Leave does: it
-// serves until the settle time has passed, and the others take over in the same
-// window. It returns at once.
+// serves until a window begins that is 0.3 s ahead or more, and the others take over
+// in that window. It returns at once.
 func (i *Instance) Leave() {
 	f := i.fleet
 	f.mu.Lock()
@@ -148,7 +147,8 @@ func (i *Instance) Leave() {
 	if i.gone || !i.key.Until.IsZero() {
 		return
 	}
-	i.key.Until = f.aheadLocked()
+	i.key.Until = protocol.LastWindow(f.clock.Wall(), &f.policy)
+	protocol.Seal(&i.key, i.signer)
 	for _, s := range i.subscriptions {
 		s.sink.Announce(i.key.Until.UnixNano())
 	}

@@ -34,8 +34,8 @@ func open(t *testing.T, i *limittest.Instance) *consumer.Limiter {
 	return l
 }
 
-// A join and a leave flip at one window; a crash and a larger limit wait for the
-// settle time; a smaller limit binds at once.
+// A join and a leave flip at one window; a crash waits for the settle time; a limit
+// binds at once.
 func TestSharesFollowTheFleet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fleet, err := limittest.New(policy("120/s"), 2)
@@ -63,7 +63,7 @@ func TestSharesFollowTheFleet(t *testing.T) {
 		shares("joined", 40, 40, 40)
 
 		fleet.Instances()[0].Leave()
-		time.Sleep(quota.DefaultSettle)
+		time.Sleep(290 * time.Millisecond)
 		shares("leaves", 40, 40, 40)
 		time.Sleep(1100 * time.Millisecond)
 		shares("left", 0, 60, 60)
@@ -86,6 +86,12 @@ func TestSharesFollowTheFleet(t *testing.T) {
 		}
 		if got := all[2].Status().Shortest().Share; got != 30 {
 			t.Errorf("a smaller limit: %d", got)
+		}
+		if err := fleet.Set(policy("90/s")); err != nil {
+			t.Fatal(err)
+		}
+		if got := all[2].Status().Shortest().Share; got != 90 {
+			t.Errorf("a larger limit: %d", got)
 		}
 		if _, err := consumer.Open(t.Context(), fleet.Instances()[1], "p", consumer.Options{}); err == nil {
 			t.Error("a killed instance was opened")

@@ -68,7 +68,7 @@ func (h *host) suffer(e *event, r *rand.Rand) {
 		h.itself(func() {
 			until := wallTime(h.now + h.ahead(r))
 			if h.policy != nil && (h.kind == Calm || r.IntN(2) == 0) {
-				until = lastWindow(h.clock.WallAt(h.read().Mono), h.policy)
+				until = protocol.LastWindow(h.clock.WallAt(h.read().Mono), h.policy)
 			}
 			h.leave(until)
 		})

@@ -22,20 +22,6 @@ func idOf(name string, attempt int) string {
 	return protocol.NewID(fmt.Sprintf("%s.%d", name, attempt), public)
 }
 
-// boundary and lastWindow are coordinator's: until when an instance serves that
-// announces its end now.
-func boundary(at int64, p *quota.Policy) time.Time {
-	longest := int64(p.LongestWindow())
-	return time.Unix(0, (at+longest-1)/longest*longest)
-}
-
-func lastWindow(now int64, p *quota.Policy) time.Time {
-	if protocol.Shaped(p) || p.Share == quota.ShareDemand {
-		return firstWindow(now, p)
-	}
-	return boundary(now+int64(2*p.ClockError+200*time.Millisecond), p)
-}
-
 // leave announces the end, goes on until then, and gives the key up.
 func (h *host) leave(until time.Time) {
 	h.leaving = true

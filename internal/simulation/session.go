@@ -1,8 +1,7 @@
 package simulation
 
 import (
-	"time"
-
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/view"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -32,11 +31,6 @@ func (h *host) join() {
 	})
 }
 
-// firstWindow is coordinator's: from when a change that is announced now counts.
-func firstWindow(now int64, p *quota.Policy) time.Time {
-	return boundary(now+int64(p.Settle+2*p.ClockError+200*time.Millisecond), p)
-}
-
 // register writes the key of a new incarnation, and then lists.
 func (h *host) register(attempt int, p *quota.Policy) {
 	if h.attempt != attempt || h.leaving {
@@ -47,7 +41,7 @@ func (h *host) register(attempt int, p *quota.Policy) {
 		i.ID = h.name
 	}
 	if h.announces && p != nil {
-		i.From = firstWindow(h.clock.WallAt(h.read().Mono), p)
+		i.From = protocol.FirstWindow(h.clock.WallAt(h.read().Mono), p)
 	}
 	sent := h.read()
 	h.call(func(int) {

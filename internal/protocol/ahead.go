@@ -1,0 +1,33 @@
+package protocol
+
+import (
+	"time"
+
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// announceAhead is how long a commit and its delivery by the watches may take.
+const announceAhead = 200 * time.Millisecond
+
+// FirstWindow returns the instant from which an instance that announces itself at the
+// instant now (both in wall time) takes part: all others have settled by then.
+func FirstWindow(now int64, p *quota.Policy) time.Time {
+	return boundary(now+int64(p.Settle+2*p.ClockError+announceAhead), p)
+}
+
+// LastWindow returns the instant until which an instance serves that announces its
+// end at the instant now: all others know of it by then. Where they do not grow at
+// once by a sealed end, they have settled by then.
+func LastWindow(now int64, p *quota.Policy) time.Time {
+	if Shaped(p) || p.Share == quota.ShareDemand {
+		return FirstWindow(now, p)
+	}
+	return boundary(now+int64(2*p.ClockError+announceAhead), p)
+}
+
+// boundary returns the first start of a window of the longest limit that is not
+// before an instant: windows of all limits start there.
+func boundary(at int64, p *quota.Policy) time.Time {
+	longest := int64(p.LongestWindow())
+	return time.Unix(0, (at+longest-1)/longest*longest)
+}
