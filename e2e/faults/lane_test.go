@@ -153,7 +153,7 @@ func at(part time.Duration) time.Time {
 
 // play takes a sample of everything; changes are made at a part of a window.
 func (l *lane) play(part time.Duration) error {
-	for _, step := range []func(time.Duration) error{l.joinAndLeave(false), l.cutAndRaise, l.joinAndLeave(true)} {
+	for _, step := range []func(time.Duration) error{l.joinAndGo(toClose), l.cutAndRaise, l.joinAndGo(toLeave), l.joinAndGo(toCrash)} {
 		if err := step(part); err != nil {
 			return err
 		}
@@ -161,8 +161,8 @@ func (l *lane) play(part time.Duration) error {
 	return nil
 }
 
-// joinAndLeave lets one more instance come, and go without notice.
-func (l *lane) joinAndLeave(crash bool) func(time.Duration) error {
+// joinAndGo lets one more instance come, and go in a way.
+func (l *lane) joinAndGo(how kind) func(time.Duration) error {
 	return func(part time.Duration) error {
 		began := at(part)
 		client, err := l.dial()
@@ -185,19 +185,22 @@ func (l *lane) joinAndLeave(crash bool) func(time.Duration) error {
 			return err
 		}
 		l.look(total, l.size+1)
-		kind := toLeave
-		if crash {
-			kind = toCrash
-		}
 		began = at(part)
-		if crash { // who has no way to etcd cannot say that it goes
+		switch how {
+		case toCrash: // without a way to etcd it cannot say that it goes
 			_ = client.Close()
+			_ = g.session.Close()
+		case toLeave:
+			if err := g.session.Leave(context.Background()); err != nil {
+				return err
+			}
+		default:
+			_ = g.session.Close()
 		}
-		_ = g.session.Close()
 		for {
 			_, latest, _, n := l.found()
 			if n == l.size {
-				l.took.add(kind, latest.Sub(began))
+				l.took.add(how, latest.Sub(began))
 				return l.settle(total, l.size)
 			}
 			if time.Since(began) > impatience {

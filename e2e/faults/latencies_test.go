@@ -18,14 +18,15 @@ type kind string
 
 const (
 	toJoin  kind = "join to first permit"
-	toLeave kind = "plain leave (unannounced) to regained share"
+	toClose kind = "Close to regained share"
+	toLeave kind = "Leave to regained share"
 	toCrash kind = "crash to regained share"
 	toCut   kind = "limit cut to last permit under the old limit"
 	toRaise kind = "limit raise to first use"
 	toSpend kind = "limit raise to use by the last instance"
 )
 
-var kinds = []kind{toJoin, toLeave, toCrash, toCut, toRaise, toSpend}
+var kinds = []kind{toJoin, toClose, toLeave, toCrash, toCut, toRaise, toSpend}
 
 // promised returns the least and the most that the protocol makes of a kind, on
 // a machine and a network that take no time.
@@ -38,8 +39,10 @@ func (k kind) promised() (least, most time.Duration) {
 	switch k {
 	case toJoin:
 		least = settle + 2*quota.DefaultClockError + ahead
+	case toClose: // the next window
+		return 0, window
 	case toLeave:
-		least = settle
+		least = 2*quota.DefaultClockError + ahead
 	case toRaise, toSpend: // when an instance learns of it
 		return 0, 0
 	case toCrash:
