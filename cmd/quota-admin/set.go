@@ -178,8 +178,7 @@ var fields = []field{
 		value(oneOf(quota.ShareEqual, quota.ShareWeighted, quota.ShareDemand), func(p *quota.Policy, v quota.ShareRule) { p.Share = v })},
 	{"floor", "`PERCENT` of the limit that share demand always divides equally; new policies: 10",
 		value(whole(1, 100), func(p *quota.Policy, v int64) { p.Floor = v })},
-	{"weight", "`NAME=WEIGHT` overrides the weight of instances of that name, for share weighted; NAME= removes the override; repeatable",
-		value(parseWeight, setWeight)},
+	{"weight", "`NAME=WEIGHT` overrides the weight of instances of that name, for share weighted; NAME= removes the override; repeatable", parseWeight},
 	{"outage", "`rule` for instances cut off from etcd: hold the last share, or stop; new policies: hold",
 		value(oneOf(quota.OutageHold, quota.OutageStop), func(p *quota.Policy, v quota.Outage) { p.Outage = v })},
 	{"settle", "how long a larger share is held back; new policies: 3s", value(positive, setSettle)},
@@ -231,21 +230,21 @@ func whole(least, most int64) func(string) (int64, error) {
 	}
 }
 
-func positive(text string) (time.Duration, error) {
-	d, err := time.ParseDuration(text)
-	if err == nil && d <= 0 {
-		err = errors.New("must be more than 0")
+// atLeast reads durations of 0, or 1, nanoseconds at least.
+func atLeast(least time.Duration, otherwise string) func(text string) (time.Duration, error) {
+	return func(text string) (time.Duration, error) {
+		d, err := time.ParseDuration(text)
+		if err == nil && d < least {
+			err = errors.New(otherwise)
+		}
+		return d, err
 	}
-	return d, err
 }
 
-func notNegative(text string) (time.Duration, error) {
-	d, err := time.ParseDuration(text)
-	if err == nil && d < 0 {
-		err = errors.New("must not be negative; 0 switches it off")
-	}
-	return d, err
-}
+var (
+	positive    = atLeast(1, "must be more than 0")
+	notNegative = atLeast(0, "must not be negative; 0 switches it off")
+)
 
 // setSettle takes a freshness that was left at its default along.
 func setSettle(p *quota.Policy, d time.Duration) {
@@ -270,33 +269,24 @@ func parseGuard(text string) (func(*quota.Policy), error) {
 	return func(p *quota.Policy) { p.Guard, p.GuardAuto = fixed, auto }, err
 }
 
-// weight is a value of --weight; 0 gives it back.
-type weight struct {
-	name  string
-	value int64
-}
-
-func parseWeight(text string) (w weight, err error) {
-	i := strings.LastIndexByte(text, '=')
+// parseWeight reads NAME=WEIGHT, or NAME= for the weight that instances joined with.
+func parseWeight(text string) (set func(*quota.Policy), err error) {
+	i, weight := strings.LastIndexByte(text, '='), int64(0)
 	if i <= 0 {
-		return w, errors.New("write NAME=WEIGHT, as in big-host=8")
+		return nil, errors.New("write NAME=WEIGHT, as in big-host=8")
 	}
-	w.name = text[:i]
-	if text[i+1:] != "" {
-		w.value, err = whole(1, quota.MaxWeight)(text[i+1:])
+	name, value := text[:i], text[i+1:]
+	if value != "" {
+		weight, err = whole(1, quota.MaxWeight)(value)
 	}
-	return w, err
-}
-
-func setWeight(p *quota.Policy, w weight) {
-	if w.value == 0 {
-		delete(p.Weights, w.name)
-		return
-	}
-	if p.Weights == nil {
-		p.Weights = map[string]int64{}
-	}
-	p.Weights[w.name] = w.value
+	return func(p *quota.Policy) {
+		if p.Weights == nil {
+			p.Weights = map[string]int64{}
+		}
+		if p.Weights[name] = weight; weight == 0 {
+			delete(p.Weights, name)
+		}
+	}, err
 }
 
 func parseFactor(text string) (float64, error) {

@@ -130,7 +130,7 @@ func (f *follower) look(ctx context.Context, topics map[string]*topic) {
 		f.etcd.Error, f.etcd.Denied = strings.TrimPrefix(err.Error(), "coordinator: "), errors.Is(err, coordinator.ErrPermission)
 	}
 	s := state{Now: now.UnixMilli(), Etcd: f.etcd, Notes: []string{}, Providers: f.rows(now)}
-	if note := f.watcher.Blind(); note != "" {
+	if note := f.watcher.Blind; note != "" {
 		s.Notes = append(s.Notes, note)
 	}
 	if n := len(f.listed); n > readAtMost {

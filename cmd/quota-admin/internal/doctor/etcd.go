@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/dustin/go-humanize"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -221,15 +222,7 @@ func judgeEndpoint(c *Chart, e *endpointFacts) {
 	}
 }
 
-func bytesOf(n int64) string {
-	switch {
-	case n >= 10<<30:
-		return fmt.Sprintf("%d GiB", n>>30)
-	case n >= 10<<20:
-		return fmt.Sprintf("%d MiB", n>>20)
-	}
-	return fmt.Sprintf("%d KiB", (n+1023)>>10)
-}
+func bytesOf(n int64) string { return humanize.IBytes(uint64(n)) }
 
 // rounded shows three digits or so.
 func rounded(d time.Duration) time.Duration {

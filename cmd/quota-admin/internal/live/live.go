@@ -17,16 +17,13 @@ type Watcher struct {
 	admin *coordinator.Admin
 	most  int // providers that are observed: each of their instances writes every second
 	seen  map[string]*Provider
-	blind string
+	Blind string // why instances do not report every second; "" if they do
 }
 
 // NewWatcher returns a watcher that observes at most so many providers.
 func NewWatcher(admin *coordinator.Admin, most int) *Watcher {
 	return &Watcher{admin: admin, most: most, seen: map[string]*Provider{}}
 }
-
-// Blind says why instances do not report every second; "" if they do.
-func (w *Watcher) Blind() string { return w.blind }
 
 // Seen returns what is remembered of a provider, or nil.
 func (w *Watcher) Seen(name string) *Provider { return w.seen[name] }
@@ -49,7 +46,7 @@ func (w *Watcher) Look(ctx context.Context, name string, opened func(name string
 }
 
 func (w *Watcher) observe(ctx context.Context, p *Provider, opened func(string) bool) {
-	if p.stop != nil || w.blind != "" {
+	if p.stop != nil || w.Blind != "" {
 		return
 	}
 	observed, other := 0, (*Provider)(nil)
@@ -71,7 +68,7 @@ func (w *Watcher) observe(ctx context.Context, p *Provider, opened func(string) 
 	stop, err := w.admin.Observe(ctx, p.Row.Provider)
 	switch {
 	case errors.Is(err, coordinator.ErrPermission):
-		w.blind = "this user may not ask for a report every second: numbers are up to 30 s old"
+		w.Blind = "this user may not ask for a report every second: numbers are up to 30 s old"
 	case err == nil:
 		p.stop = stop
 	}
@@ -90,7 +87,7 @@ func (w *Watcher) Keep(wanted func(name string) bool) {
 // Close forgets everything, and lets the instances report as they like.
 func (w *Watcher) Close() {
 	w.Keep(func(string) bool { return false })
-	w.blind = ""
+	w.Blind = ""
 }
 
 // Header is a column of a table.

@@ -94,11 +94,6 @@ func New(k keys.Layout, kind Kind, provider string) (Role, error) {
 
 const read, readwrite = "read", "readwrite"
 
-// permissions are etcd's names of them.
-var permissions = map[string]clientv3.PermissionType{
-	read: clientv3.PermissionType(clientv3.PermRead), readwrite: clientv3.PermissionType(clientv3.PermReadWrite),
-}
-
 // Etcd is where roles and users are.
 type Etcd struct {
 	Client  *clientv3.Client
@@ -132,7 +127,11 @@ func (e Etcd) Put(ctx context.Context, r Role) error {
 			}
 		}
 		for _, g := range r.Grants {
-			if _, err := e.Client.RoleGrantPermission(ctx, r.Name, g.Key, g.End, permissions[g.Permission]); err != nil {
+			may := clientv3.PermissionType(clientv3.PermReadWrite)
+			if g.Permission == read {
+				may = clientv3.PermissionType(clientv3.PermRead)
+			}
+			if _, err := e.Client.RoleGrantPermission(ctx, r.Name, g.Key, g.End, may); err != nil {
 				return err
 			}
 		}

@@ -133,7 +133,7 @@ func (s *Source) Read(ctx context.Context) (t *Snapshot, err error) {
 		read = s.readOne
 	}
 	t, err = read(ctx)
-	if note := s.watcher.Blind(); err == nil && note != "" {
+	if note := s.watcher.Blind; err == nil && note != "" {
 		t.Notes = append(t.Notes, note)
 	}
 	return t, err
