@@ -72,7 +72,7 @@ func BenchmarkGranted(b *testing.B) {
 	}
 	eightfold, _ := open(b, eight)
 	run("quotient TryAcquire, 8 limits", func() { eightfold.TryAcquire() })
-	b.Run("call=quotient TryAcquire, share changes 10 times a second", func(b *testing.B) {
+	b.Run("call=quotient TryAcquire, share changes", func(b *testing.B) {
 		l, source := open(b, many)
 		done := make(chan struct{})
 		defer close(done)

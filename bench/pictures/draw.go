@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"image/color"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"gonum.org/v1/plot"
@@ -62,8 +64,8 @@ func (p *picture) save() error {
 		c.Y.Max = p.top
 	}
 	row := 0.0
-	for at, text := range p.marks {
-		labels, err := plotter.NewLabels(plotter.XYLabels{XYs: plotter.XYs{{X: at, Y: (0.04 + 0.06*row) * c.Y.Max}}, Labels: []string{"\u2190 " + text}})
+	for _, at := range slices.Sorted(maps.Keys(p.marks)) {
+		labels, err := plotter.NewLabels(plotter.XYLabels{XYs: plotter.XYs{{X: at, Y: (0.04 + 0.06*row) * c.Y.Max}}, Labels: []string{"\u2190 " + p.marks[at]}})
 		if err != nil {
 			return err
 		}
