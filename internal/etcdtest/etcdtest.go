@@ -29,24 +29,19 @@ type Options struct {
 	// Slow keeps etcd's own timers (heartbeats of 100 ms, elections after 1 s)
 	// in place of faster ones.
 	Slow bool
-	// Logger takes etcd's log; default nowhere.
-	Logger *zap.Logger
 	// Processes gives every member a process of its own: this very program, which
-	// must call RunIfMember first of all. Logger is then not used.
+	// must call RunIfMember first of all.
 	Processes bool
 	// OnExit is called when a member's process has ended though nobody stopped
 	// it, on a goroutine of its own; default: nobody is told.
 	OnExit func(member int, err error)
-	// Binary is an etcd server to run instead, in processes of its own; default
-	// what QUOTIENT_TEST_ETCD names, or this program's embedded etcd.
-	Binary string
 	// Dir is where the data goes; default a temporary folder.
 	Dir string
 	// Listen is the address for clients, HOST:PORT; only for one member. Default a
 	// port of loopback that is free.
 	Listen string
 	// TLS makes clients connect by TLS, and prove who they are by a certificate;
-	// the Client method does not serve then. Not for Binary.
+	// the Client method does not serve then.
 	TLS *TLS
 	// Retention is how long superseded revisions are kept; default 5 minutes.
 	Retention time.Duration
@@ -85,14 +80,8 @@ type runner interface {
 // Start starts a cluster and returns when every member serves.
 func Start(o Options) (*Cluster, error) {
 	o.Members = max(1, o.Members)
-	if o.Logger == nil {
-		o.Logger = zap.NewNop()
-	}
 	if o.OnExit == nil {
 		o.OnExit = func(int, error) {}
-	}
-	if o.Binary == "" {
-		o.Binary = os.Getenv(binaryVariable)
 	}
 	if o.Retention == 0 {
 		o.Retention = 5 * time.Minute
@@ -153,13 +142,13 @@ func (c *Cluster) run(i int, state string) (err error) {
 		State: state, Cluster: c.initialCluster(), Slow: c.o.Slow, Retention: c.o.Retention, TLS: c.o.TLS,
 	}
 	onExit := func(err error) { c.o.OnExit(i, err) }
-	switch {
-	case c.o.Binary != "":
-		m.runs, err = startBinary(c.o.Binary, config, onExit)
+	switch binary := os.Getenv(binaryVariable); {
+	case binary != "":
+		m.runs, err = startBinary(binary, config, onExit)
 	case c.o.Processes:
 		m.runs, err = startProcess(config, onExit)
 	default:
-		m.runs, err = config.start(c.o.Logger)
+		m.runs, err = config.start()
 	}
 	if err != nil {
 		m.runs = nil

@@ -85,7 +85,7 @@ type stream struct {
 func (s stream) Context() context.Context { return s.ctx }
 
 // start starts the member in this process.
-func (m memberConfig) start(logger *zap.Logger) (*server, error) {
+func (m memberConfig) start() (*server, error) {
 	peer, err := url.Parse(m.Peer)
 	if err != nil {
 		return nil, err
@@ -94,15 +94,12 @@ func (m memberConfig) start(logger *zap.Logger) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	if logger == nil {
-		logger = zap.NewNop()
-	}
 	cfg := embed.NewConfig()
 	cfg.Name, cfg.Dir = m.Name, m.Dir
 	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{*peer}, []url.URL{*peer}
 	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{*client}, []url.URL{*client}
 	cfg.ClusterState, cfg.InitialCluster = m.State, m.Cluster
-	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(logger)
+	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
 	cfg.EnableGRPCGateway = false // its JSON answers any web page that the machine's browsers show
 	cfg.UnsafeNoFsync = true
 	cfg.BcryptCost = 4 // the least: no password here is worth more, and logging in is quick

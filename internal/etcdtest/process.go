@@ -16,7 +16,7 @@ const memberRole = "etcd member"
 // and tests that start such clusters call it first of all.
 func RunIfMember() {
 	child.Be(memberRole, func(c memberConfig, over <-chan struct{}, tell func(serving)) error {
-		server, err := c.start(nil)
+		server, err := c.start()
 		if err != nil {
 			return err
 		}

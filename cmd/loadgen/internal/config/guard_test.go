@@ -12,17 +12,17 @@ const ms = time.Millisecond
 
 func TestWhichGuardsAreJudged(t *testing.T) {
 	for _, c := range []struct {
-		guard  Guard
+		guard  quota.Policy
 		beyond time.Duration
 		want   string // of the reason why not; empty: judged
 	}{
-		{Guard{Error: 50 * ms}, 0, "no guard"},
-		{Guard{Error: 50 * ms, Fixed: 49 * ms}, 0, "49ms does not cover the policy's clock error of 50ms"},
-		{Guard{Error: 50 * ms, Fixed: 50 * ms}, 0, ""},
-		{Guard{Error: 50 * ms, Auto: true}, 0, ""},
-		{Guard{Error: 50 * ms, Auto: true}, 3 * ms, "3ms further"},
+		{quota.Policy{ClockError: 50 * ms}, 0, "no guard"},
+		{quota.Policy{ClockError: 50 * ms, Guard: 49 * ms}, 0, "49ms does not cover the policy's clock error of 50ms"},
+		{quota.Policy{ClockError: 50 * ms, Guard: 50 * ms}, 0, ""},
+		{quota.Policy{ClockError: 50 * ms, GuardAuto: true}, 0, ""},
+		{quota.Policy{ClockError: 50 * ms, GuardAuto: true}, 3 * ms, "3ms further"},
 	} {
-		of := &Config{Settle: quota.DefaultSettle, policy: quota.Policy{Guard: c.guard.Fixed, GuardAuto: c.guard.Auto}}
+		of := &Config{Settle: quota.DefaultSettle, policy: quota.Policy{Guard: c.guard.Guard, GuardAuto: c.guard.GuardAuto}}
 		if got := of.Unjudged(c.beyond); !strings.Contains(got, c.want) || (got == "") != (c.want == "") {
 			t.Errorf("%+v, %v beyond: %q", c.guard, c.beyond, got)
 		}

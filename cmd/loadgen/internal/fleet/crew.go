@@ -277,7 +277,8 @@ func (c *crew) end() (arrived *load.Arrivals, err error) {
 		err = errors.Join(err, fmt.Errorf("%d of %d requests to the provider got no answer: %s", c.lost, c.lost+c.sent, c.problem))
 	}
 	if c.provider != nil {
-		arrived = &load.Arrivals{Counts: c.provider.Close(), Promised: !c.c.Shaped() && c.c.Guarded().Covers(), Unjudged: c.c.Unjudged(c.beyond)}
+		policy := c.c.Policy(nil, "")
+		arrived = &load.Arrivals{Counts: c.provider.Close(), Promised: !c.c.Shaped() && config.GuardCovers(&policy), Unjudged: c.c.Unjudged(c.beyond)}
 	}
 	return arrived, errors.Join(err, os.RemoveAll(c.dir))
 }

@@ -29,7 +29,7 @@ func Execute(ctx context.Context, c *config.Config, text, stderr io.Writer) (*lo
 		fmt.Fprintf(text, "%d instances%s share %s%s; demand %v, %s, %s; settle time %v; %s\n",
 			c.Instances, c.ProcessesText(), c.Limit, c.ShapeText(), c.Demand, c.Arrival, c.Skew, c.Settle, e.where(c))
 	}
-	own, err := openClock(running, c.NTP, c.Guarded().Error)
+	own, err := openClock(running, c.NTP, c.Policy(nil, "").ClockError)
 	if err != nil {
 		return nil, errors.Join(err, e.close())
 	}

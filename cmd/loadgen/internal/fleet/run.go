@@ -76,7 +76,7 @@ func (r *run) drive(ctx context.Context) error {
 	r.observed.Own = load.Own{
 		Came: past[load.Series{Kind: load.Came, Length: worker.Bucket}], Cell: worker.Bucket,
 		Misplaced: past[load.Series{Kind: load.Misplaced, Length: r.c.Cell()}], Worst: r.crew.worst,
-		Tolerance: r.own.allowed, Unjudged: r.own.unjudged(r.c.Guarded().Error),
+		Tolerance: r.own.allowed, Unjudged: r.own.unjudged(r.c.Policy(nil, "").ClockError),
 	}
 	r.observed.Shape = r.c.Spans(r.crew.departed.All())
 	return err

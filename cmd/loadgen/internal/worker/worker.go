@@ -31,9 +31,9 @@ type Worker struct {
 	c          *config.Config
 	provider   string
 	client     *clientv3.Client
-	guard      config.Guard
-	parts      []float64 // of all calls, by slot
-	weights    []int64   // by slot
+	policy     quota.Policy // without limits
+	parts      []float64    // of all calls, by slot
+	weights    []int64      // by slot
 	tell       func(Report)
 	shared     *shared
 	sender     *sender // nil if permits make no requests
@@ -64,7 +64,7 @@ func newWorker(c *config.Config, s *Setup, client *clientv3.Client, room func() 
 		return nil, err
 	}
 	w := &Worker{
-		c: c, provider: s.Provider, client: client, guard: c.Guarded(), weights: weights, parts: c.Calls(weights), tell: tell,
+		c: c, provider: s.Provider, client: client, policy: c.Policy(nil, ""), weights: weights, parts: c.Calls(weights), tell: tell,
 		slots: map[int]*instance{}, all: map[*instance]bool{},
 		shared: &shared{
 			window: int64(c.Window()), placing: c.Placing(s.Tolerance), maxWait: c.MaxWait, room: room, use: func(int64, load.Request) {},
@@ -140,7 +140,7 @@ func (w *Worker) status() *Status {
 		} else {
 			s.Problem = st.Problem
 		}
-		w.beyond = max(w.beyond, exceeded(w.guard, &st, in.session.Clock().Wall))
+		w.beyond = max(w.beyond, exceeded(&w.policy, &st, in.session.Clock().Wall))
 		if w.c.HTML != "" {
 			s.Shares = append(s.Shares, held{int64(in.slot), in.since, st.Shortest().Share})
 		}
