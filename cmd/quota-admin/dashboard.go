@@ -233,12 +233,9 @@ func (a *app) dashboardSays(at net.Addr, p *dashboardPlan) {
 // the same checks as set, pause and resume.
 func webChange(admin *coordinator.Admin) dashboard.ChangeFunc {
 	return func(ctx context.Context, c dashboard.Change) (done dashboard.Changed, err error) {
-		e := edit{revision: revisionFlag{true, c.IfRevision}, reason: c.Reason, author: c.Who, next: webPolicy(c)}
+		e := edit{exists: true, revision: revisionFlag{true, c.IfRevision}, reason: c.Reason, author: c.Who, next: webPolicy(c)}
 		now := time.Now()
 		changes, err := amend(ctx, admin, []string{c.Provider}, !c.Write, func(_ int, old coordinator.Stored) (*quota.Policy, error) {
-			if err := mustExist(old); err != nil {
-				return nil, err
-			}
 			p, err := e.checked(ctx, admin, old, now)
 			if err == nil && c.Kind == "set" && !c.Force {
 				if err = change.CheckStep(old.Policy, p, now, 0); err != nil && !c.Write {
@@ -274,7 +271,7 @@ func webPolicy(c dashboard.Change) func(context.Context, *coordinator.Admin, coo
 		}
 		var s settings
 		if s.limits, err = quota.ParseLimits(c.Limits); err == nil {
-			p, _, err = s.apply(old.Policy, now)
+			p, err = s.apply(old.Policy, now)
 		}
 		return p, err
 	}

@@ -30,6 +30,7 @@ type edit struct {
 	force    bool      // and go beyond it
 	lazy     bool      // write nothing where nothing would change
 	replace  bool      // a policy that cannot be read
+	exists   bool      // refuse where none is set
 	at       time.Time // from when on it is meant to be in force; zero: now
 	// next returns the new policy; who writes it, when and why is filled in.
 	next func(ctx context.Context, admin *coordinator.Admin, old coordinator.Stored, now time.Time) (quota.Policy, error)
@@ -223,6 +224,9 @@ func (e *edit) tell(c amended, r *editResult, several bool, now time.Time) error
 }
 
 func (e *edit) checked(ctx context.Context, admin *coordinator.Admin, old coordinator.Stored, now time.Time) (p quota.Policy, err error) {
+	if e.exists && old.Revision == 0 {
+		return p, fmt.Errorf("%s: %w", old.Provider, coordinator.ErrNotFound)
+	}
 	if err := e.revision.conflict(old); err != nil {
 		return p, err
 	}

@@ -18,7 +18,7 @@ func TestApplyKeepsTheRest(t *testing.T) {
 	limits := []quota.Limit{{Permits: 20, Window: time.Second}}
 	apply := func(s settings, old quota.Policy) quota.Policy {
 		t.Helper()
-		p, _, err := s.apply(old, time.Unix(1000, 0))
+		p, err := s.apply(old, time.Unix(1000, 0))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -47,7 +47,7 @@ held meanwhile. Use it to try a limit before it is enforced.`},
 			Example: "  quota-admin " + m.name + " payments/charge --reason \"provider is down\" --wait",
 		}
 		e := a.edits(cmd, 1)
-		e.lazy = true
+		e.lazy, e.exists = true, true
 		e.next = func(ctx context.Context, admin *coordinator.Admin, old coordinator.Stored, now time.Time) (quota.Policy, error) {
 			return toMode(ctx, admin, old, m.mode, now)
 		}
@@ -58,9 +58,6 @@ held meanwhile. Use it to try a limit before it is enforced.`},
 
 // toMode returns the policy in another mode; "" ends a pause.
 func toMode(ctx context.Context, admin *coordinator.Admin, old coordinator.Stored, mode quota.Mode, now time.Time) (p quota.Policy, err error) {
-	if err := mustExist(old); err != nil {
-		return p, err
-	}
 	p = change.Carry(old.Policy, old.Policy, now)
 	if p.Mode = mode; mode == "" {
 		p.Mode, err = modeBefore(ctx, admin, old)
@@ -83,15 +80,8 @@ func modeBefore(ctx context.Context, admin *coordinator.Admin, old coordinator.S
 	return quota.ModeEnforce, err
 }
 
-func mustExist(s coordinator.Stored) error {
-	if s.Revision == 0 {
-		return fmt.Errorf("%s: %w", s.Provider, coordinator.ErrNotFound)
-	}
-	return nil
-}
-
 func (a *app) cancelCommand() *cobra.Command {
-	when := ""
+	var at time.Time
 	cmd := &cobra.Command{
 		Use:   "cancel PROVIDER",
 		Short: "Cancel announced changes",
@@ -102,21 +92,13 @@ time may cost some permits; the limit is never exceeded.`,
 		Example: `  quota-admin cancel payments/charge
   quota-admin cancel payments/charge --at 2027-01-01T00:00:00Z --reason "postponed"`,
 	}
-	a.flag(cmd, "at", "only the change that is announced for `TIME`, as get shows it", func(text string) error {
-		when = text
-		_, err := parseWhen(text, time.Now())
+	a.flag(cmd, "at", "only the change that is announced for `TIME`, as get shows it", func(text string) (err error) {
+		at, err = parseWhen(text, time.Now())
 		return err
 	})
-	a.edits(cmd, 1).next = func(_ context.Context, _ *coordinator.Admin, old coordinator.Stored, now time.Time) (p quota.Policy, err error) {
-		if err := mustExist(old); err != nil {
-			return p, err
-		}
-		var at time.Time
-		if when != "" {
-			if at, err = parseWhen(when, now); err != nil {
-				return p, err
-			}
-		}
+	e := a.edits(cmd, 1)
+	e.exists = true
+	e.next = func(_ context.Context, _ *coordinator.Admin, old coordinator.Stored, now time.Time) (p quota.Policy, err error) {
 		if p, err = change.Cancel(old.Policy, at, now); err != nil {
 			err = fmt.Errorf("%s: %w", old.Provider, err)
 		}

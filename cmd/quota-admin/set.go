@@ -19,7 +19,7 @@ import (
 // settings are what set changes. Fields that are not named stay as they are.
 type settings struct {
 	limits   []quota.Limit
-	at       string
+	at       time.Time // zero: now
 	duration time.Duration
 	fields   map[string][]func(*quota.Policy) // by flag
 }
@@ -54,9 +54,8 @@ the policy is written at the same moment.`,
 			return err
 		},
 	}
-	a.flag(cmd, "at", "announce it for `TIME`, at least settle + 2 clock errors ahead", func(text string) error {
-		s.at = text
-		_, err := parseWhen(text, time.Now())
+	a.flag(cmd, "at", "announce it for `TIME`, at least settle + 2 clock errors ahead", func(text string) (err error) {
+		s.at, err = parseWhen(text, time.Now())
 		return err
 	})
 	a.flag(cmd, "for", "return to the limits without this change after this time", func(text string) (err error) {
@@ -80,31 +79,26 @@ the policy is written at the same moment.`,
 				return p, err
 			}
 		}
-		p, e.at, err = s.apply(old.Policy, now)
-		return p, err
+		e.at = s.at
+		return s.apply(old.Policy, now)
 	}
 	return cmd
 }
 
-// apply returns the policy that the settings make of the one that was there, and
-// the instant that it is announced for, if any. An old policy without limits
-// stands for none.
-func (s *settings) apply(old quota.Policy, now time.Time) (p quota.Policy, at time.Time, err error) {
-	p = old.Clone()
+// apply returns the policy that the settings make of the one that was there. An old
+// policy without limits stands for none.
+func (s *settings) apply(old quota.Policy, now time.Time) (quota.Policy, error) {
+	p := old.Clone()
 	for _, f := range fields {
 		for _, set := range s.fields[f.flag] {
 			set(&p)
 		}
 	}
-	if s.at != "" {
-		if at, err = parseWhen(s.at, now); err != nil {
-			return p, at, err
-		}
-	}
-	if p, err = change.SetLimits(old, p, s.limits, change.Timing{At: at, For: s.duration}, now); err != nil {
+	p, err := change.SetLimits(old, p, s.limits, change.Timing{At: s.at, For: s.duration}, now)
+	if err != nil {
 		err = refused(err)
 	}
-	return p, at, err
+	return p, err
 }
 
 // mayCreate refuses a new provider whose name is nearly that of another: a typing

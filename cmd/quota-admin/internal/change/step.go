@@ -27,7 +27,7 @@ func (e *StepError) Error() string {
 func CheckStep(old, next quota.Policy, now time.Time, most float64) error {
 	most = cmp.Or(most, next.MaxStep, quota.DefaultMaxStep)
 	was, will := lineOf(old), lineOf(next)
-	before := was.at(now)
+	before := old.LimitsAt(now.UnixNano())
 	past, future := will.split(now)
 	var steps line
 	if len(past) > 0 {

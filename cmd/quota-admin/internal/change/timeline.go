@@ -51,15 +51,6 @@ func (l line) split(now time.Time) (past, future line) {
 	return l[:n:n], l[n:]
 }
 
-// at returns the limits in force at an instant, nil if there are none.
-func (l line) at(when time.Time) []quota.Limit {
-	past, _ := l.split(when)
-	if len(past) == 0 {
-		return nil
-	}
-	return past[len(past)-1].Limits
-}
-
 // fold drops what no window that still runs asks for: all before the newest
 // entry that is at least keep old.
 func (l line) fold(now time.Time, keep time.Duration) line {
@@ -73,14 +64,12 @@ func (l line) fold(now time.Time, keep time.Duration) line {
 	return l
 }
 
+// put adds an entry, in place of one with the same instant.
 func (l line) put(e quota.LimitChange) line {
-	i, found := slices.BinarySearchFunc(l, e, func(a, b quota.LimitChange) int { return a.From.Compare(b.From) })
-	l = slices.Clone(l)
-	if found {
-		l[i] = e
-		return l
-	}
-	return slices.Insert(l, i, e)
+	l = slices.DeleteFunc(slices.Clone(l), func(o quota.LimitChange) bool { return o.From.Equal(e.From) })
+	l = append(l, e)
+	slices.SortFunc(l, func(a, b quota.LimitChange) int { return a.From.Compare(b.From) })
+	return l
 }
 
 // running is how long after an instant windows may still run that started before
@@ -128,7 +117,7 @@ func Carry(old, next quota.Policy, now time.Time) quota.Policy {
 	oldPast, _ := was.split(now)
 	past, future := will.split(now)
 	switch keep := running(old, next); {
-	case same(was.at(now), will.at(now)):
+	case same(old.LimitsAt(now.UnixNano()), next.LimitsAt(now.UnixNano())):
 		past = oldPast.fold(now, keep)
 	case len(past) > 0:
 		past = line{{Limits: past[len(past)-1].Limits}}
@@ -154,7 +143,7 @@ func SetLimits(old, next quota.Policy, limits []quota.Limit, t Timing, now time.
 	past = past.fold(now, keep)
 	start := now
 	switch {
-	case t.At.IsZero() && !same(l.at(now), limits):
+	case t.At.IsZero() && !same(old.LimitsAt(now.UnixNano()), limits):
 		past = line{{Limits: limits}}
 	case !t.At.IsZero():
 		start = t.At
@@ -166,21 +155,21 @@ func SetLimits(old, next quota.Policy, limits []quota.Limit, t Timing, now time.
 	}
 	if t.For != 0 {
 		var err error
-		if future, err = comeBack(l, future, start, t.For, max(Lead(old, next), keep)); err != nil {
+		if future, err = comeBack(&old, future, start, t.For, max(Lead(old, next), keep)); err != nil {
 			return next, err
 		}
 	}
 	return slices.Concat(past, future).into(next), nil
 }
 
-// comeBack adds the return to what the old line has at the end.
-func comeBack(old, future line, start time.Time, d, least time.Duration) (line, error) {
+// comeBack adds the return to what the old policy has at the end.
+func comeBack(old *quota.Policy, future line, start time.Time, d, least time.Duration) (line, error) {
 	if d < least {
 		return nil, fmt.Errorf("for %v: must be at least %v, so that the return can be announced and every limit has a window in between", d, least)
 	}
 	end := ceil(start.Add(d), time.Second).UTC()
-	before := old.at(end)
-	if before == nil {
+	before := old.LimitsAt(end.UnixNano())
+	if len(before) == 0 {
 		return nil, fmt.Errorf("for %v: nothing was set to return to", d)
 	}
 	for _, e := range future {
@@ -193,12 +182,7 @@ func comeBack(old, future line, start time.Time, d, least time.Duration) (line, 
 }
 
 // ceil rounds up, so that instants that people read are short.
-func ceil(t time.Time, d time.Duration) time.Time {
-	if r := t.Truncate(d); r.Before(t) {
-		return r.Add(d)
-	}
-	return t
-}
+func ceil(t time.Time, d time.Duration) time.Time { return t.Add(d - 1).Truncate(d) }
 
 // Cancel returns the policy without the announced changes, or without the one
 // for the instant at, if that is not zero. The limits in force cannot be cancelled,
