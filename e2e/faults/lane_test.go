@@ -211,19 +211,31 @@ func (l *lane) joinAndGo(how kind) func(time.Duration) error {
 	}
 }
 
+// allSpent waits until every instance has got a permit beyond the mark.
+func (l *lane) allSpent() error {
+	for began := time.Now(); ; wait(sweepEvery) {
+		_, _, _, n := l.found()
+		if n == l.size {
+			return nil
+		}
+		if time.Since(began) > impatience {
+			return fmt.Errorf("only %d of %d instances have spent their shares after %v", n, l.size, impatience)
+		}
+	}
+}
+
 // cutAndRaise halves the limit and doubles it again.
 func (l *lane) cutAndRaise(part time.Duration) error {
 	l.look(total/2, l.size)
-	wait(window) // now all instances are beyond the mark in every window
+	if err := l.allSpent(); err != nil { // from now on all are beyond the mark in every window
+		return err
+	}
 	began := at(part)
 	if err := l.set(total / 2); err != nil {
 		return err
 	}
 	for {
-		_, _, last, n := l.found()
-		if n < l.size {
-			return fmt.Errorf("only %d of %d instances spent their shares before the cut", n, l.size)
-		}
+		_, _, last, _ := l.found()
 		if time.Since(last) > 2*window {
 			l.took.add(toCut, max(0, last.Sub(began)))
 			break
@@ -238,16 +250,11 @@ func (l *lane) cutAndRaise(part time.Duration) error {
 	if err := l.set(total); err != nil {
 		return err
 	}
-	for {
-		earliest, latest, _, n := l.found()
-		if n == l.size {
-			l.took.add(toRaise, earliest.Sub(began))
-			l.took.add(toSpend, latest.Sub(began))
-			return l.settle(total, l.size)
-		}
-		if time.Since(began) > impatience {
-			return fmt.Errorf("only %d of %d instances use the raised limit %v after it", n, l.size, impatience)
-		}
-		wait(sweepEvery)
+	if err := l.allSpent(); err != nil {
+		return err
 	}
+	earliest, latest, _, _ := l.found()
+	l.took.add(toRaise, earliest.Sub(began))
+	l.took.add(toSpend, latest.Sub(began))
+	return l.settle(total, l.size)
 }

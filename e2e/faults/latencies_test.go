@@ -79,7 +79,10 @@ func latencyHead() string {
 		least, most := k.promised()
 		names += fmt.Sprintf(" %s |", k)
 		rule += " ---: |"
-		ranges += fmt.Sprintf(" %s to %s |", shown(least), shown(most))
+		if ranges += " " + shown(least); most > least {
+			ranges += " to " + shown(most)
+		}
+		ranges += " |"
 	}
 	return names + "\n" + rule + "\n" + ranges + "\n"
 }
