@@ -169,22 +169,25 @@ func (e *edit) run(ctx context.Context, admin *coordinator.Admin, providers []st
 		return nil, err
 	}
 	now = time.Now()
-	var written []awaited
+	var waits []*waitJSON
 	for _, c := range changes {
 		r := &editResult{Provider: c.old.Provider, New: toJSON(c.new), changed: c.changed}
 		if c.old.Revision != 0 {
 			r.Old = toJSON(c.old)
 		}
 		results = append(results, r)
-		if c.changed {
-			written = append(written, awaited{c.new, inForce(c.old.Policy, c.new.Policy, e.at, now), r})
-		}
-		if e.dryRun && c.changed {
-			f, err := admin.Fleet(ctx, c.old.Provider)
+		from := inForce(c.old.Policy, c.new.Policy, e.at, now)
+		switch {
+		case !c.changed:
+		case e.dryRun:
+			f, err := admin.Fleet(ctx, r.Provider)
 			if err != nil {
 				return nil, err
 			}
-			r.DryRun = compareShares(&f, c.new.Policy, written[len(written)-1].from)
+			r.DryRun = compareShares(&f, c.new.Policy, from)
+		case e.wait > 0:
+			r.Wait = &waitJSON{Provider: r.Provider, Revision: c.new.Revision, InForce: from}
+			waits = append(waits, r.Wait)
 		}
 		if e.a.format == format.Table {
 			if err := e.tell(c, r, len(changes) > 1, now); err != nil {
@@ -194,10 +197,9 @@ func (e *edit) run(ctx context.Context, admin *coordinator.Admin, providers []st
 	}
 	if e.dryRun {
 		e.a.note("dry run: nothing was written")
-		return results, nil
 	}
-	if e.wait > 0 && len(written) > 0 {
-		err = e.a.awaitAll(ctx, admin, e.wait, written...)
+	if len(waits) > 0 {
+		err = e.a.awaitAll(ctx, admin, e.wait, waits)
 	}
 	return results, err
 }

@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -48,58 +48,58 @@ func (w *waitJSON) summary(now time.Time) string {
 // waitEvery is how often the reports are looked at: they come once a second.
 const waitEvery = 300 * time.Millisecond
 
-// awaited is a policy that was written, from when on it counts, and where to tell.
-type awaited struct {
-	stored coordinator.Stored
-	from   time.Time
-	result *editResult
-}
-
-func (a *app) awaitAll(ctx context.Context, admin *coordinator.Admin, most time.Duration, all ...awaited) error {
+// awaitAll waits, for at most so long, until every live instance has reported that it
+// applied each of the policies. The error names the instances that have not.
+func (a *app) awaitAll(ctx context.Context, admin *coordinator.Admin, most time.Duration, all []*waitJSON) error {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
-	late := make([]error, len(all))
-	var group sync.WaitGroup
-	for i, w := range all {
-		w.result.Wait = &waitJSON{Provider: w.stored.Provider, Revision: w.stored.Revision, InForce: w.from}
-		group.Go(func() { late[i] = w.result.Wait.await(ctx, admin, most) })
+	var providers []string
+	for _, w := range all {
+		providers = append(providers, w.Provider)
 	}
-	group.Wait()
-	for i, w := range all {
-		if late[i] == nil && a.format == format.Table {
-			fmt.Fprintf(a.stdout, "%s: %s\n", format.Show(w.stored.Provider), w.result.Wait.summary(time.Now()))
-		}
-	}
-	return errors.Join(late...)
-}
-
-// await waits until every live instance has reported that it applied the policy,
-// or until ctx ends, after most. The error names the instances that have not.
-func (w *waitJSON) await(ctx context.Context, admin *coordinator.Admin, most time.Duration) error {
 	// An instance reports a new policy by itself; while it is observed it also
 	// reports within a second what is wrong with it.
-	if stop, err := admin.Observe(ctx, w.Provider); err == nil {
+	if stop, err := admin.Observe(ctx, providers...); err == nil {
 		defer stop()
 	}
+	var failed []error
 	for {
-		f, err := admin.Fleet(ctx, w.Provider)
-		if err != nil && ctx.Err() == nil {
-			return err
-		}
-		if err == nil {
-			if w.count(&f, time.Now()); w.Applied == w.Instances {
-				return nil
+		all = slices.DeleteFunc(all, func(w *waitJSON) bool {
+			done, err := w.look(ctx, admin)
+			if err != nil {
+				failed = append(failed, err)
+			} else if done && a.format == format.Table {
+				fmt.Fprintf(a.stdout, "%s: %s\n", format.Show(w.Provider), w.summary(time.Now()))
 			}
-			if f.Policy.Revision == 0 {
-				return fmt.Errorf("the policy of %s was deleted while waiting", w.Provider)
-			}
+			return done || err != nil
+		})
+		if len(all) == 0 {
+			return errors.Join(failed...)
 		}
 		select {
 		case <-ctx.Done():
-			return w.late(ctx.Err(), most)
+			for _, w := range all {
+				failed = append(failed, w.late(ctx.Err(), most))
+			}
+			return errors.Join(failed...)
 		case <-time.After(waitEvery):
 		}
 	}
+}
+
+// look reports whether all instances have applied the policy.
+func (w *waitJSON) look(ctx context.Context, admin *coordinator.Admin) (bool, error) {
+	f, err := admin.Fleet(ctx, w.Provider)
+	if ctx.Err() != nil {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if w.count(&f, time.Now()); w.Applied < w.Instances && f.Policy.Revision == 0 {
+		err = fmt.Errorf("the policy of %s was deleted while waiting", w.Provider)
+	}
+	return w.Applied == w.Instances, err
 }
 
 // count compares what the instances reported last with what was written.
