@@ -1,16 +1,16 @@
 package coordinator
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
-	"os/user"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/quotient-limiter/quotient/internal/buildinfo"
 	"github.com/quotient-limiter/quotient/internal/keys"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -47,24 +47,9 @@ func NewAdmin(client *clientv3.Client, o AdminOptions) (*Admin, error) {
 	if o.Timeout < 0 {
 		return nil, fmt.Errorf("coordinator: timeout %v: must not be negative; 0 means %v", o.Timeout, defaultTimeout)
 	}
-	if o.Timeout == 0 {
-		o.Timeout = defaultTimeout
-	}
-	if o.Author == "" {
-		o.Author = author()
-	}
+	o.Timeout = cmp.Or(o.Timeout, defaultTimeout)
+	o.Author = cmp.Or(o.Author, buildinfo.User())
 	return &Admin{client: client, kv: newKV(client), keys: k, o: o}, nil
-}
-
-func author() string {
-	name, host := "unknown", "unknown"
-	if u, err := user.Current(); err == nil {
-		name = u.Username
-	}
-	if h, err := os.Hostname(); err == nil {
-		host = h
-	}
-	return name + "@" + host
 }
 
 // Stored is a policy as it lies in etcd.

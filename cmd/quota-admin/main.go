@@ -9,7 +9,6 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"os/user"
 	"text/tabwriter"
 	"time"
 
@@ -19,6 +18,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/internal/buildinfo"
 	"github.com/quotient-limiter/quotient/internal/etcdflags"
 )
 
@@ -121,15 +121,5 @@ func (a *app) log() *slog.Logger {
 // envAuthor names the author of a change that a machine makes for somebody.
 const envAuthor = "QUOTIENT_AUTHOR"
 
-// author names the user that runs the tool, for the history: user@host.
-func author(env func(string) string) string {
-	if name := env(envAuthor); name != "" {
-		return name
-	}
-	name := env("SUDO_USER") // the person behind root
-	if u, err := user.Current(); name == "" && err == nil {
-		name = u.Username
-	}
-	host, _ := os.Hostname() // empty with an error
-	return cmp.Or(name, "unknown") + "@" + cmp.Or(host, "unknown")
-}
+// author is recorded in the history.
+func author(env func(string) string) string { return cmp.Or(env(envAuthor), buildinfo.User()) }
