@@ -2,8 +2,9 @@ package etcdtest
 
 import (
 	"errors"
-	"fmt"
 	"os"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -88,8 +89,8 @@ func TestWhoEndsUnasked(t *testing.T) {
 // stranger kills a process that a test did not ask to end.
 func stranger(t *testing.T, name string) {
 	t.Helper()
-	var pid int
-	if _, err := fmt.Sscanf(name, memberRole+" process %d", &pid); err != nil {
+	pid, err := strconv.Atoi(name[strings.LastIndexByte(name, ' ')+1:])
+	if err != nil {
 		t.Fatal(err)
 	}
 	p, err := os.FindProcess(pid)
