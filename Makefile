@@ -46,10 +46,10 @@ kafka-e2e: ## the Kafka consumer on a real Kafka; says what is missing
 
 screenshots: ## the dashboard and loadgen's page as their tests see them, into SHOTS (default bin/screenshots); needs chromium
 	mkdir -p $(or $(SHOTS),bin/screenshots)
-	cd e2e/browser && SCREENSHOTS=$(abspath $(or $(SHOTS),bin/screenshots)) go test -count=1 -tags e2e -p 1 -timeout 10m ./...
+	cd e2e/browser && SCREENSHOTS=$(abspath $(or $(SHOTS),bin/screenshots)) go test -count=1 -tags e2e -timeout 10m .
 
 dashboard-load: ## what 20 providers and 1,000 instances cost the dashboard; needs chromium
-	cd e2e/browser && DASHBOARD_LOAD=$(or $(DASHBOARD_LOAD),30s) go test -count=1 -tags e2e -timeout 10m -run TestLoad -v ./dashboard
+	cd e2e/browser && DASHBOARD_LOAD=$(or $(DASHBOARD_LOAD),30s) go test -count=1 -tags e2e -timeout 10m -run TestLoad -v .
 
 mutants: ## builds the code with one safeguard taken out after another, and sees that the simulation notices
 	go test ./internal/simulation ./internal/simulation/large -run 'TestMutantsAreCaught|TestSmallHistoriesCatch|TestItNotices' -patched -timeout 0

@@ -1,10 +1,6 @@
-// Package tab shows pages to tests in Debian's Chromium: what is to be seen on a
-// page, and what its console and its network said. It needs chromium in the path.
-// The tests in browsers are a module of their own, so that nobody else gets the
-// library that drives it.
-//
-// Where the environment's SCREENSHOTS names a folder, it keeps pictures there.
-package tab
+//go:build e2e
+
+package browser
 
 import (
 	"context"
@@ -25,32 +21,32 @@ import (
 // patience is how long a page may take to show what it must.
 const patience = 45 * time.Second
 
-// Tab is the one tab of a browser of its own. What goes wrong in it ends the
+// tab is the one tab of a browser of its own. What goes wrong in it ends the
 // test. What its console shows as an error or a warning fails the test at its
 // end, unless it is expected. It is for the test's goroutine only.
-type Tab struct {
+type tab struct {
 	t     *testing.T
 	ctx   context.Context
 	heard heard
 }
 
-// Look says how pages are shown.
-type Look struct {
+// screen says how pages are shown.
+type screen struct {
 	Width, Height int64 // of the window, in pixels
 	Dark          bool  // the theme that the system asks for
 }
 
-// Desktop is what most tests use.
-var Desktop = Look{1280, 900, false}
+// desktop is what most tests use.
+var desktop = screen{1280, 900, false}
 
-// Open starts a browser, which ends with the test.
-func Open(t *testing.T, l Look) *Tab {
+// openTab starts a browser, which ends with the test.
+func openTab(t *testing.T, l screen) *tab {
 	t.Helper()
 	options := append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.NoSandbox, // tests may run as root; the pages are the project's own
 		chromedp.DisableGPU, chromedp.Flag("disable-dev-shm-usage", true))
 	allocator, end := chromedp.NewExecAllocator(context.WithoutCancel(t.Context()), options...)
-	b := &Tab{t: t}
+	b := &tab{t: t}
 	ctx, cancel := chromedp.NewContext(allocator, chromedp.WithListener(b.heard.listen))
 	b.ctx = ctx
 	t.Cleanup(func() {
@@ -77,7 +73,7 @@ func call[P, R any](command cdp.Command[P, R], params P) chromedp.Action[chromed
 }
 
 // As changes how pages are shown.
-func (b *Tab) As(l Look) {
+func (b *tab) As(l screen) {
 	b.t.Helper()
 	scheme := "light"
 	if l.Dark {
@@ -88,13 +84,13 @@ func (b *Tab) As(l Look) {
 }
 
 // InZone sets the time zone of the pages to come.
-func (b *Tab) InZone(name string) {
+func (b *tab) InZone(name string) {
 	b.t.Helper()
 	b.Run(call(emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: name}))
 }
 
 // Run does what the helpers here have no words for.
-func (b *Tab) Run(actions ...chromedp.Action[chromedp.Void]) {
+func (b *tab) Run(actions ...chromedp.Action[chromedp.Void]) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, patience)
 	if chromedp.FromContext(b.ctx).Target == nil {
@@ -108,13 +104,13 @@ func (b *Tab) Run(actions ...chromedp.Action[chromedp.Void]) {
 }
 
 // Visit goes to an address, and returns when the page is loaded.
-func (b *Tab) Visit(link string) {
+func (b *tab) Visit(link string) {
 	b.t.Helper()
 	b.Run(chromedp.Navigate(link))
 }
 
-// Get evaluates JavaScript, which may be a promise.
-func Get[T any](b *Tab, js string) (value T) {
+// get evaluates JavaScript, which may be a promise.
+func get[T any](b *tab, js string) (value T) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, patience)
 	defer cancel()
@@ -126,7 +122,7 @@ func Get[T any](b *Tab, js string) (value T) {
 }
 
 // Until waits for JavaScript to be true.
-func (b *Tab) Until(what, js string) {
+func (b *tab) Until(what, js string) {
 	b.t.Helper()
 	deadline := time.After(patience)
 	for {
@@ -136,45 +132,46 @@ func (b *Tab) Until(what, js string) {
 		select {
 		case <-time.After(100 * time.Millisecond):
 		case <-deadline:
-			b.t.Fatalf("the page does not show %s (%s); it shows:\n%s", what, js, Get[string](b, "document.body.innerText"))
+			b.t.Fatalf("the page does not show %s (%s); it shows:\n%s", what, js, get[string](b, "document.body.innerText"))
 		}
 	}
 }
 
 // Shows waits for text in what a selector finds.
-func (b *Tab) Shows(selector, want string) {
+func (b *tab) Shows(selector, want string) {
 	b.t.Helper()
 	b.Until(fmt.Sprintf("%q in %s", want, selector),
 		fmt.Sprintf("[...document.querySelectorAll(%q)].some((e) => e.offsetParent !== null && e.textContent.includes(%q))", selector, want))
 }
 
 // Click clicks on what a selector finds, once it can be seen.
-func (b *Tab) Click(selector string) {
+func (b *tab) Click(selector string) {
 	b.t.Helper()
 	b.Run(chromedp.Click(chromedp.CSS(selector), chromedp.NodeVisible))
 }
 
 // Write types words into a field, in place of what stands there.
-func (b *Tab) Write(selector, words string) {
+func (b *tab) Write(selector, words string) {
 	b.t.Helper()
 	b.Until(selector, fmt.Sprintf("document.querySelector(%q).offsetParent !== null", selector))
-	Get[bool](b, fmt.Sprintf("(() => { const e = document.querySelector(%q); e.focus(); e.select(); return true; })()", selector))
+	get[bool](b, fmt.Sprintf("(() => { const e = document.querySelector(%q); e.focus(); e.select(); return true; })()", selector))
 	b.Press(words)
 }
 
 // Press sends keys to whatever has the focus.
-func (b *Tab) Press(keys string) {
+func (b *tab) Press(keys string) {
 	b.t.Helper()
 	b.Run(chromedp.KeyEvent(keys))
 }
 
 // Shot keeps a picture of what is in sight.
-func (b *Tab) Shot(name string) { b.keep(name, chromedp.CaptureScreenshot()) }
+func (b *tab) Shot(name string) { b.keep(name, chromedp.CaptureScreenshot()) }
 
 // WholeShot keeps a picture of the whole page.
-func (b *Tab) WholeShot(name string) { b.keep(name, chromedp.FullScreenshot(100)) }
+func (b *tab) WholeShot(name string) { b.keep(name, chromedp.FullScreenshot(100)) }
 
-func (b *Tab) keep(name string, picture chromedp.Action[[]byte]) {
+// keep keeps a picture in the folder that SCREENSHOTS names, if it does.
+func (b *tab) keep(name string, picture chromedp.Action[[]byte]) {
 	folder := os.Getenv("SCREENSHOTS")
 	if folder == "" {
 		return

@@ -1,6 +1,6 @@
 //go:build e2e
 
-package report
+package browser
 
 import (
 	"context"
@@ -11,8 +11,6 @@ import (
 	"time"
 
 	"github.com/chromedp/chromedp/kb"
-
-	"github.com/quotient-limiter/quotient/e2e/browser/tab"
 )
 
 // seen is what a script finds on the page.
@@ -55,20 +53,20 @@ const look = `(() => {
 // browser has nothing to complain about, nor anything to load.
 func TestTheReportOfAChurnRun(t *testing.T) {
 	page := churn(t)
-	b := tab.Open(t, tab.Desktop)
+	b := openTab(t, desktop)
 	for _, c := range []struct {
 		name, background string
-		look             tab.Look
+		look             screen
 	}{
-		{"report", "rgb(255, 255, 255)", tab.Desktop},
-		{"report-dark", "rgb(13, 17, 23)", tab.Look{Width: 1280, Height: 900, Dark: true}},
-		{"report-narrow", "rgb(255, 255, 255)", tab.Look{Width: 400, Height: 800}},
-		{"report-narrow-dark", "rgb(13, 17, 23)", tab.Look{Width: 400, Height: 800, Dark: true}},
+		{"report", "rgb(255, 255, 255)", desktop},
+		{"report-dark", "rgb(13, 17, 23)", screen{Width: 1280, Height: 900, Dark: true}},
+		{"report-narrow", "rgb(255, 255, 255)", screen{Width: 400, Height: 800}},
+		{"report-narrow-dark", "rgb(13, 17, 23)", screen{Width: 400, Height: 800, Dark: true}},
 	} {
 		b.As(c.look)
 		b.Visit("file://" + page)
 		b.Shows("#verdict", "")
-		s := tab.Get[seen](b, look)
+		s := get[seen](b, look)
 		b.WholeShot(c.name)
 		if !strings.HasPrefix(s.Verdict, "HELD: ") || s.Top < 0 || s.Top > 200 {
 			t.Errorf("%s: verdict %q at %v", c.name, s.Verdict, s.Top)
@@ -81,10 +79,10 @@ func TestTheReportOfAChurnRun(t *testing.T) {
 		}
 	}
 	// The table opens by keyboard.
-	tab.Get[bool](b, `document.querySelector("summary").focus(), true`)
+	get[bool](b, `document.querySelector("summary").focus(), true`)
 	b.Press(kb.Enter)
 	b.Shows("details[open] tbody tr", "")
-	if rows := tab.Get[int](b, `document.querySelectorAll('details[open] tbody tr').length`); rows < 8 {
+	if rows := get[int](b, `document.querySelectorAll('details[open] tbody tr').length`); rows < 8 {
 		t.Errorf("%d rows in the table of windows", rows)
 	}
 	for _, said := range b.Said() {
@@ -97,7 +95,7 @@ func TestTheReportOfAChurnRun(t *testing.T) {
 	}
 	// Silence means something only where words are heard.
 	b.Expect("heard")
-	tab.Get[int](b, `console.error("heard"), 1`)
+	get[int](b, `console.error("heard"), 1`)
 	if len(b.Said()) == 0 || len(b.Asked()) == 0 {
 		t.Error("the test hears neither words nor requests")
 	}
@@ -112,7 +110,7 @@ func churn(t *testing.T) string {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "go", "run", "./cmd/loadgen", "--settle", "1s", "--instances", "20", "--processes", "2",
 		"--churn", "2", "--limit", "1000/s", "--duration", "8s", "--html", page)
-	cmd.Dir = "../../.."
+	cmd.Dir = "../.."
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}

@@ -1,6 +1,6 @@
 //go:build e2e
 
-package dashboard
+package browser
 
 import (
 	"encoding/json"
@@ -12,8 +12,6 @@ import (
 
 	"github.com/chromedp/chromedp/kb"
 	clientv3 "go.etcd.io/etcd/client/v3"
-
-	"github.com/quotient-limiter/quotient/e2e/browser/tab"
 )
 
 // TestReadOnlyIsReadOnly: no button, a page that says so, and the server refuses.
@@ -22,7 +20,7 @@ func TestReadOnlyIsReadOnly(t *testing.T) {
 	w := newWorld(t)
 	w.set(provider, "300/s")
 	p := w.dashboard()
-	b := tab.Open(t, tab.Look{Width: 390, Height: 844})
+	b := openTab(t, screen{Width: 390, Height: 844})
 	b.InZone("Asia/Kolkata")
 	b.Visit(p.link)
 	b.Shows("#facts", "300/s")
@@ -36,11 +34,11 @@ func TestReadOnlyIsReadOnly(t *testing.T) {
 	b.Until("the row in focus", `document.activeElement.matches("#providers a.row")`)
 	b.Press(kb.Enter)
 	b.Shows("#facts", "300/s")
-	if !tab.Get[bool](b, `document.querySelector("#set").hidden && document.querySelector("#pause").hidden`) {
+	if !get[bool](b, `document.querySelector("#set").hidden && document.querySelector("#pause").hidden`) {
 		t.Error("there are buttons that change something")
 	}
 	b.Expect("403")
-	got := tab.Get[string](b, fmt.Sprintf(`fetch("/api/change", {method: "POST", headers: {"Content-Type": "application/json"},
+	got := get[string](b, fmt.Sprintf(`fetch("/api/change", {method: "POST", headers: {"Content-Type": "application/json"},
 		body: JSON.stringify({provider: %q, kind: "pause", reason: "x", if_revision: %d})}).then(async (r) => r.status + " " + await r.text())`, provider, w.revision(provider)))
 	if !strings.HasPrefix(got, "403") || !strings.Contains(got, "read-only") {
 		t.Errorf("the server said %s", got)
@@ -63,7 +61,7 @@ func TestSaysThatItMayNotRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := w.dashboard("--user", "eve") // it ends after the browser
-	b := tab.Open(t, tab.Desktop)
+	b := openTab(t, desktop)
 	b.Visit(p.link)
 	b.Shows("#link", "no permission")
 	b.Shows("#alarm", "may not read from etcd")
@@ -79,26 +77,26 @@ func TestKeepsStrangersOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := w.dashboard("--token-file", file, "--allow-writes")
-	b := tab.Open(t, tab.Desktop)
+	b := openTab(t, desktop)
 	b.Visit(p.link)
 	b.Until("the login", `document.querySelector("#login").open`)
 	b.Write("#token", "wrong")
 	b.Press(kb.Enter)
 	b.Shows("#login-problem", "nobody has this token")
-	if link := tab.Get[string](b, `document.querySelector("#link").textContent`); link != "connecting" {
+	if link := get[string](b, `document.querySelector("#link").textContent`); link != "connecting" {
 		t.Errorf("before the login the connection is %s", link)
 	}
-	if list := tab.Get[string](b, `document.querySelector("#providers").textContent`); list != "" {
+	if list := get[string](b, `document.querySelector("#providers").textContent`); list != "" {
 		t.Errorf("a stranger sees %s", list)
 	}
 	b.Write("#token", "carol-0123456789-0123456789")
 	b.Press(kb.Enter)
 	b.Shows("#who", "carol")
 	b.Shows("#providers", provider)
-	if cookie := tab.Get[string](b, "document.cookie"); cookie != "" {
+	if cookie := get[string](b, "document.cookie"); cookie != "" {
 		t.Errorf("there is a cookie: %s", cookie)
 	}
-	if kept := tab.Get[string](b, `sessionStorage.getItem("token")`); kept != "carol-0123456789-0123456789" {
+	if kept := get[string](b, `sessionStorage.getItem("token")`); kept != "carol-0123456789-0123456789" {
 		t.Errorf("the tab keeps %q", kept)
 	}
 	b.Click("#set")
@@ -136,12 +134,12 @@ func TestHostileNamesAreText(t *testing.T) {
 		}
 	}
 	p := w.dashboard() // it ends after the browser
-	b := tab.Open(t, tab.Desktop)
+	b := openTab(t, desktop)
 	b.Visit(p.link + "#/payments%2Fcharge")
 	for _, want := range []string{"<img src=x", `evil\u{202e}txt.exe`, `\u{1b}[2Jgone`, "__proto__", "constructor"} {
 		b.Shows("#instances", want)
 	}
-	if n := tab.Get[int](b, `document.querySelectorAll("main img").length`); n != 0 {
+	if n := get[int](b, `document.querySelectorAll("main img").length`); n != 0 {
 		t.Error("a name became an image")
 	}
 }

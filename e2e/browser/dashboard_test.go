@@ -1,6 +1,6 @@
 //go:build e2e
 
-package dashboard
+package browser
 
 import (
 	"fmt"
@@ -9,8 +9,6 @@ import (
 
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
-
-	"github.com/quotient-limiter/quotient/e2e/browser/tab"
 )
 
 const provider = "payments/charge"
@@ -27,7 +25,7 @@ func TestReadsLiveNumbers(t *testing.T) {
 	w.fleet(4, provider, 200)
 	p := w.dashboard()
 	line := newCable(t, p.address)
-	b := tab.Open(t, tab.Desktop)
+	b := openTab(t, desktop)
 	b.Visit("http://" + line.listener.Addr().String())
 	b.Shows("#providers .name", provider)
 	b.Shows("#providers .limits", "500/2s,5000/1m")
@@ -35,21 +33,21 @@ func TestReadsLiveNumbers(t *testing.T) {
 	// The list draws what each issues; who opens one sees what went before.
 	const drawn = `document.querySelectorAll("#providers .trend path")[2].getAttribute("d").split("M").length > `
 	b.Until("a small chart", drawn+"1")
-	first := tab.Get[float64](b, "Date.now()")
+	first := get[float64](b, "Date.now()")
 	b.Until("more of it", drawn+"8")
 	b.Press("j")
 	b.Press("j")
 	b.Press(kb.Enter)
 	b.Shows("#detail-title", provider)
 	b.Until("a steady chart", steady)
-	if begin := tab.Get[float64](b, `document.querySelector("#chart").points()[0].t`); begin > first {
+	if begin := get[float64](b, `document.querySelector("#chart").points()[0].t`); begin > first {
 		t.Errorf("the chart begins %v ms after the list's", begin-first)
 	}
 	b.Until("all instances", `document.querySelectorAll("#instances .row:not(.head)").length === 4`)
 	b.Shows("#instances", "active")
 	b.Shows("#providers", "4/4")
 	b.Shows("#history", "for the test")
-	if over := tab.Get[string](b, `JSON.stringify(document.querySelector("#chart").points().filter((x) => x.total > x.limit + 0.1))`); over != "[]" {
+	if over := get[string](b, `JSON.stringify(document.querySelector("#chart").points().filter((x) => x.total > x.limit + 0.1))`); over != "[]" {
 		t.Errorf("points over the limit: %s", over)
 	}
 	// A chart goes on where it was, by the number of its last point.
@@ -58,11 +56,11 @@ func TestReadsLiveNumbers(t *testing.T) {
 	b.Expect("ERR_EMPTY_RESPONSE")
 	const count = `document.querySelector("#chart").points().length`
 	for range 2 {
-		before := tab.Get[int](b, count)
+		before := get[int](b, count)
 		line.cut()
 		b.Until("more points after the connection broke", fmt.Sprintf("%s >= %d", count, before+2))
 	}
-	gaps := tab.Get[string](b, `JSON.stringify(document.querySelector("#chart").points().map((p, i, all) => i ? p.t - all[i - 1].t : 1000).filter((d) => d !== 1000))`)
+	gaps := get[string](b, `JSON.stringify(document.querySelector("#chart").points().map((p, i, all) => i ? p.t - all[i - 1].t : 1000).filter((d) => d !== 1000))`)
 	if gaps != "[]" {
 		t.Errorf("distances between points, in milliseconds: %s", gaps)
 	}
@@ -81,7 +79,7 @@ func TestChangesALimitAndTheFleetFollows(t *testing.T) {
 	w.set(provider, "300/s")
 	w.fleet(3, provider, 400)
 	p := w.dashboard("--allow-writes")
-	b := tab.Open(t, tab.Desktop)
+	b := openTab(t, desktop)
 	b.Visit(p.link)
 	b.Until("that the token is gone from the address", `!location.href.includes("token")`)
 	b.Shows("#providers .name", provider)
@@ -96,7 +94,7 @@ func TestChangesALimitAndTheFleetFollows(t *testing.T) {
 	b.Until("that it cannot be written", `document.querySelector("#change-write").disabled && !document.querySelector("#force").checked`)
 	// Past the page, the server refuses too.
 	b.Expect("422")
-	got := tab.Get[string](b, fmt.Sprintf(`fetch("/api/change", {method: "POST", headers: {"Content-Type": "application/json", Authorization: "Bearer " + sessionStorage.getItem("token")},
+	got := get[string](b, fmt.Sprintf(`fetch("/api/change", {method: "POST", headers: {"Content-Type": "application/json", Authorization: "Bearer " + sessionStorage.getItem("token")},
 		body: JSON.stringify({provider: %q, kind: "set", limits: "30000/s", reason: "x", force: false, if_revision: %d})}).then(async (r) => r.status + " " + await r.text())`,
 		provider, w.revision(provider)))
 	if !strings.HasPrefix(got, "422") || !strings.Contains(got, "100 times as much") {
@@ -122,7 +120,7 @@ func TestChangesALimitAndTheFleetFollows(t *testing.T) {
 	}
 
 	// A pause looks like no first choice, and is confirmed.
-	if fill := tab.Get[string](b, `getComputedStyle(document.querySelector("#pause")).backgroundColor`); fill != "rgba(0, 0, 0, 0)" {
+	if fill := get[string](b, `getComputedStyle(document.querySelector("#pause")).backgroundColor`); fill != "rgba(0, 0, 0, 0)" {
 		t.Errorf("the button that pauses is filled, %s", fill)
 	}
 	b.Click("#pause")
@@ -152,7 +150,7 @@ func TestShowsALostInstance(t *testing.T) {
 	w.set(provider, "600/s")
 	all := w.fleet(3, provider, 700)
 	p := w.dashboard()
-	b := tab.Open(t, tab.Desktop)
+	b := openTab(t, desktop)
 	b.Visit(p.link + "#/payments%2Fcharge")
 	b.Until("a steady chart", steady)
 	b.Until("shares of 200", `[...document.querySelectorAll("#instances .row:not(.head)")].filter((r) => r.children[1].textContent === "200").length === 3`)
@@ -170,10 +168,10 @@ func TestShowsEvents(t *testing.T) {
 	w.set(provider, "600/s")
 	w.fleet(2, provider, 50)
 	p := w.dashboard()
-	b := tab.Open(t, tab.Desktop)
+	b := openTab(t, desktop)
 	b.Visit(p.link)
 	b.Until("a point", `document.querySelector("#chart").points?.().some((x) => x.total > 0)`)
-	if span := tab.Get[[]float64](b, `document.querySelector("#chart").range()`); span[1]-span[0] != 300 {
+	if span := get[[]float64](b, `document.querySelector("#chart").range()`); span[1]-span[0] != 300 {
 		t.Errorf("the chart shows from %v to %v", span[0], span[1])
 	}
 	still(t, b)
@@ -200,7 +198,7 @@ func TestShowsTheOutage(t *testing.T) {
 	w.set(provider, "600/s")
 	w.fleet(3, provider, 300)
 	p := w.dashboard()
-	b := tab.Open(t, tab.Desktop)
+	b := openTab(t, desktop)
 	b.Visit(p.link + "#/payments%2Fcharge")
 	b.Until("a steady chart", steady)
 	w.cluster.Stop(0)
@@ -214,17 +212,17 @@ func TestShowsTheOutage(t *testing.T) {
 	b.Shows("#link", "live")
 	b.Until("that the alarm is over", `document.querySelector("#alarm").hidden`)
 	b.Until("new points at the limit", `document.querySelector("#chart").points().slice(-3).every((x) => x.total >= 0.95 * x.limit)`)
-	twice := tab.Get[bool](b, `(() => { const t = document.querySelector("#chart").points().map((p) => p.t); return new Set(t).size !== t.length; })()`)
+	twice := get[bool](b, `(() => { const t = document.querySelector("#chart").points().map((p) => p.t); return new Set(t).size !== t.length; })()`)
 	if twice {
 		t.Error("a point is there twice")
 	}
 }
 
 // still fails the test if parts of the page have jumped, by the browser's measure.
-func still(t *testing.T, b *tab.Tab) {
+func still(t *testing.T, b *tab) {
 	t.Helper()
 	const jumps = `new Promise((done) => { new PerformanceObserver((l) => done(l.getEntries().reduce((n, e) => n + e.value, 0))).observe({type: "layout-shift", buffered: true}); setTimeout(() => done(0), 500); })`
-	if jumped := tab.Get[float64](b, jumps); jumped > 0.02 {
+	if jumped := get[float64](b, jumps); jumped > 0.02 {
 		t.Errorf("parts of the page jumped by %v", jumped)
 	}
 }
@@ -236,26 +234,26 @@ func TestNarrowAndDark(t *testing.T) {
 	w.set("a/provider/with/a/name/that/is/longer/than/a/narrow/screen/is/wide", "500/2s,2000/10s,10000/1m")
 	w.fleet(3, provider, 300)
 	p := w.dashboard()
-	for name, l := range map[string]tab.Look{
+	for name, l := range map[string]screen{
 		"narrow": {Width: 390, Height: 860}, "narrow-dark": {Width: 390, Height: 860, Dark: true}, "dark": {Width: 1280, Height: 900, Dark: true},
 	} {
-		b := tab.Open(t, l)
+		b := openTab(t, l)
 		b.Visit(p.link + "#/payments%2Fcharge")
 		b.Until("a steady chart", steady)
 		b.Until("instances", `document.querySelectorAll("#instances .row:not(.head)").length === 3`)
-		if wide := tab.Get[int64](b, "document.documentElement.scrollWidth"); wide > l.Width {
+		if wide := get[int64](b, "document.documentElement.scrollWidth"); wide > l.Width {
 			t.Errorf("%d pixels wide on %d", wide, l.Width)
 		}
-		small := tab.Get[string](b, `JSON.stringify([...document.querySelectorAll("main *, header *")].filter((e) => e.offsetParent && e.children.length === 0 && e.textContent.trim() && !e.closest(".uplot") && parseFloat(getComputedStyle(e).fontSize) < 11).map((e) => e.outerHTML))`)
+		small := get[string](b, `JSON.stringify([...document.querySelectorAll("main *, header *")].filter((e) => e.offsetParent && e.children.length === 0 && e.textContent.trim() && !e.closest(".uplot") && parseFloat(getComputedStyle(e).fontSize) < 11).map((e) => e.outerHTML))`)
 		if small != "[]" {
 			t.Errorf("text too small to read: %s", small)
 		}
 		brightness := `(() => { const [r, g, b] = getComputedStyle(document.body).backgroundColor.match(/\d+/g).map(Number); return (r + g + b) / 3; })()`
-		if bright := tab.Get[float64](b, brightness); (bright < 80) != l.Dark {
+		if bright := get[float64](b, brightness); (bright < 80) != l.Dark {
 			t.Errorf("dark is %v, and the background has brightness %v", l.Dark, bright)
 		}
 		still(t, b)
-		if list := tab.Get[bool](b, `document.querySelector("#list").offsetParent !== null`); list != (l.Width > 1000) {
+		if list := get[bool](b, `document.querySelector("#list").offsetParent !== null`); list != (l.Width > 1000) {
 			t.Errorf("%s: the list is beside the detail: %v", name, list)
 		}
 		b.Shot(name)

@@ -1,4 +1,6 @@
-package tab
+//go:build e2e
+
+package browser
 
 import (
 	"fmt"
@@ -21,21 +23,21 @@ type heard struct {
 }
 
 // Said returns all that the console has shown, whatever its level.
-func (b *Tab) Said() []string {
+func (b *tab) Said() []string {
 	b.heard.mu.Lock()
 	defer b.heard.mu.Unlock()
 	return slices.Clone(b.heard.said)
 }
 
 // Asked returns the addresses of all requests, pages and what they load.
-func (b *Tab) Asked() []string {
+func (b *tab) Asked() []string {
 	b.heard.mu.Lock()
 	defer b.heard.mu.Unlock()
 	return slices.Clone(b.heard.asked)
 }
 
 // Expect names a part of an error or a warning that the console may show.
-func (b *Tab) Expect(part string) {
+func (b *tab) Expect(part string) {
 	b.heard.mu.Lock()
 	defer b.heard.mu.Unlock()
 	b.heard.expected = append(b.heard.expected, part)

@@ -1,6 +1,6 @@
 //go:build e2e
 
-package dashboard
+package browser
 
 import (
 	"context"
@@ -14,7 +14,6 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/quotient-limiter/quotient/e2e/browser/tab"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -179,7 +178,7 @@ func TestLoad(t *testing.T) {
 			}
 			newCrowd(t, w, providers)
 			p := w.dashboard()
-			b := tab.Open(t, tab.Desktop)
+			b := openTab(t, desktop)
 			b.Visit(p.link + "#/p-0")
 			b.Until("20 providers", `document.querySelectorAll("#providers a.row").length === 20`)
 			b.Until("a steady chart", steady)
@@ -194,7 +193,7 @@ func TestLoad(t *testing.T) {
 			}
 			r := result{}
 			for began := time.Now(); time.Since(began) < measure; {
-				part := tab.Get[result](b, fmt.Sprintf(frames, 5000))
+				part := get[result](b, fmt.Sprintf(frames, 5000))
 				r.Frames, r.Nodes = r.Frames+part.Frames, part.Nodes
 				r.Median, r.P99, r.Max = max(r.Median, part.Median), max(r.P99, part.P99), max(r.Max, part.Max)
 				r.Long = append(r.Long, part.Long...)

@@ -1,6 +1,6 @@
 //go:build e2e
 
-package dashboard
+package browser
 
 import (
 	"bufio"
@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 		defer os.RemoveAll(dir)
 		program = filepath.Join(dir, "quota-admin")
 		build := exec.Command("go", "build", "-buildvcs=false", "-o", program, "./cmd/quota-admin")
-		build.Dir = "../../.."
+		build.Dir = "../.."
 		if out, err := build.CombinedOutput(); err != nil {
 			fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, out)
 			return 1
