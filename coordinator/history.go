@@ -5,10 +5,8 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/quota"
@@ -34,8 +32,8 @@ type Record struct {
 // maxRecordBytes bounds a record: two policies, author, time and reason.
 const maxRecordBytes = 2*quota.MaxPolicyBytes + 16<<10
 
-// recordsAtOnce is how many records one transaction reads. Somebody who may
-// write the history may have written values as large as etcd takes.
+// recordsAtOnce is how many records one read returns. Somebody who may write the
+// history may have written values as large as etcd takes.
 const recordsAtOnce = 25
 
 type wireRecord struct {
@@ -73,43 +71,27 @@ func (a *Admin) History(ctx context.Context, provider string) ([]Record, error) 
 	if err := quota.ValidateProvider(provider); err != nil {
 		return nil, err
 	}
-	// A few more than are kept, where trimming lags behind.
-	all, err := a.recordKeys(ctx, provider, 2*maxRecords)
-	if err != nil {
-		return nil, classify(ctx, "read the history of "+provider, err)
-	}
 	var records []Record
-	for chunk := range slices.Chunk(all[:min(len(all), maxRecords)], recordsAtOnce) {
-		var ops []clientv3.Op
-		for _, kv := range chunk {
-			ops = append(ops, clientv3.OpGet(string(kv.Key)))
-		}
+	newest, limit := int64(0), int64(recordsAtOnce) // by creation; 0: any
+	for more := true; more && len(records) < maxRecords; {
 		c, cancel := context.WithTimeout(ctx, a.o.Timeout)
-		r, err := a.kv.Txn(c).Then(ops...).Commit()
+		r, err := a.kv.Get(c, a.keys.History(provider), clientv3.WithPrefix(), clientv3.WithLimit(limit),
+			clientv3.WithMaxCreateRev(newest), clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortDescend))
 		cancel()
+		if tooLarge(err) && limit > 1 {
+			limit = 1
+			continue
+		}
 		if err != nil {
 			return nil, classify(ctx, "read the history of "+provider, err)
 		}
-		for _, answer := range r.Responses {
-			for _, kv := range answer.GetResponseRange().GetKvs() {
-				records = append(records, recordOf(string(kv.Key), kv.Value, kv.CreateRevision))
-			}
+		for _, kv := range r.Kvs {
+			records = append(records, recordOf(string(kv.Key), kv.Value, kv.CreateRevision))
+			newest = kv.CreateRevision - 1
 		}
+		more = r.More
 	}
 	return records, nil
-}
-
-// recordKeys returns the keys of the newest records, newest first, without their
-// values.
-func (a *Admin) recordKeys(ctx context.Context, provider string, most int64) ([]*mvccpb.KeyValue, error) {
-	c, cancel := context.WithTimeout(ctx, a.o.Timeout)
-	defer cancel()
-	r, err := a.kv.Get(c, a.keys.History(provider), clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(most),
-		clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortDescend))
-	if err != nil {
-		return nil, err
-	}
-	return r.Kvs, nil
 }
 
 func recordOf(key string, value []byte, revision int64) Record {
