@@ -120,8 +120,13 @@ func (k *core) log() *slog.Logger {
 
 // Reset implements feed.Sink.
 func (k *core) Reset(at clock.Instant, self string, v protocol.View) {
+	k.Resume(at, at.Mono, self, v)
+}
+
+// Resume implements feed.Sink.
+func (k *core) Resume(at clock.Instant, since int64, self string, v protocol.View) {
 	k.mu.Lock()
-	k.mu.planner.Reset(at, self, v)
+	k.mu.planner.Resume(at, since, self, v)
 	k.mu.self = self
 	k.news(true)
 }

@@ -54,7 +54,11 @@ func (p *membership) announceEnd(ctx context.Context) (int64, error) {
 		return p.until, nil
 	}
 	// Watches may be closed for a little.
-	until := protocol.LastWindow(p.s.o.Clock.Wall()+int64(p.holdBackLocked()), p.policy)
+	last := protocol.LastWindow
+	if p.signer == nil {
+		last = protocol.FirstWindow // the others grow S later
+	}
+	until := last(p.s.o.Clock.Wall()+int64(p.holdBackLocked()), p.policy)
 	if p.value.From.After(until) {
 		until = p.value.From // it never takes part
 	}
@@ -79,7 +83,7 @@ func (p *membership) promiseEnd(ctx context.Context) error {
 	if p.value.From.After(until) {
 		until = p.value.From // it never takes part
 	}
-	nothing := p.key == "" || p.until != 0 && p.until <= until.UnixNano()
+	nothing := p.key == "" || p.signer == nil || p.until != 0 && p.until <= until.UnixNano()
 	p.mu.Unlock()
 	if nothing {
 		return nil
@@ -87,13 +91,19 @@ func (p *membership) promiseEnd(ctx context.Context) error {
 	return p.writeEnd(ctx, until)
 }
 
-// writeEnd writes a sealed end into this instance's key.
+// writeEnd writes an end into this instance's key, sealed unless the key that signs
+// for it was another process's.
 func (p *membership) writeEnd(ctx context.Context, until time.Time) error {
 	p.mu.Lock()
 	key, created, value := p.key, p.created, p.value
 	value.Until = until
-	protocol.Seal(&value, p.signer)
+	if p.signer != nil {
+		protocol.Seal(&value, p.signer)
+	}
 	p.mu.Unlock()
+	if err := p.state.clear(); err != nil {
+		return fmt.Errorf("coordinator: leave %s: %w", p.provider, err)
+	}
 	b, err := json.Marshal(value)
 	if err != nil {
 		return fmt.Errorf("coordinator: leave %s: %w", p.provider, err)

@@ -30,6 +30,15 @@ type mark struct {
 	report   []byte
 	cluster  uint64
 	sent     clock.Instant // when the report was sent
+	begin    view.Position // where the history begins, if that is before the mark
+}
+
+// asOf is the revision as of which everything is listed.
+func (m *mark) asOf() int64 {
+	if m.begin.Revision != 0 {
+		return m.begin.Revision
+	}
+	return m.revision
 }
 
 // errMoved says that a mark's report is not the newest any more, or that the store
@@ -72,7 +81,7 @@ func (p *membership) pages(ctx context.Context, m mark) (all []view.Key, err err
 			return nil, err
 		}
 		for wait := (backoff{}); ; {
-			r, err := p.page(ctx, m, clientv3.OpGet(from, append(o, clientv3.WithRev(m.revision))...))
+			r, err := p.page(ctx, m, clientv3.OpGet(from, append(o, clientv3.WithRev(m.asOf()))...))
 			if err == nil || outdated(err) || tooLarge(err) || ctx.Err() != nil {
 				return r, err
 			}
@@ -117,7 +126,7 @@ func (p *membership) touch(ctx context.Context, m *mark) error {
 	if err != nil {
 		return err
 	}
-	m.sent, m.report = p.s.o.Clock.Now(), report
+	m.sent, m.report, m.begin = p.s.o.Clock.Now(), report, view.Position{}
 	c, done := p.s.bounded(ctx)
 	defer done()
 	key := p.s.keys.Report(p.provider, m.id)

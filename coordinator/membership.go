@@ -32,6 +32,10 @@ type membership struct {
 	// attempt is one to register whose outcome is unknown; nil if there is none.
 	// It is run's own, and close's when run has ended.
 	attempt *attempt
+	// state is the file in Options.StateDir, nil if there is none; before is what the
+	// process before has left there, nil once that is decided. run sets both, before key.
+	state  *stateFile
+	before *view.Checkpoint
 
 	mu       sync.Mutex
 	tracker  view.Tracker
@@ -40,8 +44,9 @@ type membership struct {
 	id       string             // the incarnation
 	lease    clientv3.LeaseID   // of the incarnation
 	value    quota.Instance     // as written under key
-	signer   ed25519.PrivateKey // of the incarnation
+	signer   ed25519.PrivateKey // of the incarnation; nil if another process had it
 	created  int64              // revision at which key was created
+	keyAt    int64              // revision at which this process wrote it
 	policy   *quota.Policy      // in the view
 	level    *protocol.Level    // in the view
 	levelled int64              // monotonic, when level was applied; 0 if there was none
@@ -55,6 +60,8 @@ type membership struct {
 	checking bool               // a check of a doubted view is under way
 	silent   bool               // the sink is closed
 	until    int64              // announced end, corrected wall time; 0 if none was announced
+	// checkpoint is what the state file shall hold.
+	checkpoint view.Checkpoint
 }
 
 func newMembership(s *Session, provider string, sink feed.Sink) *membership {
@@ -70,6 +77,8 @@ func newMembership(s *Session, provider string, sink feed.Sink) *membership {
 func (p *membership) run() {
 	defer close(p.done)
 	defer p.noteClosed()
+	p.openState()
+	defer p.closeState()
 	p.trouble(nil) // the session's
 	var wait backoff
 	for p.ctx.Err() == nil {
@@ -132,13 +141,18 @@ func short(name string) string {
 
 // listLocked starts the history from a listing at a mark.
 func (p *membership) listLocked(m mark, all []view.Key) {
-	v := p.tracker.List(m.sent, m.revision, m.cluster, all)
+	v := p.tracker.List(m.sent, m.asOf(), m.cluster, all)
 	p.tracker.Wrote(m.revision)
 	p.reports.Reset(m.revision, m.report)
 	p.levelLocked(v.Level)
 	p.policy, p.proved, p.behind, p.relist, p.checking = v.Policy, 0, 0, false, false
+	p.checkpointLocked(m)
 	if !p.silent {
-		p.sink.Reset(p.s.o.Clock.Now(), p.id, v)
+		if m.begin.Revision != 0 {
+			p.sink.Resume(p.state.locked, p.state.locked.Mono-(p.state.host-m.begin.At), p.id, v)
+		} else {
+			p.sink.Reset(p.s.o.Clock.Now(), p.id, v)
+		}
 		if p.until != 0 {
 			p.sink.Announce(p.until)
 		}

@@ -24,6 +24,9 @@ type recorder struct {
 	trouble error
 	until   int64
 	closed  bool
+
+	resumed clock.Instant // as told by Resume
+	since   int64
 }
 
 func (r *recorder) note(format string, args ...any) {
@@ -35,6 +38,14 @@ func (r *recorder) Reset(_ clock.Instant, self string, v protocol.View) {
 	defer r.mu.Unlock()
 	r.self, r.view, r.proofs = self, v, 0
 	r.note("reset %d", len(v.Instances))
+}
+
+func (r *recorder) Resume(at clock.Instant, since int64, self string, v protocol.View) {
+	r.Reset(at, self, v)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.resumed, r.since = at, since
+	r.log[len(r.log)-1] = fmt.Sprintf("resume %d", len(v.Instances))
 }
 
 func (r *recorder) Apply(_ clock.Instant, c protocol.Change) {

@@ -32,7 +32,12 @@ type attempt struct {
 // register makes a new incarnation, or finds the one whose answer was lost, and
 // starts the history.
 func (p *membership) register(ctx context.Context, l *lease) error {
-	i, m, joined, err := p.writeKey(ctx, l)
+	i, m, resumed, err := p.resume(ctx, l)
+	joined, keyAt := int64(0), m.revision
+	if err == nil && !resumed {
+		i, m, joined, err = p.writeKey(ctx, l)
+		keyAt = m.created
+	}
 	if err != nil {
 		return err
 	}
@@ -45,17 +50,32 @@ func (p *membership) register(ctx context.Context, l *lease) error {
 	signer := p.attempt.key
 	all, m, err := p.list(ctx, m)
 	if err == nil || errors.Is(err, errGone) {
-		p.attempt = nil
+		p.attempt, p.before = nil, nil
+	} else if resumed {
+		p.before.Report = m.newest
 	}
 	if err != nil {
 		return err
 	}
 	p.noteRegistered(m.cluster, i.ID)
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.key, p.id, p.lease, p.value, p.created, p.signer = m.key, i.ID, l.id, i, m.created, signer
+	p.key, p.id, p.lease, p.value, p.created, p.keyAt, p.signer = m.key, i.ID, l.id, i, m.created, keyAt, signer
 	p.listLocked(m, all)
+	p.mu.Unlock()
+	if resumed {
+		p.s.o.Logger.Info("continues the instance of the process before", "provider", p.provider, "instance", i.ID, "revision", m.asOf())
+	}
+	p.keep()
 	return nil
+}
+
+// instance is this process as an incarnation.
+func (p *membership) instance(id string) quota.Instance {
+	s := p.s
+	return quota.Instance{
+		ID: id, Name: s.o.Name, Host: s.host[:min(len(s.host), quota.MaxNameBytes)], PID: os.Getpid(), Version: buildinfo.Version(),
+		Weight: max(1, s.o.Weight), Started: s.started,
+	}
 }
 
 // writeKey writes the key of a new incarnation, with its first report, which is a
@@ -72,10 +92,8 @@ func (p *membership) writeKey(ctx context.Context, l *lease) (i quota.Instance, 
 		return i, m, 0, fmt.Errorf("coordinator: register: %w", err)
 	}
 	m.id, m.key, m.lease, m.sent = a.id, s.keys.Instance(p.provider, a.id), l.id, s.o.Clock.Now()
-	i = quota.Instance{
-		ID: a.id, Name: s.o.Name, Host: s.host[:min(len(s.host), quota.MaxNameBytes)], PID: os.Getpid(), Version: buildinfo.Version(),
-		Weight: max(1, s.o.Weight), Attempt: a.number, Started: s.started, From: from,
-	}
+	i = p.instance(a.id)
+	i.Attempt, i.From = a.number, from
 	value, err := json.Marshal(i)
 	if err != nil {
 		return i, m, 0, fmt.Errorf("coordinator: register: %w", err)

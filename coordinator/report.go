@@ -65,6 +65,7 @@ func (s *Session) report() {
 // whether etcd does: if it keeps one membership waiting, the others do not ask it in
 // the same round, so that their states are noted in time.
 func (p *membership) report(last *reporting, answers bool) bool {
+	defer p.keep()
 	now := p.s.o.Clock.Now()
 	r := p.sink.Report(now) // also notes and logs changes of state
 	r.Name = p.s.o.Name

@@ -62,6 +62,12 @@ type Options struct {
 	// NTPInterval is the time between two questions to a server, default 32 s;
 	// from 1 s, for servers of one's own, to 1024 s.
 	NTPInterval time.Duration
+	// StateDir is a directory on a local disk, of this process alone, in which a
+	// session keeps what the next process on this host needs to continue its instances
+	// after a crash: they then issue permits again from the next window on, instead of
+	// after TTL and the settle time. Default: none, every process joins as new. The
+	// directory must exist; Linux only.
+	StateDir string
 	// Lazy makes Join return at once, also while etcd is away. Limiters are then
 	// joining, and Status says why, until etcd can be reached; the rest comes by
 	// itself. Use it where the process has other work to do, or must start without
@@ -101,6 +107,11 @@ func (o *Options) fill() error {
 	}
 	if o.Probe < 50*time.Millisecond || o.Probe > time.Second {
 		return fmt.Errorf("coordinator: probe %v: must be from 50ms to 1s; 0 means %v", o.Probe, defaultProbe)
+	}
+	if o.StateDir != "" {
+		if err := checkStateDir(o.StateDir); err != nil {
+			return fmt.Errorf("coordinator: StateDir %q: %w; it must be an existing directory on a local disk; empty means that each process joins as new", o.StateDir, err)
+		}
 	}
 	i := quota.Instance{Name: o.Name, Weight: o.Weight}
 	return i.Validate()

@@ -19,6 +19,10 @@ type Sink interface {
 	// in which this process is the incarnation self. What was held before
 	// counts as a share of 0. Called first, and after every gap.
 	Reset(at clock.Instant, self string, v protocol.View)
+	// Resume is Reset for a process that continues, from the instant at on, the
+	// incarnation of one that has ended, which held v at the monotonic instant since.
+	// Nothing is issued in windows that may have begun before at on any clock.
+	Resume(at clock.Instant, since int64, self string, v protocol.View)
 	// Apply moves the view on by exactly one revision. A change whose revision
 	// is not newer than the view's is ignored.
 	Apply(at clock.Instant, c protocol.Change)

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -51,10 +52,22 @@ func (h *History) bound(w quota.Window, now, offset, frozen int64) Bound {
 	switch {
 	case t.start >= h.until:
 		b.Permits, b.Reason = 0, ReasonLeft
-	case from < h.since:
+	case from < h.since, sub(w.Start(), offset) < h.opens(w.Length):
 		b.Permits, b.Reason = 0, ReasonJoining
 	}
 	return b
+}
+
+// opens returns the instant from which windows of a length may start that a process
+// which ended at h.resumed has not issued permits of: its clock may have been e fast,
+// this one's may be e slow, and the two drift apart until such a window ends. Without
+// such a process it is earlier than the settle rule allows.
+func (h *History) opens(length time.Duration) int64 {
+	var e int64
+	for i := range h.terms {
+		e = max(e, h.terms[i].clockErr)
+	}
+	return add(h.resumed, 2*e+(2*e+int64(length))/protocol.DriftBound)
 }
 
 // lookback returns the instant from which views count for window w: S before
@@ -173,6 +186,6 @@ func (h *History) ReadyAt() int64 {
 	for _, t := range h.terms {
 		settle = max(settle, t.settle)
 	}
-	ready := add(max(h.resetAt, h.selfAt), settle)
+	ready := max(add(max(h.began, h.selfAt), settle), h.opens(0))
 	return max(ready, sub(h.members[i].from, h.offset))
 }

@@ -22,8 +22,9 @@ import (
 type History struct {
 	started bool
 	self    string // this incarnation's ID
-	resetAt int64  // when the history began
-	since   int64  // every view held at or after since is known; >= resetAt
+	began   int64  // when the first view was taken
+	resumed int64  // when this process began to hold it; began, unless it continues another
+	since   int64  // every view held at or after since is known; >= began
 	until   int64  // own announced end, corrected wall time; MaxInt64: none
 	offset  int64  // as the latest query gave it
 
@@ -121,10 +122,16 @@ func (m *member) takesPart(wall int64) bool { return m.from <= wall && wall < m.
 // Reset restarts the history: at the instant at this process, as the incarnation
 // self, holds view v. Views held before count as a share of 0, and an announced end
 // is forgotten.
-func (h *History) Reset(at int64, self string, v protocol.View) {
+func (h *History) Reset(at int64, self string, v protocol.View) { h.Resume(at, at, self, v) }
+
+// Resume is Reset for a process that continues, from the instant at on, the
+// incarnation of a process of this host that has ended. View v has been held since
+// the instant since, and until at. The other process may have issued permits of any
+// window that its clock had begun by at: this one has no share of these.
+func (h *History) Resume(at, since int64, self string, v protocol.View) {
 	*h = History{
-		started: true, self: self, resetAt: at, since: at, until: math.MaxInt64,
-		offset: h.offset, revision: v.Revision, selfAt: at,
+		started: true, self: self, began: since, resumed: at, since: since, until: math.MaxInt64,
+		offset: h.offset, revision: v.Revision, selfAt: since,
 		index: make(map[string]int, len(v.Instances)),
 		terms: []span{{newTerms(v.Policy, v.PolicyRevision, v.Level), math.MaxInt64}},
 	}

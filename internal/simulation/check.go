@@ -38,6 +38,7 @@ type Stats struct {
 	Unlike    int // checks that found another view
 	Backwards int // answers that showed a store gone back
 	Anew      int // incarnations after the first of a host
+	Continued int // processes that continued the incarnation before
 }
 
 // Action returns the name of the i-th action, and how often it happened.
@@ -50,6 +51,7 @@ func (s *Stats) Add(o *Stats) {
 	}
 	s.Hosts, s.Compacted, s.Rewatched = s.Hosts+o.Hosts, s.Compacted+o.Compacted, s.Rewatched+o.Rewatched
 	s.Doubts, s.Unlike, s.Backwards, s.Anew = s.Doubts+o.Doubts, s.Unlike+o.Unlike, s.Backwards+o.Backwards, s.Anew+o.Anew
+	s.Continued += o.Continued
 }
 
 // Violation is a window in which too many permits were issued, or something
@@ -115,7 +117,7 @@ func (h *host) starved(now clock.Instant) {
 	if h.unset { // what the default S looks back to
 		settle = max(settle, quota.DefaultSettle)
 	}
-	if h.heldSince >= start-int64(settle) || now.Mono >= mono || now.Wall >= wall || h.until != 0 {
+	if h.heldSince >= start-int64(settle) || start < h.opens(w.Length) || now.Mono >= mono || now.Wall >= wall || h.until != 0 {
 		return
 	}
 	_, shares, ok := share.Of(&h.etcd.states[h.last].view, w)

@@ -3,6 +3,7 @@ package simulation
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,6 +29,11 @@ func (w *world) happen(e *event) {
 		e.text += w.tamper(r)
 	case doLag, doAlone, doLeaderless, doCompact, doRestore, doOutage:
 		w.trouble(e, r)
+	case doReplace:
+		if h := w.running(r); h != nil {
+			e.text += " of " + h.name
+			h.replace(r)
+		}
 	default:
 		if h := w.alive(r); h != nil {
 			e.text += " of " + h.name
@@ -49,6 +55,15 @@ func (w *world) alive(r *rand.Rand) *host {
 		return nil
 	}
 	return live[r.IntN(len(live))]
+}
+
+// running returns a random host that is not dead.
+func (w *world) running(r *rand.Rand) *host {
+	all := slices.DeleteFunc(slices.Clone(w.hosts), func(h *host) bool { return h.dead })
+	if len(all) == 0 {
+		return nil
+	}
+	return all[r.IntN(len(all))]
 }
 
 // ahead is how far ahead something is announced: mostly enough, not always.
@@ -139,19 +154,23 @@ func (h *host) setClock(r *rand.Rand) {
 		h.setMeasured()
 		return
 	}
-	bound := h.osError()
-	now := h.machine.os(h.now) - epoch - h.now
 	if len(h.machine.backs) > 0 {
 		return
 	}
-	if r.IntN(2) == 0 || len(h.machine.sleeps) > 0 {
-		h.machine.sets = append(h.machine.sets, set{h.now, r.Int64N(2*bound+1) - bound - now})
+	if bound := h.osError(); r.IntN(2) == 0 || len(h.machine.sleeps) > 0 {
+		h.shiftClock(r.Int64N(2*bound+1) - bound)
 		return
 	}
 	back := -(h.e + r.Int64N(10_000*ms))
 	until := h.now + 1 + r.Int64N(1000*ms)
 	h.machine.sets = append(h.machine.sets, set{h.now, back}, set{until, -back})
 	h.machine.backs = append(h.machine.backs, span{h.now, until})
+}
+
+// shiftClock sets the operating system's clock to an error.
+func (h *host) shiftClock(err int64) {
+	now := h.machine.os(h.now) - epoch - h.now
+	h.machine.sets = append(h.machine.sets, set{h.now, err - now})
 }
 
 // crash ends the process; the lease runs out later. Often it starts again.

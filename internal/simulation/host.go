@@ -41,6 +41,10 @@ type host struct {
 
 	place
 	limiter
+
+	disk
+	before  *host         // the process whose place it takes; nil if there was none
+	started clock.Instant // when it began
 }
 
 // place is what coordinator.membership remembers.
@@ -71,26 +75,43 @@ type place struct {
 
 // startHost starts a process. r drives it and its network.
 func (w *world) startHost(r *rand.Rand, announces bool) *host {
-	h := &host{world: w, r: r, number: len(w.hosts), announces: announces}
-	h.name = fmt.Sprintf("i%d", h.number)
+	h := w.newHost(r, announces)
 	h.machine = newHostClock(r, w.osError())
-	h.clock = clock.Started(h.read(), h.suspended())
+	h.start()
+	return h
+}
+
+func (w *world) newHost(r *rand.Rand, announces bool) *host {
+	n := len(w.hosts)
+	h := &host{world: w, r: r, number: n, announces: announces, name: fmt.Sprintf("i%d", n)}
+	w.hosts = append(w.hosts, h)
+	return h
+}
+
+// start starts the process on its machine.
+func (h *host) start() {
+	w := h.world
+	h.started = h.read()
+	h.clock = clock.Started(h.started, h.suspended())
 	h.planner.Clock = h.clock
 	h.gate = window.NewGate(h, h.decided, nil)
 	h.tracker.ReadBy(&w.reader)
-	w.hosts = append(w.hosts, h)
 	if w.kind == Measured {
 		h.measure()
-		return h
+		return
 	}
 	h.begin()
-	return h
 }
 
 // begin starts what a process does all the time.
 func (h *host) begin() {
 	w := h.world
-	h.join()
+	if c := h.predecessor(); c != nil {
+		h.resume(c)
+	} else {
+		h.join()
+	}
+	h.at(w.now+1, h.keep)
 	h.at(w.now+1, h.probe)
 	h.at(w.now+1, h.ask)
 	if w.sharing.rule == quota.ShareDemand {

@@ -166,7 +166,7 @@ func takesNothing(u, v *protocol.View, win quota.Window) bool {
 	if u.Policy == nil || v.Policy == nil || u.Policy.Settle != v.Policy.Settle {
 		return false
 	}
-	if _, limited, inForce := protocol.PermitsFor(v.Policy, win); !limited || !inForce {
+	if _, limited, inForce := protocol.PermitsFor(v.Policy, win); u.Policy != v.Policy && (!limited || !inForce) {
 		return false
 	}
 	_, before, _ := share.Of(u, win)

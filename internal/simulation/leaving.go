@@ -36,6 +36,7 @@ func (h *host) leave(until time.Time) {
 		until = h.value.From
 	}
 	h.until = until.UnixNano()
+	h.void()
 	bind := func() {
 		h.planner.Announce(h.until)
 		h.changed()
@@ -51,7 +52,9 @@ func (h *host) leave(until time.Time) {
 func (h *host) promise(until int64, answered func()) {
 	id, value := h.id, h.value
 	value.Until = time.Unix(0, until)
-	protocol.Seal(&value, keyOf(h.name, h.wrote))
+	if name, wrote := h.sealer(); idOf(name, wrote) == id {
+		protocol.Seal(&value, keyOf(name, wrote))
+	}
 	h.call(func(int) {
 		h.etcd.write(func() {
 			if h.etcd.has(id) {
@@ -67,6 +70,7 @@ func (h *host) promise(until int64, answered func()) {
 func (h *host) quit() {
 	h.leaving = true
 	h.close()
+	h.void()
 	now := h.clock.WallAt(h.read().Mono) + 1
 	switch {
 	case h.trick(EndBeforeUse):

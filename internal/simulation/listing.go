@@ -16,6 +16,17 @@ type mark struct {
 	report   report
 	cluster  uint64
 	sent     clock.Instant
+	begin    view.Position // where the history begins, if not at the mark
+	// presentView lists at the mark although the history begins before.
+	presentView bool
+}
+
+// asOf is the revision at which everything is read.
+func (m *mark) asOf() int64 {
+	if m.begin.Revision != 0 && !m.presentView {
+		return m.begin.Revision
+	}
+	return m.revision
 }
 
 // pages reads everything as it was at the mark, in pages, as long as going says:
@@ -38,10 +49,10 @@ func (h *host) page(m mark, keys []view.Key, left int, going func() bool, done f
 	})
 	h.call(func(member int) {
 		h.etcd.linear(member, func() {
-			moved := m.revision > h.etcd.revision() || m.revision <= h.etcd.compacted || h.etcd.reported(m.id).revision != m.revision
+			moved := max(m.revision, m.asOf()) > h.etcd.revision() || m.asOf() <= h.etcd.compacted || h.etcd.reported(m.id).revision != m.revision
 			n, part := 0, keys
 			if !moved {
-				n = h.etcd.line[m.revision-1].state
+				n = h.etcd.line[m.asOf()-1].state
 				part = append(slices.Clip(part), pageOf(h.etcd.states[n].keys, len(part), left)...)
 			}
 			h.answer(func() {
@@ -81,7 +92,7 @@ func (h *host) touch(m mark, going func() bool, done func(m mark)) {
 			h.touch(m, going, done)
 		}
 	})
-	m.sent, m.report = h.read(), h.newReport(m.id, randomDemand(h.r))
+	m.sent, m.report, m.begin = h.read(), h.newReport(m.id, randomDemand(h.r)), view.Position{}
 	life := h.etcd.life
 	h.call(func(int) {
 		h.etcd.write(func() {

@@ -137,7 +137,7 @@ var patches = mutant.Table{
 		{File: "internal/share/planner.go", Old: "if p.stale = stale && !proof.Strict; p.stale {", New: "if p.stale = false; p.stale {"},
 	}},
 	{Name: "JoinAtOnce", Wrong: "lets a new history allow windows at once", Edits: []mutant.Edit{
-		{File: "internal/share/bound.go", Old: "\tcase from < h.since:", New: "\tcase false:"},
+		{File: "internal/share/bound.go", Old: "\tcase from < h.since, sub", New: "\tcase sub"},
 	}},
 	{Name: "LengthsTogether", Wrong: "uses the lookback of the shortest window for all lengths", Edits: []mutant.Edit{
 		{File: "internal/share/bound.go", Old: `	start := sub(w.Start(), offset)
@@ -152,6 +152,9 @@ var patches = mutant.Table{
 	}},
 	{Name: "MonotonicOnly", Wrong: "takes a proof's age by the monotonic clock alone", Edits: []mutant.Edit{
 		{File: "internal/share/planner.go", Old: "p.proof.Wall + int64(r.Freshness)", New: "window.Forever"},
+	}},
+	{Name: "NextWindow", Wrong: "continues in the next window, by its own clock, of one that has ended", Edits: []mutant.Edit{
+		{File: "internal/share/bound.go", Old: "return add(h.resumed, 2*e+", New: "return add(h.resumed, 0*e+"},
 	}},
 	{Name: "NoProof", Wrong: "never looks how old the proof is", Edits: []mutant.Edit{
 		{File: "internal/share/planner.go", Old: `	if !p.proved {
@@ -192,6 +195,9 @@ var patches = mutant.Table{
 		return last, last`, New: `	if true {
 		return last, last`},
 		{File: "internal/share/tally.go", Old: "t.turn = turnOf(w)", New: "t.turn = t.seed"},
+	}},
+	{Name: "RunningWindow", Wrong: "continues in the window in which another process has ended", Edits: []mutant.Edit{
+		{File: "internal/share/bound.go", Old: ", sub(w.Start(), offset) < h.opens(w.Length):", New: ":"},
 	}},
 	{Name: "SilenceUndoubted", Wrong: "counts a proof after a long silence as before", Edits: []mutant.Edit{
 		{File: "internal/view/doubt.go", Old: "if max(now.Mono-t.sure.Mono, now.Wall-t.sure.Wall) <= freshness {", New: "if true {"},

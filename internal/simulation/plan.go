@@ -60,12 +60,13 @@ const (
 	doOutage
 	doDrain
 	doTamper
+	doReplace
 	actions
 )
 
 var actionNames = [actions]string{"join", "announced leave", "leave", "crash", "lease lost", "announced limits", "policy",
 	"partition", "pause", "suspension", "clock set", "watch hangs", "watch ends", "member lags", "member cut off",
-	"no leader", "compaction", "restore", "outage", "drained", "forgery"}
+	"no leader", "compaction", "restore", "outage", "drained", "forgery", "crash in place"}
 
 // String returns the action in words.
 func (a action) String() string { return actionNames[a] }
@@ -133,6 +134,9 @@ func newPlan(kind Kind, m *Mutant, seed uint64) plan {
 	if !p.dense {
 		p.calmDown(s)
 	}
+	if kind != Calm && m == nil {
+		p.replaceHosts(rand.New(rand.NewPCG(seed, 23)))
+	}
 	switch kind {
 	case Hold:
 		outage := s + r.Int64N(p.end-s)
@@ -180,6 +184,15 @@ func (p *plan) calmDown(settle int64) {
 		p.end += 2 * settle
 	}
 	p.end += before + quiet()
+}
+
+// replaceHosts lets a process crash, in a quiet span too, and the next one continue.
+func (p *plan) replaceHosts(r *rand.Rand) {
+	at := r.Int64N(p.end)
+	p.add(r, at, doReplace)
+	if r.IntN(3) == 0 { // and once more, soon
+		p.add(r, at+r.Int64N(900*ms), doReplace)
+	}
 }
 
 func (p *plan) add(r *rand.Rand, at int64, do action) {

@@ -63,7 +63,7 @@ func (h *host) register(attempt int, p *quota.Policy) {
 				h.wrote = attempt
 				list := func(m mark) {
 					h.pages(m, going, func(m mark, keys []view.Key, n int) {
-						h.id, h.value, h.registered, h.created = i.ID, i, true, m.created
+						h.id, h.value, h.registered, h.created, h.key = i.ID, i, true, m.created, m.created
 						h.list(m, keys, n)
 					})
 				}
@@ -83,16 +83,24 @@ func (h *host) list(m mark, keys []view.Key, n int) {
 	if h.trick(ListedWhenSent) {
 		at = m.sent
 	}
-	v := h.tracker.List(m.sent, m.revision, m.cluster, keys)
+	v := h.tracker.List(m.sent, m.asOf(), m.cluster, keys)
 	h.tracker.Wrote(m.revision)
 	h.reports.Reset(m.revision, m.report.value)
-	h.planner.Reset(at, h.id, v)
+	if m.begin.Revision != 0 {
+		h.planner.Resume(h.started, m.begin.At, h.id, v)
+	} else {
+		h.planner.Reset(at, h.id, v)
+	}
 	h.policy, h.proved, h.behind, h.relist, h.checking = v.Policy, 0, 0, false, false
 	h.first, h.last, h.heldSince = n, n, at.Mono
+	if m.begin.Revision != 0 {
+		h.heldSince = m.begin.At
+	}
 	if h.until != 0 && !h.trick(EndForgotten) {
 		h.planner.Announce(h.until)
 	}
 	h.changed()
+	h.newCheckpoint(m)
 	if !h.tracker.Has(h.id) {
 		h.anew()
 		return
@@ -163,7 +171,9 @@ func (h *host) take(number int, m *message) {
 		h.changed()
 	}
 	if len(m.keys) > 0 {
-		h.last, h.heldSince = max(h.last, m.state), h.read().Mono
+		if h.last = max(h.last, m.state); len(m.keys) > 1 || m.keys[0].Revision != h.same {
+			h.heldSince = h.read().Mono
+		}
 		h.sameAsEtcd()
 	}
 	h.prove()

@@ -29,6 +29,9 @@ const maxSent = 16
 // Newest returns the revision that the next report must find.
 func (r *Reports) Newest() int64 { return r.newest }
 
+// Own returns the revision of the newest known write of this instance's own.
+func (r *Reports) Own() int64 { return r.own.revision }
+
 // Sent notes that a report is about to be written, and returns Newest.
 func (r *Reports) Sent(value []byte) (after int64) {
 	if len(r.sent) == maxSent {

@@ -1,0 +1,121 @@
+package coordinator
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/quotient-limiter/quotient/internal/keys"
+	"github.com/quotient-limiter/quotient/internal/view"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// This file is Options.StateDir: docs/protocol.md section 12 has the rule and its
+// proof. Whatever is missing or odd, the process joins as a new instance.
+
+// openState opens the provider's file, if there is to be one.
+func (p *membership) openState() {
+	o := &p.s.o
+	if o.StateDir == "" {
+		return
+	}
+	f, before, why := openState(o.StateDir, p.s.keys.Provider(p.provider), p.provider, o.Clock)
+	if before != nil {
+		if id, ok := keys.IncarnationIn(p.s.keys.Instances(p.provider), p.s.keys.Instance(p.provider, before.ID)); !ok || id != before.ID {
+			before, why = nil, fmt.Errorf("%q is no incarnation", before.ID)
+		}
+	}
+	switch {
+	case f == nil:
+		o.Logger.Warn("the state file cannot be used: joining as a new instance, which the next process here cannot continue",
+			"provider", p.provider, "error", why)
+	case before == nil:
+		o.Logger.Info("no instance to continue, joining as a new one", "provider", p.provider, "because", why)
+	}
+	p.state, p.before = f, before
+}
+
+// resume continues the instance of the process before: it takes the key over to this
+// process's lease and writes the report, both on the condition that they are as that
+// process knew them. If they are not, ok is false, and that instance is removed.
+func (p *membership) resume(ctx context.Context, l *lease) (i quota.Instance, m mark, ok bool, err error) {
+	b := p.before
+	if b == nil {
+		return i, m, false, nil
+	}
+	i = p.instance(b.ID)
+	i.From = b.From
+	value, err := json.Marshal(i)
+	if err != nil {
+		return i, m, false, fmt.Errorf("coordinator: continue %s: %w", b.ID, err)
+	}
+	m = mark{id: b.ID, key: p.s.keys.Instance(p.provider, b.ID), lease: l.id, created: b.Created, sent: p.s.o.Clock.Now()}
+	if m.report, err = p.reportNow(); err != nil {
+		return i, m, false, err
+	}
+	p.attempt = &attempt{lease: l.id, id: b.ID} // should no answer come
+	c, done := p.s.bounded(ctx)
+	defer done()
+	report := p.s.keys.Report(p.provider, b.ID)
+	r, err := p.s.kv.Txn(c).
+		If(clientv3.Compare(clientv3.ModRevision(m.key), "=", b.Key), clientv3.Compare(clientv3.ModRevision(report), "=", b.Report)).
+		Then(clientv3.OpPut(m.key, string(value), clientv3.WithLease(l.id)), clientv3.OpPut(report, string(m.report), clientv3.WithLease(l.id))).
+		Else(clientv3.OpTxn([]clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(m.key), "=", b.Created)},
+			[]clientv3.Op{clientv3.OpDelete(m.key), clientv3.OpDelete(report)}, nil)).Commit()
+	switch {
+	case err != nil:
+		return i, m, false, classify(ctx, "continue "+b.ID, err)
+	case !r.Succeeded:
+		p.before, p.attempt = nil, nil // no ID is written twice
+		p.s.o.Logger.Info("the instance of the process before cannot be continued, joining as a new one", "provider", p.provider,
+			"instance", b.ID, "because", "its key or its report in etcd has changed or is gone")
+		return i, m, false, nil
+	}
+	m.revision, m.newest, m.cluster = r.Header.Revision, r.Header.Revision, r.Header.ClusterId
+	m.begin, _ = b.Begin(p.state.host)
+	b.Key, b.Report = m.revision, m.revision // should the listing fail
+	return i, m, true, nil
+}
+
+// checkpointLocked begins the checkpoint of an incarnation, or after a gap.
+func (p *membership) checkpointLocked(m mark) {
+	p.checkpoint = view.Checkpoint{ID: p.id, Created: p.created, Key: p.keyAt, From: p.value.From}
+	if m.begin.Revision != 0 {
+		p.checkpoint.Positions = []view.Position{m.begin}
+	}
+}
+
+// keep writes how far this instance is into the state file.
+func (p *membership) keep() {
+	p.mu.Lock()
+	if p.key == "" || p.state == nil || p.relist || p.silent || p.until != 0 {
+		p.mu.Unlock()
+		return
+	}
+	position := p.tracker.Position()
+	now, err := hostClock()
+	c := &p.checkpoint
+	if q := p.policy; q != nil {
+		c.Reach = int64(q.Settle + q.LongestWindow() + 2*q.ClockError)
+	}
+	c.Report = p.reports.Own()
+	c.Note(view.Position{At: now, Revision: position})
+	written := *c
+	p.mu.Unlock()
+	if err == nil {
+		err = p.state.write(&written)
+	}
+	if err != nil {
+		p.s.o.Logger.Debug("the state file cannot be written", "provider", p.provider, "error", err)
+	}
+}
+
+// closeState gives the state file back, when nothing is issued any more.
+func (p *membership) closeState() {
+	p.closeSink()
+	if err := p.state.close(); err != nil {
+		p.s.o.Logger.Warn("the state file cannot be cleared, it stays locked until this process ends", "provider", p.provider, "error", err)
+	}
+}

@@ -1,0 +1,15 @@
+//go:build !linux
+
+package coordinator
+
+import (
+	"errors"
+	"os"
+)
+
+var errNoState = errors.New("it works on Linux only, leave it empty here")
+
+func checkStateDir(string) error       { return errNoState }
+func lockState(*os.File) error         { return errNoState }
+func placeOf(*os.File) (string, error) { return "", errNoState }
+func hostClock() (int64, error)        { return 0, errNoState }
