@@ -87,10 +87,11 @@ func (p *membership) checkpointLocked(m mark) {
 	}
 }
 
-// keep writes how far this instance is into the state file.
+// keep writes how far this instance is into the state file; nothing in a doubt, whose
+// views may be of a line that the store has lost.
 func (p *membership) keep() {
 	p.mu.Lock()
-	if p.key == "" || p.state == nil || p.relist || p.silent || p.until != 0 {
+	if p.key == "" || p.state == nil || p.relist || p.silent || p.until != 0 || p.tracker.Doubted() {
 		p.mu.Unlock()
 		return
 	}

@@ -54,9 +54,7 @@ const (
 	// PresentView begins the history of a process that continues another with the
 	// present view, and says that it has held it as long as that did.
 	PresentView
-	// NotVoided continues an incarnation that has promised its end.
-	NotVoided
-	// EndTooSoon lets a process that continues another promise the end at once.
+	// EndTooSoon lets a process that continues another seal its end at once.
 	EndTooSoon
 	// SlowClocks has clocks that are off by more than the policy says.
 	SlowClocks
@@ -148,7 +146,6 @@ func Mutants() []Mutant {
 		{Name: "SpanForgotten", Shape: quota.ShapeSliding},
 		{Name: "BucketRefilled", Shape: quota.ShapeBucket},
 		{Name: "WarmAboveShare", Shape: quota.ShapeSliding},
-		{Name: "NotVoided", Does: NotVoided, Kind: Calm, Led: []action{doReplace, doLeave, doLeave}},
 		{Name: "EndTooSoon", Does: EndTooSoon, Kind: Calm, Led: []action{doReplace, doQuit}},
 		{Name: "RunningWindow", Kind: Calm, Led: []action{doReplace, doAnnounce}},
 		{Name: "NextWindow", Kind: Calm, Led: []action{doReplace, doAnnounce}},

@@ -44,7 +44,7 @@ func (h *host) keep() {
 // save writes the file, unless the end was announced: it is void from then on.
 func (h *host) save() {
 	c := h.checkpoint
-	if c == nil || !h.registered || h.relist || h.until != 0 || h.shut || c.ID != h.id {
+	if c == nil || !h.registered || h.relist || h.until != 0 || h.shut || h.tracker.Doubted() || c.ID != h.id {
 		return
 	}
 	if p := h.policy; p != nil {
@@ -191,6 +191,9 @@ func (h *host) continued(c *view.Checkpoint, m mark, i quota.Instance, going fun
 			h.stats.Continued++
 		}
 		h.list(m, keys, n)
+		if h.trick(EndTooSoon) {
+			h.itself(h.quit)
+		}
 	})
 }
 
@@ -206,9 +209,7 @@ func (h *host) opens(length time.Duration) int64 {
 
 // void makes the file void: what is sent next binds the next process too.
 func (h *host) void() {
-	if !h.trick(NotVoided) {
-		h.saved, h.older = nil, nil
-	}
+	h.saved, h.older = nil, nil
 }
 
 // sealer is the host and attempt whose key signs an end. A process that continues
