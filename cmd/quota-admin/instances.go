@@ -254,20 +254,20 @@ func compareShares(f *coordinator.Fleet, policy quota.Policy, from time.Time) *s
 	}
 	w := quota.WindowAt(limits[0].Window, from.UnixNano())
 	c := &sharesJSON{Start: time.Unix(0, w.Start()).UTC(), Window: w.Length.String(), Instances: []instanceShareNew{}}
-	// divide returns the total under a policy, and a function to an instance's share.
-	divide := func(p *quota.Policy) (total *int64, of func(id string) *int64) {
+	divide := func(p *quota.Policy) (total *int64, shares map[string]int64) {
 		v := f.View()
 		if v.Policy = p; p == nil {
-			return nil, func(string) *int64 { return nil }
+			return nil, nil
 		}
 		n, shares, known := share.Of(&v, w)
-		return knownOr(n, known), func(id string) *int64 { return knownOr(shares[id], known) }
+		return knownOr(n, known), shares
 	}
-	var before, after func(string) *int64
+	var before, after map[string]int64
 	c.OldTotal, before = divide(f.View().Policy)
 	c.NewTotal, after = divide(&policy)
 	for _, s := range f.Instances {
-		c.Instances = append(c.Instances, instanceShareNew{s.Instance.ID, s.Instance.Name, before(s.Instance.ID), after(s.Instance.ID)})
+		id := s.Instance.ID
+		c.Instances = append(c.Instances, instanceShareNew{id, s.Instance.Name, knownOr(before[id], c.OldTotal != nil), knownOr(after[id], c.NewTotal != nil)})
 	}
 	return c
 }

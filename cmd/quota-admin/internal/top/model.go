@@ -12,9 +12,9 @@ import (
 // model is what top shows and how the keys change it. It is pure: keys and
 // snapshots go in, lines come out.
 type model struct {
-	data   *Snapshot
-	err    error // of the last attempt to read
-	column int   // sorted by
+	data   Snapshot // zero before the first
+	err    error    // of the last attempt to read
+	column int      // sorted by
 	down   bool
 	filter string
 	typing bool // the filter is being typed
@@ -66,10 +66,7 @@ func (m *model) key(k string, page int) {
 		m.typed(k)
 		return
 	}
-	columns := 1
-	if m.data != nil {
-		columns = len(m.data.columns)
-	}
+	columns := max(1, len(m.data.columns))
 	switch k {
 	case "q":
 		m.quit = true
@@ -111,15 +108,12 @@ func (m *model) typed(k string) {
 // take shows a new snapshot, or why there is none; the last one stays then.
 func (m *model) take(s *Snapshot, err error) {
 	if m.err = err; err == nil {
-		m.data = s
+		m.data = *s
 	}
 }
 
 // rows are the rows to show: those that the filter lets through, sorted.
 func (m *model) rows() [][]any {
-	if m.data == nil {
-		return nil
-	}
 	wanted := strings.ToLower(m.filter)
 	var rows [][]any
 	for _, row := range m.data.rows {
@@ -146,9 +140,6 @@ const fixedLines = 4
 const notesShown = 3
 
 func (m *model) notes() []string {
-	if m.data == nil {
-		return nil
-	}
 	return m.data.Notes[:min(len(m.data.Notes), notesShown)]
 }
 
@@ -159,19 +150,17 @@ func (m *model) page(height int) int {
 
 // view draws the screen: at most height lines of at most width characters.
 func (m *model) view(width, height int) (lines []string) {
-	if m.data == nil {
-		lines = []string{"reading ...", ""}
-	} else {
-		rows := m.rows()
-		page := m.page(height)
-		m.offset = max(0, min(m.offset, len(rows)-page))
-		lines = append(lines, m.data.at.Format("15:04:05 ")+format.Clean(m.data.title))
-		for _, n := range m.notes() {
-			lines = append(lines, "! "+format.Clean(n))
-		}
-		lines = append(lines, "")
-		lines = append(lines, m.data.lines(rows[m.offset:min(len(rows), m.offset+page)], min(m.column, len(m.data.columns)-1), m.down)...)
+	rows, page := m.rows(), m.page(height)
+	m.offset = max(0, min(m.offset, len(rows)-page))
+	lines = []string{"reading ..."}
+	if !m.data.at.IsZero() {
+		lines[0] = m.data.at.Format("15:04:05 ") + format.Clean(m.data.title)
 	}
+	for _, n := range m.notes() {
+		lines = append(lines, "! "+format.Clean(n))
+	}
+	lines = append(lines, "")
+	lines = append(lines, m.data.lines(rows[m.offset:min(len(rows), m.offset+page)], min(m.column, len(m.data.columns)-1), m.down)...)
 	for len(lines) < height-1 {
 		lines = append(lines, "")
 	}

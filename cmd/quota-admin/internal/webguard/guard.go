@@ -13,9 +13,9 @@ import (
 	"errors"
 	"log/slog"
 	"mime"
-	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"path"
 	"slices"
 	"strings"
@@ -132,13 +132,7 @@ func checkMethod(r *http.Request) *refusal {
 // somebody else whose name was made to point here (DNS rebinding) is of the same
 // origin for the browser, but it cannot change the name that it asks for.
 func (g *Guard) checkHost(r *http.Request) *refusal {
-	name := r.Host
-	if host, _, err := net.SplitHostPort(name); err == nil {
-		name = host
-	}
-	if inner, ok := strings.CutPrefix(name, "["); ok && strings.HasSuffix(inner, "]") {
-		name = strings.TrimSuffix(inner, "]")
-	}
+	name := (&url.URL{Host: r.Host}).Hostname()
 	if !slices.ContainsFunc(g.o.Hosts, func(h string) bool { return strings.EqualFold(h, name) }) {
 		return &refusal{http.StatusMisdirectedRequest, "this page is not known by that host name; --host adds one"}
 	}

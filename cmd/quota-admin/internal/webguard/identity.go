@@ -1,15 +1,14 @@
 package webguard
 
 import (
-	"bufio"
 	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/netip"
 	"strings"
-	"unicode"
-	"unicode/utf8"
+
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
 )
 
 const maxIdentity = 128
@@ -26,10 +25,7 @@ type Upstream struct {
 // ValidName reports whether a name can stand in a history: printable, without
 // blanks at its ends, and not too long.
 func ValidName(name string) bool {
-	if name == "" || len(name) > maxIdentity || !utf8.ValidString(name) || strings.TrimSpace(name) != name {
-		return false
-	}
-	return !strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) })
+	return name != "" && len(name) <= maxIdentity && strings.TrimSpace(name) == name && format.Printable(name)
 }
 
 func (g *Guard) identify(r *http.Request) (string, *refusal) {
@@ -73,9 +69,10 @@ type Tokens struct {
 // error never contains a token.
 func ParseTokens(text, owner string) (*Tokens, error) {
 	t := &Tokens{holders: map[[sha256.Size]byte]string{}}
-	lines := bufio.NewScanner(strings.NewReader(text))
-	for n := 1; lines.Scan(); n++ {
-		fields := strings.Fields(lines.Text())
+	n := 0
+	for line := range strings.Lines(text) {
+		n++
+		fields := strings.Fields(line)
 		if len(fields) == 0 || strings.HasPrefix(fields[0], "#") {
 			continue
 		}
@@ -94,9 +91,6 @@ func ParseTokens(text, owner string) (*Tokens, error) {
 			return nil, fmt.Errorf("more than %d tokens", maxTokens)
 		}
 		t.holders[sha256.Sum256([]byte(token))] = name
-	}
-	if err := lines.Err(); err != nil {
-		return nil, err
 	}
 	if len(t.holders) == 0 {
 		return nil, errors.New("there is no token; write a line NAME TOKEN for each person")

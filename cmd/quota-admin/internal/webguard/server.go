@@ -62,10 +62,7 @@ func (c *connections) changed(conn net.Conn, state http.ConnState) {
 	defer c.mu.Unlock()
 	switch state {
 	case http.StateNew:
-		host, _, err := net.SplitHostPort(conn.RemoteAddr().String())
-		if err != nil {
-			host = conn.RemoteAddr().String()
-		}
+		host, _, _ := net.SplitHostPort(conn.RemoteAddr().String()) // "" for all that is no network
 		if len(c.all) >= MaxConnections {
 			c.closeOneLocked()
 		}
