@@ -291,7 +291,7 @@ func (c *crew) retire(l *link) error {
 	defer c.mu.Unlock()
 	c.past.Add(counts)
 	if err = errors.Join(err, failed); l.last == nil {
-		return err
+		return errors.Join(err, fmt.Errorf("%s ended before it was done", l.Name))
 	}
 	c.sent, c.lost = c.sent+l.last.Sent, c.lost+l.last.Lost
 	if l.last.Problem != "" {
