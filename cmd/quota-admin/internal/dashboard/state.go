@@ -73,10 +73,12 @@ func detailOf(p *live.Provider, now time.Time) *detail {
 	f := p.Fleet
 	d := &detail{
 		Provider: f.Provider, Revision: f.Revision, Policy: policyOf(&f.Policy, p.At), Bucket: p.Bucket().Seconds(),
-		Troubles: slices.Clone(p.Status.Troubles), Columns: columns, Events: append([]live.Event{}, p.Events...),
+		Troubles: slices.Clone(p.Status.Troubles), Columns: columns, SumOfShares: p.Status.SumOfShares, Instances: [][]any{}, Events: append([]live.Event{}, p.Events...),
 		Gone: f.Policy.Revision == 0 && len(f.Instances) == 0,
 	}
-	d.SumOfShares, d.Instances = p.Detail(now, instancesAtMost)
+	for i := range f.Instances[:min(len(f.Instances), instancesAtMost)] {
+		d.Instances = append(d.Instances, p.Line(&f.Instances[i], now))
+	}
 	if n := len(f.Instances); n > instancesAtMost {
 		d.Troubles = append(d.Troubles, fmt.Sprintf("of %d instances the first %d are shown", n, instancesAtMost))
 	}

@@ -182,18 +182,3 @@ func (p *Provider) seeRefusals(now time.Time, refused float64) {
 	}
 	p.rated = true
 }
-
-// Detail sums up the shares and lists the instances, at most so many.
-func (p *Provider) Detail(now time.Time, most int) (sumOfShares int64, lines [][]any) {
-	lines = [][]any{}
-	for i := range p.Fleet.Instances {
-		s := &p.Fleet.Instances[i]
-		if s.ShareKnown {
-			sumOfShares += s.Share
-		}
-		if i < most {
-			lines = append(lines, p.Line(s, now))
-		}
-	}
-	return sumOfShares, lines
-}
