@@ -4,7 +4,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/quotient-limiter/quotient/cmd/loadgen/internal/show"
+	"github.com/dustin/go-humanize"
+
 	"github.com/quotient-limiter/quotient/internal/load"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
@@ -64,7 +65,7 @@ func (c *Config) checkShape() error {
 	}
 	if most := mostCells * c.Cell(); c.MeasureAfter+c.Duration > most {
 		return Usagef("--shape %s is judged by cells of %v, and at most %s of them: --measure-after and --duration may be %v together, not %v; use a shorter time, or longer windows",
-			c.policy.Shape, c.Cell(), show.Thousands(mostCells), most, c.MeasureAfter+c.Duration)
+			c.policy.Shape, c.Cell(), humanize.Comma(mostCells), most, c.MeasureAfter+c.Duration)
 	}
 	return nil
 }
@@ -75,7 +76,7 @@ func (c *Config) ShapeText() (text string) {
 		text = ", " + string(c.policy.Shape)
 	}
 	if c.policy.Burst > 0 {
-		text += fmt.Sprintf(" with a burst of %s", show.Thousands(c.policy.Burst))
+		text += fmt.Sprintf(" with a burst of %s", humanize.Comma(c.policy.Burst))
 	}
 	if c.policy.WarmUp > 0 {
 		text += fmt.Sprintf(", warm-up %v", c.policy.WarmUp)

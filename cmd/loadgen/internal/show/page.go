@@ -11,6 +11,8 @@ import (
 	"io"
 	"strings"
 
+	"github.com/dustin/go-humanize"
+
 	"github.com/quotient-limiter/quotient/internal/load"
 	"github.com/quotient-limiter/quotient/internal/uplot"
 )
@@ -26,7 +28,7 @@ var (
 	//go:embed page.js
 	pageScript string
 
-	pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{"thousands": Thousands}).Parse(pageText))
+	pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{"thousands": humanize.Comma}).Parse(pageText))
 )
 
 // Page writes a report as one HTML file, with all that it needs.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/dustin/go-humanize"
 	"golang.org/x/term"
 )
 
@@ -39,7 +40,7 @@ func (p *Progress) Settling(active, all int) {
 // Measuring says how much of the measured time is over.
 func (p *Progress) Measuring(elapsed, all time.Duration, issued int64) {
 	elapsed = max(0, min(elapsed, all)).Round(100 * time.Millisecond)
-	p.tell("measuring", false, fmt.Sprintf("measuring: %.1f of %v, %s permits issued", elapsed.Seconds(), all, Thousands(issued)))
+	p.tell("measuring", false, fmt.Sprintf("measuring: %.1f of %v, %s permits issued", elapsed.Seconds(), all, humanize.Comma(issued)))
 }
 
 // Done ends what was shown.

@@ -10,6 +10,8 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/dustin/go-humanize"
+
 	"github.com/quotient-limiter/quotient/internal/load"
 )
 
@@ -52,9 +54,9 @@ func Table(out io.Writer, windows []load.Window, fleet int) {
 		leftOut()
 		arrived := ""
 		if v.Arrived != nil {
-			arrived = Thousands(*v.Arrived)
+			arrived = humanize.Comma(*v.Arrived)
 		}
-		row(clockText(v.Start), v.Length, Thousands(v.Limit), Thousands(v.Offered), Thousands(v.Issued), arrived,
+		row(clockText(v.Start), v.Length, humanize.Comma(v.Limit), humanize.Comma(v.Offered), humanize.Comma(v.Issued), arrived,
 			strconv.Itoa(v.Instances), note(v, fleet))
 	}
 	leftOut()
@@ -64,11 +66,11 @@ func Table(out io.Writer, windows []load.Window, fleet int) {
 func note(w *load.Window, fleet int) string {
 	switch {
 	case w.Over():
-		return "OVER by " + Thousands(w.Issued-w.Doubtful-w.Most())
+		return "OVER by " + humanize.Comma(w.Issued-w.Doubtful-w.Most())
 	case w.ArrivedOver():
-		return Thousands(*w.Arrived-w.Late-w.Limit) + " too many arrived"
+		return humanize.Comma(*w.Arrived-w.Late-w.Limit) + " too many arrived"
 	case w.Doubtful > 0:
-		return Thousands(w.Doubtful) + " of them doubtful"
+		return humanize.Comma(w.Doubtful) + " of them doubtful"
 	case w.Settling():
 		return "limit changes"
 	case w.Instances < fleet && w.Whole():
@@ -96,7 +98,7 @@ func Summary(w io.Writer, s *load.Summary) {
 	}
 	fmt.Fprintf(w, "CPU %.1f s; memory %d MiB\n", s.CPUSeconds, s.MaxRSSBytes>>20)
 	if a := s.Arrivals; a != nil {
-		fmt.Fprintf(w, "%s requests arrived, %s of them late; ", Thousands(a.Total), Thousands(a.Late))
+		fmt.Fprintf(w, "%s requests arrived, %s of them late; ", humanize.Comma(a.Total), humanize.Comma(a.Late))
 		if a.Judged {
 			fmt.Fprintf(w, "the others by the provider's clock: %.4f of the limit at most\n", a.MaxOverRatio)
 		} else {
@@ -126,11 +128,11 @@ func Verdict(w io.Writer, v load.Verdict, windows []load.Window, s *load.Summary
 	switch v {
 	case load.Held:
 		fmt.Fprintf(w, "HELD: %s permits issued in %d windows, %d of them whole; none over %s%s\n",
-			Thousands(s.IssuedTotal), len(windows), s.Windows, heldText(s.Spans), unplacedText(s.OwnClock.Unplaced))
+			humanize.Comma(s.IssuedTotal), len(windows), s.Windows, heldText(s.Spans), unplacedText(s.OwnClock.Unplaced))
 	case load.NotHeld:
 		fmt.Fprintf(w, "NOT HELD: %s\n", overText(windows, s))
 	default:
-		fmt.Fprintf(w, "UNKNOWN: %s (%s permits issued)\n", strings.Join(s.Unjudged, "; "), Thousands(s.IssuedTotal))
+		fmt.Fprintf(w, "UNKNOWN: %s (%s permits issued)\n", strings.Join(s.Unjudged, "; "), humanize.Comma(s.IssuedTotal))
 	}
 }
 
@@ -140,15 +142,15 @@ func overText(windows []load.Window, s *load.Summary) string {
 	switch {
 	case s.Spans != nil && s.Spans.Over > 0:
 		return fmt.Sprintf("%s of %s spans over what they may hold, the worst: %s",
-			Thousands(s.Spans.Over), Thousands(s.Spans.Judged), spanText(s.Spans))
+			humanize.Comma(s.Spans.Over), humanize.Comma(s.Spans.Judged), spanText(s.Spans))
 	case s.OverLimitWindows > 0:
 		return fmt.Sprintf("%d of %d windows over the limit, the worst by a factor of %.4f", s.OverLimitWindows, len(windows), s.MaxOverRatio)
 	case own.Outside > 0:
 		return fmt.Sprintf("%s of %s permits came outside their windows by loadgen's own clock, by up to %v more than the %v that clocks may err",
-			Thousands(own.Outside), Thousands(s.IssuedTotal), time.Duration(own.WorstNs), time.Duration(own.ToleranceNs))
+			humanize.Comma(own.Outside), humanize.Comma(s.IssuedTotal), time.Duration(own.WorstNs), time.Duration(own.ToleranceNs))
 	case own.Spans.Over > 0:
 		return fmt.Sprintf("%s of %s spans over what they may hold by loadgen's own clock, the worst: %s",
-			Thousands(own.Spans.Over), Thousands(own.Spans.Judged), spanText(&own.Spans))
+			humanize.Comma(own.Spans.Over), humanize.Comma(own.Spans.Judged), spanText(&own.Spans))
 	}
 	return fmt.Sprintf("more requests arrived than the limit in %d of the provider's windows, the worst by a factor of %.4f",
 		s.Arrivals.OverLimitWindows, s.Arrivals.MaxOverRatio)
@@ -160,7 +162,7 @@ func unplacedText(n int64) string {
 	if n == 0 {
 		return ""
 	}
-	return fmt.Sprintf("; %s permits were held up, so that only their windows tell when they were issued", Thousands(n))
+	return fmt.Sprintf("; %s permits were held up, so that only their windows tell when they were issued", humanize.Comma(n))
 }
 
 // heldText says what was not exceeded.
@@ -168,7 +170,7 @@ func heldText(p *load.SpanSummary) string {
 	if p == nil || p.Worst == nil {
 		return "its limit"
 	}
-	return fmt.Sprintf("what it may hold, nor any of %s spans; the fullest: %s", Thousands(p.Judged), spanText(p))
+	return fmt.Sprintf("what it may hold, nor any of %s spans; the fullest: %s", humanize.Comma(p.Judged), spanText(p))
 }
 
 // spanText is the span that came nearest to what it may hold, or is the most over.
@@ -178,19 +180,7 @@ func spanText(p *load.SpanSummary) string {
 		of = ", of the limit per " + s.Window
 	}
 	return fmt.Sprintf("%s permits in %v from %s on, %s allowed%s",
-		Thousands(s.Issued), time.Duration(s.LengthNs), s.Start.UTC().Format("15:04:05.000"), Thousands(s.Allowed), of)
+		humanize.Comma(s.Issued), time.Duration(s.LengthNs), s.Start.UTC().Format("15:04:05.000"), humanize.Comma(s.Allowed), of)
 }
 
 func percent(ratio float64) string { return fmt.Sprintf("%.2f%%", 100*ratio) }
-
-// Thousands writes a number with commas.
-func Thousands(n int64) string {
-	s, sign := strconv.FormatInt(n, 10), ""
-	if n < 0 {
-		sign, s = "-", s[1:]
-	}
-	for i := len(s) - 3; i > 0; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return sign + s
-}

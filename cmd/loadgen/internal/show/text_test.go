@@ -70,14 +70,6 @@ func TestALongTableKeepsWhatIsOver(t *testing.T) {
 	}
 }
 
-func TestThousands(t *testing.T) {
-	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", -1234567: "-1,234,567", 1_000_000_000_000: "1,000,000,000,000"} {
-		if got := Thousands(n); got != want {
-			t.Errorf("%d: %s", n, got)
-		}
-	}
-}
-
 // Where there is no terminal: a line as a phase begins, then every few seconds.
 func TestProgressLines(t *testing.T) {
 	var b bytes.Buffer
