@@ -36,6 +36,7 @@ type membership struct {
 	// process before has left there, nil once that is decided. run sets both, before key.
 	state  *stateFile
 	before *view.Checkpoint
+	begin  view.Position // where its history begins for this process
 
 	mu       sync.Mutex
 	tracker  view.Tracker

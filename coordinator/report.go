@@ -111,6 +111,7 @@ func (p *membership) write(last *reporting, r *quota.Report, l *lease) bool {
 	}
 	newest := p.reports.Sent(b)
 	p.mu.Unlock()
+	p.keep()
 	c, done := context.WithTimeout(p.s.ctx, reportTimeout)
 	defer done()
 	key := p.s.keys.Report(p.provider, last.id)

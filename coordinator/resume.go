@@ -34,7 +34,9 @@ func (p *membership) openState() {
 	case before == nil:
 		o.Logger.Info("no instance to continue, joining as a new one", "provider", p.provider, "because", why)
 	}
-	p.state, p.before = f, before
+	if p.state, p.before = f, before; before != nil {
+		p.begin, _ = before.Begin(f.host)
+	}
 }
 
 // resume continues the instance of the process before: it takes the key over to this
@@ -56,14 +58,7 @@ func (p *membership) resume(ctx context.Context, l *lease) (i quota.Instance, m 
 		return i, m, false, err
 	}
 	p.attempt = &attempt{lease: l.id, id: b.ID} // should no answer come
-	c, done := p.s.bounded(ctx)
-	defer done()
-	report := p.s.keys.Report(p.provider, b.ID)
-	r, err := p.s.kv.Txn(c).
-		If(clientv3.Compare(clientv3.ModRevision(m.key), "=", b.Key), clientv3.Compare(clientv3.ModRevision(report), "=", b.Report)).
-		Then(clientv3.OpPut(m.key, string(value), clientv3.WithLease(l.id)), clientv3.OpPut(report, string(m.report), clientv3.WithLease(l.id))).
-		Else(clientv3.OpTxn([]clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(m.key), "=", b.Created)},
-			[]clientv3.Op{clientv3.OpDelete(m.key), clientv3.OpDelete(report)}, nil)).Commit()
+	r, err := p.takeOver(ctx, &m, string(value))
 	switch {
 	case err != nil:
 		return i, m, false, classify(ctx, "continue "+b.ID, err)
@@ -73,10 +68,33 @@ func (p *membership) resume(ctx context.Context, l *lease) (i quota.Instance, m 
 			"instance", b.ID, "because", "its key or its report in etcd has changed or is gone")
 		return i, m, false, nil
 	}
-	m.revision, m.newest, m.cluster = r.Header.Revision, r.Header.Revision, r.Header.ClusterId
-	m.begin, _ = b.Begin(p.state.host)
+	m.revision, m.newest, m.cluster, m.begin = r.Header.Revision, r.Header.Revision, r.Header.ClusterId, p.begin
 	b.Key, b.Report = m.revision, m.revision // should the listing fail
 	return i, m, true, nil
+}
+
+// takeOver writes the key and the report of the process before, if they are as that
+// process knew them, and else removes them.
+func (p *membership) takeOver(ctx context.Context, m *mark, value string) (*clientv3.TxnResponse, error) {
+	b, report := p.before, p.s.keys.Report(p.provider, m.id)
+	c, done := p.s.bounded(ctx)
+	defer done()
+	for {
+		r, err := p.s.kv.Txn(c).
+			If(clientv3.Compare(clientv3.ModRevision(m.key), "=", b.Key), clientv3.Compare(clientv3.ModRevision(report), "=", b.Report)).
+			Then(clientv3.OpPut(m.key, value, clientv3.WithLease(m.lease)), clientv3.OpPut(report, string(m.report), clientv3.WithLease(m.lease))).
+			Else(clientv3.OpGet(report)).Commit()
+		if err != nil || r.Succeeded {
+			return r, err
+		}
+		if revision, found := reportIn(r.Responses[0]); b.Wrote(revision, found) {
+			b.Report = revision
+			continue
+		}
+		_, err = p.s.kv.Txn(c).If(clientv3.Compare(clientv3.CreateRevision(m.key), "=", b.Created)).
+			Then(clientv3.OpDelete(m.key), clientv3.OpDelete(report)).Commit()
+		return r, err
+	}
 }
 
 // checkpointLocked begins the checkpoint of an incarnation, or after a gap.
@@ -101,7 +119,7 @@ func (p *membership) keep() {
 	if q := p.policy; q != nil {
 		c.Reach = int64(q.Settle + q.LongestWindow() + 2*q.ClockError)
 	}
-	c.Report = p.reports.Own()
+	c.Report, c.Sent = p.reports.Own(), p.reports.Pending()
 	c.Note(view.Position{At: now, Revision: position})
 	written := *c
 	p.mu.Unlock()

@@ -3,6 +3,7 @@
 package coordinator
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -226,6 +227,34 @@ func TestACompactedHistoryIsListedAnew(t *testing.T) {
 	await.Until(t, "b's first proof", b.is(proved))
 	if told := b.told(); told.self != id || !strings.HasPrefix(told.log, "reset 1") {
 		t.Errorf("b is %s, told %s; want %s and a new history", told.self, told.log, id)
+	}
+}
+
+// TestACrashBeforeTheReportIsAnswered: the report that the process before sent last is
+// its own, although it never learned of the revision.
+func TestACrashBeforeTheReportIsAnswered(t *testing.T) {
+	f, dir := setup(t), t.TempDir()
+	f.set("p", "10/s")
+	s := f.join(Options{Name: "a", StateDir: dir})
+	a, _ := f.subscribe(s, "p")
+	await.Until(t, "a's checkpoint", func() bool { return a.is(proved)() && checkpoint(t, dir) != nil })
+	p := f.only(a)
+	f.crash(s)
+	p.mu.Lock()
+	p.checkpoint.Report = p.reports.Sent([]byte(`{"schema":1}`))
+	p.checkpoint.Sent = p.reports.Pending()
+	text, err := p.checkpoint.Encode(p.state.place)
+	p.mu.Unlock()
+	if err := errors.Join(err, os.WriteFile(glob(t, dir)[0], text, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.client.Put(t.Context(), p.s.keys.Report("p", p.id), `{"schema":1}`, clientv3.WithIgnoreLease()); err != nil {
+		t.Fatal(err)
+	}
+	b, _ := f.subscribe(f.join(Options{Name: "b", StateDir: dir}), "p")
+	await.Until(t, "b's first proof", b.is(proved))
+	if told := b.told(); told.self != p.id || !strings.HasPrefix(told.log, "resume 1") {
+		t.Errorf("b is %s, told %s; want %s", told.self, told.log, p.id)
 	}
 }
 

@@ -53,6 +53,26 @@ func TestViewHeldForNoTimeCounts(t *testing.T) {
 	check(t, h, 14, 14_000, share.NotFrozen, 10, share.ReasonShare)
 }
 
+// A process that continues another has its share from the first window that the other
+// cannot have begun: twice the clock error, and what the clocks drift, after it began.
+func TestAContinuedInstanceWaitsForAWindowOfItsOwn(t *testing.T) {
+	for _, test := range []struct{ began, since, first int64 }{
+		{10_898, 7_000, 11}, // 2e = 100 ms, and (2e + w)/1000 = 1.1 ms
+		{10_899, 7_000, 12},
+		{10_898, 8_000, 11}, {10_898, 8_001, 12}, // it looks back S, to what the other held
+		{10_898, 10_500, 14},
+		{10_898, 10_898, 14}, // as after a gap
+	} {
+		var h share.History
+		h.Resume(test.began*ms, test.since*ms, "a", view(1, 10, "a"))
+		check(t, &h, test.first-1, (test.first-1)*1000+999, share.NotFrozen, 0, share.ReasonJoining)
+		check(t, &h, test.first, test.first*1000, share.NotFrozen, 10, share.ReasonShare)
+		if ready := h.ReadyAt(); ready > test.first*1000*ms || ready <= (test.first-1)*1000*ms {
+			t.Errorf("began at %d, held since %d: ready at %d ms, want for window %d", test.began, test.since, ready/ms, test.first)
+		}
+	}
+}
+
 func TestGapCountsAsShareZero(t *testing.T) {
 	h := held(10, "a")
 	h.Announce(1)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"slices"
 	"time"
 )
 
@@ -14,9 +15,10 @@ import (
 // has the rule and its proof.
 type Checkpoint struct {
 	ID      string    `json:"id"`
-	Created int64     `json:"created"` // revision of the key's first write
-	Key     int64     `json:"key"`     // revision of the key's newest write
-	Report  int64     `json:"report"`  // revision of the newest own write of the report
+	Created int64     `json:"created"`        // revision of the key's first write
+	Key     int64     `json:"key"`            // revision of the key's newest write
+	Report  int64     `json:"report"`         // revision of the newest own write of the report
+	Sent    []uint64  `json:"sent,omitempty"` // Reports.Pending
 	From    time.Time `json:"from,omitzero"`
 	// Reach is how far the bound of a window that starts now looks back, and a margin.
 	Reach int64 `json:"reach"`
@@ -50,6 +52,12 @@ func (c *Checkpoint) Note(p Position) {
 		drop++
 	}
 	c.Positions = all[drop:]
+}
+
+// Wrote reports whether a report that is found is one that the process sent, whose
+// answer it did not see.
+func (c *Checkpoint) Wrote(revision int64, value []byte) bool {
+	return revision > c.Report && slices.Contains(c.Sent, sumOf(value))
 }
 
 // usable reports whether a history that begins at the position bounds windows that

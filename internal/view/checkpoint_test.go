@@ -11,7 +11,7 @@ import (
 
 func fullCheckpoint() Checkpoint {
 	return Checkpoint{
-		ID: "worker.1a2b.1", Created: 10, Key: 12, Report: 40, From: time.Date(2027, 1, 1, 0, 0, 3, 0, time.UTC), Reach: 500,
+		ID: "worker.1a2b.1", Created: 10, Key: 12, Report: 40, Sent: []uint64{1 << 63, sumOf([]byte("sent"))}, From: time.Date(2027, 1, 1, 0, 0, 3, 0, time.UTC), Reach: 500,
 		Positions: []Position{{At: 100, Revision: 12}, {At: 200, Revision: 39}, {At: 300, Revision: 41}},
 	}
 }
@@ -122,6 +122,14 @@ func TestACheckpointForgetsWhatNobodyNeeds(t *testing.T) {
 	text, err := c.Encode(strings.Repeat("x", 100))
 	if n := len(c.Positions); n != maxPositions || err != nil || len(text) > MaxCheckpointBytes {
 		t.Errorf("%d positions, want %d, in %d bytes, at most %d: %v", n, maxPositions, len(text), MaxCheckpointBytes, err)
+	}
+}
+
+func TestAReportWhoseAnswerWasNotSeen(t *testing.T) {
+	t.Parallel()
+	c := fullCheckpoint()
+	if !c.Wrote(41, []byte("sent")) || c.Wrote(40, []byte("sent")) || c.Wrote(41, []byte("another's")) || c.Wrote(0, nil) {
+		t.Error("the report that was sent is recognised by its value, later than the newest known one")
 	}
 }
 

@@ -32,6 +32,9 @@ func (r *Reports) Newest() int64 { return r.newest }
 // Own returns the revision of the newest known write of this instance's own.
 func (r *Reports) Own() int64 { return r.own.revision }
 
+// Pending returns sums of the own writes whose answers have not come.
+func (r *Reports) Pending() []uint64 { return slices.Clone(r.sent) }
+
 // Sent notes that a report is about to be written, and returns Newest.
 func (r *Reports) Sent(value []byte) (after int64) {
 	if len(r.sent) == maxSent {
