@@ -183,9 +183,11 @@ func (h *History) ReadyAt() int64 {
 	// Before the window that waits out the largest S, the view that has it is
 	// in the lookback; so it cannot be waited out by less.
 	var settle int64
+	var longest time.Duration
 	for _, t := range h.terms {
 		settle = max(settle, t.settle)
+		t.each(func(length time.Duration) { longest = max(longest, length) })
 	}
-	ready := max(add(max(h.began, h.selfAt), settle), h.opens(0))
+	ready := max(add(max(h.began, h.selfAt), settle), h.opens(longest))
 	return max(ready, sub(h.members[i].from, h.offset))
 }
