@@ -44,6 +44,11 @@ type dashboardFlags struct {
 	identityHeader string
 	proxies        []string
 	hosts          []string
+
+	// What they come to, by plan:
+	guard  webguard.Options
+	secure *tls.Config // nil: no TLS
+	token  string      // one that was made up for this run
 }
 
 func (a *app) dashboardCommand() *cobra.Command {
@@ -79,42 +84,33 @@ On an address other than loopback it requires TLS, and a login also for reading.
 	flags.StringVar(&f.identityHeader, "identity-header", "", "`header` in which a proxy names the user")
 	flags.StringSliceVar(&f.proxies, "trusted-proxy", nil, "`network` that the proxy connects from, as 10.0.0.7/32; required with --identity-header")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		plan, err := f.plan(cmd, a.env)
-		if err != nil {
+		if err := f.plan(cmd, a.env); err != nil {
 			return err
 		}
 		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
 		return a.connected(ctx, func(client *clientv3.Client, _ *coordinator.Admin) error {
-			l, err := listenDashboard(plan.listen, "--listen")
+			l, err := listenDashboard(f.listen, "--listen")
 			if err != nil {
 				return err
 			}
 			defer l.Close()
-			server, err := a.newDashboard(client, plan)
+			server, err := a.newDashboard(client, &f)
 			if err != nil {
 				return err
 			}
-			a.dashboardSays(l.Addr(), plan)
-			return server.Serve(ctx, l, plan.secure)
+			a.dashboardSays(l.Addr(), &f)
+			return server.Serve(ctx, l, f.secure)
 		})
 	}
 	return cmd
 }
 
-// dashboardPlan is what the flags come to.
-type dashboardPlan struct {
-	dashboardFlags
-	guard  webguard.Options
-	secure *tls.Config // nil: no TLS
-	token  string      // one that was made up for this run
-}
-
-func (f *dashboardFlags) plan(cmd *cobra.Command, env func(string) string) (*dashboardPlan, error) {
-	p := &dashboardPlan{dashboardFlags: *f}
-	host, _, err := net.SplitHostPort(f.listen)
-	near := webguard.Loopback(f.listen)
-	p.guard.Hosts = slices.Clone(f.hosts)
+// plan checks the flags together.
+func (p *dashboardFlags) plan(cmd *cobra.Command, env func(string) string) error {
+	host, _, err := net.SplitHostPort(p.listen)
+	near := webguard.Loopback(p.listen)
+	p.guard.Hosts = slices.Clone(p.hosts)
 	if near {
 		p.guard.Hosts = append(p.guard.Hosts, loopbackHosts...)
 	}
@@ -123,25 +119,25 @@ func (f *dashboardFlags) plan(cmd *cobra.Command, env func(string) string) (*das
 	}
 	switch {
 	case err != nil:
-		return nil, usageError(cmd, "--listen %q: write HOST:PORT, as in %s", f.listen, defaultDashboard)
+		return usageError(cmd, "--listen %q: write HOST:PORT, as in %s", p.listen, defaultDashboard)
 	case len(p.guard.Hosts) == 0:
-		return nil, usageError(cmd, "--listen %s is every address of this machine: say by --host which name browsers use", f.listen)
-	case (f.cert == "") != (f.key == ""):
-		return nil, usageError(cmd, "--tls-cert and --tls-key belong together")
-	case f.cert != "":
-		pair, err := certs.Load(f.cert, f.key)
+		return usageError(cmd, "--listen %s is every address of this machine: say by --host which name browsers use", p.listen)
+	case (p.cert == "") != (p.key == ""):
+		return usageError(cmd, "--tls-cert and --tls-key belong together")
+	case p.cert != "":
+		pair, err := certs.Load(p.cert, p.key)
 		if err != nil {
-			return nil, usageError(cmd, "--tls-cert: %v", err)
+			return usageError(cmd, "--tls-cert: %v", err)
 		}
 		p.secure = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return pair.Get(nil) }}
 	case !near:
-		return nil, usageError(cmd, "--listen %s can be reached by others: give --tls-cert and --tls-key, or listen on %s", f.listen, defaultDashboard)
+		return usageError(cmd, "--listen %s can be reached by others: give --tls-cert and --tls-key, or listen on %s", p.listen, defaultDashboard)
 	}
-	return p, p.identity(cmd, env, near)
+	return p.identity(cmd, env, near)
 }
 
 // identity decides how it is known who is there.
-func (p *dashboardPlan) identity(cmd *cobra.Command, env func(string) string, near bool) (err error) {
+func (p *dashboardFlags) identity(cmd *cobra.Command, env func(string) string, near bool) (err error) {
 	secret, where := env(envToken), envToken
 	if p.tokenFile != "" {
 		if secret != "" {
@@ -175,7 +171,7 @@ func (p *dashboardPlan) identity(cmd *cobra.Command, env func(string) string, ne
 	return nil
 }
 
-func (p *dashboardPlan) upstream(cmd *cobra.Command) (*webguard.Upstream, error) {
+func (p *dashboardFlags) upstream(cmd *cobra.Command) (*webguard.Upstream, error) {
 	u := &webguard.Upstream{Header: http.CanonicalHeaderKey(p.identityHeader)}
 	for _, text := range p.proxies {
 		network, err := netip.ParsePrefix(text)
@@ -202,7 +198,7 @@ func listenDashboard(address, flag string) (net.Listener, error) {
 	return l, nil
 }
 
-func (a *app) newDashboard(client *clientv3.Client, p *dashboardPlan) (*dashboard.Server, error) {
+func (a *app) newDashboard(client *clientv3.Client, p *dashboardFlags) (*dashboard.Server, error) {
 	admin, err := a.admin(client, readTime)
 	if err != nil {
 		return nil, err
@@ -215,7 +211,7 @@ func (a *app) newDashboard(client *clientv3.Client, p *dashboardPlan) (*dashboar
 
 // dashboardSays tells where the page is. A token made up for this run goes into
 // the part of the address that browsers keep to themselves.
-func (a *app) dashboardSays(at net.Addr, p *dashboardPlan) {
+func (a *app) dashboardSays(at net.Addr, p *dashboardFlags) {
 	link := url.URL{Scheme: "http", Host: at.String(), Path: "/"}
 	if p.secure != nil {
 		link.Scheme = "https"

@@ -71,17 +71,16 @@ func TestDashboardRefusesUnsafeFlags(t *testing.T) {
 }
 
 // dashboardPlanOf parses flags as the command does.
-func dashboardPlanOf(t *testing.T, f dashboardFlags, env map[string]string) *dashboardPlan {
+func dashboardPlanOf(t *testing.T, f dashboardFlags, env map[string]string) *dashboardFlags {
 	t.Helper()
 	if f.listen == "" {
 		f.listen = "127.0.0.1:0"
 	}
 	a := &app{etcd: &etcdflags.Flags{}, env: func(n string) string { return env[n] }}
-	p, err := f.plan(a.dashboardCommand(), a.env)
-	if err != nil {
+	if err := f.plan(a.dashboardCommand(), a.env); err != nil {
 		t.Fatal(err)
 	}
-	return p
+	return &f
 }
 
 func TestWhoMayLookAndWrite(t *testing.T) {

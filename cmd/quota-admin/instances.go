@@ -98,31 +98,25 @@ when the level was computed, and its part of the permits that nobody claims.`,
 		if f.Policy.Revision == 0 && len(f.Instances) == 0 {
 			return fmt.Errorf("%s: %w", args[0], coordinator.ErrNotFound)
 		}
-		now := time.Now()
-		sum := live.StatusOf(&f, now)
-		data := instancesOf(&f, &sum)
-		if explain {
-			data.explain(&f, now, sum.Limit)
-		}
-		return a.emitInstances(data, &sum, explain, now)
+		return a.showInstances(&f, explain, time.Now())
 	})
 }
 
-func instancesOf(f *coordinator.Fleet, sum *live.Status) *instancesJSON {
+func (a *app) showInstances(f *coordinator.Fleet, explain bool, now time.Time) error {
+	sum := live.StatusOf(f, now)
 	data := &instancesJSON{
 		Provider: f.Provider, Revision: f.Revision, PolicyRevision: sum.PolicyRevision, Count: sum.Instances, Applied: sum.Applied,
 		SumOfShares: sum.SumOfShares, Instances: []instanceJSON{}, Problem: sum.Problem,
 	}
-	if sum.Limit != nil {
-		data.Limit = &limitJSON{sum.Limit.Permits, sum.Limit.Window.String()}
-	}
 	for _, s := range f.Instances {
 		data.Instances = append(data.Instances, instanceJSON{s.Instance.ID, fieldsOfInstance(s.Instance), knownOr(s.Share, s.ShareKnown), s.Report, format.OneLine(s.Problem), nil})
 	}
-	return data
-}
-
-func (a *app) emitInstances(data *instancesJSON, sum *live.Status, explain bool, now time.Time) error {
+	if sum.Limit != nil {
+		data.Limit = &limitJSON{sum.Limit.Permits, sum.Limit.Window.String()}
+	}
+	if explain {
+		data.explain(f, now, sum.Limit)
+	}
 	if sum.Problem != "" {
 		a.note("the policy cannot be applied: %s", sum.Problem)
 	}

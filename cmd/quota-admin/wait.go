@@ -133,16 +133,15 @@ func (w *waitJSON) late(err error, most time.Duration) error {
 	if w.Instances == 0 {
 		return &fault{fmt.Errorf("the fleet of %s could not be read within %v; the change is made", w.Provider, most), errLate, nil}
 	}
-	var names, lines []string
+	var lines []string
 	for _, l := range w.Laggards[:min(laggardsShown, len(w.Laggards))] {
-		names, lines = append(names, l.Incarnation), append(lines, l.Incarnation+": "+l.Why)
+		lines = append(lines, l.Incarnation+": "+l.Why)
 	}
 	if more := len(w.Laggards) - laggardsShown; more > 0 {
-		rest := fmt.Sprintf("and %d more", more)
-		names, lines = append(names, rest), append(lines, rest)
+		lines = append(lines, fmt.Sprintf("and %d more", more))
 	}
-	return &fault{fmt.Errorf("%s: applied by %d of %s at revision %d after %v; the change is made, but not by: %s",
-		w.Provider, w.Applied, format.Count(w.Instances, "instance"), w.Revision, most, strings.Join(names, ", ")), errLate, lines}
+	return &fault{fmt.Errorf("%s: the change is made, but applied by %d of %s at revision %d after %v",
+		w.Provider, w.Applied, format.Count(w.Instances, "instance"), w.Revision, most), errLate, lines}
 }
 
 // parseWhen reads an instant as operators give it: with date and zone, with the

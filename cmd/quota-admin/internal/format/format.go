@@ -141,13 +141,12 @@ func Clean(text string) string {
 	}
 	var b strings.Builder
 	for len(text) > 0 {
-		r, n := utf8.DecodeRuneInString(text)
-		if strconv.IsPrint(r) && !(r == utf8.RuneError && n == 1) {
-			b.WriteString(text[:n])
-		} else {
-			quoted := strconv.Quote(text[:n])
-			b.WriteString(quoted[1 : len(quoted)-1])
+		_, n := utf8.DecodeRuneInString(text)
+		one := text[:n]
+		if !Printable(one) {
+			one = strings.Trim(strconv.Quote(one), `"`)
 		}
+		b.WriteString(one)
 		text = text[n:]
 	}
 	return b.String()
