@@ -46,6 +46,16 @@ func must(b *testing.B, err error) {
 	}
 }
 
+// letPass lets time pass that is measured, or that something takes by the clock.
+func letPass(d time.Duration) { <-time.After(d) }
+
+// until waits for a condition, for as long as it takes.
+func until(holds func() bool) {
+	for !holds() {
+		letPass(5 * time.Millisecond)
+	}
+}
+
 func median(values []float64) float64 {
 	slices.Sort(values)
 	return values[len(values)/2]

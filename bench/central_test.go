@@ -140,7 +140,7 @@ func drive(b *testing.B, callers []take, prefix string) (permits int64) {
 				switch {
 				case err != nil && ctx.Err() == nil:
 					failures++
-					time.Sleep(time.Millisecond) // as a caller would that retries
+					letPass(time.Millisecond) // as a caller would that retries
 				case ok && err == nil:
 					_ = own.RecordValue(int64(time.Since(asked)))
 				}
@@ -184,9 +184,7 @@ func startRedis(b *testing.B) (*exec.Cmd, *redis.Client) {
 	redis.SetLogger(silent{})
 	client := redis.NewClient(&redis.Options{Network: "unix", Addr: socket, PoolSize: callers, MaxRetries: -1, DisableIdentity: true})
 	b.Cleanup(func() { _ = client.Close() })
-	for client.Ping(b.Context()).Err() != nil {
-		time.Sleep(50 * time.Millisecond)
-	}
+	until(func() bool { return client.Ping(b.Context()).Err() == nil })
 	return server, client
 }
 

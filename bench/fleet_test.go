@@ -38,16 +38,14 @@ func startFleet(b *testing.B, n int, permits int64) (*etcdtest.Cluster, []*consu
 		must(b, err)
 		fleet = append(fleet, l)
 	}
-	for {
+	until(func() bool {
 		sum := int64(0)
 		for _, l := range fleet {
 			sum += l.Status().Shortest().Share
 		}
-		if sum == permits {
-			return etcd, fleet
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
+		return sum == permits
+	})
+	return etcd, fleet
 }
 
 // count is what one goroutine was issued, in a cache line of its own.
@@ -105,5 +103,5 @@ func BenchmarkFleet(b *testing.B) {
 // of a window.
 func middle() {
 	now := time.Now()
-	time.Sleep(now.Truncate(time.Second).Add(3 * time.Second / 2).Sub(now))
+	letPass(now.Truncate(time.Second).Add(3 * time.Second / 2).Sub(now))
 }

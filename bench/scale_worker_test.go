@@ -102,7 +102,7 @@ func (s *setup) open(ctx context.Context, client *clientv3.Client, number int, l
 	}
 	session, err := join()
 	for ; err != nil && ctx.Err() == nil; session, err = join() {
-		time.Sleep(500 * time.Millisecond)
+		letPass(500 * time.Millisecond)
 	}
 	for i := range limiters {
 		if err == nil {
@@ -126,7 +126,7 @@ func applied(limiters []*consumer.Limiter, revision int64) error {
 			if time.Now().After(end) {
 				return fmt.Errorf("an instance has not applied revision %d after %v", revision, patience)
 			}
-			time.Sleep(time.Millisecond)
+			letPass(time.Millisecond)
 		}
 	}
 	return nil

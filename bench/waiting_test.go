@@ -208,9 +208,7 @@ func BenchmarkParked(b *testing.B) {
 				for range n {
 					all.Go(func() { park(ctx) })
 				}
-				for parked() < n {
-					time.Sleep(5 * time.Millisecond)
-				}
+				until(func() bool { return parked() == n })
 				b.ReportMetric((inUse()-before)/float64(n), "B/waiter")
 				cancel()
 				all.Wait()
@@ -263,7 +261,7 @@ func BenchmarkMillion(b *testing.B) {
 
 // nextWindow returns when the limiter's next window has begun.
 func nextWindow(l *consumer.Limiter) {
-	time.Sleep(time.Until(l.Status().Shortest().End) + time.Millisecond)
+	letPass(time.Until(l.Status().Shortest().End) + time.Millisecond)
 }
 
 // BenchmarkBoundary tells how long after a window's start the first and the last of
