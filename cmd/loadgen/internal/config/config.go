@@ -29,6 +29,7 @@ type Config struct {
 	churnKill    float64 // the part of them that is killed
 	Rolling      bool    // every instance restarts once
 	Crashes      []moment
+	StateDir     string        // of all instances; empty: none
 	MeasureAfter time.Duration // the fleet is active
 	Http         bool          // permits make requests
 	Members      int           // of the embedded etcd

@@ -133,6 +133,7 @@ func (r *raw) register(set *pflag.FlagSet) {
 	set.Float64Var(&c.churnKill, "churn-kill", 0.5, "the part of them that is killed, each in a process of its own; the others announce that they leave; 0: all announce it")
 	set.BoolVar(&c.Rolling, "rolling-restart", false, "restart every instance once, one after the other, evenly over the measured time; each announces that it leaves, and its successor joins at that moment")
 	set.StringArrayVar(&r.crashes, "crash", nil, "`AT`, such as 5s: kill one of the --processes with all its instances so long after measuring began, and start it anew; repeatable")
+	set.StringVar(&c.StateDir, "state-dir", "", "a directory on a local disk in which instances keep their state, so that those started again after --churn or --crash killed them continue (coordinator.Options.StateDir); default: they join as new; Linux only")
 	set.StringVar(&r.transport, "transport", "none", "what permits are used for: `none|http`; http: each makes a request to a provider in this process, which counts by its own clock, which is judged if the guard covers the clocks' error (auto does)")
 	set.IntVar(&c.Members, "etcd-members", 1, "how many members the embedded etcd has; several are a process each")
 	set.StringArrayVar(&r.faults, "fault", nil, "`AT=WHAT`, such as 5s=kill-leader: what befalls the embedded etcd so long after measuring began; repeatable; "+strings.Join(faultNames, ", "))

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"sync/atomic"
 	"time"
 
@@ -84,8 +86,15 @@ func (w *Worker) enter(slot int, retry bool) {
 func (w *Worker) open(slot int) (*instance, error) {
 	// Changes of state show in the table; their log would tear it apart.
 	log := slog.New(slog.DiscardHandler)
+	state := ""
+	if w.c.StateDir != "" {
+		state = filepath.Join(w.c.StateDir, fmt.Sprintf("loadgen-%d", slot))
+		if err := os.MkdirAll(state, 0o700); err != nil {
+			return nil, err
+		}
+	}
 	session, err := coordinator.Join(w.ctx, w.client, coordinator.Options{
-		Name: fmt.Sprintf("loadgen-%d", slot), Prefix: w.c.Prefix(), Probe: w.c.Probe(), NTP: w.c.NTP, Weight: w.weights[slot], Logger: log,
+		Name: fmt.Sprintf("loadgen-%d", slot), Prefix: w.c.Prefix(), Probe: w.c.Probe(), NTP: w.c.NTP, Weight: w.weights[slot], StateDir: state, Logger: log,
 	})
 	if err != nil {
 		return nil, err
