@@ -191,8 +191,8 @@ func (l *Limiter) PauseUntil(until time.Time) {
 
 // Close gives the limiter up: callers that wait on it get ErrClosed, and so does
 // everybody later. The last limiter of a provider to be closed takes the
-// instance out of the fleet; the others grow into its share after the policy's
-// settle time. A second Close returns nil.
+// instance out of the fleet; the others use its share from the next window of each
+// limit. A second Close returns nil.
 func (l *Limiter) Close() error {
 	if !l.closed.CompareAndSwap(false, true) {
 		return nil

@@ -37,9 +37,9 @@ func Fixed(policy quota.Policy) *FixedSource {
 	return f
 }
 
-// Set puts another policy in force, as an operator would: less binds at once,
-// more from the first window that starts the policy's settle time later. An
-// invalid policy is refused and changes nothing.
+// Set puts another policy in force, as an operator would: a lower limit, a higher one
+// and a resume count at once, other changes from the first window that starts the
+// policy's settle time later. An invalid policy is refused and changes nothing.
 func (f *FixedSource) Set(policy quota.Policy) error {
 	policy = policy.WithDefaults()
 	if err := policy.Validate(); err != nil {

@@ -285,8 +285,9 @@ func (s *Session) Subscribe(provider string, create func() feed.Sink) (sink feed
 }
 
 // Close ends the session at once: its limiters issue nothing more, and the others
-// get its shares with the next window of each limit. If etcd cannot be told so, they
-// get them after the settle time. Leave loses nothing. A second Close returns nil.
+// get its shares with the next window of each limit. If etcd cannot be told so, by
+// demand, or with another shape than fixed, they get them after the settle time. Leave
+// loses nothing. A second Close returns nil.
 func (s *Session) Close() error {
 	memberships, l, first := s.shut()
 	if !first {

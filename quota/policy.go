@@ -104,8 +104,8 @@ type Policy struct {
 	Floor int64
 	// Mode is default ModeEnforce.
 	Mode Mode
-	// Settle is S, how long a larger share is held back; 100 ms to
-	// MaxSettle, default DefaultSettle.
+	// Settle is S, how long a share is held back that grows by another's loss;
+	// 100 ms to MaxSettle, default DefaultSettle.
 	Settle time.Duration
 	// Freshness is S', how old the proof of a view may be; default as at
 	// DefaultFreshness. Settle must exceed it as CheckTiming demands.

@@ -204,7 +204,7 @@ func (d *instancesJSON) explain(f *coordinator.Fleet, now time.Time, limit *quot
 			x.Why = fmt.Sprintf("one of %d equal parts", parts)
 		}
 		if r := j.Report; r != nil && j.Share != nil && r.Share < *j.Share && r.PolicyRevision == d.PolicyRevision {
-			x.Why += fmt.Sprintf("; said %d itself, as larger shares are held back for the settle time", r.Share)
+			x.Why += fmt.Sprintf("; said %d itself, as what it gains by others' losses is held back for the settle time", r.Share)
 		}
 	}
 }

@@ -9,8 +9,8 @@ import (
 
 // gives reports whether a revision takes permits of window w from nobody: each
 // instance that has a share by the view before has at least as many by the view
-// after, or has promised that it issues none. Then the view before need not be waited out (docs/protocol.md, rule 3), and
-// a larger total counts at once.
+// after, or has promised that it issues none. Then the view before need not be waited
+// out (docs/protocol.md, rule 3), and a larger total counts at once.
 //
 // All instances must come to the same answer. So it depends on the two views alone,
 // and not on this instance's own share. crowd is the instances of either view, n of
