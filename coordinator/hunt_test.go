@@ -15,7 +15,7 @@ var hunted = flag.String("mutants", ".", "the mutants to run the tests against, 
 func TestMutantsAreCaught(t *testing.T) {
 	mutants.Matching(t, *hunted).Hunt(t,
 		mutant.Suite{Package: "./coordinator", Limit: 40 * time.Second,
-			Run: "Answers|Pages|DeadMember|Freshness|Writer|TurnsOut|OneSession|SeeEachOther|Ghost|Lazy|SessionsProblem|DeletedKey|LostLease|Compaction|TooLarge"},
+			Run: "Answers|Pages|DeadMember|Freshness|Writer|TurnsOut|OneSession|SeeEachOther|Ghost|Lazy|SessionsProblem|DeletedKey|LostLease|Compaction|TooLarge|OneBefore|JoinsAsNew|ListedAnew|AfterLeave|IsAnswered"},
 		mutant.Suite{Package: "./internal/longrun", Limit: 40 * time.Second, Run: "SlowAnswers|BackSoon"},
 	)
 }

@@ -39,6 +39,20 @@ var mutants = mutant.Table{
 		"min(s.shortestFreshness(), probesAtOnce*every)", "min(s.shortestFreshness()/4, probesAtOnce*every)"),
 	mutant.Replace("RedialsLate", "after an outage gRPC's own pause is waited for", "coordinator/session.go",
 		"\t\ts.client.ActiveConnection().ResetConnectBackoff()\n", ""),
+	mutant.Replace("LockShared", "a process continues one that lives", "coordinator/state_linux.go",
+		"unix.LOCK_EX|unix.LOCK_NB", "unix.LOCK_SH|unix.LOCK_NB"),
+	mutant.Replace("CopyCounts", "a copy of the state file counts", "coordinator/state_linux.go",
+		"at.Dev, at.Ino), nil", "0*at.Dev, 0*at.Ino), nil"),
+	mutant.Replace("StateStays", "the state file stays as it was after an end", "coordinator/state.go",
+		"\terr := f.file.Truncate(0)\n", "\tvar err error\n"),
+	mutant.Replace("AnyKey", "an instance is continued whose key somebody has written", "coordinator/resume.go",
+		`clientv3.Compare(clientv3.ModRevision(m.key), "=", b.Key), `, ""),
+	mutant.Replace("AnyReport", "an instance is continued whose report somebody has written", "coordinator/resume.go",
+		`, clientv3.Compare(clientv3.ModRevision(report), "=", b.Report)`, ""),
+	mutant.Replace("AnswerMissed", "a report whose answer was not seen is taken for another's", "coordinator/resume.go",
+		"b.Wrote(revision, found)", "false && b.Wrote(revision, found)"),
+	mutant.Replace("PresentView", "a process that continues another begins with the present view", "coordinator/list.go",
+		"\tif m.begin.Revision != 0 {", "\tif false {"),
 }
 
 func TestMutantsApply(t *testing.T) {

@@ -154,8 +154,10 @@ func TestAKilledProcessContinuesAsTheSameInstance(t *testing.T) {
 		p.Kill()
 		before, _ := dies.taken(t, life)
 		dies.Life++
+		began := time.Now()
 		p = start(dies)
 		await.Until(t, "a permit of the next process", func() bool { _, own := dies.taken(t, dies.Life); return len(own) > 0 })
+		t.Logf("process %d issued a permit %v after it was started", dies.Life, time.Since(began).Round(time.Millisecond))
 		_, own := dies.taken(t, dies.Life)
 		for w := range own {
 			if before[w] > 0 {
