@@ -85,14 +85,14 @@ func (w *worker) end() int {
 }
 
 // setUp starts an etcd with a policy and a worker that serves.
-func setUp(t *testing.T, settle time.Duration, env ...string) (*worker, *clientv3.Client) {
+func setUp(t *testing.T, share quota.ShareRule, env ...string) (*worker, *clientv3.Client) {
 	t.Helper()
 	cluster, client := etcdtest.New(t, etcdtest.Options{})
 	admin, err := coordinator.NewAdmin(client, coordinator.AdminOptions{Author: "test", Timeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
-	policy := quota.Policy{Limits: []quota.Limit{{Permits: 100, Window: 200 * time.Millisecond}}, Settle: settle, ClockError: time.Millisecond}
+	policy := quota.Policy{Limits: []quota.Limit{{Permits: 100, Window: 200 * time.Millisecond}}, Share: share, Settle: 3 * time.Second, ClockError: time.Millisecond}
 	if _, err := admin.Put(t.Context(), "demo/jobs", policy, coordinator.AnyRevision); err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +130,7 @@ func history(t *testing.T, client *clientv3.Client) (what []string) {
 // it has begun, and exits with 0.
 func TestSIGTERM(t *testing.T) {
 	t.Parallel()
-	w, client := setUp(t, 500*time.Millisecond, "JOB=50ms")
+	w, client := setUp(t, quota.ShareEqual, "JOB=50ms")
 	if err := w.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
@@ -145,18 +145,19 @@ func TestSIGTERM(t *testing.T) {
 	}
 }
 
-// A grace period that is too short for the policy's settle time cuts the leave
-// short: the worker says so, and exits all the same before it is killed.
+// By demand a leave takes the settle time. A grace period that is too short cuts it
+// short: the worker says so, promises that it has ended, and exits all the same before
+// it is killed.
 func TestAGracePeriodThatIsTooShort(t *testing.T) {
 	t.Parallel()
-	w, client := setUp(t, 3*time.Second, "GRACE=1s", "JOB=1ms")
+	w, client := setUp(t, quota.ShareDemand, "GRACE=1s", "JOB=1ms")
 	if err := w.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
 	if code := w.end(); code != 0 || !strings.Contains(w.log.String(), "not handed over") {
 		t.Errorf("exit %d\n%s", code, w.log.String())
 	}
-	if got := strings.Join(history(t, client), " "); got != "joined announced gone" {
+	if got := strings.Join(history(t, client), " "); got != "joined announced announced gone" {
 		t.Error(got)
 	}
 }
