@@ -67,7 +67,8 @@ func Run(n int, seed uint64) *Result {
 	return s.judge(n, sums)
 }
 
-// judge compares every window with the smallest total in [B-, B+].
+// judge compares every window with the smallest total in [B-, B+], or rather at the
+// ends of the runs from there: the larger total counts at once, after the lower one.
 func (s *script) judge(n int, sums []int64) *Result {
 	r := &Result{Instances: n, Revisions: len(s.commits), Storm: -1, Raised: -1}
 	settle, freshness := int64(quota.DefaultSettle), int64(quota.DefaultFreshness)
@@ -76,8 +77,14 @@ func (s *script) judge(n int, sums []int64) *Result {
 		start := int64(w) * second
 		from := start + clockError - (settle-second/protocol.DriftBound)*protocol.DriftBound/(protocol.DriftBound+1)
 		to := start - clockError - freshness*protocol.DriftBound/(protocol.DriftBound-1)
+		run := func(from int64) int64 {
+			if last := start + second + clockError; from >= lowered && last > raised {
+				return s.total(max(from, raised))
+			}
+			return s.total(max(0, from))
+		}
 		// Totals change at most once between them.
-		x := Window{w, sum, min(s.total(max(0, from)), s.total(max(0, to)))}
+		x := Window{w, sum, min(run(from), run(to))}
 		r.Windows = append(r.Windows, x)
 		if x.Issued > x.Bound {
 			r.Over = append(r.Over, x)
