@@ -40,12 +40,14 @@ func (h *host) leave(until time.Time) {
 	bind := func() {
 		h.planner.Announce(h.until)
 		h.changed()
+		h.at(h.now+max(0, h.until-h.clock.WallAt(h.read().Mono)), h.quit)
 	}
-	if !h.trick(BoundWhenAnswered) {
-		bind()
+	if h.trick(BoundWhenAnswered) {
+		h.promise(h.until, bind)
+		return
 	}
-	h.promise(h.until, bind)
-	h.at(h.now+max(0, h.until-h.clock.WallAt(h.read().Mono)), h.quit)
+	bind()
+	h.promise(h.until, func() {})
 }
 
 // promise writes a sealed end into the key.

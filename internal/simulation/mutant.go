@@ -47,8 +47,6 @@ const (
 	EndBySetClock
 	// BoundWhenAnswered obeys the own end from when it is known to be written.
 	BoundWhenAnswered
-	// EndForgotten forgets the own end when it lists anew.
-	EndForgotten
 	// OnlyStopped continues the incarnation of a process that was only stopped.
 	OnlyStopped
 	// PresentView begins the history of a process that continues another with the
@@ -127,8 +125,7 @@ func Mutants() []Mutant {
 		{Name: "GivesByAnotherEnd", Led: []action{doTamper, doLeave, doHang}},
 		{Name: "EndBeforeUse", Does: EndBeforeUse},
 		{Name: "EndBySetClock", Does: EndBySetClock, Led: []action{doSetClock, doQuit}},
-		{Name: "BoundWhenAnswered", Does: BoundWhenAnswered},
-		{Name: "EndForgotten", Does: EndForgotten, Led: []action{doLeave, doCompact, doHang}},
+		{Name: "BoundWhenAnswered", Does: BoundWhenAnswered, Led: []action{doLeave, doLeave, doHang, doCut}},
 		{Name: "GivesToNewcomers"},
 		{Name: "GivesByWeight", Share: quota.ShareWeighted, Led: []action{doTamper, doHang}},
 		{Name: "GivesByTimes", Kind: Timing},

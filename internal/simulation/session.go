@@ -96,7 +96,7 @@ func (h *host) list(m mark, keys []view.Key, n int) {
 	if m.begin.Revision != 0 {
 		h.heldSince = m.begin.At
 	}
-	if h.until != 0 && !h.trick(EndForgotten) {
+	if h.until != 0 {
 		h.planner.Announce(h.until)
 	}
 	h.changed()
