@@ -122,7 +122,6 @@ func Mutants() []Mutant {
 		{Name: "GivesByDeletion"},
 		{Name: "GivesByForgedEnd", Led: []action{doTamper, doHang}},
 		{Name: "GivesByStrangersEnd", Led: []action{doTamper, doHang}},
-		{Name: "GivesByAnotherEnd", Led: []action{doTamper, doLeave, doHang}},
 		{Name: "EndBeforeUse", Does: EndBeforeUse},
 		{Name: "EndBySetClock", Does: EndBySetClock, Led: []action{doSetClock, doQuit}},
 		{Name: "BoundWhenAnswered", Does: BoundWhenAnswered, Led: []action{doLeave, doLeave, doHang, doCut}},

@@ -83,9 +83,6 @@ var patches = mutant.Table{
 	{Name: "GivesByStrangersEnd", Wrong: "takes any key for the incarnation's", Edits: []mutant.Edit{
 		{File: "internal/protocol/seal.go", Old: `i.ID == NewID(i.ID[:max(dot, 0)], public) &&`, New: `dot > -2 &&`},
 	}},
-	{Name: "GivesByAnotherEnd", Wrong: "seals no certain end", Edits: []mutant.Edit{
-		{File: "internal/protocol/seal.go", Old: `i.ID, i.Until.UnixNano())`, New: `i.ID, 0)`},
-	}},
 	{Name: "GivesToNewcomers", Wrong: "leaves a view out though others begin after it", Edits: []mutant.Edit{
 		{File: "internal/share/gives.go", Old: `case is && !was:`, New: `case is && false:`},
 	}},
