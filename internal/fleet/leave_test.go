@@ -216,8 +216,8 @@ func TestALeaveThatIsCutShortExceedsNothing(t *testing.T) {
 	var wg sync.WaitGroup
 	for i, m := range all[:3] {
 		wg.Go(func() {
-			// At once, and somewhere between the announcement and its window.
-			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(1+i*250)*ms)
+			// At once, and somewhere between the announcement and its window, 240 ms ahead.
+			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(1+i*80)*ms)
 			defer cancel()
 			if err := m.session.Leave(ctx); !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("%v, want DeadlineExceeded", err)

@@ -105,8 +105,9 @@ func (l *ledger) since(from int64) (n int64) {
 // allowed returns the largest total among the policies that can have been in
 // force, for windows of that length, at some time from S before the window's
 // start until S' before it: all instances that are fresh have held each of the
-// policies in force then. limited is false if one of those may not have limited
-// the length.
+// policies in force then. Where the next ones only give more, until the window ends,
+// the last of them counts. limited is false if one of those may not have limited the
+// length.
 func (l *ledger) allowed(w quota.Window) (total int64, limited bool) {
 	var settle time.Duration
 	freshness := quota.MaxSettle
@@ -128,6 +129,13 @@ func (l *ledger) allowed(w quota.Window) (total int64, limited bool) {
 		n, ok := totalOf(c.policy, w.Length)
 		if !ok {
 			return 0, false
+		}
+		for _, next := range l.changes[i+1:] {
+			more, ok := totalOf(next.policy, w.Length)
+			if !ok || more < n || c.policy == nil || next.policy == nil || next.sent >= w.End()+int64(next.policy.ClockError) {
+				break
+			}
+			n = more
 		}
 		total = max(total, n)
 	}
