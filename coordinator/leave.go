@@ -58,10 +58,7 @@ func (p *membership) announceEnd(ctx context.Context) (int64, error) {
 	if p.signer == nil {
 		last = protocol.FirstWindow // the others grow S later
 	}
-	until := last(p.s.o.Clock.Wall()+int64(p.holdBackLocked()), p.policy)
-	if p.value.From.After(until) {
-		until = p.value.From // it never takes part
-	}
+	until := p.endLocked(last(p.s.o.Clock.Wall()+int64(p.holdBackLocked()), p.policy))
 	p.until = until.UnixNano()
 	if !p.silent {
 		p.sink.Announce(p.until)
@@ -78,17 +75,23 @@ func (p *membership) announceEnd(ctx context.Context) (int64, error) {
 // until its key is long gone. No window that starts from now on has begun by this
 // clock, which never runs back.
 func (p *membership) promiseEnd(ctx context.Context) error {
-	until := time.Unix(0, p.s.o.Clock.Wall()+1)
 	p.mu.Lock()
-	if p.value.From.After(until) {
-		until = p.value.From // it never takes part
-	}
+	until := p.endLocked(time.Unix(0, p.s.o.Clock.Wall()+1))
 	nothing := p.key == "" || p.signer == nil || p.until != 0 && p.until <= until.UnixNano()
 	p.mu.Unlock()
 	if nothing {
 		return nil
 	}
 	return p.writeEnd(ctx, until)
+}
+
+// endLocked is the end of this instance that comes nearest to an instant: not before
+// it begins to take part.
+func (p *membership) endLocked(at time.Time) time.Time {
+	if p.value.From.After(at) {
+		return p.value.From
+	}
+	return at
 }
 
 // writeEnd writes an end into this instance's key, sealed unless the key that signs

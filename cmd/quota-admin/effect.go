@@ -88,7 +88,7 @@ func modeEffects(old, next quota.Policy, settle time.Duration, now time.Time) []
 
 // ahead says what is announced.
 func ahead(old, next quota.Policy, now time.Time) (lines []string) {
-	lead := change.Lead(old, next) - change.Announce // the write is over by now
+	lead := change.Lead(old, next) - protocol.AnnounceAhead // the write is over by now
 	n := change.Current(next, now)
 	if n.From.After(now) {
 		n.Next = slices.Insert(n.Next, 0, quota.LimitChange{From: n.From, Limits: n.Limits})

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -32,7 +33,7 @@ var kinds = []kind{toJoin, toClose, toLeave, toCrash, toCut, toRaise, toSpend}
 // a machine and a network that take no time.
 func (k kind) promised() (least, most time.Duration) {
 	const (
-		ahead = 200 * time.Millisecond // coordinator's announceAhead
+		ahead = protocol.AnnounceAhead
 		sweep = 500 * time.Millisecond // how often etcd looks for leases that have run out
 	)
 	settle := quota.DefaultSettle

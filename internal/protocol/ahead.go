@@ -6,13 +6,13 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// announceAhead is how long a commit and its delivery by the watches may take.
-const announceAhead = 200 * time.Millisecond
+// AnnounceAhead is how long a commit and its delivery by the watches may take.
+const AnnounceAhead = 200 * time.Millisecond
 
 // FirstWindow returns the instant from which an instance that announces itself at the
 // instant now (both in wall time) takes part: all others have settled by then.
 func FirstWindow(now int64, p *quota.Policy) time.Time {
-	return boundary(now+int64(p.Settle+2*p.ClockError+announceAhead), p)
+	return boundary(now+int64(p.Settle+2*p.ClockError+AnnounceAhead), p)
 }
 
 // LastWindow returns the instant until which an instance serves that announces its
@@ -22,7 +22,7 @@ func LastWindow(now int64, p *quota.Policy) time.Time {
 	if Shaped(p) || p.Share == quota.ShareDemand {
 		return FirstWindow(now, p)
 	}
-	return boundary(now+int64(2*p.ClockError+announceAhead), p)
+	return boundary(now+int64(2*p.ClockError+AnnounceAhead), p)
 }
 
 // boundary returns the first start of a window of the longest limit that is not

@@ -56,7 +56,10 @@ type member struct {
 	name        string
 	weight      int64 // at least 1
 	from, until int64 // corrected wall time; it takes part in [from, until)
-	sealed      bool  // it has issued nothing in windows from until on, and will not
+	// sealed says that it has issued nothing in windows from until on, and will not. A
+	// signature takes time to verify, and an end counts in the change that writes it:
+	// so only Apply looks.
+	sealed bool
 }
 
 // MaxHistory bounds the memory of a history beside its newest view, in bytes.
@@ -112,7 +115,7 @@ func newMember(i *quota.Instance) *member {
 		m.from = i.From.UnixNano()
 	}
 	if !i.Until.IsZero() {
-		m.until, m.sealed = i.Until.UnixNano(), protocol.Sealed(i)
+		m.until = i.Until.UnixNano()
 	}
 	return m
 }
@@ -159,6 +162,7 @@ func (h *History) Apply(at int64, c protocol.Change) bool {
 	for i := range c.Put {
 		m := newMember(&c.Put[i])
 		old := h.put(m)
+		m.sealed = old != nil && protocol.Sealed(&c.Put[i])
 		if old == nil && m.id == h.self {
 			h.selfAt = at
 		}

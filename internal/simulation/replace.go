@@ -207,7 +207,7 @@ func (h *host) opens(length time.Duration) int64 {
 	return h.started.Mono + e + (e+int64(length))/protocol.DriftBound
 }
 
-// void makes the file void: what is sent next binds the next process too.
+// void makes the file void: the next write binds the next process, too.
 func (h *host) void() {
 	h.saved, h.older = nil, nil
 }

@@ -85,19 +85,18 @@ func newScript(n int, r *rand.Rand) *script {
 	for i := range n {
 		s.join(i, 1+r.Int64N(stormEnds-1), time.Time{})
 	}
-	ahead := int64(quota.DefaultSettle) + 2*clockError + 200*ms
 	for i := range n / 5 {
 		at := deploy + r.Int64N(deployEnds-deploy)
-		boundary := func(at int64) time.Time { return time.Unix(0, epoch+(at+second-1)/second*second) }
+		from := protocol.FirstWindow(epoch+at, policy(s.total(at)))
 		if a := &s.actors[i]; i%2 == 0 {
 			a.dies = at
 			s.commits = append(s.commits, commit{at + 5500*ms, protocol.Change{Deleted: []string{a.first.ID}}, i})
 		} else {
 			a.later = a.first
-			a.later.Until = boundary(at + ahead + heldBack)
+			a.later.Until = protocol.FirstWindow(epoch+at+heldBack, policy(s.total(at)))
 			s.commits = append(s.commits, commit{at, protocol.Change{Put: []quota.Instance{a.later}}, i})
 		}
-		s.join(len(s.actors), at+r.Int64N(50*ms), boundary(at+ahead).Add(time.Second))
+		s.join(len(s.actors), at+r.Int64N(50*ms), from.Add(time.Second))
 	}
 	slices.SortStableFunc(s.commits, func(a, b commit) int { return cmp.Compare(a.at, b.at) })
 	s.number()

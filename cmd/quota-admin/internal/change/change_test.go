@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -127,7 +128,7 @@ func TestLeadIsOfTheSlowerTimes(t *testing.T) {
 	slow := policy(t, "5/s")
 	slow.Settle, slow.ClockError = 10*time.Second, time.Second
 	for _, pair := range [][2]quota.Policy{{slow, policy(t, "5/s")}, {policy(t, "5/s"), slow}} {
-		if got, want := Lead(pair[0], pair[1]), 12*time.Second+Announce; got != want {
+		if got, want := Lead(pair[0], pair[1]), 12*time.Second+protocol.AnnounceAhead; got != want {
 			t.Errorf("got %v, want %v", got, want)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -84,15 +85,12 @@ func running(policies ...quota.Policy) (keep time.Duration) {
 
 func same(a, b []quota.Limit) bool { return a != nil && slices.Equal(a, b) }
 
-// Announce is the time that a change needs to be committed and delivered.
-const Announce = 200 * time.Millisecond
-
 // Lead returns how far ahead a change from one policy to the other must be
 // announced so that it comes into force everywhere at one window and loses
 // nothing: S + 2e, the larger of both, and time for the write itself.
 func Lead(old, next quota.Policy) time.Duration {
 	old, next = old.WithDefaults(), next.WithDefaults()
-	return max(old.Settle, next.Settle) + 2*max(old.ClockError, next.ClockError) + Announce
+	return max(old.Settle, next.Settle) + 2*max(old.ClockError, next.ClockError) + protocol.AnnounceAhead
 }
 
 // Current returns the policy as it stands at now: in Limits what is in force, or
@@ -149,7 +147,7 @@ func SetLimits(old, next quota.Policy, limits []quota.Limit, t Timing, now time.
 		start = t.At
 		if lead := Lead(old, next); t.At.Before(now.Add(lead)) {
 			return next, fmt.Errorf("%s is too near: announce a change at least %v ahead (settle time, twice the clock error, %v to write it), at %s or later; or set it now",
-				t.At.UTC().Format(time.RFC3339Nano), lead, Announce, ceil(now.Add(lead), time.Second).UTC().Format(time.RFC3339))
+				t.At.UTC().Format(time.RFC3339Nano), lead, protocol.AnnounceAhead, ceil(now.Add(lead), time.Second).UTC().Format(time.RFC3339))
 		}
 		future = future.put(quota.LimitChange{From: t.At.UTC(), Limits: limits})
 	}

@@ -48,8 +48,8 @@ func (t *topic) send(points []live.Point, s *state) {
 	t.changed = make(chan struct{})
 }
 
-// read returns what a reader lacks whose newest point is of an instant, 0 for none, and
-// what is closed when there is more.
+// read returns the points that a reader lacks whose newest one is of an instant, 0 for
+// none, and a channel that is closed when there are more.
 func (t *topic) read(newest int64) (m message, more <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
