@@ -47,6 +47,13 @@ type Report struct {
 	Acquire, Delay []Quantile `json:"-"` // the whole curves, rising
 }
 
+// Shares is what bands of instances may issue, over time.
+type Shares struct {
+	Names []string // of the bands
+	At    []int64
+	Sums  [][]int64 // at each of these instants, by band
+}
+
 // Event is something that befell the fleet.
 type Event struct {
 	At   time.Time `json:"at"`

@@ -104,3 +104,23 @@ func (c *Config) ProcessesText() string {
 	}
 	return ""
 }
+
+// mostBands bounds how many bands of instances a page tells apart.
+const mostBands = 10
+
+// Band returns the band of a slot's instance: the shares of a band are shown together.
+func (c *Config) Band(slot int) int { return slot / c.bandSize() }
+
+func (c *Config) bandSize() int { return (c.Instances + mostBands - 1) / mostBands }
+
+// Bands returns the names of the bands.
+func (c *Config) Bands() (names []string) {
+	for first := 0; first < c.Instances; first += c.bandSize() {
+		name := fmt.Sprintf("instance %d", first)
+		if last := min(first+c.bandSize(), c.Instances) - 1; last > first {
+			name = fmt.Sprintf("instances %d to %d", first, last)
+		}
+		names = append(names, name)
+	}
+	return names
+}

@@ -164,7 +164,7 @@ func (c *crew) tell(o worker.Order, change func(*worker.Setup)) {
 func (c *crew) status() worker.Status {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s := worker.Status{Issued: c.issued}
+	s := worker.Status{Issued: c.issued, Shares: make([]int64, len(c.c.Bands()))}
 	s.CPU, s.MaxRSS = child.Used()
 	s.CPU += c.pastCPU
 	for _, l := range slices.Concat(c.workers, c.victims) {
@@ -173,7 +173,9 @@ func (c *crew) status() worker.Status {
 		s.Issued += l.latest.Issued
 		s.CPU += l.latest.CPU
 		s.MaxRSS += l.latest.MaxRSS
-		s.Shares = append(s.Shares, l.latest.Shares...)
+		for i, sum := range l.latest.Shares {
+			s.Shares[i] += sum
+		}
 		if l.latest.Problem != "" {
 			s.Problem = l.latest.Problem
 		}

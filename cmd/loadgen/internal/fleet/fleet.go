@@ -39,7 +39,7 @@ func Execute(ctx context.Context, c *config.Config, text, stderr io.Writer) (*lo
 		r.show = show.NewProgress(stderr)
 	}
 	if c.HTML != "" {
-		r.shares = new(load.Shares)
+		r.shares = &load.Shares{Names: c.Bands()}
 	}
 	err = r.drive(running)
 	if cause := context.Cause(running); ctx.Err() == nil && cause != nil {

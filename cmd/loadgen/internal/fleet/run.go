@@ -136,12 +136,11 @@ func (r *run) see() worker.Status {
 		starts = 1 // a share comes at any time
 	}
 	r.observed.Presence.Record(now, s.Active, starts)
-	if r.shares != nil {
-		all := make(map[load.Holder]int64, len(s.Shares))
-		for _, h := range s.Shares {
-			all[load.Holder{Slot: int(h[0]), Since: h[1]}] = h[2]
+	if x := r.shares; x != nil {
+		// A picture needs no more than a few hundred of them.
+		if each := int64((r.c.MeasureAfter + r.c.Duration) / 500); len(x.At) == 0 || now >= x.At[len(x.At)-1]+each {
+			x.At, x.Sums = append(x.At, now), append(x.Sums, s.Shares)
 		}
-		r.shares.Record(now, all)
 	}
 	return s
 }

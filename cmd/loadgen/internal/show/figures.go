@@ -13,8 +13,6 @@ const (
 	// mostSteps bounds how many steps a chart over time has. Of more windows some
 	// are drawn as one, by the largest of each number in them.
 	mostSteps = 400
-	// mostBands is how many bands the shares are folded into.
-	mostBands = 10
 	// mostNines is where the axis of a distribution ends: at 99.999%.
 	mostNines = 5
 )
@@ -96,10 +94,8 @@ func figures(r *load.Report) []figure {
 		f.Note = "From the call to its permit. Refused calls are not included."
 		list = append(list, f)
 	}
-	if r.Shares != nil {
-		if f := shares(r, byLength[shortest]); len(f.Lines) > 1 {
-			list = append(list, f)
-		}
+	if r.Shares != nil && len(r.Shares.At) > 0 {
+		list = append(list, shares(r, byLength[shortest]))
 	}
 	return list
 }
@@ -250,27 +246,21 @@ func distribution(curve []load.Quantile, unit float64, title, y string) figure {
 	return f
 }
 
-// shares is each instance's share, stacked; of a large fleet, some instances
-// together.
+// shares is the instances' shares, stacked.
 func shares(r *load.Report, windows []load.Window) figure {
-	at, bands := r.Shares.Bands(mostBands)
 	f := overTime(r, windows, "Shares, stacked by instance")
 	f.Y = "permits a window"
-	f.Note = "The share that each instance reports. The first chart counts the permits that are issued."
+	f.Note = "The shares that the instances report. The first chart counts the permits that are issued."
 	limit := line{Name: "limit", Color: "ink"}
-	for _, ns := range at {
-		f.At = append(f.At, num(f.from(time.Unix(0, ns))))
-		limit.Values = append(limit.Values, limitAt(windows, time.Unix(0, ns)))
+	for i, name := range r.Shares.Names {
+		f.Lines = append(f.Lines, line{Name: name, Color: strconv.Itoa(i), Fill: true, Stack: true})
 	}
-	for i, b := range bands {
-		l := line{Name: "1 instance", Color: strconv.Itoa(i), Fill: true, Stack: true}
-		if b.Holders > 1 {
-			l.Name = strconv.Itoa(b.Holders) + " instances"
+	for i, ns := range r.Shares.At {
+		at := time.Unix(0, ns)
+		f.At, limit.Values = append(f.At, num(f.from(at))), append(limit.Values, limitAt(windows, at))
+		for j, sum := range r.Shares.Sums[i] {
+			f.Lines[j].Values = append(f.Lines[j].Values, num(sum))
 		}
-		for _, sum := range b.Sums {
-			l.Values = append(l.Values, num(sum))
-		}
-		f.Lines = append(f.Lines, l)
 	}
 	f.Lines = append(f.Lines, limit)
 	return f

@@ -18,13 +18,13 @@ func sample() *load.Report {
 		Within:  &load.Within{BucketNs: 100e6, Mean: make([]float64, 10), Most: make([]int64, 10)},
 		Acquire: []load.Quantile{{Part: 0, Ns: 90}, {Part: 0.5, Ns: 110}, {Part: 0.99, Ns: 900}, {Part: 1, Ns: 5e6}},
 		Delay:   []load.Quantile{{Part: 0, Ns: 0}, {Part: 0.9, Ns: 20e6}, {Part: 1, Ns: 99e6}},
-		Shares:  new(load.Shares),
+		Shares:  &load.Shares{Names: []string{"instance 0", "instance 1"}},
 		Rolling: []load.Moment{{At: start.Add(3 * time.Second).UnixNano(), Permits: 300000}, {At: start.Add(4 * time.Second).UnixNano(), Permits: 500000}, {At: start.Add(9 * time.Second).UnixNano(), Permits: 100000}},
 	}
 	for i := range 20 {
 		at := start.Add(time.Duration(i) * time.Second)
 		r.Windows = append(r.Windows, load.Window{Start: at, Limit: 300000, Offered: 450000, Issued: int64(200000 + 5000*i), Instances: 96})
-		r.Shares.Record(at.UnixNano(), map[load.Holder]int64{{Slot: 0}: 100000, {Slot: 1}: 200000})
+		r.Shares.At, r.Shares.Sums = append(r.Shares.At, at.UnixNano()), append(r.Shares.Sums, []int64{100000, 200000})
 	}
 	r.Within.Mean[0], r.Within.Most[0] = 270000, 300000
 	return r
@@ -87,7 +87,7 @@ func TestPage(t *testing.T) {
 		{"Permits within a window", "maximum mean"},
 		{"Acquire latency", "nanoseconds"},
 		{"Wait time", "milliseconds"},
-		{"Shares, stacked by instance", "1 instance 1 instance limit"},
+		{"Shares, stacked by instance", "instance 0 instance 1 limit"},
 	}
 	list := charts(t, got)
 	if len(list) != len(want) || strings.Count(got, "<h2>") != len(want) {

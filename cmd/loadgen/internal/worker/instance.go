@@ -29,7 +29,6 @@ type instance struct {
 	session *coordinator.Session
 	limiter *consumer.Limiter
 	slot    int
-	since   int64       // when it joined
 	gone    atomic.Bool // no calls are made any more
 }
 
@@ -104,7 +103,7 @@ func (w *Worker) open(slot int) (*instance, error) {
 		_ = session.Close() // err tells more
 		return nil, err
 	}
-	return &instance{session: session, limiter: limiter, slot: slot, since: time.Now().UnixNano()}, nil
+	return &instance{session: session, limiter: limiter, slot: slot}, nil
 }
 
 // replace lets the slot's instance leave in good order and another join at once:

@@ -69,12 +69,8 @@ type Status struct {
 	MaxRSS  int64         // bytes, the most there ever was
 	Worst   time.Duration // how far a permit was outside its window, at most
 	Beyond  time.Duration // how far the guard did not cover a clock's distance from the provider's, at most
-	Shares  []held        `json:",omitempty"`
+	Shares  []int64       // of the instances in each of Bands
 }
-
-// held is an instance's slot, when it joined, in nanoseconds since the epoch, and
-// its share.
-type held [3]int64
 
 // Ended is what a worker has to say at last.
 type Ended struct {

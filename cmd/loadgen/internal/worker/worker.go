@@ -124,7 +124,7 @@ func (w *Worker) reportStatus() {
 }
 
 func (w *Worker) status() *Status {
-	s := &Status{Ready: int(w.ready.Load())}
+	s := &Status{Ready: int(w.ready.Load()), Shares: make([]int64, len(w.c.Bands()))}
 	for _, g := range w.generators {
 		s.Issued += g.issued.Load()
 		s.Worst = max(s.Worst, time.Duration(g.worst.Load()))
@@ -141,9 +141,7 @@ func (w *Worker) status() *Status {
 			s.Problem = st.Problem
 		}
 		w.beyond = max(w.beyond, exceeded(&w.policy, &st, in.session.Clock().Wall))
-		if w.c.HTML != "" {
-			s.Shares = append(s.Shares, held{int64(in.slot), in.since, st.Shortest().Share})
-		}
+		s.Shares[w.c.Band(in.slot)] += st.Shortest().Share
 	}
 	return s
 }
