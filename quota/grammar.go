@@ -3,6 +3,7 @@ package quota
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -49,39 +50,88 @@ const (
 // parts are ignored. The result holds 1 to 8 limits, no two with the
 // same window, and is sorted, shortest window first. An error is a *SyntaxError.
 func ParseLimits(text string) ([]Limit, error) {
-	p, err := newParser(text)
-	if err != nil {
-		return nil, err
+	switch {
+	case len(text) > maxTextBytes:
+		return nil, &SyntaxError{shorten(text), 0, fmt.Sprintf("the text has %d bytes, more than the most, %d", len(text), maxTextBytes), hintForm}
+	case strings.TrimSpace(text) == "":
+		return nil, &SyntaxError{text, 0, "the text is empty", hintForm}
 	}
 	var limits []Limit
-	for {
-		p.blanks()
-		start := p.at
-		l, err := p.limit()
-		if err != nil {
-			return nil, err
+	offset := 0
+	for part := range strings.SplitSeq(text, ",") {
+		if len(limits) == maxLimits {
+			return nil, &SyntaxError{text, offset, fmt.Sprintf("there are more than %d limits", maxLimits), "leave out those that the others imply"}
 		}
-		for _, other := range limits {
-			if other.Window == l.Window {
-				return nil, p.fail(start, fmt.Sprintf("there are two limits with a window of %s", windowText(l.Window)),
-					"keep the one that is meant: a window length names a limit")
-			}
+		l, wrong := parseLimit(part, limits)
+		if wrong != nil {
+			wrong.Text, wrong.Offset = text, wrong.Offset+offset
+			return nil, wrong
 		}
 		limits = append(limits, l)
-		p.blanks()
-		if p.done() {
-			break
-		}
-		if p.text[p.at] != ',' {
-			return nil, p.fail(p.at, fmt.Sprintf("%q does not belong here", p.rune()), `separate limits by ","`)
-		}
-		p.at++
-		if len(limits) == maxLimits {
-			return nil, p.fail(p.at, fmt.Sprintf("there are more than %d limits", maxLimits), "leave out those that the others imply")
-		}
+		offset += len(part) + 1
 	}
 	sortLimits(limits)
 	return limits, nil
+}
+
+// limitForm matches every text, so that each of its groups has a place: permits,
+// slash, count, unit, and the rest.
+var limitForm = regexp.MustCompile(`(?s)^\s*((?:\d+(?:_\d+)*)?)\s*(/?)\s*((?:\d+(?:_\d+)*)?)(\S*)\s*(.*)$`)
+
+var units = map[string]time.Duration{"ms": time.Millisecond, "s": time.Second, "m": time.Minute}
+
+// parseLimit reads one limit, whose window none of the others has. An error's
+// offset is within the text.
+func parseLimit(text string, others []Limit) (l Limit, _ *SyntaxError) {
+	at := limitForm.FindStringSubmatchIndex(text)
+	permits, slash, count, name, window := text[at[2]:at[3]], text[at[4]:at[5]], text[at[6]:at[7]], text[at[8]:at[9]], text[at[6]:at[9]]
+	fail := func(group int, hint, problem string, args ...any) (Limit, *SyntaxError) {
+		return l, &SyntaxError{Offset: at[2*group], Problem: fmt.Sprintf(problem, args...), Hint: hint}
+	}
+	next := func(group int) string { // the character there, "" at the end
+		_, n := utf8.DecodeRuneInString(text[at[2*group]:])
+		return text[at[2*group]:][:n]
+	}
+	unit, known := units[name]
+	n := min(number(cmp.Or(count, "1")), int64(MaxWindow/time.Millisecond)+1) // the product does not overflow
+	l = Limit{number(permits), time.Duration(n) * unit}
+	switch {
+	case permits == "" && next(1) == "":
+		return fail(1, hintForm, "a limit is missing")
+	case permits == "" && strings.Contains("-+", next(1)):
+		return fail(1, fmt.Sprintf("write a whole number from 0 (nothing is admitted) to %d", MaxPermits), "permits have no sign")
+	case permits == "":
+		return fail(1, hintForm, "%q is no number of permits", next(1))
+	case l.Permits > MaxPermits:
+		return fail(1, "lower the number, or shorten the window with it", "%s permits are more than the most, %d", permits, MaxPermits)
+	case slash == "" && next(2) == "":
+		return fail(2, hintForm, "the window is missing")
+	case slash == "":
+		return fail(2, "write permits as a whole number, as in 10000000/s", `%q is neither a digit nor the "/" before the window`, next(2))
+	case name == "":
+		return fail(4, hintUnit, "the window has no unit")
+	case strings.Contains("-+", name[:1]):
+		return fail(4, hintUnit, "a window has no sign")
+	case name[0] == '.':
+		return fail(4, "use a smaller unit, as in 5/1500ms", "a window is a whole number of its unit")
+	case !known:
+		return fail(4, hintUnit, "%q is no unit of a window", name)
+	case l.Window > MaxWindow:
+		return fail(3, "divide permits and window by the same number", "the window %s is longer than the longest, %s", window, windowText(MaxWindow))
+	case l.Window < MinWindow:
+		return fail(3, "multiply permits and window by the same number", "the window %s is shorter than the shortest, %s", window, windowText(MinWindow))
+	case slices.ContainsFunc(others, func(o Limit) bool { return o.Window == l.Window }):
+		return fail(1, "keep the one that is meant: a window length names a limit", "there are two limits with a window of %s", windowText(l.Window))
+	case next(5) != "":
+		return fail(5, `separate limits by ","`, "%q does not belong here", next(5))
+	}
+	return l, nil
+}
+
+// number reads digits; the largest number stands for any that is larger.
+func number(digits string) int64 {
+	n, _ := strconv.ParseInt(strings.ReplaceAll(digits, "_", ""), 10, 64)
+	return n
 }
 
 // FormatLimits writes limits so that ParseLimits reads the same again.
@@ -105,15 +155,10 @@ func (l Limit) String() string {
 
 // windowText returns a window length in the largest unit that fits.
 func windowText(w time.Duration) string {
-	switch {
-	case w == 0:
-		return "0s"
-	case w%time.Minute == 0:
-		return strconv.FormatInt(int64(w/time.Minute), 10) + "m"
-	case w%time.Second == 0:
-		return strconv.FormatInt(int64(w/time.Second), 10) + "s"
-	case w%time.Millisecond == 0:
-		return strconv.FormatInt(int64(w/time.Millisecond), 10) + "ms"
+	for _, unit := range []string{"m", "s", "ms"} {
+		if w != 0 && w%units[unit] == 0 {
+			return strconv.FormatInt(int64(w/units[unit]), 10) + unit
+		}
 	}
 	return w.String()
 }

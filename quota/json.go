@@ -33,7 +33,7 @@ type length time.Duration
 func (l length) MarshalText() ([]byte, error) { return duration(l).MarshalText() }
 
 func (l *length) UnmarshalText(b []byte) error {
-	if unit, ok := unitOf(string(b)); ok {
+	if unit, ok := units[string(b)]; ok {
 		*l = length(unit)
 		return nil
 	}
