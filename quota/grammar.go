@@ -166,3 +166,38 @@ func windowText(w time.Duration) string {
 func sortLimits(limits []Limit) {
 	slices.SortFunc(limits, func(a, b Limit) int { return cmp.Compare(a.Window, b.Window) })
 }
+
+// ParseGuard reads a guard as people write it: "20ms" is a fixed one, "auto"
+// follows the measured error of the clock, and "auto+20ms" does with 20 ms on
+// top, for the way to the provider. The duration is not checked against any
+// bound; Policy.Validate does that.
+func ParseGuard(s string) (fixed time.Duration, auto bool, err error) {
+	rest, auto := strings.CutPrefix(s, guardAuto)
+	if auto && rest == "" {
+		return 0, true, nil
+	}
+	if auto {
+		var plus bool
+		if rest, plus = strings.CutPrefix(rest, "+"); !plus || strings.HasPrefix(rest, "+") {
+			rest = "" // which is no duration
+		}
+	}
+	if fixed, err = time.ParseDuration(rest); err != nil {
+		return 0, false, fmt.Errorf("%q is no guard: write a duration like %q, %q, or %q", shorten(s), "20ms", guardAuto, "auto+20ms")
+	}
+	return fixed, auto, nil
+}
+
+// guardAuto is the word for a guard that follows the clock's error.
+const guardAuto = "auto"
+
+// FormatGuard is the inverse of ParseGuard.
+func FormatGuard(fixed time.Duration, auto bool) string {
+	switch {
+	case !auto:
+		return fixed.String()
+	case fixed == 0:
+		return guardAuto
+	}
+	return guardAuto + "+" + fixed.String()
+}

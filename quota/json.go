@@ -40,6 +40,22 @@ func (l *length) UnmarshalText(b []byte) error {
 	return (*duration)(l).UnmarshalText(b)
 }
 
+// guard is a guard in JSON. It is read as ParseGuard does, and written as the
+// duration alone, beside guard_auto and the feature: so versions that do not
+// know the word can read the policy, see what it requires, and issue nothing. A
+// policy that they cannot read at all would leave the one before it in force.
+type guard struct {
+	fixed time.Duration
+	auto  bool
+}
+
+func (g guard) MarshalText() ([]byte, error) { return duration(g.fixed).MarshalText() }
+
+func (g *guard) UnmarshalText(b []byte) (err error) {
+	g.fixed, g.auto, err = ParseGuard(string(b))
+	return err
+}
+
 type wireLimit struct {
 	Permits int64  `json:"permits"`
 	Window  length `json:"window"`
@@ -100,7 +116,7 @@ func (p Policy) MarshalJSON() ([]byte, error) {
 		Settle: duration(p.Settle), Freshness: duration(p.Freshness), ClockError: duration(p.ClockError),
 		Outage: p.Outage, Guard: guard{fixed: p.Guard}, GuardAuto: p.GuardAuto, Pacing: p.Pacing,
 		Shape: p.Shape, Burst: p.Burst, WarmUp: duration(p.WarmUp),
-		From: p.From.UTC(), MaxStep: p.MaxStep, Requires: p.features(), Author: p.Author, Reason: p.Reason, Time: p.Time.UTC(),
+		From: p.From.UTC(), MaxStep: p.MaxStep, Requires: append(p.Requires, p.implied()...), Author: p.Author, Reason: p.Reason, Time: p.Time.UTC(),
 	}
 	if !p.shaped() {
 		w.Shape = "" // as versions write it that know no other

@@ -1,7 +1,15 @@
+// Package quota is the vocabulary of Quotient: limits, policies, instances
+// and reports, their text and JSON forms, and what makes them valid.
+//
+// It imports the standard library only, so every other package, and every
+// application, may depend on it. Nothing in it does I/O or reads a clock; all
+// values are safe to share between goroutines as long as nobody changes them.
 package quota
 
 import (
+	"maps"
 	"math"
+	"slices"
 	"time"
 )
 
@@ -190,4 +198,69 @@ func nanos(t time.Time) int64 {
 		return math.MaxInt64
 	}
 	return t.UnixNano()
+}
+
+// WithDefaults returns the policy with defaults in place of zero fields and
+// limits sorted by window. The receiver is not changed.
+func (p Policy) WithDefaults() Policy {
+	p = p.Clone()
+	def(&p.Share, ShareEqual)
+	if p.Share == ShareDemand {
+		def(&p.Floor, defaultFloor)
+	}
+	def(&p.Mode, ModeEnforce)
+	def(&p.Settle, DefaultSettle)
+	def(&p.ClockError, DefaultClockError)
+	def(&p.Freshness, p.defaultFreshness())
+	def(&p.Outage, OutageHold)
+	def(&p.Pacing, PacingOff)
+	def(&p.Shape, ShapeFixed)
+	p.Requires = p.unimplied()
+	sortLimits(p.Limits)
+	for _, c := range p.Next {
+		sortLimits(c.Limits)
+	}
+	return p
+}
+
+func def[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// Clone returns a copy that shares nothing with p.
+func (p Policy) Clone() Policy {
+	p.Limits = slices.Clone(p.Limits)
+	p.Requires = slices.Clone(p.Requires)
+	p.Weights = maps.Clone(p.Weights)
+	p.Next = slices.Clone(p.Next)
+	for i := range p.Next {
+		p.Next[i].Limits = slices.Clone(p.Next[i].Limits)
+	}
+	return p
+}
+
+// LongestWindow returns the longest window of all limits, announced ones
+// included; 0 if there are none.
+func (p *Policy) LongestWindow() time.Duration {
+	longest, _ := p.windows()
+	return longest
+}
+
+// windows returns the longest and the shortest window of all limits, announced
+// ones included; 0 if there are none.
+func (p *Policy) windows() (longest, shortest time.Duration) {
+	shortest = math.MaxInt64
+	see := func(limits []Limit) {
+		for _, l := range limits {
+			longest, shortest = max(longest, l.Window), min(shortest, l.Window)
+		}
+	}
+	see(p.Limits)
+	for _, c := range p.Next {
+		see(c.Limits)
+	}
+	return longest, min(longest, shortest)
 }

@@ -25,10 +25,13 @@ const (
 	ShapeBucket Shape = "bucket"
 )
 
-// featureShapes is what a policy with another shape than ShapeFixed requires of
-// an instance (Policy.Requires). It is written and read with the policy by
-// itself.
-const featureShapes = "shapes"
+// The features that a policy with GuardAuto, or with another shape than ShapeFixed,
+// requires of an instance (Policy.Requires). They are written and read with the policy
+// by themselves: a version that does not know them must give itself a share of 0.
+const (
+	featureGuardAuto = "guard-auto"
+	featureShapes    = "shapes"
+)
 
 // Bounds of a warm-up.
 const (
@@ -53,16 +56,10 @@ func (p *Policy) DriftWindow() time.Duration {
 const shapedWindows = 3
 
 func (p *Policy) checkShape(errs *problems) {
-	oneOf(errs, "shape", p.Shape, ShapeFixed, ShapeSliding, ShapeBucket)
-	switch {
-	case p.Burst < 0 || p.Burst > MaxPermits:
-		errs.add("burst", p.Burst, fmt.Sprintf("must be from 1 to %d", MaxPermits), "0 stands for all of a limit's permits")
-	case p.Burst > 0 && p.Shape != ShapeBucket:
-		errs.add("burst", p.Burst, fmt.Sprintf("shape %s has none", p.Shape), "leave it out, or set shape bucket")
-	}
+	within(errs, "burst", p.Burst, 0, MaxPermits, "0 stands for all of a limit's permits")
 	p.checkBurst(errs)
-	if p.WarmUp != 0 && (p.WarmUp < minWarmUp || p.WarmUp > maxWarmUp) {
-		errs.add("warm_up", p.WarmUp, fmt.Sprintf("must be from %v to %v", minWarmUp, maxWarmUp), "0 switches it off")
+	if p.WarmUp != 0 {
+		within(errs, "warm_up", p.WarmUp, minWarmUp, maxWarmUp, "0 switches it off")
 	}
 	if p.Shape != ShapeSliding && p.Shape != ShapeBucket {
 		return
@@ -114,6 +111,9 @@ func (p *Policy) checkTransit(errs *problems) {
 // its limit's permits, so a larger burst would be cut off without a word.
 func (p *Policy) checkBurst(errs *problems) {
 	if p.Shape != ShapeBucket {
+		if p.Burst > 0 && p.Burst <= MaxPermits {
+			errs.add("burst", p.Burst, fmt.Sprintf("shape %s has none", p.Shape), "leave it out, or set shape bucket")
+		}
 		return
 	}
 	for _, l := range p.Limits {
@@ -140,24 +140,9 @@ func (p *Policy) implied() (features []string) {
 	return features
 }
 
-// features returns Requires with what the other fields imply.
-func (p *Policy) features() []string {
-	all := p.Requires
-	for _, f := range p.implied() {
-		if !slices.Contains(all, f) {
-			all = append(slices.Clone(all), f)
-		}
-	}
-	return all
-}
-
 // unimplied returns Requires without what the other fields imply.
-func (p *Policy) unimplied() []string {
+func (p *Policy) unimplied() (rest []string) {
 	implied := p.implied()
-	if len(implied) == 0 {
-		return p.Requires
-	}
-	var rest []string
 	for _, r := range p.Requires {
 		if !slices.Contains(implied, r) {
 			rest = append(rest, r)

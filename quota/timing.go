@@ -25,12 +25,8 @@ func (p Policy) CheckTiming() error {
 
 func (p *Policy) checkTiming(errs *problems) {
 	before := len(*errs)
-	if p.Settle < minSettle || p.Settle > MaxSettle {
-		errs.add("settle", p.Settle, fmt.Sprintf("must be from %v to %v", minSettle, MaxSettle), "")
-	}
-	if p.Freshness < minFreshness || p.Freshness > MaxSettle {
-		errs.add("freshness", p.Freshness, fmt.Sprintf("must be from %v to %v", minFreshness, MaxSettle), "")
-	}
+	within(errs, "settle", p.Settle, minSettle, MaxSettle, "")
+	within(errs, "freshness", p.Freshness, minFreshness, MaxSettle, "")
 	if p.ClockError <= 0 || p.ClockError > MaxSettle {
 		errs.add("clock_error", p.ClockError, fmt.Sprintf("must be more than 0 and at most %v", MaxSettle), "")
 	}

@@ -94,7 +94,7 @@ func TestPolicyValidate(t *testing.T) {
 		{"from before 1970", func(p *Policy) { p.From = time.Unix(-1, 0) }, "from"},
 		{"from after 2199", func(p *Policy) { p.From, p.Next = latest, nil }, "from"},
 		{"time of the year 9999", func(p *Policy) { p.Time = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC) }, "time"},
-		{"announced change without a time", func(p *Policy) { p.Next[0].From = time.Time{} }, "next[0].from next[0].from"},
+		{"announced change without a time", func(p *Policy) { p.Next[0].From = time.Time{} }, "next[0].from"},
 		{"announced change at from", func(p *Policy) { p.Next[0].From = p.From }, "next[0].from"},
 		{"announced changes at one time", func(p *Policy) { p.Next = append(p.Next, p.Next[0]) }, "next[1].from"},
 		{"announced change without limits", func(p *Policy) { p.Next[0].Limits = nil }, "next[0].limits"},
