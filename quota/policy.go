@@ -174,30 +174,18 @@ type LimitChange struct {
 // nanoseconds since the Unix epoch, and nil where none are in force yet. The
 // result is shared with p; do not change it.
 func (p *Policy) LimitsAt(wall int64) []Limit {
-	if !p.From.IsZero() && wall < nanos(p.From) {
+	at := time.Unix(0, wall)
+	if at.Before(p.From) {
 		return nil
 	}
 	limits := p.Limits
 	for i := range p.Next {
-		if wall < nanos(p.Next[i].From) {
+		if at.Before(p.Next[i].From) {
 			break
 		}
 		limits = p.Next[i].Limits
 	}
 	return limits
-}
-
-// nanos returns t in nanoseconds since the Unix epoch, held within int64: a time
-// from the year 1 or 9999 must not wrap around.
-func nanos(t time.Time) int64 {
-	const second = int64(time.Second)
-	switch s := t.Unix(); {
-	case s < math.MinInt64/second:
-		return math.MinInt64
-	case s >= math.MaxInt64/second:
-		return math.MaxInt64
-	}
-	return t.UnixNano()
 }
 
 // WithDefaults returns the policy with defaults in place of zero fields and
