@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -96,21 +95,6 @@ func TestEtcdOutOfReach(t *testing.T) {
 	code := loadgen(context.Background(), []string{"--endpoints", "127.0.0.1:1", "--command-timeout", "200ms", "--quiet"}, noEnv, &stderr, &stderr)
 	if code != exitCannot || strings.Count(stderr.String(), "loadgen: ") != 1 || strings.Contains(stderr.String(), "{") {
 		t.Errorf("exit %d\n%s", code, stderr.String())
-	}
-}
-
-func TestReportFile(t *testing.T) {
-	name := filepath.Join(t.TempDir(), "report.json")
-	out, text, done, err := outputs(&config.Config{JSON: name}, os.Stdout, os.Stderr)
-	if err != nil || text != os.Stdout {
-		t.Fatal(err)
-	}
-	fmt.Fprint(out, "{}")
-	if err := done(); err != nil {
-		t.Fatal(err)
-	}
-	if b, err := os.ReadFile(name); string(b) != "{}" {
-		t.Errorf("%q, %v", b, err)
 	}
 }
 

@@ -1,3 +1,26 @@
+// Loadgen drives a fleet of instances through Quotient and verifies that
+// together they never issue more permits than the limit.
+//
+// With no flags it starts an embedded etcd and 96 instances, each with a
+// session and a limiter of its own, offers one and a half times 300,000 calls
+// per second for ten seconds, and prints what was issued in each window and a
+// verdict. It counts the permits itself, by the window that each one tells, and
+// never asks the limiters what they counted.
+//
+// By its own clock, the system's, it checks what permits tell. Each must come in its
+// window, give or take the policy's clock error, and no span of time may have more
+// permits than the windows that it touches. The clock is read before a permit is
+// asked for and after it came, so a busy machine makes no permit wrong. A permit that
+// was asked for in its window and came later cannot be placed. If most are like that,
+// or if the system's clock was set, the verdict is UNKNOWN. A run in which all clocks
+// err alike says nothing of true time.
+//
+// The instances run in child processes of this program, which never outlive it. A
+// killed one's counts are in the sum, because it counts in a mapped file, and before
+// it takes a permit.
+//
+// Exit status: 0 the limit held, 1 it did not, 2 bad usage, 3 it could not run,
+// could not judge, or a child died that was not to.
 package main
 
 import (
@@ -35,7 +58,7 @@ func main() {
 	// always do, so the second one ends the process at once.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
-	os.Exit(loadgen(ctx, os.Args[1:], config.Environment, os.Stdout, os.Stderr))
+	os.Exit(loadgen(ctx, os.Args[1:], os.Getenv, os.Stdout, os.Stderr))
 }
 
 // loadgen is the whole command, and returns its exit status.
@@ -50,23 +73,25 @@ func loadgen(ctx context.Context, args []string, env func(string) string, stdout
 	if w := c.Window(); c.Duration < w {
 		return fail(stderr, fmt.Errorf("no whole window of %v fits into --duration %v: use at least --duration %v", w, c.Duration, w))
 	}
-	out, text, closeJSON, err := outputs(c, stdout, stderr)
+	report, err := create("--json", c.JSON)
 	if err != nil {
 		return fail(stderr, err)
 	}
-	var page *os.File // nil: none is asked for
-	if c.HTML != "" {
-		if page, err = os.Create(c.HTML); err != nil {
-			_ = closeJSON() // nothing was written
-			return fail(stderr, config.Usagef("--html: %v; give a file that can be written", err))
-		}
+	defer report.Close() // a second time does nothing, and so does none
+	page, err := create("--html", c.HTML)
+	if err != nil {
+		return fail(stderr, err)
+	}
+	defer page.Close()
+	text := stdout
+	if c.JSON == "-" {
+		text = stderr
 	}
 	result, err := fleet.Execute(ctx, c, text, stderr)
 	if err != nil {
 		fail(stderr, err)
 	}
 	if result == nil {
-		_, _ = closeJSON(), page.Close() // nothing was written
 		return exitCannot
 	}
 	code := exitStatus(result.Verdict, err)
@@ -76,15 +101,18 @@ func loadgen(ctx context.Context, args []string, env func(string) string, stdout
 		show.Summary(text, &result.Summary)
 	}
 	show.Verdict(text, result.Verdict, result.Windows, &result.Summary)
-	if out != nil {
-		if err := errors.Join(result.WriteJSON(out), closeJSON()); err != nil {
-			return fail(stderr, err)
-		}
+	var failed error
+	if c.JSON == "-" {
+		failed = result.WriteJSON(stdout)
+	} else if report != nil {
+		failed = errors.Join(result.WriteJSON(report), report.Close())
 	}
 	if page != nil {
-		if err := errors.Join(show.Page(page, fmt.Sprintf("%d instances share %s%s", c.Instances, c.Limit, c.ShapeText()), result), page.Close()); err != nil {
-			return fail(stderr, err)
-		}
+		title := fmt.Sprintf("%d instances share %s%s", c.Instances, c.Limit, c.ShapeText())
+		failed = errors.Join(failed, show.Page(page, title, result), page.Close())
+	}
+	if failed != nil {
+		return fail(stderr, failed)
 	}
 	return code
 }
@@ -100,21 +128,17 @@ func exitStatus(v load.Verdict, err error) int {
 	return exitHeld
 }
 
-// outputs finds where the JSON goes, if anywhere, and where the text goes:
-// standard output, unless the JSON has it.
-func outputs(c *config.Config, stdout, stderr io.Writer) (out, text io.Writer, closeJSON func() error, err error) {
-	nothing := func() error { return nil }
-	switch c.JSON {
-	case "":
-		return nil, stdout, nothing, nil
-	case "-":
-		return stdout, stderr, nothing, nil
+// create makes the file of a flag, before the run: a bad name costs no run. It is nil
+// without a name, and for standard output.
+func create(flag, name string) (*os.File, error) {
+	if name == "" || name == "-" {
+		return nil, nil
 	}
-	file, err := os.Create(c.JSON) // now, so that a bad name costs no run
+	file, err := os.Create(name)
 	if err != nil {
-		return nil, nil, nothing, config.Usagef("--json: %v; give a file that can be written, or -", err)
+		return nil, config.Usagef("%s: %v; give a file that can be written", flag, err)
 	}
-	return file, stdout, file.Close, nil
+	return file, nil
 }
 
 // fail writes an error and returns the exit status for it.

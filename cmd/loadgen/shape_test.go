@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
+	"os"
 	"strings"
 	"testing"
 
@@ -20,13 +22,14 @@ func TestShapesEndToEnd(t *testing.T) {
 		{"bucket", "--shape bucket --burst 12 --limit 40/200ms --arrival burst"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			page := t.TempDir() + "/page.html"
+			page, file := t.TempDir()+"/page.html", t.TempDir()+"/report.json"
 			var stdout, stderr bytes.Buffer
-			args := strings.Fields(c.args + " --instances 6 --processes 2 --settle 1s --duration 3s --json - --html " + page)
+			args := strings.Fields(c.args + " --instances 6 --processes 2 --settle 1s --duration 3s --json " + file + " --html " + page)
 			code := loadgen(context.Background(), args, noEnv, &stdout, &stderr)
+			text, err := os.ReadFile(file)
 			var report load.Report
-			if err := json.Unmarshal(stdout.Bytes(), &report); err != nil {
-				t.Fatalf("%v in %s\n%s", err, stdout.String(), stderr.String())
+			if err = errors.Join(err, json.Unmarshal(text, &report)); err != nil {
+				t.Fatalf("%v in %s\n%s", err, text, stderr.String())
 			}
 			s := report.Summary
 			if code != exitHeld || report.Verdict != load.Held || s.Spans == nil || s.Spans.Judged < 20 || s.Spans.Over != 0 || s.Spans.MaxOverRatio > 1 {
@@ -35,8 +38,8 @@ func TestShapesEndToEnd(t *testing.T) {
 			if s.IssuedTotal == 0 || s.MaxSpanRatio == 0 {
 				t.Errorf("%+v", s)
 			}
-			if !strings.Contains(stderr.String(), "HELD: ") || !strings.Contains(stderr.String(), " spans; the fullest: ") {
-				t.Errorf("no verdict in %s", stderr.String())
+			if !strings.Contains(stdout.String(), "HELD: ") || !strings.Contains(stdout.String(), " spans; the fullest: ") {
+				t.Errorf("no verdict in %s", stdout.String())
 			}
 		})
 	}

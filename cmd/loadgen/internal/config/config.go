@@ -2,8 +2,12 @@
 package config
 
 import (
+	"context"
 	"fmt"
+	"os"
 	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/internal/etcdflags"
 	"github.com/quotient-limiter/quotient/internal/load"
@@ -87,13 +91,6 @@ func (c *Config) Policy(limits []quota.Limit, reason string) quota.Policy {
 // Paced reports whether permits come all along a window.
 func (c *Config) Paced() bool { return c.policy.Pacing != quota.PacingOff || c.Shaped() }
 
-// Probe is how often an instance proves its view recent: a few times before the
-// last proof is too old, where a short settle time makes that soon.
-func (c *Config) Probe() time.Duration {
-	freshness := c.Policy(c.Limits, "").WithDefaults().Freshness
-	return min(max(freshness/4, 50*time.Millisecond), 300*time.Millisecond)
-}
-
 // ProcessesText says, in parentheses, that the fleet is in several processes.
 func (c *Config) ProcessesText() string {
 	switch n, victims := c.Processes, c.Victims(); {
@@ -123,4 +120,42 @@ func (c *Config) Bands() (names []string) {
 		names = append(names, name)
 	}
 	return names
+}
+
+// Client returns a client of the etcd of the flags, or of the embedded one. The
+// caller closes it.
+func (c *Config) Client(ctx context.Context, embedded []string) (*clientv3.Client, error) {
+	if c.Etcd != nil {
+		return c.Etcd.Client(ctx)
+	}
+	f := etcdflags.Flags{Endpoints: embedded, Prefix: etcdflags.DefaultPrefix, DialTimeout: etcdflags.DefaultDialTimeout, CommandTimeout: etcdflags.DefaultCommandTimeout,
+		Stderr: os.Stderr, Env: func(string) string { return "" }}
+	return f.Client(ctx)
+}
+
+// Prefix is that of all keys.
+func (c *Config) Prefix() string {
+	if c.Etcd != nil {
+		return c.Etcd.Prefix
+	}
+	return etcdflags.DefaultPrefix
+}
+
+// GuardCovers reports whether a policy's guard is to cover the clocks' errors.
+func GuardCovers(p *quota.Policy) bool { return p.GuardAuto || p.Guard > 0 && p.Guard >= p.ClockError }
+
+// Unjudged says why arrivals over the limit are not judged, given how far a
+// clock was beyond the guard; empty: they are.
+func (c *Config) Unjudged(beyond time.Duration) string {
+	switch p := c.Policy(nil, ""); {
+	case c.Shaped():
+		return fmt.Sprintf("under shape %s the permits' own times are judged", p.Shape)
+	case p.Guard == 0 && !p.GuardAuto:
+		return "there is no guard; --guard auto has them judged"
+	case !GuardCovers(&p):
+		return fmt.Sprintf("the guard of %v does not cover the policy's clock error of %v", p.Guard, p.ClockError)
+	case beyond > 0:
+		return fmt.Sprintf("an instance's clock was %v further from the provider's than its guard covers", beyond)
+	}
+	return ""
 }

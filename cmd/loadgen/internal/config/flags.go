@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -293,6 +292,3 @@ func chooseEtcd(etcd *etcdflags.Flags, set *pflag.FlagSet, env func(string) stri
 	})
 	return nil, stray
 }
-
-// Environment returns the value of an environment variable; empty if it is not set.
-func Environment(name string) string { return os.Getenv(name) }

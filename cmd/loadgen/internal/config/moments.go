@@ -85,17 +85,8 @@ func (c *Config) parseMoments(changes, faults, crashes []string) error {
 	return err
 }
 
-// Faults that can befall the embedded etcd.
-const (
-	KillLeader  = "kill-leader"
-	PauseLeader = "pause-leader"
-	PauseAll    = "pause-all"
-	ResumeAll   = "resume-all"
-	KillAll     = "kill-all"
-	RestartAll  = "restart-all"
-)
-
-var faultNames = []string{KillAll, KillLeader, PauseAll, PauseLeader, RestartAll, ResumeAll}
+// faultNames are what can befall the embedded etcd.
+var faultNames = []string{"kill-all", "kill-leader", "pause-all", "pause-leader", "restart-all", "resume-all"}
 
 // checkPolicies makes sure, before anything runs, that every policy of the run
 // is one that instances would apply, and that its permits can be counted.

@@ -98,31 +98,28 @@ func (c *crew) join(ctx context.Context) (err error) {
 		for slot := i; slot < regular; slot += c.c.Processes {
 			slots = append(slots, slot)
 		}
-		if err := c.addWorker(slots, false); err != nil {
+		if err := c.add(&c.workers, slots, false); err != nil {
 			return err
 		}
 	}
 	for slot := regular; slot < c.c.Instances && ctx.Err() == nil; slot++ {
-		if err := c.add(&c.victims, []int{slot}, 1, false); err != nil {
+		if err := c.add(&c.victims, []int{slot}, false); err != nil {
 			return err
 		}
 	}
 	return ctx.Err()
 }
 
-// addWorker starts a worker. The workers share the processors evenly.
-func (c *crew) addWorker(slots []int, retry bool) error {
-	return c.add(&c.workers, slots, min((runtime.GOMAXPROCS(0)+c.c.Processes-1)/c.c.Processes, len(slots)), retry)
-}
-
-// add starts a worker, in one of the two lists.
-func (c *crew) add(list *[]*link, slots []int, generators int, retry bool) (err error) {
+// add starts a worker, in one of the two lists. The workers share the processors
+// evenly.
+func (c *crew) add(list *[]*link, slots []int, retry bool) (err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.files++
 	l := &link{slots: slots, file: filepath.Join(c.dir, fmt.Sprintf("counts-%d", c.files))}
 	s := c.setup
-	s.Joining, s.Counts, s.Generators = worker.Joining{Slots: slots, Retry: retry}, l.file, generators
+	s.Slots, s.Retry, s.Counts = slots, retry, l.file
+	s.Generators = min((runtime.GOMAXPROCS(0)+c.c.Processes-1)/c.c.Processes, len(slots))
 	if l.Process, err = child.Start(worker.Role, s, func(r worker.Report) { c.hear(l, r) }, c.fail); err != nil {
 		return err
 	}
@@ -192,7 +189,7 @@ func (c *crew) churn(ctx context.Context, start int64) error {
 			return nil
 		}
 		if d.Kill {
-			c.kill(&c.victims, nil, func(slots []int) error { return c.add(&c.victims, slots, 1, true) })
+			c.kill(&c.victims, nil)
 			continue
 		}
 		slot := next % (c.c.Instances - c.c.Victims())
@@ -214,14 +211,14 @@ func (c *crew) crash(ctx context.Context, start int64, tell func(string)) error 
 		if !pause(ctx, start+int64(at.At)) {
 			return nil
 		}
-		c.kill(&c.workers, tell, func(slots []int) error { return c.addWorker(slots, true) })
+		c.kill(&c.workers, tell)
 	}
 	return nil
 }
 
 // kill kills the oldest worker of a list, in the background, takes its counts over,
 // and then starts another for its slots.
-func (c *crew) kill(list *[]*link, tell func(string), again func(slots []int) error) {
+func (c *crew) kill(list *[]*link, tell func(string)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closing || len(*list) == 0 {
@@ -242,7 +239,7 @@ func (c *crew) kill(list *[]*link, tell func(string), again func(slots []int) er
 		c.pastCPU += l.Used()
 		c.mu.Unlock()
 		if err == nil {
-			err = again(l.slots)
+			err = c.add(list, l.slots, true)
 		}
 		if err != nil {
 			c.fail(err)
@@ -299,13 +296,7 @@ func (c *crew) retire(l *link) error {
 	if l.last.Problem != "" {
 		c.problem = l.last.Problem
 	}
-	return errors.Join(err, merge(c.took, l.last.Took), merge(c.delay, l.last.Delay))
-}
-
-func merge(into *hdrhistogram.Histogram, encoded []byte) error {
-	more, err := hdrhistogram.Decode(encoded)
-	if err == nil {
-		into.Merge(more)
-	}
+	c.took.Merge(hdrhistogram.Import(l.last.Took))
+	c.delay.Merge(hdrhistogram.Import(l.last.Delay))
 	return err
 }

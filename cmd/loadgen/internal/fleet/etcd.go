@@ -2,12 +2,15 @@ package fleet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/cmd/loadgen/internal/config"
+	"github.com/quotient-limiter/quotient/cmd/loadgen/internal/worker"
 	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/internal/etcdtest"
 )
@@ -74,4 +77,49 @@ func (e *etcd) close() error {
 		err = e.embedded.Close()
 	}
 	return err
+}
+
+// befall does to the embedded etcd what a fault's name says, such as kill-leader:
+// to the member that leads, or that will, to every one that runs, or to those that
+// do not (restart-all).
+func (e *etcd) befall(ctx context.Context, fault string) error {
+	c := e.embedded
+	what, whom, _ := strings.Cut(fault, "-")
+	do := map[string]func(int) error{"kill": c.Kill, "pause": c.Pause, "resume": c.Resume}[what]
+	if do == nil {
+		return c.RestartStopped()
+	}
+	if whom == "leader" {
+		leader := c.Leader(ctx)
+		for leader < 0 && pause(ctx, time.Now().Add(worker.Look).UnixNano()) {
+			leader = c.Leader(ctx)
+		}
+		if leader < 0 {
+			return nil
+		}
+		return do(leader)
+	}
+	var errs []error
+	for i := range c.Endpoints() {
+		if c.Running(i) {
+			errs = append(errs, do(i))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// fault lets happen what is to happen to etcd, in turn.
+func (r *run) fault(ctx context.Context, start int64) error {
+	for _, f := range r.c.Faults {
+		if !pause(ctx, start+int64(f.At)) {
+			return nil
+		}
+		r.event(f.Text)
+		if err := r.etcd.befall(ctx, f.Text); err != nil {
+			err = fmt.Errorf("--fault %v: %w", f, err)
+			r.crew.fail(err)
+			return err
+		}
+	}
+	return nil
 }

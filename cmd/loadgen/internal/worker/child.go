@@ -4,6 +4,9 @@ import (
 	"context"
 	"io"
 	"os"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
 
 	"github.com/quotient-limiter/quotient/cmd/loadgen/internal/config"
 	"github.com/quotient-limiter/quotient/internal/child"
@@ -50,4 +53,79 @@ func start(s Setup, tell func(Report)) (*Worker, error) {
 		return nil, err
 	}
 	return newWorker(c, &s, client, file.room, tell)
+}
+
+// The parent orders, a worker reports; each object has one field, which says what it
+// is. Orders are obeyed in turn and have no answer. At their end the worker stops the
+// calls, closes all instances, and reports that it ended.
+
+// Order is what the parent tells a worker.
+type Order struct {
+	// Replace lets the instance in a slot leave, announced, and another join in
+	// its place at once. While the slot's instance has not joined yet, nothing
+	// happens.
+	Replace *int `json:"replace,omitempty"`
+	// Limits are in force from now on: instances ask for as much as they demand.
+	Limits  string   `json:"limits,omitempty"`
+	Measure *Measure `json:"measure,omitempty"`
+}
+
+// Measure is the instants from which delays count and at which calls end, in
+// nanoseconds since the epoch.
+type Measure struct{ Start, Stop int64 }
+
+// Setup is what a worker must know before anything else.
+type Setup struct {
+	// Args are the run's flags, which say most of it.
+	Args []string `json:"args"`
+	// Endpoints are those of the embedded etcd; Password is the user's of another.
+	// Both go through a pipe, and stand in no argument list and no environment.
+	Endpoints  []string
+	Password   string
+	Provider   string
+	Slots      []int  // in which instances join
+	Retry      bool   // one that cannot join at once tries again until it can
+	Limits     string // in force
+	Measure    Measure
+	Tolerance  time.Duration // how far limiters' clocks may be from the worker's
+	Generators int           // goroutines that make calls
+	Counts     string        `json:"counts"` // the file to count in
+	// Target is the address of the provider that every permit makes a request to;
+	// empty for none. Secret is what those requests show, so that it counts no
+	// others.
+	Target, Secret string
+}
+
+// Report is what a worker tells the parent.
+type Report struct {
+	Status *Status `json:"status,omitempty"`
+	// Left says that an instance that was to be replaced is gone, and what kept it
+	// from leaving in good order, if anything.
+	Left   *string `json:"left,omitempty"`
+	Failed string  `json:"failed,omitempty"` // why it cannot do what it was told to
+	Ended  *Ended  `json:"ended,omitempty"`  // the last report
+}
+
+// Status is how a worker fares. It comes every 100 ms.
+type Status struct {
+	Active  int    // instances that are active now
+	Ready   int    // instances that were active once
+	Problem string // of one that is not active
+	Issued  int64
+	CPU     time.Duration // used by the process
+	MaxRSS  int64         // bytes, the most there ever was
+	Worst   time.Duration // how far a permit was outside its window, at most
+	Beyond  time.Duration // how far the guard did not cover a clock's distance from the provider's, at most
+	Shares  []int64       // of the instances in each of Bands
+}
+
+// Ended is what a worker has to say at last.
+type Ended struct {
+	// Took is the histogram of immediate grants, Delay that of how long calls waited
+	// for their permits.
+	Took, Delay *hdrhistogram.Snapshot
+	// Sent and Lost count requests to the provider: those that were answered,
+	// and those that were not, of which Problem is one's.
+	Sent, Lost int64
+	Problem    string
 }

@@ -11,9 +11,11 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/quotient-limiter/quotient/cmd/loadgen/internal/config"
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/internal/load"
+	"github.com/quotient-limiter/quotient/quota"
 )
 
 const (
@@ -33,10 +35,10 @@ type instance struct {
 }
 
 // join opens instances in the slots, some at a time.
-func (w *Worker) join(j Joining) error {
+func (w *Worker) join(slots []int, retry bool) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, slot := range j.Slots {
+	for _, slot := range slots {
 		if slot < 0 || slot >= w.c.Instances {
 			return fmt.Errorf("slot %d is not within 0 to %d", slot, w.c.Instances-1)
 		}
@@ -45,8 +47,8 @@ func (w *Worker) join(j Joining) error {
 	w.busy.Go(func() {
 		var group errgroup.Group
 		group.SetLimit(together)
-		for _, slot := range j.Slots {
-			group.Go(func() error { w.enter(slot, j.Retry); return nil })
+		for _, slot := range slots {
+			group.Go(func() error { w.enter(slot, retry); return nil })
 		}
 		_ = group.Wait() // each has told what went wrong
 	})
@@ -93,7 +95,7 @@ func (w *Worker) open(slot int) (*instance, error) {
 		}
 	}
 	session, err := coordinator.Join(w.ctx, w.client, coordinator.Options{
-		Name: fmt.Sprintf("loadgen-%d", slot), Prefix: w.c.Prefix(), Probe: w.c.Probe(), NTP: w.c.NTP, Weight: w.weights[slot], StateDir: state, Logger: log,
+		Name: fmt.Sprintf("loadgen-%d", slot), Prefix: w.c.Prefix(), NTP: w.c.NTP, Weight: w.weights[slot], StateDir: state, Logger: log,
 	})
 	if err != nil {
 		return nil, err
@@ -132,5 +134,29 @@ func (w *Worker) replace(slot int) {
 		w.tell(Report{Left: &problem})
 	})
 	// Cannot fail: the slot is one of ours.
-	_ = w.join(Joining{Slots: []int{slot}, Retry: true})
+	_ = w.join([]int{slot}, true)
+}
+
+// guardOf returns the guard that an instance has.
+func guardOf(p *quota.Policy, st *consumer.Status) time.Duration {
+	switch {
+	case !p.GuardAuto:
+		return p.Guard
+	case st.ClockErrorKnown:
+		return p.Guard + min(st.ClockError, p.ClockError)
+	}
+	return p.Guard + p.ClockError
+}
+
+// exceeded returns by how much an instance's clock, which wall reads, is further from
+// the provider's than its guard; 0 if it is not. The provider's clock is the system's.
+// A delay between the readings errs in favour of the instance.
+func exceeded(p *quota.Policy, st *consumer.Status, wall func() int64) time.Duration {
+	if !config.GuardCovers(p) {
+		return 0
+	}
+	before := time.Now().UnixNano()
+	at := wall()
+	after := time.Now().UnixNano()
+	return max(0, time.Duration(max(before-at, at-after))-guardOf(p, st))
 }

@@ -86,7 +86,7 @@ func newWorker(c *config.Config, s *Setup, client *clientv3.Client, room func() 
 		w.making.Go(g.run)
 	}
 	w.busy.Go(w.reportStatus)
-	return w, w.join(s.Joining)
+	return w, w.join(s.Slots, s.Retry)
 }
 
 // obey does what the parent orders. It does not block.
@@ -173,17 +173,16 @@ func (w *Worker) end() {
 	if w.sender != nil {
 		w.sender.end(e)
 	}
-	var failed error
-	e.Took, e.Delay, failed = w.histograms()
-	if err = errors.Join(err, failed); err != nil {
+	e.Took, e.Delay = w.histograms()
+	if err != nil {
 		w.tell(Report{Failed: err.Error()})
 	}
 	w.tell(Report{Status: w.status()})
 	w.tell(Report{Ended: e})
 }
 
-// histograms returns those of all generators, encoded. None may be running.
-func (w *Worker) histograms() (took, delay []byte, err error) {
+// histograms returns those of all generators. None may be running.
+func (w *Worker) histograms() (took, delay *hdrhistogram.Snapshot) {
 	calls, waits := hdrhistogram.New(1, int64(Slowest), 3), hdrhistogram.New(1, int64(Slowest), 3)
 	for _, g := range w.generators {
 		calls.Merge(g.took)
@@ -193,12 +192,7 @@ func (w *Worker) histograms() (took, delay []byte, err error) {
 		// Cannot fail: 0 is within the histogram's range.
 		_ = waits.RecordValues(0, g.atOnce)
 	}
-	took, err = calls.Encode(hdrhistogram.V2CompressedEncodingCookieBase)
-	if err != nil {
-		return nil, nil, err
-	}
-	delay, err = waits.Encode(hdrhistogram.V2CompressedEncodingCookieBase)
-	return took, delay, err
+	return calls.Export(), waits.Export()
 }
 
 // closeAll closes the instances. What does not close in good order ends with its
