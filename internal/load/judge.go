@@ -1,3 +1,11 @@
+// Package load is the arithmetic of a load generator for a fleet that shares a
+// limit: when calls arrive, how they spread over instances, how permits are
+// counted by window, and whether the limit held.
+//
+// Nothing in it does I/O or starts a goroutine, and every instant is a
+// parameter, in nanoseconds since the Unix epoch. It knows the limiter only by
+// the permits that came out, and when: counts and clock are its own, so a fault in
+// the limiter's counters, or in its clock, cannot hide itself here.
 package load
 
 import (
@@ -55,12 +63,13 @@ func Judge(r Run) ([]Window, Summary, Verdict) {
 		}
 		windows = append(windows, some...)
 	}
-	sortWindows(windows)
+	slices.SortStableFunc(windows, func(a, b Window) int { return a.Start.Compare(b.Start) })
 	for _, c := range r.Counts {
 		summary.IssuedTotal += c.Issued
 	}
 	summary.Spans = r.spans(lengths)
 	summary.OwnClock = r.own(summary.IssuedTotal, lengths)
+	summary.PeakToMean10ms, summary.PeakToMean50ms, summary.MaxSpanRatio = r.peakToMean(1), r.peakToMean(5), r.spanRatio()
 	summary.Unjudged = r.unjudged(&summary)
 	own, a := &summary.OwnClock, summary.Arrivals
 	switch {
@@ -147,4 +156,47 @@ func (r *Run) indexes(length time.Duration, counts ...map[int64]Count) []int64 {
 	}
 	slices.Sort(list)
 	return slices.Compact(list)
+}
+
+// add takes the windows of one limit into the summary.
+func (s *Summary) add(windows []Window, shortest bool, fleet int) {
+	var settled, all usage
+	for i := range windows {
+		w := &windows[i]
+		if w.Over() {
+			s.OverLimitWindows++
+		}
+		s.MaxOverRatio = max(s.MaxOverRatio, ratio(w.certain(), max(w.Most(), 1)))
+		if !w.whole {
+			continue
+		}
+		if shortest {
+			s.Windows++
+		}
+		all.add(w)
+		if !w.settling && w.Instances >= fleet {
+			settled.add(w)
+		}
+	}
+	s.Utilisation = max(s.Utilisation, settled.ratio())
+	s.UtilisationAll = max(s.UtilisationAll, all.ratio())
+}
+
+// usage is what was issued of what could have been. A call that waited was
+// offered in one window and got its permit in the next one, which may so have
+// more permits than calls. A burst that came on top of the limit was possible.
+type usage struct{ issued, possible int64 }
+
+func (u *usage) add(w *Window) {
+	u.issued += w.certain()
+	u.possible += min(max(w.Limit, min(w.certain(), w.Allowed)), max(w.Offered, w.Issued))
+}
+
+func (u *usage) ratio() float64 { return ratio(u.issued, u.possible) }
+
+func ratio(a, b int64) float64 {
+	if b == 0 {
+		return 0
+	}
+	return float64(a) / float64(b)
 }

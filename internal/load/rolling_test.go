@@ -11,20 +11,20 @@ import (
 func TestSpanRatio(t *testing.T) {
 	t.Parallel()
 	r := steadyRun() // measured from 11 to 15
-	came := []Count{{Index: 1099, Issued: 900}, {Index: 1190, Issued: 100}, {Index: 1201, Issued: 100}, {Index: 1289, Issued: 3}, {Index: 1290, Issued: 50}, {Index: 1500, Issued: 900}}
-	moments := r.Rolling(came, 10*ms)
-	if got := r.SpanRatio(moments); got != 2.03 {
+	r.Own = Own{Cell: 10 * ms, Came: []Count{{Index: 1099, Issued: 900}, {Index: 1190, Issued: 100}, {Index: 1201, Issued: 100}, {Index: 1289, Issued: 3}, {Index: 1290, Issued: 50}, {Index: 1500, Issued: 900}}}
+	moments := r.Rolling()
+	if got := r.spanRatio(); got != 2.03 {
 		t.Errorf("%v, want 2.03: 100, 100 and 3 permits in 100 cells of 10 ms", got)
 	}
 	if len(moments) != 301 || moments[0] != (Moment{12 * second, 100}) || moments[300] != (Moment{15 * second, 0}) {
 		t.Errorf("%d moments: %v", len(moments), moments)
 	}
 	r.Start, r.End = 11*second, 11*second+int64(990*ms)
-	if got := r.SpanRatio(r.Rolling(came, 10*ms)); got != 0 {
+	if got := r.spanRatio(); got != 0 {
 		t.Errorf("%v where no window's length was measured", got)
 	}
 	r.Start = Never
-	if got := r.SpanRatio(r.Rolling(came, 10*ms)); got != 0 {
+	if got := r.spanRatio(); got != 0 {
 		t.Errorf("%v before anything was measured", got)
 	}
 }
@@ -50,8 +50,9 @@ func TestRollingAgainstEverySpan(t *testing.T) {
 			}
 			most = max(most, sum)
 		}
-		moments := r.Rolling(came, 10*ms)
-		if got := r.SpanRatio(moments); got != float64(most)/100 || len(moments) > mostMoments {
+		r.Own = Own{Cell: 10 * ms, Came: came}
+		moments := r.Rolling()
+		if got := r.spanRatio(); got != float64(most)/100 || len(moments) > mostMoments {
 			t.Errorf("%v in %d moments, want %d permits of 100", got, len(moments), most)
 		}
 	})

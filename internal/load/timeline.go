@@ -1,7 +1,10 @@
 package load
 
 import (
+	"cmp"
+	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/quotient-limiter/quotient/quota"
@@ -107,4 +110,82 @@ func permitsOf(limits []quota.Limit, length time.Duration) (int64, bool) {
 		}
 	}
 	return 0, false
+}
+
+// Lengths returns the window lengths of all the limits, each once, shortest
+// first.
+func Lengths(lists ...[]quota.Limit) []time.Duration {
+	var lengths []time.Duration
+	for _, limits := range lists {
+		for _, l := range limits {
+			lengths = append(lengths, l.Window)
+		}
+	}
+	slices.Sort(lengths)
+	return slices.Compact(lengths)
+}
+
+// Shortest returns the limit with the shortest window. There must be one.
+func Shortest(limits []quota.Limit) quota.Limit {
+	return slices.MinFunc(limits, func(a, b quota.Limit) int { return cmp.Compare(a.Window, b.Window) })
+}
+
+// CheckCountable reports whether permits that tell the window of the shortest
+// limit can be counted by every other window too: all limits need the same
+// shortest window, and every other window must be a multiple of it.
+func CheckCountable(lists ...[]quota.Limit) error {
+	lengths := Lengths(lists...)
+	for _, limits := range lists {
+		if w := Shortest(limits).Window; w != lengths[0] {
+			return fmt.Errorf("the shortest window is %v in one set of limits and %v in another: permits tell their shortest window only, so give all sets the same one", lengths[0], w)
+		}
+	}
+	for _, w := range lengths[1:] {
+		if w%lengths[0] != 0 {
+			return fmt.Errorf("window %v is not a multiple of the shortest window %v: permits tell their shortest window only, so use a multiple such as %v", w, lengths[0], (w/lengths[0]+1)*lengths[0])
+		}
+	}
+	return nil
+}
+
+// Presence is how many instances of a fleet were active over time, in order.
+// The zero Presence is none.
+type Presence struct {
+	samples []sample
+}
+
+type sample struct {
+	at     int64
+	active int
+}
+
+// Record says that so many instances were active at the instant at, which must
+// not be before the one recorded last. An instance becomes active only as a
+// window starts, so a rise is dated back to the start of the window of the
+// given length.
+func (p *Presence) Record(at int64, active int, length time.Duration) {
+	if n := len(p.samples); n > 0 {
+		last := p.samples[n-1]
+		if last.active == active {
+			return
+		}
+		if active > last.active {
+			at = max(last.at, quota.WindowAt(length, at).Start())
+		}
+	}
+	p.samples = append(p.samples, sample{at, active})
+}
+
+// Least returns the smallest number that was active at any time in [start,
+// end). Between two records the earlier one holds.
+func (p *Presence) Least(start, end int64) int {
+	active := []int{0} // at the start, and after each change until the end
+	for _, s := range p.samples {
+		if s.at <= start {
+			active[0] = s.active
+		} else if s.at < end {
+			active = append(active, s.active)
+		}
+	}
+	return slices.Min(active)
 }

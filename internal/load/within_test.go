@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/quotient-limiter/quotient/quota"
 )
 
 // Against adding up by hand: the means are of the whole windows, none is lost, and
@@ -29,7 +31,9 @@ func TestFoldWindows(t *testing.T) {
 				sum += c.Issued
 			}
 		}
-		w := FoldWindows(counts, bucket, window, start, end)
+		r := Run{Start: start, End: end, Own: Own{Came: Merge(counts), Cell: bucket},
+			Timeline: Timeline{Changes: []Change{{Limits: []quota.Limit{{Permits: 1, Window: window}}}}}}
+		w := r.Within()
 		if whole <= 0 {
 			if w != nil {
 				t.Fatalf("no whole window, but %+v", w)
@@ -50,17 +54,4 @@ func TestFoldWindows(t *testing.T) {
 			t.Fatalf("%v permits, want %d", total, sum)
 		}
 	})
-}
-
-func TestCoarser(t *testing.T) {
-	got := Coarser([]Count{{Index: -1, Issued: 1}, {Index: 0, Issued: 2}, {Index: 4, Issued: 3}, {Index: 5, Issued: 4}}, 5)
-	want := []Count{{Index: -1, Issued: 1}, {Index: 0, Issued: 5}, {Index: 1, Issued: 4}}
-	if len(got) != len(want) {
-		t.Fatalf("%+v", got)
-	}
-	for i := range want {
-		if got[i] != want[i] {
-			t.Errorf("%d: %+v, want %+v", i, got[i], want[i])
-		}
-	}
 }

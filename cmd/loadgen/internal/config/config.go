@@ -65,12 +65,15 @@ func (c *Config) Longest() time.Duration {
 }
 
 // Lengths are those of the windows of all limits of the run, the shortest first.
-func (c *Config) Lengths() []time.Duration {
+func (c *Config) Lengths() []time.Duration { return load.Lengths(c.allLimits()...) }
+
+// allLimits are those of the policy and of every change.
+func (c *Config) allLimits() [][]quota.Limit {
 	lists := [][]quota.Limit{c.Limits}
 	for _, ch := range c.Changes {
 		lists = append(lists, ch.Limits)
 	}
-	return load.Lengths(lists...)
+	return lists
 }
 
 // Policy is the run's policy with the given limits.

@@ -91,10 +91,7 @@ var faultNames = []string{"kill-all", "kill-leader", "pause-all", "pause-leader"
 // checkPolicies makes sure, before anything runs, that every policy of the run
 // is one that instances would apply, and that its permits can be counted.
 func (c *Config) checkPolicies() error {
-	lists := [][]quota.Limit{c.Limits}
-	for _, ch := range c.Changes {
-		lists = append(lists, ch.Limits)
-	}
+	lists := c.allLimits()
 	if err := load.CheckCountable(lists...); err != nil {
 		return Usagef("--limit and --change: %v", err)
 	}

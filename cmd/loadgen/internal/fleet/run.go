@@ -231,13 +231,8 @@ func (r *run) report() *load.Report {
 	}
 	s.AcquireNs, s.DelayNs = quantiles(r.crew.took), quantiles(r.crew.delay)
 	if o.Start != load.Never {
-		fine := o.Own.Came
 		rep.Began = time.Unix(0, o.Start).UTC()
-		rep.Within = load.FoldWindows(fine, worker.Bucket, r.c.Window(), o.Start, o.End)
-		s.PeakToMean10ms = load.PeakToMean(fine, int64(worker.Bucket), o.Start, o.End)
-		rep.Rolling = o.Rolling(fine, worker.Bucket)
-		s.MaxSpanRatio = o.SpanRatio(rep.Rolling)
-		s.PeakToMean50ms = load.PeakToMean(load.Coarser(fine, 5), 5*int64(worker.Bucket), o.Start, o.End)
+		rep.Within, rep.Rolling = o.Within(), o.Rolling()
 	}
 	s.CPUSeconds = r.cpu.Seconds()
 	s.MaxRSSBytes = r.crew.maxRSS
