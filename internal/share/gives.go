@@ -59,7 +59,7 @@ func (t *terms) gives(after *terms, w quota.Window, crowd *crowd, n int64) bool 
 		return false // another version may support it
 	case !d.limited || !e.limited || e.total < d.total:
 		return false
-	case e.reason == ReasonNoPolicy || e.reason == ReasonPaused && d.reason == ReasonShare:
+	case d.reason == ReasonNoPolicy || e.reason == ReasonNoPolicy || e.reason == ReasonPaused && d.reason == ReasonShare:
 		return false
 	case !t.dividesAs(after):
 		return false
