@@ -47,6 +47,13 @@ func (c *Clock) Observe(at Instant) {
 	c.ahead.Store(os - next)
 }
 
+// Jumped reports whether Observe would count a jump at an instant that Now returned.
+func (c *Clock) Jumped(at Instant) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return at.Wall-at.Mono-c.mu.os >= int64(StepThreshold)
+}
+
 // jumpedLocked corrects the estimate after the operating system's clock has
 // jumped ahead of the monotonic one. If the machine slept, the monotonic clock,
 // which the estimate is tied to, stood still: true time went on. If somebody set

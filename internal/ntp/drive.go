@@ -26,10 +26,6 @@ func (w *Watch) Begin(now int64) {
 // until they are answered, and the monotonic instant at which to call it next.
 func (w *Watch) Due(at clock.Instant) (ask []Question, next int64) {
 	w.look(at)
-	if j := w.clock.Jumps(); j != w.jumps {
-		w.jumps = j
-		w.group.forget(at.Mono)
-	}
 	due, next := w.group.due(at.Mono)
 	for _, i := range due {
 		w.under++
@@ -42,11 +38,15 @@ func (w *Watch) Due(at clock.Instant) (ask []Question, next int64) {
 }
 
 // look lets the clock see whether the machine slept, before an estimate says
-// where the clock is after that. The first estimate is taken at once, which it is
-// only by a clock that nobody has observed.
+// where the clock is after that, and forgets the samples of the time before. Without a
+// jump nobody observes the clock before the first estimate, which is then taken at once.
 func (w *Watch) look(at clock.Instant) {
-	if w.decided {
+	if w.decided || w.clock.Jumped(at) {
 		w.clock.Observe(at)
+	}
+	if j := w.clock.Jumps(); j != w.jumps {
+		w.jumps = j
+		w.group.forget(at.Mono)
 	}
 }
 

@@ -217,3 +217,46 @@ func TestOptions(t *testing.T) {
 		}
 	}
 }
+
+// TestASleepBeforeTheFirstVerdict: whenever the machine slept, the samples of the time
+// before count no more, and the clock is not corrected for the sleep a second time.
+func TestASleepBeforeTheFirstVerdict(t *testing.T) {
+	const sleep = 100 * time.Millisecond
+	for _, known := range []bool{true, false} {
+		for when := range 5 { // after so many steps
+			step, slept := 0, time.Duration(0)
+			read := func() clock.Instant {
+				if step == when {
+					slept = sleep
+				}
+				step++
+				mono := int64(step) * int64(10*time.Millisecond)
+				return clock.Instant{Mono: mono, Wall: mono + int64(slept)}
+			}
+			c := clock.Started(read(), func() (time.Duration, bool) { return slept, known })
+			w, err := New(c, []string{"a", "b"}, 16*time.Second, slog.New(slog.DiscardHandler))
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.Begin(read().Mono)
+			for known := false; !known; _, known = c.Measured() {
+				at := read()
+				questions, next := w.Due(at)
+				for at.Mono < next && len(questions) == 0 {
+					at = read()
+					questions, next = w.Due(at)
+				}
+				for _, q := range questions {
+					at := read()
+					w.Answered(at, q, at.Wall-at.Mono, time.Millisecond)
+				}
+			}
+			for range 3 {
+				c.Observe(read())
+			}
+			if bound, _ := c.Measured(); (time.Duration(c.Offset()) - sleep).Abs() > bound {
+				t.Errorf("slept after %d steps, known %v: off by %v, and said to be by at most %v", when, known, time.Duration(c.Offset())-sleep, bound)
+			}
+		}
+	}
+}
