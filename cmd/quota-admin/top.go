@@ -43,27 +43,25 @@ On a terminal q quits, < and > choose the column to sort by, r reverses the orde
 		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
 		return a.connected(ctx, func(_ *clientv3.Client, admin *coordinator.Admin) error {
-			source := top.NewSource(admin, strings.Join(args, ""))
-			defer source.Close()
-			if isTerminal(a.stdin) && isTerminal(a.stdout) && a.format == format.Table && count == 0 {
-				return top.Run(ctx, source, a.stdin.(*os.File), a.stdout.(*os.File), interval)
+			each := func(ctx context.Context, f func(*top.Snapshot, error) bool) {
+				top.Each(ctx, admin, strings.Join(args, ""), interval, f)
 			}
-			return a.plainTop(ctx, source, interval, count)
+			if isTerminal(a.stdin) && isTerminal(a.stdout) && a.format == format.Table && count == 0 {
+				return top.Run(ctx, a.stdin.(*os.File), a.stdout.(*os.File), each)
+			}
+			written := 0
+			var failed error
+			each(ctx, func(s *top.Snapshot, err error) bool {
+				if failed = err; err == nil {
+					failed = a.writeTop(s)
+					written++
+				}
+				return failed == nil && written != count
+			})
+			return failed
 		})
 	}
 	return cmd
-}
-
-func (a *app) plainTop(ctx context.Context, source *top.Source, interval time.Duration, count int) (failed error) {
-	written := 0
-	source.Each(ctx, interval, func(s *top.Snapshot, err error) bool {
-		if failed = err; err == nil {
-			failed = a.writeTop(s)
-			written++
-		}
-		return failed == nil && written != count
-	})
-	return failed
 }
 
 func (a *app) writeTop(s *top.Snapshot) error {

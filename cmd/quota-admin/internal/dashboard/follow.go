@@ -13,7 +13,6 @@ import (
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/live"
 	"github.com/quotient-limiter/quotient/coordinator"
-	"github.com/quotient-limiter/quotient/quota"
 )
 
 const (
@@ -47,8 +46,6 @@ type follower struct {
 
 	// Owned by the loop:
 	watcher *live.Watcher
-	listed  []coordinator.Stored
-	turn    int
 	etcd    etcdState
 	beyond  map[string]bool // providers whose shares sum to too much; logged once
 }
@@ -104,7 +101,7 @@ func (f *follower) run(ctx context.Context) {
 		next := tick.C
 		if topics, idle := f.current(time.Now()); idle {
 			f.watcher.Close()
-			f.listed, next = nil, nil
+			next = nil
 		} else {
 			f.look(ctx, topics)
 		}
@@ -118,7 +115,8 @@ func (f *follower) run(ctx context.Context) {
 }
 
 func (f *follower) look(ctx context.Context, topics map[string]*topic) {
-	err := f.read(ctx, topics)
+	opened := slices.Sorted(maps.Keys(topics))
+	err := f.watcher.Read(ctx, slices.DeleteFunc(opened, func(name string) bool { return name == overview }), readAtMost)
 	if ctx.Err() != nil {
 		return
 	}
@@ -129,12 +127,17 @@ func (f *follower) look(ctx context.Context, topics map[string]*topic) {
 	if err != nil {
 		f.etcd.Error, f.etcd.Denied = strings.TrimPrefix(err.Error(), "coordinator: "), errors.Is(err, coordinator.ErrPermission)
 	}
-	s := state{Now: now.UnixMilli(), Etcd: f.etcd, Notes: []string{}, Providers: f.rows(now)}
+	s := state{Now: now.UnixMilli(), Etcd: f.etcd, Notes: []string{}, Providers: f.watcher.Rows(now)}
 	if note := f.watcher.Blind; note != "" {
 		s.Notes = append(s.Notes, note)
 	}
-	if n := len(f.listed); n > readAtMost {
+	if n := len(s.Providers); n > readAtMost {
 		s.Notes = append(s.Notes, fmt.Sprintf("of %d providers %d are read each second", n, readAtMost))
+	}
+	for _, row := range s.Providers {
+		if p := f.watcher.Seen(row.Provider); p != nil {
+			f.tell(row.Provider, p.Status.Beyond())
+		}
 	}
 	for name, t := range topics {
 		one, points := s, []live.Point(nil)
@@ -145,29 +148,6 @@ func (f *follower) look(ctx context.Context, topics map[string]*topic) {
 	}
 }
 
-// read reads the list of policies, and the fleets whose turn it is.
-func (f *follower) read(ctx context.Context, topics map[string]*topic) error {
-	listed, err := f.admin.List(ctx)
-	if err != nil {
-		return err
-	}
-	f.listed = listed
-	opened := func(name string) bool { return topics[name] != nil }
-	for _, name := range f.names(topics) {
-		p, err := f.watcher.Look(ctx, name, opened)
-		if err != nil {
-			return err
-		}
-		f.tell(name, p.Status.Beyond())
-	}
-	set := map[string]bool{}
-	for _, s := range f.listed {
-		set[s.Provider] = true
-	}
-	f.watcher.Keep(func(name string) bool { return set[name] || opened(name) })
-	return nil
-}
-
 // tell logs that shares sum to too much, when that begins.
 func (f *follower) tell(provider, beyond string) {
 	if beyond == "" {
@@ -176,40 +156,4 @@ func (f *follower) tell(provider, beyond string) {
 		f.beyond[provider] = true
 		f.log.Error(beyond, "provider", provider)
 	}
-}
-
-// names returns the providers to read now: those that are opened, and some of
-// the others.
-func (f *follower) names(topics map[string]*topic) (names []string) {
-	for name := range topics {
-		if name != overview {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	var others []string
-	for _, s := range f.listed {
-		// A key that names no provider cannot be asked for; its row says so.
-		if topics[s.Provider] == nil && quota.ValidateProvider(s.Provider) == nil {
-			others = append(others, s.Provider)
-		}
-	}
-	for range min(readAtMost, len(others)) {
-		names = append(names, others[f.turn%len(others)])
-		f.turn++
-	}
-	return names
-}
-
-// rows returns the table of providers, also of those that were not read yet.
-func (f *follower) rows(now time.Time) []live.Row {
-	rows := []live.Row{}
-	for i := range f.listed {
-		if p := f.watcher.Seen(f.listed[i].Provider); p != nil {
-			rows = append(rows, p.Row)
-		} else {
-			rows = append(rows, live.RowOf(&f.listed[i], now))
-		}
-	}
-	return rows
 }

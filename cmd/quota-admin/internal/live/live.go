@@ -6,18 +6,22 @@ package live
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/quota"
 )
 
 // Watcher reads providers, and asks their instances to report every second. It is
 // for one goroutine.
 type Watcher struct {
-	admin *coordinator.Admin
-	most  int // providers that are observed: each of their instances writes every second
-	seen  map[string]*Provider
-	Blind string // why instances do not report every second; "" if they do
+	admin  *coordinator.Admin
+	most   int // providers that are observed: each of their instances writes every second
+	seen   map[string]*Provider
+	listed []coordinator.Stored
+	turn   int
+	Blind  string // why instances do not report every second; "" if they do
 }
 
 // NewWatcher returns a watcher that observes at most so many providers.
@@ -28,15 +32,68 @@ func NewWatcher(admin *coordinator.Admin, most int) *Watcher {
 // Seen returns what is remembered of a provider, or nil.
 func (w *Watcher) Seen(name string) *Provider { return w.seen[name] }
 
+// Read lists the policies, and looks at the providers that are opened and at so many
+// of the others, which take turns. All that is neither opened nor listed is forgotten.
+func (w *Watcher) Read(ctx context.Context, opened []string, others int) (err error) {
+	if w.listed, err = w.admin.List(ctx); err != nil {
+		return err
+	}
+	var rest []string
+	for _, s := range w.listed {
+		// A key that names no provider cannot be asked for; its row says so.
+		if !slices.Contains(opened, s.Provider) && quota.ValidateProvider(s.Provider) == nil {
+			rest = append(rest, s.Provider)
+		}
+	}
+	for name := range w.seen {
+		if !slices.Contains(opened, name) && !slices.Contains(rest, name) {
+			w.forget(name)
+		}
+	}
+	names := slices.Clone(opened)
+	for range min(others, len(rest)) {
+		names = append(names, rest[w.turn%len(rest)])
+		w.turn++
+	}
+	for _, name := range names {
+		if _, err := w.Look(ctx, name, opened...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Rows returns the table of the providers that were listed, also of those that no look
+// was at yet.
+func (w *Watcher) Rows(now time.Time) []Row {
+	rows := make([]Row, len(w.listed))
+	for i := range w.listed {
+		if p := w.seen[w.listed[i].Provider]; p != nil {
+			rows[i] = p.Row
+		} else {
+			rows[i] = RowOf(&w.listed[i], now)
+		}
+	}
+	return rows
+}
+
 // Look reads a provider once more. Providers that are opened are observed before
 // others. Rates need a look every second.
-func (w *Watcher) Look(ctx context.Context, name string, opened func(name string) bool) (*Provider, error) {
+func (w *Watcher) Look(ctx context.Context, name string, opened ...string) (*Provider, error) {
 	p := w.seen[name]
 	if p == nil {
 		p = newProvider(name)
 		w.seen[name] = p
 	}
-	w.observe(ctx, p, opened)
+	if p.stop == nil && w.Blind == "" && w.mayObserve(name, opened) {
+		stop, err := w.admin.Observe(ctx, name)
+		switch {
+		case errors.Is(err, coordinator.ErrPermission):
+			w.Blind = "this user may not ask for a report every second: numbers are up to 30 s old"
+		case err == nil:
+			p.stop = stop
+		}
+	}
 	f, err := w.admin.Refresh(ctx, p.Fleet)
 	if err != nil {
 		return nil, err
@@ -45,49 +102,36 @@ func (w *Watcher) Look(ctx context.Context, name string, opened func(name string
 	return p, nil
 }
 
-func (w *Watcher) observe(ctx context.Context, p *Provider, opened func(string) bool) {
-	if p.stop != nil || w.Blind != "" {
-		return
-	}
+// mayObserve reports whether there is room to observe a provider. One that is opened
+// takes the place of one that is not.
+func (w *Watcher) mayObserve(name string, opened []string) bool {
 	observed, other := 0, (*Provider)(nil)
 	for name, o := range w.seen {
 		if o.stop != nil {
-			if observed++; !opened(name) {
+			if observed++; !slices.Contains(opened, name) {
 				other = o
 			}
 		}
 	}
-	if observed >= w.most {
-		if !opened(p.Row.Provider) {
-			return
-		}
-		if other != nil {
-			other.end()
-		}
+	full := observed >= w.most
+	if full && slices.Contains(opened, name) && other != nil {
+		other.end()
+		full = false
 	}
-	stop, err := w.admin.Observe(ctx, p.Row.Provider)
-	switch {
-	case errors.Is(err, coordinator.ErrPermission):
-		w.Blind = "this user may not ask for a report every second: numbers are up to 30 s old"
-	case err == nil:
-		p.stop = stop
-	}
+	return !full
 }
 
-// Keep forgets all providers but those.
-func (w *Watcher) Keep(wanted func(name string) bool) {
-	for name, p := range w.seen {
-		if !wanted(name) {
-			p.end()
-			delete(w.seen, name)
-		}
-	}
+func (w *Watcher) forget(name string) {
+	w.seen[name].end()
+	delete(w.seen, name)
 }
 
 // Close forgets everything, and lets the instances report as they like.
 func (w *Watcher) Close() {
-	w.Keep(func(string) bool { return false })
-	w.Blind = ""
+	for name := range w.seen {
+		w.forget(name)
+	}
+	w.listed, w.Blind = nil, ""
 }
 
 // Header is a column of a table.

@@ -132,10 +132,12 @@ func (c *meter) point(from, to int64) Point {
 	seconds := time.Duration(to - from).Seconds()
 	by, used, total := map[string]float64{}, map[string]float64{}, 0.0
 	for id, t := range c.tracks {
-		if n, known := t.between(from, to); known {
-			by[t.name] += n / seconds
-			used[id] = n / seconds
-			total += n / seconds
+		before, known := t.at(from)
+		if after, alsoKnown := t.at(to); known && alsoKnown {
+			rate := (after - before) / seconds
+			by[t.name] += rate
+			used[id] = rate
+			total += rate
 			p.Count++
 		}
 	}
@@ -150,9 +152,7 @@ func (c *meter) point(from, to int64) Point {
 			p.Others -= v
 		}
 	}
-	if p.Others < 1e-9 { // a rest of the arithmetic
-		p.Others = 0
-	}
+	p.Others = max(0, p.Others)
 	c.last, c.used = &p, used
 	return p
 }
@@ -164,14 +164,10 @@ type instanceRates struct {
 	Age                       time.Duration // since the newest report was first seen
 }
 
-// fresh reports whether the newest point is of a moment ago.
-func (c *meter) fresh() bool {
-	return c.last != nil && c.looked-c.last.At*int64(time.Millisecond) < int64(2*patience+2*c.length)
-}
-
-// total returns what all instances issue together, by the newest point.
-func (c *meter) total() (issued float64, known bool) {
-	if !c.fresh() {
+// total returns what all instances issue together by the newest point, if that is of a
+// moment ago.
+func (c *meter) total() (issued float64, fresh bool) {
+	if c.last == nil || c.looked-c.last.At*int64(time.Millisecond) >= int64(2*patience+2*c.length) {
 		return 0, false
 	}
 	return *c.last.Total, true
@@ -179,14 +175,11 @@ func (c *meter) total() (issued float64, known bool) {
 
 // of returns an instance's rates: what it issued by the newest point, or, where
 // reports come too seldom for points, between its last two reports.
-func (c *meter) of(incarnation string, now time.Time) (r instanceRates) {
+func (c *meter) of(incarnation string, now time.Time) instanceRates {
 	t := c.tracks[incarnation]
-	if t == nil {
-		return r
-	}
-	r = t.rates
+	r := t.rates
 	r.Age = now.Sub(t.heard)
-	if c.fresh() {
+	if _, fresh := c.total(); fresh {
 		r.Issued = c.used[incarnation]
 	}
 	return r
@@ -196,25 +189,21 @@ func (c *meter) of(incarnation string, now time.Time) (r instanceRates) {
 // issues half as much again: names that change places make no picture.
 func (c *meter) choose(by map[string]float64) {
 	const smooth, stays = 0.2, 1.5
-	for name, v := range by {
-		if _, known := c.weight[name]; !known {
-			c.weight[name] = v
-		}
+	rank := map[string]float64{}
+	for name := range by {
+		c.weight[name] += 0 // adds it if it is new
 	}
 	for name, v := range c.weight {
-		if v += smooth * (by[name] - v); v < 1e-3 {
-			delete(c.weight, name)
-		} else {
-			c.weight[name] = v
-		}
-	}
-	rank := func(name string) float64 {
+		v += smooth * (by[name] - v)
+		c.weight[name], rank[name] = v, v
 		if slices.Contains(c.shown, name) {
-			return stays * c.weight[name]
+			rank[name] *= stays
 		}
-		return c.weight[name]
+		if v < 1e-3 {
+			delete(c.weight, name)
+		}
 	}
-	all := slices.SortedFunc(maps.Keys(c.weight), func(a, b string) int { return cmp.Or(cmp.Compare(rank(b), rank(a)), natural(a, b)) })
+	all := slices.SortedFunc(maps.Keys(c.weight), func(a, b string) int { return cmp.Or(cmp.Compare(rank[b], rank[a]), natural(a, b)) })
 	c.shown = all[:min(len(all), named)]
 }
 
@@ -355,14 +344,6 @@ func (t *track) see(now time.Time, r *quota.Report) {
 // covers reports whether an instant is past.
 func (t *track) covers(at int64) bool {
 	return len(t.samples) > 0 && t.samples[len(t.samples)-1].at >= at
-}
-
-// between returns what was issued from one instant to another; known is false
-// where no reports tell.
-func (t *track) between(from, to int64) (n float64, known bool) {
-	a, aKnown := t.at(from)
-	b, bKnown := t.at(to)
-	return b - a, aKnown && bKnown
 }
 
 // at returns what had been issued by an instant: in a straight line between two

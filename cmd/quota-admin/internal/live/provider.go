@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/change"
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
 	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -84,7 +85,7 @@ func RowOf(s *coordinator.Stored, now time.Time) Row {
 	row := Row{Provider: s.Provider, Mode: "none"}
 	switch {
 	case s.Problem != nil:
-		row.Problem, row.Mode = s.Problem.Error(), "broken"
+		row.Problem, row.Mode = format.OneLine(s.Problem), "broken"
 	case s.Revision != 0:
 		current := change.Current(s.Policy, now).WithDefaults()
 		row.Limits, row.Mode = quota.FormatLimits(current.Limits), string(current.Mode)

@@ -29,8 +29,8 @@ type reading struct {
 }
 
 // Run shows the table until the user quits or ctx ends, and leaves the
-// terminal as it was.
-func Run(ctx context.Context, source *Source, keyboard, screen *os.File, interval time.Duration) error {
+// terminal as it was. each calls its argument with what there is until ctx ends.
+func Run(ctx context.Context, keyboard, screen *os.File, each func(context.Context, func(*Snapshot, error) bool)) error {
 	before, err := term.MakeRaw(int(keyboard.Fd()))
 	if err != nil {
 		return err
@@ -45,7 +45,7 @@ func Run(ctx context.Context, source *Source, keyboard, screen *os.File, interva
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		source.Each(ctx, interval, func(s *Snapshot, err error) bool {
+		each(ctx, func(s *Snapshot, err error) bool {
 			select {
 			case readings <- reading{s, err}:
 			case <-ctx.Done():

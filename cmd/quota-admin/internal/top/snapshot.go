@@ -7,6 +7,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -108,45 +110,20 @@ func (s *Snapshot) lines(rows [][]any, sorted int, down bool) []string {
 	return lines
 }
 
-// Source reads snapshots of one provider, or of all.
-type Source struct {
-	admin    *coordinator.Admin
-	provider string // empty: all
-	watcher  *live.Watcher
-}
-
 // ObservedAtMost is how many providers are asked to report every second.
 const ObservedAtMost = 16
-
-// NewSource returns a source that Close ends.
-func NewSource(admin *coordinator.Admin, provider string) *Source {
-	return &Source{admin, provider, live.NewWatcher(admin, ObservedAtMost)}
-}
-
-// Close tells the instances that nobody looks any more.
-func (s *Source) Close() { s.watcher.Close() }
-
-// Read returns what there is now.
-func (s *Source) Read(ctx context.Context) (t *Snapshot, err error) {
-	read := s.readAll
-	if s.provider != "" {
-		read = s.readOne
-	}
-	t, err = read(ctx)
-	if note := s.watcher.Blind; err == nil && note != "" {
-		t.Notes = append(t.Notes, note)
-	}
-	return t, err
-}
 
 // readEvery is how often Each reads: reports come once a second, and rates are of whole
 // windows only if none is missed.
 const readEvery = time.Second
 
-// Each calls f with what there is at each interval, until it returns false or ctx ends.
-func (s *Source) Each(ctx context.Context, interval time.Duration, f func(*Snapshot, error) bool) {
+// Each calls f with what there is at each interval, of one provider or of all if
+// none is named, until it returns false or ctx ends.
+func Each(ctx context.Context, admin *coordinator.Admin, provider string, interval time.Duration, f func(*Snapshot, error) bool) {
+	w := live.NewWatcher(admin, ObservedAtMost)
+	defer w.Close()
 	for due := time.Now(); ; {
-		t, err := s.Read(ctx)
+		t, err := read(ctx, w, provider)
 		now := time.Now()
 		if ctx.Err() != nil || (err != nil || !now.Before(due)) && !f(t, err) {
 			return
@@ -162,33 +139,39 @@ func (s *Source) Each(ctx context.Context, interval time.Duration, f func(*Snaps
 	}
 }
 
-// opened prefers no provider: those come first that were read first.
-func opened(string) bool { return false }
+func read(ctx context.Context, w *live.Watcher, provider string) (t *Snapshot, err error) {
+	if provider != "" {
+		t, err = readOne(ctx, w, provider)
+	} else {
+		t, err = readAll(ctx, w)
+	}
+	if err == nil && w.Blind != "" {
+		t.Notes = append(t.Notes, w.Blind)
+	}
+	return t, err
+}
 
-func (s *Source) readOne(ctx context.Context) (*Snapshot, error) {
-	p, err := s.watcher.Look(ctx, s.provider, opened)
+func readOne(ctx context.Context, w *live.Watcher, provider string) (*Snapshot, error) {
+	p, err := w.Look(ctx, provider)
 	if err != nil {
 		return nil, err
 	}
 	f := p.Fleet
 	if f.Policy.Revision == 0 && len(f.Instances) == 0 {
-		return nil, fmt.Errorf("%s: %w", s.provider, coordinator.ErrNotFound)
+		return nil, fmt.Errorf("%s: %w", provider, coordinator.ErrNotFound)
 	}
-	t := &Snapshot{at: p.At, title: s.provider + ": " + p.Status.Line(), what: "instances"}
+	t := &Snapshot{at: p.At, title: provider + ": " + p.Status.Line(), what: "instances"}
 	if p.Status.Problem != "" {
 		t.Notes = append(t.Notes, "the policy cannot be applied: "+p.Status.Problem)
 	}
 	t.Notes = append(t.Notes, p.Status.Troubles...)
-	var shown []int
-	for i, c := range live.Instances {
-		if c.Title != "" {
-			t.columns, shown = append(t.columns, c), append(shown, i)
-		}
-	}
+	t.columns = slices.DeleteFunc(slices.Clone(live.Instances), func(c live.Header) bool { return c.Title == "" })
 	for n := range f.Instances {
-		line, row := p.Line(&f.Instances[n], p.At), make([]any, 0, len(shown))
-		for _, i := range shown {
-			row = append(row, line[i])
+		var row []any
+		for i, v := range p.Line(&f.Instances[n], p.At) {
+			if live.Instances[i].Title != "" {
+				row = append(row, v)
+			}
 		}
 		t.rows = append(t.rows, row)
 	}
@@ -202,22 +185,18 @@ var providerColumns = []live.Header{
 	{Title: "WAITING", Name: "waiting"}, {Title: "TROUBLES", Name: "troubles"},
 }
 
-func (s *Source) readAll(ctx context.Context) (*Snapshot, error) {
-	all, err := s.admin.List(ctx)
-	if err != nil {
+func readAll(ctx context.Context, w *live.Watcher) (*Snapshot, error) {
+	if err := w.Read(ctx, nil, math.MaxInt); err != nil {
 		return nil, err
 	}
-	t := &Snapshot{at: time.Now(), title: format.Count(len(all), "provider"), what: "providers", columns: providerColumns}
-	for _, stored := range all {
-		if stored.Problem != nil {
-			t.Notes = append(t.Notes, stored.Provider+": "+format.OneLine(stored.Problem))
+	t := &Snapshot{at: time.Now(), what: "providers", columns: providerColumns}
+	all := w.Rows(t.at)
+	t.title = format.Count(len(all), "provider")
+	for _, r := range all {
+		if r.Problem != "" {
+			t.Notes = append(t.Notes, r.Provider+": "+r.Problem)
 			continue
 		}
-		p, err := s.watcher.Look(ctx, stored.Provider, opened)
-		if err != nil {
-			return nil, err
-		}
-		r := &p.Row
 		row := []any{r.Provider, r.Limits, r.Mode, int64(r.Instances), int64(r.Applied), nil, nil, nil, r.Waiting, int64(r.Troubles)}
 		if r.Issued != nil {
 			row[5], row[6], row[7] = *r.Issued, *r.Refused, r.Shadowed
