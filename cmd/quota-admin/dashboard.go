@@ -229,16 +229,16 @@ func (a *app) dashboardSays(at net.Addr, p *dashboardFlags) {
 // the same checks as set, pause and resume.
 func webChange(admin *coordinator.Admin) dashboard.ChangeFunc {
 	return func(ctx context.Context, c dashboard.Change) (done dashboard.Changed, err error) {
-		e := edit{exists: true, revision: revisionFlag{true, c.IfRevision}, reason: c.Reason, author: c.Who, next: webPolicy(c)}
+		e := edit{exists: true, revision: c.IfRevision, reason: c.Reason, author: c.Who, next: webPolicy(c)}
 		now := time.Now()
-		changes, err := amend(ctx, admin, []string{c.Provider}, !c.Write, func(_ int, old coordinator.Stored) (*quota.Policy, error) {
+		changes, err := amend(ctx, admin, []string{c.Provider}, !c.Write, func(old coordinator.Stored) (*quota.Policy, error) {
 			p, err := e.checked(ctx, admin, old, now)
 			if err == nil && c.Kind == "set" && !c.Force {
-				if err = change.CheckStep(old.Policy, p, now, 0); err != nil && !c.Write {
+				if err = change.CheckStep(old.Policy, *p, now, 0); err != nil && !c.Write {
 					done.Refused, err = webText(err), nil
 				}
 			}
-			return &p, err
+			return p, err
 		})
 		if err != nil {
 			return done, err

@@ -20,7 +20,7 @@ import (
 // change, check, show or write, wait.
 type edit struct {
 	a        *app
-	revision revisionFlag
+	revision int64 // the only one that is changed, or coordinator.AnyRevision
 	reason   string
 	author   string // other than that of the tool
 	wait     time.Duration
@@ -56,7 +56,7 @@ func (a *app) edits(cmd *cobra.Command, least int64) *edit {
 
 // changes adds the flags that all changes of policies have.
 func (a *app) changes(cmd *cobra.Command) *edit {
-	e := &edit{a: a}
+	e := &edit{a: a, revision: coordinator.AnyRevision}
 	cmd.Flags().StringVar(&e.reason, "reason", "", "`why`, for the history")
 	a.waitFlag(cmd, &e.wait)
 	cmd.Flags().BoolVar(&e.dryRun, "dry-run", false, "show the share that each instance would get, and write nothing")
@@ -65,28 +65,22 @@ func (a *app) changes(cmd *cobra.Command) *edit {
 
 const forceUsage = "allow a change beyond the greatest step"
 
-type revisionFlag struct {
-	given bool
-	value int64
-}
-
-func (a *app) revisionFlag(cmd *cobra.Command, f *revisionFlag, least int64, usage string) {
+func (a *app) revisionFlag(cmd *cobra.Command, revision *int64, least int64, usage string) {
 	a.flag(cmd, "if-revision", usage, func(text string) error {
-		f.given, f.value = true, revisionOf(text)
-		if f.value < least || f.value == 0 && text != "0" {
+		*revision = revisionOf(text)
+		if *revision < least || *revision == 0 && text != "0" {
 			return fmt.Errorf("a revision is at least %d; get shows it", least)
 		}
 		return nil
 	})
 }
 
-// conflict returns an error if the policy is at another revision than the one
-// given.
-func (f *revisionFlag) conflict(s coordinator.Stored) error {
-	if !f.given || f.value == s.Revision {
+// conflict returns an error if the policy is not at the revision that is wanted.
+func conflict(s coordinator.Stored, want int64) error {
+	if want == coordinator.AnyRevision || want == s.Revision {
 		return nil
 	}
-	return &coordinator.ConflictError{Provider: s.Provider, Have: s.Revision, Want: f.value}
+	return &coordinator.ConflictError{Provider: s.Provider, Have: s.Revision, Want: want}
 }
 
 // storedJSON is a policy as it stands in etcd, as -o json shows it.
@@ -116,29 +110,25 @@ type editResult struct {
 	DryRun   *sharesJSON `json:"dry_run,omitempty"`
 	Wait     *waitJSON   `json:"wait,omitempty"`
 
-	changed bool
-}
-
-type amended struct {
-	old, new coordinator.Stored // new is at revision 0 if it was not written
+	old, new coordinator.Stored
 	changed  bool
 }
 
 // amend changes policies in one transaction, which is bound to what next was given:
 // so "keeps the rest" is true of what was there. next returns nil for a policy that
 // stays. A dry run writes nothing.
-func amend(ctx context.Context, admin *coordinator.Admin, providers []string, dryRun bool, next func(i int, old coordinator.Stored) (*quota.Policy, error)) ([]amended, error) {
-	changes := make([]amended, len(providers))
+func amend(ctx context.Context, admin *coordinator.Admin, providers []string, dryRun bool, next func(old coordinator.Stored) (*quota.Policy, error)) ([]*editResult, error) {
+	results := make([]*editResult, len(providers))
 	all, err := admin.Update(ctx, providers, func(found []coordinator.Stored) ([]*quota.Policy, error) {
 		policies := make([]*quota.Policy, len(found))
 		for i, old := range found {
-			p, err := next(i, old)
+			p, err := next(old)
 			if err != nil {
 				return nil, err
 			}
-			changes[i] = amended{old, old, p != nil}
+			results[i] = &editResult{Provider: old.Provider, old: old, new: old, changed: p != nil}
 			if p != nil {
-				changes[i].new = coordinator.Stored{Provider: old.Provider, Policy: *p}
+				results[i].new = coordinator.Stored{Provider: old.Provider, Policy: *p}
 				if !dryRun {
 					policies[i] = p
 				}
@@ -146,51 +136,46 @@ func amend(ctx context.Context, admin *coordinator.Admin, providers []string, dr
 		}
 		return policies, nil
 	})
-	for i := range all {
-		if changes[i].changed && !dryRun {
-			changes[i].new = all[i]
+	if err != nil {
+		return nil, err
+	}
+	for i, r := range results {
+		if r.changed && !dryRun {
+			r.new = all[i]
+		}
+		if r.New = toJSON(r.new); r.old.Revision != 0 {
+			r.Old = toJSON(r.old)
 		}
 	}
-	return changes, err
+	return results, nil
 }
 
 // run makes the changes in one transaction, tells people, and waits if asked to. With an
 // error and results the changes are made.
-func (e *edit) run(ctx context.Context, admin *coordinator.Admin, providers []string) (results []*editResult, err error) {
+func (e *edit) run(ctx context.Context, admin *coordinator.Admin, providers []string) ([]*editResult, error) {
 	now := time.Now()
-	changes, err := amend(ctx, admin, providers, e.dryRun, func(_ int, old coordinator.Stored) (*quota.Policy, error) {
-		p, err := e.checked(ctx, admin, old, now)
-		if err == nil && e.lazy && old.Revision != 0 && old.Problem == nil && change.Same(old.Policy, p, now) {
-			return nil, nil
-		}
-		return &p, err
-	})
+	results, err := amend(ctx, admin, providers, e.dryRun, func(old coordinator.Stored) (*quota.Policy, error) { return e.checked(ctx, admin, old, now) })
 	if err != nil {
 		return nil, err
 	}
 	now = time.Now()
 	var waits []*waitJSON
-	for _, c := range changes {
-		r := &editResult{Provider: c.old.Provider, New: toJSON(c.new), changed: c.changed}
-		if c.old.Revision != 0 {
-			r.Old = toJSON(c.old)
-		}
-		results = append(results, r)
-		from := inForce(c.old.Policy, c.new.Policy, e.at, now)
+	for _, r := range results {
+		from := inForce(r.old.Policy, r.new.Policy, e.at, now)
 		switch {
-		case !c.changed:
+		case !r.changed:
 		case e.dryRun:
 			f, err := admin.Fleet(ctx, r.Provider)
 			if err != nil {
 				return nil, err
 			}
-			r.DryRun = compareShares(&f, c.new.Policy, from)
+			r.DryRun = compareShares(&f, r.new.Policy, from)
 		case e.wait > 0:
-			r.Wait = &waitJSON{Provider: r.Provider, Revision: c.new.Revision, InForce: from}
+			r.Wait = &waitJSON{Provider: r.Provider, Revision: r.new.Revision, InForce: from}
 			waits = append(waits, r.Wait)
 		}
 		if e.a.format == format.Table {
-			if err := e.tell(c, r, len(changes) > 1, now); err != nil {
+			if err := e.tell(r, len(results) > 1, now); err != nil {
 				return nil, err
 			}
 		}
@@ -205,15 +190,15 @@ func (e *edit) run(ctx context.Context, admin *coordinator.Admin, providers []st
 }
 
 // tell says what a change does, or would do. Of several, unchanged policies are passed over.
-func (e *edit) tell(c amended, r *editResult, several bool, now time.Time) error {
-	if !c.changed {
+func (e *edit) tell(r *editResult, several bool, now time.Time) error {
+	if !r.changed {
 		if !several {
-			fmt.Fprintf(e.a.stdout, "%s: nothing to change (revision %d)\n", format.Show(r.Provider), c.old.Revision)
+			fmt.Fprintf(e.a.stdout, "%s: nothing to change (revision %d)\n", format.Show(r.Provider), r.old.Revision)
 		}
 		return nil
 	}
-	writeChange(e.a.stdout, c.old, c.new, now)
-	for _, line := range effects(c.old.Policy, c.new.Policy, now) {
+	writeChange(e.a.stdout, r.old, r.new, now)
+	for _, line := range effects(r.old.Policy, r.new.Policy, now) {
 		if several {
 			line = r.Provider + ": " + line
 		}
@@ -225,22 +210,24 @@ func (e *edit) tell(c amended, r *editResult, several bool, now time.Time) error
 	return e.a.emit(nil, r.DryRun.table)
 }
 
-func (e *edit) checked(ctx context.Context, admin *coordinator.Admin, old coordinator.Stored, now time.Time) (p quota.Policy, err error) {
+// checked returns the policy to write; nil if nothing would change and e is lazy.
+func (e *edit) checked(ctx context.Context, admin *coordinator.Admin, old coordinator.Stored, now time.Time) (*quota.Policy, error) {
 	if e.exists && old.Revision == 0 {
-		return p, fmt.Errorf("%s: %w", old.Provider, coordinator.ErrNotFound)
+		return nil, fmt.Errorf("%s: %w", old.Provider, coordinator.ErrNotFound)
 	}
-	if err := e.revision.conflict(old); err != nil {
-		return p, err
+	if err := conflict(old, e.revision); err != nil {
+		return nil, err
 	}
 	switch {
 	case e.replace && old.Problem != nil:
 		old.Policy = quota.Policy{} // it is not in force
 	case old.Revision != 0 && policyIn(old) == nil:
-		return p, fmt.Errorf("the policy of %s at revision %d cannot be read, so the rest of it cannot be kept: %s; delete it first",
+		return nil, fmt.Errorf("the policy of %s at revision %d cannot be read, so the rest of it cannot be kept: %s; delete it first",
 			old.Provider, old.Revision, format.OneLine(old.Problem))
 	}
-	if p, err = e.next(ctx, admin, old, now); err != nil {
-		return p, err
+	p, err := e.next(ctx, admin, old, now)
+	if err != nil {
+		return nil, err
 	}
 	p.Author, p.Time, p.Reason = e.author, time.Time{}, e.reason // of this change, not of the last
 	p = p.WithDefaults()
@@ -249,9 +236,12 @@ func (e *edit) checked(ctx context.Context, admin *coordinator.Admin, old coordi
 		err = change.CheckStep(old.Policy, p, now, e.maxStep)
 	}
 	if err != nil {
-		return p, refused(fmt.Errorf("%s: %w", old.Provider, err))
+		return nil, refused(fmt.Errorf("%s: %w", old.Provider, err))
 	}
-	return p, nil
+	if e.lazy && old.Revision != 0 && old.Problem == nil && change.Same(old.Policy, p, now) {
+		return nil, nil
+	}
+	return &p, nil
 }
 
 // writeChange says what was changed: the limits in force in one line, and a line for each

@@ -32,33 +32,34 @@ func atOnce(old, next quota.Policy, now time.Time) []string {
 	case len(after) == 0:
 		return []string{"nothing is issued until the policy begins"}
 	}
-	// has reports whether a limit of one list stands against one of the other for
-	// which the relation holds; without a relation, whether none stands against it.
-	has := func(list, other []quota.Limit, relation func(l, o int64) bool) bool {
-		return slices.ContainsFunc(list, func(l quota.Limit) bool {
-			i := slices.IndexFunc(other, func(o quota.Limit) bool { return o.Window == l.Window })
-			return relation == nil && i < 0 || relation != nil && i >= 0 && relation(l.Permits, other[i].Permits)
-		})
+	was, added, larger, smaller := map[time.Duration]int64{}, false, false, false
+	for _, l := range before {
+		was[l.Window] = l.Permits
+	}
+	for _, l := range after {
+		n, known := was[l.Window]
+		delete(was, l.Window)
+		added, larger, smaller = added || !known, larger || known && l.Permits > n, smaller || known && l.Permits < n
 	}
 	lines := modeEffects(old, next, settle, now)
-	if has(after, before, func(l, o int64) bool { return l > o }) {
+	if larger {
 		line := "the larger limit is used at once by instances that see the change"
 		if !slices.ContainsFunc(after, func(l quota.Limit) bool { return gives(old, next, l, now) }) {
 			line = fmt.Sprintf("the larger limit is used from the first window that starts %v after the change", settle)
 		}
 		lines = append(lines, line)
 	}
-	if has(after, before, func(l, o int64) bool { return l < o }) {
+	if smaller {
 		line := fmt.Sprintf("the smaller limit binds at once on instances that see the change, and the fleet in every window that starts %v after it", settle)
 		if next.Outage == quota.OutageHold {
 			line += "; instances cut off from etcd keep their share (outage rule hold)"
 		}
 		lines = append(lines, line)
 	}
-	if has(after, before, nil) {
+	if added {
 		lines = append(lines, "the added limit binds from the first of its windows that starts after the change")
 	}
-	if has(before, after, nil) {
+	if len(was) > 0 { // removed
 		lines = append(lines, fmt.Sprintf("the removed limit binds for %v more", settle))
 	}
 	return lines
@@ -94,14 +95,10 @@ func ahead(old, next quota.Policy, now time.Time) (lines []string) {
 		n.Next = slices.Insert(n.Next, 0, quota.LimitChange{From: n.From, Limits: n.Limits})
 	}
 	words := func(c quota.LimitChange) string { return quota.FormatLimits(c.Limits) + " from " }
-	in := func(all []quota.LimitChange, c quota.LimitChange) bool {
-		return slices.ContainsFunc(all, func(o quota.LimitChange) bool { return o.From.Equal(c.From) })
-	}
 	for _, c := range n.Next {
-		i := slices.IndexFunc(old.Next, func(o quota.LimitChange) bool { return o.From.Equal(c.From) && slices.Equal(o.Limits, c.Limits) })
 		line := "announced: " + words(c) + "the first window that starts at " + format.Exact(c.From) + " or later, the same on every instance"
 		switch {
-		case i >= 0:
+		case slices.ContainsFunc(old.Next, func(o quota.LimitChange) bool { return o.From.Equal(c.From) && slices.Equal(o.Limits, c.Limits) }):
 			line = "still announced: " + words(c) + format.Exact(c.From) + "; cancel removes it"
 		case c.From.Before(now.Add(lead)):
 			line += fmt.Sprintf("; that is less than %v ahead, so some permits may be lost", lead)
@@ -109,7 +106,7 @@ func ahead(old, next quota.Policy, now time.Time) (lines []string) {
 		lines = append(lines, line)
 	}
 	for _, c := range change.Current(old, now).Next {
-		if !in(n.Next, c) {
+		if !slices.ContainsFunc(n.Next, func(o quota.LimitChange) bool { return o.From.Equal(c.From) }) {
 			lines = append(lines, "no longer announced: "+words(c)+format.Exact(c.From))
 		}
 	}

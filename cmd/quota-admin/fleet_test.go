@@ -26,14 +26,14 @@ func TestApplyKeepsTheRest(t *testing.T) {
 	}
 	// given is set with one flag.
 	given := func(flag, value string) settings {
-		s := settings{limits: limits, fields: map[string][]func(*quota.Policy){}}
+		s := settings{limits: limits}
 		for _, f := range fields {
 			if f.flag == flag {
 				set, err := f.parse(value)
 				if err != nil {
 					t.Fatal(err)
 				}
-				s.fields[flag] = append(s.fields[flag], set)
+				s.fields = append(s.fields, []func(*quota.Policy){set})
 			}
 		}
 		return s

@@ -183,26 +183,23 @@ is set again. The history is kept.`,
 		},
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "`why`, for the history")
-	var revision revisionFlag
+	revision := coordinator.AnyRevision
 	a.revisionFlag(cmd, &revision, 1, "delete the policy only if it has revision `N`")
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask for confirmation; required without a terminal")
 	return a.needsAdmin(cmd, func(ctx context.Context, admin *coordinator.Admin, args []string) error {
-		if !revision.given {
-			revision.value = coordinator.AnyRevision
-		}
 		if !yes { // what it has shown is deleted: a policy that changes meanwhile stays
 			old, err := admin.Get(ctx, args[0])
 			if err == nil {
-				err = revision.conflict(old)
+				err = conflict(old, revision)
 			}
 			if err != nil {
 				return err
 			}
-			if revision.value = old.Revision; !a.confirm("Delete the policy of " + spelled(old) + "? Its instances will issue nothing.") {
+			if revision = old.Revision; !a.confirm("Delete the policy of " + spelled(old) + "? Its instances will issue nothing.") {
 				return errors.New("not deleted: not confirmed")
 			}
 		}
-		old, err := admin.Delete(ctx, args[0], reason, revision.value)
+		old, err := admin.Delete(ctx, args[0], reason, revision)
 		if err != nil {
 			return err
 		}

@@ -21,11 +21,11 @@ type settings struct {
 	limits   []quota.Limit
 	at       time.Time // zero: now
 	duration time.Duration
-	fields   map[string][]func(*quota.Policy) // by flag
+	fields   [][]func(*quota.Policy) // as in fields
 }
 
 func (a *app) setCommand() *cobra.Command {
-	s := settings{fields: map[string][]func(*quota.Policy){}}
+	s := settings{fields: make([][]func(*quota.Policy), len(fields))}
 	create := false
 	cmd := &cobra.Command{
 		Use:   "set PROVIDER LIMITS",
@@ -66,15 +66,15 @@ the policy is written at the same moment.`,
 	e.steps = true
 	cmd.Flags().BoolVar(&e.force, "force", false, forceUsage)
 	cmd.Flags().BoolVar(&create, "create", false, "set a new provider although another has nearly the same name")
-	for _, f := range fields {
+	for i, f := range fields {
 		a.flag(cmd, f.flag, f.usage, func(text string) error {
 			set, err := f.parse(text)
-			s.fields[f.flag] = append(s.fields[f.flag], set)
+			s.fields[i] = append(s.fields[i], set)
 			return err
 		})
 	}
 	e.next = func(ctx context.Context, admin *coordinator.Admin, old coordinator.Stored, now time.Time) (p quota.Policy, err error) {
-		if old.Revision == 0 && !create && !e.revision.given {
+		if old.Revision == 0 && !create && e.revision == coordinator.AnyRevision {
 			if err := a.mayCreate(ctx, admin, old.Provider); err != nil {
 				return p, err
 			}
@@ -89,10 +89,8 @@ the policy is written at the same moment.`,
 // policy without limits stands for none.
 func (s *settings) apply(old quota.Policy, now time.Time) (quota.Policy, error) {
 	p := old.Clone()
-	for _, f := range fields {
-		for _, set := range s.fields[f.flag] {
-			set(&p)
-		}
+	for _, set := range slices.Concat(s.fields...) {
+		set(&p)
 	}
 	p, err := change.SetLimits(old, p, s.limits, change.Timing{At: s.at, For: s.duration}, now)
 	if err != nil {
