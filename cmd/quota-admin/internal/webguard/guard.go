@@ -14,7 +14,6 @@ import (
 	"log/slog"
 	"mime"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"path"
 	"slices"
@@ -30,12 +29,12 @@ type Options struct {
 	// address is a name too. At least one.
 	Hosts []string
 	// Exactly one of these says who is there.
-	Tokens   *Tokens
+	Tokens   Tokens
 	Upstream *Upstream
 	Anybody  string // everybody is this one
-	// Public are the paths that are served to callers that are not known; nil: none.
+	// Public are the paths that are served to callers that are not known.
 	Public func(path string) bool
-	// Log takes refusals; never a token. Default: nowhere.
+	// Log takes refusals; never a token.
 	Log *slog.Logger
 }
 
@@ -44,15 +43,14 @@ type Guard struct{ o Options }
 
 // New returns a guard, or says what is missing in the options.
 func New(o Options) (*Guard, error) {
-	upstream, tokens, anybody := o.Upstream != nil, o.Tokens != nil, o.Anybody != ""
-	if upstream && tokens || upstream && anybody || tokens && anybody || !upstream && !tokens && !anybody {
-		return nil, errors.New("webguard: need exactly one of tokens, an upstream's header, and anybody")
+	ways := 0
+	for _, given := range []bool{o.Upstream != nil, o.Tokens != nil, o.Anybody != ""} {
+		if given {
+			ways++
+		}
 	}
-	if len(o.Hosts) == 0 {
-		return nil, errors.New("webguard: need the names by which the page is reached")
-	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
+	if ways != 1 || len(o.Hosts) == 0 {
+		return nil, errors.New("webguard: need the names of the page, and exactly one of tokens, an upstream's header, and anybody")
 	}
 	return &Guard{o}, nil
 }
@@ -66,25 +64,21 @@ func Who(ctx context.Context) string {
 	return who
 }
 
-type refusal struct {
-	status int
-	text   string
-}
-
 // Wrap returns a handler that lets to next what passes.
 func (g *Guard) Wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		headers(w.Header(), r)
-		for _, check := range []func(*http.Request) *refusal{checkPath, checkMethod, g.checkHost, g.checkProxy, checkSite, checkBody} {
-			if no := check(r); no != nil {
-				g.refuse(w, r, no)
-				return
-			}
+		status, no := g.check(r)
+		who := ""
+		if no == "" {
+			r.Body = http.MaxBytesReader(w, r.Body, MaxBody)
+			who, no = g.identify(r)
+			status = http.StatusUnauthorized
 		}
-		r.Body = http.MaxBytesReader(w, r.Body, MaxBody)
-		who, no := g.identify(r)
-		if no != nil && (g.o.Public == nil || !g.o.Public(r.URL.Path)) {
-			g.refuse(w, r, no)
+		if no != "" && (status != http.StatusUnauthorized || !g.o.Public(r.URL.Path)) {
+			// The path is what a stranger sent: the log's handler quotes it.
+			g.o.Log.WarnContext(r.Context(), "request refused", "status", status, "reason", no, "method", r.Method, "path", r.URL.Path, "remote", r.RemoteAddr)
+			WriteJSON(w, status, map[string]string{"error": no})
 			return
 		}
 		if who != "" {
@@ -92,12 +86,6 @@ func (g *Guard) Wrap(next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), whoKey{}, who)))
 	})
-}
-
-func (g *Guard) refuse(w http.ResponseWriter, r *http.Request, no *refusal) {
-	// The path is what a stranger sent: the handler quotes it.
-	g.o.Log.WarnContext(r.Context(), "request refused", "status", no.status, "reason", no.text, "method", r.Method, "path", r.URL.Path, "remote", r.RemoteAddr)
-	WriteJSON(w, no.status, map[string]string{"error": no.text})
 }
 
 // WriteJSON writes an answer. An error in writing it is the reader's.
@@ -111,68 +99,45 @@ func WriteJSON(w http.ResponseWriter, status int, data any) {
 	_, _ = w.Write(text)
 }
 
-// checkPath refuses what would have to be cleaned or decoded twice: nothing here
-// has such a name.
-func checkPath(r *http.Request) *refusal {
-	p := r.URL.Path
-	if !strings.HasPrefix(p, "/") || r.URL.RawPath != "" || strings.ContainsAny(p, "\\\x00%") || p != "/" && path.Clean(p) != p {
-		return &refusal{http.StatusBadRequest, "this path is not spelled plainly"}
-	}
-	return nil
-}
-
-func checkMethod(r *http.Request) *refusal {
-	if slices.Contains([]string{http.MethodGet, http.MethodHead, http.MethodPost}, r.Method) {
-		return nil
-	}
-	return &refusal{http.StatusMethodNotAllowed, "only GET, HEAD and POST are served"}
-}
-
-// checkHost refuses host names that the page is not known by. A page of
-// somebody else whose name was made to point here (DNS rebinding) is of the same
-// origin for the browser, but it cannot change the name that it asks for.
-func (g *Guard) checkHost(r *http.Request) *refusal {
-	name := (&url.URL{Host: r.Host}).Hostname()
-	if !slices.ContainsFunc(g.o.Hosts, func(h string) bool { return strings.EqualFold(h, name) }) {
-		return &refusal{http.StatusMisdirectedRequest, "this page is not known by that host name; --host adds one"}
-	}
-	return nil
-}
-
-// checkProxy refuses connections that do not come from the upstream, if there is
-// one.
-func (g *Guard) checkProxy(r *http.Request) *refusal {
-	if g.o.Upstream == nil {
-		return nil
-	}
-	if from, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
-		if slices.ContainsFunc(g.o.Upstream.Proxies, func(p netip.Prefix) bool { return p.Contains(from.Addr().Unmap()) }) {
-			return nil
-		}
-	}
-	return &refusal{http.StatusForbidden, "connect through the proxy that knows who you are"}
-}
-
-// checkSite refuses what another site made the browser send. A browser says so
-// by Sec-Fetch-Site, older ones by Origin. A write must say where it comes from.
-// Another site may link to the page, and that is all.
-func checkSite(r *http.Request) *refusal {
-	no := &refusal{http.StatusForbidden, "another site sent this request"}
-	origins := r.Header.Values("Origin")
+// check returns why a request is refused, with a status, whoever sent it; "" if it is
+// not.
+func (g *Guard) check(r *http.Request) (status int, no string) {
+	p, post, origins := r.URL.Path, r.Method == http.MethodPost, r.Header.Values("Origin")
+	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	host := (&url.URL{Host: r.Host}).Hostname()
 	switch {
-	case len(origins) > 1, len(origins) == 1 && !sameOrigin(origins[0], r):
-		return no
-	case r.Method == http.MethodPost && len(origins) == 0:
-		return &refusal{http.StatusForbidden, "a change must say which page it comes from (Origin)"}
+	// What would have to be cleaned or decoded twice: nothing here has such a name.
+	case !strings.HasPrefix(p, "/") || r.URL.RawPath != "" || strings.ContainsAny(p, "\\\x00%") || p != "/" && path.Clean(p) != p:
+		return http.StatusBadRequest, "this path is not spelled plainly"
+	case !post && r.Method != http.MethodGet && r.Method != http.MethodHead:
+		return http.StatusMethodNotAllowed, "only GET, HEAD and POST are served"
+	// A page of somebody else whose name was made to point here (DNS rebinding) is of the
+	// same origin for the browser, but it cannot change the name that it asks for.
+	case !slices.ContainsFunc(g.o.Hosts, func(h string) bool { return strings.EqualFold(h, host) }):
+		return http.StatusMisdirectedRequest, "this page is not known by that host name; --host adds one"
+	case g.o.Upstream != nil && !g.o.Upstream.sent(r):
+		return http.StatusForbidden, "connect through the proxy that knows who you are"
+	// A browser says what another site made it send by Sec-Fetch-Site, older ones by Origin.
+	case len(origins) > 1 || len(origins) == 1 && !sameOrigin(origins[0], r) || !sameSite(r):
+		return http.StatusForbidden, "another site sent this request"
+	case post && len(origins) == 0:
+		return http.StatusForbidden, "a change must say which page it comes from (Origin)"
+	case !post && r.ContentLength != 0:
+		return http.StatusBadRequest, "only POST has a body"
+	case r.ContentLength > MaxBody:
+		return http.StatusRequestEntityTooLarge, "the request is too large"
+	// A form of another site cannot say that it sends JSON without asking first.
+	case post && kind != "application/json":
+		return http.StatusUnsupportedMediaType, "the body must be application/json"
 	}
-	switch r.Header.Get("Sec-Fetch-Site") {
-	case "", "same-origin", "none":
-		return nil
-	}
-	if r.URL.Path == "/" && r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document" {
-		return nil
-	}
-	return no
+	return 0, ""
+}
+
+// sameSite reports whether no other site made the browser send a request. Another site
+// may link to the page, and that is all.
+func sameSite(r *http.Request) bool {
+	return slices.Contains([]string{"", "same-origin", "none"}, r.Header.Get("Sec-Fetch-Site")) ||
+		r.URL.Path == "/" && r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document"
 }
 
 // sameOrigin compares without Sec-Fetch-Site. Behind a proxy that ends TLS the
@@ -180,24 +145,6 @@ func checkSite(r *http.Request) *refusal {
 func sameOrigin(origin string, r *http.Request) bool {
 	scheme, host, _ := strings.Cut(origin, "://")
 	return (scheme == "https" || scheme == "http" && r.TLS == nil) && strings.EqualFold(host, r.Host)
-}
-
-// checkBody refuses what a form of another site could send: those cannot say
-// that they send JSON without asking first.
-func checkBody(r *http.Request) *refusal {
-	if r.Method != http.MethodPost {
-		if r.ContentLength != 0 {
-			return &refusal{http.StatusBadRequest, "only POST has a body"}
-		}
-		return nil
-	}
-	if r.ContentLength > MaxBody {
-		return &refusal{http.StatusRequestEntityTooLarge, "the request is too large"}
-	}
-	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
-		return &refusal{http.StatusUnsupportedMediaType, "the body must be application/json"}
-	}
-	return nil
 }
 
 // policy is the content security policy: the page's own files and nothing else,

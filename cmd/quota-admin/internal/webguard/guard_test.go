@@ -20,7 +20,7 @@ const (
 // guarded returns a handler that answers who is there, behind a guard.
 func guarded(t *testing.T, change func(*Options)) http.Handler {
 	t.Helper()
-	o := Options{Hosts: []string{"quota.test"}, Public: func(p string) bool { return p == "/" }}
+	o := Options{Hosts: []string{"quota.test"}, Public: func(p string) bool { return p == "/" }, Log: quietLog()}
 	if change != nil {
 		change(&o)
 	}

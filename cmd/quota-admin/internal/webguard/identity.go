@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
@@ -28,25 +29,32 @@ func ValidName(name string) bool {
 	return name != "" && len(name) <= maxIdentity && strings.TrimSpace(name) == name && format.Printable(name)
 }
 
-func (g *Guard) identify(r *http.Request) (string, *refusal) {
+// sent reports whether a request comes from one of the proxies.
+func (u *Upstream) sent(r *http.Request) bool {
+	from, err := netip.ParseAddrPort(r.RemoteAddr)
+	return err == nil && slices.ContainsFunc(u.Proxies, func(p netip.Prefix) bool { return p.Contains(from.Addr().Unmap()) })
+}
+
+// identify returns who sent a request, or why that is not known.
+func (g *Guard) identify(r *http.Request) (who, no string) {
 	switch {
 	case g.o.Upstream != nil:
 		names := r.Header.Values(g.o.Upstream.Header)
 		if len(names) == 1 && ValidName(names[0]) {
-			return names[0], nil
+			return names[0], ""
 		}
-		return "", &refusal{http.StatusUnauthorized, fmt.Sprintf("the proxy must say who is there, once, in %s", g.o.Upstream.Header)}
+		return "", "the proxy must say who is there, once, in " + g.o.Upstream.Header
 	case g.o.Tokens != nil:
 		token, given := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 		if !given {
-			return "", &refusal{http.StatusUnauthorized, "log in with your token"}
+			return "", "log in with your token"
 		}
-		if who := g.o.Tokens.holderOf(token); who != "" {
-			return who, nil
+		if who = g.o.Tokens.holderOf(token); who == "" {
+			return "", "nobody has this token"
 		}
-		return "", &refusal{http.StatusUnauthorized, "nobody has this token"}
+		return who, ""
 	}
-	return g.o.Anybody, nil
+	return g.o.Anybody, ""
 }
 
 const (
@@ -57,18 +65,16 @@ const (
 	maxTokens = 1000
 )
 
-// Tokens are the secrets that people log in with, each of somebody. It keeps no
+// Tokens are the holders of the secrets that people log in with. It keeps no
 // secret, only digests, by which tokens are looked up: how long that takes tells
 // nothing of the token.
-type Tokens struct {
-	holders map[[sha256.Size]byte]string
-}
+type Tokens map[[sha256.Size]byte]string
 
 // ParseTokens reads a line for each holder, "NAME TOKEN"; empty lines and those
 // that begin with # are passed over. A line without a name is that of owner. An
 // error never contains a token.
-func ParseTokens(text, owner string) (*Tokens, error) {
-	t := &Tokens{holders: map[[sha256.Size]byte]string{}}
+func ParseTokens(text, owner string) (Tokens, error) {
+	t := Tokens{}
 	n := 0
 	for line := range strings.Lines(text) {
 		n++
@@ -87,17 +93,15 @@ func ParseTokens(text, owner string) (*Tokens, error) {
 			return nil, fmt.Errorf("line %d: the name must be printable and have at most %d bytes", n, maxIdentity)
 		case len(token) < MinToken:
 			return nil, fmt.Errorf("line %d: a token of %d bytes can be guessed; use at least %d, as from: openssl rand -hex 24", n, len(token), MinToken)
-		case len(t.holders) == maxTokens:
+		case len(t) == maxTokens:
 			return nil, fmt.Errorf("more than %d tokens", maxTokens)
 		}
-		t.holders[sha256.Sum256([]byte(token))] = name
+		t[sha256.Sum256([]byte(token))] = name
 	}
-	if len(t.holders) == 0 {
+	if len(t) == 0 {
 		return nil, errors.New("there is no token; write a line NAME TOKEN for each person")
 	}
 	return t, nil
 }
 
-func (t *Tokens) holderOf(token string) string {
-	return t.holders[sha256.Sum256([]byte(token))]
-}
+func (t Tokens) holderOf(token string) string { return t[sha256.Sum256([]byte(token))] }

@@ -37,7 +37,6 @@ func Server(h http.Handler, log *slog.Logger) *http.Server {
 }
 
 type connection struct {
-	owner   *connections
 	address string
 	since   time.Time // of the last change of its state
 	busy    int       // requests of known callers that are being served
@@ -48,12 +47,27 @@ type connections struct {
 	all map[net.Conn]*connection
 }
 
-type connectionKey struct{}
+type busyKey struct{}
 
 func (c *connections) context(ctx context.Context, conn net.Conn) context.Context {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return context.WithValue(ctx, connectionKey{}, c.all[conn])
+	return context.WithValue(ctx, busyKey{}, func(n int) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if k := c.all[conn]; k != nil {
+			k.busy += n
+		}
+	})
+}
+
+// known notes that a request's caller is known, until the returned function is
+// called.
+func known(ctx context.Context) func() {
+	busy, _ := ctx.Value(busyKey{}).(func(int))
+	if busy == nil {
+		return func() {}
+	}
+	busy(1)
+	return func() { busy(-1) }
 }
 
 // changed counts connections, and closes one where there are too many.
@@ -66,7 +80,7 @@ func (c *connections) changed(conn net.Conn, state http.ConnState) {
 		if len(c.all) >= MaxConnections {
 			c.closeOneLocked()
 		}
-		c.all[conn] = &connection{owner: c, address: host, since: time.Now()}
+		c.all[conn] = &connection{address: host, since: time.Now()}
 	case http.StateActive, http.StateIdle:
 		if known := c.all[conn]; known != nil {
 			known.since = time.Now()
@@ -90,22 +104,6 @@ func (c *connections) closeOneLocked() {
 		victim = secure.NetConn() // without a farewell, which could take seconds
 	}
 	_ = victim.Close()
-}
-
-// known notes that a request's caller is known, until the returned function is
-// called.
-func known(ctx context.Context) func() {
-	k, _ := ctx.Value(connectionKey{}).(*connection)
-	if k == nil {
-		return func() {}
-	}
-	add := func(n int) {
-		k.owner.mu.Lock()
-		defer k.owner.mu.Unlock()
-		k.busy += n
-	}
-	add(1)
-	return func() { add(-1) }
 }
 
 // Loopback reports whether the address, HOST:PORT, is reached from this machine

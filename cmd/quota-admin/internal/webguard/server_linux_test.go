@@ -42,7 +42,7 @@ func TestNobodyIsLockedOut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g, err := New(Options{Hosts: []string{"127.0.0.1"}, Tokens: tokens})
+	g, err := New(Options{Hosts: []string{"127.0.0.1"}, Tokens: tokens, Public: func(string) bool { return false }, Log: quietLog()})
 	if err != nil {
 		t.Fatal(err)
 	}

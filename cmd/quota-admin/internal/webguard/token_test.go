@@ -86,7 +86,7 @@ func FuzzTokens(f *testing.F) {
 		if err != nil {
 			return
 		}
-		for _, name := range tokens.holders {
+		for _, name := range tokens {
 			if name != "owner" && !strings.Contains(text, name) || !ValidName(name) {
 				t.Errorf("holder %q", name)
 			}
