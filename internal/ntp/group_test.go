@@ -24,14 +24,14 @@ func TestJudge(t *testing.T) {
 		{"one", []answer{good(0, 7*ms, time.Millisecond)}, true, 7 * ms, time.Millisecond, 1, 1, ""},
 		{"good, lying, dead, slow", []answer{good(0, ms, time.Millisecond), good(0, 300*ms, time.Millisecond), dead, good(0, 80*ms, 150*time.Millisecond)},
 			true, ms, time.Millisecond, 3, 2, ""},
-		{"all dead", []answer{dead, {kiss: "DENY"}}, false, 0, 0, 0, 0, "no NTP server of 2 answers (s1: kiss of death DENY: it refuses service)"},
+		{"all dead", []answer{dead, kissed("DENY", 0)}, false, 0, 0, 0, 0, "no NTP server of 2 answers (s1: kiss of death DENY: it refuses service)"},
 		{"two that contradict", []answer{good(0, 0, time.Millisecond), good(0, 300*ms, time.Millisecond)}, false, 0, 0, 2, 0,
 			"no majority of the 2 NTP servers that have answered agree on the time, 2 answer now"},
 	} {
 		g := newGroup(nil, every)
 		for i := range test.answers {
 			g.servers = append(g.servers, &server{address: "s" + string(rune('0'+i))})
-			g.take(i, 0, test.answers[i])
+			g.servers[i].take(0, test.answers[i], every)
 		}
 		v := g.judge(0, 0)
 		h := clock.Health{Servers: len(test.answers), Answering: test.answer, Agreeing: test.agree, Problem: test.problem}
@@ -51,18 +51,18 @@ func TestALonelyLiarIsNoMajority(t *testing.T) {
 	const every = 16 * time.Second
 	g := newGroup([]string{"a", "b", "liar"}, every)
 	for i, offset := range []int64{0, ms, 300 * ms} {
-		g.take(i, 0, good(0, offset, 5*time.Millisecond))
+		g.servers[i].take(0, good(0, offset, 5*time.Millisecond), every)
 	}
 	if v := g.judge(0, 0); !v.ok || v.servers[2].Agrees || v.servers[2].Offset != 300*time.Millisecond {
 		t.Fatalf("at first: %+v", v)
 	}
 	now := 10 * reach * int64(every)
-	g.take(0, now, answer{problem: "gone"})
-	g.take(2, now, good(now, 300*ms, time.Millisecond))
+	g.servers[0].take(now, answer{problem: "gone"}, every)
+	g.servers[2].take(now, good(now, 300*ms, time.Millisecond), every)
 	if v := g.judge(now, 0); v.ok || v.health.Problem != "no majority of the 3 NTP servers that have answered agree on the time, 1 answer now (a: gone)" {
 		t.Errorf("the liar is believed: %+v", v)
 	}
-	g.take(1, now, good(now, 302*ms, time.Millisecond))
+	g.servers[1].take(now, good(now, 302*ms, time.Millisecond), every)
 	if v := g.judge(now, 0); !v.ok {
 		t.Errorf("two of three are not believed: %+v", v)
 	}
@@ -83,7 +83,7 @@ func TestTheRateIsMeasured(t *testing.T) {
 		{48 * sec, -sec, maxGrowth},      // beyond all
 		{64 * sec, -sec, 15},
 	} {
-		g.take(0, step.at, good(step.at, step.offset, time.Microsecond))
+		g.servers[0].take(step.at, good(step.at, step.offset, time.Microsecond), every)
 		g.servers[0].samples = g.servers[0].samples[len(g.servers[0].samples)-1:]
 		if v := g.judge(step.at, 0); v.estimate.Growth != step.growth {
 			t.Errorf("at %v: growth %d ppm, want %d", time.Duration(step.at), v.estimate.Growth, step.growth)

@@ -3,7 +3,12 @@ package ntp
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/beevik/ntp"
@@ -41,7 +46,7 @@ func query(ctx context.Context, c *clock.Clock, address string) answer {
 // question asked by a clock of the offset base.
 func read(r *ntp.Response, mono, base int64) answer {
 	if r.IsKissOfDeath() {
-		return answer{kiss: r.KissCode, poll: r.Poll}
+		return kissed(r.KissCode, r.Poll)
 	}
 	if err := r.Validate(); err != nil {
 		return answer{problem: err.Error()}
@@ -52,6 +57,15 @@ func read(r *ntp.Response, mono, base int64) answer {
 		return answer{problem: "its time is out of all bounds"}
 	}
 	return answer{sample: sample{mono: mono, offset: base + int64(r.ClockOffset), distance: distance}}
+}
+
+// kissed obeys a kiss of death (RFC 5905, section 7.4): RATE asks for fewer questions,
+// for good; everything else refuses service.
+func kissed(code string, poll time.Duration) answer {
+	if code == "RATE" {
+		return answer{problem: "kiss of death RATE: it is asked too often", slower: true, wait: min(poll, maxPoll)}
+	}
+	return answer{problem: "kiss of death " + code + ": it refuses service", wait: refusedFor}
 }
 
 const (
@@ -77,3 +91,77 @@ func plain(err error) string {
 	}
 	return err.Error()
 }
+
+// Bounds of what is configured.
+const (
+	// MaxServers bounds the servers of one process.
+	MaxServers = 16
+	// DefaultInterval is the time between two questions to a server.
+	DefaultInterval = 32 * time.Second
+	// MinInterval is for servers of one's own: public ones mind less than 16 s.
+	MinInterval = time.Second
+	MaxInterval = maxPoll
+)
+
+// CheckServers returns nil if every address is a host, or host:port, at which a
+// server may be; none of them twice.
+func CheckServers(addresses []string) error {
+	if len(addresses) > MaxServers {
+		return fmt.Errorf("%d NTP servers are more than %d", len(addresses), MaxServers)
+	}
+	for i, a := range addresses {
+		if err := checkServer(a); err != nil {
+			return fmt.Errorf("NTP server %q: %w: write host or host:port, an IPv6 address with a port in brackets", shorten(a), err)
+		}
+		if slices.Contains(addresses[:i], a) {
+			return fmt.Errorf("NTP server %q: named twice, it would have two votes", a)
+		}
+	}
+	return nil
+}
+
+// ParseServers splits a list with commas, as in a flag, and checks it. An empty
+// text is no server.
+func ParseServers(text string) ([]string, error) {
+	if strings.TrimSpace(text) == "" {
+		return nil, nil
+	}
+	if len(text) > MaxServers*maxAddress {
+		return nil, fmt.Errorf("%d bytes of NTP servers are too many", len(text))
+	}
+	var all []string
+	for a := range strings.SplitSeq(text, ",") {
+		all = append(all, strings.TrimSpace(a))
+	}
+	return all, CheckServers(all)
+}
+
+// maxAddress is the longest host name, with a port.
+const maxAddress = 253 + len(":65535")
+
+func checkServer(address string) error {
+	host, port := address, "123"
+	if strings.Count(address, ":") == 1 || strings.HasPrefix(address, "[") {
+		var err error
+		if host, port, err = net.SplitHostPort(address); err != nil {
+			return errors.New("no address")
+		}
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	_, unknown := netip.ParseAddr(host)
+	switch {
+	case len(address) > maxAddress:
+		return errors.New("too long")
+	case err != nil || n == 0:
+		return fmt.Errorf("port %q is not from 1 to 65535", shorten(port))
+	case host == "":
+		return errors.New("no host")
+	case strings.ContainsFunc(host, func(r rune) bool { return r <= ' ' || r == '/' || r == '[' || r == ']' || r > '~' }):
+		return errors.New("no host name")
+	case strings.Contains(host, ":") && unknown != nil:
+		return errors.New("no IPv6 address")
+	}
+	return nil
+}
+
+func shorten(s string) string { return strings.ToValidUTF8(s[:min(len(s), 64)], "?") }

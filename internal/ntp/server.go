@@ -1,8 +1,6 @@
 package ntp
 
-import (
-	"time"
-)
+import "time"
 
 const (
 	// register is how many samples of a server are kept, as NTP's clock filter
@@ -52,42 +50,23 @@ type server struct {
 	trouble  string   // why the last question got no good answer; empty if it did
 }
 
-// answered takes a sample.
-func (s *server) answered(now int64, x sample, every time.Duration) {
-	if len(s.samples) == register {
-		s.samples = s.samples[:copy(s.samples, s.samples[1:])]
+// take notes what came of a question.
+func (s *server) take(now int64, a answer, every time.Duration) {
+	s.asked, s.trouble = false, a.problem
+	s.failures++
+	if a.slower {
+		s.slower = min(s.slower+1, maxDoublings)
 	}
-	s.samples = append(s.samples, x)
-	s.answers++
-	s.voter = true
-	s.failures, s.trouble = 0, ""
-	wait := s.pause(every, s.slower)
-	if s.answers < burst && s.slower == 0 {
-		wait = min(wait, burstGap)
+	wait := max(s.pause(every, max(s.slower, s.failures-1)), a.wait)
+	if a.problem == "" {
+		s.samples = append(s.samples[max(0, len(s.samples)+1-register):], a.sample)
+		s.answers++
+		s.voter, s.failures = true, 0
+		if wait = s.pause(every, s.slower); s.answers < burst && s.slower == 0 {
+			wait = min(wait, burstGap)
+		}
 	}
 	s.next = now + int64(wait)
-}
-
-// failed notes that there was no answer, or none that can be used.
-func (s *server) failed(now int64, why string, every time.Duration) {
-	s.trouble = why
-	s.failures++
-	s.next = now + int64(s.pause(every, max(s.slower, s.failures-1)))
-}
-
-// kissed obeys a kiss of death (RFC 5905, section 7.4): RATE asks for fewer
-// questions, for good; everything else refuses service.
-func (s *server) kissed(now int64, code string, poll, every time.Duration) {
-	s.trouble = "kiss of death " + code
-	s.failures++
-	if code != "RATE" {
-		s.trouble += ": it refuses service"
-		s.next = now + int64(refusedFor)
-		return
-	}
-	s.trouble += ": it is asked too often"
-	s.slower = min(s.slower+1, maxDoublings)
-	s.next = now + int64(max(s.pause(every, max(s.slower, s.failures-1)), min(poll, maxPoll)))
 }
 
 func (s *server) pause(every time.Duration, doublings int) time.Duration {

@@ -20,7 +20,7 @@ func TestWhenToAskAgain(t *testing.T) {
 	t.Parallel()
 	const every = 16 * time.Second
 	ok, dead := good(0, 0, time.Millisecond), answer{problem: "no answer"}
-	rate, deny := answer{kiss: "RATE", poll: 64 * time.Second}, answer{kiss: "DENY"}
+	rate, deny := kissed("RATE", 64*time.Second), kissed("DENY", 0)
 	for _, test := range []struct {
 		name    string
 		answers []answer
@@ -35,8 +35,7 @@ func TestWhenToAskAgain(t *testing.T) {
 	} {
 		s, now := &server{address: "a"}, int64(0)
 		for i, a := range test.answers {
-			g := &group{every: every, servers: []*server{s}, growth: maxGrowth}
-			g.take(0, now, a)
+			s.take(now, a, every)
 			if wait := time.Duration(s.next - now); wait != test.waits[i] {
 				t.Errorf("%s: after answer %d it waits %v, want %v", test.name, i, wait, test.waits[i])
 			}
@@ -49,7 +48,7 @@ func TestThePauseIsBounded(t *testing.T) {
 	t.Parallel()
 	s := &server{}
 	for range 100 {
-		s.kissed(0, "RATE", 1000*time.Hour, 100*time.Second)
+		s.take(0, kissed("RATE", 1000*time.Hour), 100*time.Second)
 	}
 	if got := time.Duration(s.next); got != maxPoll {
 		t.Errorf("after many kisses it waits %v, want %v", got, maxPoll)
@@ -63,8 +62,8 @@ func TestTheBestSample(t *testing.T) {
 	if _, ok := s.best(0, maxGrowth, every); ok {
 		t.Error("a best sample of none")
 	}
-	s.answered(0, sample{0, 1000, 5 * time.Millisecond}, every)
-	s.answered(1*sec, sample{1 * sec, 2000, 20 * time.Millisecond}, every)
+	s.take(0, answer{sample: sample{0, 1000, 5 * time.Millisecond}}, every)
+	s.take(1*sec, answer{sample: sample{1 * sec, 2000, 20 * time.Millisecond}}, every)
 	for _, step := range []struct {
 		at     time.Duration
 		growth int64
@@ -82,7 +81,7 @@ func TestTheBestSample(t *testing.T) {
 		}
 	}
 	for i := range int64(100) {
-		s.answered(i, sample{i, 0, 0}, every)
+		s.take(i, answer{sample: sample{i, 0, 0}}, every)
 	}
 	if len(s.samples) != register || s.samples[register-1].mono != 99 {
 		t.Errorf("%d samples are kept, the last of %d", len(s.samples), s.samples[len(s.samples)-1].mono)

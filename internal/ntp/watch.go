@@ -1,3 +1,13 @@
+// Package ntp measures true time with the Network Time Protocol and tells a
+// clock.Clock: several servers, the best of several samples of each, and of the
+// servers those that a majority agrees with.
+//
+// What decides is pure and takes the instant: server.go keeps one server's samples
+// and when to ask it again, group.go finds the time that most agree on. query.go and
+// watch.go are the shell that has sockets and a goroutine.
+//
+// Instants are those of the Clock: monotonic, in nanoseconds. An offset is true
+// wall time minus the monotonic instant.
 package ntp
 
 import (
@@ -87,7 +97,7 @@ func (w *Watch) Servers() []ServerStatus {
 // result is an answer with its question.
 type result struct {
 	Question
-	answer answer
+	answer
 }
 
 // Run measures until ctx ends, and until no question is under way.
@@ -100,7 +110,7 @@ func (w *Watch) Run(ctx context.Context) {
 	for {
 		select {
 		case r := <-results:
-			w.took(w.clock.Now(), r)
+			w.took(w.clock.Now(), r.Question, r.answer)
 			continue
 		case <-ctx.Done():
 			for ; w.under > 0; w.under-- {
@@ -123,15 +133,14 @@ func (w *Watch) Run(ctx context.Context) {
 
 // took takes an answer that came at the instant at. If the machine slept while
 // the question was under way, the sample is worth nothing.
-func (w *Watch) took(at clock.Instant, r result) {
+func (w *Watch) took(at clock.Instant, q Question, a answer) {
 	w.under--
 	w.look(at)
-	good := r.answer.problem == "" && r.answer.kiss == ""
-	if good && (r.jumps != w.clock.Jumps() || at.Wall-at.Mono-r.lead >= int64(clock.StepThreshold)) {
-		r.answer, good = answer{problem: "the clock jumped meanwhile"}, false
+	if a.problem == "" && (q.jumps != w.clock.Jumps() || at.Wall-at.Mono-q.lead >= int64(clock.StepThreshold)) {
+		a = answer{problem: "the clock jumped meanwhile"}
 	}
-	w.group.take(r.Server, at.Mono, r.answer)
-	w.conclude(at.Mono, good)
+	w.group.servers[q.Server].take(at.Mono, a, w.group.every)
+	w.conclude(at.Mono, a.problem == "")
 }
 
 // conclude lets the clock know what the answers come to; fresh says that there
@@ -189,4 +198,57 @@ func (w *Watch) alarm(v verdict) {
 			w.log.Info("no NTP server that answers contradicts the majority any more")
 		}
 	}
+}
+
+// Question is a question to a server that is under way.
+type Question struct {
+	Server int    // its place among those given to New
+	jumps  uint32 // of the clock, when it was asked
+	lead   int64  // of the system's clock before the monotonic one, then
+}
+
+// Begin starts measuring at a monotonic instant. Begin, Due, Answered and Unanswered
+// are for a simulation, which owns the time and the network; others call Run.
+func (w *Watch) Begin(now int64) {
+	w.jumps = w.clock.Jumps()
+	w.patience = now + int64(patience)
+}
+
+// Due returns the questions to ask at the instant at, which count as under way
+// until they are answered, and the monotonic instant at which to call it next.
+func (w *Watch) Due(at clock.Instant) (ask []Question, next int64) {
+	w.look(at)
+	due, next := w.group.due(at.Mono)
+	for _, i := range due {
+		w.under++
+		ask = append(ask, Question{i, w.jumps, at.Wall - at.Mono})
+	}
+	if !w.decided && at.Mono >= w.patience {
+		w.conclude(at.Mono, false)
+	}
+	return ask, next
+}
+
+// look lets the clock see whether the machine slept, before an estimate says
+// where the clock is after that, and forgets the samples of the time before. Without a
+// jump nobody observes the clock before the first estimate, which is then taken at once.
+func (w *Watch) look(at clock.Instant) {
+	if w.decided || w.clock.Jumped(at) {
+		w.clock.Observe(at)
+	}
+	if j := w.clock.Jumps(); j != w.jumps {
+		w.jumps = j
+		w.group.forget(at.Mono)
+	}
+}
+
+// Answered takes a server's answer at the instant at: true time less the
+// monotonic clock's is offset, to within distance.
+func (w *Watch) Answered(at clock.Instant, q Question, offset int64, distance time.Duration) {
+	w.took(at, q, answer{sample: sample{mono: at.Mono, offset: offset, distance: distance}})
+}
+
+// Unanswered notes at the instant at that there was no answer in time.
+func (w *Watch) Unanswered(at clock.Instant, q Question) {
+	w.took(at, q, answer{problem: "no answer"})
 }
