@@ -19,7 +19,7 @@ func TestAPortThatIsFreedSoon(t *testing.T) {
 	}
 	time.AfterFunc(300*time.Millisecond, func() { _ = held.Close() })
 	peer, client := url.URL{Scheme: "http", Host: free[0]}, url.URL{Scheme: "http", Host: free[1]}
-	m := memberConfig{Name: "m0", Dir: t.TempDir(), Peer: peer.String(), Client: client.String(), State: "new", Cluster: "m0=" + peer.String()}
+	m := memberConfig{Name: "m0", Dir: t.TempDir(), Peer: peer, Client: client, State: "new", Cluster: "m0=" + peer.String()}
 	server, err := m.start()
 	if err != nil {
 		t.Fatal(err)

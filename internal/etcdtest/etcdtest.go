@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -122,13 +123,25 @@ func (c *Cluster) start() error {
 		}
 		c.members[0].client.Host = c.o.Listen
 	}
-	for i := range c.members {
-		if err := c.run(i, embed.ClusterStateFlagNew); err != nil {
+	return c.launch(embed.ClusterStateFlagNew)
+}
+
+// launch starts the members, or all that do not run, and returns when they serve.
+func (c *Cluster) launch(state string, members ...int) error {
+	if len(members) == 0 {
+		for i := range c.members {
+			if !c.Running(i) {
+				members = append(members, i)
+			}
+		}
+	}
+	for _, i := range members {
+		if err := c.run(i, state); err != nil {
 			return err
 		}
 	}
-	for _, m := range c.members {
-		if err := m.runs.ready(); err != nil {
+	for _, i := range members {
+		if err := c.members[i].runs.ready(); err != nil {
 			return err
 		}
 	}
@@ -138,7 +151,7 @@ func (c *Cluster) start() error {
 func (c *Cluster) run(i int, state string) (err error) {
 	m := c.members[i]
 	config := memberConfig{
-		Name: m.name, Dir: filepath.Join(c.dir, m.name), Peer: m.peer.String(), Client: m.client.String(),
+		Name: m.name, Dir: filepath.Join(c.dir, m.name), Peer: m.peer, Client: m.client,
 		State: state, Cluster: c.initialCluster(), Slow: c.o.Slow, Retention: c.o.Retention, TLS: c.o.TLS,
 	}
 	onExit := func(err error) { c.o.OnExit(i, err) }
@@ -164,13 +177,15 @@ func (c *Cluster) initialCluster() string {
 	return strings.Join(parts, ",")
 }
 
-// Endpoints returns the addresses for clients, a member each.
-func (c *Cluster) Endpoints() []string {
-	var e []string
-	for _, m := range c.members {
-		e = append(e, m.client.String())
+// Endpoints returns the addresses for clients of all members, or of those given by
+// number.
+func (c *Cluster) Endpoints(members ...int) (endpoints []string) {
+	for i, m := range c.members {
+		if len(members) == 0 || slices.Contains(members, i) {
+			endpoints = append(endpoints, m.client.String())
+		}
 	}
-	return e
+	return endpoints
 }
 
 // soon lets a client look for a member that is back ten times as often as usual.
@@ -182,15 +197,8 @@ var soon = grpc.WithConnectParams(grpc.ConnectParams{
 // Client returns a new client of all members, or of those given by number. The
 // caller closes it.
 func (c *Cluster) Client(members ...int) (*clientv3.Client, error) {
-	endpoints := c.Endpoints()
-	if len(members) > 0 {
-		endpoints = nil
-		for _, i := range members {
-			endpoints = append(endpoints, c.members[i].client.String())
-		}
-	}
 	return clientv3.New(clientv3.Config{
-		Endpoints: endpoints, DialTimeout: 5 * time.Second, Logger: zap.NewNop(), DialOptions: []grpc.DialOption{soon},
+		Endpoints: c.Endpoints(members...), DialTimeout: 5 * time.Second, Logger: zap.NewNop(), DialOptions: []grpc.DialOption{soon},
 	})
 }
 
@@ -202,71 +210,35 @@ func (c *Cluster) Stop(i int) {
 	}
 }
 
-// process returns a member's process.
-func (c *Cluster) process(i int) (*process, error) {
+// process does something with a member's process.
+func (c *Cluster) process(i int, do func(*process) error) error {
 	if p, ok := c.members[i].runs.(*process); ok {
-		return p, nil
+		return do(p)
 	}
-	return nil, fmt.Errorf("etcdtest: member %d is no running process", i)
+	return fmt.Errorf("etcdtest: member %d is no running process", i)
 }
 
 // Kill ends a member's process without warning (SIGKILL). Only for clusters with
 // Options.Processes, as are Pause and Resume.
 func (c *Cluster) Kill(i int) error {
-	p, err := c.process(i)
-	if err == nil {
+	return c.process(i, func(p *process) error {
 		p.Kill()
 		c.members[i].runs = nil
-	}
-	return err
+		return nil
+	})
 }
 
 // Pause stops a member's process where it stands (SIGSTOP): its connections stay
 // open, and nothing is answered.
-func (c *Cluster) Pause(i int) error {
-	p, err := c.process(i)
-	if err != nil {
-		return err
-	}
-	return p.Pause()
-}
+func (c *Cluster) Pause(i int) error { return c.process(i, (*process).Pause) }
 
 // Resume lets a paused member go on.
-func (c *Cluster) Resume(i int) error {
-	p, err := c.process(i)
-	if err != nil {
-		return err
-	}
-	return p.Resume()
-}
+func (c *Cluster) Resume(i int) error { return c.process(i, (*process).Resume) }
 
-// Restart starts a stopped member on its old data.
-func (c *Cluster) Restart(i int) error {
-	if err := c.run(i, embed.ClusterStateFlagExisting); err != nil {
-		return err
-	}
-	return c.members[i].runs.ready()
-}
-
-// RestartStopped starts every stopped member on its old data, and returns when
-// all serve.
-func (c *Cluster) RestartStopped() error {
-	var started []*member
-	for i, m := range c.members {
-		if c.Running(i) {
-			continue
-		}
-		if err := c.run(i, embed.ClusterStateFlagExisting); err != nil {
-			return err
-		}
-		started = append(started, m)
-	}
-	for _, m := range started {
-		if err := m.runs.ready(); err != nil {
-			return err
-		}
-	}
-	return nil
+// Restart starts stopped members on their old data, all of them if none is given, and
+// returns when they serve.
+func (c *Cluster) Restart(members ...int) error {
+	return c.launch(embed.ClusterStateFlagExisting, members...)
 }
 
 // Running reports whether a member was started and not stopped since; one that

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"net"
 	"net/url"
 	"strings"
 	"syscall"
@@ -19,10 +21,11 @@ import (
 
 // memberConfig is all that a member needs to know.
 type memberConfig struct {
-	Name, Dir, Peer, Client, State, Cluster string
-	Slow                                    bool
-	Retention                               time.Duration
-	TLS                                     *TLS
+	Name, Dir, State, Cluster string
+	Peer, Client              url.URL
+	Slow                      bool
+	Retention                 time.Duration
+	TLS                       *TLS
 }
 
 // timers returns the time between heartbeats and the least time to an election,
@@ -86,18 +89,10 @@ func (s stream) Context() context.Context { return s.ctx }
 
 // start starts the member in this process.
 func (m memberConfig) start() (*server, error) {
-	peer, err := url.Parse(m.Peer)
-	if err != nil {
-		return nil, err
-	}
-	client, err := url.Parse(m.Client)
-	if err != nil {
-		return nil, err
-	}
 	cfg := embed.NewConfig()
 	cfg.Name, cfg.Dir = m.Name, m.Dir
-	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{*peer}, []url.URL{*peer}
-	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{*client}, []url.URL{*client}
+	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{m.Peer}, []url.URL{m.Peer}
+	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{m.Client}, []url.URL{m.Client}
 	cfg.ClusterState, cfg.InitialCluster = m.State, m.Cluster
 	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
 	cfg.EnableGRPCGateway = false // its JSON answers any web page that the machine's browsers show
@@ -127,3 +122,39 @@ func (m memberConfig) start() (*server, error) {
 
 // bindTimeout bounds the wait for a port.
 const bindTimeout = 10 * time.Second
+
+// Ports are chosen below those that systems give to outgoing connections (from
+// 32768 on with Linux, from 49152 on elsewhere): one of those that is free now
+// may be the near end of somebody's connection a moment later, or while a member
+// is down, and then nobody can listen on it.
+const (
+	lowestPort  = 10000
+	highestPort = 32000
+)
+
+// FreeAddresses returns n loopback addresses, chosen at random, on which nobody
+// listens. For servers that must be told their port; whoever can listen on port
+// 0 should.
+func FreeAddresses(n int) ([]string, error) {
+	var addresses []string
+	var listeners []net.Listener
+	defer func() {
+		for _, l := range listeners {
+			_ = l.Close()
+		}
+	}()
+	var err error
+	for tries := 0; len(addresses) < n; tries++ {
+		if tries == 100+n {
+			return nil, fmt.Errorf("no free port between %d and %d: %w", lowestPort, highestPort, err)
+		}
+		var l net.Listener
+		l, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", lowestPort+rand.IntN(highestPort-lowestPort)))
+		if err != nil {
+			continue
+		}
+		listeners = append(listeners, l)
+		addresses = append(addresses, l.Addr().String())
+	}
+	return addresses, nil
+}

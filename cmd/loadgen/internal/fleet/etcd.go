@@ -87,7 +87,7 @@ func (e *etcd) befall(ctx context.Context, fault string) error {
 	what, whom, _ := strings.Cut(fault, "-")
 	do := map[string]func(int) error{"kill": c.Kill, "pause": c.Pause, "resume": c.Resume}[what]
 	if do == nil {
-		return c.RestartStopped()
+		return c.Restart()
 	}
 	if whom == "leader" {
 		leader := c.Leader(ctx)
