@@ -2,6 +2,7 @@ package child
 
 import (
 	"errors"
+	"os/exec"
 	"syscall"
 	"time"
 	"unsafe"
@@ -53,3 +54,9 @@ func (*Process) Pause() error { return errNoPause }
 
 // Resume is not possible on Windows.
 func (*Process) Resume() error { return errNoPause }
+
+// Tie has a command end with this process; it comes before the command is started.
+// Here the child has to notice the closed pipe.
+func Tie(cmd *exec.Cmd) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{CreationFlags: syscall.CREATE_NEW_PROCESS_GROUP}
+}

@@ -1,9 +1,14 @@
+// Package mutant breaks the module's code on purpose, one small patch at a time,
+// and sees that its tests notice. A patch replaces text in source files by `go
+// build -overlay`: the files on disk stay as they are, and production code needs
+// no switches.
+//
+// It is for tests only.
 package mutant
 
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -24,18 +29,8 @@ type Mutant struct {
 
 // Root returns the folder of the module that the working directory is in.
 func Root() (string, error) {
-	dir, err := os.Getwd()
-	for err == nil {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			return dir, nil
-		}
-		up := filepath.Dir(dir)
-		if up == dir {
-			return "", errors.New("mutant: no go.mod here or above")
-		}
-		dir = up
-	}
-	return "", err
+	file, err := exec.Command("go", "env", "GOMOD").Output()
+	return filepath.Dir(string(file)), err
 }
 
 // Apply returns the texts of the files that the mutant changes, by path from the
