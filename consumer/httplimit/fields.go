@@ -90,23 +90,19 @@ type refusal struct {
 	respond RefuseFunc
 }
 
-// violated returns the limits that have less left than the request costs.
-func (f *refusal) violated() (names []string, longest time.Duration) {
+// answer sends the refusal. Retry-After is not earlier than t of a limit that is
+// spent, as the draft asks: the end of its window or, under other shapes than fixed
+// windows, when the next permit comes back; and not before there are as many as the
+// request costs.
+func (f *refusal) answer(w http.ResponseWriter, r *http.Request) {
+	var names []string // of the limits that have less left than the request costs
+	longest := time.Duration(0)
 	for _, u := range f.uses {
 		if u.left < f.cost {
 			names = append(names, f.name+"-"+admit.WindowName(u.limit))
 			longest = max(longest, min(u.ends, u.limit.Window))
 		}
 	}
-	return names, longest
-}
-
-// answer sends the refusal. Retry-After is not earlier than t of a limit that is
-// spent, as the draft asks: the end of its window or, under other shapes than fixed
-// windows, when the next permit comes back; and not before there are as many as the
-// request costs.
-func (f *refusal) answer(w http.ResponseWriter, r *http.Request) {
-	names, longest := f.violated()
 	w.Header().Set("Retry-After", strconv.FormatInt(seconds(max(f.retry, longest)), 10))
 	if f.respond != nil {
 		f.respond(w, r, f.status, f.err)

@@ -41,6 +41,17 @@ func Handler(limiter *consumer.Limiter, o Options) (func(http.Handler) http.Hand
 	if o.Name == "" {
 		o.Name = "default"
 	}
+	return middleware(o, func(r *http.Request, cost int64) refusal {
+		f := refusal{err: limiter.AcquireN(r.Context(), cost, o.MaxWait), uses: uses(limiter, time.Now())}
+		if f.err != nil {
+			f.classify()
+		}
+		return f
+	})
+}
+
+// middleware takes the permits of every request. A refusal without an error admits it.
+func middleware(o Options, take func(r *http.Request, cost int64) refusal) (func(http.Handler) http.Handler, error) {
 	name, err := newPolicyName(o.Name)
 	if err != nil {
 		return nil, err
@@ -52,17 +63,14 @@ func Handler(limiter *consumer.Limiter, o Options) (func(http.Handler) http.Hand
 				next.ServeHTTP(w, r)
 				return
 			}
-			err := limiter.AcquireN(r.Context(), cost, o.MaxWait)
-			f := refusal{err: err, name: o.Name, uses: uses(limiter, time.Now()), cost: cost, respond: o.Refuse}
-			if err != nil {
-				f.classify()
-			}
+			f := take(r, cost)
 			name.addFields(w.Header(), f.uses)
-			if err != nil {
-				f.answer(w, r)
+			if f.err == nil {
+				next.ServeHTTP(w, r)
 				return
 			}
-			next.ServeHTTP(w, r)
+			f.name, f.cost, f.respond = o.Name, cost, o.Refuse
+			f.answer(w, r)
 		})
 	}, nil
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
 	"github.com/quotient-limiter/quotient/consumer"
-	"github.com/quotient-limiter/quotient/consumer/internal/admit"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -64,33 +63,19 @@ func PerKey(limits []quota.Limit, o KeyOptions) (func(http.Handler) http.Handler
 	if o.Name == "" {
 		o.Name = "client"
 	}
-	name, err := newPolicyName(o.Name)
-	if err != nil {
-		return nil, err
-	}
 	keys, err := newKeyed(slices.Clone(limits), o.MaxKeys)
 	if err != nil {
 		return nil, err
 	}
 	began := time.Now()
 	wall := func() int64 { return began.UnixNano() + int64(time.Since(began)) } // never goes back
-	return func(next http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			cost := admit.Cost(o.Cost, r)
-			if cost <= 0 {
-				next.ServeHTTP(w, r)
-				return
-			}
-			uses, ok := keys.take(o.Key(r), cost, wall())
-			name.addFields(w.Header(), uses)
-			if ok {
-				next.ServeHTTP(w, r)
-				return
-			}
-			f := refusal{status: http.StatusTooManyRequests, err: errKey, name: o.Name, uses: uses, cost: cost, respond: o.Refuse}
-			f.answer(w, r)
-		})
-	}, nil
+	return middleware(Options{Cost: o.Cost, Name: o.Name, Refuse: o.Refuse}, func(r *http.Request, cost int64) refusal {
+		uses, ok := keys.take(o.Key(r), cost, wall())
+		if ok {
+			return refusal{uses: uses}
+		}
+		return refusal{status: http.StatusTooManyRequests, err: errKey, uses: uses}
+	})
 }
 
 // errKey is given to KeyOptions.Refuse.

@@ -1,7 +1,10 @@
 package httplimit
 
 import (
+	"errors"
+	"math"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/quotient-limiter/quotient/consumer"
@@ -80,3 +83,31 @@ func (t *Transport) CloseIdleConnections() {
 		c.CloseIdleConnections()
 	}
 }
+
+// retryAfter returns how long a response asks its client to wait, by its field
+// Retry-After: whole seconds, or a date (RFC 9110, section 10.2.3). A date is
+// taken relative to the response's own Date where it has one, since the server
+// wrote both by the same clock. It returns 0 where nothing is asked for, or
+// nothing that can be read.
+func retryAfter(h http.Header, now time.Time) time.Duration {
+	text := h.Get("Retry-After")
+	n, err := strconv.ParseUint(text, 10, 64)
+	if errors.Is(err, strconv.ErrRange) || err == nil && n > math.MaxInt64/uint64(time.Second) {
+		return math.MaxInt64 // longer than any cap
+	}
+	if err == nil {
+		return time.Duration(n) * time.Second
+	}
+	until, err := http.ParseTime(text)
+	if err != nil {
+		return 0
+	}
+	if date, err := http.ParseTime(h.Get("Date")); err == nil {
+		now = date
+	}
+	return max(0, until.Sub(now))
+}
+
+// seconds returns d in whole seconds, rounded up, and at least 1: a client told
+// 0 would come back at once, and one told too little in vain.
+func seconds(d time.Duration) int64 { return max(1, int64(math.Ceil(d.Seconds()))) }

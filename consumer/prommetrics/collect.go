@@ -16,8 +16,13 @@ type metric struct {
 	kind prometheus.ValueType
 }
 
+// all is every metric that define made.
+var all []metric
+
 func define(kind prometheus.ValueType, name, help string, labels ...string) metric {
-	return metric{prometheus.NewDesc("quotient_"+name, help, append([]string{"provider"}, labels...), nil), kind}
+	m := metric{prometheus.NewDesc("quotient_"+name, help, append([]string{"provider"}, labels...), nil), kind}
+	all = append(all, m)
+	return m
 }
 
 // The metrics. An unknown number is left out: 0 would be wrong.
@@ -40,11 +45,6 @@ var (
 	clockBound = define(prometheus.GaugeValue, "clock_error_allowed_seconds", "The clock error that the policy allows for.")
 	proofAge   = define(prometheus.GaugeValue, "proof_age_seconds", "Age of the newest proof that the view is recent; missing if there is none.")
 )
-
-var all = []metric{
-	issued, refused, shadowed, overIssued, waiters, limit, length, share, instances, revision, policy, state, changes, problem,
-	clockError, clockBound, proofAge,
-}
 
 var states = []quota.State{
 	quota.StateJoining, quota.StateActive, quota.StateStale, quota.StateDraining, quota.StatePaused,
