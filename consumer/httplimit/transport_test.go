@@ -252,3 +252,21 @@ func FuzzRetryAfter(f *testing.F) {
 		}
 	})
 }
+
+func TestRetryAfter(t *testing.T) {
+	const longest = time.Duration(1<<63 - 1)
+	for text, want := range map[string]time.Duration{
+		"": 0, "0": 0, "120": 2 * time.Minute, "-5": 0, "+5": 0, "1.5": 0, "soon": 0, "1_000": 0,
+		"9223372036": 9223372036 * time.Second, "9223372037": longest, "99999999999999999999": longest,
+		"Thu, 01 Jan 1970 00:00:10 GMT": 10 * time.Second, "Wed, 31 Dec 1969 23:59:00 GMT": 0,
+	} {
+		if got := httplimit.RetryAfter(http.Header{"Retry-After": {text}}, time.Unix(0, 0)); got != want {
+			t.Errorf("%q: %v, want %v", text, got, want)
+		}
+	}
+	for d, want := range map[time.Duration]int64{-1: 1, 0: 1, 1: 1, time.Second: 1, time.Second + 1: 2, time.Minute: 60} {
+		if got := httplimit.Seconds(d); got != want {
+			t.Errorf("%v: %d s, want %d", d, got, want)
+		}
+	}
+}
