@@ -3,10 +3,13 @@ package main
 import (
 	"context"
 	"fmt"
+	"image/color"
 	"os"
 	"slices"
 	"strings"
 	"time"
+
+	"gonum.org/v1/plot/plotter"
 
 	"github.com/quotient-limiter/quotient/internal/load"
 )
@@ -70,4 +73,58 @@ func setRow(document, name string, cells []string) error {
 	row := begin + " " + strings.Join(cells, " | ") + " |"
 	fmt.Println(row[1:])
 	return os.WriteFile(document, append([]byte(string(text[:at])+row), text[end:]...), 0o600)
+}
+
+// shapesDoc holds a table with a row for each run.
+const shapesDoc = "docs/shapes.md"
+
+// shapes runs 96 instances under each shape, which burst all at once or call
+// steadily, writes the rows of the table, and draws what the bursts come to.
+func shapes(ctx context.Context, l *loadgen) error {
+	c := picture{file: "shapes", title: "Permits in any second, wherever it begins: bursts of 96 instances under 30,000 a second", top: 2.6,
+		x: "seconds since measuring began", y: "of the limit"}
+	for _, s := range []struct {
+		name  string // of the row
+		args  []string
+		color color.Color
+	}{
+		{"`fixed`", []string{"--shape", "fixed"}, grey},
+		{"`sliding`", []string{"--shape", "sliding"}, blue},
+		{"`bucket`, burst 3,000", []string{"--shape", "bucket", "--burst", "3000"}, orange},
+	} {
+		for _, arrival := range []string{"burst", "steady"} {
+			args := append([]string{"--limit", "30000/s", "--arrival", arrival, "--duration", "30s"}, s.args...)
+			r, err := l.run(ctx, args...)
+			if err != nil {
+				return err
+			}
+			if err := setRow(shapesDoc, s.name+", "+arrival, spanCells(r)); err != nil {
+				return err
+			}
+			if arrival == "burst" {
+				c.lines = append(c.lines, rolling(r, s.args[1], s.color))
+			}
+		}
+	}
+	return c.save()
+}
+
+// rolling is a run's permits in any second, as a line.
+func rolling(r *load.Report, name string, color color.Color) line {
+	l := line{name: name, color: color}
+	for _, m := range r.Rolling {
+		l.points = append(l.points, plotter.XY{X: time.Unix(0, m.At).Sub(r.Began).Seconds(), Y: float64(m.Permits) / 30_000})
+	}
+	return l
+}
+
+// spanCells are the numbers of a row: the most that came to callers in any second,
+// what was issued of what could have been, the verdict, the spans behind it, and
+// how much of what it may hold the fullest of them held.
+func spanCells(r *load.Report) []string {
+	judged, fullest := "-", "-"
+	if s := r.Summary.Spans; s != nil {
+		judged, fullest = fmt.Sprint(s.Judged), fmt.Sprintf("%.4f", s.MaxOverRatio)
+	}
+	return []string{fmt.Sprintf("%.2f", r.Summary.MaxSpanRatio), fmt.Sprintf("%.1f%%", 100*r.Summary.UtilisationAll), string(r.Verdict), judged, fullest}
 }

@@ -1,3 +1,15 @@
+// Container is a worker for a container platform. It does jobs, each with a
+// permit of its own, until the platform sends SIGTERM; then it hands its share
+// over to the other instances without losing a permit, ends the jobs that it has
+// begun, and exits within the grace period.
+//
+// Settings come from the environment:
+//
+//	ETCD_ENDPOINTS  addresses separated by commas; default 127.0.0.1:2379
+//	PROVIDER        the provider whose limit the worker obeys; default demo/jobs
+//	WORKERS         jobs that are done at a time; default 8
+//	JOB             how long a job takes; default 20ms
+//	GRACE           what the platform allows from SIGTERM to SIGKILL; default 30s
 package main
 
 import (
@@ -7,6 +19,8 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -16,6 +30,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/quota"
 )
 
 func main() {
@@ -128,4 +143,44 @@ func (w *work) end(session *coordinator.Session) {
 	w.cut()
 	slog.Info("ended", "after", time.Since(began).Round(time.Millisecond),
 		"jobs", w.done.Load(), "broken_off", w.begun.Load()-w.done.Load())
+}
+
+// settings are what the environment says.
+type settings struct {
+	endpoints []string
+	provider  string
+	workers   int
+	job       time.Duration
+	grace     time.Duration // from SIGTERM to SIGKILL
+}
+
+// minGrace is enough to close a session and exit.
+const minGrace = time.Second
+
+// drain is the part of the grace period that is kept for jobs to end: long
+// enough for several, and no more than a third.
+func (s *settings) drain() time.Duration { return min(5*s.job+2*time.Second, s.grace/3) }
+
+func settingsFrom(env func(string) string) (settings, error) {
+	or := func(name, otherwise string) string {
+		if v := env(name); v != "" {
+			return v
+		}
+		return otherwise
+	}
+	s := settings{
+		endpoints: strings.Split(or("ETCD_ENDPOINTS", "127.0.0.1:2379"), ","),
+		provider:  or("PROVIDER", "demo/jobs"),
+	}
+	var err error
+	if s.workers, err = strconv.Atoi(or("WORKERS", "8")); err != nil || s.workers < 1 || s.workers > 10_000 {
+		return s, fmt.Errorf("WORKERS=%q is not a number from 1 to 10000", env("WORKERS"))
+	}
+	if s.job, err = time.ParseDuration(or("JOB", "20ms")); err != nil || s.job <= 0 {
+		return s, fmt.Errorf("JOB=%q is not a time such as 20ms", env("JOB"))
+	}
+	if s.grace, err = time.ParseDuration(or("GRACE", "30s")); err != nil || s.grace < minGrace {
+		return s, fmt.Errorf("GRACE=%q is not a time such as 30s, of at least %v: give the platform's grace period", env("GRACE"), minGrace)
+	}
+	return s, quota.ValidateProvider(s.provider)
 }
