@@ -22,6 +22,8 @@ type Instance struct {
 	// Until is when it ends: it has no share of the windows that start at or
 	// after it. Zero: it has not announced its end.
 	Until time.Time `json:"until,omitzero"`
+	// Borrows says that it uses permits that others lend it until From.
+	Borrows bool `json:"borrows,omitempty"`
 	// Seal shows that the incarnation itself wrote Until. Nobody else can make it.
 	Seal string `json:"seal,omitempty"`
 }

@@ -56,6 +56,7 @@ type member struct {
 	name        string
 	weight      int64 // at least 1
 	from, until int64 // corrected wall time; it takes part in [from, until)
+	borrows     bool  // it uses permits that others lend it before from
 	// sealed says that it has issued nothing in windows from until on, and will not. A
 	// signature takes time to verify, and an end counts in the change that writes it:
 	// so only Apply looks.
@@ -108,6 +109,7 @@ type span struct {
 
 func newMember(i *quota.Instance) *member {
 	m := &member{id: i.ID, hash: hashID(i.ID), name: i.Name, weight: 1, from: math.MinInt64, until: math.MaxInt64}
+	m.borrows = i.Borrows
 	if i.Weight > 1 {
 		m.weight = min(i.Weight, quota.MaxWeight)
 	}

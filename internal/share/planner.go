@@ -194,12 +194,18 @@ func (p *Planner) plan(now, guard int64) window.Plan {
 		plan.Shadow = policy.Mode == quota.ModeShadow
 		plan.Pacing = window.Pacing{Even: policy.Pacing == quota.PacingEven, Phase: p.phase}
 	}
+	plan.Guests = p.guests(now)
 	if now < p.paused {
 		plan.Shut, plan.PausedUntil, plan.Until = true, p.paused, p.paused
 	}
 	ends := func(wall int64) {
 		if mono := sub(wall, p.offset); mono > now {
 			plan.Until = min(plan.Until, mono)
+		}
+	}
+	for _, m := range p.members {
+		if m.borrows && len(plan.Guests) > 0 {
+			ends(m.from)
 		}
 	}
 	// A length that does not bind yet may, from its next window on.

@@ -128,6 +128,7 @@ func (r *run) serve(g *Gate, n int64) (at int64, known bool) {
 			next = g.mu.forecast.plan(g, at)
 		}
 		r.ledger.adopt(next, at)
+		r.ledger.lend(nil)
 	}
 }
 

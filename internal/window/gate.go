@@ -25,6 +25,9 @@ type Gate struct {
 	planner Planner
 	decided func(w *Waiter, g Grant, v Verdict)
 	alarm   func(wake int64)
+	// Lent is told what is lent to a guest, under the gate's lock: it must not block and
+	// must not call the gate. Set before the first call.
+	Lent func(guest string, loan Loan)
 
 	mu struct {
 		sync.Mutex
@@ -88,7 +91,7 @@ func (g *Gate) unlock() {
 // served or refused the waiters that are due: so the alarm cannot ring in vain for
 // ever.
 func (g *Gate) wakeLocked() int64 {
-	if g.mu.queue.length == 0 || g.mu.closed {
+	if g.mu.closed || g.mu.queue.length == 0 && len(g.planLocked().Guests) == 0 {
 		return Forever
 	}
 	return min(g.segment.Load().until.Load(), g.mu.queue.nearest)
@@ -178,6 +181,22 @@ func (g *Gate) Refund(at clock.Instant, grant Grant, serial uint64, n int64) boo
 		g.mu.issued -= n
 		g.mu.forecast.valid = false
 	}
+	g.rebuildLocked(at)
+	return ok
+}
+
+// Borrow adds permits that a host has issued for this instance. It returns false if
+// their windows are not those that run here, or if they have been added before.
+func (g *Gate) Borrow(at clock.Instant, host string, loan Loan) bool {
+	g.mu.Lock()
+	defer g.unlock()
+	if g.mu.closed {
+		return false
+	}
+	g.currentLocked(at)
+	g.settleLocked()
+	ok := g.mu.ledger.borrow(host, loan)
+	g.mu.forecast.valid = g.mu.forecast.valid && !ok
 	g.rebuildLocked(at)
 	return ok
 }
@@ -284,6 +303,7 @@ func (g *Gate) rebuildLocked(at clock.Instant) {
 	}
 	s := &Segment{Strict: p.Proof.Strict, Shadow: p.Shadow, lead: p.Proof.Lead, Grant: l.grant()}
 	if g.mu.stale = p.Proof.over(at); !g.mu.stale {
+		l.lend(g.Lent)
 		g.mu.held = l.budget()
 	}
 	g.serveLocked(s, p)

@@ -12,7 +12,8 @@ import (
 // account counts the permits issued under one limit.
 type account struct {
 	window quota.Window
-	bound  int64 // permits that may be issued in window
+	bound  int64 // permits that may be issued in window, lent included
+	lent   int64 // permits of them that others have issued for this instance
 	burst  int64 // as Limit.Burst
 	used   int64 // permits issued in window
 	// binds is false once the limit is gone. The account is then kept to the end
@@ -39,6 +40,8 @@ type ledger struct {
 	// is never 0 once something was issued.
 	epoch  uint64
 	wanted wanted
+	guests []lent // to which this instance has lent
+	hosts  []lent // that have lent to it
 	// overIssued counts permits that were booked though a bound did not allow
 	// them. It is checked where permits are booked, not where they are counted out.
 	overIssued int64
@@ -111,7 +114,9 @@ func (l *ledger) bind(limit *Limit) {
 		l.early = true
 	}
 	before := a.bound
-	a.burst, a.bound = limit.Burst, limit.Permits
+	if a.burst, a.bound = limit.Burst, limit.Permits; a.bound != Unbounded {
+		a.bound += a.lent
+	}
 	switch {
 	case !l.plan.Pacing.Even || a.bound == Unbounded:
 		a.line = line{}
@@ -370,6 +375,7 @@ func (l *ledger) copyFrom(o *ledger) {
 	accounts, n := l.accounts, len(o.accounts)
 	had := min(len(accounts), n)
 	*l = *o
+	l.guests, l.hosts = slices.Clone(o.guests), nil
 	l.accounts = slices.Grow(accounts[:had], n-had)[:n]
 	clear(l.accounts[had:])
 	for i := range l.accounts {

@@ -51,6 +51,8 @@ type Plan struct {
 	// Known says that Foresee tells the future, so that a waiter that cannot be
 	// served in time is refused before it waits.
 	Known bool
+	// Guests are newcomers to which this instance lends a part of its permits.
+	Guests []string
 	// Guard is the time at either edge of a window in which nothing is issued, in
 	// nanoseconds. Shut enforces it; pacing releases between the guards.
 	Guard int64

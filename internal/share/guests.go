@@ -1,0 +1,48 @@
+package share
+
+import "slices"
+
+const (
+	hostsOf    = 2  // how many instances lend to a newcomer
+	mostGuests = 8  // how many an instance lends to
+	storm      = 12 // how many newcomers there may be, that anybody lends
+)
+
+// guests returns the newcomers to which this instance lends at the instant now, by
+// the offset of the latest Plan: those for which it is one of the first that take part,
+// in the order of IDs after theirs. Nothing depends on the instances' agreement.
+func (p *Planner) guests(now int64) (all []string) {
+	wall := now + p.offset
+	i, ok := p.index[p.self]
+	if !ok || !p.members[i].takesPart(wall) {
+		return nil
+	}
+	newcomers := 0
+	for _, guest := range p.members {
+		if !guest.borrows || guest.from <= wall || guest.until <= guest.from {
+			continue
+		}
+		if newcomers++; newcomers > storm {
+			return nil
+		}
+		before := 0 // hosts that come first
+		for _, m := range p.members {
+			if m.id != p.self && m.takesPart(wall) && between(guest.id, m.id, p.self) {
+				before++
+			}
+		}
+		if before < hostsOf {
+			all = append(all, guest.id)
+		}
+	}
+	slices.Sort(all)
+	return all[:min(len(all), mostGuests)]
+}
+
+// between reports whether b comes before c in the cyclic order of IDs from a on.
+func between(a, b, c string) bool {
+	if a < c {
+		return a < b && b < c
+	}
+	return a < b || b < c
+}
