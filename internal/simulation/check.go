@@ -38,6 +38,7 @@ type Stats struct {
 	Unlike    int // checks that found another view
 	Backwards int // answers that showed a store gone back
 	Anew      int // incarnations after the first of a host
+	Borrowed  int // permits that newcomers were lent
 	Continued int // processes that continued the incarnation before
 }
 
@@ -51,7 +52,7 @@ func (s *Stats) Add(o *Stats) {
 	}
 	s.Hosts, s.Compacted, s.Rewatched = s.Hosts+o.Hosts, s.Compacted+o.Compacted, s.Rewatched+o.Rewatched
 	s.Doubts, s.Unlike, s.Backwards, s.Anew = s.Doubts+o.Doubts, s.Unlike+o.Unlike, s.Backwards+o.Backwards, s.Anew+o.Anew
-	s.Continued += o.Continued
+	s.Continued, s.Borrowed = s.Continued+o.Continued, s.Borrowed+o.Borrowed
 }
 
 // Violation is a window in which too many permits were issued, or something
@@ -161,8 +162,9 @@ func (w *world) check() Result {
 				r.Held = max(r.Held, w.held(win, b, k))
 			}
 			if total := w.promised(win); total > 0 {
-				r.Asked, r.Given = r.Asked+total, r.Given+min(total, sum)
-				if w.kind == Calm && sum < total {
+				given := sum + w.stranded(win, b, part)
+				r.Asked, r.Given = r.Asked+total, r.Given+min(total, given)
+				if w.kind == Calm && given < total {
 					r.Short = append(r.Short, Violation{Window: win, Issued: sum, Bound: total})
 				}
 			}
@@ -199,6 +201,13 @@ func newBook(w *world) *book {
 		for i := range h.grants {
 			if g := &h.grants[i]; !slices.Contains(b.ids, g.id) {
 				b.ids = append(b.ids, g.id)
+			}
+		}
+	}
+	for _, l := range w.loans {
+		for _, id := range []string{l.host, l.guest} {
+			if !slices.Contains(b.ids, id) {
+				b.ids = append(b.ids, id)
 			}
 		}
 	}

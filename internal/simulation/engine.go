@@ -25,6 +25,7 @@ type world struct {
 	timed []timed // policies' timing, to know when S may be lowered
 	// sealed are the ends that incarnations have promised, for others to repeat.
 	sealed []quota.Instance
+	loans  []loan
 
 	policies  map[string]*quota.Policy // values that were read, by text
 	instances map[string]quota.Instance

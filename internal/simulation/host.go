@@ -69,6 +69,7 @@ type place struct {
 	until      int64
 	first      int   // the state that the history began with
 	last       int   // the newest state that it holds
+	took       bool  // it goes on with its predecessor's incarnation
 	knew       int   // the same when the outage of all of etcd began
 	heldSince  int64 // monotonic instant from which on it holds that
 }
@@ -95,6 +96,7 @@ func (h *host) start() {
 	h.clock = clock.Started(h.started, h.suspended())
 	h.planner.Clock = h.clock
 	h.gate = window.NewGate(h, h.decided, nil)
+	h.gate.Lent = h.lend
 	h.tracker.ReadBy(&w.reader)
 	if w.kind == Measured {
 		h.measure()

@@ -122,7 +122,7 @@ func (w *world) exceeds(s int, win quota.Window, b *book, part []int64) *Violati
 	}
 	_, shares, _ := share.Of(&w.etcd.states[s].view, win)
 	for i, p := range part {
-		if p > shares[b.ids[i]] && !w.trick(SameID) {
+		if p += w.lentOf(b.ids[i], win); p > shares[b.ids[i]] && !w.trick(SameID) {
 			return &Violation{Window: win, Issued: p, Bound: shares[b.ids[i]], Actor: b.ids[i]}
 		}
 	}

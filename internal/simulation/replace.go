@@ -133,6 +133,7 @@ func (h *host) predecessor() *view.Checkpoint {
 func (h *host) resume(c *view.Checkpoint) {
 	h.attempt++
 	attempt := h.attempt
+	h.took = true // what was lent may be used already
 	going := func() bool { return h.attempt == attempt && !h.leaving }
 	h.at(h.now+2*retry+h.r.Int64N(100*ms), func() {
 		if !h.registered && going() && h.wrote != attempt {

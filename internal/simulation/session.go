@@ -41,7 +41,7 @@ func (h *host) register(attempt int, p *quota.Policy) {
 		i.ID = h.name
 	}
 	if h.announces && p != nil {
-		i.From = protocol.FirstWindow(h.clock.WallAt(h.read().Mono), p)
+		i.From, i.Borrows = protocol.FirstWindow(h.clock.WallAt(h.read().Mono), p), true
 	}
 	sent := h.read()
 	h.call(func(int) {
