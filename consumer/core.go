@@ -44,6 +44,8 @@ type core struct {
 	// options are replaced under mu by the first limiter that is opened; read by
 	// everybody.
 	options atomic.Pointer[Options]
+	// lent is told what the gate lends, if the planner lends.
+	lent atomic.Pointer[func(guest string, l protocol.Loan)]
 
 	mu struct {
 		sync.Mutex
@@ -59,12 +61,15 @@ type core struct {
 		// changed is closed, and replaced, when news may have changed the state.
 		changed chan struct{}
 		closed  bool
+		// borrowed is the monotonic instant until which what was lent can be used, or 0.
+		borrowed int64
 	}
 }
 
 func newCore(provider string, c *clock.Clock, o Options) *core {
 	k := &core{provider: provider, clock: c, refused: new(refusals)}
 	k.gate = window.NewGate(k, k.decided, func(wake int64) { k.alarm.set(c, wake) })
+	k.gate.Lent = func(guest string, l protocol.Loan) { (*k.lent.Load())(guest, l) }
 	k.alarm.fire = k.tick
 	k.alarm.armed.Store(math.MaxInt64)
 	k.parked.New = newParked
@@ -160,6 +165,28 @@ func (k *core) Prove(sent clock.Instant) {
 	}
 	k.mu.Unlock()
 	k.gate.Proved(now, proof)
+}
+
+// Lend implements feed.Sink.
+func (k *core) Lend(lent func(guest string, l protocol.Loan)) {
+	if lent != nil {
+		k.lent.Store(&lent)
+	}
+	k.mu.Lock()
+	k.mu.planner.Lends = lent != nil
+	k.news(false)
+}
+
+// Borrow implements feed.Sink.
+func (k *core) Borrow(host string, l protocol.Loan) {
+	if !k.gate.Borrow(k.clock.Now(), host, l) {
+		return
+	}
+	k.refusal.Store(nil)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.mu.borrowed = l.Windows[0].End() - k.clock.Offset()
+	k.signalLocked()
 }
 
 // Trouble implements feed.Sink.

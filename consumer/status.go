@@ -212,14 +212,14 @@ func (l *Limiter) Ready(ctx context.Context) error {
 	for {
 		now := k.clock.Now()
 		k.mu.Lock()
-		state, changed := k.stateLocked(now), k.mu.changed
+		state, changed, borrowed := k.stateLocked(now), k.mu.changed, now.Mono < k.mu.borrowed
 		next := k.mu.planner.Foresee(now.Mono)
 		k.mu.Unlock()
 		switch {
 		case l.closed.Load() || state == quota.StateClosed:
 			_, err := k.explain(window.Closed, 0)
 			return err
-		case state == quota.StateActive || next.Shadow:
+		case state == quota.StateActive || borrowed || next.Shadow:
 			k.noteState(now)
 			return nil
 		}

@@ -81,6 +81,7 @@ func (p *membership) run() {
 	p.openState()
 	defer p.closeState()
 	p.trouble(nil) // the session's
+	p.s.wg.Go(p.lend)
 	var wait backoff
 	for p.ctx.Err() == nil {
 		l, err := p.s.awaitLease(p.ctx)

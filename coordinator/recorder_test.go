@@ -82,9 +82,11 @@ func (r *recorder) Prove(sent clock.Instant) {
 	r.proof = sent
 }
 
-func (r *recorder) Announce(until int64) { r.mu.Lock(); defer r.mu.Unlock(); r.until = until }
-func (r *recorder) Trouble(err error)    { r.mu.Lock(); defer r.mu.Unlock(); r.trouble = err }
-func (r *recorder) Close()               { r.mu.Lock(); defer r.mu.Unlock(); r.closed = true }
+func (r *recorder) Announce(until int64)             { r.mu.Lock(); defer r.mu.Unlock(); r.until = until }
+func (r *recorder) Lend(func(string, protocol.Loan)) {}
+func (r *recorder) Borrow(string, protocol.Loan)     {}
+func (r *recorder) Trouble(err error)                { r.mu.Lock(); defer r.mu.Unlock(); r.trouble = err }
+func (r *recorder) Close()                           { r.mu.Lock(); defer r.mu.Unlock(); r.closed = true }
 
 func (r *recorder) Report(clock.Instant) quota.Report {
 	r.mu.Lock()

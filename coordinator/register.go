@@ -62,6 +62,9 @@ func (p *membership) register(ctx context.Context, l *lease) error {
 	p.key, p.id, p.lease, p.value, p.created, p.keyAt, p.signer = m.key, i.ID, l.id, i, m.created, keyAt, signer
 	p.listLocked(m, all)
 	p.mu.Unlock()
+	if !resumed && i.Borrows {
+		p.s.wg.Go(func() { p.borrow(ctx, i.ID, m.created, i.From) })
+	}
 	if resumed {
 		p.s.o.Logger.Info("continues the instance of the process before", "provider", p.provider, "instance", i.ID, "revision", m.asOf())
 	}
@@ -93,7 +96,7 @@ func (p *membership) writeKey(ctx context.Context, l *lease) (i quota.Instance, 
 	}
 	m.id, m.key, m.lease, m.sent = a.id, s.keys.Instance(p.provider, a.id), l.id, s.o.Clock.Now()
 	i = p.instance(a.id)
-	i.Attempt, i.From = a.number, from
+	i.Attempt, i.From, i.Borrows = a.number, from, !from.IsZero()
 	value, err := json.Marshal(i)
 	if err != nil {
 		return i, m, 0, fmt.Errorf("coordinator: register: %w", err)

@@ -34,6 +34,11 @@ type Sink interface {
 	// announcement is sent and whether or not it commits: no window that starts
 	// at or after until (corrected wall time, nanoseconds) is served.
 	Announce(until int64)
+	// Lend has the sink lend permits to newcomers from now on, and tells each loan by
+	// lent, which does not block and does not call the sink; with nil it lends no more.
+	Lend(lent func(guest string, l protocol.Loan))
+	// Borrow adds what a host has lent to this process.
+	Borrow(host string, l protocol.Loan)
 	// Trouble says what keeps the source from knowing more, and nil when that
 	// is over. It changes no share.
 	Trouble(err error)

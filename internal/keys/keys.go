@@ -79,6 +79,16 @@ func (k Layout) Report(provider, incarnation string) string {
 	return k.Reports(provider) + url.PathEscape(incarnation)
 }
 
+// AllLoans is the folder of the loans of a provider's instances.
+func (k Layout) AllLoans(provider string) string {
+	return k.prefix + "loans/" + url.PathEscape(provider) + "/"
+}
+
+// Loans is the folder of what a guest is lent, with a key for each host.
+func (k Layout) Loans(provider, guest string) string {
+	return k.AllLoans(provider) + url.PathEscape(guest) + "/"
+}
+
 // AllObservers is the folder of the observers of all providers.
 func (k Layout) AllObservers() string { return k.prefix + "observers/" }
 

@@ -27,25 +27,33 @@ func NewID(name string, key ed25519.PublicKey) string {
 }
 
 // Seal signs the instance's Until with its incarnation's key.
-func Seal(i *quota.Instance, key ed25519.PrivateKey) {
-	public, _ := key.Public().(ed25519.PublicKey)
-	i.Seal = base64.RawURLEncoding.EncodeToString(append(slices.Clone(public), ed25519.Sign(key, sealed(i))...))
-}
+func Seal(i *quota.Instance, key ed25519.PrivateKey) { i.Seal = sign(key, sealed(i)) }
 
 // Sealed reports whether the incarnation itself has signed the instance's Until. Then
 // it has issued nothing in windows that start at or after Until, and never will.
 func Sealed(i *quota.Instance) bool {
+	return !i.Until.IsZero() && signed(i.ID, i.Seal, sealed(i))
+}
+
+// sign returns the public key and the signature of a text.
+func sign(key ed25519.PrivateKey, text []byte) string {
+	public, _ := key.Public().(ed25519.PublicKey)
+	return base64.RawURLEncoding.EncodeToString(append(slices.Clone(public), ed25519.Sign(key, text)...))
+}
+
+// signed reports whether the incarnation with that ID has signed the text.
+func signed(id, by string, text []byte) bool {
 	const bytes = ed25519.PublicKeySize + ed25519.SignatureSize
-	if i.Until.IsZero() || len(i.Seal) != base64.RawURLEncoding.EncodedLen(bytes) {
+	if len(by) != base64.RawURLEncoding.EncodedLen(bytes) {
 		return false
 	}
-	seal, err := base64.RawURLEncoding.DecodeString(i.Seal)
+	seal, err := base64.RawURLEncoding.DecodeString(by)
 	if err != nil || len(seal) != bytes { // line breaks are skipped
 		return false
 	}
 	public := ed25519.PublicKey(seal[:ed25519.PublicKeySize])
-	dot := strings.LastIndexByte(i.ID, '.')
-	return i.ID == NewID(i.ID[:max(dot, 0)], public) && ed25519.Verify(public, sealed(i), seal[ed25519.PublicKeySize:])
+	dot := strings.LastIndexByte(id, '.')
+	return id == NewID(id[:max(dot, 0)], public) && ed25519.Verify(public, text, seal[ed25519.PublicKeySize:])
 }
 
 // sealed is the text that is signed.

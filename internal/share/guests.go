@@ -10,11 +10,12 @@ const (
 
 // guests returns the newcomers to which this instance lends at the instant now, by
 // the offset of the latest Plan: those for which it is one of the first that take part,
-// in the order of IDs after theirs. Nothing depends on the instances' agreement.
+// in the order of IDs after theirs. Nothing depends on the instances' agreement. An
+// instance that continues another one's incarnation cannot sign, and lends nothing.
 func (p *Planner) guests(now int64) (all []string) {
 	wall := now + p.offset
 	i, ok := p.index[p.self]
-	if !ok || !p.members[i].takesPart(wall) {
+	if !ok || !p.Lends || p.resumed != p.began || !p.members[i].takesPart(wall) {
 		return nil
 	}
 	newcomers := 0

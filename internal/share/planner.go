@@ -25,6 +25,8 @@ type Planner struct {
 	History
 	// Clock corrects the time. Never changes.
 	Clock *clock.Clock
+	// Lends says that this instance lends permits to newcomers.
+	Lends bool
 	phase uint64 // of pacing; sets instances out of step
 
 	proof  clock.Instant // the newest; meaningful if proved

@@ -94,7 +94,7 @@ func (h *host) start() {
 	w := h.world
 	h.started = h.read()
 	h.clock = clock.Started(h.started, h.suspended())
-	h.planner.Clock = h.clock
+	h.planner.Clock, h.planner.Lends = h.clock, true
 	h.gate = window.NewGate(h, h.decided, nil)
 	h.gate.Lent = h.lend
 	h.tracker.ReadBy(&w.reader)

@@ -3,7 +3,7 @@ package simulation
 import (
 	"slices"
 
-	"github.com/quotient-limiter/quotient/internal/window"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -13,11 +13,11 @@ import (
 // loan is one that was made.
 type loan struct {
 	host, guest string
-	window.Loan
+	protocol.Loan
 }
 
 // lend is the gate's Lent.
-func (h *host) lend(guest string, l window.Loan) {
+func (h *host) lend(guest string, l protocol.Loan) {
 	h.loans = append(h.loans, loan{h.id, guest, l})
 	from := h.id
 	for range 1 + h.r.IntN(2)*h.r.IntN(2) {
@@ -36,7 +36,7 @@ func (h *host) lend(guest string, l window.Loan) {
 func (h *host) keyed(id string) bool { return slices.Contains(h.keys, id) }
 
 // borrow takes a loan, if it is this incarnation's. The watch may tell it again later.
-func (h *host) borrow(guest, from string, l window.Loan) {
+func (h *host) borrow(guest, from string, l protocol.Loan) {
 	if h.shut || h.took {
 		return
 	}

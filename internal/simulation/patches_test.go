@@ -81,7 +81,7 @@ var patches = mutant.Table{
 		{File: "internal/share/gives.go", Old: `e.new.sealed && e.new`, New: `e.new`},
 	}},
 	{Name: "GivesByStrangersEnd", Wrong: "takes any key for the incarnation's", Edits: []mutant.Edit{
-		{File: "internal/protocol/seal.go", Old: `i.ID == NewID(i.ID[:max(dot, 0)], public) &&`, New: `dot > -2 &&`},
+		{File: "internal/protocol/seal.go", Old: `id == NewID(id[:max(dot, 0)], public) &&`, New: `dot > -2 &&`},
 	}},
 	{Name: "GivesToNewcomers", Wrong: "leaves a view out though others begin after it", Edits: []mutant.Edit{
 		{File: "internal/share/gives.go", Old: `case is && !was:`, New: `case is && false:`},

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 )
 
 // Gate issues permits and keeps the queue. Taking from the current Segment
@@ -27,7 +28,7 @@ type Gate struct {
 	alarm   func(wake int64)
 	// Lent is told what is lent to a guest, under the gate's lock: it must not block and
 	// must not call the gate. Set before the first call.
-	Lent func(guest string, loan Loan)
+	Lent func(guest string, loan protocol.Loan)
 
 	mu struct {
 		sync.Mutex
@@ -187,7 +188,7 @@ func (g *Gate) Refund(at clock.Instant, grant Grant, serial uint64, n int64) boo
 
 // Borrow adds permits that a host has issued for this instance. It returns false if
 // their windows are not those that run here, or if they have been added before.
-func (g *Gate) Borrow(at clock.Instant, host string, loan Loan) bool {
+func (g *Gate) Borrow(at clock.Instant, host string, loan protocol.Loan) bool {
 	g.mu.Lock()
 	defer g.unlock()
 	if g.mu.closed {

@@ -4,20 +4,13 @@ import (
 	"slices"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
 // A newcomer has no share for the settle time. Until then others issue permits for
 // it: they count at the lender as if its own callers had them, and the newcomer uses
 // them in the same windows. So no rule about shares is touched.
-
-// Loan is permits that were issued for another instance to use.
-type Loan struct {
-	// Windows are those of the limits that bind, shortest first. The permits may be
-	// used while all of them run.
-	Windows []quota.Window
-	Permits int64
-}
 
 // minLending is the shortest window in which lending is worth its messages.
 const minLending = 250 * time.Millisecond
@@ -46,7 +39,7 @@ func once(list []lent, who string, in quota.Window) ([]lent, bool) {
 
 // lend issues a third of what is left for each guest of the plan, once in each window
 // of the shortest limit, and tells each by out.
-func (l *ledger) lend(out func(guest string, loan Loan)) {
+func (l *ledger) lend(out func(guest string, loan protocol.Loan)) {
 	a := l.shortest()
 	if len(l.plan.Guests) == 0 || a == nil || l.plan.Shape.Any() || a.window.Length < minLending {
 		return
@@ -63,7 +56,7 @@ func (l *ledger) lend(out func(guest string, loan Loan)) {
 		}
 		l.charge(n, l.now)
 		if out != nil {
-			out(guest, Loan{l.running(), n})
+			out(guest, protocol.Loan{Windows: l.running(), Permits: n})
 		}
 	}
 }
@@ -81,7 +74,7 @@ func (l *ledger) running() (all []quota.Window) {
 
 // borrow adds what a host has lent to what may be issued. It reports whether it did: a
 // loan counts once, under the limits that bind here too, in the windows that run.
-func (l *ledger) borrow(host string, loan Loan) bool {
+func (l *ledger) borrow(host string, loan protocol.Loan) bool {
 	if len(loan.Windows) == 0 || loan.Permits <= 0 || l.early || l.plan.Shape.Any() || !slices.Equal(loan.Windows, l.running()) {
 		return false
 	}

@@ -1,0 +1,121 @@
+package coordinator
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/quotient-limiter/quotient/internal/keys"
+	"github.com/quotient-limiter/quotient/internal/protocol"
+)
+
+// loanTTL is how long the keys of loans to one newcomer stay, at most: longer than
+// anybody joins.
+const loanTTL = int64((2 * time.Minute) / time.Second)
+
+// maxLoans bounds the loans that wait to be written. What is more is lost to both.
+const maxLoans = 64
+
+// loanTo is a loan that the sink has made.
+type loanTo struct {
+	guest string
+	loan  protocol.Loan
+}
+
+// lend writes what the sink lends until the membership ends. The sink charges a loan
+// before, so whatever is not written, or not in time, is lost and exceeds nothing.
+func (p *membership) lend() {
+	made := make(chan loanTo, maxLoans)
+	p.sink.Lend(func(guest string, l protocol.Loan) {
+		select {
+		case made <- loanTo{guest, l}:
+		default:
+		}
+	})
+	leases := map[string]clientv3.LeaseID{} // of loans, by guest
+	for {
+		select {
+		case <-p.ctx.Done():
+			return
+		case x := <-made:
+			err := p.writeLoan(&x, leases)
+			if errors.Is(err, rpctypes.ErrPermissionDenied) {
+				p.s.o.Logger.Warn("this instance may not lend to newcomers, which wait for their shares: create the role again",
+					"provider", p.provider, "error", err)
+				p.mu.Lock()
+				p.sink.Lend(nil)
+				p.mu.Unlock()
+				return
+			}
+		}
+	}
+}
+
+func (p *membership) writeLoan(x *loanTo, leases map[string]clientv3.LeaseID) error {
+	p.mu.Lock()
+	id, signer := p.id, p.signer
+	p.mu.Unlock()
+	if signer == nil {
+		return nil
+	}
+	ctx, done := context.WithTimeout(p.ctx, time.Until(time.Unix(0, x.loan.Windows[0].End()))+time.Second)
+	defer done()
+	if leases[x.guest] == clientv3.NoLease {
+		if len(leases) >= maxLoans {
+			clear(leases) // they have run out, or will
+		}
+		l, err := p.s.client.Grant(ctx, loanTTL)
+		if err != nil {
+			return err
+		}
+		leases[x.guest] = l.ID
+	}
+	x.loan.SealBy(signer, id, x.guest)
+	b, err := json.Marshal(x.loan)
+	if err != nil {
+		return err
+	}
+	_, err = p.s.kv.Put(ctx, p.s.keys.Loans(p.provider, x.guest)+id, string(b), clientv3.WithLease(leases[x.guest]))
+	return err
+}
+
+// borrow passes on what hosts lend to this new incarnation, until it has a share of
+// its own.
+func (p *membership) borrow(ctx context.Context, id string, revision int64, from time.Time) {
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(from.UnixNano()-p.s.o.Clock.Wall()))
+	defer cancel()
+	w := newWatcher(p.s.client)
+	defer func() { _ = w.Close() }()
+	folder := p.s.keys.Loans(p.provider, id)
+	responses := w.Watch(ctx, folder, clientv3.WithPrefix(), clientv3.WithRev(revision), clientv3.WithFilterDelete())
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case r, open := <-responses:
+			if !open {
+				return
+			}
+			for _, e := range r.Events {
+				host, ok := keys.IncarnationIn(folder, string(e.Kv.Key))
+				if !ok {
+					continue
+				}
+				l, err := protocol.ReadLoan(e.Kv.Value, host, id)
+				if err != nil {
+					p.s.o.Logger.Debug("not a loan", "provider", p.provider, "key", string(e.Kv.Key), "error", err)
+					continue
+				}
+				p.mu.Lock()
+				if p.id == id && !p.silent {
+					p.sink.Borrow(host, l)
+				}
+				p.mu.Unlock()
+			}
+		}
+	}
+}

@@ -1,0 +1,48 @@
+package protocol
+
+import (
+	"crypto/ed25519"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// Loan is permits that one instance, the host, has issued for another to use, the
+// guest: a newcomer, which has no share yet. They count at the host.
+type Loan struct {
+	// Windows are those of the limits that bind the host, shortest first. The permits
+	// may be used while all of them run. A host lends to a guest once in each window of
+	// the shortest limit.
+	Windows []quota.Window `json:"windows"`
+	Permits int64          `json:"permits"`
+	// Seal is the host's signature.
+	Seal string `json:"seal"`
+}
+
+// maxLoanBytes bounds an encoded loan.
+const maxLoanBytes = 2 << 10
+
+// Seal signs a loan with the host's key.
+func (l *Loan) SealBy(key ed25519.PrivateKey, host, guest string) {
+	l.Seal = sign(key, l.text(host, guest))
+}
+
+// ReadLoan reads a loan that the host itself has made to the guest.
+func ReadLoan(value []byte, host, guest string) (l Loan, err error) {
+	if len(value) > maxLoanBytes {
+		return l, fmt.Errorf("loan: %d bytes are more than the most, %d", len(value), maxLoanBytes)
+	}
+	if err := json.Unmarshal(value, &l); err != nil {
+		return l, fmt.Errorf("loan: %w", err)
+	}
+	if !signed(host, l.Seal, l.text(host, guest)) {
+		return l, errors.New("loan: it is not signed by its host")
+	}
+	return l, nil
+}
+
+func (l *Loan) text(host, guest string) []byte {
+	return fmt.Appendf(nil, "quotient: %q lends %q %d permits in %v", host, guest, l.Permits, l.Windows)
+}
