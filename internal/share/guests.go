@@ -1,6 +1,9 @@
 package share
 
-import "slices"
+import (
+	"maps"
+	"slices"
+)
 
 const (
 	hostsOf    = 2  // how many instances lend to a newcomer
@@ -15,16 +18,12 @@ const (
 func (p *Planner) guests(now int64) (all []string) {
 	wall := now + p.offset
 	i, ok := p.index[p.self]
-	if !ok || !p.Lends || p.resumed != p.began || !p.members[i].takesPart(wall) {
+	if !ok || !p.Lends || p.stale || p.resumed != p.began || len(p.newcomers) > storm || !p.members[i].takesPart(wall) {
 		return nil
 	}
-	newcomers := 0
-	for _, guest := range p.members {
-		if !guest.borrows || guest.from <= wall || guest.until <= guest.from {
+	for _, guest := range p.newcomers {
+		if guest.from <= wall {
 			continue
-		}
-		if newcomers++; newcomers > storm {
-			return nil
 		}
 		before := 0 // hosts that come first
 		for _, m := range p.members {
@@ -38,6 +37,11 @@ func (p *Planner) guests(now int64) (all []string) {
 	}
 	slices.Sort(all)
 	return all[:min(len(all), mostGuests)]
+}
+
+// grown forgets the newcomers that have shares of their own at the instant now.
+func (p *Planner) grown(now int64) {
+	maps.DeleteFunc(p.newcomers, func(_ string, m *member) bool { return m.from <= now+p.offset || m.until <= m.from })
 }
 
 // between reports whether b comes before c in the cyclic order of IDs from a on.

@@ -33,6 +33,8 @@ type History struct {
 	members  []*member
 	index    map[string]int // ID to place in members
 	selfAt   int64          // when self entered the view, if it is in it
+	// newcomers are members that borrow until their from, by ID; some may be past it.
+	newcomers map[string]*member
 
 	// terms are the policies and levels of the views, oldest first; the last
 	// is the newest view's and ends at MaxInt64.
@@ -137,7 +139,7 @@ func (h *History) Resume(at, since int64, self string, v protocol.View) {
 	*h = History{
 		started: true, self: self, began: since, resumed: at, since: since, until: math.MaxInt64,
 		offset: h.offset, revision: v.Revision, selfAt: since,
-		index: make(map[string]int, len(v.Instances)),
+		index: make(map[string]int, len(v.Instances)), newcomers: map[string]*member{},
 		terms: []span{{newTerms(v.Policy, v.PolicyRevision, v.Level), math.MaxInt64}},
 	}
 	for i := range v.Instances {
@@ -247,6 +249,9 @@ func (h *History) Instances() int { return len(h.members) }
 
 // put adds m to the newest view and returns the member that it replaced.
 func (h *History) put(m *member) (old *member) {
+	if delete(h.newcomers, m.id); m.borrows {
+		h.newcomers[m.id] = m
+	}
 	if i, ok := h.index[m.id]; ok {
 		old, h.members[i] = h.members[i], m
 		return old
@@ -262,6 +267,7 @@ func (h *History) remove(id string) *member {
 	if !ok {
 		return nil
 	}
+	delete(h.newcomers, id)
 	old, last := h.members[i], len(h.members)-1
 	h.members[i] = h.members[last]
 	h.index[h.members[i].id] = i

@@ -122,6 +122,7 @@ func (p *Planner) Plan(at clock.Instant) window.Plan {
 	if p.stale = stale && !proof.Strict; p.stale {
 		p.frozen = p.proof.Mono - int64(rules.Settle)
 	}
+	p.grown(at.Mono)
 	plan := p.plan(at.Mono, p.guard(rules, at))
 	plan.Proof = proof
 	if stale && proof.Strict {
@@ -195,8 +196,10 @@ func (p *Planner) plan(now, guard int64) window.Plan {
 	if policy != nil {
 		plan.Shadow = policy.Mode == quota.ModeShadow
 		plan.Pacing = window.Pacing{Even: policy.Pacing == quota.PacingEven, Phase: p.phase}
+		if policy.WarmUp <= 0 {
+			plan.Guests = p.guests(now)
+		}
 	}
-	plan.Guests = p.guests(now)
 	if now < p.paused {
 		plan.Shut, plan.PausedUntil, plan.Until = true, p.paused, p.paused
 	}
@@ -205,10 +208,8 @@ func (p *Planner) plan(now, guard int64) window.Plan {
 			plan.Until = min(plan.Until, mono)
 		}
 	}
-	for _, m := range p.members {
-		if m.borrows && len(plan.Guests) > 0 {
-			ends(m.from)
-		}
+	for _, guest := range plan.Guests {
+		ends(p.newcomers[guest].from)
 	}
 	// A length that does not bind yet may, from its next window on.
 	for i := range p.terms {

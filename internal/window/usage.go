@@ -78,8 +78,8 @@ func (g *Gate) Estimate(at clock.Instant, n int64) (when int64, known bool) {
 // usage returns the use of a limit, with taken permits that are not booked yet;
 // booked is the account in which they are.
 func (a *account) usage(l *ledger, booked *account, taken int64) LimitUsage {
-	u := LimitUsage{Window: a.window, Share: a.bound, Used: a.used + taken, Start: a.window.Start(), End: a.window.End()}
-	if u.Share == Unbounded {
+	u := LimitUsage{Window: a.window, Share: a.bound - a.lent, Used: a.used + taken, Start: a.window.Start(), End: a.window.End()}
+	if a.bound == Unbounded {
 		u.Share = 0
 		return u
 	}
