@@ -179,6 +179,11 @@ func (k *core) Lend(lent func(guest string, l protocol.Loan)) {
 
 // Borrow implements feed.Sink.
 func (k *core) Borrow(host string, l protocol.Loan) {
+	// The host's clock may be ahead: its window has not begun here.
+	if early := l.Windows[0].Start() - k.clock.Wall(); early > 0 && early < int64(l.Windows[0].Length) {
+		time.AfterFunc(time.Duration(early), func() { k.Borrow(host, l) })
+		return
+	}
 	if !k.gate.Borrow(k.clock.Now(), host, l) {
 		return
 	}

@@ -40,6 +40,9 @@ func ReadLoan(value []byte, host, guest string) (l Loan, err error) {
 	if !signed(host, l.Seal, l.text(host, guest)) {
 		return l, errors.New("loan: it is not signed by its host")
 	}
+	if len(l.Windows) == 0 {
+		return l, errors.New("loan: it names no window")
+	}
 	return l, nil
 }
 
