@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
@@ -74,9 +75,15 @@ func (w *world) lentOf(id string, win quota.Window) (n int64) {
 		if l.host == id {
 			n += l.Permits
 		}
-		if l.guest == id {
+		if processOf(l.guest) == processOf(id) { // the next incarnation uses what is left
 			n -= l.Permits
 		}
 	}
 	return n
+}
+
+// processOf is the process of an incarnation.
+func processOf(id string) string {
+	name, _, _ := strings.Cut(id, ".")
+	return name
 }
