@@ -27,6 +27,15 @@ type recorder struct {
 
 	resumed clock.Instant // as told by Resume
 	since   int64
+
+	lent     func(guest string, l protocol.Loan) // as given by Lend
+	borrowed []loaned
+}
+
+// loaned is what a host has lent.
+type loaned struct {
+	host    string
+	permits int64
 }
 
 func (r *recorder) note(format string, args ...any) {
@@ -82,11 +91,21 @@ func (r *recorder) Prove(sent clock.Instant) {
 	r.proof = sent
 }
 
-func (r *recorder) Announce(until int64)             { r.mu.Lock(); defer r.mu.Unlock(); r.until = until }
-func (r *recorder) Lend(func(string, protocol.Loan)) {}
-func (r *recorder) Borrow(string, protocol.Loan)     {}
-func (r *recorder) Trouble(err error)                { r.mu.Lock(); defer r.mu.Unlock(); r.trouble = err }
-func (r *recorder) Close()                           { r.mu.Lock(); defer r.mu.Unlock(); r.closed = true }
+func (r *recorder) Announce(until int64) { r.mu.Lock(); defer r.mu.Unlock(); r.until = until }
+func (r *recorder) Trouble(err error)    { r.mu.Lock(); defer r.mu.Unlock(); r.trouble = err }
+func (r *recorder) Close()               { r.mu.Lock(); defer r.mu.Unlock(); r.closed = true }
+
+func (r *recorder) Lend(lent func(guest string, l protocol.Loan)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lent = lent
+}
+
+func (r *recorder) Borrow(host string, l protocol.Loan) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.borrowed = append(r.borrowed, loaned{host, l.Permits})
+}
 
 func (r *recorder) Report(clock.Instant) quota.Report {
 	r.mu.Lock()
