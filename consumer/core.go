@@ -184,7 +184,10 @@ func (k *core) Borrow(host string, l protocol.Loan) {
 		time.AfterFunc(time.Duration(early), func() { k.Borrow(host, l) })
 		return
 	}
-	if !k.gate.Borrow(k.clock.Now(), host, l) {
+	k.mu.Lock()
+	shares := k.mu.planner.SharesOf(host, l.Windows)
+	k.mu.Unlock()
+	if k.gate.Borrow(k.clock.Now(), host, l, shares) == 0 {
 		return
 	}
 	k.refusal.Store(nil)

@@ -43,6 +43,11 @@ func ReadLoan(value []byte, host, guest string) (l Loan, err error) {
 	if len(l.Windows) == 0 {
 		return l, errors.New("loan: it names no window")
 	}
+	for _, w := range l.Windows {
+		if w.Length < quota.MinWindow || w.Length > quota.MaxWindow {
+			return l, fmt.Errorf("loan: a window of %v; it must be of %v to %v", w.Length, quota.MinWindow, quota.MaxWindow)
+		}
+	}
 	return l, nil
 }
 

@@ -24,15 +24,20 @@ func TestALoanIsItsHostsAlone(t *testing.T) {
 		t.Errorf("%+v, %v", l, err)
 	}
 	more := strings.Replace(string(text), "12", "13", 1)
-	nothing := Loan{}
-	nothing.SealBy(key, host, "guest")
-	none, _ := json.Marshal(nothing)
+	in := func(windows ...quota.Window) string {
+		l := Loan{Windows: windows, Permits: 12}
+		l.SealBy(key, host, "guest")
+		text, _ := json.Marshal(l)
+		return string(text)
+	}
 	for name, test := range map[string]struct{ text, host, guest string }{
 		"more permits":   {more, host, "guest"},
 		"another window": {strings.Replace(string(text), ":7", ":8", 1), host, "guest"},
 		"another host":   {string(text), "other.1", "guest"},
 		"another guest":  {string(text), host, "gues"},
-		"no window":      {string(none), host, "guest"},
+		"no window":      {in(), host, "guest"},
+		"a long window":  {in(quota.Window{Length: time.Hour}), host, "guest"},
+		"an empty one":   {in(quota.Window{Length: time.Second}, quota.Window{}), host, "guest"},
 		"no JSON":        {"{", host, "guest"},
 		"too long":       {strings.Repeat(" ", maxLoanBytes) + string(text), host, "guest"},
 	} {

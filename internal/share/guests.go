@@ -3,6 +3,8 @@ package share
 import (
 	"maps"
 	"slices"
+
+	"github.com/quotient-limiter/quotient/quota"
 )
 
 const (
@@ -42,6 +44,18 @@ func (p *Planner) guests(now int64) (all []string) {
 // grown forgets the newcomers that have shares of their own at the instant now.
 func (p *Planner) grown(now int64) {
 	maps.DeleteFunc(p.newcomers, func(_ string, m *member) bool { return m.from <= now+p.offset || m.until <= m.from })
+}
+
+// SharesOf returns another instance's shares of some windows by the newest view.
+func (p *Planner) SharesOf(id string, windows []quota.Window) []int64 {
+	newest := History{self: id, members: p.members, terms: p.terms[max(0, len(p.terms)-1):]}
+	shares := make([]int64, len(windows))
+	for i, w := range windows {
+		if p.Started() {
+			shares[i] = newest.tally(w, 0).newest.permits
+		}
+	}
+	return shares
 }
 
 // between reports whether b comes before c in the cyclic order of IDs from a on.

@@ -47,11 +47,10 @@ func (h *host) borrow(guest, from string, l protocol.Loan) {
 		}
 		return
 	}
-	if h.gate.Borrow(h.read(), from, l) {
-		h.stats.Borrowed += int(l.Permits)
-		if h.kind == Calm {
-			h.takeUpTo(h.read(), l.Permits)
-		}
+	n := h.gate.Borrow(h.read(), from, l, h.planner.SharesOf(from, l.Windows))
+	h.stats.Borrowed += int(n)
+	if n > 0 && h.kind == Calm {
+		h.takeUpTo(h.read(), n)
 	}
 	if h.kind != Calm && h.r.IntN(4) == 0 {
 		h.at(h.now+h.r.Int64N(500*ms), func() { h.borrow(guest, from, l) })

@@ -148,14 +148,14 @@ var patches = mutant.Table{
 `},
 	}},
 	{Name: "LoanInAnyWindow", Wrong: "uses a loan in whatever windows run", Edits: []mutant.Edit{
-		{File: "internal/window/loan.go", Old: ` || !slices.Equal(loan.Windows, l.running())`, New: ``},
+		{File: "internal/window/loan.go", Old: ` || !slices.Equal(loan.Windows, l.running()) ||`, New: ` ||`},
 	}},
 	{Name: "LoanNotCharged", Wrong: "lends permits and uses them too", Edits: []mutant.Edit{
 		{File: "internal/window/loan.go", Old: `		l.charge(n, l.now)
 `, New: ``},
 	}},
 	{Name: "LoanTwice", Wrong: "counts a loan as often as it is told", Edits: []mutant.Edit{
-		{File: "internal/window/loan.go", Old: `loan.Windows[0]); !first {`, New: `loan.Windows[0]); first && false {`},
+		{File: "internal/window/loan.go", Old: `lentIn(l.hosts, host, loan.Windows[0]) > 0 {`, New: `false {`},
 	}},
 	{Name: "MonotonicOnly", Wrong: "takes a proof's age by the monotonic clock alone", Edits: []mutant.Edit{
 		{File: "internal/share/planner.go", Old: "p.proof.Wall + int64(r.Freshness)", New: "window.Forever"},

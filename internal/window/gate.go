@@ -186,20 +186,21 @@ func (g *Gate) Refund(at clock.Instant, grant Grant, serial uint64, n int64) boo
 	return ok
 }
 
-// Borrow adds permits that a host has issued for this instance. It returns false if
-// their windows are not those that run here, or if they have been added before.
-func (g *Gate) Borrow(at clock.Instant, host string, loan protocol.Loan) bool {
+// Borrow adds permits that a host has issued for this instance, and returns how many:
+// none if their windows are not those that run here, or if they have been added before;
+// and in each window no more than the host's share of it.
+func (g *Gate) Borrow(at clock.Instant, host string, loan protocol.Loan, shares []int64) int64 {
 	g.mu.Lock()
 	defer g.unlock()
 	if g.mu.closed {
-		return false
+		return 0
 	}
 	g.currentLocked(at)
 	g.settleLocked()
-	ok := g.mu.ledger.borrow(host, loan)
-	g.mu.forecast.valid = g.mu.forecast.valid && !ok
+	n := g.mu.ledger.borrow(host, loan, shares)
+	g.mu.forecast.valid = g.mu.forecast.valid && n == 0
 	g.rebuildLocked(at)
-	return ok
+	return n
 }
 
 // Changed tells the gate that there is news: plans made before are void.

@@ -15,26 +15,31 @@ import (
 // minLending is the shortest window in which lending is worth its messages.
 const minLending = 250 * time.Millisecond
 
-// lent says in which window of the shortest limit a guest was lent something last,
-// or a host has lent something.
+// lent is what a guest was lent, or a host has lent, in a window of the shortest limit
+// or of a longer one.
 type lent struct {
-	who string
-	in  quota.Window
+	who     string
+	in      quota.Window
+	permits int64
 }
 
-// once reports whether somebody is in the list with that window or a later one of
-// the same length; if not it is from now on.
-func once(list []lent, who string, in quota.Window) ([]lent, bool) {
-	for i := range list {
-		if l := &list[i]; l.who == who {
-			if l.in.Length == in.Length && l.in.Index >= in.Index {
-				return list, false
-			}
-			l.in = in
-			return list, true
+// lentIn returns what one has lent, or was lent, in a window.
+func lentIn(list []lent, who string, in quota.Window) (permits int64) {
+	for _, l := range list {
+		if l.who == who && l.in == in {
+			permits += l.permits
 		}
 	}
-	return append(list, lent{who, in}), true
+	return permits
+}
+
+// note adds a loan to a list, and forgets those whose windows have ended by then.
+func note(list []lent, who string, loan *protocol.Loan) []lent {
+	list = slices.DeleteFunc(list, func(l lent) bool { return l.in.End() <= loan.Windows[0].Start() })
+	for _, w := range loan.Windows {
+		list = append(list, lent{who, w, loan.Permits})
+	}
+	return list
 }
 
 // lend issues a third of what is left for each guest of the plan, once in each window
@@ -47,16 +52,14 @@ func (l *ledger) lend(out func(guest string, loan protocol.Loan)) {
 	for i, guest := range l.plan.Guests {
 		// The remainder goes to each in turn.
 		n := (l.budget() + (a.window.Index+int64(i))%3) / 3
-		if n = min(n, l.budget()); n <= 0 {
-			continue
-		}
-		var first bool
-		if l.guests, first = once(l.guests, guest, a.window); !first {
+		if n = min(n, l.budget()); n <= 0 || lentIn(l.guests, guest, a.window) > 0 {
 			continue
 		}
 		l.charge(n, l.now)
+		loan := protocol.Loan{Windows: l.running(), Permits: n}
+		l.guests = note(l.guests, guest, &loan)
 		if out != nil {
-			out(guest, protocol.Loan{Windows: l.running(), Permits: n})
+			out(guest, loan)
 		}
 	}
 }
@@ -72,21 +75,26 @@ func (l *ledger) running() (all []quota.Window) {
 	return all
 }
 
-// borrow adds what a host has lent to what may be issued. It reports whether it did: a
-// loan counts once, under the limits that bind here too, in the windows that run.
-func (l *ledger) borrow(host string, loan protocol.Loan) bool {
-	if len(loan.Windows) == 0 || loan.Permits <= 0 || l.early || l.plan.Shape.Any() || !slices.Equal(loan.Windows, l.running()) {
-		return false
+// borrow adds what a host has lent to what may be issued, and returns how much that is.
+// A loan counts once, under the limits that bind here too, in the windows that run.
+// shares are the host's: whoever it is, it lends no more in any window.
+func (l *ledger) borrow(host string, loan protocol.Loan, shares []int64) int64 {
+	if len(loan.Windows) == 0 || l.early || l.plan.Shape.Any() || !slices.Equal(loan.Windows, l.running()) ||
+		lentIn(l.hosts, host, loan.Windows[0]) > 0 {
+		return 0
 	}
-	var first bool
-	if l.hosts, first = once(l.hosts, host, loan.Windows[0]); !first {
-		return false
+	for i, w := range loan.Windows {
+		loan.Permits = min(loan.Permits, shares[i]-lentIn(l.hosts, host, w))
 	}
+	if loan.Permits <= 0 {
+		return 0
+	}
+	l.hosts = note(l.hosts, host, &loan)
 	for i := range l.accounts {
 		if a := &l.accounts[i]; a.binds && a.bound != Unbounded {
 			a.lent += loan.Permits
 			a.bound += loan.Permits
 		}
 	}
-	return true
+	return loan.Permits
 }

@@ -1,6 +1,7 @@
 package window
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -97,34 +98,46 @@ func TestAGuestUsesALoanInItsWindowsOnce(t *testing.T) {
 	first := lent()[0].loan
 	h.Tick(at(second))
 	second1 := lent()[0].loan
+	h.Tick(at(2 * second))
+	third := lent()[0].loan
+	h.Tick(at(3 * second))
+	huge := lent()[0].loan
+	huge.Permits = math.MaxInt64
 	other := first
 	other.Windows = first.Windows[:1]
 	for _, step := range []struct {
 		what string
 		at   time.Duration
 		loan protocol.Loan
-		want bool
-		take int64 // then to be had
+		most int64 // the host's share of the minute; of the second it is 9
+		want int64
 	}{
-		{"of a window to come", 1, second1, false, 0},
-		{"of fewer limits", 1, other, false, 0},
-		{"of nothing", 1, protocol.Loan{Windows: first.Windows}, false, 0},
-		{"a loan", 2, first, true, 3},
-		{"told again", 3, first, false, 0},
-		{"of the next window", second, second1, true, 3},
-		{"of the window before", second + 1, first, false, 0},
+		{"of a window to come", 1, second1, 100, 0},
+		{"of fewer limits", 1, other, 100, 0},
+		{"of nothing", 1, protocol.Loan{Windows: first.Windows}, 100, 0},
+		{"of a stranger", 1, first, 0, 0},
+		{"a loan", 2, first, 100, 3},
+		{"told again", 3, first, 100, 0},
+		{"of the next window", second, second1, 100, 3},
+		{"of the window before", second + 1, first, 100, 0},
+		{"told again", second + 2, second1, 100, 0},
+		{"of more than is left of the host's minute", 2 * second, third, 8, 2},
+		{"of more than the host's second", 3 * second, huge, 100, 9},
 	} {
-		if got := g.Borrow(at(step.at), "h", step.loan); got != step.want {
+		if got := g.Borrow(at(step.at), "h", step.loan, []int64{9, step.most}); got != step.want {
 			t.Errorf("%s: added %v, want %v", step.what, got, step.want)
 		}
-		if n := upTo(g, at(step.at), 99); n != step.take {
-			t.Errorf("%s: %d permits, want %d", step.what, n, step.take)
+		if n := upTo(g, at(step.at), 99); n != step.want {
+			t.Errorf("%s: %d permits, want %d", step.what, n, step.want)
 		}
 	}
-	if u := g.Usage(at(second + 2)); u.Issued != 6 || u.OverIssued != 0 || u.Limits[0].Share != 0 {
-		t.Errorf("%+v: want 6 issued, a share of 0", u)
+	if u := g.Usage(at(3*second + 2)); u.Issued != 17 || u.OverIssued != 0 || u.Limits[0].Share != 0 {
+		t.Errorf("%+v: want 17 issued, a share of 0", u)
 	}
-	if n := upTo(g, at(2*second), 99); n != 0 {
+	if len(g.mu.ledger.hosts) != 5 {
+		t.Errorf("it remembers %v: a second, and four loans of the minute", g.mu.ledger.hosts)
+	}
+	if n := upTo(g, at(4*second), 99); n != 0 {
 		t.Errorf("%d permits in the window after, which nobody has lent", n)
 	}
 }
