@@ -46,14 +46,15 @@ func (p *Planner) grown(now int64) {
 	maps.DeleteFunc(p.newcomers, func(_ string, m *member) bool { return m.from <= now+p.offset || m.until <= m.from })
 }
 
-// SharesOf returns another instance's shares of some windows by the newest view.
-func (p *Planner) SharesOf(id string, windows []quota.Window) []int64 {
-	newest := History{self: id, members: p.members, terms: p.terms[max(0, len(p.terms)-1):]}
+// SharesOf returns an instance's shares of some windows by the newest view.
+func (h *History) SharesOf(id string, windows []quota.Window) []int64 {
 	shares := make([]int64, len(windows))
+	if !h.started {
+		return shares
+	}
+	newest := History{self: id, members: h.members, terms: h.terms[len(h.terms)-1:]}
 	for i, w := range windows {
-		if p.Started() {
-			shares[i] = newest.tally(w, 0).newest.permits
-		}
+		shares[i] = newest.tally(w, 0).newest.permits
 	}
 	return shares
 }

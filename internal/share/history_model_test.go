@@ -228,6 +228,10 @@ func ask(t *testing.T, s *script, h *share.History, m *model, frozen int64) {
 				t.Fatalf("at %d ms: Bound(%v #%d, frozen %d) = %+v, the model says %d", s.now/ms, w.Length, w.Index, frozen, got, want)
 			}
 		}
+		newest, other := &m.held[len(m.held)-1].view, s.ids[s.IntN(len(s.ids))]
+		if got, want := h.SharesOf(other, []quota.Window{w}), naiveShare(newest, other, w); got[0] != want {
+			t.Fatalf("at %d ms: SharesOf(%s, %v #%d) = %v, the model says %d", s.now/ms, other, w.Length, w.Index, got, want)
+		}
 	}
 	got, want := h.Lengths(s.now, s.offset), m.lengths(s.now, s.offset, lengths)
 	if !slices.Equal(got, want) {
