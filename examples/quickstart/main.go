@@ -43,7 +43,7 @@ func work(ctx context.Context, session *coordinator.Session) error {
 	if err != nil {
 		return err
 	}
-	if err := limiter.Ready(ctx); err != nil { // a new instance has its share after about 4 s
+	if err := limiter.Ready(ctx); err != nil { // a new instance has permits within a window
 		return err
 	}
 	for job := 1; job <= 100; {
