@@ -40,7 +40,7 @@ func TestBadUsage(t *testing.T) {
 		{"--shape square", []string{"--shape", "square", "fixed, sliding or bucket"}},
 		{"--burst 5", []string{"--burst 5", "--shape bucket", "fixed"}},
 		{"--burst 5 --shape sliding", []string{"--burst 5", "--shape bucket", "sliding"}},
-		{"--burst -1 --shape bucket", []string{"burst", "-1", "must be from 1"}},
+		{"--burst -1 --shape bucket", []string{"burst", "-1", "must be from"}},
 		{"--warm-up 1ms", []string{"warm_up", "1ms", "100ms"}},
 		{"--shape bucket --pacing even", []string{"--pacing even", "--shape is bucket", "--burst"}},
 		{"--shape sliding --guard auto", []string{"guard auto", "shape sliding"}},

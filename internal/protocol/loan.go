@@ -24,7 +24,7 @@ type Loan struct {
 // maxLoanBytes bounds an encoded loan.
 const maxLoanBytes = 2 << 10
 
-// Seal signs a loan with the host's key.
+// SealBy signs a loan with its host's key.
 func (l *Loan) SealBy(key ed25519.PrivateKey, host, guest string) {
 	l.Seal = sign(key, l.text(host, guest))
 }
