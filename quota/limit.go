@@ -1,8 +1,15 @@
 package quota
 
 import (
+	"cmp"
+	"fmt"
 	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // Bounds of a limit.
@@ -67,4 +74,195 @@ func times(a, b int64) int64 {
 		return math.MinInt64
 	}
 	return math.MaxInt64
+}
+
+// SyntaxError says what is wrong with a text of limits, and where.
+type SyntaxError struct {
+	Text    string // as given
+	Offset  int    // of the byte where the problem begins
+	Problem string // what is wrong, naming the value and the bound
+	Hint    string // what to write instead
+}
+
+// Error returns problem and hint in one line.
+func (e *SyntaxError) Error() string {
+	return fmt.Sprintf("limits %q: %s; %s", e.Text, e.Problem, e.Hint)
+}
+
+// Point returns the text and, on a second line, a caret under the place.
+func (e *SyntaxError) Point() string {
+	shown := strconv.Quote(e.Text)
+	before := strconv.Quote(e.Text[:min(e.Offset, len(e.Text))])
+	return shown + "\n" + strings.Repeat(" ", utf8.RuneCountInString(before)-1) + "^"
+}
+
+// maxTextBytes bounds a text of limits: several times the longest sensible one.
+const maxTextBytes = 1024
+
+const (
+	hintForm = `write permits per window, as in "300000/s" or "500/2s,10000/1m"`
+	hintUnit = "use ms, s or m (minute), as in 5/s, 5/250ms or 5/1m"
+)
+
+// ParseLimits reads limits as operators write them:
+//
+//	limits = limit *( "," limit )
+//	limit  = permits "/" window
+//	window = [ count ] ( "ms" | "s" | "m" )
+//
+// permits is a whole number from 0 to MaxPermits, in which underscores may part
+// the digits; a window lasts from MinWindow to MaxWindow. Blanks around the
+// parts are ignored. The result holds 1 to 8 limits, no two with the
+// same window, and is sorted, shortest window first. An error is a *SyntaxError.
+func ParseLimits(text string) ([]Limit, error) {
+	switch {
+	case len(text) > maxTextBytes:
+		return nil, &SyntaxError{shorten(text), 0, fmt.Sprintf("the text has %d bytes, more than the most, %d", len(text), maxTextBytes), hintForm}
+	case strings.TrimSpace(text) == "":
+		return nil, &SyntaxError{text, 0, "the text is empty", hintForm}
+	}
+	var limits []Limit
+	offset := 0
+	for part := range strings.SplitSeq(text, ",") {
+		if len(limits) == maxLimits {
+			return nil, &SyntaxError{text, offset, fmt.Sprintf("there are more than %d limits", maxLimits), "leave out those that the others imply"}
+		}
+		l, wrong := parseLimit(part, limits)
+		if wrong != nil {
+			wrong.Text, wrong.Offset = text, wrong.Offset+offset
+			return nil, wrong
+		}
+		limits = append(limits, l)
+		offset += len(part) + 1
+	}
+	sortLimits(limits)
+	return limits, nil
+}
+
+// limitForm matches every text, so that each of its groups has a place: permits,
+// slash, count, unit, and the rest.
+var limitForm = regexp.MustCompile(`(?s)^\s*((?:\d+(?:_\d+)*)?)\s*(/?)\s*((?:\d+(?:_\d+)*)?)(\S*)\s*(.*)$`)
+
+var units = map[string]time.Duration{"ms": time.Millisecond, "s": time.Second, "m": time.Minute}
+
+// parseLimit reads one limit, whose window none of the others has. An error's
+// offset is within the text.
+func parseLimit(text string, others []Limit) (l Limit, _ *SyntaxError) {
+	at := limitForm.FindStringSubmatchIndex(text)
+	permits, slash, count, name, window := text[at[2]:at[3]], text[at[4]:at[5]], text[at[6]:at[7]], text[at[8]:at[9]], text[at[6]:at[9]]
+	fail := func(group int, hint, problem string, args ...any) (Limit, *SyntaxError) {
+		return l, &SyntaxError{Offset: at[2*group], Problem: fmt.Sprintf(problem, args...), Hint: hint}
+	}
+	next := func(group int) string { // the character there, "" at the end
+		_, n := utf8.DecodeRuneInString(text[at[2*group]:])
+		return text[at[2*group]:][:n]
+	}
+	unit, known := units[name]
+	n := min(number(cmp.Or(count, "1")), int64(MaxWindow/time.Millisecond)+1) // the product does not overflow
+	l = Limit{number(permits), time.Duration(n) * unit}
+	switch {
+	case permits == "" && next(1) == "":
+		return fail(1, hintForm, "a limit is missing")
+	case permits == "" && strings.Contains("-+", next(1)):
+		return fail(1, fmt.Sprintf("write a whole number from 0 (nothing is admitted) to %d", MaxPermits), "permits have no sign")
+	case permits == "":
+		return fail(1, hintForm, "%q is no number of permits", next(1))
+	case l.Permits > MaxPermits:
+		return fail(1, "lower the number, or shorten the window with it", "%s permits are more than the most, %d", permits, MaxPermits)
+	case slash == "" && next(2) == "":
+		return fail(2, hintForm, "the window is missing")
+	case slash == "":
+		return fail(2, "write permits as a whole number, as in 10000000/s", `%q is neither a digit nor the "/" before the window`, next(2))
+	case name == "":
+		return fail(4, hintUnit, "the window has no unit")
+	case strings.Contains("-+", name[:1]):
+		return fail(4, hintUnit, "a window has no sign")
+	case name[0] == '.':
+		return fail(4, "use a smaller unit, as in 5/1500ms", "a window is a whole number of its unit")
+	case !known:
+		return fail(4, hintUnit, "%q is no unit of a window", name)
+	case l.Window > MaxWindow:
+		return fail(3, "divide permits and window by the same number", "the window %s is longer than the longest, %s", window, windowText(MaxWindow))
+	case l.Window < MinWindow:
+		return fail(3, "multiply permits and window by the same number", "the window %s is shorter than the shortest, %s", window, windowText(MinWindow))
+	case slices.ContainsFunc(others, func(o Limit) bool { return o.Window == l.Window }):
+		return fail(1, "keep the one that is meant: a window length names a limit", "there are two limits with a window of %s", windowText(l.Window))
+	case next(5) != "":
+		return fail(5, `separate limits by ","`, "%q does not belong here", next(5))
+	}
+	return l, nil
+}
+
+// number reads digits; the largest number stands for any that is larger.
+func number(digits string) int64 {
+	n, _ := strconv.ParseInt(strings.ReplaceAll(digits, "_", ""), 10, 64)
+	return n
+}
+
+// FormatLimits writes limits so that ParseLimits reads the same again.
+func FormatLimits(limits []Limit) string {
+	parts := make([]string, len(limits))
+	for i, l := range limits {
+		parts[i] = l.String()
+	}
+	return strings.Join(parts, ",")
+}
+
+// String returns the limit as operators write it, with the window in the
+// largest unit that divides it: "300000/s", "500/2s", "10000/1m", "7/1500ms".
+func (l Limit) String() string {
+	w := windowText(l.Window)
+	if w == "1s" {
+		w = "s"
+	}
+	return strconv.FormatInt(l.Permits, 10) + "/" + w
+}
+
+// windowText returns a window length in the largest unit that fits.
+func windowText(w time.Duration) string {
+	for _, unit := range []string{"m", "s", "ms"} {
+		if w != 0 && w%units[unit] == 0 {
+			return strconv.FormatInt(int64(w/units[unit]), 10) + unit
+		}
+	}
+	return w.String()
+}
+
+func sortLimits(limits []Limit) {
+	slices.SortFunc(limits, func(a, b Limit) int { return cmp.Compare(a.Window, b.Window) })
+}
+
+// ParseGuard reads a guard as people write it: "20ms" is a fixed one, "auto"
+// follows the measured error of the clock, and "auto+20ms" does with 20 ms on
+// top, for the way to the provider. The duration is not checked against any
+// bound; Policy.Validate does that.
+func ParseGuard(s string) (fixed time.Duration, auto bool, err error) {
+	rest, auto := strings.CutPrefix(s, guardAuto)
+	if auto && rest == "" {
+		return 0, true, nil
+	}
+	if auto {
+		var plus bool
+		if rest, plus = strings.CutPrefix(rest, "+"); !plus || strings.HasPrefix(rest, "+") {
+			rest = "" // which is no duration
+		}
+	}
+	if fixed, err = time.ParseDuration(rest); err != nil {
+		return 0, false, fmt.Errorf("%q is no guard: write a duration like %q, %q, or %q", shorten(s), "20ms", guardAuto, "auto+20ms")
+	}
+	return fixed, auto, nil
+}
+
+// guardAuto is the word for a guard that follows the clock's error.
+const guardAuto = "auto"
+
+// FormatGuard is the inverse of ParseGuard.
+func FormatGuard(fixed time.Duration, auto bool) string {
+	switch {
+	case !auto:
+		return fixed.String()
+	case fixed == 0:
+		return guardAuto
+	}
+	return guardAuto + "+" + fixed.String()
 }

@@ -47,11 +47,7 @@ type Changed struct {
 // ChangeFunc makes a change, or previews it.
 type ChangeFunc func(ctx context.Context, c Change) (Changed, error)
 
-func (s *Server) preview(r *http.Request) (any, error) { return s.changed(r, false) }
-
-func (s *Server) change(r *http.Request) (any, error) { return s.changed(r, true) }
-
-func (s *Server) changed(r *http.Request, write bool) (any, error) {
+func (s *Server) change(r *http.Request, write bool) (any, error) {
 	if !s.o.Writes {
 		return nil, &problem{http.StatusForbidden, "this dashboard is read-only; start it with --allow-writes"}
 	}

@@ -16,8 +16,9 @@ import (
 	"net"
 	"net/http"
 	"path"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/change"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/webguard"
@@ -88,8 +89,8 @@ func (s *Server) Handler() http.Handler {
 	mux.HandleFunc("GET /api/session", s.answer(s.session))
 	mux.HandleFunc("GET /api/events", s.serveEvents)
 	mux.HandleFunc("GET /api/history", s.answer(s.history))
-	mux.HandleFunc("POST /api/preview", s.answer(s.preview))
-	mux.HandleFunc("POST /api/change", s.answer(s.change))
+	mux.HandleFunc("POST /api/preview", s.answer(func(r *http.Request) (any, error) { return s.change(r, false) }))
+	mux.HandleFunc("POST /api/change", s.answer(func(r *http.Request) (any, error) { return s.change(r, true) }))
 	mux.HandleFunc("GET /", s.serveAsset)
 	return s.guard.Wrap(mux)
 }
@@ -100,34 +101,31 @@ func (s *Server) Follow(ctx context.Context) { s.follower.run(ctx) }
 // Serve serves until ctx ends, and then lets requests end for a moment. Without
 // secure it speaks no TLS.
 func (s *Server) Serve(ctx context.Context, l net.Listener, secure *tls.Config) error {
-	var follower sync.WaitGroup
-	follow, stop := context.WithCancel(ctx)
-	follower.Go(func() { s.Follow(follow) })
-	defer func() { stop(); follower.Wait() }()
 	server := webguard.Server(s.Handler(), s.o.Log)
-	served := make(chan error, 1)
-	go func() {
-		if server.TLSConfig = secure; secure != nil {
-			served <- server.ServeTLS(l, "", "")
-		} else {
-			served <- server.Serve(l)
+	server.TLSConfig = secure
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { s.Follow(ctx); return nil })
+	g.Go(func() error {
+		serve := server.Serve
+		if secure != nil {
+			serve = func(l net.Listener) error { return server.ServeTLS(l, "", "") }
 		}
-	}()
-	select {
-	case err := <-served:
-		return err
-	case <-ctx.Done():
-	}
-	close(s.ends)
-	c, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
-	defer cancel()
-	if server.Shutdown(c) != nil {
-		_ = server.Close()
-	}
-	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
-		return err
-	}
-	return nil
+		if err := serve(l); !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
+		return nil
+	})
+	g.Go(func() error {
+		<-ctx.Done()
+		close(s.ends)
+		c, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+		defer cancel()
+		if server.Shutdown(c) != nil {
+			_ = server.Close()
+		}
+		return nil
+	})
+	return g.Wait()
 }
 
 type problem struct {
