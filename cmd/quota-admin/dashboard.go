@@ -154,8 +154,7 @@ func (p *dashboardFlags) identity(cmd *cobra.Command, env func(string) string, n
 	case p.identityHeader != "" && secret != "":
 		return usageError(cmd, "--identity-header and a token: choose one")
 	case p.identityHeader != "":
-		p.guard.Upstream, err = p.upstream(cmd)
-		return err
+		return p.upstream(cmd)
 	case secret == "" && near && !p.writes:
 		p.guard.Anybody = author(env)
 		return nil
@@ -171,19 +170,19 @@ func (p *dashboardFlags) identity(cmd *cobra.Command, env func(string) string, n
 	return nil
 }
 
-func (p *dashboardFlags) upstream(cmd *cobra.Command) (*webguard.Upstream, error) {
-	u := &webguard.Upstream{Header: http.CanonicalHeaderKey(p.identityHeader)}
+func (p *dashboardFlags) upstream(cmd *cobra.Command) error {
+	p.guard.Upstream = &webguard.Upstream{Header: http.CanonicalHeaderKey(p.identityHeader)}
 	for _, text := range p.proxies {
 		network, err := netip.ParsePrefix(text)
 		if err != nil {
-			return nil, usageError(cmd, "--trusted-proxy %q: write a network, as 10.0.0.7/32", text)
+			return usageError(cmd, "--trusted-proxy %q: write a network, as 10.0.0.7/32", text)
 		}
 		if bits := network.Bits(); bits < 8 || bits < 32 && !network.Addr().Is4() {
-			return nil, usageError(cmd, "--trusted-proxy %s: anybody there could say who they are; name the proxy, as 10.0.0.7/32", text)
+			return usageError(cmd, "--trusted-proxy %s: anybody there could say who they are; name the proxy, as 10.0.0.7/32", text)
 		}
-		u.Proxies = append(u.Proxies, network)
+		p.guard.Upstream.Proxies = append(p.guard.Upstream.Proxies, network)
 	}
-	return u, nil
+	return nil
 }
 
 // readTime is how long the dashboard waits for etcd before it says so.
@@ -229,7 +228,17 @@ func (a *app) dashboardSays(at net.Addr, p *dashboardFlags) {
 // the same checks as set, pause and resume.
 func webChange(admin *coordinator.Admin) dashboard.ChangeFunc {
 	return func(ctx context.Context, c dashboard.Change) (done dashboard.Changed, err error) {
-		e := edit{exists: true, revision: c.IfRevision, reason: c.Reason, author: c.Who, next: webPolicy(c)}
+		e := edit{exists: true, revision: c.IfRevision, reason: c.Reason, author: c.Who}
+		e.next = func(ctx context.Context, admin *coordinator.Admin, old coordinator.Stored, now time.Time) (p quota.Policy, err error) {
+			if mode, ok := map[string]quota.Mode{"pause": quota.ModePause, "resume": ""}[c.Kind]; ok {
+				return toMode(ctx, admin, old, mode, now)
+			}
+			limits, err := quota.ParseLimits(c.Limits)
+			if err != nil {
+				return p, err
+			}
+			return (&settings{limits: limits}).apply(old.Policy, now)
+		}
 		now := time.Now()
 		changes, err := amend(ctx, admin, []string{c.Provider}, !c.Write, func(old coordinator.Stored) (*quota.Policy, error) {
 			p, err := e.checked(ctx, admin, old, now)
@@ -245,31 +254,13 @@ func webChange(admin *coordinator.Admin) dashboard.ChangeFunc {
 		}
 		old, policy := changes[0].old.Policy, changes[0].new.Policy
 		done.Revision, done.Old, done.New, done.Effects = changes[0].new.Revision, inWords(old, now), inWords(policy, now), effects(old, policy, now)
-		if c.Write {
-			return done, nil
-		}
-		f, err := admin.Fleet(ctx, c.Provider)
-		if err == nil {
-			done.Shares = compareShares(&f, policy, inForce(old, policy, time.Time{}, now))
+		if !c.Write {
+			var f coordinator.Fleet
+			if f, err = admin.Fleet(ctx, c.Provider); err == nil {
+				done.Shares = compareShares(&f, policy, inForce(old, policy, time.Time{}, now))
+			}
 		}
 		return done, err
-	}
-}
-
-// webPolicy returns what makes the policy that is asked for.
-func webPolicy(c dashboard.Change) func(context.Context, *coordinator.Admin, coordinator.Stored, time.Time) (quota.Policy, error) {
-	return func(ctx context.Context, admin *coordinator.Admin, old coordinator.Stored, now time.Time) (p quota.Policy, err error) {
-		switch c.Kind {
-		case "pause":
-			return toMode(ctx, admin, old, quota.ModePause, now)
-		case "resume":
-			return toMode(ctx, admin, old, "", now)
-		}
-		var s settings
-		if s.limits, err = quota.ParseLimits(c.Limits); err == nil {
-			p, err = s.apply(old.Policy, now)
-		}
-		return p, err
 	}
 }
 

@@ -136,21 +136,12 @@ func Cut(text string, width int) string { return runewidth.Truncate(text, max(0,
 // Clean returns a message in which whatever does not print is escaped. Line
 // breaks and tabs are escaped too: a message is one line.
 func Clean(text string) string {
-	if Printable(text) {
-		return text
-	}
-	var b strings.Builder
-	for len(text) > 0 {
-		_, n := utf8.DecodeRuneInString(text)
-		one := text[:n]
-		if !Printable(one) {
-			one = strings.Trim(strconv.Quote(one), `"`)
-		}
-		b.WriteString(one)
-		text = text[n:]
-	}
-	return b.String()
+	quoted := strconv.Quote(text)
+	return printing.Replace(quoted[1 : len(quoted)-1])
 }
+
+// printing takes back what strconv.Quote does to characters that print.
+var printing = strings.NewReplacer(`\\`, `\`, `\"`, `"`)
 
 // Printable reports whether every character is one that strconv.Quote would
 // leave alone.
@@ -169,13 +160,12 @@ func escape(text []byte, yaml bool) []byte {
 		switch {
 		case r == '\n' || strconv.IsPrint(r):
 			b = append(b, text[:n]...)
-		case r <= 0xffff:
-			b = fmt.Appendf(b, `\u%04x`, r)
-		case yaml:
+		case yaml && r > 0xffff:
 			b = fmt.Appendf(b, `\U%08x`, r)
 		default:
-			high, low := utf16.EncodeRune(r)
-			b = fmt.Appendf(b, `\u%04x\u%04x`, high, low)
+			for _, unit := range utf16.AppendRune(nil, r) {
+				b = fmt.Appendf(b, `\u%04x`, unit)
+			}
 		}
 		text = text[n:]
 	}

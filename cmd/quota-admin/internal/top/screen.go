@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -219,13 +220,12 @@ func Run(ctx context.Context, keyboard, screen *os.File, each func(context.Conte
 	defer term.Restore(int(keyboard.Fd()), before) //nolint:errcheck // nothing can be done
 	fmt.Fprint(screen, screenOn)
 	defer fmt.Fprint(screen, screenOff)
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	keys, readings := make(chan string), make(chan reading)
+	ctx, cancel := context.WithCancel(ctx)
+	var reader sync.WaitGroup
+	defer func() { cancel(); reader.Wait() }()
 	go readKeys(ctx, keyboard, keys)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
+	reader.Go(func() {
 		each(ctx, func(s *Snapshot, err error) bool {
 			select {
 			case readings <- reading{s, err}:
@@ -233,8 +233,7 @@ func Run(ctx context.Context, keyboard, screen *os.File, each func(context.Conte
 			}
 			return true
 		})
-	}()
-	defer func() { cancel(); <-done }()
+	})
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	var m model

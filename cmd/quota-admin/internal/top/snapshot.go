@@ -54,12 +54,9 @@ func compare(a, b any) int {
 		}
 		return -1
 	}
-	x, text := a.(string)
-	y, too := b.(string)
-	if text || too {
-		return cmp.Compare(x, y)
-	}
-	return cmp.Compare(number(a), number(b))
+	x, _ := a.(string)
+	y, _ := b.(string)
+	return cmp.Or(cmp.Compare(x, y), cmp.Compare(number(a), number(b)))
 }
 
 // JSON is the snapshot for programs.
