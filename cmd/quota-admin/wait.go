@@ -154,19 +154,9 @@ func parseWhen(text string, now time.Time) (time.Time, error) {
 			return now.Add(ahead + time.Second - 1).Truncate(time.Second).UTC(), nil
 		}
 	}
-	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04:05", "2006-01-02T15:04", "2006-01-02 15:04:05", "2006-01-02 15:04"} {
-		if at, err := time.ParseInLocation(layout, text, now.Location()); err == nil {
-			return at.UTC(), nil
-		}
-	}
-	for _, layout := range []string{"15:04:05", "15:04"} {
-		t, err := time.Parse(layout, text)
-		if err != nil {
-			continue
-		}
-		for days := range 2 {
-			at := time.Date(now.Year(), now.Month(), now.Day()+days, t.Hour(), t.Minute(), t.Second(), 0, now.Location())
-			if at.After(now) {
+	for days, t := range []string{text, now.Format("2006-01-02 ") + text, now.AddDate(0, 0, 1).Format("2006-01-02 ") + text} {
+		for _, layout := range []string{time.RFC3339, "2006-01-02T15:04:05", "2006-01-02T15:04", "2006-01-02 15:04:05", "2006-01-02 15:04"} {
+			if at, err := time.ParseInLocation(layout, t, now.Location()); err == nil && (days == 0 || at.After(now)) {
 				return at.UTC(), nil
 			}
 		}

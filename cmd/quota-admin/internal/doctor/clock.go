@@ -12,6 +12,11 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
+// Clock measures this host's clock, by the kernel and by NTP servers.
+func (c *Chart) Clock(ctx context.Context, servers []string) {
+	judgeClock(c, measureClock(ctx, servers))
+}
+
 type clockFacts struct {
 	kernel      time.Duration // bound on the error, by the kernel
 	kernelKnown bool
@@ -65,30 +70,30 @@ func judgeClock(c *Chart, f *clockFacts) {
 	const host = "this host"
 	switch {
 	case !f.kernelKnown && !f.measured:
-		c.note("clock", host, "run chrony, or name servers by --ntp", "no daemon disciplines its clock, as far as the kernel knows: its error is unknown")
+		c.add(note, "clock", host, "run chrony, or name servers by --ntp", "no daemon disciplines its clock, as far as the kernel knows: its error is unknown")
 	case f.kernelKnown && f.kernel > quota.DefaultClockError:
-		c.note("clock", host, "give its daemon nearer servers, or shorter polls", "the kernel bounds its clock's error by %v only, more than %v", rounded(f.kernel), quota.DefaultClockError)
+		c.add(note, "clock", host, "give its daemon nearer servers, or shorter polls", "the kernel bounds its clock's error by %v only, more than %v", rounded(f.kernel), quota.DefaultClockError)
 	case f.kernelKnown:
-		c.ok("clock", host, "the kernel bounds its clock's error by %v", rounded(f.kernel))
+		c.add(ok, "clock", host, "", "the kernel bounds its clock's error by %v", rounded(f.kernel))
 	}
 	for _, s := range f.servers {
 		switch {
 		case !s.Answers:
-			c.problem("clock", s.Address, "name another server; NTP is UDP port 123, which firewalls may drop", "gives no time: %s", cmp.Or(s.Problem, "no answer yet"))
+			c.add(problem, "clock", s.Address, "name another server; NTP is UDP port 123, which firewalls may drop", "gives no time: %s", cmp.Or(s.Problem, "no answer yet"))
 		case f.measured && !s.Agrees:
-			c.problem("clock", s.Address, "name another server", "lies, by the others: it is off by %v", rounded(s.Offset))
+			c.add(problem, "clock", s.Address, "name another server", "lies, by the others: it is off by %v", rounded(s.Offset))
 		default:
-			c.ok("clock", s.Address, "bounds the error by %v", rounded(s.Distance))
+			c.add(ok, "clock", s.Address, "", "bounds the error by %v", rounded(s.Distance))
 		}
 	}
 	switch {
 	case f.health.Problem != "":
-		c.problem("clock", host, "name three servers or more that agree", "cannot be measured: %s", f.health.Problem)
+		c.add(problem, "clock", host, "name three servers or more that agree", "cannot be measured: %s", f.health.Problem)
 	case !f.measured:
 	case max(f.offset, -f.offset)+f.bound > quota.DefaultClockError:
-		c.problem("clock", host, "run chrony on it (chronyc makestep sets it at once); sessions with NTP servers of their own need no such mend",
+		c.add(problem, "clock", host, "run chrony on it (chronyc makestep sets it at once); sessions with NTP servers of their own need no such mend",
 			"its clock is off by %v, give or take %v", rounded(f.offset), rounded(f.bound))
 	default:
-		c.ok("clock", host, "its clock is off by %v, give or take %v", rounded(f.offset), rounded(f.bound))
+		c.add(ok, "clock", host, "", "its clock is off by %v, give or take %v", rounded(f.offset), rounded(f.bound))
 	}
 }

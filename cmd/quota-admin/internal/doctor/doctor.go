@@ -22,9 +22,9 @@ import (
 
 // The levels of findings. Only problems count for the exit code.
 const (
-	levelOK      = "ok"
-	levelNote    = "note"
-	levelProblem = "problem"
+	ok      = "ok"
+	note    = "note"
+	problem = "problem"
 )
 
 // Finding is one thing that was looked at.
@@ -39,25 +39,8 @@ type Finding struct {
 // Chart collects findings.
 type Chart []Finding
 
-func (c *Chart) add(level, check, subject, mend, text string, args []any) {
+func (c *Chart) add(level, check, subject, mend, text string, args ...any) {
 	*c = append(*c, Finding{level, check, subject, fmt.Sprintf(text, args...), mend})
-}
-
-func (c *Chart) ok(check, subject, text string, args ...any) {
-	c.add(levelOK, check, subject, "", text, args)
-}
-
-func (c *Chart) note(check, subject, mend, text string, args ...any) {
-	c.add(levelNote, check, subject, mend, text, args)
-}
-
-func (c *Chart) problem(check, subject, mend, text string, args ...any) {
-	c.add(levelProblem, check, subject, mend, text, args)
-}
-
-// Clock measures this host's clock, by the kernel and by NTP servers.
-func (c *Chart) Clock(ctx context.Context, servers []string) {
-	judgeClock(c, measureClock(ctx, servers))
 }
 
 // Etcd looks at etcd. The error is why fleets cannot be read either.
@@ -76,13 +59,13 @@ func (c *Chart) Fleets(ctx context.Context, admin *coordinator.Admin, prefix str
 		}
 		for _, s := range all {
 			if quota.ValidateProvider(s.Provider) != nil {
-				c.problem("fleet", s.Provider, "delete the key", "%s", brief(s.Problem))
+				c.add(problem, "fleet", s.Provider, "delete the key", "%s", brief(s.Problem))
 				continue
 			}
 			providers = append(providers, s.Provider)
 		}
 		if len(all) == 0 {
-			c.note("fleet", prefix, "set one: quota-admin set PROVIDER LIMITS; or check --prefix", "there are no policies")
+			c.add(note, "fleet", prefix, "set one: quota-admin set PROVIDER LIMITS; or check --prefix", "there are no policies")
 		}
 	}
 	for _, p := range providers {
@@ -98,7 +81,7 @@ func (c *Chart) Fleets(ctx context.Context, admin *coordinator.Admin, prefix str
 // Problems counts them.
 func (c *Chart) Problems() (n int) {
 	for _, f := range *c {
-		if f.Level == levelProblem {
+		if f.Level == problem {
 			n++
 		}
 	}
@@ -140,12 +123,12 @@ func judgeFleet(c *Chart, f *coordinator.Fleet, now time.Time) {
 	before := c.Problems()
 	switch p := &f.Policy; {
 	case p.Revision == 0 && len(f.Instances) == 0:
-		c.problem("fleet", f.Provider, "check the name; quota-admin list shows those that have a policy", "has neither a policy nor an instance")
+		c.add(problem, "fleet", f.Provider, "check the name; quota-admin list shows those that have a policy", "has neither a policy nor an instance")
 		return
 	case p.Revision == 0:
-		c.problem("fleet", f.Provider, "quota-admin set "+f.Provider+" LIMITS", "no policy is set: its %s issue nothing", format.Count(len(f.Instances), "instance"))
+		c.add(problem, "fleet", f.Provider, "quota-admin set "+f.Provider+" LIMITS", "no policy is set: its %s issue nothing", format.Count(len(f.Instances), "instance"))
 	case p.Problem != nil:
-		c.problem("fleet", f.Provider, "quota-admin set it anew, or quota-admin rollback", "its policy cannot be used: %s", brief(p.Problem))
+		c.add(problem, "fleet", f.Provider, "quota-admin set it anew, or quota-admin rollback", "its policy cannot be used: %s", brief(p.Problem))
 	}
 	var versions []string
 	for i := range f.Instances {
@@ -155,59 +138,55 @@ func judgeFleet(c *Chart, f *coordinator.Fleet, now time.Time) {
 		}
 	}
 	if s := live.StatusOf(f, now); s.Limit != nil && s.SumOfShares > s.Limit.Permits {
-		c.problem("fleet", f.Provider, "see who may write under the provider's keys (quota-admin roles list), and delete what no instance wrote",
+		c.add(problem, "fleet", f.Provider, "see who may write under the provider's keys (quota-admin roles list), and delete what no instance wrote",
 			"shares sum to %d, more than the total of %d", s.SumOfShares, s.Limit.Permits)
 	}
 	if len(versions) > 1 { // fine while it is rolled out
 		slices.Sort(versions)
-		c.note("fleet", f.Provider, "finish the rollout", "its instances run %s %q", format.Count(len(versions), "version"), versions)
+		c.add(note, "fleet", f.Provider, "finish the rollout", "its instances run %s %q", format.Count(len(versions), "version"), versions)
 	}
 	if c.Problems() == before {
-		c.ok("fleet", f.Provider, "%s at policy revision %d", format.Count(len(f.Instances), "instance"), f.Policy.Revision)
+		c.add(ok, "fleet", f.Provider, "", "%s at policy revision %d", format.Count(len(f.Instances), "instance"), f.Policy.Revision)
 	}
 }
 
 func judgeInstance(c *Chart, f *coordinator.Fleet, i *coordinator.InstanceStatus, now time.Time) {
 	subject := f.Provider + " " + cmp.Or(i.Instance.Name, i.Instance.ID)
-	problem := func(mend, text string, args ...any) { c.problem("fleet", subject, mend, text, args...) }
+	bad := func(mend, text string, args ...any) { c.add(problem, "fleet", subject, mend, text, args...) }
 	if i.Problem != nil {
-		problem("let the process register anew, or delete the key if nobody wrote it", "%s", i.Problem.Error())
+		bad("let the process register anew, or delete the key if nobody wrote it", "%s", i.Problem.Error())
 	}
 	r, p := i.Report, &f.Policy
 	if r == nil {
 		if i.Problem == nil && now.Sub(i.Instance.Started) > silence {
-			problem("see its log; its role must be able to write reports (quota-admin roles)", "has never reported")
+			bad("see its log; its role must be able to write reports (quota-admin roles)", "has never reported")
 		}
 		return
 	}
 	age := now.Sub(r.Time)
 	if age > silence {
-		problem("see whether it runs, and whether it reaches etcd", "has not reported for %v", age.Round(time.Second))
+		bad("see whether it runs, and whether it reaches etcd", "has not reported for %v", age.Round(time.Second))
 		return
 	}
 	allowed := p.Policy.WithDefaults().ClockError
 	if -age > allowed+time.Second {
-		problem("run chrony on its host, or on this one; or give its session NTP servers", "its report is dated %v ahead of this host's clock", (-age).Round(time.Millisecond))
+		bad("run chrony on its host, or on this one; or give its session NTP servers", "its report is dated %v ahead of this host's clock", (-age).Round(time.Millisecond))
 	}
 	said := r.Problem == "" // what it says is told
 	if p.Revision != 0 && p.Problem == nil && r.PolicyRevision < p.Revision && now.Sub(p.Policy.Time) > slowToApply {
-		problem("see its log; if it lags behind etcd, restart it", "applies the policy of revision %d, not %d", r.PolicyRevision, p.Revision)
+		bad("see its log; if it lags behind etcd, restart it", "applies the policy of revision %d, not %d", r.PolicyRevision, p.Revision)
 	}
 	if r.State == quota.StateStale {
-		because := ""
-		if r.Problem != "" {
-			because = ": " + r.Problem
-		}
+		bad("see whether it reaches etcd", "%s", strings.TrimSuffix("is stale: "+r.Problem, ": "))
 		said = true
-		problem("see whether it reaches etcd", "is stale%s", because)
 	}
 	if bound, err := time.ParseDuration(r.ClockError); err == nil && bound > allowed {
 		said = true
-		problem("mend its host's clock, name nearer NTP servers, or raise clock_error", "its clock may be off by %v, the policy allows %v", rounded(bound), allowed)
+		bad("mend its host's clock, name nearer NTP servers, or raise clock_error", "its clock may be off by %v, the policy allows %v", rounded(bound), allowed)
 	} else if err != nil && p.Policy.GuardAuto {
-		c.note("fleet", subject, "run chrony on its host, or give its session NTP servers", "its clock's error is %s: the guard is as large as clock_error allows", r.ClockError)
+		c.add(note, "fleet", subject, "run chrony on its host, or give its session NTP servers", "its clock's error is %s: the guard is as large as clock_error allows", r.ClockError)
 	}
 	if !said {
-		problem("see its log", "says: %s", r.Problem)
+		bad("see its log", "says: %s", r.Problem)
 	}
 }

@@ -146,7 +146,7 @@ func TestDoctorFindings(t *testing.T) {
 		}
 		fmt.Fprintf(&text, "# %s: %s\n%s\n", test.name, format.Count(c.Problems(), "problem"), out.String())
 		for _, f := range c {
-			if f.Level == levelProblem && f.Mend == "" {
+			if f.Level == problem && f.Mend == "" {
 				t.Errorf("%s: no mend for %q", test.name, f.Finding)
 			}
 		}

@@ -77,10 +77,10 @@ func readEtcd(ctx context.Context, client *clientv3.Client, timeout time.Duratio
 	all.Go(func() {
 		f.quorum.took, f.quorum.err = fastest(func() error {
 			r, err := client.Get(ctx, doctorKey, clientv3.WithCountOnly())
-			if err == nil {
+			switch {
+			case err == nil:
 				f.revision = r.Header.Revision
-			}
-			if errors.Is(err, rpctypes.ErrPermissionDenied) {
+			case errors.Is(err, rpctypes.ErrPermissionDenied):
 				return nil // it was decided by a majority, all the same
 			}
 			return err
@@ -130,83 +130,80 @@ func longHistory(ctx context.Context, client *clientv3.Client, revision, ago int
 }
 
 func judgeEtcd(c *Chart, f *etcdFacts) {
-	var first *endpointFacts // that answers
+	var answering []*endpointFacts
 	newest := int64(0)
 	for i := range f.endpoints {
 		e := &f.endpoints[i]
 		judgeEndpoint(c, e)
 		if e.err == nil {
-			if first == nil {
-				first = e
-			}
-			newest = max(newest, e.status.Header.Revision)
+			answering, newest = append(answering, e), max(newest, e.status.Header.Revision)
 		}
 	}
-	for _, e := range f.endpoints {
+	for _, e := range answering {
+		h, first := e.status.Header, answering[0].status.Header
 		switch {
-		case e.err != nil:
-		case e.status.Header.ClusterId != first.status.Header.ClusterId:
-			c.problem("etcd", e.endpoint, "name the members of one cluster only", "belongs to another cluster (%x) than %s (%x)",
-				e.status.Header.ClusterId, first.endpoint, first.status.Header.ClusterId)
-		case newest-e.status.Header.Revision > lagging:
-			c.problem("etcd", e.endpoint, "see whether it reaches its peers, and its disk", "is %d revisions behind", newest-e.status.Header.Revision)
+		case h.ClusterId != first.ClusterId:
+			c.add(problem, "etcd", e.endpoint, "name the members of one cluster only", "belongs to another cluster (%x) than %s (%x)",
+				h.ClusterId, answering[0].endpoint, first.ClusterId)
+		case newest-h.Revision > lagging:
+			c.add(problem, "etcd", e.endpoint, "see whether it reaches its peers, and its disk", "is %d revisions behind", newest-h.Revision)
 		}
 	}
 	switch {
 	case f.members == 1:
-		c.note("etcd", "cluster", "run three members", "has one member: instances hold, or stop, whenever it is away")
+		c.add(note, "etcd", "cluster", "run three members", "has one member: instances hold, or stop, whenever it is away")
 	case f.members > 0 && f.members%2 == 0:
-		c.note("etcd", "cluster", fmt.Sprintf("add a member or remove one: %d survive no more failures than %d", f.members, f.members-1), "has %d members", f.members)
+		c.add(note, "etcd", "cluster", fmt.Sprintf("add a member or remove one: %d survive no more failures than %d", f.members, f.members-1), "has %d members", f.members)
 	}
 	if f.members > len(f.endpoints) {
-		c.note("etcd", "cluster", "name all of them in --endpoints, so that the loss of one is survived", "has %d members, %s named", f.members, format.Count(len(f.endpoints), "endpoint"))
+		c.add(note, "etcd", "cluster", "name all of them in --endpoints, so that the loss of one is survived", "has %d members, %s named", f.members, format.Count(len(f.endpoints), "endpoint"))
 	}
 	switch q := f.quorum; {
 	case q.err != nil:
-		c.problem("etcd", "cluster", "start the members that are down, most of them must run: etcdctl endpoint status --cluster -w table",
+		c.add(problem, "etcd", "cluster", "start the members that are down, most of them must run: etcdctl endpoint status --cluster -w table",
 			"no majority of the members answers a read: %s", brief(q.err))
 		return
 	case q.took > slowRead:
-		c.problem("etcd", "cluster", "look for slow disks (etcd_disk_wal_fsync_duration_seconds) and for the network between the members, or raise settle and freshness",
+		c.add(problem, "etcd", "cluster", "look for slow disks (etcd_disk_wal_fsync_duration_seconds) and for the network between the members, or raise settle and freshness",
 			"a read takes %v; instances prove their views by such reads", q.took.Round(time.Millisecond))
 	default:
-		c.ok("etcd", "cluster", "a read takes %v", rounded(q.took))
+		c.add(ok, "etcd", "cluster", "", "a read takes %v", rounded(q.took))
 	}
 	switch {
 	case f.revision == 0:
 	case f.longHistory:
-		c.problem("etcd", "cluster", "start etcd with --auto-compaction-mode=periodic --auto-compaction-retention=10m",
+		c.add(problem, "etcd", "cluster", "start etcd with --auto-compaction-mode=periodic --auto-compaction-retention=10m",
 			"it keeps more than %d revisions: the database grows without bound", muchHistory)
 	default:
-		c.ok("etcd", "cluster", "it keeps fewer than %d revisions", muchHistory)
+		c.add(ok, "etcd", "cluster", "", "it keeps fewer than %d revisions", muchHistory)
 	}
 }
 
 func judgeEndpoint(c *Chart, e *endpointFacts) {
 	before := len(*c)
-	problem := func(mend, text string, args ...any) { c.problem("etcd", e.endpoint, mend, text, args...) }
+	bad := func(mend, text string, args ...any) { c.add(problem, "etcd", e.endpoint, mend, text, args...) }
 	if e.err != nil {
-		problem("start it, or leave it out of --endpoints; check the firewall and the certificates", "does not answer: %s", brief(e.err))
+		bad("start it, or leave it out of --endpoints; check the firewall and the certificates", "does not answer: %s", brief(e.err))
 		return
 	}
 	s := e.status
 	if err := diagnose.CheckVersion(s.Version); err != nil {
-		problem("upgrade etcd", "%s", brief(err))
+		bad("upgrade etcd", "%s", brief(err))
 	}
 	if s.Leader == 0 {
-		problem("see whether it reaches its peers: its log names them", "knows no leader")
+		bad("see whether it reaches its peers: its log names them", "knows no leader")
 	}
 	if s.IsLearner {
-		problem("name voting members in --endpoints, or promote it: etcdctl member promote", "is a learner: it does not answer reads that prove anything")
+		bad("name voting members in --endpoints, or promote it: etcdctl member promote", "is a learner: it does not answer reads that prove anything")
 	}
 	for _, text := range s.Errors {
 		switch {
 		case strings.Contains(text, "NOSPACE"):
-			problem("compact, defragment, and disarm: etcdctl compact REVISION; etcdctl defrag --cluster; etcdctl alarm disarm", "alarm: the database is full, nothing can be written")
+			bad("compact, defragment, and disarm: etcdctl compact REVISION; etcdctl defrag --cluster; etcdctl alarm disarm", "alarm: the database is full, nothing can be written")
 		case strings.Contains(text, "CORRUPT"):
-			problem("replace the member: etcdctl member remove, and add it anew with an empty data directory", "alarm: its data are corrupt")
+			bad("replace the member: etcdctl member remove, and add it anew with an empty data directory", "alarm: its data are corrupt")
 		case !strings.Contains(text, "no leader"):
-			problem("see its log", "says: %s", text)
+			bad("see its log", "says: %s", text)
 		}
 	}
 	allowed := s.DbSizeQuota
@@ -214,11 +211,11 @@ func judgeEndpoint(c *Chart, e *endpointFacts) {
 		allowed = defaultQuota
 	}
 	if part := float64(s.DbSize) / float64(allowed); part > fullDatabase {
-		problem("compact and defragment: etcdctl defrag --endpoints="+e.endpoint+"; or raise --quota-backend-bytes",
+		bad("compact and defragment: etcdctl defrag --endpoints="+e.endpoint+"; or raise --quota-backend-bytes",
 			"its database has %s, that is %.0f%% of its quota, %s; %s are in use", bytesOf(s.DbSize), part*100, bytesOf(allowed), bytesOf(s.DbSizeInUse))
 	}
 	if len(*c) == before {
-		c.ok("etcd", e.endpoint, "version %s, round trip %v, database %s of %s", s.Version, rounded(e.took), bytesOf(s.DbSize), bytesOf(allowed))
+		c.add(ok, "etcd", e.endpoint, "", "version %s, round trip %v, database %s of %s", s.Version, rounded(e.took), bytesOf(s.DbSize), bytesOf(allowed))
 	}
 }
 

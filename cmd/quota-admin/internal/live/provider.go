@@ -3,6 +3,7 @@ package live
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -249,39 +250,31 @@ func (s *Status) Beyond() string {
 const troublesAtMost = 100
 
 func (s *Status) troubles(f *coordinator.Fleet) []string {
-	var order []string // as first met, so that lines do not change places
-	who, others := map[string][]string{}, 0
-	found := func(id, text string) {
-		switch {
-		case text == "":
-			return
-		case who[text] == nil && len(order) == troublesAtMost:
-			others++
-			return
-		case who[text] == nil:
-			order = append(order, text)
-		}
-		who[text] = append(who[text], id)
-	}
+	who := map[string][]string{} // by trouble
 	for _, i := range f.Instances {
-		found(i.Instance.ID, format.OneLine(i.Problem))
+		if i.Problem != nil {
+			text := format.OneLine(i.Problem)
+			who[text] = append(who[text], i.Instance.ID)
+		}
 		if i.Report != nil && i.Report.Problem != "" {
-			found(i.Instance.ID, "it says: "+i.Report.Problem)
+			text := "it says: " + i.Report.Problem
+			who[text] = append(who[text], i.Instance.ID)
 		}
 	}
 	lines := []string{}
 	if line := s.Beyond(); line != "" {
 		lines = append(lines, line)
 	}
-	for _, text := range order {
+	all := slices.Sorted(maps.Keys(who))
+	for _, text := range all[:min(troublesAtMost, len(all))] {
 		subject := "instance " + who[text][0]
 		if n := len(who[text]); n > 1 {
 			subject += fmt.Sprintf(" and %d more", n-1)
 		}
 		lines = append(lines, subject+": "+text)
 	}
-	if others > 0 {
-		lines = append(lines, fmt.Sprintf("%s more with other troubles", format.Count(others, "instance")))
+	if more := len(all) - troublesAtMost; more > 0 {
+		lines = append(lines, fmt.Sprintf("and %d other troubles", more))
 	}
 	return lines
 }

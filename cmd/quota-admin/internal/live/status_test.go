@@ -39,7 +39,7 @@ func TestTroublesInCommonAreOneLine(t *testing.T) {
 	broken := instance("b", 0, 7, "")
 	broken.Problem, broken.Report = errors.New("cannot be\nread"), nil
 	f := fleet("", instance("a", 5, 7, "etcd is away"), broken, instance("c", 5, 7, "etcd is away"), instance("d", 0, 7, "etcd is away"), instance("e", 0, 7, ""))
-	want := []string{"instance a and 2 more: it says: etcd is away", "instance b: cannot be; read"}
+	want := []string{"instance b: cannot be; read", "instance a and 2 more: it says: etcd is away"}
 	if diff := cmp.Diff(want, StatusOf(f, start).Troubles); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}
@@ -56,7 +56,7 @@ func TestTroublesAreBounded(t *testing.T) {
 		all = append(all, instance(fmt.Sprint(i), 0, 7, fmt.Sprint("trouble ", i)))
 	}
 	got := StatusOf(fleet("", all...), start).Troubles
-	if n := len(got); n != troublesAtMost+1 || got[n-1] != "200 instances more with other troubles" {
+	if n := len(got); n != troublesAtMost+1 || got[n-1] != "and 200 other troubles" {
 		t.Errorf("%d lines, the last %q", n, got[n-1])
 	}
 }
