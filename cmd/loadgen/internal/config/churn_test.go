@@ -2,6 +2,7 @@ package config
 
 import (
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -70,5 +71,12 @@ func TestARollingRestartIsOfEverybodyOnce(t *testing.T) {
 		if last := plan[95].At; duration == time.Minute && last+c.restart() > duration {
 			t.Errorf("the last one leaves at %v", last)
 		}
+	}
+}
+
+func TestCrashesAreWhenTheyWereAskedFor(t *testing.T) {
+	c := &Config{Crashes: []moment{{At: time.Second}, {At: 3 * time.Second}}}
+	if plan := c.Plan(); !slices.Equal(plan, []departure{{At: time.Second, Crash: true}, {At: 3 * time.Second, Crash: true}}) {
+		t.Errorf("%+v", plan)
 	}
 }

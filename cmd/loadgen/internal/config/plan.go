@@ -7,14 +7,19 @@ import (
 
 // departure is an instance that leaves, and is replaced, in the measured time.
 type departure struct {
-	At   time.Duration
-	Kill bool // without warning; otherwise announced
+	At time.Duration
+	// Kill says that it is killed, Crash that all of a process are. Otherwise it is
+	// announced.
+	Kill, Crash bool
 }
 
 // Plan returns the departures of a run, in order of time: churn at its rate, the
-// killed ones evenly among the announced ones, or every instance once.
+// killed ones evenly among the announced ones, every instance once, or crashes.
 func (c *Config) Plan() []departure {
 	var list []departure
+	for _, m := range c.Crashes {
+		list = append(list, departure{At: m.At, Crash: true})
+	}
 	if c.Rolling {
 		// The last one ends in the measured time too, unless that is very short.
 		span := max(c.Duration-c.restart(), c.Duration/2)
@@ -24,7 +29,7 @@ func (c *Config) Plan() []departure {
 		return list
 	}
 	if c.Churn == 0 {
-		return nil
+		return list
 	}
 	killed := func(n int) float64 { return math.Floor(float64(n) * c.churnKill) }
 	for i := 0; ; i++ {

@@ -40,6 +40,7 @@ type crew struct {
 	c        *config.Config
 	dir      string // for the files of counts
 	fail     func(error)
+	event    func(string)
 	busy     sync.WaitGroup   // killed workers that are being replaced
 	provider *worker.Provider // nil if there is none
 
@@ -69,8 +70,8 @@ func newCrew(c *config.Config, e *etcd, provider string, own *ownClock, fail fun
 		c: c, fail: fail, past: load.Sums{},
 		took: hdrhistogram.New(1, int64(worker.Slowest), 3), delay: hdrhistogram.New(1, int64(worker.Slowest), 3),
 		setup: worker.Setup{
-			Args: c.Args, Provider: provider, Limits: c.Limit, Tolerance: own.allowed, Secret: rand.Text(),
-			Measure: worker.Measure{Start: load.Never, Stop: load.Never},
+			Args: c.Args, Provider: provider, Tolerance: own.allowed, Secret: rand.Text(),
+			State: worker.State{Limits: c.Limit, Start: load.Never, Stop: load.Never},
 		},
 	}
 	if e.embedded != nil {
@@ -146,14 +147,14 @@ func (c *crew) hear(l *link, r worker.Report) {
 	}
 }
 
-// tell gives an order to all workers, and changes the setup of those to come. A
-// worker that takes no orders is as good as dead, which ends the run by itself.
-func (c *crew) tell(o worker.Order, change func(*worker.Setup)) {
+// tell changes the state of all workers, also of those to come. A worker that takes no
+// orders is as good as dead, which ends the run by itself.
+func (c *crew) tell(change func(*worker.State)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	change(&c.setup)
+	change(&c.setup.State)
 	for _, l := range slices.Concat(c.workers, c.victims) {
-		_ = l.Send(o)
+		_ = l.Send(worker.Order{State: &c.setup.State})
 	}
 }
 
@@ -181,15 +182,19 @@ func (c *crew) status() worker.Status {
 	return s
 }
 
-// churn lets instances leave and join as planned, until ctx ends.
-func (c *crew) churn(ctx context.Context, start int64) error {
+// depart lets instances leave and join as planned, until ctx ends.
+func (c *crew) depart(ctx context.Context, start int64) error {
 	next := 0 // the announced ones in turn, over all workers
 	for _, d := range c.c.Plan() {
 		if !pause(ctx, start+int64(d.At)) {
 			return nil
 		}
+		if d.Crash {
+			c.kill(&c.workers)
+			continue
+		}
 		if d.Kill {
-			c.kill(&c.victims, nil)
+			c.kill(&c.victims)
 			continue
 		}
 		slot := next % (c.c.Instances - c.c.Victims())
@@ -204,21 +209,9 @@ func (c *crew) churn(ctx context.Context, start int64) error {
 	return nil
 }
 
-// crash kills one of the workers after the other at the times of the flags, and
-// starts each again, with as many instances.
-func (c *crew) crash(ctx context.Context, start int64, tell func(string)) error {
-	for _, at := range c.c.Crashes {
-		if !pause(ctx, start+int64(at.At)) {
-			return nil
-		}
-		c.kill(&c.workers, tell)
-	}
-	return nil
-}
-
 // kill kills the oldest worker of a list, in the background, takes its counts over,
 // and then starts another for its slots.
-func (c *crew) kill(list *[]*link, tell func(string)) {
+func (c *crew) kill(list *[]*link) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closing || len(*list) == 0 {
@@ -226,8 +219,8 @@ func (c *crew) kill(list *[]*link, tell func(string)) {
 	}
 	l := (*list)[0]
 	*list = (*list)[1:]
-	if tell != nil {
-		tell(fmt.Sprintf("%d instances crash", len(l.slots)))
+	if list == &c.workers {
+		c.event(fmt.Sprintf("%d instances crash", len(l.slots)))
 	}
 	c.departed.Killed += len(l.slots)
 	c.issued += l.latest.Issued

@@ -35,6 +35,7 @@ func Execute(ctx context.Context, c *config.Config, text, stderr io.Writer) (*lo
 	}
 	defer own.close()
 	r := &run{c: c, etcd: e, provider: provider, own: own, crew: newCrew(c, e, provider, own, fail), show: new(show.Progress)}
+	r.crew.event = r.event
 	if !c.Quiet {
 		r.show = show.NewProgress(stderr)
 	}

@@ -158,16 +158,14 @@ func (r *run) measure(ctx context.Context) error {
 	o := &r.observed
 	start := quota.WindowAt(r.c.Window(), o.Active+int64(r.c.MeasureAfter)).End()
 	end := start + int64(r.c.Duration)
-	span := worker.Measure{Start: start, Stop: end}
-	r.crew.tell(worker.Order{Measure: &span}, func(s *worker.Setup) { s.Measure = span })
+	r.crew.tell(func(s *worker.State) { s.Start, s.Stop = start, end })
 	if !r.watch(ctx, start, func(int64, worker.Status) {}) {
 		return ctx.Err()
 	}
 	before := r.crew.status().CPU
 	happening, stop := context.WithCancel(ctx)
 	var happens errgroup.Group
-	crash := func(ctx context.Context, start int64) error { return r.crew.crash(ctx, start, r.event) }
-	for _, f := range []func(context.Context, int64) error{r.change, r.crew.churn, crash, r.fault} {
+	for _, f := range []func(context.Context, int64) error{r.change, r.crew.depart, r.fault} {
 		happens.Go(func() error { return f(happening, start) })
 	}
 	o.Start = start
@@ -209,7 +207,7 @@ func (r *run) change(ctx context.Context, start int64) error {
 		err := r.write(ctx, ch.Limits, "load generator: --change "+ch.String())
 		if err == nil {
 			entry.Acked = time.Now().UnixNano()
-			r.crew.tell(worker.Order{Limits: ch.Text}, func(s *worker.Setup) { s.Limits = ch.Text })
+			r.crew.tell(func(s *worker.State) { s.Limits = ch.Text })
 		}
 		r.observed.Timeline.Changes = append(r.observed.Timeline.Changes, entry)
 		if err != nil && ctx.Err() == nil {

@@ -64,15 +64,15 @@ type Order struct {
 	// Replace lets the instance in a slot leave, announced, and another join in
 	// its place at once. While the slot's instance has not joined yet, nothing
 	// happens.
-	Replace *int `json:"replace,omitempty"`
-	// Limits are in force from now on: instances ask for as much as they demand.
-	Limits  string   `json:"limits,omitempty"`
-	Measure *Measure `json:"measure,omitempty"`
+	Replace *int   `json:"replace,omitempty"`
+	State   *State `json:"state,omitempty"` // from now on
 }
 
-// Measure is the instants from which delays count and at which calls end, in
-// nanoseconds since the epoch.
-type Measure struct{ Start, Stop int64 }
+// State is what all workers go by.
+type State struct {
+	Limits      string // in force: instances ask for as much as they demand
+	Start, Stop int64  // the instants from which delays count and at which calls end, in ns since the epoch
+}
 
 // Setup is what a worker must know before anything else.
 type Setup struct {
@@ -83,10 +83,9 @@ type Setup struct {
 	Endpoints  []string
 	Password   string
 	Provider   string
-	Slots      []int  // in which instances join
-	Retry      bool   // one that cannot join at once tries again until it can
-	Limits     string // in force
-	Measure    Measure
+	Slots      []int // in which instances join
+	Retry      bool  // one that cannot join at once tries again until it can
+	State      State
 	Tolerance  time.Duration // how far limiters' clocks may be from the worker's
 	Generators int           // goroutines that make calls
 	Counts     string        `json:"counts"` // the file to count in

@@ -55,10 +55,6 @@ type Worker struct {
 
 // newWorker starts a worker, whose instances join. It counts in blocks from room.
 func newWorker(c *config.Config, s *Setup, client *clientv3.Client, room func() *load.Block, tell func(Report)) (*Worker, error) {
-	limits, err := quota.ParseLimits(s.Limits)
-	if err != nil {
-		return nil, err
-	}
 	weights, err := config.WeightsBy(c.SharesByWeight(), c.Instances)
 	if err != nil {
 		return nil, err
@@ -72,9 +68,9 @@ func newWorker(c *config.Config, s *Setup, client *clientv3.Client, room func() 
 			demand: load.Demand{Ratio: c.Demand, Skew: c.Skew, Instances: c.Instances},
 		},
 	}
-	w.shared.limits.Store(&limits)
-	w.shared.start.Store(s.Measure.Start)
-	w.shared.stop.Store(s.Measure.Stop)
+	if err := w.obey(Order{State: &s.State}); err != nil {
+		return nil, err
+	}
 	if s.Target != "" {
 		w.sender = newSender(s.Target, s.Secret)
 		w.shared.use = w.sender.send
@@ -91,22 +87,17 @@ func newWorker(c *config.Config, s *Setup, client *clientv3.Client, room func() 
 
 // obey does what the parent orders. It does not block.
 func (w *Worker) obey(o Order) error {
-	switch {
-	case o.Replace != nil:
+	if o.Replace != nil {
 		w.replace(*o.Replace)
-	case o.Limits != "":
-		limits, err := quota.ParseLimits(o.Limits)
-		if err != nil {
-			return err
-		}
-		w.shared.limits.Store(&limits)
-	case o.Measure != nil:
-		w.shared.start.Store(o.Measure.Start)
-		w.shared.stop.Store(o.Measure.Stop)
-	default:
-		return fmt.Errorf("order %+v is not for a worker", o)
 	}
-	return nil
+	if o.State == nil {
+		return nil
+	}
+	limits, err := quota.ParseLimits(o.State.Limits)
+	w.shared.limits.Store(&limits)
+	w.shared.start.Store(o.State.Start)
+	w.shared.stop.Store(o.State.Stop)
+	return err
 }
 
 // reportStatus tells how the worker fares, until it ends.
