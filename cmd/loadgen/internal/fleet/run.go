@@ -64,7 +64,6 @@ func (r *run) drive(ctx context.Context) error {
 			err = r.measure(ctx)
 		}
 	}
-	r.show.Done()
 	if ctx.Err() != nil {
 		err = nil // who ended it says why
 	}

@@ -19,17 +19,25 @@ const (
 
 // figure is a chart, as page.js draws it with uPlot.
 type figure struct {
-	Title string                  `json:"title"`
-	Note  string                  `json:"-"`
-	X     string                  `json:"x"`     // the label of the axis
-	Y     string                  `json:"y"`     // the same
-	Nines bool                    `json:"nines"` // x counts nines: 1 is 90%, 2 is 99%
-	Log   bool                    `json:"log"`   // y is logarithmic
-	Most  int64                   `json:"most"`  // where y ends; 0: at the largest number
-	At    []num                   `json:"at"`    // x, rising
-	Lines []line                  `json:"lines"` // drawn in this order
-	Marks []mark                  `json:"marks"` // on x
-	from  func(time.Time) float64 // x of an instant
+	Title string              `json:"title"`
+	Note  string              `json:"-"`
+	X     string              `json:"x"`     // the label of the axis
+	Y     string              `json:"y"`     // the same
+	Nines bool                `json:"nines"` // x counts nines: 1 is 90%, 2 is 99%
+	Log   bool                `json:"log"`   // y is logarithmic
+	Most  int64               `json:"most"`  // where y ends; 0: at the largest number
+	At    []num               `json:"at"`    // x, rising
+	Lines []line              `json:"lines"` // drawn in this order
+	Marks []mark              `json:"marks"` // on x
+	from  func(time.Time) num // x of an instant
+}
+
+// add adds a value to every line, at a place of x.
+func (f *figure) add(at num, values ...num) {
+	f.At = append(f.At, at)
+	for i, v := range values {
+		f.Lines[i].Values = append(f.Lines[i].Values, v)
+	}
 }
 
 // line is one of a chart's lines. A chart is stacked if its lines say so.
@@ -115,9 +123,9 @@ func overTime(r *load.Report, windows []load.Window, title string) figure {
 			f.X, unit = "minutes since measuring began", time.Minute
 		}
 	}
-	f.from = func(at time.Time) float64 { return float64(at.Sub(zero)) / float64(unit) }
+	f.from = func(at time.Time) num { return num(at.Sub(zero)) / num(unit) }
 	for _, e := range r.Events {
-		f.Marks = append(f.Marks, mark{num(f.from(e.At)), e.Text})
+		f.Marks = append(f.Marks, mark{f.from(e.At), e.Text})
 	}
 	return f
 }
@@ -135,53 +143,39 @@ func rate(r *load.Report, windows []load.Window, length string) figure {
 	if r.Summary.Spans != nil {
 		f.Note = "A permit counts in the window in which it was issued. The verdict covers spans that begin at any time. While a change settles, the larger limit applies."
 	}
-	lines := []line{{Name: "issued", Color: "blue", Fill: true}, {Name: "offered", Color: "grey"},
-		{Name: "arrived, by the provider's clock", Color: "orange"}, {Name: "limit", Color: "ink"}}
-	over, isOver := line{Name: "over the limit", Color: "red"}, false
-	each := (len(windows) + mostSteps - 1) / mostSteps
-	for i := range windows {
-		w := &windows[i]
-		values := [...]int64{w.Issued, w.Offered, 0, w.Limit}
-		if w.Arrived != nil {
-			values[2] = *w.Arrived
-		}
-		f.Most = max(f.Most, w.Limit, w.Issued, values[2])
-		if i%each == 0 {
-			f.At = append(f.At, num(f.from(w.Start)))
-			for j := range lines {
-				lines[j].Values = append(lines[j].Values, 0)
+	f.Lines = []line{{Name: "issued", Color: "blue", Fill: true}, {Name: "offered", Color: "grey"},
+		{Name: "arrived, by the provider's clock", Color: "orange"}, {Name: "limit", Color: "ink"}, {Name: "over the limit", Color: "red"}}
+	isOver, values := false, []num(nil)
+	for some := range slices.Chunk(windows, (len(windows)+mostSteps-1)/mostSteps) {
+		values = []num{0, 0, 0, 0, gap}
+		for i := range some {
+			w, arrived := &some[i], int64(0)
+			if w.Arrived != nil {
+				arrived = *w.Arrived
 			}
-			over.Values = append(over.Values, gap)
+			for j, v := range []int64{w.Issued, w.Offered, arrived, w.Limit} {
+				values[j] = max(values[j], num(v))
+			}
+			if w.Over() {
+				values[4], isOver = values[0], true
+			}
+			f.Most = max(f.Most, w.Limit, w.Issued, arrived)
 		}
-		at := len(f.At) - 1
-		for j, v := range values {
-			lines[j].Values[at] = max(lines[j].Values[at], num(v))
-		}
-		if w.Over() {
-			over.Values[at], isOver = lines[0].Values[at], true
-		}
+		f.add(f.from(some[0].Start), values...)
 	}
+	step, err := time.ParseDuration(length)
+	if err != nil {
+		step = time.Duration(r.WindowNs)
+	}
+	f.add(f.from(windows[len(windows)-1].Start.Add(step)), values...)
 	f.Most = f.Most * 5 / 2 // a hundredfold demand would flatten everything else
+	if !isOver {
+		f.Lines = f.Lines[:4]
+	}
 	if windows[0].Arrived == nil {
-		lines = slices.Delete(lines, 2, 3)
+		f.Lines = slices.Delete(f.Lines, 2, 3)
 	}
-	if isOver {
-		lines = append(lines, over)
-	}
-	// The last step is as long as a window.
-	f.At = append(f.At, num(f.from(windows[len(windows)-1].Start.Add(lengthOf(r, length)))))
-	for i, l := range lines {
-		lines[i].Values = append(l.Values, l.Values[len(l.Values)-1])
-	}
-	f.Lines = lines
 	return f
-}
-
-func lengthOf(r *load.Report, length string) time.Duration {
-	if d, err := time.ParseDuration(length); err == nil {
-		return d
-	}
-	return time.Duration(r.WindowNs)
 }
 
 // limitAt returns the limit of the window around an instant.
@@ -202,13 +196,11 @@ func rolling(r *load.Report, windows []load.Window) figure {
 	length := time.Duration(r.WindowNs).String()
 	f := overTime(r, windows, "Permits in a sliding window of "+length)
 	f.Note = "Counted in 10 ms buckets when callers get them; each step shows its maximum. Fixed windows allow up to twice the limit at a boundary, the shape sliding does not, and the shape bucket allows its burst in addition."
-	came, limit := line{Name: "issued in the last " + length, Color: "blue", Fill: true}, line{Name: "limit", Color: "ink"}
+	f.Lines = []line{{Name: "issued in the last " + length, Color: "blue", Fill: true}, {Name: "limit", Color: "ink"}}
 	for _, m := range r.Rolling {
 		at := time.Unix(0, m.At)
-		f.At = append(f.At, num(f.from(at)))
-		came.Values, limit.Values = append(came.Values, num(m.Permits)), append(limit.Values, limitAt(windows, at))
+		f.add(f.from(at), num(m.Permits), limitAt(windows, at))
 	}
-	f.Lines = []line{came, limit}
 	return f
 }
 
@@ -216,33 +208,29 @@ func rolling(r *load.Report, windows []load.Window) figure {
 func within(r *load.Report) figure {
 	w := r.Within
 	f := figure{Title: "Permits within a window", X: "milliseconds into the window", Y: "permits in " + time.Duration(w.BucketNs).String(),
-		Note: "All measured windows, by the time from their start."}
-	most, mean := line{Name: "maximum", Color: "grey"}, line{Name: "mean", Color: "blue", Fill: true}
+		Note:  "All measured windows, by the time from their start.",
+		Lines: []line{{Name: "maximum", Color: "grey"}, {Name: "mean", Color: "blue", Fill: true}}}
 	for i := range w.Mean {
-		f.At = append(f.At, num(i)*num(w.BucketNs)/1e6)
-		most.Values, mean.Values = append(most.Values, num(w.Most[i])), append(mean.Values, num(w.Mean[i]))
+		f.add(num(i)*num(w.BucketNs)/1e6, num(w.Most[i]), num(w.Mean[i]))
 	}
-	f.Lines = []line{most, mean}
 	return f
 }
 
 // distribution draws a curve over the part of all calls that took no longer: each
 // step of the axis leaves a tenth of the calls that the one before left.
 func distribution(curve []load.Quantile, unit float64, title, y string) figure {
-	f := figure{Title: title, X: "percentile", Y: y, Nines: true}
-	l := line{Name: y, Color: "blue", Curve: true}
+	f := figure{Title: title, X: "percentile", Y: y, Nines: true, Lines: []line{{Name: y, Color: "blue", Curve: true}}}
 	for _, q := range curve {
-		nines := num(mostNines)
+		nines, took := num(mostNines), num(max(float64(q.Ns)/unit, 0))
 		if q.Part < 1 {
 			nines = num(min(-math.Log10(1-q.Part), mostNines))
 		}
 		if n := len(f.At); n > 0 && f.At[n-1] >= nines {
-			l.Values[n-1] = num(float64(q.Ns) / unit)
+			f.Lines[0].Values[n-1] = took
 			continue
 		}
-		f.At, l.Values = append(f.At, nines), append(l.Values, num(max(float64(q.Ns)/unit, 0)))
+		f.add(nines, took)
 	}
-	f.Lines = []line{l}
 	return f
 }
 
@@ -251,17 +239,16 @@ func shares(r *load.Report, windows []load.Window) figure {
 	f := overTime(r, windows, "Shares, stacked by instance")
 	f.Y = "permits a window"
 	f.Note = "The shares that the instances report. The first chart counts the permits that are issued."
-	limit := line{Name: "limit", Color: "ink"}
 	for i, name := range r.Shares.Names {
 		f.Lines = append(f.Lines, line{Name: name, Color: strconv.Itoa(i), Fill: true, Stack: true})
 	}
+	f.Lines = append(f.Lines, line{Name: "limit", Color: "ink"})
 	for i, ns := range r.Shares.At {
-		at := time.Unix(0, ns)
-		f.At, limit.Values = append(f.At, num(f.from(at))), append(limit.Values, limitAt(windows, at))
-		for j, sum := range r.Shares.Sums[i] {
-			f.Lines[j].Values = append(f.Lines[j].Values, num(sum))
+		at, values := time.Unix(0, ns), []num(nil)
+		for _, sum := range r.Shares.Sums[i] {
+			values = append(values, num(sum))
 		}
+		f.add(f.from(at), append(values, limitAt(windows, at))...)
 	}
-	f.Lines = append(f.Lines, limit)
 	return f
 }

@@ -5,14 +5,12 @@ package show
 import (
 	"fmt"
 	"io"
-	"os"
 	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/dustin/go-humanize"
-	"golang.org/x/term"
 
 	"github.com/quotient-limiter/quotient/internal/load"
 )
@@ -187,26 +185,21 @@ func spanText(p *load.SpanSummary) string {
 
 func percent(ratio float64) string { return fmt.Sprintf("%.2f%%", 100*ratio) }
 
-// lineEvery is how often progress is told where there is no terminal.
+// lineEvery is how often progress is told.
 const lineEvery = 3 * time.Second
 
-// Progress tells how far a run is: in one line of a terminal, or in a line now and
-// then elsewhere. The zero Progress is silent. Its methods are called from one
-// goroutine.
+// Progress tells how far a run is, in a line now and then. The zero Progress is
+// silent. Its methods are called from one goroutine.
 type Progress struct {
-	w        io.Writer // nil: silence
-	now      func() time.Time
-	terminal bool
-	phase    string
-	last     time.Time
-	all      bool // it was told that all are active
+	w     io.Writer // nil: silence
+	now   func() time.Time
+	phase string
+	last  time.Time
+	all   bool // it was told that all are active
 }
 
 // NewProgress returns one that writes to w.
-func NewProgress(w io.Writer) *Progress {
-	f, ok := w.(*os.File)
-	return &Progress{w: w, now: time.Now, terminal: ok && term.IsTerminal(int(f.Fd()))}
-}
+func NewProgress(w io.Writer) *Progress { return &Progress{w: w, now: time.Now} }
 
 // Settling says how many instances of all are active.
 func (p *Progress) Settling(active, all int) {
@@ -220,23 +213,13 @@ func (p *Progress) Measuring(elapsed, all time.Duration, issued int64) {
 	p.tell("measuring", false, fmt.Sprintf("measuring: %.1f of %v, %s permits issued", elapsed.Seconds(), all, humanize.Comma(issued)))
 }
 
-// Done ends what was shown.
-func (p *Progress) Done() {
-	if p.terminal {
-		fmt.Fprint(p.w, "\r\x1b[K")
-	}
-}
-
 func (p *Progress) tell(phase string, news bool, text string) {
-	switch {
-	case p.w == nil:
-	case p.terminal:
-		fmt.Fprint(p.w, "\r\x1b[K"+text)
-	case news || phase != p.phase || p.now().Sub(p.last) >= lineEvery:
-		if !news || phase != p.phase {
-			p.last = p.now()
-		}
-		p.phase = phase
-		fmt.Fprintln(p.w, text)
+	if p.w == nil || !news && phase == p.phase && p.now().Sub(p.last) < lineEvery {
+		return
 	}
+	if !news || phase != p.phase {
+		p.last = p.now()
+	}
+	p.phase = phase
+	fmt.Fprintln(p.w, text)
 }

@@ -70,7 +70,7 @@ func TestALongTableKeepsWhatIsOver(t *testing.T) {
 	}
 }
 
-// Where there is no terminal: a line as a phase begins, then every few seconds.
+// A line as a phase begins, then every few seconds.
 func TestProgressLines(t *testing.T) {
 	var b bytes.Buffer
 	now := time.Unix(0, 0)
