@@ -1,6 +1,7 @@
 package load
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -41,15 +42,11 @@ type Process struct {
 	instance uint64
 	phase    float64 // place in a gap, 0 to 1: what sets instances out of step
 
-	n   int64   // calls in this window; unused by Poisson
-	at  float64 // Burst: when, as a fraction of the window
-	gap gaps    // Poisson
-}
+	n  int64   // calls in this window; unused by Poisson
+	at float64 // Burst: when, as a fraction of the window
 
-// gaps walks a Poisson process through one window. Time is scaled so that the
-// mean gap is 1 and the window is span long.
-type gaps struct {
-	source rand.PCG
+	// Poisson: time is scaled so that the mean gap is 1 and the window is span long.
+	source rand.ChaCha8
 	random *rand.Rand
 	span   float64
 	next   float64 // when the next call arrives
@@ -65,7 +62,7 @@ func NewProcess(kind Arrival, seed uint64, instance, instances int) *Process {
 		instance: uint64(instance),
 		phase:    (float64(instance) + 0.5) / float64(instances),
 	}
-	p.gap.random = rand.New(&p.gap.source)
+	p.random = rand.New(&p.source)
 	return p
 }
 
@@ -74,8 +71,13 @@ func NewProcess(kind Arrival, seed uint64, instance, instances int) *Process {
 func (p *Process) Begin(window int64, mean float64, floor int64) {
 	switch p.kind {
 	case Poisson:
-		p.gap.source.Seed(p.seed, mix(p.instance, uint64(window)))
-		p.gap.begin(mean, floor)
+		var key [32]byte
+		binary.LittleEndian.PutUint64(key[0:], p.seed)
+		binary.LittleEndian.PutUint64(key[8:], p.instance)
+		binary.LittleEndian.PutUint64(key[16:], uint64(window))
+		p.source.Seed(key)
+		p.span, p.done = p.stretch(mean, floor), 0
+		p.next = p.random.ExpFloat64()
 		return
 	case Burst:
 		// The instance is left out: the whole fleet bursts together.
@@ -93,7 +95,12 @@ func (p *Process) Begin(window int64, mean float64, floor int64) {
 func (p *Process) Due(fraction float64) int64 {
 	switch p.kind {
 	case Poisson:
-		return p.gap.due(fraction)
+		// A gap that ends at the span itself belongs to the next window.
+		for p.next < p.span && p.next <= fraction*p.span {
+			p.done++
+			p.next += p.random.ExpFloat64()
+		}
+		return p.done
 	case Burst:
 		if fraction < p.at {
 			return 0
@@ -114,42 +121,19 @@ func wholeCalls(mean float64, window int64, phase float64) int64 {
 	return int64(whole) + int64(carry)
 }
 
-// begin draws the window's first floor gaps. Where they do not fit, time is
-// stretched until they do: given their number, the calls of a Poisson process
-// lie uniformly, and they still do after that.
-func (g *gaps) begin(mean float64, floor int64) {
-	before := g.source
-	g.span = mean
-	last := 0.0
+// stretch draws the window's first floor gaps, to be drawn again, and returns its span.
+// Where they do not fit into mean, time is stretched until they do: given their number,
+// the calls of a Poisson process lie uniformly, and they still do after that.
+func (p *Process) stretch(mean float64, floor int64) float64 {
+	before, last := p.source, 0.0
 	for range floor {
-		last += g.random.ExpFloat64()
+		last += p.random.ExpFloat64()
 	}
 	if last > mean {
-		g.span = last + g.random.ExpFloat64()
+		mean = last + p.random.ExpFloat64()
 	}
-	g.source = before // the same gaps again
-	g.done = 0
-	g.next = g.random.ExpFloat64()
-}
-
-func (g *gaps) due(fraction float64) int64 {
-	// A gap that ends at the span itself belongs to the next window.
-	for g.next < g.span && g.next <= fraction*g.span {
-		g.done++
-		g.next += g.random.ExpFloat64()
-	}
-	return g.done
-}
-
-// mix spreads an instance and a window over 64 bits, so that neighbours draw
-// unlike numbers (the finalizer of SplitMix64).
-func mix(a, b uint64) uint64 {
-	x := a*0x9e3779b97f4a7c15 ^ b
-	x ^= x >> 30
-	x *= 0xbf58476d1ce4e5b9
-	x ^= x >> 27
-	x *= 0x94d049bb133111eb
-	return x ^ x>>31
+	p.source = before
+	return mean
 }
 
 // MaxZipf is the largest exponent of a Zipf skew. At 8 the second instance has
