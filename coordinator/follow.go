@@ -84,11 +84,14 @@ func (p *membership) watch(ctx context.Context, wait *backoff) error {
 	defer cancel()
 	p.mu.Lock()
 	p.watcher, p.rewatch, p.behind = w, cancel, 0
-	from := p.tracker.Position() + 1
+	from, newcomer := p.tracker.Position()+1, p.proved == 0
 	p.mu.Unlock()
 	defer p.unwatched()
 	var latest rush
 	responses := w.Watch(c, p.s.keys.Provider(p.provider), clientv3.WithPrefix(), clientv3.WithRev(from))
+	if newcomer { // what it borrows meanwhile, it may use once its view is proved
+		p.s.wg.Go(func() { p.s.probeOnce(p.s.o.Probe, []*membership{p}) })
+	}
 	for {
 		var r clientv3.WatchResponse
 		open := false

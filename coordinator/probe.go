@@ -34,7 +34,7 @@ func (s *Session) probe() {
 		s.o.Clock.Observe(s.o.Clock.Now())
 		pause = s.probePause()
 		every := pause
-		s.wg.Go(func() { s.probeOnce(every) })
+		s.wg.Go(func() { s.probeOnce(every, s.all()) })
 	}
 }
 
@@ -73,12 +73,13 @@ type asked struct {
 	probe      view.Probe
 }
 
-// probeOnce sends a read and takes its answer. The next one follows after every.
-func (s *Session) probeOnce(every time.Duration) {
+// probeOnce sends a read for memberships and takes its answer. The next one follows
+// after every.
+func (s *Session) probeOnce(every time.Duration, of []*membership) {
 	sent := s.o.Clock.Now()
 	var waiting []asked
 	key := ""
-	for _, p := range s.all() {
+	for _, p := range of {
 		p.mu.Lock()
 		if p.key != "" && !p.relist {
 			waiting = append(waiting, asked{p, p.id, p.tracker.Sent(sent)})

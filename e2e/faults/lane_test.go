@@ -5,6 +5,7 @@ package faults
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -164,6 +165,13 @@ func (l *lane) play(part time.Duration) error {
 // joinAndGo lets one more instance come, and go in a way.
 func (l *lane) joinAndGo(how kind) func(time.Duration) error {
 	return func(part time.Duration) error {
+		joins := toJoin
+		if how == toLeave {
+			joins = toBorrow
+			l.look(total-total%int64(l.size), l.size) // all take their whole shares at once
+			wait(2 * window)
+		}
+		wrote := l.wrote()
 		began := at(part)
 		client, err := l.dial()
 		if err != nil {
@@ -180,10 +188,12 @@ func (l *lane) joinAndGo(how kind) func(time.Duration) error {
 			}
 			wait(sweepEvery)
 		}
-		l.took.add(toJoin, time.Since(began))
+		l.took.add(joins, time.Since(began))
 		if err := l.settle(total, l.size+1); err != nil {
 			return err
 		}
+		l.took.addWrites(string(joins), l.wrote()-wrote)
+		wrote = l.wrote()
 		l.look(total, l.size+1)
 		began = at(part)
 		switch how {
@@ -201,6 +211,7 @@ func (l *lane) joinAndGo(how kind) func(time.Duration) error {
 			_, latest, _, n := l.found()
 			if n == l.size {
 				l.took.add(how, latest.Sub(began))
+				l.took.addWrites(string(how), l.wrote()-wrote)
 				return l.settle(total, l.size)
 			}
 			if time.Since(began) > impatience {
@@ -209,6 +220,14 @@ func (l *lane) joinAndGo(how kind) func(time.Duration) error {
 			wait(sweepEvery)
 		}
 	}
+}
+
+// wrote returns how often etcd has written the provider's keys up to now.
+func (l *lane) wrote() int {
+	l.fleetOf.mu.Lock()
+	defer l.fleetOf.mu.Unlock()
+	_, of, _ := strings.Cut(l.provider, "/")
+	return l.writings[of]
 }
 
 // allSpent waits until every instance has got a permit beyond the mark.
@@ -247,12 +266,14 @@ func (l *lane) cutAndRaise(part time.Duration) error {
 	}
 	l.look(total/2, l.size)
 	began = at(part)
+	wrote := l.wrote()
 	if err := l.set(total); err != nil {
 		return err
 	}
 	if err := l.allSpent(); err != nil {
 		return err
 	}
+	l.took.addWrites(string(toRaise), l.wrote()-wrote)
 	earliest, latest, _, _ := l.found()
 	l.took.add(toRaise, earliest.Sub(began))
 	l.took.add(toSpend, latest.Sub(began))

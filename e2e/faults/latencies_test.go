@@ -18,16 +18,17 @@ import (
 type kind string
 
 const (
-	toJoin  kind = "join to first permit"
-	toClose kind = "Close to regained share"
-	toLeave kind = "Leave to regained share"
-	toCrash kind = "crash to regained share"
-	toCut   kind = "limit cut to last permit under the old limit"
-	toRaise kind = "limit raise to first use"
-	toSpend kind = "limit raise to use by the last instance"
+	toJoin   kind = "join to first permit"
+	toBorrow kind = "the same, all others having spent their shares"
+	toClose  kind = "Close to regained share"
+	toLeave  kind = "Leave to regained share"
+	toCrash  kind = "crash to regained share"
+	toCut    kind = "limit cut to last permit under the old limit"
+	toRaise  kind = "limit raise to first use"
+	toSpend  kind = "limit raise to use by the last instance"
 )
 
-var kinds = []kind{toJoin, toClose, toLeave, toCrash, toCut, toRaise, toSpend}
+var kinds = []kind{toJoin, toBorrow, toClose, toLeave, toCrash, toCut, toRaise, toSpend}
 
 // promised returns the least and the most that the protocol makes of a kind, on
 // a machine and a network that take no time.
@@ -38,13 +39,11 @@ func (k kind) promised() (least, most time.Duration) {
 	)
 	settle := quota.DefaultSettle
 	switch k {
-	case toJoin:
-		least = settle + 2*quota.DefaultClockError + ahead
-	case toClose: // the next window
+	case toClose, toBorrow: // the next window
 		return 0, window
 	case toLeave:
 		least = 2*quota.DefaultClockError + ahead
-	case toRaise, toSpend: // when an instance learns of it
+	case toJoin, toRaise, toSpend: // when an instance learns of it
 		return 0, 0
 	case toCrash:
 		// The lease was renewed a third of its time ago at the most.
@@ -60,6 +59,8 @@ func (k kind) promised() (least, most time.Duration) {
 type latencies struct {
 	mu sync.Mutex
 	of map[kind][]time.Duration
+	// wrote is how often etcd wrote a provider's keys, by what was done.
+	wrote map[string][]int
 }
 
 func (l *latencies) add(k kind, took time.Duration) {
@@ -69,6 +70,15 @@ func (l *latencies) add(k kind, took time.Duration) {
 		l.of = map[kind][]time.Duration{}
 	}
 	l.of[k] = append(l.of[k], took)
+}
+
+func (l *latencies) addWrites(by string, n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.wrote == nil {
+		l.wrote = map[string][]int{}
+	}
+	l.wrote[by] = append(l.wrote[by], n)
 }
 
 var latencyMarks = marks{"<!-- made by TestLatencies: begin -->\n", "<!-- made by TestLatencies: end -->\n"}

@@ -5,6 +5,7 @@ package faults
 import (
 	"log/slog"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -41,6 +42,28 @@ type fleetOf struct {
 	admin     *coordinator.Admin
 	members   []*guest
 	took      latencies
+
+	mu       sync.Mutex
+	newest   map[string]int64 // revision, by provider
+	writings map[string]int   // revisions that touched it
+}
+
+// count counts the revisions that touch a provider's keys.
+func (f *fleetOf) count(client *clientv3.Client) {
+	f.newest, f.writings = map[string]int64{}, map[string]int{}
+	for r := range client.Watch(f.t.Context(), "/", clientv3.WithPrefix()) {
+		f.mu.Lock()
+		for _, e := range r.Events {
+			_, rest, _ := strings.Cut(string(e.Kv.Key), "latency%2F")
+			of, _, _ := strings.Cut(rest, "/")
+			reports := strings.Contains(string(e.Kv.Key), "/reports/") // come anyway
+			if !reports && f.newest[of] < e.Kv.ModRevision {
+				f.newest[of] = e.Kv.ModRevision
+				f.writings[of]++
+			}
+		}
+		f.mu.Unlock()
+	}
 }
 
 // guest is a process, as far as etcd can tell.
@@ -150,6 +173,7 @@ func measureLatencies(t *testing.T, size, samples int) {
 	f := &fleetOf{t: t, size: size, endpoints: cluster.Endpoints(), admin: admin}
 	lanes := max(1, min(samples, crowd/size))
 	rounds := (samples + lanes - 1) / lanes
+	go f.count(client)
 	var providers []string
 	all := make([]*lane, lanes)
 	for i := range all {
@@ -190,6 +214,10 @@ func measureLatencies(t *testing.T, size, samples int) {
 		return
 	}
 	t.Log("\n" + latencyHead() + f.took.line(size))
+	for by, n := range f.took.wrote {
+		slices.Sort(n)
+		t.Logf("%s: etcd wrote the provider's keys %d times (median), %d at most", by, n[len(n)/2], n[len(n)-1])
+	}
 	if file := os.Getenv("E2E_TABLE"); file != "" {
 		if err := f.took.write(file, size); err != nil {
 			t.Fatal(err)
