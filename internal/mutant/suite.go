@@ -1,17 +1,15 @@
 package mutant
 
 import (
-	"bytes"
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
-	"text/tabwriter"
 	"time"
 )
 
@@ -23,7 +21,7 @@ type Suite struct {
 	// Limit ends a run that takes longer, which counts as caught: a mutant may
 	// hang.
 	Limit time.Duration
-	// Caught says in a few words, for the table, what the output of a run that
+	// Caught says in a few words what the output of a run that
 	// failed shows. nil: the names of the tests that failed.
 	Caught func(output string) string
 }
@@ -76,17 +74,14 @@ func (table Table) Apply(t *testing.T) {
 }
 
 // Hunt runs the suites against each mutant, one after the other until one catches
-// it, and prints a table. A mutant that none catches fails the test, and so does
-// one that does not compile.
+// it, and logs which. A mutant that none catches fails the test, and so does one that
+// does not compile.
 func (table Table) Hunt(t *testing.T, suites ...Suite) {
 	t.Helper()
 	root, err := Root()
 	if err != nil {
 		t.Fatal(err)
 	}
-	var report bytes.Buffer
-	w := tabwriter.NewWriter(&report, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(w, "mutant\twhat is wrong\tcaught by\tafter")
 	caught := 0
 	for _, m := range table {
 		began := time.Now()
@@ -94,69 +89,48 @@ func (table Table) Hunt(t *testing.T, suites ...Suite) {
 		switch {
 		case err != nil:
 			t.Error(err)
-			by = "(does not compile)"
 		case by == "":
 			t.Errorf("mutant %s (%s) is not caught", m.Name, m.Wrong)
-			by = "NOTHING"
 		default:
 			caught++
+			t.Logf("%s (%s): caught by %s after %v", m.Name, m.Wrong, by, time.Since(began).Round(100*time.Millisecond))
 		}
-		t.Logf("%s: %s", m.Name, by) // for somebody who looks on
-		fmt.Fprintf(w, "%s\t%s\t%s\t%v\n", m.Name, m.Wrong, by, time.Since(began).Round(100*time.Millisecond))
 	}
-	if err := w.Flush(); err != nil {
-		t.Fatal(err)
-	}
-	t.Logf("%d of %d mutants are caught\n%s", caught, len(table), report.String())
+	t.Logf("%d of %d mutants are caught", caught, len(table))
 }
 
 // hunt returns what caught the mutant, empty if nothing did.
 func (m *Mutant) hunt(ctx context.Context, root, dir string, suites []Suite) (by string, err error) {
-	built := map[string]string{}
-	for _, s := range suites {
-		binary, ok := built[s.Package]
-		if !ok {
-			if binary, err = m.BuildTest(ctx, root, dir, s.Package); err != nil {
-				return "", err
-			}
-			built[s.Package] = binary
-		}
-		if by, err = s.catch(ctx, root, binary); by != "" || err != nil {
-			break
-		}
-	}
-	for _, binary := range built {
-		if err := os.Remove(binary); err != nil {
-			return "", err
-		}
-	}
-	return by, err
-}
-
-// catch runs the suite's tests in a binary with a mutant.
-func (s *Suite) catch(ctx context.Context, root, binary string) (by string, err error) {
-	args := append([]string{"-test.run", s.Run, "-test.timeout", s.Limit.String(), "-test.count", "1"}, s.Args...)
-	run := exec.CommandContext(ctx, binary, args...) //nolint:gosec // a program that this package has built
-	run.Dir = filepath.Join(root, filepath.FromSlash(s.Package))
-	out, err := run.CombinedOutput()
-	if err == nil {
-		return "", nil
-	}
-	if ctx.Err() != nil {
-		return "", ctx.Err()
-	}
-	if _, ended := err.(*exec.ExitError); !ended { //nolint:errorlint // it is never wrapped
+	overlay, err := m.Overlay(root, dir)
+	if err != nil {
 		return "", err
 	}
-	if s.Caught != nil {
-		if by := s.Caught(string(out)); by != "" {
-			return by, nil
+	for _, s := range suites {
+		args := []string{"test", "-vet=off", "-overlay", overlay, "-count=1", "-run", s.Run, "-timeout", s.Limit.String(), s.Package, "-args"}
+		run := exec.CommandContext(ctx, "go", append(args, s.Args...)...) //nolint:gosec // the arguments are this package's own
+		run.Dir = root
+		out, err := run.CombinedOutput()
+		_, ended := errors.AsType[*exec.ExitError](err)
+		switch {
+		case err == nil:
+			continue
+		case ctx.Err() != nil:
+			return "", ctx.Err()
+		case !ended || notBuilt.Match(out):
+			return "", fmt.Errorf("mutant %s does not compile: %w\n%s", m.Name, err, out)
 		}
+		if s.Caught != nil {
+			by = s.Caught(string(out))
+		}
+		return cmp.Or(by, failed(string(out))), nil
 	}
-	return failed(string(out)), nil
+	return "", nil
 }
 
-var failedTest = regexp.MustCompile(`(?m)^--- FAIL: (\S+)`)
+var (
+	failedTest = regexp.MustCompile(`(?m)^--- FAIL: (\S+)`)
+	notBuilt   = regexp.MustCompile(`(?m)^FAIL\t.* \[(build|setup) failed\]$`)
+)
 
 // failed returns the names of the tests that failed.
 func failed(output string) string {
