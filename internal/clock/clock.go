@@ -60,9 +60,8 @@ type Clock struct {
 	// ahead is how far the operating system's clock was ahead of corrected time
 	// when it was last observed; negative if behind.
 	ahead atomic.Int64
-	steps atomic.Uint32 // number of steps forward
-	halts atomic.Uint32 // number of times that it stood still
-	jumps atomic.Uint32 // how often the operating system's clock jumped ahead of the monotonic one
+	moves [3]atomic.Uint32 // how often a correction was of each kind
+	jumps atomic.Uint32    // how often the operating system's clock jumped ahead of the monotonic one
 
 	mu struct {
 		sync.Mutex
@@ -167,10 +166,10 @@ func (c *Clock) Wall() int64 { return c.WallAt(c.Mono()) }
 func (c *Clock) Ahead() time.Duration { return time.Duration(c.ahead.Load()) }
 
 // Steps returns how often corrected time was stepped forward.
-func (c *Clock) Steps() uint32 { return c.steps.Load() }
+func (c *Clock) Steps() uint32 { return c.moves[stepped].Load() }
 
 // Halts returns how often corrected time was made to stand still.
-func (c *Clock) Halts() uint32 { return c.halts.Load() }
+func (c *Clock) Halts() uint32 { return c.moves[halted].Load() }
 
 // Jumps returns how often the operating system's clock was found to have jumped
 // ahead of the monotonic one: it was set, or the machine slept. A measurement is

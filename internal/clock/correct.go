@@ -31,13 +31,7 @@ func (c *Clock) Observe(at Instant) {
 	} else {
 		next, m = correct(offset, os, elapsed)
 	}
-	switch m {
-	case slewed:
-	case stepped:
-		c.steps.Add(1)
-	case halted:
-		c.halts.Add(1)
-	}
+	c.moves[m].Add(1)
 	if next < offset {
 		// The floor first: a reader between the two stores must not see time run
 		// back.
@@ -72,7 +66,7 @@ func (c *Clock) jumpedLocked(jump time.Duration) {
 	}
 	c.mu.estimate.Offset += int64(slept)
 	c.offset.Add(int64(slept))
-	c.steps.Add(1)
+	c.moves[stepped].Add(1)
 }
 
 // move is how a difference was corrected.
