@@ -10,12 +10,12 @@ import (
 	"os"
 	"os/signal"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/webguard"
@@ -117,9 +117,9 @@ func (a *app) dev(ctx context.Context, f *devFlags) (err error) {
 		return err
 	}
 	ctx, stop := context.WithCancel(ctx)
-	var services sync.WaitGroup
-	defer func() { stop(); services.Wait() }()
-	if err := sampleFleet(ctx, a, client, f, &services); err != nil {
+	services, ctx := errgroup.WithContext(ctx)
+	defer func() { stop(); err = errors.Join(err, services.Wait()) }()
+	if err := sampleFleet(ctx, a, client, f, services); err != nil {
 		return err
 	}
 	if page != nil {
@@ -130,11 +130,7 @@ func (a *app) dev(ctx context.Context, f *devFlags) (err error) {
 			return err
 		}
 		a.dashboardSays(page.Addr(), p)
-		services.Go(func() {
-			if err := server.Serve(ctx, page, nil); err != nil {
-				fmt.Fprintln(a.stderr, format.Clean("the dashboard ended: "+err.Error()))
-			}
-		})
+		services.Go(func() error { return server.Serve(ctx, page, nil) })
 	}
 	a.devSays(cluster.Endpoints(), where, limits, f)
 	<-ctx.Done()
@@ -158,7 +154,7 @@ func (a *app) sample(ctx context.Context, client *clientv3.Client) (string, erro
 }
 
 // sampleFleet starts instances that ask for somewhat more than the limit.
-func sampleFleet(ctx context.Context, a *app, client *clientv3.Client, f *devFlags, group *sync.WaitGroup) error {
+func sampleFleet(ctx context.Context, a *app, client *clientv3.Client, f *devFlags, group *errgroup.Group) error {
 	quiet := slog.New(slog.DiscardHandler)
 	for i := range f.instances {
 		s, err := coordinator.Join(ctx, client, coordinator.Options{Name: fmt.Sprintf("demo-%d", i+1), Prefix: a.etcd.Prefix, Logger: quiet})
@@ -169,9 +165,10 @@ func sampleFleet(ctx context.Context, a *app, client *clientv3.Client, f *devFla
 		if err != nil {
 			return errors.Join(err, s.Close())
 		}
-		group.Go(func() {
-			defer s.Close() // the etcd ends too
+		group.Go(func() error {
 			use(ctx, l, f.instances)
+			_ = s.Close() // the etcd ends too
+			return nil
 		})
 	}
 	return nil

@@ -5,10 +5,14 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
+	"slices"
+	"strconv"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -20,6 +24,7 @@ import (
 	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/internal/buildinfo"
 	"github.com/quotient-limiter/quotient/internal/etcdflags"
+	"github.com/quotient-limiter/quotient/quota"
 )
 
 // app is one run of the tool: its environment, and what all commands share. Commands are methods that return a *cobra.Command.
@@ -123,3 +128,206 @@ const envAuthor = "QUOTIENT_AUTHOR"
 
 // author is recorded in the history.
 func author(env func(string) string) string { return cmp.Or(env(envAuthor), buildinfo.User()) }
+
+// root builds the command tree. A new command is added here.
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "quota-admin",
+		Short: "Set and show the rate limits of providers, and the instances that apply them",
+		Long: `quota-admin sets and shows the policies of providers in etcd, their history,
+and the instances that apply them.
+
+A provider is named by a path: payments/charge. Limits are permits per window,
+several with commas: 300000/s or 500/2s,10000/1m.`,
+		Example: `  quota-admin set payments/charge 300000/s --reason campaign --wait
+  quota-admin top payments/charge
+  quota-admin list --endpoints https://etcd-1:2379,https://etcd-2:2379 \
+      --cacert ca.pem --cert ann.pem --key ann-key.pem`,
+		Version:       buildinfo.Version(),
+		SilenceErrors: true, // run prints them, in the format asked for
+		SilenceUsage:  true,
+		// As far as two typing errors.
+		SuggestionsMinimumDistance: 2,
+	}
+	flags := root.PersistentFlags()
+	a.etcd = etcdflags.Register(flags)
+	a.etcd.Env, a.etcd.Stdin, a.etcd.Stderr = a.env, a.stdin, a.stderr
+	flags.VarP(&a.format, "output", "o", "`format` of data and errors: table, json or yaml")
+	flags.BoolVar(&a.debug, "debug", false, "show on stderr what the etcd client logs")
+	flags.SortFlags = false
+	root.SetVersionTemplate("quota-admin {{.Version}}\n")
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {
+			if text := unknown.GetSpecifiedShortnames(); text != "" && text[0] >= '0' && text[0] <= '9' {
+				return usageError(cmd, "limits -%s: a limit cannot be negative", text)
+			}
+		}
+		return usageError(cmd, "%v", err)
+	})
+	root.SetUsageTemplate(usageTemplate)
+	root.AddCommand(
+		a.setCommand(), a.cancelCommand(),
+		a.getCommand(), a.listCommand(), a.deleteCommand(),
+		a.historyCommand(), a.diffCommand(), a.rollbackCommand(),
+		a.applyCommand(), a.exportCommand(),
+		a.instancesCommand(), a.doctorCommand(), a.topCommand(), a.dashboardCommand(), a.rolesCommand(), a.devCommand(), a.versionCommand(),
+	)
+	root.AddCommand(a.modeCommands()...)
+	return root
+}
+
+// finish sets, for cmd and the commands below it, what follows from their lines of
+// usage: the check of arguments, and the completion of providers.
+func (a *app) finish(cmd *cobra.Command) {
+	cmd.Flags().SortFlags = false // related flags stand together
+	if cmd.HasSubCommands() {
+		cmd.Args = a.noCommand
+		cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	} else {
+		cmd.Args, cmd.ValidArgsFunction = a.checkArgs, a.completeProvider
+	}
+	for _, c := range cmd.Commands() {
+		a.finish(c)
+	}
+}
+
+func (a *app) noCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	hint := ""
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		slices.Sort(near)
+		hint = "; did you mean " + strings.Join(near, " or ") + "?"
+	}
+	return usageError(cmd, "there is no command %q%s", args[0], hint)
+}
+
+// argument returns the name of the n-th argument by the line of usage, as in
+// "diff PROVIDER REVISION [REVISION]"; "" if there is none.
+func argument(cmd *cobra.Command, n int) (name string, needed bool) {
+	words := strings.Fields(cmd.Use)[1:]
+	if last := len(words) - 1; n > last && last >= 0 && strings.HasSuffix(words[last], "...]") {
+		n = last
+	}
+	if n >= len(words) || strings.HasPrefix(words[0], "-") {
+		return "", false
+	}
+	return strings.Trim(words[n], "[.]"), words[n][0] != '['
+}
+
+// checkArgs compares the arguments with the line of usage, and reports flags with
+// wrong values.
+func (a *app) checkArgs(cmd *cobra.Command, args []string) error {
+	for n, text := range args {
+		switch name, _ := argument(cmd, n); {
+		case name == "":
+			return usageError(cmd, "%q is one argument too many", text)
+		case name == "PROVIDER" && quota.ValidateProvider(text) != nil:
+			return usageError(cmd, "%v", quota.ValidateProvider(text))
+		case name == "REVISION" && revisionOf(text) < 1:
+			return usageError(cmd, "%q is no revision; history shows them", text)
+		}
+	}
+	var missing []string
+	for n := len(args); ; n++ {
+		name, needed := argument(cmd, n)
+		if !needed {
+			break
+		}
+		missing = append(missing, name)
+	}
+	if len(missing) > 0 {
+		return usageError(cmd, "%s is missing", strings.Join(missing, " and "))
+	}
+	return errors.Join(a.wrong...)
+}
+
+// revisionOf reads a revision; 0 is none.
+func revisionOf(text string) int64 {
+	n, _ := strconv.ParseUint(text, 10, 63)
+	return int64(n)
+}
+
+// flagValue is a flag's value that is given to a function. It is a duration, unless
+// the text of usage names it otherwise.
+type flagValue func(text string) error
+
+func (f flagValue) Set(text string) error { return f(text) }
+func (f flagValue) String() string        { return "" }
+func (f flagValue) Type() string          { return "duration" }
+
+// flag adds a flag to cmd and passes its value to set. All values that set refuses
+// are reported together.
+func (a *app) flag(cmd *cobra.Command, name, usage string, set func(text string) error) *pflag.Flag {
+	return cmd.Flags().VarPF(flagValue(func(text string) error {
+		if err := set(text); err != nil {
+			a.wrong = append(a.wrong, usageError(cmd, "--%s %s: %v", name, text, err))
+		}
+		return nil
+	}), name, "", usage)
+}
+
+// completionTime bounds what a press of the tab key may take.
+const completionTime = time.Second
+
+// completeProvider offers the names of the providers that have a policy. Where
+// etcd does not answer it offers nothing, silently: the shell shows whatever is
+// printed.
+func (a *app) completeProvider(cmd *cobra.Command, args []string, prefix string) (names []string, _ cobra.ShellCompDirective) {
+	if name, _ := argument(cmd, len(args)); name != "PROVIDER" && name != "PREFIX" {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	a.etcd.Stdin, a.etcd.Stderr = strings.NewReader(""), io.Discard // no password prompt
+	ctx, cancel := context.WithTimeout(cmd.Context(), completionTime)
+	defer cancel()
+	var all []coordinator.Stored
+	if err := a.connected(ctx, func(_ *clientv3.Client, admin *coordinator.Admin) (err error) {
+		all, err = admin.List(ctx)
+		return err
+	}); err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	for _, s := range all {
+		if strings.HasPrefix(s.Provider, prefix) && format.Printable(s.Provider) && !slices.Contains(args, s.Provider) {
+			names = append(names, s.Provider)
+		}
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+// usageTemplate shows a command's own flags only. The connection flags are many
+// and the same for all, so they stand in the root's help.
+const usageTemplate = `Usage:
+  {{if .Runnable}}{{if .HasParent}}{{.UseLine}}{{else}}quota-admin COMMAND{{end}}{{else}}{{.CommandPath}} COMMAND{{end}}
+{{- if .HasExample}}
+
+Examples:
+{{.Example}}{{end}}
+{{- if .HasAvailableSubCommands}}
+
+Commands:{{range .Commands}}{{if or .IsAvailableCommand (eq .Name "help")}}
+  {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}{{end}}
+{{- if .HasAvailableLocalFlags}}
+
+Flags:
+{{.LocalFlags.FlagUsagesWrapped 100 | trimTrailingWhitespaces}}{{end}}
+{{- if .HasParent}}
+
+Connection flags, -o table|json|yaml and exit codes: quota-admin --help
+{{- else}}
+
+Changes are recorded as made by user@host, or by ` + envAuthor + ` where it is set.
+
+Exit codes:
+  0  done
+  1  failed
+  2  bad usage
+  3  not found
+  4  revision conflict: the policy was changed meanwhile
+  5  etcd cannot be reached
+  6  etcd denied permission
+  7  refused by a guard rail: --max-step, a bad policy, too short an announcement
+  8  written, but not applied by every instance in time (--wait)
+{{end}}
+`

@@ -79,7 +79,7 @@ func (a *app) awaitAll(ctx context.Context, admin *coordinator.Admin, most time.
 		select {
 		case <-ctx.Done():
 			for _, w := range all {
-				failed = append(failed, w.late(ctx.Err(), most))
+				failed = append(failed, w.late(most))
 			}
 			return errors.Join(failed...)
 		case <-time.After(waitEvery):
@@ -126,10 +126,7 @@ func (w *waitJSON) count(f *coordinator.Fleet, now time.Time) {
 // laggardsShown bounds the names in an error; JSON has all.
 const laggardsShown = 10
 
-func (w *waitJSON) late(err error, most time.Duration) error {
-	if errors.Is(err, context.Canceled) {
-		return err
-	}
+func (w *waitJSON) late(most time.Duration) error {
 	if w.Instances == 0 {
 		return &fault{fmt.Errorf("the fleet of %s could not be read within %v; the change is made", w.Provider, most), errLate, nil}
 	}

@@ -121,7 +121,7 @@ func TestLaggardsAreNamed(t *testing.T) {
 	if w.Applied != 2 || w.Instances != 5 || len(w.Laggards) != 3 {
 		t.Fatalf("%+v", w)
 	}
-	err := w.late(t.Context().Err(), time.Minute)
+	err := w.late(time.Minute)
 	text := classify(err)
 	want := []string{"silent: has not reported yet", "foreign: no lease", "stale: has policy revision 8, is stale, reported 12s ago: etcd is away"}
 	if text.ExitCode != exitLate || strings.Join(text.Hints, "|") != strings.Join(want, "|") || !strings.Contains(text.Error, "applied by 2 of 5 instances at revision 9 after 1m0s") {
@@ -134,7 +134,7 @@ func TestLaggardsAreNamed(t *testing.T) {
 		add("many", nil, nil)
 	}
 	w.count(f, now)
-	if text := classify(w.late(nil, time.Minute)); len(text.Hints) != laggardsShown+1 || text.Hints[laggardsShown] != "and 13 more" {
+	if text := classify(w.late(time.Minute)); len(text.Hints) != laggardsShown+1 || text.Hints[laggardsShown] != "and 13 more" {
 		t.Errorf("%+v", text.Hints)
 	}
 }
