@@ -143,7 +143,7 @@ var mutants = mutant.Table{
 		"more := max(g.mu.published+g.mu.held+1, g.headLocked())", "more := g.headLocked()"),
 	{Name: "NoEdgeForWindows", Wrong: "no edge at a window's end", Edits: []mutant.Edit{
 		{File: plannerFile, Old: "		ends(w.End())\n", New: ""},
-		{File: plannerFile, Old: "ends(quota.WindowAt(length, now+p.offset).End()) })", New: "})"},
+		{File: plannerFile, Old: "ends(quota.WindowAt(length, now+p.offset).End())", New: "_ = length"},
 	}},
 	mutant.Replace("NoEdgeAfterTheGuard", "no edge where a guard ends", plannerFile,
 		"		ends(opens)\n", ""),
@@ -152,7 +152,7 @@ var mutants = mutant.Table{
 	mutant.Replace("NoEdgeForGrowth", "no edge where a larger share begins to count", plannerFile,
 		"			ends(plan.Shape.Grows(length, now+p.offset))\n", ""),
 	mutant.Replace("NoEdgeForComing", "no edge for lengths that do not bind yet", plannerFile,
-		"ends(quota.WindowAt(length, now+p.offset).End()) })", "})"),
+		"ends(quota.WindowAt(length, now+p.offset).End())", "_ = length"),
 	mutant.Replace("NoEdgeForPauses", "no edge where a pause ends", plannerFile,
 		"plan.Shut, plan.PausedUntil, plan.Until = true, p.paused, p.paused", "plan.Shut, plan.PausedUntil = true, p.paused"),
 	mutant.Replace("NoEdgeForProofs", "no end of the segment with the proof", gateFile,

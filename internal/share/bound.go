@@ -138,9 +138,8 @@ func (h *History) Rules(now, offset int64) Rules {
 	if auto == 0 {
 		return r
 	}
-	newest.each(func(length time.Duration) { r.Longest = max(r.Longest, length) })
-	if l := h.Lengths(now, offset); len(l) > 0 {
-		r.Longest = max(r.Longest, l[len(l)-1])
+	for _, length := range append(h.Lengths(now, offset), newest.lengths...) {
+		r.Longest = max(r.Longest, length)
 	}
 	return r
 }
@@ -153,18 +152,14 @@ func (h *History) Lengths(now, offset int64) []time.Duration {
 	lengths := make([]time.Duration, 0, 8)
 	for i := range slices.Backward(h.terms) { // the newest need no lookback
 		t := &h.terms[i]
-		t.each(func(length time.Duration) {
-			if slices.Contains(lengths, length) {
-				return
-			}
+		for _, length := range t.lengths {
 			first, w := h.span(length, add(now, offset))
-			for ; w.Index >= first.Index; w.Index-- {
+			for ; w.Index >= first.Index && !slices.Contains(lengths, length); w.Index-- {
 				if _, limited, _ := t.limit(w); limited && (t.end == math.MaxInt64 || t.end >= h.lookback(w, now, offset)) {
 					lengths = append(lengths, length)
-					return
 				}
 			}
-		})
+		}
 	}
 	slices.Sort(lengths)
 	return lengths
@@ -186,7 +181,9 @@ func (h *History) ReadyAt() int64 {
 	var longest time.Duration
 	for _, t := range h.terms {
 		settle = max(settle, t.settle)
-		t.each(func(length time.Duration) { longest = max(longest, length) })
+		for _, length := range t.lengths {
+			longest = max(longest, length)
+		}
 	}
 	ready := max(add(max(h.began, h.selfAt), settle), h.opens(longest))
 	return max(ready, sub(h.members[i].from, h.offset))

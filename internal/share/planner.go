@@ -213,7 +213,9 @@ func (p *Planner) plan(now, guard int64) window.Plan {
 	}
 	// A length that does not bind yet may, from its next window on.
 	for i := range p.terms {
-		p.terms[i].each(func(length time.Duration) { ends(quota.WindowAt(length, now+p.offset).End()) })
+		for _, length := range p.terms[i].lengths {
+			ends(quota.WindowAt(length, now+p.offset).End())
+		}
 	}
 	for _, length := range p.Lengths(now, p.offset) {
 		w := quota.WindowAt(length, now+p.offset)

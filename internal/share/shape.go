@@ -37,7 +37,9 @@ func (h *History) Shapes(now int64) Shapes {
 	newest := len(h.terms) - 1
 	longest := int64(0)
 	for i := range h.terms {
-		h.terms[i].each(func(l time.Duration) { longest = max(longest, int64(l)) })
+		for _, l := range h.terms[i].lengths {
+			longest = max(longest, int64(l))
+		}
 	}
 	for i := range h.terms {
 		t := &h.terms[i]

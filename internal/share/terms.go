@@ -72,6 +72,7 @@ type terms struct {
 	clockErr  int64 // ns; the default without a policy
 	floor     int64 // percent
 	blocked   Reason
+	lengths   []time.Duration // of its windows, those that are announced included; sorted
 }
 
 func newTerms(p *quota.Policy, revision int64, l *protocol.Level) *terms {
@@ -84,6 +85,13 @@ func newTerms(p *quota.Policy, revision int64, l *protocol.Level) *terms {
 	d := p.WithDefaults()
 	t.settle, t.freshness, t.guard = int64(d.Settle), int64(d.Freshness), int64(d.Guard)
 	t.guardAuto, t.clockErr = d.GuardAuto, int64(d.ClockError)
+	for _, limits := range append([]quota.LimitChange{{Limits: p.Limits}}, p.Next...) {
+		for _, l := range limits.Limits {
+			t.lengths = append(t.lengths, l.Window)
+		}
+	}
+	slices.Sort(t.lengths)
+	t.lengths = slices.Compact(t.lengths)
 	t.weighted, t.byDemand, t.floor, t.shape = d.Share == quota.ShareWeighted, d.Share == quota.ShareDemand, d.Floor, d.Shape
 	switch {
 	case len(p.Unsupported()) > 0 || p.CheckTiming() != nil:
@@ -153,20 +161,4 @@ func (t *terms) change(c *protocol.Change) *terms {
 
 func hasLength(limits []quota.Limit, length time.Duration) bool {
 	return slices.ContainsFunc(limits, func(l quota.Limit) bool { return l.Window == length })
-}
-
-// each calls f for the window length of every limit of the policy, those that
-// are announced included. A length may come more than once.
-func (t *terms) each(f func(length time.Duration)) {
-	if t.policy == nil {
-		return
-	}
-	for i := range t.policy.Limits {
-		f(t.policy.Limits[i].Window)
-	}
-	for i := range t.policy.Next {
-		for j := range t.policy.Next[i].Limits {
-			f(t.policy.Next[i].Limits[j].Window)
-		}
-	}
 }

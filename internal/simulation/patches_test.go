@@ -140,9 +140,9 @@ var patches = mutant.Table{
 		{File: "internal/share/bound.go", Old: `	start := sub(w.Start(), offset)
 `, New: `	anchor := w.Start()
 	for i := range h.terms {
-		h.terms[i].each(func(length time.Duration) {
+		for _, length := range h.terms[i].lengths {
 			anchor = max(anchor, quota.WindowAt(length, add(now, offset)).Start())
-		})
+		}
 	}
 	start := sub(anchor, offset)
 `},
@@ -187,12 +187,12 @@ var patches = mutant.Table{
 		{File: "internal/view/tracker.go", Old: "if a.overtaken || a.revision > t.position {", New: "if a.overtaken {"},
 	}},
 	{Name: "RemovedForgotten", Wrong: "forgets a limit that the newest view lacks", Edits: []mutant.Edit{
-		{File: "internal/share/bound.go", Old: `		t.each(func(length time.Duration) {
-			if slices.Contains(lengths, length) {`, New: `		if i < len(h.terms)-1 {
+		{File: "internal/share/bound.go", Old: `		for _, length := range t.lengths {
+			first`, New: `		if i < len(h.terms)-1 {
 			continue
 		}
-		t.each(func(length time.Duration) {
-			if slices.Contains(lengths, length) {`},
+		for _, length := range t.lengths {
+			first`},
 	}},
 	{Name: "ReturnedLate", Wrong: "takes a permit back after its window", Edits: []mutant.Edit{
 		{File: "internal/window/ledger.go", Old: "same := grant.Epoch == l.epoch", New: "same := true"},
