@@ -3,28 +3,13 @@ package child
 import (
 	"errors"
 	"os/exec"
+	"runtime"
 	"syscall"
 	"time"
-	"unsafe"
 )
 
-var getProcessMemoryInfo = syscall.NewLazyDLL("psapi.dll").NewProc("GetProcessMemoryInfo")
-
-// memoryCounters is PROCESS_MEMORY_COUNTERS.
-type memoryCounters struct {
-	size                       uint32
-	pageFaults                 uint32
-	peakWorkingSet             uintptr
-	workingSet                 uintptr
-	quotaPeakPagedPool         uintptr
-	quotaPagedPool             uintptr
-	quotaPeakNonPagedPool      uintptr
-	quotaNonPagedPool          uintptr
-	pagefileUsage, peakPageUse uintptr
-}
-
 // Used returns the processor time that this process has used, and the most
-// memory that it ever had.
+// memory that it ever had, as Go counts it.
 func Used() (cpu time.Duration, maxRSS int64) {
 	process, err := syscall.GetCurrentProcess()
 	if err != nil {
@@ -34,11 +19,9 @@ func Used() (cpu time.Duration, maxRSS int64) {
 	if err := syscall.GetProcessTimes(process, &created, &exited, &kernel, &user); err == nil {
 		cpu = fileTime(kernel) + fileTime(user)
 	}
-	counters := memoryCounters{}
-	counters.size = uint32(unsafe.Sizeof(counters))
-	if ok, _, _ := getProcessMemoryInfo.Call(uintptr(process), uintptr(unsafe.Pointer(&counters)), uintptr(counters.size)); ok != 0 {
-		maxRSS = int64(counters.peakWorkingSet)
-	}
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	maxRSS = int64(m.Sys)
 	return cpu, maxRSS
 }
 
