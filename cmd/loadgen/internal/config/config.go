@@ -4,7 +4,6 @@ package config
 import (
 	"context"
 	"fmt"
-	"os"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -45,7 +44,8 @@ type Config struct {
 	JSON         string       // a file, "-" for standard output, or empty
 	HTML         string       // a file, or empty
 	Quiet        bool
-	Etcd         *etcdflags.Flags // nil: an embedded etcd
+	Etcd         *etcdflags.Flags
+	Embedded     bool // etcd is; nothing but its endpoints is to be known
 }
 
 // change is a limit change on the way.
@@ -128,20 +128,10 @@ func (c *Config) Bands() (names []string) {
 // Client returns a client of the etcd of the flags, or of the embedded one. The
 // caller closes it.
 func (c *Config) Client(ctx context.Context, embedded []string) (*clientv3.Client, error) {
-	if c.Etcd != nil {
-		return c.Etcd.Client(ctx)
+	if c.Embedded {
+		c.Etcd.Endpoints = embedded
 	}
-	f := etcdflags.Flags{Endpoints: embedded, Prefix: etcdflags.DefaultPrefix, DialTimeout: etcdflags.DefaultDialTimeout, CommandTimeout: etcdflags.DefaultCommandTimeout,
-		Stderr: os.Stderr, Env: func(string) string { return "" }}
-	return f.Client(ctx)
-}
-
-// Prefix is that of all keys.
-func (c *Config) Prefix() string {
-	if c.Etcd != nil {
-		return c.Etcd.Prefix
-	}
-	return etcdflags.DefaultPrefix
+	return c.Etcd.Client(ctx)
 }
 
 // GuardCovers reports whether a policy's guard is to cover the clocks' errors.

@@ -83,14 +83,17 @@ func ParseFlags(args []string, env func(string) string, help io.Writer) (*Config
 		return nil, err
 	}
 	c.Args, c.Asked = args, asked(set, connection)
-	if c.Etcd, err = chooseEtcd(etcd, connection, env); err != nil {
-		return nil, err
-	}
-	if c.Etcd == nil {
+	c.Etcd, c.Embedded = etcd, !connection.Changed("endpoints") && env("QUOTIENT_ENDPOINTS") == ""
+	if c.Embedded {
 		delete(c.Asked, "endpoints")
+		etcd.Env = func(string) string { return "" } // which is of another one
+		return c, noneOf(connection)
 	}
-	if c.Etcd != nil && (set.Changed("etcd-members") || len(c.Faults) > 0) {
+	if set.Changed("etcd-members") || len(c.Faults) > 0 {
 		return nil, Usagef("--etcd-members and --fault are for the embedded etcd: leave them out, or --endpoints")
+	}
+	if err := etcd.Resolve(); err != nil {
+		return nil, err
 	}
 	return c, nil
 }
@@ -277,18 +280,12 @@ func (c *Config) checkFleet() error {
 	return nil
 }
 
-// chooseEtcd returns nil for the embedded etcd: the default, unless endpoints
-// are given by flag or environment.
-func chooseEtcd(etcd *etcdflags.Flags, set *pflag.FlagSet, env func(string) string) (*etcdflags.Flags, error) {
-	if set.Changed("endpoints") || env("QUOTIENT_ENDPOINTS") != "" {
-		return etcd, etcd.Resolve()
-	}
-	var stray error
-	set.VisitAll(func(f *pflag.Flag) {
-		if !f.Changed {
-			return
+// noneOf refuses flags that say how an etcd is reached.
+func noneOf(connection *pflag.FlagSet) (stray error) {
+	connection.VisitAll(func(f *pflag.Flag) {
+		if f.Changed {
+			stray = Usagef("--%s is for an etcd that runs already: give --endpoints too, or leave it out for the embedded one", f.Name)
 		}
-		stray = Usagef("--%s is for an etcd that runs already: give --endpoints too, or leave it out for the embedded one", f.Name)
 	})
-	return nil, stray
+	return stray
 }

@@ -24,7 +24,7 @@ func TestDefaults(t *testing.T) {
 	if len(c.Limits) != 1 || c.Limits[0] != (quota.Limit{Permits: 300000, Window: time.Second}) ||
 		c.Instances != 96 || c.Duration != 10*time.Second || c.Demand != 1.5 ||
 		c.Arrival != "steady" || !c.Skew.Even() || c.MaxWait != 100*time.Millisecond ||
-		c.Settle != 3*time.Second || c.policy.Outage != quota.OutageHold || c.Etcd != nil {
+		c.Settle != 3*time.Second || c.policy.Outage != quota.OutageHold || !c.Embedded {
 		t.Errorf("%+v", c)
 	}
 }
@@ -64,7 +64,7 @@ func TestEndpointsFromTheEnvironment(t *testing.T) {
 		return ""
 	}
 	c, err := ParseFlags(nil, env, io.Discard)
-	if err != nil || c.Etcd == nil || c.Etcd.Endpoints[0] != "10.0.0.1:2379" {
+	if err != nil || c.Embedded || c.Etcd.Endpoints[0] != "10.0.0.1:2379" {
 		t.Errorf("%+v, %v", c, err)
 	}
 }

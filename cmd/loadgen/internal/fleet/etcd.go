@@ -32,11 +32,8 @@ func openEtcd(ctx context.Context, c *config.Config, lost func(error)) (e *etcd,
 			_ = e.close() // what was opened so far; err tells more
 		}
 	}()
-	options := coordinator.AdminOptions{Author: "loadgen"}
 	var endpoints []string // of the embedded one
-	if c.Etcd != nil {
-		options.Prefix, options.Timeout = c.Etcd.Prefix, c.Etcd.CommandTimeout
-	} else {
+	if c.Embedded {
 		// etcd's own timers: on a machine under full load a faster clock would take
 		// every hiccup for a dead leader. Members that may be killed are processes.
 		if e.embedded, err = etcdtest.Start(etcdtest.Options{
@@ -52,7 +49,7 @@ func openEtcd(ctx context.Context, c *config.Config, lost func(error)) (e *etcd,
 	if e.client, err = c.Client(ctx, endpoints); err != nil {
 		return nil, fmt.Errorf("%s: %w", e.where(c), err)
 	}
-	e.admin, err = coordinator.NewAdmin(e.client, options)
+	e.admin, err = coordinator.NewAdmin(e.client, coordinator.AdminOptions{Author: "loadgen", Prefix: c.Etcd.Prefix, Timeout: c.Etcd.CommandTimeout})
 	return e, err
 }
 
