@@ -35,15 +35,7 @@ type instance struct {
 }
 
 // join opens instances in the slots, some at a time.
-func (w *Worker) join(slots []int, retry bool) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, slot := range slots {
-		if slot < 0 || slot >= w.c.Instances {
-			return fmt.Errorf("slot %d is not within 0 to %d", slot, w.c.Instances-1)
-		}
-		w.slots[slot] = nil
-	}
+func (w *Worker) join(slots []int, retry bool) {
 	w.busy.Go(func() {
 		var group errgroup.Group
 		group.SetLimit(together)
@@ -52,7 +44,6 @@ func (w *Worker) join(slots []int, retry bool) error {
 		}
 		_ = group.Wait() // each has told what went wrong
 	})
-	return nil
 }
 
 // enter opens the instance of a slot.
@@ -113,6 +104,7 @@ func (w *Worker) open(slot int) (*instance, error) {
 func (w *Worker) replace(slot int) {
 	w.mu.Lock()
 	in := w.slots[slot]
+	delete(w.slots, slot)
 	w.mu.Unlock()
 	if in == nil {
 		return
@@ -133,8 +125,7 @@ func (w *Worker) replace(slot int) {
 		}
 		w.tell(Report{Left: &problem})
 	})
-	// Cannot fail: the slot is one of ours.
-	_ = w.join([]int{slot}, true)
+	w.join([]int{slot}, true)
 }
 
 // guardOf returns the guard that an instance has.

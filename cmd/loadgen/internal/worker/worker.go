@@ -46,7 +46,7 @@ type Worker struct {
 	stop context.CancelFunc
 
 	mu    sync.Mutex
-	slots map[int]*instance // of this worker; nil while the instance joins
+	slots map[int]*instance // those that have joined, and do not leave
 	all   map[*instance]bool
 	// beyond is how far an instance's clock has been from the provider's beyond
 	// what its guard covers, at most.
@@ -82,7 +82,8 @@ func newWorker(c *config.Config, s *Setup, client *clientv3.Client, room func() 
 		w.making.Go(g.run)
 	}
 	w.busy.Go(w.reportStatus)
-	return w, w.join(s.Slots, s.Retry)
+	w.join(s.Slots, s.Retry)
+	return w, nil
 }
 
 // obey does what the parent orders. It does not block.
