@@ -36,12 +36,8 @@ type Tally struct {
 	of     Series
 	length int64 // of.Length
 
-	// blocks maps a window's index, divided by cellsPerBlock, to its counts. A
-	// load generator asks for the same block nearly always, so it is kept in
-	// recent, beside the map: read without the lock, replaced under it.
-	recent atomic.Pointer[Block]
 	mu     sync.Mutex
-	blocks map[int64]*Block
+	blocks map[int64]*Block // by a window's index, divided by cellsPerBlock
 	room   func() *Block
 }
 
@@ -95,24 +91,14 @@ func (t *Tally) at(wall int64) *cell {
 func (t *Tally) find(wall int64) (b *Block, cell int64) {
 	k := floorDiv(wall, t.length)
 	number := floorDiv(k, cellsPerBlock)
-	b = t.recent.Load()
-	if b == nil || b.number != number {
-		b = t.block(number)
-	}
-	return b, k - number*cellsPerBlock
-}
-
-func (t *Tally) block(number int64) *Block {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	b := t.blocks[number]
-	if b == nil {
+	if b = t.blocks[number]; b == nil {
 		b = t.room()
 		b.begin(t.of, number)
 		t.blocks[number] = b
 	}
-	t.recent.Store(b)
-	return b
+	return b, k - number*cellsPerBlock
 }
 
 // Counts returns the windows in which anything was counted, in order.

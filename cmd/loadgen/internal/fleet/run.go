@@ -103,14 +103,7 @@ func (r *run) cleanUp(ctx context.Context) error {
 // settle waits until the whole fleet is active.
 func (r *run) settle(ctx context.Context) error {
 	allowed := r.c.Settle + r.c.Growth() + r.c.Longest() + patience + time.Duration(r.c.Instances)*patienceInstance
-	ticker := time.NewTicker(worker.Look)
-	defer ticker.Stop()
 	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-ticker.C:
-		}
 		s := r.see()
 		r.show.Settling(s.Active, r.c.Instances)
 		if s.Ready >= r.c.Instances {
@@ -118,6 +111,9 @@ func (r *run) settle(ctx context.Context) error {
 		}
 		if time.Since(r.began) > allowed {
 			return fmt.Errorf("only %d of %d instances became active within %v: %s", s.Active, r.c.Instances, allowed, s.Problem)
+		}
+		if !pause(ctx, time.Now().Add(worker.Look).UnixNano()) {
+			return ctx.Err()
 		}
 	}
 	r.observed.Active = time.Now().UnixNano()
@@ -180,18 +176,13 @@ func (r *run) measure(ctx context.Context) error {
 // watch looks at the fleet until the instant end, or until ctx ends, which it
 // reports as false.
 func (r *run) watch(ctx context.Context, end int64, each func(now int64, s worker.Status)) bool {
-	for {
-		now := time.Now().UnixNano()
-		if now >= end {
-			return true
-		}
+	for now := time.Now().UnixNano(); now < end; now = time.Now().UnixNano() {
 		each(now, r.see())
-		select {
-		case <-time.After(min(worker.Look, time.Duration(end-now))):
-		case <-ctx.Done():
+		if !pause(ctx, min(now+int64(worker.Look), end)) {
 			return false
 		}
 	}
+	return true
 }
 
 // change makes the limit changes, in turn. The timeline is its own until it

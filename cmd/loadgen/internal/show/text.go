@@ -195,7 +195,6 @@ type Progress struct {
 	now   func() time.Time
 	phase string
 	last  time.Time
-	all   bool // it was told that all are active
 }
 
 // NewProgress returns one that writes to w.
@@ -203,23 +202,23 @@ func NewProgress(w io.Writer) *Progress { return &Progress{w: w, now: time.Now} 
 
 // Settling says how many instances of all are active.
 func (p *Progress) Settling(active, all int) {
-	p.tell("settling", active == all && !p.all, fmt.Sprintf("settling: %d of %d instances active", active, all))
-	p.all = active == all
+	phase := "settling"
+	if active == all {
+		phase = "settled"
+	}
+	p.tell(phase, fmt.Sprintf("settling: %d of %d instances active", active, all))
 }
 
 // Measuring says how much of the measured time is over.
 func (p *Progress) Measuring(elapsed, all time.Duration, issued int64) {
 	elapsed = max(0, min(elapsed, all)).Round(100 * time.Millisecond)
-	p.tell("measuring", false, fmt.Sprintf("measuring: %.1f of %v, %s permits issued", elapsed.Seconds(), all, humanize.Comma(issued)))
+	p.tell("measuring", fmt.Sprintf("measuring: %.1f of %v, %s permits issued", elapsed.Seconds(), all, humanize.Comma(issued)))
 }
 
-func (p *Progress) tell(phase string, news bool, text string) {
-	if p.w == nil || !news && phase == p.phase && p.now().Sub(p.last) < lineEvery {
-		return
+// tell writes a line as a phase begins, and then every few seconds.
+func (p *Progress) tell(phase, text string) {
+	if p.w != nil && (phase != p.phase || p.now().Sub(p.last) >= lineEvery) {
+		p.phase, p.last = phase, p.now()
+		fmt.Fprintln(p.w, text)
 	}
-	if !news || phase != p.phase {
-		p.last = p.now()
-	}
-	p.phase = phase
-	fmt.Fprintln(p.w, text)
 }
