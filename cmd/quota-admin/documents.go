@@ -164,9 +164,9 @@ func (a *app) readDocument(file string) (map[string]quota.Policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	policies, err := document.Parse(file, text)
-	if wrong, ok := errors.AsType[*document.Error](err); ok {
-		return nil, &fault{err, nil, wrong.Problems[1:]}
+	policies, problems := document.Parse(file, text)
+	if len(problems) > 0 {
+		return nil, &fault{errors.New(problems[0]), nil, problems[1:]}
 	}
-	return policies, err
+	return policies, nil
 }

@@ -249,23 +249,15 @@ func revisionOf(text string) int64 {
 	return int64(n)
 }
 
-// flagValue is a flag's value that is given to a function. It is a duration, unless
-// the text of usage names it otherwise.
-type flagValue func(text string) error
-
-func (f flagValue) Set(text string) error { return f(text) }
-func (f flagValue) String() string        { return "" }
-func (f flagValue) Type() string          { return "duration" }
-
 // flag adds a flag to cmd and passes its value to set. All values that set refuses
 // are reported together.
-func (a *app) flag(cmd *cobra.Command, name, usage string, set func(text string) error) *pflag.Flag {
-	return cmd.Flags().VarPF(flagValue(func(text string) error {
+func (a *app) flag(cmd *cobra.Command, name, usage string, set func(text string) error) {
+	cmd.Flags().Func(name, usage, func(text string) error {
 		if err := set(text); err != nil {
 			a.wrong = append(a.wrong, usageError(cmd, "--%s %s: %v", name, text, err))
 		}
 		return nil
-	}), name, "", usage)
+	})
 }
 
 // completionTime bounds what a press of the tab key may take.

@@ -58,7 +58,7 @@ the policy is written at the same moment.`,
 		s.at, err = parseWhen(text, time.Now())
 		return err
 	})
-	a.flag(cmd, "for", "return to the limits without this change after this time", func(text string) (err error) {
+	a.flag(cmd, "for", "return to the limits without this change after this `duration`", func(text string) (err error) {
 		s.duration, err = positive(text)
 		return err
 	})
@@ -173,10 +173,10 @@ var fields = []field{
 	{"weight", "`NAME=WEIGHT` overrides the weight of instances of that name, for share weighted; NAME= removes the override; repeatable", parseWeight},
 	{"outage", "`rule` for instances cut off from etcd: hold the last share, or stop; new policies: hold",
 		value(oneOf(quota.OutageHold, quota.OutageStop), func(p *quota.Policy, v quota.Outage) { p.Outage = v })},
-	{"settle", "how long a share is held back that grows by another's loss; new policies: 3s", value(positive, setSettle)},
-	{"freshness", "how old the proof of a view may be; new policies: five sixths of settle",
+	{"settle", "`duration` for which a share is held back that grows by another's loss; new policies: 3s", value(positive, setSettle)},
+	{"freshness", "greatest age, a `duration`, of the proof of a view; new policies: five sixths of settle",
 		value(positive, func(p *quota.Policy, d time.Duration) { p.Freshness = d })},
-	{"clock-error", "bound on the error of a host's clock; new policies: 50ms",
+	{"clock-error", "bound on the error of a host's clock, a `duration`; new policies: 50ms",
 		value(positive, func(p *quota.Policy, d time.Duration) { p.ClockError = d })},
 	{"guard", "issue nothing within `G` of a window's edges: 20ms; auto or auto+20ms follows the clock's error; 0 is off", parseGuard},
 	{"pacing", "`how` the permits of a window are released: off (at once) or even; new policies: off",
@@ -185,7 +185,7 @@ var fields = []field{
 		value(oneOf(quota.ShapeFixed, quota.ShapeSliding, quota.ShapeBucket), setShape)},
 	{"burst", "`PERMITS` that the fleet may issue at once under shape bucket; new policies: 0, all of a limit's",
 		value(whole(0, quota.MaxPermits), func(p *quota.Policy, v int64) { p.Burst = v })},
-	{"warm-up", "time in which the share of a new instance grows to its full size; 0 is off",
+	{"warm-up", "`duration` in which the share of a new instance grows to its full size; 0 is off",
 		value(notNegative, func(p *quota.Policy, d time.Duration) { p.WarmUp = d })},
 	{"max-step", "greatest `FACTOR` of one change, up or down: kept in the policy, and used now; new policies: 10x",
 		value(parseFactor, func(p *quota.Policy, f float64) { p.MaxStep = f })},

@@ -17,12 +17,13 @@ import (
 const defaultWait = 30 * time.Second
 
 func (a *app) waitFlag(cmd *cobra.Command, most *time.Duration) {
-	a.flag(cmd, "wait", "wait until every instance has applied the change, at most this long", func(text string) (err error) {
+	a.flag(cmd, "wait", "wait at most this `duration` until every instance has applied the change", func(text string) (err error) {
 		if *most, err = time.ParseDuration(text); err != nil || *most <= 0 {
 			return fmt.Errorf("write a time above 0, as in --wait=1m; --wait alone is %v", defaultWait)
 		}
 		return nil
-	}).NoOptDefVal = defaultWait.String()
+	})
+	cmd.Flags().Lookup("wait").NoOptDefVal = defaultWait.String()
 }
 
 type waitJSON struct {

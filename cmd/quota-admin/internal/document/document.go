@@ -34,20 +34,14 @@ const Most = 8 << 20
 // maxProblems is how many problems of a document are told at once.
 const maxProblems = 20
 
-// Error is what is wrong with a document: a line for each problem.
-type Error struct{ Problems []string }
-
-// Error returns the first problem.
-func (e *Error) Error() string { return e.Problems[0] }
-
 // optional are the fields that a policy's JSON lacks where they are empty.
 var optional = []string{"weights", "floor_percent", "guard_auto", "shape", "burst", "warm_up", "from", "next", "max_step", "requires"}
 
 // Parse reads a document, and returns its policies by provider, each complete and valid;
-// otherwise the error is an *Error.
-func Parse(file string, text []byte) (map[string]quota.Policy, error) {
+// otherwise what is wrong with it, a line for each problem.
+func Parse(file string, text []byte) (_ map[string]quota.Policy, problems []string) {
 	if len(text) > Most {
-		return nil, &Error{[]string{fmt.Sprintf("%s: more than %d MiB: this is no document of policies", file, Most>>20)}}
+		return nil, []string{fmt.Sprintf("%s: more than %d MiB: this is no document of policies", file, Most>>20)}
 	}
 	text, err := yaml.YAMLToJSONStrict(text)
 	var found struct {
@@ -59,14 +53,13 @@ func Parse(file string, text []byte) (map[string]quota.Policy, error) {
 	}
 	switch {
 	case err != nil:
-		return nil, &Error{[]string{file + ": " + plain(err)}}
+		return nil, []string{file + ": " + plain(err)}
 	case found.Schema != nil && *found.Schema != quota.Schema:
-		return nil, &Error{[]string{fmt.Sprintf("%s: schema %d is not the one this version knows, %d", file, *found.Schema, quota.Schema)}}
+		return nil, []string{fmt.Sprintf("%s: schema %d is not the one this version knows, %d", file, *found.Schema, quota.Schema)}
 	case found.Policies == nil:
-		return nil, &Error{[]string{file + ": policies are missing"}}
+		return nil, []string{file + ": policies are missing"}
 	}
 	policies := map[string]quota.Policy{}
-	var problems []string
 	for _, provider := range slices.Sorted(maps.Keys(found.Policies)) {
 		p, errs := policy(provider, found.Policies[provider])
 		for _, err := range errs {
@@ -77,10 +70,7 @@ func Parse(file string, text []byte) (map[string]quota.Policy, error) {
 	if n := len(problems); n > maxProblems {
 		problems = append(problems[:maxProblems:maxProblems], fmt.Sprintf("and %d more", n-maxProblems))
 	}
-	if len(problems) > 0 {
-		return nil, &Error{problems}
-	}
-	return policies, nil
+	return policies, problems
 }
 
 // policy reads one policy, or returns all that is wrong with it.
@@ -133,14 +123,10 @@ func policy(provider string, text []byte) (p quota.Policy, errs []error) {
 	}
 	p.Limits, p.Next = now, next
 	p = p.WithDefaults()
-	switch err := p.Validate().(type) { //nolint:errorlint // Validate joins them itself
-	case nil:
-		return p, nil
-	case interface{ Unwrap() []error }:
-		return p, err.Unwrap()
-	default:
-		return p, []error{err}
+	if joined, ok := p.Validate().(interface{ Unwrap() []error }); ok { //nolint:errorlint // Validate joins them itself
+		return p, joined.Unwrap()
 	}
+	return p, nil
 }
 
 type limitsText []quota.Limit

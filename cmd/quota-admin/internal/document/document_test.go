@@ -102,9 +102,9 @@ func TestExportIsTheInputOfApply(t *testing.T) {
 			if err := f.Write(&text, Of(want, now)); err != nil {
 				rt.Fatal(err)
 			}
-			entries, err := Parse("export", text.Bytes())
-			if err != nil || len(entries) != len(names) {
-				rt.Fatalf("%s: %v\n%s", f, err, text.String())
+			entries, problems := Parse("export", text.Bytes())
+			if problems != nil || len(entries) != len(names) {
+				rt.Fatalf("%s: %q\n%s", f, problems, text.String())
 			}
 			for name, p := range entries {
 				if next := change.Carry(want[name], p, now); !change.Same(want[name], next, now) {
@@ -129,8 +129,8 @@ func FuzzDocument(f *testing.F) {
 	f.Add([]byte("policies: {a: {limits: 5/s, max_step: .inf, requires: [[]]}}"))
 	f.Add([]byte("policies:\n  ? [a]\n  : {<<: {limits: 5/s}}\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		entries, err := Parse("fuzz", text)
-		if err != nil {
+		entries, problems := Parse("fuzz", text)
+		if problems != nil {
 			return
 		}
 		for name, p := range entries {
@@ -158,8 +158,8 @@ func TestRefused(t *testing.T) {
 			"e: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d]\nf: &f [*e,*e,*e,*e,*e,*e,*e,*e,*e]\ng: [*f,*f,*f,*f,*f,*f,*f,*f,*f]": "excessive aliasing",
 		strings.Repeat("#", Most+1): "more than 8 MiB",
 	} {
-		if _, err := Parse("f", []byte(text)); err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "f: ") {
-			t.Errorf("%.60q: %v, want %q", text, err, want)
+		if _, problems := Parse("f", []byte(text)); len(problems) == 0 || !strings.Contains(problems[0], want) || !strings.HasPrefix(problems[0], "f: ") {
+			t.Errorf("%.60q: %q, want %q", text, problems, want)
 		}
 	}
 }
