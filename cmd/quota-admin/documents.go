@@ -101,10 +101,7 @@ policy: 64 policies at most.`,
 	e := a.changes(cmd)
 	cmd.Flags().Lookup("reason").Usage += "; default: apply and the file's name"
 	e.lazy, e.steps, e.replace = true, true, true
-	a.flag(cmd, "max-step", "allow a change by `FACTOR` times up or down; default: the greatest step of each policy", func(text string) (err error) {
-		e.maxStep, err = parseFactor(text)
-		return err
-	})
+	addFlag(a, cmd, &e.maxStep, "max-step", parseFactor, "allow a change by `FACTOR` times up or down; default: the greatest step of each policy")
 	cmd.Flags().BoolVar(&e.force, "force", false, forceUsage)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if file == "" {

@@ -66,13 +66,13 @@ func (a *app) changes(cmd *cobra.Command) *edit {
 const forceUsage = "allow a change beyond the greatest step"
 
 func (a *app) revisionFlag(cmd *cobra.Command, revision *int64, least int64, usage string) {
-	a.flag(cmd, "if-revision", usage, func(text string) error {
-		*revision = revisionOf(text)
-		if *revision < least || *revision == 0 && text != "0" {
-			return fmt.Errorf("a revision is at least %d; get shows it", least)
+	addFlag(a, cmd, revision, "if-revision", func(text string) (int64, error) {
+		n := revisionOf(text)
+		if n < least || n == 0 && text != "0" {
+			return n, fmt.Errorf("a revision is at least %d; get shows it", least)
 		}
-		return nil
-	})
+		return n, nil
+	}, usage)
 }
 
 // conflict returns an error if the policy is not at the revision that is wanted.

@@ -249,11 +249,11 @@ func revisionOf(text string) int64 {
 	return int64(n)
 }
 
-// flag adds a flag to cmd and passes its value to set. All values that set refuses
-// are reported together.
-func (a *app) flag(cmd *cobra.Command, name, usage string, set func(text string) error) {
+// addFlag adds a flag to cmd. All values that cannot be parsed are reported together.
+func addFlag[T any](a *app, cmd *cobra.Command, value *T, name string, parse func(text string) (T, error), usage string) {
 	cmd.Flags().Func(name, usage, func(text string) error {
-		if err := set(text); err != nil {
+		v, err := parse(text)
+		if *value = v; err != nil {
 			a.wrong = append(a.wrong, usageError(cmd, "--%s %s: %v", name, text, err))
 		}
 		return nil

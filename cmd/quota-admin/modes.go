@@ -92,10 +92,7 @@ time may cost some permits; the limit is never exceeded.`,
 		Example: `  quota-admin cancel payments/charge
   quota-admin cancel payments/charge --at 2027-01-01T00:00:00Z --reason "postponed"`,
 	}
-	a.flag(cmd, "at", "only the change that is announced for `TIME`, as get shows it", func(text string) (err error) {
-		at, err = parseWhen(text, time.Now())
-		return err
-	})
+	addFlag(a, cmd, &at, "at", when, "only the change that is announced for `TIME`, as get shows it")
 	e := a.edits(cmd, 1)
 	e.exists = true
 	e.next = func(_ context.Context, _ *coordinator.Admin, old coordinator.Stored, now time.Time) (p quota.Policy, err error) {

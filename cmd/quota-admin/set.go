@@ -54,24 +54,17 @@ the policy is written at the same moment.`,
 			return err
 		},
 	}
-	a.flag(cmd, "at", "announce it for `TIME`, at least settle + 2 clock errors ahead", func(text string) (err error) {
-		s.at, err = parseWhen(text, time.Now())
-		return err
-	})
-	a.flag(cmd, "for", "return to the limits without this change after this `duration`", func(text string) (err error) {
-		s.duration, err = positive(text)
-		return err
-	})
+	addFlag(a, cmd, &s.at, "at", when, "announce it for `TIME`, at least settle + 2 clock errors ahead")
+	addFlag(a, cmd, &s.duration, "for", positive, "return to the limits without this change after this `duration`")
 	e := a.edits(cmd, 0)
 	e.steps = true
 	cmd.Flags().BoolVar(&e.force, "force", false, forceUsage)
 	cmd.Flags().BoolVar(&create, "create", false, "set a new provider although another has nearly the same name")
 	for i, f := range fields {
-		a.flag(cmd, f.flag, f.usage, func(text string) error {
+		addFlag(a, cmd, &s.fields[i], f.flag, func(text string) ([]func(*quota.Policy), error) {
 			set, err := f.parse(text)
-			s.fields[i] = append(s.fields[i], set)
-			return err
-		})
+			return append(s.fields[i], set), err
+		}, f.usage)
 	}
 	e.next = func(ctx context.Context, admin *coordinator.Admin, old coordinator.Stored, now time.Time) (p quota.Policy, err error) {
 		if old.Revision == 0 && !create && e.revision == coordinator.AnyRevision {

@@ -17,12 +17,13 @@ import (
 const defaultWait = 30 * time.Second
 
 func (a *app) waitFlag(cmd *cobra.Command, most *time.Duration) {
-	a.flag(cmd, "wait", "wait at most this `duration` until every instance has applied the change", func(text string) (err error) {
-		if *most, err = time.ParseDuration(text); err != nil || *most <= 0 {
-			return fmt.Errorf("write a time above 0, as in --wait=1m; --wait alone is %v", defaultWait)
+	addFlag(a, cmd, most, "wait", func(text string) (time.Duration, error) {
+		d, err := positive(text)
+		if err != nil {
+			err = fmt.Errorf("write a time above 0, as in --wait=1m; --wait alone is %v", defaultWait)
 		}
-		return nil
-	})
+		return d, err
+	}, "wait at most this `duration` until every instance has applied the change")
 	cmd.Flags().Lookup("wait").NoOptDefVal = defaultWait.String()
 }
 
@@ -141,6 +142,8 @@ func (w *waitJSON) late(most time.Duration) error {
 	return &fault{fmt.Errorf("%s: the change is made, but applied by %d of %s at revision %d after %v",
 		w.Provider, w.Applied, format.Count(w.Instances, "instance"), w.Revision, most), errLate, lines}
 }
+
+func when(text string) (time.Time, error) { return parseWhen(text, time.Now()) }
 
 // parseWhen reads an instant as operators give it: with date and zone, with the
 // date in the local zone, as the next time of day in the local zone, or as a
