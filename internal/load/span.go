@@ -135,6 +135,10 @@ type level struct {
 	accrued int64 // in units
 }
 
+// remembered is for how many windows without a permit a level is kept: a bucket is
+// full again after one.
+const remembered = 2
+
 // bucketSpans tells, for each cell with permits, the fullest span that ends there.
 func (r *Run) bucketSpans(length time.Duration, take func(first, cells, issued, allowed int64)) {
 	part := int64(length / r.Shape.Cell)
@@ -147,40 +151,28 @@ func (r *Run) bucketSpans(length time.Duration, take func(first, cells, issued, 
 		if far := c.Index - remembered*part; at < far { // all has leaked out
 			l, at = level{}, far
 		}
-		for ; at < c.Index; at++ {
-			r.pass(&l, length, at, 0)
+		total, limited := int64(0), false
+		for ; at <= c.Index; at++ {
+			if total, limited = r.limitFrom(length, at); !limited {
+				l = level{}
+				continue
+			}
+			if burst := r.Shape.atOnce(total); !l.begun || l.height <= -burst*part {
+				l = level{begun: true, first: at, height: -burst * part, burst: burst}
+			}
+			l.height -= total
+			l.accrued += total
 		}
-		total, limited := r.pass(&l, length, at, c.certain())
-		at++
 		if !limited {
 			continue
 		}
+		l.height += c.certain() * part
+		l.issued += c.certain()
 		if then, ok := r.limitFrom(length, at); ok {
 			total = max(total, then) // in the slot's course
 		}
 		take(l.first, at-l.first, l.issued, l.burst+(l.accrued+total)/part)
 	}
-}
-
-// remembered is for how many windows without a permit a level is kept: a bucket is
-// full again after one.
-const remembered = 2
-
-// pass takes a cell with its permits into the level.
-func (r *Run) pass(l *level, length time.Duration, cell, issued int64) (total int64, limited bool) {
-	total, limited = r.limitFrom(length, cell)
-	if !limited {
-		*l = level{}
-		return 0, false
-	}
-	part, burst := int64(length/r.Shape.Cell), r.Shape.atOnce(total)
-	if !l.begun || l.height <= -burst*part {
-		*l = level{begun: true, first: cell, height: -burst * part, burst: burst}
-	}
-	l.height += issued*part - total
-	l.issued += issued
-	l.accrued += total
-	return total, true
 }
 
 // Shape is over which spans of time limits count that do not count in aligned
