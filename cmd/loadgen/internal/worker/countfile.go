@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -24,21 +25,18 @@ type countFile struct {
 // file cannot grow later on; what is counted from then on is lost to others.
 func newCountFile(name string, failed func(error)) (*countFile, error) {
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("file of counts: %w", err)
-	}
-	return &countFile{file: f, failed: failed}, nil
+	return &countFile{file: f, failed: failed}, err
 }
 
 // room returns a block of its own in the file.
 func (c *countFile) room() *load.Block {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := c.file.Truncate(c.size + load.BlockBytes); err != nil {
-		c.failed(fmt.Errorf("file of counts: %w", err))
-		return new(load.Block)
+	err := c.file.Truncate(c.size + load.BlockBytes)
+	var m mmap.MMap
+	if err == nil {
+		m, err = mmap.MapRegion(c.file, load.BlockBytes, mmap.RDWR, 0, c.size)
 	}
-	m, err := mmap.MapRegion(c.file, load.BlockBytes, mmap.RDWR, 0, c.size)
 	if err != nil {
 		c.failed(fmt.Errorf("file of counts: %w", err))
 		return new(load.Block)
@@ -54,11 +52,8 @@ func CountsIn(name string) (load.Sums, error) {
 	if os.IsNotExist(err) {
 		return nil, nil
 	}
-	if err != nil {
-		return nil, fmt.Errorf("file of counts: %w", err)
-	}
-	if err := os.Remove(name); err != nil {
-		return nil, fmt.Errorf("file of counts: %w", err)
+	if err = errors.Join(err, os.Remove(name)); err != nil {
+		return nil, err
 	}
 	return load.ReadBlocks(data)
 }
