@@ -101,6 +101,9 @@ func RemoteIP(r *http.Request) string {
 	return network.String()
 }
 
+// counts holds the permits that one key has used, by limit.
+type counts []struct{ index, used int64 }
+
 // keyed holds the counts of the most recently used keys.
 type keyed struct {
 	limits []quota.Limit
@@ -131,28 +134,21 @@ func (k *keyed) take(key string, n, wall int64) ([]use, bool) {
 		t = make(counts, len(k.limits))
 		k.counts.Add(key, t)
 	}
-	return t.take(k.limits, n, wall)
-}
-
-// counts holds the permits that one key has used, by limit.
-type counts []struct{ index, used int64 }
-
-func (t counts) take(limits []quota.Limit, n, wall int64) ([]use, bool) {
-	ok := true
-	uses := make([]use, len(limits))
-	for i, l := range limits {
+	uses := make([]use, len(k.limits))
+	enough := true
+	for i, l := range k.limits {
 		w := quota.WindowAt(l.Window, wall)
 		if w.Index > t[i].index {
 			t[i].index, t[i].used = w.Index, 0
 		}
 		uses[i] = use{l, l.Permits - t[i].used, time.Duration(w.End() - wall)}
-		ok = ok && n <= uses[i].left
+		enough = enough && n <= uses[i].left
 	}
 	for i := range uses {
-		if ok {
+		if enough {
 			t[i].used += n
 			uses[i].left -= n
 		}
 	}
-	return uses, ok
+	return uses, enough
 }
