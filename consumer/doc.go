@@ -12,8 +12,8 @@
 // that cannot be served in time is told so at once.
 //
 // There are three ways to ask. Acquire and AcquireN wait for so long as the
-// caller says; Take and AcquireFunc do the same and tell the permit's window;
-// TryAcquire and TryTakeUpTo never wait.
+// caller says; Take and AcquireFunc do the same and return the Permit; TryAcquire
+// and TryTake never wait.
 //
 // A permit is the right to make one call within its window. Time passes between the
 // grant and the call. Where it can be long, ask Permit.Valid when sending.

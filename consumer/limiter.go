@@ -40,9 +40,9 @@ type Limiter struct {
 	closed atomic.Bool
 }
 
-// Open returns a limiter for the provider. It returns at once: until the
-// instance has a share the limiter refuses, or lets wait, as in any window
-// whose share is spent. Ready waits for that.
+// Open returns a limiter for the provider. It returns at once. A new instance
+// borrows permits from others until it has a share. Until the first one the limiter
+// refuses, or lets wait, as in any window whose share is spent. Ready waits for that.
 //
 // Opening a provider twice on one source gives two limiters with one counter
 // and one queue; their options must be the same. The limiter lives until Close,

@@ -205,8 +205,9 @@ func (k *core) Report(now clock.Instant) quota.Report {
 	return r
 }
 
-// Ready waits until the limiter may issue permits: it is active, has borrowed some
-// until it has a share, or lets everything pass in shadow mode. It returns an error of ctx, or ErrClosed.
+// Ready waits until the limiter may issue permits: it is active, has borrowed its
+// first permits, or lets everything pass in shadow mode. It returns an error of ctx,
+// or ErrClosed.
 func (l *Limiter) Ready(ctx context.Context) error {
 	k := l.core
 	for {

@@ -64,9 +64,9 @@ type Options struct {
 	NTPInterval time.Duration
 	// StateDir is a directory on a local disk, of this process alone, in which a
 	// session keeps what the next process on this host needs to continue its instances
-	// after a crash: they then issue permits again from the next window on, instead of
-	// after TTL and the settle time. Default: none, every process joins as new. The
-	// directory must exist; Linux only.
+	// after a crash: they then have their shares again from the next window on. Without
+	// it a share is unused for up to TTL and the settle time after a crash. Default:
+	// none, every process joins as new. The directory must exist; Linux only.
 	StateDir string
 	// Lazy makes Join return at once, also while etcd is away. Limiters are then
 	// joining, and Status says why, until etcd can be reached; the rest comes by

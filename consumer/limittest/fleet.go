@@ -102,7 +102,8 @@ func (f *Fleet) Set(policy quota.Policy) error {
 }
 
 // Join adds an instance. As in production it announces itself, and has its share
-// after the policy's settle time, two clock errors and the rest of a window.
+// after the policy's settle time, two clock errors and the rest of a window. Unlike
+// there it borrows nothing until then.
 func (f *Fleet) Join() *Instance {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -125,8 +125,8 @@ func (w *work) jobs() {
 // end hands the share over and lets the jobs end, within the grace period.
 //
 // Two deadlines share it. Leave goes on serving until the others take over, and
-// must be over early enough for the jobs to end; if it is cut short, nothing is
-// exceeded, but the others get the share only after the settle time.
+// must be over early enough for the jobs to end. If it is cut short, nothing is
+// exceeded, but the rest of the share in the running windows is lost.
 func (w *work) end(session *coordinator.Session) {
 	began := time.Now()
 	drain := w.s.drain()

@@ -41,8 +41,8 @@ func (c *Config) Plan() []departure {
 	}
 }
 
-// restart is how long an announced restart takes, and a little more: the settle
-// time, up to a boundary of the longest window.
+// restart is how long an announced restart takes at most, by any policy, and a little
+// more: the settle time, up to a boundary of the longest window.
 func (c *Config) restart() time.Duration { return c.Settle + c.Growth() + time.Second }
 
 // Growth is how long after the settle time a share may come, at most: with a
