@@ -65,7 +65,7 @@ func formatOf(args []string, otherwise format.Output) format.Output {
 	only := pflag.NewFlagSet("", pflag.ContinueOnError)
 	only.ParseErrorsAllowlist.UnknownFlags = true
 	only.Usage = func() {}
-	only.VarP(&otherwise, "output", "o", "")
+	only.FuncP("output", "o", "", otherwise.Set)
 	_ = only.Parse(args) // run tells of errors
 	return otherwise
 }
@@ -152,7 +152,7 @@ several with commas: 300000/s or 500/2s,10000/1m.`,
 	flags := root.PersistentFlags()
 	a.etcd = etcdflags.Register(flags)
 	a.etcd.Env, a.etcd.Stdin, a.etcd.Stderr = a.env, a.stdin, a.stderr
-	flags.VarP(&a.format, "output", "o", "`format` of data and errors: table, json or yaml")
+	flags.FuncP("output", "o", "`format` of data and errors: table (the default), json or yaml", a.format.Set)
 	flags.BoolVar(&a.debug, "debug", false, "show on stderr what the etcd client logs")
 	flags.SortFlags = false
 	root.SetVersionTemplate("quota-admin {{.Version}}\n")

@@ -18,10 +18,9 @@ import (
 
 // settings are what set changes. Fields that are not named stay as they are.
 type settings struct {
-	limits   []quota.Limit
-	at       time.Time // zero: now
-	duration time.Duration
-	fields   [][]func(*quota.Policy) // as in fields
+	change.Timing
+	limits []quota.Limit
+	fields [][]func(*quota.Policy) // as in fields
 }
 
 func (a *app) setCommand() *cobra.Command {
@@ -54,8 +53,8 @@ the policy is written at the same moment.`,
 			return err
 		},
 	}
-	addFlag(a, cmd, &s.at, "at", when, "announce it for `TIME`, at least settle + 2 clock errors ahead")
-	addFlag(a, cmd, &s.duration, "for", positive, "return to the limits without this change after this `duration`")
+	addFlag(a, cmd, &s.At, "at", when, "announce it for `TIME`, at least settle + 2 clock errors ahead")
+	addFlag(a, cmd, &s.For, "for", positive, "return to the limits without this change after this `duration`")
 	e := a.edits(cmd, 0)
 	e.steps = true
 	cmd.Flags().BoolVar(&e.force, "force", false, forceUsage)
@@ -72,7 +71,7 @@ the policy is written at the same moment.`,
 				return p, err
 			}
 		}
-		e.at = s.at
+		e.at = s.At
 		return s.apply(old.Policy, now)
 	}
 	return cmd
@@ -85,7 +84,7 @@ func (s *settings) apply(old quota.Policy, now time.Time) (quota.Policy, error) 
 	for _, set := range slices.Concat(s.fields...) {
 		set(&p)
 	}
-	p, err := change.SetLimits(old, p, s.limits, change.Timing{At: s.at, For: s.duration}, now)
+	p, err := change.SetLimits(old, p, s.limits, s.Timing, now)
 	if err != nil {
 		err = refused(err)
 	}

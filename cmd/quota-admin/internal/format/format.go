@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Output is how data and errors are written. It is the value of a flag.
+// Output is how data and errors are written.
 type Output string
 
 // The outputs. YAML is made from the JSON, so that both have the same names.
@@ -26,12 +26,6 @@ const (
 	JSON  Output = "json"
 	YAML  Output = "yaml"
 )
-
-// String, Set and Type implement pflag.Value.
-func (o *Output) String() string { return string(*o) }
-
-// Type names the flag's value.
-func (o *Output) Type() string { return "format" }
 
 // Set takes one of the outputs.
 func (o *Output) Set(text string) error {

@@ -312,14 +312,10 @@ func (t *track) see(now time.Time, r *quota.Report) {
 	if !r.Time.After(t.last.Time) {
 		return
 	}
-	if elapsed := r.Time.Sub(t.last.Time).Seconds(); !t.last.Time.IsZero() && elapsed > 0 {
-		per := func(now, before int64, elapsed float64) float64 { return max(0, float64(now-before)/elapsed) }
-		t.rates = instanceRates{Refused: per(r.Refused, t.last.Refused, elapsed), Shadowed: per(r.Shadowed, t.last.Shadowed, elapsed), Known: true}
-		if whole := r.WindowStart.Sub(t.last.WindowStart).Seconds(); whole > 0 && !t.last.WindowStart.IsZero() {
-			t.rates.Issued = per(r.UsedBefore, t.last.UsedBefore, whole)
-		} else if r.WindowStart.IsZero() {
-			t.rates.Issued = per(r.Used, t.last.Used, elapsed)
-		}
+	if before := t.last; !before.Time.IsZero() {
+		elapsed := r.Time.Sub(before.Time).Seconds()
+		t.rates.Refused, t.rates.Shadowed = max(0, float64(r.Refused-before.Refused)/elapsed), max(0, float64(r.Shadowed-before.Shadowed)/elapsed)
+		t.rates.Known = true
 	}
 	t.last, t.heard = *r, now
 	s := sample{r.Time.UnixNano(), r.Used}
@@ -334,6 +330,7 @@ func (t *track) see(now time.Time, r *quota.Report) {
 		if s.at <= last.at {
 			return
 		}
+		t.rates.Issued = max(0, float64(s.issued-last.issued)/time.Duration(s.at-last.at).Seconds())
 		if s.issued < last.issued { // it counts anew
 			t.samples = nil
 		}
