@@ -101,9 +101,9 @@ type ServerStatus struct {
 // judge finds the time that a majority agrees on at the instant now. offset is
 // the clock's, to which the servers' are compared for operators.
 func (g *group) judge(now, offset int64) verdict {
-	var v verdict
+	v := verdict{health: clock.Health{Servers: len(g.servers)}}
 	var all []interval
-	voters := 0
+	voters, trouble := 0, ""
 	for _, s := range g.servers {
 		if s.voter {
 			voters++
@@ -113,24 +113,33 @@ func (g *group) judge(now, offset int64) verdict {
 			all = append(all, b)
 			half := (b.hi - b.lo) / 2
 			st.Answers, st.Offset, st.Distance = true, time.Duration(b.lo+half-offset), time.Duration(half)
+		} else if s.trouble != "" {
+			trouble = fmt.Sprintf(" (%s: %s)", s.address, s.trouble)
 		}
 		v.servers = append(v.servers, st)
 	}
 	common, votes := majority(all)
-	v.votes, v.ok = votes, 2*votes > voters
-	if v.ok {
-		n := 0
-		for i := range v.servers {
-			if v.servers[i].Answers {
-				v.servers[i].Agrees = all[n].meets(common)
-				n++
+	v.votes, v.ok, v.health.Answering = votes, 2*votes > voters, len(all)
+	switch {
+	case v.ok:
+		for i, n := 0, 0; i < len(v.servers); i++ {
+			if !v.servers[i].Answers {
+				continue
 			}
+			if all[n].meets(common) {
+				v.servers[i].Agrees = true
+				v.health.Agreeing++
+			}
+			n++
 		}
 		half := (common.hi - common.lo + 1) / 2
 		v.estimate = clock.Estimate{Mono: now, Offset: common.lo + half, Error: time.Duration(half)}
 		g.pace(&v.estimate)
+	case len(g.servers) > 0 && len(all) == 0:
+		v.health.Problem = fmt.Sprintf("no NTP server of %d answers%s", len(g.servers), trouble)
+	case len(g.servers) > 0:
+		v.health.Problem = fmt.Sprintf("no majority of the %d NTP servers that have answered agree on the time, %d answer now%s", voters, len(all), trouble)
 	}
-	v.health = g.health(v, voters)
 	return v
 }
 
@@ -145,29 +154,6 @@ func (g *group) pace(e *clock.Estimate) {
 		g.last, g.made = *e, true
 	}
 	e.Growth = g.growth
-}
-
-func (g *group) health(v verdict, voters int) clock.Health {
-	h := clock.Health{Servers: len(g.servers)}
-	trouble := ""
-	for _, s := range v.servers {
-		if s.Answers {
-			h.Answering++
-		} else if s.Problem != "" {
-			trouble = fmt.Sprintf(" (%s: %s)", s.Address, s.Problem)
-		}
-		if s.Agrees {
-			h.Agreeing++
-		}
-	}
-	switch {
-	case h.Servers == 0 || v.ok:
-	case h.Answering == 0:
-		h.Problem = fmt.Sprintf("no NTP server of %d answers%s", h.Servers, trouble)
-	default:
-		h.Problem = fmt.Sprintf("no majority of the %d NTP servers that have answered agree on the time, %d answer now%s", voters, h.Answering, trouble)
-	}
-	return h
 }
 
 // interval is where the true offset is, if a server is right: from lo to hi,
