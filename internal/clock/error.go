@@ -26,11 +26,6 @@ type Estimate struct {
 	Growth int64
 }
 
-// errorAt returns the bound on the estimate's error at a monotonic instant.
-func (e Estimate) errorAt(mono int64) time.Duration {
-	return e.Error + grown(mono-e.Mono, e.Growth)
-}
-
 func grown(age, ppm int64) time.Duration { return time.Duration(max(0, age) / 1e6 * ppm) }
 
 // Health is the state of measuring, for operators.
@@ -107,9 +102,9 @@ func (c *Clock) Health() Health {
 func (c *Clock) ErrorAt(mono int64) (bound time.Duration, known bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch k := c.mu.kernel; {
+	switch k, e := c.mu.kernel, c.mu.estimate; {
 	case c.mu.measured:
-		return distance(c.offset.Load(), c.mu.estimate.Offset) + c.mu.estimate.errorAt(mono), true
+		return distance(c.offset.Load(), e.Offset) + e.Error + grown(mono-e.Mono, e.Growth), true
 	case k.known:
 		return distance(c.ahead.Load(), 0) + k.error + grown(mono-k.at, kernelGrowth), true
 	}
@@ -132,9 +127,4 @@ func (c *Clock) Measured() (bound time.Duration, known bool) {
 	return distance(c.offset.Load(), c.mu.estimate.Offset) + c.mu.estimate.Error, true
 }
 
-func distance(a, b int64) time.Duration {
-	if a < b {
-		a, b = b, a
-	}
-	return time.Duration(a - b)
-}
+func distance(a, b int64) time.Duration { return time.Duration(a - b).Abs() }

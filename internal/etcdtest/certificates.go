@@ -8,7 +8,6 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"fmt"
-	"math/big"
 	"net"
 	"os"
 	"path/filepath"
@@ -23,17 +22,16 @@ type Authority struct {
 	dir  string
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
-	last int64 // serial number
 }
 
 // NewAuthority makes an authority that keeps its files in dir.
 func NewAuthority(dir string) (*Authority, error) {
-	a := &Authority{dir: dir, File: filepath.Join(dir, "ca.pem"), last: 1}
+	a := &Authority{dir: dir, File: filepath.Join(dir, "ca.pem")}
 	var err error
 	if a.key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
 		return nil, err
 	}
-	a.cert = a.template("test authority")
+	a.cert = template("test authority")
 	a.cert.IsCA, a.cert.BasicConstraintsValid, a.cert.KeyUsage = true, true, x509.KeyUsageCertSign
 	der, err := x509.CreateCertificate(rand.Reader, a.cert, a.cert, &a.key.PublicKey, a.key)
 	if err != nil {
@@ -42,10 +40,9 @@ func NewAuthority(dir string) (*Authority, error) {
 	return a, writePEM(a.File, "CERTIFICATE", der)
 }
 
-func (a *Authority) template(name string) *x509.Certificate {
-	a.last++
+func template(name string) *x509.Certificate {
 	return &x509.Certificate{
-		SerialNumber: big.NewInt(a.last), Subject: pkix.Name{CommonName: name},
+		Subject:   pkix.Name{CommonName: name},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"localhost"},
@@ -59,7 +56,7 @@ func (a *Authority) Issue(file, commonName string) (cert, key string, err error)
 	if err != nil {
 		return "", "", err
 	}
-	der, err := x509.CreateCertificate(rand.Reader, a.template(commonName), a.cert, &secret.PublicKey, a.key)
+	der, err := x509.CreateCertificate(rand.Reader, template(commonName), a.cert, &secret.PublicKey, a.key)
 	if err != nil {
 		return "", "", err
 	}

@@ -137,24 +137,15 @@ const (
 // 0 should.
 func FreeAddresses(n int) ([]string, error) {
 	var addresses []string
-	var listeners []net.Listener
-	defer func() {
-		for _, l := range listeners {
-			_ = l.Close()
-		}
-	}()
-	var err error
 	for tries := 0; len(addresses) < n; tries++ {
-		if tries == 100+n {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", lowestPort+rand.IntN(highestPort-lowestPort)))
+		switch {
+		case err == nil:
+			defer l.Close() //nolint:revive // not before all are found
+			addresses = append(addresses, l.Addr().String())
+		case tries >= 100+n:
 			return nil, fmt.Errorf("no free port between %d and %d: %w", lowestPort, highestPort, err)
 		}
-		var l net.Listener
-		l, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", lowestPort+rand.IntN(highestPort-lowestPort)))
-		if err != nil {
-			continue
-		}
-		listeners = append(listeners, l)
-		addresses = append(addresses, l.Addr().String())
 	}
 	return addresses, nil
 }

@@ -107,8 +107,8 @@ func (r *Run) windows(length, shortest time.Duration) []Window {
 			Doubtful:  sums[k].Doubtful,
 			Instances: r.Presence.Least(w.Start(), w.End()),
 			Allowed:   r.allowed(length, limit),
-			settling:  r.settling(w),
-			whole:     r.wholeFrom(length, shortest) <= w.Start() && w.End() <= r.End && r.End != Never,
+			Settling:  r.settling(w),
+			Whole:     r.wholeFrom(length, shortest) <= w.Start() && w.End() <= r.End && r.End != Never,
 		})
 		if n := arrived[k].Issued; r.Arrivals != nil {
 			windows[len(windows)-1].Arrived, windows[len(windows)-1].Late = &n, arrived[k].Offered
@@ -167,14 +167,14 @@ func (s *Summary) add(windows []Window, shortest bool, fleet int) {
 			s.OverLimitWindows++
 		}
 		s.MaxOverRatio = max(s.MaxOverRatio, ratio(w.certain(), max(w.Most(), 1)))
-		if !w.whole {
+		if !w.Whole {
 			continue
 		}
 		if shortest {
 			s.Windows++
 		}
 		all.add(w)
-		if !w.settling && w.Instances >= fleet {
+		if !w.Settling && w.Instances >= fleet {
 			settled.add(w)
 		}
 	}

@@ -58,7 +58,7 @@ func TestAFleetThatHolds(t *testing.T) {
 	if d := cmp.Diff(want, summary); d != "" {
 		t.Error(d)
 	}
-	if len(windows) != 5 || windows[0].Instances != 4 || windows[0].Whole() || !windows[1].Whole() {
+	if len(windows) != 5 || windows[0].Instances != 4 || windows[0].Whole || !windows[1].Whole {
 		t.Errorf("windows %+v", windows)
 	}
 }

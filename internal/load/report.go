@@ -87,8 +87,8 @@ type Window struct {
 	Late      int64 `json:"late,omitempty"`
 	Instances int   `json:"instances"` // that were active all of the window
 
-	settling bool // a limit change is taking effect
-	whole    bool // lies in the measured time, from end to end
+	Settling bool `json:"-"` // a limit change is taking effect
+	Whole    bool `json:"-"` // lies in the measured time, from end to end
 }
 
 // Most is how many permits the window may hold: its limit, and a burst where there
@@ -104,12 +104,6 @@ func (w *Window) Over() bool { return w.certain() > w.Most() }
 func (w *Window) ArrivedOver() bool { return w.Arrived != nil && *w.Arrived-w.Late > w.Limit }
 
 func (w *Window) certain() int64 { return w.Issued - w.Doubtful }
-
-// Settling reports whether a limit change was taking effect in the window.
-func (w *Window) Settling() bool { return w.settling }
-
-// Whole reports whether the window lies in the measured time from end to end.
-func (w *Window) Whole() bool { return w.whole }
 
 // Summary is a run in a few numbers.
 type Summary struct {

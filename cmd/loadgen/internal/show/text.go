@@ -71,13 +71,13 @@ func note(w *load.Window, fleet int) string {
 		return humanize.Comma(*w.Arrived-w.Late-w.Limit) + " too many arrived"
 	case w.Doubtful > 0:
 		return humanize.Comma(w.Doubtful) + " of them doubtful"
-	case w.Settling():
+	case w.Settling:
 		return "limit changes"
-	case w.Instances < fleet && w.Whole():
+	case w.Instances < fleet && w.Whole:
 		return "not all active"
 	case w.Instances < fleet:
 		return "settling"
-	case !w.Whole():
+	case !w.Whole:
 		return "not measured"
 	}
 	return ""
