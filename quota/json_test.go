@@ -99,7 +99,7 @@ func TestPolicyJSONReads(t *testing.T) {
 	}{
 		{`{"schema":1}`, Policy{}},
 		{`{"schema":1,"unknown":{"a":[1]},"limits":[{"permits":5,"window":"1s","burst":3}]}`, Policy{Limits: []Limit{{5, time.Second}}}},
-		{`{"schema":1,"limits":[{"permits":5,"window":"s"},{"permits":6,"window":"1m"},{"permits":7,"window":"250ms"}]}`,
+		{`{"schema":1,"limits":[{"permits":5,"window":"1s"},{"permits":6,"window":"1m"},{"permits":7,"window":"250ms"}]}`,
 			Policy{Limits: []Limit{{5, time.Second}, {6, time.Minute}, {7, 250 * time.Millisecond}}}},
 		// Out of bounds, but well formed: Validate says so, not the decoder.
 		{`{"schema":1,"limits":[{"permits":-5,"window":"1h"}],"share":"no such","settle":"-3s"}`,
@@ -249,11 +249,11 @@ func FuzzPolicyJSON(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(full)
-	f.Add([]byte(`{"schema":1,"limits":[{"permits":5,"window":"s"}]}`))
+	f.Add([]byte(`{"schema":1,"limits":[{"permits":5,"window":"1s"}]}`))
 	f.Add([]byte(`{"schema":1,"limits":[{"permits":5,"window":"1s"}],"settle":"1000h","clock_error":"1000h"}`))
 	f.Add([]byte(`{"schema":1,"limits":[{"permits":5,"window":"1s"}],"from":"9999-12-31T23:59:59Z","next":[{"from":"0000-01-01T00:00:00Z","limits":[]}]}`))
-	f.Add([]byte(`{"schema":1,"limits":[{"permits":5,"window":"s"}],"shape":"bucket","burst":3,"warm_up":"30s","requires":["shapes"]}`))
-	f.Add([]byte(`{"schema":1,"limits":[{"permits":5,"window":"s"}],"shape":"sliding","burst":-1,"warm_up":"-1s"}`))
+	f.Add([]byte(`{"schema":1,"limits":[{"permits":5,"window":"1s"}],"shape":"bucket","burst":3,"warm_up":"30s","requires":["shapes"]}`))
+	f.Add([]byte(`{"schema":1,"limits":[{"permits":5,"window":"1s"}],"shape":"sliding","burst":-1,"warm_up":"-1s"}`))
 	f.Add([]byte(`null`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		settled(t, text, func(p Policy) error {

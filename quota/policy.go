@@ -241,14 +241,16 @@ func (p *Policy) LongestWindow() time.Duration {
 // ones included; 0 if there are none.
 func (p *Policy) windows() (longest, shortest time.Duration) {
 	shortest = math.MaxInt64
-	see := func(limits []Limit) {
-		for _, l := range limits {
-			longest, shortest = max(longest, l.Window), min(shortest, l.Window)
-		}
-	}
-	see(p.Limits)
-	for _, c := range p.Next {
-		see(c.Limits)
+	for _, l := range p.allLimits() {
+		longest, shortest = max(longest, l.Window), min(shortest, l.Window)
 	}
 	return longest, min(longest, shortest)
+}
+
+func (p *Policy) allLimits() []Limit {
+	all := slices.Clip(p.Limits)
+	for _, c := range p.Next {
+		all = append(all, c.Limits...)
+	}
+	return all
 }

@@ -92,11 +92,7 @@ func (p *Policy) checkTransit(errs *problems) {
 	if p.Shape != ShapeBucket {
 		return
 	}
-	all := p.Limits
-	for _, c := range p.Next {
-		all = append(slices.Clip(all), c.Limits...)
-	}
-	for _, l := range all {
+	for _, l := range p.allLimits() {
 		burst := l.Permits
 		if p.Burst > 0 {
 			burst = min(burst, p.Burst)

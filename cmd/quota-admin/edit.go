@@ -61,7 +61,14 @@ func (a *app) edits(cmd *cobra.Command, least int64) *edit {
 func (a *app) changes(cmd *cobra.Command) *edit {
 	e := &edit{a: a, revision: coordinator.AnyRevision}
 	cmd.Flags().StringVar(&e.reason, "reason", "", "`why`, for the history")
-	a.waitFlag(cmd, &e.wait)
+	addFlag(a, cmd, &e.wait, "wait", func(text string) (time.Duration, error) {
+		d, err := positive(text)
+		if err != nil {
+			err = fmt.Errorf("write a time above 0, as in --wait=1m; --wait alone is %v", defaultWait)
+		}
+		return d, err
+	}, "wait at most this `duration` until every instance has applied the change")
+	cmd.Flags().Lookup("wait").NoOptDefVal = defaultWait.String()
 	cmd.Flags().BoolVar(&e.dryRun, "dry-run", false, "show the share that each instance would get, and write nothing")
 	return e
 }

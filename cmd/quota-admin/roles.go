@@ -125,22 +125,21 @@ func (a *app) newPassword(user, file string) (string, error) {
 		return p, nil
 	}
 	first, ok, err := a.etcd.Ask("Password for the new etcd user " + user + ": ")
+	if err == nil && !ok {
+		err = fmt.Errorf("user %s is to be added and needs a password: give --new-password-file or %s, or --no-password for one who logs in by certificate", user, envNewPassword)
+	}
 	if err != nil {
 		return "", err
-	}
-	if !ok {
-		return "", fmt.Errorf("user %s is to be added and needs a password: give --new-password-file or %s, or --no-password for one who logs in by certificate", user, envNewPassword)
 	}
 	again, _, err := a.etcd.Ask("The same again: ")
 	switch {
 	case err != nil:
-		return "", err
 	case first == "":
-		return "", errors.New("the password is empty")
+		err = errors.New("the password is empty")
 	case first != again:
-		return "", errors.New("the two passwords differ")
+		err = errors.New("the two passwords differ")
 	}
-	return first, nil
+	return first, err
 }
 
 func (a *app) rolesListCommand() *cobra.Command {

@@ -8,24 +8,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
 	"github.com/quotient-limiter/quotient/coordinator"
 )
 
 const defaultWait = 30 * time.Second
-
-func (a *app) waitFlag(cmd *cobra.Command, most *time.Duration) {
-	addFlag(a, cmd, most, "wait", func(text string) (time.Duration, error) {
-		d, err := positive(text)
-		if err != nil {
-			err = fmt.Errorf("write a time above 0, as in --wait=1m; --wait alone is %v", defaultWait)
-		}
-		return d, err
-	}, "wait at most this `duration` until every instance has applied the change")
-	cmd.Flags().Lookup("wait").NoOptDefVal = defaultWait.String()
-}
 
 type waitJSON struct {
 	Provider  string    `json:"provider"`

@@ -8,6 +8,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"embed"
@@ -24,6 +25,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/change"
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/webguard"
 	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/internal/uplot"
@@ -218,6 +220,8 @@ type record struct {
 	Problem  string              `json:"problem,omitempty"`
 }
 
+func limitsOf(p *quota.Policy) string { return quota.FormatLimits(cmp.Or(p, &quota.Policy{}).Limits) }
+
 func (s *Server) history(r *http.Request) (any, error) {
 	name, err := providerIn(r)
 	if err != nil {
@@ -229,17 +233,7 @@ func (s *Server) history(r *http.Request) (any, error) {
 	}
 	records := []record{}
 	for _, h := range found {
-		e := record{Revision: h.Revision, Time: h.Time, Author: h.Author, Reason: h.Reason, Also: change.Beside(h.Old, h.New)}
-		if h.Old != nil {
-			e.Old = quota.FormatLimits(h.Old.Limits)
-		}
-		if h.New != nil {
-			e.New = quota.FormatLimits(h.New.Limits)
-		}
-		if h.Problem != nil {
-			e.Problem = h.Problem.Error()
-		}
-		records = append(records, e)
+		records = append(records, record{h.Revision, h.Time, h.Author, h.Reason, limitsOf(h.Old), limitsOf(h.New), change.Beside(h.Old, h.New), format.OneLine(h.Problem)})
 	}
 	return map[string]any{"provider": name, "records": records}, nil
 }

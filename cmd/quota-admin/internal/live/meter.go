@@ -56,11 +56,6 @@ func newMeter() *meter {
 	return &meter{tracks: map[string]*track{}, weight: map[string]float64{}}
 }
 
-// bucketLength returns the length of a bucket for the shortest limit's windows.
-func bucketLength(window time.Duration) time.Duration {
-	return (time.Second + window - 1) / window * window
-}
-
 // see takes a look at the fleet and returns the points that are finished by it.
 func (c *meter) see(now time.Time, f *coordinator.Fleet) []Point {
 	c.policy.see(now, f)
@@ -70,7 +65,7 @@ func (c *meter) see(now time.Time, f *coordinator.Fleet) []Point {
 			window = l[0].Window
 		}
 	}
-	if length := bucketLength(window); length != c.length {
+	if length := (time.Second + window - 1) / window * window; length != c.length {
 		c.length, c.next, c.last = length, 0, nil
 	}
 	for _, t := range c.tracks {

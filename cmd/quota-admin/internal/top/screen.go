@@ -205,11 +205,6 @@ const (
 // lookEvery is how often the size of the terminal is looked at.
 const lookEvery = 200 * time.Millisecond
 
-type reading struct {
-	data *Snapshot
-	err  error
-}
-
 // Run shows the table until the user quits or ctx ends, and leaves the
 // terminal as it was. each calls its argument with what there is until ctx ends.
 func Run(ctx context.Context, keyboard, screen *os.File, each func(context.Context, func(*Snapshot, error) bool)) error {
@@ -220,7 +215,8 @@ func Run(ctx context.Context, keyboard, screen *os.File, each func(context.Conte
 	defer term.Restore(int(keyboard.Fd()), before) //nolint:errcheck // nothing can be done
 	fmt.Fprint(screen, screenOn)
 	defer fmt.Fprint(screen, screenOff)
-	keys, readings := make(chan string), make(chan reading)
+	var m model
+	keys, readings := make(chan string), make(chan func())
 	ctx, cancel := context.WithCancel(ctx)
 	var reader sync.WaitGroup
 	defer func() { cancel(); reader.Wait() }()
@@ -228,7 +224,7 @@ func Run(ctx context.Context, keyboard, screen *os.File, each func(context.Conte
 	reader.Go(func() {
 		each(ctx, func(s *Snapshot, err error) bool {
 			select {
-			case readings <- reading{s, err}:
+			case readings <- func() { m.take(s, err) }:
 			case <-ctx.Done():
 			}
 			return true
@@ -236,7 +232,6 @@ func Run(ctx context.Context, keyboard, screen *os.File, each func(context.Conte
 	})
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
-	var m model
 	for width, height := 0, 0; !m.quit; {
 		dirty := true
 		select {
@@ -249,8 +244,8 @@ func Run(ctx context.Context, keyboard, screen *os.File, each func(context.Conte
 			for _, k := range splitKeys(sent) {
 				m.key(k, m.page(height))
 			}
-		case r := <-readings:
-			m.take(r.data, r.err)
+		case take := <-readings:
+			take()
 		case <-tick.C:
 			w, h, err := term.GetSize(int(screen.Fd()))
 			dirty = err == nil && (w != width || h != height)
