@@ -169,10 +169,6 @@ func demandsTLS(e string) bool {
 	return strings.HasPrefix(e, "https://") || strings.HasPrefix(e, "unixs://")
 }
 
-func forbidsTLS(e string) bool {
-	return strings.HasPrefix(e, "http://") || strings.HasPrefix(e, "unix://")
-}
-
 // problemOf says what is wrong with an endpoint; "" if it is valid.
 func problemOf(endpoint string) string {
 	if !strings.Contains(endpoint, "://") {
@@ -223,8 +219,7 @@ func (f *Flags) checkEndpoints() error {
 		}
 		if demandsTLS(text) {
 			tls = text
-		}
-		if forbidsTLS(text) {
+		} else if strings.Contains(text, "://") {
 			plain = text
 		}
 	}

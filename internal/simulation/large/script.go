@@ -108,16 +108,12 @@ func newScript(n int, r *rand.Rand) *script {
 // from when it takes part.
 func (s *script) join(i int, at int64, from time.Time) {
 	in := quota.Instance{ID: fmt.Sprintf("i%d", i), Weight: 1, From: from}
-	s.actors = append(s.actors, actor{first: in, dies: end})
+	s.actors = append(s.actors, actor{first: in, dies: end, joins: never, announces: never, deleted: never})
 	s.commits = append(s.commits, commit{at, protocol.Change{Put: []quota.Instance{in}}, i})
 }
 
 // number gives the commits their revisions, and tells the actors theirs.
 func (s *script) number() {
-	for i := range s.actors {
-		a := &s.actors[i]
-		a.joins, a.announces, a.deleted = never, never, never
-	}
 	for k := range s.commits {
 		c := &s.commits[k]
 		c.change.Revision = int64(k) + 1
