@@ -47,22 +47,21 @@ func (r Request) late(length time.Duration, at int64) bool {
 
 // Provider counts requests by the windows in which they arrive, for each length
 // of window. It is safe for concurrent use.
-type Provider struct{ tallies []*Tally }
+type Provider []*Tally
 
 // NewProvider returns one that counts in the blocks that room returns, as
 // NewTally does.
-func NewProvider(lengths []time.Duration, room func() *Block) *Provider {
-	p := &Provider{}
+func NewProvider(lengths []time.Duration, room func() *Block) (p Provider) {
 	for _, length := range lengths {
-		p.tallies = append(p.tallies, NewTally(Series{Arrived, length}, room))
+		p = append(p, NewTally(Series{Arrived, length}, room))
 	}
 	return p
 }
 
 // Sums returns the windows in which requests arrived, by length.
-func (p *Provider) Sums() Sums {
+func (p Provider) Sums() Sums {
 	sums := Sums{}
-	for _, t := range p.tallies {
+	for _, t := range p {
 		sums[t.of] = t.Counts()
 	}
 	return sums
@@ -70,10 +69,10 @@ func (p *Provider) Sums() Sums {
 
 // Arrive counts a request that arrives at an instant of the provider's clock.
 // Arrivals are counted as Issued, and as Offered those that are late.
-func (p *Provider) Arrive(at int64, r Request) {
-	for _, t := range p.tallies {
+func (p Provider) Arrive(at int64, r Request) {
+	for _, t := range p {
 		t.Issue(at, 1)
-		if r.late(time.Duration(t.length), at) {
+		if r.late(t.of.Length, at) {
 			t.Offer(at, 1)
 		}
 	}

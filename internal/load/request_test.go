@@ -54,7 +54,7 @@ func TestWhatIsPunctualIsOfItsOwnWindow(t *testing.T) {
 			of[k]++
 		}
 		arrived := int64(0)
-		for _, c := range p.tallies[0].Counts() {
+		for _, c := range p[0].Counts() {
 			if punctual := c.Issued - c.Offered; punctual > of[c.Index] {
 				t.Errorf("window %d: %d permits, %d requests that are not late", c.Index, of[c.Index], punctual)
 			}
@@ -77,7 +77,7 @@ func TestAClockBeyondTheGuardIsSeen(t *testing.T) {
 		}
 		home := 11*second - max(0, apart)*2 // the other window that it touches
 		want := []Count{{Index: home / second, Issued: 50}, {Index: home/second + 1, Issued: 50}}
-		if d := cmp.Diff(want, p.tallies[0].Counts()); d != "" {
+		if d := cmp.Diff(want, p[0].Counts()); d != "" {
 			t.Error(d)
 		}
 	}

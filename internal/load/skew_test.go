@@ -15,7 +15,7 @@ func TestPartsSumToOneAndFallAsZipfSays(t *testing.T) {
 		parts := s.Parts(96)
 		for i, p := range parts {
 			sum += p
-			if want := parts[0] * math.Pow(float64(i+1), -s.Exponent); math.Abs(p-want) > 1e-12 {
+			if want := parts[0] * math.Pow(float64(i+1), -float64(s)); math.Abs(p-want) > 1e-12 {
 				t.Errorf("%s: part %d is %v, want %v", text, i, p, want)
 			}
 		}
@@ -53,12 +53,12 @@ func TestDemand(t *testing.T) {
 		wantMean  float64
 		wantFloor int64
 	}{
-		{"more permits than instances", Demand{1.5, Skew{}, 96}, 1.0 / 96, 300000, 4687.5, 3126},
-		{"fewer permits than instances", Demand{1.5, Skew{}, 96}, 1.0 / 96, 10, 0.15625, 2},
-		{"a remainder of one", Demand{1, Skew{}, 96}, 1.0 / 96, 97, 97.0 / 96, 3},
-		{"no permits", Demand{1.5, Skew{}, 96}, 1.0 / 96, 0, 0, 1},
-		{"less demand than the limit", Demand{0.5, Skew{}, 96}, 1.0 / 96, 96, 0.5, 0},
-		{"uneven", Demand{1.5, Skew{1}, 96}, 0.25, 100, 37.5, 0},
+		{"more permits than instances", Demand{1.5, Skew(0), 96}, 1.0 / 96, 300000, 4687.5, 3126},
+		{"fewer permits than instances", Demand{1.5, Skew(0), 96}, 1.0 / 96, 10, 0.15625, 2},
+		{"a remainder of one", Demand{1, Skew(0), 96}, 1.0 / 96, 97, 97.0 / 96, 3},
+		{"no permits", Demand{1.5, Skew(0), 96}, 1.0 / 96, 0, 0, 1},
+		{"less demand than the limit", Demand{0.5, Skew(0), 96}, 1.0 / 96, 96, 0.5, 0},
+		{"uneven", Demand{1.5, Skew(1), 96}, 0.25, 100, 37.5, 0},
 	} {
 		mean, floor := c.demand.Of(c.part, c.total)
 		if math.Abs(mean-c.wantMean) > 1e-9 || floor != c.wantFloor {

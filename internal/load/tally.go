@@ -33,8 +33,7 @@ func (c Count) and(d Count) Count {
 // Tally counts by window. The zero Tally is not ready; make one with NewTally.
 // Its methods are safe for concurrent use.
 type Tally struct {
-	of     Series
-	length int64 // of.Length
+	of Series
 
 	mu     sync.Mutex
 	blocks map[int64]*Block // by a window's index, divided by cellsPerBlock
@@ -44,7 +43,7 @@ type Tally struct {
 // NewTally returns a tally that counts in the blocks that room returns, each zero
 // and used by nobody else; they may lie in memory that other processes see.
 func NewTally(of Series, room func() *Block) *Tally {
-	return &Tally{of: of, length: int64(of.Length), blocks: map[int64]*Block{}, room: room}
+	return &Tally{of: of, blocks: map[int64]*Block{}, room: room}
 }
 
 // Offer counts n calls made at the instant wall.
@@ -89,7 +88,7 @@ func (t *Tally) at(wall int64) *cell {
 
 // find returns where the window around wall is counted.
 func (t *Tally) find(wall int64) (b *Block, cell int64) {
-	k := floorDiv(wall, t.length)
+	k := floorDiv(wall, int64(t.of.Length))
 	number := floorDiv(k, cellsPerBlock)
 	t.mu.Lock()
 	defer t.mu.Unlock()

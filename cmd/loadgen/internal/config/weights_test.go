@@ -38,7 +38,7 @@ func TestCallsByWeight(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		of := &Config{Instances: 4, policy: quota.Policy{Share: quota.ShareWeighted}, weights: c.weights, Skew: load.Skew{Exponent: c.skew}}
+		of := &Config{Instances: 4, policy: quota.Policy{Share: quota.ShareWeighted}, weights: c.weights, Skew: load.Skew(c.skew)}
 		got := of.Calls(weights)
 		if !slices.EqualFunc(got, c.want, func(a, b float64) bool { return math.Abs(a-b) < 1e-9 }) {
 			t.Errorf("weights %q, skew %v: %v, want %v", c.weights, c.skew, got, c.want)

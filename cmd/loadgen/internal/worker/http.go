@@ -36,7 +36,7 @@ const (
 type Provider struct {
 	Address  string
 	server   *http.Server
-	arrivals *load.Provider
+	arrivals load.Provider
 }
 
 // StartProvider serves on a loopback port that the system chooses.
