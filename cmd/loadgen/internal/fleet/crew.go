@@ -57,9 +57,6 @@ type crew struct {
 	departed load.Departures
 	took     *hdrhistogram.Histogram
 	delay    *hdrhistogram.Histogram
-	sent     int64
-	lost     int64
-	problem  string        // of a request that was lost
 	beyond   time.Duration // see worker.Status
 	worst    time.Duration // the same
 }
@@ -136,7 +133,7 @@ func (c *crew) hear(l *link, r worker.Report) {
 	case r.Status != nil:
 		l.latest = *r.Status
 		c.beyond, c.worst = max(c.beyond, r.Status.Beyond), max(c.worst, r.Status.Worst)
-	case r.Left != nil && *r.Left == "":
+	case r.Left != nil && *r.Left:
 		c.departed.Announced++
 	case r.Left != nil:
 		c.departed.Unannounced++
@@ -265,9 +262,6 @@ func (c *crew) end() (arrived *load.Arrivals, err error) {
 		group.Go(func() error { return c.retire(l) })
 	}
 	err = group.Wait()
-	if c.lost > 0 {
-		err = errors.Join(err, fmt.Errorf("%d of %d requests to the provider got no answer: %s", c.lost, c.lost+c.sent, c.problem))
-	}
 	if c.provider != nil {
 		policy := c.c.Policy(nil, "")
 		arrived = &load.Arrivals{Counts: c.provider.Close(), Promised: !c.c.Shaped() && config.GuardCovers(&policy), Unjudged: c.c.Unjudged(c.beyond)}
@@ -285,9 +279,8 @@ func (c *crew) retire(l *link) error {
 	if err = errors.Join(err, failed); l.last == nil {
 		return errors.Join(err, fmt.Errorf("%s ended before it was done", l.Name))
 	}
-	c.sent, c.lost = c.sent+l.last.Sent, c.lost+l.last.Lost
-	if l.last.Problem != "" {
-		c.problem = l.last.Problem
+	if n := l.last.Lost; n > 0 {
+		err = errors.Join(err, fmt.Errorf("%d of %d requests of %s got no answer: %s", n, n+l.last.Sent, l.Name, l.last.Problem))
 	}
 	c.took.Merge(hdrhistogram.Import(l.last.Took))
 	c.delay.Merge(hdrhistogram.Import(l.last.Delay))

@@ -98,11 +98,11 @@ type Setup struct {
 // Report is what a worker tells the parent.
 type Report struct {
 	Status *Status `json:"status,omitempty"`
-	// Left says that an instance that was to be replaced is gone, and what kept it
-	// from leaving in good order, if anything.
-	Left   *string `json:"left,omitempty"`
-	Failed string  `json:"failed,omitempty"` // why it cannot do what it was told to
-	Ended  *Ended  `json:"ended,omitempty"`  // the last report
+	// Left says that an instance that was to be replaced is gone, and whether it left
+	// in good order.
+	Left   *bool  `json:"left,omitempty"`
+	Failed string `json:"failed,omitempty"` // why it cannot do what it was told to
+	Ended  *Ended `json:"ended,omitempty"`  // the last report
 }
 
 // Status is how a worker fares. It comes every 100 ms.

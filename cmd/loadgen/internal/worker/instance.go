@@ -119,11 +119,8 @@ func (w *Worker) replace(slot int) {
 		if w.ctx.Err() != nil {
 			return // cut short by the end of the run
 		}
-		problem := ""
-		if err != nil {
-			problem = err.Error()
-		}
-		w.tell(Report{Left: &problem})
+		announced := err == nil
+		w.tell(Report{Left: &announced})
 	})
 	w.join([]int{slot}, true)
 }
