@@ -54,20 +54,14 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer, env func(stri
 	a.finish(root)
 	if err := root.ExecuteContext(context.Background()); err != nil {
 		// A bad flag stops the parser, maybe before it saw -o.
-		a.format = formatOf(args, a.format)
+		only := pflag.NewFlagSet("", pflag.ContinueOnError)
+		only.ParseErrorsAllowlist.UnknownFlags = true
+		only.Usage = func() {}
+		only.FuncP("output", "o", "", a.format.Set)
+		_ = only.Parse(args)
 		return a.fail(a.explain(context.Background(), err))
 	}
 	return exitDone
-}
-
-// formatOf finds the format in arguments that the parser gave up on.
-func formatOf(args []string, otherwise format.Output) format.Output {
-	only := pflag.NewFlagSet("", pflag.ContinueOnError)
-	only.ParseErrorsAllowlist.UnknownFlags = true
-	only.Usage = func() {}
-	only.FuncP("output", "o", "", otherwise.Set)
-	_ = only.Parse(args) // run tells of errors
-	return otherwise
 }
 
 // emit writes data to stdout: as JSON or YAML, or by table.

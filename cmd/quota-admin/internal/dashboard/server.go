@@ -8,6 +8,7 @@
 package dashboard
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/tls"
@@ -17,7 +18,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"path"
 	"slices"
 	"strings"
 	"time"
@@ -69,12 +69,6 @@ func New(o Options) (*Server, error) {
 	var err error
 	s.guard, err = webguard.New(o.Guard)
 	return s, err
-}
-
-// kinds are the files that the page consists of.
-var kinds = map[string]string{
-	"": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8",
-	".svg": "image/svg+xml", ".txt": "text/plain; charset=utf-8",
 }
 
 func readAssets() map[string][]byte {
@@ -166,8 +160,7 @@ func (s *Server) serveAsset(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, &problem{http.StatusNotFound, "there is no such page"})
 		return
 	}
-	w.Header().Set("Content-Type", kinds[path.Ext(r.URL.Path)])
-	_, _ = w.Write(text)
+	http.ServeContent(w, r, r.URL.Path, time.Time{}, bytes.NewReader(text))
 }
 
 // session names the caller; an unknown one is told how to log in.

@@ -45,9 +45,10 @@ func (w *Watcher) Read(ctx context.Context, opened []string, others int) (err er
 			rest = append(rest, s.Provider)
 		}
 	}
-	for name := range w.seen {
+	for name, p := range w.seen {
 		if !slices.Contains(opened, name) && !slices.Contains(rest, name) {
-			w.forget(name)
+			p.end()
+			delete(w.seen, name)
 		}
 	}
 	names := slices.Clone(opened)
@@ -121,16 +122,12 @@ func (w *Watcher) mayObserve(name string, opened []string) bool {
 	return !full
 }
 
-func (w *Watcher) forget(name string) {
-	w.seen[name].end()
-	delete(w.seen, name)
-}
-
 // Close forgets everything, and lets the instances report as they like.
 func (w *Watcher) Close() {
-	for name := range w.seen {
-		w.forget(name)
+	for _, p := range w.seen {
+		p.end()
 	}
+	clear(w.seen)
 	w.listed, w.Blind = nil, ""
 }
 
