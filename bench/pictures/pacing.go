@@ -64,15 +64,14 @@ func setRow(document, name string, cells []string) error {
 	if err != nil {
 		return err
 	}
-	begin := "\n| " + name + " |"
-	at := strings.Index(string(text), begin)
+	lines := strings.Split(string(text), "\n")
+	at := slices.IndexFunc(lines, func(line string) bool { return strings.HasPrefix(line, "| "+name+" |") })
 	if at < 0 {
-		return fmt.Errorf("%s has no row %q", document, begin[1:])
+		return fmt.Errorf("%s has no row %q", document, name)
 	}
-	end := at + 1 + strings.IndexByte(string(text[at+1:]), '\n')
-	row := begin + " " + strings.Join(cells, " | ") + " |"
-	fmt.Println(row[1:])
-	return os.WriteFile(document, append([]byte(string(text[:at])+row), text[end:]...), 0o600)
+	lines[at] = "| " + name + " | " + strings.Join(cells, " | ") + " |"
+	fmt.Println(lines[at])
+	return os.WriteFile(document, []byte(strings.Join(lines, "\n")), 0o600)
 }
 
 // shapesDoc holds a table with a row for each run.

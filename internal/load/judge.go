@@ -53,13 +53,10 @@ func Judge(r Run) ([]Window, Summary, Verdict) {
 		summary.Arrivals = &ArrivalSummary{Promised: a.Promised, Judged: a.Promised && a.Unjudged == "", Unjudged: a.Unjudged}
 	}
 	for i, length := range lengths {
-		some := r.windows(length, lengths[0])
+		some := r.windows(length, lengths)
 		summary.add(some, i == 0, r.Fleet)
 		if summary.Arrivals != nil {
 			summary.Arrivals.add(some, i == 0)
-		}
-		for j := range some {
-			some[j].Length = nameOf(length, lengths)
 		}
 		windows = append(windows, some...)
 	}
@@ -86,7 +83,8 @@ func Judge(r Run) ([]Window, Summary, Verdict) {
 
 // windows returns the windows of one length that are to be reported. Those
 // without a limit of that length are left out.
-func (r *Run) windows(length, shortest time.Duration) []Window {
+func (r *Run) windows(length time.Duration, lengths []time.Duration) []Window {
+	shortest := lengths[0]
 	sums := sum(r.Counts, length, r.unit(shortest))
 	var arrived map[int64]Count
 	if r.Arrivals != nil {
@@ -101,6 +99,7 @@ func (r *Run) windows(length, shortest time.Duration) []Window {
 		}
 		windows = append(windows, Window{
 			Start:     time.Unix(0, w.Start()).UTC(),
+			Length:    nameOf(length, lengths),
 			Limit:     limit,
 			Offered:   sums[k].Offered,
 			Issued:    sums[k].Issued,

@@ -89,9 +89,12 @@ func clockText(t time.Time) string { return t.UTC().Format("15:04:05.999") }
 // Summary writes what the run came to, in a few lines. No utilisation means
 // that there was no window to measure it by.
 func Summary(w io.Writer, s *load.Summary) {
-	a := s.AcquireNs
+	a, settled := s.AcquireNs, "unknown"
+	if s.Utilisation > 0 {
+		settled = percent(s.Utilisation)
+	}
 	fmt.Fprintf(w, "settled in %.1f s; utilisation %s (%s of all windows); peak to mean %.1f in 10 ms\n",
-		s.SettleSeconds, settledText(s), percent(s.UtilisationAll), s.PeakToMean10ms)
+		s.SettleSeconds, settled, percent(s.UtilisationAll), s.PeakToMean10ms)
 	if a.Max > 0 { // some were granted at once
 		fmt.Fprintf(w, "a permit took %v (p50), %v (p99), %v (p99.9), %v at most; ",
 			time.Duration(a.P50), time.Duration(a.P99), time.Duration(a.P999), time.Duration(a.Max))
@@ -112,15 +115,6 @@ func Summary(w io.Writer, s *load.Summary) {
 		}
 		fmt.Fprintln(w)
 	}
-}
-
-// settledText is the utilisation of the windows in which all was settled, if there
-// was one.
-func settledText(s *load.Summary) string {
-	if s.Utilisation == 0 {
-		return "unknown"
-	}
-	return percent(s.Utilisation)
 }
 
 // Verdict writes one line.
