@@ -1,6 +1,7 @@
 package etcdflags
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -63,15 +64,11 @@ func (f *Flags) config(ctx context.Context) (c clientv3.Config, err error) {
 	if err := f.Resolve(); err != nil {
 		return c, err
 	}
-	log := f.Log
-	if log == nil {
-		log = zap.NewNop()
-	}
 	secure, err := f.tlsConfig()
 	return clientv3.Config{
 		Context: ctx, Endpoints: f.Endpoints, DialTimeout: f.DialTimeout,
 		DialKeepAliveTime: keepAliveTime, DialKeepAliveTimeout: keepAliveTimeout,
-		TLS: secure, Logger: log,
+		TLS: secure, Logger: cmp.Or(f.Log, zap.NewNop()),
 	}, err
 }
 

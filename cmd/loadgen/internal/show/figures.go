@@ -79,15 +79,15 @@ func figures(r *load.Report) []figure {
 		}
 		byLength[w.Length] = append(byLength[w.Length], w)
 	}
-	shortest := ""
 	for _, length := range lengths {
 		list = append(list, rate(r, byLength[length], length))
-		if d, err := time.ParseDuration(length); err == nil && int64(d) == r.WindowNs {
-			shortest = length
-		}
+	}
+	shortest := byLength[time.Duration(r.WindowNs).String()]
+	if shortest == nil {
+		shortest = byLength[""]
 	}
 	if len(r.Rolling) > 0 {
-		list = append(list, rolling(r, byLength[shortest]))
+		list = append(list, rolling(r, shortest))
 	}
 	if r.Within != nil {
 		list = append(list, within(r))
@@ -103,7 +103,7 @@ func figures(r *load.Report) []figure {
 		list = append(list, f)
 	}
 	if r.Shares != nil && len(r.Shares.At) > 0 {
-		list = append(list, shares(r, byLength[shortest]))
+		list = append(list, shares(r, shortest))
 	}
 	return list
 }
@@ -132,11 +132,13 @@ func overTime(r *load.Report, windows []load.Window, title string) figure {
 
 // rate is the permits offered, allowed and issued in each window of one length.
 func rate(r *load.Report, windows []load.Window, length string) figure {
-	per := "window of " + length
-	if length == "" {
-		if per = "window of " + time.Duration(r.WindowNs).String(); r.WindowNs == int64(time.Second) {
-			per = "second"
-		}
+	long := time.Duration(r.WindowNs)
+	if d, err := time.ParseDuration(length); err == nil {
+		long = d
+	}
+	per := "window of " + long.String()
+	if length == "" && long == time.Second {
+		per = "second"
 	}
 	f := overTime(r, windows, "Issued and limit, per "+per)
 	f.Note = "A permit counts in the window that it is for. While a change settles, the larger limit applies."
@@ -163,11 +165,7 @@ func rate(r *load.Report, windows []load.Window, length string) figure {
 		}
 		f.add(f.from(some[0].Start), values...)
 	}
-	step, err := time.ParseDuration(length)
-	if err != nil {
-		step = time.Duration(r.WindowNs)
-	}
-	f.add(f.from(windows[len(windows)-1].Start.Add(step)), values...)
+	f.add(f.from(windows[len(windows)-1].Start.Add(long)), values...)
 	f.Most = f.Most * 5 / 2 // a hundredfold demand would flatten everything else
 	if !isOver {
 		f.Lines = f.Lines[:4]
