@@ -43,9 +43,9 @@ func Usagef(format string, args ...any) error {
 
 // raw is what the flags say, unchecked.
 type raw struct {
-	limit, skew, guard, ntp, transport string
-	changes, faults, crashes           []string
-	config                             Config
+	limit, skew, weights, guard, ntp, transport string
+	changes, faults, crashes                    []string
+	config                                      Config
 }
 
 // ParseFlags reads the command line. It returns pflag.ErrHelp where help or the
@@ -143,7 +143,7 @@ func (r *raw) register(set *pflag.FlagSet) {
 	set.DurationVar(&c.Settle, "settle", quota.DefaultSettle, "the policy's settle time: how long a share is held back that grows by another's loss")
 	set.StringVar((*string)(&c.policy.Outage), "outage", string(quota.OutageHold), "the policy's rule for when etcd is out of reach: `hold|stop`")
 	set.StringVar((*string)(&c.policy.Share), "share", string(quota.ShareEqual), "how the policy divides the limit: `equal|weighted|demand`")
-	set.StringVar(&c.weights, "weights", heavyTenth, "the instances' weights under --share weighted: `tenth|zipf:S`; tenth: every tenth weighs 10, and makes ten times as many calls; zipf:S: as a skew of calls, whatever --skew is")
+	set.StringVar(&r.weights, "weights", heavyTenth, "the instances' weights under --share weighted: `tenth|zipf:S`; tenth: every tenth weighs 10, and makes ten times as many calls; zipf:S: as a skew of calls, whatever --skew is")
 	set.StringVar((*string)(&c.policy.Pacing), "pacing", string(quota.PacingOff), "how the policy releases a window's permits: `off|even`; a refused call then waits within its window too")
 	set.StringVar((*string)(&c.policy.Shape), "shape", string(quota.ShapeFixed), "how the policy counts: `fixed|sliding|bucket`; under the others the verdict is on all spans of time, wherever they begin")
 	set.Int64Var(&c.policy.Burst, "burst", 0, "how many `PERMITS` --shape bucket lets the fleet issue at once; 0: all of a limit's")
@@ -196,11 +196,13 @@ func (r *raw) check() (*Config, error) {
 		return nil, err
 	}
 	c.Http = r.transport == "http"
-	if _, err := WeightsBy(c.weights, 1); err != nil {
-		return nil, Usagef("--weights: %v", err)
-	}
-	if c.weights != heavyTenth && c.policy.Share != quota.ShareWeighted {
-		return nil, Usagef("--weights %s is for --share weighted, and --share is %s", c.weights, c.policy.Share)
+	if r.weights != heavyTenth {
+		if c.weights, err = load.ParseSkew(r.weights); err != nil || c.weights.Even() {
+			return nil, Usagef("--weights: %q is unknown: use %s, or zipf:S such as zipf:1.0", r.weights, heavyTenth)
+		}
+		if c.policy.Share != quota.ShareWeighted {
+			return nil, Usagef("--weights %s is for --share weighted, and --share is %s", r.weights, c.policy.Share)
+		}
 	}
 	if c.policy.Guard, c.policy.GuardAuto, err = quota.ParseGuard(r.guard); err != nil {
 		return nil, Usagef("--guard: %v", err)

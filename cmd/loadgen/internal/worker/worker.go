@@ -55,12 +55,8 @@ type Worker struct {
 
 // newWorker starts a worker, whose instances join. It counts in blocks from room.
 func newWorker(c *config.Config, s *Setup, client *clientv3.Client, room func() *load.Block, tell func(Report)) (*Worker, error) {
-	weights, err := config.WeightsBy(c.SharesByWeight(), c.Instances)
-	if err != nil {
-		return nil, err
-	}
 	w := &Worker{
-		c: c, provider: s.Provider, client: client, policy: c.Policy(nil, ""), weights: weights, parts: c.Calls(weights), tell: tell,
+		c: c, provider: s.Provider, client: client, policy: c.Policy(nil, ""), weights: c.Weights(), parts: c.Calls(), tell: tell,
 		slots: map[int]*instance{}, all: map[*instance]bool{},
 		shared: &shared{
 			window: int64(c.Window()), placing: c.Placing(s.Tolerance), maxWait: c.MaxWait, room: room, use: func(int64, load.Request) {},
