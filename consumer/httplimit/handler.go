@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -38,9 +39,7 @@ func Handler(limiter *consumer.Limiter, o Options) (func(http.Handler) http.Hand
 	if limiter == nil {
 		return nil, errors.New("httplimit: Handler: the limiter is nil: open one with consumer.Open")
 	}
-	if o.Name == "" {
-		o.Name = "default"
-	}
+	o.Name = cmp.Or(o.Name, "default")
 	return middleware(o, func(r *http.Request, cost int64) refusal {
 		f := refusal{err: limiter.AcquireN(r.Context(), cost, o.MaxWait), uses: uses(limiter, time.Now())}
 		if f.err != nil {

@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"fmt"
 	"net"
@@ -54,22 +55,16 @@ func PerKey(limits []quota.Limit, o KeyOptions) (func(http.Handler) http.Handler
 	if o.MaxKeys < 0 {
 		return nil, fmt.Errorf("httplimit: PerKey: MaxKeys is %d: at least 1 key must be remembered, 0 means %d", o.MaxKeys, DefaultMaxKeys)
 	}
-	if o.MaxKeys == 0 {
-		o.MaxKeys = DefaultMaxKeys
-	}
 	if o.Key == nil {
 		o.Key = RemoteIP
 	}
-	if o.Name == "" {
-		o.Name = "client"
-	}
-	keys, err := newKeyed(slices.Clone(limits), o.MaxKeys)
+	keys, err := newKeyed(slices.Clone(limits), cmp.Or(o.MaxKeys, DefaultMaxKeys))
 	if err != nil {
 		return nil, err
 	}
 	began := time.Now()
 	wall := func() int64 { return began.UnixNano() + int64(time.Since(began)) } // never goes back
-	return middleware(Options{Cost: o.Cost, Name: o.Name, Refuse: o.Refuse}, func(r *http.Request, cost int64) refusal {
+	return middleware(Options{Cost: o.Cost, Name: cmp.Or(o.Name, "client"), Refuse: o.Refuse}, func(r *http.Request, cost int64) refusal {
 		uses, ok := keys.take(o.Key(r), cost, wall())
 		if ok {
 			return refusal{uses: uses}

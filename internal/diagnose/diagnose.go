@@ -4,6 +4,7 @@
 package diagnose
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -65,9 +66,7 @@ func probe(ctx context.Context, client *clientv3.Client, endpoint string) string
 // silent tells a member that does not answer from a host that does not.
 func silent(endpoint string) string {
 	_, address, _ := strings.Cut(endpoint, "://")
-	if address == "" {
-		address = endpoint
-	}
+	address = cmp.Or(address, endpoint)
 	if conn, err := net.DialTimeout("tcp", address, Timeout/4); err == nil {
 		_ = conn.Close()
 		return "accepts connections, but does not answer; it may be overloaded or stopped, or no etcd"

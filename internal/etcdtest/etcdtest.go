@@ -6,6 +6,7 @@
 package etcdtest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -84,9 +85,7 @@ func Start(o Options) (*Cluster, error) {
 	if o.OnExit == nil {
 		o.OnExit = func(int, error) {}
 	}
-	if o.Retention == 0 {
-		o.Retention = 5 * time.Minute
-	}
+	o.Retention = cmp.Or(o.Retention, 5*time.Minute)
 	c := &Cluster{o: o, dir: o.Dir}
 	if c.dir == "" {
 		dir, err := os.MkdirTemp("", "quotient-etcd-")

@@ -11,6 +11,7 @@
 package ntp
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -63,9 +64,7 @@ func New(c *clock.Clock, servers []string, every time.Duration, log *slog.Logger
 	if err := CheckServers(servers); err != nil {
 		return nil, err
 	}
-	if every == 0 {
-		every = DefaultInterval
-	}
+	every = cmp.Or(every, DefaultInterval)
 	if every < MinInterval || every > MaxInterval {
 		return nil, fmt.Errorf("NTP interval %v: must be from %v to %v; 0 means %v", every, MinInterval, MaxInterval, DefaultInterval)
 	}

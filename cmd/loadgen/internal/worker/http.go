@@ -94,11 +94,8 @@ type sender struct {
 // newSender returns a sender; end ends it.
 func newSender(address, secret string) *sender {
 	return &sender{url: "http://" + address + "/", secret: secret, under: make(chan struct{}, connections), client: &http.Client{
-		Timeout: requestTimeout,
-		Transport: &http.Transport{
-			DialContext:         (&net.Dialer{Timeout: requestTimeout}).DialContext,
-			MaxIdleConnsPerHost: connections,
-		},
+		Timeout:   requestTimeout,
+		Transport: &http.Transport{MaxIdleConnsPerHost: connections},
 	}}
 }
 

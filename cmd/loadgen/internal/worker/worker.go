@@ -99,11 +99,9 @@ func (w *Worker) obey(o Order) error {
 
 // reportStatus tells how the worker fares, until it ends.
 func (w *Worker) reportStatus() {
-	ticker := time.NewTicker(Look)
-	defer ticker.Stop()
 	for {
 		select {
-		case <-ticker.C:
+		case <-time.After(Look):
 			w.tell(Report{Status: w.status()})
 		case <-w.ctx.Done():
 			return
