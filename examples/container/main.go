@@ -67,7 +67,11 @@ func serve(terminated context.Context, s settings) error {
 	if err != nil {
 		return err
 	}
-	w := newWork(limiter, s)
+	w := &work{limiter: limiter, s: s}
+	w.hurry, w.cut = context.WithCancel(context.Background())
+	for range s.workers {
+		w.wg.Go(w.jobs)
+	}
 	if err := limiter.Ready(terminated); err == nil {
 		slog.Info("serving", "provider", s.provider)
 	}
@@ -85,15 +89,6 @@ type work struct {
 	begun   atomic.Int64
 	hurry   context.Context // ends when the grace period is nearly over
 	cut     context.CancelFunc
-}
-
-func newWork(l *consumer.Limiter, s settings) *work {
-	w := &work{limiter: l, s: s}
-	w.hurry, w.cut = context.WithCancel(context.Background())
-	for range s.workers {
-		w.wg.Go(w.jobs)
-	}
-	return w
 }
 
 // jobs does one job after the other. A real worker would fetch them from a

@@ -4,6 +4,7 @@ package config
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -59,10 +60,7 @@ type change struct {
 func (c *Config) Window() time.Duration { return load.Shortest(c.Limits).Window }
 
 // Longest is the longest window of any limit of the run.
-func (c *Config) Longest() time.Duration {
-	lengths := c.Lengths()
-	return lengths[len(lengths)-1]
-}
+func (c *Config) Longest() time.Duration { return slices.Max(c.Lengths()) }
 
 // Lengths are those of the windows of all limits of the run, the shortest first.
 func (c *Config) Lengths() []time.Duration { return load.Lengths(c.allLimits()...) }

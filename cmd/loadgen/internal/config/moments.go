@@ -18,13 +18,10 @@ func parseLimits(flag, text string) ([]quota.Limit, error) {
 		return limits, nil
 	}
 	if syntax, ok := errors.AsType[*quota.SyntaxError](err); ok {
-		return nil, Usagef("%s: %v\n%s", flag, err, indent(syntax.Point()))
+		point := strings.ReplaceAll("\n"+strings.TrimRight(syntax.Point(), "\n"), "\n", "\n  ")
+		return nil, Usagef("%s: %v%s", flag, err, point)
 	}
 	return nil, Usagef("%s: %q: %v", flag, text, err)
-}
-
-func indent(text string) string {
-	return "  " + strings.ReplaceAll(strings.TrimRight(text, "\n"), "\n", "\n  ")
 }
 
 // moment is what happens so long after the measured time began.

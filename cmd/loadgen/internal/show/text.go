@@ -56,7 +56,7 @@ func Table(out io.Writer, windows []load.Window, fleet int) {
 		if v.Arrived != nil {
 			arrived = humanize.Comma(*v.Arrived)
 		}
-		row(clockText(v.Start), v.Length, humanize.Comma(v.Limit), humanize.Comma(v.Offered), humanize.Comma(v.Issued), arrived,
+		row(v.Start.UTC().Format("15:04:05.999"), v.Length, humanize.Comma(v.Limit), humanize.Comma(v.Offered), humanize.Comma(v.Issued), arrived,
 			strconv.Itoa(v.Instances), note(v, fleet))
 	}
 	leftOut()
@@ -82,9 +82,6 @@ func note(w *load.Window, fleet int) string {
 	}
 	return ""
 }
-
-// clockText shows the fraction of a second only where there is one.
-func clockText(t time.Time) string { return t.UTC().Format("15:04:05.999") }
 
 // Summary writes what the run came to, in a few lines. No utilisation means
 // that there was no window to measure it by.
