@@ -106,7 +106,6 @@ On an address other than loopback it requires TLS, and a login also for reading.
 	return cmd
 }
 
-// plan checks the flags together.
 func (p *dashboardFlags) plan(cmd *cobra.Command, env func(string) string) error {
 	host, _, err := net.SplitHostPort(p.listen)
 	near := webguard.Loopback(p.listen)
@@ -136,7 +135,6 @@ func (p *dashboardFlags) plan(cmd *cobra.Command, env func(string) string) error
 	return p.identity(cmd, env, near)
 }
 
-// identity decides how it is known who is there.
 func (p *dashboardFlags) identity(cmd *cobra.Command, env func(string) string, near bool) (err error) {
 	secret, where := env(envToken), envToken
 	if p.tokenFile != "" {
@@ -188,7 +186,6 @@ func (p *dashboardFlags) upstream(cmd *cobra.Command) error {
 // readTime is how long the dashboard waits for etcd before it says so.
 const readTime = 2 * time.Second
 
-// listenDashboard listens; flag is what takes another address.
 func listenDashboard(address, flag string) (net.Listener, error) {
 	l, err := net.Listen("tcp", address)
 	if err != nil {
@@ -282,12 +279,10 @@ func webText(err error) string {
 	return classify(err).Error
 }
 
-// statuses are the HTTP statuses of exit codes.
 var statuses = map[int]int{
 	exitNotFound: http.StatusNotFound, exitConflict: http.StatusConflict, exitUsage: http.StatusBadRequest,
 	exitUnreachable: http.StatusServiceUnavailable, exitPermission: http.StatusForbidden,
 	exitFailed: http.StatusUnprocessableEntity, exitRefused: http.StatusUnprocessableEntity, exitLate: http.StatusUnprocessableEntity,
 }
 
-// webExplain turns an error into a status and a sentence.
 func webExplain(err error) (int, string) { return statuses[classify(err).ExitCode], webText(err) }

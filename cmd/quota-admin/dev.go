@@ -153,7 +153,6 @@ func (a *app) sample(ctx context.Context, client *clientv3.Client) (string, erro
 	return quota.FormatLimits(s.Policy.Limits), err
 }
 
-// sampleFleet starts instances that ask for somewhat more than the limit.
 func sampleFleet(ctx context.Context, a *app, client *clientv3.Client, f *devFlags, group *errgroup.Group) error {
 	quiet := slog.New(slog.DiscardHandler)
 	for i := range f.instances {

@@ -84,7 +84,6 @@ func (a *app) versionCommand() *cobra.Command {
 	}
 }
 
-// readBuildInfo takes what the go command wrote into the binary.
 func readBuildInfo() buildInfo {
 	v := buildInfo{Version: buildinfo.Version(), Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	if info, ok := debug.ReadBuildInfo(); ok {

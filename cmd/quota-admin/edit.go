@@ -57,7 +57,6 @@ func (a *app) edits(cmd *cobra.Command, least int64) *edit {
 	return e
 }
 
-// changes adds the flags that all changes of policies have.
 func (a *app) changes(cmd *cobra.Command) *edit {
 	e := &edit{a: a, revision: coordinator.AnyRevision}
 	cmd.Flags().StringVar(&e.reason, "reason", "", "`why`, for the history")
@@ -85,7 +84,6 @@ func (a *app) revisionFlag(cmd *cobra.Command, revision *int64, least int64, usa
 	}, usage)
 }
 
-// conflict returns an error if the policy is not at the revision that is wanted.
 func conflict(s coordinator.Stored, want int64) error {
 	if want == coordinator.AnyRevision || want == s.Revision {
 		return nil
@@ -352,7 +350,6 @@ func modeEffects(old, next quota.Policy, settle time.Duration, now time.Time) []
 	return []string{"refusals count from now on"}
 }
 
-// ahead says what is announced.
 func ahead(old, next quota.Policy, now time.Time) (lines []string) {
 	lead := change.Lead(old, next) - protocol.AnnounceAhead // the write is over by now
 	n := change.Current(next, now)

@@ -47,12 +47,10 @@ type fault struct {
 func (f *fault) Is(target error) bool { return f.kind != nil && target == f.kind }
 func (f *fault) Unwrap() error        { return f.error }
 
-// usageError says what is wrong with the arguments of cmd.
 func usageError(cmd *cobra.Command, text string, args ...any) error {
 	return &fault{fmt.Errorf(text, args...), errUsage, []string{"see " + cmd.CommandPath() + " --help"}}
 }
 
-// notFound is an error for exit code 3.
 func notFound(text string) error { return &fault{errors.New(text), coordinator.ErrNotFound, nil} }
 
 // refused says that a guard rail does not let a change pass.
@@ -74,7 +72,6 @@ type failure struct {
 	pointer string // two lines: a text, and a caret under the place
 }
 
-// kinds are the kinds of errors, the first that fits counts.
 var kinds = []struct {
 	is   error
 	kind string

@@ -48,7 +48,6 @@ type levelJSON struct {
 	Author   string `json:"author"`
 }
 
-// fieldsOfInstance are the fields of an instance as in its JSON.
 type fieldsOfInstance quota.Instance
 
 type instanceJSON struct {
@@ -273,7 +272,6 @@ func knownOr(n int64, known bool) *int64 {
 	return &n
 }
 
-// number shows n, and a dash for nil.
 func number(n *int64) string {
 	if n == nil {
 		return "-"

@@ -254,9 +254,6 @@ func addFlag[T any](a *app, cmd *cobra.Command, value *T, name string, parse fun
 	})
 }
 
-// completionTime bounds what a press of the tab key may take.
-const completionTime = time.Second
-
 // completeProvider offers the names of the providers that have a policy. Where
 // etcd does not answer it offers nothing, silently: the shell shows whatever is
 // printed.
@@ -265,7 +262,7 @@ func (a *app) completeProvider(cmd *cobra.Command, args []string, prefix string)
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	a.etcd.Stdin, a.etcd.Stderr = strings.NewReader(""), io.Discard // no password prompt
-	ctx, cancel := context.WithTimeout(cmd.Context(), completionTime)
+	ctx, cancel := context.WithTimeout(cmd.Context(), time.Second)  // for a press of the tab key
 	defer cancel()
 	var all []coordinator.Stored
 	if err := a.connected(ctx, func(_ *clientv3.Client, admin *coordinator.Admin) (err error) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -216,8 +217,7 @@ func spelled(s coordinator.Stored) string {
 func (a *app) confirm(question string) bool {
 	fmt.Fprint(a.stderr, format.Clean(question)+" [y/N] ")
 	answer, _ := bufio.NewReader(a.stdin).ReadString('\n')
-	answer = strings.ToLower(strings.TrimSpace(answer))
-	return answer == "y" || answer == "yes"
+	return slices.Contains([]string{"y", "yes"}, strings.ToLower(strings.TrimSpace(answer)))
 }
 
 func isTerminal(end any) bool {

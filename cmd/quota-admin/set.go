@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -104,7 +105,7 @@ func (a *app) mayCreate(ctx context.Context, admin *coordinator.Admin, provider 
 	}
 	near, least := "", 3
 	for _, s := range all {
-		if d := distance(provider, s.Provider); d < least && len(provider) > 2*d && withoutDigits(provider) != withoutDigits(s.Provider) {
+		if d := distance(provider, s.Provider); d < least && len(provider) > 2*d && digits.ReplaceAllString(provider, "") != digits.ReplaceAllString(s.Provider, "") {
 			near, least = s.Provider, d
 		}
 	}
@@ -114,16 +115,8 @@ func (a *app) mayCreate(ctx context.Context, admin *coordinator.Admin, provider 
 	return refused(fmt.Errorf("there is no provider %s; did you mean %s? To set a new one give --create", provider, near))
 }
 
-// withoutDigits makes names that are numbered alike: none is a typing error of
-// another.
-func withoutDigits(name string) string {
-	return strings.Map(func(r rune) rune {
-		if r >= '0' && r <= '9' {
-			return -1
-		}
-		return r
-	}, name)
-}
+// digits are left out of names: none of those that are numbered is a typing error.
+var digits = regexp.MustCompile(`\d`)
 
 // distance is how many characters must be inserted, deleted or replaced to make one
 // text the other (Levenshtein).

@@ -214,7 +214,6 @@ type clockFacts struct {
 // of which may be lost.
 const clockPatience = 5 * time.Second
 
-// measureClock asks the kernel, and the servers a few times.
 func measureClock(ctx context.Context, servers []string) *clockFacts {
 	f := &clockFacts{}
 	f.kernel, f.kernelKnown = ntp.Kernel()

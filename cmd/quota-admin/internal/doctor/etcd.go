@@ -58,7 +58,6 @@ type endpointFacts struct {
 	status   *clientv3.StatusResponse // nil if err is not
 }
 
-// readEtcd asks every endpoint, and the cluster as a whole.
 func readEtcd(ctx context.Context, client *clientv3.Client, timeout time.Duration) *etcdFacts {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
