@@ -27,6 +27,19 @@ func (d *duration) UnmarshalText(b []byte) error {
 	return nil
 }
 
+// length is a window's length, which people also write as in a limit: "s".
+type length time.Duration
+
+func (l length) MarshalText() ([]byte, error) { return duration(l).MarshalText() }
+
+func (l *length) UnmarshalText(b []byte) error {
+	if unit, ok := units[string(b)]; ok {
+		*l = length(unit)
+		return nil
+	}
+	return (*duration)(l).UnmarshalText(b)
+}
+
 // guard is a guard in JSON. It is read as ParseGuard does, and written as the
 // duration alone, beside guard_auto and the feature: so versions that do not
 // know the word can read the policy, see what it requires, and issue nothing. A
@@ -44,8 +57,8 @@ func (g *guard) UnmarshalText(b []byte) (err error) {
 }
 
 type wireLimit struct {
-	Permits int64    `json:"permits"`
-	Window  duration `json:"window"`
+	Permits int64  `json:"permits"`
+	Window  length `json:"window"`
 }
 
 type wireChange struct {
@@ -82,7 +95,7 @@ type wirePolicy struct {
 func limitsToWire(limits []Limit) []wireLimit {
 	w := make([]wireLimit, len(limits))
 	for i, l := range limits {
-		w[i] = wireLimit{l.Permits, duration(l.Window)}
+		w[i] = wireLimit{l.Permits, length(l.Window)}
 	}
 	return w
 }

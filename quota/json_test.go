@@ -99,7 +99,7 @@ func TestPolicyJSONReads(t *testing.T) {
 	}{
 		{`{"schema":1}`, Policy{}},
 		{`{"schema":1,"unknown":{"a":[1]},"limits":[{"permits":5,"window":"1s","burst":3}]}`, Policy{Limits: []Limit{{5, time.Second}}}},
-		{`{"schema":1,"limits":[{"permits":5,"window":"1s"},{"permits":6,"window":"1m"},{"permits":7,"window":"250ms"}]}`,
+		{`{"schema":1,"limits":[{"permits":5,"window":"s"},{"permits":6,"window":"1m"},{"permits":7,"window":"250ms"}]}`,
 			Policy{Limits: []Limit{{5, time.Second}, {6, time.Minute}, {7, 250 * time.Millisecond}}}},
 		// Out of bounds, but well formed: Validate says so, not the decoder.
 		{`{"schema":1,"limits":[{"permits":-5,"window":"1h"}],"share":"no such","settle":"-3s"}`,
