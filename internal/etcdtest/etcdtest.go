@@ -149,9 +149,13 @@ func (c *Cluster) launch(state string, members ...int) error {
 
 func (c *Cluster) run(i int, state string) (err error) {
 	m := c.members[i]
+	var all []string
+	for _, m := range c.members {
+		all = append(all, m.name+"="+m.peer.String())
+	}
 	config := memberConfig{
 		Name: m.name, Dir: filepath.Join(c.dir, m.name), Peer: m.peer, Client: m.client,
-		State: state, Cluster: c.initialCluster(), Slow: c.o.Slow, Retention: c.o.Retention, TLS: c.o.TLS,
+		State: state, Cluster: strings.Join(all, ","), Slow: c.o.Slow, Retention: c.o.Retention, TLS: c.o.TLS,
 	}
 	onExit := func(err error) { c.o.OnExit(i, err) }
 	switch binary := os.Getenv(binaryVariable); {
@@ -166,14 +170,6 @@ func (c *Cluster) run(i int, state string) (err error) {
 		m.runs = nil
 	}
 	return err
-}
-
-func (c *Cluster) initialCluster() string {
-	var parts []string
-	for _, m := range c.members {
-		parts = append(parts, m.name+"="+m.peer.String())
-	}
-	return strings.Join(parts, ",")
 }
 
 // Endpoints returns the addresses for clients of all members, or of those given by

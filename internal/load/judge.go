@@ -130,9 +130,8 @@ func (r *Run) wholeFrom(length, shortest time.Duration) int64 {
 func sum(counts []Count, length, unit time.Duration) map[int64]Count {
 	sums := map[int64]Count{}
 	for _, c := range counts {
-		k := floorDiv(c.Index*int64(unit), int64(length))
-		c.Index = k
-		sums[k] = sums[k].and(c)
+		c.Index = floorDiv(c.Index*int64(unit), int64(length))
+		sums[c.Index] = sums[c.Index].and(c)
 	}
 	return sums
 }
