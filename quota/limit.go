@@ -14,16 +14,12 @@ import (
 
 // Bounds of a limit.
 const (
-	// MaxPermits is the largest number of permits in one window (10^12).
-	// It leaves room to add two such totals, and to multiply one by 10^6, in
-	// an int64.
+	// MaxPermits is the largest number of permits in one window (10^12). An int64 has
+	// room to add two such totals, and to multiply one by 10^6.
 	MaxPermits = int64(1_000_000_000_000)
-	// MinWindow is the shortest window.
-	MinWindow = 100 * time.Millisecond
-	// MaxWindow is the longest window.
-	MaxWindow = time.Minute
-	// maxLimits is the largest number of limits in one policy.
-	maxLimits = 8
+	MinWindow  = 100 * time.Millisecond // the shortest window
+	MaxWindow  = time.Minute            // the longest
+	maxLimits  = 8                      // in one policy
 )
 
 // Limit is a number of permits for each window of one length. Within a policy

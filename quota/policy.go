@@ -82,16 +82,14 @@ const (
 	DefaultFreshness = 2500 * time.Millisecond
 	// defaultFloor is in percent. Policies of the other share rules have none.
 	defaultFloor = 10
+	// DefaultMaxStep is for policies that set no MaxStep.
+	DefaultMaxStep = 10.0
 )
-
-// DefaultMaxStep is for policies that set no MaxStep.
-const DefaultMaxStep = 10.0
 
 // Bounds of a policy's times.
 const (
-	minSettle = 100 * time.Millisecond
-	// minFreshness leaves room for a few reads of etcd.
-	minFreshness = 50 * time.Millisecond
+	minSettle    = 100 * time.Millisecond
+	minFreshness = 50 * time.Millisecond // leaves room for a few reads of etcd
 	MaxSettle    = time.Minute
 )
 

@@ -98,9 +98,8 @@ func classify(err error) failure {
 		f.Hints = known.hints
 	}
 	if f.ExitCode == exitUsage {
-		return f
-	}
-	if _, ok := errors.AsType[*etcdflags.UsageError](err); ok {
+		return f // with hints of its own
+	} else if _, ok := errors.AsType[*etcdflags.UsageError](err); ok {
 		f.Kind, f.ExitCode = "usage", exitUsage
 	} else if syntax, ok := errors.AsType[*quota.SyntaxError](err); ok {
 		f.Kind, f.ExitCode, f.pointer, f.Offset = "usage", exitUsage, syntax.Point(), &syntax.Offset
@@ -128,9 +127,8 @@ func (a *app) fail(err error) int {
 	return f.ExitCode
 }
 
-// connectError says whether making a client failed because etcd does not answer
-// or because it does not let the user in. With a user the client logs in at
-// once; without one, nothing of this can happen before the first request.
+// connectError says whether etcd does not answer, or does not let the user in. Only with
+// a user does the client ask etcd anything before the first request.
 func connectError(err error) error {
 	kind := etcderr.Kind(err)
 	if status.Code(err) == codes.InvalidArgument {

@@ -120,7 +120,6 @@ func (a *app) log() *slog.Logger {
 // envAuthor names the author of a change that a machine makes for somebody.
 const envAuthor = "QUOTIENT_AUTHOR"
 
-// author is recorded in the history.
 func author(env func(string) string) string { return cmp.Or(env(envAuthor), buildinfo.User()) }
 
 // root builds the command tree. A new command is added here.

@@ -132,9 +132,8 @@ func (w *waitJSON) late(most time.Duration) error {
 
 func when(text string) (time.Time, error) { return parseWhen(text, time.Now()) }
 
-// parseWhen reads an instant as operators give it: with date and zone, with the
-// date in the local zone, as the next time of day in the local zone, or as a
-// time from now. now is in the local zone.
+// parseWhen reads an instant: with date and zone, with the date in the zone of now, as
+// the next time of day there, or as a time from now.
 func parseWhen(text string, now time.Time) (time.Time, error) {
 	if d, ok := strings.CutPrefix(text, "+"); ok {
 		if ahead, err := time.ParseDuration(d); err == nil && ahead >= 0 {

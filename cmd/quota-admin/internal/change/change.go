@@ -263,7 +263,6 @@ func Same(old, next quota.Policy, now time.Time) bool {
 	return len(Diff(&o, &n)) == 0
 }
 
-// words returns a policy's fields as people read them.
 func words(p *quota.Policy) map[string]string {
 	all := map[string]string{}
 	if p == nil {

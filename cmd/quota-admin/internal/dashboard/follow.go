@@ -91,20 +91,16 @@ func (f *follower) open(name string) (t *topic, done func(), err error) {
 	}, nil
 }
 
-// current returns the topics, and whether nobody reads any, nor did a moment ago.
-func (f *follower) current(now time.Time) (all map[string]*topic, idle bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return maps.Clone(f.topics), len(f.topics) == 0 && now.Sub(f.left) > grace
-}
-
 func (f *follower) run(ctx context.Context) {
 	defer f.watcher.Close()
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for {
 		next := tick.C
-		if topics, idle := f.current(time.Now()); idle {
+		f.mu.Lock()
+		topics, left := maps.Clone(f.topics), f.left
+		f.mu.Unlock()
+		if len(topics) == 0 && time.Since(left) > grace {
 			f.watcher.Close()
 			next = nil
 		} else {

@@ -123,7 +123,7 @@ func policy(provider string, text []byte) (p quota.Policy, errs []error) {
 	}
 	p.Limits, p.Next = now, next
 	p = p.WithDefaults()
-	if joined, ok := p.Validate().(interface{ Unwrap() []error }); ok { //nolint:errorlint // Validate joins them itself
+	if joined, ok := p.Validate().(interface{ Unwrap() []error }); ok {
 		return p, joined.Unwrap()
 	}
 	return p, nil

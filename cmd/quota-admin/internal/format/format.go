@@ -117,11 +117,9 @@ func Show(text string) string {
 	return strconv.Quote(text)
 }
 
-// nameWidth is how wide a name may be in a table: one long name must not make
-// every line as wide.
 const nameWidth = 48
 
-// Name is Show for a name in a table, cut where it is very long.
+// Name is Show for a name in a table: one long name must not make every line as wide.
 func Name(text string) string { return Cut(Show(text), nameWidth) }
 
 // Cut shortens text to so many columns of a terminal.

@@ -232,7 +232,7 @@ const (
 	keyInterrupt = "\x03"
 )
 
-// keys takes what the terminal sent apart into keys.
+// splitKeys parts what the terminal sent into keys.
 func splitKeys(sent string) (all []string) {
 	for sent != "" {
 		_, n := utf8.DecodeRuneInString(sent)
