@@ -40,6 +40,7 @@ type core struct {
 	told    atomic.Bool
 	parked  sync.Pool       // of *window.Waiter, for goroutines
 	outcome *window.Outcome // as last told; guarded by the gate's lock
+	asks    chan protocol.Ask
 
 	// options are replaced under mu by the first limiter that is opened; read by
 	// everybody.
@@ -52,6 +53,8 @@ type core struct {
 		open    int // limiters that are not closed
 		planner share.Planner
 		demand  window.Demand // of callers
+		pauses  pauses
+		rate    refusalRate
 		self    string
 		trouble error
 		logged  stateLog
@@ -67,7 +70,7 @@ type core struct {
 }
 
 func newCore(provider string, c *clock.Clock, o Options) *core {
-	k := &core{provider: provider, clock: c, refused: new(refusals)}
+	k := &core{provider: provider, clock: c, refused: new(refusals), asks: make(chan protocol.Ask, 1)}
 	k.gate = window.NewGate(k, k.decided, func(wake int64) { k.alarm.set(c, wake) })
 	k.gate.Lent = func(guest string, l protocol.Loan) { (*k.lent.Load())(guest, l) }
 	k.alarm.fire = k.tick
@@ -213,16 +216,6 @@ func (k *core) Close() {
 	k.mu.Unlock()
 	k.gate.Close()
 	k.alarm.stop()
-}
-
-// pauseUntil is Limiter.PauseUntil; 0 ends a pause.
-func (k *core) pauseUntil(mono int64) {
-	k.mu.Lock()
-	if mono != 0 {
-		mono = max(mono, k.mu.planner.PausedUntil())
-	}
-	k.mu.planner.PauseUntil(mono)
-	k.news(true)
 }
 
 // news ends a change: it releases mu, which the caller holds, and has the gate plan

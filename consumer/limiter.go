@@ -178,17 +178,6 @@ func (l *Limiter) TryTake(limit int64) Permit {
 	return k.permit(g, got, got)
 }
 
-// PauseUntil makes this instance issue nothing until the given instant, because
-// the provider asked for it (429 with Retry-After). A pause can be extended and not
-// shortened, since answers arrive in any order; an instant that has passed ends it.
-func (l *Limiter) PauseUntil(until time.Time) {
-	now, mono := l.core.clock.Mono(), int64(0)
-	if d := time.Until(until); d > 0 {
-		mono = after(now, d)
-	}
-	l.core.pauseUntil(mono)
-}
-
 // Close gives the limiter up: callers that wait on it get ErrClosed, and so does
 // everybody later. The last limiter of a provider to be closed takes the
 // instance out of the fleet; the others use its share from the next window of each

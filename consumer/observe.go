@@ -104,8 +104,8 @@ func (k *core) noteState(now clock.Instant) {
 		slog.Int64("total", st.Shortest().Limit.Permits), slog.Int64("share", st.Shortest().Share),
 		slog.Int("instances", st.Instances), slog.Int64("revision", st.Revision),
 	}
-	if st.Problem != "" {
-		attrs = append(attrs, slog.String("problem", st.Problem))
+	if problem := st.problem(); problem != "" {
+		attrs = append(attrs, slog.String("problem", problem))
 	}
 	if todo := remedy(st); todo != "" {
 		attrs = append(attrs, slog.String("todo", todo))

@@ -53,6 +53,10 @@ type Status struct {
 	// "kernel", the operating system's clock, whose error the kernel bounds; or
 	// "system", that clock, of unknown error.
 	ClockSource string
+	// PausedUntil is when the pause ends for which the provider, or the application,
+	// asked, and PauseReason who asked and why; both zero if there is none.
+	PausedUntil time.Time
+	PauseReason string
 	// ProofAge is the age of the newest proof that the view is recent; negative
 	// if there is none.
 	ProofAge time.Duration
@@ -122,6 +126,9 @@ func (k *core) status(now clock.Instant) (Status, window.Usage) {
 	st.ClockError, st.ClockErrorKnown = k.clock.ErrorAt(now.Mono)
 	st.ClockSource = string(k.clock.Health().Source)
 	st.Problem = k.problemLocked(now, st.State)
+	if pause := k.mu.pauses.longest(); now.Mono < pause.until {
+		st.PausedUntil, st.PauseReason = k.wall(pause.until), pause.why
+	}
 	return st, use
 }
 
@@ -181,6 +188,7 @@ func (k *core) Report(now clock.Instant) quota.Report {
 	st, use := k.status(now)
 	shortest := st.Shortest()
 	k.mu.Lock()
+	k.mu.rate.see(now.Mono, use.Issued)
 	demand := k.mu.demand.Observe(now.Mono, window.Calls{
 		Issued: use.Issued, Refused: st.Refused + st.Shadowed, Unmet: k.refused.unmet.Load(), Waiting: use.WaitingFor,
 	})
@@ -189,7 +197,7 @@ func (k *core) Report(now clock.Instant) quota.Report {
 		Schema: quota.Schema, State: st.State, Revision: st.Revision, PolicyRevision: st.PolicyRevision,
 		Total: shortest.Limit.Permits, Share: shortest.Share, Instances: st.Instances,
 		Used: use.Issued, Refused: st.Refused, Shadowed: st.Shadowed, Waiting: int64(st.Waiting), Demand: demand,
-		ClockError: "unknown", ClockSource: st.ClockSource, ProofAge: "none", Problem: st.Problem,
+		ClockError: "unknown", ClockSource: st.ClockSource, ProofAge: "none", Problem: st.problem(),
 		Window: shortest.End.Sub(shortest.Start),
 		Time:   k.wall(now.Mono).UTC(),
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/buildinfo"
 	"github.com/quotient-limiter/quotient/internal/keys"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -61,6 +62,9 @@ type Stored struct {
 	// Problem is why the value cannot be used, or nil. Policy is then zero, or
 	// its readable part.
 	Problem error
+	// Backoff is what instances were asked for, as Get has read it; nil if there is
+	// none, or it cannot be read.
+	Backoff *protocol.Backoff
 }
 
 // Get returns a provider's policy, or ErrNotFound.
@@ -70,14 +74,21 @@ func (a *Admin) Get(ctx context.Context, provider string) (Stored, error) {
 	}
 	c, cancel := context.WithTimeout(ctx, a.o.Timeout)
 	defer cancel()
-	r, err := a.kv.Get(c, a.keys.Policy(provider))
+	r, err := a.kv.Txn(c).Then(clientv3.OpGet(a.keys.Policy(provider)), clientv3.OpGet(a.keys.Backoff(provider))).Commit()
 	if err != nil {
 		return Stored{}, classify(ctx, "read the policy of "+provider, err)
 	}
-	if len(r.Kvs) == 0 {
+	revision, value := reportIn(r.Responses[0])
+	if revision == 0 {
 		return Stored{Provider: provider}, fmt.Errorf("%s: %w", provider, ErrNotFound)
 	}
-	return stored(provider, r.Kvs[0].Value, r.Kvs[0].ModRevision), nil
+	s := stored(provider, value, revision)
+	if _, value := reportIn(r.Responses[1]); value != nil {
+		if b, err := protocol.ReadBackoff(value); err == nil {
+			s.Backoff = &b
+		}
+	}
+	return s, nil
 }
 
 func stored(provider string, value []byte, revision int64) Stored {

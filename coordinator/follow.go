@@ -158,6 +158,11 @@ func (p *membership) take(ctx context.Context, r *clientv3.WatchResponse) error 
 			p.sink.Apply(p.s.o.Clock.Now(), c)
 		}
 	}
+	for i := range keys {
+		if keys[i].Kind == view.Backoff && keys[i].Revision > p.asking.told {
+			p.backoffLocked(&keys[i])
+		}
+	}
 	p.proveLocked()
 	if len(keys) > 0 {
 		p.tellLocked(nil)

@@ -63,6 +63,7 @@ type membership struct {
 	until    int64              // announced end, corrected wall time; 0 if none was announced
 	// checkpoint is what the state file shall hold.
 	checkpoint view.Checkpoint
+	asking     asking
 }
 
 func newMembership(s *Session, provider string, sink feed.Sink) *membership {
@@ -149,6 +150,7 @@ func (p *membership) listLocked(m mark, all []view.Key) {
 	p.levelLocked(v.Level)
 	p.policy, p.proved, p.behind, p.relist, p.checking = v.Policy, 0, 0, false, false
 	p.checkpointLocked(m)
+	p.listBackoffLocked(all)
 	if !p.silent {
 		if m.begin.Revision != 0 {
 			p.sink.Resume(p.state.locked, p.state.locked.Mono-(p.state.host-m.begin.At), p.id, v)
@@ -171,6 +173,8 @@ func (p *membership) parse(kv *mvccpb.KeyValue, deleted bool) view.Key {
 		k.Kind, most = view.Policy, quota.MaxPolicyBytes+1
 	} else if key == p.s.keys.Level(p.provider) {
 		k.Kind, most = view.Level, protocol.MaxLevelBytes+1
+	} else if key == p.s.keys.Backoff(p.provider) {
+		k.Kind, most = view.Backoff, protocol.MaxBackoffBytes+1
 	} else if id, ok := keys.IncarnationIn(p.s.keys.Instances(p.provider), key); ok {
 		k.Kind, k.ID, k.First, most = view.Instance, id, !deleted && kv.CreateRevision == kv.ModRevision, quota.MaxInstanceBytes+1
 	}
@@ -181,7 +185,7 @@ func (p *membership) parse(kv *mvccpb.KeyValue, deleted bool) view.Key {
 // tellLocked tells the sink the problem, if that has changed.
 func (p *membership) tellLocked(err error) {
 	p.failure = err
-	err = errors.Join(p.s.problem(), err, p.tracker.Problem())
+	err = errors.Join(p.s.problem(), err, p.tracker.Problem(), p.asking.denied)
 	text := ""
 	if err != nil {
 		text = err.Error()

@@ -25,6 +25,10 @@ type recorder struct {
 	until   int64
 	closed  bool
 
+	paused int64 // as last told by Backoff
+	why    string
+	asks   chan protocol.Ask // nil: it never asks
+
 	resumed clock.Instant // as told by Resume
 	since   int64
 
@@ -106,6 +110,14 @@ func (r *recorder) Borrow(host string, l protocol.Loan) {
 	defer r.mu.Unlock()
 	r.borrowed = append(r.borrowed, loaned{host, l.Permits})
 }
+
+func (r *recorder) Backoff(until int64, why string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.paused, r.why = until, why
+}
+
+func (r *recorder) Pushed() <-chan protocol.Ask { return r.asks }
 
 func (r *recorder) Report(clock.Instant) quota.Report {
 	r.mu.Lock()

@@ -267,6 +267,7 @@ func (s *Session) Subscribe(provider string, create func() feed.Sink) (sink feed
 		p = newMembership(s, provider, create())
 		s.mu.memberships[provider] = p
 		s.wg.Go(p.run)
+		s.wg.Go(p.pushBacks)
 	}
 	p.users++
 	return p.sink, sync.OnceValue(func() error {

@@ -83,6 +83,9 @@ type wirePolicy struct {
 	Shape      Shape            `json:"shape,omitempty"`
 	Burst      int64            `json:"burst,omitempty"`
 	WarmUp     duration         `json:"warm_up,omitzero"`
+	Backoff    Backoff          `json:"backoff"`
+	Quorum     int64            `json:"backoff_quorum,omitempty"`
+	BackoffMax duration         `json:"backoff_max,omitzero"`
 	From       time.Time        `json:"from,omitzero"`
 	Next       []wireChange     `json:"next,omitempty"`
 	MaxStep    float64          `json:"max_step,omitzero"`
@@ -115,11 +118,14 @@ func (p Policy) MarshalJSON() ([]byte, error) {
 		Schema: Schema, Limits: limitsToWire(p.Limits), Share: p.Share, Weights: p.Weights, Floor: p.Floor, Mode: p.Mode,
 		Settle: duration(p.Settle), Freshness: duration(p.Freshness), ClockError: duration(p.ClockError),
 		Outage: p.Outage, Guard: guard{fixed: p.Guard}, GuardAuto: p.GuardAuto, Pacing: p.Pacing,
-		Shape: p.Shape, Burst: p.Burst, WarmUp: duration(p.WarmUp),
+		Shape: p.Shape, Burst: p.Burst, WarmUp: duration(p.WarmUp), Backoff: p.Backoff, Quorum: p.BackoffQuorum,
 		From: p.From.UTC(), MaxStep: p.MaxStep, Requires: append(p.Requires, p.implied()...), Author: p.Author, Reason: p.Reason, Time: p.Time.UTC(),
 	}
 	if !p.shaped() {
 		w.Shape = "" // as versions write it that know no other
+	}
+	if p.BackoffMax != defaultBackoffMax {
+		w.BackoffMax = duration(p.BackoffMax)
 	}
 	for _, c := range p.Next {
 		w.Next = append(w.Next, wireChange{c.From.UTC(), limitsToWire(c.Limits)})
@@ -139,11 +145,13 @@ func (p *Policy) UnmarshalJSON(b []byte) error {
 		Settle: time.Duration(w.Settle), Freshness: time.Duration(w.Freshness), ClockError: time.Duration(w.ClockError),
 		Outage: w.Outage, Guard: w.Guard.fixed, GuardAuto: w.GuardAuto || w.Guard.auto, Pacing: w.Pacing,
 		Shape: w.Shape, Burst: w.Burst, WarmUp: time.Duration(w.WarmUp),
+		Backoff: w.Backoff, BackoffQuorum: w.Quorum, BackoffMax: time.Duration(w.BackoffMax),
 		From: w.From, MaxStep: w.MaxStep, Requires: w.Requires, Author: w.Author, Reason: w.Reason, Time: w.Time,
 	}
 	for _, c := range w.Next {
 		p.Next = append(p.Next, LimitChange{c.From, limitsFromWire(c.Limits)})
 	}
+	def(&p.Backoff, BackoffInstance)
 	p.Requires = p.unimplied()
 	return nil
 }

@@ -21,7 +21,8 @@ func fullPolicy() Policy {
 		Limits: []Limit{{500, 2 * time.Second}, {10_000, time.Minute}}, Share: ShareDemand, Weights: map[string]int64{"big": 8}, Floor: 20, Mode: ModeShadow,
 		Settle: 5 * time.Second, Freshness: 4 * time.Second, ClockError: 20 * time.Millisecond, Outage: OutageStop,
 		Guard: 50 * time.Millisecond, Pacing: PacingEven, From: newYear,
-		Next:     []LimitChange{{newYear.Add(time.Hour + time.Nanosecond), []Limit{{7, 1500 * time.Millisecond}}}},
+		Next:    []LimitChange{{newYear.Add(time.Hour + time.Nanosecond), []Limit{{7, 1500 * time.Millisecond}}}},
+		Backoff: BackoffInstance, BackoffQuorum: 3, BackoffMax: 2 * time.Minute,
 		MaxStep:  2.5,
 		Requires: []string{"levels"}, Author: "ann@host", Reason: "campaign", Time: newYear.Add(-time.Minute),
 	}
@@ -44,19 +45,19 @@ func TestJSONGolden(t *testing.T) {
 	}{
 		{
 			"defaults are written out", Policy{Limits: []Limit{{300_000, time.Second}}},
-			`{"schema":1,"limits":[{"permits":300000,"window":"1s"}],"share":"equal","mode":"enforce","settle":"3s","freshness":"2.5s","clock_error":"50ms","outage":"hold","guard":"0s","pacing":"off"}`,
+			`{"schema":1,"limits":[{"permits":300000,"window":"1s"}],"share":"equal","mode":"enforce","settle":"3s","freshness":"2.5s","clock_error":"50ms","outage":"hold","guard":"0s","pacing":"off","backoff":"fleet"}`,
 		},
 		{
 			"every field", fullPolicy(),
-			`{"schema":1,"limits":[{"permits":500,"window":"2s"},{"permits":10000,"window":"1m0s"}],"share":"demand","weights":{"big":8},"floor_percent":20,"mode":"shadow","settle":"5s","freshness":"4s","clock_error":"20ms","outage":"stop","guard":"50ms","pacing":"even","from":"2027-01-01T00:00:00Z","next":[{"from":"2027-01-01T01:00:00.000000001Z","limits":[{"permits":7,"window":"1.5s"}]}],"max_step":2.5,"requires":["levels"],"author":"ann@host","reason":"campaign","time":"2026-12-31T23:59:00Z"}`,
+			`{"schema":1,"limits":[{"permits":500,"window":"2s"},{"permits":10000,"window":"1m0s"}],"share":"demand","weights":{"big":8},"floor_percent":20,"mode":"shadow","settle":"5s","freshness":"4s","clock_error":"20ms","outage":"stop","guard":"50ms","pacing":"even","backoff":"instance","backoff_quorum":3,"backoff_max":"2m0s","from":"2027-01-01T00:00:00Z","next":[{"from":"2027-01-01T01:00:00.000000001Z","limits":[{"permits":7,"window":"1.5s"}]}],"max_step":2.5,"requires":["levels"],"author":"ann@host","reason":"campaign","time":"2026-12-31T23:59:00Z"}`,
 		},
 		{
 			"times are UTC", Policy{Limits: []Limit{{1, time.Second}}, From: newYear.In(time.FixedZone("", 3600))},
-			`{"schema":1,"limits":[{"permits":1,"window":"1s"}],"share":"equal","mode":"enforce","settle":"3s","freshness":"2.5s","clock_error":"50ms","outage":"hold","guard":"0s","pacing":"off","from":"2027-01-01T00:00:00Z"}`,
+			`{"schema":1,"limits":[{"permits":1,"window":"1s"}],"share":"equal","mode":"enforce","settle":"3s","freshness":"2.5s","clock_error":"50ms","outage":"hold","guard":"0s","pacing":"off","backoff":"fleet","from":"2027-01-01T00:00:00Z"}`,
 		},
 		{
 			"a shape requires its feature", Policy{Limits: []Limit{{100, time.Second}}, Shape: ShapeBucket, Burst: 20, WarmUp: time.Minute, Requires: []string{"levels"}},
-			`{"schema":1,"limits":[{"permits":100,"window":"1s"}],"share":"equal","mode":"enforce","settle":"3s","freshness":"2.5s","clock_error":"50ms","outage":"hold","guard":"0s","pacing":"off","shape":"bucket","burst":20,"warm_up":"1m0s","requires":["levels","shapes"]}`,
+			`{"schema":1,"limits":[{"permits":100,"window":"1s"}],"share":"equal","mode":"enforce","settle":"3s","freshness":"2.5s","clock_error":"50ms","outage":"hold","guard":"0s","pacing":"off","shape":"bucket","burst":20,"warm_up":"1m0s","backoff":"fleet","requires":["levels","shapes"]}`,
 		},
 		{"instance by name only", Instance{ID: "x", Name: "worker-7"}, `{"schema":1,"name":"worker-7","weight":1}`},
 		{
@@ -97,13 +98,16 @@ func TestPolicyJSONReads(t *testing.T) {
 		text string
 		want Policy
 	}{
-		{`{"schema":1}`, Policy{}},
-		{`{"schema":1,"unknown":{"a":[1]},"limits":[{"permits":5,"window":"1s","burst":3}]}`, Policy{Limits: []Limit{{5, time.Second}}}},
+		// Versions that knew no back-off of fleets wrote no rule.
+		{`{"schema":1}`, Policy{Backoff: BackoffInstance}},
+		{`{"schema":1,"backoff":"fleet","backoff_quorum":2,"backoff_max":"90s"}`,
+			Policy{Backoff: BackoffFleet, BackoffQuorum: 2, BackoffMax: 90 * time.Second}},
+		{`{"schema":1,"unknown":{"a":[1]},"limits":[{"permits":5,"window":"1s","burst":3}]}`, Policy{Limits: []Limit{{5, time.Second}}, Backoff: BackoffInstance}},
 		{`{"schema":1,"limits":[{"permits":5,"window":"s"},{"permits":6,"window":"1m"},{"permits":7,"window":"250ms"}]}`,
-			Policy{Limits: []Limit{{5, time.Second}, {6, time.Minute}, {7, 250 * time.Millisecond}}}},
+			Policy{Limits: []Limit{{5, time.Second}, {6, time.Minute}, {7, 250 * time.Millisecond}}, Backoff: BackoffInstance}},
 		// Out of bounds, but well formed: Validate says so, not the decoder.
 		{`{"schema":1,"limits":[{"permits":-5,"window":"1h"}],"share":"no such","settle":"-3s"}`,
-			Policy{Limits: []Limit{{-5, time.Hour}}, Share: "no such", Settle: -3 * time.Second}},
+			Policy{Limits: []Limit{{-5, time.Hour}}, Share: "no such", Settle: -3 * time.Second, Backoff: BackoffInstance}},
 	} {
 		got := Policy{Author: "what was there before is gone"}
 		if err := json.Unmarshal([]byte(test.text), &got); err != nil || !reflect.DeepEqual(got, test.want) {
@@ -295,5 +299,5 @@ func ExamplePolicy() {
 	fmt.Println(string(b), err)
 	// Output:
 	// settle 1s: too short: with freshness 990ms, clock_error 50ms and a longest window of 1m0s it must be at least 1.153s; raise settle, or lower freshness
-	// {"schema":1,"limits":[{"permits":500,"window":"2s"},{"permits":10000,"window":"1m0s"}],"share":"equal","mode":"enforce","settle":"3s","freshness":"2.5s","clock_error":"50ms","outage":"hold","guard":"0s","pacing":"off","author":"ann@host"} <nil>
+	// {"schema":1,"limits":[{"permits":500,"window":"2s"},{"permits":10000,"window":"1m0s"}],"share":"equal","mode":"enforce","settle":"3s","freshness":"2.5s","clock_error":"50ms","outage":"hold","guard":"0s","pacing":"off","backoff":"fleet","author":"ann@host"} <nil>
 }

@@ -60,6 +60,19 @@ const (
 	OutageStop Outage = "stop"
 )
 
+// Backoff says for whom a provider's request for a pause counts: see
+// consumer.Limiter.PushBack.
+type Backoff string
+
+// The back-off rules.
+const (
+	// BackoffInstance holds back the instance that the provider refused.
+	BackoffInstance Backoff = "instance"
+	// BackoffFleet holds back all instances, once as many as BackoffQuorum says were
+	// refused.
+	BackoffFleet Backoff = "fleet"
+)
+
 // Pacing says how permits are released within a window.
 type Pacing string
 
@@ -86,6 +99,9 @@ const (
 	DefaultMaxStep = 10.0
 )
 
+// defaultBackoffMax is for policies that set no BackoffMax.
+const defaultBackoffMax = time.Minute
+
 // Bounds of a policy's times.
 const (
 	minSettle    = 100 * time.Millisecond
@@ -110,8 +126,8 @@ type Policy struct {
 	Floor int64
 	// Mode is default ModeEnforce.
 	Mode Mode
-	// Settle is S, how long a share is held back that grows by a join, a crash or
-	// another division; 100 ms to MaxSettle, default DefaultSettle.
+	// Settle is S, how long a share is held back that grows by another's loss;
+	// 100 ms to MaxSettle, default DefaultSettle.
 	Settle time.Duration
 	// Freshness is S', how old the proof of a view may be; default as at
 	// DefaultFreshness. Settle must exceed it as CheckTiming demands.
@@ -140,9 +156,19 @@ type Policy struct {
 	// limit.
 	Burst int64
 	// WarmUp is the time over which the share of an instance that has just
-	// started grows from a third to the whole; 100 ms to 1 h, 0 for
-	// none. What such an instance leaves is not issued by others.
+	// started, or was held back, grows from a third to the whole; 100 ms to 1 h, 0
+	// for none. What such an instance leaves is not issued by others.
 	WarmUp time.Duration
+	// Backoff is default BackoffFleet. A policy in JSON without it has BackoffInstance,
+	// as written by versions that knew nothing else.
+	Backoff Backoff
+	// BackoffQuorum is how many instances the provider must ask for a pause within 2 s
+	// before it counts for all; 1 to 8. 0: one in fleets of up to 3, else two. One
+	// instance is enough where the provider refuses more than a tenth of its calls.
+	BackoffQuorum int64
+	// BackoffMax bounds the pause that a provider can ask for; 100 ms to 1 h, default
+	// 1 minute.
+	BackoffMax time.Duration
 	// From is the instant from which the policy is in force: it rules the
 	// windows that start at or after it. Zero: every window.
 	From time.Time
@@ -201,6 +227,8 @@ func (p Policy) WithDefaults() Policy {
 	def(&p.Outage, OutageHold)
 	def(&p.Pacing, PacingOff)
 	def(&p.Shape, ShapeFixed)
+	def(&p.Backoff, BackoffFleet)
+	def(&p.BackoffMax, defaultBackoffMax)
 	p.Requires = p.unimplied()
 	sortLimits(p.Limits)
 	for _, c := range p.Next {
@@ -285,8 +313,7 @@ type State string
 // The states of a limiter.
 const (
 	// StateJoining has no share yet: it waits until the others have settled,
-	// for a policy, or for etcd; Report.Problem says which. It may issue what
-	// it borrows.
+	// for a policy, or for etcd; Report.Problem says which.
 	StateJoining State = "joining"
 	// StateActive enforces its share.
 	StateActive State = "active"

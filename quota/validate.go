@@ -24,6 +24,9 @@ const (
 	maxProviderBytes = 200  // a provider's name
 	MaxWeight        = 1000 // Instance.Weight
 	maxWeights       = 256  // overridden weights in Policy.Weights
+	maxQuorum        = 8    // Policy.BackoffQuorum: as many as the key has room for
+	minBackoffMax    = 100 * time.Millisecond
+	maxBackoffMax    = time.Hour
 )
 
 // Every time must lie from earliest to before latest: far enough from the ends
@@ -73,6 +76,8 @@ func (p Policy) Validate() error {
 	if p.MaxStep != 0 {
 		within(&errs, "max_step", p.MaxStep, 1, float64(MaxPermits), fmt.Sprintf("0 means the default, %v", DefaultMaxStep))
 	}
+	within(&errs, "backoff_quorum", p.BackoffQuorum, 0, maxQuorum, "0 stands for 1 in fleets of up to 3 instances, else 2")
+	within(&errs, "backoff_max", p.BackoffMax, minBackoffMax, maxBackoffMax, fmt.Sprintf("0 stands for %v", defaultBackoffMax))
 	if len(p.Requires) > maxRequires {
 		errs.add("requires", len(p.Requires), fmt.Sprintf("at most %d features", maxRequires), "")
 	}
@@ -101,6 +106,7 @@ func (p *Policy) choices() []choice {
 		choose("outage", p.Outage, OutageHold, OutageStop),
 		choose("pacing", p.Pacing, PacingOff, PacingEven),
 		choose("shape", p.Shape, ShapeFixed, ShapeSliding, ShapeBucket),
+		choose("backoff", p.Backoff, BackoffInstance, BackoffFleet),
 	}
 }
 

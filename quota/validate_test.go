@@ -29,6 +29,13 @@ func TestPolicyValidate(t *testing.T) {
 	}{
 		{"zero fields are defaults", func(p *Policy) { *p = Policy{Limits: p.Limits} }, ""},
 		{"no limit", limits(), "limits"},
+		{"an unknown back-off", func(p *Policy) { p.Backoff = "all" }, "backoff"},
+		{"a quorum of less than none", func(p *Policy) { p.BackoffQuorum = -1 }, "backoff_quorum"},
+		{"the largest quorum", func(p *Policy) { p.BackoffQuorum = 8 }, ""},
+		{"a larger quorum", func(p *Policy) { p.BackoffQuorum = 9 }, "backoff_quorum"},
+		{"the longest pause", func(p *Policy) { p.BackoffMax = time.Hour }, ""},
+		{"a pause too short", func(p *Policy) { p.BackoffMax = 99 * time.Millisecond }, "backoff_max"},
+		{"a pause too long", func(p *Policy) { p.BackoffMax = time.Hour + 1 }, "backoff_max"},
 		{"too many limits", limits(many...), "limits"},
 		{"as many limits as possible, unsorted", limits(many[8], many[7], many[6], many[5], many[4], many[3], many[2], many[1]), ""},
 		{"two limits with one window", limits(Limit{1, time.Second}, Limit{2, time.Minute}, Limit{3, time.Second}), "limits"},
@@ -190,6 +197,7 @@ func TestWithDefaults(t *testing.T) {
 	want := Policy{
 		Limits: []Limit{{1, time.Second}, {2, 2 * time.Second}}, Share: ShareEqual, Mode: ModeEnforce,
 		Settle: DefaultSettle, Freshness: DefaultFreshness, ClockError: DefaultClockError, Outage: OutageHold, Pacing: PacingOff, Shape: ShapeFixed,
+		Backoff: BackoffFleet, BackoffMax: time.Minute,
 		Next: []LimitChange{{newYear, []Limit{{3, 3 * time.Second}, {4, 4 * time.Second}}}},
 	}
 	if !reflect.DeepEqual(got, want) {

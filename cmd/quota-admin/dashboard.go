@@ -246,6 +246,9 @@ func webChange(admin *coordinator.Admin) dashboard.ChangeFunc {
 			}
 			return p, err
 		})
+		if err == nil && c.Write && c.Kind == "resume" {
+			_, err = admin.EndBackoff(ctx, c.Provider)
+		}
 		if err != nil {
 			return done, err
 		}

@@ -216,8 +216,15 @@ func TestChangesOnThePage(t *testing.T) {
 	if status, answer := s.post("/api/change", change(m{"kind": "pause"})); status != 200 {
 		t.Errorf("pause: %d %v", status, answer)
 	}
-	if status, answer := s.post("/api/change", change(m{"kind": "resume"})); status != 200 {
-		t.Errorf("resume: %d %v", status, answer)
+	s.bench.put(s.client, "providers/p/backoff", "{}")
+	for _, path := range []string{"/api/preview", "/api/change"} {
+		if status, answer := s.post(path, change(m{"kind": "resume"})); status != 200 {
+			t.Errorf("resume: %d %v", status, answer)
+		}
+		r, err := s.client.Get(t.Context(), s.bench.prefix+"providers/p/backoff", clientv3.WithCountOnly())
+		if err != nil || (r.Count == 0) != (path == "/api/change") {
+			t.Errorf("%s: %d back-offs are left, %v", path, r.Count, err)
+		}
 	}
 	out, _ := s.bench.want(exitDone, "history", "p")
 	if n := strings.Count(out, "carol"); n != 3 {

@@ -34,6 +34,7 @@ type edit struct {
 	lazy     bool      // write nothing where nothing would change
 	replace  bool      // a policy that cannot be read
 	exists   bool      // refuse where none is set
+	resume   bool      // end a back-off too
 	at       time.Time // from when on it is meant to be in force; zero: now
 	// next returns the new policy; who writes it, when and why is filled in.
 	next func(ctx context.Context, admin *coordinator.Admin, old coordinator.Stored, now time.Time) (quota.Policy, error)
@@ -49,6 +50,12 @@ func (a *app) edits(cmd *cobra.Command, least int64) *edit {
 	a.revisionFlag(cmd, &e.revision, least, what)
 	a.needsAdmin(cmd, func(ctx context.Context, admin *coordinator.Admin, args []string) error {
 		results, err := e.run(ctx, admin, args[:1])
+		if err == nil && e.resume && !e.dryRun {
+			var ended bool
+			if ended, err = admin.EndBackoff(ctx, args[0]); ended {
+				a.note("the back-off that the provider had asked for is ended")
+			}
+		}
 		if results == nil || a.format == format.Table {
 			return err
 		}
@@ -97,10 +104,12 @@ type storedJSON struct {
 	Revision int64         `json:"revision"`
 	Policy   *quota.Policy `json:"policy,omitempty"`
 	Problem  string        `json:"problem,omitempty"` // why instances do not apply it
+	// Backoff is what instances were asked for; get shows it.
+	Backoff *protocol.Backoff `json:"backoff,omitempty"`
 }
 
 func toJSON(s coordinator.Stored) *storedJSON {
-	return &storedJSON{s.Provider, s.Revision, policyIn(s), format.OneLine(s.Problem)}
+	return &storedJSON{s.Provider, s.Revision, policyIn(s), format.OneLine(s.Problem), s.Backoff}
 }
 
 // policyIn returns the policy, nil if none is set or it cannot be decoded at all.

@@ -30,10 +30,12 @@ func (a *app) modeCommands() (all []*cobra.Command) {
 			`Stop a provider: its instances issue nothing until resume. Waiting callers keep
 waiting. Instances that see the change stop immediately. The others stop when their
 proof of freshness expires (outage rule stop) or when etcd is back (hold).`},
-		{"resume", "", "End a pause",
+		{"resume", "", "End a pause, and a back-off",
 			`End a pause: the mode returns to the one before, enforce or shadow. Instances that
 see the change issue permits immediately, under a shape other than fixed a settle
-time later. A provider that is not paused does not change.`},
+time later. A provider that is not paused does not change.
+
+A back-off, a pause that the provider has asked for, ends too. get shows it.`},
 		{"shadow", quota.ModeShadow, "Count refusals, but let every call pass",
 			`Let a provider's instances count shares and refusals as usual, but let every call
 pass. instances and top show such refusals separately, as SHADOWED. The limit is NOT
@@ -48,7 +50,7 @@ held meanwhile. Use it to try a limit before it is enforced.`},
 			Example: "  quota-admin " + m.name + " payments/charge --reason \"provider is down\" --wait",
 		}
 		e := a.edits(cmd, 1)
-		e.lazy, e.exists = true, true
+		e.lazy, e.exists, e.resume = true, true, m.mode == ""
 		e.next = func(ctx context.Context, admin *coordinator.Admin, old coordinator.Stored, now time.Time) (quota.Policy, error) {
 			return toMode(ctx, admin, old, m.mode, now)
 		}

@@ -26,21 +26,28 @@ func (a *app) getCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return a.emit(toJSON(stored), func(w io.Writer) { describe(w, stored) })
+		return a.emit(toJSON(stored), func(w io.Writer) { describe(w, stored, time.Now()) })
 	})
 }
 
-func describe(w io.Writer, s coordinator.Stored) {
+func describe(w io.Writer, s coordinator.Stored, now time.Time) {
 	line := func(name, value string) { format.Row(w, name+":", value) }
 	line("Provider", format.Show(s.Provider))
 	line("Revision", fmt.Sprint(s.Revision))
 	if s.Problem != nil {
 		line("Problem", format.Clean(format.OneLine(s.Problem)))
 	}
+	if s.Backoff != nil {
+		for _, a := range s.Backoff.Asks {
+			if a.Until.After(now) {
+				line("Held back", fmt.Sprintf("until %s, asked of %s: %s", format.Exact(a.Until), format.Show(a.By), format.Show(a.Why)))
+			}
+		}
+	}
 	if policyIn(s) == nil {
 		return
 	}
-	p := change.Current(s.Policy, time.Now()).WithDefaults()
+	p := change.Current(s.Policy, now).WithDefaults()
 	line("Limits", quota.FormatLimits(p.Limits))
 	for _, next := range p.Next {
 		line("Next", quota.FormatLimits(next.Limits)+" from "+format.Exact(next.From))

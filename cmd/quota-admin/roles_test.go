@@ -15,7 +15,9 @@ import (
 
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/internal/await"
 	"github.com/quotient-limiter/quotient/internal/etcdtest"
+	"github.com/quotient-limiter/quotient/quota"
 )
 
 // TestRolesSuffice: what every role is for works.
@@ -55,6 +57,48 @@ func TestRolesSuffice(t *testing.T) {
 	g.tool("carol", exitDone, "list")
 	if err := s.Leave(t.Context()); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestABackoffOfTheFleet: one instance is asked for a pause, with the rights of a
+// consumer. The other issues nothing until an operator ends it.
+func TestABackoffOfTheFleet(t *testing.T) {
+	t.Parallel()
+	g := newGuarded(t)
+	quiet := slog.New(slog.DiscardHandler)
+	var limiters []*consumer.Limiter
+	for range 2 {
+		s, err := coordinator.Join(t.Context(), g.as("charge"), coordinator.Options{Prefix: g.prefix, Logger: quiet, Lazy: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = s.Close() })
+		l, err := consumer.Open(t.Context(), s, "payments/charge", consumer.Options{Logger: quiet})
+		if err != nil {
+			t.Fatal(err)
+		}
+		limiters = append(limiters, l)
+	}
+	all := func(state quota.State) func() bool {
+		return func() bool { return limiters[0].Status().State == state && limiters[1].Status().State == state }
+	}
+	await.Until(t, "both have shares", all(quota.StateActive))
+	for _, user := range []string{"ann", "bob"} {
+		limiters[0].PushBack(time.Minute, "429 from api")
+		if st := limiters[0].Status(); st.State != quota.StateDraining || st.PauseReason != "429 from api" {
+			t.Errorf("the one that was asked is %s: %q", st.State, st.PauseReason)
+		}
+		await.Until(t, "both are held back", all(quota.StateDraining))
+		if st := limiters[1].Status(); st.PauseReason != limiters[0].Status().Incarnation+": 429 from api" || time.Until(st.PausedUntil) > time.Minute {
+			t.Errorf("the other one until %v: %q", st.PausedUntil, st.PauseReason)
+		}
+		if stdout, _ := g.tool("dave", exitDone, "get", "payments/charge"); !strings.Contains(stdout, "429 from api") {
+			t.Errorf("nobody sees it: %s", stdout)
+		}
+		if _, stderr := g.tool(user, exitDone, "resume", "payments/charge"); !strings.Contains(stderr, "is ended") {
+			t.Errorf("%s: %s", user, stderr)
+		}
+		await.Until(t, "both go on", all(quota.StateActive))
 	}
 }
 
@@ -111,6 +155,8 @@ func TestRolesDoNotGoFurther(t *testing.T) {
 		{"read all providers", "charge refund bob dave", get(k("providers/"), clientv3.WithPrefix())},
 		{"write another provider's report", "charge bob carol dave", put(k("reports/" + refund + "x"))},
 		{"write another provider's level", "charge bob carol dave", put(k("providers/" + refund + "level"))},
+		{"hold back another provider's instances", "charge bob carol dave", put(k("providers/" + refund + "backoff"))},
+		{"hold back instances", "carol dave", put(k("providers/" + charge + "backoff"))},
 		{"read a history", "charge refund", get(k("history/"+charge), clientv3.WithPrefix())},
 		{"forge a history", "charge refund carol dave", put(k("history/" + charge + "x"))},
 		{"let settle be lowered too soon", "charge refund carol dave", remove(k("superseded/"+charge), clientv3.WithPrefix())},
@@ -178,7 +224,7 @@ func TestRolesAreSetRight(t *testing.T) {
 	b := newBench(t, cluster)
 	stdout, _ := b.want(exitDone, "roles", "consumer", "p", "--dry-run", "-o", "json")
 	var role roleResult
-	if err := json.Unmarshal([]byte(stdout), &role); err != nil || len(role.Grants) != 6 || !role.DryRun {
+	if err := json.Unmarshal([]byte(stdout), &role); err != nil || len(role.Grants) != 7 || !role.DryRun {
 		t.Fatal(err, stdout)
 	}
 	if stdout, stderr := b.want(exitDone, "roles", "list"); stdout != "" || !strings.Contains(stderr, "no role") {

@@ -6,6 +6,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -145,6 +146,16 @@ pause payments/charge
 enforce payments/charge
 history payments/charge
 `},
+	{name: "backoff", prepare: heldBack, commands: `
+get payments/charge -o *
+set payments/charge 300000/s --backoff-quorum 3 --backoff-max 5m
+set payments/charge 300000/s --backoff-quorum 9
+set payments/charge 300000/s --backoff everybody
+resume payments/charge --dry-run
+resume payments/charge
+resume payments/charge
+get payments/charge
+`},
 	{name: "rollback", commands: `
 rollback payments/charge 1
 diff payments/charge 1
@@ -260,6 +271,13 @@ func breakThings(b *bench, client *clientv3.Client) {
 	b.put(client, "providers/not%20json/policy", "{")
 	b.put(client, "providers/too%20many/policy", `{"schema":1,"limits":[{"permits":-5,"window":"1s"}]}`)
 	b.put(client, "providers/future/policy", `{"schema":2}`)
+}
+
+// heldBack sets a policy and a back-off.
+func heldBack(b *bench, client *clientv3.Client) {
+	b.want(exitDone, "set", "payments/charge", "300000/s", "--backoff", "instance")
+	a := protocol.Ask{By: "worker-1.\x1b[2J", At: fixed, Until: time.Date(2199, 1, 1, 0, 0, 0, 0, time.UTC), Why: "429 from api"}
+	b.put(client, "providers/payments%2Fcharge/backoff", protocol.Backoff{Asks: []protocol.Ask{a, {By: "worker-2.x", At: fixed, Until: fixed}}})
 }
 
 // hostile writes what could take over a terminal, if it were shown as it is.

@@ -27,8 +27,8 @@ type Client struct {
 	// not wait; consumer.Forever waits as long as the context allows.
 	MaxWait time.Duration
 	// MaxPause bounds the pause of the limiter after a server's ResourceExhausted or
-	// Unavailable with RetryInfo. 0 means 5 minutes; with less than 0 such errors are
-	// ignored.
+	// Unavailable with RetryInfo, besides the policy's BackoffMax; 0 leaves it to that.
+	// With less than 0 such errors are ignored.
 	MaxPause time.Duration
 	// Margin is the time that a call needs to reach the server. If the window of its
 	// permits ends sooner, at the moment of sending, the permits are released and
@@ -43,7 +43,7 @@ func (c *Client) Unary(ctx context.Context, method string, req, reply any, conn 
 		return err
 	}
 	err = invoke(ctx, method, req, reply, conn, opts...)
-	c.heed(limiter, err)
+	c.heed(limiter, method, err)
 	return err
 }
 
@@ -54,11 +54,11 @@ func (c *Client) Stream(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.C
 		return nil, err
 	}
 	s, err := open(ctx, desc, conn, method, opts...)
-	c.heed(limiter, err)
+	c.heed(limiter, method, err)
 	if err != nil || limiter == nil {
 		return s, err
 	}
-	return &heeding{s, func(err error) { c.heed(limiter, err) }}, nil
+	return &heeding{s, func(err error) { c.heed(limiter, method, err) }}, nil
 }
 
 // admit takes the call's permits and returns their limiter, nil if none are
@@ -74,9 +74,9 @@ func (c *Client) admit(ctx context.Context, method string) (*consumer.Limiter, e
 }
 
 // heed pauses the limiter if the server's error asks for that.
-func (c *Client) heed(limiter *consumer.Limiter, err error) {
+func (c *Client) heed(limiter *consumer.Limiter, method string, err error) {
 	if d := retryInfo(err); limiter != nil && d > 0 {
-		admit.Pause(limiter, d, c.MaxPause)
+		admit.PushBack(limiter, d, c.MaxPause, status.Code(err).String()+" from "+method)
 	}
 }
 

@@ -40,8 +40,9 @@ type Transport struct {
 	// consumer.Forever waits as long as the context allows.
 	MaxWait time.Duration
 	// MaxPause bounds the pause of the limiter after an answer 429 or 503 with
-	// Retry-After. 0 means 5 minutes; with less than 0 such answers are ignored.
-	// During the pause requests are refused, or wait, as if the share were spent.
+	// Retry-After, besides the policy's BackoffMax; 0 leaves it to that. With less
+	// than 0 such answers, and 429 without Retry-After, are ignored. During the pause
+	// requests are refused, or wait, as if the share were spent.
 	MaxPause time.Duration
 	// Margin is the time that a request needs to reach the provider. If the window of
 	// its permits ends sooner, at the moment of sending, the permits are released and
@@ -62,9 +63,9 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	response, err := t.base().RoundTrip(r)
 	if err == nil && limiter != nil {
-		switch response.StatusCode {
-		case http.StatusTooManyRequests, http.StatusServiceUnavailable:
-			admit.Pause(limiter, retryAfter(response.Header, time.Now()), t.MaxPause)
+		after := retryAfter(response.Header, time.Now())
+		if code := response.StatusCode; code == http.StatusTooManyRequests || code == http.StatusServiceUnavailable && after > 0 {
+			admit.PushBack(limiter, after, t.MaxPause, strconv.Itoa(code)+" from "+r.URL.Host)
 		}
 	}
 	return response, err

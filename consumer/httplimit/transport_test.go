@@ -211,8 +211,8 @@ func TestRetryAfterPausesTheLimiter(t *testing.T) {
 		{"a date by the server's clock, an hour ahead", 429, func() http.Header {
 			return http.Header{"Retry-After": {date(time.Hour + 9*time.Second)}, "Date": {date(time.Hour)}}
 		}, 0, 9 * time.Second},
-		{"capped", 429, func() http.Header { return http.Header{"Retry-After": {"86400"}} }, 0, 5 * time.Minute},
-		{"capped by choice", 429, func() http.Header { return http.Header{"Retry-After": {"99999999999999999999"}} }, time.Minute, time.Minute},
+		{"capped", 429, func() http.Header { return http.Header{"Retry-After": {"86400"}} }, 0, time.Minute},
+		{"capped by choice", 429, func() http.Header { return http.Header{"Retry-After": {"99999999999999999999"}} }, 30 * time.Second, 30 * time.Second},
 		{"not heeded", 429, func() http.Header { return http.Header{"Retry-After": {"7"}} }, -1, 0},
 		{"success", 200, func() http.Header { return http.Header{"Retry-After": {"7"}} }, 0, 0},
 		{"no field", 429, func() http.Header { return http.Header{} }, 0, 0},
@@ -237,6 +237,26 @@ func TestRetryAfterPausesTheLimiter(t *testing.T) {
 					t.Errorf("paused for %v, want %v (%v)", time.Since(begin), c.want, err)
 				}
 			})
+		})
+	}
+}
+
+// One answer without Retry-After is no reason to pause; many are, but not of a server
+// that is broken.
+func TestAnswersWithoutRetryAfter(t *testing.T) {
+	for status, want := range map[int]time.Duration{429: time.Second, 503: 0} {
+		synctest.Test(t, func(t *testing.T) {
+			limiter, p := open(t, "1000/100ms"), &provider{status: status}
+			client := &http.Client{Transport: &httplimit.Transport{Base: p, Limiter: limiter}}
+			for range 3 {
+				if err := get(t, client, "http://api.example/"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			st := limiter.Status()
+			if got := max(0, time.Until(st.PausedUntil)); got != want || want > 0 && st.PauseReason != "429 from api.example" {
+				t.Errorf("%d: paused for %v, want %v: %q", status, got, want, st.PauseReason)
+			}
 		})
 	}
 }

@@ -2,6 +2,7 @@ package prommetrics
 
 import (
 	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -39,6 +40,7 @@ var (
 	revision   = define(prometheus.GaugeValue, "view_revision", "Newest etcd revision that this instance has applied.")
 	policy     = define(prometheus.GaugeValue, "policy_revision", "Etcd revision of the policy that this instance has applied; 0 for none.")
 	state      = define(prometheus.GaugeValue, "state", "1 for the state that the limiter is in, 0 for the others.", "state")
+	paused     = define(prometheus.GaugeValue, "pause_seconds", "Time until the pause ends for which the provider asked; 0 without one.")
 	changes    = define(prometheus.CounterValue, "state_changes_total", "Changes of the state.")
 	problem    = define(prometheus.GaugeValue, "problem", "1 while a problem keeps this instance from applying the policy; its log names it.")
 	clockError = define(prometheus.GaugeValue, "clock_error_seconds", "Bound of the clock's error; missing if it is not known.")
@@ -90,6 +92,7 @@ func collect(ch chan<- prometheus.Metric, l *consumer.Limiter) {
 	for _, s := range states {
 		send(state, truth(s == st.State), string(s))
 	}
+	send(paused, max(0, time.Until(st.PausedUntil).Seconds()))
 	send(changes, float64(st.StateChanges))
 	send(problem, truth(st.Problem != ""))
 	if st.ClockErrorKnown {

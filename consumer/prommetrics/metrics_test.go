@@ -159,6 +159,31 @@ quotient_permits_issued_total{provider="p"} 2
 	})
 }
 
+func TestAPauseIsShown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		metrics, registry := prommetrics.New(), prometheus.NewPedanticRegistry()
+		registry.MustRegister(metrics)
+		l, err := metrics.Open(t.Context(), fixed(t, "10/s"), "p", quiet)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		shown := func(seconds string) {
+			t.Helper()
+			expect(t, registry, `
+# HELP quotient_pause_seconds Time until the pause ends for which the provider asked; 0 without one.
+# TYPE quotient_pause_seconds gauge
+quotient_pause_seconds{provider="p"} `+seconds+"\n", "quotient_pause_seconds")
+		}
+		shown("0")
+		l.PushBack(30*time.Second, "429")
+		time.Sleep(10 * time.Second)
+		shown("20")
+		time.Sleep(21 * time.Second)
+		shown("0")
+	})
+}
+
 func TestAFailedOpenShowsNothing(t *testing.T) {
 	t.Parallel()
 	metrics, registry := prommetrics.New(), prometheus.NewPedanticRegistry()

@@ -21,7 +21,6 @@ const (
 	maxPoll                = 500              // records of one poll
 	maxBacklog             = 1000             // unfinished records at which a partition's fetching pauses
 	longDelay              = time.Second      // wait for a permit at which it pauses too
-	maxPause               = 5 * time.Minute  // that a provider can ask for
 	minBackoff, maxBackoff = 100 * time.Millisecond, 10 * time.Second
 )
 
@@ -217,7 +216,7 @@ func (w *Worker) process(ctx context.Context, r *kgo.Record) bool {
 				err = w.bury(call, r, rejected)
 			}
 		} else if busy, ok := errors.AsType[Busy](err); ok {
-			w.Limiter.PauseUntil(time.Now().Add(min(time.Duration(busy), maxPause)))
+			w.Limiter.PushBack(time.Duration(busy), busy.Error())
 		}
 		cancel()
 		if err == nil {

@@ -46,6 +46,7 @@ const MaxIncarnationBytes = 256
 const (
 	policyPart    = "policy"
 	levelPart     = "level"
+	backoffPart   = "backoff"
 	instancesPart = "instances/"
 )
 
@@ -60,6 +61,10 @@ func (k Layout) Policy(provider string) string { return k.Provider(provider) + p
 
 // Level is the key of a level.
 func (k Layout) Level(provider string) string { return k.Provider(provider) + levelPart }
+
+// Backoff is the key of a back-off: of all keys under a provider the one that no
+// share depends on.
+func (k Layout) Backoff(provider string) string { return k.Provider(provider) + backoffPart }
 
 // Instances is the folder of instances.
 func (k Layout) Instances(provider string) string { return k.Provider(provider) + instancesPart }

@@ -81,8 +81,13 @@ func (p *Planner) Prove(sent clock.Instant) (news bool) {
 // Proved returns the newest proof, and false if there is none.
 func (p *Planner) Proved() (sent clock.Instant, ok bool) { return p.proof, p.proved }
 
-// PauseUntil makes plans issue nothing before a monotonic instant.
-func (p *Planner) PauseUntil(mono int64) { p.paused = mono }
+// PauseUntil makes plans issue nothing before a monotonic instant. With warm, a warm-up
+// begins again at it.
+func (p *Planner) PauseUntil(mono int64, warm bool) {
+	if p.paused = mono; warm {
+		p.warmFrom = mono
+	}
+}
 
 // PausedUntil returns that instant; 0 if there is none.
 func (p *Planner) PausedUntil() int64 { return p.paused }

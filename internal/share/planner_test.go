@@ -141,7 +141,7 @@ func TestAPlanEnds(t *testing.T) {
 		w := share.Planner{Clock: clock.Started(instant(0), nil)}
 		w.Reset(instant(0), "a", protocol.View{Revision: 1, Policy: p, Instances: []quota.Instance{{ID: "a"}}})
 		w.Prove(instant(1 << 40))
-		w.PauseUntil(3_500 * ms)
+		w.PauseUntil(3_500*ms, false)
 		plan, now := w.Plan(instant(7)), 7*ms
 		for ; now < 12_000*ms; plan = w.Foresee(now) {
 			if plan.Until <= now || plan.Until > now+int64(time.Second) {

@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
@@ -24,7 +25,9 @@ func (p *plan) vary(n *quota.Policy) *quota.Policy {
 	if p.kind != Calm && p.auto && p.e <= 80*ms && p.autoFits(n) {
 		n.GuardAuto, n.Guard = true, 0
 	}
-	n.MaxStep = float64(1 + r.IntN(20))
+	step := 1 + r.IntN(20)
+	n.MaxStep, n.BackoffQuorum, n.BackoffMax = float64(step), int64(step%9), time.Duration(step)*time.Second
+	n.Backoff = []quota.Backoff{quota.BackoffInstance, quota.BackoffFleet}[step%2] // no share depends on it
 	n.Author, n.Reason = fmt.Sprintf("operator %d", r.IntN(9)), fmt.Sprintf("reason %d", r.IntN(9))
 	n.Time = wallTime(r.Int64N(1000 * ms))
 	return n

@@ -219,7 +219,7 @@ func (h *host) giveBack(number int, grant window.Grant, n int64) {
 // latest wish counts.
 func (h *host) drain(d int64) {
 	h.drained = h.read().Mono + d
-	h.planner.PauseUntil(h.drained)
+	h.planner.PauseUntil(h.drained, false)
 	h.gate.Changed(h.read())
 	h.ringAtEnd()
 }

@@ -35,6 +35,7 @@ const (
 	Policy               // the policy
 	Instance             // one incarnation
 	Level                // how the total is divided by demand
+	Backoff              // no part of a view
 )
 
 // Key is one key under a provider, as etcd has it at one revision.
@@ -108,7 +109,7 @@ func (t *Tracker) List(sent clock.Instant, revision int64, cluster uint64, keys 
 			v.Instances = append(v.Instances, t.instance(k))
 		case Level:
 			v.Level = t.levelOf(k)
-		case Other:
+		case Backoff, Other:
 		}
 	}
 	return v

@@ -13,10 +13,6 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// DefaultMaxPause is the longest pause that a provider can ask for, unless the
-// application says otherwise.
-const DefaultMaxPause = 5 * time.Minute
-
 // errNoLimiter is returned where nothing is configured: to let everything pass would
 // hide the mistake.
 var errNoLimiter = errors.New("quotient: there is no limiter: set Limiter or Pick")
@@ -91,14 +87,14 @@ func takeValid(ctx context.Context, limiter *consumer.Limiter, n int64, maxWait,
 	}
 }
 
-// Pause stops the limiter for d, at most for the given time. 0 means
-// DefaultMaxPause; a negative one means that the provider cannot ask for a pause.
-func Pause(limiter *consumer.Limiter, d, most time.Duration) {
-	if most == 0 {
-		most = DefaultMaxPause
+// PushBack tells the limiter of a pause, at most of the given time. 0 stands for as
+// long as the policy allows; a negative one means that the provider cannot ask for any.
+func PushBack(limiter *consumer.Limiter, retryAfter, most time.Duration, why string) {
+	if most > 0 {
+		retryAfter = min(retryAfter, most)
 	}
-	if d = min(d, most); d > 0 {
-		limiter.PauseUntil(time.Now().Add(d))
+	if most >= 0 {
+		limiter.PushBack(retryAfter, why)
 	}
 }
 

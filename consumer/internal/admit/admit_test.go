@@ -13,7 +13,7 @@ import (
 // long one.
 func TestPausesOnlyGrow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		policy := quota.Policy{Limits: []quota.Limit{{Permits: 1000, Window: 100 * time.Millisecond}}}
+		policy := quota.Policy{Limits: []quota.Limit{{Permits: 1000, Window: 100 * time.Millisecond}}, BackoffMax: time.Hour}
 		limiter, err := consumer.Open(t.Context(), consumer.Fixed(policy), "p", consumer.Options{})
 		if err != nil {
 			t.Fatal(err)
@@ -31,9 +31,9 @@ func TestPausesOnlyGrow(t *testing.T) {
 			{"a shorter one", 2 * time.Second, 0, 10 * time.Second},
 			{"a longer one", 11 * time.Second, 0, 11 * time.Second},
 			{"more than is granted", time.Hour, time.Minute, time.Minute},
-			{"more than the default", time.Hour, 0, DefaultMaxPause},
+			{"more than the policy allows", 2 * time.Hour, 0, time.Hour},
 		} {
-			Pause(limiter, step.ask, step.most)
+			PushBack(limiter, step.ask, step.most, "429")
 			if got, _ := RetryAfter(limiter.Acquire(t.Context(), 0)); got != step.want {
 				t.Errorf("%s: paused for %v, want %v", step.what, got, step.want)
 			}

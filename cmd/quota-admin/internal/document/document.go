@@ -35,7 +35,7 @@ const Most = 8 << 20
 const maxProblems = 20
 
 // optional are the fields that a policy's JSON lacks where they are empty.
-var optional = []string{"weights", "floor_percent", "guard_auto", "shape", "burst", "warm_up", "from", "next", "max_step", "requires"}
+var optional = []string{"weights", "floor_percent", "guard_auto", "shape", "burst", "warm_up", "backoff_quorum", "backoff_max", "from", "next", "max_step", "requires"}
 
 // Parse reads a document, and returns its policies by provider, each complete and valid;
 // otherwise what is wrong with it, a line for each problem.
@@ -120,6 +120,9 @@ func policy(provider string, text []byte) (p quota.Policy, errs []error) {
 	}
 	if err != nil {
 		return p, []error{err}
+	}
+	if _, set := fields["backoff"]; !set {
+		p.Backoff = ""
 	}
 	p.Limits, p.Next = now, next
 	p = p.WithDefaults()

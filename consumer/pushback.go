@@ -1,0 +1,150 @@
+package consumer
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// PauseUntil makes this instance issue nothing until the given instant. A pause can
+// be extended and not shortened, since answers arrive in any order; an instant that
+// has passed ends it. For what a provider asks for, use PushBack.
+func (l *Limiter) PauseUntil(until time.Time) {
+	k, d := l.core, time.Until(until)
+	k.mu.Lock()
+	p := &k.mu.pauses
+	if d > 0 {
+		p.own.extend(after(k.clock.Mono(), d), "the application asked for it")
+	} else {
+		p.own, p.told = pause{}, pause{}
+	}
+	k.pauseLocked(false)
+}
+
+// PushBack says that the provider refused a call (429), and asked for a pause of
+// retryAfter; 0 or less if it named none. why is for operators, as in "429 from
+// api.example.com". It does not block.
+//
+// This instance issues nothing until then, at most for the policy's BackoffMax. If the
+// policy's Backoff is quota.BackoffFleet, so do all others once BackoffQuorum
+// instances were asked, or this one has more than a tenth of its calls refused. For
+// such refusals without retryAfter the pause is a second.
+func (l *Limiter) PushBack(retryAfter time.Duration, why string) {
+	k := l.core
+	issued := k.gate.Usage(k.clock.Now()).Issued
+	k.mu.Lock()
+	now := k.clock.Mono()
+	policy, _ := k.mu.planner.Policy()
+	alone := k.mu.rate.add(now, issued)
+	if retryAfter <= 0 {
+		if !alone {
+			k.mu.Unlock()
+			return
+		}
+		retryAfter = unnamedPause
+	}
+	told := &k.mu.pauses.told
+	told.extend(after(now, min(retryAfter, protocol.MaxBackoff(policy))), why)
+	if policy != nil && policy.Backoff == quota.BackoffFleet {
+		select {
+		case <-k.asks: // the newest counts
+		default:
+		}
+		k.asks <- protocol.Ask{At: k.wall(now), Until: k.wall(told.until), Why: why, Alone: alone}
+	}
+	k.pauseLocked(true)
+}
+
+// Backoff implements feed.Sink.
+func (k *core) Backoff(until int64, why string) {
+	k.mu.Lock()
+	p := &k.mu.pauses
+	if until != 0 {
+		p.fleet.extend(until, why)
+	} else {
+		p.told, p.fleet = pause{}, pause{}
+	}
+	k.pauseLocked(true)
+}
+
+// Pushed implements feed.Sink.
+func (k *core) Pushed() <-chan protocol.Ask { return k.asks }
+
+// pauseLocked has the longest pause obeyed, or its early end; with warm, a warm-up
+// follows. It releases mu, as news does.
+func (k *core) pauseLocked(warm bool) {
+	until, was, now := k.mu.pauses.longest().until, k.mu.planner.PausedUntil(), k.clock.Mono()
+	if until == was || max(until, was) <= now {
+		k.mu.Unlock()
+		return
+	}
+	k.mu.planner.PauseUntil(max(until, now), warm)
+	k.news(true)
+}
+
+// pause is until when nothing is issued, in monotonic time, and why.
+type pause struct {
+	until int64
+	why   string
+}
+
+func (p *pause) extend(until int64, why string) {
+	if until > p.until {
+		*p = pause{until, why}
+	}
+}
+
+// pauses are the reasons to issue nothing: the application asked for it, the provider
+// asked this instance, or it asked the fleet.
+type pauses struct{ own, told, fleet pause }
+
+func (p *pauses) longest() pause {
+	longest := p.own
+	longest.extend(p.told.until, p.told.why)
+	longest.extend(p.fleet.until, p.fleet.why)
+	return longest
+}
+
+// problem is Problem, or else the pause, in one sentence.
+func (s *Status) problem() string {
+	if s.Problem == "" && !s.PausedUntil.IsZero() {
+		return fmt.Sprintf("issues nothing until %s: %s", s.PausedUntil.UTC().Format("15:04:05 UTC"), s.PauseReason)
+	}
+	return s.Problem
+}
+
+const (
+	// unnamedPause is for a provider that refuses calls and asks for no pause.
+	unnamedPause = time.Second
+	// refusedAtLeast and refusedPart are how many calls, and which part of them, a
+	// provider refuses that refuses more than stray ones: one in refusedPart.
+	refusedAtLeast = 3
+	refusedPart    = 10
+	rateSpan       = int64(time.Second)
+)
+
+// refusalRate counts what the provider refused beside what was issued, for the last one
+// to two seconds.
+type refusalRate struct {
+	refused   int64
+	last, now tally // the beginning of the span before, and of the running one
+}
+
+type tally struct{ mono, issued, refused int64 }
+
+// see notes how many permits were issued up to now. It is called once a second.
+func (r *refusalRate) see(mono, issued int64) {
+	if mono-r.now.mono >= rateSpan {
+		r.last, r.now = r.now, tally{mono, issued, r.refused}
+	}
+}
+
+// add counts a refusal, and reports whether they are more than a tenth.
+func (r *refusalRate) add(mono, issued int64) bool {
+	r.see(mono, issued)
+	r.refused++
+	n := r.refused - r.last.refused
+	return n >= refusedAtLeast && refusedPart*n > issued-r.last.issued
+}

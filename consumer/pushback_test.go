@@ -1,0 +1,202 @@
+package consumer
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// ofFleet returns a limiter of one of n instances, with shares.
+func ofFleet(t *testing.T, policy quota.Policy, n int) (*stub, *Limiter) {
+	t.Helper()
+	s := &stub{clock: clock.New()}
+	l := open(t, s, Options{})
+	policy.Limits = policyOf(t, "100/s").Limits
+	policy.Outage = quota.OutageHold
+	s.tell(1, withDefaults(policy), n)
+	time.Sleep(5 * time.Second)
+	s.prove()
+	if err := l.Acquire(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	return s, l
+}
+
+// asked returns the ask that the limiter has for its source; nil if there is none.
+func asked(s *stub) *protocol.Ask {
+	select {
+	case a := <-s.sink.Pushed():
+		return &a
+	default:
+		return nil
+	}
+}
+
+func TestPushBackBindsThisInstanceAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, l := ofFleet(t, quota.Policy{}, 4)
+		start := time.Now()
+		l.PushBack(10*time.Second, "429 from a")
+		l.PushBack(2*time.Second, "429 from b") // answers come in any order
+		var limited LimitError
+		if err := l.Acquire(t.Context(), 9*time.Second); !errors.As(err, &limited) || limited.Reason != ReasonDraining || limited.RetryAt.Sub(start) != 10*time.Second {
+			t.Errorf("refused until %v: %v", limited.RetryAt.Sub(start), err)
+		}
+		if st := l.Status(); st.PausedUntil.Sub(start) != 10*time.Second || st.PauseReason != "429 from a" || st.State != quota.StateDraining || st.Problem != "" {
+			t.Errorf("%v until %v: %q, %q", st.State, st.PausedUntil.Sub(start), st.PauseReason, st.Problem)
+		}
+		if a := asked(s); a == nil || a.Until.Sub(start) != 10*time.Second || !a.At.Equal(start) || a.Alone {
+			t.Errorf("asked %+v", a)
+		}
+		if err := l.Wait(t.Context()); err != nil || time.Since(start) != 10*time.Second {
+			t.Errorf("served after %v, %v", time.Since(start), err)
+		}
+		if st := l.Status(); !st.PausedUntil.IsZero() || st.PauseReason != "" {
+			t.Errorf("afterwards: until %v: %q", st.PausedUntil, st.PauseReason)
+		}
+		l.PushBack(48*time.Hour, "429")
+		if got := time.Until(l.Status().PausedUntil); got != time.Minute {
+			t.Errorf("a pause of days became %v", got)
+		}
+	})
+}
+
+// What another instance was asked for holds this one back, and ends when it is told so.
+func TestABackoffOfTheFleet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, l := ofFleet(t, quota.Policy{}, 4)
+		start := time.Now()
+		in := func(d time.Duration) int64 { return s.clock.Mono() + int64(d) }
+		served := make(chan time.Duration, 1)
+		s.sink.Backoff(in(30*time.Second), "b: 429")
+		go func() {
+			if err := l.Wait(t.Context()); err != nil {
+				t.Error(err)
+			}
+			served <- time.Since(start)
+		}()
+		time.Sleep(5 * time.Second)
+		s.sink.Backoff(in(time.Second), "c: 429")
+		if st := l.Status(); st.Waiting != 1 || st.PauseReason != "b: 429" {
+			t.Errorf("%d wait: %q", st.Waiting, st.PauseReason)
+		}
+		l.PauseUntil(time.Time{}) // that of the application, of which there is none
+		time.Sleep(5 * time.Second)
+		l.PushBack(20*time.Second, "429") // this instance too
+		s.sink.Backoff(0, "")
+		if got := <-served; got != 10*time.Second {
+			t.Errorf("served after %v, want 10s", got)
+		}
+		l.PauseUntil(time.Now().Add(7 * time.Second))
+		s.sink.Backoff(0, "")
+		if got := time.Until(l.Status().PausedUntil); got != 7*time.Second {
+			t.Errorf("the application's own pause is left: %v", got)
+		}
+	})
+}
+
+func TestAPolicyThatHoldsBackOneInstance(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, l := ofFleet(t, quota.Policy{Backoff: quota.BackoffInstance, BackoffMax: time.Hour}, 4)
+		l.PushBack(30*time.Minute, "429")
+		if got := time.Until(l.Status().PausedUntil); got != 30*time.Minute || asked(s) != nil {
+			t.Errorf("paused for %v, and others are asked", got)
+		}
+	})
+}
+
+// A stray 429 without Retry-After pauses nobody; more than a tenth of the calls does.
+func TestRefusalsWithoutRetryAfter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, l := ofFleet(t, quota.Policy{}, 1)
+		for second := range 20 {
+			for range max(0, 10-second) / 4 {
+				l.PushBack(0, "429")
+			}
+			if got := l.TryTake(50).N(); got != 50 || asked(s) != nil {
+				t.Fatalf("second %d: %d permits of 50, or others are asked", second, got)
+			}
+			time.Sleep(time.Second)
+			s.prove()
+			s.sink.Report(s.clock.Now())
+		}
+		for range 8 { // more than a tenth of those of the last second
+			l.PushBack(-1, "429")
+		}
+		if a := asked(s); a == nil || !a.Alone || time.Until(l.Status().PausedUntil) != time.Second {
+			t.Errorf("asked %+v, paused until %v", a, l.Status().PausedUntil)
+		}
+	})
+}
+
+// Under a warm-up the share returns by steps after a pause, also after one that an
+// operator ends.
+func TestAPauseEndsWithAWarmUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, l := ofFleet(t, quota.Policy{WarmUp: 4 * time.Second}, 1)
+		share := func() (permits []int64) {
+			for range 5 {
+				time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second)))
+				s.prove()
+				permits = append(permits, l.TryTake(1000).N())
+			}
+			return permits
+		}
+		time.Sleep(10 * time.Second)
+		s.prove()
+		want := []int64{33, 50, 66, 83, 100}
+		l.PushBack(time.Until(time.Now().Truncate(time.Second).Add(3*time.Second)), "429")
+		time.Sleep(2500 * time.Millisecond)
+		if got := share(); !slices.Equal(got, want) {
+			t.Errorf("after the pause %v, want %v", got, want)
+		}
+		l.PushBack(time.Minute, "429")
+		time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second)))
+		s.sink.Backoff(0, "")
+		if got, want := share(), []int64{50, 66, 83, 100, 100}; !slices.Equal(got, want) {
+			t.Errorf("after its early end %v, want %v", got, want)
+		}
+		l.PauseUntil(time.Now().Add(time.Millisecond)) // the application's own
+		time.Sleep(time.Millisecond)
+		if got := share()[0]; got != 100 {
+			t.Errorf("%d permits, and nothing was paused", got)
+		}
+	})
+}
+
+func TestRefusalRate(t *testing.T) {
+	const s = int64(time.Second)
+	for _, c := range []struct {
+		what        string
+		seen, at    []int64 // when the permits are looked at, in seconds, and how many were issued
+		calls, want int     // refusals at the end, and which of them is the first that counts; 0: none
+	}{
+		{"the first two of all", nil, nil, 2, 0},
+		{"three of few", nil, nil, 3, 3},
+		{"a tenth", []int64{1, 2}, []int64{0, 100}, 10, 0},
+		{"more than a tenth", []int64{1, 2}, []int64{0, 100}, 12, 11},
+		{"of the last seconds only", []int64{1, 2, 3, 4}, []int64{1000, 2000, 3000, 3020}, 3, 3},
+	} {
+		var r refusalRate
+		mono, issued := int64(0), int64(0)
+		for i, at := range c.seen {
+			mono, issued = at*s, c.at[i]
+			r.see(mono, issued)
+		}
+		got := 0
+		for n := 1; n <= c.calls; n++ {
+			if r.add(mono, issued) && got == 0 {
+				got = n
+			}
+		}
+		if got != c.want {
+			t.Errorf("%s: refusal %d counts, want %d", c.what, got, c.want)
+		}
+	}
+}

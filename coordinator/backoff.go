@@ -1,0 +1,179 @@
+package coordinator
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/view"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// Instances that the provider asks for a pause put that into one key of the provider,
+// the back-off; once they are a quorum, all instances that see the key issue nothing.
+// It is no part of a view, and only holds back: so it needs no proof and no settle
+// time, its end costs nothing, and nobody that writes it can raise a share. Nobody
+// removes it but operators, who thereby end it.
+const (
+	askEvery  = 500 * time.Millisecond // and no more often
+	warnEvery = 10 * time.Second       // of keys that are ignored
+)
+
+// asking is what a membership knows of the back-off, under its lock.
+type asking struct {
+	protocol.Backoff       // of instances in the view, within the policy's bound
+	revision         int64 // of the key; 0 if there is none
+	told             int64 // newest revision told of
+	denied           error // the key may not be written
+	warned           int64 // monotonic, when a key was last said to be ignored
+}
+
+// pushBacks writes what the provider asks of the sink, until the membership ends.
+func (p *membership) pushBacks() {
+	for {
+		select {
+		case <-p.ctx.Done():
+			return
+		case ask := <-p.sink.Pushed():
+			for again := true; again; {
+				var writes time.Duration
+				if writes, again = p.put(ask); !sleep(p.ctx, writes*askEvery) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// put writes an ask if it adds something, on the condition that the key is the known
+// one; if it is another one by now, on that, once. again says that it did not succeed.
+func (p *membership) put(ask protocol.Ask) (writes time.Duration, again bool) {
+	p.mu.Lock()
+	known, policy, instances := p.asking, p.policy, p.tracker.Instances()
+	own, created := p.key, p.created
+	ask.By = p.id
+	p.mu.Unlock()
+	key := p.s.keys.Backoff(p.provider)
+	for again = true; again && writes < 2; {
+		if own == "" || policy == nil || policy.Backoff != quota.BackoffFleet ||
+			!known.Adds(ask, protocol.Quorum(policy, instances), time.Unix(0, p.s.o.Clock.Wall())) {
+			return writes, false
+		}
+		value, err := json.Marshal(known.With(ask))
+		if err != nil {
+			return writes, false
+		}
+		writes++
+		c, done := context.WithTimeout(p.ctx, reportTimeout)
+		t, err := p.s.kv.Txn(c).If(
+			clientv3.Compare(clientv3.ModRevision(key), "=", known.revision),
+			clientv3.Compare(clientv3.CreateRevision(own), "=", created),
+		).Then(clientv3.OpPut(key, string(value))).Else(clientv3.OpGet(key)).Commit()
+		done()
+		p.mu.Lock()
+		if p.noteDenied(classify(p.ctx, "hold back the other instances of "+p.provider, err)); err != nil {
+			again = p.asking.denied == nil
+			p.mu.Unlock()
+			return max(writes, 2), again
+		}
+		if again = !t.Succeeded; again {
+			revision, value := reportIn(t.Responses[0])
+			known = asking{Backoff: p.asksIn(value), revision: revision}
+		}
+		p.mu.Unlock()
+	}
+	return writes, again
+}
+
+// noteDenied notes whether the last ask was refused for want of a right.
+func (p *membership) noteDenied(err error) {
+	if !errors.Is(err, ErrPermission) {
+		err = nil
+	} else {
+		err = fmt.Errorf("%w; create its role again: quota-admin roles consumer %s", err, p.provider)
+	}
+	p.asking.denied = err // the next proof tells it
+}
+
+// asksIn reads the key's value. What cannot be read, and who is no instance, does not
+// count; nor does an ask beyond the policy's bound, from now on.
+func (p *membership) asksIn(value []byte) protocol.Backoff {
+	if len(value) == 0 {
+		return protocol.Backoff{}
+	}
+	b, err := protocol.ReadBackoff(value)
+	latest := time.Unix(0, p.s.o.Clock.Wall()).Add(protocol.MaxBackoff(p.policy))
+	b.Asks = slices.DeleteFunc(b.Asks, func(a protocol.Ask) bool {
+		if p.tracker.Has(a.By) {
+			return false
+		}
+		err = fmt.Errorf("%q is no instance", a.By)
+		return true
+	})
+	for i := range b.Asks {
+		if b.Asks[i].Until.After(latest) {
+			b.Asks[i].Until = latest
+		}
+	}
+	if now := p.s.o.Clock.Mono(); err != nil && (p.asking.warned == 0 || now-p.asking.warned > int64(warnEvery)) {
+		p.asking.warned = now
+		p.s.o.Logger.Warn("a back-off, or a part of it, is ignored", "provider", p.provider, "because", err)
+	}
+	return b
+}
+
+// backoffLocked takes the key as it is now. What is told again is passed over, so
+// that a pause is bounded from when it was first seen.
+func (p *membership) backoffLocked(k *view.Key) {
+	a := &p.asking
+	a.told, a.revision, a.Backoff = k.Revision, k.Revision, p.asksIn(k.Value)
+	if k.Deleted {
+		a.revision = 0
+	}
+	switch {
+	case p.silent:
+	case k.Deleted:
+		p.sink.Backoff(0, "")
+	case p.policy != nil && p.policy.Backoff == quota.BackoffFleet:
+		ask, ok := a.Binding(protocol.Quorum(p.policy, p.tracker.Instances()))
+		mono := p.s.o.Clock.Mono()
+		if d := ask.Until.UnixNano() - p.s.o.Clock.WallAt(mono); ok && d > 0 {
+			p.sink.Backoff(mono+d, ask.By+": "+ask.Why)
+		}
+	}
+}
+
+// listBackoffLocked takes the key from a listing.
+func (p *membership) listBackoffLocked(all []view.Key) {
+	k := &view.Key{Deleted: true}
+	if i := slices.IndexFunc(all, func(k view.Key) bool { return k.Kind == view.Backoff }); i >= 0 {
+		k = &all[i]
+	}
+	if k.Revision != p.asking.revision {
+		p.backoffLocked(k)
+	}
+	p.asking.told = k.Revision
+}
+
+// EndBackoff ends a provider's back-off: its instances issue permits again as soon as
+// they see it. It returns false if there was none.
+func (a *Admin) EndBackoff(ctx context.Context, provider string) (ended bool, err error) {
+	if err := quota.ValidateProvider(provider); err != nil {
+		return false, err
+	}
+	c, cancel := context.WithTimeout(ctx, a.o.Timeout)
+	defer cancel()
+	key := a.keys.Backoff(provider)
+	r, err := a.kv.Get(c, key, clientv3.WithCountOnly())
+	if err == nil && r.Count > 0 { // who may not delete it is told so only then
+		ended = true
+		_, err = a.kv.Delete(c, key)
+	}
+	return ended && err == nil, classify(ctx, "end the back-off of "+provider, err)
+}

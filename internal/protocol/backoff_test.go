@@ -1,0 +1,152 @@
+package protocol
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+var noon = time.Date(2027, 1, 1, 12, 0, 0, 0, time.UTC)
+
+// ask is by an instance, at and until in seconds after noon.
+func ask(by string, at, until float64, alone bool) Ask {
+	after := func(s float64) time.Time { return noon.Add(time.Duration(s * float64(time.Second))) }
+	return Ask{By: by, At: after(at), Until: after(until), Alone: alone}
+}
+
+func TestABackoffBindsByAQuorum(t *testing.T) {
+	for _, c := range []struct {
+		what   string
+		asks   []Ask
+		quorum int
+		until  float64 // seconds after noon; 0: nobody is held back
+	}{
+		{"nobody asks", nil, 1, 0},
+		{"one where one is enough", []Ask{ask("a", 0, 30, false)}, 1, 30},
+		{"one where two are needed", []Ask{ask("a", 0, 30, false)}, 2, 0},
+		{"one whose calls are refused", []Ask{ask("a", 0, 30, true)}, 2, 30},
+		{"two at once: as long as both ask", []Ask{ask("a", 0, 30, false), ask("b", 0, 20, false)}, 2, 20},
+		{"two within 2 s", []Ask{ask("a", 0, 30, false), ask("b", 2, 32, false)}, 2, 30},
+		{"two that are further apart", []Ask{ask("a", 0, 30, false), ask("b", 2.001, 32, false)}, 2, 0},
+		{"two of three", []Ask{ask("a", 0, 10, false), ask("b", 1, 50, false), ask("c", 1, 40, false)}, 2, 40},
+		{"two where three are needed", []Ask{ask("a", 0, 30, false), ask("b", 0, 30, false)}, 3, 0},
+		{"the longest that counts alone", []Ask{ask("a", 0, 30, true), ask("b", 0, 40, true), ask("c", 0, 90, false)}, 2, 40},
+	} {
+		b := Backoff{c.asks}
+		binding, ok := b.Binding(c.quorum)
+		if got := binding.Until.Sub(noon).Seconds(); ok != (c.until != 0) || ok && got != c.until {
+			t.Errorf("%s: until %v, %v, want %v", c.what, got, ok, c.until)
+		}
+	}
+}
+
+func TestQuorum(t *testing.T) {
+	for _, c := range []struct{ set, n, want int }{
+		{0, 1, 1}, {0, 3, 1}, {0, 4, 2}, {0, 1000, 2}, {1, 1000, 1}, {5, 1000, 5}, {5, 3, 3}, {5, 0, 1},
+	} {
+		if got := Quorum(&quota.Policy{BackoffQuorum: int64(c.set)}, c.n); got != c.want {
+			t.Errorf("backoff_quorum %d of %d instances: %d, want %d", c.set, c.n, got, c.want)
+		}
+	}
+}
+
+// What an instance writes extends the back-off, by 250 ms at least.
+func TestAnAskThatAddsNothingIsNotWritten(t *testing.T) {
+	b := Backoff{[]Ask{ask("a", 0, 30, false), ask("b", 0, 20, false)}} // until 20 by both
+	for _, c := range []struct {
+		what string
+		ask  Ask
+		now  float64
+		want bool
+	}{
+		{"less than there is", ask("c", 1, 15, false), 1, false},
+		{"249 ms more", ask("c", 1, 20.249, false), 1, false},
+		{"250 ms more", ask("c", 1, 20.25, false), 1, true},
+		{"its own again", ask("a", 1, 30, false), 1, false},
+		{"its own again, that counts alone now", ask("a", 1, 30, true), 1, true},
+		{"its own, longer", ask("a", 1, 30.25, false), 1, true},
+		{"one that is over", ask("c", 1, 41, false), 41, false},
+	} {
+		if got := b.Adds(c.ask, 2, noon.Add(time.Duration(c.now*float64(time.Second)))); got != c.want {
+			t.Errorf("%s: %v", c.what, got)
+		}
+	}
+}
+
+func TestABackoffKeepsTheNewestAsks(t *testing.T) {
+	var b Backoff
+	for i := range 20 {
+		b = b.With(ask(fmt.Sprint(i%10), float64(i), float64(i+30), false))
+	}
+	var by []string
+	for _, a := range b.Asks {
+		by = append(by, a.By)
+	}
+	if got, want := strings.Join(by, " "), "2 3 4 5 6 7 8 9"; got != want {
+		t.Errorf("asks by %s, want %s", got, want)
+	}
+}
+
+func TestBackoffsThatAreRefused(t *testing.T) {
+	good := Backoff{[]Ask{ask("a", 0, 30, false)}}
+	many := make([]Ask, maxAsks+1)
+	for i := range many {
+		many[i] = ask(fmt.Sprint(i), 0, 30, false)
+	}
+	for what, b := range map[string]Backoff{
+		"no instance":            {[]Ask{{At: noon, Until: noon}}},
+		"an instance twice":      {[]Ask{good.Asks[0], good.Asks[0]}},
+		"a long name":            {[]Ask{{By: strings.Repeat("x", 257), At: noon, Until: noon}}},
+		"the year 1":             {[]Ask{{By: "a", Until: noon}}},
+		"the year 2200":          {[]Ask{{By: "a", At: noon, Until: noon.AddDate(200, 0, 0)}}},
+		"a long reason":          {[]Ask{{By: "a", At: noon, Until: noon, Why: strings.Repeat("x", 129)}}},
+		"more asks than allowed": {many},
+	} {
+		text, err := json.Marshal(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ReadBackoff(text); err == nil {
+			t.Errorf("%s: read", what)
+		}
+	}
+	for _, text := range []string{"", "{", `[]`, `{"asks":[]}`, `{"schema":2,"asks":[]}`, `{"schema":1}` + strings.Repeat(" ", MaxBackoffBytes)} {
+		if _, err := ReadBackoff([]byte(text)); err == nil {
+			t.Errorf("%.40s: read", text)
+		}
+	}
+}
+
+// Whatever lies in the key: what is read can be written, and is read as the same.
+func FuzzBackoff(f *testing.F) {
+	b := (&Backoff{}).With(ask("a", 0, 30, true))
+	text, err := json.Marshal(b)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(text, "reason")
+	f.Add(text, strings.Repeat("\xff", 200))
+	f.Add([]byte(`{"schema":1,"asks":[{"by":"a","at":"1970-01-01T00:00:00Z","until":"2199-12-31T23:59:59Z"}]}`), "\xff")
+	f.Fuzz(func(t *testing.T, text []byte, why string) {
+		b, err := ReadBackoff(text)
+		if err != nil {
+			return
+		}
+		for quorum := range 3 {
+			b.Binding(quorum)
+		}
+		more := b.With(Ask{By: "me", At: noon, Until: noon, Why: why})
+		text, err = json.Marshal(more)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := ReadBackoff(text)
+		if err != nil || len(again.Asks) != len(more.Asks) || again.Asks[0].Until.Unix() != more.Asks[0].Until.Unix() {
+			t.Errorf("%+v was written as %s and read as %+v, %v", more, text, again, err)
+		}
+	})
+}
