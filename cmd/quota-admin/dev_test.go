@@ -90,7 +90,7 @@ func TestDevSaysThatItsAddressIsTaken(t *testing.T) {
 	}
 	defer l.Close()
 	b := newBench(t, server)
-	if _, stderr := b.want(exitFailed, "dev", "--listen", l.Addr().String()); !strings.Contains(stderr, "--listen takes another address") {
+	if _, stderr := b.want(exitFailed, "dev", "--listen", l.Addr().String(), "--dashboard", closedPort(t)); !strings.Contains(stderr, "--listen takes another address") {
 		t.Error(stderr)
 	}
 	b.want(exitUsage, "dev", "--instances", "-1")
