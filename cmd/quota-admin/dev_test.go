@@ -65,6 +65,10 @@ func TestDevStartsAgainOnItsData(t *testing.T) {
 		return out.String()
 	}
 	said := session(func(b *bench) {
+		await.Until(t, "both instances have registered", func() bool {
+			stdout, _ := b.want(exitDone, "instances", sampleProvider)
+			return strings.Contains(stdout, "demo-1") && strings.Contains(stdout, "demo-2")
+		})
 		stdout, _ := b.want(exitDone, "set", sampleProvider, "500/s", "--wait")
 		if !strings.Contains(stdout, "1000/s -> 500/s") || !strings.Contains(stdout, "applied by 2 of 2 instances") {
 			t.Error(stdout)
