@@ -89,8 +89,8 @@ func (p *membership) watch(ctx context.Context, wait *backoff) error {
 	defer p.unwatched()
 	var latest rush
 	responses := w.Watch(c, p.s.keys.Provider(p.provider), clientv3.WithPrefix(), clientv3.WithRev(from))
-	if newcomer { // what it borrows meanwhile, it may use once its view is proved
-		p.s.wg.Go(func() { p.s.probeOnce(p.s.o.Probe, []*membership{p}) })
+	if newcomer {
+		p.s.wg.Go(func() { p.proveSoon(c) })
 	}
 	for {
 		var r clientv3.WatchResponse
