@@ -43,7 +43,7 @@ type Reason string
 const (
 	// ReasonSpent: the window's share is used up, or others wait for it.
 	ReasonSpent Reason = "share spent"
-	// ReasonJoining: this instance has no share yet.
+	// ReasonJoining: this instance has no share yet, and what it has borrowed is spent.
 	ReasonJoining Reason = "joining"
 	// ReasonDraining: the provider asked for a pause, see Limiter.PauseUntil.
 	ReasonDraining Reason = "draining"

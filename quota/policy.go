@@ -126,8 +126,8 @@ type Policy struct {
 	Floor int64
 	// Mode is default ModeEnforce.
 	Mode Mode
-	// Settle is S, how long a share is held back that grows by another's loss;
-	// 100 ms to MaxSettle, default DefaultSettle.
+	// Settle is S, how long a share is held back that grows by a join, a crash or
+	// another division; 100 ms to MaxSettle, default DefaultSettle.
 	Settle time.Duration
 	// Freshness is S', how old the proof of a view may be; default as at
 	// DefaultFreshness. Settle must exceed it as CheckTiming demands.
@@ -313,7 +313,8 @@ type State string
 // The states of a limiter.
 const (
 	// StateJoining has no share yet: it waits until the others have settled,
-	// for a policy, or for etcd; Report.Problem says which.
+	// for a policy, or for etcd; Report.Problem says which. It may issue what
+	// it borrows.
 	StateJoining State = "joining"
 	// StateActive enforces its share.
 	StateActive State = "active"

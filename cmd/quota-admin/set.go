@@ -158,7 +158,7 @@ var fields = []field{
 	{"weight", "`NAME=WEIGHT` overrides the weight of instances of that name, for share weighted; NAME= removes the override; repeatable", parseWeight},
 	{"outage", "`rule` for instances cut off from etcd: hold the last share, or stop; new policies: hold",
 		value(oneOf(quota.OutageHold, quota.OutageStop), func(p *quota.Policy, v quota.Outage) { p.Outage = v })},
-	{"settle", "`duration` for which a share is held back that grows by another's loss; new policies: 3s", value(positive, setSettle)},
+	{"settle", "`duration` for which a share is held back that grows by a join, a crash or another division; new policies: 3s", value(positive, setSettle)},
 	{"freshness", "greatest age, a `duration`, of the proof of a view; new policies: five sixths of settle",
 		value(positive, func(p *quota.Policy, d time.Duration) { p.Freshness = d })},
 	{"clock-error", "bound on the error of a host's clock, a `duration`; new policies: 50ms",

@@ -140,7 +140,7 @@ func (r *raw) register(set *pflag.FlagSet) {
 	set.IntVar(&c.Members, "etcd-members", 1, "how many members the embedded etcd has; several are a process each")
 	set.StringArrayVar(&r.faults, "fault", nil, "`AT=WHAT`, such as 5s=kill-leader: what befalls the embedded etcd so long after measuring began; repeatable; "+strings.Join(faultNames, ", "))
 	set.DurationVar(&c.MeasureAfter, "measure-after", 0, "how long the whole fleet runs before measuring begins")
-	set.DurationVar(&c.Settle, "settle", quota.DefaultSettle, "the policy's settle time: how long a share is held back that grows by another's loss")
+	set.DurationVar(&c.Settle, "settle", quota.DefaultSettle, "the policy's settle time: how long a share is held back that grows by a join, a crash or another division")
 	set.StringVar((*string)(&c.policy.Outage), "outage", string(quota.OutageHold), "the policy's rule for when etcd is out of reach: `hold|stop`")
 	set.StringVar((*string)(&c.policy.Share), "share", string(quota.ShareEqual), "how the policy divides the limit: `equal|weighted|demand`")
 	set.StringVar(&r.weights, "weights", heavyTenth, "the instances' weights under --share weighted: `tenth|zipf:S`; tenth: every tenth weighs 10, and makes ten times as many calls; zipf:S: as a skew of calls, whatever --skew is")
