@@ -101,8 +101,8 @@ func (p *membership) noteDenied(err error) {
 	p.asking.denied = err // the next proof tells it
 }
 
-// asksIn reads the key's value. What cannot be read, and who is no instance, does not
-// count; nor does an ask beyond the policy's bound, from now on.
+// asksIn reads the key's value. An unreadable value does not count, nor an ask by a
+// stranger, nor the part of an ask beyond the policy's bound, from now on.
 func (p *membership) asksIn(value []byte) protocol.Backoff {
 	if len(value) == 0 {
 		return protocol.Backoff{}
@@ -128,8 +128,8 @@ func (p *membership) asksIn(value []byte) protocol.Backoff {
 	return b
 }
 
-// backoffLocked takes the key as it is now. What is told again is passed over, so
-// that a pause is bounded from when it was first seen.
+// backoffLocked takes the key as it is now. Its callers pass over a revision that is
+// told again, so that a pause is bounded from when it was first seen.
 func (p *membership) backoffLocked(k *view.Key) {
 	a := &p.asking
 	a.told, a.revision, a.Backoff = k.Revision, k.Revision, p.asksIn(k.Value)

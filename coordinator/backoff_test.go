@@ -170,8 +170,7 @@ func TestAnInstanceHoldsBackNobodyElse(t *testing.T) {
 	}
 }
 
-// What lies in the key counts within its bounds: what does not is said once, and
-// ignored.
+// Asks count within their bounds: any other is said once, and ignored.
 func TestBackoffsOfStrangersAreIgnored(t *testing.T) {
 	t.Parallel()
 	f := setup(t)

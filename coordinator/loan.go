@@ -6,7 +6,6 @@ import (
 	"errors"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/internal/keys"
@@ -17,7 +16,7 @@ import (
 // anybody joins.
 const loanTTL = int64((2 * time.Minute) / time.Second)
 
-// maxLoans bounds the loans that wait to be written. What is more is lost to both.
+// maxLoans bounds the loans that wait to be written. Any beyond it are lost to both.
 const maxLoans = 64
 
 // loanTo is a loan that the sink has made.
@@ -43,7 +42,7 @@ func (p *membership) lend() {
 			return
 		case x := <-made:
 			err := p.writeLoan(&x, leases)
-			if errors.Is(err, rpctypes.ErrPermissionDenied) {
+			if errors.Is(err, ErrPermission) {
 				p.s.o.Logger.Warn("this instance may not lend to newcomers, which wait for their shares: create the role again",
 					"provider", p.provider, "error", err)
 				p.mu.Lock()
@@ -62,7 +61,7 @@ func (p *membership) writeLoan(x *loanTo, leases map[string]clientv3.LeaseID) er
 	if signer == nil {
 		return nil
 	}
-	ctx, done := context.WithTimeout(p.ctx, time.Until(time.Unix(0, x.loan.Windows[0].End()))+time.Second)
+	ctx, done := context.WithTimeout(p.ctx, time.Duration(x.loan.Windows[0].End()-p.s.o.Clock.Wall())+time.Second)
 	defer done()
 	if leases[x.guest] == clientv3.NoLease {
 		if len(leases) >= maxLoans {
@@ -80,7 +79,7 @@ func (p *membership) writeLoan(x *loanTo, leases map[string]clientv3.LeaseID) er
 		return err
 	}
 	_, err = p.s.kv.Put(ctx, p.s.keys.Loans(p.provider, x.guest)+id, string(b), clientv3.WithLease(leases[x.guest]))
-	return err
+	return classify(ctx, "lend to a newcomer of "+p.provider, err)
 }
 
 // borrow passes on what hosts lend to this new incarnation, until it has a share of

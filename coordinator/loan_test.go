@@ -39,7 +39,7 @@ func TestALoanReachesItsGuestAlone(t *testing.T) {
 		}
 	}
 	from, to := host.told().self, guest.told().self
-	// A message takes its time; what does not come in its window is not sent at all.
+	// A message takes its time, and one that is late for its window is not sent at all.
 	arrives := func(permits int64) func() bool {
 		return func() bool {
 			lend(to, loanOf(permits))

@@ -118,7 +118,7 @@ func rolling(r *load.Report, name string, color color.Color) line {
 }
 
 // spanCells are the numbers of a row: the most that came to callers in any second,
-// what was issued of what could have been, the verdict, the spans behind it, and
+// the part issued of the permits that could have been, the verdict, the spans behind it, and
 // how much of what it may hold the fullest of them held.
 func spanCells(r *load.Report) []string {
 	judged, fullest := "-", "-"

@@ -180,7 +180,7 @@ func (s *Summary) add(windows []Window, shortest bool, fleet int) {
 	s.UtilisationAll = max(s.UtilisationAll, all.ratio())
 }
 
-// usage is what was issued of what could have been. A call that waited was
+// usage is the part issued of the permits that could have been. A call that waited was
 // offered in one window and got its permit in the next one, which may so have
 // more permits than calls. A burst that came on top of the limit was possible.
 type usage struct{ issued, possible int64 }

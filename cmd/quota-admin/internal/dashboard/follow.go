@@ -160,7 +160,7 @@ func (f *follower) tell(provider, beyond string) {
 }
 
 // state is what the page shows beside the charts. Times are milliseconds since
-// the Unix epoch; what is not known is null.
+// the Unix epoch; an unknown number is null.
 type state struct {
 	Now       int64      `json:"now"`
 	Etcd      etcdState  `json:"etcd"`

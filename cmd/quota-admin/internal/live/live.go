@@ -188,8 +188,8 @@ func milliseconds(t time.Time) any {
 	return t.UnixMilli()
 }
 
-// Row is a provider in a list of them. Rates are permits per second; what is not
-// known is nil.
+// Row is a provider in a list of them. Rates are permits per second; an unknown
+// number is nil.
 type Row struct {
 	Provider  string     `json:"provider"`
 	Limits    string     `json:"limits"`
