@@ -153,16 +153,24 @@ func (h *History) Lengths(now, offset int64) []time.Duration {
 	for i := range slices.Backward(h.terms) { // the newest need no lookback
 		t := &h.terms[i]
 		for _, length := range t.lengths {
-			first, w := h.span(length, add(now, offset))
-			for ; w.Index >= first.Index && !slices.Contains(lengths, length); w.Index-- {
-				if _, limited, _ := t.limit(w); limited && (t.end == math.MaxInt64 || t.end >= h.lookback(w, now, offset)) {
-					lengths = append(lengths, length)
-				}
+			if !slices.Contains(lengths, length) && h.binds(t, length, now, offset) {
+				lengths = append(lengths, length)
 			}
 		}
 	}
 	slices.Sort(lengths)
 	return lengths
+}
+
+// binds reports whether a limit of a length in t may bind a permit that is issued now.
+func (h *History) binds(t *span, length time.Duration, now, offset int64) bool {
+	first, w := h.span(length, add(now, offset))
+	for ; w.Index >= first.Index; w.Index-- {
+		if _, limited, _ := t.limit(w); limited && (t.end == math.MaxInt64 || t.end >= h.lookback(w, now, offset)) {
+			return true
+		}
+	}
+	return false
 }
 
 // ReadyAt returns the earliest instant at which a window may start that this

@@ -161,7 +161,7 @@ func (h *host) take1() {
 	} else if n > 2 {
 		h.takeAndReturn(now, 1+h.r.Int64N(3))
 	} else if n > 1 {
-		h.wait(now, 1+h.r.Int64N(3))
+		h.wait(now, max(1, h.r.Int64N(12)-8)) // few want more than one: to look far ahead for them takes the most time
 	} else {
 		h.gate.Tick(now)
 	}

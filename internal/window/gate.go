@@ -426,7 +426,7 @@ func (g *Gate) judgeLocked(p *Plan) {
 	case p.Hopeless:
 		g.refuseLocked(Limited, func(*Waiter) bool { return true })
 	case p.Known && g.mu.queue.length > 0:
-		if most := g.largestLocked(Unbounded); most > 0 {
+		if most := g.largestLocked(g.mu.queue.largest()); most > 0 {
 			g.refuseLocked(TooLarge, func(w *Waiter) bool { return w.n > 1 && w.n > most })
 		}
 		f := &g.mu.forecast

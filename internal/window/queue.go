@@ -97,6 +97,14 @@ func (q *queue) remove(w *Waiter) {
 	}
 }
 
+// largest returns the most permits that one waiter wants.
+func (q *queue) largest() (n int64) {
+	for w := q.head; w != nil; w = w.next {
+		n = max(n, w.n)
+	}
+	return n
+}
+
 // addCapped adds two non-negative numbers without overflow.
 func addCapped(a, b int64) int64 {
 	if a > math.MaxInt64-b {
