@@ -188,11 +188,11 @@ var patches = mutant.Table{
 	}},
 	{Name: "RemovedForgotten", Wrong: "forgets a limit that the newest view lacks", Edits: []mutant.Edit{
 		{File: "internal/share/bound.go", Old: `		for _, length := range t.lengths {
-			first`, New: `		if i < len(h.terms)-1 {
+			if !slices.Contains(lengths, length)`, New: `		if i < len(h.terms)-1 {
 			continue
 		}
 		for _, length := range t.lengths {
-			first`},
+			if !slices.Contains(lengths, length)`},
 	}},
 	{Name: "ReturnedLate", Wrong: "takes a permit back after its window", Edits: []mutant.Edit{
 		{File: "internal/window/ledger.go", Old: "same := grant.Epoch == l.epoch", New: "same := true"},
