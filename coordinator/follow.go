@@ -23,9 +23,6 @@ var errReopen = errors.New("the watch is opened anew")
 // ends. It opens the watch anew where it left off when it breaks or was closed
 // in a rush, and lists anew after a gap.
 func (p *membership) follow(ctx context.Context) error {
-	if !sleep(ctx, p.holdBack()) {
-		return ctx.Err()
-	}
 	var wait backoff
 	for {
 		err := p.followOnce(ctx, &wait)
@@ -62,51 +59,48 @@ func (p *membership) followOnce(ctx context.Context, wait *backoff) error {
 	if err := p.listIfNeeded(ctx); err != nil {
 		return err
 	}
+	early := p.early.view
+	p.early.view = nil
 	p.mu.Lock()
 	p.doubtLocked(p.s.o.Clock.Now())
 	check := p.tracker.Unchecked() && !p.checking
 	p.checking = p.checking || check
 	p.mu.Unlock()
-	if check && p.check(ctx) {
-		return nil // to list
+	if check {
+		early.close()
+		if early = nil; p.check(ctx) {
+			return nil // to list
+		}
 	}
-	return p.watch(ctx, wait)
+	return p.watch(ctx, early, wait)
 }
 
-// watch follows one watch from the tracker's position on, on a stream of its own.
-// etcd answers a question about progress for a whole stream, and may send the answer
-// after a watch was created that is not as far: on a shared stream that watch would
-// seem to have told events that are still to come.
-func (p *membership) watch(ctx context.Context, wait *backoff) error {
-	w := newWatcher(p.s.client)
-	defer func() { _ = w.Close() }()
-	c, cancel := context.WithCancel(ctx)
-	defer cancel()
+// watch follows the watch w to its end; if it is nil, another one from the tracker's
+// position on.
+func (p *membership) watch(ctx context.Context, w *stream, wait *backoff) error {
 	p.mu.Lock()
-	p.watcher, p.rewatch, p.behind = w, cancel, 0
-	from, newcomer := p.tracker.Position()+1, p.proved == 0
+	if w == nil {
+		w = p.open(ctx, p.s.keys.Provider(p.provider), p.tracker.Position()+1)
+	}
+	p.watcher, p.rewatch, p.behind = w, w.end, 0
+	newcomer := p.proved == 0
 	p.mu.Unlock()
+	defer w.close()
 	defer p.unwatched()
 	var latest rush
-	responses := w.Watch(c, p.s.keys.Provider(p.provider), clientv3.WithPrefix(), clientv3.WithRev(from))
-	if newcomer {
-		p.s.wg.Go(func() { p.proveSoon(c) })
+	if newcomer { // it may use what it borrows once its view is proved
+		p.s.wg.Go(func() { p.s.probeOnce(p.s.o.Probe, []*membership{p}) })
 	}
 	for {
-		var r clientv3.WatchResponse
-		open := false
-		select {
-		case r, open = <-responses:
-		case <-c.Done(): // the client does not always close its channel then
-		}
-		if !open {
+		r, ok := w.next()
+		if !ok {
 			break
 		}
-		if err := r.Err(); err != nil && c.Err() == nil {
+		if err := r.Err(); err != nil {
 			return classify(ctx, "watch "+p.provider, err)
 		}
 		wait.reset()
-		if err := p.take(c, &r); err != nil {
+		if err := p.take(w.ctx, &r); err != nil {
 			return err
 		}
 		if latest.changes(len(r.Events), p.s.o.Clock.Mono(), p.holdBack()) {
@@ -115,7 +109,7 @@ func (p *membership) watch(ctx context.Context, wait *backoff) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if c.Err() != nil && !p.relist {
+	if w.ctx.Err() != nil && !p.relist {
 		return errReopen
 	}
 	return nil

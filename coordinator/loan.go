@@ -84,37 +84,31 @@ func (p *membership) writeLoan(x *loanTo, leases map[string]clientv3.LeaseID) er
 
 // borrow passes on what hosts lend to this new incarnation, until it has a share of
 // its own.
-func (p *membership) borrow(ctx context.Context, id string, revision int64, from time.Time) {
-	ctx, cancel := context.WithTimeout(ctx, time.Duration(from.UnixNano()-p.s.o.Clock.Wall()))
-	defer cancel()
-	w := newWatcher(p.s.client)
-	defer func() { _ = w.Close() }()
+func (p *membership) borrow(loans *stream, id string, from time.Time) {
+	defer loans.close()
+	over := time.AfterFunc(time.Duration(from.UnixNano()-p.s.o.Clock.Wall()), loans.end)
+	defer over.Stop()
 	folder := p.s.keys.Loans(p.provider, id)
-	responses := w.Watch(ctx, folder, clientv3.WithPrefix(), clientv3.WithRev(revision), clientv3.WithFilterDelete())
 	for {
-		select {
-		case <-ctx.Done():
+		r, ok := loans.next()
+		if !ok {
 			return
-		case r, open := <-responses:
-			if !open {
-				return
+		}
+		for _, e := range r.Events {
+			host, ok := keys.IncarnationIn(folder, string(e.Kv.Key))
+			if !ok {
+				continue
 			}
-			for _, e := range r.Events {
-				host, ok := keys.IncarnationIn(folder, string(e.Kv.Key))
-				if !ok {
-					continue
-				}
-				l, err := protocol.ReadLoan(e.Kv.Value, host, id)
-				if err != nil {
-					p.s.o.Logger.Debug("not a loan", "provider", p.provider, "key", string(e.Kv.Key), "error", err)
-					continue
-				}
-				p.mu.Lock()
-				if p.id == id && !p.silent {
-					p.sink.Borrow(host, l)
-				}
-				p.mu.Unlock()
+			l, err := protocol.ReadLoan(e.Kv.Value, host, id)
+			if err != nil {
+				p.s.o.Logger.Debug("not a loan", "provider", p.provider, "key", string(e.Kv.Key), "error", err)
+				continue
 			}
+			p.mu.Lock()
+			if p.id == id && !p.silent {
+				p.sink.Borrow(host, l)
+			}
+			p.mu.Unlock()
 		}
 	}
 }

@@ -32,6 +32,7 @@ type membership struct {
 	// attempt is one to register whose outcome is unknown; nil if there is none.
 	// It is run's own, and close's when run has ended.
 	attempt *attempt
+	early   early // run's own
 	// state is the file in Options.StateDir, nil if there is none; before is what the
 	// process before has left there, nil once that is decided. run sets both, before key.
 	state  *stateFile
@@ -101,6 +102,7 @@ func (p *membership) run() {
 			err = errLease
 		}
 		stop()
+		p.early.close()
 		cancel()
 		switch {
 		case p.ctx.Err() != nil:

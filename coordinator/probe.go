@@ -66,20 +66,6 @@ func (s *Session) shortestFreshness() time.Duration {
 	return least
 }
 
-// proveSoon proves the first view of an incarnation before the next probe would: what
-// it borrows, it may use once its view is proved. etcd does not answer a question about
-// progress before the watch has caught up, for which it takes up to 100 ms.
-func (p *membership) proveSoon(watch context.Context) {
-	const every = 50 * time.Millisecond
-	p.s.probeOnce(p.s.o.Probe, []*membership{p})
-	for range p.s.o.Probe / every {
-		if p.wasProved() || !sleep(watch, every) {
-			return
-		}
-		p.askProgress()
-	}
-}
-
 // asked is a membership that waits for the answer of a probe.
 type asked struct {
 	membership *membership

@@ -43,6 +43,7 @@ func (p *membership) register(ctx context.Context, l *lease) error {
 	}
 	if joined > stormJoins {
 		m.revision = 0
+		p.early.close()
 		if err := p.awaitCalm(ctx); err != nil {
 			return err
 		}
@@ -62,8 +63,9 @@ func (p *membership) register(ctx context.Context, l *lease) error {
 	p.key, p.id, p.lease, p.value, p.created, p.keyAt, p.signer = m.key, i.ID, l.id, i, m.created, keyAt, signer
 	p.listLocked(m, all)
 	p.mu.Unlock()
-	if !resumed && i.Borrows {
-		p.s.wg.Go(func() { p.borrow(ctx, i.ID, m.created, i.From) })
+	if loans := p.early.loans; loans != nil && i.Borrows {
+		p.early.loans = nil
+		p.s.wg.Go(func() { p.borrow(loans, i.ID, i.From) })
 	}
 	if resumed {
 		p.s.o.Logger.Info("continues the instance of the process before", "provider", p.provider, "instance", i.ID, "revision", m.asOf())
@@ -86,13 +88,14 @@ func (p *membership) instance(id string) quota.Instance {
 // others have registered meanwhile.
 func (p *membership) writeKey(ctx context.Context, l *lease) (i quota.Instance, m mark, joined int64, err error) {
 	s := p.s
-	from, before, err := p.announcedStart(ctx)
-	if err != nil {
-		return i, m, 0, err
-	}
 	a, again, err := p.attemptOf(l)
 	if err != nil {
 		return i, m, 0, fmt.Errorf("coordinator: register: %w", err)
+	}
+	p.watchEarly(ctx, a.id)
+	from, before, err := p.announcedStart(ctx)
+	if err != nil {
+		return i, m, 0, err
 	}
 	m.id, m.key, m.lease, m.sent = a.id, s.keys.Instance(p.provider, a.id), l.id, s.o.Clock.Now()
 	i = p.instance(a.id)

@@ -11,9 +11,8 @@ import (
 // A watch that keeps up gets a message for every change; one that lags gets the
 // missed changes in a few messages. When a large fleet joins, leaves or restarts at
 // once, etcd and the instances spend their time on the former. So among
-// manyInstances or more a watch is kept closed for a little, once an instance
-// has registered (its first borrowed permits wait so much longer), and whenever more
-// than rushChanges have come in that time. It skips nothing: the watch opens again
+// manyInstances or more a watch is kept closed for a little whenever more than
+// rushChanges have come in that time. It skips nothing: the watch opens again
 // where it left off, and every revision is a view of its own. It costs time: the view
 // lags by up to holdBack. So holdBack is less than the freshness leaves, and an end is
 // announced so much earlier.
