@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -61,7 +62,7 @@ func setup(t *testing.T) *fixture { return setupOn(t, etcdtest.NewClient(t, serv
 
 func setupOn(t *testing.T, client *clientv3.Client) *fixture {
 	t.Helper()
-	f := &fixture{t: t, client: client, prefix: "/" + strings.ReplaceAll(t.Name(), "/", "-") + "/"}
+	f := &fixture{t: t, client: client, prefix: "/" + strings.ReplaceAll(t.Name(), "/", "-") + "-" + rand.Text()[:8] + "/"} // also with -count
 	admin, err := NewAdmin(client, AdminOptions{Prefix: f.prefix, Author: "ann@host", Timeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)

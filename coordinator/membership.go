@@ -213,9 +213,8 @@ func (p *membership) trouble(err error) {
 // close ends the membership: first nothing is issued any more, then the key says so,
 // then it goes.
 func (p *membership) close() error {
-	p.closeSink()
 	p.cancel()
-	<-p.done
+	<-p.done // and the sink is closed
 	p.mu.Lock()
 	key, created := p.key, p.created
 	p.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 // mutants are mistakes in the session's shell. Each must be caught by a test of this
 // package, or by one of internal/longrun, which has the same shell in fake time.
 var mutants = mutant.Table{
-	mutant.Replace("CloseUnheard", "a closed session leaves its limiters open", "coordinator/session.go",
-		"\t\tp.closeSink()\n", "\t\t_ = p\n"),
+	mutant.Replace("CloseUnheard", "a closed session leaves its limiters open", "coordinator/resume.go",
+		"\tp.closeSink()\n", ""),
 	mutant.Replace("LastUserStays", "the last subscription's end leaves the instance", "coordinator/session.go",
 		"\t\t\treturn p.close()\n", ""),
 	mutant.Replace("FirstUserEndsAll", "the first of two subscriptions ends the instance", "coordinator/session.go",

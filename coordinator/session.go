@@ -294,11 +294,8 @@ func (s *Session) Close() error {
 	if !first {
 		return nil
 	}
-	for _, p := range memberships {
-		p.closeSink()
-	}
 	s.cancel()
-	s.wg.Wait()
+	s.wg.Wait() // with run each sink is closed
 	if l == nil {
 		return nil
 	}

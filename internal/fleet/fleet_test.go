@@ -2,6 +2,7 @@ package fleet_test
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -69,13 +70,14 @@ type group struct {
 // window lengths that the test will have limits of.
 func newGroup(t *testing.T, p quota.Policy, lengths ...time.Duration) *group {
 	t.Helper()
-	return newGroupOn(t, etcdtest.NewClient(t, server), "", p, lengths...)
+	return newGroupOn(t, etcdtest.NewClient(t, server), p, lengths...)
 }
 
-// newGroupOn is newGroup on another etcd; name tells groups of one test apart.
-func newGroupOn(t *testing.T, client *clientv3.Client, name string, p quota.Policy, lengths ...time.Duration) *group {
+// newGroupOn is newGroup on another etcd. A prefix is never used twice, even with -count:
+// some tests leave keys that nobody removes.
+func newGroupOn(t *testing.T, client *clientv3.Client, p quota.Policy, lengths ...time.Duration) *group {
 	t.Helper()
-	g := &group{t: t, client: client, prefix: "/" + t.Name() + name + "/", ttl: time.Minute}
+	g := &group{t: t, client: client, prefix: "/" + t.Name() + "-" + rand.Text()[:8] + "/", ttl: time.Minute}
 	g.ledger.lengths = lengths
 	g.ledger.issued, g.ledger.unsure = map[quota.Window]int64{}, map[quota.Window]int64{}
 	admin, err := coordinator.NewAdmin(g.client, coordinator.AdminOptions{Prefix: g.prefix, Author: "test", Timeout: patience})

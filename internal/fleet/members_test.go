@@ -41,7 +41,7 @@ func TestThreeMembersLoseTheirLeader(t *testing.T) {
 	cluster, client := etcdtest.New(t, etcdtest.Options{Members: 3, Processes: true})
 	p := exact(t, "100/s", 8*time.Second)
 	p.Freshness = 7 * time.Second
-	g := newGroupOn(t, client, "", p, time.Second)
+	g := newGroupOn(t, client, p, time.Second)
 	all := g.join(5)
 	g.ready(all...)
 	before := incarnations(all)
@@ -71,11 +71,11 @@ func TestThreeMembersLoseTheirLeader(t *testing.T) {
 func TestThreeMembersStandStill(t *testing.T) {
 	cluster, client := etcdtest.New(t, etcdtest.Options{Members: 3, Processes: true})
 	policy := exact(t, "60/200ms", quota.DefaultSettle)
-	stop := newGroupOn(t, client, "stop", policy, 200*ms)
+	stop := newGroupOn(t, client, policy, 200*ms)
 	stop.ttl = 2 * time.Second
 	policy = exact(t, "100/s", quota.DefaultSettle)
 	policy.Outage = quota.OutageHold
-	hold := newGroupOn(t, client, "hold", policy, time.Second)
+	hold := newGroupOn(t, client, policy, time.Second)
 	held := hold.join(4)
 	stopped := stop.join(4)
 	stop.ready(stopped...)
