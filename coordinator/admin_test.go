@@ -78,7 +78,7 @@ func TestNoProvidersKeysLieUnderAnothers(t *testing.T) {
 		if s, err := f.admin.Get(t.Context(), n); err != nil || s.Policy.Limits[0].Permits != int64(i) {
 			t.Errorf("%q: %+v, %v", n, s, err)
 		}
-		if v, err := f.admin.Fleet(t.Context(), n); err != nil || len(v.Instances) != 0 {
+		if v, err := f.admin.Fleet(t.Context(), n, nil); err != nil || len(v.Instances) != 0 {
 			t.Errorf("%q has %d instances, %v", n, len(v.Instances), err)
 		}
 	}
@@ -317,7 +317,7 @@ func TestErrorsOfEtcdAreTold(t *testing.T) {
 		"get":     func(ctx context.Context) error { _, err := admin.Get(ctx, "p"); return err },
 		"list":    func(ctx context.Context) error { _, err := admin.List(ctx); return err },
 		"history": func(ctx context.Context) error { _, err := admin.History(ctx, "p"); return err },
-		"fleet":   func(ctx context.Context) error { _, err := admin.Fleet(ctx, "p"); return err },
+		"fleet":   func(ctx context.Context) error { _, err := admin.Fleet(ctx, "p", nil); return err },
 		"put":     func(ctx context.Context) error { _, err := admin.Put(ctx, "p", limit(1), 0); return err },
 	} {
 		if err := f(t.Context()); !errors.Is(err, ErrUnreachable) {

@@ -88,7 +88,7 @@ func TestAConsumersRoleSuffices(t *testing.T) {
 	other, _ := f.subscribe(s, "q")
 	await.Until(t, "it is told that it may not consume q", other.is(func(r *recorder) bool { return errors.Is(r.trouble, ErrPermission) }))
 	await.Until(t, "a report", func() bool {
-		all, err := as(operator).Fleet(t.Context(), "p")
+		all, err := as(operator).Fleet(t.Context(), "p", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -97,7 +97,7 @@ func TestAConsumersRoleSuffices(t *testing.T) {
 	if err := s.Leave(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if all, err := as(operator).Fleet(t.Context(), "p"); err != nil || len(all.Instances) != 0 {
+	if all, err := as(operator).Fleet(t.Context(), "p", nil); err != nil || len(all.Instances) != 0 {
 		t.Errorf("%d instances are left, %v", len(all.Instances), err)
 	}
 }

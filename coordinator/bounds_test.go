@@ -62,7 +62,7 @@ func TestLargeKeysAndValuesFillNoMemory(t *testing.T) {
 	if kept := heap() - before; kept > most {
 		t.Errorf("the instance keeps %d MB of a listing", kept>>20)
 	}
-	fleet, err := f.admin.Fleet(t.Context(), "p")
+	fleet, err := f.admin.Fleet(t.Context(), "p", nil)
 	if err != nil || len(fleet.Instances) != n+1 {
 		t.Fatalf("%d instances, %v", len(fleet.Instances), err)
 	}

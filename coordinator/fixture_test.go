@@ -86,7 +86,7 @@ func (f *fixture) set(provider, limits string) Stored {
 
 // instances returns the provider's live instances.
 func (f *fixture) instances(provider string) ([]InstanceStatus, error) {
-	found, err := f.admin.Fleet(f.t.Context(), provider)
+	found, err := f.admin.Fleet(f.t.Context(), provider, nil)
 	return found.Instances, err
 }
 

@@ -3,7 +3,6 @@ package coordinator
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -59,24 +58,20 @@ type InstanceStatus struct {
 	// be an instance's own; or nil.
 	Problem error
 
-	// The revisions of both keys as read, for Refresh.
+	// The revisions of both keys as read, for the next answer.
 	keyRevision, reportRevision int64
 	problemOfKey                error
 }
 
-// Fleet returns a provider's policy, live instances and reports.
-func (a *Admin) Fleet(ctx context.Context, provider string) (Fleet, error) {
-	return a.Refresh(ctx, &Fleet{Provider: provider})
-}
-
-// Refresh is Fleet for the provider of an earlier answer, which it does not
-// change. It reads all keys again, but decodes only those written since: for
-// callers that observe a large fleet once a second.
-func (a *Admin) Refresh(ctx context.Context, earlier *Fleet) (Fleet, error) {
-	provider := earlier.Provider
-	known := make(map[string]*InstanceStatus, len(earlier.Instances))
-	for i := range earlier.Instances {
-		known[earlier.Instances[i].Instance.ID] = &earlier.Instances[i]
+// Fleet returns a provider's policy, live instances and reports. With an earlier answer
+// for the provider, which it does not change, it decodes only keys written since: for
+// callers that observe a large fleet once a second. earlier may be nil.
+func (a *Admin) Fleet(ctx context.Context, provider string, earlier *Fleet) (Fleet, error) {
+	known := map[string]*InstanceStatus{}
+	if earlier != nil {
+		for i := range earlier.Instances {
+			known[earlier.Instances[i].Instance.ID] = &earlier.Instances[i]
+		}
 	}
 	f := Fleet{Provider: provider, Policy: Stored{Provider: provider}}
 	if err := quota.ValidateProvider(provider); err != nil {
@@ -87,9 +82,8 @@ func (a *Admin) Refresh(ctx context.Context, earlier *Fleet) (Fleet, error) {
 		if key := string(kv.Key); key == a.keys.Policy(provider) {
 			f.Policy = stored(provider, kv.Value, kv.ModRevision)
 		} else if key == a.keys.Level(provider) {
-			var l protocol.Level
-			if json.Unmarshal(kv.Value, &l) == nil && l.Validate() == nil {
-				f.Level = &l
+			if l, err := protocol.ReadLevel(kv.Value); err == nil {
+				f.Level = l
 			}
 		} else if id, ok := keys.IncarnationIn(a.keys.Instances(provider), key); ok {
 			at[id] = len(f.Instances)
@@ -138,11 +132,8 @@ func instanceOf(id string, kv *mvccpb.KeyValue, known *InstanceStatus) InstanceS
 	if known != nil && known.keyRevision == kv.ModRevision {
 		return InstanceStatus{Instance: known.Instance, Problem: known.problemOfKey, problemOfKey: known.problemOfKey, keyRevision: kv.ModRevision}
 	}
-	s := InstanceStatus{Instance: quota.Instance{ID: id}, keyRevision: kv.ModRevision}
-	err := json.Unmarshal(kv.Value, &s.Instance)
-	if err == nil {
-		err = s.Instance.Validate()
-	}
+	i, err := protocol.ReadInstance(id, kv.Value)
+	s := InstanceStatus{Instance: i, keyRevision: kv.ModRevision}
 	switch {
 	case err != nil:
 		s.Instance = quota.Instance{ID: id, Weight: 1}

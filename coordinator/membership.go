@@ -65,6 +65,8 @@ type membership struct {
 	// checkpoint is what the state file shall hold.
 	checkpoint view.Checkpoint
 	asking     asking
+
+	reported reporting // owned by the goroutine that writes reports
 }
 
 func newMembership(s *Session, provider string, sink feed.Sink) *membership {
@@ -79,7 +81,6 @@ func newMembership(s *Session, provider string, sink feed.Sink) *membership {
 // run registers and follows the watch, again and again, until closed.
 func (p *membership) run() {
 	defer close(p.done)
-	defer p.noteClosed()
 	p.openState()
 	defer p.closeState()
 	p.trouble(nil) // the session's

@@ -9,8 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-// Whatever is written in between, Refresh answers as Fleet does.
-func TestRefreshIsFleet(t *testing.T) {
+// Whatever is written in between, an earlier answer changes nothing but the cost.
+func TestEarlierAnswerChangesNothing(t *testing.T) {
 	f := setup(t)
 	f.set("p", "10/s")
 	put := func(key, value string) func() {
@@ -34,7 +34,7 @@ func TestRefreshIsFleet(t *testing.T) {
 		}
 		return string(text)
 	}
-	last := Fleet{Provider: "p"}
+	var last Fleet
 	for i, step := range []func(){
 		func() {},
 		put("providers/p/instances/a", `{"schema":1,"name":"a"}`),
@@ -52,11 +52,11 @@ func TestRefreshIsFleet(t *testing.T) {
 		remove("providers/p/policy"),
 	} {
 		step()
-		next, err := f.admin.Refresh(t.Context(), &last)
+		next, err := f.admin.Fleet(t.Context(), "p", &last)
 		if err != nil {
 			t.Fatal(err)
 		}
-		want, err := f.admin.Fleet(t.Context(), "p")
+		want, err := f.admin.Fleet(t.Context(), "p", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -66,11 +66,11 @@ func TestRefreshIsFleet(t *testing.T) {
 			cmp.Comparer(func(a, b error) bool { return fmt.Sprint(a) == fmt.Sprint(b) && (a == nil) == (b == nil) }),
 		}
 		if diff := cmp.Diff(want, next, ignore...); diff != "" {
-			t.Errorf("after step %d: -Fleet +Refresh\n%s", i, diff)
+			t.Errorf("after step %d: -without an earlier answer +with one\n%s", i, diff)
 		}
 		last = next
 	}
-	if _, err := f.admin.Refresh(t.Context(), &Fleet{Provider: "a//b"}); err == nil {
+	if _, err := f.admin.Fleet(t.Context(), "a//b", nil); err == nil {
 		t.Errorf("a provider that cannot be: %v", err)
 	}
 }

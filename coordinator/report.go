@@ -27,7 +27,7 @@ const (
 	demandMoved   = 0.05
 )
 
-// reporting is a membership's last report, owned by the report goroutine.
+// reporting is a membership's last report.
 type reporting struct {
 	id     string // incarnation
 	last   quota.Report
@@ -41,22 +41,10 @@ type reporting struct {
 // report writes the limiters' state, for operators: after significant changes, every
 // 30 s, and once a second while somebody observes.
 func (s *Session) report() {
-	reports := map[*membership]*reporting{}
 	for sleep(s.ctx, time.Second) {
-		memberships := s.all()
 		answers := true
-		for _, p := range memberships {
-			if reports[p] == nil {
-				reports[p] = &reporting{}
-			}
-			answers = p.report(reports[p], answers)
-		}
-		if len(reports) > 2*len(memberships) {
-			live := map[*membership]*reporting{}
-			for _, p := range memberships {
-				live[p] = reports[p]
-			}
-			reports = live
+		for _, p := range s.all() {
+			answers = p.report(answers)
 		}
 	}
 }
@@ -64,8 +52,9 @@ func (s *Session) report() {
 // report notes the limiter's state and, if etcd answers, reports it. It returns
 // whether etcd does: if it keeps one membership waiting, the others do not ask it in
 // the same round, so that their states are noted in time.
-func (p *membership) report(last *reporting, answers bool) bool {
+func (p *membership) report(answers bool) bool {
 	defer p.keep()
+	last := &p.reported
 	now := p.s.o.Clock.Now()
 	r := p.sink.Report(now) // also notes and logs changes of state
 	r.Name = p.s.o.Name

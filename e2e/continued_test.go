@@ -122,7 +122,7 @@ func TestAKilledProcessContinuesAsTheSameInstance(t *testing.T) {
 	ids := func() map[string]string {
 		t.Helper()
 		all := map[string]string{}
-		found, err := admin.Fleet(t.Context(), provider)
+		found, err := admin.Fleet(t.Context(), provider, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -34,7 +34,7 @@ func TestParseGuard(t *testing.T) {
 		if fixed != test.fixed || auto != test.auto || (err == nil) != (test.back != "") {
 			t.Errorf("%q: %v, %v, %v", test.text, fixed, auto, err)
 		}
-		if back := FormatGuard(fixed, auto); err == nil && back != test.back {
+		if back := formatGuard(fixed, auto); err == nil && back != test.back {
 			t.Errorf("%q is written as %q, want %q", test.text, back, test.back)
 		}
 	}
@@ -49,9 +49,9 @@ func FuzzParseGuard(f *testing.F) {
 		if err != nil {
 			return
 		}
-		again, autoAgain, err := ParseGuard(FormatGuard(fixed, auto))
+		again, autoAgain, err := ParseGuard(formatGuard(fixed, auto))
 		if err != nil || again != fixed || autoAgain != auto {
-			t.Fatalf("%q is %v, %v, and written %q", s, fixed, auto, FormatGuard(fixed, auto))
+			t.Fatalf("%q is %v, %v, and written %q", s, fixed, auto, formatGuard(fixed, auto))
 		}
 	})
 }

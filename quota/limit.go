@@ -252,8 +252,8 @@ func ParseGuard(s string) (fixed time.Duration, auto bool, err error) {
 // guardAuto is the word for a guard that follows the clock's error.
 const guardAuto = "auto"
 
-// FormatGuard is the inverse of ParseGuard.
-func FormatGuard(fixed time.Duration, auto bool) string {
+// formatGuard is the inverse of ParseGuard.
+func formatGuard(fixed time.Duration, auto bool) string {
 	switch {
 	case !auto:
 		return fixed.String()

@@ -161,7 +161,7 @@ func (p *Policy) checkGuard(errs *problems) {
 	case p.Guard > most:
 		errs.add("guard", p.Guard, fmt.Sprintf("leaves nothing of the shortest window, %v", shortest), "it must be less than half of that")
 	case p.GuardAuto && p.ClockError > most-max(p.Guard, 0):
-		errs.add("guard", FormatGuard(p.Guard, true), fmt.Sprintf("with clock_error %v it can leave nothing of the shortest window, %v", p.ClockError, shortest),
+		errs.add("guard", formatGuard(p.Guard, true), fmt.Sprintf("with clock_error %v it can leave nothing of the shortest window, %v", p.ClockError, shortest),
 			"lower clock_error: together they must be less than half of that window")
 	}
 }

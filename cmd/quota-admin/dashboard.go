@@ -256,7 +256,7 @@ func webChange(admin *coordinator.Admin) dashboard.ChangeFunc {
 		done.Revision, done.Old, done.New, done.Effects = changes[0].new.Revision, inWords(old, now), inWords(policy, now), effects(old, policy, now)
 		if !c.Write {
 			var f coordinator.Fleet
-			if f, err = admin.Fleet(ctx, c.Provider); err == nil {
+			if f, err = admin.Fleet(ctx, c.Provider, nil); err == nil {
 				done.Shares = compareShares(&f, policy, inForce(old, policy, time.Time{}, now))
 			}
 		}

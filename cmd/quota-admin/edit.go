@@ -182,7 +182,7 @@ func (e *edit) run(ctx context.Context, admin *coordinator.Admin, providers []st
 		switch {
 		case !r.changed:
 		case e.dryRun:
-			f, err := admin.Fleet(ctx, r.Provider)
+			f, err := admin.Fleet(ctx, r.Provider, nil)
 			if err != nil {
 				return nil, err
 			}

@@ -90,7 +90,7 @@ when the level was computed, and its part of the permits that nobody claims.`,
 	}
 	cmd.Flags().BoolVar(&explain, "explain", false, "show the reason for each instance's share")
 	return a.needsAdmin(cmd, func(ctx context.Context, admin *coordinator.Admin, args []string) error {
-		f, err := admin.Fleet(ctx, args[0])
+		f, err := admin.Fleet(ctx, args[0], nil)
 		if err != nil {
 			return err
 		}

@@ -215,7 +215,7 @@ a second revision, compare with the policy that is set now.`,
 		Example: `  quota-admin diff payments/charge 17 23
   quota-admin diff payments/charge 17`,
 	}, func(ctx context.Context, admin *coordinator.Admin, args []string) error {
-		fleet, err := admin.Fleet(ctx, args[0])
+		fleet, err := admin.Fleet(ctx, args[0], nil)
 		if err != nil {
 			return err
 		}

@@ -193,7 +193,7 @@ func TestTheAuthorOfAnAnnouncementDies(t *testing.T) {
 func (g *group) awaitUntil(incarnation string) (until time.Time) {
 	g.t.Helper()
 	g.await("the end is announced", func() bool {
-		v, err := g.admin.Fleet(g.t.Context(), provider)
+		v, err := g.admin.Fleet(g.t.Context(), provider, nil)
 		if err != nil {
 			g.t.Fatal(err)
 		}

@@ -69,7 +69,7 @@ func TestTheNextOldestDividesWhenTheOldestIsGone(t *testing.T) {
 	all := g.join(4)
 	g.ready(all...)
 	author := func() string {
-		v, err := g.admin.Fleet(t.Context(), provider)
+		v, err := g.admin.Fleet(t.Context(), provider, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

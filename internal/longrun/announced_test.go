@@ -113,7 +113,7 @@ func TestTheAuthorOfAnAnnouncementDies(t *testing.T) {
 // announced returns the end that an instance has announced.
 func (c *crew) announced(h *hand) time.Time {
 	c.t.Helper()
-	v, err := c.admin.Fleet(c.t.Context(), provider)
+	v, err := c.admin.Fleet(c.t.Context(), provider, nil)
 	if err != nil {
 		c.t.Fatal(err)
 	}

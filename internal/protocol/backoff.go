@@ -113,48 +113,38 @@ func ShortReason(why string) string {
 	return why
 }
 
+// wireBackoff is a back-off in JSON.
+type wireBackoff struct {
+	Schema int   `json:"schema"`
+	Asks   []Ask `json:"asks"`
+}
+
 // MarshalJSON writes the back-off as its key's value.
 func (b Backoff) MarshalJSON() ([]byte, error) {
-	return json.Marshal(struct {
-		Schema int   `json:"schema"`
-		Asks   []Ask `json:"asks"`
-	}{quota.Schema, b.Asks})
+	return json.Marshal(wireBackoff{quota.Schema, b.Asks})
 }
 
 // ReadBackoff reads and validates a back-off. Fields that it does not know are
 // ignored, a schema that it does not know is refused.
 func ReadBackoff(value []byte) (b Backoff, err error) {
-	if len(value) > MaxBackoffBytes {
-		return b, fmt.Errorf("back-off: %d bytes are more than the most, %d", len(value), MaxBackoffBytes)
+	var w wireBackoff
+	if err := decode("back-off", value, MaxBackoffBytes, &w, &w.Schema); err != nil {
+		return b, err
 	}
-	var w struct {
-		Schema int   `json:"schema"`
-		Asks   []Ask `json:"asks"`
-	}
-	err = json.Unmarshal(value, &w)
-	if err == nil && w.Schema != quota.Schema {
-		err = fmt.Errorf("schema %d is not the one this version knows, %d", w.Schema, quota.Schema)
-	}
-	if n := len(w.Asks); err == nil && n > maxAsks {
-		err = fmt.Errorf("%d asks are more than the most, %d", n, maxAsks)
+	if n := len(w.Asks); n > maxAsks {
+		return b, fmt.Errorf("back-off: %d asks are more than the most, %d", n, maxAsks)
 	}
 	by := map[string]bool{}
 	for i, a := range w.Asks {
-		if err != nil {
-			break
-		}
 		switch {
 		case a.By == "" || len(a.By) > maxByBytes || by[a.By]:
-			err = fmt.Errorf("asks[%d].by: must be an instance, each once", i)
+			return b, fmt.Errorf("back-off: asks[%d].by: must be an instance, each once", i)
 		case !dated(a.At) || !dated(a.Until):
-			err = fmt.Errorf("asks[%d]: must lie in the years 1970 to 2199", i)
+			return b, fmt.Errorf("back-off: asks[%d]: must lie in the years 1970 to 2199", i)
 		case len(a.Why) > maxWhyBytes:
-			err = fmt.Errorf("asks[%d].why: %d bytes are more than the most, %d", i, len(a.Why), maxWhyBytes)
+			return b, fmt.Errorf("back-off: asks[%d].why: %d bytes are more than the most, %d", i, len(a.Why), maxWhyBytes)
 		}
 		by[a.By] = true
-	}
-	if err != nil {
-		return b, fmt.Errorf("back-off: %w", err)
 	}
 	return Backoff{w.Asks}, nil
 }

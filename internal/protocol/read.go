@@ -33,21 +33,29 @@ func ReadInstance(id string, value []byte) (quota.Instance, error) {
 // ReadLevel reads and validates a level. Fields that it does not know are ignored, a
 // schema that it does not know is refused.
 func ReadLevel(value []byte) (*Level, error) {
-	if len(value) > MaxLevelBytes {
-		return nil, fmt.Errorf("level: %d bytes are more than the most, %d", len(value), MaxLevelBytes)
-	}
 	type plain Level
 	var w struct {
 		Schema int `json:"schema"`
 		plain
 	}
-	err := json.Unmarshal(value, &w)
-	if w.Schema != quota.Schema && (err == nil || w.Schema != 0) {
-		err = fmt.Errorf("schema %d is not the one this version knows, %d", w.Schema, quota.Schema)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("level: %w", err)
+	if err := decode("level", value, MaxLevelBytes, &w, &w.Schema); err != nil {
+		return nil, err
 	}
 	l := Level(w.plain)
 	return &l, l.Validate()
+}
+
+// decode reads a value of at most so many bytes. schema is where into has its schema.
+func decode(what string, value []byte, most int, into any, schema *int) error {
+	if len(value) > most {
+		return fmt.Errorf("%s: %d bytes are more than the most, %d", what, len(value), most)
+	}
+	err := json.Unmarshal(value, into)
+	if *schema != quota.Schema && (err == nil || *schema != 0) {
+		err = fmt.Errorf("schema %d is not the one this version knows, %d", *schema, quota.Schema)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
 }

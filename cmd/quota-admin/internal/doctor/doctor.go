@@ -73,7 +73,7 @@ func (c *Chart) Fleets(ctx context.Context, admin *coordinator.Admin, prefix str
 		}
 	}
 	for _, p := range providers {
-		f, err := admin.Fleet(ctx, p)
+		f, err := admin.Fleet(ctx, p, nil)
 		if err != nil {
 			return err
 		}

@@ -101,7 +101,7 @@ func (w *Watcher) Look(ctx context.Context, name string, opened ...string) (*Pro
 			p.stop = stop
 		}
 	}
-	f, err := w.admin.Refresh(ctx, p.Fleet)
+	f, err := w.admin.Fleet(ctx, name, p.Fleet)
 	if err != nil {
 		return nil, err
 	}
