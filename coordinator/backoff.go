@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -27,11 +26,9 @@ const (
 
 // asking is what a membership knows of the back-off, under its lock.
 type asking struct {
-	protocol.Backoff       // of instances in the view, within the policy's bound
-	revision         int64 // of the key; 0 if there is none
-	told             int64 // newest revision told of
-	denied           error // the key may not be written
-	warned           int64 // monotonic, when a key was last said to be ignored
+	view.KnownBackoff
+	denied error // the key may not be written
+	warned int64 // monotonic, when a key was last said to be ignored
 }
 
 // pushBacks writes what the provider asks of the sink, until the membership ends.
@@ -72,7 +69,7 @@ func (p *membership) put(ask protocol.Ask) (writes time.Duration, again bool) {
 		writes++
 		c, done := context.WithTimeout(p.ctx, reportTimeout)
 		t, err := p.s.kv.Txn(c).If(
-			clientv3.Compare(clientv3.ModRevision(key), "=", known.revision),
+			clientv3.Compare(clientv3.ModRevision(key), "=", known.Revision),
 			clientv3.Compare(clientv3.CreateRevision(own), "=", created),
 		).Then(clientv3.OpPut(key, string(value))).Else(clientv3.OpGet(key)).Commit()
 		done()
@@ -84,7 +81,7 @@ func (p *membership) put(ask protocol.Ask) (writes time.Duration, again bool) {
 		}
 		if again = !t.Succeeded; again {
 			revision, value := reportIn(t.Responses[0])
-			known = asking{Backoff: p.asksIn(value), revision: revision}
+			known.Backoff, known.Revision = p.asksIn(value), revision
 		}
 		p.mu.Unlock()
 	}
@@ -101,26 +98,9 @@ func (p *membership) noteDenied(err error) {
 	p.asking.denied = err // the next proof tells it
 }
 
-// asksIn reads the key's value. An unreadable value does not count, nor an ask by a
-// stranger, nor the part of an ask beyond the policy's bound, from now on.
+// asksIn reads the key's value, each ask within the policy's bound from now on.
 func (p *membership) asksIn(value []byte) protocol.Backoff {
-	if len(value) == 0 {
-		return protocol.Backoff{}
-	}
-	b, err := protocol.ReadBackoff(value)
-	latest := time.Unix(0, p.s.o.Clock.Wall()).Add(protocol.MaxBackoff(p.policy))
-	b.Asks = slices.DeleteFunc(b.Asks, func(a protocol.Ask) bool {
-		if p.tracker.Has(a.By) {
-			return false
-		}
-		err = fmt.Errorf("%q is no instance", a.By)
-		return true
-	})
-	for i := range b.Asks {
-		if b.Asks[i].Until.After(latest) {
-			b.Asks[i].Until = latest
-		}
-	}
+	b, err := p.tracker.AsksIn(value, time.Unix(0, p.s.o.Clock.Wall()).Add(protocol.MaxBackoff(p.policy)))
 	if now := p.s.o.Clock.Mono(); err != nil && (p.asking.warned == 0 || now-p.asking.warned > int64(warnEvery)) {
 		p.asking.warned = now
 		p.s.o.Logger.Warn("a back-off, or a part of it, is ignored", "provider", p.provider, "because", err)
@@ -128,37 +108,19 @@ func (p *membership) asksIn(value []byte) protocol.Backoff {
 	return b
 }
 
-// backoffLocked takes the key as it is now. Its callers pass over a revision that is
-// told again, so that a pause is bounded from when it was first seen.
-func (p *membership) backoffLocked(k *view.Key) {
-	a := &p.asking
-	a.told, a.revision, a.Backoff = k.Revision, k.Revision, p.asksIn(k.Value)
-	if k.Deleted {
-		a.revision = 0
-	}
+// backoffLocked holds the sink back as the changed key says.
+func (p *membership) backoffLocked() {
 	switch {
 	case p.silent:
-	case k.Deleted:
+	case p.asking.Revision == 0:
 		p.sink.Backoff(0, "")
 	case p.policy != nil && p.policy.Backoff == quota.BackoffFleet:
-		ask, ok := a.Binding(protocol.Quorum(p.policy, p.tracker.Instances()))
+		ask, ok := p.asking.Binding(protocol.Quorum(p.policy, p.tracker.Instances()))
 		mono := p.s.o.Clock.Mono()
 		if d := ask.Until.UnixNano() - p.s.o.Clock.WallAt(mono); ok && d > 0 {
 			p.sink.Backoff(mono+d, ask.By+": "+ask.Why)
 		}
 	}
-}
-
-// listBackoffLocked takes the key from a listing.
-func (p *membership) listBackoffLocked(all []view.Key) {
-	k := &view.Key{Deleted: true}
-	if i := slices.IndexFunc(all, func(k view.Key) bool { return k.Kind == view.Backoff }); i >= 0 {
-		k = &all[i]
-	}
-	if k.Revision != p.asking.revision {
-		p.backoffLocked(k)
-	}
-	p.asking.told = k.Revision
 }
 
 // EndBackoff ends a provider's back-off: its instances issue permits again as soon as

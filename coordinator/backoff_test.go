@@ -39,7 +39,7 @@ func ask(d time.Duration) protocol.Ask {
 
 // seen reports whether a membership has seen a key of this revision at least.
 func seen(p *membership, revision int64) func() bool {
-	return p.locked(func() bool { return p.asking.told >= revision })
+	return p.locked(func() bool { return p.asking.Revision >= revision })
 }
 
 func held(r *recorder) bool { return r.paused != 0 }
@@ -130,7 +130,7 @@ func TestAnAskIsWrittenOnWhatIsThere(t *testing.T) {
 		t.Errorf("%d writes, again: %v", writes, again)
 	}
 	await.Until(t, "the key is seen", seen(p, 1))
-	p.locked(func() bool { p.asking = asking{told: p.asking.told, revision: 1}; return true })() // as if it had not seen it yet
+	p.locked(func() bool { p.asking.Backoff, p.asking.Revision = protocol.Backoff{}, 1; return true })() // as if it had not seen it yet
 	if writes, again := p.put(ask(20 * time.Second)); writes != 2 || again {
 		t.Errorf("%d writes, again: %v", writes, again)
 	}
@@ -255,6 +255,7 @@ func TestABackoffThatIsToldAgainIsNoLonger(t *testing.T) {
 		{"told again that it is ended", func() { tell(9, 9, true) }, untold},
 		{"another one", func() { tell(10, 10, false) }, 1},
 		{"a listing that lacks it", func() { list(12) }, 0},
+		{"told again after the listing", func() { tell(12, 10, false) }, untold},
 		{"a store that was put back", func() { list(3, view.Key{Kind: view.Backoff, Value: value, Revision: 3}); tell(4, 4, false) }, 1},
 	} {
 		r.paused = untold

@@ -153,8 +153,8 @@ func (p *membership) take(ctx context.Context, r *clientv3.WatchResponse) error 
 		}
 	}
 	for i := range keys {
-		if keys[i].Kind == view.Backoff && keys[i].Revision > p.asking.told {
-			p.backoffLocked(&keys[i])
+		if p.asking.Event(&keys[i], p.asksIn) {
+			p.backoffLocked()
 		}
 	}
 	p.proveLocked()

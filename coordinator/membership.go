@@ -153,7 +153,9 @@ func (p *membership) listLocked(m mark, all []view.Key) {
 	p.levelLocked(v.Level)
 	p.policy, p.proved, p.behind, p.relist, p.checking = v.Policy, 0, 0, false, false
 	p.checkpointLocked(m)
-	p.listBackoffLocked(all)
+	if p.asking.List(m.asOf(), all, p.asksIn) {
+		p.backoffLocked()
+	}
 	if !p.silent {
 		if m.begin.Revision != 0 {
 			p.sink.Resume(p.state.locked, p.state.locked.Mono-(p.state.host-m.begin.At), p.id, v)

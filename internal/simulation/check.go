@@ -40,6 +40,7 @@ type Stats struct {
 	Anew      int // incarnations after the first of a host
 	Borrowed  int // permits that newcomers were lent
 	Continued int // processes that continued the incarnation before
+	HeldBack  int // times that a host saw a back-off that binds
 }
 
 // Action returns the name of the i-th action, and how often it happened.
@@ -52,7 +53,7 @@ func (s *Stats) Add(o *Stats) {
 	}
 	s.Hosts, s.Compacted, s.Rewatched = s.Hosts+o.Hosts, s.Compacted+o.Compacted, s.Rewatched+o.Rewatched
 	s.Doubts, s.Unlike, s.Backwards, s.Anew = s.Doubts+o.Doubts, s.Unlike+o.Unlike, s.Backwards+o.Backwards, s.Anew+o.Anew
-	s.Continued, s.Borrowed = s.Continued+o.Continued, s.Borrowed+o.Borrowed
+	s.Continued, s.Borrowed, s.HeldBack = s.Continued+o.Continued, s.Borrowed+o.Borrowed, s.HeldBack+o.HeldBack
 }
 
 // Violation is a window in which too many permits were issued, or something
@@ -282,10 +283,10 @@ func (w *world) allGuarded() bool {
 }
 
 // promised is the total of a window in the middle of the history, 0 if it has
-// none.
+// none, or if somebody is told to issue nothing in some of it.
 func (w *world) promised(win quota.Window) int64 {
 	start := win.Start() - epoch
-	if start < int64(w.first.Settle)+500*ms || win.End()-epoch > min(w.end, w.outage)-100*ms {
+	if start < int64(w.first.Settle)+500*ms || win.End()-epoch > min(w.end, w.outage)-100*ms || w.pausedIn(win) {
 		return 0
 	}
 	n := w.stateAt(start)

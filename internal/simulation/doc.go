@@ -8,7 +8,8 @@
 // lose on demand: etcd with revisions, batches, members that lag or are cut off,
 // elections, lost leases, compaction, late and lost answers, watches that hang or
 // end and data put back from a backup; hosts that pause, sleep, crash and start
-// again; clocks that drift and are set; operators that change everything.
+// again; clocks that drift and are set; providers that ask for pauses; operators that
+// change everything.
 //
 // The checker adds up what all incarnations issued for each window and compares
 // it with what etcd held. Mutants are the real code with one safeguard taken out

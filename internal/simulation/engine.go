@@ -26,6 +26,10 @@ type world struct {
 	// sealed are the ends that incarnations have promised, for others to repeat.
 	sealed []quota.Instance
 	loans  []loan
+	// askers have written that they were told to wait; refused: one has that most of
+	// its calls were refused; forged: somebody else has written so.
+	askers          map[string]bool
+	refused, forged bool
 
 	policies  map[string]*quota.Policy // values that were read, by text
 	instances map[string]quota.Instance
@@ -74,7 +78,7 @@ func (w *world) run() {
 func newWorld(p plan, m *Mutant) *world {
 	w := &world{plan: p, mutant: m, Rand: rand.New(rand.NewPCG(p.seed, 7)), outage: math.MaxInt64, queue: newQueue(),
 		policies: map[string]*quota.Policy{}, instances: map[string]quota.Instance{},
-		levels: map[string]*protocol.Level{}}
+		levels: map[string]*protocol.Level{}, askers: map[string]bool{}}
 	w.reader = view.Reader{Policy: w.readPolicy, Instance: w.readInstance, Level: w.readLevel}
 	w.etcd = newEtcd(w)
 	w.setPolicy(w.first)

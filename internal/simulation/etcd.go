@@ -53,6 +53,8 @@ type change struct {
 	// values cannot be read; put then has what they are taken for.
 	levelGone bool
 	garbage   view.Kind
+	backoff   []byte // the back-off's key
+	resumed   bool   // that is deleted
 	text      string // what it is, if not told by the rest
 }
 
@@ -195,6 +197,9 @@ func (c *change) keys(w *world, revision int64) []view.Key {
 		keys = append(keys, view.Key{Kind: view.Level, Value: w.rubbish(), Revision: revision})
 	case c.levelGone:
 		keys = append(keys, view.Key{Kind: view.Level, Revision: revision, Deleted: true})
+	}
+	if c.backoff != nil || c.resumed {
+		keys = append(keys, view.Key{Kind: view.Backoff, Value: c.backoff, Revision: revision, Deleted: c.resumed})
 	}
 	for _, id := range c.gone {
 		keys = append(keys, view.Key{Kind: view.Instance, ID: id, Revision: revision, Deleted: true})

@@ -26,8 +26,8 @@ func (p *plan) vary(n *quota.Policy) *quota.Policy {
 		n.GuardAuto, n.Guard = true, 0
 	}
 	step := 1 + r.IntN(20)
-	n.MaxStep, n.BackoffQuorum, n.BackoffMax = float64(step), int64(step%9), time.Duration(step)*time.Second
-	n.Backoff = []quota.Backoff{quota.BackoffInstance, quota.BackoffFleet}[step%2] // no share depends on it
+	n.MaxStep, n.BackoffQuorum, n.BackoffMax = float64(step), int64(step%9), time.Duration(step)*100*time.Millisecond
+	n.Backoff = []quota.Backoff{quota.BackoffInstance, quota.BackoffFleet}[step%2]
 	n.Author, n.Reason = fmt.Sprintf("operator %d", r.IntN(9)), fmt.Sprintf("reason %d", r.IntN(9))
 	n.Time = wallTime(r.Int64N(1000 * ms))
 	return n

@@ -29,6 +29,10 @@ func (w *world) happen(e *event) {
 		e.text += w.tamper(r)
 	case doLag, doAlone, doLeaderless, doCompact, doRestore, doOutage:
 		w.trouble(e, r)
+	case doPushBack:
+		e.text += w.pushBack(r)
+	case doEndBackoff:
+		w.endBackoff()
 	case doReplace:
 		if h := w.running(r); h != nil {
 			e.text += " of " + h.name
@@ -359,6 +363,12 @@ func (c *change) tell() string {
 	}
 	if c.levelGone {
 		parts = append(parts, "level deleted")
+	}
+	if c.backoff != nil {
+		parts = append(parts, fmt.Sprintf("back-off %s", c.backoff))
+	}
+	if c.resumed {
+		parts = append(parts, "back-off deleted")
 	}
 	if c.garbage != view.Other {
 		parts = append(parts, "with garbage")

@@ -41,6 +41,7 @@ type host struct {
 
 	place
 	limiter
+	pauses
 
 	disk
 	before  *host         // the process whose place it takes; nil if there was none
@@ -85,6 +86,7 @@ func (w *world) startHost(r *rand.Rand, announces bool) *host {
 func (w *world) newHost(r *rand.Rand, announces bool) *host {
 	n := len(w.hosts)
 	h := &host{world: w, r: r, number: n, announces: announces, name: fmt.Sprintf("i%d", n)}
+	h.seen = map[sight]int64{}
 	w.hosts = append(w.hosts, h)
 	return h
 }

@@ -27,7 +27,8 @@ const (
 	// set at will: corrected time follows NTP servers, of which a minority lie.
 	Measured
 	// Calm has nothing but joins, leaves and changes of limits that are
-	// announced in time, and nobody is late: nothing may be lost.
+	// announced in time, and nobody is late: nothing may be lost, but for windows in
+	// which the provider asked for a pause.
 	Calm
 	kinds
 )

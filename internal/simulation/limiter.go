@@ -25,7 +25,6 @@ type limiter struct {
 	grants    []grant
 	waits     []*window.Waiter
 	serial    uint64 // of the newest permit that was given back
-	drained   int64  // monotonic instant before which the provider wants nothing
 }
 
 // grant is a number of permits issued at once.
@@ -215,13 +214,10 @@ func (h *host) giveBack(number int, grant window.Grant, n int64) {
 	}
 }
 
-// drain is Limiter.PauseUntil: the provider wants to be left alone for a while. The
-// latest wish counts.
+// drain is Limiter.PauseUntil: the application wants nothing for a while.
 func (h *host) drain(d int64) {
-	h.drained = h.read().Mono + d
-	h.planner.PauseUntil(h.drained, false)
-	h.gate.Changed(h.read())
-	h.ringAtEnd()
+	h.own = max(h.own, h.read().Mono+d)
+	h.pause(false)
 }
 
 // wait queues for permits; they come at some window's start.
@@ -287,8 +283,8 @@ func (h *host) holds() bool {
 // mayGrant checks what else must be so when permits are issued.
 func (h *host) mayGrant() {
 	now := h.read()
-	if now.Mono < h.drained {
-		h.wrong("issues permits %v before the provider wants any", time.Duration(h.drained-now.Mono))
+	if until := h.longest(); now.Mono < until {
+		h.wrong("issues permits %v before the end of a pause", time.Duration(until-now.Mono))
 	}
 	if bound, known := h.clock.ErrorAt(now.Mono); known && h.mutant == nil {
 		if off := now.Mono + h.Offset() - epoch - h.now; max(off, -off) > int64(bound)+ms {

@@ -76,7 +76,7 @@ type Mutant struct {
 
 // Mutants returns all mutants.
 func Mutants() []Mutant {
-	return []Mutant{
+	return append(backoffMutants(), []Mutant{
 		{Name: "AnchorNow"},
 		{Name: "Coalesce", Led: []action{doHang, doStall, doPolicy, doQuit}},
 		{Name: "GapKeepsHistory", Led: []action{doCompact, doEndWatch, doHang, doPolicy}},
@@ -150,7 +150,7 @@ func Mutants() []Mutant {
 		{Name: "NextWindow", Kind: Calm, Led: []action{doReplace, doAnnounce}},
 		{Name: "OnlyStopped", Does: OnlyStopped, Led: []action{doReplace}},
 		{Name: "PresentView", Does: PresentView, Led: []action{doReplace, doQuit, doPolicy}},
-	}
+	}...)
 }
 
 func (w *world) trick(t Trick) bool { return w.mutant != nil && w.mutant.Does&t != 0 }

@@ -9,6 +9,9 @@ var patches = mutant.Table{
 `, New: `	start := sub(max(w.Start(), add(now, offset)), offset)
 `},
 	}},
+	{Name: "BackoffCountsAgain", Wrong: "counts a pause from when its key was told last", Edits: []mutant.Edit{
+		{File: "internal/view/backoff.go", Old: "k.Kind != Backoff || k.Revision <= a.told {", New: "k.Kind != Backoff {"},
+	}},
 	{Name: "BackwardsUnseen", Wrong: "takes a store that went back as usual", Edits: []mutant.Edit{
 		{File: "internal/view/tracker.go", Old: "\tif revision < p.floor || cluster != t.cluster {", New: "\tif false {"},
 		{File: "internal/view/tracker.go", Old: "overtaken := revision < t.position", New: "overtaken := false"},
@@ -183,6 +186,9 @@ var patches = mutant.Table{
 	{Name: "OwnLostUnseen", Wrong: "does not miss its own write in a store in doubt", Edits: []mutant.Edit{
 		{File: "internal/view/doubt.go", Old: "} else if !t.memory.own || found.Kept < from {", New: "} else if false {"},
 	}},
+	{Name: "PauseUnbounded", Wrong: "obeys a pause however long it is", Edits: []mutant.Edit{
+		{File: "internal/view/backoff.go", Old: "b.Asks[i].Until.After(latest)", New: "false"},
+	}},
 	{Name: "ReadWithoutPosition", Wrong: "counts a read before the watch has delivered what it saw", Edits: []mutant.Edit{
 		{File: "internal/view/tracker.go", Old: "if a.overtaken || a.revision > t.position {", New: "if a.overtaken {"},
 	}},
@@ -220,6 +226,9 @@ var patches = mutant.Table{
 	}},
 	{Name: "StopUnheard", Wrong: "obeys stop like hold", Edits: []mutant.Edit{
 		{File: "internal/share/planner.go", Old: "proof.Strict = r.Outage == quota.OutageStop || !p.proved", New: "proof.Strict = !p.proved"},
+	}},
+	{Name: "StrayAskCounts", Wrong: "takes the ask of one instance for a quorum's", Edits: []mutant.Edit{
+		{File: "internal/protocol/backoff.go", Old: "reached >= quorum", New: "reached > 0"},
 	}},
 	{Name: "TimerEndsProof", Wrong: "ends the proof by a timer, not in the reading that admits", Edits: []mutant.Edit{
 		{File: "internal/share/planner.go", Old: "\treturn p.proof.Mono + int64(r.Freshness)", New: `	if !p.expired {

@@ -61,12 +61,14 @@ const (
 	doDrain
 	doTamper
 	doReplace
+	doPushBack
+	doEndBackoff
 	actions
 )
 
 var actionNames = [actions]string{"join", "announced leave", "leave", "crash", "lease lost", "announced limits", "policy",
 	"partition", "pause", "suspension", "clock set", "watch hangs", "watch ends", "member lags", "member cut off",
-	"no leader", "compaction", "restore", "outage", "drained", "forgery", "crash in place"}
+	"no leader", "compaction", "restore", "outage", "drained", "forgery", "crash in place", "told to pause", "back-off ended"}
 
 // String returns the action in words.
 func (a action) String() string { return actionNames[a] }
@@ -136,6 +138,9 @@ func newPlan(kind Kind, m *Mutant, seed uint64) plan {
 	}
 	if kind != Calm && m == nil {
 		p.replaceHosts(rand.New(rand.NewPCG(seed, 23)))
+	}
+	if m == nil {
+		p.pushBacks(rand.New(rand.NewPCG(seed, 29)))
 	}
 	switch kind {
 	case Hold:

@@ -92,6 +92,7 @@ func (h *host) list(m mark, keys []view.Key, n int) {
 		h.planner.Reset(at, h.id, v)
 	}
 	h.policy, h.proved, h.behind, h.relist, h.checking = v.Policy, 0, 0, false, false
+	h.heed(h.backoff.List(m.asOf(), keys, h.asksIn))
 	h.first, h.last, h.heldSince = n, n, at.Mono
 	if m.begin.Revision != 0 {
 		h.heldSince = m.begin.At
@@ -169,6 +170,9 @@ func (h *host) take(number int, m *message) {
 		}
 		h.planner.Apply(h.read(), c)
 		h.changed()
+	}
+	for i := range m.keys {
+		h.heed(h.backoff.Event(&m.keys[i], h.asksIn))
 	}
 	if len(m.keys) > 0 {
 		if h.last = max(h.last, m.state); len(m.keys) > 1 || m.keys[0].Revision != h.same {
