@@ -65,12 +65,13 @@ func (p *membership) followOnce(ctx context.Context, wait *backoff) error {
 	p.doubtLocked(p.s.o.Clock.Now())
 	check := p.tracker.Unchecked() && !p.checking
 	p.checking = p.checking || check
-	p.mu.Unlock()
-	if check {
+	if early != nil && (check || early.from > p.tracker.Position()+1) {
 		early.close()
-		if early = nil; p.check(ctx) {
-			return nil // to list
-		}
+		early = nil
+	}
+	p.mu.Unlock()
+	if check && p.check(ctx) {
+		return nil // to list
 	}
 	return p.watch(ctx, early, wait)
 }
@@ -80,13 +81,16 @@ func (p *membership) followOnce(ctx context.Context, wait *backoff) error {
 func (p *membership) watch(ctx context.Context, w *stream, wait *backoff) error {
 	p.mu.Lock()
 	if w == nil {
-		w = p.open(ctx, p.s.keys.Provider(p.provider), p.tracker.Position()+1)
+		w = p.newStream(ctx, p.tracker.Position()+1)
 	}
 	p.watcher, p.rewatch, p.behind = w, w.end, 0
 	newcomer := p.proved == 0
 	p.mu.Unlock()
 	defer w.close()
 	defer p.unwatched()
+	if w.told == nil {
+		w.open(p.s.keys.Provider(p.provider))
+	}
 	var latest rush
 	if newcomer { // it may use what it borrows once its view is proved
 		p.s.wg.Go(func() { p.s.probeOnce(p.s.o.Probe, []*membership{p}) })

@@ -11,18 +11,24 @@ import (
 // on a shared stream that watch would seem to have told events that are still to come.
 type stream struct {
 	clientv3.Watcher
-	told clientv3.WatchChan
-	ctx  context.Context // ends with the watch
+	from int64              // the revision from which it tells; 0: the present
+	told clientv3.WatchChan // nil until it was opened
+	ctx  context.Context    // ends with the watch
 	end  context.CancelFunc
 }
 
-// open opens a watch of a folder, from a revision on; 0 is from now on. It ends with
+// newStream returns a watch from a revision on that is still to be opened. It ends with
 // ctx, or by close.
-func (p *membership) open(ctx context.Context, folder string, from int64, o ...clientv3.OpOption) *stream {
-	s := &stream{Watcher: newWatcher(p.s.client)}
+func (p *membership) newStream(ctx context.Context, from int64) *stream {
+	s := &stream{Watcher: newWatcher(p.s.client), from: from}
 	s.ctx, s.end = context.WithCancel(ctx)
-	s.told = s.Watch(s.ctx, folder, append(o, clientv3.WithPrefix(), clientv3.WithRev(from))...)
 	return s
+}
+
+// open opens the watch of a folder. It returns when etcd has created it, or when it has
+// ended.
+func (s *stream) open(folder string, o ...clientv3.OpOption) {
+	s.told = s.Watch(s.ctx, folder, append(o, clientv3.WithPrefix(), clientv3.WithRev(s.from))...)
 }
 
 // next waits for the next answer; ok is false once the watch has ended.
@@ -44,7 +50,8 @@ func (s *stream) close() {
 // early are the watches of a newcomer, opened before its key is written: of the
 // provider, and of its loans. Each is nil if it could not be opened, or is in use. etcd
 // takes up to 100 ms to catch up with a watch that begins at a revision of the past;
-// these have nothing to catch up with. They tell again what the listing has.
+// these have nothing to catch up with. They tell again what the listing has. One that
+// begins after it is of a store that was put back since, and is not followed.
 type early struct{ view, loans *stream }
 
 func (e *early) close() {
@@ -58,20 +65,21 @@ func (p *membership) watchEarly(ctx context.Context, id string) {
 	p.early.close()
 	c, done := p.s.bounded(ctx)
 	defer done()
-	created := clientv3.WithCreatedNotify()
-	p.early.view = p.open(ctx, p.s.keys.Provider(p.provider), 0, created)
-	p.early.loans = p.open(ctx, p.s.keys.Loans(p.provider, id), 0, created, clientv3.WithFilterDelete())
-	for _, s := range []**stream{&p.early.view, &p.early.loans} {
-		if !(*s).created(c) {
-			(*s).close()
-			*s = nil
-		}
-	}
+	p.early.view = p.openNow(ctx, c, p.s.keys.Provider(p.provider))
+	p.early.loans = p.openNow(ctx, c, p.s.keys.Loans(p.provider, id), clientv3.WithFilterDelete())
 }
 
-// created reports whether etcd has created the watch, whose first answer says so.
-func (s *stream) created(ctx context.Context) bool {
-	stop := context.AfterFunc(ctx, s.end)
+// openNow opens the watch of a folder from the present on, which lasts as long as ctx.
+// It returns nil if that fails, or takes longer than bound.
+func (p *membership) openNow(ctx, bound context.Context, folder string, o ...clientv3.OpOption) *stream {
+	s := p.newStream(ctx, 0)
+	stop := context.AfterFunc(bound, s.end)
+	s.open(folder, append(o, clientv3.WithCreatedNotify())...)
 	r, ok := s.next()
-	return stop() && ok && r.Created && r.Err() == nil
+	if !stop() || !ok || !r.Created || r.Err() != nil {
+		s.close()
+		return nil
+	}
+	s.from = r.Header.Revision + 1
+	return s
 }
