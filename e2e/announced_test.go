@@ -41,6 +41,7 @@ type counts map[int64]int64
 func TestMain(m *testing.M) {
 	child.Be(workerRole, worker.work)
 	child.Be(daemonRole, daemon.work)
+	child.Be(callerRole, caller.work)
 	os.Exit(m.Run())
 }
 
