@@ -111,7 +111,7 @@ func (h *host) replace(r *rand.Rand) {
 		n := h.newHost(rand.New(rand.NewPCG(seed, 6)), r.IntN(2) == 0)
 		n.machine, n.cuts, n.before, n.disk = h.machine, slices.Clip(h.cuts), h, d
 		if d.boot != h.boot {
-			n.machine.base = n.r.Int64N(1000*ms) - n.machine.base
+			n.machine.base = n.r.Int64N(1000 * ms) // never before 0, as no process reads it
 		}
 		n.start()
 	})
