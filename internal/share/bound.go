@@ -26,17 +26,10 @@ type Bound struct {
 	Reason Reason
 }
 
-// bound returns how many permits of window w this instance may have issued by the
-// instant now: the smallest of its shares over every view held from S before the
-// window's start until now, but for those whose next revision gives (see gives).
-// For a window that has not started it returns the bound that will hold if nothing
-// changes.
-//
-// frozen is NotFrozen while the instance is fresh. While it is stale and
-// the outage rule is hold, frozen is an instant at or before which the lookback
-// starts, so that shares do not grow: the newest proof less the settle time.
-//
-// The first call for a window takes O(instances), later ones O(changes since).
+// bound is Bound for fixed windows: the smallest of the shares of w over every view
+// held from S before the window's start until now, but for those whose next revision
+// gives (see gives). The first call for a window takes O(instances), later ones
+// O(changes since).
 func (h *History) bound(w quota.Window, now, offset, frozen int64) Bound {
 	h.offset = offset
 	if !h.started {

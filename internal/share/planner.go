@@ -186,14 +186,9 @@ func (p *Planner) guard(r Rules, at clock.Instant) int64 {
 // the offset of the latest Plan.
 func (p *Planner) plan(now, guard int64) window.Plan {
 	policy, _ := p.Policy()
-	shapes := p.Shapes(now)
 	plan := window.Plan{
-		Until: window.Forever, Offset: p.offset, Guard: guard,
+		Until: window.Forever, Offset: p.offset, Guard: guard, Shape: p.boundShape(now),
 		Hopeless: policy == nil, Known: policy != nil && p.ReadyAt() != math.MaxInt64,
-		Shape: window.Shape{
-			Sliding: shapes.Sliding, Bucket: shapes.Bucket, Unaligned: shapes.Any() && !shapes.Fixed,
-			Skew: int64(shapes.Skew), Transit: int64(shapes.Transit),
-		},
 	}
 	if plan.Shape.Unaligned {
 		plan.Guard = 0 // it is the transit's, and no edge's

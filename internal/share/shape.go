@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/window"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -14,28 +15,13 @@ import (
 // for a window's length, until no span holds another's permits of it.
 // docs/protocol.md section 10 says why the sum stays under the total.
 
-// Shapes are the shapes that bind a permit.
-type Shapes struct {
-	// Fixed, Sliding and Bucket say that some view of the lookback has the shape.
-	Fixed, Sliding, Bucket bool
-	// Skew is twice the largest clock error of those views' policies, Transit the
-	// largest guard of those that have such a shape.
-	Skew, Transit time.Duration
-}
-
-// Any reports whether a shape other than fixed windows binds.
-func (s Shapes) Any() bool { return s.Sliding || s.Bucket }
-
-// Shapes returns the shapes that bind a permit issued at the instant now: those
+// boundShape returns the shapes that bind a permit issued at the instant now: those
 // of the newest view and of every one that any window of its reach may look back
-// to.
-func (h *History) Shapes(now int64) Shapes {
-	var s Shapes
-	if !h.started {
-		return s
-	}
+// to. Skew is twice the largest clock error of their policies, Transit the largest
+// guard of those that have such a shape.
+func (h *History) boundShape(now int64) (s window.Shape) {
 	newest := len(h.terms) - 1
-	longest := int64(0)
+	longest, fixed := int64(0), false
 	for i := range h.terms {
 		for _, l := range h.terms[i].lengths {
 			longest = max(longest, int64(l))
@@ -52,10 +38,11 @@ func (h *History) Shapes(now int64) Shapes {
 		case quota.ShapeBucket:
 			s.Bucket = true
 		case quota.ShapeFixed:
-			s.Fixed = true
+			fixed = true
 		}
-		s.Skew, s.Transit = max(s.Skew, 2*time.Duration(t.clockErr)), max(s.Transit, t.transit())
+		s.Skew, s.Transit = max(s.Skew, 2*t.clockErr), max(s.Transit, int64(t.transit()))
 	}
+	s.Unaligned = s.Any() && !fixed
 	return s
 }
 

@@ -1,6 +1,9 @@
 package share
 
 import (
+	"hash/fnv"
+	"slices"
+
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -19,20 +22,13 @@ import (
 // with mix the finalizer of splitmix64 (Steele, Lea, Flood 2014). Equal ranks
 // go to the smaller ID first.
 
-const (
-	fnvOffset = 14695981039346656037
-	fnvPrime  = 1099511628211
-	golden    = 0x9e3779b97f4a7c15
-)
+const golden = 0x9e3779b97f4a7c15
 
 // hashID is FNV-1a, 64 bits. It is computed once per incarnation.
 func hashID(id string) uint64 {
-	h := uint64(fnvOffset)
-	for i := range len(id) {
-		h ^= uint64(id[i])
-		h *= fnvPrime
-	}
-	return h
+	h := fnv.New64a()
+	h.Write([]byte(id))
+	return h.Sum64()
 }
 
 // mix is splitmix64's step and finalizer, a bijection of 64 bits.
@@ -80,21 +76,31 @@ func part(total, n, better int64) int64 {
 // shares sum to total exactly, and any two differ by at most 1. Each ID must
 // occur once; their order does not matter. A negative total counts as 0.
 func Equal(total int64, ids []string, w quota.Window) map[string]int64 {
-	shares := make(map[string]int64, len(ids))
-	if len(ids) == 0 {
-		return shares
-	}
-	total = max(total, 0)
-	n := int64(len(ids))
 	seed := seedOf(w)
-	order := make([]ranked, len(ids))
+	lots := make([]lot, len(ids))
 	for i, id := range ids {
-		order[i] = ranked{rankOf(hashID(id), seed), id}
-		shares[id] = total / n
+		lots[i] = lot{rankOf(hashID(id), seed), id}
 	}
-	sortRanked(order)
-	for _, r := range order[:total%n] {
-		shares[r.id]++
+	return dealt(total, lots)
+}
+
+// lot is a part of an instance in a split, and its rank.
+type lot struct {
+	rank uint64
+	id   string
+}
+
+// dealt splits total permits evenly among lots, and returns what each instance has.
+func dealt(total int64, lots []lot) map[string]int64 {
+	slices.SortFunc(lots, func(a, b lot) int {
+		if ahead(a.rank, a.id, b.rank, b.id) {
+			return -1
+		}
+		return 1
+	})
+	shares, n := make(map[string]int64, len(lots)), int64(len(lots))
+	for i, l := range lots {
+		shares[l.id] += part(max(total, 0), n, int64(i))
 	}
 	return shares
 }
@@ -141,10 +147,4 @@ func Of(v *protocol.View, w quota.Window) (total int64, shares map[string]int64,
 		}
 	}
 	return d.total, shares, true
-}
-
-// ranked is an instance and its rank.
-type ranked struct {
-	rank uint64
-	id   string
 }

@@ -1,10 +1,6 @@
 package share
 
-import (
-	"slices"
-
-	"github.com/quotient-limiter/quotient/quota"
-)
+import "github.com/quotient-limiter/quotient/quota"
 
 // The weighted split is the equal split of lots: an instance of weight w holds w of
 // them, each with a rank of its own in every window, and gets the sum of their
@@ -35,39 +31,15 @@ func (t *terms) weightOf(m *member) int64 {
 // policy p's weights. The shares sum to total exactly. Each ID must occur once;
 // their order does not matter. A negative total counts as 0.
 func Weighted(total int64, instances []quota.Instance, p *quota.Policy, w quota.Window) map[string]int64 {
-	shares := make(map[string]int64, len(instances))
-	t := &terms{policy: p}
-	var order []ranked
-	seed := seedOf(w)
+	t, seed := &terms{policy: p}, seedOf(w)
+	var lots []lot
 	for i := range instances {
 		m := newMember(&instances[i])
-		shares[m.id] = 0
 		for n := range t.weightOf(m) {
-			order = append(order, ranked{lotRank(m.hash, n, seed), m.id})
+			lots = append(lots, lot{lotRank(m.hash, n, seed), m.id})
 		}
 	}
-	if len(order) == 0 {
-		return shares
-	}
-	total = max(total, 0)
-	each, left := total/int64(len(order)), total%int64(len(order))
-	sortRanked(order)
-	for i, r := range order {
-		shares[r.id] += each
-		if int64(i) < left {
-			shares[r.id]++
-		}
-	}
-	return shares
-}
-
-func sortRanked(order []ranked) {
-	slices.SortFunc(order, func(a, b ranked) int {
-		if ahead(a.rank, a.id, b.rank, b.id) {
-			return -1
-		}
-		return 1
-	})
+	return dealt(total, lots)
 }
 
 // Weight returns the weight of an instance under a policy, an operator's override

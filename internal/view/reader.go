@@ -14,31 +14,49 @@ type Reader struct {
 	Level    func(value []byte) (*protocol.Level, error)
 }
 
-// ReadBy makes the tracker read values by r instead of those of package
+// usual reads as every instance does.
+var usual = &Reader{protocol.ReadPolicy, protocol.ReadInstance, protocol.ReadLevel}
+
+// ReadBy makes the tracker read values by r instead of the functions of package
 // protocol, which r calls in the end: a simulation of many instances reads
 // every value once for all of them. It survives List.
 func (t *Tracker) ReadBy(r *Reader) { t.read = r }
-
-func (t *Tracker) policyOf(value []byte) (*quota.Policy, error) {
-	if t.read != nil {
-		return t.read.Policy(value)
-	}
-	return protocol.ReadPolicy(value)
-}
 
 // instance reads an instance's key. One that cannot be read takes part with the
 // defaults: that enlarges nobody's share.
 func (t *Tracker) instance(k Key) quota.Instance {
 	t.instances[k.ID] = k.Revision
-	read := protocol.ReadInstance
-	if t.read != nil {
-		read = t.read.Instance
-	}
-	i, err := read(k.ID, k.Value)
+	i, err := t.read.Instance(k.ID, k.Value)
 	delete(t.bad, k.ID)
 	if err != nil {
 		t.bad[k.ID] = fmt.Errorf("the key of instance %q cannot be read, it takes part all the same: %w", k.ID, err)
 		return quota.Instance{ID: k.ID, Weight: 1}
 	}
 	return i
+}
+
+// levelOf reads a level. One that cannot be read is none: everybody reads it so.
+func (t *Tracker) levelOf(k Key) *protocol.Level {
+	t.level, t.badLevel = k.Revision, nil
+	l, err := t.read.Level(k.Value)
+	if err != nil {
+		t.badLevel = fmt.Errorf("the level (revision %d) cannot be used, the total is divided equally: %w", k.Revision, err)
+		return nil
+	}
+	return l
+}
+
+// LevelRevision returns the revision of the level's key, 0 without one.
+func (t *Tracker) LevelRevision() int64 { return t.level }
+
+// Rank returns how many instances wrote their key before this incarnation did:
+// 0 for the oldest. Who announces its end writes its key anew, and so comes last.
+func (t *Tracker) Rank(id string) (rank int) {
+	own := t.instances[id]
+	for _, revision := range t.instances {
+		if revision < own {
+			rank++
+		}
+	}
+	return rank
 }

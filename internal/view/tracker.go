@@ -17,6 +17,7 @@
 package view
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -70,9 +71,7 @@ type Tracker struct {
 	badLevel  error
 	bad       map[string]error // instances whose keys cannot be read
 
-	ranked ranked
-
-	read *Reader // nil: as package protocol does
+	read *Reader // nil before the first List, unless ReadBy was called
 }
 
 // answer is a probe's answer that waits for the position to reach its revision.
@@ -93,14 +92,14 @@ const maxPending = 32
 func (t *Tracker) List(sent clock.Instant, revision int64, cluster uint64, keys []Key) protocol.View {
 	*t = Tracker{
 		cluster: cluster, revision: revision, position: revision, newest: revision,
-		sure: sent, memory: memory{from: revision}, instances: map[string]int64{}, bad: map[string]error{}, read: t.read,
+		sure: sent, memory: memory{from: revision}, instances: map[string]int64{}, bad: map[string]error{}, read: cmp.Or(t.read, usual),
 	}
 	v := protocol.View{Revision: revision}
 	for _, k := range keys {
 		switch k.Kind {
 		case Policy:
 			t.policy = k.Revision
-			if p, err := t.policyOf(k.Value); err != nil {
+			if p, err := t.read.Policy(k.Value); err != nil {
 				t.badPolicy = fmt.Errorf("the policy (revision %d) cannot be used: %w", k.Revision, err)
 			} else {
 				v.Policy, v.PolicyRevision = p, k.Revision
@@ -150,7 +149,7 @@ func (t *Tracker) add(c *protocol.Change, k Key) {
 		c.PolicyDeleted, c.Policy, t.policy, t.badPolicy = true, nil, 0, nil
 	case k.Kind == Policy:
 		t.policy = k.Revision
-		p, err := t.policyOf(k.Value)
+		p, err := t.read.Policy(k.Value)
 		if err != nil {
 			// The last good one stays in force: a typo must not stop the fleet.
 			t.badPolicy = fmt.Errorf("the policy (revision %d) cannot be used, the one before it stays in force: %w", k.Revision, err)
