@@ -120,22 +120,6 @@ func CheckServers(addresses []string) error {
 	return nil
 }
 
-// ParseServers splits a list with commas, as in a flag, and checks it. An empty
-// text is no server.
-func ParseServers(text string) ([]string, error) {
-	if strings.TrimSpace(text) == "" {
-		return nil, nil
-	}
-	if len(text) > MaxServers*maxAddress {
-		return nil, fmt.Errorf("%d bytes of NTP servers are too many", len(text))
-	}
-	var all []string
-	for a := range strings.SplitSeq(text, ",") {
-		all = append(all, strings.TrimSpace(a))
-	}
-	return all, CheckServers(all)
-}
-
 // maxAddress is the longest host name, with a port.
 const maxAddress = 253 + len(":65535")
 

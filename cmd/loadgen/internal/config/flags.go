@@ -43,7 +43,7 @@ func Usagef(format string, args ...any) error {
 
 // raw is what the flags say, unchecked.
 type raw struct {
-	limit, skew, weights, guard, ntp, transport string
+	limit, skew, weights, guard, transport string
 	changes, faults, crashes                    []string
 	config                                      Config
 }
@@ -149,7 +149,7 @@ func (r *raw) register(set *pflag.FlagSet) {
 	set.Int64Var(&c.policy.Burst, "burst", 0, "how many `PERMITS` --shape bucket lets the fleet issue at once; 0: all of a limit's")
 	set.DurationVar(&c.policy.WarmUp, "warm-up", 0, "the policy's warm-up: over this time the share of an instance that has just started grows to the whole; 0: off")
 	set.StringVar(&r.guard, "guard", "0s", "the policy's guard: `G` at either edge of a window in which nothing is issued, such as 20ms; auto or auto+20ms follows the clock's error; under other shapes than fixed, the time that a call may take to the provider")
-	set.StringVar(&r.ntp, "ntp", "", "NTP `servers` by which every instance measures its clock, host or host:port with commas; every instance asks every server")
+	set.StringSliceVar(&c.NTP, "ntp", nil, "NTP `servers` by which every instance measures its clock, host or host:port with commas; every instance asks every server")
 	set.StringVar(&c.JSON, "json", "", "write the report as JSON to `FILE`, or to standard output with -")
 	set.StringVar(&c.HTML, "html", "", "write the report as a page with charts to `FILE`; it needs no network")
 	set.BoolVar(&c.Quiet, "quiet", false, "no progress and no table, only the verdict")
@@ -207,7 +207,7 @@ func (r *raw) check() (*Config, error) {
 	if c.policy.Guard, c.policy.GuardAuto, err = quota.ParseGuard(r.guard); err != nil {
 		return nil, Usagef("--guard: %v", err)
 	}
-	if c.NTP, err = ntp.ParseServers(r.ntp); err != nil {
+	if err := ntp.CheckServers(c.NTP); err != nil {
 		return nil, Usagef("--ntp: %v", err)
 	}
 	if err := c.checkBounds(); err != nil {
