@@ -39,9 +39,7 @@ type Config struct {
 	Members      int           // of the embedded etcd
 	Faults       []moment
 	Settle       time.Duration
-	weights      load.Skew    // of instances, under share weighted; even: heavyTenth
 	policy       quota.Policy // as far as flags say it
-	NTP          []string     // servers by which instances measure their clocks
 	JSON         string       // a file, "-" for standard output, or empty
 	HTML         string       // a file, or empty
 	Quiet        bool

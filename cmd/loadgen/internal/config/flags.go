@@ -15,7 +15,6 @@ import (
 	"github.com/quotient-limiter/quotient/internal/buildinfo"
 	"github.com/quotient-limiter/quotient/internal/etcdflags"
 	"github.com/quotient-limiter/quotient/internal/load"
-	"github.com/quotient-limiter/quotient/internal/ntp"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -43,9 +42,9 @@ func Usagef(format string, args ...any) error {
 
 // raw is what the flags say, unchecked.
 type raw struct {
-	limit, skew, weights, guard, transport string
-	changes, faults, crashes                    []string
-	config                                      Config
+	limit, skew, guard, transport string
+	changes, faults, crashes      []string
+	config                        Config
 }
 
 // ParseFlags reads the command line. It returns pflag.ErrHelp where help or the
@@ -142,14 +141,12 @@ func (r *raw) register(set *pflag.FlagSet) {
 	set.DurationVar(&c.MeasureAfter, "measure-after", 0, "how long the whole fleet runs before measuring begins")
 	set.DurationVar(&c.Settle, "settle", quota.DefaultSettle, "the policy's settle time: how long a share is held back that grows by a join, a crash or another division")
 	set.StringVar((*string)(&c.policy.Outage), "outage", string(quota.OutageHold), "the policy's rule for when etcd is out of reach: `hold|stop`")
-	set.StringVar((*string)(&c.policy.Share), "share", string(quota.ShareEqual), "how the policy divides the limit: `equal|weighted|demand`")
-	set.StringVar(&r.weights, "weights", heavyTenth, "the instances' weights under --share weighted: `tenth|zipf:S`; tenth: every tenth weighs 10, and makes ten times as many calls; zipf:S: as a skew of calls, whatever --skew is")
+	set.StringVar((*string)(&c.policy.Share), "share", string(quota.ShareEqual), "how the policy divides the limit: `equal|weighted|demand`; weighted: every tenth instance weighs 10, and makes ten times as many calls")
 	set.StringVar((*string)(&c.policy.Pacing), "pacing", string(quota.PacingOff), "how the policy releases a window's permits: `off|even`; a refused call then waits within its window too")
 	set.StringVar((*string)(&c.policy.Shape), "shape", string(quota.ShapeFixed), "how the policy counts: `fixed|sliding|bucket`; under the others the verdict is on all spans of time, wherever they begin")
 	set.Int64Var(&c.policy.Burst, "burst", 0, "how many `PERMITS` --shape bucket lets the fleet issue at once; 0: all of a limit's")
 	set.DurationVar(&c.policy.WarmUp, "warm-up", 0, "the policy's warm-up: over this time the share of an instance that has just started grows to the whole; 0: off")
 	set.StringVar(&r.guard, "guard", "0s", "the policy's guard: `G` at either edge of a window in which nothing is issued, such as 20ms; auto or auto+20ms follows the clock's error; under other shapes than fixed, the time that a call may take to the provider")
-	set.StringSliceVar(&c.NTP, "ntp", nil, "NTP `servers` by which every instance measures its clock, host or host:port with commas; every instance asks every server")
 	set.StringVar(&c.JSON, "json", "", "write the report as JSON to `FILE`, or to standard output with -")
 	set.StringVar(&c.HTML, "html", "", "write the report as a page with charts to `FILE`; it needs no network")
 	set.BoolVar(&c.Quiet, "quiet", false, "no progress and no table, only the verdict")
@@ -196,19 +193,8 @@ func (r *raw) check() (*Config, error) {
 		return nil, err
 	}
 	c.Http = r.transport == "http"
-	if r.weights != heavyTenth {
-		if c.weights, err = load.ParseSkew(r.weights); err != nil || c.weights.Even() {
-			return nil, Usagef("--weights: %q is unknown: use %s, or zipf:S such as zipf:1.0", r.weights, heavyTenth)
-		}
-		if c.policy.Share != quota.ShareWeighted {
-			return nil, Usagef("--weights %s is for --share weighted, and --share is %s", r.weights, c.policy.Share)
-		}
-	}
 	if c.policy.Guard, c.policy.GuardAuto, err = quota.ParseGuard(r.guard); err != nil {
 		return nil, Usagef("--guard: %v", err)
-	}
-	if err := ntp.CheckServers(c.NTP); err != nil {
-		return nil, Usagef("--ntp: %v", err)
 	}
 	if err := c.checkBounds(); err != nil {
 		return nil, err

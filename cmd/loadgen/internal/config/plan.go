@@ -3,6 +3,8 @@ package config
 import (
 	"math"
 	"time"
+
+	"github.com/quotient-limiter/quotient/quota"
 )
 
 // departure is an instance that leaves, and is replaced, in the measured time.
@@ -69,4 +71,34 @@ func (c *Config) Victims() int {
 		return 0
 	}
 	return int(math.Ceil(rate*c.victimLife().Seconds())) + 1
+}
+
+// heavyWeight is the weight of every tenth instance where shares are by weight. All
+// others weigh 1.
+const heavyWeight = 10
+
+// Weights returns the weights of the instances by their slots.
+func (c *Config) Weights() []int64 {
+	weights := make([]int64, c.Instances)
+	for slot := range weights {
+		weights[slot] = 1
+		if c.policy.Share == quota.ShareWeighted && slot%10 == 0 {
+			weights[slot] = heavyWeight
+		}
+	}
+	return weights
+}
+
+// Calls returns the part of all calls that each instance makes: by the skew, and in
+// proportion to its weight.
+func (c *Config) Calls() []float64 {
+	parts, weights, sum := c.Skew.Parts(c.Instances), c.Weights(), 0.0
+	for slot := range parts {
+		parts[slot] *= float64(weights[slot])
+		sum += parts[slot]
+	}
+	for slot := range parts {
+		parts[slot] /= sum
+	}
+	return parts
 }

@@ -1,9 +1,14 @@
+// Package fleet is the parent's side of a run: it starts the workers, has happen to
+// them what was asked for, and sums up what was seen.
 package fleet
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
+	"strings"
 	"sync"
 	"time"
 
@@ -30,18 +35,52 @@ type run struct {
 	c        *config.Config
 	etcd     *etcd
 	provider string
-	own      *ownClock
 	crew     *crew
 	show     *show.Progress
 	began    time.Time
-	observed load.Run
-	shares   *load.Shares  // nil if nobody wants to see them
-	cpu      time.Duration // used in the measured time
+	// moved is by how much somebody set the system's clock, by which permits are placed,
+	// against the monotonic one, at most; clockError is how far it may be off.
+	moved, clockError time.Duration
+	observed          load.Run
+	shares            *load.Shares  // nil if nobody wants to see them
+	cpu               time.Duration // used in the measured time
 
 	happened struct {
 		sync.Mutex
 		events []load.Event
 	}
+}
+
+// Execute runs the fleet. The report is nil where nothing ran.
+func Execute(ctx context.Context, c *config.Config, text, stderr io.Writer) (*load.Report, error) {
+	running, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	e, err := openEtcd(running, c, fail)
+	if err != nil {
+		return nil, err
+	}
+	provider := "loadgen/" + strings.ToLower(rand.Text()[:10])
+	c.Asked["provider"] = provider
+	if !c.Quiet {
+		fmt.Fprintf(text, "%d instances%s share %s%s; demand %v, %s, %s; settle time %v; %s\n",
+			c.Instances, c.ProcessesText(), c.Limit, c.ShapeText(), c.Demand, c.Arrival, c.Skew, c.Settle, e.where(c))
+	}
+	r := &run{c: c, etcd: e, provider: provider, clockError: c.Policy(nil, "").ClockError, crew: newCrew(c, e, provider, fail), show: new(show.Progress)}
+	r.crew.event = r.event
+	if !c.Quiet {
+		r.show = show.NewProgress(stderr)
+	}
+	if c.HTML != "" {
+		r.shares = &load.Shares{Names: c.Bands()}
+	}
+	err = r.drive(running)
+	if cause := context.Cause(running); ctx.Err() == nil && cause != nil {
+		err = errors.Join(cause, err) // not the user, but something that went wrong
+	}
+	if closing := e.close(); err == nil && closing != nil && ctx.Err() == nil {
+		err = fmt.Errorf("closing etcd: %w", closing)
+	}
+	return r.report(), err
 }
 
 // drive runs the fleet from its first join to its end, or until ctx ends. What
@@ -51,7 +90,7 @@ func (r *run) drive(ctx context.Context) error {
 	r.observed = load.Run{
 		Fleet: r.c.Instances, Start: load.Never, End: load.Never, Active: load.Never,
 		Timeline: load.Timeline{
-			Settle: r.c.Settle, Slack: r.c.Policy(nil, "").ClockError,
+			Settle: r.c.Settle, Slack: r.clockError,
 			Changes: []load.Change{{Limits: r.c.Limits}},
 		},
 	}
@@ -75,7 +114,10 @@ func (r *run) drive(ctx context.Context) error {
 	r.observed.Own = load.Own{
 		Came: past[load.Series{Kind: load.Came, Length: worker.Bucket}], Cell: worker.Bucket,
 		Misplaced: past[load.Series{Kind: load.Misplaced, Length: r.c.Cell()}], Worst: r.crew.worst,
-		Tolerance: r.own.allowed, Unjudged: r.own.unjudged(r.c.Policy(nil, "").ClockError),
+		Tolerance: r.clockError,
+	}
+	if r.moved > r.clockError {
+		r.observed.Own.Unjudged = fmt.Sprintf("this machine's clock was set, by %v, so that permits cannot be placed", r.moved)
 	}
 	r.observed.Shape = r.c.Spans(r.crew.departed.All())
 	return err
@@ -124,8 +166,9 @@ func (r *run) settle(ctx context.Context) error {
 // see records how the fleet fares now.
 func (r *run) see() worker.Status {
 	s := r.crew.status()
-	r.own.look()
-	now := time.Now().UnixNano()
+	clock := time.Now()
+	r.moved = max(r.moved, (clock.Round(0).Sub(r.began.Round(0)) - clock.Sub(r.began)).Abs())
+	now := clock.UnixNano()
 	starts := r.c.Window()
 	if r.c.Shaped() {
 		starts = 1 // a share comes at any time
