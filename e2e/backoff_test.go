@@ -260,11 +260,11 @@ func TestABackoffHoldsBackAllProcesses(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(p.Kill)
-		defer func() {
+		t.Cleanup(func() {
 			if err := p.Close(time.Minute); err != nil {
 				t.Error(err)
 			}
-		}()
+		})
 	}
 	await.Until(t, "all instances call", a.have(1, 0))
 

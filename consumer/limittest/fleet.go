@@ -33,7 +33,8 @@ import (
 //
 // It differs from a fleet on etcd: changes arrive at once and everywhere, no instance
 // is ever stale, every instance takes part in every provider even if it has not
-// opened it, and sharing by demand divides equally.
+// opened it, sharing by demand divides equally, and Limiter.PushBack holds back that
+// instance alone.
 type Fleet struct {
 	clock *clock.Clock
 
