@@ -109,12 +109,21 @@ func (r *run) now(g *Gate) {
 // false beyond the horizon; it is then not before at.
 func (r *run) serve(g *Gate, n int64) (at int64, known bool) {
 	for {
-		at, ok := r.ledger.when(n)
+		l, want := &r.ledger, n
+		if l.debt > 0 {
+			want = l.instalment()
+		}
+		at, ok := l.when(want)
 		if ok {
-			r.ledger.advance(at)
-			r.ledger.pace(n)
-			r.ledger.charge(n, at)
-			return at, true
+			l.advance(at)
+			l.pace(n)
+			if l.debt == 0 {
+				l.charge(n, at)
+				return at, true
+			}
+			l.repay(want, at)
+			l.lend(nil)
+			continue
 		}
 		if r.steps++; r.steps > horizon {
 			return at, false

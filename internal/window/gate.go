@@ -54,7 +54,7 @@ type Gate struct {
 // is called under the gate's lock, in the queue's order: it must not block and
 // must not call the gate.
 //
-// alarm is called without the lock whenever there are waiters, with the monotonic
+// alarm is called without the lock whenever there are waiters or debts, with the monotonic
 // instant at which Tick must be called at the latest. Of several calls the earliest
 // instant counts.
 func NewGate(planner Planner, decided func(*Waiter, Grant, Verdict), alarm func(wake int64)) *Gate {
@@ -92,7 +92,7 @@ func (g *Gate) unlock() {
 // served or refused the waiters that are due: so the alarm cannot ring in vain for
 // ever.
 func (g *Gate) wakeLocked() int64 {
-	if g.mu.closed || g.mu.queue.length == 0 && len(g.planLocked().Guests) == 0 {
+	if g.mu.closed || g.mu.queue.length == 0 && len(g.planLocked().Guests) == 0 && g.mu.ledger.debt == 0 {
 		return Forever
 	}
 	return min(g.segment.Load().until.Load(), g.mu.queue.nearest)
@@ -176,8 +176,39 @@ func (g *Gate) Refund(at clock.Instant, grant Grant, serial uint64, n int64) boo
 		return false
 	}
 	g.currentLocked(at)
+	return g.mu.returned.first(serial, &g.mu.ledger) && g.refundLocked(at, grant, n)
+}
+
+// Correct books that the n permits of the grant with that serial number cost actual
+// permits: fewer are given back as by Refund, if they still count, and more become a
+// debt. It returns false if they were given back or corrected before, or if the gate is
+// closed.
+func (g *Gate) Correct(at clock.Instant, grant Grant, serial uint64, n, actual int64) bool {
+	g.mu.Lock()
+	defer g.unlock()
+	if g.mu.closed {
+		return false
+	}
+	g.currentLocked(at)
+	if !g.mu.returned.first(serial, &g.mu.ledger) {
+		return false
+	}
+	switch {
+	case actual < n:
+		g.refundLocked(at, grant, n-actual)
+	case actual > n:
+		g.settleLocked()
+		g.mu.ledger.debt = addCapped(g.mu.ledger.debt, actual-n)
+		g.mu.forecast.void = true
+		g.rebuildLocked(at)
+	}
+	return true
+}
+
+// refundLocked is Refund for permits that were not given back before.
+func (g *Gate) refundLocked(at clock.Instant, grant Grant, n int64) bool {
 	g.settleLocked()
-	ok := g.mu.returned.first(serial, &g.mu.ledger) && g.mu.ledger.refund(n, grant)
+	ok := g.mu.ledger.refund(n, grant)
 	if ok {
 		g.mu.issued -= n
 		g.mu.forecast.valid = false
@@ -305,8 +336,10 @@ func (g *Gate) rebuildLocked(at clock.Instant) {
 	}
 	s := &Segment{Strict: p.Proof.Strict, Shadow: p.Shadow, lead: p.Proof.Lead, Grant: l.grant()}
 	if g.mu.stale = p.Proof.over(at); !g.mu.stale {
-		l.lend(g.Lent)
-		g.mu.held = l.budget()
+		g.mu.issued += l.pay()
+		if l.lend(g.Lent); l.debt == 0 {
+			g.mu.held = l.budget()
+		}
 	}
 	g.serveLocked(s, p)
 	if news {
@@ -344,6 +377,9 @@ func (g *Gate) adoptLocked(at clock.Instant) (news bool) {
 func (g *Gate) edgeLocked(p *Plan) int64 {
 	l, edge := &g.mu.ledger, p.Until
 	more := max(g.mu.published+g.mu.held+1, g.headLocked())
+	if l.debt > 0 {
+		more = l.instalment()
+	}
 	if at, ok := l.when(more); ok && at > g.mu.last {
 		edge = min(edge, at)
 	}

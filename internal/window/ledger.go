@@ -40,6 +40,7 @@ type ledger struct {
 	// is never 0 once something was issued.
 	epoch  uint64
 	wanted wanted
+	debt   int64  // permits that calls have cost beyond those issued, to be paid first
 	guests []lent // to which this instance has lent
 	hosts  []lent // that have lent to it
 	// overIssued counts permits that were booked though a bound did not allow
@@ -251,11 +252,11 @@ func (a *account) when(n int64, l *ledger) int64 {
 }
 
 // pace makes up for permits that were due and not asked for, so that they do not
-// come as a burst: all but need of them, or the largest refused request, or a
-// tick's permits, are released along the rest of the window. It reports whether
+// come as a burst: all but need of them, or the largest refused request, or a debt's
+// instalment, or a tick's permits, are released along the rest of the window. It reports whether
 // there were any.
 func (l *ledger) pace(need int64) (late bool) {
-	need = max(need, l.wanted.most())
+	need = max(need, l.wanted.most(), l.instalment())
 	if l.plan.Shut || l.early { // no permit could be had
 		return false
 	}
@@ -311,7 +312,7 @@ func (l *ledger) charge(n, at int64) {
 // refund takes n permits of the grant out again, if they count still.
 func (l *ledger) refund(n int64, grant Grant) bool {
 	same := grant.Epoch == l.epoch
-	if grant.Epoch == 0 || !same && !l.plan.Shape.Unaligned {
+	if grant.Epoch == 0 || !same && !l.plan.Shape.Unaligned || l.shortest() == nil {
 		return false
 	}
 	for i := range l.accounts {

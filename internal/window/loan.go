@@ -43,10 +43,10 @@ func note(list []lent, who string, loan *protocol.Loan) []lent {
 }
 
 // lend issues a third of what is left for each guest of the plan, once in each window
-// of the shortest limit, and tells each by out.
+// of the shortest limit, and tells each by out. A debt is paid first.
 func (l *ledger) lend(out func(guest string, loan protocol.Loan)) {
 	a := l.shortest()
-	if len(l.plan.Guests) == 0 || a == nil || l.plan.Shape.Any() || a.window.Length < minLending {
+	if len(l.plan.Guests) == 0 || l.debt > 0 || a == nil || l.plan.Shape.Any() || a.window.Length < minLending {
 		return
 	}
 	for i, guest := range l.plan.Guests {

@@ -10,8 +10,9 @@ import (
 
 // Usage is the state of a gate at one instant.
 type Usage struct {
-	Issued     int64 // permits issued since the beginning
+	Issued     int64 // permits issued since the beginning, and debts paid
 	OverIssued int64 // of these, beyond the share: 0, or a bug
+	Debt       int64 // permits that calls have cost beyond those issued, and not paid yet
 	Waiting    int   // waiters in the queue
 	WaitingFor int64 // permits that they want
 	Head       int64 // permits that the first of them wants
@@ -39,7 +40,7 @@ func (g *Gate) Usage(at clock.Instant) Usage {
 	s, q, l := g.currentLocked(at), &g.mu.queue, &g.mu.ledger
 	taken := g.mu.published - s.Left()
 	u := Usage{
-		Issued: g.mu.issued + taken, OverIssued: l.overIssued,
+		Issued: g.mu.issued + taken, OverIssued: l.overIssued, Debt: l.debt,
 		Waiting: q.length, WaitingFor: q.permits, Head: g.headLocked(), HeadAt: Forever,
 		Limits: make([]LimitUsage, 0, len(l.accounts)),
 	}
@@ -83,7 +84,7 @@ func (a *account) usage(l *ledger, booked *account, taken int64) LimitUsage {
 		u.Share = 0
 		return u
 	}
-	u.Left = max(0, a.left(l)-taken)
+	u.Left = max(0, a.left(l)-taken-l.debt)
 	if !l.plan.Shape.Unaligned {
 		return u
 	}

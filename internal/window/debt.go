@@ -1,0 +1,46 @@
+package window
+
+// A call can cost more than the permits that were issued for it. The difference is a
+// debt. Nothing else is issued until it is paid: booked, in every account, as permits
+// issued when they may be. So no window's bound is exceeded by what is booked, and all
+// that calls have cost is booked or owed.
+
+// debtParts is the least number of parts in which a share pays a debt. More parts need
+// more wake-ups; with fewer, permits are paid later than they could be.
+const debtParts = 8
+
+// instalment returns how many permits of the debt are paid together next; 0 without a
+// debt. A forecast pays the same instalments, so it foresees their instants.
+func (l *ledger) instalment() int64 {
+	n := l.debt
+	for i := range l.accounts {
+		a := &l.accounts[i]
+		if !a.binds || a.bound == Unbounded {
+			continue
+		}
+		part := a.bound / debtParts
+		if a.bucket != nil {
+			part = a.bucket.burst / debtParts
+		}
+		if !l.plan.Shape.Unaligned {
+			part = min(part, a.bound-a.used)
+		}
+		n = min(n, max(1, part))
+	}
+	return n
+}
+
+// pay pays what it can of the debt now, and returns how much.
+func (l *ledger) pay() (paid int64) {
+	for n := l.instalment(); n > 0 && n <= l.budget(); n = l.instalment() {
+		l.repay(n, l.now)
+		paid += n
+	}
+	return paid
+}
+
+// repay books n permits of the debt at an instant.
+func (l *ledger) repay(n, at int64) {
+	l.charge(n, at)
+	l.debt -= n
+}
