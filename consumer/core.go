@@ -216,6 +216,10 @@ func (k *core) Close() {
 	k.mu.Unlock()
 	k.gate.Close()
 	k.alarm.stop()
+	if debt := k.gate.Usage(k.clock.Now()).Debt; debt > 0 {
+		k.log().Warn("limiter is closed with a debt: calls have cost more than their permits", "debt", debt,
+			"todo", "expect that the provider counts so many more; reserve more per call")
+	}
 }
 
 // news ends a change: it releases mu, which the caller holds, and has the gate plan

@@ -1,13 +1,15 @@
 package consumer
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/window"
+	"github.com/quotient-limiter/quotient/quota"
 )
 
 // Permit is the right to make N calls between Start and Until. The zero Permit
-// is the right to none. A Permit may be copied; it is given back once.
+// is the right to none. A Permit may be copied; it is released or settled once.
 type Permit struct {
 	core   *core
 	grant  window.Grant
@@ -53,4 +55,47 @@ func (p Permit) Valid(margin time.Duration) bool {
 func (p Permit) Release() bool {
 	k := p.core
 	return k != nil && p.issued > 0 && k.gate.Refund(k.clock.Now(), p.grant, p.serial, p.issued)
+}
+
+// Settle says what the call has cost in permits, where that is known only afterwards,
+// such as the tokens of an answer. It may come after Until. Settle a permit instead of
+// releasing it.
+//
+// If actual is less than N, Settle gives the rest back, as Release does. If it is more,
+// the difference is a debt of this instance, under every limit of the policy: nothing
+// more is issued until the windows' shares have paid it. So each window holds its limit
+// in permits issued and debts paid, and in any span of whole windows calls cost at most
+// the limit and the debt at its end. The debt is at most what the calls that ran when
+// it began cost beyond their permits. It survives every change in etcd and ends with
+// the process, which logs what is unpaid at Close.
+//
+// A negative actual, one above quota.MaxPermits, or a permit that was released or
+// settled within the last window is an ErrInvalid and changes nothing. A debt that comes
+// after Close is an ErrClosed. Calls that shadow mode let pass owe nothing.
+func (p Permit) Settle(actual int64) error {
+	k := p.core
+	switch {
+	case actual < 0 || actual > quota.MaxPermits:
+		return fmt.Errorf("consumer: settle: %w: a cost of %d permits: it must be 0 to %d; settle with the provider's count for this one call", ErrInvalid, actual, quota.MaxPermits)
+	case k == nil && actual > 0:
+		return fmt.Errorf("consumer: settle: %w: a cost of %d for the zero Permit: acquire permits first", ErrInvalid, actual)
+	case k == nil || p.grant.Epoch == 0:
+		return nil
+	}
+	excess := max(0, actual-p.n)
+	if p.issued < p.n {
+		excess = 0 // shadow mode
+	}
+	if k.gate.Correct(k.clock.Now(), p.grant, p.serial, p.issued, min(actual, p.issued)+excess) {
+		return nil
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch {
+	case !k.mu.closed:
+		return fmt.Errorf("consumer: %s: settle: %w: the permit was released or settled before: do it once", k.provider, ErrInvalid)
+	case excess > 0:
+		return fmt.Errorf("consumer: %s: settle: %w: a debt of %d permits is not paid: settle before Close", k.provider, ErrClosed, excess)
+	}
+	return nil
 }

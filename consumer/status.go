@@ -30,8 +30,12 @@ type Status struct {
 	// policy.
 	Revision, PolicyRevision int64
 	// Issued and Refused count permits since the limiter was opened; Shadowed
-	// those that were refused but passed, in shadow mode.
+	// those that were refused but passed, in shadow mode. Debts that were paid are
+	// among Issued.
 	Issued, Refused, Shadowed int64
+	// Debt is what calls have cost beyond their permits and is not paid yet: see
+	// Permit.Settle. Nothing is issued before it is paid.
+	Debt int64
 	// RefusedBy divides Refused by reason; it has an entry for every Reason.
 	RefusedBy map[Reason]int64
 	// OverIssued is always 0; another value is a bug. It counts permits issued
@@ -105,7 +109,7 @@ func (k *core) status(now clock.Instant) (Status, window.Usage) {
 		Provider: k.provider, State: k.stateLocked(now), Incarnation: k.mu.self,
 		Revision: p.Revision(), PolicyRevision: revision, Instances: p.Instances(),
 		Issued: use.Issued, Shadowed: k.shadowed.Load(), OverIssued: use.OverIssued, StateChanges: k.mu.logged.changes,
-		Waiting: use.Waiting, HeadPermits: use.Head, ProofAge: -1,
+		Waiting: use.Waiting, HeadPermits: use.Head, Debt: use.Debt, ProofAge: -1,
 	}
 	st.Refused, st.RefusedBy = k.refused.count()
 	if use.HeadAt != window.Forever {
@@ -196,7 +200,7 @@ func (k *core) Report(now clock.Instant) quota.Report {
 	r := quota.Report{
 		Schema: quota.Schema, State: st.State, Revision: st.Revision, PolicyRevision: st.PolicyRevision,
 		Total: shortest.Limit.Permits, Share: shortest.Share, Instances: st.Instances,
-		Used: use.Issued, Refused: st.Refused, Shadowed: st.Shadowed, Waiting: int64(st.Waiting), Demand: demand,
+		Used: use.Issued, Refused: st.Refused, Shadowed: st.Shadowed, Waiting: int64(st.Waiting), Debt: use.Debt, Demand: demand,
 		ClockError: "unknown", ClockSource: st.ClockSource, ProofAge: "none", Problem: st.problem(),
 		Window: shortest.End.Sub(shortest.Start),
 		Time:   k.wall(now.Mono).UTC(),

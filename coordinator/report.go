@@ -168,7 +168,8 @@ func (l *reporting) due(r *quota.Report, now int64) (due bool, rate float64) {
 		return true, rate
 	case elapsed < rateEvery:
 		return false, 0
-	case r.Instances != l.last.Instances: // in a rolling restart all see all come and go
+	case r.Instances != l.last.Instances, // in a rolling restart all see all come and go
+		(r.Debt > 0) != (l.last.Debt > 0):
 		return true, rate
 	case elapsed < rateWindows*r.Window:
 		return false, 0

@@ -341,7 +341,7 @@ type Report struct {
 	Total          int64         `json:"total"`           // of the shortest limit
 	Share          int64         `json:"share"`           // of the shortest limit, this window
 	Instances      int           `json:"instances"`
-	Used           int64         `json:"used"` // permits issued since the start
+	Used           int64         `json:"used"` // permits issued and debts paid since the start
 	// WindowStart is when the shortest limit's window began that ran at Time, and
 	// UsedBefore is Used without what was issued in it. From two reports follows
 	// what was issued in whole windows, which Used alone does not tell: it may
@@ -353,6 +353,9 @@ type Report struct {
 	// are not among Refused.
 	Shadowed int64 `json:"shadowed,omitempty"`
 	Waiting  int64 `json:"waiting"`
+	// Debt is what calls have cost beyond their permits, to be paid before anything
+	// else is issued.
+	Debt int64 `json:"debt,omitempty"`
 	// Demand is what the instance's callers ask for, in permits per 1,000
 	// seconds: issued, refused and waiting together, smoothed. Under
 	// ShareDemand the instance's claim depends on it.

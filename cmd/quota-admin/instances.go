@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -139,9 +140,17 @@ func (a *app) showInstances(f *coordinator.Fleet, explain bool, now time.Time) e
 	return err
 }
 
+// debtColumn is where the table has a column of debts, if there are any.
+const debtColumn = 8
+
 func (d *instancesJSON) table(w io.Writer, now time.Time) {
-	format.Row(w, "NAME", "INCARNATION", "SHARE", "STATE", "USED", "REFUSED", "SHADOWED", "WAITING", "APPLIED", "POLICY",
-		"CLOCK-ERROR", "PROOF-AGE", "REPORT-AGE", "STARTED", "FROM", "UNTIL")
+	titles := []string{"NAME", "INCARNATION", "SHARE", "STATE", "USED", "REFUSED", "SHADOWED", "WAITING", "APPLIED", "POLICY",
+		"CLOCK-ERROR", "PROOF-AGE", "REPORT-AGE", "STARTED", "FROM", "UNTIL"}
+	indebted := slices.ContainsFunc(d.Instances, func(i instanceJSON) bool { return i.Report != nil && i.Report.Debt > 0 })
+	if indebted {
+		titles = slices.Insert(titles, debtColumn, "DEBT")
+	}
+	format.Row(w, titles...)
 	for _, i := range d.Instances {
 		said := []string{"-", "-", "-", "-", "-", "-", "-", "-", "-", "-"}
 		if r := i.Report; r != nil {
@@ -151,8 +160,16 @@ func (d *instancesJSON) table(w io.Writer, now time.Time) {
 				max(0, now.Sub(r.Time)).Round(time.Second).String(),
 			}
 		}
-		format.Row(w, append(append([]string{format.Name(i.Name), format.Name(i.Incarnation), number(i.Share)}, said...),
-			format.When(i.Started), format.When(i.From), format.When(i.Until))...)
+		row := append(append([]string{format.Name(i.Name), format.Name(i.Incarnation), number(i.Share)}, said...),
+			format.When(i.Started), format.When(i.From), format.When(i.Until))
+		if indebted {
+			debt := "-"
+			if i.Report != nil {
+				debt = fmt.Sprint(i.Report.Debt)
+			}
+			row = slices.Insert(row, debtColumn, debt)
+		}
+		format.Row(w, row...)
 	}
 }
 

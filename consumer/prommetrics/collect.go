@@ -32,6 +32,7 @@ var (
 	refused    = define(prometheus.CounterValue, "permits_refused_total", "Permits refused by this instance, by reason.", "reason")
 	shadowed   = define(prometheus.CounterValue, "permits_shadowed_total", "Permits that were refused but let pass, in shadow mode.")
 	overIssued = define(prometheus.CounterValue, "permits_over_issued_total", "Permits issued beyond the share. Always 0; another value is a bug.")
+	debt       = define(prometheus.GaugeValue, "debt_permits", "Permits that calls have cost beyond those issued, to be paid before anything else is issued.")
 	waiters    = define(prometheus.GaugeValue, "waiters", "Callers that wait for a permit.")
 	limit      = define(prometheus.GaugeValue, "limit_permits", "The provider's limit, per window.", "window")
 	length     = define(prometheus.GaugeValue, "limit_window_seconds", "Length of the limit's window.", "window")
@@ -79,6 +80,7 @@ func collect(ch chan<- prometheus.Metric, l *consumer.Limiter) {
 	}
 	send(shadowed, float64(st.Shadowed))
 	send(overIssued, float64(st.OverIssued))
+	send(debt, float64(st.Debt))
 	send(waiters, float64(st.Waiting))
 	for _, u := range st.Limits {
 		window := admit.WindowName(u.Limit)

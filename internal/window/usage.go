@@ -84,7 +84,9 @@ func (a *account) usage(l *ledger, booked *account, taken int64) LimitUsage {
 		u.Share = 0
 		return u
 	}
-	u.Left = max(0, a.left(l)-taken-l.debt)
+	if l.debt == 0 {
+		u.Left = max(0, a.left(l)-taken)
+	}
 	if !l.plan.Shape.Unaligned {
 		return u
 	}
