@@ -59,6 +59,9 @@ func (h *play) permitIssued(n int64) {
 	if len(h.queue) > 0 && h.newest().Mode != quota.ModeShadow {
 		h.wrong("order", "%d permits to a newcomer while %d waits", n, h.queue[0].id)
 	}
+	if h.debt > 0 {
+		h.wrong("debt", "%d permits are issued, and %d are owed", issued, h.debt)
+	}
 	h.issue(now(), issued)
 	h.issuedNow += issued
 	h.safe(issued)
@@ -78,6 +81,7 @@ func (h *play) safe(n int64) {
 func (h *play) look() {
 	h.Helper()
 	synctest.Wait()
+	h.payments()
 	h.collect()
 	st := h.l[0].Status()
 	defer func() { h.news = false }()
@@ -197,6 +201,9 @@ func (h *play) judge(c, overtaken *call) {
 			h.permits = append(h.permits, permit{c.permit, c.at})
 		}
 		if issued > 0 {
+			if h.debt > 0 {
+				h.wrong("debt", "%d is granted, and %d are owed", c.id, h.debt)
+			}
 			h.issue(c.at, issued)
 			h.issuedNow += issued
 			if c.at == now() { // or others may have been granted since
@@ -323,6 +330,9 @@ func (h *play) greedy() {
 			break
 		}
 		h.sleep(max(time.Duration(since-now()), time.Second))
+	}
+	for h.debt > 0 {
+		h.sleep(time.Second)
 	}
 	if _, calm := h.calm(now()); !calm {
 		h.Fatal("the history never comes to rest")

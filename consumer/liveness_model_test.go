@@ -17,6 +17,7 @@ type model struct {
 	views     []view
 	log       []issued
 	back      []returned
+	debt      int64 // what calls have cost beyond their permits, and is not paid
 	pausedTo  int64 // PauseUntil
 	began     int64 // when the first policy was set
 	opened    int64 // when the limiter was opened
@@ -43,11 +44,16 @@ func (m *model) set(at int64, p quota.Policy) { m.views = append(m.views, view{a
 func (m *model) issue(at, n int64) { m.log = append(m.log, issued{at, n}) }
 
 // undo takes out permits that were given back.
-func (m *model) undo(at, n, now int64) {
+func (m *model) undo(at, n, now int64) { m.undoPart(at, n, n, now) }
+
+// undoPart takes out a part of n permits.
+func (m *model) undoPart(at, n, part, now int64) {
 	for i, p := range m.log {
-		if p.at == at && p.n == n {
-			m.log = slices.Delete(m.log, i, i+1)
-			m.back = append(m.back, returned{at, now, n})
+		if p.at == at && p.n == n && part > 0 {
+			if m.log[i].n -= part; part == n {
+				m.log = slices.Delete(m.log, i, i+1)
+			}
+			m.back = append(m.back, returned{at, now, part})
 			return
 		}
 	}
@@ -337,8 +343,16 @@ func burstOf(p *quota.Policy, l quota.Limit, instances int64) int64 {
 
 // atLeast returns how many permits can be had at an instant at the least, by
 // whoever is the first in line since the instant since. known is false where the
-// model cannot tell.
+// model cannot tell. A debt is first.
 func (m *model) atLeast(now, since int64) (n int64, known bool) {
+	if m.debt > 0 {
+		return 0, true
+	}
+	return m.unowed(now, since)
+}
+
+// unowed is atLeast for a debt.
+func (m *model) unowed(now, since int64) (n int64, known bool) {
 	p := m.newest()
 	calmSince, calm := m.calm(now)
 	switch {

@@ -39,6 +39,8 @@ var (
 //   - shadow: under mode shadow everybody is granted at once.
 //   - greedy: of callers that keep asking, all of the share is issued, but for what
 //     is too little for the first in line.
+//   - debt: while a debt is not paid nothing is issued, and it is paid as soon as there
+//     are permits for it.
 //   - safe: never more than the share, in any window or span.
 func TestLiveness(t *testing.T) {
 	if *livenessSeed != 0 {
@@ -82,6 +84,7 @@ type play struct {
 	ctx    context.Context      // of all that asks
 	end    context.CancelFunc
 
+	owedSince int64   // or 0
 	queue     []*call // that have no answer, in order
 	permits   []permit
 	issuedNow int64 // Status.Issued as last seen
@@ -313,8 +316,10 @@ func (h *play) step() {
 			h.note("cancel %d", c.id)
 			c.cancel()
 		}
-	case k < 86:
+	case k < 82:
 		h.giveBack()
+	case k < 86:
+		h.settle()
 	case k < 90:
 		h.pause()
 	case k < 95:
@@ -482,6 +487,71 @@ func (h *play) giveBack() {
 	}
 	if release(h.l[0], p.Permit) {
 		h.wrong("safe", "a permit is taken back twice")
+	}
+}
+
+// settle tells what a call has cost.
+func (h *play) settle() {
+	if len(h.permits) == 0 {
+		return
+	}
+	i := h.rng.IntN(len(h.permits))
+	p, n := h.permits[i], count(h.permits[i].Permit)
+	h.permits = append(h.permits[:i], h.permits[i+1:]...)
+	cost := h.rng.Int64N(3*n + 1)
+	if h.newest().Shape != quota.ShapeFixed {
+		cost = min(cost, n) // the model does not see when debts are paid
+	}
+	if cost > n {
+		h.debt += cost - n
+		h.disturb()
+	}
+	h.ease()
+	if err := p.Settle(cost); err != nil {
+		h.wrong("debt", "%v", err)
+	}
+	h.payments()
+	synctest.Wait()
+	back := h.issuedNow - h.l[0].Status().Issued
+	for _, c := range h.queue { // who is served at once by what comes back
+		if o := c.told.Load(); o != nil && o.err == nil {
+			back += c.n
+		}
+	}
+	h.note("settle %d permits of %s with %d: %d come back, the debt is %d", n, clockOf(p.at), cost, back, h.debt)
+	if back != 0 && back != n-cost {
+		h.wrong("debt", "%d come back of %d, which cost %d", back, n, cost)
+	}
+	h.issuedNow -= back
+	h.undoPart(p.at, n, back, now())
+	if err := p.Settle(cost); err == nil {
+		h.wrong("debt", "settled twice")
+	}
+}
+
+// payments notes what was paid of the debt since the last look.
+func (h *play) payments() {
+	h.Helper()
+	paid := h.debt - h.l[0].Status().Debt
+	if paid < 0 {
+		h.wrong("debt", "it has grown by %d", -paid)
+	}
+	if paid > 0 {
+		h.note("%d of the debt are paid, %d are left", paid, h.debt-paid)
+		h.issue(now(), paid)
+		h.issuedNow += paid
+		h.safe(paid)
+		h.debt -= paid
+	}
+	if h.debt == 0 {
+		h.owedSince = 0
+		return
+	}
+	if h.owedSince == 0 {
+		h.owedSince = now()
+	}
+	if least, known := h.unowed(now(), h.owedSince); known && least >= max(1, min(h.debt, h.largest()/8)) && h.newest().Mode == quota.ModeEnforce {
+		h.wrong("debt", "%d are owed since %s, and there are %d", h.debt, clockOf(h.owedSince), least)
 	}
 }
 
