@@ -68,6 +68,11 @@ func TestReportsAreFew(t *testing.T) {
 			l.last, l.at, l.rate = *step.report, step.at, rate
 		}
 	}
+	owing := long(86500)
+	owing.Debt = 7
+	if due, _ := l.due(owing, 70*s); !due {
+		t.Error("a debt is not reported")
+	}
 	l.watchd = true
 	if due, _ := l.due(long(76000), 66*s); !due {
 		t.Error("somebody looks, and nothing is reported")

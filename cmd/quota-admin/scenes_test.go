@@ -314,6 +314,6 @@ func liveFleet(b *bench, client *clientv3.Client) {
 		ClockError: "1.2ms", ProofAge: "310ms", Time: time.Now().Add(time.Hour),
 	}
 	b.put(client, "reports/payments%2Fcharge/worker-1-7f-0", report)
-	report.Name, report.State, report.ProofAge, report.Problem = "worker-2", quota.StateStale, "4.1s", "etcd does not answer"
+	report.Name, report.State, report.ProofAge, report.Problem, report.Debt = "worker-2", quota.StateStale, "4.1s", "etcd does not answer", 500
 	b.put(client, "reports/payments%2Fcharge/worker-2-7f-1", report)
 }

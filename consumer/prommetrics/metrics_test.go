@@ -159,6 +159,26 @@ quotient_permits_issued_total{provider="p"} 2
 	})
 }
 
+func TestADebtIsShown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		metrics, registry := prommetrics.New(), prometheus.NewPedanticRegistry()
+		registry.MustRegister(metrics)
+		l, err := metrics.Open(t.Context(), fixed(t, "10/s"), "p", quiet)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		if err := l.TryTake(10).Settle(17); err != nil {
+			t.Fatal(err)
+		}
+		expect(t, registry, `
+# HELP quotient_debt_permits Permits that calls have cost beyond those issued, to be paid before anything else is issued.
+# TYPE quotient_debt_permits gauge
+quotient_debt_permits{provider="p"} 7
+`, "quotient_debt_permits")
+	})
+}
+
 func TestAPauseIsShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		metrics, registry := prommetrics.New(), prometheus.NewPedanticRegistry()

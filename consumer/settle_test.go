@@ -1,0 +1,138 @@
+package consumer
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+func TestSettle(t *testing.T) {
+	bubble(t, "10/s,100/m", Options{}, func(t *testing.T, ctx context.Context, _ *FixedSource, l *Limiter) {
+		take := func(n int64) Permit {
+			p, err := l.Take(ctx, n, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return p
+		}
+		settle := func(p Permit, actual int64) {
+			t.Helper()
+			if err := p.Settle(actual); err != nil {
+				t.Error(err)
+			}
+		}
+		p, q, late := take(6), take(2), take(1)
+		settle(p, 1)
+		if p.Release() || !errors.Is(p.Settle(99), ErrInvalid) {
+			t.Error("a permit is given back twice")
+		}
+		for _, actual := range []int64{-1, quota.MaxPermits + 1} {
+			if err := q.Settle(actual); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "0 to 1000000000000") {
+				t.Errorf("%d: %v", actual, err)
+			}
+		}
+		settle(q, 10) // 6 are left, and 2 are owed
+		if st := l.Status(); st.Debt != 2 || st.Issued != 10 || st.Limits[1].Used != 10 || st.Shortest().Left != 0 {
+			t.Errorf("%+v", st)
+		}
+		if r := l.core.Report(l.core.clock.Now()); r.Debt != 2 || r.Used != 10 {
+			t.Errorf("%+v", r)
+		}
+		if d := l.Delay(8); d != time.Second {
+			t.Errorf("8 permits come in %v", d)
+		}
+		if d := l.Delay(9); d != 2*time.Second {
+			t.Errorf("9 permits come in %v", d)
+		}
+		if err := l.AcquireN(ctx, 8, Forever); err != nil || l.Status().Debt != 0 {
+			t.Errorf("%v, and a debt of %d", err, l.Status().Debt)
+		}
+		time.Sleep(3 * time.Second)
+		settle(late, 12) // the answer came three windows later
+		if st := l.Status(); st.Debt != 1 || st.Shortest().Left != 0 {
+			t.Errorf("%+v", st)
+		}
+		time.Sleep(time.Second)
+		if st := l.Status(); st.Debt != 0 || st.Shortest().Left != 9 {
+			t.Errorf("a window that nobody used has not paid: %+v", st)
+		}
+		if err := (Permit{}).Settle(0); err != nil {
+			t.Error(err)
+		}
+		if err := (Permit{}).Settle(1); !errors.Is(err, ErrInvalid) {
+			t.Errorf("the zero Permit: %v", err)
+		}
+	})
+}
+
+// What shadow mode let pass owes nothing; a debt from before does not stop it.
+func TestSettleInShadowMode(t *testing.T) {
+	bubble(t, "5/s", Options{}, func(t *testing.T, ctx context.Context, source *FixedSource, l *Limiter) {
+		policy := policyOf(t, "5/s")
+		policy.Mode = quota.ModeShadow
+		if err := source.Set(policy); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Second)
+		mixed := l.TryTake(9)
+		passed, err := l.Take(ctx, 9, 0)
+		if err := errors.Join(err, mixed.Settle(20), passed.Settle(20)); err != nil || l.Status().Debt != 0 {
+			t.Errorf("%v, and a debt of %d", err, l.Status().Debt)
+		}
+		time.Sleep(time.Second)
+		p := l.TryTake(5)
+		if err := errors.Join(p.Settle(50), l.AcquireN(ctx, 7, 0)); err != nil || l.Status().Debt != 45 {
+			t.Errorf("%v, and a debt of %d", err, l.Status().Debt)
+		}
+	})
+}
+
+// A debt belongs to the process: a new incarnation pays it. What is unpaid at the end is
+// shown and logged.
+func TestADebtSurvivesUntilTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var text bytes.Buffer
+		s := &stub{clock: clock.New()}
+		l := open(t, s, Options{Logger: slog.New(slog.NewTextHandler(&text, nil))})
+		policy := withDefaults(policyOf(t, "10/s"))
+		s.tell(1, policy, 1)
+		time.Sleep(5 * time.Second)
+		s.prove()
+		p, other := l.TryTake(5), l.TryTake(1)
+		if err := p.Settle(1000); err != nil {
+			t.Fatal(err)
+		}
+		before := l.Status().Debt
+		s.sink.Reset(s.clock.Now(), "b", protocol.View{Revision: 9, Policy: policy, PolicyRevision: 1, Instances: []quota.Instance{{ID: "b", Weight: 1}}})
+		s.prove()
+		if st := l.Status(); st.Debt != before || before != 991 {
+			t.Errorf("a debt of %d became %d", before, st.Debt)
+		}
+		time.Sleep(10 * time.Second)
+		s.prove()
+		time.Sleep(2 * time.Second)
+		paid := l.Status().Debt
+		if paid >= before || l.TryAcquire() {
+			t.Errorf("a debt of %d became %d", before, paid)
+		}
+		s.sink.Close()
+		if st := l.Status(); st.Debt == 0 || st.Debt > paid {
+			t.Errorf("the debt is %d after the end, and was %d", st.Debt, paid)
+		}
+		if !strings.Contains(text.String(), "closed with a debt") {
+			t.Errorf("no debt in the log:\n%s", &text)
+		}
+		if err := other.Settle(2); !errors.Is(err, ErrClosed) {
+			t.Errorf("a debt after the end: %v", err)
+		}
+	})
+}
