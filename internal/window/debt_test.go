@@ -128,6 +128,31 @@ func TestWaitersAndGuestsComeAfterADebt(t *testing.T) {
 	}
 }
 
+// Permits that come before there are enough for an instalment are nobody's.
+func TestNothingIsIssuedBesideADebt(t *testing.T) {
+	for name, shape := range map[string]Shape{"pacing": {}, "sliding": sliding, "bucket": accrues} {
+		g, f := shapedGate(map[time.Duration]int64{second: 100}, 100, shape, nil)
+		f.plan.Pacing.Even = !shape.Any()
+		for ms := range int64(99) { // one each
+			upTo(g, at(time.Duration(ms)*10*time.Millisecond), 1)
+		}
+		upTo(g, at(990*ms), 100)
+		owe(g, at(990*ms), 50)
+		for now := time.Second; ; now += 10 * ms {
+			g.Changed(at(now))
+			_, ok := take(g, at(now), 1)
+			if debt := g.Usage(at(now)).Debt; ok && debt > 0 {
+				t.Fatalf("%s: a permit at %v, and a debt of %d", name, now, debt)
+			} else if ok {
+				if now < 1400*ms || now > 1700*ms {
+					t.Errorf("%s: the debt is paid at %v", name, now)
+				}
+				break
+			}
+		}
+	}
+}
+
 // A debt that no window within the horizon pays ends no loop and no wait in time: its
 // end is unknown.
 func TestADebtBeyondTheHorizon(t *testing.T) {
