@@ -40,6 +40,7 @@ type Config struct {
 	Faults       []moment
 	Settle       time.Duration
 	policy       quota.Policy // as far as flags say it
+	NTP          []string     // servers by which instances measure their clocks
 	JSON         string       // a file, "-" for standard output, or empty
 	HTML         string       // a file, or empty
 	Quiet        bool

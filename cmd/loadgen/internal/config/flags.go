@@ -15,6 +15,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/buildinfo"
 	"github.com/quotient-limiter/quotient/internal/etcdflags"
 	"github.com/quotient-limiter/quotient/internal/load"
+	"github.com/quotient-limiter/quotient/internal/ntp"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -147,6 +148,7 @@ func (r *raw) register(set *pflag.FlagSet) {
 	set.Int64Var(&c.policy.Burst, "burst", 0, "how many `PERMITS` --shape bucket lets the fleet issue at once; 0: all of a limit's")
 	set.DurationVar(&c.policy.WarmUp, "warm-up", 0, "the policy's warm-up: over this time the share of an instance that has just started grows to the whole; 0: off")
 	set.StringVar(&r.guard, "guard", "0s", "the policy's guard: `G` at either edge of a window in which nothing is issued, such as 20ms; auto or auto+20ms follows the clock's error; under other shapes than fixed, the time that a call may take to the provider")
+	set.StringSliceVar(&c.NTP, "ntp", nil, "NTP `servers` by which every instance measures its clock, host or host:port with commas; every instance asks every server")
 	set.StringVar(&c.JSON, "json", "", "write the report as JSON to `FILE`, or to standard output with -")
 	set.StringVar(&c.HTML, "html", "", "write the report as a page with charts to `FILE`; it needs no network")
 	set.BoolVar(&c.Quiet, "quiet", false, "no progress and no table, only the verdict")
@@ -195,6 +197,9 @@ func (r *raw) check() (*Config, error) {
 	c.Http = r.transport == "http"
 	if c.policy.Guard, c.policy.GuardAuto, err = quota.ParseGuard(r.guard); err != nil {
 		return nil, Usagef("--guard: %v", err)
+	}
+	if err := ntp.CheckServers(c.NTP); err != nil {
+		return nil, Usagef("--ntp: %v", err)
 	}
 	if err := c.checkBounds(); err != nil {
 		return nil, err

@@ -62,12 +62,12 @@ type crew struct {
 }
 
 // newCrew starts nobody yet. fail is told what must end the run.
-func newCrew(c *config.Config, e *etcd, provider string, fail func(error)) *crew {
+func newCrew(c *config.Config, e *etcd, provider string, own *ownClock, fail func(error)) *crew {
 	w := &crew{
 		c: c, fail: fail, past: load.Sums{},
 		took: hdrhistogram.New(1, int64(worker.Slowest), 3), delay: hdrhistogram.New(1, int64(worker.Slowest), 3),
 		setup: worker.Setup{
-			Args: c.Args, Provider: provider, Tolerance: c.Policy(nil, "").ClockError, Secret: rand.Text(),
+			Args: c.Args, Provider: provider, Tolerance: own.allowed, Secret: rand.Text(),
 			State: worker.State{Limits: c.Limit, Start: load.Never, Stop: load.Never},
 		},
 	}

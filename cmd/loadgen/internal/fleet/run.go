@@ -38,12 +38,10 @@ type run struct {
 	crew     *crew
 	show     *show.Progress
 	began    time.Time
-	// moved is by how much somebody set the system's clock, by which permits are placed,
-	// against the monotonic one, at most; clockError is how far it may be off.
-	moved, clockError time.Duration
-	observed          load.Run
-	shares            *load.Shares  // nil if nobody wants to see them
-	cpu               time.Duration // used in the measured time
+	own      *ownClock
+	observed load.Run
+	shares   *load.Shares  // nil if nobody wants to see them
+	cpu      time.Duration // used in the measured time
 
 	happened struct {
 		sync.Mutex
@@ -65,7 +63,12 @@ func Execute(ctx context.Context, c *config.Config, text, stderr io.Writer) (*lo
 		fmt.Fprintf(text, "%d instances%s share %s%s; demand %v, %s, %s; settle time %v; %s\n",
 			c.Instances, c.ProcessesText(), c.Limit, c.ShapeText(), c.Demand, c.Arrival, c.Skew, c.Settle, e.where(c))
 	}
-	r := &run{c: c, etcd: e, provider: provider, clockError: c.Policy(nil, "").ClockError, crew: newCrew(c, e, provider, fail), show: new(show.Progress)}
+	own, err := openClock(running, c.NTP, c.Policy(nil, "").ClockError)
+	if err != nil {
+		return nil, errors.Join(err, e.close())
+	}
+	defer own.close()
+	r := &run{c: c, etcd: e, provider: provider, own: own, crew: newCrew(c, e, provider, own, fail), show: new(show.Progress)}
 	r.crew.event = r.event
 	if !c.Quiet {
 		r.show = show.NewProgress(stderr)
@@ -90,7 +93,7 @@ func (r *run) drive(ctx context.Context) error {
 	r.observed = load.Run{
 		Fleet: r.c.Instances, Start: load.Never, End: load.Never, Active: load.Never,
 		Timeline: load.Timeline{
-			Settle: r.c.Settle, Slack: r.clockError,
+			Settle: r.c.Settle, Slack: r.c.Policy(nil, "").ClockError,
 			Changes: []load.Change{{Limits: r.c.Limits}},
 		},
 	}
@@ -114,10 +117,7 @@ func (r *run) drive(ctx context.Context) error {
 	r.observed.Own = load.Own{
 		Came: past[load.Series{Kind: load.Came, Length: worker.Bucket}], Cell: worker.Bucket,
 		Misplaced: past[load.Series{Kind: load.Misplaced, Length: r.c.Cell()}], Worst: r.crew.worst,
-		Tolerance: r.clockError,
-	}
-	if r.moved > r.clockError {
-		r.observed.Own.Unjudged = fmt.Sprintf("this machine's clock was set, by %v, so that permits cannot be placed", r.moved)
+		Tolerance: r.own.allowed, Unjudged: r.own.unjudged(r.c.Policy(nil, "").ClockError),
 	}
 	r.observed.Shape = r.c.Spans(r.crew.departed.All())
 	return err
@@ -166,9 +166,8 @@ func (r *run) settle(ctx context.Context) error {
 // see records how the fleet fares now.
 func (r *run) see() worker.Status {
 	s := r.crew.status()
-	clock := time.Now()
-	r.moved = max(r.moved, (clock.Round(0).Sub(r.began.Round(0)) - clock.Sub(r.began)).Abs())
-	now := clock.UnixNano()
+	r.own.look()
+	now := time.Now().UnixNano()
 	starts := r.c.Window()
 	if r.c.Shaped() {
 		starts = 1 // a share comes at any time

@@ -86,7 +86,7 @@ func (w *Worker) open(slot int) (*instance, error) {
 		}
 	}
 	session, err := coordinator.Join(w.ctx, w.client, coordinator.Options{
-		Name: fmt.Sprintf("loadgen-%d", slot), Prefix: w.c.Etcd.Prefix, Weight: w.weights[slot], StateDir: state, Logger: log,
+		Name: fmt.Sprintf("loadgen-%d", slot), Prefix: w.c.Etcd.Prefix, NTP: w.c.NTP, Weight: w.weights[slot], StateDir: state, Logger: log,
 	})
 	if err != nil {
 		return nil, err
