@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -58,7 +59,7 @@ func (t *Timeline) mostIn(length time.Duration, from, to int64) (permits int64, 
 		if t.replaced(i) <= from {
 			continue
 		}
-		total, limited := permitsOf(c.Limits, length)
+		total, limited := protocol.LimitOf(c.Limits, length)
 		if !limited {
 			return 0, false
 		}
@@ -101,15 +102,6 @@ func (t *Timeline) replaced(i int) int64 {
 		}
 	}
 	return Never
-}
-
-func permitsOf(limits []quota.Limit, length time.Duration) (int64, bool) {
-	for _, l := range limits {
-		if l.Window == length {
-			return l.Permits, true
-		}
-	}
-	return 0, false
 }
 
 // Lengths returns the window lengths of all the limits, each once, shortest

@@ -20,12 +20,12 @@ func PermitsFor(p *quota.Policy, w quota.Window) (permits int64, limited, inForc
 	if limits == nil {
 		return 0, false, false
 	}
-	if permits, limited = permitsOf(limits, w); limited {
+	if permits, limited = LimitOf(limits, w.Length); limited {
 		return permits, true, true
 	}
 	for i := range p.Next {
 		if from := p.Next[i].From; from.After(time.Unix(0, start)) && from.Before(time.Unix(0, w.End())) {
-			if n, ok := permitsOf(p.Next[i].Limits, w); ok && (!limited || n < permits) {
+			if n, ok := LimitOf(p.Next[i].Limits, w.Length); ok && (!limited || n < permits) {
 				permits, limited = n, true
 			}
 		}
@@ -33,9 +33,10 @@ func PermitsFor(p *quota.Policy, w quota.Window) (permits int64, limited, inForc
 	return permits, limited, true
 }
 
-func permitsOf(limits []quota.Limit, w quota.Window) (int64, bool) {
+// LimitOf returns the permits of the limit with windows of that length, if there is one.
+func LimitOf(limits []quota.Limit, length time.Duration) (permits int64, ok bool) {
 	for i := range limits {
-		if limits[i].Window == w.Length {
+		if limits[i].Window == length {
 			return limits[i].Permits, true
 		}
 	}

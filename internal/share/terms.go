@@ -138,7 +138,8 @@ func (t *terms) limit(w quota.Window) (total int64, limited, inForce bool) {
 		// It binds all the same: the policy's shorter windows begin sooner, and
 		// would be the only ones to count.
 		from := t.policy.From
-		return 0, from.Before(time.Unix(0, w.End())) && hasLength(t.policy.LimitsAt(from.UnixNano()), w.Length), false
+		_, limited = protocol.LimitOf(t.policy.LimitsAt(from.UnixNano()), w.Length)
+		return 0, limited && from.Before(time.Unix(0, w.End())), false
 	}
 	return max(total, 0), limited, true
 }
@@ -157,8 +158,4 @@ func (t *terms) change(c *protocol.Change) *terms {
 		level = c.Level
 	}
 	return newTerms(policy, revision, level)
-}
-
-func hasLength(limits []quota.Limit, length time.Duration) bool {
-	return slices.ContainsFunc(limits, func(l quota.Limit) bool { return l.Window == length })
 }

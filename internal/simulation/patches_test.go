@@ -174,7 +174,7 @@ var patches = mutant.Table{
 	{Name: "NotWholeWindow", Wrong: "leaves out a window within which a length comes into force", Edits: []mutant.Edit{
 		{File: "internal/share/terms.go", Old: `	total, limited, inForce = protocol.PermitsFor(t.policy, w)
 `, New: `	total, limited, inForce = protocol.PermitsFor(t.policy, w)
-	if !hasLength(t.policy.LimitsAt(w.Start()), w.Length) {
+	if _, ok := protocol.LimitOf(t.policy.LimitsAt(w.Start()), w.Length); !ok {
 		limited = false
 	}
 `},

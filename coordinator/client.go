@@ -2,13 +2,32 @@ package coordinator
 
 import (
 	"context"
+	"crypto/tls"
+	"fmt"
 	"log/slog"
 	"slices"
 	"time"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+
+	"github.com/quotient-limiter/quotient/internal/certs"
 )
+
+// ClientTLS returns a TLS configuration for clientv3.Config: the server is
+// checked against the authorities in the file ca, and this process shows the
+// certificate in the files cert and key. These two are read anew for every
+// connection, so that a certificate that is rotated on disk needs no restart.
+// The file ca is read once: put the old and the new authority into it before
+// etcd's certificates change authority. Without cert and key, or without ca,
+// which is then the system's, they are empty.
+func ClientTLS(ca, cert, key string) (*tls.Config, error) {
+	c, err := certs.Client(ca, cert, key)
+	if err != nil {
+		return nil, fmt.Errorf("coordinator: %w", err)
+	}
+	return c, nil
+}
 
 // NewClientLogger returns a logger for clientv3.Config.Logger that writes to l:
 // without one, etcd's client prints JSON to standard error. etcd's own messages
@@ -26,12 +45,10 @@ type slogCore struct {
 // level puts warnings down to debug: the client warns of every attempt, and the
 // session itself reports the important ones.
 func level(l zapcore.Level) slog.Level {
-	switch {
-	case l >= zapcore.ErrorLevel:
+	if l >= zapcore.ErrorLevel {
 		return slog.LevelError
-	default:
-		return slog.LevelDebug
 	}
+	return slog.LevelDebug
 }
 
 // Enabled implements zapcore.LevelEnabler.
