@@ -20,7 +20,6 @@ import (
 // somebody else changes the policy in the same moment.
 const AnyRevision = int64(-1)
 
-// defaultTimeout bounds one call to etcd.
 const defaultTimeout = 5 * time.Second
 
 // AdminOptions of an Admin. The zero value is ready to use.

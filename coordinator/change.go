@@ -142,7 +142,6 @@ type basis struct {
 // trimmed is how many records a change removes at most: one more than it adds.
 const trimmed = 2
 
-// basis reads the input of a change of each provider's policy.
 func (a *Admin) basis(ctx context.Context, providers []string) (all []basis, err error) {
 	for i, p := range providers {
 		if err := quota.ValidateProvider(p); err != nil {

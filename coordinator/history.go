@@ -46,7 +46,6 @@ type wireRecord struct {
 	New         json.RawMessage `json:"new,omitempty"`
 }
 
-// newRecord returns the operation that writes the record of a change.
 func (a *Admin) newRecord(provider string, oldRevision int64, old, value []byte, who, why string) (clientv3.Op, error) {
 	if len(why) > quota.MaxReasonBytes {
 		return clientv3.Op{}, fmt.Errorf("coordinator: a reason of %d bytes: at most %d", len(why), quota.MaxReasonBytes)

@@ -48,7 +48,6 @@ func (s *Session) loseLease(l *lease) {
 	l.drop()
 }
 
-// awaitLease returns the lease, waiting until there is one.
 func (s *Session) awaitLease(ctx context.Context) (*lease, error) {
 	for {
 		s.mu.Lock()

@@ -36,7 +36,6 @@ const (
 // grow with n.
 func dividePause(n int) time.Duration { return max(divideEvery, time.Duration(n)*divideEach) }
 
-// levelLocked notes the view's level.
 func (p *membership) levelLocked(l *protocol.Level) {
 	if p.level = l; l != nil {
 		p.levelled = p.s.o.Clock.Mono()

@@ -33,7 +33,6 @@ type mark struct {
 	begin    view.Position // where the history begins, if that is before the mark
 }
 
-// asOf is the revision as of which everything is listed.
 func (m *mark) asOf() int64 {
 	if m.begin.Revision != 0 {
 		return m.begin.Revision
@@ -102,7 +101,6 @@ func (p *membership) tooMany(n int) error {
 	return fmt.Errorf("coordinator: %s has more than %d keys: they are not followed until they are fewer", p.provider, maxInstances)
 }
 
-// page reads one page.
 func (p *membership) page(ctx context.Context, m mark, get clientv3.Op) (*pb.RangeResponse, error) {
 	c, done := p.s.bounded(ctx)
 	defer done()
@@ -151,7 +149,6 @@ func (p *membership) touch(ctx context.Context, m *mark) error {
 	return nil
 }
 
-// reportNow returns a report of this instant.
 func (p *membership) reportNow() ([]byte, error) {
 	r := p.sink.Report(p.s.o.Clock.Now())
 	r.Name = p.s.o.Name

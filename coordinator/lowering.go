@@ -65,7 +65,6 @@ func checkLowering(next *quota.Policy, before []superseded) error {
 	return nil
 }
 
-// supersededIn reads the keys under a provider's folder of superseded policies.
 func supersededIn(kvs []*mvccpb.KeyValue) []superseded {
 	var all []superseded
 	for _, kv := range kvs {

@@ -138,7 +138,6 @@ func reportIn(r *etcdserverpb.ResponseOp) (revision int64, value []byte) {
 	return revision, value
 }
 
-// readReport reads a report.
 func readReport(value []byte) (r quota.Report, err error) {
 	if n := len(value); n > maxReportBytes {
 		return r, fmt.Errorf("%d bytes are more than the most, %d", n, maxReportBytes)

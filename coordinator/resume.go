@@ -15,7 +15,6 @@ import (
 // This file is Options.StateDir: docs/protocol.md section 12 has the rule and its
 // proof. Whatever is missing or odd, the process joins as a new instance.
 
-// openState opens the provider's file, if there is to be one.
 func (p *membership) openState() {
 	o := &p.s.o
 	if o.StateDir == "" {

@@ -201,7 +201,6 @@ func (s *Session) reach(ctx context.Context, ttl time.Duration) (*lease, error) 
 	return l, nil
 }
 
-// diagnosed adds each endpoint's state to the error of an etcd that does not answer.
 func (s *Session) diagnosed(ctx context.Context, err error) error {
 	if !errors.Is(err, ErrUnreachable) || ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return err
@@ -237,7 +236,6 @@ func (s *Session) setProblem(of string, err error) {
 	}
 }
 
-// problem returns the problems set by setProblem.
 func (s *Session) problem() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -329,14 +327,12 @@ func (s *Session) shut() (memberships []*membership, l *lease, first bool) {
 	return slices.Collect(maps.Values(s.mu.memberships)), s.mu.lease, true
 }
 
-// all returns the memberships as of now.
 func (s *Session) all() []*membership {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Collect(maps.Values(s.mu.memberships))
 }
 
-// bounded returns a context for one call to etcd.
 func (s *Session) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, defaultTimeout)
 }

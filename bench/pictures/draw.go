@@ -43,7 +43,6 @@ type picture struct {
 	marks             map[float64]string // what happened, by x
 }
 
-// save draws it.
 func (p *picture) save() error {
 	c := plot.New()
 	c.Title.Text, c.X.Label.Text, c.Y.Label.Text = p.title, p.x, p.y
@@ -122,7 +121,6 @@ var charts = []bars{
 	{"central", "16 callers: processor time for a permit", "µs, callers and server", "Central", "counter", []string{"cpu-ns/permit", "server-cpu-ns/permit"}, 1e-3},
 }
 
-// drawCharts draws all of them from the output of the benchmarks.
 func drawCharts(file string) error {
 	for _, b := range charts {
 		names, values, err := b.read(file)
@@ -177,7 +175,6 @@ func (c *bars) read(file string) (names []string, values map[string]float64, err
 	return names, values, nil
 }
 
-// draw draws horizontal bars, from top to bottom.
 func (c *bars) draw(names []string, values map[string]float64) error {
 	p := plot.New()
 	p.Title.Text, p.X.Label.Text = c.title, c.unit

@@ -25,7 +25,6 @@ import (
 	"github.com/quotient-limiter/quotient/internal/load"
 )
 
-// part makes something, by running the load generator.
 type part struct {
 	name string
 	make func(context.Context, *loadgen) error
@@ -88,7 +87,6 @@ func run(ctx context.Context, with, wanted []string) error {
 	return nil
 }
 
-// loadgen runs the load generator.
 type loadgen struct {
 	with            []string // in front of it
 	program, report string

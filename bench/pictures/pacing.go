@@ -37,7 +37,6 @@ func pacing(name string, args ...string) func(context.Context, *loadgen) error {
 	}
 }
 
-// cells are the numbers of a row.
 func cells(r *load.Report) []string {
 	d := func(ns int64) string { return time.Duration(ns).Round(time.Millisecond).String() }
 	return []string{
@@ -74,7 +73,6 @@ func setRow(document, name string, cells []string) error {
 	return os.WriteFile(document, []byte(strings.Join(lines, "\n")), 0o600)
 }
 
-// shapesDoc holds a table with a row for each run.
 const shapesDoc = "docs/shapes.md"
 
 // shapes runs 96 instances under each shape, which burst all at once or call

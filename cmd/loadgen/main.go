@@ -141,7 +141,6 @@ func create(flag, name string) (*os.File, error) {
 	return file, nil
 }
 
-// fail writes an error and returns the exit status for it.
 func fail(stderr io.Writer, err error) int {
 	fmt.Fprintf(stderr, "loadgen: %v\n", err)
 	var usage *config.UsageError

@@ -84,7 +84,6 @@ var kinds = []struct {
 	{coordinator.ErrUnreachable, "unreachable", exitUnreachable}, {context.DeadlineExceeded, "unreachable", exitUnreachable},
 }
 
-// classify turns an error into what is shown, and an exit code.
 func classify(err error) failure {
 	// Which package failed is of no use to operators.
 	f := failure{Error: strings.TrimPrefix(format.OneLine(err), "coordinator: "), Kind: "failed", ExitCode: exitFailed}
@@ -111,7 +110,6 @@ func classify(err error) failure {
 	return f
 }
 
-// fail shows err on stderr in the format asked for and returns the exit code.
 func (a *app) fail(err error) int {
 	f := classify(err)
 	if a.format != format.Table {

@@ -64,7 +64,6 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer, env func(stri
 	return exitDone
 }
 
-// emit writes data to stdout: as JSON or YAML, or by table.
 func (a *app) emit(data any, table func(io.Writer)) error {
 	if a.format != format.Table {
 		return a.format.Write(a.stdout, data)
@@ -108,7 +107,6 @@ func (a *app) admin(client *clientv3.Client, timeout time.Duration) (*coordinato
 	return coordinator.NewAdmin(client, coordinator.AdminOptions{Prefix: a.etcd.Prefix, Author: author(a.env), Timeout: timeout})
 }
 
-// log writes to stderr: with --debug everything.
 func (a *app) log() *slog.Logger {
 	level := slog.LevelInfo
 	if a.debug {

@@ -76,7 +76,6 @@ func (a *app) awaitAll(ctx context.Context, admin *coordinator.Admin, most time.
 	}
 }
 
-// look reports whether all instances have applied the policy.
 func (w *waitJSON) look(ctx context.Context, admin *coordinator.Admin) (bool, error) {
 	f, err := admin.Fleet(ctx, w.Provider, nil)
 	if ctx.Err() != nil {

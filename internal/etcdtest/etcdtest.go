@@ -55,7 +55,6 @@ type TLS struct {
 	CA        string // that signs the clients' certificates
 }
 
-// startTimeout bounds the wait for a member to become ready.
 const startTimeout = 2 * time.Minute
 
 // Cluster is a running etcd.
@@ -66,7 +65,6 @@ type Cluster struct {
 	members []*member
 }
 
-// member is one member.
 type member struct {
 	name         string
 	peer, client url.URL

@@ -19,7 +19,6 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// memberConfig is all that a member needs to know.
 type memberConfig struct {
 	Name, Dir, State, Cluster string
 	Peer, Client              url.URL
@@ -87,7 +86,6 @@ type stream struct {
 
 func (s stream) Context() context.Context { return s.ctx }
 
-// start starts the member in this process.
 func (m memberConfig) start() (*server, error) {
 	cfg := embed.NewConfig()
 	cfg.Name, cfg.Dir = m.Name, m.Dir
@@ -120,7 +118,6 @@ func (m memberConfig) start() (*server, error) {
 	}
 }
 
-// bindTimeout bounds the wait for a port.
 const bindTimeout = 10 * time.Second
 
 // Ports are chosen below those that systems give to outgoing connections (from

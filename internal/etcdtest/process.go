@@ -13,7 +13,6 @@ import (
 	"github.com/quotient-limiter/quotient/internal/child"
 )
 
-// memberRole is that of a process that is a member.
 const memberRole = "etcd member"
 
 // RunIfMember turns this process into a member of a cluster, and does not

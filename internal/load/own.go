@@ -44,7 +44,6 @@ type OwnSummary struct {
 	Spans SpanSummary `json:"spans"`
 }
 
-// own judges the permits by the generator's clock.
 func (r *Run) own(issued int64, lengths []time.Duration) OwnSummary {
 	s := OwnSummary{ToleranceNs: int64(r.Own.Tolerance), WorstNs: int64(r.Own.Worst), Unplaced: issued}
 	for _, c := range r.Own.Came {

@@ -132,7 +132,6 @@ func (r *Run) Rolling() (moments []Moment) {
 	return moments
 }
 
-// spanRatio returns Summary.MaxSpanRatio.
 func (r *Run) spanRatio() float64 {
 	most := int64(0)
 	for _, m := range r.Rolling() {

@@ -210,7 +210,6 @@ func (s *Shape) atOnce(total int64) int64 {
 	}
 }
 
-// unit is the length of what Run.Counts are by.
 func (r *Run) unit(shortest time.Duration) time.Duration {
 	if r.Shape != nil {
 		return r.Shape.Cell

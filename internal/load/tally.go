@@ -22,10 +22,8 @@ type Count struct {
 	Doubtful int64
 }
 
-// certain are the permits that were taken for certain.
 func (c Count) certain() int64 { return c.Issued - c.Doubtful }
 
-// and returns the sum of two counts of one window.
 func (c Count) and(d Count) Count {
 	return Count{Index: d.Index, Offered: c.Offered + d.Offered, Issued: c.Issued + d.Issued, Doubtful: c.Doubtful + d.Doubtful}
 }
@@ -86,7 +84,6 @@ func (t *Tally) at(wall int64) *cell {
 	return &b.cells[i]
 }
 
-// find returns where the window around wall is counted.
 func (t *Tally) find(wall int64) (b *Block, cell int64) {
 	k := floorDiv(wall, int64(t.of.Length))
 	number := floorDiv(k, cellsPerBlock)
@@ -202,7 +199,6 @@ func (b *Block) begin(of Series, number int64) {
 	b.length.Store(int64(of.Length))
 }
 
-// counts returns the windows in which anything was counted, in order.
 func (b *Block) counts() (counts []Count) {
 	trying := b.trying.Load() - 1
 	for i := range b.cells {

@@ -29,7 +29,6 @@ type answer struct {
 	wait    time.Duration // for which it wants to be left alone, at least
 }
 
-// group is the servers together.
 type group struct {
 	every   time.Duration
 	servers []*server
@@ -73,7 +72,6 @@ func (g *group) forget(now int64) {
 	}
 }
 
-// verdict is what the servers say together.
 type verdict struct {
 	estimate clock.Estimate
 	// ok says that a majority agree, and estimate is theirs. The voters are the
@@ -160,7 +158,6 @@ func (g *group) pace(e *clock.Estimate) {
 // both included, in nanoseconds.
 type interval struct{ lo, hi int64 }
 
-// meets reports whether the two have an offset in common.
 func (i interval) meets(j interval) bool { return i.lo <= j.hi && j.lo <= i.hi }
 
 // majority returns the interval in which the true offset is, if no more of the

@@ -21,7 +21,6 @@ const (
 	reach = 4
 )
 
-// sample is one answer of a server.
 type sample struct {
 	mono   int64 // when it came
 	offset int64
@@ -50,7 +49,6 @@ type server struct {
 	trouble  string   // why the last question got no good answer; empty if it did
 }
 
-// take notes what came of a question.
 func (s *server) take(now int64, a answer, every time.Duration) {
 	s.asked, s.trouble = false, a.problem
 	s.failures++

@@ -93,7 +93,6 @@ func (w *Watch) Servers() []ServerStatus {
 	return slices.Clone(w.servers)
 }
 
-// result is an answer with its question.
 type result struct {
 	Question
 	answer

@@ -113,7 +113,6 @@ func ShortReason(why string) string {
 	return why
 }
 
-// wireBackoff is a back-off in JSON.
 type wireBackoff struct {
 	Schema int   `json:"schema"`
 	Asks   []Ask `json:"asks"`

@@ -21,7 +21,6 @@ type Loan struct {
 	Seal string `json:"seal"`
 }
 
-// maxLoanBytes bounds an encoded loan.
 const maxLoanBytes = 2 << 10
 
 // SealBy signs a loan with its host's key.

@@ -277,7 +277,6 @@ func (h *History) remove(id string) *member {
 	return old
 }
 
-// newest returns the instant at which the newest view was taken.
 func (h *History) newest() int64 {
 	if len(h.log) == 0 {
 		return h.since

@@ -48,7 +48,6 @@ type Config struct {
 	Embedded     bool // etcd is; nothing but its endpoints is to be known
 }
 
-// change is a limit change on the way.
 type change struct {
 	moment
 	Limits []quota.Limit
@@ -64,7 +63,6 @@ func (c *Config) Longest() time.Duration { return slices.Max(c.Lengths()) }
 // Lengths are those of the windows of all limits of the run, the shortest first.
 func (c *Config) Lengths() []time.Duration { return load.Lengths(c.allLimits()...) }
 
-// allLimits are those of the policy and of every change.
 func (c *Config) allLimits() [][]quota.Limit {
 	lists := [][]quota.Limit{c.Limits}
 	for _, ch := range c.Changes {

@@ -216,7 +216,6 @@ func (r *raw) check() (*Config, error) {
 	return c, c.checkFleet()
 }
 
-// oneOf refuses what is none of the words.
 func oneOf[T ~string](flag string, text T, words ...T) error {
 	if slices.Contains(words, text) {
 		return nil
@@ -226,7 +225,6 @@ func oneOf[T ~string](flag string, text T, words ...T) error {
 	return Usagef("%s: %q is unknown: use %s or %s", flag, text, strings.ReplaceAll(list[:last], " ", ", "), list[last+1:])
 }
 
-// checkBounds holds each number against its bounds.
 func (c *Config) checkBounds() error {
 	switch {
 	case c.Instances < 1 || c.Instances > maxInstances:

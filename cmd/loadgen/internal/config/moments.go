@@ -54,7 +54,6 @@ func parseMoments(flag, form string, texts []string, duration time.Duration) ([]
 	return list, nil
 }
 
-// parseMoments reads what happens on the way.
 func (c *Config) parseMoments(changes, faults, crashes []string) error {
 	list, err := parseMoments("--change", "AT=LIMIT, such as 5s=150000/s", changes, c.Duration)
 	if err != nil {

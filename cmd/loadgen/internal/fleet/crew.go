@@ -125,7 +125,6 @@ func (c *crew) add(list *[]*link, slots []int, retry bool) (err error) {
 	return nil
 }
 
-// hear takes a report of a worker.
 func (c *crew) hear(l *link, r worker.Report) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -155,7 +154,6 @@ func (c *crew) tell(change func(*worker.State)) {
 	}
 }
 
-// status sums up what the workers told last.
 func (c *crew) status() worker.Status {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -269,7 +267,6 @@ func (c *crew) end() (arrived *load.Arrivals, err error) {
 	return arrived, errors.Join(err, os.RemoveAll(c.dir))
 }
 
-// retire ends a worker and takes its counts over.
 func (c *crew) retire(l *link) error {
 	err := l.Close(endPatience)
 	counts, failed := worker.CountsIn(l.file)

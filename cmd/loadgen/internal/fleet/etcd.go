@@ -53,7 +53,6 @@ func openEtcd(ctx context.Context, c *config.Config, lost func(error)) (e *etcd,
 	return e, err
 }
 
-// where says which etcd it is.
 func (e *etcd) where(c *config.Config) string {
 	if e.embedded != nil {
 		if n := len(e.embedded.Endpoints()); n > 1 {
@@ -64,7 +63,6 @@ func (e *etcd) where(c *config.Config) string {
 	return "etcd at " + strings.Join(c.Etcd.Endpoints, ",")
 }
 
-// close gives the client up, and stops the embedded etcd.
 func (e *etcd) close() error {
 	var err error
 	if e.client != nil {
@@ -105,7 +103,6 @@ func (e *etcd) befall(ctx context.Context, fault string) error {
 	return errors.Join(errs...)
 }
 
-// fault lets happen what is to happen to etcd, in turn.
 func (r *run) fault(ctx context.Context, start int64) error {
 	for _, f := range r.c.Faults {
 		if !pause(ctx, start+int64(f.At)) {

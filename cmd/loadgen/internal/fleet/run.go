@@ -123,7 +123,6 @@ func (r *run) drive(ctx context.Context) error {
 	return err
 }
 
-// write sets the provider's policy.
 func (r *run) write(ctx context.Context, limits []quota.Limit, reason string) error {
 	_, err := r.etcd.admin.Put(ctx, r.provider, r.c.Policy(limits, reason), coordinator.AnyRevision)
 	return err
@@ -142,7 +141,6 @@ func (r *run) cleanUp(ctx context.Context) error {
 	return nil
 }
 
-// settle waits until the whole fleet is active.
 func (r *run) settle(ctx context.Context) error {
 	allowed := r.c.Settle + r.c.Growth() + r.c.Longest() + patience + time.Duration(r.c.Instances)*patienceInstance
 	for {
@@ -163,7 +161,6 @@ func (r *run) settle(ctx context.Context) error {
 	return nil
 }
 
-// see records how the fleet fares now.
 func (r *run) see() worker.Status {
 	s := r.crew.status()
 	r.own.look()
@@ -182,7 +179,6 @@ func (r *run) see() worker.Status {
 	return s
 }
 
-// event notes that something befell the fleet now.
 func (r *run) event(text string) {
 	r.happened.Lock()
 	defer r.happened.Unlock()
@@ -249,7 +245,6 @@ func (r *run) change(ctx context.Context, start int64) error {
 	return nil
 }
 
-// report sums the run up.
 func (r *run) report() *load.Report {
 	o := &r.observed
 	rep := &load.Report{Schema: load.Schema, Config: r.c.Asked, WindowNs: int64(r.c.Window()),

@@ -32,7 +32,6 @@ type figure struct {
 	from  func(time.Time) num // x of an instant
 }
 
-// add adds a value to every line, at a place of x.
 func (f *figure) add(at num, values ...num) {
 	f.At = append(f.At, at)
 	for i, v := range values {
@@ -69,7 +68,6 @@ func (n num) MarshalJSON() ([]byte, error) {
 
 var gap = num(math.NaN())
 
-// figures draws the report.
 func figures(r *load.Report) []figure {
 	var list []figure
 	lengths, byLength := []string{}, map[string][]load.Window{}
@@ -202,7 +200,6 @@ func rolling(r *load.Report, windows []load.Window) figure {
 	return f
 }
 
-// within is when the permits of a window are issued.
 func within(r *load.Report) figure {
 	w := r.Within
 	f := figure{Title: "Permits within a window", X: "milliseconds into the window", Y: "permits in " + time.Duration(w.BucketNs).String(),
@@ -232,7 +229,6 @@ func distribution(curve []load.Quantile, unit float64, title, y string) figure {
 	return f
 }
 
-// shares is the instances' shares, stacked.
 func shares(r *load.Report, windows []load.Window) figure {
 	f := overTime(r, windows, "Shares, stacked by instance")
 	f.Y = "permits a window"

@@ -17,7 +17,6 @@ import (
 	"github.com/quotient-limiter/quotient/internal/uplot"
 )
 
-// mostRows bounds the table of windows.
 const mostRows = 500
 
 var (

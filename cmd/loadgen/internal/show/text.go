@@ -62,7 +62,6 @@ func Table(out io.Writer, windows []load.Window, fleet int) {
 	leftOut()
 }
 
-// note says what is special about a window.
 func note(w *load.Window, fleet int) string {
 	switch {
 	case w.Over():
@@ -127,7 +126,6 @@ func Verdict(w io.Writer, v load.Verdict, windows []load.Window, s *load.Summary
 	}
 }
 
-// overText says what was exceeded.
 func overText(windows []load.Window, s *load.Summary) string {
 	own := &s.OwnClock
 	switch {
@@ -156,7 +154,6 @@ func unplacedText(n int64) string {
 	return fmt.Sprintf("; %s permits were held up, so that only their windows tell when they were issued", humanize.Comma(n))
 }
 
-// heldText says what was not exceeded.
 func heldText(p *load.SpanSummary) string {
 	if p == nil || p.Worst == nil {
 		return "its limit"
@@ -176,7 +173,6 @@ func spanText(p *load.SpanSummary) string {
 
 func percent(ratio float64) string { return fmt.Sprintf("%.2f%%", 100*ratio) }
 
-// lineEvery is how often progress is told.
 const lineEvery = 3 * time.Second
 
 // Progress tells how far a run is, in a line now and then. The zero Progress is

@@ -33,7 +33,6 @@ func RunIfChild() {
 	})
 }
 
-// start starts the worker of a setup.
 func start(s Setup, tell func(Report)) (*Worker, error) {
 	c, err := config.ParseFlags(s.Args, func(name string) string {
 		if name == "QUOTIENT_PASSWORD" && s.Password != "" {

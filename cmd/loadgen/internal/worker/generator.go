@@ -42,7 +42,6 @@ type limiter interface {
 	wait(maxWait time.Duration, f func(permit, error))
 }
 
-// fleetLimiter is a limiter of the fleet.
 type fleetLimiter struct{ *consumer.Limiter }
 
 func (l fleetLimiter) take() (permit, error) {
@@ -134,7 +133,6 @@ func (g *generator) add(l limiter, calls *load.Process, part float64, gone *atom
 	g.added = append(g.added, &member{limiter: l, calls: calls, part: part, gone: gone})
 }
 
-// run makes calls until the stop.
 func (g *generator) run() {
 	for {
 		now := time.Now().UnixNano()
@@ -172,7 +170,6 @@ func (g *generator) advance(m *member, now int64) {
 	}
 }
 
-// offer makes n calls, in chunks.
 func (g *generator) offer(m *member, n int64) {
 	for n > 0 {
 		now := time.Now().UnixNano()

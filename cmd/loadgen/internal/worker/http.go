@@ -80,7 +80,6 @@ func (p *Provider) Close() load.Sums {
 	return p.arrivals.Sums()
 }
 
-// sender makes a request to the provider for each permit.
 type sender struct {
 	client     *http.Client
 	url        string
@@ -91,7 +90,6 @@ type sender struct {
 	problem    atomic.Pointer[error] // of a request that was lost
 }
 
-// newSender returns a sender; end ends it.
 func newSender(address, secret string) *sender {
 	return &sender{url: "http://" + address + "/", secret: secret, under: make(chan struct{}, connections), client: &http.Client{
 		Timeout:   requestTimeout,

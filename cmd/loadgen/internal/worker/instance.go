@@ -26,7 +26,6 @@ const (
 	joinPause = 500 * time.Millisecond
 )
 
-// instance is one member of the fleet.
 type instance struct {
 	session *coordinator.Session
 	limiter *consumer.Limiter
@@ -46,7 +45,6 @@ func (w *Worker) join(slots []int, retry bool) {
 	})
 }
 
-// enter opens the instance of a slot.
 func (w *Worker) enter(slot int, retry bool) {
 	in, err := w.open(slot)
 	for err != nil && (retry || errors.Is(err, coordinator.ErrUnreachable)) && w.ctx.Err() == nil {
@@ -125,7 +123,6 @@ func (w *Worker) replace(slot int) {
 	w.join([]int{slot}, true)
 }
 
-// guardOf returns the guard that an instance has.
 func guardOf(p *quota.Policy, st *consumer.Status) time.Duration {
 	switch {
 	case !p.GuardAuto:

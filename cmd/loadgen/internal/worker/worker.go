@@ -97,7 +97,6 @@ func (w *Worker) obey(o Order) error {
 	return err
 }
 
-// reportStatus tells how the worker fares, until it ends.
 func (w *Worker) reportStatus() {
 	for {
 		select {
@@ -132,7 +131,6 @@ func (w *Worker) status() *Status {
 	return s
 }
 
-// waiting returns the calls that wait in limiters' queues.
 func (w *Worker) waiting() (n int64) {
 	for _, g := range w.generators {
 		n += g.waiting.Load()

@@ -169,7 +169,6 @@ type state struct {
 	Detail    *detail    `json:"detail,omitempty"`
 }
 
-// etcdState says whether etcd answers, and since when.
 type etcdState struct {
 	OK     bool   `json:"ok"`
 	Since  int64  `json:"since"`

@@ -122,7 +122,6 @@ const (
 	slowToApply = 10 * time.Second
 )
 
-// judgeFleet says what is wrong with one provider's fleet at the instant now.
 func judgeFleet(c *Chart, f *coordinator.Fleet, now time.Time) {
 	before := c.Problems()
 	switch p := &f.Policy; {

@@ -116,7 +116,6 @@ func fastest(f func() error) (least time.Duration, err error) {
 	return least, nil
 }
 
-// longHistory reports whether etcd still has what it had so many revisions ago.
 func longHistory(ctx context.Context, client *clientv3.Client, revision, ago int64) (bool, error) {
 	if revision <= ago {
 		return false, nil

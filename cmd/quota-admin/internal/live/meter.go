@@ -152,7 +152,6 @@ func (c *meter) point(from, to int64) Point {
 	return p
 }
 
-// instanceRates are permits and refusals per second.
 type instanceRates struct {
 	Issued, Refused, Shadowed float64
 	Known                     bool          // there were two reports
@@ -333,7 +332,6 @@ func (t *track) see(now time.Time, r *quota.Report) {
 	t.samples = append(t.samples, s)
 }
 
-// covers reports whether an instant is past.
 func (t *track) covers(at int64) bool {
 	return len(t.samples) > 0 && t.samples[len(t.samples)-1].at >= at
 }

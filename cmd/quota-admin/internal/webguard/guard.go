@@ -193,7 +193,6 @@ func ValidName(name string) bool {
 	return name != "" && len(name) <= maxIdentity && strings.TrimSpace(name) == name && format.Printable(name)
 }
 
-// sent reports whether a request comes from one of the proxies.
 func (u *Upstream) sent(r *http.Request) bool {
 	from, err := netip.ParseAddrPort(r.RemoteAddr)
 	return err == nil && slices.ContainsFunc(u.Proxies, func(p netip.Prefix) bool { return p.Contains(from.Addr().Unmap()) })
