@@ -1,0 +1,90 @@
+package consumer
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"time"
+)
+
+// AcquireAll acquires from several limiters, all or none: requests and tokens of one
+// API, or a team's limit and its organisation's. wants says how many permits of each;
+// the permits are returned by limiter, to be settled or released one by one. A map,
+// since no limiter can be in it twice. maxWait is as for Acquire, for all together.
+//
+// The order is that of the providers' names, whatever the caller's, and each limiter
+// serves its own queue in order. So callers cannot block each other. Permits are held
+// while later ones are waited for; those whose window ends meanwhile are acquired again.
+// If a limiter refuses, what is held is released, and the error is that limiter's. Two
+// queues that never have room within one window therefore end in ErrLimited.
+func AcquireAll(ctx context.Context, maxWait time.Duration, wants map[*Limiter]int64) (map[*Limiter]Permit, error) {
+	order, err := inOrder(wants)
+	if err != nil {
+		return nil, err
+	}
+	permits, began := make(map[*Limiter]Permit, len(wants)), time.Now()
+	for {
+		i := slices.IndexFunc(order, func(l *Limiter) bool { return permits[l].left() <= 0 })
+		if i < 0 {
+			return permits, nil
+		}
+		l := order[i]
+		permits[l].Release() // under some shapes it still counts
+		delete(permits, l)
+		wait := maxWait - time.Since(began)
+		bounded := false
+		for _, later := range order[i+1:] { // no longer than what is held is of use
+			if left := permits[later].left(); left > 0 && left < wait {
+				wait, bounded = left, true
+			}
+		}
+		p, err := l.Take(ctx, wants[l], wait)
+		if err == nil {
+			permits[l] = p
+			continue
+		}
+		for _, p := range permits {
+			p.Release()
+		}
+		if !bounded || !errors.Is(err, ErrLimited) {
+			return nil, err
+		}
+		clear(permits)
+	}
+}
+
+// inOrder returns the limiters in the order of their providers' names.
+func inOrder(wants map[*Limiter]int64) ([]*Limiter, error) {
+	if len(wants) == 0 {
+		return nil, fmt.Errorf("consumer: %w: AcquireAll without a limiter: name one at least", ErrInvalid)
+	}
+	if _, ok := wants[nil]; ok {
+		return nil, fmt.Errorf("consumer: %w: AcquireAll with a nil limiter: open it first", ErrInvalid)
+	}
+	order := slices.SortedFunc(maps.Keys(wants), func(a, b *Limiter) int { return cmp.Compare(a.core.provider, b.core.provider) })
+	for i, l := range order {
+		if wants[l] <= 0 {
+			return nil, fmt.Errorf("%w of %s", invalid(wants[l]), l.core.provider)
+		}
+		if i > 0 && order[i-1].core.provider == l.core.provider {
+			return nil, fmt.Errorf("consumer: %w: AcquireAll with two limiters of %s: ask one of them for the sum", ErrInvalid, l.core.provider)
+		}
+	}
+	return order, nil
+}
+
+// left returns how long the permit's window lasts; forever for a call that shadow mode
+// let pass, and 0 for the zero Permit.
+func (p Permit) left() time.Duration {
+	switch {
+	case p.core == nil:
+		return 0
+	case p.grant.Epoch == 0:
+		return math.MaxInt64
+	}
+	return time.Duration(p.grant.End - p.core.clock.Wall())
+}

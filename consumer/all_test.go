@@ -1,0 +1,176 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// opened returns a limiter of a provider of its own, with its source.
+func opened(t *testing.T, provider, limits string) *Limiter {
+	t.Helper()
+	l, err := Open(t.Context(), Fixed(policyOf(t, limits)), provider, Options{Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+func TestAcquireAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b, c := opened(t, "a", "2/s"), opened(t, "b", "10/s"), opened(t, "c", "10/s")
+		issued := func(want ...int64) {
+			t.Helper()
+			for i, l := range []*Limiter{a, b, c} {
+				if n := l.Status().Issued; n != want[i] {
+					t.Errorf("%s has issued %d, want %d", l.core.provider, n, want[i])
+				}
+			}
+		}
+		permits, err := AcquireAll(t.Context(), 0, map[*Limiter]int64{a: 1, b: 4, c: 8})
+		if err != nil || len(permits) != 3 || permits[b].N() != 4 || !permits[c].Valid(0) {
+			t.Fatalf("%v, %v", permits, err)
+		}
+		issued(1, 4, 8)
+		// c refuses, and what a and b gave is there again in its window.
+		var limited LimitError
+		_, err = AcquireAll(t.Context(), 0, map[*Limiter]int64{a: 1, b: 6, c: 3})
+		if !errors.As(err, &limited) || limited.Provider != "c" || limited.Asked != 3 {
+			t.Errorf("refused with %v", err)
+		}
+		issued(1, 4, 8)
+		if !a.TryAcquire() || !b.TryAcquireN(6) {
+			t.Error("what was taken is lost")
+		}
+		if err := errors.Join(permits[b].Settle(1), permits[c].Settle(9)); err != nil || !b.TryAcquireN(3) || c.TryAcquireN(2) {
+			t.Errorf("each is settled by itself: %v", err)
+		}
+		// All wait for the next window, with one maxWait.
+		start := time.Now()
+		if _, err := AcquireAll(t.Context(), 2*time.Second, map[*Limiter]int64{a: 2, c: 10}); err != nil || time.Since(start) != time.Second {
+			t.Errorf("%v after %v", err, time.Since(start))
+		}
+		if _, err := AcquireAll(t.Context(), 500*time.Millisecond, map[*Limiter]int64{b: 1, c: 1}); !errors.As(err, &limited) || limited.Provider != "c" {
+			t.Errorf("refused with %v", err)
+		}
+		if u := b.Status().Shortest(); u.Used != 0 {
+			t.Errorf("%d of b are used", u.Used)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		if _, err := AcquireAll(ctx, Forever, map[*Limiter]int64{b: 1, c: 1}); !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, ErrLimited) {
+			t.Errorf("cancelled: %v", err)
+		}
+		cancelled, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(100*time.Millisecond, cancel)
+		if _, err := AcquireAll(cancelled, Forever, map[*Limiter]int64{b: 1, c: 1}); !errors.Is(err, context.Canceled) {
+			t.Errorf("cancelled: %v", err)
+		}
+		time.AfterFunc(100*time.Millisecond, func() { _ = c.Close() })
+		for range 2 { // while it waits, and before
+			if _, err := AcquireAll(t.Context(), Forever, map[*Limiter]int64{b: 1, c: 1}); !errors.Is(err, ErrClosed) {
+				t.Errorf("closed: %v", err)
+			}
+		}
+		if u := b.Status().Shortest(); u.Used != 0 {
+			t.Errorf("%d of b are used", u.Used)
+		}
+	})
+}
+
+func TestAcquireAllRefusesBadInput(t *testing.T) {
+	bubble(t, "10/s", Options{}, func(t *testing.T, ctx context.Context, source *FixedSource, l *Limiter) {
+		for name, wants := range map[string]map[*Limiter]int64{
+			"nothing": nil, "a nil limiter": {nil: 1, l: 1}, "no permits": {l: 0}, "fewer": {l: -1},
+			"one provider twice": {l: 1, open(t, source, Options{}): 1},
+		} {
+			if permits, err := AcquireAll(ctx, 0, wants); !errors.Is(err, ErrInvalid) || permits != nil || l.Status().Issued != 0 {
+				t.Errorf("%s: %v, %v", name, permits, err)
+			}
+		}
+	})
+}
+
+// A permit whose window ends while a later limiter is waited for is acquired again: none
+// that is returned is over.
+func TestAcquireAllReturnsPermitsOfRunningWindows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := opened(t, "a", "3/200ms"), opened(t, "b", "1/s")
+		b.TryAcquire()
+		start := time.Now()
+		permits, err := AcquireAll(t.Context(), Forever, map[*Limiter]int64{a: 2, b: 1})
+		if err != nil || time.Since(start) != time.Second || !permits[a].Valid(199*time.Millisecond) || !permits[b].Valid(0) {
+			t.Errorf("%v after %v: %v, %v", err, time.Since(start), permits[a].Until(), permits[b].Until())
+		}
+	})
+}
+
+// If a permit cannot be acquired again while the later ones last, these go back in their
+// window, for others.
+func TestAcquireAllHoldsNothingInVain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := opened(t, "a", "3/200ms"), opened(t, "b", "1/s")
+		b.TryAcquire()
+		var done sync.WaitGroup
+		done.Go(func() {
+			start := time.Now()
+			permits, err := AcquireAll(t.Context(), Forever, map[*Limiter]int64{a: 2, b: 1})
+			if err != nil || time.Since(start) != 2800*time.Millisecond || !permits[a].Valid(0) || !permits[b].Valid(0) {
+				t.Errorf("%v after %v: %v, %v", err, time.Since(start), permits[a].Until(), permits[b].Until())
+			}
+		})
+		time.Sleep(500 * time.Millisecond)
+		for range 12 { // one in each of a's windows
+			done.Go(func() { _ = a.AcquireN(t.Context(), 2, Forever) })
+		}
+		time.Sleep(600 * time.Millisecond) // b's next window has begun
+		synctest.Wait()
+		if !b.TryAcquire() {
+			t.Error("b's permit is held, though a has no room in its window")
+		}
+		done.Wait()
+	})
+}
+
+// Callers neither block nor starve each other, though a map has no order: with one permit
+// of each a window, one is served in every window, and each in its turn.
+func TestAcquireAllServesEachInTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := opened(t, "a", "1/s"), opened(t, "b", "1/s")
+		const callers, rounds = 4, 5
+		_, _ = a.TryAcquire(), b.TryAcquire() // or the first is served before others ask
+		start, served := time.Now(), [callers]int{}
+		var mu sync.Mutex
+		var done sync.WaitGroup
+		for i := range callers {
+			done.Go(func() {
+				for range rounds {
+					if _, err := AcquireAll(t.Context(), Forever, map[*Limiter]int64{b: 1, a: 1}); err != nil {
+						t.Error(err)
+					}
+					mu.Lock()
+					served[i]++
+					most, least := served[0], served[0]
+					for _, n := range served {
+						most, least = max(most, n), min(least, n)
+					}
+					if most-least > 1 {
+						t.Errorf("after %v served %v", time.Since(start), served)
+					}
+					mu.Unlock()
+				}
+			})
+		}
+		done.Wait()
+		if took := time.Since(start); took != callers*rounds*time.Second {
+			t.Errorf("it took %v", took)
+		}
+		if n := a.Status().Issued + b.Status().Issued; n != 2*(callers*rounds+1) {
+			t.Errorf("%d permits for %d calls", n, callers*rounds)
+		}
+	})
+}
