@@ -64,10 +64,10 @@ func (p Permit) Release() bool {
 // If actual is less than N, Settle gives the rest back, as Release does. If it is more,
 // the difference is a debt of this instance, under every limit of the policy: nothing
 // more is issued until the windows' shares have paid it. So each window holds its limit
-// in permits issued and debts paid, and in any span of whole windows calls cost at most
-// the limit and the debt at its end. The debt is at most what the calls that ran when
-// it began cost beyond their permits. It survives every change in etcd and ends with
-// the process, which logs what is unpaid at Close.
+// in permits issued and debts paid, and the calls of any span of whole windows cost at
+// most the limit and the debt at its end, with what is still to be settled. A debt is at
+// most what the calls that ran when it began cost beyond their permits. It survives every
+// change in etcd and ends with the process, which logs what is unpaid at Close.
 //
 // A negative actual, one above quota.MaxPermits, or a permit that was released or
 // settled within the last window is an ErrInvalid and changes nothing. A debt that comes

@@ -1,0 +1,81 @@
+// Llm-client asks a language model whose provider limits requests and tokens a minute.
+// What a call costs is known with its answer: it reserves an estimate, and settles. The
+// provider is part of this process and counts by its own clock; `go run .` prints that.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// usual is how many tokens an answer usually has.
+const usual = 300
+
+type client struct {
+	http             *http.Client
+	requests, tokens *consumer.Limiter
+}
+
+// ask returns the answer to a prompt.
+func (c *client) ask(ctx context.Context, prompt string) (text string, err error) {
+	estimate := int64(len(prompt)/4 + usual)
+	permits, err := consumer.AcquireAll(ctx, consumer.Forever, map[*consumer.Limiter]int64{c.requests: 1, c.tokens: estimate})
+	if err != nil {
+		return "", err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://llm.example/v1/complete", strings.NewReader(prompt))
+	if err != nil {
+		return "", err
+	}
+	response, err := c.http.Do(request)
+	if err != nil {
+		return "", err // what it has cost is not known: the estimate stands
+	}
+	defer response.Body.Close()
+	var answer answer
+	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
+		return "", err
+	}
+	return answer.Text, permits[c.tokens].Settle(answer.Usage.TotalTokens)
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+func main() {
+	const minute = 2 * time.Second // so that nobody has to wait for it
+	ctx, stop := context.WithTimeout(context.Background(), 5*minute)
+	defer stop()
+	open := func(provider string, limit int64) *consumer.Limiter {
+		policy := quota.Policy{Limits: []quota.Limit{{Permits: limit, Window: minute}}}
+		return must(consumer.Open(ctx, consumer.Fixed(policy), provider, consumer.Options{})) // for a fleet: a *coordinator.Session
+	}
+	api := &provider{minute: minute, say: func() int { return rand.IntN(2 * usual) }}
+	c := &client{&http.Client{Transport: api}, open("llm/requests", 60), open("llm/tokens", 9000)}
+	var workers sync.WaitGroup
+	for range 20 {
+		workers.Go(func() {
+			for ctx.Err() == nil {
+				_, _ = c.ask(ctx, "Why is the sky blue?")
+			}
+		})
+	}
+	workers.Wait()
+	for i, tokens := range api.counted() {
+		fmt.Printf("minute %d: the provider counted %d of 9000 tokens\n", i, tokens)
+	}
+	fmt.Printf("%d tokens are owed\n", c.tokens.Status().Debt)
+}
