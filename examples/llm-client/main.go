@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/quotient-limiter/quotient/consumer"
@@ -66,10 +67,13 @@ func main() {
 	api := &provider{minute: minute, say: func() int { return rand.IntN(2 * usual) }}
 	c := &client{&http.Client{Transport: api}, open("llm/requests", 60), open("llm/tokens", 9000)}
 	var workers sync.WaitGroup
+	var characters atomic.Int64
 	for range 20 {
 		workers.Go(func() {
 			for ctx.Err() == nil {
-				_, _ = c.ask(ctx, "Why is the sky blue?")
+				if text, err := c.ask(ctx, "Why is the sky blue?"); err == nil {
+					characters.Add(int64(len(text)))
+				}
 			}
 		})
 	}
@@ -77,5 +81,5 @@ func main() {
 	for i, tokens := range api.counted() {
 		fmt.Printf("minute %d: the provider counted %d of 9000 tokens\n", i, tokens)
 	}
-	fmt.Printf("%d tokens are owed\n", c.tokens.Status().Debt)
+	fmt.Printf("%d characters of answers; %d tokens are owed\n", characters.Load(), c.tokens.Status().Debt)
 }
