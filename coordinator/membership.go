@@ -81,6 +81,7 @@ func newMembership(s *Session, provider string, sink feed.Sink) *membership {
 // run registers and follows the watch, again and again, until closed.
 func (p *membership) run() {
 	defer close(p.done)
+	defer p.noteClosed()
 	p.openState()
 	defer p.closeState()
 	p.trouble(nil) // the session's

@@ -58,6 +58,7 @@ func (p *membership) register(ctx context.Context, l *lease) error {
 	if err != nil {
 		return err
 	}
+	p.noteRegistered(m.cluster, i.ID)
 	p.mu.Lock()
 	p.key, p.id, p.lease, p.value, p.created, p.keyAt, p.signer = m.key, i.ID, l.id, i, m.created, keyAt, signer
 	p.listLocked(m, all)
