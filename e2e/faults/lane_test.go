@@ -166,6 +166,7 @@ func (l *lane) play(part time.Duration) error {
 func (l *lane) joinAndGo(how kind) func(time.Duration) error {
 	return func(part time.Duration) error {
 		joins := toJoin
+		l.look(total/2, l.size) // all have some of their shares left
 		if how == toLeave {
 			joins = toBorrow
 			l.look(total-total%int64(l.size), l.size) // all take their whole shares at once
