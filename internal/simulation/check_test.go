@@ -41,6 +41,7 @@ type Stats struct {
 	Borrowed  int // permits that newcomers were lent
 	Continued int // processes that continued the incarnation before
 	HeldBack  int // times that a host saw a back-off that binds
+	Paid      int // permits of debts
 }
 
 // Action returns the name of the i-th action, and how often it happened.
@@ -53,7 +54,7 @@ func (s *Stats) Add(o *Stats) {
 	}
 	s.Hosts, s.Compacted, s.Rewatched = s.Hosts+o.Hosts, s.Compacted+o.Compacted, s.Rewatched+o.Rewatched
 	s.Doubts, s.Unlike, s.Backwards, s.Anew = s.Doubts+o.Doubts, s.Unlike+o.Unlike, s.Backwards+o.Backwards, s.Anew+o.Anew
-	s.Continued, s.Borrowed, s.HeldBack = s.Continued+o.Continued, s.Borrowed+o.Borrowed, s.HeldBack+o.HeldBack
+	s.Continued, s.Borrowed, s.HeldBack, s.Paid = s.Continued+o.Continued, s.Borrowed+o.Borrowed, s.HeldBack+o.HeldBack, s.Paid+o.Paid
 }
 
 // Violation is a window in which too many permits were issued, or something

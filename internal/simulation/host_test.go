@@ -35,7 +35,7 @@ type host struct {
 	ntp     *ntp.Watch   // of kind Measured
 	servers []timeServer // what it asks
 	planner share.Planner
-	gate    *window.Gate
+	gate    gate
 	tracker view.Tracker
 	reports view.Reports
 
@@ -97,7 +97,7 @@ func (h *host) start() {
 	h.started = h.read()
 	h.clock = clock.Started(h.started, h.suspended())
 	h.planner.Clock, h.planner.Lends = h.clock, true
-	h.gate = window.NewGate(h, h.decided, nil)
+	h.gate = gate{window.NewGate(h, h.decided, nil), h}
 	h.gate.Lent = h.lend
 	h.tracker.ReadBy(&w.reader)
 	if w.kind == Measured {

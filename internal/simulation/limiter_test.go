@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/window"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -24,7 +25,9 @@ type limiter struct {
 	stopped   []quota.Window  // of these, those that time has to come back to
 	grants    []grant
 	waits     []*window.Waiter
-	serial    uint64 // of the newest permit that was given back
+	serial    uint64 // of the newest permit that was given back or settled
+	owed      int64  // what calls have cost beyond their permits, and is not paid
+	ringsAt   int64  // the gate's alarm for that
 }
 
 // grant is a number of permits issued at once.
@@ -178,7 +181,7 @@ func (h *host) takeUpTo(now clock.Instant, n int64) {
 	h.grant(got)
 }
 
-// takeAndReturn is Limiter.Take, and now and then Permit.Release.
+// takeAndReturn is Limiter.Take, and now and then Permit.Release or Permit.Settle.
 func (h *host) takeAndReturn(now clock.Instant, n int64) {
 	s := h.gate.Segment()
 	grant, ok := s.Grant, false
@@ -200,6 +203,64 @@ func (h *host) takeAndReturn(now clock.Instant, n int64) {
 		h.giveBack(last, grant, n)
 	case 1:
 		h.at(h.now+h.r.Int64N(600*ms), func() { h.giveBack(last, grant, n) })
+	case 2:
+		if h.serial++; h.serial%4 == 0 {
+			excess := 1 + int64(h.serial/4%3)
+			h.owed += excess
+			h.gate.Correct(h.read(), grant, h.serial, n, n+excess)
+			h.paid()
+		}
+	}
+}
+
+// gate notes what is paid of the debt: it counts in the window in which it is paid.
+type gate struct {
+	*window.Gate
+	h *host
+}
+
+func (g gate) Tick(at clock.Instant)    { g.Gate.Tick(at); g.h.paid() }
+func (g gate) Changed(at clock.Instant) { g.Gate.Changed(at); g.h.paid() }
+
+func (g gate) Proved(at clock.Instant, proof window.Proof) { g.Gate.Proved(at, proof); g.h.paid() }
+
+func (g gate) Enter(at clock.Instant, w *window.Waiter, n, deadline int64) (window.Grant, window.Verdict) {
+	defer g.h.paid()
+	return g.Gate.Enter(at, w, n, deadline)
+}
+
+func (g gate) TakeUpTo(at clock.Instant, n int64) (window.Grant, int64, bool) {
+	defer g.h.paid()
+	return g.Gate.TakeUpTo(at, n)
+}
+
+func (g gate) Cancel(at clock.Instant, w *window.Waiter) bool {
+	defer g.h.paid()
+	return g.Gate.Cancel(at, w)
+}
+
+func (g gate) Refund(at clock.Instant, grant window.Grant, serial uint64, n int64) bool {
+	defer g.h.paid()
+	return g.Gate.Refund(at, grant, serial, n)
+}
+
+func (g gate) Borrow(at clock.Instant, host string, loan protocol.Loan, shares []int64) int64 {
+	defer g.h.paid()
+	return g.Gate.Borrow(at, host, loan, shares)
+}
+
+// paid notes what was paid just now, and sets the alarm for the rest.
+func (h *host) paid() {
+	if h.owed == 0 || h.shut {
+		return
+	}
+	left := h.gate.Usage(h.read()).Debt
+	h.grant(h.owed - left)
+	h.stats.Paid += int(h.owed - left)
+	h.owed = left
+	if wake := h.gate.Wake(); wake != h.ringsAt {
+		h.ringsAt = wake
+		h.tickAt(wake)
 	}
 }
 

@@ -143,8 +143,8 @@ func (s *totals) faults() string {
 			parts = append(parts, fmt.Sprintf("%s %d", name, n))
 		}
 	}
-	return strings.Join(parts, ", ") + fmt.Sprintf("; hosts %d, registered anew %d, continued in place %d, permits lent %d, held back by others %d, watches found compacted %d, opened anew for lagging %d, silences doubted %d, views unlike %d, stores gone back %d",
-		s.stats.Hosts, s.stats.Anew, s.stats.Continued, s.stats.Borrowed, s.stats.HeldBack, s.stats.Compacted, s.stats.Rewatched, s.stats.Doubts, s.stats.Unlike, s.stats.Backwards)
+	return strings.Join(parts, ", ") + fmt.Sprintf("; hosts %d, registered anew %d, continued in place %d, permits lent %d, of debts %d, held back by others %d, watches found compacted %d, opened anew for lagging %d, silences doubted %d, views unlike %d, stores gone back %d",
+		s.stats.Hosts, s.stats.Anew, s.stats.Continued, s.stats.Borrowed, s.stats.Paid, s.stats.HeldBack, s.stats.Compacted, s.stats.Rewatched, s.stats.Doubts, s.stats.Unlike, s.stats.Backwards)
 }
 
 // search runs the histories of the seeds from first to last on all processors
