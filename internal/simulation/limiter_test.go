@@ -204,12 +204,11 @@ func (h *host) takeAndReturn(now clock.Instant, n int64) {
 	case 1:
 		h.at(h.now+h.r.Int64N(600*ms), func() { h.giveBack(last, grant, n) })
 	case 2:
-		if h.serial++; h.serial%4 == 0 {
-			excess := 1 + int64(h.serial/4%3)
-			h.owed += excess
-			h.gate.Correct(h.read(), grant, h.serial, n, n+excess)
-			h.paid()
-		}
+		h.serial++
+		excess := int64(1 + h.serial%5)
+		h.owed += excess
+		h.gate.Correct(h.read(), grant, h.serial, n, n+excess)
+		h.paid()
 	}
 }
 
