@@ -107,7 +107,7 @@ func (p *membership) writeEnd(ctx context.Context, until time.Time) error {
 	if err := p.state.clear(); err != nil {
 		return fmt.Errorf("coordinator: leave %s: %w", p.provider, err)
 	}
-	b, err := json.Marshal(value)
+	b, err := json.Marshal(protocol.Incarnation(value))
 	if err != nil {
 		return fmt.Errorf("coordinator: leave %s: %w", p.provider, err)
 	}

@@ -182,7 +182,7 @@ func (p *membership) parse(kv *mvccpb.KeyValue, deleted bool) view.Key {
 	} else if key == p.s.keys.Backoff(p.provider) {
 		k.Kind, most = view.Backoff, protocol.MaxBackoffBytes+1
 	} else if id, ok := keys.IncarnationIn(p.s.keys.Instances(p.provider), key); ok {
-		k.Kind, k.ID, k.First, most = view.Instance, id, !deleted && kv.CreateRevision == kv.ModRevision, quota.MaxInstanceBytes+1
+		k.Kind, k.ID, k.First, most = view.Instance, id, !deleted && kv.CreateRevision == kv.ModRevision, protocol.MaxInstanceBytes+1
 	}
 	k.Value = bytes.Clone(kv.Value[:min(len(kv.Value), most)])
 	return k

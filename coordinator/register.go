@@ -100,7 +100,7 @@ func (p *membership) writeKey(ctx context.Context, l *lease) (i quota.Instance, 
 	m.id, m.key, m.lease, m.sent = a.id, s.keys.Instance(p.provider, a.id), l.id, s.o.Clock.Now()
 	i = p.instance(a.id)
 	i.Attempt, i.From, i.Borrows = a.number, from, !from.IsZero()
-	value, err := json.Marshal(i)
+	value, err := json.Marshal(protocol.Incarnation(i))
 	if err != nil {
 		return i, m, 0, fmt.Errorf("coordinator: register: %w", err)
 	}
@@ -154,7 +154,7 @@ func written(kvs []*mvccpb.KeyValue, l *lease, into *quota.Instance) (created in
 		return 0, fmt.Errorf("its lease is %x, not %x", kv.Lease, int64(l.id))
 	}
 	found := quota.Instance{ID: into.ID}
-	if err := json.Unmarshal(kv.Value, &found); err != nil {
+	if err := json.Unmarshal(kv.Value, (*protocol.Incarnation)(&found)); err != nil {
 		return 0, err
 	}
 	*into = found

@@ -8,6 +8,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/internal/keys"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/view"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -48,7 +49,7 @@ func (p *membership) resume(ctx context.Context, l *lease) (i quota.Instance, m 
 	}
 	i = p.instance(b.ID)
 	i.From = b.From
-	value, err := json.Marshal(i)
+	value, err := json.Marshal(protocol.Incarnation(i))
 	if err != nil {
 		return i, m, false, fmt.Errorf("coordinator: continue %s: %w", b.ID, err)
 	}

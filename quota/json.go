@@ -6,12 +6,9 @@ import (
 	"time"
 )
 
-// Bounds on what is decoded, in bytes: more than any valid value needs. What is
+// MaxPolicyBytes bounds the JSON of a policy: more than any valid one needs. What is
 // longer is refused before it is read.
-const (
-	MaxPolicyBytes   = 256 << 10
-	MaxInstanceBytes = 4 << 10
-)
+const MaxPolicyBytes = 256 << 10
 
 // duration is a time.Duration that is a string in JSON: "2.5s".
 type duration time.Duration
@@ -136,9 +133,18 @@ func (p Policy) MarshalJSON() ([]byte, error) {
 // UnmarshalJSON reads a policy. Fields that it does not know are ignored, a
 // schema that it does not know is refused. It does not validate.
 func (p *Policy) UnmarshalJSON(b []byte) error {
+	if len(b) > MaxPolicyBytes {
+		return fmt.Errorf("policy: %d bytes are more than the most, %d", len(b), MaxPolicyBytes)
+	}
+	// The fields of another schema may have other types, so an error names it first.
 	var w wirePolicy
-	if err := decode("policy", b, MaxPolicyBytes, &w, &w.Schema); err != nil {
-		return err
+	switch err := json.Unmarshal(b, &w); {
+	case err != nil && (w.Schema == 0 || w.Schema == Schema):
+		return fmt.Errorf("policy: %w", err)
+	case w.Schema == 0:
+		return fmt.Errorf("policy: the schema is missing: write \"schema\":%d", Schema)
+	case w.Schema != Schema:
+		return fmt.Errorf("policy: schema %d is not the one this version knows, %d: upgrade, or write it again with this version's tools", w.Schema, Schema)
 	}
 	*p = Policy{
 		Limits: limitsFromWire(w.Limits), Share: w.Share, Weights: w.Weights, Floor: w.Floor, Mode: w.Mode,
@@ -153,51 +159,5 @@ func (p *Policy) UnmarshalJSON(b []byte) error {
 	}
 	def(&p.Backoff, BackoffInstance)
 	p.Requires = p.unimplied()
-	return nil
-}
-
-// MarshalJSON writes the instance as its key's value: without its ID, which is
-// in the key.
-func (i Instance) MarshalJSON() ([]byte, error) {
-	type plain Instance
-	def(&i.Weight, 1)
-	i.Started, i.From, i.Until = i.Started.UTC(), i.From.UTC(), i.Until.UTC()
-	return json.Marshal(struct {
-		Schema int `json:"schema"`
-		plain
-	}{Schema, plain(i)})
-}
-
-// UnmarshalJSON reads an instance, leaving its ID alone. Fields that it does not
-// know are ignored, a schema that it does not know is refused.
-func (i *Instance) UnmarshalJSON(b []byte) error {
-	type plain Instance
-	var w struct {
-		Schema int `json:"schema"`
-		plain
-	}
-	if err := decode("instance", b, MaxInstanceBytes, &w, &w.Schema); err != nil {
-		return err
-	}
-	w.ID = i.ID
-	*i = Instance(w.plain)
-	def(&i.Weight, 1)
-	return nil
-}
-
-// decode reads a value. schema is where into has its schema: the fields of another
-// one may have other types, so the error names it first.
-func decode(what string, b []byte, most int, into any, schema *int) error {
-	if len(b) > most {
-		return fmt.Errorf("%s: %d bytes are more than the most, %d", what, len(b), most)
-	}
-	switch err := json.Unmarshal(b, into); {
-	case err != nil && (*schema == 0 || *schema == Schema):
-		return fmt.Errorf("%s: %w", what, err)
-	case *schema == 0:
-		return fmt.Errorf("%s: the schema is missing: write \"schema\":%d", what, Schema)
-	case *schema != Schema:
-		return fmt.Errorf("%s: schema %d is not the one this version knows, %d: upgrade, or write it again with this version's tools", what, *schema, Schema)
-	}
 	return nil
 }

@@ -28,13 +28,6 @@ func fullPolicy() Policy {
 	}
 }
 
-func fullInstance() Instance {
-	return Instance{
-		ID: "worker-7.1a2b.1", Name: "worker-7", Host: "h", PID: 4711, Version: "v0.1.0", Weight: 3,
-		Started: newYear, From: newYear.Add(4 * time.Second), Until: newYear.Add(time.Hour),
-	}
-}
-
 // The bytes are an agreement with every other version: a change here breaks it.
 func TestJSONGolden(t *testing.T) {
 	t.Parallel()
@@ -59,11 +52,6 @@ func TestJSONGolden(t *testing.T) {
 			"a shape requires its feature", Policy{Limits: []Limit{{100, time.Second}}, Shape: ShapeBucket, Burst: 20, WarmUp: time.Minute, Requires: []string{"levels"}},
 			`{"schema":1,"limits":[{"permits":100,"window":"1s"}],"share":"equal","mode":"enforce","settle":"3s","freshness":"2.5s","clock_error":"50ms","outage":"hold","guard":"0s","pacing":"off","shape":"bucket","burst":20,"warm_up":"1m0s","backoff":"fleet","requires":["levels","shapes"]}`,
 		},
-		{"instance by name only", Instance{ID: "x", Name: "worker-7"}, `{"schema":1,"name":"worker-7","weight":1}`},
-		{
-			"every field of an instance", fullInstance(),
-			`{"schema":1,"name":"worker-7","host":"h","pid":4711,"version":"v0.1.0","weight":3,"started":"2027-01-01T00:00:00Z","from":"2027-01-01T00:00:04Z","until":"2027-01-01T01:00:00Z"}`,
-		},
 	} {
 		got, err := json.Marshal(test.value)
 		if err != nil || string(got) != test.want {
@@ -81,14 +69,6 @@ func TestJSONRoundTrip(t *testing.T) {
 	var p Policy
 	if err := json.Unmarshal(b, &p); err != nil || !reflect.DeepEqual(p, fullPolicy()) {
 		t.Errorf("got %+v, %v, want %+v", p, err, fullPolicy())
-	}
-	b, err = json.Marshal(fullInstance())
-	if err != nil {
-		t.Fatal(err)
-	}
-	i := Instance{ID: fullInstance().ID}
-	if err := json.Unmarshal(b, &i); err != nil || !reflect.DeepEqual(i, fullInstance()) {
-		t.Errorf("got %+v, %v, want %+v", i, err, fullInstance())
 	}
 }
 
@@ -130,14 +110,6 @@ func TestJSONRefuses(t *testing.T) {
 		{`[]`, "cannot unmarshal array"},
 		{`{"schema":1`, "unexpected end"},
 		{`{"schema":1} {}`, "after top-level value"},
-	} {
-		for _, into := range []any{new(Policy), new(Instance)} {
-			if err := json.Unmarshal([]byte(test.text), into); err == nil || !strings.Contains(err.Error(), test.says) {
-				t.Errorf("%T from %s: %v, want %q", into, test.text, err, test.says)
-			}
-		}
-	}
-	for _, test := range []struct{ text, says string }{
 		{`{"schema":1,"limits":[{"permits":5.5,"window":"1s"}]}`, "number 5.5"},
 		{`{"schema":1,"limits":[{"permits":1e3,"window":"1s"}]}`, "number 1e3"},
 		{`{"schema":1,"limits":[{"permits":99999999999999999999,"window":"1s"}]}`, "number 99999999999999999999"},
@@ -154,15 +126,10 @@ func TestJSONRefuses(t *testing.T) {
 			t.Errorf("%.100s: %v, want %q", test.text, err, test.says)
 		}
 	}
-	var i Instance
-	text := `{"schema":1,"name":"` + strings.Repeat("x", MaxInstanceBytes) + `"}`
-	if err := json.Unmarshal([]byte(text), &i); err == nil || !strings.Contains(err.Error(), "more than the most, 4096") {
-		t.Errorf("an instance of %d bytes: %v", len(text), err)
-	}
 }
 
 // Whatever is valid must fit: else a policy could be written that nobody reads.
-func TestLargestValidValuesFit(t *testing.T) {
+func TestLargestValidPolicyFits(t *testing.T) {
 	t.Parallel()
 	worst := func(n int) string { return strings.Repeat("\x01", n) } // six bytes each, escaped
 	var limits []Limit
@@ -180,22 +147,15 @@ func TestLargestValidValuesFit(t *testing.T) {
 	for range maxRequires {
 		p.Requires = append(p.Requires, worst(MaxNameBytes))
 	}
-	i := Instance{Name: worst(MaxNameBytes), Host: worst(MaxNameBytes), Version: worst(MaxNameBytes),
-		PID: 1 << 40, Weight: MaxWeight, Started: newYear.Add(1), From: newYear.Add(1), Until: newYear.Add(2)}
-	for _, test := range []struct {
-		value interface{ Validate() error }
-		into  any
-	}{{p, new(Policy)}, {&i, new(Instance)}} {
-		if err := test.value.Validate(); err != nil {
-			t.Errorf("not the largest valid %T: %v", test.into, err)
-		}
-		b, err := json.Marshal(test.value)
-		if err == nil {
-			err = json.Unmarshal(b, test.into)
-		}
-		if err != nil {
-			t.Errorf("the largest valid %T, %d bytes: %v", test.into, len(b), err)
-		}
+	if err := p.Validate(); err != nil {
+		t.Errorf("not the largest valid policy: %v", err)
+	}
+	b, err := json.Marshal(p)
+	if err == nil {
+		err = json.Unmarshal(b, new(Policy))
+	}
+	if err != nil {
+		t.Errorf("the largest valid policy, %d bytes: %v", len(b), err)
 	}
 }
 
@@ -225,8 +185,8 @@ func TestPolicyJSONRoundTripProperty(t *testing.T) {
 
 // settled holds that what was decoded and written once is then written the same
 // for ever: two tools that pass a value on do not make a new one of it.
-func settled[T any](t *testing.T, text []byte, validate func(T) error) {
-	var v, again T
+func settled(t *testing.T, text []byte, validate func(Policy) error) {
+	var v, again Policy
 	if json.Unmarshal(text, &v) != nil {
 		return
 	}
@@ -266,21 +226,6 @@ func FuzzPolicyJSON(f *testing.F) {
 			}
 			p.Unsupported()
 			return p.Validate()
-		})
-	})
-}
-
-func FuzzInstanceJSON(f *testing.F) {
-	full, err := json.Marshal(fullInstance())
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Add(full)
-	f.Add([]byte(`{"schema":1,"weight":-1,"from":"9999-12-31T23:59:59Z","until":"0000-01-01T00:00:00Z"}`))
-	f.Add([]byte(`null`))
-	f.Fuzz(func(t *testing.T, text []byte) {
-		settled(t, text, func(i Instance) error {
-			return i.Validate()
 		})
 	})
 }

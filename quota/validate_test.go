@@ -139,6 +139,13 @@ func TestPolicyValidate(t *testing.T) {
 	}
 }
 
+func fullInstance() Instance {
+	return Instance{
+		ID: "worker-7.1a2b.1", Name: "worker-7", Host: "h", PID: 4711, Version: "v0.1.0", Weight: 3,
+		Started: newYear, From: newYear.Add(4 * time.Second), Until: newYear.Add(time.Hour),
+	}
+}
+
 func TestInstanceValidate(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", MaxNameBytes+1)

@@ -49,11 +49,9 @@ type levelJSON struct {
 	Author   string `json:"author"`
 }
 
-type fieldsOfInstance quota.Instance
-
 type instanceJSON struct {
 	Incarnation string `json:"incarnation"`
-	fieldsOfInstance
+	quota.Instance
 	// Share is of the shortest limit's window that runs now; null where no
 	// policy is in force.
 	Share *int64 `json:"share"`
@@ -109,7 +107,7 @@ func (a *app) showInstances(f *coordinator.Fleet, explain bool, now time.Time) e
 		SumOfShares: sum.SumOfShares, Instances: []instanceJSON{}, Problem: sum.Problem,
 	}
 	for _, s := range f.Instances {
-		data.Instances = append(data.Instances, instanceJSON{s.Instance.ID, fieldsOfInstance(s.Instance), knownOr(s.Share, s.ShareKnown), s.Report, format.OneLine(s.Problem), nil})
+		data.Instances = append(data.Instances, instanceJSON{s.Instance.ID, s.Instance, knownOr(s.Share, s.ShareKnown), s.Report, format.OneLine(s.Problem), nil})
 	}
 	if sum.Limit != nil {
 		data.Limit = &limitJSON{sum.Limit.Permits, sum.Limit.Window.String()}

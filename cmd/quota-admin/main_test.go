@@ -15,6 +15,8 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/await"
 	"github.com/quotient-limiter/quotient/internal/etcdtest"
+	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/quota"
 )
 
 // server serves all tests that need no etcd of their own; they stay apart by
@@ -78,6 +80,9 @@ func (b *bench) put(client *clientv3.Client, key string, value any) {
 	b.t.Helper()
 	text, ok := value.(string)
 	if !ok {
+		if i, ok := value.(quota.Instance); ok {
+			value = protocol.Incarnation(i)
+		}
 		encoded, err := json.Marshal(value)
 		if err != nil {
 			b.t.Fatal(err)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/internal/etcdtest"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -112,7 +113,7 @@ func history(t *testing.T, client *clientv3.Client) (what []string) {
 			if e.Type == clientv3.EventTypeDelete {
 				return append(what, "gone")
 			}
-			if err := json.Unmarshal(e.Kv.Value, &i); err != nil {
+			if err := json.Unmarshal(e.Kv.Value, (*protocol.Incarnation)(&i)); err != nil {
 				t.Fatal(err)
 			}
 			if i.Until.IsZero() {

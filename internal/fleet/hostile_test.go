@@ -10,6 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -134,7 +135,7 @@ func TestHostileKeysEnlargeNobody(t *testing.T) {
 		says             string
 	}{
 		{"no JSON", "providers/p/instances/junk", "{", counts, "junk\" cannot be read"},
-		{"a megabyte", "providers/p/instances/huge", `{"schema":1,"name":"` + strings.Repeat("x", megabyte) + `"}`, counts, fmt.Sprint("more than the most, ", quota.MaxInstanceBytes)},
+		{"a megabyte", "providers/p/instances/huge", `{"schema":1,"name":"` + strings.Repeat("x", megabyte) + `"}`, counts, fmt.Sprint("more than the most, ", protocol.MaxInstanceBytes)},
 		{"invalid UTF-8", "providers/p/instances/utf8", "{\"schema\":1,\"name\":\"\xff\xfe\"}", counts, "has no lease"},
 		{"a name that is no UTF-8", "providers/p/instances/%FF%FE", `{"schema":1}`, counts, "has no lease"},
 		{"a future schema", "providers/p/instances/future", `{"schema":99,"weight":"heavy"}`, counts, "schema 99"},

@@ -11,6 +11,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -98,7 +99,7 @@ func announcedIn(t *testing.T, written clientv3.WatchChan) int64 {
 				return until.UnixNano()
 			}
 			var i quota.Instance
-			if err := json.Unmarshal(e.Kv.Value, &i); err != nil {
+			if err := json.Unmarshal(e.Kv.Value, (*protocol.Incarnation)(&i)); err != nil {
 				t.Fatal(err)
 			}
 			until = i.Until
@@ -143,11 +144,11 @@ func (g *group) putUntil(m *member, until time.Time) {
 		g.t.Fatal(r, err)
 	}
 	var i quota.Instance
-	if err := json.Unmarshal(r.Kvs[0].Value, &i); err != nil {
+	if err := json.Unmarshal(r.Kvs[0].Value, (*protocol.Incarnation)(&i)); err != nil {
 		g.t.Fatal(err)
 	}
 	i.Until = until
-	b, err := json.Marshal(i)
+	b, err := json.Marshal(protocol.Incarnation(i))
 	if err != nil {
 		g.t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 
@@ -20,14 +21,49 @@ func ReadPolicy(value []byte) (*quota.Policy, error) {
 	return &p, nil
 }
 
+// MaxInstanceBytes bounds the value of an incarnation's key: more than any valid one
+// needs. What is longer is refused before it is read.
+const MaxInstanceBytes = 4 << 10
+
+// Incarnation is an instance as the value of its key, without the ID, which is in the
+// key.
+type Incarnation quota.Instance
+
+// MarshalJSON writes the value.
+func (i Incarnation) MarshalJSON() ([]byte, error) {
+	type plain Incarnation
+	i.Weight = cmp.Or(i.Weight, 1)
+	i.Started, i.From, i.Until = i.Started.UTC(), i.From.UTC(), i.Until.UTC()
+	return json.Marshal(struct {
+		Schema int `json:"schema"`
+		plain
+	}{quota.Schema, plain(i)})
+}
+
+// UnmarshalJSON reads a value and leaves the ID alone. Fields that it does not know are
+// ignored, a schema that it does not know is refused.
+func (i *Incarnation) UnmarshalJSON(value []byte) error {
+	type plain Incarnation
+	var w struct {
+		Schema int `json:"schema"`
+		plain
+	}
+	if err := decode("instance", value, MaxInstanceBytes, &w, &w.Schema); err != nil {
+		return err
+	}
+	w.ID, w.Weight = i.ID, cmp.Or(w.Weight, 1)
+	*i = Incarnation(w.plain)
+	return nil
+}
+
 // ReadInstance reads the value of an incarnation's key and validates it.
 func ReadInstance(id string, value []byte) (quota.Instance, error) {
-	i := quota.Instance{ID: id}
-	err := i.UnmarshalJSON(value)
+	i := Incarnation{ID: id}
+	err := json.Unmarshal(value, &i)
 	if err == nil {
-		err = i.Validate()
+		err = (*quota.Instance)(&i).Validate()
 	}
-	return i, err
+	return quota.Instance(i), err
 }
 
 // ReadLevel reads and validates a level. Fields that it does not know are ignored, a

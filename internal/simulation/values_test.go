@@ -42,7 +42,7 @@ func (w *world) policyValue(p *quota.Policy) []byte {
 }
 
 func (w *world) instanceValue(i quota.Instance) []byte {
-	return w.encode(i, func(number string) { w.instances[number] = i })
+	return w.encode(protocol.Incarnation(i), func(number string) { w.instances[number] = i })
 }
 
 func (w *world) levelValue(l *protocol.Level) []byte {
