@@ -16,11 +16,11 @@ import (
 // the permits are returned by limiter, to be settled or released one by one. A map,
 // since no limiter can be in it twice. maxWait is as for Acquire, for all together.
 //
-// The order is that of the providers' names, whatever the caller's, and each limiter
-// serves its own queue in order. So callers cannot block each other. Permits are held
+// The limiters are asked in the order of their providers' names, and each serves its
+// queue in order. So callers cannot block each other. Permits are held
 // while later ones are waited for; those whose window ends meanwhile are acquired again.
-// If a limiter refuses, what is held is released, and the error is that limiter's. Two
-// queues that never have room within one window therefore end in ErrLimited.
+// If a limiter refuses, what is held is released, and the error is that limiter's. So it
+// is if two limiters have no room in the same window until maxWait is over.
 func AcquireAll(ctx context.Context, maxWait time.Duration, wants map[*Limiter]int64) (map[*Limiter]Permit, error) {
 	order, err := inOrder(wants)
 	if err != nil {

@@ -41,7 +41,7 @@ type Reason string
 
 // The reasons of a LimitError.
 const (
-	// ReasonSpent: the window's share is used up, or others wait for it.
+	// ReasonSpent: the window's share is used up, others wait for it, or it pays a debt.
 	ReasonSpent Reason = "share spent"
 	// ReasonJoining: this instance has no share yet, and what it has borrowed is spent.
 	ReasonJoining Reason = "joining"

@@ -153,6 +153,28 @@ func TestNothingIsIssuedBesideADebt(t *testing.T) {
 	}
 }
 
+// A long queue is gone along for large debts only.
+func TestADebtBehindALongQueue(t *testing.T) {
+	f := newFixed(map[time.Duration]int64{second: 100})
+	g := gateOf(f, 0, func(*Waiter, Grant, Verdict) {})
+	g.Changed(at(0))
+	upTo(g, at(0), 100)
+	for range 1000 {
+		g.Enter(at(1), &Waiter{}, 1, Forever)
+	}
+	for range 50 {
+		owe(g, at(2), 1)
+		g.Estimate(at(2), 1)
+	}
+	if n := g.mu.forecast.calls; n < 25 {
+		t.Errorf("of 50 debts, the forecast was made again for the one %d before the last", n)
+	}
+	owe(g, at(3), 150)
+	if when, known := g.Estimate(at(3), 1); !known || when != int64(13*second) {
+		t.Errorf("foreseen at %v, %v; 200 are owed, and 1,000 wait", time.Duration(when), known)
+	}
+}
+
 // A debt that no window within the horizon pays ends no loop and no wait in time: its
 // end is unknown.
 func TestADebtBeyondTheHorizon(t *testing.T) {

@@ -31,7 +31,7 @@ type forecast struct {
 	// made again, but not so often that a long queue would cost more than a
 	// constant for each call.
 	stale bool
-	left  int64 // permits of those that gave up
+	left  int64 // permits of those that gave up, and of debts
 	calls int   // since end was made from the present
 	// beyond says that end stands at the horizon: when the last waiter will be
 	// served is unknown, except that it is not before reach. So it is for
@@ -191,6 +191,17 @@ func (f *forecast) prepare(g *Gate) {
 	for w := q.head; w != nil && !f.beyond; w = w.next {
 		f.serve(g, w.n, Forever)
 	}
+}
+
+// delay takes in that all that wait come after n more permits. In a short queue those
+// that cannot be served in time any more are refused at once; a long one is not gone
+// along for every debt.
+func (f *forecast) delay(g *Gate, n int64) {
+	if g.mu.queue.length <= short {
+		f.void = true
+		return
+	}
+	f.stale, f.left = true, addCapped(f.left, n)
 }
 
 // join reports whether a newcomer that wants n permits can be served by the

@@ -199,7 +199,7 @@ func (g *Gate) Correct(at clock.Instant, grant Grant, serial uint64, n, actual i
 	case actual > n:
 		g.settleLocked()
 		g.mu.ledger.debt = addCapped(g.mu.ledger.debt, actual-n)
-		g.mu.forecast.void = true
+		g.mu.forecast.delay(g, actual-n)
 		g.rebuildLocked(at)
 	}
 	return true
