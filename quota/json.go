@@ -116,13 +116,16 @@ func (p Policy) MarshalJSON() ([]byte, error) {
 		Settle: duration(p.Settle), Freshness: duration(p.Freshness), ClockError: duration(p.ClockError),
 		Outage: p.Outage, Guard: guard{fixed: p.Guard}, GuardAuto: p.GuardAuto, Pacing: p.Pacing,
 		Shape: p.Shape, Burst: p.Burst, WarmUp: duration(p.WarmUp), Backoff: p.Backoff, Quorum: p.BackoffQuorum,
-		From: p.From.UTC(), MaxStep: p.MaxStep, Requires: append(p.Requires, p.implied()...), Author: p.Author, Reason: p.Reason, Time: p.Time.UTC(),
+		From: p.From.UTC(), Requires: append(p.Requires, p.implied()...), Author: p.Author, Reason: p.Reason, Time: p.Time.UTC(),
 	}
 	if !p.shaped() {
 		w.Shape = "" // as versions write it that know no other
 	}
 	if p.BackoffMax != defaultBackoffMax {
 		w.BackoffMax = duration(p.BackoffMax)
+	}
+	if p.MaxStep != defaultMaxStep {
+		w.MaxStep = p.MaxStep
 	}
 	for _, c := range p.Next {
 		w.Next = append(w.Next, wireChange{c.From.UTC(), limitsToWire(c.Limits)})

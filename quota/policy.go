@@ -94,13 +94,10 @@ const (
 	// as its clock error and windows demand.
 	DefaultFreshness = 2500 * time.Millisecond
 	// defaultFloor is in percent. Policies of the other share rules have none.
-	defaultFloor = 10
-	// DefaultMaxStep is for policies that set no MaxStep.
-	DefaultMaxStep = 10.0
+	defaultFloor      = 10
+	defaultMaxStep    = 10.0
+	defaultBackoffMax = time.Minute
 )
-
-// defaultBackoffMax is for policies that set no BackoffMax.
-const defaultBackoffMax = time.Minute
 
 // Bounds of a policy's times.
 const (
@@ -176,7 +173,7 @@ type Policy struct {
 	Next []LimitChange
 	// MaxStep is the largest factor by which one change may multiply or divide a
 	// limit before operators' tools take it for a typing error and refuse it; 1
-	// to MaxPermits, 0 means DefaultMaxStep. Instances do not read it.
+	// to MaxPermits, default 10. Instances do not read it.
 	MaxStep float64
 	// Requires names features that change shares. An instance that does not
 	// know one of them issues nothing and says so.
@@ -229,6 +226,7 @@ func (p Policy) WithDefaults() Policy {
 	def(&p.Shape, ShapeFixed)
 	def(&p.Backoff, BackoffFleet)
 	def(&p.BackoffMax, defaultBackoffMax)
+	def(&p.MaxStep, defaultMaxStep)
 	p.Requires = p.unimplied()
 	sortLimits(p.Limits)
 	for _, c := range p.Next {

@@ -73,9 +73,7 @@ func (p Policy) Validate() error {
 	p.checkTiming(&errs)
 	p.checkGuard(&errs)
 	p.checkDates(&errs)
-	if p.MaxStep != 0 {
-		within(&errs, "max_step", p.MaxStep, 1, float64(MaxPermits), fmt.Sprintf("0 means the default, %v", DefaultMaxStep))
-	}
+	within(&errs, "max_step", p.MaxStep, 1, float64(MaxPermits), fmt.Sprintf("0 means the default, %v", defaultMaxStep))
 	within(&errs, "backoff_quorum", p.BackoffQuorum, 0, maxQuorum, "0 stands for 1 in fleets of up to 3 instances, else 2")
 	within(&errs, "backoff_max", p.BackoffMax, minBackoffMax, maxBackoffMax, fmt.Sprintf("0 stands for %v", defaultBackoffMax))
 	if len(p.Requires) > maxRequires {

@@ -204,7 +204,7 @@ func TestWithDefaults(t *testing.T) {
 	want := Policy{
 		Limits: []Limit{{1, time.Second}, {2, 2 * time.Second}}, Share: ShareEqual, Mode: ModeEnforce,
 		Settle: DefaultSettle, Freshness: DefaultFreshness, ClockError: DefaultClockError, Outage: OutageHold, Pacing: PacingOff, Shape: ShapeFixed,
-		Backoff: BackoffFleet, BackoffMax: time.Minute,
+		Backoff: BackoffFleet, BackoffMax: time.Minute, MaxStep: 10,
 		Next: []LimitChange{{newYear, []Limit{{3, 3 * time.Second}, {4, 4 * time.Second}}}},
 	}
 	if !reflect.DeepEqual(got, want) {

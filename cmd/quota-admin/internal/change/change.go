@@ -308,7 +308,7 @@ func (e *StepError) Error() string {
 // the greatest step, 0 for next's own: from what is in force at now, or from one
 // announced limit to the next. What old announced already passes.
 func CheckStep(old, next quota.Policy, now time.Time, most float64) error {
-	most = cmp.Or(most, next.MaxStep, quota.DefaultMaxStep)
+	most = cmp.Or(most, next.WithDefaults().MaxStep)
 	was, will := lineOf(old), lineOf(next)
 	before := old.LimitsAt(now.UnixNano())
 	past, future := will.split(now)
