@@ -127,7 +127,7 @@ type Policy struct {
 	// another division; 100 ms to MaxSettle, default DefaultSettle.
 	Settle time.Duration
 	// Freshness is S', how old the proof of a view may be; default as at
-	// DefaultFreshness. Settle must exceed it as CheckTiming demands.
+	// DefaultFreshness. Settle must exceed it as MinSettleFor says.
 	Freshness time.Duration
 	// ClockError is e, the bound on a host's wall-clock error; default
 	// DefaultClockError.

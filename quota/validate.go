@@ -116,9 +116,10 @@ func choose[T ~string](field string, value T, known ...T) choice {
 	return c
 }
 
-// Unsupported returns what the policy needs and this version does not know, in
-// words; nil if it knows all. An instance that lacks any of it gives itself a
-// share of 0: to guess could break the sum.
+// Unsupported returns why no instance of this version can obey the policy, in words; nil
+// if it can: what the policy needs and this version does not know, and times with which
+// the sum of all shares could exceed the total. An instance then gives itself a share of
+// 0: to guess could break the sum.
 func (p *Policy) Unsupported() (missing []string) {
 	for _, r := range p.Requires {
 		if r != featureGuardAuto && r != featureShapes {
@@ -129,6 +130,12 @@ func (p *Policy) Unsupported() (missing []string) {
 		if c.value != "" && !slices.Contains(c.known, c.value) {
 			missing = append(missing, c.field+" "+shorten(c.value))
 		}
+	}
+	var errs problems
+	timed := p.WithDefaults()
+	timed.checkTiming(&errs)
+	for _, err := range errs {
+		missing = append(missing, err.Error())
 	}
 	return missing
 }
@@ -286,19 +293,11 @@ func shorten(s string) string {
 // driftBound is r of the settle rule, inverted; package protocol says what it bounds.
 const driftBound = 1000
 
-// CheckTiming returns nil if the settle time is long enough for the freshness,
-// the clock error and the longest window, so that the sum of all shares stays
-// under the total: S >= S'(1+r)/(1-r) + 2e(1+r) + w*r with r = 1/1000 and
-// w the longest window; under shapes other than ShapeFixed three of them and the
-// guard.
-// Times out of their bounds fail too; zero fields stand for their defaults.
-func (p Policy) CheckTiming() error {
-	p = p.WithDefaults()
-	var errs problems
-	p.checkTiming(&errs)
-	return errors.Join(errs...)
-}
-
+// checkTiming checks that the settle time is long enough for the freshness, the clock
+// error and the longest window, so that the sum of all shares stays under the total:
+// S >= S'(1+r)/(1-r) + 2e(1+r) + w*r with r = 1/1000 and w the longest window; under
+// shapes other than ShapeFixed three of them and the guard. Times out of their bounds
+// fail too.
 func (p *Policy) checkTiming(errs *problems) {
 	before := len(*errs)
 	within(errs, "settle", p.Settle, minSettle, MaxSettle, "")
@@ -338,7 +337,7 @@ func settleBeside(clockError, window time.Duration) int64 {
 
 // defaultFreshness is five sixths of the settle time, or what the clock error
 // and the longest window leave of it if that is less. Where they leave too
-// little it is the former, and CheckTiming says what is needed.
+// little it is the former, and Validate says what is needed.
 func (p *Policy) defaultFreshness() time.Duration {
 	usual := (p.Settle / 6 * 5).Truncate(time.Millisecond)
 	if p.Settle > MaxSettle || p.ClockError < 0 || p.ClockError > MaxSettle {

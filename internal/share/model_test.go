@@ -156,7 +156,7 @@ func instanceOf(v *protocol.View, id string) *quota.Instance {
 }
 
 func unsupported(p *quota.Policy) bool {
-	return p != nil && (len(p.Unsupported()) > 0 || p.CheckTiming() != nil)
+	return p != nil && len(p.Unsupported()) > 0
 }
 
 // timesOf are the times that must not change.
@@ -235,7 +235,7 @@ func naiveShare(v *protocol.View, self string, w quota.Window) int64 {
 		}
 	}
 	if !slices.Contains(ids, self) || v.Policy == nil || v.Policy.LimitsAt(w.Start()) == nil ||
-		v.Policy.Mode == quota.ModePause || len(v.Policy.Requires) > 0 || v.Policy.CheckTiming() != nil ||
+		v.Policy.Mode == quota.ModePause || len(v.Policy.Requires) > 0 || len(v.Policy.Unsupported()) > 0 ||
 		v.Policy.Share == "lottery" {
 		return 0
 	}

@@ -31,7 +31,7 @@ const (
 	// ReasonPaused: the policy's mode is pause.
 	ReasonPaused
 	// ReasonUnsupported: the policy needs a feature that this version lacks, or
-	// its times break the timing rule (quota.Policy.CheckTiming).
+	// its times break the timing rule (quota.Policy.Unsupported).
 	ReasonUnsupported
 	// ReasonLeft: the window starts at or after this instance's own end.
 	ReasonLeft
@@ -94,7 +94,7 @@ func newTerms(p *quota.Policy, revision int64, l *protocol.Level) *terms {
 	t.lengths = slices.Compact(t.lengths)
 	t.weighted, t.byDemand, t.floor, t.shape = d.Share == quota.ShareWeighted, d.Share == quota.ShareDemand, d.Floor, d.Shape
 	switch {
-	case len(p.Unsupported()) > 0 || p.CheckTiming() != nil:
+	case len(p.Unsupported()) > 0:
 		t.blocked = ReasonUnsupported
 	case p.Mode == quota.ModePause:
 		t.blocked = ReasonPaused

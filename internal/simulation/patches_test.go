@@ -246,7 +246,7 @@ func (p *Planner) Expire() { p.expired = true }
 		{File: "internal/share/planner.go", Old: "p.proof, p.proved = sent, true", New: "p.proof, p.proved, p.expired = sent, true, false"},
 	}},
 	{Name: "TimingUnchecked", Wrong: "obeys a policy that breaks the timing rule", Edits: []mutant.Edit{
-		{File: "internal/share/terms.go", Old: "case len(p.Unsupported()) > 0 || p.CheckTiming() != nil:", New: "case len(p.Unsupported()) > 0:"},
+		{File: "quota/validate.go", Old: "\ttimed.checkTiming(&errs)\n", New: "\t_ = timed\n"},
 	}},
 	{Name: "ToldOtherwise", Wrong: "lets a store in doubt tell something else", Edits: []mutant.Edit{
 		{File: "internal/view/doubt.go", Old: `t.memory.all[d.next] != x:
