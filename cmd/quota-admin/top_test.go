@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"github.com/quotient-limiter/quotient/internal/await"
 )
 
 func TestTopInPlainLines(t *testing.T) {
@@ -16,6 +18,10 @@ func TestTopInPlainLines(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	await.Until(t, "both report their shares", func() bool {
+		stdout, _ := b.want(exitDone, "top", "p", "--count", "1", "-o", "yaml")
+		return strings.Count(stdout, "share: 50\n") == 2
+	})
 	stdout, _ := b.want(exitDone, "top", "p", "--count", "2", "--interval", "100ms")
 	if strings.Count(stdout, "INCARNATION") != 2 || strings.Count(stdout, "worker-1") != 4 || strings.Contains(stdout, "\x1b") {
 		t.Errorf("two plain tables: %s", stdout)
