@@ -31,6 +31,7 @@ type lane struct {
 	// starts; then it takes one with each sweep. The mark is the smaller of two
 	// shares: a permit beyond it is one that the larger share allows.
 	mark int64
+	rest bool   // nobody takes more than the mark
 	seen []seen // by member
 }
 
@@ -61,6 +62,9 @@ func (l *lane) sweep(ctx context.Context) {
 	defer l.mu.Unlock()
 	for i, limiter := range l.limiters {
 		s := &l.seen[i]
+		if l.rest && s.taken >= l.mark && time.Since(s.start) < window {
+			continue
+		}
 		if !s.take(ctx, limiter, 1) {
 			continue
 		}
@@ -94,10 +98,17 @@ func (s *seen) take(ctx context.Context, limiter *consumer.Limiter, n int64) boo
 func (l *lane) look(permits int64, n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.mark = (permits + int64(n) - 1) / int64(n)
+	l.mark, l.rest = (permits+int64(n)-1)/int64(n), false
 	for i := range l.seen {
 		l.seen[i].first, l.seen[i].last = time.Time{}, time.Time{}
 	}
+}
+
+// leave lets all take their marks alone.
+func (l *lane) leave() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.rest = true
 }
 
 // found returns when the earliest and when the latest instance first got a
@@ -166,7 +177,8 @@ func (l *lane) play(part time.Duration) error {
 func (l *lane) joinAndGo(how kind) func(time.Duration) error {
 	return func(part time.Duration) error {
 		joins := toJoin
-		l.look(total/2, l.size) // all have some of their shares left
+		l.look(total/2, l.size)
+		l.leave() // all have some of their shares left
 		if how == toLeave {
 			joins = toBorrow
 			l.look(total-total%int64(l.size), l.size) // all take their whole shares at once
