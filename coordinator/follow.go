@@ -83,7 +83,7 @@ func (p *membership) watch(ctx context.Context, w *stream, wait *backoff) error 
 	if w == nil {
 		w = p.newStream(ctx, p.tracker.Position()+1)
 	}
-	p.watcher, p.rewatch, p.behind = w, w.end, 0
+	p.open, p.behind = w, 0
 	newcomer := p.proved == 0
 	p.mu.Unlock()
 	defer w.close()
@@ -123,7 +123,7 @@ func (p *membership) watch(ctx context.Context, w *stream, wait *backoff) error 
 func (p *membership) unwatched() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.watcher, p.rewatch = nil, nil
+	p.open = nil
 }
 
 // take applies one answer of the watch that lasts as long as ctx. A watch that was
@@ -199,8 +199,8 @@ func (p *membership) gapLocked(why string) {
 	p.s.o.Logger.Warn("etcd went backwards", "provider", p.provider, "because", why)
 	p.relist = true
 	p.tracker.Doubt(p.s.o.Clock.Now())
-	if p.rewatch != nil {
-		p.rewatch()
+	if p.open != nil {
+		p.open.end()
 	}
 }
 
@@ -242,8 +242,8 @@ func (p *membership) check(ctx context.Context) (gap bool) {
 		p.gapLocked("this instance's newest report is gone")
 	case unshown:
 		p.gapLocked("after a silence, nothing shows that it is the same store")
-	case reopen && p.rewatch != nil:
-		p.rewatch()
+	case reopen && p.open != nil:
+		p.open.end()
 	}
 	p.proveLocked()
 	return p.relist

@@ -153,12 +153,12 @@ func TestAGapThatIsFoundWithoutAWatch(t *testing.T) {
 	p := f.only(r)
 	await.Until(t, "the view is proved", r.is(proved))
 	await.Until(t, "a watch is open", p.locked(func() bool {
-		if p.rewatch == nil {
+		if p.open == nil {
 			return false
 		}
 		p.reports.Reset(1<<40, nil)
 		p.tracker.Doubt(p.s.o.Clock.Now())
-		p.rewatch()
+		p.open.end()
 		return true
 	}))
 	await.Until(t, "the history begins anew", func() bool { return strings.Count(r.told().log, "reset") == 2 })

@@ -56,8 +56,7 @@ type membership struct {
 	behind   int64              // since when the watch has been behind, 0 if it is not
 	failure  error              // the reason why this membership cannot follow its provider, or nil
 	problem  string             // all of that, as last told to the sink
-	watcher  clientv3.Watcher   // of the open watch alone; nil while there is none
-	rewatch  context.CancelFunc // ends the open watch; nil while there is none
+	open     *stream            // the open watch; nil while there is none
 	relist   bool               // the history has a gap
 	checking bool               // a check of a doubted view is under way
 	silent   bool               // the sink is closed

@@ -126,7 +126,7 @@ func (s *Session) probeOnce(every time.Duration, of []*membership) {
 // probe that asks it, or it would be lost as often as not.
 func (p *membership) askProgress() {
 	p.mu.Lock()
-	w, timeout := p.watcher, p.freshness()
+	w, timeout := p.open, p.freshness()
 	p.mu.Unlock()
 	if w == nil {
 		return
@@ -156,7 +156,7 @@ func (p *membership) answered(s *Session, a asked, revision int64, cluster uint6
 		p.checking = true
 		s.wg.Go(func() { p.check(p.ctx) })
 	}
-	if !p.tracker.Behind() || p.rewatch == nil {
+	if !p.tracker.Behind() || p.open == nil {
 		return false
 	}
 	now := s.o.Clock.Mono()
@@ -166,7 +166,7 @@ func (p *membership) answered(s *Session, a asked, revision int64, cluster uint6
 	if now-p.behind > int64(p.freshness()/2) {
 		// Reads are answered and the watch is not: it hangs on a member that lags.
 		p.s.o.Logger.Warn("watch lags behind, opening it anew", "provider", p.provider)
-		p.rewatch()
+		p.open.end()
 		p.behind = now
 	}
 	return true

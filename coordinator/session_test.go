@@ -112,7 +112,7 @@ func TestACompactionWhileAwayStartsTheHistoryAnew(t *testing.T) {
 	s := f.only(a)
 	s.mu.Lock()
 	s.tracker.List(s.s.o.Clock.Now(), 1, 0, nil) // as if the watch had been lost at revision 1
-	s.rewatch()
+	s.open.end()
 	s.mu.Unlock()
 	r, err := f.client.Get(t.Context(), "x")
 	if err != nil {
