@@ -45,6 +45,12 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+var quiet = slog.New(slog.DiscardHandler)
+
+func dial(endpoints []string) (*clientv3.Client, error) {
+	return clientv3.New(clientv3.Config{Endpoints: endpoints, DialTimeout: 5 * time.Second, Logger: coordinator.NewClientLogger(quiet)})
+}
+
 // report is what a worker tells: that all instances are active, and at last what they
 // used.
 type report struct {
@@ -56,8 +62,7 @@ type report struct {
 func (w worker) work(orders <-chan struct{}, tell func(report)) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	quiet := slog.New(slog.DiscardHandler)
-	client, err := clientv3.New(clientv3.Config{Endpoints: w.Endpoints, DialTimeout: 5 * time.Second, Logger: coordinator.NewClientLogger(quiet)})
+	client, err := dial(w.Endpoints)
 	if err != nil {
 		return err
 	}

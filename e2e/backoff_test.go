@@ -6,15 +6,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
 	"sync"
 	"testing"
 	"time"
-
-	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/consumer/httplimit"
@@ -52,8 +49,7 @@ type heard struct {
 func (c caller) work(orders <-chan struct{}, tell func(heard)) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	quiet := slog.New(slog.DiscardHandler)
-	client, err := clientv3.New(clientv3.Config{Endpoints: c.Endpoints, DialTimeout: 5 * time.Second, Logger: coordinator.NewClientLogger(quiet)})
+	client, err := dial(c.Endpoints)
 	if err != nil {
 		return err
 	}

@@ -5,14 +5,11 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
-
-	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/coordinator"
@@ -38,8 +35,7 @@ func (d daemon) permits() string { return filepath.Join(d.Folder, "permits") }
 func (d daemon) work(orders <-chan struct{}, _ func(struct{})) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	quiet := slog.New(slog.DiscardHandler)
-	client, err := clientv3.New(clientv3.Config{Endpoints: d.Endpoints, DialTimeout: 5 * time.Second, Logger: coordinator.NewClientLogger(quiet)})
+	client, err := dial(d.Endpoints)
 	if err != nil {
 		return err
 	}

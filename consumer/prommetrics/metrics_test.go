@@ -159,14 +159,21 @@ quotient_permits_issued_total{provider="p"} 2
 	})
 }
 
+// opened returns a limiter of 10/s, and where its metrics are.
+func opened(t *testing.T) (*consumer.Limiter, *prometheus.Registry) {
+	t.Helper()
+	metrics, registry := prommetrics.New(), prometheus.NewPedanticRegistry()
+	registry.MustRegister(metrics)
+	l, err := metrics.Open(t.Context(), fixed(t, "10/s"), "p", quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l, registry
+}
+
 func TestADebtIsShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		metrics, registry := prommetrics.New(), prometheus.NewPedanticRegistry()
-		registry.MustRegister(metrics)
-		l, err := metrics.Open(t.Context(), fixed(t, "10/s"), "p", quiet)
-		if err != nil {
-			t.Fatal(err)
-		}
+		l, registry := opened(t)
 		defer l.Close()
 		if err := l.TryTake(10).Settle(17); err != nil {
 			t.Fatal(err)
@@ -181,12 +188,7 @@ quotient_debt_permits{provider="p"} 7
 
 func TestAPauseIsShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		metrics, registry := prommetrics.New(), prometheus.NewPedanticRegistry()
-		registry.MustRegister(metrics)
-		l, err := metrics.Open(t.Context(), fixed(t, "10/s"), "p", quiet)
-		if err != nil {
-			t.Fatal(err)
-		}
+		l, registry := opened(t)
 		defer l.Close()
 		shown := func(seconds string) {
 			t.Helper()
