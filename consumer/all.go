@@ -19,8 +19,8 @@ import (
 // The limiters are asked in the order of their providers' names, and each serves its
 // queue in order. So callers cannot block each other. Permits are held
 // while later ones are waited for; those whose window ends meanwhile are acquired again.
-// If a limiter refuses, what is held is released, and the error is that limiter's. So it
-// is if two limiters have no room in the same window until maxWait is over.
+// If a limiter refuses, all permits held are released, and the error is that limiter's. So
+// it is if two limiters have no room in the same window until maxWait is over.
 func AcquireAll(ctx context.Context, maxWait time.Duration, wants map[*Limiter]int64) (map[*Limiter]Permit, error) {
 	order, err := inOrder(wants)
 	if err != nil {

@@ -96,8 +96,8 @@ func TestSettleInShadowMode(t *testing.T) {
 	})
 }
 
-// A debt belongs to the process: a new incarnation pays it. What is unpaid at the end is
-// shown and logged.
+// A debt belongs to the process: a new incarnation pays it. A debt that is unpaid at the
+// end is shown and logged.
 func TestADebtSurvivesUntilTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var text bytes.Buffer

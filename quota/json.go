@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// MaxPolicyBytes bounds the JSON of a policy: more than any valid one needs. What is
-// longer is refused before it is read.
+// MaxPolicyBytes bounds the JSON of a policy: more than any valid one needs. A
+// longer one is refused before it is read.
 const MaxPolicyBytes = 256 << 10
 
 // duration is a time.Duration that is a string in JSON: "2.5s".

@@ -81,7 +81,7 @@ func TestLargestValidInstanceFits(t *testing.T) {
 	}
 }
 
-// What was read and written once is then written the same for ever.
+// A value that was read and written once is then written the same for ever.
 func FuzzReadInstance(f *testing.F) {
 	full, err := json.Marshal(Incarnation(fullInstance()))
 	if err != nil {

@@ -22,7 +22,7 @@ func ReadPolicy(value []byte) (*quota.Policy, error) {
 }
 
 // MaxInstanceBytes bounds the value of an incarnation's key: more than any valid one
-// needs. What is longer is refused before it is read.
+// needs. A longer one is refused before it is read.
 const MaxInstanceBytes = 4 << 10
 
 // Incarnation is an instance as the value of its key, without the ID, which is in the

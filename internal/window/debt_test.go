@@ -46,7 +46,7 @@ func TestADebtIsPaidFirst(t *testing.T) {
 				t.Error("a permit is settled twice")
 			}
 		}, 0, 4, 6},
-		{"one that cost more: what is left pays", 5, func(at clock.Instant) { g.Correct(at, grant, 1<<40+2, 2, 5) }, 0, 1, 9},
+		{"one that cost more: the permits left pay", 5, func(at clock.Instant) { g.Correct(at, grant, 1<<40+2, 2, 5) }, 0, 1, 9},
 		{"much more", 6, func(at clock.Instant) { g.Correct(at, grant, 1<<40+3, 0, 16) }, 15, 0, 10},
 		{"one that waits too short is refused", 7, func(at clock.Instant) {
 			if _, v := g.Enter(at, w, 6, int64(1500*time.Millisecond)); v != Limited {
