@@ -133,7 +133,9 @@ func (k *core) Reset(at clock.Instant, self string, v protocol.View) {
 
 // Resume implements feed.Sink.
 func (k *core) Resume(at clock.Instant, since int64, self string, v protocol.View) {
+	issued := k.gate.Usage(at).Issued
 	k.mu.Lock()
+	k.mu.rate.paced(at.Mono, issued)
 	k.mu.planner.Resume(at, since, self, v)
 	k.mu.self = self
 	k.news(true)
@@ -141,7 +143,14 @@ func (k *core) Resume(at clock.Instant, since int64, self string, v protocol.Vie
 
 // Apply implements feed.Sink.
 func (k *core) Apply(at clock.Instant, c protocol.Change) {
+	issued := int64(0)
+	if c.Pace != nil || c.PaceDeleted {
+		issued = k.gate.Usage(at).Issued
+	}
 	k.mu.Lock()
+	if c.Pace != nil || c.PaceDeleted {
+		k.mu.rate.paced(at.Mono, issued)
+	}
 	k.mu.planner.Apply(at, c)
 	// Joins and leaves of others make no limiter ready.
 	k.news(c.Policy != nil || c.PolicyDeleted || slices.ContainsFunc(c.Put, func(i quota.Instance) bool { return i.ID == k.mu.self }))

@@ -30,7 +30,8 @@ func (l *Limiter) PauseUntil(until time.Time) {
 // This instance issues nothing until then, at most for the policy's BackoffMax. If the
 // policy's Backoff is quota.BackoffFleet, so do all others once BackoffQuorum
 // instances were asked, or this one has more than a tenth of its calls refused. For
-// such refusals without retryAfter the pause is a second.
+// such refusals without retryAfter the pause is a second. If the policy is adaptive they
+// lower the total instead.
 func (l *Limiter) PushBack(retryAfter time.Duration, why string) {
 	k := l.core
 	issued := k.gate.Usage(k.clock.Now()).Issued
@@ -39,7 +40,7 @@ func (l *Limiter) PushBack(retryAfter time.Duration, why string) {
 	policy, _ := k.mu.planner.Policy()
 	alone := k.mu.rate.add(now, issued)
 	if retryAfter <= 0 {
-		if !alone {
+		if !alone || policy != nil && policy.Adaptive.Floor > 0 {
 			k.mu.Unlock()
 			return
 		}
@@ -126,10 +127,12 @@ const (
 )
 
 // refusalRate counts what the provider refused beside what was issued, for the last one
-// to two seconds.
+// to two seconds; and for reports.
 type refusalRate struct {
 	refused   int64
-	last, now tally // the beginning of the span before, and of the running one
+	last, now tally    // the beginning of the span before, and of the running one
+	reports   [5]tally // at the last reports, about a second apart, newest first
+	pace      tally    // when the pace in force was learned of
 }
 
 type tally struct{ mono, issued, refused int64 }
@@ -139,6 +142,23 @@ func (r *refusalRate) see(mono, issued int64) {
 	if mono-r.now.mono >= rateSpan {
 		r.last, r.now = r.now, tally{mono, issued, r.refused}
 	}
+}
+
+// paced notes that another pace is in force.
+func (r *refusalRate) paced(mono, issued int64) { r.pace = tally{mono, issued, r.refused} }
+
+// report returns what was issued and refused since the fourth report before, or since the
+// pace in force was learned of, and over which time. It is called for each report.
+func (r *refusalRate) report(mono, issued int64) tally {
+	if mono-r.reports[0].mono >= rateSpan/2 {
+		copy(r.reports[1:], r.reports[:])
+		r.reports[0] = tally{mono, issued, r.refused}
+	}
+	from := r.reports[len(r.reports)-1]
+	if r.pace.mono > from.mono {
+		from = r.pace
+	}
+	return tally{mono - from.mono, issued - from.issued, r.refused - from.refused}
 }
 
 // add counts a refusal, and reports whether they are more than a tenth.

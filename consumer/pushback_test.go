@@ -200,3 +200,49 @@ func TestRefusalRate(t *testing.T) {
 		}
 	}
 }
+
+// Under an adaptive policy refusals without a duration pause nobody; a report tells what
+// was issued and refused in the last 4 s, and not before the pace in force.
+func TestAReportTellsWhatThePaceGoesBy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, l := ofFleet(t, quota.Policy{Adaptive: quota.Adaptive{Floor: 20}}, 4)
+		second := func(refused int) {
+			time.Sleep(500 * time.Millisecond)
+			if got := l.TryTake(10).N(); got != 10 {
+				t.Fatalf("took %d", got)
+			}
+			for range refused {
+				l.PushBack(0, "429")
+			}
+			time.Sleep(500 * time.Millisecond)
+			s.sink.Report(s.clock.Now())
+		}
+		want := func(revision, span, issued, refused int64) {
+			t.Helper()
+			r := s.sink.Report(s.clock.Now())
+			if r.PaceRevision != revision || r.PaceSpan != span || r.PaceIssued != issued || r.PaceRefused != refused {
+				t.Errorf("pace %d: %d issued and %d refused in %d ms, want pace %d: %d and %d in %d ms",
+					r.PaceRevision, r.PaceIssued, r.PaceRefused, r.PaceSpan, revision, issued, refused, span)
+			}
+		}
+		for range 7 {
+			second(5)
+		}
+		want(0, 4000, 40, 20)
+		s.sink.Apply(s.clock.Now(), protocol.Change{Revision: 100, Pace: &protocol.Pace{Revision: 100, Limits: []quota.Limit{{Permits: 60, Window: time.Second}}}})
+		want(100, 0, 0, 0)
+		if u := l.Status().Limits[0]; u.Limit.Permits != 100 || u.Pace != 60 || u.Share != 15 {
+			t.Errorf("%+v", u)
+		}
+		second(1)
+		second(0)
+		want(100, 2000, 20, 1)
+		for range 4 {
+			second(0)
+		}
+		want(100, 4000, 40, 0)
+		if st := l.Status(); !st.PausedUntil.IsZero() || asked(s) != nil {
+			t.Errorf("paused until %v", st.PausedUntil)
+		}
+	})
+}

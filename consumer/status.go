@@ -79,6 +79,9 @@ type LimitUse struct {
 	// shapes sliding and bucket it is the one at whose end the next permit comes
 	// back.
 	Start, End time.Time
+	// Pace is the total in force: the limit's, or less while an adaptive policy follows a
+	// provider that answers 429.
+	Pace int64
 }
 
 // Shortest returns the use of the limit with the shortest window; all zero if no
@@ -138,7 +141,7 @@ func (k *core) status(now clock.Instant) (Status, window.Usage) {
 
 // limitUse returns the use of one limit of the policy.
 func limitUse(l share.LimitState, uses []window.LimitUsage) LimitUse {
-	u := LimitUse{Limit: quota.Limit{Permits: l.Total, Window: l.Window.Length}, Start: time.Unix(0, l.Window.Start()), End: time.Unix(0, l.Window.End())}
+	u := LimitUse{Limit: quota.Limit{Permits: l.Limit, Window: l.Window.Length}, Pace: l.Total, Start: time.Unix(0, l.Window.Start()), End: time.Unix(0, l.Window.End())}
 	for _, w := range uses {
 		if w.Window.Length == l.Window.Length {
 			u.Share, u.Used, u.Left = w.Share, w.Used, w.Left
@@ -196,6 +199,8 @@ func (k *core) Report(now clock.Instant) quota.Report {
 	demand := k.mu.demand.Observe(now.Mono, window.Calls{
 		Issued: use.Issued, Refused: st.Refused + st.Shadowed, Unmet: k.refused.unmet.Load(), Waiting: use.WaitingFor,
 	})
+	policy, _ := k.mu.planner.Policy()
+	pace, recent := k.mu.planner.Pace(), k.mu.rate.report(now.Mono, use.Issued)
 	k.mu.Unlock()
 	r := quota.Report{
 		Schema: quota.Schema, State: st.State, Revision: st.Revision, PolicyRevision: st.PolicyRevision,
@@ -207,6 +212,12 @@ func (k *core) Report(now clock.Instant) quota.Report {
 	}
 	if len(st.Limits) > 0 {
 		r.WindowStart, r.UsedBefore = shortest.Start.UTC(), use.Issued-shortest.Used
+	}
+	if policy != nil && policy.Adaptive.Floor > 0 {
+		r.PaceSpan, r.PaceIssued, r.PaceRefused = recent.mono/int64(time.Millisecond), recent.issued, recent.refused
+		if pace != nil {
+			r.PaceRevision = pace.Revision
+		}
 	}
 	if st.ClockErrorKnown {
 		r.ClockError = st.ClockError.Round(time.Microsecond).String()

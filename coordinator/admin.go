@@ -64,6 +64,8 @@ type Stored struct {
 	// Backoff is what instances were asked for, as Get has read it; nil if there is
 	// none, or it cannot be read.
 	Backoff *protocol.Backoff
+	// Pace is what the provider takes, as Get has read it; nil likewise.
+	Pace *protocol.Pace
 }
 
 // Get returns a provider's policy, or ErrNotFound.
@@ -73,7 +75,7 @@ func (a *Admin) Get(ctx context.Context, provider string) (Stored, error) {
 	}
 	c, cancel := context.WithTimeout(ctx, a.o.Timeout)
 	defer cancel()
-	r, err := a.kv.Txn(c).Then(clientv3.OpGet(a.keys.Policy(provider)), clientv3.OpGet(a.keys.Backoff(provider))).Commit()
+	r, err := a.kv.Txn(c).Then(clientv3.OpGet(a.keys.Policy(provider)), clientv3.OpGet(a.keys.Backoff(provider)), clientv3.OpGet(a.keys.Pace(provider))).Commit()
 	if err != nil {
 		return Stored{}, classify(ctx, "read the policy of "+provider, err)
 	}
@@ -85,6 +87,11 @@ func (a *Admin) Get(ctx context.Context, provider string) (Stored, error) {
 	if _, value := reportIn(r.Responses[1]); value != nil {
 		if b, err := protocol.ReadBackoff(value); err == nil {
 			s.Backoff = &b
+		}
+	}
+	if revision, value := reportIn(r.Responses[2]); value != nil {
+		if p, err := protocol.ReadPace(value); err == nil {
+			s.Pace, p.Revision = p, revision
 		}
 	}
 	return s, nil

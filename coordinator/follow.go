@@ -152,6 +152,9 @@ func (p *membership) take(ctx context.Context, r *clientv3.WatchResponse) error 
 		if c.Level != nil || c.LevelDeleted {
 			p.levelLocked(c.Level)
 		}
+		if c.Pace != nil || c.PaceDeleted {
+			p.paceLocked(c.Pace)
+		}
 		if !p.silent {
 			p.sink.Apply(p.s.o.Clock.Now(), c)
 		}

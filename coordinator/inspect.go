@@ -27,6 +27,8 @@ type Fleet struct {
 	Policy Stored
 	// Level is nil where none is set, or where it cannot be read.
 	Level *protocol.Level
+	// Pace is nil where none is set, or where it cannot be read.
+	Pace *protocol.Pace
 	// Instances are sorted by name and incarnation.
 	Instances []InstanceStatus
 }
@@ -34,7 +36,7 @@ type Fleet struct {
 // View returns the fleet as its instances see it. A policy that cannot be used
 // is left out, as by an instance that has just joined.
 func (f *Fleet) View() protocol.View {
-	v := protocol.View{Revision: f.Revision, Level: f.Level}
+	v := protocol.View{Revision: f.Revision, Level: f.Level, Pace: f.Pace}
 	if f.Policy.Revision != 0 && f.Policy.Problem == nil {
 		p := f.Policy.Policy
 		v.Policy, v.PolicyRevision = &p, f.Policy.Revision
@@ -84,6 +86,10 @@ func (a *Admin) Fleet(ctx context.Context, provider string, earlier *Fleet) (Fle
 		} else if key == a.keys.Level(provider) {
 			if l, err := protocol.ReadLevel(kv.Value); err == nil {
 				f.Level = l
+			}
+		} else if key == a.keys.Pace(provider) {
+			if p, err := protocol.ReadPace(kv.Value); err == nil {
+				p.Revision, f.Pace = kv.ModRevision, p
 			}
 		} else if id, ok := keys.IncarnationIn(a.keys.Instances(provider), key); ok {
 			at[id] = len(f.Instances)

@@ -62,7 +62,8 @@ func (p *membership) divide(last *reporting, now int64) {
 	}
 	c, done := context.WithTimeout(p.s.ctx, reportTimeout)
 	defer done()
-	demands, revision, err := p.demands(c, ids)
+	demands := make(map[string]int64, len(ids))
+	revision, err := p.reportsOf(c, ids, func(id string, r *quota.Report) { demands[id] = r.Demand })
 	if err != nil {
 		return // the level lasts longer than the next try
 	}
@@ -82,11 +83,10 @@ func (p *membership) divide(last *reporting, now int64) {
 	).Then(clientv3.OpPut(key, string(b))).Commit() // if that fails it is tried again
 }
 
-// demands returns the demands that these instances report, and the revision read.
-// Any member may answer: a level need not be recent.
-func (p *membership) demands(ctx context.Context, ids []string) (demands map[string]int64, revision int64, err error) {
+// reportsOf calls f with the newest reports of these instances, and returns the revision
+// read. Any member may answer: neither a level nor a pace need be recent.
+func (p *membership) reportsOf(ctx context.Context, ids []string, f func(id string, r *quota.Report)) (revision int64, err error) {
 	slices.Sort(ids)
-	demands = make(map[string]int64, len(ids))
 	folder := p.s.keys.Reports(p.provider)
 	err = eachKey(folder, clientv3.GetPrefixRangeEnd(folder), func(from string, o ...clientv3.OpOption) (*pb.RangeResponse, error) {
 		r, err := p.s.kv.Get(ctx, from, append(o, clientv3.WithSerializable())...)
@@ -98,10 +98,10 @@ func (p *membership) demands(ctx context.Context, ids []string) (demands map[str
 		id, ok := keys.IncarnationIn(folder, string(kv.Key))
 		if _, live := slices.BinarySearch(ids, id); ok && live {
 			r, _ := readReport(kv.Value) // one that cannot be read asks for nothing
-			demands[id] = r.Demand
+			f(id, &r)
 		}
 	})
-	return demands, revision, err
+	return revision, err
 }
 
 // nextLevel returns the level to write, at corrected wall-clock time now; ok is

@@ -51,6 +51,8 @@ type membership struct {
 	keyAt    int64              // revision at which this process wrote it
 	policy   *quota.Policy      // in the view
 	level    *protocol.Level    // in the view
+	paced    *protocol.Pace     // in the view
+	pacedAt  int64              // monotonic, when that was learned of
 	levelled int64              // monotonic, when level was applied; 0 if there was none
 	proved   int64              // monotonic instant of the newest proof, 0 if none
 	behind   int64              // since when the watch has been behind, 0 if it is not
@@ -151,6 +153,7 @@ func (p *membership) listLocked(m mark, all []view.Key) {
 	p.tracker.Wrote(m.revision)
 	p.reports.Reset(m.revision, m.report)
 	p.levelLocked(v.Level)
+	p.paceLocked(v.Pace)
 	p.policy, p.proved, p.behind, p.relist, p.checking = v.Policy, 0, 0, false, false
 	p.checkpointLocked(m)
 	if p.asking.List(m.asOf(), all, p.asksIn) {
@@ -178,6 +181,8 @@ func (p *membership) parse(kv *mvccpb.KeyValue, deleted bool) view.Key {
 		k.Kind, most = view.Policy, quota.MaxPolicyBytes+1
 	} else if key == p.s.keys.Level(p.provider) {
 		k.Kind, most = view.Level, protocol.MaxLevelBytes+1
+	} else if key == p.s.keys.Pace(p.provider) {
+		k.Kind, most = view.Pace, protocol.MaxPaceBytes+1
 	} else if key == p.s.keys.Backoff(p.provider) {
 		k.Kind, most = view.Backoff, protocol.MaxBackoffBytes+1
 	} else if id, ok := keys.IncarnationIn(p.s.keys.Instances(p.provider), key); ok {

@@ -72,6 +72,9 @@ func (r *recorder) Apply(_ clock.Instant, c protocol.Change) {
 		r.view.Policy = c.Policy
 		r.note("policy")
 	}
+	if c.Pace != nil || c.PaceDeleted {
+		r.view.Pace = c.Pace
+	}
 	if c.Policy != nil {
 		r.totals = append(r.totals, c.Policy.Limits[0].Permits)
 	}

@@ -36,6 +36,8 @@ type reporting struct {
 	looked int64 // when observers were last looked for
 	watchd bool  // somebody looks
 	read   int64 // when all reports were last read, for the level
+	paced  int64 // and for the pace
+	denied bool  // the pace may not be written
 }
 
 // report writes the limiters' state, for operators: after significant changes, every
@@ -61,6 +63,7 @@ func (p *membership) report(answers bool) bool {
 	p.mu.Lock()
 	id := p.id
 	byDemand := p.policy != nil && p.policy.Share == quota.ShareDemand
+	adaptive := p.policy != nil && p.policy.Adaptive.Floor > 0
 	p.mu.Unlock()
 	p.s.mu.Lock()
 	l := p.s.mu.lease
@@ -75,13 +78,16 @@ func (p *membership) report(answers bool) bool {
 		last.looked, last.watchd = now.Mono, p.observed()
 	}
 	due, rate := last.due(&r, now.Mono)
-	if due || byDemand && last.demandDue(&r, now.Mono) {
+	if due || byDemand && last.demandDue(&r, now.Mono) || adaptive && last.paceDue(&r, now.Mono) {
 		if p.write(last, &r, l) {
 			last.last, last.at, last.rate = r, now.Mono, rate
 		}
 	}
 	if byDemand {
 		p.divide(last, now.Mono)
+	}
+	if adaptive {
+		p.pace(last, now.Mono)
 	}
 	return p.s.o.Clock.Mono()-now.Mono < int64(reportTimeout)
 }
@@ -151,6 +157,15 @@ func (l *reporting) demandDue(r *quota.Report, now int64) bool {
 	elapsed := time.Duration(now - l.at)
 	moved := math.Abs(float64(r.Demand - l.last.Demand))
 	return elapsed >= demandAtLeast || elapsed >= demandAtMost && moved > demandMoved*float64(max(r.Demand, l.last.Demand))
+}
+
+// paceDue reports whether r is worth writing for what the provider refused alone, or as
+// evidence of another pace.
+func (l *reporting) paceDue(r *quota.Report, now int64) bool {
+	elapsed := time.Duration(now - l.at)
+	enough := func(r *quota.Report) bool { return r.PaceSpan >= paceSpan.Milliseconds() }
+	news := r.PaceRefused > 0 || l.last.PaceRefused > 0 || r.PaceRevision != l.last.PaceRevision || !enough(&l.last)
+	return elapsed >= demandAtLeast || elapsed >= demandAtMost && enough(r) && news
 }
 
 // due reports whether r is worth writing, with the rate of use that it shows.

@@ -63,6 +63,13 @@ type wireChange struct {
 	Limits []wireLimit `json:"limits"`
 }
 
+type wireAdaptive struct {
+	Floor    int64    `json:"floor_percent"`
+	Decrease int64    `json:"decrease_percent"`
+	Increase int64    `json:"increase_percent"`
+	Every    duration `json:"every"`
+}
+
 type wirePolicy struct {
 	Schema     int              `json:"schema"`
 	Limits     []wireLimit      `json:"limits"`
@@ -83,6 +90,7 @@ type wirePolicy struct {
 	Backoff    Backoff          `json:"backoff"`
 	Quorum     int64            `json:"backoff_quorum,omitempty"`
 	BackoffMax duration         `json:"backoff_max,omitzero"`
+	Adaptive   wireAdaptive     `json:"adaptive,omitzero"`
 	From       time.Time        `json:"from,omitzero"`
 	Next       []wireChange     `json:"next,omitempty"`
 	MaxStep    float64          `json:"max_step,omitzero"`
@@ -116,7 +124,8 @@ func (p Policy) MarshalJSON() ([]byte, error) {
 		Settle: duration(p.Settle), Freshness: duration(p.Freshness), ClockError: duration(p.ClockError),
 		Outage: p.Outage, Guard: guard{fixed: p.Guard}, GuardAuto: p.GuardAuto, Pacing: p.Pacing,
 		Shape: p.Shape, Burst: p.Burst, WarmUp: duration(p.WarmUp), Backoff: p.Backoff, Quorum: p.BackoffQuorum,
-		From: p.From.UTC(), Requires: append(p.Requires, p.implied()...), Author: p.Author, Reason: p.Reason, Time: p.Time.UTC(),
+		Adaptive: wireAdaptive{p.Adaptive.Floor, p.Adaptive.Decrease, p.Adaptive.Increase, duration(p.Adaptive.Every)},
+		From:     p.From.UTC(), Requires: append(p.Requires, p.implied()...), Author: p.Author, Reason: p.Reason, Time: p.Time.UTC(),
 	}
 	if !p.shaped() {
 		w.Shape = "" // as versions write it that know no other
@@ -155,7 +164,8 @@ func (p *Policy) UnmarshalJSON(b []byte) error {
 		Outage: w.Outage, Guard: w.Guard.fixed, GuardAuto: w.GuardAuto || w.Guard.auto, Pacing: w.Pacing,
 		Shape: w.Shape, Burst: w.Burst, WarmUp: time.Duration(w.WarmUp),
 		Backoff: w.Backoff, BackoffQuorum: w.Quorum, BackoffMax: time.Duration(w.BackoffMax),
-		From: w.From, MaxStep: w.MaxStep, Requires: w.Requires, Author: w.Author, Reason: w.Reason, Time: w.Time,
+		Adaptive: Adaptive{w.Adaptive.Floor, w.Adaptive.Decrease, w.Adaptive.Increase, time.Duration(w.Adaptive.Every)},
+		From:     w.From, MaxStep: w.MaxStep, Requires: w.Requires, Author: w.Author, Reason: w.Reason, Time: w.Time,
 	}
 	for _, c := range w.Next {
 		p.Next = append(p.Next, LimitChange{c.From, limitsFromWire(c.Limits)})

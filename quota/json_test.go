@@ -169,7 +169,9 @@ func TestPolicyJSONRoundTripProperty(t *testing.T) {
 			GuardAuto: rapid.Bool().Draw(t, "guard auto"), Requires: rapid.SampledFrom([][]string{nil, {"x"}, {"x", featureGuardAuto}}).Draw(t, "requires"),
 			Shape: rapid.SampledFrom([]Shape{"", ShapeFixed, ShapeSliding, ShapeBucket, "no such"}).Draw(t, "shape"), Burst: rapid.Int64().Draw(t, "burst"),
 			WarmUp: time.Duration(rapid.Int64().Draw(t, "warm-up")),
-			Share:  ShareRule(rapid.String().Draw(t, "share")), Reason: rapid.String().Draw(t, "reason"),
+			Adaptive: Adaptive{Floor: rapid.Int64Range(0, 2).Draw(t, "floor"), Decrease: rapid.Int64().Draw(t, "decrease"),
+				Increase: rapid.Int64().Draw(t, "increase"), Every: time.Duration(rapid.Int64().Draw(t, "every"))},
+			Share: ShareRule(rapid.String().Draw(t, "share")), Reason: rapid.String().Draw(t, "reason"),
 			From: time.Unix(rapid.Int64Range(0, 1e10).Draw(t, "from"), rapid.Int64Range(0, 999_999_999).Draw(t, "ns")).UTC(),
 		}.WithDefaults()
 		b, err := json.Marshal(p)

@@ -166,6 +166,8 @@ type Policy struct {
 	// BackoffMax bounds the pause that a provider can ask for; 100 ms to 1 h, default
 	// 1 minute.
 	BackoffMax time.Duration
+	// Adaptive lets the total follow what the provider takes. The zero value is off.
+	Adaptive Adaptive
 	// From is the instant from which the policy is in force: it rules the
 	// windows that start at or after it. Zero: every window.
 	From time.Time
@@ -182,6 +184,21 @@ type Policy struct {
 	Author string    // who wrote it, for the history
 	Reason string    // why, for the history
 	Time   time.Time // when, by the author's clock
+}
+
+// Adaptive says how the total in force, the pace, follows a provider that answers 429:
+// it falls while that refuses calls, and rises while it does not and the total is used.
+// It is never above the policy's limits. Percents are whole numbers.
+type Adaptive struct {
+	// Floor is the least pace, in percent of each limit; 1 to 100. 0: off.
+	Floor int64
+	// Decrease is the most that one cut takes, in percent of the pace; 1 to 90, default
+	// 30. A cut takes no more than the part of the calls that was refused, and 2%.
+	Decrease int64
+	// Increase is what one raise adds, in percent of each limit; 1 to 100, default 3.
+	Increase int64
+	// Every is the least time between a change and a raise; 2 s to 1 h, default 5 s.
+	Every time.Duration
 }
 
 // LimitChange is an announced change: Limits rule the windows that start at or
@@ -227,6 +244,11 @@ func (p Policy) WithDefaults() Policy {
 	def(&p.Backoff, BackoffFleet)
 	def(&p.BackoffMax, defaultBackoffMax)
 	def(&p.MaxStep, defaultMaxStep)
+	if p.Adaptive.Floor != 0 {
+		def(&p.Adaptive.Decrease, 30)
+		def(&p.Adaptive.Increase, 3)
+		def(&p.Adaptive.Every, 5*time.Second)
+	}
 	p.Requires = p.unimplied()
 	sortLimits(p.Limits)
 	for _, c := range p.Next {
@@ -354,6 +376,13 @@ type Report struct {
 	// Debt is what calls have cost beyond their permits, to be paid before anything
 	// else is issued.
 	Debt int64 `json:"debt,omitempty"`
+	// PaceRevision is that of the pace applied, 0 without one. In the last PaceSpan
+	// milliseconds since then, 4 s at most, PaceIssued permits were issued and
+	// PaceRefused calls refused by the provider. Told where the policy is adaptive.
+	PaceRevision int64 `json:"pace_revision,omitempty"`
+	PaceSpan     int64 `json:"pace_span_ms,omitempty"`
+	PaceIssued   int64 `json:"pace_issued,omitempty"`
+	PaceRefused  int64 `json:"pace_refused,omitempty"`
 	// Demand is what the instance's callers ask for, in permits per 1,000
 	// seconds: issued, refused and waiting together, smoothed. Under
 	// ShareDemand the instance's claim depends on it.

@@ -31,6 +31,10 @@ const (
 const (
 	featureGuardAuto = "guard-auto"
 	featureShapes    = "shapes"
+	// featureAdaptive is for policies under which a part of a smaller total may be larger,
+	// by a permit that does not come out even: then versions that know the limit alone
+	// must not share it with others.
+	featureAdaptive = "adaptive"
 )
 
 // Bounds of a warm-up.
@@ -132,6 +136,9 @@ func (p *Policy) implied() (features []string) {
 	}
 	if p.shaped() {
 		features = append(features, featureShapes)
+	}
+	if p.Adaptive.Floor > 0 && (p.shaped() || p.Share == ShareDemand) {
+		features = append(features, featureAdaptive)
 	}
 	return features
 }

@@ -106,10 +106,12 @@ type storedJSON struct {
 	Problem  string        `json:"problem,omitempty"` // why instances do not apply it
 	// Backoff is what instances were asked for; get shows it.
 	Backoff *protocol.Backoff `json:"backoff,omitempty"`
+	// Pace is what the provider takes; get shows it.
+	Pace *protocol.Pace `json:"pace,omitempty"`
 }
 
 func toJSON(s coordinator.Stored) *storedJSON {
-	return &storedJSON{s.Provider, s.Revision, policyIn(s), format.OneLine(s.Problem), s.Backoff}
+	return &storedJSON{s.Provider, s.Revision, policyIn(s), format.OneLine(s.Problem), s.Backoff, s.Pace}
 }
 
 // policyIn returns the policy, nil if none is set or it cannot be decoded at all.

@@ -57,6 +57,9 @@ func describe(w io.Writer, s coordinator.Stored, now time.Time) {
 			line(strings.ToUpper(name[:1])+name[1:], format.Show(d.New))
 		}
 	}
+	if pace := s.Pace; pace != nil && p.Adaptive.Floor > 0 {
+		line("Pace", fmt.Sprintf("%s since %s: %d of %d calls refused", quota.FormatLimits(pace.Limits), format.Exact(pace.Time), pace.Refused, pace.Issued))
+	}
 	line("Changed", format.When(p.Time))
 	line("Author", format.Show(p.Author))
 	line("Reason", format.Show(p.Reason))

@@ -35,6 +35,7 @@ var (
 	debt       = define(prometheus.GaugeValue, "debt_permits", "Permits that calls have cost beyond those issued, to be paid before anything else is issued.")
 	waiters    = define(prometheus.GaugeValue, "waiters", "Callers that wait for a permit.")
 	limit      = define(prometheus.GaugeValue, "limit_permits", "The provider's limit, per window.", "window")
+	pace       = define(prometheus.GaugeValue, "pace_permits", "The total in force, per window: the limit, or less under an adaptive policy while the provider answers 429.", "window")
 	length     = define(prometheus.GaugeValue, "limit_window_seconds", "Length of the limit's window.", "window")
 	share      = define(prometheus.GaugeValue, "share_permits", "This instance's share of the limit in the current window.", "window")
 	instances  = define(prometheus.GaugeValue, "instances", "Instances that share the limit, as known to this one.")
@@ -85,6 +86,7 @@ func collect(ch chan<- prometheus.Metric, l *consumer.Limiter) {
 	for _, u := range st.Limits {
 		window := admit.WindowName(u.Limit)
 		send(limit, float64(u.Limit.Permits), window)
+		send(pace, float64(u.Pace), window)
 		send(length, u.Limit.Window.Seconds(), window)
 		send(share, float64(u.Share), window)
 	}

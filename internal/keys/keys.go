@@ -47,6 +47,7 @@ const (
 	policyPart    = "policy"
 	levelPart     = "level"
 	backoffPart   = "backoff"
+	pacePart      = "pace"
 	instancesPart = "instances/"
 )
 
@@ -61,6 +62,9 @@ func (k Layout) Policy(provider string) string { return k.Provider(provider) + p
 
 // Level is the key of a level.
 func (k Layout) Level(provider string) string { return k.Provider(provider) + levelPart }
+
+// Pace is a provider's pace.
+func (k Layout) Pace(provider string) string { return k.Provider(provider) + pacePart }
 
 // Backoff is the key of a back-off: of all keys under a provider the one that no
 // share depends on.

@@ -17,6 +17,8 @@ type View struct {
 	Instances []quota.Instance
 	// Level is nil where none is set. It counts under ShareDemand.
 	Level *Level
+	// Pace is nil where none is set. It counts under an adaptive policy.
+	Pace *Pace
 }
 
 // Change is what one etcd revision did to a provider's view. Views change by
@@ -33,6 +35,10 @@ type Change struct {
 	// LevelDeleted says that the level was deleted, or cannot be read. Level is
 	// then nil.
 	LevelDeleted bool
+	// Pace, if not nil, is the new pace.
+	Pace *Pace
+	// PaceDeleted says that the pace was deleted, or cannot be read. Pace is then nil.
+	PaceDeleted bool
 	// Put are instances that joined, or whose key was written again.
 	Put []quota.Instance
 	// Deleted are the IDs of instances whose keys are gone.

@@ -40,7 +40,7 @@ func gives(edits []edit, before, after *terms, w quota.Window, crowd *crowd, n i
 // that an instance uses what it gains as soon as it learns of the change. By demand
 // that depends on the fleet, and Gives reports false.
 func Gives(before, after *quota.Policy, w quota.Window) bool {
-	old, new := newTerms(before, 0, nil), newTerms(after, 0, nil)
+	old, new := newTerms(before, 0, nil, nil), newTerms(after, 0, nil, nil)
 	return !old.shaped() && !new.shaped() && !new.byDemand && old.timedAs(new) && old.gives(new, w, nil, 0)
 }
 

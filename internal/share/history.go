@@ -36,7 +36,7 @@ type History struct {
 	// newcomers are members that borrow until their from, by ID; some may be past it.
 	newcomers map[string]*member
 
-	// terms are the policies and levels of the views, oldest first; the last
+	// terms are the policies, levels and paces of the views, oldest first; the last
 	// is the newest view's and ends at MaxInt64.
 	terms []span
 	// log is how to go back from the newest view to older ones, oldest change
@@ -74,7 +74,7 @@ const MaxHistory = 32 << 20
 type delta struct {
 	at    int64 // when it was applied
 	edits []edit
-	prev  *terms // before it, if the policy or the level changed
+	prev  *terms // before it, if the policy, the level or the pace changed
 }
 
 // bytes is about how much memory a delta takes.
@@ -90,6 +90,9 @@ func (d *delta) bytes() int {
 		n += 1 << 10
 		if d.prev.policy != nil {
 			n += 64 * len(d.prev.policy.Weights)
+		}
+		if d.prev.pace != nil {
+			n += 1 << 10
 		}
 		if d.prev.level != nil {
 			for _, e := range d.prev.level.Entries {
@@ -140,7 +143,7 @@ func (h *History) Resume(at, since int64, self string, v protocol.View) {
 		started: true, self: self, began: since, resumed: at, since: since, until: math.MaxInt64,
 		offset: h.offset, revision: v.Revision, selfAt: since,
 		index: make(map[string]int, len(v.Instances)), newcomers: map[string]*member{},
-		terms: []span{{newTerms(v.Policy, v.PolicyRevision, v.Level), math.MaxInt64}},
+		terms: []span{{newTerms(v.Policy, v.PolicyRevision, v.Level, v.Pace), math.MaxInt64}},
 	}
 	for i := range v.Instances {
 		h.put(newMember(&v.Instances[i]))
@@ -241,6 +244,15 @@ func (h *History) Policy() (p *quota.Policy, revision int64) {
 	}
 	t := h.terms[len(h.terms)-1]
 	return t.policy, t.revision
+}
+
+// Pace returns the newest view's pace; nil where there is none. It is shared: do not
+// change it.
+func (h *History) Pace() *protocol.Pace {
+	if !h.started {
+		return nil
+	}
+	return h.terms[len(h.terms)-1].pace
 }
 
 // Instances returns the number of instances that the newest view has, whether

@@ -56,6 +56,9 @@ func (m *model) apply(at int64, c protocol.Change) bool {
 	if c.Level != nil || c.LevelDeleted {
 		v.Level = c.Level
 	}
+	if c.Pace != nil || c.PaceDeleted {
+		v.Pace = c.Pace
+	}
 	last.to = at
 	m.held = append(m.held, heldView{at, math.MaxInt64, v})
 	return true
@@ -117,8 +120,8 @@ func naiveGives(u, v *protocol.View, w quota.Window) bool {
 	if old == nil || p == nil || old.LimitsAt(start) == nil || p.LimitsAt(start) == nil || p.Mode == quota.ModePause && old.Mode != quota.ModePause {
 		return false
 	}
-	before, had := limitOf(old, w)
-	after, has := limitOf(p, w)
+	before, had := totalOf(u, w)
+	after, has := totalOf(v, w)
 	if !had || !has || after < before || old.WithDefaults().Share != p.WithDefaults().Share || old.WithDefaults().Floor != p.WithDefaults().Floor {
 		return false
 	}
@@ -219,6 +222,24 @@ func limitOf(p *quota.Policy, w quota.Window) (int64, bool) {
 	return least, ok
 }
 
+// totalOf is a view's total of a window: the pace lowers it, and not under the floor.
+func totalOf(v *protocol.View, w quota.Window) (int64, bool) {
+	limit, ok := limitOf(v.Policy, w)
+	if !ok || v.Pace == nil || v.Policy.Adaptive.Floor == 0 {
+		return limit, ok
+	}
+	for _, l := range v.Pace.Limits {
+		if l.Window == w.Length && l.Permits < limit {
+			floor := limit * v.Policy.Adaptive.Floor / 100
+			if limit*v.Policy.Adaptive.Floor%100 > 0 {
+				floor++
+			}
+			return max(l.Permits, floor), true
+		}
+	}
+	return limit, true
+}
+
 // naiveShare is one view's share of self, by sorting everybody.
 func naiveShare(v *protocol.View, self string, w quota.Window) int64 {
 	var ids, lots []string
@@ -239,7 +260,7 @@ func naiveShare(v *protocol.View, self string, w quota.Window) int64 {
 		v.Policy.Share == "lottery" {
 		return 0
 	}
-	total, ok := limitOf(v.Policy, w)
+	total, ok := totalOf(v, w)
 	if !ok {
 		return share.Unbounded
 	}

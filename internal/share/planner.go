@@ -271,6 +271,7 @@ func (p *Planner) warmed(share int64, w quota.Window, policy *quota.Policy) int6
 // that runs.
 type LimitState struct {
 	Window quota.Window
+	Limit  int64 // the policy's; Total is less where the pace is
 	Bound
 }
 
@@ -288,7 +289,13 @@ func (p *Planner) Limits(now int64) []LimitState {
 				break
 			}
 		}
-		all = append(all, LimitState{w, b})
+		limit := b.Total
+		if policy, _ := p.Policy(); policy != nil {
+			if permits, limited, _ := protocol.PermitsFor(policy, w); limited {
+				limit = max(limit, permits)
+			}
+		}
+		all = append(all, LimitState{w, limit, b})
 	}
 	return all
 }

@@ -112,7 +112,7 @@ func dealt(total int64, lots []lot) map[string]int64 {
 // a feature that this version lacks. ok is false where v has no limit of w's
 // length in force.
 func Of(v *protocol.View, w quota.Window) (total int64, shares map[string]int64, ok bool) {
-	t := newTerms(v.Policy, v.PolicyRevision, v.Level)
+	t := newTerms(v.Policy, v.PolicyRevision, v.Level, v.Pace)
 	d := t.at(w)
 	if !d.limited {
 		return 0, nil, false

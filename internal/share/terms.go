@@ -56,11 +56,12 @@ func (r Reason) String() string {
 	return "unknown"
 }
 
-// terms are a view's policy and level, read once. They never change.
+// terms are a view's policy, level and pace, read once. They never change.
 type terms struct {
 	policy   *quota.Policy   // nil where the view has none
 	revision int64           // at which policy was written
 	level    *protocol.Level // nil where the view has none
+	pace     *protocol.Pace  // nil where the view has none
 	weighted bool            // shares are by weight
 	byDemand bool            // shares are by demand
 	shape    quota.Shape     // empty without a policy
@@ -75,8 +76,8 @@ type terms struct {
 	lengths   []time.Duration // of its windows, those that are announced included; sorted
 }
 
-func newTerms(p *quota.Policy, revision int64, l *protocol.Level) *terms {
-	t := &terms{policy: p, revision: revision, level: l}
+func newTerms(p *quota.Policy, revision int64, l *protocol.Level, pace *protocol.Pace) *terms {
+	t := &terms{policy: p, revision: revision, level: l, pace: pace}
 	t.settle, t.freshness, t.clockErr = int64(quota.DefaultSettle), int64(quota.DefaultFreshness), int64(quota.DefaultClockError)
 	if p == nil {
 		t.blocked = ReasonNoPolicy
@@ -141,21 +142,28 @@ func (t *terms) limit(w quota.Window) (total int64, limited, inForce bool) {
 		_, limited = protocol.LimitOf(t.policy.LimitsAt(from.UnixNano()), w.Length)
 		return 0, limited && from.Before(time.Unix(0, w.End())), false
 	}
+	if limited {
+		total = t.pace.Total(t.policy, total, w.Length)
+	}
 	return max(total, 0), limited, true
 }
 
-// change returns the terms after a change of policy or level, or nil if it is a
-// change of neither.
+// change returns the terms after a change of policy, level or pace, or nil if it is a
+// change of none.
 func (t *terms) change(c *protocol.Change) *terms {
-	policy, revision, level := t.policy, t.revision, t.level
-	switch {
-	case c.Policy != nil || c.PolicyDeleted:
-		policy, revision = c.Policy, c.Revision
-	case c.Level == nil && !c.LevelDeleted:
-		return nil
+	policy, revision, level, pace := t.policy, t.revision, t.level, t.pace
+	changed := false
+	if c.Policy != nil || c.PolicyDeleted {
+		policy, revision, changed = c.Policy, c.Revision, true
 	}
 	if c.Level != nil || c.LevelDeleted {
-		level = c.Level
+		level, changed = c.Level, true
 	}
-	return newTerms(policy, revision, level)
+	if c.Pace != nil || c.PaceDeleted {
+		pace, changed = c.Pace, true
+	}
+	if !changed {
+		return nil
+	}
+	return newTerms(policy, revision, level, pace)
 }

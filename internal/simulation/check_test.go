@@ -287,7 +287,7 @@ func (w *world) allGuarded() bool {
 // none, or if somebody is told to issue nothing in some of it.
 func (w *world) promised(win quota.Window) int64 {
 	start := win.Start() - epoch
-	if start < int64(w.first.Settle)+500*ms || win.End()-epoch > min(w.end, w.outage)-100*ms || w.pausedIn(win) {
+	if start < int64(w.first.Settle)+500*ms || win.End()-epoch > min(w.end, w.outage)-100*ms || w.pausedIn(win) || w.paceMoves(win) {
 		return 0
 	}
 	n := w.stateAt(start)

@@ -34,6 +34,7 @@ type world struct {
 	policies  map[string]*quota.Policy // values that were read, by text
 	instances map[string]quota.Instance
 	levels    map[string]*protocol.Level
+	paces     map[string]*protocol.Pace
 	written   int // numbers the values
 	reader    view.Reader
 
@@ -78,8 +79,8 @@ func (w *world) run() {
 func newWorld(p plan, m *Mutant) *world {
 	w := &world{plan: p, mutant: m, Rand: rand.New(rand.NewPCG(p.seed, 7)), outage: math.MaxInt64, queue: newQueue(),
 		policies: map[string]*quota.Policy{}, instances: map[string]quota.Instance{},
-		levels: map[string]*protocol.Level{}, askers: map[string]bool{}}
-	w.reader = view.Reader{Policy: w.readPolicy, Instance: w.readInstance, Level: w.readLevel}
+		levels: map[string]*protocol.Level{}, paces: map[string]*protocol.Pace{}, askers: map[string]bool{}}
+	w.reader = view.Reader{Policy: w.readPolicy, Instance: w.readInstance, Level: w.readLevel, Pace: w.readPace}
 	w.etcd = newEtcd(w)
 	w.setPolicy(w.first)
 	for i := range p.size {

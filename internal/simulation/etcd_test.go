@@ -53,6 +53,8 @@ type change struct {
 	// values cannot be read; put then has what they are taken for.
 	levelGone bool
 	garbage   view.Kind
+	pace      *protocol.Pace
+	paceGone  bool   // the pace is deleted
 	backoff   []byte // the back-off's key
 	resumed   bool   // that is deleted
 	text      string // what it is, if not told by the rest
@@ -198,6 +200,14 @@ func (c *change) keys(w *world, revision int64) []view.Key {
 	case c.levelGone:
 		keys = append(keys, view.Key{Kind: view.Level, Revision: revision, Deleted: true})
 	}
+	switch {
+	case c.pace != nil:
+		keys = append(keys, view.Key{Kind: view.Pace, Value: w.paceValue(c.pace), Revision: revision})
+	case c.garbage == view.Pace:
+		keys = append(keys, view.Key{Kind: view.Pace, Value: w.rubbish(), Revision: revision})
+	case c.paceGone:
+		keys = append(keys, view.Key{Kind: view.Pace, Revision: revision, Deleted: true})
+	}
 	if c.backoff != nil || c.resumed {
 		keys = append(keys, view.Key{Kind: view.Backoff, Value: c.backoff, Revision: revision, Deleted: c.resumed})
 	}
@@ -217,6 +227,9 @@ func (e *etcd) next(c change, keys []view.Key, revision int64) state {
 	}
 	if c.level != nil || c.levelGone || c.garbage == view.Level {
 		s.view.Level = c.level
+	}
+	if c.pace != nil || c.paceGone || c.garbage == view.Pace {
+		s.view.Pace = c.pace
 	}
 	for _, id := range c.gone {
 		e.reports = append(e.reports, report{revision: revision, id: id, gone: true})

@@ -33,6 +33,8 @@ func (w *world) happen(e *event) {
 		e.text += w.pushBack(r)
 	case doEndBackoff:
 		w.endBackoff()
+	case doPace:
+		w.changePace(r)
 	case doReplace:
 		if h := w.running(r); h != nil {
 			e.text += " of " + h.name
@@ -335,6 +337,9 @@ func (c *change) tell() string {
 		if p.Share != "" && p.Share != quota.ShareEqual {
 			parts = append(parts, fmt.Sprintf("by %s, floor %d, weights %v", p.Share, p.Floor, p.Weights))
 		}
+		if p.Adaptive.Floor > 0 {
+			parts = append(parts, fmt.Sprintf("adaptive down to %d%%", p.Adaptive.Floor))
+		}
 		if len(p.Requires) > 0 {
 			parts = append(parts, fmt.Sprintf("requires %v", p.Requires))
 		}
@@ -363,6 +368,12 @@ func (c *change) tell() string {
 	}
 	if c.levelGone {
 		parts = append(parts, "level deleted")
+	}
+	if c.pace != nil {
+		parts = append(parts, fmt.Sprintf("pace %s", quota.FormatLimits(c.pace.Limits)))
+	}
+	if c.paceGone {
+		parts = append(parts, "pace deleted")
 	}
 	if c.backoff != nil {
 		parts = append(parts, fmt.Sprintf("back-off %s", c.backoff))

@@ -204,5 +204,5 @@ func (w *world) total(s int, win quota.Window) int64 {
 	case s < 0 || p.Mode == quota.ModePause || len(p.Requires) > 0:
 		return 0
 	}
-	return permits
+	return paced(&w.etcd.states[s].view, win, permits)
 }

@@ -192,6 +192,21 @@ var patches = mutant.Table{
 	{Name: "ReadWithoutPosition", Wrong: "counts a read before the watch has delivered what it saw", Edits: []mutant.Edit{
 		{File: "internal/view/tracker.go", Old: "if a.overtaken || a.revision > t.position {", New: "if a.overtaken {"},
 	}},
+	{Name: "PaceAboveLimit", Wrong: "lets a pace raise the total above the policy's limit", Edits: []mutant.Edit{
+		{File: "internal/protocol/pace.go", Old: `return min(limit, max(p.Limits[i].Permits,`, New: `return max(0, max(p.Limits[i].Permits,`},
+	}},
+	{Name: "PaceForgotten", Wrong: "leaves a view out though the pace falls", Edits: []mutant.Edit{
+		{File: "internal/share/gives.go", Old: `	d, e := t.at(w), after.at(w)
+`, New: `	u, v := *t, *after
+	u.pace, v.pace = nil, nil
+	d, e := u.at(w), v.at(w)
+`},
+	}},
+	{Name: "PaceUnheard", Wrong: "goes by the pace that it listed", Edits: []mutant.Edit{
+		{File: "internal/share/terms.go", Old: `		pace, changed = c.Pace, true
+`, New: `		changed = false
+`},
+	}},
 	{Name: "RemovedForgotten", Wrong: "forgets a limit that the newest view lacks", Edits: []mutant.Edit{
 		{File: "internal/share/bound.go", Old: `		for _, length := range t.lengths {
 			if !slices.Contains(lengths, length)`, New: `		if i < len(h.terms)-1 {

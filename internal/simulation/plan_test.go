@@ -22,6 +22,7 @@ type plan struct {
 	aside   *rand.Rand // for what came later than the rest: see fields.go
 	auto    bool       // guards follow the clock's error
 	forming forming
+	pacing  pacing
 	dense   bool // there are no quiet spans, and nobody forges
 	events  []event
 }
@@ -63,12 +64,13 @@ const (
 	doReplace
 	doPushBack
 	doEndBackoff
+	doPace
 	actions
 )
 
 var actionNames = [actions]string{"join", "announced leave", "leave", "crash", "lease lost", "announced limits", "policy",
 	"partition", "pause", "suspension", "clock set", "watch hangs", "watch ends", "member lags", "member cut off",
-	"no leader", "compaction", "restore", "outage", "drained", "forgery", "crash in place", "told to pause", "back-off ended"}
+	"no leader", "compaction", "restore", "outage", "drained", "forgery", "crash in place", "told to pause", "back-off ended", "pace"}
 
 // String returns the action in words.
 func (a action) String() string { return actionNames[a] }
@@ -101,6 +103,7 @@ func newPlan(kind Kind, m *Mutant, seed uint64) plan {
 		p.e = 40*ms + p.e/2 // room for what the way to a server takes
 	}
 	p.sharing, p.forming = newSharing(seed, m), newForming(seed, kind, m)
+	p.pacing = newPacing(seed, m)
 	p.aside = rand.New(rand.NewPCG(seed, 11))
 	p.auto = p.aside.IntN(6) == 0
 	p.first = p.newPolicy(r, nil)
@@ -142,6 +145,7 @@ func newPlan(kind Kind, m *Mutant, seed uint64) plan {
 	if m == nil {
 		p.pushBacks(rand.New(rand.NewPCG(seed, 29)))
 	}
+	p.pace(rand.New(rand.NewPCG(seed, 31)))
 	switch kind {
 	case Hold:
 		outage := s + r.Int64N(p.end-s)

@@ -15,7 +15,7 @@ var totalChoices = []int64{0, 1, 2, 3, 5, 12, 40}
 
 // newPolicy makes limits, and a timing where that may change.
 func (p *plan) newPolicy(r *rand.Rand, old *quota.Policy) *quota.Policy {
-	return p.forming.formed(p.vary(p.sharing.shared(p.timedPolicy(r, old))))
+	return p.pacing.paced(p.forming.formed(p.vary(p.sharing.shared(p.timedPolicy(r, old)))))
 }
 
 func (p *plan) timedPolicy(r *rand.Rand, old *quota.Policy) *quota.Policy {

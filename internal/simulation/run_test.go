@@ -20,6 +20,7 @@ func Run(kind Kind, m *Mutant, seed uint64) Result {
 func live(p plan, m *Mutant) (*world, Result) {
 	// Each life of a plan draws the same policies.
 	p.sharing.r, p.forming.r = rand.New(rand.NewPCG(p.seed, 8)), rand.New(rand.NewPCG(p.seed, 14))
+	p.pacing.r = rand.New(rand.NewPCG(p.seed, 32))
 	w := newWorld(p, m)
 	w.run()
 	return w, w.check()

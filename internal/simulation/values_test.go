@@ -49,6 +49,10 @@ func (w *world) levelValue(l *protocol.Level) []byte {
 	return w.encode(*l, func(number string) { w.levels[number] = l })
 }
 
+func (w *world) paceValue(p *protocol.Pace) []byte {
+	return w.encode(*p, func(number string) { w.paces[number] = p })
+}
+
 func (w *world) readPolicy(value []byte) (*quota.Policy, error) {
 	if p, ok := w.policies[string(value)]; ok {
 		return p, nil
@@ -83,4 +87,16 @@ func (w *world) readLevel(value []byte) (*protocol.Level, error) {
 		w.levels[string(value)] = l
 	}
 	return l, nil
+}
+
+func (w *world) readPace(value []byte) (*protocol.Pace, error) {
+	p, ok := w.paces[string(value)]
+	if !ok {
+		var err error
+		if p, err = protocol.ReadPace(value); err != nil {
+			return nil, err
+		}
+		w.paces[string(value)] = p
+	}
+	return p, nil
 }

@@ -12,10 +12,11 @@ type Reader struct {
 	Policy   func(value []byte) (*quota.Policy, error)
 	Instance func(id string, value []byte) (quota.Instance, error)
 	Level    func(value []byte) (*protocol.Level, error)
+	Pace     func(value []byte) (*protocol.Pace, error)
 }
 
 // usual reads as every instance does.
-var usual = &Reader{protocol.ReadPolicy, protocol.ReadInstance, protocol.ReadLevel}
+var usual = &Reader{protocol.ReadPolicy, protocol.ReadInstance, protocol.ReadLevel, protocol.ReadPace}
 
 // ReadBy makes the tracker read values by r instead of the functions of package
 // protocol, which r calls in the end: a simulation of many instances reads
@@ -45,6 +46,22 @@ func (t *Tracker) levelOf(k Key) *protocol.Level {
 	}
 	return l
 }
+
+// paceOf reads a pace. One that cannot be read is none: everybody reads it so.
+func (t *Tracker) paceOf(k Key) *protocol.Pace {
+	t.pace, t.badPace = k.Revision, nil
+	p, err := t.read.Pace(k.Value)
+	if err != nil {
+		t.badPace = fmt.Errorf("the pace (revision %d) cannot be used, the policy's limits count: %w", k.Revision, err)
+		return nil
+	}
+	copied := *p
+	copied.Revision = k.Revision
+	return &copied
+}
+
+// PaceRevision returns the revision of the pace's key, 0 without one.
+func (t *Tracker) PaceRevision() int64 { return t.pace }
 
 // LevelRevision returns the revision of the level's key, 0 without one.
 func (t *Tracker) LevelRevision() int64 { return t.level }

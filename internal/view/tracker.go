@@ -37,6 +37,7 @@ const (
 	Instance             // one incarnation
 	Level                // how the total is divided by demand
 	Backoff              // no part of a view
+	Pace                 // what the provider takes
 )
 
 // Key is one key under a provider, as etcd has it at one revision.
@@ -67,8 +68,10 @@ type Tracker struct {
 	doubt   *doubt // proofs wait until it is settled; nil if there is none
 
 	level     int64 // revision of the level's key, 0 without one
+	pace      int64 // revision of the pace's key, 0 without one
 	badPolicy error
 	badLevel  error
+	badPace   error
 	bad       map[string]error // instances whose keys cannot be read
 
 	read *Reader // nil before the first List, unless ReadBy was called
@@ -108,6 +111,8 @@ func (t *Tracker) List(sent clock.Instant, revision int64, cluster uint64, keys 
 			v.Instances = append(v.Instances, t.instance(k))
 		case Level:
 			v.Level = t.levelOf(k)
+		case Pace:
+			v.Pace = t.paceOf(k)
 		case Backoff, Other:
 		}
 	}
@@ -167,6 +172,11 @@ func (t *Tracker) add(c *protocol.Change, k Key) {
 	case k.Kind == Level:
 		c.Level = t.levelOf(k)
 		c.LevelDeleted = c.Level == nil
+	case k.Kind == Pace && k.Deleted:
+		c.PaceDeleted, c.Pace, t.pace, t.badPace = true, nil, 0, nil
+	case k.Kind == Pace:
+		c.Pace = t.paceOf(k)
+		c.PaceDeleted = c.Pace == nil
 	}
 }
 
@@ -273,7 +283,7 @@ func (t *Tracker) Instances() int { return len(t.instances) }
 
 // Problem returns what in the keys cannot be read, or nil.
 func (t *Tracker) Problem() error {
-	errs := []error{t.badPolicy, t.badLevel}
+	errs := []error{t.badPolicy, t.badLevel, t.badPace}
 	for _, id := range slices.Sorted(maps.Keys(t.bad)) {
 		if errs = append(errs, t.bad[id]); len(errs) > 4 {
 			break // enough to know

@@ -23,7 +23,8 @@ import (
 func TestDocumentsKnowEveryField(t *testing.T) {
 	p := quota.Policy{
 		Limits: []quota.Limit{{Permits: 1, Window: time.Second}}, From: time.Unix(1, 0), Time: time.Unix(1, 0),
-		Next: []quota.LimitChange{{From: time.Unix(2, 0), Limits: []quota.Limit{{Permits: 1, Window: time.Second}}}},
+		Next:     []quota.LimitChange{{From: time.Unix(2, 0), Limits: []quota.Limit{{Permits: 1, Window: time.Second}}}},
+		Adaptive: quota.Adaptive{Floor: 1},
 	}
 	for i, v := 0, reflect.ValueOf(&p).Elem(); i < v.NumField(); i++ {
 		switch f := v.Field(i); f.Kind() {

@@ -363,6 +363,7 @@ func (p *Provider) seeRefusals(now time.Time, refused float64) {
 type Status struct {
 	// Limit is the shortest in force, which shares are of; nil if none is.
 	Limit          *quota.Limit
+	Pace           int64 // the total in force of that: less while the provider answers 429
 	Mode           quota.Mode
 	Instances      int
 	Applied        int // that reported the policy that is set
@@ -383,6 +384,7 @@ func StatusOf(f *coordinator.Fleet, now time.Time) Status {
 		s.Mode = f.Policy.Policy.Mode
 		if limits := f.Policy.Policy.LimitsAt(now.UnixNano()); len(limits) > 0 {
 			s.Limit = &limits[0]
+			s.Pace = f.Pace.Total(&f.Policy.Policy, s.Limit.Permits, s.Limit.Window)
 		}
 	}
 	for _, i := range f.Instances {
@@ -402,6 +404,9 @@ func (s *Status) Line() string {
 		total = "total " + s.Limit.String()
 		if s.Mode != quota.ModeEnforce {
 			total += " (mode " + format.Clean(string(s.Mode)) + ")"
+		}
+		if s.Pace < s.Limit.Permits {
+			total += fmt.Sprintf(" (pace %d)", s.Pace)
 		}
 	}
 	line := fmt.Sprintf("%s, %s, sum of shares %d", total, format.Count(s.Instances, "instance"), s.SumOfShares)

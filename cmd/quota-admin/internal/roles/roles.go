@@ -73,6 +73,7 @@ func New(k keys.Layout, kind Kind, provider string) (Role, error) {
 		grant(read, k.Provider(provider))
 		grant(readwrite, k.Instances(provider))
 		one(k.Level(provider))
+		one(k.Pace(provider))
 		one(k.Backoff(provider))
 		grant(readwrite, k.Reports(provider), k.AllLoans(provider))
 		grant(read, k.Observers(provider))

@@ -1,0 +1,151 @@
+package coordinator
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// Under an adaptive policy the oldest live instance collects all reports and writes the
+// pace; the next oldest do too, each less often than the one before. Two writers at once
+// do no harm: each writes on the condition that the pace is the one that its evidence is
+// about.
+const (
+	paceRefused = 1 // percent of the calls that a provider may refuse
+	paceLeast   = 3 // calls refused: fewer are stray ones
+	paceMargin  = 2 // percent that a cut takes beside the part that was refused
+	paceUsed    = 80
+	paceSpan    = time.Second // of evidence, at least
+	pastEvery   = time.Minute
+)
+
+// paceLocked notes the view's pace.
+func (p *membership) paceLocked(pace *protocol.Pace) {
+	p.paced, p.pacedAt = pace, p.s.o.Clock.Mono()
+}
+
+// pace writes another pace, if it is this instance's turn and there is reason.
+func (p *membership) pace(last *reporting, now int64) {
+	p.mu.Lock()
+	rank, ids := time.Duration(p.tracker.Rank(p.id)), p.tracker.IDs()
+	turn := p.key != "" && p.until == 0 && rank <= deputies && slices.Contains(ids, p.id)
+	policy, pace, age := p.policy, p.paced, time.Duration(now-p.pacedAt)
+	id, created, revision := p.id, p.created, p.tracker.PaceRevision()
+	p.mu.Unlock()
+	if !turn || policy == nil || last.paced != 0 && time.Duration(now-last.paced) < (1+4*rank)*dividePause(len(ids)) {
+		return
+	}
+	last.paced = now
+	c, done := context.WithTimeout(p.s.ctx, reportTimeout)
+	defer done()
+	var reports []quota.Report
+	if _, err := p.reportsOf(c, ids, func(_ string, r *quota.Report) { reports = append(reports, *r) }); err != nil {
+		return
+	}
+	next, ok := nextPace(policy, pace, reports, age, time.Unix(0, p.s.o.Clock.Wall()))
+	if !ok {
+		return
+	}
+	key := p.s.keys.Pace(p.provider)
+	write := clientv3.OpDelete(key)
+	if next != nil {
+		next.Author = id
+		b, err := json.Marshal(next)
+		if err != nil {
+			return
+		}
+		write = clientv3.OpPut(key, string(b))
+	}
+	_, err := p.s.kv.Txn(c).If(
+		clientv3.Compare(clientv3.ModRevision(key), "=", revision),
+		clientv3.Compare(clientv3.CreateRevision(p.s.keys.Instance(p.provider, id)), "=", created),
+	).Then(write).Commit() // if that fails it is tried again
+	if denied := errors.Is(classify(c, "write the pace", err), ErrPermission); denied != last.denied {
+		if last.denied = denied; denied {
+			p.s.o.Logger.Warn("the pace may not be written; create the role again: quota-admin roles consumer "+p.provider, "provider", p.provider, "because", err)
+		}
+	}
+}
+
+// nextPace returns the pace after one that was learned of so long ago, nil where the
+// policy's limits are in force; ok is false if it stays. Reports count that tell of the
+// same pace.
+func nextPace(policy *quota.Policy, pace *protocol.Pace, reports []quota.Report, age time.Duration, now time.Time) (next *protocol.Pace, ok bool) {
+	limits := policy.LimitsAt(now.UnixNano())
+	e := evidenceOf(policy, pace, reports, limits)
+	next = &protocol.Pace{Issued: e.issued, Refused: e.refused, Time: now}
+	cut := e.refused >= paceLeast && 100*e.refused > paceRefused*e.issued
+	if !cut && (!e.used || 2*e.matching < e.told || age < policy.Adaptive.Every) {
+		return nil, false
+	}
+	whole := true
+	for _, l := range limits {
+		was := pace.Total(policy, l.Permits, l.Window)
+		total := min(l.Permits, was+max(1, l.Permits*policy.Adaptive.Increase/100))
+		if cut {
+			total = max(protocol.PaceFloor(policy, l.Permits), was-max(1, int64(float64(was)*e.part(policy))))
+		}
+		ok, whole = ok || total != was, whole && total == l.Permits
+		next.Limits = append(next.Limits, quota.Limit{Permits: total, Window: l.Window})
+	}
+	if pace != nil {
+		next.Past = pace.Past
+		if n := len(next.Past); n == 0 || pace.Time.Sub(next.Past[n-1].Time) >= pastEvery {
+			next.Past = append(slices.Clone(next.Past), protocol.PastPace{Limits: pace.Limits, Time: pace.Time})
+		}
+		next.Past = next.Past[max(0, len(next.Past)-protocol.MaxPastPaces):]
+	}
+	if whole {
+		next = nil // an operator's larger limit counts at once
+	}
+	return next, ok
+}
+
+// evidence is what the reports say of a pace.
+type evidence struct {
+	told, matching  int // reports that tell of a pace; of this one
+	issued, refused int64
+	used            bool // some instance uses its share
+}
+
+func evidenceOf(policy *quota.Policy, pace *protocol.Pace, reports []quota.Report, limits []quota.Limit) (e evidence) {
+	revision := int64(0)
+	if pace != nil {
+		revision = pace.Revision
+	}
+	for i := range reports {
+		r := &reports[i]
+		span := time.Duration(r.PaceSpan) * time.Millisecond
+		if r.PaceSpan == 0 {
+			continue // of another version
+		}
+		if e.told++; r.PaceRevision != revision || span < paceSpan || r.PaceIssued < 0 || r.PaceRefused < 0 {
+			continue
+		}
+		e.matching++
+		e.issued, e.refused = e.issued+r.PaceIssued, e.refused+r.PaceRefused
+		if len(limits) == 0 || r.Share <= 0 {
+			continue
+		}
+		part := float64(r.Share) / float64(max(1, pace.Total(policy, limits[0].Permits, limits[0].Window)))
+		for _, l := range limits {
+			may := part * float64(pace.Total(policy, l.Permits, l.Window)) * span.Seconds() / l.Window.Seconds()
+			e.used = e.used || 100*float64(r.PaceIssued) >= paceUsed*may
+		}
+	}
+	return e
+}
+
+// part is what a cut takes: no more than the policy says, nor than was refused, and a
+// margin.
+func (e *evidence) part(policy *quota.Policy) float64 {
+	refused := float64(e.refused) / float64(max(1, e.issued, e.refused))
+	return min(float64(policy.Adaptive.Decrease)/100, refused+float64(paceMargin)/100)
+}

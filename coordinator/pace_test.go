@@ -1,0 +1,232 @@
+package coordinator
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/quotient-limiter/quotient/internal/await"
+	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/feed"
+	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+func adaptive(permits, floor int64) *quota.Policy {
+	p := quota.Policy{Limits: []quota.Limit{{Permits: permits, Window: time.Second}}, Adaptive: quota.Adaptive{Floor: floor}}.WithDefaults()
+	return &p
+}
+
+func paceOf(revision, permits int64) *protocol.Pace {
+	return &protocol.Pace{Revision: revision, Limits: []quota.Limit{{Permits: permits, Window: time.Second}}}
+}
+
+// paceReport is a report of two instances that share 1,000/s, or the pace.
+func paceReport(revision, span, issued, refused int64) quota.Report {
+	return quota.Report{Share: 300, PaceRevision: revision, PaceSpan: span, PaceIssued: issued, PaceRefused: refused}
+}
+
+// TestNextPace is the rule step by step: limit 1,000/s, floor 200, at most 30% a cut, 30 a
+// raise, 5 s between.
+func TestNextPace(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	for name, test := range map[string]struct {
+		pace    *protocol.Pace
+		age     time.Duration
+		reports []quota.Report
+		next    int64 // 0: the limit
+		stays   bool
+	}{
+		"nobody refused":                 {paceOf(7, 600), time.Minute, []quota.Report{paceReport(7, 4000, 1200, 0), paceReport(7, 4000, 1200, 0)}, 630, false},
+		"nobody refused, too soon":       {paceOf(7, 600), 4 * time.Second, []quota.Report{paceReport(7, 4000, 1200, 0)}, 0, true},
+		"not used":                       {paceOf(7, 600), time.Minute, []quota.Report{paceReport(7, 4000, 300, 0), paceReport(7, 4000, 300, 0)}, 0, true},
+		"used by one":                    {paceOf(7, 600), time.Minute, []quota.Report{paceReport(7, 4000, 1200, 0), paceReport(7, 4000, 0, 0)}, 630, false},
+		"most know another pace":         {paceOf(7, 600), time.Minute, []quota.Report{paceReport(7, 4000, 1200, 0), paceReport(6, 4000, 1200, 0), paceReport(6, 4000, 1200, 0)}, 0, true},
+		"others know no pace":            {paceOf(7, 600), time.Minute, []quota.Report{paceReport(7, 4000, 1200, 0), {}, {}, {}}, 630, false},
+		"a stray one":                    {paceOf(7, 600), time.Minute, []quota.Report{paceReport(7, 4000, 1200, 2)}, 630, false},
+		"a tenth refused":                {paceOf(7, 600), 0, []quota.Report{paceReport(7, 1000, 300, 60), paceReport(7, 1000, 300, 0)}, 528, false}, // and 2%
+		"most refused":                   {paceOf(7, 600), 0, []quota.Report{paceReport(7, 1000, 300, 250)}, 420, false},
+		"refused for a moment":           {paceOf(7, 600), 0, []quota.Report{paceReport(7, 999, 300, 250)}, 0, true},
+		"refused under the pace before":  {paceOf(7, 600), 0, []quota.Report{paceReport(6, 4000, 1200, 250)}, 0, true},
+		"the first cut":                  {nil, 0, []quota.Report{paceReport(0, 4000, 2000, 200)}, 880, false},
+		"down to the floor":              {paceOf(7, 210), 0, []quota.Report{paceReport(7, 1000, 300, 250)}, 200, false},
+		"at the floor":                   {paceOf(7, 200), 0, []quota.Report{paceReport(7, 1000, 300, 250)}, 0, true},
+		"up to the limit":                {paceOf(7, 980), time.Minute, []quota.Report{paceReport(7, 4000, 1200, 0)}, 0, false},
+		"at the limit":                   {nil, time.Minute, []quota.Report{paceReport(0, 4000, 1200, 0)}, 0, true},
+		"more refused than issued, lies": {paceOf(7, 600), 0, []quota.Report{paceReport(7, 1000, 1, 1<<60)}, 420, false},
+		"no reports":                     {paceOf(7, 600), time.Minute, nil, 0, true},
+	} {
+		next, ok := nextPace(adaptive(1000, 20), test.pace, test.reports, test.age, now)
+		got := int64(0)
+		if ok && next != nil {
+			got = next.Limits[0].Permits
+		}
+		if ok == test.stays || got != test.next {
+			t.Errorf("%s: %d, changes %v, want %d", name, got, ok, test.next)
+		}
+	}
+}
+
+// Each limit follows, and earlier paces are kept, a minute apart and not too many.
+func TestAPaceOfSeveralLimits(t *testing.T) {
+	p := adaptive(1000, 20)
+	p.Limits = append(p.Limits, quota.Limit{Permits: 5000, Window: time.Minute})
+	pace, now := (*protocol.Pace)(nil), time.Unix(1_700_000_000, 0)
+	for i := range 80 {
+		revision := int64(0)
+		if pace != nil {
+			pace.Revision = int64(i)
+			revision = pace.Revision
+		}
+		next, ok := nextPace(p, pace, []quota.Report{paceReport(revision, 4000, 300, 6)}, 0, now)
+		if !ok {
+			break
+		}
+		pace, now = next, now.Add(20*time.Second)
+	}
+	if got := quota.FormatLimits(pace.Limits); got != "200/s,1000/1m" {
+		t.Errorf("the pace falls to %s, want 200/s,1000/1m", got)
+	}
+	if n := len(pace.Past); n != protocol.MaxPastPaces {
+		t.Errorf("%d paces are kept, want %d", n, protocol.MaxPastPaces)
+	}
+	for i := range pace.Past[1:] {
+		if d := pace.Past[i+1].Time.Sub(pace.Past[i].Time); d < time.Minute {
+			t.Errorf("two are %v apart", d)
+		}
+	}
+}
+
+// TestThePaceConverges: whatever a provider takes, the pace stays within its bounds. While
+// that stays the same, and is above the floor, no more than a raise above it is issued,
+// few calls are refused, and nine tenths of it are used.
+func TestThePaceConverges(t *testing.T) {
+	for seed := uint64(1); seed <= 300; seed++ {
+		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
+			r := rand.New(rand.NewPCG(seed, 1))
+			limit, floor := 200+r.Int64N(100_000), 1+r.Int64N(50)
+			p := adaptive(limit, floor)
+			p.Adaptive.Decrease, p.Adaptive.Increase = 5+r.Int64N(60), 1+r.Int64N(5)
+			pace, revision := (*protocol.Pace)(nil), int64(0)
+			now, changed := time.Unix(1_700_000_000, 0), int64(0)
+			for range 3 {
+				takes := protocol.PaceFloor(p, limit) + r.Int64N(limit)
+				var sent, refused, taken, seconds int64
+				for second := range int64(1000) {
+					now = now.Add(time.Second)
+					changed++
+					total := pace.Total(p, limit, time.Second)
+					if total > limit || total < protocol.PaceFloor(p, limit) {
+						t.Fatalf("the pace is %d of %d", total, limit)
+					}
+					if second >= 700 {
+						sent, refused, taken, seconds = sent+total, refused+max(0, total-takes), taken+min(total, takes), seconds+1
+					}
+					if second%2 > 0 { // the oldest looks
+						continue
+					}
+					span := min(4, changed)
+					report := quota.Report{Share: total, PaceSpan: 1000 * span, PaceIssued: span * total, PaceRefused: span * max(0, total-takes)}
+					if pace != nil {
+						report.PaceRevision = pace.Revision
+					}
+					next, ok := nextPace(p, pace, []quota.Report{report}, time.Duration(changed)*time.Second, now)
+					if !ok {
+						continue
+					}
+					if pace, changed = next, 0; pace != nil {
+						revision++
+						pace.Revision = revision
+					}
+				}
+				can := min(takes, limit)
+				if taken < can*seconds*9/10 {
+					t.Errorf("limit %d, the provider takes %d: %d are used", limit, takes, taken/seconds)
+				}
+				if step := max(1, limit*p.Adaptive.Increase/100); refused > seconds*(step+can/50) {
+					t.Errorf("limit %d, the provider takes %d: %d of %d are refused", limit, takes, refused/seconds, sent/seconds)
+				}
+			}
+		})
+	}
+}
+
+// refusing is a limiter that uses its share, and the part of whose calls that the provider
+// refused in the last 4 s.
+type refusing struct {
+	recorder
+	share, percent int64
+}
+
+// Report implements feed.Sink.
+func (l *refusing) Report(clock.Instant) quota.Report {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r := quota.Report{Schema: quota.Schema, State: quota.StateActive, Share: l.share, PaceSpan: 4000, PaceIssued: 4 * l.share, PaceRefused: 4 * l.share * l.percent / 100}
+	if l.view.Pace != nil {
+		r.PaceRevision = l.view.Pace.Revision
+	}
+	return r
+}
+
+// TestThePaceIsWritten: it falls by what the instances report, in everybody's view, and
+// rises when they are refused nothing more; one writes it, and the floor holds.
+func TestThePaceIsWritten(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	p := *adaptive(1000, 50)
+	p.Adaptive.Increase, p.Adaptive.Every = 40, 2*time.Second
+	if _, err := f.admin.Put(t.Context(), "p", p, AnyRevision); err != nil {
+		t.Fatal(err)
+	}
+	var all []*refusing
+	for range 2 {
+		l := &refusing{share: 200}
+		if _, _, err := f.join(Options{}).Subscribe("p", func() feed.Sink { return l }); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, l)
+	}
+	paced := func(limits string) func() bool {
+		return func() bool {
+			for _, l := range all {
+				if !l.is(func(r *recorder) bool { return r.view.Pace != nil && quota.FormatLimits(r.view.Pace.Limits) == limits })() {
+					return false
+				}
+			}
+			return true
+		}
+	}
+	await.Until(t, "both know both", func() bool { return all[0].is(members(2))() && all[1].is(members(2))() })
+	answers := func(share, refused int64) {
+		for _, l := range all {
+			l.mu.Lock()
+			l.share, l.percent = share, refused
+			l.mu.Unlock()
+		}
+	}
+	answers(200, 60)
+	await.Until(t, "a cut, in both views", paced("700/s"))
+	await.Until(t, "the floor", paced("500/s"))
+	s, err := f.admin.Get(t.Context(), "p")
+	if err != nil || s.Pace == nil || s.Pace.Author == "" || s.Pace.Refused == 0 || len(s.Pace.Past) == 0 {
+		t.Errorf("%+v, %v", s.Pace, err)
+	}
+	fleet, err := f.admin.Fleet(t.Context(), "p", nil)
+	if err != nil || fleet.Pace == nil {
+		t.Fatalf("%+v, %v", fleet.Pace, err)
+	}
+	sum := int64(0)
+	for _, i := range fleet.Instances {
+		sum += i.Share
+	}
+	if sum > 500 {
+		t.Errorf("shares sum to %d", sum)
+	}
+	answers(600, 0)
+	await.Until(t, "a raise", paced("900/s"))
+	await.Until(t, "the limit, without a pace", func() bool {
+		return all[0].is(func(r *recorder) bool { return r.view.Pace == nil })() && all[1].is(func(r *recorder) bool { return r.view.Pace == nil })()
+	})
+}
