@@ -236,7 +236,9 @@ func (l *Limiter) Ready(ctx context.Context) error {
 	for {
 		now := k.clock.Now()
 		k.mu.Lock()
-		state, changed, borrowed := k.stateLocked(now), k.mu.changed, now.Mono < k.mu.borrowed
+		state, changed := k.stateLocked(now), k.mu.changed
+		proof := k.mu.planner.ProofAt(now) // without one it may not use what it has borrowed
+		borrowed := now.Mono < min(k.mu.borrowed, proof.Until) && now.Wall < proof.WallUntil
 		next := k.mu.planner.Foresee(now.Mono)
 		k.mu.Unlock()
 		switch {

@@ -103,6 +103,7 @@ func (c *crew) join(i int) *hand {
 	if h.session, err = coordinator.Join(c.ctx, h.client, coordinator.Options{Prefix: prefix, Name: fmt.Sprintf("hand-%d", i), Weight: weight, Logger: quiet}); err != nil {
 		c.t.Fatal(err)
 	}
+	pass(time.Millisecond) // as some time does: nothing is proved at a clock's first instant
 	if h.limiter, err = consumer.Open(c.ctx, h.session, provider, consumer.Options{Logger: quiet}); err != nil {
 		c.t.Fatal(err)
 	}
@@ -115,13 +116,12 @@ func (c *crew) join(i int) *hand {
 
 // work makes calls that do not wait.
 func (c *crew) work(ctx context.Context, h *hand, phase time.Duration) {
-	time.Sleep(phase)
 	owed := int64(0) // calls, times step over a second
-	for {
+	for next := phase + step; ; next = step {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(step):
+		case <-time.After(next):
 		}
 		c.mu.Lock()
 		if !h.stopped {
