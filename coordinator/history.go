@@ -29,6 +29,9 @@ type Record struct {
 	Problem error
 }
 
+// maxReasonBytes bounds a reason, also that of a policy.
+const maxReasonBytes = 1 << 10
+
 // maxRecordBytes bounds a record: two policies, author, time and reason.
 const maxRecordBytes = 2*quota.MaxPolicyBytes + 16<<10
 
@@ -47,8 +50,8 @@ type wireRecord struct {
 }
 
 func (a *Admin) newRecord(provider string, oldRevision int64, old, value []byte, who, why string) (clientv3.Op, error) {
-	if len(why) > quota.MaxReasonBytes {
-		return clientv3.Op{}, fmt.Errorf("coordinator: a reason of %d bytes: at most %d", len(why), quota.MaxReasonBytes)
+	if len(why) > maxReasonBytes {
+		return clientv3.Op{}, fmt.Errorf("coordinator: a reason of %d bytes: at most %d", len(why), maxReasonBytes)
 	}
 	if !json.Valid(old) || len(old) > quota.MaxPolicyBytes {
 		old = nil // written by hand, and broken

@@ -136,7 +136,7 @@ func TestLargestValidPolicyFits(t *testing.T) {
 	for n := range maxLimits {
 		limits = append(limits, Limit{MaxPermits, MaxWindow - time.Duration(n+1)*time.Millisecond})
 	}
-	p := Policy{Limits: limits, From: newYear.Add(1), Time: newYear.Add(1), Author: worst(maxAuthorBytes), Reason: worst(MaxReasonBytes)}
+	p := Policy{Limits: limits, From: newYear.Add(1), Time: newYear.Add(1), Author: worst(maxAuthorBytes), Reason: worst(maxReasonBytes)}
 	for n := range maxChanges {
 		p.Next = append(p.Next, LimitChange{newYear.Add(time.Hour*time.Duration(n+1) + 1), limits})
 	}

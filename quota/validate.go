@@ -20,7 +20,7 @@ const (
 	maxRequires      = 16   // features in Policy.Requires
 	MaxNameBytes     = 128  // Instance.Name, Host, Version, one feature
 	maxAuthorBytes   = 256  // Policy.Author
-	MaxReasonBytes   = 1024 // Policy.Reason
+	maxReasonBytes   = 1024 // Policy.Reason
 	maxProviderBytes = 200  // a provider's name
 	MaxWeight        = 1000 // Instance.Weight
 	maxWeights       = 256  // overridden weights in Policy.Weights
@@ -94,7 +94,7 @@ func (p Policy) Validate() error {
 		}
 	}
 	errs.text("author", p.Author, maxAuthorBytes)
-	errs.text("reason", p.Reason, MaxReasonBytes)
+	errs.text("reason", p.Reason, maxReasonBytes)
 	return errors.Join(errs...)
 }
 

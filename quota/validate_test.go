@@ -123,7 +123,7 @@ func TestPolicyValidate(t *testing.T) {
 		{"a feature without a name", func(p *Policy) { p.Requires = []string{"x", ""} }, "requires[1]"},
 		{"a feature too long", func(p *Policy) { p.Requires[0] = strings.Repeat("x", MaxNameBytes+1) }, "requires[0]"},
 		{"author too long", func(p *Policy) { p.Author = strings.Repeat("x", maxAuthorBytes+1) }, "author"},
-		{"reason too long", func(p *Policy) { p.Reason = strings.Repeat("x", MaxReasonBytes+1) }, "reason"},
+		{"reason too long", func(p *Policy) { p.Reason = strings.Repeat("x", maxReasonBytes+1) }, "reason"},
 		{"reason that is no text", func(p *Policy) { p.Reason = "\xff" }, "reason"},
 		{"weight of nothing", func(p *Policy) { p.Weights["big"] = 0 }, `weights["big"]`},
 		{"weight too large", func(p *Policy) { p.Weights["big"] = MaxWeight + 1 }, `weights["big"]`},

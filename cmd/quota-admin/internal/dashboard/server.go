@@ -301,8 +301,6 @@ func decodeChange(r *http.Request) (c Change, err error) {
 		return c, errors.New("kind must be set, pause or resume")
 	case c.IfRevision < 1:
 		return c, errors.New("if_revision must be the policy's revision that the page shows")
-	case len(c.Reason) > quota.MaxReasonBytes:
-		return c, errors.New("the reason is too long")
 	case strings.TrimSpace(c.Reason) == "":
 		return c, errors.New("say why: the history keeps the reason")
 	}
