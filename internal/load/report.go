@@ -148,6 +148,8 @@ type Summary struct {
 	Departures *Departures `json:"departures,omitempty"`
 	// Arrivals are what the provider saw; nil without one.
 	Arrivals *ArrivalSummary `json:"arrivals,omitempty"`
+	// Capacity is how much of it the provider refused and took; nil where it takes all.
+	Capacity *CapacitySummary `json:"capacity,omitempty"`
 }
 
 // Departures counts the instances that left and were replaced.

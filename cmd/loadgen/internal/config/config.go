@@ -36,6 +36,8 @@ type Config struct {
 	StateDir     string        // of all instances; empty: none
 	MeasureAfter time.Duration // the fleet is active
 	Http         bool          // permits make requests
+	Capacity     []load.Takes  // of the provider; empty: it takes all
+	Adapt        string        // who follows its refusals
 	Members      int           // of the embedded etcd
 	Faults       []moment
 	Settle       time.Duration

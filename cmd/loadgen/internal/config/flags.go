@@ -44,6 +44,7 @@ func Usagef(format string, args ...any) error {
 // raw is what the flags say, unchecked.
 type raw struct {
 	limit, skew, guard, transport string
+	capacity                      string
 	changes, faults, crashes      []string
 	config                        Config
 }
@@ -74,6 +75,9 @@ func ParseFlags(args []string, env func(string) string, help io.Writer) (*Config
 	if *version {
 		fmt.Fprintln(help, "loadgen "+buildinfo.Version())
 		return nil, pflag.ErrHelp
+	}
+	if set.Changed("adapt") && r.capacity == "" {
+		return nil, Usagef("--adapt %s: nothing answers 429: give --provider-capacity too, such as 1000/s,5s=600/s", r.config.Adapt)
 	}
 	if set.NArg() > 0 {
 		return nil, Usagef("argument %q is not a flag; see loadgen --help", set.Arg(0))
@@ -137,6 +141,8 @@ func (r *raw) register(set *pflag.FlagSet) {
 	set.StringArrayVar(&r.crashes, "crash", nil, "`AT`, such as 5s: kill one of the --processes with all its instances so long after measuring began, and start it anew; repeatable")
 	set.StringVar(&c.StateDir, "state-dir", "", "a directory on a local disk in which instances keep their state, so that those started again after --churn or --crash killed them continue (coordinator.Options.StateDir); default: they join as new; Linux only")
 	set.StringVar(&r.transport, "transport", "none", "what permits are used for: `none|http`; http: each makes a request to a provider in this process, which counts by its own clock, which is judged if the guard covers the clocks' error (auto does)")
+	set.StringVar(&r.capacity, "provider-capacity", "", "`CAPACITY`, or CAPACITY,AT=CAPACITY,... such as 1000/s,5s=600/s,20s=900/s: the provider answers 429 to what is more, by its own clock, from so long after measuring began; implies --transport http")
+	set.StringVar(&c.Adapt, "adapt", AdaptFleet, "what follows the 429s of --provider-capacity: `fleet|pause|instance|none`; fleet: the policy is adaptive, with a floor of a fifth; pause: it is not, and instances pause; instance: each lowers and raises its own calls (AIMD); none: nothing does")
 	set.IntVar(&c.Members, "etcd-members", 1, "how many members the embedded etcd has; several are a process each")
 	set.StringArrayVar(&r.faults, "fault", nil, "`AT=WHAT`, such as 5s=kill-leader: what befalls the embedded etcd so long after measuring began; repeatable; "+strings.Join(faultNames, ", "))
 	set.DurationVar(&c.MeasureAfter, "measure-after", 0, "how long the whole fleet runs before measuring begins")
@@ -187,6 +193,7 @@ func (r *raw) check() (*Config, error) {
 	if err := cmp.Or(
 		oneOf("--arrival", c.Arrival, load.Steady, load.Poisson, load.Burst, load.Sine),
 		oneOf("--transport", r.transport, "none", "http"),
+		oneOf("--adapt", c.Adapt, AdaptFleet, AdaptPause, AdaptInstance, AdaptNone),
 		oneOf("--outage", c.policy.Outage, quota.OutageHold, quota.OutageStop),
 		oneOf("--share", c.policy.Share, quota.ShareEqual, quota.ShareWeighted, quota.ShareDemand),
 		oneOf("--pacing", c.policy.Pacing, quota.PacingOff, quota.PacingEven),
@@ -194,7 +201,7 @@ func (r *raw) check() (*Config, error) {
 	); err != nil {
 		return nil, err
 	}
-	c.Http = r.transport == "http"
+	c.Http = r.transport == "http" || r.capacity != ""
 	if c.policy.Guard, c.policy.GuardAuto, err = quota.ParseGuard(r.guard); err != nil {
 		return nil, Usagef("--guard: %v", err)
 	}
@@ -205,6 +212,9 @@ func (r *raw) check() (*Config, error) {
 		return nil, err
 	}
 	if err := c.parseMoments(r.changes, r.faults, r.crashes); err != nil {
+		return nil, err
+	}
+	if err := c.parseCapacity(r.capacity); err != nil {
 		return nil, err
 	}
 	if err := c.checkShape(); err != nil {

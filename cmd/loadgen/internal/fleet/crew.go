@@ -85,7 +85,7 @@ func (c *crew) join(ctx context.Context) (err error) {
 		return err
 	}
 	if c.c.Http {
-		if c.provider, err = worker.StartProvider(c.c.Lengths(), c.setup.Secret, c.fail); err != nil {
+		if c.provider, err = worker.StartProvider(c.c.Lengths(), c.setup.Secret, c.c.Capacity, c.fail); err != nil {
 			return err
 		}
 		c.setup.Target = c.provider.Address

@@ -192,13 +192,16 @@ func (r *run) measure(ctx context.Context) error {
 	start := quota.WindowAt(r.c.Window(), o.Active+int64(r.c.MeasureAfter)).End()
 	end := start + int64(r.c.Duration)
 	r.crew.tell(func(s *worker.State) { s.Start, s.Stop = start, end })
+	if len(r.c.Capacity) > 0 {
+		r.crew.provider.Capacity.Begin(start)
+	}
 	if !r.watch(ctx, start, func(int64, worker.Status) {}) {
 		return ctx.Err()
 	}
 	before := r.crew.status().CPU
 	happening, stop := context.WithCancel(ctx)
 	var happens errgroup.Group
-	for _, f := range []func(context.Context, int64) error{r.change, r.crew.depart, r.fault} {
+	for _, f := range []func(context.Context, int64) error{r.change, r.crew.depart, r.fault, r.takes} {
 		happens.Go(func() error { return f(happening, start) })
 	}
 	o.Start = start
@@ -245,6 +248,17 @@ func (r *run) change(ctx context.Context, start int64) error {
 	return nil
 }
 
+// takes notes the steps of the provider's capacity.
+func (r *run) takes(ctx context.Context, start int64) error {
+	for _, step := range r.c.Capacity {
+		if !pause(ctx, start+int64(step.At)) {
+			return nil
+		}
+		r.event("the provider takes " + step.Limit.String())
+	}
+	return nil
+}
+
 func (r *run) report() *load.Report {
 	o := &r.observed
 	rep := &load.Report{Schema: load.Schema, Config: r.c.Asked, WindowNs: int64(r.c.Window()),
@@ -258,6 +272,9 @@ func (r *run) report() *load.Report {
 	if o.Start != load.Never {
 		rep.Began = time.Unix(0, o.Start).UTC()
 		rep.Within, rep.Rolling = o.Within(), o.Rolling()
+	}
+	if p := r.crew.provider; p != nil && p.Capacity != nil && o.End != load.Never {
+		s.Capacity = p.Capacity.Summary(o.End)
 	}
 	s.CPUSeconds = r.cpu.Seconds()
 	s.MaxRSSBytes = r.crew.maxRSS

@@ -20,7 +20,7 @@ func TestAFleetThatDoesNotShareAShapeIsCaught(t *testing.T) {
 		policy := quota.Policy{Limits: []quota.Limit{{Permits: 50, Window: quota.MinWindow}}, Shape: shape}
 		cell := protocol.SlotOf(quota.MinWindow)
 		s := &shared{window: int64(quota.MinWindow), placing: load.Placing{Length: cell, Valid: quota.MinWindow, Tolerance: quota.DefaultClockError}, maxWait: 20 * time.Millisecond, paced: true,
-			room: Memory, use: func(int64, load.Request) {}, demand: load.Demand{Ratio: 1.5, Instances: 3}}
+			room: Memory, use: func(limiter, int64, load.Request) {}, demand: load.Demand{Ratio: 1.5, Instances: 3}}
 		s.limits.Store(&policy.Limits)
 		g := newGenerator(s)
 		for i := range 3 {
@@ -53,7 +53,7 @@ func TestAFleetThatDoesNotShareAShapeIsCaught(t *testing.T) {
 func TestAFleetThatDoesNotShareIsCaught(t *testing.T) {
 	limits := []quota.Limit{{Permits: 50, Window: quota.MinWindow}}
 	s := &shared{window: int64(quota.MinWindow), placing: load.Placing{Length: quota.MinWindow, Valid: quota.MinWindow, Tolerance: quota.DefaultClockError}, maxWait: 20 * time.Millisecond,
-		room: Memory, use: func(int64, load.Request) {}, demand: load.Demand{Ratio: 1.5, Instances: 3}}
+		room: Memory, use: func(limiter, int64, load.Request) {}, demand: load.Demand{Ratio: 1.5, Instances: 3}}
 	s.limits.Store(&limits)
 	g := newGenerator(s)
 	for i := range 3 {
@@ -81,7 +81,7 @@ func TestAFleetThatDoesNotShareIsCaught(t *testing.T) {
 // What the generator counts is what the limiters issued.
 func TestCountsAreComplete(t *testing.T) {
 	limits := []quota.Limit{{Permits: 1000, Window: quota.MinWindow}}
-	s := &shared{window: int64(quota.MinWindow), placing: load.Placing{Length: quota.MinWindow, Valid: quota.MinWindow, Tolerance: quota.DefaultClockError}, maxWait: quota.MinWindow, room: Memory, use: func(int64, load.Request) {}, demand: load.Demand{Ratio: 2, Instances: 1}}
+	s := &shared{window: int64(quota.MinWindow), placing: load.Placing{Length: quota.MinWindow, Valid: quota.MinWindow, Tolerance: quota.DefaultClockError}, maxWait: quota.MinWindow, room: Memory, use: func(limiter, int64, load.Request) {}, demand: load.Demand{Ratio: 2, Instances: 1}}
 	s.limits.Store(&limits)
 	s.stop.Store(time.Now().Add(500 * time.Millisecond).UnixNano())
 	g := newGenerator(s)

@@ -56,6 +56,13 @@ func (l fleetLimiter) wait(maxWait time.Duration, f func(permit, error)) {
 	l.AcquireFunc(1, maxWait, func(p consumer.Permit, err error) { f(told(p), err) })
 }
 
+// answered obeys a provider that refused a call.
+func (l fleetLimiter) answered(refused bool) {
+	if refused {
+		l.PushBack(0, "429 from loadgen's provider")
+	}
+}
+
 func told(p consumer.Permit) permit { return permit{p.Start().UnixNano(), p.Until().UnixNano()} }
 
 // shared is what all generators of a fleet go by.
@@ -65,11 +72,12 @@ type shared struct {
 	maxWait time.Duration
 	paced   bool // permits come all along a window
 	demand  load.Demand
-	limits  atomic.Pointer[[]quota.Limit]  // in force; replaced by the fleet on a change
-	start   atomic.Int64                   // the instant from which delays count
-	stop    atomic.Int64                   // the instant at which calls end
-	room    func() *load.Block             // where to count
-	use     func(n int64, as load.Request) // what permits are used for; must not block
+	limits  atomic.Pointer[[]quota.Limit] // in force; replaced by the fleet on a change
+	start   atomic.Int64                  // the instant from which delays count
+	stop    atomic.Int64                  // the instant at which calls end
+	room    func() *load.Block            // where to count
+	// use is what permits of a limiter are used for; it must not block.
+	use func(l limiter, n int64, as load.Request)
 }
 
 // generator makes the calls of some instances, on one goroutine, and counts
@@ -199,14 +207,14 @@ func (g *generator) mayWait(now int64) bool {
 func (g *generator) call(m *member, n int64, wait bool, now int64) {
 	var permits, start, until int64 // of the latest permits, all of one window
 	taken := int64(0)
-	granted := func(p permit, err error) { g.granted(p, err, now) }
+	granted := func(p permit, err error) { g.granted(m.limiter, p, err, now) }
 	for range n {
 		g.tally.Try(now)
 		p, err := g.take(m.limiter)
 		if err == nil {
 			g.tally.Taken(now, p.start)
 			if p.start != start || p.until != until {
-				g.spend(permits, until, load.Request{Start: start, Asked: now})
+				g.spend(m.limiter, permits, until, load.Request{Start: start, Asked: now})
 				permits, start, until = 0, p.start, p.until
 			}
 			permits++
@@ -222,7 +230,7 @@ func (g *generator) call(m *member, n int64, wait bool, now int64) {
 	if now >= g.start.Load() {
 		g.atOnce += taken
 	}
-	g.spend(permits, until, load.Request{Start: start, Asked: now})
+	g.spend(m.limiter, permits, until, load.Request{Start: start, Asked: now})
 }
 
 // take makes one call that does not wait, and times one in so many.
@@ -242,10 +250,10 @@ func (g *generator) take(l limiter) (permit, error) {
 
 // granted is called for each call that waited since the instant since. Its permit
 // is handed over with this call, so counting it first is early enough.
-func (g *generator) granted(p permit, err error, since int64) {
+func (g *generator) granted(l limiter, p permit, err error, since int64) {
 	if err == nil {
 		g.tally.Issue(p.start, 1)
-		now := g.spend(1, p.until, load.Request{Start: p.start, Asked: since})
+		now := g.spend(l, 1, p.until, load.Request{Start: p.start, Asked: since})
 		if since >= g.start.Load() {
 			g.waited.Lock()
 			// Cannot fail: the value is within the histogram's range.
@@ -258,7 +266,7 @@ func (g *generator) granted(p permit, err error, since int64) {
 
 // spend places permits that were just issued, and are counted, and uses them. It
 // returns the instant at which they came.
-func (g *generator) spend(permits, until int64, as load.Request) (now int64) {
+func (g *generator) spend(l limiter, permits, until int64, as load.Request) (now int64) {
 	if permits == 0 {
 		return 0
 	}
@@ -274,6 +282,6 @@ func (g *generator) spend(permits, until int64, as load.Request) (now int64) {
 		}
 	}
 	g.issued.Add(permits)
-	g.use(permits, as)
+	g.use(l, permits, as)
 	return now
 }

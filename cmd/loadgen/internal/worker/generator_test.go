@@ -48,7 +48,7 @@ func TestPermitsAreCountedBeforeTheyAreTaken(t *testing.T) {
 	const window = int64(time.Second)
 	rapid.Check(t, func(t *rapid.T) {
 		used, of := int64(0), map[int64]int64{}
-		g := newGenerator(&shared{window: window, placing: load.Placing{Length: time.Second, Valid: time.Second}, room: Memory, use: func(n int64, as load.Request) { used += n; of[as.Start/window] += n }})
+		g := newGenerator(&shared{window: window, placing: load.Placing{Length: time.Second, Valid: time.Second}, room: Memory, use: func(_ limiter, n int64, as load.Request) { used += n; of[as.Start/window] += n }})
 		now := 100*window + rapid.Int64Range(0, window-1).Draw(t, "now")
 		script := rapid.SliceOf(rapid.SampledFrom([]int64{0, 99 * window, 100 * window, 101 * window})).Draw(t, "script")
 		want := map[int64]int64{}
@@ -77,7 +77,7 @@ func TestPermitsAreCountedBeforeTheyAreTaken(t *testing.T) {
 
 // An instance that has left makes no calls any more.
 func TestWhoIsGoneIsNotAsked(t *testing.T) {
-	s := &shared{window: int64(time.Second), placing: load.Placing{Length: time.Second}, room: Memory, use: func(int64, load.Request) {}}
+	s := &shared{window: int64(time.Second), placing: load.Placing{Length: time.Second}, room: Memory, use: func(limiter, int64, load.Request) {}}
 	s.stop.Store(time.Now().Add(20 * time.Millisecond).UnixNano())
 	g := newGenerator(s)
 	gone := new(atomic.Bool)

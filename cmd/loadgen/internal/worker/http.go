@@ -31,21 +31,25 @@ const (
 )
 
 // Provider is the API that the fleet calls. It counts requests of the fleet as they
-// arrive, by its own clock, and refuses none. Those of strangers are refused and not
-// counted.
+// arrive, by its own clock, and refuses those beyond its capacity, if it has one. Those
+// of strangers are refused and not counted.
 type Provider struct {
 	Address  string
+	Capacity *load.Capacity // nil: it takes all
 	server   *http.Server
 	arrivals load.Provider
 }
 
 // StartProvider serves on a loopback port that the system chooses.
-func StartProvider(lengths []time.Duration, secret string, fail func(error)) (*Provider, error) {
+func StartProvider(lengths []time.Duration, secret string, steps []load.Takes, fail func(error)) (*Provider, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
 	p := &Provider{Address: listener.Addr().String(), arrivals: load.NewProvider(lengths, Memory)}
+	if len(steps) > 0 {
+		p.Capacity = load.NewCapacity(steps)
+	}
 	p.server = &http.Server{
 		ReadHeaderTimeout: requestTimeout,
 		MaxHeaderBytes:    16 << 10,
@@ -61,7 +65,11 @@ func StartProvider(lengths []time.Duration, secret string, fail func(error)) (*P
 				return
 			}
 			p.arrivals.Arrive(now, use)
-			w.WriteHeader(http.StatusNoContent)
+			status := http.StatusNoContent
+			if p.Capacity != nil && !p.Capacity.Call(now) {
+				status = http.StatusTooManyRequests
+			}
+			w.WriteHeader(status)
 		}),
 	}
 	go func() {
@@ -97,43 +105,51 @@ func newSender(address, secret string) *sender {
 	}}
 }
 
-// send makes n requests, as soon as there are connections. It does not block.
-func (s *sender) send(n int64, as load.Request) {
+// send makes n requests with permits of a limiter, as soon as there are connections. It
+// does not block.
+func (s *sender) send(l limiter, n int64, as load.Request) {
+	heard := func(bool) {}
+	if l, ok := l.(listener); ok {
+		heard = l.answered
+	}
 	s.wg.Go(func() {
 		for range n {
 			s.under <- struct{}{}
 			s.wg.Go(func() {
 				defer func() { <-s.under }()
-				if err := s.request(as); err != nil {
+				refused, err := s.request(as)
+				if err != nil {
 					s.lost.Add(1)
 					s.problem.Store(&err)
 					return
 				}
 				s.sent.Add(1)
+				heard(refused)
 			})
 		}
 	})
 }
 
-func (s *sender) request(as load.Request) error {
+func (s *sender) request(as load.Request) (refused bool, err error) {
 	request, err := http.NewRequestWithContext(context.Background(), http.MethodGet, s.url, nil)
 	if err != nil {
-		return err
+		return false, err
 	}
 	request.Header.Set(permitHeader, as.String())
 	request.Header.Set(secretHeader, s.secret)
 	answer, err := s.client.Do(request)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer answer.Body.Close()
 	if _, err := io.Copy(io.Discard, answer.Body); err != nil { // or the connection is not kept
-		return err
+		return false, err
 	}
-	if answer.StatusCode != http.StatusNoContent {
-		return fmt.Errorf("the provider answered %s", answer.Status)
+	refused = answer.StatusCode == http.StatusTooManyRequests
+	if !refused && answer.StatusCode != http.StatusNoContent {
+		return false, fmt.Errorf("the provider answered %s", answer.Status)
 	}
-	return nil
+	return refused, nil
 }
 
 // end waits until all requests are answered and fills in what came of them.

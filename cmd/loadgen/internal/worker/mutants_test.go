@@ -122,7 +122,7 @@ func TestTheJudgeFindsWrongClocksAndLabels(t *testing.T) {
 func judged(permits int64, measure time.Duration, limiters []limiter) (load.Summary, []load.Window, load.Verdict) {
 	limits := []quota.Limit{{Permits: permits, Window: time.Second}}
 	s := &shared{window: int64(time.Second), placing: load.Placing{Length: time.Second, Aligned: true, Valid: time.Second, Tolerance: quota.DefaultClockError},
-		maxWait: 100 * ms, room: Memory, use: func(int64, load.Request) {}, demand: load.Demand{Ratio: 1.5, Instances: len(limiters)}}
+		maxWait: 100 * ms, room: Memory, use: func(limiter, int64, load.Request) {}, demand: load.Demand{Ratio: 1.5, Instances: len(limiters)}}
 	s.limits.Store(&limits)
 	g := newGenerator(s)
 	for i, l := range limiters {

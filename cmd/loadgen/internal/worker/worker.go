@@ -59,7 +59,7 @@ func newWorker(c *config.Config, s *Setup, client *clientv3.Client, room func() 
 		c: c, provider: s.Provider, client: client, policy: c.Policy(nil, ""), weights: c.Weights(), parts: c.Calls(), tell: tell,
 		slots: map[int]*instance{}, all: map[*instance]bool{},
 		shared: &shared{
-			window: int64(c.Window()), placing: c.Placing(s.Tolerance), maxWait: c.MaxWait, room: room, use: func(int64, load.Request) {},
+			window: int64(c.Window()), placing: c.Placing(s.Tolerance), maxWait: c.MaxWait, room: room, use: func(limiter, int64, load.Request) {},
 			paced:  c.Paced(),
 			demand: load.Demand{Ratio: c.Demand, Skew: c.Skew, Instances: c.Instances},
 		},

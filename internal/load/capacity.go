@@ -1,0 +1,210 @@
+package load
+
+import (
+	"math"
+	"sync"
+	"time"
+
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// Takes is what a provider takes, from so long after measuring began.
+type Takes struct {
+	At    time.Duration
+	Limit quota.Limit
+}
+
+// Capacity is a provider that refuses the calls beyond what it takes. It counts by
+// windows of its own clock; a window has the capacity that it began with. It is safe for
+// concurrent use.
+type Capacity struct {
+	steps []Takes // in order, all with windows of one length
+
+	mu     sync.Mutex
+	start  int64 // of the measured time; Never before
+	counts map[int64]tried
+}
+
+// tried are the calls of a window.
+type tried struct{ calls, refused int64 }
+
+// NewCapacity returns a provider with these steps, the first of which is in force from
+// the beginning.
+func NewCapacity(steps []Takes) *Capacity {
+	return &Capacity{steps: steps, start: Never, counts: map[int64]tried{}}
+}
+
+// Begin says when the measured time starts.
+func (c *Capacity) Begin(start int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.start = start
+}
+
+// Call counts a call at an instant, and reports whether it is taken.
+func (c *Capacity) Call(now int64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	start := c.window(now).Start()
+	t := c.counts[start]
+	t.calls++
+	taken := t.calls-t.refused <= c.at(start)
+	if !taken {
+		t.refused++
+	}
+	c.counts[start] = t
+	return taken
+}
+
+func (c *Capacity) window(at int64) quota.Window { return quota.WindowAt(c.steps[0].Limit.Window, at) }
+
+// at returns what is taken in the window that starts then.
+func (c *Capacity) at(start int64) (takes int64) {
+	for i, s := range c.steps {
+		if i == 0 || c.start != Never && start >= c.start+int64(s.At) {
+			takes = s.Limit.Permits
+		}
+	}
+	return takes
+}
+
+// calmAfter is how long after a step an adaptive fleet is expected to have followed it,
+// and usedEnough the part of the capacity that it then uses.
+const (
+	calmAfter  = 10 * time.Second
+	usedEnough = 0.9
+)
+
+// CapacityUse is how much of a provider's capacity was used in a span of time, by its
+// whole windows.
+type CapacityUse struct {
+	Calls   int64 `json:"calls"`
+	Refused int64 `json:"refused"`
+	// RefusedRatio is the refused part of the calls, Used the used part of the capacity.
+	RefusedRatio float64 `json:"refused_ratio"`
+	Used         float64 `json:"used"`
+}
+
+// CapacitySummary is what came of a provider's capacity in the measured time.
+type CapacitySummary struct {
+	CapacityUse
+	Steps []CapacityStep `json:"steps"`
+}
+
+// CapacityStep is what came of a step of the capacity.
+type CapacityStep struct {
+	AtSeconds float64 `json:"at_seconds"`
+	Takes     string  `json:"takes"`
+	// First is the use in the first 10 s, Later from then to the next step; nil
+	// without a whole window.
+	First *CapacityUse `json:"first"`
+	Later *CapacityUse `json:"later"`
+	// UsedAfterSeconds is from the step to the end of the first window in which 90% of
+	// the capacity was used; nil if there was none.
+	UsedAfterSeconds *float64 `json:"used_after_seconds"`
+}
+
+// Summary sums up the measured time, which ended then.
+func (c *Capacity) Summary(end int64) *CapacitySummary {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.start == Never {
+		return nil
+	}
+	s := &CapacitySummary{}
+	if all := c.use(c.start, end, nil); all != nil {
+		s.CapacityUse = *all
+	}
+	for i, step := range c.steps {
+		from, to := c.start+int64(step.At), end
+		if i+1 < len(c.steps) {
+			to = min(end, c.start+int64(c.steps[i+1].At))
+		}
+		calm := min(to, from+int64(calmAfter))
+		r := CapacityStep{AtSeconds: step.At.Seconds(), Takes: step.Limit.String(), First: c.use(from, calm, nil), Later: c.use(calm, to, nil)}
+		c.use(from, to, func(w quota.Window, used float64) {
+			if used >= usedEnough && r.UsedAfterSeconds == nil {
+				after := time.Duration(w.End() - from).Seconds()
+				r.UsedAfterSeconds = &after
+			}
+		})
+		s.Steps = append(s.Steps, r)
+	}
+	return s
+}
+
+// use returns the use in the whole windows between two instants, and tells each; nil
+// without one.
+func (c *Capacity) use(from, to int64, each func(w quota.Window, used float64)) *CapacityUse {
+	var u CapacityUse
+	takes, windows := int64(0), 0
+	for w := c.window(from + int64(c.steps[0].Limit.Window) - 1); w.End() <= to; w = c.window(w.End()) {
+		t, most := c.counts[w.Start()], c.at(w.Start())
+		u.Calls, u.Refused, takes, windows = u.Calls+t.calls, u.Refused+t.refused, takes+most, windows+1
+		if each != nil {
+			each(w, ratio(t.calls-t.refused, most))
+		}
+	}
+	if windows == 0 {
+		return nil
+	}
+	u.RefusedRatio, u.Used = ratio(u.Refused, u.Calls), ratio(u.Calls-u.Refused, takes)
+	return &u
+}
+
+// AIMD is an instance that follows refusals by itself: it uses less of its share when the
+// provider refuses calls, and more when it does not (additive increase, multiplicative
+// decrease), by the figures that an adaptive policy has by default. It is for comparison,
+// and safe for concurrent use.
+type AIMD struct {
+	mu             sync.Mutex
+	part           float64 // of its share that it uses
+	calls, refused int64   // answered since the last change
+	changed        int64   // when that was
+	window         int64   // which one it makes calls in
+	left           int64   // of it
+}
+
+// Figures of an adaptive policy, by default; the floor is loadgen's.
+const (
+	AIMDFloor    = 0.2
+	aimdDecrease = 0.3
+	aimdMargin   = 0.02
+	aimdIncrease = 0.03
+	aimdLeast    = 3
+	aimdRefused  = 100 // one call in so many may be refused
+	cutEvery     = int64(2 * time.Second)
+	raiseEvery   = int64(5 * time.Second)
+)
+
+// NewAIMD returns one that uses its whole share.
+func NewAIMD(now int64) *AIMD { return &AIMD{part: 1, changed: now, window: math.MinInt64} }
+
+// Allow returns how many of n calls it makes, given its share of a window.
+func (a *AIMD) Allow(now int64, share quota.Limit, n int64) int64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if start := quota.WindowAt(share.Window, now).Start(); start != a.window {
+		switch age := now - a.changed; {
+		case age >= cutEvery && a.refused >= aimdLeast && aimdRefused*a.refused > a.calls:
+			a.change(now, max(AIMDFloor, a.part*(1-min(aimdDecrease, float64(a.refused)/float64(a.calls)+aimdMargin))))
+		case age >= raiseEvery:
+			a.change(now, min(1, a.part+aimdIncrease))
+		}
+		a.window, a.left = start, int64(a.part*float64(share.Permits))
+	}
+	n = min(n, a.left)
+	a.left -= n
+	return n
+}
+
+func (a *AIMD) change(now int64, part float64) {
+	a.part, a.calls, a.refused, a.changed = part, 0, 0, now
+}
+
+// Answered says how many calls the provider has answered, and refused of them.
+func (a *AIMD) Answered(calls, refused int64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.calls, a.refused = a.calls+calls, a.refused+refused
+}
