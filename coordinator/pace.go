@@ -22,6 +22,7 @@ const (
 	paceLeast   = 3 // calls refused: fewer are stray ones
 	paceMargin  = 2 // percent that a cut takes beside the part that was refused
 	paceUsed    = 80
+	paceSame    = 3           // raises in a row of one size; the next ones are larger
 	paceSpan    = time.Second // of evidence, at least
 	pastEvery   = time.Minute
 )
@@ -85,10 +86,13 @@ func nextPace(policy *quota.Policy, pace *protocol.Pace, reports []quota.Report,
 	if !cut && (!e.used || 2*e.matching < e.told || age < policy.Adaptive.Every) {
 		return nil, false
 	}
-	whole := true
+	if pace != nil && !cut {
+		next.Raises = min(pace.Raises+1, protocol.MaxRaises)
+	}
+	larger, whole := 1+max(0, next.Raises-1)/paceSame, true
 	for _, l := range limits {
 		was := pace.Total(policy, l.Permits, l.Window)
-		total := min(l.Permits, was+max(1, l.Permits*policy.Adaptive.Increase/100))
+		total := was + min(l.Permits-was, larger*max(1, l.Permits*policy.Adaptive.Increase/100))
 		if cut {
 			total = max(protocol.PaceFloor(policy, l.Permits), was-max(1, int64(float64(was)*e.part(policy))))
 		}

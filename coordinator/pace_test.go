@@ -31,6 +31,7 @@ func paceReport(revision, span, issued, refused int64) quota.Report {
 // raise, 5 s between.
 func TestNextPace(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
+	raised := func(raises int64) *protocol.Pace { p := paceOf(7, 600); p.Raises = raises; return p }
 	for name, test := range map[string]struct {
 		pace    *protocol.Pace
 		age     time.Duration
@@ -39,6 +40,10 @@ func TestNextPace(t *testing.T) {
 		stays   bool
 	}{
 		"nobody refused":                 {paceOf(7, 600), time.Minute, []quota.Report{paceReport(7, 4000, 1200, 0), paceReport(7, 4000, 1200, 0)}, 630, false},
+		"the third raise in a row":       {raised(2), time.Minute, []quota.Report{paceReport(7, 4000, 1200, 0)}, 630, false},
+		"the fourth is larger":           {raised(3), time.Minute, []quota.Report{paceReport(7, 4000, 1200, 0)}, 660, false},
+		"a cut after many raises":        {raised(100), 0, []quota.Report{paceReport(7, 1000, 300, 60)}, 468, false},
+		"up to the limit at once":        {raised(100), time.Minute, []quota.Report{paceReport(7, 4000, 1200, 0)}, 0, false},
 		"nobody refused, too soon":       {paceOf(7, 600), 4 * time.Second, []quota.Report{paceReport(7, 4000, 1200, 0)}, 0, true},
 		"not used":                       {paceOf(7, 600), time.Minute, []quota.Report{paceReport(7, 4000, 300, 0), paceReport(7, 4000, 300, 0)}, 0, true},
 		"used by one":                    {paceOf(7, 600), time.Minute, []quota.Report{paceReport(7, 4000, 1200, 0), paceReport(7, 4000, 0, 0)}, 630, false},

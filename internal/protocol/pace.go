@@ -22,6 +22,8 @@ type Pace struct {
 	// Issued and Refused are the evidence: permits that instances issued, and calls that
 	// the provider refused, in their newest reports.
 	Issued, Refused int64
+	// Raises are how many there were since the last cut.
+	Raises int64
 	// Author is the incarnation that wrote it, Time when, by its clock.
 	Author string
 	Time   time.Time
@@ -38,6 +40,7 @@ type PastPace struct {
 // Bounds of a pace.
 const (
 	MaxPaceBytes = 8 << 10
+	MaxRaises    = 100
 	MaxPastPaces = 8
 )
 
@@ -65,6 +68,7 @@ type wirePace struct {
 	Limits  string     `json:"limits"` // as operators write them
 	Issued  int64      `json:"issued"`
 	Refused int64      `json:"refused"`
+	Raises  int64      `json:"raises,omitempty"`
 	Author  string     `json:"author,omitempty"`
 	Time    time.Time  `json:"time,omitzero"`
 	Past    []wirePast `json:"past,omitempty"`
@@ -77,7 +81,7 @@ type wirePast struct {
 
 // MarshalJSON writes the pace as its key's value.
 func (p Pace) MarshalJSON() ([]byte, error) {
-	w := wirePace{quota.Schema, quota.FormatLimits(p.Limits), p.Issued, p.Refused, p.Author, p.Time.UTC(), nil}
+	w := wirePace{quota.Schema, quota.FormatLimits(p.Limits), p.Issued, p.Refused, p.Raises, p.Author, p.Time.UTC(), nil}
 	for _, old := range p.Past {
 		w.Past = append(w.Past, wirePast{quota.FormatLimits(old.Limits), old.Time.UTC()})
 	}
@@ -91,7 +95,7 @@ func ReadPace(value []byte) (*Pace, error) {
 	if err := decode("pace", value, MaxPaceBytes, &w, &w.Schema); err != nil {
 		return nil, err
 	}
-	p := &Pace{Issued: w.Issued, Refused: w.Refused, Author: w.Author, Time: w.Time}
+	p := &Pace{Issued: w.Issued, Refused: w.Refused, Raises: w.Raises, Author: w.Author, Time: w.Time}
 	var errs []error
 	limits := func(text string) []quota.Limit {
 		l, err := quota.ParseLimits(text)
@@ -104,7 +108,7 @@ func ReadPace(value []byte) (*Pace, error) {
 	for _, old := range w.Past[:min(len(w.Past), MaxPastPaces)] {
 		p.Past = append(p.Past, PastPace{limits(old.Limits), old.Time})
 	}
-	if w.Issued < 0 || w.Refused < 0 || len(w.Past) > MaxPastPaces || len(w.Author) > 2*quota.MaxNameBytes ||
+	if min(w.Issued, w.Refused, w.Raises) < 0 || w.Raises > MaxRaises || len(w.Past) > MaxPastPaces || len(w.Author) > 2*quota.MaxNameBytes ||
 		slices.ContainsFunc(p.Past, func(old PastPace) bool { return !dated(old.Time) }) || !w.Time.IsZero() && !dated(w.Time) {
 		errs = append(errs, errors.New("pace: its evidence, author, time or past is out of bounds"))
 	}

@@ -15,7 +15,7 @@ func TestPaceJSON(t *testing.T) {
 	t.Parallel()
 	at := time.Unix(1_700_000_000, 0).UTC()
 	limits := []quota.Limit{{Permits: 588, Window: time.Second}, {Permits: 17640, Window: time.Minute}}
-	want := &Pace{Limits: limits, Issued: 2800, Refused: 400, Author: "a.x", Time: at, Past: []PastPace{{limits[:1], at}}}
+	want := &Pace{Limits: limits, Issued: 2800, Refused: 400, Raises: 5, Author: "a.x", Time: at, Past: []PastPace{{limits[:1], at}}}
 	b, err := json.Marshal(want)
 	if err != nil {
 		t.Fatal(err)
@@ -32,6 +32,8 @@ func TestPaceJSON(t *testing.T) {
 		"odd past":         `{"schema":1,"limits":"5/s","past":[{"limits":"x","time":"2026-01-01T00:00:00Z"}]}`,
 		"undated past":     `{"schema":1,"limits":"5/s","past":[{"limits":"5/s"}]}`,
 		"evidence below 0": `{"schema":1,"limits":"5/s","refused":-1}`,
+		"raises below 0":   `{"schema":1,"limits":"5/s","raises":-1}`,
+		"many raises":      `{"schema":1,"limits":"5/s","raises":101}`,
 		"a long author":    `{"schema":1,"limits":"5/s","author":"` + strings.Repeat("x", 257) + `"}`,
 		"too long":         `{"schema":1,"limits":"5/s","x":"` + strings.Repeat("x", MaxPaceBytes) + `"}`,
 		"too many paces":   `{"schema":1,"limits":"5/s","past":[` + strings.Repeat(`{"limits":"5/s","time":"2026-01-01T00:00:00Z"},`, MaxPastPaces) + `{"limits":"5/s","time":"2026-01-01T00:00:00Z"}]}`,
