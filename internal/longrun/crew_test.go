@@ -67,7 +67,7 @@ func inCrew(t *testing.T, n int, total int64, p quota.Policy, f func(c *crew)) {
 			c.join(i)
 			// etcd cannot catch up with 512 watches in no time (it resets a ticker to
 			// the time that it took).
-			pass(10 * time.Millisecond)
+			pass(9 * time.Millisecond)
 		}
 		for _, h := range c.hands {
 			if err := h.limiter.Ready(ctx); err != nil {
