@@ -40,10 +40,10 @@ func (h *History) bound(w quota.Window, now, offset, frozen int64) Bound {
 	least := t.newest.least(t.kept)
 	b := Bound{
 		Permits: least.permits, Burst: least.burst, Reason: least.reason,
-		Total: t.deal.total, Instances: int(t.heads.n),
+		Total: t.deal.total, Instances: int(t.lots.n),
 	}
 	switch {
-	case t.start >= h.until:
+	case w.Start() >= h.until:
 		b.Permits, b.Reason = 0, ReasonLeft
 	case from < h.since, sub(w.Start(), offset) < h.opens(w.Length):
 		b.Permits, b.Reason = 0, ReasonJoining

@@ -1,6 +1,10 @@
 package share
 
-import "time"
+import (
+	"time"
+
+	"github.com/quotient-limiter/quotient/quota"
+)
 
 // Listed is what a level's list has for an instance.
 func Listed(list []byte, id string) int64 { return demandIn(list, hashID(id)) }
@@ -18,4 +22,11 @@ func FillSeconds(total, floor int64, perSecond []int64) Level {
 		}
 	}
 	return fill(total, floor, int64(len(perSecond)), time.Second, asks)
+}
+
+// Weighted returns every instance's share of total permits in window w under
+// policy p's weights. The shares sum to total exactly. Each ID must occur once;
+// their order does not matter. A negative total counts as 0.
+func Weighted(total int64, instances []quota.Instance, p *quota.Policy, w quota.Window) map[string]int64 {
+	return (&terms{policy: p, weighted: true}).split(total, membersOf(instances), seedOf(w))
 }

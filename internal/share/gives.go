@@ -13,10 +13,9 @@ import (
 // out (docs/protocol.md, rule 3), and a larger total counts at once.
 //
 // All instances must come to the same answer. So it depends on the two views alone,
-// and not on this instance's own share. crowd is the instances of either view, n of
-// which take part.
-func gives(edits []edit, before, after *terms, w quota.Window, crowd *crowd, n int64) bool {
-	start, left := w.Start(), false
+// and not on this instance's own share. The lots are those of either view.
+func gives(edits []edit, before, after *terms, c *lots) bool {
+	start, left := c.start, false
 	for _, e := range edits {
 		was, is := e.old != nil && e.old.takesPart(start), e.new != nil && e.new.takesPart(start)
 		switch {
@@ -30,10 +29,10 @@ func gives(edits []edit, before, after *terms, w quota.Window, crowd *crowd, n i
 			return false
 		}
 	}
-	if left && before.entry(w) != nil { // claims change
+	if left && before.entry(c.w) != nil { // claims change
 		return false
 	}
-	return before == after || before.timedAs(after) && before.gives(after, w, crowd, n)
+	return before == after || before.timedAs(after) && before.gives(after, c)
 }
 
 // Gives reports whether a change of policy takes permits of window w from nobody, so
@@ -41,7 +40,7 @@ func gives(edits []edit, before, after *terms, w quota.Window, crowd *crowd, n i
 // that depends on the fleet, and Gives reports false.
 func Gives(before, after *quota.Policy, w quota.Window) bool {
 	old, new := newTerms(before, 0, nil, nil), newTerms(after, 0, nil, nil)
-	return !old.shaped() && !new.shaped() && !new.byDemand && old.timedAs(new) && old.gives(new, w, nil, 0)
+	return !old.shaped() && !new.shaped() && !new.byDemand && old.timedAs(new) && old.gives(new, &lots{w: w})
 }
 
 // timedAs reports whether two views' terms have the same times.
@@ -50,9 +49,9 @@ func (t *terms) timedAs(o *terms) bool {
 		t.guard == o.guard && t.guardAuto == o.guardAuto
 }
 
-// gives reports whether none of n instances has less of window w by the terms after
-// than by t.
-func (t *terms) gives(after *terms, w quota.Window, crowd *crowd, n int64) bool {
+// gives reports whether no participant has less by the terms after than by t.
+func (t *terms) gives(after *terms, c *lots) bool {
+	w := c.w
 	d, e := t.at(w), after.at(w)
 	switch {
 	case t.blocked == ReasonUnsupported || after.blocked == ReasonUnsupported:
@@ -72,8 +71,8 @@ func (t *terms) gives(after *terms, w quota.Window, crowd *crowd, n int64) bool 
 	if (old == nil) != (new == nil) || old != nil && !bytes.Equal(old.Demands, new.Demands) {
 		return false
 	}
-	l, m := crowd.level(t, w, d.total, n), crowd.level(after, w, e.total, n)
-	return m.Most >= l.Most && m.Base >= l.Base && e.total-m.Claimed-(d.total-l.Claimed) >= n*(m.Base-l.Base)
+	l, m := c.level(t, d.total), c.level(after, e.total)
+	return m.Most >= l.Most && m.Base >= l.Base && e.total-m.Claimed-(d.total-l.Claimed) >= c.n*(m.Base-l.Base)
 }
 
 // dividesAs reports whether two policies divide a total by the same rule.

@@ -95,14 +95,14 @@ func LevelOf(v *protocol.View, w quota.Window) (l Level, asks map[string]int64, 
 	if e == nil || d.reason != ReasonShare {
 		return l, nil, false
 	}
-	c := newCrowd(w.Start(), membersOf(v.Instances))
+	members := membersOf(v.Instances)
 	asks = map[string]int64{}
-	for id, m := range c.live {
+	for _, m := range members {
 		if m.takesPart(w.Start()) {
-			asks[id] = protocol.DemandFor(demandIn(e.Demands, m.hash), w.Length)
+			asks[m.id] = protocol.DemandFor(demandIn(e.Demands, m.hash), w.Length)
 		}
 	}
-	return c.level(t, w, d.total, int64(len(asks))), asks, true
+	return count(t, w, "", members).level(t, d.total), asks, true
 }
 
 func membersOf(instances []quota.Instance) []*member {

@@ -1,6 +1,7 @@
 package share
 
 import (
+	"cmp"
 	"hash/fnv"
 	"slices"
 
@@ -44,63 +45,55 @@ func seedOf(w quota.Window) uint64 {
 	return mix(mix(uint64(w.Length)) + uint64(w.Index))
 }
 
-// turnOf is a window's seed under shapes other than fixed windows: that of the
-// first of protocol.Turn windows, so that the permits that do not come out even stay
-// where they are for so long.
-func turnOf(w quota.Window) uint64 {
-	return seedOf(quota.WindowAt(w.Length*protocol.Turn, w.Start()))
+// seed is the seed that ranks by these terms go by. Under shapes other than fixed windows
+// it is that of the first of protocol.Turn windows, so that the permits that do not come
+// out even stay where they are for so long.
+func (t *terms) seed(w quota.Window) uint64 {
+	if t.shaped() {
+		w = quota.WindowAt(w.Length*protocol.Turn, w.Start())
+	}
+	return seedOf(w)
 }
 
-// rankOf is the rank of an instance in the window of seed.
-func rankOf(id, seed uint64) uint64 { return mix(id ^ seed) }
-
-// ahead reports whether the instance with rank a and ID aID comes before the
-// one with rank b and ID bID.
-func ahead(a uint64, aID string, b uint64, bID string) bool {
-	if a != b {
-		return a > b
+// order says which of two lots comes first: the one with the higher rank, or else that of
+// the smaller ID.
+func order(a uint64, aID string, b uint64, bID string) int {
+	if a == b {
+		return cmp.Compare(aID, bID)
 	}
-	return aID < bID
-}
-
-// part is the share of the instance that n-1 others stand beside, of whom
-// better rank higher. n is at least 1 and total at least 0.
-func part(total, n, better int64) int64 {
-	if better < total%n {
-		return total/n + 1
-	}
-	return total / n
+	return cmp.Compare(b, a)
 }
 
 // Equal returns every instance's share of total permits in window w. The
 // shares sum to total exactly, and any two differ by at most 1. Each ID must
 // occur once; their order does not matter. A negative total counts as 0.
 func Equal(total int64, ids []string, w quota.Window) map[string]int64 {
-	seed := seedOf(w)
-	lots := make([]lot, len(ids))
+	members := make([]*member, len(ids))
 	for i, id := range ids {
-		lots[i] = lot{rankOf(hashID(id), seed), id}
+		members[i] = &member{id: id, hash: hashID(id)}
 	}
-	return dealt(total, lots)
+	return (&terms{}).split(total, members, seedOf(w))
 }
 
-// lot is a part of an instance in a split, and its rank.
-type lot struct {
-	rank uint64
-	id   string
-}
-
-// dealt splits total permits evenly among lots, and returns what each instance has.
-func dealt(total int64, lots []lot) map[string]int64 {
-	slices.SortFunc(lots, func(a, b lot) int {
-		if ahead(a.rank, a.id, b.rank, b.id) {
-			return -1
+// split splits total permits evenly among all lots, and returns each member's part.
+func (t *terms) split(total int64, members []*member, seed uint64) map[string]int64 {
+	type lot struct {
+		rank uint64
+		id   string
+	}
+	var lots []lot
+	for _, m := range members {
+		for n := range t.lotsOf(m) {
+			lots = append(lots, lot{lotRank(m.hash, n, seed), m.id})
 		}
-		return 1
-	})
-	shares, n := make(map[string]int64, len(lots)), int64(len(lots))
+	}
+	slices.SortFunc(lots, func(a, b lot) int { return order(a.rank, a.id, b.rank, b.id) })
+	shares, n := make(map[string]int64, len(members)), int64(len(lots))
 	for i, l := range lots {
-		shares[l.id] += part(max(total, 0), n, int64(i))
+		shares[l.id] += max(total, 0) / n
+		if int64(i) < max(total, 0)%n {
+			shares[l.id]++
+		}
 	}
 	return shares
 }
@@ -117,34 +110,16 @@ func Of(v *protocol.View, w quota.Window) (total int64, shares map[string]int64,
 	if !d.limited {
 		return 0, nil, false
 	}
-	var part []quota.Instance
-	ids := make([]string, 0, len(v.Instances))
-	for i := range v.Instances {
-		if protocol.TakesPart(&v.Instances[i], w.Start()) {
-			part = append(part, v.Instances[i])
-			ids = append(ids, v.Instances[i].ID)
-		}
+	members := membersOf(v.Instances)
+	part := slices.DeleteFunc(slices.Clone(members), func(m *member) bool { return !m.takesPart(w.Start()) })
+	l, asks, _ := LevelOf(v, w)
+	split := d.total - l.Claimed
+	if d.reason != ReasonShare {
+		split = 0
 	}
-	ranks := w // the window whose ranks count
-	if t.shaped() {
-		ranks = quota.WindowAt(w.Length*protocol.Turn, w.Start())
-	}
-	switch {
-	case d.reason != ReasonShare:
-		shares = Equal(0, ids, w)
-	case t.weighted:
-		shares = Weighted(d.total, part, v.Policy, ranks)
-	default:
-		l, asks, _ := LevelOf(v, w)
-		shares = Equal(d.total-l.Claimed, ids, ranks)
-		for id, n := range asks {
-			shares[id] += l.Claim(n)
-		}
-	}
-	for i := range v.Instances {
-		if id := v.Instances[i].ID; !protocol.TakesPart(&v.Instances[i], w.Start()) {
-			shares[id] = 0
-		}
+	shares = t.split(split, part, t.seed(w))
+	for _, m := range members {
+		shares[m.id] += l.Claim(asks[m.id]) // 0 for those that take no part
 	}
 	return d.total, shares, true
 }

@@ -14,7 +14,7 @@ func lotRank(id uint64, n int64, seed uint64) uint64 {
 	if n > 0 {
 		id = mix(id ^ mix(uint64(n)))
 	}
-	return rankOf(id, seed)
+	return mix(id ^ seed)
 }
 
 // weightOf is the weight of an instance under a policy.
@@ -27,19 +27,12 @@ func (t *terms) weightOf(m *member) int64 {
 	return m.weight
 }
 
-// Weighted returns every instance's share of total permits in window w under
-// policy p's weights. The shares sum to total exactly. Each ID must occur once;
-// their order does not matter. A negative total counts as 0.
-func Weighted(total int64, instances []quota.Instance, p *quota.Policy, w quota.Window) map[string]int64 {
-	t, seed := &terms{policy: p}, seedOf(w)
-	var lots []lot
-	for i := range instances {
-		m := newMember(&instances[i])
-		for n := range t.weightOf(m) {
-			lots = append(lots, lot{lotRank(m.hash, n, seed), m.id})
-		}
+// lotsOf is how many lots an instance has.
+func (t *terms) lotsOf(m *member) int64 {
+	if !t.weighted {
+		return 1
 	}
-	return dealt(total, lots)
+	return t.weightOf(m)
 }
 
 // Weight returns the weight of an instance under a policy, an operator's override

@@ -25,12 +25,10 @@ var patches = mutant.Table{
 		{File: "internal/window/ledger.go", Old: "\tcase a.bucket == nil:", New: "\tcase a.bucket == nil || a.bucket.share != a.bound:"},
 	}},
 	{Name: "Ceil", Wrong: "rounds every share up", Edits: []mutant.Edit{
-		{File: "internal/share/tally.go", Old: `	if terms.weighted {
-		return crowd.part`, New: `	if true {
-		return (d.total + c.n - 1) / c.n
-	}
-	if terms.weighted {
-		return crowd.part`},
+		{File: "internal/share/lots.go", Old: `	for i := range c.ranks {
+		share += each`, New: `	for i := range c.ranks {
+		left = c.total
+		share += each`},
 	}},
 	{Name: "ClockAlarmUnheard", Wrong: "issues although the clock was measured to be wrong", Edits: []mutant.Edit{
 		{File: "internal/share/planner.go", Old: "wrong && r.Outage == quota.OutageStop {", New: "wrong && false {"},
@@ -69,8 +67,7 @@ var patches = mutant.Table{
 // Apply moves the newest view on by one revision`},
 	}},
 	{Name: "GivesByOwnShare", Wrong: "leaves a view out if the own share does not shrink after it", Edits: []mutant.Edit{
-		{File: "internal/share/tally.go", Old: `		if t.shaped || !gives(d.edits, before, t.terms, t.w, t.crowd, t.heads.n) {`, New: `		_ = before
-		if t.shaped || t.value(&t.heads, t.crowd, t.terms, &t.deal).permits < t.newest.permits {`},
+		{File: "internal/share/tally.go", Old: `		if t.shaped || !gives(change.edits, before, after, t.lots) {`, New: `		if t.shaped || t.lots.value(&t.deal).permits < t.newest.permits {`},
 	}},
 	{Name: "GivesByTotal", Wrong: "looks at the total alone", Edits: []mutant.Edit{
 		{File: "internal/share/gives.go", Old: `range edits {`, New: `range edits[:0] {`},
@@ -111,7 +108,7 @@ var patches = mutant.Table{
 		{File: "internal/share/gives.go", Old: ` || old != nil && !bytes.Equal(old.Demands, new.Demands) {`, New: ` || old != nil && bytes.Equal(nil, old.Demands) && false {`},
 	}},
 	{Name: "GivesByClaims", Wrong: "leaves a view out though claims take of the rest", Edits: []mutant.Edit{
-		{File: "internal/share/gives.go", Old: `return m.Most >= l.Most && m.Base >= l.Base && e.total-m.Claimed-(d.total-l.Claimed) >= n*(m.Base-l.Base)`, New: `return m.Most >= l.Most && m.Base >= l.Base`},
+		{File: "internal/share/gives.go", Old: `return m.Most >= l.Most && m.Base >= l.Base && e.total-m.Claimed-(d.total-l.Claimed) >= c.n*(m.Base-l.Base)`, New: `return m.Most >= l.Most && m.Base >= l.Base`},
 	}},
 	{Name: "GivesAll", Wrong: "leaves all views out before one that gives", Edits: []mutant.Edit{
 		{File: "internal/share/tally.go", Old: `			t.kept = t.newest.least(t.kept)
@@ -222,7 +219,7 @@ var patches = mutant.Table{
 		{File: "internal/share/shape.go", Old: `	if !h.shaped() {
 		return last, last`, New: `	if true {
 		return last, last`},
-		{File: "internal/share/tally.go", Old: "t.turn = turnOf(w)", New: "t.turn = t.seed"},
+		{File: "internal/share/split.go", Old: "w = quota.WindowAt(w.Length*protocol.Turn, w.Start())", New: "w = quota.WindowAt(w.Length, w.Start()+0*protocol.Turn)"},
 	}},
 	{Name: "RunningWindow", Wrong: "continues in the window in which another process has ended", Edits: []mutant.Edit{
 		{File: "internal/share/bound.go", Old: ", sub(w.Start(), offset) < h.opens(w.Length):", New: ":"},

@@ -36,9 +36,9 @@ func TestALargeFleetIsNeverOver(t *testing.T) {
 
 // ceil rounds every share up.
 var ceil = mutant.Mutant{Name: "Ceil", Wrong: "rounds every share up", Edits: []mutant.Edit{{
-	File: "internal/share/tally.go",
-	Old:  "	if terms.weighted {\n		return crowd.part",
-	New:  "	if true {\n		return (d.total + c.n - 1) / c.n\n	}\n	if terms.weighted {\n		return crowd.part",
+	File: "internal/share/lots.go",
+	Old:  "	for i := range c.ranks {\n		share += each",
+	New:  "	for i := range c.ranks {\n		left = c.total\n		share += each",
 }}}
 
 // TestItNotices: with a safeguard taken out, some window is over.
