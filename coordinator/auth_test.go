@@ -43,18 +43,21 @@ func users(t *testing.T, cluster *etcdtest.Cluster, root *clientv3.Client, k key
 		await.Until(t, "a user has a role", func() bool { return do(root.UserGrantRole(ctx, name, name)) })
 	}
 	await.Until(t, "authentication is on", func() bool { return do(root.AuthEnable(ctx)) })
-	as := func(name string) *clientv3.Client {
-		c, err := clientv3.New(clientv3.Config{
-			Endpoints: cluster.Endpoints(), DialTimeout: 5 * time.Second, Logger: zap.NewNop(),
-			Username: name, Password: name + "-secret",
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = c.Close() })
-		return c
+	return login(t, cluster, "consumer"), login(t, cluster, "operator")
+}
+
+// login returns a client of one of the users.
+func login(t *testing.T, cluster *etcdtest.Cluster, name string) *clientv3.Client {
+	t.Helper()
+	c, err := clientv3.New(clientv3.Config{
+		Endpoints: cluster.Endpoints(), DialTimeout: 5 * time.Second, Logger: zap.NewNop(),
+		Username: name, Password: name + "-secret",
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
-	return as("consumer"), as("operator")
+	t.Cleanup(func() { _ = c.Close() })
+	return c
 }
 
 func TestAConsumersRoleSuffices(t *testing.T) {

@@ -74,7 +74,8 @@ func (p *membership) put(ask protocol.Ask) (writes time.Duration, again bool) {
 		).Then(clientv3.OpPut(key, string(value))).Else(clientv3.OpGet(key)).Commit()
 		done()
 		p.mu.Lock()
-		if p.noteDenied(classify(p.ctx, "hold back the other instances of "+p.provider, err)); err != nil {
+		p.asking.denied = p.denied(classify(p.ctx, "hold back the other instances of "+p.provider, err)) // the next proof tells it
+		if err != nil {
 			again = p.asking.denied == nil
 			p.mu.Unlock()
 			return max(writes, 2), again
@@ -88,14 +89,13 @@ func (p *membership) put(ask protocol.Ask) (writes time.Duration, again bool) {
 	return writes, again
 }
 
-// noteDenied notes whether the last ask was refused for want of a right.
-func (p *membership) noteDenied(err error) {
+// denied returns a write's error, with the way out, if the role lacks the right to a key,
+// and nil for any other.
+func (p *membership) denied(err error) error {
 	if !errors.Is(err, ErrPermission) {
-		err = nil
-	} else {
-		err = fmt.Errorf("%w; create its role again: quota-admin roles consumer %s", err, p.provider)
+		return nil
 	}
-	p.asking.denied = err // the next proof tells it
+	return fmt.Errorf("%w; create its role again: quota-admin roles consumer %s", err, p.provider)
 }
 
 // asksIn reads the key's value, each ask within the policy's bound from now on.

@@ -53,6 +53,7 @@ type membership struct {
 	level    *protocol.Level    // in the view
 	paced    *protocol.Pace     // in the view
 	pacedAt  int64              // monotonic, when that was learned of
+	unpaced  error              // the pace may not be written
 	levelled int64              // monotonic, when level was applied; 0 if there was none
 	proved   int64              // monotonic instant of the newest proof, 0 if none
 	behind   int64              // since when the watch has been behind, 0 if it is not
@@ -195,7 +196,7 @@ func (p *membership) parse(kv *mvccpb.KeyValue, deleted bool) view.Key {
 // tellLocked tells the sink the problem, if that has changed.
 func (p *membership) tellLocked(err error) {
 	p.failure = err
-	err = errors.Join(p.s.problem(), err, p.tracker.Problem(), p.asking.denied)
+	err = errors.Join(p.s.problem(), err, p.tracker.Problem(), p.asking.denied, p.unpaced)
 	text := ""
 	if err != nil {
 		text = err.Error()

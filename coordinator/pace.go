@@ -3,7 +3,6 @@ package coordinator
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"slices"
 	"time"
 
@@ -68,11 +67,9 @@ func (p *membership) pace(last *reporting, now int64) {
 		clientv3.Compare(clientv3.ModRevision(key), "=", revision),
 		clientv3.Compare(clientv3.CreateRevision(p.s.keys.Instance(p.provider, id)), "=", created),
 	).Then(write).Commit() // if that fails it is tried again
-	if denied := errors.Is(classify(c, "write the pace", err), ErrPermission); denied != last.denied {
-		if last.denied = denied; denied {
-			p.s.o.Logger.Warn("the pace may not be written; create the role again: quota-admin roles consumer "+p.provider, "provider", p.provider, "because", err)
-		}
-	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.unpaced = p.denied(classify(c, "lower or raise the total of "+p.provider, err)) // the next proof tells it
 }
 
 // nextPace returns the pace after one that was learned of so long ago, nil where the

@@ -1,13 +1,18 @@
 package coordinator
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/quotient-limiter/quotient/internal/await"
 	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/etcdtest"
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
@@ -234,4 +239,38 @@ func TestThePaceIsWritten(t *testing.T) {
 	await.Until(t, "the limit, without a pace", func() bool {
 		return all[0].is(func(r *recorder) bool { return r.view.Pace == nil })() && all[1].is(func(r *recorder) bool { return r.view.Pace == nil })()
 	})
+}
+
+// Without the right to write the pace the limit stays in force, and the instance reports
+// that, until its role has the right.
+func TestAPaceThatMayNotBeWrittenIsReported(t *testing.T) {
+	t.Parallel()
+	cluster, root := etcdtest.New(t, etcdtest.Options{})
+	f := setupOn(t, root)
+	consumer, operator := users(t, cluster, root, f.admin.keys)
+	admin, err := NewAdmin(operator, AdminOptions{Prefix: f.prefix, Timeout: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := admin.Put(t.Context(), "p", *adaptive(1000, 50), 0); err != nil {
+		t.Fatal(err)
+	}
+	f.client = consumer
+	l := &refusing{share: 1000, percent: 60}
+	if _, _, err := f.join(Options{}).Subscribe("p", func() feed.Sink { return l }); err != nil {
+		t.Fatal(err)
+	}
+	await.Until(t, "it is told", l.is(func(r *recorder) bool {
+		return errors.Is(r.trouble, ErrPermission) && strings.Contains(r.trouble.Error(), "quota-admin roles consumer p")
+	}))
+	if !l.is(func(r *recorder) bool { return r.view.Pace == nil && !r.closed })() {
+		t.Error("there is a pace")
+	}
+	grants := login(t, cluster, "root")
+	await.Until(t, "the role has the right", func() bool {
+		_, err := grants.RoleGrantPermission(t.Context(), "consumer", f.admin.keys.Pace("p"), "", clientv3.PermissionType(clientv3.PermReadWrite))
+		return err == nil
+	})
+	await.Until(t, "the pace is written", l.is(func(r *recorder) bool { return r.view.Pace != nil }))
+	await.Until(t, "the problem is over", l.is(func(r *recorder) bool { return r.trouble == nil }))
 }

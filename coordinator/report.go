@@ -37,7 +37,6 @@ type reporting struct {
 	watchd bool  // somebody looks
 	read   int64 // when all reports were last read, for the level
 	paced  int64 // and for the pace
-	denied bool  // the pace may not be written
 }
 
 // report writes the limiters' state, for operators: after significant changes, every
@@ -64,6 +63,9 @@ func (p *membership) report(answers bool) bool {
 	id := p.id
 	byDemand := p.policy != nil && p.policy.Share == quota.ShareDemand
 	adaptive := p.policy != nil && p.policy.Adaptive.Floor > 0
+	if !adaptive {
+		p.unpaced = nil
+	}
 	p.mu.Unlock()
 	p.s.mu.Lock()
 	l := p.s.mu.lease
