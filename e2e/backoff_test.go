@@ -44,6 +44,7 @@ type heard struct {
 	Instance    int
 	PausedUntil time.Time
 	Policy      int64
+	Pace        int64 // the total in force
 }
 
 func (c caller) work(orders <-chan struct{}, tell func(heard)) error {
@@ -92,7 +93,8 @@ func (c caller) call(ctx context.Context, number int, l *consumer.Limiter, clien
 			_ = answer.Body.Close()
 		}
 		s := l.Status()
-		if now := (heard{number, s.PausedUntil.Round(10 * time.Millisecond), s.PolicyRevision}); now != told {
+		now := heard{number, s.PausedUntil.Round(10 * time.Millisecond), s.PolicyRevision, s.Shortest().Pace}
+		if now != told {
 			told = now
 			tell(now)
 		}
@@ -112,6 +114,7 @@ type api struct {
 	refused time.Time      // when that was given last
 	told    [callers]heard
 	paused  [callers]int // how many calls there were when an instance told of a pause
+	half    bool         // it refuses every second call
 }
 
 type call struct {
@@ -129,6 +132,8 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case err != nil:
 		w.WriteHeader(http.StatusBadRequest)
+	case a.half && len(a.calls)%2 == 0:
+		w.WriteHeader(http.StatusTooManyRequests)
 	case refuse:
 		delete(a.refuse, instance)
 		if a.refused = time.Now(); after != "" {
@@ -136,6 +141,26 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		w.WriteHeader(http.StatusTooManyRequests)
 	}
+}
+
+// serve starts the provider and the processes that call it, and waits until all do.
+func (a *api) serve(t *testing.T, endpoints []string) {
+	t.Helper()
+	server := httptest.NewServer(a)
+	t.Cleanup(server.Close)
+	for n := range processes {
+		p, err := child.Start(callerRole, caller{endpoints, server.URL, n * eachCalls}, a.hear, func(err error) { t.Error(err) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(p.Kill)
+		t.Cleanup(func() {
+			if err := p.Close(time.Minute); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	await.Until(t, "all instances call", a.have(1, 0))
 }
 
 // hear takes what an instance tells.
@@ -248,21 +273,7 @@ func TestABackoffHoldsBackAllProcesses(t *testing.T) {
 	}
 	set(2)
 	a := &api{refuse: map[int]string{}}
-	server := httptest.NewServer(a)
-	defer server.Close()
-	for n := range processes {
-		p, err := child.Start(callerRole, caller{cluster.Endpoints(), server.URL, n * eachCalls}, a.hear, func(err error) { t.Error(err) })
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(p.Kill)
-		t.Cleanup(func() {
-			if err := p.Close(time.Minute); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	await.Until(t, "all instances call", a.have(1, 0))
+	a.serve(t, cluster.Endpoints())
 
 	goOn := func() {
 		t.Helper()
