@@ -63,10 +63,18 @@ func (p *membership) pace(last *reporting, now int64) {
 		}
 		write = clientv3.OpPut(key, string(b))
 	}
-	_, err := p.s.kv.Txn(c).If(
+	t, err := p.s.kv.Txn(c).If(
 		clientv3.Compare(clientv3.ModRevision(key), "=", revision),
 		clientv3.Compare(clientv3.CreateRevision(p.s.keys.Instance(p.provider, id)), "=", created),
 	).Then(write).Commit() // if that fails it is tried again
+	if begun := pace == nil; err == nil && t.Succeeded && begun != (next == nil) {
+		if begun {
+			p.s.o.Logger.Warn("the provider refuses calls: the total in force is lower than the limit", "provider", p.provider,
+				"pace", quota.FormatLimits(next.Limits), "issued", next.Issued, "refused", next.Refused)
+		} else {
+			p.s.o.Logger.Info("the limit is in force again", "provider", p.provider)
+		}
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.unpaced = p.denied(classify(c, "lower or raise the total of "+p.provider, err)) // the next proof tells it

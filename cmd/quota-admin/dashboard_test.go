@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -157,6 +158,36 @@ func (s *site) post(path string, body any) (int, map[string]any) {
 	return a.StatusCode, answer
 }
 
+// seen is a part of what a page is sent.
+type seen struct {
+	State struct {
+		Etcd      struct{ OK bool }
+		Providers []struct{ Provider, Limits, Problem string }
+		Detail    *struct{ Provider, Pace string }
+	}
+}
+
+// first returns what a page is sent first that opens a provider.
+func (s *site) first(provider string) (m seen) {
+	s.t.Helper()
+	ctx, stop := context.WithCancel(s.t.Context())
+	defer stop()
+	go s.page.Follow(ctx)
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.server.URL+"/api/events?provider="+url.QueryEscape(provider), nil)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	answer, err := s.server.Client().Do(r)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	if err := json.NewDecoder(answer.Body).Decode(&m); err != nil {
+		s.t.Fatal(err)
+	}
+	return m
+}
+
 // TestChangesOnThePage: the guard rails of set, and an author that the request
 // cannot choose.
 func TestChangesOnThePage(t *testing.T) {
@@ -250,31 +281,21 @@ func TestAKeyThatNamesNoProviderHidesNothing(t *testing.T) {
 	s := newSite(t, dashboardFlags{})
 	s.bench.want(exitDone, "set", "p", "100/s")
 	s.bench.put(s.client, "providers/evil%1B%5B31m/policy", "{}")
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	go s.page.Follow(ctx)
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.server.URL+"/api/events?provider=p", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	answer, err := s.server.Client().Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer answer.Body.Close()
-	var m struct {
-		State struct {
-			Etcd      struct{ OK bool }
-			Providers []struct{ Provider, Limits, Problem string }
-			Detail    *struct{ Provider string }
-		}
-	}
-	if err := json.NewDecoder(answer.Body).Decode(&m); err != nil || !m.State.Etcd.OK || m.State.Detail == nil || len(m.State.Providers) != 2 || m.State.Providers[0].Problem == "" {
-		t.Errorf("%v: %+v", err, m)
+	if m := s.first("p"); !m.State.Etcd.OK || m.State.Detail == nil || len(m.State.Providers) != 2 || m.State.Providers[0].Problem == "" {
+		t.Errorf("%+v", m)
 	}
 	stdout, _ := s.bench.want(exitFailed, "doctor", "-o", "json")
 	if !strings.Contains(stdout, "no instance can ask for it") || !strings.Contains(stdout, "at policy revision") && !strings.Contains(stdout, "0 instances") {
 		t.Errorf("doctor: %s", stdout)
+	}
+}
+
+func TestThePaceIsOnThePage(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, dashboardFlags{})
+	paced(s.bench, s.client)
+	if m := s.first("payments/charge"); m.State.Detail == nil || m.State.Detail.Pace != "588/s" {
+		t.Errorf("%+v", m)
 	}
 }
 

@@ -160,6 +160,7 @@ get payments/charge
 get payments/charge
 get payments/charge -o json
 instances payments/charge
+instances payments/charge -o json
 set payments/charge 1000/s,30000/1m --adaptive floor=50%,every=20s
 set payments/charge 1000/s,30000/1m --adaptive floor=0
 set payments/charge 1000/s,30000/1m --adaptive decrease=20

@@ -179,8 +179,9 @@ type etcdState struct {
 type detail struct {
 	Provider    string       `json:"provider"`
 	Revision    int64        `json:"revision"`
-	Policy      *policyState `json:"policy"` // null: none is set, or it cannot be read
-	Bucket      float64      `json:"bucket"` // length of a point, seconds
+	Policy      *policyState `json:"policy"`         // null: none is set, or it cannot be read
+	Bucket      float64      `json:"bucket"`         // length of a point, seconds
+	Pace        string       `json:"pace,omitempty"` // in force instead of the limit
 	SumOfShares int64        `json:"sum_of_shares"`
 	Troubles    []string     `json:"troubles"`
 	Gone        bool         `json:"gone"` // neither policy nor instances
@@ -222,6 +223,9 @@ func detailOf(p *live.Provider, now time.Time) *detail {
 		Provider: f.Provider, Revision: f.Revision, Policy: policyOf(&f.Policy, p.At), Bucket: p.Bucket().Seconds(),
 		Troubles: slices.Clone(p.Status.Troubles), Columns: columns, SumOfShares: p.Status.SumOfShares, Instances: [][]any{}, Events: append([]live.Event{}, p.Events...),
 		Gone: f.Policy.Revision == 0 && len(f.Instances) == 0,
+	}
+	if pace := p.Status.Pace; pace != nil {
+		d.Pace = pace.String()
 	}
 	for i := range f.Instances[:min(len(f.Instances), instancesAtMost)] {
 		d.Instances = append(d.Instances, p.Line(&f.Instances[i], now))

@@ -18,6 +18,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/etcdtest"
 	"github.com/quotient-limiter/quotient/internal/golden"
 	"github.com/quotient-limiter/quotient/internal/ntp"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -131,6 +132,10 @@ func TestDoctorFindings(t *testing.T) {
 			f.Policy.Policy.GuardAuto, f.Instances[0].Report.ClockError = true, "unknown"
 		})},
 		{"shares beyond the total", instance(func(i *coordinator.InstanceStatus) { i.Share = 73 })},
+		{"a pace below the limit", fleet(func(f *coordinator.Fleet) {
+			f.Policy.Policy.Adaptive.Floor = 20
+			f.Pace = &protocol.Pace{Limits: []quota.Limit{{Permits: 3, Window: time.Second}}, Issued: 40, Refused: 12}
+		})},
 		{"two versions", fleet(func(f *coordinator.Fleet) { f.Instances[0].Instance.Version = "v0.2.0" })},
 		{"no policy", fleet(func(f *coordinator.Fleet) { f.Policy = coordinator.Stored{} })},
 		{"a policy that cannot be used", fleet(func(f *coordinator.Fleet) { f.Policy.Problem = errors.New("schema 2") })},

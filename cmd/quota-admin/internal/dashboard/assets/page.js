@@ -271,7 +271,7 @@ function drawDetail() {
   $("mode").className = "badge " + (modeClass[mode] || "bad");
   $("set").hidden = $("pause").hidden = !(session.writes && p);
   text($("pause"), mode === "pause" ? "Resume" : "Pause");
-  facts($("facts"), [["Limits", p ? p.limits.replaceAll(",", ", ") : "–"], ["Issued/s", number(row?.issued)], [row?.shadowed ? "Refused but let pass/s" : "Refused/s", number(row?.shadowed || row?.refused)],
+  facts($("facts"), [["Limits", p ? p.limits.replaceAll(",", ", ") : "–"], ...(d.pace ? [["Pace", d.pace]] : []), ["Issued/s", number(row?.issued)], [row?.shadowed ? "Refused but let pass/s" : "Refused/s", number(row?.shadowed || row?.refused)],
     ["Waiting", number(row?.waiting)], ["Applied by", row ? row.applied + " of " + row.instances : "–"], ["Sum of shares", number(d.sum_of_shares)]]);
   const pairs = [];
   if (p) {
