@@ -17,6 +17,7 @@ import (
 // limiter is what the host's limiter remembers.
 type limiter struct {
 	later     func()          // a call of the gate that was put off
+	planned   string          // the incarnation for which the gate plans, as yet
 	asked     clock.Instant   // when progress was asked for last
 	wall      int64           // corrected time, by which the ledger's windows go
 	corrected int64           // corrected time, as last read
@@ -49,6 +50,7 @@ func (h *host) Offset() int64 { return h.clock.Offset() }
 // Plan implements window.Planner.
 func (h *host) Plan(at clock.Instant) window.Plan {
 	plan := h.planner.Plan(at)
+	h.planned = h.id
 	wall := h.clock.WallAt(at.Mono)
 	if wall < h.corrected && h.mutant == nil {
 		h.wrong("corrected time went back by %v", time.Duration(h.corrected-wall))
@@ -321,7 +323,7 @@ func (h *host) grant(n int64) {
 	if n <= 0 {
 		return
 	}
-	g := grant{at: h.now, wall: h.wall, permits: n, id: h.id, first: h.first, last: h.last, binds: h.binds, stopped: h.stopped}
+	g := grant{at: h.now, wall: h.wall, permits: n, id: h.planned, first: h.first, last: h.last, binds: h.binds, stopped: h.stopped}
 	g.stale = h.holds()
 	h.grants = append(h.grants, g)
 	h.mayGrant()
