@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"cmp"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -92,7 +93,7 @@ func (f *fixture) instances(provider string) ([]InstanceStatus, error) {
 
 func (f *fixture) join(o Options) *Session {
 	f.t.Helper()
-	o.Prefix, o.Logger = f.prefix, quiet
+	o.Prefix, o.Logger = f.prefix, cmp.Or(o.Logger, quiet)
 	kv := f.kv
 	if kv == nil {
 		kv = newKV(f.client)

@@ -1,8 +1,10 @@
 package coordinator
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -191,24 +193,19 @@ func TestThePaceIsWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	var all []*refusing
+	var log bytes.Buffer // its handler locks it
+	logger := slog.New(slog.NewTextHandler(&log, nil))
 	for range 2 {
 		l := &refusing{share: 200}
-		if _, _, err := f.join(Options{}).Subscribe("p", func() feed.Sink { return l }); err != nil {
+		if _, _, err := f.join(Options{Logger: logger}).Subscribe("p", func() feed.Sink { return l }); err != nil {
 			t.Fatal(err)
 		}
 		all = append(all, l)
 	}
-	paced := func(limits string) func() bool {
-		return func() bool {
-			for _, l := range all {
-				if !l.is(func(r *recorder) bool { return r.view.Pace != nil && quota.FormatLimits(r.view.Pace.Limits) == limits })() {
-					return false
-				}
-			}
-			return true
-		}
+	both := func(holds func(*recorder) bool) func() bool {
+		return func() bool { return all[0].is(holds)() && all[1].is(holds)() }
 	}
-	await.Until(t, "both know both", func() bool { return all[0].is(members(2))() && all[1].is(members(2))() })
+	await.Until(t, "both know both", both(members(2)))
 	answers := func(share, refused int64) {
 		for _, l := range all {
 			l.mu.Lock()
@@ -217,10 +214,11 @@ func TestThePaceIsWritten(t *testing.T) {
 		}
 	}
 	answers(200, 60)
-	await.Until(t, "a cut, in both views", paced("700/s"))
-	await.Until(t, "the floor", paced("500/s"))
+	await.Until(t, "cuts down to the floor, in both views", both(func(r *recorder) bool {
+		return r.view.Pace != nil && quota.FormatLimits(r.view.Pace.Limits) == "500/s"
+	}))
 	s, err := f.admin.Get(t.Context(), "p")
-	if err != nil || s.Pace == nil || s.Pace.Author == "" || s.Pace.Refused == 0 || len(s.Pace.Past) == 0 {
+	if err != nil || s.Pace == nil || s.Pace.Author == "" || s.Pace.Refused == 0 || len(s.Pace.Past) != 1 || quota.FormatLimits(s.Pace.Past[0].Limits) != "700/s" {
 		t.Errorf("%+v, %v", s.Pace, err)
 	}
 	fleet, err := f.admin.Fleet(t.Context(), "p", nil)
@@ -235,10 +233,17 @@ func TestThePaceIsWritten(t *testing.T) {
 		t.Errorf("shares sum to %d", sum)
 	}
 	answers(600, 0)
-	await.Until(t, "a raise", paced("900/s"))
-	await.Until(t, "the limit, without a pace", func() bool {
-		return all[0].is(func(r *recorder) bool { return r.view.Pace == nil })() && all[1].is(func(r *recorder) bool { return r.view.Pace == nil })()
-	})
+	await.Until(t, "raises up to the limit, without a pace", both(func(r *recorder) bool { return r.view.Pace == nil }))
+	for _, s := range f.sessions {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, want := range []string{"the total in force is lower than the limit", "the limit is in force again"} {
+		if n := strings.Count(log.String(), want); n != 1 {
+			t.Errorf("logged %d times: %s\n%s", n, want, log.String())
+		}
+	}
 }
 
 // Without the right to write the pace the limit stays in force, and the instance reports
