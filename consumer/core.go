@@ -55,12 +55,15 @@ type core struct {
 		demand  window.Demand // of callers
 		pauses  pauses
 		rate    refusalRate
+		learned []stated // of windows of the policy
 		self    string
 		trouble error
 		logged  stateLog
 		// clockWrong says, as last logged, that the clock's error exceeds the
 		// policy's bound.
 		clockWrong bool
+		// limitWrong says, as last logged, that the provider states a lower limit.
+		limitWrong bool
 		// changed is closed, and replaced, when news may have changed the state.
 		changed chan struct{}
 		closed  bool

@@ -137,6 +137,23 @@ func (k *core) noteClock(now clock.Instant) {
 	}
 }
 
+// noteLearned logs when the provider states a lower limit than the policy's, and when
+// that is over, once each.
+func (k *core) noteLearned(st *Status, learned string) {
+	k.mu.Lock()
+	changed := k.mu.limitWrong != (learned != "")
+	k.mu.limitWrong = learned != ""
+	k.mu.Unlock()
+	switch {
+	case !changed:
+	case learned != "":
+		k.log().Warn("provider states a lower limit than the policy's", "states", learned, "limit", st.Shortest().Limit.String(),
+			"todo", "set what the provider allows: quota-admin set "+st.Provider+" "+learned)
+	default:
+		k.log().Info("provider states no lower limit than the policy's any more")
+	}
+}
+
 // remedy returns the advice to operators for a state; empty if there is none.
 func remedy(st Status) string {
 	switch st.State {

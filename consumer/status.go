@@ -82,6 +82,9 @@ type LimitUse struct {
 	// Pace is the total in force: the limit's, or less while an adaptive policy follows a
 	// provider that answers 429.
 	Pace int64
+	// Learned is what the provider states that it takes in such a window, if that is less
+	// than Limit; else 0. See Limiter.Learn.
+	Learned int64
 }
 
 // Shortest returns the use of the limit with the shortest window; all zero if no
@@ -122,7 +125,9 @@ func (k *core) status(now clock.Instant) (Status, window.Usage) {
 		if i == 0 {
 			st.Instances = l.Instances
 		}
-		st.Limits = append(st.Limits, limitUse(l, use.Limits))
+		u := limitUse(l, use.Limits)
+		u.Learned = k.learnedLocked(u.Limit, now.Mono)
+		st.Limits = append(st.Limits, u)
 	}
 	if policy != nil {
 		st.ClockErrorBound = policy.ClockError
@@ -210,6 +215,8 @@ func (k *core) Report(now clock.Instant) quota.Report {
 		Window: shortest.End.Sub(shortest.Start),
 		Time:   k.wall(now.Mono).UTC(),
 	}
+	r.Learned = st.learned()
+	k.noteLearned(&st, r.Learned)
 	if len(st.Limits) > 0 {
 		r.WindowStart, r.UsedBefore = shortest.Start.UTC(), use.Issued-shortest.Used
 	}

@@ -12,6 +12,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -259,7 +260,7 @@ func TestOnlyLoweredTimesAreKept(t *testing.T) {
 		{of(s, s/10, s), false}, {of(2*s, s/20, s), false}, {of(2*s, s/10, s/2), false},
 	} {
 		if got := before.covered(&c.next); got != c.want {
-			t.Errorf("freshness %v, clock error %v, window %v: %v", c.next.Freshness, c.next.ClockError, c.next.LongestWindow(), got)
+			t.Errorf("freshness %v, clock error %v, window %v: %v", c.next.Freshness, c.next.ClockError, protocol.LongestWindow(&c.next), got)
 		}
 	}
 }

@@ -69,8 +69,8 @@ func (p *membership) pace(last *reporting, now int64) {
 	).Then(write).Commit() // if that fails it is tried again
 	if begun := pace == nil; err == nil && t.Succeeded && begun != (next == nil) {
 		if begun {
-			p.s.o.Logger.Warn("the provider refuses calls: the total in force is lower than the limit", "provider", p.provider,
-				"pace", quota.FormatLimits(next.Limits), "issued", next.Issued, "refused", next.Refused)
+			p.s.o.Logger.Warn("the provider takes less: the total in force is lower than the limit", "provider", p.provider,
+				"pace", quota.FormatLimits(next.Limits), "issued", next.Issued, "refused", next.Refused, "states", quota.FormatLimits(next.Learned))
 		} else {
 			p.s.o.Logger.Info("the limit is in force again", "provider", p.provider)
 		}
@@ -81,25 +81,32 @@ func (p *membership) pace(last *reporting, now int64) {
 }
 
 // nextPace returns the pace after one that was learned of so long ago, nil where the
-// policy's limits are in force; ok is false if it stays. Reports count that tell of the
-// same pace.
+// policy's limits are in force; ok is false if it stays. Of what was refused, reports
+// count that tell of the same pace. No limit is above what the provider states.
 func nextPace(policy *quota.Policy, pace *protocol.Pace, reports []quota.Report, age time.Duration, now time.Time) (next *protocol.Pace, ok bool) {
 	limits := policy.LimitsAt(now.UnixNano())
 	e := evidenceOf(policy, pace, reports, limits)
 	next = &protocol.Pace{Issued: e.issued, Refused: e.refused, Time: now}
 	cut := e.refused >= paceLeast && 100*e.refused > paceRefused*e.issued
-	if !cut && (!e.used || 2*e.matching < e.told || age < policy.Adaptive.Every) {
-		return nil, false
-	}
-	if pace != nil && !cut {
+	raise := !cut && e.used && 2*e.matching >= e.told && age >= policy.Adaptive.Every
+	if pace != nil && raise {
 		next.Raises = min(pace.Raises+1, protocol.MaxRaises)
 	}
 	larger, whole := 1+max(0, next.Raises-1)/paceSame, true
 	for _, l := range limits {
 		was := pace.Total(policy, l.Permits, l.Window)
-		total := was + min(l.Permits-was, larger*max(1, l.Permits*policy.Adaptive.Increase/100))
+		total, floor := was, protocol.PaceFloor(policy, l.Permits)
 		if cut {
-			total = max(protocol.PaceFloor(policy, l.Permits), was-max(1, int64(float64(was)*e.part(policy))))
+			total = max(floor, was-max(1, int64(float64(was)*e.part(policy))))
+		} else if raise {
+			total += min(l.Permits-was, larger*max(1, l.Permits*policy.Adaptive.Increase/100))
+		}
+		if most := e.learned[l.Window]; most > 0 {
+			total = min(total, max(floor, most))
+			next.Learned = append(next.Learned, quota.Limit{Permits: most, Window: l.Window})
+		}
+		if total < was {
+			next.Raises = 0
 		}
 		ok, whole = ok || total != was, whole && total == l.Permits
 		next.Limits = append(next.Limits, quota.Limit{Permits: total, Window: l.Window})
@@ -121,7 +128,8 @@ func nextPace(policy *quota.Policy, pace *protocol.Pace, reports []quota.Report,
 type evidence struct {
 	told, matching  int // reports that tell of a pace; of this one
 	issued, refused int64
-	used            bool // some instance uses its share
+	used            bool                    // some instance uses its share
+	learned         map[time.Duration]int64 // the least that the provider states, by window
 }
 
 func evidenceOf(policy *quota.Policy, pace *protocol.Pace, reports []quota.Report, limits []quota.Limit) (e evidence) {
@@ -131,6 +139,7 @@ func evidenceOf(policy *quota.Policy, pace *protocol.Pace, reports []quota.Repor
 	}
 	for i := range reports {
 		r := &reports[i]
+		e.learn(r.Learned)
 		span := time.Duration(r.PaceSpan) * time.Millisecond
 		if r.PaceSpan == 0 {
 			continue // of another version
@@ -150,6 +159,19 @@ func evidenceOf(policy *quota.Policy, pace *protocol.Pace, reports []quota.Repor
 		}
 	}
 	return e
+}
+
+// learn takes limits that the provider states, whatever pace the report tells of.
+func (e *evidence) learn(text string) {
+	limits, _ := quota.ParseLimits(text) // none if it cannot be read
+	for _, l := range limits {
+		if least, ok := e.learned[l.Window]; l.Permits > 0 && (!ok || l.Permits < least) {
+			if e.learned == nil {
+				e.learned = map[time.Duration]int64{}
+			}
+			e.learned[l.Window] = l.Permits
+		}
+	}
 }
 
 // part is what a cut takes: no more than the policy says, nor than was refused, and a

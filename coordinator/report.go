@@ -166,7 +166,7 @@ func (l *reporting) demandDue(r *quota.Report, now int64) bool {
 func (l *reporting) paceDue(r *quota.Report, now int64) bool {
 	elapsed := time.Duration(now - l.at)
 	enough := func(r *quota.Report) bool { return r.PaceSpan >= paceSpan.Milliseconds() }
-	news := r.PaceRefused > 0 || l.last.PaceRefused > 0 || r.PaceRevision != l.last.PaceRevision || !enough(&l.last)
+	news := r.PaceRefused > 0 || l.last.PaceRefused > 0 || r.PaceRevision != l.last.PaceRevision || r.Learned != l.last.Learned || !enough(&l.last)
 	return elapsed >= demandAtLeast || elapsed >= demandAtMost && enough(r) && news
 }
 
@@ -185,7 +185,7 @@ func (l *reporting) due(r *quota.Report, now int64) (due bool, rate float64) {
 	case elapsed < rateEvery:
 		return false, 0
 	case r.Instances != l.last.Instances, // in a rolling restart all see all come and go
-		(r.Debt > 0) != (l.last.Debt > 0):
+		(r.Debt > 0) != (l.last.Debt > 0), r.Learned != l.last.Learned:
 		return true, rate
 	case elapsed < rateWindows*r.Window:
 		return false, 0

@@ -117,7 +117,7 @@ func (p *membership) keep() {
 	now, err := hostClock()
 	c := &p.checkpoint
 	if q := p.policy; q != nil {
-		c.Reach = int64(q.Settle + q.LongestWindow() + 2*q.ClockError)
+		c.Reach = int64(q.Settle + protocol.LongestWindow(q) + 2*q.ClockError)
 	}
 	c.Report, c.Sent = p.reports.Own(), p.reports.Pending()
 	c.Note(view.Position{At: now, Revision: position})

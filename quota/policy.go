@@ -276,13 +276,6 @@ func (p Policy) Clone() Policy {
 	return p
 }
 
-// LongestWindow returns the longest window of all limits, announced ones
-// included; 0 if there are none.
-func (p *Policy) LongestWindow() time.Duration {
-	longest, _ := p.windows()
-	return longest
-}
-
 // windows returns the longest and the shortest window of all limits, announced
 // ones included; 0 if there are none.
 func (p *Policy) windows() (longest, shortest time.Duration) {
@@ -383,6 +376,9 @@ type Report struct {
 	PaceSpan     int64 `json:"pace_span_ms,omitempty"`
 	PaceIssued   int64 `json:"pace_issued,omitempty"`
 	PaceRefused  int64 `json:"pace_refused,omitempty"`
+	// Learned are the limits that the provider states, like "600/s", where they are less
+	// than the policy's.
+	Learned string `json:"learned,omitempty"`
 	// Demand is what the instance's callers ask for, in permits per 1,000
 	// seconds: issued, refused and waiting together, smoothed. Under
 	// ShareDemand the instance's claim depends on it.

@@ -50,7 +50,8 @@ func (p *Policy) shaped() bool { return p.Shape != "" && p.Shape != ShapeFixed }
 // and a permit that depends on it: the longest window, and under shapes other
 // than ShapeFixed, which look back further, three of them and the guard.
 func (p *Policy) DriftWindow() time.Duration {
-	longest := min(p.LongestWindow(), MaxWindow)
+	longest, _ := p.windows()
+	longest = min(longest, MaxWindow)
 	if p.shaped() {
 		return shapedWindows*longest + min(max(0, p.Guard), longest)
 	}

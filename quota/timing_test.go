@@ -102,7 +102,8 @@ func TestDefaultFreshnessPasses(t *testing.T) {
 			ClockError: time.Duration(rapid.Int64Range(1, int64(MaxSettle)).Draw(t, "clock error")),
 			Limits:     anyLimits(t),
 		}
-		least := MinSettleFor(minFreshness, p.ClockError, p.LongestWindow())
+		longest, _ := p.windows()
+		least := MinSettleFor(minFreshness, p.ClockError, longest)
 		if missing := p.Unsupported(); (len(missing) == 0) != (least <= p.Settle) {
 			t.Fatalf("%v, but %v is enough for the shortest freshness", missing, least)
 		}

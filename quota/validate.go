@@ -315,7 +315,8 @@ func (p *Policy) checkTiming(errs *problems) {
 	if len(*errs) > before {
 		return
 	}
-	longest := min(p.LongestWindow(), MaxWindow) // a longer one is a problem of its own
+	longest, _ := p.windows()
+	longest = min(longest, MaxWindow) // a longer one is a problem of its own
 	need := MinSettleFor(p.Freshness, p.ClockError, p.DriftWindow())
 	if p.Settle < need {
 		errs.add("settle", p.Settle, fmt.Sprintf("too short: with freshness %v, clock_error %v and a longest window of %v it must be at least %v",

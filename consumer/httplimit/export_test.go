@@ -4,6 +4,7 @@ package httplimit
 var (
 	RetryAfter = retryAfter
 	Seconds    = seconds
+	Stated     = stated
 	NewKeyed   = newKeyed
 	Take       = (*keyed).take
 )

@@ -48,6 +48,16 @@ type Transport struct {
 	// its permits ends sooner, at the moment of sending, the permits are released and
 	// taken again. The second wait counts toward MaxWait. Default 0: no check.
 	Margin time.Duration
+	// Learn has the limiter learn the limits that responses state (see
+	// consumer.Limiter.Learn), in the fields RateLimit-Policy and RateLimit of
+	// draft-ietf-httpapi-ratelimit-headers, or X-RateLimit-Limit and X-RateLimit-Reset.
+	// Without a window in the fields, that is at least as long as the time until the reset.
+	// Other units than requests are ignored.
+	//
+	// Set it if the provider counts all calls of the limiter together: neither by key or
+	// user, of which the fleet has several, nor by path. A wrong or hostile provider can
+	// lower the total of an adaptive policy to its floor, and do nothing else.
+	Learn bool
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -63,6 +73,11 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	response, err := t.base().RoundTrip(r)
 	if err == nil && limiter != nil {
+		if t.Learn {
+			if limits := stated(response.Header); len(limits) > 0 {
+				limiter.Learn(limits...)
+			}
+		}
 		after := retryAfter(response.Header, time.Now())
 		if code := response.StatusCode; code == http.StatusTooManyRequests || code == http.StatusServiceUnavailable && after > 0 {
 			admit.PushBack(limiter, after, t.MaxPause, strconv.Itoa(code)+" from "+r.URL.Host)

@@ -36,6 +36,7 @@ var (
 	waiters    = define(prometheus.GaugeValue, "waiters", "Callers that wait for a permit.")
 	limit      = define(prometheus.GaugeValue, "limit_permits", "The provider's limit, per window.", "window")
 	pace       = define(prometheus.GaugeValue, "pace_permits", "The total in force, per window: the limit, or less under an adaptive policy while the provider answers 429.", "window")
+	learned    = define(prometheus.GaugeValue, "learned_permits", "What the provider states that it takes, per window; missing unless that is less than the limit.", "window")
 	length     = define(prometheus.GaugeValue, "limit_window_seconds", "Length of the limit's window.", "window")
 	share      = define(prometheus.GaugeValue, "share_permits", "This instance's share of the limit in the current window.", "window")
 	instances  = define(prometheus.GaugeValue, "instances", "Instances that share the limit, as known to this one.")
@@ -87,6 +88,9 @@ func collect(ch chan<- prometheus.Metric, l *consumer.Limiter) {
 		window := admit.WindowName(u.Limit)
 		send(limit, float64(u.Limit.Permits), window)
 		send(pace, float64(u.Pace), window)
+		if u.Learned > 0 {
+			send(learned, float64(u.Learned), window)
+		}
 		send(length, u.Limit.Window.Seconds(), window)
 		send(share, float64(u.Share), window)
 	}

@@ -186,6 +186,20 @@ quotient_debt_permits{provider="p"} 7
 	})
 }
 
+func TestAStatedLimitIsShown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, registry := opened(t)
+		defer l.Close()
+		expect(t, registry, "", "quotient_learned_permits")
+		l.Learn(quota.Limit{Permits: 7, Window: time.Second})
+		expect(t, registry, `
+# HELP quotient_learned_permits What the provider states that it takes, per window; missing unless that is less than the limit.
+# TYPE quotient_learned_permits gauge
+quotient_learned_permits{provider="p",window="1s"} 7
+`, "quotient_learned_permits")
+	})
+}
+
 func TestAPauseIsShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, registry := opened(t)

@@ -28,6 +28,20 @@ func LastWindow(now int64, p *quota.Policy) time.Time {
 // boundary returns the first start of a window of the longest limit that is not
 // before an instant: windows of all limits start there.
 func boundary(at int64, p *quota.Policy) time.Time {
-	longest := int64(p.LongestWindow())
+	longest := int64(LongestWindow(p))
 	return time.Unix(0, (at+longest-1)/longest*longest)
+}
+
+// LongestWindow returns the longest window of all limits, announced ones included; 0 if
+// there are none.
+func LongestWindow(p *quota.Policy) (longest time.Duration) {
+	for _, l := range p.Limits {
+		longest = max(longest, l.Window)
+	}
+	for _, c := range p.Next {
+		for _, l := range c.Limits {
+			longest = max(longest, l.Window)
+		}
+	}
+	return longest
 }

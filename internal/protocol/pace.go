@@ -24,6 +24,8 @@ type Pace struct {
 	Issued, Refused int64
 	// Raises are how many there were since the last cut.
 	Raises int64
+	// Learned is more evidence: limits that the provider states. Others are not bound by it.
+	Learned []quota.Limit
 	// Author is the incarnation that wrote it, Time when, by its clock.
 	Author string
 	Time   time.Time
@@ -69,6 +71,7 @@ type wirePace struct {
 	Issued  int64      `json:"issued"`
 	Refused int64      `json:"refused"`
 	Raises  int64      `json:"raises,omitempty"`
+	Learned string     `json:"learned,omitempty"`
 	Author  string     `json:"author,omitempty"`
 	Time    time.Time  `json:"time,omitzero"`
 	Past    []wirePast `json:"past,omitempty"`
@@ -81,7 +84,7 @@ type wirePast struct {
 
 // MarshalJSON writes the pace as its key's value.
 func (p Pace) MarshalJSON() ([]byte, error) {
-	w := wirePace{quota.Schema, quota.FormatLimits(p.Limits), p.Issued, p.Refused, p.Raises, p.Author, p.Time.UTC(), nil}
+	w := wirePace{quota.Schema, quota.FormatLimits(p.Limits), p.Issued, p.Refused, p.Raises, quota.FormatLimits(p.Learned), p.Author, p.Time.UTC(), nil}
 	for _, old := range p.Past {
 		w.Past = append(w.Past, wirePast{quota.FormatLimits(old.Limits), old.Time.UTC()})
 	}
@@ -105,6 +108,9 @@ func ReadPace(value []byte) (*Pace, error) {
 		return l
 	}
 	p.Limits = limits(w.Limits)
+	if w.Learned != "" {
+		p.Learned = limits(w.Learned)
+	}
 	for _, old := range w.Past[:min(len(w.Past), MaxPastPaces)] {
 		p.Past = append(p.Past, PastPace{limits(old.Limits), old.Time})
 	}

@@ -48,7 +48,7 @@ func (h *host) save() {
 		return
 	}
 	if p := h.policy; p != nil {
-		c.Reach = int64(p.Settle + p.LongestWindow() + 2*p.ClockError)
+		c.Reach = int64(p.Settle + protocol.LongestWindow(p) + 2*p.ClockError)
 	}
 	c.Report = h.reports.Own()
 	c.Note(view.Position{At: h.read().Mono, Revision: h.tracker.Position()})

@@ -85,7 +85,7 @@ func (l line) put(e quota.LimitChange) line {
 func running(policies ...quota.Policy) (keep time.Duration) {
 	for _, p := range policies {
 		p = p.WithDefaults()
-		keep = max(keep, p.LongestWindow()+2*p.ClockError)
+		keep = max(keep, protocol.LongestWindow(&p)+2*p.ClockError)
 	}
 	return keep
 }

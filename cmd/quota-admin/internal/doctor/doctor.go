@@ -133,12 +133,24 @@ func judgeFleet(c *Chart, f *coordinator.Fleet, now time.Time) {
 	case p.Problem != nil:
 		c.add(problem, "fleet", f.Provider, "quota-admin set it anew, or quota-admin rollback", "its policy cannot be used: %s", brief(p.Problem))
 	}
-	var versions []string
+	var versions, learned []string
 	for i := range f.Instances {
 		judgeInstance(c, f, &f.Instances[i], now)
 		if v := f.Instances[i].Instance.Version; v != "" && !slices.Contains(versions, v) {
 			versions = append(versions, v)
 		}
+		if r := f.Instances[i].Report; r != nil && r.Learned != "" && r.PolicyRevision == f.Policy.Revision && !slices.Contains(learned, r.Learned) {
+			learned = append(learned, r.Learned)
+		}
+	}
+	if len(learned) > 0 {
+		level := problem
+		if f.Policy.Policy.Adaptive.Floor > 0 {
+			level = note // the total has fallen
+		}
+		slices.Sort(learned)
+		c.add(level, "fleet", f.Provider, "set what the provider allows: quota-admin set "+f.Provider+" LIMITS",
+			"its provider states lower limits than the policy's %s: %s", quota.FormatLimits(f.Policy.Policy.LimitsAt(now.UnixNano())), strings.Join(learned, "; "))
 	}
 	if s := live.StatusOf(f, now); s.Limit != nil && s.SumOfShares > s.Limit.Permits {
 		c.add(problem, "fleet", f.Provider, "see who may write under the provider's keys (quota-admin roles list), and delete what no instance wrote",
@@ -146,7 +158,7 @@ func judgeFleet(c *Chart, f *coordinator.Fleet, now time.Time) {
 	}
 	if s := live.StatusOf(f, now); s.Pace != nil {
 		c.add(note, "fleet", f.Provider, "if it stays so, ask for more, or lower the limit: quota-admin set "+f.Provider+" "+s.Pace.String(),
-			"the provider answered 429 to %d of %d calls: the pace is %v, below the limit of %v", f.Pace.Refused, f.Pace.Issued, s.Pace, s.Limit)
+			"the pace is %v, below the limit of %v: the provider answered 429 to %d of %d calls", s.Pace, s.Limit, f.Pace.Refused, f.Pace.Issued)
 	}
 	if len(versions) > 1 { // fine while it is rolled out
 		slices.Sort(versions)

@@ -136,6 +136,11 @@ func TestDoctorFindings(t *testing.T) {
 			f.Policy.Policy.Adaptive.Floor = 20
 			f.Pace = &protocol.Pace{Limits: []quota.Limit{{Permits: 3, Window: time.Second}}, Issued: 40, Refused: 12}
 		})},
+		{"a provider that states less", instance(func(i *coordinator.InstanceStatus) { i.Report.Learned = "3/s" })},
+		{"under a policy that has been replaced", instance(func(i *coordinator.InstanceStatus) { i.Report.Learned, i.Report.PolicyRevision = "3/s", 39 })},
+		{"a provider that states less, and an adaptive policy", fleet(func(f *coordinator.Fleet) {
+			f.Policy.Policy.Adaptive.Floor, f.Instances[0].Report.Learned, f.Instances[1].Report.Learned = 20, "4/s", "3/s"
+		})},
 		{"two versions", fleet(func(f *coordinator.Fleet) { f.Instances[0].Instance.Version = "v0.2.0" })},
 		{"no policy", fleet(func(f *coordinator.Fleet) { f.Policy = coordinator.Stored{} })},
 		{"a policy that cannot be used", fleet(func(f *coordinator.Fleet) { f.Policy.Problem = errors.New("schema 2") })},

@@ -441,6 +441,10 @@ func (s *Status) troubles(f *coordinator.Fleet) []string {
 			text := "it says: " + i.Report.Problem
 			who[text] = append(who[text], i.Instance.ID)
 		}
+		if i.Report != nil && i.Report.Learned != "" {
+			text := "the provider states " + i.Report.Learned + ", less than the policy"
+			who[text] = append(who[text], i.Instance.ID)
+		}
 	}
 	lines := []string{}
 	if line := s.Beyond(); line != "" {

@@ -38,8 +38,10 @@ func TestLine(t *testing.T) {
 func TestTroublesInCommonAreOneLine(t *testing.T) {
 	broken := instance("b", 0, 7, "")
 	broken.Problem, broken.Report = errors.New("cannot be\nread"), nil
-	f := fleet("", instance("a", 5, 7, "etcd is away"), broken, instance("c", 5, 7, "etcd is away"), instance("d", 0, 7, "etcd is away"), instance("e", 0, 7, ""))
-	want := []string{"instance b: cannot be; read", "instance a and 2 more: it says: etcd is away"}
+	stating := instance("f", 0, 7, "")
+	stating.Report.Learned = "3/s"
+	f := fleet("", stating, instance("a", 5, 7, "etcd is away"), broken, instance("c", 5, 7, "etcd is away"), instance("d", 0, 7, "etcd is away"), instance("e", 0, 7, ""))
+	want := []string{"instance b: cannot be; read", "instance a and 2 more: it says: etcd is away", "instance f: the provider states 3/s, less than the policy"}
 	if diff := cmp.Diff(want, StatusOf(f, start).Troubles); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}

@@ -1,0 +1,92 @@
+package consumer
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// Learn says which limits the provider states: Permits for each window of the given
+// length or, where that is not known, of at least that length. httplimit.Transport calls
+// it if its field Learn is set. It does not block.
+//
+// From a stated limit follows what the provider takes in a window of the policy, if all is
+// used all the time: the stated permits if that window is no longer than the stated one,
+// else in proportion more. If it is less than the policy's limit, LimitUse.Learned, metrics
+// and quota-admin doctor tell. Under an adaptive policy the total falls to it, though not
+// below the floor.
+//
+// The least counts. A larger one replaces it 2 minutes after it was last stated, and
+// without any it is forgotten after 10. Limits of less than one permit are ignored.
+func (l *Limiter) Learn(limits ...quota.Limit) {
+	k := l.core
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	policy, _ := k.mu.planner.Policy()
+	if policy == nil {
+		return
+	}
+	now := k.clock.Mono()
+	k.mu.learned = slices.DeleteFunc(k.mu.learned, func(s stated) bool { return now-s.mono >= int64(statedLasts) })
+	for _, own := range policy.LimitsAt(k.clock.WallAt(now)) {
+		n := quota.MaxPermits
+		for _, of := range limits {
+			n = min(n, takes(of, own.Window))
+		}
+		i := slices.IndexFunc(k.mu.learned, func(s stated) bool { return s.window == own.Window })
+		switch s := (stated{own.Window, n, now}); {
+		case i < 0 && n < own.Permits:
+			k.mu.learned = append(k.mu.learned, s)
+		case i >= 0 && (n <= k.mu.learned[i].permits || now-k.mu.learned[i].mono >= int64(statedHolds)):
+			k.mu.learned[i] = s
+		}
+	}
+}
+
+const (
+	// statedHolds is longer than any window of a policy: near the end of a window of
+	// unknown length less follows from what is stated than before.
+	statedHolds = 2 * quota.MaxWindow
+	statedLasts = 10 * time.Minute
+)
+
+// stated is the least that a provider has stated to take in a window.
+type stated struct {
+	window        time.Duration
+	permits, mono int64
+}
+
+// takes returns how many permits follow from a limit for windows of another length:
+// MaxPermits if nothing does.
+func takes(l quota.Limit, window time.Duration) int64 {
+	if l.Permits < 1 || l.Window <= 0 {
+		return quota.MaxPermits
+	}
+	n := math.Ceil(float64(l.Permits) * max(1, float64(window)/float64(l.Window)))
+	return int64(min(n, float64(quota.MaxPermits)))
+}
+
+// learned returns what the provider states, as text like limits; empty if that is no less
+// than the policy's.
+func (s *Status) learned() string {
+	var less []quota.Limit
+	for _, u := range s.Limits {
+		if u.Learned > 0 {
+			less = append(less, quota.Limit{Permits: u.Learned, Window: u.Limit.Window})
+		}
+	}
+	return quota.FormatLimits(less)
+}
+
+// learnedLocked returns what the provider has stated to take, if that is less than a
+// limit of the policy; else 0.
+func (k *core) learnedLocked(l quota.Limit, now int64) int64 {
+	for _, s := range k.mu.learned {
+		if s.window == l.Window && s.permits < l.Permits && now-s.mono < int64(statedLasts) {
+			return s.permits
+		}
+	}
+	return 0
+}
