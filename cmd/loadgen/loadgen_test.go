@@ -98,6 +98,15 @@ func TestEtcdOutOfReach(t *testing.T) {
 	}
 }
 
+func TestNoFolderForTheEmbeddedEtcd(t *testing.T) {
+	t.Setenv("TMPDIR", filepath.Join(t.TempDir(), "missing"))
+	var stderr bytes.Buffer
+	code := loadgen(t.Context(), []string{"--quiet"}, noEnv, &stderr, &stderr)
+	if code != exitCannot || !strings.Contains(stderr.String(), "missing: no such file or directory") {
+		t.Errorf("exit %d\n%s", code, stderr.String())
+	}
+}
+
 func TestABrokenLimitOutranksOtherErrors(t *testing.T) {
 	failed := config.Usagef("etcd went away")
 	for _, c := range []struct {

@@ -25,8 +25,8 @@ type etcd struct {
 
 // openEtcd connects to the etcd of the flags, or starts one. lost is told if a
 // member that runs as a process ends by itself.
-func openEtcd(ctx context.Context, c *config.Config, lost func(error)) (e *etcd, err error) {
-	e = &etcd{}
+func openEtcd(ctx context.Context, c *config.Config, lost func(error)) (_ *etcd, err error) {
+	e := &etcd{}
 	defer func() {
 		if err != nil {
 			_ = e.close() // what was opened so far; err tells more
