@@ -13,6 +13,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/keys"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/share"
+	"github.com/quotient-limiter/quotient/internal/view"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -51,7 +52,7 @@ func (p *membership) divide(last *reporting, now int64) {
 	turn := p.key != "" && p.until == 0 && slices.Contains(ids, p.id) &&
 		(age > rank*pause && rank <= deputies || age > max(levelRenewed, 2*pause)+rank*pause)
 	v := protocol.View{Policy: p.policy, Level: p.level}
-	id, created, level := p.id, p.created, p.tracker.LevelRevision()
+	id, created, level := p.id, p.created, p.tracker.Revision(view.Level)
 	p.mu.Unlock()
 	if !turn || last.read != 0 && time.Duration(now-last.read) < min(rank+1, deputies)*pause {
 		return

@@ -9,6 +9,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/view"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -37,7 +38,7 @@ func (p *membership) pace(last *reporting, now int64) {
 	rank, ids := time.Duration(p.tracker.Rank(p.id)), p.tracker.IDs()
 	turn := p.key != "" && p.until == 0 && rank <= deputies && slices.Contains(ids, p.id)
 	policy, pace, age := p.policy, p.paced, time.Duration(now-p.pacedAt)
-	id, created, revision := p.id, p.created, p.tracker.PaceRevision()
+	id, created, revision := p.id, p.created, p.tracker.Revision(view.Pace)
 	p.mu.Unlock()
 	if !turn || policy == nil || last.paced != 0 && time.Duration(now-last.paced) < (1+4*rank)*dividePause(len(ids)) {
 		return

@@ -23,48 +23,41 @@ var usual = &Reader{protocol.ReadPolicy, protocol.ReadInstance, protocol.ReadLev
 // every value once for all of them. It survives List.
 func (t *Tracker) ReadBy(r *Reader) { t.read = r }
 
-// instance reads an instance's key. One that cannot be read takes part with the
-// defaults: that enlarges nobody's share.
-func (t *Tracker) instance(k Key) quota.Instance {
+// read reads a policy, a level or a pace. It returns nil for one that is deleted, and for
+// one that cannot be used; instead says what counts then.
+func read[T any](t *Tracker, k Key, value func([]byte) (*T, error), name, instead string) *T {
+	d := &t.documents[k.Kind]
+	if *d = (document{}); k.Deleted {
+		return nil
+	}
+	v, err := value(k.Value)
+	if d.revision = k.Revision; err != nil {
+		d.bad = fmt.Errorf("the %s (revision %d) cannot be used, %s: %w", name, k.Revision, instead, err)
+		return nil
+	}
+	return v
+}
+
+// addInstance adds an event of an instance's key. One that cannot be read takes part with
+// the defaults: that enlarges nobody's share.
+func (t *Tracker) addInstance(c *protocol.Change, k Key) {
+	delete(t.bad, k.ID)
+	if k.Deleted {
+		delete(t.instances, k.ID)
+		c.Deleted = append(c.Deleted, k.ID)
+		return
+	}
 	t.instances[k.ID] = k.Revision
 	i, err := t.read.Instance(k.ID, k.Value)
-	delete(t.bad, k.ID)
 	if err != nil {
 		t.bad[k.ID] = fmt.Errorf("the key of instance %q cannot be read, it takes part all the same: %w", k.ID, err)
-		return quota.Instance{ID: k.ID, Weight: 1}
+		i = quota.Instance{ID: k.ID, Weight: 1}
 	}
-	return i
+	c.Put = append(c.Put, i)
 }
 
-// levelOf reads a level. One that cannot be read is none: everybody reads it so.
-func (t *Tracker) levelOf(k Key) *protocol.Level {
-	t.level, t.badLevel = k.Revision, nil
-	l, err := t.read.Level(k.Value)
-	if err != nil {
-		t.badLevel = fmt.Errorf("the level (revision %d) cannot be used, the total is divided equally: %w", k.Revision, err)
-		return nil
-	}
-	return l
-}
-
-// paceOf reads a pace. One that cannot be read is none: everybody reads it so.
-func (t *Tracker) paceOf(k Key) *protocol.Pace {
-	t.pace, t.badPace = k.Revision, nil
-	p, err := t.read.Pace(k.Value)
-	if err != nil {
-		t.badPace = fmt.Errorf("the pace (revision %d) cannot be used, the policy's limits count: %w", k.Revision, err)
-		return nil
-	}
-	copied := *p
-	copied.Revision = k.Revision
-	return &copied
-}
-
-// PaceRevision returns the revision of the pace's key, 0 without one.
-func (t *Tracker) PaceRevision() int64 { return t.pace }
-
-// LevelRevision returns the revision of the level's key, 0 without one.
-func (t *Tracker) LevelRevision() int64 { return t.level }
+// Revision returns the revision of the key of a policy, a level or a pace, 0 without one.
+func (t *Tracker) Revision(k Kind) int64 { return t.documents[k].revision }
 
 // Rank returns how many instances wrote their key before this incarnation did:
 // 0 for the oldest. Who announces its end writes its key anew, and so comes last.

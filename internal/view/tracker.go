@@ -19,7 +19,6 @@ package view
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 
@@ -58,7 +57,6 @@ type Tracker struct {
 	position int64 // up to here the watch has delivered
 	newest   int64 // newest known of the store
 
-	policy    int64            // revision of the policy's key, 0 without one
 	instances map[string]int64 // revision of every instance's key
 
 	proof   clock.Instant // newest settled, zero if none
@@ -67,14 +65,16 @@ type Tracker struct {
 	memory  memory
 	doubt   *doubt // proofs wait until it is settled; nil if there is none
 
-	level     int64 // revision of the level's key, 0 without one
-	pace      int64 // revision of the pace's key, 0 without one
-	badPolicy error
-	badLevel  error
-	badPace   error
+	documents [Pace + 1]document
 	bad       map[string]error // instances whose keys cannot be read
 
 	read *Reader // nil before the first List, unless ReadBy was called
+}
+
+// document is what is known of the key of a policy, a level or a pace.
+type document struct {
+	revision int64 // 0 without one
+	bad      error // why it cannot be read
 }
 
 // answer is a probe's answer that waits for the position to reach its revision.
@@ -97,24 +97,13 @@ func (t *Tracker) List(sent clock.Instant, revision int64, cluster uint64, keys 
 		cluster: cluster, revision: revision, position: revision, newest: revision,
 		sure: sent, memory: memory{from: revision}, instances: map[string]int64{}, bad: map[string]error{}, read: cmp.Or(t.read, usual),
 	}
-	v := protocol.View{Revision: revision}
+	c := protocol.Change{Revision: revision}
 	for _, k := range keys {
-		switch k.Kind {
-		case Policy:
-			t.policy = k.Revision
-			if p, err := t.read.Policy(k.Value); err != nil {
-				t.badPolicy = fmt.Errorf("the policy (revision %d) cannot be used: %w", k.Revision, err)
-			} else {
-				v.Policy, v.PolicyRevision = p, k.Revision
-			}
-		case Instance:
-			v.Instances = append(v.Instances, t.instance(k))
-		case Level:
-			v.Level = t.levelOf(k)
-		case Pace:
-			v.Pace = t.paceOf(k)
-		case Backoff, Other:
-		}
+		t.add(&c, k)
+	}
+	v := protocol.View{Revision: revision, Policy: c.Policy, Level: c.Level, Pace: c.Pace, Instances: c.Put}
+	if v.Policy != nil {
+		v.PolicyRevision = t.documents[Policy].revision
 	}
 	return v
 }
@@ -148,35 +137,25 @@ func (t *Tracker) Events(keys []Key) (changes []protocol.Change, gap bool) {
 	return changes, false
 }
 
+// add adds an event to the change of its revision.
 func (t *Tracker) add(c *protocol.Change, k Key) {
-	switch {
-	case k.Kind == Policy && k.Deleted:
-		c.PolicyDeleted, c.Policy, t.policy, t.badPolicy = true, nil, 0, nil
-	case k.Kind == Policy:
-		t.policy = k.Revision
-		p, err := t.read.Policy(k.Value)
-		if err != nil {
-			// The last good one stays in force: a typo must not stop the fleet.
-			t.badPolicy = fmt.Errorf("the policy (revision %d) cannot be used, the one before it stays in force: %w", k.Revision, err)
-			return
+	switch k.Kind {
+	case Instance:
+		t.addInstance(c, k)
+	case Policy: // a typo must not stop the fleet
+		if p := read(t, k, t.read.Policy, "policy", "the last one that can be stays in force"); p != nil || k.Deleted {
+			c.Policy, c.PolicyDeleted = p, k.Deleted
 		}
-		c.Policy, c.PolicyDeleted, t.badPolicy = p, false, nil
-	case k.Kind == Instance && k.Deleted:
-		delete(t.instances, k.ID)
-		delete(t.bad, k.ID)
-		c.Deleted = append(c.Deleted, k.ID)
-	case k.Kind == Instance:
-		c.Put = append(c.Put, t.instance(k))
-	case k.Kind == Level && k.Deleted:
-		c.LevelDeleted, c.Level, t.level, t.badLevel = true, nil, 0, nil
-	case k.Kind == Level:
-		c.Level = t.levelOf(k)
+	case Level: // everybody reads it so
+		c.Level = read(t, k, t.read.Level, "level", "the total is divided equally")
 		c.LevelDeleted = c.Level == nil
-	case k.Kind == Pace && k.Deleted:
-		c.PaceDeleted, c.Pace, t.pace, t.badPace = true, nil, 0, nil
-	case k.Kind == Pace:
-		c.Pace = t.paceOf(k)
-		c.PaceDeleted = c.Pace == nil
+	case Pace:
+		c.Pace = read(t, k, t.read.Pace, "pace", "the policy's limits count")
+		if c.PaceDeleted = c.Pace == nil; c.Pace != nil {
+			p := *c.Pace
+			p.Revision, c.Pace = k.Revision, &p
+		}
+	case Backoff, Other:
 	}
 }
 
@@ -283,9 +262,12 @@ func (t *Tracker) Instances() int { return len(t.instances) }
 
 // Problem returns what in the keys cannot be read, or nil.
 func (t *Tracker) Problem() error {
-	errs := []error{t.badPolicy, t.badLevel, t.badPace}
+	var errs []error
+	for _, d := range t.documents {
+		errs = append(errs, d.bad)
+	}
 	for _, id := range slices.Sorted(maps.Keys(t.bad)) {
-		if errs = append(errs, t.bad[id]); len(errs) > 4 {
+		if errs = append(errs, t.bad[id]); len(errs) > len(t.documents)+1 {
 			break // enough to know
 		}
 	}
