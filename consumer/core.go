@@ -130,16 +130,11 @@ func (k *core) log() *slog.Logger {
 }
 
 // Reset implements feed.Sink.
-func (k *core) Reset(at clock.Instant, self string, v protocol.View) {
-	k.Resume(at, at.Mono, self, v)
-}
-
-// Resume implements feed.Sink.
-func (k *core) Resume(at clock.Instant, since int64, self string, v protocol.View) {
+func (k *core) Reset(at clock.Instant, since int64, self string, v protocol.View) {
 	issued := k.gate.Usage(at).Issued
 	k.mu.Lock()
 	k.mu.rate.paced(at.Mono, issued)
-	k.mu.planner.Resume(at, since, self, v)
+	k.mu.planner.Reset(at, since, self, v)
 	k.mu.self = self
 	k.news(true)
 }

@@ -38,7 +38,7 @@ func (s *stub) tell(revision int64, policy *quota.Policy, n int) {
 		}
 		v.Instances = append(v.Instances, quota.Instance{ID: id, Weight: 1})
 	}
-	s.sink.Reset(s.clock.Now(), "me", v)
+	s.sink.Reset(s.clock.Now(), s.clock.Mono(), "me", v)
 	s.prove()
 }
 

@@ -87,7 +87,7 @@ func (s *told) begin(policy quota.Policy, n int) {
 	}
 	began := s.clock.Now()
 	began.Mono -= int64(quota.MaxSettle + 4*quota.MaxWindow)
-	s.sink.Reset(began, "me", v)
+	s.sink.Reset(began, began.Mono, "me", v)
 }
 
 func (s *told) prove() { s.sink.Prove(s.clock.Now()) }

@@ -77,7 +77,7 @@ func (f *FixedSource) Subscribe(provider string, create func() feed.Sink) (sink 
 		// can ever need to be, and the proof never ends.
 		now := f.clock.Now()
 		began := clock.Instant{Mono: now.Mono - int64(quota.MaxSettle+4*quota.MaxWindow), Wall: now.Wall}
-		sink.Reset(began, fixedInstance, protocol.View{
+		sink.Reset(began, began.Mono, fixedInstance, protocol.View{
 			Revision: f.revision, Policy: &policy, PolicyRevision: f.revision,
 			Instances: []quota.Instance{{ID: fixedInstance, Name: fixedInstance, Weight: 1}},
 		})

@@ -161,11 +161,12 @@ func (p *membership) listLocked(m mark, all []view.Key) {
 		p.backoffLocked()
 	}
 	if !p.silent {
+		at := p.s.o.Clock.Now()
+		since := at.Mono
 		if m.begin.Revision != 0 {
-			p.sink.Resume(p.state.locked, p.state.locked.Mono-(p.state.host-m.begin.At), p.id, v)
-		} else {
-			p.sink.Reset(p.s.o.Clock.Now(), p.id, v)
+			at, since = p.state.locked, p.state.locked.Mono-(p.state.host-m.begin.At)
 		}
+		p.sink.Reset(at, since, p.id, v)
 		if p.until != 0 {
 			p.sink.Announce(p.until)
 		}

@@ -46,19 +46,16 @@ func (r *recorder) note(format string, args ...any) {
 	r.log = append(r.log, fmt.Sprintf(format, args...))
 }
 
-func (r *recorder) Reset(_ clock.Instant, self string, v protocol.View) {
+func (r *recorder) Reset(at clock.Instant, since int64, self string, v protocol.View) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.self, r.view, r.proofs = self, v, 0
-	r.note("reset %d", len(v.Instances))
-}
-
-func (r *recorder) Resume(at clock.Instant, since int64, self string, v protocol.View) {
-	r.Reset(at, self, v)
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	if since == at.Mono {
+		r.note("reset %d", len(v.Instances))
+		return
+	}
 	r.resumed, r.since = at, since
-	r.log[len(r.log)-1] = fmt.Sprintf("resume %d", len(v.Instances))
+	r.note("resume %d", len(v.Instances))
 }
 
 func (r *recorder) Apply(_ clock.Instant, c protocol.Change) {

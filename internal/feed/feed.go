@@ -18,11 +18,11 @@ type Sink interface {
 	// Reset starts a new history: at the instant at, the source holds view v,
 	// in which this process is the incarnation self. What was held before
 	// counts as a share of 0. Called first, and after every gap.
-	Reset(at clock.Instant, self string, v protocol.View)
-	// Resume is Reset for a process that continues, from the instant at on, the
-	// incarnation of one that has ended, which held v at the monotonic instant since.
-	// Nothing is issued in windows that may have begun before at on any clock.
-	Resume(at clock.Instant, since int64, self string, v protocol.View)
+	//
+	// since is at.Mono, or an earlier instant at which a process held v that has ended,
+	// and whose incarnation this one continues. Nothing is then issued in windows that
+	// may have begun before at on any clock.
+	Reset(at clock.Instant, since int64, self string, v protocol.View)
 	// Apply moves the view on by exactly one revision. A change whose revision
 	// is not newer than the view's is ignored.
 	Apply(at clock.Instant, c protocol.Change)

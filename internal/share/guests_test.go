@@ -30,7 +30,7 @@ func TestTwoLendToANewcomer(t *testing.T) {
 				v.Instances = append(v.Instances, quota.Instance{ID: id})
 			}
 			p := share.Planner{Clock: clock.Started(instant(0), nil), Lends: true}
-			p.Reset(instant(0), self, v)
+			p.Reset(instant(0), 0, self, v)
 			p.Prove(instant(6_900))
 			if guests := p.Plan(instant(7_000)).Guests; slices.Equal(guests, []string{guest}) {
 				lend = append(lend, self)
@@ -86,9 +86,9 @@ func TestWhenNobodyLends(t *testing.T) {
 			p := share.Planner{Clock: clock.Started(instant(0), nil), Lends: !test.silent}
 			v := protocol.View{Revision: 1, Policy: test.policy, Instances: append(test.newly, test.self)}
 			if test.resumed {
-				p.Resume(instant(10), 0, "a", v)
+				p.Reset(instant(10), 0, "a", v)
 			} else {
-				p.Reset(instant(0), "a", v)
+				p.Reset(instant(0), 0, "a", v)
 			}
 			p.Prove(instant(min(test.at, 7_300)))
 			plan := p.Plan(instant(test.at))

@@ -132,13 +132,12 @@ func (m *member) takesPart(wall int64) bool { return m.from <= wall && wall < m.
 // Reset restarts the history: at the instant at this process, as the incarnation
 // self, holds view v. Views held before count as a share of 0, and an announced end
 // is forgotten.
-func (h *History) Reset(at int64, self string, v protocol.View) { h.Resume(at, at, self, v) }
-
-// Resume is Reset for a process that continues, from the instant at on, the
-// incarnation of a process of this host that has ended. View v has been held since
-// the instant since, and until at. The other process may have issued permits of any
-// window that its clock had begun by at: this one has no share of these.
-func (h *History) Resume(at, since int64, self string, v protocol.View) {
+//
+// since is at, or an earlier instant since which v has been held by a process of this
+// host that has ended, and whose incarnation this one continues. The other process may
+// have issued permits of any window that its clock had begun by at: this one has no share
+// of these.
+func (h *History) Reset(at, since int64, self string, v protocol.View) {
 	*h = History{
 		started: true, self: self, began: since, resumed: at, since: since, until: math.MaxInt64,
 		offset: h.offset, revision: v.Revision, selfAt: since,

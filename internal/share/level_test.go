@@ -115,7 +115,7 @@ func bounds(v *protocol.View, w quota.Window) (sum int64, each map[string]int64)
 	each = map[string]int64{}
 	for _, i := range v.Instances {
 		var h share.History
-		h.Reset(0, i.ID, *v)
+		h.Reset(0, 0, i.ID, *v)
 		each[i.ID] = h.Bound(w, w.Start(), 0, share.NotFrozen).Permits
 		sum += each[i.ID]
 	}

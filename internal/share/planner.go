@@ -43,16 +43,9 @@ type Planner struct {
 	warmFrom int64
 }
 
-// Reset starts a new history: at the instant at, the instance self holds v. The
-// proof of the old one is gone.
-func (p *Planner) Reset(at clock.Instant, self string, v protocol.View) {
-	p.Resume(at, at.Mono, self, v)
-}
-
-// Resume is Reset where self has held v since an earlier instant: see
-// History.Resume.
-func (p *Planner) Resume(at clock.Instant, since int64, self string, v protocol.View) {
-	p.History.Resume(at.Mono, since, self, v)
+// Reset starts a new history, as History.Reset. The proof of the old one is gone.
+func (p *Planner) Reset(at clock.Instant, since int64, self string, v protocol.View) {
+	p.History.Reset(at.Mono, since, self, v)
 	p.proof, p.proved, p.stale, p.phase = clock.Instant{}, false, false, hashID(self)
 }
 

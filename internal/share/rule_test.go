@@ -23,7 +23,7 @@ func check(t *testing.T, h *share.History, index, now, frozen, permits int64, re
 
 func held(permits int64, ids ...string) *share.History {
 	var h share.History
-	h.Reset(0, "a", view(1, permits, ids...))
+	h.Reset(0, 0, "a", view(1, permits, ids...))
 	return &h
 }
 
@@ -64,7 +64,7 @@ func TestAContinuedInstanceWaitsForAWindowOfItsOwn(t *testing.T) {
 		{10_898, 10_898, 14}, // as after a gap
 	} {
 		var h share.History
-		h.Resume(test.began*ms, test.since*ms, "a", view(1, 10, "a"))
+		h.Reset(test.began*ms, test.since*ms, "a", view(1, 10, "a"))
 		check(t, &h, test.first-1, (test.first-1)*1000+999, share.NotFrozen, 0, share.ReasonJoining)
 		check(t, &h, test.first, test.first*1000, share.NotFrozen, 10, share.ReasonShare)
 		if ready := h.ReadyAt(); ready > test.first*1000*ms || ready <= (test.first-1)*1000*ms {
@@ -76,7 +76,7 @@ func TestAContinuedInstanceWaitsForAWindowOfItsOwn(t *testing.T) {
 func TestGapCountsAsShareZero(t *testing.T) {
 	h := held(10, "a")
 	h.Announce(1)
-	h.Reset(10_500*ms, "a", view(9, 10, "a"))
+	h.Reset(10_500*ms, 10_500*ms, "a", view(9, 10, "a"))
 	check(t, h, 10, 10_600, share.NotFrozen, 0, share.ReasonJoining)
 	check(t, h, 13, 13_600, share.NotFrozen, 0, share.ReasonJoining)
 	check(t, h, 14, 14_000, share.NotFrozen, 10, share.ReasonShare) // and the announced end is forgotten
@@ -120,7 +120,7 @@ func TestChangeOfSettleActsAsTheLargerForTheLonger(t *testing.T) {
 	long := view(1, 10, "a", "b")
 	long.Policy.Settle = 10 * time.Second
 	var h share.History
-	h.Reset(0, "a", long)
+	h.Reset(0, 0, "a", long)
 	short := *long.Policy
 	short.Settle, short.Freshness = time.Second, 500*time.Millisecond
 	h.Apply(20_000*ms, protocol.Change{Revision: 2, Deleted: []string{"b"}})
@@ -187,7 +187,7 @@ func TestPolicyFromWithinALongerWindow(t *testing.T) {
 	v.Policy.Limits = append(v.Policy.Limits, quota.Limit{Permits: 20, Window: 10 * time.Second})
 	v.Policy.From = time.Unix(25, 0)
 	var h share.History
-	h.Reset(0, "a", v)
+	h.Reset(0, 0, "a", v)
 	ten := func(k, now int64) share.Bound {
 		return h.Bound(quota.Window{Length: 10 * time.Second, Index: k}, now*ms, 0, share.NotFrozen)
 	}
@@ -225,7 +225,7 @@ func TestShareNeverGrowsWithinAWindow(t *testing.T) {
 	for seed := uint64(1); seed <= 100; seed++ {
 		s := &script{Rand: rand.New(rand.NewPCG(seed, 9)), ids: []string{"a", "b", "c", "d"}}
 		var h share.History
-		h.Reset(0, "a", s.view())
+		h.Reset(0, 0, "a", s.view())
 		last := map[quota.Window]int64{}
 		for range 300 {
 			s.now += s.Int64N(150) * ms

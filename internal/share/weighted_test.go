@@ -97,7 +97,7 @@ func TestWeightChangesWithThePolicy(t *testing.T) {
 	v.Instances[1].Name = "big"
 	v.Policy.Share = quota.ShareWeighted
 	var h share.History
-	h.Reset(0, "a", v)
+	h.Reset(0, 0, "a", v)
 	check(t, &h, 10, 10_000, share.NotFrozen, 50, share.ReasonShare)
 	p := v.Policy.Clone()
 	p.Weights = map[string]int64{"big": 4}

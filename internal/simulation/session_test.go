@@ -86,17 +86,14 @@ func (h *host) list(m mark, keys []view.Key, n int) {
 	v := h.tracker.List(m.sent, m.asOf(), m.cluster, keys)
 	h.tracker.Wrote(m.revision)
 	h.reports.Reset(m.revision, m.report.value)
+	from, since := at, at.Mono
 	if m.begin.Revision != 0 {
-		h.planner.Resume(h.started, m.begin.At, h.id, v)
-	} else {
-		h.planner.Reset(at, h.id, v)
+		from, since = h.started, m.begin.At
 	}
+	h.planner.Reset(from, since, h.id, v)
 	h.policy, h.proved, h.behind, h.relist, h.checking = v.Policy, 0, 0, false, false
 	h.heed(h.backoff.List(m.asOf(), keys, h.asksIn))
-	h.first, h.last, h.heldSince = n, n, at.Mono
-	if m.begin.Revision != 0 {
-		h.heldSince = m.begin.At
-	}
+	h.first, h.last, h.heldSince = n, n, since
 	if h.until != 0 {
 		h.planner.Announce(h.until)
 	}
