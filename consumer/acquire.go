@@ -130,7 +130,7 @@ func (l *Limiter) decided(ctx context.Context, w *window.Waiter, n, began int64,
 		// Decided at the same moment: granted permits go to the next waiter.
 		<-w.Payload.(chan struct{})
 		if w.Outcome.Verdict == window.Granted {
-			k.gate.Refund(k.clock.Now(), w.Outcome.Grant, k.serials.Add(1), n)
+			k.permit(w.Outcome.Grant, n, n).Release()
 		}
 	}
 	o := w.Outcome

@@ -53,8 +53,11 @@ func (p Permit) Valid(margin time.Duration) bool {
 // before, and for those that shadow mode let pass. With several limits whose
 // windows are no multiples of each other, the end of any window counts.
 func (p Permit) Release() bool {
-	k := p.core
-	return k != nil && p.issued > 0 && k.gate.Refund(k.clock.Now(), p.grant, p.serial, p.issued)
+	if p.issued <= 0 {
+		return false
+	}
+	_, back := p.core.gate.Correct(p.core.clock.Now(), p.grant, p.serial, p.issued, 0)
+	return back
 }
 
 // Settle says what the call has cost in permits, where that is known only afterwards,
@@ -86,7 +89,7 @@ func (p Permit) Settle(actual int64) error {
 	if p.issued < p.n {
 		excess = 0 // shadow mode
 	}
-	if k.gate.Correct(k.clock.Now(), p.grant, p.serial, p.issued, min(actual, p.issued)+excess) {
+	if first, _ := k.gate.Correct(k.clock.Now(), p.grant, p.serial, p.issued, min(actual, p.issued)+excess); first {
 		return nil
 	}
 	k.mu.Lock()

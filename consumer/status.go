@@ -257,18 +257,13 @@ func (l *Limiter) Ready(ctx context.Context) error {
 			return nil
 		}
 		var edge <-chan time.Time // nil while only news can change the state
-		timer := &time.Timer{}
 		if next.Until != window.Forever {
-			timer = time.NewTimer(time.Duration(next.Until - now.Mono))
-			edge = timer.C
+			edge = time.After(time.Duration(next.Until - now.Mono))
 		}
 		select {
 		case <-ctx.Done():
 		case <-changed:
 		case <-edge:
-		}
-		if edge != nil {
-			timer.Stop()
 		}
 		if err := ctx.Err(); err != nil {
 			return err

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"sort"
 	"strconv"
 	"strings"
 	"time"
@@ -333,31 +334,22 @@ func MinSettleFor(freshness, clockError, window time.Duration) time.Duration {
 	if min(freshness, clockError, window) < 0 || max(freshness, clockError) > MaxSettle || window > (shapedWindows+1)*MaxWindow {
 		return math.MaxInt64
 	}
-	need := ceilDiv(int64(freshness)*(driftBound+1), driftBound-1) + settleBeside(clockError, window)
+	need := ceilDiv(int64(freshness)*(driftBound+1), driftBound-1) +
+		ceilDiv(2*int64(clockError)*(driftBound+1), driftBound) + ceilDiv(int64(window), driftBound)
 	return time.Duration(ceilDiv(need, int64(time.Millisecond))) * time.Millisecond
-}
-
-// settleBeside is what the settle time needs beside the part for freshness:
-// 2e(1+r) + w*r, in nanoseconds, each rounded up.
-func settleBeside(clockError, window time.Duration) int64 {
-	return ceilDiv(2*int64(clockError)*(driftBound+1), driftBound) + ceilDiv(int64(window), driftBound)
 }
 
 // defaultFreshness is five sixths of the settle time, or what the clock error
 // and the longest window leave of it if that is less. Where they leave too
 // little it is the former, and Validate says what is needed.
 func (p *Policy) defaultFreshness() time.Duration {
-	usual := (p.Settle / 6 * 5).Truncate(time.Millisecond)
-	if p.Settle > MaxSettle || p.ClockError < 0 || p.ClockError > MaxSettle {
+	usual, window := (p.Settle / 6 * 5).Truncate(time.Millisecond), p.DriftWindow()
+	fits := func(f time.Duration) bool { return MinSettleFor(f, p.ClockError, window) <= p.Settle }
+	if fits(usual) || !fits(minFreshness) {
 		return usual
 	}
-	beside := settleBeside(p.ClockError, p.DriftWindow())
-	spare := int64(p.Settle.Truncate(time.Millisecond)) - beside
-	most := time.Duration(spare * (driftBound - 1) / (driftBound + 1)).Truncate(time.Millisecond)
-	if most < minFreshness {
-		return usual
-	}
-	return min(usual, most)
+	n := sort.Search(int(usual/time.Millisecond), func(ms int) bool { return !fits(time.Duration(ms) * time.Millisecond) })
+	return time.Duration(n-1) * time.Millisecond
 }
 
 // ceilDiv divides and rounds up; a is not negative, b is positive.

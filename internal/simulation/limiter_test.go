@@ -242,7 +242,8 @@ func (g gate) Cancel(at clock.Instant, w *window.Waiter) bool {
 
 func (g gate) Refund(at clock.Instant, grant window.Grant, serial uint64, n int64) bool {
 	defer g.h.paid()
-	return g.Gate.Refund(at, grant, serial, n)
+	_, back := g.Correct(at, grant, serial, n, 0)
+	return back
 }
 
 func (g gate) Borrow(at clock.Instant, host string, loan protocol.Loan, shares []int64) int64 {

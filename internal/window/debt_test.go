@@ -14,7 +14,8 @@ import (
 
 // owe takes out a debt of n permits.
 func owe(g *Gate, at clock.Instant, n int64) bool {
-	return g.Correct(at, Grant{Epoch: 1}, serials.Add(1), 0, n)
+	first, _ := g.Correct(at, Grant{Epoch: 1}, serials.Add(1), 0, n)
+	return first
 }
 
 // settled is a gate with shares of 10 a second and 45 in 4 s, and what is told of it.
@@ -42,7 +43,8 @@ func TestADebtIsPaidFirst(t *testing.T) {
 		{"a call that cost as much", 2, func(at clock.Instant) { g.Correct(at, grant, 1<<40, 3, 3) }, 0, 2, 8},
 		{"one that cost less", 3, func(at clock.Instant) { g.Correct(at, grant, 1<<40+1, 3, 1) }, 0, 4, 6},
 		{"the same again", 4, func(at clock.Instant) {
-			if g.Correct(at, grant, 1<<40+1, 3, 9) || g.Refund(at, grant, 1<<40+1, 1) {
+			again, _ := g.Correct(at, grant, 1<<40+1, 3, 9)
+			if _, back := g.Correct(at, grant, 1<<40+1, 1, 0); again || back {
 				t.Error("a permit is settled twice")
 			}
 		}, 0, 4, 6},
@@ -289,7 +291,7 @@ func TestDebtsAgainstNaiveSums(t *testing.T) {
 				c := calls[0]
 				calls = calls[1:]
 				actual := draw(0, 3*c.n, "actual")
-				if !g.Correct(in, c.grant, serials.Add(1), c.n, actual) {
+				if first, _ := g.Correct(in, c.grant, serials.Add(1), c.n, actual); !first {
 					t.Fatal("not settled")
 				}
 				if actual > c.n {

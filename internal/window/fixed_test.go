@@ -84,7 +84,8 @@ var serials atomic.Uint64
 
 // refund gives back permits that were not given back before.
 func refund(g *Gate, at clock.Instant, grant Grant, n int64) bool {
-	return g.Refund(at, grant, serials.Add(1), n)
+	_, back := g.Correct(at, grant, serials.Add(1), n, 0)
+	return back
 }
 
 func (f *fixed) set(change func()) {

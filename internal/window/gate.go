@@ -167,54 +167,35 @@ func (g *Gate) Cancel(at clock.Instant, w *Waiter) bool {
 	return true
 }
 
-// Refund gives n unused permits back, of the grant with that serial number. It
-// returns false if they count no more, or were given back before.
-func (g *Gate) Refund(at clock.Instant, grant Grant, serial uint64, n int64) bool {
-	g.mu.Lock()
-	defer g.unlock()
-	if g.mu.closed {
-		return false
-	}
-	g.currentLocked(at)
-	return g.mu.returned.first(serial, &g.mu.ledger) && g.refundLocked(at, grant, n)
-}
-
 // Correct books that the n permits of the grant with that serial number cost actual
-// permits: fewer are given back as by Refund, if they still count, and more become a
-// debt. It returns false if they were given back or corrected before, or if the gate is
-// closed.
-func (g *Gate) Correct(at clock.Instant, grant Grant, serial uint64, n, actual int64) bool {
+// permits. Fewer are given back, and back is true, if they still count; more become a
+// debt. first is false, and nothing changes, if they were corrected before, or if the gate
+// is closed.
+func (g *Gate) Correct(at clock.Instant, grant Grant, serial uint64, n, actual int64) (first, back bool) {
 	g.mu.Lock()
 	defer g.unlock()
 	if g.mu.closed {
-		return false
+		return false, false
 	}
 	g.currentLocked(at)
 	if !g.mu.returned.first(serial, &g.mu.ledger) {
-		return false
+		return false, false
 	}
-	switch {
-	case actual < n:
-		g.refundLocked(at, grant, n-actual)
-	case actual > n:
-		g.settleLocked()
-		g.mu.ledger.debt = addCapped(g.mu.ledger.debt, actual-n)
-		g.mu.forecast.delay(g, actual-n)
-		g.rebuildLocked(at)
+	if actual == n {
+		return true, false
 	}
-	return true
-}
-
-// refundLocked is Refund for permits that were not given back before.
-func (g *Gate) refundLocked(at clock.Instant, grant Grant, n int64) bool {
 	g.settleLocked()
-	ok := g.mu.ledger.refund(n, grant)
-	if ok {
-		g.mu.issued -= n
+	switch l := &g.mu.ledger; {
+	case actual > n:
+		l.debt = addCapped(l.debt, actual-n)
+		g.mu.forecast.delay(g, actual-n)
+	case actual < n && l.refund(n-actual, grant):
+		back = true
+		g.mu.issued -= n - actual
 		g.mu.forecast.valid = false
 	}
 	g.rebuildLocked(at)
-	return ok
+	return true, back
 }
 
 // Borrow adds permits that a host has issued for this instance, and returns how many:
