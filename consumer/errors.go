@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/internal/window"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -181,7 +180,7 @@ func (k *core) explain(v window.Verdict, n int64) (Reason, error) {
 		}
 		e.Reason, e.Cause = ReasonJoining, k.mu.trouble
 	}
-	k.nameLimit(&e, p.Limits(now.Mono), use.Limits)
+	e.name(use.Limits)
 	if known {
 		e.RetryAt = k.wall(when)
 	}
@@ -196,20 +195,17 @@ func (k *core) caused(err error) error {
 	return fmt.Errorf("%w: %w", err, k.mu.trouble)
 }
 
-// nameLimit names the limit that has too little left for the longest; the
-// shortest one if none has.
-func (k *core) nameLimit(e *LimitError, limits []share.LimitState, uses []window.LimitUsage) {
+// name names the limit that has too little left for the longest; the shortest one if none
+// has.
+func (e *LimitError) name(limits []window.LimitUsage) {
 	ends := int64(0)
-	for i, l := range limits {
-		short := false
-		for _, u := range uses {
-			short = short || u.Window.Length == l.Window.Length && u.Left < e.Asked
-		}
-		if i == 0 || short && l.Window.End() > ends {
-			e.Total, e.Share, e.Instances, e.Window = l.Total, l.Permits, l.Instances, l.Window
+	for i, u := range limits {
+		short := u.Left < e.Asked
+		if i == 0 || short && u.Window.End() > ends {
+			e.Total, e.Share, e.Instances, e.Window = u.Total, u.Share, u.Instances, u.Window
 		}
 		if short {
-			ends = l.Window.End()
+			ends = u.Window.End()
 		}
 	}
 }

@@ -121,13 +121,12 @@ func (k *core) status(now clock.Instant) (Status, window.Usage) {
 	if use.HeadAt != window.Forever {
 		st.HeadAt = k.wall(use.HeadAt)
 	}
-	for i, l := range p.Limits(now.Mono) {
-		if i == 0 {
-			st.Instances = l.Instances
-		}
-		u := limitUse(l, use.Limits)
-		u.Learned = k.learnedLocked(u.Limit, now.Mono)
-		st.Limits = append(st.Limits, u)
+	for _, u := range use.Limits {
+		limit := quota.Limit{Permits: u.Limit.Limit, Window: u.Window.Length}
+		st.Limits = append(st.Limits, LimitUse{
+			limit, u.Share, u.Used, u.Left, time.Unix(0, u.Start), time.Unix(0, u.End), u.Total, k.learnedLocked(limit, now.Mono),
+		})
+		st.Instances = use.Limits[0].Instances
 	}
 	if policy != nil {
 		st.ClockErrorBound = policy.ClockError
@@ -144,18 +143,6 @@ func (k *core) status(now clock.Instant) (Status, window.Usage) {
 	return st, use
 }
 
-// limitUse returns the use of one limit of the policy.
-func limitUse(l share.LimitState, uses []window.LimitUsage) LimitUse {
-	u := LimitUse{Limit: quota.Limit{Permits: l.Limit, Window: l.Window.Length}, Pace: l.Total, Start: time.Unix(0, l.Window.Start()), End: time.Unix(0, l.Window.End())}
-	for _, w := range uses {
-		if w.Window.Length == l.Window.Length {
-			u.Share, u.Used, u.Left = w.Share, w.Used, w.Left
-			u.Start, u.End = time.Unix(0, w.Start), time.Unix(0, w.End)
-		}
-	}
-	return u
-}
-
 // problemLocked says in a sentence why the limiter has no share.
 func (k *core) problemLocked(now clock.Instant, state quota.State) string {
 	p := &k.mu.planner
@@ -170,17 +157,15 @@ func (k *core) problemLocked(now clock.Instant, state quota.State) string {
 	case policy.LimitsAt(k.clock.WallAt(now.Mono)) == nil:
 		return "the policy is in force from " + policy.From.UTC().Format("2006-01-02 15:04:05 UTC") + " on"
 	}
-	for _, l := range p.Limits(now.Mono) {
-		switch l.Reason {
-		case share.ReasonUnsupported:
-			return "the policy needs what this version does not know"
-		case share.ReasonNoPolicy:
-			return "the policy is not in force, or not for the settle time yet"
-		case share.ReasonJoining:
-			return "waits until the other instances have settled"
-		case share.ReasonLeft:
-			return "has left"
-		}
+	switch p.Reason(now.Mono) {
+	case share.ReasonUnsupported:
+		return "the policy needs what this version does not know"
+	case share.ReasonNoPolicy:
+		return "the policy is not in force, or not for the settle time yet"
+	case share.ReasonJoining:
+		return "waits until the other instances have settled"
+	case share.ReasonLeft:
+		return "has left"
 	}
 	rules := p.Rules(now.Mono, k.clock.Offset())
 	if bound, wrong := p.ClockWrong(rules); wrong {

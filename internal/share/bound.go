@@ -17,9 +17,6 @@ type Bound struct {
 	// Burst is how many of them may be issued at once under quota.ShapeBucket;
 	// Unbounded if no view of the lookback has that shape.
 	Burst int64
-	// Total is the limit in force for the window by the newest view, 0 if it
-	// has none of this length.
-	Total int64
 	// Instances take part in the window by the newest view.
 	Instances int
 	// Reason is the reason for Permits.
@@ -40,7 +37,7 @@ func (h *History) bound(w quota.Window, now, offset, frozen int64) Bound {
 	least := t.newest.least(t.kept)
 	b := Bound{
 		Permits: least.permits, Burst: least.burst, Reason: least.reason,
-		Total: t.deal.total, Instances: int(t.lots.n),
+		Instances: int(t.lots.n),
 	}
 	switch {
 	case w.Start() >= h.until:
@@ -153,6 +150,18 @@ func (h *History) Lengths(now, offset int64) []time.Duration {
 	}
 	slices.Sort(lengths)
 	return lengths
+}
+
+// totals returns the policy's limit for a window, and the total in force, by the newest
+// view that limits windows of its length.
+func (h *History) totals(w quota.Window) (limit, total int64) {
+	for _, t := range slices.Backward(h.terms) {
+		if total, limited, _ := t.limit(w); limited {
+			limit, _, _ = protocol.PermitsFor(t.policy, w)
+			return limit, total
+		}
+	}
+	return 0, 0
 }
 
 // binds reports whether a limit of a length in t may bind a permit that is issued now.

@@ -213,7 +213,9 @@ func (p *Planner) plan(now, guard int64) window.Plan {
 	for _, length := range p.Lengths(now, p.offset) {
 		w := quota.WindowAt(length, now+p.offset)
 		b := p.Bound(w, now)
-		plan.Limits = append(plan.Limits, window.Limit{Window: w, Permits: p.warmed(b.Permits, w, policy), Burst: b.Burst})
+		limit, total := p.totals(w)
+		plan.Limits = append(plan.Limits, window.Limit{Window: w, Permits: p.warmed(b.Permits, w, policy), Burst: b.Burst,
+			Limit: limit, Total: total, Instances: b.Instances})
 		opens, shuts := w.Start()+plan.Guard, w.End()-plan.Guard
 		ends(opens)
 		ends(shuts)
@@ -260,37 +262,16 @@ func (p *Planner) warmed(share int64, w quota.Window, policy *quota.Policy) int6
 	return max(1, int64(float64(share)*(float64(span)+(coldest-1)*float64(age))/(coldest*float64(span))))
 }
 
-// LimitState is one limit that binds, with the bound of this instance in the window
-// that runs.
-type LimitState struct {
-	Window quota.Window
-	Limit  int64 // the policy's; Total is less where the pace is
-	Bound
-}
-
-// Limits returns the limits that bind a permit issued at the instant now,
-// shortest window first. A limit that the newest policy lacks binds until the
-// change has settled; its Total is that of the last policy that had it.
-func (p *Planner) Limits(now int64) []LimitState {
-	var all []LimitState
+// Reason returns the reason for the bounds at the instant now: the first that is not
+// ReasonShare, if there is one.
+func (p *Planner) Reason(now int64) Reason {
+	reason := ReasonNoPolicy
 	for _, length := range p.Lengths(now, p.offset) {
-		w := quota.WindowAt(length, now+p.offset)
-		b := p.Bound(w, now)
-		for i := len(p.terms) - 1; i >= 0 && b.Total == 0; i-- {
-			if total, limited, _ := p.terms[i].limit(w); limited {
-				b.Total = total
-				break
-			}
+		if reason = p.Bound(quota.WindowAt(length, now+p.offset), now).Reason; reason != ReasonShare {
+			break
 		}
-		limit := b.Total
-		if policy, _ := p.Policy(); policy != nil {
-			if permits, limited, _ := protocol.PermitsFor(policy, w); limited {
-				limit = max(limit, permits)
-			}
-		}
-		all = append(all, LimitState{w, limit, b})
 	}
-	return all
+	return reason
 }
 
 // State returns the state of a limiter at the instant at. It depends on time alone
@@ -310,14 +291,8 @@ func (p *Planner) State(at clock.Instant) quota.State {
 	if at.Mono < p.paused {
 		return quota.StateDraining
 	}
-	limits := p.Limits(at.Mono)
-	if !p.proved || len(limits) == 0 {
+	if !p.proved || p.Reason(at.Mono) != ReasonShare {
 		return quota.StateJoining
-	}
-	for _, l := range limits {
-		if l.Reason != ReasonShare {
-			return quota.StateJoining
-		}
 	}
 	return quota.StateActive
 }

@@ -73,6 +73,11 @@ type Limit struct {
 	Permits int64
 	// Burst is how many of them may be issued at once under Shape.Bucket.
 	Burst int64
+
+	// For operators: the policy's limit, the total in force, which is less where the pace
+	// is, and how many instances share it.
+	Limit, Total int64
+	Instances    int
 }
 
 // Proof is the evidence that the views behind a plan are recent. It binds only

@@ -1,12 +1,6 @@
 package window
 
-import (
-	"cmp"
-	"slices"
-
-	"github.com/quotient-limiter/quotient/internal/clock"
-	"github.com/quotient-limiter/quotient/quota"
-)
+import "github.com/quotient-limiter/quotient/internal/clock"
 
 // Usage is the state of a gate at one instant.
 type Usage struct {
@@ -23,7 +17,7 @@ type Usage struct {
 
 // LimitUsage is the use of one limit.
 type LimitUsage struct {
-	Window      quota.Window
+	Limit
 	Share, Used int64
 	// Left is how many permits this limit leaves now.
 	Left int64
@@ -42,7 +36,7 @@ func (g *Gate) Usage(at clock.Instant) Usage {
 	u := Usage{
 		Issued: g.mu.issued + taken, OverIssued: l.overIssued, Debt: l.debt,
 		Waiting: q.length, WaitingFor: q.permits, Head: g.headLocked(), HeadAt: Forever,
-		Limits: make([]LimitUsage, 0, len(l.accounts)),
+		Limits: make([]LimitUsage, 0, len(l.plan.Limits)),
 	}
 	r := g.mu.forecast.spare()
 	if r.now(g); u.Head > 0 && g.planLocked().Known {
@@ -51,12 +45,10 @@ func (g *Gate) Usage(at clock.Instant) Usage {
 		}
 		r.now(g)
 	}
-	for i := range l.accounts {
-		if a := &l.accounts[i]; a.binds {
-			u.Limits = append(u.Limits, a.usage(l, &r.ledger.accounts[i], taken))
-		}
+	for _, limit := range l.plan.Limits {
+		a, booked := l.find(limit.Window.Length), r.ledger.find(limit.Window.Length)
+		u.Limits = append(u.Limits, a.usage(l, limit, booked, taken))
 	}
-	slices.SortFunc(u.Limits, func(a, b LimitUsage) int { return cmp.Compare(a.Window.Length, b.Window.Length) })
 	return u
 }
 
@@ -78,8 +70,8 @@ func (g *Gate) Estimate(at clock.Instant, n int64) (when int64, known bool) {
 
 // usage returns the use of a limit, with taken permits that are not booked yet;
 // booked is the account in which they are.
-func (a *account) usage(l *ledger, booked *account, taken int64) LimitUsage {
-	u := LimitUsage{Window: a.window, Share: a.bound - a.lent, Used: a.used + taken, Start: a.window.Start(), End: a.window.End()}
+func (a *account) usage(l *ledger, limit Limit, booked *account, taken int64) LimitUsage {
+	u := LimitUsage{Limit: limit, Share: a.bound - a.lent, Used: a.used + taken, Start: a.window.Start(), End: a.window.End()}
 	if a.bound == Unbounded {
 		u.Share = 0
 		return u
