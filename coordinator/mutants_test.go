@@ -22,7 +22,7 @@ var mutants = mutant.Table{
 	mutant.Replace("TroubleUntold", "a membership that comes later is not told of the session's problem", "coordinator/membership.go",
 		"\tp.trouble(nil) // the session's\n", ""),
 	mutant.Replace("MemberForgotten", "a member that is too old is forgotten with the next news", "coordinator/membership.go",
-		"errors.Join(p.s.problem(), err, p.tracker.Problem(), p.asking.denied)", "errors.Join(err, p.tracker.Problem(), p.asking.denied)"),
+		"errors.Join(p.s.problem(), err, p.tracker.Problem(), p.asking.denied, p.unpaced)", "errors.Join(err, p.tracker.Problem(), p.asking.denied, p.unpaced)"),
 	mutant.Replace("AllMembersAwaited", "Join waits for every member", "coordinator/version.go",
 		"enough = time.After(otherMembers)", "enough = nil"),
 	mutant.Replace("FreshnessAtOnce", "a replaced freshness counts no longer", "coordinator/change.go",
