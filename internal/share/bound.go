@@ -28,7 +28,6 @@ type Bound struct {
 // gives (see gives). The first call for a window takes O(instances), later ones
 // O(changes since).
 func (h *History) bound(w quota.Window, now, offset, frozen int64) Bound {
-	h.offset = offset
 	if !h.started {
 		return Bound{Reason: ReasonJoining}
 	}
@@ -95,7 +94,6 @@ type Rules struct {
 // Rules returns the rules at the instant now. A view counts for its own S after
 // it was replaced. Before the first Reset they are the defaults.
 func (h *History) Rules(now, offset int64) Rules {
-	h.offset = offset
 	r := Rules{Settle: quota.DefaultSettle, Freshness: quota.DefaultFreshness, ClockError: quota.DefaultClockError, Outage: quota.OutageHold}
 	if !h.started {
 		return r
@@ -138,7 +136,6 @@ func (h *History) Rules(now, offset int64) Rules {
 // shortest first: those that some view of the lookback of the length's current
 // window limits.
 func (h *History) Lengths(now, offset int64) []time.Duration {
-	h.offset = offset
 	lengths := make([]time.Duration, 0, 8)
 	for i := range slices.Backward(h.terms) { // the newest need no lookback
 		t := &h.terms[i]
@@ -173,28 +170,4 @@ func (h *History) binds(t *span, length time.Duration, now, offset int64) bool {
 		}
 	}
 	return false
-}
-
-// ReadyAt returns the earliest instant at which a window may start that this
-// history gives a share of, as far as is known: the settle time after the
-// history began and after this instance came into the view, and not before its
-// From, which counts by the offset of the latest query. It returns
-// math.MaxInt64 if this instance is not in the newest view.
-func (h *History) ReadyAt() int64 {
-	i, ok := h.index[h.self]
-	if !ok {
-		return math.MaxInt64
-	}
-	// Before the window that waits out the largest S, the view that has it is
-	// in the lookback; so it cannot be waited out by less.
-	var settle int64
-	var longest time.Duration
-	for _, t := range h.terms {
-		settle = max(settle, t.settle)
-		for _, length := range t.lengths {
-			longest = max(longest, length)
-		}
-	}
-	ready := max(add(max(h.began, h.selfAt), settle), h.opens(longest))
-	return max(ready, sub(h.members[i].from, h.offset))
 }

@@ -26,13 +26,11 @@ type History struct {
 	resumed int64  // when this process began to hold it; began, unless it continues another
 	since   int64  // every view held at or after since is known; >= began
 	until   int64  // own announced end, corrected wall time; MaxInt64: none
-	offset  int64  // as the latest query gave it
 
 	// The newest view.
 	revision int64
 	members  []*member
 	index    map[string]int // ID to place in members
-	selfAt   int64          // when self entered the view, if it is in it
 	// newcomers are members that borrow until their from, by ID; some may be past it.
 	newcomers map[string]*member
 
@@ -46,9 +44,7 @@ type History struct {
 	count int64
 	bytes int // about the size of log
 
-	tallies []*tally
-	victim  int // the tally to give up next
-
+	tallies []*tally // the latest used first
 }
 
 // member is one incarnation as one key value has it. It never changes.
@@ -77,7 +73,8 @@ type delta struct {
 	prev  *terms // before it, if the policy, the level or the pace changed
 }
 
-// bytes is about how much memory a delta takes.
+// bytes is about how much memory a delta takes; in a policy and a level there can be twice
+// as much as they count for.
 func (d *delta) bytes() int {
 	n := 64
 	for _, e := range d.edits {
@@ -87,18 +84,7 @@ func (d *delta) bytes() int {
 		}
 	}
 	if d.prev != nil {
-		n += 1 << 10
-		if d.prev.policy != nil {
-			n += 64 * len(d.prev.policy.Weights)
-		}
-		if d.prev.pace != nil {
-			n += 1 << 10
-		}
-		if d.prev.level != nil {
-			for _, e := range d.prev.level.Entries {
-				n += 128 + len(e.Demands)
-			}
-		}
+		n += 32 << 10
 	}
 	return n
 }
@@ -140,8 +126,8 @@ func (m *member) takesPart(wall int64) bool { return m.from <= wall && wall < m.
 func (h *History) Reset(at, since int64, self string, v protocol.View) {
 	*h = History{
 		started: true, self: self, began: since, resumed: at, since: since, until: math.MaxInt64,
-		offset: h.offset, revision: v.Revision, selfAt: since,
-		index: make(map[string]int, len(v.Instances)), newcomers: map[string]*member{},
+		revision: v.Revision,
+		index:    make(map[string]int, len(v.Instances)), newcomers: map[string]*member{},
 		terms: []span{{newTerms(v.Policy, v.PolicyRevision, v.Level, v.Pace), math.MaxInt64}},
 	}
 	for i := range v.Instances {
@@ -169,9 +155,6 @@ func (h *History) Apply(at int64, c protocol.Change) bool {
 		m := newMember(&c.Put[i])
 		old := h.put(m)
 		m.sealed = old != nil && protocol.Sealed(&c.Put[i])
-		if old == nil && m.id == h.self {
-			h.selfAt = at
-		}
 		d.edits = append(d.edits, edit{old, m})
 	}
 	for _, id := range c.Deleted {

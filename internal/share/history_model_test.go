@@ -317,7 +317,6 @@ func TestExtremeTimes(t *testing.T) {
 						t.Errorf("reset %d now %d offset %d index %d: %+v before the history", reset, now, offset, index, b)
 					}
 					h.Rules(now, offset)
-					h.ReadyAt()
 				}
 			}
 		}

@@ -7,16 +7,8 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// places is how many windows of one length keep their count: this and the next
-// one; and those before, where the history has other shapes than fixed windows.
-func (h *History) places() int64 {
-	if h.shaped() {
-		return 4
-	}
-	return 2
-}
-
-// maxTallies bounds how many windows of all lengths keep their count.
+// maxTallies bounds how many windows keep their count: of eight lengths, this and the next
+// window, and two before under other shapes than fixed windows.
 const maxTallies = 32
 
 // result is the bound of self by one view, or by several together.
@@ -82,24 +74,17 @@ func (h *History) tally(w quota.Window, low int64) *tally {
 
 // slot returns where w's tally is or shall be.
 func (h *History) slot(w quota.Window) *tally {
-	for _, t := range h.tallies {
-		if t.w == w {
-			return t
-		}
-	}
-	// The windows of a length take turns in their places.
-	places := h.places()
-	for _, t := range h.tallies {
-		if t.w.Length == w.Length && (t.w.Index-w.Index)%places == 0 {
-			return t
-		}
-	}
-	if len(h.tallies) < maxTallies {
+	i := slices.IndexFunc(h.tallies, func(t *tally) bool { return t.w == w })
+	if i < 0 && len(h.tallies) < maxTallies {
 		h.tallies = append(h.tallies, &tally{})
-		return h.tallies[len(h.tallies)-1]
 	}
-	h.victim = (h.victim + 1) % maxTallies
-	return h.tallies[h.victim]
+	if i < 0 {
+		i = len(h.tallies) - 1
+	}
+	t := h.tallies[i]
+	copy(h.tallies[1:], h.tallies[:i])
+	h.tallies[0] = t
+	return t
 }
 
 // build counts the newest view, then undoes change by change down to low.
