@@ -13,7 +13,7 @@ import (
 func TestANewcomerBorrowsAtOnce(t *testing.T) {
 	inCrew(t, 4, 1000, quota.Policy{}, func(c *crew) {
 		for i := range 4 {
-			time.Sleep(time.Second + 230*time.Millisecond) // another part of the window
+			pass(time.Second + 230*time.Millisecond) // another part of the window
 			began := time.Now()
 			h := c.join(4 + i)
 			if err := h.limiter.Ready(c.ctx); err != nil {
