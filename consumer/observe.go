@@ -83,7 +83,7 @@ func (k *core) noteState(now clock.Instant) {
 	k.mu.Lock()
 	logged := &k.mu.logged
 	old, state := logged.state, k.stateLocked(now)
-	log := logged.admit(now.Mono, state) && old != state
+	log := logged.admit(now.Mono, state) && old != state && state != quota.StateClosed
 	quiet := logged.quiet - 1
 	if log {
 		logged.state = state

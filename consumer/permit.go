@@ -70,7 +70,8 @@ func (p Permit) Release() bool {
 // in permits issued and debts paid, and the calls of any span of whole windows cost at
 // most the limit and the debt at its end, with what is still to be settled. A debt is at
 // most what the calls that ran when it began cost beyond their permits. It survives every
-// change in etcd and ends with the process, which logs what is unpaid at Close.
+// change in etcd and ends with the process. What is unpaid at Close is logged, and stays
+// in the instance's last report for an hour, for quota-admin.
 //
 // A negative actual, one above quota.MaxPermits, or a permit that was released or
 // settled within the last window is an ErrInvalid and changes nothing. A debt that comes

@@ -31,6 +31,9 @@ type Fleet struct {
 	Pace *protocol.Pace
 	// Instances are sorted by name and incarnation.
 	Instances []InstanceStatus
+	// Left are those that have left with a debt within the last hour, sorted likewise: name,
+	// incarnation and last report.
+	Left []InstanceStatus
 }
 
 // View returns the fleet as its instances see it. A policy that cannot be used
@@ -101,6 +104,8 @@ func (a *Admin) Fleet(ctx context.Context, provider string, earlier *Fleet) (Fle
 			if id, ok := keys.IncarnationIn(a.keys.Reports(provider), string(kv.Key)); ok {
 				if i, ok := at[id]; ok {
 					f.Instances[i].takeReport(kv, known[id])
+				} else if r, err := readReport(kv.Value); err == nil && r.State == quota.StateClosed && r.Debt > 0 {
+					f.Left = append(f.Left, InstanceStatus{Instance: quota.Instance{ID: id, Name: r.Name}, Report: &r})
 				}
 			}
 		})
@@ -110,9 +115,11 @@ func (a *Admin) Fleet(ctx context.Context, provider string, earlier *Fleet) (Fle
 	}
 	f.Revision = revision
 	f.share(time.Now().UnixNano())
-	slices.SortFunc(f.Instances, func(x, y InstanceStatus) int {
-		return cmp.Or(strings.Compare(x.Instance.Name, y.Instance.Name), strings.Compare(x.Instance.ID, y.Instance.ID))
-	})
+	for _, all := range [][]InstanceStatus{f.Instances, f.Left} {
+		slices.SortFunc(all, func(x, y InstanceStatus) int {
+			return cmp.Or(strings.Compare(x.Instance.Name, y.Instance.Name), strings.Compare(x.Instance.ID, y.Instance.ID))
+		})
+	}
 	return f, nil
 }
 

@@ -85,6 +85,34 @@ func (p *membership) promiseEnd(ctx context.Context) error {
 	return p.writeEnd(ctx, until)
 }
 
+// debtKept is how long operators see a debt of an instance that has left.
+const debtKept = time.Hour
+
+// keepDebt keeps the last report of this instance, whose sink is closed, if it leaves with
+// a debt: under a lease of its own, since the session's ends. It returns whether it did.
+func (p *membership) keepDebt(ctx context.Context) bool {
+	p.mu.Lock()
+	id := p.id
+	p.mu.Unlock()
+	r := p.sink.Report(p.s.o.Clock.Now())
+	if r.Debt <= 0 || id == "" {
+		return false
+	}
+	r.Name = p.s.o.Name
+	b, err := json.Marshal(r)
+	var l *clientv3.LeaseGrantResponse
+	if err == nil {
+		l, err = p.s.client.Grant(ctx, int64(debtKept/time.Second))
+	}
+	if err == nil {
+		_, err = p.s.kv.Put(ctx, p.s.keys.Report(p.provider, id), string(b), clientv3.WithLease(l.ID))
+	}
+	if err != nil {
+		p.s.o.Logger.Warn("the debt is in no report", "provider", p.provider, "debt", r.Debt, "error", err)
+	}
+	return err == nil
+}
+
 // endLocked is the end of this instance that comes nearest to an instant: not before
 // it begins to take part.
 func (p *membership) endLocked(at time.Time) time.Time {

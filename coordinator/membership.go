@@ -233,7 +233,10 @@ func (p *membership) close() error {
 	}
 	ctx, done := context.WithTimeout(context.Background(), defaultTimeout)
 	defer done()
+	kept := make(chan bool)
+	go func() { kept <- p.keepDebt(ctx) }()
 	unsure := p.promiseEnd(ctx)
+	indebted := <-kept
 	if a := p.attempt; a != nil { // its keys may be there
 		_, err := p.s.kv.Txn(ctx).
 			Then(clientv3.OpDelete(p.s.keys.Instance(p.provider, a.id)), clientv3.OpDelete(p.s.keys.Report(p.provider, a.id))).Commit()
@@ -242,9 +245,11 @@ func (p *membership) close() error {
 	if key == "" {
 		return classify(ctx, "leave "+p.provider, unsure)
 	}
-	report := p.s.keys.Report(p.provider, p.id)
-	_, err := p.s.kv.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(key), "=", created)).
-		Then(clientv3.OpDelete(key), clientv3.OpDelete(report)).Commit()
+	gone := []clientv3.Op{clientv3.OpDelete(key)}
+	if !indebted {
+		gone = append(gone, clientv3.OpDelete(p.s.keys.Report(p.provider, p.id)))
+	}
+	_, err := p.s.kv.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(key), "=", created)).Then(gone...).Commit()
 	return classify(ctx, "leave "+p.provider, errors.Join(unsure, err))
 }
 

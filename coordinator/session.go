@@ -303,6 +303,7 @@ func (s *Session) Close() error {
 	defer done()
 	var promised sync.WaitGroup
 	for _, p := range memberships {
+		promised.Go(func() { p.keepDebt(ctx) })
 		promised.Go(func() {
 			if err := p.promiseEnd(ctx); err != nil {
 				s.o.Logger.Debug("no promise: others get this share after the settle time", "provider", p.provider, "error", err)

@@ -11,6 +11,8 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -234,4 +236,62 @@ func TestALeaveThatIsCutShortExceedsNothing(t *testing.T) {
 	g.awaitFull(200*ms, 60)
 	g.stop()
 	g.ledger.never(t)
+}
+
+// Operators see the debt of an instance that has left, however it went, and nothing of one
+// that left without.
+func TestADebtOutlivesItsInstance(t *testing.T) {
+	t.Parallel()
+	g := newGroup(t, exact(t, "50/s", 1200*ms), time.Second)
+	for name, test := range map[string]struct {
+		cost  int64
+		leave func(*coordinator.Session, *consumer.Limiter) error
+	}{
+		"closes its limiter":   {1_000_000, func(_ *coordinator.Session, l *consumer.Limiter) error { return l.Close() }},
+		"closes its session":   {2_000_000, func(s *coordinator.Session, _ *consumer.Limiter) error { return s.Close() }},
+		"leaves":               {3_000_000, func(s *coordinator.Session, _ *consumer.Limiter) error { return s.Leave(t.Context()) }},
+		"owes nothing":         {1, func(s *coordinator.Session, _ *consumer.Limiter) error { return s.Close() }},
+		"owes nothing, leaves": {1, func(_ *coordinator.Session, l *consumer.Limiter) error { return l.Close() }},
+	} {
+		session, err := coordinator.Join(t.Context(), g.client, coordinator.Options{Prefix: g.prefix, Name: name, TTL: g.ttl, Logger: quiet})
+		if err != nil {
+			t.Fatal(err)
+		}
+		limiter, err := consumer.Open(t.Context(), session, provider, consumer.Options{Logger: quiet})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := limiter.Take(t.Context(), 1, consumer.Forever)
+		if err := errors.Join(err, p.Settle(test.cost)); err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(test.leave(session, limiter), session.Close()); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		f, err := g.admin.Fleet(t.Context(), provider, nil)
+		if err != nil || len(f.Instances) != 0 {
+			t.Fatalf("%s: %d instances, %v", name, len(f.Instances), err)
+		}
+		found := false
+		for _, i := range f.Left {
+			if i.Instance.Name == name {
+				found = true
+				if owed := test.cost - 1; i.Report.Debt > owed || i.Report.Debt < owed-1000 || i.Instance.ID == "" {
+					t.Errorf("%s: %s with a debt of %d", name, i.Instance.ID, i.Report.Debt)
+				}
+			}
+		}
+		if found != (test.cost > 1) {
+			t.Errorf("%s: %+v", name, f.Left)
+		}
+	}
+	r, err := g.client.Get(t.Context(), g.prefix+"reports/", clientv3.WithPrefix())
+	if err != nil || len(r.Kvs) != 3 {
+		t.Fatalf("%d reports, %v", len(r.Kvs), err)
+	}
+	for _, kv := range r.Kvs {
+		if l, err := g.client.TimeToLive(t.Context(), clientv3.LeaseID(kv.Lease)); err != nil || l.GrantedTTL != 3600 {
+			t.Errorf("%+v, %v", l, err)
+		}
+	}
 }

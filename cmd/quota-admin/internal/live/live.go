@@ -446,6 +446,10 @@ func (s *Status) troubles(f *coordinator.Fleet) []string {
 			who[text] = append(who[text], i.Instance.ID)
 		}
 	}
+	for _, i := range f.Left {
+		text := fmt.Sprintf("left at %s with an unpaid debt of %d permits", format.Exact(i.Report.Time), i.Report.Debt)
+		who[text] = append(who[text], i.Instance.ID)
+	}
 	lines := []string{}
 	if line := s.Beyond(); line != "" {
 		lines = append(lines, line)
