@@ -40,19 +40,22 @@ func (p *membership) pace(last *reporting, now int64) {
 	policy, pace, age := p.policy, p.paced, time.Duration(now-p.pacedAt)
 	id, created, revision := p.id, p.created, p.tracker.Revision(view.Pace)
 	p.mu.Unlock()
-	if !turn || policy == nil || last.paced != 0 && time.Duration(now-last.paced) < (1+4*rank)*dividePause(len(ids)) {
+	if !turn || last.paced != 0 && time.Duration(now-last.paced) < (1+4*rank)*dividePause(len(ids)) {
 		return
 	}
 	last.paced = now
 	c, done := context.WithTimeout(p.s.ctx, reportTimeout)
 	defer done()
-	var reports []quota.Report
-	if _, err := p.reportsOf(c, ids, func(_ string, r *quota.Report) { reports = append(reports, *r) }); err != nil {
-		return
-	}
-	next, ok := nextPace(policy, pace, reports, age, time.Unix(0, p.s.o.Clock.Wall()))
-	if !ok {
-		return
+	var next *protocol.Pace
+	if policy != nil && policy.Adaptive.Floor > 0 {
+		var reports []quota.Report
+		if _, err := p.reportsOf(c, ids, func(_ string, r *quota.Report) { reports = append(reports, *r) }); err != nil {
+			return
+		}
+		changes := false
+		if next, changes = nextPace(policy, pace, reports, age, time.Unix(0, p.s.o.Clock.Wall())); !changes {
+			return
+		}
 	}
 	key := p.s.keys.Pace(p.provider)
 	write := clientv3.OpDelete(key)

@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -303,4 +304,23 @@ func TestAPaceThatMayNotBeWrittenIsReported(t *testing.T) {
 	})
 	await.Until(t, "the pace is written", l.is(func(r *recorder) bool { return r.view.Pace != nil }))
 	await.Until(t, "the problem is over", l.is(func(r *recorder) bool { return r.trouble == nil }))
+}
+
+// A pace that no policy follows any more would hold back the next one that does.
+func TestAPaceThatNobodyFollowsIsDeleted(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	f.set("p", "10/s")
+	value, err := json.Marshal(paceOf(0, 3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.write(clientv3.OpPut(f.admin.keys.Pace("p"), string(value))); err != nil {
+		t.Fatal(err)
+	}
+	f.subscribe(f.join(Options{}), "p")
+	await.Until(t, "it is deleted", func() bool {
+		s, err := f.admin.Get(t.Context(), "p")
+		return err == nil && s.Pace == nil
+	})
 }

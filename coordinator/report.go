@@ -63,7 +63,8 @@ func (p *membership) report(answers bool) bool {
 	id := p.id
 	byDemand := p.policy != nil && p.policy.Share == quota.ShareDemand
 	adaptive := p.policy != nil && p.policy.Adaptive.Floor > 0
-	if !adaptive {
+	paces := adaptive || p.paced != nil // one that nobody follows is deleted
+	if !paces {
 		p.unpaced = nil
 	}
 	p.mu.Unlock()
@@ -88,7 +89,7 @@ func (p *membership) report(answers bool) bool {
 	if byDemand {
 		p.divide(last, now.Mono)
 	}
-	if adaptive {
+	if paces {
 		p.pace(last, now.Mono)
 	}
 	return p.s.o.Clock.Mono()-now.Mono < int64(reportTimeout)
