@@ -94,11 +94,7 @@ type Rules struct {
 // Rules returns the rules at the instant now. A view counts for its own S after
 // it was replaced. Before the first Reset they are the defaults.
 func (h *History) Rules(now, offset int64) Rules {
-	r := Rules{Settle: quota.DefaultSettle, Freshness: quota.DefaultFreshness, ClockError: quota.DefaultClockError, Outage: quota.OutageHold}
-	if !h.started {
-		return r
-	}
-	newest := h.terms[len(h.terms)-1]
+	r, newest := Rules{Outage: quota.OutageHold}, h.newest()
 	settle, freshness, guard, clockErr, auto := newest.settle, newest.freshness, newest.guard, newest.clockErr, newest.autoGuard()
 	for _, t := range h.terms {
 		if t.end >= sub(now, t.settle) {

@@ -1,7 +1,7 @@
 // Package share turns views into shares: how many permits of a window one
 // instance may issue.
 //
-// [Equal] and [Of] are the exact split of one total among the instances of one
+// [Of] is the exact split of one total among the instances of one
 // view. [History] adds the settle rule: an instance may issue the smallest of its
 // shares by every view that it held from S before the window's start until now. So
 // a share shrinks at once and grows only at a window's start, S after the reason.

@@ -30,3 +30,14 @@ func FillSeconds(total, floor int64, perSecond []int64) Level {
 func Weighted(total int64, instances []quota.Instance, p *quota.Policy, w quota.Window) map[string]int64 {
 	return (&terms{policy: p, weighted: true}).split(total, membersOf(instances), seedOf(w))
 }
+
+// Equal returns every instance's share of total permits in window w. The
+// shares sum to total exactly, and any two differ by at most 1. Each ID must
+// occur once; their order does not matter. A negative total counts as 0.
+func Equal(total int64, ids []string, w quota.Window) map[string]int64 {
+	members := make([]*member, len(ids))
+	for i, id := range ids {
+		members[i] = &member{id: id, hash: hashID(id)}
+	}
+	return (&terms{}).split(total, members, seedOf(w))
+}

@@ -2,6 +2,7 @@ package share
 
 import (
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/quotient-limiter/quotient/quota"
@@ -49,10 +50,7 @@ func (p *Planner) grown(now int64) {
 // SharesOf returns an instance's shares of some windows by the newest view.
 func (h *History) SharesOf(id string, windows []quota.Window) []int64 {
 	shares := make([]int64, len(windows))
-	if !h.started {
-		return shares
-	}
-	newest := History{self: id, members: h.members, terms: h.terms[len(h.terms)-1:]}
+	newest := History{started: true, self: id, members: h.members, terms: []span{{h.newest(), math.MaxInt64}}}
 	for i, w := range windows {
 		shares[i] = newest.tally(w, 0).newest.permits
 	}

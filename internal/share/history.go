@@ -143,7 +143,7 @@ func (h *History) Apply(at int64, c protocol.Change) bool {
 	if !h.started || c.Revision <= h.revision {
 		return false
 	}
-	at = max(at, h.newest()) // a view that ends later than it did does no harm
+	at = max(at, h.changed()) // a view that ends later than it did does no harm
 	d := delta{at: at}
 	last := &h.terms[len(h.terms)-1]
 	if t := last.change(&c); t != nil {
@@ -221,20 +221,20 @@ func (h *History) Revision() int64 { return h.revision }
 // Policy returns the newest view's policy and the revision at which it was
 // written; nil where there is none. The policy is shared: do not change it.
 func (h *History) Policy() (p *quota.Policy, revision int64) {
-	if !h.started {
-		return nil, 0
-	}
-	t := h.terms[len(h.terms)-1]
+	t := h.newest()
 	return t.policy, t.revision
 }
 
 // Pace returns the newest view's pace; nil where there is none. It is shared: do not
 // change it.
-func (h *History) Pace() *protocol.Pace {
+func (h *History) Pace() *protocol.Pace { return h.newest().pace }
+
+// newest returns the newest view's terms; those without a policy before the first Reset.
+func (h *History) newest() *terms {
 	if !h.started {
-		return nil
+		return newTerms(nil, 0, nil, nil)
 	}
-	return h.terms[len(h.terms)-1].pace
+	return h.terms[len(h.terms)-1].terms
 }
 
 // Instances returns the number of instances that the newest view has, whether
@@ -271,7 +271,8 @@ func (h *History) remove(id string) *member {
 	return old
 }
 
-func (h *History) newest() int64 {
+// changed returns when the newest view began to be held.
+func (h *History) changed() int64 {
 	if len(h.log) == 0 {
 		return h.since
 	}

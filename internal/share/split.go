@@ -64,17 +64,6 @@ func order(a uint64, aID string, b uint64, bID string) int {
 	return cmp.Compare(b, a)
 }
 
-// Equal returns every instance's share of total permits in window w. The
-// shares sum to total exactly, and any two differ by at most 1. Each ID must
-// occur once; their order does not matter. A negative total counts as 0.
-func Equal(total int64, ids []string, w quota.Window) map[string]int64 {
-	members := make([]*member, len(ids))
-	for i, id := range ids {
-		members[i] = &member{id: id, hash: hashID(id)}
-	}
-	return (&terms{}).split(total, members, seedOf(w))
-}
-
 // split splits total permits evenly among all lots, and returns each member's part.
 func (t *terms) split(total int64, members []*member, seed uint64) map[string]int64 {
 	type lot struct {

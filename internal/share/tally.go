@@ -89,7 +89,7 @@ func (h *History) slot(w quota.Window) *tally {
 
 // build counts the newest view, then undoes change by change down to low.
 func (h *History) build(t *tally, w quota.Window, low int64) {
-	newest := h.terms[len(h.terms)-1].terms
+	newest := h.newest()
 	*t = tally{w: w, low: low, high: h.count, shaped: h.shaped(), lots: count(newest, w, h.self, h.members), deal: newest.at(w)}
 	t.newest = t.lots.value(&t.deal)
 	t.kept = result{Unbounded, Unbounded, ReasonShare}
@@ -172,5 +172,5 @@ func (h *History) after(n int64) *terms {
 			return h.log[i].prev
 		}
 	}
-	return h.terms[len(h.terms)-1].terms
+	return h.newest()
 }

@@ -1,7 +1,6 @@
 package window
 
 import (
-	"slices"
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/protocol"
@@ -22,16 +21,13 @@ const (
 // of every span of the window's length, and the transit, are counted together when
 // the last of them is issued. Slots are of monotonic time: no clock need be right.
 //
-// 12 kB, however many permits there are.
+// 6 kB, however many permits there are.
 type ring struct {
 	length time.Duration
 	span   int64 // slots that count; the older ones are kept in case the transit grows
 	slot   int64 // the newest
 	sum    int64 // of the slots that count
 	counts [ringSlots]int64
-	// until[i] is the sum of the i+1 oldest slots that count, if summed is true.
-	until  [ringSlots]int64
-	summed bool
 }
 
 func newRing(length time.Duration, now int64) *ring {
@@ -45,7 +41,7 @@ func (r *ring) reach(transit int64) {
 	if span == r.span {
 		return
 	}
-	r.span, r.sum, r.summed = span, 0, false
+	r.span, r.sum = span, 0
 	for i := range span {
 		r.sum += r.counts[place(r.slot-i)]
 	}
@@ -57,7 +53,6 @@ func place(slot int64) int64 { return ((slot % ringSlots) + ringSlots) % ringSlo
 // can touch any more. Time that runs back changes nothing.
 func (r *ring) roll(now int64) {
 	to := slotAt(r.length, now)
-	r.summed = r.summed && to <= r.slot
 	if to-r.slot >= ringSlots {
 		r.counts, r.sum = [ringSlots]int64{}, 0
 		r.slot = to
@@ -76,7 +71,6 @@ func (r *ring) end() int64 { return (r.slot + 1) * int64(protocol.SlotOf(r.lengt
 func (r *ring) add(n int64) {
 	r.counts[place(r.slot)] += n
 	r.sum += n
-	r.summed = false
 }
 
 // undo takes n permits that were issued at the instant at out again, if they
@@ -88,7 +82,6 @@ func (r *ring) undo(at, n int64) bool {
 	}
 	r.counts[place(slot)] -= n
 	r.sum -= n
-	r.summed = false
 	return true
 }
 
@@ -102,19 +95,10 @@ func (r *ring) when(n, share, now int64) int64 {
 	if back <= 0 {
 		return now
 	}
-	r.addUp()
-	i, _ := slices.BinarySearch(r.until[:r.span], back)
-	return (r.slot + int64(i) + 1) * int64(protocol.SlotOf(r.length))
-}
-
-func (r *ring) addUp() {
-	if r.summed {
-		return
+	i := r.slot - r.span // the last that does not count
+	for back > 0 {
+		i++
+		back -= r.counts[place(i)]
 	}
-	sum := int64(0)
-	for i := range r.span {
-		sum += r.counts[place(r.slot+1-r.span+i)]
-		r.until[i] = sum
-	}
-	r.summed = true
+	return (i + r.span) * int64(protocol.SlotOf(r.length))
 }
