@@ -14,9 +14,10 @@ import (
 //
 // All instances must come to the same answer. So it depends on the two views alone,
 // and not on this instance's own share. The lots are those of either view.
-func gives(edits []edit, before, after *terms, c *lots) bool {
+func gives(change *delta, c *lots) bool {
+	before, after := change.before, change.after
 	start, left := c.start, false
-	for _, e := range edits {
+	for _, e := range change.edits {
 		was, is := e.old != nil && e.old.takesPart(start), e.new != nil && e.new.takesPart(start)
 		switch {
 		case was && e.new != nil && e.new.sealed && e.new.until <= start:

@@ -68,9 +68,9 @@ const MaxHistory = 32 << 20
 
 // delta is the change of one revision.
 type delta struct {
-	at    int64 // when it was applied
-	edits []edit
-	prev  *terms // before it, if the policy, the level or the pace changed
+	at            int64 // when it was applied
+	edits         []edit
+	before, after *terms // the same, unless the policy, the level or the pace changed
 }
 
 // bytes is about how much memory a delta takes; in a policy and a level there can be twice
@@ -83,7 +83,7 @@ func (d *delta) bytes() int {
 			n += 144 + len(e.old.id) + len(e.old.name)
 		}
 	}
-	if d.prev != nil {
+	if d.before != d.after {
 		n += 32 << 10
 	}
 	return n
@@ -144,11 +144,11 @@ func (h *History) Apply(at int64, c protocol.Change) bool {
 		return false
 	}
 	at = max(at, h.changed()) // a view that ends later than it did does no harm
-	d := delta{at: at}
 	last := &h.terms[len(h.terms)-1]
-	if t := last.change(&c); t != nil {
-		d.prev, last.end = last.terms, at
-		h.terms = append(h.terms, span{t, math.MaxInt64})
+	d := delta{at: at, before: last.terms, after: last.change(&c)}
+	if d.before != d.after {
+		last.end = at
+		h.terms = append(h.terms, span{d.after, math.MaxInt64})
 	}
 	d.edits = make([]edit, 0, len(c.Put)+len(c.Deleted))
 	for i := range c.Put {
@@ -201,10 +201,7 @@ func (h *History) Prune(before int64) {
 	for i := range h.log[:n] {
 		h.bytes -= h.log[i].bytes()
 	}
-	h.log = slices.Delete(h.log, 0, n)
-	if cap(h.log) > 64 && len(h.log) < cap(h.log)/4 {
-		h.log = slices.Clone(h.log) // give a storm's memory back
-	}
+	h.log = slices.Clone(h.log[n:]) // and give a storm's memory back
 	k := 0
 	for h.terms[k].end < before {
 		k++

@@ -96,17 +96,15 @@ func (h *History) build(t *tally, w quota.Window, low int64) {
 
 	c, d := t.lots.clone(), t.deal
 	for n := h.count; n > low; n-- {
-		change, after := &h.log[len(h.log)-1-int(h.count-n)], c.terms
+		change := &h.log[len(h.log)-1-int(h.count-n)]
 		for _, e := range slices.Backward(change.edits) {
 			c.replace(e.new, e.old)
 		}
-		before := after
-		if change.prev != nil {
-			before = change.prev
-			d = before.at(w)
+		if change.before != change.after {
+			d = change.before.at(w)
 		}
-		c = h.recount(c, before, n-1)
-		if t.shaped || !gives(change.edits, before, after, c) {
+		c = h.recount(c, change.before, n-1)
+		if t.shaped || !gives(change, c) {
 			// The newest of several equal views gives the reason.
 			t.kept = t.kept.least(c.value(&d))
 		}
@@ -116,17 +114,15 @@ func (h *History) build(t *tally, w quota.Window, low int64) {
 // extend goes on to the newest view, one change at a time.
 func (h *History) extend(t *tally) {
 	for ; t.high < h.count; t.high++ {
-		change, before := &h.log[len(h.log)-int(h.count-t.high)], t.lots.terms
+		change := &h.log[len(h.log)-int(h.count-t.high)]
 		for _, e := range change.edits {
 			t.lots.replace(e.old, e.new)
 		}
-		after := before
-		if change.prev != nil {
-			after = h.after(t.high + 1)
-			t.deal = after.at(t.w)
+		if change.before != change.after {
+			t.deal = change.after.at(t.w)
 		}
-		t.lots = h.recount(t.lots, after, t.high+1)
-		if t.shaped || !gives(change.edits, before, after, t.lots) {
+		t.lots = h.recount(t.lots, change.after, t.high+1)
+		if t.shaped || !gives(change, t.lots) {
 			t.kept = t.newest.least(t.kept)
 		}
 		t.newest = t.lots.value(&t.deal)
@@ -162,15 +158,4 @@ func (h *History) membersAfter(n int64) []*member {
 		}
 	}
 	return slices.Collect(maps.Values(there))
-}
-
-// after returns the terms of the view after change number n: those that the next
-// change of policy replaced, or else the newest.
-func (h *History) after(n int64) *terms {
-	for i := len(h.log) - int(h.count-n); i < len(h.log); i++ {
-		if h.log[i].prev != nil {
-			return h.log[i].prev
-		}
-	}
-	return h.newest()
 }

@@ -148,8 +148,7 @@ func (t *terms) limit(w quota.Window) (total int64, limited, inForce bool) {
 	return max(total, 0), limited, true
 }
 
-// change returns the terms after a change of policy, level or pace, or nil if it is a
-// change of none.
+// change returns the terms after a change: t, if it is none of policy, level or pace.
 func (t *terms) change(c *protocol.Change) *terms {
 	policy, revision, level, pace := t.policy, t.revision, t.level, t.pace
 	changed := false
@@ -163,7 +162,7 @@ func (t *terms) change(c *protocol.Change) *terms {
 		pace, changed = c.Pace, true
 	}
 	if !changed {
-		return nil
+		return t
 	}
 	return newTerms(policy, revision, level, pace)
 }

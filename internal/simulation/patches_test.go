@@ -67,10 +67,10 @@ var patches = mutant.Table{
 // Apply moves the newest view on by one revision`},
 	}},
 	{Name: "GivesByOwnShare", Wrong: "leaves a view out if the own share does not shrink after it", Edits: []mutant.Edit{
-		{File: "internal/share/tally.go", Old: `		if t.shaped || !gives(change.edits, before, after, t.lots) {`, New: `		if t.shaped || t.lots.value(&t.deal).permits < t.newest.permits {`},
+		{File: "internal/share/tally.go", Old: `		if t.shaped || !gives(change, t.lots) {`, New: `		if t.shaped || t.lots.value(&t.deal).permits < t.newest.permits {`},
 	}},
 	{Name: "GivesByTotal", Wrong: "looks at the total alone", Edits: []mutant.Edit{
-		{File: "internal/share/gives.go", Old: `range edits {`, New: `range edits[:0] {`},
+		{File: "internal/share/gives.go", Old: `range change.edits {`, New: `range change.edits[:0] {`},
 	}},
 	{Name: "GivesByDeletion", Wrong: "takes a deleted key for the promise of its owner", Edits: []mutant.Edit{
 		{File: "internal/share/gives.go", Old: `case was && !is:`, New: `case was && e.new == nil:
