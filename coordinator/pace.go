@@ -52,7 +52,7 @@ func (p *membership) pace(last *reporting, now int64) {
 		if _, err := p.reportsOf(c, ids, func(_ string, r *quota.Report) { reports = append(reports, *r) }); err != nil {
 			return
 		}
-		changes := false
+		var changes bool
 		if next, changes = nextPace(policy, pace, reports, age, time.Unix(0, p.s.o.Clock.Wall())); !changes {
 			return
 		}
