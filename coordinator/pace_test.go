@@ -78,6 +78,7 @@ func TestNextPace(t *testing.T) {
 		"it states what is in force":     {paceOf(7, 600), time.Minute, []quota.Report{paceReport(7, 4000, 1200, 0), stating("600/s")}, 0, true},
 		"a cut goes further":             {paceOf(7, 600), 0, []quota.Report{paceReport(7, 1000, 300, 250), stating("590/s")}, 420, false},
 		"not below the floor":            {paceOf(7, 600), 0, []quota.Report{stating("1/s")}, 200, false},
+		"nothing hides what is less":     {paceOf(7, 900), 0, []quota.Report{stating("0/s"), stating("600/s")}, 600, false},
 		"of another window":              {paceOf(7, 600), 0, []quota.Report{stating("10/2s")}, 0, true},
 		"it states nonsense":             {paceOf(7, 600), 0, []quota.Report{stating("0/s"), stating("-5/s"), stating("x")}, 0, true},
 		"no reports":                     {paceOf(7, 600), time.Minute, nil, 0, true},
