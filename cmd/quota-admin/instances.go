@@ -34,6 +34,8 @@ type instancesJSON struct {
 	Applied     int            `json:"applied"`
 	SumOfShares int64          `json:"sum_of_shares"`
 	Instances   []instanceJSON `json:"instances"`
+	// Left are those that have left with an unpaid debt within the last hour.
+	Left []instanceJSON `json:"left,omitempty"`
 	// Problem is why the policy that is set cannot be applied.
 	Problem string `json:"problem,omitempty"`
 }
@@ -110,6 +112,9 @@ func (a *app) showInstances(f *coordinator.Fleet, explain bool, now time.Time) e
 	}
 	for _, s := range f.Instances {
 		data.Instances = append(data.Instances, instanceJSON{s.Instance.ID, s.Instance, knownOr(s.Share, s.ShareKnown), s.Report, format.OneLine(s.Problem), nil})
+	}
+	for _, s := range f.Left {
+		data.Left = append(data.Left, instanceJSON{s.Instance.ID, s.Instance, nil, s.Report, "", nil})
 	}
 	if sum.Limit != nil {
 		data.Limit = &limitJSON{sum.Limit.Permits, sum.Limit.Window.String()}

@@ -346,4 +346,5 @@ func liveFleet(b *bench, client *clientv3.Client) {
 	b.put(client, "reports/payments%2Fcharge/worker-1-7f-0", report)
 	report.Name, report.State, report.ProofAge, report.Problem, report.Debt = "worker-2", quota.StateStale, "4.1s", "etcd does not answer", 500
 	b.put(client, "reports/payments%2Fcharge/worker-2-7f-1", report)
+	b.put(client, "reports/payments%2Fcharge/worker-9-7f-1", quota.Report{Name: "worker-9", State: quota.StateClosed, Debt: 70, Time: fixed})
 }

@@ -31,7 +31,7 @@ func TestAStatedLimitReachesTheFleet(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer session.Close()
+		t.Cleanup(func() { _ = session.Close() })
 		l, err := consumer.Open(t.Context(), session, provider, consumer.Options{Logger: quiet})
 		if err != nil {
 			t.Fatal(err)
