@@ -71,10 +71,12 @@ func (k *core) stepAside() {
 
 // answer returns the error for a verdict on n permits, and counts it.
 func (k *core) answer(v window.Verdict, n int64) error {
-	switch v {
-	case window.Granted:
+	switch {
+	case n <= 0:
+		return invalid(n)
+	case v == window.Granted:
 		return nil
-	case window.Passed:
+	case v == window.Passed:
 		k.shadowed.Add(n)
 		return nil
 	}
@@ -193,7 +195,8 @@ func (l *Limiter) AcquireFunc(n int64, maxWait time.Duration, f func(Permit, err
 	}
 	w := &window.Waiter{Owner: l.id, Payload: f}
 	if n <= 0 {
-		k.dispatch.add(k, w, batch{err: invalid(n)})
+		w.Want(n)
+		k.dispatch.add(k, w, batch{outcome: window.Outcome{Verdict: window.Limited}})
 		return Waiter{}
 	}
 	began := k.clock.Mono()

@@ -39,16 +39,14 @@ type dispatcher struct {
 type batch struct {
 	first, last *window.Waiter
 	outcome     window.Outcome
-	err         error // instead of an outcome
-	waited      bool  // they were ready to wait
+	waited      bool // they were ready to wait
 }
 
 // add adds w to the newest batch, if that has the outcome of b, or begins b.
 func (d *dispatcher) add(k *core, w *window.Waiter, b batch) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if n := len(d.batches); n > 0 && b.err == nil && d.batches[n-1].err == nil &&
-		d.batches[n-1].waited == b.waited && d.batches[n-1].outcome.Is(b.outcome.Grant, b.outcome.Verdict) {
+	if n := len(d.batches); n > 0 && d.batches[n-1].waited == b.waited && d.batches[n-1].outcome.Is(b.outcome.Grant, b.outcome.Verdict) {
 		d.batches[n-1].last.Chain(w)
 		d.batches[n-1].last = w
 	} else {
@@ -83,13 +81,11 @@ func (k *core) call(b batch) {
 	for w := b.first; w != nil; {
 		next := w.Next()
 		w.Chain(nil)
-		p, err := Permit{}, b.err
+		p, err := Permit{}, k.answer(b.outcome.Verdict, w.N())
 		if err == nil {
-			if err = k.answer(b.outcome.Verdict, w.N()); err == nil {
-				p = k.permit(b.outcome.Grant, w.N(), w.N())
-			} else if b.waited {
-				k.refused.unmet.Add(w.N())
-			}
+			p = k.permit(b.outcome.Grant, w.N(), w.N())
+		} else if b.waited {
+			k.refused.unmet.Add(w.N())
 		}
 		w.Payload.(func(Permit, error))(p, err)
 		w = next

@@ -159,23 +159,22 @@ func (l *Limiter) TryTake(limit int64) Permit {
 	}
 	now := k.clock.Now()
 	s := k.gate.Segment()
-	g, shadow := s.Grant, s.Shadow
 	var got int64
 	if s.Open(now.Mono) && (!s.Strict || s.WallValid(now)) {
 		got = s.TakeUpTo(now.Mono, limit)
 	} else {
-		g, got, shadow = k.gate.TakeUpTo(now, limit)
+		s, got = k.gate.TakeUpTo(now, limit)
 		k.stepAside()
 	}
 	switch n := limit - got; {
 	case n == 0:
-	case shadow:
+	case s.Shadow:
 		k.shadowed.Add(n)
-		return k.permit(g, limit, got)
+		return k.permit(s.Grant, limit, got)
 	default:
 		_ = k.count(k.refuse(window.Limited, 1), n)
 	}
-	return k.permit(g, got, got)
+	return k.permit(s.Grant, got, got)
 }
 
 // Close gives the limiter up: callers that wait on it get ErrClosed, and so does

@@ -82,10 +82,8 @@ type Rules struct {
 	// GuardAuto is the most that the clock's error adds to Guard: the largest e
 	// of the views whose guard follows the clock, 0 if there is none.
 	GuardAuto time.Duration
-	// Outage and Mode are the newest view's. Mode is empty without a policy;
-	// Outage is then the default.
+	// Outage is the newest view's, or the default.
 	Outage quota.Outage
-	Mode   quota.Mode
 	// Longest is the longest window length that binds now or is announced, where a
 	// guard follows the clock; 0 elsewhere.
 	Longest time.Duration
@@ -110,14 +108,8 @@ func (h *History) Rules(now, offset int64) Rules {
 	}
 	r.ClockError, r.GuardAuto = time.Duration(clockErr), time.Duration(auto)
 	r.Settle, r.Freshness, r.Guard = time.Duration(settle), time.Duration(freshness), time.Duration(guard)
-	if p := newest.policy; p != nil {
-		r.Mode = quota.ModeEnforce
-		if p.Mode != "" {
-			r.Mode = p.Mode
-		}
-		if p.Outage != "" {
-			r.Outage = p.Outage
-		}
+	if p := newest.policy; p != nil && p.Outage != "" {
+		r.Outage = p.Outage
 	}
 	if auto == 0 {
 		return r

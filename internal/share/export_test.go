@@ -41,3 +41,22 @@ func Equal(total int64, ids []string, w quota.Window) map[string]int64 {
 	}
 	return (&terms{}).split(total, members, seedOf(w))
 }
+
+// String returns the reason in a word, for the messages of tests.
+func (r Reason) String() string {
+	switch r {
+	case ReasonShare:
+		return "share"
+	case ReasonJoining:
+		return "joining"
+	case ReasonNoPolicy:
+		return "no policy"
+	case ReasonPaused:
+		return "paused"
+	case ReasonUnsupported:
+		return "unsupported"
+	case ReasonLeft:
+		return "left"
+	}
+	return "unknown"
+}

@@ -37,25 +37,6 @@ const (
 	ReasonLeft
 )
 
-// String returns the reason in a word, for logs and tests.
-func (r Reason) String() string {
-	switch r {
-	case ReasonShare:
-		return "share"
-	case ReasonJoining:
-		return "joining"
-	case ReasonNoPolicy:
-		return "no policy"
-	case ReasonPaused:
-		return "paused"
-	case ReasonUnsupported:
-		return "unsupported"
-	case ReasonLeft:
-		return "left"
-	}
-	return "unknown"
-}
-
 // terms are a view's policy, level and pace, read once. They never change.
 type terms struct {
 	policy   *quota.Policy   // nil where the view has none

@@ -179,7 +179,7 @@ func (h *host) takeUpTo(now clock.Instant, n int64) {
 		h.grant(s.TakeUpTo(now.Mono, n))
 		return
 	}
-	_, got, _ := h.gate.TakeUpTo(now, n)
+	_, got := h.gate.TakeUpTo(now, n)
 	h.grant(got)
 }
 
@@ -230,7 +230,7 @@ func (g gate) Enter(at clock.Instant, w *window.Waiter, n, deadline int64) (wind
 	return g.Gate.Enter(at, w, n, deadline)
 }
 
-func (g gate) TakeUpTo(at clock.Instant, n int64) (window.Grant, int64, bool) {
+func (g gate) TakeUpTo(at clock.Instant, n int64) (*window.Segment, int64) {
 	defer g.h.paid()
 	return g.Gate.TakeUpTo(at, n)
 }

@@ -76,7 +76,7 @@ func take(g *Gate, at clock.Instant, n int64) (Grant, bool) {
 
 // upTo issues as many permits as there are, at most n.
 func upTo(g *Gate, at clock.Instant, n int64) int64 {
-	_, got, _ := g.TakeUpTo(at, n)
+	_, got := g.TakeUpTo(at, n)
 	return got
 }
 

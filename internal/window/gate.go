@@ -141,13 +141,13 @@ func (g *Gate) Enter(at clock.Instant, w *Waiter, n, deadline int64) (Grant, Ver
 	return Grant{}, Queued
 }
 
-// TakeUpTo issues as many permits as there are now, at most n. shadow says that
-// those that are missing pass all the same.
-func (g *Gate) TakeUpTo(at clock.Instant, n int64) (grant Grant, got int64, shadow bool) {
+// TakeUpTo issues as many permits as there are now, at most n, of the segment that it
+// returns.
+func (g *Gate) TakeUpTo(at clock.Instant, n int64) (s *Segment, got int64) {
 	g.mu.Lock()
 	defer g.unlock()
-	s := g.currentLocked(at)
-	return s.Grant, s.TakeUpTo(g.mu.last, n), s.Shadow
+	s = g.currentLocked(at)
+	return s, s.TakeUpTo(g.mu.last, n)
 }
 
 // Cancel takes a waiter out of the queue. It returns false if the waiter was

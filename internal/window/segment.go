@@ -86,19 +86,12 @@ func (s *Segment) Take(now, n int64) bool {
 // TakeUpTo takes as many permits as are left, at most n, and returns their
 // number.
 func (s *Segment) TakeUpTo(now, n int64) int64 {
-	if now >= s.until.Load() {
-		return 0
-	}
-	for {
-		left := s.left.Load()
-		k := min(left, n)
-		if k <= 0 {
-			return 0
-		}
-		if s.left.CompareAndSwap(left, left-k) {
+	for s.Open(now) {
+		if k := min(s.Left(), n); k <= 0 || s.Take(now, k) {
 			return k
 		}
 	}
+	return 0
 }
 
 // WallValid reports whether, by the uncorrected wall clock too, the proof is
