@@ -224,7 +224,7 @@ func TestChangesOnThePage(t *testing.T) {
 		{"any revision", "/api/change", change(m{"if_revision": -1}), 400, "if_revision"},
 		{"no revision", "/api/change", change(m{"if_revision": 0}), 400, "if_revision"},
 		{"no reason", "/api/change", change(m{"reason": " "}), 400, "say why"},
-		{"a long reason", "/api/change", change(m{"reason": strings.Repeat("x", 2000)}), 400, "too long"},
+		{"a long reason", "/api/change", change(m{"reason": strings.Repeat("x", 2000)}), 422, "at most 1024 bytes"},
 		{"limits that are none", "/api/change", change(m{"limits": "many"}), 400, ""},
 		{"no such provider", "/api/change", change(m{"provider": "q"}), 404, "no policy"},
 		{"a provider that cannot be", "/api/change", change(m{"provider": "../../policy"}), 400, ""},
