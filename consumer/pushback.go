@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/protocol"
@@ -147,18 +148,26 @@ func (r *refusalRate) see(mono, issued int64) {
 // paced notes that another pace is in force.
 func (r *refusalRate) paced(mono, issued int64) { r.pace = tally{mono, issued, r.refused} }
 
-// report returns what was issued and refused since the fourth report before, or since the
-// pace in force was learned of, and over which time. It is called for each report.
+// report returns what was issued and refused, and over which time: since one of the last
+// four reports and since the pace in force was learned of, where the part refused is the
+// largest, but over a second at least. So what was refused since a provider takes less
+// does not count for less because it took more before. It is called for each report.
 func (r *refusalRate) report(mono, issued int64) tally {
 	if mono-r.reports[0].mono >= rateSpan/2 {
 		copy(r.reports[1:], r.reports[:])
 		r.reports[0] = tally{mono, issued, r.refused}
 	}
-	from := r.reports[len(r.reports)-1]
-	if r.pace.mono > from.mono {
-		from = r.pace
+	var worst tally
+	for i, from := range slices.Backward(r.reports[:]) {
+		if r.pace.mono > from.mono {
+			from = r.pace
+		}
+		since := tally{mono - from.mono, issued - from.issued, r.refused - from.refused}
+		if i == len(r.reports)-1 || since.mono >= rateSpan && float64(since.refused)*float64(worst.issued) > float64(worst.refused)*float64(since.issued) {
+			worst = since
+		}
 	}
-	return tally{mono - from.mono, issued - from.issued, r.refused - from.refused}
+	return worst
 }
 
 // add counts a refusal, and reports whether they are more than a tenth.

@@ -241,6 +241,10 @@ func TestAReportTellsWhatThePaceGoesBy(t *testing.T) {
 			second(0)
 		}
 		want(100, 4000, 40, 0)
+		second(5) // what was refused since counts, and not the quiet time before
+		want(100, 1000, 10, 5)
+		second(2)
+		want(100, 2000, 20, 7)
 		if st := l.Status(); !st.PausedUntil.IsZero() || asked(s) != nil {
 			t.Errorf("paused until %v", st.PausedUntil)
 		}
