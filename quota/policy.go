@@ -187,8 +187,9 @@ type Policy struct {
 }
 
 // Adaptive says how the total in force, the pace, follows a provider that answers 429:
-// it falls while that refuses calls, and rises while it does not and the total is used.
-// It is never above the policy's limits. Percents are whole numbers.
+// it falls while that refuses calls, or to a limit that it states, and rises while it does
+// not and the total is used. It is never above the policy's limits. Percents are whole
+// numbers.
 type Adaptive struct {
 	// Floor is the least pace, in percent of each limit; 1 to 100. 0: off.
 	Floor int64
