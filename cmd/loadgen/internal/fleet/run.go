@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -201,7 +202,7 @@ func (r *run) measure(ctx context.Context) error {
 	before := r.crew.status().CPU
 	happening, stop := context.WithCancel(ctx)
 	var happens errgroup.Group
-	for _, f := range []func(context.Context, int64) error{r.change, r.crew.depart, r.fault, r.takes} {
+	for _, f := range []func(context.Context, int64) error{r.change, r.crew.depart, r.fault} {
 		happens.Go(func() error { return f(happening, start) })
 	}
 	o.Start = start
@@ -248,17 +249,6 @@ func (r *run) change(ctx context.Context, start int64) error {
 	return nil
 }
 
-// takes notes the steps of the provider's capacity.
-func (r *run) takes(ctx context.Context, start int64) error {
-	for _, step := range r.c.Capacity {
-		if !pause(ctx, start+int64(step.At)) {
-			return nil
-		}
-		r.event("the provider takes " + step.Limit.String())
-	}
-	return nil
-}
-
 func (r *run) report() *load.Report {
 	o := &r.observed
 	rep := &load.Report{Schema: load.Schema, Config: r.c.Asked, WindowNs: int64(r.c.Window()),
@@ -272,6 +262,12 @@ func (r *run) report() *load.Report {
 	if o.Start != load.Never {
 		rep.Began = time.Unix(0, o.Start).UTC()
 		rep.Within, rep.Rolling = o.Within(), o.Rolling()
+		for _, step := range r.c.Capacity {
+			if at := o.Start + int64(step.At); at < o.End {
+				rep.Events = append(rep.Events, load.Event{At: time.Unix(0, at).UTC(), Text: "the provider takes " + step.Limit.String()})
+			}
+		}
+		slices.SortStableFunc(rep.Events, func(a, b load.Event) int { return a.At.Compare(b.At) })
 	}
 	if p := r.crew.provider; p != nil && p.Capacity != nil && o.End != load.Never {
 		s.Capacity = p.Capacity.Summary(o.End)
