@@ -148,10 +148,10 @@ func (r *refusalRate) see(mono, issued int64) {
 // paced notes that another pace is in force.
 func (r *refusalRate) paced(mono, issued int64) { r.pace = tally{mono, issued, r.refused} }
 
-// report returns what was issued and refused, and over which time: since one of the last
-// four reports and since the pace in force was learned of, where the part refused is the
-// largest, but over a second at least. So what was refused since a provider takes less
-// does not count for less because it took more before. It is called for each report.
+// report returns the permits issued and the calls refused over the span with the largest
+// refused part. A span begins at one of the last four reports, but not before the pace in
+// force was learned of. It is at least 1 s, unless that pace is newer. So calls that were
+// taken before the provider took less do not hide refusals. It is called for each report.
 func (r *refusalRate) report(mono, issued int64) tally {
 	if mono-r.reports[0].mono >= rateSpan/2 {
 		copy(r.reports[1:], r.reports[:])

@@ -371,7 +371,7 @@ type Report struct {
 	// else is issued.
 	Debt int64 `json:"debt,omitempty"`
 	// PaceRevision is that of the pace applied, 0 without one. In the last PaceSpan
-	// milliseconds since then, 4 s at most, PaceIssued permits were issued and
+	// milliseconds since then, about 4 s at most, PaceIssued permits were issued and
 	// PaceRefused calls refused by the provider. Told where the policy is adaptive.
 	PaceRevision int64 `json:"pace_revision,omitempty"`
 	PaceSpan     int64 `json:"pace_span_ms,omitempty"`

@@ -22,9 +22,9 @@ type Pace struct {
 	// Issued and Refused are the evidence: permits that instances issued, and calls that
 	// the provider refused, in their newest reports.
 	Issued, Refused int64
-	// Raises are how many there were since the last cut.
+	// Raises is the number of raises since the last cut.
 	Raises int64
-	// Learned is more evidence: limits that the provider states. Others are not bound by it.
+	// Learned are the limits that the provider states, for operators: Total ignores them.
 	Learned []quota.Limit
 	// Author is the incarnation that wrote it, Time when, by its clock.
 	Author string

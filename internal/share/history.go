@@ -73,8 +73,8 @@ type delta struct {
 	before, after *terms // the same, unless the policy, the level or the pace changed
 }
 
-// bytes is about how much memory a delta takes; in a policy and a level there can be twice
-// as much as they count for.
+// bytes estimates the memory that a delta takes. A policy, level or pace counts as 32 KiB,
+// and may take twice as much.
 func (d *delta) bytes() int {
 	n := 64
 	for _, e := range d.edits {
