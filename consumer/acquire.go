@@ -26,7 +26,7 @@ func (l *Limiter) acquire(ctx context.Context, n int64, maxWait time.Duration) (
 	}
 	if maxWait <= 0 {
 		g, v := l.ask(nil, n, 0)
-		return g, k.answer(v, n)
+		return g, k.answer(v, n, false)
 	}
 	return l.wait(ctx, n, maxWait)
 }
@@ -69,8 +69,9 @@ func (k *core) stepAside() {
 	}
 }
 
-// answer returns the error for a verdict on n permits, and counts it.
-func (k *core) answer(v window.Verdict, n int64) error {
+// answer returns the error for a verdict on n permits, and counts it; waited says that
+// the caller was ready to wait.
+func (k *core) answer(v window.Verdict, n int64, waited bool) error {
 	switch {
 	case n <= 0:
 		return invalid(n)
@@ -79,12 +80,10 @@ func (k *core) answer(v window.Verdict, n int64) error {
 	case v == window.Passed:
 		k.shadowed.Add(n)
 		return nil
+	case waited:
+		k.refused.unmet.Add(n)
 	}
-	return k.count(k.refuse(v, n), n)
-}
-
-// count counts n refused permits and returns the refusal's error.
-func (k *core) count(r *refusal, n int64) error {
+	r := k.refuse(v, n)
 	r.count.Add(n)
 	return r.err
 }
@@ -96,7 +95,7 @@ func (l *Limiter) wait(ctx context.Context, n int64, maxWait time.Duration) (win
 	if v == window.Queued {
 		return l.decided(ctx, w, n, began, !await(ctx, w))
 	}
-	return g, l.core.unmet(v, n)
+	return g, l.core.answer(v, n, true)
 }
 
 // enter asks the gate for a place, and returns the waiter and when waiting began,
@@ -141,22 +140,13 @@ func (l *Limiter) decided(ctx context.Context, w *window.Waiter, n, began int64,
 	if cancelled {
 		k.refused.unmet.Add(n)
 		err = ctx.Err()
-	} else if err = k.unmet(o.Verdict, n); err == nil {
+	} else if err = k.answer(o.Verdict, n, true); err == nil {
 		g = o.Grant
 	}
 	if f := k.options.Load().OnWait; f != nil {
 		f(time.Duration(k.clock.Mono()-began), err)
 	}
 	return g, err
-}
-
-// unmet is answer for a caller that was ready to wait.
-func (k *core) unmet(v window.Verdict, n int64) error {
-	err := k.answer(v, n)
-	if err != nil {
-		k.refused.unmet.Add(n)
-	}
-	return err
 }
 
 // deadline returns the monotonic instant at which waiting ends, held within

@@ -81,11 +81,9 @@ func (k *core) call(b batch) {
 	for w := b.first; w != nil; {
 		next := w.Next()
 		w.Chain(nil)
-		p, err := Permit{}, k.answer(b.outcome.Verdict, w.N())
+		p, err := Permit{}, k.answer(b.outcome.Verdict, w.N(), b.waited)
 		if err == nil {
 			p = k.permit(b.outcome.Grant, w.N(), w.N())
-		} else if b.waited {
-			k.refused.unmet.Add(w.N())
 		}
 		w.Payload.(func(Permit, error))(p, err)
 		w = next

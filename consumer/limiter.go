@@ -172,7 +172,7 @@ func (l *Limiter) TryTake(limit int64) Permit {
 		k.shadowed.Add(n)
 		return k.permit(s.Grant, limit, got)
 	default:
-		_ = k.count(k.refuse(window.Limited, 1), n)
+		k.refuse(window.Limited, 1).count.Add(n)
 	}
 	return k.permit(s.Grant, got, got)
 }
