@@ -35,9 +35,9 @@ func Weighted(total int64, instances []quota.Instance, p *quota.Policy, w quota.
 // shares sum to total exactly, and any two differ by at most 1. Each ID must
 // occur once; their order does not matter. A negative total counts as 0.
 func Equal(total int64, ids []string, w quota.Window) map[string]int64 {
-	members := make([]*member, len(ids))
-	for i, id := range ids {
-		members[i] = &member{id: id, hash: hashID(id)}
+	members := make(map[string]*member, len(ids))
+	for _, id := range ids {
+		members[id] = &member{id: id, hash: hashID(id)}
 	}
 	return (&terms{}).split(total, members, seedOf(w))
 }

@@ -20,8 +20,8 @@ const (
 // instance that continues another one's incarnation cannot sign, and lends nothing.
 func (p *Planner) guests(now int64) (all []string) {
 	wall := now + p.offset
-	i, ok := p.index[p.self]
-	if !ok || !p.Lends || p.stale || p.resumed != p.began || len(p.newcomers) > storm || !p.members[i].takesPart(wall) {
+	me := p.members[p.self]
+	if me == nil || !p.Lends || p.stale || p.resumed != p.began || len(p.newcomers) > storm || !me.takesPart(wall) {
 		return nil
 	}
 	for _, guest := range p.newcomers {

@@ -29,8 +29,7 @@ type History struct {
 
 	// The newest view.
 	revision int64
-	members  []*member
-	index    map[string]int // ID to place in members
+	members  map[string]*member // by ID
 	// newcomers are members that borrow until their from, by ID; some may be past it.
 	newcomers map[string]*member
 
@@ -126,8 +125,7 @@ func (m *member) takesPart(wall int64) bool { return m.from <= wall && wall < m.
 func (h *History) Reset(at, since int64, self string, v protocol.View) {
 	*h = History{
 		started: true, self: self, began: since, resumed: at, since: since, until: math.MaxInt64,
-		revision: v.Revision,
-		index:    make(map[string]int, len(v.Instances)), newcomers: map[string]*member{},
+		revision: v.Revision, members: make(map[string]*member, len(v.Instances)), newcomers: map[string]*member{},
 		terms: []span{{newTerms(v.Policy, v.PolicyRevision, v.Level, v.Pace), math.MaxInt64}},
 	}
 	for i := range v.Instances {
@@ -243,28 +241,16 @@ func (h *History) put(m *member) (old *member) {
 	if delete(h.newcomers, m.id); m.borrows {
 		h.newcomers[m.id] = m
 	}
-	if i, ok := h.index[m.id]; ok {
-		old, h.members[i] = h.members[i], m
-		return old
-	}
-	h.index[m.id] = len(h.members)
-	h.members = append(h.members, m)
-	return nil
+	old = h.members[m.id]
+	h.members[m.id] = m
+	return old
 }
 
 // remove takes id out of the newest view and returns its member.
 func (h *History) remove(id string) *member {
-	i, ok := h.index[id]
-	if !ok {
-		return nil
-	}
+	old := h.members[id]
 	delete(h.newcomers, id)
-	old, last := h.members[i], len(h.members)-1
-	h.members[i] = h.members[last]
-	h.index[h.members[i].id] = i
-	h.members[last] = nil
-	h.members = h.members[:last]
-	delete(h.index, id)
+	delete(h.members, id)
 	return old
 }
 

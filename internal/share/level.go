@@ -97,18 +97,18 @@ func LevelOf(v *protocol.View, w quota.Window) (l Level, asks map[string]int64, 
 	}
 	members := membersOf(v.Instances)
 	asks = map[string]int64{}
-	for _, m := range members {
+	for id, m := range members {
 		if m.takesPart(w.Start()) {
-			asks[m.id] = protocol.DemandFor(demandIn(e.Demands, m.hash), w.Length)
+			asks[id] = protocol.DemandFor(demandIn(e.Demands, m.hash), w.Length)
 		}
 	}
 	return count(t, w, "", members).level(t, d.total), asks, true
 }
 
-func membersOf(instances []quota.Instance) []*member {
-	members := make([]*member, len(instances))
+func membersOf(instances []quota.Instance) map[string]*member {
+	members := make(map[string]*member, len(instances))
 	for i := range instances {
-		members[i] = newMember(&instances[i])
+		members[instances[i].ID] = newMember(&instances[i])
 	}
 	return members
 }

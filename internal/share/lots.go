@@ -30,13 +30,11 @@ type lots struct {
 }
 
 // count counts members by the terms.
-func count(t *terms, w quota.Window, self string, members []*member) *lots {
+func count(t *terms, w quota.Window, self string, members map[string]*member) *lots {
 	c := &lots{terms: t, w: w, start: w.Start(), seed: t.seed(w), self: self, entry: t.entry(w)}
 	own := int64(1)
-	for _, m := range members {
-		if m.id == self {
-			own = t.lotsOf(m)
-		}
+	if m := members[self]; m != nil {
+		own = t.lotsOf(m)
 	}
 	c.ranks, c.better = make([]uint64, own), make([]int64, own+1)
 	for n := range own {

@@ -179,10 +179,9 @@ func (p *Planner) guard(r Rules, at clock.Instant) int64 {
 // the offset of the latest Plan.
 func (p *Planner) plan(now, guard int64) window.Plan {
 	policy, _ := p.Policy()
-	_, in := p.index[p.self]
 	plan := window.Plan{
 		Until: window.Forever, Offset: p.offset, Guard: guard, Shape: p.boundShape(now),
-		Hopeless: policy == nil, Known: policy != nil && in,
+		Hopeless: policy == nil, Known: policy != nil && p.members[p.self] != nil,
 	}
 	if plan.Shape.Unaligned {
 		plan.Guard = 0 // it is the transit's, and no edge's

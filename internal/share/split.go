@@ -3,6 +3,7 @@ package share
 import (
 	"cmp"
 	"hash/fnv"
+	"maps"
 	"slices"
 
 	"github.com/quotient-limiter/quotient/internal/protocol"
@@ -65,7 +66,7 @@ func order(a uint64, aID string, b uint64, bID string) int {
 }
 
 // split splits total permits evenly among all lots, and returns each member's part.
-func (t *terms) split(total int64, members []*member, seed uint64) map[string]int64 {
+func (t *terms) split(total int64, members map[string]*member, seed uint64) map[string]int64 {
 	type lot struct {
 		rank uint64
 		id   string
@@ -100,15 +101,16 @@ func Of(v *protocol.View, w quota.Window) (total int64, shares map[string]int64,
 		return 0, nil, false
 	}
 	members := membersOf(v.Instances)
-	part := slices.DeleteFunc(slices.Clone(members), func(m *member) bool { return !m.takesPart(w.Start()) })
+	part := maps.Clone(members)
+	maps.DeleteFunc(part, func(_ string, m *member) bool { return !m.takesPart(w.Start()) })
 	l, asks, _ := LevelOf(v, w)
 	split := d.total - l.Claimed
 	if d.reason != ReasonShare {
 		split = 0
 	}
 	shares = t.split(split, part, t.seed(w))
-	for _, m := range members {
-		shares[m.id] += l.Claim(asks[m.id]) // 0 for those that take no part
+	for id := range members {
+		shares[id] += l.Claim(asks[id]) // 0 for those that take no part
 	}
 	return d.total, shares, true
 }

@@ -139,14 +139,11 @@ func (h *History) recount(c *lots, t *terms, n int64) *lots {
 }
 
 // membersAfter returns the instances of the view after change number n.
-func (h *History) membersAfter(n int64) []*member {
+func (h *History) membersAfter(n int64) map[string]*member {
 	if n == h.count {
 		return h.members
 	}
-	there := make(map[string]*member, len(h.members))
-	for _, m := range h.members {
-		there[m.id] = m
-	}
+	there := maps.Clone(h.members)
 	for _, d := range slices.Backward(h.log[len(h.log)-int(h.count-n):]) {
 		for _, e := range slices.Backward(d.edits) {
 			if e.new != nil {
@@ -157,5 +154,5 @@ func (h *History) membersAfter(n int64) []*member {
 			}
 		}
 	}
-	return slices.Collect(maps.Values(there))
+	return there
 }
