@@ -41,6 +41,7 @@ type core struct {
 	parked  sync.Pool       // of *window.Waiter, for goroutines
 	outcome *window.Outcome // as last told; guarded by the gate's lock
 	asks    chan protocol.Ask
+	wanting chan struct{} // holds one when more of a budget is wanted
 
 	// options are replaced under mu by the first limiter that is opened; read by
 	// everybody.
@@ -73,9 +74,15 @@ type core struct {
 }
 
 func newCore(provider string, c *clock.Clock, o Options) *core {
-	k := &core{provider: provider, clock: c, refused: new(refusals), asks: make(chan protocol.Ask, 1)}
+	k := &core{provider: provider, clock: c, refused: new(refusals), asks: make(chan protocol.Ask, 1), wanting: make(chan struct{}, 1)}
 	k.gate = window.NewGate(k, k.decided, func(wake int64) { k.alarm.set(c, wake) })
 	k.gate.Lent = func(guest string, l protocol.Loan) { (*k.lent.Load())(guest, l) }
+	k.gate.Wanting = func() {
+		select {
+		case k.wanting <- struct{}{}:
+		default:
+		}
+	}
 	k.alarm.fire = k.tick
 	k.alarm.armed.Store(math.MaxInt64)
 	k.parked.New = newParked
@@ -206,6 +213,18 @@ func (k *core) Borrow(host string, l protocol.Loan) {
 	k.mu.borrowed = l.Windows[0].End() - k.clock.Offset()
 	k.signalLocked()
 }
+
+// Budgets implements feed.Sink.
+func (k *core) Budgets() []protocol.BudgetUse { return k.gate.Budgets(k.clock.Now()) }
+
+// Fund implements feed.Sink.
+func (k *core) Fund(u protocol.BudgetUse) (taken int64, ok bool) {
+	k.refusal.Store(nil)
+	return k.gate.Fund(k.clock.Now(), u)
+}
+
+// Wanting implements feed.Sink.
+func (k *core) Wanting() <-chan struct{} { return k.wanting }
 
 // Trouble implements feed.Sink.
 func (k *core) Trouble(err error) {

@@ -31,7 +31,8 @@ var (
 	ErrNoPolicy = errors.New("no policy is set")
 	// ErrStale: the policy's outage rule is stop, and this instance cannot prove
 	// its view recent, or has measured its clock to err by more than the policy's
-	// clock_error. It heals itself when etcd can be reached, and the clock is right.
+	// clock_error. Or what it took of a long window's limit is spent: then it is the cause
+	// of a LimitError. It heals itself when etcd can be reached, and the clock is right.
 	ErrStale = errors.New("cannot prove that the share is still right")
 )
 
@@ -67,7 +68,7 @@ type LimitError struct {
 	// Asked is the number of permits that were asked for.
 	Asked int64
 	// Total is the limit that has too little left, per window; Share is this
-	// instance's part of it, and Instances the number of those that share it. If
+	// instance's part of it (of a long window: what it has taken), and Instances the number of those that share it. If
 	// no limit is known they are 0.
 	Total, Share int64
 	Instances    int
@@ -181,6 +182,21 @@ func (k *core) explain(v window.Verdict, n int64) (Reason, error) {
 		e.Reason, e.Cause = ReasonJoining, k.mu.trouble
 	}
 	e.name(use.Limits)
+	for _, b := range use.Budgets {
+		if left := b.Taken - b.Used; n <= left {
+			continue
+		}
+		e.Total, e.Share = b.Permits, b.Taken
+		e.Window = quota.Window{Length: b.Window, Index: b.Start / int64(b.Window)}
+		switch {
+		case b.Spent:
+		case b.Away:
+			e.Reason, e.Cause = ReasonStale, fmt.Errorf("%w: what was taken of the limit per %v is spent, and etcd cannot be reached", ErrStale, b.Window)
+			when, known = b.End-k.clock.Offset(), true
+		default: // it is being taken
+			when, known = max(when, now.Mono+int64(time.Second)), true
+		}
+	}
 	if known {
 		e.RetryAt = k.wall(when)
 	}

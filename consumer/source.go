@@ -78,7 +78,7 @@ func (f *FixedSource) Subscribe(provider string, create func() feed.Sink) (sink 
 		now := f.clock.Now()
 		began := clock.Instant{Mono: now.Mono - int64(quota.MaxSettle+4*quota.MaxWindow), Wall: now.Wall}
 		sink.Reset(began, began.Mono, fixedInstance, protocol.View{
-			Revision: f.revision, Policy: &policy, PolicyRevision: f.revision,
+			Revision: f.revision, Policy: &policy, PolicyRevision: f.revision, Alone: true,
 			Instances: []quota.Instance{{ID: fixedInstance, Name: fixedInstance, Weight: 1}},
 		})
 		sink.Prove(clock.Instant{Mono: math.MaxInt64 / 2, Wall: math.MaxInt64 / 2})

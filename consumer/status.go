@@ -70,7 +70,8 @@ type Status struct {
 type LimitUse struct {
 	// Limit is the provider's, of which all instances together issue no more.
 	Limit quota.Limit
-	// Share is this instance's part of it. Used is the number of permits issued,
+	// Share is this instance's part of it; of a window above quota.MaxWindow it is what
+	// the instance has taken. Used is the number of permits issued,
 	// and Left the number that this limit allows now. Under the shapes sliding and
 	// bucket, Used are the permits that still count: of the last window's length,
 	// and of the running one.
@@ -127,6 +128,10 @@ func (k *core) status(now clock.Instant) (Status, window.Usage) {
 			limit, u.Share, u.Used, u.Left, time.Unix(0, u.Start), time.Unix(0, u.End), u.Total, k.learnedLocked(limit, now.Mono),
 		})
 		st.Instances = use.Limits[0].Instances
+	}
+	for _, b := range use.Budgets {
+		st.Limits = append(st.Limits, LimitUse{Limit: b.Limit, Pace: b.Permits, Share: b.Taken, Used: b.Used, Left: max(0, b.Taken-b.Used),
+			Start: time.Unix(0, b.Start), End: time.Unix(0, b.End)})
 	}
 	if policy != nil {
 		st.ClockErrorBound = policy.ClockError

@@ -147,7 +147,7 @@ func (p *membership) take(ctx context.Context, r *clientv3.WatchResponse) error 
 	}
 	for _, c := range changes {
 		if c.Policy != nil || c.PolicyDeleted {
-			p.policy = c.Policy
+			p.policy, p.policyAt = c.Policy, c.Revision
 		}
 		if c.Level != nil || c.LevelDeleted {
 			p.levelLocked(c.Level)

@@ -50,6 +50,7 @@ type membership struct {
 	created  int64              // revision at which key was created
 	keyAt    int64              // revision at which this process wrote it
 	policy   *quota.Policy      // in the view
+	policyAt int64              // revision of policy
 	level    *protocol.Level    // in the view
 	paced    *protocol.Pace     // in the view
 	pacedAt  int64              // monotonic, when that was learned of
@@ -68,11 +69,12 @@ type membership struct {
 	checkpoint view.Checkpoint
 	asking     asking
 
+	funding  funding
 	reported reporting // owned by the goroutine that writes reports
 }
 
 func newMembership(s *Session, provider string, sink feed.Sink) *membership {
-	p := &membership{s: s, provider: provider, sink: sink, done: make(chan struct{})}
+	p := &membership{s: s, provider: provider, sink: sink, done: make(chan struct{}), funding: newFunding()}
 	// A member of etcd that is cut off from its leader says so at once, and the next
 	// question goes to another. Not for probes: etcd's client would repeat them
 	// without a pause while no member has a leader.
@@ -155,6 +157,7 @@ func (p *membership) listLocked(m mark, all []view.Key) {
 	p.reports.Reset(m.revision, m.report)
 	p.levelLocked(v.Level)
 	p.paceLocked(v.Pace)
+	p.policyAt = v.PolicyRevision
 	p.policy, p.proved, p.behind, p.relist, p.checking = v.Policy, 0, 0, false, false
 	p.checkpointLocked(m)
 	if p.asking.List(m.asOf(), all, p.asksIn) {
@@ -235,6 +238,9 @@ func (p *membership) close() error {
 	defer done()
 	kept := make(chan bool)
 	go func() { kept <- p.keepDebt(ctx) }()
+	var back sync.WaitGroup
+	back.Go(func() { p.giveBack(ctx) })
+	defer back.Wait()
 	unsure := p.promiseEnd(ctx)
 	indebted := <-kept
 	if a := p.attempt; a != nil { // its keys may be there

@@ -117,6 +117,10 @@ func (r *recorder) Backoff(until int64, why string) {
 	r.paused, r.why = until, why
 }
 
+func (r *recorder) Budgets() []protocol.BudgetUse           { return nil }
+func (r *recorder) Fund(u protocol.BudgetUse) (int64, bool) { return u.Taken, true }
+func (r *recorder) Wanting() <-chan struct{}                { return nil }
+
 func (r *recorder) Pushed() <-chan protocol.Ask { return r.asks }
 
 func (r *recorder) Report(clock.Instant) quota.Report {

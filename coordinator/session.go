@@ -266,6 +266,7 @@ func (s *Session) Subscribe(provider string, create func() feed.Sink) (sink feed
 		s.mu.memberships[provider] = p
 		s.wg.Go(p.run)
 		s.wg.Go(p.pushBacks)
+		s.wg.Go(p.fund)
 	}
 	p.users++
 	return p.sink, sync.OnceValue(func() error {
@@ -304,6 +305,7 @@ func (s *Session) Close() error {
 	var promised sync.WaitGroup
 	for _, p := range memberships {
 		promised.Go(func() { p.keepDebt(ctx) })
+		promised.Go(func() { p.giveBack(ctx) })
 		promised.Go(func() {
 			if err := p.promiseEnd(ctx); err != nil {
 				s.o.Logger.Debug("no promise: others get this share after the settle time", "provider", p.provider, "error", err)

@@ -56,8 +56,11 @@ func TestParseLimitsRefuses(t *testing.T) {
 		{"5/s,-1/2s", "-1/2s", "no sign"},
 		{"5/0s", "0s", "shorter than the shortest, 100ms"},
 		{"10/99ms", "99ms", "shorter than the shortest, 100ms"},
-		{"5/2m", "2m", "longer than the longest, 1m"},
-		{"5/60001ms", "60001ms", "longer than the longest, 1m"},
+		{"5/60001ms", "60001ms", "none of a calendar"},
+		{"5/30h", "30h", "none of a calendar"},
+		{"5/31d", "31d", "longer than the longest, 30d or mo"},
+		{"5/2mo", "2mo", "longer than the longest, 30d or mo"},
+		{"5/9223372036854775807d", "9223372036854775807d", "longer than the longest"},
 		{"5/99999999999999999999s", "99999999999999999999s", "longer than the longest"},
 		{"10^13/s", "^13/s", "neither a digit"},
 		{"1000000000001/s", "1000000000001/s", "more than the most, 1000000000000"},
@@ -73,7 +76,7 @@ func TestParseLimitsRefuses(t *testing.T) {
 		{"5/", "", "no unit"},
 		{"5/7", "", "no unit"},
 		{"/s", "/s", "no number of permits"},
-		{"5/h", "h", "no unit of a window"},
+		{"5/y", "y", "no unit of a window"},
 		{"5/S", "S", "no unit of a window"},
 		{"5//s", "/s", "no unit of a window"},
 		{"5/-1s", "-1s", "a window has no sign"},
@@ -123,9 +126,9 @@ func TestParseLimitsBoundsWhatItQuotes(t *testing.T) {
 func TestPoint(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ text, want string }{
-		{"5/2m", "\"5/2m\"\n   ^"},
+		{"5/2y", "\"5/2y\"\n    ^"},
 		{"5", "\"5\"\n  ^"},
-		{"5/s,\t7/h", "\"5/s,\\t7/h\"\n         ^"},
+		{"5/s,\t7/y", "\"5/s,\\t7/y\"\n         ^"},
 	} {
 		_, err := ParseLimits(test.text)
 		var syntax *SyntaxError
@@ -145,6 +148,13 @@ func TestLimitString(t *testing.T) {
 		{Limit{10_000, time.Minute}, "10000/1m"},
 		{Limit{7, 1500 * time.Millisecond}, "7/1500ms"},
 		{Limit{7, 59 * time.Second}, "7/59s"},
+		{Limit{5000, time.Hour}, "5000/h"},
+		{Limit{900, 15 * time.Minute}, "900/15m"},
+		{Limit{900, 90 * time.Minute}, "900/90m"},
+		{Limit{10_000, day}, "10000/d"},
+		{Limit{10_000, 7 * day}, "10000/7d"},
+		{Limit{10_000, 10 * day}, "10000/10d"},
+		{Limit{1_000_000, month}, "1000000/mo"},
 		{Limit{}, "0/0s"}, // not valid, and told apart from "0/s"
 		{Limit{1, 1500 * time.Microsecond}, "1/1.5ms"},
 	} {
@@ -225,14 +235,14 @@ func ExampleParseLimits() {
 	limits, err := ParseLimits("10_000/1m, 500/2s")
 	fmt.Println(FormatLimits(limits), err)
 
-	_, err = ParseLimits("500/2s,7/h")
+	_, err = ParseLimits("500/2s,7/y")
 	fmt.Println(err)
 	if syntax, ok := errors.AsType[*SyntaxError](err); ok {
 		fmt.Println(syntax.Point())
 	}
 	// Output:
 	// 500/2s,10000/1m <nil>
-	// limits "500/2s,7/h": "h" is no unit of a window; use ms, s or m (minute), as in 5/s, 5/250ms or 5/1m
-	// "500/2s,7/h"
+	// limits "500/2s,7/y": "y" is no unit of a window; use ms, s, m (minute), h, d or mo (month), as in 5/s, 5/250ms or 5/15m
+	// "500/2s,7/y"
 	//           ^
 }

@@ -73,6 +73,8 @@ type wireAdaptive struct {
 type wirePolicy struct {
 	Schema     int              `json:"schema"`
 	Limits     []wireLimit      `json:"limits"`
+	Budgets    []wireLimit      `json:"budgets,omitempty"` // apart: other versions can read the rest, and see what is required
+	Zone       string           `json:"zone,omitempty"`
 	Share      ShareRule        `json:"share"`
 	Weights    map[string]int64 `json:"weights,omitempty"`
 	Floor      int64            `json:"floor_percent,omitempty"`
@@ -120,7 +122,7 @@ func limitsFromWire(w []wireLimit) []Limit {
 func (p Policy) MarshalJSON() ([]byte, error) {
 	p = p.WithDefaults()
 	w := wirePolicy{
-		Schema: Schema, Limits: limitsToWire(p.Limits), Share: p.Share, Weights: p.Weights, Floor: p.Floor, Mode: p.Mode,
+		Schema: Schema, Limits: limitsToWire(p.Limits), Budgets: limitsToWire(p.Budgets), Zone: p.Zone, Share: p.Share, Weights: p.Weights, Floor: p.Floor, Mode: p.Mode,
 		Settle: duration(p.Settle), Freshness: duration(p.Freshness), ClockError: duration(p.ClockError),
 		Outage: p.Outage, Guard: guard{fixed: p.Guard}, GuardAuto: p.GuardAuto, Pacing: p.Pacing,
 		Shape: p.Shape, Burst: p.Burst, WarmUp: duration(p.WarmUp), Backoff: p.Backoff, Quorum: p.BackoffQuorum,
@@ -159,7 +161,7 @@ func (p *Policy) UnmarshalJSON(b []byte) error {
 		return fmt.Errorf("policy: schema %d is not the one this version knows, %d: upgrade, or write it again with this version's tools", w.Schema, Schema)
 	}
 	*p = Policy{
-		Limits: limitsFromWire(w.Limits), Share: w.Share, Weights: w.Weights, Floor: w.Floor, Mode: w.Mode,
+		Limits: limitsFromWire(w.Limits), Budgets: limitsFromWire(w.Budgets), Zone: w.Zone, Share: w.Share, Weights: w.Weights, Floor: w.Floor, Mode: w.Mode,
 		Settle: time.Duration(w.Settle), Freshness: time.Duration(w.Freshness), ClockError: time.Duration(w.ClockError),
 		Outage: w.Outage, Guard: w.Guard.fixed, GuardAuto: w.GuardAuto || w.Guard.auto, Pacing: w.Pacing,
 		Shape: w.Shape, Burst: w.Burst, WarmUp: time.Duration(w.WarmUp),

@@ -18,8 +18,15 @@ const (
 	// room to add two such totals, and to multiply one by 10^6.
 	MaxPermits = int64(1_000_000_000_000)
 	MinWindow  = 100 * time.Millisecond // the shortest window
-	MaxWindow  = time.Minute            // the longest
+	MaxWindow  = time.Minute            // the longest; a limit of a longer one is a budget
 	maxLimits  = 8                      // in one policy
+)
+
+// Windows of budgets: limits of more than MaxWindow. Whole days are days of the
+// calendar, and month is a month of it.
+const (
+	day   = 24 * time.Hour
+	month = 31 * day
 )
 
 // Limit is a number of permits for each window of one length. Within a policy
@@ -29,7 +36,7 @@ const (
 // [k*w, (k+1)*w).
 type Limit struct {
 	Permits int64         // per window, 0 to MaxPermits; 0 admits nothing
-	Window  time.Duration // MinWindow to MaxWindow, whole milliseconds
+	Window  time.Duration // MinWindow to MaxWindow, whole milliseconds; of a budget to 31 days
 }
 
 // Window names one window: the k-th of length Length since the Unix epoch.
@@ -97,18 +104,20 @@ const maxTextBytes = 1024
 
 const (
 	hintForm = `write permits per window, as in "300000/s" or "500/2s,10000/1m"`
-	hintUnit = "use ms, s or m (minute), as in 5/s, 5/250ms or 5/1m"
+	hintUnit = "use ms, s, m (minute), h, d or mo (month), as in 5/s, 5/250ms or 5/15m"
 )
 
 // ParseLimits reads limits as operators write them:
 //
 //	limits = limit *( "," limit )
 //	limit  = permits "/" window
-//	window = [ count ] ( "ms" | "s" | "m" )
+//	window = [ count ] ( "ms" | "s" | "m" | "h" | "d" | "mo" )
 //
 // permits is a whole number from 0 to MaxPermits, in which underscores may part
-// the digits; a window lasts from MinWindow to MaxWindow. Blanks around the
-// parts are ignored. The result holds 1 to 8 limits, no two with the
+// the digits; a window lasts from MinWindow to a month. Limits of more than
+// MaxWindow are budgets (Policy.Budgets): of whole seconds, above a day of whole
+// days of the calendar, or "mo", a month of it. Blanks around the parts are
+// ignored. The result holds 1 to 8 limits, no two with the
 // same window, and is sorted, shortest window first. An error is a *SyntaxError.
 func ParseLimits(text string) ([]Limit, error) {
 	switch {
@@ -139,7 +148,7 @@ func ParseLimits(text string) ([]Limit, error) {
 // slash, count, unit, and the rest.
 var limitForm = regexp.MustCompile(`(?s)^\s*((?:\d+(?:_\d+)*)?)\s*(/?)\s*((?:\d+(?:_\d+)*)?)(\S*)\s*(.*)$`)
 
-var units = map[string]time.Duration{"ms": time.Millisecond, "s": time.Second, "m": time.Minute}
+var units = map[string]time.Duration{"ms": time.Millisecond, "s": time.Second, "m": time.Minute, "h": time.Hour, "d": day, "mo": month}
 
 // parseLimit reads one limit, whose window none of the others has. An error's
 // offset is within the text.
@@ -154,8 +163,8 @@ func parseLimit(text string, others []Limit) (l Limit, _ *SyntaxError) {
 		return text[at[2*group]:][:n]
 	}
 	unit, known := units[name]
-	n := min(number(cmp.Or(count, "1")), int64(MaxWindow/time.Millisecond)+1) // the product does not overflow
-	l = Limit{number(permits), time.Duration(n) * unit}
+	n := min(number(cmp.Or(count, "1")), int64(month/time.Millisecond)+1) // the product does not overflow
+	l = Limit{number(permits), time.Duration(min(n, int64(month/max(unit, 1))+1)) * unit}
 	switch {
 	case permits == "" && next(1) == "":
 		return fail(1, hintForm, "a limit is missing")
@@ -177,8 +186,10 @@ func parseLimit(text string, others []Limit) (l Limit, _ *SyntaxError) {
 		return fail(4, "use a smaller unit, as in 5/1500ms", "a window is a whole number of its unit")
 	case !known:
 		return fail(4, hintUnit, "%q is no unit of a window", name)
-	case l.Window > MaxWindow:
-		return fail(3, "divide permits and window by the same number", "the window %s is longer than the longest, %s", window, windowText(MaxWindow))
+	case l.Window > month || l.Window == month && name != "mo":
+		return fail(3, "divide permits and window by the same number", "the window %s is longer than the longest, 30d or mo", window)
+	case oddBudget(l.Window):
+		return fail(3, "use whole seconds, and whole days above a day", "the window %s is none of a calendar", window)
 	case l.Window < MinWindow:
 		return fail(3, "multiply permits and window by the same number", "the window %s is shorter than the shortest, %s", window, windowText(MinWindow))
 	case slices.ContainsFunc(others, func(o Limit) bool { return o.Window == l.Window }):
@@ -208,20 +219,25 @@ func FormatLimits(limits []Limit) string {
 // largest unit that divides it: "300000/s", "500/2s", "10000/1m", "7/1500ms".
 func (l Limit) String() string {
 	w := windowText(l.Window)
-	if w == "1s" {
-		w = "s"
+	if w == "1s" || l.Window >= time.Hour && w[:1] == "1" && (w[1] == 'h' || w[1] == 'd' || w[1] == 'm') {
+		w = w[1:]
 	}
 	return strconv.FormatInt(l.Permits, 10) + "/" + w
 }
 
 // windowText returns a window length in the largest unit that fits.
 func windowText(w time.Duration) string {
-	for _, unit := range []string{"m", "s", "ms"} {
+	for _, unit := range []string{"mo", "d", "h", "m", "s", "ms"} {
 		if w != 0 && w%units[unit] == 0 {
 			return strconv.FormatInt(int64(w/units[unit]), 10) + unit
 		}
 	}
 	return w.String()
+}
+
+// oddBudget reports whether a window above MaxWindow is not one that a budget can have.
+func oddBudget(w time.Duration) bool {
+	return w > MaxWindow && (w%time.Second != 0 || w > day && w%day != 0 || w > month)
 }
 
 func sortLimits(limits []Limit) {

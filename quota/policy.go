@@ -109,9 +109,16 @@ const (
 // Policy is what an operator sets for a provider. Zero fields mean the
 // defaults; WithDefaults writes them out.
 type Policy struct {
-	// Limits must all admit a permit; 1 to 8 of them, each with a
+	// Limits must all admit a permit; with Budgets 1 to 8 of them, each with a
 	// window length of its own, shortest first.
 	Limits []Limit
+	// Budgets are the limits of windows above MaxWindow, shortest first. No instance has
+	// a share of them: each takes permits from etcd before it needs them. WithDefaults
+	// moves them here from Limits. If there is no other limit it adds one of as many
+	// permits a second.
+	Budgets []Limit
+	// Zone is the time zone of days and months, such as "Europe/Berlin"; default UTC.
+	Zone string
 	// Share is how the total is divided; default ShareEqual.
 	Share ShareRule
 	// Weights override the weights that instances joined with, by instance
@@ -231,6 +238,7 @@ func (p *Policy) LimitsAt(wall int64) []Limit {
 // limits sorted by window. The receiver is not changed.
 func (p Policy) WithDefaults() Policy {
 	p = p.Clone()
+	p.splitBudgets()
 	def(&p.Share, ShareEqual)
 	if p.Share == ShareDemand {
 		def(&p.Floor, defaultFloor)
@@ -258,6 +266,25 @@ func (p Policy) WithDefaults() Policy {
 	return p
 }
 
+// splitBudgets moves the limits of long windows to Budgets.
+func (p *Policy) splitBudgets() {
+	isLong := func(l Limit) bool { return l.Window > MaxWindow }
+	for _, l := range p.Limits {
+		if isLong(l) {
+			p.Budgets = append(p.Budgets, l)
+		}
+	}
+	p.Limits = slices.DeleteFunc(p.Limits, isLong)
+	sortLimits(p.Budgets)
+	if len(p.Limits) == 0 && len(p.Budgets) > 0 {
+		least := p.Budgets[0].Permits
+		for _, l := range p.Budgets {
+			least = min(least, l.Permits)
+		}
+		p.Limits = []Limit{{least, time.Second}}
+	}
+}
+
 func def[T comparable](field *T, value T) {
 	var zero T
 	if *field == zero {
@@ -268,6 +295,7 @@ func def[T comparable](field *T, value T) {
 // Clone returns a copy that shares nothing with p.
 func (p Policy) Clone() Policy {
 	p.Limits = slices.Clone(p.Limits)
+	p.Budgets = slices.Clone(p.Budgets)
 	p.Requires = slices.Clone(p.Requires)
 	p.Weights = maps.Clone(p.Weights)
 	p.Next = slices.Clone(p.Next)

@@ -35,6 +35,7 @@ const (
 	// by a permit that does not come out even: then versions that know the limit alone
 	// must not share it with others.
 	featureAdaptive = "adaptive"
+	featureBudgets  = "budgets" // for policies with Budgets
 )
 
 // Bounds of a warm-up.
@@ -140,6 +141,9 @@ func (p *Policy) implied() (features []string) {
 	}
 	if p.Adaptive.Floor > 0 && (p.shaped() || p.Share == ShareDemand) {
 		features = append(features, featureAdaptive)
+	}
+	if len(p.Budgets) > 0 {
+		features = append(features, featureBudgets)
 	}
 	return features
 }

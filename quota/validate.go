@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	_ "time/tzdata" // a policy's zone means the same on every host
 	"unicode"
 	"unicode/utf8"
 )
@@ -65,6 +66,7 @@ func (p Policy) Validate() error {
 	for i, c := range p.Next {
 		errs.limits(fmt.Sprintf("next[%d].limits", i), c.Limits)
 	}
+	p.checkBudgets(&errs)
 	for _, c := range p.choices() {
 		if !slices.Contains(c.known, c.value) {
 			errs.add(c.field, strconv.Quote(shorten(c.value)), "this version knows "+strings.Join(c.known, ", "), "")
@@ -130,7 +132,7 @@ func choose[T ~string](field string, value T, known ...T) choice {
 // 0: to guess could break the sum.
 func (p *Policy) Unsupported() (missing []string) {
 	for _, r := range p.Requires {
-		if r != featureGuardAuto && r != featureShapes && r != featureAdaptive {
+		if r != featureGuardAuto && r != featureShapes && r != featureAdaptive && r != featureBudgets {
 			missing = append(missing, r)
 		}
 	}
@@ -158,6 +160,24 @@ func (p *Policy) checkShares(errs *problems) {
 		within(errs, fmt.Sprintf("weights[%q]", shorten(name)), p.Weights[name], 1, MaxWeight, "")
 	}
 	within(errs, "floor_percent", p.Floor, 0, 100, fmt.Sprintf("0 stands for %d", defaultFloor))
+}
+
+func (p *Policy) checkBudgets(errs *problems) {
+	if n := len(p.Limits) + len(p.Budgets); n > maxLimits && len(p.Budgets) > 0 {
+		errs.add("budgets", fmt.Sprintf("(%d limits with them)", n), fmt.Sprintf("at most %d limits in all", maxLimits), "")
+	}
+	for i, l := range p.Budgets {
+		if i > 0 && l.Window == p.Budgets[i-1].Window {
+			errs.add("budgets", FormatLimits(p.Budgets), "two limits have the same window", "a window length names a limit: keep one")
+		}
+		within(errs, fmt.Sprintf("budgets[%d].permits", i), l.Permits, 1, MaxPermits, "pause admits nothing")
+		if l.Window <= MaxWindow || oddBudget(l.Window) {
+			errs.add(fmt.Sprintf("budgets[%d].window", i), l.Window, fmt.Sprintf("must be whole seconds above %v, and whole days above one", MaxWindow), "31 days are a month of the calendar")
+		}
+	}
+	if _, err := time.LoadLocation(p.Zone); err != nil || p.Zone == "Local" {
+		errs.add("zone", strconv.Quote(shorten(p.Zone)), "is no time zone", `write one as "Europe/Berlin"; empty stands for UTC`)
+	}
 }
 
 func (p *Policy) checkGuard(errs *problems) {

@@ -161,7 +161,7 @@ several with commas: 300000/s or 500/2s,10000/1m.`,
 		a.getCommand(), a.listCommand(), a.deleteCommand(),
 		a.historyCommand(), a.diffCommand(), a.rollbackCommand(),
 		a.applyCommand(), a.exportCommand(),
-		a.instancesCommand(), a.doctorCommand(), a.topCommand(), a.dashboardCommand(), a.rolesCommand(), a.devCommand(), a.versionCommand(),
+		a.instancesCommand(), a.budgetCommand(), a.doctorCommand(), a.topCommand(), a.dashboardCommand(), a.rolesCommand(), a.devCommand(), a.versionCommand(),
 	)
 	root.AddCommand(a.modeCommands()...)
 	return root

@@ -27,6 +27,7 @@ get --help
 list --help
 delete --help
 instances --help
+budget --help
 doctor --help
 history --help
 version --help
@@ -54,7 +55,7 @@ set a 5/s extra
 get a//b
 set a '' -o *
 set a 3x/s -o *
-set a 5/s,7/h
+set a 5/s,7/y
 set a 9999999999999/s
 set a 5/s,6/1s
 list --nonsense -o *
@@ -100,6 +101,20 @@ set payments/charge 5/s --settle 100ms --freshness 99ms -o *
 set payments/charge 5/s --settle 2m
 set payments/charge 0/s --freshness 1s
 get payments/charge
+`},
+	{name: "budget", commands: `
+set payments/charge 20/s,5000/h,100000/mo --zone Europe/Berlin
+get payments/charge
+budget payments/charge -o *
+budget payments/charge --used 7
+budget payments/charge --used 7 --limit 5000/h
+set payments/charge 30/s,5000/h --at 2150-01-01T00:00:00Z
+set payments/charge 30/s,5000/h --zone Nowhere/Else
+set payments/charge 20/s,5000/h,2000000/mo
+set payments/charge 900/15m
+export payments/charge
+set payments/charge 30/s
+budget payments/charge
 `},
 	{name: "ahead", commands: `
 set payments/charge 300000/s --at 2150-01-01T00:00:00Z

@@ -85,7 +85,13 @@ func (s *settings) apply(old quota.Policy, now time.Time) (quota.Policy, error) 
 	for _, set := range slices.Concat(s.fields...) {
 		set(&p)
 	}
-	p, err := change.SetLimits(old, p, s.limits, s.Timing, now)
+	will := quota.Policy{Limits: s.limits}.WithDefaults()
+	if later := !s.At.IsZero() || s.For != 0; later && len(will.Budgets) > 0 {
+		return p, refused(errors.New("a limit of more than a minute cannot be announced: set it now, without --at and --for"))
+	} else if !later {
+		p.Budgets = will.Budgets
+	}
+	p, err := change.SetLimits(old, p, will.Limits, s.Timing, now)
 	if err != nil {
 		err = refused(err)
 	}
@@ -179,6 +185,8 @@ var fields = []field{
 	{"backoff-max", "longest `duration` of a pause that a provider can ask for; new policies: 1m",
 		value(positive, func(p *quota.Policy, d time.Duration) { p.BackoffMax = d })},
 	{"adaptive", "let the limit follow a provider that answers 429: `RULE` as in floor=20%,decrease=30%,increase=3%,every=5s, of which floor is needed; or off", parseAdaptive},
+	{"zone", "time `ZONE` of limits per day (d) and month (mo), as in Europe/Berlin; new policies: UTC",
+		value(zone, func(p *quota.Policy, v string) { p.Zone = v })},
 	{"max-step", "greatest `FACTOR` of one change, up or down: kept in the policy, and used now; new policies: 10x",
 		value(parseFactor, func(p *quota.Policy, f float64) { p.MaxStep = f })},
 }
@@ -271,6 +279,11 @@ func parseWeight(text string) (set func(*quota.Policy), err error) {
 			delete(p.Weights, name)
 		}
 	}, err
+}
+
+func zone(text string) (string, error) {
+	_, err := time.LoadLocation(text)
+	return text, err
 }
 
 // parseAdaptive reads parts like floor=20%, in any order, or off.

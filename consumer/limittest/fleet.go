@@ -55,8 +55,8 @@ type news struct {
 // at once. It returns an error if the policy or n is invalid.
 func New(policy quota.Policy, n int) (*Fleet, error) {
 	policy = policy.WithDefaults()
-	if err := policy.Validate(); err != nil {
-		return nil, fmt.Errorf("limittest: %w", err)
+	if err := valid(policy); err != nil {
+		return nil, err
 	}
 	if n < 0 {
 		return nil, fmt.Errorf("limittest: a fleet of %d instances: at least 0 are needed", n)
@@ -92,8 +92,8 @@ func (f *Fleet) Instances() []*Instance {
 // once, and so does a higher one. An invalid policy changes nothing.
 func (f *Fleet) Set(policy quota.Policy) error {
 	policy = policy.WithDefaults()
-	if err := policy.Validate(); err != nil {
-		return fmt.Errorf("limittest: %w", err)
+	if err := valid(policy); err != nil {
+		return err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -227,3 +227,15 @@ type subscription struct {
 }
 
 var _ consumer.Source = (*Instance)(nil)
+
+// valid reports why a policy, with its defaults, cannot be tested with.
+func valid(policy quota.Policy) error {
+	err := policy.Validate()
+	if err == nil && len(policy.Budgets) > 0 {
+		err = fmt.Errorf("limits of more than %v need an etcd", quota.MaxWindow)
+	}
+	if err != nil {
+		return fmt.Errorf("limittest: %w", err)
+	}
+	return nil
+}

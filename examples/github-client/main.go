@@ -1,5 +1,5 @@
 // Github-client calls an API through an unchanged client library, go-github, at
-// 10 requests a second: all it takes is the Transport of its http.Client. The API
+// 10 requests a second and 5,000 an hour: all it takes is the Transport of its http.Client. The API
 // is a server of this process that counts; `go run .` prints what it answered.
 package main
 
@@ -30,7 +30,7 @@ func main() {
 	}))
 	defer api.Close()
 	ctx := context.Background()
-	source := consumer.Fixed(quota.Policy{Limits: must(quota.ParseLimits("10/s"))}) // for a fleet: a *coordinator.Session
+	source := consumer.Fixed(quota.Policy{Limits: must(quota.ParseLimits("10/s,5000/h"))}) // for a fleet: a *coordinator.Session
 	limiter := must(consumer.Open(ctx, source, "github", consumer.Options{}))
 	defer limiter.Close()
 	transport := &httplimit.Transport{Limiter: limiter, MaxWait: consumer.Forever}

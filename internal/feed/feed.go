@@ -45,6 +45,13 @@ type Sink interface {
 	// Pushed returns a channel of the newest pause that the provider has asked the
 	// sink for; who asks is the source's to fill in.
 	Pushed() <-chan protocol.Ask
+	// Budgets returns what this process does with its parts of the budgets that bind.
+	Budgets() []protocol.BudgetUse
+	// Fund sets what was taken of a budget's window. It returns what is set, not less than
+	// what was issued; ok is false if that window does not run any more.
+	Fund(u protocol.BudgetUse) (taken int64, ok bool)
+	// Wanting returns a channel that tells when more of a budget is wanted.
+	Wanting() <-chan struct{}
 	// Trouble says what keeps the source from knowing more, and nil when that
 	// is over. It changes no share.
 	Trouble(err error)

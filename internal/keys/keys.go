@@ -98,6 +98,31 @@ func (k Layout) Loans(provider, guest string) string {
 	return k.AllLoans(provider) + url.PathEscape(guest) + "/"
 }
 
+// AllBudgets is the folder of the permits of long windows that instances have taken.
+func (k Layout) AllBudgets() string { return k.prefix + "budgets/" }
+
+// Budgets is a provider's.
+func (k Layout) Budgets(provider string) string {
+	return k.AllBudgets() + url.PathEscape(provider) + "/"
+}
+
+// BudgetTotals is the folder of a budget's totals, with a key for each window. window is
+// its length as in a limit.
+func (k Layout) BudgetTotals(provider, window string) string {
+	return k.Budgets(provider) + window + "/totals/"
+}
+
+// BudgetTotal is the key of the window that starts at wall, in nanoseconds since the Unix
+// epoch.
+func (k Layout) BudgetTotal(provider, window string, wall int64) string {
+	return fmt.Sprintf("%s%020d", k.BudgetTotals(provider, window), wall/int64(time.Second))
+}
+
+// BudgetHoldings is the folder of what instances have taken in that window.
+func (k Layout) BudgetHoldings(provider, window string, wall int64) string {
+	return fmt.Sprintf("%s%s/holdings/%020d/", k.Budgets(provider), window, wall/int64(time.Second))
+}
+
 // AllObservers is the folder of the observers of all providers.
 func (k Layout) AllObservers() string { return k.prefix + "observers/" }
 

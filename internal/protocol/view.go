@@ -19,6 +19,8 @@ type View struct {
 	Level *Level
 	// Pace is nil where none is set. It counts under an adaptive policy.
 	Pace *Pace
+	// Alone says that there will never be another instance: it has budgets to itself.
+	Alone bool
 }
 
 // Change is what one etcd revision did to a provider's view. Views change by

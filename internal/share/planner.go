@@ -36,6 +36,7 @@ type Planner struct {
 	stale  bool
 	frozen int64
 	offset int64
+	alone  bool // in the fleet, for ever
 	// paused is the monotonic instant before which nothing is issued, or 0.
 	paused int64
 	// warmFrom is when this instance first had a share, if warm.
@@ -46,6 +47,7 @@ type Planner struct {
 // Reset starts a new history, as History.Reset. The proof of the old one is gone.
 func (p *Planner) Reset(at clock.Instant, since int64, self string, v protocol.View) {
 	p.History.Reset(at.Mono, since, self, v)
+	p.alone = v.Alone
 	p.proof, p.proved, p.stale, p.phase = clock.Instant{}, false, false, hashID(self)
 }
 
@@ -183,6 +185,13 @@ func (p *Planner) plan(now, guard int64) window.Plan {
 		Until: window.Forever, Offset: p.offset, Guard: guard, Shape: p.boundShape(now),
 		Hopeless: policy == nil, Known: policy != nil && p.members[p.self] != nil,
 	}
+	if policy != nil {
+		for _, l := range policy.Budgets {
+			b := protocol.BudgetAt(l, p.terms[len(p.terms)-1].zone, now+p.offset)
+			b.Whole = p.alone
+			plan.Budgets = append(plan.Budgets, b)
+		}
+	}
 	if plan.Shape.Unaligned {
 		plan.Guard = 0 // it is the transit's, and no edge's
 	}
@@ -203,6 +212,14 @@ func (p *Planner) plan(now, guard int64) window.Plan {
 	}
 	for _, guest := range plan.Guests {
 		ends(p.newcomers[guest].from)
+	}
+	for _, b := range plan.Budgets {
+		for _, edge := range []int64{b.Start + guard, b.End - guard, b.End} {
+			ends(edge)
+		}
+		if wall := now + p.offset; wall < b.Start+guard || wall >= b.End-guard {
+			plan.Shut = true
+		}
 	}
 	// A length that does not bind yet may, from its next window on.
 	for i := range p.terms {

@@ -54,6 +54,7 @@ type terms struct {
 	clockErr  int64 // ns; the default without a policy
 	floor     int64 // percent
 	blocked   Reason
+	zone      *time.Location  // of the budgets
 	lengths   []time.Duration // of its windows, those that are announced included; sorted
 }
 
@@ -66,6 +67,9 @@ func newTerms(p *quota.Policy, revision int64, l *protocol.Level, pace *protocol
 	}
 	d := p.WithDefaults()
 	t.settle, t.freshness, t.guard = int64(d.Settle), int64(d.Freshness), int64(d.Guard)
+	if t.zone, _ = time.LoadLocation(d.Zone); t.zone == nil {
+		t.zone = time.UTC // it was validated
+	}
 	t.guardAuto, t.clockErr = d.GuardAuto, int64(d.ClockError)
 	for _, limits := range append([]quota.LimitChange{{Limits: p.Limits}}, p.Next...) {
 		for _, l := range limits.Limits {

@@ -90,6 +90,7 @@ func (h *host) list(m mark, keys []view.Key, n int) {
 	if m.begin.Revision != 0 {
 		from, since = h.started, m.begin.At
 	}
+	v.Alone = true // budgets are no part of these histories
 	h.planner.Reset(from, since, h.id, v)
 	h.policy, h.proved, h.behind, h.relist, h.checking = v.Policy, 0, 0, false, false
 	h.heed(h.backoff.List(m.asOf(), keys, h.asksIn))

@@ -28,6 +28,9 @@ func (p *plan) vary(n *quota.Policy) *quota.Policy {
 	step := 1 + r.IntN(20)
 	n.MaxStep, n.BackoffQuorum, n.BackoffMax = float64(step), int64(step%9), time.Duration(step)*100*time.Millisecond
 	n.Backoff = []quota.Backoff{quota.BackoffInstance, quota.BackoffFleet}[step%2]
+	if n.Budgets, n.Zone = nil, ""; step%4 == 0 { // one that never binds: package escrow has histories of those that do
+		n.Budgets, n.Zone = []quota.Limit{{Permits: quota.MaxPermits, Window: time.Hour}}, "Asia/Kolkata"
+	}
 	n.Author, n.Reason = fmt.Sprintf("operator %d", r.IntN(9)), fmt.Sprintf("reason %d", r.IntN(9))
 	n.Time = wallTime(r.Int64N(1000 * ms))
 	return n

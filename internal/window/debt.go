@@ -27,6 +27,11 @@ func (l *ledger) instalment() int64 {
 		}
 		n = min(n, max(1, part))
 	}
+	for i := range l.budgets {
+		if b := &l.budgets[i]; b.binds {
+			n = min(n, max(1, b.left()))
+		}
+	}
 	return n
 }
 

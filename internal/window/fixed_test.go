@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -20,6 +21,7 @@ type fixed struct {
 	shutUntil int64
 	plan      Plan                       // all but Until, Limits and Shut
 	bound     func(w quota.Window) int64 // overrides shares
+	long      quota.Limit                // a budget, if it has permits
 }
 
 func newFixed(shares map[time.Duration]int64) *fixed {
@@ -57,6 +59,11 @@ func (f *fixed) Foresee(now int64) Plan {
 			ends(edge - p.Offset)
 		}
 		p.Limits = append(p.Limits, l)
+	}
+	if p.Budgets = nil; f.long.Permits > 0 {
+		b := protocol.BudgetAt(f.long, time.UTC, wall)
+		p.Budgets = []protocol.Budget{b}
+		ends(b.End - p.Offset)
 	}
 	return p
 }

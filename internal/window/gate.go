@@ -29,6 +29,8 @@ type Gate struct {
 	// Lent is told what is lent to a guest, under the gate's lock: it must not block and
 	// must not call the gate. Set before the first call.
 	Lent func(guest string, loan protocol.Loan)
+	// Wanting is told that more of a budget is wanted, likewise.
+	Wanting func()
 
 	mu struct {
 		sync.Mutex
@@ -138,6 +140,7 @@ func (g *Gate) Enter(at clock.Instant, w *Waiter, n, deadline int64) (Grant, Ver
 	g.mu.held += kept
 	w.n, w.deadline = n, deadline
 	g.mu.queue.push(w)
+	g.wantForQueueLocked()
 	return Grant{}, Queued
 }
 
@@ -147,7 +150,10 @@ func (g *Gate) TakeUpTo(at clock.Instant, n int64) (s *Segment, got int64) {
 	g.mu.Lock()
 	defer g.unlock()
 	s = g.currentLocked(at)
-	return s, s.TakeUpTo(g.mu.last, n)
+	if got = s.TakeUpTo(g.mu.last, n); got < n {
+		g.wantBudgetsLocked(1)
+	}
+	return s, got
 }
 
 // Cancel takes a waiter out of the queue. It returns false if the waiter was
@@ -333,6 +339,7 @@ func (g *Gate) rebuildLocked(at clock.Instant) {
 		s.left.Store(g.mu.published)
 	}
 	g.publishLocked(s, g.edgeLocked(p))
+	g.wantForQueueLocked()
 }
 
 // adoptLocked brings the ledger to the instant at, under the plan in force then.
@@ -398,6 +405,7 @@ func (g *Gate) wantLocked(n int64) {
 		g.mu.forecast.stale = true
 	}
 	w.now = max(w.now, n)
+	g.wantBudgetsLocked(n)
 }
 
 // headLocked returns how many permits the head of the queue waits for, or 0.

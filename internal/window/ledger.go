@@ -33,6 +33,7 @@ type account struct {
 // it, then any of the others.
 type ledger struct {
 	accounts []account
+	budgets  []budget
 	plan     *Plan
 	now      int64 // as of the latest adopt or advance
 	early    bool  // corrected time was set back: an account's window has not begun
@@ -71,6 +72,7 @@ func (l *ledger) adopt(p *Plan, now int64) {
 		}
 		l.reshape(a)
 	}
+	l.adoptBudgets()
 	if len(p.Limits) > 0 {
 		l.wanted.roll(p.Limits[0].Window)
 	}
@@ -166,7 +168,10 @@ func (a *account) advance(now int64) {
 
 // budget returns how many permits may be issued now: the least that any account
 // has left; 0 when nothing is known to bind, because no knowledge is no share.
-func (l *ledger) budget() int64 {
+func (l *ledger) budget() int64 { return min(l.shares(), max(0, l.inHand())) }
+
+// shares is budget as far as shares decide it.
+func (l *ledger) shares() int64 {
 	if l.plan.Shut || l.early {
 		return 0
 	}
@@ -219,6 +224,9 @@ func (l *ledger) when(n int64) (at int64, ok bool) {
 		} else {
 			at = max(at, a.when(n, l))
 		}
+	}
+	if end := l.spentUntil(n); end > 0 {
+		at, next = Forever, max(next, end)
 	}
 	if !bound || l.plan.Shut || l.early || at >= l.plan.Until {
 		return next, false
@@ -297,6 +305,9 @@ func (l *ledger) charge(n, at int64) {
 		return
 	}
 	l.overIssued += max(0, n-l.budget())
+	for i := range l.budgets {
+		l.budgets[i].Used += n
+	}
 	for i := range l.accounts {
 		a := &l.accounts[i]
 		a.used += n
@@ -318,6 +329,11 @@ func (l *ledger) refund(n int64, grant Grant) bool {
 	for i := range l.accounts {
 		if l.plan.Shape.Any() && l.now-grant.At >= int64(l.accounts[i].window.Length) {
 			return false
+		}
+	}
+	for i := range l.budgets {
+		if b := &l.budgets[i]; same || grant.At+l.plan.Offset >= b.Start {
+			b.Used -= n
 		}
 	}
 	for i := range l.accounts {
@@ -373,9 +389,10 @@ func (l *ledger) find(length time.Duration) *account {
 
 // copyFrom makes l a copy of o that shares nothing with it but the plan.
 func (l *ledger) copyFrom(o *ledger) {
-	accounts, n := l.accounts, len(o.accounts)
+	accounts, n, budgets := l.accounts, len(o.accounts), l.budgets
 	had := min(len(accounts), n)
 	*l = *o
+	l.budgets = append(budgets[:0], o.budgets...)
 	l.guests, l.hosts = slices.Clone(o.guests), nil
 	l.accounts = slices.Grow(accounts[:had], n-had)[:n]
 	clear(l.accounts[had:])

@@ -90,6 +90,9 @@ func (l *ledger) borrow(host string, loan protocol.Loan, shares []int64) int64 {
 		return 0
 	}
 	l.hosts = note(l.hosts, host, &loan)
+	for i := range l.budgets {
+		l.budgets[i].lent += loan.Permits // the host has taken them
+	}
 	for i := range l.accounts {
 		if a := &l.accounts[i]; a.binds && a.bound != Unbounded {
 			a.lent += loan.Permits

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -39,6 +40,8 @@ type Plan struct {
 	// Limits are the limits that bind, shortest window first; no two of them have
 	// the same window length. Without any nothing is issued.
 	Limits []Limit
+	// Budgets are the limits of long windows. They bind beside Limits.
+	Budgets []protocol.Budget
 	// Shut says that nothing is issued: within a guard, or before PausedUntil.
 	Shut bool
 	// PausedUntil is the instant before which nothing is issued because the
@@ -121,6 +124,9 @@ func (p *Plan) room() int64 {
 	if room == Unbounded {
 		return 0
 	}
+	for i := range p.Budgets {
+		room = min(room, p.Budgets[i].Permits)
+	}
 	return max(0, room)
 }
 
@@ -137,7 +143,7 @@ func (p *Plan) drifted(o *Plan) bool {
 // worse reports whether the plan allows less than the plan o, which was foreseen
 // for the same time.
 func (p *Plan) worse(o *Plan) bool {
-	if p.drifted(o) || p.Shut && !o.Shut || len(p.Limits) != len(o.Limits) || p.Guard != o.Guard {
+	if p.drifted(o) || p.Shut && !o.Shut || len(p.Limits) != len(o.Limits) || p.Guard != o.Guard || !slices.Equal(p.Budgets, o.Budgets) {
 		return true
 	}
 	for i := range p.Limits {

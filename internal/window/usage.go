@@ -1,6 +1,9 @@
 package window
 
-import "github.com/quotient-limiter/quotient/internal/clock"
+import (
+	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/protocol"
+)
 
 // Usage is the state of a gate at one instant.
 type Usage struct {
@@ -13,6 +16,8 @@ type Usage struct {
 	HeadAt     int64 // monotonic instant at which it will have them; Forever: not known
 	// Limits are those that bind, shortest window first.
 	Limits []LimitUsage
+	// Budgets are those that bind.
+	Budgets []protocol.BudgetUse
 }
 
 // LimitUsage is the use of one limit.
@@ -36,7 +41,7 @@ func (g *Gate) Usage(at clock.Instant) Usage {
 	u := Usage{
 		Issued: g.mu.issued + taken, OverIssued: l.overIssued, Debt: l.debt,
 		Waiting: q.length, WaitingFor: q.permits, Head: g.headLocked(), HeadAt: Forever,
-		Limits: make([]LimitUsage, 0, len(l.plan.Limits)),
+		Limits: make([]LimitUsage, 0, len(l.plan.Limits)), Budgets: g.budgetsLocked(),
 	}
 	r := g.mu.forecast.spare()
 	if r.now(g); u.Head > 0 && g.planLocked().Known {

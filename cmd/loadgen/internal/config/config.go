@@ -59,8 +59,10 @@ type change struct {
 // every change.
 func (c *Config) Window() time.Duration { return load.Shortest(c.Limits).Window }
 
-// Longest is the longest window of any limit of the run.
-func (c *Config) Longest() time.Duration { return slices.Max(c.Lengths()) }
+// Longest is the longest window of any limit of the run that instances share.
+func (c *Config) Longest() time.Duration {
+	return slices.Max(slices.DeleteFunc(c.Lengths(), func(d time.Duration) bool { return d > quota.MaxWindow }))
+}
 
 // Lengths are those of the windows of all limits of the run, the shortest first.
 func (c *Config) Lengths() []time.Duration { return load.Lengths(c.allLimits()...) }

@@ -15,7 +15,8 @@ import (
 func parseLimits(flag, text string) ([]quota.Limit, error) {
 	limits, err := quota.ParseLimits(text)
 	if err == nil {
-		return limits, nil
+		p := quota.Policy{Limits: limits}.WithDefaults() // it may add one
+		return slices.Concat(p.Limits, p.Budgets), nil
 	}
 	if syntax, ok := errors.AsType[*quota.SyntaxError](err); ok {
 		point := strings.ReplaceAll("\n"+strings.TrimRight(syntax.Point(), "\n"), "\n", "\n  ")

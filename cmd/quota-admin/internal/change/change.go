@@ -272,6 +272,9 @@ func words(p *quota.Policy) map[string]string {
 		all[name] = word(value)
 	}
 	all["limits"] = quota.FormatLimits(p.Limits)
+	if len(p.Budgets) > 0 {
+		all["budgets"] = quota.FormatLimits(p.Budgets)
+	}
 	delete(all, "next")
 	for _, c := range p.Next {
 		all["next "+c.From.UTC().Format(time.RFC3339Nano)] = quota.FormatLimits(c.Limits)
@@ -316,24 +319,37 @@ func CheckStep(old, next quota.Policy, now time.Time, most float64) error {
 	if len(past) > 0 {
 		steps = line{{Limits: past[len(past)-1].Limits}}
 	}
+	if err := tooFar(old.Budgets, next.Budgets, "", most); err != nil {
+		return err
+	}
 	for _, s := range append(steps, future...) {
 		known := slices.ContainsFunc(was, func(e quota.LimitChange) bool { return e.From.Equal(s.From) && same(e.Limits, s.Limits) })
-		if ratio := step(before, s.Limits); max(ratio, 1/ratio) > most && !known {
-			what, when := number(ratio)+" times as much", ""
-			switch {
-			case ratio == 0:
-				what = "nothing at all (pause says that better)"
-			case ratio < 1:
-				what = number(1/ratio) + " times less"
-			}
-			if !s.From.IsZero() {
-				when = " at " + s.From.UTC().Format(time.RFC3339Nano)
-			}
-			return &StepError{fmt.Sprintf("%s -> %s%s is %s; the greatest step is %sx", quota.FormatLimits(before), quota.FormatLimits(s.Limits), when, what, number(most))}
+		when := ""
+		if !s.From.IsZero() {
+			when = " at " + s.From.UTC().Format(time.RFC3339Nano)
+		}
+		if err := tooFar(before, s.Limits, when, most); err != nil && !known {
+			return err
 		}
 		before = s.Limits
 	}
 	return nil
+}
+
+// tooFar returns a *StepError for a change that goes further than the greatest step.
+func tooFar(from, to []quota.Limit, when string, most float64) error {
+	ratio := step(from, to)
+	if max(ratio, 1/ratio) <= most {
+		return nil
+	}
+	what := number(ratio) + " times as much"
+	switch {
+	case ratio == 0:
+		what = "nothing at all (pause says that better)"
+	case ratio < 1:
+		what = number(1/ratio) + " times less"
+	}
+	return &StepError{fmt.Sprintf("%s -> %s%s is %s; the greatest step is %sx", quota.FormatLimits(from), quota.FormatLimits(to), when, what, number(most))}
 }
 
 // number rounds up to two digits after the point.

@@ -35,7 +35,7 @@ const Most = 8 << 20
 const maxProblems = 20
 
 // optional are the fields that a policy's JSON lacks where they are empty.
-var optional = []string{"weights", "floor_percent", "guard_auto", "shape", "burst", "warm_up", "backoff_quorum", "backoff_max", "adaptive", "from", "next", "max_step", "requires"}
+var optional = []string{"weights", "floor_percent", "guard_auto", "shape", "burst", "warm_up", "zone", "backoff_quorum", "backoff_max", "adaptive", "from", "next", "max_step", "requires"}
 
 // Parse reads a document, and returns its policies by provider, each complete and valid;
 // otherwise what is wrong with it, a line for each problem.
@@ -186,7 +186,8 @@ func Of(policies map[string]quota.Policy, now time.Time) any {
 	for provider, p := range policies {
 		p = change.Current(p, now)
 		fields := change.Fields(&p)
-		fields["limits"] = quota.FormatLimits(p.Limits)
+		fields["limits"] = quota.FormatLimits(slices.Concat(p.Limits, p.Budgets))
+		delete(fields, "budgets")
 		for i, c := range p.Next {
 			fields["next"].([]any)[i] = map[string]any{"from": c.From.UTC(), "limits": quota.FormatLimits(c.Limits)}
 		}

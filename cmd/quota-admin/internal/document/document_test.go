@@ -24,7 +24,7 @@ func TestDocumentsKnowEveryField(t *testing.T) {
 	p := quota.Policy{
 		Limits: []quota.Limit{{Permits: 1, Window: time.Second}}, From: time.Unix(1, 0), Time: time.Unix(1, 0),
 		Next:     []quota.LimitChange{{From: time.Unix(2, 0), Limits: []quota.Limit{{Permits: 1, Window: time.Second}}}},
-		Adaptive: quota.Adaptive{Floor: 1},
+		Adaptive: quota.Adaptive{Floor: 1}, Budgets: []quota.Limit{{Permits: 1, Window: time.Hour}},
 	}
 	for i, v := 0, reflect.ValueOf(&p).Elem(); i < v.NumField(); i++ {
 		switch f := v.Field(i); f.Kind() {
@@ -52,6 +52,7 @@ func TestDocumentsKnowEveryField(t *testing.T) {
 	if n := len(fields) + len(change.OfOneWrite); n-1 < reflect.TypeFor[quota.Policy]().NumField() { // less the schema
 		t.Errorf("%d fields of JSON for %d of Policy", n-1, reflect.TypeFor[quota.Policy]().NumField())
 	}
+	delete(fields, "budgets") // among the limits
 	for name := range fields {
 		if !slices.Contains(known, name) {
 			t.Errorf("apply does not know %s", name)
@@ -68,7 +69,7 @@ func somePolicy(t *rapid.T, now time.Time) quota.Policy {
 		}).Draw(t, label)
 	}
 	p := quota.Policy{
-		Limits: limits("limits"), Mode: rapid.SampledFrom([]quota.Mode{quota.ModeEnforce, quota.ModeShadow, quota.ModePause}).Draw(t, "mode"),
+		Limits: limits("limits"), Zone: rapid.SampledFrom([]string{"", "Europe/Berlin"}).Draw(t, "zone"), Mode: rapid.SampledFrom([]quota.Mode{quota.ModeEnforce, quota.ModeShadow, quota.ModePause}).Draw(t, "mode"),
 		Settle:   rapid.SampledFrom([]time.Duration{0, 5 * time.Second, 7*time.Second + time.Millisecond}).Draw(t, "settle"),
 		Outage:   rapid.SampledFrom([]quota.Outage{quota.OutageHold, quota.OutageStop}).Draw(t, "outage"),
 		Guard:    rapid.SampledFrom([]time.Duration{0, 20 * time.Millisecond}).Draw(t, "guard"),
@@ -76,6 +77,9 @@ func somePolicy(t *rapid.T, now time.Time) quota.Policy {
 		Requires: rapid.SampledFrom([][]string{nil, {"12", "null", "a: b", "\u2028"}}).Draw(t, "requires"),
 		Weights:  rapid.SampledFrom([]map[string]int64{nil, {"big": 8, "true": 2}}).Draw(t, "weights"),
 		Reason:   "x", Author: "y",
+	}
+	if rapid.Bool().Draw(t, "budgets") {
+		p.Limits = append(slices.Clone(p.Limits), quota.Limit{Permits: 900, Window: 15 * time.Minute}, quota.Limit{Permits: 9, Window: 24 * time.Hour})
 	}
 	at := now.Add(time.Duration(rapid.IntRange(-300, 300).Draw(t, "first")) * time.Second).UTC()
 	if rapid.Bool().Draw(t, "begins") {

@@ -75,22 +75,22 @@ func New(k keys.Layout, kind Kind, provider string) (Role, error) {
 		one(k.Level(provider))
 		one(k.Pace(provider))
 		one(k.Backoff(provider))
-		grant(readwrite, k.Reports(provider), k.AllLoans(provider))
+		grant(readwrite, k.Reports(provider), k.AllLoans(provider), k.Budgets(provider))
 		grant(read, k.Observers(provider))
 	case all:
 		grant(read, k.Prefix())
 		if kind == Operator {
-			grant(readwrite, k.Providers(), k.Histories(), k.AllSuperseded(), k.AllObservers())
+			grant(readwrite, k.Providers(), k.Histories(), k.AllSuperseded(), k.AllObservers(), k.AllBudgets())
 		}
 	case kind == Operator:
 		grant(read, k.Provider(provider))
 		one(k.Policy(provider))
 		one(k.Backoff(provider))
-		grant(readwrite, k.History(provider), k.Superseded(provider))
+		grant(readwrite, k.History(provider), k.Superseded(provider), k.Budgets(provider))
 		grant(read, k.Reports(provider))
 		grant(readwrite, k.Observers(provider))
 	default:
-		grant(read, k.Provider(provider), k.History(provider), k.Reports(provider), k.Observers(provider))
+		grant(read, k.Provider(provider), k.History(provider), k.Reports(provider), k.Observers(provider), k.Budgets(provider))
 	}
 	return r, nil
 }

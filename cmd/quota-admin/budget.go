@@ -1,0 +1,222 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
+	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/internal/escrow"
+	"github.com/quotient-limiter/quotient/internal/etcderr"
+	"github.com/quotient-limiter/quotient/internal/keys"
+	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+type budgetJSON struct {
+	Limit string    `json:"limit"`
+	Start time.Time `json:"start"`
+	End   time.Time `json:"end"`
+	// HandedOut is what instances have taken and not given back. Used is what they have
+	// told of it, up to 10 s ago; the rest is in hand, or stranded with those that ended.
+	HandedOut int64         `json:"handed_out"`
+	Used      int64         `json:"used"`
+	InHand    int64         `json:"in_hand"`
+	Stranded  int64         `json:"stranded"`
+	Left      int64         `json:"left"`
+	Withheld  string        `json:"withheld,omitempty"`
+	Writes    int64         `json:"transactions"`
+	Holdings  []holdingJSON `json:"holdings"`
+
+	total    escrow.Total
+	revision int64
+	cluster  uint64
+	alive    []escrow.Holding
+	key      string
+}
+
+type holdingJSON struct {
+	Instance string `json:"instance"`
+	Taken    int64  `json:"taken"`
+	Used     int64  `json:"used"`
+	Ended    bool   `json:"ended"` // the instance is gone
+}
+
+func (a *app) budgetCommand() *cobra.Command {
+	used, of := int64(-1), ""
+	cmd := &cobra.Command{
+		Use:   "budget PROVIDER",
+		Short: "Show and correct what was handed out of limits per hour, day or month",
+		Long: `Show, for each limit of more than a minute, what was handed out in the window that
+runs, what instances have used of it by their word of up to 10 s ago, what each has
+in hand, and what is stranded with instances that ended.
+
+With --used N the window counts N permits as used, as the provider says, and what
+living instances have in hand. It ends the withholding after a restore of etcd.`,
+		Example: `  quota-admin budget payments/charge
+  quota-admin budget payments/charge --used 1200 --limit 5000/h`,
+	}
+	addFlag(a, cmd, &used, "used", whole(0, quota.MaxPermits), "`N` permits were used in the window, by the provider's count")
+	cmd.Flags().StringVar(&of, "limit", "", "the `LIMIT` that --used is of, if there are several")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return a.connected(cmd.Context(), func(client *clientv3.Client, admin *coordinator.Admin) error {
+			ctx, cancel := context.WithTimeout(cmd.Context(), a.etcd.CommandTimeout)
+			defer cancel()
+			all, err := a.budgets(ctx, client, admin, args[0])
+			if err != nil {
+				return err
+			}
+			if used >= 0 {
+				chosen := slices.DeleteFunc(slices.Clone(all), func(b *budgetJSON) bool { return of != "" && b.Limit != of })
+				if len(chosen) != 1 {
+					return usageError(cmd, "--used is of one limit: name it by --limit")
+				}
+				if err := chosen[0].correct(ctx, client, used); err != nil {
+					return err
+				}
+				if all, err = a.budgets(ctx, client, admin, args[0]); err != nil {
+					return err
+				}
+			}
+			return a.emit(map[string]any{"provider": args[0], "budgets": all}, func(w io.Writer) {
+				for _, b := range all {
+					b.table(w)
+				}
+			})
+		})
+	}
+	return cmd
+}
+
+func (a *app) budgets(ctx context.Context, client *clientv3.Client, admin *coordinator.Admin, provider string) ([]*budgetJSON, error) {
+	k, err := keys.New(a.etcd.Prefix)
+	if err != nil {
+		return nil, err
+	}
+	s, err := admin.Get(ctx, provider)
+	if err != nil {
+		return nil, err
+	}
+	p := s.Policy.WithDefaults()
+	if len(p.Budgets) == 0 {
+		return nil, fmt.Errorf("%s has no limit of more than a minute", provider)
+	}
+	zone, err := time.LoadLocation(p.Zone)
+	if err != nil {
+		return nil, err
+	}
+	var all []*budgetJSON
+	for _, l := range p.Budgets {
+		w := protocol.BudgetAt(l, zone, time.Now().UnixNano())
+		b := &budgetJSON{Limit: l.String(), Start: time.Unix(0, w.Start).UTC(), End: time.Unix(0, w.End).UTC(), Holdings: []holdingJSON{}}
+		if err := b.read(ctx, client, k, provider, w); err != nil {
+			return nil, etcderr.Wrap(ctx, "read the budgets of "+provider, err)
+		}
+		all = append(all, b)
+	}
+	return all, nil
+}
+
+func (b *budgetJSON) read(ctx context.Context, client *clientv3.Client, k keys.Layout, provider string, w protocol.Budget) error {
+	_, length, _ := strings.Cut(w.String(), "/")
+	b.key = k.BudgetTotal(provider, length, w.Start)
+	folder := k.BudgetHoldings(provider, length, w.Start)
+	r, err := client.Txn(ctx).Then(clientv3.OpGet(b.key), clientv3.OpGet(folder, clientv3.WithPrefix()),
+		clientv3.OpGet(k.Instances(provider), clientv3.WithPrefix(), clientv3.WithKeysOnly())).Commit()
+	if err != nil {
+		return err
+	}
+	b.cluster = r.Header.ClusterId
+	b.total = escrow.Total{Limit: w.Permits, Cluster: b.cluster}
+	for _, kv := range r.Responses[0].GetResponseRange().Kvs {
+		if b.revision = kv.ModRevision; b.revision != 0 {
+			if b.total, err = escrow.Decode[escrow.Total](kv.Value); err != nil {
+				return err
+			}
+		}
+	}
+	instances := map[string]bool{}
+	for _, kv := range r.Responses[2].GetResponseRange().Kvs {
+		if id, ok := keys.IncarnationIn(k.Instances(provider), string(kv.Key)); ok {
+			instances[id] = true
+		}
+	}
+	for _, kv := range r.Responses[1].GetResponseRange().Kvs {
+		h, err := escrow.Decode[escrow.Holding](kv.Value)
+		if err != nil {
+			return err
+		}
+		ended := !instances[h.By]
+		if b.Used += h.Used; ended {
+			b.Stranded += h.Taken - h.Used
+		} else {
+			b.InHand += h.Taken - h.Used
+			b.alive = append(b.alive, h)
+		}
+		b.Holdings = append(b.Holdings, holdingJSON{h.By, h.Taken, h.Used, ended})
+	}
+	if b.Withheld = b.total.Withheld; b.Withheld == "" && b.total.Cluster != b.cluster {
+		b.Withheld = "etcd was restored from a backup"
+	}
+	b.HandedOut, b.Writes = b.total.Out, b.total.Writes
+	if b.Withheld == "" {
+		b.Left = max(0, w.Permits-b.HandedOut)
+	}
+	b.total.Limit = w.Permits
+	return nil
+}
+
+// correct writes what was used, unless somebody else writes at the same moment.
+func (b *budgetJSON) correct(ctx context.Context, client *clientv3.Client, used int64) error {
+	lease := clientv3.WithIgnoreLease()
+	if b.revision == 0 {
+		l, err := client.Grant(ctx, 2*int64(b.End.Sub(b.Start).Seconds()))
+		if err != nil {
+			return etcderr.Wrap(ctx, "correct the budget", err)
+		}
+		lease = clientv3.WithLease(l.ID)
+	}
+	text, err := escrow.Encode(b.total.Corrected(used, b.alive, b.cluster))
+	if err != nil {
+		return err
+	}
+	r, err := client.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(b.key), "=", b.revision)).
+		Then(clientv3.OpPut(b.key, text, lease)).Commit()
+	if err == nil && !r.Succeeded {
+		err = errors.New("an instance took permits at the same moment: try again")
+	}
+	return etcderr.Wrap(ctx, "correct the budget", err)
+}
+
+func (b *budgetJSON) table(w io.Writer) {
+	format.Row(w, b.Limit, "until "+format.Exact(b.End))
+	format.Row(w, "Handed out", fmt.Sprintf("%d of %d, %d left", b.HandedOut, b.total.Limit, b.Left))
+	if b.HandedOut > b.total.Limit {
+		format.Row(w, "", "more than the limit, which was lowered: nothing more is handed out")
+	}
+	format.Row(w, "Used", fmt.Sprint(b.Used))
+	format.Row(w, "In hand", fmt.Sprint(b.InHand))
+	format.Row(w, "Stranded", fmt.Sprint(b.Stranded))
+	format.Row(w, "Transactions", fmt.Sprint(b.Writes))
+	if b.Withheld != "" {
+		format.Row(w, "Withheld", b.Withheld+": say what the provider has counted, by --used N")
+	}
+	if len(b.Holdings) > 0 {
+		format.Row(w, "INSTANCE", "TAKEN", "USED", "IN HAND")
+	}
+	for _, h := range b.Holdings {
+		name := format.Show(h.Instance)
+		if h.Ended {
+			name += " (ended)"
+		}
+		format.Row(w, name, fmt.Sprint(h.Taken), fmt.Sprint(h.Used), fmt.Sprint(h.Taken-h.Used))
+	}
+}

@@ -1,0 +1,46 @@
+package consumer
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A fortnight of days in Berlin, one of which has 23 hours: each holds its limit, no more
+// and no less, and a refusal tells when it ends.
+func TestDaysOfACalendar(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		berlin, err := time.LoadLocation("Europe/Berlin")
+		if err != nil {
+			t.Fatal(err)
+		}
+		policy := policyOf(t, "40/s,100/d")
+		policy.Zone = berlin.String()
+		time.Sleep(time.Until(time.Date(2000, 3, 19, 12, 0, 0, 0, berlin)))
+		l := open(t, Fixed(policy), Options{})
+		issued := map[string]int64{}
+		for range 14*24*3 - 1 {
+			time.Sleep(20 * time.Minute)
+			now := time.Now().In(berlin)
+			today := now.Format(time.DateOnly)
+			if issued[today] += l.TryTake(30).N(); issued[today] < 100 {
+				continue
+			}
+			var limited LimitError
+			midnight := time.Date(now.Year(), now.Month(), now.Day()+1, 0, 0, 0, 0, berlin)
+			if err := l.Acquire(t.Context(), 0); !errors.As(err, &limited) || !limited.RetryAt.Equal(midnight) {
+				t.Fatalf("at %v: %v", now, err)
+			}
+		}
+		if len(issued) != 15 {
+			t.Errorf("%d days", len(issued))
+		}
+		for day, n := range issued {
+			if n != 100 {
+				t.Errorf("%s: %d permits", day, n)
+			}
+		}
+	})
+}

@@ -1,0 +1,250 @@
+// Package escrow hands the permits of a long window out to instances. It is pure: package
+// coordinator reads and writes the keys, and every decision is a function here.
+//
+// A window has one total, and a holding for each instance that has taken permits of it.
+// One transaction writes both, on the condition that both are as they were read. So
+//
+//	total.Out >= the permits that all instances may issue in the window
+//
+// holds after every commit, whatever is lost, late or sent twice, as long as the store is
+// the one that it was; and Out grows to the limit at most.
+package escrow
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// Total is the value of a window's key.
+type Total struct {
+	// Limit is the one from which permits were handed out last, Out their number, less
+	// those that were given back.
+	Limit int64 `json:"limit"`
+	Out   int64 `json:"out"`
+	// Cluster is the ID of the etcd cluster that wrote this.
+	Cluster uint64 `json:"cluster,string"`
+	// Withheld says why nothing more is handed out in this window; empty if more is.
+	Withheld string `json:"withheld,omitempty"`
+	// Writes counts the transactions.
+	Writes int64 `json:"writes"`
+}
+
+// Holding is the value of an instance's key in a window.
+type Holding struct {
+	By    string `json:"by"` // incarnation
+	Taken int64  `json:"taken"`
+	// Used is how many of them were issued when this was written.
+	Used int64 `json:"used"`
+}
+
+type wire[T any] struct {
+	Schema int `json:"schema"`
+	Value  T   `json:"budget"`
+}
+
+// Encode writes a Total or a Holding as its key's value.
+func Encode[T Total | Holding](v T) (string, error) {
+	b, err := json.Marshal(wire[T]{quota.Schema, v})
+	return string(b), err
+}
+
+// MaxBytes bounds a key's value.
+const MaxBytes = 4 << 10
+
+// Decode is the reverse of Encode.
+func Decode[T Total | Holding](value []byte) (v T, err error) {
+	var w wire[T]
+	if len(value) > MaxBytes {
+		return v, fmt.Errorf("budget: %d bytes are more than the most, %d", len(value), MaxBytes)
+	}
+	if err := json.Unmarshal(value, &w); err != nil {
+		return v, fmt.Errorf("budget: %w", err)
+	}
+	if w.Schema != quota.Schema {
+		return v, fmt.Errorf("budget: schema %d is not the one this version knows, %d", w.Schema, quota.Schema)
+	}
+	return w.Value, nil
+}
+
+// Found is what one read found of a window.
+type Found struct {
+	Cluster  uint64 // that answered
+	Revision int64  // of the store
+	// Total is the newest of the limit's, and TotalRevision its key's; 0 if there is
+	// none. Older says that it is of an earlier window.
+	Total         Total
+	TotalRevision int64
+	Older         bool
+	Own           Holding
+	OwnRevision   int64 // 0 if there is none
+}
+
+// reasons why a window is withheld.
+const (
+	otherCluster = "etcd was restored from a backup: another cluster ID"
+	wentBack     = "etcd was restored from a backup: an instance knows of more"
+)
+
+// Account is an instance's own knowledge of its holding in one window. The zero Account
+// has taken nothing. It is not safe for concurrent use.
+type Account struct {
+	taken    int64 // as committed at own
+	own      int64 // revision of the holding; 0: there is none
+	total    int64 // newest revision known of the total
+	revision int64 // newest known of the store
+	cluster  uint64
+	// unknown are the values sent as taken, on the condition that the holding is at
+	// own, whose outcome is unknown. One of them at most comes to be committed.
+	unknown []int64
+	lost    bool // the store went back
+}
+
+// May returns how many permits the instance may have issued in the window by now.
+func (a *Account) May() int64 {
+	may := a.taken
+	for _, n := range a.unknown {
+		may = min(may, n)
+	}
+	return may
+}
+
+// Read takes what a read has found. A holding that has moved on is one of those that were
+// sent, and no other can be committed any more.
+func (a *Account) Read(f *Found) {
+	moved := f.OwnRevision != a.own
+	sent := false
+	for _, n := range a.unknown {
+		sent = sent || n == f.Own.Taken
+	}
+	totalWentBack := f.Older && a.total != 0 || f.TotalRevision < a.total
+	switch {
+	case a.lost:
+	case f.Revision < a.revision, totalWentBack, f.OwnRevision < a.own,
+		moved && !sent, !moved && f.OwnRevision != 0 && f.Own.Taken != a.taken,
+		a.cluster != 0 && a.cluster != f.Cluster && (f.TotalRevision == 0 || f.Total.Cluster != f.Cluster):
+		a.taken, a.unknown, a.lost = a.May(), nil, true
+	case moved:
+		a.taken, a.own, a.unknown = f.Own.Taken, f.OwnRevision, nil
+	}
+	a.revision, a.cluster = f.Revision, f.Cluster
+	if a.total = f.TotalRevision; f.Older {
+		a.total = 0
+	}
+	if a.lost {
+		a.own = f.OwnRevision
+	}
+}
+
+// Sent notes that a transaction is on its way that makes the holding that large.
+func (a *Account) Sent(taken int64) { a.unknown = append(a.unknown, taken) }
+
+// Answered takes the answer to what was Sent last. revision is that of the commit.
+func (a *Account) Answered(committed bool, revision int64) {
+	last := len(a.unknown) - 1
+	if !committed {
+		a.unknown = a.unknown[:last]
+		return
+	}
+	a.taken, a.own, a.total, a.revision, a.unknown, a.lost = a.unknown[last], revision, revision, revision, nil, false
+}
+
+// Step is a transaction to send: both keys' new values, on the condition that they are at
+// the revisions found.
+type Step struct {
+	Total Total
+	Own   Holding
+}
+
+// Use is what an instance does with its permits of a window.
+type Use struct {
+	Used int64 // issued in the window
+	Need int64 // permits wanted at once and not had: the largest request, or 0
+	Rate int64 // issued in the last second
+	Idle bool  // nothing was issued or wanted for a while
+	Ends bool  // the instance ends: it will issue nothing more
+	Told bool  // the holding shall tell what was used, whatever else
+}
+
+// Rule is what chunks depend on.
+type Rule struct {
+	Limit     int64
+	Seconds   int64 // the window's length
+	Instances int64 // alive, at least 1
+}
+
+// strandable is the part of the limit that all instances may have in hand: one in so many.
+const strandable = 100
+
+// Chunk returns the most that an instance has in hand where left permits are left: a 1%
+// of the limit over all instances, or what the limit allows in two seconds; less as the
+// end comes near.
+func (r Rule) Chunk(left int64) int64 {
+	n := max(1, r.Instances)
+	pace := 2 * (r.Limit/max(1, r.Seconds) + 1)
+	most := max(r.Limit/strandable, pace) / n
+	return max(1, min(most, left/(2*n)))
+}
+
+// Left returns how many permits may be handed out.
+func (r Rule) Left(f *Found) int64 {
+	switch {
+	case f.TotalRevision != 0 && (f.Total.Cluster != f.Cluster || !f.Older && f.Total.Withheld != ""):
+		return 0
+	case f.TotalRevision == 0 || f.Older:
+		return r.Limit
+	}
+	return max(0, r.Limit-f.Total.Out)
+}
+
+// Next returns the transaction that an instance should send after it has Read what was
+// found; ok is false if there is no need of one. Whoever sends one that lowers its holding
+// issues no more than that from before on.
+func (a *Account) Next(r Rule, f *Found, u Use, by string) (s Step, ok bool) {
+	s.Total = f.Total
+	if f.TotalRevision == 0 || f.Older {
+		s.Total = Total{}
+	}
+	foreign := f.TotalRevision != 0 && f.Total.Cluster != f.Cluster
+	if foreign {
+		s.Total.Withheld = otherCluster
+	}
+	s.Total.Limit, s.Total.Cluster = r.Limit, f.Cluster
+	s.Total.Writes++
+	left, hand, taken := r.Left(f), a.May()-u.Used, a.May()
+	s.Own = Holding{by, taken, u.Used}
+	switch {
+	case a.lost: // say so, and what this instance has taken by what it knows
+		s.Total.Withheld = cmp.Or(s.Total.Withheld, wentBack)
+		return s, true
+	case s.Total.Withheld != "":
+		return s, foreign || u.Told && u.Used != f.Own.Used
+	case u.Ends || u.Idle:
+		taken = u.Used
+	default:
+		most := r.Chunk(left)
+		want := max(1, min(most, 2*u.Rate))
+		if u.Need <= left+hand { // or it cannot be had
+			want = max(want, u.Need)
+		}
+		if hand < (want+1)/2 || hand < u.Need && u.Need <= want {
+			taken += min(left, want-hand)
+		}
+	}
+	s.Own.Taken = taken
+	// Out counts what is committed, not what this instance makes do with.
+	s.Total.Out += taken - f.Own.Taken
+	return s, s.Own.Taken != f.Own.Taken || u.Told && u.Used != f.Own.Used
+}
+
+// Corrected returns the total after an operator's word on what was used in the window.
+// The living may still issue what they hold; what others hold is lost.
+func (t Total) Corrected(used int64, living []Holding, cluster uint64) Total {
+	t.Out, t.Withheld, t.Cluster = used, "", cluster
+	for _, h := range living {
+		t.Out += max(0, h.Taken-h.Used)
+	}
+	return t
+}

@@ -1,0 +1,302 @@
+package escrow
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// store is a naive etcd with the keys of one window.
+type store struct {
+	cluster  uint64
+	revision int64
+	total    Total
+	totalRev int64
+	older    *Total // of the window before, at revision 1
+	own      map[string]Holding
+	ownRev   map[string]int64
+}
+
+func (s *store) copy() *store {
+	c := *s
+	c.own, c.ownRev = map[string]Holding{}, map[string]int64{}
+	for k, v := range s.own {
+		c.own[k], c.ownRev[k] = v, s.ownRev[k]
+	}
+	return &c
+}
+
+func (s *store) read(by string) Found {
+	if s.totalRev == 0 && s.older != nil {
+		return Found{Cluster: s.cluster, Revision: s.revision, Total: *s.older, TotalRevision: 1, Older: true}
+	}
+	return Found{Cluster: s.cluster, Revision: s.revision, Total: s.total, TotalRevision: s.totalRev, Own: s.own[by], OwnRevision: s.ownRev[by]}
+}
+
+// sent is a transaction on its way.
+type sent struct {
+	by       string
+	step     Step
+	totalRev int64
+	ownRev   int64
+}
+
+func (s *store) commit(x *sent) bool {
+	if s.totalRev != x.totalRev || s.ownRev[x.by] != x.ownRev {
+		return false
+	}
+	s.revision++
+	s.total, s.totalRev = x.step.Total, s.revision
+	s.own[x.by], s.ownRev[x.by] = x.step.Own, s.revision
+	return true
+}
+
+// process is an instance with its ledger.
+type process struct {
+	name    string
+	account Account
+	bound   int64
+	used    int64
+}
+
+// history plays one random history of a window, and returns what was wrong, and how many
+// permits were issued of what limit. restores says that the store may be put back.
+type history struct {
+	r      *rand.Rand
+	s      *store
+	backup *store
+	procs  []*process
+	late   []*sent // not yet arrived, or repeated
+	limit  int64
+	most   int64 // largest limit so far
+	issued int64
+	names  int
+	log    []string
+	// between says that one instance acts between another's read and its transaction.
+	between   bool
+	rewritten bool // the total, in this step, by an operator or a backup: it may be more than is needed
+}
+
+func (h *history) note(format string, args ...any) {
+	h.log = append(h.log, fmt.Sprintf(format, args...))
+}
+
+func (h *history) join() {
+	h.names++
+	h.procs = append(h.procs, &process{name: fmt.Sprint("i", h.names)})
+}
+
+// act lets an instance do what the coordinator does.
+func (h *history) act(p *process, u Use) {
+	f := h.s.read(p.name)
+	p.account.Read(&f)
+	p.bound = p.account.May()
+	u.Used = p.used
+	r := Rule{h.limit, 120, int64(len(h.procs))}
+	step, ok := p.account.Next(r, &f, u, p.name)
+	if !ok {
+		return
+	}
+	p.bound = min(p.bound, step.Own.Taken)
+	x := &sent{p.name, step, f.TotalRevision, f.OwnRevision}
+	if f.Older {
+		x.totalRev = 0
+	}
+	p.account.Sent(step.Own.Taken)
+	switch h.r.IntN(8) {
+	case 0: // lost on its way
+		h.note("%s: %+v lost", p.name, step)
+	case 1: // late
+		h.late = append(h.late, x)
+		h.note("%s: %+v late", p.name, step)
+	case 2: // its answer is lost
+		h.note("%s: %+v unanswered, %v", p.name, step, h.s.commit(x))
+	case 3: // others come between
+		if o := h.procs[h.r.IntN(len(h.procs))]; o != p && !h.between {
+			h.between = true
+			h.act(o, Use{Need: 1})
+			h.between = false
+		}
+		fallthrough
+	default:
+		ok := h.s.commit(x)
+		p.account.Answered(ok, h.s.revision)
+		h.note("%s: %+v %v", p.name, step, ok)
+		p.bound = p.account.May()
+	}
+}
+
+func (h *history) step(restores bool) {
+	p := h.procs[h.r.IntN(len(h.procs))]
+	switch n := h.r.IntN(100); {
+	case n < 45:
+		h.act(p, Use{Need: h.r.Int64N(4), Rate: h.r.Int64N(4), Told: h.r.IntN(4) == 0})
+	case n < 70:
+		k := min(p.bound-p.used, 1+h.r.Int64N(3))
+		if k > 0 {
+			p.used += k
+			h.issued += k
+		}
+	case n < 76 && p.used > 0: // released
+		p.used--
+		h.issued--
+	case n < 82:
+		h.act(p, Use{Idle: true})
+	case n < 87 && len(h.late) > 0:
+		i := h.r.IntN(len(h.late))
+		h.note("%s: late %+v %v", h.late[i].by, h.late[i].step, h.s.commit(h.late[i]))
+	case n < 89:
+		h.join()
+	case n < 92 && len(h.procs) > 1: // crash, or leave
+		i := h.r.IntN(len(h.procs))
+		if h.r.IntN(2) == 0 {
+			h.act(h.procs[i], Use{Ends: true})
+		}
+		h.procs = append(h.procs[:i:i], h.procs[i+1:]...)
+	case n < 93: // an operator says what was used, after all have told what they hold
+		for _, p := range h.procs {
+			h.act(p, Use{Told: true})
+		}
+		var living []Holding
+		for _, p := range h.procs {
+			if p.account.lost || len(p.account.unknown) > 0 || h.s.own[p.name].Used > p.used {
+				return // it could not tell
+			}
+			living = append(living, h.s.own[p.name])
+		}
+		h.s.revision++
+		h.s.total = h.s.total.Corrected(h.issued, living, h.s.cluster)
+		h.s.totalRev, h.rewritten = h.s.revision, true
+		h.note("corrected to %+v", h.s.total)
+	case n < 94:
+		h.limit = 1 + h.r.Int64N(40)
+		h.most = max(h.most, h.limit)
+		h.note("limit %d", h.limit)
+	case n < 97:
+		h.backup = h.s.copy()
+		h.note("backup")
+	case restores && h.backup != nil:
+		h.restore()
+	}
+}
+
+// restore puts the backup back: under another cluster ID, or under the same one while an
+// instance lives that knows of more, and looks before anybody else.
+func (h *history) restore() {
+	var knows *process
+	for _, p := range h.procs {
+		if p.account.own > h.backup.revision {
+			knows = p
+		}
+	}
+	other := knows == nil || h.r.IntN(2) == 0
+	h.s, h.rewritten = h.backup.copy(), true
+	h.late = nil // what was sent to the old store is lost
+	if other {
+		h.s.cluster += uint64(1 + h.r.IntN(3))
+		h.s.revision += 1000 // bumped
+	}
+	h.note("restored as %d", h.s.cluster)
+	h.between = true // nobody else comes between
+	for i := 0; !other && h.s.total.Withheld == "" && i < 100; i++ {
+		h.act(knows, Use{})
+	}
+	h.between = false
+}
+
+// run plays a history of one window and reports the first violation.
+func run(seed uint64, restores bool) (issued, out int64, err error) {
+	h := &history{r: rand.New(rand.NewPCG(seed, 1)), s: &store{cluster: 1, revision: 1, own: map[string]Holding{}, ownRev: map[string]int64{}}}
+	h.limit = 1 + h.r.Int64N(40)
+	h.most = h.limit
+	if restores || h.r.IntN(2) == 0 {
+		h.s.older = &Total{Limit: 7, Out: 7, Cluster: 1}
+	}
+	for range 1 + h.r.IntN(4) {
+		h.join()
+	}
+	for range 60 {
+		before := h.s.total.Out
+		h.rewritten = false
+		h.step(restores)
+		// What instances may issue, and have issued, is never more than handed out, and
+		// nothing is handed out beyond the limit in force.
+		inHand := int64(0)
+		for _, p := range h.procs {
+			inHand += p.bound - p.used
+			if p.used > p.bound {
+				return 0, 0, fmt.Errorf("%s issued %d of %d\n%s", p.name, p.used, p.bound, strings.Join(h.log, "\n"))
+			}
+		}
+		switch {
+		case h.issued+inHand > h.most:
+			err = fmt.Errorf("%d issued and %d in hand of %d", h.issued, inHand, h.most)
+		case !restores && h.issued+inHand > h.s.total.Out:
+			err = fmt.Errorf("%d issued and %d in hand of %d handed out", h.issued, inHand, h.s.total.Out)
+		case h.s.total.Out > before && !h.rewritten && h.s.total.Out > h.most:
+			err = fmt.Errorf("%d handed out of %d", h.s.total.Out, h.most)
+		}
+		if err != nil {
+			return 0, 0, fmt.Errorf("%w\n%s", err, strings.Join(h.log, "\n"))
+		}
+	}
+	return h.issued, h.s.total.Out, nil
+}
+
+func play(t *testing.T, restores bool) {
+	t.Helper()
+	issued := int64(0)
+	for seed := range uint64(10_000) {
+		n, _, err := run(seed, restores)
+		if err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		issued += n
+	}
+	t.Logf("%d permits issued", issued)
+	if issued == 0 {
+		t.Error("nothing was issued: nothing was tested")
+	}
+}
+
+func TestNeverMoreThanTheLimit(t *testing.T) {
+	t.Parallel()
+	play(t, false)
+}
+
+// A backup is restored, as often as not with permits handed out since. Its cluster has
+// another ID.
+func TestARestoredBackupHandsNothingOutTwice(t *testing.T) {
+	t.Parallel()
+	play(t, true)
+}
+
+// An instance that knows of another cluster, and finds nothing, cannot tell what was
+// handed out.
+func TestAnEmptyStoreOfAnotherCluster(t *testing.T) {
+	t.Parallel()
+	var a Account
+	a.Read(&Found{Cluster: 1, Revision: 5})
+	empty := Found{Cluster: 2, Revision: 5}
+	a.Read(&empty)
+	if s, ok := a.Next(Rule{10, 120, 1}, &empty, Use{Need: 1}, "i"); !ok || s.Total.Withheld == "" || s.Own.Taken != 0 {
+		t.Errorf("%+v, %v", s, ok)
+	}
+}
+
+// All instances together have at most 1% of a limit in hand, or its permits of two seconds,
+// or one permit each; near the end of it one each.
+func TestChunks(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		r := Rule{rapid.Int64Range(1, 1e12).Draw(t, "limit"), rapid.Int64Range(61, 31*86400).Draw(t, "seconds"), rapid.Int64Range(1, 2000).Draw(t, "instances")}
+		left := rapid.Int64Range(0, r.Limit).Draw(t, "left")
+		n := r.Chunk(left)
+		if most := max(r.Limit/100, 2*(r.Limit/r.Seconds+1)); n < 1 || n > 1 && (n*r.Instances > most || n*r.Instances > left/2) {
+			t.Fatalf("%+v with %d left: %d each", r, left, n)
+		}
+	})
+}

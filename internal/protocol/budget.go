@@ -1,0 +1,66 @@
+package protocol
+
+import (
+	"time"
+
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// Budget is a limit of a long window, and the window that runs.
+type Budget struct {
+	quota.Limit
+	Start, End int64 // corrected wall time, nanoseconds since the Unix epoch
+	// Whole says that all of it is this instance's, which takes nothing from etcd.
+	Whole bool
+}
+
+const day = 24 * time.Hour
+
+// BudgetAt returns the window of a policy's budget that contains the instant wall. Windows
+// shorter than a day are aligned to the Unix epoch. Days and months are the zone's, and
+// several days are counted from 1970 on.
+func BudgetAt(l quota.Limit, zone *time.Location, wall int64) Budget {
+	if l.Window < day {
+		w := quota.WindowAt(l.Window, wall)
+		return Budget{Limit: l, Start: w.Start(), End: w.End()}
+	}
+	at := time.Unix(0, wall).In(zone)
+	y, m, d := at.Date()
+	k := int(time.Date(y, m, d, 0, 0, 0, 0, time.UTC).Unix() / int64(day/time.Second))
+	start := func(k int) int64 { return startOfDay(1970, 1, 1+k*int(l.Window/day), zone) }
+	if n := int(l.Window / day); n == 31 {
+		k = 12*y + int(m) - 1
+		start = func(k int) int64 { return startOfDay(0, 1+k, 1, zone) }
+	} else if k /= n; wall < 0 {
+		k--
+	}
+	for wall < start(k) { // a date may come twice
+		k--
+	}
+	for wall >= start(k+1) {
+		k++
+	}
+	return Budget{Limit: l, Start: start(k), End: start(k + 1)}
+}
+
+// startOfDay returns the first instant of a date, whose month and day may be out of their
+// bounds.
+func startOfDay(y, m, d int, zone *time.Location) int64 {
+	want := time.Date(y, time.Month(m), d, 0, 0, 0, 0, time.UTC)
+	t := time.Date(y, time.Month(m), d, 0, 0, 0, 0, zone)
+	if t.Day() != want.Day() { // clocks were set ahead at midnight
+		_, t = t.ZoneBounds()
+	}
+	return t.UnixNano()
+}
+
+// BudgetUse is what an instance does with its part of a budget.
+type BudgetUse struct {
+	Budget
+	Taken int64 // from etcd, in this window
+	// Spent says that there is nothing to be had at present, Away that etcd did not
+	// answer.
+	Spent, Away bool
+	Used        int64 // issued in the window
+	Need        int64 // the largest request that is not met, or 0
+}

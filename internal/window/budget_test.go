@@ -1,0 +1,141 @@
+package window
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+const long = 2 * time.Minute
+
+// funded is a gate with 10 permits a second and 50 in two minutes. fund sets what was
+// taken of the window that runs.
+func funded(decided func(*Waiter, Grant, Verdict)) (g *Gate, wants *int, fund func(d time.Duration, taken int64, spent bool) int64) {
+	f := newFixed(map[time.Duration]int64{second: 10})
+	f.long = quota.Limit{Permits: 50, Window: long}
+	g, wants = gateOf(f, 0, decided), new(int)
+	g.Wanting = func() { *wants++ }
+	g.Changed(at(0))
+	return g, wants, func(d time.Duration, taken int64, spent bool) int64 {
+		b := protocol.BudgetUse{Budget: protocol.BudgetAt(f.long, time.UTC, int64(d)), Taken: taken, Spent: spent}
+		got, ok := g.Fund(at(d), b)
+		if !ok {
+			return -1
+		}
+		return got
+	}
+}
+
+func TestABudgetBindsByWhatWasTaken(t *testing.T) {
+	var told told
+	g, wants, fund := funded(told.decided)
+	if n := upTo(g, at(1), 5); n != 0 || *wants != 1 {
+		t.Errorf("%d permits of a budget of which nothing was taken, wanted %d times", n, *wants)
+	}
+	fund(2, 4, false)
+	if n := upTo(g, at(3), 5); n != 4 || *wants != 2 {
+		t.Errorf("%d permits of 4 taken, wanted %d times", n, *wants)
+	}
+	g.Enter(at(4), &Waiter{Payload: "w"}, 2, int64(3*second))
+	if u := g.Budgets(at(5))[0]; u.Need != 2 || u.Used != 4 {
+		t.Errorf("%+v, want a need of 2 with 4 used", u)
+	}
+	fund(6, 7, false)
+	if diff := cmp.Diff([]string{"w@0s"}, told.take()); diff != "" {
+		t.Errorf("the waiter was not served of what was taken (-want +got):\n%s", diff)
+	}
+	if n := fund(7, 3, false); n != 6 {
+		t.Errorf("%d can be left, want the 6 that are issued", n)
+	}
+	fund(7, 7, false)
+	grant, _ := take(g, at(7), 1)
+	if n := upTo(g, at(7), 5); n != 0 || !refund(g, at(7), grant, 1) || upTo(g, at(7), 5) != 1 {
+		t.Errorf("a permit that was released is not issued again, or %d more", n)
+	}
+	if _, v := g.Enter(at(8), nil, 51, 0); v != TooLarge {
+		t.Errorf("51 of 50: verdict %d", v)
+	}
+	if g.Usage(at(9)).OverIssued != 0 {
+		t.Error("over-issued")
+	}
+}
+
+// When nothing is left those that cannot wait for the next window are refused, others
+// wait for it.
+func TestASpentBudgetTellsWhenItsWindowEnds(t *testing.T) {
+	var told told
+	g, _, fund := funded(told.decided)
+	g.Enter(at(1), &Waiter{Payload: "a"}, 1, int64(5*second))
+	g.Enter(at(1), &Waiter{Payload: "b"}, 1, int64(3*time.Minute))
+	fund(2, 0, true)
+	if diff := cmp.Diff([]string{fmt.Sprintf("a!%d", Limited)}, told.take()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if when, known := g.Estimate(at(3), 1); !known || when != int64(long) {
+		t.Errorf("the next permit comes at %v, %v", time.Duration(when), known)
+	}
+	g.Tick(at(long))
+	if n := fund(long-1, 9, false); n != -1 {
+		t.Errorf("the window before was funded with %d", n)
+	}
+	fund(long+1, 1, false)
+	if diff := cmp.Diff([]string{"b@2m0s"}, told.take()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// Whatever is taken, given back, lent, released and settled: no window's budget is
+// exceeded by what is issued and paid, and what is borrowed is no part of it.
+func TestBudgetsAgainstANaiveCount(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		g, _, fund := funded(func(*Waiter, Grant, Verdict) {})
+		now, taken, used := time.Duration(0), int64(0), int64(0)
+		type held struct {
+			grant Grant
+			n     int64
+		}
+		var permits []held
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			before := int64(now / long)
+			now += time.Duration(rapid.Int64Range(0, int64(20*second)).Draw(t, "later"))
+			w := int64(now / long)
+			if w != before {
+				taken, used = 0, 0
+			}
+			switch rapid.IntRange(0, 5).Draw(t, "what") {
+			case 0:
+				taken += rapid.Int64Range(0, 5).Draw(t, "take")
+				taken = min(taken, 50)
+				fund(now, taken, rapid.Bool().Draw(t, "spent"))
+			case 1:
+				taken = fund(now, max(0, taken-3), false)
+			case 2, 3:
+				n := rapid.Int64Range(1, 4).Draw(t, "n")
+				if grant, ok := take(g, at(now), n); ok {
+					used += n
+					permits = append(permits, held{grant, n})
+				}
+			case 4:
+				if k := len(permits); k > 0 && refund(g, at(now), permits[k-1].grant, permits[k-1].n) {
+					used -= permits[k-1].n
+					permits = permits[:k-1]
+				}
+			case 5:
+				if k := len(permits); k > 0 {
+					g.Correct(at(now), permits[k-1].grant, serials.Add(1), permits[k-1].n, permits[k-1].n+2)
+					permits = permits[:k-1]
+				}
+			}
+			b := g.Budgets(at(now))[0]
+			if b.Taken != taken || b.Used < used || b.Used > taken || g.Usage(at(now)).OverIssued != 0 {
+				t.Fatalf("at %v: %+v, want %d taken and at least %d used", now, b, taken, used)
+			}
+		}
+	})
+}
