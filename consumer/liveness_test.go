@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -81,7 +82,9 @@ type play struct {
 	source interface{ Set(quota.Policy) error }
 	l      [2]*consumer.Limiter // of one source: they share a counter
 	closed bool                 // the second
-	ctx    context.Context      // of all that asks
+	paces  *paces
+	asked  quota.Policy    // the newest, without what its pace takes
+	ctx    context.Context // of all that asks
 	end    context.CancelFunc
 
 	owedSince int64   // or 0
@@ -140,6 +143,7 @@ func newPlay(t *testing.T, seed uint64) *play {
 	time.Sleep(time.Duration(h.rng.Int64N(int64(3 * time.Second))))
 	h.began = now() - int64(time.Hour)
 	policy := h.randomPolicy(nil)
+	h.asked = policy
 	h.set(h.began, policy)
 	h.about = fmt.Sprintf("%d instances, %s", h.instances, describe(policy))
 	var source consumer.Source
@@ -153,7 +157,8 @@ func newPlay(t *testing.T, seed uint64) *play {
 	h.ctx, h.end = context.WithCancel(t.Context())
 	t.Cleanup(h.end)
 	h.opened = now()
-	h.l[0], h.l[1] = open(t, source, consumer.Options{}), open(t, source, consumer.Options{})
+	h.paces = &paces{Source: source, revision: 1 << 40}
+	h.l[0], h.l[1] = open(t, h.paces, consumer.Options{}), open(t, h.paces, consumer.Options{})
 	return h
 }
 
@@ -211,6 +216,9 @@ func (h *play) randomPolicy(before *quota.Policy) quota.Policy {
 			}
 			if one(4) {
 				p.Guard = time.Duration(1+r.IntN(20)) * time.Millisecond
+			}
+			if one(3) {
+				p.Adaptive.Floor = 1 // below what each has at least, so that the total divides equally
 			}
 			if one(6) {
 				p.WarmUp = time.Duration(200+r.IntN(5000)) * time.Millisecond
@@ -322,8 +330,10 @@ func (h *play) step() {
 		h.settle()
 	case k < 90:
 		h.pause()
+	case k < 93:
+		h.replace(h.randomPolicy(&h.asked))
 	case k < 95:
-		h.replace(h.randomPolicy(h.newest()))
+		h.pace()
 	case k < 98:
 		h.startReady(false)
 	case !h.closed && r.IntN(3) == 0:
@@ -510,10 +520,10 @@ func (h *play) settle() {
 	if err := p.Settle(cost); err != nil {
 		h.wrong("debt", "%v", err)
 	}
-	h.payments()
 	synctest.Wait()
-	back := h.issuedNow - h.l[0].Status().Issued
-	for _, c := range h.queue { // who is served at once by what comes back
+	st := h.l[0].Status()
+	back := h.issuedNow + h.debt - st.Debt - st.Issued // what pays the debt is issued, too
+	for _, c := range h.queue {                        // who is served at once by what comes back
 		if o := c.told.Load(); o != nil && o.err == nil {
 			back += c.n
 		}
@@ -524,6 +534,7 @@ func (h *play) settle() {
 	}
 	h.issuedNow -= back
 	h.undoPart(p.at, n, back, now())
+	h.payments()
 	if err := p.Settle(cost); err == nil {
 		h.wrong("debt", "settled twice")
 	}
@@ -547,7 +558,7 @@ func (h *play) payments() {
 		h.owedSince = 0
 		return
 	}
-	if h.owedSince == 0 {
+	if h.owedSince == 0 || paid > 0 { // what came until now is spent
 		h.owedSince = now()
 	}
 	if least, known := h.unowed(now(), h.owedSince); known && least >= max(1, min(h.debt, h.largest()/8)) && h.newest().Mode == quota.ModeEnforce {
@@ -575,5 +586,36 @@ func (h *play) replace(p quota.Policy) {
 	if err := h.source.Set(p); err != nil {
 		h.Fatal(err)
 	}
-	h.set(now(), p)
+	h.set(now(), h.underPace(p))
+}
+
+// pace lets the total of an adaptive policy be another.
+func (h *play) pace() {
+	if h.newest().Adaptive.Floor == 0 || h.instances == 1 {
+		return // a FixedSource forgets the pace when it is set
+	}
+	h.disturb()
+	var p *protocol.Pace
+	if h.rng.IntN(4) > 0 {
+		p = &protocol.Pace{Limits: h.randomLimits()}
+	}
+	h.paces.pace(p)
+	h.note("pace %v", h.paces.now)
+	h.set(now(), h.underPace(h.asked))
+}
+
+// underPace returns a policy with the limits in force under the pace.
+func (h *play) underPace(p quota.Policy) quota.Policy {
+	h.asked = p.WithDefaults()
+	p = h.asked.Clone()
+	for _, limits := range append(changed(&p), p.Limits) {
+		for i, l := range limits {
+			for _, paced := range h.paces.now {
+				if p.Adaptive.Floor > 0 && paced.Window == l.Window {
+					limits[i].Permits = min(l.Permits, max(paced.Permits, (l.Permits*p.Adaptive.Floor+99)/100))
+				}
+			}
+		}
+	}
+	return p
 }
