@@ -194,7 +194,7 @@ func TestLimitsRoundTrip(t *testing.T) {
 }
 
 func FuzzParseLimits(f *testing.F) {
-	for _, text := range []string{"", "5/s", "500/2s,2000/10s,10000/1m", "1_000/1_500ms", " 5 / s ,", "5//s", "-1/s", "10^13/s", "５/s", "5/1.5s", "\xff"} {
+	for _, text := range []string{"", "5/s", "500/2s,2000/10s,10000/1m", "1_000/1_500ms", " 5 / s ,", "5//s", "-1/s", "10^13/s", "５/s", "5/1.5s", "0/100s", "5/30d,1/mo", "1/36h", "\xff"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

@@ -188,6 +188,8 @@ func parseLimit(text string, others []Limit) (l Limit, _ *SyntaxError) {
 		return fail(4, hintUnit, "%q is no unit of a window", name)
 	case l.Window > month || l.Window == month && name != "mo":
 		return fail(3, "divide permits and window by the same number", "the window %s is longer than the longest, 30d or mo", window)
+	case l.Permits == 0 && l.Window > MaxWindow:
+		return fail(1, "pause the provider to admit nothing", "a limit of %s needs at least one permit", window)
 	case oddBudget(l.Window):
 		return fail(3, "use whole seconds, and whole days above a day", "the window %s is none of a calendar", window)
 	case l.Window < MinWindow:
