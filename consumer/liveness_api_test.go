@@ -50,36 +50,6 @@ func limitError(err error) (consumer.LimitError, bool) {
 	return errors.AsType[consumer.LimitError](err)
 }
 
-// paces is a source under whose policies the pace can be changed.
-type paces struct {
-	consumer.Source
-	feed.Sink               // of the limiters
-	revision  int64         // of the newest change; the source numbers its own
-	now       []quota.Limit // of the pace
-}
-
-func (s *paces) Subscribe(provider string, create func() feed.Sink) (feed.Sink, func() error, error) {
-	_, leave, err := s.Source.Subscribe(provider, func() feed.Sink {
-		s.Sink = create()
-		return s
-	})
-	return s.Sink, leave, err
-}
-
-func (s *paces) Apply(at clock.Instant, c protocol.Change) {
-	s.revision++
-	c.Revision = s.revision
-	s.Sink.Apply(at, c)
-}
-
-// pace puts a pace into the view, or takes it out.
-func (s *paces) pace(p *protocol.Pace) {
-	if s.now = nil; p != nil {
-		s.now = p.Limits
-	}
-	s.Apply(s.Clock().Now(), protocol.Change{Pace: p, PaceDeleted: p == nil})
-}
-
 // told is a source that the test plays itself.
 type told struct {
 	clock    *clock.Clock

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/consumer"
-	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -587,35 +586,4 @@ func (h *play) replace(p quota.Policy) {
 		h.Fatal(err)
 	}
 	h.set(now(), h.underPace(p))
-}
-
-// pace lets the total of an adaptive policy be another.
-func (h *play) pace() {
-	if h.newest().Adaptive.Floor == 0 || h.instances == 1 {
-		return // a FixedSource forgets the pace when it is set
-	}
-	h.disturb()
-	var p *protocol.Pace
-	if h.rng.IntN(4) > 0 {
-		p = &protocol.Pace{Limits: h.randomLimits()}
-	}
-	h.paces.pace(p)
-	h.note("pace %v", h.paces.now)
-	h.set(now(), h.underPace(h.asked))
-}
-
-// underPace returns a policy with the limits in force under the pace.
-func (h *play) underPace(p quota.Policy) quota.Policy {
-	h.asked = p.WithDefaults()
-	p = h.asked.Clone()
-	for _, limits := range append(changed(&p), p.Limits) {
-		for i, l := range limits {
-			for _, paced := range h.paces.now {
-				if p.Adaptive.Floor > 0 && paced.Window == l.Window {
-					limits[i].Permits = min(l.Permits, max(paced.Permits, (l.Permits*p.Adaptive.Floor+99)/100))
-				}
-			}
-		}
-	}
-	return p
 }

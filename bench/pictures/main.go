@@ -32,8 +32,8 @@ type part struct {
 
 var parts = []part{
 	{"headline", headline},
-	{"saturated", pacing("steady, 1.5 times the limit", "--arrival", "steady", "--demand", "1.5")},
-	{"bursts", pacing("one burst a second, half the limit", "--arrival", "burst", "--demand", "0.5")},
+	{"saturated", pacing("steady", "--arrival", "steady", "--demand", "1.5")},
+	{"bursts", pacing("bursts", "--arrival", "burst", "--demand", "0.5")},
 	{"poisson", pacing("Poisson, half the limit", "--arrival", "poisson", "--demand", "0.5")},
 	{"sine", pacing("sine of 16 s, half the limit", "--arrival", "sine", "--demand", "0.5")},
 	{"shapes", shapes},

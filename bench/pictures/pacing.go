@@ -40,21 +40,8 @@ func pacing(name string, args ...string) func(context.Context, *loadgen) error {
 func cells(r *load.Report) []string {
 	d := func(ns int64) string { return time.Duration(ns).Round(time.Millisecond).String() }
 	return []string{
-		fmt.Sprintf("%.2f", r.Summary.PeakToMean50ms), fmt.Sprintf("%.2f", r.Summary.PeakToMean10ms),
-		d(r.Summary.DelayNs.P50), d(r.Summary.DelayNs.P99), fmt.Sprintf("%.4f", used(r)),
+		fmt.Sprintf("%.2f", r.Summary.PeakToMean50ms), d(r.Summary.DelayNs.P50), d(r.Summary.DelayNs.P99),
 	}
-}
-
-// used is what was issued of the limit, from the first window that was measured to
-// the last but the end.
-func used(r *load.Report) float64 {
-	var issued, limit int64
-	for _, w := range r.Windows {
-		if !w.Start.Before(r.Began) && w.Start.Before(r.Began.Add(16*time.Second)) {
-			issued, limit = issued+w.Issued, limit+w.Limit
-		}
-	}
-	return float64(issued) / float64(max(limit, 1))
 }
 
 // setRow replaces the row of a document's table that begins with name.

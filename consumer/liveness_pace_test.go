@@ -1,0 +1,70 @@
+package consumer_test
+
+import (
+	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/feed"
+	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// paces is a source under whose policies the pace can be changed.
+type paces struct {
+	consumer.Source
+	feed.Sink               // of the limiters
+	revision  int64         // of the newest change; the source numbers its own
+	now       []quota.Limit // of the pace
+}
+
+func (s *paces) Subscribe(provider string, create func() feed.Sink) (feed.Sink, func() error, error) {
+	_, leave, err := s.Source.Subscribe(provider, func() feed.Sink {
+		s.Sink = create()
+		return s
+	})
+	return s.Sink, leave, err
+}
+
+func (s *paces) Apply(at clock.Instant, c protocol.Change) {
+	s.revision++
+	c.Revision = s.revision
+	s.Sink.Apply(at, c)
+}
+
+// pace puts a pace into the view, or takes it out.
+func (s *paces) pace(p *protocol.Pace) {
+	if s.now = nil; p != nil {
+		s.now = p.Limits
+	}
+	s.Apply(s.Clock().Now(), protocol.Change{Pace: p, PaceDeleted: p == nil})
+}
+
+// pace lets the total of an adaptive policy be another.
+func (h *play) pace() {
+	if h.newest().Adaptive.Floor == 0 || h.instances == 1 {
+		return // a FixedSource forgets the pace when it is set
+	}
+	h.disturb()
+	var p *protocol.Pace
+	if h.rng.IntN(4) > 0 {
+		p = &protocol.Pace{Limits: h.randomLimits()}
+	}
+	h.paces.pace(p)
+	h.note("pace %v", h.paces.now)
+	h.set(now(), h.underPace(h.asked))
+}
+
+// underPace returns a policy with the limits in force under the pace.
+func (h *play) underPace(p quota.Policy) quota.Policy {
+	h.asked = p.WithDefaults()
+	p = h.asked.Clone()
+	for _, limits := range append(changed(&p), p.Limits) {
+		for i, l := range limits {
+			for _, paced := range h.paces.now {
+				if p.Adaptive.Floor > 0 && paced.Window == l.Window {
+					limits[i].Permits = min(l.Permits, max(paced.Permits, (l.Permits*p.Adaptive.Floor+99)/100))
+				}
+			}
+		}
+	}
+	return p
+}
