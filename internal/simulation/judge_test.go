@@ -105,25 +105,28 @@ func (w *world) against(s int, win quota.Window, b *book, part []int64, sum int6
 	if total == unlimited || w.formerly(s, quota.ShapeSliding) || w.formerly(s, quota.ShapeBucket) {
 		return nil // see judgeSpans for the latter
 	}
-	if sum > total || w.exceeds(s, win, b, part) != nil {
-		s = w.given(s, win)
-		total = w.total(s, win)
+	end, other := s, s
+	if sum > total || w.exceeds(s, s, win, b, part) != nil {
+		end, other = w.given(s, win)
+		total = max(w.total(end, win), w.total(other, win))
 	}
 	if sum > total {
 		return &Violation{Window: win, Issued: sum, Bound: total}
 	}
-	return w.exceeds(s, win, b, part)
+	return w.exceeds(end, other, win, b, part)
 }
 
-// exceeds compares each incarnation with its share by a state.
-func (w *world) exceeds(s int, win quota.Window, b *book, part []int64) *Violation {
+// exceeds compares each incarnation with the larger of its shares by two states.
+func (w *world) exceeds(s, other int, win quota.Window, b *book, part []int64) *Violation {
 	if s < 0 {
 		return nil
 	}
 	_, shares, _ := share.Of(&w.etcd.states[s].view, win)
+	_, others, _ := share.Of(&w.etcd.states[other].view, win)
 	for i, p := range part {
-		if p += w.lentOf(b.ids[i], win); p > shares[b.ids[i]] && !w.trick(SameID) {
-			return &Violation{Window: win, Issued: p, Bound: shares[b.ids[i]], Actor: b.ids[i]}
+		bound := max(shares[b.ids[i]], others[b.ids[i]])
+		if p += w.lentOf(b.ids[i], win); p > bound && !w.trick(SameID) {
+			return &Violation{Window: win, Issued: p, Bound: bound, Actor: b.ids[i]}
 		}
 	}
 	return nil
@@ -131,15 +134,14 @@ func (w *world) exceeds(s int, win quota.Window, b *book, part []int64) *Violati
 
 // given returns the end of the run of states from s on of which none takes a permit
 // of the window from anybody, as far as they were committed before the window ended
-// on the last clock. Of the line that a restore took back and the one after it, the
-// one counts that allows more.
-func (w *world) given(s int, win quota.Window) int {
+// on the last clock: on the line that a restore took back, and on the one after it.
+// Some may go by the one and some by the other (docs/protocol.md).
+func (w *world) given(s int, win quota.Window) (end, other int) {
 	last := w.stateAt(win.End() - epoch + w.e)
-	end := s
+	end, other = s, s
 	for n := s + 1; n <= last && w.takesNothing(end, n, win); n++ {
 		end = n
 	}
-	other := s
 	for n := s + 1; n <= last; n++ {
 		if w.etcd.states[n].lost {
 			continue
@@ -149,10 +151,7 @@ func (w *world) given(s int, win quota.Window) int {
 		}
 		other = n
 	}
-	if w.total(other, win) > w.total(end, win) {
-		return other
-	}
-	return end
+	return end, other
 }
 
 // takesNothing reports whether everybody has at least as much of a window by state v
