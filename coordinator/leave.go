@@ -108,7 +108,7 @@ func (p *membership) keepDebt(ctx context.Context) bool {
 		_, err = p.s.kv.Put(ctx, p.s.keys.Report(p.provider, id), string(b), clientv3.WithLease(l.ID))
 	}
 	if err != nil {
-		p.s.o.Logger.Warn("the debt is in no report", "provider", p.provider, "debt", r.Debt, "error", err)
+		p.s.o.Logger.Warn("could not keep the unpaid debt for operators", "provider", p.provider, "debt", r.Debt, "error", err)
 	}
 	return err == nil
 }

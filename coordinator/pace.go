@@ -36,10 +36,13 @@ func (p *membership) paceLocked(pace *protocol.Pace) {
 func (p *membership) pace(last *reporting, now int64) {
 	p.mu.Lock()
 	rank, ids := time.Duration(p.tracker.Rank(p.id)), p.tracker.IDs()
-	turn := p.key != "" && p.until == 0 && rank <= deputies && slices.Contains(ids, p.id)
+	turn := p.key != "" && p.until == 0 && slices.Contains(ids, p.id)
 	policy, pace, age := p.policy, p.paced, time.Duration(now-p.pacedAt)
 	id, created, revision := p.id, p.created, p.tracker.Revision(view.Pace)
 	p.mu.Unlock()
+	if last.paced == 0 && rank > deputies {
+		last.paced = now // not all of a fleet that starts read at once
+	}
 	if !turn || last.paced != 0 && time.Duration(now-last.paced) < (1+4*rank)*dividePause(len(ids)) {
 		return
 	}
@@ -52,8 +55,11 @@ func (p *membership) pace(last *reporting, now int64) {
 		if _, err := p.reportsOf(c, ids, func(_ string, r *quota.Report) { reports = append(reports, *r) }); err != nil {
 			return
 		}
-		var changes bool
-		if next, changes = nextPace(policy, pace, reports, age, time.Unix(0, p.s.o.Clock.Wall())); !changes {
+		changes, broken := false, pace == nil && revision != 0
+		if next, changes = nextPace(policy, pace, reports, age, time.Unix(0, p.s.o.Clock.Wall())); !changes && !broken {
+			p.mu.Lock()
+			p.unpaced = nil // there is nothing to write
+			p.mu.Unlock()
 			return
 		}
 	}
@@ -86,7 +92,8 @@ func (p *membership) pace(last *reporting, now int64) {
 
 // nextPace returns the pace after one that was learned of so long ago, nil where the
 // policy's limits are in force; ok is false if it stays. Of what was refused, reports
-// count that tell of the same pace. No limit is above what the provider states.
+// count that tell of the same pace. No limit is above what the provider states. A pace
+// that lowers nothing any more goes, or it would bind an operator's larger limit.
 func nextPace(policy *quota.Policy, pace *protocol.Pace, reports []quota.Report, age time.Duration, now time.Time) (next *protocol.Pace, ok bool) {
 	limits := policy.LimitsAt(now.UnixNano())
 	e := evidenceOf(policy, pace, reports, limits)
@@ -123,9 +130,9 @@ func nextPace(policy *quota.Policy, pace *protocol.Pace, reports []quota.Report,
 		next.Past = next.Past[max(0, len(next.Past)-protocol.MaxPastPaces):]
 	}
 	if whole {
-		next = nil // an operator's larger limit counts at once
+		next = nil
 	}
-	return next, ok
+	return next, ok || whole && pace != nil
 }
 
 // evidence is what the reports say of a pace.

@@ -81,6 +81,7 @@ func TestNextPace(t *testing.T) {
 		"nothing hides what is less":     {paceOf(7, 900), 0, []quota.Report{stating("0/s"), stating("600/s")}, 600, false},
 		"of another window":              {paceOf(7, 600), 0, []quota.Report{stating("10/2s")}, 0, true},
 		"it states nonsense":             {paceOf(7, 600), 0, []quota.Report{stating("0/s"), stating("-5/s"), stating("x")}, 0, true},
+		"the limit was lowered to it":    {paceOf(7, 1000), 0, nil, 0, false},
 		"no reports":                     {paceOf(7, 600), time.Minute, nil, 0, true},
 	} {
 		next, ok := nextPace(adaptive(1000, 20), test.pace, test.reports, test.age, now)
@@ -307,21 +308,38 @@ func TestAPaceThatMayNotBeWrittenIsReported(t *testing.T) {
 	await.Until(t, "the problem is over", l.is(func(r *recorder) bool { return r.trouble == nil }))
 }
 
-// A pace that no policy follows any more would hold back the next one that does.
-func TestAPaceThatNobodyFollowsIsDeleted(t *testing.T) {
+// A pace that no policy follows any more would hold back the next one that does. One that
+// cannot be read is a problem that all report.
+func TestAPaceThatLowersNothingIsDeleted(t *testing.T) {
 	t.Parallel()
-	f := setup(t)
-	f.set("p", "10/s")
 	value, err := json.Marshal(paceOf(0, 3))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := f.write(clientv3.OpPut(f.admin.keys.Pace("p"), string(value))); err != nil {
-		t.Fatal(err)
+	lower := *adaptive(3, 50)
+	for name, test := range map[string]struct {
+		policy quota.Policy
+		value  string
+	}{
+		"not adaptive":       {quota.Policy{Limits: lower.Limits}, string(value)},
+		"at the limit":       {lower, string(value)},
+		"that is not a pace": {lower, "{"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := setup(t)
+			if _, err := f.admin.Put(t.Context(), "p", test.policy, AnyRevision); err != nil {
+				t.Fatal(err)
+			}
+			key := f.admin.keys.Pace("p")
+			if err := f.write(clientv3.OpPut(key, test.value)); err != nil {
+				t.Fatal(err)
+			}
+			f.subscribe(f.join(Options{}), "p")
+			await.Until(t, "it is deleted", func() bool {
+				r, err := f.client.Get(t.Context(), key)
+				return err == nil && r.Count == 0
+			})
+		})
 	}
-	f.subscribe(f.join(Options{}), "p")
-	await.Until(t, "it is deleted", func() bool {
-		s, err := f.admin.Get(t.Context(), "p")
-		return err == nil && s.Pace == nil
-	})
 }

@@ -294,7 +294,7 @@ func TestThePaceIsOnThePage(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, dashboardFlags{})
 	paced(s.bench, s.client)
-	if m := s.first("payments/charge"); m.State.Detail == nil || m.State.Detail.Pace != "588/s" {
+	if m := s.first("payments/charge"); m.State.Detail == nil || m.State.Detail.Pace != "588/s,17640/1m" {
 		t.Errorf("%+v", m)
 	}
 }

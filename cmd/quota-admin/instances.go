@@ -24,8 +24,8 @@ type instancesJSON struct {
 	// Limit is the shortest one in force, which the shares are of; null where
 	// none is.
 	Limit *limitJSON `json:"limit"`
-	// Pace is in force instead of Limit, while the provider answers 429.
-	Pace *limitJSON `json:"pace,omitempty"`
+	// Pace is the totals in force, like "600/s", if an adaptive policy has lowered one.
+	Pace string `json:"pace,omitempty"`
 	// Level is that in force for the running window, null unless shares are by
 	// demand.
 	Level *levelJSON `json:"level,omitempty"`
@@ -119,9 +119,7 @@ func (a *app) showInstances(f *coordinator.Fleet, explain bool, now time.Time) e
 	if sum.Limit != nil {
 		data.Limit = &limitJSON{sum.Limit.Permits, sum.Limit.Window.String()}
 	}
-	if sum.Pace != nil {
-		data.Pace = &limitJSON{sum.Pace.Permits, sum.Pace.Window.String()}
-	}
+	data.Pace = sum.Pace
 	if explain {
 		data.explain(f, now, sum.Limit)
 	}

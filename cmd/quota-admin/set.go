@@ -184,7 +184,7 @@ var fields = []field{
 		value(whole(0, 8), func(p *quota.Policy, v int64) { p.BackoffQuorum = v })},
 	{"backoff-max", "longest `duration` of a pause that a provider can ask for; new policies: 1m",
 		value(positive, func(p *quota.Policy, d time.Duration) { p.BackoffMax = d })},
-	{"adaptive", "let the limit follow a provider that answers 429: `RULE` as in floor=20%,decrease=30%,increase=3%,every=5s, of which floor is needed; or off", parseAdaptive},
+	{"adaptive", "let the total follow a provider that answers 429: `RULE` is floor=20%[,decrease=30%][,increase=3%][,every=5s], or off; a part left out has its default", parseAdaptive},
 	{"zone", "time `ZONE` of limits per day (d) and month (mo), as in Europe/Berlin; new policies: UTC",
 		value(zone, func(p *quota.Policy, v string) { p.Zone = v })},
 	{"max-step", "greatest `FACTOR` of one change, up or down: kept in the policy, and used now; new policies: 10x",
@@ -304,6 +304,9 @@ func parseAdaptive(text string) (set func(*quota.Policy), err error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", part, err)
 		}
+	}
+	if text != "off" && a.Floor == 0 {
+		return nil, errors.New("floor is missing, as in floor=20%")
 	}
 	return func(p *quota.Policy) { p.Adaptive = a }, nil
 }

@@ -224,9 +224,7 @@ func detailOf(p *live.Provider, now time.Time) *detail {
 		Troubles: slices.Clone(p.Status.Troubles), Columns: columns, SumOfShares: p.Status.SumOfShares, Instances: [][]any{}, Events: append([]live.Event{}, p.Events...),
 		Gone: f.Policy.Revision == 0 && len(f.Instances) == 0,
 	}
-	if pace := p.Status.Pace; pace != nil {
-		d.Pace = pace.String()
-	}
+	d.Pace = p.Status.Pace
 	for i := range f.Instances[:min(len(f.Instances), instancesAtMost)] {
 		d.Instances = append(d.Instances, p.Line(&f.Instances[i], now))
 	}

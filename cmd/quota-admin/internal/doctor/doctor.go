@@ -156,9 +156,9 @@ func judgeFleet(c *Chart, f *coordinator.Fleet, now time.Time) {
 		c.add(problem, "fleet", f.Provider, "see who may write under the provider's keys (quota-admin roles list), and delete what no instance wrote",
 			"shares sum to %d, more than the total of %d", s.SumOfShares, s.Limit.Permits)
 	}
-	if s := live.StatusOf(f, now); s.Pace != nil {
-		c.add(note, "fleet", f.Provider, "if it stays so, ask for more, or lower the limit: quota-admin set "+f.Provider+" "+s.Pace.String(),
-			"the pace is %v, below the limit of %v: the provider answered 429 to %d of %d calls", s.Pace, s.Limit, f.Pace.Refused, f.Pace.Issued)
+	if s := live.StatusOf(f, now); s.Pace != "" {
+		c.add(note, "fleet", f.Provider, "if it stays so, ask for more, or lower the limit: quota-admin set "+f.Provider+" "+s.Pace,
+			"the pace is %s, below the limit; when it last changed, %d of %d permits had been refused", s.Pace, f.Pace.Refused, f.Pace.Issued)
 	}
 	if len(versions) > 1 { // fine while it is rolled out
 		slices.Sort(versions)

@@ -363,7 +363,7 @@ func (p *Provider) seeRefusals(now time.Time, refused float64) {
 type Status struct {
 	// Limit is the shortest in force, which shares are of; nil if none is.
 	Limit          *quota.Limit
-	Pace           *quota.Limit // in force instead of that, while the provider answers 429; else nil
+	Pace           string // the totals in force, if an adaptive policy has lowered one; else empty
 	Mode           quota.Mode
 	Instances      int
 	Applied        int // that reported the policy that is set
@@ -384,8 +384,12 @@ func StatusOf(f *coordinator.Fleet, now time.Time) Status {
 		s.Mode = f.Policy.Policy.Mode
 		if limits := f.Policy.Policy.LimitsAt(now.UnixNano()); len(limits) > 0 {
 			s.Limit = &limits[0]
-			if pace := f.Pace.Total(&f.Policy.Policy, s.Limit.Permits, s.Limit.Window); pace < s.Limit.Permits {
-				s.Pace = &quota.Limit{Permits: pace, Window: s.Limit.Window}
+			paced := slices.Clone(limits)
+			for i, l := range limits {
+				paced[i].Permits = f.Pace.Total(&f.Policy.Policy, l.Permits, l.Window)
+			}
+			if !slices.Equal(paced, limits) {
+				s.Pace = quota.FormatLimits(paced)
 			}
 		}
 	}
@@ -407,8 +411,8 @@ func (s *Status) Line() string {
 		if s.Mode != quota.ModeEnforce {
 			total += " (mode " + format.Clean(string(s.Mode)) + ")"
 		}
-		if s.Pace != nil {
-			total += fmt.Sprintf(" (pace %v)", s.Pace)
+		if s.Pace != "" {
+			total += fmt.Sprintf(" (pace %s)", s.Pace)
 		}
 	}
 	line := fmt.Sprintf("%s, %s, sum of shares %d", total, format.Count(s.Instances, "instance"), s.SumOfShares)
