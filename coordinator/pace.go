@@ -55,8 +55,9 @@ func (p *membership) pace(last *reporting, now int64) {
 		if _, err := p.reportsOf(c, ids, func(_ string, r *quota.Report) { reports = append(reports, *r) }); err != nil {
 			return
 		}
-		changes, broken := false, pace == nil && revision != 0
-		if next, changes = nextPace(policy, pace, reports, age, time.Unix(0, p.s.o.Clock.Wall())); !changes && !broken {
+		var changes bool
+		next, changes = nextPace(policy, pace, reports, age, time.Unix(0, p.s.o.Clock.Wall()))
+		if broken := pace == nil && revision != 0; !changes && !broken {
 			p.mu.Lock()
 			p.unpaced = nil // there is nothing to write
 			p.mu.Unlock()
