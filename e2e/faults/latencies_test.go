@@ -121,9 +121,15 @@ func (l *latencies) line(size int) string {
 			line += " - |"
 			continue
 		}
-		line += fmt.Sprintf(" %s, %s (%d) |", shown(took[len(took)/2]), shown(took[len(took)-1]), len(took))
+		line += fmt.Sprintf(" %s, %s (%d) |", shown(median(took)), shown(took[len(took)-1]), len(took))
 	}
 	return line + "\n"
+}
+
+// median returns the median of sorted samples, of which there is one at least.
+func median(sorted []time.Duration) time.Duration {
+	n := len(sorted)
+	return (sorted[(n-1)/2] + sorted[n/2]) / 2
 }
 
 // write puts the line of a size into the table in a document. Those of other

@@ -201,8 +201,9 @@ func measureLatencies(t *testing.T, size, samples int) {
 		playing.Go(func() {
 			defer l.spend()()
 			for round := range rounds {
-				// All samples together meet a window at every part of it.
-				part := window * time.Duration(round*lanes+i) / time.Duration(rounds*lanes)
+				// All samples together meet a window at every part of it, in the middle of
+				// equal slots, or their median would be off by half of one.
+				part := window * time.Duration(2*(round*lanes+i)+1) / time.Duration(2*rounds*lanes)
 				if err := l.play(part); err != nil {
 					t.Errorf("%s: %v", l.provider, err)
 					return
