@@ -130,14 +130,16 @@ func (w *Watch) Run(ctx context.Context) {
 }
 
 // took takes an answer that came at the instant at. If the machine slept while
-// the question was under way, the sample is worth nothing.
+// the question was under way, the sample is worth nothing, but its server has
+// answered: one that answers sooner after the sleep is no majority.
 func (w *Watch) took(at clock.Instant, q Question, a answer) {
 	w.under--
 	w.look(at)
+	s := w.group.servers[q.Server]
 	if a.problem == "" && (q.jumps != w.clock.Jumps() || at.Wall-at.Mono-q.lead >= int64(clock.StepThreshold)) {
-		a = answer{problem: "the clock jumped meanwhile"}
+		a, s.voter = answer{problem: "the clock jumped meanwhile"}, true
 	}
-	w.group.servers[q.Server].take(at.Mono, a, w.group.every)
+	s.take(at.Mono, a, w.group.every)
 	w.conclude(at.Mono, a.problem == "")
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -258,5 +259,35 @@ func TestASleepBeforeTheFirstVerdict(t *testing.T) {
 				t.Errorf("slept after %d steps, known %v: off by %v, and said to be by at most %v", when, known, time.Duration(c.Offset())-sleep, bound)
 			}
 		}
+	}
+}
+
+// TestAServerOfBeforeASleepVotes: a server whose answer was worth nothing, because the
+// machine slept meanwhile, is counted when another one alone answers after that.
+func TestAServerOfBeforeASleepVotes(t *testing.T) {
+	mono, slept := int64(0), int64(0)
+	now := func() clock.Instant {
+		mono += int64(time.Millisecond)
+		return clock.Instant{Mono: mono, Wall: mono + slept}
+	}
+	c := clock.Started(now(), nil)
+	w, err := New(c, []string{"a", "b", "liar"}, 16*time.Second, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Begin(now().Mono)
+	asked, _ := w.Due(now())
+	slept = int64(100 * time.Millisecond)
+	w.Unanswered(now(), asked[2])
+	w.Answered(now(), asked[0], 0, time.Millisecond)
+	w.Answered(now(), asked[1], 0, time.Millisecond)
+	for asked = nil; len(asked) == 0; {
+		mono += int64(time.Second)
+		all, _ := w.Due(now())
+		asked = slices.DeleteFunc(all, func(q Question) bool { return q.Server != 2 })
+	}
+	w.Answered(now(), asked[0], int64(time.Minute), time.Millisecond)
+	if bound, known := c.Measured(); known {
+		t.Errorf("one server of three that have answered set the clock, to within %v", bound)
 	}
 }
