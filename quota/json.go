@@ -64,42 +64,26 @@ type wireChange struct {
 }
 
 type wireAdaptive struct {
-	Floor    int64    `json:"floor_percent"`
-	Decrease int64    `json:"decrease_percent"`
-	Increase int64    `json:"increase_percent"`
-	Every    duration `json:"every"`
+	Adaptive
+	Every duration `json:"every"`
 }
 
+// plainPolicy has the fields that JSON writes as they are.
+type plainPolicy Policy
+
 type wirePolicy struct {
-	Schema     int              `json:"schema"`
-	Limits     []wireLimit      `json:"limits"`
-	Budgets    []wireLimit      `json:"budgets,omitempty"` // apart: other versions can read the rest, and see what is required
-	Zone       string           `json:"zone,omitempty"`
-	Share      ShareRule        `json:"share"`
-	Weights    map[string]int64 `json:"weights,omitempty"`
-	Floor      int64            `json:"floor_percent,omitempty"`
-	Mode       Mode             `json:"mode"`
-	Settle     duration         `json:"settle"`
-	Freshness  duration         `json:"freshness"`
-	ClockError duration         `json:"clock_error"`
-	Outage     Outage           `json:"outage"`
-	Guard      guard            `json:"guard"`
-	GuardAuto  bool             `json:"guard_auto,omitempty"`
-	Pacing     Pacing           `json:"pacing"`
-	Shape      Shape            `json:"shape,omitempty"`
-	Burst      int64            `json:"burst,omitempty"`
-	WarmUp     duration         `json:"warm_up,omitzero"`
-	Backoff    Backoff          `json:"backoff"`
-	Quorum     int64            `json:"backoff_quorum,omitempty"`
-	BackoffMax duration         `json:"backoff_max,omitzero"`
-	Adaptive   wireAdaptive     `json:"adaptive,omitzero"`
-	From       time.Time        `json:"from,omitzero"`
-	Next       []wireChange     `json:"next,omitempty"`
-	MaxStep    float64          `json:"max_step,omitzero"`
-	Requires   []string         `json:"requires,omitempty"`
-	Author     string           `json:"author,omitempty"`
-	Reason     string           `json:"reason,omitempty"`
-	Time       time.Time        `json:"time,omitzero"`
+	Schema  int         `json:"schema"`
+	Limits  []wireLimit `json:"limits"`
+	Budgets []wireLimit `json:"budgets,omitempty"` // apart: other versions can read the rest, and see what is required
+	plainPolicy
+	Settle     duration     `json:"settle"`
+	Freshness  duration     `json:"freshness"`
+	ClockError duration     `json:"clock_error"`
+	Guard      guard        `json:"guard"`
+	WarmUp     duration     `json:"warm_up,omitzero"`
+	BackoffMax duration     `json:"backoff_max,omitzero"`
+	Adaptive   wireAdaptive `json:"adaptive,omitzero"`
+	Next       []wireChange `json:"next,omitempty"`
 }
 
 func limitsToWire(limits []Limit) []wireLimit {
@@ -122,21 +106,19 @@ func limitsFromWire(w []wireLimit) []Limit {
 func (p Policy) MarshalJSON() ([]byte, error) {
 	p = p.WithDefaults()
 	w := wirePolicy{
-		Schema: Schema, Limits: limitsToWire(p.Limits), Budgets: limitsToWire(p.Budgets), Zone: p.Zone, Share: p.Share, Weights: p.Weights, Floor: p.Floor, Mode: p.Mode,
+		Schema: Schema, Limits: limitsToWire(p.Limits), Budgets: limitsToWire(p.Budgets), plainPolicy: plainPolicy(p),
 		Settle: duration(p.Settle), Freshness: duration(p.Freshness), ClockError: duration(p.ClockError),
-		Outage: p.Outage, Guard: guard{fixed: p.Guard}, GuardAuto: p.GuardAuto, Pacing: p.Pacing,
-		Shape: p.Shape, Burst: p.Burst, WarmUp: duration(p.WarmUp), Backoff: p.Backoff, Quorum: p.BackoffQuorum,
-		Adaptive: wireAdaptive{p.Adaptive.Floor, p.Adaptive.Decrease, p.Adaptive.Increase, duration(p.Adaptive.Every)},
-		From:     p.From.UTC(), Requires: append(p.Requires, p.implied()...), Author: p.Author, Reason: p.Reason, Time: p.Time.UTC(),
+		Guard: guard{fixed: p.Guard}, WarmUp: duration(p.WarmUp), Adaptive: wireAdaptive{p.Adaptive, duration(p.Adaptive.Every)},
 	}
+	w.From, w.Time, w.Requires = p.From.UTC(), p.Time.UTC(), append(p.Requires, p.implied()...)
 	if !p.shaped() {
 		w.Shape = "" // as versions write it that know no other
 	}
 	if p.BackoffMax != defaultBackoffMax {
 		w.BackoffMax = duration(p.BackoffMax)
 	}
-	if p.MaxStep != defaultMaxStep {
-		w.MaxStep = p.MaxStep
+	if p.MaxStep == defaultMaxStep {
+		w.MaxStep = 0
 	}
 	for _, c := range p.Next {
 		w.Next = append(w.Next, wireChange{c.From.UTC(), limitsToWire(c.Limits)})
@@ -160,15 +142,12 @@ func (p *Policy) UnmarshalJSON(b []byte) error {
 	case w.Schema != Schema:
 		return fmt.Errorf("policy: schema %d is not the one this version knows, %d: upgrade, or write it again with this version's tools", w.Schema, Schema)
 	}
-	*p = Policy{
-		Limits: limitsFromWire(w.Limits), Budgets: limitsFromWire(w.Budgets), Zone: w.Zone, Share: w.Share, Weights: w.Weights, Floor: w.Floor, Mode: w.Mode,
-		Settle: time.Duration(w.Settle), Freshness: time.Duration(w.Freshness), ClockError: time.Duration(w.ClockError),
-		Outage: w.Outage, Guard: w.Guard.fixed, GuardAuto: w.GuardAuto || w.Guard.auto, Pacing: w.Pacing,
-		Shape: w.Shape, Burst: w.Burst, WarmUp: time.Duration(w.WarmUp),
-		Backoff: w.Backoff, BackoffQuorum: w.Quorum, BackoffMax: time.Duration(w.BackoffMax),
-		Adaptive: Adaptive{w.Adaptive.Floor, w.Adaptive.Decrease, w.Adaptive.Increase, time.Duration(w.Adaptive.Every)},
-		From:     w.From, MaxStep: w.MaxStep, Requires: w.Requires, Author: w.Author, Reason: w.Reason, Time: w.Time,
-	}
+	*p = Policy(w.plainPolicy)
+	p.Limits, p.Budgets = limitsFromWire(w.Limits), limitsFromWire(w.Budgets)
+	p.Settle, p.Freshness, p.ClockError = time.Duration(w.Settle), time.Duration(w.Freshness), time.Duration(w.ClockError)
+	p.Guard, p.GuardAuto = w.Guard.fixed, w.GuardAuto || w.Guard.auto
+	p.WarmUp, p.BackoffMax = time.Duration(w.WarmUp), time.Duration(w.BackoffMax)
+	p.Adaptive, p.Adaptive.Every = w.Adaptive.Adaptive, time.Duration(w.Adaptive.Every)
 	for _, c := range w.Next {
 		p.Next = append(p.Next, LimitChange{c.From, limitsFromWire(c.Limits)})
 	}

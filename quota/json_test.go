@@ -38,19 +38,19 @@ func TestJSONGolden(t *testing.T) {
 	}{
 		{
 			"defaults are written out", Policy{Limits: []Limit{{300_000, time.Second}}},
-			`{"schema":1,"limits":[{"permits":300000,"window":"1s"}],"share":"equal","mode":"enforce","settle":"3s","freshness":"2.5s","clock_error":"50ms","outage":"hold","guard":"0s","pacing":"off","backoff":"fleet"}`,
+			`{"schema":1,"limits":[{"permits":300000,"window":"1s"}],"share":"equal","mode":"enforce","outage":"hold","pacing":"off","backoff":"fleet","settle":"3s","freshness":"2.5s","clock_error":"50ms","guard":"0s"}`,
 		},
 		{
 			"every field", fullPolicy(),
-			`{"schema":1,"limits":[{"permits":500,"window":"2s"},{"permits":10000,"window":"1m0s"}],"share":"demand","weights":{"big":8},"floor_percent":20,"mode":"shadow","settle":"5s","freshness":"4s","clock_error":"20ms","outage":"stop","guard":"50ms","pacing":"even","backoff":"instance","backoff_quorum":3,"backoff_max":"2m0s","from":"2027-01-01T00:00:00Z","next":[{"from":"2027-01-01T01:00:00.000000001Z","limits":[{"permits":7,"window":"1.5s"}]}],"max_step":2.5,"requires":["levels"],"author":"ann@host","reason":"campaign","time":"2026-12-31T23:59:00Z"}`,
+			`{"schema":1,"limits":[{"permits":500,"window":"2s"},{"permits":10000,"window":"1m0s"}],"share":"demand","weights":{"big":8},"floor_percent":20,"mode":"shadow","outage":"stop","pacing":"even","backoff":"instance","backoff_quorum":3,"from":"2027-01-01T00:00:00Z","max_step":2.5,"requires":["levels"],"author":"ann@host","reason":"campaign","time":"2026-12-31T23:59:00Z","settle":"5s","freshness":"4s","clock_error":"20ms","guard":"50ms","backoff_max":"2m0s","next":[{"from":"2027-01-01T01:00:00.000000001Z","limits":[{"permits":7,"window":"1.5s"}]}]}`,
 		},
 		{
 			"times are UTC", Policy{Limits: []Limit{{1, time.Second}}, From: newYear.In(time.FixedZone("", 3600))},
-			`{"schema":1,"limits":[{"permits":1,"window":"1s"}],"share":"equal","mode":"enforce","settle":"3s","freshness":"2.5s","clock_error":"50ms","outage":"hold","guard":"0s","pacing":"off","backoff":"fleet","from":"2027-01-01T00:00:00Z"}`,
+			`{"schema":1,"limits":[{"permits":1,"window":"1s"}],"share":"equal","mode":"enforce","outage":"hold","pacing":"off","backoff":"fleet","from":"2027-01-01T00:00:00Z","settle":"3s","freshness":"2.5s","clock_error":"50ms","guard":"0s"}`,
 		},
 		{
 			"a shape requires its feature", Policy{Limits: []Limit{{100, time.Second}}, Shape: ShapeBucket, Burst: 20, WarmUp: time.Minute, Requires: []string{"levels"}},
-			`{"schema":1,"limits":[{"permits":100,"window":"1s"}],"share":"equal","mode":"enforce","settle":"3s","freshness":"2.5s","clock_error":"50ms","outage":"hold","guard":"0s","pacing":"off","shape":"bucket","burst":20,"warm_up":"1m0s","backoff":"fleet","requires":["levels","shapes"]}`,
+			`{"schema":1,"limits":[{"permits":100,"window":"1s"}],"share":"equal","mode":"enforce","outage":"hold","pacing":"off","shape":"bucket","burst":20,"backoff":"fleet","requires":["levels","shapes"],"settle":"3s","freshness":"2.5s","clock_error":"50ms","guard":"0s","warm_up":"1m0s"}`,
 		},
 	} {
 		got, err := json.Marshal(test.value)
@@ -246,5 +246,5 @@ func ExamplePolicy() {
 	fmt.Println(string(b), err)
 	// Output:
 	// settle 1s: too short: with freshness 990ms, clock_error 50ms and a longest window of 1m0s it must be at least 1.153s; raise settle, or lower freshness
-	// {"schema":1,"limits":[{"permits":500,"window":"2s"},{"permits":10000,"window":"1m0s"}],"share":"equal","mode":"enforce","settle":"3s","freshness":"2.5s","clock_error":"50ms","outage":"hold","guard":"0s","pacing":"off","backoff":"fleet","author":"ann@host"} <nil>
+	// {"schema":1,"limits":[{"permits":500,"window":"2s"},{"permits":10000,"window":"1m0s"}],"share":"equal","mode":"enforce","outage":"hold","pacing":"off","backoff":"fleet","author":"ann@host","settle":"3s","freshness":"2.5s","clock_error":"50ms","guard":"0s"} <nil>
 }

@@ -111,86 +111,86 @@ const (
 type Policy struct {
 	// Limits must all admit a permit; with Budgets 1 to 8 of them, each with a
 	// window length of its own, shortest first.
-	Limits []Limit
+	Limits []Limit `json:"-"`
 	// Budgets are the limits of windows above MaxWindow, shortest first. No instance has
 	// a share of them: each takes permits from etcd before it needs them. WithDefaults
 	// moves them here from Limits. If there is no other limit it adds one of as many
 	// permits a second.
-	Budgets []Limit
+	Budgets []Limit `json:"-"`
 	// Zone is the time zone of days and months, such as "Europe/Berlin"; default UTC.
-	Zone string
+	Zone string `json:"zone,omitempty"`
 	// Share is how the total is divided; default ShareEqual.
-	Share ShareRule
+	Share ShareRule `json:"share"`
 	// Weights override the weights that instances joined with, by instance
 	// name, for ShareWeighted; at most 256 of them, each 1 to MaxWeight.
-	Weights map[string]int64
+	Weights map[string]int64 `json:"weights,omitempty"`
 	// Floor is the part of the total that ShareDemand always divides equally,
 	// in percent, so that an instance that wakes is never at zero; 1 to 100,
 	// default 10.
-	Floor int64
+	Floor int64 `json:"floor_percent,omitempty"`
 	// Mode is default ModeEnforce.
-	Mode Mode
+	Mode Mode `json:"mode"`
 	// Settle is S, how long a share is held back that grows by a join, a crash or
 	// another division; 100 ms to MaxSettle, default DefaultSettle.
-	Settle time.Duration
+	Settle time.Duration `json:"-"`
 	// Freshness is S', how old the proof of a view may be; default as at
 	// DefaultFreshness. Settle must exceed it as MinSettleFor says.
-	Freshness time.Duration
+	Freshness time.Duration `json:"-"`
 	// ClockError is e, the bound on a host's wall-clock error; default
 	// DefaultClockError.
-	ClockError time.Duration
+	ClockError time.Duration `json:"-"`
 	// Outage is default OutageHold.
-	Outage Outage
+	Outage Outage `json:"outage"`
 	// Guard is g: nothing is issued within g of a window's edges. Under shapes
 	// other than ShapeFixed, g is the time that a call may take to the provider:
 	// the shape then holds for arrivals. Default 0, off.
-	Guard time.Duration
+	Guard time.Duration `json:"-"`
 	// GuardAuto makes the guard follow the clock: each instance adds to Guard the
 	// error that it has measured of its own clock, or ClockError where it has
 	// measured none. Guard is then what the way to the provider needs on top.
-	GuardAuto bool
+	GuardAuto bool `json:"guard_auto,omitempty"`
 	// Pacing is default PacingOff.
-	Pacing Pacing
+	Pacing Pacing `json:"pacing"`
 	// Shape is default ShapeFixed.
-	Shape Shape
+	Shape Shape `json:"shape,omitempty"`
 	// Burst is how many permits of each limit the fleet may issue at once under
 	// ShapeBucket; at least 1, and at most the permits of each limit. 0 stands for
 	// all of a limit's permits, and so does more than an announced limit has. An
 	// instance has its share of it, and at least 1 where it has a share of the
 	// limit.
-	Burst int64
+	Burst int64 `json:"burst,omitempty"`
 	// WarmUp is the time over which the share of an instance that has just
 	// started, or was held back, grows from a third to the whole; 100 ms to 1 h, 0
 	// for none. What such an instance leaves is not issued by others.
-	WarmUp time.Duration
+	WarmUp time.Duration `json:"-"`
 	// Backoff is default BackoffFleet. A policy in JSON without it has BackoffInstance,
 	// as written by versions that knew nothing else.
-	Backoff Backoff
+	Backoff Backoff `json:"backoff"`
 	// BackoffQuorum is how many instances the provider must ask for a pause within 2 s
 	// before it counts for all; 1 to 8. 0: one in fleets of up to 3, else two. One
 	// instance is enough where the provider refuses more than a tenth of its calls.
-	BackoffQuorum int64
+	BackoffQuorum int64 `json:"backoff_quorum,omitempty"`
 	// BackoffMax bounds the pause that a provider can ask for; 100 ms to 1 h, default
 	// 1 minute.
-	BackoffMax time.Duration
+	BackoffMax time.Duration `json:"-"`
 	// Adaptive lets the total follow what the provider takes. The zero value is off.
-	Adaptive Adaptive
+	Adaptive Adaptive `json:"-"`
 	// From is the instant from which the policy is in force: it rules the
 	// windows that start at or after it. Zero: every window.
-	From time.Time
+	From time.Time `json:"from,omitzero"`
 	// Next holds announced limit changes, in order of From.
-	Next []LimitChange
+	Next []LimitChange `json:"-"`
 	// MaxStep is the largest factor by which one change may multiply or divide a
 	// limit before operators' tools take it for a typing error and refuse it; 1
 	// to MaxPermits, default 10. Instances do not read it.
-	MaxStep float64
+	MaxStep float64 `json:"max_step,omitzero"`
 	// Requires names features that change shares. An instance that does not
 	// know one of them issues nothing and says so.
-	Requires []string
+	Requires []string `json:"requires,omitempty"`
 
-	Author string    // who wrote it, for the history
-	Reason string    // why, for the history
-	Time   time.Time // when, by the author's clock
+	Author string    `json:"author,omitempty"` // who wrote it, for the history
+	Reason string    `json:"reason,omitempty"` // why, for the history
+	Time   time.Time `json:"time,omitzero"`    // when, by the author's clock
 }
 
 // Adaptive says how the total in force, the pace, follows a provider that answers 429:
@@ -199,14 +199,14 @@ type Policy struct {
 // numbers.
 type Adaptive struct {
 	// Floor is the least pace, in percent of each limit; 1 to 100. 0: off.
-	Floor int64
+	Floor int64 `json:"floor_percent"`
 	// Decrease is the most that one cut takes, in percent of the pace; 1 to 90, default
 	// 30. A cut takes no more than the part of the calls that was refused, and 2%.
-	Decrease int64
+	Decrease int64 `json:"decrease_percent"`
 	// Increase is what one raise adds, in percent of each limit; 1 to 100, default 3.
-	Increase int64
+	Increase int64 `json:"increase_percent"`
 	// Every is the least time between a change and a raise; 2 s to 1 h, default 5 s.
-	Every time.Duration
+	Every time.Duration `json:"-"`
 }
 
 // LimitChange is an announced change: Limits rule the windows that start at or
