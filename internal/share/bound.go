@@ -32,7 +32,7 @@ func (h *History) bound(w quota.Window, now, offset, frozen int64) Bound {
 		return Bound{Reason: ReasonJoining}
 	}
 	from := min(h.lookback(w, now, offset), frozen)
-	t := h.tally(w, h.count-int64(len(h.log)-h.older(from)))
+	t := h.tally(w, h.changes-int64(len(h.log)-h.older(from)))
 	least := t.newest.least(t.kept)
 	b := Bound{
 		Permits: least.permits, Burst: least.burst, Reason: least.reason,
@@ -53,8 +53,8 @@ func (h *History) bound(w quota.Window, now, offset, frozen int64) Bound {
 // such a process it is earlier than the settle rule allows.
 func (h *History) opens(length time.Duration) int64 {
 	var e int64
-	for i := range h.terms {
-		e = max(e, h.terms[i].clockErr)
+	for _, t := range h.terms {
+		e = max(e, int64(t.rules.ClockError))
 	}
 	return add(h.resumed, 2*e+(2*e+int64(length))/protocol.DriftBound)
 }
@@ -66,8 +66,8 @@ func (h *History) opens(length time.Duration) int64 {
 func (h *History) lookback(w quota.Window, now, offset int64) int64 {
 	start := sub(w.Start(), offset)
 	from := now
-	for i := range h.terms {
-		if at := min(sub(start, h.terms[i].settle), now); h.terms[i].end >= at {
+	for _, t := range h.terms {
+		if at := min(sub(start, int64(t.rules.Settle)), now); t.end >= at {
 			from = min(from, at)
 		}
 	}
@@ -92,26 +92,22 @@ type Rules struct {
 // Rules returns the rules at the instant now. A view counts for its own S after
 // it was replaced. Before the first Reset they are the defaults.
 func (h *History) Rules(now, offset int64) Rules {
-	r, newest := Rules{Outage: quota.OutageHold}, h.newest()
-	settle, freshness, guard, clockErr, auto := newest.settle, newest.freshness, newest.guard, newest.clockErr, newest.autoGuard()
+	newest := h.newest()
+	own := &newest.rules
+	r := Rules{own.Settle, own.Freshness, own.Guard, own.ClockError, newest.autoGuard(), own.Outage, 0}
 	for _, t := range h.terms {
-		if t.end >= sub(now, t.settle) {
-			settle = max(settle, t.settle)
+		if t.end >= sub(now, int64(t.rules.Settle)) {
+			r.Settle = max(r.Settle, t.rules.Settle)
 		}
 	}
 	for _, t := range h.terms {
-		if t.end < sub(now, settle) {
+		if t.end < sub(now, int64(r.Settle)) {
 			continue
 		}
-		freshness, clockErr = min(freshness, t.freshness), min(clockErr, t.clockErr)
-		guard, auto = max(guard, t.guard), max(auto, t.autoGuard())
+		r.Freshness, r.ClockError = min(r.Freshness, t.rules.Freshness), min(r.ClockError, t.rules.ClockError)
+		r.Guard, r.GuardAuto = max(r.Guard, t.rules.Guard), max(r.GuardAuto, t.autoGuard())
 	}
-	r.ClockError, r.GuardAuto = time.Duration(clockErr), time.Duration(auto)
-	r.Settle, r.Freshness, r.Guard = time.Duration(settle), time.Duration(freshness), time.Duration(guard)
-	if p := newest.policy; p != nil && p.Outage != "" {
-		r.Outage = p.Outage
-	}
-	if auto == 0 {
+	if r.GuardAuto == 0 {
 		return r
 	}
 	for _, length := range append(h.Lengths(now, offset), newest.lengths...) {

@@ -28,7 +28,7 @@ func FillSeconds(total, floor int64, perSecond []int64) Level {
 // policy p's weights. The shares sum to total exactly. Each ID must occur once;
 // their order does not matter. A negative total counts as 0.
 func Weighted(total int64, instances []quota.Instance, p *quota.Policy, w quota.Window) map[string]int64 {
-	return (&terms{policy: p, weighted: true}).split(total, membersOf(instances), seedOf(w))
+	return (&terms{rules: quota.Policy{Share: quota.ShareWeighted, Weights: p.Weights}}).split(total, membersOf(instances), seedOf(w))
 }
 
 // Equal returns every instance's share of total permits in window w. The

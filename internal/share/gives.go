@@ -41,13 +41,14 @@ func gives(change *delta, c *lots) bool {
 // that depends on the fleet, and Gives reports false.
 func Gives(before, after *quota.Policy, w quota.Window) bool {
 	old, new := newTerms(before, 0, nil, nil), newTerms(after, 0, nil, nil)
-	return !old.shaped() && !new.shaped() && !new.byDemand && old.timedAs(new) && old.gives(new, &lots{w: w})
+	return !old.shaped() && !new.shaped() && new.rules.Share != quota.ShareDemand && old.timedAs(new) && old.gives(new, &lots{w: w})
 }
 
 // timedAs reports whether two views' terms have the same times.
 func (t *terms) timedAs(o *terms) bool {
-	return t.settle == o.settle && t.freshness == o.freshness && t.clockErr == o.clockErr &&
-		t.guard == o.guard && t.guardAuto == o.guardAuto
+	p, q := &t.rules, &o.rules
+	return p.Settle == q.Settle && p.Freshness == q.Freshness && p.ClockError == q.ClockError &&
+		p.Guard == q.Guard && p.GuardAuto == q.GuardAuto
 }
 
 // gives reports whether no participant has less by the terms after than by t.
@@ -63,7 +64,7 @@ func (t *terms) gives(after *terms, c *lots) bool {
 		return false
 	case !t.dividesAs(after):
 		return false
-	case !t.byDemand:
+	case t.rules.Share != quota.ShareDemand:
 		return true
 	}
 	// By demand: nobody claims less, and what is left for all pays for what counts
@@ -78,6 +79,6 @@ func (t *terms) gives(after *terms, c *lots) bool {
 
 // dividesAs reports whether two policies divide a total by the same rule.
 func (t *terms) dividesAs(o *terms) bool {
-	return t.weighted == o.weighted && t.byDemand == o.byDemand && t.floor == o.floor &&
-		maps.Equal(t.policy.Weights, o.policy.Weights)
+	p, q := &t.rules, &o.rules
+	return p.Share == q.Share && p.Floor == q.Floor && maps.Equal(p.Weights, q.Weights)
 }

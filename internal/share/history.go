@@ -37,13 +37,13 @@ type History struct {
 	// is the newest view's and ends at MaxInt64.
 	terms []span
 	// log is how to go back from the newest view to older ones, oldest change
-	// first. The change log[i] has the number count-len(log)+i+1; the view
+	// first. The change log[i] has the number changes-len(log)+i+1; the view
 	// before it was held until log[i].at.
-	log   []delta
-	count int64
-	bytes int // about the size of log
+	log     []delta
+	changes int64
+	bytes   int // about the size of log
 
-	tallies []*tally // the latest used first
+	tallies map[quota.Window]*tally
 }
 
 // member is one incarnation as one key value has it. It never changes.
@@ -162,7 +162,7 @@ func (h *History) Apply(at int64, c protocol.Change) bool {
 	}
 	h.revision = max(h.revision, c.Revision)
 	h.log = append(h.log, d)
-	h.count++
+	h.changes++
 	if h.bytes += d.bytes(); h.bytes > MaxHistory {
 		h.forget(at)
 	}
@@ -260,6 +260,11 @@ func (h *History) changed() int64 {
 		return h.since
 	}
 	return h.log[len(h.log)-1].at
+}
+
+// change returns the change with a number, one of the log's.
+func (h *History) change(number int64) *delta {
+	return &h.log[len(h.log)-1-int(h.changes-number)]
 }
 
 // older returns how many of the log's changes were applied before the instant

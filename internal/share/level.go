@@ -80,7 +80,7 @@ func counted(asks []ask, demand, n int64) []ask {
 // entry returns the entry of the level in force for window w, nil if shares are
 // not by demand or there is none.
 func (t *terms) entry(w quota.Window) *protocol.LevelEntry {
-	if !t.byDemand {
+	if t.rules.Share != quota.ShareDemand {
 		return nil
 	}
 	return t.level.At(w.Start())

@@ -51,13 +51,7 @@ func count(t *terms, w quota.Window, self string, members map[string]*member) *l
 // many lots as were counted.
 func (c *lots) fits(t *terms) bool {
 	return (c.me == nil || t.lotsOf(c.me) == int64(len(c.ranks))) && (t == c.terms || t.entry(c.w) == c.entry &&
-		t.shaped() == c.terms.shaped() && t.weighted == c.terms.weighted && (!t.weighted || maps.Equal(t.policy.Weights, c.terms.policy.Weights)))
-}
-
-func (c *lots) clone() *lots {
-	d := *c
-	d.better, d.asks = slices.Clone(c.better), slices.Clone(c.asks)
-	return &d
+		t.shaped() == c.terms.shaped() && t.weighted() == c.terms.weighted() && (!t.weighted() || maps.Equal(t.rules.Weights, c.terms.rules.Weights)))
 }
 
 // replace puts one instance in the place of another; nil is none.
@@ -104,7 +98,7 @@ func (c *lots) level(t *terms, total int64) Level {
 	if c.entry == nil {
 		return Level{}
 	}
-	return fill(total, t.floor, c.n, c.w.Length, c.asks)
+	return fill(total, t.rules.Floor, c.n, c.w.Length, c.asks)
 }
 
 // share is the share of self, a participant, of total permits: its claim, and its part

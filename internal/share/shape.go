@@ -2,6 +2,7 @@ package share
 
 import (
 	"math/bits"
+	"slices"
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/protocol"
@@ -22,17 +23,17 @@ import (
 func (h *History) boundShape(now int64) (s window.Shape) {
 	newest := len(h.terms) - 1
 	longest, fixed := int64(0), false
-	for i := range h.terms {
-		for _, l := range h.terms[i].lengths {
+	for _, t := range h.terms {
+		for _, l := range t.lengths {
 			longest = max(longest, int64(l))
 		}
 	}
-	for i := range h.terms {
-		t := &h.terms[i]
-		if back := t.settle + 3*longest + 2*t.clockErr; i < newest && t.end < sub(now, back) {
+	for i, t := range h.terms {
+		e := int64(t.rules.ClockError)
+		if back := int64(t.rules.Settle) + 3*longest + 2*e; i < newest && t.end < sub(now, back) {
 			continue
 		}
-		switch t.shape {
+		switch t.rules.Shape {
 		case quota.ShapeSliding:
 			s.Sliding = true
 		case quota.ShapeBucket:
@@ -40,7 +41,7 @@ func (h *History) boundShape(now int64) (s window.Shape) {
 		case quota.ShapeFixed:
 			fixed = true
 		}
-		s.Skew, s.Transit = max(s.Skew, 2*t.clockErr), max(s.Transit, int64(t.transit()))
+		s.Skew, s.Transit = max(s.Skew, 2*e), max(s.Transit, int64(t.transit()))
 	}
 	s.Unaligned = s.Any() && !fixed
 	return s
@@ -49,16 +50,11 @@ func (h *History) boundShape(now int64) (s window.Shape) {
 // shaped reports whether some view of the history has a shape other than fixed
 // windows.
 func (h *History) shaped() bool {
-	for i := range h.terms {
-		if h.terms[i].shaped() {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(h.terms, func(t span) bool { return t.shaped() })
 }
 
 func (t *terms) shaped() bool {
-	return t.shape == quota.ShapeSliding || t.shape == quota.ShapeBucket
+	return t.rules.Shape == quota.ShapeSliding || t.rules.Shape == quota.ShapeBucket
 }
 
 // transit returns the time that a call may take to the provider.
@@ -66,7 +62,7 @@ func (t *terms) transit() time.Duration {
 	if !t.shaped() {
 		return 0
 	}
-	return time.Duration(t.guard)
+	return t.rules.Guard
 }
 
 // span returns the windows of a length that bind a permit issued at the wall time
@@ -78,8 +74,8 @@ func (h *History) span(length time.Duration, wall int64) (first, last quota.Wind
 		return last, last
 	}
 	reach := int64(0)
-	for i := range h.terms {
-		reach = max(reach, int64(protocol.ReachOf(length, h.terms[i].transit(), time.Duration(h.terms[i].clockErr))))
+	for _, t := range h.terms {
+		reach = max(reach, int64(protocol.ReachOf(length, t.transit(), t.rules.ClockError)))
 	}
 	return quota.WindowAt(length, sub(wall, reach)), last
 }
@@ -115,7 +111,7 @@ func (h *History) Bound(w quota.Window, now, offset, frozen int64) Bound {
 // burst is the part of the burst that goes with a share of a limit: in proportion,
 // and at least one permit, without which a share is worth nothing.
 func (t *terms) burst(permits int64, of quota.Limit) int64 {
-	if t.shape != quota.ShapeBucket {
+	if t.rules.Shape != quota.ShapeBucket {
 		return Unbounded
 	}
 	if permits <= 0 || of.Permits <= 0 {

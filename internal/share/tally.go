@@ -23,19 +23,17 @@ type result struct {
 // History.log): the views are those after change low up to the one after
 // change high, which was the newest.
 type tally struct {
-	w         quota.Window
 	low, high int64
 	shaped    bool  // some terms of the history have another shape than fixed windows
-	lots      *lots // of the newest view; nil before it was counted
-	deal      deal  // of its terms
+	lots      *lots // of the newest view
 	// newest is the share in the newest view. kept is the least in those before it,
 	// but for those whose next revision gives.
 	newest, kept result
 }
 
-// value is the share of self in a view with these participants and this deal.
-func (c *lots) value(d *deal) result {
-	switch {
+// value is the share of self in a view with these participants and terms.
+func (c *lots) value() result {
+	switch d := c.terms.at(c.w); {
 	case d.reason != ReasonShare:
 		return result{0, 0, d.reason}
 	case c.me != nil && c.me.takesPart(c.start):
@@ -64,68 +62,45 @@ func (r result) least(o result) result {
 // tally returns the tally of window w over the views since change number low,
 // the newest view included.
 func (h *History) tally(w quota.Window, low int64) *tally {
-	t := h.slot(w)
-	if t.lots == nil || t.w != w || t.low != low || !t.shaped && h.shaped() {
-		h.build(t, w, low)
+	t := h.tallies[w]
+	if t == nil || t.low != low || !t.shaped && h.shaped() {
+		if h.tallies == nil || len(h.tallies) == maxTallies {
+			h.tallies = map[quota.Window]*tally{}
+		}
+		t = h.count(w, low)
+		h.tallies[w] = t
 	}
 	h.extend(t)
 	return t
 }
 
-// slot returns where w's tally is or shall be.
-func (h *History) slot(w quota.Window) *tally {
-	i := slices.IndexFunc(h.tallies, func(t *tally) bool { return t.w == w })
-	if i < 0 && len(h.tallies) < maxTallies {
-		h.tallies = append(h.tallies, &tally{})
+// count counts the view after change number low.
+func (h *History) count(w quota.Window, low int64) *tally {
+	terms := h.newest()
+	if low < h.changes {
+		terms = h.change(low + 1).before
 	}
-	if i < 0 {
-		i = len(h.tallies) - 1
+	t := &tally{
+		low: low, high: low, shaped: h.shaped(),
+		lots: count(terms, w, h.self, h.membersAfter(low)),
+		kept: result{Unbounded, Unbounded, ReasonShare},
 	}
-	t := h.tallies[i]
-	copy(h.tallies[1:], h.tallies[:i])
-	h.tallies[0] = t
+	t.newest = t.lots.value()
 	return t
-}
-
-// build counts the newest view, then undoes change by change down to low.
-func (h *History) build(t *tally, w quota.Window, low int64) {
-	newest := h.newest()
-	*t = tally{w: w, low: low, high: h.count, shaped: h.shaped(), lots: count(newest, w, h.self, h.members), deal: newest.at(w)}
-	t.newest = t.lots.value(&t.deal)
-	t.kept = result{Unbounded, Unbounded, ReasonShare}
-
-	c, d := t.lots.clone(), t.deal
-	for n := h.count; n > low; n-- {
-		change := &h.log[len(h.log)-1-int(h.count-n)]
-		for _, e := range slices.Backward(change.edits) {
-			c.replace(e.new, e.old)
-		}
-		if change.before != change.after {
-			d = change.before.at(w)
-		}
-		c = h.recount(c, change.before, n-1)
-		if t.shaped || !gives(change, c) {
-			// The newest of several equal views gives the reason.
-			t.kept = t.kept.least(c.value(&d))
-		}
-	}
 }
 
 // extend goes on to the newest view, one change at a time.
 func (h *History) extend(t *tally) {
-	for ; t.high < h.count; t.high++ {
-		change := &h.log[len(h.log)-int(h.count-t.high)]
+	for ; t.high < h.changes; t.high++ {
+		change := h.change(t.high + 1)
 		for _, e := range change.edits {
 			t.lots.replace(e.old, e.new)
-		}
-		if change.before != change.after {
-			t.deal = change.after.at(t.w)
 		}
 		t.lots = h.recount(t.lots, change.after, t.high+1)
 		if t.shaped || !gives(change, t.lots) {
 			t.kept = t.newest.least(t.kept)
 		}
-		t.newest = t.lots.value(&t.deal)
+		t.newest = t.lots.value()
 	}
 }
 
@@ -140,11 +115,11 @@ func (h *History) recount(c *lots, t *terms, n int64) *lots {
 
 // membersAfter returns the instances of the view after change number n.
 func (h *History) membersAfter(n int64) map[string]*member {
-	if n == h.count {
+	if n == h.changes {
 		return h.members
 	}
 	there := maps.Clone(h.members)
-	for _, d := range slices.Backward(h.log[len(h.log)-int(h.count-n):]) {
+	for _, d := range slices.Backward(h.log[len(h.log)-int(h.changes-n):]) {
 		for _, e := range slices.Backward(d.edits) {
 			if e.new != nil {
 				delete(there, e.new.id)

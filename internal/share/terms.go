@@ -43,42 +43,31 @@ type terms struct {
 	revision int64           // at which policy was written
 	level    *protocol.Level // nil where the view has none
 	pace     *protocol.Pace  // nil where the view has none
-	weighted bool            // shares are by weight
-	byDemand bool            // shares are by demand
-	shape    quota.Shape     // empty without a policy
 
-	settle    int64 // ns; the default without a policy
-	freshness int64 // ns; the default without a policy
-	guard     int64 // ns, the fixed part
-	guardAuto bool  // the clock's error comes on top
-	clockErr  int64 // ns; the default without a policy
-	floor     int64 // percent
-	blocked   Reason
-	zone      *time.Location  // of the budgets
-	lengths   []time.Duration // of its windows, those that are announced included; sorted
+	rules   quota.Policy // policy with its defaults; without one the defaults, and no shape
+	blocked Reason
+	zone    *time.Location  // of the budgets
+	lengths []time.Duration // of its windows, those that are announced included; sorted
 }
 
 func newTerms(p *quota.Policy, revision int64, l *protocol.Level, pace *protocol.Pace) *terms {
 	t := &terms{policy: p, revision: revision, level: l, pace: pace}
-	t.settle, t.freshness, t.clockErr = int64(quota.DefaultSettle), int64(quota.DefaultFreshness), int64(quota.DefaultClockError)
 	if p == nil {
-		t.blocked = ReasonNoPolicy
+		t.rules, t.blocked = quota.Policy{}.WithDefaults(), ReasonNoPolicy
+		t.rules.Shape = ""
 		return t
 	}
-	d := p.WithDefaults()
-	t.settle, t.freshness, t.guard = int64(d.Settle), int64(d.Freshness), int64(d.Guard)
-	if t.zone, _ = time.LoadLocation(d.Zone); t.zone == nil {
+	t.rules = p.WithDefaults()
+	if t.zone, _ = time.LoadLocation(p.Zone); t.zone == nil {
 		t.zone = time.UTC // it was validated
 	}
-	t.guardAuto, t.clockErr = d.GuardAuto, int64(d.ClockError)
-	for _, limits := range append([]quota.LimitChange{{Limits: p.Limits}}, p.Next...) {
+	for _, limits := range append([]quota.LimitChange{{Limits: t.rules.Limits}}, p.Next...) {
 		for _, l := range limits.Limits {
 			t.lengths = append(t.lengths, l.Window)
 		}
 	}
 	slices.Sort(t.lengths)
 	t.lengths = slices.Compact(t.lengths)
-	t.weighted, t.byDemand, t.floor, t.shape = d.Share == quota.ShareWeighted, d.Share == quota.ShareDemand, d.Floor, d.Shape
 	switch {
 	case len(p.Unsupported()) > 0:
 		t.blocked = ReasonUnsupported
@@ -89,9 +78,9 @@ func newTerms(p *quota.Policy, revision int64, l *protocol.Level, pace *protocol
 }
 
 // autoGuard returns the most that the clock's error adds to the guard.
-func (t *terms) autoGuard() int64 {
-	if t.guardAuto {
-		return t.clockErr
+func (t *terms) autoGuard() time.Duration {
+	if t.rules.GuardAuto {
+		return t.rules.ClockError
 	}
 	return 0
 }

@@ -19,17 +19,17 @@ func lotRank(id uint64, n int64, seed uint64) uint64 {
 
 // weightOf is the weight of an instance under a policy.
 func (t *terms) weightOf(m *member) int64 {
-	if t.policy != nil {
-		if w, ok := t.policy.Weights[m.name]; ok {
-			return min(max(w, 1), quota.MaxWeight)
-		}
+	if w, ok := t.rules.Weights[m.name]; ok {
+		return min(max(w, 1), quota.MaxWeight)
 	}
 	return m.weight
 }
 
+func (t *terms) weighted() bool { return t.rules.Share == quota.ShareWeighted }
+
 // lotsOf is how many lots an instance has.
 func (t *terms) lotsOf(m *member) int64 {
-	if !t.weighted {
+	if !t.weighted() {
 		return 1
 	}
 	return t.weightOf(m)
@@ -38,5 +38,5 @@ func (t *terms) lotsOf(m *member) int64 {
 // Weight returns the weight of an instance under a policy, an operator's override
 // included.
 func Weight(p *quota.Policy, i *quota.Instance) int64 {
-	return (&terms{policy: p}).weightOf(newMember(i))
+	return (&terms{rules: *p}).weightOf(newMember(i))
 }

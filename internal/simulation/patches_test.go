@@ -67,7 +67,7 @@ var patches = mutant.Table{
 // Apply moves the newest view on by one revision`},
 	}},
 	{Name: "GivesByOwnShare", Wrong: "leaves a view out if the own share does not shrink after it", Edits: []mutant.Edit{
-		{File: "internal/share/tally.go", Old: `		if t.shaped || !gives(change, t.lots) {`, New: `		if t.shaped || t.lots.value(&t.deal).permits < t.newest.permits {`},
+		{File: "internal/share/tally.go", Old: `		if t.shaped || !gives(change, t.lots) {`, New: `		if t.shaped || t.lots.value().permits < t.newest.permits {`},
 	}},
 	{Name: "GivesByTotal", Wrong: "looks at the total alone", Edits: []mutant.Edit{
 		{File: "internal/share/gives.go", Old: `range change.edits {`, New: `range change.edits[:0] {`},
@@ -228,7 +228,7 @@ var patches = mutant.Table{
 		{File: "internal/view/doubt.go", Old: "if max(now.Mono-t.sure.Mono, now.Wall-t.sure.Wall) <= freshness {", New: "if true {"},
 	}},
 	{Name: "SkewIgnored", Wrong: "leaves the clocks' errors out of the reach", Edits: []mutant.Edit{
-		{File: "internal/share/shape.go", Old: "protocol.ReachOf(length, h.terms[i].transit(), time.Duration(h.terms[i].clockErr))", New: "protocol.ReachOf(length, h.terms[i].transit(), 0*time.Duration(h.terms[i].clockErr))"},
+		{File: "internal/share/shape.go", Old: "protocol.ReachOf(length, t.transit(), t.rules.ClockError)", New: "protocol.ReachOf(length, t.transit(), 0*t.rules.ClockError)"},
 	}},
 	{Name: "SpanForgotten", Wrong: "forgets what a sliding window issued when a fixed one begins", Edits: []mutant.Edit{
 		{File: "internal/window/ledger.go", Old: "binds: a.binds, ring: a.ring, bucket: a.bucket", New: "binds: a.binds, bucket: a.bucket"},
