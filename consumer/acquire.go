@@ -184,9 +184,9 @@ func (l *Limiter) AcquireFunc(n int64, maxWait time.Duration, f func(Permit, err
 		return Waiter{}
 	}
 	w := &window.Waiter{Owner: l.id, Payload: f}
+	w.Want(n)
 	if n <= 0 {
-		w.Want(n)
-		k.dispatch.add(k, w, batch{outcome: window.Outcome{Verdict: window.Limited}})
+		k.dispatch.add(k, w, window.Grant{}, window.Limited, false)
 		return Waiter{}
 	}
 	began := k.clock.Mono()
@@ -204,9 +204,8 @@ func (l *Limiter) AcquireFunc(n int64, maxWait time.Duration, f func(Permit, err
 	if v == window.Queued {
 		return Waiter{k, w}
 	}
-	w.Want(n)
 	w.Payload = f // it did not wait
-	k.dispatch.add(k, w, batch{outcome: window.Outcome{Grant: g, Verdict: v}, waited: maxWait > 0})
+	k.dispatch.add(k, w, g, v, maxWait > 0)
 	return Waiter{}
 }
 

@@ -15,14 +15,21 @@ func (k *core) decided(w *window.Waiter, g window.Grant, v window.Verdict) {
 	}
 	switch p := w.Payload.(type) {
 	case chan struct{}:
-		if k.outcome == nil || !k.outcome.Is(g, v) {
-			k.outcome = &window.Outcome{Grant: g, Verdict: v}
-		}
-		w.Outcome = k.outcome
+		w.Outcome = k.outcome.share(g, v, true)
 		p <- struct{}{}
 	case func(Permit, error):
-		k.dispatch.add(k, w, batch{outcome: window.Outcome{Grant: g, Verdict: v}, waited: true})
+		k.dispatch.add(k, w, g, v, true)
 	}
+}
+
+// lastOutcome is the newest outcome: all that are told it share its memory.
+type lastOutcome struct{ *window.Outcome }
+
+func (l *lastOutcome) share(g window.Grant, v window.Verdict, waited bool) *window.Outcome {
+	if o := l.Outcome; o == nil || !o.Is(g, v) || o.Waited != waited {
+		l.Outcome = &window.Outcome{Grant: g, Verdict: v, Waited: waited}
+	}
+	return l.Outcome
 }
 
 // dispatcher runs the functions of AcquireFunc, in order, on a goroutine of its
@@ -30,29 +37,22 @@ func (k *core) decided(w *window.Waiter, g window.Grant, v window.Verdict) {
 // happened to see the new window first, which may hold locks of its own. The
 // goroutine lives while there is work.
 type dispatcher struct {
-	mu      sync.Mutex
-	batches []batch
-	running bool
+	mu          sync.Mutex
+	first, last *window.Waiter // the chain of those whose functions are to be called
+	outcome     lastOutcome
+	running     bool
 }
 
-// batch is a chain of waiters with one outcome.
-type batch struct {
-	first, last *window.Waiter
-	outcome     window.Outcome
-	waited      bool // they were ready to wait
-}
-
-// add adds w to the newest batch, if that has the outcome of b, or begins b.
-func (d *dispatcher) add(k *core, w *window.Waiter, b batch) {
+func (d *dispatcher) add(k *core, w *window.Waiter, g window.Grant, v window.Verdict, waited bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if n := len(d.batches); n > 0 && d.batches[n-1].waited == b.waited && d.batches[n-1].outcome.Is(b.outcome.Grant, b.outcome.Verdict) {
-		d.batches[n-1].last.Chain(w)
-		d.batches[n-1].last = w
+	w.Outcome = d.outcome.share(g, v, waited)
+	if d.first == nil {
+		d.first = w
 	} else {
-		b.first, b.last = w, w
-		d.batches = append(d.batches, b)
+		d.last.Chain(w)
 	}
+	d.last = w
 	if !d.running {
 		d.running = true
 		go d.run(k)
@@ -62,32 +62,30 @@ func (d *dispatcher) add(k *core, w *window.Waiter, b batch) {
 func (d *dispatcher) run(k *core) {
 	for {
 		d.mu.Lock()
-		batches := d.batches
-		d.batches = nil
-		if len(batches) == 0 {
-			d.running = false
-			d.mu.Unlock()
+		w := d.first
+		d.first = nil
+		d.running = w != nil
+		d.mu.Unlock()
+		if w == nil {
 			return
 		}
-		d.mu.Unlock()
-		for _, b := range batches {
-			k.call(b)
+		for w != nil {
+			next := w.Next()
+			w.Chain(nil)
+			k.call(w)
+			w = next
 		}
 	}
 }
 
-// call calls the functions of a batch, whose permits are of one window.
-func (k *core) call(b batch) {
-	for w := b.first; w != nil; {
-		next := w.Next()
-		w.Chain(nil)
-		p, err := Permit{}, k.answer(b.outcome.Verdict, w.N(), b.waited)
-		if err == nil {
-			p = k.permit(b.outcome.Grant, w.N(), w.N())
-		}
-		w.Payload.(func(Permit, error))(p, err)
-		w = next
+// call calls the function of a waiter that was told its outcome.
+func (k *core) call(w *window.Waiter) {
+	o, n := w.Outcome, w.N()
+	p, err := Permit{}, k.answer(o.Verdict, n, o.Waited)
+	if err == nil {
+		p = k.permit(o.Grant, n, n)
 	}
+	w.Payload.(func(Permit, error))(p, err)
 }
 
 // newParked returns a waiter for a goroutine, with the channel by which it is

@@ -29,6 +29,7 @@ type Waiter struct {
 type Outcome struct {
 	Grant   Grant
 	Verdict Verdict
+	Waited  bool // it was ready to wait
 }
 
 // Is reports whether o is of that grant and verdict. Comparing the fields in
