@@ -38,8 +38,8 @@ type core struct {
 	// told says that a waiter was told an outcome, and may not run yet. See
 	// stepAside.
 	told    atomic.Bool
-	parked  sync.Pool       // of *window.Waiter, for goroutines
-	outcome *window.Outcome // as last told; guarded by the gate's lock
+	parked  sync.Pool   // of *window.Waiter, for goroutines
+	outcome lastOutcome // as last told to one of them; guarded by the gate's lock
 	asks    chan protocol.Ask
 	wanting chan struct{} // holds one when more of a budget is wanted
 
@@ -175,13 +175,9 @@ func (k *core) Prove(sent clock.Instant) {
 		k.news(true)
 		return
 	}
-	now := k.clock.Now()
-	proof := k.mu.planner.ProofAt(now)
-	if proof.Strict {
-		k.signalLocked() // the state may be another one from now on
-	}
+	k.signalLocked() // the state may be another one from now on
 	k.mu.Unlock()
-	k.gate.Proved(now, proof)
+	k.gate.Proved(k.clock.Now())
 }
 
 // Lend implements feed.Sink.

@@ -234,9 +234,8 @@ func (l *Limiter) Ready(ctx context.Context) error {
 		now := k.clock.Now()
 		k.mu.Lock()
 		state, changed := k.stateLocked(now), k.mu.changed
-		proof := k.mu.planner.ProofAt(now) // without one it may not use what it has borrowed
-		borrowed := now.Mono < min(k.mu.borrowed, proof.Until) && now.Wall < proof.WallUntil
 		next := k.mu.planner.Foresee(now.Mono)
+		borrowed := now.Mono < k.mu.borrowed && !next.Proof.Over(now) // without a proof it may not use that
 		k.mu.Unlock()
 		switch {
 		case l.closed.Load() || state == quota.StateClosed:

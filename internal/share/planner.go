@@ -118,13 +118,12 @@ func (p *Planner) Plan(at clock.Instant) window.Plan {
 	p.Clock.Observe(at)
 	p.offset = p.Clock.Offset()
 	rules := p.Rules(at.Mono, p.offset)
-	proof, stale := p.proofAt(at, rules)
+	proof, stale := p.proofBy(rules), !p.fresh(at, rules)
 	if p.stale = stale && !proof.Strict; p.stale {
 		p.frozen = p.proof.Mono - int64(rules.Settle)
 	}
 	p.grown(at.Mono)
-	plan := p.plan(at.Mono, p.guard(rules, at))
-	plan.Proof = proof
+	plan := p.plan(at.Mono, rules)
 	if stale && proof.Strict {
 		plan.Known = false
 	}
@@ -140,35 +139,33 @@ func (p *Planner) Foresee(mono int64) window.Plan {
 	if !p.Started() {
 		return window.Plan{Until: window.Forever}
 	}
-	rules := p.Rules(mono, p.offset)
-	return p.plan(mono, p.guard(rules, clock.Instant{Mono: mono}))
+	return p.plan(mono, p.Rules(mono, p.offset))
 }
 
-// ProofAt returns the proof that binds a plan made at the instant at.
-func (p *Planner) ProofAt(at clock.Instant) window.Proof {
-	proof, _ := p.proofAt(at, p.Rules(at.Mono, p.offset))
+// fresh reports whether the proof lasts at the instant at.
+func (p *Planner) fresh(at clock.Instant, r Rules) bool {
+	until, wall := p.FreshUntil(r)
+	return at.Mono < until && at.Wall < wall
+}
+
+// proofBy returns the proof that binds plans.
+func (p *Planner) proofBy(r Rules) window.Proof {
+	proof := window.Proof{Until: window.Forever, WallUntil: window.Forever, Lead: p.offset + int64(p.Clock.Ahead()) + clock.Tolerance}
+	proof.Strict = r.Outage == quota.OutageStop || !p.proved
+	if proof.Strict {
+		proof.Until, proof.WallUntil = p.FreshUntil(r)
+	}
 	return proof
 }
 
-func (p *Planner) proofAt(at clock.Instant, r Rules) (proof window.Proof, stale bool) {
-	proof = window.Proof{Until: window.Forever, WallUntil: window.Forever, Lead: p.offset + int64(p.Clock.Ahead()) + clock.Tolerance}
-	until, wall := p.FreshUntil(r)
-	stale = at.Mono >= until || at.Wall >= wall
-	proof.Strict = r.Outage == quota.OutageStop || !p.proved
-	if proof.Strict {
-		proof.Until, proof.WallUntil = until, wall
-	}
-	return proof, stale
-}
-
-// guard returns the guard of the windows that run at the instant at. One that
+// guard returns the guard of the windows that run at the instant now. One that
 // follows the clock is as large as the error may become until the longest of
 // them ends. An error beyond the policy's clock error is an alarm, and the guard
 // does not cover it.
-func (p *Planner) guard(r Rules, at clock.Instant) int64 {
+func (p *Planner) guard(r Rules, now int64) int64 {
 	guard := r.Guard
 	if r.GuardAuto > 0 {
-		bound, known := p.Clock.ErrorAt(at.Mono + int64(r.Longest))
+		bound, known := p.Clock.ErrorAt(now + int64(r.Longest))
 		if !known {
 			bound = r.GuardAuto
 		}
@@ -179,10 +176,11 @@ func (p *Planner) guard(r Rules, at clock.Instant) int64 {
 
 // plan returns the plan that follows from the views held for the instant now, by
 // the offset of the latest Plan.
-func (p *Planner) plan(now, guard int64) window.Plan {
+func (p *Planner) plan(now int64, r Rules) window.Plan {
 	policy, _ := p.Policy()
+	guard := p.guard(r, now)
 	plan := window.Plan{
-		Until: window.Forever, Offset: p.offset, Guard: guard, Shape: p.boundShape(now),
+		Until: window.Forever, Offset: p.offset, Guard: guard, Proof: p.proofBy(r), Shape: p.boundShape(now),
 		Hopeless: policy == nil, Known: policy != nil && p.members[p.self] != nil,
 	}
 	if policy != nil {
@@ -301,8 +299,7 @@ func (p *Planner) State(at clock.Instant) quota.State {
 	if policy.Mode == quota.ModePause {
 		return quota.StatePaused
 	}
-	until, wall := p.FreshUntil(p.Rules(at.Mono, p.offset))
-	if p.proved && (at.Mono >= until || at.Wall >= wall) {
+	if p.proved && !p.fresh(at, p.Rules(at.Mono, p.offset)) {
 		return quota.StateStale
 	}
 	if at.Mono < p.paused {

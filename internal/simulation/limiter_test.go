@@ -222,8 +222,7 @@ type gate struct {
 
 func (g gate) Tick(at clock.Instant)    { g.Gate.Tick(at); g.h.paid() }
 func (g gate) Changed(at clock.Instant) { g.Gate.Changed(at); g.h.paid() }
-
-func (g gate) Proved(at clock.Instant, proof window.Proof) { g.Gate.Proved(at, proof); g.h.paid() }
+func (g gate) Proved(at clock.Instant)  { g.Gate.Proved(at); g.h.paid() }
 
 func (g gate) Enter(at clock.Instant, w *window.Waiter, n, deadline int64) (window.Grant, window.Verdict) {
 	defer g.h.paid()

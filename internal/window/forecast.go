@@ -20,7 +20,9 @@ type forecast struct {
 	// needed: where nothing can be issued anyway there are none. There is always
 	// one. A plan in the list is replaced, not changed: ledgers point to it.
 	plans []*Plan
-	void  bool // there is news: the plan in force must be made again
+	void  bool // there is news: the plan in force must be made again, and all later ones
+	// proved says that the plan in force must be made again for its proof.
+	proved bool
 
 	// runs[last] is the end: the ledger as it will be when all that wait are served,
 	// if valid. The other is spare, and used in turns with it.
@@ -52,7 +54,7 @@ const short = 64
 // move makes p the plan in force at the instant now. It reports whether p allows
 // less than was foreseen.
 func (f *forecast) move(p Plan, now int64) (less bool) {
-	p.from = now
+	p.from, f.proved = now, false
 	i := 0
 	for i < len(f.plans) && f.plans[i].Until <= now {
 		i++
@@ -219,7 +221,7 @@ func (f *forecast) join(g *Gate, n, deadline int64) bool {
 // false beyond the horizon; when is then the earliest instant worth trying.
 func (f *forecast) estimate(g *Gate, n int64) (when int64, known bool) {
 	if !g.planLocked().Known {
-		return g.segment.Load().until.Load(), false
+		return g.segment.Load().until, false
 	}
 	f.prepare(g)
 	return f.try(g, n)

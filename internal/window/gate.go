@@ -97,7 +97,7 @@ func (g *Gate) wakeLocked() int64 {
 	if g.mu.closed || g.mu.queue.length == 0 && len(g.planLocked().Guests) == 0 && g.mu.ledger.debt == 0 {
 		return Forever
 	}
-	return min(g.segment.Load().until.Load(), g.mu.queue.nearest)
+	return min(g.segment.Load().until, g.mu.queue.nearest)
 }
 
 // Wake returns the instant at which Tick should be called next, or Forever. It
@@ -229,21 +229,17 @@ func (g *Gate) Changed(at clock.Instant) {
 	g.rebuildLocked(at)
 }
 
-// Proved tells the gate that the proof's end has moved on, and nothing else.
-func (g *Gate) Proved(at clock.Instant, proof Proof) {
+// Proved tells the gate that the proof's end has moved on, and nothing else: so plans to
+// come hold, unless the proof before has ended.
+func (g *Gate) Proved(at clock.Instant) {
 	g.mu.Lock()
 	defer g.unlock()
-	p, s := g.planLocked(), g.segment.Load()
-	if !p.Proof.Strict || g.mu.closed {
+	if !g.planLocked().Proof.Strict {
 		return
 	}
-	if g.mu.stale || !proof.Strict || p.Proof.over(at) || !s.Open(at.Mono) {
-		g.mu.forecast.void = true
-		g.rebuildLocked(at)
-		return
-	}
-	p.Proof = proof
-	g.limitLocked(s, &p.Proof)
+	g.mu.forecast.proved = true
+	g.mu.forecast.void = g.mu.forecast.void || g.mu.stale
+	g.rebuildLocked(at)
 }
 
 // Tick does the work that is due at the instant at.
@@ -322,7 +318,7 @@ func (g *Gate) rebuildLocked(at clock.Instant) {
 		g.mu.forecast.stale = true
 	}
 	s := &Segment{Strict: p.Proof.Strict, Shadow: p.Shadow, lead: p.Proof.Lead, Grant: l.grant()}
-	if g.mu.stale = p.Proof.over(at); !g.mu.stale {
+	if g.mu.stale = p.Proof.Over(at); !g.mu.stale {
 		g.mu.issued += l.pay()
 		if l.lend(g.Lent); l.debt == 0 {
 			g.mu.held = l.budget()
@@ -348,7 +344,7 @@ func (g *Gate) rebuildLocked(at clock.Instant) {
 func (g *Gate) adoptLocked(at clock.Instant) (news bool) {
 	f := &g.mu.forecast
 	now := g.planLocked()
-	if !f.void && g.mu.last < now.Until && now.Proof.over(at) == g.mu.stale {
+	if !f.void && !f.proved && g.mu.last < now.Until && now.Proof.Over(at) == g.mu.stale {
 		f.stale = f.stale || g.mu.last > g.mu.edge
 		g.mu.ledger.advance(g.mu.last)
 		return false
@@ -377,25 +373,14 @@ func (g *Gate) edgeLocked(p *Plan) int64 {
 	return max(edge, g.mu.last+1)
 }
 
-// publishLocked makes s the segment to take from, until the edge.
+// publishLocked makes s the segment to take from, until the edge or the proof's end.
 func (g *Gate) publishLocked(s *Segment, edge int64) {
 	g.mu.edge = edge
-	proof := &g.planLocked().Proof
-	if g.mu.stale || g.mu.closed {
-		proof = &Proof{}
+	s.until, s.wallUntil = edge, Forever
+	if proof := &g.planLocked().Proof; proof.Strict && !g.mu.stale && !g.mu.closed {
+		s.until, s.wallUntil = min(edge, proof.Until), proof.WallUntil
 	}
-	g.limitLocked(s, proof)
 	g.segment.Store(s)
-}
-
-// limitLocked sets when the segment ends: at its edge, or with the proof.
-func (g *Gate) limitLocked(s *Segment, proof *Proof) {
-	until, wall := g.mu.edge, Forever
-	if proof.Strict {
-		until, wall = min(until, proof.Until), proof.WallUntil
-	}
-	s.wallUntil.Store(wall)
-	s.until.Store(until)
 }
 
 // wantLocked notes that n permits were refused: pacing keeps that many together.

@@ -96,8 +96,8 @@ type Proof struct {
 	Lead int64
 }
 
-// over reports whether the proof does not allow permits at the instant at.
-func (p *Proof) over(at clock.Instant) bool {
+// Over reports whether the proof does not allow permits at the instant at.
+func (p *Proof) Over(at clock.Instant) bool {
 	return p.Strict && (at.Mono >= p.Until || at.Wall >= p.WallUntil || at.Wall-at.Mono > p.Lead)
 }
 

@@ -29,24 +29,27 @@ type Segment struct {
 	//
 	// Nothing leaves the state sealed.
 	left atomic.Int64
+
+	// All else never changes once the segment is published.
+
 	// until is the instant from which on nothing may be taken: the next edge, or
-	// the end of the proof if that is nearer. The gate moves it when a newer
-	// proof arrives; takers compare it with their own clock reading, so that a
-	// process that slept through the edge cannot take from an old window.
-	until atomic.Int64
+	// the end of the proof if that is nearer. Takers compare it with their own clock
+	// reading, so that a process that slept through the edge cannot take from an old
+	// window.
+	until int64
 	// wallUntil is the same for the age of the proof by the wall clock, which
 	// goes on while a suspended machine's monotonic clock stands still. Compared
 	// only if Strict.
-	wallUntil atomic.Int64
+	wallUntil int64
 
 	// Strict says that takers must read and compare both clocks (outage rule
-	// stop). Never changes.
+	// stop).
 	Strict bool
-	// Shadow says that requests pass even if no permits are left. Never changes.
+	// Shadow says that requests pass even if no permits are left.
 	Shadow bool
-	// lead is Proof.Lead. Never changes.
+	// lead is Proof.Lead.
 	lead int64
-	// Grant is the window for which the permits are. Never changes.
+	// Grant is the window for which the permits are.
 	Grant Grant
 }
 
@@ -69,7 +72,7 @@ type Grant struct {
 // fewer than n are left, or if now is not before the segment's end; Open tells
 // which.
 func (s *Segment) Take(now, n int64) bool {
-	if now >= s.until.Load() {
+	if now >= s.until {
 		return false
 	}
 	for {
@@ -97,13 +100,13 @@ func (s *Segment) TakeUpTo(now, n int64) int64 {
 // WallValid reports whether, by the uncorrected wall clock too, the proof is
 // young enough and corrected time can be relied on. Only strict segments need it.
 func (s *Segment) WallValid(at clock.Instant) bool {
-	return at.Wall < s.wallUntil.Load() && at.Wall-at.Mono <= s.lead
+	return at.Wall < s.wallUntil && at.Wall-at.Mono <= s.lead
 }
 
 // Open reports whether the segment is the one to ask at the instant now: if
 // not, the gate must move on first.
 func (s *Segment) Open(now int64) bool {
-	return now < s.until.Load() && s.left.Load() != sealed
+	return now < s.until && s.left.Load() != sealed
 }
 
 // Left returns the number of permits left for newcomers.

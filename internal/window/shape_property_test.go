@@ -256,7 +256,7 @@ func TestBucketWastesNothing(t *testing.T) {
 		now := int64(0)
 		for now < int64(5*length) {
 			s := g.Segment()
-			now = max(now+1, s.until.Load())
+			now = max(now+1, s.until)
 			got += upTo(g, clock.Instant{Mono: now, Wall: now}, 1<<40)
 		}
 		if want := float64(burst) + 0.98*float64(share)*float64(now)/span - 1; float64(got) < want {

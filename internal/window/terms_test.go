@@ -58,12 +58,12 @@ func TestStrictStopsAtTheEndOfTheProofByEitherClock(t *testing.T) {
 		t.Error("the wall clock was set back, and the old proof was used")
 	}
 	f.set(func() { f.plan.Proof.Until, f.plan.Proof.WallUntil = int64(600*ms), int64(600*ms) })
-	g.Proved(at(320*ms), f.plan.Proof)
+	g.Proved(at(320 * ms))
 	if !take(330*ms, 330*ms) {
 		t.Error("a new proof did not end the stop")
 	}
 	f.set(func() { f.plan.Proof.Until, f.plan.Proof.WallUntil = int64(900*ms), int64(900*ms) })
-	g.Proved(at(400*ms), f.plan.Proof)
+	g.Proved(at(400 * ms))
 	if !take(700*ms, 700*ms) {
 		t.Error("a newer proof did not reach the running segment")
 	}
@@ -93,7 +93,7 @@ func TestStrictStopsWhileCorrectedTimeCannotBeReliedOn(t *testing.T) {
 	}
 	f.set(func() { f.plan.Proof.Lead = int64(3601 * second) }) // corrected time was looked after
 	i := clock.Instant{Mono: int64(5 * ms), Wall: int64(3600 * second)}
-	g.Proved(i, f.plan.Proof)
+	g.Proved(i)
 	if _, ok := take(g, i, 1); !ok {
 		t.Error("nothing is issued although time can be relied on again")
 	}

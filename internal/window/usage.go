@@ -66,7 +66,7 @@ func (g *Gate) Estimate(at clock.Instant, n int64) (when int64, known bool) {
 	defer g.unlock()
 	switch s := g.currentLocked(at); {
 	case g.mu.closed || !g.fitsLocked(n):
-		return s.until.Load(), false
+		return s.until, false
 	case n <= s.Left():
 		return g.mu.last, true
 	}
