@@ -1,0 +1,251 @@
+(* What is proved about the rule of docs/protocol.md, and from what.
+
+   This file has definitions only, and is all that a reader has to believe: a world, what
+   is assumed of it ([assumed]), the rule that its instances obey ([obeys]), and the
+   claims. The claims are proved in Sum.v. Example.v has a world that satisfies all
+   assumptions, and one in which the rule without its lookback exceeds the total.
+   Division.v shows that equal and weighted shares, and shares by demand, satisfy what
+   is assumed of them here.
+
+   `.ci/run proof` checks that everything is proved, from no axiom.
+
+   Covered: sections 2 to 4 of protocol.md for one window length, any number of
+   instances, any totals and any views: the settle rule under the outage rule `stop`,
+   the timing rule, revisions that give, sealed ends, and loans (section 13).
+
+   Not covered: `hold` (section 6), the shapes `sliding` and `bucket` (10), restored
+   stores (11), continued processes (12), budgets (14), changes of S, S', e, g and of
+   the window length, clocks that are worse than e (7), and the code itself. Several
+   lengths are covered one by one, as section 4 argues. *)
+
+From Coq Require Export QArith ZArith List Bool Arith.
+Export ListNotations.
+
+(* Incarnations are numbered, and so are the revisions that change the provider. View v
+   is the state after revision v; view 0 is the empty store. A window is its index. *)
+Definition incarnation := nat.
+Definition view := nat.
+Definition window := Z.
+Bind Scope nat_scope with incarnation view.
+Bind Scope Z_scope with window.
+
+(* A permit. If it is lent, [loan] names the guest and the loan: a guest and a host have
+   several in a window, if it is longer than the shortest. *)
+Record permit := Permit {
+  who : incarnation; (* the incarnation that issues it *)
+  at_ : Q; (* when, in true time *)
+  win : window; (* in which window, by its own clock *)
+  loan : option (incarnation * nat)
+}.
+
+Record world := World {
+  (* The policy (protocol.md, section 1). *)
+  settle : Q; (* S *)
+  freshness : Q; (* S' *)
+  clock_error : Q; (* e: bound on the error of corrected time *)
+  drift : Q; (* r: bound on the error of rates *)
+  guard : Q; (* g *)
+  width : Q; (* w: length of a window *)
+
+  (* The store. *)
+  commit : view -> Q; (* when revision v was committed; of view 0 it has no meaning *)
+  share : view -> incarnation -> window -> nat;
+  total : view -> window -> nat;
+  gives : view -> window -> bool; (* whether revision v + 1 gives *)
+  sealed : view -> incarnation -> option Q; (* the sealed `until` in a key, by view v *)
+
+  (* The clocks of an incarnation, as functions of true time. *)
+  corrected : incarnation -> Q -> Q; (* corrected wall-clock time, which chooses windows *)
+  mono : incarnation -> Q -> Q; (* monotonic clock *)
+  wall : incarnation -> Q -> Q; (* the operating system's wall clock *)
+
+  (* What an incarnation knows. *)
+  newest : incarnation -> Q -> view; (* its newest view at an instant; 0 if none *)
+  applied : incarnation -> view -> Prop; (* it has applied this revision by itself *)
+  read : incarnation -> Q -> view -> Prop; (* a read sent at an instant returned v *)
+
+  (* What it does. *)
+  permits : list permit; (* all permits ever issued, in order *)
+  told : incarnation -> incarnation -> window -> nat -> nat -> Prop;
+    (* a host told a guest, for a window and a loan, this number of permits *)
+  borrowed : incarnation -> incarnation -> window -> nat -> nat
+    (* how many permits of a host a guest has issued, of a window and a loan *)
+}.
+
+Open Scope Q_scope.
+
+Definition start (x : world) (W : window) : Q := inject_Z W * width x.
+
+(* Revision v was committed by the instant t. *)
+Definition committed (x : world) (v : view) (t : Q) : Prop := v = 0%nat \/ commit x v <= t.
+
+(* How many permits satisfy a test. *)
+Definition count (test : permit -> bool) (ps : list permit) : nat := length (filter test ps).
+Definition in_window (W : window) (p : permit) : bool := Z.eqb (win p) W.
+Definition of (i : incarnation) (W : window) (p : permit) : bool :=
+  Nat.eqb (who p) i && in_window W p.
+Definition is_own (p : permit) : bool := match loan p with None => true | _ => false end.
+Definition is_lent (guest : incarnation) (k : nat) (p : permit) : bool :=
+  match loan p with Some (j, l) => Nat.eqb j guest && Nat.eqb l k | _ => false end.
+
+Definition issued (x : world) (W : window) : nat := count (in_window W) (permits x).
+Definition sum {A} (f : A -> nat) (l : list A) : nat := list_sum (map f l).
+
+(* The timing rule of section 2. *)
+Definition timing (x : world) : Prop :=
+  settle x >= freshness x * (1 + drift x) / (1 - drift x) + 2 * clock_error x * (1 + drift x) + width x * drift x.
+
+(* ASSUMED. Section 3 of protocol.md says what enforces or watches each assumption. *)
+Record assumed (x : world) : Prop := {
+  (* Lengths, and a rate error below 1. *)
+  lengths : 0 <= clock_error x /\ 0 <= drift x /\ drift x < 1 /\ 0 <= guard x /\ 0 < width x;
+
+  (* "one line of revisions: no fork, no loss of commits" *)
+  line : forall v v', (v <= v')%nat -> commit x v <= commit x v';
+  (* ... with a finite number of commits in a finite time. *)
+  finite : forall t, exists v, t < commit x v;
+
+  (* "A linearizable read sent at true time p returns at least the newest revision
+     committed before p." *)
+  linearizable : forall i p R v, read x i p R -> commit x v < p -> (v <= R)%nat;
+
+  (* "A watch delivers the revisions ... in order, each whole, with any delay": nobody
+     knows a revision before it is committed. That a watch omits none is not assumed:
+     the rule asks for it. *)
+  causal : forall i t, committed x (newest x i t) t;
+
+  (* "corrected time is off by at most e" *)
+  error : forall i t, t - clock_error x <= corrected x i t /\ corrected x i t <= t + clock_error x;
+  (* "corrected time never runs back" *)
+  forward : forall i t t', t <= t' -> corrected x i t <= corrected x i t';
+  (* "monotonic clocks run true to 500 ppm, and corrected time is slewed by 500 ppm at
+     most. Together r." A monotonic clock may stop in a suspension. *)
+  not_fast : forall i t t', t <= t' -> mono x i t' - mono x i t <= (1 + drift x) * (t' - t);
+  (* "no suspension while the operating system's clock is set back": between any two
+     instants, one of the two clocks that measure a proof's age has not been slow. *)
+  not_slow : forall i t t', t <= t' ->
+    (1 - drift x) * (t' - t) <= mono x i t' - mono x i t \/
+    (1 - drift x) * (t' - t) <= wall x i t' - wall x i t;
+
+  (* "all instances compute the same shares": [share] has no other argument than the view,
+     the incarnation and the window. "The shares of one u and W sum to at most T(u, W)",
+     whatever incarnations are counted, each once. *)
+  fit : forall u W l, NoDup l -> (sum (fun i => share x u i W) l <= total x u W)%nat;
+
+  (* "A revision gives for W if it takes permits of W from nobody": nobody's share falls,
+     except that of an incarnation whose key has a sealed end before W. Division.v proves
+     this of totals that grow and of instances that end. *)
+  taking : forall v W i, gives x v W = true ->
+    (share x v i W <= share x (v + 1) i W)%nat \/
+    exists U, sealed x (v + 1) i = Some U /\ U <= start x W;
+
+  (* "a sealed `until` is true", and "nobody else signs for an incarnation": at some
+     instant before U by its own corrected time, the incarnation itself has bound itself
+     to issue nothing more in windows that start at or after U. *)
+  bound_itself : forall v i U, sealed x v i = Some U ->
+    exists s, corrected x i s < U /\
+      forall p, In p (permits x) -> who p = i -> s < at_ p -> start x (win p) < U;
+
+  (* Section 13: a loan's number is signed by its host, which has issued that many
+     permits for it. *)
+  signed : forall h j W k n, told x h j W k n ->
+    (n <= count (fun p => of h W p && is_lent j k p) (permits x))%nat
+}.
+
+(* THE RULE of section 2. A permit p may follow the permits that were issued before if
+   there are an instant A where its lookback begins, and a read sent at `sent` that
+   returned R, such that all of this holds. [counted] chooses the views that bind. *)
+Record allowed (counted : world -> permit -> Q -> view -> Prop)
+    (x : world) (before : list permit) (p : permit) (A sent : Q) (R : view) : Prop := {
+  (* W is the window that runs by corrected time, at least g away from its edges. *)
+  guarded : start x (win p) + guard x <= corrected x (who p) (at_ p) /\
+    corrected x (who p) (at_ p) < start x (win p + 1) - guard x;
+  (* A = start(W) - S: by the monotonic clock S and the phase of the window ago. *)
+  lookback : A <= at_ p /\
+    settle x + (corrected x (who p) (at_ p) - start x (win p)) <=
+      mono x (who p) (at_ p) - mono x (who p) A;
+  (* history: every revision since A has been applied, without a gap. *)
+  history : forall v, (newest x (who p) A <= v <= newest x (who p) (at_ p))%nat ->
+    applied x (who p) v;
+  (* fresh: by both clocks the read was sent less than S' ago, and the watch has
+     delivered everything up to its revision. *)
+  fresh : sent <= at_ p /\ read x (who p) sent R /\ (R <= newest x (who p) (at_ p))%nat /\
+    mono x (who p) (at_ p) - mono x (who p) sent < freshness x /\
+    wall x (who p) (at_ p) - wall x (who p) sent < freshness x;
+  (* bound: counting this permit, at most the share by each view that counts. *)
+  bound : forall v, counted x p A v ->
+    (count (of (who p) (win p)) (before ++ [p]) <= share x v (who p) (win p))%nat
+}.
+
+Definition obeys_by counted (x : world) : Prop :=
+  forall before p after, permits x = before ++ p :: after ->
+    exists A sent R, allowed counted x before p A sent R.
+
+(* Every view that it applied and held in [A, t] counts; the newest always, an older one
+   unless its next revision gives for W. *)
+Definition held (x : world) (p : permit) (A : Q) (v : view) : Prop :=
+  applied x (who p) v /\
+  (newest x (who p) A <= v <= newest x (who p) (at_ p))%nat /\
+  (v = newest x (who p) (at_ p) \/ gives x v (win p) = false).
+
+Definition obeys : world -> Prop := obeys_by held.
+
+(* Section 13, rule 3: of one loan a guest issues at most one number that it was told. *)
+Definition borrows_as_told (x : world) : Prop :=
+  forall h j W k, borrowed x j h W k = 0%nat \/
+    exists n, told x h j W k n /\ (borrowed x j h W k <= n)%nat.
+
+(* Section 4: B- and B+, and the view u that is the newest at B. *)
+Definition B_minus (x : world) (W : window) : Q :=
+  start x W + clock_error x - (settle x - width x * drift x) / (1 + drift x).
+Definition B_plus (x : world) (W : window) : Q :=
+  start x W - clock_error x - freshness x / (1 - drift x).
+Definition newest_at (x : world) (u : view) (B : Q) : Prop :=
+  committed x u B /\ B < commit x (u + 1).
+
+(* No permit of W is issued after the instant z. *)
+Definition over_by (x : world) (W : window) (z : Q) : Prop :=
+  forall p, In p (permits x) -> win p = W -> at_ p <= z.
+
+(* The run of u ends at n: each revision after u up to n gives for W, and the next one
+   does not, or is committed after z. *)
+Definition run (x : world) (W : window) (z : Q) (u n : view) : Prop :=
+  (u <= n)%nat /\ (forall v, (u <= v < n)%nat -> gives x v W = true) /\
+  (gives x n W = false \/ z < commit x (n + 1)).
+
+(* CLAIMED. *)
+
+(* B- <= B+: there is an instant to choose. *)
+Definition claim_timing : Prop := forall x, assumed x -> timing x ->
+  forall W, B_minus x W <= B_plus x W.
+
+(* "The sum is at most the smallest T*(u, W) over the views u that were the newest at some
+   time in [B-, B+]." *)
+Definition claim_sum : Prop := forall x, assumed x -> obeys x ->
+  forall W B u z n, B_minus x W <= B -> B <= B_plus x W -> newest_at x u B ->
+    over_by x W z -> run x W z u n ->
+    (issued x W <= total x n W)%nat.
+
+(* If no revision gives, that is T(u, W). *)
+Definition claim_settle : Prop := forall x, assumed x -> obeys x ->
+  forall W B u, B_minus x W <= B -> B <= B_plus x W -> newest_at x u B ->
+    gives x u W = false ->
+    (issued x W <= total x u W)%nat.
+
+(* There always are such B, u, z and n. So if no total is above T, neither is the sum. *)
+Definition claim_never_over : Prop := forall x, assumed x -> timing x -> obeys x ->
+  forall W T, (forall v, total x v W <= T)%nat -> (issued x W <= T)%nat.
+
+(* What is issued with loans: each of the incarnations l its own permits, and what it
+   borrowed from the others, by the loans ks. *)
+Definition used (x : world) (W : window) (l : list incarnation) (ks : list nat) : nat :=
+  sum (fun i => count (fun p => of i W p && is_own p) (permits x) +
+    sum (fun h => sum (fun k => borrowed x i h W k) ks) l)%nat l.
+
+(* Loans add nothing to the sum. *)
+Definition claim_loans : Prop := forall x, assumed x -> borrows_as_told x ->
+  forall W l ks, NoDup l -> NoDup ks -> (used x W l ks <= issued x W)%nat.
+
+(* With g >= e every permit is issued in its true window. *)
+Definition claim_true_windows : Prop := forall x, assumed x -> obeys x -> clock_error x <= guard x ->
+  forall p, In p (permits x) -> start x (win p) <= at_ p /\ at_ p < start x (win p + 1).
