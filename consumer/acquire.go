@@ -165,18 +165,17 @@ type Waiter struct {
 	waiter *window.Waiter
 }
 
-// Stop gives the place back. It returns true if the function has not run and
-// will not; false if it has run, or is about to.
+// Stop gives the place back. It returns true if the function will not run, and false if
+// it has run or is about to.
 func (w Waiter) Stop() bool {
 	return w.waiter != nil && w.core.gate.Cancel(w.core.clock.Now(), w.waiter)
 }
 
-// AcquireFunc asks for n permits as Take does, without a goroutine that waits: f is
-// called with the permit, or with the reason why there is none. It is called
-// exactly once, unless Stop returned true; in the queue's order; never within the
-// call of AcquireFunc and never under a lock, but on a goroutine of the limiter
-// that serves all waiters, so it must not block. A waiter costs 64 bytes and the
-// memory of f. A nil f asks for nothing; the mistake is logged.
+// AcquireFunc asks for n permits as Take does, without a waiting goroutine: it calls f
+// with the permit or the error. f is called exactly once, in the queue's order, unless
+// Stop returned true. It runs on one goroutine of the limiter that serves all waiters,
+// never within AcquireFunc or under a lock. So f must not block. A waiter costs 64 bytes
+// and the memory of f. A nil f asks for nothing; the mistake is logged.
 func (l *Limiter) AcquireFunc(n int64, maxWait time.Duration, f func(Permit, error)) Waiter {
 	k := l.core
 	if f == nil {

@@ -11,16 +11,16 @@ import (
 	"time"
 )
 
-// AcquireAll acquires from several limiters, all or none: requests and tokens of one
-// API, or a team's limit and its organisation's. wants says how many permits of each;
-// the permits are returned by limiter, to be settled or released one by one. A map,
-// since no limiter can be in it twice. maxWait is as for Acquire, for all together.
+// AcquireAll acquires from several limiters, all or none: requests and tokens of one API,
+// or a team's limit and its organisation's. wants has the number of permits for each
+// limiter. The returned permits are settled or released one by one. maxWait bounds the
+// whole call, as in Acquire.
 //
 // The limiters are asked in the order of their providers' names, and each serves its
-// queue in order. So callers cannot block each other. Permits are held
-// while later ones are waited for; those whose window ends meanwhile are acquired again.
-// If a limiter refuses, all permits held are released, and the error is that limiter's. So
-// it is if two limiters have no room in the same window until maxWait is over.
+// queue in order. So callers cannot block each other. AcquireAll holds permits while it
+// waits for later ones, and acquires those again whose window ends meanwhile. If a
+// limiter refuses, AcquireAll releases all permits and returns that limiter's error. It
+// does the same if two limiters have no room in the same window within maxWait.
 func AcquireAll(ctx context.Context, maxWait time.Duration, wants map[*Limiter]int64) (map[*Limiter]Permit, error) {
 	order, err := inOrder(wants)
 	if err != nil {

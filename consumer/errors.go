@@ -13,26 +13,25 @@ import (
 // The reasons for a refusal, all for errors.Is. Errors of a context come back
 // as they are.
 var (
-	// ErrLimited: no permit now, or none in time. Every such error is a
-	// LimitError, which tells when to try again.
+	// ErrLimited: no permit now, or none in time. Every such error is a LimitError, which
+	// has the time to try again.
 	ErrLimited = errors.New("limited")
-	// ErrTooLarge: more permits at once than any share of the coming windows will
-	// hold, as long as the policy and the other instances stay as they are. Ask
-	// for fewer, or use TryTake.
+	// ErrTooLarge: more permits at once than any share of the coming windows holds,
+	// unless the policy or the other instances change. Ask for fewer, or use TryTake.
 	ErrTooLarge = errors.New("more permits than a share will hold")
-	// ErrInvalid: an argument that can never be right.
+	// ErrInvalid: an argument that is never valid.
 	ErrInvalid = errors.New("invalid argument")
 	// ErrQueueFull: Options.MaxWaiters callers wait already.
 	ErrQueueFull = errors.New("too many callers wait")
 	// ErrClosed: the limiter, or its source, is closed.
 	ErrClosed = errors.New("limiter is closed")
-	// ErrNoPolicy: no policy is set for the provider, or none that this version
-	// can apply. It heals itself when one is set.
+	// ErrNoPolicy: no policy is set for the provider, or none that this version can
+	// apply. The limiter recovers when one is set.
 	ErrNoPolicy = errors.New("no policy is set")
-	// ErrStale: the policy's outage rule is stop, and this instance cannot prove
-	// its view recent, or has measured its clock to err by more than the policy's
-	// clock_error. Or what it took of a long window's limit is spent: then it is the cause
-	// of a LimitError. It heals itself when etcd can be reached, and the clock is right.
+	// ErrStale: the policy's outage rule is stop, and this instance cannot prove its view
+	// recent, or its measured clock error exceeds the policy's clock_error. It is also
+	// the cause of a LimitError if the permits taken of a long limit are spent and etcd
+	// is away. The limiter recovers when etcd can be reached and the clock is right.
 	ErrStale = errors.New("cannot prove that the share is still right")
 )
 
@@ -43,7 +42,7 @@ type Reason string
 const (
 	// ReasonSpent: the window's share is used up, others wait for it, or it pays a debt.
 	ReasonSpent Reason = "share spent"
-	// ReasonJoining: this instance has no share yet, and what it has borrowed is spent.
+	// ReasonJoining: this instance has no share yet, and its borrowed permits are spent.
 	ReasonJoining Reason = "joining"
 	// ReasonDraining: the provider asked for a pause, see Limiter.PauseUntil.
 	ReasonDraining Reason = "draining"
@@ -60,22 +59,22 @@ const (
 	ReasonStale     Reason = "stale"      // ErrStale
 )
 
-// LimitError is the ErrLimited with its numbers. It is a value: a change of it is
-// the caller's own.
+// LimitError is ErrLimited with its numbers. It is a value: changing it affects no other
+// caller.
 type LimitError struct {
 	Provider string
 	Reason   Reason
-	// Asked is the number of permits that were asked for.
+	// Asked is the number of permits requested.
 	Asked int64
-	// Total is the limit that has too little left, per window; Share is this
-	// instance's part of it (of a long window: what it has taken), and Instances the number of those that share it. If
-	// no limit is known they are 0.
+	// Total is the limit that has too few permits left, per window. Share is this
+	// instance's part of it, or the permits that it has taken of a long limit. Instances
+	// is the number of instances that share it. All are 0 if no limit is known.
 	Total, Share int64
 	Instances    int
 	// Window is that limit's window.
 	Window quota.Window
-	// RetryAt is the earliest instant at which Asked permits may be had, as far
-	// as is known. Zero: not known.
+	// RetryAt is the earliest known time at which Asked permits may be available; zero if
+	// unknown.
 	RetryAt time.Time
 	// Cause is the reason why the instance has no share, such as missing rights in
 	// etcd; nil if nothing is wrong.
@@ -191,7 +190,7 @@ func (k *core) explain(v window.Verdict, n int64) (Reason, error) {
 		switch {
 		case b.Spent:
 		case b.Away:
-			e.Reason, e.Cause = ReasonStale, fmt.Errorf("%w: what was taken of the limit per %v is spent, and etcd cannot be reached", ErrStale, b.Window)
+			e.Reason, e.Cause = ReasonStale, fmt.Errorf("%w: the permits taken of the limit per %v are spent, and etcd cannot be reached", ErrStale, b.Window)
 			when, known = b.End-k.clock.Offset(), true
 		default: // it is being taken
 			when, known = max(when, now.Mono+int64(time.Second)), true

@@ -8,18 +8,18 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// Learn says which limits the provider states: Permits for each window of the given
-// length or, where that is not known, of at least that length. httplimit.Transport calls
+// Learn passes on limits that the provider states: Permits for each window of the given
+// length or, if the length is unknown, of at least that length. httplimit.Transport calls
 // it if its field Learn is set. It does not block.
 //
-// From a stated limit follows what the provider takes in a window of the policy, if all is
-// used all the time: the stated permits if that window is no longer than the stated one,
-// else in proportion more. If it is less than the policy's limit, LimitUse.Learned, metrics
-// and quota-admin doctor tell. Under an adaptive policy the total falls to it, though not
-// below the floor.
+// A stated limit bounds the permits of a policy's window: the stated permits if that
+// window is no longer than the stated one, otherwise in proportion more.
+// LimitUse.Learned, metrics and quota-admin doctor show a bound below the policy's limit.
+// Under an adaptive policy the total falls to the bound, but not below the floor.
 //
-// The least counts. A larger one replaces it 2 minutes after it was last stated, and
-// without any it is forgotten after 10. Limits of less than one permit are ignored.
+// The smallest stated limit counts. A larger one replaces it 2 minutes after it was last
+// stated. After 10 minutes without any it is forgotten. Limits below one permit are
+// ignored.
 func (l *Limiter) Learn(limits ...quota.Limit) {
 	k := l.core
 	k.mu.Lock()

@@ -18,16 +18,14 @@ const Forever time.Duration = math.MaxInt64
 
 // Options of a limiter. The zero value is ready to use.
 type Options struct {
-	// MaxWaiters bounds how many callers may wait at once; further callers are
-	// refused with ErrQueueFull. 0 means no bound: a waiter costs 64 bytes, and a
-	// parked goroutine its stack.
+	// MaxWaiters bounds the number of waiting callers; further callers get ErrQueueFull.
+	// 0 means no bound: a waiter costs 64 bytes, and a parked goroutine its stack.
 	MaxWaiters int
-	// Logger takes the changes of state; default slog.Default().
+	// Logger receives the changes of state; default slog.Default().
 	Logger *slog.Logger
-	// OnWait, if set, is called for every caller that had to wait: how long, and
-	// with what result. It runs on the caller's goroutine, or before the function
-	// of AcquireFunc, and must not block. It is not called for callers that are
-	// served or refused at once, so it adds nothing to their cost.
+	// OnWait, if set, is called with the duration and result of each wait. It runs on the
+	// caller's goroutine, or before the function of AcquireFunc, and must not block. It
+	// is not called for callers that are served or refused immediately.
 	OnWait func(d time.Duration, err error)
 }
 
@@ -40,13 +38,12 @@ type Limiter struct {
 	closed atomic.Bool
 }
 
-// Open returns a limiter for the provider. It returns at once. A new instance
-// borrows permits from others until it has a share. Until the first one the limiter
-// refuses, or lets wait, as in any window whose share is spent. Ready waits for that.
+// Open returns a limiter for the provider, immediately. A new instance borrows permits
+// from others until it has a share. Until it has a permit, callers wait or are refused,
+// as in any window whose share is spent. Ready waits for the first permits.
 //
-// Opening a provider twice on one source gives two limiters with one counter
-// and one queue; their options must be the same. The limiter lives until Close,
-// not until ctx ends.
+// Opening a provider twice on one source gives two limiters with one counter and one
+// queue; their options must be equal. The limiter lives until Close, not until ctx ends.
 func Open(ctx context.Context, source Source, provider string, o Options) (*Limiter, error) {
 	if source == nil {
 		return nil, fmt.Errorf("consumer: open %q: %w: source is nil: use a *coordinator.Session, or Fixed", provider, ErrInvalid)
@@ -84,13 +81,11 @@ func Open(ctx context.Context, source Source, provider string, o Options) (*Limi
 // Forever, by the name that golang.org/x/time/rate gives it.
 func (l *Limiter) Wait(ctx context.Context) error { return l.Acquire(ctx, Forever) }
 
-// Acquire issues one permit, waiting for at most maxWait and as long as ctx
-// allows; 0 or less does not wait. It returns nil, or the reason: an error of
-// ctx, or one of this package's errors. A caller that cannot be served in time,
-// as far as is known, is refused at once.
+// Acquire issues one permit, waiting for at most maxWait and as long as ctx allows; 0 or
+// less does not wait. It returns nil, an error of ctx, or one of this package's errors. A
+// caller that cannot be served in time is refused immediately.
 //
-// Waiting parks the goroutine, and nothing else. Callers that wait are served in
-// the order in which they came.
+// Waiting only parks the goroutine. Callers are served in the order in which they came.
 func (l *Limiter) Acquire(ctx context.Context, maxWait time.Duration) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -127,11 +122,11 @@ func (l *Limiter) Take(ctx context.Context, n int64, maxWait time.Duration) (Per
 	return l.core.permit(g, n, n), nil
 }
 
-// TryAcquire issues one permit if there is one now. It never waits.
+// TryAcquire issues one permit if one is available. It never waits.
 func (l *Limiter) TryAcquire() bool { return l.TryAcquireN(1) }
 
-// TryAcquireN issues n permits, all or none, if there are so many now; it
-// returns false for n <= 0.
+// TryAcquireN issues n permits, all or none, if they are available; it returns false for
+// n <= 0.
 func (l *Limiter) TryAcquireN(n int64) bool {
 	k := l.core
 	if s := k.gate.Segment(); !s.Strict && n > 0 && !l.closed.Load() {
@@ -150,8 +145,8 @@ func (l *Limiter) TryAcquireN(n int64) bool {
 	return err == nil
 }
 
-// TryTake issues as many permits as there are now, at most limit; N of the
-// Permit may be 0. In shadow mode it is always limit. It never waits.
+// TryTake issues the available permits, at most limit; the Permit's N may be 0. In shadow
+// mode N is always limit. It never waits.
 func (l *Limiter) TryTake(limit int64) Permit {
 	k := l.core
 	if limit <= 0 || l.closed.Load() {
@@ -177,10 +172,9 @@ func (l *Limiter) TryTake(limit int64) Permit {
 	return k.permit(s.Grant, got, got)
 }
 
-// Close gives the limiter up: callers that wait on it get ErrClosed, and so does
-// everybody later. The last limiter of a provider to be closed takes the
-// instance out of the fleet; the others use its share from the next window of each
-// limit. A second Close returns nil.
+// Close ends the limiter: waiting and later callers get ErrClosed. Closing the last
+// limiter of a provider removes the instance from the fleet. The others use its share
+// from the next window of each limit. A second Close returns nil.
 func (l *Limiter) Close() error {
 	if !l.closed.CompareAndSwap(false, true) {
 		return nil

@@ -148,7 +148,7 @@ func (k *core) noteLearned(st *Status, learned string) {
 	case !changed:
 	case learned != "":
 		k.log().Warn("provider states a lower limit than the policy's", "states", learned, "limit", st.Shortest().Limit.String(),
-			"todo", "set what the provider allows: quota-admin set "+st.Provider+" LIMITS")
+			"todo", "set the provider's limits: quota-admin set "+st.Provider+" LIMITS")
 	default:
 		k.log().Info("provider states no lower limit than the policy's any more")
 	}

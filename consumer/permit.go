@@ -8,8 +8,8 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// Permit is the right to make N calls between Start and Until. The zero Permit
-// is the right to none. A Permit may be copied; it is released or settled once.
+// Permit is the right to make N calls between Start and Until. The zero Permit allows
+// none. A Permit may be copied; it is released or settled once.
 type Permit struct {
 	core   *core
 	grant  window.Grant
@@ -36,10 +36,9 @@ func (p Permit) Start() time.Time { return time.Unix(0, p.grant.Start) }
 // provider before Until.
 func (p Permit) Until() time.Time { return time.Unix(0, p.grant.End) }
 
-// Valid reports whether a call that takes at most margin to reach the provider is
-// still covered, by the clock that the limiter goes by. Ask at the moment of
-// sending, and Release a permit that is not valid any more. It is false for the
-// zero Permit.
+// Valid reports whether a call that takes at most margin to reach the provider is still
+// covered, by the limiter's clock. Check it at the moment of sending, and Release a
+// permit that is no longer valid. It is false for the zero Permit.
 func (p Permit) Valid(margin time.Duration) bool {
 	if p.core == nil || p.n == 0 {
 		return false
@@ -48,10 +47,10 @@ func (p Permit) Valid(margin time.Duration) bool {
 	return left > 0 && time.Duration(left) > margin
 }
 
-// Release gives unused permits back, for other callers of this instance. It reports
-// whether it did: false once the window is over, for permits that were given back
-// before, and for those that shadow mode let pass. With several limits whose
-// windows are no multiples of each other, the end of any window counts.
+// Release gives unused permits back, for other callers of this instance. It returns false
+// after the window's end, for permits that were given back before, and for those that
+// shadow mode let pass. If the windows of several limits are not multiples of each other,
+// the first end of a window counts.
 func (p Permit) Release() bool {
 	if p.issued <= 0 {
 		return false
@@ -60,22 +59,22 @@ func (p Permit) Release() bool {
 	return back
 }
 
-// Settle says what the call has cost in permits, where that is known only afterwards,
-// such as the tokens of an answer. It may come after Until. Settle a permit instead of
+// Settle states the cost of the call in permits when it is known only afterwards, such as
+// the tokens of an answer. It may be called after Until. Settle a permit instead of
 // releasing it.
 //
 // If actual is less than N, Settle gives the rest back, as Release does. If it is more,
-// the difference is a debt of this instance, under every limit of the policy: nothing
-// more is issued until the windows' shares have paid it. So each window holds its limit
-// in permits issued and debts paid, and the calls of any span of whole windows cost at
-// most the limit and the debt at its end, with what is still to be settled. A debt is at
-// most what the calls that ran when it began cost beyond their permits. It survives every
-// change in etcd and ends with the process. What is unpaid at Close is logged, and stays
-// in the instance's last report for an hour, for quota-admin.
+// the difference is a debt of this instance, under every limit of the policy: it issues
+// nothing until its shares have paid the debt. So in each window the permits issued and
+// the debts paid sum to at most the limit. The calls of any span of whole windows cost at
+// most the limit, the debt at its end, and the excess not settled by then. A debt is at
+// most the excess of the calls that ran when it began. It survives every change in etcd
+// and ends with the process. A debt left at Close is logged, and quota-admin shows it for
+// an hour.
 //
-// A negative actual, one above quota.MaxPermits, or a permit that was released or
-// settled within the last window is an ErrInvalid and changes nothing. A debt that comes
-// after Close is an ErrClosed. Calls that shadow mode let pass owe nothing.
+// Settle returns ErrInvalid, and changes nothing, if actual is negative or above
+// quota.MaxPermits, or if the permit was released or settled within the last window. For
+// a debt after Close it returns ErrClosed. Calls that shadow mode let pass owe nothing.
 func (p Permit) Settle(actual int64) error {
 	k := p.core
 	switch {

@@ -9,9 +9,9 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// PauseUntil makes this instance issue nothing until the given instant. A pause can
-// be extended and not shortened, since answers arrive in any order; an instant that
-// has passed ends it. For what a provider asks for, use PushBack.
+// PauseUntil makes this instance issue nothing until the given time. A later time extends
+// the pause; an earlier one does not shorten it, because answers arrive in any order. A
+// time in the past ends it. For a provider's request for a pause, use PushBack.
 func (l *Limiter) PauseUntil(until time.Time) {
 	k, d := l.core, time.Until(until)
 	k.mu.Lock()
@@ -24,15 +24,14 @@ func (l *Limiter) PauseUntil(until time.Time) {
 	k.pauseLocked(false)
 }
 
-// PushBack says that the provider refused a call (429), and asked for a pause of
-// retryAfter; 0 or less if it named none. why is for operators, as in "429 from
-// api.example.com". It does not block.
+// PushBack reports that the provider refused a call (429) and asked for a pause of
+// retryAfter, or 0 or less if it named none. why is for operators, as in "429 from
+// api.example.com". PushBack does not block.
 //
-// This instance issues nothing until then, at most for the policy's BackoffMax. If the
-// policy's Backoff is quota.BackoffFleet, so do all others once BackoffQuorum
-// instances were asked, or this one has more than a tenth of its calls refused. For
-// such refusals without retryAfter the pause is a second. If the policy is adaptive they
-// lower the total instead.
+// This instance issues nothing during the pause, at most for the policy's BackoffMax.
+// With quota.BackoffFleet all others pause too, when BackoffQuorum instances were asked,
+// or more than a tenth of this instance's calls are refused. Such refusals without
+// retryAfter cause a pause of one second, or lower the total if the policy is adaptive.
 func (l *Limiter) PushBack(retryAfter time.Duration, why string) {
 	k := l.core
 	issued := k.gate.Usage(k.clock.Now()).Issued

@@ -10,8 +10,8 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// Source tells limiters the policies in force and the instances that share them: a
-// *coordinator.Session, or a *FixedSource. All implementations live in this module.
+// Source provides the policies in force and the instances that share them: a
+// *coordinator.Session, or a *FixedSource. All implementations are in this module.
 type Source = feed.Source
 
 // FixedSource is a source without etcd: one policy for every provider, and this
@@ -37,9 +37,9 @@ func Fixed(policy quota.Policy) *FixedSource {
 	return f
 }
 
-// Set puts another policy in force, as an operator would: a lower limit, a higher one
-// and a resume count at once, other changes from the first window that starts the
-// policy's settle time later. An invalid policy is refused and changes nothing.
+// Set puts another policy in force, as an operator would. A lower limit, a higher one and
+// a resume count immediately, other changes from the first window that starts the settle
+// time later. An invalid policy is refused and changes nothing.
 func (f *FixedSource) Set(policy quota.Policy) error {
 	policy = policy.WithDefaults()
 	if err := policy.Validate(); err != nil {

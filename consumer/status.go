@@ -21,30 +21,29 @@ type Status struct {
 	// Incarnation is the key of this instance; it changes when the instance had
 	// to register again.
 	Incarnation string
-	// Limits are the provider's limits in force, shortest window first. While a
-	// change of the window's length settles, those of before bind too.
+	// Limits are the provider's limits in force, shortest window first. While a change of
+	// a window's length settles, the old limits bind too.
 	Limits []LimitUse
-	// Instances is the number of those that share them.
+	// Instances is the number of instances that share them.
 	Instances int
 	// Revision is the newest etcd revision applied, PolicyRevision that of the
 	// policy.
 	Revision, PolicyRevision int64
-	// Issued and Refused count permits since the limiter was opened; Shadowed
-	// those that were refused but passed, in shadow mode. Debts that were paid are
-	// among Issued.
+	// Issued and Refused count permits since the limiter was opened. Shadowed counts
+	// refused permits that shadow mode let pass. Issued includes debts paid.
 	Issued, Refused, Shadowed int64
-	// Debt is what calls have cost beyond their permits and is not paid yet: see
-	// Permit.Settle. Nothing is issued before it is paid.
+	// Debt is the unpaid cost of calls beyond their permits: see Permit.Settle. Nothing
+	// is issued until it is paid.
 	Debt int64
 	// RefusedBy divides Refused by reason; it has an entry for every Reason.
 	RefusedBy map[Reason]int64
-	// OverIssued is always 0; another value is a bug. It counts permits issued
-	// beyond the share of that moment, by a check of its own.
+	// OverIssued is always 0; another value is a bug. An independent check counts permits
+	// issued beyond the share of that moment.
 	OverIssued int64
 	// StateChanges counts the changes of State that were noticed.
 	StateChanges int64
-	// Waiting is the number of callers that wait. The first of them wants
-	// HeadPermits, and will have them at HeadAt, as far as is known; zero if not.
+	// Waiting is the number of waiting callers. The first of them wants HeadPermits, and
+	// is expected to have them at HeadAt; zero if unknown.
 	Waiting     int
 	HeadPermits int64
 	HeadAt      time.Time
@@ -53,12 +52,12 @@ type Status struct {
 	ClockErrorKnown bool
 	// ClockErrorBound is the policy's bound on it; 0 without a policy.
 	ClockErrorBound time.Duration
-	// ClockSource is the clock's reference: "ntp", servers of the session's own;
-	// "kernel", the operating system's clock, whose error the kernel bounds; or
-	// "system", that clock, of unknown error.
+	// ClockSource is the clock's reference: "ntp" is the session's servers, "kernel" the
+	// operating system's clock with the kernel's bound on its error, and "system" that
+	// clock with an unknown error.
 	ClockSource string
-	// PausedUntil is when the pause ends for which the provider, or the application,
-	// asked, and PauseReason who asked and why; both zero if there is none.
+	// PausedUntil is the end of a pause that the provider or the application asked for,
+	// and PauseReason its cause; both are zero without a pause.
 	PausedUntil time.Time
 	PauseReason string
 	// ProofAge is the age of the newest proof that the view is recent; negative
@@ -68,23 +67,21 @@ type Status struct {
 
 // LimitUse is the use of one limit of the policy in its current window.
 type LimitUse struct {
-	// Limit is the provider's, of which all instances together issue no more.
+	// Limit is the provider's limit, which all instances share.
 	Limit quota.Limit
-	// Share is this instance's part of it; of a window above quota.MaxWindow it is what
-	// the instance has taken. Used is the number of permits issued,
-	// and Left the number that this limit allows now. Under the shapes sliding and
-	// bucket, Used are the permits that still count: of the last window's length,
-	// and of the running one.
+	// Share is this instance's part of it; of a window above quota.MaxWindow it is the
+	// permits that the instance has taken. Used is the number of permits issued, and Left
+	// the number that this limit allows now. Under shape sliding, Used counts the permits
+	// of the last window's length, under bucket those of the running window.
 	Share, Used, Left int64
-	// Start and End bound the window, in corrected wall-clock time. Under the
-	// shapes sliding and bucket it is the one at whose end the next permit comes
-	// back.
+	// Start and End bound the window, in corrected wall-clock time. Under the shapes
+	// sliding and bucket the next permit comes back at End.
 	Start, End time.Time
-	// Pace is the total in force: the limit's, or less while an adaptive policy follows a
+	// Pace is the total in force: the limit, or less while an adaptive policy follows a
 	// provider that answers 429.
 	Pace int64
-	// Learned is what the provider states that it takes in such a window, if that is less
-	// than Limit; else 0. See Limiter.Learn.
+	// Learned is the limit that the provider states for such a window, if it is below
+	// Limit; else 0. See Limiter.Learn.
 	Learned int64
 }
 
@@ -260,10 +257,10 @@ func (l *Limiter) Ready(ctx context.Context) error {
 	}
 }
 
-// Delay estimates how long a newcomer that asks for n permits at once would wait:
-// 0 if they are there, or for n <= 0; Forever if no end can be told, which is so
-// for more than any share will hold (ErrTooLarge). It suits a decision to pause a
-// partition rather than to wait.
+// Delay estimates the wait of a new caller for n permits at once. It returns 0 if they
+// are available, or for n <= 0. It returns Forever if the end is unknown, as for more
+// permits than any share will hold (ErrTooLarge). Use it to decide whether to pause a
+// partition instead of waiting.
 func (l *Limiter) Delay(n int64) time.Duration {
 	k := l.core
 	if n <= 0 {

@@ -154,7 +154,7 @@ func (p *membership) exchange(ctx context.Context, w *funded, u *protocol.Budget
 	rule := p.rule(w)
 	step, ok := w.account.Next(rule, found, use, id)
 	if step.Total.Withheld != "" && found.Total.Withheld == "" {
-		p.s.o.Logger.Warn("nothing more is handed out in this window: say what the provider has counted: quota-admin budget "+p.provider+" --used N",
+		p.s.o.Logger.Warn("nothing more is handed out in this window: give the provider's count: quota-admin budget "+p.provider+" --used N",
 			"provider", p.provider, "limit", w.String(), "because", step.Total.Withheld)
 	}
 	if !fresh && !use.Ends && step.Own.Taken >= found.Own.Taken && step.Total.Withheld == "" {

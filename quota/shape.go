@@ -85,7 +85,7 @@ const leastTransit = 250
 // call may take to the provider.
 func (p *Policy) checkTransit(errs *problems) {
 	if p.GuardAuto {
-		errs.add("guard", formatGuard(p.Guard, true), fmt.Sprintf("follows the clock, and shape %s holds whatever the clock", p.Shape),
+		errs.add("guard", formatGuard(p.Guard, true), fmt.Sprintf("follows the clock's error, on which shape %s does not depend", p.Shape),
 			"set the longest time that a call takes to the provider, such as 20ms, or 0s")
 		return
 	}

@@ -54,13 +54,14 @@ func (a *app) budgetCommand() *cobra.Command {
 	used, of := int64(-1), ""
 	cmd := &cobra.Command{
 		Use:   "budget PROVIDER",
-		Short: "Show and correct what was handed out of limits per hour, day or month",
-		Long: `Show, for each limit of more than a minute, what was handed out in the window that
-runs, what instances have used of it by their word of up to 10 s ago, what each has
-in hand, and what is stranded with instances that ended.
+		Short: "Show and correct the permits taken of limits per hour, day or month",
+		Long: `Show, for each limit of more than a minute, the permits of the running window: those
+handed out, used (by reports up to 10 s old), in the hands of each instance, and
+stranded with instances that ended.
 
-With --used N the window counts N permits as used, as the provider says, and what
-living instances have in hand. It ends the withholding after a restore of etcd.`,
+With --used N the window counts N permits as used, by the provider's count, and the
+permits in the hands of living instances. It ends the withholding after a restore of
+etcd.`,
 		Example: `  quota-admin budget payments/charge
   quota-admin budget payments/charge --used 1200 --limit 5000/h`,
 	}
@@ -207,7 +208,7 @@ func (b *budgetJSON) table(w io.Writer) {
 	format.Row(w, "Stranded", fmt.Sprint(b.Stranded))
 	format.Row(w, "Transactions", fmt.Sprint(b.Writes))
 	if b.Withheld != "" {
-		format.Row(w, "Withheld", b.Withheld+": say what the provider has counted, by --used N")
+		format.Row(w, "Withheld", b.Withheld+": give the provider's count by --used N")
 	}
 	if len(b.Holdings) > 0 {
 		format.Row(w, "INSTANCE", "TAKEN", "USED", "IN HAND")

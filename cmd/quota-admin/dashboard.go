@@ -148,7 +148,7 @@ func (p *dashboardFlags) identity(cmd *cobra.Command, env func(string) string, n
 	}
 	switch {
 	case (p.identityHeader == "") != (len(p.proxies) == 0):
-		return usageError(cmd, "--identity-header and --trusted-proxy belong together: else anybody could say who they are")
+		return usageError(cmd, "--identity-header and --trusted-proxy belong together: without a proxy anybody could forge the header")
 	case p.identityHeader != "" && secret != "":
 		return usageError(cmd, "--identity-header and a token: choose one")
 	case p.identityHeader != "":
@@ -160,7 +160,7 @@ func (p *dashboardFlags) identity(cmd *cobra.Command, env func(string) string, n
 		p.token = rand.Text()
 		secret = p.token
 	case secret == "":
-		return usageError(cmd, "--listen %s can be reached by others: say who may look, by --token-file, %s or --identity-header", p.listen, envToken)
+		return usageError(cmd, "--listen %s can be reached by others: require a login by --token-file, %s or --identity-header", p.listen, envToken)
 	}
 	if p.guard.Tokens, err = webguard.ParseTokens(secret, author(env)); err != nil {
 		return usageError(cmd, "%s: %v", where, err)
@@ -176,7 +176,7 @@ func (p *dashboardFlags) upstream(cmd *cobra.Command) error {
 			return usageError(cmd, "--trusted-proxy %q: write a network, as 10.0.0.7/32", text)
 		}
 		if bits := network.Bits(); bits < 8 || bits < 32 && !network.Addr().Is4() {
-			return usageError(cmd, "--trusted-proxy %s: anybody there could say who they are; name the proxy, as 10.0.0.7/32", text)
+			return usageError(cmd, "--trusted-proxy %s: any host there could forge an identity; name the proxy, as 10.0.0.7/32", text)
 		}
 		p.guard.Upstream.Proxies = append(p.guard.Upstream.Proxies, network)
 	}

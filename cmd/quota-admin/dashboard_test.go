@@ -56,9 +56,9 @@ func TestDashboardRefusesUnsafeFlags(t *testing.T) {
 		{[]string{"--token-file", file(" ")}, "is empty"},
 		{[]string{"--token-file", "/none/such"}, "no such file"},
 		{[]string{"--token-file", open}, "can be read or changed by every user"},
-		{[]string{"--identity-header", "X-User", "--trusted-proxy", "0.0.0.0/0"}, "anybody there could say"},
-		{[]string{"--identity-header", "X-User", "--trusted-proxy", "0.0.0.0/1,128.0.0.0/1"}, "anybody there could say"},
-		{[]string{"--identity-header", "X-User", "--trusted-proxy", "::/0"}, "anybody there could say"},
+		{[]string{"--identity-header", "X-User", "--trusted-proxy", "0.0.0.0/0"}, "any host there could forge"},
+		{[]string{"--identity-header", "X-User", "--trusted-proxy", "0.0.0.0/1,128.0.0.0/1"}, "any host there could forge"},
+		{[]string{"--identity-header", "X-User", "--trusted-proxy", "::/0"}, "any host there could forge"},
 	} {
 		b := newBench(t, server)
 		_, stderr := b.want(exitUsage, append([]string{"dashboard"}, c.args...)...)

@@ -126,7 +126,7 @@ func (a *app) newPassword(user, file string) (string, error) {
 	}
 	first, ok, err := a.etcd.Ask("Password for the new etcd user " + user + ": ")
 	if err == nil && !ok {
-		err = fmt.Errorf("user %s is to be added and needs a password: give --new-password-file or %s, or --no-password for one who logs in by certificate", user, envNewPassword)
+		err = fmt.Errorf("user %s is to be added and needs a password: give --new-password-file or %s, or --no-password if it logs in by certificate", user, envNewPassword)
 	}
 	if err != nil {
 		return "", err

@@ -36,7 +36,7 @@ var (
 	waiters    = define(prometheus.GaugeValue, "waiters", "Callers that wait for a permit.")
 	limit      = define(prometheus.GaugeValue, "limit_permits", "The provider's limit, per window.", "window")
 	pace       = define(prometheus.GaugeValue, "pace_permits", "The total in force, per window: the limit, or less under an adaptive policy while the provider answers 429.", "window")
-	learned    = define(prometheus.GaugeValue, "learned_permits", "What the provider states that it takes, per window; missing unless that is less than the limit.", "window")
+	learned    = define(prometheus.GaugeValue, "learned_permits", "Limit that the provider states, per window; missing unless it is below the policy's.", "window")
 	length     = define(prometheus.GaugeValue, "limit_window_seconds", "Length of the limit's window.", "window")
 	share      = define(prometheus.GaugeValue, "share_permits", "This instance's share of the limit in the current window.", "window")
 	instances  = define(prometheus.GaugeValue, "instances", "Instances that share the limit, as known to this one.")

@@ -193,7 +193,7 @@ func TestAStatedLimitIsShown(t *testing.T) {
 		expect(t, registry, "", "quotient_learned_permits")
 		l.Learn(quota.Limit{Permits: 7, Window: time.Second})
 		expect(t, registry, `
-# HELP quotient_learned_permits What the provider states that it takes, per window; missing unless that is less than the limit.
+# HELP quotient_learned_permits Limit that the provider states, per window; missing unless it is below the policy's.
 # TYPE quotient_learned_permits gauge
 quotient_learned_permits{provider="p",window="1s"} 7
 `, "quotient_learned_permits")

@@ -30,7 +30,7 @@ func (c *Config) parseCapacity(text string) error {
 			}
 			step = list[0]
 		} else if strings.Contains(part, "=") {
-			return Usagef("%s: %q has a time: begin with what the provider takes at first, as in 1000/s,5s=600/s", flag, part)
+			return Usagef("%s: %q has a time: begin with the first capacity, as in 1000/s,5s=600/s", flag, part)
 		}
 		limits, err := parseLimits(flag, step.Text)
 		if err != nil {

@@ -154,7 +154,7 @@ func overText(windows []load.Window, s *load.Summary) string {
 	own := &s.OwnClock
 	switch {
 	case s.Spans != nil && s.Spans.Over > 0:
-		return fmt.Sprintf("%s of %s spans over what they may hold, the worst: %s",
+		return fmt.Sprintf("%s of %s spans over their bound, the worst: %s",
 			humanize.Comma(s.Spans.Over), humanize.Comma(s.Spans.Judged), spanText(s.Spans))
 	case s.OverLimitWindows > 0:
 		return fmt.Sprintf("%d of %d windows over the limit, the worst by a factor of %.4f", s.OverLimitWindows, len(windows), s.MaxOverRatio)
@@ -162,7 +162,7 @@ func overText(windows []load.Window, s *load.Summary) string {
 		return fmt.Sprintf("%s of %s permits came outside their windows by loadgen's own clock, by up to %v more than the %v that clocks may err",
 			humanize.Comma(own.Outside), humanize.Comma(s.IssuedTotal), time.Duration(own.WorstNs), time.Duration(own.ToleranceNs))
 	case own.Spans.Over > 0:
-		return fmt.Sprintf("%s of %s spans over what they may hold by loadgen's own clock, the worst: %s",
+		return fmt.Sprintf("%s of %s spans over their bound by loadgen's own clock, the worst: %s",
 			humanize.Comma(own.Spans.Over), humanize.Comma(own.Spans.Judged), spanText(&own.Spans))
 	}
 	return fmt.Sprintf("more requests arrived than the limit in %d of the provider's windows, the worst by a factor of %.4f",
@@ -182,10 +182,10 @@ func heldText(p *load.SpanSummary) string {
 	if p == nil || p.Worst == nil {
 		return "its limit"
 	}
-	return fmt.Sprintf("what it may hold, nor any of %s spans; the fullest: %s", humanize.Comma(p.Judged), spanText(p))
+	return fmt.Sprintf("its bound, nor any of %s spans; the fullest: %s", humanize.Comma(p.Judged), spanText(p))
 }
 
-// spanText is the span that came nearest to what it may hold, or is the most over.
+// spanText is the span that came nearest to its bound, or is the most over.
 func spanText(p *load.SpanSummary) string {
 	s, of := p.Worst, ""
 	if s.Window != "" {

@@ -156,9 +156,9 @@ func TestVerdictOnSpans(t *testing.T) {
 		want    string
 	}{
 		{load.NotHeld, load.SpanSummary{Judged: 5000, Over: 3, Worst: worst},
-			"NOT HELD: 3 of 5,000 spans over what they may hold, the worst: 1,001 permits in 1s from 12:00:00.002 on, 1,000 allowed\n"},
+			"NOT HELD: 3 of 5,000 spans over their bound, the worst: 1,001 permits in 1s from 12:00:00.002 on, 1,000 allowed\n"},
 		{load.Held, load.SpanSummary{Judged: 5000, Worst: &load.Span{Window: "1m0s", LengthNs: 4e6, Allowed: 7}},
-			"HELD: 9 permits issued in 2 windows, 1 of them whole; none over what it may hold, nor any of 5,000 spans; the fullest: 0 permits in 4ms from 00:00:00.000 on, 7 allowed, of the limit per 1m0s\n"},
+			"HELD: 9 permits issued in 2 windows, 1 of them whole; none over its bound, nor any of 5,000 spans; the fullest: 0 permits in 4ms from 00:00:00.000 on, 7 allowed, of the limit per 1m0s\n"},
 	} {
 		var b bytes.Buffer
 		Verdict(&b, c.verdict, make([]load.Window, 2), &load.Summary{IssuedTotal: 9, Windows: 1, Spans: &c.spans})

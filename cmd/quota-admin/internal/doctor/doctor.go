@@ -149,11 +149,11 @@ func judgeFleet(c *Chart, f *coordinator.Fleet, now time.Time) {
 			level = note // the total has fallen
 		}
 		slices.Sort(learned)
-		c.add(level, "fleet", f.Provider, "set what the provider allows: quota-admin set "+f.Provider+" LIMITS",
+		c.add(level, "fleet", f.Provider, "set the provider's limits: quota-admin set "+f.Provider+" LIMITS",
 			"its provider states lower limits than the policy's %s: %s", quota.FormatLimits(f.Policy.Policy.LimitsAt(now.UnixNano())), strings.Join(learned, "; "))
 	}
 	if s := live.StatusOf(f, now); s.Limit != nil && s.SumOfShares > s.Limit.Permits {
-		c.add(problem, "fleet", f.Provider, "see who may write under the provider's keys (quota-admin roles list), and delete what no instance wrote",
+		c.add(problem, "fleet", f.Provider, "check the roles that may write under the provider's keys (quota-admin roles list), and delete keys that no instance wrote",
 			"shares sum to %d, more than the total of %d", s.SumOfShares, s.Limit.Permits)
 	}
 	if s := live.StatusOf(f, now); s.Pace != "" {
