@@ -16,8 +16,8 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// AnyRevision lets a change apply to whatever is set. It still fails if
-// somebody else changes the policy in the same moment.
+// AnyRevision lets a change apply to any revision. It still fails if the policy changes
+// at the same moment.
 const AnyRevision = int64(-1)
 
 const defaultTimeout = 5 * time.Second
@@ -29,8 +29,8 @@ type AdminOptions struct {
 	Timeout time.Duration // of one call to etcd; default 5 s
 }
 
-// Admin sets providers' policies and looks at their fleets. Its methods are
-// safe for concurrent use. It keeps no state: every method asks etcd.
+// Admin sets providers' policies and reads their fleets. Its methods are safe for
+// concurrent use. It keeps no state: every method asks etcd.
 type Admin struct {
 	client *clientv3.Client
 	kv     clientv3.KV
@@ -52,19 +52,19 @@ func NewAdmin(client *clientv3.Client, o AdminOptions) (*Admin, error) {
 	return &Admin{client: client, kv: newKV(client), keys: k, o: o}, nil
 }
 
-// Stored is a policy as it lies in etcd.
+// Stored is a policy as stored in etcd.
 type Stored struct {
 	Provider string
 	Policy   quota.Policy
 	// Revision is that of the last change; 0 after a Delete.
 	Revision int64
-	// Problem is why the value cannot be used, or nil. Policy is then zero, or
+	// Problem is the reason why the value cannot be used, or nil. Policy is then zero, or
 	// its readable part.
 	Problem error
-	// Backoff is what instances were asked for, as Get has read it; nil if there is
-	// none, or it cannot be read.
+	// Backoff is the back-off that Get has read; nil if there is none, or it cannot be
+	// read.
 	Backoff *protocol.Backoff
-	// Pace is what the provider takes, as Get has read it; nil likewise.
+	// Pace is the pace that Get has read; nil likewise.
 	Pace *protocol.Pace
 }
 

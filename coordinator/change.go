@@ -24,11 +24,10 @@ const maxTogether = maxOps / 2
 // maxOps is etcd's default for the operations of a transaction.
 const maxOps = 128
 
-// Put sets a provider's policy, if it is at ifRevision: AnyRevision, 0 for not
-// set, or the revision that Get returned. Otherwise it returns a
-// *ConflictError. The policy must be valid; Author, if empty, and Time are
-// filled in. The history record is written in the same transaction. A settle
-// time that is lowered under the freshness still in force is refused.
+// Put sets a provider's policy, if it is at ifRevision: AnyRevision, 0 for not set, or
+// the revision that Get returned. Otherwise it returns a *ConflictError. The policy must
+// be valid. Put fills in Time, and Author if it is empty. The same transaction writes the
+// history record. Put refuses a settle time too short for a freshness still in force.
 func (a *Admin) Put(ctx context.Context, provider string, p quota.Policy, ifRevision int64) (Stored, error) {
 	all, err := a.Update(ctx, []string{provider}, func(old []Stored) ([]*quota.Policy, error) {
 		return []*quota.Policy{&p}, old[0].at(ifRevision)
@@ -50,12 +49,11 @@ func (s *Stored) at(revision int64) error {
 	return &ConflictError{s.Provider, s.Revision, revision}
 }
 
-// Update changes the policies of several providers in one transaction: all of them
-// or, with an error, none. It reads them once and calls edit with them, at Revision
-// 0 where none is set. edit returns the new policies in the same order, nil
-// for one that stays, at most 64 others; each is checked as by Put.
-// If somebody else changes one meanwhile, the error is a *ConflictError. The
-// result is the policies that are then set, in the same order.
+// Update changes the policies of several providers in one transaction: all of them or,
+// with an error, none. It reads them once and calls edit with them, at Revision 0 if none
+// is set. edit returns the new policies in the same order: nil for an unchanged one, and
+// at most 64 others. Each is checked as by Put. If one changes meanwhile, the error is a
+// *ConflictError. The result is the stored policies, in the same order.
 func (a *Admin) Update(ctx context.Context, providers []string, edit func(old []Stored) ([]*quota.Policy, error)) ([]Stored, error) {
 	found, err := a.basis(ctx, providers)
 	if err != nil {

@@ -14,13 +14,12 @@ import (
 	"github.com/quotient-limiter/quotient/internal/certs"
 )
 
-// ClientTLS returns a TLS configuration for clientv3.Config: the server is
-// checked against the authorities in the file ca, and this process shows the
-// certificate in the files cert and key. These two are read anew for every
-// connection, so that a certificate that is rotated on disk needs no restart.
-// The file ca is read once: put the old and the new authority into it before
-// etcd's certificates change authority. Without cert and key, or without ca,
-// which is then the system's, they are empty.
+// ClientTLS returns a TLS configuration for clientv3.Config: the server is checked
+// against the authorities in the file ca, and this process shows the certificate in the
+// files cert and key. These two are read for every connection, so a certificate that is
+// rotated on disk needs no restart. The file ca is read once: put the old and the new
+// authority into it before etcd's certificates change authority. An empty ca means the
+// system's authorities; cert and key may both be empty.
 func ClientTLS(ca, cert, key string) (*tls.Config, error) {
 	c, err := certs.Client(ca, cert, key)
 	if err != nil {
@@ -29,9 +28,9 @@ func ClientTLS(ca, cert, key string) (*tls.Config, error) {
 	return c, nil
 }
 
-// NewClientLogger returns a logger for clientv3.Config.Logger that writes to l:
-// without one, etcd's client prints JSON to standard error. etcd's own messages
-// about operations that are retried come out as debug messages.
+// NewClientLogger returns a logger for clientv3.Config.Logger that writes to l. Without
+// one, etcd's client prints JSON to standard error. Messages about retried operations
+// become debug messages.
 func NewClientLogger(l *slog.Logger) *zap.Logger {
 	return zap.New(&slogCore{l: l.With("component", "etcd-client")})
 }

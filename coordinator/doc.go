@@ -1,14 +1,14 @@
-// Package coordinator is the etcd side of Quotient. A Session makes a process an
-// instance of its providers and tells limiters what is in force and who shares
-// it; an Admin sets policies and looks at fleets.
+// Package coordinator is the etcd side of Quotient. A Session makes a process an instance
+// of its providers. It tells limiters the policies in force and the instances that share
+// them. An Admin sets policies and reads fleets.
 //
 // One session serves a process: one lease and one probe for all its providers, and
 // one watch stream for each.
 //
-// Policies that cannot be read. An instance that holds a good policy keeps it when
-// a broken one is written over it. An instance that registers then cannot know the
-// good one: it is counted, issues nothing and reports the problem. Both take the
-// next policy that can be read.
+// Policies that cannot be read. An instance that has a good policy keeps it when a broken
+// one replaces it. An instance that registers later has no good policy: it counts in the
+// fleet, issues nothing and reports the problem. Both take the next policy that can be
+// read.
 //
 // Goroutines. The session owns one that keeps the lease, one that sends probes
 // (with a few reads under way at once) and one that writes reports; each

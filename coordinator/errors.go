@@ -8,8 +8,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/etcderr"
 )
 
-// Errors, for errors.Is. They come wrapped with the attempted operation and etcd's
-// own words.
+// Errors, for errors.Is. They are wrapped with the operation and etcd's message.
 var (
 	// ErrNotFound: the provider has no policy.
 	ErrNotFound = errors.New("no policy is set")
@@ -21,8 +20,8 @@ var (
 
 var errSessionClosed = errors.New("session is closed")
 
-// ConflictError says that a policy was changed by somebody else: it is not at
-// the revision that the change was meant for. Revision 0 means not set.
+// ConflictError reports a concurrent change: the policy is not at the revision that the
+// change was meant for. Revision 0 means not set.
 type ConflictError struct {
 	Provider   string
 	Have, Want int64

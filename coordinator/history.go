@@ -24,7 +24,7 @@ type Record struct {
 	// Old and New are nil where no policy was set, or where it could not be read.
 	Old, New    *quota.Policy
 	OldRevision int64 // 0 where none was set
-	// Problem is why the record, or a policy in it, cannot be read, or nil; it
+	// Problem is the reason why the record, or a policy in it, cannot be read, or nil; it
 	// names the key.
 	Problem error
 }

@@ -31,8 +31,8 @@ type Fleet struct {
 	Pace *protocol.Pace
 	// Instances are sorted by name and incarnation.
 	Instances []InstanceStatus
-	// Left are those that have left with a debt within the last hour, sorted likewise: name,
-	// incarnation and last report.
+	// Left are the instances that left with a debt within the last hour, sorted likewise:
+	// name, incarnation and last report.
 	Left []InstanceStatus
 }
 
@@ -50,7 +50,7 @@ func (f *Fleet) View() protocol.View {
 	return v
 }
 
-// InstanceStatus is one live instance as operators see it.
+// InstanceStatus is one live instance as shown to operators.
 type InstanceStatus struct {
 	Instance quota.Instance
 	// Share is its share of the shortest limit's window that runs now, by the
@@ -59,8 +59,8 @@ type InstanceStatus struct {
 	ShareKnown bool
 	// Report is the instance's newest report, or nil.
 	Report *quota.Report
-	// Problem is why its key or its report cannot be read, or why the key cannot
-	// be an instance's own; or nil.
+	// Problem is the reason why its key or report cannot be read, or the key cannot be an
+	// instance's own; nil if there is none.
 	Problem error
 
 	// The revisions of both keys as read, for the next answer.

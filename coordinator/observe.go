@@ -15,11 +15,10 @@ import (
 // observerTTL is how long an observer counts that ended without a word.
 const observerTTL = 10 // seconds
 
-// Observe tells the instances of the providers that somebody looks, so that they
-// report once a second, until stop is called or ctx ends; an outage of etcd only
-// interrupts it. They notice within a few seconds. Whoever may not write that
-// gets an error, and the reports that come anyway: on significant changes, and
-// every 30 seconds.
+// Observe makes the instances of the providers report once a second, until stop is called
+// or ctx ends. They begin within a few seconds; an outage of etcd only interrupts it. A
+// user without the permission to write gets an error. Reports then come on significant
+// changes, and every 30 seconds.
 func (a *Admin) Observe(ctx context.Context, providers ...string) (stop func(), err error) {
 	for _, p := range providers {
 		if err := quota.ValidateProvider(p); err != nil {

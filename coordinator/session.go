@@ -44,36 +44,35 @@ type Options struct {
 	Prefix string
 	// Weight is for policies that share by weight; 1 to quota.MaxWeight, default 1.
 	Weight int64
-	// TTL is the time after which etcd gives the instance up when it has died;
-	// 2 s to 1 minute, default 5 s. No promise rests on it. In a fleet of
-	// 100 or more a lease that ran out is followed by one that lasts twice as
-	// long, up to 30 s.
+	// TTL is the lease: the time after which etcd removes a dead instance; 2 s to 1
+	// minute, default 5 s. No promise depends on it. In a fleet of 100 or more a lost
+	// lease is replaced by one twice as long, up to 30 s.
 	TTL time.Duration
 	// Probe is the time between two proofs of freshness, default 300 ms;
 	// from 50 ms to 1 s. A policy with a short freshness makes it shorter. The
 	// default grows in fleets of more than 500 instances, to a third of the
 	// freshness at most.
 	Probe time.Duration
-	// NTP names servers, host or host:port, to measure true time by; at most
-	// ntp.MaxServers (16), three or more of them to find one that lies. Default:
-	// none; the operating system's clock is then followed, and its error is the
-	// kernel's bound, or unknown.
+	// NTP names servers, host or host:port, to measure true time by, at most
+	// ntp.MaxServers (16). Three or more reveal one that lies. Default: none; the session
+	// then follows the operating system's clock, whose error is the kernel's bound, or
+	// unknown.
 	NTP []string
 	// NTPInterval is the time between two questions to a server, default 32 s;
 	// from 1 s, for servers of one's own, to 1024 s.
 	NTPInterval time.Duration
-	// StateDir is a directory on a local disk, of this process alone, in which a
-	// session keeps what the next process on this host needs to continue its instances
-	// after a crash: they then have their shares again from the next window on. Without
-	// it a share is unused for up to TTL and the settle time after a crash. Default:
-	// none, every process joins as new. The directory must exist; Linux only.
+	// StateDir is an existing directory on a local disk, for this process alone; Linux
+	// only. After a crash the next process on this host continues its instances from
+	// there, and has their shares again from the next window. Without StateDir a share is
+	// unused for up to TTL and the settle time after a crash. Default: none, every
+	// process joins as new.
 	StateDir string
-	// Lazy makes Join return at once, also while etcd is away. Limiters are then
-	// joining, and Status says why, until etcd can be reached; the rest comes by
-	// itself. Use it where the process has other work to do, or must start without
-	// etcd. Without Lazy a mistake in the client's configuration ends Join.
+	// Lazy makes Join return immediately, also while etcd is away. Until etcd can be
+	// reached, limiters are joining, and Status has the reason. Use it if the process has
+	// other work to do, or must start without etcd. Without Lazy a mistake in the
+	// client's configuration ends Join.
 	Lazy bool
-	// Logger takes the changes of state; default slog.Default().
+	// Logger receives the changes of state; default slog.Default().
 	Logger *slog.Logger
 	// Clock is for this module's own programs and tests, which set clocks apart.
 	// Default: a new one.
@@ -145,10 +144,10 @@ type Session struct {
 	}
 }
 
-// Join starts a session. It returns when etcd has granted a lease, or why it did
-// not, within a few seconds; with Options.Lazy, at once. The client stays the
-// caller's; give it a DialTimeout and a logger (see NewClientLogger). ctx bounds
-// Join only.
+// Join starts a session. It returns within a few seconds, when etcd has granted a lease,
+// or with an error; with Options.Lazy it returns immediately. The caller keeps and closes
+// the client; give it a DialTimeout and a logger (see NewClientLogger). ctx bounds Join
+// only.
 func Join(ctx context.Context, client *clientv3.Client, o Options) (*Session, error) {
 	return join(ctx, client, newKV(client), o)
 }
@@ -284,10 +283,10 @@ func (s *Session) Subscribe(provider string, create func() feed.Sink) (sink feed
 	}), nil
 }
 
-// Close ends the session at once: its limiters issue nothing more, and the others
-// get its shares with the next window of each limit. If etcd cannot be told so, by
-// demand, or with another shape than fixed, they get them after the settle time. Leave
-// loses nothing. A second Close returns nil.
+// Close ends the session immediately: its limiters issue nothing more, and the others use
+// its shares from the next window of each limit. If etcd is away, by demand, or with a
+// shape other than fixed, they use them after the settle time. Leave loses nothing. A
+// second Close returns nil.
 func (s *Session) Close() error {
 	memberships, l, first := s.shut()
 	if !first {

@@ -16,23 +16,23 @@ import (
 // Schema is the version of the JSON values that this package writes.
 const Schema = 1
 
-// ShareRule says how a total is divided among the instances.
+// ShareRule is the rule that divides a total among the instances.
 type ShareRule string
 
 // The share rules.
 const (
 	// ShareEqual gives every instance the same share, to within one permit.
 	ShareEqual ShareRule = "equal"
-	// ShareWeighted divides by instance weight: an instance of weight 3 gets
-	// what three of weight 1 would get together.
+	// ShareWeighted divides by weight: an instance of weight 3 gets as much as three of
+	// weight 1.
 	ShareWeighted ShareRule = "weighted"
-	// ShareDemand divides by what instances ask for, max-min fair: who asks for
-	// little gets it, the others share the rest equally. Floor percent of the
-	// total are divided equally whatever anybody asks for.
+	// ShareDemand divides by demand, max-min fair: small demands are served whole, and
+	// the other instances divide the rest equally. Floor percent of the total are always
+	// divided equally.
 	ShareDemand ShareRule = "demand"
 )
 
-// Mode says what a limiter does with a refusal.
+// Mode is a limiter's treatment of refusals.
 type Mode string
 
 // The modes.
@@ -45,22 +45,21 @@ const (
 	ModePause Mode = "pause"
 )
 
-// Outage says what an instance does when it can no longer prove that its view
-// is recent.
+// Outage is the rule for an instance that cannot prove its view recent.
 type Outage string
 
 // The outage rules.
 const (
-	// OutageHold keeps the last share and never grows it. The sum stays exact
-	// while etcd as a whole is away; when only some instances are cut off it
-	// can exceed the total by what they hold.
+	// OutageHold keeps the last share and never grows it. The sum stays exact while all
+	// of etcd is away. If only some instances are cut off, it can exceed the total by
+	// their shares.
 	OutageHold Outage = "hold"
 	// OutageStop issues nothing until the view is proved recent again. The sum
 	// stays exact always.
 	OutageStop Outage = "stop"
 )
 
-// Backoff says for whom a provider's request for a pause counts: see
+// Backoff is the scope of a provider's request for a pause: see
 // consumer.Limiter.PushBack.
 type Backoff string
 
@@ -68,20 +67,19 @@ type Backoff string
 const (
 	// BackoffInstance holds back the instance that the provider refused.
 	BackoffInstance Backoff = "instance"
-	// BackoffFleet holds back all instances, once as many as BackoffQuorum says were
-	// refused.
+	// BackoffFleet holds back all instances when BackoffQuorum of them were refused.
 	BackoffFleet Backoff = "fleet"
 )
 
-// Pacing says how permits are released within a window.
+// Pacing is the release of permits within a window.
 type Pacing string
 
 // The pacings.
 const (
 	// PacingOff releases a window's permits all at once, at its start.
 	PacingOff Pacing = "off"
-	// PacingEven releases them along the window. Callers that do not wait are
-	// refused while what was released is spent.
+	// PacingEven releases them along the window. Callers that do not wait are refused
+	// while the released permits are spent.
 	PacingEven Pacing = "even"
 )
 
@@ -106,8 +104,8 @@ const (
 	MaxSettle    = time.Minute
 )
 
-// Policy is what an operator sets for a provider. Zero fields mean the
-// defaults; WithDefaults writes them out.
+// Policy has the limits and rules that an operator sets for a provider. Zero fields mean
+// the defaults; WithDefaults fills them in.
 type Policy struct {
 	// Limits must all admit a permit; with Budgets 1 to 8 of them, each with a
 	// window length of its own, shortest first.
@@ -121,71 +119,69 @@ type Policy struct {
 	Zone string `json:"zone,omitempty"`
 	// Share is how the total is divided; default ShareEqual.
 	Share ShareRule `json:"share"`
-	// Weights override the weights that instances joined with, by instance
-	// name, for ShareWeighted; at most 256 of them, each 1 to MaxWeight.
+	// Weights override the weights of instances, by name, for ShareWeighted; at most 256
+	// of them, each 1 to MaxWeight.
 	Weights map[string]int64 `json:"weights,omitempty"`
-	// Floor is the part of the total that ShareDemand always divides equally,
-	// in percent, so that an instance that wakes is never at zero; 1 to 100,
-	// default 10.
+	// Floor is the part of the total that ShareDemand always divides equally, in percent,
+	// so an instance that was idle gets permits immediately; 1 to 100, default 10.
 	Floor int64 `json:"floor_percent,omitempty"`
 	// Mode is default ModeEnforce.
 	Mode Mode `json:"mode"`
-	// Settle is S, how long a share is held back that grows by a join, a crash or
-	// another division; 100 ms to MaxSettle, default DefaultSettle.
+	// Settle is S, the delay of a share's growth after a join, a crash or another
+	// division; 100 ms to MaxSettle, default DefaultSettle.
 	Settle time.Duration `json:"-"`
-	// Freshness is S', how old the proof of a view may be; default as at
-	// DefaultFreshness. Settle must exceed it as MinSettleFor says.
+	// Freshness is S', the greatest age of a view's proof; see DefaultFreshness. Settle
+	// must be at least MinSettleFor.
 	Freshness time.Duration `json:"-"`
 	// ClockError is e, the bound on a host's wall-clock error; default
 	// DefaultClockError.
 	ClockError time.Duration `json:"-"`
 	// Outage is default OutageHold.
 	Outage Outage `json:"outage"`
-	// Guard is g: nothing is issued within g of a window's edges. Under shapes
-	// other than ShapeFixed, g is the time that a call may take to the provider:
-	// the shape then holds for arrivals. Default 0, off.
+	// Guard is g: nothing is issued within g of a window's edges. Under shapes other than
+	// ShapeFixed, g is the longest time of a call to the provider: the shape then holds
+	// for arrivals. Default 0, off.
 	Guard time.Duration `json:"-"`
-	// GuardAuto makes the guard follow the clock: each instance adds to Guard the
-	// error that it has measured of its own clock, or ClockError where it has
-	// measured none. Guard is then what the way to the provider needs on top.
+	// GuardAuto makes the guard follow the clock: each instance adds the measured error
+	// of its clock to Guard, or ClockError if it has measured none. Guard is then the
+	// time of a call to the provider.
 	GuardAuto bool `json:"guard_auto,omitempty"`
 	// Pacing is default PacingOff.
 	Pacing Pacing `json:"pacing"`
 	// Shape is default ShapeFixed.
 	Shape Shape `json:"shape,omitempty"`
-	// Burst is how many permits of each limit the fleet may issue at once under
-	// ShapeBucket; at least 1, and at most the permits of each limit. 0 stands for
-	// all of a limit's permits, and so does more than an announced limit has. An
-	// instance has its share of it, and at least 1 where it has a share of the
-	// limit.
+	// Burst is the number of permits of each limit that the fleet may issue at once under
+	// ShapeBucket; 1 to the permits of each limit. 0, or a value above an announced
+	// limit, means the whole limit. An instance has its share of the burst, and at least
+	// 1 if it has a share of the limit.
 	Burst int64 `json:"burst,omitempty"`
-	// WarmUp is the time over which the share of an instance that has just
-	// started, or was held back, grows from a third to the whole; 100 ms to 1 h, 0
-	// for none. What such an instance leaves is not issued by others.
+	// WarmUp is the time in which the share of an instance that has just started, or was
+	// held back, grows from a third to the whole; 100 ms to 1 h, 0 for none. Others do
+	// not issue the rest.
 	WarmUp time.Duration `json:"-"`
-	// Backoff is default BackoffFleet. A policy in JSON without it has BackoffInstance,
-	// as written by versions that knew nothing else.
+	// Backoff is default BackoffFleet. A policy in JSON without it is of an older version
+	// and has BackoffInstance.
 	Backoff Backoff `json:"backoff"`
-	// BackoffQuorum is how many instances the provider must ask for a pause within 2 s
-	// before it counts for all; 1 to 8. 0: one in fleets of up to 3, else two. One
-	// instance is enough where the provider refuses more than a tenth of its calls.
+	// BackoffQuorum is the number of instances that the provider must ask for a pause
+	// within 2 s to pause all; 1 to 8. 0: one in fleets of up to 3, else two. One
+	// instance is enough if the provider refuses more than a tenth of its calls.
 	BackoffQuorum int64 `json:"backoff_quorum,omitempty"`
 	// BackoffMax bounds the pause that a provider can ask for; 100 ms to 1 h, default
 	// 1 minute.
 	BackoffMax time.Duration `json:"-"`
-	// Adaptive lets the total follow what the provider takes. The zero value is off.
+	// Adaptive lets the total follow the provider's answers. The zero value is off.
 	Adaptive Adaptive `json:"-"`
 	// From is the instant from which the policy is in force: it rules the
 	// windows that start at or after it. Zero: every window.
 	From time.Time `json:"from,omitzero"`
 	// Next holds announced limit changes, in order of From.
 	Next []LimitChange `json:"-"`
-	// MaxStep is the largest factor by which one change may multiply or divide a
-	// limit before operators' tools take it for a typing error and refuse it; 1
-	// to MaxPermits, default 10. Instances do not read it.
+	// MaxStep is the largest factor of one change, up or down. Operators' tools refuse a
+	// larger one as a typing error; 1 to MaxPermits, default 10. Instances do not read
+	// it.
 	MaxStep float64 `json:"max_step,omitzero"`
-	// Requires names features that change shares. An instance that does not
-	// know one of them issues nothing and says so.
+	// Requires names features that change shares. An instance without one of them issues
+	// nothing and reports it.
 	Requires []string `json:"requires,omitempty"`
 
 	Author string    `json:"author,omitempty"` // who wrote it, for the history
@@ -193,17 +189,17 @@ type Policy struct {
 	Time   time.Time `json:"time,omitzero"`    // when, by the author's clock
 }
 
-// Adaptive says how the total in force, the pace, follows a provider that answers 429:
-// it falls while that refuses calls, or to a limit that it states, and rises while it does
-// not and the total is used. It is never above the policy's limits. Percents are whole
-// numbers.
+// Adaptive lets the total in force, the pace, follow a provider that answers 429. The
+// pace falls while the provider refuses calls, or to a limit that it states. It rises
+// while the provider refuses none and the total is used. It is never above the policy's
+// limits. Percents are whole numbers.
 type Adaptive struct {
 	// Floor is the least pace, in percent of each limit; 1 to 100. 0: off.
 	Floor int64 `json:"floor_percent"`
-	// Decrease is the most that one cut takes, in percent of the pace; 1 to 90, default
-	// 30. A cut takes no more than the part of the calls that was refused, and 2%.
+	// Decrease is the largest cut, in percent of the pace; 1 to 90, default 30. A cut is
+	// at most the refused part of the calls, and 2%.
 	Decrease int64 `json:"decrease_percent"`
-	// Increase is what one raise adds, in percent of each limit; 1 to 100, default 3.
+	// Increase is the size of a raise, in percent of each limit; 1 to 100, default 3.
 	Increase int64 `json:"increase_percent"`
 	// Every is the least time between a change and a raise; 2 s to 1 h, default 5 s.
 	Every time.Duration `json:"-"`
@@ -333,46 +329,45 @@ type Instance struct {
 	PID     int    `json:"pid,omitempty"`
 	Version string `json:"version,omitempty"`
 	Weight  int64  `json:"weight"` // at least 1; zero means 1
-	// Attempt is how often it was tried before to write this: an answer may have
-	// been lost. No two attempts write the same value.
+	// Attempt counts the earlier attempts to write this, whose answers may have been
+	// lost. No two attempts write the same value.
 	Attempt int       `json:"attempt,omitempty"`
 	Started time.Time `json:"started,omitzero"`
-	// From is when the instance begins to take part: it has a share of the
-	// windows that start at or after it. Zero: all.
+	// From is the instance's beginning: it has a share of the windows that start at or
+	// after it. Zero: all.
 	From time.Time `json:"from,omitzero"`
-	// Until is when it ends: it has no share of the windows that start at or
-	// after it. Zero: it has not announced its end.
+	// Until is the instance's end: it has no share of the windows that start at or after
+	// it. Zero: no end is announced.
 	Until time.Time `json:"until,omitzero"`
-	// Borrows says that it uses permits that others lend it until From.
+	// Borrows is set if the instance uses loans of others until From.
 	Borrows bool `json:"borrows,omitempty"`
-	// Seal shows that the incarnation itself wrote Until. Nobody else can make it.
+	// Seal proves that the incarnation itself wrote Until.
 	Seal string `json:"seal,omitempty"`
 }
 
-// State is what a limiter is doing.
+// State is a limiter's state.
 type State string
 
 // The states of a limiter.
 const (
-	// StateJoining has no share yet: it waits until the others have settled,
-	// for a policy, or for etcd; Report.Problem says which. It may issue what
-	// it borrows.
+	// StateJoining has no share yet: it waits for the settle time, for a policy, or for
+	// etcd; Report.Problem has the cause. It may issue borrowed permits.
 	StateJoining State = "joining"
 	// StateActive enforces its share.
 	StateActive State = "active"
 	// StateStale cannot prove its view recent; the policy's outage rule is in
 	// force.
 	StateStale State = "stale"
-	// StateDraining issues nothing because the provider said so.
+	// StateDraining issues nothing because the provider asked for a pause.
 	StateDraining State = "draining"
-	// StatePaused issues nothing because the policy says so.
+	// StatePaused issues nothing because an operator paused the provider.
 	StatePaused State = "paused"
 	// StateClosed issues nothing, for good.
 	StateClosed State = "closed"
 )
 
-// Report is what an instance tells operators about itself. Under ShareDemand
-// the instance that works out the level reads it too.
+// Report is an instance's state for operators. Under ShareDemand the instance that
+// computes the level reads it too.
 type Report struct {
 	Schema         int           `json:"schema"`
 	Name           string        `json:"name"`
@@ -384,10 +379,9 @@ type Report struct {
 	Share          int64         `json:"share"`           // of the shortest limit, this window
 	Instances      int           `json:"instances"`
 	Used           int64         `json:"used"` // permits issued and debts paid since the start
-	// WindowStart is when the shortest limit's window began that ran at Time, and
-	// UsedBefore is Used without what was issued in it. From two reports follows
-	// what was issued in whole windows, which Used alone does not tell: it may
-	// hold a part of one. Zero where no limit is in force.
+	// WindowStart is the start of the shortest limit's window that contains Time, and
+	// UsedBefore is Used without that window's permits. So two reports give the permits
+	// of whole windows. Zero if no limit is in force.
 	WindowStart time.Time `json:"window_start,omitzero"`
 	UsedBefore  int64     `json:"used_before,omitempty"`
 	Refused     int64     `json:"refused"` // since the start
@@ -395,22 +389,22 @@ type Report struct {
 	// are not among Refused.
 	Shadowed int64 `json:"shadowed,omitempty"`
 	Waiting  int64 `json:"waiting"`
-	// Debt is what calls have cost beyond their permits, to be paid before anything
-	// else is issued.
+	// Debt is the unpaid cost of calls beyond their permits; nothing is issued until it
+	// is paid.
 	Debt int64 `json:"debt,omitempty"`
 	// PaceRevision is that of the pace applied, 0 without one. In the last PaceSpan
 	// milliseconds since then, about 4 s at most, PaceIssued permits were issued and
-	// PaceRefused calls refused by the provider. Told where the policy is adaptive.
+	// PaceRefused calls refused by the provider. Set if the policy is adaptive.
 	PaceRevision int64 `json:"pace_revision,omitempty"`
 	PaceSpan     int64 `json:"pace_span_ms,omitempty"`
 	PaceIssued   int64 `json:"pace_issued,omitempty"`
 	PaceRefused  int64 `json:"pace_refused,omitempty"`
-	// Learned are the limits that the provider states, like "600/s", where they are less
-	// than the policy's.
+	// Learned are the limits that the provider states, like "600/s", if they are below
+	// the policy's.
 	Learned string `json:"learned,omitempty"`
-	// Demand is what the instance's callers ask for, in permits per 1,000
-	// seconds: issued, refused and waiting together, smoothed. Under
-	// ShareDemand the instance's claim depends on it.
+	// Demand is the demand of the instance's callers in permits per 1,000 seconds:
+	// issued, refused and waiting together, smoothed. Under ShareDemand the instance's
+	// claim depends on it.
 	Demand      int64     `json:"demand"`
 	ClockError  string    `json:"clock_error"`            // a duration, or "unknown"
 	ClockSource string    `json:"clock_source,omitempty"` // "ntp", "kernel" or "system"

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Shape says over which spans of time a limit counts.
+// Shape defines the spans of time over which a limit counts.
 type Shape string
 
 // The shapes.
@@ -15,8 +15,8 @@ const (
 	// ShapeFixed counts in windows that are aligned to the Unix epoch. Two of them
 	// may be used up next to each other, at the boundary between them.
 	ShapeFixed Shape = "fixed"
-	// ShapeSliding lets no span of a window's length, wherever it begins, hold
-	// more than the total. What was issued comes back a window's length later.
+	// ShapeSliding lets no span of a window's length, wherever it begins, hold more than
+	// the total. Issued permits come back a window's length later.
 	ShapeSliding Shape = "sliding"
 	// ShapeBucket lets permits accrue evenly, a total in every window's length,
 	// and keeps Policy.Burst of them at most: a span of time d holds at most the

@@ -126,10 +126,9 @@ func choose[T ~string](field string, value T, known ...T) choice {
 	return c
 }
 
-// Unsupported returns why no instance of this version can obey the policy, in words; nil
-// if it can: what the policy needs and this version does not know, and times with which
-// the sum of all shares could exceed the total. An instance then gives itself a share of
-// 0: to guess could break the sum.
+// Unsupported returns the reasons why no instance of this version can obey the policy, or
+// nil: features that this version does not know, and times with which the sum of all
+// shares could exceed the total. Such a policy gives an instance no share.
 func (p *Policy) Unsupported() (missing []string) {
 	for _, r := range p.Requires {
 		if r != featureGuardAuto && r != featureShapes && r != featureAdaptive && r != featureBudgets {

@@ -44,9 +44,9 @@ func (a *app) devCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dev",
 		Short: "Run an etcd with a sample provider, a small fleet and the dashboard, to try things",
-		Long: `Run in one process what it takes to try Quotient: an etcd, a sample provider, a few
-instances that use it, and the dashboard, on which limits can be changed. Ctrl-C ends
-it. Without --data all data are deleted then.
+		Long: `Run a trial of Quotient in one process: an etcd, a sample provider, a few instances
+that use it, and the dashboard, on which limits can be changed. Ctrl-C ends it; then
+all data are deleted without --data.
 
 This etcd has one member, no authentication and no TLS, and does not wait for the
 disk. Only this machine reaches it. It is not for production.`,

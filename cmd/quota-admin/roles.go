@@ -23,7 +23,7 @@ func (a *app) rolesCommand() *cobra.Command {
 		Short: "Create the least-privilege etcd roles and users",
 		Long: `Create roles in etcd with the permissions that their users need, and no more:
 
-  consumer PROVIDER     reads the provider; writes instances, level, back-off and reports
+  consumer PROVIDER     reads the provider; writes the keys of its instances
   operator [PROVIDER]   sets policies; reads fleets
   reader [PROVIDER]     reads
 

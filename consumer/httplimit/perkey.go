@@ -76,10 +76,10 @@ func PerKey(limits []quota.Limit, o KeyOptions) (func(http.Handler) http.Handler
 // errKey is given to KeyOptions.Refuse.
 var errKey = fmt.Errorf("httplimit: the client's own limit: %w", consumer.ErrLimited)
 
-// RemoteIP returns the address of the connection's other end: all of an IPv4
-// address, and the first 64 bits of an IPv6 one, of which a single client has all
-// the rest. Behind a proxy that is the proxy's address; fields like
-// X-Forwarded-For are not looked at, because anybody can send them.
+// RemoteIP returns the address of the connection's other end: all of an IPv4 address, and
+// the first 64 bits of an IPv6 one, of which a single client has all the rest. Behind a
+// proxy that is the proxy's address; fields such as X-Forwarded-For are ignored, because
+// clients can forge them.
 func RemoteIP(r *http.Request) string {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {

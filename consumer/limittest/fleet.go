@@ -31,10 +31,9 @@ import (
 // Fleet is a set of instances under one policy, which is every provider's. Its
 // methods are safe for concurrent use. Make one with New, inside the bubble.
 //
-// It differs from a fleet on etcd: changes arrive at once and everywhere, no instance
-// is ever stale, every instance takes part in every provider even if it has not
-// opened it, sharing by demand divides equally, and Limiter.PushBack holds back that
-// instance alone.
+// It differs from a fleet on etcd. Changes reach all instances immediately, and none is
+// ever stale. Every instance takes part in every provider, even if it has not opened it.
+// Sharing by demand divides equally. Limiter.PushBack holds back only its own instance.
 type Fleet struct {
 	clock *clock.Clock
 
