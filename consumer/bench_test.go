@@ -18,9 +18,9 @@ var (
 	counter atomic.Int64
 )
 
-func benchLimiter(b *testing.B, permits int64, outage quota.Outage) *Limiter {
+func benchLimiter(b *testing.B, permits int64, outage quota.Outage, more ...quota.Limit) *Limiter {
 	b.Helper()
-	p := quota.Policy{Limits: []quota.Limit{{Permits: permits, Window: time.Minute}}, Outage: outage}
+	p := quota.Policy{Limits: append([]quota.Limit{{Permits: permits, Window: time.Minute}}, more...), Outage: outage}
 	l, err := Open(b.Context(), Fixed(p), "bench", Options{Logger: quiet})
 	if err != nil {
 		b.Fatal(err)
@@ -32,6 +32,7 @@ func benchLimiter(b *testing.B, permits int64, outage quota.Outage) *Limiter {
 func BenchmarkGranted(b *testing.B) {
 	hold := benchLimiter(b, quota.MaxPermits, quota.OutageHold)
 	stop := benchLimiter(b, quota.MaxPermits, quota.OutageStop)
+	day := benchLimiter(b, quota.MaxPermits, quota.OutageHold, quota.Limit{Permits: quota.MaxPermits, Window: 24 * time.Hour})
 	ctx := context.Background()
 	for _, c := range []struct {
 		name string
@@ -42,6 +43,7 @@ func BenchmarkGranted(b *testing.B) {
 		{"floor=now+add", func() { counter.Add(time.Now().UnixNano() & 1) }},
 		{"call=TryAcquire/outage=hold", func() { hold.TryAcquire() }},
 		{"call=TryAcquire/outage=stop", func() { stop.TryAcquire() }},
+		{"call=TryAcquire/outage=hold/limit=day", func() { day.TryAcquire() }},
 		{"call=Acquire/outage=hold", func() { _ = hold.Acquire(ctx, time.Second) }},
 		{"call=Take/outage=hold", func() { _, _ = hold.Take(ctx, 1, 0) }},
 	} {

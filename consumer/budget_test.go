@@ -5,6 +5,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/quotient-limiter/quotient/internal/clock"
 )
 
 // A fortnight of days in Berlin, one of which has 23 hours: each holds its limit, no more
@@ -41,6 +43,35 @@ func TestDaysOfACalendar(t *testing.T) {
 			if n != 100 {
 				t.Errorf("%s: %d permits", day, n)
 			}
+		}
+	})
+}
+
+// Whoever only ever asks for what is there says all the same that more is wanted.
+func TestTryTakeSaysThatMoreIsWanted(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &stub{clock: clock.New()}
+		l := open(t, s, Options{})
+		s.tell(1, withDefaults(policyOf(t, "10/s,100/d")), 2)
+		time.Sleep(3500 * time.Millisecond)
+		s.prove()
+		wanted := func() bool {
+			select {
+			case <-s.sink.Wanting():
+				return true
+			default:
+				return false
+			}
+		}
+		if n := l.TryTake(5).N(); n != 0 || !wanted() {
+			t.Errorf("%d permits of none taken, or more is not wanted", n)
+		}
+		u := s.sink.Budgets()[0]
+		u.Taken = 2
+		s.sink.Fund(u)
+		if n := l.TryTake(5).N(); n != 2 || !wanted() || s.sink.Budgets()[0].Need != 1 {
+			t.Errorf("%d permits of 2, or more is not wanted", n)
 		}
 	})
 }

@@ -161,6 +161,9 @@ func (l *Limiter) TryTake(limit int64) Permit {
 		s, got = k.gate.TakeUpTo(now, limit)
 		k.stepAside()
 	}
+	if got < limit && (s.Shadow || k.refusedIn(s, 1) == nil) { // once in a segment
+		k.gate.Want()
+	}
 	switch n := limit - got; {
 	case n == 0:
 	case s.Shadow:

@@ -83,6 +83,9 @@ type LimitUse struct {
 	// Learned is the limit that the provider states for such a window, if it is below
 	// Limit; else 0. See Limiter.Learn.
 	Learned int64
+	// Remaining is, of a window above quota.MaxWindow, Left and what no instance had taken
+	// when this one last read etcd; negative if it has not, and 0 for other windows.
+	Remaining int64
 }
 
 // Shortest returns the use of the limit with the shortest window; all zero if no
@@ -122,13 +125,18 @@ func (k *core) status(now clock.Instant) (Status, window.Usage) {
 	for _, u := range use.Limits {
 		limit := quota.Limit{Permits: u.Limit.Limit, Window: u.Window.Length}
 		st.Limits = append(st.Limits, LimitUse{
-			limit, u.Share, u.Used, u.Left, time.Unix(0, u.Start), time.Unix(0, u.End), u.Total, k.learnedLocked(limit, now.Mono),
+			limit, u.Share, u.Used, u.Left, time.Unix(0, u.Start), time.Unix(0, u.End), u.Total, k.learnedLocked(limit, now.Mono), 0,
 		})
 		st.Instances = use.Limits[0].Instances
 	}
 	for _, b := range use.Budgets {
-		st.Limits = append(st.Limits, LimitUse{Limit: b.Limit, Pace: b.Permits, Share: b.Taken, Used: b.Used, Left: max(0, b.Taken-b.Used),
-			Start: time.Unix(0, b.Start), End: time.Unix(0, b.End)})
+		left := max(0, b.Taken-b.Used)
+		u := LimitUse{Limit: b.Limit, Pace: b.Permits, Share: b.Taken, Used: b.Used, Left: left, Remaining: b.Left,
+			Start: time.Unix(0, b.Start), End: time.Unix(0, b.End)}
+		if b.Left >= 0 {
+			u.Remaining += left
+		}
+		st.Limits = append(st.Limits, u)
 	}
 	if policy != nil {
 		st.ClockErrorBound = policy.ClockError

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"strings"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -138,10 +137,9 @@ func (p *membership) exchange(ctx context.Context, w *funded, u *protocol.Budget
 		}
 		p.set(w, w.account.May(), false, true)
 	}
-	_, length, _ := strings.Cut(w.String(), "/")
-	total := p.s.keys.BudgetTotal(p.provider, length, w.Start)
-	own := p.s.keys.BudgetHoldings(p.provider, length, w.Start) + p.funding.holder
-	found, err := p.readBudget(ctx, p.s.keys.BudgetTotals(p.provider, length), total, own)
+	total := p.s.keys.BudgetTotal(p.provider, w.Name(), w.Start)
+	own := p.s.keys.BudgetHoldings(p.provider, w.Name(), w.Start) + p.funding.holder
+	found, err := p.readBudget(ctx, p.s.keys.BudgetTotals(p.provider, w.Name()), total, own)
 	if err != nil {
 		away(err)
 		return
@@ -254,7 +252,11 @@ func (p *membership) commitBudget(ctx context.Context, w *funded, found *escrow.
 
 // set tells the sink what is taken of a window.
 func (p *membership) set(w *funded, taken int64, spent, away bool) (int64, bool) {
-	return p.sink.Fund(protocol.BudgetUse{Budget: w.Budget, Taken: taken, Spent: spent, Away: away})
+	left := int64(-1)
+	if w.found != nil {
+		left = p.rule(w).Left(w.found)
+	}
+	return p.sink.Fund(protocol.BudgetUse{Budget: w.Budget, Taken: taken, Spent: spent, Away: away, Left: left})
 }
 
 // giveBack gives back what this process, whose sink is closed, has in hand.

@@ -3,6 +3,7 @@ package coordinator
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,8 +11,10 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/quotient-limiter/quotient/internal/escrow"
 	"github.com/quotient-limiter/quotient/internal/keys"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/share"
@@ -29,6 +32,9 @@ type Fleet struct {
 	Level *protocol.Level
 	// Pace is nil where none is set, or where it cannot be read.
 	Pace *protocol.Pace
+	// Budgets are the limits of more than a minute, with what nobody has taken of the
+	// windows that run; none where they cannot be read.
+	Budgets []protocol.BudgetUse
 	// Instances are sorted by name and incarnation.
 	Instances []InstanceStatus
 	// Left are the instances that left with a debt within the last hour, sorted likewise:
@@ -110,6 +116,9 @@ func (a *Admin) Fleet(ctx context.Context, provider string, earlier *Fleet) (Fle
 			}
 		})
 	}
+	if err == nil {
+		err = a.budgets(ctx, &f)
+	}
 	if err != nil {
 		return Fleet{}, classify(ctx, "look at "+provider, err)
 	}
@@ -121,6 +130,40 @@ func (a *Admin) Fleet(ctx context.Context, provider string, earlier *Fleet) (Fle
 		})
 	}
 	return f, nil
+}
+
+// budgets fills in the budgets, unless the role lacks their folder.
+func (a *Admin) budgets(ctx context.Context, f *Fleet) error {
+	var gets []clientv3.Op
+	var all []protocol.BudgetUse
+	for _, b := range protocol.BudgetsAt(&f.Policy.Policy, time.Now().UnixNano()) {
+		all = append(all, protocol.BudgetUse{Budget: b, Left: b.Permits})
+		gets = append(gets, clientv3.OpGet(a.keys.BudgetTotal(f.Provider, b.Name(), b.Start)))
+	}
+	if len(all) == 0 || f.Policy.Problem != nil {
+		return nil
+	}
+	c, cancel := context.WithTimeout(ctx, a.o.Timeout)
+	defer cancel()
+	r, err := a.kv.Txn(c).Then(gets...).Commit()
+	if errors.Is(err, rpctypes.ErrPermissionDenied) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for i := range all {
+		found := escrow.Found{Cluster: r.Header.ClusterId}
+		revision, value := reportIn(r.Responses[i])
+		if found.TotalRevision = revision; revision != 0 {
+			if found.Total, err = escrow.Decode[escrow.Total](value); err != nil {
+				return nil //nolint:nilerr // instances take nothing of it either
+			}
+		}
+		all[i].Left = escrow.Rule{Limit: all[i].Permits}.Left(&found)
+	}
+	f.Budgets = all
+	return nil
 }
 
 // share fills in the shares of the shortest limit's window that runs now.

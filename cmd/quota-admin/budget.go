@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -110,14 +109,9 @@ func (a *app) budgets(ctx context.Context, client *clientv3.Client, admin *coord
 	if len(p.Budgets) == 0 {
 		return nil, fmt.Errorf("%s has no limit of more than a minute", provider)
 	}
-	zone, err := time.LoadLocation(p.Zone)
-	if err != nil {
-		return nil, err
-	}
 	var all []*budgetJSON
-	for _, l := range p.Budgets {
-		w := protocol.BudgetAt(l, zone, time.Now().UnixNano())
-		b := &budgetJSON{Limit: l.String(), Start: time.Unix(0, w.Start).UTC(), End: time.Unix(0, w.End).UTC(), Holdings: []holdingJSON{}}
+	for _, w := range protocol.BudgetsAt(&p, time.Now().UnixNano()) {
+		b := &budgetJSON{Limit: w.String(), Start: time.Unix(0, w.Start).UTC(), End: time.Unix(0, w.End).UTC(), Holdings: []holdingJSON{}}
 		if err := b.read(ctx, client, k, provider, w); err != nil {
 			return nil, etcderr.Wrap(ctx, "read the budgets of "+provider, err)
 		}
@@ -127,9 +121,8 @@ func (a *app) budgets(ctx context.Context, client *clientv3.Client, admin *coord
 }
 
 func (b *budgetJSON) read(ctx context.Context, client *clientv3.Client, k keys.Layout, provider string, w protocol.Budget) error {
-	_, length, _ := strings.Cut(w.String(), "/")
-	b.key = k.BudgetTotal(provider, length, w.Start)
-	folder := k.BudgetHoldings(provider, length, w.Start)
+	b.key = k.BudgetTotal(provider, w.Name(), w.Start)
+	folder := k.BudgetHoldings(provider, w.Name(), w.Start)
 	r, err := client.Txn(ctx).Then(clientv3.OpGet(b.key), clientv3.OpGet(folder, clientv3.WithPrefix()),
 		clientv3.OpGet(k.Instances(provider), clientv3.WithPrefix(), clientv3.WithKeysOnly())).Commit()
 	if err != nil {

@@ -267,7 +267,7 @@ func webChange(admin *coordinator.Admin) dashboard.ChangeFunc {
 // inWords is a policy's limits, with its mode where that is not the usual one.
 func inWords(p quota.Policy, now time.Time) string {
 	current := change.Current(p, now).WithDefaults()
-	words := quota.FormatLimits(current.Limits)
+	words := change.Limits(&current)
 	if current.Mode != quota.ModeEnforce {
 		words += " (" + string(current.Mode) + ")"
 	}

@@ -268,8 +268,8 @@ func (e *edit) checked(ctx context.Context, admin *coordinator.Admin, old coordi
 // written.
 func writeChange(w io.Writer, old, next coordinator.Stored, now time.Time) {
 	o, n := change.Current(old.Policy, now), change.Current(next.Policy, now)
-	limits, written := quota.FormatLimits(n.Limits), fmt.Sprintf(" (revision %d, was %d)", next.Revision, old.Revision)
-	switch before := quota.FormatLimits(o.Limits); {
+	limits, written := change.Limits(&n), fmt.Sprintf(" (revision %d, was %d)", next.Revision, old.Revision)
+	switch before := change.Limits(&o); {
 	case policyIn(old) == nil:
 		o = quota.Policy{Limits: n.Limits}.WithDefaults()
 		written = fmt.Sprintf(" (revision %d, new)", next.Revision)

@@ -210,7 +210,7 @@ is set again. The history is kept.`,
 func spelled(s coordinator.Stored) string {
 	limits := "unreadable limits"
 	if p := policyIn(s); p != nil {
-		limits = quota.FormatLimits(p.Limits)
+		limits = change.Limits(p)
 	}
 	return fmt.Sprintf("%s (%s, revision %d)", s.Provider, limits, s.Revision)
 }

@@ -48,7 +48,7 @@ func describe(w io.Writer, s coordinator.Stored, now time.Time) {
 		return
 	}
 	p := change.Current(s.Policy, now).WithDefaults()
-	line("Limits", quota.FormatLimits(p.Limits))
+	line("Limits", change.Limits(&p))
 	for _, next := range p.Next {
 		line("Next", quota.FormatLimits(next.Limits)+" from "+format.Exact(next.From))
 	}
@@ -112,7 +112,7 @@ func listTable(w io.Writer, all []coordinator.Stored) {
 			continue
 		}
 		p := change.Current(s.Policy, time.Now()).WithDefaults()
-		format.Row(w, name, quota.FormatLimits(p.Limits), format.Show(string(p.Mode)), format.Show(string(p.Share)),
+		format.Row(w, name, change.Limits(&p), format.Show(string(p.Mode)), format.Show(string(p.Share)),
 			format.Show(string(p.Outage)), p.Settle.String(), nextOf(p), revision, format.When(p.Time), format.Name(p.Author))
 	}
 }
@@ -179,7 +179,7 @@ func (h *historyJSON) table(w io.Writer) {
 		case p == nil:
 			return "-"
 		}
-		return quota.FormatLimits(p.Limits)
+		return change.Limits(p)
 	}
 	format.Row(w, "REVISION", "TIME", "AUTHOR", "OLD", "NEW", "ALSO", "REASON")
 	for _, r := range h.Changes {

@@ -114,6 +114,7 @@ set payments/charge 20/s,5000/h,2000000/mo
 set payments/charge 900/15m
 export payments/charge
 set payments/charge 30/s
+set payments/charge 30/s --force
 budget payments/charge
 `},
 	{name: "ahead", commands: `

@@ -86,8 +86,8 @@ func (s *settings) apply(old quota.Policy, now time.Time) (quota.Policy, error) 
 		set(&p)
 	}
 	will := quota.Policy{Limits: s.limits}.WithDefaults()
-	if later := !s.At.IsZero() || s.For != 0; later && len(will.Budgets) > 0 {
-		return p, refused(errors.New("a limit of more than a minute cannot be announced: set it now, without --at and --for"))
+	if later := !s.At.IsZero() || s.For != 0; later && len(will.Budgets) > 0 && !slices.Equal(will.Budgets, p.Budgets) {
+		return p, refused(errors.New("a limit of more than a minute cannot be announced: set it when it is to change, without --at and --for"))
 	} else if !later {
 		p.Budgets = will.Budgets
 	}

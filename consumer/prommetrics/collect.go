@@ -39,6 +39,8 @@ var (
 	learned    = define(prometheus.GaugeValue, "learned_permits", "Limit that the provider states, per window; missing unless it is below the policy's.", "window")
 	length     = define(prometheus.GaugeValue, "limit_window_seconds", "Length of the limit's window.", "window")
 	share      = define(prometheus.GaugeValue, "share_permits", "This instance's share of the limit in the current window.", "window")
+	remaining  = define(prometheus.GaugeValue, "limit_remaining_permits", "Permits of a window above a minute that this instance has, or nobody had taken when it last read etcd; missing if it has not. The least of all instances' is the newest.", "window")
+	ends       = define(prometheus.GaugeValue, "limit_window_end_timestamp_seconds", "When a window above a minute ends, in seconds since the Unix epoch.", "window")
 	instances  = define(prometheus.GaugeValue, "instances", "Instances that share the limit, as known to this one.")
 	revision   = define(prometheus.GaugeValue, "view_revision", "Newest etcd revision that this instance has applied.")
 	policy     = define(prometheus.GaugeValue, "policy_revision", "Etcd revision of the policy that this instance has applied; 0 for none.")
@@ -93,6 +95,12 @@ func collect(ch chan<- prometheus.Metric, l *consumer.Limiter) {
 		}
 		send(length, u.Limit.Window.Seconds(), window)
 		send(share, float64(u.Share), window)
+		if u.Limit.Window > quota.MaxWindow {
+			send(ends, float64(u.End.Unix()), window)
+			if u.Remaining >= 0 {
+				send(remaining, float64(u.Remaining), window)
+			}
+		}
 	}
 	send(instances, float64(st.Instances))
 	send(revision, float64(st.Revision))

@@ -148,6 +148,8 @@ type Summary struct {
 	Departures *Departures `json:"departures,omitempty"`
 	// Arrivals are what the provider saw; nil without one.
 	Arrivals *ArrivalSummary `json:"arrivals,omitempty"`
+	// Budgets are what limits of more than a minute cost; nil without one.
+	Budgets *Budgets `json:"budgets,omitempty"`
 	// Capacity is how much of it the provider refused and took; nil where it takes all.
 	Capacity *CapacitySummary `json:"capacity,omitempty"`
 }
@@ -158,6 +160,16 @@ type Departures struct {
 	// Unannounced meant to announce that they leave, and could not.
 	Unannounced int `json:"unannounced"`
 	Killed      int `json:"killed"`
+}
+
+// Budgets are what instances did with limits of more than a minute.
+type Budgets struct {
+	// Transactions took permits, gave them back or told their use.
+	Transactions  int64   `json:"transactions"`
+	EachPerSecond float64 `json:"each_per_second"` // of an instance, over the run
+	// NotIssued are permits that were taken and not given back before their window, or
+	// their instance, ended.
+	NotIssued int64 `json:"not_issued"`
 }
 
 // All is how many there were.

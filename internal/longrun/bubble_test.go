@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"net"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -33,19 +34,25 @@ var valCtxCh chan struct{}
 
 // network is an etcd server in a bubble, and the way to it.
 type network struct {
-	server   *etcdserver.EtcdServer
-	listener *bufconn.Listener
-	cut      atomic.Bool // no new connections
+	t      *testing.T
+	dir    string
+	server *etcdserver.EtcdServer
+	stop   func()
+	cut    atomic.Bool // no new connections
 
-	mu    sync.Mutex
-	conns []net.Conn
+	mu       sync.Mutex
+	listener *bufconn.Listener
+	conns    []net.Conn
 }
 
 func (n *network) dial(ctx context.Context, _ string) (net.Conn, error) {
 	if n.cut.Load() {
 		return nil, errors.New("no route to host")
 	}
-	c, err := n.listener.DialContext(ctx)
+	n.mu.Lock()
+	listener := n.listener
+	n.mu.Unlock()
+	c, err := listener.DialContext(ctx)
 	if err == nil {
 		n.mu.Lock()
 		n.conns = append(n.conns, c)
@@ -104,34 +111,53 @@ func inBubble(t *testing.T, f func(t *testing.T, n *network)) {
 	defer func() { valCtxCh = old }()
 	synctest.Test(t, func(t *testing.T) {
 		valCtxCh = make(chan struct{})
-		server := startServer(t)
-		listener := bufconn.Listen(1 << 20)
-		// Clients ping every ten seconds at most.
-		rpc := v3rpc.Server(server, nil, nil, grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{
-			MinTime: 5 * time.Second, PermitWithoutStream: true,
-		}))
-		served := make(chan struct{})
-		go func() {
-			_ = rpc.Serve(listener) // ends in Stop
-			close(served)
-		}()
-		t.Cleanup(func() { // after what the test cleans up itself
-			rpc.Stop()
-			<-served
-			server.Stop()
-		})
-		f(t, &network{server: server, listener: listener})
+		n := &network{t: t, dir: filepath.Join(t.TempDir(), "etcd")}
+		n.start()
+		t.Cleanup(func() { n.stop() }) // after what the test cleans up itself
+		f(t, n)
 	})
 }
 
-func startServer(t *testing.T) *etcdserver.EtcdServer {
+func (n *network) start() {
+	n.t.Helper()
+	n.server = startServer(n.t, n.dir)
+	// Clients ping every ten seconds at most.
+	rpc := v3rpc.Server(n.server, nil, nil, grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{
+		MinTime: 5 * time.Second, PermitWithoutStream: true,
+	}))
+	listener, served := bufconn.Listen(1<<20), make(chan struct{})
+	go func() {
+		_ = rpc.Serve(listener) // ends in Stop
+		close(served)
+	}()
+	n.stop = func() {
+		rpc.Stop()
+		<-served
+		n.server.Stop()
+	}
+	n.mu.Lock()
+	n.listener = listener
+	n.mu.Unlock()
+}
+
+// restart stops the server, and starts it again after f, which is given its folder.
+func (n *network) restart(f func(dir string) error) {
+	n.t.Helper()
+	n.stop()
+	if err := f(n.dir); err != nil {
+		n.t.Fatal(err)
+	}
+	n.start()
+}
+
+func startServer(t *testing.T, dir string) *etcdserver.EtcdServer {
 	t.Helper()
 	peers, err := types.NewURLs([]string{"http://127.0.0.1:1"}) // nobody listens: there is one member
 	if err != nil {
 		t.Fatal(err)
 	}
 	server, err := etcdserver.NewServer(config.ServerConfig{
-		Name: "m", DataDir: t.TempDir(), ClientURLs: peers, PeerURLs: peers,
+		Name: "m", DataDir: dir, ClientURLs: peers, PeerURLs: peers,
 		InitialPeerURLsMap: types.URLsMap{"m": peers}, InitialClusterToken: "t", NewCluster: true,
 		TickMs: 100, ElectionTicks: 10, InitialElectionTickAdvance: true, BootstrapTimeout: time.Second,
 		SnapshotCount: 10_000, SnapshotCatchUpEntries: 5_000, MaxWALFiles: 5,

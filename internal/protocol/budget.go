@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"strings"
 	"time"
 
 	"github.com/quotient-limiter/quotient/quota"
@@ -12,6 +13,24 @@ type Budget struct {
 	Start, End int64 // corrected wall time, nanoseconds since the Unix epoch
 	// Whole says that all of it is this instance's, which takes nothing from etcd.
 	Whole bool
+}
+
+// Name is the window's length as in a limit.
+func (b Budget) Name() string {
+	_, name, _ := strings.Cut(b.String(), "/")
+	return name
+}
+
+// BudgetsAt returns the windows of a policy's budgets that contain the instant wall.
+func BudgetsAt(p *quota.Policy, wall int64) (all []Budget) {
+	zone, err := time.LoadLocation(p.Zone)
+	if err != nil {
+		zone = time.UTC // the policy is not valid
+	}
+	for _, l := range p.Budgets {
+		all = append(all, BudgetAt(l, zone, wall))
+	}
+	return all
 }
 
 const day = 24 * time.Hour
@@ -63,4 +82,6 @@ type BudgetUse struct {
 	Spent, Away bool
 	Used        int64 // issued in the window
 	Need        int64 // the largest request that is not met, or 0
+	// Left is what nobody had taken when etcd was read last; negative if it was not.
+	Left int64
 }

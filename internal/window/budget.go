@@ -16,6 +16,10 @@ type budget struct {
 	binds bool  // as for an account
 }
 
+func budgetIn(w protocol.Budget) budget {
+	return budget{BudgetUse: protocol.BudgetUse{Budget: w, Left: -1}}
+}
+
 func (b *budget) left() int64 { return b.Taken + b.lent - b.Used }
 
 // adoptBudgets moves every budget to its window by the plan.
@@ -26,13 +30,13 @@ func (l *ledger) adoptBudgets() {
 	for _, planned := range l.plan.Budgets {
 		b := l.budgetOf(planned.Window)
 		if b == nil {
-			l.budgets = append(l.budgets, budget{BudgetUse: protocol.BudgetUse{Budget: planned}})
+			l.budgets = append(l.budgets, budgetIn(planned))
 			b = &l.budgets[len(l.budgets)-1]
 			l.epoch++
 		}
 		switch {
 		case planned.Start > b.Start:
-			*b = budget{BudgetUse: protocol.BudgetUse{Budget: planned}}
+			*b = budgetIn(planned)
 			l.epoch++
 		case planned.Start < b.Start:
 			l.early = true
@@ -40,7 +44,7 @@ func (l *ledger) adoptBudgets() {
 		b.Spent = b.Spent && planned.Permits <= b.Permits
 		b.Limit, b.End, b.binds = planned.Limit, max(b.End, planned.End), true
 		if b.Whole = planned.Whole; b.Whole {
-			b.Taken, b.Spent = b.Permits, true
+			b.Taken, b.Spent, b.Left = b.Permits, true, 0
 		}
 	}
 	l.budgets = slices.DeleteFunc(l.budgets, func(b budget) bool { return !b.binds && b.End <= l.now+l.plan.Offset })
@@ -148,7 +152,7 @@ func (g *Gate) Fund(at clock.Instant, f protocol.BudgetUse) (taken int64, ok boo
 	worse := f.Taken < b.Taken || f.Spent && !b.Spent
 	g.mu.forecast.void = g.mu.forecast.void || worse
 	g.mu.forecast.valid = g.mu.forecast.valid && f.Taken == b.Taken && f.Spent == b.Spent
-	b.Taken, b.Spent, b.Away = f.Taken, f.Spent, f.Away
+	b.Taken, b.Spent, b.Away, b.Left = f.Taken, f.Spent, f.Away, f.Left
 	g.rebuildLocked(at)
 	return f.Taken, true
 }

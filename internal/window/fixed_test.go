@@ -84,6 +84,9 @@ func take(g *Gate, at clock.Instant, n int64) (Grant, bool) {
 // upTo issues as many permits as there are, at most n.
 func upTo(g *Gate, at clock.Instant, n int64) int64 {
 	_, got := g.TakeUpTo(at, n)
+	if got < n {
+		g.Want()
+	}
 	return got
 }
 

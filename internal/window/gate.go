@@ -123,6 +123,7 @@ func (g *Gate) Enter(at clock.Instant, w *Waiter, n, deadline int64) (Grant, Ver
 	case s.Take(g.mu.last, n):
 		return s.Grant, Granted
 	case p.Shadow:
+		g.wantBudgetsLocked(n)
 		return s.passed(), Passed
 	case !g.fitsLocked(n):
 		return Grant{}, TooLarge
@@ -150,10 +151,14 @@ func (g *Gate) TakeUpTo(at clock.Instant, n int64) (s *Segment, got int64) {
 	g.mu.Lock()
 	defer g.unlock()
 	s = g.currentLocked(at)
-	if got = s.TakeUpTo(g.mu.last, n); got < n {
-		g.wantBudgetsLocked(1)
-	}
-	return s, got
+	return s, s.TakeUpTo(g.mu.last, n)
+}
+
+// Want notes that a permit more is wanted than there is.
+func (g *Gate) Want() {
+	g.mu.Lock()
+	defer g.unlock()
+	g.wantBudgetsLocked(1)
 }
 
 // Cancel takes a waiter out of the queue. It returns false if the waiter was

@@ -2,6 +2,7 @@
 package config
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/etcdflags"
 	"github.com/quotient-limiter/quotient/internal/load"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -35,6 +37,8 @@ type Config struct {
 	Crashes      []moment
 	StateDir     string        // of all instances; empty: none
 	MeasureAfter time.Duration // the fleet is active
+	WindowOffset time.Duration // after the beginning the longest limit's window ends; 0: by the clock
+	Ahead        time.Duration // of the system's clock are all clocks of the run, so that it does
 	Http         bool          // permits make requests
 	Capacity     []load.Takes  // of the provider; empty: it takes all
 	Adapt        string        // who follows its refusals
@@ -73,6 +77,19 @@ func (c *Config) allLimits() [][]quota.Limit {
 		lists = append(lists, ch.Limits)
 	}
 	return lists
+}
+
+// Now is the run's time, in nanoseconds since the Unix epoch.
+func (c *Config) Now() int64 { return time.Now().UnixNano() + int64(c.Ahead) }
+
+// SetAhead sets the run's clocks ahead, at its beginning, so that the longest limit's
+// window ends WindowOffset later.
+func (c *Config) SetAhead() {
+	if c.WindowOffset > 0 {
+		end := time.Now().Add(c.WindowOffset).UnixNano()
+		longest := slices.MaxFunc(c.Limits, func(a, b quota.Limit) int { return cmp.Compare(a.Window, b.Window) })
+		c.Ahead = time.Duration(protocol.BudgetAt(longest, time.UTC, end).End - end)
+	}
 }
 
 // Policy is the run's policy with the given limits.

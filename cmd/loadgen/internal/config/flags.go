@@ -146,6 +146,7 @@ func (r *raw) register(set *pflag.FlagSet) {
 	set.IntVar(&c.Members, "etcd-members", 1, "how many members the embedded etcd has; several are a process each")
 	set.StringArrayVar(&r.faults, "fault", nil, "`AT=WHAT`, such as 5s=kill-leader: what befalls the embedded etcd so long after measuring began; repeatable; "+strings.Join(faultNames, ", "))
 	set.DurationVar(&c.MeasureAfter, "measure-after", 0, "how long the whole fleet runs before measuring begins")
+	set.DurationVar(&c.WindowOffset, "window-offset", 0, "the window of a limit of more than a minute, of several the longest, ends so long after the fleet begins to join: all clocks of the run, this command's too, are ahead of the system's; 0: they are not")
 	set.DurationVar(&c.Settle, "settle", quota.DefaultSettle, "the policy's settle time, before a share grows after a join, a crash or another division")
 	set.StringVar((*string)(&c.policy.Outage), "outage", string(quota.OutageHold), "the policy's rule for when etcd is out of reach: `hold|stop`")
 	set.StringVar((*string)(&c.policy.Share), "share", string(quota.ShareEqual), "how the policy divides the limit: `equal|weighted|demand`; weighted: every tenth instance weighs 10, and makes ten times as many calls")
@@ -247,6 +248,12 @@ func (c *Config) checkBounds() error {
 		return Usagef("--max-wait: %v is not within 0 to %v; 0 means that a refused call is gone", c.MaxWait, maxMaxWait)
 	case c.MeasureAfter < 0 || c.MeasureAfter > maxDuration:
 		return Usagef("--measure-after: %v is not within 0 to %v", c.MeasureAfter, maxDuration)
+	case c.WindowOffset < 0 || c.WindowOffset > maxDuration:
+		return Usagef("--window-offset: %v is not within 0 to %v", c.WindowOffset, maxDuration)
+	case c.WindowOffset > 0 && !slices.ContainsFunc(c.Limits, func(l quota.Limit) bool { return l.Window > quota.MaxWindow }):
+		return Usagef("--window-offset is for a limit of more than a minute, such as 5000/h, and --limit is %s", c.Limit)
+	case c.WindowOffset > 0 && (c.Http || len(c.NTP) > 0):
+		return Usagef("--window-offset sets the clocks of the fleet ahead, and --ntp, --transport http and --provider-capacity go by others: leave them out")
 	case c.HTML == "-":
 		return Usagef("--html: a page is for a browser: give a file, such as report.html")
 	case c.Settle < 100*time.Millisecond || c.Settle > quota.MaxSettle:

@@ -16,7 +16,10 @@ func parseLimits(flag, text string) ([]quota.Limit, error) {
 	limits, err := quota.ParseLimits(text)
 	if err == nil {
 		p := quota.Policy{Limits: limits}.WithDefaults() // it may add one
-		return slices.Concat(p.Limits, p.Budgets), nil
+		if limits = slices.Concat(p.Limits, p.Budgets); strings.HasSuffix(quota.FormatLimits(limits), "/mo") {
+			return nil, Usagef("%s: %s: permits are counted by windows of one length, and months differ: use one such as 30d", flag, text)
+		}
+		return limits, nil
 	}
 	if syntax, ok := errors.AsType[*quota.SyntaxError](err); ok {
 		point := strings.ReplaceAll("\n"+strings.TrimRight(syntax.Point(), "\n"), "\n", "\n  ")

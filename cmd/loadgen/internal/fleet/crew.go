@@ -67,7 +67,7 @@ func newCrew(c *config.Config, e *etcd, provider string, own *ownClock, fail fun
 		c: c, fail: fail, past: load.Sums{},
 		took: hdrhistogram.New(1, int64(worker.Slowest), 3), delay: hdrhistogram.New(1, int64(worker.Slowest), 3),
 		setup: worker.Setup{
-			Args: c.Args, Provider: provider, Tolerance: own.allowed, Secret: rand.Text(),
+			Args: c.Args, Ahead: c.Ahead, Provider: provider, Tolerance: own.allowed, Secret: rand.Text(),
 			State: worker.State{Limits: c.Limit, Start: load.Never, Stop: load.Never},
 		},
 	}
@@ -181,7 +181,7 @@ func (c *crew) status() worker.Status {
 func (c *crew) depart(ctx context.Context, start int64) error {
 	next := 0 // the announced ones in turn, over all workers
 	for _, d := range c.c.Plan() {
-		if !pause(ctx, start+int64(d.At)) {
+		if !pause(ctx, d.At-time.Duration(c.c.Now()-start)) {
 			return nil
 		}
 		if d.Crash {
@@ -235,9 +235,9 @@ func (c *crew) kill(list *[]*link) {
 	})
 }
 
-// pause waits until the instant, or returns false because ctx ended.
-func pause(ctx context.Context, at int64) bool {
-	t := time.NewTimer(time.Duration(at - time.Now().UnixNano()))
+// pause waits, or returns false because ctx ended.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:

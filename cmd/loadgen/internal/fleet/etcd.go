@@ -86,7 +86,7 @@ func (e *etcd) befall(ctx context.Context, fault string) error {
 	}
 	if whom == "leader" {
 		leader := c.Leader(ctx)
-		for leader < 0 && pause(ctx, time.Now().Add(worker.Look).UnixNano()) {
+		for leader < 0 && pause(ctx, worker.Look) {
 			leader = c.Leader(ctx)
 		}
 		if leader < 0 {
@@ -105,7 +105,7 @@ func (e *etcd) befall(ctx context.Context, fault string) error {
 
 func (r *run) fault(ctx context.Context, start int64) error {
 	for _, f := range r.c.Faults {
-		if !pause(ctx, start+int64(f.At)) {
+		if !pause(ctx, f.At-time.Duration(r.c.Now()-start)) {
 			return nil
 		}
 		r.event(f.Text)

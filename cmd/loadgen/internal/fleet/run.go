@@ -3,6 +3,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -14,13 +15,17 @@ import (
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/quotient-limiter/quotient/cmd/loadgen/internal/config"
 	"github.com/quotient-limiter/quotient/cmd/loadgen/internal/show"
 	"github.com/quotient-limiter/quotient/cmd/loadgen/internal/worker"
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/internal/escrow"
+	"github.com/quotient-limiter/quotient/internal/keys"
 	"github.com/quotient-limiter/quotient/internal/load"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -42,6 +47,7 @@ type run struct {
 	own      *ownClock
 	observed load.Run
 	shares   *load.Shares  // nil if nobody wants to see them
+	budgets  *load.Budgets // nil without a long limit
 	cpu      time.Duration // used in the measured time
 
 	happened struct {
@@ -60,7 +66,11 @@ func Execute(ctx context.Context, c *config.Config, text, stderr io.Writer) (*lo
 	}
 	provider := "loadgen/" + strings.ToLower(rand.Text()[:10])
 	c.Asked["provider"] = provider
+	c.SetAhead()
 	if !c.Quiet {
+		if c.Ahead > 0 {
+			fmt.Fprintf(text, "all clocks of this run are %v ahead\n", c.Ahead.Round(time.Second))
+		}
 		fmt.Fprintf(text, "%d instances%s share %s%s; demand %v, %s, %s; settle time %v; %s\n",
 			c.Instances, c.ProcessesText(), c.Limit, c.ShapeText(), c.Demand, c.Arrival, c.Skew, c.Settle, e.where(c))
 	}
@@ -111,7 +121,7 @@ func (r *run) drive(ctx context.Context) error {
 		err = nil // who ended it says why
 	}
 	arrived, failed := r.crew.end()
-	err = errors.Join(err, failed, r.cleanUp(ctx))
+	err = errors.Join(err, failed, r.countBudgets(ctx), r.cleanUp(ctx))
 	r.observed.Arrivals = arrived
 	past := r.crew.past
 	r.observed.Counts = past[load.Series{Kind: load.Labelled, Length: r.c.Cell()}]
@@ -126,6 +136,31 @@ func (r *run) drive(ctx context.Context) error {
 
 func (r *run) write(ctx context.Context, limits []quota.Limit, reason string) error {
 	_, err := r.etcd.admin.Put(ctx, r.provider, r.c.Policy(limits, reason), coordinator.AnyRevision)
+	return err
+}
+
+// countBudgets reads what etcd says of the long windows, once all instances are gone.
+func (r *run) countBudgets(ctx context.Context) error {
+	k, err := keys.New(r.c.Etcd.Prefix)
+	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), r.c.Etcd.CommandTimeout)
+	defer done()
+	for _, length := range r.c.Lengths() {
+		if length <= quota.MaxWindow || err != nil {
+			continue
+		}
+		w := protocol.Budget{Limit: quota.Limit{Window: length}}
+		var got *clientv3.GetResponse
+		if got, err = r.etcd.client.Get(ctx, k.BudgetTotals(r.provider, w.Name()), clientv3.WithPrefix()); err != nil {
+			break
+		}
+		r.budgets = cmp.Or(r.budgets, &load.Budgets{})
+		for _, kv := range got.Kvs {
+			total, failed := escrow.Decode[escrow.Total](kv.Value)
+			err = errors.Join(err, failed)
+			r.budgets.Transactions += total.Writes
+			r.budgets.NotIssued += total.Out
+		}
+	}
 	return err
 }
 
@@ -153,11 +188,11 @@ func (r *run) settle(ctx context.Context) error {
 		if time.Since(r.began) > allowed {
 			return fmt.Errorf("only %d of %d instances became active within %v: %s", s.Active, r.c.Instances, allowed, s.Problem)
 		}
-		if !pause(ctx, time.Now().Add(worker.Look).UnixNano()) {
+		if !pause(ctx, worker.Look) {
 			return ctx.Err()
 		}
 	}
-	r.observed.Active = time.Now().UnixNano()
+	r.observed.Active = r.c.Now()
 	r.show.Settling(r.c.Instances, r.c.Instances)
 	return nil
 }
@@ -165,7 +200,7 @@ func (r *run) settle(ctx context.Context) error {
 func (r *run) see() worker.Status {
 	s := r.crew.status()
 	r.own.look()
-	now := time.Now().UnixNano()
+	now := r.c.Now()
 	starts := r.c.Window()
 	if r.c.Shaped() {
 		starts = 1 // a share comes at any time
@@ -183,7 +218,7 @@ func (r *run) see() worker.Status {
 func (r *run) event(text string) {
 	r.happened.Lock()
 	defer r.happened.Unlock()
-	r.happened.events = append(r.happened.events, load.Event{At: time.Now().UTC(), Text: text})
+	r.happened.events = append(r.happened.events, load.Event{At: time.Unix(0, r.c.Now()).UTC(), Text: text})
 }
 
 // measure lets the measured time pass, from the next window's start, with all
@@ -209,7 +244,7 @@ func (r *run) measure(ctx context.Context) error {
 	r.watch(ctx, end, func(now int64, s worker.Status) {
 		r.show.Measuring(time.Duration(now-start), r.c.Duration, s.Issued)
 	})
-	o.End = min(end, time.Now().UnixNano())
+	o.End = min(end, r.c.Now())
 	r.cpu = r.crew.status().CPU - before
 	stop()
 	return happens.Wait()
@@ -218,9 +253,9 @@ func (r *run) measure(ctx context.Context) error {
 // watch looks at the fleet until the instant end, or until ctx ends, which it
 // reports as false.
 func (r *run) watch(ctx context.Context, end int64, each func(now int64, s worker.Status)) bool {
-	for now := time.Now().UnixNano(); now < end; now = time.Now().UnixNano() {
+	for now := r.c.Now(); now < end; now = r.c.Now() {
 		each(now, r.see())
-		if !pause(ctx, min(now+int64(worker.Look), end)) {
+		if !pause(ctx, min(worker.Look, time.Duration(end-now))) {
 			return false
 		}
 	}
@@ -231,14 +266,14 @@ func (r *run) watch(ctx context.Context, end int64, each func(now int64, s worke
 // returns.
 func (r *run) change(ctx context.Context, start int64) error {
 	for _, ch := range r.c.Changes {
-		if !pause(ctx, start+int64(ch.At)) {
+		if !pause(ctx, ch.At-time.Duration(r.c.Now()-start)) {
 			return nil
 		}
 		r.event("limit " + ch.Text)
-		entry := load.Change{Sent: time.Now().UnixNano(), Acked: load.Never, Limits: ch.Limits}
+		entry := load.Change{Sent: r.c.Now(), Acked: load.Never, Limits: ch.Limits}
 		err := r.write(ctx, ch.Limits, "load generator: --change "+ch.String())
 		if err == nil {
-			entry.Acked = time.Now().UnixNano()
+			entry.Acked = r.c.Now()
 			r.crew.tell(func(s *worker.State) { s.Limits = ch.Text })
 		}
 		r.observed.Timeline.Changes = append(r.observed.Timeline.Changes, entry)
@@ -256,7 +291,15 @@ func (r *run) report() *load.Report {
 	rep.Windows, rep.Summary, rep.Verdict = load.Judge(*o)
 	s := &rep.Summary
 	if o.Active != load.Never {
-		s.SettleSeconds = time.Unix(0, o.Active).Sub(r.began).Seconds()
+		s.SettleSeconds = time.Unix(0, o.Active-int64(r.c.Ahead)).Sub(r.began).Seconds()
+	}
+	if s.Budgets = r.budgets; s.Budgets != nil {
+		s.Budgets.EachPerSecond = float64(s.Budgets.Transactions) / float64(r.c.Instances) / time.Since(r.began).Seconds()
+		for _, w := range rep.Windows {
+			if length, err := time.ParseDuration(w.Length); err == nil && length > quota.MaxWindow {
+				s.Budgets.NotIssued -= w.Issued
+			}
+		}
 	}
 	s.AcquireNs, s.DelayNs = quantiles(r.crew.took), quantiles(r.crew.delay)
 	if o.Start != load.Never {

@@ -107,6 +107,10 @@ func Summary(w io.Writer, s *load.Summary) {
 	if c := s.Capacity; c != nil {
 		capacity(w, c)
 	}
+	if b := s.Budgets; b != nil {
+		fmt.Fprintf(w, "long limits: %s transactions, %.2f a second and instance; %s permits were taken and not issued\n",
+			humanize.Comma(b.Transactions), b.EachPerSecond, humanize.Comma(b.NotIssued))
+	}
 	if d := s.Departures; d != nil {
 		fmt.Fprintf(w, "left and replaced: %d announced, %d killed", d.Announced, d.Killed)
 		if d.Unannounced > 0 {

@@ -47,6 +47,7 @@ func start(s Setup, tell func(Report)) (*Worker, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.Ahead = s.Ahead
 	client, err := c.Client(context.Background(), s.Endpoints)
 	if err != nil {
 		return nil, err
@@ -77,6 +78,8 @@ type State struct {
 type Setup struct {
 	// Args are the run's flags, which say most of it.
 	Args []string `json:"args"`
+	// Ahead is as in config.Config.
+	Ahead time.Duration
 	// Endpoints are those of the embedded etcd; Password is the user's of another.
 	// Both go through a pipe, and stand in no argument list and no environment.
 	Endpoints  []string

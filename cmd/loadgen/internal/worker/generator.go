@@ -67,7 +67,8 @@ func told(p consumer.Permit) permit { return permit{p.Start().UnixNano(), p.Unti
 
 // shared is what all generators of a fleet go by.
 type shared struct {
-	window  int64 // of the shortest limit
+	window  int64         // of the shortest limit
+	ahead   time.Duration // as in config.Config
 	placing load.Placing
 	maxWait time.Duration
 	paced   bool // permits come all along a window
@@ -79,6 +80,8 @@ type shared struct {
 	// use is what permits of a limiter are used for; it must not block.
 	use func(l limiter, n int64, as load.Request)
 }
+
+func (s *shared) now() int64 { return time.Now().UnixNano() + int64(s.ahead) }
 
 // generator makes the calls of some instances, on one goroutine, and counts
 // what came of them.
@@ -143,7 +146,7 @@ func (g *generator) add(l limiter, calls *load.Process, part float64, gone *atom
 
 func (g *generator) run() {
 	for {
-		now := time.Now().UnixNano()
+		now := g.now()
 		if now >= g.stop.Load() {
 			return
 		}
@@ -180,7 +183,7 @@ func (g *generator) advance(m *member, now int64) {
 
 func (g *generator) offer(m *member, n int64) {
 	for n > 0 {
-		now := time.Now().UnixNano()
+		now := g.now()
 		if now >= g.stop.Load() {
 			return
 		}
@@ -270,7 +273,7 @@ func (g *generator) spend(l limiter, permits, until int64, as load.Request) (now
 	if permits == 0 {
 		return 0
 	}
-	now = time.Now().UnixNano()
+	now = g.now()
 	g.came.Issue(now, permits)
 	switch place, beyond := g.placing.Place(as.Start, until, as.Asked, now); place {
 	case load.HeldUp:

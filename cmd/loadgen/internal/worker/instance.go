@@ -14,6 +14,7 @@ import (
 	"github.com/quotient-limiter/quotient/cmd/loadgen/internal/config"
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/load"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -83,8 +84,12 @@ func (w *Worker) open(slot int) (*instance, error) {
 			return nil, err
 		}
 	}
+	var ahead *clock.Clock
+	if w.c.Ahead != 0 {
+		ahead = clock.NewSkewed(func(int64) time.Duration { return w.c.Ahead })
+	}
 	session, err := coordinator.Join(w.ctx, w.client, coordinator.Options{
-		Name: fmt.Sprintf("loadgen-%d", slot), Prefix: w.c.Etcd.Prefix, NTP: w.c.NTP, Weight: w.weights[slot], StateDir: state, Logger: log,
+		Clock: ahead, Name: fmt.Sprintf("loadgen-%d", slot), Prefix: w.c.Etcd.Prefix, NTP: w.c.NTP, Weight: w.weights[slot], StateDir: state, Logger: log,
 	})
 	if err != nil {
 		return nil, err

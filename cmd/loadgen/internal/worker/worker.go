@@ -59,7 +59,7 @@ func newWorker(c *config.Config, s *Setup, client *clientv3.Client, room func() 
 		c: c, provider: s.Provider, client: client, policy: c.Policy(nil, ""), weights: c.Weights(), parts: c.Calls(), tell: tell,
 		slots: map[int]*instance{}, all: map[*instance]bool{},
 		shared: &shared{
-			window: int64(c.Window()), placing: c.Placing(s.Tolerance), maxWait: c.MaxWait, room: room, use: func(limiter, int64, load.Request) {},
+			window: int64(c.Window()), ahead: c.Ahead, placing: c.Placing(s.Tolerance), maxWait: c.MaxWait, room: room, use: func(limiter, int64, load.Request) {},
 			paced:  c.Paced(),
 			demand: load.Demand{Ratio: c.Demand, Skew: c.Skew, Instances: c.Instances},
 		},
@@ -125,7 +125,7 @@ func (w *Worker) status() *Status {
 		} else {
 			s.Problem = st.Problem
 		}
-		w.beyond = max(w.beyond, exceeded(&w.policy, &st, in.session.Clock().Wall))
+		w.beyond = max(w.beyond, exceeded(&w.policy, &st, func() int64 { return in.session.Clock().Wall() - int64(w.c.Ahead) }))
 		s.Shares[w.c.Band(in.slot)] += st.Shortest().Share
 	}
 	return s
@@ -141,7 +141,7 @@ func (w *Worker) waiting() (n int64) {
 // end stops the load, closes all instances and says so. From then on no permit
 // can come that is not counted.
 func (w *Worker) end() {
-	if now := time.Now().UnixNano(); now < w.shared.stop.Load() {
+	if now := w.shared.now(); now < w.shared.stop.Load() {
 		w.shared.stop.Store(now)
 	}
 	w.making.Wait()

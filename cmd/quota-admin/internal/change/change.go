@@ -210,6 +210,14 @@ func Cancel(p quota.Policy, at, now time.Time) (quota.Policy, error) {
 	return slices.Concat(past.fold(now, running(p)), kept).into(p), nil
 }
 
+// Limits are all limits of a policy, also those of more than a minute, as set takes them.
+func Limits(p *quota.Policy) string { return quota.FormatLimits(allOf(p.Limits, p)) }
+
+// allOf adds a policy's limits of more than a minute, which are never announced.
+func allOf(limits []quota.Limit, p *quota.Policy) []quota.Limit {
+	return slices.Concat(limits, p.Budgets)
+}
+
 // Difference is one field in which two policies differ, in words; an empty text
 // is a field that is not set.
 type Difference struct {
@@ -271,10 +279,8 @@ func words(p *quota.Policy) map[string]string {
 	for name, value := range Fields(p) {
 		all[name] = word(value)
 	}
-	all["limits"] = quota.FormatLimits(p.Limits)
-	if len(p.Budgets) > 0 {
-		all["budgets"] = quota.FormatLimits(p.Budgets)
-	}
+	all["limits"] = Limits(p)
+	delete(all, "budgets")
 	delete(all, "next")
 	for _, c := range p.Next {
 		all["next "+c.From.UTC().Format(time.RFC3339Nano)] = quota.FormatLimits(c.Limits)
@@ -313,25 +319,23 @@ func (e *StepError) Error() string {
 func CheckStep(old, next quota.Policy, now time.Time, most float64) error {
 	most = cmp.Or(most, next.WithDefaults().MaxStep)
 	was, will := lineOf(old), lineOf(next)
-	before := old.LimitsAt(now.UnixNano())
+	before := allOf(old.LimitsAt(now.UnixNano()), &old)
 	past, future := will.split(now)
 	var steps line
 	if len(past) > 0 {
 		steps = line{{Limits: past[len(past)-1].Limits}}
 	}
-	if err := tooFar(old.Budgets, next.Budgets, "", most); err != nil {
-		return err
-	}
 	for _, s := range append(steps, future...) {
-		known := slices.ContainsFunc(was, func(e quota.LimitChange) bool { return e.From.Equal(s.From) && same(e.Limits, s.Limits) })
+		known := slices.Equal(old.Budgets, next.Budgets) && slices.ContainsFunc(was, func(e quota.LimitChange) bool { return e.From.Equal(s.From) && same(e.Limits, s.Limits) })
 		when := ""
 		if !s.From.IsZero() {
 			when = " at " + s.From.UTC().Format(time.RFC3339Nano)
 		}
-		if err := tooFar(before, s.Limits, when, most); err != nil && !known {
+		after := allOf(s.Limits, &next)
+		if err := tooFar(before, after, when, most); err != nil && !known {
 			return err
 		}
-		before = s.Limits
+		before = after
 	}
 	return nil
 }

@@ -177,17 +177,18 @@ type etcdState struct {
 }
 
 type detail struct {
-	Provider    string       `json:"provider"`
-	Revision    int64        `json:"revision"`
-	Policy      *policyState `json:"policy"`         // null: none is set, or it cannot be read
-	Bucket      float64      `json:"bucket"`         // length of a point, seconds
-	Pace        string       `json:"pace,omitempty"` // in force instead of the limit
-	SumOfShares int64        `json:"sum_of_shares"`
-	Troubles    []string     `json:"troubles"`
-	Gone        bool         `json:"gone"` // neither policy nor instances
-	Columns     []string     `json:"columns"`
-	Instances   [][]any      `json:"instances"` // by Columns: there may be a thousand
-	Events      []live.Event `json:"events"`
+	Provider    string        `json:"provider"`
+	Revision    int64         `json:"revision"`
+	Policy      *policyState  `json:"policy"`         // null: none is set, or it cannot be read
+	Bucket      float64       `json:"bucket"`         // length of a point, seconds
+	Pace        string        `json:"pace,omitempty"` // in force instead of the limit
+	Budgets     []live.Budget `json:"budgets"`
+	SumOfShares int64         `json:"sum_of_shares"`
+	Troubles    []string      `json:"troubles"`
+	Gone        bool          `json:"gone"` // neither policy nor instances
+	Columns     []string      `json:"columns"`
+	Instances   [][]any       `json:"instances"` // by Columns: there may be a thousand
+	Events      []live.Event  `json:"events"`
 }
 
 type policyState struct {
@@ -224,7 +225,7 @@ func detailOf(p *live.Provider, now time.Time) *detail {
 		Troubles: slices.Clone(p.Status.Troubles), Columns: columns, SumOfShares: p.Status.SumOfShares, Instances: [][]any{}, Events: append([]live.Event{}, p.Events...),
 		Gone: f.Policy.Revision == 0 && len(f.Instances) == 0,
 	}
-	d.Pace = p.Status.Pace
+	d.Pace, d.Budgets = p.Status.Pace, append([]live.Budget{}, p.Status.Budgets...)
 	for i := range f.Instances[:min(len(f.Instances), instancesAtMost)] {
 		d.Instances = append(d.Instances, p.Line(&f.Instances[i], now))
 	}
@@ -240,7 +241,7 @@ func policyOf(s *coordinator.Stored, now time.Time) *policyState {
 	}
 	p := change.Current(s.Policy, now).WithDefaults()
 	out := &policyState{
-		Revision: s.Revision, Author: p.Author, Reason: p.Reason, Time: p.Time, Limits: quota.FormatLimits(p.Limits), Mode: string(p.Mode), Next: []announced{},
+		Revision: s.Revision, Author: p.Author, Reason: p.Reason, Time: p.Time, Limits: change.Limits(&p), Mode: string(p.Mode), Next: []announced{},
 		Fields: slices.DeleteFunc(change.Diff(nil, &p), func(d change.Difference) bool { return d.Field == "limits" || d.Field == "mode" }),
 	}
 	for _, n := range p.Next {

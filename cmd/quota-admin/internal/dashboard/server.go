@@ -213,7 +213,7 @@ type record struct {
 	Problem  string              `json:"problem,omitempty"`
 }
 
-func limitsOf(p *quota.Policy) string { return quota.FormatLimits(cmp.Or(p, &quota.Policy{}).Limits) }
+func limitsOf(p *quota.Policy) string { return change.Limits(cmp.Or(p, &quota.Policy{})) }
 
 func (s *Server) history(r *http.Request) (any, error) {
 	name, err := providerIn(r)

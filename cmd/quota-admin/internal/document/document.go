@@ -186,7 +186,7 @@ func Of(policies map[string]quota.Policy, now time.Time) any {
 	for provider, p := range policies {
 		p = change.Current(p, now)
 		fields := change.Fields(&p)
-		fields["limits"] = quota.FormatLimits(slices.Concat(p.Limits, p.Budgets))
+		fields["limits"] = change.Limits(&p)
 		delete(fields, "budgets")
 		for i, c := range p.Next {
 			fields["next"].([]any)[i] = map[string]any{"from": c.From.UTC(), "limits": quota.FormatLimits(c.Limits)}

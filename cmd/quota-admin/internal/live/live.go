@@ -263,7 +263,7 @@ func RowOf(s *coordinator.Stored, now time.Time) Row {
 		row.Problem, row.Mode = format.OneLine(s.Problem), "broken"
 	case s.Revision != 0:
 		current := change.Current(s.Policy, now).WithDefaults()
-		row.Limits, row.Mode = quota.FormatLimits(current.Limits), string(current.Mode)
+		row.Limits, row.Mode = change.Limits(&current), string(current.Mode)
 		if limits := s.Policy.LimitsAt(now.UnixNano()); len(limits) > 0 {
 			row.Rate = new(float64(limits[0].Permits) / limits[0].Window.Seconds())
 		}
@@ -363,6 +363,7 @@ func (p *Provider) seeRefusals(now time.Time, refused float64) {
 type Status struct {
 	// Limit is the shortest in force, which shares are of; nil if none is.
 	Limit          *quota.Limit
+	Budgets        []Budget
 	Pace           string // the totals in force, if an adaptive policy has lowered one; else empty
 	Mode           quota.Mode
 	Instances      int
@@ -393,6 +394,9 @@ func StatusOf(f *coordinator.Fleet, now time.Time) Status {
 			}
 		}
 	}
+	for _, b := range f.Budgets {
+		s.Budgets = append(s.Budgets, Budget{b.String(), b.Permits, b.Left, time.Unix(0, b.End).UTC()})
+	}
 	for _, i := range f.Instances {
 		s.SumOfShares += i.Share
 		if i.Report != nil && s.PolicyRevision != 0 && i.Report.PolicyRevision == s.PolicyRevision {
@@ -401,6 +405,23 @@ func StatusOf(f *coordinator.Fleet, now time.Time) Status {
 	}
 	s.Troubles = s.troubles(f)
 	return s
+}
+
+// Budget is a limit of more than a minute, in the window that runs.
+type Budget struct {
+	Limit   string    `json:"limit"`
+	Permits int64     `json:"permits"`
+	Left    int64     `json:"left"` // taken by no instance
+	End     time.Time `json:"end"`
+}
+
+// barLength is the length of a bar in characters.
+const barLength = 10
+
+// String draws a bar of what is left.
+func (b Budget) String() string {
+	full := int((b.Left*barLength + b.Permits - 1) / max(1, b.Permits))
+	return fmt.Sprintf("%s [%-*s] %d left until %s", b.Limit, barLength, strings.Repeat("#", min(full, barLength)), b.Left, format.Exact(b.End))
 }
 
 // Line is the status in one line.
@@ -414,6 +435,9 @@ func (s *Status) Line() string {
 		if s.Pace != "" {
 			total += fmt.Sprintf(" (pace %s)", s.Pace)
 		}
+	}
+	for _, b := range s.Budgets {
+		total += ", " + b.String()
 	}
 	line := fmt.Sprintf("%s, %s, sum of shares %d", total, format.Count(s.Instances, "instance"), s.SumOfShares)
 	if s.PolicyRevision != 0 && s.Instances > 0 {

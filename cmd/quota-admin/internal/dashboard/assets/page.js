@@ -273,6 +273,11 @@ function drawDetail() {
   text($("pause"), mode === "pause" ? "Resume" : "Pause");
   facts($("facts"), [["Limits", p ? p.limits.replaceAll(",", ", ") : "–"], ...(d.pace ? [["Pace", d.pace]] : []), ["Issued/s", number(row?.issued)], [row?.shadowed ? "Refused but let pass/s" : "Refused/s", number(row?.shadowed || row?.refused)],
     ["Waiting", number(row?.waiting)], ["Applied by", row ? row.applied + " of " + row.instances : "–"], ["Sum of shares", number(d.sum_of_shares)]]);
+  fill($("budgets"), d.budgets, () => { const li = el("li"); li.append(el("meter"), el("span")); return li; }, (li, b) => {
+    li.firstChild.max = b.permits;
+    li.firstChild.value = b.left;
+    text(li.lastChild, number(b.left) + " of " + shown(b.limit) + " left until " + dateTime(b.end));
+  });
   const pairs = [];
   if (p) {
     pairs.push(["Revision", String(p.revision)], ["Set by", shown(p.author) + ", " + dateTime(p.time)], ["Reason", shown(p.reason) || "–"]);
