@@ -157,7 +157,7 @@ func (a *Admin) budgets(ctx context.Context, f *Fleet) error {
 		revision, value := reportIn(r.Responses[i])
 		if found.TotalRevision = revision; revision != 0 {
 			if found.Total, err = escrow.Decode[escrow.Total](value); err != nil {
-				return nil //nolint:nilerr // instances take nothing of it either
+				return nil // instances take nothing of it either
 			}
 		}
 		all[i].Left = escrow.Rule{Limit: all[i].Permits}.Left(&found)

@@ -63,6 +63,30 @@ func TestEndToEnd(t *testing.T) {
 	}
 }
 
+// Of a limit per hour a window ends within the run. Its transactions are counted.
+func TestAWindowThatEndsWithinTheRun(t *testing.T) {
+	t.Parallel()
+	var stdout, stderr bytes.Buffer
+	code := loadgen(context.Background(), strings.Fields("--limit 100/200ms,40/h --window-offset 3s --instances 4 --settle 500ms --duration 3s --json -"), noEnv, &stdout, &stderr)
+	var report load.Report
+	if err := json.Unmarshal(stdout.Bytes(), &report); err != nil {
+		t.Fatalf("%v in %s\n%s", err, stdout.String(), stderr.String())
+	}
+	hours := map[int]int64{}
+	for _, w := range report.Windows {
+		if w.Length == "1h0m0s" {
+			hours[w.Start.Minute()] += w.Issued
+		}
+	}
+	b := report.Summary.Budgets
+	if code != exitHeld || len(hours) != 1 || hours[0] == 0 || b == nil || b.Transactions == 0 || b.NotIssued < 0 {
+		t.Errorf("exit %d, %v, %+v\n%s", code, hours, b, stderr.String())
+	}
+	if !strings.Contains(stderr.String(), "ahead") || !strings.Contains(stderr.String(), "long limits: ") {
+		t.Error(stderr.String())
+	}
+}
+
 // An interrupt ends the run early, with a verdict on what was seen: here, before
 // anything was.
 func TestInterrupted(t *testing.T) {

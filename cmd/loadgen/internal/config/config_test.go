@@ -2,8 +2,26 @@ package config
 
 import (
 	"fmt"
+	"io"
+	"strings"
 	"testing"
+	"time"
 )
+
+// The window of the longest limit ends when it was asked to.
+func TestTheClocksAreSetAhead(t *testing.T) {
+	c, err := ParseFlags(strings.Fields("--limit 5/s,100/2m,100/h --window-offset 90m"), noEnv, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := time.Now()
+	c.SetAhead()
+	took := time.Since(before)
+	ends := before.Add(c.Ahead + 90*time.Minute)
+	if early := ends.Truncate(time.Hour).Add(time.Hour).Sub(ends); early > took || c.Ahead < 0 || c.Ahead > time.Hour {
+		t.Errorf("%v ahead: the hour ends %v early", c.Ahead, early)
+	}
+}
 
 // A page has ten bands at most, and each instance is in the one that names it.
 func TestBands(t *testing.T) {
