@@ -3,8 +3,9 @@ package coordinator
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
+	"encoding/binary"
 	"errors"
-	"math/rand/v2"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -196,9 +197,11 @@ func (b *backoff) sleep(ctx context.Context) bool {
 func (b *backoff) reset() { b.next = 0 }
 
 // jitter returns a duration between half of d and d, so that a fleet that lost
-// etcd at once does not come back at once.
+// etcd at once does not come back at once. Its source is the one that tests can repeat.
 func jitter(d time.Duration) time.Duration {
-	return d/2 + rand.N(d/2+1)
+	var b [8]byte
+	_, _ = rand.Read(b[:])
+	return d/2 + time.Duration(binary.LittleEndian.Uint64(b[:])%uint64(d/2+1)) //nolint:gosec // within d
 }
 
 func sleep(ctx context.Context, d time.Duration) bool {

@@ -50,7 +50,7 @@ type Instant struct {
 // use. Make one with New.
 type Clock struct {
 	anchor time.Time
-	skew   func(mono int64) time.Duration // for tests: the error of the operating system's clock
+	read   func() Instant // for tests: both clocks; nil: the real ones
 	// offset is corrected wall time minus Mono, in nanoseconds. Written by
 	// whoever corrects the clock, read by everybody.
 	offset atomic.Int64
@@ -84,7 +84,21 @@ func New() *Clock { return NewSkewed(nil) }
 // by skew, a function of monotonic time in nanoseconds since the clock was made:
 // tests and experiments on one host set clocks apart by it. nil means no skew.
 func NewSkewed(skew func(mono int64) time.Duration) *Clock {
-	c := &Clock{anchor: time.Now(), skew: skew}
+	if skew == nil {
+		return Driven(nil)
+	}
+	real := Clock{anchor: time.Now()}
+	return Driven(func() Instant {
+		i := real.Now()
+		i.Wall += int64(skew(i.Mono))
+		return i
+	})
+}
+
+// Driven returns a clock that reads both clocks by read, for tests; nil stands for the
+// real ones.
+func Driven(read func() Instant) *Clock {
+	c := &Clock{anchor: time.Now(), read: read}
 	c.start(c.Now(), suspended)
 	return c
 }
@@ -114,20 +128,24 @@ func (c *Clock) start(first Instant, suspended func() (time.Duration, bool)) {
 
 // Now reads both clocks in one call, at about the cost of one time.Now().
 func (c *Clock) Now() Instant {
-	now := time.Now()
-	i := Instant{Mono: int64(now.Sub(c.anchor)), Wall: now.UnixNano()}
-	if c.skew != nil {
-		i.Wall += int64(c.skew(i.Mono))
+	if c.read != nil {
+		return c.read()
 	}
-	return i
+	now := time.Now()
+	return Instant{Mono: int64(now.Sub(c.anchor)), Wall: now.UnixNano()}
 }
 
-// Skewed reports whether the clock was made with a skew: the kernel's bound on its
-// own clock's error then does not apply to this one.
-func (c *Clock) Skewed() bool { return c.skew != nil }
+// Skewed reports whether the clock was made for a test: the kernel's bound on its own
+// clock's error then does not apply to this one.
+func (c *Clock) Skewed() bool { return c.read != nil }
 
 // Mono reads the monotonic clock only, at about half the cost of Now.
-func (c *Clock) Mono() int64 { return int64(time.Since(c.anchor)) }
+func (c *Clock) Mono() int64 {
+	if c.read != nil {
+		return c.read().Mono
+	}
+	return int64(time.Since(c.anchor))
+}
 
 // Offset returns corrected wall time minus monotonic time, in nanoseconds. While
 // corrected time stands still (Halts) it is that of true time, which tells the

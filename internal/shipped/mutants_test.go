@@ -1,0 +1,148 @@
+package shipped
+
+import (
+	"flag"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"testing"
+
+	"github.com/quotient-limiter/quotient/internal/mutant"
+)
+
+var (
+	mutantsFlag = flag.String("mutants", "", "the mutants that TestMutantsAreCaught builds and hunts, a regular expression; it takes a minute for each")
+	ledFlag     = flag.String("led", "", "the mutant by which TestHunt leads its histories")
+)
+
+// led is a mutant, and where it shows.
+type led struct {
+	mutant.Mutant
+	kind   kind
+	events []action // what histories are given more of
+}
+
+func patch(k kind, events []action, name, wrong, file string, texts ...string) led {
+	m := led{mutant.Mutant{Name: name, Wrong: wrong}, k, events}
+	for i := 0; i < len(texts); i += 2 {
+		m.Edits = append(m.Edits, mutant.Edit{File: file, Old: texts[i], New: texts[i+1]})
+	}
+	return m
+}
+
+// mutants are mistakes in the code that ships, by the rules of docs/protocol.md.
+var mutants = []led{
+	patch(faults, []action{doSleep, doPolicy}, "WallUnread", "the hot path ignores the wall clock", "consumer/acquire.go",
+		"s.WallValid(now) && s.Take(now.Mono, n)", "s.Take(now.Mono, n)"),
+	patch(faults, []action{doSleep, doPolicy}, "WallUnreadByTry", "TryTake ignores the wall clock", "consumer/limiter.go",
+		"s.Open(now.Mono) && (!s.Strict || s.WallValid(now))", "s.Open(now.Mono)"),
+	patch(faults, []action{doHang, doPolicy}, "DatedByAnswer", "a probe is dated at its answer", "coordinator/probe.go",
+		"p.tracker.Answer(a.probe, ", "p.tracker.Answer(p.tracker.Sent(s.o.Clock.Now()), "),
+	patch(faults, []action{doQuit}, "KeyBeforeLimiter", "the key is given up before the limiter closes", "coordinator/session.go",
+		"\ts.cancel()\n\ts.wg.Wait() // with run", "\tdefer s.wg.Wait()\n\tdefer s.cancel() // with run"),
+	patch(restore, nil, "ReportUnconditional", "a report is written without its condition", "coordinator/report.go",
+		"t, err := p.s.kv.Txn(c).If(clientv3.Compare(clientv3.ModRevision(key), \"=\", newest)).\n\t\tThen", "t, err := p.s.kv.Txn(c).Then"),
+	{mutant.Mutant{Name: "EndedWatch", Wrong: "events of an ended watch are still taken", Edits: []mutant.Edit{
+		{File: "coordinator/follow.go", Old: "\tif ctx.Err() != nil {\n\t\treturn nil\n\t}\n\tp.doubtLocked", New: "\tp.doubtLocked"},
+		{File: "coordinator/stream.go", Old: "return r, ok && s.ctx.Err() == nil", New: "return r, ok"},
+	}}, restore, nil},
+	patch(restore, nil, "SilenceUndoubted", "a silence raises no doubt", "coordinator/probe.go",
+		"if !p.tracker.Silence(now, int64(p.freshness())) {", "if true {"),
+	patch(faults, []action{doReset, doPolicy}, "FromThePresent", "a watch that is opened again begins at the present", "coordinator/follow.go",
+		"w = p.newStream(ctx, p.tracker.Position()+1)", "w = p.newStream(ctx, 0)"),
+	patch(faults, []action{doRemove, doRemove}, "GoneUnseen", "an instance whose key is gone goes on", "coordinator/follow.go",
+		"if !p.tracker.Has(p.id) {", "if false {"),
+	patch(faults, []action{doLeave, doLeave}, "EndUnheard", "an instance is not bound by its announced end", "coordinator/leave.go",
+		"\t\tp.sink.Announce(p.until)\n", ""),
+	patch(faults, []action{doQuit, doQuit}, "EndBeforeUse", "a sealed end is of windows that were used", "coordinator/leave.go",
+		"time.Unix(0, p.s.o.Clock.Wall()+1)", "time.Unix(0, p.s.o.Clock.Wall()-int64(time.Second))"),
+	patch(faults, []action{doJoin, doJoin}, "ListedLongAgo", "a history is said to begin before its listing", "coordinator/membership.go",
+		"since := at.Mono\n", "since := at.Mono - int64(10*time.Second)\n"),
+	patch(faults, []action{doHang, doPolicy}, "HeaderIsPosition", "the header of events counts as the watch's position", "coordinator/follow.go",
+		"r.IsProgressNotify() && p.tracker.Progress(r.Header.Revision)", "p.tracker.Progress(r.Header.Revision)"),
+	patch(faults, []action{doSleep}, "ClockUnobserved", "corrected time does not follow the operating system's clock", "coordinator/probe.go",
+		"\t\ts.o.Clock.Observe(s.o.Clock.Now())\n", ""),
+	patch(faults, []action{doCut, doStall}, "Unchecked", "a doubt is not checked", "coordinator/probe.go",
+		"if p.tracker.Unchecked() && !p.checking {", "if false {"),
+	patch(restore, nil, "BackwardsUnseen", "an answer that went back is no gap", "coordinator/probe.go",
+		"\t\tp.gapLocked(\"a read returned an older revision, or another cluster answered\")\n", ""),
+	patch(restore, nil, "LostUnseen", "a report that is gone is no gap", "coordinator/follow.go",
+		"\tcase lost:\n", "\tcase false && lost:\n"),
+	patch(restore, nil, "UnshownIsShown", "a store that has nothing of this instance's is the same", "coordinator/follow.go",
+		"\tcase unshown:\n", "\tcase false && unshown:\n"),
+	patch(restore, nil, "UnlikeTaken", "a watch may tell other events after a silence", "coordinator/follow.go",
+		"if gap || unlike {", "if false && (gap || unlike) {"),
+	patch(faults, []action{doReset, doJoin}, "GhostStays", "a registration whose answer was lost begins another incarnation", "coordinator/register.go",
+		"if p.attempt != nil && p.attempt.lease == l.id {", "if false {"),
+	patch(faults, []action{doReset}, "LeaseForGone", "a lease that cannot be renewed is not asked for again", "coordinator/lease.go",
+		"case errors.Is(err, rpctypes.ErrLeaseNotFound):\n\t\t\treturn\n", "case errors.Is(err, rpctypes.ErrLeaseNotFound):\n\t\t\tcontinue\n"),
+	patch(faults, []action{doCompact, doHang, doReset}, "CompactedAgain", "a watch whose revision is gone is opened again where it was", "coordinator/follow.go",
+		"errors.Is(err, rpctypes.ErrCompacted), tooLarge(err)", "tooLarge(err)"),
+}
+
+// TestPatchesApply: every mutant finds the text that it replaces.
+func TestPatchesApply(t *testing.T) {
+	var table mutant.Table
+	for _, m := range mutants {
+		table = append(table, m.Mutant)
+	}
+	table.Apply(t)
+}
+
+// TestHunt plays histories until one shows that something is wrong. It is run in a
+// program with a mutant, by TestMutantsAreCaught.
+func TestHunt(t *testing.T) {
+	for _, m := range mutants {
+		if m.Name != *ledFlag {
+			continue
+		}
+		for seed := uint64(1); seed <= max(1, *moreFlag); seed++ {
+			if _, wrong := history(t, m.kind, seed, false, m.events...); len(wrong) > 0 {
+				t.Fatalf("caught by history %d: %s", seed, wrong[0])
+			}
+		}
+	}
+}
+
+// leads is what histories are given more of by -led.
+func leads() []action {
+	for _, m := range mutants {
+		if m.Name == *ledFlag {
+			return m.events
+		}
+	}
+	return nil
+}
+
+var caughtBy = regexp.MustCompile(`caught by history (\d+): (.*)`)
+
+// TestMutantsAreCaught builds this test with each mutant in place, and hunts it.
+func TestMutantsAreCaught(t *testing.T) {
+	if *mutantsFlag == "" {
+		t.Skip("runs with -mutants")
+	}
+	root, err := mutant.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range mutants {
+		if !regexp.MustCompile(*mutantsFlag).MatchString(m.Name) {
+			continue
+		}
+		binary, err := m.BuildTest(t.Context(), root, t.TempDir(), "./internal/shipped")
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		most := max(400, *moreFlag)
+		out, err := exec.CommandContext(t.Context(), binary, "-test.run", "^TestHunt$", "-led", m.Name, "-more", strconv.FormatUint(most, 10)).CombinedOutput()
+		switch found := caughtBy.FindSubmatch(out); {
+		case err == nil:
+			t.Errorf("%s (%s): not caught by %d histories", m.Name, m.Wrong, most)
+		case found != nil:
+			t.Logf("%s (%s): caught by history %s: %s", m.Name, m.Wrong, found[1], found[2])
+		default:
+			t.Logf("%s (%s): caught: %.2000s", m.Name, m.Wrong, out)
+		}
+	}
+}
