@@ -201,7 +201,7 @@ func (b *backoff) reset() { b.next = 0 }
 func jitter(d time.Duration) time.Duration {
 	var b [8]byte
 	_, _ = rand.Read(b[:])
-	return d/2 + time.Duration(binary.LittleEndian.Uint64(b[:])%uint64(d/2+1)) //nolint:gosec // within d
+	return d/2 + time.Duration(binary.LittleEndian.Uint64(b[:])%uint64(d/2+1))
 }
 
 func sleep(ctx context.Context, d time.Duration) bool {

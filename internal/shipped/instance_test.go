@@ -56,7 +56,7 @@ func (w *world) join() *instance {
 	i.link.calm = w.calm
 	phase := time.Duration(1 + i.r.Int64N(50*ms))
 	w.wg.Go(func() {
-		time.Sleep(phase)
+		pass(phase)
 		i.run()
 	})
 	return i
@@ -112,7 +112,7 @@ func (i *instance) take(r *rand.Rand) {
 		if !ok {
 			return
 		}
-		time.Sleep(d)
+		pass(d)
 		if i.running() {
 			i.takeOnce(r)
 		}
@@ -149,7 +149,7 @@ func (i *instance) wait(r *rand.Rand) {
 		if !ok {
 			return
 		}
-		time.Sleep(d)
+		pass(d)
 		if !i.running() {
 			continue
 		}
@@ -239,7 +239,7 @@ func (i *instance) leave(announced bool) {
 		} else {
 			_ = i.session.Close()
 		}
-		time.Sleep(100 * time.Millisecond)
+		pass(100 * time.Millisecond)
 		w.mu.Lock()
 		i.ended = true
 		w.mu.Unlock()

@@ -20,12 +20,10 @@ import (
 )
 
 // valCtxCh is a channel that etcd's client makes when the program starts, and waits on.
-// It would be of no bubble. nil, it is never ready either.
+// It is of no bubble, so TestMain takes it away: nil is never ready either.
 //
 //go:linkname valCtxCh go.etcd.io/etcd/client/v3.valCtxCh
 var valCtxCh chan struct{}
-
-func init() { valCtxCh = nil }
 
 const ms = int64(time.Millisecond)
 

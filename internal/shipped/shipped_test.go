@@ -22,6 +22,7 @@ var (
 
 // TestMain lets the garbage collector rest: a history is small and soon over.
 func TestMain(m *testing.M) {
+	valCtxCh = nil
 	debug.SetGCPercent(-1)
 	debug.SetMemoryLimit(200 << 20)
 	os.Exit(m.Run())
@@ -39,6 +40,9 @@ func history(t *testing.T, k kind, seed uint64, keep bool, more ...action) (w *w
 	})
 	return w, wrong
 }
+
+// pass lets a bubble's time pass.
+func pass(d time.Duration) { time.Sleep(d) }
 
 func replay(k kind, seed uint64) string {
 	return fmt.Sprintf("go test ./internal/shipped -run TestReplay -v -kind %s -seed %d", k, seed)
