@@ -3,9 +3,9 @@
 //
 // With no flags it starts an embedded etcd and 96 instances, each with a
 // session and a limiter of its own, offers one and a half times 300,000 calls
-// per second for ten seconds, and prints what was issued in each window and a
-// verdict. It counts the permits itself, by the window that each one tells, and
-// never asks the limiters what they counted.
+// per second for ten seconds, and prints the permits of each window and a verdict.
+// It counts the permits itself, by the window that each one names, and never asks
+// the limiters for their counts.
 //
 // By its own clock, the system's, it checks what permits tell. Each must come in its
 // window, give or take the policy's clock error, and no span of time may have more
@@ -20,7 +20,7 @@
 // it takes a permit.
 //
 // Exit status: 0 the limit held, 1 it did not, 2 bad usage, 3 it could not run,
-// could not judge, or a child died that was not to.
+// could not judge, or a child died unexpectedly.
 package main
 
 import (

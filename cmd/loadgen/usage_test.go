@@ -79,7 +79,7 @@ func TestBadUsage(t *testing.T) {
 		{"--adapt none", []string{"--adapt none", "--provider-capacity"}},
 		{"--etcd-members 2", []string{"--etcd-members", "2", "odd"}},
 		{"--etcd-members 3 --endpoints localhost:1", []string{"--etcd-members", "--endpoints"}},
-		{"--fault 5s", []string{"--fault", "5s", "AT=WHAT"}},
+		{"--fault 5s", []string{"--fault", "5s", "AT=FAULT"}},
 		{"--fault 5s=flood", []string{"--fault", "flood", "kill-leader"}},
 		{"--fault 10s=kill-all", []string{"--fault", "10s", "--duration"}},
 		{"--replicas 2", []string{"--replicas", "--help"}},

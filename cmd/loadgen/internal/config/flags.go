@@ -127,28 +127,28 @@ func (r *raw) register(set *pflag.FlagSet) {
 	c := &r.config
 	set.StringVar(&r.limit, "limit", "300000/s", "the limit, as `PERMITS/WINDOW`; several with commas, such as 500/2s,2000/10s")
 	set.IntVar(&c.Instances, "instances", 96, "how many instances share it")
-	set.IntVar(&c.Processes, "processes", 1, "how many operating-system processes they run in, beside this one")
+	set.IntVar(&c.Processes, "processes", 1, "number of their operating-system processes, beside this one")
 	set.DurationVar(&c.Duration, "duration", 10*time.Second, "how long to measure, once the whole fleet is active")
 	set.Float64Var(&c.Demand, "demand", 1.5, "offered calls over the limit of the shortest window; from 1 on each instance makes at least one call more than its share in every window, unless --skew says otherwise")
-	set.StringVar((*string)(&c.Arrival), "arrival", "steady", "how calls come in time: `steady|poisson|burst|sine`")
-	set.StringVar(&r.skew, "skew", "even", "how calls spread over instances: `even|zipf:S`")
-	set.Uint64Var(&c.Seed, "seed", 1, "what poisson and burst draw from; the same seed gives the same calls in each window")
+	set.StringVar((*string)(&c.Arrival), "arrival", "steady", "distribution of calls in time: `steady|poisson|burst|sine`")
+	set.StringVar(&r.skew, "skew", "even", "distribution of calls over instances: `even|zipf:S`")
+	set.Uint64Var(&c.Seed, "seed", 1, "seed of poisson and burst; the same seed gives the same calls in each window")
 	set.DurationVar(&c.MaxWait, "max-wait", 100*time.Millisecond, "how long a refused call may wait for a permit of the next window; 0: not at all")
-	set.StringArrayVar(&r.changes, "change", nil, "`AT=LIMIT`, such as 5s=150000/s: change the limit so long after measuring began; repeatable")
+	set.StringArrayVar(&r.changes, "change", nil, "`AT=LIMIT`, such as 5s=150000/s: change the limit AT after measuring began; repeatable")
 	set.Float64Var(&c.Churn, "churn", 0, "how many `instances` leave each second, and as many join")
-	set.Float64Var(&c.churnKill, "churn-kill", 0.5, "the part of them that is killed, each in a process of its own; the others announce that they leave; 0: all announce it")
+	set.Float64Var(&c.churnKill, "churn-kill", 0.5, "the part of them that is killed, each in its own process; the others announce that they leave; 0: all announce it")
 	set.BoolVar(&c.Rolling, "rolling-restart", false, "restart every instance once, one after the other, evenly over the measured time; each announces that it leaves, and its successor joins at that moment")
-	set.StringArrayVar(&r.crashes, "crash", nil, "`AT`, such as 5s: kill one of the --processes with all its instances so long after measuring began, and start it anew; repeatable")
-	set.StringVar(&c.StateDir, "state-dir", "", "a directory on a local disk in which instances keep their state, so that those started again after --churn or --crash killed them continue (coordinator.Options.StateDir); default: they join as new; Linux only")
-	set.StringVar(&r.transport, "transport", "none", "what permits are used for: `none|http`; http: each makes a request to a provider in this process, which counts by its own clock, which is judged if the guard covers the clocks' error (auto does)")
+	set.StringArrayVar(&r.crashes, "crash", nil, "`AT`, such as 5s: kill one of the --processes with all its instances AT after measuring began, and start it again; repeatable")
+	set.StringVar(&c.StateDir, "state-dir", "", "a directory on a local disk for the instances' state, so those killed by --churn or --crash continue (coordinator.Options.StateDir); default: they join as new; Linux only")
+	set.StringVar(&r.transport, "transport", "none", "use of permits: `none|http`; http: each makes a request to a provider in this process, which counts by its own clock; the count is judged if the guard covers the clocks' error (auto does)")
 	set.StringVar(&r.capacity, "provider-capacity", "", "`CAPACITY`, or CAPACITY,AT=CAPACITY,... such as 1000/s,5s=600/s,20s=900/s: the provider answers 429 to calls beyond it, by its own clock, from AT after measuring began; implies --transport http")
-	set.StringVar(&c.Adapt, "adapt", AdaptFleet, "what follows the 429s of --provider-capacity: `fleet|pause|instance|none`; fleet: the policy is adaptive, with a floor of a fifth; pause: the policy's back-off pauses instances; instance: each lowers and raises its own calls (AIMD); none: nothing does")
+	set.StringVar(&c.Adapt, "adapt", AdaptFleet, "reaction to the 429s of --provider-capacity: `fleet|pause|instance|none`; fleet: the policy is adaptive, with a floor of a fifth; pause: the policy's back-off pauses instances; instance: each lowers and raises its own calls (AIMD); none: no reaction")
 	set.IntVar(&c.Members, "etcd-members", 1, "how many members the embedded etcd has; several are a process each")
-	set.StringArrayVar(&r.faults, "fault", nil, "`AT=WHAT`, such as 5s=kill-leader: what befalls the embedded etcd so long after measuring began; repeatable; "+strings.Join(faultNames, ", "))
+	set.StringArrayVar(&r.faults, "fault", nil, "`AT=FAULT`, such as 5s=kill-leader: a fault of the embedded etcd AT after measuring began; repeatable; "+strings.Join(faultNames, ", "))
 	set.DurationVar(&c.MeasureAfter, "measure-after", 0, "how long the whole fleet runs before measuring begins")
-	set.DurationVar(&c.WindowOffset, "window-offset", 0, "the window of a limit of more than a minute, of several the longest, ends so long after the fleet begins to join: all clocks of the run, this command's too, are ahead of the system's; 0: they are not")
+	set.DurationVar(&c.WindowOffset, "window-offset", 0, "time from the start of joining to the end of the window of a limit of more than a minute (of several, the longest): all clocks of the run, this command's too, are ahead of the system's; 0: they are not")
 	set.DurationVar(&c.Settle, "settle", quota.DefaultSettle, "the policy's settle time, before a share grows after a join, a crash or another division")
-	set.StringVar((*string)(&c.policy.Outage), "outage", string(quota.OutageHold), "the policy's rule for when etcd is out of reach: `hold|stop`")
+	set.StringVar((*string)(&c.policy.Outage), "outage", string(quota.OutageHold), "the policy's rule for an outage of etcd: `hold|stop`")
 	set.StringVar((*string)(&c.policy.Share), "share", string(quota.ShareEqual), "how the policy divides the limit: `equal|weighted|demand`; weighted: every tenth instance weighs 10, and makes ten times as many calls")
 	set.StringVar((*string)(&c.policy.Pacing), "pacing", string(quota.PacingOff), "how the policy releases a window's permits: `off|even`; a refused call then waits within its window too")
 	set.StringVar((*string)(&c.policy.Shape), "shape", string(quota.ShapeFixed), "how the policy counts: `fixed|sliding|bucket`; under the others the verdict is on all spans of time, wherever they begin")
@@ -164,18 +164,18 @@ func (r *raw) register(set *pflag.FlagSet) {
 func printHelp(w io.Writer, set *pflag.FlagSet) {
 	fmt.Fprint(w, `Loadgen drives a fleet of instances through Quotient and verifies that together
 they never issue more permits than the limit. It counts the permits itself, by the
-window that each one tells, and checks by its own clock that each came in it.
+window that each one names, and checks with its own clock that each came in it.
 
 With no flags: an embedded etcd, 96 instances, 300000/s, 10 s, demand 1.5.
 
 Usage: loadgen [flags]
 
 `, set.FlagUsagesWrapped(100), `
-With --endpoints (or QUOTIENT_ENDPOINTS) it uses an etcd that runs already, and
-cleans up behind itself.
+With --endpoints (or QUOTIENT_ENDPOINTS) it uses a running etcd, and cleans up
+afterwards.
 
 Exit status: 0 the limit held, 1 it did not, 2 bad usage, 3 it could not run, could
-not judge (UNKNOWN), or a process died that was not to. The quantiles in
+not judge (UNKNOWN), or a process died unexpectedly. The quantiles in
 acquire_ns are of one in 64 permits that were granted at once, and include two
 readings of the clock.
 `)

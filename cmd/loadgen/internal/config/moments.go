@@ -36,7 +36,7 @@ type moment struct {
 
 func (m moment) String() string { return m.At.String() + "=" + m.Text }
 
-// parseMoments reads AT or AT=WHAT, as the form says, each within the run, and puts
+// parseMoments reads AT or AT=TEXT, as the form says, each within the run, and puts
 // them in order of time.
 func parseMoments(flag, form string, texts []string, duration time.Duration) ([]moment, error) {
 	var list []moment
@@ -73,7 +73,7 @@ func (c *Config) parseMoments(changes, faults, crashes []string) error {
 		}
 		c.Changes = append(c.Changes, change{m, limits})
 	}
-	if c.Faults, err = parseMoments("--fault", "AT=WHAT, such as 5s=kill-leader", faults, c.Duration); err != nil {
+	if c.Faults, err = parseMoments("--fault", "AT=FAULT, such as 5s=kill-leader", faults, c.Duration); err != nil {
 		return err
 	}
 	for _, m := range c.Faults {
