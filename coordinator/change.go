@@ -285,7 +285,7 @@ func (a *Admin) commit(ctx context.Context, all ...*write) (int64, error) {
 // inDoubt says that a change whose answer was lost may have been made.
 func (a *Admin) inDoubt(err error) error {
 	if errors.Is(err, ErrUnreachable) {
-		return fmt.Errorf("%w; whether the change was made is not known: look before you try again", err)
+		return fmt.Errorf("%w; the change may have been made: check before you try again", err)
 	}
 	return err
 }

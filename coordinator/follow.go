@@ -11,10 +11,10 @@ import (
 )
 
 // errLease ends an incarnation whose lease is gone.
-var errLease = errors.New("this instance's lease is gone from etcd; unless it is leaving it registers anew")
+var errLease = errors.New("this instance's lease is gone from etcd; unless it is leaving it registers again")
 
 // errGone ends the following of a watch: this incarnation is over.
-var errGone = errors.New("this instance's key is gone from etcd; unless it is leaving it registers anew")
+var errGone = errors.New("this instance's key is gone from etcd; unless it is leaving it registers again")
 
 // errReopen says that this membership has ended its watch itself, to open another.
 var errReopen = errors.New("the watch is opened anew")

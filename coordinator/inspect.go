@@ -195,7 +195,7 @@ func instanceOf(id string, kv *mvccpb.KeyValue, known *InstanceStatus) InstanceS
 		s.Instance = quota.Instance{ID: id, Weight: 1}
 		s.Problem = fmt.Errorf("its key %q cannot be read, it takes part all the same: %w", kv.Key, err)
 	case kv.Lease == 0:
-		s.Problem = fmt.Errorf("its key %q has no lease: no instance wrote that, and it takes part until somebody deletes it", kv.Key)
+		s.Problem = fmt.Errorf("its key %q has no lease: no instance wrote it, and it takes part until it is deleted", kv.Key)
 	}
 	s.problemOfKey = s.Problem
 	return s

@@ -274,9 +274,9 @@ func (c *Config) checkFleet() error {
 	case !(c.churnKill >= 0 && c.churnKill <= 1):
 		return Usagef("--churn-kill: %v is not within 0 to 1; 0.5 kills half of those that leave", c.churnKill)
 	case c.Churn > 0 && c.Rolling:
-		return Usagef("--rolling-restart and --churn: each says by itself who leaves: give one of them")
+		return Usagef("--rolling-restart and --churn: each chooses the instances that leave: give one of them")
 	case len(c.Crashes) > 0 && (c.Churn > 0 || c.Rolling):
-		return Usagef("--crash, --rolling-restart and --churn: each says by itself who leaves: give one of them")
+		return Usagef("--crash, --rolling-restart and --churn: each chooses the instances that leave: give one of them")
 	case len(c.Crashes) > 0 && c.Processes < 2:
 		return Usagef("--crash: it kills one of several processes: use --processes 2 or more")
 	case victims > 0 && c.Processes+victims > min(c.Instances, maxProcesses):
