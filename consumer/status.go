@@ -83,8 +83,9 @@ type LimitUse struct {
 	// Learned is the limit that the provider states for such a window, if it is below
 	// Limit; else 0. See Limiter.Learn.
 	Learned int64
-	// Remaining is, of a window above quota.MaxWindow, Left and what no instance had taken
-	// when this one last read etcd; negative if it has not, and 0 for other windows.
+	// Remaining, for a window above quota.MaxWindow, is Left plus the permits that no
+	// instance had taken at the last read of etcd; negative before the first read. It is
+	// 0 for other windows.
 	Remaining int64
 }
 

@@ -32,8 +32,8 @@ type Fleet struct {
 	Level *protocol.Level
 	// Pace is nil where none is set, or where it cannot be read.
 	Pace *protocol.Pace
-	// Budgets are the limits of more than a minute, with what nobody has taken of the
-	// windows that run; none where they cannot be read.
+	// Budgets are the limits of more than a minute, with the permits of the running
+	// windows that nobody has taken; empty if they cannot be read.
 	Budgets []protocol.BudgetUse
 	// Instances are sorted by name and incarnation.
 	Instances []InstanceStatus
