@@ -27,8 +27,8 @@ type Client struct {
 	// not wait; consumer.Forever waits as long as the context allows.
 	MaxWait time.Duration
 	// MaxPause bounds the pause of the limiter after a server's ResourceExhausted or
-	// Unavailable with RetryInfo, besides the policy's BackoffMax; 0 leaves it to that.
-	// With less than 0 such errors are ignored.
+	// Unavailable with RetryInfo, besides the policy's BackoffMax; 0 adds no bound. A
+	// negative value ignores such errors.
 	MaxPause time.Duration
 	// Margin is the time that a call needs to reach the server. If the window of its
 	// permits ends sooner, at the moment of sending, the permits are released and

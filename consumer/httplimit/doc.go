@@ -3,9 +3,9 @@
 //
 //	client := &http.Client{Transport: &httplimit.Transport{Limiter: limiter, MaxWait: time.Second}}
 //
-// A request without a permit is not sent. The caller sees an error,
-// errors.Is(err, consumer.ErrLimited), and no invented response. A provider's answer
-// 429 or 503 with Retry-After pauses the limiter.
+// A request without a permit is not sent. The caller gets an error that is
+// consumer.ErrLimited, and no invented response. A provider's answer 429 or 503 with
+// Retry-After pauses the limiter.
 //
 // In a server, Handler limits a route by this server's share of the limit that the
 // fleet may serve. PerKey limits each client by itself, in the memory of this

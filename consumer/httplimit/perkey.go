@@ -77,7 +77,7 @@ func PerKey(limits []quota.Limit, o KeyOptions) (func(http.Handler) http.Handler
 var errKey = fmt.Errorf("httplimit: the client's own limit: %w", consumer.ErrLimited)
 
 // RemoteIP returns the address of the connection's other end: all of an IPv4 address, and
-// the first 64 bits of an IPv6 one, of which a single client has all the rest. Behind a
+// the first 64 bits of an IPv6 one, because a single client controls the rest. Behind a
 // proxy that is the proxy's address; fields such as X-Forwarded-For are ignored, because
 // clients can forge them.
 func RemoteIP(r *http.Request) string {

@@ -17,9 +17,8 @@ import (
 // fields before the first request, and do not copy it after.
 //
 // A request without a permit is not sent. http.Client then returns a *url.Error that
-// unwraps to the limiter's error: consumer.ErrLimited if the share is spent, or an
-// error of the request's context. Code that retries must not take it for a broken
-// connection.
+// unwraps to the limiter's error: consumer.ErrLimited if the share is spent, or an error
+// of the request's context. Code that retries must not treat it as a broken connection.
 //
 // Put the Transport inside the code that retries, so that each attempt takes a
 // permit. The permit is taken before the connection is chosen. Dialling a new one can
@@ -40,9 +39,9 @@ type Transport struct {
 	// consumer.Forever waits as long as the context allows.
 	MaxWait time.Duration
 	// MaxPause bounds the pause of the limiter after an answer 429 or 503 with
-	// Retry-After, besides the policy's BackoffMax; 0 leaves it to that. With less
-	// than 0 such answers, and 429 without Retry-After, are ignored. During the pause
-	// requests are refused, or wait, as if the share were spent.
+	// Retry-After, besides the policy's BackoffMax; 0 adds no bound. A negative value
+	// ignores such answers, and 429 without Retry-After. During the pause requests are
+	// refused, or wait, as if the share were spent.
 	MaxPause time.Duration
 	// Margin is the time that a request needs to reach the provider. If the window of
 	// its permits ends sooner, at the moment of sending, the permits are released and
@@ -50,9 +49,9 @@ type Transport struct {
 	Margin time.Duration
 	// Learn has the limiter learn the limits that responses state (see
 	// consumer.Limiter.Learn), in the fields RateLimit-Policy and RateLimit of
-	// draft-ietf-httpapi-ratelimit-headers, or X-RateLimit-Limit and X-RateLimit-Reset.
-	// Without a window in the fields, that is at least as long as the time until the reset.
-	// Other units than requests are ignored.
+	// draft-ietf-httpapi-ratelimit-headers, or X-RateLimit-Limit and X-RateLimit-Reset. A
+	// limit without a window counts for at least the time until its reset. Other units
+	// than requests are ignored.
 	//
 	// Set it if the provider counts all calls of the limiter together: neither by key or
 	// user, of which the fleet has several, nor by path. A wrong or hostile provider can
