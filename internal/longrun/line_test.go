@@ -29,6 +29,18 @@ func (l *line) hold() {
 	l.passing = make(chan struct{})
 }
 
+// open mends the line if it is held.
+func (l *line) open() {
+	l.mu.Lock()
+	passing := l.passing
+	l.mu.Unlock()
+	select {
+	case <-passing:
+	default:
+		l.mend()
+	}
+}
+
 func (l *line) mend() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
