@@ -49,6 +49,14 @@ func TestPermitsOfALongWindowAreTaken(t *testing.T) {
 	if l, err := f.client.TimeToLive(t.Context(), w.lease); err != nil || l.GrantedTTL < int64(48*time.Hour/time.Second) {
 		t.Errorf("the keys may be gone before the window: %+v, %v", l, err)
 	}
+	left := func(want int64) {
+		t.Helper()
+		fleet, err := f.admin.Fleet(t.Context(), "p", nil)
+		if err != nil || len(fleet.Budgets) != 1 || fleet.Budgets[0].Left != want || fleet.Budgets[0].End != b.End {
+			t.Errorf("%+v, %v; want %d left", fleet.Budgets, err, want)
+		}
+	}
+	left(93)
 	// A process that sees an old policy takes nothing by it.
 	after := f.set("p", "10/s,50/d").Revision
 	p.exchange(t.Context(), w, u, escrow.Use{Used: 7, Need: 7})
@@ -57,6 +65,7 @@ func TestPermitsOfALongWindowAreTaken(t *testing.T) {
 	}
 	w.policy, w.Permits = after, 50
 	becomes(50, escrow.Use{Used: 7, Need: 43})
+	left(0)
 	p.exchange(t.Context(), w, u, escrow.Use{Used: 50, Need: 1})
 	becomes(20, escrow.Use{Used: 20, Ends: true})
 	if got := total(); got.Writes != 3 || got.Limit != 50 {

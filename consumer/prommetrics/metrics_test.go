@@ -200,6 +200,28 @@ quotient_learned_permits{provider="p",window="1s"} 7
 	})
 }
 
+// Of a limit per day there is what is left, and when the day ends.
+func TestALongLimitIsShown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		metrics, registry := prommetrics.New(), prometheus.NewPedanticRegistry()
+		registry.MustRegister(metrics)
+		l, err := metrics.Open(t.Context(), fixed(t, "10/s,100/d"), "p", quiet)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		l.TryTake(4)
+		expect(t, registry, `
+# HELP quotient_limit_remaining_permits Permits of a window above a minute that this instance has, or nobody had taken when it last read etcd; missing if it has not. The least of all instances' is the newest.
+# TYPE quotient_limit_remaining_permits gauge
+quotient_limit_remaining_permits{provider="p",window="d"} 96
+# HELP quotient_limit_window_end_timestamp_seconds When a window above a minute ends, in seconds since the Unix epoch.
+# TYPE quotient_limit_window_end_timestamp_seconds gauge
+quotient_limit_window_end_timestamp_seconds{provider="p",window="d"} 9.467712e+08
+`, "quotient_limit_remaining_permits", "quotient_limit_window_end_timestamp_seconds")
+	})
+}
+
 func TestAPauseIsShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, registry := opened(t)

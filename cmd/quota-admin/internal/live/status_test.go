@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -32,6 +33,21 @@ func TestLine(t *testing.T) {
 		if got := s.Line(); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
+	}
+}
+
+// Of a long limit the line has a bar of what nobody has taken, and when its window ends.
+func TestLineOfALongLimit(t *testing.T) {
+	f := fleet("")
+	for _, left := range []int64{1, 95, 100} {
+		b := protocol.BudgetUse{Budget: protocol.BudgetAt(quota.Limit{Permits: 100, Window: time.Hour}, time.UTC, start.UnixNano()), Left: left}
+		f.Budgets = append(f.Budgets, b)
+	}
+	s := StatusOf(f, start)
+	want := "total 10/s, 100/h [#         ] 1 left until 2027-01-01T01:00:00Z, 100/h [##########] 95 left until 2027-01-01T01:00:00Z, " +
+		"100/h [##########] 100 left until 2027-01-01T01:00:00Z, 0 instances, sum of shares 0"
+	if got := s.Line(); got != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
