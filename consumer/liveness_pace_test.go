@@ -1,6 +1,8 @@
 package consumer_test
 
 import (
+	"slices"
+
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/feed"
@@ -47,19 +49,29 @@ func (h *play) pace() {
 	var p *protocol.Pace
 	if h.rng.IntN(4) > 0 {
 		p = &protocol.Pace{Limits: h.randomLimits()}
+		for !h.divides(h.asked, p.Limits) {
+			p.Limits = h.randomLimits()
+		}
 	}
 	h.paces.pace(p)
 	h.note("pace %v", h.paces.now)
-	h.set(now(), h.underPace(h.asked))
+	h.set(now(), underPace(h.asked, h.paces.now))
 }
 
-// underPace returns a policy with the limits in force under the pace.
-func (h *play) underPace(p quota.Policy) quota.Policy {
-	h.asked = p.WithDefaults()
-	p = h.asked.Clone()
+// divides reports whether all instances have the same part of every total.
+func (h *play) divides(p quota.Policy, pace []quota.Limit) bool {
+	p = underPace(p, pace)
+	return !slices.ContainsFunc(append(changed(&p), p.Limits), func(limits []quota.Limit) bool {
+		return slices.ContainsFunc(limits, func(l quota.Limit) bool { return l.Permits%h.instances != 0 })
+	})
+}
+
+// underPace returns a policy with the limits in force under a pace.
+func underPace(p quota.Policy, pace []quota.Limit) quota.Policy {
+	p = p.Clone()
 	for _, limits := range append(changed(&p), p.Limits) {
 		for i, l := range limits {
-			for _, paced := range h.paces.now {
+			for _, paced := range pace {
 				if p.Adaptive.Floor > 0 && paced.Window == l.Window {
 					limits[i].Permits = min(l.Permits, max(paced.Permits, (l.Permits*p.Adaptive.Floor+99)/100))
 				}

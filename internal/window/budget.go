@@ -59,11 +59,15 @@ func (l *ledger) budgetOf(length time.Duration) *budget {
 	return nil
 }
 
+// counts reports whether a budget bounds what is issued. A forecast does not know what etcd
+// may still hand out.
+func (l *ledger) counts(b *budget) bool { return b.binds && (b.Spent || !l.ahead) }
+
 // inHand returns how many permits the budgets leave now.
 func (l *ledger) inHand() int64 {
 	least := Unbounded
 	for i := range l.budgets {
-		if b := &l.budgets[i]; b.binds {
+		if b := &l.budgets[i]; l.counts(b) {
 			least = min(least, b.left())
 		}
 	}
@@ -71,7 +75,7 @@ func (l *ledger) inHand() int64 {
 }
 
 // spentUntil returns when the budgets' windows end that hold no n permits more; 0 if there
-// is none. What etcd may still hand out is not known, and left aside.
+// is none.
 func (l *ledger) spentUntil(n int64) (end int64) {
 	for i := range l.budgets {
 		if b := &l.budgets[i]; b.binds && b.Spent && n > b.left() {

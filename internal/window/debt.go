@@ -28,24 +28,15 @@ func (l *ledger) instalment() int64 {
 		n = min(n, max(1, part))
 	}
 	for i := range l.budgets {
-		if b := &l.budgets[i]; b.binds {
+		if b := &l.budgets[i]; l.counts(b) {
 			n = min(n, max(1, b.left()))
 		}
 	}
 	return n
 }
 
-// pay pays what it can of the debt now, and returns how much.
-func (l *ledger) pay() (paid int64) {
-	for n := l.instalment(); n > 0 && n <= l.budget(); n = l.instalment() {
-		l.repay(n, l.now)
-		paid += n
-	}
-	return paid
-}
-
-// repay books n permits of the debt at an instant.
-func (l *ledger) repay(n, at int64) {
-	l.charge(n, at)
+// repay books n permits of the debt.
+func (l *ledger) repay(n int64) {
+	l.charge(n, l.now)
 	l.debt -= n
 }

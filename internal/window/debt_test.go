@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 )
 
 // owe takes out a debt of n permits.
@@ -130,7 +131,7 @@ func TestWaitersAndGuestsComeAfterADebt(t *testing.T) {
 	}
 }
 
-// Permits that come before there are enough for an instalment are nobody's.
+// Permits that come before there are enough for an instalment are nobody's, nor any guest's.
 func TestNothingIsIssuedBesideADebt(t *testing.T) {
 	for name, shape := range map[string]Shape{"pacing": {}, "sliding": sliding, "bucket": accrues} {
 		g, f := shapedGate(map[time.Duration]int64{second: 100}, 100, shape, nil)
@@ -139,6 +140,12 @@ func TestNothingIsIssuedBesideADebt(t *testing.T) {
 			upTo(g, at(time.Duration(ms)*10*time.Millisecond), 1)
 		}
 		upTo(g, at(990*ms), 100)
+		f.plan.Guests = []string{"a"}
+		g.Lent = func(string, protocol.Loan) {
+			if debt := g.mu.ledger.debt; debt > 0 {
+				t.Errorf("%s: a guest is lent something, and the debt is %d", name, debt)
+			}
+		}
 		owe(g, at(990*ms), 50)
 		for now := time.Second; ; now += 10 * ms {
 			g.Changed(at(now))

@@ -100,7 +100,7 @@ func (f *forecast) plan(g *Gate, at int64) *Plan {
 // now makes r the ledger of the present.
 func (r *run) now(g *Gate) {
 	r.ledger.copyFrom(&g.mu.ledger)
-	r.steps = 0
+	r.ledger.ahead, r.steps = true, 0
 	if left := g.segment.Load().left.Load(); left != sealed {
 		r.ledger.charge(g.mu.published-left, g.mu.edge)
 	}
@@ -110,21 +110,15 @@ func (r *run) now(g *Gate) {
 // serve issues n permits as soon as that is possible, and returns when. known is
 // false beyond the horizon; it is then not before at.
 func (r *run) serve(g *Gate, n int64) (at int64, known bool) {
+	l := &r.ledger
 	for {
-		l, want := &r.ledger, n
-		if l.debt > 0 {
-			want = l.instalment()
-		}
-		at, ok := l.when(want)
+		at, ok := l.when(l.next(n))
 		if ok {
 			l.advance(at)
-			l.pace(n)
-			if l.debt == 0 {
+			if paid, lent := l.release(n, nil); paid+lent == 0 {
 				l.charge(n, at)
 				return at, true
 			}
-			l.repay(want, at)
-			l.lend(nil)
 			continue
 		}
 		if r.steps++; r.steps > horizon {
@@ -134,12 +128,12 @@ func (r *run) serve(g *Gate, n int64) (at int64, known bool) {
 		if next == nil {
 			return at, false
 		}
-		if p := r.ledger.plan; p.Until < at && p.Shape.Bucket && !p.sameShares(next) { // buckets fill on the way
+		if p := l.plan; p.Until < at && p.Shape.Bucket && !p.sameShares(next) { // buckets fill on the way
 			at = p.Until
 			next = g.mu.forecast.plan(g, at)
 		}
-		r.ledger.adopt(next, at)
-		r.ledger.lend(nil)
+		l.adopt(next, at)
+		l.release(n, nil)
 	}
 }
 

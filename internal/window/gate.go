@@ -319,13 +319,10 @@ func (g *Gate) rebuildLocked(at clock.Instant) {
 
 	news := g.adoptLocked(at)
 	p, l := g.planLocked(), &g.mu.ledger
-	if l.pace(g.headLocked()) {
-		g.mu.forecast.stale = true
-	}
 	s := &Segment{Strict: p.Proof.Strict, Shadow: p.Shadow, lead: p.Proof.Lead, Grant: l.grant()}
 	if g.mu.stale = p.Proof.Over(at); !g.mu.stale {
-		g.mu.issued += l.pay()
-		if l.lend(g.Lent); l.debt == 0 {
+		paid, _ := l.release(g.headLocked(), g.Lent)
+		if g.mu.issued += paid; l.debt == 0 {
 			g.mu.held = l.budget()
 		}
 	}
@@ -365,10 +362,7 @@ func (g *Gate) adoptLocked(at clock.Instant) (news bool) {
 // edge lies ahead, and is bounded by the plan's end.
 func (g *Gate) edgeLocked(p *Plan) int64 {
 	l, edge := &g.mu.ledger, p.Until
-	more := max(g.mu.published+g.mu.held+1, g.headLocked())
-	if l.debt > 0 {
-		more = l.instalment()
-	}
+	more := l.next(max(g.mu.published+g.mu.held+1, g.headLocked()))
 	if at, ok := l.when(more); ok && at > g.mu.last {
 		edge = min(edge, at)
 	}
@@ -391,7 +385,7 @@ func (g *Gate) publishLocked(s *Segment, edge int64) {
 // wantLocked notes that n permits were refused: pacing keeps that many together.
 func (g *Gate) wantLocked(n int64) {
 	w := &g.mu.ledger.wanted
-	if n > w.most() && g.planLocked().Pacing.Even {
+	if n > w.now && g.planLocked().Pacing.Even {
 		g.mu.forecast.stale = true
 	}
 	w.now = max(w.now, n)

@@ -44,6 +44,7 @@ type ledger struct {
 	debt   int64  // permits that calls have cost beyond those issued, to be paid first
 	guests []lent // to which this instance has lent
 	hosts  []lent // that have lent to it
+	ahead  bool   // a forecast's
 	// overIssued counts permits that were booked though a bound did not allow
 	// them. It is checked where permits are booked, not where they are counted out.
 	overIssued int64
@@ -259,15 +260,38 @@ func (a *account) when(n int64, l *ledger) int64 {
 	return at
 }
 
+// next returns how many permits are issued together next, for a caller that wants n.
+func (l *ledger) next(n int64) int64 {
+	if l.debt > 0 {
+		return l.instalment()
+	}
+	return n
+}
+
+// release makes ready what is issued now: permits that were not asked for are spread, a
+// debt is paid, guests are lent. The gate calls it where a segment begins, for the head of
+// its queue, and the forecast wherever the gate will: so what it does depends on nothing
+// else that the gate has seen. While the head's permits are not there, nothing is spread.
+func (l *ledger) release(need int64, out func(guest string, loan protocol.Loan)) (paid, lent int64) {
+	for {
+		n := l.next(need)
+		if at, ok := l.when(n); !ok || at > l.now {
+			break
+		}
+		if l.pace(need); l.debt == 0 || n > l.budget() {
+			break
+		}
+		l.repay(n)
+		paid += n
+	}
+	return paid, l.lend(out)
+}
+
 // pace makes up for permits that were due and not asked for, so that they do not
 // come as a burst: all but need of them, or the largest refused request, or a debt's
-// instalment, or a tick's permits, are released along the rest of the window. It reports whether
-// there were any.
-func (l *ledger) pace(need int64) (late bool) {
+// instalment, or a tick's permits, are released along the rest of the window.
+func (l *ledger) pace(need int64) {
 	need = max(need, l.wanted.most(), l.instalment())
-	if l.plan.Shut || l.early { // no permit could be had
-		return false
-	}
 	for i := range l.accounts {
 		a := &l.accounts[i]
 		if a.line.tick == 0 || l.now >= a.line.end {
@@ -275,10 +299,8 @@ func (l *ledger) pace(need int64) (late bool) {
 		}
 		if most := max(need, a.line.perTick()); a.line.due(l.now)-a.used > most {
 			a.line.restart(l.now, a.used, min(a.bound, a.used+most))
-			late = true
 		}
 	}
-	return late
 }
 
 // grant returns the window of permits that are issued now.

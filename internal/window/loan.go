@@ -44,10 +44,10 @@ func note(list []lent, who string, loan *protocol.Loan) []lent {
 
 // lend issues a third of what is left for each guest of the plan, once in each window
 // of the shortest limit, and tells each by out. A debt is paid first.
-func (l *ledger) lend(out func(guest string, loan protocol.Loan)) {
+func (l *ledger) lend(out func(guest string, loan protocol.Loan)) (lent int64) {
 	a := l.shortest()
 	if len(l.plan.Guests) == 0 || l.debt > 0 || a == nil || l.plan.Shape.Any() || a.window.Length < minLending {
-		return
+		return 0
 	}
 	for i, guest := range l.plan.Guests {
 		// The remainder goes to each in turn.
@@ -56,12 +56,14 @@ func (l *ledger) lend(out func(guest string, loan protocol.Loan)) {
 			continue
 		}
 		l.charge(n, l.now)
+		lent += n
 		loan := protocol.Loan{Windows: l.running(), Permits: n}
 		l.guests = note(l.guests, guest, &loan)
 		if out != nil {
 			out(guest, loan)
 		}
 	}
+	return lent
 }
 
 // running returns the windows of the limits that bind, shortest first.
