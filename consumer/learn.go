@@ -5,12 +5,13 @@ import (
 	"slices"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/window"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// Learn passes on limits that the provider states: Permits for each window of the given
-// length or, if the length is unknown, of at least that length. httplimit.Transport calls
-// it if its field Learn is set. It does not block.
+// Learn passes on what the provider states: Limit.Permits for each window of the given
+// length or, if the length is unknown, of at least that length; or the permits Left until
+// End. httplimit.Transport calls it if its field Learn is set. It does not block.
 //
 // A stated limit bounds the permits of a policy's window: the stated permits if that
 // window is no longer than the stated one, otherwise in proportion more.
@@ -20,8 +21,21 @@ import (
 // The smallest stated limit counts. A larger one replaces it 2 minutes after it was last
 // stated. After 10 minutes without any it is forgotten. Limits below one permit are
 // ignored.
-func (l *Limiter) Learn(limits ...quota.Limit) {
+//
+// Left counts for a window above quota.MaxWindow if that has ended at End, give or take
+// 5 s, by all answers of 10 s. If etcd has more left, the difference counts as used. The
+// reverse is an operator's. What other instances have in hand may still be refused.
+func (l *Limiter) Learn(limits ...LimitUse) {
 	k := l.core
+	var left []window.LimitUsage
+	for _, u := range limits {
+		if !u.End.IsZero() {
+			left = append(left, window.LimitUsage{Left: u.Left, End: u.End.UnixNano()})
+		}
+	}
+	if len(left) > 0 {
+		k.gate.Counted(k.clock.Now(), left)
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	policy, _ := k.mu.planner.Policy()
@@ -33,7 +47,7 @@ func (l *Limiter) Learn(limits ...quota.Limit) {
 	for _, own := range policy.LimitsAt(k.clock.WallAt(now)) {
 		n := quota.MaxPermits
 		for _, of := range limits {
-			n = min(n, takes(of, own.Window))
+			n = min(n, takes(of.Limit, own.Window))
 		}
 		i := slices.IndexFunc(k.mu.learned, func(s stated) bool { return s.window == own.Window })
 		switch s := (stated{own.Window, n, now}); {

@@ -24,12 +24,20 @@ func limitsOf(t *testing.T, text string) []quota.Limit {
 	return l
 }
 
+func (l *Limiter) learn(limits ...quota.Limit) {
+	var all []LimitUse
+	for _, limit := range limits {
+		all = append(all, LimitUse{Limit: limit})
+	}
+	l.Learn(all...)
+}
+
 func TestLearn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		s := &stub{clock: clock.New()}
 		l := open(t, s, Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
-		l.Learn(limitsOf(t, "1/s")...) // before there is a policy
+		l.learn(limitsOf(t, "1/s")...) // before there is a policy
 		s.tell(1, withDefaults(policyOf(t, "100/s,3000/1m")), 1)
 		for _, step := range []struct {
 			what   string
@@ -54,7 +62,7 @@ func TestLearn(t *testing.T) {
 		} {
 			time.Sleep(step.after)
 			if step.states != nil {
-				l.Learn(step.states...)
+				l.learn(step.states...)
 			}
 			if r := s.sink.Report(s.clock.Now()); r.Learned != step.want {
 				t.Errorf("%s: %q, want %q", step.what, r.Learned, step.want)
@@ -63,7 +71,7 @@ func TestLearn(t *testing.T) {
 		if below, above := strings.Count(log.String(), "provider states a lower limit"), strings.Count(log.String(), "provider states no lower"); below != 2 || above != 2 {
 			t.Errorf("logged:\n%s", log.String())
 		}
-		l.Learn(limitsOf(t, "60/s,600/1m")...)
+		l.learn(limitsOf(t, "60/s,600/1m")...)
 		s.tell(2, withDefaults(policyOf(t, "50/s")), 1)
 		if got := s.sink.Report(s.clock.Now()).Learned; got != "" {
 			t.Errorf("of another policy: %q", got)

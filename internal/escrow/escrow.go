@@ -7,7 +7,7 @@
 //	total.Out >= the permits that all instances may issue in the window
 //
 // holds after every commit, whatever is lost, late or sent twice, as long as the store is
-// the one that it was; and Out grows to the limit at most.
+// the one that it was; and permits are handed out only while Out is within the limit.
 package escrow
 
 import (
@@ -21,7 +21,7 @@ import (
 // Total is the value of a window's key.
 type Total struct {
 	// Limit is the one from which permits were handed out last, Out their number, less
-	// those that were given back.
+	// those that were given back, and what others have used by the provider's count.
 	Limit int64 `json:"limit"`
 	Out   int64 `json:"out"`
 	// Cluster is the ID of the etcd cluster that wrote this.
@@ -166,6 +166,8 @@ type Use struct {
 	Idle bool  // nothing was issued or wanted for a while
 	Ends bool  // the instance ends: it will issue nothing more
 	Told bool  // the holding shall tell what was used, whatever else
+	// Others is how many permits others have used, by the provider's count; 0 if unknown.
+	Others int64
 }
 
 // Rule is what chunks depend on.
@@ -213,6 +215,7 @@ func (a *Account) Next(r Rule, f *Found, u Use, by string) (s Step, ok bool) {
 	}
 	s.Total.Limit, s.Total.Cluster = r.Limit, f.Cluster
 	s.Total.Writes++
+	out := max(s.Total.Out, u.Others+f.Own.Taken)
 	left, hand, taken := r.Left(f), a.May()-u.Used, a.May()
 	s.Own = Holding{by, taken, u.Used}
 	switch {
@@ -233,10 +236,14 @@ func (a *Account) Next(r Rule, f *Found, u Use, by string) (s Step, ok bool) {
 			taken += min(left, want-hand)
 		}
 	}
+	if u.Others > 0 { // the provider would refuse the rest
+		taken = max(u.Used, min(taken, r.Limit-u.Others))
+	}
+	more := out > s.Total.Out
 	s.Own.Taken = taken
 	// Out counts what is committed, not what this instance makes do with.
-	s.Total.Out += taken - f.Own.Taken
-	return s, s.Own.Taken != f.Own.Taken || u.Told && u.Used != f.Own.Used
+	s.Total.Out = out + taken - f.Own.Taken
+	return s, more || s.Own.Taken != f.Own.Taken || u.Told && u.Used != f.Own.Used
 }
 
 // Corrected returns the total after an operator's word on what was used in the window.

@@ -139,3 +139,50 @@ func TestBudgetsAgainstANaiveCount(t *testing.T) {
 		}
 	})
 }
+
+// What a provider has counted, and this instance has not issued, others have used: if the
+// provider's window is the budget's.
+func TestAProvidersCount(t *testing.T) {
+	g, _, fund := funded(nil)
+	fund(0, 40, false)
+	upTo(g, at(0), 5)
+	others := func() int64 { return g.Budgets(at(0))[0].Others }
+	says := func(d time.Duration, left int64, ends ...time.Duration) {
+		var said []LimitUsage
+		for _, end := range ends {
+			said = append(said, LimitUsage{Left: left, End: int64(end)})
+		}
+		g.Counted(at(d), said)
+	}
+	for _, step := range []struct {
+		what string
+		do   func()
+		want int64
+	}{
+		{"its first answer", func() { says(1*second, 30, long) }, 0},
+		{"not for long", func() { says(11*second, 30, long) }, 0},
+		{"for long", func() { says(11*second+1, 30, long) }, 15},
+		{"nothing since", func() {}, 0},
+		{"a little later and earlier", func() { says(12*second, 30, long-5*second); says(12*second, 29, second, long+5*second) }, 16},
+		{"no more than this instance has issued", func() { says(12*second, 45, long) }, 0},
+		{"more is left than here", func() { says(12*second, 50, long) }, 0},
+		{"this instance issues more", func() { upTo(g, at(12*second), 5); says(12*second, 30, long) }, 10},
+		{"it owes some", func() { fund(12*second, 10, false); owe(g, at(12*second), 2); says(12*second, 30, long) }, 8},
+		{"the debt is paid", func() { fund(13*second, 40, false); says(13*second, 30, long) }, 8},
+		{"of other windows only", func() { says(13*second, 30, long-6*second, long+6*second, second) }, 0},
+		{"of this one again", func() { says(14*second, 30, long); says(24*second, 30, long) }, 0},
+		{"for long", func() { says(25*second, 30, long) }, 8},
+		{"an end that moves", func() {
+			for now := 26 * second; now < 60*second; now += second {
+				says(now, 30, now+80*second)
+			}
+		}, 0},
+		{"the next window, by an answer of the last one", func() { says(long+second, 3, long) }, 0},
+		{"by others", func() { says(long+20*second, 20, 2*long); says(long+31*second, 20, 2*long) }, 30},
+	} {
+		step.do()
+		if got := others(); got != step.want {
+			t.Errorf("%s: others have used %d, want %d", step.what, got, step.want)
+		}
+	}
+}
