@@ -47,7 +47,7 @@ func TestLiveness(t *testing.T) {
 		history(t, *livenessSeed, true)
 		return
 	}
-	for _, seed := range []uint64{1698, 2345, 3248, 3349} { // have failed
+	for _, seed := range []uint64{1698, 2345, 3248, 3349, 5602} { // have failed
 		history(t, seed, false)
 	}
 	for seed := uint64(1); seed <= *livenessCount && !t.Failed(); seed++ {
@@ -555,12 +555,15 @@ func (h *play) payments() {
 		h.issuedNow += paid
 		h.safe(paid)
 		h.debt -= paid
+		if len(h.queue) > 0 {
+			h.queue[0].headSince = 0 // what came until now is spent
+		}
 	}
 	if h.debt == 0 {
 		h.owedSince = 0
 		return
 	}
-	if h.owedSince == 0 || paid > 0 { // what came until now is spent
+	if h.owedSince == 0 || paid > 0 {
 		h.owedSince = now()
 	}
 	if least, known := h.unowed(now(), h.owedSince); known && least >= max(1, min(h.debt, h.largest()/8)) && h.newest().Mode == quota.ModeEnforce {

@@ -30,6 +30,7 @@ type budgetJSON struct {
 	Used      int64         `json:"used"`
 	InHand    int64         `json:"in_hand"`
 	Stranded  int64         `json:"stranded"`
+	Elsewhere int64         `json:"elsewhere"` // used by others, by the provider's count
 	Left      int64         `json:"left"`
 	Withheld  string        `json:"withheld,omitempty"`
 	Writes    int64         `json:"transactions"`
@@ -161,6 +162,7 @@ func (b *budgetJSON) read(ctx context.Context, client *clientv3.Client, k keys.L
 		b.Withheld = "etcd was restored from a backup"
 	}
 	b.HandedOut, b.Writes = b.total.Out, b.total.Writes
+	b.Elsewhere = max(0, b.HandedOut-b.Used-b.InHand-b.Stranded)
 	if b.Withheld == "" {
 		b.Left = max(0, w.Permits-b.HandedOut)
 	}
@@ -194,11 +196,12 @@ func (b *budgetJSON) table(w io.Writer) {
 	format.Row(w, b.Limit, "until "+format.Exact(b.End))
 	format.Row(w, "Handed out", fmt.Sprintf("%d of %d, %d left", b.HandedOut, b.total.Limit, b.Left))
 	if b.HandedOut > b.total.Limit {
-		format.Row(w, "", "more than the limit, which was lowered: nothing more is handed out")
+		format.Row(w, "", "more than the limit: nothing more is handed out")
 	}
 	format.Row(w, "Used", fmt.Sprint(b.Used))
 	format.Row(w, "In hand", fmt.Sprint(b.InHand))
 	format.Row(w, "Stranded", fmt.Sprint(b.Stranded))
+	format.Row(w, "Elsewhere", fmt.Sprint(b.Elsewhere))
 	format.Row(w, "Transactions", fmt.Sprint(b.Writes))
 	if b.Withheld != "" {
 		format.Row(w, "Withheld", b.Withheld+": give the provider's count by --used N")
