@@ -13,6 +13,7 @@ import (
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/change"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -134,6 +135,10 @@ func nextOf(p quota.Policy) string {
 type historyJSON struct {
 	Provider string       `json:"provider"`
 	Changes  []recordJSON `json:"changes"` // newest first
+	// Beside the policy: the newest pauses that instances were asked for, until resume, and
+	// the totals in force, also earlier ones.
+	Backoff *protocol.Backoff `json:"backoff,omitempty"`
+	Pace    *protocol.Pace    `json:"pace,omitempty"`
 }
 
 type recordJSON struct {
@@ -167,6 +172,9 @@ func (a *app) historyCommand() *cobra.Command {
 				a.note("%s", format.OneLine(r.Problem))
 			}
 		}
+		if s, err := admin.Get(ctx, args[0]); err == nil {
+			data.Backoff, data.Pace = s.Backoff, s.Pace
+		}
 		return a.emit(data, data.table)
 	})
 }
@@ -185,6 +193,18 @@ func (h *historyJSON) table(w io.Writer) {
 	for _, r := range h.Changes {
 		format.Row(w, fmt.Sprint(r.Revision), format.When(r.Time), format.Show(r.Author), limitsOf(r.Old, r.Old == nil && r.OldRevision != 0),
 			limitsOf(r.New, r.Problem != ""), also(r.Old, r.New), format.Show(r.Reason))
+	}
+	if h.Backoff != nil {
+		format.Row(w, "PAUSE", "ASKED", "INSTANCE", "UNTIL", "WHY")
+		for _, a := range h.Backoff.Asks {
+			format.Row(w, "", format.Exact(a.At), format.Show(a.By), format.Exact(a.Until), format.Show(a.Why))
+		}
+	}
+	if h.Pace != nil {
+		format.Row(w, "PACE", "SINCE", "LIMITS")
+		for _, p := range append(h.Pace.Past, protocol.PastPace{Limits: h.Pace.Limits, Time: h.Pace.Time}) {
+			format.Row(w, "", format.Exact(p.Time), quota.FormatLimits(p.Limits))
+		}
 	}
 }
 

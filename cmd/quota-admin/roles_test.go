@@ -92,8 +92,10 @@ func TestABackoffOfTheFleet(t *testing.T) {
 		if st := limiters[1].Status(); st.PauseReason != limiters[0].Status().Incarnation+": 429 from api" || time.Until(st.PausedUntil) > time.Minute {
 			t.Errorf("the other one until %v: %q", st.PausedUntil, st.PauseReason)
 		}
-		if stdout, _ := g.tool("dave", exitDone, "get", "payments/charge"); !strings.Contains(stdout, "429 from api") {
-			t.Errorf("nobody sees it: %s", stdout)
+		for _, command := range []string{"get", "history"} {
+			if stdout, _ := g.tool("dave", exitDone, command, "payments/charge"); !strings.Contains(stdout, "429 from api") {
+				t.Errorf("nobody sees it: %s", stdout)
+			}
 		}
 		if _, stderr := g.tool(user, exitDone, "resume", "payments/charge"); !strings.Contains(stderr, "is ended") {
 			t.Errorf("%s: %s", user, stderr)
