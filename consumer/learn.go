@@ -9,7 +9,7 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// Learn passes on what the provider states: Limit.Permits for each window of the given
+// Learn passes on the provider's statements: Limit.Permits for each window of the given
 // length or, if the length is unknown, of at least that length; or the permits Left until
 // End. httplimit.Transport calls it if its field Learn is set. It does not block.
 //
@@ -22,9 +22,10 @@ import (
 // stated. After 10 minutes without any it is forgotten. Limits below one permit are
 // ignored.
 //
-// Left counts for a window above quota.MaxWindow if that has ended at End, give or take
-// 5 s, by all answers of 10 s. If etcd has more left, the difference counts as used. The
-// reverse is an operator's. What other instances have in hand may still be refused.
+// Left counts for a window above quota.MaxWindow if that ends within 5 s of End, by all
+// answers of 10 s. If etcd has more left, the difference counts as used; only an operator
+// corrects the reverse. The provider may still refuse permits in the hands of other
+// instances.
 func (l *Limiter) Learn(limits ...LimitUse) {
 	k := l.core
 	var left []window.LimitUsage

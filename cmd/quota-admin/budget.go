@@ -56,8 +56,8 @@ func (a *app) budgetCommand() *cobra.Command {
 		Use:   "budget PROVIDER",
 		Short: "Show and correct the permits taken of limits per hour, day or month",
 		Long: `Show, for each limit of more than a minute, the permits of the running window: those
-handed out, used (by reports up to 10 s old), in the hands of each instance, and
-stranded with instances that ended.
+handed out, used (by reports up to 10 s old), in the hands of each instance, stranded
+with instances that ended, and used elsewhere, by the provider's count.
 
 With --used N the window counts N permits as used, by the provider's count, and the
 permits in the hands of living instances. It ends the withholding after a restore of

@@ -47,16 +47,16 @@ type Transport struct {
 	// its permits ends sooner, at the moment of sending, the permits are released and
 	// taken again. The second wait counts toward MaxWait. Default 0: no check.
 	Margin time.Duration
-	// Learn has the limiter learn the limits that responses state, and what is left of them
-	// (see consumer.Limiter.Learn), in the fields RateLimit-Policy and RateLimit of
-	// draft-ietf-httpapi-ratelimit-headers, or X-RateLimit-Limit, -Remaining and -Reset. A
-	// limit without a window counts for at least the time until its reset. Other units
+	// Learn has the limiter learn the limits that responses state, and their rest (see
+	// consumer.Limiter.Learn), in the fields RateLimit-Policy and RateLimit of
+	// draft-ietf-httpapi-ratelimit-headers, or X-RateLimit-Limit, -Remaining and -Reset.
+	// A limit without a window counts for at least the time until its reset. Other units
 	// than requests are ignored.
 	//
 	// Set it if the provider counts all calls of the limiter together: neither by key or
 	// user, of which the fleet has several, nor by path. A wrong or hostile provider can
-	// lower the total of an adaptive policy to its floor, and end a window above a minute
-	// early, and do nothing else.
+	// only lower the total of an adaptive policy to its floor, and end a window above a
+	// minute early.
 	Learn bool
 }
 

@@ -39,7 +39,7 @@ var (
 	learned    = define(prometheus.GaugeValue, "learned_permits", "Limit that the provider states, per window; missing unless it is below the policy's.", "window")
 	length     = define(prometheus.GaugeValue, "limit_window_seconds", "Length of the limit's window.", "window")
 	share      = define(prometheus.GaugeValue, "share_permits", "This instance's share of the limit in the current window.", "window")
-	remaining  = define(prometheus.GaugeValue, "limit_remaining_permits", "Permits of a window above a minute that this instance has, or nobody had taken when it last read etcd; missing if it has not. The least of all instances' is the newest.", "window")
+	remaining  = define(prometheus.GaugeValue, "limit_remaining_permits", "Permits of a window above a minute, in hand or not taken when this instance last read etcd; missing before its first read. The smallest value of all instances is the newest.", "window")
 	ends       = define(prometheus.GaugeValue, "limit_window_end_timestamp_seconds", "When a window above a minute ends, in seconds since the Unix epoch.", "window")
 	instances  = define(prometheus.GaugeValue, "instances", "Instances that share the limit, as known to this one.")
 	revision   = define(prometheus.GaugeValue, "view_revision", "Newest etcd revision that this instance has applied.")

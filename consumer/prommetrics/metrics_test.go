@@ -212,7 +212,7 @@ func TestALongLimitIsShown(t *testing.T) {
 		defer l.Close()
 		l.TryTake(4)
 		expect(t, registry, `
-# HELP quotient_limit_remaining_permits Permits of a window above a minute that this instance has, or nobody had taken when it last read etcd; missing if it has not. The least of all instances' is the newest.
+# HELP quotient_limit_remaining_permits Permits of a window above a minute, in hand or not taken when this instance last read etcd; missing before its first read. The smallest value of all instances is the newest.
 # TYPE quotient_limit_remaining_permits gauge
 quotient_limit_remaining_permits{provider="p",window="d"} 96
 # HELP quotient_limit_window_end_timestamp_seconds When a window above a minute ends, in seconds since the Unix epoch.
