@@ -16,7 +16,7 @@
 #define WINDOWS 3
 #define LAST 8        /* the tick in which the slowest clock ends the last window */
 #define NONE 255      /* no view, or no key */
-#define EVER 254      /* a key without `until` */
+#define EVER 254      /* a key that has no `until` */
 #define OLD 2         /* ticks: S' has passed */
 
 /* What an instance may do in a turn, beside the rest. */
@@ -29,11 +29,20 @@
 #ifndef REVISIONS
 #define REVISIONS 2   /* after the first view; at most 3 */
 #endif
+#ifndef TOTALS
+#define TOTALS 1      /* 1: of the total */
+#endif
+#ifndef MEMBERS
+#define MEMBERS 1     /* 1: a join, and deletions */
+#endif
 #ifndef GAPS
 #define GAPS 0        /* of a watch */
 #endif
+#ifndef STUCK_READS
+#define STUCK_READS 0 /* 1: a read of instance 0 may be answered late */
+#endif
 #ifndef PROMISES
-#define PROMISES 0    /* of an end */
+#define PROMISES 0    /* 1: instance 1 may promise its end */
 #endif
 #ifndef LOANS
 #define LOANS 0       /* permits lent by instance 0 to 2 */
@@ -58,7 +67,7 @@ typedef Instance {
 	byte skipped      /* the revisions that it has not applied, as bits */
 }
 Instance inst[N];
-bool ahead[N];        /* whether its clock is 1 ahead of the slowest */
+bool ahead[N];        /* whether its clock is 1 ahead of the others; of one at most */
 byte tick, gaps, promises, loans, heard, act;
 bool joined;
 byte lent_in = NONE;  /* the window of the newest loan, and its number */
@@ -69,14 +78,14 @@ byte took;
 byte sum[WINDOWS];    /* what all have issued in each window */
 byte u[WINDOWS];      /* the newest view at B, which is S before the slowest clock's start */
 
-/* Scratch, of steps that leave no state in between. */
-hidden byte a, b, c, d, n, rank, part, least, W, got;
-hidden byte giving;
+byte a, b, c, d, n, rank, part, least, W, got; /* scratch, 0 between steps */
+bool giving;
 
 #define takes_part(v, x, W) (view[v].until[x] != NONE && W < view[v].until[x])
 #define local(x) (tick + ahead[x] - 1)
 #define begun(x) (tick + ahead[x] >= 1)
 #define in_a_window(x) (begun(x) && local(x) >= 2 && local(x) < 2 + 2 * WINDOWS)
+#define active(x) (tick + ahead[x] <= 2 * WINDOWS + 2)
 #define running(x) (local(x) / 2 - 1)
 
 /* part = share(v, x, W): the total divided equally, the rest to the first. */
@@ -174,6 +183,7 @@ inline bound(x, W) {
 /* A gap: the newest view is listed, and the history begins again. */
 inline relist(x) {
 	gaps++;
+	printf("tick %d: instance %d has a gap\n", tick, x);
 #ifdef GAP_FORGOTTEN
 	a = inst[x].pos + 1;
 	do
@@ -185,9 +195,6 @@ inline relist(x) {
 #endif
 #ifdef READY_AT_ONCE
 	inst[x].base = newest; inst[x].next = newest;
-#endif
-#ifdef COUNT_FORGOTTEN
-	inst[x].used = 0;
 #endif
 	inst[x].pos = newest
 }
@@ -210,6 +217,7 @@ inline answered(x) {
 /* An end: from the next window on it issues nothing. */
 inline promise(x) {
 	promises++;
+	printf("tick %d: instance %d promises an end\n", tick, x);
 #ifdef END_OF_THE_RUNNING_WINDOW
 	inst[x].ends = (local(x) >= 2 -> running(x) : 0)
 #else
@@ -235,6 +243,7 @@ inline issue(x) {
 			loans++;
 			lent = (lent_in == W -> lent + 1 : 1);
 			lent_in = W;
+			printf("tick %d: instance %d lends one more permit of window %d: %d\n", tick, x, W, lent);
 #ifndef LOAN_NOT_CHARGED
 			inst[x].used++
 #endif
@@ -242,6 +251,7 @@ inline issue(x) {
 		fi;
 		if
 		:: least > inst[x].used ->
+			printf("tick %d: instance %d, at view %d, issues %d of window %d\n", tick, x, inst[x].pos, least - inst[x].used, W);
 			sum[W] = sum[W] + least - inst[x].used;
 			inst[x].used = least;
 			judge(W)
@@ -264,6 +274,7 @@ inline borrow(x) {
 #ifdef LOAN_SUMMED
 		got = 0;
 #endif
+		printf("tick %d: instance %d issues %d borrowed permits of window %d in window %d\n", tick, x, lent - got, lent_in, W);
 		sum[W] = sum[W] + lent - got;
 		took_in = lent_in; took = lent;
 		judge(W)
@@ -278,6 +289,9 @@ inline turn(x) {
 	inst[x].proof = (inst[x].proof < OLD -> inst[x].proof + 1 : OLD);
 	inst[x].ago = (inst[x].ago < OLD -> inst[x].ago + 1 : OLD);
 	if :: heard == GAP -> relist(x) :: else -> inst[x].pos = inst[x].pos + heard fi;
+#ifdef COUNT_FORGOTTEN
+	if :: heard > 0 -> inst[x].used = 0 :: else fi;
+#endif
 #ifdef COALESCED
 	if :: heard == 2 -> inst[x].skipped = inst[x].skipped | (1 << (inst[x].pos - 1)) :: else fi;
 #endif
@@ -298,25 +312,36 @@ inline turn(x) {
 	fi;
 	if :: act == PROMISE -> promise(x) :: else fi;
 	issue(x);
-	if :: act == HEAR -> borrow(x) :: else fi
+	if :: act == HEAR -> borrow(x) :: else fi;
+	/* What no longer matters is forgotten, so that there are fewer states. */
+	if :: begun(x) && local(x) >= 2 * WINDOWS -> inst[x].next = 0 :: else fi;
+	if
+	:: begun(x) && local(x) >= 2 * WINDOWS + 1 ->
+		inst[x].pos = 0; inst[x].base = 0; inst[x].used = 0; inst[x].proof = 0; inst[x].asked = 0;
+		inst[x].ago = 0; inst[x].ends = 0; inst[x].skipped = 0
+	:: else
+	fi
 }
 
 inline turn_of(x) {
 	atomic {
 		if
-		:: heard = 0
-		:: inst[x].pos + 1 <= newest -> heard = 1
-		:: inst[x].pos + 2 <= newest -> heard = 2
-		:: gaps < GAPS && inst[x].pos < newest -> heard = GAP
-		fi;
-		if
-		:: act = 0
-		:: act = STUCK
-		:: promises < PROMISES && inst[x].ends == EVER && begun(x) && view[newest].until[x] == EVER -> act = PROMISE
+		:: true
+		:: active(x) && inst[x].pos + 1 <= newest -> heard = 1
+		:: active(x) && inst[x].pos + 2 <= newest -> heard = 2
+		:: active(x) && gaps < GAPS && inst[x].pos < newest -> heard = GAP
+		:: x == 0 && active(x) && STUCK_READS -> act = STUCK
+		:: x == 0 && active(x) && STUCK_READS && inst[x].pos < newest -> act = STUCK; heard = 1
+		:: x == 1 && active(x) && promises < PROMISES && inst[x].ends == EVER && begun(x) && view[newest].until[x] == EVER -> act = PROMISE
 		:: x == 0 && loans < LOANS && in_a_window(x) -> act = LEND
 		:: x == 2 && lent_in != NONE && in_a_window(x) -> act = HEAR
 		fi;
-		d_step { turn(x); heard = 0; act = 0 }
+		d_step {
+			if :: active(x) -> turn(x) :: else fi;
+			heard = 0; act = 0;
+			a = 0; b = 0; c = 0; d = 0; n = 0; rank = 0; part = 0; least = 0; W = 0; got = 0;
+			giving = false
+		}
 	}
 }
 
@@ -326,7 +351,7 @@ inline store() {
 	atomic {
 		if
 		:: true
-		:: newest < REVISIONS ->
+		:: newest < REVISIONS && tick < LAST ->
 			d_step {
 				newest++;
 				view[newest].total = view[newest - 1].total;
@@ -335,15 +360,17 @@ inline store() {
 				view[newest].until[2] = view[newest - 1].until[2]
 			}
 			if
-			:: view[newest].total != 1 -> view[newest].total = 1
-			:: view[newest].total != 2 -> view[newest].total = 2
-			:: view[newest].total != 3 -> view[newest].total = 3
-			:: view[newest].until[0] == EVER && inst[0].ends != EVER -> view[newest].until[0] = inst[0].ends
+			:: TOTALS && view[newest].total != 1 -> view[newest].total = 1
+			:: TOTALS && view[newest].total != 2 -> view[newest].total = 2
+			:: TOTALS && view[newest].total != 3 -> view[newest].total = 3
+			:: MEMBERS && !joined -> joined = true; view[newest].until[2] = EVER
+			:: MEMBERS && view[newest].until[0] != NONE -> view[newest].until[0] = NONE
+			:: MEMBERS && view[newest].until[1] != NONE -> view[newest].until[1] = NONE
 			:: view[newest].until[1] == EVER && inst[1].ends != EVER -> view[newest].until[1] = inst[1].ends
-			:: view[newest].until[0] != NONE -> view[newest].until[0] = NONE
-			:: view[newest].until[1] != NONE -> view[newest].until[1] = NONE
-			:: !joined -> joined = true; view[newest].until[2] = EVER
-			fi
+			:: else -> newest--
+			fi;
+			printf("tick %d: newest revision %d: total %d, keys until %d %d %d\n", tick, newest,
+				view[newest].total, view[newest].until[0], view[newest].until[1], view[newest].until[2])
 		fi;
 		d_step {
 			if :: tick % 2 == 1 && tick / 2 < WINDOWS -> u[tick / 2] = newest :: else fi;
@@ -359,9 +386,7 @@ init {
 		view[0].until[0] = EVER; view[0].until[1] = EVER; view[0].until[2] = NONE;
 		inst[0].proof = OLD; inst[1].proof = OLD; inst[2].proof = OLD;
 		inst[0].ends = EVER; inst[1].ends = EVER; inst[2].ends = EVER;
-		if :: ahead[0] = true :: true fi;
-		if :: ahead[1] = true :: true fi;
-		if :: ahead[2] = true :: true fi
+		if :: true :: ahead[0] = true :: ahead[1] = true :: ahead[2] = true fi
 	}
 	do
 	:: tick <= LAST -> store(); turn_of(0); turn_of(1); turn_of(2); tick++
