@@ -113,6 +113,8 @@ set payments/charge 30/s,5000/h --zone Nowhere/Else
 set payments/charge 20/s,5000/h,2000000/mo
 set payments/charge 900/15m
 export payments/charge
+set payments/charge 20/s,6/h,100000/mo --force
+budget payments/charge
 set payments/charge 30/s
 set payments/charge 30/s --force
 budget payments/charge

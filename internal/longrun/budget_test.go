@@ -115,6 +115,38 @@ func (s *spenders) correct(client *clientv3.Client, used int64) {
 	}
 }
 
+// An instance that makes no calls for a while gives back what it has in hand.
+func TestIdlenessGivesPermitsBack(t *testing.T) {
+	inBubble(t, func(t *testing.T, net *network) {
+		s := &spenders{network: net, t: t, issued: map[int64]int64{}}
+		defer s.end()
+		client := net.connect(t)
+		admin, err := coordinator.NewAdmin(client, coordinator.AdminOptions{Prefix: prefix, Author: "test"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := quota.Policy{Limits: []quota.Limit{{Permits: 20, Window: time.Second}, spending}}
+		if _, err := admin.Put(t.Context(), provider, p, coordinator.AnyRevision); err != nil {
+			t.Fatal(err)
+		}
+		s.join()
+		pass(10 * time.Second)
+		inHand := func() int64 { return s.all[0].limiter.Status().Limits[1].Left }
+		had := int64(0)
+		for range 10 {
+			pass(300 * time.Millisecond)
+			had = max(had, inHand())
+		}
+		s.all[0].stop()
+		pass(20 * time.Second)
+		f, err := admin.Fleet(t.Context(), provider, nil)
+		issued := s.all[0].limiter.Status().Issued
+		if err != nil || had == 0 || inHand() != 0 || issued == 0 || f.Budgets[0].Left != spending.Permits-issued {
+			t.Errorf("%d in hand, then %d; %d issued, %+v, %v", had, inHand(), issued, f.Budgets, err)
+		}
+	})
+}
+
 // Four windows of a long limit, on real sessions and a real etcd: instances join and crash,
 // one is cut off, a backup of etcd is restored within a window. No window has more than its
 // limit, and those in which nobody crashed have all of it.

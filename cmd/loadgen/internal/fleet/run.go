@@ -3,7 +3,6 @@
 package fleet
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -25,7 +24,6 @@ import (
 	"github.com/quotient-limiter/quotient/internal/escrow"
 	"github.com/quotient-limiter/quotient/internal/keys"
 	"github.com/quotient-limiter/quotient/internal/load"
-	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -142,24 +140,21 @@ func (r *run) write(ctx context.Context, limits []quota.Limit, reason string) er
 // countBudgets reads what etcd says of the long windows, once all instances are gone.
 func (r *run) countBudgets(ctx context.Context) error {
 	k, err := keys.New(r.c.Etcd.Prefix)
+	if err != nil || r.c.Longest() == r.c.Lengths()[len(r.c.Lengths())-1] {
+		return err
+	}
 	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), r.c.Etcd.CommandTimeout)
 	defer done()
-	for _, length := range r.c.Lengths() {
-		if length <= quota.MaxWindow || err != nil {
-			continue
-		}
-		w := protocol.Budget{Limit: quota.Limit{Window: length}}
-		var got *clientv3.GetResponse
-		if got, err = r.etcd.client.Get(ctx, k.BudgetTotals(r.provider, w.Name()), clientv3.WithPrefix()); err != nil {
-			break
-		}
-		r.budgets = cmp.Or(r.budgets, &load.Budgets{})
-		for _, kv := range got.Kvs {
-			total, failed := escrow.Decode[escrow.Total](kv.Value)
-			err = errors.Join(err, failed)
-			r.budgets.Transactions += total.Writes
-			r.budgets.NotIssued += total.Out
-		}
+	got, err := r.etcd.client.Get(ctx, k.Budgets(r.provider), clientv3.WithPrefix())
+	if err != nil {
+		return err
+	}
+	r.budgets = &load.Budgets{}
+	for _, kv := range got.Kvs {
+		total, failed := escrow.Decode[escrow.Total](kv.Value) // of a holding it has neither field
+		err = errors.Join(err, failed)
+		r.budgets.Transactions += total.Writes
+		r.budgets.NotIssued += total.Out
 	}
 	return err
 }
