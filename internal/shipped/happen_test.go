@@ -19,6 +19,7 @@ const (
 	doCrash                    // one is gone without a word
 	doCut                      // nothing goes between one and etcd
 	doHang                     // nothing comes to one by streams
+	doSlow                     // answers to one come late
 	doReset                    // one's connection breaks
 	doStall                    // one stands still
 	doSleep                    // one's machine is suspended
@@ -31,12 +32,12 @@ const (
 )
 
 func (a action) String() string {
-	return [...]string{"policy", "join", "leave", "quit", "crash", "cut", "hang", "reset", "stall", "sleep", "leaderless", "freeze", "compact", "remove", "restore"}[a]
+	return [...]string{"policy", "join", "leave", "quit", "crash", "cut", "hang", "slow", "reset", "stall", "sleep", "leaderless", "freeze", "compact", "remove", "restore"}[a]
 }
 
 // often is what happens, as often as it stands here.
 var often = []action{
-	doPolicy, doPolicy, doPolicy, doJoin, doJoin, doLeave, doQuit, doCrash, doCut, doHang, doHang, doReset, doStall, doSleep, doLeaderless, doFreeze, doCompact, doRemove,
+	doPolicy, doPolicy, doPolicy, doJoin, doJoin, doLeave, doQuit, doCrash, doCut, doHang, doHang, doSlow, doReset, doStall, doSleep, doLeaderless, doFreeze, doCompact, doRemove,
 }
 
 // happen lets an event happen.
@@ -63,7 +64,9 @@ func (w *world) happen(e event) {
 	case doCut:
 		i.link.block(&i.link.cuts, e.d)
 	case doHang:
-		i.link.block(&i.link.hangs, 2*e.d)
+		i.link.block(&i.link.hangs, e.d)
+	case doSlow:
+		i.link.slow(e.d, e.n)
 	case doReset:
 		i.link.reset()
 	case doStall:

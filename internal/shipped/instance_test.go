@@ -20,6 +20,7 @@ type instance struct {
 	w       *world
 	name    string
 	r       *rand.Rand // of its beginning
+	modest  bool       // its callers want little
 	machine *machine
 	clock   *clock.Clock
 	link    *link
@@ -51,6 +52,7 @@ func (w *world) join() *instance {
 	w.instances = append(w.instances, i)
 	w.mu.Unlock()
 	i.machine = newMachine(w, i.r, errorBound(w.e))
+	i.modest = i.r.IntN(3) == 0
 	i.clock = clock.Driven(i.machine.read)
 	i.link = w.newLink(i.name)
 	i.link.calm = w.calm
@@ -125,6 +127,7 @@ func (i *instance) takeOnce(r *rand.Rand) {
 	switch {
 	case w.now() > w.healed: // the whole limit shall be used
 		i.granted(i.limiter.TryTake(math.MaxInt32))
+	case i.modest && n > 1: // it leaves something for later
 	case kind < 3:
 		i.granted(i.limiter.TryTake(n))
 	case kind < 5:
@@ -200,7 +203,7 @@ func (i *instance) stand(d int64) {
 	i.link.block(&i.link.stands, d)
 	r := rand.New(rand.NewPCG(w.seed, uint64(w.now())))
 	w.at(w.now()+d, func() {
-		if i.running() {
+		for i.running() && r.IntN(4) > 0 {
 			i.takeOnce(r)
 		}
 	})

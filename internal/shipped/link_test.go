@@ -55,6 +55,8 @@ type link struct {
 	cuts    []span
 	hangs   []span // nothing comes by streams
 	stands  []span // the process does not run: nothing comes or goes
+	late    span   // answers are delayed by more
+	by      int64
 	calls   []*call
 	streams []*stream
 }
@@ -186,7 +188,7 @@ func (l *link) arrive(c *call, req proto.Message) {
 	a, err := l.w.server.serve(req)
 	l.w.trace("serve", l.name, req)
 	if at, ok := l.transit(a, false); ok {
-		l.w.at(at, func() {
+		l.w.at(at+l.lateness(), func() {
 			l.w.trace("answer", l.name, a)
 			c.finish(a, err)
 		})
@@ -234,10 +236,26 @@ func (l *link) block(spans *[]span, d int64) {
 	*spans = append(*spans, span{now, now + d})
 }
 
+// slow delays answers by more for a while.
+func (l *link) slow(d, by int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.late, l.by = span{l.w.now(), l.w.now() + d}, by
+}
+
+func (l *link) lateness() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.late.from <= l.w.now() && l.w.now() < l.late.to {
+		return l.by
+	}
+	return 0
+}
+
 // heal ends every fault but death.
 func (l *link) heal() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.calm = true
-	l.cuts, l.hangs = nil, nil
+	l.cuts, l.hangs, l.late = nil, nil, span{}
 }

@@ -1,6 +1,7 @@
 package shipped
 
 import (
+	"cmp"
 	"flag"
 	"os/exec"
 	"regexp"
@@ -19,10 +20,10 @@ var (
 type led struct {
 	mutant.Mutant
 	kind   kind
-	events []action // what histories are given more of
+	events []drama // what histories are given
 }
 
-func patch(k kind, events []action, name, wrong, file string, texts ...string) led {
+func patch(k kind, events []drama, name, wrong, file string, texts ...string) led {
 	m := led{mutant.Mutant{Name: name, Wrong: wrong}, k, events}
 	for i := 0; i < len(texts); i += 2 {
 		m.Edits = append(m.Edits, mutant.Edit{File: file, Old: texts[i], New: texts[i+1]})
@@ -32,51 +33,51 @@ func patch(k kind, events []action, name, wrong, file string, texts ...string) l
 
 // mutants are mistakes in the code that ships, by the rules of docs/protocol.md.
 var mutants = []led{
-	patch(faults, []action{doSleep, doPolicy}, "WallUnread", "the hot path ignores the wall clock", "consumer/acquire.go",
+	patch(faults, []drama{asleepThroughCut}, "WallUnread", "the hot path ignores the wall clock", "consumer/acquire.go",
 		"s.WallValid(now) && s.Take(now.Mono, n)", "s.Take(now.Mono, n)"),
-	patch(faults, []action{doSleep, doPolicy}, "WallUnreadByTry", "TryTake ignores the wall clock", "consumer/limiter.go",
+	patch(faults, []drama{asleepThroughCut}, "WallUnreadByTry", "TryTake ignores the wall clock", "consumer/limiter.go",
 		"s.Open(now.Mono) && (!s.Strict || s.WallValid(now))", "s.Open(now.Mono)"),
-	patch(faults, []action{doHang, doPolicy}, "DatedByAnswer", "a probe is dated at its answer", "coordinator/probe.go",
+	patch(faults, []drama{slowThroughCut}, "DatedByAnswer", "a probe is dated at its answer", "coordinator/probe.go",
 		"p.tracker.Answer(a.probe, ", "p.tracker.Answer(p.tracker.Sent(s.o.Clock.Now()), "),
-	patch(faults, []action{doQuit}, "KeyBeforeLimiter", "the key is given up before the limiter closes", "coordinator/session.go",
+	patch(faults, []drama{quitSlowly}, "KeyBeforeLimiter", "the key is given up before the limiter closes", "coordinator/session.go",
 		"\ts.cancel()\n\ts.wg.Wait() // with run", "\tdefer s.wg.Wait()\n\tdefer s.cancel() // with run"),
-	patch(restore, nil, "ReportUnconditional", "a report is written without its condition", "coordinator/report.go",
+	patch(restore, []drama{forgotten}, "ReportUnconditional", "a report is written without its condition", "coordinator/report.go",
 		"t, err := p.s.kv.Txn(c).If(clientv3.Compare(clientv3.ModRevision(key), \"=\", newest)).\n\t\tThen", "t, err := p.s.kv.Txn(c).Then"),
 	{mutant.Mutant{Name: "EndedWatch", Wrong: "events of an ended watch are still taken", Edits: []mutant.Edit{
 		{File: "coordinator/follow.go", Old: "\tif ctx.Err() != nil {\n\t\treturn nil\n\t}\n\tp.doubtLocked", New: "\tp.doubtLocked"},
 		{File: "coordinator/stream.go", Old: "return r, ok && s.ctx.Err() == nil", New: "return r, ok"},
-	}}, restore, nil},
-	patch(restore, nil, "SilenceUndoubted", "a silence raises no doubt", "coordinator/probe.go",
+	}}, restore, []drama{forgotten}},
+	patch(restore, []drama{forgotten}, "SilenceUndoubted", "a silence raises no doubt", "coordinator/probe.go",
 		"if !p.tracker.Silence(now, int64(p.freshness())) {", "if true {"),
-	patch(faults, []action{doReset, doPolicy}, "FromThePresent", "a watch that is opened again begins at the present", "coordinator/follow.go",
+	patch(faults, []drama{resetThroughCut}, "FromThePresent", "a watch that is opened again begins at the present", "coordinator/follow.go",
 		"w = p.newStream(ctx, p.tracker.Position()+1)", "w = p.newStream(ctx, 0)"),
-	patch(faults, []action{doRemove, doRemove}, "GoneUnseen", "an instance whose key is gone goes on", "coordinator/follow.go",
+	patch(faults, []drama{removedAlive}, "GoneUnseen", "an instance whose key is gone goes on", "coordinator/follow.go",
 		"if !p.tracker.Has(p.id) {", "if false {"),
-	patch(faults, []action{doLeave, doLeave}, "EndUnheard", "an instance is not bound by its announced end", "coordinator/leave.go",
+	patch(faults, nil, "EndUnheard", "an instance is not bound by its announced end", "coordinator/leave.go",
 		"\t\tp.sink.Announce(p.until)\n", ""),
-	patch(faults, []action{doQuit, doQuit}, "EndBeforeUse", "a sealed end is of windows that were used", "coordinator/leave.go",
+	patch(faults, []drama{quitSlowly}, "EndBeforeUse", "a sealed end is of windows that were used", "coordinator/leave.go",
 		"time.Unix(0, p.s.o.Clock.Wall()+1)", "time.Unix(0, p.s.o.Clock.Wall()-int64(time.Second))"),
-	patch(faults, []action{doJoin, doJoin}, "ListedLongAgo", "a history is said to begin before its listing", "coordinator/membership.go",
+	patch(faults, []drama{deafThroughCut}, "ListedLongAgo", "a history is said to begin before its listing", "coordinator/membership.go",
 		"since := at.Mono\n", "since := at.Mono - int64(10*time.Second)\n"),
-	patch(faults, []action{doHang, doPolicy}, "HeaderIsPosition", "the header of events counts as the watch's position", "coordinator/follow.go",
+	patch(faults, []drama{deafThroughCut}, "HeaderIsPosition", "the header of events counts as the watch's position", "coordinator/follow.go",
 		"r.IsProgressNotify() && p.tracker.Progress(r.Header.Revision)", "p.tracker.Progress(r.Header.Revision)"),
-	patch(faults, []action{doSleep}, "ClockUnobserved", "corrected time does not follow the operating system's clock", "coordinator/probe.go",
+	patch(faults, []drama{asleepThroughCut}, "ClockUnobserved", "corrected time does not follow the operating system's clock", "coordinator/probe.go",
 		"\t\ts.o.Clock.Observe(s.o.Clock.Now())\n", ""),
-	patch(faults, []action{doCut, doStall}, "Unchecked", "a doubt is not checked", "coordinator/probe.go",
+	patch(faults, []drama{deafThroughCut}, "Unchecked", "a doubt is not checked", "coordinator/probe.go",
 		"if p.tracker.Unchecked() && !p.checking {", "if false {"),
-	patch(restore, nil, "BackwardsUnseen", "an answer that went back is no gap", "coordinator/probe.go",
+	patch(restore, []drama{forgotten}, "BackwardsUnseen", "an answer that went back is no gap", "coordinator/probe.go",
 		"\t\tp.gapLocked(\"a read returned an older revision, or another cluster answered\")\n", ""),
-	patch(restore, nil, "LostUnseen", "a report that is gone is no gap", "coordinator/follow.go",
+	patch(restore, []drama{forgotten}, "LostUnseen", "a report that is gone is no gap", "coordinator/follow.go",
 		"\tcase lost:\n", "\tcase false && lost:\n"),
-	patch(restore, nil, "UnshownIsShown", "a store that has nothing of this instance's is the same", "coordinator/follow.go",
+	patch(restore, []drama{forgotten}, "UnshownIsShown", "a store that has nothing of this instance's is the same", "coordinator/follow.go",
 		"\tcase unshown:\n", "\tcase false && unshown:\n"),
-	patch(restore, nil, "UnlikeTaken", "a watch may tell other events after a silence", "coordinator/follow.go",
+	patch(restore, []drama{forgotten}, "UnlikeTaken", "a watch may tell other events after a silence", "coordinator/follow.go",
 		"if gap || unlike {", "if false && (gap || unlike) {"),
-	patch(faults, []action{doReset, doJoin}, "GhostStays", "a registration whose answer was lost begins another incarnation", "coordinator/register.go",
+	patch(faults, nil, "GhostStays", "a registration whose answer was lost begins another incarnation", "coordinator/register.go",
 		"if p.attempt != nil && p.attempt.lease == l.id {", "if false {"),
-	patch(faults, []action{doReset}, "LeaseForGone", "a lease that cannot be renewed is not asked for again", "coordinator/lease.go",
+	patch(faults, nil, "LeaseForGone", "a lease that cannot be renewed is not asked for again", "coordinator/lease.go",
 		"case errors.Is(err, rpctypes.ErrLeaseNotFound):\n\t\t\treturn\n", "case errors.Is(err, rpctypes.ErrLeaseNotFound):\n\t\t\tcontinue\n"),
-	patch(faults, []action{doCompact, doHang, doReset}, "CompactedAgain", "a watch whose revision is gone is opened again where it was", "coordinator/follow.go",
+	patch(faults, nil, "CompactedAgain", "a watch whose revision is gone is opened again where it was", "coordinator/follow.go",
 		"errors.Is(err, rpctypes.ErrCompacted), tooLarge(err)", "tooLarge(err)"),
 }
 
@@ -105,7 +106,7 @@ func TestHunt(t *testing.T) {
 }
 
 // leads is what histories are given more of by -led.
-func leads() []action {
+func leads() []drama {
 	for _, m := range mutants {
 		if m.Name == *ledFlag {
 			return m.events
@@ -134,7 +135,7 @@ func TestMutantsAreCaught(t *testing.T) {
 			t.Error(err)
 			continue
 		}
-		most := max(400, *moreFlag)
+		most := cmp.Or(*moreFlag, 300)
 		out, err := exec.CommandContext(t.Context(), binary, "-test.run", "^TestHunt$", "-led", m.Name, "-more", strconv.FormatUint(most, 10)).CombinedOutput()
 		switch found := caughtBy.FindSubmatch(out); {
 		case err == nil:

@@ -47,8 +47,9 @@ var totals = []int64{1, 2, 3, 5, 12, 40}
 
 var lengths = []time.Duration{200 * time.Millisecond, 500 * time.Millisecond, time.Second}
 
-// newPlan returns the plan of a seed, with more events of some actions.
-func newPlan(k kind, seed uint64, more ...action) *plan {
+// newPlan returns the plan of a seed. It has one of the dramas, chance's or one that is
+// given.
+func newPlan(k kind, seed uint64, more ...drama) *plan {
 	r := rand.New(rand.NewPCG(seed, 2))
 	p := &plan{seed: seed, kind: k, size: 2 + r.IntN(3), every: 80 * ms}
 	p.e = (5 + r.Int64N(36)) * ms
@@ -81,12 +82,16 @@ func newPlan(k kind, seed uint64, more ...action) *plan {
 	for range 4 + r.IntN(8) {
 		p.events = append(p.events, p.event(r, begin+r.Int64N(last-begin)))
 	}
-	for _, a := range more {
-		e := p.event(r, begin+r.Int64N(last-begin))
-		e.do = a
-		p.events = append(p.events, e)
+	if more == nil && r.IntN(2) == 0 {
+		more = []drama{dramas[r.IntN(len(dramas))]}
+		if k == restore {
+			more[0] = forgotten
+		}
 	}
-	if k == restore {
+	for _, d := range more {
+		p.events = append(p.events, d(p, r, begin+3*int64(p.policy.Settle)+r.Int64N(2000*ms), r.IntN(p.size))...)
+	}
+	if k == restore && !slices.ContainsFunc(p.events, func(e event) bool { return e.do == doRestore }) {
 		p.events = append(p.events, event{at: begin + 1000*ms + r.Int64N(last-begin-1500*ms), do: doRestore, n: 1 + r.Int64N(12), d: r.Int64N(400 * ms)})
 	}
 	slices.SortFunc(p.events, func(a, b event) int { return int(a.at - b.at) })
@@ -94,7 +99,14 @@ func newPlan(k kind, seed uint64, more ...action) *plan {
 }
 
 func (p *plan) event(r *rand.Rand, at int64) event {
-	return event{at: at, do: often[r.IntN(len(often))], who: r.IntN(8), d: 20*ms + r.Int64N(1500*ms), n: totals[r.IntN(len(totals))]}
+	return event{at: at, do: often[r.IntN(len(often))], who: r.IntN(8), d: 20*ms + r.Int64N(1500*ms), n: totals[r.IntN(len(totals))]}.slow(r)
+}
+
+func (e event) slow(r *rand.Rand) event {
+	if e.do == doSlow {
+		e.n = r.Int64N(350 * ms)
+	}
+	return e
 }
 
 // weight is that of a new instance.

@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 
 // history plays the history of a seed, in a bubble, on one processor: what happens at
 // one instant then hardly differs from run to run.
-func history(t *testing.T, k kind, seed uint64, keep bool, more ...action) (w *world, wrong []string) {
+func history(t *testing.T, k kind, seed uint64, keep bool, more ...drama) (w *world, wrong []string) {
 	t.Helper()
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	cryptotest.SetGlobalRandom(t, seed) // of keys, and so of IDs, and of pauses
