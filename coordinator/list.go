@@ -72,8 +72,11 @@ func outdated(err error) bool {
 }
 
 // pages reads one page after the other, and keeps the pages read: an etcd that
-// answers late, because a large fleet joins at once, must not repeat them all.
+// answers late, because a large fleet joins at once, must not repeat them all. It deletes
+// earlier incarnations under this lease, which a restored backup has again: their shares
+// would be lost as long as the lease lives.
 func (p *membership) pages(ctx context.Context, m mark) (all []view.Key, err error) {
+	var revived []clientv3.Op
 	folder := p.s.keys.Provider(p.provider)
 	err = eachKey(folder, clientv3.GetPrefixRangeEnd(folder), func(from string, o ...clientv3.OpOption) (*pb.RangeResponse, error) {
 		if err := p.tooMany(len(all)); err != nil {
@@ -89,7 +92,17 @@ func (p *membership) pages(ctx context.Context, m mark) (all []view.Key, err err
 				return nil, ctx.Err()
 			}
 		}
-	}, nil, func(kv *mvccpb.KeyValue) { all = append(all, p.parse(kv, false)) })
+	}, nil, func(kv *mvccpb.KeyValue) {
+		all = append(all, p.parse(kv, false))
+		if kv.Lease == int64(m.lease) && string(kv.Key) != m.key {
+			revived = append(revived, clientv3.OpDelete(string(kv.Key)))
+		}
+	})
+	if err == nil && len(revived) > 0 {
+		c, done := p.s.bounded(ctx)
+		defer done()
+		_, err = p.s.kv.Txn(c).Then(revived...).Commit()
+	}
 	return all, err
 }
 

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/internal/await"
@@ -125,4 +127,35 @@ func (f *fixture) hasNoInstances(provider string) {
 			f.t.Errorf("left behind: %s", kv.Key)
 		}
 	}
+}
+
+// A backup that is put back may have an earlier incarnation of a session, whose lease
+// lives. Nobody uses its share: the session deletes its key with the next listing.
+func TestARevivedIncarnationIsDeleted(t *testing.T) {
+	f := setup(t)
+	f.set("p", "10/s")
+	a, _ := f.subscribe(f.join(Options{}), "p")
+	await.Until(t, "a proof", a.is(proved))
+	key := f.only(a).key
+	now, err := f.client.Get(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	earlier, other := f.admin.keys.Instance("p", "earlier"), f.admin.keys.Instance("p", "other")
+	_, err = f.client.Txn(t.Context()).Then(
+		clientv3.OpPut(earlier, string(now.Kvs[0].Value), clientv3.WithLease(clientv3.LeaseID(now.Kvs[0].Lease))),
+		clientv3.OpPut(other, string(now.Kvs[0].Value)), clientv3.OpDelete(key)).Commit()
+	if err != nil {
+		t.Fatal(err)
+	}
+	await.Until(t, "the session's one instance and the other", func() bool {
+		got, err := f.client.Get(t.Context(), f.admin.keys.Instances("p"), clientv3.WithPrefix(), clientv3.WithKeysOnly())
+		if err != nil {
+			t.Fatal(err)
+		}
+		has := func(key string) bool {
+			return slices.ContainsFunc(got.Kvs, func(kv *mvccpb.KeyValue) bool { return string(kv.Key) == key })
+		}
+		return len(got.Kvs) == 2 && has(other) && !has(key) && !has(earlier)
+	})
 }

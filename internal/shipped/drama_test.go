@@ -30,12 +30,13 @@ func asleepThroughCut(p *plan, r *rand.Rand, t int64, who int) []event {
 	return []event{raised(p, t), {at: t, do: doSleep, who: who, d: p.lasting(r)}, {at: t + 1 + r.Int64N(150*ms), do: doPolicy, n: low}}
 }
 
-// slowThroughCut: answers take nearly as long as the freshness, and the watch hangs.
+// slowThroughCut: answers take nearly as long as the freshness, and the watch hangs from
+// just before the total is cut.
 func slowThroughCut(p *plan, r *rand.Rand, t int64, who int) []event {
 	d := int64(p.policy.Freshness)
 	return []event{
-		raised(p, t), {at: t, do: doSlow, who: who, d: 4 * d, n: d * (60 + r.Int64N(35)) / 100},
-		{at: t + d, do: doHang, who: who, d: 2 * d}, {at: t + d + 1 + r.Int64N(d/2), do: doPolicy, n: low},
+		raised(p, t), {at: t, do: doSlow, who: who, d: 4 * d, n: d * (60 + r.Int64N(30)) / 100},
+		{at: t + d, do: doPolicy, n: low}, {at: t + d + 1 + r.Int64N(8*ms), do: doHang, who: who, d: 3 * d},
 	}
 }
 
@@ -63,6 +64,12 @@ func resetThroughCut(p *plan, r *rand.Rand, t int64, who int) []event {
 // removedAlive: somebody deletes the keys of an instance that lives.
 func removedAlive(p *plan, r *rand.Rand, t int64, who int) []event {
 	return []event{raised(p, t), {at: t, do: doRemove, who: who}, {at: t + r.Int64N(500*ms), do: doRemove, who: who + 1}}
+}
+
+// revived: a backup is put back that has an incarnation which a living session had
+// before.
+func revived(_ *plan, r *rand.Rand, t int64, who int) []event {
+	return []event{{at: t, do: doRemove, who: who}, {at: t + 300*ms + r.Int64N(900*ms), do: doRestore, n: 8 + r.Int64N(10)}}
 }
 
 // forgotten: an instance is cut off while a backup from before its newest report is put

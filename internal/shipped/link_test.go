@@ -139,6 +139,15 @@ func (l *link) byStream(m any) int64 {
 // lagging returns when the client's member of etcd has what was committed now.
 func (l *link) lagging() int64 { return l.w.now() + 1 + l.chance("lag").Int64N(3*ms) }
 
+// pausing returns when a stream goes on that has sent a part of what it has.
+func (l *link) pausing() int64 {
+	most := 500 * ms
+	if l.calm {
+		most = 5 * ms
+	}
+	return l.w.now() + 1 + l.chance("pause").Int64N(most)
+}
+
 // chunk returns how many of the events are sent in one message: whole revisions.
 func (l *link) chunk(events []*mvccpb.Event) int {
 	n, r := len(events), l.chance(events)

@@ -73,6 +73,8 @@ var mutants = []led{
 		"\tcase unshown:\n", "\tcase false && unshown:\n"),
 	patch(restore, []drama{forgotten}, "UnlikeTaken", "a watch may tell other events after a silence", "coordinator/follow.go",
 		"if gap || unlike {", "if false && (gap || unlike) {"),
+	patch(restore, []drama{revived}, "RevivedStays", "an incarnation that a backup has again keeps its share", "coordinator/list.go",
+		"err == nil && len(revived) > 0", "false"),
 	patch(faults, nil, "GhostStays", "a registration whose answer was lost begins another incarnation", "coordinator/register.go",
 		"if p.attempt != nil && p.attempt.lease == l.id {", "if false {"),
 	patch(faults, nil, "LeaseForGone", "a lease that cannot be renewed is not asked for again", "coordinator/lease.go",

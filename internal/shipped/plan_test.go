@@ -85,7 +85,7 @@ func newPlan(k kind, seed uint64, more ...drama) *plan {
 	if more == nil && r.IntN(2) == 0 {
 		more = []drama{dramas[r.IntN(len(dramas))]}
 		if k == restore {
-			more[0] = forgotten
+			more[0] = []drama{forgotten, revived}[r.IntN(2)]
 		}
 	}
 	for _, d := range more {

@@ -42,6 +42,7 @@ type watch struct {
 	key, end string
 	puts     bool  // no deletions
 	next     int64 // the first revision that is to be sent
+	idle     int64 // until then nothing is
 }
 
 func newStream(ctx context.Context, l *link) *stream {
@@ -191,19 +192,16 @@ func (s *stream) cancel(id int64) {
 	s.send(&pb.WatchResponse{Header: s.l.w.server.store.header(), WatchId: id, Canceled: true})
 }
 
-// progress tells how far the watches of the stream are. A server of an earlier life is
-// not there any more.
+// progress tells how far the watches of the stream are, unless they lag. A server of an
+// earlier life is not there any more.
 func (s *stream) progress() {
 	v := s.l.w.server
-	if s.life != v.life {
-		return
+	if s.life == v.life && s.pump() {
+		s.send(&pb.WatchResponse{Header: v.store.header(), WatchId: -1})
 	}
-	s.pump()
-	s.send(&pb.WatchResponse{Header: v.store.header(), WatchId: -1})
 }
 
-// wake sends what is new, a little later, under the server's lock. The server's memory
-// of events is one for all; a stream may lag behind it.
+// wake sends what is new, a little later, under the server's lock.
 func (s *stream) wake() {
 	if s.awake {
 		return
@@ -220,20 +218,36 @@ func (s *stream) wake() {
 }
 
 // pump sends the events up to now, under the server's lock: those of a revision
-// together, of several revisions perhaps in one message. The header tells the store's
-// revision, not the last one that was sent.
-func (s *stream) pump() {
+// together, of several revisions in one message. Or it sends some of them, the rest a
+// while later, and returns false. The header tells the store's revision, not the last one
+// that was sent.
+func (s *stream) pump() (all bool) {
 	v := s.l.w.server
+	all = true
 	for _, w := range s.watches {
+		if s.l.w.now() < w.idle {
+			all = false
+			continue
+		}
 		events := v.store.since(w.next, v.store.revision, w.key, w.end)
 		w.next = max(w.next, v.store.revision+1)
 		if w.puts {
 			events = slices.DeleteFunc(events, func(e *mvccpb.Event) bool { return e.Type == mvccpb.Event_DELETE })
 		}
-		for len(events) > 0 {
-			n := s.l.chunk(events)
-			s.send(&pb.WatchResponse{Header: v.store.header(), WatchId: w.id, Events: events[:n]})
-			events = events[n:]
+		if len(events) == 0 {
+			continue
 		}
+		if n := s.l.chunk(events); n < len(events) {
+			all, events = false, events[:n]
+			w.next = events[n-1].Kv.ModRevision + 1
+			w.idle = s.l.pausing()
+			s.l.w.at(w.idle, func() {
+				v.mu.Lock()
+				defer v.mu.Unlock()
+				s.wake()
+			})
+		}
+		s.send(&pb.WatchResponse{Header: v.store.header(), WatchId: w.id, Events: events})
 	}
+	return all
 }
