@@ -35,7 +35,7 @@ func asleepThroughCut(p *plan, r *rand.Rand, t int64, who int) []event {
 func slowThroughCut(p *plan, r *rand.Rand, t int64, who int) []event {
 	d := int64(p.policy.Freshness)
 	return []event{
-		raised(p, t), {at: t, do: doSlow, who: who, d: 4 * d, n: d * (60 + r.Int64N(30)) / 100},
+		raised(p, t), {at: t, do: doSlow, who: who, d: 4 * d, n: d * (75 + r.Int64N(20)) / 100},
 		{at: t + d, do: doPolicy, n: low}, {at: t + d + 1 + r.Int64N(8*ms), do: doHang, who: who, d: 3 * d},
 	}
 }

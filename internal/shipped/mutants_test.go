@@ -37,8 +37,10 @@ var mutants = []led{
 		"s.WallValid(now) && s.Take(now.Mono, n)", "s.Take(now.Mono, n)"),
 	patch(faults, []drama{asleepThroughCut}, "WallUnreadByTry", "TryTake ignores the wall clock", "consumer/limiter.go",
 		"s.Open(now.Mono) && (!s.Strict || s.WallValid(now))", "s.Open(now.Mono)"),
-	patch(faults, []drama{slowThroughCut}, "DatedByAnswer", "a probe is dated at its answer", "coordinator/probe.go",
-		"p.tracker.Answer(a.probe, ", "p.tracker.Answer(p.tracker.Sent(s.o.Clock.Now()), "),
+	{mutant.Mutant{Name: "DatedByAnswer", Wrong: "a probe is dated at its answer", Edits: []mutant.Edit{
+		{File: "coordinator/probe.go", Old: "p.tracker.Answer(a.probe, ", New: "p.tracker.Answer(p.tracker.Sent(s.o.Clock.Now()), "},
+		{File: "internal/view/tracker.go", Old: "if revision < p.floor || cluster", New: "if cluster"}, // of that probe it means nothing
+	}}, faults, []drama{slowThroughCut}},
 	patch(faults, []drama{quitSlowly}, "KeyBeforeLimiter", "the key is given up before the limiter closes", "coordinator/session.go",
 		"\ts.cancel()\n\ts.wg.Wait() // with run", "\tdefer s.wg.Wait()\n\tdefer s.cancel() // with run"),
 	patch(restore, []drama{forgotten}, "ReportUnconditional", "a report is written without its condition", "coordinator/report.go",

@@ -60,13 +60,14 @@ func TestReplay(t *testing.T) {
 // perKind is how many histories of each kind a test run plays.
 const perKind = 40
 
-// TestForLong plays fresh histories of all kinds for -for, and says how many.
+// TestForLong plays fresh histories of all kinds for -for, and says how many. It plays
+// every tenth twice, and says how many of these went the same way to the nanosecond.
 func TestForLong(t *testing.T) {
 	if *forFlag == 0 {
 		t.Log("runs with -for")
 		return
 	}
-	began, n, sum := time.Now(), uint64(0), stats{}
+	began, n, sum, twice, same := time.Now(), uint64(0), stats{}, 0, 0
 	first := uint64(began.UnixNano()) // seeds that no run had before
 	for ; time.Since(began) < *forFlag; n++ {
 		k := kinds[n%uint64(len(kinds))]
@@ -74,8 +75,14 @@ func TestForLong(t *testing.T) {
 		if sum.add(&w.stats); len(wrong) > 0 {
 			t.Errorf("%s\nreplay: %s", strings.Join(wrong, "\n"), replay(k, first+n))
 		}
+		if n%10 == 0 {
+			twice++
+			if again, _ := history(t, k, first+n, false); again.sum == w.sum {
+				same++
+			}
+		}
 	}
-	t.Logf("%d histories, %.1f a second: %+v", n, float64(n)/time.Since(began).Seconds(), sum)
+	t.Logf("%d histories, %.1f a second; %d of %d repeat exactly: %+v", n, float64(int(n)+twice)/time.Since(began).Seconds(), same, twice, sum)
 }
 
 // TestNoWindowIsOver is the promise, on the code that ships.
