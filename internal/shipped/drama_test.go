@@ -72,6 +72,16 @@ func revived(_ *plan, r *rand.Rand, t int64, who int) []event {
 	return []event{{at: t, do: doRemove, who: who}, {at: t + 300*ms + r.Int64N(900*ms), do: doRestore, n: 8 + r.Int64N(10)}}
 }
 
+// latecomer: what a watch of the old store tells comes together with the answer that ends
+// that watch, after the backup is put back.
+func latecomer(p *plan, r *rand.Rand, t int64, who int) []event {
+	away := int64(p.policy.Freshness) + 150*ms
+	return []event{
+		{at: t - 3*int64(p.policy.Settle), do: doPolicy, n: low}, {at: t - ms, do: doHang, who: who, d: away + 60*ms},
+		{at: t, do: doFlash, n: high, d: away}, {at: t + away + 4*ms + r.Int64N(12*ms), do: doStall, who: who, d: 100 * ms},
+	}
+}
+
 // forgotten: an instance is cut off while a backup from before its newest report is put
 // back and the total is cut; then etcd's revisions pass those that it knew.
 func forgotten(p *plan, r *rand.Rand, t int64, who int) []event {

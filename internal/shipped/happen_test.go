@@ -1,6 +1,8 @@
 package shipped
 
 import (
+	"encoding/json"
+
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -28,11 +30,12 @@ const (
 	doCompact                  // etcd forgets old revisions
 	doRemove                   // somebody deletes an instance's key
 	doRestore                  // a backup is put back
+	doFlash                    // likewise, from just before a change of which some have been told
 	actions
 )
 
 func (a action) String() string {
-	return [...]string{"policy", "join", "leave", "quit", "crash", "cut", "hang", "slow", "reset", "stall", "sleep", "leaderless", "freeze", "compact", "remove", "restore"}[a]
+	return [...]string{"policy", "join", "leave", "quit", "crash", "cut", "hang", "slow", "reset", "stall", "sleep", "leaderless", "freeze", "compact", "remove", "restore", "flash"}[a]
 }
 
 // often is what happens, as often as it stands here.
@@ -85,6 +88,8 @@ func (w *world) happen(e event) {
 		w.remove(e.who)
 	case doRestore:
 		w.restore(e)
+	case doFlash:
+		w.flash(e)
 	}
 }
 
@@ -108,6 +113,26 @@ func (w *world) restore(e event) {
 	freshness := int64(w.policy.Freshness)
 	w.server.hold(&w.server.leaderless, w.now()+e.d)
 	w.server.hold(&w.server.frozen, w.now()+freshness+freshness/500+e.d/2+ms)
+}
+
+// flash has a total committed, and told, that the backup does not have.
+func (w *world) flash(e event) {
+	if !w.server.writable() {
+		return
+	}
+	p := w.policy
+	p.Limits = []quota.Limit{{Permits: e.n, Window: p.Limits[0].Window}}
+	value, err := json.Marshal(p)
+	if err != nil {
+		panic(err)
+	}
+	_, _ = w.server.serve(putOf(layout.Policy(provider), string(value)))
+	w.server.mu.Lock()
+	for _, s := range w.server.streams {
+		s.pump()
+	}
+	w.server.mu.Unlock()
+	w.restore(event{n: 1, d: e.d})
 }
 
 func (s *server) hold(what *int64, until int64) {

@@ -199,6 +199,7 @@ func (i *instance) stand(d int64) {
 	w := i.w
 	w.mu.Lock()
 	i.stands = append(i.stands, span{w.now(), w.now() + d})
+	w.bursts[w.now()+d] = true
 	w.mu.Unlock()
 	i.link.block(&i.link.stands, d)
 	r := rand.New(rand.NewPCG(w.seed, uint64(w.now())))

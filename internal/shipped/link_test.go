@@ -110,17 +110,9 @@ func (l *link) transit(m any, ofStream bool) (at int64, ok bool) {
 	r := l.chance(m)
 	at = l.w.now() + l.delay(r)
 	if through := blocked(at, l.cuts); through > at {
-		return l.going(through+1+r.Int64N(10*ms), r), ofStream || r.IntN(2) == 0
+		return blocked(through+1+r.Int64N(10*ms), l.stands), ofStream || r.IntN(2) == 0
 	}
-	return l.going(at, r), ofStream || l.calm || r.IntN(64) > 0
-}
-
-// going returns when a process that may stand still takes what comes at t.
-func (l *link) going(t int64, r *rand.Rand) int64 {
-	if at := blocked(t, l.stands); at > t {
-		return at + r.Int64N(1000)
-	}
-	return t
+	return blocked(at, l.stands), ofStream || l.calm || r.IntN(64) > 0
 }
 
 // byStream returns when a message arrives that the server sends by a stream now.
@@ -131,7 +123,7 @@ func (l *link) byStream(m any) int64 {
 	at := l.w.now() + l.delay(r)
 	for before := int64(0); before < at; {
 		before = at
-		at = l.going(blocked(blocked(at, l.cuts), l.hangs), r)
+		at = blocked(blocked(blocked(at, l.cuts), l.hangs), l.stands)
 	}
 	return at
 }
@@ -197,7 +189,7 @@ func (l *link) arrive(c *call, req proto.Message) {
 	a, err := l.w.server.serve(req)
 	l.w.trace("serve", l.name, req)
 	if at, ok := l.transit(a, false); ok {
-		l.w.at(at+l.lateness(), func() {
+		l.w.at(l.taken(at+l.lateness()), func() {
 			l.w.trace("answer", l.name, a)
 			c.finish(a, err)
 		})
@@ -259,6 +251,13 @@ func (l *link) lateness() int64 {
 		return l.by
 	}
 	return 0
+}
+
+// taken returns when a process that may stand still takes what comes at t.
+func (l *link) taken(t int64) int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return blocked(t, l.stands)
 }
 
 // heal ends every fault but death.

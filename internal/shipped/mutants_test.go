@@ -48,7 +48,7 @@ var mutants = []led{
 	{mutant.Mutant{Name: "EndedWatch", Wrong: "events of an ended watch are still taken", Edits: []mutant.Edit{
 		{File: "coordinator/follow.go", Old: "\tif ctx.Err() != nil {\n\t\treturn nil\n\t}\n\tp.doubtLocked", New: "\tp.doubtLocked"},
 		{File: "coordinator/stream.go", Old: "return r, ok && s.ctx.Err() == nil", New: "return r, ok"},
-	}}, restore, []drama{forgotten}},
+	}}, restore, []drama{latecomer}},
 	patch(restore, []drama{forgotten}, "SilenceUndoubted", "a silence raises no doubt", "coordinator/probe.go",
 		"if !p.tracker.Silence(now, int64(p.freshness())) {", "if true {"),
 	patch(faults, []drama{resetThroughCut}, "FromThePresent", "a watch that is opened again begins at the present", "coordinator/follow.go",
@@ -60,7 +60,7 @@ var mutants = []led{
 	patch(faults, []drama{quitSlowly}, "EndBeforeUse", "a sealed end is of windows that were used", "coordinator/leave.go",
 		"time.Unix(0, p.s.o.Clock.Wall()+1)", "time.Unix(0, p.s.o.Clock.Wall()-int64(time.Second))"),
 	patch(faults, []drama{deafThroughCut}, "ListedLongAgo", "a history is said to begin before its listing", "coordinator/membership.go",
-		"since := at.Mono\n", "since := at.Mono - int64(10*time.Second)\n"),
+		"since := at.Mono\n", "since := at.Mono - 10_000_000_000\n"),
 	patch(faults, []drama{deafThroughCut}, "HeaderIsPosition", "the header of events counts as the watch's position", "coordinator/follow.go",
 		"r.IsProgressNotify() && p.tracker.Progress(r.Header.Revision)", "p.tracker.Progress(r.Header.Revision)"),
 	patch(faults, []drama{asleepThroughCut}, "ClockUnobserved", "corrected time does not follow the operating system's clock", "coordinator/probe.go",

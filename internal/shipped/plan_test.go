@@ -85,13 +85,13 @@ func newPlan(k kind, seed uint64, more ...drama) *plan {
 	if more == nil && r.IntN(2) == 0 {
 		more = []drama{dramas[r.IntN(len(dramas))]}
 		if k == restore {
-			more[0] = []drama{forgotten, revived}[r.IntN(2)]
+			more[0] = []drama{forgotten, revived, latecomer}[r.IntN(3)]
 		}
 	}
 	for _, d := range more {
 		p.events = append(p.events, d(p, r, begin+3*int64(p.policy.Settle)+r.Int64N(2000*ms), r.IntN(p.size))...)
 	}
-	if k == restore && !slices.ContainsFunc(p.events, func(e event) bool { return e.do == doRestore }) {
+	if k == restore && !slices.ContainsFunc(p.events, func(e event) bool { return e.do == doRestore || e.do == doFlash }) {
 		p.events = append(p.events, event{at: begin + 1000*ms + r.Int64N(last-begin-1500*ms), do: doRestore, n: 1 + r.Int64N(12), d: r.Int64N(400 * ms)})
 	}
 	slices.SortFunc(p.events, func(a, b event) int { return int(a.at - b.at) })

@@ -32,6 +32,7 @@ type world struct {
 
 	mu        sync.Mutex
 	used      map[int64]bool // instants at which something happens
+	bursts    map[int64]bool // instants at which much happens at once: a process goes on
 	sum       uint64         // of the trace
 	lines     []string       // of the trace, if it is kept
 	keep      bool
@@ -52,12 +53,13 @@ type stats struct {
 func (w *world) now() int64 { return int64(time.Since(w.begin)) }
 
 // at has f run at a true time, or soon after it: no two things happen at one instant, so
-// that time alone puts them in order.
+// that time alone puts them in order, but where a process goes on that stood still: what
+// has come for it meanwhile is there at once.
 func (w *world) at(t int64, f func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := w.now()
-	for t = max(t, now+1); w.used[t]; t++ {
+	for t = max(t, now+1); w.used[t] && !w.bursts[t]; t++ {
 	}
 	w.used[t] = true
 	time.AfterFunc(time.Duration(t-now), f)
@@ -88,7 +90,7 @@ func (w *world) newLink(name string) *link {
 // play runs the history of a plan in the present bubble.
 func play(t *testing.T, p *plan, keep bool) *world {
 	t.Helper()
-	w := &world{plan: p, r: rand.New(rand.NewPCG(p.seed, 1)), begin: time.Now(), used: map[int64]bool{}, keep: keep}
+	w := &world{plan: p, r: rand.New(rand.NewPCG(p.seed, 1)), begin: time.Now(), used: map[int64]bool{}, bursts: map[int64]bool{}, keep: keep}
 	w.server = newServer(p.seed|1, w.now)
 	w.states = newStates(w.now, w.server.store)
 	w.server.onCommit = w.states.commit
