@@ -51,9 +51,9 @@ var lengths = []time.Duration{200 * time.Millisecond, 500 * time.Millisecond, ti
 // given.
 func newPlan(k kind, seed uint64, more ...drama) *plan {
 	r := rand.New(rand.NewPCG(seed, 2))
-	p := &plan{seed: seed, kind: k, size: 2 + r.IntN(3), every: 80 * ms}
+	p := &plan{seed: seed, kind: k, size: 2 + r.IntN(3), every: 50 * ms}
 	p.e = (5 + r.Int64N(36)) * ms
-	freshness := time.Duration(150+r.IntN(250)) * time.Millisecond
+	freshness := time.Duration(150+r.IntN(500)) * time.Millisecond
 	window := lengths[r.IntN(len(lengths))]
 	p.policy = quota.Policy{
 		Limits: []quota.Limit{{Permits: totals[r.IntN(len(totals))], Window: window}}, ClockError: time.Duration(p.e), Outage: quota.OutageStop,
