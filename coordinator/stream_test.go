@@ -1,9 +1,13 @@
 package coordinator
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"testing"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/internal/await"
 	"github.com/quotient-limiter/quotient/internal/etcdtest"
@@ -45,5 +49,42 @@ func TestANewcomerMissesNothing(t *testing.T) {
 			}
 			r.mu.Unlock()
 		})
+	}
+}
+
+// TestAnEndedWatchSaysNothing: what is on its way when a watch ends is not taken. It may
+// be of a store that has been replaced.
+func TestAnEndedWatchSaysNothing(t *testing.T) {
+	f := setup(t)
+	f.set("p", "10/s")
+	r, _ := f.subscribe(f.join(Options{}), "p")
+	await.Until(t, "a proof", r.is(proved))
+	p := f.only(r)
+	told := make(chan clientv3.WatchResponse, 1)
+	for range 20 { // select is fair
+		s := p.newStream(p.ctx, 0)
+		s.told = told
+		s.end()
+		told <- clientv3.WatchResponse{}
+		if _, ok := s.next(); ok {
+			t.Fatal("an ended watch has an answer")
+		}
+		for len(told) > 0 {
+			<-told
+		}
+	}
+	p.mu.Lock()
+	at := p.tracker.Position() + 1
+	p.mu.Unlock()
+	ended, end := context.WithCancel(p.ctx)
+	end()
+	late := &mvccpb.KeyValue{Key: []byte(f.admin.keys.Policy("p")), ModRevision: at, CreateRevision: at}
+	if err := p.take(ended, &clientv3.WatchResponse{Events: []*clientv3.Event{{Type: clientv3.EventTypeDelete, Kv: late}}}); err != nil {
+		t.Fatal(err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.policy == nil {
+		t.Error("an ended watch has deleted the policy")
 	}
 }

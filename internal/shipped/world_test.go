@@ -71,8 +71,8 @@ func (w *world) trace(what, who string, m proto.Message) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	h := fnv.New64a()
-	_, _ = fmt.Fprint(h, w.sum, line)
-	w.sum = h.Sum64()
+	_, _ = h.Write([]byte(line))
+	w.sum += h.Sum64() // the order within an instant means nothing
 	if w.keep {
 		w.lines = append(w.lines, fmt.Sprintf("%s %.300v", line, m))
 	}
