@@ -13,7 +13,7 @@ const low, high = 1, 40
 
 // dramas are the plots, any of which may be part of a history. Each begins with a high
 // total, and lasts less than five seconds.
-var dramas = []drama{asleepThroughCut, slowThroughCut, deafThroughCut, quitSlowly, resetThroughCut, removedAlive}
+var dramas = []drama{relisted, asleepThroughCut, slowThroughCut, deafThroughCut, quitSlowly, resetThroughCut, removedAlive}
 
 // raised is the total set to high, in force when the plot begins.
 func raised(p *plan, t int64) event {
@@ -58,6 +58,14 @@ func resetThroughCut(p *plan, r *rand.Rand, t int64, who int) []event {
 	return []event{
 		raised(p, t), {at: t, do: doHang, who: who, d: 100 * ms}, {at: t + 20*ms, do: doPolicy, n: low},
 		{at: t + 60*ms + r.Int64N(60*ms), do: doReset, who: who},
+	}
+}
+
+// relisted: what a watch has to tell is forgotten, and so is the time before a raise.
+func relisted(p *plan, r *rand.Rand, t int64, who int) []event {
+	return []event{
+		{at: t - 3*int64(p.policy.Settle), do: doPolicy, n: low}, {at: t, do: doHang, who: who, d: 200*ms + r.Int64N(200*ms)},
+		{at: t + 20*ms, do: doPolicy, n: high}, {at: t + 80*ms, do: doCompact}, {at: t + 90*ms, do: doReset, who: who},
 	}
 }
 

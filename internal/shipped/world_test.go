@@ -119,9 +119,18 @@ func play(t *testing.T, p *plan, keep bool) *world {
 	w.heal()
 	w.until(p.end)
 	for _, i := range w.all() {
-		i.close()
+		w.wg.Go(i.close)
 	}
-	w.wg.Wait()
+	ended := make(chan struct{})
+	go func() {
+		w.wg.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(time.Minute):
+		panic("something does not end") // the bubble would not either
+	}
 	return w
 }
 
