@@ -44,7 +44,7 @@ var mutants = []led{
 		{File: "internal/view/tracker.go", Old: "if revision < p.floor || cluster", New: "if cluster"}, // of that probe it means nothing
 	}}, faults, []drama{slowThroughCut}},
 	patch(faults, []drama{quitSlowly}, "KeyBeforeLimiter", "the key is given up before the limiter closes", "coordinator/session.go",
-"\ts.cancel()\n\ts.wg.Wait() // with run", "\tfor _, p := range memberships {\n\t\t_ = p.promiseEnd(context.Background())\n\t}\n\ts.cancel()\n\ts.wg.Wait() // with run"),
+		"\ts.cancel()\n\ts.wg.Wait() // with run", "\tfor _, p := range memberships {\n\t\t_ = p.promiseEnd(context.Background())\n\t}\n\ts.cancel()\n\ts.wg.Wait() // with run"),
 	patch(restore, []drama{forgotten}, "ReportUnconditional", "a report is written without its condition", "coordinator/report.go",
 		"t, err := p.s.kv.Txn(c).If(clientv3.Compare(clientv3.ModRevision(key), \"=\", newest)).\n\t\tThen", "t, err := p.s.kv.Txn(c).Then"),
 	patch(restore, []drama{forgotten}, "SilenceUndoubted", "a silence raises no doubt", "coordinator/probe.go",
