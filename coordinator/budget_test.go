@@ -72,3 +72,27 @@ func TestPermitsOfALongWindowAreTaken(t *testing.T) {
 		t.Errorf("after 30 were given back: %+v", got)
 	}
 }
+
+// An instance that uses all that it takes takes more each time, up to its chunk, also if
+// it begins with one permit.
+func TestWhatIsUsedUpGrows(t *testing.T) {
+	t.Parallel()
+	rule, found := escrow.Rule{Limit: 50_000, Seconds: 3600, Instances: 3}, &escrow.Found{Cluster: 1, Revision: 1}
+	w, last := &funded{}, int64(0)
+	for i := range int64(20) {
+		w.account.Read(found)
+		u := &protocol.BudgetUse{Used: found.Own.Taken, Need: 1}
+		step, ok := w.account.Next(rule, found, w.see(u, i*int64(1500*time.Millisecond)), "i")
+		if !ok {
+			t.Fatalf("nothing is taken after %+v", found)
+		}
+		last = step.Own.Taken - found.Own.Taken
+		w.account.Sent(step.Own.Taken)
+		found.Revision++
+		w.account.Answered(true, found.Revision)
+		found.Total, found.TotalRevision, found.Own, found.OwnRevision = step.Total, found.Revision, step.Own, found.Revision
+	}
+	if most := rule.Chunk(rule.Left(found)); last != most {
+		t.Errorf("%d permits are taken at a time, want %d", last, most)
+	}
+}
