@@ -20,8 +20,12 @@ func (l *Limiter) acquire(ctx context.Context, n int64, maxWait time.Duration) (
 	}
 	k := l.core
 	if !l.closed.Load() { // or the permits would be lost
-		if g, ok := k.take(n); ok {
+		switch g, r, ok := k.take(n); {
+		case ok:
 			return g, nil
+		case r != nil && maxWait <= 0:
+			r.count.Add(n)
+			return window.Grant{}, r.err
 		}
 	}
 	if maxWait <= 0 {
@@ -33,14 +37,19 @@ func (l *Limiter) acquire(ctx context.Context, n int64, maxWait time.Duration) (
 
 // take is the hot path: one clock reading, compared with the segment's end, and
 // one compare-and-swap. Under the rule stop it reads the wall clock too, which
-// goes on while a suspended machine's monotonic clock stands still.
-func (k *core) take(n int64) (window.Grant, bool) {
+// goes on while a suspended machine's monotonic clock stands still. Where it fails it
+// returns the refusal, if that is known.
+func (k *core) take(n int64) (g window.Grant, r *refusal, ok bool) {
 	s := k.gate.Segment()
-	if !s.Strict {
-		return s.Grant, s.Take(k.clock.Mono(), n)
+	if s.Strict {
+		now := k.clock.Now()
+		return s.Grant, nil, s.WallValid(now) && s.Take(now.Mono, n)
 	}
-	now := k.clock.Now()
-	return s.Grant, s.WallValid(now) && s.Take(now.Mono, n)
+	now := k.clock.Mono()
+	if ok = s.Take(now, n); !ok && s.Open(now) {
+		r = k.refusedIn(s, n)
+	}
+	return s.Grant, r, ok
 }
 
 // ask has the gate decide on a request that the fast path could not serve. w is

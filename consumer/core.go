@@ -56,7 +56,7 @@ type core struct {
 		demand  window.Demand // of callers
 		pauses  pauses
 		rate    refusalRate
-		learned []stated // of windows of the policy
+		learned map[time.Duration]stated // by windows of the policy
 		self    string
 		trouble error
 		logged  stateLog
@@ -88,7 +88,8 @@ func newCore(provider string, c *clock.Clock, o Options) *core {
 	k.parked.New = newParked
 	k.mu.planner = share.Planner{Clock: c}
 	k.mu.changed = make(chan struct{})
-	k.mu.logged = newStateLog()
+	k.mu.logged = stateLog{state: quota.StateJoining, seen: quota.StateJoining}
+	k.mu.learned = map[time.Duration]stated{}
 	k.options.Store(&o)
 	return k
 }

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/window"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -180,21 +181,13 @@ func (k *core) explain(v window.Verdict, n int64) (Reason, error) {
 		}
 		e.Reason, e.Cause = ReasonJoining, k.mu.trouble
 	}
-	e.name(use.Limits)
-	for _, b := range use.Budgets {
-		if left := b.Taken - b.Used; n <= left {
-			continue
-		}
-		e.Total, e.Share = b.Permits, b.Taken
-		e.Window = quota.Window{Length: b.Window, Index: b.Start / int64(b.Window)}
-		switch {
-		case b.Spent:
-		case b.Away:
-			e.Reason, e.Cause = ReasonStale, fmt.Errorf("%w: the permits taken of the limit per %v are spent, and etcd cannot be reached", ErrStale, b.Window)
-			when, known = b.End-k.clock.Offset(), true
-		default: // it is being taken
-			when, known = max(when, now.Mono+int64(time.Second)), true
-		}
+	switch b := e.name(use.Limits); {
+	case b == nil || b.Spent:
+	case b.Away:
+		e.Reason, e.Cause = ReasonStale, fmt.Errorf("%w: the permits taken of the limit per %v are spent, and etcd cannot be reached", ErrStale, b.Window)
+		when, known = b.End-k.clock.Offset(), true
+	default: // it is being taken
+		when, known = max(when, now.Mono+int64(time.Second)), true
 	}
 	if known {
 		e.RetryAt = k.wall(when)
@@ -211,16 +204,20 @@ func (k *core) caused(err error) error {
 }
 
 // name names the limit that has too little left for the longest; the shortest one if none
-// has.
-func (e *LimitError) name(limits []window.LimitUsage) {
+// has. It returns the use of that, if it is a budget.
+func (e *LimitError) name(limits []window.LimitUsage) (budget *protocol.BudgetUse) {
 	ends := int64(0)
 	for i, u := range limits {
 		short := u.Left < e.Asked
 		if i == 0 || short && u.Window.End() > ends {
-			e.Total, e.Share, e.Instances, e.Window = u.Total, u.Share, u.Instances, u.Window
+			e.Total, e.Share, e.Window, budget = u.Total, u.Share, u.Window, u.Budget
+			if budget == nil {
+				e.Instances = u.Instances
+			}
 		}
 		if short {
-			ends = u.Window.End()
+			ends = max(ends, u.Window.End())
 		}
 	}
+	return budget
 }

@@ -2,7 +2,6 @@ package consumer
 
 import (
 	"math"
-	"slices"
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/window"
@@ -44,18 +43,15 @@ func (l *Limiter) Learn(limits ...LimitUse) {
 		return
 	}
 	now := k.clock.Mono()
-	k.mu.learned = slices.DeleteFunc(k.mu.learned, func(s stated) bool { return now-s.mono >= int64(statedLasts) })
 	for _, own := range policy.LimitsAt(k.clock.WallAt(now)) {
 		n := quota.MaxPermits
 		for _, of := range limits {
 			n = min(n, takes(of.Limit, own.Window))
 		}
-		i := slices.IndexFunc(k.mu.learned, func(s stated) bool { return s.window == own.Window })
-		switch s := (stated{own.Window, n, now}); {
-		case i < 0 && n < own.Permits:
-			k.mu.learned = append(k.mu.learned, s)
-		case i >= 0 && (n <= k.mu.learned[i].permits || now-k.mu.learned[i].mono >= int64(statedHolds)):
-			k.mu.learned[i] = s
+		last, known := k.mu.learned[own.Window]
+		known = known && now-last.mono < int64(statedLasts)
+		if !known && n < own.Permits || known && (n <= last.permits || now-last.mono >= int64(statedHolds)) {
+			k.mu.learned[own.Window] = stated{n, now}
 		}
 	}
 }
@@ -67,11 +63,8 @@ const (
 	statedLasts = 10 * time.Minute
 )
 
-// stated is the least that a provider has stated to take in a window.
-type stated struct {
-	window        time.Duration
-	permits, mono int64
-}
+// stated is the least that a provider has stated to take in a window, and when.
+type stated struct{ permits, mono int64 }
 
 // takes returns how many permits follow from a limit for windows of another length:
 // MaxPermits if nothing does.
@@ -98,10 +91,9 @@ func (s *Status) learned() string {
 // learnedLocked returns what the provider has stated to take, if that is less than a
 // limit of the policy; else 0.
 func (k *core) learnedLocked(l quota.Limit, now int64) int64 {
-	for _, s := range k.mu.learned {
-		if s.window == l.Window && s.permits < l.Permits && now-s.mono < int64(statedLasts) {
-			return s.permits
-		}
+	s, known := k.mu.learned[l.Window]
+	if !known || s.permits >= l.Permits || now-s.mono >= int64(statedLasts) {
+		return 0
 	}
-	return 0
+	return s.permits
 }

@@ -91,17 +91,8 @@ func (l *Limiter) Acquire(ctx context.Context, maxWait time.Duration) error {
 		return err
 	}
 	k := l.core
-	if s := k.gate.Segment(); !s.Strict && !l.closed.Load() { // as take does, without a call
-		now := k.clock.Mono()
-		if s.Take(now, 1) {
-			return nil
-		}
-		if maxWait <= 0 && s.Open(now) {
-			if r := k.refusedIn(s, 1); r != nil {
-				r.count.Add(1)
-				return r.err
-			}
-		}
+	if s := k.gate.Segment(); !s.Strict && !l.closed.Load() && s.Take(k.clock.Mono(), 1) { // as take does, without a call
+		return nil
 	}
 	_, err := l.acquire(ctx, 1, maxWait)
 	return err
@@ -128,19 +119,6 @@ func (l *Limiter) TryAcquire() bool { return l.TryAcquireN(1) }
 // TryAcquireN issues n permits, all or none, if they are available; it returns false for
 // n <= 0.
 func (l *Limiter) TryAcquireN(n int64) bool {
-	k := l.core
-	if s := k.gate.Segment(); !s.Strict && n > 0 && !l.closed.Load() {
-		now := k.clock.Mono()
-		if s.Take(now, n) {
-			return true
-		}
-		if s.Open(now) {
-			if r := k.refusedIn(s, n); r != nil {
-				r.count.Add(n)
-				return false
-			}
-		}
-	}
 	_, err := l.acquire(context.Background(), n, 0)
 	return err == nil
 }

@@ -60,13 +60,9 @@ type stateLog struct {
 	lines   int   // logged in it
 }
 
-func newStateLog() stateLog {
-	return stateLog{state: quota.StateJoining, seen: quota.StateJoining}
-}
-
-// admit notes that the state was seen at an instant, and reports whether it may
-// be logged.
-func (s *stateLog) admit(now int64, state quota.State) bool {
+// see notes that the state was seen at an instant. log reports whether that is to be
+// logged, with the state before and how many changes between them were not.
+func (s *stateLog) see(now int64, state quota.State) (was quota.State, quiet int64, log bool) {
 	if s.seen != state {
 		s.seen = state
 		s.changes++
@@ -75,21 +71,20 @@ func (s *stateLog) admit(now int64, state quota.State) bool {
 	if now-s.span >= int64(stateSpan) {
 		s.span, s.lines = now, 0
 	}
-	return s.lines < stateLines
+	if s.lines == stateLines || s.state == state || state == quota.StateClosed {
+		return "", 0, false
+	}
+	was, quiet = s.state, s.quiet-1
+	s.state, s.quiet = state, 0
+	s.lines++
+	return was, quiet, true
 }
 
 // noteState logs a change of state, once.
 func (k *core) noteState(now clock.Instant) {
 	k.mu.Lock()
-	logged := &k.mu.logged
-	old, state := logged.state, k.stateLocked(now)
-	log := logged.admit(now.Mono, state) && old != state && state != quota.StateClosed
-	quiet := logged.quiet - 1
-	if log {
-		logged.state = state
-		logged.quiet = 0
-		logged.lines++
-	}
+	state := k.stateLocked(now)
+	was, quiet, log := k.mu.logged.see(now.Mono, state)
 	k.mu.Unlock()
 	if !log {
 		return
@@ -100,7 +95,7 @@ func (k *core) noteState(now clock.Instant) {
 	}
 	st, _ := k.status(now)
 	attrs := []slog.Attr{
-		slog.String("was", string(old)),
+		slog.String("was", string(was)),
 		slog.Int64("total", st.Shortest().Limit.Permits), slog.Int64("share", st.Shortest().Share),
 		slog.Int("instances", st.Instances), slog.Int64("revision", st.Revision),
 	}

@@ -123,21 +123,20 @@ func (k *core) status(now clock.Instant) (Status, window.Usage) {
 	if use.HeadAt != window.Forever {
 		st.HeadAt = k.wall(use.HeadAt)
 	}
-	for _, u := range use.Limits {
+	for i, u := range use.Limits {
 		limit := quota.Limit{Permits: u.Limit.Limit, Window: u.Window.Length}
-		st.Limits = append(st.Limits, LimitUse{
+		l := LimitUse{
 			limit, u.Share, u.Used, u.Left, time.Unix(0, u.Start), time.Unix(0, u.End), u.Total, k.learnedLocked(limit, now.Mono), 0,
-		})
-		st.Instances = use.Limits[0].Instances
-	}
-	for _, b := range use.Budgets {
-		left := max(0, b.Taken-b.Used)
-		u := LimitUse{Limit: b.Limit, Pace: b.Permits, Share: b.Taken, Used: b.Used, Left: left, Remaining: b.Left,
-			Start: time.Unix(0, b.Start), End: time.Unix(0, b.End)}
-		if b.Left >= 0 {
-			u.Remaining += left
 		}
-		st.Limits = append(st.Limits, u)
+		if b := u.Budget; b != nil {
+			l.Remaining = b.Left
+			if b.Left >= 0 {
+				l.Remaining += u.Left
+			}
+		} else if i == 0 {
+			st.Instances = u.Instances
+		}
+		st.Limits = append(st.Limits, l)
 	}
 	if policy != nil {
 		st.ClockErrorBound = policy.ClockError

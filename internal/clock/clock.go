@@ -68,9 +68,8 @@ type Clock struct {
 		observed int64 // monotonic instant of the last observation
 		os       int64 // Wall-Mono at it
 		slept    time.Duration
-		estimate Estimate // of true time; meaningful if measured
-		measured bool
-		kernel   kernelBound
+		estimate *Estimate // of true time; nil while nothing was measured
+		kernel   *Estimate // the operating system's clock; nil if the kernel bounds no error
 		health   Health
 	}
 	// suspended tells how long the machine has been suspended in all.
@@ -118,7 +117,6 @@ func (c *Clock) start(first Instant, suspended func() (time.Duration, bool)) {
 	c.suspended = suspended
 	c.mu.slept, _ = suspended()
 	c.mu.os = first.Wall - first.Mono
-	c.mu.health.Source = SourceSystem
 	c.offset.Store(c.mu.os)
 	c.floor.Store(math.MinInt64)
 }

@@ -26,8 +26,8 @@ func (c *Clock) Observe(at Instant) {
 	offset := c.offset.Load()
 	var next int64
 	var m move
-	if c.mu.measured {
-		next, m = steer(offset, c.mu.estimate, elapsed)
+	if c.mu.estimate != nil {
+		next, m = steer(offset, *c.mu.estimate, elapsed)
 	} else {
 		next, m = correct(offset, os, elapsed)
 	}
@@ -57,7 +57,7 @@ func (c *Clock) jumpedLocked(jump time.Duration) {
 	total, known := c.suspended()
 	slept := total - c.mu.slept
 	c.mu.slept = total
-	if !c.mu.measured || known && slept < time.Millisecond {
+	if c.mu.estimate == nil || known && slept < time.Millisecond {
 		return
 	}
 	if !known {

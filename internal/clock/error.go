@@ -44,27 +44,19 @@ type Health struct {
 func (c *Clock) Adopt(e Estimate) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.mu.measured && e.Mono < c.mu.estimate.Mono {
+	if c.mu.estimate != nil && e.Mono < c.mu.estimate.Mono {
 		return
 	}
 	if c.mu.observed == 0 {
 		c.offset.Store(e.Offset)
 		c.ahead.Store(c.mu.os - e.Offset)
 	}
-	c.mu.estimate, c.mu.measured = e, true
-	c.mu.health.Source = SourceNTP
+	c.mu.estimate = &e
 }
 
 // kernelGrowth is the rate in ppm at which the kernel itself lets its bound grow
 // (MAXFREQ in linux/timex.h).
 const kernelGrowth = 500
-
-// kernelBound is the kernel's bound on its own clock's error.
-type kernelBound struct {
-	known bool
-	at    int64 // monotonic
-	error time.Duration
-}
 
 // Kernel notes the kernel's bound on the error of the operating system's clock
 // at a monotonic instant; known is false if it has none. It counts until there
@@ -72,12 +64,9 @@ type kernelBound struct {
 func (c *Clock) Kernel(mono int64, bound time.Duration, known bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.mu.kernel = kernelBound{known, mono, bound}
-	if !c.mu.measured {
-		c.mu.health.Source = SourceSystem
-		if known {
-			c.mu.health.Source = SourceKernel
-		}
+	c.mu.kernel = nil
+	if known {
+		c.mu.kernel = &Estimate{Mono: mono, Error: bound, Growth: kernelGrowth}
 	}
 }
 
@@ -85,7 +74,6 @@ func (c *Clock) Kernel(mono int64, bound time.Duration, known bool) {
 func (c *Clock) Note(h Health) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	h.Source = c.mu.health.Source
 	c.mu.health = h
 }
 
@@ -93,7 +81,16 @@ func (c *Clock) Note(h Health) {
 func (c *Clock) Health() Health {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.mu.health
+	h := c.mu.health
+	switch {
+	case c.mu.estimate != nil:
+		h.Source = SourceNTP
+	case c.mu.kernel != nil:
+		h.Source = SourceKernel
+	default:
+		h.Source = SourceSystem
+	}
+	return h
 }
 
 // ErrorAt returns the bound on the error of corrected time at a monotonic
@@ -102,17 +99,14 @@ func (c *Clock) Health() Health {
 func (c *Clock) ErrorAt(mono int64) (bound time.Duration, known bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch k, e := c.mu.kernel, c.mu.estimate; {
-	case c.mu.measured:
+	switch e, k := c.mu.estimate, c.mu.kernel; {
+	case e != nil:
 		return distance(c.offset.Load(), e.Offset) + e.Error + grown(mono-e.Mono, e.Growth), true
-	case k.known:
-		return distance(c.ahead.Load(), 0) + k.error + grown(mono-k.at, kernelGrowth), true
+	case k != nil:
+		return c.Ahead().Abs() + k.Error + grown(mono-k.Mono, k.Growth), true
 	}
 	return 0, false
 }
-
-// Error is ErrorAt now.
-func (c *Clock) Error() (bound time.Duration, known bool) { return c.ErrorAt(c.Mono()) }
 
 // Measured returns the bound on the error of corrected time as the last
 // measurement found it, less the corrections applied since; drift since then is
@@ -121,7 +115,7 @@ func (c *Clock) Error() (bound time.Duration, known bool) { return c.ErrorAt(c.M
 func (c *Clock) Measured() (bound time.Duration, known bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.mu.measured {
+	if c.mu.estimate == nil {
 		return 0, false
 	}
 	return distance(c.offset.Load(), c.mu.estimate.Offset) + c.mu.estimate.Error, true

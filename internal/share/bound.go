@@ -17,10 +17,22 @@ type Bound struct {
 	// Burst is how many of them may be issued at once under quota.ShapeBucket;
 	// Unbounded if no view of the lookback has that shape.
 	Burst int64
-	// Instances take part in the window by the newest view.
-	Instances int
 	// Reason is the reason for Permits.
 	Reason Reason
+	// Instances take part in the window by the newest view.
+	Instances int
+}
+
+var unbounded = Bound{Permits: Unbounded, Burst: Unbounded}
+
+// least is the bound by two views together; the reason is b's where o allows no less.
+func (b Bound) least(o Bound) Bound {
+	burst := min(b.Burst, o.Burst)
+	if o.Permits < b.Permits {
+		b = o
+	}
+	b.Burst = burst
+	return b
 }
 
 // bound is Bound for fixed windows: the smallest of the shares of w over every view
@@ -33,11 +45,8 @@ func (h *History) bound(w quota.Window, now, offset, frozen int64) Bound {
 	}
 	from := min(h.lookback(w, now, offset), frozen)
 	t := h.tally(w, h.changes-int64(len(h.log)-h.older(from)))
-	least := t.newest.least(t.kept)
-	b := Bound{
-		Permits: least.permits, Burst: least.burst, Reason: least.reason,
-		Instances: int(t.lots.n),
-	}
+	b := t.newest.least(t.kept)
+	b.Instances = int(t.lots.n)
 	switch {
 	case w.Start() >= h.until:
 		b.Permits, b.Reason = 0, ReasonLeft
@@ -133,23 +142,21 @@ func (h *History) Lengths(now, offset int64) []time.Duration {
 	return lengths
 }
 
-// totals returns the policy's limit for a window, and the total in force, by the newest
-// view that limits windows of its length.
-func (h *History) totals(w quota.Window) (limit, total int64) {
+// totals returns what the newest view gives that limits windows of w's length.
+func (h *History) totals(w quota.Window) (d deal) {
 	for _, t := range slices.Backward(h.terms) {
-		if total, limited, _ := t.limit(w); limited {
-			limit, _, _ = protocol.PermitsFor(t.policy, w)
-			return limit, total
+		if d = t.at(w); d.limited {
+			break
 		}
 	}
-	return 0, 0
+	return d
 }
 
 // binds reports whether a limit of a length in t may bind a permit that is issued now.
 func (h *History) binds(t *span, length time.Duration, now, offset int64) bool {
 	first, w := h.span(length, add(now, offset))
 	for ; w.Index >= first.Index; w.Index-- {
-		if _, limited, _ := t.limit(w); limited && (t.end == math.MaxInt64 || t.end >= h.lookback(w, now, offset)) {
+		if t.at(w).limited && (t.end == math.MaxInt64 || t.end >= h.lookback(w, now, offset)) {
 			return true
 		}
 	}

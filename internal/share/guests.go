@@ -52,7 +52,7 @@ func (h *History) SharesOf(id string, windows []quota.Window) []int64 {
 	shares := make([]int64, len(windows))
 	newest := History{started: true, self: id, members: h.members, terms: []span{{h.newest(), math.MaxInt64}}}
 	for i, w := range windows {
-		shares[i] = newest.tally(w, 0).newest.permits
+		shares[i] = newest.tally(w, 0).newest.Permits
 	}
 	return shares
 }

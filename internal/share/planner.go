@@ -178,27 +178,10 @@ func (p *Planner) guard(r Rules, now int64) int64 {
 // the offset of the latest Plan.
 func (p *Planner) plan(now int64, r Rules) window.Plan {
 	policy, _ := p.Policy()
-	guard := p.guard(r, now)
+	wall := now + p.offset
 	plan := window.Plan{
-		Until: window.Forever, Offset: p.offset, Guard: guard, Proof: p.proofBy(r), Shape: p.boundShape(now),
+		Until: window.Forever, Offset: p.offset, Guard: p.guard(r, now), Proof: p.proofBy(r), Shape: p.boundShape(now),
 		Hopeless: policy == nil, Known: policy != nil && p.members[p.self] != nil,
-	}
-	if policy != nil {
-		for _, l := range policy.Budgets {
-			b := protocol.BudgetAt(l, p.terms[len(p.terms)-1].zone, now+p.offset)
-			b.Whole = p.alone
-			plan.Budgets = append(plan.Budgets, b)
-		}
-	}
-	if plan.Shape.Unaligned {
-		plan.Guard = 0 // it is the transit's, and no edge's
-	}
-	if policy != nil {
-		plan.Shadow = policy.Mode == quota.ModeShadow
-		plan.Pacing = window.Pacing{Even: policy.Pacing == quota.PacingEven, Phase: p.phase}
-		if policy.WarmUp <= 0 {
-			plan.Guests = p.guests(now)
-		}
 	}
 	if now < p.paused {
 		plan.Shut, plan.PausedUntil, plan.Until = true, p.paused, p.paused
@@ -208,38 +191,45 @@ func (p *Planner) plan(now int64, r Rules) window.Plan {
 			plan.Until = min(plan.Until, mono)
 		}
 	}
+	runs := func(start, end, guard int64) {
+		ends(start + guard)
+		ends(end - guard)
+		ends(end)
+		plan.Shut = plan.Shut || wall < start+guard || wall >= end-guard
+	}
+	if policy != nil {
+		plan.Shadow = policy.Mode == quota.ModeShadow
+		plan.Pacing = window.Pacing{Even: policy.Pacing == quota.PacingEven, Phase: p.phase}
+		if policy.WarmUp <= 0 {
+			plan.Guests = p.guests(now)
+		}
+		for _, l := range policy.Budgets {
+			b := protocol.BudgetAt(l, p.newest().zone, wall)
+			b.Whole = p.alone
+			plan.Budgets = append(plan.Budgets, b)
+			runs(b.Start, b.End, plan.Guard)
+		}
+	}
+	if plan.Shape.Unaligned {
+		plan.Guard = 0 // it is the transit's, and no edge's
+	}
 	for _, guest := range plan.Guests {
 		ends(p.newcomers[guest].from)
-	}
-	for _, b := range plan.Budgets {
-		for _, edge := range []int64{b.Start + guard, b.End - guard, b.End} {
-			ends(edge)
-		}
-		if wall := now + p.offset; wall < b.Start+guard || wall >= b.End-guard {
-			plan.Shut = true
-		}
 	}
 	// A length that does not bind yet may, from its next window on.
 	for i := range p.terms {
 		for _, length := range p.terms[i].lengths {
-			ends(quota.WindowAt(length, now+p.offset).End())
+			ends(quota.WindowAt(length, wall).End())
 		}
 	}
 	for _, length := range p.Lengths(now, p.offset) {
-		w := quota.WindowAt(length, now+p.offset)
-		b := p.Bound(w, now)
-		limit, total := p.totals(w)
+		w := quota.WindowAt(length, wall)
+		b, d := p.Bound(w, now), p.totals(w)
 		plan.Limits = append(plan.Limits, window.Limit{Window: w, Permits: p.warmed(b.Permits, w, policy), Burst: b.Burst,
-			Limit: limit, Total: total, Instances: b.Instances})
-		opens, shuts := w.Start()+plan.Guard, w.End()-plan.Guard
-		ends(opens)
-		ends(shuts)
-		ends(w.End())
-		if wall := now + p.offset; wall < opens || wall >= shuts {
-			plan.Shut = true
-		}
+			Limit: d.limit, Total: d.total, Instances: b.Instances})
+		runs(w.Start(), w.End(), plan.Guard)
 		if plan.Shape.Any() {
-			ends(plan.Shape.Grows(length, now+p.offset))
+			ends(plan.Shape.Grows(length, wall))
 		}
 	}
 	return plan

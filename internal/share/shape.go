@@ -93,18 +93,16 @@ func (h *History) span(length time.Duration, wall int64) (first, last quota.Wind
 func (h *History) Bound(w quota.Window, now, offset, frozen int64) Bound {
 	wall := min(max(add(now, offset), w.Start()), w.End()-1)
 	b := h.bound(w, now, offset, frozen)
+	n := b.Instances
 	if !h.started || !h.shaped() {
 		return b
 	}
 	first, last := h.span(w.Length, wall)
 	for back := last; back.Index > first.Index; {
 		back.Index--
-		o := h.bound(back, now, offset, frozen)
-		b.Burst = min(b.Burst, o.Burst)
-		if o.Permits < b.Permits {
-			b.Permits, b.Reason = o.Permits, o.Reason
-		}
+		b = b.least(h.bound(back, now, offset, frozen))
 	}
+	b.Instances = n
 	return b
 }
 

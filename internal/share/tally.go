@@ -11,13 +11,6 @@ import (
 // window, and two before under other shapes than fixed windows.
 const maxTallies = 32
 
-// result is the bound of self by one view, or by several together.
-type result struct {
-	permits int64
-	burst   int64 // under quota.ShapeBucket; Unbounded else
-	reason  Reason
-}
-
 // tally is the smallest shares of one window over consecutive views, and the state
 // to continue with the next view. Changes are named by number (see
 // History.log): the views are those after change low up to the one after
@@ -28,35 +21,24 @@ type tally struct {
 	lots      *lots // of the newest view
 	// newest is the share in the newest view. kept is the least in those before it,
 	// but for those whose next revision gives.
-	newest, kept result
+	newest, kept Bound
 }
 
 // value is the share of self in a view with these participants and terms.
-func (c *lots) value() result {
+func (c *lots) value() Bound {
 	switch d := c.terms.at(c.w); {
 	case d.reason != ReasonShare:
-		return result{0, 0, d.reason}
+		return Bound{Reason: d.reason}
 	case c.me != nil && c.me.takesPart(c.start):
 		if !d.limited {
-			return result{Unbounded, Unbounded, ReasonShare}
+			return unbounded
 		}
 		permits := c.share(d.total)
-		return result{permits, c.terms.burst(permits, quota.Limit{Permits: d.total, Window: c.w.Length}), ReasonShare}
+		return Bound{Permits: permits, Burst: c.terms.burst(permits, quota.Limit{Permits: d.total, Window: c.w.Length})}
 	case c.me != nil && c.me.until <= c.start:
-		return result{0, 0, ReasonLeft}
+		return Bound{Reason: ReasonLeft}
 	}
-	return result{0, 0, ReasonJoining}
-}
-
-// least is the bound by two views together; the reason is r's where it allows no
-// more.
-func (r result) least(o result) result {
-	if o.permits < r.permits {
-		o.burst = min(o.burst, r.burst)
-		return o
-	}
-	r.burst = min(o.burst, r.burst)
-	return r
+	return Bound{Reason: ReasonJoining}
 }
 
 // tally returns the tally of window w over the views since change number low,
@@ -83,7 +65,7 @@ func (h *History) count(w quota.Window, low int64) *tally {
 	t := &tally{
 		low: low, high: low, shaped: h.shaped(),
 		lots: count(terms, w, h.self, h.membersAfter(low)),
-		kept: result{Unbounded, Unbounded, ReasonShare},
+		kept: unbounded,
 	}
 	t.newest = t.lots.value()
 	return t

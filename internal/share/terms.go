@@ -87,39 +87,30 @@ func (t *terms) autoGuard() time.Duration {
 
 // deal is the permits that the terms give to all participants of one window.
 type deal struct {
-	total   int64
-	limited bool   // a limit of the window's length is in force
-	reason  Reason // ReasonShare, or why there are none
+	limited      bool   // a limit of the window's length binds
+	limit, total int64  // the policy's, and what is in force
+	reason       Reason // ReasonShare, or why there are none
 }
 
 // at returns the terms of window w.
 func (t *terms) at(w quota.Window) deal {
-	total, limited, inForce := t.limit(w)
-	if !inForce {
-		return deal{reason: ReasonNoPolicy, limited: limited}
-	}
-	return deal{total: total, limited: limited, reason: t.blocked}
-}
-
-// limit returns the total of window w, and whether a limit of its length binds.
-// inForce is false before the policy's time.
-func (t *terms) limit(w quota.Window) (total int64, limited, inForce bool) {
 	if t.policy == nil {
-		return 0, false, false
+		return deal{reason: ReasonNoPolicy}
 	}
-	total, limited, inForce = protocol.PermitsFor(t.policy, w)
+	total, limited, inForce := protocol.PermitsFor(t.policy, w)
 	if !inForce {
 		// A policy that comes into force within the window gives nothing of it.
 		// It binds all the same: the policy's shorter windows begin sooner, and
 		// would be the only ones to count.
 		from := t.policy.From
 		_, limited = protocol.LimitOf(t.policy.LimitsAt(from.UnixNano()), w.Length)
-		return 0, limited && from.Before(time.Unix(0, w.End())), false
+		return deal{limited: limited && from.Before(time.Unix(0, w.End())), reason: ReasonNoPolicy}
 	}
+	d := deal{limited: limited, limit: total, reason: t.blocked}
 	if limited {
-		total = t.pace.Total(t.policy, total, w.Length)
+		d.total = max(0, t.pace.Total(t.policy, total, w.Length))
 	}
-	return max(total, 0), limited, true
+	return d
 }
 
 // change returns the terms after a change: t, if it is none of policy, level or pace.

@@ -67,7 +67,7 @@ var patches = mutant.Table{
 // Apply moves the newest view on by one revision`},
 	}},
 	{Name: "GivesByOwnShare", Wrong: "leaves a view out if the own share does not shrink after it", Edits: []mutant.Edit{
-		{File: "internal/share/tally.go", Old: `		if t.shaped || !gives(change, t.lots) {`, New: `		if t.shaped || t.lots.value().permits < t.newest.permits {`},
+		{File: "internal/share/tally.go", Old: `		if t.shaped || !gives(change, t.lots) {`, New: `		if t.shaped || t.lots.value().Permits < t.newest.Permits {`},
 	}},
 	{Name: "GivesByTotal", Wrong: "looks at the total alone", Edits: []mutant.Edit{
 		{File: "internal/share/gives.go", Old: `range change.edits {`, New: `range change.edits[:0] {`},
@@ -114,7 +114,7 @@ var patches = mutant.Table{
 		{File: "internal/share/tally.go", Old: `			t.kept = t.newest.least(t.kept)
 		}`, New: `			t.kept = t.newest.least(t.kept)
 		} else {
-			t.kept = result{Unbounded, Unbounded, ReasonShare}
+			t.kept = unbounded
 		}`},
 	}},
 	{Name: "GrowthAtOnce", Wrong: "counts what a share gains at once", Edits: []mutant.Edit{
@@ -155,7 +155,7 @@ var patches = mutant.Table{
 `, New: ``},
 	}},
 	{Name: "LoanTwice", Wrong: "counts a loan as often as it is told", Edits: []mutant.Edit{
-		{File: "internal/window/loan.go", Old: `lentIn(l.hosts, host, loan.Windows[0]) > 0 {`, New: `false {`},
+		{File: "internal/window/loan.go", Old: `l.hosts[lentIn{host, loan.Windows[0]}] > 0 {`, New: `false {`},
 	}},
 	{Name: "MonotonicOnly", Wrong: "takes a proof's age by the monotonic clock alone", Edits: []mutant.Edit{
 		{File: "internal/share/planner.go", Old: "p.proof.Wall + int64(r.Freshness)", New: "window.Forever"},
@@ -169,8 +169,8 @@ var patches = mutant.Table{
 		return window.Forever, window.Forever`},
 	}},
 	{Name: "NotWholeWindow", Wrong: "leaves out a window within which a length comes into force", Edits: []mutant.Edit{
-		{File: "internal/share/terms.go", Old: `	total, limited, inForce = protocol.PermitsFor(t.policy, w)
-`, New: `	total, limited, inForce = protocol.PermitsFor(t.policy, w)
+		{File: "internal/share/terms.go", Old: `	total, limited, inForce := protocol.PermitsFor(t.policy, w)
+`, New: `	total, limited, inForce := protocol.PermitsFor(t.policy, w)
 	if _, ok := protocol.LimitOf(t.policy.LimitsAt(w.Start()), w.Length); !ok {
 		limited = false
 	}

@@ -179,10 +179,8 @@ func (g *Gate) budgetsLocked() (all []protocol.BudgetUse) {
 func (g *Gate) Fund(at clock.Instant, f protocol.BudgetUse) (taken int64, ok bool) {
 	g.mu.Lock()
 	defer g.unlock()
-	if !g.mu.closed {
-		g.currentLocked(at)
-		g.settleLocked()
-	}
+	g.currentLocked(at)
+	g.settleLocked()
 	b := g.mu.ledger.budgetOf(f.Window)
 	if b == nil || b.Start != f.Start {
 		g.rebuildLocked(at)

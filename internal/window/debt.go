@@ -13,11 +13,7 @@ const debtParts = 8
 // debt. A forecast pays the same instalments, so it foresees their instants.
 func (l *ledger) instalment() int64 {
 	n := l.debt
-	for i := range l.accounts {
-		a := &l.accounts[i]
-		if !a.binds || a.bound == Unbounded {
-			continue
-		}
+	for a := range l.bounded {
 		part := a.bound / debtParts
 		if a.bucket != nil {
 			part = a.bucket.burst / debtParts

@@ -101,9 +101,7 @@ func (f *forecast) plan(g *Gate, at int64) *Plan {
 func (r *run) now(g *Gate) {
 	r.ledger.copyFrom(&g.mu.ledger)
 	r.ledger.ahead, r.steps = true, 0
-	if left := g.segment.Load().left.Load(); left != sealed {
-		r.ledger.charge(g.mu.published-left, g.mu.edge)
-	}
+	r.ledger.charge(g.takenLocked(), g.mu.edge)
 	r.ledger.advance(g.mu.last)
 }
 

@@ -284,7 +284,7 @@ func (g *Gate) planLocked() *Plan { return g.mu.forecast.plans[0] }
 // if the present one is over.
 func (g *Gate) currentLocked(at clock.Instant) *Segment {
 	s := g.segment.Load()
-	if g.mu.closed || s.Open(at.Mono) && (!s.Strict || s.WallValid(at)) {
+	if s.Open(at.Mono) && (!s.Strict || s.WallValid(at)) {
 		g.mu.last = max(g.mu.last, at.Mono)
 		return s
 	}
@@ -404,6 +404,7 @@ func (g *Gate) headLocked() int64 {
 // keeps its place, and they stay held; one that can never have so many is refused.
 func (g *Gate) serveLocked(s *Segment, p *Plan) {
 	q, served := &g.mu.queue, int64(0)
+serving:
 	for w := q.head; w != nil; w = q.head {
 		grant, v := s.Grant, Granted
 		switch {
@@ -416,10 +417,7 @@ func (g *Gate) serveLocked(s *Segment, p *Plan) {
 			grant, v = Grant{}, TooLarge
 			g.mu.forecast.valid = false
 		default:
-			w = nil
-		}
-		if w == nil {
-			break
+			break serving
 		}
 		q.remove(w)
 		g.decided(w, grant, v)
@@ -448,15 +446,12 @@ func (g *Gate) judgeLocked(p *Plan) {
 // before it.
 func (g *Gate) refuseOverdueLocked(now int64) {
 	q := &g.mu.queue
-	switch {
-	case q.nearest > now:
-	case q.unordered:
+	if q.unordered && q.nearest <= now {
 		g.refuseLocked(Limited, func(w *Waiter) bool { return w.deadline <= now })
-	default:
-		for w := q.head; w != nil && w.deadline <= now; w = q.head {
-			q.remove(w)
-			g.decided(w, Grant{}, Limited)
-		}
+	}
+	for w := q.head; w != nil && w.deadline <= now; w = q.head {
+		q.remove(w)
+		g.decided(w, Grant{}, Limited)
 	}
 }
 

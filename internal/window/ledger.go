@@ -1,6 +1,7 @@
 package window
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -32,7 +33,7 @@ type account struct {
 // The order of calls: adopt when a plan begins, advance as time goes on within
 // it, then any of the others.
 type ledger struct {
-	accounts []account
+	accounts []*account // shortest window first
 	budgets  []budget
 	plan     *Plan
 	now      int64 // as of the latest adopt or advance
@@ -41,10 +42,10 @@ type ledger struct {
 	// is never 0 once something was issued.
 	epoch  uint64
 	wanted wanted
-	debt   int64  // permits that calls have cost beyond those issued, to be paid first
-	guests []lent // to which this instance has lent
-	hosts  []lent // that have lent to it
-	ahead  bool   // a forecast's
+	debt   int64 // permits that calls have cost beyond those issued, to be paid first
+	guests lent  // to which this instance has lent
+	hosts  lent  // that have lent to it
+	ahead  bool  // a forecast's
 	// overIssued counts permits that were booked though a bound did not allow
 	// them. It is checked where permits are booked, not where they are counted out.
 	overIssued int64
@@ -54,20 +55,21 @@ type ledger struct {
 // window's index never goes back, whatever the clock does.
 func (l *ledger) adopt(p *Plan, now int64) {
 	l.plan, l.now, l.early = p, max(l.now, now), false
-	kept := l.accounts[:0]
 	for _, a := range l.accounts {
-		if a.binds = p.limit(a.window.Length) != nil; a.binds || l.now+p.Offset < a.ends(&p.Shape) {
-			kept = append(kept, a)
-		} else {
-			l.epoch++
-		}
+		a.binds = false
 	}
-	l.accounts = kept
 	for i := range p.Limits {
 		l.bind(&p.Limits[i])
 	}
-	for i := range l.accounts {
-		a := &l.accounts[i]
+	l.accounts = slices.DeleteFunc(l.accounts, func(a *account) bool {
+		if a.binds || l.now+p.Offset < a.ends(&p.Shape) {
+			return false
+		}
+		l.epoch++
+		return true
+	})
+	slices.SortFunc(l.accounts, func(a, b *account) int { return cmp.Compare(a.window.Length, b.window.Length) })
+	for _, a := range l.accounts {
 		if w := quota.WindowAt(a.window.Length, l.now+p.Offset); !a.binds && w.Index > a.window.Index {
 			a.begin(w, l) // only shapes keep it longer than its window
 		}
@@ -77,16 +79,6 @@ func (l *ledger) adopt(p *Plan, now int64) {
 	if len(p.Limits) > 0 {
 		l.wanted.roll(p.Limits[0].Window)
 	}
-}
-
-// limit returns the limit of a window length, or nil.
-func (p *Plan) limit(length time.Duration) *Limit {
-	for i := range p.Limits {
-		if p.Limits[i].Window.Length == length {
-			return &p.Limits[i]
-		}
-	}
-	return nil
 }
 
 // ends returns until when an account whose limit is gone is kept: its permits
@@ -108,9 +100,10 @@ func (a *account) begin(w quota.Window, l *ledger) {
 func (l *ledger) bind(limit *Limit) {
 	a := l.find(limit.Window.Length)
 	if a == nil {
-		l.accounts = append(l.accounts, account{window: quota.Window{Length: limit.Window.Length, Index: math.MinInt64}, binds: true})
-		a = &l.accounts[len(l.accounts)-1]
+		a = &account{window: quota.Window{Length: limit.Window.Length, Index: math.MinInt64}}
+		l.accounts = append(l.accounts, a)
 	}
+	a.binds = true
 	switch {
 	case limit.Window.Index > a.window.Index:
 		a.begin(limit.Window, l)
@@ -153,8 +146,8 @@ func (l *ledger) reshape(a *account) {
 // advance brings the ledger to the instant now, within the same plan.
 func (l *ledger) advance(now int64) {
 	l.now = max(l.now, now)
-	for i := range l.accounts {
-		l.accounts[i].advance(l.now)
+	for _, a := range l.accounts {
+		a.advance(l.now)
 	}
 }
 
@@ -164,6 +157,15 @@ func (a *account) advance(now int64) {
 	}
 	if a.bucket != nil && a.binds && a.bound != Unbounded {
 		a.bucket.roll(now, a.bound, a.burst)
+	}
+}
+
+// bounded goes over the accounts whose limits bind.
+func (l *ledger) bounded(yield func(*account) bool) {
+	for _, a := range l.accounts {
+		if a.binds && a.bound != Unbounded && !yield(a) {
+			return
+		}
 	}
 }
 
@@ -177,10 +179,8 @@ func (l *ledger) shares() int64 {
 		return 0
 	}
 	least := Unbounded
-	for i := range l.accounts {
-		if a := &l.accounts[i]; a.binds && a.bound != Unbounded {
-			least = min(least, a.left(l))
-		}
+	for a := range l.bounded {
+		least = min(least, a.left(l))
 	}
 	if least == Unbounded {
 		return 0
@@ -213,11 +213,7 @@ func (a *account) left(l *ledger) int64 {
 func (l *ledger) when(n int64) (at int64, ok bool) {
 	next := max(l.plan.Until, l.plan.PausedUntil)
 	at, bound := l.now, false
-	for i := range l.accounts {
-		a := &l.accounts[i]
-		if !a.binds || a.bound == Unbounded {
-			continue
-		}
+	for a := range l.bounded {
 		bound = true
 		if l.spent(a, n) {
 			next = max(next, a.window.End()-l.plan.Offset)
@@ -292,8 +288,7 @@ func (l *ledger) release(need int64, out func(guest string, loan protocol.Loan))
 // instalment, or a tick's permits, are released along the rest of the window.
 func (l *ledger) pace(need int64) {
 	need = max(need, l.wanted.most(), l.instalment())
-	for i := range l.accounts {
-		a := &l.accounts[i]
+	for _, a := range l.accounts {
 		if a.line.tick == 0 || l.now >= a.line.end {
 			continue
 		}
@@ -330,8 +325,7 @@ func (l *ledger) charge(n, at int64) {
 	for i := range l.budgets {
 		l.budgets[i].Used += n
 	}
-	for i := range l.accounts {
-		a := &l.accounts[i]
+	for _, a := range l.accounts {
 		a.used += n
 		if a.ring != nil {
 			a.ring.add(n)
@@ -348,18 +342,15 @@ func (l *ledger) refund(n int64, grant Grant) bool {
 	if grant.Epoch == 0 || !same && !l.plan.Shape.Unaligned || l.shortest() == nil {
 		return false
 	}
-	for i := range l.accounts {
-		if l.plan.Shape.Any() && l.now-grant.At >= int64(l.accounts[i].window.Length) {
-			return false
-		}
+	if l.plan.Shape.Any() && l.now-grant.At >= int64(l.accounts[0].window.Length) {
+		return false
 	}
 	for i := range l.budgets {
 		if b := &l.budgets[i]; same || grant.At+l.plan.Offset >= b.Start {
 			b.Used -= n
 		}
 	}
-	for i := range l.accounts {
-		a := &l.accounts[i]
+	for _, a := range l.accounts {
 		if same {
 			a.used -= n
 		}
@@ -380,53 +371,47 @@ func (l *ledger) refund(n int64, grant Grant) bool {
 // apart from each other; Forever where only aligned windows bind.
 func (l *ledger) slotEnd() int64 {
 	end := Forever
-	for i := range l.accounts {
-		if a := &l.accounts[i]; a.binds && a.bound != Unbounded {
-			end = min(end, a.slotEnd(l.now))
-		}
+	for a := range l.bounded {
+		end = min(end, a.slotEnd(l.now))
 	}
 	return end
 }
 
 // shortest returns the binding account with the shortest window, or nil.
-func (l *ledger) shortest() *account {
-	var s *account
-	for i := range l.accounts {
-		a := &l.accounts[i]
-		if a.binds && (s == nil || a.window.Length < s.window.Length) {
-			s = a
-		}
-	}
-	return s
-}
+func (l *ledger) shortest() *account { return l.first(func(a *account) bool { return a.binds }) }
 
+// find returns the account for windows of a length, or nil.
 func (l *ledger) find(length time.Duration) *account {
-	for i := range l.accounts {
-		if l.accounts[i].window.Length == length {
-			return &l.accounts[i]
-		}
-	}
-	return nil
+	return l.first(func(a *account) bool { return a.window.Length == length })
 }
 
-// copyFrom makes l a copy of o that shares nothing with it but the plan.
+func (l *ledger) first(is func(*account) bool) *account {
+	i := slices.IndexFunc(l.accounts, is)
+	if i < 0 {
+		return nil
+	}
+	return l.accounts[i]
+}
+
+// copyFrom makes l a copy of o that shares nothing with it but the plan. Its memory is
+// used again.
 func (l *ledger) copyFrom(o *ledger) {
-	accounts, n, budgets := l.accounts, len(o.accounts), l.budgets
-	had := min(len(accounts), n)
+	accounts, budgets := l.accounts, l.budgets
 	*l = *o
 	l.budgets = append(budgets[:0], o.budgets...)
-	l.guests, l.hosts = slices.Clone(o.guests), nil
-	l.accounts = slices.Grow(accounts[:had], n-had)[:n]
-	clear(l.accounts[had:])
-	for i := range l.accounts {
-		l.accounts[i].copyFrom(&o.accounts[i])
+	l.accounts = accounts[:min(len(accounts), len(o.accounts))]
+	for i, a := range o.accounts {
+		if i == len(l.accounts) {
+			l.accounts = append(l.accounts, new(account))
+		}
+		l.accounts[i].copyFrom(a)
 	}
 }
 
 // copyFrom is the same for an account. By pointers, for every caller that waits
 // comes by, and its stack shall not grow.
 func (a *account) copyFrom(o *account) {
-	ring, bucket := a.ring, a.bucket // their memory is used again
+	ring, bucket := a.ring, a.bucket
 	*a = *o
 	a.ring, a.bucket = copied(o.ring, ring), copied(o.bucket, bucket)
 }

@@ -15,31 +15,27 @@ import (
 // minLending is the shortest window in which lending is worth its messages.
 const minLending = 250 * time.Millisecond
 
-// lent is what a guest was lent, or a host has lent, in a window of the shortest limit
-// or of a longer one.
-type lent struct {
-	who     string
-	in      quota.Window
-	permits int64
+// lent is the permits that guests were lent, or hosts have lent, in the windows of all
+// limits.
+type lent map[lentIn]int64
+
+type lentIn struct {
+	who string
+	in  quota.Window
 }
 
-// lentIn returns what one has lent, or was lent, in a window.
-func lentIn(list []lent, who string, in quota.Window) (permits int64) {
-	for _, l := range list {
-		if l.who == who && l.in == in {
-			permits += l.permits
+// with adds a loan, and forgets those whose windows have ended by then.
+func (l lent) with(who string, loan *protocol.Loan) lent {
+	next := lent{}
+	for k, n := range l {
+		if k.in.End() > loan.Windows[0].Start() {
+			next[k] = n
 		}
 	}
-	return permits
-}
-
-// note adds a loan to a list, and forgets those whose windows have ended by then.
-func note(list []lent, who string, loan *protocol.Loan) []lent {
-	list = slices.DeleteFunc(list, func(l lent) bool { return l.in.End() <= loan.Windows[0].Start() })
 	for _, w := range loan.Windows {
-		list = append(list, lent{who, w, loan.Permits})
+		next[lentIn{who, w}] += loan.Permits
 	}
-	return list
+	return next
 }
 
 // lend issues a third of what is left for each guest of the plan, once in each window
@@ -52,13 +48,13 @@ func (l *ledger) lend(out func(guest string, loan protocol.Loan)) (lent int64) {
 	for i, guest := range l.plan.Guests {
 		// The remainder goes to each in turn.
 		n := (l.budget() + (a.window.Index+int64(i))%3) / 3
-		if n = min(n, l.budget()); n <= 0 || lentIn(l.guests, guest, a.window) > 0 {
+		if n = min(n, l.budget()); n <= 0 || l.guests[lentIn{guest, a.window}] > 0 {
 			continue
 		}
 		l.charge(n, l.now)
 		lent += n
 		loan := protocol.Loan{Windows: l.running(), Permits: n}
-		l.guests = note(l.guests, guest, &loan)
+		l.guests = l.guests.with(guest, &loan)
 		if out != nil {
 			out(guest, loan)
 		}
@@ -68,12 +64,11 @@ func (l *ledger) lend(out func(guest string, loan protocol.Loan)) (lent int64) {
 
 // running returns the windows of the limits that bind, shortest first.
 func (l *ledger) running() (all []quota.Window) {
-	for i := range l.accounts {
-		if a := &l.accounts[i]; a.binds {
+	for _, a := range l.accounts {
+		if a.binds {
 			all = append(all, a.window)
 		}
 	}
-	slices.SortFunc(all, func(a, b quota.Window) int { return int(a.Length - b.Length) })
 	return all
 }
 
@@ -82,24 +77,22 @@ func (l *ledger) running() (all []quota.Window) {
 // shares are the host's: whoever it is, it lends no more in any window.
 func (l *ledger) borrow(host string, loan protocol.Loan, shares []int64) int64 {
 	if len(loan.Windows) == 0 || l.early || l.plan.Shape.Any() || !slices.Equal(loan.Windows, l.running()) ||
-		lentIn(l.hosts, host, loan.Windows[0]) > 0 {
+		l.hosts[lentIn{host, loan.Windows[0]}] > 0 {
 		return 0
 	}
 	for i, w := range loan.Windows {
-		loan.Permits = min(loan.Permits, shares[i]-lentIn(l.hosts, host, w))
+		loan.Permits = min(loan.Permits, shares[i]-l.hosts[lentIn{host, w}])
 	}
 	if loan.Permits <= 0 {
 		return 0
 	}
-	l.hosts = note(l.hosts, host, &loan)
+	l.hosts = l.hosts.with(host, &loan)
 	for i := range l.budgets {
 		l.budgets[i].lent += loan.Permits // the host has taken them
 	}
-	for i := range l.accounts {
-		if a := &l.accounts[i]; a.binds && a.bound != Unbounded {
-			a.lent += loan.Permits
-			a.bound += loan.Permits
-		}
+	for a := range l.bounded {
+		a.lent += loan.Permits
+		a.bound += loan.Permits
 	}
 	return loan.Permits
 }

@@ -3,6 +3,7 @@ package window
 import (
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/quota"
 )
 
 // Usage is the state of a gate at one instant.
@@ -14,10 +15,8 @@ type Usage struct {
 	WaitingFor int64 // permits that they want
 	Head       int64 // permits that the first of them wants
 	HeadAt     int64 // monotonic instant at which it will have them; Forever: not known
-	// Limits are those that bind, shortest window first.
+	// Limits are those that bind, shortest window first, and then the budgets.
 	Limits []LimitUsage
-	// Budgets are those that bind.
-	Budgets []protocol.BudgetUse
 }
 
 // LimitUsage is the use of one limit.
@@ -30,6 +29,8 @@ type LimitUsage struct {
 	// do not bind, it is the one at whose end the next permit comes back; Used are
 	// then the permits that count against the share.
 	Start, End int64
+	// Budget is nil for other limits. What is taken of it is the Share.
+	Budget *protocol.BudgetUse
 }
 
 // Usage returns the state of the gate at the instant at.
@@ -41,7 +42,7 @@ func (g *Gate) Usage(at clock.Instant) Usage {
 	u := Usage{
 		Issued: g.mu.issued + taken, OverIssued: l.overIssued, Debt: l.debt,
 		Waiting: q.length, WaitingFor: q.permits, Head: g.headLocked(), HeadAt: Forever,
-		Limits: make([]LimitUsage, 0, len(l.plan.Limits)), Budgets: g.budgetsLocked(),
+		Limits: make([]LimitUsage, 0, len(l.plan.Limits)),
 	}
 	r := g.mu.forecast.spare()
 	if r.now(g); u.Head > 0 && g.planLocked().Known {
@@ -53,6 +54,13 @@ func (g *Gate) Usage(at clock.Instant) Usage {
 	for _, limit := range l.plan.Limits {
 		a, booked := l.find(limit.Window.Length), r.ledger.find(limit.Window.Length)
 		u.Limits = append(u.Limits, a.usage(l, limit, booked, taken))
+	}
+	for _, b := range g.budgetsLocked() {
+		w := quota.Window{Length: b.Window, Index: b.Start / int64(b.Window)}
+		u.Limits = append(u.Limits, LimitUsage{
+			Limit: Limit{Window: w, Limit: b.Permits, Total: b.Permits},
+			Share: b.Taken, Used: b.Used, Left: max(0, b.Taken-b.Used), Start: b.Start, End: b.End, Budget: &b,
+		})
 	}
 	return u
 }

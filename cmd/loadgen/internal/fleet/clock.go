@@ -61,7 +61,7 @@ func (o *ownClock) look() {
 	if _, known := o.measured.Measured(); !known {
 		return
 	}
-	bound, _ := o.measured.Error()
+	bound, _ := o.measured.ErrorAt(o.measured.Mono())
 	o.off, o.known = max(o.off, o.measured.Ahead().Abs()+bound), true
 }
 
