@@ -194,7 +194,7 @@ func (l *Limiter) AcquireFunc(n int64, maxWait time.Duration, f func(Permit, err
 	w := &window.Waiter{Owner: l.id, Payload: f}
 	w.Want(n)
 	if n <= 0 {
-		k.dispatch.add(k, w, window.Grant{}, window.Limited, false)
+		k.dispatch.add(k, w, &window.Outcome{Verdict: window.Limited})
 		return Waiter{}
 	}
 	began := k.clock.Mono()
@@ -213,7 +213,7 @@ func (l *Limiter) AcquireFunc(n int64, maxWait time.Duration, f func(Permit, err
 		return Waiter{k, w}
 	}
 	w.Payload = f // it did not wait
-	k.dispatch.add(k, w, g, v, maxWait > 0)
+	k.dispatch.add(k, w, &window.Outcome{Grant: g, Verdict: v, Waited: maxWait > 0})
 	return Waiter{}
 }
 

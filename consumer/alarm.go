@@ -9,7 +9,8 @@ import (
 	"github.com/quotient-limiter/quotient/internal/clock"
 )
 
-// alarm is the one timer of a limiter. It runs only while callers wait.
+// alarm is the one timer of a limiter. It runs only while callers wait. Make one with
+// begin.
 type alarm struct {
 	fire func()
 
@@ -21,6 +22,12 @@ type alarm struct {
 	mu    sync.Mutex
 	timer *time.Timer
 	over  bool
+}
+
+func (a *alarm) begin(fire func()) {
+	a.fire, a.timer = fire, time.AfterFunc(math.MaxInt64, a.ring)
+	a.timer.Stop()
+	a.armed.Store(math.MaxInt64)
 }
 
 // set makes sure that the alarm goes off at the instant wake or before;
@@ -35,12 +42,7 @@ func (a *alarm) set(c *clock.Clock, wake int64) {
 		return
 	}
 	a.armed.Store(wake)
-	delay := time.Duration(max(0, wake-c.Mono()))
-	if a.timer == nil {
-		a.timer = time.AfterFunc(delay, a.ring)
-	} else {
-		a.timer.Reset(delay)
-	}
+	a.timer.Reset(time.Duration(max(0, wake-c.Mono())))
 }
 
 func (a *alarm) ring() {
@@ -57,7 +59,5 @@ func (a *alarm) stop() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.over = true
-	if a.timer != nil {
-		a.timer.Stop()
-	}
+	a.timer.Stop()
 }

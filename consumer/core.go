@@ -3,7 +3,6 @@ package consumer
 import (
 	"fmt"
 	"log/slog"
-	"math"
 	"reflect"
 	"slices"
 	"sync"
@@ -83,8 +82,7 @@ func newCore(provider string, c *clock.Clock, o Options) *core {
 		default:
 		}
 	}
-	k.alarm.fire = k.tick
-	k.alarm.armed.Store(math.MaxInt64)
+	k.alarm.begin(k.tick)
 	k.parked.New = newParked
 	k.mu.planner = share.Planner{Clock: c}
 	k.mu.changed = make(chan struct{})

@@ -13,21 +13,23 @@ func (k *core) decided(w *window.Waiter, g window.Grant, v window.Verdict) {
 	if !k.told.Load() {
 		k.told.Store(true)
 	}
+	o := window.Outcome{Grant: g, Verdict: v, Waited: true}
 	switch p := w.Payload.(type) {
 	case chan struct{}:
-		w.Outcome = k.outcome.share(g, v, true)
+		w.Outcome = k.outcome.share(&o)
 		p <- struct{}{}
 	case func(Permit, error):
-		k.dispatch.add(k, w, g, v, true)
+		k.dispatch.add(k, w, &o)
 	}
 }
 
 // lastOutcome is the newest outcome: all that are told it share its memory.
 type lastOutcome struct{ *window.Outcome }
 
-func (l *lastOutcome) share(g window.Grant, v window.Verdict, waited bool) *window.Outcome {
-	if o := l.Outcome; o == nil || !o.Is(g, v) || o.Waited != waited {
-		l.Outcome = &window.Outcome{Grant: g, Verdict: v, Waited: waited}
+func (l *lastOutcome) share(o *window.Outcome) *window.Outcome {
+	if l.Outcome == nil || *l.Outcome != *o {
+		shared := *o
+		l.Outcome = &shared
 	}
 	return l.Outcome
 }
@@ -43,10 +45,10 @@ type dispatcher struct {
 	running     bool
 }
 
-func (d *dispatcher) add(k *core, w *window.Waiter, g window.Grant, v window.Verdict, waited bool) {
+func (d *dispatcher) add(k *core, w *window.Waiter, o *window.Outcome) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	w.Outcome = d.outcome.share(g, v, waited)
+	w.Outcome = d.outcome.share(o)
 	if d.first == nil {
 		d.first = w
 	} else {

@@ -163,7 +163,7 @@ func (k *core) explain(v window.Verdict, n int64) (Reason, error) {
 	case quota.StateClosed:
 		return ReasonClosed, named(ErrClosed, "")
 	case quota.StateStale:
-		rules := p.Rules(now.Mono, k.clock.Offset())
+		rules := p.Rules(now.Mono)
 		if _, wrong := p.ClockWrong(rules); wrong && rules.Outage == quota.OutageStop {
 			return ReasonStale, named(ErrStale, " (outage rule stop): the clock's error exceeds the policy's clock_error")
 		}

@@ -116,7 +116,7 @@ func (k *core) noteState(now clock.Instant) {
 func (k *core) noteClock(now clock.Instant) {
 	k.mu.Lock()
 	p := &k.mu.planner
-	r := p.Rules(now.Mono, k.clock.Offset())
+	r := p.Rules(now.Mono)
 	bound, wrong := p.ClockWrong(r)
 	changed := p.Started() && wrong != k.mu.clockWrong
 	if changed {

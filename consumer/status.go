@@ -177,7 +177,7 @@ func (k *core) problemLocked(now clock.Instant, state quota.State) string {
 	case share.ReasonLeft:
 		return "has left"
 	}
-	rules := p.Rules(now.Mono, k.clock.Offset())
+	rules := p.Rules(now.Mono)
 	if bound, wrong := p.ClockWrong(rules); wrong {
 		return fmt.Sprintf("the clock may be off by %v, more than the policy's clock_error of %v: mend the host's clock, name nearer NTP servers, or raise clock_error",
 			bound.Round(time.Millisecond), rules.ClockError)

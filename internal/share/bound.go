@@ -93,17 +93,14 @@ type Rules struct {
 	GuardAuto time.Duration
 	// Outage is the newest view's, or the default.
 	Outage quota.Outage
-	// Longest is the longest window length that binds now or is announced, where a
-	// guard follows the clock; 0 elsewhere.
-	Longest time.Duration
 }
 
 // Rules returns the rules at the instant now. A view counts for its own S after
 // it was replaced. Before the first Reset they are the defaults.
-func (h *History) Rules(now, offset int64) Rules {
+func (h *History) Rules(now int64) Rules {
 	newest := h.newest()
 	own := &newest.rules
-	r := Rules{own.Settle, own.Freshness, own.Guard, own.ClockError, newest.autoGuard(), own.Outage, 0}
+	r := Rules{own.Settle, own.Freshness, own.Guard, own.ClockError, newest.autoGuard(), own.Outage}
 	for _, t := range h.terms {
 		if t.end >= sub(now, int64(t.rules.Settle)) {
 			r.Settle = max(r.Settle, t.rules.Settle)
@@ -115,12 +112,6 @@ func (h *History) Rules(now, offset int64) Rules {
 		}
 		r.Freshness, r.ClockError = min(r.Freshness, t.rules.Freshness), min(r.ClockError, t.rules.ClockError)
 		r.Guard, r.GuardAuto = max(r.Guard, t.rules.Guard), max(r.GuardAuto, t.autoGuard())
-	}
-	if r.GuardAuto == 0 {
-		return r
-	}
-	for _, length := range append(h.Lengths(now, offset), newest.lengths...) {
-		r.Longest = max(r.Longest, length)
 	}
 	return r
 }

@@ -2,7 +2,6 @@ package share
 
 import (
 	"maps"
-	"math"
 	"slices"
 
 	"github.com/quotient-limiter/quotient/quota"
@@ -50,9 +49,8 @@ func (p *Planner) grown(now int64) {
 // SharesOf returns an instance's shares of some windows by the newest view.
 func (h *History) SharesOf(id string, windows []quota.Window) []int64 {
 	shares := make([]int64, len(windows))
-	newest := History{started: true, self: id, members: h.members, terms: []span{{h.newest(), math.MaxInt64}}}
 	for i, w := range windows {
-		shares[i] = newest.tally(w, 0).newest.Permits
+		shares[i] = count(h.newest(), w, id, h.members).value().Permits
 	}
 	return shares
 }

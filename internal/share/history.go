@@ -125,7 +125,7 @@ func (m *member) takesPart(wall int64) bool { return m.from <= wall && wall < m.
 func (h *History) Reset(at, since int64, self string, v protocol.View) {
 	*h = History{
 		started: true, self: self, began: since, resumed: at, since: since, until: math.MaxInt64,
-		revision: v.Revision, members: make(map[string]*member, len(v.Instances)), newcomers: map[string]*member{},
+		revision: v.Revision, members: make(map[string]*member, len(v.Instances)), newcomers: map[string]*member{}, tallies: map[quota.Window]*tally{},
 		terms: []span{{newTerms(v.Policy, v.PolicyRevision, v.Level, v.Pace), math.MaxInt64}},
 	}
 	for i := range v.Instances {

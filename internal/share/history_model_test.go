@@ -316,7 +316,7 @@ func TestExtremeTimes(t *testing.T) {
 					if b.Permits > 0 && now < reset {
 						t.Errorf("reset %d now %d offset %d index %d: %+v before the history", reset, now, offset, index, b)
 					}
-					h.Rules(now, offset)
+					h.Rules(now)
 				}
 			}
 		}

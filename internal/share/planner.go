@@ -117,7 +117,7 @@ func (p *Planner) Plan(at clock.Instant) window.Plan {
 	}
 	p.Clock.Observe(at)
 	p.offset = p.Clock.Offset()
-	rules := p.Rules(at.Mono, p.offset)
+	rules := p.Rules(at.Mono)
 	proof, stale := p.proofBy(rules), !p.fresh(at, rules)
 	if p.stale = stale && !proof.Strict; p.stale {
 		p.frozen = p.proof.Mono - int64(rules.Settle)
@@ -139,7 +139,7 @@ func (p *Planner) Foresee(mono int64) window.Plan {
 	if !p.Started() {
 		return window.Plan{Until: window.Forever}
 	}
-	return p.plan(mono, p.Rules(mono, p.offset))
+	return p.plan(mono, p.Rules(mono))
 }
 
 // fresh reports whether the proof lasts at the instant at.
@@ -165,7 +165,11 @@ func (p *Planner) proofBy(r Rules) window.Proof {
 func (p *Planner) guard(r Rules, now int64) int64 {
 	guard := r.Guard
 	if r.GuardAuto > 0 {
-		bound, known := p.Clock.ErrorAt(now + int64(r.Longest))
+		longest := time.Duration(0)
+		for _, length := range append(p.Lengths(now, p.offset), p.newest().lengths...) {
+			longest = max(longest, length)
+		}
+		bound, known := p.Clock.ErrorAt(now + int64(longest))
 		if !known {
 			bound = r.GuardAuto
 		}
@@ -289,7 +293,7 @@ func (p *Planner) State(at clock.Instant) quota.State {
 	if policy.Mode == quota.ModePause {
 		return quota.StatePaused
 	}
-	if p.proved && !p.fresh(at, p.Rules(at.Mono, p.offset)) {
+	if p.proved && !p.fresh(at, p.Rules(at.Mono)) {
 		return quota.StateStale
 	}
 	if at.Mono < p.paused {

@@ -119,10 +119,10 @@ func TestChangeOfSettleActsAsTheLargerForTheLonger(t *testing.T) {
 	check(t, &h, 22, 22_000, share.NotFrozen, 5, share.ReasonShare)
 	check(t, &h, 30, 30_000, share.NotFrozen, 5, share.ReasonShare) // 20 s is start - 10 s
 	check(t, &h, 31, 31_000, share.NotFrozen, 10, share.ReasonShare)
-	if r := h.Rules(25_000*ms, 0); r.Settle != 10*time.Second || r.Freshness != 500*time.Millisecond {
+	if r := h.Rules(25_000 * ms); r.Settle != 10*time.Second || r.Freshness != 500*time.Millisecond {
 		t.Errorf("rules while the longer one acts: %+v", r)
 	}
-	if r := h.Rules(31_000*ms, 0); r.Settle != time.Second {
+	if r := h.Rules(31_000 * ms); r.Settle != time.Second {
 		t.Errorf("rules after it: %+v", r)
 	}
 }

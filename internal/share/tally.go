@@ -46,8 +46,8 @@ func (c *lots) value() Bound {
 func (h *History) tally(w quota.Window, low int64) *tally {
 	t := h.tallies[w]
 	if t == nil || t.low != low || !t.shaped && h.shaped() {
-		if h.tallies == nil || len(h.tallies) == maxTallies {
-			h.tallies = map[quota.Window]*tally{}
+		if len(h.tallies) == maxTallies {
+			clear(h.tallies)
 		}
 		t = h.count(w, low)
 		h.tallies[w] = t

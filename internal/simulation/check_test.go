@@ -115,7 +115,7 @@ func (h *host) starved(now clock.Instant) {
 	offset := h.Offset()
 	w := quota.WindowAt(p.Limits[0].Window, now.Mono+offset)
 	start := w.Start() - offset
-	mono, wall := h.planner.FreshUntil(h.planner.Rules(now.Mono, offset))
+	mono, wall := h.planner.FreshUntil(h.planner.Rules(now.Mono))
 	settle := p.Settle
 	if h.unset { // what the default S looks back to
 		settle = max(settle, quota.DefaultSettle)

@@ -131,7 +131,7 @@ func (h *host) ringAtEnd() {
 		return
 	}
 	now := h.read()
-	age := h.planner.Rules(now.Mono, h.Offset()).Freshness
+	age := h.planner.Rules(now.Mono).Freshness
 	if proof, ok := h.planner.Proved(); ok {
 		h.at(h.now+max(0, proof.Mono+int64(age)-now.Mono), func() {
 			if p, _ := h.planner.Proved(); p == proof {
@@ -337,7 +337,7 @@ func (h *host) holds() bool {
 		return false
 	}
 	now := h.read()
-	rules := h.planner.Rules(now.Mono, h.Offset())
+	rules := h.planner.Rules(now.Mono)
 	mono, wall := h.planner.FreshUntil(rules)
 	return (now.Mono >= mono || now.Wall >= wall) && (rules.Outage == quota.OutageHold || h.later != nil)
 }

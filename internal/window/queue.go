@@ -32,12 +32,6 @@ type Outcome struct {
 	Waited  bool // it was ready to wait
 }
 
-// Is reports whether o is of that grant and verdict. Comparing the fields in
-// place is cheaper than comparing the structs, and done for every waiter.
-func (o *Outcome) Is(g Grant, v Verdict) bool {
-	return o.Verdict == v && o.Grant.Epoch == g.Epoch && o.Grant.At == g.At && o.Grant.Start == g.Start && o.Grant.End == g.End
-}
-
 // N returns the number of permits that the waiter wants.
 func (w *Waiter) N() int64 { return w.n }
 
