@@ -87,13 +87,6 @@ func (l *Limiter) Wait(ctx context.Context) error { return l.Acquire(ctx, Foreve
 //
 // Waiting only parks the goroutine. Callers are served in the order in which they came.
 func (l *Limiter) Acquire(ctx context.Context, maxWait time.Duration) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	k := l.core
-	if s := k.gate.Segment(); !s.Strict && !l.closed.Load() && s.Take(k.clock.Mono(), 1) { // as take does, without a call
-		return nil
-	}
 	_, err := l.acquire(ctx, 1, maxWait)
 	return err
 }
