@@ -131,14 +131,15 @@ func TestAnAskIsWrittenOnWhatIsThere(t *testing.T) {
 	}
 	await.Until(t, "the key is seen", seen(p, 1))
 	p.locked(func() bool { p.asking.Backoff, p.asking.Revision = protocol.Backoff{}, 1; return true })() // as if it had not seen it yet
-	if writes, again := p.put(ask(20 * time.Second)); writes != 2 || again {
+	longer := ask(20 * time.Second)
+	if writes, again := p.put(longer); writes != 2 || again {
 		t.Errorf("%d writes, again: %v", writes, again)
 	}
 	if s, err := f.admin.Get(t.Context(), "p"); err != nil || len(s.Backoff.Asks) != 2 {
 		t.Errorf("%+v, %v", s.Backoff, err)
 	}
 	await.Until(t, "its own write is seen", p.locked(func() bool { return len(p.asking.Asks) == 2 }))
-	if writes, again := p.put(ask(20 * time.Second)); writes != 0 || again {
+	if writes, again := p.put(longer); writes != 0 || again {
 		t.Errorf("what adds nothing: %d writes, again: %v", writes, again)
 	}
 }
