@@ -45,11 +45,12 @@ func deafThroughCut(p *plan, r *rand.Rand, t int64, who int) []event {
 	return []event{raised(p, t), {at: t, do: doHang, who: who, d: p.lasting(r)}, {at: t + 1 + r.Int64N(150*ms), do: doPolicy, n: low}}
 }
 
-// quitSlowly: an instance closes while etcd answers it slowly.
+// quitSlowly: an instance closes while etcd answers it slowly, and its watch hangs.
 func quitSlowly(p *plan, r *rand.Rand, t int64, who int) []event {
+	quit := t + 300*ms + r.Int64N(200*ms)
 	return []event{
 		raised(p, t), {at: t, do: doSlow, who: who, d: 1500 * ms, n: 150*ms + r.Int64N(200*ms)},
-		{at: t + 300*ms + r.Int64N(200*ms), do: doQuit, who: who},
+		{at: quit - ms, do: doHang, who: who, d: 600 * ms}, {at: quit, do: doQuit, who: who},
 	}
 }
 
@@ -65,7 +66,8 @@ func resetThroughCut(p *plan, r *rand.Rand, t int64, who int) []event {
 func relisted(p *plan, r *rand.Rand, t int64, who int) []event {
 	return []event{
 		{at: t - 3*int64(p.policy.Settle), do: doPolicy, n: low}, {at: t, do: doHang, who: who, d: 200*ms + r.Int64N(200*ms)},
-		{at: t + 20*ms, do: doPolicy, n: high}, {at: t + 80*ms, do: doCompact}, {at: t + 90*ms, do: doReset, who: who},
+		{at: t + 20*ms, do: doPolicy, n: high - 1}, {at: t + 60*ms, do: doPolicy, n: high},
+		{at: t + 110*ms, do: doCompact}, {at: t + 120*ms, do: doReset, who: who},
 	}
 }
 
