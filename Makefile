@@ -53,6 +53,7 @@ dashboard-load: ## what 20 providers and 1,000 instances cost the dashboard; nee
 
 mutants: ## builds the code with one safeguard taken out after another, and sees that the simulation notices
 	go test ./internal/simulation ./internal/simulation/large -run 'TestMutantsAreCaught|TestSmallHistoriesCatch|TestItNotices' -patched -timeout 0
+	go test ./internal/shipped -run '^TestMutantsAreCaught$$' -mutants . -timeout 0 -v
 
 hunt: ## runs the tests of consumer, window, share and coordinator against each of their mutants, for half an hour; HUNT chooses by name
 	go test ./consumer -run '^TestMutants$$' -mutants '$(or $(HUNT),.)' -timeout 0 -v
@@ -60,6 +61,7 @@ hunt: ## runs the tests of consumer, window, share and coordinator against each 
 
 simulate: ## random histories of faults on all processors, for SIMULATE_FOR (default 10m)
 	go test ./internal/simulation -run TestForLong -v -timeout 0 -for $(or $(SIMULATE_FOR),10m) $(SIMULATE_FLAGS)
+	go test ./internal/shipped -run TestForLong -v -timeout 0 -for $(or $(SIMULATE_FOR),10m)
 
 ci: ## all that must hold before a change is merged
 	.ci/run
