@@ -273,7 +273,12 @@ function drawDetail() {
   text($("pause"), mode === "pause" ? "Resume" : "Pause");
   facts($("facts"), [["Limits", p ? p.limits.replaceAll(",", ", ") : "–"], ...(d.pace ? [["Pace", d.pace]] : []), ["Issued/s", number(row?.issued)], [row?.shadowed ? "Refused but let pass/s" : "Refused/s", number(row?.shadowed || row?.refused)],
     ["Waiting", number(row?.waiting)], ["Applied by", row ? row.applied + " of " + row.instances : "–"], ["Sum of shares", number(d.sum_of_shares)]]);
-  fill($("budgets"), d.budgets, () => { const li = el("li"); li.append(el("meter"), el("span")); return li; }, (li, b) => {
+  fill($("budgets"), d.budgets, () => {
+    const li = el("li"), bar = el("meter");
+    bar.setAttribute("aria-hidden", "true"); // the words say the same
+    li.append(bar, el("span"));
+    return li;
+  }, (li, b) => {
     li.firstChild.max = b.permits;
     li.firstChild.value = b.left;
     text(li.lastChild, number(b.left) + " of " + shown(b.limit) + " left until " + dateTime(b.end));
