@@ -117,9 +117,6 @@ Proof.
 Qed.
 
 (* Counting. *)
-Lemma count_app f l m : count f (l ++ m) = (count f l + count f m)%nat.
-Proof. unfold count. rewrite filter_app, app_length. reflexivity. Qed.
-
 Lemma count_cons f p l : count f (p :: l) = ((if f p then 1 else 0) + count f l)%nat.
 Proof. unfold count. simpl. destruct (f p); reflexivity. Qed.
 

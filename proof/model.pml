@@ -5,9 +5,10 @@
    in which the sum is above the total. So neither the rule nor the model is vacuous.
 
    Time goes in ticks. In each the store may commit one revision, and then each instance
-   has its turn. A window is 2 ticks and S' is 1. Clocks differ by at most 1, which is 2e,
-   and run at the same rate. So the timing rule demands S = 2. Window k starts at local
-   time 2k + 2, and its lookback at local time 2k, when the window before starts.
+   has its turn. A window is 2 ticks and S' is 1. One clock may be 1 ahead of the others,
+   which is 2e, and all run at the same rate. So the timing rule demands S = 2. Window k
+   starts at local time 2k + 2, and its lookback at local time 2k, when the window before
+   starts. There is no guard, and the sum is that of windows by index.
 
    An instance issues as much as it may as soon as it may. Nothing that others do depends
    on it, so this exceeds the total if anything does. */
