@@ -13,7 +13,7 @@ const low, high = 1, 40
 
 // dramas are the plots, any of which may be part of a history. Each begins with a high
 // total, and lasts less than five seconds.
-var dramas = []drama{relisted, asleepThroughCut, slowThroughCut, deafThroughCut, quitSlowly, resetThroughCut, removedAlive}
+var dramas = []drama{lapsed, relisted, asleepThroughCut, slowThroughCut, deafThroughCut, quitSlowly, resetThroughCut, removedAlive}
 
 // raised is the total set to high, in force when the plot begins.
 func raised(p *plan, t int64) event {
@@ -60,6 +60,11 @@ func resetThroughCut(p *plan, r *rand.Rand, t int64, who int) []event {
 		raised(p, t), {at: t, do: doHang, who: who, d: 100 * ms}, {at: t + 20*ms, do: doPolicy, n: low},
 		{at: t + 60*ms + r.Int64N(60*ms), do: doReset, who: who},
 	}
+}
+
+// lapsed: an instance is cut off until its lease has run out.
+func lapsed(_ *plan, r *rand.Rand, t int64, who int) []event {
+	return []event{{at: t, do: doCut, who: who, d: 2700*ms + r.Int64N(500*ms)}}
 }
 
 // relisted: what a watch has to tell is forgotten, and so is the time before a raise.
