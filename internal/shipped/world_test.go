@@ -38,7 +38,7 @@ type world struct {
 	keep      bool
 	instances []*instance
 	grants    []grant
-	late      []string // callers that were not answered in time
+	late      []string // callers that were not answered in time, instances that do not settle
 	stats     stats
 	wg        sync.WaitGroup
 }
@@ -118,6 +118,7 @@ func play(t *testing.T, p *plan, keep bool) *world {
 	w.until(p.healed)
 	w.heal()
 	w.until(p.end)
+	w.settles()
 	for _, i := range w.all() {
 		w.wg.Go(i.close)
 	}
@@ -132,6 +133,20 @@ func play(t *testing.T, p *plan, keep bool) *world {
 		panic("something does not end") // the bubble would not either
 	}
 	return w
+}
+
+// settles checks that every instance that lives is active, long after the last fault.
+func (w *world) settles() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, i := range w.instances {
+		if w.settled > w.end || i.crashed || i.leaving {
+			continue
+		}
+		if st := i.limiter.Status(); st.State != quota.StateActive {
+			w.late = append(w.late, fmt.Sprintf("%s is %s: %s", i.name, st.State, st.Problem))
+		}
+	}
 }
 
 // until lets true time pass.
