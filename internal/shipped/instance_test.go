@@ -204,8 +204,12 @@ func (i *instance) stand(d int64) {
 	i.link.block(&i.link.stands, d)
 	r := rand.New(rand.NewPCG(w.seed, uint64(w.now())))
 	w.at(w.now()+d, func() {
-		for i.running() && r.IntN(4) > 0 {
-			i.takeOnce(r)
+		for i.running() && r.IntN(12) > 0 {
+			if r.IntN(4) == 0 {
+				i.takeOnce(r)
+			} else if p, err := i.limiter.Take(context.Background(), 1, 0); err == nil {
+				i.granted(p)
+			}
 		}
 	})
 }
