@@ -17,7 +17,9 @@ func ofFleet(t *testing.T, policy quota.Policy, n int) (*stub, *Limiter) {
 	t.Helper()
 	s := &stub{clock: clock.New()}
 	l := open(t, s, Options{})
-	policy.Limits = policyOf(t, "100/s").Limits
+	if policy.Limits == nil {
+		policy.Limits = policyOf(t, "100/s").Limits
+	}
 	policy.Outage = quota.OutageHold
 	s.tell(1, withDefaults(policy), n)
 	time.Sleep(5 * time.Second)
@@ -168,6 +170,25 @@ func TestAPauseEndsWithAWarmUp(t *testing.T) {
 			t.Errorf("%d permits, and nothing was paused", got)
 		}
 	})
+}
+
+// Without a warm-up the share returns in two seconds, but at once in longer windows.
+func TestAPauseEndsByStepsWithoutAWarmUp(t *testing.T) {
+	for length, want := range map[time.Duration][]int64{time.Second: {33, 66, 100}, 2 * time.Second: {100, 100, 100}} {
+		synctest.Test(t, func(t *testing.T) {
+			s, l := ofFleet(t, quota.Policy{Limits: []quota.Limit{{Permits: 100, Window: length}}}, 1)
+			time.Sleep(time.Until(time.Now().Truncate(length).Add(10 * length)))
+			l.PushBack(3*length, "429")
+			var got []int64
+			for time.Sleep(3 * length); len(got) < len(want); time.Sleep(length) {
+				s.prove()
+				got = append(got, l.TryTake(1000).N())
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("windows of %v: after the pause %v, want %v", length, got, want)
+			}
+		})
+	}
 }
 
 func TestRefusalRate(t *testing.T) {

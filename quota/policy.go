@@ -157,7 +157,8 @@ type Policy struct {
 	Burst int64 `json:"burst,omitempty"`
 	// WarmUp is the time in which the share of an instance that has just started, or was
 	// held back, grows from a third to the whole; 100 ms to 1 h, 0 for none. Others do
-	// not issue the rest.
+	// not issue the rest. With 0, windows of up to a second take two seconds after a
+	// provider's pause.
 	WarmUp time.Duration `json:"-"`
 	// Backoff is default BackoffFleet. A policy in JSON without it is of an older version
 	// and has BackoffInstance.

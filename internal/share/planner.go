@@ -42,6 +42,7 @@ type Planner struct {
 	// warmFrom is when this instance first had a share, if warm.
 	warm     bool
 	warmFrom int64
+	heldBack bool // the latest warm-up is that after a pause
 }
 
 // Reset starts a new history, as History.Reset. The proof of the old one is gone.
@@ -77,10 +78,10 @@ func (p *Planner) Prove(sent clock.Instant) (news bool) {
 func (p *Planner) Proved() (sent clock.Instant, ok bool) { return p.proof, p.proved }
 
 // PauseUntil makes plans issue nothing before a monotonic instant. With warm, a warm-up
-// begins again at it.
+// begins again at it: windows of up to a second have one also if the policy has none.
 func (p *Planner) PauseUntil(mono int64, warm bool) {
 	if p.paused = mono; warm {
-		p.warmFrom = mono
+		p.warmFrom, p.heldBack = mono, true
 	}
 }
 
@@ -249,19 +250,26 @@ func (p *Planner) Bound(w quota.Window, now int64) Bound {
 	return p.History.Bound(w, now, p.offset, frozen)
 }
 
-// coldest is the part of its share that a fresh instance begins with: one in
-// coldest.
-const coldest = 3
+const (
+	// coldest is the part of its share that a fresh instance begins with: one in coldest.
+	coldest = 3
+	// comeback is the warm-up after a pause where the policy has none. Windows longer than
+	// half of it have none: a third of a minute's share would be more of a pause.
+	comeback = 2 * time.Second
+)
 
 // warmed returns the part of a share that a warm-up leaves in window w: at first a
 // third, growing linearly to the whole, as Guava's warming-up limiter begins; at
 // least one permit, if there is one. The first share that there is begins the
 // warm-up, once for an instance.
 func (p *Planner) warmed(share int64, w quota.Window, policy *quota.Policy) int64 {
-	if share <= 0 || share == Unbounded || policy == nil || policy.WarmUp <= 0 {
+	if share <= 0 || share == Unbounded || policy == nil {
 		return share
 	}
 	span, age := int64(policy.WarmUp), int64(0)
+	if span == 0 && p.heldBack && 2*w.Length <= comeback {
+		span = int64(comeback)
+	}
 	if p.warm {
 		age = max(0, w.Start()-p.offset-p.warmFrom)
 	}

@@ -226,12 +226,13 @@ func (h *host) pause(warm bool) {
 	h.ringAtEnd()
 }
 
-// pausedIn reports whether any host is held back in some of a window.
+// pausedIn reports whether any host is held back in some of a window, or warms up again
+// after that.
 func (w *world) pausedIn(win quota.Window) bool {
 	from, to := win.Start()-epoch-w.e, win.End()-epoch+w.e
 	for _, h := range w.hosts {
 		for _, s := range h.spans {
-			if s.from < to && from < s.to {
+			if s.from < to && from < s.to+2000*ms {
 				return true
 			}
 		}

@@ -247,9 +247,7 @@ var patches = mutant.Table{
 		return window.Forever, window.Forever
 	}
 	return p.proof.Mono + int64(r.Freshness)`},
-		{File: "internal/share/planner.go", Old: `	warmFrom int64
-}
-`, New: `	warmFrom int64
+		{File: "internal/share/planner.go", Old: "	heldBack bool // the latest warm-up is that after a pause\n}\n", New: `	heldBack bool
 	expired  bool
 }
 
