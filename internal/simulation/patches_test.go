@@ -148,7 +148,7 @@ var patches = mutant.Table{
 `},
 	}},
 	{Name: "LoanInAnyWindow", Wrong: "uses a loan in whatever windows run", Edits: []mutant.Edit{
-		{File: "internal/window/loan.go", Old: ` || !slices.Equal(loan.Windows, l.running()) ||`, New: ` ||`},
+		{File: "internal/window/loan.go", Old: ` || !slices.Equal(loan.Windows, l.running()) ||`, New: ` || slices.Equal(loan.Windows, nil) ||`},
 	}},
 	{Name: "LoanNotCharged", Wrong: "lends permits and uses them too", Edits: []mutant.Edit{
 		{File: "internal/window/loan.go", Old: `		l.charge(n, l.now)
