@@ -53,9 +53,9 @@ dashboard-load: ## what 20 providers and 1,000 instances cost the dashboard; nee
 
 mutants: ## builds the code with one safeguard taken out after another, and sees that the simulation notices
 	go test ./internal/simulation ./internal/simulation/large -run 'TestMutantsAreCaught|TestSmallHistoriesCatch|TestItNotices' -patched -timeout 0
-	go test ./internal/shipped -run '^TestMutantsAreCaught$$' -mutants . -timeout 0 -v
 
-hunt: ## runs the tests of consumer, window, share and coordinator against each of their mutants, for half an hour; HUNT chooses by name
+hunt: ## runs the tests of consumer, window, share and coordinator, and the histories of the code that ships, against each of their mutants, for half an hour; HUNT chooses by name
+	go test ./internal/shipped -run '^TestMutantsAreCaught$$' -mutants '$(or $(HUNT),.)' -timeout 0 -v
 	go test ./consumer -run '^TestMutants$$' -mutants '$(or $(HUNT),.)' -timeout 0 -v
 	go test -tags load ./coordinator -run '^TestMutantsAreCaught$$' -mutants '$(or $(HUNT),.)' -timeout 0 -v
 
