@@ -130,7 +130,7 @@ func (p *Planner) Plan(at clock.Instant) window.Plan {
 	}
 	if !p.warm {
 		p.warm = slices.ContainsFunc(plan.Limits, func(l window.Limit) bool { return l.Permits > 0 && l.Permits != Unbounded })
-		p.warmFrom = at.Mono
+		p.warmFrom, p.heldBack = max(p.warmFrom, at.Mono), p.heldBack && p.warmFrom > at.Mono
 	}
 	return plan
 }
@@ -266,12 +266,11 @@ func (p *Planner) warmed(share int64, w quota.Window, policy *quota.Policy) int6
 	if share <= 0 || share == Unbounded || policy == nil {
 		return share
 	}
-	span, age := int64(policy.WarmUp), int64(0)
-	if span == 0 && p.heldBack && 2*w.Length <= comeback {
-		span = int64(comeback)
-	}
-	if p.warm {
-		age = max(0, w.Start()-p.offset-p.warmFrom)
+	span, age := int64(policy.WarmUp), max(0, w.Start()-p.offset-p.warmFrom)
+	if comeback := int64(comeback); span == 0 && p.heldBack && 2*int64(w.Length) <= comeback {
+		span = comeback
+	} else if !p.warm {
+		age = 0
 	}
 	if age >= span {
 		return share

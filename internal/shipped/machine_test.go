@@ -27,11 +27,17 @@ type machine struct {
 // rateBound is the largest error of the monotonic clock's rate, in ppm.
 const rateBound = 500
 
+// margin is for drift that is still being slewed away.
+const margin = 3 * ms
+
+// followsLeads says that e covers a lead of up to clock.StepThreshold, as after a
+// suspension, which corrected time follows slowly only.
+func followsLeads(e int64) bool { return e > clock.Tolerance+margin }
+
 // errorBound is how far operating systems' clocks may be off, so that corrected time is
-// off by at most e: it follows a lead of up to clock.StepThreshold slowly only.
+// off by at most e.
 func errorBound(e int64) int64 {
-	const margin = 3 * ms // for drift that is still being slewed away
-	if e > clock.Tolerance+margin {
+	if followsLeads(e) {
 		return e - clock.Tolerance - margin
 	}
 	return e * 6 / 10

@@ -232,7 +232,7 @@ func (w *world) pausedIn(win quota.Window) bool {
 	from, to := win.Start()-epoch-w.e, win.End()-epoch+w.e
 	for _, h := range w.hosts {
 		for _, s := range h.spans {
-			if s.from < to && from < s.to+2000*ms {
+			if s.from < to && from < s.to+2010*ms { // by clocks that run fast or slow
 				return true
 			}
 		}
