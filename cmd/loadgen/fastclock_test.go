@@ -16,7 +16,7 @@ func TestAFleetWithAFastClockIsNotHeld(t *testing.T) {
 	t.Parallel()
 	fast := mutant.Mutant{Name: "FastClock", Wrong: "the monotonic clock is 1.5 times too fast", Edits: []mutant.Edit{
 		{File: "internal/clock/clock.go", Old: "Mono: int64(now.Sub(c.anchor))", New: "Mono: int64(now.Sub(c.anchor)) * 3 / 2"},
-		{File: "internal/clock/clock.go", Old: "int64(time.Since(c.anchor)) }", New: "int64(time.Since(c.anchor)) * 3 / 2 }"},
+		{File: "internal/clock/clock.go", Old: "return int64(time.Since(c.anchor))\n", New: "return int64(time.Since(c.anchor)) * 3 / 2\n"},
 	}}
 	dir := t.TempDir()
 	root, err := mutant.Root()
