@@ -52,8 +52,8 @@ func TestANewcomerMissesNothing(t *testing.T) {
 	}
 }
 
-// TestAnEndedWatchSaysNothing: what is on its way when a watch ends is not taken. It may
-// be of a store that has been replaced.
+// TestAnEndedWatchSaysNothing: events on their way when a watch ends are not taken. They
+// may be of a store that has been replaced.
 func TestAnEndedWatchSaysNothing(t *testing.T) {
 	f := setup(t)
 	f.set("p", "10/s")

@@ -144,10 +144,11 @@ func number(reset any) float64 {
 
 // end returns the instant of a reset.
 func end(reset any) time.Time {
-	if n := number(reset); n < fromUnix {
+	n := number(reset)
+	if n < fromUnix {
 		return time.Now().Add(time.Duration(n * float64(time.Second)))
 	}
-	return time.Unix(int64(number(reset)), 0)
+	return time.Unix(int64(n), 0)
 }
 
 // atLeast returns how long a window of whole seconds is at least, by its reset; 0 if that

@@ -40,6 +40,21 @@ type spender struct {
 // windows. A part of one is a fifteenth.
 var spending = map[bool]quota.Limit{false: {Permits: 300, Window: 3 * time.Minute}, true: {Permits: 900, Window: 15 * time.Minute}}[long]
 
+// limit sets the limits, and returns a client and an Admin.
+func (s *spenders) limit() (*clientv3.Client, *coordinator.Admin) {
+	s.t.Helper()
+	client := s.connect(s.t)
+	admin, err := coordinator.NewAdmin(client, coordinator.AdminOptions{Prefix: prefix, Author: "test"})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	p := quota.Policy{Limits: []quota.Limit{{Permits: 20, Window: time.Second}, spending}}
+	if _, err := admin.Put(s.t.Context(), provider, p, coordinator.AnyRevision); err != nil {
+		s.t.Fatal(err)
+	}
+	return client, admin
+}
+
 func (s *spenders) join() {
 	s.t.Helper()
 	one := &spender{line: newLine(s.network)}
@@ -120,15 +135,7 @@ func TestIdlenessGivesPermitsBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, net *network) {
 		s := &spenders{network: net, t: t, issued: map[int64]int64{}}
 		defer s.end()
-		client := net.connect(t)
-		admin, err := coordinator.NewAdmin(client, coordinator.AdminOptions{Prefix: prefix, Author: "test"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		p := quota.Policy{Limits: []quota.Limit{{Permits: 20, Window: time.Second}, spending}}
-		if _, err := admin.Put(t.Context(), provider, p, coordinator.AnyRevision); err != nil {
-			t.Fatal(err)
-		}
+		_, admin := s.limit()
 		s.join()
 		pass(10 * time.Second)
 		inHand := func() int64 { return s.all[0].limiter.Status().Limits[1].Left }
@@ -154,15 +161,7 @@ func TestHoursOfALongLimit(t *testing.T) {
 	inBubble(t, func(t *testing.T, net *network) {
 		s := &spenders{network: net, t: t, issued: map[int64]int64{}, first: time.Now().UnixNano() / int64(spending.Window)}
 		defer s.end() // also after a failure: else the bubble's time goes on for ever
-		client := net.connect(t)
-		admin, err := coordinator.NewAdmin(client, coordinator.AdminOptions{Prefix: prefix, Author: "test"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		p := quota.Policy{Limits: []quota.Limit{{Permits: 20, Window: time.Second}, spending}}
-		if _, err := admin.Put(t.Context(), provider, p, coordinator.AnyRevision); err != nil {
-			t.Fatal(err)
-		}
+		client, _ := s.limit()
 		for range 4 {
 			s.join()
 		}

@@ -255,7 +255,7 @@ const (
 	coldest = 3
 	// comeback is the warm-up after a pause where the policy has none. Windows longer than
 	// half of it have none: a third of a minute's share would be more of a pause.
-	comeback = 2 * time.Second
+	comeback = int64(2 * time.Second)
 )
 
 // warmed returns the part of a share that a warm-up leaves in window w: at first a
@@ -267,7 +267,7 @@ func (p *Planner) warmed(share int64, w quota.Window, policy *quota.Policy) int6
 		return share
 	}
 	span, age := int64(policy.WarmUp), max(0, w.Start()-p.offset-p.warmFrom)
-	if comeback := int64(comeback); span == 0 && p.heldBack && 2*int64(w.Length) <= comeback {
+	if span == 0 && p.heldBack && 2*int64(w.Length) <= comeback {
 		span = comeback
 	} else if !p.warm {
 		age = 0

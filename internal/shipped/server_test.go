@@ -151,8 +151,8 @@ func (s *server) expire() {
 	}
 }
 
-// restore puts the store back by some revisions. What was on its way to clients by
-// streams still comes; nothing else does by these.
+// restore puts the store back by some revisions. The events on their way to clients by
+// streams still come; nothing else does by these.
 func (s *server) restore(back int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

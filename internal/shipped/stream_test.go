@@ -17,7 +17,7 @@ import (
 // stream is both ends of a gRPC stream: the client's, which is a grpc.ClientStream, and
 // the server's, which has watches. What goes either way keeps its order.
 type stream struct {
-	grpc.ClientStream // nil: what is not defined here is not used
+	grpc.ClientStream // nil: methods not defined here are not used
 
 	l    *link
 	ctx  context.Context

@@ -393,7 +393,7 @@ func (l *ledger) first(is func(*account) bool) *account {
 	return l.accounts[i]
 }
 
-// copyFrom makes l a copy of o that shares nothing with it but the plan. Its memory is
+// copyFrom makes l a copy of o that shares nothing with it that changes. Its memory is
 // used again.
 func (l *ledger) copyFrom(o *ledger) {
 	accounts, budgets := l.accounts, l.budgets

@@ -29,7 +29,7 @@ type LimitUsage struct {
 	// do not bind, it is the one at whose end the next permit comes back; Used are
 	// then the permits that count against the share.
 	Start, End int64
-	// Budget is nil for other limits. What is taken of it is the Share.
+	// Budget is nil for other limits. The permits taken of it are the Share.
 	Budget *protocol.BudgetUse
 }
 

@@ -82,6 +82,9 @@ func (c *Config) allLimits() [][]quota.Limit {
 // Now is the run's time, in nanoseconds since the Unix epoch.
 func (c *Config) Now() int64 { return time.Now().UnixNano() + int64(c.Ahead) }
 
+// Until is how long it is, by Now, until an instant.
+func (c *Config) Until(at int64) time.Duration { return time.Duration(at - c.Now()) }
+
 // SetAhead sets the run's clocks ahead, at its beginning, so that the longest limit's
 // window ends WindowOffset later.
 func (c *Config) SetAhead() {

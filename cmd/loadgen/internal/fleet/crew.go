@@ -181,7 +181,7 @@ func (c *crew) status() worker.Status {
 func (c *crew) depart(ctx context.Context, start int64) error {
 	next := 0 // the announced ones in turn, over all workers
 	for _, d := range c.c.Plan() {
-		if !pause(ctx, d.At-time.Duration(c.c.Now()-start)) {
+		if !pause(ctx, c.c.Until(start+int64(d.At))) {
 			return nil
 		}
 		if d.Crash {

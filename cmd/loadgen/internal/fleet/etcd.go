@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -105,7 +104,7 @@ func (e *etcd) befall(ctx context.Context, fault string) error {
 
 func (r *run) fault(ctx context.Context, start int64) error {
 	for _, f := range r.c.Faults {
-		if !pause(ctx, f.At-time.Duration(r.c.Now()-start)) {
+		if !pause(ctx, r.c.Until(start+int64(f.At))) {
 			return nil
 		}
 		r.event(f.Text)

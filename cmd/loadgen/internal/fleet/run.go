@@ -261,7 +261,7 @@ func (r *run) watch(ctx context.Context, end int64, each func(now int64, s worke
 // returns.
 func (r *run) change(ctx context.Context, start int64) error {
 	for _, ch := range r.c.Changes {
-		if !pause(ctx, ch.At-time.Duration(r.c.Now()-start)) {
+		if !pause(ctx, r.c.Until(start+int64(ch.At))) {
 			return nil
 		}
 		r.event("limit " + ch.Text)

@@ -152,11 +152,12 @@ func judgeFleet(c *Chart, f *coordinator.Fleet, now time.Time) {
 		c.add(level, "fleet", f.Provider, "set the provider's limits: quota-admin set "+f.Provider+" LIMITS",
 			"its provider states lower limits than the policy's %s: %s", quota.FormatLimits(f.Policy.Policy.LimitsAt(now.UnixNano())), strings.Join(learned, "; "))
 	}
-	if s := live.StatusOf(f, now); s.Limit != nil && s.SumOfShares > s.Limit.Permits {
+	s := live.StatusOf(f, now)
+	if s.Limit != nil && s.SumOfShares > s.Limit.Permits {
 		c.add(problem, "fleet", f.Provider, "check the roles that may write under the provider's keys (quota-admin roles list), and delete keys that no instance wrote",
 			"shares sum to %d, more than the total of %d", s.SumOfShares, s.Limit.Permits)
 	}
-	if s := live.StatusOf(f, now); s.Pace != "" {
+	if s.Pace != "" {
 		c.add(note, "fleet", f.Provider, "if it stays so, ask for more, or lower the limit: quota-admin set "+f.Provider+" "+s.Pace,
 			"the pace is %s, below the limit; when it last changed, %d of %d permits had been refused", s.Pace, f.Pace.Refused, f.Pace.Issued)
 	}
