@@ -179,5 +179,5 @@ func (p *membership) announcedStart(ctx context.Context) (from time.Time, others
 	if st.Problem != nil {
 		return from, others, nil
 	}
-	return protocol.FirstWindow(p.s.o.Clock.Wall(), &st.Policy), others, nil
+	return startAmong(int(others)+1, p.s.o.Clock.Wall(), &st.Policy), others, nil
 }

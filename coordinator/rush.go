@@ -6,6 +6,9 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/quota"
 )
 
 // A watch that keeps up gets a message for every change; one that lags gets the
@@ -14,8 +17,8 @@ import (
 // manyInstances or more a watch is kept closed for a little whenever more than
 // rushChanges have come in that time. It skips nothing: the watch opens again
 // where it left off, and every revision is a view of its own. It costs time: the view
-// lags by up to holdBack. So holdBack is less than the freshness leaves, and an end is
-// announced so much earlier.
+// lags by up to holdBack. So holdBack is less than the freshness leaves, and a start or an end
+// is announced so much earlier.
 const (
 	manyInstances = 100
 	mostHeldBack  = 750 * time.Millisecond
@@ -70,10 +73,24 @@ func (p *membership) holdBack() time.Duration {
 }
 
 func (p *membership) holdBackLocked() time.Duration {
-	if p.policy == nil || p.tracker.Instances() < manyInstances {
+	if p.policy == nil {
 		return 0
 	}
-	return min(mostHeldBack, p.policy.Settle/heldBackPart, p.policy.Freshness/heldBackPart)
+	return heldBack(p.tracker.Instances(), p.policy)
+}
+
+// heldBack is holdBack in a fleet of some instances under a policy.
+func heldBack(instances int, policy *quota.Policy) time.Duration {
+	if instances < manyInstances {
+		return 0
+	}
+	return min(mostHeldBack, policy.Settle/heldBackPart, policy.Freshness/heldBackPart)
+}
+
+// startAmong is the start that an instance announces at the instant now, in wall time, in
+// a fleet of some instances, itself included: their watches may be closed for a little.
+func startAmong(instances int, now int64, policy *quota.Policy) time.Time {
+	return protocol.FirstWindow(now+int64(heldBack(instances, policy)), policy)
 }
 
 // rush counts the changes that a watch delivers.

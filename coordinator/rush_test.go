@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/view"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -84,6 +85,23 @@ func TestWatchesAreHeldBackInLargeFleetsOnly(t *testing.T) {
 	p.policy = nil
 	if d := p.holdBack(); d != 0 {
 		t.Errorf("%v without a policy", d)
+	}
+}
+
+// A start that a watch tells later than S before it leaves a view in the lookback by which
+// instances that leave now still have their shares.
+func TestAStartIsAnnouncedBeforeWatchesAreHeldBack(t *testing.T) {
+	policy := quota.Policy{}.WithDefaults()
+	policy.Limits = []quota.Limit{{Permits: 100, Window: 10 * time.Millisecond}}
+	const now = int64(time.Hour)
+	for _, c := range []struct {
+		instances int
+		earlier   time.Duration
+	}{{1, 0}, {manyInstances - 1, 0}, {manyInstances, policy.Freshness / heldBackPart}, {10 * manyInstances, policy.Freshness / heldBackPart}} {
+		ahead := policy.Settle + 2*policy.ClockError + protocol.AnnounceAhead + c.earlier
+		if got := startAmong(c.instances, now, &policy).UnixNano() - now; got < int64(ahead) || got >= int64(ahead+policy.Limits[0].Window) {
+			t.Errorf("%d instances: %v ahead, want %v and less than a window", c.instances, time.Duration(got), ahead)
+		}
 	}
 }
 
