@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -172,9 +173,11 @@ func (a *app) historyCommand() *cobra.Command {
 				a.note("%s", format.OneLine(r.Problem))
 			}
 		}
-		if s, err := admin.Get(ctx, args[0]); err == nil {
-			data.Backoff, data.Pace = s.Backoff, s.Pace
+		s, err := admin.Get(ctx, args[0])
+		if err != nil && !errors.Is(err, coordinator.ErrNotFound) { // a deleted policy has a history
+			return err
 		}
+		data.Backoff, data.Pace = s.Backoff, s.Pace
 		return a.emit(data, data.table)
 	})
 }
