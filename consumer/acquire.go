@@ -153,7 +153,7 @@ func (l *Limiter) decided(ctx context.Context, w *window.Waiter, n, began int64,
 		g = o.Grant
 	}
 	if f := k.options.Load().OnWait; f != nil {
-		f(time.Duration(k.clock.Mono()-began), err)
+		f(ctx, time.Duration(k.clock.Mono()-began), err)
 	}
 	return g, err
 }
@@ -200,7 +200,7 @@ func (l *Limiter) AcquireFunc(n int64, maxWait time.Duration, f func(Permit, err
 	began := k.clock.Mono()
 	if told := k.options.Load().OnWait; told != nil {
 		w.Payload = func(p Permit, err error) {
-			told(time.Duration(k.clock.Mono()-began), err)
+			told(context.Background(), time.Duration(k.clock.Mono()-began), err)
 			f(p, err)
 		}
 	}

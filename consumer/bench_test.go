@@ -69,10 +69,10 @@ func BenchmarkHooks(b *testing.B) {
 	ctx := context.Background()
 	for _, c := range []struct {
 		name   string
-		waited func(time.Duration, error)
+		waited func(context.Context, time.Duration, error)
 	}{
 		{"hooks=off", nil},
-		{"hooks=on", func(time.Duration, error) {}},
+		{"hooks=on", func(context.Context, time.Duration, error) {}},
 	} {
 		p := quota.Policy{Limits: []quota.Limit{{Permits: quota.MaxPermits, Window: time.Minute}}}
 		l, err := Open(b.Context(), Fixed(p), "bench", Options{Logger: quiet, OnWait: c.waited})

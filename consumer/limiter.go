@@ -23,10 +23,11 @@ type Options struct {
 	MaxWaiters int
 	// Logger receives the changes of state; default slog.Default().
 	Logger *slog.Logger
-	// OnWait, if set, is called with the duration and result of each wait. It runs on the
-	// caller's goroutine, or before the function of AcquireFunc, and must not block. It
-	// is not called for callers that are served or refused immediately.
-	OnWait func(d time.Duration, err error)
+	// OnWait, if set, is called with the duration and result of each wait, and with the
+	// caller's context, which may have ended; AcquireFunc passes context.Background(). It
+	// runs on the caller's goroutine, or before the function of AcquireFunc, and must not
+	// block. It is not called for callers that are served or refused immediately.
+	OnWait func(ctx context.Context, d time.Duration, err error)
 }
 
 // Limiter issues this instance's share of a provider's limit. Its methods are

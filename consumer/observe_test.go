@@ -119,11 +119,14 @@ func TestBeyondIsZero(t *testing.T) {
 
 func TestWaitedTellsOfThoseWhoWaited(t *testing.T) {
 	type wait struct {
+		ctx context.Context
 		d   time.Duration
 		err error
 	}
 	var waits []wait
-	o := Options{OnWait: func(d time.Duration, err error) { waits = append(waits, wait{d, err}) }}
+	o := Options{OnWait: func(ctx context.Context, d time.Duration, err error) {
+		waits = append(waits, wait{ctx, d, err})
+	}}
 	bubble(t, "1/s", o, func(t *testing.T, ctx context.Context, _ *FixedSource, l *Limiter) {
 		_ = l.Acquire(ctx, Forever) // at once
 		_ = l.Acquire(ctx, 0)       // refused at once
@@ -145,12 +148,15 @@ func TestWaitedTellsOfThoseWhoWaited(t *testing.T) {
 		time.AfterFunc(100*time.Millisecond, cancel)
 		_ = l.Acquire(c, Forever) // gives up
 		synctest.Wait()
-		want := []wait{{800 * time.Millisecond, nil}, {time.Second, nil}, {time.Second, nil}, {100 * time.Millisecond, context.Canceled}}
+		none := context.Background()
+		want := []wait{
+			{ctx, 800 * time.Millisecond, nil}, {none, time.Second, nil}, {none, time.Second, nil}, {c, 100 * time.Millisecond, context.Canceled},
+		}
 		if len(waits) != len(want) {
 			t.Fatalf("told of %v, want %v", waits, want)
 		}
 		for i := range want {
-			if waits[i].d != want[i].d || !errors.Is(waits[i].err, want[i].err) {
+			if waits[i].ctx != want[i].ctx || waits[i].d != want[i].d || !errors.Is(waits[i].err, want[i].err) {
 				t.Errorf("told of %v, want %v", waits[i], want[i])
 			}
 		}

@@ -1,6 +1,7 @@
 package httplimit_test
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"math/rand/v2"
@@ -74,7 +75,7 @@ func TestProviderThatCountsArrivals(t *testing.T) {
 			run := func(margin time.Duration) (fullest, all int) {
 				a := &arrivals{transit: transit}
 				synctest.Test(t, func(t *testing.T) {
-					stall := func(time.Duration, error) { // runs between the grant and Take's return
+					stall := func(context.Context, time.Duration, error) { // runs between the grant and Take's return
 						if rand.N(4) == 0 {
 							time.Sleep(rand.N(1500 * time.Millisecond))
 						}

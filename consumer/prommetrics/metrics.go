@@ -2,14 +2,12 @@ package prommetrics
 
 import (
 	"context"
-	"errors"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/quotient-limiter/quotient/consumer"
-	"github.com/quotient-limiter/quotient/quota"
+	"github.com/quotient-limiter/quotient/consumer/internal/measure"
 )
 
 // Metrics is a prometheus.Collector of the limiters that were opened through it.
@@ -18,26 +16,31 @@ import (
 // Use one for each source: a provider is shown once, however often it was
 // opened.
 type Metrics struct {
+	set   measure.Set
 	waits *prometheus.HistogramVec
-
-	mu       sync.Mutex
-	limiters map[string][]*consumer.Limiter // by provider, in the order of opening
+	desc  map[*measure.Metric]*prometheus.Desc
 }
 
 // New returns a collector without limiters.
 func New() *Metrics {
-	return &Metrics{
+	m := &Metrics{
 		waits: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "quotient_wait_seconds",
-			Help: "How long callers waited that had to wait, by result: granted, refused or cancelled.",
-			// Up to the longest window; a native histogram is finer, where the
-			// server takes it.
-			Buckets:                     []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
+			Name: measure.WaitName, Help: measure.WaitHelp, Buckets: measure.WaitBounds,
+			// A native histogram is finer, where the server takes it.
 			NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 100,
 			NativeHistogramMinResetDuration: time.Hour,
 		}, []string{"provider", "result"}),
-		limiters: map[string][]*consumer.Limiter{},
+		desc: map[*measure.Metric]*prometheus.Desc{},
 	}
+	m.set.Forget = func(provider string) { m.waits.DeletePartialMatch(prometheus.Labels{"provider": provider}) }
+	for _, a := range measure.All {
+		labels := []string{"provider"}
+		if a.Label != "" {
+			labels = append(labels, a.Label)
+		}
+		m.desc[a] = prometheus.NewDesc(a.Name, a.Help, labels, nil)
+	}
+	return m
 }
 
 // Open opens a limiter as consumer.Open does, and shows it until it is closed. The
@@ -46,64 +49,38 @@ func New() *Metrics {
 // Open all limiters of a provider through the same Metrics: consumer.Open refuses one
 // whose options differ, and only the first one's OnWait is called.
 func (m *Metrics) Open(ctx context.Context, source consumer.Source, provider string, o consumer.Options) (*consumer.Limiter, error) {
-	o.OnWait = m.waited(provider, o.OnWait)
-	limiter, err := consumer.Open(ctx, source, provider, o)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if err != nil {
-		if len(m.limiters[provider]) == 0 {
-			m.forget(provider)
-		}
-		return nil, err
+	waits := map[string]prometheus.Observer{}
+	for _, result := range measure.WaitResults {
+		waits[result] = m.waits.WithLabelValues(provider, result)
 	}
-	m.limiters[provider] = append(m.limiters[provider], limiter)
-	return limiter, nil
+	return m.set.Open(ctx, source, provider, o, func(_ context.Context, d time.Duration, result string) {
+		waits[result].Observe(d.Seconds())
+	})
 }
 
-// waited returns a function that observes a wait, and then calls next.
-func (m *Metrics) waited(provider string, next func(time.Duration, error)) func(time.Duration, error) {
-	granted := m.waits.WithLabelValues(provider, "granted")
-	refused := m.waits.WithLabelValues(provider, "refused")
-	cancelled := m.waits.WithLabelValues(provider, "cancelled")
-	return func(d time.Duration, err error) {
-		result := refused
-		switch {
-		case err == nil:
-			result = granted
-		case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-			result = cancelled
-		}
-		result.Observe(d.Seconds())
-		if next != nil {
-			next(d, err)
-		}
+// Describe implements prometheus.Collector.
+func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
+	m.waits.Describe(ch)
+	for _, d := range m.desc {
+		ch <- d
 	}
 }
 
-// open returns the limiters to show, one of each provider, and forgets those
-// that are closed.
-func (m *Metrics) open() []*consumer.Limiter {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	var shown []*consumer.Limiter
-	for provider, limiters := range m.limiters {
-		var live []*consumer.Limiter
-		for _, l := range limiters {
-			if l.Status().State != quota.StateClosed {
-				live = append(live, l)
+// Collect implements prometheus.Collector.
+func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
+	for _, st := range m.set.Status() {
+		measure.Read(st, func(a *measure.Metric, v float64, label string) {
+			kind, labels := prometheus.GaugeValue, []string{st.Provider}
+			if a.Counter {
+				kind = prometheus.CounterValue
 			}
-		}
-		if len(live) == 0 {
-			delete(m.limiters, provider)
-			m.forget(provider)
-			continue
-		}
-		m.limiters[provider] = live
-		shown = append(shown, live[0])
+			if a.Label != "" {
+				labels = append(labels, label)
+			}
+			ch <- prometheus.MustNewConstMetric(m.desc[a], kind, v, labels...)
+		})
 	}
-	return shown
+	m.waits.Collect(ch)
 }
 
-func (m *Metrics) forget(provider string) {
-	m.waits.DeletePartialMatch(prometheus.Labels{"provider": provider})
-}
+var _ prometheus.Collector = (*Metrics)(nil)

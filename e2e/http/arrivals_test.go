@@ -3,6 +3,7 @@
 package http
 
 import (
+	"context"
 	"io"
 	"log/slog"
 	"math/rand/v2"
@@ -47,7 +48,7 @@ func (r *timed) RoundTrip(request *http.Request) (*http.Response, error) {
 
 // stall holds up every eighth caller between its permit and its call, as a machine
 // that is busy does.
-func stall(time.Duration, error) {
+func stall(context.Context, time.Duration, error) {
 	if rand.IntN(8) == 0 {
 		<-time.After(rand.N(900 * time.Millisecond))
 	}
