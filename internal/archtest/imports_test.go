@@ -108,6 +108,16 @@ var rules = []rule{
 		not: []string{"github.com/twmb/..."},
 		why: "the example for Kafka is a module of its own, so that nobody else pays for its client",
 	},
+	{
+		who: []string{"cmd/quotad/internal/..."},
+		not: []string{module + "/coordinator/...", "go.etcd.io/...", module + "/cmd/quotad"},
+		why: "quotad's rooms serve any source, and are tested without etcd; main joins them to a session",
+	},
+	{
+		who: []string{"cmd/quotad/internal/host"},
+		not: []string{module + "/cmd/quotad/internal/api/...", module + "/cmd/quotad/internal/envoy/..."},
+		why: "the ways into quotad use the host's limiters, not the other way round",
+	},
 }
 
 // matches reports whether path is the pattern, or below it where the pattern

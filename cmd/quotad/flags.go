@@ -1,0 +1,128 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/quotient-limiter/quotient/internal/buildinfo"
+	"github.com/quotient-limiter/quotient/internal/etcdflags"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// flags are the command line.
+type flags struct {
+	providers    []string
+	maxProviders int
+	idle         time.Duration
+	stateDir     string
+	name         string
+	ntp          []string
+	grace        time.Duration
+	services     []service
+	etcd         *etcdflags.Flags
+}
+
+// usageError is a command line that cannot be followed.
+type usageError struct{ problem string }
+
+func (e *usageError) Error() string { return e.problem }
+
+func usagef(format string, args ...any) error {
+	return &usageError{fmt.Sprintf(format, args...)}
+}
+
+// Bounds of the flags.
+const (
+	maxMaxProviders = 10_000
+	minIdle         = 2 * time.Minute // more than any window of a permit
+	maxGrace        = time.Hour
+)
+
+// parse reads the command line. It returns pflag.ErrHelp where help or the version was
+// asked for and given; every other error is a *usageError or an *etcdflags.UsageError.
+func parse(args []string, env func(string) string, help io.Writer) (*flags, error) {
+	f := &flags{services: services()}
+	set := pflag.NewFlagSet("quotad", pflag.ContinueOnError)
+	set.SetOutput(io.Discard)
+	set.SortFlags = false
+	set.Usage = func() {}
+	for _, s := range f.services {
+		s.Register(set)
+	}
+	set.StringSliceVar(&f.providers, "provider", nil, "`names` of providers to open at the start and keep; others are opened at their first call")
+	set.IntVar(&f.maxProviders, "max-providers", 100, "how many providers may be open at a time")
+	set.DurationVar(&f.idle, "idle", 5*time.Minute, "time without a call after which a provider is closed")
+	set.StringVar(&f.stateDir, "state-dir", "", "existing `directory` on a local disk, for this process alone; with it a process restarted in place continues with its share; Linux only")
+	set.StringVar(&f.name, "name", "", "operators' `name` of this instance; default: the host's name")
+	set.StringSliceVar(&f.ntp, "ntp", nil, "NTP `servers` by which the clock is measured, host or host:port")
+	set.DurationVar(&f.grace, "grace", 25*time.Second, "time from SIGTERM until the end at the latest; longer than the longest window loses nothing")
+	version := set.Bool("version", false, "print the version and end")
+	etcd := pflag.NewFlagSet("etcd", pflag.ContinueOnError)
+	etcd.SortFlags = false
+	f.etcd = etcdflags.Register(etcd)
+	f.etcd.Env = env
+	set.AddFlagSet(etcd)
+	if err := set.Parse(args); err != nil {
+		if errors.Is(err, pflag.ErrHelp) {
+			printHelp(help, set)
+			return nil, err
+		}
+		return nil, usagef("%v; see quotad --help", err)
+	}
+	if *version {
+		fmt.Fprintln(help, "quotad "+buildinfo.Version())
+		return nil, pflag.ErrHelp
+	}
+	if set.NArg() > 0 {
+		return nil, usagef("argument %q is not a flag; see quotad --help", set.Arg(0))
+	}
+	if err := f.check(); err != nil {
+		return nil, err
+	}
+	return f, f.etcd.Resolve()
+}
+
+func (f *flags) check() error {
+	slices.Sort(f.providers)
+	f.providers = slices.Compact(f.providers)
+	for _, p := range f.providers {
+		if err := quota.ValidateProvider(p); err != nil {
+			return usagef("--provider: %v", err)
+		}
+	}
+	switch {
+	case f.maxProviders < 1 || f.maxProviders > maxMaxProviders:
+		return usagef("--max-providers %d: must be from 1 to %d", f.maxProviders, maxMaxProviders)
+	case len(f.providers) > f.maxProviders:
+		return usagef("--provider: %d providers are more than --max-providers %d", len(f.providers), f.maxProviders)
+	case f.idle < minIdle:
+		return usagef("--idle %v: must be at least %v", f.idle, minIdle)
+	case f.grace <= 0 || f.grace > maxGrace:
+		return usagef("--grace %v: must be positive and at most %v", f.grace, maxGrace)
+	}
+	for _, s := range f.services {
+		if err := s.Check(); err != nil {
+			return usagef("%v", err)
+		}
+	}
+	return nil
+}
+
+func printHelp(w io.Writer, set *pflag.FlagSet) {
+	fmt.Fprint(w, `Quotad shares limits among all processes of a host. It is one instance of each
+provider, and gives permits to local processes over HTTP on a Unix socket.
+
+Usage: quotad [flags]
+
+`, set.FlagUsagesWrapped(100), `
+SIGTERM hands the share over to the other instances, and ends. SIGUSR1 ends at once,
+and leaves the share to the next process with the same --state-dir.
+
+Exit status: 0 it ended as asked, 1 it failed, 2 bad usage.
+`)
+}

@@ -1,0 +1,247 @@
+// Package host holds the limiters of a host: one session with etcd, and one limiter for
+// each provider, opened when it is first asked for.
+package host
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/consumer/prommetrics"
+	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+var (
+	// ErrUnknown: the provider has no policy, so nothing is opened for it.
+	ErrUnknown = errors.New("unknown provider")
+	// ErrFull: Options.Max providers are open.
+	ErrFull = errors.New("too many providers")
+	// ErrClosed: the host is closed.
+	ErrClosed = errors.New("quotad is closing")
+)
+
+// Options of a Host.
+type Options struct {
+	// Known returns nil if the provider exists, an error that is ErrUnknown if it does
+	// not, and another one if that cannot be found out. It is called by one goroutine at
+	// a time.
+	Known func(ctx context.Context, provider string) error
+	// Keep are providers that are opened by New and stay open.
+	Keep []string
+	// Max bounds the open providers, those of Keep included; at least 1.
+	Max int
+	// Idle is the time without a call after which a provider is closed, so that its share
+	// goes to other hosts; positive.
+	Idle time.Duration
+	Log  *slog.Logger
+}
+
+// Host has the limiters of a host. Its methods are safe for concurrent use.
+type Host struct {
+	source  consumer.Source
+	metrics *prommetrics.Metrics
+	o       Options
+	lookups lookups
+
+	mu     sync.Mutex
+	open   map[string]*provider
+	closed bool
+	tidy   *time.Timer
+	ending sync.WaitGroup // limiters that are being closed as idle
+}
+
+type provider struct {
+	limiter *consumer.Limiter
+	last    time.Time // of the newest call
+	keep    bool
+}
+
+// New returns a host whose limiters have the source, and opens the providers to keep. The
+// caller closes the host, and then the source.
+func New(ctx context.Context, source consumer.Source, o Options) (*Host, error) {
+	h := &Host{source: source, metrics: prommetrics.New(), o: o, open: map[string]*provider{}}
+	h.lookups = newLookups(o.Known)
+	if len(o.Keep) > o.Max {
+		return nil, fmt.Errorf("%w: %d are to be open, at most %d can be", ErrFull, len(o.Keep), o.Max)
+	}
+	for _, name := range o.Keep {
+		if _, err := h.enter(ctx, name, true); err != nil {
+			return nil, errors.Join(err, h.Close())
+		}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.tidy = time.AfterFunc(o.Idle/2, h.closeIdle)
+	return h, nil
+}
+
+// Limiter returns the limiter of a provider, and opens it if need be. Callers ask for each
+// call and do not keep the limiter: it is closed when nobody has asked for Options.Idle.
+// The first call for a provider waits for etcd's answer, as long as ctx allows. The error
+// is ErrUnknown, ErrFull, ErrClosed, that of quota.ValidateProvider, that of
+// Options.Known, or that of ctx.
+func (h *Host) Limiter(ctx context.Context, name string) (*consumer.Limiter, error) {
+	if l, err := h.existing(name); l != nil || err != nil {
+		return l, err
+	}
+	if err := quota.ValidateProvider(name); err != nil {
+		return nil, err
+	}
+	if err := h.lookups.known(ctx, name); err != nil {
+		return nil, err
+	}
+	return h.enter(ctx, name, false)
+}
+
+// existing returns the limiter if it is open, nil if it could be opened, or why not.
+func (h *Host) existing(name string) (*consumer.Limiter, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return nil, ErrClosed
+	}
+	if p := h.open[name]; p != nil {
+		p.last = time.Now()
+		return p.limiter, nil
+	}
+	if len(h.open) >= h.o.Max {
+		return nil, h.full()
+	}
+	return nil, nil
+}
+
+func (h *Host) full() error {
+	return fmt.Errorf("%w: %d are open, which is the most (--max-providers)", ErrFull, h.o.Max)
+}
+
+func (h *Host) enter(ctx context.Context, name string, keep bool) (*consumer.Limiter, error) {
+	if l, err := h.existing(name); l != nil || err != nil {
+		return l, err
+	}
+	l, err := h.metrics.Open(ctx, h.source, name, consumer.Options{Logger: h.o.Log})
+	if err != nil {
+		return nil, err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch other := h.open[name]; {
+	case other != nil: // opened at the same moment
+		other.last = time.Now()
+		return other.limiter, l.Close()
+	case h.closed:
+		return nil, errors.Join(ErrClosed, l.Close())
+	case len(h.open) >= h.o.Max:
+		return nil, errors.Join(h.full(), l.Close())
+	}
+	h.open[name] = &provider{limiter: l, last: time.Now(), keep: keep}
+	h.o.Log.Info("provider opened", "provider", name)
+	return l, nil
+}
+
+// closeIdle closes the limiters that nobody has asked for.
+func (h *Host) closeIdle() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return
+	}
+	for name, p := range h.open {
+		if p.keep || time.Since(p.last) < h.o.Idle || p.limiter.Status().Waiting > 0 {
+			continue
+		}
+		delete(h.open, name)
+		h.o.Log.Info("provider closed: no calls", "provider", name, "idle", h.o.Idle)
+		h.ending.Go(func() { h.end(name, p.limiter) }) // which may wait for etcd
+	}
+	h.tidy.Reset(h.o.Idle / 2)
+}
+
+func (h *Host) end(name string, l *consumer.Limiter) {
+	if err := l.Close(); err != nil {
+		h.o.Log.Warn("provider closed with an error", "provider", name, "error", err)
+	}
+}
+
+// Statuses returns the state of all open providers, sorted by name.
+func (h *Host) Statuses() []consumer.Status {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	all := make([]consumer.Status, 0, len(h.open))
+	for _, name := range slices.Sorted(maps.Keys(h.open)) {
+		all = append(all, h.open[name].limiter.Status())
+	}
+	return all
+}
+
+// Status returns the state of a provider; false if it is not open. It opens nothing.
+func (h *Host) Status(name string) (consumer.Status, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	p := h.open[name]
+	if p == nil {
+		return consumer.Status{}, false
+	}
+	return p.limiter.Status(), true
+}
+
+// Ready returns nil if each provider of Options.Keep may issue permits, or the reason why
+// one may not.
+func (h *Host) Ready() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return ErrClosed
+	}
+	for _, name := range h.o.Keep {
+		s := h.open[name].limiter.Status()
+		switch s.State {
+		case quota.StateActive, quota.StateDraining, quota.StatePaused:
+		default:
+			if s.Problem != "" {
+				return fmt.Errorf("%s is %s: %s", name, s.State, s.Problem)
+			}
+			return fmt.Errorf("%s is %s", name, s.State)
+		}
+	}
+	return nil
+}
+
+// Clock returns the clock by which permits are issued.
+func (h *Host) Clock() *clock.Clock { return h.source.Clock() }
+
+// Collector returns the metrics of the open providers, of package prommetrics.
+func (h *Host) Collector() prometheus.Collector { return h.metrics }
+
+// Close closes all limiters: callers that wait get consumer.ErrClosed, later ones
+// ErrClosed. It returns the first error. A second Close returns nil.
+func (h *Host) Close() (first error) {
+	h.mu.Lock()
+	all := h.open
+	h.open, h.closed = map[string]*provider{}, true
+	if h.tidy != nil {
+		h.tidy.Stop()
+	}
+	h.mu.Unlock()
+	var wg sync.WaitGroup
+	errs := make(chan error, len(all))
+	for _, p := range all {
+		wg.Go(func() { errs <- p.limiter.Close() })
+	}
+	wg.Wait()
+	h.ending.Wait()
+	close(errs)
+	for err := range errs {
+		first = cmp.Or(first, err)
+	}
+	return first
+}

@@ -1,0 +1,180 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var policy = quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}}
+
+// etcd knows providers that begin with "p", and counts the questions.
+type etcd struct{ asked int }
+
+func (e *etcd) known(_ context.Context, provider string) error {
+	e.asked++
+	switch provider[0] {
+	case 'p':
+		return nil
+	case 'e':
+		return errors.New("etcd did not answer")
+	}
+	return fmt.Errorf("%w %s", ErrUnknown, provider)
+}
+
+// inBubble calls f with a host in a bubble.
+func inBubble(t *testing.T, keep []string, f func(t *testing.T, h *Host, e *etcd)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		e := &etcd{}
+		h, err := New(t.Context(), consumer.Fixed(policy), Options{
+			Known: e.known, Keep: keep, Max: 3, Idle: 5 * time.Minute, Log: slog.New(slog.DiscardHandler),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f(t, h, e)
+		if err := h.Close(); err != nil {
+			t.Error(err)
+		}
+		if _, err := h.Limiter(t.Context(), "p1"); !errors.Is(err, ErrClosed) {
+			t.Errorf("after Close: %v", err)
+		}
+		if err := h.Close(); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(lookupEvery)
+	})
+}
+
+func TestLimiterOpensOnce(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, h *Host, e *etcd) {
+		one, err := h.Limiter(t.Context(), "p1")
+		if err != nil || !one.TryAcquire() {
+			t.Fatal("no permit", err)
+		}
+		two, err := h.Limiter(t.Context(), "p1")
+		if err != nil || one != two || e.asked != 1 {
+			t.Errorf("%p and %p, %v, etcd asked %d times", one, two, err, e.asked)
+		}
+		if s, ok := h.Status("p1"); !ok || s.Issued != 1 {
+			t.Errorf("status %+v, %v", s, ok)
+		}
+	})
+}
+
+func TestUnknownProvidersOpenNothing(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, h *Host, e *etcd) {
+		for _, test := range []struct {
+			name string
+			want error
+		}{{"x", ErrUnknown}, {"x", ErrUnknown}, {"e", nil}, {"", nil}, {"a//b", nil}} {
+			_, err := h.Limiter(t.Context(), test.name)
+			if err == nil || test.want != nil && !errors.Is(err, test.want) {
+				t.Errorf("%q: %v", test.name, err)
+			}
+		}
+		if all := h.Statuses(); len(all) != 0 {
+			t.Errorf("open: %v", all)
+		}
+		if e.asked != 2 { // once for x, once for e
+			t.Errorf("etcd was asked %d times", e.asked)
+		}
+		time.Sleep(unknownFor)
+		_, _ = h.Limiter(t.Context(), "x") // its policy may be set by now
+		if e.asked != 3 {
+			t.Errorf("etcd was asked %d times", e.asked)
+		}
+	})
+}
+
+// A stranger that invents names asks etcd no more often than the bound.
+func TestLookupsAreBounded(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, h *Host, e *etcd) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		for n := 0; ctx.Err() == nil; n++ {
+			_, _ = h.Limiter(ctx, fmt.Sprint("x", n))
+		}
+		if most := int(time.Second/lookupEvery) + 1; e.asked > most || e.asked < most/2 {
+			t.Errorf("etcd was asked %d times in a second, at most %d are allowed", e.asked, most)
+		}
+	})
+}
+
+func TestProvidersAreBounded(t *testing.T) {
+	inBubble(t, []string{"p0"}, func(t *testing.T, h *Host, e *etcd) {
+		for n := range 5 {
+			if _, err := h.Limiter(t.Context(), fmt.Sprint("p", n)); n < 3 && err != nil || n >= 3 && !errors.Is(err, ErrFull) {
+				t.Errorf("provider %d: %v", n, err)
+			}
+		}
+		if e.asked != 2 { // not for the kept one, nor beyond the bound
+			t.Errorf("etcd was asked %d times", e.asked)
+		}
+	})
+}
+
+func TestIdleProvidersAreClosed(t *testing.T) {
+	inBubble(t, []string{"p0"}, func(t *testing.T, h *Host, _ *etcd) {
+		open := func(name string) *consumer.Limiter {
+			l, err := h.Limiter(t.Context(), name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return l
+		}
+		first := open("p1")
+		open("p2")
+		for range 5 {
+			time.Sleep(2 * time.Minute)
+			open("p2")
+		}
+		if _, ok := h.Status("p1"); ok {
+			t.Error("p1 is open without calls")
+		}
+		for _, name := range []string{"p0", "p2"} {
+			if s, ok := h.Status(name); !ok || s.State != quota.StateActive {
+				t.Errorf("%s: %+v", name, s)
+			}
+		}
+		if err := h.Ready(); err != nil {
+			t.Error(err)
+		}
+		if open("p1") == first || first.TryAcquire() {
+			t.Error("the closed limiter is in use")
+		}
+	})
+}
+
+func TestReadyNamesTheProvider(t *testing.T) {
+	source := consumer.Fixed(policy)
+	h, err := New(t.Context(), source, Options{Keep: []string{"p"}, Max: 1, Idle: time.Hour, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Ready(); err != nil {
+		t.Error(err)
+	}
+	h.open["p"].limiter.Close()
+	if err := h.Ready(); err == nil || err.Error() != "p is closed" {
+		t.Error(err)
+	}
+	if err := h.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := h.Ready(); !errors.Is(err, ErrClosed) {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,162 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/daemon"
+	"github.com/spf13/pflag"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/quotient-limiter/quotient/cmd/quotad/internal/host"
+	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/internal/buildinfo"
+)
+
+// service is a way in for the host's processes.
+type service interface {
+	// Register adds its flags.
+	Register(set *pflag.FlagSet)
+	// Check returns what is wrong with them.
+	Check() error
+	// Listen opens its listeners; nil, nil if its flags ask for none.
+	Listen(h *host.Host, log *slog.Logger) (Server, error)
+}
+
+// Server serves until it is shut down.
+type Server interface {
+	// Serve returns nil after Shutdown, and otherwise why it ended.
+	Serve() error
+	// Shutdown ends it: waiting calls are refused, answers under way are sent, as long as
+	// ctx allows.
+	Shutdown(ctx context.Context) error
+}
+
+// services are all ways in.
+func services() []service { return nil }
+
+const (
+	// lookupTime bounds one question to etcd whether a provider exists.
+	lookupTime = 2 * time.Second
+	// sendingTime is for the answers under way at the end.
+	sendingTime = time.Second
+)
+
+// run serves until a signal asks it to end.
+func (f *flags) run(ctx context.Context, log *slog.Logger, signals <-chan os.Signal) (err error) {
+	f.etcd.Log = coordinator.NewClientLogger(log)
+	client, err := f.etcd.Client(ctx)
+	if err != nil {
+		return err
+	}
+	keep := false // the session, for the next process: not even the client is closed
+	defer func() {
+		if !keep {
+			_ = client.Close()
+		}
+	}()
+	admin, err := coordinator.NewAdmin(client, coordinator.AdminOptions{Prefix: f.etcd.Prefix, Timeout: lookupTime})
+	if err != nil {
+		return err
+	}
+	session, err := coordinator.Join(ctx, client, coordinator.Options{
+		Name: f.name, Prefix: f.etcd.Prefix, NTP: f.ntp, StateDir: f.stateDir, Lazy: true, Logger: log,
+	})
+	if err != nil {
+		return usagef("%v", err) // a lazy session fails for its options only
+	}
+	defer func() {
+		if !keep {
+			err = errors.Join(err, session.Close())
+		}
+	}()
+	h, err := host.New(ctx, session, host.Options{
+		Known: known(admin), Keep: f.providers, Max: f.maxProviders, Idle: f.idle, Log: log,
+	})
+	if err != nil {
+		return err
+	}
+	servers, err := f.listen(h, log)
+	if err != nil {
+		return errors.Join(err, h.Close())
+	}
+	group, ended := errgroup.WithContext(ctx)
+	for _, s := range servers {
+		group.Go(s.Serve)
+	}
+	log.Info("serving", "version", buildinfo.Version(), "etcd", f.etcd.Endpoints)
+	notify(log, daemon.SdNotifyReady)
+	select {
+	case s := <-signals:
+		notify(log, daemon.SdNotifyStopping)
+		keep = s == restart && f.stateDir != ""
+		log.Info("ending", "signal", s, "share_kept", keep)
+		if !keep {
+			err = f.leave(session, signals)
+		}
+	case <-ended.Done():
+	}
+	sending, cancel := context.WithTimeout(context.Background(), sendingTime)
+	defer cancel()
+	for _, s := range servers {
+		err = errors.Join(err, s.Shutdown(sending))
+	}
+	return errors.Join(err, group.Wait())
+}
+
+func (f *flags) listen(h *host.Host, log *slog.Logger) (servers []Server, err error) {
+	for _, s := range f.services {
+		server, err := s.Listen(h, log)
+		if err != nil {
+			for _, s := range servers {
+				_ = s.Shutdown(context.Background()) // nobody has called it yet
+			}
+			return nil, err
+		}
+		if server != nil {
+			servers = append(servers, server)
+		}
+	}
+	return servers, nil
+}
+
+// leave hands the share over. A second signal cuts that short.
+func (f *flags) leave(session *coordinator.Session, signals <-chan os.Signal) error {
+	leaving, cancel := context.WithTimeout(context.Background(), max(f.grace-2*sendingTime, f.grace/2))
+	defer cancel()
+	left := make(chan struct{})
+	defer close(left)
+	go func() {
+		select {
+		case <-signals:
+			cancel()
+		case <-left:
+		}
+	}()
+	if err := session.Leave(leaving); err != nil {
+		return fmt.Errorf("the share was not handed over in time: %w", err)
+	}
+	return nil
+}
+
+// known asks etcd whether a provider has a policy.
+func known(admin *coordinator.Admin) func(context.Context, string) error {
+	return func(ctx context.Context, provider string) error {
+		_, err := admin.Get(ctx, provider)
+		if errors.Is(err, coordinator.ErrNotFound) {
+			return fmt.Errorf("%w %s: set its policy with quota-admin set", host.ErrUnknown, provider)
+		}
+		return err
+	}
+}
+
+// notify tells systemd, if that has started the process.
+func notify(log *slog.Logger, state string) {
+	if _, err := daemon.SdNotify(false, state); err != nil {
+		log.Warn("systemd was not notified", "error", err)
+	}
+}
