@@ -1,9 +1,11 @@
 package httplimit
 
+import "github.com/quotient-limiter/quotient/internal/ratefields"
+
 // For the tests of this package.
 var (
 	RetryAfter = retryAfter
-	Seconds    = seconds
+	Seconds    = ratefields.Seconds
 	Stated     = stated
 	NewKeyed   = newKeyed
 	Take       = (*keyed).take

@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"time"
 
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/consumer/internal/admit"
+	"github.com/quotient-limiter/quotient/internal/ratefields"
 )
 
 // Options of Handler. The zero value is ready to use.
@@ -51,9 +53,9 @@ func Handler(limiter *consumer.Limiter, o Options) (func(http.Handler) http.Hand
 
 // middleware takes the permits of every request. A refusal without an error admits it.
 func middleware(o Options, take func(r *http.Request, cost int64) refusal) (func(http.Handler) http.Handler, error) {
-	name, err := newPolicyName(o.Name)
+	name, err := ratefields.NewName(o.Name)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("httplimit: %w", err)
 	}
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -63,7 +65,7 @@ func middleware(o Options, take func(r *http.Request, cost int64) refusal) (func
 				return
 			}
 			f := take(r, cost)
-			name.addFields(w.Header(), f.uses)
+			name.Add(w.Header(), f.uses)
 			if f.err == nil {
 				next.ServeHTTP(w, r)
 				return
@@ -88,16 +90,16 @@ func (f *refusal) classify() {
 		return
 	}
 	for i := range f.uses {
-		f.uses[i].left = 0
+		f.uses[i].Left = 0
 	}
 }
 
 // uses returns the permits that the limiter's limits have left.
-func uses(limiter *consumer.Limiter, now time.Time) []use {
+func uses(limiter *consumer.Limiter, now time.Time) []ratefields.Use {
 	limits := limiter.Status().Limits
-	all := make([]use, len(limits))
+	all := make([]ratefields.Use, len(limits))
 	for i, l := range limits {
-		all[i] = use{l.Limit, l.Left, max(0, l.End.Sub(now))}
+		all[i] = ratefields.Use{Limit: l.Limit, Left: l.Left, Ends: max(0, l.End.Sub(now))}
 	}
 	return all
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/dunglas/httpsfv"
 
 	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/internal/ratefields"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -39,13 +40,13 @@ func stated(h http.Header) (limits []consumer.LimitUse) {
 			limits = append(limits, consumer.LimitUse{Left: n, End: end(reset)})
 		}
 	}
-	remaining := items(h, limitField)
+	remaining := items(h, ratefields.LimitField)
 	for _, i := range remaining {
 		if name, ok := i.Value.(string); ok {
 			left[name] = atLeast(param(i, "t"), h)
 		}
 	}
-	for _, i := range items(h, policyField) {
+	for _, i := range items(h, ratefields.PolicyField) {
 		unit, counted := param(i, "qu").(string)
 		name, named := i.Value.(string)
 		switch window := length(param(i, "w")); {
@@ -64,7 +65,7 @@ func stated(h http.Header) (limits []consumer.LimitUse) {
 			remain(param(i, "r"), param(i, "t"))
 		}
 	}
-	if d, err := httpsfv.UnmarshalDictionary(values(h, limitField)); err == nil {
+	if d, err := httpsfv.UnmarshalDictionary(values(h, ratefields.LimitField)); err == nil {
 		if len(limits) == 0 {
 			add(member(d, "limit"), atLeast(member(d, "reset"), h))
 		}

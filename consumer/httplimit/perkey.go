@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
 	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/internal/ratefields"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -117,7 +118,7 @@ func newKeyed(limits []quota.Limit, most int) (*keyed, error) {
 
 // take takes n permits of the key's limits, all or none, at the wall-clock
 // instant wall, and returns what the limits have left.
-func (k *keyed) take(key string, n, wall int64) ([]use, bool) {
+func (k *keyed) take(key string, n, wall int64) ([]ratefields.Use, bool) {
 	if len(key) > sha256.Size {
 		sum := sha256.Sum256([]byte(key)) // a header may hold a megabyte
 		key = "sha256:" + string(sum[:])
@@ -129,20 +130,20 @@ func (k *keyed) take(key string, n, wall int64) ([]use, bool) {
 		t = make(counts, len(k.limits))
 		k.counts.Add(key, t)
 	}
-	uses := make([]use, len(k.limits))
+	uses := make([]ratefields.Use, len(k.limits))
 	enough := true
 	for i, l := range k.limits {
 		w := quota.WindowAt(l.Window, wall)
 		if w.Index > t[i].index {
 			t[i].index, t[i].used = w.Index, 0
 		}
-		uses[i] = use{l, l.Permits - t[i].used, time.Duration(w.End() - wall)}
-		enough = enough && n <= uses[i].left
+		uses[i] = ratefields.Use{Limit: l, Left: l.Permits - t[i].used, Ends: time.Duration(w.End() - wall)}
+		enough = enough && n <= uses[i].Left
 	}
 	for i := range uses {
 		if enough {
 			t[i].used += n
-			uses[i].left -= n
+			uses[i].Left -= n
 		}
 	}
 	return uses, enough

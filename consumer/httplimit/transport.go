@@ -119,7 +119,3 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 	}
 	return max(0, until.Sub(now))
 }
-
-// seconds returns d in whole seconds, rounded up, and at least 1: a client told
-// 0 would come back at once, and one told too little in vain.
-func seconds(d time.Duration) int64 { return max(1, int64(math.Ceil(d.Seconds()))) }

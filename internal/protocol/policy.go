@@ -2,6 +2,7 @@ package protocol
 
 import (
 	"math/bits"
+	"strings"
 	"time"
 
 	"github.com/quotient-limiter/quotient/quota"
@@ -89,4 +90,13 @@ func SlotOf(window time.Duration) time.Duration { return window / slots }
 // over them, and twice the clocks' error.
 func ReachOf(window, guard, clockError time.Duration) time.Duration {
 	return window + guard + 2*SlotOf(window) + 2*clockError
+}
+
+// WindowName returns the window of a limit as text, such as 1s or 10m.
+func WindowName(l quota.Limit) string {
+	_, window, _ := strings.Cut(l.String(), "/")
+	if window == "s" {
+		return "1s"
+	}
+	return window
 }

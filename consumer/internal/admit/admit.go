@@ -6,11 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/quotient-limiter/quotient/consumer"
-	"github.com/quotient-limiter/quotient/quota"
 )
 
 // errNoLimiter is returned where nothing is configured: to let everything pass would
@@ -96,15 +94,6 @@ func PushBack(limiter *consumer.Limiter, retryAfter, most time.Duration, why str
 	if most >= 0 {
 		limiter.PushBack(retryAfter, why)
 	}
-}
-
-// WindowName returns the window of a limit as text, such as 1s or 10m.
-func WindowName(l quota.Limit) string {
-	_, window, _ := strings.Cut(l.String(), "/")
-	if window == "s" {
-		return "1s"
-	}
-	return window
 }
 
 // Exhausted reports whether an error of a limiter is about the number of permits

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/consumer"
-	"github.com/quotient-limiter/quotient/consumer/internal/admit"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -75,7 +75,7 @@ func Read(st consumer.Status, send func(m *Metric, v float64, label string)) {
 	send(debt, float64(st.Debt), "")
 	send(waiters, float64(st.Waiting), "")
 	for _, u := range st.Limits {
-		window := admit.WindowName(u.Limit)
+		window := protocol.WindowName(u.Limit)
 		send(limit, float64(u.Limit.Permits), window)
 		send(pace, float64(u.Pace), window)
 		if u.Learned > 0 {

@@ -1,0 +1,116 @@
+// Package ratefields writes limits into HTTP responses: the fields RateLimit and
+// RateLimit-Policy of draft-ietf-httpapi-ratelimit-headers-11, and the problem documents
+// of refusals (RFC 9457).
+package ratefields
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/dunglas/httpsfv"
+
+	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// The names of the fields. Both are lists (RFC 9651), so that middleware around other middleware adds its
+// own.
+const (
+	PolicyField = "RateLimit-Policy"
+	LimitField  = "RateLimit"
+)
+
+// Use is the rest of one limit for a client.
+type Use struct {
+	Limit quota.Limit
+	Left  int64
+	// Ends is the time until there are more: the window ends, or a permit comes back.
+	Ends time.Duration
+}
+
+// Name is the prefix of the policies' names in a field: an sf-string without its closing
+// quote.
+type Name string
+
+// NewName returns an error for a name that no field can hold.
+func NewName(name string) (Name, error) {
+	text, err := httpsfv.Marshal(httpsfv.NewItem(name))
+	if err != nil {
+		return "", fmt.Errorf("Name is %q, which no header field can hold (%w): use printable ASCII", name, err)
+	}
+	return Name(strings.TrimSuffix(text, `"`)), nil
+}
+
+// Add adds the limits, and the permits left of them. A policy cannot express
+// a window that is no whole number of seconds, so it is left out. The rest of a
+// window is rounded up.
+func (n Name) Add(h http.Header, uses []Use) {
+	if len(uses) == 0 {
+		return
+	}
+	var policies, limits []byte
+	for i, u := range uses {
+		if i > 0 {
+			policies, limits = append(policies, ", "...), append(limits, ", "...)
+		}
+		name := string(n) + "-" + protocol.WindowName(u.Limit) + `"`
+		policies = strconv.AppendInt(append(append(policies, name...), ";q="...), u.Limit.Permits, 10)
+		if u.Limit.Window%time.Second == 0 {
+			policies = strconv.AppendInt(append(policies, ";w="...), int64(u.Limit.Window/time.Second), 10)
+		}
+		limits = strconv.AppendInt(append(append(limits, name...), ";r="...), u.Left, 10)
+		limits = strconv.AppendInt(append(limits, ";t="...), Seconds(min(u.Ends, u.Limit.Window)), 10)
+	}
+	h.Add(PolicyField, string(policies))
+	h.Add(LimitField, string(limits))
+}
+
+// Seconds returns d in whole seconds, rounded up, and at least 1: a client told 0 would
+// come back at once, and one told too little in vain.
+func Seconds(d time.Duration) int64 { return max(1, int64(math.Ceil(d.Seconds()))) }
+
+// Problem is the body of a refusal (RFC 9457).
+type Problem struct {
+	Type     string   `json:"type"`
+	Title    string   `json:"title"`
+	Status   int      `json:"status"`
+	Violated []string `json:"violated-policies,omitempty"`
+}
+
+const problemTypes = "https://iana.org/assignments/http-problem-types#"
+
+// Refuse returns the problem of a request that was refused with the status, and sets
+// Retry-After. name is that of the limits, uses their rest, cost the permits of the
+// request, and retry the time until there may be enough, if it is known.
+//
+// Retry-After is not earlier than t of a limit that is spent, as the draft asks: the end of
+// its window or, under other shapes than fixed windows, when the next permit comes back;
+// and not before there are as many as the request costs.
+func Refuse(h http.Header, status int, name string, uses []Use, cost int64, retry time.Duration) Problem {
+	p := Problem{Type: problemTypes + "quota-exceeded", Title: "The quota for such requests is used up", Status: status}
+	for _, u := range uses {
+		if u.Left < cost {
+			p.Violated = append(p.Violated, name+"-"+protocol.WindowName(u.Limit))
+			retry = max(retry, min(u.Ends, u.Limit.Window))
+		}
+	}
+	if status != http.StatusTooManyRequests {
+		p.Type, p.Title = problemTypes+"temporary-reduced-capacity", "Requests cannot be admitted at present"
+	}
+	h.Set("Retry-After", strconv.FormatInt(Seconds(retry), 10))
+	return p
+}
+
+// Write answers with a problem document: a Problem, or a struct that has one.
+func Write(w http.ResponseWriter, status int, problem any) {
+	body, _ := json.Marshal(problem) // strings and numbers: there is nothing to fail
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(status)
+	_, _ = w.Write(append(body, '\n'))
+}
