@@ -20,15 +20,14 @@ import (
 type guarded struct {
 	*bench
 	cluster *etcdtest.Cluster
-	root    *clientv3.Client
 }
 
 const secret = "a-secret"
 
 func newGuarded(t *testing.T) *guarded {
 	t.Helper()
-	cluster, root := etcdtest.New(t, etcdtest.Options{})
-	g := &guarded{newBench(t, cluster), cluster, root}
+	cluster, _ := etcdtest.New(t, etcdtest.Options{})
+	g := &guarded{newBench(t, cluster), cluster}
 	g.env["QUOTIENT_NEW_PASSWORD"] = secret
 	g.env["QUOTIENT_DIAL_TIMEOUT"], g.env["QUOTIENT_COMMAND_TIMEOUT"] = "1m", "1m" // busy machines
 	for user, role := range map[string]string{
@@ -39,15 +38,7 @@ func newGuarded(t *testing.T) *guarded {
 	}
 	g.want(exitDone, "set", "payments/charge", "100/s", "--settle", "1s")
 	g.want(exitDone, "set", "payments/refund", "100/s", "--settle", "1s")
-	must := func(_ any, err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	must(root.UserAdd(t.Context(), "root", secret))
-	must(root.UserGrantRole(t.Context(), "root", "root"))
-	must(root.AuthEnable(t.Context()))
+	g.want(exitDone, "roles", "enable")
 	return g
 }
 

@@ -29,16 +29,19 @@ func (a *app) rolesCommand() *cobra.Command {
 
 An existing role is corrected: other permissions are revoked from it. With --to it
 is granted to a user, which is added if needed. This takes etcd's root user (--user
-root). Roles apply once authentication is on: etcdctl auth enable.`,
+root, or a certificate of root). Roles apply once authentication is on: enable turns
+it on.`,
 		Example: `  quota-admin roles consumer payments/charge --to charge-service --no-password --user root
   quota-admin roles operator --to ann --user root
   quota-admin roles reader --to monitoring --new-password-file monitoring.secret --user root
+  quota-admin roles enable --cert root.pem --key root-key.pem --no-password
   quota-admin roles list --user root`,
 	}
 	cmd.AddCommand(
 		a.roleCommand(roles.Consumer, "PROVIDER", "the instances of one provider's consumer"),
 		a.roleCommand(roles.Operator, "[PROVIDER]", "operators, who set policies, of one provider or of all"),
 		a.roleCommand(roles.Reader, "[PROVIDER]", "readers, of one provider or of all"),
+		a.rolesEnableCommand(),
 		a.rolesListCommand(),
 	)
 	return cmd
@@ -95,16 +98,10 @@ func (a *app) roleCommand(kind roles.Kind, provider, who string) *cobra.Command 
 func (a *app) makeRole(ctx context.Context, client *clientv3.Client, r *roleResult, user roles.User, passwordFile string) error {
 	etcd := roles.Etcd{Client: client, Timeout: a.etcd.CommandTimeout}
 	// The password first: without one nothing should be half done.
-	if user.Name != "" && !user.NoPassword {
-		exists, err := etcd.UserExists(ctx, user.Name)
-		if err == nil && !exists {
-			user.Password, err = a.newPassword(user.Name, passwordFile)
-		}
-		if err != nil {
-			return err
-		}
+	err := a.passwordOf(ctx, etcd, &user, passwordFile)
+	if err == nil {
+		err = etcd.Put(ctx, r.Role)
 	}
-	err := etcd.Put(ctx, r.Role)
 	if err == nil && user.Name != "" {
 		r.Added, err = etcd.GrantTo(ctx, user, r.Name)
 	}
@@ -112,9 +109,21 @@ func (a *app) makeRole(ctx context.Context, client *clientv3.Client, r *roleResu
 		return err
 	}
 	if on, err := etcd.Authenticated(ctx); err == nil && !on {
-		a.note("authentication is off, so roles do not count yet: add a user root with role root, then etcdctl auth enable")
+		a.note("authentication is off, so roles do not count yet: see quota-admin help roles enable")
 	}
 	return nil
+}
+
+// passwordOf finds the password of a user that is to be added and needs one.
+func (a *app) passwordOf(ctx context.Context, etcd roles.Etcd, user *roles.User, file string) error {
+	if user.Name == "" || user.NoPassword {
+		return nil
+	}
+	exists, err := etcd.UserExists(ctx, user.Name)
+	if err == nil && !exists {
+		user.Password, err = a.newPassword(user.Name, file)
+	}
+	return err
 }
 
 func (a *app) newPassword(user, file string) (string, error) {
@@ -140,6 +149,44 @@ func (a *app) newPassword(user, file string) (string, error) {
 		err = errors.New("the two passwords differ")
 	}
 	return first, err
+}
+
+func (a *app) rolesEnableCommand() *cobra.Command {
+	const root = "root" // as etcd names its superuser, and the role
+	var passwordFile string
+	user := roles.User{Name: root}
+	cmd := &cobra.Command{
+		Use:   "enable",
+		Short: "Turn etcd's authentication on, with its user root",
+		Long: `Turn etcd's authentication on. Its user root is added if needed, with role root.
+Create the other roles and users first: from then on etcd refuses everybody else.
+A second run changes nothing.`,
+		Example: "  quota-admin roles enable --cert root.pem --key root-key.pem --no-password",
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&passwordFile, "new-password-file", "", "`file` with the password of root, if it is added; else "+envNewPassword+" or a prompt")
+	flags.BoolVar(&user.NoPassword, "no-password", false, "add root without a password; it logs in by a client certificate of that name, as this command must")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		ctx := cmd.Context()
+		return a.connected(ctx, func(client *clientv3.Client, _ *coordinator.Admin) error {
+			if name := a.etcd.CertificateUser(); user.NoPassword && name != root {
+				return usageError(cmd, "--no-password: then only a certificate of root logs in, and --cert is of %q; connect by root's certificate, or give root a password", name)
+			}
+			etcd := roles.Etcd{Client: client, Timeout: a.etcd.CommandTimeout}
+			err := a.passwordOf(ctx, etcd, &user, passwordFile)
+			if err == nil {
+				_, err = etcd.GrantTo(ctx, user, root)
+			}
+			if err == nil {
+				err = etcd.Authenticate(ctx)
+			}
+			if err != nil {
+				return err
+			}
+			return a.emit(map[string]bool{"authentication": true}, func(w io.Writer) { fmt.Fprintln(w, "authentication is on") })
+		})
+	}
+	return cmd
 }
 
 func (a *app) rolesListCommand() *cobra.Command {

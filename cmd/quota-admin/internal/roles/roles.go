@@ -222,3 +222,12 @@ func (e Etcd) Authenticated(ctx context.Context) (on bool, err error) {
 	})
 	return on, err
 }
+
+// Authenticate makes etcd ask its clients for their identity. It needs a user root with
+// role root.
+func (e Etcd) Authenticate(ctx context.Context) error {
+	return e.call(ctx, "turn authentication on", func(ctx context.Context) error {
+		_, err := e.Client.AuthEnable(ctx)
+		return err
+	})
+}
