@@ -92,6 +92,10 @@ func newCore(provider string, c *clock.Clock, o Options) *core {
 	return k
 }
 
+// Trace has booked told what is booked of each window, as window.Gate.Booked; before the
+// first news. Package internal/trace calls it.
+func (k *core) Trace(booked func([]window.Use)) { k.gate.Booked = booked }
+
 // enter counts one more limiter with these options. The first one's are in
 // force; the others' must be the same.
 func (k *core) enter(o Options) error {

@@ -41,6 +41,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/etcdflags"
 	"github.com/quotient-limiter/quotient/internal/etcdtest"
 	"github.com/quotient-limiter/quotient/internal/load"
+	"github.com/quotient-limiter/quotient/internal/trace"
 )
 
 // Exit statuses.
@@ -69,6 +70,14 @@ func loadgen(ctx context.Context, args []string, env func(string) string, stdout
 	}
 	if err != nil {
 		return fail(stderr, err)
+	}
+	if c.Judge != "" {
+		return judge(c.Judge, stdout)
+	}
+	if c.Trace != "" {
+		if err := trace.Prepare(c.Trace); err != nil {
+			return fail(stderr, config.Usagef("--trace: %v", err))
+		}
 	}
 	if w := c.Window(); c.Duration < w {
 		return fail(stderr, fmt.Errorf("no whole window of %v fits into --duration %v: use at least --duration %v", w, c.Duration, w))
@@ -101,6 +110,9 @@ func loadgen(ctx context.Context, args []string, env func(string) string, stdout
 		show.Summary(text, &result.Summary)
 	}
 	show.Verdict(text, result.Verdict, result.Windows, &result.Summary)
+	if c.Trace != "" {
+		code = worse(code, judge(c.Trace, text))
+	}
 	var failed error
 	if c.JSON == "-" {
 		failed = result.WriteJSON(stdout)
@@ -115,6 +127,27 @@ func loadgen(ctx context.Context, args []string, env func(string) string, stdout
 		return fail(stderr, failed)
 	}
 	return code
+}
+
+// judge decides on the traces in a directory.
+func judge(dir string, text io.Writer) int {
+	r := trace.JudgeDir(dir)
+	fmt.Fprintln(text, r)
+	switch {
+	case r.Over > 0:
+		return exitNotHeld
+	case r.OK():
+		return exitHeld
+	}
+	return exitCannot
+}
+
+// worse returns the worse of two exit statuses: a broken limit is the worst.
+func worse(a, b int) int {
+	if a == exitNotHeld || b == exitNotHeld {
+		return exitNotHeld
+	}
+	return max(a, b)
 }
 
 // exitStatus puts a broken limit above everything else.

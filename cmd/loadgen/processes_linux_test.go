@@ -6,9 +6,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -151,10 +153,10 @@ func TestACrashedProcessComesBack(t *testing.T) {
 // sum, for there are at least as many permits as requests. No process is left.
 func TestAFleetOfProcessesWithChurn(t *testing.T) {
 	t.Parallel()
-	state := t.TempDir()
+	state, traces := t.TempDir(), t.TempDir()
 	var stdout, stderr bytes.Buffer
 	code := loadgen(context.Background(), append([]string{
-		"--processes", "2", "--instances", "12", "--churn", "2", "--duration", "4s", "--transport", "http", "--state-dir", state,
+		"--processes", "2", "--instances", "12", "--churn", "2", "--duration", "4s", "--transport", "http", "--state-dir", state, "--trace", traces,
 	}, short...), noEnv, &stdout, &stderr)
 	var got load.Report
 	if err := json.Unmarshal(stdout.Bytes(), &got); err != nil {
@@ -183,6 +185,39 @@ func TestAFleetOfProcessesWithChurn(t *testing.T) {
 	// A killed process may take a few requests with it that it had permits for.
 	if lost := s.IssuedTotal - arrived; arrived == 0 || lost < 0 || lost > 4*20 {
 		t.Errorf("%d permits, %d requests", s.IssuedTotal, arrived)
+	}
+	judgeAgain(t, traces, stderr.String())
+}
+
+// judgeAgain has the traces of a run judged by another: as the run did, and not at all once
+// a line is missing.
+func judgeAgain(t *testing.T, traces, told string) {
+	t.Helper()
+	var again, unknown bytes.Buffer
+	if code := loadgen(context.Background(), []string{"--judge", traces}, noEnv, &again, io.Discard); code != exitHeld ||
+		!strings.HasPrefix(again.String(), "TRACE HELD: ") || !strings.Contains(told, again.String()) {
+		t.Errorf("judged again: %d, %s\nby the run: %s", code, again.String(), told)
+	}
+	files, err := filepath.Glob(filepath.Join(traces, "*.trace"))
+	if err != nil || len(files) < 4 {
+		t.Fatalf("%d traces, %v", len(files), err)
+	}
+	text, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := bytes.SplitAfter(text, []byte("\n"))
+	if err := os.WriteFile(files[0], bytes.Join(slices.Delete(lines, 3, 4), nil), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code := loadgen(context.Background(), []string{"--judge", traces}, noEnv, &unknown, io.Discard); code != exitCannot ||
+		!strings.Contains(unknown.String(), "line 4 has the number 5: lines are missing") {
+		t.Errorf("with a line missing: %d, %s", code, unknown.String())
+	}
+	var stderr bytes.Buffer
+	if code := loadgen(context.Background(), []string{"--trace", traces}, noEnv, io.Discard, &stderr); code != exitUsage ||
+		!strings.Contains(stderr.String(), "give an empty directory") {
+		t.Errorf("a directory with traces: %d, %s", code, stderr.String())
 	}
 }
 

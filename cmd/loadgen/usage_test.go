@@ -31,6 +31,7 @@ func TestBadUsage(t *testing.T) {
 		{"--guard soon", []string{"--guard", "soon", "auto+20ms"}},
 		{"--guard 600ms", []string{"guard", "600ms", "less than half"}},
 		{"--guard auto --limit 5/100ms", []string{"guard", "auto", "clock_error"}},
+		{"--trace x --ntp a", []string{"--trace", "--ntp", "leave one out"}},
 		{"--ntp a,a", []string{"--ntp", "two votes"}},
 		{"--outage maybe", []string{"--outage", "maybe", "hold or stop"}},
 		{"--share lottery", []string{"--share", "lottery", "demand"}},

@@ -31,6 +31,10 @@ type Gate struct {
 	Lent func(guest string, loan protocol.Loan)
 	// Wanting is told that more of a budget is wanted, likewise.
 	Wanting func()
+	// Booked is told what is booked of each window whenever that, or a bound, may have
+	// changed, and before a permit of another window can be taken; likewise. A trace is
+	// written by it, otherwise it is nil.
+	Booked func([]Use)
 
 	mu struct {
 		sync.Mutex
@@ -303,6 +307,7 @@ func (g *Gate) settleLocked() {
 	g.mu.ledger.charge(taken, g.mu.edge)
 	g.mu.issued += taken
 	g.mu.published, g.mu.held = 0, 0
+	g.tellBookedLocked()
 }
 
 // rebuildLocked ends the segment, brings plan and ledger to the present, refuses
@@ -374,6 +379,7 @@ func (g *Gate) edgeLocked(p *Plan) int64 {
 
 // publishLocked makes s the segment to take from, until the edge or the proof's end.
 func (g *Gate) publishLocked(s *Segment, edge int64) {
+	g.tellBookedLocked()
 	g.mu.edge = edge
 	s.until, s.wallUntil = edge, Forever
 	if proof := &g.planLocked().Proof; proof.Strict && !g.mu.stale && !g.mu.closed {

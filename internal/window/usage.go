@@ -112,3 +112,23 @@ func (a *account) usage(l *ledger, limit Limit, booked *account, taken int64) Li
 	}
 	return u
 }
+
+// Use is what is booked of one window.
+type Use struct {
+	Window quota.Window
+	Bound  int64 // permits that may be issued in it, lent included
+	Used   int64 // permits issued in it, and lent to others
+	Lent   int64 // permits of Bound that others have issued for this instance
+}
+
+// tellBookedLocked tells Booked.
+func (g *Gate) tellBookedLocked() {
+	if g.Booked == nil {
+		return
+	}
+	uses := make([]Use, 0, len(g.mu.ledger.accounts))
+	for _, a := range g.mu.ledger.accounts {
+		uses = append(uses, Use{a.window, a.bound, a.used, a.lent})
+	}
+	g.Booked(uses)
+}

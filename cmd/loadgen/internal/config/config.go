@@ -49,6 +49,8 @@ type Config struct {
 	NTP          []string     // servers by which instances measure their clocks
 	JSON         string       // a file, "-" for standard output, or empty
 	HTML         string       // a file, or empty
+	Trace        string       // a directory for traces, or empty
+	Judge        string       // one whose traces are to be judged; empty: the run is
 	Quiet        bool
 	Etcd         *etcdflags.Flags
 	Embedded     bool // etcd is; nothing but its endpoints is to be known

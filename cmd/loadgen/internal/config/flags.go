@@ -157,6 +157,8 @@ func (r *raw) register(set *pflag.FlagSet) {
 	set.StringVar(&r.guard, "guard", "0s", "the policy's guard: `G` at either edge of a window in which nothing is issued, such as 20ms; auto or auto+20ms follows the clock's error; under other shapes than fixed, the time that a call may take to the provider")
 	set.StringSliceVar(&c.NTP, "ntp", nil, "NTP `servers` by which every instance measures its clock, host or host:port with commas; every instance asks every server")
 	set.StringVar(&c.JSON, "json", "", "write the report as JSON to `FILE`, or to standard output with -")
+	set.StringVar(&c.Trace, "trace", "", "a `DIR` without traces: every instance writes there all that it learns and issues, and each window is judged by the views in force (TRACE HELD)")
+	set.StringVar(&c.Judge, "judge", "", "judge the traces in `DIR` again, and run nothing")
 	set.StringVar(&c.HTML, "html", "", "write the report as a page with charts to `FILE`; it needs no network")
 	set.BoolVar(&c.Quiet, "quiet", false, "no progress and no table, only the verdict")
 }
@@ -254,6 +256,8 @@ func (c *Config) checkBounds() error {
 		return Usagef("--window-offset is for a limit of more than a minute, such as 5000/h, and --limit is %s", c.Limit)
 	case c.WindowOffset > 0 && (c.Http || len(c.NTP) > 0):
 		return Usagef("--window-offset sets the clocks of the fleet ahead, and --ntp, --transport http and --provider-capacity go by others: leave them out")
+	case c.Trace != "" && len(c.NTP) > 0:
+		return Usagef("--trace goes by this machine's clock, and --ntp by others: leave one out")
 	case c.HTML == "-":
 		return Usagef("--html: a page is for a browser: give a file, such as report.html")
 	case c.Settle < 100*time.Millisecond || c.Settle > quota.MaxSettle:

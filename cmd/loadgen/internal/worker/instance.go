@@ -94,7 +94,7 @@ func (w *Worker) open(slot int) (*instance, error) {
 	if err != nil {
 		return nil, err
 	}
-	limiter, err := consumer.Open(w.ctx, session, w.provider, consumer.Options{Logger: log})
+	limiter, err := consumer.Open(w.ctx, w.trace.Wrap(session), w.provider, consumer.Options{Logger: log})
 	if err != nil {
 		_ = session.Close() // err tells more
 		return nil, err

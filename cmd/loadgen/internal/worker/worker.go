@@ -18,6 +18,7 @@ import (
 	"github.com/quotient-limiter/quotient/cmd/loadgen/internal/config"
 	"github.com/quotient-limiter/quotient/internal/child"
 	"github.com/quotient-limiter/quotient/internal/load"
+	"github.com/quotient-limiter/quotient/internal/trace"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -36,7 +37,8 @@ type Worker struct {
 	weights    []int64      // by slot
 	tell       func(Report)
 	shared     *shared
-	sender     *sender // nil if permits make no requests
+	sender     *sender       // nil if permits make no requests
+	trace      *trace.Writer // nil without --trace
 	generators []*generator
 	making     sync.WaitGroup // the generators' goroutines
 	busy       sync.WaitGroup // joins, leaves, and waits for readiness
@@ -70,6 +72,12 @@ func newWorker(c *config.Config, s *Setup, client *clientv3.Client, room func() 
 	if s.Target != "" {
 		w.sender = newSender(s.Target, s.Secret)
 		w.shared.use = w.sender.send
+	}
+	if c.Trace != "" {
+		var err error
+		if w.trace, err = trace.Create(c.Trace, c.Ahead, func(err error) { tell(Report{Failed: err.Error()}) }); err != nil {
+			return nil, err
+		}
 	}
 	w.ctx, w.stop = context.WithCancel(context.Background())
 	for range s.Generators {
@@ -148,7 +156,7 @@ func (w *Worker) end() {
 	w.settleWaiters(w.c.MaxWait + time.Second)
 	w.stop()
 	w.busy.Wait()
-	err := w.closeAll()
+	err := errors.Join(w.closeAll(), w.trace.Close())
 	w.settleWaiters(time.Second)
 	if n := w.waiting(); n > 0 {
 		err = errors.Join(err, fmt.Errorf("%d calls that waited never got an answer: the counts may lack their permits", n))

@@ -1,0 +1,163 @@
+package trace
+
+import (
+	"math"
+	"slices"
+
+	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/share"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// View is a view of a store, and when it was committed: after After and by By, in true
+// time.
+type View struct {
+	protocol.View
+	After, By int64
+	// Lost says that a restore took the commit back.
+	Lost bool
+	// Gap says that there may be others between the view before and this one.
+	Gap bool
+}
+
+// Views are in the order of their commits.
+type Views []View
+
+// Unlimited is the bound of a window that no view limits.
+const Unlimited = int64(math.MaxInt64)
+
+// Bound is the smallest T*(u, W) over the views u that were the newest at some time in
+// [from, to], for every commit time that is possible: it lies from Least to Most.
+type Bound struct {
+	Least, Most int64
+	// By is the index of the view that makes Most, and its run ends with End.
+	By, End int
+}
+
+// Bound returns that of a window. last is when its last permit was issued at the latest.
+// With any, some of these views binds and not each: that is so where the times of the
+// policy change. sum is what was issued: a bound that is not less need not be exact.
+func (v Views) Bound(w quota.Window, from, to, last, sum int64, any bool) Bound {
+	b := Bound{Least: Unlimited, Most: Unlimited, By: -1, End: -1}
+	highest, known := int64(0), false // by all possible views; whether some is certain
+	for i := range v {
+		if !v.maybe(i, from, to) {
+			continue
+		}
+		final := i == len(v)-1
+		least, _ := v.star(i, w, last, sum, false)
+		most, end := v.star(i, w, last, sum, true)
+		b.Least, highest = min(b.Least, least), max(highest, most)
+		if v[i].By > to || !final && v[i+1].After < from {
+			continue
+		}
+		if !known || any == (most > b.Most) {
+			b.Most, b.By, b.End = most, i, end
+		}
+		known = true
+	}
+	switch {
+	case any && known: // the promise is of one of them
+		b.Least, b.Most = max(b.Least, b.Most), highest
+	case !known && b.Least != Unlimited:
+		b.Most = highest
+	}
+	return b
+}
+
+// maybe reports whether view i may have been the newest at some time in [from, to].
+func (v Views) maybe(i int, from, to int64) bool {
+	return !v[i].Lost && v[i].After <= to && (i == len(v)-1 || v[i+1].By > from)
+}
+
+// possible returns how many views may have been.
+func (v Views) possible(from, to int64) (n int) {
+	for i := range v {
+		if v.maybe(i, from, to) {
+			n++
+		}
+	}
+	return n
+}
+
+// star returns T* of view i: the total at the end of the run of views from i on of which
+// none takes a permit of the window from anybody, as far as they were committed before the
+// last permit. Of what is not known it assumes what gives the most, or else the least. Of
+// the line that a restore took back and the one after it, it takes that with more: some may
+// go by the one and some by the other.
+func (v Views) star(i int, w quota.Window, last, sum int64, most bool) (total int64, end int) {
+	if total = v.Total(i, w); sum <= total {
+		return total, i
+	}
+	in := func(n int) bool { return v[n].By <= last || most && v[n].After < last }
+	end, other := i, i
+	for n := i + 1; n < len(v) && in(n); n++ {
+		if v[n].Gap && most {
+			return Unlimited, end // what is missing may have raised it
+		}
+		if v[n].Gap || !takesNothing(&v[end].View, &v[n].View, w) {
+			break
+		}
+		end = n
+	}
+	for n := i + 1; n < len(v) && in(n); n++ {
+		if v[n].Lost {
+			continue
+		}
+		if v[n].Gap || !takesNothing(&v[other].View, &v[n].View, w) {
+			break
+		}
+		other = n
+	}
+	if v.Total(other, w) > v.Total(end, w) {
+		end = other
+	}
+	return v.Total(end, w), end
+}
+
+// Total returns the total of a window by a view: Unlimited if it has no limit of that
+// length in force, because then other lengths alone decide.
+func (v Views) Total(i int, w quota.Window) int64 {
+	p := v[i].Policy
+	if p == nil {
+		return Unlimited
+	}
+	permits, limited, inForce := protocol.PermitsFor(p, w)
+	switch {
+	case !inForce && p.From.UnixNano() < w.End() &&
+		slices.ContainsFunc(p.LimitsAt(p.From.UnixNano()), func(l quota.Limit) bool { return l.Window == w.Length }):
+		return 0 // it comes into force within the window, and gives nothing of it
+	case !inForce || !limited:
+		return Unlimited
+	case p.Mode == quota.ModePause || len(p.Requires) > 0:
+		return 0
+	}
+	return max(0, v[i].Pace.Total(p, permits, w.Length))
+}
+
+// takesNothing reports whether everybody has at least as much of a window by view v as by
+// view u, or has promised to issue nothing of it; under a limit and by the same settle
+// time.
+func takesNothing(u, v *protocol.View, w quota.Window) bool {
+	if u.Policy == nil || v.Policy == nil || u.Policy.Settle != v.Policy.Settle {
+		return false
+	}
+	if _, limited, inForce := protocol.PermitsFor(v.Policy, w); u.Policy != v.Policy && (!limited || !inForce) {
+		return false
+	}
+	_, before, _ := share.Of(u, w)
+	_, after, _ := share.Of(v, w)
+	for id, n := range before {
+		if after[id] < n && !promised(v, id, w) {
+			return false
+		}
+	}
+	return true
+}
+
+// promised reports whether an instance has said itself that it issues nothing of a window.
+func promised(v *protocol.View, id string, w quota.Window) bool {
+	return slices.ContainsFunc(v.Instances, func(i quota.Instance) bool {
+		return i.ID == id && i.Until.UnixNano() <= w.Start() && protocol.Sealed(&i)
+	})
+}

@@ -1,0 +1,303 @@
+package trace
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/share"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// Report is the verdict on a run.
+type Report struct {
+	Traces, Views int
+	// Held windows had at most their bound, whenever the views were committed within what
+	// is known. Over ones had more.
+	Held, Over int
+	// Undecided are windows of which that cannot be told, and Unpromised those of which
+	// nothing is promised, by reasons.
+	Undecided, Unpromised map[string]int
+	// Overs tell of the first windows that were over, at most maxOvers.
+	Overs []string
+	// Problem is why nothing can be concluded; empty if there is none.
+	Problem string
+}
+
+const maxOvers = 10
+
+// OK reports whether some windows were judged, and none was over.
+func (r *Report) OK() bool { return r.Problem == "" && r.Over == 0 && r.Held > 0 }
+
+// String is the verdict in words: a line, and one for each of Overs.
+func (r *Report) String() string {
+	counts := func(what string, by map[string]int) (text string) {
+		for _, why := range slices.Sorted(maps.Keys(by)) {
+			text += fmt.Sprintf("; %s: %d (%s)", what, by[why], why)
+		}
+		return text
+	}
+	windows := fmt.Sprintf("%d windows held by %d views of %d limiters%s%s", r.Held, r.Views, r.Traces,
+		counts("undecided", r.Undecided), counts("nothing promised", r.Unpromised))
+	switch {
+	case r.Over > 0:
+		return fmt.Sprintf("TRACE NOT HELD: %d windows over the proved bound; %s\n%s", r.Over, windows, strings.Join(r.Overs, "\n"))
+	case r.Problem != "":
+		return "TRACE UNKNOWN: " + r.Problem
+	case r.Held == 0:
+		return "TRACE UNKNOWN: no window could be judged; " + windows
+	}
+	return "TRACE HELD: " + windows
+}
+
+// Judge decides on all windows of a run.
+func (r *Run) Judge() *Report {
+	rep := &Report{Traces: len(r.streams), Undecided: map[string]int{}, Unpromised: map[string]int{}}
+	providers := map[string][]*stream{}
+	for _, s := range r.streams {
+		providers[s.provider] = append(providers[s.provider], s)
+	}
+	for _, provider := range slices.Sorted(maps.Keys(providers)) {
+		t, err := r.timelineOf(providers[provider])
+		if err != nil {
+			rep.Problem = err.Error()
+			return rep
+		}
+		rep.Views += len(t.Views)
+		windows := map[quota.Window]bool{}
+		for _, s := range providers[provider] {
+			for w, u := range s.uses {
+				windows[w] = windows[w] || u.issued > 0
+			}
+		}
+		maps.DeleteFunc(windows, func(_ quota.Window, some bool) bool { return !some })
+		for _, w := range slices.SortedFunc(maps.Keys(windows), func(a, b quota.Window) int {
+			return cmp.Or(cmp.Compare(a.Start(), b.Start()), cmp.Compare(a.Length, b.Length))
+		}) {
+			(&hearing{timeline: t, streams: providers[provider], w: w}).decide(rep)
+		}
+	}
+	return rep
+}
+
+// JudgeDir is the report on the traces in a directory, also if they cannot be read.
+func JudgeDir(dir string) *Report {
+	r, err := ReadDir(dir)
+	if err != nil {
+		return &Report{Problem: err.Error()}
+	}
+	return r.Judge()
+}
+
+// hearing is of one window.
+type hearing struct {
+	*timeline
+	streams []*stream
+	w       quota.Window
+	// low is what was issued at least, high what it may be: killed limiters may have
+	// issued more than they could tell.
+	low, high int64
+	rules     rules
+}
+
+// rules are the times of the policies that may have been in force about a window.
+type rules struct {
+	settle, freshness, clockError time.Duration
+	same, shaped, hold            bool
+}
+
+func (h *hearing) decide(rep *Report) {
+	h.count()
+	h.times()
+	b, why := h.bound()
+	switch {
+	case b.Least == Unlimited:
+		rep.Unpromised["no limit in force"]++
+	case h.high <= b.Least && h.untraced(b.By):
+		rep.Undecided["an instance left no trace"]++
+	case h.high <= b.Least:
+		rep.Held++
+	case why != "":
+		rep.Unpromised[why]++
+	case h.low > b.Most:
+		if rep.Over++; len(rep.Overs) < maxOvers {
+			rep.Overs = append(rep.Overs, h.explain(b))
+		}
+	case h.low <= b.Least:
+		rep.Undecided["an instance was killed"]++
+	default:
+		rep.Undecided["when a view was committed is not known well enough"]++
+	}
+}
+
+// count adds up what was issued.
+func (h *hearing) count() {
+	for _, s := range h.streams {
+		u := s.uses[h.w]
+		if u == nil {
+			continue
+		}
+		h.low += u.issued
+		h.high += u.issued
+		if !s.closed && slices.Contains(s.running, h.w) {
+			h.high += min(max(0, u.bound-u.issued), Unlimited-h.high)
+		}
+	}
+}
+
+// times finds the rules: of all views that may have been the newest from so long before the
+// window that any may count.
+func (h *hearing) times() {
+	longest := time.Duration(0)
+	for i := range h.Views {
+		if p := h.Views[i].Policy; p != nil {
+			longest = max(longest, p.Settle)
+		}
+	}
+	from := h.w.Start() - int64(longest) - int64(time.Second)
+	r := rules{same: true, freshness: math.MaxInt64}
+	first := true
+	for i := range h.Views {
+		p := h.Views[i].Policy
+		if p == nil || h.Views[i].After > h.w.End() || i < len(h.Views)-1 && h.Views[i+1].By < from {
+			continue
+		}
+		r.same = r.same && (first || p.Settle == r.settle && p.Freshness == r.freshness && p.ClockError == r.clockError)
+		r.settle, r.freshness, r.clockError = max(r.settle, p.Settle), min(r.freshness, p.Freshness), max(r.clockError, p.ClockError)
+		r.shaped, r.hold, first = r.shaped || protocol.Shaped(p), r.hold || p.Outage != quota.OutageStop, false
+	}
+	h.rules = r
+}
+
+// bound returns the window's bound, and why nothing is promised of it; empty: the bound is.
+func (h *hearing) bound() (b Bound, why string) {
+	r, e, start := h.rules, int64(h.rules.clockError), h.w.Start()
+	const drift = protocol.DriftBound
+	last := h.w.End() + e
+	from := start + e - (int64(r.settle)-int64(h.w.Length)/drift)*drift/(drift+1)
+	to := start - e - int64(r.freshness)*drift/(drift-1)
+	if !r.same {
+		from, to = start-e-int64(r.settle)-int64(20*time.Millisecond), start+e-int64(r.freshness)
+	}
+	if r.hold {
+		if oldest, stale := h.oldestProof(last); stale {
+			// Lookbacks begin there, and all until the end counts: only if that is one
+			// view do all go by the same.
+			from = min(from, oldest-int64(r.settle))
+			if h.possible(from, last) > 1 {
+				why = "an instance held its share without etcd"
+			}
+			return h.Bound(h.w, from, last, last, h.high, false), why
+		}
+	}
+	if r.shaped {
+		why = "a shape counts in other spans"
+	}
+	for _, s := range h.streams {
+		if u := s.uses[h.w]; u != nil && u.issued > 0 && u.off > e {
+			why = "a clock was further off than the clock error"
+		}
+	}
+	return h.Bound(h.w, from, to, last, h.high, !r.same), why
+}
+
+// untraced reports whether an instance takes part, by view i, that has written nothing.
+func (h *hearing) untraced(i int) bool {
+	return i >= 0 && slices.ContainsFunc(h.Views[i].Instances, func(in quota.Instance) bool {
+		return protocol.TakesPart(&in, h.w.Start()) && !h.selves[in.ID]
+	})
+}
+
+// oldestProof returns the oldest proof by which an instance may have issued permits of the
+// window while it was older than the freshness, and whether there is any.
+func (h *hearing) oldestProof(last int64) (sent int64, stale bool) {
+	sent = math.MaxInt64
+	begin := h.w.Start() - int64(h.rules.clockError)
+	for _, s := range h.streams {
+		if u := s.uses[h.w]; u == nil || u.issued == 0 {
+			continue
+		}
+		for i, p := range s.proofs {
+			until := int64(math.MaxInt64) // another proof came
+			if i < len(s.proofs)-1 {
+				until = s.proofs[i+1].at
+			}
+			if over := p.sent + int64(h.rules.freshness); over < until && over < last && until > begin {
+				sent, stale = min(sent, p.sent), true
+			}
+		}
+	}
+	return sent, stale
+}
+
+// explain names the instance that issued the most beyond its share, and one that went by
+// another view.
+func (h *hearing) explain(b Bound) string {
+	text := fmt.Sprintf("window of %v from %s: %d permits, at most %d", h.w.Length, time.Unix(0, h.w.Start()).UTC().Format("15:04:05.000"), h.low, b.Most)
+	if b.By < 0 {
+		return text + " by any view"
+	}
+	text += fmt.Sprintf(" by view %d", h.places[b.End].revision)
+	_, shares, _ := share.Of(&h.Views[b.End].View, h.w)
+	var all []*stream
+	for _, s := range h.streams {
+		if u := s.uses[h.w]; u != nil && u.issued > 0 {
+			all = append(all, s)
+		}
+	}
+	beyond := func(s *stream) int64 { return s.uses[h.w].issued - shares[s.uses[h.w].self] }
+	slices.SortFunc(all, func(a, b *stream) int { return cmp.Compare(beyond(b), beyond(a)) })
+	one := h.wentBy(all[0], shares)
+	text += "; " + one.String()
+	for _, s := range all[1:] {
+		if other := h.wentBy(s, shares); other.view != one.view {
+			return text + "; " + other.String()
+		}
+	}
+	return text
+}
+
+// obeyed is what one limiter issued, and the view that gives it so much.
+type obeyed struct {
+	self          string
+	issued, share int64 // of the window; by the view that binds
+	bound         int64 // as it saw it
+	view          int64 // revision; 0: none
+	missed        []int64
+}
+
+func (h *hearing) wentBy(s *stream, shares map[string]int64) obeyed {
+	u := s.uses[h.w]
+	o := obeyed{self: u.self, issued: u.issued, share: shares[u.self], bound: u.bound, missed: h.missed[s]}
+	for i := len(h.Views) - 1; i >= 0 && o.view == 0; i-- {
+		if h.Views[i].Revision > u.revision {
+			continue
+		}
+		if _, by, _ := share.Of(&h.Views[i].View, h.w); by[u.self] >= u.issued {
+			o.view = h.Views[i].Revision
+		}
+	}
+	return o
+}
+
+// String says it in words.
+func (o obeyed) String() string {
+	text := fmt.Sprintf("%s issued %d of %d", o.self, o.issued, o.share)
+	switch {
+	case o.issued > o.bound:
+		text += fmt.Sprintf(", and its own plan allowed %d", o.bound)
+	case o.view == 0:
+		text += ", which no view gives it"
+	default:
+		text += fmt.Sprintf(" and went by view %d", o.view)
+	}
+	if len(o.missed) > 0 {
+		text += fmt.Sprintf(" (it never applied view %d)", o.missed[0])
+	}
+	return text
+}

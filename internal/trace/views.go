@@ -1,0 +1,203 @@
+package trace
+
+import (
+	"fmt"
+	"math"
+	"reflect"
+	"slices"
+
+	"github.com/quotient-limiter/quotient/internal/protocol"
+)
+
+// place is where a view stands in the order of commits: its revision on its line. A
+// restored store begins another line.
+type place struct {
+	line     int
+	revision int64
+}
+
+func (p place) compare(q place) int {
+	if p.line != q.line {
+		return p.line - q.line
+	}
+	return int(max(-1, min(1, p.revision-q.revision)))
+}
+
+// timeline is the views of one provider, as its limiters have seen them.
+type timeline struct {
+	Views
+	places   []place
+	restored []int64             // when each line but the first was first seen
+	missed   map[*stream][]int64 // revisions that a limiter has left out
+	selves   map[string]bool     // incarnations that have written
+}
+
+// found is a view as limiters came to it.
+type found struct {
+	view *protocol.View
+	sum  uint64 // of the change
+	from int64  // the newest revision to which it was a change
+}
+
+// timelineOf puts together what the streams of a provider have seen.
+func (r *Run) timelineOf(streams []*stream) (*timeline, error) {
+	t := &timeline{missed: map[*stream][]int64{}, selves: map[string]bool{}, restored: restores(streams)}
+	applied, listed := map[place]*found{}, map[place]*protocol.View{}
+	whole := map[uint64]*protocol.View{} // listings, by sum
+	for _, s := range streams {
+		var now *protocol.View
+		for i, p := range t.walk(s) {
+			x := &s.sights[i]
+			t.selves[x.self] = true
+			content := r.contents[x.sum]
+			if x.before == 0 {
+				if now = whole[x.sum]; now == nil {
+					v, err := content.after(&protocol.View{})
+					if err != nil {
+						return nil, &Broken{s.file, fmt.Sprintf("view %d: %v", x.revision, err)}
+					}
+					now, whole[x.sum] = v, v
+				}
+				listed[p] = now
+				continue
+			}
+			f := applied[p]
+			if f == nil {
+				v, err := content.after(now)
+				if err != nil {
+					return nil, &Broken{s.file, fmt.Sprintf("view %d: %v", x.revision, err)}
+				}
+				f = &found{v, x.sum, x.before}
+				applied[p] = f
+			}
+			if f.sum != x.sum {
+				return nil, &Broken{s.file, fmt.Sprintf("%s and another instance applied different changes of revision %d", x.self, x.revision)}
+			}
+			f.from, now = max(f.from, x.before), f.view
+		}
+	}
+	if err := t.merge(applied, listed); err != nil {
+		return nil, err
+	}
+	t.date(streams)
+	return t, nil
+}
+
+// restores returns when each restore of the store was first seen: a limiter went back.
+func restores(streams []*stream) (at []int64) {
+	for _, s := range streams {
+		n, highest := 0, int64(0)
+		for _, x := range s.sights {
+			if highest > x.revision {
+				if n == len(at) {
+					at = append(at, x.at)
+				}
+				at[n], highest, n = min(at[n], x.at), 0, n+1
+			}
+			highest = max(highest, x.revision)
+		}
+	}
+	return at
+}
+
+// walk returns the places of what a stream has seen. A limiter that opens after a restore
+// is on the new line.
+func (t *timeline) walk(s *stream) (places []place) {
+	line, highest := 0, int64(0)
+	for i, x := range s.sights {
+		if i == 0 {
+			for line < len(t.restored) && t.restored[line] <= x.at {
+				line++
+			}
+		}
+		if highest > x.revision {
+			line, highest = line+1, 0
+		}
+		highest = max(highest, x.revision)
+		places = append(places, place{line, x.revision})
+	}
+	return places
+}
+
+// merge orders the views. A listing at a revision that is no view's own, because an
+// instance wrote something else there, is that of the view before it.
+func (t *timeline) merge(applied map[place]*found, listed map[place]*protocol.View) error {
+	for p := range applied {
+		t.places = append(t.places, p)
+	}
+	for p := range listed {
+		if applied[p] == nil {
+			t.places = append(t.places, p)
+		}
+	}
+	slices.SortFunc(t.places, place.compare)
+	all := t.places
+	t.places = nil
+	for _, p := range all {
+		n, f, view := len(t.places), applied[p], listed[p]
+		first := n == 0 || t.places[n-1].line != p.line
+		switch {
+		case f != nil && view != nil && !same(view, f.view):
+			return &Broken{"the traces", fmt.Sprintf("a listing of revision %d differs from what the changes come to", p.revision)}
+		case f != nil:
+			view = f.view
+		case !first && same(view, &t.Views[n-1].View):
+			continue
+		}
+		gap := n > 0 && (first || f == nil || f.from < t.places[n-1].revision)
+		t.places, t.Views = append(t.places, p), append(t.Views, View{View: *view, Gap: gap})
+	}
+	return nil
+}
+
+// same reports whether two views say the same, at whatever revisions.
+func same(a, b *protocol.View) bool {
+	x, y := *a, *b
+	x.Revision, y.Revision = 0, 0
+	if len(x.Instances) == 0 && len(y.Instances) == 0 {
+		x.Instances, y.Instances = nil, nil
+	}
+	return reflect.DeepEqual(x, y)
+}
+
+// index returns that of the newest view at a place; -1 before the first.
+func (t *timeline) index(p place) int {
+	i, exact := slices.BinarySearchFunc(t.places, p, place.compare)
+	if exact {
+		return i
+	}
+	return i - 1
+}
+
+// date finds out when the views were committed.
+func (t *timeline) date(streams []*stream) {
+	for i := range t.Views {
+		t.Views[i].After, t.Views[i].By = math.MinInt64, math.MaxInt64
+	}
+	for _, s := range streams {
+		places := t.walk(s)
+		for i, x := range s.sights {
+			n := t.index(places[i])
+			if n < 0 {
+				continue
+			}
+			t.Views[n].By = min(t.Views[n].By, x.at)
+			if x.before > 0 {
+				if b := t.index(place{places[i].line, x.before}); b >= 0 && n-b > 1 {
+					t.missed[s] = append(t.missed[s], t.places[b+1].revision)
+				}
+			}
+		}
+		for _, p := range s.proofs {
+			if n := t.index(places[p.sight]) + 1; n < len(t.Views) {
+				t.Views[n].After = max(t.Views[n].After, p.sent)
+			}
+		}
+	}
+	for i := len(t.Views) - 2; i >= 0; i-- {
+		t.Views[i].By = min(t.Views[i].By, t.Views[i+1].By)
+	}
+	for i := 1; i < len(t.Views); i++ {
+		t.Views[i].After = max(t.Views[i].After, t.Views[i-1].After)
+	}
+}
