@@ -37,7 +37,7 @@ type Server interface {
 }
 
 // services are all ways in.
-func services() []service { return nil }
+func services() []service { return []service{&apiService{}} }
 
 const (
 	// lookupTime bounds one question to etcd whether a provider exists.
@@ -149,6 +149,9 @@ func known(admin *coordinator.Admin) func(context.Context, string) error {
 		_, err := admin.Get(ctx, provider)
 		if errors.Is(err, coordinator.ErrNotFound) {
 			return fmt.Errorf("%w %s: set its policy with quota-admin set", host.ErrUnknown, provider)
+		}
+		if errors.Is(err, coordinator.ErrPermission) {
+			return fmt.Errorf("%w %s: %w", host.ErrForbidden, provider, err)
 		}
 		return err
 	}

@@ -24,6 +24,8 @@ import (
 var (
 	// ErrUnknown: the provider has no policy, so nothing is opened for it.
 	ErrUnknown = errors.New("unknown provider")
+	// ErrForbidden: etcd does not let quotad read the provider.
+	ErrForbidden = errors.New("forbidden provider")
 	// ErrFull: Options.Max providers are open.
 	ErrFull = errors.New("too many providers")
 	// ErrClosed: the host is closed.

@@ -1,0 +1,136 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/quotient-limiter/quotient/cmd/quotad/internal/host"
+	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/internal/ratefields"
+)
+
+// problem is the body of every answer but 200 (RFC 9457).
+type problem struct {
+	ratefields.Problem
+	Detail string `json:"detail"`
+	// RetryAfter is the field Retry-After, exact and in seconds.
+	RetryAfter float64 `json:"retry_after,omitempty"`
+}
+
+// again is the time after which a caller may try again if the reason tells nothing of it.
+const again = time.Second
+
+// fail answers a request that would fail again.
+func fail(w http.ResponseWriter, status int, err error) {
+	ratefields.Write(w, status, problem{Problem: ratefields.Problem{Type: "about:blank", Title: http.StatusText(status), Status: status}, Detail: err.Error()})
+}
+
+// later answers a request that may succeed after a time.
+func later(w http.ResponseWriter, status int, err error, retry time.Duration) {
+	p := ratefields.Refuse(w.Header(), status, "", nil, 0, retry)
+	ratefields.Write(w, status, problem{p, err.Error(), retry.Seconds()})
+}
+
+// busy answers a client that has as much as it may have.
+func busy(w http.ResponseWriter, err error) { later(w, http.StatusTooManyRequests, err, again) }
+
+// refuseProvider answers a request for a provider that cannot be opened.
+func (s *handler) refuseProvider(w http.ResponseWriter, r *http.Request, err error) {
+	switch {
+	case r.Context().Err() != nil:
+		s.abandoned(w, r)
+	case errors.Is(err, host.ErrUnknown):
+		fail(w, http.StatusNotFound, err)
+	case errors.Is(err, host.ErrForbidden):
+		fail(w, http.StatusForbidden, err)
+	default:
+		later(w, http.StatusServiceUnavailable, err, again)
+	}
+}
+
+// abandoned answers a request whose context has ended: the server ends, or the client has
+// gone and hears nothing.
+func (*handler) abandoned(w http.ResponseWriter, r *http.Request) {
+	if errors.Is(context.Cause(r.Context()), errEnding) {
+		w.Header().Set("Connection", "close")
+		later(w, http.StatusServiceUnavailable, errEnding, again)
+	}
+}
+
+// refuse answers a request that got no permits.
+func (s *handler) refuse(w http.ResponseWriter, r *http.Request, c *call, err error) {
+	limited, _ := errors.AsType[consumer.LimitError](err)
+	status, spent := http.StatusTooManyRequests, false
+	switch {
+	case r.Context().Err() != nil:
+		s.abandoned(w, r)
+		return
+	case errors.Is(err, consumer.ErrNoPolicy):
+		fail(w, http.StatusNotFound, err)
+		return
+	case errors.Is(err, consumer.ErrTooLarge), limited.Reason == consumer.ReasonSpent:
+		spent = true
+	case !errors.Is(err, consumer.ErrLimited):
+		status = http.StatusServiceUnavailable
+	}
+	uses := uses(c.limiter)
+	retry := time.Until(limited.RetryAt)
+	for i := range uses {
+		if !spent {
+			uses[i].Left = 0
+		}
+		if limited.RetryAt.IsZero() {
+			retry = max(retry, uses[i].Ends)
+		}
+	}
+	name, bad := ratefields.NewName(c.request.provider)
+	if bad == nil { // it can stand in a field
+		name.Add(w.Header(), uses)
+	}
+	p := ratefields.Refuse(w.Header(), status, c.request.provider, uses, c.permits, retry)
+	ratefields.Write(w, status, problem{p, err.Error(), max(0, retry).Seconds()})
+}
+
+// tooMany answers a client that holds its part, or too many leases.
+func (s *handler) tooMany(w http.ResponseWriter, c *call, err error, retry time.Duration) {
+	if name, bad := ratefields.NewName(c.request.provider); bad == nil {
+		name.Add(w.Header(), uses(c.limiter))
+	}
+	later(w, http.StatusTooManyRequests, err, max(0, retry))
+}
+
+func uses(l *consumer.Limiter) []ratefields.Use {
+	limits := l.Status().Limits
+	all := make([]ratefields.Use, len(limits))
+	for i, u := range limits {
+		all[i] = ratefields.Use{Limit: u.Limit, Left: u.Left, Ends: max(0, time.Until(u.End))}
+	}
+	return all
+}
+
+// jsonType is the value of a field, shared by all answers.
+var jsonType = []string{"application/json"}
+
+// send sends a whole answer; false if that failed, as to a client that has gone.
+func send(w http.ResponseWriter, body []byte) bool {
+	h := w.Header()
+	h["Content-Type"] = jsonType
+	h["Content-Length"] = []string{strconv.Itoa(len(body))}
+	if _, err := w.Write(body); err != nil { //nolint:gosec // it is JSON
+		return false
+	}
+	return http.NewResponseController(w).Flush() == nil
+}
+
+func writeJSON(w http.ResponseWriter, data any) {
+	body, err := json.Marshal(data)
+	if err != nil {
+		fail(w, http.StatusInternalServerError, err)
+		return
+	}
+	send(w, append(body, '\n'))
+}

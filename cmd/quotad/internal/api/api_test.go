@@ -1,0 +1,311 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/quotient-limiter/quotient/cmd/quotad/internal/host"
+	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// known knows the provider p; e is one of which etcd does not answer, and f one that it
+// does not let read.
+func known(_ context.Context, name string) error {
+	switch name {
+	case "p":
+		return nil
+	case "e":
+		return errors.New("etcd did not answer")
+	case "f":
+		return fmt.Errorf("%w f: not permitted", host.ErrForbidden)
+	}
+	return fmt.Errorf("%w %s: set its policy with quota-admin set", host.ErrUnknown, name)
+}
+
+// newServer returns a server with a limit of so many permits a second, and its source.
+func newServer(t *testing.T, permits int64, limits Limits) (*Server, *consumer.FixedSource) {
+	t.Helper()
+	source := consumer.Fixed(quota.Policy{Limits: []quota.Limit{{Permits: permits, Window: time.Second}}})
+	quiet := slog.New(slog.DiscardHandler)
+	h, err := host.New(t.Context(), source, host.Options{Known: known, Keep: []string{"p"}, Max: 2, Idle: time.Hour, Log: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := New(h, limits, quiet)
+	t.Cleanup(func() {
+		if err := errors.Join(s.Shutdown(context.Background()), h.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return s, source
+}
+
+// process is a client that needs no socket.
+type process struct {
+	s *Server
+	c *connection
+}
+
+func newProcess(t *testing.T, s *Server, name string) process {
+	t.Helper()
+	p := process{s, &connection{clients: s.clients, user: "user 1"}}
+	if err := s.clients.connect("user 1"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.c.attach(name); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// do sends a request, and returns its answer.
+func (p process) do(ctx context.Context, method, path, body string) *httptest.ResponseRecorder {
+	r := httptest.NewRequestWithContext(context.WithValue(ctx, connectionKey{}, p.c), method, path, strings.NewReader(body))
+	r.Header.Set("Content-Type", "application/json")
+	w := httptest.NewRecorder()
+	p.s.http.Handler.ServeHTTP(w, r)
+	return w
+}
+
+func (p process) post(path, body string) *httptest.ResponseRecorder {
+	return p.do(context.Background(), "POST", path, body)
+}
+
+var roomy = Limits{Connections: 1000, PerClient: 100}
+
+// What a client is told that asks for something wrong.
+func TestBadInput(t *testing.T) {
+	const (
+		blank    = `{"type":"about:blank","title":"%s","status":%d,"detail":"%s"}`
+		later    = `{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","title":"Requests cannot be admitted at present","status":503,"detail":"%s","retry_after":1}`
+		exceeded = `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"The quota for such requests is used up","status":429,"violated-policies":["p-1s"],"detail":"%s","retry_after":%v}`
+		like     = `: send JSON such as {\"provider\": \"payments/charge\", \"permits\": 1, \"max_wait\": 0.2}`
+	)
+	bad := func(detail string) string { return fmt.Sprintf(blank, "Bad Request", 400, detail) }
+	for _, test := range []struct {
+		name, body string
+		status     int
+		want       string
+		retry      string
+	}{
+		{"nothing", ``, 400, bad(`the body is not as expected (it is empty)` + like), ""},
+		{"no JSON", `provider=p`, 400, bad(`the body is not as expected (invalid character 'p' looking for beginning of value)` + like), ""},
+		{"half of it", `{"provider":"p"`, 400, bad(`the body is not as expected (unexpected EOF)` + like), ""},
+		{"two objects", `{"provider":"p"}{}`, 400, bad(`the body is not as expected (something follows the object)` + like), ""},
+		{"a list", `[]`, 400, bad(`the body is not as expected (it is a JSON array)` + like), ""},
+		{"an unknown field", `{"provider":"p","permit":1}`, 400, bad(`the body is not as expected (unknown field \"permit\")` + like), ""},
+		{"text for a number", `{"provider":"p","permits":"1"}`, 400, bad(`the body is not as expected (permits is a JSON string)` + like), ""},
+		{"half a permit", `{"provider":"p","permits":0.5}`, 400, bad(`the body is not as expected (permits is a JSON number 0.5)` + like), ""},
+		{"a wait that no number holds", `{"provider":"p","max_wait":1e400}`, 400, bad(`the body is not as expected (max_wait is a JSON number 1e400)` + like), ""},
+		{"no provider", `{}`, 400, bad(`provider \"\" is empty; write a path like \"payments/charge\"`), ""},
+		{"a path that leaves", `{"provider":"../p"}`, 400, bad(`provider \"../p\" has a part \"..\"; write a path like \"payments/charge\"`), ""},
+		{"no permits", `{"provider":"p","permits":0}`, 400, bad(`permits is 0: must be from 1 to 1000000000000`), ""},
+		{"fewer than none", `{"provider":"p","permits":-1}`, 400, bad(`permits is -1: must be from 1 to 1000000000000`), ""},
+		{"more than can be written", `{"provider":"p","permits":1000000000001}`, 400, bad(`permits is 1000000000001: must be from 1 to 1000000000000`), ""},
+		{"a wait into the past", `{"provider":"p","max_wait":-0.1}`, 400, bad(`max_wait is -0.1: must be from 0 to 60 seconds`), ""},
+		{"a wait too long", `{"provider":"p","max_wait":60.5}`, 400, bad(`max_wait is 60.5: must be from 0 to 60 seconds`), ""},
+		{"a body too long", `{"provider":"` + strings.Repeat("p", maxBody) + `"}`, 413, fmt.Sprintf(blank, "Request Entity Too Large", 413, `the body is longer than 4096 bytes, the most: one call is for one provider`), ""},
+		{"an unknown provider", `{"provider":"x"}`, 404, fmt.Sprintf(blank, "Not Found", 404, `unknown provider x: set its policy with quota-admin set`), ""},
+		{"a forbidden provider", `{"provider":"f"}`, 403, fmt.Sprintf(blank, "Forbidden", 403, `forbidden provider f: not permitted`), ""},
+		{"etcd is away", `{"provider":"e"}`, 503, fmt.Sprintf(later, `etcd did not answer`), "1"},
+		{"more than the limit", `{"provider":"p","permits":11,"max_wait":5}`, 429, fmt.Sprintf(exceeded, `consumer: p: more permits than a share will hold: 11 asked for, at most 10 can be had at once`, 1), "1"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, _ := newServer(t, 10, roomy)
+				p := newProcess(t, s, "one")
+				for _, path := range []string{"/v1/acquire", "/v1/leases"} {
+					if path == "/v1/leases" && test.status == 429 {
+						continue // a lease of fewer is given
+					}
+					w := p.post(path, test.body)
+					if got := strings.TrimSpace(w.Body.String()); w.Code != test.status || got != test.want {
+						t.Errorf("%s: %d %s\nwant %d %s", path, w.Code, got, test.status, test.want)
+					}
+					if retry := w.Header().Get("Retry-After"); retry != test.retry {
+						t.Errorf("%s: Retry-After %q, want %q", path, retry, test.retry)
+					}
+					time.Sleep(time.Second) // lookups are paced
+				}
+			})
+		})
+	}
+}
+
+func TestWrongPathsAndMethods(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := newServer(t, 10, roomy)
+		p := newProcess(t, s, "one")
+		for _, test := range []struct {
+			method, path string
+			status       int
+			want         string
+		}{
+			{"GET", "/v1/acquire", 405, "Method Not Allowed"},
+			{"POST", "/v2/acquire", 404, "404 page not found"},
+			{"GET", "/v1/providers/x", 404, `{"type":"about:blank","title":"Not Found","status":404,"detail":"provider \"x\" is not open on this host: its first call opens it"}`},
+			{"POST", "/v1/leases/x/return", 404, `{"type":"about:blank","title":"Not Found","status":404,"detail":"this process has no such lease: it was returned, or has ended"}`},
+		} {
+			if w := p.do(t.Context(), test.method, test.path, ""); w.Code != test.status || strings.TrimSpace(w.Body.String()) != test.want {
+				t.Errorf("%s %s: %d %s", test.method, test.path, w.Code, w.Body)
+			}
+		}
+		r := httptest.NewRequest(http.MethodPost, "/v1/acquire", strings.NewReader("{}")).WithContext(context.WithValue(t.Context(), connectionKey{}, p.c))
+		r.Header.Set("Content-Type", "text/plain") // which a page of another site may send
+		w := httptest.NewRecorder()
+		s.http.Handler.ServeHTTP(w, r)
+		if w.Code != 415 || !strings.Contains(w.Body.String(), `Content-Type is \"text/plain\": send application/json`) {
+			t.Errorf("%d %s", w.Code, w.Body)
+		}
+	})
+}
+
+func TestGrantAndRefusal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := newServer(t, 10, roomy)
+		p := newProcess(t, s, "one")
+		time.Sleep(300 * time.Millisecond)
+		if w := p.post("/v1/acquire", `{"provider":"p","permits":10}`); w.Code != 200 ||
+			w.Body.String() != `{"permits":10,"until":"2000-01-01T00:00:01Z","expires_in":0.700000}`+"\n" {
+			t.Fatalf("%d %s", w.Code, w.Body)
+		}
+		w := p.post("/v1/acquire", `{"provider":"p"}`)
+		const want = `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"The quota for such requests is used up","status":429,"violated-policies":["p-1s"],"detail":"consumer: p: limited: share spent: this instance's share is 10 of 10 permits per 1s, among 1 instances; try again for 1 at 00:00:01.000 UTC","retry_after":0.7}`
+		if got := strings.TrimSpace(w.Body.String()); w.Code != 429 || got != want {
+			t.Errorf("%d %s", w.Code, got)
+		}
+		for field, want := range map[string]string{"Retry-After": "1", "RateLimit": `"p-1s";r=0;t=1`, "RateLimit-Policy": `"p-1s";q=10;w=1`} {
+			if got := w.Header().Get(field); got != want {
+				t.Errorf("%s: %s, want %s", field, got, want)
+			}
+		}
+		// A call that waits, and its permit is of the next window.
+		if w := p.post("/v1/acquire", `{"provider":"p","max_wait":1}`); w.Code != 200 ||
+			w.Body.String() != `{"permits":1,"until":"2000-01-01T00:00:02Z","expires_in":1.700000}`+"\n" {
+			t.Errorf("%d %s", w.Code, w.Body)
+		}
+	})
+}
+
+// A client that goes away while it waits leaves the queue; one that goes at the moment of
+// the grant gives its permit back.
+func TestClientGoesAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := newServer(t, 1, roomy)
+		p := newProcess(t, s, "one")
+		if w := p.post("/v1/acquire", `{"provider":"p"}`); w.Code != 200 {
+			t.Fatal(w.Code)
+		}
+		for n := range 3 { // the first has the turn, the others wait for it
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(time.Duration(n+1)*100*time.Millisecond, cancel)
+			go p.do(ctx, "POST", "/v1/acquire", `{"provider":"p","max_wait":30}`)
+			synctest.Wait()
+		}
+		time.Sleep(500 * time.Millisecond)
+		if s.provider("p").turns.Busy() {
+			t.Error("a call waits whose client has gone")
+		}
+		gone, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(400*time.Millisecond, cancel)
+		answered := p.do(&late{gone}, "POST", "/v1/acquire", `{"provider":"p","max_wait":30}`)
+		if answered.Body.Len() != 0 {
+			t.Errorf("answered: %s", answered.Body)
+		}
+		if w := p.post("/v1/acquire", `{"provider":"p"}`); w.Code != 200 {
+			t.Errorf("the permit of a client that has gone is lost: %s", w.Body)
+		}
+	})
+}
+
+// late is a context whose end is noticed only by those that ask for the error.
+type late struct{ context.Context }
+
+func (*late) Done() <-chan struct{} { return nil }
+
+// A client whose connection is gone when the answer is sent gives its permit back.
+func TestUndeliveredPermitIsGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := newServer(t, 1, roomy)
+		p := newProcess(t, s, "one")
+		for _, path := range []string{"/v1/acquire", "/v1/leases"} {
+			r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(`{"provider":"p"}`)).WithContext(context.WithValue(t.Context(), connectionKey{}, p.c))
+			r.Header.Set("Content-Type", "application/json")
+			s.http.Handler.ServeHTTP(broken{httptest.NewRecorder()}, r)
+		}
+		if w := p.post("/v1/acquire", `{"provider":"p"}`); w.Code != 200 {
+			t.Errorf("%s", w.Body)
+		}
+		if _, _, held := s.clients.count(); held != 0 {
+			t.Errorf("%d permits are held", held)
+		}
+	})
+}
+
+type broken struct{ http.ResponseWriter }
+
+func (broken) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
+
+// Waiting processes are served alike, whatever the number of their calls.
+func TestProcessesAreServedAlike(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := newServer(t, 20, roomy)
+		greedy, modest := newProcess(t, s, "greedy"), newProcess(t, s, "modest")
+		ctx, stop := context.WithCancel(t.Context())
+		got := make(chan string, 1000)
+		work := func(p process, name string, calls int) {
+			for range calls {
+				go func() {
+					for ctx.Err() == nil {
+						if p.do(ctx, "POST", "/v1/acquire", `{"provider":"p","max_wait":60}`).Code == 200 && ctx.Err() == nil {
+							got <- name
+						}
+					}
+				}()
+			}
+		}
+		work(greedy, "greedy", 90)
+		synctest.Wait()
+		work(modest, "modest", 10)
+		time.Sleep(10*time.Second + 500*time.Millisecond)
+		stop()
+		synctest.Wait()
+		close(got)
+		count := map[string]int{}
+		for name := range got {
+			count[name]++
+		}
+		if all := count["greedy"] + count["modest"]; all < 200 || count["modest"] < 95 {
+			t.Errorf("%v of %d", count, all)
+		}
+	})
+}
+
+// At the end the calls that wait are told so.
+func TestShutdownRefusesWhoWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := newServer(t, 1, roomy)
+		p := newProcess(t, s, "one")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		p.post("/v1/acquire", `{"provider":"p"}`)
+		time.AfterFunc(100*time.Millisecond, func() { cancel(errEnding) })
+		w := p.do(ctx, "POST", "/v1/acquire", `{"provider":"p","max_wait":30}`)
+		if w.Code != 503 || w.Header().Get("Retry-After") != "1" || !strings.Contains(w.Body.String(), "quotad is ending") {
+			t.Errorf("%d %s", w.Code, w.Body)
+		}
+	})
+}

@@ -1,0 +1,162 @@
+package api
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/quotient-limiter/quotient/consumer"
+)
+
+// call is a request for permits that could be read.
+type call struct {
+	request
+	began    time.Time
+	client   *client
+	limiter  *consumer.Limiter
+	provider *provider
+}
+
+// read reads a request for permits, or answers why not.
+func (s *handler) read(w http.ResponseWriter, r *http.Request) (c call, ok bool) {
+	c.began = time.Now()
+	var body []byte
+	if c.client, body, ok = s.body(w, r); !ok {
+		return c, false
+	}
+	var err error
+	if c.request, err = parseRequest(body); err != nil {
+		fail(w, http.StatusBadRequest, err)
+		return c, false
+	}
+	if c.limiter, err = s.host.Limiter(r.Context(), c.request.provider); err != nil {
+		s.refuseProvider(w, r, err)
+		return c, false
+	}
+	if c.maxWait > 0 {
+		// The deadline for the body would end the wait.
+		_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
+	}
+	c.provider = s.provider(c.request.provider)
+	c.provider.seen(c.client.name)
+	return c, true
+}
+
+// body returns the client of a request and its body, or answers why not.
+func (s *handler) body(w http.ResponseWriter, r *http.Request) (*client, []byte, bool) {
+	c, err := s.client(r)
+	if err != nil {
+		w.Header().Set("Connection", "close")
+		busy(w, err)
+		return nil, nil, false
+	}
+	if kind := r.Header.Get("Content-Type"); kind != "application/json" {
+		fail(w, http.StatusUnsupportedMediaType, fmt.Errorf("Content-Type is %.40q: send application/json", kind))
+		return nil, nil, false
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if _, large := errors.AsType[*http.MaxBytesError](err); large {
+		fail(w, http.StatusRequestEntityTooLarge, fmt.Errorf("the body is longer than %d bytes, the most: one call is for one provider", maxBody))
+		return nil, nil, false
+	}
+	return c, body, err == nil // or the client has gone
+}
+
+func (s *handler) acquire(w http.ResponseWriter, r *http.Request) {
+	c, ok := s.read(w, r)
+	if !ok {
+		return
+	}
+	permit, err := c.provider.take(r.Context(), c.client.name, c.limiter, c.permits, c.maxWait)
+	if err != nil {
+		s.refuse(w, r, &c, err)
+		return
+	}
+	if r.Context().Err() != nil || !s.grant(w, &c, permit, "") {
+		permit.Release() // nobody heard of it
+	}
+}
+
+// lease gives a batch: at most the permits asked for, and at most the client's part of
+// the share, which is equal for all active clients.
+func (s *handler) lease(w http.ResponseWriter, r *http.Request) {
+	c, ok := s.read(w, r)
+	if !ok {
+		return
+	}
+	use := c.limiter.Status().Shortest()
+	n, err := s.clients.reserve(c.client, c.request.provider, c.permits, max(1, use.Share/c.provider.active()))
+	if err != nil {
+		s.tooMany(w, &c, err, time.Until(use.End))
+		return
+	}
+	var permit consumer.Permit
+	if !c.provider.turns.Busy() {
+		permit = c.limiter.TryTake(n)
+	}
+	if permit.N() == 0 {
+		permit, err = c.provider.take(r.Context(), c.client.name, c.limiter, n, c.maxWait)
+	}
+	s.clients.unreserve(c.client, c.request.provider, n-permit.N())
+	if err != nil {
+		s.refuse(w, r, &c, err)
+		return
+	}
+	l := &lease{id: rand.Text(), provider: c.request.provider, permit: permit, n: permit.N()}
+	s.clients.lend(c.client, l, s.left(permit))
+	if (r.Context().Err() != nil || !s.grant(w, &c, permit, l.id)) && s.clients.end(c.client, l.id) {
+		permit.Release()
+	}
+}
+
+// giveBack ends a lease.
+func (s *handler) giveBack(w http.ResponseWriter, r *http.Request) {
+	c, body, ok := s.body(w, r)
+	if !ok {
+		return
+	}
+	l := s.clients.lease(c, r.PathValue("id"))
+	if l == nil {
+		fail(w, http.StatusNotFound, errors.New("this process has no such lease: it was returned, or has ended"))
+		return
+	}
+	used, err := parseUsed(body, l.n)
+	if err != nil {
+		fail(w, http.StatusBadRequest, err)
+		return
+	}
+	if !s.clients.end(c, l.id) {
+		fail(w, http.StatusNotFound, errors.New("this process has no such lease: it was returned, or has ended"))
+		return
+	}
+	_ = l.permit.Settle(used) // the first and only time, and no more than it has
+	writeJSON(w, struct {
+		Returned int64 `json:"returned"`
+	}{l.n - used})
+}
+
+// left returns the time for which a permit is certainly valid.
+func (s *handler) left(p consumer.Permit) time.Duration {
+	c := s.host.Clock()
+	return time.Duration(p.Until().UnixNano() - c.Latest(c.Now()))
+}
+
+// grant answers with a permit, and its lease's name if it has one. It returns false if
+// the answer could not be sent. expires_in counts from when the client sent its request,
+// so that it needs no clock set like this one's.
+func (s *handler) grant(w http.ResponseWriter, c *call, p consumer.Permit, lease string) bool {
+	expires := s.left(p) + time.Since(c.began)
+	text := make([]byte, 0, 160)
+	text = append(text, '{')
+	if lease != "" {
+		text = append(append(append(text, `"lease":"`...), lease...), `",`...)
+	}
+	text = strconv.AppendInt(append(text, `"permits":`...), p.N(), 10)
+	text = p.Until().UTC().AppendFormat(append(text, `,"until":"`...), time.RFC3339Nano)
+	text = strconv.AppendFloat(append(text, `","expires_in":`...), max(0, expires.Seconds()), 'f', 6, 64)
+	return send(w, append(text, "}\n"...))
+}

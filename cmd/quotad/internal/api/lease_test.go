@@ -1,0 +1,135 @@
+package api
+
+import (
+	"encoding/json"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+type granted struct {
+	Lease     string
+	Permits   int64
+	ExpiresIn float64 `json:"expires_in"`
+}
+
+func grantOf(t *testing.T, w *httptest.ResponseRecorder) (g granted) {
+	t.Helper()
+	if w.Code != 200 {
+		t.Fatalf("%d %s", w.Code, w.Body)
+	}
+	if err := json.Unmarshal(w.Body.Bytes(), &g); err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+func TestLeaseIsReturned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := newServer(t, 100, roomy)
+		one, two := newProcess(t, s, "one"), newProcess(t, s, "two")
+		time.Sleep(250 * time.Millisecond)
+		g := grantOf(t, one.post("/v1/leases", `{"provider":"p","permits":500}`))
+		if g.Permits != 100 || g.ExpiresIn != 0.75 || g.Lease == "" {
+			t.Fatalf("%+v", g)
+		}
+		back := "/v1/leases/" + g.Lease + "/return"
+		for _, test := range []struct {
+			by     process
+			body   string
+			status int
+			want   string
+		}{
+			{two, `{"used":1}`, 404, "this process has no such lease"},
+			{one, `{}`, 400, `used is missing: send such as {\"used\": 3}`},
+			{one, `{"used":-1}`, 400, "used is -1: must be from 0 to 100, the permits of the lease"},
+			{one, `{"used":101}`, 400, "used is 101: must be from 0 to 100, the permits of the lease"},
+			{one, `{"used":30}`, 200, `{"returned":70}`},
+			{one, `{"used":30}`, 404, "this process has no such lease"},
+		} {
+			if w := test.by.post(back, test.body); w.Code != test.status || !strings.Contains(w.Body.String(), test.want) {
+				t.Errorf("%s: %d %s", test.body, w.Code, w.Body)
+			}
+		}
+		// What was used stays used.
+		if w := two.post("/v1/acquire", `{"provider":"p","permits":71}`); w.Code != 429 {
+			t.Errorf("%d %s", w.Code, w.Body)
+		}
+		if w := two.post("/v1/acquire", `{"provider":"p","permits":70}`); w.Code != 200 {
+			t.Errorf("%d %s", w.Code, w.Body)
+		}
+	})
+}
+
+// A lease ends with the window of its permits: nothing can be given back after, and the
+// next window is whole.
+func TestLeaseEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := newServer(t, 100, roomy)
+		p := newProcess(t, s, "one")
+		time.Sleep(990 * time.Millisecond)
+		g := grantOf(t, p.post("/v1/leases", `{"provider":"p","permits":100}`))
+		if g.ExpiresIn > 0.010 {
+			t.Fatalf("%+v", g)
+		}
+		p.c.release() // the process dies
+		time.Sleep(15 * time.Millisecond)
+		if clients, open, held := s.clients.count(); clients != 0 || open != 0 || held != 0 {
+			t.Errorf("%d clients, %d connections, %d permits", clients, open, held)
+		}
+		p = newProcess(t, s, "one")
+		if w := p.post("/v1/leases/"+g.Lease+"/return", `{"used":0}`); w.Code != 404 {
+			t.Errorf("%d %s", w.Code, w.Body)
+		}
+		if next := grantOf(t, p.post("/v1/leases", `{"provider":"p","permits":500}`)); next.Permits != 100 {
+			t.Errorf("%+v", next)
+		}
+	})
+}
+
+// A process leases at most its part of the share.
+func TestLeasesAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := newServer(t, 100, Limits{Connections: 100, PerClient: 3})
+		one, two := newProcess(t, s, "one"), newProcess(t, s, "two")
+		two.post("/v1/acquire", `{"provider":"p"}`) // so it is active
+		if g := grantOf(t, one.post("/v1/leases", `{"provider":"p","permits":80}`)); g.Permits != 50 {
+			t.Errorf("%+v", g)
+		}
+		w := one.post("/v1/leases", `{"provider":"p","permits":1}`)
+		if w.Code != 429 || w.Header().Get("Retry-After") != "1" || !strings.Contains(w.Body.String(), "one holds 50 leased permits of p, its part of this host's share: use or return them") {
+			t.Errorf("%d %s", w.Code, w.Body)
+		}
+		for range 3 {
+			grantOf(t, two.post("/v1/leases", `{"provider":"p","permits":2}`))
+		}
+		if w := two.post("/v1/leases", `{"provider":"p"}`); w.Code != 429 || !strings.Contains(w.Body.String(), "two has 3 leases, which is the most") {
+			t.Errorf("%d %s", w.Code, w.Body)
+		}
+		time.Sleep(3 * time.Second) // the other is idle by now
+		if g := grantOf(t, one.post("/v1/leases", `{"provider":"p","permits":80}`)); g.Permits != 80 {
+			t.Errorf("%+v", g)
+		}
+	})
+}
+
+// A lease may wait for the next window.
+func TestLeaseWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := newServer(t, 10, roomy)
+		p := newProcess(t, s, "one")
+		p.post("/v1/acquire", `{"provider":"p","permits":10}`)
+		if g := grantOf(t, p.post("/v1/leases", `{"provider":"p","permits":5,"max_wait":2}`)); g.Permits != 5 || g.ExpiresIn != 2 {
+			t.Errorf("%+v", g)
+		}
+		if w := p.post("/v1/leases", `{"provider":"p","permits":5,"max_wait":0.2}`); w.Code != 200 {
+			t.Errorf("%d %s", w.Code, w.Body)
+		}
+		w := p.post("/v1/leases", `{"provider":"p","permits":5,"max_wait":0.2}`)
+		if w.Code != 429 {
+			t.Errorf("%d %s", w.Code, w.Body)
+		}
+	})
+}

@@ -1,0 +1,135 @@
+// Package api gives permits to the processes of a host, over HTTP with JSON bodies.
+//
+//	POST /v1/acquire             {"provider": "payments/charge", "permits": 1, "max_wait": 0.2}
+//	POST /v1/leases              the same; the answer names the lease
+//	POST /v1/leases/ID/return    {"used": 3}
+//	GET  /v1/providers           all that are open, GET /v1/providers/P one
+//	GET  /healthz, /readyz, /metrics
+//
+// Times are in seconds. Errors and refusals are problem documents (RFC 9457).
+package api
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/quotient-limiter/quotient/cmd/quotad/internal/host"
+)
+
+// Bounds on what a slow client can hold.
+const (
+	headerTime     = 5 * time.Second // to send the header of a request
+	bodyTime       = 5 * time.Second // and its body
+	idleTime       = 5 * time.Minute // between two requests
+	answerTime     = maxWaitBound + 10*time.Second
+	maxHeaderBytes = 4 << 10 // net/http adds 4 KiB
+)
+
+// errEnding is the cause of a request's context that ends with the server.
+var errEnding = errors.New("quotad is ending")
+
+// Server serves its listeners. Make it with New.
+type Server struct {
+	listeners []net.Listener
+	http      *http.Server
+	cancel    context.CancelCauseFunc
+	handler
+}
+
+// New returns a server without listeners.
+func New(h *host.Host, limits Limits, log *slog.Logger) *Server {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	s := &Server{cancel: cancel, handler: handler{host: h, clients: newClients(limits), providers: map[string]*provider{}}}
+	s.http = &http.Server{
+		Handler:           s.routes(),
+		ReadHeaderTimeout: headerTime, ReadTimeout: headerTime + bodyTime, WriteTimeout: answerTime, IdleTimeout: idleTime,
+		MaxHeaderBytes: maxHeaderBytes,
+		BaseContext:    func(net.Listener) context.Context { return ctx },
+		ConnContext:    withConnection,
+		ErrorLog:       slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+	return s
+}
+
+// Serve serves until Shutdown, and returns nil then.
+func (s *Server) Serve() error {
+	var group errgroup.Group
+	for _, l := range s.listeners {
+		group.Go(func() error {
+			err := s.http.Serve(l)
+			if errors.Is(err, http.ErrServerClosed) {
+				return nil
+			}
+			return errors.Join(err, s.http.Close()) // the others end too
+		})
+	}
+	return group.Wait()
+}
+
+// Shutdown refuses the calls that wait, and returns when all answers are sent, or ctx ends.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.cancel(errEnding)
+	err := s.http.Shutdown(ctx)
+	_ = s.http.Close() // connections that have not ended
+	for _, l := range s.listeners {
+		_ = l.Close() // if Serve was never called
+	}
+	return err
+}
+
+// handler answers requests.
+type handler struct {
+	host    *host.Host
+	clients *clients
+
+	mu        sync.Mutex
+	providers map[string]*provider
+}
+
+func (s *handler) routes() http.Handler {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(s.host.Collector(), metrics{s.clients})
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /v1/acquire", s.acquire)
+	mux.HandleFunc("POST /v1/leases", s.lease)
+	mux.HandleFunc("POST /v1/leases/{id}/return", s.giveBack)
+	mux.HandleFunc("GET /v1/providers", s.showAll)
+	mux.HandleFunc("GET /v1/providers/{provider...}", s.show)
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, struct{}{}) })
+	mux.HandleFunc("GET /readyz", s.ready)
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4}))
+	return mux
+}
+
+// maxProviders is how many providers' calls are ordered before those without calls are
+// forgotten.
+const maxProviders = 64
+
+// provider returns the order of calls of a provider that is open.
+func (s *handler) provider(name string) *provider {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.providers[name]
+	if p != nil {
+		return p
+	}
+	if len(s.providers) >= maxProviders {
+		for name, p := range s.providers {
+			if p.idle() {
+				delete(s.providers, name)
+			}
+		}
+	}
+	p = newProvider()
+	s.providers[name] = p
+	return p
+}

@@ -1,0 +1,111 @@
+package api
+
+import (
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/internal/buildinfo"
+)
+
+// Overview is the answer to GET /v1/providers.
+type Overview struct {
+	Version string `json:"version"`
+	// Problem is the reason why quotad is not ready; empty if it is.
+	Problem   string     `json:"problem,omitempty"`
+	Providers []Provider `json:"providers"`
+}
+
+// Provider is the state of an open provider on this host.
+type Provider struct {
+	Provider  string `json:"provider"`
+	State     string `json:"state"`
+	Problem   string `json:"problem,omitempty"`
+	Instances int    `json:"instances"`
+	Waiting   int    `json:"waiting"`
+	// Issued and Refused count permits since the provider was opened.
+	Issued  int64   `json:"issued"`
+	Refused int64   `json:"refused"`
+	Limits  []Limit `json:"limits"`
+}
+
+// Limit is one limit of a provider, and this host's part of it.
+type Limit struct {
+	Limit string `json:"limit"` // of all instances, as in 1000/s
+	Share int64  `json:"share"`
+	Used  int64  `json:"used"`
+	Left  int64  `json:"left"`
+	// ResetsIn is the rest of the window in seconds.
+	ResetsIn float64 `json:"resets_in"`
+}
+
+func (s *handler) showAll(w http.ResponseWriter, _ *http.Request) {
+	o := Overview{Version: buildinfo.Version(), Providers: []Provider{}}
+	if err := s.host.Ready(); err != nil {
+		o.Problem = err.Error()
+	}
+	for _, status := range s.host.Statuses() {
+		o.Providers = append(o.Providers, shown(&status))
+	}
+	writeJSON(w, o)
+}
+
+func (s *handler) show(w http.ResponseWriter, r *http.Request) {
+	name := r.PathValue("provider")
+	status, ok := s.host.Status(name)
+	if !ok {
+		fail(w, http.StatusNotFound, fmt.Errorf("provider %.200q is not open on this host: its first call opens it", name))
+		return
+	}
+	writeJSON(w, shown(&status))
+}
+
+func shown(s *consumer.Status) Provider {
+	p := Provider{s.Provider, string(s.State), s.Problem, s.Instances, s.Waiting, s.Issued, s.Refused, []Limit{}}
+	for _, u := range s.Limits {
+		p.Limits = append(p.Limits, Limit{u.Limit.String(), u.Share, u.Used, u.Left, max(0, time.Until(u.End).Seconds())})
+	}
+	return p
+}
+
+func (s *handler) ready(w http.ResponseWriter, _ *http.Request) {
+	if err := s.host.Ready(); err != nil {
+		later(w, http.StatusServiceUnavailable, err, again)
+		return
+	}
+	writeJSON(w, struct{}{})
+}
+
+// metrics shows the clients to Prometheus.
+type metrics struct{ clients *clients }
+
+var (
+	processes   = prometheus.NewDesc("quotad_clients", "Processes with connections or leases.", nil, nil)
+	connections = prometheus.NewDesc("quotad_connections", "Open connections.", nil, nil)
+	leased      = prometheus.NewDesc("quotad_leased_permits", "Permits in leases that have not ended.", nil, nil)
+	refused     = prometheus.NewDesc("quotad_refused_total", "Connections and calls refused because a client had as much as it may have, by bound.", []string{"bound"}, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (m metrics) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(m, ch) }
+
+// Collect implements prometheus.Collector.
+func (m metrics) Collect(ch chan<- prometheus.Metric) {
+	n, open, held := m.clients.count()
+	gauge := func(d *prometheus.Desc, v float64) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v)
+	}
+	counter := func(bound string, v int64) {
+		ch <- prometheus.MustNewConstMetric(refused, prometheus.CounterValue, float64(v), bound)
+	}
+	gauge(processes, float64(n))
+	gauge(connections, float64(open))
+	gauge(leased, float64(held))
+	r := m.clients.refused
+	counter("connections", r.connections.Load())
+	counter("leases", r.leases.Load())
+	counter("leased permits", r.held.Load())
+}

@@ -1,0 +1,301 @@
+package api
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/quotient-limiter/quotient/internal/await"
+	"github.com/quotient-limiter/quotient/internal/certs"
+	"github.com/quotient-limiter/quotient/internal/etcdtest"
+)
+
+// serve serves, until the test ends, what listen adds.
+func serve(t *testing.T, permits int64, limits Limits, listen func(s *Server) error) *Server {
+	t.Helper()
+	s, _ := newServer(t, permits, limits)
+	if err := listen(s); err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- s.Serve() }()
+	t.Cleanup(func() {
+		if err := s.Shutdown(context.Background()); err != nil {
+			t.Error(err)
+		}
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+func serveSocket(t *testing.T, permits int64, limits Limits) (*Server, string) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "quotad.sock")
+	return serve(t, permits, limits, func(s *Server) error { return s.ListenUnix(path, "") }), path
+}
+
+// caller is a connection that sends requests as text.
+type caller struct {
+	net.Conn
+	r *bufio.Reader
+}
+
+func dial(t *testing.T, path string) caller {
+	t.Helper()
+	c, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return caller{c, bufio.NewReader(c)}
+}
+
+func (c caller) send(t *testing.T, path, body string) {
+	t.Helper()
+	if _, err := fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: quotad\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", path, len(body), body); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (c caller) answer(t *testing.T) (status int, body string) {
+	t.Helper()
+	a, err := http.ReadResponse(c.r, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Body.Close()
+	text, err := io.ReadAll(a.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a.StatusCode, string(text)
+}
+
+func TestSocket(t *testing.T) {
+	s, path := serveSocket(t, 1000, roomy)
+	if info, err := os.Stat(path); err != nil || info.Mode() != os.ModeSocket|0o660 {
+		t.Errorf("%v %v", info.Mode(), err)
+	}
+	c := dial(t, path)
+	for range 3 {
+		c.send(t, "/v1/acquire", `{"provider":"p","max_wait":5}`)
+		if status, body := c.answer(t); status != 200 || !strings.Contains(body, `"permits":1`) {
+			t.Errorf("%d %s", status, body)
+		}
+	}
+	s.clients.mu.Lock()
+	defer s.clients.mu.Unlock()
+	if name := fmt.Sprintf("process %d of user %d", os.Getpid(), os.Getuid()); s.clients.all[name] == nil || s.clients.all[name].connections != 1 {
+		t.Errorf("%s is not among %v", name, s.clients.all)
+	}
+}
+
+// A process that dies while its calls wait takes none of the next permits.
+func TestDeadClientLeavesTheQueue(t *testing.T) {
+	s, path := serveSocket(t, 1, roomy)
+	p := s.provider("p")
+	callers := make([]caller, 5)
+	for i := range callers {
+		callers[i] = dial(t, path)
+		callers[i].send(t, "/v1/acquire", `{"provider":"p","permits":1,"max_wait":60}`)
+	}
+	await.Until(t, "a call waits", p.turns.Busy)
+	for _, c := range callers {
+		_ = c.Close()
+	}
+	await.Until(t, "no call waits", func() bool { return !p.turns.Busy() })
+	await.Until(t, "the connections are gone", func() bool {
+		clients, open, _ := s.clients.count()
+		return clients == 0 && open == 0
+	})
+}
+
+func TestConnectionsAreBounded(t *testing.T) {
+	s, path := serveSocket(t, 1000, Limits{Connections: 100, PerClient: 3})
+	var open []caller
+	for range 3 {
+		c := dial(t, path)
+		c.send(t, "/v1/acquire", `{"provider":"p"}`)
+		if status, body := c.answer(t); status != 200 {
+			t.Fatalf("%d %s", status, body)
+		}
+		open = append(open, c)
+	}
+	status, body := dial(t, path).answer(t) // before it asks for anything
+	if want := fmt.Sprintf(`{"type":"about:blank","title":"Too Many Requests","status":429,"detail":"process %d of user %d has 3 connections, which is the most (--client-connections): wait for answers before sending more","retry_after":1}`, os.Getpid(), os.Getuid()); status != 429 || strings.TrimSpace(body) != want {
+		t.Errorf("%d %s", status, body)
+	}
+	_ = open[0].Close()
+	await.Until(t, "there is room", func() bool { _, n, _ := s.clients.count(); return n == 2 })
+	c := dial(t, path)
+	c.send(t, "/v1/acquire", `{"provider":"p"}`)
+	if status, body := c.answer(t); status != 200 {
+		t.Errorf("%d %s", status, body)
+	}
+	if n := s.clients.refused.connections.Load(); n != 1 {
+		t.Errorf("%d refusals are counted", n)
+	}
+}
+
+func TestUsersAreBounded(t *testing.T) {
+	_, path := serveSocket(t, 1000, Limits{Connections: 4, PerClient: 4})
+	for range 2 {
+		c := dial(t, path)
+		c.send(t, "/v1/acquire", `{"provider":"p"}`)
+		if status, body := c.answer(t); status != 200 {
+			t.Fatalf("%d %s", status, body)
+		}
+	}
+	if status, body := dial(t, path).answer(t); status != 429 || !strings.Contains(body, fmt.Sprintf("user %d has 2 connections, half of what all users may have", os.Getuid())) {
+		t.Errorf("%d %s", status, body)
+	}
+}
+
+func TestHeadersAreBounded(t *testing.T) {
+	_, path := serveSocket(t, 1000, roomy)
+	c := dial(t, path)
+	if _, err := fmt.Fprintf(c, "GET /healthz HTTP/1.1\r\nHost: q\r\nX: %s\r\n\r\n", strings.Repeat("x", 16<<10)); err != nil {
+		t.Fatal(err)
+	}
+	// The rest of the request is not read, so the answer may be lost.
+	if a, err := http.ReadResponse(c.r, nil); err == nil {
+		defer a.Body.Close()
+		if a.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
+			t.Error(a.Status)
+		}
+	}
+}
+
+// The socket of a dead process is replaced, that of a live one and other files are not.
+func TestSocketInUse(t *testing.T) {
+	_, path := serveSocket(t, 1, roomy)
+	s, _ := newServer(t, 1, roomy)
+	if err := s.ListenUnix(path, ""); err == nil || !strings.Contains(err.Error(), "another process serves it") {
+		t.Error(err)
+	}
+	stale := filepath.Join(t.TempDir(), "stale.sock")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: stale})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	_ = l.Close()
+	if err := s.ListenUnix(stale, ""); err != nil {
+		t.Error(err)
+	}
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, []byte("text"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.ListenUnix(file, ""); err == nil {
+		t.Error("a file was replaced")
+	}
+	if err := s.ListenUnix(stale+"2", "no such group"); err == nil || !strings.Contains(err.Error(), "--group") {
+		t.Error(err)
+	}
+}
+
+// On loopback nobody passes without a certificate that the authority has signed.
+func TestTCPDemandsCertificates(t *testing.T) {
+	authority, err := etcdtest.NewAuthority(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	stranger, err := etcdtest.NewAuthority(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := TCP{ClientCA: authority.File}
+	if files.Cert, files.Key, err = authority.Issue("server", "localhost"); err != nil {
+		t.Fatal(err)
+	}
+	s := serve(t, 1000, Limits{Connections: 100, PerClient: 1}, func(s *Server) error { return s.ListenTCP("127.0.0.1:0", files) })
+	address := s.listeners[0].Addr().String()
+	acquire := func(ca *etcdtest.Authority, name string) (*http.Response, error) {
+		var cert, key string
+		if ca != nil {
+			if cert, key, err = ca.Issue("client", name); err != nil {
+				t.Fatal(err)
+			}
+		}
+		secure, err := certs.Client(authority.File, cert, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		client := &http.Client{Transport: &http.Transport{TLSClientConfig: secure}}
+		t.Cleanup(client.CloseIdleConnections)
+		return client.Post("https://"+address+"/v1/acquire", "application/json", strings.NewReader(`{"provider":"p"}`))
+	}
+	for _, ca := range []*etcdtest.Authority{nil, stranger} {
+		if a, err := acquire(ca, "one"); err == nil || !strings.Contains(err.Error(), "remote error: tls: ") {
+			a.Body.Close()
+			t.Errorf("passed: %v", err)
+		}
+	}
+	for _, test := range []struct {
+		name, want string
+		status     int
+	}{
+		{"one", `"permits":1`, 200},
+		{"one", "certificate CN=one has 1 connections, which is the most", 429}, // the first is kept alive
+		{"two", `"permits":1`, 200},
+	} {
+		a, err := acquire(authority, test.name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(a.Body)
+		_ = a.Body.Close()
+		if err != nil || a.StatusCode != test.status || !strings.Contains(string(body), test.want) {
+			t.Errorf("%s: %d %s, %v", test.name, a.StatusCode, body, err)
+		}
+	}
+}
+
+func TestListenNamesTheMistake(t *testing.T) {
+	dir := t.TempDir()
+	empty := filepath.Join(dir, "empty.pem")
+	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	authority, err := etcdtest.NewAuthority(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, key, err := authority.Issue("server", "localhost")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := TCP{cert, key, authority.File}
+	for _, test := range []struct {
+		address string
+		files   TCP
+		want    string
+	}{
+		{"10.0.0.1:80", all, "--listen 10.0.0.1:80: must be an address of loopback, such as 127.0.0.1:8787; other hosts run their own quotad"},
+		{":80", all, "--listen :80: must be an address of loopback"},
+		{"localhost:80", all, "--listen localhost:80: must be an address of loopback"},
+		{"127.0.0.1:80", TCP{cert, key, ""}, "--listen 127.0.0.1:80: needs --tls-cert, --tls-key and --tls-client-ca; the Unix socket needs none"},
+		{"127.0.0.1:0", TCP{cert, empty, authority.File}, "--tls-cert: certificate"},
+		{"127.0.0.1:0", TCP{cert, key, empty}, "--tls-client-ca: " + empty + " holds no PEM certificate"},
+		{"127.0.0.1:0", TCP{cert, key, dir + "/none"}, "--tls-client-ca: open"},
+	} {
+		err := test.files.Check(test.address)
+		if err == nil {
+			s, _ := newServer(t, 1, roomy)
+			err = s.ListenTCP(test.address, test.files)
+		}
+		if err == nil || !strings.HasPrefix(err.Error(), test.want) {
+			t.Errorf("%s %v: %v", test.address, test.files, err)
+		}
+	}
+}
