@@ -17,6 +17,7 @@ import (
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/trace"
 )
 
 // instanceConfig is one instance of the consumer service.
@@ -28,6 +29,7 @@ type instanceConfig struct {
 	Socket    string // of the provider process
 	Chunk     int64  // permits taken at once
 	NTP       []string
+	Trace     string // the directory of the run's traces
 	// Skew is the error of its host's clock, which is stepped by Step after
 	// StepAfter.
 	Skew, Step, StepAfter time.Duration
@@ -70,8 +72,13 @@ func beInstance(c instanceConfig, gone over, tell func(told)) error {
 	if err != nil {
 		return err
 	}
-	defer session.Close()
-	limiter, err := consumer.Open(ctx, session, c.Provider, consumer.Options{Logger: log})
+	traces, err := trace.Create(c.Trace, 0, func(err error) { log.Error("trace", "error", err) })
+	if err != nil {
+		return err
+	}
+	defer traces.Close()
+	defer session.Close() // which ends the trace
+	limiter, err := consumer.Open(ctx, traces.Wrap(session), c.Provider, consumer.Options{Logger: log})
 	if err != nil {
 		return err
 	}

@@ -26,6 +26,7 @@ type result struct {
 	promise             string
 	failed              []string
 	slow                []string // what a machine that is too busy would fail at as well
+	trace               string   // what the traces say
 }
 
 // recoverWithin is S' + S + 2 windows.

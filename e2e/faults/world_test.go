@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/internal/trace"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -153,6 +154,10 @@ func (w *world) run(t *testing.T, s scenario) result {
 		}
 		r.configs = append(r.configs, c)
 	}
+	traces := t.TempDir()
+	for i := range r.configs {
+		r.configs[i].Trace = traces
+	}
 	if s.prepare != nil {
 		s.prepare(r)
 	}
@@ -183,6 +188,8 @@ func (w *world) run(t *testing.T, s scenario) result {
 		m.fault = "yes"
 	}
 	m.check(s, rec)
+	m.judge(trace.JudgeDir(traces))
+	t.Log(m.trace)
 	return m
 }
 
@@ -206,6 +213,14 @@ func (r *run) end() *record {
 		r.t.Fatalf("the provider's record: %v", err)
 	}
 	return r.provider.record
+}
+
+// judge takes in what the traces say: whether each window was within the bound that is
+// proved, whatever the sum; where the policies and clocks promise one.
+func (m *result) judge(r *trace.Report) {
+	if m.trace = r.String(); r.Over > 0 || r.Problem != "" || r.Held == 0 {
+		m.failed = append(m.failed, m.trace)
+	}
 }
 
 // check holds the numbers against the promise.
