@@ -235,8 +235,8 @@ func TestARestoreIsTold(t *testing.T) {
 		if at == 5*second {
 			p.apply(at, protocol.Change{Revision: 9, Policy: policy(40)})
 		}
-		if at == 6*second {
-			p.reset(at, protocol.View{Revision: 7, Policy: policy(100), PolicyRevision: 5, Instances: instances("a", "b")})
+		if at == 6*second-500*ms*int64(i) { // the one that is first has not seen it go back
+			p.reset(at, protocol.View{Revision: 7 + 2*int64(i), Policy: policy(100), PolicyRevision: 5, Instances: instances("a", "b")})
 		}
 		if at == 8*second {
 			p.plan(at, 50, 50)

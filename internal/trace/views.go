@@ -5,6 +5,7 @@ import (
 	"math"
 	"reflect"
 	"slices"
+	"time"
 
 	"github.com/quotient-limiter/quotient/internal/protocol"
 )
@@ -100,20 +101,19 @@ func restores(streams []*stream) (at []int64) {
 	return at
 }
 
-// walk returns the places of what a stream has seen. A limiter that opens after a restore
-// is on the new line.
+// together is within what time all limiters begin anew after a restore, at most.
+const together = int64(10 * time.Second)
+
+// walk returns the places of what a stream has seen. Who lists again about when others went
+// back is on the new line too, whatever its revision, and so is who opens after that.
 func (t *timeline) walk(s *stream) (places []place) {
-	line, highest := 0, int64(0)
+	line := 0
 	for i, x := range s.sights {
-		if i == 0 {
-			for line < len(t.restored) && t.restored[line] <= x.at {
-				line++
+		for x.before == 0 && line < len(t.restored) && x.at >= t.restored[line]-min(int64(i), 1)*together {
+			if line++; i > 0 {
+				break
 			}
 		}
-		if highest > x.revision {
-			line, highest = line+1, 0
-		}
-		highest = max(highest, x.revision)
 		places = append(places, place{line, x.revision})
 	}
 	return places
