@@ -96,6 +96,7 @@ func (f *flags) run(ctx context.Context, log *slog.Logger, signals <-chan os.Sig
 		keep = s == restart && f.stateDir != ""
 		log.Info("ending", "signal", s, "share_kept", keep)
 		if !keep {
+			h.Drain()
 			err = f.leave(session, signals)
 		}
 	case <-ended.Done():

@@ -11,29 +11,29 @@ import (
 	"github.com/quotient-limiter/quotient/internal/buildinfo"
 )
 
-// Overview is the answer to GET /v1/providers.
-type Overview struct {
+// overview is the answer to GET /v1/providers.
+type overview struct {
 	Version string `json:"version"`
 	// Problem is the reason why quotad is not ready; empty if it is.
-	Problem   string     `json:"problem,omitempty"`
-	Providers []Provider `json:"providers"`
+	Problem   string          `json:"problem,omitempty"`
+	Providers []providerState `json:"providers"`
 }
 
-// Provider is the state of an open provider on this host.
-type Provider struct {
+// providerState is the state of an open provider on this host.
+type providerState struct {
 	Provider  string `json:"provider"`
 	State     string `json:"state"`
 	Problem   string `json:"problem,omitempty"`
 	Instances int    `json:"instances"`
 	Waiting   int    `json:"waiting"`
 	// Issued and Refused count permits since the provider was opened.
-	Issued  int64   `json:"issued"`
-	Refused int64   `json:"refused"`
-	Limits  []Limit `json:"limits"`
+	Issued  int64        `json:"issued"`
+	Refused int64        `json:"refused"`
+	Limits  []limitState `json:"limits"`
 }
 
-// Limit is one limit of a provider, and this host's part of it.
-type Limit struct {
+// limitState is one limit of a provider, and this host's part of it.
+type limitState struct {
 	Limit string `json:"limit"` // of all instances, as in 1000/s
 	Share int64  `json:"share"`
 	Used  int64  `json:"used"`
@@ -43,7 +43,7 @@ type Limit struct {
 }
 
 func (s *handler) showAll(w http.ResponseWriter, _ *http.Request) {
-	o := Overview{Version: buildinfo.Version(), Providers: []Provider{}}
+	o := overview{Version: buildinfo.Version(), Providers: []providerState{}}
 	if err := s.host.Ready(); err != nil {
 		o.Problem = err.Error()
 	}
@@ -63,10 +63,10 @@ func (s *handler) show(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, shown(&status))
 }
 
-func shown(s *consumer.Status) Provider {
-	p := Provider{s.Provider, string(s.State), s.Problem, s.Instances, s.Waiting, s.Issued, s.Refused, []Limit{}}
+func shown(s *consumer.Status) providerState {
+	p := providerState{s.Provider, string(s.State), s.Problem, s.Instances, s.Waiting, s.Issued, s.Refused, []limitState{}}
 	for _, u := range s.Limits {
-		p.Limits = append(p.Limits, Limit{u.Limit.String(), u.Share, u.Used, u.Left, max(0, time.Until(u.End).Seconds())})
+		p.Limits = append(p.Limits, limitState{u.Limit.String(), u.Share, u.Used, u.Left, max(0, time.Until(u.End).Seconds())})
 	}
 	return p
 }

@@ -29,7 +29,7 @@ var (
 	// ErrFull: Options.Max providers are open.
 	ErrFull = errors.New("too many providers")
 	// ErrClosed: the host is closed.
-	ErrClosed = errors.New("quotad is closing")
+	ErrClosed = errors.New("quotad is ending")
 )
 
 // Options of a Host.
@@ -57,6 +57,7 @@ type Host struct {
 
 	mu     sync.Mutex
 	open   map[string]*provider
+	leaves bool
 	closed bool
 	tidy   *time.Timer
 	ending sync.WaitGroup // limiters that are being closed as idle
@@ -196,12 +197,20 @@ func (h *Host) Status(name string) (consumer.Status, bool) {
 	return p.limiter.Status(), true
 }
 
+// Drain makes Ready return an error: this host's share goes to others. Permits are still
+// given.
+func (h *Host) Drain() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.leaves = true
+}
+
 // Ready returns nil if each provider of Options.Keep may issue permits, or the reason why
 // one may not.
 func (h *Host) Ready() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.closed {
+	if h.closed || h.leaves {
 		return ErrClosed
 	}
 	for _, name := range h.o.Keep {

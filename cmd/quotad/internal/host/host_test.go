@@ -167,6 +167,11 @@ func TestReadyNamesTheProvider(t *testing.T) {
 	if err := h.Ready(); err != nil {
 		t.Error(err)
 	}
+	h.Drain()
+	if l, err := h.Limiter(t.Context(), "p"); err != nil || !l.TryAcquire() || !errors.Is(h.Ready(), ErrClosed) {
+		t.Error("a host that leaves gives permits, and is not ready", err)
+	}
+	h.leaves = false
 	h.open["p"].limiter.Close()
 	if err := h.Ready(); err == nil || err.Error() != "p is closed" {
 		t.Error(err)

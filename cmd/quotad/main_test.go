@@ -1,0 +1,81 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/quotient-limiter/quotient/internal/golden"
+)
+
+// programVariable makes the test program be quotad.
+const programVariable = "QUOTIENT_QUOTAD_TEST_PROGRAM"
+
+func TestMain(m *testing.M) {
+	if _, ok := os.LookupEnv(programVariable); ok {
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+func noEnv(string) string { return "" }
+
+func TestHelp(t *testing.T) {
+	var out, err bytes.Buffer
+	if code := quotad(t.Context(), []string{"--help"}, noEnv, &out, &err, nil); code != exitDone || err.Len() > 0 {
+		t.Errorf("code %d, %s", code, &err)
+	}
+	golden.Check(t, "help.golden", out.String())
+}
+
+// What a wrong command line is told.
+func TestUsage(t *testing.T) {
+	for _, test := range []struct {
+		args, want string
+		code       int
+	}{
+		{"--sockets x", "unknown flag: --sockets; see quotad --help", exitUsage},
+		{"serve", `argument "serve" is not a flag; see quotad --help`, exitUsage},
+		{"--socket=", "--socket is empty: give its path, or an address by --listen", exitUsage},
+		{"--listen 0.0.0.0:80", "--listen 0.0.0.0:80: must be an address of loopback, such as 127.0.0.1:8787; other hosts run their own quotad", exitUsage},
+		{"--listen 127.0.0.1:80 --tls-cert c --tls-key k", "--listen 127.0.0.1:80: needs --tls-cert, --tls-key and --tls-client-ca; the Unix socket needs none", exitUsage},
+		{"--tls-cert c", "--tls-cert, --tls-key and --tls-client-ca are for --listen: give its address too", exitUsage},
+		{"--provider a//b", `--provider: provider "a//b" has a part ""; write a path like "payments/charge"`, exitUsage},
+		{"--max-providers 0", "--max-providers 0: must be from 1 to 10000", exitUsage},
+		{"--provider a,b --max-providers 1", "--provider: 2 providers are more than --max-providers 1", exitUsage},
+		{"--idle 1m", "--idle 1m0s: must be at least 2m0s", exitUsage},
+		{"--grace 0s", "--grace 0s: must be positive and at most 1h0m0s", exitUsage},
+		{"--max-connections 1", "--max-connections 1: must be from 2 to 100000", exitUsage},
+		{"--client-connections 0", "--client-connections 0: must be from 1 to --max-connections, 4096", exitUsage},
+		{"--endpoints localhost", `--endpoints: "localhost" lacks a host or a port; write it like 127.0.0.1:2379`, exitUsage},
+		{"--state-dir /nowhere", `coordinator: StateDir "/nowhere": stat /nowhere: no such file or directory; it must be an existing directory on a local disk; empty means that each process joins as new`, exitUsage},
+		{"--ntp :", "coordinator: ", exitUsage},
+		{"--socket /nowhere/quotad.sock", "--socket: listen unix /nowhere/quotad.sock: bind: no such file or directory", exitFailed},
+	} {
+		var out, err bytes.Buffer
+		code := quotad(t.Context(), strings.Fields(test.args), noEnv, &out, &err, nil)
+		lines := strings.Split(strings.TrimSpace(err.String()), "\n")
+		if last := lines[len(lines)-1]; code != test.code || !strings.HasPrefix(last, "quotad: "+test.want) {
+			t.Errorf("%s: code %d, %s", test.args, code, &err)
+		}
+	}
+}
+
+// The flags of the systemd unit exist.
+func TestUnit(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "..", "deploy", "systemd", "quotad.service"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if command, ok := strings.CutPrefix(line, "ExecStart="); ok {
+			if _, err := parse(strings.Fields(command)[1:], noEnv, os.Stderr); err != nil {
+				t.Error(err)
+			}
+			return
+		}
+	}
+	t.Error("the unit starts nothing")
+}

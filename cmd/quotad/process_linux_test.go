@@ -1,0 +1,172 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/internal/await"
+	"github.com/quotient-limiter/quotient/internal/child"
+	"github.com/quotient-limiter/quotient/internal/etcdtest"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// program is quotad as a process, which systemd has started as far as it knows.
+type program struct {
+	socket string
+	client *http.Client
+	cmd    *exec.Cmd
+	said   said
+	states net.PacketConn // of sd_notify
+}
+
+// said is what a process writes while others read it.
+type said struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (s *said) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.Write(p)
+}
+
+func (s *said) contains(text string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return strings.Contains(s.text.String(), text)
+}
+
+func start(t *testing.T, dir string, args ...string) *program {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &program{socket: filepath.Join(dir, "quotad.sock")}
+	notify := filepath.Join(dir, "notify.sock")
+	_ = os.Remove(notify)
+	if d.states, err = net.ListenPacket("unixgram", notify); err != nil {
+		t.Fatal(err)
+	}
+	d.client = &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", d.socket)
+	}}}
+	d.cmd = exec.Command(self, append([]string{"--socket", d.socket}, args...)...)
+	d.cmd.Env = append(os.Environ(), programVariable+"=", "NOTIFY_SOCKET="+notify)
+	d.cmd.Stderr = &d.said
+	child.Tie(d.cmd)
+	if err := d.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = d.cmd.Process.Kill()
+		_ = d.cmd.Wait()
+		_ = d.states.Close()
+		d.client.CloseIdleConnections()
+		if t.Failed() {
+			t.Log(d.said.text.String())
+		}
+	})
+	d.awaitState(t, "READY=1")
+	return d
+}
+
+func (d *program) awaitState(t *testing.T, want string) {
+	t.Helper()
+	if deadline, ok := t.Deadline(); ok {
+		_ = d.states.SetReadDeadline(deadline.Add(-time.Second))
+	}
+	state := make([]byte, 100)
+	n, _, err := d.states.ReadFrom(state)
+	if err != nil || string(state[:n]) != want {
+		t.Fatalf("systemd hears %q, %v; want %s", state[:n], err, want)
+	}
+}
+
+// end sends a signal, and waits for the end.
+func (d *program) end(t *testing.T, s os.Signal) {
+	t.Helper()
+	if err := d.cmd.Process.Signal(s); err != nil {
+		t.Fatal(err)
+	}
+	d.awaitState(t, "STOPPING=1")
+	if err := d.cmd.Wait(); err != nil {
+		t.Errorf("%v: %v", s, err)
+	}
+}
+
+func (d *program) acquire(t *testing.T) (status int) {
+	t.Helper()
+	r, err := d.client.Post("http://quotad/v1/acquire", "application/json", strings.NewReader(`{"provider":"p","max_wait":60}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	_, _ = io.Copy(io.Discard, r.Body)
+	return r.StatusCode
+}
+
+func instances(t *testing.T, admin *coordinator.Admin) []string {
+	t.Helper()
+	f, err := admin.Fleet(t.Context(), "p", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ids []string
+	for _, i := range f.Instances {
+		ids = append(ids, i.Instance.ID)
+	}
+	return ids
+}
+
+// SIGUSR1 leaves the share to the next process, which continues the instance. SIGTERM
+// leaves nothing behind.
+func TestRestartInPlace(t *testing.T) {
+	cluster, client := etcdtest.New(t, etcdtest.Options{})
+	admin, err := coordinator.NewAdmin(client, coordinator.AdminOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	policy := quota.Policy{Limits: []quota.Limit{{Permits: 100, Window: 200 * time.Millisecond}}, Settle: time.Second, Freshness: 500 * time.Millisecond}
+	if _, err := admin.Put(t.Context(), "p", policy, 0); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	state := filepath.Join(dir, "state")
+	if err := os.Mkdir(state, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"--endpoints", strings.Join(cluster.Endpoints(), ","), "--state-dir", state, "--provider", "p"}
+	first := start(t, dir, args...)
+	await.Until(t, "there are permits", func() bool { return first.acquire(t) == http.StatusOK })
+	before := instances(t, admin)
+	first.end(t, syscall.SIGUSR1)
+	if got := instances(t, admin); len(got) != 1 || got[0] != before[0] {
+		t.Fatalf("instances %q after SIGUSR1, want %q", got, before)
+	}
+	second := start(t, dir, args...)
+	await.Until(t, "there are permits", func() bool { return second.acquire(t) == http.StatusOK })
+	if !second.said.contains("continues the instance of the process before") && !second.said.contains("cannot be continued") {
+		t.Error("the share was not taken over") // a busy machine may be too late for it, and says so
+	}
+	second.end(t, syscall.SIGTERM)
+	if got := instances(t, admin); len(got) != 0 {
+		t.Errorf("instances %q after SIGTERM", got)
+	}
+	if _, err := os.Stat(second.socket); !os.IsNotExist(err) {
+		t.Errorf("the socket is left: %v", err)
+	}
+}
