@@ -74,7 +74,7 @@ func (i *instance) run() {
 	if err != nil {
 		panic(err)
 	}
-	l, err := consumer.Open(context.Background(), s, provider, consumer.Options{Logger: quiet})
+	l, err := consumer.Open(context.Background(), &watched{s, &w.levels}, provider, consumer.Options{Logger: quiet})
 	if err != nil {
 		panic(err)
 	}

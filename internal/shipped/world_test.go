@@ -40,6 +40,7 @@ type world struct {
 	grants    []grant
 	late      []string // callers that were not answered in time, instances that do not settle
 	stats     stats
+	levels    newestLevel
 	wg        sync.WaitGroup
 }
 
@@ -90,7 +91,7 @@ func (w *world) newLink(name string) *link {
 // play runs the history of a plan in the present bubble.
 func play(t *testing.T, p *plan, keep bool) *world {
 	t.Helper()
-	w := &world{plan: p, r: rand.New(rand.NewPCG(p.seed, 1)), begin: time.Now(), used: map[int64]bool{}, bursts: map[int64]bool{}, keep: keep}
+	w := &world{plan: p, r: rand.New(rand.NewPCG(p.seed, 1)), begin: time.Now(), levels: newestLevel{of: map[string]int64{}}, used: map[int64]bool{}, bursts: map[int64]bool{}, keep: keep}
 	w.server = newServer(p.seed|1, w.now)
 	w.states = newStates(w.now, w.server.store)
 	w.server.onCommit = w.states.commit
