@@ -2,7 +2,7 @@
 # that they are the same here and there.
 
 .DEFAULT_GOAL := all
-.PHONY: all build test race lint fuzz bench cross loadgen pictures screenshots dashboard-load simulate mutants hunt compat e2e kafka-e2e ci clean help
+.PHONY: all build test race lint fuzz bench cross loadgen pictures deploy-golden screenshots dashboard-load simulate mutants hunt compat e2e kafka-e2e ci clean help
 
 all: build test lint ## build, test and lint
 
@@ -43,6 +43,9 @@ e2e: ## real processes and faults, each host in a network namespace; as root; E2
 
 kafka-e2e: ## the Kafka consumer on a real Kafka; says what is missing
 	cd e2e/kafka && go test -count=1 -tags e2e -v .
+
+deploy-golden: ## the manifests of the chart anew, under deploy/check/testdata
+	UPDATE=1 .ci/run deploy
 
 screenshots: ## the dashboard and loadgen's page as their tests see them, into SHOTS (default bin/screenshots); needs chromium
 	mkdir -p $(or $(SHOTS),bin/screenshots)

@@ -1,0 +1,270 @@
+package check
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	certmanager "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
+	core "k8s.io/api/core/v1"
+
+	"github.com/quotient-limiter/quotient/internal/await"
+)
+
+// node is this machine in place of a cluster: what runs in its containers are processes,
+// whose paths are below dir and whose members of etcd are ports of 127.0.0.1.
+type node struct {
+	t     *testing.T
+	dir   string
+	ports map[string]string // by name and port, as in etcd-0:2379
+}
+
+// program returns the path of a program of the project, or of etcd.
+func (n *node) program(name string) string { return filepath.Join(n.dir, "bin", name) }
+
+func (n *node) build() {
+	n.t.Helper()
+	for name, from := range map[string]string{
+		"quota-admin": "./cmd/quota-admin", "loadgen": "./cmd/loadgen", "quotad": "./cmd/quotad", "etcd": "go.etcd.io/etcd/server/v3",
+	} {
+		cmd := exec.CommandContext(n.t.Context(), "go", "build", "-o", n.program(name), from)
+		cmd.Dir = "../.."
+		if out, err := cmd.CombinedOutput(); err != nil {
+			n.t.Fatalf("%v: %s", err, out)
+		}
+	}
+}
+
+var address = regexp.MustCompile(`(?:q-quotient-(etcd-[0-9])\.q-quotient-etcd\.quota\.svc\.cluster\.local|0\.0\.0\.0|127\.0\.0\.1):([0-9]+)`)
+
+// local returns a text of a manifest as it reads on this machine, for one pod.
+func (n *node) local(pod, text string) string {
+	for from, to := range map[string]string{
+		"/etc/quotient": "etc", "/run/quotad": "run", "/var/lib/quotad": "state", "/var/lib/etcd": pod,
+	} {
+		text = strings.ReplaceAll(text, from, filepath.Join(n.dir, to))
+	}
+	return address.ReplaceAllStringFunc(text, func(a string) string {
+		parts := address.FindStringSubmatch(a)
+		if parts[1] != "" {
+			return n.address(parts[1] + ":" + parts[2])
+		}
+		return n.address(pod + ":" + parts[2])
+	})
+}
+
+// address returns a free address of this machine, the same for the same key.
+func (n *node) address(key string) string {
+	if n.ports[key] == "" {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			n.t.Fatal(err)
+		}
+		defer l.Close()
+		n.ports[key] = l.Addr().String()
+	}
+	return n.ports[key]
+}
+
+// command returns the process of a container, or of a command in it.
+func (n *node) command(pod string, c *core.Container, command ...string) *exec.Cmd {
+	n.t.Helper()
+	env := map[string]string{"POD_NAME": "q-quotient-" + pod, "NODE_NAME": "node-1"}
+	for _, e := range c.Env {
+		if e.ValueFrom == nil {
+			env[e.Name] = n.local(pod, e.Value)
+		}
+	}
+	if len(command) == 0 {
+		command = append(slices.Clone(c.Command), c.Args...)
+		if len(c.Command) == 0 && c.Name != "etcd" { // the image's entry point
+			command = append([]string{map[bool]string{true: "quotad", false: "quota-admin"}[c.Name == "quotad"]}, command...)
+		}
+	}
+	for i, arg := range command {
+		for name, value := range env {
+			arg = strings.ReplaceAll(arg, "$("+name+")", value)
+		}
+		command[i] = n.local(pod, arg)
+	}
+	cmd := exec.CommandContext(n.t.Context(), n.program(command[0]), command[1:]...)
+	for name, value := range env {
+		cmd.Env = append(cmd.Env, name+"="+value)
+	}
+	return cmd
+}
+
+// start runs a container until the test ends. Its output is shown if the test failed.
+func (n *node) start(pod string, c *core.Container) {
+	n.t.Helper()
+	cmd := n.command(pod, c)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		n.t.Fatal(err)
+	}
+	n.t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		if n.t.Failed() {
+			n.t.Logf("%s: %s", pod, out.String())
+		}
+	})
+}
+
+// passes reports whether a probe does.
+func (n *node) passes(pod string, c *core.Container, p *core.Probe) bool {
+	n.t.Helper()
+	if p.Exec != nil {
+		return n.command(pod, c, slices.Clone(p.Exec.Command)...).Run() == nil
+	}
+	i := slices.IndexFunc(c.Ports, func(port core.ContainerPort) bool { return port.Name == p.HTTPGet.Port.String() })
+	r, err := http.Get(fmt.Sprintf("http://%s%s", n.address(fmt.Sprintf("%s:%d", pod, c.Ports[i].ContainerPort)), p.HTTPGet.Path))
+	if err != nil {
+		return false
+	}
+	_ = r.Body.Close()
+	return r.StatusCode == http.StatusOK
+}
+
+func (n *node) untilReady(pod string, c *core.Container) {
+	n.t.Helper()
+	await.Until(n.t, pod+" is ready", func() bool { return n.passes(pod, c, c.ReadinessProbe) })
+	if c.LivenessProbe != nil && !n.passes(pod, c, c.LivenessProbe) {
+		n.t.Errorf("%s is ready, and does not live", pod)
+	}
+}
+
+// issue does what cert-manager does for a Certificate.
+func (n *node) issue(c *certmanager.Certificate, authority *x509.Certificate, signer *ecdsa.PrivateKey) (*x509.Certificate, *ecdsa.PrivateKey) {
+	n.t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: c.Spec.CommonName},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		DNSNames: c.Spec.DNSNames, IsCA: c.Spec.IsCA, BasicConstraintsValid: true,
+	}
+	for _, usage := range c.Spec.Usages {
+		switch usage {
+		case certmanager.UsageServerAuth:
+			template.ExtKeyUsage = append(template.ExtKeyUsage, x509.ExtKeyUsageServerAuth)
+			template.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1)} // where its names lead to here
+		case certmanager.UsageClientAuth:
+			template.ExtKeyUsage = append(template.ExtKeyUsage, x509.ExtKeyUsageClientAuth)
+		case certmanager.UsageDigitalSignature:
+			template.KeyUsage |= x509.KeyUsageDigitalSignature
+		}
+	}
+	if authority == nil {
+		template.KeyUsage, authority, signer = x509.KeyUsageCertSign, template, key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, authority, &key.PublicKey, signer)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	if c.Spec.IsCA {
+		authority.Raw = der
+	}
+	at := filepath.Join("etc", strings.TrimPrefix(c.Spec.SecretName, "q-quotient-"))
+	n.write(at+"/ca.crt", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: authority.Raw}))
+	n.write(at+"/tls.crt", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+	n.write(at+"/tls.key", pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}))
+	return template, key
+}
+
+func (n *node) write(name string, text []byte) {
+	n.t.Helper()
+	name = filepath.Join(n.dir, name)
+	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+		n.t.Fatal(err)
+	}
+	if err := os.WriteFile(name, text, 0o600); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// The real programs run by what the chart renders: three members of etcd by TLS, the job
+// of an install and of an upgrade, the dashboard, and quotad. Nobody has more rights than
+// its role.
+func TestTheChartRuns(t *testing.T) {
+	n := &node{t, t.TempDir(), map[string]string{}}
+	n.build()
+	all := decode(t, render(t, "testdata/default.values.yaml"))
+	authority := slices.IndexFunc(all.certificates, func(c *certmanager.Certificate) bool { return c.Spec.IsCA })
+	ca, key := n.issue(all.certificates[authority], nil, nil)
+	for _, c := range slices.Delete(all.certificates, authority, authority+1) {
+		n.issue(c, ca, key)
+	}
+	n.write("etc/policies/policies.yaml", []byte(all.policies))
+	for _, dir := range []string{"run", "state"} {
+		if err := os.Mkdir(filepath.Join(n.dir, dir), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	etcd := &all.pods["StatefulSet/q-quotient-etcd"].Containers[0]
+	members := []string{"etcd-0", "etcd-1", "etcd-2"}
+	for _, pod := range members {
+		n.start(pod, etcd)
+	}
+	for _, pod := range members {
+		n.untilReady(pod, etcd)
+	}
+	setup := all.pods["Job/q-quotient-setup"]
+	steps := append(slices.Clone(setup.InitContainers), setup.Containers...)
+	for range 2 {
+		for _, c := range steps {
+			if out, err := n.command("setup", &c).CombinedOutput(); err != nil {
+				t.Fatalf("%s: %v: %s", c.Name, err, out)
+			}
+		}
+	}
+
+	dashboard := &all.pods["Deployment/q-quotient-dashboard"].Containers[0]
+	n.start("dashboard", dashboard)
+	n.untilReady("dashboard", dashboard)
+	await.Until(t, "the page is there", func() bool {
+		r, err := http.Get("http://" + n.address("dashboard:8686"))
+		if err != nil {
+			return false
+		}
+		_ = r.Body.Close()
+		return r.StatusCode == http.StatusOK
+	})
+	out, err := n.command("dashboard", dashboard, "quota-admin", "get", "payments/charge").CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "300000/s") {
+		t.Errorf("%v: %s", err, out)
+	}
+	out, _ = n.command("dashboard", dashboard, "quota-admin", "set", "payments/charge", "1000/s", "--force").CombinedOutput()
+	if !strings.Contains(string(out), "permission") {
+		t.Errorf("the dashboard may change a limit: %s", out)
+	}
+	stranger := dashboard.DeepCopy()
+	stranger.Env = slices.DeleteFunc(stranger.Env, func(e core.EnvVar) bool { return e.Name == "QUOTIENT_CERT" || e.Name == "QUOTIENT_KEY" })
+	if out, err := n.command("dashboard", stranger, "quota-admin", "list", "--command-timeout=2s").CombinedOutput(); err == nil {
+		t.Errorf("etcd answers who has no certificate: %s", out)
+	}
+}
