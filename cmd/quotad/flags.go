@@ -23,7 +23,9 @@ type flags struct {
 	name         string
 	ntp          []string
 	grace        time.Duration
+	probe        string
 	services     []service
+	socket       string // for probe: of one of services
 	etcd         *etcdflags.Flags
 }
 
@@ -61,6 +63,7 @@ func parse(args []string, env func(string) string, help io.Writer) (*flags, erro
 	set.StringVar(&f.name, "name", "", "operators' `name` of this instance; default: the host's name")
 	set.StringSliceVar(&f.ntp, "ntp", nil, "NTP `servers` by which the clock is measured, host or host:port")
 	set.DurationVar(&f.grace, "grace", 25*time.Second, "time from SIGTERM until the end at the latest; longer than the longest window loses nothing")
+	set.StringVar(&f.probe, "probe", "", "`path` to ask the quotad at --socket for, healthz or readyz, instead of serving: the exit status is 0 if it is well")
 	version := set.Bool("version", false, "print the version and end")
 	etcd := pflag.NewFlagSet("etcd", pflag.ContinueOnError)
 	etcd.SortFlags = false
@@ -81,6 +84,7 @@ func parse(args []string, env func(string) string, help io.Writer) (*flags, erro
 	if set.NArg() > 0 {
 		return nil, usagef("argument %q is not a flag; see quotad --help", set.Arg(0))
 	}
+	f.socket = set.Lookup("socket").Value.String()
 	if err := f.check(); err != nil {
 		return nil, err
 	}
@@ -102,6 +106,8 @@ func (f *flags) check() error {
 		return usagef("--provider: %d providers are more than --max-providers %d", len(f.providers), f.maxProviders)
 	case f.idle < minIdle:
 		return usagef("--idle %v: must be at least %v", f.idle, minIdle)
+	case f.probe != "" && f.probe != "healthz" && f.probe != "readyz":
+		return usagef("--probe %q: must be healthz or readyz", f.probe)
 	case f.grace <= 0 || f.grace > maxGrace:
 		return usagef("--grace %v: must be positive and at most %v", f.grace, maxGrace)
 	}

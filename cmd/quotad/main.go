@@ -41,7 +41,11 @@ func quotad(ctx context.Context, args []string, env func(string) string, stdout,
 	if errors.Is(err, pflag.ErrHelp) {
 		return exitDone
 	}
-	if err == nil {
+	switch {
+	case err != nil:
+	case f.probe != "":
+		err = ask(ctx, f.socket, f.probe)
+	default:
 		err = f.run(ctx, slog.New(slog.NewTextHandler(stderr, nil)), signals)
 	}
 	if err == nil {

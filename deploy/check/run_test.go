@@ -2,6 +2,7 @@ package check
 
 import (
 	"bytes"
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -9,6 +10,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"fmt"
+	"io"
 	"math/big"
 	"net"
 	"net/http"
@@ -262,6 +264,22 @@ func TestTheChartRuns(t *testing.T) {
 	if !strings.Contains(string(out), "permission") {
 		t.Errorf("the dashboard may change a limit: %s", out)
 	}
+	quotad := &all.pods["DaemonSet/q-quotient-quotad"].Containers[0]
+	n.start("quotad", quotad)
+	n.untilReady("quotad", quotad)
+	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(n.dir, "run", "quotad.sock"))
+	}}}
+	defer client.CloseIdleConnections()
+	r, err := client.Post("http://quotad/v1/acquire", "application/json", strings.NewReader(`{"provider": "payments/charge", "permits": 1, "max_wait": 30}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	if answer, err := io.ReadAll(r.Body); err != nil || r.StatusCode != http.StatusOK {
+		t.Errorf("no permit by the socket: %s, %v: %s", r.Status, err, answer)
+	}
+
 	stranger := dashboard.DeepCopy()
 	stranger.Env = slices.DeleteFunc(stranger.Env, func(e core.EnvVar) bool { return e.Name == "QUOTIENT_CERT" || e.Name == "QUOTIENT_KEY" })
 	if out, err := n.command("dashboard", stranger, "quota-admin", "list", "--command-timeout=2s").CombinedOutput(); err == nil {

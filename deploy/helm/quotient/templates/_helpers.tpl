@@ -162,6 +162,11 @@ imagePullPolicy: {{ .Values.pullPolicy }}
 {{/* Who may use which providers, as JSON: quotad, and the consumers. */}}
 {{- define "quotient.consumers" -}}
 {{- $all := deepCopy .Values.consumers -}}
+{{- range list "etcd" "root" "operator" "dashboard" "dashboard-writer" "quotad" "ca" "self-signed" -}}
+{{- if hasKey $all . -}}
+{{- fail (printf "consumers.%s: the chart uses this name itself; choose another" .) -}}
+{{- end -}}
+{{- end -}}
 {{- if .Values.quotad.enabled -}}
 {{- $_ := set $all "quotad" (.Values.quotad.providers | default (keys .Values.policies | sortAlpha)) -}}
 {{- end -}}
