@@ -129,7 +129,7 @@ func fromPrometheus(t *testing.T, g prometheus.Gatherer) (points []string) {
 func attributes(s attribute.Set) map[string]string {
 	m := map[string]string{}
 	for _, a := range s.ToSlice() {
-		m[string(a.Key)] = a.Value.Emit()
+		m[string(a.Key)] = a.Value.String()
 	}
 	return m
 }

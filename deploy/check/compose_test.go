@@ -49,7 +49,7 @@ func TestTheProgramsKnowTheirFlags(t *testing.T) {
 	n.build()
 	var commands []*exec.Cmd
 	for _, values := range []string{"default", "full", "external"} {
-		for _, pod := range decode(t, render(t, "testdata/"+values+".values.yaml")).pods {
+		for _, pod := range decode(t, render(t, "q", "testdata/"+values+".values.yaml")).pods {
 			for _, c := range append(pod.InitContainers, pod.Containers...) {
 				if c.Name == "prepare-node" {
 					continue

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -21,6 +22,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/quotient-limiter/quotient/internal/golden"
+	"github.com/quotient-limiter/quotient/internal/markdown"
 )
 
 const chart = "../helm/quotient"
@@ -43,9 +45,9 @@ func helm(t *testing.T, args ...string) (string, error) {
 	return out.String(), err
 }
 
-func render(t *testing.T, values string) string {
+func render(t *testing.T, release, values string) string {
 	t.Helper()
-	out, err := helm(t, "template", "q", chart, "--namespace", "quota", "--kube-version", "1.33.0", "--values", values)
+	out, err := helm(t, "template", release, chart, "--namespace", "quota", "--kube-version", "1.33.0", "--values", values)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +126,7 @@ func TestTheChartIsValid(t *testing.T) {
 			if out, err := helm(t, "lint", "--strict", chart, "--values", values); err != nil {
 				t.Errorf("%v\n%s", err, out)
 			}
-			text := render(t, values)
+			text := render(t, "q", values)
 			golden.Check(t, name+".golden.yaml", text)
 			all := decode(t, text)
 			if len(all.pods) < 2 {
@@ -134,6 +136,27 @@ func TestTheChartIsValid(t *testing.T) {
 				checkPod(t, owner, pod, all)
 			}
 		})
+	}
+}
+
+// The values in docs/kubernetes.md make what it says.
+func TestTheDocumentedValues(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../docs/kubernetes.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := markdown.Blocks(string(text))
+	i := slices.IndexFunc(blocks, func(b markdown.Block) bool { return b.Language == "yaml" })
+	values := filepath.Join(t.TempDir(), "values.yaml")
+	if err := os.WriteFile(values, []byte(blocks[i].Text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	all := decode(t, render(t, "quotient", values))
+	for _, name := range []string{"Certificate/quotient-charge", "Deployment/quotient-dashboard", "DaemonSet/quotient-quotad", "Job/quotient-setup"} {
+		if !all.made[name] {
+			t.Errorf("there is no %s", name)
+		}
 	}
 }
 

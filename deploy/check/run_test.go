@@ -214,7 +214,7 @@ func (n *node) write(name string, text []byte) {
 func TestTheChartRuns(t *testing.T) {
 	n := &node{t, t.TempDir(), map[string]string{}}
 	n.build()
-	all := decode(t, render(t, "testdata/default.values.yaml"))
+	all := decode(t, render(t, "q", "testdata/default.values.yaml"))
 	authority := slices.IndexFunc(all.certificates, func(c *certmanager.Certificate) bool { return c.Spec.IsCA })
 	ca, key := n.issue(all.certificates[authority], nil, nil)
 	for _, c := range slices.Delete(all.certificates, authority, authority+1) {

@@ -71,6 +71,8 @@ var elsewhere = map[string]string{
 	`go install github.com/quotient-limiter/quotient/cmd/quota-admin@latest`: "a release, from the proxy",
 	`quota-admin set payments/charge 300000/s`:                               "the installed program; cmd/quota-admin tests it",
 	`quota-admin list`: "the installed program; cmd/quota-admin tests it",
-	`etcdctl snapshot save quotient-$(date +%F).db`: "a cluster of the reader's own; compat restores snapshots",
-	`quota-admin export > policies.yaml`:            "the installed program; cmd/quota-admin tests it",
+	`etcdctl snapshot save quotient-$(date +%F).db`:                                                                      "a cluster of the reader's own; compat restores snapshots",
+	`helm install quotient oci://ghcr.io/quotient-limiter/charts/quotient -n quotient --create-namespace -f values.yaml`: "the reader's cluster; step deploy renders the chart and runs its programs",
+	`kubectl -n quotient port-forward deployment/quotient-dashboard 8686`:                                                "the reader's cluster",
+	`quota-admin export > policies.yaml`:                                                                                 "the installed program; cmd/quota-admin tests it",
 }
