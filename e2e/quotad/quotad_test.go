@@ -1,0 +1,241 @@
+//go:build e2e && linux
+
+package quotad
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/internal/await"
+	"github.com/quotient-limiter/quotient/internal/child"
+	"github.com/quotient-limiter/quotient/internal/etcdtest"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+const (
+	limit  = 600
+	window = time.Second
+)
+
+// provider counts calls by the window of their permits.
+type provider struct {
+	mu     sync.Mutex
+	counts map[time.Time]int // by the window's end
+	quotad map[time.Time]int // of these, from clients of quotad
+	byOwn  map[time.Time]int // by its own clock
+	late   int               // calls that came after their window, as on a busy machine
+	early  time.Duration     // the most by which a call came before its window
+	bad    string            // a call without a permit
+}
+
+func (p *provider) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
+	now := time.Now()
+	until, err := time.Parse(time.RFC3339Nano, r.Header.Get("Until"))
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err != nil {
+		p.bad = err.Error()
+		return
+	}
+	p.counts[until]++
+	if r.Header.Get("By") == "quotad" {
+		p.quotad[until]++
+	}
+	p.early = max(p.early, until.Add(-window).Sub(now))
+	if now.Before(until) {
+		p.byOwn[now.Truncate(window)]++
+	} else {
+		p.late++
+	}
+}
+
+// fromQuotad returns the calls with permits of quotad, in windows that began after an
+// instant.
+func (p *provider) fromQuotad(after time.Time) (n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for until, count := range p.quotad {
+		if until.Add(-window).After(after) {
+			n += count
+		}
+	}
+	return n
+}
+
+// run starts a process that is killed at the test's end at the latest.
+func run(t *testing.T, said *bytes.Buffer, name string, args ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command(name, args...)
+	cmd.Env = append(os.Environ(), "PYTHONPATH=../../clients/python", "PYTHONDONTWRITEBYTECODE=1")
+	cmd.Stderr = said
+	child.Tie(cmd)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	return cmd
+}
+
+// instance makes calls with permits of its own session.
+func instance(t *testing.T, cluster *etcdtest.Cluster, url string) {
+	t.Helper()
+	quiet := slog.New(slog.DiscardHandler)
+	s, err := coordinator.Join(t.Context(), etcdtest.NewClient(t, cluster), coordinator.Options{Name: "go", Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := consumer.Open(t.Context(), s, "p", consumer.Options{Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var workers sync.WaitGroup
+	for range 4 {
+		workers.Go(func() {
+			for ctx.Err() == nil {
+				permit, err := l.Take(ctx, 1, 5*time.Second)
+				if err != nil {
+					continue
+				}
+				r, _ := http.NewRequest(http.MethodGet, url, nil)
+				r.Header.Set("Until", permit.Until().UTC().Format(time.RFC3339Nano))
+				if answer, err := http.DefaultClient.Do(r); err == nil {
+					_ = answer.Body.Close()
+				}
+			}
+		})
+	}
+	t.Cleanup(func() {
+		cancel()
+		workers.Wait()
+		_ = s.Close()
+	})
+}
+
+// Clients in two languages are killed while they wait and while they hold leases, and
+// quotad is restarted in place and killed. No window has more calls than the limit, and
+// the limit is used.
+func TestClients(t *testing.T) {
+	script, err := filepath.Abs(cmp.Or(os.Getenv("QUOTIENT_TYPESCRIPT"), "../../clients/typescript/dist/quotient.js"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	program, socket, state := filepath.Join(dir, "quotad"), filepath.Join(dir, "quotad.sock"), filepath.Join(dir, "state")
+	if err := os.Mkdir(state, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("go", "build", "-o", program, "../../cmd/quotad").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	cluster, client := etcdtest.New(t, etcdtest.Options{})
+	admin, err := coordinator.NewAdmin(client, coordinator.AdminOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	policy := quota.Policy{Limits: []quota.Limit{{Permits: limit, Window: window}}, Guard: 20 * time.Millisecond}
+	if _, err := admin.Put(t.Context(), "p", policy, 0); err != nil {
+		t.Fatal(err)
+	}
+	p := &provider{counts: map[time.Time]int{}, quotad: map[time.Time]int{}, byOwn: map[time.Time]int{}}
+	server := httptest.NewServer(p)
+	t.Cleanup(server.Close)
+	address := strings.TrimPrefix(server.URL, "http://")
+	instance(t, cluster, server.URL)
+
+	quotad := func() *exec.Cmd {
+		return run(t, &bytes.Buffer{}, program, "--socket", socket, "--state-dir", state, "--provider", "p", "--endpoints", strings.Join(cluster.Endpoints(), ","))
+	}
+	daemon := quotad()
+	var wrong [8]bytes.Buffer // what workers say
+	worker := func(n int) *exec.Cmd {
+		if n%2 == 0 {
+			return run(t, &wrong[n], "python3", "testdata/worker.py", socket, address)
+		}
+		return run(t, &wrong[n], "node", "testdata/worker.mjs", script, socket, address)
+	}
+	workers := make([]*exec.Cmd, 4)
+	for n := range workers {
+		workers[n] = worker(n)
+	}
+	kills := 0
+	killAndUse := func(windows int) { // kill a worker in each of so many windows that are used
+		for range windows {
+			began := time.Now()
+			await.Until(t, "clients of quotad make calls", func() bool { return p.fromQuotad(began) > 0 })
+			n := kills % len(workers)
+			_ = workers[n].Process.Kill()
+			_ = workers[n].Wait()
+			workers[n] = worker(n)
+			kills++
+		}
+	}
+	await.Until(t, "clients of quotad make calls", func() bool { return p.fromQuotad(time.Time{}) > 0 })
+	began := time.Now()
+	killAndUse(4)
+	for _, end := range []os.Signal{syscall.SIGUSR1, syscall.SIGKILL} {
+		_ = daemon.Process.Signal(end)
+		_ = daemon.Wait()
+		daemon = quotad()
+		restarted := time.Now()
+		await.Until(t, "clients of quotad make calls again", func() bool { return p.fromQuotad(restarted) > 0 })
+		t.Logf("%v after its end by %v, quotad has given permits of a new window", time.Since(restarted).Round(time.Millisecond), end)
+		killAndUse(2)
+	}
+	for _, w := range workers {
+		_ = w.Process.Kill()
+		_ = w.Wait()
+	}
+	for n := range wrong {
+		if said := wrong[n].String(); said != "" {
+			t.Errorf("worker %d: %s", n, said)
+		}
+	}
+	p.judge(t, began, kills)
+}
+
+// judge checks the windows since began.
+func (p *provider) judge(t *testing.T, began time.Time, kills int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all, whole, most := 0, 0, 0
+	for until, n := range p.counts {
+		if n > limit {
+			t.Errorf("%d calls in the window until %v, more than %d", n, until, limit)
+		}
+		if until.Add(-window).After(began) && until.Before(time.Now()) {
+			all, whole = all+n, whole+1
+		}
+	}
+	for start, n := range p.byOwn {
+		most = max(most, n)
+		if n > limit {
+			t.Errorf("%d calls in the second from %v by the provider's clock, more than %d", n, start, limit)
+		}
+	}
+	if p.early > quota.DefaultClockError || p.bad != "" {
+		t.Errorf("a call came %v before its window; %s", p.early, p.bad)
+	}
+	used := float64(all) / float64(whole*limit)
+	t.Logf("%d calls in %d windows, %.1f%% of the limit; at most %d in one, by the provider's clock; %d came late; %d clients killed", all, whole, 100*used, most, p.late, kills)
+	if used < 0.5 {
+		t.Errorf("only %.0f%% of the limit is used", 100*used)
+	}
+}
