@@ -74,5 +74,7 @@ var elsewhere = map[string]string{
 	`etcdctl snapshot save quotient-$(date +%F).db`:                                                                      "a cluster of the reader's own; compat restores snapshots",
 	`helm install quotient oci://ghcr.io/quotient-limiter/charts/quotient -n quotient --create-namespace -f values.yaml`: "the reader's cluster; step deploy renders the chart and runs its programs",
 	`kubectl -n quotient port-forward deployment/quotient-dashboard 8686`:                                                "the reader's cluster",
+	`go install github.com/quotient-limiter/quotient/cmd/quotad@latest`:                                                  "a release, from the proxy",
+	`quotad --endpoints etcd-1:2379,etcd-2:2379,etcd-3:2379 --socket /run/quotad/quotad.sock --group app`:                "the reader's cluster; step quotad runs it",
 	`quota-admin export > policies.yaml`:                                                                                 "the installed program; cmd/quota-admin tests it",
 }
