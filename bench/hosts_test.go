@@ -44,10 +44,7 @@ func BenchmarkHosts(b *testing.B) {
 	clients := *hosts * *hostClients
 	plenty, few := 1000*clients, *hosts
 	set(plenty)
-	quotad := filepath.Join(b.TempDir(), "quotad")
-	build := exec.CommandContext(b.Context(), "go", "build", "-o", quotad, "./cmd/quotad")
-	build.Dir, build.Stderr = "..", os.Stderr
-	must(b, build.Run())
+	quotad := buildQuotad(b)
 
 	// A path of a socket has at most 107 bytes.
 	folder, err := os.MkdirTemp("", "quotad") //nolint:usetesting // its path is short

@@ -43,7 +43,7 @@ const (
 	// lookupTime bounds one question to etcd whether a provider exists.
 	lookupTime = 2 * time.Second
 	// sendingTime is for the answers under way at the end.
-	sendingTime = time.Second
+	sendingTime = 500 * time.Millisecond
 )
 
 // run serves until a signal asks it to end.

@@ -118,7 +118,7 @@ func TestBadInput(t *testing.T) {
 		{"more than can be written", `{"provider":"p","permits":1000000000001}`, 400, bad(`permits is 1000000000001: must be from 1 to 1000000000000`), ""},
 		{"a wait into the past", `{"provider":"p","max_wait":-0.1}`, 400, bad(`max_wait is -0.1: must be from 0 to 60 seconds`), ""},
 		{"a wait too long", `{"provider":"p","max_wait":60.5}`, 400, bad(`max_wait is 60.5: must be from 0 to 60 seconds`), ""},
-		{"a body too long", `{"provider":"` + strings.Repeat("p", maxBody) + `"}`, 413, fmt.Sprintf(blank, "Request Entity Too Large", 413, `the body is longer than 4096 bytes, the most: one call is for one provider`), ""},
+		{"a body too long", `{"provider":"` + strings.Repeat("p", maxBody) + `"}`, 413, fmt.Sprintf(blank, "Request Entity Too Large", 413, `the body has 4111 bytes, more than the most, 4096: one call is for one provider`), ""},
 		{"an unknown provider", `{"provider":"x"}`, 404, fmt.Sprintf(blank, "Not Found", 404, `unknown provider x: set its policy with quota-admin set`), ""},
 		{"a forbidden provider", `{"provider":"f"}`, 403, fmt.Sprintf(blank, "Forbidden", 403, `forbidden provider f: not permitted`), ""},
 		{"etcd is away", `{"provider":"e"}`, 503, fmt.Sprintf(later, `etcd did not answer`), "1"},
@@ -170,6 +170,16 @@ func TestWrongPathsAndMethods(t *testing.T) {
 		s.http.Handler.ServeHTTP(w, r)
 		if w.Code != 415 || !strings.Contains(w.Body.String(), `Content-Type is \"text/plain\": send application/json`) {
 			t.Errorf("%d %s", w.Code, w.Body)
+		}
+		for length, want := range map[int64]string{-1: "the length of the body is not known: send Content-Length", 9: "the body is shorter than Content-Length"} {
+			r := httptest.NewRequest(http.MethodPost, "/v1/acquire", strings.NewReader("{}")).WithContext(context.WithValue(t.Context(), connectionKey{}, p.c))
+			r.Header.Set("Content-Type", "application/json")
+			r.ContentLength = length
+			w := httptest.NewRecorder()
+			s.http.Handler.ServeHTTP(w, r)
+			if w.Code/100 != 4 || !strings.Contains(w.Body.String(), want) {
+				t.Errorf("%d %s", w.Code, w.Body)
+			}
 		}
 	})
 }

@@ -58,12 +58,21 @@ func (s *handler) body(w http.ResponseWriter, r *http.Request) (*client, []byte,
 		fail(w, http.StatusUnsupportedMediaType, fmt.Errorf("Content-Type is %.40q: send application/json", kind))
 		return nil, nil, false
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
-	if _, large := errors.AsType[*http.MaxBytesError](err); large {
-		fail(w, http.StatusRequestEntityTooLarge, fmt.Errorf("the body is longer than %d bytes, the most: one call is for one provider", maxBody))
+	switch n := r.ContentLength; {
+	case n < 0:
+		fail(w, http.StatusLengthRequired, errors.New("the length of the body is not known: send Content-Length"))
+		return nil, nil, false
+	case n > maxBody:
+		fail(w, http.StatusRequestEntityTooLarge, fmt.Errorf("the body has %d bytes, more than the most, %d: one call is for one provider", n, maxBody))
 		return nil, nil, false
 	}
-	return c, body, err == nil // or the client has gone
+	body := make([]byte, r.ContentLength)
+	if _, err := io.ReadFull(r.Body, body); err != nil { // the client has gone, or is slow
+		w.Header().Set("Connection", "close")
+		fail(w, http.StatusBadRequest, errors.New("the body is shorter than Content-Length"))
+		return nil, nil, false
+	}
+	return c, body, true
 }
 
 func (s *handler) acquire(w http.ResponseWriter, r *http.Request) {

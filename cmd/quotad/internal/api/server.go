@@ -75,11 +75,14 @@ func (s *Server) Serve() error {
 	return group.Wait()
 }
 
-// Shutdown refuses the calls that wait, and returns when all answers are sent, or ctx ends.
+// Shutdown refuses the calls that wait, and returns when all answers are sent, or ctx ends:
+// clients that take no answer are cut off, which is no error.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.cancel(errEnding)
 	err := s.http.Shutdown(ctx)
-	_ = s.http.Close() // connections that have not ended
+	if errors.Is(err, ctx.Err()) {
+		err = s.http.Close()
+	}
 	for _, l := range s.listeners {
 		_ = l.Close() // if Serve was never called
 	}

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/quotient-limiter/quotient/internal/await"
 	"github.com/quotient-limiter/quotient/internal/certs"
@@ -117,6 +118,28 @@ func TestDeadClientLeavesTheQueue(t *testing.T) {
 		clients, open, _ := s.clients.count()
 		return clients == 0 && open == 0
 	})
+}
+
+// A client that says nothing does not hold up the end, and a call that waits is told.
+func TestShutdown(t *testing.T) {
+	s, path := serveSocket(t, 1, roomy)
+	dial(t, path)
+	c := dial(t, path)
+	for range 2 {
+		c.send(t, "/v1/acquire", `{"provider":"p","max_wait":60}`)
+	}
+	if status, body := c.answer(t); status != 200 {
+		t.Fatalf("%d %s", status, body)
+	}
+	await.Until(t, "a call waits", s.provider("p").turns.Busy)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := s.Shutdown(ctx); err != nil {
+		t.Error(err)
+	}
+	if status, body := c.answer(t); status != 503 || !strings.Contains(body, "quotad is ending") {
+		t.Errorf("%d %s", status, body)
+	}
 }
 
 func TestConnectionsAreBounded(t *testing.T) {
