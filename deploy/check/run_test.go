@@ -20,6 +20,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -37,20 +38,43 @@ type node struct {
 	ports map[string]string // by name and port, as in etcd-0:2379
 }
 
-// program returns the path of a program of the project, or of etcd.
-func (n *node) program(name string) string { return filepath.Join(n.dir, "bin", name) }
+var programs string // the folder of the project's programs and etcd
 
-func (n *node) build() {
-	n.t.Helper()
-	for name, from := range map[string]string{
-		"quota-admin": "./cmd/quota-admin", "loadgen": "./cmd/loadgen", "quotad": "./cmd/quotad", "etcd": "go.etcd.io/etcd/server/v3",
-	} {
-		cmd := exec.CommandContext(n.t.Context(), "go", "build", "-o", n.program(name), from)
+func TestMain(m *testing.M) {
+	var err error
+	if programs, err = os.MkdirTemp("", "programs"); err != nil {
+		panic(err)
+	}
+	code := m.Run()
+	_ = os.RemoveAll(programs)
+	os.Exit(code)
+}
+
+// build builds the programs.
+var build = sync.OnceValue(func() error {
+	for from, name := range map[string]string{"./cmd/...": "", "go.etcd.io/etcd/server/v3": "etcd"} {
+		cmd := exec.Command("go", "build", "-o", programs+"/"+name, from)
 		cmd.Dir = "../.."
 		if out, err := cmd.CombinedOutput(); err != nil {
-			n.t.Fatalf("%v: %s", err, out)
+			return fmt.Errorf("%w: %s", err, out)
 		}
 	}
+	return nil
+})
+
+// newNode returns a node without containers.
+func newNode(t *testing.T) *node {
+	t.Helper()
+	if err := build(); err != nil {
+		t.Fatal(err)
+	}
+	n := &node{t, t.TempDir(), map[string]string{}}
+	for _, dir := range []string{"run", "state"} { // volumes of quotad
+		if err := os.Mkdir(filepath.Join(n.dir, dir), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return n
 }
 
 var address = regexp.MustCompile(`(?:q-quotient-(etcd-[0-9])\.q-quotient-etcd\.quota\.svc\.cluster\.local|0\.0\.0\.0|127\.0\.0\.1):([0-9]+)`)
@@ -93,7 +117,7 @@ func (n *node) command(pod string, c *core.Container, command ...string) *exec.C
 			env[e.Name] = n.local(pod, e.Value)
 		}
 	}
-	if len(command) == 0 {
+	if command = slices.Clone(command); len(command) == 0 {
 		command = append(slices.Clone(c.Command), c.Args...)
 		if len(c.Command) == 0 && c.Name != "etcd" { // the image's entry point
 			command = append([]string{map[bool]string{true: "quotad", false: "quota-admin"}[c.Name == "quotad"]}, command...)
@@ -105,7 +129,7 @@ func (n *node) command(pod string, c *core.Container, command ...string) *exec.C
 		}
 		command[i] = n.local(pod, arg)
 	}
-	cmd := exec.CommandContext(n.t.Context(), n.program(command[0]), command[1:]...)
+	cmd := exec.CommandContext(n.t.Context(), filepath.Join(programs, command[0]), command[1:]...)
 	for name, value := range env {
 		cmd.Env = append(cmd.Env, name+"="+value)
 	}
@@ -134,15 +158,25 @@ func (n *node) start(pod string, c *core.Container) {
 func (n *node) passes(pod string, c *core.Container, p *core.Probe) bool {
 	n.t.Helper()
 	if p.Exec != nil {
-		return n.command(pod, c, slices.Clone(p.Exec.Command)...).Run() == nil
+		return n.command(pod, c, p.Exec.Command...).Run() == nil
 	}
 	i := slices.IndexFunc(c.Ports, func(port core.ContainerPort) bool { return port.Name == p.HTTPGet.Port.String() })
-	r, err := http.Get(fmt.Sprintf("http://%s%s", n.address(fmt.Sprintf("%s:%d", pod, c.Ports[i].ContainerPort)), p.HTTPGet.Path))
+	return answers("http://" + n.address(fmt.Sprintf("%s:%d", pod, c.Ports[i].ContainerPort)) + p.HTTPGet.Path)
+}
+
+// answers reports whether a page is there.
+func answers(url string) bool {
+	r, err := http.Get(url)
 	if err != nil {
 		return false
 	}
 	_ = r.Body.Close()
 	return r.StatusCode == http.StatusOK
+}
+
+func (n *node) untilThere(url string) {
+	n.t.Helper()
+	await.Until(n.t, url+" answers", func() bool { return answers(url) })
 }
 
 func (n *node) untilReady(pod string, c *core.Container) {
@@ -212,8 +246,7 @@ func (n *node) write(name string, text []byte) {
 // of an install and of an upgrade, the dashboard, and quotad. Nobody has more rights than
 // its role.
 func TestTheChartRuns(t *testing.T) {
-	n := &node{t, t.TempDir(), map[string]string{}}
-	n.build()
+	n := newNode(t)
 	all := decode(t, render(t, "q", "testdata/default.values.yaml"))
 	authority := slices.IndexFunc(all.certificates, func(c *certmanager.Certificate) bool { return c.Spec.IsCA })
 	ca, key := n.issue(all.certificates[authority], nil, nil)
@@ -221,12 +254,6 @@ func TestTheChartRuns(t *testing.T) {
 		n.issue(c, ca, key)
 	}
 	n.write("etc/policies/policies.yaml", []byte(all.policies))
-	for _, dir := range []string{"run", "state"} {
-		if err := os.Mkdir(filepath.Join(n.dir, dir), 0o700); err != nil {
-			t.Fatal(err)
-		}
-	}
-
 	etcd := &all.pods["StatefulSet/q-quotient-etcd"].Containers[0]
 	members := []string{"etcd-0", "etcd-1", "etcd-2"}
 	for _, pod := range members {
@@ -248,14 +275,7 @@ func TestTheChartRuns(t *testing.T) {
 	dashboard := &all.pods["Deployment/q-quotient-dashboard"].Containers[0]
 	n.start("dashboard", dashboard)
 	n.untilReady("dashboard", dashboard)
-	await.Until(t, "the page is there", func() bool {
-		r, err := http.Get("http://" + n.address("dashboard:8686"))
-		if err != nil {
-			return false
-		}
-		_ = r.Body.Close()
-		return r.StatusCode == http.StatusOK
-	})
+	n.untilThere("http://" + n.address("dashboard:8686"))
 	out, err := n.command("dashboard", dashboard, "quota-admin", "get", "payments/charge").CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "300000/s") {
 		t.Errorf("%v: %s", err, out)
