@@ -1,0 +1,181 @@
+package envoy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+	"time"
+
+	rlqsv3 "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+)
+
+// maxBuckets bounds the buckets of a stream.
+const maxBuckets = 100
+
+// quotas is the service RateLimitQuotaService.
+type quotas struct {
+	rules *mapping
+	pools map[string]*pool // by provider
+	log   *slog.Logger
+}
+
+func newQuotas(rules *mapping, l limiters, log *slog.Logger) *quotas {
+	q := &quotas{rules: rules, pools: map[string]*pool{}, log: log}
+	for _, provider := range rules.assigned() {
+		q.pools[provider] = &pool{provider: provider, limiters: l, log: log, wake: make(chan struct{}, 1)}
+	}
+	return q
+}
+
+// run assigns until ctx ends.
+func (q *quotas) run(ctx context.Context) {
+	var running sync.WaitGroup
+	for _, p := range q.pools {
+		running.Go(func() { p.run(ctx) })
+	}
+	running.Wait()
+}
+
+// end makes all assignments end.
+func (q *quotas) end() {
+	for _, p := range q.pools {
+		p.end()
+	}
+}
+
+// StreamRateLimitQuotas implements RateLimitQuotaServiceServer: an Envoy's buckets get
+// assignments from their first report until the stream ends.
+func (q *quotas) StreamRateLimitQuotas(stream rlqsv3.RateLimitQuotaService_StreamRateLimitQuotasServer) error {
+	out := &outbox{ready: make(chan struct{}, 1), pending: map[*client]bucket{}}
+	ended := make(chan error, 1)
+	go func() { ended <- q.receive(stream, out) }()
+	for {
+		select {
+		case err := <-ended:
+			return err
+		case <-out.ready:
+			if err := stream.Send(out.take()); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// receive reads the reports of a stream until it ends.
+func (q *quotas) receive(stream rlqsv3.RateLimitQuotaService_StreamRateLimitQuotasServer, out *outbox) error {
+	domain, buckets := "", map[string]*subscription{}
+	defer func() {
+		for _, s := range buckets {
+			if s != nil {
+				s.pool.leave(s.client)
+			}
+		}
+	}()
+	for {
+		m, err := stream.Recv()
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		case domain == "":
+			domain = m.GetDomain()
+		}
+		if domain == "" || m.GetDomain() != "" && m.GetDomain() != domain {
+			return status.Errorf(codes.InvalidArgument, "domain %q after %q: name one in the first report, and no other on this stream", m.GetDomain(), domain)
+		}
+		for _, usage := range m.GetBucketQuotaUsages() {
+			id := usage.GetBucketId().GetBucket()
+			if len(id) == 0 || len(id) > maxEntries {
+				return status.Errorf(codes.InvalidArgument, "a bucket ID has %d keys: it must have 1 to %d", len(id), maxEntries)
+			}
+			key := fmt.Sprintf("%q", id) // sorted by key
+			s, known := buckets[key]
+			if !known {
+				if len(buckets) == maxBuckets {
+					return status.Errorf(codes.ResourceExhausted, "this stream reports more than %d buckets", maxBuckets)
+				}
+				if s, err = q.subscribe(domain, usage.GetBucketId(), out); err != nil {
+					return err
+				}
+				buckets[key] = s
+			}
+			if s != nil {
+				s.pool.report(s.client, float64(usage.GetNumRequestsAllowed())+float64(usage.GetNumRequestsDenied()), time.Now())
+			}
+		}
+	}
+}
+
+// subscription is a bucket of a stream; nil for one without a rule.
+type subscription struct {
+	pool   *pool
+	client *client
+}
+
+func (q *quotas) subscribe(domain string, id *rlqsv3.BucketId, out *outbox) (*subscription, error) {
+	provider, ok := q.rules.bucket(domain, id.GetBucket())
+	if !ok {
+		q.log.Warn("a bucket of Envoy's has no rule: it is assigned nothing", "domain", domain, "bucket", fmt.Sprintf("%.200q", id.GetBucket()))
+		return nil, nil
+	}
+	s := &subscription{q.pools[provider], &client{id: id, outbox: out, rate: -1}}
+	if !s.pool.enter(s.client) {
+		return nil, status.Errorf(codes.ResourceExhausted, "%s has %d buckets, which is the most", provider, maxClients)
+	}
+	return s, nil
+}
+
+// outbox has what is to be sent to a stream: the newest assignment of each bucket.
+type outbox struct {
+	ready chan struct{} // there is something
+
+	mu      sync.Mutex
+	pending map[*client]bucket
+}
+
+func (o *outbox) put(c *client, b bucket) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.pending[c] = b
+	select {
+	case o.ready <- struct{}{}:
+	default:
+	}
+}
+
+func (o *outbox) take() *rlqsv3.RateLimitQuotaResponse {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	r := &rlqsv3.RateLimitQuotaResponse{}
+	for c, b := range o.pending {
+		r.BucketAction = append(r.BucketAction, &rlqsv3.RateLimitQuotaResponse_BucketAction{
+			BucketId: c.id,
+			BucketAction: &rlqsv3.RateLimitQuotaResponse_BucketAction_QuotaAssignmentAction_{
+				QuotaAssignmentAction: &rlqsv3.RateLimitQuotaResponse_BucketAction_QuotaAssignmentAction{
+					AssignmentTimeToLive: durationpb.New(ttl), RateLimitStrategy: b.strategy(),
+				},
+			},
+		})
+	}
+	clear(o.pending)
+	return r
+}
+
+// strategy returns the bucket as Envoy is told it.
+func (b bucket) strategy() *typev3.RateLimitStrategy {
+	if b == (bucket{}) {
+		return &typev3.RateLimitStrategy{Strategy: &typev3.RateLimitStrategy_BlanketRule_{BlanketRule: typev3.RateLimitStrategy_DENY_ALL}}
+	}
+	return &typev3.RateLimitStrategy{Strategy: &typev3.RateLimitStrategy_TokenBucket{TokenBucket: &typev3.TokenBucket{
+		MaxTokens: uint32(b.tokens), TokensPerFill: wrapperspb.UInt32(uint32(b.fill)), FillInterval: durationpb.New(fillInterval),
+	}}}
+}
