@@ -158,9 +158,9 @@ func plan(members []*member, permits, share int64, window, elapsed time.Duration
 		case part > cost+cost/worth:
 			charged := m.charge(window)
 			more := fit(min(part, charged+max(0, free)), window)
-			if add := m.charge(window, more) - charged; add <= free && more.cost(window) > cost {
+			if more.cost(window) > cost {
 				b = more
-				free -= add
+				free -= m.charge(window, more) - charged
 			}
 		}
 		buckets[i] = b

@@ -1,6 +1,7 @@
 package envoy
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -9,9 +10,10 @@ import (
 	"strings"
 	"time"
 
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	"sigs.k8s.io/yaml"
 
+	"github.com/quotient-limiter/quotient/internal/ratefields"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -38,6 +40,10 @@ type descriptorRule struct {
 	Domain   string  `json:"domain"`
 	Entries  []entry `json:"entries"` // in Envoy's order
 	Provider string  `json:"provider"`
+	// Name begins the names of the limits in the fields RateLimit and RateLimit-Policy.
+	Name string `json:"name"`
+
+	name ratefields.Name
 }
 
 // entry is part of a descriptor; an empty value stands for any.
@@ -98,6 +104,9 @@ func (m *mapping) check() (err error) {
 			keys = append(keys, e.Key)
 		}
 		err := checkRule(r.Domain, r.Provider, keys)
+		if err == nil {
+			m.Descriptors[i].name, err = ratefields.NewName(cmp.Or(r.Name, "default"))
+		}
 		if at, both := assigned[r.Provider]; err == nil && both {
 			err = fmt.Errorf("provider %s is that of buckets[%d] too: a host assigns a provider to Envoys, or answers call by call", r.Provider, at)
 		}
@@ -123,17 +132,17 @@ func checkRule(domain, provider string, keys []string) error {
 	return nil
 }
 
-// descriptor returns the provider of the first rule that matches; false if there is none.
-func (m *mapping) descriptor(domain string, entries []*corev3.RateLimitDescriptor_Entry) (provider string, ok bool) {
+// descriptor returns the first rule that matches; nil if there is none.
+func (m *mapping) descriptor(domain string, entries []*commonv3.RateLimitDescriptor_Entry) *descriptorRule {
 	i := slices.IndexFunc(m.Descriptors, func(r descriptorRule) bool {
-		return r.Domain == domain && slices.EqualFunc(r.Entries, entries, func(e entry, found *corev3.RateLimitDescriptor_Entry) bool {
+		return r.Domain == domain && slices.EqualFunc(r.Entries, entries, func(e entry, found *commonv3.RateLimitDescriptor_Entry) bool {
 			return e.Key == found.GetKey() && (e.Value == "" || e.Value == found.GetValue())
 		})
 	})
 	if i < 0 {
-		return "", false
+		return nil
 	}
-	return m.Descriptors[i].Provider, true
+	return &m.Descriptors[i]
 }
 
 // bucket returns the provider of the first rule that matches; false if there is none.

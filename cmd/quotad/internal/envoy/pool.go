@@ -129,6 +129,9 @@ func (p *pool) run(ctx context.Context) {
 // tick sets aside the window's permits, if that has not been done, and assigns. It returns
 // when to do so again, and whether there is anybody.
 func (p *pool) tick(ctx context.Context) (next time.Duration, busy bool) {
+	if p.idle() {
+		return 0, false // so that the host may close the limiter
+	}
 	limiter, err := p.limiters.Limiter(ctx, p.provider)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -138,11 +141,12 @@ func (p *pool) tick(ctx context.Context) (next time.Duration, busy bool) {
 		length, share, err = shareOf(limiter)
 	}
 	p.note(err)
-	if length == 0 || p.leaving {
-		length, share = max(length, time.Second), 0
-	}
+	length = cmp.Or(length, time.Second)
 	if w := quota.WindowAt(length, at); w != p.window {
 		p.window, p.permits = w, 0
+	}
+	if p.leaving {
+		p.permits, share = 0, 0
 	}
 	elapsed, left := time.Duration(at-p.window.Start()), time.Duration(p.window.End()-at)
 	members := p.expire(now.Add(-elapsed))
@@ -167,6 +171,12 @@ func (p *pool) tick(ctx context.Context) (next time.Duration, busy bool) {
 		}
 	}
 	return max(time.Millisecond, min(left, renewal)), len(members) > 0
+}
+
+func (p *pool) idle() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.clients) == 0
 }
 
 // expire forgets the leases that ended before an instant, and clients without any that are

@@ -11,6 +11,7 @@ import (
 
 	rlqsv3 "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"golang.org/x/time/rate"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -22,24 +23,26 @@ const maxBuckets = 100
 
 // quotas is the service RateLimitQuotaService.
 type quotas struct {
-	rules *mapping
-	pools map[string]*pool // by provider
-	log   *slog.Logger
+	ctx    context.Context // of the server: streams end with it
+	rules  *mapping
+	pools  map[string]*pool // by provider
+	log    *slog.Logger
+	seldom rate.Sometimes // for what strangers can cause
 }
 
-func newQuotas(rules *mapping, l limiters, log *slog.Logger) *quotas {
-	q := &quotas{rules: rules, pools: map[string]*pool{}, log: log}
+func newQuotas(ctx context.Context, rules *mapping, l limiters, log *slog.Logger) *quotas {
+	q := &quotas{ctx: ctx, rules: rules, pools: map[string]*pool{}, log: log, seldom: rate.Sometimes{Interval: time.Minute}}
 	for _, provider := range rules.assigned() {
 		q.pools[provider] = &pool{provider: provider, limiters: l, log: log, wake: make(chan struct{}, 1)}
 	}
 	return q
 }
 
-// run assigns until ctx ends.
-func (q *quotas) run(ctx context.Context) {
+// run assigns until the server ends.
+func (q *quotas) run() {
 	var running sync.WaitGroup
 	for _, p := range q.pools {
-		running.Go(func() { p.run(ctx) })
+		running.Go(func() { p.run(q.ctx) })
 	}
 	running.Wait()
 }
@@ -61,8 +64,14 @@ func (q *quotas) StreamRateLimitQuotas(stream rlqsv3.RateLimitQuotaService_Strea
 		select {
 		case err := <-ended:
 			return err
+		case <-q.ctx.Done():
+			return status.Error(codes.Unavailable, "quotad ends")
 		case <-out.ready:
-			if err := stream.Send(out.take()); err != nil {
+			r := out.take()
+			if len(r.GetBucketAction()) == 0 {
+				continue // it went with the one before
+			}
+			if err := stream.Send(r); err != nil {
 				return err
 			}
 		}
@@ -124,7 +133,9 @@ type subscription struct {
 func (q *quotas) subscribe(domain string, id *rlqsv3.BucketId, out *outbox) (*subscription, error) {
 	provider, ok := q.rules.bucket(domain, id.GetBucket())
 	if !ok {
-		q.log.Warn("a bucket of Envoy's has no rule: it is assigned nothing", "domain", domain, "bucket", fmt.Sprintf("%.200q", id.GetBucket()))
+		q.seldom.Do(func() {
+			q.log.Warn("a bucket of Envoy's has no rule: it is assigned nothing", "domain", domain, "bucket", fmt.Sprintf("%.200q", id.GetBucket()))
+		})
 		return nil, nil
 	}
 	s := &subscription{q.pools[provider], &client{id: id, outbox: out, rate: -1}}

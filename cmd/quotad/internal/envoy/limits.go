@@ -1,0 +1,192 @@
+package envoy
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math"
+	"net/http"
+	"slices"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"golang.org/x/time/rate"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/internal/ratefields"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// maxDescriptors bounds the descriptors of a request.
+const maxDescriptors = 32
+
+// limits is the service RateLimitService.
+type limits struct {
+	rules    *mapping
+	limiters limiters
+	log      *slog.Logger
+	seldom   rate.Sometimes // for what comes with every request
+}
+
+// hit is a descriptor with a rule.
+type hit struct {
+	rule    *descriptorRule
+	limiter *consumer.Limiter // nil if it could not be opened
+	cost    int64
+}
+
+// ShouldRateLimit implements RateLimitServiceServer. It takes the permits of all
+// descriptors that have a rule, or none. A request without a permit is answered
+// OVER_LIMIT, whatever the cause: Envoy lets requests pass if there is an error.
+func (s *limits) ShouldRateLimit(ctx context.Context, r *rlsv3.RateLimitRequest) (*rlsv3.RateLimitResponse, error) {
+	hits, err := s.match(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	refused := s.take(ctx, hits)
+	if ctx.Err() != nil {
+		return nil, status.FromContextError(ctx.Err()).Err()
+	}
+	return s.answer(hits, refused), nil
+}
+
+// match returns a hit for each descriptor; its rule is nil if there is none.
+func (s *limits) match(ctx context.Context, r *rlsv3.RateLimitRequest) ([]hit, error) {
+	all := r.GetDescriptors()
+	if r.GetDomain() == "" || len(all) == 0 || len(all) > maxDescriptors {
+		return nil, status.Errorf(codes.InvalidArgument, "domain %.50q with %d descriptors: there must be a domain, and 1 to %d descriptors", r.GetDomain(), len(all), maxDescriptors)
+	}
+	hits := make([]hit, len(all))
+	for i, d := range all {
+		rule := s.rules.descriptor(r.GetDomain(), d.GetEntries())
+		if rule == nil {
+			continue
+		}
+		cost, err := costOf(d, r.GetHitsAddend())
+		if err != nil {
+			return nil, err
+		}
+		hits[i] = hit{rule: rule, cost: cost}
+		if hits[i].limiter, err = s.limiters.Limiter(ctx, rule.Provider); err != nil {
+			s.seldom.Do(func() { s.log.Warn("Envoy's requests are refused", "provider", rule.Provider, "error", err) })
+		}
+	}
+	return hits, nil
+}
+
+// costOf returns the permits that a descriptor takes: its own hits, or else the request's.
+func costOf(d *commonv3.RateLimitDescriptor, ofRequest uint32) (int64, error) {
+	if d.GetHitsAddend() == nil {
+		return max(1, int64(ofRequest)), nil
+	}
+	n := d.GetHitsAddend().GetValue()
+	if n > uint64(quota.MaxPermits) {
+		return 0, status.Errorf(codes.InvalidArgument, "hits_addend %d: must be at most %d", n, quota.MaxPermits)
+	}
+	return int64(n), nil
+}
+
+// take takes the permits of all hits, or none and returns why.
+func (s *limits) take(ctx context.Context, hits []hit) error {
+	wants := map[*consumer.Limiter]int64{}
+	for _, h := range hits {
+		switch {
+		case h.rule == nil || h.cost == 0:
+		case h.limiter == nil:
+			return errNoLimiter
+		default:
+			wants[h.limiter] += h.cost
+		}
+	}
+	if len(wants) == 0 {
+		return nil
+	}
+	if len(wants) > 1 {
+		_, err := consumer.AcquireAll(ctx, s.rules.maxWait, wants)
+		return err
+	}
+	for l, n := range wants {
+		return l.AcquireN(ctx, n, s.rules.maxWait)
+	}
+	return nil
+}
+
+// errNoLimiter is the refusal of a hit whose limiter could not be opened.
+var errNoLimiter = errors.New("there is no limiter")
+
+// answer returns the response for hits that were refused, or not.
+func (s *limits) answer(hits []hit, refused error) *rlsv3.RateLimitResponse {
+	response := &rlsv3.RateLimitResponse{OverallCode: rlsv3.RateLimitResponse_OK}
+	limited, _ := errors.AsType[consumer.LimitError](refused)
+	now, header, retry := time.Unix(0, s.limiters.Clock().Wall()), http.Header{}, time.Duration(0)
+	if !limited.RetryAt.IsZero() {
+		retry = limited.RetryAt.Sub(now)
+	}
+	var spent []ratefields.Use
+	for _, h := range hits {
+		one := &rlsv3.RateLimitResponse_DescriptorStatus{Code: rlsv3.RateLimitResponse_OK}
+		response.Statuses = append(response.Statuses, one)
+		if h.rule == nil {
+			continue
+		}
+		uses := usesOf(h.limiter, now)
+		h.rule.name.Add(header, uses)
+		left := describe(one, uses)
+		if refused == nil || left >= h.cost && limited.Provider != "" && limited.Provider != h.rule.Provider {
+			continue
+		}
+		one.Code = rlsv3.RateLimitResponse_OVER_LIMIT
+		spent = append(spent, slices.DeleteFunc(uses, func(u ratefields.Use) bool { return u.Left >= h.cost })...)
+	}
+	if refused != nil {
+		response.OverallCode = rlsv3.RateLimitResponse_OVER_LIMIT
+		ratefields.Refuse(header, http.StatusTooManyRequests, "", spent, math.MaxInt64, retry)
+	}
+	for key, values := range header {
+		for _, v := range values {
+			response.ResponseHeadersToAdd = append(response.ResponseHeadersToAdd, &corev3.HeaderValue{Key: key, Value: v})
+		}
+	}
+	return response
+}
+
+// usesOf returns what is left of a limiter's limits; none without a limiter.
+func usesOf(l *consumer.Limiter, now time.Time) (uses []ratefields.Use) {
+	if l == nil {
+		return nil
+	}
+	for _, u := range l.Status().Limits {
+		uses = append(uses, ratefields.Use{Limit: u.Limit, Left: u.Left, Ends: max(0, u.End.Sub(now))})
+	}
+	return uses
+}
+
+var units = map[time.Duration]rlsv3.RateLimitResponse_RateLimit_Unit{
+	time.Second: rlsv3.RateLimitResponse_RateLimit_SECOND, time.Minute: rlsv3.RateLimitResponse_RateLimit_MINUTE,
+	time.Hour: rlsv3.RateLimitResponse_RateLimit_HOUR, 24 * time.Hour: rlsv3.RateLimitResponse_RateLimit_DAY,
+}
+
+// describe writes the limit that has the least left into a status, and returns how much
+// that is.
+func describe(one *rlsv3.RateLimitResponse_DescriptorStatus, uses []ratefields.Use) (left int64) {
+	if len(uses) == 0 {
+		return 0
+	}
+	tightest := uses[0]
+	for _, u := range uses {
+		if u.Left < tightest.Left {
+			tightest = u
+		}
+	}
+	one.LimitRemaining = uint32(min(tightest.Left, math.MaxUint32))
+	one.DurationUntilReset = durationpb.New(tightest.Ends)
+	if unit, ok := units[tightest.Limit.Window]; ok { // Envoy knows no other windows
+		one.CurrentLimit = &rlsv3.RateLimitResponse_RateLimit{RequestsPerUnit: uint32(min(tightest.Limit.Permits, math.MaxUint32)), Unit: unit}
+	}
+	return tightest.Left
+}

@@ -1,0 +1,203 @@
+// Package envoy answers Envoy's two rate limit services with a host's share:
+//
+//   - envoy.service.ratelimit.v3.RateLimitService, request by request, from memory;
+//   - envoy.service.rate_limit_quota.v3.RateLimitQuotaService, which assigns each Envoy a
+//     token bucket, so that its requests need no call. At the start of each window the
+//     permits for all that the buckets may admit in it are taken of the share.
+package envoy
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	rlqsv3 "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/spf13/pflag"
+	"golang.org/x/net/netutil"
+	"golang.org/x/time/rate"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/keepalive"
+
+	"github.com/quotient-limiter/quotient/cmd/quotad/internal/host"
+	"github.com/quotient-limiter/quotient/internal/certs"
+)
+
+// Bounds of what a client can send or hold.
+const (
+	maxConnections = 1000
+	maxCalls       = 1000      // of a connection, at a time
+	maxMessage     = 256 << 10 // bytes
+	maxHeaders     = 16 << 10  // bytes
+)
+
+// Flags are the command line of the service.
+type Flags struct {
+	address, rules, cert, key, clientCA string
+
+	mapping *mapping // of rules
+}
+
+// Register adds the flags.
+func (f *Flags) Register(set *pflag.FlagSet) {
+	set.StringVar(&f.address, "envoy", "", "`address` of Envoy's rate limit services: the path of a Unix socket, or host:port")
+	set.StringVar(&f.rules, "envoy-rules", "", "YAML `file` that maps Envoy's descriptors and buckets to providers")
+	set.StringVar(&f.cert, "envoy-cert", "", "certificate `file` of --envoy host:port; needed for other hosts than loopback")
+	set.StringVar(&f.key, "envoy-key", "", "key `file` of --envoy-cert")
+	set.StringVar(&f.clientCA, "envoy-client-ca", "", "`file` of the authorities that sign the Envoys' certificates")
+}
+
+// unix reports whether the address is a path.
+func (f *Flags) unix() bool { return filepath.IsAbs(f.address) }
+
+// Check returns what is wrong with the flags, or with the files that they name.
+func (f *Flags) Check() (err error) {
+	secure := f.cert != "" || f.key != "" || f.clientCA != ""
+	switch {
+	case f.address == "" && f.rules == "" && !secure:
+		return nil
+	case f.address == "" || f.rules == "":
+		return errors.New("--envoy and --envoy-rules: one needs the other")
+	case secure && (f.cert == "" || f.key == "" || f.clientCA == "" || f.unix()):
+		return errors.New("--envoy-cert, --envoy-key and --envoy-client-ca: all or none, and none with a Unix socket")
+	}
+	if !f.unix() {
+		name, _, err := net.SplitHostPort(f.address)
+		if err != nil {
+			return fmt.Errorf("--envoy %q: must be an absolute path or host:port", f.address)
+		}
+		if ip := net.ParseIP(name); !secure && name != "localhost" && (ip == nil || !ip.IsLoopback()) {
+			return fmt.Errorf("--envoy %s: without TLS only a Unix socket or a loopback address is allowed; add --envoy-cert, --envoy-key and --envoy-client-ca", f.address)
+		}
+	}
+	if f.mapping, err = load(f.rules); err != nil {
+		return fmt.Errorf("--envoy-rules: %w", err)
+	}
+	return nil
+}
+
+// Listen opens the listener; nil, nil if the flags ask for none.
+func (f *Flags) Listen(h *host.Host, log *slog.Logger) (*Server, error) {
+	if f.address == "" {
+		return nil, nil
+	}
+	var options []grpc.ServerOption
+	if f.cert != "" {
+		config, err := f.serverTLS()
+		if err != nil {
+			return nil, err
+		}
+		options = append(options, grpc.Creds(credentials.NewTLS(config)))
+	}
+	l, err := f.listen()
+	if err != nil {
+		return nil, fmt.Errorf("--envoy: %w", err)
+	}
+	log.Info("serving Envoys", "address", l.Addr().String(), "rules", f.rules)
+	return newServer(l, f.mapping, h, h.Reserve(f.mapping.assigned()), log, options...), nil
+}
+
+// listen returns a listener; of a Unix socket, which replaces one that nobody serves, for
+// the owner and the group.
+func (f *Flags) listen() (net.Listener, error) {
+	if !f.unix() {
+		return net.Listen("tcp", f.address)
+	}
+	if c, err := net.Dial("unix", f.address); err == nil {
+		_ = c.Close()
+		return nil, fmt.Errorf("%s is served by another process", f.address)
+	}
+	if info, err := os.Lstat(f.address); err == nil && info.Mode()&os.ModeSocket != 0 {
+		_ = os.Remove(f.address)
+	}
+	l, err := net.Listen("unix", f.address)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(f.address, 0o660); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
+// serverTLS returns a configuration that lets clients in by their certificates.
+func (f *Flags) serverTLS() (*tls.Config, error) {
+	pair, err := certs.Load(f.cert, f.key)
+	if err != nil {
+		return nil, fmt.Errorf("--envoy-cert: %w", err)
+	}
+	pem, err := os.ReadFile(f.clientCA)
+	if err != nil {
+		return nil, fmt.Errorf("--envoy-client-ca: %w", err)
+	}
+	authorities := x509.NewCertPool()
+	if !authorities.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("--envoy-client-ca: %s holds no PEM certificate", f.clientCA)
+	}
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: authorities,
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return pair.Get(nil) },
+	}, nil
+}
+
+// Server serves both services.
+type Server struct {
+	listener net.Listener
+	grpc     *grpc.Server
+	quotas   *quotas
+	cancel   context.CancelFunc
+	done     chan struct{} // closed when no pool runs
+}
+
+// newServer returns a server of the rules; free are the limiters for calls, own those for
+// assignments.
+func newServer(l net.Listener, rules *mapping, free, own limiters, log *slog.Logger, options ...grpc.ServerOption) *Server {
+	ctx, cancel := context.WithCancel(context.Background())
+	s := &Server{
+		listener: netutil.LimitListener(l, maxConnections), quotas: newQuotas(ctx, rules, own, log), cancel: cancel, done: make(chan struct{}),
+		grpc: grpc.NewServer(append(options,
+			grpc.MaxRecvMsgSize(maxMessage), grpc.MaxConcurrentStreams(maxCalls), grpc.MaxHeaderListSize(maxHeaders),
+			grpc.ConnectionTimeout(5*time.Second), grpc.KeepaliveParams(keepalive.ServerParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}),
+			grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
+		)...),
+	}
+	rlsv3.RegisterRateLimitServiceServer(s.grpc, &limits{rules: rules, limiters: free, log: log, seldom: rate.Sometimes{Interval: time.Minute}})
+	rlqsv3.RegisterRateLimitQuotaServiceServer(s.grpc, s.quotas)
+	go func() {
+		defer close(s.done)
+		s.quotas.run()
+	}()
+	return s
+}
+
+// Serve returns nil after Shutdown, and otherwise why it ended.
+func (s *Server) Serve() error { return s.grpc.Serve(s.listener) }
+
+// Leave ends all assignments, before the host gives its share away.
+func (s *Server) Leave() { s.quotas.end() }
+
+// Shutdown ends the server. Answers under way are sent, as long as ctx allows.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.cancel()
+	<-s.done
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.grpc.GracefulStop()
+	}()
+	select {
+	case <-ended:
+	case <-ctx.Done():
+		s.grpc.Stop()
+		<-ended
+	}
+	return nil
+}
