@@ -37,7 +37,7 @@ type Server interface {
 }
 
 // services are all ways in.
-func services() []service { return []service{&apiService{}} }
+func services() []service { return []service{&apiService{}, &envoyService{}} }
 
 const (
 	// lookupTime bounds one question to etcd whether a provider exists.
@@ -97,6 +97,11 @@ func (f *flags) run(ctx context.Context, log *slog.Logger, signals <-chan os.Sig
 		log.Info("ending", "signal", s, "share_kept", keep)
 		if !keep {
 			h.Drain()
+			for _, s := range servers {
+				if s, ok := s.(leaver); ok {
+					s.Leave()
+				}
+			}
 			err = f.leave(session, signals)
 		}
 	case <-ended.Done():

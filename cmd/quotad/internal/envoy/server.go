@@ -50,9 +50,9 @@ type Flags struct {
 func (f *Flags) Register(set *pflag.FlagSet) {
 	set.StringVar(&f.address, "envoy", "", "`address` of Envoy's rate limit services: the path of a Unix socket, or host:port")
 	set.StringVar(&f.rules, "envoy-rules", "", "YAML `file` that maps Envoy's descriptors and buckets to providers")
-	set.StringVar(&f.cert, "envoy-cert", "", "certificate `file` of --envoy host:port; needed for other hosts than loopback")
-	set.StringVar(&f.key, "envoy-key", "", "key `file` of --envoy-cert")
-	set.StringVar(&f.clientCA, "envoy-client-ca", "", "`file` of the authorities that sign the Envoys' certificates")
+	set.StringVar(&f.cert, "envoy-tls-cert", "", "certificate `file` of --envoy host:port; needed for other hosts than loopback")
+	set.StringVar(&f.key, "envoy-tls-key", "", "key `file` of --envoy-tls-cert")
+	set.StringVar(&f.clientCA, "envoy-tls-client-ca", "", "`file` of the authorities that sign the Envoys' certificates")
 }
 
 // unix reports whether the address is a path.
@@ -67,7 +67,7 @@ func (f *Flags) Check() (err error) {
 	case f.address == "" || f.rules == "":
 		return errors.New("--envoy and --envoy-rules: one needs the other")
 	case secure && (f.cert == "" || f.key == "" || f.clientCA == "" || f.unix()):
-		return errors.New("--envoy-cert, --envoy-key and --envoy-client-ca: all or none, and none with a Unix socket")
+		return errors.New("--envoy-tls-cert, --envoy-tls-key and --envoy-tls-client-ca: all or none, and none with a Unix socket")
 	}
 	if !f.unix() {
 		name, _, err := net.SplitHostPort(f.address)
@@ -75,7 +75,7 @@ func (f *Flags) Check() (err error) {
 			return fmt.Errorf("--envoy %q: must be an absolute path or host:port", f.address)
 		}
 		if ip := net.ParseIP(name); !secure && name != "localhost" && (ip == nil || !ip.IsLoopback()) {
-			return fmt.Errorf("--envoy %s: without TLS only a Unix socket or a loopback address is allowed; add --envoy-cert, --envoy-key and --envoy-client-ca", f.address)
+			return fmt.Errorf("--envoy %s: without TLS only a Unix socket or a loopback address is allowed; add --envoy-tls-cert, --envoy-tls-key and --envoy-tls-client-ca", f.address)
 		}
 	}
 	if f.mapping, err = load(f.rules); err != nil {
@@ -132,15 +132,15 @@ func (f *Flags) listen() (net.Listener, error) {
 func (f *Flags) serverTLS() (*tls.Config, error) {
 	pair, err := certs.Load(f.cert, f.key)
 	if err != nil {
-		return nil, fmt.Errorf("--envoy-cert: %w", err)
+		return nil, fmt.Errorf("--envoy-tls-cert: %w", err)
 	}
 	pem, err := os.ReadFile(f.clientCA)
 	if err != nil {
-		return nil, fmt.Errorf("--envoy-client-ca: %w", err)
+		return nil, fmt.Errorf("--envoy-tls-client-ca: %w", err)
 	}
 	authorities := x509.NewCertPool()
 	if !authorities.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("--envoy-client-ca: %s holds no PEM certificate", f.clientCA)
+		return nil, fmt.Errorf("--envoy-tls-client-ca: %s holds no PEM certificate", f.clientCA)
 	}
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: authorities,

@@ -1,0 +1,68 @@
+package envoy
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+)
+
+func TestBadRules(t *testing.T) {
+	t.Parallel()
+	const rule = "- {domain: d, entries: [{key: k}], provider: p}\n"
+	for _, c := range []struct{ text, want string }{
+		{"", "there is no rule"},
+		{"descriptors: [", "yaml: line 1"},
+		{"descriptor: []", `unknown field "descriptor"`},
+		{"descriptors: []\ndescriptors: []", `key "descriptors" already set`},
+		{"descriptors:\n" + rule + "- {domain: d, entries: [{key: k}]}", "descriptors[1]: provider: "},
+		{"descriptors:\n- {entries: [{key: k}], provider: p}", "descriptors[0]: domain is missing"},
+		{"descriptors:\n- {domain: d, provider: p}", "descriptors[0]: a key is missing"},
+		{"descriptors:\n- {domain: d, entries: [{key: k}, {value: v}], provider: p}", "descriptors[0]: a key is missing"},
+		{"descriptors:\n- {domain: d, entries: [{key: k}], provider: p, name: é}", "descriptors[0]: Name is"},
+		{"descriptors:\n- {domain: d, entries: [" + strings.Repeat("{key: k},", 17) + "], provider: p}", "17 keys, at most 16"},
+		{"descriptors:\n" + strings.Repeat(rule, maxRules+1), "1001 and 0 rules"},
+		{"buckets:\n- {domain: d, provider: p}", "buckets[0]: a key is missing"},
+		{"buckets:\n- {domain: d, bucket: {k: v}, provider: a//b}", "buckets[0]: provider: "},
+		{"buckets:\n- {domain: d, bucket: {k: v}, provider: p}\ndescriptors:\n" + rule, "descriptors[0]: provider p is that of buckets[0] too"},
+		{"max_wait: 11s\ndescriptors:\n" + rule, `max_wait: "11s" must be a time from 0s to 10s`},
+		{"max_wait: soon\ndescriptors:\n" + rule, `max_wait: "soon" must be`},
+		{strings.Repeat("#", maxFile+1), "1048577 bytes are more than 1048576"},
+	} {
+		file := write(t, c.text)
+		if _, err := load(file); err == nil || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), file+": ") {
+			t.Errorf("%.60q: %v, not %s", c.text, err, c.want)
+		}
+	}
+}
+
+func TestBadFlags(t *testing.T) {
+	t.Parallel()
+	good := write(t, "descriptors: [{domain: d, entries: [{key: k}], provider: p}]")
+	for _, c := range []struct{ args, want string }{
+		{"", ""},
+		{"--envoy /run/q.sock --envoy-rules " + good, ""},
+		{"--envoy 127.0.0.1:0 --envoy-rules " + good, ""},
+		{"--envoy [::1]:0 --envoy-rules " + good, ""},
+		{"--envoy 127.0.0.1:0", "one needs the other"},
+		{"--envoy-rules x", "one needs the other"},
+		{"--envoy q.sock --envoy-rules " + good, "must be an absolute path or host:port"},
+		{"--envoy :8081 --envoy-rules " + good, "without TLS only a Unix socket or a loopback address"},
+		{"--envoy 10.0.0.1:8081 --envoy-rules " + good, "without TLS only"},
+		{"--envoy example.com:8081 --envoy-rules " + good, "without TLS only"},
+		{"--envoy 10.0.0.1:8081 --envoy-tls-cert c --envoy-rules " + good, "all or none"},
+		{"--envoy /q.sock --envoy-tls-cert c --envoy-tls-key k --envoy-tls-client-ca a --envoy-rules " + good, "none with a Unix socket"},
+		{"--envoy /q.sock --envoy-rules /none", "--envoy-rules: open /none"},
+	} {
+		var f Flags
+		set := pflag.NewFlagSet("", pflag.ContinueOnError)
+		f.Register(set)
+		if err := set.Parse(strings.Fields(c.args)); err != nil {
+			t.Fatal(err)
+		}
+		err := f.Check()
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s: %v, not %s", c.args, err, c.want)
+		}
+	}
+}
