@@ -149,7 +149,7 @@ type fleet struct {
 }
 
 func (f *fleet) runQuotad() (kill func()) {
-	return run(f.t, f.quotad, "--endpoints", f.etcd, "--envoy", filepath.Join(f.folder, "envoy.sock"), "--envoy-rules", "../../examples/envoy/rules.yaml", "--provider", "payments/charge,search/query")
+	return run(f.t, f.quotad, "--endpoints", f.etcd, "--socket", filepath.Join(f.folder, "quotad.sock"), "--envoy", filepath.Join(f.folder, "envoy.sock"), "--envoy-rules", "../../examples/envoy/rules.yaml", "--provider", "payments/charge,search/query")
 }
 
 // runEnvoy starts an Envoy with the configuration that the documents show, but for

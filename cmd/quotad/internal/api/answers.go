@@ -45,7 +45,7 @@ func (s *handler) refuseProvider(w http.ResponseWriter, r *http.Request, err err
 		s.abandoned(w, r)
 	case errors.Is(err, host.ErrUnknown):
 		fail(w, http.StatusNotFound, err)
-	case errors.Is(err, host.ErrForbidden):
+	case errors.Is(err, host.ErrForbidden), errors.Is(err, host.ErrReserved):
 		fail(w, http.StatusForbidden, err)
 	default:
 		later(w, http.StatusServiceUnavailable, err, again)

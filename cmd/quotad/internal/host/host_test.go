@@ -183,3 +183,20 @@ func TestReadyNamesTheProvider(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestReservedProviders(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, h *Host, _ *etcd) {
+		own := h.Reserve([]string{"p1"})
+		if _, err := h.Limiter(t.Context(), "p1"); !errors.Is(err, ErrReserved) {
+			t.Errorf("a reserved provider: %v", err)
+		}
+		for _, open := range []func(context.Context, string) (*consumer.Limiter, error){own.Limiter, h.Limiter} {
+			if l, err := open(t.Context(), "p2"); err != nil || !l.TryAcquire() {
+				t.Error("another provider", err)
+			}
+		}
+		if l, err := own.Limiter(t.Context(), "p1"); err != nil || !l.TryAcquire() {
+			t.Error("the owner", err)
+		}
+	})
+}
