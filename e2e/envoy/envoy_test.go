@@ -194,13 +194,7 @@ func (f *fleet) call(i int) {
 }
 
 // work is a Go instance that calls whenever it has a permit.
-func (f *fleet) work(ctx context.Context, session *coordinator.Session, provider, name string) {
-	limiter, err := consumer.Open(ctx, session, provider, consumer.Options{Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		f.t.Error(err)
-		return
-	}
-	defer limiter.Close()
+func (f *fleet) work(ctx context.Context, limiter *consumer.Limiter, name string) {
 	client := &http.Client{Transport: &httplimit.Transport{Base: counted{f.upstream, name}, Limiter: limiter, MaxWait: consumer.Forever, Margin: margin}}
 	var callers sync.WaitGroup
 	for range 4 {
@@ -270,14 +264,23 @@ func share(t *testing.T, quotad, service, provider string) {
 		running.Go(func() { f.call(i) })
 	}
 	senders := []string{"envoy 0", "envoy 1"}
+	var limiter *consumer.Limiter
 	for i := range 3 {
 		session, err := coordinator.Join(ctx, client, coordinator.Options{Name: fmt.Sprint("go-", i), Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer session.Close()
-		senders = append(senders, fmt.Sprint("go ", i))
-		running.Go(func() { f.work(ctx, session, provider, senders[2+i]) })
+		if limiter, err = consumer.Open(ctx, session, provider, consumer.Options{Logger: slog.New(slog.DiscardHandler)}); err != nil {
+			t.Fatal(err)
+		}
+		sender := fmt.Sprint("go ", i)
+		senders = append(senders, sender)
+		own := limiter
+		running.Go(func() { f.work(ctx, own, sender) })
+	}
+	parts := func(n int64) func() bool {
+		return func() bool { return limiter.Status().Shortest().Share == permits/n }
 	}
 	all := func(what string) {
 		t.Helper()
@@ -287,6 +290,7 @@ func share(t *testing.T, quotad, service, provider string) {
 		})
 		t.Logf("%s: after %v", what, time.Since(time.Unix(second, 0)).Round(time.Second))
 	}
+	await.Until(t, "each instance has a quarter", parts(4))
 	all("at the start")
 	killEnvoy()
 	f.runEnvoy(0)
@@ -294,6 +298,10 @@ func share(t *testing.T, quotad, service, provider string) {
 	killQuotad()
 	f.runQuotad()
 	all("quotad was killed")
+	await.Until(t, "the new one has a fifth", parts(5))
+	all("the killed one has its share")
+	await.Until(t, "each has a quarter again", parts(4))
+	all("the killed one has none")
 	if err := cluster.Pause(0); err != nil {
 		t.Fatal(err)
 	}

@@ -22,8 +22,8 @@ const (
 	slack   = time.Second
 	// burst is the part of an assignment that may be used at once, as its reciprocal.
 	burst = 32
-	// worth is the least relative change of an assignment that is made for demand, as its
-	// reciprocal: a new token bucket starts full, so changes cost permits.
+	// worth is the least relative decrease of an assignment for want of demand, as its
+	// reciprocal.
 	worth = 8
 )
 
@@ -131,20 +131,22 @@ func needs(members []*member, share int64, window time.Duration) (n int64) {
 // the permits pay for what their former buckets may have admitted until now, and within
 // spread, in which Envoy learns of it.
 func plan(members []*member, permits, share int64, window, elapsed time.Duration) []bucket {
-	wants, free, rest := make([]int64, len(members)), permits, permits
+	wants, free, gone := make([]int64, len(members)), permits, int64(0)
 	for i, m := range members {
 		charge := m.charge(window)
 		free -= charge
 		wants[i] = m.wants(share, len(members))
 		if m.gone {
-			rest -= charge
+			gone += charge
 		}
 	}
 	short := free < 0
-	if !short { // shares that do not divide the limit differ by one from window to window
-		free, rest = free-1, rest-1
+	if short {
+		permits -= gone
+	} else { // shares that do not divide the limit differ by one from window to window
+		free, permits = free-1, permits-1
 	}
-	parts, buckets := divide(rest, wants), make([]bucket, len(members))
+	parts, buckets := divide(permits, wants), make([]bucket, len(members))
 	for i, m := range members {
 		b, part := m.newest(), parts[i]
 		cost := b.cost(window)
@@ -155,7 +157,7 @@ func plan(members []*member, permits, share int64, window, elapsed time.Duration
 		case short || len(m.leases) > 1: // at most one change at a time
 		case part < cost-cost/worth:
 			b = fit(part, window) // the former one is charged until it ends
-		case part > cost+cost/worth:
+		case part > cost+cost/burst:
 			charged := m.charge(window)
 			more := fit(min(part, charged+max(0, free)), window)
 			if more.cost(window) > cost {

@@ -186,8 +186,8 @@ func TestReadyNamesTheProvider(t *testing.T) {
 
 func TestReservedProviders(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, h *Host, _ *etcd) {
-		own := h.Reserve([]string{"p1"})
-		if _, err := h.Limiter(t.Context(), "p1"); !errors.Is(err, ErrReserved) {
+		own := h.Reserve([]string{"p3"})
+		if _, err := h.Limiter(t.Context(), "p3"); !errors.Is(err, ErrReserved) {
 			t.Errorf("a reserved provider: %v", err)
 		}
 		for _, open := range []func(context.Context, string) (*consumer.Limiter, error){own.Limiter, h.Limiter} {
@@ -195,7 +195,7 @@ func TestReservedProviders(t *testing.T) {
 				t.Error("another provider", err)
 			}
 		}
-		if l, err := own.Limiter(t.Context(), "p1"); err != nil || !l.TryAcquire() {
+		if l, err := own.Limiter(t.Context(), "p3"); err != nil || !l.TryAcquire() {
 			t.Error("the owner", err)
 		}
 	})
