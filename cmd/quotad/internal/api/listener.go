@@ -3,18 +3,16 @@ package api
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
-	"os"
 	"strconv"
 	"sync"
 	"time"
 
-	"github.com/quotient-limiter/quotient/internal/certs"
+	"github.com/quotient-limiter/quotient/cmd/quotad/internal/listen"
 )
 
 // bounded accepts connections within the limits of the clients. peer tells the user at the
@@ -122,7 +120,7 @@ func (s *handler) client(r *http.Request) (*client, error) {
 }
 
 // TCP are the files of a listener on loopback.
-type TCP struct{ Cert, Key, ClientCA string }
+type TCP listen.Files
 
 // Check returns what is wrong with the address and the files' names.
 func (f TCP) Check(address string) error {
@@ -138,28 +136,27 @@ func (f TCP) Check(address string) error {
 // ListenTCP adds a listener on a loopback address. Clients show a certificate that an
 // authority in the file ClientCA has signed; those with the same subject are one client.
 func (s *Server) ListenTCP(address string, files TCP) error {
-	pair, err := certs.Load(files.Cert, files.Key)
+	config, err := listen.Files(files).TLS()
 	if err != nil {
-		return fmt.Errorf("--tls-cert: %w", err)
+		return fmt.Errorf("--listen: %w", err)
 	}
-	pem, err := os.ReadFile(files.ClientCA)
-	if err != nil {
-		return fmt.Errorf("--tls-client-ca: %w", err)
-	}
-	authorities := x509.NewCertPool()
-	if !authorities.AppendCertsFromPEM(pem) {
-		return fmt.Errorf("--tls-client-ca: %s holds no PEM certificate", files.ClientCA)
-	}
+	config.NextProtos = []string{"http/1.1"} // a connection has one call at a time
 	l, err := net.Listen("tcp", address)
 	if err != nil {
 		return fmt.Errorf("--listen: %w", err)
 	}
 	anybody := func(net.Conn) (string, string, error) { return "TCP", "", nil }
-	s.listeners = append(s.listeners, tls.NewListener(&bounded{l, s.clients, anybody}, &tls.Config{
-		MinVersion:     tls.VersionTLS13,
-		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return pair.Get(nil) },
-		ClientAuth:     tls.RequireAndVerifyClientCert, ClientCAs: authorities,
-		NextProtos: []string{"http/1.1"}, // a connection has one call at a time
-	}))
+	s.listeners = append(s.listeners, tls.NewListener(&bounded{l, s.clients, anybody}, config))
+	return nil
+}
+
+// ListenUnix adds a listener on a socket that its owner and the group may use; "" is the
+// process's own group. A socket that a dead process has left is replaced.
+func (s *Server) ListenUnix(path, group string) error {
+	l, err := listen.Unix(path, group)
+	if err != nil {
+		return fmt.Errorf("--socket: %w", err)
+	}
+	s.listeners = append(s.listeners, &bounded{l, s.clients, peer})
 	return nil
 }

@@ -222,7 +222,7 @@ func TestSocketInUse(t *testing.T) {
 	if err := s.ListenUnix(file, ""); err == nil {
 		t.Error("a file was replaced")
 	}
-	if err := s.ListenUnix(stale+"2", "no such group"); err == nil || !strings.Contains(err.Error(), "--group") {
+	if err := s.ListenUnix(stale+"2", "no such group"); err == nil || !strings.Contains(err.Error(), "unknown group") {
 		t.Error(err)
 	}
 }
@@ -308,9 +308,9 @@ func TestListenNamesTheMistake(t *testing.T) {
 		{":80", all, "--listen :80: must be an address of loopback"},
 		{"localhost:80", all, "--listen localhost:80: must be an address of loopback"},
 		{"127.0.0.1:80", TCP{cert, key, ""}, "--listen 127.0.0.1:80: needs --tls-cert, --tls-key and --tls-client-ca; the Unix socket needs none"},
-		{"127.0.0.1:0", TCP{cert, empty, authority.File}, "--tls-cert: certificate"},
-		{"127.0.0.1:0", TCP{cert, key, empty}, "--tls-client-ca: " + empty + " holds no PEM certificate"},
-		{"127.0.0.1:0", TCP{cert, key, dir + "/none"}, "--tls-client-ca: open"},
+		{"127.0.0.1:0", TCP{cert, empty, authority.File}, "--listen: certificate"},
+		{"127.0.0.1:0", TCP{cert, key, empty}, "--listen: " + empty + " holds no PEM certificate"},
+		{"127.0.0.1:0", TCP{cert, key, dir + "/none"}, "--listen: open"},
 	} {
 		err := test.files.Check(test.address)
 		if err == nil {

@@ -154,7 +154,7 @@ func TestAPoolAdmitsNoMoreThanItsPermits(t *testing.T) {
 			w = max(w, 250*time.Millisecond) // the Envoys learn within the window
 		}
 		shares := rapid.SampledFrom([]int64{0, 1, 5, 50, 200, 300, 700, 1000, 2000})
-		share, others := shares.Draw(t, "share"), int64(0)
+		share := shares.Draw(t, "share")
 		var envoys []*far
 		for k := range 25 {
 			start := time.Duration(k) * w
@@ -167,11 +167,10 @@ func TestAPoolAdmitsNoMoreThanItsPermits(t *testing.T) {
 				}
 				f.gone = f.gone || rapid.IntRange(0, 20).Draw(t, "leave") == 0
 			}
-			if n := rapid.Int64Range(-1, 1).Draw(t, "remainder"); falls && rapid.IntRange(0, 5).Draw(t, "falls now") == 0 {
-				share, others = shares.Draw(t, "share"), 0
-			} else {
-				others = min(0, n)
+			if falls && rapid.IntRange(0, 5).Draw(t, "falls now") == 0 {
+				share = shares.Draw(t, "share")
 			}
+			share := share - rapid.Int64Range(0, min(1, share)).Draw(t, "remainder")
 			elapsed := time.Duration(rapid.Int64Range(0, int64(spread)).Draw(t, "elapsed"))
 			var members []*member
 			allowed := int64(0)
@@ -182,8 +181,8 @@ func TestAPoolAdmitsNoMoreThanItsPermits(t *testing.T) {
 					allowed += f.charge(w)
 				}
 			}
-			permits := max(0, min(share+others, needs(members, share+others, w)))
-			for i, b := range plan(members, permits, share+others, w, elapsed) {
+			permits := min(share, needs(members, share, w))
+			for i, b := range plan(members, permits, share, w, elapsed) {
 				f := envoys[i]
 				f.send(b, start+elapsed, time.Duration(rapid.Int64Range(0, int64(lateness)-1).Draw(t, "late")))
 			}

@@ -9,12 +9,10 @@ package envoy
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -28,7 +26,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/quotient-limiter/quotient/cmd/quotad/internal/host"
-	"github.com/quotient-limiter/quotient/internal/certs"
+	"github.com/quotient-limiter/quotient/cmd/quotad/internal/listen"
 )
 
 // Bounds of what a client can send or hold.
@@ -41,7 +39,8 @@ const (
 
 // Flags are the command line of the service.
 type Flags struct {
-	address, rules, cert, key, clientCA string
+	address, group, rules string
+	files                 listen.Files
 
 	mapping *mapping // of rules
 }
@@ -49,10 +48,11 @@ type Flags struct {
 // Register adds the flags.
 func (f *Flags) Register(set *pflag.FlagSet) {
 	set.StringVar(&f.address, "envoy", "", "`address` of Envoy's rate limit services: the path of a Unix socket, or host:port")
+	set.StringVar(&f.group, "envoy-group", "", "`group` that may use the socket of --envoy; default: the group of this process")
 	set.StringVar(&f.rules, "envoy-rules", "", "YAML `file` that maps Envoy's descriptors and buckets to providers")
-	set.StringVar(&f.cert, "envoy-tls-cert", "", "certificate `file` of --envoy host:port; needed for other hosts than loopback")
-	set.StringVar(&f.key, "envoy-tls-key", "", "key `file` of --envoy-tls-cert")
-	set.StringVar(&f.clientCA, "envoy-tls-client-ca", "", "`file` of the authorities that sign the Envoys' certificates")
+	set.StringVar(&f.files.Cert, "envoy-tls-cert", "", "certificate `file` of --envoy host:port; needed for other hosts than loopback")
+	set.StringVar(&f.files.Key, "envoy-tls-key", "", "key `file` of --envoy-tls-cert")
+	set.StringVar(&f.files.ClientCA, "envoy-tls-client-ca", "", "`file` of the authorities that sign the Envoys' certificates")
 }
 
 // unix reports whether the address is a path.
@@ -60,14 +60,16 @@ func (f *Flags) unix() bool { return filepath.IsAbs(f.address) }
 
 // Check returns what is wrong with the flags, or with the files that they name.
 func (f *Flags) Check() (err error) {
-	secure := f.cert != "" || f.key != "" || f.clientCA != ""
+	secure := f.files != listen.Files{}
 	switch {
-	case f.address == "" && f.rules == "" && !secure:
+	case *f == Flags{}:
 		return nil
 	case f.address == "" || f.rules == "":
 		return errors.New("--envoy and --envoy-rules: one needs the other")
-	case secure && (f.cert == "" || f.key == "" || f.clientCA == "" || f.unix()):
+	case secure && (f.files.Cert == "" || f.files.Key == "" || f.files.ClientCA == "" || f.unix()):
 		return errors.New("--envoy-tls-cert, --envoy-tls-key and --envoy-tls-client-ca: all or none, and none with a Unix socket")
+	case f.group != "" && !f.unix():
+		return errors.New("--envoy-group: only a Unix socket has a group")
 	}
 	if !f.unix() {
 		name, _, err := net.SplitHostPort(f.address)
@@ -89,63 +91,24 @@ func (f *Flags) Listen(h *host.Host, log *slog.Logger) (*Server, error) {
 	if f.address == "" {
 		return nil, nil
 	}
+	var l net.Listener
 	var options []grpc.ServerOption
-	if f.cert != "" {
-		config, err := f.serverTLS()
-		if err != nil {
-			return nil, err
+	var err error
+	if f.unix() {
+		l, err = listen.Unix(f.address, f.group)
+	} else if l, err = net.Listen("tcp", f.address); err == nil && f.files.Cert != "" {
+		var config *tls.Config
+		if config, err = f.files.TLS(); err == nil {
+			options = append(options, grpc.Creds(credentials.NewTLS(config)))
+		} else {
+			_ = l.Close()
 		}
-		options = append(options, grpc.Creds(credentials.NewTLS(config)))
 	}
-	l, err := f.listen()
 	if err != nil {
 		return nil, fmt.Errorf("--envoy: %w", err)
 	}
 	log.Info("serving Envoys", "address", l.Addr().String(), "rules", f.rules)
 	return newServer(l, f.mapping, h, h.Reserve(f.mapping.assigned()), log, options...), nil
-}
-
-// listen returns a listener; of a Unix socket, which replaces one that nobody serves, for
-// the owner and the group.
-func (f *Flags) listen() (net.Listener, error) {
-	if !f.unix() {
-		return net.Listen("tcp", f.address)
-	}
-	if c, err := net.Dial("unix", f.address); err == nil {
-		_ = c.Close()
-		return nil, fmt.Errorf("%s is served by another process", f.address)
-	}
-	if info, err := os.Lstat(f.address); err == nil && info.Mode()&os.ModeSocket != 0 {
-		_ = os.Remove(f.address)
-	}
-	l, err := net.Listen("unix", f.address)
-	if err != nil {
-		return nil, err
-	}
-	if err := os.Chmod(f.address, 0o660); err != nil {
-		return nil, errors.Join(err, l.Close())
-	}
-	return l, nil
-}
-
-// serverTLS returns a configuration that lets clients in by their certificates.
-func (f *Flags) serverTLS() (*tls.Config, error) {
-	pair, err := certs.Load(f.cert, f.key)
-	if err != nil {
-		return nil, fmt.Errorf("--envoy-tls-cert: %w", err)
-	}
-	pem, err := os.ReadFile(f.clientCA)
-	if err != nil {
-		return nil, fmt.Errorf("--envoy-tls-client-ca: %w", err)
-	}
-	authorities := x509.NewCertPool()
-	if !authorities.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("--envoy-tls-client-ca: %s holds no PEM certificate", f.clientCA)
-	}
-	return &tls.Config{
-		MinVersion: tls.VersionTLS12, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: authorities,
-		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return pair.Get(nil) },
-	}, nil
 }
 
 // Server serves both services.

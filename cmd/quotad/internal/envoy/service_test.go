@@ -118,7 +118,9 @@ func descriptors(text string) (all []*commonv3.RateLimitDescriptor) {
 				d.Entries = append(d.Entries, &commonv3.RateLimitDescriptor_Entry{Key: key, Value: value})
 			} else {
 				var n uint64
-				fmt.Sscan(entry, &n)
+				if _, err := fmt.Sscan(entry, &n); err != nil {
+					panic(err)
+				}
 				d.HitsAddend = wrapperspb.UInt64(n)
 			}
 		}
@@ -278,7 +280,7 @@ type stream struct {
 	ended chan error
 }
 
-func open(t *testing.T, ctx context.Context, conn *grpc.ClientConn, bucket string) *stream {
+func open(ctx context.Context, t *testing.T, conn *grpc.ClientConn, bucket string) *stream {
 	t.Helper()
 	s, err := rlqsv3.NewRateLimitQuotaServiceClient(conn).StreamRateLimitQuotas(ctx)
 	if err != nil {
@@ -331,7 +333,7 @@ func TestAssignments(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f, server, conn := serve(t, rules, map[string]string{"search": "800/s", "slow": "5/s,9/m"})
-		first := open(t, t.Context(), conn, "search")
+		first := open(t.Context(), t, conn, "search")
 		if tokens, _ := first.newest(); tokens >= 0 {
 			t.Error("assigned while the assignments of a former process may last")
 		}
@@ -344,7 +346,7 @@ func TestAssignments(t *testing.T) {
 		}
 
 		ctx, leave := context.WithCancel(t.Context())
-		second := open(t, ctx, conn, "search")
+		second := open(ctx, t, conn, "search")
 		time.Sleep(10 * time.Second)
 		first.expect(t, "one of two", 400)
 		second.expect(t, "two of two", 400)
@@ -371,7 +373,7 @@ func TestAssignments(t *testing.T) {
 		time.Sleep(time.Millisecond)
 		first.expect(t, "leaving", 0)
 
-		slow := open(t, t.Context(), conn, "slow")
+		slow := open(t.Context(), t, conn, "slow")
 		time.Sleep(time.Second)
 		slow.expect(t, "two limits", 0)
 		if used := f.limiters["slow"].Status().Shortest().Used; used != 0 {
@@ -386,7 +388,7 @@ func TestAPauseEndsAssignments(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f, _, conn := serve(t, rules, map[string]string{"search": "800/s"})
-		s := open(t, t.Context(), conn, "search")
+		s := open(t.Context(), t, conn, "search")
 		time.Sleep(5500 * time.Millisecond)
 		s.expect(t, "before", 800)
 		p := policyOf(t, "800/s")
@@ -409,7 +411,7 @@ func TestAssignmentsWithAGuard(t *testing.T) {
 		if err := f.sources["search"].Set(p); err != nil {
 			t.Fatal(err)
 		}
-		s := open(t, t.Context(), conn, "search")
+		s := open(t.Context(), t, conn, "search")
 		time.Sleep(20 * time.Second)
 		s.expect(t, "with a guard", 800)
 		for range 30 {
@@ -425,7 +427,7 @@ func TestStreamsEndWithTheServer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		_, server, conn := serve(t, rules, map[string]string{"search": "800/s"})
-		s := open(t, t.Context(), conn, "search")
+		s := open(t.Context(), t, conn, "search")
 		synctest.Wait()
 		began := time.Now()
 		if err := server.Shutdown(t.Context()); err != nil || time.Since(began) > 0 {
