@@ -21,6 +21,7 @@ import (
 	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/ntp"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -206,9 +207,26 @@ func judgeInstance(c *Chart, f *coordinator.Fleet, i *coordinator.InstanceStatus
 	} else if err != nil && p.Policy.GuardAuto {
 		c.add(note, "fleet", subject, "run chrony on its host, or give its session NTP servers", "its clock's error is %s: the guard is as large as clock_error allows", r.ClockError)
 	}
-	if !said {
+	switch {
+	case said:
+	case r.State == quota.StateJoining && now.Before(settled(&i.Instance, p)):
+		c.add(note, "fleet", subject, "none, unless it lasts", "is joining: %s", r.Problem)
+	default:
 		bad("see its log", "says: %s", r.Problem)
 	}
+}
+
+// settled is the time by which an instance has a share, if nothing is wrong.
+func settled(i *quota.Instance, p *coordinator.Stored) time.Time {
+	began, policy := i.Started, p.Policy.WithDefaults()
+	if p.Policy.Time.After(began) {
+		began = p.Policy.Time
+	}
+	due := began.Add(policy.Settle + protocol.LongestWindow(&policy))
+	if i.From.After(due) {
+		due = i.From
+	}
+	return due.Add(slowToApply)
 }
 
 // Clock measures this host's clock, by the kernel and by NTP servers.

@@ -124,6 +124,15 @@ func TestDoctorFindings(t *testing.T) {
 		{"clock beyond the bound", instance(func(i *coordinator.InstanceStatus) { i.Report.ClockError = "61.234567ms" })},
 		{"old policy", instance(func(i *coordinator.InstanceStatus) { i.Report.PolicyRevision = 17 })},
 		{"another problem", instance(func(i *coordinator.InstanceStatus) { i.Report.Problem = "no NTP server of 3 answers" })},
+		{"joining", instance(func(i *coordinator.InstanceStatus) {
+			i.Report.State, i.Report.Problem, i.Instance.Started = quota.StateJoining, "waits until the other instances have settled", now.Add(-2*time.Second)
+		})},
+		{"joining a new incarnation", instance(func(i *coordinator.InstanceStatus) {
+			i.Report.State, i.Report.Problem, i.Instance.From = quota.StateJoining, "waits until the other instances have settled", now.Add(2*time.Second)
+		})},
+		{"joining for too long", instance(func(i *coordinator.InstanceStatus) {
+			i.Report.State, i.Report.Problem = quota.StateJoining, "waits until the other instances have settled"
+		})},
 		{"a broken key", instance(func(i *coordinator.InstanceStatus) {
 			*i = coordinator.InstanceStatus{Instance: quota.Instance{ID: "x"}, Problem: errors.New("its key cannot be read")}
 		})},
