@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"runtime"
 	"runtime/debug"
 
@@ -23,16 +24,21 @@ type diagnosis struct {
 	Findings doctor.Chart `json:"findings"`
 }
 
+// defaultQuotad is quotad's own default.
+const defaultQuotad = "/run/quotad/quotad.sock"
+
 func (a *app) doctorCommand() *cobra.Command {
 	var servers []string
+	var socket string
 	cmd := &cobra.Command{
 		Use:   "doctor [PROVIDER...]",
-		Short: "Find problems of etcd, clocks and fleets, and their remedies",
+		Short: "Find problems of etcd, clocks, fleets and quotad, and their remedies",
 		Long: `Check etcd (members that answer, latency, version, database, compaction, alarms),
 this host's clock (by the kernel's bound, and by NTP servers with --ntp), and the
 fleets of the providers named, or of all: instances that have not applied the policy,
-are stale or silent, or have a clock beyond the policy's bound. Each finding comes
-with its remedy. Nothing is changed.
+are stale or silent, or have a clock beyond the policy's bound. If this host runs
+quotad, or --quotad names its socket, it is asked too. Each finding comes with its
+remedy. Nothing is changed.
 
 The exit code is 0 without problems, 1 with a problem, 5 if no etcd answers, and 6 if
 etcd denies permission.`,
@@ -40,12 +46,16 @@ etcd denies permission.`,
   quota-admin doctor payments/charge --ntp ntp1.example.org,ntp2.example.org,ntp3.example.org`,
 	}
 	cmd.Flags().StringSliceVar(&servers, "ntp", nil, "NTP `servers` to measure this host's clock by, host or host:port; three tell one that lies")
+	cmd.Flags().StringVar(&socket, "quotad", defaultQuotad, "`path` of quotad's socket")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := ntp.CheckServers(servers); err != nil {
 			return usageError(cmd, "--ntp: %v", err)
 		}
 		var c doctor.Chart
 		c.Clock(cmd.Context(), servers)
+		if _, none := os.Stat(socket); none == nil || cmd.Flags().Changed("quotad") {
+			c.Quotad(cmd.Context(), socket, a.etcd.CommandTimeout)
+		}
 		err := a.connected(cmd.Context(), func(client *clientv3.Client, admin *coordinator.Admin) error {
 			if err := c.Etcd(cmd.Context(), client, a.etcd.CommandTimeout); err != nil {
 				return err

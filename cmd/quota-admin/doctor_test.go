@@ -32,6 +32,10 @@ func TestDoctor(t *testing.T) {
 		t.Errorf("stdout:\n%s\nstderr:\n%s", stdout, stderr)
 	}
 	b.want(exitUsage, "doctor", "--ntp", "a,a")
+	stdout, _ = b.want(exitFailed, "doctor", "--quotad", "/nowhere/quotad.sock")
+	if !strings.Contains(stdout, "/nowhere/quotad.sock") || !strings.Contains(stdout, "mend: see whether it runs") {
+		t.Errorf("stdout:\n%s", stdout)
+	}
 
 	// A port on which nobody listens.
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -1,5 +1,5 @@
-// Package doctor finds what is wrong with etcd, this host's clock and fleets. Facts
-// are read apart from their judgement, so that a test can judge any.
+// Package doctor finds what is wrong with etcd, this host's clock and quotad, and fleets.
+// Facts are read apart from their judgement, so that a test can judge any.
 package doctor
 
 import (
@@ -35,7 +35,7 @@ const (
 // Finding is one thing that was looked at.
 type Finding struct {
 	Level   string `json:"level"`
-	Check   string `json:"check"`   // etcd, clock or fleet
+	Check   string `json:"check"`   // etcd, clock, fleet or quotad
 	Subject string `json:"subject"` // the endpoint, the host, the provider or the instance
 	Finding string `json:"finding"`
 	Mend    string `json:"mend,omitempty"`

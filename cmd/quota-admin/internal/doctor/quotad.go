@@ -1,0 +1,95 @@
+package doctor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
+	"github.com/quotient-limiter/quotient/internal/buildinfo"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// quotadFacts are the state of the quotad at a socket, as it tells it, or why it does not.
+type quotadFacts struct {
+	Version   string
+	Problem   string
+	Providers []struct{ Provider, State, Problem string }
+
+	err error
+}
+
+// maxQuotadAnswer is more than the state of the most providers that quotad opens.
+const maxQuotadAnswer = 16 << 20
+
+// Quotad looks at the quotad of this host.
+func (c *Chart) Quotad(ctx context.Context, socket string, timeout time.Duration) {
+	f := &quotadFacts{}
+	f.err = f.read(ctx, socket, timeout)
+	judgeQuotad(c, socket, f)
+}
+
+func (f *quotadFacts) read(ctx context.Context, socket string, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}}
+	defer transport.CloseIdleConnections()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://quotad/v1/providers", nil)
+	if err != nil {
+		return err
+	}
+	answer, err := transport.RoundTrip(r)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(answer.Body, maxQuotadAnswer))
+	switch {
+	case err != nil:
+		return err
+	case answer.StatusCode != http.StatusOK:
+		return fmt.Errorf("%s: %.200s", answer.Status, text)
+	}
+	return json.Unmarshal(text, f)
+}
+
+func judgeQuotad(c *Chart, socket string, f *quotadFacts) {
+	const check = "quotad"
+	switch {
+	case errors.Is(f.err, fs.ErrPermission):
+		c.add(problem, check, socket, "run as a user of the socket's group: usermod --append --groups quotad USER", "this user may not connect")
+		return
+	case f.err != nil:
+		c.add(problem, check, socket, "see whether it runs, and its log: systemctl status quotad", "gives no answer: %s", brief(f.err))
+		return
+	}
+	before := c.Problems()
+	if f.Problem != "" {
+		c.add(problem, check, socket, "see its log, and whether it reaches etcd", "is not ready: %s", f.Problem)
+	}
+	for _, p := range f.Providers {
+		switch quota.State(p.State) {
+		case quota.StateActive, quota.StateDraining, quota.StatePaused:
+			if p.Problem == "" {
+				continue
+			}
+			c.add(problem, check, p.Provider, "see quotad's log", "says: %s", p.Problem)
+		default:
+			c.add(problem, check, p.Provider, "see quotad's log, and whether it reaches etcd", "is %s: %s", p.State, p.Problem)
+		}
+	}
+	if own := buildinfo.Version(); f.Version != own {
+		c.add(note, check, socket, "finish the rollout", "runs version %s, this command is of %s", f.Version, own)
+	}
+	if c.Problems() == before {
+		c.add(ok, check, socket, "", "version %s, with %s", f.Version, format.Count(len(f.Providers), "provider"))
+	}
+}

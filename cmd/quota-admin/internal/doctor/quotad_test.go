@@ -1,0 +1,89 @@
+package doctor
+
+import (
+	"encoding/json"
+	"errors"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func TestQuotad(t *testing.T) {
+	told := func(text string) *quotadFacts {
+		f := &quotadFacts{}
+		f.err = json.Unmarshal([]byte(text), f)
+		return f
+	}
+	for _, test := range []struct {
+		name  string
+		facts *quotadFacts
+		want  []string // level, subject and finding
+	}{
+		{"well", told(`{"version":"devel","providers":[{"provider":"a","state":"active"},{"provider":"b","state":"paused"}]}`), []string{
+			"ok s: version devel, with 2 providers"}},
+		{"alone", told(`{"version":"v9.9.9","providers":[]}`), []string{
+			"note s: runs version v9.9.9, this command is of devel", "ok s: version v9.9.9, with 0 providers"}},
+		{"without etcd", told(`{"version":"devel","problem":"a is joining: etcd cannot be reached","providers":[{"provider":"a","state":"joining","problem":"etcd cannot be reached"},{"provider":"b","state":"active","problem":"clock"}]}`), []string{
+			"problem s: is not ready: a is joining: etcd cannot be reached", "problem a: is joining: etcd cannot be reached", "problem b: says: clock"}},
+		{"forbidden", &quotadFacts{err: &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.EACCES)}}, []string{
+			"problem s: this user may not connect"}},
+		{"away", &quotadFacts{err: errors.New("connection refused")}, []string{"problem s: gives no answer: connection refused"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var c Chart
+			judgeQuotad(&c, "s", test.facts)
+			var got []string
+			for _, f := range c {
+				got = append(got, f.Level+" "+f.Subject+": "+f.Finding)
+				if (f.Mend == "") != (f.Level == ok) {
+					t.Errorf("%s: mend %q", f.Finding, f.Mend)
+				}
+			}
+			if strings.Join(got, "\n") != strings.Join(test.want, "\n") {
+				t.Errorf("got %q\nwant %q", got, test.want)
+			}
+		})
+	}
+}
+
+// What answers at the socket may be anything.
+func TestQuotadIsRead(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer := make(chan string, 1)
+	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		text := <-answer
+		if text == "busy" {
+			w.WriteHeader(http.StatusTooManyRequests)
+		}
+		_, _ = w.Write([]byte(text))
+	})}
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = server.Serve(l) }()
+	t.Cleanup(func() { _ = server.Close(); <-ended })
+	for text, want := range map[string]string{
+		`{"version":"devel","providers":[]}`: "version devel, with 0 providers",
+		"busy":                               "gives no answer: 429 Too Many Requests: busy",
+		"<html>":                             "gives no answer: invalid character",
+	} {
+		answer <- text
+		var c Chart
+		c.Quotad(t.Context(), socket, time.Minute)
+		if len(c) != 1 || !strings.HasPrefix(c[0].Finding, want) {
+			t.Errorf("%s: %+v", text, c)
+		}
+	}
+	var c Chart
+	c.Quotad(t.Context(), socket+"2", time.Minute)
+	if len(c) != 1 || c[0].Level != problem || !strings.Contains(c[0].Finding, "no such file") {
+		t.Errorf("%+v", c)
+	}
+}
