@@ -80,39 +80,42 @@ func (v Views) possible(from, to int64) (n int) {
 	return n
 }
 
-// star returns T* of view i: the total at the end of the run of views from i on of which
-// none takes a permit of the window from anybody, as far as they were committed before the
-// last permit. Of what is not known it assumes what gives the most, or else the least. Of
-// the line that a restore took back and the one after it, it takes that with more: some may
-// go by the one and some by the other.
+// star returns T* of view i: the total at the end of its run, or at that on the line that a
+// restore took back if that is more, because some may go by the one and some by the other.
+// Of what is not known it assumes what gives the most, or else the least.
 func (v Views) star(i int, w quota.Window, last, sum int64, most bool) (total int64, end int) {
 	if total = v.Total(i, w); sum <= total {
 		return total, i
 	}
-	in := func(n int) bool { return v[n].By <= last || most && v[n].After < last }
-	end, other := i, i
-	for n := i + 1; n < len(v) && in(n); n++ {
-		if v[n].Gap && most {
-			return Unlimited, end // what is missing may have raised it
-		}
-		if v[n].Gap || !takesNothing(&v[end].View, &v[n].View, w) {
-			break
-		}
+	in := func(n int) bool { return n < len(v) && (v[n].By <= last || most && v[n].After < last) }
+	end, other := v.Run(i, w, func(n int) bool { return in(n) && !v[n].Gap })
+	if most && in(end+1) && v[end+1].Gap {
+		return Unlimited, end // what is missing may have raised it
+	}
+	if v.Total(other, w) > v.Total(end, w) {
+		end = other
+	}
+	return v.Total(end, w), end
+}
+
+// Run returns the end of the run of views from i on of which none takes a permit of the
+// window from anybody, as far as in says that they came in time: on the line that a restore
+// took back, and on the one after it.
+func (v Views) Run(i int, w quota.Window, in func(n int) bool) (end, other int) {
+	end, other = i, i
+	for n := i + 1; n < len(v) && in(n) && takesNothing(&v[end].View, &v[n].View, w); n++ {
 		end = n
 	}
 	for n := i + 1; n < len(v) && in(n); n++ {
 		if v[n].Lost {
 			continue
 		}
-		if v[n].Gap || !takesNothing(&v[other].View, &v[n].View, w) {
+		if !takesNothing(&v[other].View, &v[n].View, w) {
 			break
 		}
 		other = n
 	}
-	if v.Total(other, w) > v.Total(end, w) {
-		end = other
-	}
-	return v.Total(end, w), end
+	return end, other
 }
 
 // Total returns the total of a window by a view: Unlimited if it has no limit of that
@@ -132,7 +135,21 @@ func (v Views) Total(i int, w quota.Window) int64 {
 	case p.Mode == quota.ModePause || len(p.Requires) > 0:
 		return 0
 	}
-	return max(0, v[i].Pace.Total(p, permits, w.Length))
+	return paced(&v[i].View, w, permits)
+}
+
+// paced is the total of a window by a view whose policy has this limit for it. The judge
+// works it out by itself.
+func paced(v *protocol.View, w quota.Window, limit int64) int64 {
+	if v.Policy.Adaptive.Floor == 0 || v.Pace == nil {
+		return limit
+	}
+	for _, l := range v.Pace.Limits {
+		if l.Window == w.Length && l.Permits < limit {
+			return max(l.Permits, (limit*v.Policy.Adaptive.Floor+99)/100)
+		}
+	}
+	return limit
 }
 
 // takesNothing reports whether everybody has at least as much of a window by view v as by
