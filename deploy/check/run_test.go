@@ -262,9 +262,16 @@ func TestTheChartRuns(t *testing.T) {
 	for _, pod := range members {
 		n.untilReady(pod, etcd)
 	}
+	// As by helm install --wait, the job comes last: it turns authentication on under them.
+	dashboard := &all.pods["Deployment/q-quotient-dashboard"].Containers[0]
+	n.start("dashboard", dashboard)
+	n.untilReady("dashboard", dashboard)
+	quotad := &all.pods["DaemonSet/q-quotient-quotad"].Containers[0]
+	n.start("quotad", quotad)
+	n.untilReady("quotad", quotad)
 	setup := all.pods["Job/q-quotient-setup"]
 	steps := append(slices.Clone(setup.InitContainers), setup.Containers...)
-	for range 2 {
+	for range 2 { // an install and an upgrade
 		for _, c := range steps {
 			if out, err := n.command("setup", &c).CombinedOutput(); err != nil {
 				t.Fatalf("%s: %v: %s", c.Name, err, out)
@@ -272,9 +279,6 @@ func TestTheChartRuns(t *testing.T) {
 		}
 	}
 
-	dashboard := &all.pods["Deployment/q-quotient-dashboard"].Containers[0]
-	n.start("dashboard", dashboard)
-	n.untilReady("dashboard", dashboard)
 	n.untilThere("http://" + n.address("dashboard:8686"))
 	out, err := n.command("dashboard", dashboard, "quota-admin", "get", "payments/charge").CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "300000/s") {
@@ -284,20 +288,20 @@ func TestTheChartRuns(t *testing.T) {
 	if !strings.Contains(string(out), "permission") {
 		t.Errorf("the dashboard may change a limit: %s", out)
 	}
-	quotad := &all.pods["DaemonSet/q-quotient-quotad"].Containers[0]
-	n.start("quotad", quotad)
-	n.untilReady("quotad", quotad)
 	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(n.dir, "run", "quotad.sock"))
 	}}}
 	defer client.CloseIdleConnections()
-	r, err := client.Post("http://quotad/v1/acquire", "application/json", strings.NewReader(`{"provider": "payments/charge", "permits": 1, "max_wait": 30}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Body.Close()
-	if answer, err := io.ReadAll(r.Body); err != nil || r.StatusCode != http.StatusOK {
-		t.Errorf("no permit by the socket: %s, %v: %s", r.Status, err, answer)
+	for provider, want := range map[string]int{"payments/charge": http.StatusOK, "payments/refund": http.StatusForbidden} { // by quotad's role
+		r, err := client.Post("http://quotad/v1/acquire", "application/json", strings.NewReader(`{"provider": "`+provider+`", "permits": 1, "max_wait": 30}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := io.ReadAll(r.Body)
+		_ = r.Body.Close()
+		if err != nil || r.StatusCode != want {
+			t.Errorf("%s by the socket: %s, %v: %s", provider, r.Status, err, answer)
+		}
 	}
 
 	stranger := dashboard.DeepCopy()
