@@ -1,10 +1,14 @@
 package envoy
 
 import (
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/spf13/pflag"
+
+	"github.com/quotient-limiter/quotient/internal/markdown"
 )
 
 func TestBadRules(t *testing.T) {
@@ -33,6 +37,32 @@ func TestBadRules(t *testing.T) {
 		if _, err := load(file); err == nil || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), file+": ") {
 			t.Errorf("%.60q: %v, not %s", c.text, err, c.want)
 		}
+	}
+}
+
+// The document shows lines of the configurations that e2e/envoy gives to real Envoys.
+func TestTheDocumentShowsTheExamples(t *testing.T) {
+	t.Parallel()
+	const root = "../../../../"
+	read := func(file string) string {
+		text, err := os.ReadFile(root + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	examples := read("examples/envoy/ratelimit.yaml") + read("examples/envoy/quota.yaml")
+	blocks := markdown.Blocks(read("docs/envoy.md"))
+	if len(blocks) != 2 {
+		t.Errorf("%d blocks, not 2", len(blocks))
+	}
+	for _, b := range blocks {
+		if !regexp.MustCompile(`(?m)^ +` + strings.ReplaceAll(regexp.QuoteMeta(strings.TrimSpace(b.Text)), "\n", "\n +") + `$`).MatchString(examples) {
+			t.Errorf("no example has these lines:\n%s", b.Text)
+		}
+	}
+	if _, err := load(root + "examples/envoy/rules.yaml"); err != nil {
+		t.Error(err)
 	}
 }
 
