@@ -220,6 +220,47 @@ func TestAPoolAdmitsNoMoreThanItsPermits(t *testing.T) {
 	})
 }
 
+// A share that falls to half is not exceeded in the window in which an Envoy learns of it.
+func TestAShareThatFalls(t *testing.T) {
+	t.Parallel()
+	const w, elapsed = time.Second, 40 * time.Millisecond
+	f := far{member: member{want: math.MaxInt64}}
+	f.send(plan([]*member{&f.member}, 2000, 2000, w, 0)[0], 0, 0)
+	f.step(0, 0) // the bucket is full at the next window's start
+	f.send(plan([]*member{&f.member}, 1000, 1000, w, elapsed)[0], w+elapsed, spread-1)
+	admitted := int64(0)
+	for at := w; at < 2*w; at += time.Millisecond {
+		admitted += f.step(at, math.MaxInt32)
+	}
+	if admitted > 1000 || admitted < 850 {
+		t.Errorf("%d are admitted, with a share of 1000", admitted)
+	}
+}
+
+func TestLeases(t *testing.T) {
+	t.Parallel()
+	const w = time.Second
+	now, b := time.Unix(100, 0), fit(500, w)
+	m := &member{want: math.MaxInt64}
+	m.assign(b, now)
+	m.assign(b, now.Add(ttl-1)) // before it can have ended: the bucket goes on
+	now = now.Add(ttl - 1)
+	if m.expire(now.Add(ttl + slack - 1)); len(m.leases) != 1 {
+		t.Fatalf("%d leases while a late message may prolong the first", len(m.leases))
+	}
+	if m.assign(b, now.Add(ttl)); len(m.leases) != 2 {
+		t.Error("a bucket that has ended, and is full again, counts once")
+	}
+	// The parts of those that stay do not come from one that has gone, and keeps its bucket.
+	gone, stays := &member{gone: true, leases: []lease{{bucket: b}}}, &member{want: math.MaxInt64, leases: []lease{{bucket: b}}}
+	if next := plan([]*member{gone, stays}, 700, 700, w, 0)[1]; next.cost(w) > 200 || next == (bucket{}) {
+		t.Errorf("%+v, of 700 permits less those of the gone one", next)
+	}
+	if m.expire(now.Add(time.Hour)); m.charge(w) != 0 {
+		t.Error("charged for nothing")
+	}
+}
+
 func TestDivide(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
