@@ -270,6 +270,33 @@ type broken struct{ http.ResponseWriter }
 
 func (broken) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 
+// The deadline for a request's body does not end the wait for its permit.
+func TestWaitOutlastsTheBodysDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := newServer(t, 1, roomy)
+		p := newProcess(t, s, "one")
+		for body, want := range map[string]int{`{"provider":"p"}`: 0, `{"provider":"p","max_wait":1}`: 1} {
+			r := httptest.NewRequest(http.MethodPost, "/v1/acquire", strings.NewReader(body)).WithContext(context.WithValue(t.Context(), connectionKey{}, p.c))
+			r.Header.Set("Content-Type", "application/json")
+			w := &deadlines{ResponseRecorder: httptest.NewRecorder()}
+			s.http.Handler.ServeHTTP(w, r)
+			if len(w.set) != want || want > 0 && !w.set[0].IsZero() {
+				t.Errorf("%s: deadlines %v", body, w.set)
+			}
+		}
+	})
+}
+
+type deadlines struct {
+	*httptest.ResponseRecorder
+	set []time.Time
+}
+
+func (d *deadlines) SetReadDeadline(t time.Time) error {
+	d.set = append(d.set, t)
+	return nil
+}
+
 // Waiting processes are served alike, whatever the number of their calls.
 func TestProcessesAreServedAlike(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -115,6 +115,25 @@ func TestLeasesAreBounded(t *testing.T) {
 	})
 }
 
+// A lease of fewer permits than were asked for holds no more than these.
+func TestLeaseOfTheRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := newServer(t, 100, roomy)
+		p := newProcess(t, s, "one")
+		p.post("/v1/acquire", `{"provider":"p","permits":70}`)
+		g := grantOf(t, p.post("/v1/leases", `{"provider":"p","permits":100}`))
+		if _, _, held := s.clients.count(); g.Permits != 30 || held != 30 {
+			t.Errorf("%+v, %d held", g, held)
+		}
+		if w := p.post("/v1/leases", `{"provider":"p","permits":100}`); w.Code != 429 {
+			t.Errorf("%d %s", w.Code, w.Body)
+		}
+		if _, _, held := s.clients.count(); held != 30 {
+			t.Errorf("%d held after a refusal", held)
+		}
+	})
+}
+
 // A lease may wait for the next window.
 func TestLeaseWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

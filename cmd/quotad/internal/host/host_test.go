@@ -135,11 +135,12 @@ func TestIdleProvidersAreClosed(t *testing.T) {
 			}
 			return l
 		}
-		first := open("p1")
-		open("p2")
+		first, used := open("p1"), open("p2")
 		for range 5 {
 			time.Sleep(2 * time.Minute)
-			open("p2")
+			if open("p2") != used {
+				t.Error("p2 was closed between calls")
+			}
 		}
 		if _, ok := h.Status("p1"); ok {
 			t.Error("p1 is open without calls")
