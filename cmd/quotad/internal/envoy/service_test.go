@@ -145,6 +145,7 @@ func TestShouldRateLimit(t *testing.T) {
 			{"route=charge", 0, "OK [OK]", `"default-1s";r=4;t=1`},
 			{"route=charge", 2, "OK [OK]", `"default-1s";r=2;t=1`},
 			{"route=charge,0", 2, "OK [OK]", `"default-1s";r=2;t=1`},
+			{"route=charge,1 route=charge,2", 0, "OVER_LIMIT [OVER_LIMIT OVER_LIMIT]", `"default-1s";r=2;t=1|"default-1s";r=2;t=1`},
 			{"route=charge,3", 1, "OVER_LIMIT [OVER_LIMIT]", `"default-1s";r=2;t=1`},
 			{"route=other route=charge,team=a", 0, "OK [OK OK]", `"team-1m";r=2;t=60`},
 			{"route=charge route=charge,team=b", 2, "OK [OK OK]", `"default-1s";r=0;t=1|"team-1m";r=0;t=60`},
@@ -332,7 +333,7 @@ func (s *stream) expect(t *testing.T, what string, n int64) {
 func TestAssignments(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		f, server, conn := serve(t, rules, map[string]string{"search": "800/s", "slow": "5/s,9/m"})
+		f, server, conn := serve(t, rules, map[string]string{"search": "800/s", "slow": "500/s,9000/m"})
 		first := open(t.Context(), t, conn, "search")
 		if tokens, _ := first.newest(); tokens >= 0 {
 			t.Error("assigned while the assignments of a former process may last")
@@ -369,17 +370,45 @@ func TestAssignments(t *testing.T) {
 		}
 		time.Sleep(20 * time.Second)
 		first.expect(t, "a lower limit", 100)
-		server.Leave()
-		time.Sleep(time.Millisecond)
-		first.expect(t, "leaving", 0)
-
 		slow := open(t.Context(), t, conn, "slow")
 		time.Sleep(time.Second)
 		slow.expect(t, "two limits", 0)
 		if used := f.limiters["slow"].Status().Shortest().Used; used != 0 {
 			t.Errorf("%d permits are taken for nothing", used)
 		}
-		time.Sleep(time.Minute)
+		sliding := policyOf(t, "500/s")
+		sliding.Shape = quota.ShapeSliding
+		if err := f.sources["slow"].Set(sliding); err != nil {
+			t.Fatal(err)
+		}
+		f.limiters["slow"].TryTake(10)
+		time.Sleep(10700 * time.Millisecond)
+		slow.expect(t, "another shape", 0)
+		server.Leave()
+		time.Sleep(time.Millisecond)
+		first.expect(t, "leaving", 0)
+	})
+}
+
+// Nothing is assigned for permits that somebody else has taken. In a long window, an
+// assignment is renewed before it ends.
+func TestAssignmentsAreOfPermitsTaken(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(500 * time.Millisecond)
+		f, _, conn := serve(t, rules, map[string]string{"search": "800/10s"})
+		s := open(t.Context(), t, conn, "search")
+		time.Sleep(ttl)
+		f.limiters["search"].TryTake(500)
+		time.Sleep(slack)
+		synctest.Wait()
+		for range 5 {
+			tokens, fill := s.newest()
+			if cost := (bucket{tokens, fill}).cost(10 * time.Second); cost > 300 || cost < 270 {
+				t.Errorf("%d tokens and %d more a minute cost %d permits, not about 300", tokens, fill, cost)
+			}
+			time.Sleep(renewal)
+		}
 	})
 }
 
