@@ -215,6 +215,7 @@ func TestWrongValuesAreRefused(t *testing.T) {
 		{"etcd.enabled=false", "at '/etcd/endpoints': minItems: got 0, want 1"},
 		{"etcd.endpoints={https://a:2379}", "at '/etcd/endpoints': maxItems: got 1, want 0"},
 		{"etcd.enabled=false,etcd.endpoints={http://a:2379}", "at '/etcd/endpoints/0': 'http://a:2379' does not match pattern"},
+		{"etcd.enabled=false,etcd.endpoints={https://a:2379}", "name the issuer that etcd trusts in certificates.certManager.issuer"},
 		{"etcd.storage.size=8GB", "at '/etcd/storage/size': '8GB' does not match pattern"},
 		{"policies.p.mode=enforce", "at '/policies/p': missing property 'limits'"},
 		{"policies./p.limits=1/s", "at '/policies': additional properties '/p' not allowed"},
