@@ -80,26 +80,28 @@ class Client:
     def post(self, path, body):
         if getattr(self.local, "pid", None) != os.getpid():
             self.local.pid, self.local.connection = os.getpid(), Connection(self.socket, 70)
-        try:
-            self.local.connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
-            answer = self.local.connection.getresponse()
-            return answer.status, json.loads(answer.read())
-        except (OSError, ValueError, http.client.HTTPException):
-            self.local.connection.close()
-            raise
+        for again in True, False:  # quotad closes connections without calls
+            try:
+                self.local.connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+                answer = self.local.connection.getresponse()
+                return answer.status, json.loads(answer.read())
+            except (OSError, ValueError, http.client.HTTPException):
+                self.local.connection.close()
+                if not again:
+                    raise
 
 
 class Lease:
-    """Permits of one window. It may be used by several threads."""
+    """Permits of one window. It may be used by several threads, and by no forked process."""
 
     def __init__(self, client, answer, end):
-        self.client, self.id, self.end = client, answer["lease"], end
+        self.client, self.id, self.end, self.pid = client, answer["lease"], end, os.getpid()
         self.permits, self.until, self.used, self.lock = answer["permits"], answer["until"], 0, threading.Lock()
 
     def take(self, permits=1):
         """Uses permits; False if too few are left, or their window is over."""
         with self.lock:
-            if self.used + permits > self.permits or now() >= self.end:
+            if self.used + permits > self.permits or now() >= self.end or self.pid != os.getpid():
                 return False
             self.used += permits
             return True
@@ -108,7 +110,7 @@ class Lease:
         """Gives back what was not used, and ends the lease."""
         with self.lock:
             used, self.used = self.used, self.permits
-        if used < self.permits and now() < self.end:
+        if used < self.permits and now() < self.end and self.pid == os.getpid():
             try:
                 self.client.post(f"/v1/leases/{self.id}/return", {"used": used})
             except (OSError, ValueError, http.client.HTTPException):

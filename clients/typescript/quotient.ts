@@ -81,7 +81,11 @@ export class Client {
           }
         });
       });
-      request.on("socket", () => (sent = now())).on("error", reject).on("timeout", () => request.destroy(new Error("no answer")));
+      request.on("socket", () => (sent = now())).on("timeout", () => request.destroy(new Error("no answer")));
+      request.on("error", (e) => {
+        if (request.reusedSocket) this.post(path, body).then(resolve, reject); // quotad closes connections without calls
+        else reject(e);
+      });
       request.end(JSON.stringify(body));
     });
   }
