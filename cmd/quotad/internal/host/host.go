@@ -211,19 +211,23 @@ func (h *Host) end(name string, l *consumer.Limiter) {
 // Statuses returns the state of all open providers, sorted by name.
 func (h *Host) Statuses() []consumer.Status {
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	all := make([]consumer.Status, 0, len(h.open))
+	all := make([]*consumer.Limiter, 0, len(h.open))
 	for _, name := range slices.Sorted(maps.Keys(h.open)) {
-		all = append(all, h.open[name].limiter.Status())
+		all = append(all, h.open[name].limiter)
 	}
-	return all
+	h.mu.Unlock() // calls do not wait until all is read
+	statuses := make([]consumer.Status, len(all))
+	for i, l := range all {
+		statuses[i] = l.Status()
+	}
+	return statuses
 }
 
 // Status returns the state of a provider; false if it is not open. It opens nothing.
 func (h *Host) Status(name string) (consumer.Status, bool) {
 	h.mu.Lock()
-	defer h.mu.Unlock()
 	p := h.open[name]
+	h.mu.Unlock()
 	if p == nil {
 		return consumer.Status{}, false
 	}
@@ -242,19 +246,18 @@ func (h *Host) Drain() {
 // one may not.
 func (h *Host) Ready() error {
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.closed || h.leaves {
+	ends := h.closed || h.leaves
+	h.mu.Unlock()
+	if ends {
 		return ErrClosed
 	}
 	for _, name := range h.o.Keep {
-		s := h.open[name].limiter.Status()
-		switch s.State {
-		case quota.StateActive, quota.StateDraining, quota.StatePaused:
+		switch s, _ := h.Status(name); {
+		case s.State == quota.StateActive, s.State == quota.StateDraining, s.State == quota.StatePaused:
+		case s.Problem != "":
+			return fmt.Errorf("%s is %s: %s", name, s.State, s.Problem)
 		default:
-			if s.Problem != "" {
-				return fmt.Errorf("%s is %s: %s", name, s.State, s.Problem)
-			}
-			return fmt.Errorf("%s is %s", name, s.State)
+			return fmt.Errorf("%s is %s", name, cmp.Or(s.State, quota.StateClosed))
 		}
 	}
 	return nil
