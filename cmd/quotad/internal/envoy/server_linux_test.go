@@ -1,0 +1,111 @@
+package envoy
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	"github.com/quotient-limiter/quotient/cmd/quotad/internal/host"
+	"github.com/quotient-limiter/quotient/cmd/quotad/internal/listen"
+	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/internal/certs"
+	"github.com/quotient-limiter/quotient/internal/etcdtest"
+)
+
+// listening returns the server of flags, with a host that has all providers.
+func listening(t *testing.T, f *Flags) *Server {
+	t.Helper()
+	f.rules = write(t, rules)
+	if err := f.Check(); err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(slog.DiscardHandler)
+	h, err := host.New(t.Context(), consumer.Fixed(policyOf(t, "100/s")), host.Options{
+		Known: func(context.Context, string) error { return nil }, Max: 9, Idle: time.Hour, Log: log,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := f.Listen(h, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- s.Serve() }()
+	t.Cleanup(func() {
+		if err := errors.Join(s.Shutdown(context.Background()), <-served, h.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	if _, err := h.Limiter(t.Context(), "search"); !errors.Is(err, host.ErrReserved) {
+		t.Errorf("a provider of buckets is not reserved: %v", err)
+	}
+	return s
+}
+
+func ask(t *testing.T, target string, c credentials.TransportCredentials) error {
+	t.Helper()
+	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(c))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_, err = rlsv3.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), &rlsv3.RateLimitRequest{Domain: "edge", Descriptors: descriptors("route=charge")})
+	return err
+}
+
+func TestUnixSocket(t *testing.T) {
+	t.Parallel()
+	f := &Flags{address: filepath.Join(t.TempDir(), "envoy.sock")}
+	listening(t, f)
+	if err := ask(t, "unix:"+f.address, insecure.NewCredentials()); err != nil {
+		t.Error(err)
+	}
+	if i, err := os.Stat(f.address); err != nil || i.Mode().Perm() != fs.FileMode(0o660) {
+		t.Errorf("mode %v, %v", i.Mode(), err)
+	}
+	if _, err := f.Listen(nil, nil); err == nil || !strings.Contains(err.Error(), "another process serves it") {
+		t.Errorf("a second server: %v", err)
+	}
+}
+
+func TestClientsShowCertificates(t *testing.T) {
+	t.Parallel()
+	authority, err := etcdtest.NewAuthority(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, key, err := authority.Issue("server", "localhost")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := listening(t, &Flags{address: "127.0.0.1:0", files: listen.Files{Cert: cert, Key: key, ClientCA: authority.File}})
+	for _, c := range []struct {
+		cert, key string
+		want      codes.Code
+	}{{"", "", codes.Unavailable}, {cert, key, codes.OK}} {
+		config, err := certs.Client(authority.File, c.cert, c.key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := ask(t, s.listener.Addr().String(), credentials.NewTLS(config)); status.Code(err) != c.want {
+			t.Errorf("with certificate %q: %v", c.cert, err)
+		}
+	}
+	if err := ask(t, s.listener.Addr().String(), insecure.NewCredentials()); status.Code(err) != codes.Unavailable {
+		t.Errorf("without TLS: %v", err)
+	}
+}
