@@ -145,7 +145,7 @@ func (p *pool) tick(ctx context.Context) (next time.Duration, busy bool) {
 	if w := quota.WindowAt(length, at); w != p.window {
 		p.window, p.permits = w, 0
 	}
-	if p.leaving {
+	if p.leaving || err != nil {
 		p.permits, share = 0, 0
 	}
 	elapsed, left := time.Duration(at-p.window.Start()), time.Duration(p.window.End()-at)
@@ -215,8 +215,8 @@ func shareOf(limiter *consumer.Limiter) (window time.Duration, share int64, err 
 	use := st.Shortest()
 	window = use.Limit.Window
 	switch aligned := window > 0 && use.Start.UnixNano()%int64(window) == 0; {
-	case len(st.Limits) == 0:
-		return 0, 0, fmt.Errorf("no share: %s", cmp.Or(st.Problem, string(st.State)))
+	case len(st.Limits) == 0 || st.State == quota.StatePaused || st.State == quota.StateDraining:
+		return window, 0, fmt.Errorf("no share: %s", cmp.Or(st.Problem, string(st.State)))
 	case len(st.Limits) > 1 || window > quota.MaxWindow || !aligned:
 		return window, 0, fmt.Errorf("the policy has %d limits, or another shape than fixed: Envoys can be assigned one limit of at most %v with shape fixed; use descriptors, which are answered call by call", len(st.Limits), quota.MaxWindow)
 	}

@@ -430,6 +430,26 @@ func TestAPauseEndsAssignments(t *testing.T) {
 	})
 }
 
+// A pause that the provider has asked for counts within a second, also within a window.
+func TestABackoffEndsAssignments(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f, _, conn := serve(t, rules, map[string]string{"search": "8000/10s"})
+		s := open(t.Context(), t, conn, "search")
+		time.Sleep(5500 * time.Millisecond)
+		if tokens, _ := s.newest(); tokens < 8000/burst-1 {
+			t.Errorf("%d tokens before", tokens)
+		}
+		f.limiters["search"].PauseUntil(time.Now().Add(30 * time.Second))
+		time.Sleep(time.Second)
+		s.expect(t, "within the window", 0)
+		time.Sleep(50 * time.Second)
+		if tokens, _ := s.newest(); tokens < 8000/burst-1 {
+			t.Errorf("%d tokens after", tokens)
+		}
+	})
+}
+
 // With a guard, the permits of a window are had later than its start, and assignments last.
 func TestAssignmentsWithAGuard(t *testing.T) {
 	t.Parallel()
