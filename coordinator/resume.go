@@ -114,7 +114,7 @@ func (p *membership) keep() {
 		return
 	}
 	position := p.tracker.Position()
-	now, err := hostClock()
+	now, err := hostNow(p.s.o.Clock)
 	c := &p.checkpoint
 	if q := p.policy; q != nil {
 		c.Reach = int64(q.Settle + protocol.LongestWindow(q) + 2*q.ClockError)

@@ -329,10 +329,14 @@ func (s *Session) shut() (memberships []*membership, l *lease, first bool) {
 	return slices.Collect(maps.Values(s.mu.memberships)), s.mu.lease, true
 }
 
-func (s *Session) all() []*membership {
+// all returns the memberships by provider.
+func (s *Session) all() (all []*membership) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Collect(maps.Values(s.mu.memberships))
+	for _, provider := range slices.Sorted(maps.Keys(s.mu.memberships)) {
+		all = append(all, s.mu.memberships[provider])
+	}
+	return all
 }
 
 func (s *Session) bounded(ctx context.Context) (context.Context, context.CancelFunc) {

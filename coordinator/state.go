@@ -44,7 +44,7 @@ func openState(dir, prefix, provider string, c *clock.Clock) (f *stateFile, befo
 		f.place, err = placeOf(file)
 	}
 	if err == nil {
-		f.host, err = hostClock()
+		f.host, err = hostNow(c)
 	}
 	if err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("%s: %w", path, err), file.Close())
@@ -56,6 +56,14 @@ func openState(dir, prefix, provider string, c *clock.Clock) (f *stateFile, befo
 	}
 	before, why = view.ReadCheckpoint(text, f.place, f.host)
 	return f, before, why
+}
+
+// hostNow reads the monotonic clock that all processes of the host share.
+func hostNow(c *clock.Clock) (int64, error) {
+	if mono, ok := c.Host(); ok {
+		return mono, nil
+	}
+	return hostClock()
 }
 
 // write replaces the checkpoint. It is not synced: a reboot makes it void anyway.

@@ -5,63 +5,84 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/ntp"
+	"github.com/quotient-limiter/quotient/quota"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// instance is one process: a session and a limiter, both as shipped, on a machine with
-// clocks of its own.
+// instance is one process: a session and a limiter of each provider, both as shipped, on
+// a machine with clocks of its own.
 type instance struct {
-	w       *world
-	name    string
-	r       *rand.Rand // of its beginning
-	modest  bool       // its callers want little
-	machine *machine
-	clock   *clock.Clock
-	link    *link
-	client  *clientv3.Client
+	w      *world
+	name   string
+	r      *rand.Rand // of its beginning
+	modest bool       // its callers want little
+	reader reader
+	clock  *clock.Clock
+	link   *link
+	client *clientv3.Client
+	dir    string // Options.StateDir
+
+	measuring sync.Mutex
+	ntp       *ntp.Watch   // of kind measured
+	servers   []timeServer // that it asks
 
 	// Guarded by world.mu.
 	session *coordinator.Session // nil until it runs
-	limiter *consumer.Limiter
-	stands  []span // no caller runs
-	crashed bool   // nobody calls any more, and nothing comes through
+	opened  []*consumer.Limiter
+	drained int64            // monotonic: before it nothing is issued
+	drains  int              // how often the application asked for a pause
+	rests   int64            // until then its callers want nothing
+	began   map[string]int64 // by provider: the revision with which its history begins
+	knew    []int64          // by provider: up to which revision, when etcd went away for good
+	crashed bool             // nobody calls any more, and nothing comes through
 	leaving bool
 	ended   bool // it has no callers
 }
 
-// grant is permits issued at once.
-type grant struct {
-	at      int64 // true time
-	start   int64 // of their window by the shortest limit, corrected wall time
-	permits int64
-	who     *instance
-	until   int64
+// join starts an instance on a machine of its own, at a time of its own.
+func (w *world) join() *instance {
+	n := len(w.all())
+	r := rand.New(rand.NewPCG(w.seed, uint64(1000+n)))
+	dir := ""
+	if w.inPlace {
+		dir = w.t.TempDir()
+	}
+	return w.start(r, newMachine(r, w.osError()), dir)
 }
 
-// join starts an instance, at a time of its own.
-func (w *world) join() *instance {
+// start starts a process on a machine.
+func (w *world) start(r *rand.Rand, m *machine, dir string) *instance {
 	w.mu.Lock()
-	n := len(w.instances)
-	i := &instance{w: w, name: fmt.Sprintf("i%d", n), r: rand.New(rand.NewPCG(w.seed, uint64(1000+n)))}
+	i := &instance{w: w, name: fmt.Sprintf("i%d", len(w.instances)), r: r, reader: reader{w: w, machine: m}, dir: dir}
+	i.modest = r.IntN(3) == 0 && w.kind != calm
 	w.instances = append(w.instances, i)
 	w.mu.Unlock()
-	i.machine = newMachine(w, i.r, errorBound(w.e))
-	i.modest = i.r.IntN(3) == 0
-	i.clock = clock.Driven(i.machine.read)
+	i.clock = clock.OnHost(i.reader.read, i.suspended())
 	i.link = w.newLink(i.name)
-	i.link.calm = w.calm
-	phase := time.Duration(1 + i.r.Int64N(50*ms))
-	w.wg.Go(func() {
-		pass(phase)
+	i.link.calm = w.kind == calm
+	phase := 1 + r.Int64N(50*ms)
+	if w.kind == measured {
+		w.at(w.now()+phase, i.measure)
+	} else {
+		i.launch(phase)
+	}
+	return i
+}
+
+// launch lets the process run after d.
+func (i *instance) launch(d int64) {
+	i.w.wg.Go(func() {
+		pass(time.Duration(d))
 		i.run()
 	})
-	return i
 }
 
 // run lives as long as the instance.
@@ -69,34 +90,79 @@ func (i *instance) run() {
 	w := i.w
 	i.client = i.link.client()
 	s, err := coordinator.Join(context.Background(), i.client, coordinator.Options{
-		Name: i.name, TTL: 2 * time.Second, Logger: quiet, Clock: i.clock, Lazy: true, Weight: w.weight(i.r),
+		Name: i.name, TTL: 2 * time.Second, Logger: quiet, Clock: i.clock, Lazy: true, Weight: w.weight(i.r), StateDir: i.dir,
 	})
 	if err != nil {
 		panic(err)
 	}
-	l, err := consumer.Open(context.Background(), &watched{s, &w.levels}, provider, consumer.Options{Logger: quiet})
-	if err != nil {
-		panic(err)
+	var opened []*consumer.Limiter
+	for _, provider := range w.providers {
+		l, err := consumer.Open(context.Background(), &watched{s, &w.levels, i.noteBegan}, provider, consumer.Options{Logger: quiet})
+		if err != nil {
+			panic(err)
+		}
+		opened = append(opened, l)
 	}
 	w.mu.Lock()
-	i.session, i.limiter = s, l
+	i.session, i.opened = s, opened
+	ended := i.ended
 	w.mu.Unlock()
-	takes, waits := rand.New(rand.NewPCG(w.seed, i.r.Uint64())), rand.New(rand.NewPCG(w.seed, i.r.Uint64()))
-	w.wg.Go(func() { i.take(takes) })
-	w.wg.Go(func() { i.wait(waits) })
+	if ended { // before it began
+		i.close()
+		return
+	}
+	for n, l := range opened {
+		for _, again := range []func(*caller){(*caller).takeAgain, (*caller).waitAgain} {
+			c := &caller{instance: i, f: w.fleets[n], l: l, r: rand.New(rand.NewPCG(w.seed, i.r.Uint64()))}
+			w.wg.Go(func() { again(c) })
+		}
+	}
 }
 
-// pause returns how long a caller of the instance pauses, and whether it goes on.
-func (i *instance) pause(r *rand.Rand, most int64) (time.Duration, bool) {
-	w := i.w
+func (i *instance) noteBegan(provider string, revision int64) {
+	i.w.mu.Lock()
+	defer i.w.mu.Unlock()
+	if i.began == nil {
+		i.began = map[string]int64{}
+	}
+	i.began[provider] = revision
+}
+
+// limiters are the instance's, none until it runs.
+func (i *instance) limiters() []*consumer.Limiter {
+	i.w.mu.Lock()
+	defer i.w.mu.Unlock()
+	return i.opened
+}
+
+// gone reports whether the process is dead or leaves.
+func (i *instance) gone() bool {
+	i.w.mu.Lock()
+	defer i.w.mu.Unlock()
+	return i.crashed || i.leaving
+}
+
+// caller takes permits of a provider.
+type caller struct {
+	*instance
+	f *fleet
+	l *consumer.Limiter
+	r *rand.Rand
+
+	burst *[]func() // of a process that goes on: what is to be noted at its end
+}
+
+// pause returns how long the caller pauses, and whether it goes on.
+func (c *caller) pause(most int64) (time.Duration, bool) {
+	w := c.w
+	now := w.now()
+	at := now + 1 + c.r.Int64N(most)
+	if through := c.reader.until(at); through > at {
+		at = through + 1 + c.r.Int64N(10*ms)
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	now := w.now()
-	at := now + 1 + r.Int64N(most)
-	if through := blocked(at, i.stands); through > at {
-		at = through + 1 + r.Int64N(10*ms)
-	}
-	return time.Duration(at - now), !i.ended && now < w.end
+	return time.Duration(at - now), !c.ended && now < w.end
 }
 
 // running reports whether callers run now: they may have been stopped in their sleep.
@@ -104,123 +170,230 @@ func (i *instance) running() bool {
 	i.w.mu.Lock()
 	defer i.w.mu.Unlock()
 	now := i.w.now()
-	return i.limiter != nil && !i.ended && blocked(now, i.stands) == now
+	return i.opened != nil && !i.ended && now >= i.rests && i.reader.until(now) == now
 }
 
-// take takes what there is, again and again, and now and then some permits only.
-func (i *instance) take(r *rand.Rand) {
+// takeAgain takes what there is, again and again, and now and then some permits only.
+func (c *caller) takeAgain() {
+	until, grown := int64(0), 0
 	for {
-		d, ok := i.pause(r, i.w.every)
+		d, ok := c.pause(c.w.every)
 		if !ok {
 			return
 		}
 		pass(d)
-		if i.running() {
-			i.takeOnce(r)
+		if c.running() {
+			c.take()
+		}
+		if !c.w.plain && c.w.kind != restore {
+			c.judgePause(c.l.Status(), &until, &grown)
 		}
 	}
 }
 
-func (i *instance) takeOnce(r *rand.Rand) {
-	w := i.w
-	n, kind := 1+r.Int64N(4), r.IntN(8)
+func (c *caller) take() {
+	w := c.w
+	n, kind := 1+c.r.Int64N(4), c.r.IntN(8)
 	switch {
-	case w.now() > w.healed: // the whole limit shall be used
-		i.granted(i.limiter.TryTake(math.MaxInt32))
-	case i.modest && n > 1: // it leaves something for later
+	case w.now() > w.healed || w.kind == calm: // the whole limit shall be used
+		c.granted(c.l.TryTake(math.MaxInt32), true)
+	case c.modest && n > 1: // it leaves something for later
 	case kind < 3:
-		i.granted(i.limiter.TryTake(n))
+		c.granted(c.l.TryTake(n), true)
 	case kind < 5:
-		if p, err := i.limiter.Take(context.Background(), n, 0); err == nil {
-			i.granted(p)
-		}
+		c.takeOne(n)
 	case kind < 6:
-		p := i.limiter.TryTake(n)
+		c.giveBack(c.l.TryTake(n))
+	default:
+		c.granted(c.l.TryTake(math.MaxInt32), true)
+	}
+}
+
+func (c *caller) takeOne(n int64) {
+	if p, err := c.l.Take(context.Background(), n, 0); err == nil {
+		c.granted(p, true)
+	}
+}
+
+// giveBack gives a permit back, once or twice, at once or later; or it costs more.
+func (c *caller) giveBack(p consumer.Permit) {
+	switch c.r.IntN(4) {
+	case 0:
 		if !p.Release() {
-			i.granted(p)
+			c.granted(p, true)
+		}
+		p.Release()
+	case 1:
+		g := c.granted(p, true)
+		c.w.at(c.w.now()+1+c.r.Int64N(600*ms), func() {
+			if c.running() && p.Release() {
+				c.returned(g)
+			}
+		})
+	case 2:
+		c.granted(p, true)
+		if p.N() > 0 && !c.w.plain && c.w.kind != calm && c.r.IntN(4) == 0 {
+			_ = p.Settle(p.N() + 1 + c.r.Int64N(5))
+			c.w.mu.Lock()
+			c.f.debts = true
+			c.w.mu.Unlock()
 		}
 	default:
-		i.granted(i.limiter.TryTake(math.MaxInt32))
+		if g := c.granted(p, true); p.Release() {
+			c.returned(g)
+		}
 	}
 }
 
-// wait waits for permits, again and again, and must be answered in time.
-func (i *instance) wait(r *rand.Rand) {
-	w := i.w
+// waitAgain waits for permits, again and again, and must be answered in time.
+func (c *caller) waitAgain() {
+	w := c.w
 	for {
-		d, ok := i.pause(r, 2000*ms)
+		d, ok := c.pause(2000 * ms)
 		if !ok {
 			return
 		}
 		pass(d)
-		if !i.running() {
+		if !c.running() {
 			continue
 		}
-		most := time.Duration(r.Int64N(2 * int64(w.policy.Settle)))
-		n := 1 + max(0, r.Int64N(12)-8)
-		if w.now() > w.healed {
+		most := time.Duration(c.r.Int64N(2 * int64(w.policy.Settle)))
+		n := 1 + max(0, c.r.Int64N(12)-8)
+		if w.now() > w.healed || w.kind == calm {
 			n = 1 // one that waits for more than there is leaves the rest unused
 		}
 		w.mu.Lock()
 		w.stats.callers++
 		w.mu.Unlock()
-		began := i.machine.read().Mono
-		p, err := i.limiter.Take(context.Background(), n, most)
-		if took := time.Duration(i.machine.read().Mono - began); took > most+most/500+time.Millisecond {
-			w.mu.Lock()
-			w.late = append(w.late, fmt.Sprintf("%s: a caller that waits for %v was answered after %v: %v", i.name, most, took, err))
-			w.mu.Unlock()
+		began, from := c.reader.read().Mono, w.now()
+		p, err := c.l.Take(context.Background(), n, most)
+		took := time.Duration(c.reader.read().Mono - began)
+		if took > most+most/500+time.Millisecond && !c.reader.stopped(from, w.now()) {
+			w.complain("%s: a caller that waits for %v was answered after %v: %v", c.name, most, took, err)
 		}
 		if err == nil {
-			i.granted(p)
+			c.granted(p, false)
 		}
 	}
 }
 
-// granted notes permits.
-func (i *instance) granted(p consumer.Permit) {
-	if p.N() == 0 {
-		return
+// granted notes permits; certain says that they were issued just now.
+func (c *caller) granted(p consumer.Permit, certain bool) *grant {
+	n := p.N()
+	if n == 0 {
+		return nil
 	}
-	w := i.w
-	w.trace(fmt.Sprint("takes ", p.N(), " of ", p.Start().UnixNano()), i.name, nil)
+	w, at := c.w, c.reader.now()
+	g := &grant{at: at, permits: n}
+	start := p.Start().UnixNano()
+	g.wall = max(start, c.clock.WallAt(c.reader.at(at).Mono))
+	if c.burst == nil {
+		c.describe(g, start, certain)
+	} else {
+		*c.burst = append(*c.burst, func() { c.describe(g, start, certain) })
+	}
+	w.trace(fmt.Sprint("takes ", n, " of ", start), c.name, nil)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if i.crashed {
-		return
+	if c.crashed {
+		return nil
 	}
-	w.stats.permits += int(p.N())
-	w.grants = append(w.grants, grant{w.now(), p.Start().UnixNano(), p.N(), i, p.Until().UnixNano()})
+	if mono := c.reader.at(at).Mono; mono < c.drained && certain {
+		w.wrong = append(w.wrong, fmt.Sprintf("%s issues %d permits %v before its pause ends", c.name, n, time.Duration(c.drained-mono)))
+	}
+	w.stats.permits += int(n)
+	c.f.grants = append(c.f.grants, g)
+	return g
+}
+
+// describe notes what a limiter knew that has issued permits of the window that starts at
+// start. To ask it moves it on: so it is asked when a burst is over.
+func (c *caller) describe(g *grant, start int64, certain bool) {
+	st := c.l.Status()
+	c.w.mu.Lock()
+	g.first = c.began[c.f.provider]
+	c.w.mu.Unlock()
+	g.stale, g.policy = st.State == quota.StateStale, st.PolicyRevision
+	if certain {
+		g.id = st.Incarnation
+	}
+	for _, u := range st.Limits {
+		if u.Limit.Window > quota.MaxWindow {
+			g.long = u.Start
+			continue
+		}
+		win := quota.WindowAt(u.Limit.Window, u.Start.UnixNano())
+		if st.Shortest().Start.UnixNano() != start || win.Start() != u.Start.UnixNano() { // it has moved on, or has another shape
+			win = quota.WindowAt(u.Limit.Window, g.wall)
+		}
+		g.windows = append(g.windows, win)
+	}
+}
+
+// returned notes that permits were given back: they may be issued again.
+func (c *caller) returned(g *grant) {
+	c.w.mu.Lock()
+	defer c.w.mu.Unlock()
+	if g != nil {
+		g.permits = 0
+	}
 }
 
 // stand lets the process stand still: for a while nothing comes, nothing goes, and no
-// caller runs. On going on a caller is the first to run.
+// caller runs. On going on a caller is mostly the first to run.
 func (i *instance) stand(d int64) {
 	w := i.w
+	now, r := w.now(), w.aside(i.name)
+	comes := d + r.Int64N(4)
 	w.mu.Lock()
-	i.stands = append(i.stands, span{w.now(), w.now() + d})
-	w.bursts[w.now()+d] = true
+	w.bursts[now+comes] = true
 	w.mu.Unlock()
-	i.link.block(&i.link.stands, d)
-	r := rand.New(rand.NewPCG(w.seed, uint64(w.now())))
-	w.at(w.now()+d, func() {
-		for i.running() && r.IntN(12) > 0 {
-			if r.IntN(4) == 0 {
-				i.takeOnce(r)
-			} else if p, err := i.limiter.Take(context.Background(), 1, 0); err == nil {
-				i.granted(p)
+	i.reader.stop(span{now, now + d})
+	i.link.block(&i.link.stands, comes)
+	w.at(now+d, func() {
+		for n, l := range i.limiters() {
+			c := caller{instance: i, f: w.fleets[n], l: l, r: r, burst: new([]func())}
+			for c.running() && r.IntN(12) > 0 {
+				switch r.IntN(4) {
+				case 0:
+					c.take()
+				case 1:
+					c.granted(l.TryTake(1+r.Int64N(40)), true)
+				default:
+					c.takeOne(1)
+				}
+			}
+			for _, describe := range *c.burst {
+				describe()
 			}
 		}
 	})
 }
 
-// sleep suspends the machine: the process stands still, and so does its monotonic clock,
-// where the policy's clock error covers that.
+// sleep suspends the machine: the process stands still, and so does its monotonic clock.
+// What is shorter than the clock's threshold goes unseen, which only a clock error above
+// that allows for.
 func (i *instance) sleep(d int64) {
-	if followsLeads(i.w.e) {
-		i.machine.sleep(d)
+	if w := i.w; !w.followsLeads() && w.kind != measured {
+		d += 30*ms + 2*w.osError()
 	}
-	i.stand(d)
+	// Somebody may read the clock before, and the monotonic one has moved on after.
+	if now := i.w.now(); i.reader.sleep(span{now + 1 + i.w.aside(i.name).Int64N(ms), now + d}) {
+		i.stand(d)
+	}
+}
+
+// suspended tells how long the machine has been suspended, as some operating systems do.
+func (i *instance) suspended() func() (time.Duration, bool) {
+	if i.w.kind != measured || i.r.IntN(2) == 0 {
+		return nil
+	}
+	return func() (total time.Duration, known bool) {
+		t := i.reader.now()
+		i.reader.machine.mu.Lock()
+		defer i.reader.machine.mu.Unlock()
+		return time.Duration(i.reader.slept(t)), true
+	}
 }
 
 // crash ends the process: its callers are gone, and nothing comes through.
@@ -228,9 +401,25 @@ func (i *instance) crash() {
 	i.w.mu.Lock()
 	i.crashed, i.ended = true, true
 	i.w.mu.Unlock()
-	i.link.mu.Lock()
-	i.link.dead = true
-	i.link.mu.Unlock()
+	i.link.kill()
+	if i.dir != "" {
+		release(i.dir)
+	}
+}
+
+// replace starts the next process on the machine.
+func (i *instance) replace(d int64) {
+	w := i.w
+	at := i.reader.until(w.now() + 1 + d)
+	r := w.aside("replace " + i.name)
+	if r.IntN(2) == 0 { // the next process begins with that
+		i.reader.setToExtreme(w.plan, w.now(), 2*r.Int64N(2)-1)
+	}
+	w.at(at, func() {
+		if !w.over() && len(w.all()) < mostInstances {
+			w.start(r, i.reader.machine, i.dir)
+		}
+	})
 }
 
 // leave ends the instance: announced, or at once. Its callers go on until they are
@@ -238,7 +427,7 @@ func (i *instance) crash() {
 func (i *instance) leave(announced bool) {
 	w := i.w
 	w.mu.Lock()
-	gone := i.leaving || i.ended || i.session == nil
+	gone := i.leaving || i.ended || i.session == nil || w.kind == calm && i == w.instances[0]
 	i.leaving = true
 	w.mu.Unlock()
 	if gone {

@@ -1,8 +1,11 @@
 package shipped
 
 import (
+	"cmp"
 	"fmt"
+	"math"
 	"slices"
+	"time"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
@@ -12,91 +15,283 @@ import (
 
 func readAt(t int64) clock.Instant { return clock.Instant{Mono: t + 1, Wall: epoch + t} }
 
+func seconds(t int64) float64 { return float64(t) / 1e9 }
+
+// violation is a window, or a span, of which too many permits were issued, or too few.
+type violation struct {
+	what   string
+	window quota.Window
+	from   int64 // true time of a span; 0: it is the window
+	issued int64
+	bound  int64
+	who    string // whose share was broken, if the sum was not
+}
+
+func (v *violation) String() string {
+	text := fmt.Sprintf("window %v #%d from %.3f s: %d permits, %s %d", v.window.Length, v.window.Index,
+		seconds(v.window.Start()-epoch), v.issued, cmp.Or(v.what, "at most"), v.bound)
+	if v.who != "" {
+		text += ", the share of " + v.who
+	}
+	if v.from > 0 {
+		text += fmt.Sprintf(", in a span from %.6f s", seconds(v.from))
+	}
+	return text
+}
+
 // judge returns what is wrong with a history: windows of which more was issued than
 // docs/protocol.md allows, windows of which less was issued than the total although all
-// faults were over for long, and callers that were answered late.
-func (w *world) judge() (wrong []string) {
-	wrong = append(wrong, w.late...)
-	length := w.policy.Limits[0].Window
-	byIndex, byTime := map[int64]int64{}, map[int64]int64{}
-	for _, g := range w.grants {
-		byIndex[quota.WindowAt(length, g.start).Index] += g.permits
-		byTime[quota.WindowAt(length, epoch+g.at).Index] += g.permits
+// faults were over for long, and what was seen on the way.
+func (w *world) judge() []string {
+	for _, f := range w.fleets {
+		for _, v := range f.judgeAll() {
+			w.wrong = append(w.wrong, f.provider+": "+v.String())
+		}
 	}
-	first := quota.WindowAt(length, epoch).Index
-	for k := range w.end/int64(length) + 2 {
-		win := quota.Window{Length: length, Index: first + k}
-		if n := byIndex[win.Index]; n > 0 {
-			w.stats.windows++
-			if bound, over := w.exceeds(win, n); over {
-				wrong = append(wrong, fmt.Sprintf("window #%d from %.3f s: %d permits, at most %d", k, seconds(win.Start()), n, bound))
+	return w.wrong
+}
+
+func (f *fleet) judgeAll() (wrong []*violation) {
+	note := func(v *violation) {
+		if v != nil {
+			wrong = append(wrong, v)
+		}
+	}
+	f.stats.lent += len(f.loans)
+	f.noteLengths()
+	if f.exact = f.kind != hold || f.knewAll(); f.exact {
+		note(f.judgeSpans())
+	}
+	note(f.judgeBudget())
+	b := newBook(f)
+	for _, l := range f.lengths {
+		b.count(l, false)
+		for k := range b.n {
+			win := quota.Window{Length: l, Index: b.base + int64(k)}
+			sum, part := b.window(k)
+			if sum > 0 {
+				f.stats.windows++
+				note(f.judgeWindow(win, b, part, sum))
+			}
+			if total := f.promised(win); total > 0 {
+				if f.stats.whole++; sum+f.stranded(win, b, part) < total {
+					note(&violation{window: win, issued: sum, bound: total, what: "of which all should be used, of"})
+				}
 			}
 		}
-		// With a guard as large as the clock error every permit falls into the window of
-		// true time that has its number.
-		if n := byTime[win.Index]; n > 0 && int64(w.policy.Guard) >= w.e {
-			if bound, over := w.exceeds(win, n); over {
-				wrong = append(wrong, fmt.Sprintf("window #%d from %.3f s, by true time: %d permits, at most %d", k, seconds(win.Start()), n, bound))
-			}
+		if !f.allGuarded() {
+			continue
 		}
-		if total, whole := w.promised(win); whole {
-			if w.stats.whole++; byIndex[win.Index] < total {
-				wrong = append(wrong, fmt.Sprintf("window #%d from %.3f s: %d permits of %d are used", k, seconds(win.Start()), byIndex[win.Index], total))
+		// Every permit falls into the window of true time that has its number.
+		b.count(l, true)
+		for k := range b.n {
+			if sum, part := b.window(k); sum > 0 {
+				note(f.judgeWindow(quota.Window{Length: l, Index: b.base + int64(k)}, b, part, sum))
 			}
 		}
 	}
 	return wrong
 }
 
-func seconds(wall int64) float64 { return float64(wall-epoch) / 1e9 }
-
-// exceeds reports whether n permits are more than the smallest T* of the views that were
-// the newest at some time in [B-, B+].
-func (w *world) exceeds(win quota.Window, n int64) (bound int64, over bool) {
-	p, b, r := &w.policy, win.Start()-epoch, int64(protocol.DriftBound)
-	from := b + w.e - (int64(p.Settle)-int64(win.Length)/r)*r/(r+1)
-	to := b - w.e - int64(p.Freshness)*r/(r-1)
-	for s := w.states.at(from); s <= w.states.at(to); s++ {
-		if s >= 0 && w.states.all[s].lost {
-			continue // some went by what a restore took back, and others never saw it
-		}
-		w.stats.judged++
-		if bound = w.total(s, win); n > bound {
-			end, other := w.run(s, win)
-			if bound = max(w.total(end, win), w.total(other, win)); n > bound {
-				return bound, true
-			}
+// policies are all that there were.
+func (f *fleet) policies(do func(p *quota.Policy)) {
+	for i := range f.line {
+		if p := f.line[i].view.Policy; p != nil {
+			do(p)
 		}
 	}
-	return 0, false
 }
 
-// total is that of a state for a window; before the first state nobody has anything.
-func (w *world) total(s int, win quota.Window) int64 {
-	if s < 0 {
-		return 0
+func (f *fleet) noteLengths() {
+	f.policies(func(p *quota.Policy) {
+		limits := slices.Clone(p.Limits)
+		for _, c := range p.Next {
+			limits = append(limits, c.Limits...)
+		}
+		for _, l := range limits {
+			if !slices.Contains(f.lengths, l.Window) {
+				f.lengths = append(f.lengths, l.Window)
+			}
+		}
+	})
+}
+
+// outages notes what the instances know when etcd is away for good.
+func (f *fleet) outages() {
+	for _, i := range f.instances() {
+		i.link.mu.Lock()
+		i.knew = append(i.knew, i.link.told[f.provider])
+		i.link.mu.Unlock()
 	}
-	total, _, limited := share.Of(&w.states.all[s].view, win)
-	if p := w.states.all[s].view.Policy; !limited || p.Mode == quota.ModePause {
-		return 0
+}
+
+// knewAll reports whether rule hold promises anything for a history with an outage of all
+// of etcd: nobody issued anything while stale before that, and then knew all that had
+// been committed, but for the last moments: what S is longer than it must be.
+func (f *fleet) knewAll() bool {
+	for _, g := range f.grants {
+		if f.isHeld(g) && g.at < f.outage {
+			return false
+		}
 	}
-	return total
+	spare := int64(f.policy.Settle - quota.MinSettleFor(f.policy.Freshness, f.policy.ClockError, f.drift()))
+	n := f.newestAt(f.outage - spare)
+	for _, i := range f.instances() {
+		if k := slices.Index(f.providers, f.provider); n >= 0 && k < len(i.knew) && i.knew[k] < f.line[n].view.Revision && !i.crashed {
+			return false
+		}
+	}
+	return true
+}
+
+func (f *fleet) instances() []*instance { return f.world.instances }
+
+// outlasts reports whether some of a window comes after the outage of all of etcd began.
+func (f *fleet) outlasts(win quota.Window) bool {
+	return f.kind == hold && win.End()-epoch+f.e > f.outage
+}
+
+// judgeWindow compares one window with etcd. The permits of an incarnation that were
+// issued at different times, and those of different ones, all lie under their shares of
+// one and the same state: that is the proof (docs/protocol.md). While the timing stays
+// the same, it holds for every state that was the newest at some time in [B-, B+]. When
+// it changes, it holds for one state at least, around the same time.
+func (f *fleet) judgeWindow(win quota.Window, b *book, part []int64, sum int64) *violation {
+	if f.outlasts(win) {
+		if !f.exact {
+			return nil
+		}
+		f.stats.judged++
+		from := min(win.Start()-epoch, f.outage) - int64(f.policy.Settle) - 20*ms
+		return f.some(win, b, part, sum, f.newestAt(from), len(f.line)-1)
+	}
+	f.stats.judged++
+	start := win.Start() - epoch
+	freshness, settle := f.times()
+	if f.kind == timing {
+		return f.some(win, b, part, sum, f.newestAt(start-f.e-settle-20*ms), f.newestAt(start+f.e-freshness))
+	}
+	from, to := f.decisive(start, start, freshness, settle-int64(win.Length)/protocol.DriftBound)
+	for s := from; s <= to; s++ {
+		if s >= 0 && f.line[s].lost {
+			continue // some went by what a restore took back, and others never saw it
+		}
+		if v := f.against(s, win, b, part, sum); v != nil {
+			return v
+		}
+	}
+	return nil
+}
+
+// times are the shortest freshness and the longest settle time of all policies.
+func (f *fleet) times() (freshness, settle int64) {
+	freshness = math.MaxInt64
+	f.policies(func(p *quota.Policy) {
+		freshness, settle = min(freshness, int64(p.Freshness)), max(settle, int64(p.Settle))
+	})
+	if f.kind == timing && f.unset {
+		settle = max(settle, int64(quota.DefaultSettle))
+	}
+	return freshness, settle
+}
+
+// decisive returns the states that were the newest at some time in [B-, B+]; for a window
+// that starts at a true time, both are that.
+func (f *fleet) decisive(start, until, freshness, settle int64) (from, to int) {
+	const r = int64(protocol.DriftBound)
+	return f.newestAt(start + f.e - settle*r/(r+1)), f.newestAt(until - f.e - freshness*r/(r-1))
+}
+
+// some demands one state under which all permits lie.
+func (f *fleet) some(win quota.Window, b *book, part []int64, sum int64, from, to int) (worst *violation) {
+	for s := max(from, 0); s <= to; s++ {
+		v := f.against(s, win, b, part, sum)
+		if v == nil {
+			return nil
+		}
+		if worst == nil || v.bound > worst.bound {
+			worst = v
+		}
+	}
+	return worst
+}
+
+// against compares with one state; -1 is before the first, when nobody had anything.
+// Revisions after it that take from nobody count at once: then the state that they lead
+// to is what binds.
+func (f *fleet) against(s int, win quota.Window, b *book, part []int64, sum int64) *violation {
+	total := f.total(s, win)
+	if total == unlimited || f.shapedBy(s, quota.ShapeSliding) || f.shapedBy(s, quota.ShapeBucket) {
+		return nil // see judgeSpans for the latter
+	}
+	end, other := s, s
+	if sum > total || f.exceeds(s, s, win, b, part) != nil {
+		end, other = f.run(s, win)
+		total = max(f.total(end, win), f.total(other, win))
+	}
+	if sum > total {
+		return &violation{window: win, issued: sum, bound: total}
+	}
+	return f.exceeds(end, other, win, b, part)
+}
+
+// exceeds compares each incarnation with the larger of its shares by two states.
+func (f *fleet) exceeds(s, other int, win quota.Window, b *book, part []int64) *violation {
+	if s < 0 || f.kind == timing { // there the sum alone is judged, as yet
+		return nil
+	}
+	_, shares, _ := share.Of(&f.line[s].view, win)
+	_, others, _ := share.Of(&f.line[other].view, win)
+	for i, n := range part {
+		bound := max(shares[b.ids[i]], others[b.ids[i]])
+		if n += f.lentBy(b.ids[i], win); n > bound && b.ids[i] != "" {
+			return &violation{window: win, issued: n, bound: bound, who: b.ids[i]}
+		}
+	}
+	return nil
+}
+
+// lentBy returns what an incarnation has lent of a window, less what it was lent.
+func (f *fleet) lentBy(id string, win quota.Window) (n int64) {
+	for _, l := range f.loans {
+		switch {
+		case !slices.Contains(l.Windows, win):
+		case l.host == id:
+			n += l.Permits
+		case l.guest == id:
+			n -= l.Permits
+		}
+	}
+	return n
+}
+
+// stranded is what newcomers were lent of a window and did not use.
+func (f *fleet) stranded(win quota.Window, b *book, part []int64) (n int64) {
+	for _, l := range f.loans {
+		if i := slices.Index(b.ids, l.guest); i < 0 && slices.Contains(l.Windows, win) {
+			n += l.Permits
+		}
+	}
+	for i, id := range b.ids {
+		n += max(0, -f.lentBy(id, win)-part[i])
+	}
+	return n
 }
 
 // run returns the end of the run of states from s on of which none takes a permit of the
 // window from anybody, as far as they were committed before the window ended on the last
 // clock: on the line that a restore took back, and on the one after it.
-func (w *world) run(s int, win quota.Window) (end, other int) {
-	last := w.states.at(win.End() - epoch + w.e)
+func (f *fleet) run(s int, win quota.Window) (end, other int) {
+	last := f.newestAt(win.End() - epoch + f.e)
 	end, other = s, s
-	for n := s + 1; n <= last && w.takesNothing(end, n, win); n++ {
+	for n := s + 1; n <= last && f.takesNothing(end, n, win); n++ {
 		end = n
 	}
 	for n := s + 1; n <= last; n++ {
-		if w.states.all[n].lost {
+		if f.line[n].lost {
 			continue
 		}
-		if !w.takesNothing(other, n, win) {
+		if !f.takesNothing(other, n, win) {
 			break
 		}
 		other = n
@@ -105,45 +300,212 @@ func (w *world) run(s int, win quota.Window) (end, other int) {
 }
 
 // takesNothing reports whether everybody has at least as much of a window by state v as
-// by state u, or has promised to issue nothing of it.
-func (w *world) takesNothing(u, v int, win quota.Window) bool {
-	if u < 0 {
+// by state u, or has promised to issue nothing of it; under a limit and by the same
+// settle time.
+func (f *fleet) takesNothing(a, b int, win quota.Window) bool {
+	if a < 0 {
 		return false
 	}
-	old, young := &w.states.all[u].view, &w.states.all[v].view
-	if old.Policy == nil || young.Policy == nil {
+	u, v := &f.line[a].view, &f.line[b].view
+	if u.Policy == nil || v.Policy == nil || u.Policy.Settle != v.Policy.Settle {
 		return false
 	}
-	_, before, _ := share.Of(old, win)
-	_, now, limited := share.Of(young, win)
-	if !limited {
+	if _, limited, inForce := protocol.PermitsFor(v.Policy, win); u.Policy != v.Policy && (!limited || !inForce) {
 		return false
 	}
+	_, before, _ := share.Of(u, win)
+	_, now, _ := share.Of(v, win)
 	for id, n := range before {
-		if now[id] < n && !promised(young, id, win) {
+		if now[id] < n && !sealedEnd(v, id, win) {
 			return false
 		}
 	}
 	return true
 }
 
-// promised reports whether an instance has said itself that it issues nothing of a
+// sealedEnd reports whether an instance has said itself that it issues nothing of a
 // window.
-func promised(v *protocol.View, id string, win quota.Window) bool {
+func sealedEnd(v *protocol.View, id string, win quota.Window) bool {
 	return slices.ContainsFunc(v.Instances, func(i quota.Instance) bool {
 		return i.ID == id && protocol.Sealed(&i) && i.Until.UnixNano() <= win.Start()
 	})
 }
 
-// promised returns the total of a window of which all shall be used: nothing has
-// happened for long, and somebody takes part.
-func (w *world) promised(win quota.Window) (total int64, whole bool) {
+// unlimited is the total of a window that no limit binds.
+const unlimited = int64(math.MaxInt64)
+
+// total is a state's total for a window: unlimited if it has no limit of that length in
+// force, since then other lengths alone decide.
+func (f *fleet) total(s int, win quota.Window) int64 {
+	v := &f.line[max(s, 0)].view
+	p := v.Policy
+	if p == nil {
+		return unlimited
+	}
+	permits, limited, inForce := protocol.PermitsFor(p, win)
+	switch {
+	case !inForce && p.From.UnixNano() < win.End() &&
+		slices.ContainsFunc(p.LimitsAt(p.From.UnixNano()), func(l quota.Limit) bool { return l.Window == win.Length }):
+		return 0 // it comes into force within the window, and gives nothing of it
+	case !inForce || !limited:
+		return unlimited
+	case s < 0 || p.Mode == quota.ModePause || len(p.Requires) > 0:
+		return 0
+	}
+	return paced(v, win, permits)
+}
+
+// paced is the total of a window by a view whose policy has this limit for it. The judge
+// works it out by itself.
+func paced(v *protocol.View, win quota.Window, limit int64) int64 {
+	if v.Policy.Adaptive.Floor == 0 || v.Pace == nil {
+		return limit
+	}
+	for _, l := range v.Pace.Limits {
+		if l.Window == win.Length && l.Permits < limit {
+			return max(l.Permits, (limit*v.Policy.Adaptive.Floor+99)/100)
+		}
+	}
+	return limit
+}
+
+// allGuarded reports whether every policy's guard covers the clock error.
+func (f *fleet) allGuarded() bool {
+	guarded := true
+	f.policies(func(p *quota.Policy) {
+		// Under hold a suspension goes unseen until the window's end.
+		guarded = guarded && !protocol.Shaped(p) && (p.GuardAuto || int64(p.Guard) >= f.e) && !(f.kind == switches && p.Outage == quota.OutageHold)
+	})
+	return guarded
+}
+
+// judgeBudget compares a long limit with all that was issued while it was in force.
+func (f *fleet) judgeBudget() *violation {
+	if f.budget == 0 {
+		return nil
+	}
+	most := int64(0)
+	f.policies(func(p *quota.Policy) {
+		for _, b := range p.Budgets {
+			most = max(most, b.Permits)
+		}
+	})
+	sums := map[time.Time]int64{}
+	for _, g := range f.grants {
+		sums[g.long] += g.permits
+	}
+	for start, n := range sums {
+		if n > most && !start.IsZero() {
+			return &violation{window: quota.WindowAt(time.Hour, start.UnixNano()), issued: n, bound: most}
+		}
+	}
+	return nil
+}
+
+// promised is the total of a window of which all shall be used: nothing has happened for
+// long, and somebody takes part. 0 if that is not so, or if somebody is told to issue
+// nothing in some of it.
+func (f *fleet) promised(win quota.Window) int64 {
 	start := win.Start() - epoch
-	if start < w.settled || win.End()-epoch > w.end-100*ms || w.policy.Share == quota.ShareDemand {
-		return 0, false
+	if start < f.settled || win.End()-epoch > f.end-100*ms || f.kind == hold || f.share == quota.ShareDemand || f.budget > 0 {
+		return 0
 	}
-	if !slices.ContainsFunc(w.instances, func(i *instance) bool { return !i.crashed && !i.leaving }) {
-		return 0, false
+	if !slices.ContainsFunc(f.instances(), func(i *instance) bool { return !i.crashed && !i.leaving }) {
+		return 0
 	}
-	return w.total(w.states.at(start), win), true
+	n := f.newestAt(start)
+	if f.moved(n, win) || f.debts || f.forged || f.kind == calm && f.stats.events[doReplace] > 0 {
+		return 0
+	}
+	total := f.total(n, win)
+	if p := f.line[n].view.Policy; total == unlimited || p.Shape != quota.ShapeFixed || p.Pacing == quota.PacingEven || p.Share == quota.ShareDemand || len(p.LimitsAt(win.Start())) != 1 { // of two limits neither may be used up
+		return 0
+	}
+	return total
+}
+
+// moved reports whether the pace changes around a window, or somebody is held back.
+func (f *fleet) moved(n int, win quota.Window) bool {
+	from, to := f.newestAt(win.Start()-epoch-int64(f.policy.Settle)-500*ms), f.newestAt(win.End()-epoch+f.e)
+	for s := max(from, 0); s <= to; s++ {
+		if f.line[s].view.Pace != f.line[max(from, 0)].view.Pace {
+			return true
+		}
+	}
+	return f.heldBack(win.Start()-epoch-f.e, win.End()-epoch+f.e)
+}
+
+// heldBack reports whether somebody is held back in some of a part of true time, or warms
+// up again after that.
+func (f *fleet) heldBack(from, to int64) bool {
+	return slices.ContainsFunc(f.held, func(s span) bool { return s.from < to && from < s.to+2010*ms })
+}
+
+// book is the permits of one length's windows, by incarnation.
+type book struct {
+	f      *fleet
+	ids    []string
+	base   int64 // index of the first window
+	n      int
+	issued []int64 // by window and incarnation
+}
+
+func newBook(f *fleet) *book {
+	b := &book{f: f, ids: []string{""}}
+	for _, g := range f.grants {
+		if !slices.Contains(b.ids, g.id) {
+			b.ids = append(b.ids, g.id)
+		}
+	}
+	for _, l := range f.loans {
+		if !slices.Contains(b.ids, l.host) {
+			b.ids = append(b.ids, l.host)
+		}
+	}
+	return b
+}
+
+// count counts the windows of a length, by the windows of the ledgers or by true time.
+// Where some are cut off under the rule hold, permits without a proof do not count.
+func (b *book) count(l time.Duration, trueTime bool) {
+	f := b.f
+	b.base = quota.WindowAt(l, epoch).Index - 2
+	b.n = int(f.end/int64(l)) + 4
+	b.issued = make([]int64, b.n*len(b.ids))
+	for _, g := range f.grants {
+		win, binds := f.windowOf(g, l)
+		if !binds || f.isHeld(g) && g.at < f.outage {
+			continue
+		}
+		if trueTime {
+			win = quota.WindowAt(l, epoch+g.at)
+		}
+		k := max(0, min(int(win.Index-b.base), b.n-1))
+		b.issued[k*len(b.ids)+slices.Index(b.ids, g.id)] += g.permits
+	}
+}
+
+// windowOf returns a grant's window of a length, and whether a limit of that length bound
+// the limiter.
+func (f *fleet) windowOf(g *grant, l time.Duration) (win quota.Window, binds bool) {
+	if i := slices.IndexFunc(g.windows, func(w quota.Window) bool { return w.Length == l }); i >= 0 {
+		return g.windows[i], true
+	}
+	return win, false
+}
+
+// isHeld reports whether permits were issued without a recent proof, as the rule hold has
+// it.
+func (f *fleet) isHeld(g *grant) bool {
+	return g.stale && slices.ContainsFunc(f.line, func(s state) bool {
+		return s.view.PolicyRevision == g.policy && s.view.Policy != nil && s.view.Policy.Outage == quota.OutageHold
+	})
+}
+
+func (b *book) window(k int) (sum int64, part []int64) {
+	part = b.issued[k*len(b.ids) : (k+1)*len(b.ids)]
+	for _, p := range part {
+		sum += p
+	}
+	return sum, part
 }

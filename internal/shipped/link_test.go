@@ -4,12 +4,15 @@ import (
 	"context"
 	"fmt"
 	"hash/fnv"
+	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 	_ "unsafe" // for go:linkname
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -57,8 +60,10 @@ type link struct {
 	stands  []span // the process does not run: nothing comes or goes
 	late    span   // answers are delayed by more
 	by      int64
+	lags    []span // the client's member of etcd commits nothing new
 	calls   []*call
 	streams []*stream
+	told    map[string]int64 // by provider: up to which revision it has heard
 }
 
 // call is a request under way.
@@ -72,8 +77,29 @@ type call struct {
 // instant and the message only: not on the order of what happens at one instant.
 func (l *link) chance(what any) *rand.Rand {
 	h := fnv.New64a()
-	_, _ = fmt.Fprintf(h, "%d %s %T", l.w.seed, l.name, what)
-	return rand.New(rand.NewPCG(h.Sum64(), uint64(l.w.now())))
+	_, _ = h.Write([]byte(l.name + kindOf(what)))
+	return rand.New(rand.NewPCG(h.Sum64()+l.w.seed, uint64(l.w.now())))
+}
+
+// kindOf tells messages apart that are sent at one instant, as far as it is the same in
+// each run.
+func kindOf(what any) string {
+	switch m := what.(type) {
+	case *pb.RangeRequest:
+		return "get" + string(m.Key)
+	case *pb.TxnRequest:
+		kind := "txn"
+		for _, c := range m.Compare {
+			kind += string(c.Key)
+		}
+		for _, o := range m.Success {
+			kind += string(o.GetRequestPut().GetKey()) + string(o.GetRequestRange().GetKey())
+		}
+		return kind
+	case proto.Message:
+		return string(m.ProtoReflect().Descriptor().Name())
+	}
+	return fmt.Sprintf("%T", what)
 }
 
 // client returns a client of etcd whose connection is the link.
@@ -119,6 +145,9 @@ func (l *link) transit(m any, ofStream bool) (at int64, ok bool) {
 func (l *link) byStream(m any) int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.dead {
+		return math.MaxInt64
+	}
 	r := l.chance(m)
 	at := l.w.now() + l.delay(r)
 	for before := int64(0); before < at; {
@@ -129,7 +158,37 @@ func (l *link) byStream(m any) int64 {
 }
 
 // lagging returns when the client's member of etcd has what was committed now.
-func (l *link) lagging() int64 { return l.w.now() + 1 + l.chance("lag").Int64N(3*ms) }
+func (l *link) lagging() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return blocked(l.w.now()+1+l.chance("lag").Int64N(3*ms), l.lags)
+}
+
+// behind reports since when the client's member of etcd lags; 0 if it does not.
+func (l *link) behind() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, s := range l.lags {
+		if now := l.w.now(); s.from <= now && now < s.to {
+			return s.from
+		}
+	}
+	return 0
+}
+
+// caughtUp returns from when on the client's member of etcd does not lag.
+func (l *link) caughtUp() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return blocked(l.w.now(), l.lags)
+}
+
+// kill lets nothing through any more.
+func (l *link) kill() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.dead = true
+}
 
 // pausing returns when a stream goes on that has sent a part of what it has.
 func (l *link) pausing() int64 {
@@ -182,11 +241,16 @@ func (l *link) forget(c *call) {
 
 // arrive serves a request, though its caller may have given up, and sends the answer.
 func (l *link) arrive(c *call, req proto.Message) {
-	if at := l.w.server.ready(req); at > l.w.now() {
+	at := l.w.server.ready(req)
+	if linearizable(req) && at >= 0 {
+		at = max(at, l.caughtUp())
+	}
+	if at > l.w.now() {
 		l.w.at(at+1, func() { l.arrive(c, req) })
 		return
 	}
 	a, err := l.w.server.serve(req)
+	l.registers(req, a)
 	l.w.trace("serve", l.name, req)
 	if at, ok := l.transit(a, false); ok {
 		l.w.at(l.taken(at+l.lateness()), func() {
@@ -194,6 +258,28 @@ func (l *link) arrive(c *call, req proto.Message) {
 			c.finish(a, err)
 		})
 	}
+}
+
+// registers notes up to which revision an instance knows that has registered: its view
+// begins there.
+func (l *link) registers(req, a proto.Message) {
+	t, ok := req.(*pb.TxnRequest)
+	done, _ := a.(*pb.TxnResponse)
+	if !ok || done == nil || !done.Succeeded || len(t.Success) == 0 {
+		return
+	}
+	for _, f := range l.w.fleets {
+		if strings.HasPrefix(string(t.Success[0].GetRequestPut().GetKey()), layout.Instances(f.provider)) {
+			l.heard(f.provider, done.Header.Revision)
+		}
+	}
+}
+
+// heard notes up to which revision the client knows a provider's keys.
+func (l *link) heard(provider string, revision int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.told[provider] = max(l.told[provider], revision)
 }
 
 func (c *call) finish(a proto.Message, err error) {
@@ -265,5 +351,5 @@ func (l *link) heal() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.calm = true
-	l.cuts, l.hangs, l.late = nil, nil, span{}
+	l.cuts, l.hangs, l.lags, l.late = nil, nil, nil, span{}
 }

@@ -1,113 +1,212 @@
 package shipped
 
 import (
-	"cmp"
 	"flag"
+	"fmt"
+	"maps"
+	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strconv"
+	"strings"
+	"sync"
 	"testing"
 
 	"github.com/quotient-limiter/quotient/internal/mutant"
+	"github.com/quotient-limiter/quotient/quota"
 )
 
 var (
-	mutantsFlag = flag.String("mutants", "", "the mutants that TestMutantsAreCaught builds and hunts, a regular expression; it takes a minute for each")
-	ledFlag     = flag.String("led", "", "the mutant by which TestHunt leads its histories")
+	mutantsFlag = flag.String("mutants", "", "the mutants that TestMutantsAreCaught builds and hunts, a regular expression; it takes seconds to minutes for each")
+	ledFlag     = flag.String("led", "", "the mutant by which TestHunt and TestReplay lead their histories")
+	recordFlag  = flag.Bool("record", false, "write the seeds that catch mutants to "+recordedFile)
+	freshFlag   = flag.Bool("fresh", false, "hunt mutants without the seeds of "+recordedFile)
 )
 
-// led is a mutant, and where it shows.
-type led struct {
-	mutant.Mutant
-	kind   kind
-	events []drama // what histories are given
+// hunt is where a mutant shows: in histories of a kind that have more of something.
+type hunt struct {
+	name string
+	kind kind
+	lead
 }
 
-func patch(k kind, events []drama, name, wrong, file string, texts ...string) led {
-	m := led{mutant.Mutant{Name: name, Wrong: wrong}, k, events}
-	for i := 0; i < len(texts); i += 2 {
-		m.Edits = append(m.Edits, mutant.Edit{File: file, Old: texts[i], New: texts[i+1]})
-	}
-	return m
+// when returns a hunt by dramas; of several each history has one after the other.
+func when(name string, k kind, dramas ...drama) hunt { return hunt{name, k, lead{dramas: dramas}} }
+
+// What an ended watch still tells is not among them: in fake time nothing happens between
+// a message's arrival and its taking, so coordinator.TestAnEndedWatchSaysNothing has it.
+var hunts = []hunt{
+	when("WallUnread", faults, asleepThroughCut),
+	when("WallUnreadByTry", faults, asleepThroughCut),
+	when("KeyBeforeLimiter", faults, quitSlowly),
+	when("ReportUnconditional", restore, forgotten),
+	when("SilenceUndoubted", restore, forgotten),
+	when("FromThePresent", faults, resetThroughCut),
+	when("GoneUnseen", faults, removedAlive),
+	when("EndBeforeUse", faults, quitSlowly),
+	when("ListedLongAgo", faults, relisted),
+	when("HeaderIsPosition", faults, deafThroughCut),
+	when("Unchecked", faults, deafThroughCut),
+	{"UnshownIsShown", restore, lead{dramas: []drama{forgotten}, busy: true}},
+	when("RevivedStays", restore, revived),
+	when("LeaseForGone", faults, lapsed),
+	when("CompactedAgain", faults, relisted),
+	when("DatedByAnswer", faults, slowThroughCut),
+
+	// Of the rule: sections 2 to 6 of docs/protocol.md.
+	{"AnchorNow", faults, lead{often: []action{doPolicy, doPolicy, doJoin}}},
+	when("JoinAtOnce", faults, deafThrough(doJoin, 0)),
+	when("Coalesce", faults, toldTogether),
+	when("GapKeepsHistory", faults, relisted),
+	when("ReadWithoutPosition", faults, deafThroughCut),
+	when("CreatedIsPosition", faults, behindThroughCut),
+	when("ProgressProves", faults, behindThroughCut),
+	when("KeptAliveProves", faults, behindThroughCut),
+	when("NoProof", faults, deafThroughCut),
+	when("TimerEndsProof", faults, stalledThroughCut),
+	when("MonotonicOnly", faults, asleepThroughCut),
+	when("ClocksParted", faults, napped),
+	when("Ceil", faults),
+	{"WindowBack", faults, lead{often: []action{doSetClock, doSetClock, doSetClock}}},
+	when("HalfGuard", faults),
+	{"GuardStill", faults, lead{rich: true}},
+	{"LengthsTogether", faults, lead{rich: true, often: []action{doChange, doChange, doChange}}},
+	when("LoweredAtOnce", timing, lowered),
+	when("ReturnedLate", faults),
+	when("ReturnedTwice", faults),
+	{"DrainUnheard", faults, lead{often: []action{doDrain, doDrain, doDrain}}},
+	when("StopUnheard", switches, deafThroughCut),
+	when("HoldGrows", hold, removedBeforeOutage),
+	{"ClockAlarmUnheard", measured, lead{often: []action{doSetClock, doSetClock, doPolicy, doQuit}}},
+	{"StandingStillIssues", measured, lead{often: []action{doSetClock, doSetClock, doPolicy, doQuit}}},
+	when("EndBySetClock", faults, quitsWithClockSet),
+	when("BoundWhenAnswered", faults, leavesSlowly),
+	when("SameID", faults, namesakes),
+
+	// Of revisions that give.
+	when("GivesByOwnShare", faults, deafThrough(doQuit, 0)),
+	when("GivesByTotal", faults, deafThrough(doRemove, 0)),
+	when("GivesByDeletion", faults, deafThrough(doRemove, 0)),
+	when("GivesByForgedEnd", faults, deafThrough(doForgeKey, 0)),
+	when("GivesByStrangersEnd", faults, deafThrough(doForgeKey, 1)),
+	when("GivesToNewcomers", faults, begunEarly),
+	{"GivesByWeight", faults, lead{dramas: []drama{deafThrough(doForgeKey, 2)}, share: quota.ShareWeighted}},
+	{"GivesByTimes", timing, lead{rich: true, often: []action{doChange, doChange, doChange, doHang}}},
+	{"GivesUnlimited", faults, lead{rich: true, often: []action{doChange, doChange, doChange, doHang}}},
+	{"GivesByPause", faults, lead{rich: true, often: []action{doChange, doChange, doChange, doHang}}},
+	{"GivesByCut", faults, lead{rich: true, often: []action{doChange, doPolicy, doPolicy, doHang, doHang}}},
+	{"GivesByDivision", faults, lead{rich: true, share: quota.ShareWeighted, often: []action{doChange, doChange, doChange, doHang, doHang}}},
+	{"GivesByDemands", faults, lead{rich: true, share: quota.ShareDemand, often: []action{doForge, doForge, doHang, doHang}}},
+	{"GivesByClaims", faults, lead{rich: true, share: quota.ShareDemand, often: []action{doForge, doForge, doPolicy, doPolicy, doHang, doHang}}},
+	when("GivesAll", faults, deafThrough(doJoin, 0)),
+
+	// Of paces, pauses and loans.
+	{"PaceForgotten", faults, lead{rich: true, often: []action{doPace, doPace, doPace, doHang, doHang}}},
+	{"PaceAboveLimit", faults, lead{rich: true, often: []action{doPace, doPace}}},
+	{"PaceUnheard", faults, lead{rich: true, often: []action{doPace, doPace}}},
+	{"PauseUnbounded", faults, lead{rich: true, often: []action{doForge, doForge, doForge}}},
+	{"StrayAskCounts", faults, lead{rich: true, often: []action{doPushBack}}},
+	{"BackoffCountsAgain", faults, lead{rich: true, often: []action{doPushBack, doForge, doHang, doReset, doCut}}},
+	when("LoanNotCharged", faults, lentLate),
+	when("LoanInAnyWindow", faults, lentLate),
+	when("LoanTwice", faults, lentLate),
+
+	// Of other shapes.
+	{"GrowthAtOnce", faults, lead{rich: true, shape: quota.ShapeSliding}},
+	{"BucketGrowsAtOnce", faults, lead{rich: true, shape: quota.ShapeBucket}},
+	{"RotatedRemainders", faults, lead{rich: true, shape: quota.ShapeSliding}},
+	{"SkewIgnored", faults, lead{rich: true, shape: quota.ShapeSliding, often: []action{doJoin, doQuit, doQuit}}},
+	{"SpanForgotten", faults, lead{rich: true, shape: quota.ShapeSliding, often: []action{doChange, doChange}}},
+	{"BucketRefilled", faults, lead{rich: true, shape: quota.ShapeBucket}},
+	{"WarmAboveShare", faults, lead{rich: true, shape: quota.ShapeSliding, often: []action{doJoin, doJoin}}},
+
+	// Of restored stores.
+	when("BackwardsUnseen", restore, flashed),
+	when("OwnLostUnseen", restore, forgotten),
+	when("WitnessFromDoubt", restore, forgotten),
+	when("ToldOtherwise", restore, forgotten),
+
+	// Of processes that are continued.
+	when("RunningWindow", calm, replaced),
+	{"NextWindow", calm, lead{dramas: []drama{replaced}, wide: true}},
+	when("OnlyStopped", faults, doubled),
+	when("PresentView", faults, replacedThroughCut),
 }
 
-// mutants are mistakes in the code that ships, by the rules of docs/protocol.md. What an
-// ended watch still tells is not among them: in fake time nothing happens between a
-// message's arrival and its taking, so coordinator.TestAnEndedWatchSaysNothing has it.
-var mutants = []led{
-	patch(faults, []drama{asleepThroughCut}, "WallUnread", "the hot path ignores the wall clock", "consumer/acquire.go",
-		"s.WallValid(now) && s.Take(now.Mono, n)", "s.Take(now.Mono, n)"),
-	patch(faults, []drama{asleepThroughCut}, "WallUnreadByTry", "TryTake ignores the wall clock", "consumer/limiter.go",
-		"s.Open(now.Mono) && (!s.Strict || s.WallValid(now))", "s.Open(now.Mono)"),
-	{mutant.Mutant{Name: "DatedByAnswer", Wrong: "a probe is dated at its answer", Edits: []mutant.Edit{
-		{File: "coordinator/probe.go", Old: "p.tracker.Answer(a.probe, ", New: "p.tracker.Answer(p.tracker.Sent(s.o.Clock.Now()), "},
-		{File: "internal/view/tracker.go", Old: "if revision < p.floor || cluster", New: "if cluster"}, // of that probe it means nothing
-	}}, faults, []drama{slowThroughCut}},
-	patch(faults, []drama{quitSlowly}, "KeyBeforeLimiter", "the key is given up before the limiter closes", "coordinator/session.go",
-		"\ts.cancel()\n\ts.wg.Wait() // with run", "\tfor _, p := range memberships {\n\t\t_ = p.promiseEnd(context.Background())\n\t}\n\ts.cancel()\n\ts.wg.Wait() // with run"),
-	patch(restore, []drama{forgotten}, "ReportUnconditional", "a report is written without its condition", "coordinator/report.go",
-		"t, err := p.s.kv.Txn(c).If(clientv3.Compare(clientv3.ModRevision(key), \"=\", newest)).\n\t\tThen", "t, err := p.s.kv.Txn(c).Then"),
-	patch(restore, []drama{forgotten}, "SilenceUndoubted", "a silence raises no doubt", "coordinator/probe.go",
-		"if !p.tracker.Silence(now, int64(p.freshness())) {", "if true {"),
-	patch(faults, []drama{resetThroughCut}, "FromThePresent", "a watch that is opened again begins at the present", "coordinator/follow.go",
-		"w = p.newStream(ctx, p.tracker.Position()+1)", "w = p.newStream(ctx, 0)"),
-	patch(faults, []drama{removedAlive}, "GoneUnseen", "an instance whose key is gone goes on", "coordinator/follow.go",
-		"if !p.tracker.Has(p.id) {", "if false {"),
-	patch(faults, []drama{quitSlowly}, "EndBeforeUse", "a sealed end is of windows that were used", "coordinator/leave.go",
-		"time.Unix(0, p.s.o.Clock.Wall()+1)", "time.Unix(0, p.s.o.Clock.Wall()-int64(time.Second))"),
-	patch(faults, []drama{relisted}, "ListedLongAgo", "a history is said to begin before its listing", "coordinator/membership.go",
-		"since := at.Mono\n", "at.Mono -= 10_000_000_000\n\t\tsince := at.Mono\n"),
-	patch(faults, []drama{deafThroughCut}, "HeaderIsPosition", "the header of events counts as the watch's position", "coordinator/follow.go",
-		"r.IsProgressNotify() && p.tracker.Progress(r.Header.Revision)", "p.tracker.Progress(r.Header.Revision)"),
-	patch(faults, []drama{deafThroughCut}, "Unchecked", "a doubt is not checked", "coordinator/probe.go",
-		"if p.tracker.Unchecked() && !p.checking {", "if false {"),
-	patch(restore, []drama{forgotten}, "UnshownIsShown", "a store that has nothing of this instance's is the same", "coordinator/follow.go",
-		"\tcase unshown:\n", "\tcase false && unshown:\n"),
-	patch(restore, []drama{revived}, "RevivedStays", "an incarnation that a backup has again keeps its share", "coordinator/list.go",
-		"err == nil && len(revived) > 0", "false"),
-	patch(faults, []drama{lapsed}, "LeaseForGone", "a lease that cannot be renewed is not asked for again", "coordinator/lease.go",
-		"case errors.Is(err, rpctypes.ErrLeaseNotFound):\n\t\t\treturn\n", "case errors.Is(err, rpctypes.ErrLeaseNotFound):\n\t\t\tcontinue\n"),
-	patch(faults, []drama{relisted}, "CompactedAgain", "a watch whose revision is gone is opened again where it was", "coordinator/follow.go",
-		"case errors.Is(err, rpctypes.ErrCompacted), tooLarge(err)", "case false && errors.Is(err, rpctypes.ErrCompacted), tooLarge(err)"),
-}
-
-// TestPatchesApply: every mutant finds the text that it replaces.
-func TestPatchesApply(t *testing.T) {
-	var table mutant.Table
-	for _, m := range mutants {
-		table = append(table, m.Mutant)
-	}
-	table.Apply(t)
-}
-
-// TestHunt plays histories until one shows that something is wrong. It is run in a
-// program with a mutant, by TestMutantsAreCaught.
-func TestHunt(t *testing.T) {
-	for _, m := range mutants {
-		if m.Name != *ledFlag {
-			continue
-		}
-		for seed := uint64(1); seed <= max(1, *moreFlag); seed++ {
-			if _, wrong := history(t, m.kind, seed, false, m.events...); len(wrong) > 0 {
-				t.Fatalf("caught by history %d: %s", seed, wrong[0])
-			}
-		}
-	}
-}
-
-// leads is what histories are given more of by -led.
-func leads() []drama {
-	for _, m := range mutants {
-		if m.Name == *ledFlag {
-			return m.events
+func find(name string) *hunt {
+	for i := range hunts {
+		if hunts[i].name == name {
+			return &hunts[i]
 		}
 	}
 	return nil
 }
 
-var caughtBy = regexp.MustCompile(`caught by history (\d+): (.*)`)
+// leads is what histories are given more of by -led; nil: nothing.
+func leads() *lead {
+	if h := find(*ledFlag); h != nil {
+		return &h.lead
+	}
+	return nil
+}
 
-// TestMutantsAreCaught builds this test with each mutant in place, and hunts it.
+// TestPatchesApply: every mutant finds the text that it replaces, and is hunted.
+func TestPatchesApply(t *testing.T) {
+	patches.Apply(t)
+	for _, m := range patches {
+		if find(m.Name) == nil {
+			t.Errorf("%s is not hunted", m.Name)
+		}
+	}
+	for _, h := range hunts {
+		if patches.Find(h.name) == nil {
+			t.Errorf("%s has no patch", h.name)
+		}
+	}
+}
+
+// TestHunt plays histories until one shows that something is wrong. It is run in a
+// program with a mutant, by TestMutantsAreCaught: with the recorded seed first.
+func TestHunt(t *testing.T) {
+	h := find(*ledFlag)
+	if h == nil {
+		return
+	}
+	seeds := []uint64{}
+	if known := recorded(t)[h.name]; known != 0 && !*freshFlag {
+		seeds = append(seeds, known, known) // not all histories repeat exactly
+	}
+	for seed := uint64(1); seed <= *moreFlag; seed++ {
+		seeds = append(seeds, seed)
+	}
+	for n, seed := range seeds {
+		if _, wrong := history(t, h.kind, seed, false, &h.lead); len(wrong) > 0 {
+			t.Fatalf("caught by history %d, seed %d: %s", n+1, seed, wrong[0])
+		}
+	}
+}
+
+// TestNoDramaIsOver plays the histories that catch mutants, without the mutants.
+func TestNoDramaIsOver(t *testing.T) {
+	known := recorded(t)
+	for i, h := range hunts {
+		if slow && i%10 > 0 {
+			continue
+		}
+		if _, wrong := history(t, h.kind, max(1, known[h.name]), false, &h.lead); len(wrong) > 0 {
+			t.Errorf("%s\nreplay: %s -led %s", strings.Join(wrong, "\n"), replay(h.kind, max(1, known[h.name])), h.name)
+		}
+	}
+}
+
+var caughtBy = regexp.MustCompile(`caught by history (\d+), seed (\d+): (.*)`)
+
+// most is how many histories a mutant is hunted in, beside the recorded one.
+const most = 300
+
+// TestMutantsAreCaught builds this test with each mutant in place, and hunts it, in the
+// recorded history first.
 func TestMutantsAreCaught(t *testing.T) {
 	if *mutantsFlag == "" {
 		t.Log("runs with -mutants")
@@ -117,24 +216,69 @@ func TestMutantsAreCaught(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, m := range mutants {
-		if !regexp.MustCompile(*mutantsFlag).MatchString(m.Name) {
-			continue
+	var mu sync.Mutex
+	caught := recorded(t)
+	t.Cleanup(func() {
+		if *recordFlag {
+			record(t, caught)
 		}
-		binary, err := m.BuildTest(t.Context(), root, t.TempDir(), "./internal/shipped")
-		if err != nil {
-			t.Error(err)
-			continue
-		}
-		most := cmp.Or(*moreFlag, 3000) // the rarest, WallUnreadByTry, took 1,407
-		out, err := exec.CommandContext(t.Context(), binary, "-test.run", "^TestHunt$", "-led", m.Name, "-more", strconv.FormatUint(most, 10)).CombinedOutput()
-		switch found := caughtBy.FindSubmatch(out); {
-		case err == nil:
-			t.Errorf("%s (%s): not caught by %d histories", m.Name, m.Wrong, most)
-		case found != nil:
-			t.Logf("%s (%s): caught by history %s: %s", m.Name, m.Wrong, found[1], found[2])
-		default:
-			t.Logf("%s (%s): caught: %.2000s", m.Name, m.Wrong, out)
-		}
+	})
+	for _, m := range patches.Matching(t, *mutantsFlag) {
+		t.Run(m.Name, func(t *testing.T) {
+			t.Parallel()
+			binary, err := m.BuildTest(t.Context(), root, t.TempDir(), "./internal/shipped", "-ldflags=-s -w", "-tags=mutant")
+			if err != nil {
+				t.Fatal(err)
+			}
+			n := uint64(most)
+			if *moreFlag > 0 {
+				n = *moreFlag
+			}
+			out, err := exec.CommandContext(t.Context(), binary, "-test.run", "^TestHunt$", "-led", m.Name, "-more", strconv.FormatUint(n, 10),
+				fmt.Sprintf("-fresh=%v", *freshFlag)).CombinedOutput()
+			switch found := caughtBy.FindSubmatch(out); {
+			case err == nil:
+				t.Errorf("%s: it %s: not caught by %d histories", m.Name, m.Wrong, n)
+			case found != nil:
+				mu.Lock()
+				caught[m.Name], _ = strconv.ParseUint(string(found[2]), 10, 64)
+				mu.Unlock()
+				t.Logf("%s: it %s: caught by history %s, seed %s: %s", m.Name, m.Wrong, found[1], found[2], found[3])
+			default:
+				t.Logf("%s: it %s: caught: %.2000s", m.Name, m.Wrong, out)
+			}
+		})
 	}
+}
+
+// recordedFile has a mutant and the seed of a history that catches it on each line.
+const recordedFile = "testdata/mutants.txt"
+
+func record(t *testing.T, seeds map[string]uint64) {
+	t.Helper()
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(seeds)) {
+		fmt.Fprintln(&b, name, seeds[name])
+	}
+	if err := os.WriteFile(recordedFile, []byte(b.String()), 0o600); err != nil {
+		t.Error(err)
+	}
+}
+
+func recorded(t *testing.T) map[string]uint64 {
+	t.Helper()
+	b, err := os.ReadFile(recordedFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seeds := map[string]uint64{}
+	for line := range strings.Lines(string(b)) {
+		var name string
+		var seed uint64
+		if _, err := fmt.Sscan(line, &name, &seed); err != nil {
+			t.Fatalf("%s: %q: %v", recordedFile, line, err)
+		}
+		seeds[name] = seed
+	}
+	return seeds
 }

@@ -48,19 +48,19 @@ var rareText = [rares]string{
 	gap:                 "*a history begins again, after a gap",
 	doubtSettled:        "*a proof comes after a silence, and the history stands",
 	restoreSeen:         "*the store went back",
-	resumed:             "a process continues another's incarnation",
+	resumed:             "*a process continues another's incarnation",
 	staleAndFresh:       "*stale and fresh again within a window",
-	heldOn:              "permits are issued without a proof, by hold",
+	heldOn:              "*permits are issued without a proof, by hold",
 	raisedAndCut:        "+a limit rises and falls within one lookback",
 	endAnnounced:        "*an end is announced",
-	levelApplied:        "+a level divides by demand",
-	levelBehind:         "+a window begins under a level that others have replaced",
+	levelApplied:        "*a level divides by demand",
+	levelBehind:         "*a window begins under a level that others have replaced",
 	loanLent:            "*a loan is made",
 	loanBorrowed:        "*a loan is used",
 	loanStranded:        "*a window ends with a loan not used up",
-	backedOff:           "instances are held back",
-	budgetSpent:         "a budget has nothing left",
-	budgetGivenBack:     "permits of a budget are given back",
+	backedOff:           "*instances are held back",
+	budgetSpent:         "*a budget has nothing left",
+	budgetGivenBack:     "+permits of a budget are given back",
 	budgetGivenBackLate: "permits that were to be given back had been issued",
 	budgetOver:          "permits of a budget arrive after its window",
 }
@@ -97,6 +97,7 @@ func tellReached(t *testing.T, long bool) {
 type watched struct {
 	feed.Source
 	levels *newestLevel
+	began  func(provider string, revision int64) // a history has
 }
 
 // newestLevel is the newest level that anybody has, by provider.
@@ -108,7 +109,7 @@ type newestLevel struct {
 // Subscribe implements feed.Source.
 func (s *watched) Subscribe(provider string, create func() feed.Sink) (feed.Sink, func() error, error) {
 	got, leave, err := s.Source.Subscribe(provider, func() feed.Sink {
-		n := &noting{Sink: create(), provider: provider, clock: s.Clock(), levels: s.levels}
+		n := &noting{Sink: create(), provider: provider, clock: s.Clock(), levels: s.levels, began: s.began}
 		n.Sink.(interface{ Trace(func([]window.Use)) }).Trace(n.booked)
 		return n
 	})
@@ -121,6 +122,7 @@ type noting struct {
 	provider string
 	clock    *clock.Clock
 	levels   *newestLevel
+	began    func(provider string, revision int64)
 
 	// Called by one goroutine at a time, but for booked: under the gate's lock.
 	mu       sync.Mutex
@@ -147,6 +149,7 @@ func (s *noting) Reset(at clock.Instant, since int64, self string, v protocol.Vi
 	}
 	s.revision, s.policy, s.proof, s.level = v.Revision, v.Policy, 0, 0
 	s.mu.Unlock()
+	s.began(s.provider, v.Revision)
 	s.Sink.Reset(at, since, self, v)
 }
 

@@ -25,6 +25,8 @@ type server struct {
 	// leaderless and frozen are until when nothing linearizable is answered, and
 	// nothing is committed, by true time.
 	leaderless, frozen int64
+	outage             int64   // from when on etcd is away for good; 0: it is not
+	commits            []int64 // by revision: the true time at which it was committed
 }
 
 func newServer(cluster uint64, now func() int64) *server {
@@ -69,10 +71,30 @@ func (s *server) serve(req any) (proto.Message, error) {
 
 // committed tells of a new revision.
 func (s *server) committed() {
+	for len(s.commits) <= int(s.store.revision) {
+		s.commits = append(s.commits, s.now())
+	}
 	s.onCommit()
 	for _, x := range s.streams {
 		x.wake()
 	}
+}
+
+// applied is the revision that a client's member of etcd has, under the lock.
+func (s *server) applied(l *link) int64 {
+	r := s.store.revision
+	if since := l.behind(); since > 0 {
+		for r > 1 && int(r) < len(s.commits) && s.commits[r] >= since {
+			r--
+		}
+	}
+	return r
+}
+
+// linearizable reports whether a member that lags cannot answer a request yet.
+func linearizable(req any) bool {
+	r, ok := req.(*pb.RangeRequest)
+	return !ok || !r.Serializable
 }
 
 func (s *server) answer(req any) (proto.Message, error) {
@@ -110,7 +132,7 @@ func (s *server) answer(req any) (proto.Message, error) {
 		err := s.store.revoke(r.ID)
 		return &pb.LeaseRevokeResponse{Header: s.store.header()}, err
 	case *pb.LeaseKeepAliveRequest:
-		a := &pb.LeaseKeepAliveResponse{Header: s.store.header(), ID: r.ID}
+		a := &pb.LeaseKeepAliveResponse{Header: s.store.header(), ID: r.ID} // of a member that may lag: see stream
 		if s.store.alive(r.ID) {
 			s.renew(r.ID)
 			a.TTL = s.store.leases[r.ID].ttl
@@ -158,6 +180,7 @@ func (s *server) restore(back int64) {
 	defer s.mu.Unlock()
 	s.life++
 	s.store.restore(max(1, s.store.revision-back))
+	s.commits = s.commits[:min(len(s.commits), int(s.store.revision)+1)]
 	for id := range s.store.leases {
 		s.renew(id)
 	}

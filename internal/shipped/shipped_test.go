@@ -16,7 +16,7 @@ import (
 var (
 	forFlag  = flag.Duration("for", 0, "how long TestForLong plays fresh histories")
 	seedFlag = flag.Uint64("seed", 1, "the seed of TestReplay")
-	kindFlag = flag.String("kind", string(faults), "the kind of TestReplay")
+	kindFlag = flag.String("kind", "", "the kind of histories; all if empty")
 	moreFlag = flag.Uint64("more", 0, "how many histories of each kind TestNoWindowIsOver plays")
 )
 
@@ -30,12 +30,12 @@ func TestMain(m *testing.M) {
 
 // history plays the history of a seed, in a bubble, on one processor: what happens at
 // one instant then hardly differs from run to run.
-func history(t *testing.T, k kind, seed uint64, keep bool, more ...drama) (w *world, wrong []string) {
+func history(t *testing.T, k kind, seed uint64, keep bool, l *lead) (w *world, wrong []string) {
 	t.Helper()
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	cryptotest.SetGlobalRandom(t, seed) // of keys, and so of IDs, and of pauses
 	synctest.Test(t, func(t *testing.T) {
-		w = play(t, newPlan(k, seed, more...), keep)
+		w = play(t, newPlan(k, seed, l), keep)
 		wrong = w.judge()
 	})
 	return w, wrong
@@ -50,15 +50,25 @@ func replay(k kind, seed uint64) string {
 
 // TestReplay prints the history of -seed.
 func TestReplay(t *testing.T) {
-	w, wrong := history(t, kind(*kindFlag), *seedFlag, testing.Verbose(), leads()...)
-	t.Logf("%s\n%+v\ntrace %x", strings.Join(w.lines, "\n"), w.stats, w.sum)
-	for _, x := range wrong {
-		t.Error(x)
+	for _, k := range played() {
+		w, wrong := history(t, k, *seedFlag, testing.Verbose(), leads())
+		t.Logf("%s\n%s\n%+v\ntrace %x", k, strings.Join(w.lines, "\n"), w.stats, w.sum)
+		for _, x := range wrong {
+			t.Error(x)
+		}
 	}
 }
 
+// played are the kinds to play.
+func played() []kind {
+	if *kindFlag != "" {
+		return []kind{kind(*kindFlag)}
+	}
+	return kinds
+}
+
 // perKind is how many histories of each kind a test run plays.
-const perKind = 40
+const perKind = 20
 
 // TestForLong plays fresh histories of all kinds for -for, and says how many. It plays
 // every tenth twice, and says how many of these went the same way to the nanosecond.
@@ -68,16 +78,16 @@ func TestForLong(t *testing.T) {
 		return
 	}
 	began, n, sum, twice, same := time.Now(), uint64(0), stats{}, 0, 0
-	first := uint64(began.UnixNano()) // seeds that no run had before
+	first := uint64(began.UnixNano()) + uint64(os.Getpid())<<40 // seeds that no run had before
 	for ; time.Since(began) < *forFlag; n++ {
-		k := kinds[n%uint64(len(kinds))]
-		w, wrong := history(t, k, first+n, false)
+		k := played()[n%uint64(len(played()))]
+		w, wrong := history(t, k, first+n, false, nil)
 		if sum.add(&w.stats); len(wrong) > 0 {
 			t.Errorf("%s\nreplay: %s", strings.Join(wrong, "\n"), replay(k, first+n))
 		}
 		if n%10 == 0 {
 			twice++
-			if again, _ := history(t, k, first+n, false); again.sum == w.sum {
+			if again, _ := history(t, k, first+n, false, nil); again.sum == w.sum {
 				same++
 			}
 		}
@@ -89,25 +99,33 @@ func TestForLong(t *testing.T) {
 // TestNoWindowIsOver is the promise, on the code that ships.
 func TestNoWindowIsOver(t *testing.T) {
 	n := uint64(perKind)
+	if slow {
+		n /= 8
+	}
 	if *moreFlag > 0 {
 		n = *moreFlag
 	}
-	for _, k := range kinds {
-		began, sum := time.Now(), stats{}
+	for _, k := range played() {
+		began, sum, bad := time.Now(), stats{}, 0
 		for seed := uint64(1); seed <= n; seed++ {
-			w, wrong := history(t, k, seed, false)
+			w, wrong := history(t, k, seed, false, nil)
 			if len(wrong) > 0 {
-				t.Fatalf("%s\nreplay: %s", strings.Join(wrong, "\n"), replay(k, seed))
+				if bad++; bad < 4 {
+					t.Errorf("%s\nreplay: %s", strings.Join(wrong[:min(len(wrong), 8)], "\n"), replay(k, seed))
+				}
 			}
 			sum.add(&w.stats)
 		}
-		t.Logf("%s: %d histories, %.1f a second: %+v", k, n, float64(n)/time.Since(began).Seconds(), sum)
+		t.Logf("%s: %d histories, %d bad, %.1f a second: %+v", k, n, bad, float64(n)/time.Since(began).Seconds(), sum)
 	}
-	tellReached(t, false)
+	if !slow {
+		tellReached(t, false)
+	}
 }
 
 func (s *stats) add(o *stats) {
 	s.windows, s.judged, s.permits, s.whole, s.callers = s.windows+o.windows, s.judged+o.judged, s.permits+o.permits, s.whole+o.whole, s.callers+o.callers
+	s.spans, s.lent, s.continued, s.held = s.spans+o.spans, s.lent+o.lent, s.continued+o.continued, s.held+o.held
 	for i := range s.events {
 		s.events[i] += o.events[i]
 	}

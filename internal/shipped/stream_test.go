@@ -3,7 +3,9 @@ package shipped
 import (
 	"context"
 	"io"
+	"math"
 	"slices"
+	"strings"
 	"sync"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -26,7 +28,8 @@ type stream struct {
 	// At the server, guarded by its lock.
 	watches []*watch
 	created int64
-	awake   bool // events are about to be sent
+	awake   bool  // events are about to be sent
+	told    int64 // the newest revision that was sent
 
 	mu     sync.Mutex
 	out    int64 // when the newest message arrives at the server
@@ -125,16 +128,35 @@ func (s *stream) fail(err error) {
 func (s *stream) send(m proto.Message) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.in = max(s.in+1, s.l.byStream(m))
+	at := s.l.byStream(m)
+	if at == math.MaxInt64 {
+		return
+	}
+	s.in = max(s.in+1, at)
 	s.l.w.at(s.in, func() {
 		s.mu.Lock()
 		if s.broken == nil {
 			s.mail = append(s.mail, m)
+			s.heard(m)
 		}
 		s.mu.Unlock()
 		s.l.w.trace("stream", s.l.name, m)
 		s.tell()
 	})
+}
+
+// heard notes what the client knows by a message.
+func (s *stream) heard(m proto.Message) {
+	r, ok := m.(*pb.WatchResponse)
+	if !ok || len(r.Events) == 0 {
+		return
+	}
+	kv := r.Events[len(r.Events)-1].Kv
+	for _, f := range s.l.w.fleets {
+		if strings.HasPrefix(string(kv.Key), layout.Provider(f.provider)) {
+			s.l.heard(f.provider, kv.ModRevision)
+		}
+	}
 }
 
 // receive takes a message at the server.
@@ -147,6 +169,9 @@ func (s *stream) receive(m any) {
 			return
 		}
 		if a, err := v.serve(r); err == nil {
+			v.mu.Lock()
+			a.(*pb.LeaseKeepAliveResponse).Header.Revision = v.applied(s.l)
+			v.mu.Unlock()
 			s.send(a)
 		}
 	case *pb.WatchRequest:
@@ -197,7 +222,10 @@ func (s *stream) cancel(id int64) {
 func (s *stream) progress() {
 	v := s.l.w.server
 	if s.life == v.life && s.pump() {
-		s.send(&pb.WatchResponse{Header: v.store.header(), WatchId: -1})
+		h := v.store.header()
+		if h.Revision = v.applied(s.l); s.told <= h.Revision {
+			s.send(&pb.WatchResponse{Header: h, WatchId: -1})
+		}
 	}
 }
 
@@ -224,13 +252,14 @@ func (s *stream) wake() {
 func (s *stream) pump() (all bool) {
 	v := s.l.w.server
 	all = true
+	newest := v.applied(s.l)
 	for _, w := range s.watches {
 		if s.l.w.now() < w.idle {
 			all = false
 			continue
 		}
-		events := v.store.since(w.next, v.store.revision, w.key, w.end)
-		w.next = max(w.next, v.store.revision+1)
+		events := v.store.since(w.next, newest, w.key, w.end)
+		w.next = max(w.next, newest+1)
 		if w.puts {
 			events = slices.DeleteFunc(events, func(e *mvccpb.Event) bool { return e.Type == mvccpb.Event_DELETE })
 		}
@@ -247,6 +276,7 @@ func (s *stream) pump() (all bool) {
 				s.wake()
 			})
 		}
+		s.told = max(s.told, events[len(events)-1].Kv.ModRevision)
 		s.send(&pb.WatchResponse{Header: v.store.header(), WatchId: w.id, Events: events})
 	}
 	return all

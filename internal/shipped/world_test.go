@@ -6,6 +6,8 @@ import (
 	"hash/fnv"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -16,17 +18,15 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-const provider = "payments/charge"
-
 var quiet = slog.New(slog.DiscardHandler)
 
 // world is one history while it happens: true time, a server, and instances.
 type world struct {
 	*plan
-	r      *rand.Rand // of the goroutine that runs the history
+	t      *testing.T
 	begin  time.Time
 	server *server
-	states *states
+	fleets []*fleet // by provider
 	admin  *coordinator.Admin
 	links  []*link
 
@@ -37,8 +37,9 @@ type world struct {
 	lines     []string       // of the trace, if it is kept
 	keep      bool
 	instances []*instance
-	grants    []grant
-	late      []string // callers that were not answered in time, instances that do not settle
+	wrong     []string       // what was seen to go wrong on the way
+	forged    bool           // somebody has written what no instance would
+	pushed    map[string]int // by instance: how often the provider has asked it for a pause
 	stats     stats
 	levels    newestLevel
 	wg        sync.WaitGroup
@@ -46,8 +47,8 @@ type world struct {
 
 // stats counts what a history reached.
 type stats struct {
-	windows, judged, permits, whole, callers int
-	events                                   [actions]int
+	windows, judged, permits, whole, callers, spans, lent, continued, held int
+	events                                                                 [actions]int
 }
 
 // now is true time.
@@ -68,20 +69,28 @@ func (w *world) at(t int64, f func()) {
 
 // trace notes something that happened.
 func (w *world) trace(what, who string, m proto.Message) {
-	line := fmt.Sprintf("%d %s %s %T", w.now(), who, what, m)
+	h := fnv.New64a()
+	now := w.now()
+	_, _ = h.Write(strconv.AppendInt(nil, now, 10))
+	_, _ = h.Write([]byte(what + " " + who))
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	h := fnv.New64a()
-	_, _ = h.Write([]byte(line))
 	w.sum += h.Sum64() // the order within an instant means nothing
 	if w.keep {
-		w.lines = append(w.lines, fmt.Sprintf("%s %.300v", line, m))
+		w.lines = append(w.lines, fmt.Sprintf("%d %s %s %T %.300v", now, who, what, m, m))
 	}
+}
+
+// complain notes what must not be.
+func (w *world) complain(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.wrong = append(w.wrong, fmt.Sprintf("%.3f s: %s", float64(w.now())/1e9, fmt.Sprintf(format, args...)))
 }
 
 // newLink returns a link with delays of its own.
 func (w *world) newLink(name string) *link {
-	l := &link{w: w, name: name}
+	l := &link{w: w, name: name, told: map[string]int64{}}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.links = append(w.links, l)
@@ -91,10 +100,16 @@ func (w *world) newLink(name string) *link {
 // play runs the history of a plan in the present bubble.
 func play(t *testing.T, p *plan, keep bool) *world {
 	t.Helper()
-	w := &world{plan: p, r: rand.New(rand.NewPCG(p.seed, 1)), begin: time.Now(), levels: newestLevel{of: map[string]int64{}}, used: map[int64]bool{}, bursts: map[int64]bool{}, keep: keep}
+	w := &world{plan: p, t: t, begin: time.Now(), levels: newestLevel{of: map[string]int64{}}, used: map[int64]bool{}, bursts: map[int64]bool{}, keep: keep, pushed: map[string]int{}}
 	w.server = newServer(p.seed|1, w.now)
-	w.states = newStates(w.now, w.server.store)
-	w.server.onCommit = w.states.commit
+	for _, name := range p.providers {
+		w.fleets = append(w.fleets, &fleet{world: w, states: newStates(w.now, w.server.store, name)})
+	}
+	w.server.onCommit = func() {
+		for _, f := range w.fleets {
+			f.commit()
+		}
+	}
 	l := w.newLink("admin")
 	l.calm = true
 	client := l.client()
@@ -104,8 +119,10 @@ func play(t *testing.T, p *plan, keep bool) *world {
 		t.Fatal(err)
 	}
 	w.admin = admin
-	if _, err := admin.Put(t.Context(), provider, p.policy, coordinator.AnyRevision); err != nil {
-		t.Fatal(err)
+	for _, name := range p.providers {
+		if _, err := admin.Put(t.Context(), name, p.policy, coordinator.AnyRevision); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for range p.size {
 		w.join()
@@ -113,11 +130,19 @@ func play(t *testing.T, p *plan, keep bool) *world {
 	w.at(0, w.noise)
 	w.at(0, w.expire)
 	for _, e := range p.events {
+		w.until(min(e.at, p.outage))
+		if e.at > p.outage && w.server.outage == 0 {
+			w.outages()
+		}
 		w.until(e.at)
 		w.happen(e)
 	}
-	w.until(p.healed)
-	w.heal()
+	w.until(min(p.healed, p.outage))
+	if p.kind == hold {
+		w.outages()
+	} else {
+		w.heal()
+	}
 	w.until(p.end)
 	w.settles()
 	for _, i := range w.all() {
@@ -136,16 +161,22 @@ func play(t *testing.T, p *plan, keep bool) *world {
 	return w
 }
 
-// settles checks that every instance that lives is active, long after the last fault.
+// settles checks that every instance that lives is active, long after the last fault, and
+// that no limiter has noticed that it issued too much.
 func (w *world) settles() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, i := range w.instances {
-		if w.settled > w.end || i.crashed || i.leaving {
-			continue
-		}
-		if st := i.limiter.Status(); st.State != quota.StateActive {
-			w.late = append(w.late, fmt.Sprintf("%s is %s: %s", i.name, st.State, st.Problem))
+	for _, i := range w.all() {
+		for n, l := range i.limiters() {
+			st := l.Status()
+			if st.OverIssued > 0 {
+				w.complain("%s: %d permits over its share", i.name, st.OverIssued)
+			}
+			v := &w.fleets[n].newest().view
+			if w.settled > w.end || w.kind == hold || w.kind == calm || w.forged || w.fleets[n].heldBack(w.end, w.end) || i.gone() || v.Policy == nil || v.Policy.Mode == quota.ModePause || len(v.Policy.Requires) > 0 || v.Policy.LimitsAt(epoch+w.now()) == nil {
+				continue
+			}
+			if st.State != quota.StateActive {
+				w.complain("%s is %s: %s", i.name, st.State, st.Problem)
+			}
 		}
 	}
 }
@@ -164,18 +195,18 @@ func (w *world) noise() {
 	if w.over() {
 		return
 	}
-	w.mu.Lock()
-	next := w.now() + 1 + w.r2().Int64N(240*ms)
-	w.mu.Unlock()
+	next := w.now() + 1 + w.aside("noise").Int64N(240*ms)
 	if w.server.writable() {
 		_, _ = w.server.serve(putOf("others", "write too"))
 	}
 	w.at(next, w.noise)
 }
 
-// r2 is for what happens aside of the history's goroutine; guarded by mu.
-func (w *world) r2() *rand.Rand {
-	return rand.New(rand.NewPCG(w.seed, uint64(w.now())))
+// aside draws what happens now: it depends on the seed, the instant and the name only.
+func (w *world) aside(name string) *rand.Rand {
+	h := fnv.New64a()
+	_, _ = h.Write(strconv.AppendInt([]byte(name), w.now(), 10))
+	return rand.New(rand.NewPCG(w.seed, h.Sum64()))
 }
 
 // expire ends leases, as often as etcd looks.
@@ -190,7 +221,7 @@ func (w *world) expire() {
 func (w *world) all() []*instance {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return append([]*instance(nil), w.instances...)
+	return slices.Clone(w.instances)
 }
 
 // heal ends all faults.
@@ -199,10 +230,25 @@ func (w *world) heal() {
 	w.server.leaderless, w.server.frozen = 0, 0
 	w.server.mu.Unlock()
 	w.mu.Lock()
-	links := append([]*link(nil), w.links...)
+	links := slices.Clone(w.links)
 	w.mu.Unlock()
 	for _, l := range links {
 		l.heal()
+	}
+}
+
+// outages ends etcd for good: nothing comes through any more.
+func (w *world) outages() {
+	w.server.mu.Lock()
+	w.server.outage = w.now()
+	w.server.mu.Unlock()
+	for _, f := range w.fleets {
+		f.outages()
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, l := range w.links {
+		l.kill()
 	}
 }
 
@@ -211,13 +257,23 @@ func (w *world) operate(do func(ctx context.Context)) {
 	w.wg.Go(func() { do(context.Background()) })
 }
 
-// setPolicy changes the policy.
-func (w *world) setPolicy(edit func(p *quota.Policy)) {
+// setPolicy changes a policy.
+func (w *world) setPolicy(f *fleet, edit func(p quota.Policy) *quota.Policy) {
 	w.operate(func(ctx context.Context) {
-		_, _ = w.admin.Update(ctx, []string{provider}, func(old []coordinator.Stored) ([]*quota.Policy, error) {
+		_, _ = w.admin.Update(ctx, []string{f.provider}, func(old []coordinator.Stored) ([]*quota.Policy, error) {
 			p := old[0].Policy
-			edit(&p)
-			return []*quota.Policy{&p}, nil
+			if len(p.Limits) == 0 {
+				p = w.policy
+			}
+			return []*quota.Policy{edit(p)}, nil
 		})
 	})
+}
+
+// deletePolicy deletes a policy.
+func (w *world) deletePolicy(f *fleet) {
+	w.mu.Lock()
+	f.unset = true
+	w.mu.Unlock()
+	w.operate(func(ctx context.Context) { _, _ = w.admin.Delete(ctx, f.provider, "no more", coordinator.AnyRevision) })
 }
