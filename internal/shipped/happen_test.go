@@ -266,7 +266,7 @@ func (f *fleet) holdBack(s span) {
 func (f *fleet) pushBack(r *rand.Rand) {
 	f.holdBack(span{f.world.now(), f.world.now() + 30_000*ms})
 	part := 1 + r.IntN(4)
-	for _, i := range f.world.all() {
+	for _, i := range f.all() {
 		d, at := time.Duration(20*ms+r.Int64N(600*ms)), f.world.now()+r.Int64N(300*ms)
 		switch r.IntN(6) {
 		case 0:
@@ -275,7 +275,7 @@ func (f *fleet) pushBack(r *rand.Rand) {
 			d = 0
 		}
 		if r.IntN(4) < part {
-			f.world.at(at, func() { i.pushBack(f, d) })
+			f.at(at, func() { i.pushBack(f, d) })
 		}
 	}
 }

@@ -31,7 +31,7 @@ var stranger = ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
 func (f *fleet) forgeAgain(r *rand.Rand) {
 	if r.IntN(2) == 0 {
 		for range 4 {
-			f.world.at(f.world.now()+1+r.Int64N(200*ms), f.forgeLoans)
+			f.at(f.world.now()+1+r.Int64N(200*ms), f.forgeLoans)
 		}
 	}
 	n, gap := 1, int64(1)
@@ -41,7 +41,7 @@ func (f *fleet) forgeAgain(r *rand.Rand) {
 	only, at := r.IntN(8), f.world.now()
 	for range n {
 		own := rand.New(rand.NewPCG(r.Uint64(), 3))
-		f.world.at(at, func() { f.forge(own, only) })
+		f.at(at, func() { f.forge(own, only) })
 		at += 1 + r.Int64N(gap)
 	}
 }
@@ -181,7 +181,7 @@ func (f *fleet) forgeInstance(r *rand.Rand) {
 	}
 	f.write(key, encoded(protocol.Incarnation(i)))
 	if r.IntN(2) == 0 {
-		f.world.at(f.world.now()+r.Int64N(int64(f.policy.Settle)), func() { f.write(key, nil) })
+		f.at(f.world.now()+r.Int64N(int64(f.policy.Settle)), func() { f.write(key, nil) })
 	}
 }
 
