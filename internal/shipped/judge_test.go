@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
@@ -237,14 +238,14 @@ func (f *fleet) against(s int, win quota.Window, b *book, part []int64, sum int6
 
 // exceeds compares each incarnation with the larger of its shares by two states.
 func (f *fleet) exceeds(s, other int, win quota.Window, b *book, part []int64) *violation {
-	if s < 0 || f.kind == timing { // there the sum alone is judged, as yet
+	if s < 0 {
 		return nil
 	}
 	_, shares, _ := share.Of(&f.line[s].view, win)
 	_, others, _ := share.Of(&f.line[other].view, win)
 	for i, n := range part {
 		bound := max(shares[b.ids[i]], others[b.ids[i]])
-		if n += f.lentBy(b.ids[i], win); n > bound && b.ids[i] != "" {
+		if n += f.lentBy(b.ids[i], win); n > bound && b.ids[i] != "" && n > bound+f.inherited(b.ids[i], win, b, part) {
 			return &violation{window: win, issued: n, bound: bound, who: b.ids[i]}
 		}
 	}
@@ -260,6 +261,24 @@ func (f *fleet) lentBy(id string, win quota.Window) (n int64) {
 			n += l.Permits
 		case l.guest == id:
 			n -= l.Permits
+		}
+	}
+	return n
+}
+
+// inherited returns what other incarnations of an instance were lent of a window and did
+// not issue: a process that registers anew goes on with it.
+func (f *fleet) inherited(id string, win quota.Window, b *book, part []int64) (n int64) {
+	name, _, _ := strings.Cut(id, ".")
+	another := func(other string) bool { return other != id && strings.HasPrefix(other, name+".") }
+	for _, l := range f.loans {
+		if another(l.guest) && slices.Contains(l.Windows, win) {
+			n += l.Permits
+		}
+	}
+	for i, other := range b.ids {
+		if another(other) {
+			n -= part[i]
 		}
 	}
 	return n
