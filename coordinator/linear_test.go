@@ -57,7 +57,7 @@ const (
 )
 
 // step is the model: it reports whether the operation can be the next in the state, and
-// what comes of it. known are the revisions that anybody has told, by provider.
+// the state after it. known are the revisions that anybody has told, by provider.
 func (o *operation) step(s policies, known [2]map[int64]string) (bool, policies) {
 	based := true
 	for i, p := range o.on {

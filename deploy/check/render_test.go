@@ -206,7 +206,7 @@ func checkPod(t *testing.T, owner string, pod *core.PodSpec, all *objects) {
 	}
 }
 
-// What cannot work is refused, by a message that names the value.
+// Values that cannot work are refused, by a message that names them.
 func TestWrongValuesAreRefused(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ set, want string }{

@@ -149,7 +149,7 @@ type caller struct {
 	l *consumer.Limiter
 	r *rand.Rand
 
-	burst *[]func() // of a process that goes on: what is to be noted at its end
+	burst *[]func() // of a process that goes on: notes to be made at its end
 }
 
 // pause returns how long the caller pauses, and whether it goes on.
@@ -371,7 +371,7 @@ func (i *instance) stand(d int64) {
 }
 
 // sleep suspends the machine: the process stands still, and so does its monotonic clock.
-// What is shorter than the clock's threshold goes unseen, which only a clock error above
+// A sleep shorter than the clock's threshold goes unseen, which only a clock error above
 // that allows for.
 func (i *instance) sleep(d int64) {
 	if w := i.w; !w.followsLeads() && w.kind != measured {

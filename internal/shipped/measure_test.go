@@ -70,8 +70,8 @@ func (i *instance) askTime(launched bool) {
 	i.w.at(i.reader.until(at), func() { i.askTime(launched) })
 }
 
-// query asks one server, under the lock. What is lost is given up after a while; the way back may take
-// longer than the way there.
+// query asks one server, under the lock. A lost question is given up after a while; the way
+// back may take longer than the way there.
 func (i *instance) query(q ntp.Question) {
 	w := i.w
 	r := w.aside(i.name + " asks " + string(rune('a'+q.Server)))

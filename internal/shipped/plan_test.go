@@ -53,8 +53,8 @@ const (
 	// hold has that outage rule and, at the end, an outage of all of etcd that does not
 	// end. The sum stays exact.
 	hold kind = "hold"
-	// split has the outage rule hold, and some instances are cut off. What is issued with
-	// a recent proof is exact.
+	// split has the outage rule hold, and some instances are cut off. The permits issued
+	// with a recent proof are exact.
 	split kind = "split"
 	// switches is faults with changes of the outage rule.
 	switches kind = "switches"

@@ -130,7 +130,7 @@ func TestTheWriterFails(t *testing.T) {
 	}
 }
 
-// What is torn at any byte is a whole trace with less in it, or has no whole line.
+// A trace that is torn at any byte is a whole one with less in it, or has no whole line.
 func TestATornTrace(t *testing.T) {
 	t.Parallel()
 	text := two(t, 2, func(_ int, p *tape, at int64) { p.plan(at, 50, at/(100*ms)) })[0].text()

@@ -28,7 +28,8 @@ type request struct {
 	maxWait  time.Duration
 }
 
-// parseRequest reads a body. Errors are for the caller, who can mend what they name.
+// parseRequest reads a body. Its errors name the wrong value and its bounds, for the
+// caller.
 func parseRequest(body []byte) (request, error) {
 	raw := struct {
 		Provider string   `json:"provider"`
