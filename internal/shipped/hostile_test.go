@@ -98,7 +98,7 @@ func rubbish(r *rand.Rand) []byte { return fmt.Appendf(nil, "rubbish %d", r.Uint
 
 // ids are the incarnations whose keys are there.
 func (f *fleet) ids() (all []string) {
-	for _, i := range f.newest().view.Instances {
+	for _, i := range f.newest().Instances {
 		all = append(all, i.ID)
 	}
 	slices.Sort(all)
@@ -188,7 +188,7 @@ func (f *fleet) forgeInstance(r *rand.Rand) {
 // forgeKey writes an instance's key: an end without a seal, or with a stranger's; another
 // weight; or a beginning.
 func (f *fleet) forgeKey(who int, what int64) {
-	all := slices.Clone(f.newest().view.Instances)
+	all := slices.Clone(f.newest().Instances)
 	if len(all) == 0 || !f.server.writable() {
 		return
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/share"
+	"github.com/quotient-limiter/quotient/internal/trace"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -97,7 +98,7 @@ func (f *fleet) judgeAll() (wrong []*violation) {
 // policies are all that there were.
 func (f *fleet) policies(do func(p *quota.Policy)) {
 	for i := range f.line {
-		if p := f.line[i].view.Policy; p != nil {
+		if p := f.line[i].Policy; p != nil {
 			do(p)
 		}
 	}
@@ -138,7 +139,7 @@ func (f *fleet) knewAll() bool {
 	spare := int64(f.policy.Settle - quota.MinSettleFor(f.policy.Freshness, f.policy.ClockError, f.drift()))
 	n := f.newestAt(f.outage - spare)
 	for _, i := range f.instances() {
-		if k := slices.Index(f.providers, f.provider); n >= 0 && k < len(i.knew) && i.knew[k] < f.line[n].view.Revision && !i.crashed {
+		if k := slices.Index(f.providers, f.provider); n >= 0 && k < len(i.knew) && i.knew[k] < f.line[n].Revision && !i.crashed {
 			return false
 		}
 	}
@@ -174,7 +175,7 @@ func (f *fleet) judgeWindow(win quota.Window, b *book, part []int64, sum int64) 
 	}
 	from, to := f.decisive(start, start, freshness, settle-int64(win.Length)/protocol.DriftBound)
 	for s := from; s <= to; s++ {
-		if s >= 0 && f.line[s].lost {
+		if s >= 0 && f.line[s].Lost {
 			continue // some went by what a restore took back, and others never saw it
 		}
 		if v := f.against(s, win, b, part, sum); v != nil {
@@ -241,8 +242,8 @@ func (f *fleet) exceeds(s, other int, win quota.Window, b *book, part []int64) *
 	if s < 0 {
 		return nil
 	}
-	_, shares, _ := share.Of(&f.line[s].view, win)
-	_, others, _ := share.Of(&f.line[other].view, win)
+	_, shares, _ := share.Of(&f.line[s].View, win)
+	_, others, _ := share.Of(&f.line[other].View, win)
 	for i, n := range part {
 		bound := max(shares[b.ids[i]], others[b.ids[i]])
 		if n += f.lentBy(b.ids[i], win); n > bound && b.ids[i] != "" && n > bound+f.inherited(b.ids[i], win, b, part) {
@@ -297,95 +298,26 @@ func (f *fleet) stranded(win quota.Window, b *book, part []int64) (n int64) {
 	return n
 }
 
-// run returns the end of the run of states from s on of which none takes a permit of the
-// window from anybody, as far as they were committed before the window ended on the last
-// clock: on the line that a restore took back, and on the one after it.
+// run returns the end of the run of states from s on, as far as they were committed before
+// the window ended on the last clock.
 func (f *fleet) run(s int, win quota.Window) (end, other int) {
+	if s < 0 {
+		return s, s
+	}
 	last := f.newestAt(win.End() - epoch + f.e)
-	end, other = s, s
-	for n := s + 1; n <= last && f.takesNothing(end, n, win); n++ {
-		end = n
-	}
-	for n := s + 1; n <= last; n++ {
-		if f.line[n].lost {
-			continue
-		}
-		if !f.takesNothing(other, n, win) {
-			break
-		}
-		other = n
-	}
-	return end, other
-}
-
-// takesNothing reports whether everybody has at least as much of a window by state v as
-// by state u, or has promised to issue nothing of it; under a limit and by the same
-// settle time.
-func (f *fleet) takesNothing(a, b int, win quota.Window) bool {
-	if a < 0 {
-		return false
-	}
-	u, v := &f.line[a].view, &f.line[b].view
-	if u.Policy == nil || v.Policy == nil || u.Policy.Settle != v.Policy.Settle {
-		return false
-	}
-	if _, limited, inForce := protocol.PermitsFor(v.Policy, win); u.Policy != v.Policy && (!limited || !inForce) {
-		return false
-	}
-	_, before, _ := share.Of(u, win)
-	_, now, _ := share.Of(v, win)
-	for id, n := range before {
-		if now[id] < n && !sealedEnd(v, id, win) {
-			return false
-		}
-	}
-	return true
-}
-
-// sealedEnd reports whether an instance has said itself that it issues nothing of a
-// window.
-func sealedEnd(v *protocol.View, id string, win quota.Window) bool {
-	return slices.ContainsFunc(v.Instances, func(i quota.Instance) bool {
-		return i.ID == id && protocol.Sealed(&i) && i.Until.UnixNano() <= win.Start()
-	})
+	return f.line.Run(s, win, func(n int) bool { return n <= last })
 }
 
 // unlimited is the total of a window that no limit binds.
-const unlimited = int64(math.MaxInt64)
+const unlimited = trace.Unlimited
 
-// total is a state's total for a window: unlimited if it has no limit of that length in
-// force, since then other lengths alone decide.
+// total is a state's total for a window; before the first nobody had anything.
 func (f *fleet) total(s int, win quota.Window) int64 {
-	v := &f.line[max(s, 0)].view
-	p := v.Policy
-	if p == nil {
-		return unlimited
-	}
-	permits, limited, inForce := protocol.PermitsFor(p, win)
-	switch {
-	case !inForce && p.From.UnixNano() < win.End() &&
-		slices.ContainsFunc(p.LimitsAt(p.From.UnixNano()), func(l quota.Limit) bool { return l.Window == win.Length }):
-		return 0 // it comes into force within the window, and gives nothing of it
-	case !inForce || !limited:
-		return unlimited
-	case s < 0 || p.Mode == quota.ModePause || len(p.Requires) > 0:
+	total := f.line.Total(max(s, 0), win)
+	if s < 0 && total != unlimited {
 		return 0
 	}
-	return paced(v, win, permits)
-}
-
-// paced is the total of a window by a view whose policy has this limit for it. The judge
-// works it out by itself.
-func paced(v *protocol.View, win quota.Window, limit int64) int64 {
-	if v.Policy.Adaptive.Floor == 0 || v.Pace == nil {
-		return limit
-	}
-	for _, l := range v.Pace.Limits {
-		if l.Window == win.Length && l.Permits < limit {
-			return max(l.Permits, (limit*v.Policy.Adaptive.Floor+99)/100)
-		}
-	}
-	return limit
+	return total
 }
 
 // allGuarded reports whether every policy's guard covers the clock error.
@@ -437,7 +369,7 @@ func (f *fleet) promised(win quota.Window) int64 {
 		return 0
 	}
 	total := f.total(n, win)
-	if p := f.line[n].view.Policy; total == unlimited || p.Shape != quota.ShapeFixed || p.Pacing == quota.PacingEven || p.Share == quota.ShareDemand || len(p.LimitsAt(win.Start())) != 1 { // of two limits neither may be used up
+	if p := f.line[n].Policy; total == unlimited || p.Shape != quota.ShapeFixed || p.Pacing == quota.PacingEven || p.Share == quota.ShareDemand || len(p.LimitsAt(win.Start())) != 1 { // of two limits neither may be used up
 		return 0
 	}
 	return total
@@ -447,7 +379,7 @@ func (f *fleet) promised(win quota.Window) int64 {
 func (f *fleet) moved(n int, win quota.Window) bool {
 	from, to := f.newestAt(win.Start()-epoch-int64(f.policy.Settle)-500*ms), f.newestAt(win.End()-epoch+f.e)
 	for s := max(from, 0); s <= to; s++ {
-		if f.line[s].view.Pace != f.line[max(from, 0)].view.Pace {
+		if f.line[s].Pace != f.line[max(from, 0)].Pace {
 			return true
 		}
 	}
@@ -516,8 +448,8 @@ func (f *fleet) windowOf(g *grant, l time.Duration) (win quota.Window, binds boo
 // isHeld reports whether permits were issued without a recent proof, as the rule hold has
 // it.
 func (f *fleet) isHeld(g *grant) bool {
-	return g.stale && slices.ContainsFunc(f.line, func(s state) bool {
-		return s.view.PolicyRevision == g.policy && s.view.Policy != nil && s.view.Policy.Outage == quota.OutageHold
+	return g.stale && slices.ContainsFunc(f.line, func(s trace.View) bool {
+		return s.PolicyRevision == g.policy && s.Policy != nil && s.Policy.Outage == quota.OutageHold
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/share"
+	"github.com/quotient-limiter/quotient/internal/trace"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -19,12 +20,12 @@ func (f *fleet) shapedBy(s int, shape quota.Shape) bool {
 	if s < 0 {
 		return false
 	}
-	p := f.line[s].view.Policy
+	p := f.line[s].Policy
 	return p != nil && p.Shape == shape
 }
 
 func (f *fleet) judgeSpans() *violation {
-	if !slices.ContainsFunc(f.line, func(s state) bool { return s.view.Policy != nil && protocol.Shaped(s.view.Policy) }) {
+	if !slices.ContainsFunc(f.line, func(s trace.View) bool { return s.Policy != nil && protocol.Shaped(s.Policy) }) {
 		return nil
 	}
 	var grants []*grant
@@ -60,7 +61,7 @@ func (f *fleet) around(l time.Duration, a int64) (from, to int, win quota.Window
 	}
 	from, to = f.decisive(start, a+f.e, freshness, settle-3*int64(l)/protocol.DriftBound)
 	for s := max(0, from); s <= to; s++ {
-		if f.line[s].lost {
+		if f.line[s].Lost {
 			return 0, 0, win, false // some went by what a restore took back
 		}
 	}
@@ -76,7 +77,7 @@ func (f *fleet) oneBinds() bool { return f.kind == timing || f.kind == hold }
 func (f *fleet) transit(from, to int) int64 {
 	least := int64(mostTransit)
 	for s := max(0, from); s <= to; s++ {
-		if p := f.line[s].view.Policy; p != nil {
+		if p := f.line[s].Policy; p != nil {
 			least = min(least, int64(p.Guard))
 		}
 	}
@@ -136,7 +137,7 @@ func (f *fleet) slidingAgainst(s int, win quota.Window, a, sum int64, part map[s
 	if sum > total {
 		return &violation{window: win, from: a, issued: sum, bound: total}
 	}
-	_, shares, _ := share.Of(&f.line[s].view, win)
+	_, shares, _ := share.Of(&f.line[s].View, win)
 	for id, n := range part {
 		if n > shares[id] && id != "" {
 			return &violation{window: win, from: a, issued: n, bound: shares[id], who: id}
@@ -189,7 +190,7 @@ func (f *fleet) judgeBucket(l time.Duration, grants []*grant) *violation {
 
 // burstOf is what the instances of a state may issue at once, together.
 func (f *fleet) burstOf(s int, win quota.Window) (sum int64) {
-	v := &f.line[s].view
+	v := &f.line[s].View
 	total, shares, _ := share.Of(v, win)
 	for _, n := range shares {
 		if n > 0 {

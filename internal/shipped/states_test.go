@@ -11,6 +11,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/keys"
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/trace"
 	"github.com/quotient-limiter/quotient/internal/view"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -60,7 +61,7 @@ type states struct {
 	mu       sync.Mutex
 	tracker  view.Tracker
 	revision int64
-	line     []state
+	line     trace.Views
 	loans    []loan
 	backoffs int              // how often the back-off was written
 	sealed   []quota.Instance // ends that somebody has promised
@@ -70,13 +71,6 @@ type states struct {
 type loan struct {
 	host, guest string
 	protocol.Loan
-}
-
-// state is the provider's view from a true time on.
-type state struct {
-	at   int64
-	view protocol.View
-	lost bool // a restore took it back
 }
 
 func newStates(now func() int64, s *store, provider string) *states {
@@ -100,9 +94,9 @@ func (x *states) list() {
 func (x *states) add(v protocol.View) {
 	at := x.now()
 	if n := len(x.line); n > 0 {
-		at = max(at, x.line[n-1].at+1)
+		at = max(at, x.line[n-1].By+1)
 	}
-	x.line = append(x.line, state{at: at, view: v})
+	x.line = append(x.line, trace.View{View: v, After: at - 1, By: at})
 }
 
 // commit notes what was committed, under the server's lock.
@@ -126,7 +120,7 @@ func (x *states) commit() {
 				x.sealed = append(x.sealed, i)
 			}
 		}
-		x.add(after(x.line[len(x.line)-1].view, c))
+		x.add(after(x.line[len(x.line)-1].View, c))
 	}
 }
 
@@ -147,8 +141,8 @@ func (x *states) restored() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for i := range x.line {
-		if x.line[i].view.Revision > x.store.revision {
-			x.line[i].lost = true
+		if x.line[i].Revision > x.store.revision {
+			x.line[i].Lost = true
 		}
 	}
 	x.list()
@@ -156,8 +150,8 @@ func (x *states) restored() {
 
 // newestAt returns the number of the newest state by true time t, -1 before the first.
 func (x *states) newestAt(t int64) int {
-	n, _ := slices.BinarySearchFunc(x.line, t, func(s state, t int64) int {
-		if s.at <= t {
+	n, _ := slices.BinarySearchFunc(x.line, t, func(s trace.View, t int64) int {
+		if s.By <= t {
 			return -1
 		}
 		return 1
@@ -166,7 +160,7 @@ func (x *states) newestAt(t int64) int {
 }
 
 // newest is the present state.
-func (x *states) newest() *state {
+func (x *states) newest() *trace.View {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return &x.line[len(x.line)-1]

@@ -170,7 +170,7 @@ func (w *world) settles() {
 			if st.OverIssued > 0 {
 				w.complain("%s: %d permits over its share", i.name, st.OverIssued)
 			}
-			v := &w.fleets[n].newest().view
+			v := &w.fleets[n].newest().View
 			if w.settled > w.end || w.kind == hold || w.kind == calm || w.forged || w.fleets[n].heldBack(w.end, w.end) || i.gone() || v.Policy == nil || v.Policy.Mode == quota.ModePause || len(v.Policy.Requires) > 0 || v.Policy.LimitsAt(epoch+w.now()) == nil {
 				continue
 			}
