@@ -41,7 +41,11 @@ func startFleet(b *testing.B, n int, permits int64) (*etcdtest.Cluster, []*consu
 	until(func() bool {
 		sum := int64(0)
 		for _, l := range fleet {
-			sum += l.Status().Shortest().Share
+			share := l.Status().Shortest().Share
+			if share == 0 { // the others have it all until its own first window
+				return false
+			}
+			sum += share
 		}
 		return sum == permits
 	})
