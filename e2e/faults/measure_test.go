@@ -5,6 +5,7 @@ package faults
 import (
 	"fmt"
 	"math"
+	"strings"
 	"time"
 )
 
@@ -103,7 +104,7 @@ func (m *result) line() string {
 	} else if m.recovered < 0 {
 		recovered = "never"
 	}
-	verdict := m.promise + ": held"
+	verdict := strings.TrimPrefix(m.promise+": held", "never over: ")
 	if len(m.failed)+len(m.slow) > 0 {
 		verdict = m.promise + ": BROKEN"
 	}
