@@ -17,7 +17,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/buildinfo"
 )
 
-// service is a way in for the host's processes.
+// service is a way in.
 type service interface {
 	// Register adds its flags.
 	Register(set *pflag.FlagSet)
@@ -37,7 +37,7 @@ type Server interface {
 }
 
 // services are all ways in.
-func services() []service { return []service{&apiService{}, &envoyService{}} }
+func services() []service { return []service{&apiService{}, &envoyService{}, &metricsService{}} }
 
 const (
 	// lookupTime bounds one question to etcd whether a provider exists.

@@ -136,7 +136,7 @@ func (f TCP) Check(address string) error {
 // ListenTCP adds a listener on a loopback address. Clients show a certificate that an
 // authority in the file ClientCA has signed; those with the same subject are one client.
 func (s *Server) ListenTCP(address string, files TCP) error {
-	config, err := listen.Files(files).TLS()
+	config, err := (*listen.Files)(&files).TLS()
 	if err != nil {
 		return fmt.Errorf("--listen: %w", err)
 	}

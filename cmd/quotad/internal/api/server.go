@@ -18,8 +18,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/quotient-limiter/quotient/cmd/quotad/internal/host"
@@ -99,8 +97,7 @@ type handler struct {
 }
 
 func (s *handler) routes() http.Handler {
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(s.host.Collector(), metrics{s.clients})
+	s.host.Registry().MustRegister(metrics{s.clients})
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/acquire", s.acquire)
 	mux.HandleFunc("POST /v1/leases", s.lease)
@@ -109,7 +106,7 @@ func (s *handler) routes() http.Handler {
 	mux.HandleFunc("GET /v1/providers/{provider...}", s.show)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, struct{}{}) })
 	mux.HandleFunc("GET /readyz", s.ready)
-	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4}))
+	mux.Handle("GET /metrics", s.host.Metrics())
 	return mux
 }
 

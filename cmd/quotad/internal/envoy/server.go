@@ -50,9 +50,7 @@ func (f *Flags) Register(set *pflag.FlagSet) {
 	set.StringVar(&f.address, "envoy", "", "`address` of Envoy's rate limit services: the path of a Unix socket, or host:port")
 	set.StringVar(&f.group, "envoy-group", "", "`group` that may use the socket of --envoy; default: the group of this process")
 	set.StringVar(&f.rules, "envoy-rules", "", "YAML `file` that maps Envoy's descriptors and buckets to providers")
-	set.StringVar(&f.files.Cert, "envoy-tls-cert", "", "certificate `file` of --envoy host:port; needed for other hosts than loopback")
-	set.StringVar(&f.files.Key, "envoy-tls-key", "", "key `file` of --envoy-tls-cert")
-	set.StringVar(&f.files.ClientCA, "envoy-tls-client-ca", "", "`file` of the authorities that sign the Envoys' certificates")
+	f.files.Register(set, "envoy", "Envoys")
 }
 
 // unix reports whether the address is a path.
@@ -60,24 +58,22 @@ func (f *Flags) unix() bool { return filepath.IsAbs(f.address) }
 
 // Check returns what is wrong with the flags, or with the files that they name.
 func (f *Flags) Check() (err error) {
-	secure := f.files != listen.Files{}
 	switch {
 	case *f == Flags{}:
 		return nil
 	case f.address == "" || f.rules == "":
 		return errors.New("--envoy and --envoy-rules: one needs the other")
-	case secure && (f.files.Cert == "" || f.files.Key == "" || f.files.ClientCA == "" || f.unix()):
-		return errors.New("--envoy-tls-cert, --envoy-tls-key and --envoy-tls-client-ca: all or none, and none with a Unix socket")
+	case f.files != listen.Files{} && f.unix():
+		return errors.New("--envoy-tls-cert, --envoy-tls-key and --envoy-tls-client-ca: none with a Unix socket")
 	case f.group != "" && !f.unix():
 		return errors.New("--envoy-group: only a Unix socket has a group")
 	}
 	if !f.unix() {
-		name, _, err := net.SplitHostPort(f.address)
-		if err != nil {
+		if _, _, err := net.SplitHostPort(f.address); err != nil {
 			return fmt.Errorf("--envoy %q: must be an absolute path or host:port", f.address)
 		}
-		if ip := net.ParseIP(name); !secure && name != "localhost" && (ip == nil || !ip.IsLoopback()) {
-			return fmt.Errorf("--envoy %s: without TLS only a Unix socket or a loopback address is allowed; add --envoy-tls-cert, --envoy-tls-key and --envoy-tls-client-ca", f.address)
+		if err := f.files.Check("envoy", f.address); err != nil {
+			return err
 		}
 	}
 	if f.mapping, err = load(f.rules); err != nil {

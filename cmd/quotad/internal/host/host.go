@@ -9,11 +9,13 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/http"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/consumer/prommetrics"
@@ -52,10 +54,11 @@ type Options struct {
 
 // Host has the limiters of a host. Its methods are safe for concurrent use.
 type Host struct {
-	source  consumer.Source
-	metrics *prommetrics.Metrics
-	o       Options
-	lookups lookups
+	source   consumer.Source
+	metrics  *prommetrics.Metrics
+	registry *prometheus.Registry
+	o        Options
+	lookups  lookups
 
 	mu       sync.Mutex
 	open     map[string]*provider
@@ -75,7 +78,8 @@ type provider struct {
 // New returns a host whose limiters have the source, and opens the providers to keep. The
 // caller closes the host, and then the source.
 func New(ctx context.Context, source consumer.Source, o Options) (*Host, error) {
-	h := &Host{source: source, metrics: prommetrics.New(), o: o, open: map[string]*provider{}}
+	h := &Host{source: source, metrics: prommetrics.New(), registry: prometheus.NewRegistry(), o: o, open: map[string]*provider{}}
+	h.registry.MustRegister(h.metrics)
 	h.lookups = newLookups(o.Known)
 	if len(o.Keep) > o.Max {
 		return nil, fmt.Errorf("%w: %d are to be open, at most %d can be", ErrFull, len(o.Keep), o.Max)
@@ -266,8 +270,14 @@ func (h *Host) Ready() error {
 // Clock returns the clock by which permits are issued.
 func (h *Host) Clock() *clock.Clock { return h.source.Clock() }
 
-// Collector returns the metrics of the open providers, of package prommetrics.
-func (h *Host) Collector() prometheus.Collector { return h.metrics }
+// Registry has the metrics of the open providers, of package prommetrics. The ways in add
+// their own.
+func (h *Host) Registry() *prometheus.Registry { return h.registry }
+
+// Metrics serves what Registry has.
+func (h *Host) Metrics() http.Handler {
+	return promhttp.HandlerFor(h.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
+}
 
 // Close closes all limiters: callers that wait get consumer.ErrClosed, later ones
 // ErrClosed. It returns the first error. A second Close returns nil.

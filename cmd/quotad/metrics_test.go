@@ -1,0 +1,73 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quotient-limiter/quotient/cmd/quotad/internal/host"
+	"github.com/quotient-limiter/quotient/cmd/quotad/internal/listen"
+	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/internal/certs"
+	"github.com/quotient-limiter/quotient/internal/etcdtest"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// Scrapers with a certificate get the metrics, and others nothing.
+func TestMetrics(t *testing.T) {
+	t.Parallel()
+	authority, err := etcdtest.NewAuthority(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, key, err := authority.Issue("server", "localhost")
+	if err != nil {
+		t.Fatal(err)
+	}
+	policy := quota.Policy{Limits: []quota.Limit{{Permits: 100, Window: time.Second}}}
+	log := slog.New(slog.DiscardHandler)
+	h, err := host.New(t.Context(), consumer.Fixed(policy), host.Options{Keep: []string{"p"}, Max: 1, Idle: time.Hour, Log: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &metricsService{"127.0.0.1:0", listen.Files{Cert: cert, Key: key, ClientCA: authority.File}}
+	server, err := s.Listen(h, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve() }()
+	t.Cleanup(func() {
+		if err := errors.Join(server.Shutdown(context.Background()), <-served, h.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	address := server.(*metricsServer).listener.Addr().String()
+	for _, c := range []struct {
+		cert, key, path string
+		want            int // status; 0: no answer
+	}{{"", "", "/metrics", 0}, {cert, key, "/metrics", http.StatusOK}, {cert, key, "/v1/providers", http.StatusNotFound}} {
+		config, err := certs.Client(authority.File, c.cert, c.key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		client := &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}}
+		r, err := client.Get("https://" + address + c.path)
+		if (err != nil) != (c.want == 0) {
+			t.Fatalf("%+v: %v", c, err)
+		}
+		if err != nil {
+			continue
+		}
+		text, err := io.ReadAll(r.Body)
+		_ = r.Body.Close()
+		if err != nil || r.StatusCode != c.want || strings.Contains(string(text), `quotient_share_permits{provider="p",window="1s"} 100`) != (c.want == http.StatusOK) {
+			t.Errorf("%+v: %s, %v: %s", c, r.Status, err, text)
+		}
+	}
+}
