@@ -23,7 +23,7 @@ const maxConnections = 100_000
 
 func (s *apiService) Register(set *pflag.FlagSet) {
 	set.StringVar(&s.socket, "socket", "/run/quotad/quotad.sock", "`path` of the Unix socket, of mode 0660; empty: none")
-	set.StringVar(&s.group, "group", "", "`group` that may use the socket; default: the group of this process")
+	set.StringVar(&s.group, "group", "", "`group` that may use the socket, a name or a number; default: the group of this process")
 	set.StringVar(&s.listen, "listen", "", "loopback `address` to serve with TLS too, such as 127.0.0.1:8787")
 	set.StringVar(&s.files.Cert, "tls-cert", "", "`file` of the certificate of --listen")
 	set.StringVar(&s.files.Key, "tls-key", "", "`file` of its key")

@@ -222,7 +222,7 @@ func TestSocketInUse(t *testing.T) {
 	if err := s.ListenUnix(file, ""); err == nil {
 		t.Error("a file was replaced")
 	}
-	if err := s.ListenUnix(stale+"2", "no such group"); err == nil || !strings.Contains(err.Error(), "unknown group") {
+	if err := s.ListenUnix(stale+"2", "no such group"); err == nil || !strings.Contains(err.Error(), `group "no such group" is neither the name of a group here nor a number below 4294967295`) {
 		t.Error(err)
 	}
 }

@@ -48,7 +48,7 @@ type Flags struct {
 // Register adds the flags.
 func (f *Flags) Register(set *pflag.FlagSet) {
 	set.StringVar(&f.address, "envoy", "", "`address` of Envoy's rate limit services: the path of a Unix socket, or host:port")
-	set.StringVar(&f.group, "envoy-group", "", "`group` that may use the socket of --envoy; default: the group of this process")
+	set.StringVar(&f.group, "envoy-group", "", "`group` that may use the socket of --envoy, as in --group; default: the group of this process")
 	set.StringVar(&f.rules, "envoy-rules", "", "YAML `file` that maps Envoy's descriptors and buckets to providers")
 	f.files.Register(set, "envoy", "Envoys")
 }

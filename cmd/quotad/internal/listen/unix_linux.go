@@ -3,6 +3,7 @@ package listen
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"os"
 	"os/user"
@@ -10,18 +11,12 @@ import (
 	"syscall"
 )
 
-// Unix returns a listener on a socket that its owner and the group may use; "" is the
-// process's own group. A socket that a dead process has left is replaced.
+// Unix returns a listener on a socket that its owner and the group may use, by its name or
+// number; "" is the process's own group. A socket that a dead process has left is replaced.
 func Unix(path, group string) (net.Listener, error) {
-	gid := -1
-	if group != "" {
-		g, err := user.LookupGroup(group)
-		if err != nil {
-			return nil, err
-		}
-		if gid, err = strconv.Atoi(g.Gid); err != nil {
-			return nil, err
-		}
+	gid, err := idOf(group)
+	if err != nil {
+		return nil, err
 	}
 	if c, err := net.Dial("unix", path); err == nil {
 		_ = c.Close()
@@ -47,4 +42,20 @@ func Unix(path, group string) (net.Listener, error) {
 		return nil, errors.Join(err, l.Close())
 	}
 	return l, nil
+}
+
+// idOf returns the number of a group; -1 for "".
+func idOf(group string) (int, error) {
+	if group == "" {
+		return -1, nil
+	}
+	id := group // a container has names for few groups
+	if g, err := user.LookupGroup(group); err == nil {
+		id = g.Gid
+	}
+	n, err := strconv.ParseUint(id, 10, 32)
+	if err != nil || n == math.MaxUint32 { // which chown takes for none
+		return 0, fmt.Errorf("group %q is neither the name of a group here nor a number below %d", group, uint32(math.MaxUint32))
+	}
+	return int(n), nil
 }
