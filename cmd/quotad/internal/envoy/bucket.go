@@ -90,9 +90,20 @@ func (m *member) charge(window time.Duration, more ...bucket) (n int64) {
 	return max(n, bucket{tokens, fill}.admits(window+spread))
 }
 
-// expire forgets the leases that have ended at an instant.
-func (m *member) expire(now time.Time) {
+// charges returns the permits that a window needs for what the members have.
+func charges(members []*member, window time.Duration) (n int64) {
+	for _, m := range members {
+		n += m.charge(window)
+	}
+	return n
+}
+
+// expire forgets the leases that have ended at an instant. It reports whether the newest
+// one has, and had admitted anything: it was not renewed.
+func (m *member) expire(now time.Time) bool {
+	before := m.newest()
 	m.leases = slices.DeleteFunc(m.leases, func(l lease) bool { return !now.Before(l.until) })
+	return before != bucket{} && len(m.leases) == 0
 }
 
 // assign notes that a bucket is sent now. Envoy goes on with the bucket that it has if that

@@ -29,6 +29,7 @@ const maxDescriptors = 32
 type limits struct {
 	rules    *mapping
 	limiters limiters
+	metrics  *metrics
 	log      *slog.Logger
 	seldom   rate.Sometimes // for what comes with every request
 }
@@ -43,7 +44,8 @@ type hit struct {
 // ShouldRateLimit implements RateLimitServiceServer. It takes the permits of all
 // descriptors that have a rule, or none. A request without a permit is answered
 // OVER_LIMIT, whatever the cause: Envoy lets requests pass if there is an error.
-func (s *limits) ShouldRateLimit(ctx context.Context, r *rlsv3.RateLimitRequest) (*rlsv3.RateLimitResponse, error) {
+func (s *limits) ShouldRateLimit(ctx context.Context, r *rlsv3.RateLimitRequest) (response *rlsv3.RateLimitResponse, err error) {
+	defer func() { s.metrics.answered(response, err) }()
 	hits, err := s.match(ctx, r)
 	if err != nil {
 		return nil, err

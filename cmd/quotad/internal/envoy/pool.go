@@ -57,7 +57,11 @@ type pool struct {
 	leaving bool
 	window  quota.Window // the newest
 	permits int64        // that were taken in it
+	short   bool         // assignments in force may admit more in it
 	problem string       // that was logged
+
+	// For metrics: windows that were short, and assignments that ended without a renewal.
+	shorts, expired int64
 }
 
 // enter adds a client; false if there are too many.
@@ -143,7 +147,7 @@ func (p *pool) tick(ctx context.Context) (next time.Duration, busy bool) {
 	p.note(err)
 	length = cmp.Or(length, time.Second)
 	if w := quota.WindowAt(length, at); w != p.window {
-		p.window, p.permits = w, 0
+		p.window, p.permits, p.short = w, 0, false
 	}
 	if p.leaving || err != nil {
 		p.permits, share = 0, 0
@@ -161,6 +165,10 @@ func (p *pool) tick(ctx context.Context) (next time.Duration, busy bool) {
 			}
 			p.permits += permit.N()
 		}
+	}
+	if !p.short && !p.leaving && charges(members, length) > p.permits {
+		p.short = true
+		p.shorts++
 	}
 	for i, b := range plan(members, p.permits, share, length, elapsed) {
 		c := p.clients[i]
@@ -183,7 +191,9 @@ func (p *pool) idle() bool {
 // gone. It returns the members.
 func (p *pool) expire(before time.Time) (members []*member) {
 	for _, c := range p.clients {
-		c.expire(before)
+		if c.expire(before) {
+			p.expired++
+		}
 		c.want = math.MaxInt64
 		if c.rate >= 0 {
 			c.want = int64(min(c.rate*p.window.Length.Seconds()*headroom, float64(quota.MaxPermits))) + 2
@@ -221,4 +231,17 @@ func shareOf(limiter *consumer.Limiter) (window time.Duration, share int64, err 
 		return window, 0, fmt.Errorf("the policy has %d limits, or another shape than fixed: Envoys can be assigned one limit of at most %v with shape fixed; use descriptors, which are answered call by call", len(st.Limits), quota.MaxWindow)
 	}
 	return window, use.Share, nil
+}
+
+// counts returns the assignments that admit requests, those that ended without a renewal,
+// and the windows that were short.
+func (p *pool) counts() (live, expired, shorts int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range p.clients {
+		if c.newest() != (bucket{}) {
+			live++
+		}
+	}
+	return live, p.expired, p.shorts
 }

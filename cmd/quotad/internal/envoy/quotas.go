@@ -23,18 +23,20 @@ const maxBuckets = 100
 
 // quotas is the service RateLimitQuotaService.
 type quotas struct {
-	ctx    context.Context // of the server: streams end with it
-	rules  *mapping
-	pools  map[string]*pool // by provider
-	log    *slog.Logger
-	seldom rate.Sometimes // for what strangers can cause
+	ctx     context.Context // of the server: streams end with it
+	rules   *mapping
+	pools   map[string]*pool // by provider
+	metrics *metrics
+	log     *slog.Logger
+	seldom  rate.Sometimes // for what strangers can cause
 }
 
 func newQuotas(ctx context.Context, rules *mapping, l limiters, log *slog.Logger) *quotas {
-	q := &quotas{ctx: ctx, rules: rules, pools: map[string]*pool{}, log: log, seldom: rate.Sometimes{Interval: time.Minute}}
+	q := &quotas{ctx: ctx, rules: rules, pools: map[string]*pool{}, metrics: &metrics{}, log: log, seldom: rate.Sometimes{Interval: time.Minute}}
 	for _, provider := range rules.assigned() {
 		q.pools[provider] = &pool{provider: provider, limiters: l, log: log, wake: make(chan struct{}, 1)}
 	}
+	q.metrics.pools = q.pools
 	return q
 }
 
@@ -58,6 +60,8 @@ func (q *quotas) end() {
 // assignments from their first report until the stream ends.
 func (q *quotas) StreamRateLimitQuotas(stream rlqsv3.RateLimitQuotaService_StreamRateLimitQuotasServer) error {
 	out := &outbox{ready: make(chan struct{}, 1), pending: map[*client]bucket{}}
+	q.metrics.streams.Add(1)
+	defer q.metrics.streams.Add(-1)
 	ended := make(chan error, 1)
 	go func() { ended <- q.receive(stream, out) }()
 	for {
@@ -117,8 +121,9 @@ func (q *quotas) receive(stream rlqsv3.RateLimitQuotaService_StreamRateLimitQuot
 				}
 				buckets[key] = s
 			}
+			allowed, denied := q.metrics.reported(usage)
 			if s != nil {
-				s.pool.report(s.client, float64(usage.GetNumRequestsAllowed())+float64(usage.GetNumRequestsDenied()), time.Now())
+				s.pool.report(s.client, float64(allowed)+float64(denied), time.Now())
 			}
 		}
 	}

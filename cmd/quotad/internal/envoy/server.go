@@ -104,7 +104,9 @@ func (f *Flags) Listen(h *host.Host, log *slog.Logger) (*Server, error) {
 		return nil, fmt.Errorf("--envoy: %w", err)
 	}
 	log.Info("serving Envoys", "address", l.Addr().String(), "rules", f.rules)
-	return newServer(l, f.mapping, h, h.Reserve(f.mapping.assigned()), log, options...), nil
+	s := newServer(l, f.mapping, h, h.Reserve(f.mapping.assigned()), log, options...)
+	h.Registry().MustRegister(s.quotas.metrics)
+	return s, nil
 }
 
 // Server serves both services.
@@ -128,7 +130,7 @@ func newServer(l net.Listener, rules *mapping, free, own limiters, log *slog.Log
 			grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 		)...),
 	}
-	rlsv3.RegisterRateLimitServiceServer(s.grpc, &limits{rules: rules, limiters: free, log: log, seldom: rate.Sometimes{Interval: time.Minute}})
+	rlsv3.RegisterRateLimitServiceServer(s.grpc, &limits{rules: rules, limiters: free, metrics: s.quotas.metrics, log: log, seldom: rate.Sometimes{Interval: time.Minute}})
 	rlqsv3.RegisterRateLimitQuotaServiceServer(s.grpc, s.quotas)
 	go func() {
 		defer close(s.done)
