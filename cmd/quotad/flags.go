@@ -20,6 +20,7 @@ type flags struct {
 	maxProviders int
 	idle         time.Duration
 	stateDir     string
+	takeover     bool
 	name         string
 	ntp          []string
 	grace        time.Duration
@@ -59,7 +60,8 @@ func parse(args []string, env func(string) string, help io.Writer) (*flags, erro
 	set.StringSliceVar(&f.providers, "provider", nil, "`names` of providers to open at the start and keep; others are opened at their first call")
 	set.IntVar(&f.maxProviders, "max-providers", 100, "how many providers may be open at a time")
 	set.DurationVar(&f.idle, "idle", 5*time.Minute, "time without a call after which a provider is closed")
-	set.StringVar(&f.stateDir, "state-dir", "", "existing `directory` on a local disk, for this process alone; with it a process restarted in place continues with its share; Linux only")
+	set.StringVar(&f.stateDir, "state-dir", "", "`directory` on a local disk, for this process alone, made if its parent exists; with it a process restarted in place continues with its share; Linux only")
+	set.BoolVar(&f.takeover, "takeover", false, "wait until the process that uses --state-dir ends, and continue with its share, as in a rolling update; that process needs the flag too")
 	set.StringVar(&f.name, "name", "", "operators' `name` of this instance; default: the host's name")
 	set.StringSliceVar(&f.ntp, "ntp", nil, "NTP `servers` by which the clock is measured, host or host:port")
 	set.DurationVar(&f.grace, "grace", 25*time.Second, "time from SIGTERM until the end at the latest; longer than the longest window loses nothing")
@@ -108,6 +110,8 @@ func (f *flags) check() error {
 		return usagef("--idle %v: must be at least %v", f.idle, minIdle)
 	case f.probe != "" && f.probe != "healthz" && f.probe != "readyz":
 		return usagef("--probe %q: must be healthz or readyz", f.probe)
+	case f.takeover && f.stateDir == "":
+		return usagef("--takeover needs --state-dir, the same as that of the process before")
 	case f.grace <= 0 || f.grace > maxGrace:
 		return usagef("--grace %v: must be positive and at most %v", f.grace, maxGrace)
 	}
@@ -127,7 +131,8 @@ Usage: quotad [flags]
 
 `, set.FlagUsagesWrapped(100), `
 SIGTERM hands the share over to the other instances, and ends. SIGUSR1 ends at once,
-and leaves the share to the next process with the same --state-dir.
+and leaves the share to the next process with the same --state-dir. So does SIGTERM
+while a process with --takeover waits.
 
 Exit status: 0 it ended as asked, 1 it failed, 2 bad usage.
 `)

@@ -54,7 +54,9 @@ func TestUsage(t *testing.T) {
 		{"--max-connections 1", "--max-connections 1: must be from 2 to 100000", exitUsage},
 		{"--client-connections 0", "--client-connections 0: must be from 1 to --max-connections, 4096", exitUsage},
 		{"--endpoints localhost", `--endpoints: "localhost" lacks a host or a port; write it like 127.0.0.1:2379`, exitUsage},
-		{"--state-dir /nowhere", `coordinator: StateDir "/nowhere": stat /nowhere: no such file or directory; it must be an existing directory on a local disk; empty means that each process joins as new`, exitUsage},
+		{"--state-dir /nowhere/state", "--state-dir: mkdir /nowhere/state: no such file or directory", exitUsage},
+		{"--state-dir /dev/null", `coordinator: StateDir "/dev/null": it is not a directory; it must be an existing directory on a local disk; empty means that each process joins as new`, exitUsage},
+		{"--takeover", "--takeover needs --state-dir, the same as that of the process before", exitUsage},
 		{"--ntp :", "coordinator: ", exitUsage},
 		{"--socket /nowhere/quotad.sock", "--socket: listen unix /nowhere/quotad.sock: bind: no such file or directory", exitFailed},
 	} {

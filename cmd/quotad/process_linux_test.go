@@ -49,15 +49,23 @@ func (s *said) contains(text string) bool {
 	return strings.Contains(s.text.String(), text)
 }
 
+// start starts a process, and waits until it serves.
 func start(t *testing.T, dir string, args ...string) *program {
+	t.Helper()
+	d := launch(t, dir, args...)
+	d.awaitState(t, "READY=1")
+	return d
+}
+
+// launch starts a process.
+func launch(t *testing.T, dir string, args ...string) *program {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	d := &program{socket: filepath.Join(dir, "quotad.sock")}
-	notify := filepath.Join(dir, "notify.sock")
-	_ = os.Remove(notify)
+	notify := filepath.Join(t.TempDir(), "notify.sock")
 	if d.states, err = net.ListenPacket("unixgram", notify); err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +88,6 @@ func start(t *testing.T, dir string, args ...string) *program {
 			t.Log(d.said.text.String())
 		}
 	})
-	d.awaitState(t, "READY=1")
 	return d
 }
 
@@ -168,5 +175,51 @@ func TestRestartInPlace(t *testing.T) {
 	}
 	if _, err := os.Stat(second.socket); !os.IsNotExist(err) {
 		t.Errorf("the socket is left: %v", err)
+	}
+}
+
+// SIGTERM leaves the share to a process that waits for it. That one, alone, leaves nothing
+// behind; and a process that waits ends when it is asked to.
+func TestTakeover(t *testing.T) {
+	cluster, client := etcdtest.New(t, etcdtest.Options{})
+	admin, err := coordinator.NewAdmin(client, coordinator.AdminOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	policy := quota.Policy{Limits: []quota.Limit{{Permits: 100, Window: 200 * time.Millisecond}}, Settle: time.Second, Freshness: 500 * time.Millisecond}
+	if _, err := admin.Put(t.Context(), "p", policy, 0); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	state := filepath.Join(dir, "state")
+	args := []string{"--endpoints", strings.Join(cluster.Endpoints(), ","), "--state-dir", state, "--takeover", "--provider", "p"}
+	first := start(t, dir, args...)
+	await.Until(t, "there are permits", func() bool { return first.acquire(t) == http.StatusOK })
+	before := instances(t, admin)
+	second := launch(t, dir, args...)
+	await.Until(t, "the second waits", func() bool { return hasSuccessor(state) })
+	if first.acquire(t) != http.StatusOK {
+		t.Error("the first serves no more")
+	}
+	first.end(t, syscall.SIGTERM)
+	second.awaitState(t, "READY=1")
+	await.Until(t, "there are permits", func() bool { return second.acquire(t) == http.StatusOK })
+	if !second.said.contains("continues the instance of the process before") && !second.said.contains("cannot be continued") {
+		t.Error("the share was not taken over") // a busy machine may be too late for it, and says so
+	}
+	if got := instances(t, admin); second.said.contains("continues the instance") && (len(got) != 1 || got[0] != before[0]) {
+		t.Errorf("instances %q, want %q", got, before)
+	}
+	third := launch(t, dir, args...)
+	await.Until(t, "the third waits", func() bool { return hasSuccessor(state) })
+	if err := third.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := third.cmd.Wait(); err != nil {
+		t.Errorf("a process that waits: %v", err)
+	}
+	second.end(t, syscall.SIGTERM)
+	if got := instances(t, admin); len(got) != 0 {
+		t.Errorf("instances %q after SIGTERM", got)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"time"
@@ -63,6 +64,9 @@ func (f *flags) run(ctx context.Context, log *slog.Logger, signals <-chan os.Sig
 	if err != nil {
 		return err
 	}
+	if begins, err := f.begin(ctx, log, signals); err != nil || !begins {
+		return err
+	}
 	session, err := coordinator.Join(ctx, client, coordinator.Options{
 		Name: f.name, Prefix: f.etcd.Prefix, NTP: f.ntp, StateDir: f.stateDir, Lazy: true, Logger: log,
 	})
@@ -93,7 +97,7 @@ func (f *flags) run(ctx context.Context, log *slog.Logger, signals <-chan os.Sig
 	select {
 	case s := <-signals:
 		notify(log, daemon.SdNotifyStopping)
-		keep = s == restart && f.stateDir != ""
+		keep = f.stateDir != "" && (s == restart || f.takeover && hasSuccessor(f.stateDir))
 		log.Info("ending", "signal", s, "share_kept", keep)
 		if !keep {
 			h.Drain()
@@ -112,6 +116,33 @@ func (f *flags) run(ctx context.Context, log *slog.Logger, signals <-chan os.Sig
 		err = errors.Join(err, s.Shutdown(sending))
 	}
 	return errors.Join(err, group.Wait())
+}
+
+// begin makes the state directory, and waits for the end of the process before. It returns
+// false if a signal comes first.
+func (f *flags) begin(ctx context.Context, log *slog.Logger, signals <-chan os.Signal) (bool, error) {
+	if f.stateDir == "" {
+		return true, nil
+	}
+	if err := os.Mkdir(f.stateDir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return false, usagef("--state-dir: %v", err)
+	}
+	if !f.takeover {
+		return true, nil
+	}
+	log.Info("waiting for the end of the process that uses --state-dir, if there is one", "directory", f.stateDir)
+	free := make(chan error, 1)
+	go func() { free <- succeed(f.stateDir) }()
+	select {
+	case err := <-free:
+		if err != nil {
+			return false, fmt.Errorf("--takeover: %w", err)
+		}
+		return true, nil
+	case <-signals:
+	case <-ctx.Done():
+	}
+	return false, nil
 }
 
 func (f *flags) listen(h *host.Host, log *slog.Logger) (servers []Server, err error) {
