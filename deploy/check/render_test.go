@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	certmanager "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
+	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	apps "k8s.io/api/apps/v1"
 	batch "k8s.io/api/batch/v1"
 	core "k8s.io/api/core/v1"
@@ -82,7 +83,7 @@ func decode(t *testing.T, manifests string) *objects {
 			"Service": &core.Service{}, "ServiceAccount": &core.ServiceAccount{}, "ConfigMap": &core.ConfigMap{},
 			"StatefulSet": &apps.StatefulSet{}, "Deployment": &apps.Deployment{}, "DaemonSet": &apps.DaemonSet{}, "Job": &batch.Job{},
 			"PodDisruptionBudget": &policy.PodDisruptionBudget{}, "NetworkPolicy": &networking.NetworkPolicy{},
-			"Issuer": &certmanager.Issuer{}, "Certificate": &certmanager.Certificate{},
+			"Issuer": &certmanager.Issuer{}, "Certificate": &certmanager.Certificate{}, "PodMonitor": &monitoring.PodMonitor{},
 		}[head.Kind]
 		if err := yaml.UnmarshalStrict([]byte(text), typed); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -225,7 +226,9 @@ func TestWrongValuesAreRefused(t *testing.T) {
 		{"quotad.user=0", "at '/quotad/user': minimum: got 0, want 1"},
 		{"quotad.group=staff", "at '/quotad/group': got string, want integer"},
 		{"quotad.directory=run/quotad", "at '/quotad/directory': 'run/quotad' does not match pattern"},
-		{"quotad.maxUnavailable=0", "at '/quotad/maxUnavailable'"},
+		{"quotad.maxSurge=0", "at '/quotad/maxSurge'"},
+		{"quotad.metrics.podMonitor.enabled=true", "quotad.metrics.podMonitor needs quotad.metrics.tlsSecret, and its own clientSecret and serverName"},
+		{"quotad.metrics.tlsSecret=Metrics", "at '/quotad/metrics/tlsSecret': 'Metrics' does not match pattern"},
 		{"certificates.certManager.issuer.name=x", "at '/certificates/certManager/issuer': properties 'kind' required"},
 		{"certificates.certManager.enabled=false", "is empty: name a Secret with ca.crt, tls.crt and tls.key, or set certificates.certManager.enabled"},
 		{"dashboard.hosts={quota.example.com}", "dashboard.hosts lets others reach the page: name its certificate in dashboard.tlsSecret"},
