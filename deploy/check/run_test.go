@@ -136,12 +136,12 @@ func (n *node) command(pod string, c *core.Container, command ...string) *exec.C
 	return cmd
 }
 
-// start runs a container until the test ends. Its output is shown if the test failed.
-func (n *node) start(pod string, c *core.Container) {
+// start runs a container, at most until the test ends. Its output is shown if the test
+// failed, and may be read after its end.
+func (n *node) start(pod string, c *core.Container) (cmd *exec.Cmd, out *bytes.Buffer) {
 	n.t.Helper()
-	cmd := n.command(pod, c)
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
+	cmd, out = n.command(pod, c), &bytes.Buffer{}
+	cmd.Stdout, cmd.Stderr = out, out
 	if err := cmd.Start(); err != nil {
 		n.t.Fatal(err)
 	}
@@ -152,6 +152,7 @@ func (n *node) start(pod string, c *core.Container) {
 			n.t.Logf("%s: %s", pod, out.String())
 		}
 	})
+	return cmd, out
 }
 
 // passes reports whether a probe does.
@@ -242,18 +243,44 @@ func (n *node) write(name string, text []byte) {
 	}
 }
 
-// The real programs run by what the chart renders: three members of etcd by TLS, the job
-// of an install and of an upgrade, the dashboard, and quotad. Nobody has more rights than
-// its role.
-func TestTheChartRuns(t *testing.T) {
-	n := newNode(t)
-	all := decode(t, render(t, "q", "testdata/default.values.yaml"))
+// writeVolumes writes the certificates and the policies that pods mount, and returns the
+// authority.
+func (n *node) writeVolumes(all *objects) (*x509.Certificate, *ecdsa.PrivateKey) {
+	n.t.Helper()
 	authority := slices.IndexFunc(all.certificates, func(c *certmanager.Certificate) bool { return c.Spec.IsCA })
 	ca, key := n.issue(all.certificates[authority], nil, nil)
 	for _, c := range slices.Delete(all.certificates, authority, authority+1) {
 		n.issue(c, ca, key)
 	}
 	n.write("etc/policies/policies.yaml", []byte(all.policies))
+	return ca, key
+}
+
+// setUp runs the job of an install or an upgrade.
+func (n *node) setUp(all *objects) {
+	n.t.Helper()
+	setup := all.pods["Job/q-quotient-setup"]
+	for _, c := range append(slices.Clone(setup.InitContainers), setup.Containers...) {
+		if out, err := n.command("setup", &c).CombinedOutput(); err != nil {
+			n.t.Fatalf("%s: %v: %s", c.Name, err, out)
+		}
+	}
+}
+
+// client returns a client of quotad's socket on this node.
+func (n *node) client() *http.Client {
+	return &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(n.dir, "run", "quotad.sock"))
+	}}}
+}
+
+// The real programs run by what the chart renders: three members of etcd by TLS, the job
+// of an install and of an upgrade, the dashboard, and quotad. Nobody has more rights than
+// its role.
+func TestTheChartRuns(t *testing.T) {
+	n := newNode(t)
+	all := decode(t, render(t, "q", "testdata/default.values.yaml"))
+	n.writeVolumes(all)
 	etcd := &all.pods["StatefulSet/q-quotient-etcd"].Containers[0]
 	members := []string{"etcd-0", "etcd-1", "etcd-2"}
 	for _, pod := range members {
@@ -269,15 +296,8 @@ func TestTheChartRuns(t *testing.T) {
 	quotad := &all.pods["DaemonSet/q-quotient-quotad"].Containers[0]
 	n.start("quotad", quotad)
 	n.untilReady("quotad", quotad)
-	setup := all.pods["Job/q-quotient-setup"]
-	steps := append(slices.Clone(setup.InitContainers), setup.Containers...)
-	for range 2 { // an install and an upgrade
-		for _, c := range steps {
-			if out, err := n.command("setup", &c).CombinedOutput(); err != nil {
-				t.Fatalf("%s: %v: %s", c.Name, err, out)
-			}
-		}
-	}
+	n.setUp(all) // an install
+	n.setUp(all) // and an upgrade
 
 	n.untilThere("http://" + n.address("dashboard:8686"))
 	out, err := n.command("dashboard", dashboard, "quota-admin", "get", "payments/charge").CombinedOutput()
@@ -288,9 +308,7 @@ func TestTheChartRuns(t *testing.T) {
 	if !strings.Contains(string(out), "permission") {
 		t.Errorf("the dashboard may change a limit: %s", out)
 	}
-	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(n.dir, "run", "quotad.sock"))
-	}}}
+	client := n.client()
 	defer client.CloseIdleConnections()
 	for provider, want := range map[string]int{"payments/charge": http.StatusOK, "payments/refund": http.StatusForbidden} { // by quotad's role
 		r, err := client.Post("http://quotad/v1/acquire", "application/json", strings.NewReader(`{"provider": "`+provider+`", "permits": 1, "max_wait": 30}`))

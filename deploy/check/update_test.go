@@ -1,0 +1,204 @@
+package check
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	certmanager "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
+	core "k8s.io/api/core/v1"
+
+	"github.com/quotient-limiter/quotient/internal/await"
+	"github.com/quotient-limiter/quotient/internal/certs"
+)
+
+const updatePermits = 200 // per second, of all nodes
+
+const updateValues = `
+policies: {payments/charge: {limits: 200/s}}
+etcd: {members: 1}
+quotad: {metrics: {tlsSecret: metrics}}
+`
+
+// grants are permits that quotads gave, by the end of their window.
+type grants struct {
+	mu    sync.Mutex
+	ended bool
+	by    map[string]int
+	of    map[*node]int
+}
+
+// load takes permits of a node until the grants have ended.
+func (g *grants) load(n *node) {
+	client := n.client()
+	defer client.CloseIdleConnections()
+	for !g.over() {
+		r, err := client.Post("http://quotad/v1/acquire", "application/json", strings.NewReader(`{"provider": "payments/charge", "permits": 1, "max_wait": 1}`))
+		if err != nil {
+			continue // no quotad at the moment
+		}
+		var granted struct{ Until string }
+		err = json.NewDecoder(r.Body).Decode(&granted)
+		_ = r.Body.Close()
+		if err == nil && r.StatusCode == http.StatusOK {
+			g.mu.Lock()
+			g.by[granted.Until]++
+			g.of[n]++
+			g.mu.Unlock()
+		}
+	}
+}
+
+func (g *grants) over() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.ended
+}
+
+func (g *grants) end() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.ended = true
+}
+
+// untilMore waits until a node has given another permit.
+func (g *grants) untilMore(t *testing.T, when string, n *node) {
+	t.Helper()
+	count := func() int {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		return g.of[n]
+	}
+	before := count()
+	await.Until(t, when+": permits", func() bool { return count() > before })
+}
+
+// In an update the new pod's quotad waits beside the old one. When Kubernetes stops that, it
+// continues as the same instance: its share is lent to nobody, and the sum holds.
+func TestAnUpdateTakesTheShareOver(t *testing.T) {
+	n := newNode(t)
+	n.write("values.yaml", []byte(updateValues))
+	all := decode(t, render(t, "q", filepath.Join(n.dir, "values.yaml")))
+	ca, key := n.writeVolumes(all)
+	n.issue(&certmanager.Certificate{Spec: certmanager.CertificateSpec{
+		SecretName: "metrics", CommonName: "metrics", Usages: []certmanager.KeyUsage{certmanager.UsageServerAuth, certmanager.UsageClientAuth},
+	}}, ca, key)
+	etcd := &all.pods["StatefulSet/q-quotient-etcd"].Containers[0]
+	n.start("etcd-0", etcd)
+	n.untilReady("etcd-0", etcd)
+	n.setUp(all)
+	other := newNode(t)
+	other.ports = n.ports
+	if err := os.Symlink(filepath.Join(n.dir, "etc"), filepath.Join(other.dir, "etc")); err != nil {
+		t.Fatal(err)
+	}
+	quotad := &all.pods["DaemonSet/q-quotient-quotad"].Containers[0]
+	before, _ := n.start("quotad-1", quotad)
+	n.untilReady("quotad-1", quotad)
+	other.start("quotad-2", quotad)
+	other.untilReady("quotad-2", quotad)
+
+	g := &grants{by: map[string]int{}, of: map[*node]int{}}
+	var callers sync.WaitGroup
+	defer callers.Wait()
+	defer g.end()
+	for range 4 {
+		callers.Go(func() { g.load(n) })
+		callers.Go(func() { g.load(other) })
+	}
+	g.untilMore(t, "at the start", n)
+	g.untilMore(t, "at the start", other)
+	instances := func() (ids []string) {
+		dashboard := &all.pods["Deployment/q-quotient-dashboard"].Containers[0]
+		out, err := n.command("dashboard", dashboard, "quota-admin", "instances", "payments/charge", "--output=json").Output()
+		var list struct{ Instances []struct{ ID string } }
+		if err == nil {
+			err = json.Unmarshal(out, &list)
+		}
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		for _, i := range list.Instances {
+			ids = append(ids, i.ID)
+		}
+		slices.Sort(ids)
+		return ids
+	}
+	had := instances()
+	after, said := n.start("quotad-3", quotad)
+	n.untilReady("quotad-3", quotad) // the old one answers its probes
+	await.Until(t, "the new one waits", func() bool { return locked(t, filepath.Join(n.dir, "run", "state", "next.lock")) })
+	stopped := time.Now()
+	if err := before.Process.Signal(syscall.SIGTERM); err != nil { // as Kubernetes does
+		t.Fatal(err)
+	}
+	if err := before.Wait(); err != nil {
+		t.Errorf("the old one: %v", err)
+	}
+	g.untilMore(t, "after the update", n)
+	t.Logf("the next permit came %v after SIGTERM", time.Since(stopped).Round(time.Millisecond))
+	has := instances()
+	n.scrape("quotad-3", quotad)
+	g.untilMore(t, "in the end", other)
+	g.end()
+	callers.Wait()
+	for until, n := range g.by {
+		if n > updatePermits {
+			t.Errorf("the window until %s has %d permits, the limit is %d", until, n, updatePermits)
+		}
+	}
+	_ = after.Process.Signal(syscall.SIGTERM)
+	_ = after.Wait()
+	// A busy machine may be too late to continue, and says so.
+	if !slices.Equal(had, has) && !strings.Contains(said.String(), "cannot be continued") || len(had) != 2 {
+		t.Errorf("the instances %q became %q", had, has)
+	}
+}
+
+// locked reports whether a process has the lock of a file.
+func locked(t *testing.T, path string) bool {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil
+}
+
+// scrape gets the metrics of a pod as Prometheus does, and nothing without its certificate.
+func (n *node) scrape(pod string, c *core.Container) {
+	n.t.Helper()
+	i := slices.IndexFunc(c.Ports, func(p core.ContainerPort) bool { return p.Name == "metrics" })
+	if i < 0 {
+		n.t.Fatal("no port is called metrics")
+	}
+	at := filepath.Join(n.dir, "etc", "metrics")
+	for cert, key := range map[string]string{"": "", at + "/tls.crt": at + "/tls.key"} {
+		config, err := certs.Client(at+"/ca.crt", cert, key)
+		if err != nil {
+			n.t.Fatal(err)
+		}
+		client := &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}}
+		r, err := client.Get("https://" + n.address(pod+":9464") + "/metrics")
+		if (err == nil) != (cert != "") {
+			n.t.Errorf("with certificate %q: %v", cert, err)
+		}
+		if err != nil {
+			continue
+		}
+		text, err := io.ReadAll(r.Body)
+		_ = r.Body.Close()
+		if err != nil || !strings.Contains(string(text), `quotient_share_permits{provider="payments/charge",window="1s"}`) {
+			n.t.Errorf("%s: %s, %v: %s", pod, r.Status, err, text)
+		}
+	}
+}
