@@ -20,6 +20,7 @@ import (
 	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/internal/await"
 	"github.com/quotient-limiter/quotient/internal/etcdtest"
+	"github.com/quotient-limiter/quotient/internal/trace"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -64,6 +65,7 @@ type group struct {
 	load sync.WaitGroup
 
 	ledger ledger
+	trace  *trace.Writer // of all that join by joinAs
 }
 
 // newGroup starts with a policy in force and nobody to use it. lengths are all
@@ -86,9 +88,30 @@ func newGroupOn(t *testing.T, client *clientv3.Client, p quota.Policy, lengths .
 	}
 	g.admin = admin
 	g.ctx, g.halt = context.WithCancel(context.Background())
+	g.traced()
 	t.Cleanup(g.stop)
 	g.set(p)
 	return g
+}
+
+// traced has the group leave a trace, and judges it when all its sessions are closed: by
+// the bound of the views that were committed, not by the policies alone.
+func (g *group) traced() {
+	dir := g.t.TempDir()
+	var err error
+	if g.trace, err = trace.Create(dir, 0, func(err error) { g.t.Error(err) }); err != nil {
+		g.t.Fatal(err)
+	}
+	g.t.Cleanup(func() {
+		if err := g.trace.Close(); err != nil {
+			g.t.Error(err)
+		}
+		r := trace.JudgeDir(dir)
+		g.t.Log(r)
+		if r.Over > 0 || r.Problem != "" {
+			g.t.Fail()
+		}
+	})
 }
 
 // stop ends the load; permits that were issued are counted then.
@@ -155,7 +178,7 @@ func (g *group) joinAs(client *clientv3.Client, o coordinator.Options) *member {
 	m.session = g.session(client, o)
 	g.t.Cleanup(func() { _ = m.session.Close() })
 	var err error
-	if m.limiter, err = consumer.Open(g.t.Context(), m.session, provider, consumer.Options{Logger: quiet}); err != nil {
+	if m.limiter, err = consumer.Open(g.t.Context(), g.trace.Wrap(m.session), provider, consumer.Options{Logger: quiet}); err != nil {
 		g.t.Fatal(err)
 	}
 	m.ctx, m.stop = context.WithCancel(g.ctx)

@@ -48,7 +48,7 @@ func TestALimiterOpenedTwiceUnderLoad(t *testing.T) {
 	all := g.join(3)
 	var again []*member
 	for _, m := range all {
-		l, err := consumer.Open(t.Context(), m.session, provider, consumer.Options{Logger: quiet})
+		l, err := consumer.Open(t.Context(), g.trace.Wrap(m.session), provider, consumer.Options{Logger: quiet})
 		if err != nil {
 			t.Fatal(err)
 		}
