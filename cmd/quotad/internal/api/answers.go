@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"strconv"
 	"time"
@@ -64,7 +65,7 @@ func (*handler) abandoned(w http.ResponseWriter, r *http.Request) {
 // refuse answers a request that got no permits.
 func (s *handler) refuse(w http.ResponseWriter, r *http.Request, c *call, err error) {
 	limited, _ := errors.AsType[consumer.LimitError](err)
-	status, spent := http.StatusTooManyRequests, false
+	status, spent := http.StatusTooManyRequests, limited.Reason == consumer.ReasonSpent
 	switch {
 	case r.Context().Err() != nil:
 		s.abandoned(w, r)
@@ -72,8 +73,9 @@ func (s *handler) refuse(w http.ResponseWriter, r *http.Request, c *call, err er
 	case errors.Is(err, consumer.ErrNoPolicy):
 		fail(w, http.StatusNotFound, err)
 		return
-	case errors.Is(err, consumer.ErrTooLarge), limited.Reason == consumer.ReasonSpent:
-		spent = true
+	case errors.Is(err, consumer.ErrTooLarge):
+		fail(w, http.StatusUnprocessableEntity, fmt.Errorf("%w: split the call, or lease, which gives fewer", err))
+		return
 	case !errors.Is(err, consumer.ErrLimited):
 		status = http.StatusServiceUnavailable
 	}

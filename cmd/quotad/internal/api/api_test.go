@@ -90,10 +90,9 @@ var roomy = Limits{Connections: 1000, PerClient: 100}
 // What a client is told that asks for something wrong.
 func TestBadInput(t *testing.T) {
 	const (
-		blank    = `{"type":"about:blank","title":"%s","status":%d,"detail":"%s"}`
-		later    = `{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","title":"Requests cannot be admitted at present","status":503,"detail":"%s","retry_after":1}`
-		exceeded = `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"The quota for such requests is used up","status":429,"violated-policies":["p-1s"],"detail":"%s","retry_after":%v}`
-		like     = `: send JSON such as {\"provider\": \"payments/charge\", \"permits\": 1, \"max_wait\": 0.2}`
+		blank = `{"type":"about:blank","title":"%s","status":%d,"detail":"%s"}`
+		later = `{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","title":"Requests cannot be admitted at present","status":503,"detail":"%s","retry_after":1}`
+		like  = `: send JSON such as {\"provider\": \"payments/charge\", \"permits\": 1, \"max_wait\": 0.2}`
 	)
 	bad := func(detail string) string { return fmt.Sprintf(blank, "Bad Request", 400, detail) }
 	for _, test := range []struct {
@@ -122,14 +121,14 @@ func TestBadInput(t *testing.T) {
 		{"an unknown provider", `{"provider":"x"}`, 404, fmt.Sprintf(blank, "Not Found", 404, `unknown provider x: set its policy with quota-admin set`), ""},
 		{"a forbidden provider", `{"provider":"f"}`, 403, fmt.Sprintf(blank, "Forbidden", 403, `forbidden provider f: not permitted`), ""},
 		{"etcd is away", `{"provider":"e"}`, 503, fmt.Sprintf(later, `etcd did not answer`), "1"},
-		{"more than the limit", `{"provider":"p","permits":11,"max_wait":5}`, 429, fmt.Sprintf(exceeded, `consumer: p: more permits than a share will hold: 11 asked for, at most 10 can be had at once`, 1), "1"},
+		{"more than any share", `{"provider":"p","permits":11,"max_wait":5}`, 422, fmt.Sprintf(blank, "Unprocessable Entity", 422, `consumer: p: more permits than a share will hold: 11 asked for, at most 10 can be had at once: split the call, or lease, which gives fewer`), ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s, _ := newServer(t, 10, roomy)
 				p := newProcess(t, s, "one")
 				for _, path := range []string{"/v1/acquire", "/v1/leases"} {
-					if path == "/v1/leases" && test.status == 429 {
+					if path == "/v1/leases" && test.status == 422 {
 						continue // a lease of fewer is given
 					}
 					w := p.post(path, test.body)

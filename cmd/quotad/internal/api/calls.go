@@ -111,6 +111,10 @@ func (s *handler) lease(w http.ResponseWriter, r *http.Request) {
 		permit, err = c.provider.take(r.Context(), c.client.name, c.limiter, n, c.maxWait)
 	}
 	s.clients.unreserve(c.client, c.request.provider, n-permit.N())
+	if errors.Is(err, consumer.ErrTooLarge) { // the share became smaller: the next lease is of fewer
+		s.tooMany(w, &c, err, 0)
+		return
+	}
 	if err != nil {
 		s.refuse(w, r, &c, err)
 		return

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/quotient-limiter/quotient/quota"
 )
 
 type granted struct {
@@ -149,6 +151,29 @@ func TestLeaseWaits(t *testing.T) {
 		w := p.post("/v1/leases", `{"provider":"p","permits":5,"max_wait":0.2}`)
 		if w.Code != 429 {
 			t.Errorf("%d %s", w.Code, w.Body)
+		}
+	})
+}
+
+// A lease that waits while the share becomes smaller than it is to be asked for again.
+func TestLeaseOfALowerShare(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, source := newServer(t, 10, roomy)
+		p := newProcess(t, s, "one")
+		p.post("/v1/acquire", `{"provider":"p","permits":10}`)
+		time.AfterFunc(100*time.Millisecond, func() {
+			if err := source.Set(quota.Policy{Limits: []quota.Limit{{Permits: 4, Window: time.Second}}}); err != nil {
+				t.Error(err)
+			}
+		})
+		if w := p.post("/v1/leases", `{"provider":"p","permits":10,"max_wait":5}`); w.Code != 429 || w.Header().Get("Retry-After") != "1" {
+			t.Errorf("%d %s", w.Code, w.Body)
+		}
+		if g := grantOf(t, p.post("/v1/leases", `{"provider":"p","permits":10,"max_wait":5}`)); g.Permits != 4 {
+			t.Errorf("%+v", g)
+		}
+		if _, _, held := s.clients.count(); held != 4 {
+			t.Errorf("%d permits are held", held)
 		}
 	})
 }
