@@ -159,9 +159,14 @@ func (s *handler) left(p consumer.Permit) time.Duration {
 }
 
 // grant answers with a permit, and its lease's name if it has one. It returns false if
-// the answer could not be sent. expires_in counts from when the client sent its request,
-// so that it needs no clock set like this one's.
+// the answer could not be sent.
 func (s *handler) grant(w http.ResponseWriter, c *call, p consumer.Permit, lease string) bool {
+	return send(w, s.granted(c, p, lease))
+}
+
+// granted returns the answer with a permit. expires_in counts from when the client sent its
+// request, so that it needs no clock set like this one's.
+func (s *handler) granted(c *call, p consumer.Permit, lease string) []byte {
 	expires := s.left(p) + time.Since(c.began)
 	text := make([]byte, 0, 160)
 	text = append(text, '{')
@@ -171,5 +176,5 @@ func (s *handler) grant(w http.ResponseWriter, c *call, p consumer.Permit, lease
 	text = strconv.AppendInt(append(text, `"permits":`...), p.N(), 10)
 	text = p.Until().UTC().AppendFormat(append(text, `,"until":"`...), time.RFC3339Nano)
 	text = strconv.AppendFloat(append(text, `","expires_in":`...), max(0, expires.Seconds()), 'f', 6, 64)
-	return send(w, append(text, "}\n"...))
+	return append(text, "}\n"...)
 }

@@ -21,6 +21,7 @@ type bounded struct {
 	net.Listener
 	clients *clients
 	peer    func(net.Conn) (user, process string, err error)
+	answer  func(*connection, []byte) verdict
 }
 
 // connection is an open connection of a client.
@@ -29,6 +30,11 @@ type connection struct {
 	clients *clients
 	user    string
 	once    sync.Once
+
+	// For Read, see quick.go:
+	answer  func(*connection, []byte) verdict
+	between bool      // two requests of net/http
+	renewed time.Time // deadlines; zero: by net/http
 
 	mu     sync.Mutex
 	client *client // nil until it is known
@@ -50,7 +56,7 @@ func (l *bounded) Accept() (net.Conn, error) {
 			turnAway(raw, err)
 			continue
 		}
-		c := &connection{Conn: raw, clients: l.clients, user: user}
+		c := &connection{Conn: raw, clients: l.clients, user: user, answer: l.answer}
 		if process != "" {
 			if _, err := c.attach(process); err != nil {
 				turnAway(raw, err)
@@ -146,7 +152,7 @@ func (s *Server) ListenTCP(address string, files TCP) error {
 		return fmt.Errorf("--listen: %w", err)
 	}
 	anybody := func(net.Conn) (string, string, error) { return "TCP", "", nil }
-	s.listeners = append(s.listeners, tls.NewListener(&bounded{l, s.clients, anybody}, config))
+	s.listeners = append(s.listeners, tls.NewListener(&bounded{l, s.clients, anybody, nil}, config))
 	return nil
 }
 
@@ -157,6 +163,6 @@ func (s *Server) ListenUnix(path, group string) error {
 	if err != nil {
 		return fmt.Errorf("--socket: %w", err)
 	}
-	s.listeners = append(s.listeners, &bounded{l, s.clients, peer})
+	s.listeners = append(s.listeners, &bounded{l, s.clients, peer, s.quick})
 	return nil
 }

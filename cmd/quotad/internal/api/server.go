@@ -53,6 +53,7 @@ func New(h *host.Host, limits Limits, log *slog.Logger) *Server {
 		MaxHeaderBytes: maxHeaderBytes,
 		BaseContext:    func(net.Listener) context.Context { return ctx },
 		ConnContext:    withConnection,
+		ConnState:      note,
 		ErrorLog:       slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 	return s

@@ -130,6 +130,18 @@ func (h *Host) Limiter(ctx context.Context, name string) (*consumer.Limiter, err
 	return h.limiter(ctx, name)
 }
 
+// Opened is Limiter for a provider that is open. It returns nil for others and reserved ones.
+func (h *Host) Opened(name string) *consumer.Limiter {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	p := h.open[name]
+	if p == nil || h.reserved[name] {
+		return nil
+	}
+	p.last = time.Now()
+	return p.limiter
+}
+
 func (h *Host) limiter(ctx context.Context, name string) (*consumer.Limiter, error) {
 	if l, err := h.existing(name); l != nil || err != nil {
 		return l, err

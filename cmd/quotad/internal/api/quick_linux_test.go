@@ -1,0 +1,214 @@
+package api
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+const plain = "POST /v1/acquire HTTP/1.1\r\nHost: quotad\r\nContent-Type: application/json\r\n"
+
+// text is a request with a body.
+func text(header, body string) string {
+	return fmt.Sprintf("%sContent-Length: %d\r\n\r\n%s", header, len(body), body)
+}
+
+// sink is the other end of a connection, which may be broken.
+type sink struct {
+	net.Conn
+	strings.Builder
+	err error
+}
+
+func (s *sink) Write(p []byte) (int, error) {
+	if s.err != nil {
+		return 0, s.err
+	}
+	return s.Builder.Write(p)
+}
+
+func (*sink) Close() error                     { return nil }
+func (*sink) SetReadDeadline(time.Time) error  { return nil }
+func (*sink) SetWriteDeadline(time.Time) error { return nil }
+
+// Only a plain call for permits that are there is answered without net/http.
+func TestQuick(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := newServer(t, 10, roomy)
+		call := text(plain, `{"provider":"p","max_wait":1}`)
+		for _, test := range []struct {
+			name, text string
+			want       verdict
+		}{
+			{"plain", call, answered},
+			{"with other fields", strings.Replace(call, "Host", "Accept-Encoding: identity\r\nhOST", 1), answered},
+			{"half a line", call[:40], partial},
+			{"no body yet", call[:strings.Index(call, "{")], partial},
+			{"half a body", call[:len(call)-1], partial},
+			{"another call follows", call + call, other},
+			{"another path", strings.Replace(call, "acquire", "leases", 1), other},
+			{"the last of the connection", strings.Replace(call, "Host", "Connection: close\r\nHost", 1), other},
+			{"it expects a word", strings.Replace(call, "Host", "Expect: 100-continue\r\nHost", 1), other},
+			{"no host", strings.Replace(call, "Host", "Ghost", 1), other},
+			{"of another type", strings.Replace(call, "json", "xml", 1), other},
+			{"of unknown length", plain + "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n", other},
+			{"of two lengths", strings.Replace(call, "Content-Length", "Content-Length: 3\r\nContent-Length", 1), other},
+			{"too long", plain + "Content-Length: 5000\r\n\r\n{", other},
+			{"no field", strings.Replace(call, "Host:", "Host", 1), other},
+			{"wrong", text(plain, `{"provider":"p","permits":0}`), other},
+			{"unknown", text(plain, `{"provider":"x"}`), other},
+			{"more than there are", text(plain, `{"provider":"p","permits":9}`), other},
+			{"the rest", text(plain, `{"provider":"p","permits":8}`), answered},
+			{"a refusal", call, other},
+		} {
+			answer := &sink{}
+			c := newProcess(t, s, "one").c
+			c.Conn = answer
+			if got := s.quick(c, []byte(test.text)); got != test.want || (answer.Len() > 0) != (got == answered) {
+				t.Errorf("%s: %v %s", test.name, got, answer)
+			}
+		}
+		if status, _ := s.host.Status("p"); status.Issued != 10 || status.Refused != 0 {
+			t.Errorf("%d issued, %d refused", status.Issued, status.Refused)
+		}
+	})
+}
+
+// A permit of which its client cannot be told is given back.
+func TestQuickToNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := newServer(t, 1, roomy)
+		p := newProcess(t, s, "one")
+		p.c.Conn = &sink{err: io.ErrClosedPipe}
+		if got := s.quick(p.c, []byte(text(plain, `{"provider":"p"}`))); got != answered {
+			t.Error(got)
+		}
+		if w := p.post("/v1/acquire", `{"provider":"p"}`); w.Code != 200 {
+			t.Errorf("%d %s", w.Code, w.Body)
+		}
+	})
+}
+
+// pipe is a listener with one connection in memory.
+type pipe struct {
+	conns chan net.Conn
+	close func()
+}
+
+func (p pipe) Accept() (net.Conn, error) {
+	if c, ok := <-p.conns; ok {
+		return c, nil
+	}
+	return nil, net.ErrClosed
+}
+func (p pipe) Close() error { p.close(); return nil }
+func (pipe) Addr() net.Addr { return &net.UnixAddr{} }
+
+// servePipe serves one connection, and returns its other end.
+func servePipe(t *testing.T, permits int64) caller {
+	t.Helper()
+	ours, theirs := net.Pipe()
+	conns := make(chan net.Conn, 1)
+	conns <- theirs
+	peer := func(net.Conn) (string, string, error) { return "user 1", "one", nil }
+	serve(t, permits, roomy, func(s *Server) error {
+		s.listeners = append(s.listeners, &bounded{pipe{conns, sync.OnceFunc(func() { close(conns) })}, s.clients, peer, s.quick})
+		return nil
+	})
+	return caller{ours, bufio.NewReader(ours)}
+}
+
+// sendParts sends a call in three parts.
+func (c caller) sendParts(t *testing.T, body string) {
+	t.Helper()
+	call := text(plain, body)
+	for _, part := range []string{call[:60], call[60 : len(call)-3], call[len(call)-3:]} {
+		if _, err := io.WriteString(c, part); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Calls with and without net/http take turns on a connection, and their answers are alike.
+func TestTurnsWithNetHTTP(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := servePipe(t, 3)
+		for i, want := range []int{200, 200, 200, 429, 200, 200} {
+			body := `{"provider":"p"}`
+			if i == 4 {
+				body = `{"provider":"p","max_wait":1}`
+			}
+			c.sendParts(t, body)
+			a, err := http.ReadResponse(c.r, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			answer, err := io.ReadAll(a.Body)
+			_ = a.Body.Close()
+			if err != nil || a.StatusCode != want || want == 200 && (a.Header.Get("Content-Type") != "application/json" || a.Header.Get("Date") == "" || len(a.Header) != 3) {
+				t.Errorf("call %d: %s %v %s %v", i, a.Status, a.Header, answer, err)
+			}
+		}
+	})
+}
+
+// A connection stays open while it has calls. It is closed when it was idle, when a call
+// is not sent to its end, and when an answer is not read.
+func TestQuickDeadlines(t *testing.T) {
+	call := text(plain, `{"provider":"p"}`)
+	for _, test := range []struct {
+		last              string
+		quiet, from, till time.Duration
+	}{
+		{"", 0, idleTime, idleTime},
+		{call[:60], 0, headerTime, headerTime + bodyTime},
+		{call, answerTime + time.Second, 0, 0},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c := servePipe(t, 100)
+			for range 4 {
+				for range 2 {
+					c.sendParts(t, `{"provider":"p"}`)
+					if status, body := c.answer(t); status != 200 {
+						t.Fatal(status, body)
+					}
+				}
+				time.Sleep(idleTime * 2 / 3)
+			}
+			c.sendParts(t, `{"provider":"p"}`)
+			c.answer(t)
+			if _, err := io.WriteString(c, test.last); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(test.quiet)
+			began := time.Now()
+			n, err := io.Copy(io.Discard, c.r)
+			if after := time.Since(began); after < test.from || after > test.till || test.quiet > 0 && n > 0 {
+				t.Errorf("after %q and %v: %d bytes, %v after %v", test.last, test.quiet, n, err, after)
+			}
+		})
+	}
+}
+
+// The rest of a request is no call, whatever it looks like.
+func TestQuickReadsFromTheStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := servePipe(t, 100)
+		c.sendParts(t, `{"provider":"p"}`)
+		c.answer(t)
+		const buffer = 4096 // of net/http
+		long := plain + "User-Agent: "
+		long += strings.Repeat("x", buffer-len(long)-2) + "\r\n"
+		go func() { _, _ = io.WriteString(c, long+text(plain, `{"provider":"p"}`)) }()
+		if status, body := c.answer(t); status != 400 {
+			t.Error(status, body)
+		}
+	})
+}
