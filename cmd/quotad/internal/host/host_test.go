@@ -199,5 +199,8 @@ func TestReservedProviders(t *testing.T) {
 		if l, err := own.Limiter(t.Context(), "p3"); err != nil || !l.TryAcquire() {
 			t.Error("the owner", err)
 		}
+		if h.Opened("p3") != nil || h.Opened("p4") != nil || h.Opened("p2") == nil {
+			t.Error("Opened is to know p2 only")
+		}
 	})
 }
