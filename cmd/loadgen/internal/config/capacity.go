@@ -9,10 +9,8 @@ import (
 
 // What follows the provider's refusals.
 const (
-	AdaptFleet    = "fleet"    // the policy, for all instances
-	AdaptPause    = "pause"    // the policy's back-off
-	AdaptInstance = "instance" // each instance by itself
-	AdaptNone     = "none"
+	AdaptFleet = "fleet" // the policy, for all instances
+	AdaptPause = "pause" // the policy's back-off
 )
 
 // parseCapacity reads CAPACITY,AT=CAPACITY,... with the steps in order of time.
@@ -48,7 +46,7 @@ func (c *Config) parseCapacity(text string) error {
 		c.Capacity = append(c.Capacity, takes)
 	}
 	if c.Adapt == AdaptFleet {
-		c.policy.Adaptive = quota.Adaptive{Floor: int64(100 * load.AIMDFloor)}
+		c.policy.Adaptive = quota.Adaptive{Floor: 20}
 	}
 	return nil
 }
