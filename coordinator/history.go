@@ -9,6 +9,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -98,8 +99,8 @@ func (a *Admin) History(ctx context.Context, provider string) ([]Record, error) 
 
 func recordOf(key string, value []byte, revision int64) Record {
 	r := Record{Revision: revision}
-	w, err := decodeRecord(value)
-	if err != nil {
+	var w wireRecord
+	if err := protocol.Decode("record", value, maxRecordBytes, &w); err != nil {
 		r.Problem = fmt.Errorf("the record %q cannot be read: %w", key, err)
 		return r
 	}
@@ -109,19 +110,6 @@ func recordOf(key string, value []byte, revision int64) Record {
 		r.Problem = fmt.Errorf("the new policy in the record %q cannot be read", key)
 	}
 	return r
-}
-
-func decodeRecord(value []byte) (w wireRecord, err error) {
-	if len(value) > maxRecordBytes {
-		return w, fmt.Errorf("%d bytes are more than the most, %d", len(value), maxRecordBytes)
-	}
-	if err := json.Unmarshal(value, &w); err != nil {
-		return w, err
-	}
-	if w.Schema != quota.Schema {
-		return w, fmt.Errorf("schema %d is not the one this version knows, %d", w.Schema, quota.Schema)
-	}
-	return w, nil
 }
 
 func policyOf(raw json.RawMessage) *quota.Policy {

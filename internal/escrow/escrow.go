@@ -13,8 +13,8 @@ package escrow
 import (
 	"cmp"
 	"encoding/json"
-	"fmt"
 
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -57,16 +57,8 @@ const MaxBytes = 4 << 10
 // Decode is the reverse of Encode.
 func Decode[T Total | Holding](value []byte) (v T, err error) {
 	var w wire[T]
-	if len(value) > MaxBytes {
-		return v, fmt.Errorf("budget: %d bytes are more than the most, %d", len(value), MaxBytes)
-	}
-	if err := json.Unmarshal(value, &w); err != nil {
-		return v, fmt.Errorf("budget: %w", err)
-	}
-	if w.Schema != quota.Schema {
-		return v, fmt.Errorf("budget: schema %d is not the one this version knows, %d", w.Schema, quota.Schema)
-	}
-	return w.Value, nil
+	err = protocol.Decode("budget", value, MaxBytes, &w)
+	return w.Value, err
 }
 
 // Found is what one read found of a window.

@@ -1,7 +1,6 @@
 package protocol
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -113,28 +112,23 @@ func ShortReason(why string) string {
 	return why
 }
 
-type wireBackoff struct {
-	Schema int   `json:"schema"`
-	Asks   []Ask `json:"asks"`
-}
-
 // MarshalJSON writes the back-off as its key's value.
 func (b Backoff) MarshalJSON() ([]byte, error) {
-	return json.Marshal(wireBackoff{quota.Schema, b.Asks})
+	type plain Backoff
+	return encode(plain(b))
 }
 
 // ReadBackoff reads and validates a back-off. Fields that it does not know are
 // ignored, a schema that it does not know is refused.
 func ReadBackoff(value []byte) (b Backoff, err error) {
-	var w wireBackoff
-	if err := decode("back-off", value, MaxBackoffBytes, &w, &w.Schema); err != nil {
+	if err := Decode("back-off", value, MaxBackoffBytes, &b); err != nil {
 		return b, err
 	}
-	if n := len(w.Asks); n > maxAsks {
+	if n := len(b.Asks); n > maxAsks {
 		return b, fmt.Errorf("back-off: %d asks are more than the most, %d", n, maxAsks)
 	}
 	by := map[string]bool{}
-	for i, a := range w.Asks {
+	for i, a := range b.Asks {
 		switch {
 		case a.By == "" || len(a.By) > maxByBytes || by[a.By]:
 			return b, fmt.Errorf("back-off: asks[%d].by: must be an instance, each once", i)
@@ -145,5 +139,5 @@ func ReadBackoff(value []byte) (b Backoff, err error) {
 		}
 		by[a.By] = true
 	}
-	return Backoff{w.Asks}, nil
+	return b, nil
 }

@@ -1,7 +1,6 @@
 package protocol
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math/bits"
@@ -111,8 +110,5 @@ func (l Level) MarshalJSON() ([]byte, error) {
 	for i := range l.Entries {
 		l.Entries[i].From = l.Entries[i].From.UTC()
 	}
-	return json.Marshal(struct {
-		Schema int `json:"schema"`
-		plain
-	}{quota.Schema, plain(l)})
+	return encode(plain(l))
 }

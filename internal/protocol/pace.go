@@ -1,9 +1,7 @@
 package protocol
 
 import (
-	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -16,27 +14,40 @@ import (
 // or forged holds back, down to the policy's floor, and exceeds nothing.
 type Pace struct {
 	// Revision is that of the key. It is not in the value.
-	Revision int64
+	Revision int64 `json:"-"`
 	// Limits are the totals, each for the limit of its window length.
-	Limits []quota.Limit
+	Limits limits `json:"limits"`
 	// Issued and Refused are the evidence: permits that instances issued, and calls that
 	// the provider refused, in their newest reports.
-	Issued, Refused int64
+	Issued  int64 `json:"issued"`
+	Refused int64 `json:"refused"`
 	// Raises is the number of raises since the last cut.
-	Raises int64
+	Raises int64 `json:"raises,omitempty"`
 	// Learned are the limits that the provider states, for operators: Total ignores them.
-	Learned []quota.Limit
+	Learned limits `json:"learned,omitempty"`
 	// Author is the incarnation that wrote it, Time when, by its clock.
-	Author string
-	Time   time.Time
+	Author string    `json:"author,omitempty"`
+	Time   time.Time `json:"time,omitzero"`
 	// Past are earlier paces, a minute or more apart, oldest first.
-	Past []PastPace
+	Past []PastPace `json:"past,omitempty"`
 }
 
 // PastPace is a pace that another has replaced.
 type PastPace struct {
-	Limits []quota.Limit
-	Time   time.Time
+	Limits limits    `json:"limits"`
+	Time   time.Time `json:"time"`
+}
+
+// limits are text in JSON, as operators write them.
+type limits []quota.Limit
+
+// MarshalText implements encoding.TextMarshaler.
+func (l limits) MarshalText() ([]byte, error) { return []byte(quota.FormatLimits(l)), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (l *limits) UnmarshalText(text []byte) (err error) {
+	*l, err = quota.ParseLimits(string(text))
+	return err
 }
 
 // Bounds of a pace.
@@ -64,59 +75,27 @@ func PaceFloor(policy *quota.Policy, limit int64) int64 {
 	return min(limit, max(1, (limit*min(policy.Adaptive.Floor, 100)+99)/100))
 }
 
-// wirePace is a pace in JSON.
-type wirePace struct {
-	Schema  int        `json:"schema"`
-	Limits  string     `json:"limits"` // as operators write them
-	Issued  int64      `json:"issued"`
-	Refused int64      `json:"refused"`
-	Raises  int64      `json:"raises,omitempty"`
-	Learned string     `json:"learned,omitempty"`
-	Author  string     `json:"author,omitempty"`
-	Time    time.Time  `json:"time,omitzero"`
-	Past    []wirePast `json:"past,omitempty"`
-}
-
-type wirePast struct {
-	Limits string    `json:"limits"`
-	Time   time.Time `json:"time"`
-}
-
 // MarshalJSON writes the pace as its key's value.
 func (p Pace) MarshalJSON() ([]byte, error) {
-	w := wirePace{quota.Schema, quota.FormatLimits(p.Limits), p.Issued, p.Refused, p.Raises, quota.FormatLimits(p.Learned), p.Author, p.Time.UTC(), nil}
-	for _, old := range p.Past {
-		w.Past = append(w.Past, wirePast{quota.FormatLimits(old.Limits), old.Time.UTC()})
+	type plain Pace
+	p.Time, p.Past = p.Time.UTC(), slices.Clone(p.Past)
+	for i := range p.Past {
+		p.Past[i].Time = p.Past[i].Time.UTC()
 	}
-	return json.Marshal(w)
+	return encode(plain(p))
 }
 
 // ReadPace reads and validates a pace. Fields that it does not know are ignored, a
 // schema that it does not know is refused.
 func ReadPace(value []byte) (*Pace, error) {
-	var w wirePace
-	if err := decode("pace", value, MaxPaceBytes, &w, &w.Schema); err != nil {
+	p := new(Pace)
+	if err := Decode("pace", value, MaxPaceBytes, p); err != nil {
 		return nil, err
 	}
-	p := &Pace{Issued: w.Issued, Refused: w.Refused, Raises: w.Raises, Author: w.Author, Time: w.Time}
-	var errs []error
-	limits := func(text string) []quota.Limit {
-		l, err := quota.ParseLimits(text)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("pace: %w", err))
-		}
-		return l
+	odd := func(old PastPace) bool { return !dated(old.Time) || len(old.Limits) == 0 }
+	if len(p.Limits) == 0 || min(p.Issued, p.Refused, p.Raises) < 0 || p.Raises > MaxRaises || len(p.Past) > MaxPastPaces ||
+		len(p.Author) > 2*quota.MaxNameBytes || slices.ContainsFunc(p.Past, odd) || !p.Time.IsZero() && !dated(p.Time) {
+		return nil, errors.New("pace: its limits, evidence, author, time or past are out of bounds")
 	}
-	p.Limits = limits(w.Limits)
-	if w.Learned != "" {
-		p.Learned = limits(w.Learned)
-	}
-	for _, old := range w.Past[:min(len(w.Past), MaxPastPaces)] {
-		p.Past = append(p.Past, PastPace{limits(old.Limits), old.Time})
-	}
-	if min(w.Issued, w.Refused, w.Raises) < 0 || w.Raises > MaxRaises || len(w.Past) > MaxPastPaces || len(w.Author) > 2*quota.MaxNameBytes ||
-		slices.ContainsFunc(p.Past, func(old PastPace) bool { return !dated(old.Time) }) || !w.Time.IsZero() && !dated(w.Time) {
-		errs = append(errs, errors.New("pace: its evidence, author, time or past is out of bounds"))
-	}
-	return p, errors.Join(errs...)
+	return p, nil
 }

@@ -34,25 +34,19 @@ func (i Incarnation) MarshalJSON() ([]byte, error) {
 	type plain Incarnation
 	i.Weight = cmp.Or(i.Weight, 1)
 	i.Started, i.From, i.Until = i.Started.UTC(), i.From.UTC(), i.Until.UTC()
-	return json.Marshal(struct {
-		Schema int `json:"schema"`
-		plain
-	}{quota.Schema, plain(i)})
+	return encode(plain(i))
 }
 
 // UnmarshalJSON reads a value and leaves the ID alone. Fields that it does not know are
 // ignored, a schema that it does not know is refused.
 func (i *Incarnation) UnmarshalJSON(value []byte) error {
 	type plain Incarnation
-	var w struct {
-		Schema int `json:"schema"`
-		plain
-	}
-	if err := decode("instance", value, MaxInstanceBytes, &w, &w.Schema); err != nil {
+	w := plain{ID: i.ID}
+	if err := Decode("instance", value, MaxInstanceBytes, &w); err != nil {
 		return err
 	}
-	w.ID, w.Weight = i.ID, cmp.Or(w.Weight, 1)
-	*i = Incarnation(w.plain)
+	w.Weight = cmp.Or(w.Weight, 1)
+	*i = Incarnation(w)
 	return nil
 }
 
@@ -69,26 +63,37 @@ func ReadInstance(id string, value []byte) (quota.Instance, error) {
 // ReadLevel reads and validates a level. Fields that it does not know are ignored, a
 // schema that it does not know is refused.
 func ReadLevel(value []byte) (*Level, error) {
-	type plain Level
-	var w struct {
-		Schema int `json:"schema"`
-		plain
-	}
-	if err := decode("level", value, MaxLevelBytes, &w, &w.Schema); err != nil {
+	l := new(Level)
+	if err := Decode("level", value, MaxLevelBytes, l); err != nil {
 		return nil, err
 	}
-	l := Level(w.plain)
-	return &l, l.Validate()
+	return l, l.Validate()
 }
 
-// decode reads a value of at most so many bytes. schema is where into has its schema.
-func decode(what string, value []byte, most int, into any, schema *int) error {
+// encode writes a value whose type has no MarshalJSON, and at least one field that is
+// never left out, with the schema before its fields.
+func encode(v any) ([]byte, error) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	return append(fmt.Appendf(nil, `{"schema":%d,`, quota.Schema), b[1:]...), nil
+}
+
+// Decode reads a value of at most so many bytes, of the schema that this version knows.
+func Decode(what string, value []byte, most int, into any) error {
 	if len(value) > most {
 		return fmt.Errorf("%s: %d bytes are more than the most, %d", what, len(value), most)
 	}
-	err := json.Unmarshal(value, into)
-	if *schema != quota.Schema && (err == nil || *schema != 0) {
-		err = fmt.Errorf("schema %d is not the one this version knows, %d", *schema, quota.Schema)
+	var v struct {
+		Schema int `json:"schema"`
+	}
+	err := json.Unmarshal(value, &v)
+	if err == nil && v.Schema != quota.Schema {
+		err = fmt.Errorf("schema %d is not the one this version knows, %d", v.Schema, quota.Schema)
+	}
+	if err == nil {
+		err = json.Unmarshal(value, into)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
