@@ -13,7 +13,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/quotient-limiter/quotient/internal/mutant"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -175,7 +174,7 @@ func TestHunt(t *testing.T) {
 	}
 	seeds := []uint64{}
 	if known := recorded(t)[h.name]; known != 0 && !*freshFlag {
-		seeds = append(seeds, known, known) // not all histories repeat exactly
+		seeds = append(seeds, known)
 	}
 	for seed := uint64(1); seed <= *moreFlag; seed++ {
 		seeds = append(seeds, seed)
@@ -212,10 +211,6 @@ func TestMutantsAreCaught(t *testing.T) {
 		t.Log("runs with -mutants")
 		return
 	}
-	root, err := mutant.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
 	var mu sync.Mutex
 	caught := recorded(t)
 	t.Cleanup(func() {
@@ -226,7 +221,7 @@ func TestMutantsAreCaught(t *testing.T) {
 	for _, m := range patches.Matching(t, *mutantsFlag) {
 		t.Run(m.Name, func(t *testing.T) {
 			t.Parallel()
-			binary, err := m.BuildTest(t.Context(), root, t.TempDir(), "./internal/shipped", "-ldflags=-s -w", "-tags=mutant")
+			binary, err := buildExact(t.Context(), m, t.TempDir())
 			if err != nil {
 				t.Fatal(err)
 			}

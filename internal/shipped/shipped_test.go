@@ -22,6 +22,10 @@ var (
 
 // TestMain lets the garbage collector rest: a history is small and soon over.
 func TestMain(m *testing.M) {
+	flag.Parse()
+	if *exactFlag && exact == "" {
+		os.Exit(playExactly())
+	}
 	valCtxCh = nil
 	debug.SetGCPercent(-1)
 	debug.SetMemoryLimit(200 << 20)
@@ -29,10 +33,13 @@ func TestMain(m *testing.M) {
 }
 
 // history plays the history of a seed, in a bubble, on one processor: what happens at
-// one instant then hardly differs from run to run.
+// one instant then hardly differs from run to run, and with -exact it never does.
 func history(t *testing.T, k kind, seed uint64, keep bool, l *lead) (w *world, wrong []string) {
 	t.Helper()
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	if exact != "" {
+		runtime.GC() // so that none is needed on the way
+	}
 	cryptotest.SetGlobalRandom(t, seed) // of keys, and so of IDs, and of pauses
 	synctest.Test(t, func(t *testing.T) {
 		w = play(t, newPlan(k, seed, l), keep)
@@ -45,7 +52,7 @@ func history(t *testing.T, k kind, seed uint64, keep bool, l *lead) (w *world, w
 func pass(d time.Duration) { time.Sleep(d) }
 
 func replay(k kind, seed uint64) string {
-	return fmt.Sprintf("go test ./internal/shipped -run TestReplay -v -kind %s -seed %d", k, seed)
+	return fmt.Sprintf("go test ./internal/shipped -run TestReplay -v -exact=%v -kind %s -seed %d", exact != "", k, seed)
 }
 
 // TestReplay prints the history of -seed.
@@ -87,8 +94,10 @@ func TestForLong(t *testing.T) {
 		}
 		if n%10 == 0 {
 			twice++
-			if again, _ := history(t, k, first+n, false, nil); again.sum == w.sum {
+			if again, wrongAgain := history(t, k, first+n, false, nil); again.went(wrongAgain) == w.went(wrong) {
 				same++
+			} else if exact != "" {
+				t.Errorf("a history does not repeat: %s", replay(k, first+n))
 			}
 		}
 	}
