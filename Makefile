@@ -58,7 +58,7 @@ mutants: ## builds the code with one safeguard taken out after another, and sees
 	go test ./internal/simulation ./internal/simulation/large -run 'TestMutantsAreCaught|TestSmallHistoriesCatch|TestItNotices' -patched -timeout 0
 
 hunt: ## runs fresh histories of the code that ships, and these and the tests of consumer, window, share and coordinator against each of their mutants, for an hour; HUNT chooses by name
-	go test ./internal/shipped -run '^TestForLong$$' -for 10m -timeout 0 -v
+	go test ./internal/shipped -exact -run '^TestForLong$$' -for 10m -timeout 0 -v
 	go test ./internal/shipped -run '^TestMutantsAreCaught$$' -mutants '$(or $(HUNT),.)' -timeout 0 -v
 	go test ./consumer -run '^TestMutants$$' -mutants '$(or $(HUNT),.)' -timeout 0 -v
 	go test -tags load ./coordinator -run '^TestMutantsAreCaught$$' -mutants '$(or $(HUNT),.)' -timeout 0 -v
