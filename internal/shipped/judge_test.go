@@ -421,7 +421,7 @@ func newBook(f *fleet) *book {
 func (b *book) count(l time.Duration, trueTime bool) {
 	f := b.f
 	b.base = quota.WindowAt(l, epoch).Index - 2
-	b.n = int(f.end/int64(l)) + 4
+	b.n = int((f.end+2*int64(f.policy.Settle))/int64(l)) + 4 // callers wait on after the end
 	b.issued = make([]int64, b.n*len(b.ids))
 	for _, g := range f.grants {
 		win, binds := f.windowOf(g, l)
