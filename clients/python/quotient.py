@@ -1,15 +1,15 @@
-"""Permits from quotad for Python 3.9 and later, with the standard library only.
+# Permits from quotad for Python 3.9 and later, with the standard library only.
+#
+#     quotad = quotient.Client()
+#     quotad.acquire("payments/charge", timeout=1)  # or quotient.Limited
+#
+#     with quotad.lease("payments/charge", 100, timeout=1) as lease:
+#         while lease.take():
+#             charge()
+#
+# A client may be used by several threads, and after a fork. Times are in seconds.
 
-    quotad = quotient.Client()
-    quotad.acquire("payments/charge", timeout=1)  # or quotient.Limited
-
-    with quotad.lease("payments/charge", 100, timeout=1) as lease:
-        while lease.take():
-            charge()
-
-A client may be used by several threads, and after a fork. Times are in seconds.
-"""
-
+import contextlib
 import http.client
 import json
 import os
@@ -35,20 +35,9 @@ def now():
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-class Connection(http.client.HTTPConnection):
-    def __init__(self, path, timeout):
-        super().__init__("quotad", timeout=timeout)
-        self.path = path
-
-    def connect(self):
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self.path)
-
-
-class Client:
+class Client(threading.local):  # a connection for each thread
     def __init__(self, socket="/run/quotad/quotad.sock"):
-        self.socket, self.local = socket, threading.local()
+        self.path, self.pid, self.connection = socket, None, None
 
     def acquire(self, provider, permits=1, timeout=0):
         """Returns the end of the window of the permits, as text, or raises Limited."""
@@ -63,10 +52,7 @@ class Client:
         while True:
             sent = now()
             wait = max(0, min(60, deadline - sent))
-            try:
-                status, answer = self.post(path, {"provider": provider, "permits": permits, "max_wait": wait})
-            except (OSError, ValueError, http.client.HTTPException) as e:  # quotad restarts
-                status, answer = 503, {"detail": f"quotad at {self.socket}: {e!r}", "retry_after": 0.05}
+            status, answer = self.post(path, {"provider": provider, "permits": permits, "max_wait": wait})
             end = sent + answer.get("expires_in", 0)
             if status == 200 and now() < end:
                 return answer, end
@@ -78,20 +64,27 @@ class Client:
             time.sleep(retry)
 
     def post(self, path, body):
-        if getattr(self.local, "pid", None) != os.getpid():
-            self.local.pid, self.local.connection = os.getpid(), Connection(self.socket, 70)
-        for again in True, False:  # quotad closes connections without calls
+        """Returns the status and the body of the answer, 503 if there is none."""
+        for connect in self.pid != os.getpid(), True:  # quotad closes connections without calls
             try:
-                self.local.connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
-                answer = self.local.connection.getresponse()
+                if connect:
+                    self.connect()
+                self.connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+                answer = self.connection.getresponse()
                 return answer.status, json.loads(answer.read())
-            except (OSError, ValueError, http.client.HTTPException):
-                self.local.connection.close()
-                if not again:
-                    raise
+            except (OSError, ValueError, http.client.HTTPException) as e:
+                problem = f"quotad at {self.path}: {e!r}"
+        return 503, {"detail": problem, "retry_after": 0.05}  # it restarts
+
+    def connect(self):
+        self.connection, self.pid = http.client.HTTPConnection("quotad"), os.getpid()
+        self.connection.auto_open = False
+        self.connection.sock = socket.socket(socket.AF_UNIX)
+        self.connection.sock.settimeout(70)
+        self.connection.sock.connect(self.path)
 
 
-class Lease:
+class Lease(contextlib.AbstractContextManager):
     """Permits of one window. It may be used by several threads, and by no forked process."""
 
     def __init__(self, client, answer, end):
@@ -101,7 +94,7 @@ class Lease:
     def take(self, permits=1):
         """Uses permits; False if too few are left, or their window is over."""
         with self.lock:
-            if self.used + permits > self.permits or now() >= self.end or self.pid != os.getpid():
+            if not 0 < permits <= self.permits - self.used or now() >= self.end or self.pid != os.getpid():
                 return False
             self.used += permits
             return True
@@ -111,13 +104,7 @@ class Lease:
         with self.lock:
             used, self.used = self.used, self.permits
         if used < self.permits and now() < self.end and self.pid == os.getpid():
-            try:
-                self.client.post(f"/v1/leases/{self.id}/return", {"used": used})
-            except (OSError, ValueError, http.client.HTTPException):
-                pass  # the rest is lost at the window's end
-
-    def __enter__(self):
-        return self
+            self.client.post(f"/v1/leases/{self.id}/return", {"used": used})  # or the rest is lost
 
     def __exit__(self, *_):
         self.close()

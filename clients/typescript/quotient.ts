@@ -8,20 +8,21 @@
 //   await lease.close();
 //
 // Times are in seconds.
+import { once } from "node:events";
 import * as http from "node:http";
+import { json } from "node:stream/consumers";
 import { setTimeout as sleep } from "node:timers/promises";
 
 /** No permit in time. retryAfter is the time until there may be one. */
 export class Limited extends Error {
-  retryAfter: number;
-  constructor(detail: string, retryAfter: number) {
-    super(detail);
-    this.retryAfter = retryAfter;
-  }
+  retryAfter = 0;
 }
 
 /** A call that would fail again: an unknown provider, or a wrong argument. */
 export class Refused extends Error {}
+
+/** Permits of one window. */
+export type Lease = Awaited<ReturnType<Client["lease"]>>;
 
 type Answer = { lease?: string; permits?: number; until?: string; expires_in?: number; detail?: string; retry_after?: number };
 type Instant = { mono: number; wall: number };
@@ -31,12 +32,11 @@ const now = (): Instant => ({ mono: performance.now() / 1000, wall: Date.now() /
 const since = (t: Instant): number => Math.max(now().mono - t.mono, now().wall - t.wall);
 
 export class Client {
-  private socketPath: string;
-  private agent: http.Agent;
+  private options: http.RequestOptions;
   /** At most so many calls run at a time; quotad allows a process 256. */
   constructor(socketPath = "/run/quotad/quotad.sock", maxSockets = 64) {
-    this.socketPath = socketPath;
-    this.agent = new http.Agent({ keepAlive: true, maxSockets });
+    const agent = new http.Agent({ keepAlive: true, maxSockets });
+    this.options = { socketPath, agent, method: "POST", timeout: 70_000, headers: { "Content-Type": "application/json" } };
   }
 
   /** Returns the end of the window of the permits, as text, or throws Limited. */
@@ -45,77 +45,54 @@ export class Client {
   }
 
   /** Returns a lease of at most so many permits, at least 1, or throws Limited. */
-  async lease(provider: string, permits: number, { timeout = 0 } = {}): Promise<Lease> {
-    const { answer, sent } = await this.grant("/v1/leases", provider, permits, timeout);
-    return new Lease(this, answer, sent);
+  async lease(provider: string, most: number, { timeout = 0 } = {}) {
+    const { answer, sent } = await this.grant("/v1/leases", provider, most, timeout);
+    const permits = answer.permits!;
+    const isOver = () => since(sent) >= answer.expires_in!;
+    let left = permits;
+    return {
+      permits,
+      until: answer.until!,
+      /** Uses permits; false if too few are left, or their window is over. */
+      take: (n = 1): boolean => {
+        if (!(n > 0 && n <= left) || isOver()) return false;
+        left -= n;
+        return true;
+      },
+      /** Gives back what was not used, and ends the lease. */
+      close: async (): Promise<void> => {
+        const used = permits - left;
+        left = 0;
+        if (used < permits && !isOver()) await this.post(`/v1/leases/${answer.lease}/return`, { used }); // or the rest is lost
+      },
+    };
   }
 
   private async grant(path: string, provider: string, permits: number, timeout: number) {
     for (const began = now(); ; ) {
       const max_wait = Math.max(0, Math.min(60, timeout - since(began)));
-      const { status, answer, sent } = await this.post(path, { provider, permits, max_wait }).catch((e) => ({
-        sent: began, status: 503, answer: { detail: `quotad at ${this.socketPath}: ${e}`, retry_after: 0.05 } as Answer, // it restarts
-      }));
+      const { status, answer, sent } = await this.post(path, { provider, permits, max_wait });
       if (status === 200 && since(sent) < answer.expires_in!) return { answer, sent };
       if (![200, 429, 503].includes(status)) throw new Refused(answer.detail);
-      const retry = answer.retry_after ?? 0;
-      if (status !== 200 && since(began) + retry > timeout) throw new Limited(answer.detail!, retry);
-      await sleep(retry * 1000);
+      const retryAfter = answer.retry_after ?? 0;
+      if (status !== 200 && since(began) + retryAfter > timeout) throw Object.assign(new Limited(answer.detail), { retryAfter });
+      await sleep(retryAfter * 1000);
     }
   }
 
-  /** For Lease. */
-  post(path: string, body: object): Promise<{ status: number; answer: Answer; sent: Instant }> {
-    return new Promise((resolve, reject) => {
-      let sent = now(); // when a connection is free
-      const request = http.request({
-        socketPath: this.socketPath, agent: this.agent, path, method: "POST", timeout: 70_000,
-        headers: { "Content-Type": "application/json" },
-      }, (response) => {
-        let text = "";
-        response.setEncoding("utf8").on("data", (part: string) => (text += part)).on("error", reject).on("end", () => {
-          try {
-            resolve({ status: response.statusCode!, answer: JSON.parse(text), sent });
-          } catch (e) {
-            reject(e);
-          }
-        });
-      });
-      request.on("socket", () => (sent = now())).on("timeout", () => request.destroy(new Error("no answer")));
-      request.on("error", (e) => {
-        if (request.reusedSocket) this.post(path, body).then(resolve, reject); // quotad closes connections without calls
-        else reject(e);
-      });
-      request.end(JSON.stringify(body));
-    });
-  }
-}
-
-/** Permits of one window. */
-export class Lease {
-  readonly permits: number;
-  readonly until: string;
-  private used = 0;
-  private client: Client;
-  private answer: Answer;
-  private sent: Instant;
-  constructor(client: Client, answer: Answer, sent: Instant) {
-    [this.client, this.answer, this.sent] = [client, answer, sent];
-    [this.permits, this.until] = [answer.permits!, answer.until!];
-  }
-
-  /** Uses permits; false if too few are left, or their window is over. */
-  take(permits = 1): boolean {
-    if (this.used + permits > this.permits || since(this.sent) >= this.answer.expires_in!) return false;
-    this.used += permits;
-    return true;
-  }
-
-  /** Gives back what was not used, and ends the lease. */
-  async close(): Promise<void> {
-    const used = this.used;
-    this.used = this.permits;
-    if (used === this.permits || since(this.sent) >= this.answer.expires_in!) return;
-    await this.client.post(`/v1/leases/${this.answer.lease}/return`, { used }).catch(() => undefined); // the rest is lost at the window's end
+  /** Returns the status and the body of the answer, 503 if there is none. */
+  private async post(path: string, body: object): Promise<{ status: number; answer: Answer; sent: Instant }> {
+    let sent = now();
+    const request = http.request({ ...this.options, path });
+    request.on("socket", () => (sent = now())); // a connection is free
+    request.on("timeout", () => request.destroy(new Error("no answer"))).on("error", () => undefined);
+    request.end(JSON.stringify(body));
+    try {
+      const [response] = (await once(request, "response")) as [http.IncomingMessage];
+      return { status: response.statusCode!, answer: (await json(response)) as Answer, sent };
+    } catch (e) {
+      if (request.reusedSocket && !(e instanceof SyntaxError)) return this.post(path, body); // quotad closes connections without calls
+      return { status: 503, answer: { detail: `quotad at ${this.options.socketPath}: ${e}`, retry_after: 0.05 }, sent }; // it restarts
+    }
   }
 }

@@ -3,15 +3,20 @@
 package quotad
 
 import (
+	"bufio"
 	"bytes"
 	"cmp"
 	"context"
+	"io"
 	"log/slog"
+	"maps"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -80,9 +85,23 @@ func (p *provider) fromQuotad(after time.Time) (n int) {
 func run(t *testing.T, said *bytes.Buffer, name string, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(name, args...)
+	start(t, cmd, said)
+	return cmd
+}
+
+// start is run for a command, and returns the ends of its input and output.
+func start(t *testing.T, cmd *exec.Cmd, said *bytes.Buffer) (in io.Writer, out io.Reader) {
+	t.Helper()
 	cmd.Env = append(os.Environ(), "PYTHONPATH=../../clients/python", "PYTHONDONTWRITEBYTECODE=1")
 	cmd.Stderr = said
 	child.Tie(cmd)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err = cmd.StdoutPipe(); err != nil {
+		t.Fatal(err)
+	}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +109,7 @@ func run(t *testing.T, said *bytes.Buffer, name string, args ...string) *exec.Cm
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	return cmd
+	return in, out
 }
 
 // instance makes calls with permits of its own session.
@@ -129,10 +148,10 @@ func instance(t *testing.T, cluster *etcdtest.Cluster, url string) {
 	})
 }
 
-// Clients in two languages are killed while they wait and while they hold leases, and
-// quotad is restarted in place and killed. No window has more calls than the limit, and
-// the limit is used.
-func TestClients(t *testing.T) {
+// setUp starts an etcd with policies. It returns it, how to start quotad, its socket, and
+// the compiled client of TypeScript.
+func setUp(t *testing.T, policies map[string]quota.Policy) (cluster *etcdtest.Cluster, quotad func() *exec.Cmd, socket, script string) {
+	t.Helper()
 	script, err := filepath.Abs(cmp.Or(os.Getenv("QUOTIENT_TYPESCRIPT"), "../../clients/typescript/dist/quotient.js"))
 	if err != nil {
 		t.Fatal(err)
@@ -150,19 +169,29 @@ func TestClients(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	policy := quota.Policy{Limits: []quota.Limit{{Permits: limit, Window: window}}, Guard: 20 * time.Millisecond}
-	if _, err := admin.Put(t.Context(), "p", policy, 0); err != nil {
-		t.Fatal(err)
+	for name, policy := range policies {
+		if _, err := admin.Put(t.Context(), name, policy, 0); err != nil {
+			t.Fatal(err)
+		}
 	}
+	providers := strings.Join(slices.Collect(maps.Keys(policies)), ",")
+	return cluster, func() *exec.Cmd {
+		return run(t, &bytes.Buffer{}, program, "--socket", socket, "--state-dir", state, "--provider", providers, "--endpoints", strings.Join(cluster.Endpoints(), ","))
+	}, socket, script
+}
+
+// Clients in two languages are killed while they wait and while they hold leases, and
+// quotad is restarted in place and killed. No window has more calls than the limit, and
+// the limit is used.
+func TestClients(t *testing.T) {
+	policy := quota.Policy{Limits: []quota.Limit{{Permits: limit, Window: window}}, Guard: 20 * time.Millisecond}
+	cluster, quotad, socket, script := setUp(t, map[string]quota.Policy{"p": policy})
 	p := &provider{counts: map[time.Time]int{}, quotad: map[time.Time]int{}, byOwn: map[time.Time]int{}}
 	server := httptest.NewServer(p)
 	t.Cleanup(server.Close)
 	address := strings.TrimPrefix(server.URL, "http://")
 	instance(t, cluster, server.URL)
 
-	quotad := func() *exec.Cmd {
-		return run(t, &bytes.Buffer{}, program, "--socket", socket, "--state-dir", state, "--provider", "p", "--endpoints", strings.Join(cluster.Endpoints(), ","))
-	}
 	daemon := quotad()
 	var wrong [8]bytes.Buffer // what workers say
 	worker := func(n int) *exec.Cmd {
@@ -209,6 +238,47 @@ func TestClients(t *testing.T) {
 		}
 	}
 	p.judge(t, began, kills)
+}
+
+// The clients return refusals with their time and tell them from mistakes, and their next
+// call after a restart of quotad is answered.
+func TestAnswers(t *testing.T) {
+	limits := func(permits int64, window time.Duration) quota.Policy {
+		return quota.Policy{Limits: []quota.Limit{{Permits: permits, Window: window}}}
+	}
+	_, quotad, socket, script := setUp(t, map[string]quota.Policy{"p": limits(limit, window), "few": limits(4, time.Minute)})
+	daemon := quotad()
+	open := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}}}
+	ready := func() bool {
+		answer, err := open.Post("http://quotad/v1/acquire", "application/json", strings.NewReader(`{"provider":"p","permits":100}`)) // more than a new instance borrows
+		if err == nil {
+			_ = answer.Body.Close()
+		}
+		return err == nil && answer.StatusCode == http.StatusOK
+	}
+	await.Until(t, "quotad gives permits", ready)
+	var said [2]bytes.Buffer
+	clients := []*exec.Cmd{exec.Command("python3", "testdata/answers.py", socket), exec.Command("node", "testdata/answers.mjs", script, socket)}
+	var proceed []io.Writer
+	for n, c := range clients {
+		in, out := start(t, c, &said[n])
+		proceed = append(proceed, in)
+		if line, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+			t.Fatalf("%v %q, %v: %s", c.Args, line, err, &said[n])
+		}
+	}
+	_ = daemon.Process.Kill()
+	_ = daemon.Wait()
+	quotad()
+	await.Until(t, "quotad gives permits again", ready)
+	for n, c := range clients {
+		_, _ = io.WriteString(proceed[n], "quotad was restarted\n")
+		if err := c.Wait(); err != nil {
+			t.Errorf("%v: %v: %s", c.Args, err, &said[n])
+		}
+	}
 }
 
 // judge checks the windows since began.
