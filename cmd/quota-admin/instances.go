@@ -12,6 +12,7 @@ import (
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/live"
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -24,8 +25,11 @@ type instancesJSON struct {
 	// none is.
 	Limit *limitJSON `json:"limit"`
 	// Pace is the totals in force, like "600/s", if an adaptive policy has lowered one.
-	Pace  string `json:"pace,omitempty"`
-	Count int    `json:"count"`
+	Pace string `json:"pace,omitempty"`
+	// Level is that in force for the running window, null unless shares are by
+	// demand.
+	Level *levelJSON `json:"level,omitempty"`
+	Count int        `json:"count"`
 	// Applied is how many reported that they apply the policy at PolicyRevision.
 	Applied     int            `json:"applied"`
 	SumOfShares int64          `json:"sum_of_shares"`
@@ -41,6 +45,14 @@ type limitJSON struct {
 	Window  string `json:"window"`
 }
 
+type levelJSON struct {
+	Revision int64  `json:"revision"` // of the reports that it was worked out from
+	Base     int64  `json:"base"`
+	Most     int64  `json:"most"`
+	Claimed  int64  `json:"claimed"`
+	Author   string `json:"author"`
+}
+
 type instanceJSON struct {
 	Incarnation string `json:"incarnation"`
 	quota.Instance
@@ -50,17 +62,37 @@ type instanceJSON struct {
 	// Report is what the instance last told of itself, up to half a minute ago.
 	Report  *quota.Report `json:"report"`
 	Problem string        `json:"problem,omitempty"`
+	// Explain is why it has its share: with --explain, and a policy in force.
+	Explain *explanation `json:"explain,omitempty"`
+}
+
+type explanation struct {
+	Weight int64 `json:"weight"` // in force, an operator's included
+	// Demand is what the level says that the instance asks for, in permits per
+	// second; Claim is what it claims by that, and Equal its part of what nobody
+	// claims. They are 0 unless shares are by demand.
+	Demand float64 `json:"demand"`
+	Claim  int64   `json:"claim"`
+	Equal  int64   `json:"equal"`
+	Why    string  `json:"why"`
 }
 
 func (a *app) instancesCommand() *cobra.Command {
-	return a.needsAdmin(&cobra.Command{
+	explain := false
+	cmd := &cobra.Command{
 		Use:   "instances PROVIDER",
 		Short: "Show the live instances: share, state, use, revision applied, clock",
 		Long: `Show the live instances of a provider. SHARE is computed from the policy and the
 instances in etcd, for the running window of the shortest limit. The columns to the
-right of it are from the instance's last report, REPORT-AGE ago.`,
-		Example: "  quota-admin instances payments/charge",
-	}, func(ctx context.Context, admin *coordinator.Admin, args []string) error {
+right of it are from the instance's last report, REPORT-AGE ago.
+
+With --explain, show the reason for each share: the instance's weight, or its demand
+when the level was computed, and its part of the permits that nobody claims.`,
+		Example: `  quota-admin instances payments/charge
+  quota-admin instances payments/charge --explain`,
+	}
+	cmd.Flags().BoolVar(&explain, "explain", false, "show the reason for each instance's share")
+	return a.needsAdmin(cmd, func(ctx context.Context, admin *coordinator.Admin, args []string) error {
 		f, err := admin.Fleet(ctx, args[0], nil)
 		if err != nil {
 			return err
@@ -68,26 +100,29 @@ right of it are from the instance's last report, REPORT-AGE ago.`,
 		if f.Policy.Revision == 0 && len(f.Instances) == 0 {
 			return fmt.Errorf("%s: %w", args[0], coordinator.ErrNotFound)
 		}
-		return a.showInstances(&f, time.Now())
+		return a.showInstances(&f, explain, time.Now())
 	})
 }
 
-func (a *app) showInstances(f *coordinator.Fleet, now time.Time) error {
+func (a *app) showInstances(f *coordinator.Fleet, explain bool, now time.Time) error {
 	sum := live.StatusOf(f, now)
 	data := &instancesJSON{
 		Provider: f.Provider, Revision: f.Revision, PolicyRevision: sum.PolicyRevision, Count: sum.Instances, Applied: sum.Applied,
 		SumOfShares: sum.SumOfShares, Instances: []instanceJSON{}, Problem: sum.Problem,
 	}
 	for _, s := range f.Instances {
-		data.Instances = append(data.Instances, instanceJSON{s.Instance.ID, s.Instance, knownOr(s.Share, s.ShareKnown), s.Report, format.OneLine(s.Problem)})
+		data.Instances = append(data.Instances, instanceJSON{s.Instance.ID, s.Instance, knownOr(s.Share, s.ShareKnown), s.Report, format.OneLine(s.Problem), nil})
 	}
 	for _, s := range f.Left {
-		data.Left = append(data.Left, instanceJSON{s.Instance.ID, s.Instance, nil, s.Report, ""})
+		data.Left = append(data.Left, instanceJSON{s.Instance.ID, s.Instance, nil, s.Report, "", nil})
 	}
 	if sum.Limit != nil {
 		data.Limit = &limitJSON{sum.Limit.Permits, sum.Limit.Window.String()}
 	}
 	data.Pace = sum.Pace
+	if explain {
+		data.explain(f, now, sum.Limit)
+	}
 	if sum.Problem != "" {
 		a.note("the policy cannot be applied: %s", sum.Problem)
 	}
@@ -95,10 +130,15 @@ func (a *app) showInstances(f *coordinator.Fleet, now time.Time) error {
 		a.note("%s", line)
 	}
 	err := a.emit(data, func(w io.Writer) {
-		if len(data.Instances) > 0 {
+		switch {
+		case len(data.Instances) == 0:
+			return
+		case explain:
+			data.explained(w)
+		default:
 			data.table(w, now)
-			fmt.Fprintln(w)
 		}
+		fmt.Fprintln(w)
 	})
 	if a.format == format.Table && err == nil {
 		fmt.Fprintln(a.stdout, sum.Line())
@@ -136,6 +176,70 @@ func (d *instancesJSON) table(w io.Writer, now time.Time) {
 			row = slices.Insert(row, debtColumn, debt)
 		}
 		format.Row(w, row...)
+	}
+}
+
+// explain finds out why every instance has its share of the running window of the
+// shortest limit.
+func (d *instancesJSON) explain(f *coordinator.Fleet, now time.Time, limit *quota.Limit) {
+	view := f.View()
+	if view.Policy == nil || limit == nil {
+		return
+	}
+	w := quota.WindowAt(limit.Window, now.UnixNano())
+	parts, weights := int64(0), int64(0)
+	for _, i := range view.Instances {
+		if protocol.TakesPart(&i, w.Start()) {
+			parts++
+			weights += share.Weight(view.Policy, &i)
+		}
+	}
+	level, asks, byDemand := share.LevelOf(&view, w)
+	if byDemand {
+		d.Level = &levelJSON{view.Level.At(w.Start()).Revision, level.Base, level.Most, level.Claimed, view.Level.Author}
+	}
+	for n, i := range view.Instances { // in the order of the fleet
+		j := &d.Instances[n]
+		x := &explanation{Weight: share.Weight(view.Policy, &i)}
+		j.Explain = x
+		switch {
+		case !i.From.IsZero() && i.From.UnixNano() > w.Start():
+			x.Why = "takes part from " + format.When(i.From)
+		case !protocol.TakesPart(&i, w.Start()):
+			x.Why = "has left"
+		case view.Policy.Mode == quota.ModePause:
+			x.Why = "paused"
+		case view.Policy.Share == quota.ShareWeighted:
+			x.Why = fmt.Sprintf("weight %d of %d", x.Weight, weights)
+		case byDemand:
+			x.Demand, x.Claim = float64(asks[i.ID])/w.Length.Seconds(), level.Claim(asks[i.ID])
+			if j.Share != nil {
+				x.Equal = *j.Share - x.Claim
+			}
+			x.Why = fmt.Sprintf("claims %d, and has %d of what nobody claims", x.Claim, x.Equal)
+			if x.Claim == level.Most && x.Claim > 0 {
+				x.Why = fmt.Sprintf("claims the most that anybody may, %d, and has %d of what nobody claims", x.Claim, x.Equal)
+			}
+		case view.Policy.Share == quota.ShareDemand:
+			x.Why = fmt.Sprintf("no level is in force yet: one of %d equal parts", parts)
+		default:
+			x.Why = fmt.Sprintf("one of %d equal parts", parts)
+		}
+		if r := j.Report; r != nil && j.Share != nil && r.Share < *j.Share && r.PolicyRevision == d.PolicyRevision {
+			x.Why += fmt.Sprintf("; said %d itself, as what it gains by others' losses is held back for the settle time", r.Share)
+		}
+	}
+}
+
+func (d *instancesJSON) explained(w io.Writer) {
+	format.Row(w, "NAME", "INCARNATION", "SHARE", "WEIGHT", "DEMAND/S", "CLAIM", "EQUAL", "WHY")
+	for _, i := range d.Instances {
+		x := i.Explain
+		if x == nil {
+			x = &explanation{Why: "no policy is in force"}
+		}
+		format.Row(w, format.Name(i.Name), format.Name(i.Incarnation), number(i.Share), fmt.Sprint(x.Weight), fmt.Sprintf("%.4g", x.Demand),
+			fmt.Sprint(x.Claim), fmt.Sprint(x.Equal), x.Why)
 	}
 }
 

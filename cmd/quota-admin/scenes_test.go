@@ -268,11 +268,11 @@ instances unset -o *
 instances absent -o *
 `},
 	{name: "sharing", prepare: demandingFleet, commands: `
-instances payments/charge -o *
+instances payments/charge --explain -o *
 set payments/charge 510/s
-instances payments/charge
+instances payments/charge --explain
 set payments/charge 480/s --share weighted --weight worker-1=7 --floor 20
-instances payments/charge
+instances payments/charge --explain
 get payments/charge
 set payments/charge 500/s --weight worker-1= --share demand --pacing even
 get payments/charge

@@ -147,3 +147,9 @@ func (t *terms) lotsOf(m *member) int64 {
 	}
 	return t.weightOf(m)
 }
+
+// Weight returns the weight of an instance under a policy, an operator's override
+// included.
+func Weight(p *quota.Policy, i *quota.Instance) int64 {
+	return (&terms{rules: *p}).weightOf(newMember(i))
+}
