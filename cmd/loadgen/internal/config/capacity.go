@@ -9,8 +9,10 @@ import (
 
 // What follows the provider's refusals.
 const (
-	AdaptFleet = "fleet" // the policy, for all instances
-	AdaptPause = "pause" // the policy's back-off
+	AdaptFleet    = "fleet"    // the policy, for all instances
+	AdaptPause    = "pause"    // the policy's back-off
+	AdaptInstance = "instance" // each instance by itself
+	AdaptNone     = "none"
 )
 
 // parseCapacity reads CAPACITY,AT=CAPACITY,... with the steps in order of time.
@@ -46,7 +48,7 @@ func (c *Config) parseCapacity(text string) error {
 		c.Capacity = append(c.Capacity, takes)
 	}
 	if c.Adapt == AdaptFleet {
-		c.policy.Adaptive = quota.Adaptive{Floor: 20}
+		c.policy.Adaptive = quota.Adaptive{Floor: int64(100 * load.AIMDFloor)}
 	}
 	return nil
 }

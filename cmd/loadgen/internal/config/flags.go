@@ -142,7 +142,7 @@ func (r *raw) register(set *pflag.FlagSet) {
 	set.StringVar(&c.StateDir, "state-dir", "", "a directory on a local disk for the instances' state, so those killed by --churn or --crash continue (coordinator.Options.StateDir); default: they join as new; Linux only")
 	set.StringVar(&r.transport, "transport", "none", "use of permits: `none|http`; http: each makes a request to a provider in this process, which counts by its own clock; the count is judged if the guard covers the clocks' error (auto does)")
 	set.StringVar(&r.capacity, "provider-capacity", "", "`CAPACITY`, or CAPACITY,AT=CAPACITY,... such as 1000/s,5s=600/s,20s=900/s: the provider answers 429 to calls beyond it, by its own clock, from AT after measuring began; implies --transport http")
-	set.StringVar(&c.Adapt, "adapt", AdaptFleet, "reaction to the 429s of --provider-capacity: `fleet|pause`; fleet: the policy is adaptive, with a floor of a fifth; pause: the policy's back-off pauses instances")
+	set.StringVar(&c.Adapt, "adapt", AdaptFleet, "reaction to the 429s of --provider-capacity: `fleet|pause|instance|none`; fleet: the policy is adaptive, with a floor of a fifth; pause: the policy's back-off pauses instances; instance: each lowers and raises its own calls (AIMD); none: no reaction")
 	set.IntVar(&c.Members, "etcd-members", 1, "how many members the embedded etcd has; several are a process each")
 	set.StringArrayVar(&r.faults, "fault", nil, "`AT=FAULT`, such as 5s=kill-leader: a fault of the embedded etcd AT after measuring began; repeatable; "+strings.Join(faultNames, ", "))
 	set.DurationVar(&c.MeasureAfter, "measure-after", 0, "how long the whole fleet runs before measuring begins")
@@ -196,7 +196,7 @@ func (r *raw) check() (*Config, error) {
 	if err := cmp.Or(
 		oneOf("--arrival", c.Arrival, load.Steady, load.Poisson, load.Burst, load.Sine),
 		oneOf("--transport", r.transport, "none", "http"),
-		oneOf("--adapt", c.Adapt, AdaptFleet, AdaptPause),
+		oneOf("--adapt", c.Adapt, AdaptFleet, AdaptPause, AdaptInstance, AdaptNone),
 		oneOf("--outage", c.policy.Outage, quota.OutageHold, quota.OutageStop),
 		oneOf("--share", c.policy.Share, quota.ShareEqual, quota.ShareWeighted, quota.ShareDemand),
 		oneOf("--pacing", c.policy.Pacing, quota.PacingOff, quota.PacingEven),

@@ -105,9 +105,6 @@ func newSender(address, secret string) *sender {
 	}}
 }
 
-// listener is a limiter that hears what the provider answers to its calls.
-type listener interface{ answered(refused bool) }
-
 // send makes n requests with permits of a limiter, as soon as there are connections. It
 // does not block.
 func (s *sender) send(l limiter, n int64, as load.Request) {

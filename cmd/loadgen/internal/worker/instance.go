@@ -66,7 +66,7 @@ func (w *Worker) enter(slot int, retry bool) {
 	w.slots[slot], w.all[in] = in, true
 	w.mu.Unlock()
 	calls := load.NewProcess(w.c.Arrival, w.c.Seed, slot, w.c.Instances)
-	w.generators[slot%len(w.generators)].add(fleetLimiter{in.limiter}, calls, w.parts[slot], &in.gone)
+	w.generators[slot%len(w.generators)].add(w.adapted(fleetLimiter{in.limiter}, w.parts[slot]), calls, w.parts[slot], &in.gone)
 	w.busy.Go(func() {
 		if in.limiter.Ready(w.ctx) == nil {
 			w.ready.Add(1)
