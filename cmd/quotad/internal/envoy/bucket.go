@@ -5,6 +5,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/quotient-limiter/quotient/quota"
 )
 
 const (
@@ -132,6 +134,16 @@ func needs(members []*member, share int64, window time.Duration) (n int64) {
 		n += max(m.charge(window), m.wants(share, len(members)))
 	}
 	return min(n+1, max(share, 0)) // one more: see plan
+}
+
+// unmet returns the permits that the members want beyond a share, as far as that is known.
+func unmet(members []*member, share int64) (n int64) {
+	for _, m := range members {
+		if !m.gone && m.want < math.MaxInt64 {
+			n += m.want
+		}
+	}
+	return max(0, min(n, int64(quota.MaxPermits))-share)
 }
 
 // plan returns the members' buckets for a window of which elapsed is over, with the

@@ -158,6 +158,9 @@ func (p *pool) tick(ctx context.Context) (next time.Duration, busy bool) {
 		if guard := limiter.Delay(1); p.permits == 0 && guard > 0 && guard < left {
 			return guard, true
 		}
+		if p.permits == 0 { // once in a window: what is refused is demand, by which shares may be
+			missing += unmet(members, share)
+		}
 		if permit := limiter.TryTake(missing); permit.N() > 0 {
 			if permit.Start().UnixNano() != p.window.Start() {
 				permit.Release()

@@ -390,6 +390,32 @@ func TestAssignments(t *testing.T) {
 	})
 }
 
+// Requests beyond the share are demand: permits refused, once in a window.
+func TestReportsAreDemand(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f, _, conn := serve(t, rules, map[string]string{"search": "800/s"})
+		time.Sleep(300 * time.Millisecond) // no report comes as a window begins
+		s := open(t.Context(), t, conn, "search")
+		refused := func(requests uint64) int64 {
+			for range 10 {
+				_ = s.Send(report("edge", "search", requests))
+				time.Sleep(time.Second)
+			}
+			before := f.limiters["search"].Status().Refused
+			_ = s.Send(report("edge", "search", requests))
+			time.Sleep(time.Second)
+			return f.limiters["search"].Status().Refused - before
+		}
+		if n := refused(400); n != 0 {
+			t.Errorf("%d permits are refused, with half of the share in use", n)
+		}
+		if n := refused(2000); n != int64(2000*headroom)+2-800 {
+			t.Errorf("%d permits are refused", n)
+		}
+	})
+}
+
 // Nothing is assigned for permits that somebody else has taken. In a long window, an
 // assignment is renewed before it ends.
 func TestAssignmentsAreOfPermitsTaken(t *testing.T) {
