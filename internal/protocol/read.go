@@ -53,7 +53,7 @@ func (i *Incarnation) UnmarshalJSON(value []byte) error {
 // ReadInstance reads the value of an incarnation's key and validates it.
 func ReadInstance(id string, value []byte) (quota.Instance, error) {
 	i := Incarnation{ID: id}
-	err := json.Unmarshal(value, &i)
+	err := i.UnmarshalJSON(value)
 	if err == nil {
 		err = (*quota.Instance)(&i).Validate()
 	}
