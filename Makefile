@@ -32,7 +32,7 @@ cross: ## compile for other systems
 loadgen: ## a short run with an embedded etcd; its verdict is the status
 	go run ./cmd/loadgen --duration 5s
 
-pictures: ## docs/img and the tables of docs/pacing.md and docs/shapes.md, from real runs; eleven minutes of a quiet machine; PICTURES chooses
+pictures: ## docs/img and the tables of docs/pacing.md and docs/shapes.md, from real runs; some minutes of a quiet machine; PICTURES chooses
 	go run -C bench ./pictures $(PICTURES)
 
 compat: ## the tests of coordinator against older etcd servers, as processes

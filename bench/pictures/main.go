@@ -1,7 +1,7 @@
 // Pictures makes the pictures of README.md and docs/shapes.md, and the tables of
 // real runs in docs/pacing.md and docs/shapes.md, from runs of the load generator:
 //
-//	go run -C bench ./pictures [-with COMMAND] [headline] [saturated] [bursts] [sine] [poisson] [shapes]
+//	go run -C bench ./pictures [-with COMMAND] [headline] [saturated] [bursts] [shapes]
 //	go run -C bench ./pictures -charts RESULTS.txt
 //
 // It names the runs as it makes them. With no argument it makes all of them, one
@@ -34,8 +34,6 @@ var parts = []part{
 	{"headline", headline},
 	{"saturated", pacing("steady", "--arrival", "steady", "--demand", "1.5")},
 	{"bursts", pacing("bursts", "--arrival", "burst", "--demand", "0.5")},
-	{"poisson", pacing("Poisson, half the limit", "--arrival", "poisson", "--demand", "0.5")},
-	{"sine", pacing("sine of 16 s, half the limit", "--arrival", "sine", "--demand", "0.5")},
 	{"shapes", shapes},
 }
 
