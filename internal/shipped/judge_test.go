@@ -424,11 +424,11 @@ func (b *book) count(l time.Duration, trueTime bool) {
 	b.n = int((f.end+2*int64(f.policy.Settle))/int64(l)) + 4 // callers wait on after the end
 	b.issued = make([]int64, b.n*len(b.ids))
 	for _, g := range f.grants {
-		win, binds := f.windowOf(g, l)
-		if !binds || f.isHeld(g) && g.at < f.outage {
+		if f.isHeld(g) && g.at < f.outage {
 			continue
 		}
-		if trueTime {
+		win, bound := f.windowOf(g, l)
+		if trueTime && bound { // else nothing keeps it from the window's edges
 			win = quota.WindowAt(l, epoch+g.at)
 		}
 		k := max(0, min(int(win.Index-b.base), b.n-1))
@@ -436,13 +436,14 @@ func (b *book) count(l time.Duration, trueTime bool) {
 	}
 }
 
-// windowOf returns a grant's window of a length, and whether a limit of that length bound
-// the limiter.
-func (f *fleet) windowOf(g *grant, l time.Duration) (win quota.Window, binds bool) {
+// windowOf returns a grant's window of a length: the limiter's, or by its clock where it
+// says that no limit of that length binds it. A state that limits the window binds all
+// who issue in it.
+func (f *fleet) windowOf(g *grant, l time.Duration) (win quota.Window, bound bool) {
 	if i := slices.IndexFunc(g.windows, func(w quota.Window) bool { return w.Length == l }); i >= 0 {
 		return g.windows[i], true
 	}
-	return win, false
+	return quota.WindowAt(l, g.wall), false
 }
 
 // isHeld reports whether permits were issued without a recent proof, as the rule hold has
