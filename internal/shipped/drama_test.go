@@ -251,3 +251,48 @@ func replacedThroughCut(p *plan, r *rand.Rand, t int64, who int) []event {
 func doubled(p *plan, r *rand.Rand, t int64, who int) []event {
 	return []event{raised(p, t), {at: t, do: doDouble, who: who, d: 300*ms + r.Int64N(900*ms)}, {at: t + 2000*ms, do: doDouble, who: who + 1, d: 300*ms + r.Int64N(500*ms)}}
 }
+
+// relistedWithMore: an instance lists again after nearly all was given to it, of a window of
+// which another has issued it.
+func relistedWithMore(p *plan, r *rand.Rand, t int64, _ int) []event {
+	return []event{
+		raised(p, t-200*ms), {at: t - 2*int64(p.policy.Settle), do: doWeights, n: 1}, {at: t, do: doHang, who: 0, d: 300 * ms},
+		{at: t + 20*ms, do: doPolicy, n: high - 1}, {at: t + 60*ms + r.Int64N(40*ms), do: doWeights, n: 0},
+		{at: t + 110*ms, do: doCompact}, {at: t + 120*ms, do: doReset, who: 0},
+	}
+}
+
+// relistedSlowly: one lists again, and etcd commits its mark only after a raise.
+func relistedSlowly(p *plan, r *rand.Rand, t int64, who int) []event {
+	d := 300*ms + r.Int64N(300*ms)
+	return []event{
+		{at: t - 3*int64(p.policy.Settle), do: doPolicy, n: low}, {at: t, do: doHang, who: who, d: 200 * ms},
+		{at: t + 20*ms, do: doPolicy, n: low + 1}, {at: t + 40*ms, do: doPolicy, n: low}, {at: t + 60*ms, do: doPolicy, n: low + 1},
+		{at: t + 90*ms, do: doPolicy, n: low}, {at: t + 110*ms, do: doCompact}, {at: t + 115*ms, do: doReset, who: who},
+		{at: t + 140*ms, do: doLag, who: who, d: d}, {at: t + 140*ms + d - r.Int64N(100*ms), do: doWeights, n: int64(who)},
+	}
+}
+
+// goneUnseen: one joins and is gone again, of which another hears nothing.
+func goneUnseen(p *plan, r *rand.Rand, t int64, who int) []event {
+	length := int64(p.policy.Limits[0].Window)
+	gone := t + int64(p.policy.Settle) + 2*length + 200*ms + r.Int64N(3*length)
+	return []event{raised(p, t), {at: t, do: doJoin}, {at: t + 1, do: doHang, who: who, d: gone + length - t}, {at: gone, do: doRemove, who: newest}}
+}
+
+// replacedAndClosed: a process crashes when a window has begun by its clock, and the one
+// that continues it closes before that has begun by its own.
+func replacedAndClosed(p *plan, r *rand.Rand, t int64, who int) []event {
+	length := int64(p.policy.Limits[0].Window)
+	at := t/length*length - p.osError() + 10*ms + r.Int64N(20*ms)
+	return []event{
+		{at: t - 1500*ms, do: doSetClock, who: who, n: extreme}, {at: at, do: doReplace, who: who, d: 20 * ms, n: extreme},
+		{at: at + 60*ms + r.Int64N(70*ms), do: doQuit, who: newest},
+	}
+}
+
+// hasty: somebody writes a settle time that is too short, and others join of whom one
+// hears nothing.
+func hasty(p *plan, r *rand.Rand, t int64, who int) []event {
+	return append(deafThrough(doJoin, 0)(p, r, t, who), event{at: begin, do: doHasty, n: high})
+}

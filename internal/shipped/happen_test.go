@@ -20,6 +20,7 @@ const (
 	doPolicy     action = iota // another total
 	doWeights                  // one instance gets nearly all
 	doTimes                    // another freshness, and the settle time that it needs
+	doHasty                    // a settle time that is too short
 	doChange                   // another policy
 	doAnnounce                 // limits that change later
 	doJoin                     // a new instance
@@ -54,7 +55,7 @@ const (
 )
 
 func (a action) String() string {
-	return [...]string{"policy", "weights", "times", "change", "announce", "join", "leave", "quit", "crash", "replace", "double", "namesake", "cut", "hang", "slow", "lag", "reset", "stall",
+	return [...]string{"policy", "weights", "times", "hasty", "change", "announce", "join", "leave", "quit", "crash", "replace", "double", "namesake", "cut", "hang", "slow", "lag", "reset", "stall",
 		"sleep", "clock set", "leaderless", "freeze", "compact", "remove", "forge", "forge a key", "pace", "push back", "end of back-off", "drain", "rest", "restore", "flash"}[a]
 }
 
@@ -142,6 +143,12 @@ func (w *world) happenToFleet(e event, f *fleet, r *rand.Rand) bool {
 			p.Settle = quota.MinSettleFor(p.Freshness, p.ClockError, w.drift())
 			return &p
 		})
+	case doHasty:
+		w.forging()
+		p := w.policy
+		p.Limits = []quota.Limit{{Permits: e.n, Window: p.Limits[0].Window}}
+		p.Settle = p.Freshness
+		f.write(layout.Policy(f.provider), encoded(p))
 	case doForge:
 		w.forging()
 		f.forgeAgain(r)
@@ -178,12 +185,12 @@ func (w *world) happenTo(i *instance, e event, r *rand.Rand) {
 	case doReplace:
 		if i.dir != "" && !i.gone() && i.reader.until(w.now()) == w.now() {
 			i.crash()
-			i.replace(1 + e.d/(4<<r.IntN(5)))
+			i.replace(1+e.d/(4<<r.IntN(5)), e.n)
 		}
 	case doDouble:
 		if i.dir != "" && !i.gone() {
 			i.stand(e.d)
-			i.replace(1 + e.d/8)
+			i.replace(1+e.d/8, e.n)
 		}
 	case doNamesake:
 		w.fleets[0].removeOf(i)
@@ -203,7 +210,11 @@ func (w *world) happenTo(i *instance, e event, r *rand.Rand) {
 	case doSleep:
 		i.sleep(e.d)
 	case doSetClock:
-		i.reader.setClock(w.plan, r, w.now())
+		if e.n == extreme {
+			i.reader.setToExtreme(w.plan, w.now(), 1)
+		} else {
+			i.reader.setClock(w.plan, r, w.now())
+		}
 	case doRest:
 		w.mu.Lock()
 		i.rests = w.now() + e.d

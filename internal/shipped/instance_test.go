@@ -407,12 +407,19 @@ func (i *instance) crash() {
 	}
 }
 
+// extreme is the number of a clock that is set as far ahead as may be, and of a
+// replacement whose clock is as far behind.
+const extreme = -1
+
 // replace starts the next process on the machine.
-func (i *instance) replace(d int64) {
+func (i *instance) replace(d, n int64) {
 	w := i.w
 	at := i.reader.until(w.now() + 1 + d)
 	r := w.aside("replace " + i.name)
-	if r.IntN(2) == 0 { // the next process begins with that
+	switch { // the next process begins with that
+	case n == extreme:
+		i.reader.setToExtreme(w.plan, w.now(), -1)
+	case r.IntN(2) == 0:
 		i.reader.setToExtreme(w.plan, w.now(), 2*r.Int64N(2)-1)
 	}
 	w.at(at, func() {

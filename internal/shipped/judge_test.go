@@ -185,11 +185,13 @@ func (f *fleet) judgeWindow(win quota.Window, b *book, part []int64, sum int64) 
 	return nil
 }
 
-// times are the shortest freshness and the longest settle time of all policies.
+// times are the shortest freshness and the longest settle time of all policies. One whose
+// settle time is too short must give nothing.
 func (f *fleet) times() (freshness, settle int64) {
 	freshness = math.MaxInt64
 	f.policies(func(p *quota.Policy) {
-		freshness, settle = min(freshness, int64(p.Freshness)), max(settle, int64(p.Settle))
+		least := quota.MinSettleFor(p.Freshness, p.ClockError, p.DriftWindow())
+		freshness, settle = min(freshness, int64(p.Freshness)), max(settle, int64(p.Settle), int64(least))
 	})
 	if f.kind == timing && f.unset {
 		settle = max(settle, int64(quota.DefaultSettle))
@@ -369,7 +371,7 @@ func (f *fleet) promised(win quota.Window) int64 {
 		return 0
 	}
 	total := f.total(n, win)
-	if p := f.line[n].Policy; total == unlimited || p.Shape != quota.ShapeFixed || p.Pacing == quota.PacingEven || p.Share == quota.ShareDemand || len(p.LimitsAt(win.Start())) != 1 { // of two limits neither may be used up
+	if p := f.line[n].Policy; total == unlimited || p.Shape != quota.ShapeFixed || p.Pacing == quota.PacingEven || p.Share == quota.ShareDemand || len(p.Unsupported()) > 0 || len(p.LimitsAt(win.Start())) != 1 { // of two limits neither may be used up
 		return 0
 	}
 	return total

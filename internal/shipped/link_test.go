@@ -211,6 +211,13 @@ func (l *link) chunk(events []*mvccpb.Event) int {
 	return n
 }
 
+// repeats reports whether a stream repeats one of so many messages.
+func (l *link) repeats(n int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !l.calm && n > 1 && l.chance("again").IntN(16) == 0
+}
+
 // unary sends a request. It is a grpc.UnaryClientInterceptor.
 func (l *link) unary(ctx context.Context, _ string, req, reply any, _ *grpc.ClientConn, _ grpc.UnaryInvoker, _ ...grpc.CallOption) error {
 	c := &call{done: make(chan struct{})}

@@ -55,6 +55,107 @@ func (p *Planner) Expire() { p.expired = true }
 	{Name: "EndBySetClock", Wrong: "says by the operating system's clock from when on nothing is issued", Edits: []mutant.Edit{
 		{File: "coordinator/leave.go", Old: "time.Unix(0, p.s.o.Clock.Wall()+1)", New: "time.Unix(0, p.s.o.Clock.Now().Wall+1)"},
 	}},
+	{Name: "EndTooSoon", Wrong: "lets a process that continues another seal its end as that might", Edits: []mutant.Edit{
+		{File: "coordinator/register.go", Old: "\tsigner := p.attempt.key\n", New: `	signer := p.attempt.key
+	if signer == nil {
+		k, _ := signers.Load(i.ID)
+		signer, _ = k.(ed25519.PrivateKey)
+	}
+	signers.Store(i.ID, signer)
+`},
+		{File: "coordinator/register.go", Old: "// register makes a new incarnation", New: "var signers sync.Map\n\n// register makes a new incarnation"},
+		{File: "coordinator/register.go", Old: "\t\"os\"\n", New: "\t\"os\"\n\t\"sync\"\n"},
+	}},
+	mutant.Replace("ListedWhenSent", "a history is said to begin when its listing was asked for", "coordinator/membership.go",
+		"at := p.s.o.Clock.Now()\n\t\tsince", "at := m.sent\n\t\tsince"),
+	{Name: "NotWholeWindow", Wrong: "leaves out a window within which a length comes into force", Edits: []mutant.Edit{
+		{File: "internal/share/terms.go", Old: `	total, limited, inForce := protocol.PermitsFor(t.policy, w)
+`, New: `	total, limited, inForce := protocol.PermitsFor(t.policy, w)
+	if _, ok := protocol.LimitOf(t.policy.LimitsAt(w.Start()), w.Length); !ok {
+		limited = false
+	}
+`},
+	}},
+	{Name: "OldEvent", Wrong: "applies an event that came before", Edits: []mutant.Edit{
+		{File: "internal/view/tracker.go", Old: "} else if k.Revision > t.revision {", New: "} else if k.Revision > 0 {"},
+		{File: "internal/share/history.go", Old: "\tif !h.started || c.Revision <= h.revision {", New: "\tif !h.started {"},
+	}},
+	{Name: "RemovedForgotten", Wrong: "forgets a limit that the newest view lacks", Edits: []mutant.Edit{
+		{File: "internal/share/bound.go", Old: `		for _, length := range t.lengths {
+			if !slices.Contains(lengths, length)`, New: `		if i < len(h.terms)-1 {
+			continue
+		}
+		for _, length := range t.lengths {
+			if !slices.Contains(lengths, length)`},
+	}},
+	{Name: "SameCountProves", Wrong: "takes an equal number of keys and an equal highest revision for a proof", Edits: []mutant.Edit{
+		{File: "coordinator/probe.go", Old: "\tr, err := s.kv.Get(c, key, clientv3.WithKeysOnly())\n", New: `	r, err := s.kv.Get(c, s.keys.Provider(waiting[0].membership.provider), clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	if p := waiting[0].membership; err == nil {
+		p.mu.Lock()
+		var all []view.Key
+		for _, kv := range r.Kvs {
+			all = append(all, p.parse(kv, false))
+		}
+		if p.id == waiting[0].id && p.tracker.LooksLike(all) {
+			p.sink.Prove(sent)
+		}
+		p.mu.Unlock()
+	}
+`},
+		{File: "internal/view/tracker.go", Old: "// IDs returns the incarnations", New: `func (t *Tracker) LooksLike(keys []Key) bool {
+	n, highest := len(t.instances), int64(0)
+	for _, r := range t.instances {
+		highest = max(highest, r)
+	}
+	for _, d := range t.documents {
+		if highest = max(highest, d.revision); d.revision > 0 {
+			n++
+		}
+	}
+	for i := range keys {
+		if k := &keys[i]; k.Kind != Other && k.Kind != Backoff {
+			if n--; k.Revision > highest {
+				return false
+			}
+		}
+	}
+	return n == 0
+}
+
+// IDs returns the incarnations`},
+	}},
+	{Name: "EndedWatchHeard", Wrong: "takes what an ended watch still tells", Edits: []mutant.Edit{
+		{File: "coordinator/stream.go", Old: "return r, ok && s.ctx.Err() == nil", New: "return r, ok"},
+		{File: "coordinator/follow.go", Old: "\tdefer p.mu.Unlock()\n\tif ctx.Err() != nil {\n\t\treturn nil\n\t}\n\tp.doubtLocked", New: "\tdefer p.mu.Unlock()\n\tp.doubtLocked"},
+	}},
+	mutant.Replace("SlowClocks", "clocks are off by more than the policy says", "internal/shipped/machine_test.go",
+		"\treturn p.e * 6 / 10\n", "\treturn 10*p.e + 300*ms\n"),
+	{Name: "TimingUnchecked", Wrong: "obeys a policy that breaks the timing rule", Edits: []mutant.Edit{
+		{File: "quota/validate.go", Old: "\ttimed.checkTiming(&errs)\n", New: "\t_ = timed\n"}, // of the share
+		{File: "quota/validate.go", Old: "\tp.checkTiming(&errs)\n", New: ""},                  // of the reader
+	}},
+	{Name: "TwoWatches", Wrong: "learns of policy and instances by two streams", Edits: []mutant.Edit{
+		{File: "coordinator/stream.go", Old: "\ts.told = s.Watch(", New: `	if instances := folder + "instances/"; strings.HasPrefix(folder, "/quotient/v1/providers/") {
+		told := make(chan clientv3.WatchResponse)
+		s.told = told
+		for _, x := range []clientv3.WatchChan{
+			s.Watch(s.ctx, instances, append(o, clientv3.WithPrefix(), clientv3.WithRev(s.from))...),
+			s.Watch(s.ctx, instances[:len(instances)-1]+"0", append(o, clientv3.WithRange(clientv3.GetPrefixRangeEnd(folder)), clientv3.WithRev(s.from))...),
+		} {
+			go func() {
+				for r := range x {
+					select {
+					case told <- r:
+					case <-s.ctx.Done():
+					}
+				}
+			}()
+		}
+		return
+	}
+	s.told = s.Watch(`},
+		{File: "coordinator/stream.go", Old: "\t\"context\"\n", New: "\t\"context\"\n\t\"strings\"\n"},
+	}},
 	{Name: "KeptAliveProves", Wrong: "takes an answer that a member gives by itself for a proof", Edits: []mutant.Edit{
 		{File: "coordinator/lease.go", Old: "\t\t\t_, err := s.client.KeepAliveOnce(c, l.id)\n", New: `			sent := s.o.Clock.Now()
 			r, err := s.client.KeepAliveOnce(c, l.id)
@@ -95,7 +196,9 @@ func (p *Planner) Expire() { p.expired = true }
 		"\ts.cancel()\n\ts.wg.Wait() // with run", "\tfor _, p := range memberships {\n\t\t_ = p.promiseEnd(context.Background())\n\t}\n\ts.cancel()\n\ts.wg.Wait() // with run"),
 	mutant.Replace("ReportUnconditional", "a report is written without its condition", "coordinator/report.go",
 		"t, err := p.s.kv.Txn(c).If(clientv3.Compare(clientv3.ModRevision(key), \"=\", newest)).\n\t\tThen", "t, err := p.s.kv.Txn(c).Then"),
-	mutant.Replace("SilenceUndoubted", "a silence raises no doubt", "coordinator/probe.go",
+	mutant.Replace("SilenceUndoubted", "counts a proof after a long silence as before", "internal/view/doubt.go",
+		"if max(now.Mono-t.sure.Mono, now.Wall-t.sure.Wall) <= freshness {", "if true {"),
+	mutant.Replace("SilenceUnheard", "raises no doubt after a silence", "coordinator/probe.go",
 		"if !p.tracker.Silence(now, int64(p.freshness())) {", "if true {"),
 	mutant.Replace("FromThePresent", "a watch that is opened again begins at the present", "coordinator/follow.go",
 		"w = p.newStream(ctx, p.tracker.Position()+1)", "w = p.newStream(ctx, 0)"),

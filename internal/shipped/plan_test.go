@@ -77,6 +77,7 @@ type lead struct {
 	wide   bool // clocks are far apart
 	share  quota.ShareRule
 	shape  quota.Shape
+	test   string // of coordinator, which catches it instead of histories
 }
 
 const begin, last = 2500 * ms, 9000 * ms

@@ -30,6 +30,7 @@ type stream struct {
 	created int64
 	awake   bool  // events are about to be sent
 	told    int64 // the newest revision that was sent
+	past    []*pb.WatchResponse
 
 	mu     sync.Mutex
 	out    int64 // when the newest message arrives at the server
@@ -248,7 +249,7 @@ func (s *stream) wake() {
 // pump sends the events up to now, under the server's lock: those of a revision
 // together, of several revisions in one message. Or it sends some of them, the rest a
 // while later, and returns false. The header tells the store's revision, not the last one
-// that was sent.
+// that was sent. Now and then an earlier message comes again.
 func (s *stream) pump() (all bool) {
 	v := s.l.w.server
 	all = true
@@ -277,7 +278,11 @@ func (s *stream) pump() (all bool) {
 			})
 		}
 		s.told = max(s.told, events[len(events)-1].Kv.ModRevision)
-		s.send(&pb.WatchResponse{Header: v.store.header(), WatchId: w.id, Events: events})
+		m := &pb.WatchResponse{Header: v.store.header(), WatchId: w.id, Events: events}
+		s.send(m)
+		if s.past = append(s.past, m); s.l.repeats(len(s.past)) {
+			s.send(s.past[s.l.chance("which").IntN(len(s.past))])
+		}
 	}
 	return all
 }

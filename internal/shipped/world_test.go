@@ -171,7 +171,7 @@ func (w *world) settles() {
 				w.complain("%s: %d permits over its share", i.name, st.OverIssued)
 			}
 			v := &w.fleets[n].newest().View
-			if w.settled > w.end || w.kind == hold || w.kind == calm || w.forged || w.fleets[n].heldBack(w.end, w.end) || i.gone() || v.Policy == nil || v.Policy.Mode == quota.ModePause || len(v.Policy.Requires) > 0 || v.Policy.LimitsAt(epoch+w.now()) == nil {
+			if w.settled > w.end || w.kind == hold || w.kind == calm || w.forged || w.fleets[n].heldBack(w.end, w.end) || i.gone() || v.Policy == nil || v.Policy.Mode == quota.ModePause || len(v.Policy.Unsupported()) > 0 || v.Policy.LimitsAt(epoch+w.now()) == nil {
 				continue
 			}
 			if st.State != quota.StateActive {
