@@ -302,11 +302,14 @@ func (i *instance) pushBack(f *fleet, d time.Duration) {
 	}
 }
 
+// another is the number of a restore after which the cluster has another ID.
+const another = 1
+
 // restore puts a backup back: etcd is away for a while, and committed nothing that
 // matters before the new one has been silent for the freshness (docs/protocol.md,
 // section 11).
 func (w *world) restore(e event) {
-	w.server.restore(e.n)
+	w.server.restore(e.n, e.who == another)
 	for _, f := range w.fleets {
 		f.restored()
 	}

@@ -90,7 +90,7 @@ func (i *instance) run() {
 	w := i.w
 	i.client = i.link.client()
 	s, err := coordinator.Join(context.Background(), i.client, coordinator.Options{
-		Name: i.name, TTL: 2 * time.Second, Logger: quiet, Clock: i.clock, Lazy: true, Weight: w.weight(i.r), StateDir: i.dir,
+		Name: i.name, TTL: 2 * time.Second, Logger: heard, Clock: i.clock, Lazy: true, Weight: w.weight(i.r), StateDir: i.dir,
 	})
 	if err != nil {
 		panic(err)

@@ -1,7 +1,9 @@
 package shipped
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -39,6 +41,15 @@ const (
 	budgetGivenBack
 	budgetGivenBackLate
 	budgetOver
+	doubted
+	unlike
+	unshown
+	reportGone
+	wentBack
+	lagging
+	compacted
+	leaseGone
+	keyGone
 	rares
 )
 
@@ -63,6 +74,45 @@ var rareText = [rares]string{
 	budgetGivenBack:     "+permits of a budget are given back",
 	budgetGivenBackLate: "permits that were to be given back had been issued",
 	budgetOver:          "permits of a budget arrive after its window",
+	doubted:             "*a silence puts a view in doubt",
+	unlike:              "after a doubt the watch tells something else",
+	unshown:             "+after a doubt nothing shows that it is the same store",
+	reportGone:          "+after a doubt the own report is gone",
+	wentBack:            "*a read is older than what is known, or of another cluster",
+	lagging:             "*a watch lags behind and is opened again",
+	compacted:           "*the revision of a watch is compacted",
+	leaseGone:           "+a lease is gone",
+	keyGone:             "*the key of one that lives is gone",
+}
+
+// logged are states by a part of what a session logs of them.
+var logged = map[string]rare{
+	"the view is in doubt": doubted, "does not tell the same events": unlike, "nothing shows that it is the same store": unshown,
+	"newest report is gone": reportGone, "a read returned an older revision": wentBack, "watch lags behind": lagging,
+	"revision has been compacted": compacted, "this instance's lease is gone": leaseGone, "this instance's key is gone": keyGone,
+}
+
+// listener is a log that counts them.
+type listener struct{ slog.Handler }
+
+var heard = slog.New(listener{slog.DiscardHandler})
+
+// Enabled implements slog.Handler.
+func (listener) Enabled(context.Context, slog.Level) bool { return true }
+
+// Handle implements slog.Handler.
+func (listener) Handle(_ context.Context, r slog.Record) error {
+	text := r.Message
+	r.Attrs(func(a slog.Attr) bool {
+		text += " " + a.Value.String()
+		return true
+	})
+	for part, n := range logged {
+		if strings.Contains(text, part) {
+			n.note()
+		}
+	}
+	return nil
 }
 
 // reached counts over all histories of this test run.
