@@ -2,7 +2,7 @@
 # that they are the same here and there.
 
 .DEFAULT_GOAL := all
-.PHONY: all build test race lint fuzz bench cross loadgen pictures deploy-golden screenshots dashboard-load simulate mutants hunt compat e2e kafka-e2e ci clean help
+.PHONY: all build test race lint fuzz bench cross loadgen pictures deploy-golden screenshots dashboard-load simulate hunt compat e2e kafka-e2e ci clean help
 
 all: build test lint ## build, test and lint
 
@@ -54,17 +54,12 @@ screenshots: ## the dashboard and loadgen's page as their tests see them, into S
 dashboard-load: ## what 20 providers and 1,000 instances cost the dashboard; needs chromium
 	cd e2e/browser && DASHBOARD_LOAD=$(or $(DASHBOARD_LOAD),30s) go test -count=1 -tags e2e -timeout 10m -run TestLoad -v .
 
-mutants: ## builds the code with one safeguard taken out after another, and sees that the simulation notices
-	go test ./internal/simulation ./internal/simulation/large -run 'TestMutantsAreCaught|TestSmallHistoriesCatch|TestItNotices' -patched -timeout 0
-
-hunt: ## runs fresh histories of the code that ships, and these and the tests of consumer, window, share and coordinator against each of their mutants, for an hour; HUNT chooses by name
-	go test ./internal/shipped -exact -run '^TestForLong$$' -for 10m -timeout 0 -v
-	go test ./internal/shipped -run '^TestMutantsAreCaught$$' -mutants '$(or $(HUNT),.)' -timeout 0 -v
-	go test ./consumer -run '^TestMutants$$' -mutants '$(or $(HUNT),.)' -timeout 0 -v
+hunt: ## the tests of the core against each of their mutants; an hour; HUNT chooses by name
+	go test ./internal/shipped ./internal/simulation/... ./consumer -run 'Mutants|Catch|Notices' -mutants '$(or $(HUNT),.)' -timeout 0 -v
 	go test -tags load ./coordinator -run '^TestMutantsAreCaught$$' -mutants '$(or $(HUNT),.)' -timeout 0 -v
 
-simulate: ## random histories of faults on all processors, for SIMULATE_FOR (default 10m)
-	go test ./internal/simulation -run TestForLong -v -timeout 0 -for $(or $(SIMULATE_FOR),10m) $(SIMULATE_FLAGS)
+simulate: ## random histories of faults of the code that ships, for SIMULATE_FOR (default 10m)
+	go test ./internal/shipped -exact -run '^TestForLong$$' -v -timeout 0 -for $(or $(SIMULATE_FOR),10m)
 
 ci: ## all that must hold before a change is merged
 	.ci/run

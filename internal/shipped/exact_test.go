@@ -175,6 +175,9 @@ func tellHistories(t *testing.T, backwards bool) {
 	known := recorded(t)
 	for i := range hunts {
 		h := &hunts[i]
+		if h.test != "" {
+			continue
+		}
 		add(h.name, h.kind, max(1, known[h.name]), &h.lead)
 	}
 	if backwards {

@@ -9,6 +9,7 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -156,7 +157,11 @@ func (w *world) happenToFleet(e event, f *fleet, r *rand.Rand) bool {
 		w.forging()
 		f.forgeKey(e.who, e.n)
 	case doPace:
-		if w.server.writable() {
+		switch {
+		case !w.server.writable():
+		case e.d == 0:
+			f.write(layout.Pace(f.provider), encoded(protocol.Pace{Limits: []quota.Limit{{Permits: e.n, Window: w.policy.Limits[0].Window}}, Time: wallTime(w.now())}))
+		default:
 			f.forgePace(r)
 		}
 	case doPushBack:

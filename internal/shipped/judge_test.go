@@ -248,6 +248,9 @@ func (f *fleet) exceeds(s, other int, win quota.Window, b *book, part []int64) *
 	_, others, _ := share.Of(&f.line[other].View, win)
 	for i, n := range part {
 		bound := max(shares[b.ids[i]], others[b.ids[i]])
+		if n == 0 && bound == 0 {
+			continue // a guest takes no loan of it
+		}
 		if n += f.lentBy(b.ids[i], win); n > bound && b.ids[i] != "" && n > bound+f.inherited(b.ids[i], win, b, part) {
 			return &violation{window: win, issued: n, bound: bound, who: b.ids[i]}
 		}
@@ -430,6 +433,9 @@ func (b *book) count(l time.Duration, trueTime bool) {
 			continue
 		}
 		win, bound := f.windowOf(g, l)
+		if !bound && !f.knows(g, win) {
+			continue
+		}
 		if trueTime && bound { // else nothing keeps it from the window's edges
 			win = quota.WindowAt(l, epoch+g.at)
 		}
@@ -439,13 +445,26 @@ func (b *book) count(l time.Duration, trueTime bool) {
 }
 
 // windowOf returns a grant's window of a length: the limiter's, or by its clock where it
-// says that no limit of that length binds it. A state that limits the window binds all
-// who issue in it.
+// says that no limit of that length binds it.
 func (f *fleet) windowOf(g *grant, l time.Duration) (win quota.Window, bound bool) {
 	if i := slices.IndexFunc(g.windows, func(w quota.Window) bool { return w.Length == l }); i >= 0 {
 		return g.windows[i], true
 	}
 	return quota.WindowAt(l, g.wall), false
+}
+
+// knows reports whether some state since the beginning of a limiter's history limits a
+// window: then that binds it, whatever it says. A limit that was removed before does not.
+func (f *fleet) knows(g *grant, win quota.Window) bool {
+	for s := f.newestAt(g.at); s >= 0; s-- {
+		if f.total(s, win) != unlimited {
+			return true
+		}
+		if f.line[s].Revision <= g.first {
+			break
+		}
+	}
+	return false
 }
 
 // isHeld reports whether permits were issued without a recent proof, as the rule hold has

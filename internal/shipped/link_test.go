@@ -64,6 +64,8 @@ type link struct {
 	calls   []*call
 	streams []*stream
 	told    map[string]int64 // by provider: up to which revision it has heard
+	life    int              // of the newest store that has answered, and when it first did
+	since   int64
 }
 
 // call is a request under way.
@@ -257,14 +259,33 @@ func (l *link) arrive(c *call, req proto.Message) {
 		return
 	}
 	a, err := l.w.server.serve(req)
+	life := l.w.server.lives()
 	l.registers(req, a)
 	l.w.trace("serve", l.name, req)
 	if at, ok := l.transit(a, false); ok {
 		l.w.at(l.taken(at+l.lateness()), func() {
+			l.answered(life)
 			l.w.trace("answer", l.name, a)
 			c.finish(a, err)
 		})
 	}
+}
+
+// answered notes which store has answered the client.
+func (l *link) answered(life int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if life > l.life {
+		l.life, l.since = life, l.w.now()
+	}
+}
+
+// outlived reports whether a later store has answered the client before now: nothing comes
+// from the one before any more (docs/protocol.md, section 11).
+func (l *link) outlived(life int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return life < l.life && l.since < l.w.now()
 }
 
 // registers notes up to which revision an instance knows that has registered: its view

@@ -6,8 +6,8 @@ import (
 	"github.com/quotient-limiter/quotient/internal/mutant"
 )
 
-// patches are mistakes in the code that ships: those of all rules, and more.
-var patches = slices.Concat(mutant.Rules, mutant.Table{
+// patches are mistakes in the code that ships: in the rules, and in what is around them.
+var patches = slices.Concat(rules, mutant.Table{
 	{Name: "OwnLostUnseen", Wrong: "does not miss its own write in a store in doubt", Edits: []mutant.Edit{
 		{File: "internal/view/doubt.go", Old: "} else if !t.memory.own || found.Kept < from {", New: "} else if false {"},
 		{File: "coordinator/follow.go", Old: "\tcase lost:\n", New: "\tcase false && lost:\n"},

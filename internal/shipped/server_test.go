@@ -33,6 +33,13 @@ func newServer(cluster uint64, now func() int64) *server {
 	return &server{now: now, store: newStore(cluster), onCommit: func() {}}
 }
 
+// lives returns how many restores there were.
+func (s *server) lives() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.life
+}
+
 // ready returns from when on the server can serve a request, by true time.
 func (s *server) ready(req any) int64 {
 	s.mu.Lock()

@@ -51,8 +51,13 @@ func history(t *testing.T, k kind, seed uint64, keep bool, l *lead) (w *world, w
 // pass lets a bubble's time pass.
 func pass(d time.Duration) { time.Sleep(d) }
 
-func replay(k kind, seed uint64) string {
-	return fmt.Sprintf("go test ./internal/shipped -run TestReplay -v -exact=%v -kind %s -seed %d", exact != "", k, seed)
+// replay is how to see a history again; led is whose lead it had, if any's.
+func replay(k kind, seed uint64, led string) string {
+	text := fmt.Sprintf("go test ./internal/shipped -run TestReplay -v -exact=%v -kind %s -seed %d", exact != "", k, seed)
+	if led != "" {
+		text += " -led " + led
+	}
+	return text
 }
 
 // TestReplay prints the history of -seed.
@@ -77,8 +82,9 @@ func played() []kind {
 // perKind is how many histories of each kind a test run plays.
 const perKind = 20
 
-// TestForLong plays fresh histories of all kinds for -for, and says how many. It plays
-// every tenth twice, and says how many of these went the same way to the nanosecond.
+// TestForLong plays fresh histories of all kinds for -for, every other one led as if for a
+// mutant, and says how many. It plays every tenth twice, and says how many of these went
+// the same way to the nanosecond.
 func TestForLong(t *testing.T) {
 	if *forFlag == 0 {
 		t.Log("runs with -for")
@@ -87,17 +93,20 @@ func TestForLong(t *testing.T) {
 	began, n, sum, twice, same := time.Now(), uint64(0), stats{}, 0, 0
 	first := uint64(began.UnixNano()) + uint64(os.Getpid())<<40 // seeds that no run had before
 	for ; time.Since(began) < *forFlag; n++ {
-		k := played()[n%uint64(len(played()))]
-		w, wrong := history(t, k, first+n, false, nil)
+		k, l, led := played()[n/2%uint64(len(played()))], leads(), *ledFlag
+		if h := &hunts[n/2%uint64(len(hunts))]; n%2 > 0 && *kindFlag == "" && h.test == "" {
+			k, l, led = h.kind, &h.lead, h.name
+		}
+		w, wrong := history(t, k, first+n, false, l)
 		if sum.add(&w.stats); len(wrong) > 0 {
-			t.Errorf("%s\nreplay: %s", strings.Join(wrong, "\n"), replay(k, first+n))
+			t.Errorf("%s\nreplay: %s", strings.Join(wrong, "\n"), replay(k, first+n, led))
 		}
 		if n%10 == 0 {
 			twice++
-			if again, wrongAgain := history(t, k, first+n, false, nil); again.went(wrongAgain) == w.went(wrong) {
+			if again, wrongAgain := history(t, k, first+n, false, l); again.went(wrongAgain) == w.went(wrong) {
 				same++
 			} else if exact != "" {
-				t.Errorf("a history does not repeat: %s", replay(k, first+n))
+				t.Errorf("a history does not repeat: %s", replay(k, first+n, led))
 			}
 		}
 	}
@@ -120,7 +129,7 @@ func TestNoWindowIsOver(t *testing.T) {
 			w, wrong := history(t, k, seed, false, nil)
 			if len(wrong) > 0 {
 				if bad++; bad < 4 {
-					t.Errorf("%s\nreplay: %s", strings.Join(wrong[:min(len(wrong), 8)], "\n"), replay(k, seed))
+					t.Errorf("%s\nreplay: %s", strings.Join(wrong[:min(len(wrong), 8)], "\n"), replay(k, seed, ""))
 				}
 			}
 			sum.add(&w.stats)

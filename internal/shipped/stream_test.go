@@ -134,9 +134,11 @@ func (s *stream) send(m proto.Message) {
 		return
 	}
 	s.in = max(s.in+1, at)
+	life := s.life
 	s.l.w.at(s.in, func() {
+		gone := s.l.outlived(life)
 		s.mu.Lock()
-		if s.broken == nil {
+		if s.broken == nil && !gone {
 			s.mail = append(s.mail, m)
 			s.heard(m)
 		}
@@ -172,8 +174,9 @@ func (s *stream) receive(m any) {
 		if a, err := v.serve(r); err == nil {
 			v.mu.Lock()
 			a.(*pb.LeaseKeepAliveResponse).Header.Revision = v.applied(s.l)
-			v.mu.Unlock()
+			s.life = v.life
 			s.send(a)
+			v.mu.Unlock()
 		}
 	case *pb.WatchRequest:
 		v.mu.Lock()

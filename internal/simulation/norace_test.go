@@ -2,5 +2,5 @@
 
 package simulation
 
-// Slow says that the race detector watches.
-const Slow = false
+// slow says that the race detector watches.
+const slow = false

@@ -2,6 +2,5 @@
 
 package simulation
 
-// Slow says that the race detector watches, which makes histories some ten
-// times as slow.
-const Slow = true
+// slow says that the race detector watches.
+const slow = true

@@ -1,16 +1,27 @@
 package simulation
 
 import (
+	"flag"
 	"fmt"
 	"math"
 	"slices"
+	"testing"
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/mutant"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/share"
+	"github.com/quotient-limiter/quotient/internal/trace"
 	"github.com/quotient-limiter/quotient/quota"
 )
+
+const ms = int64(time.Millisecond)
+
+// epoch is true time 0 in nanoseconds since the Unix epoch.
+var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano()
+
+func seconds(t int64) float64 { return float64(t) / 1e9 }
 
 // The exhaustive search: every history of a small world, instead of random ones
 // of a large world. Two instances and a third that may join, two policies, three
@@ -38,23 +49,66 @@ var smallB = quota.Policy{Limits: []quota.Limit{{Permits: 1, Window: 100 * time.
 // smallIDs are the instances; the last is not there at first.
 var smallIDs = []string{"a", "b", "c"}
 
-// Small is a search.
-type Small struct {
-	Tight    bool // S is no longer than S'
-	Together bool // what is learned at once is one view
-	First    bool // stop at the first violation
+// small is a search.
+type small struct {
 	settle   time.Duration
+	together bool // what is learned at once is one view
+	most     int  // logs; 0: all
 
-	Logs  int // revisions in order, with their instants
-	Lives int // instances tried in them
-	// Most is the largest sum found, as a difference to what is promised: more
-	// than 0 is a violation, which Story tells.
-	Most  int64
-	Story string
+	logs  int    // revisions in order, with their instants
+	lives int    // instances tried in them
+	over  string // the first history in which more was issued than is promised
+}
+
+// least is the settle time by the timing rule.
+var least = quota.MinSettleFor(time.Duration(smallFresh), time.Duration(smallError), 200*time.Millisecond)
+
+var mutantsFlag = flag.String("mutants", "", "the mutants that TestSmallHistoriesCatch builds and hunts, a regular expression")
+
+// TestEverySmallHistory tries all histories of the small world; and some of one whose
+// policies have a settle time that is too short, and so give nothing.
+func TestEverySmallHistory(t *testing.T) {
+	if slow {
+		t.Log("no other code runs in the whole search, which takes minutes under the race detector")
+		return
+	}
+	for _, s := range []small{{settle: time.Duration(smallFresh), most: 700}, {settle: least}} {
+		if s.search(); s.over != "" {
+			t.Fatalf("over, in log %d:\n%s", s.logs, s.over)
+		}
+		t.Logf("settle time %v: %d logs, %d lives of an instance in them, none over", s.settle, s.logs, s.lives)
+	}
+}
+
+// mutants are mistakes that the search finds.
+var mutants = mutant.Table{
+	mutant.Replace("AnchorNow", "looks S back from now, not from the window's start", "internal/share/bound.go",
+		"\tstart := sub(w.Start(), offset)\n", "\tstart := sub(max(w.Start(), add(now, offset)), offset)\n"),
+	mutant.Replace("JoinAtOnce", "lets a new history allow windows at once", "internal/share/bound.go",
+		"\tcase from < h.since, sub", "\tcase sub"),
+	mutant.Replace("NoProof", "never looks how old the proof is", "internal/share/planner.go",
+		"\tif !p.proved {\n\t\treturn math.MinInt64, math.MinInt64", "\tif true {\n\t\treturn window.Forever, window.Forever"),
+	mutant.Replace("TimingUnchecked", "obeys a policy that breaks the timing rule", "quota/validate.go",
+		"\ttimed.checkTiming(&errs)\n", "\t_ = timed\n"),
+}
+
+// TestSmallHistoriesCatch: the search finds what a safeguard is for.
+func TestSmallHistoriesCatch(t *testing.T) {
+	if slow {
+		t.Log("as above")
+		return
+	}
+	s := small{settle: least, together: true}
+	if s.search(); s.over == "" {
+		t.Errorf("views that are put together are not over in %d logs", s.logs)
+	}
+	if mutants.Apply(t); *mutantsFlag != "" {
+		mutants.Matching(t, *mutantsFlag).Hunt(t, mutant.Suite{Package: "./internal/simulation", Run: "^TestEverySmallHistory$", Limit: 5 * time.Minute})
+	}
 }
 
 // smallChanges is the alphabet of a log.
-func (s *Small) changes() []protocol.Change {
+func (s *small) changes() []protocol.Change {
 	a, b := s.policy(smallA), s.policy(smallB)
 	return []protocol.Change{
 		{Policy: a}, {Policy: b},
@@ -64,7 +118,7 @@ func (s *Small) changes() []protocol.Change {
 	}
 }
 
-func (s *Small) policy(p quota.Policy) *quota.Policy {
+func (s *small) policy(p quota.Policy) *quota.Policy {
 	p.Settle, p.Freshness, p.ClockError = s.settle, time.Duration(smallFresh), time.Duration(smallError)
 	p.Outage = quota.OutageStop
 	p = p.WithDefaults()
@@ -78,12 +132,8 @@ type smallLog struct {
 	views   [4]protocol.View // before the first, and after each
 }
 
-// Search tries everything, or until the first violation.
-func (s *Small) Search() {
-	s.settle = quota.MinSettleFor(time.Duration(smallFresh), time.Duration(smallError), 200*time.Millisecond)
-	if s.Tight {
-		s.settle = time.Duration(smallFresh)
-	}
+// search tries everything, or until the first violation.
+func (s *small) search() {
 	var instants []int64
 	// From before the lookback of the slowest clock to within the window.
 	for at := smallStart - int64(s.settle) - smallError - 15*ms; at < smallStart+30*ms; at += 30 * ms {
@@ -96,7 +146,7 @@ func (s *Small) Search() {
 				for i, t0 := range instants {
 					for j, t1 := range instants[i:] {
 						for _, t2 := range instants[i+j:] {
-							if s.First && s.Most > 0 {
+							if s.over != "" || s.most > 0 && s.logs == s.most {
 								return
 							}
 							s.log(smallLog{changes: [3]protocol.Change{c0, c1, c2}, at: [3]int64{t0, t1 + 1, t2 + 2}})
@@ -109,8 +159,8 @@ func (s *Small) Search() {
 }
 
 // log tries all instances in one log, for the window of either length.
-func (s *Small) log(l smallLog) {
-	s.Logs++
+func (s *small) log(l smallLog) {
+	s.logs++
 	first := protocol.View{Revision: 1, Policy: s.policy(smallA), PolicyRevision: 1}
 	for _, id := range smallIDs[:2] {
 		first.Instances = append(first.Instances, quota.Instance{ID: id})
@@ -122,18 +172,30 @@ func (s *Small) log(l smallLog) {
 	}
 	for _, length := range []time.Duration{100 * time.Millisecond, 200 * time.Millisecond} {
 		win := quota.WindowAt(length, epoch+smallStart)
-		promised := s.promised(&l, win)
 		sum, story := int64(0), ""
 		for _, id := range smallIDs {
 			n, how := s.best(&l, id, win)
 			sum += n
 			story += fmt.Sprintf("  %s issues %d: %s\n", id, n, how)
 		}
-		if promised != unlimited && sum-promised > s.Most {
-			s.Most = sum - promised
-			s.Story = fmt.Sprintf("window %v from 0.600s: %d permits, promised %d\n%s%s", length, sum, promised, l.tell(), story)
+		start := win.Start() - epoch
+		promised := l.line().Bound(win, start+smallError-int64(least), start-smallError-smallFresh, win.End()-epoch+smallError, sum, false).Most
+		if sum > promised && s.over == "" {
+			s.over = fmt.Sprintf("window %v from 0.600s: %d permits, promised %d\n%s%s", length, sum, promised, l.tell(), story)
 		}
 	}
+}
+
+// line is the log as the judge takes it.
+func (l *smallLog) line() (all trace.Views) {
+	for i := range l.views {
+		v := trace.View{View: l.views[i], After: math.MinInt64, By: math.MinInt64}
+		if i > 0 {
+			v.After, v.By = l.at[i-1]-1, l.at[i-1]
+		}
+		all = append(all, v)
+	}
+	return all
 }
 
 // after is the view after a change.
@@ -149,42 +211,12 @@ func after(v protocol.View, c protocol.Change) protocol.View {
 	return v
 }
 
-// promised is the smallest total of the states that were the newest at some time
-// in [B-, B+], or rather of the ends of their runs (docs/protocol.md).
-func (s *Small) promised(l *smallLog, win quota.Window) int64 {
-	start := win.Start() - epoch
-	settle := int64(quota.MinSettleFor(time.Duration(smallFresh), time.Duration(smallError), 200*time.Millisecond))
-	from, to := start+smallError-settle, start-smallError-smallFresh
-	least := unlimited
-	for i := range l.views {
-		begins, ends := int64(math.MinInt64), int64(math.MaxInt64)
-		if i > 0 {
-			begins = l.at[i-1]
-		}
-		if i < len(l.at) {
-			ends = l.at[i]
-		}
-		if begins > to || ends <= from {
-			continue
-		}
-		if _, limited, _ := protocol.PermitsFor(l.views[i].Policy, win); !limited {
-			continue
-		}
-		for i < len(l.at) && l.at[i] <= win.End()-epoch+smallError && takesNothing(&l.views[i], &l.views[i+1], win) {
-			i++
-		}
-		n, _, _ := protocol.PermitsFor(l.views[i].Policy, win)
-		least = min(least, n)
-	}
-	return least
-}
-
 // smallDelays are how late an instance may learn of a revision: at once, just
 // within the freshness, and after it.
 var smallDelays = []int64{1 * ms, 99 * ms, 125 * ms}
 
 // best returns the most that an instance can issue in a window, and how.
-func (s *Small) best(l *smallLog, id string, win quota.Window) (most int64, how string) {
+func (s *small) best(l *smallLog, id string, win quota.Window) (most int64, how string) {
 	for _, err := range []int64{-smallError, smallError} {
 		for _, d0 := range smallDelays {
 			for _, d1 := range smallDelays {
@@ -192,7 +224,7 @@ func (s *Small) best(l *smallLog, id string, win quota.Window) (most int64, how 
 					seen := [3]int64{l.at[0] + d0, l.at[1] + d1, l.at[2] + d2}
 					seen[1] = max(seen[1], seen[0])
 					seen[2] = max(seen[2], seen[1])
-					s.Lives++
+					s.lives++
 					if n := s.live(l, id, win, err, seen); n > most {
 						most, how = n, fmt.Sprintf("clock off by %v, learns at %.3fs %.3fs %.3fs", time.Duration(err),
 							seconds(seen[0]), seconds(seen[1]), seconds(seen[2]))
@@ -206,7 +238,7 @@ func (s *Small) best(l *smallLog, id string, win quota.Window) (most int64, how 
 
 // live lives one instance's life: it learns of revision i at seen[i], and takes
 // what it may of the window.
-func (s *Small) live(l *smallLog, id string, win quota.Window, err int64, seen [3]int64) (issued int64) {
+func (s *small) live(l *smallLog, id string, win quota.Window, err int64, seen [3]int64) (issued int64) {
 	read := func(t int64) clock.Instant { return clock.Instant{Mono: t + smallStart, Wall: epoch + t + err} }
 	c := clock.Started(read(0), nil)
 	w := share.Planner{Clock: c}
@@ -234,13 +266,13 @@ func (s *Small) live(l *smallLog, id string, win quota.Window, err int64, seen [
 		if t < start || now.Mono >= plan.Proof.Until || now.Wall >= plan.Proof.WallUntil {
 			continue
 		}
-		budget := unlimited
+		budget := share.Unbounded
 		for _, limit := range plan.Limits {
 			if limit.Window.Length == win.Length {
 				budget = limit.Permits - issued
 			}
 		}
-		if budget > 0 && budget < unlimited {
+		if budget > 0 && budget < share.Unbounded {
 			issued += budget
 		}
 	}
@@ -248,10 +280,10 @@ func (s *Small) live(l *smallLog, id string, win quota.Window, err int64, seen [
 }
 
 // learn applies what was learned by t, revision by revision.
-func (s *Small) learn(w *share.Planner, l *smallLog, next int, t int64, seen [3]int64, read func(int64) clock.Instant) int {
+func (s *small) learn(w *share.Planner, l *smallLog, next int, t int64, seen [3]int64, read func(int64) clock.Instant) int {
 	for next < len(seen) && seen[next] <= t {
 		last := next
-		if s.Together {
+		if s.together {
 			for last+1 < len(seen) && seen[last+1] == seen[next] {
 				last++
 			}
@@ -289,8 +321,11 @@ func (l *smallLog) joins() int {
 
 func (l *smallLog) tell() (text string) {
 	for i, c := range l.changes {
-		what := change{policy: c.Policy, put: c.Put, gone: c.Deleted}
-		text += fmt.Sprintf("  %.3fs %s\n", seconds(l.at[i]), what.tell())
+		text += fmt.Sprintf("  %.3fs", seconds(l.at[i]))
+		if c.Policy != nil {
+			text += fmt.Sprint(" limits ", c.Policy.Limits)
+		}
+		text += fmt.Sprintf(" put %v deleted %v\n", c.Put, c.Deleted)
 	}
 	return text
 }

@@ -7,22 +7,6 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// Reader reads the values of keys.
-type Reader struct {
-	Policy   func(value []byte) (*quota.Policy, error)
-	Instance func(id string, value []byte) (quota.Instance, error)
-	Level    func(value []byte) (*protocol.Level, error)
-	Pace     func(value []byte) (*protocol.Pace, error)
-}
-
-// usual reads as every instance does.
-var usual = &Reader{protocol.ReadPolicy, protocol.ReadInstance, protocol.ReadLevel, protocol.ReadPace}
-
-// ReadBy makes the tracker read values by r instead of the functions of package
-// protocol, which r calls in the end: a simulation of many instances reads
-// every value once for all of them. It survives List.
-func (t *Tracker) ReadBy(r *Reader) { t.read = r }
-
 // read reads a policy, a level or a pace. It returns nil for one that is deleted, and for
 // one that cannot be used; instead says what counts then.
 func read[T any](t *Tracker, k Key, value func([]byte) (*T, error), name, instead string) *T {
@@ -48,7 +32,7 @@ func (t *Tracker) addInstance(c *protocol.Change, k Key) {
 		return
 	}
 	t.instances[k.ID] = k.Revision
-	i, err := t.read.Instance(k.ID, k.Value)
+	i, err := protocol.ReadInstance(k.ID, k.Value)
 	if err != nil {
 		t.bad[k.ID] = fmt.Errorf("the key of instance %q cannot be read, it takes part all the same: %w", k.ID, err)
 		i = quota.Instance{ID: k.ID, Weight: 1}

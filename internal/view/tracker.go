@@ -17,7 +17,6 @@
 package view
 
 import (
-	"cmp"
 	"errors"
 	"maps"
 	"slices"
@@ -67,8 +66,6 @@ type Tracker struct {
 
 	documents [Pace + 1]document
 	bad       map[string]error // instances whose keys cannot be read
-
-	read *Reader // nil before the first List, unless ReadBy was called
 }
 
 // document is what is known of the key of a policy, a level or a pace.
@@ -95,7 +92,7 @@ const maxPending = 32
 func (t *Tracker) List(sent clock.Instant, revision int64, cluster uint64, keys []Key) protocol.View {
 	*t = Tracker{
 		cluster: cluster, revision: revision, position: revision, newest: revision,
-		sure: sent, memory: memory{from: revision}, instances: map[string]int64{}, bad: map[string]error{}, read: cmp.Or(t.read, usual),
+		sure: sent, memory: memory{from: revision}, instances: map[string]int64{}, bad: map[string]error{},
 	}
 	c := protocol.Change{Revision: revision}
 	for _, k := range keys {
@@ -143,14 +140,14 @@ func (t *Tracker) add(c *protocol.Change, k Key) {
 	case Instance:
 		t.addInstance(c, k)
 	case Policy: // a typo must not stop the fleet
-		if p := read(t, k, t.read.Policy, "policy", "the last one that can be stays in force"); p != nil || k.Deleted {
+		if p := read(t, k, protocol.ReadPolicy, "policy", "the last one that can be stays in force"); p != nil || k.Deleted {
 			c.Policy, c.PolicyDeleted = p, k.Deleted
 		}
 	case Level: // everybody reads it so
-		c.Level = read(t, k, t.read.Level, "level", "the total is divided equally")
+		c.Level = read(t, k, protocol.ReadLevel, "level", "the total is divided equally")
 		c.LevelDeleted = c.Level == nil
 	case Pace:
-		c.Pace = read(t, k, t.read.Pace, "pace", "the policy's limits count")
+		c.Pace = read(t, k, protocol.ReadPace, "pace", "the policy's limits count")
 		if c.PaceDeleted = c.Pace == nil; c.Pace != nil {
 			p := *c.Pace
 			p.Revision, c.Pace = k.Revision, &p

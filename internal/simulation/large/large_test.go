@@ -2,8 +2,8 @@ package large_test
 
 import (
 	"flag"
-	"os/exec"
 	"testing"
+	"time"
 
 	"github.com/quotient-limiter/quotient/internal/mutant"
 	"github.com/quotient-limiter/quotient/internal/simulation/large"
@@ -12,8 +12,8 @@ import (
 var (
 	instances = flag.Int("instances", 1000, "size of the fleet")
 	seed      = flag.Uint64("seed", 1, "of the history")
-	patched   = flag.Bool("patched", false, "build a mutant of the real code, and see that it is caught")
-	inside    = flag.Bool("inside", false, "this test was built with the mutant")
+
+	mutantsFlag = flag.String("mutants", "", "the mutants that TestItNotices builds and hunts, a regular expression")
 )
 
 // TestALargeFleetIsNeverOver: in no window the sum of all permits is over, whoever
@@ -34,36 +34,14 @@ func TestALargeFleetIsNeverOver(t *testing.T) {
 	}
 }
 
-// ceil rounds every share up.
-var ceil = mutant.Mutant{Name: "Ceil", Wrong: "rounds every share up", Edits: []mutant.Edit{{
-	File: "internal/share/lots.go",
-	Old:  "	for i := range c.ranks {\n		share += each",
-	New:  "	for i := range c.ranks {\n		left = c.total\n		share += each",
-}}}
-
 // TestItNotices: with a safeguard taken out, some window is over.
 func TestItNotices(t *testing.T) {
-	if *inside {
-		if r := large.Run(120, *seed); len(r.Over) == 0 {
-			t.Errorf("nothing is over: %v", r)
-		}
-		return
-	}
-	root, err := mutant.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := ceil.Apply(root); err != nil {
-		t.Fatal(err)
-	}
-	if !*patched {
-		return
-	}
-	binary, err := ceil.BuildTest(t.Context(), root, t.TempDir(), "./internal/simulation/large")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if out, err := exec.CommandContext(t.Context(), binary, "-test.run", "^TestItNotices$", "-inside").CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, out)
+	mutants := mutant.Table{mutant.Replace("Ceil", "rounds every share up", "internal/share/lots.go",
+		"	for i := range c.ranks {\n		share += each",
+		"	for i := range c.ranks {\n		left = c.total\n		share += each")}
+	if mutants.Apply(t); *mutantsFlag != "" {
+		mutants.Matching(t, *mutantsFlag).Hunt(t, mutant.Suite{
+			Package: "./internal/simulation/large", Run: "^TestALargeFleetIsNeverOver$", Args: []string{"-instances", "120"}, Limit: time.Minute,
+		})
 	}
 }
