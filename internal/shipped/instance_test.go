@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -402,9 +403,16 @@ func (i *instance) crash() {
 	i.crashed, i.ended = true, true
 	i.w.mu.Unlock()
 	i.link.kill()
-	if i.dir != "" {
+	if i.dir != "" && !i.beside() {
 		release(i.dir)
 	}
+}
+
+// beside reports whether an earlier process, which lives, has the files in the folder.
+func (i *instance) beside() bool {
+	i.w.mu.Lock()
+	defer i.w.mu.Unlock()
+	return slices.ContainsFunc(i.w.instances[:slices.Index(i.w.instances, i)], func(o *instance) bool { return o.dir == i.dir && !o.ended })
 }
 
 // extreme is the number of a clock that is set as far ahead as may be, and of a
