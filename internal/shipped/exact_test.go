@@ -109,7 +109,7 @@ func playExactly() (code int) {
 		defer os.RemoveAll(dir)
 		var binary string
 		if binary, err = buildExact(context.Background(), mutant.Mutant{Name: "Exact"}, dir); err == nil {
-			play := exec.Command(binary, os.Args[1:]...) //nolint:gosec // a binary of our own
+			play := exec.Command(binary, os.Args[1:]...)
 			play.Stdout, play.Stderr = os.Stdout, os.Stderr
 			err = play.Run()
 		}
@@ -139,7 +139,7 @@ func TestSeedsRepeat(t *testing.T) {
 	var told [2]string
 	for i, order := range []string{"1", "-1"} {
 		wg.Go(func() {
-			out, err := exec.CommandContext(t.Context(), os.Args[0], "-test.run", "^TestSeedsRepeat$", "-order", order).CombinedOutput() //nolint:gosec // this very program
+			out, err := exec.CommandContext(t.Context(), os.Args[0], "-test.run", "^TestSeedsRepeat$", "-order", order).CombinedOutput()
 			if told[i] = string(out); err != nil {
 				t.Errorf("%v: %s", err, out)
 			}

@@ -143,7 +143,7 @@ func unmet(members []*member, share int64) (n int64) {
 			n += m.want
 		}
 	}
-	return max(0, min(n, int64(quota.MaxPermits))-share)
+	return max(0, min(n, quota.MaxPermits)-share)
 }
 
 // plan returns the members' buckets for a window of which elapsed is over, with the
