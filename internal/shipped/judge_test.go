@@ -445,12 +445,17 @@ func (b *book) count(l time.Duration, trueTime bool) {
 }
 
 // windowOf returns a grant's window of a length: the limiter's, or by its clock where it
-// says that no limit of that length binds it.
+// says that no limit of that length binds it. The clock may have been corrected since
+// then, but not out of the windows that it named.
 func (f *fleet) windowOf(g *grant, l time.Duration) (win quota.Window, bound bool) {
 	if i := slices.IndexFunc(g.windows, func(w quota.Window) bool { return w.Length == l }); i >= 0 {
 		return g.windows[i], true
 	}
-	return quota.WindowAt(l, g.wall), false
+	wall := g.wall
+	for _, w := range g.windows {
+		wall = min(max(wall, w.Start()), w.End()-1)
+	}
+	return quota.WindowAt(l, wall), false
 }
 
 // knows reports whether some state since the beginning of a limiter's history limits a

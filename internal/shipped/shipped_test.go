@@ -14,10 +14,11 @@ import (
 )
 
 var (
-	forFlag  = flag.Duration("for", 0, "how long TestForLong plays fresh histories")
-	seedFlag = flag.Uint64("seed", 1, "the seed of TestReplay")
-	kindFlag = flag.String("kind", "", "the kind of histories; all if empty")
-	moreFlag = flag.Uint64("more", 0, "how many histories of each kind TestNoWindowIsOver plays")
+	forFlag       = flag.Duration("for", 0, "how long TestForLong plays fresh histories")
+	historiesFlag = flag.Uint64("histories", 0, "how many histories TestForLong plays, from -seed")
+	seedFlag      = flag.Uint64("seed", 1, "the seed of TestReplay")
+	kindFlag      = flag.String("kind", "", "the kind of histories; all if empty")
+	moreFlag      = flag.Uint64("more", 0, "how many histories of each kind TestNoWindowIsOver plays")
 )
 
 // TestMain lets the garbage collector rest: a history is small and soon over.
@@ -82,17 +83,20 @@ func played() []kind {
 // perKind is how many histories of each kind a test run plays.
 const perKind = 20
 
-// TestForLong plays fresh histories of all kinds for -for, every other one led as if for a
-// mutant, and says how many. It plays every tenth twice, and says how many of these went
+// TestForLong plays histories of all kinds, every other one led as if for a mutant, and
+// says how many: fresh ones for -for, or -histories of them, the same in every exact build. It plays every tenth twice, and says how many of these went
 // the same way to the nanosecond.
 func TestForLong(t *testing.T) {
-	if *forFlag == 0 {
-		t.Log("runs with -for")
+	if *forFlag == 0 && *historiesFlag == 0 {
+		t.Log("runs with -for or -histories")
 		return
 	}
 	began, n, sum, twice, same := time.Now(), uint64(0), stats{}, 0, 0
 	first := uint64(began.UnixNano()) + uint64(os.Getpid())<<40 // seeds that no run had before
-	for ; time.Since(began) < *forFlag; n++ {
+	if *historiesFlag > 0 {
+		first = *seedFlag
+	}
+	for ; n < *historiesFlag || time.Since(began) < *forFlag; n++ {
 		k, l, led := played()[n/2%uint64(len(played()))], leads(), *ledFlag
 		if h := &hunts[n/2%uint64(len(hunts))]; n%2 > 0 && *kindFlag == "" && h.test == "" {
 			k, l, led = h.kind, &h.lead, h.name
