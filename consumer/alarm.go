@@ -42,8 +42,18 @@ func (a *alarm) set(c *clock.Clock, wake int64) {
 		return
 	}
 	a.armed.Store(wake)
-	a.timer.Reset(time.Duration(max(0, wake-c.Mono())))
+	for now := c.Mono(); ; {
+		a.timer.Reset(time.Duration(max(0, wake-now)))
+		read := now
+		if now = c.Mono(); now-read <= slip {
+			return
+		}
+	}
 }
+
+// slip is how late the timer may be set, in nanoseconds: if the process stood still for
+// longer between reading the clock and setting the timer, it is set again.
+const slip = int64(time.Millisecond)
 
 func (a *alarm) ring() {
 	a.mu.Lock()

@@ -269,7 +269,7 @@ func (c *caller) waitAgain() {
 		began, from := c.reader.read().Mono, w.now()
 		p, err := c.l.Take(context.Background(), n, most)
 		took := time.Duration(c.reader.read().Mono - began)
-		if took > most+most/500+time.Millisecond && !c.reader.stopped(from, w.now()) {
+		if took > most+most/500+time.Millisecond+c.reader.late(from) && !c.reader.stopped(from, w.now()) {
 			w.complain("%s: a caller that waits for %v was answered after %v: %v", c.name, most, took, err)
 		}
 		if err == nil {

@@ -175,6 +175,19 @@ func (r *reader) stopped(from, to int64) bool {
 	return false
 }
 
+// late returns how late a timer may go off at a time: one that was set while the process
+// stood still, in which its goroutines run on here, counts from that moment.
+func (r *reader) late(at int64) (most time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range r.stops {
+		if s.to <= at {
+			most = max(most, time.Duration(s.to-s.from))
+		}
+	}
+	return most
+}
+
 // until returns t, or when the process goes on if it stands still then.
 func (r *reader) until(t int64) int64 {
 	r.mu.Lock()
