@@ -63,6 +63,13 @@ func (b *synctestBubble) chance(n uint64) uint64 {
 	// The order of maps. It draws nothing: a package may make maps when it is first used.
 	inBubble("runtime/rand.go", "func rand32() uint32 {\n", "return uint32(b.chance(0))"),
 	inBubble("runtime/rand.go", "func maps_rand() uint64 {\n", "return b.chance(0)"),
+	// A context cancels its children in the order in which they came: its map is by
+	// address.
+	{File: "context/context.go", Old: "\tchildren map[canceler]struct{} //", New: "\tlast     int\n\tchildren map[canceler]int //"},
+	{File: "context/context.go", Old: "make(map[canceler]struct{})", New: "make(map[canceler]int)"},
+	{File: "context/context.go", Old: "p.children[child] = struct{}{}", New: "p.last++\n\t\t\tp.children[child] = p.last"},
+	{File: "context/context.go", Old: "\tfor child := range c.children {\n", New: "\tfor i := range c.last {\n\t\tfor child, n := range c.children {\n\t\t\tif n != i+1 {\n\t\t\t\tcontinue\n\t\t\t}\n"},
+	{File: "context/context.go", Old: "\t\tchild.cancel(false, err, cause)\n\t}\n", New: "\t\t\tchild.cancel(false, err, cause)\n\t\t}\n\t}\n"},
 	{File: "runtime/rand.go", Old: "\tglobalRand.state.Init(*seed)\n", New: "\tglobalRand.state.Init([32]byte{})\n"},
 	// A goroutine keeps the processor for 10 s, in a system call too, not for 10 ms.
 	{File: "runtime/proc.go", Old: "const forcePreemptNS = 10 * 1000 * 1000 // 10ms\n", New: "const forcePreemptNS = 10 * 1000 * 1000 * 1000\n"},
