@@ -36,6 +36,7 @@ quotad_envoy_calls_total{code="over_limit"} 1
 		s := open(ctx, t, conn, "search")
 		time.Sleep(10 * time.Second)
 		_ = s.Send(report("edge", "search", 101))
+		_ = s.Send(report("edge", "unknown", 7)) // it has no rule: not counted
 		steady := `
 # HELP quotad_envoy_assignments Assignments in force that admit requests.
 # TYPE quotad_envoy_assignments gauge

@@ -121,8 +121,8 @@ func (q *quotas) receive(stream rlqsv3.RateLimitQuotaService_StreamRateLimitQuot
 				}
 				buckets[key] = s
 			}
-			allowed, denied := q.metrics.reported(usage)
 			if s != nil {
+				allowed, denied := q.metrics.reported(usage)
 				s.pool.report(s.client, float64(allowed)+float64(denied), time.Now())
 			}
 		}
