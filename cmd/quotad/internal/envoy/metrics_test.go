@@ -72,6 +72,30 @@ quotad_envoy_streams 1
 	})
 }
 
+// An assignment that ends within a window is not in force in the rest of it, and is counted
+// once as expired.
+func TestAssignmentsEndWithinAWindow(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		_, server, conn := serve(t, rules, map[string]string{"search": "9000/m"})
+		ctx, leave := context.WithCancel(t.Context())
+		open(ctx, t, conn, "search")
+		expect := func(wantLive, wantExpired int64) {
+			t.Helper()
+			if live, expired, _ := server.quotas.pools["search"].counts(); live != wantLive || expired != wantExpired {
+				t.Errorf("%d in force and %d expired, not %d and %d", live, expired, wantLive, wantExpired)
+			}
+		}
+		time.Sleep(10 * time.Second)
+		leave()
+		expect(1, 0)
+		time.Sleep(ttl + slack)
+		expect(0, 1)
+		time.Sleep(time.Minute) // the next window has begun
+		expect(0, 1)
+	})
+}
+
 // names returns the metrics of a text.
 func names(text string) (all []string) {
 	for line := range strings.Lines(text) {

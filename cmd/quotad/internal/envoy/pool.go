@@ -241,10 +241,15 @@ func shareOf(limiter *consumer.Limiter) (window time.Duration, share int64, err 
 func (p *pool) counts() (live, expired, shorts int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	now, expired := time.Now(), p.expired
 	for _, c := range p.clients {
-		if c.newest() != (bucket{}) {
+		switch n := len(c.leases); {
+		case c.newest() == bucket{}:
+		case now.Before(c.leases[n-1].until):
 			live++
+		case c.gone: // for good: p.expired counts it from the next window's start
+			expired++
 		}
 	}
-	return live, p.expired, p.shorts
+	return live, expired, p.shorts
 }
