@@ -155,7 +155,7 @@ func (p *pool) tick(ctx context.Context) (next time.Duration, busy bool) {
 	elapsed, left := time.Duration(at-p.window.Start()), time.Duration(p.window.End()-at)
 	members := p.expire(now.Add(-elapsed))
 	if missing := needs(members, share, length) - p.permits; missing > 0 && err == nil {
-		if guard := limiter.Delay(1); p.permits == 0 && guard > 0 && guard < left {
+		if guard := limiter.Delay(1); p.permits == 0 && guard > 0 && guard < left-time.Millisecond { // not the next window
 			return guard, true
 		}
 		if p.permits == 0 { // once in a window: what is refused is demand, by which shares may be
