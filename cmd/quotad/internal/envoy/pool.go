@@ -58,6 +58,7 @@ type pool struct {
 	window  quota.Window // the newest
 	permits int64        // that were taken in it
 	short   bool         // assignments in force may admit more in it
+	asked   int64        // start of the newest window whose permits were asked for
 	problem string       // that was logged
 
 	// For metrics: windows that were short, and assignments that ended without a renewal.
@@ -140,9 +141,9 @@ func (p *pool) tick(ctx context.Context) (next time.Duration, busy bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	at, now := p.limiters.Clock().Wall(), time.Now()
-	length, share := p.window.Length, int64(0)
+	length, share, free := p.window.Length, int64(0), int64(0)
 	if err == nil {
-		length, share, err = shareOf(limiter)
+		length, share, free, err = shareOf(limiter)
 	}
 	p.note(err)
 	length = cmp.Or(length, time.Second)
@@ -158,11 +159,16 @@ func (p *pool) tick(ctx context.Context) (next time.Duration, busy bool) {
 		if guard := limiter.Delay(1); p.permits == 0 && guard > 0 && guard < left-time.Millisecond { // not the next window
 			return guard, true
 		}
-		if p.permits == 0 { // once in a window: what is refused is demand, by which shares may be
+		if p.asked >= p.window.Start() { // what is refused is demand, which counts once in a window
+			missing = min(missing, free)
+		} else {
 			missing += unmet(members, share)
 		}
-		if permit := limiter.TryTake(missing); permit.N() > 0 {
-			if permit.Start().UnixNano() != p.window.Start() {
+		permit := limiter.TryTake(missing)
+		start := permit.Start().UnixNano()
+		p.asked = max(p.window.Start(), start)
+		if permit.N() > 0 {
+			if start != p.window.Start() {
 				permit.Release()
 				return time.Millisecond, true // the next window has just begun
 			}
@@ -221,19 +227,19 @@ func (p *pool) note(err error) {
 	p.problem = problem
 }
 
-// shareOf returns the window and the share of a provider's only limit. Other policies
-// cannot be held by a token bucket.
-func shareOf(limiter *consumer.Limiter) (window time.Duration, share int64, err error) {
+// shareOf returns the window and the share of a provider's only limit, and the permits that
+// are left of it. Other policies cannot be held by a token bucket.
+func shareOf(limiter *consumer.Limiter) (window time.Duration, share, left int64, err error) {
 	st := limiter.Status()
 	use := st.Shortest()
 	window = use.Limit.Window
 	switch aligned := window > 0 && use.Start.UnixNano()%int64(window) == 0; {
 	case len(st.Limits) == 0 || st.State == quota.StatePaused || st.State == quota.StateDraining:
-		return window, 0, fmt.Errorf("no share: %s", cmp.Or(st.Problem, string(st.State)))
+		return window, 0, 0, fmt.Errorf("no share: %s", cmp.Or(st.Problem, string(st.State)))
 	case len(st.Limits) > 1 || window > quota.MaxWindow || !aligned:
-		return window, 0, fmt.Errorf("the policy has %d limits, or another shape than fixed: Envoys can be assigned one limit of at most %v with shape fixed; use descriptors, which are answered call by call", len(st.Limits), quota.MaxWindow)
+		return window, 0, 0, fmt.Errorf("the policy has %d limits, or another shape than fixed: Envoys can be assigned one limit of at most %v with shape fixed; use descriptors, which are answered call by call", len(st.Limits), quota.MaxWindow)
 	}
-	return window, use.Share, nil
+	return window, use.Share, use.Left, nil
 }
 
 // counts returns the assignments that admit requests, those that ended without a renewal,

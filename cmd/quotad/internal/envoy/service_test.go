@@ -416,6 +416,43 @@ func TestReportsAreDemand(t *testing.T) {
 	})
 }
 
+// Demand counts once in a window, however often the permits are asked for: while there are
+// none, and as the next window begins.
+func TestDemandCountsOnceInAWindow(t *testing.T) {
+	t.Parallel()
+	for limits, want := range map[string]int64{
+		"800/10s": int64(10*2000*headroom) + 2, // all, for somebody else has the permits
+		"800/s":   int64(2000*headroom) + 2 - 800,
+	} {
+		t.Run(limits, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				f, _, conn := serve(t, rules, map[string]string{"search": limits})
+				f.clock = clock.NewSkewed(func(int64) time.Duration { return -time.Microsecond }) // the limiter's next window comes sooner
+				limiter := f.limiters["search"]
+				others := limiter.TryTake(800)
+				s := open(t.Context(), t, conn, "search")
+				time.Sleep(time.Second)
+				_ = s.Send(report("edge", "search", 2000))
+				time.Sleep(2900 * time.Millisecond)
+				for range 3 {
+					if n := limiter.Status().Refused; n != want {
+						t.Errorf("%d permits are refused, not %d", n, want)
+					}
+					if limits == "800/10s" {
+						time.Sleep(time.Second)
+					}
+				}
+				others.Release()
+				time.Sleep(renewal)
+				if used := limiter.Status().Shortest().Used; used != 800 {
+					t.Errorf("%d permits are set aside, of 800 that were given back or are new", used)
+				}
+			})
+		})
+	}
+}
+
 // Nothing is assigned for permits that somebody else has taken. In a long window, an
 // assignment is renewed before it ends.
 func TestAssignmentsAreOfPermitsTaken(t *testing.T) {
