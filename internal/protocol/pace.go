@@ -44,8 +44,11 @@ type limits []quota.Limit
 // MarshalText implements encoding.TextMarshaler.
 func (l limits) MarshalText() ([]byte, error) { return []byte(quota.FormatLimits(l)), nil }
 
-// UnmarshalText implements encoding.TextUnmarshaler.
+// UnmarshalText implements encoding.TextUnmarshaler. Empty text is no limits.
 func (l *limits) UnmarshalText(text []byte) (err error) {
+	if len(text) == 0 {
+		return nil
+	}
 	*l, err = quota.ParseLimits(string(text))
 	return err
 }

@@ -24,10 +24,14 @@ func TestPaceJSON(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Errorf("%v\n%s", err, diff)
 	}
+	if _, err := ReadPace([]byte(`{"schema":1,"limits":"5/s","learned":""}`)); err != nil {
+		t.Errorf("with nothing learned: %v", err)
+	}
 	for name, text := range map[string]string{
 		"no JSON":          `{`,
 		"another schema":   `{"schema":2,"limits":"5/s"}`,
 		"no limits":        `{"schema":1}`,
+		"empty limits":     `{"schema":1,"limits":""}`,
 		"odd limits":       `{"schema":1,"limits":"-5/s"}`,
 		"odd evidence":     `{"schema":1,"limits":"5/s","learned":"x"}`,
 		"odd past":         `{"schema":1,"limits":"5/s","past":[{"limits":"x","time":"2026-01-01T00:00:00Z"}]}`,
