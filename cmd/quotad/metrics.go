@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -52,10 +51,9 @@ func (s *metricsService) Listen(h *host.Host, log *slog.Logger) (Server, error) 
 	var config *tls.Config
 	var err error
 	if s.files.Cert != "" {
-		if config, err = s.files.TLS(); err != nil {
+		if config, err = s.files.TLS("http/1.1"); err != nil {
 			return nil, fmt.Errorf("--metrics: %w", err)
 		}
-		config.NextProtos = []string{"http/1.1"}
 	}
 	l, err := net.Listen("tcp", s.address)
 	if err != nil {
@@ -67,29 +65,8 @@ func (s *metricsService) Listen(h *host.Host, log *slog.Logger) (Server, error) 
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", h.Metrics())
-	return &metricsServer{l, &http.Server{
+	return &listen.HTTP{Listeners: []net.Listener{l}, Server: &http.Server{
 		Handler: mux, ReadTimeout: scrapeTime, WriteTimeout: scrapeTime, IdleTimeout: 5 * time.Minute, MaxHeaderBytes: maxHeader,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}}, nil
-}
-
-type metricsServer struct {
-	listener net.Listener
-	http     *http.Server
-}
-
-func (s *metricsServer) Serve() error {
-	if err := s.http.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
-		return err
-	}
-	return nil
-}
-
-func (s *metricsServer) Shutdown(ctx context.Context) error {
-	err := s.http.Shutdown(ctx)
-	if errors.Is(err, ctx.Err()) {
-		err = s.http.Close()
-	}
-	_ = s.listener.Close() // if Serve was never called
-	return err
 }

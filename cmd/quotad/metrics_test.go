@@ -47,7 +47,7 @@ func TestMetrics(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	address := server.(*metricsServer).listener.Addr().String()
+	address := server.(*listen.HTTP).Listeners[0].Addr().String()
 	for _, c := range []struct {
 		cert, key, path string
 		want            int // status; 0: no answer

@@ -142,17 +142,16 @@ func (f TCP) Check(address string) error {
 // ListenTCP adds a listener on a loopback address. Clients show a certificate that an
 // authority in the file ClientCA has signed; those with the same subject are one client.
 func (s *Server) ListenTCP(address string, files TCP) error {
-	config, err := (*listen.Files)(&files).TLS()
+	config, err := (*listen.Files)(&files).TLS("http/1.1") // a connection has one call at a time
 	if err != nil {
 		return fmt.Errorf("--listen: %w", err)
 	}
-	config.NextProtos = []string{"http/1.1"} // a connection has one call at a time
 	l, err := net.Listen("tcp", address)
 	if err != nil {
 		return fmt.Errorf("--listen: %w", err)
 	}
 	anybody := func(net.Conn) (string, string, error) { return "TCP", "", nil }
-	s.listeners = append(s.listeners, tls.NewListener(&bounded{l, s.clients, anybody, nil}, config))
+	s.http.Listeners = append(s.http.Listeners, tls.NewListener(&bounded{l, s.clients, anybody, nil}, config))
 	return nil
 }
 
@@ -163,6 +162,6 @@ func (s *Server) ListenUnix(path, group string) error {
 	if err != nil {
 		return fmt.Errorf("--socket: %w", err)
 	}
-	s.listeners = append(s.listeners, &bounded{l, s.clients, peer, s.quick})
+	s.http.Listeners = append(s.http.Listeners, &bounded{l, s.clients, peer, s.quick})
 	return nil
 }

@@ -119,7 +119,7 @@ func servePipe(t *testing.T, permits int64) caller {
 	conns <- theirs
 	peer := func(net.Conn) (string, string, error) { return "user 1", "one", nil }
 	serve(t, permits, roomy, func(s *Server) error {
-		s.listeners = append(s.listeners, &bounded{pipe{conns, sync.OnceFunc(func() { close(conns) })}, s.clients, peer, s.quick})
+		s.http.Listeners = append(s.http.Listeners, &bounded{pipe{conns, sync.OnceFunc(func() { close(conns) })}, s.clients, peer, s.quick})
 		return nil
 	})
 	return caller{ours, bufio.NewReader(ours)}

@@ -18,9 +18,8 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/quotient-limiter/quotient/cmd/quotad/internal/host"
+	"github.com/quotient-limiter/quotient/cmd/quotad/internal/listen"
 )
 
 // Bounds on what a slow client can hold.
@@ -37,9 +36,8 @@ var errEnding = errors.New("quotad is ending")
 
 // Server serves its listeners. Make it with New.
 type Server struct {
-	listeners []net.Listener
-	http      *http.Server
-	cancel    context.CancelCauseFunc
+	http   listen.HTTP
+	cancel context.CancelCauseFunc
 	handler
 }
 
@@ -47,7 +45,7 @@ type Server struct {
 func New(h *host.Host, limits Limits, log *slog.Logger) *Server {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	s := &Server{cancel: cancel, handler: handler{host: h, clients: newClients(limits), providers: map[string]*provider{}}}
-	s.http = &http.Server{
+	s.http.Server = &http.Server{
 		Handler:           s.routes(),
 		ReadHeaderTimeout: headerTime, ReadTimeout: headerTime + bodyTime, WriteTimeout: answerTime, IdleTimeout: idleTime,
 		MaxHeaderBytes: maxHeaderBytes,
@@ -60,32 +58,13 @@ func New(h *host.Host, limits Limits, log *slog.Logger) *Server {
 }
 
 // Serve serves until Shutdown, and returns nil then.
-func (s *Server) Serve() error {
-	var group errgroup.Group
-	for _, l := range s.listeners {
-		group.Go(func() error {
-			err := s.http.Serve(l)
-			if errors.Is(err, http.ErrServerClosed) {
-				return nil
-			}
-			return errors.Join(err, s.http.Close()) // the others end too
-		})
-	}
-	return group.Wait()
-}
+func (s *Server) Serve() error { return s.http.Serve() }
 
 // Shutdown refuses the calls that wait, and returns when all answers are sent, or ctx ends:
 // clients that take no answer are cut off, which is no error.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.cancel(errEnding)
-	err := s.http.Shutdown(ctx)
-	if errors.Is(err, ctx.Err()) {
-		err = s.http.Close()
-	}
-	for _, l := range s.listeners {
-		_ = l.Close() // if Serve was never called
-	}
-	return err
+	return s.http.Shutdown(ctx)
 }
 
 // handler answers requests.

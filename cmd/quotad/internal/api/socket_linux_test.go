@@ -242,7 +242,7 @@ func TestTCPDemandsCertificates(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := serve(t, 1000, Limits{Connections: 100, PerClient: 1}, func(s *Server) error { return s.ListenTCP("127.0.0.1:0", files) })
-	address := s.listeners[0].Addr().String()
+	address := s.http.Listeners[0].Addr().String()
 	acquire := func(ca *etcdtest.Authority, name string) (*http.Response, error) {
 		var cert, key string
 		if ca != nil {

@@ -43,8 +43,8 @@ func (f *Files) Check(of, address string) error {
 }
 
 // TLS returns a configuration for clients that show a certificate which an authority in
-// ClientCA has signed.
-func (f *Files) TLS() (*tls.Config, error) {
+// ClientCA has signed, and that speak one of the protocols, if any are named.
+func (f *Files) TLS(protocols ...string) (*tls.Config, error) {
 	pair, err := certs.Load(f.Cert, f.Key)
 	if err != nil {
 		return nil, err
@@ -58,7 +58,7 @@ func (f *Files) TLS() (*tls.Config, error) {
 		return nil, fmt.Errorf("%s holds no PEM certificate", f.ClientCA)
 	}
 	return &tls.Config{
-		MinVersion:     tls.VersionTLS13,
+		MinVersion: tls.VersionTLS13, NextProtos: protocols,
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return pair.Get(nil) },
 		ClientAuth:     tls.RequireAndVerifyClientCert, ClientCAs: authorities,
 	}, nil

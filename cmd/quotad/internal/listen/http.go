@@ -1,0 +1,44 @@
+package listen
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// HTTP is a server and its listeners.
+type HTTP struct {
+	*http.Server
+	Listeners []net.Listener
+}
+
+// Serve serves until Shutdown, and returns nil then. If a listener fails, the others end too.
+func (h *HTTP) Serve() error {
+	var group errgroup.Group
+	for _, l := range h.Listeners {
+		group.Go(func() error {
+			err := h.Server.Serve(l)
+			if errors.Is(err, http.ErrServerClosed) {
+				return nil
+			}
+			return errors.Join(err, h.Close())
+		})
+	}
+	return group.Wait()
+}
+
+// Shutdown returns when all answers are sent, or ctx ends: clients that take no answer are
+// cut off, which is no error.
+func (h *HTTP) Shutdown(ctx context.Context) error {
+	err := h.Server.Shutdown(ctx)
+	if err != nil && errors.Is(err, ctx.Err()) {
+		err = h.Close()
+	}
+	for _, l := range h.Listeners {
+		_ = l.Close() // if Serve was never called
+	}
+	return err
+}
