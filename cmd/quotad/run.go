@@ -49,6 +49,10 @@ const (
 
 // run serves until a signal asks it to end.
 func (f *flags) run(ctx context.Context, log *slog.Logger, signals <-chan os.Signal) (err error) {
+	free, err := f.begin(log) // first of all: the process before may be told to end at any moment
+	if err != nil {
+		return err
+	}
 	f.etcd.Log = coordinator.NewClientLogger(log)
 	client, err := f.etcd.Client(ctx)
 	if err != nil {
@@ -64,8 +68,15 @@ func (f *flags) run(ctx context.Context, log *slog.Logger, signals <-chan os.Sig
 	if err != nil {
 		return err
 	}
-	if begins, err := f.begin(ctx, log, signals); err != nil || !begins {
-		return err
+	select {
+	case err := <-free:
+		if err != nil {
+			return fmt.Errorf("--takeover: %w", err)
+		}
+	case <-signals:
+		return nil
+	case <-ctx.Done():
+		return nil
 	}
 	session, err := coordinator.Join(ctx, client, coordinator.Options{
 		Name: f.name, Prefix: f.etcd.Prefix, NTP: f.ntp, StateDir: f.stateDir, Lazy: true, Logger: log,
@@ -118,31 +129,22 @@ func (f *flags) run(ctx context.Context, log *slog.Logger, signals <-chan os.Sig
 	return errors.Join(err, group.Wait())
 }
 
-// begin makes the state directory, and waits for the end of the process before. It returns
-// false if a signal comes first.
-func (f *flags) begin(ctx context.Context, log *slog.Logger, signals <-chan os.Signal) (bool, error) {
-	if f.stateDir == "" {
-		return true, nil
-	}
-	if err := os.Mkdir(f.stateDir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return false, usagef("--state-dir: %v", err)
+// begin makes the state directory, and with --takeover begins to wait for the end of the
+// process before, which free tells.
+func (f *flags) begin(log *slog.Logger) (free <-chan error, err error) {
+	ended := make(chan error, 1)
+	if f.stateDir != "" {
+		if err := os.Mkdir(f.stateDir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+			return nil, usagef("--state-dir: %v", err)
+		}
 	}
 	if !f.takeover {
-		return true, nil
+		ended <- nil
+		return ended, nil
 	}
 	log.Info("waiting for the end of the process that uses --state-dir, if there is one", "directory", f.stateDir)
-	free := make(chan error, 1)
-	go func() { free <- succeed(f.stateDir) }()
-	select {
-	case err := <-free:
-		if err != nil {
-			return false, fmt.Errorf("--takeover: %w", err)
-		}
-		return true, nil
-	case <-signals:
-	case <-ctx.Done():
-	}
-	return false, nil
+	go func() { ended <- succeed(f.stateDir) }()
+	return ended, nil
 }
 
 func (f *flags) listen(h *host.Host, log *slog.Logger) (servers []Server, err error) {
