@@ -2,6 +2,7 @@ package check
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"maps"
 	"net/http"
@@ -44,7 +45,8 @@ func (g *grants) load(n *node) {
 	for !g.over() {
 		r, err := client.Post("http://quotad/v1/acquire", "application/json", strings.NewReader(`{"provider": "payments/charge", "permits": 1, "max_wait": 1}`))
 		if err != nil {
-			continue // no quotad at the moment
+			<-time.After(5 * time.Millisecond) // no quotad at the moment
+			continue
 		}
 		var granted struct{ Until string }
 		err = json.NewDecoder(r.Body).Decode(&granted)
@@ -135,21 +137,30 @@ func TestAnUpdateTakesTheShareOver(t *testing.T) {
 		slices.Sort(ids)
 		return ids
 	}
-	had := instances()
-	after, said := n.start("quotad-3", quotad)
-	n.untilReady("quotad-3", quotad) // the old one answers its probes
-	await.Until(t, "the new one waits", func() bool { return locked(t, filepath.Join(n.dir, "run", "state", "next.lock")) })
-	stopped := time.Now()
-	if err := before.Process.Signal(syscall.SIGTERM); err != nil { // as Kubernetes does
-		t.Fatal(err)
+	var pod string
+	var had, has []string
+	for i := range 5 { // a busy machine may be too late to continue
+		pod, had = fmt.Sprintf("quotad-%d", 3+i), instances()
+		if len(had) != 2 || had[0] == "" {
+			t.Fatalf("the instances %q", had)
+		}
+		after, _ := n.start(pod, quotad)
+		n.untilReady(pod, quotad) // the old one answers its probes
+		await.Until(t, "the new one waits", func() bool { return locked(t, filepath.Join(n.dir, "state", "next.lock")) })
+		stopped := time.Now()
+		if err := before.Process.Signal(syscall.SIGTERM); err != nil { // as Kubernetes does
+			t.Fatal(err)
+		}
+		if err := before.Wait(); err != nil {
+			t.Errorf("the old one: %v", err)
+		}
+		g.untilMore(t, "after the update", n)
+		t.Logf("the next permit came %v after SIGTERM", time.Since(stopped).Round(time.Millisecond))
+		if before, has = after, instances(); slices.Equal(had, has) {
+			break
+		}
 	}
-	if err := before.Wait(); err != nil {
-		t.Errorf("the old one: %v", err)
-	}
-	g.untilMore(t, "after the update", n)
-	t.Logf("the next permit came %v after SIGTERM", time.Since(stopped).Round(time.Millisecond))
-	has := instances()
-	n.scrape("quotad-3", quotad)
+	n.scrape(pod, quotad)
 	g.untilMore(t, "in the end", other)
 	g.end()
 	callers.Wait()
@@ -159,11 +170,8 @@ func TestAnUpdateTakesTheShareOver(t *testing.T) {
 			t.Errorf("the window until %s has %d permits, the limit is %d", until, n, updatePermits)
 		}
 	}
-	_ = after.Process.Signal(syscall.SIGTERM)
-	_ = after.Wait()
-	// A busy machine may be too late to continue, and says so.
-	if !slices.Equal(had, has) && !strings.Contains(said.String(), "cannot be continued") || len(had) != 2 || had[0] == "" {
-		t.Errorf("the instances %q became %q", had, has)
+	if !slices.Equal(had, has) {
+		t.Errorf("five updates, and in the last the instances %q became %q", had, has)
 	}
 }
 
