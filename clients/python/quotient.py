@@ -52,7 +52,7 @@ class Client(threading.local):  # a connection for each thread
         while True:
             sent = now()
             wait = max(0, min(60, deadline - sent))
-            status, answer = self.post(path, {"provider": provider, "permits": permits, "max_wait": wait})
+            status, answer = self.post(path, {"provider": provider, "permits": permits, "max_wait": wait}, wait)
             end = sent + answer.get("expires_in", 0)
             if status == 200 and now() < end:
                 return answer, end
@@ -63,24 +63,28 @@ class Client(threading.local):  # a connection for each thread
                 raise Limited(answer["detail"], retry)
             time.sleep(retry)
 
-    def post(self, path, body):
-        """Returns the status and the body of the answer, 503 if there is none."""
-        for connect in self.pid != os.getpid(), True:  # quotad closes connections without calls
+    def post(self, path, body, wait=0):
+        """Returns the status and the body of the answer, 503 if there is none within wait and 10 s."""
+        for connect in self.pid != os.getpid() or not self.connection.sock, True:  # quotad closes connections without calls
             try:
                 if connect:
                     self.connect()
+                self.connection.sock.settimeout(wait + 10)
                 self.connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
                 answer = self.connection.getresponse()
                 return answer.status, json.loads(answer.read())
             except (OSError, ValueError, http.client.HTTPException) as e:
+                self.connection.close()
                 problem = f"quotad at {self.path}: {e!r}"
+                if isinstance(e, socket.timeout):
+                    break
         return 503, {"detail": problem, "retry_after": 0.05}  # it restarts
 
     def connect(self):
         self.connection, self.pid = http.client.HTTPConnection("quotad"), os.getpid()
         self.connection.auto_open = False
         self.connection.sock = socket.socket(socket.AF_UNIX)
-        self.connection.sock.settimeout(70)
+        self.connection.sock.settimeout(10)
         self.connection.sock.connect(self.path)
 
 

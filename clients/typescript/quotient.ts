@@ -36,7 +36,7 @@ export class Client {
   /** At most so many calls run at a time; quotad allows a process 256. */
   constructor(socketPath = "/run/quotad/quotad.sock", maxSockets = 64) {
     const agent = new http.Agent({ keepAlive: true, maxSockets });
-    this.options = { socketPath, agent, method: "POST", timeout: 70_000, headers: { "Content-Type": "application/json" } };
+    this.options = { socketPath, agent, method: "POST", headers: { "Content-Type": "application/json" } };
   }
 
   /** Returns the end of the window of the permits, as text, or throws Limited. */
@@ -71,7 +71,7 @@ export class Client {
   private async grant(path: string, provider: string, permits: number, timeout: number) {
     for (const began = now(); ; ) {
       const max_wait = Math.max(0, Math.min(60, timeout - since(began)));
-      const { status, answer, sent } = await this.post(path, { provider, permits, max_wait });
+      const { status, answer, sent } = await this.post(path, { provider, permits, max_wait }, max_wait);
       if (status === 200 && since(sent) < answer.expires_in!) return { answer, sent };
       if (![200, 429, 503].includes(status)) throw new Refused(answer.detail);
       const retryAfter = answer.retry_after ?? 0;
@@ -80,18 +80,19 @@ export class Client {
     }
   }
 
-  /** Returns the status and the body of the answer, 503 if there is none. */
-  private async post(path: string, body: object): Promise<{ status: number; answer: Answer; sent: Instant }> {
+  /** Returns the status and the body of the answer, 503 if there is none within wait and 10 s. */
+  private async post(path: string, body: object, wait = 0): Promise<{ status: number; answer: Answer; sent: Instant }> {
     let sent = now();
-    const request = http.request({ ...this.options, path });
+    const request = http.request({ ...this.options, path, timeout: (wait + 10) * 1000 });
+    let silent = false;
     request.on("socket", () => (sent = now())); // a connection is free
-    request.on("timeout", () => request.destroy(new Error("no answer"))).on("error", () => undefined);
+    request.on("timeout", () => request.destroy(new Error("no answer")) && (silent = true)).on("error", () => undefined);
     request.end(JSON.stringify(body));
     try {
       const [response] = (await once(request, "response")) as [http.IncomingMessage];
       return { status: response.statusCode!, answer: (await json(response)) as Answer, sent };
     } catch (e) {
-      if (request.reusedSocket && !(e instanceof SyntaxError)) return this.post(path, body); // quotad closes connections without calls
+      if (request.reusedSocket && !silent && !(e instanceof SyntaxError)) return this.post(path, body, wait); // quotad closes connections without calls
       return { status: 503, answer: { detail: `quotad at ${this.options.socketPath}: ${e}`, retry_after: 0.05 }, sent }; // it restarts
     }
   }

@@ -89,19 +89,12 @@ func run(t *testing.T, said *bytes.Buffer, name string, args ...string) *exec.Cm
 	return cmd
 }
 
-// start is run for a command, and returns the ends of its input and output.
-func start(t *testing.T, cmd *exec.Cmd, said *bytes.Buffer) (in io.Writer, out io.Reader) {
+// start starts a command that is killed at the test's end at the latest.
+func start(t *testing.T, cmd *exec.Cmd, said *bytes.Buffer) {
 	t.Helper()
 	cmd.Env = append(os.Environ(), "PYTHONPATH=../../clients/python", "PYTHONDONTWRITEBYTECODE=1")
 	cmd.Stderr = said
 	child.Tie(cmd)
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if out, err = cmd.StdoutPipe(); err != nil {
-		t.Fatal(err)
-	}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +102,6 @@ func start(t *testing.T, cmd *exec.Cmd, said *bytes.Buffer) (in io.Writer, out i
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	return in, out
 }
 
 // instance makes calls with permits of its own session.
@@ -263,7 +255,15 @@ func TestAnswers(t *testing.T) {
 	clients := []*exec.Cmd{exec.Command("python3", "testdata/answers.py", socket), exec.Command("node", "testdata/answers.mjs", script, socket)}
 	var proceed []io.Writer
 	for n, c := range clients {
-		in, out := start(t, c, &said[n])
+		in, err := c.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := c.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		start(t, c, &said[n])
 		proceed = append(proceed, in)
 		if line, err := bufio.NewReader(out).ReadString('\n'); err != nil {
 			t.Fatalf("%v %q, %v: %s", c.Args, line, err, &said[n])
