@@ -31,16 +31,20 @@ func note(c net.Conn, state http.ConnState) {
 // Read reads for net/http. A call for permits that are available is answered here, and
 // net/http sees an idle connection: it would take twice the processor time, because it
 // watches a connection while it answers. The first call, calls that must wait or are
-// refused, and all other requests are net/http's.
+// refused, and all other requests are net/http's. A shorter p than net/http's buffer is
+// for the rest of a request.
 func (c *connection) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	for c.between && n > 0 && err == nil {
+	c.between = c.between && len(p) == httpBuffer
+	for begun := false; c.between && n > 0 && err == nil; {
 		switch v := c.answer(c, p[:n]); {
 		case v == answered:
-			n = 0
+			n, begun = 0, false
 		case v == partial && n < len(p):
-			c.renewed = time.Time{}
-			_ = c.SetReadDeadline(time.Now().Add(headerTime))
+			if !begun { // the whole call must come in time
+				begun, c.renewed = true, time.Time{}
+				_ = c.SetReadDeadline(time.Now().Add(headerTime))
+			}
 		default:
 			c.between = false
 			return n, nil
@@ -51,6 +55,9 @@ func (c *connection) Read(p []byte) (int, error) {
 	}
 	return n, err
 }
+
+// httpBuffer is the size of the buffer into which net/http reads a connection.
+const httpBuffer = 4096
 
 var readers = sync.Pool{New: func() any { return bufio.NewReader(nil) }}
 

@@ -166,10 +166,12 @@ func TestQuickDeadlines(t *testing.T) {
 	for _, test := range []struct {
 		last              string
 		quiet, from, till time.Duration
+		drips             string // a byte of it is sent just before time is up, and so on
 	}{
-		{"", 0, idleTime, idleTime},
-		{call[:60], 0, headerTime, headerTime + bodyTime},
-		{call, answerTime + time.Second, 0, 0},
+		{"", 0, idleTime, idleTime, ""},
+		{call[:60], 0, headerTime, headerTime + bodyTime, ""},
+		{call[:60], 0, headerTime, headerTime + bodyTime, call[60:90]},
+		{call, answerTime + time.Second, 0, 0, ""},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			c := servePipe(t, 100)
@@ -189,6 +191,14 @@ func TestQuickDeadlines(t *testing.T) {
 			}
 			time.Sleep(test.quiet)
 			began := time.Now()
+			var dripping sync.WaitGroup
+			defer dripping.Wait()
+			dripping.Go(func() {
+				for i := range test.drips {
+					time.Sleep(headerTime - time.Second)
+					_, _ = io.WriteString(c, test.drips[i:i+1])
+				}
+			})
 			n, err := io.Copy(io.Discard, c.r)
 			if after := time.Since(began); after < test.from || after > test.till || test.quiet > 0 && n > 0 {
 				t.Errorf("after %q and %v: %d bytes, %v after %v", test.last, test.quiet, n, err, after)
@@ -209,6 +219,20 @@ func TestQuickReadsFromTheStart(t *testing.T) {
 		go func() { _, _ = io.WriteString(c, long+text(plain, `{"provider":"p"}`)) }()
 		if status, body := c.answer(t); status != 400 {
 			t.Error(status, body)
+		}
+
+		c = servePipe(t, 100)
+		c.sendParts(t, `{"provider":"p"}`)
+		c.answer(t)
+		call := text(plain, `{"provider":"p"}`)
+		go func() {
+			_, _ = io.WriteString(c, call+"GET ")
+			_, _ = io.WriteString(c, call)
+		}()
+		for _, want := range []int{200, 400} {
+			if status, body := c.answer(t); status != want {
+				t.Error(status, body)
+			}
 		}
 	})
 }
