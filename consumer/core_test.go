@@ -46,6 +46,31 @@ func (s *stub) prove() { s.sink.Prove(s.clock.Now()) }
 
 func withDefaults(p quota.Policy) *quota.Policy { p = p.WithDefaults(); return &p }
 
+// An instance whose key was removed before etcd was lost has no share to hold: its
+// permits are not spent.
+func TestHoldWithoutAKeyIsJoining(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &stub{clock: clock.New()}
+		l := open(t, s, Options{})
+		policy := policyOf(t, "10/s")
+		policy.Outage = quota.OutageHold
+		s.tell(1, withDefaults(policy), 1)
+		for range 20 {
+			time.Sleep(500 * time.Millisecond)
+			s.prove()
+		}
+		if err := l.Acquire(t.Context(), 0); err != nil {
+			t.Fatal(err)
+		}
+		s.tell(2, withDefaults(policy), 0)
+		time.Sleep(time.Minute)
+		var limited LimitError
+		if err := l.Acquire(t.Context(), 0); !errors.As(err, &limited) || limited.Reason != ReasonJoining {
+			t.Errorf("%s: %v", l.Status().State, err)
+		}
+	})
+}
+
 func TestAJoinerIssuesNothingForTheSettleTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &stub{clock: clock.New()}

@@ -182,6 +182,8 @@ func (k *core) explain(v window.Verdict, n int64) (Reason, error) {
 		e.Reason, e.Cause = ReasonJoining, k.mu.trouble
 	}
 	switch b := e.name(use.Limits); {
+	case b == nil && e.Window.Length > 0 && e.Instances == 0 && e.Reason == ReasonSpent: // under hold, of a view without it
+		e.Reason, e.Cause = ReasonJoining, k.mu.trouble
 	case b == nil || b.Spent:
 	case b.Away:
 		e.Reason, e.Cause = ReasonStale, fmt.Errorf("%w: the permits taken of the limit per %v are spent, and etcd cannot be reached", ErrStale, b.Window)

@@ -76,7 +76,7 @@ func (s *handler) refuse(w http.ResponseWriter, r *http.Request, c *call, err er
 	case errors.Is(err, consumer.ErrTooLarge):
 		fail(w, http.StatusUnprocessableEntity, fmt.Errorf("%w: split the call, or lease, which gives fewer", err))
 		return
-	case !errors.Is(err, consumer.ErrLimited):
+	case !errors.Is(err, consumer.ErrLimited), limited.Cause != nil:
 		status = http.StatusServiceUnavailable
 	}
 	uses := uses(c.limiter)
@@ -88,6 +88,9 @@ func (s *handler) refuse(w http.ResponseWriter, r *http.Request, c *call, err er
 		if limited.RetryAt.IsZero() {
 			retry = max(retry, uses[i].Ends)
 		}
+	}
+	if limited.RetryAt.IsZero() && len(uses) == 0 {
+		retry = again
 	}
 	name, bad := ratefields.NewName(c.request.provider)
 	if bad == nil { // it can stand in a field
