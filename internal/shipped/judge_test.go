@@ -352,7 +352,7 @@ func (f *fleet) judgeBudget() *violation {
 	}
 	for start, n := range sums {
 		if n > most && !start.IsZero() {
-			return &violation{window: quota.WindowAt(time.Hour, start.UnixNano()), issued: n, bound: most}
+			return &violation{window: quota.WindowAt(budgetWindow, start.UnixNano()), issued: n, bound: most}
 		}
 	}
 	return nil

@@ -20,7 +20,7 @@ type plan struct {
 	shape     quota.Shape
 	share     quota.ShareRule
 	adaptive  bool  // so are most policies, and somebody writes paces
-	budget    int64 // permits of an hour; 0: none
+	budget    int64 // permits of each budgetWindow; 0: none
 	inPlace   bool  // processes have a StateDir
 	policy    quota.Policy
 	events    []event

@@ -17,6 +17,9 @@ var lengths = []time.Duration{200 * time.Millisecond, 300 * time.Millisecond, 50
 // mostTransit is the longest guard of shaped policies.
 const mostTransit = 40 * time.Millisecond
 
+// budgetWindow is the window of budgets: one ends 6 s after the beginning of a history.
+const budgetWindow = 263 * time.Second
+
 // drift is quota.Policy.DriftWindow of the history's policies.
 func (p *plan) drift() time.Duration {
 	if p.shape != quota.ShapeFixed {
@@ -32,7 +35,7 @@ func (p *plan) newPolicy(r *rand.Rand, old *quota.Policy) quota.Policy {
 		n.Outage = quota.OutageHold
 	}
 	if p.budget > 0 {
-		n.Budgets = []quota.Limit{{Permits: p.budget, Window: time.Hour}}
+		n.Budgets = []quota.Limit{{Permits: p.budget, Window: budgetWindow}}
 	}
 	if old != nil && (p.kind != timing || r.IntN(2) == 0) {
 		n.Freshness, n.Settle, n.Guard, n.ClockError, n.GuardAuto = old.Freshness, old.Settle, old.Guard, old.ClockError, old.GuardAuto

@@ -73,7 +73,7 @@ var rareText = [rares]string{
 	budgetSpent:         "*a budget has nothing left",
 	budgetGivenBack:     "+permits of a budget are given back",
 	budgetGivenBackLate: "permits that were to be given back had been issued",
-	budgetOver:          "permits of a budget arrive after its window",
+	budgetOver:          "+permits of a budget arrive after its window",
 	doubted:             "*a silence puts a view in doubt",
 	unlike:              "after a doubt the watch tells something else",
 	unshown:             "+after a doubt nothing shows that it is the same store",

@@ -46,7 +46,7 @@ type grant struct {
 	permits int64
 	id      string         // the incarnation; empty if that is not known for sure
 	windows []quota.Window // the limiter's, one of each length that binds
-	long    time.Time      // the beginning of the hour that a budget is of
+	long    time.Time      // the beginning of the window that a budget is of
 	stale   bool           // without a recent proof
 	policy  int64          // the revision of the policy that the limiter knew
 }
