@@ -451,7 +451,7 @@ func (f *fleet) windowOf(g *grant, l time.Duration) (win quota.Window, bound boo
 	if i := slices.IndexFunc(g.windows, func(w quota.Window) bool { return w.Length == l }); i >= 0 {
 		return g.windows[i], true
 	}
-	wall := g.wall
+	wall := min(max(g.wall, epoch+g.at-f.e), epoch+g.at+f.e) // a clock that stands still is further ahead
 	for _, w := range g.windows {
 		wall = min(max(wall, w.Start()), w.End()-1)
 	}
