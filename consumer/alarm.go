@@ -51,8 +51,8 @@ func (a *alarm) set(c *clock.Clock, wake int64) {
 	}
 }
 
-// slip is how late the timer may be set, in nanoseconds: if the process stood still for
-// longer between reading the clock and setting the timer, it is set again.
+// slip is the longest accepted delay between reading the clock and setting the timer, in
+// nanoseconds. After a longer one the timer is set again.
 const slip = int64(time.Millisecond)
 
 func (a *alarm) ring() {

@@ -9,7 +9,7 @@ import (
 )
 
 // A process that stands still after it read the clock sets the alarm too late, and again
-// when it goes on: callers that come later wait for no more than they must.
+// when it goes on: later callers are not delayed.
 func TestAnAlarmIsSetAgainAfterAPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began, reads := time.Now(), 0

@@ -140,6 +140,21 @@ func instances(t *testing.T, admin *coordinator.Admin) []string {
 	return ids
 }
 
+// limited starts an etcd with a policy for provider p.
+func limited(t *testing.T) (*etcdtest.Cluster, *coordinator.Admin) {
+	t.Helper()
+	cluster, client := etcdtest.New(t, etcdtest.Options{})
+	admin, err := coordinator.NewAdmin(client, coordinator.AdminOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	policy := quota.Policy{Limits: []quota.Limit{{Permits: 100, Window: 200 * time.Millisecond}}, Settle: time.Second, Freshness: 500 * time.Millisecond}
+	if _, err := admin.Put(t.Context(), "p", policy, 0); err != nil {
+		t.Fatal(err)
+	}
+	return cluster, admin
+}
+
 // continued replaces a process until the next one continues its instance, at most five
 // times: on a busy machine one may be too late for it.
 func continued(t *testing.T, admin *coordinator.Admin, p *program, replace func(*program) *program) *program {
@@ -163,15 +178,7 @@ func continued(t *testing.T, admin *coordinator.Admin, p *program, replace func(
 // SIGUSR1 leaves the share to the next process, which continues the instance. SIGTERM
 // leaves nothing behind.
 func TestRestartInPlace(t *testing.T) {
-	cluster, client := etcdtest.New(t, etcdtest.Options{})
-	admin, err := coordinator.NewAdmin(client, coordinator.AdminOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	policy := quota.Policy{Limits: []quota.Limit{{Permits: 100, Window: 200 * time.Millisecond}}, Settle: time.Second, Freshness: 500 * time.Millisecond}
-	if _, err := admin.Put(t.Context(), "p", policy, 0); err != nil {
-		t.Fatal(err)
-	}
+	cluster, admin := limited(t)
 	dir := t.TempDir()
 	state := filepath.Join(dir, "state")
 	if err := os.Mkdir(state, 0o700); err != nil {
@@ -200,15 +207,7 @@ func TestRestartInPlace(t *testing.T) {
 // SIGTERM leaves the share to a process that waits for it. That one, alone, leaves nothing
 // behind; and a process that waits ends when it is asked to.
 func TestTakeover(t *testing.T) {
-	cluster, client := etcdtest.New(t, etcdtest.Options{})
-	admin, err := coordinator.NewAdmin(client, coordinator.AdminOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	policy := quota.Policy{Limits: []quota.Limit{{Permits: 100, Window: 200 * time.Millisecond}}, Settle: time.Second, Freshness: 500 * time.Millisecond}
-	if _, err := admin.Put(t.Context(), "p", policy, 0); err != nil {
-		t.Fatal(err)
-	}
+	cluster, admin := limited(t)
 	dir := t.TempDir()
 	state := filepath.Join(dir, "state")
 	args := []string{"--endpoints", strings.Join(cluster.Endpoints(), ","), "--state-dir", state, "--takeover", "--provider", "p"}

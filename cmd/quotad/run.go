@@ -18,7 +18,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/buildinfo"
 )
 
-// service is a way in.
+// service is what quotad serves by the flags of one kind of client.
 type service interface {
 	// Register adds its flags.
 	Register(set *pflag.FlagSet)
@@ -37,7 +37,7 @@ type Server interface {
 	Shutdown(ctx context.Context) error
 }
 
-// services are all ways in.
+// services are all that quotad can serve.
 func services() []service { return []service{&apiService{}, &envoyService{}, &metricsService{}} }
 
 const (

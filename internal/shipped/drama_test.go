@@ -273,7 +273,7 @@ func relistedSlowly(p *plan, r *rand.Rand, t int64, who int) []event {
 	}
 }
 
-// goneUnseen: one joins and is gone again, of which another hears nothing.
+// goneUnseen: one joins and leaves, and another misses both events.
 func goneUnseen(p *plan, r *rand.Rand, t int64, who int) []event {
 	length := int64(p.policy.Limits[0].Window)
 	gone := t + int64(p.policy.Settle) + 2*length + 200*ms + r.Int64N(3*length)

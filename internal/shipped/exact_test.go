@@ -23,12 +23,12 @@ var (
 // exact is not empty in an exact build.
 var exact string
 
-// noChance takes chance and real time out of Go's runtime, within a bubble. With one
+// noChance removes randomness and real time from Go's runtime, within a bubble. With one
 // processor a goroutine then runs until it waits, and the next in line follows. By file
 // below GOROOT/src: the text that is replaced, and what stands there instead.
 var noChance = []mutant.Edit{
-	// What the runtime draws depends on fake time and on how often it has drawn at that
-	// instant: not on the seed, nor on what the process did before the bubble began.
+	// Random numbers depend on fake time and on how many were drawn at that instant: not
+	// on the seed, nor on what the process did before the bubble began.
 	{File: "runtime/synctest.go", Old: "\tactive  int // other sources of activity\n}\n", New: `	active  int // other sources of activity
 	drawn   uint64
 	drawnAt int64
