@@ -104,14 +104,6 @@ func (g *Gate) wakeLocked() int64 {
 	return min(g.segment.Load().until, g.mu.queue.nearest)
 }
 
-// Wake returns the instant at which Tick should be called next, or Forever. It
-// is for callers without an alarm.
-func (g *Gate) Wake() int64 {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.wakeLocked()
-}
-
 // Enter issues n permits at once if it can. If it cannot it queues w, unless it
 // is known that w cannot be served by the deadline; with w nil, or a deadline
 // that is not ahead, it never waits. With another verdict than Queued the waiter
