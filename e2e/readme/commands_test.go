@@ -1,6 +1,6 @@
-//go:build e2e
-
 package readme
+
+import "testing"
 
 // A command of a document is in one of these tables, or the test fails: how it is
 // run here, which step of .ci/run runs it, or why nothing can.
@@ -47,6 +47,10 @@ var beside = map[string]here{
 		instead: [2]string{"127.0.0.1:2379", "%s"}, says: []string{"HELD: "}},
 	`go run ./cmd/loadgen --endpoints "$QUOTIENT_ENDPOINTS" --limit 1000/s --instances 8`: {says: []string{"HELD: "}},
 	`go run ./cmd/quota-admin set demo/jobs 50/s`:                                         {says: []string{"demo/jobs"}},
+	`go run ./cmd/quotad --socket /tmp/quotad.sock`: {with: `& trap : TERM
+		curl --silent --show-error --retry 120 --retry-delay 1 --retry-all-errors --unix-socket /tmp/quotad.sock \
+			http://quotad/v1/acquire --header 'Content-Type: application/json' --data '{"provider": "demo/api", "permits": 1}'
+		kill -TERM 0; wait`, says: []string{`"permits":1`}},
 }
 
 // steps are commands that a step of .ci/run runs, or a longer form of what it runs.
@@ -74,7 +78,42 @@ var elsewhere = map[string]string{
 	`etcdctl snapshot save quotient-$(date +%F).db`:                                                                      "a cluster of the reader's own; compat restores snapshots",
 	`helm install quotient oci://ghcr.io/quotient-limiter/charts/quotient -n quotient --create-namespace -f values.yaml`: "the reader's cluster; step deploy renders the chart and runs its programs",
 	`kubectl -n quotient port-forward deployment/quotient-dashboard 8686`:                                                "the reader's cluster",
+	`groupadd app && install -d -g app -m 0750 /run/quotad`:                                                              "changes the reader's host; step quotad has a socket of a group",
 	`go install github.com/quotient-limiter/quotient/cmd/quotad@latest`:                                                  "a release, from the proxy",
 	`quotad --endpoints etcd-1:2379,etcd-2:2379,etcd-3:2379 --socket /run/quotad/quotad.sock --group app`:                "the reader's cluster; step quotad runs it",
 	`quota-admin export > policies.yaml`:                                                                                 "the installed program; cmd/quota-admin tests it",
+}
+
+// Every command of the documents is known, and every known one is there.
+func TestEveryCommandIsKnown(t *testing.T) {
+	t.Parallel()
+	found := map[string]bool{dev: true}
+	for _, c := range commands(t) {
+		found[c.text] = true
+		tables := 0
+		for _, in := range []bool{has(alone, c.text), has(beside, c.text), has(steps, c.text), has(elsewhere, c.text), c.text == dev} {
+			if in {
+				tables++
+			}
+		}
+		if tables != 1 {
+			t.Errorf("%s shows %q, which is in %d tables of commands_test.go: say in one how it is run", c.document, c.text, tables)
+		}
+	}
+	for _, known := range [][]string{keys(alone), keys(beside), keys(steps), keys(elsewhere)} {
+		for _, text := range known {
+			if !found[text] {
+				t.Errorf("no document shows %q: take it out of commands_test.go", text)
+			}
+		}
+	}
+}
+
+func has[V any](m map[string]V, key string) bool { _, ok := m[key]; return ok }
+
+func keys[V any](m map[string]V) (list []string) {
+	for key := range m {
+		list = append(list, key)
+	}
+	return list
 }

@@ -1,5 +1,3 @@
-//go:build e2e
-
 package readme
 
 import (
@@ -22,7 +20,6 @@ var documents = []string{"README.md", "SECURITY.md", "DESIGN.md", "docs/*.md", "
 var (
 	continued = regexp.MustCompile(`\\\n\s*`)
 	comment   = regexp.MustCompile(`\s+#\s.*$`)
-	numbers   = regexp.MustCompile(`[0-9][0-9.,:]*(ns|µs|ms|s)?\b`)
 )
 
 // command is a command as a document shows it.
@@ -76,38 +73,4 @@ func TestTyped(t *testing.T) {
 	if want := "one --x two|three"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
-}
-
-// shape is a line of output without its numbers, its spaces, and what the table
-// notes of some windows: which ones a run has, depends on when it began.
-func shape(line string) string {
-	text := strings.Join(strings.Fields(numbers.ReplaceAllString(line, "#")), " ")
-	for _, note := range []string{" settling", " not measured", " not all active"} {
-		text = strings.TrimSuffix(text, note)
-	}
-	return text
-}
-
-// shown returns the lines of the README's first block of output, as shapes.
-func shown(t *testing.T) []string {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root, "README.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var list []string
-	for _, b := range markdown.Blocks(string(text)) {
-		if b.Language != "" || len(list) > 0 {
-			continue
-		}
-		for line := range strings.Lines(b.Text) {
-			if s := shape(line); s != "" && s != "..." {
-				list = append(list, s)
-			}
-		}
-	}
-	if len(list) == 0 {
-		t.Fatal("README.md shows no output")
-	}
-	return list
 }
