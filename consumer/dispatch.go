@@ -34,10 +34,9 @@ func (l *lastOutcome) share(o *window.Outcome) *window.Outcome {
 	return l.Outcome
 }
 
-// dispatcher runs the functions of AcquireFunc, in order, on a goroutine of its
-// own: they must not run under the gate's lock, nor on the goroutine of whoever
-// happened to see the new window first, which may hold locks of its own. The
-// goroutine lives while there is work.
+// dispatcher runs the functions of AcquireFunc, in order, on a goroutine of its own.
+// They must not run under the gate's lock, nor on the goroutine that saw the new window
+// first: it may hold locks of its own. The goroutine lives while there is work.
 type dispatcher struct {
 	mu          sync.Mutex
 	first, last *window.Waiter // the chain of those whose functions are to be called

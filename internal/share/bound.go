@@ -35,9 +35,9 @@ func (b Bound) least(o Bound) Bound {
 	return b
 }
 
-// bound is Bound for fixed windows: the smallest of the shares of w over every view
-// held from S before the window's start until now, but for those whose next revision
-// gives (see gives). The first call for a window takes O(instances), later ones
+// bound is Bound for fixed windows. It returns the smallest share of w by all views
+// held from S before the window's start until now. Views whose next revision gives do
+// not count (see gives). The first call for a window takes O(instances), later ones
 // O(changes since).
 func (h *History) bound(w quota.Window, now, offset, frozen int64) Bound {
 	if !h.started {

@@ -10,11 +10,11 @@ import (
 	"github.com/quotient-limiter/quotient/internal/protocol"
 )
 
-// The list of demands in a level: six bytes for each instance that asks for
-// anything, in ascending order. Four are a hash of its ID, two its demand as a
-// floating-point number with a mantissa of ten bits, rounded up by 0.1% at most.
-// Two instances with the same hash have one demand. All bytes are a list: one
-// that nobody would write says something else, but the same to everybody.
+// The list of demands in a level: six bytes for each instance that asks for anything,
+// in ascending order. Four are a hash of its ID. Two are its demand: a floating-point
+// number with a mantissa of ten bits, rounded up by 0.1% at most. Two instances with
+// the same hash have one demand. All bytes are a list: one that nobody would write says
+// something else, but the same to everybody.
 
 const listed = 6 // bytes of an instance
 

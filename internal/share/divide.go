@@ -7,9 +7,9 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// NewEntry is the entry of a level for windows that start at or after from, by
-// the demands that instances had reported at a revision (by ID, in permits per
-// 1,000 seconds; an instance that is not there has reported none).
+// NewEntry returns the entry of a level for windows that start at or after from. The
+// demands are those that instances had reported at the revision, by ID, in permits per
+// 1,000 seconds. An instance that is not listed has reported none.
 func NewEntry(demands map[string]int64, revision int64, from time.Time) protocol.LevelEntry {
 	return protocol.LevelEntry{From: from, Revision: revision, Demands: listOf(demands)}
 }

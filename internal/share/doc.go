@@ -8,8 +8,7 @@
 // docs/protocol.md proves that the permits of all instances then sum to at most the
 // total.
 //
-// Everything here is integer arithmetic on values that the caller gives. No
-// clock is read, no goroutine started, nothing depends on the order of a map
-// or on the platform, since instances of different builds must agree on every
-// share to the permit.
+// Everything here is integer arithmetic on values that the caller gives. Nothing reads
+// a clock, starts a goroutine, or depends on the order of a map or on the platform. For
+// instances of different builds must agree on every share to the permit.
 package share

@@ -7,10 +7,10 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// gives reports whether a revision takes permits of window w from nobody: each
-// instance that has a share by the view before has at least as many by the view
-// after, or has promised that it issues none. Then the view before need not be waited
-// out (docs/protocol.md, rule 3), and a larger total counts at once.
+// gives reports whether a revision takes permits of window w from nobody. Each instance
+// with a share by the view before then has no less by the view after, or has promised
+// to issue none. Then the view before need not be waited out (docs/protocol.md, rule
+// 3), and a larger total counts at once.
 //
 // All instances must come to the same answer. So it depends on the two views alone,
 // and not on this instance's own share. The lots are those of either view.
@@ -36,9 +36,9 @@ func gives(change *delta, c *lots) bool {
 	return before == after || before.timedAs(after) && before.gives(after, c)
 }
 
-// Gives reports whether a change of policy takes permits of window w from nobody, so
-// that an instance uses what it gains as soon as it learns of the change. By demand
-// that depends on the fleet, and Gives reports false.
+// Gives reports whether a change of policy takes permits of window w from nobody. An
+// instance then uses its gain as soon as it learns of the change. By demand that
+// depends on the fleet, and Gives reports false.
 func Gives(before, after *quota.Policy, w quota.Window) bool {
 	old, new := newTerms(before, 0, nil, nil), newTerms(after, 0, nil, nil)
 	return !old.shaped() && !new.shaped() && new.rules.Share != quota.ShareDemand && old.timedAs(new) && old.gives(new, &lots{w: w})

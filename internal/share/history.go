@@ -118,10 +118,10 @@ func (m *member) takesPart(wall int64) bool { return m.from <= wall && wall < m.
 // self, holds view v. Views held before count as a share of 0, and an announced end
 // is forgotten.
 //
-// since is at, or an earlier instant since which v has been held by a process of this
-// host that has ended, and whose incarnation this one continues. The other process may
-// have issued permits of any window that its clock had begun by at: this one has no share
-// of these.
+// A process that continues the incarnation of one that has ended gives an earlier
+// instant as since: that from which the other held v. The other may have issued permits
+// of any window that its clock had begun by at, so this one has no share of these. All
+// others give at.
 func (h *History) Reset(at, since int64, self string, v protocol.View) {
 	*h = History{
 		started: true, self: self, began: since, resumed: at, since: since, until: math.MaxInt64,

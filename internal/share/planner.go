@@ -109,9 +109,9 @@ func (p *Planner) ClockWrong(r Rules) (bound time.Duration, wrong bool) {
 	return bound, known && bound > r.ClockError
 }
 
-// Plan implements window.Planner. It looks after the clock first, so that a
-// suspension is found before it does harm, and decides whether shares look back
-// further, which they do while the view is stale under the rule hold.
+// Plan implements window.Planner. It has the clock look for a suspension first. It
+// decides whether shares look back further: they do while the view is stale under the
+// rule hold.
 func (p *Planner) Plan(at clock.Instant) window.Plan {
 	if !p.Started() {
 		return window.Plan{Until: window.Forever}

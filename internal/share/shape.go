@@ -80,16 +80,15 @@ func (h *History) span(length time.Duration, wall int64) (first, last quota.Wind
 	return quota.WindowAt(length, sub(wall, reach)), last
 }
 
-// Bound returns how many permits of window w this instance may have issued by
-// the instant now: the smallest of its shares over every view held from S before
-// the window's start until now. Under other shapes than fixed windows it is the
-// least over all windows in reach of the instant now, or of that instant of w
-// which is nearest to it.
+// Bound returns how many permits of window w this instance may have issued by the
+// instant now: the smallest of its shares over every view held from S before the
+// window's start until now. Under other shapes it is the least over all windows in
+// reach of the instant now, or of the nearest instant of w.
 //
 // For a window that has not started it returns the bound that will hold if nothing
-// changes. frozen is NotFrozen while the instance is fresh. While it is stale and
-// the outage rule is hold, frozen is an instant at or before which the lookback
-// starts, so that shares do not grow: the newest proof less the settle time.
+// changes. frozen is NotFrozen while the instance is fresh. While it is stale under the
+// outage rule hold, the lookback starts at frozen or before, so that shares do not
+// grow: it is the newest proof less the settle time.
 func (h *History) Bound(w quota.Window, now, offset, frozen int64) Bound {
 	wall := min(max(add(now, offset), w.Start()), w.End()-1)
 	b := h.bound(w, now, offset, frozen)

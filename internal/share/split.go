@@ -46,9 +46,9 @@ func seedOf(w quota.Window) uint64 {
 	return mix(mix(uint64(w.Length)) + uint64(w.Index))
 }
 
-// seed is the seed that ranks by these terms go by. Under shapes other than fixed windows
-// it is that of the first of protocol.Turn windows, so that the permits that do not come
-// out even stay where they are for so long.
+// seed returns the seed of ranks by these terms. Under shapes other than fixed windows,
+// protocol.Turn windows have the seed of the first: the same instances get the
+// remainder for so long.
 func (t *terms) seed(w quota.Window) uint64 {
 	if t.shaped() {
 		w = quota.WindowAt(w.Length*protocol.Turn, w.Start())
@@ -88,12 +88,11 @@ func (t *terms) split(total int64, members map[string]*member, seed uint64) map[
 	return shares
 }
 
-// Of returns the total in force for window w in view v and every instance's
-// share of it, by this one view: the settle rule, which looks at more than one
-// view, may still hold shares below. Instances that do not take part in
-// the window have share 0, and so has everybody while the policy pauses or needs
-// a feature that this version lacks. ok is false where v has no limit of w's
-// length in force.
+// Of returns the total in force for window w in view v and every instance's share of
+// it, by this one view: the settle rule, which looks at more than one view, may still
+// hold shares below. Instances that do not take part in the window have share 0. So has
+// everybody while the policy pauses, or needs a feature that this version lacks. ok is
+// false where v has no limit of w's length in force.
 func Of(v *protocol.View, w quota.Window) (total int64, shares map[string]int64, ok bool) {
 	t := newTerms(v.Policy, v.PolicyRevision, v.Level, v.Pace)
 	d := t.at(w)
@@ -115,12 +114,11 @@ func Of(v *protocol.View, w quota.Window) (total int64, shares map[string]int64,
 	return d.total, shares, true
 }
 
-// The weighted split is the equal split of lots: an instance of weight w holds w of
-// them, each with a rank of its own in every window, and gets the sum of their
-// shares. So shares sum to the total exactly for all weights, everybody's
-// long-run share is in proportion to its weight also where the total is small, and
-// a join or leave changes the extra permits of hardly any other. With all weights 1
-// it is the equal split.
+// The weighted split is the equal split of lots. An instance of weight w holds w lots
+// and gets the sum of their shares. Each lot has a rank of its own in every window. So
+// shares sum to the total exactly for all weights. In the long run shares are in
+// proportion to weights, also where the total is small. A join or leave changes the
+// extra permits of hardly any other. With all weights 1 it is the equal split.
 
 // lotRank is the rank of an instance's n-th lot, from 0, in the window of seed.
 func lotRank(id uint64, n int64, seed uint64) uint64 {

@@ -130,8 +130,9 @@ const (
 	countedFor = 2 * countedOff
 )
 
-// Counted takes how many permits a provider says are left, by its own count, until the ends
-// of its windows. What it has counted, and this instance has not issued, others have used.
+// Counted takes how many permits a provider says are left, by its own count, until the
+// ends of its windows. The permits that it has counted beyond those of this instance,
+// others have used.
 func (g *Gate) Counted(at clock.Instant, said []LimitUsage) {
 	g.mu.Lock()
 	defer g.unlock()

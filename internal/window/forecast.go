@@ -198,8 +198,8 @@ func (f *forecast) delay(g *Gate, n int64) {
 	f.stale, f.left = true, addCapped(f.left, n)
 }
 
-// join reports whether a newcomer that wants n permits can be served by the
-// deadline, as far as is known, and counts it among those that wait.
+// join reports whether a newcomer that wants n permits can be served by the deadline,
+// as far as is known. If so, it counts among those that wait.
 func (f *forecast) join(g *Gate, n, deadline int64) bool {
 	if !g.planLocked().Known {
 		f.valid = false

@@ -31,9 +31,9 @@ type Gate struct {
 	Lent func(guest string, loan protocol.Loan)
 	// Wanting is told that more of a budget is wanted, likewise.
 	Wanting func()
-	// Booked is told what is booked of each window whenever that, or a bound, may have
-	// changed, and before a permit of another window can be taken; likewise. A trace is
-	// written by it, otherwise it is nil.
+	// Booked is told the use of each window, likewise: whenever that or a bound may
+	// have changed, and before a permit of another window can be taken. It writes a
+	// trace, and is nil otherwise.
 	Booked func([]Use)
 
 	mu struct {
@@ -353,10 +353,10 @@ func (g *Gate) adoptLocked(at clock.Instant) (news bool) {
 	return news
 }
 
-// edgeLocked says when the segment ends: when the plan does, when more permits
-// may be issued than now, and, where other shapes than aligned windows bind,
-// when permits must be told apart. It is the one place that decides this. The
-// edge lies ahead, and is bounded by the plan's end.
+// edgeLocked says when the segment ends: when the plan does, or when more permits may
+// be issued than now. Where other shapes than aligned windows bind, it also ends when
+// permits must be told apart. It is the one place that decides this. The edge lies
+// ahead, and is bounded by the plan's end.
 func (g *Gate) edgeLocked(p *Plan) int64 {
 	l, edge := &g.mu.ledger, p.Until
 	more := l.next(max(g.mu.published+g.mu.held+1, g.headLocked()))

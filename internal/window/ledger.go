@@ -283,9 +283,9 @@ func (l *ledger) release(need int64, out func(guest string, loan protocol.Loan))
 	return paid, l.lend(out)
 }
 
-// pace makes up for permits that were due and not asked for, so that they do not
-// come as a burst: all but need of them, or the largest refused request, or a debt's
-// instalment, or a tick's permits, are released along the rest of the window.
+// pace spreads permits that were due and not asked for along the rest of the window, so
+// that they do not come as a burst. It keeps back the most of these: need, the largest
+// refused request, a debt's instalment, a tick's permits.
 func (l *ledger) pace(need int64) {
 	need = max(need, l.wanted.most(), l.instalment())
 	for _, a := range l.accounts {

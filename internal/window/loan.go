@@ -38,8 +38,8 @@ func (l lent) with(who string, loan *protocol.Loan) lent {
 	return next
 }
 
-// lend issues a third of what is left for each guest of the plan, once in each window
-// of the shortest limit, and tells each by out. A debt is paid first.
+// lend issues a third of the permits that are left to each guest of the plan, once in
+// each window of the shortest limit. It tells each guest by out. A debt is paid first.
 func (l *ledger) lend(out func(guest string, loan protocol.Loan)) (lent int64) {
 	a := l.shortest()
 	if len(l.plan.Guests) == 0 || l.debt > 0 || a == nil || l.plan.Shape.Any() || a.window.Length < minLending {

@@ -41,9 +41,8 @@ type line struct {
 	even     float64 // gap, had the whole window been used evenly
 }
 
-// newLine returns the line of the account's window: from the window's start if
-// nothing has been issued or released in it, whenever it is first looked at, and
-// from the instant now on if the bound has changed within it.
+// newLine returns the line of the account's window. It begins at the window's start, or
+// at the instant now if the bound has changed within the window.
 func newLine(a *account, p *Plan, now int64, changed bool) line {
 	w := a.window
 	start, end := w.Start()-p.Offset+p.Guard, w.End()-p.Offset-p.Guard

@@ -130,8 +130,8 @@ func (p *Plan) room() int64 {
 	return max(0, room)
 }
 
-// maxDrift is the change of the clock's offset, in nanoseconds, that moves no
-// window by so much that a forecast would have to be made again at once.
+// maxDrift is the largest change of the clock's offset, in nanoseconds, after which
+// forecasts still hold.
 const maxDrift = 1_000_000
 
 // drifted reports whether the clock's offset has changed by more than that.

@@ -7,10 +7,10 @@ import (
 )
 
 const (
-	// spanSlots is how many slots a permit counts in: as many as a span of one
-	// window's length can touch, by any clock. 500 slots make a window, a span that
-	// begins within a slot touches one more, and a clock that is slow by one part in
-	// a thousand another.
+	// spanSlots is how many slots a permit counts in: as many as a span of one window's
+	// length can touch, by any clock. 500 slots make a window. A span that begins
+	// within a slot touches one more. A clock that is slow by one part in a thousand
+	// adds another.
 	spanSlots = 502
 	// ringSlots is the same for the longest transit, of half a window.
 	ringSlots = spanSlots + 250
