@@ -175,7 +175,7 @@ func (f *fleet) judgeWindow(win quota.Window, b *book, part []int64, sum int64) 
 	}
 	from, to := f.decisive(start, start, freshness, settle-int64(win.Length)/protocol.DriftBound)
 	for s := from; s <= to; s++ {
-		if s >= 0 && f.line[s].Lost {
+		if s >= 0 && f.line[s].Lost > 0 {
 			continue // some went by what a restore took back, and others never saw it
 		}
 		if v := f.against(s, win, b, part, sum); v != nil {
@@ -228,26 +228,33 @@ func (f *fleet) against(s int, win quota.Window, b *book, part []int64, sum int6
 	if total == unlimited || f.shapedBy(s, quota.ShapeSliding) || f.shapedBy(s, quota.ShapeBucket) {
 		return nil // see judgeSpans for the latter
 	}
-	end, other := s, s
-	if sum > total || f.exceeds(s, s, win, b, part) != nil {
-		end, other = f.run(s, win)
-		total = max(f.total(end, win), f.total(other, win))
+	ends := []int{s}
+	if s >= 0 && (sum > total || f.exceeds(ends, win, b, part) != nil) {
+		ends, total = f.runs(s, win), 0
+		for _, end := range ends {
+			total = max(total, f.total(end, win))
+		}
 	}
 	if sum > total {
 		return &violation{window: win, issued: sum, bound: total}
 	}
-	return f.exceeds(end, other, win, b, part)
+	return f.exceeds(ends, win, b, part)
 }
 
-// exceeds compares each incarnation with the larger of its shares by two states.
-func (f *fleet) exceeds(s, other int, win quota.Window, b *book, part []int64) *violation {
-	if s < 0 {
+// exceeds compares each incarnation with the largest of its shares by some states.
+func (f *fleet) exceeds(states []int, win quota.Window, b *book, part []int64) *violation {
+	if states[0] < 0 {
 		return nil
 	}
-	_, shares, _ := share.Of(&f.line[s].View, win)
-	_, others, _ := share.Of(&f.line[other].View, win)
+	most := map[string]int64{}
+	for _, s := range states {
+		_, shares, _ := share.Of(&f.line[s].View, win)
+		for id, n := range shares {
+			most[id] = max(most[id], n)
+		}
+	}
 	for i, n := range part {
-		bound := max(shares[b.ids[i]], others[b.ids[i]])
+		bound := most[b.ids[i]]
 		if n == 0 && bound == 0 {
 			continue // a guest takes no loan of it
 		}
@@ -303,14 +310,11 @@ func (f *fleet) stranded(win quota.Window, b *book, part []int64) (n int64) {
 	return n
 }
 
-// run returns the end of the run of states from s on, as far as they were committed before
-// the window ended on the last clock.
-func (f *fleet) run(s int, win quota.Window) (end, other int) {
-	if s < 0 {
-		return s, s
-	}
+// runs returns the ends of the runs of states from s on, as far as they were committed
+// before the window ended on the last clock.
+func (f *fleet) runs(s int, win quota.Window) []int {
 	last := f.newestAt(win.End() - epoch + f.e)
-	return f.line.Run(s, win, func(n int) bool { return n <= last })
+	return f.line.Runs(s, win, func(n int) bool { return n <= last })
 }
 
 // unlimited is the total of a window that no limit binds.

@@ -61,7 +61,7 @@ func (f *fleet) around(l time.Duration, a int64) (from, to int, win quota.Window
 	}
 	from, to = f.decisive(start, a+f.e, freshness, settle-3*int64(l)/protocol.DriftBound)
 	for s := max(0, from); s <= to; s++ {
-		if f.line[s].Lost {
+		if f.line[s].Lost > 0 {
 			return 0, 0, win, false // some went by what a restore took back
 		}
 	}

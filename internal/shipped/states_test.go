@@ -141,8 +141,8 @@ func (x *states) restored() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for i := range x.line {
-		if x.line[i].Revision > x.store.revision {
-			x.line[i].Lost = true
+		if v := &x.line[i]; v.Revision > x.store.revision && v.Lost == 0 {
+			v.Lost = len(x.line)
 		}
 	}
 	x.list()

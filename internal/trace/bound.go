@@ -14,8 +14,9 @@ import (
 type View struct {
 	protocol.View
 	After, By int64
-	// Lost says that a restore took the commit back.
-	Lost bool
+	// Lost is the index of the first view after the restore that took the commit back: 0 if
+	// none did.
+	Lost int
 	// Gap says that there may be others between the view before and this one.
 	Gap bool
 }
@@ -67,7 +68,7 @@ func (v Views) Bound(w quota.Window, from, to, last, sum int64, any bool) Bound 
 
 // maybe reports whether view i may have been the newest at some time in [from, to].
 func (v Views) maybe(i int, from, to int64) bool {
-	return !v[i].Lost && v[i].After <= to && (i == len(v)-1 || v[i+1].By > from)
+	return v[i].Lost == 0 && v[i].After <= to && (i == len(v)-1 || v[i+1].By > from)
 }
 
 // possible returns how many views may have been.
@@ -80,42 +81,49 @@ func (v Views) possible(from, to int64) (n int) {
 	return n
 }
 
-// star returns T* of view i: the total at the end of its run, or at that on the line that a
-// restore took back if that is more, because some may go by the one and some by the other.
-// Of what is not known it assumes what gives the most, or else the least.
+// star returns T* of view i: the largest total at the end of its run on any line of commits.
+// Some instances may go by a line that a restore ended, and others by the next one. Of what
+// is not known it assumes what gives the most, or else the least.
 func (v Views) star(i int, w quota.Window, last, sum int64, most bool) (total int64, end int) {
 	if total = v.Total(i, w); sum <= total {
 		return total, i
 	}
 	in := func(n int) bool { return n < len(v) && (v[n].By <= last || most && v[n].After < last) }
-	end, other := v.Run(i, w, func(n int) bool { return in(n) && !v[n].Gap })
-	if most && in(end+1) && v[end+1].Gap {
-		return Unlimited, end // what is missing may have raised it
+	for n, e := range v.Runs(i, w, func(n int) bool { return in(n) && !v[n].Gap }) {
+		if most && in(e+1) && v[e+1].Gap {
+			return Unlimited, e // what is missing may have raised it
+		}
+		if t := v.Total(e, w); n == 0 || t > total {
+			total, end = t, e
+		}
 	}
-	if v.Total(other, w) > v.Total(end, w) {
-		end = other
-	}
-	return v.Total(end, w), end
+	return total, end
 }
 
-// Run returns the end of the run of views from i on of which none takes a permit of the
-// window from anybody, as far as in says that they came in time: on the line that a restore
-// took back, and on the one after it.
-func (v Views) Run(i int, w quota.Window, in func(n int) bool) (end, other int) {
-	end, other = i, i
-	for n := i + 1; n < len(v) && in(n) && takesNothing(&v[end].View, &v[n].View, w); n++ {
-		end = n
-	}
+// Runs returns the ends of the runs of views from i on, of which none takes a permit of the
+// window from anybody, as far as in says that they came in time. There is one for each line
+// of commits: the newest, and those that a restore ended.
+func (v Views) Runs(i int, w quota.Window, in func(n int) bool) (ends []int) {
+	lines := []int{len(v)} // each line ends before that view
 	for n := i + 1; n < len(v) && in(n); n++ {
-		if v[n].Lost {
-			continue
+		if l := v[n].Lost; l > 0 && !slices.Contains(lines, l) {
+			lines = append(lines, l)
 		}
-		if !takesNothing(&v[other].View, &v[n].View, w) {
-			break
-		}
-		other = n
 	}
-	return end, other
+	for _, line := range lines {
+		end := i
+		for n := i + 1; n < line && in(n); n++ {
+			if l := v[n].Lost; l > 0 && l < line {
+				continue // lost before this line ended
+			}
+			if !takesNothing(&v[end].View, &v[n].View, w) {
+				break
+			}
+			end = n
+		}
+		ends = append(ends, end)
+	}
+	return ends
 }
 
 // Total returns the total of a window by a view: Unlimited if it has no limit of that

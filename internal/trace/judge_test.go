@@ -358,6 +358,25 @@ func star(commits []commit, k int64) int64 {
 	return least
 }
 
+// A run ends on each line of commits: here one restore took back a raise, and another one
+// the next raise.
+func TestRunsOfLines(t *testing.T) {
+	t.Parallel()
+	var v Views
+	for i, permits := range []int64{4, 40, 4, 20, 4, 6, 5} {
+		lost := map[int]int{1: 2, 3: 4}[i]
+		v = append(v, View{View: protocol.View{Revision: int64(i), Policy: policy(permits), Instances: instances("a", "b")}, By: int64(i), Lost: lost})
+	}
+	for _, c := range []struct {
+		from, last int
+		ends       []int
+	}{{0, 6, []int{5, 1, 3}}, {0, 3, []int{2, 1, 3}}, {0, 2, []int{2, 1}}, {2, 6, []int{5, 3}}, {4, 6, []int{5}}, {5, 6, []int{5}}} {
+		if got := v.Runs(c.from, quota.WindowAt(time.Second, 0), func(n int) bool { return n <= c.last }); !slices.Equal(got, c.ends) {
+			t.Errorf("from %d, up to %d: %v, want %v", c.from, c.last, got, c.ends)
+		}
+	}
+}
+
 // The judge, which does not know when views were committed, never contradicts the
 // definition, which does.
 func TestTheJudgeAgainstTheDefinition(t *testing.T) {
