@@ -53,13 +53,18 @@ func (s *handler) refuseProvider(w http.ResponseWriter, r *http.Request, err err
 	}
 }
 
+// errLeft is told to a client that ended its side of the connection, and may still read.
+var errLeft = errors.New("the client ended its side of the connection before the answer: keep it open")
+
 // abandoned answers a request whose context has ended: the server ends, or the client has
-// gone and hears nothing.
+// left. Without an answer of ours net/http would send an empty one of status 200.
 func (*handler) abandoned(w http.ResponseWriter, r *http.Request) {
+	err := errLeft
 	if errors.Is(context.Cause(r.Context()), errEnding) {
-		w.Header().Set("Connection", "close")
-		later(w, http.StatusServiceUnavailable, errEnding, again)
+		err = errEnding
 	}
+	w.Header().Set("Connection", "close")
+	later(w, http.StatusServiceUnavailable, err, again)
 }
 
 // refuse answers a request that got no permits.

@@ -85,7 +85,7 @@ func (s *handler) acquire(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, r, &c, err)
 		return
 	}
-	if r.Context().Err() != nil || !s.grant(w, &c, permit, "") {
+	if !s.grant(w, r, &c, permit, "") {
 		permit.Release() // nobody heard of it
 	}
 }
@@ -121,7 +121,7 @@ func (s *handler) lease(w http.ResponseWriter, r *http.Request) {
 	}
 	l := &lease{id: rand.Text(), provider: c.request.provider, permit: permit, n: permit.N()}
 	s.clients.lend(c.client, l, s.left(permit))
-	if (r.Context().Err() != nil || !s.grant(w, &c, permit, l.id)) && s.clients.end(c.client, l.id) {
+	if !s.grant(w, r, &c, permit, l.id) && s.clients.end(c.client, l.id) {
 		permit.Release()
 	}
 }
@@ -159,8 +159,12 @@ func (s *handler) left(p consumer.Permit) time.Duration {
 }
 
 // grant answers with a permit, and its lease's name if it has one. It returns false if
-// the answer could not be sent.
-func (s *handler) grant(w http.ResponseWriter, c *call, p consumer.Permit, lease string) bool {
+// the client has left, or the answer could not be sent.
+func (s *handler) grant(w http.ResponseWriter, r *http.Request, c *call, p consumer.Permit, lease string) bool {
+	if r.Context().Err() != nil {
+		s.abandoned(w, r)
+		return false
+	}
 	return send(w, s.granted(c, p, lease))
 }
 

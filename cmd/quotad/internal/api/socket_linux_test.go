@@ -322,3 +322,24 @@ func TestListenNamesTheMistake(t *testing.T) {
 		}
 	}
 }
+
+// A client that ends its side of the connection, and reads on, is not told that it has a
+// permit while it has none.
+func TestHalfClosedConnection(t *testing.T) {
+	_, path := serveSocket(t, 1, roomy)
+	for _, call := range []string{"/v1/acquire", "/v1/leases"} {
+		first := dial(t, path)
+		first.send(t, "/v1/acquire", `{"provider":"p","max_wait":60}`)
+		if status, body := first.answer(t); status != 200 {
+			t.Fatalf("%d %s", status, body)
+		}
+		c := dial(t, path)
+		c.send(t, call, `{"provider":"p","max_wait":60}`)
+		if err := c.Conn.(*net.UnixConn).CloseWrite(); err != nil {
+			t.Fatal(err)
+		}
+		if status, body := c.answer(t); status == 200 && !strings.Contains(body, `"permits":1`) {
+			t.Errorf("%s: %d %q", call, status, body)
+		}
+	}
+}

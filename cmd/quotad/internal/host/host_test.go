@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -27,6 +28,9 @@ func (e *etcd) known(_ context.Context, provider string) error {
 	switch provider[0] {
 	case 'p':
 		return nil
+	case 's':
+		time.Sleep(2 * time.Second)
+		fallthrough
 	case 'e':
 		return errors.New("etcd did not answer")
 	}
@@ -109,6 +113,29 @@ func TestLookupsAreBounded(t *testing.T) {
 		}
 		if most := int(time.Second/lookupEvery) + 1; e.asked > most || e.asked < most/2 {
 			t.Errorf("etcd was asked %d times in a second, at most %d are allowed", e.asked, most)
+		}
+	})
+}
+
+// While etcd does not answer, callers wait for the questions of others for a bounded time.
+func TestWaitForLookupsIsBounded(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, h *Host, _ *etcd) {
+		answered := make(chan error, 8)
+		for n := range 8 {
+			go func() {
+				_, err := h.Limiter(t.Context(), fmt.Sprint("s", n))
+				answered <- err
+			}()
+		}
+		time.Sleep(lookupWait + 2*time.Second)
+		synctest.Wait()
+		if len(answered) != 8 {
+			t.Errorf("%d of 8 are answered", len(answered))
+		}
+		for range 8 {
+			if err := <-answered; err == nil || !strings.HasPrefix(err.Error(), "etcd ") {
+				t.Error(err)
+			}
 		}
 	})
 }

@@ -13,6 +13,8 @@ const (
 	// lookupEvery is the least time between two questions to etcd whether a provider
 	// exists: a stranger that invents names costs etcd no more than that.
 	lookupEvery = 5 * time.Millisecond
+	// lookupWait is the longest that a caller waits for the questions of others.
+	lookupWait = 5 * time.Second
 	// unknownFor is the time for which an unknown name is not looked up again, and
 	// maxUnknown the number of names that are remembered.
 	unknownFor = time.Second
@@ -40,6 +42,8 @@ func (l *lookups) known(ctx context.Context, name string) error {
 	case l.turn <- struct{}{}:
 	case <-ctx.Done():
 		return ctx.Err()
+	case <-time.After(lookupWait):
+		return fmt.Errorf("etcd has not answered within %v whether others exist, so %s waits", lookupWait, name)
 	}
 	defer func() { time.AfterFunc(lookupEvery, func() { <-l.turn }) }()
 	if err := l.remembered(name); err != nil { // somebody asked meanwhile
