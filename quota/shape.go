@@ -70,10 +70,8 @@ func (p *Policy) checkShape(errs *problems) {
 	if p.Shape != ShapeSliding && p.Shape != ShapeBucket {
 		return
 	}
-	if p.Pacing != PacingOff {
-		errs.add("pacing", strconv.Quote(string(p.Pacing)), fmt.Sprintf("paces within fixed windows, and shape is %s", p.Shape),
-			"set pacing off; shape bucket with a small burst is even by itself")
-	}
+	errs.add(p.Pacing != PacingOff, "pacing", strconv.Quote(string(p.Pacing)), "set pacing off; shape bucket with a small burst is even by itself",
+		"paces within fixed windows, and shape is %s", p.Shape)
 	p.checkTransit(errs)
 }
 
@@ -84,17 +82,14 @@ const leastTransit = 250
 // checkTransit checks the guard of a shape other than ShapeFixed: the time that a
 // call may take to the provider.
 func (p *Policy) checkTransit(errs *problems) {
-	if p.GuardAuto {
-		errs.add("guard", formatGuard(p.Guard, true), fmt.Sprintf("follows the clock's error, on which shape %s does not depend", p.Shape),
-			"set the longest time that a call takes to the provider, such as 20ms, or 0s")
+	errs.add(p.GuardAuto, "guard", formatGuard(p.Guard, true), "set the longest time that a call takes to the provider, such as 20ms, or 0s",
+		"follows the clock's error, on which shape %s does not depend", p.Shape)
+	if p.GuardAuto || p.Guard <= 0 {
 		return
 	}
-	if p.Guard <= 0 {
-		return
-	}
-	if _, shortest := p.windows(); p.Guard < shortest/leastTransit {
-		errs.add("guard", p.Guard, fmt.Sprintf("under shape %s it must be at least %v, a %dth of the shortest window", p.Shape, shortest/leastTransit, leastTransit), "0s switches it off")
-	}
+	_, shortest := p.windows()
+	errs.add(p.Guard < shortest/leastTransit, "guard", p.Guard, "0s switches it off",
+		"under shape %s it must be at least %v, a %dth of the shortest window", p.Shape, shortest/leastTransit, leastTransit)
 	if p.Shape != ShapeBucket {
 		return
 	}
@@ -103,9 +98,8 @@ func (p *Policy) checkTransit(errs *problems) {
 		if p.Burst > 0 {
 			burst = min(burst, p.Burst)
 		}
-		if l.Permits > 0 && float64(l.Permits)*float64(p.Guard) > float64(burst-1)*float64(l.Window) {
-			errs.add("guard", p.Guard, fmt.Sprintf("as many permits of limit %v accrue within it as the burst holds", l), "lower the guard, or raise the burst")
-		}
+		errs.add(l.Permits > 0 && float64(l.Permits)*float64(p.Guard) > float64(burst-1)*float64(l.Window), "guard", p.Guard,
+			"lower the guard, or raise the burst", "as many permits of limit %v accrue within it as the burst holds", l)
 	}
 }
 
@@ -113,9 +107,7 @@ func (p *Policy) checkTransit(errs *problems) {
 // its limit's permits, so a larger burst would be cut off without a word.
 func (p *Policy) checkBurst(errs *problems) {
 	if p.Shape != ShapeBucket {
-		if p.Burst > 0 && p.Burst <= MaxPermits {
-			errs.add("burst", p.Burst, fmt.Sprintf("shape %s has none", p.Shape), "leave it out, or set shape bucket")
-		}
+		errs.add(p.Burst > 0 && p.Burst <= MaxPermits, "burst", p.Burst, "leave it out, or set shape bucket", "shape %s has none", p.Shape)
 		return
 	}
 	for _, l := range p.Limits {
@@ -126,7 +118,7 @@ func (p *Policy) checkBurst(errs *problems) {
 		if n := (p.Burst + l.Permits - 1) / l.Permits; n <= int64(MaxWindow/l.Window) {
 			hint = fmt.Sprintf("%v is the same rate, with room for it", Limit{n * l.Permits, time.Duration(n) * l.Window})
 		}
-		errs.add("burst", p.Burst, fmt.Sprintf("must be at most %d, the permits of limit %v", l.Permits, l), hint)
+		errs.add(true, "burst", p.Burst, hint, "must be at most %d, the permits of limit %v", l.Permits, l)
 		return
 	}
 }

@@ -68,9 +68,7 @@ func (p Policy) Validate() error {
 	}
 	p.checkBudgets(&errs)
 	for _, c := range p.choices() {
-		if !slices.Contains(c.known, c.value) {
-			errs.add(c.field, strconv.Quote(shorten(c.value)), "this version knows "+strings.Join(c.known, ", "), "")
-		}
+		errs.add(!slices.Contains(c.known, c.value), c.field, strconv.Quote(shorten(c.value)), "", "this version knows %s", strings.Join(c.known, ", "))
 	}
 	p.checkShares(&errs)
 	p.checkShape(&errs)
@@ -86,15 +84,11 @@ func (p Policy) Validate() error {
 		within(&errs, "adaptive.increase_percent", a.Increase, 1, 100, "")
 		within(&errs, "adaptive.every", a.Every, minAdaptiveEvery, time.Hour, "")
 	}
-	if len(p.Requires) > maxRequires {
-		errs.add("requires", len(p.Requires), fmt.Sprintf("at most %d features", maxRequires), "")
-	}
+	errs.add(len(p.Requires) > maxRequires, "requires", len(p.Requires), "", "at most %d features", maxRequires)
 	for i, r := range p.Requires {
 		field := fmt.Sprintf("requires[%d]", i)
 		errs.text(field, r, MaxNameBytes)
-		if r == "" {
-			errs.add(field, strconv.Quote(r), "a feature has a name", "name it, or leave it out")
-		}
+		errs.add(r == "", field, strconv.Quote(r), "name it, or leave it out", "a feature has a name")
 	}
 	errs.text("author", p.Author, maxAuthorBytes)
 	errs.text("reason", p.Reason, maxReasonBytes)
@@ -150,11 +144,8 @@ func (p *Policy) Unsupported() (missing []string) {
 }
 
 func (p *Policy) checkShares(errs *problems) {
-	if len(p.Weights) > maxWeights {
-		errs.add("weights", fmt.Sprintf("(%d of them)", len(p.Weights)), fmt.Sprintf("at most %d overridden weights", maxWeights), "set weights where the instances join")
-		return
-	}
-	for _, name := range slices.Sorted(maps.Keys(p.Weights)) {
+	errs.add(len(p.Weights) > maxWeights, "weights", counted(len(p.Weights)), "set weights where the instances join", "at most %d overridden weights", maxWeights)
+	for _, name := range slices.Sorted(maps.Keys(p.Weights))[:min(len(p.Weights), maxWeights)] {
 		errs.text("weights", name, MaxNameBytes)
 		within(errs, fmt.Sprintf("weights[%q]", shorten(name)), p.Weights[name], 1, MaxWeight, "")
 	}
@@ -162,57 +153,42 @@ func (p *Policy) checkShares(errs *problems) {
 }
 
 func (p *Policy) checkBudgets(errs *problems) {
-	if n := len(p.Limits) + len(p.Budgets); n > maxLimits && len(p.Budgets) > 0 {
-		errs.add("budgets", fmt.Sprintf("(%d limits with them)", n), fmt.Sprintf("at most %d limits in all", maxLimits), "")
-	}
+	n := len(p.Limits) + len(p.Budgets)
+	errs.add(n > maxLimits && len(p.Budgets) > 0, "budgets", fmt.Sprintf("(%d limits with them)", n), "", "at most %d limits in all", maxLimits)
 	for i, l := range p.Budgets {
-		if i > 0 && l.Window == p.Budgets[i-1].Window {
-			errs.add("budgets", FormatLimits(p.Budgets), "two limits have the same window", "a window length names a limit: keep one")
-		}
+		errs.twice("budgets", p.Budgets, i)
 		within(errs, fmt.Sprintf("budgets[%d].permits", i), l.Permits, 1, MaxPermits, "pause admits nothing")
-		if l.Window <= MaxWindow || oddBudget(l.Window) {
-			errs.add(fmt.Sprintf("budgets[%d].window", i), l.Window, fmt.Sprintf("must be whole seconds above %v, and whole days above one", MaxWindow), "31 days are a month of the calendar")
-		}
+		errs.add(l.Window <= MaxWindow || oddBudget(l.Window), fmt.Sprintf("budgets[%d].window", i), l.Window,
+			"31 days are a month of the calendar", "must be whole seconds above %v, and whole days above one", MaxWindow)
 	}
-	if _, err := time.LoadLocation(p.Zone); err != nil || p.Zone == "Local" {
-		errs.add("zone", strconv.Quote(shorten(p.Zone)), "is no time zone", `write one as "Europe/Berlin"; empty stands for UTC`)
-	}
+	_, err := time.LoadLocation(p.Zone)
+	errs.add(err != nil || p.Zone == "Local", "zone", strconv.Quote(shorten(p.Zone)), `write one as "Europe/Berlin"; empty stands for UTC`, "is no time zone")
 }
 
 func (p *Policy) checkGuard(errs *problems) {
-	if p.Guard < 0 {
-		errs.add("guard", p.Guard, "must not be negative", "0 switches it off")
-	}
+	errs.add(p.Guard < 0, "guard", p.Guard, "0 switches it off", "must not be negative")
 	_, shortest := p.windows()
 	if shortest <= 0 {
 		return
 	}
 	// Not 2*guard, nor a sum: they could overflow.
 	most := (shortest - 1) / 2
-	switch {
-	case p.Guard > most:
-		errs.add("guard", p.Guard, fmt.Sprintf("leaves nothing of the shortest window, %v", shortest), "it must be less than half of that")
-	case p.GuardAuto && p.ClockError > most-max(p.Guard, 0):
-		errs.add("guard", formatGuard(p.Guard, true), fmt.Sprintf("with clock_error %v it can leave nothing of the shortest window, %v", p.ClockError, shortest),
-			"lower clock_error: together they must be less than half of that window")
-	}
+	errs.add(p.Guard > most, "guard", p.Guard, "it must be less than half of that", "leaves nothing of the shortest window, %v", shortest)
+	errs.add(p.Guard <= most && p.GuardAuto && p.ClockError > most-max(p.Guard, 0), "guard", formatGuard(p.Guard, true),
+		"lower clock_error: together they must be less than half of that window", "with clock_error %v it can leave nothing of the shortest window, %v", p.ClockError, shortest)
 }
 
 func (p *Policy) checkDates(errs *problems) {
-	errs.when("from", p.From)
-	if len(p.Next) > maxChanges {
-		errs.add("next", len(p.Next), fmt.Sprintf("at most %d announced changes", maxChanges), "")
-	}
+	errs.dated("from", p.From)
+	errs.add(len(p.Next) > maxChanges, "next", len(p.Next), "", "at most %d announced changes", maxChanges)
 	last := p.From
 	for i, c := range p.Next {
 		field := fmt.Sprintf("next[%d].from", i)
-		errs.when(field, c.From)
-		if !c.From.After(last) {
-			errs.add(field, c.From.UTC().Format(time.RFC3339Nano), "must be after the change before it", "give each its time, in order")
-		}
+		errs.dated(field, c.From)
+		errs.add(!c.From.After(last), field, stamp(c.From), "give each its time, in order", "must be after the change before it")
 		last = c.From
 	}
-	errs.when("time", p.Time)
+	errs.dated("time", p.Time)
 }
 
 // Validate returns all that is wrong with the instance, as joined *FieldErrors,
@@ -224,12 +200,10 @@ func (i *Instance) Validate() error {
 	errs.text("host", i.Host, MaxNameBytes)
 	errs.text("version", i.Version, MaxNameBytes)
 	within(&errs, "weight", i.Weight, 0, MaxWeight, "0 stands for 1")
-	errs.when("started", i.Started)
-	errs.when("from", i.From)
-	errs.when("until", i.Until)
-	if !i.Until.IsZero() && i.Until.Before(i.From) {
-		errs.add("until", i.Until.UTC().Format(time.RFC3339Nano), "lies before from, "+i.From.UTC().Format(time.RFC3339Nano), "an instance ends after it begins")
-	}
+	errs.dated("started", i.Started)
+	errs.dated("from", i.From)
+	errs.dated("until", i.Until)
+	errs.add(!i.Until.IsZero() && i.Until.Before(i.From), "until", stamp(i.Until), "an instance ends after it begins", "lies before from, %s", stamp(i.From))
 	return errors.Join(errs...)
 }
 
@@ -265,48 +239,48 @@ func ValidateProvider(name string) error {
 // problems collects field errors, in the order of the fields.
 type problems []error
 
-func (e *problems) add(field string, value any, problem, hint string) {
-	*e = append(*e, &FieldError{field, shorten(fmt.Sprint(value)), problem, hint})
+// add notes what is wrong with a field, if it is.
+func (e *problems) add(wrong bool, field string, value any, hint, problem string, args ...any) {
+	if wrong {
+		*e = append(*e, &FieldError{field, shorten(fmt.Sprint(value)), fmt.Sprintf(problem, args...), hint})
+	}
 }
 
-// within checks bounds, which belong to what is allowed.
+// within checks bounds, which belong to what is allowed; NaN is never within them.
 func within[T cmp.Ordered](e *problems, field string, value, least, most T, hint string) {
-	if !(value >= least && value <= most) { // nor is it NaN
-		e.add(field, value, fmt.Sprintf("must be from %v to %v", least, most), hint)
-	}
+	e.add(!(value >= least && value <= most), field, value, hint, "must be from %v to %v", least, most)
 }
 
 func (e *problems) limits(field string, limits []Limit) {
-	if len(limits) == 0 || len(limits) > maxLimits {
-		e.add(field, fmt.Sprintf("(%d of them)", len(limits)), fmt.Sprintf("from 1 to %d limits are needed", maxLimits), hintForm)
-	}
+	e.add(len(limits) == 0 || len(limits) > maxLimits, field, counted(len(limits)), hintForm, "from 1 to %d limits are needed", maxLimits)
 	for i, l := range limits {
-		if i > 0 && l.Window == limits[i-1].Window {
-			e.add(field, FormatLimits(limits), "two limits have the same window", "a window length names a limit: keep one")
-		}
+		e.twice(field, limits, i)
 		within(e, fmt.Sprintf("%s[%d].permits", field, i), l.Permits, 0, MaxPermits, "")
-		if l.Window < MinWindow || l.Window > MaxWindow || l.Window%time.Millisecond != 0 {
-			e.add(fmt.Sprintf("%s[%d].window", field, i), l.Window, fmt.Sprintf("must be whole milliseconds from %v to %v", MinWindow, MaxWindow), "")
-		}
+		e.add(l.Window < MinWindow || l.Window > MaxWindow || l.Window%time.Millisecond != 0, fmt.Sprintf("%s[%d].window", field, i), l.Window,
+			"", "must be whole milliseconds from %v to %v", MinWindow, MaxWindow)
 	}
+}
+
+// twice checks that the i-th of sorted limits has a window of its own.
+func (e *problems) twice(field string, limits []Limit, i int) {
+	e.add(i > 0 && limits[i].Window == limits[max(i, 1)-1].Window, field, FormatLimits(limits),
+		"a window length names a limit: keep one", "two limits have the same window")
 }
 
 // text checks what people write.
 func (e *problems) text(field, value string, most int) {
-	if len(value) > most {
-		e.add(field, fmt.Sprintf("(%d bytes)", len(value)), fmt.Sprintf("at most %d bytes", most), "shorten it")
-	}
-	if !utf8.ValidString(value) {
-		e.add(field, strconv.Quote(shorten(value)), "is not valid UTF-8", "")
-	}
+	e.add(len(value) > most, field, fmt.Sprintf("(%d bytes)", len(value)), "shorten it", "at most %d bytes", most)
+	e.add(!utf8.ValidString(value), field, strconv.Quote(shorten(value)), "", "is not valid UTF-8")
 }
 
-// when checks a time, if it is set.
-func (e *problems) when(field string, t time.Time) {
-	if !t.IsZero() && (t.Before(earliest) || !t.Before(latest)) {
-		e.add(field, t.UTC().Format(time.RFC3339Nano), "must lie in the years 1970 to 2199", "write it as in 2027-01-01T00:00:00Z")
-	}
+// dated checks a time, if it is set.
+func (e *problems) dated(field string, t time.Time) {
+	e.add(!t.IsZero() && (t.Before(earliest) || !t.Before(latest)), field, stamp(t), "write it as in 2027-01-01T00:00:00Z", "must lie in the years 1970 to 2199")
 }
+
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
+
+func counted(n int) string { return fmt.Sprintf("(%d of them)", n) }
 
 // shorten bounds what an error quotes of a value.
 func shorten(s string) string {
@@ -329,19 +303,15 @@ func (p *Policy) checkTiming(errs *problems) {
 	before := len(*errs)
 	within(errs, "settle", p.Settle, minSettle, MaxSettle, "")
 	within(errs, "freshness", p.Freshness, minFreshness, MaxSettle, "")
-	if p.ClockError <= 0 || p.ClockError > MaxSettle {
-		errs.add("clock_error", p.ClockError, fmt.Sprintf("must be more than 0 and at most %v", MaxSettle), "")
-	}
+	errs.add(p.ClockError <= 0 || p.ClockError > MaxSettle, "clock_error", p.ClockError, "", "must be more than 0 and at most %v", MaxSettle)
 	if len(*errs) > before {
 		return
 	}
 	longest, _ := p.windows()
 	longest = min(longest, MaxWindow) // a longer one is a problem of its own
 	need := MinSettleFor(p.Freshness, p.ClockError, p.DriftWindow())
-	if p.Settle < need {
-		errs.add("settle", p.Settle, fmt.Sprintf("too short: with freshness %v, clock_error %v and a longest window of %v it must be at least %v",
-			p.Freshness, p.ClockError, longest, need), "raise settle, or lower freshness")
-	}
+	errs.add(p.Settle < need, "settle", p.Settle, "raise settle, or lower freshness",
+		"too short: with freshness %v, clock_error %v and a longest window of %v it must be at least %v", p.Freshness, p.ClockError, longest, need)
 }
 
 // MinSettleFor returns the shortest settle time for a freshness, a clock error
