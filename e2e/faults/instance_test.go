@@ -91,7 +91,7 @@ func beInstance(c instanceConfig, gone over, tell func(told)) error {
 		return err
 	}
 	st := limiter.Status()
-	log.Info("ends", "issued", st.Issued, "steps", session.Clock().Steps(), "halts", session.Clock().Halts(), "clock_error", st.ClockError)
+	log.Info("ends", "issued", st.Issued, "clock_error", st.ClockError)
 	return nil
 }
 

@@ -61,8 +61,7 @@ type Clock struct {
 	// ahead is how far the operating system's clock was ahead of corrected time
 	// when it was last observed; negative if behind.
 	ahead atomic.Int64
-	moves [3]atomic.Uint32 // how often a correction was of each kind
-	jumps atomic.Uint32    // how often the operating system's clock jumped ahead of the monotonic one
+	jumps atomic.Uint32 // how often the operating system's clock jumped ahead of the monotonic one
 
 	mu struct {
 		sync.Mutex
@@ -103,8 +102,12 @@ func Driven(read func() Instant) *Clock {
 // OnHost returns a clock like Driven for a process of a modelled host: all processes of
 // that host read the same monotonic clock. suspended is as for Started.
 func OnHost(read func() Instant, suspended func() (total time.Duration, known bool)) *Clock {
-	c := Started(read(), suspended)
-	c.read, c.shared = read, true
+	if suspended == nil {
+		suspended = func() (time.Duration, bool) { return 0, false }
+	}
+	c, first := &Clock{read: read, shared: true}, read()
+	c.mu.observed = first.Mono
+	c.start(first, suspended)
 	return c
 }
 
@@ -117,13 +120,7 @@ func (c *Clock) Host() (mono int64, ok bool) { return c.Mono(), c.shared }
 // suspended tells how long the machine has been suspended in all, if that is
 // known; nil: it never is.
 func Started(first Instant, suspended func() (total time.Duration, known bool)) *Clock {
-	if suspended == nil {
-		suspended = func() (time.Duration, bool) { return 0, false }
-	}
-	c := &Clock{}
-	c.mu.observed = first.Mono
-	c.start(first, suspended)
-	return c
+	return OnHost(func() Instant { return first }, suspended)
 }
 
 func (c *Clock) start(first Instant, suspended func() (time.Duration, bool)) {
@@ -190,12 +187,6 @@ func (c *Clock) Wall() int64 { return c.WallAt(c.Mono()) }
 // or more behind means that somebody set the clock back, and that corrected time
 // follows slowly.
 func (c *Clock) Ahead() time.Duration { return time.Duration(c.ahead.Load()) }
-
-// Steps returns how often corrected time was stepped forward.
-func (c *Clock) Steps() uint32 { return c.moves[stepped].Load() }
-
-// Halts returns how often corrected time was made to stand still.
-func (c *Clock) Halts() uint32 { return c.moves[halted].Load() }
 
 // Jumps returns how often the operating system's clock was found to have jumped
 // ahead of the monotonic one: it was set, or the machine slept. A measurement is

@@ -1,8 +1,6 @@
 package clock
 
-import (
-	"time"
-)
+import "time"
 
 // Observe compares corrected time with the estimate of true time, or with the
 // operating system's clock where there is none, at an instant that Now returned,
@@ -24,14 +22,7 @@ func (c *Clock) Observe(at Instant) {
 	c.mu.os = os
 
 	offset := c.offset.Load()
-	var next int64
-	var m move
-	if c.mu.estimate != nil {
-		next, m = steer(offset, *c.mu.estimate, elapsed)
-	} else {
-		next, m = correct(offset, os, elapsed)
-	}
-	c.moves[m].Add(1)
+	next := correct(offset, elapsed, c.mu.estimate, os)
 	if next < offset {
 		// The floor first: a reader between the two stores must not see time run
 		// back.
@@ -66,42 +57,22 @@ func (c *Clock) jumpedLocked(jump time.Duration) {
 	}
 	c.mu.estimate.Offset += int64(slept)
 	c.offset.Add(int64(slept))
-	c.moves[stepped].Add(1)
 }
 
-// move is how a difference was corrected.
-type move uint8
-
-const (
-	slewed  move = iota // at 500 ppm at most
-	stepped             // forward, at once
-	halted              // set back: time stands still until it is true
-)
-
-// correct returns the offset to use instead of offset, elapsed nanoseconds
-// after the last correction, where the operating system's clock has the offset
-// target. The clock may be wrong, so it is not waited for: only slewing goes
-// back.
-func correct(offset, target, elapsed int64) (next int64, m move) {
-	ahead := target - offset
-	if ahead >= int64(StepThreshold) {
-		return target, stepped
+// correct returns the offset to use instead of offset, elapsed nanoseconds after the last
+// correction. A large difference is taken at once: forward, and back only to an estimate,
+// for which time stands still until it is true. The operating system's clock, which has
+// the offset os and counts without an estimate, may be wrong and is not waited for. A
+// difference within the estimate's own error is no reason for either.
+func correct(offset, elapsed int64, e *Estimate, os int64) (next int64) {
+	target, large, wait := os, int64(StepThreshold), int64(0)
+	if e != nil {
+		target, large, wait = e.Offset, max(large, int64(e.Error)), int64(MaxHalt)
 	}
 	most := elapsed / slewShare
-	return offset + max(-most, min(most, ahead)), slewed
-}
-
-// steer is the same where true time is estimated. A difference within the
-// estimate's own error is no reason to step or to stand still.
-func steer(offset int64, e Estimate, elapsed int64) (next int64, m move) {
-	behind := e.Offset - offset
-	least := int64(max(StepThreshold, e.Error))
-	if behind <= -least && behind >= -int64(MaxHalt) {
-		return e.Offset, halted
+	ahead := target - offset
+	if ahead >= large || ahead <= -large && ahead >= -wait {
+		return target
 	}
-	if behind >= int64(StepThreshold) && behind < least {
-		most := elapsed / slewShare
-		return offset + min(most, behind), slewed
-	}
-	return correct(offset, e.Offset, elapsed)
+	return offset + max(-most, min(most, ahead))
 }

@@ -227,12 +227,7 @@ var rules = mutant.Table{
 	}},
 	{Name: "WindowBack", Wrong: "sets the clock back with the operating system, and begins a window again", Edits: []mutant.Edit{
 		{File: "internal/window/ledger.go", Old: "\tcase limit.Window.Index > a.window.Index:", New: "\tcase limit.Window.Index != a.window.Index:"},
-		{File: "internal/clock/correct.go", Old: `		next, m = correct(offset, os, elapsed)
-	}
-`, New: `		next, m = correct(offset, os, elapsed)
-	}
-	next, m = os, slewed
-`},
+		{File: "internal/clock/correct.go", Old: "\tnext := correct(offset, elapsed, c.mu.estimate, os)\n", New: "\tnext := os\n"},
 		{File: "internal/clock/correct.go", Old: `	if next < offset {
 		// The floor first`, New: `	if false {
 		// The floor first`},
