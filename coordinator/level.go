@@ -72,7 +72,7 @@ func (p *membership) divide(last *reporting, now int64) {
 	if !ok {
 		return
 	}
-	l.Author, l.Time = id, time.Unix(0, p.s.o.Clock.Wall())
+	l.Author, l.Time = id, time.Unix(0, p.s.o.Clock.Wall()).UTC()
 	b, err := json.Marshal(l)
 	if err != nil {
 		return

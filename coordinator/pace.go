@@ -56,7 +56,7 @@ func (p *membership) pace(last *reporting, now int64) {
 			return
 		}
 		var changes bool
-		next, changes = nextPace(policy, pace, reports, age, time.Unix(0, p.s.o.Clock.Wall()))
+		next, changes = nextPace(policy, pace, reports, age, time.Unix(0, p.s.o.Clock.Wall()).UTC())
 		if broken := pace == nil && revision != 0; !changes && !broken {
 			p.mu.Lock()
 			p.unpaced = nil // there is nothing to write

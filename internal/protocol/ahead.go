@@ -29,7 +29,7 @@ func LastWindow(now int64, p *quota.Policy) time.Time {
 // before an instant: windows of all limits start there.
 func boundary(at int64, p *quota.Policy) time.Time {
 	longest := int64(LongestWindow(p))
-	return time.Unix(0, (at+longest-1)/longest*longest)
+	return time.Unix(0, (at+longest-1)/longest*longest).UTC()
 }
 
 // LongestWindow returns the longest window of all limits, announced ones included; 0 if

@@ -25,7 +25,8 @@ type Ask struct {
 // depends on it, and it only holds back. So it does no harm whoever writes it, late,
 // twice, or by mistake.
 type Backoff struct {
-	Asks []Ask `json:"asks"`
+	Schema schema `json:"schema"`
+	Asks   []Ask  `json:"asks"`
 }
 
 // Bounds of a back-off.
@@ -98,7 +99,7 @@ func (b *Backoff) With(a Ask) Backoff {
 	a.At, a.Until, a.Why = a.At.UTC(), a.Until.UTC(), ShortReason(a.Why)
 	asks = append(asks, a)
 	slices.SortStableFunc(asks, func(x, y Ask) int { return x.At.Compare(y.At) })
-	return Backoff{asks[max(0, len(asks)-maxAsks):]}
+	return Backoff{Asks: asks[max(0, len(asks)-maxAsks):]}
 }
 
 // ShortReason returns as much of a reason as an ask has room for.
@@ -110,12 +111,6 @@ func ShortReason(why string) string {
 		}
 	}
 	return why
-}
-
-// MarshalJSON writes the back-off as its key's value.
-func (b Backoff) MarshalJSON() ([]byte, error) {
-	type plain Backoff
-	return encode(plain(b))
 }
 
 // ReadBackoff reads and validates a back-off. Fields that it does not know are

@@ -36,7 +36,7 @@ func TestABackoffBindsByAQuorum(t *testing.T) {
 		{"two where three are needed", []Ask{ask("a", 0, 30, false), ask("b", 0, 30, false)}, 3, 0},
 		{"the longest that counts alone", []Ask{ask("a", 0, 30, true), ask("b", 0, 40, true), ask("c", 0, 90, false)}, 2, 40},
 	} {
-		b := Backoff{c.asks}
+		b := Backoff{Asks: c.asks}
 		binding, ok := b.Binding(c.quorum)
 		if got := binding.Until.Sub(noon).Seconds(); ok != (c.until != 0) || ok && got != c.until {
 			t.Errorf("%s: until %v, %v, want %v", c.what, got, ok, c.until)
@@ -56,7 +56,7 @@ func TestQuorum(t *testing.T) {
 
 // What an instance writes extends the back-off, by 250 ms at least.
 func TestAnAskThatAddsNothingIsNotWritten(t *testing.T) {
-	b := Backoff{[]Ask{ask("a", 0, 30, false), ask("b", 0, 20, false)}} // until 20 by both
+	b := Backoff{Asks: []Ask{ask("a", 0, 30, false), ask("b", 0, 20, false)}} // until 20 by both
 	for _, c := range []struct {
 		what string
 		ask  Ask
@@ -92,19 +92,19 @@ func TestABackoffKeepsTheNewestAsks(t *testing.T) {
 }
 
 func TestBackoffsThatAreRefused(t *testing.T) {
-	good := Backoff{[]Ask{ask("a", 0, 30, false)}}
+	good := Backoff{Asks: []Ask{ask("a", 0, 30, false)}}
 	many := make([]Ask, maxAsks+1)
 	for i := range many {
 		many[i] = ask(fmt.Sprint(i), 0, 30, false)
 	}
 	for what, b := range map[string]Backoff{
-		"no instance":            {[]Ask{{At: noon, Until: noon}}},
-		"an instance twice":      {[]Ask{good.Asks[0], good.Asks[0]}},
-		"a long name":            {[]Ask{{By: strings.Repeat("x", 257), At: noon, Until: noon}}},
-		"the year 1":             {[]Ask{{By: "a", Until: noon}}},
-		"the year 2200":          {[]Ask{{By: "a", At: noon, Until: noon.AddDate(200, 0, 0)}}},
-		"a long reason":          {[]Ask{{By: "a", At: noon, Until: noon, Why: strings.Repeat("x", 129)}}},
-		"more asks than allowed": {many},
+		"no instance":            {Asks: []Ask{{At: noon, Until: noon}}},
+		"an instance twice":      {Asks: []Ask{good.Asks[0], good.Asks[0]}},
+		"a long name":            {Asks: []Ask{{By: strings.Repeat("x", 257), At: noon, Until: noon}}},
+		"the year 1":             {Asks: []Ask{{By: "a", Until: noon}}},
+		"the year 2200":          {Asks: []Ask{{By: "a", At: noon, Until: noon.AddDate(200, 0, 0)}}},
+		"a long reason":          {Asks: []Ask{{By: "a", At: noon, Until: noon, Why: strings.Repeat("x", 129)}}},
+		"more asks than allowed": {Asks: many},
 	} {
 		text, err := json.Marshal(b)
 		if err != nil {

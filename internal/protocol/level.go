@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
-	"slices"
 	"time"
 
 	"github.com/quotient-limiter/quotient/quota"
@@ -16,6 +15,7 @@ import (
 // same shares, which sum to the total whatever the level says: a level that is
 // old, wrong or forged divides badly and exceeds nothing.
 type Level struct {
+	Schema schema `json:"schema"`
 	// Entries are in order of From; at most MaxLevelEntries. The last that is in
 	// force at a window's start rules the window.
 	Entries []LevelEntry `json:"entries"`
@@ -101,14 +101,4 @@ func (l *Level) Validate() error {
 // that sums with settle times and windows fit.
 func dated(t time.Time) bool {
 	return t.Unix() >= 0 && t.UTC().Year() < 2200
-}
-
-// MarshalJSON writes the level as its key's value.
-func (l Level) MarshalJSON() ([]byte, error) {
-	type plain Level
-	l.Until, l.Time, l.Entries = l.Until.UTC(), l.Time.UTC(), slices.Clone(l.Entries)
-	for i := range l.Entries {
-		l.Entries[i].From = l.Entries[i].From.UTC()
-	}
-	return encode(plain(l))
 }

@@ -13,6 +13,7 @@ import (
 // window is the smaller of the policy's limit and the pace's: a pace that is old, wrong
 // or forged holds back, down to the policy's floor, and exceeds nothing.
 type Pace struct {
+	Schema schema `json:"schema"`
 	// Revision is that of the key. It is not in the value.
 	Revision int64 `json:"-"`
 	// Limits are the totals, each for the limit of its window length.
@@ -76,16 +77,6 @@ func (p *Pace) Total(policy *quota.Policy, limit int64, window time.Duration) in
 // nothing would tell that the provider takes more.
 func PaceFloor(policy *quota.Policy, limit int64) int64 {
 	return min(limit, max(1, (limit*min(policy.Adaptive.Floor, 100)+99)/100))
-}
-
-// MarshalJSON writes the pace as its key's value.
-func (p Pace) MarshalJSON() ([]byte, error) {
-	type plain Pace
-	p.Time, p.Past = p.Time.UTC(), slices.Clone(p.Past)
-	for i := range p.Past {
-		p.Past[i].Time = p.Past[i].Time.UTC()
-	}
-	return encode(plain(p))
 }
 
 // ReadPace reads and validates a pace. Fields that it does not know are ignored, a

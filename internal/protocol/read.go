@@ -34,7 +34,10 @@ func (i Incarnation) MarshalJSON() ([]byte, error) {
 	type plain Incarnation
 	i.Weight = cmp.Or(i.Weight, 1)
 	i.Started, i.From, i.Until = i.Started.UTC(), i.From.UTC(), i.Until.UTC()
-	return encode(plain(i))
+	return json.Marshal(struct {
+		Schema schema `json:"schema"`
+		plain
+	}{plain: plain(i)})
 }
 
 // UnmarshalJSON reads a value and leaves the ID alone. Fields that it does not know are
@@ -70,15 +73,15 @@ func ReadLevel(value []byte) (*Level, error) {
 	return l, l.Validate()
 }
 
-// encode writes a value whose type has no MarshalJSON, and at least one field that is
-// never left out, with the schema before its fields.
-func encode(v any) ([]byte, error) {
-	b, err := json.Marshal(v)
-	if err != nil {
-		return nil, err
-	}
-	return append(fmt.Appendf(nil, `{"schema":%d,`, quota.Schema), b[1:]...), nil
-}
+// schema is the version of a value in etcd: it is written as this one's, and Decode checks
+// it.
+type schema struct{}
+
+// MarshalJSON implements json.Marshaler.
+func (schema) MarshalJSON() ([]byte, error) { return json.Marshal(quota.Schema) }
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (schema) UnmarshalJSON([]byte) error { return nil }
 
 // Decode reads a value of at most so many bytes, of the schema that this version knows.
 func Decode(what string, value []byte, most int, into any) error {
