@@ -84,8 +84,8 @@ func (s *handler) refuse(w http.ResponseWriter, r *http.Request, c *call, err er
 	case !errors.Is(err, consumer.ErrLimited), limited.Cause != nil:
 		status = http.StatusServiceUnavailable
 	}
-	uses := uses(c.limiter)
-	retry := time.Until(limited.RetryAt)
+	uses := s.uses(c.limiter)
+	retry := s.until(limited.RetryAt)
 	for i := range uses {
 		if !spent {
 			uses[i].Left = 0
@@ -108,18 +108,23 @@ func (s *handler) refuse(w http.ResponseWriter, r *http.Request, c *call, err er
 // tooMany answers a client that holds its part, or too many leases.
 func (s *handler) tooMany(w http.ResponseWriter, c *call, err error, retry time.Duration) {
 	if name, bad := ratefields.NewName(c.request.provider); bad == nil {
-		name.Add(w.Header(), uses(c.limiter))
+		name.Add(w.Header(), s.uses(c.limiter))
 	}
 	later(w, http.StatusTooManyRequests, err, max(0, retry))
 }
 
-func uses(l *consumer.Limiter) []ratefields.Use {
+func (s *handler) uses(l *consumer.Limiter) []ratefields.Use {
 	limits := l.Status().Limits
 	all := make([]ratefields.Use, len(limits))
 	for i, u := range limits {
-		all[i] = ratefields.Use{Limit: u.Limit, Left: u.Left, Ends: max(0, time.Until(u.End))}
+		all[i] = ratefields.Use{Limit: u.Limit, Left: u.Left, Ends: max(0, s.until(u.End))}
 	}
 	return all
+}
+
+// until returns the time until t, which is of the windows' clock: the machine's may differ.
+func (s *handler) until(t time.Time) time.Duration {
+	return t.Sub(time.Unix(0, s.host.Clock().Wall()))
 }
 
 // jsonType is the value of a field, shared by all answers.

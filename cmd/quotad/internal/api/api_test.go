@@ -17,6 +17,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/cmd/quotad/internal/host"
 	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -40,6 +41,11 @@ func known(_ context.Context, name string) error {
 func newServer(t *testing.T, permits int64, limits Limits) (*Server, *consumer.FixedSource) {
 	t.Helper()
 	source := consumer.Fixed(quota.Policy{Limits: []quota.Limit{{Permits: permits, Window: time.Second}}})
+	return serverOf(t, source, limits), source
+}
+
+func serverOf(t *testing.T, source consumer.Source, limits Limits) *Server {
+	t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
 	h, err := host.New(t.Context(), source, host.Options{Known: known, Keep: []string{"p"}, Max: 2, Idle: time.Hour, Log: quiet})
 	if err != nil {
@@ -51,7 +57,7 @@ func newServer(t *testing.T, permits int64, limits Limits) (*Server, *consumer.F
 			t.Error(err)
 		}
 	})
-	return s, source
+	return s
 }
 
 // process is a client that needs no socket.
@@ -206,6 +212,36 @@ func TestGrantAndRefusal(t *testing.T) {
 		if w := p.post("/v1/acquire", `{"provider":"p","max_wait":1}`); w.Code != 200 ||
 			w.Body.String() != `{"permits":1,"until":"2000-01-01T00:00:02Z","expires_in":1.700000}`+"\n" {
 			t.Errorf("%d %s", w.Code, w.Body)
+		}
+	})
+}
+
+// setBack is a source on a machine whose clock was set back by an hour after the start.
+type setBack struct {
+	*consumer.FixedSource
+	clock *clock.Clock
+}
+
+func (s setBack) Clock() *clock.Clock { return s.clock }
+
+// Callers are told times by the clock of the windows, which the machine's may have left.
+func TestClockSetBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := consumer.Fixed(quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}})
+		s := serverOf(t, setBack{source, clock.NewSkewed(func(int64) time.Duration { return time.Hour })}, roomy)
+		p := newProcess(t, s, "one")
+		for range 2 {
+			p.post("/v1/leases", `{"provider":"p","permits":10}`)
+			time.Sleep(250 * time.Millisecond)
+		}
+		for path, want := range map[string]string{"/v1/acquire": `"retry_after":0.5}`, "/v1/leases": `"retry_after":0.5}`} {
+			w := p.post(path, `{"provider":"p"}`)
+			if !strings.Contains(w.Body.String(), want) || w.Header().Get("RateLimit") != `"p-1s";r=0;t=1` {
+				t.Errorf("%s: %s %s", path, w.Header().Get("RateLimit"), w.Body)
+			}
+		}
+		if w := p.do(t.Context(), "GET", "/v1/providers/p", ""); !strings.Contains(w.Body.String(), `"resets_in":0.5}`) {
+			t.Errorf("%s", w.Body)
 		}
 	})
 }

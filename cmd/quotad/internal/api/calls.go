@@ -100,7 +100,7 @@ func (s *handler) lease(w http.ResponseWriter, r *http.Request) {
 	use := c.limiter.Status().Shortest()
 	n, err := s.clients.reserve(c.client, c.request.provider, c.permits, max(1, use.Share/c.provider.active()))
 	if err != nil {
-		s.tooMany(w, &c, err, time.Until(use.End))
+		s.tooMany(w, &c, err, s.until(use.End))
 		return
 	}
 	var permit consumer.Permit

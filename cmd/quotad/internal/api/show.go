@@ -3,7 +3,6 @@ package api
 import (
 	"fmt"
 	"net/http"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -48,7 +47,7 @@ func (s *handler) showAll(w http.ResponseWriter, _ *http.Request) {
 		o.Problem = err.Error()
 	}
 	for _, status := range s.host.Statuses() {
-		o.Providers = append(o.Providers, shown(&status))
+		o.Providers = append(o.Providers, s.shown(&status))
 	}
 	writeJSON(w, o)
 }
@@ -60,13 +59,13 @@ func (s *handler) show(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusNotFound, fmt.Errorf("provider %.200q is not open on this host: its first call opens it", name))
 		return
 	}
-	writeJSON(w, shown(&status))
+	writeJSON(w, s.shown(&status))
 }
 
-func shown(s *consumer.Status) providerState {
-	p := providerState{s.Provider, string(s.State), s.Problem, s.Instances, s.Waiting, s.Issued, s.Refused, []limitState{}}
-	for _, u := range s.Limits {
-		p.Limits = append(p.Limits, limitState{u.Limit.String(), u.Share, u.Used, u.Left, max(0, time.Until(u.End).Seconds())})
+func (s *handler) shown(of *consumer.Status) providerState {
+	p := providerState{of.Provider, string(of.State), of.Problem, of.Instances, of.Waiting, of.Issued, of.Refused, []limitState{}}
+	for _, u := range of.Limits {
+		p.Limits = append(p.Limits, limitState{u.Limit.String(), u.Share, u.Used, u.Left, max(0, s.until(u.End).Seconds())})
 	}
 	return p
 }
