@@ -147,6 +147,9 @@ func (k *core) Reset(at clock.Instant, since int64, self string, v protocol.View
 	k.mu.planner.Reset(at, since, self, v)
 	k.mu.self = self
 	k.news(true)
+	if v.Policy == nil { // maybe the name is misspelt
+		k.log().Warn("no policy is set", "todo", "quota-admin list shows the providers; quota-admin set "+k.provider+" 100/s sets a limit")
+	}
 }
 
 // Apply implements feed.Sink.

@@ -1,8 +1,11 @@
 package consumer
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -185,11 +188,15 @@ func TestHoldNeverGrowsWhileStale(t *testing.T) {
 func TestNoPolicyHealsItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &stub{clock: clock.New()}
-		l := open(t, s, Options{})
+		var logged bytes.Buffer
+		l := open(t, s, Options{Logger: slog.New(slog.NewTextHandler(&logged, nil))})
 		waiting := make(chan error)
 		go func() { waiting <- l.Acquire(t.Context(), Forever) }()
 		synctest.Wait()
 		s.tell(1, nil, 1)
+		if text := logged.String(); !strings.Contains(text, `level=WARN msg="no policy is set" provider=p todo="quota-admin list shows`) {
+			t.Error(text)
+		}
 		for _, err := range []error{<-waiting, l.Acquire(t.Context(), 0), l.Acquire(t.Context(), Forever)} {
 			if !errors.Is(err, ErrNoPolicy) {
 				t.Errorf("%v, want ErrNoPolicy", err)

@@ -89,7 +89,10 @@ func (e LimitError) Error() string {
 		s += fmt.Sprintf(": this instance's share is %d of %d permits per %v, among %d instances", e.Share, e.Total, e.Window.Length, e.Instances)
 	}
 	if !e.RetryAt.IsZero() {
-		s += fmt.Sprintf("; try again for %d at %s", e.Asked, e.RetryAt.UTC().Format("15:04:05.000 UTC"))
+		s += "; try again at " + e.RetryAt.UTC().Format("15:04:05.000 UTC")
+	}
+	if e.Reason == ReasonPaused {
+		s += "; resume with quota-admin resume " + e.Provider
 	}
 	if e.Cause != nil {
 		s += ": " + e.Cause.Error()

@@ -245,7 +245,7 @@ func TestPauseShadowAndDrain(t *testing.T) {
 			t.Fatal(err)
 		}
 		var limited LimitError
-		if err := l.Acquire(ctx, 10*time.Second); !errors.As(err, &limited) || limited.Reason != ReasonPaused {
+		if err := l.Acquire(ctx, 10*time.Second); !errors.As(err, &limited) || limited.Reason != ReasonPaused || !strings.HasSuffix(err.Error(), "; resume with quota-admin resume p") {
 			t.Errorf("%v, want refused because paused", err)
 		}
 		p.Mode = quota.ModeShadow

@@ -302,7 +302,9 @@ const driftBound = 1000
 func (p *Policy) checkTiming(errs *problems) {
 	before := len(*errs)
 	within(errs, "settle", p.Settle, minSettle, MaxSettle, "")
-	within(errs, "freshness", p.Freshness, minFreshness, MaxSettle, "")
+	if len(*errs) == before || p.Freshness != p.defaultFreshness() {
+		within(errs, "freshness", p.Freshness, minFreshness, MaxSettle, "")
+	}
 	errs.add(p.ClockError <= 0 || p.ClockError > MaxSettle, "clock_error", p.ClockError, "", "must be more than 0 and at most %v", MaxSettle)
 	if len(*errs) > before {
 		return

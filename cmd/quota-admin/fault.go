@@ -147,6 +147,10 @@ func (a *app) explain(ctx context.Context, err error) error {
 			"check --endpoints or QUOTIENT_ENDPOINTS, and etcd itself: etcdctl endpoint health --endpoints="+strings.Join(a.etcd.Endpoints, ","))}
 	case errors.Is(err, coordinator.ErrPermission):
 		return &fault{err, nil, []string{a.permissionHint()}}
+	case errors.Is(err, coordinator.ErrNotFound):
+		if _, own := errors.AsType[*fault](err); !own {
+			return &fault{err, nil, []string{"quota-admin list shows the providers, set adds one"}}
+		}
 	}
 	return err
 }

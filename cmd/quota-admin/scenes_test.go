@@ -231,6 +231,10 @@ set payments/charge 500/2s,10000/1m --reason 'first try'
 set payments/refund 7/100ms
 get payments/charge -o *
 list -o *
+set 'pay ments' 5/s -o *
+set 'pay ments' 5/s --create
+set payments/refund 7/100ms --settle 1ms
+set payments/refund 7/100ms --settle 3
 `},
 	{name: "broken", prepare: breakThings, commands: `
 list -o *

@@ -40,8 +40,8 @@ limits return by themselves when the time is over. Setting limits keeps the anno
 changes; get shows them, cancel removes them.
 
 A change by a factor above --max-step is refused as a typing error, unless --force
-is given. A new provider with nearly the name of another is refused too, unless
---create is given; on a terminal the command asks.
+is given. A new provider with nearly the name of another, or with a blank in its name,
+is refused too, unless --create is given; on a terminal the command asks.
 
 Without --if-revision the change is refused with exit code 4 if another change of
 the policy is written at the same moment.`,
@@ -59,7 +59,7 @@ the policy is written at the same moment.`,
 	e := a.edits(cmd, 0)
 	e.steps = true
 	cmd.Flags().BoolVar(&e.force, "force", false, forceUsage)
-	cmd.Flags().BoolVar(&create, "create", false, "set a new provider although another has nearly the same name")
+	cmd.Flags().BoolVar(&create, "create", false, "set a new provider although another has nearly the same name, or its name has a blank")
 	for i, f := range fields {
 		addFlag(a, cmd, &s.fields[i], f.flag, func(text string) ([]func(*quota.Policy), error) {
 			set, err := f.parse(text)
@@ -98,10 +98,13 @@ func (s *settings) apply(old quota.Policy, now time.Time) (quota.Policy, error) 
 	return p, err
 }
 
-// mayCreate refuses a new provider whose name is nearly that of another: a typing
-// error would leave the one that was meant as it is. On a terminal it asks. A user
-// that may not list providers is not refused.
+// mayCreate refuses a new provider whose name has a blank, or is nearly that of another: a
+// typing error would leave the one that was meant as it is. On a terminal it asks. A user
+// that may not list providers is not refused for another's name.
 func (a *app) mayCreate(ctx context.Context, admin *coordinator.Admin, provider string) error {
+	if strings.Contains(provider, " ") && !(isTerminal(a.stdin) && a.confirm(fmt.Sprintf("The name %q has a blank. Create it?", provider))) {
+		return refused(fmt.Errorf("the name %q has a blank; if it is meant, give --create", provider))
+	}
 	all, err := admin.List(ctx)
 	if errors.Is(err, coordinator.ErrPermission) {
 		return nil
@@ -226,7 +229,9 @@ func whole(least, most int64) func(string) (int64, error) {
 func atLeast(least time.Duration, otherwise string) func(text string) (time.Duration, error) {
 	return func(text string) (time.Duration, error) {
 		d, err := time.ParseDuration(text)
-		if err == nil && d < least {
+		if err != nil {
+			err = errors.New("write a number with its unit, as in 250ms, 3s or 1m")
+		} else if d < least {
 			err = errors.New(otherwise)
 		}
 		return d, err
@@ -283,6 +288,9 @@ func parseWeight(text string) (set func(*quota.Policy), err error) {
 
 func zone(text string) (string, error) {
 	_, err := time.LoadLocation(text)
+	if err != nil {
+		err = errors.New("write the name of a time zone, as in Europe/Berlin")
+	}
 	return text, err
 }
 

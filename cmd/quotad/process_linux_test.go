@@ -236,3 +236,34 @@ func TestTakeover(t *testing.T) {
 		t.Errorf("instances %q after SIGTERM", got)
 	}
 }
+
+// Without etcd quotad is ready if the outage rule lets it issue permits.
+func TestReadyInAnOutage(t *testing.T) {
+	cluster, admin := limited(t)
+	policy := quota.Policy{Limits: []quota.Limit{{Permits: 100, Window: 200 * time.Millisecond}}, Settle: time.Second, Freshness: 500 * time.Millisecond, Outage: quota.OutageStop}
+	if _, err := admin.Put(t.Context(), "stop", policy, 0); err != nil {
+		t.Fatal(err)
+	}
+	ready := func(d *program) int {
+		r, err := d.client.Get("http://quotad/readyz")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = r.Body.Close()
+		return r.StatusCode
+	}
+	var all []*program
+	for _, provider := range []string{"p", "stop"} {
+		d := start(t, t.TempDir(), "--endpoints", strings.Join(cluster.Endpoints(), ","), "--provider", provider)
+		await.Until(t, provider+" has a share", func() bool { return ready(d) == http.StatusOK })
+		all = append(all, d)
+	}
+	cluster.Stop(0)
+	await.Until(t, "hold is stale", func() bool { return all[0].said.contains("limiter is stale") })
+	await.Until(t, "stop is not ready", func() bool { return ready(all[1]) == http.StatusServiceUnavailable })
+	if ready(all[0]) != http.StatusOK || all[0].acquire(t) != http.StatusOK {
+		t.Error("under outage rule hold it is not ready, or issues nothing")
+	}
+	late := start(t, t.TempDir(), "--endpoints", strings.Join(cluster.Endpoints(), ","))
+	await.Until(t, "a quotad that reaches no etcd says so", func() bool { return late.said.contains("etcd does not answer") })
+}

@@ -100,6 +100,12 @@ func (f *flags) run(ctx context.Context, log *slog.Logger, signals <-chan os.Sig
 		return errors.Join(err, h.Close())
 	}
 	group, ended := errgroup.WithContext(ctx)
+	group.Go(func() error { // the first call may come much later
+		if _, err := admin.Get(ended, "any"); errors.Is(err, coordinator.ErrUnreachable) {
+			log.Warn("etcd does not answer", "found", f.etcd.Diagnose(ended), "todo", "check --endpoints, and etcd itself")
+		}
+		return nil
+	})
 	for _, s := range servers {
 		group.Go(s.Serve)
 	}

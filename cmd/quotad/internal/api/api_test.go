@@ -160,8 +160,9 @@ func TestWrongPathsAndMethods(t *testing.T) {
 			status       int
 			want         string
 		}{
-			{"GET", "/v1/acquire", 405, "Method Not Allowed"},
-			{"POST", "/v2/acquire", 404, "404 page not found"},
+			{"GET", "/v1/acquire", 405, `{"type":"about:blank","title":"Method Not Allowed","status":405,"detail":"\"/v1/acquire\": must be a POST, not a GET"}`},
+			{"DELETE", "/v1/providers/x/y", 405, `{"type":"about:blank","title":"Method Not Allowed","status":405,"detail":"\"/v1/providers/x/y\": must be a GET, not a DELETE"}`},
+			{"POST", "/v2/acquire", 404, `{"type":"about:blank","title":"Not Found","status":404,"detail":"there is no call \"/v2/acquire\": permits are at POST /v1/acquire and /v1/leases, the state at GET /v1/providers"}`},
 			{"GET", "/v1/providers/x", 404, `{"type":"about:blank","title":"Not Found","status":404,"detail":"provider \"x\" is not open on this host: its first call opens it"}`},
 			{"POST", "/v1/leases/x/return", 404, `{"type":"about:blank","title":"Not Found","status":404,"detail":"this process has no such lease: it was returned, or has ended"}`},
 		} {
@@ -199,7 +200,7 @@ func TestGrantAndRefusal(t *testing.T) {
 			t.Fatalf("%d %s", w.Code, w.Body)
 		}
 		w := p.post("/v1/acquire", `{"provider":"p"}`)
-		const want = `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"The quota for such requests is used up","status":429,"violated-policies":["p-1s"],"detail":"consumer: p: limited: share spent: this instance's share is 10 of 10 permits per 1s, among 1 instances; try again for 1 at 00:00:01.000 UTC","retry_after":0.7}`
+		const want = `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"The quota for such requests is used up","status":429,"violated-policies":["p-1s"],"detail":"consumer: p: limited: share spent: this instance's share is 10 of 10 permits per 1s, among 1 instances; try again at 00:00:01.000 UTC","retry_after":0.7}`
 		if got := strings.TrimSpace(w.Body.String()); w.Code != 429 || got != want {
 			t.Errorf("%d %s", w.Code, got)
 		}

@@ -12,6 +12,7 @@ package api
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -87,6 +88,16 @@ func (s *handler) routes() http.Handler {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, struct{}{}) })
 	mux.HandleFunc("GET /readyz", s.ready)
 	mux.Handle("GET /metrics", s.host.Metrics())
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		for _, method := range []string{http.MethodGet, http.MethodPost} {
+			if _, call := mux.Handler(&http.Request{Method: method, URL: r.URL}); call != "/" {
+				w.Header().Set("Allow", method)
+				fail(w, http.StatusMethodNotAllowed, fmt.Errorf("%.200q: must be a %s, not a %s", r.URL.Path, method, r.Method))
+				return
+			}
+		}
+		fail(w, http.StatusNotFound, fmt.Errorf("there is no call %.200q: permits are at POST /v1/acquire and /v1/leases, the state at GET /v1/providers", r.URL.Path))
+	})
 	return mux
 }
 

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
-	"sigs.k8s.io/yaml"
+	"go.yaml.in/yaml/v2"
 
 	"github.com/quotient-limiter/quotient/internal/ratefields"
 	"github.com/quotient-limiter/quotient/quota"
@@ -28,36 +28,36 @@ const (
 // mapping says which provider's permits a request takes.
 type mapping struct {
 	// MaxWait bounds the wait of ShouldRateLimit for permits, as text; default 0.
-	MaxWait     string           `json:"max_wait"`
-	Descriptors []descriptorRule `json:"descriptors"`
-	Buckets     []bucketRule     `json:"buckets"`
+	MaxWait     string `yaml:"max_wait"`
+	Descriptors []descriptorRule
+	Buckets     []bucketRule
 
 	maxWait time.Duration
 }
 
 // descriptorRule is for ShouldRateLimit.
 type descriptorRule struct {
-	Domain   string  `json:"domain"`
-	Entries  []entry `json:"entries"` // in Envoy's order
-	Provider string  `json:"provider"`
+	Domain   string
+	Entries  []entry // in Envoy's order
+	Provider string
 	// Name begins the names of the limits in the fields RateLimit and RateLimit-Policy.
-	Name string `json:"name"`
+	Name string
 
 	name ratefields.Name
 }
 
 // entry is part of a descriptor; an empty value stands for any.
 type entry struct {
-	Key   string `json:"key"`
-	Value string `json:"value"`
+	Key   string
+	Value string
 }
 
 // bucketRule is for StreamRateLimitQuotas. The bucket's ID has at least these keys and
 // values.
 type bucketRule struct {
-	Domain   string            `json:"domain"`
-	Bucket   map[string]string `json:"bucket"`
-	Provider string            `json:"provider"`
+	Domain   string
+	Bucket   map[string]string
+	Provider string
 }
 
 // load reads a mapping. An error names the file and the rule.
@@ -71,7 +71,7 @@ func load(file string) (*mapping, error) {
 	}
 	var m mapping
 	if err := yaml.UnmarshalStrict(text, &m); err != nil {
-		return nil, fmt.Errorf("%s: %s", file, strings.TrimPrefix(err.Error(), "error unmarshaling JSON: while decoding JSON: json: "))
+		return nil, fmt.Errorf("%s: %s", file, strings.Join(strings.Fields(strings.TrimPrefix(err.Error(), "yaml: unmarshal errors:")), " "))
 	}
 	if err := m.check(); err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)

@@ -17,8 +17,9 @@ func TestBadRules(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{"", "there is no rule"},
 		{"descriptors: [", "yaml: line 1"},
-		{"descriptor: []", `unknown field "descriptor"`},
-		{"descriptors: []\ndescriptors: []", `key "descriptors" already set`},
+		{"descriptor: []", "line 1: field descriptor not found"},
+		{"max_wait: 1s\ndescriptors:\n- {domain: d, entries: [{kex: k}], provider: p}", "line 3: field kex not found"},
+		{"descriptors: []\ndescriptors: []", "line 2: field descriptors already set"},
 		{"descriptors:\n" + rule + "- {domain: d, entries: [{key: k}]}", "descriptors[1]: provider: "},
 		{"descriptors:\n- {entries: [{key: k}], provider: p}", "descriptors[0]: domain is missing"},
 		{"descriptors:\n- {domain: d, provider: p}", "descriptors[0]: a key is missing"},

@@ -30,7 +30,7 @@ func Unix(path, group string) (net.Listener, error) {
 	l, err := net.Listen("unix", path)
 	syscall.Umask(before)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w; the path must be free, and its directory exist and be writable", err)
 	}
 	if gid >= 0 {
 		err = os.Chown(path, -1, gid)
