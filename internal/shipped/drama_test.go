@@ -1,6 +1,7 @@
 package shipped
 
 import (
+	"math"
 	"math/rand/v2"
 )
 
@@ -72,6 +73,31 @@ func resetThroughCut(p *plan, r *rand.Rand, t int64, who int) []event {
 		raised(p, t), {at: t, do: doHang, who: who, d: 100 * ms}, {at: t + 20*ms, do: doPolicy, n: low},
 		{at: t + 60*ms + r.Int64N(60*ms), do: doReset, who: who},
 	}
+}
+
+// returnedLate: nobody wants anything for so long that instances give back what they have of
+// a budget. Before etcd answers them, callers are back.
+func returnedLate(p *plan, r *rand.Rand, _ int64, _ int) (all []event) {
+	from, rest := 6800*ms+r.Int64N(100*ms), 11800*ms
+	p.size, p.healed, p.settled, p.end = 5, from+rest+1000*ms, math.MaxInt64, from+rest+5000*ms
+	for who := range mostInstances {
+		all = append(all, event{at: from, do: doRest, who: who, d: rest + int64(who%3-1)*200*ms}, event{at: from + 9700*ms, do: doSlow, who: who, d: 3000 * ms, n: 1750 * ms})
+	}
+	return all
+}
+
+// retold: instances are cut off after they were told a total that a restore takes back, and
+// another takes the place of that; twice.
+func retold(p *plan, r *rand.Rand, t int64, _ int) []event {
+	all, away := []event{raised(p, t)}, int64(p.policy.Freshness)
+	for range 2 {
+		all = append(all, event{at: t, do: doFlash, n: high - 1, d: 300 * ms}, event{at: t + away + 200*ms, do: doPolicy, n: low})
+		for who := range p.size {
+			all = append(all, event{at: t + 100*ms, do: doCut, who: who, d: away + 500*ms + r.Int64N(300*ms)})
+		}
+		t += 2000 * ms
+	}
+	return all
 }
 
 // lapsed: an instance is cut off until its lease has run out.

@@ -122,6 +122,9 @@ var hunts = []hunt{
 	when("LoanInAnyWindow", faults, lentLate),
 	when("LoanTwice", faults, lentLate),
 
+	// Of budgets.
+	{"GivesBackIssued", split, lead{dramas: []drama{returnedLate}, budget: 20}},
+
 	// Of other shapes.
 	{"GrowthAtOnce", faults, lead{rich: true, shape: quota.ShapeSliding}},
 	{"BucketGrowsAtOnce", faults, lead{rich: true, shape: quota.ShapeBucket}},
@@ -135,7 +138,7 @@ var hunts = []hunt{
 	when("BackwardsUnseen", restore, flashed),
 	when("OwnLostUnseen", restore, forgotten),
 	when("WitnessFromDoubt", restore, forgotten),
-	when("ToldOtherwise", restore, forgotten),
+	when("ToldOtherwise", restore, retold),
 
 	// Of processes that are continued.
 	when("RunningWindow", calm, replaced),

@@ -77,6 +77,7 @@ type lead struct {
 	wide   bool // clocks are far apart
 	share  quota.ShareRule
 	shape  quota.Shape
+	budget int64
 	test   string // of coordinator, which catches it instead of histories
 }
 
@@ -157,7 +158,7 @@ func (p *plan) chooseFeatures(r *rand.Rand, l *lead) {
 		p.e = 120 * ms
 	}
 	if l != nil { // the features that it names, and no others
-		p.plain, p.share, p.shape, p.adaptive, p.budget, p.inPlace, p.providers = !l.rich, quota.ShareEqual, quota.ShapeFixed, false, 0, false, p.providers[:1]
+		p.plain, p.share, p.shape, p.adaptive, p.budget, p.inPlace, p.providers = !l.rich, quota.ShareEqual, quota.ShapeFixed, false, l.budget, false, p.providers[:1]
 		if l.share != "" {
 			p.share = l.share
 		}

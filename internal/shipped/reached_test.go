@@ -54,7 +54,7 @@ const (
 )
 
 // rareText describes them. Those with a star are reached by the fixed histories of any test
-// run, and those with a plus by a long run; the rest is only told.
+// run, all by a long run.
 var rareText = [rares]string{
 	gap:                 "*a history begins again, after a gap",
 	doubtSettled:        "*a proof comes after a silence, and the history stands",
@@ -62,7 +62,7 @@ var rareText = [rares]string{
 	resumed:             "*a process continues another's incarnation",
 	staleAndFresh:       "*stale and fresh again within a window",
 	heldOn:              "*permits are issued without a proof, by hold",
-	raisedAndCut:        "+a limit rises and falls within one lookback",
+	raisedAndCut:        "a limit rises and falls within one lookback",
 	endAnnounced:        "*an end is announced",
 	levelApplied:        "*a level divides by demand",
 	levelBehind:         "*a window begins under a level that others have replaced",
@@ -71,17 +71,17 @@ var rareText = [rares]string{
 	loanStranded:        "*a window ends with a loan not used up",
 	backedOff:           "*instances are held back",
 	budgetSpent:         "*a budget has nothing left",
-	budgetGivenBack:     "+permits of a budget are given back",
+	budgetGivenBack:     "permits of a budget are given back",
 	budgetGivenBackLate: "permits that were to be given back had been issued",
-	budgetOver:          "+permits of a budget arrive after its window",
+	budgetOver:          "permits of a budget arrive after its window",
 	doubted:             "*a silence puts a view in doubt",
 	unlike:              "after a doubt the watch tells something else",
-	unshown:             "+after a doubt nothing shows that it is the same store",
-	reportGone:          "+after a doubt the own report is gone",
+	unshown:             "after a doubt nothing shows that it is the same store",
+	reportGone:          "after a doubt the own report is gone",
 	wentBack:            "*a read is older than what is known, or of another cluster",
 	lagging:             "*a watch lags behind and is opened again",
 	compacted:           "*the revision of a watch is compacted",
-	leaseGone:           "+a lease is gone",
+	leaseGone:           "a lease is gone",
 	keyGone:             "*the key of one that lives is gone",
 }
 
@@ -135,9 +135,9 @@ func tellReached(t *testing.T, long bool) {
 	defer reached.Unlock()
 	var table strings.Builder
 	for r, n := range reached.n {
-		text := strings.TrimLeft(rareText[r], "*+")
+		text := strings.TrimLeft(rareText[r], "*")
 		fmt.Fprintf(&table, "\n%8d  %s", n, text)
-		if n == 0 && *kindFlag == "" && (rareText[r][0] == '*' || long && rareText[r][0] == '+') {
+		if n == 0 && *kindFlag == "" && (long || rareText[r][0] == '*') {
 			t.Errorf("no history reached this: %s", text)
 		}
 	}

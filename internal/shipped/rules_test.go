@@ -216,6 +216,9 @@ var rules = mutant.Table{
 	{Name: "StrayAskCounts", Wrong: "takes the ask of one instance for a quorum's", Edits: []mutant.Edit{
 		{File: "internal/protocol/backoff.go", Old: "reached >= quorum", New: "reached > 0"},
 	}},
+	{Name: "GivesBackIssued", Wrong: "gives back permits of a budget that were issued meanwhile", Edits: []mutant.Edit{
+		{File: "coordinator/budget.go", Old: "taken, ok := p.set(w, step.Own.Taken, false, false); !ok || taken > step.Own.Taken {", New: "_, ok := p.set(w, step.Own.Taken, false, false); !ok {"},
+	}},
 	{Name: "ToldOtherwise", Wrong: "lets a store in doubt tell something else", Edits: []mutant.Edit{
 		{File: "internal/view/doubt.go", Old: `t.memory.all[d.next] != x:
 		return false`, New: `t.memory.all[d.next] != x:
