@@ -59,8 +59,8 @@ class Client(threading.local):  # a connection for each thread
             if status not in (200, 429, 503):
                 raise Refused(answer.get("detail", answer))
             retry = answer.get("retry_after", 0)
-            if status != 200 and now() + retry > deadline:
-                raise Limited(answer["detail"], retry)
+            if not now() + retry <= deadline:
+                raise Limited(answer.get("detail", "the answer came too late"), retry)
             time.sleep(retry)
 
     def post(self, path, body, wait=0):

@@ -75,8 +75,8 @@ export class Client {
       if (status === 200 && since(sent) < answer.expires_in!) return { answer, sent };
       if (![200, 429, 503].includes(status)) throw new Refused(answer.detail);
       const retryAfter = answer.retry_after ?? 0;
-      if (status !== 200 && since(began) + retryAfter > timeout) throw Object.assign(new Limited(answer.detail), { retryAfter });
-      await sleep(retryAfter * 1000);
+      if (!(since(began) + retryAfter <= timeout)) throw Object.assign(new Limited(answer.detail ?? "the answer came too late"), { retryAfter });
+      await sleep(Math.min(retryAfter, 3600) * 1000); // a timer of 25 days would fire at once
     }
   }
 

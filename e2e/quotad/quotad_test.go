@@ -309,3 +309,41 @@ func (p *provider) judge(t *testing.T, began time.Time, kills int) {
 		t.Errorf("only %.0f%% of the limit is used", 100*used)
 	}
 }
+
+// Answers that come when their permits are no longer valid do not keep a client beyond its
+// timeout.
+func TestLateAnswers(t *testing.T) {
+	script, err := filepath.Abs(cmp.Or(os.Getenv("QUOTIENT_TYPESCRIPT"), "../../clients/typescript/dist/quotient.js"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket := filepath.Join(t.TempDir(), "quotad.sock")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"permits":1,"until":"2000-01-01T00:00:00Z","expires_in":0}`)
+	}))
+	_ = server.Listener.Close()
+	server.Listener = l
+	server.Start()
+	t.Cleanup(server.Close)
+	const python = "import quotient, sys\ntry:\n  sys.exit(quotient.Client(sys.argv[1]).acquire('p', timeout=0.1))\nexcept quotient.Limited: pass"
+	const node = "const { Client, Limited } = await import(process.argv[1]);\n" +
+		"await new Client(process.argv[2]).acquire('p', { timeout: 0.1 }).then((until) => process.exit(1), (e) => process.exit(e instanceof Limited ? 0 : 1))"
+	for _, args := range [][]string{{"python3", "-c", python, socket}, {"node", "--input-type=module", "-e", node, script, socket}} {
+		var said bytes.Buffer
+		cmd := run(t, &said, args[0], args[1:]...)
+		ended := make(chan error, 1)
+		go func() { ended <- cmd.Wait() }()
+		select {
+		case err := <-ended:
+			if err != nil {
+				t.Errorf("%s: %v: %s", args[0], err, &said)
+			}
+		case <-time.After(20 * time.Second):
+			t.Errorf("%s waits on: %s", args[0], &said)
+		}
+	}
+}
