@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"math"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -106,7 +107,7 @@ func (w *funded) see(u *protocol.BudgetUse, now int64) escrow.Use {
 		w.active = now
 	}
 	if elapsed := now - w.seen; elapsed >= int64(budgetEvery)/2 {
-		w.rate = (max(0, u.Used-w.used)*int64(time.Second) + elapsed - 1) / elapsed // or one a second would be none
+		w.rate = int64(math.Ceil(float64(max(0, u.Used-w.used)) / time.Duration(elapsed).Seconds())) // or one a second would be none
 		w.used, w.seen = u.Used, now
 	}
 	return escrow.Use{

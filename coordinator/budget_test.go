@@ -96,3 +96,14 @@ func TestWhatIsUsedUpGrows(t *testing.T) {
 		t.Errorf("%d permits are taken at a time, want %d", last, most)
 	}
 }
+
+// The rate of use is right also for permits by the billion.
+func TestRateOfUse(t *testing.T) {
+	t.Parallel()
+	for used, want := range map[int64]int64{0: 0, 1: 1, 100: 50, 1e11: 5e10, quota.MaxPermits: quota.MaxPermits / 2} {
+		w := &funded{}
+		if got := w.see(&protocol.BudgetUse{Used: used}, int64(2*time.Second)).Rate; got != want {
+			t.Errorf("%d in 2 s: %d a second, want %d", used, got, want)
+		}
+	}
+}
