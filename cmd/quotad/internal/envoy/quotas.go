@@ -18,8 +18,11 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// maxBuckets bounds the buckets of a stream.
-const maxBuckets = 100
+const (
+	maxStreams = 1000
+	maxBuckets = 100  // of a stream
+	maxID      = 1024 // bytes of a bucket's ID, as text
+)
 
 // quotas is the service RateLimitQuotaService.
 type quotas struct {
@@ -60,8 +63,10 @@ func (q *quotas) end() {
 // assignments from their first report until the stream ends.
 func (q *quotas) StreamRateLimitQuotas(stream rlqsv3.RateLimitQuotaService_StreamRateLimitQuotasServer) error {
 	out := &outbox{ready: make(chan struct{}, 1), pending: map[*client]bucket{}}
-	q.metrics.streams.Add(1)
 	defer q.metrics.streams.Add(-1)
+	if n := q.metrics.streams.Add(1); n > maxStreams {
+		return status.Errorf(codes.ResourceExhausted, "%d streams are open, which is the most", maxStreams)
+	}
 	ended := make(chan error, 1)
 	go func() { ended <- q.receive(stream, out) }()
 	for {
@@ -111,6 +116,9 @@ func (q *quotas) receive(stream rlqsv3.RateLimitQuotaService_StreamRateLimitQuot
 				return status.Errorf(codes.InvalidArgument, "a bucket ID has %d keys: it must have 1 to %d", len(id), maxEntries)
 			}
 			key := fmt.Sprintf("%q", id) // sorted by key
+			if len(key) > maxID {
+				return status.Errorf(codes.InvalidArgument, "a bucket ID has %d bytes: it must have at most %d", len(key), maxID)
+			}
 			s, known := buckets[key]
 			if !known {
 				if len(buckets) == maxBuckets {

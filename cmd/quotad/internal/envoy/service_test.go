@@ -223,7 +223,9 @@ func TestShouldRateLimitWaits(t *testing.T) {
 func TestBadRequests(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		_, _, conn := serve(t, rules, map[string]string{"payments/charge": "5/s", "search": "9/s"})
+		ctx, done := context.WithTimeout(t.Context(), 5*time.Second)
+		defer done()
+		_, s, conn := serve(t, rules, map[string]string{"payments/charge": "5/s", "search": "9/s"})
 		for _, c := range []struct {
 			domain, descriptors, want string
 		}{
@@ -246,8 +248,9 @@ func TestBadRequests(t *testing.T) {
 			{`domain "b" after "edge"`, []*rlqsv3.RateLimitQuotaUsageReports{report("edge", "search", 1), report("b", "search", 1)}},
 			{"a bucket ID has 0 keys", []*rlqsv3.RateLimitQuotaUsageReports{{Domain: "edge", BucketQuotaUsages: []*rlqsv3.RateLimitQuotaUsageReports_BucketQuotaUsage{{}}}}},
 			{"more than 100 buckets", many(maxBuckets + 1)},
+			{"at most 1024", []*rlqsv3.RateLimitQuotaUsageReports{report("edge", strings.Repeat("b", 1024), 1)}},
 		} {
-			stream, err := rlqsv3.NewRateLimitQuotaServiceClient(conn).StreamRateLimitQuotas(t.Context())
+			stream, err := rlqsv3.NewRateLimitQuotaServiceClient(conn).StreamRateLimitQuotas(ctx)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -258,6 +261,19 @@ func TestBadRequests(t *testing.T) {
 				t.Errorf("%v, not %s", err, c.want)
 			}
 		}
+		synctest.Wait()
+		if n := s.quotas.metrics.streams.Swap(maxStreams); n != 0 {
+			t.Errorf("%d streams are open", n)
+		}
+		stream, err := rlqsv3.NewRateLimitQuotaServiceClient(conn).StreamRateLimitQuotas(ctx)
+		if err == nil {
+			_, err = stream.Recv()
+		}
+		if err == nil || !strings.Contains(err.Error(), "1000 streams are open") {
+			t.Error(err)
+		}
+		synctest.Wait()
+		s.quotas.metrics.streams.Add(-maxStreams)
 	})
 }
 
