@@ -7,6 +7,7 @@ import (
 	"errors"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -67,6 +68,7 @@ type membership struct {
 	until    int64              // announced end, corrected wall time; 0 if none was announced
 	// checkpoint is what the state file shall hold.
 	checkpoint view.Checkpoint
+	unkept     atomic.Bool // the last write of it failed
 	asking     asking
 
 	funding  funding

@@ -126,8 +126,8 @@ func (p *membership) keep() {
 	if err == nil {
 		err = p.state.write(&written)
 	}
-	if err != nil {
-		p.s.o.Logger.Debug("the state file cannot be written", "provider", p.provider, "error", err)
+	if failed := err != nil; p.unkept.Swap(failed) != failed && failed {
+		p.s.o.Logger.Warn("the state file cannot be written: the next process here joins as a new instance", "provider", p.provider, "error", err)
 	}
 }
 

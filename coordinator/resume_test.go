@@ -3,7 +3,9 @@
 package coordinator
 
 import (
+	"bytes"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -272,6 +274,36 @@ func TestNothingIsContinuedAfterLeave(t *testing.T) {
 	f.only(a).keep() // as the report's goroutine does
 	if c := checkpoint(t, dir); c != nil {
 		t.Errorf("the checkpoint is %+v", c)
+	}
+}
+
+// TestAFullDiskIsLogged once: operators who rely on StateDir hear that nothing is kept.
+func TestAFullDiskIsLogged(t *testing.T) {
+	f, dir := setup(t), t.TempDir()
+	f.set("p", "10/s")
+	var logged bytes.Buffer
+	s := f.join(Options{Name: "a", StateDir: dir, Logger: slog.New(slog.NewTextHandler(&logged, nil))})
+	a, _ := f.subscribe(s, "p")
+	await.Until(t, "a's checkpoint", func() bool { return a.is(proved)() && checkpoint(t, dir) != nil })
+	p := f.only(a)
+	full, err := os.OpenFile("/dev/full", os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	swap := func() {
+		p.state.mu.Lock()
+		defer p.state.mu.Unlock()
+		p.state.file, full = full, p.state.file
+	}
+	swap()
+	p.keep()
+	p.keep()
+	swap()
+	if err := errors.Join(s.Close(), full.Close()); err != nil {
+		t.Error(err)
+	}
+	if text := logged.String(); strings.Count(text, "the next process here joins as a new instance") != 1 || !strings.Contains(text, "no space left") {
+		t.Error(text)
 	}
 }
 

@@ -54,6 +54,9 @@ func openState(dir, prefix, provider string, c *clock.Clock) (f *stateFile, befo
 	if err != nil {
 		return f, nil, err
 	}
+	if len(text) == 0 {
+		return f, nil, errors.New("no process before has left one here")
+	}
 	before, why = view.ReadCheckpoint(text, f.place, f.host)
 	return f, before, why
 }

@@ -164,7 +164,7 @@ func (a *app) permissionHint() string {
 	}
 	switch {
 	case user != "":
-		return check + " the roles of user " + user + ": etcdctl user get " + user
+		return check + " the roles of user " + user + ": etcdctl user get " + user + "; quota-admin roles grants them"
 	case a.etcd.Cert != "":
 		return "the client certificate " + a.etcd.Cert + " has no common name, so it names no etcd user: use another, or set --user"
 	}

@@ -183,7 +183,7 @@ func (f *flags) leave(session *coordinator.Session, signals <-chan os.Signal) er
 		}
 	}()
 	if err := session.Leave(leaving); err != nil {
-		return fmt.Errorf("the share was not handed over in time: %w", err)
+		return fmt.Errorf("the share was not handed over: --grace %v was over, or a second signal came; others use it when the lease ends: %w", f.grace, err)
 	}
 	return nil
 }
@@ -196,7 +196,7 @@ func known(admin *coordinator.Admin) func(context.Context, string) error {
 			return fmt.Errorf("%w %s: set its policy with quota-admin set", host.ErrUnknown, provider)
 		}
 		if errors.Is(err, coordinator.ErrPermission) {
-			return fmt.Errorf("%w %s: %w", host.ErrForbidden, provider, err)
+			return fmt.Errorf("%w %s: %w; quota-admin roles consumer %s --to USER grants it", host.ErrForbidden, provider, err, provider)
 		}
 		return err
 	}
