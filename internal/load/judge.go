@@ -88,7 +88,7 @@ func (r *Run) windows(length time.Duration, lengths []time.Duration) []Window {
 	sums := sum(r.Counts, length, r.unit(shortest))
 	var arrived map[int64]Count
 	if r.Arrivals != nil {
-		arrived = sum(r.Arrivals.Counts[Series{Arrived, length}], length, length)
+		arrived = sum(r.Arrivals.Counts[length], length, length)
 	}
 	var windows []Window
 	for _, k := range r.indexes(length, sums, arrived) {

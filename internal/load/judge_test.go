@@ -111,8 +111,8 @@ func TestDoubtfulPermits(t *testing.T) {
 // issued. What a guard does not cover is not judged.
 func TestArrivals(t *testing.T) {
 	r := steadyRun()
-	r.Arrivals = &Arrivals{Unjudged: "no guard", Counts: Sums{
-		{Arrived, time.Second}: {{Index: 11, Issued: 99}, {Index: 12, Issued: 101}, {Index: 15, Issued: 3}}}}
+	r.Arrivals = &Arrivals{Unjudged: "no guard", Counts: map[time.Duration][]Count{
+		time.Second: {{Index: 11, Issued: 99}, {Index: 12, Issued: 101}, {Index: 15, Issued: 3}}}}
 	windows, summary, verdict := judge(r)
 	want := ArrivalSummary{Unjudged: "no guard", OverLimitWindows: 1, MaxOverRatio: 1.01, Total: 203}
 	if d := cmp.Diff(&want, summary.Arrivals); d != "" {
@@ -136,7 +136,7 @@ func TestGuardedArrivalsAreJudged(t *testing.T) {
 		want          Verdict
 	}{{100, 0, Held}, {100, 50, Held}, {100, 51, Unknown}, {101, 1, Held}, {101, 0, NotHeld}, {150, 49, NotHeld}} {
 		r := steadyRun()
-		r.Arrivals = &Arrivals{Promised: true, Counts: Sums{{Arrived, time.Second}: {{Index: 11, Issued: c.arrived, Offered: c.late}}}}
+		r.Arrivals = &Arrivals{Promised: true, Counts: map[time.Duration][]Count{time.Second: {{Index: 11, Issued: c.arrived, Offered: c.late}}}}
 		windows, summary, verdict := judge(r)
 		if a := summary.Arrivals; verdict != c.want || !a.Judged || a.Total != c.arrived || a.Late != c.late || windows[1].Late != c.late ||
 			windows[1].ArrivedOver() != (c.want == NotHeld) || summary.OverLimitWindows != 0 {

@@ -61,7 +61,8 @@ type granted struct{ start, before, after int64 }
 // observe counts permits as a generator does.
 func observe(r *Run, p Placing, permits []granted) {
 	r.Own = Own{Cell: 10 * time.Millisecond, Tolerance: p.Tolerance}
-	labelled, came, outside := NewTally(Series{Labelled, p.Length}, memory), NewTally(Series{Came, r.Own.Cell}, memory), NewTally(Series{Misplaced, p.Length}, memory)
+	tallies := (&Sheet{Since: 0, Until: at(20e3), Lengths: []time.Duration{Labelled: p.Length, Came: r.Own.Cell, Misplaced: p.Length}}).New()
+	labelled, came, outside := tallies[Labelled], tallies[Came], tallies[Misplaced]
 	for _, i := range permits {
 		labelled.Issue(i.start, 1)
 		came.Issue(i.after, 1)
@@ -69,7 +70,7 @@ func observe(r *Run, p Placing, permits []granted) {
 		case HeldUp:
 			came.Offer(i.after, 1)
 		case Outside:
-			outside.Issue(i.start, 1)
+			outside.Issue(i.after, 1)
 		}
 	}
 	r.Counts, r.Own.Came, r.Own.Misplaced = labelled.Counts(), came.Counts(), outside.Counts()
@@ -214,7 +215,7 @@ func TestWrongFleetsAreNotHeld(t *testing.T) {
 // What cannot be judged is unknown, and says why; what is over all the same is not
 // held.
 func TestWhatIsNotJudgedIsUnknown(t *testing.T) {
-	late := &Arrivals{Promised: true, Counts: Sums{{Arrived, time.Second}: {{Index: 11, Issued: 90, Offered: 80}}}}
+	late := &Arrivals{Promised: true, Counts: map[time.Duration][]Count{time.Second: {{Index: 11, Issued: 90, Offered: 80}}}}
 	for _, c := range []struct {
 		name string
 		do   func(*Run)
@@ -250,7 +251,7 @@ func TestWhatIsNotJudgedIsUnknown(t *testing.T) {
 // know.
 func TestArrivalsThatWereNotPromised(t *testing.T) {
 	r := steadyRun()
-	r.Arrivals = &Arrivals{Unjudged: "there is no guard", Counts: Sums{{Arrived, time.Second}: {{Index: 11, Issued: 500}}}}
+	r.Arrivals = &Arrivals{Unjudged: "there is no guard", Counts: map[time.Duration][]Count{time.Second: {{Index: 11, Issued: 500}}}}
 	if _, _, verdict := judge(r); verdict != Held {
 		t.Errorf("%q", verdict)
 	}

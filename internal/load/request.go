@@ -46,33 +46,24 @@ func (r Request) late(length time.Duration, at int64) bool {
 }
 
 // Provider counts requests by the windows in which they arrive, for each length
-// of window. It is safe for concurrent use.
+// of window: as Issued all of them, and as Offered the late ones. It is safe for
+// concurrent use.
 type Provider []*Tally
 
-// NewProvider returns one that counts in the blocks that room returns, as
-// NewTally does.
-func NewProvider(lengths []time.Duration, room func() *Block) (p Provider) {
-	for _, length := range lengths {
-		p = append(p, NewTally(Series{Arrived, length}, room))
-	}
-	return p
-}
-
-// Sums returns the windows in which requests arrived, by length.
-func (p Provider) Sums() Sums {
-	sums := Sums{}
+// Counts returns the windows in which requests arrived, by their length.
+func (p Provider) Counts() map[time.Duration][]Count {
+	counts := map[time.Duration][]Count{}
 	for _, t := range p {
-		sums[t.of] = t.Counts()
+		counts[t.length] = t.Counts()
 	}
-	return sums
+	return counts
 }
 
 // Arrive counts a request that arrives at an instant of the provider's clock.
-// Arrivals are counted as Issued, and as Offered those that are late.
 func (p Provider) Arrive(at int64, r Request) {
 	for _, t := range p {
 		t.Issue(at, 1)
-		if r.late(t.of.Length, at) {
+		if r.late(t.length, at) {
 			t.Offer(at, 1)
 		}
 	}
@@ -81,7 +72,7 @@ func (p Provider) Arrive(at int64, r Request) {
 // Arrivals is what a provider counted.
 type Arrivals struct {
 	// Counts are by the length of the windows, as Provider counts them.
-	Counts Sums
+	Counts map[time.Duration][]Count
 	// Promised says that arrivals over a limit are a violation, because the policy's
 	// guard covers the error of all clocks. Then arrivals that are not late are uses
 	// of permits of that very window, however busy the machine is, and are held

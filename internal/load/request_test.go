@@ -42,7 +42,7 @@ func TestLateRequests(t *testing.T) {
 func TestWhatIsPunctualIsOfItsOwnWindow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		guard := rapid.Int64Range(0, second/4).Draw(t, "guard")
-		p := NewProvider([]time.Duration{time.Second}, func() *Block { return new(Block) })
+		p := Provider{oneTally(time.Second, 20*second)}
 		of := map[int64]int64{} // permits by window
 		n := rapid.IntRange(1, 30).Draw(t, "requests")
 		for range n {
@@ -70,7 +70,7 @@ func TestWhatIsPunctualIsOfItsOwnWindow(t *testing.T) {
 // after their window, or that arrive before it, are not late.
 func TestAClockBeyondTheGuardIsSeen(t *testing.T) {
 	for _, apart := range []int64{-second / 2, second / 2} { // of the caller's clock
-		p := NewProvider([]time.Duration{time.Second}, func() *Block { return new(Block) })
+		p := Provider{oneTally(time.Second, 20*second)}
 		for i := range int64(100) { // one window of the caller's
 			admitted := 11*second + i*second/100 - apart
 			p.Arrive(admitted, Request{Start: 11 * second, Asked: admitted})

@@ -2,10 +2,8 @@ package load
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 	"unsafe"
@@ -15,7 +13,7 @@ import (
 type Count struct {
 	Index int64 // since the Unix epoch
 	// Offered and Issued are, in this order, calls made while the window lasted and
-	// permits that belong to it, or what else the tally's Kind says.
+	// permits that belong to it, or what else its tally counts.
 	Offered, Issued int64
 	// Doubtful are those of Issued that may not have been taken after all: their
 	// process was killed while it took them.
@@ -28,27 +26,31 @@ func (c Count) and(d Count) Count {
 	return Count{Index: d.Index, Offered: c.Offered + d.Offered, Issued: c.Issued + d.Issued, Doubtful: c.Doubtful + d.Doubtful}
 }
 
-// Tally counts by window. The zero Tally is not ready; make one with NewTally.
-// Its methods are safe for concurrent use.
+// Tally counts by window, in memory that other processes may see: the counts of a
+// killed process can be read. Sheet.Tallies makes tallies. Its methods are safe for
+// concurrent use.
 type Tally struct {
-	of Series
-
-	mu     sync.Mutex
-	blocks map[int64]*Block // by a window's index, divided by cellsPerBlock
-	room   func() *Block
+	length time.Duration
+	first  int64 // the window of the first cell after the reserved ones
+	cells  []cell
 }
 
-// NewTally returns a tally that counts in the blocks that room returns, each zero
-// and used by nobody else; they may lie in memory that other processes see.
-func NewTally(of Series, room func() *Block) *Tally {
-	return &Tally{of: of, blocks: map[int64]*Block{}, room: room}
-}
+// cell is written by the generator that owns the tally and by the limiters'
+// callbacks.
+type cell struct{ offered, issued atomic.Int64 }
+
+// The reserved cells of a tally.
+const (
+	trying   = iota // its offered is the cell in which a permit is counted that is being taken; 0: none is
+	beyond          // of all windows that have no cell
+	reserved        // how many there are
+)
 
 // Offer counts n calls made at the instant wall.
-func (t *Tally) Offer(wall, n int64) { t.at(wall).offered.Add(n) }
+func (t *Tally) Offer(wall, n int64) { t.cells[t.at(wall)].offered.Add(n) }
 
 // Issue counts n permits that belong to the window around the instant wall.
-func (t *Tally) Issue(wall, n int64) { t.at(wall).issued.Add(n) }
+func (t *Tally) Issue(wall, n int64) { t.cells[t.at(wall)].issued.Add(n) }
 
 // Try counts a permit that is about to be taken, in the window around wall. Until
 // Taken or Refused follows, the permit is doubtful: if the process is killed before
@@ -56,57 +58,89 @@ func (t *Tally) Issue(wall, n int64) { t.at(wall).issued.Add(n) }
 // two writes here counts it without the mark, so the count is never too low. One
 // goroutine at a time may try.
 func (t *Tally) Try(wall int64) {
-	b, i := t.find(wall)
-	b.cells[i].issued.Add(1)
-	b.trying.Store(i + 1)
+	i := t.at(wall)
+	t.cells[i].issued.Add(1)
+	t.cells[trying].offered.Store(i)
 }
 
 // Taken says that the permit of the latest Try, at tried, was taken, and belongs
 // to the window that starts at start.
 func (t *Tally) Taken(tried, start int64) {
-	b, i := t.find(tried)
-	if at, j := t.find(start); at != b || j != i {
-		at.cells[j].issued.Add(1)
-		b.cells[i].issued.Add(-1)
+	if i, j := t.at(tried), t.at(start); i != j {
+		t.cells[j].issued.Add(1)
+		t.cells[i].issued.Add(-1)
 	}
-	b.trying.Store(0)
+	t.cells[trying].offered.Store(0)
 }
 
 // Refused says that the permit of the latest Try, at tried, was not taken.
 func (t *Tally) Refused(tried int64) {
-	b, i := t.find(tried)
-	b.cells[i].issued.Add(-1)
-	b.trying.Store(0)
+	t.Issue(tried, -1)
+	t.cells[trying].offered.Store(0)
 }
 
-func (t *Tally) at(wall int64) *cell {
-	b, i := t.find(wall)
-	return &b.cells[i]
-}
-
-func (t *Tally) find(wall int64) (b *Block, cell int64) {
-	k := floorDiv(wall, int64(t.of.Length))
-	number := floorDiv(k, cellsPerBlock)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if b = t.blocks[number]; b == nil {
-		b = t.room()
-		b.begin(t.of, number)
-		t.blocks[number] = b
+// at returns the cell of the window around an instant.
+func (t *Tally) at(wall int64) int64 {
+	i := floorDiv(wall, int64(t.length)) - t.first + reserved
+	if i < reserved || i >= int64(len(t.cells)) {
+		return beyond
 	}
-	return b, k - number*cellsPerBlock
+	return i
 }
 
-// Counts returns the windows in which anything was counted, in order.
+// Counts returns the windows in which anything was counted, in order, without those
+// that begin outside the sheet's time.
 func (t *Tally) Counts() []Count {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	var parts [][]Count
-	for _, b := range t.blocks {
-		parts = append(parts, b.counts())
+	counts, doubtful := []Count{}, t.cells[trying].offered.Load()
+	for i := int64(reserved); i < int64(len(t.cells)); i++ {
+		c := Count{Index: t.first + i - reserved, Offered: t.cells[i].offered.Load(), Issued: t.cells[i].issued.Load()}
+		if i == doubtful && c.Issued > 0 {
+			c.Doubtful = 1
+		}
+		if c.Offered != 0 || c.Issued != 0 {
+			counts = append(counts, c)
+		}
 	}
-	return Merge(parts...)
+	return counts
 }
+
+// Sheet is the time in which is counted, from Since to Until, and the length of the
+// windows of each of some tallies.
+type Sheet struct {
+	Since, Until int64
+	Lengths      []time.Duration
+}
+
+// cells returns the window of a tally's first cell, and how many cells it has.
+func (s *Sheet) cells(length time.Duration) (first, n int64) {
+	first = floorDiv(s.Since, int64(length))
+	return first, floorDiv(s.Until, int64(length)) - first + 1 + reserved
+}
+
+// Bytes is how much memory the tallies need.
+func (s *Sheet) Bytes() (n int64) {
+	for _, length := range s.Lengths {
+		_, cells := s.cells(length)
+		n += cells * int64(unsafe.Sizeof(cell{}))
+	}
+	return n
+}
+
+// Tallies returns the tallies, one for each length, whose counts lie in memory of
+// Bytes, which is zero or was written by such tallies.
+func (s *Sheet) Tallies(memory []byte) (tallies []*Tally) {
+	//nolint:gosec // the layout is that of all processes of a run, which are one program
+	all := unsafe.Slice((*cell)(unsafe.Pointer(unsafe.SliceData(memory))), len(memory)/int(unsafe.Sizeof(cell{})))
+	for _, length := range s.Lengths {
+		first, n := s.cells(length)
+		tallies = append(tallies, &Tally{length, first, all[:n]})
+		all = all[n:]
+	}
+	return tallies
+}
+
+// New returns tallies that nobody else sees.
+func (s *Sheet) New() []*Tally { return s.Tallies(make([]byte, s.Bytes())) }
 
 // Merge adds up counts by window: those of several generators, or of several
 // processes. The result is in order.
@@ -131,108 +165,14 @@ func floorDiv(a, b int64) int64 {
 	return q
 }
 
-const (
-	// BlockBytes is the size of a block in memory and in a file: 64 KiB, which is
-	// a multiple of every page size and what Windows aligns mappings to.
-	BlockBytes = 64 << 10
-	headBytes  = 64
-	cellBytes  = 16
-	// cellsPerBlock is how many windows a Tally makes room for at a time.
-	cellsPerBlock = (BlockBytes - headBytes) / cellBytes
-)
-
-// Kind says what a tally counts, and by which instant.
-type Kind int64
-
-// The kinds of tallies. Each counts two things, as Count.Issued and Count.Offered.
+// The tallies of a generator, each by its own meaning of Count.Issued and Offered.
 const (
 	// Labelled counts permits by the window, or slot, that each one tells, and
 	// calls by the generator's clock.
-	Labelled Kind = iota
+	Labelled = iota
 	// Came counts permits by the generator's clock, as they came to their callers;
 	// Offered are those of them that were held up (see Place).
 	Came
-	// Misplaced counts permits outside the window that they tell, by that window.
+	// Misplaced counts permits outside the window that they tell, as Came does.
 	Misplaced
-	// Arrived counts requests by the provider's clock; Offered are the late ones.
-	Arrived
 )
-
-// Series is what a tally counts, in windows of which length.
-type Series struct {
-	Kind   Kind
-	Length time.Duration
-}
-
-// Sums are counts of several series.
-type Sums map[Series][]Count
-
-// Add merges more counts in.
-func (s Sums) Add(more Sums) {
-	for series, counts := range more {
-		s[series] = Merge(s[series], counts)
-	}
-}
-
-// Block is the counts of a run of windows: two words a window, behind a header. It
-// may lie in a file that is mapped into memory, in the machine's own byte order, so
-// that the counts of a killed process can be read. A length of 0 means that nothing
-// was counted yet.
-type Block struct {
-	length atomic.Int64 // set last, when number and kind are there
-	number int64        // of the first window, divided by cellsPerBlock
-	trying atomic.Int64 // 1 + the cell in which a permit is counted that is being taken; 0: none is
-	kind   int64
-	_      [headBytes/8 - 4]int64
-	cells  [cellsPerBlock]cell
-}
-
-// cell is written by the generator that owns the tally and by the limiters'
-// callbacks.
-type cell struct {
-	offered atomic.Int64
-	issued  atomic.Int64
-}
-
-func (b *Block) begin(of Series, number int64) {
-	b.number, b.kind = number, int64(of.Kind)
-	b.length.Store(int64(of.Length))
-}
-
-func (b *Block) counts() (counts []Count) {
-	trying := b.trying.Load() - 1
-	for i := range b.cells {
-		c := Count{Index: b.number*cellsPerBlock + int64(i), Offered: b.cells[i].offered.Load(), Issued: b.cells[i].issued.Load()}
-		if trying == int64(i) && c.Issued > 0 {
-			c.Doubtful = 1
-		}
-		if c.Offered != 0 || c.Issued != 0 {
-			counts = append(counts, c)
-		}
-	}
-	return counts
-}
-
-// ReadBlocks returns what is counted in blocks that lie one after the other, as
-// their processes left them. Blocks that were not begun count nothing.
-func ReadBlocks(data []byte) (Sums, error) {
-	if len(data)%BlockBytes != 0 {
-		return nil, fmt.Errorf("counts of %d bytes: not a multiple of the %d that a block has", len(data), BlockBytes)
-	}
-	found := Sums{}
-	for i := range len(data) / BlockBytes {
-		b := new(Block)
-		copy((*[BlockBytes]byte)(unsafe.Pointer(b))[:], data[i*BlockBytes:]) //nolint:gosec // the layout is the file's
-		of := Series{Kind: Kind(b.kind), Length: time.Duration(b.length.Load())}
-		if of.Length == 0 {
-			continue
-		}
-		if of.Length < 0 || of.Kind < Labelled || of.Kind > Arrived {
-			return nil, fmt.Errorf("block %d counts windows of %d ns, kind %d: this is no file of counts", i, of.Length, of.Kind)
-		}
-		if counts := b.counts(); len(counts) > 0 {
-			found[of] = Merge(found[of], counts)
-		}
-	}
-	return found, nil
-}

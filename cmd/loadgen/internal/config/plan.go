@@ -4,6 +4,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/load"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -55,6 +56,25 @@ func (c *Config) Growth() time.Duration {
 		return 3*c.Longest() + c.policy.Guard
 	}
 	return c.Longest()
+}
+
+// Patience is how long the fleet may take to become active: longer than it must, with
+// an instance's worth more for each.
+func (c *Config) Patience() time.Duration {
+	return c.Settle + c.Growth() + c.Longest() + 30*time.Second + time.Duration(c.Instances)*50*time.Millisecond
+}
+
+// Bucket is the length of time by which permits are counted as they come.
+const Bucket = 10 * time.Millisecond
+
+// Sheet is what a generator counts in of a run that begins at an instant, to longer
+// than the run can take. Permits may tell a window before it, or after its end.
+func (c *Config) Sheet(since int64) load.Sheet {
+	around := 2*c.Longest() + 10*time.Second
+	return load.Sheet{
+		Since: since - int64(around), Until: since + int64(c.Patience()+c.MeasureAfter+c.Duration+c.MaxWait+around),
+		Lengths: []time.Duration{load.Labelled: c.Cell(), load.Came: Bucket, load.Misplaced: c.Longest()},
+	}
 }
 
 // victimLife is how long a victim must live, so that it is active when it is

@@ -48,9 +48,10 @@ type crew struct {
 	setup    worker.Setup // of workers to come
 	files    int
 	workers  []*link
-	victims  []*link   // of one instance each; oldest first
-	closing  bool      // killed workers are replaced no more
-	past     load.Sums // counts of workers that are gone
+	victims  []*link // of one instance each; oldest first
+	closing  bool    // killed workers are replaced no more
+	sheet    load.Sheet
+	past     [][]load.Count // of workers that are gone, by the sheet's tallies
 	pastCPU  time.Duration
 	issued   int64 // by workers that are gone, as last told
 	maxRSS   int64 // the most that all processes had at a time
@@ -63,11 +64,13 @@ type crew struct {
 
 // newCrew starts nobody yet. fail is told what must end the run.
 func newCrew(c *config.Config, e *etcd, provider string, own *ownClock, fail func(error)) *crew {
+	since := c.Now()
+	sheet := c.Sheet(since)
 	w := &crew{
-		c: c, fail: fail, past: load.Sums{},
+		c: c, fail: fail, sheet: sheet, past: make([][]load.Count, len(sheet.Lengths)),
 		took: hdrhistogram.New(1, int64(worker.Slowest), 3), delay: hdrhistogram.New(1, int64(worker.Slowest), 3),
 		setup: worker.Setup{
-			Args: c.Args, Ahead: c.Ahead, Provider: provider, Tolerance: own.allowed, Secret: rand.Text(),
+			Args: c.Args, Ahead: c.Ahead, Provider: provider, Since: since, Tolerance: own.allowed, Secret: rand.Text(),
 			State: worker.State{Limits: c.Limit, Start: load.Never, Stop: load.Never},
 		},
 	}
@@ -85,7 +88,7 @@ func (c *crew) join(ctx context.Context) (err error) {
 		return err
 	}
 	if c.c.Http {
-		if c.provider, err = worker.StartProvider(c.c.Lengths(), c.setup.Secret, c.c.Capacity, c.fail); err != nil {
+		if c.provider, err = worker.StartProvider(load.Sheet{Since: c.sheet.Since, Until: c.sheet.Until, Lengths: c.c.Lengths()}, c.setup.Secret, c.c.Capacity, c.fail); err != nil {
 			return err
 		}
 		c.setup.Target = c.provider.Address
@@ -221,9 +224,8 @@ func (c *crew) kill(list *[]*link) {
 	c.issued += l.latest.Issued
 	c.busy.Go(func() {
 		l.Kill()
-		counts, err := worker.CountsIn(l.file)
 		c.mu.Lock()
-		c.past.Add(counts)
+		err := worker.CountsIn(l.file, &c.sheet, c.past)
 		c.pastCPU += l.Used()
 		c.mu.Unlock()
 		if err == nil {
@@ -269,11 +271,9 @@ func (c *crew) end() (arrived *load.Arrivals, err error) {
 
 func (c *crew) retire(l *link) error {
 	err := l.Close(endPatience)
-	counts, failed := worker.CountsIn(l.file)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.past.Add(counts)
-	if err = errors.Join(err, failed); l.last == nil {
+	if err = errors.Join(err, worker.CountsIn(l.file, &c.sheet, c.past)); l.last == nil {
 		return errors.Join(err, fmt.Errorf("%s ended before it was done", l.Name))
 	}
 	if n := l.last.Lost; n > 0 {

@@ -27,13 +27,6 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-const (
-	// patience is how long settling may take, on top of what it must, with an
-	// instance's worth more for each.
-	patience         = 30 * time.Second
-	patienceInstance = 50 * time.Millisecond
-)
-
 // run is one run of a fleet: what happens in turn, and what is seen of it.
 type run struct {
 	c        *config.Config
@@ -122,10 +115,9 @@ func (r *run) drive(ctx context.Context) error {
 	err = errors.Join(err, failed, r.countBudgets(ctx), r.cleanUp(ctx))
 	r.observed.Arrivals = arrived
 	past := r.crew.past
-	r.observed.Counts = past[load.Series{Kind: load.Labelled, Length: r.c.Cell()}]
+	r.observed.Counts = past[load.Labelled]
 	r.observed.Own = load.Own{
-		Came: past[load.Series{Kind: load.Came, Length: worker.Bucket}], Cell: worker.Bucket,
-		Misplaced: past[load.Series{Kind: load.Misplaced, Length: r.c.Cell()}], Worst: r.crew.worst,
+		Came: past[load.Came], Cell: config.Bucket, Misplaced: past[load.Misplaced], Worst: r.crew.worst,
 		Tolerance: r.own.allowed, Unjudged: r.own.unjudged(r.c.Policy(nil, "").ClockError),
 	}
 	r.observed.Shape = r.c.Spans(r.crew.departed.All())
@@ -173,15 +165,14 @@ func (r *run) cleanUp(ctx context.Context) error {
 }
 
 func (r *run) settle(ctx context.Context) error {
-	allowed := r.c.Settle + r.c.Growth() + r.c.Longest() + patience + time.Duration(r.c.Instances)*patienceInstance
 	for {
 		s := r.see()
 		r.show.Settling(s.Active, r.c.Instances)
 		if s.Ready >= r.c.Instances {
 			break
 		}
-		if time.Since(r.began) > allowed {
-			return fmt.Errorf("only %d of %d instances became active within %v: %s", s.Active, r.c.Instances, allowed, s.Problem)
+		if time.Since(r.began) > r.c.Patience() {
+			return fmt.Errorf("only %d of %d instances became active within %v: %s", s.Active, r.c.Instances, r.c.Patience(), s.Problem)
 		}
 		if !pause(ctx, worker.Look) {
 			return ctx.Err()

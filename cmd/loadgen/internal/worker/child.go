@@ -43,16 +43,17 @@ func start(s Setup, tell func(Report)) (*Worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	file, err := newCountFile(s.Counts, func(err error) { tell(Report{Failed: err.Error()}) })
+	c.Ahead = s.Ahead
+	sheet := c.Sheet(s.Since)
+	counts, err := newCountFile(s.Counts, s.Generators, &sheet)
 	if err != nil {
 		return nil, err
 	}
-	c.Ahead = s.Ahead
 	client, err := c.Client(context.Background(), s.Endpoints)
 	if err != nil {
 		return nil, err
 	}
-	return newWorker(c, &s, client, file.room, tell)
+	return newWorker(c, &s, client, counts, tell)
 }
 
 // The parent orders, a worker reports; each object has one field, which says what it
@@ -91,6 +92,7 @@ type Setup struct {
 	Tolerance  time.Duration // how far limiters' clocks may be from the worker's
 	Generators int           // goroutines that make calls
 	Counts     string        `json:"counts"` // the file to count in
+	Since      int64         // the instant from which is counted
 	// Target is the address of the provider that every permit makes a request to;
 	// empty for none. Secret is what those requests show, so that it counts no
 	// others.

@@ -9,7 +9,6 @@ import (
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/internal/await"
 	"github.com/quotient-limiter/quotient/internal/load"
-	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -18,11 +17,8 @@ import (
 func TestAFleetThatDoesNotShareAShapeIsCaught(t *testing.T) {
 	for _, shape := range []quota.Shape{quota.ShapeSliding, quota.ShapeBucket} {
 		policy := quota.Policy{Limits: []quota.Limit{{Permits: 50, Window: quota.MinWindow}}, Shape: shape}
-		cell := protocol.SlotOf(quota.MinWindow)
-		s := &shared{window: int64(quota.MinWindow), placing: load.Placing{Length: cell, Valid: quota.MinWindow, Tolerance: quota.DefaultClockError}, maxWait: 20 * time.Millisecond, paced: true,
-			room: Memory, use: func(limiter, int64, load.Request) {}, demand: load.Demand{Ratio: 1.5, Instances: 3}}
-		s.limits.Store(&policy.Limits)
-		g := newGenerator(s)
+		s := sharedOf(t, "--limit 50/100ms --instances 3 --max-wait 20ms --shape "+string(shape))
+		g := s.generator()
 		for i := range 3 {
 			l, err := consumer.Open(context.Background(), consumer.Fixed(policy), "p", consumer.Options{})
 			if err != nil {
@@ -32,13 +28,13 @@ func TestAFleetThatDoesNotShareAShapeIsCaught(t *testing.T) {
 			g.add(fleetLimiter{l}, load.NewProcess(load.Steady, 1, i, 3), 1.0/3, new(atomic.Bool))
 		}
 		start := quota.WindowAt(quota.MinWindow, time.Now().UnixNano()).End()
-		end := start + 8*s.window
+		end := start + 8*int64(quota.MinWindow)
 		s.stop.Store(end)
 		g.run()
 		answered(t, g)
 		judged := load.Run{
 			Counts: g.tally.Counts(), Fleet: 3, Active: start, Start: start, End: end,
-			Shape:    &load.Shape{Kind: shape, Cell: cell, Crowd: 3, Equal: true},
+			Shape:    s.c.Spans(0),
 			Timeline: load.Timeline{Settle: quota.DefaultSettle, Changes: []load.Change{{Limits: policy.Limits}}},
 		}
 		_, summary, verdict := load.Judge(judged)
@@ -52,10 +48,8 @@ func TestAFleetThatDoesNotShareAShapeIsCaught(t *testing.T) {
 // Their own counters see nothing wrong; the generator's counts must.
 func TestAFleetThatDoesNotShareIsCaught(t *testing.T) {
 	limits := []quota.Limit{{Permits: 50, Window: quota.MinWindow}}
-	s := &shared{window: int64(quota.MinWindow), placing: load.Placing{Length: quota.MinWindow, Valid: quota.MinWindow, Tolerance: quota.DefaultClockError}, maxWait: 20 * time.Millisecond,
-		room: Memory, use: func(limiter, int64, load.Request) {}, demand: load.Demand{Ratio: 1.5, Instances: 3}}
-	s.limits.Store(&limits)
-	g := newGenerator(s)
+	s := sharedOf(t, "--limit 50/100ms --instances 3 --max-wait 20ms")
+	g := s.generator()
 	for i := range 3 {
 		l, err := consumer.Open(context.Background(), consumer.Fixed(quota.Policy{Limits: limits}), "p", consumer.Options{})
 		if err != nil {
@@ -65,7 +59,7 @@ func TestAFleetThatDoesNotShareIsCaught(t *testing.T) {
 		g.add(fleetLimiter{l}, load.NewProcess(load.Steady, 1, i, 3), 1.0/3, new(atomic.Bool))
 	}
 	start := quota.WindowAt(quota.MinWindow, time.Now().UnixNano()).End()
-	end := start + 5*s.window
+	end := start + 5*int64(quota.MinWindow)
 	s.stop.Store(end)
 	g.run()
 	answered(t, g)
@@ -81,10 +75,9 @@ func TestAFleetThatDoesNotShareIsCaught(t *testing.T) {
 // What the generator counts is what the limiters issued.
 func TestCountsAreComplete(t *testing.T) {
 	limits := []quota.Limit{{Permits: 1000, Window: quota.MinWindow}}
-	s := &shared{window: int64(quota.MinWindow), placing: load.Placing{Length: quota.MinWindow, Valid: quota.MinWindow, Tolerance: quota.DefaultClockError}, maxWait: quota.MinWindow, room: Memory, use: func(limiter, int64, load.Request) {}, demand: load.Demand{Ratio: 2, Instances: 1}}
-	s.limits.Store(&limits)
+	s := sharedOf(t, "--limit 1000/100ms --instances 1 --demand 2")
 	s.stop.Store(time.Now().Add(500 * time.Millisecond).UnixNano())
-	g := newGenerator(s)
+	g := s.generator()
 	l, err := consumer.Open(context.Background(), consumer.Fixed(quota.Policy{Limits: limits}), "p", consumer.Options{})
 	if err != nil {
 		t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 
+	"github.com/quotient-limiter/quotient/cmd/loadgen/internal/config"
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/internal/load"
 	"github.com/quotient-limiter/quotient/quota"
@@ -23,8 +24,6 @@ const (
 	chunk = 256
 	// sampled is how many calls there are for each one that is timed.
 	sampled = 64
-	// Bucket is the resolution of peak to mean.
-	Bucket = 10 * time.Millisecond
 	// Slowest is the longest call that the histogram holds; slower ones count
 	// as this.
 	Slowest = time.Minute
@@ -67,31 +66,21 @@ func told(p consumer.Permit) permit { return permit{p.Start().UnixNano(), p.Unti
 
 // shared is what all generators of a fleet go by.
 type shared struct {
-	window  int64         // of the shortest limit
-	ahead   time.Duration // as in config.Config
+	c       *config.Config
 	placing load.Placing
-	maxWait time.Duration
-	paced   bool // permits come all along a window
-	demand  load.Demand
 	limits  atomic.Pointer[[]quota.Limit] // in force; replaced by the fleet on a change
 	start   atomic.Int64                  // the instant from which delays count
 	stop    atomic.Int64                  // the instant at which calls end
-	room    func() *load.Block            // where to count
 	// use is what permits of a limiter are used for; it must not block.
 	use func(l limiter, n int64, as load.Request)
 }
-
-func (s *shared) now() int64 { return time.Now().UnixNano() + int64(s.ahead) }
 
 // generator makes the calls of some instances, on one goroutine, and counts
 // what came of them.
 type generator struct {
 	*shared
-	tally     *load.Tally // by window of the shortest limit, or by slot of a shape
-	came      *load.Tally // by bucket of the generator's clock
-	misplaced *load.Tally // as tally, those that came outside it
-	worst     atomic.Int64
-	issued    atomic.Int64
+	tally, came, misplaced *load.Tally
+	worst, issued          atomic.Int64
 	// waiting is how many calls were put into queues and have not come back.
 	waiting atomic.Int64
 
@@ -124,13 +113,11 @@ type member struct {
 	made   int64 // of them
 }
 
-func newGenerator(s *shared) *generator {
+// newGenerator returns one that counts in the tallies of a sheet.
+func newGenerator(s *shared, counts []*load.Tally) *generator {
 	g := &generator{
-		shared:    s,
-		tally:     load.NewTally(load.Series{Kind: load.Labelled, Length: s.placing.Length}, s.room),
-		came:      load.NewTally(load.Series{Kind: load.Came, Length: Bucket}, s.room),
-		misplaced: load.NewTally(load.Series{Kind: load.Misplaced, Length: s.placing.Length}, s.room),
-		took:      hdrhistogram.New(1, int64(Slowest), 3),
+		shared: s, tally: counts[load.Labelled], came: counts[load.Came], misplaced: counts[load.Misplaced],
+		took: hdrhistogram.New(1, int64(Slowest), 3),
 	}
 	g.waited.Histogram = hdrhistogram.New(1, int64(Slowest), 3)
 	return g
@@ -146,7 +133,7 @@ func (g *generator) add(l limiter, calls *load.Process, part float64, gone *atom
 
 func (g *generator) run() {
 	for {
-		now := g.now()
+		now := g.c.Now()
 		if now >= g.stop.Load() {
 			return
 		}
@@ -164,18 +151,19 @@ func (g *generator) run() {
 
 // advance makes the calls of one instance that are due at an instant.
 func (g *generator) advance(m *member, now int64) {
-	w := quota.WindowAt(time.Duration(g.window), now)
+	w := quota.WindowAt(g.c.Window(), now)
 	if !m.begun || w.Index > m.window {
 		if m.begun && w.Index == m.window+1 {
 			g.offer(m, m.calls.Due(1)-m.made) // late by less than a tick
 		}
 		m.begun, m.window, m.made = true, w.Index, 0
-		mean, floor := g.demand.Of(m.part, load.Shortest(*g.limits.Load()).Permits)
+		demand := load.Demand{Ratio: g.c.Demand, Skew: g.c.Skew, Instances: g.c.Instances}
+		mean, floor := demand.Of(m.part, load.Shortest(*g.limits.Load()).Permits)
 		m.calls.Begin(w.Index, mean, floor)
 	}
 	// A clock that was set back gives no calls until it has caught up.
 	if w.Index == m.window {
-		due := m.calls.Due(float64(now-w.Start()) / float64(g.window))
+		due := m.calls.Due(float64(now-w.Start()) / float64(w.Length))
 		g.offer(m, due-m.made)
 		m.made = due
 	}
@@ -183,7 +171,7 @@ func (g *generator) advance(m *member, now int64) {
 
 func (g *generator) offer(m *member, n int64) {
 	for n > 0 {
-		now := g.now()
+		now := g.c.Now()
 		if now >= g.stop.Load() {
 			return
 		}
@@ -197,11 +185,11 @@ func (g *generator) offer(m *member, n int64) {
 // mayWait reports whether a call that is refused now may wait: the next window starts
 // in time and before the end of the load, or this one has more permits to come.
 func (g *generator) mayWait(now int64) bool {
-	if g.paced {
-		return g.maxWait > 0
+	if g.c.Paced() {
+		return g.c.MaxWait > 0
 	}
-	next := quota.WindowAt(time.Duration(g.window), now).End()
-	return next-now <= int64(g.maxWait) && next < g.stop.Load()
+	next := quota.WindowAt(g.c.Window(), now).End()
+	return next-now <= int64(g.c.MaxWait) && next < g.stop.Load()
 }
 
 // call makes n calls. Permits are counted by the window that they tell, each before
@@ -227,7 +215,7 @@ func (g *generator) call(m *member, n int64, wait bool, now int64) {
 		g.tally.Refused(now)
 		if wait {
 			g.waiting.Add(1)
-			m.limiter.wait(g.maxWait, granted)
+			m.limiter.wait(g.c.MaxWait, granted)
 		}
 	}
 	if now >= g.start.Load() {
@@ -273,13 +261,13 @@ func (g *generator) spend(l limiter, permits, until int64, as load.Request) (now
 	if permits == 0 {
 		return 0
 	}
-	now = g.now()
+	now = g.c.Now()
 	g.came.Issue(now, permits)
 	switch place, beyond := g.placing.Place(as.Start, until, as.Asked, now); place {
 	case load.HeldUp:
 		g.came.Offer(now, permits)
 	case load.Outside:
-		g.misplaced.Issue(as.Start, permits)
+		g.misplaced.Issue(now, permits)
 		for worst := g.worst.Load(); int64(beyond) > worst && !g.worst.CompareAndSwap(worst, int64(beyond)); {
 			worst = g.worst.Load()
 		}

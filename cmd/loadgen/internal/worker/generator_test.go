@@ -44,11 +44,14 @@ func issuedBy(g *generator) (n int64) {
 
 // A permit is counted before it is taken, by the window that it turns out to be
 // of; a refusal leaves no trace. Who is used up are as many as were taken.
-func TestPermitsAreCountedBeforeTheyAreTaken(t *testing.T) {
+func TestPermitsAreCountedBeforeTheyAreTaken(whole *testing.T) {
 	const window = int64(time.Second)
-	rapid.Check(t, func(t *rapid.T) {
+	rapid.Check(whole, func(t *rapid.T) {
 		used, of := int64(0), map[int64]int64{}
-		g := newGenerator(&shared{window: window, placing: load.Placing{Length: time.Second, Valid: time.Second}, room: Memory, use: func(_ limiter, n int64, as load.Request) { used += n; of[as.Start/window] += n }})
+		s := sharedOf(whole, "")
+		s.use = func(_ limiter, n int64, as load.Request) { used += n; of[as.Start/window] += n }
+		sheet := s.c.Sheet(100 * window)
+		g := newGenerator(s, sheet.New())
 		now := 100*window + rapid.Int64Range(0, window-1).Draw(t, "now")
 		script := rapid.SliceOf(rapid.SampledFrom([]int64{0, 99 * window, 100 * window, 101 * window})).Draw(t, "script")
 		want := map[int64]int64{}
@@ -77,9 +80,9 @@ func TestPermitsAreCountedBeforeTheyAreTaken(t *testing.T) {
 
 // An instance that has left makes no calls any more.
 func TestWhoIsGoneIsNotAsked(t *testing.T) {
-	s := &shared{window: int64(time.Second), placing: load.Placing{Length: time.Second}, room: Memory, use: func(limiter, int64, load.Request) {}}
+	s := sharedOf(t, "")
 	s.stop.Store(time.Now().Add(20 * time.Millisecond).UnixNano())
-	g := newGenerator(s)
+	g := s.generator()
 	gone := new(atomic.Bool)
 	gone.Store(true)
 	g.add(nil, load.NewProcess(load.Steady, 1, 0, 1), 1, gone) // a call would panic

@@ -41,12 +41,12 @@ type Provider struct {
 }
 
 // StartProvider serves on a loopback port that the system chooses.
-func StartProvider(lengths []time.Duration, secret string, steps []load.Takes, fail func(error)) (*Provider, error) {
+func StartProvider(s load.Sheet, secret string, steps []load.Takes, fail func(error)) (*Provider, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
-	p := &Provider{Address: listener.Addr().String(), arrivals: load.NewProvider(lengths, Memory)}
+	p := &Provider{Address: listener.Addr().String(), arrivals: s.New()}
 	if len(steps) > 0 {
 		p.Capacity = load.NewCapacity(steps)
 	}
@@ -81,11 +81,11 @@ func StartProvider(lengths []time.Duration, secret string, steps []load.Takes, f
 }
 
 // Close ends the provider and returns what arrived.
-func (p *Provider) Close() load.Sums {
+func (p *Provider) Close() map[time.Duration][]load.Count {
 	ctx, done := context.WithTimeout(context.Background(), requestTimeout)
 	defer done()
 	_ = p.server.Shutdown(ctx) // requests that are open now are of no interest
-	return p.arrivals.Sums()
+	return p.arrivals.Counts()
 }
 
 type sender struct {

@@ -11,7 +11,7 @@ import (
 // The provider counts what it is told of permits, and nothing of strangers.
 func TestTheProviderCountsPermits(t *testing.T) {
 	hour := time.Hour // no request is on the edge of its window, but in 1 of so many runs
-	p, err := StartProvider([]time.Duration{hour}, "sesame", nil, func(err error) { t.Error(err) })
+	p, err := StartProvider(load.Sheet{Until: time.Now().Add(hour).UnixNano(), Lengths: []time.Duration{hour}}, "sesame", nil, func(err error) { t.Error(err) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +34,7 @@ func TestTheProviderCountsPermits(t *testing.T) {
 	}
 	counts := p.Close()
 	var arrived, late int64
-	for _, c := range counts[load.Series{Kind: load.Arrived, Length: hour}] {
+	for _, c := range counts[hour] {
 		arrived, late = arrived+c.Issued, late+c.Offered
 	}
 	if arrived != 6 || late != 3 {

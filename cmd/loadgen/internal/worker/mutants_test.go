@@ -2,6 +2,7 @@ package worker
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -9,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/quotient-limiter/quotient/cmd/loadgen/internal/config"
 	"github.com/quotient-limiter/quotient/cmd/loadgen/internal/show"
 	"github.com/quotient-limiter/quotient/internal/load"
 	"github.com/quotient-limiter/quotient/quota"
@@ -106,7 +108,7 @@ func TestTheJudgeFindsWrongClocksAndLabels(t *testing.T) {
 				for range instances {
 					limiters = append(limiters, &modelLimiter{share: share, clock: c.clock, label: c.label, issued: map[int64]int64{}})
 				}
-				s, windows, verdict := judged(instances*share, seconds*time.Second, limiters)
+				s, windows, verdict := judged(t, instances*share, seconds*time.Second, limiters)
 				var b strings.Builder
 				show.Verdict(&b, verdict, windows, &s)
 				if verdict != c.want || !strings.Contains(b.String(), c.says) {
@@ -119,12 +121,10 @@ func TestTheJudgeFindsWrongClocksAndLabels(t *testing.T) {
 
 // judged lets one generator make calls on limiters that share permits a second, and
 // returns what the judge makes of that.
-func judged(permits int64, measure time.Duration, limiters []limiter) (load.Summary, []load.Window, load.Verdict) {
+func judged(t *testing.T, permits int64, measure time.Duration, limiters []limiter) (load.Summary, []load.Window, load.Verdict) {
 	limits := []quota.Limit{{Permits: permits, Window: time.Second}}
-	s := &shared{window: int64(time.Second), placing: load.Placing{Length: time.Second, Aligned: true, Valid: time.Second, Tolerance: quota.DefaultClockError},
-		maxWait: 100 * ms, room: Memory, use: func(limiter, int64, load.Request) {}, demand: load.Demand{Ratio: 1.5, Instances: len(limiters)}}
-	s.limits.Store(&limits)
-	g := newGenerator(s)
+	s := sharedOf(t, fmt.Sprintf("--limit %v --instances %d", limits[0], len(limiters)))
+	g := s.generator()
 	for i, l := range limiters {
 		g.add(l, load.NewProcess(load.Steady, 1, i, len(limiters)), 1/float64(len(limiters)), new(atomic.Bool))
 	}
@@ -132,10 +132,10 @@ func judged(permits int64, measure time.Duration, limiters []limiter) (load.Summ
 	end := start + int64(measure)
 	s.stop.Store(end)
 	g.run()
-	time.Sleep(s.maxWait + time.Second) // in the bubble: until everybody who waits has an answer
+	time.Sleep(s.c.MaxWait + time.Second) // in the bubble: until everybody who waits has an answer
 	run := load.Run{
 		Counts: g.tally.Counts(), Fleet: len(limiters), Active: start, Start: start, End: end,
-		Own:      load.Own{Came: g.came.Counts(), Cell: Bucket, Misplaced: g.misplaced.Counts(), Worst: time.Duration(g.worst.Load()), Tolerance: s.placing.Tolerance},
+		Own:      load.Own{Came: g.came.Counts(), Cell: config.Bucket, Misplaced: g.misplaced.Counts(), Worst: time.Duration(g.worst.Load()), Tolerance: s.placing.Tolerance},
 		Timeline: load.Timeline{Settle: quota.DefaultSettle, Changes: []load.Change{{Limits: limits}}},
 	}
 	windows, summary, verdict := load.Judge(run)

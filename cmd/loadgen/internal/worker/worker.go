@@ -55,16 +55,13 @@ type Worker struct {
 	beyond time.Duration
 }
 
-// newWorker starts a worker, whose instances join. It counts in blocks from room.
-func newWorker(c *config.Config, s *Setup, client *clientv3.Client, room func() *load.Block, tell func(Report)) (*Worker, error) {
+// newWorker starts a worker, whose instances join. It counts in memory of a sheet for
+// each generator.
+func newWorker(c *config.Config, s *Setup, client *clientv3.Client, counts []byte, tell func(Report)) (*Worker, error) {
 	w := &Worker{
 		c: c, provider: s.Provider, client: client, policy: c.Policy(nil, ""), weights: c.Weights(), parts: c.Calls(), tell: tell,
 		slots: map[int]*instance{}, all: map[*instance]bool{},
-		shared: &shared{
-			window: int64(c.Window()), ahead: c.Ahead, placing: c.Placing(s.Tolerance), maxWait: c.MaxWait, room: room, use: func(limiter, int64, load.Request) {},
-			paced:  c.Paced(),
-			demand: load.Demand{Ratio: c.Demand, Skew: c.Skew, Instances: c.Instances},
-		},
+		shared: &shared{c: c, placing: c.Placing(s.Tolerance), use: func(limiter, int64, load.Request) {}},
 	}
 	if err := w.obey(Order{State: &s.State}); err != nil {
 		return nil, err
@@ -80,8 +77,10 @@ func newWorker(c *config.Config, s *Setup, client *clientv3.Client, room func() 
 		}
 	}
 	w.ctx, w.stop = context.WithCancel(context.Background())
+	sheet := c.Sheet(s.Since)
 	for range s.Generators {
-		g := newGenerator(w.shared)
+		g := newGenerator(w.shared, sheet.Tallies(counts))
+		counts = counts[sheet.Bytes():]
 		w.generators = append(w.generators, g)
 		w.making.Go(g.run)
 	}
@@ -149,7 +148,7 @@ func (w *Worker) waiting() (n int64) {
 // end stops the load, closes all instances and says so. From then on no permit
 // can come that is not counted.
 func (w *Worker) end() {
-	if now := w.shared.now(); now < w.shared.stop.Load() {
+	if now := w.c.Now(); now < w.shared.stop.Load() {
 		w.shared.stop.Store(now)
 	}
 	w.making.Wait()
