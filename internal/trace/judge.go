@@ -252,52 +252,39 @@ func (h *hearing) explain(b Bound) string {
 	}
 	beyond := func(s *stream) int64 { return s.uses[h.w].issued - shares[s.uses[h.w].self] }
 	slices.SortFunc(all, func(a, b *stream) int { return cmp.Compare(beyond(b), beyond(a)) })
-	one := h.wentBy(all[0], shares)
-	text += "; " + one.String()
+	one, view := h.wentBy(all[0], shares)
+	text += "; " + one
 	for _, s := range all[1:] {
-		if other := h.wentBy(s, shares); other.view != one.view {
-			return text + "; " + other.String()
+		if other, by := h.wentBy(s, shares); by != view {
+			return text + "; " + other
 		}
 	}
 	return text
 }
 
-// obeyed is what one limiter issued, and the view that gives it so much.
-type obeyed struct {
-	self          string
-	issued, share int64 // of the window; by the view that binds
-	bound         int64 // as it saw it
-	view          int64 // revision; 0: none
-	missed        []int64
-}
-
-func (h *hearing) wentBy(s *stream, shares map[string]int64) obeyed {
+// wentBy says what one limiter issued beside its share, and by which view: the newest that
+// gives it so much; 0: none does.
+func (h *hearing) wentBy(s *stream, shares map[string]int64) (text string, view int64) {
 	u := s.uses[h.w]
-	o := obeyed{self: u.self, issued: u.issued, share: shares[u.self], bound: u.bound, missed: h.missed[s]}
-	for i := len(h.Views) - 1; i >= 0 && o.view == 0; i-- {
+	for i := len(h.Views) - 1; i >= 0 && view == 0; i-- {
 		if h.Views[i].Revision > u.revision {
 			continue
 		}
 		if _, by, _ := share.Of(&h.Views[i].View, h.w); by[u.self] >= u.issued {
-			o.view = h.Views[i].Revision
+			view = h.Views[i].Revision
 		}
 	}
-	return o
-}
-
-// String says it in words.
-func (o obeyed) String() string {
-	text := fmt.Sprintf("%s issued %d of %d", o.self, o.issued, o.share)
+	text = fmt.Sprintf("%s issued %d of %d", u.self, u.issued, shares[u.self])
 	switch {
-	case o.issued > o.bound:
-		text += fmt.Sprintf(", and its own plan allowed %d", o.bound)
-	case o.view == 0:
+	case u.issued > u.bound:
+		text += fmt.Sprintf(", and its own plan allowed %d", u.bound)
+	case view == 0:
 		text += ", which no view gives it"
 	default:
-		text += fmt.Sprintf(" and went by view %d", o.view)
+		text += fmt.Sprintf(" and went by view %d", view)
 	}
-	if len(o.missed) > 0 {
-		text += fmt.Sprintf(" (it never applied view %d)", o.missed[0])
+	if missed := h.missed[s]; len(missed) > 0 {
+		text += fmt.Sprintf(" (it never applied view %d)", missed[0])
 	}
-	return text
+	return text, view
 }

@@ -41,10 +41,7 @@ func record(t *testing.T, self string, at int64) *tape {
 	return p
 }
 
-func (p *tape) content(at int64, w *wireView, err error) uint64 {
-	if err != nil {
-		p.t.Fatal(err)
-	}
+func (p *tape) content(at int64, w *content) uint64 {
 	text, _ := json.Marshal(w)
 	sum := uint64(len(text))
 	for _, c := range text {
@@ -55,14 +52,12 @@ func (p *tape) content(at int64, w *wireView, err error) uint64 {
 }
 
 func (p *tape) reset(at int64, v protocol.View) {
-	w, err := ofView(&v)
-	sum := p.content(at, w, err)
+	sum := p.content(at, ofView(&v))
 	p.add(at, line{Kind: kindReset, Self: p.self, Sum: sum, Revision: v.Revision})
 }
 
 func (p *tape) apply(at int64, c protocol.Change) {
-	w, err := ofChange(&c)
-	sum := p.content(at, w, err)
+	sum := p.content(at, ofChange(&c))
 	p.add(at, line{Kind: kindApply, Sum: sum, Revision: c.Revision})
 }
 
@@ -91,7 +86,7 @@ func judged(t *testing.T, tapes ...*tape) *Report {
 	t.Helper()
 	r := &Run{}
 	for _, p := range tapes {
-		if err := r.Add(p.self, bytes.NewReader(p.text())); err != nil {
+		if err := r.Add(bytes.NewReader(p.text())); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -298,13 +293,13 @@ func TestBrokenTraces(t *testing.T) {
 		{"an endless line", lines[0] + strings.Repeat(" ", maxLine+1), "line 2 is longer than 33554432 bytes"},
 	} {
 		r := &Run{}
-		if err := r.Add("x", strings.NewReader(c.text)); err == nil || !strings.Contains(err.Error(), c.want) {
+		if err := r.Add(strings.NewReader(c.text)); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, want %s", c.name, err, c.want)
 		}
 	}
 	// What a killed process was writing is left out.
 	r := &Run{}
-	if err := r.Add("x", strings.NewReader(string(text)+`{"n":99,"ki`)); err != nil || len(r.streams) != 1 {
+	if err := r.Add(strings.NewReader(string(text) + `{"n":99,"ki`)); err != nil || len(r.streams) != 1 {
 		t.Errorf("a torn last line: %v", err)
 	}
 	if got := JudgeDir(t.TempDir()); got.OK() || !strings.Contains(got.String(), "TRACE UNKNOWN") {

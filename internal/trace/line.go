@@ -1,8 +1,8 @@
 package trace
 
 import (
-	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -25,7 +25,7 @@ type line struct {
 	Self     string    `json:"self,omitempty"` // the incarnation
 	Revision int64     `json:"revision,omitempty"`
 	Sum      uint64    `json:"sum,omitempty"`
-	View     *wireView `json:"view,omitempty"`
+	View     *content  `json:"view,omitempty"`
 	Sent     int64     `json:"sent,omitempty"`
 	Off      int64     `json:"off,omitempty"` // of the limiter's clock from At, at least
 	Uses     []wireUse `json:"uses,omitempty"`
@@ -50,93 +50,71 @@ func (u *wireUse) window() quota.Window {
 	return quota.Window{Length: time.Duration(u[0]), Index: u[1]}
 }
 
-// wireView is a view, as the change from nothing to it, or a change.
-type wireView struct {
-	Revision       int64           `json:"revision"`
-	Policy         json.RawMessage `json:"policy,omitempty"`
-	PolicyRevision int64           `json:"policy_revision,omitempty"`
-	PolicyDeleted  bool            `json:"policy_deleted,omitempty"`
-	Level          json.RawMessage `json:"level,omitempty"`
-	LevelDeleted   bool            `json:"level_deleted,omitempty"`
-	Pace           json.RawMessage `json:"pace,omitempty"`
-	PaceDeleted    bool            `json:"pace_deleted,omitempty"`
-	Put            []wireInstance  `json:"put,omitempty"`
-	Deleted        []string        `json:"deleted,omitempty"`
+// content is a view, as the change from nothing to it, or a change.
+type content struct {
+	protocol.Change
+	IDs            []string `json:",omitempty"` // of Put, whose JSON lacks them
+	PolicyRevision int64
 }
 
-type wireInstance struct {
-	ID    string          `json:"id"`
-	Value json.RawMessage `json:"value"`
+func ofView(v *protocol.View) *content {
+	c := ofChange(&protocol.Change{Revision: v.Revision, Policy: v.Policy, Level: v.Level, Pace: v.Pace, Put: v.Instances})
+	c.PolicyRevision = v.PolicyRevision
+	return c
 }
 
-func ofView(v *protocol.View) (*wireView, error) {
-	w, err := ofChange(&protocol.Change{Revision: v.Revision, Policy: v.Policy, Level: v.Level, Pace: v.Pace, Put: v.Instances})
-	w.PolicyRevision = v.PolicyRevision
-	return w, err
+func ofChange(change *protocol.Change) *content {
+	c := &content{Change: *change, PolicyRevision: change.Revision}
+	c.Put = slices.Clone(c.Put)
+	sortInstances(c.Put)
+	for i := range c.Put {
+		c.IDs = append(c.IDs, c.Put[i].ID)
+	}
+	return c
 }
 
-func ofChange(c *protocol.Change) (*wireView, error) {
-	w := &wireView{Revision: c.Revision, PolicyDeleted: c.PolicyDeleted, LevelDeleted: c.LevelDeleted, PaceDeleted: c.PaceDeleted, Deleted: c.Deleted}
-	var errs []error
-	raw := func(v any) json.RawMessage {
-		b, err := json.Marshal(v)
-		errs = append(errs, err)
-		return b
-	}
-	if c.Policy != nil {
-		w.Policy, w.PolicyRevision = raw(c.Policy), c.Revision
-	}
-	if c.Level != nil {
-		w.Level = raw(c.Level)
-	}
-	if c.Pace != nil {
-		w.Pace = raw(c.Pace)
+func sortInstances(all []quota.Instance) {
+	slices.SortFunc(all, func(a, b quota.Instance) int { return strings.Compare(a.ID, b.ID) })
+}
+
+// complete fills in what was left out in JSON, and validates what limiters apply.
+func (c *content) complete() (err error) {
+	if len(c.IDs) != len(c.Put) {
+		return fmt.Errorf("%d IDs of %d instances", len(c.IDs), len(c.Put))
 	}
 	for i := range c.Put {
-		w.Put = append(w.Put, wireInstance{c.Put[i].ID, raw(protocol.Incarnation(c.Put[i]))})
+		c.Put[i].ID = c.IDs[i]
+		err = errors.Join(err, c.Put[i].Validate())
 	}
-	slices.SortFunc(w.Put, func(a, b wireInstance) int { return strings.Compare(a.ID, b.ID) })
-	return w, errors.Join(errs...)
+	if c.Level != nil {
+		err = errors.Join(err, c.Level.Validate())
+	}
+	if c.Policy != nil {
+		*c.Policy = c.Policy.WithDefaults()
+		err = errors.Join(err, c.Policy.Validate())
+	}
+	return err
 }
 
 // after returns the view that the change makes of v.
-func (w *wireView) after(v *protocol.View) (*protocol.View, error) {
+func (c *content) after(v *protocol.View) *protocol.View {
 	n := *v
-	n.Revision = w.Revision
-	var errs []error
-	if w.Policy != nil || w.PolicyDeleted {
-		n.Policy, n.PolicyRevision = readOr(w.Policy, protocol.ReadPolicy, &errs), w.PolicyRevision
+	n.Revision = c.Revision
+	if c.Policy != nil || c.PolicyDeleted {
+		n.Policy, n.PolicyRevision = c.Policy, c.PolicyRevision
 	}
-	if w.Level != nil || w.LevelDeleted {
-		n.Level = readOr(w.Level, protocol.ReadLevel, &errs)
+	if c.Level != nil || c.LevelDeleted {
+		n.Level = c.Level
 	}
-	if w.Pace != nil || w.PaceDeleted {
-		n.Pace = readOr(w.Pace, protocol.ReadPace, &errs)
+	if c.Pace != nil || c.PaceDeleted {
+		n.Pace = c.Pace
 	}
-	if len(w.Put)+len(w.Deleted) == 0 {
-		return &n, errors.Join(errs...)
+	if len(c.Put)+len(c.Deleted) > 0 {
+		n.Instances = slices.DeleteFunc(slices.Clone(v.Instances), func(i quota.Instance) bool {
+			return slices.Contains(c.IDs, i.ID) || slices.Contains(c.Deleted, i.ID)
+		})
+		n.Instances = append(n.Instances, c.Put...)
+		sortInstances(n.Instances)
 	}
-	gone := make(map[string]bool, len(w.Put)+len(w.Deleted))
-	for _, id := range w.Deleted {
-		gone[id] = true
-	}
-	put := make([]quota.Instance, 0, len(w.Put))
-	for _, p := range w.Put {
-		i, err := protocol.ReadInstance(p.ID, p.Value)
-		errs, put, gone[p.ID] = append(errs, err), append(put, i), true
-	}
-	n.Instances = slices.DeleteFunc(slices.Clone(v.Instances), func(i quota.Instance) bool { return gone[i.ID] })
-	n.Instances = append(n.Instances, put...)
-	slices.SortFunc(n.Instances, func(a, b quota.Instance) int { return strings.Compare(a.ID, b.ID) })
-	return &n, errors.Join(errs...)
-}
-
-// readOr reads a value; nil where there is none.
-func readOr[T any](value json.RawMessage, read func([]byte) (*T, error), errs *[]error) *T {
-	if value == nil {
-		return nil
-	}
-	v, err := read(value)
-	*errs = append(*errs, err)
-	return v
+	return &n
 }

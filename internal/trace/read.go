@@ -22,18 +22,18 @@ const (
 // Run is what the traces of a run say. It grows by Add, and Judge decides on it.
 type Run struct {
 	streams  []*stream
-	contents map[uint64]*wireView // by sum
+	contents map[uint64]*content // by sum
 }
 
 // stream is one limiter of a process.
 type stream struct {
-	file, provider string
-	self           string // the incarnation; the latest, if there were several
-	closed         bool
-	sights         []sight
-	proofs         []proof
-	uses           map[quota.Window]*use
-	running        []quota.Window // of the latest plan
+	provider string
+	self     string // the incarnation; the latest, if there were several
+	closed   bool
+	sights   []sight
+	proofs   []proof
+	uses     map[quota.Window]*use
+	running  []quota.Window // of the latest plan
 }
 
 // sight is a view that a limiter has from an instant on. before is the revision of the
@@ -59,12 +59,6 @@ type use struct {
 	off           int64 // of its clock, at least and at most while it booked
 }
 
-// Broken is what is wrong with a trace: nothing can be concluded from it.
-type Broken struct{ File, Problem string }
-
-// Error implements error.
-func (b *Broken) Error() string { return b.File + ": " + b.Problem }
-
 // ReadDir reads all traces in a directory.
 func ReadDir(dir string) (*Run, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*"+suffix))
@@ -72,7 +66,7 @@ func ReadDir(dir string) (*Run, error) {
 		return nil, err
 	}
 	if len(files) == 0 || len(files) > maxFiles {
-		return nil, &Broken{dir, fmt.Sprintf("it has %d files *%s; from 1 to %d can be judged", len(files), suffix, maxFiles)}
+		return nil, fmt.Errorf("%s has %d files *%s; from 1 to %d can be judged", dir, len(files), suffix, maxFiles)
 	}
 	r := &Run{}
 	for _, name := range files {
@@ -80,19 +74,18 @@ func ReadDir(dir string) (*Run, error) {
 		if err != nil {
 			return nil, err
 		}
-		err = r.Add(filepath.Base(name), f)
+		err = r.Add(f)
 		if err = errors.Join(err, f.Close()); err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%s: %w", filepath.Base(name), err)
 		}
 	}
 	return r, nil
 }
 
-// Add reads one trace. The error is a *Broken unless reading itself failed. A last line
-// that does not end is left out: its process was killed.
-func (r *Run) Add(file string, from io.Reader) error {
+// Add reads one trace. A last line that does not end is left out: its process was killed.
+func (r *Run) Add(from io.Reader) error {
 	if r.contents == nil {
-		r.contents = map[uint64]*wireView{}
+		r.contents = map[uint64]*content{}
 	}
 	lines := bufio.NewScanner(from)
 	lines.Buffer(make([]byte, 0, 64<<10), maxLine)
@@ -102,24 +95,23 @@ func (r *Run) Add(file string, from io.Reader) error {
 		n++
 		var l line
 		if err := json.Unmarshal(lines.Bytes(), &l); err != nil {
-			return &Broken{file, fmt.Sprintf("line %d is no line of a trace: %v", n, err)}
+			return fmt.Errorf("line %d is no line of a trace: %w", n, err)
 		}
 		if l.Number != n {
-			return &Broken{file, fmt.Sprintf("line %d has the number %d: lines are missing", n, l.Number)}
+			return fmt.Errorf("line %d has the number %d: lines are missing", n, l.Number)
 		}
-		if err := r.take(file, &l, streams); err != nil {
-			return &Broken{file, fmt.Sprintf("line %d: %v", n, err)}
+		if err := r.take(&l, streams); err != nil {
+			return fmt.Errorf("line %d: %w", n, err)
 		}
 	}
-	if err := lines.Err(); errors.Is(err, bufio.ErrTooLong) {
-		return &Broken{file, fmt.Sprintf("line %d is longer than %d bytes", n+1, maxLine)}
-	} else if err != nil {
-		return fmt.Errorf("%s: %w", file, err)
+	err := lines.Err()
+	switch {
+	case errors.Is(err, bufio.ErrTooLong):
+		return fmt.Errorf("line %d is longer than %d bytes", n+1, maxLine)
+	case err == nil && n == 0:
+		return errors.New("it has no whole line")
 	}
-	if n == 0 {
-		return &Broken{file, "it has no whole line"}
-	}
-	return nil
+	return err
 }
 
 // wholeLines is bufio.ScanLines without a last line that does not end.
@@ -130,7 +122,7 @@ func wholeLines(data []byte, _ bool) (advance int, token []byte, err error) {
 	return 0, nil, nil
 }
 
-func (r *Run) take(file string, l *line, streams map[int]*stream) error {
+func (r *Run) take(l *line, streams map[int]*stream) error {
 	switch {
 	case (l.Number == 1) != (l.Kind == kindTrace):
 		return fmt.Errorf("the kind %q is not expected here", l.Kind)
@@ -140,9 +132,9 @@ func (r *Run) take(file string, l *line, streams map[int]*stream) error {
 		return nil
 	case l.Kind == kindView && l.View != nil:
 		r.contents[l.Sum] = l.View
-		return nil
+		return l.View.complete()
 	case l.Kind == kindOpen && streams[l.Stream] == nil:
-		s := &stream{file: file, provider: l.Provider, uses: map[quota.Window]*use{}}
+		s := &stream{provider: l.Provider, uses: map[quota.Window]*use{}}
 		streams[l.Stream], r.streams = s, append(r.streams, s)
 		return nil
 	}

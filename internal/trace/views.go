@@ -53,26 +53,19 @@ func (r *Run) timelineOf(streams []*stream) (*timeline, error) {
 			content := r.contents[x.sum]
 			if x.before == 0 {
 				if now = whole[x.sum]; now == nil {
-					v, err := content.after(&protocol.View{})
-					if err != nil {
-						return nil, &Broken{s.file, fmt.Sprintf("view %d: %v", x.revision, err)}
-					}
-					now, whole[x.sum] = v, v
+					now = content.after(&protocol.View{})
+					whole[x.sum] = now
 				}
 				listed[p] = now
 				continue
 			}
 			f := applied[p]
 			if f == nil {
-				v, err := content.after(now)
-				if err != nil {
-					return nil, &Broken{s.file, fmt.Sprintf("view %d: %v", x.revision, err)}
-				}
-				f = &found{v, x.sum, x.before}
+				f = &found{content.after(now), x.sum, x.before}
 				applied[p] = f
 			}
 			if f.sum != x.sum {
-				return nil, &Broken{s.file, fmt.Sprintf("%s and another instance applied different changes of revision %d", x.self, x.revision)}
+				return nil, fmt.Errorf("%s and another instance applied different changes of revision %d", x.self, x.revision)
 			}
 			f.from, now = max(f.from, x.before), f.view
 		}
@@ -138,7 +131,7 @@ func (t *timeline) merge(applied map[place]*found, listed map[place]*protocol.Vi
 		first := n == 0 || t.places[n-1].line != p.line
 		switch {
 		case f != nil && view != nil && !same(view, f.view):
-			return &Broken{"the traces", fmt.Sprintf("a listing of revision %d differs from what the changes come to", p.revision)}
+			return fmt.Errorf("the traces: a listing of revision %d differs from what the changes come to", p.revision)
 		case f != nil:
 			view = f.view
 		case !first && same(view, &t.Views[n-1].View):

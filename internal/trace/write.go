@@ -98,15 +98,14 @@ func (w *Writer) failLocked(err error) {
 }
 
 // writeView writes a line of a view or change, whose content stands in the file once.
-func (w *Writer) writeView(l *line, v *wireView, err error) {
-	text, bad := json.Marshal(v)
+func (w *Writer) writeView(l *line, v *content) {
+	text, err := json.Marshal(v)
 	hash := fnv.New64a()
 	hash.Write(text)
 	l.Sum, l.Revision = hash.Sum64(), v.Revision
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.failLocked(err)
-	w.failLocked(bad)
 	if !w.said[l.Sum] {
 		w.said[l.Sum] = true
 		w.writeLocked(&line{Kind: kindView, Sum: l.Sum, View: v})
@@ -158,15 +157,13 @@ type sink struct {
 
 // Reset implements feed.Sink.
 func (s *sink) Reset(at clock.Instant, since int64, self string, v protocol.View) {
-	view, err := ofView(&v)
-	s.w.writeView(&line{Kind: kindReset, Stream: s.stream, Self: self}, view, err)
+	s.w.writeView(&line{Kind: kindReset, Stream: s.stream, Self: self}, ofView(&v))
 	s.Sink.Reset(at, since, self, v)
 }
 
 // Apply implements feed.Sink.
 func (s *sink) Apply(at clock.Instant, c protocol.Change) {
-	change, err := ofChange(&c)
-	s.w.writeView(&line{Kind: kindApply, Stream: s.stream}, change, err)
+	s.w.writeView(&line{Kind: kindApply, Stream: s.stream}, ofChange(&c))
 	s.Sink.Apply(at, c)
 }
 

@@ -138,7 +138,7 @@ func TestATornTrace(t *testing.T) {
 	for range 200 {
 		n := r.IntN(len(text))
 		run := &Run{}
-		if err := run.Add("x", &torn{text: text[:n]}); err != nil && n > 200 {
+		if err := run.Add(&torn{text: text[:n]}); err != nil && n > 200 {
 			t.Fatalf("torn at %d: %v", n, err)
 		}
 	}
