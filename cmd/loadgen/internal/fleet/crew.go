@@ -29,8 +29,7 @@ type link struct {
 	*child.Process
 	slots  []int         // of the fleet
 	file   string        // of its counts
-	last   *worker.Ended // its last report
-	latest worker.Status // guarded by the crew's mutex
+	latest worker.Report // guarded by the crew's mutex
 }
 
 // crew is all that carries the fleet: workers, each with some of its instances,
@@ -44,22 +43,19 @@ type crew struct {
 	busy     sync.WaitGroup   // killed workers that are being replaced
 	provider *worker.Provider // nil if there is none
 
-	mu       sync.Mutex
-	setup    worker.Setup // of workers to come
-	files    int
-	workers  []*link
-	victims  []*link // of one instance each; oldest first
-	closing  bool    // killed workers are replaced no more
-	sheet    load.Sheet
-	past     [][]load.Count // of workers that are gone, by the sheet's tallies
-	pastCPU  time.Duration
-	issued   int64 // by workers that are gone, as last told
-	maxRSS   int64 // the most that all processes had at a time
-	departed load.Departures
-	took     *hdrhistogram.Histogram
-	delay    *hdrhistogram.Histogram
-	beyond   time.Duration // see worker.Status
-	worst    time.Duration // the same
+	mu      sync.Mutex
+	setup   worker.Setup // of workers to come
+	files   int
+	workers []*link
+	victims []*link // of one instance each; oldest first
+	closing bool    // killed workers are replaced no more
+	sheet   load.Sheet
+	counts  [][]load.Count // of workers that are gone, by the sheet's tallies
+	past    worker.Report  // of those that were killed
+	killed  int            // instances
+	maxRSS  int64          // the most that all processes had at a time
+	took    *hdrhistogram.Histogram
+	delay   *hdrhistogram.Histogram
 }
 
 // newCrew starts nobody yet. fail is told what must end the run.
@@ -67,7 +63,7 @@ func newCrew(c *config.Config, e *etcd, provider string, own *ownClock, fail fun
 	since := c.Now()
 	sheet := c.Sheet(since)
 	w := &crew{
-		c: c, fail: fail, sheet: sheet, past: make([][]load.Count, len(sheet.Lengths)),
+		c: c, fail: fail, sheet: sheet, counts: make([][]load.Count, len(sheet.Lengths)),
 		took: hdrhistogram.New(1, int64(worker.Slowest), 3), delay: hdrhistogram.New(1, int64(worker.Slowest), 3),
 		setup: worker.Setup{
 			Args: c.Args, Ahead: c.Ahead, Provider: provider, Since: since, Tolerance: own.allowed, Secret: rand.Text(),
@@ -131,19 +127,11 @@ func (c *crew) add(list *[]*link, slots []int, retry bool) (err error) {
 func (c *crew) hear(l *link, r worker.Report) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch {
-	case r.Status != nil:
-		l.latest = *r.Status
-		c.beyond, c.worst = max(c.beyond, r.Status.Beyond), max(c.worst, r.Status.Worst)
-	case r.Left != nil && *r.Left:
-		c.departed.Announced++
-	case r.Left != nil:
-		c.departed.Unannounced++
-	case r.Failed != "":
+	if r.Failed != "" {
 		c.fail(fmt.Errorf("%s: %s", l.Name, r.Failed))
-	case r.Ended != nil:
-		l.last = r.Ended
+		return
 	}
+	l.latest = r
 }
 
 // tell changes the state of all workers, also of those to come. A worker that takes no
@@ -157,24 +145,14 @@ func (c *crew) tell(change func(*worker.State)) {
 	}
 }
 
-func (c *crew) status() worker.Status {
+func (c *crew) status() worker.Report {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s := worker.Status{Issued: c.issued, Shares: make([]int64, len(c.c.Bands()))}
+	s := worker.Report{Shares: make([]int64, len(c.c.Bands()))}
 	s.CPU, s.MaxRSS = child.Used()
-	s.CPU += c.pastCPU
+	s.Add(&c.past)
 	for _, l := range slices.Concat(c.workers, c.victims) {
-		s.Active += l.latest.Active
-		s.Ready += l.latest.Ready
-		s.Issued += l.latest.Issued
-		s.CPU += l.latest.CPU
-		s.MaxRSS += l.latest.MaxRSS
-		for i, sum := range l.latest.Shares {
-			s.Shares[i] += sum
-		}
-		if l.latest.Problem != "" {
-			s.Problem = l.latest.Problem
-		}
+		s.Add(&l.latest)
 	}
 	c.maxRSS = max(c.maxRSS, s.MaxRSS)
 	return s
@@ -220,13 +198,15 @@ func (c *crew) kill(list *[]*link) {
 	if list == &c.workers {
 		c.event(fmt.Sprintf("%d instances crash", len(l.slots)))
 	}
-	c.departed.Killed += len(l.slots)
-	c.issued += l.latest.Issued
+	c.killed += len(l.slots)
+	gone := l.latest
+	gone.Active, gone.Ready, gone.Problem, gone.MaxRSS, gone.Shares = 0, 0, "", 0, nil
+	c.past.Add(&gone)
 	c.busy.Go(func() {
 		l.Kill()
 		c.mu.Lock()
-		err := worker.CountsIn(l.file, &c.sheet, c.past)
-		c.pastCPU += l.Used()
+		err := worker.CountsIn(l.file, &c.sheet, c.counts)
+		c.past.CPU += l.Used() - gone.CPU
 		c.mu.Unlock()
 		if err == nil {
 			err = c.add(list, l.slots, true)
@@ -264,7 +244,7 @@ func (c *crew) end() (arrived *load.Arrivals, err error) {
 	err = group.Wait()
 	if c.provider != nil {
 		policy := c.c.Policy(nil, "")
-		arrived = &load.Arrivals{Counts: c.provider.Close(), Promised: !c.c.Shaped() && config.GuardCovers(&policy), Unjudged: c.c.Unjudged(c.beyond)}
+		arrived = &load.Arrivals{Counts: c.provider.Close(), Promised: !c.c.Shaped() && config.GuardCovers(&policy), Unjudged: c.c.Unjudged(c.status().Beyond)}
 	}
 	return arrived, errors.Join(err, os.RemoveAll(c.dir))
 }
@@ -273,13 +253,14 @@ func (c *crew) retire(l *link) error {
 	err := l.Close(endPatience)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err = errors.Join(err, worker.CountsIn(l.file, &c.sheet, c.past)); l.last == nil {
+	if err = errors.Join(err, worker.CountsIn(l.file, &c.sheet, c.counts)); l.latest.Ended == nil {
 		return errors.Join(err, fmt.Errorf("%s ended before it was done", l.Name))
 	}
-	if n := l.last.Lost; n > 0 {
-		err = errors.Join(err, fmt.Errorf("%d of %d requests of %s got no answer: %s", n, n+l.last.Sent, l.Name, l.last.Problem))
+	e := l.latest.Ended
+	if n := e.Lost; n > 0 {
+		err = errors.Join(err, fmt.Errorf("%d of %d requests of %s got no answer: %s", n, n+e.Sent, l.Name, e.Problem))
 	}
-	c.took.Merge(hdrhistogram.Import(l.last.Took))
-	c.delay.Merge(hdrhistogram.Import(l.last.Delay))
+	c.took.Merge(hdrhistogram.Import(e.Took))
+	c.delay.Merge(hdrhistogram.Import(e.Delay))
 	return err
 }

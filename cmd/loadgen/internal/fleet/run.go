@@ -40,6 +40,7 @@ type run struct {
 	shares   *load.Shares  // nil if nobody wants to see them
 	budgets  *load.Budgets // nil without a long limit
 	cpu      time.Duration // used in the measured time
+	departed load.Departures
 
 	happened struct {
 		sync.Mutex
@@ -114,13 +115,14 @@ func (r *run) drive(ctx context.Context) error {
 	arrived, failed := r.crew.end()
 	err = errors.Join(err, failed, r.countBudgets(ctx), r.cleanUp(ctx))
 	r.observed.Arrivals = arrived
-	past := r.crew.past
-	r.observed.Counts = past[load.Labelled]
+	counts, last := r.crew.counts, r.crew.status()
+	r.departed = load.Departures{Announced: last.Announced, Unannounced: last.Unannounced, Killed: r.crew.killed}
+	r.observed.Counts = counts[load.Labelled]
 	r.observed.Own = load.Own{
-		Came: past[load.Came], Cell: config.Bucket, Misplaced: past[load.Misplaced], Worst: r.crew.worst,
+		Came: counts[load.Came], Cell: config.Bucket, Misplaced: counts[load.Misplaced], Worst: last.Worst,
 		Tolerance: r.own.allowed, Unjudged: r.own.unjudged(r.c.Policy(nil, "").ClockError),
 	}
-	r.observed.Shape = r.c.Spans(r.crew.departed.All())
+	r.observed.Shape = r.c.Spans(r.departed.All())
 	return err
 }
 
@@ -183,7 +185,7 @@ func (r *run) settle(ctx context.Context) error {
 	return nil
 }
 
-func (r *run) see() worker.Status {
+func (r *run) see() worker.Report {
 	s := r.crew.status()
 	r.own.look()
 	now := r.c.Now()
@@ -217,7 +219,7 @@ func (r *run) measure(ctx context.Context) error {
 	if len(r.c.Capacity) > 0 {
 		r.crew.provider.Capacity.Begin(start)
 	}
-	if !r.watch(ctx, start, func(int64, worker.Status) {}) {
+	if !r.watch(ctx, start, func(int64, worker.Report) {}) {
 		return ctx.Err()
 	}
 	before := r.crew.status().CPU
@@ -227,7 +229,7 @@ func (r *run) measure(ctx context.Context) error {
 		happens.Go(func() error { return f(happening, start) })
 	}
 	o.Start = start
-	r.watch(ctx, end, func(now int64, s worker.Status) {
+	r.watch(ctx, end, func(now int64, s worker.Report) {
 		r.show.Measuring(time.Duration(now-start), r.c.Duration, s.Issued)
 	})
 	o.End = min(end, r.c.Now())
@@ -238,7 +240,7 @@ func (r *run) measure(ctx context.Context) error {
 
 // watch looks at the fleet until the instant end, or until ctx ends, which it
 // reports as false.
-func (r *run) watch(ctx context.Context, end int64, each func(now int64, s worker.Status)) bool {
+func (r *run) watch(ctx context.Context, end int64, each func(now int64, s worker.Report)) bool {
 	for now := r.c.Now(); now < end; now = r.c.Now() {
 		each(now, r.see())
 		if !pause(ctx, min(worker.Look, time.Duration(end-now))) {
@@ -304,7 +306,7 @@ func (r *run) report() *load.Report {
 	s.CPUSeconds = r.cpu.Seconds()
 	s.MaxRSSBytes = r.crew.maxRSS
 	if r.c.Churn > 0 || r.c.Rolling || len(r.c.Crashes) > 0 {
-		s.Departures = &r.crew.departed
+		s.Departures = &r.departed
 	}
 	return rep
 }

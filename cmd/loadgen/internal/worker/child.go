@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"os"
@@ -56,11 +57,9 @@ func start(s Setup, tell func(Report)) (*Worker, error) {
 	return newWorker(c, &s, client, counts, tell)
 }
 
-// The parent orders, a worker reports; each object has one field, which says what it
-// is. Orders are obeyed in turn and have no answer. At their end the worker stops the
-// calls, closes all instances, and reports that it ended.
-
-// Order is what the parent tells a worker.
+// Order is what the parent tells a worker. Orders are obeyed in turn and have no answer.
+// At their end the worker stops the calls, closes all instances, and reports that it
+// ended.
 type Order struct {
 	// Replace lets the instance in a slot leave, announced, and another join in
 	// its place at once. While the slot's instance has not joined yet, nothing
@@ -99,18 +98,9 @@ type Setup struct {
 	Target, Secret string
 }
 
-// Report is what a worker tells the parent.
+// Report is how a worker fares. It comes every 100 ms, and at the end.
 type Report struct {
-	Status *Status `json:"status,omitempty"`
-	// Left says that an instance that was to be replaced is gone, and whether it left
-	// in good order.
-	Left   *bool  `json:"left,omitempty"`
-	Failed string `json:"failed,omitempty"` // why it cannot do what it was told to
-	Ended  *Ended `json:"ended,omitempty"`  // the last report
-}
-
-// Status is how a worker fares. It comes every 100 ms.
-type Status struct {
+	Failed  string `json:"failed,omitempty"` // why it cannot do what it was told to; then there is nothing else
 	Active  int    // instances that are active now
 	Ready   int    // instances that were active once
 	Problem string // of one that is not active
@@ -120,6 +110,26 @@ type Status struct {
 	Worst   time.Duration // how far a permit was outside its window, at most
 	Beyond  time.Duration // how far the guard did not cover a clock's distance from the provider's, at most
 	Shares  []int64       // of the instances in each of Bands
+	// Announced and Unannounced are the instances that were to be replaced and have
+	// left: in good order or not.
+	Announced, Unannounced int
+	Ended                  *Ended `json:"ended,omitempty"` // of the last report
+}
+
+// Add takes another worker's in.
+func (r *Report) Add(o *Report) {
+	r.Active += o.Active
+	r.Ready += o.Ready
+	r.Problem = cmp.Or(o.Problem, r.Problem)
+	r.Issued += o.Issued
+	r.CPU += o.CPU
+	r.MaxRSS += o.MaxRSS
+	r.Worst, r.Beyond = max(r.Worst, o.Worst), max(r.Beyond, o.Beyond)
+	for i, sum := range o.Shares {
+		r.Shares[i] += sum
+	}
+	r.Announced += o.Announced
+	r.Unannounced += o.Unannounced
 }
 
 // Ended is what a worker has to say at last.

@@ -114,16 +114,18 @@ func (w *Worker) replace(slot int) {
 	}
 	w.busy.Go(func() {
 		err := in.session.Leave(w.ctx)
-		w.mu.Lock()
-		delete(w.all, in)
-		w.mu.Unlock()
 		in.gone.Store(true)
 		_ = in.limiter.Close() // the session is closed, so nothing is left to fail
-		if w.ctx.Err() != nil {
-			return // cut short by the end of the run
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		delete(w.all, in)
+		switch {
+		case w.ctx.Err() != nil: // cut short by the end of the run
+		case err == nil:
+			w.announced++
+		default:
+			w.unannounced++
 		}
-		announced := err == nil
-		w.tell(Report{Left: &announced})
 	})
 	w.join([]int{slot}, true)
 }

@@ -52,7 +52,8 @@ type Worker struct {
 	all   map[*instance]bool
 	// beyond is how far an instance's clock has been from the provider's beyond
 	// what its guard covers, at most.
-	beyond time.Duration
+	beyond                 time.Duration
+	announced, unannounced int // instances that have left to be replaced
 }
 
 // newWorker starts a worker, whose instances join. It counts in memory of a sheet for
@@ -108,15 +109,15 @@ func (w *Worker) reportStatus() {
 	for {
 		select {
 		case <-time.After(Look):
-			w.tell(Report{Status: w.status()})
+			w.tell(w.status())
 		case <-w.ctx.Done():
 			return
 		}
 	}
 }
 
-func (w *Worker) status() *Status {
-	s := &Status{Ready: int(w.ready.Load()), Shares: make([]int64, len(w.c.Bands()))}
+func (w *Worker) status() Report {
+	s := Report{Ready: int(w.ready.Load()), Shares: make([]int64, len(w.c.Bands()))}
 	for _, g := range w.generators {
 		s.Issued += g.issued.Load()
 		s.Worst = max(s.Worst, time.Duration(g.worst.Load()))
@@ -124,7 +125,6 @@ func (w *Worker) status() *Status {
 	s.CPU, s.MaxRSS = child.Used()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	defer func() { s.Beyond = w.beyond }()
 	for in := range w.all {
 		st := in.limiter.Status()
 		if st.State == quota.StateActive {
@@ -135,6 +135,7 @@ func (w *Worker) status() *Status {
 		w.beyond = max(w.beyond, exceeded(&w.policy, &st, func() int64 { return in.session.Clock().Wall() - int64(w.c.Ahead) }))
 		s.Shares[w.c.Band(in.slot)] += st.Shortest().Share
 	}
+	s.Beyond, s.Announced, s.Unannounced = w.beyond, w.announced, w.unannounced
 	return s
 }
 
@@ -168,8 +169,9 @@ func (w *Worker) end() {
 	if err != nil {
 		w.tell(Report{Failed: err.Error()})
 	}
-	w.tell(Report{Status: w.status()})
-	w.tell(Report{Ended: e})
+	last := w.status()
+	last.Ended = e
+	w.tell(last)
 }
 
 // histograms returns those of all generators. None may be running.
