@@ -8,7 +8,7 @@
 // the limiters for their counts.
 //
 // By its own clock, the system's, it checks what permits tell. Each must come in its
-// window, give or take the policy's clock error, and no span of time may have more
+// window, give or take the policy's clock error, so that no span of time has more
 // permits than the windows that it touches. The clock is read before a permit is
 // asked for and after it came, so a busy machine makes no permit wrong. A permit that
 // was asked for in its window and came later cannot be placed. If most are like that,

@@ -39,8 +39,8 @@ type Run struct {
 
 // Judge returns a run's windows in order of start, their summary and the verdict. It
 // judges every window for which a permit was issued, also outside the measured time;
-// every span of time, where limits have a shape; and each permit and span by the
-// generator's own clock. A violation makes NotHeld, else missing evidence Unknown.
+// every span of time, where limits have a shape; and each permit by the generator's own
+// clock. A violation makes NotHeld, else missing evidence Unknown.
 // Summary fields that do not follow from counts are left zero.
 func Judge(r Run) ([]Window, Summary, Verdict) {
 	var (
@@ -65,15 +65,15 @@ func Judge(r Run) ([]Window, Summary, Verdict) {
 		summary.IssuedTotal += c.Issued
 	}
 	summary.Spans = r.spans(lengths)
-	summary.OwnClock = r.own(summary.IssuedTotal, lengths)
+	summary.OwnClock = r.own(summary.IssuedTotal)
 	summary.PeakToMean10ms, summary.PeakToMean50ms, summary.MaxSpanRatio = r.peakToMean(1), r.peakToMean(5), r.spanRatio()
 	summary.Unjudged = r.unjudged(&summary)
-	own, a := &summary.OwnClock, summary.Arrivals
+	a := summary.Arrivals
 	switch {
 	case summary.OverLimitWindows > 0,
 		summary.Spans != nil && summary.Spans.Over > 0,
 		a != nil && a.Judged && a.OverLimitWindows > 0,
-		r.Own.Unjudged == "" && (own.Outside > 0 || own.Spans.Over > 0):
+		r.Own.Unjudged == "" && summary.OwnClock.Outside > 0:
 		return windows, summary, NotHeld
 	case len(summary.Unjudged) > 0:
 		return windows, summary, Unknown

@@ -3,8 +3,6 @@ package load
 import (
 	"fmt"
 	"time"
-
-	"github.com/quotient-limiter/quotient/quota"
 )
 
 // Own is what the load generator's own clock says of the permits. Counts by the
@@ -28,7 +26,9 @@ type Own struct {
 // With fewer the verdict is Unknown.
 const leastJudged = 0.5
 
-// OwnSummary is what comes of Own.
+// OwnSummary is what comes of Own. Spans of time are not judged by it: those permits in
+// one that were not held up came in their windows, or are Outside. So they are no more
+// than the windows that the span touches hold, which are judged.
 type OwnSummary struct {
 	ToleranceNs int64 `json:"tolerance_ns"`
 	// Outside are permits that came outside the window that they tell, by more than
@@ -38,75 +38,17 @@ type OwnSummary struct {
 	// Unplaced are permits of which the clock cannot tell: those that were held up
 	// between issue and caller, and what a killed process had not noted yet.
 	Unplaced int64 `json:"unplaced"`
-	// Spans are spans of time, by the generator's clock: those of every limit's
-	// length less twice the tolerance, and the measured time. None may have more
-	// permits than the windows that it touches allow.
-	Spans SpanSummary `json:"spans"`
 }
 
-func (r *Run) own(issued int64, lengths []time.Duration) OwnSummary {
+func (r *Run) own(issued int64) OwnSummary {
 	s := OwnSummary{ToleranceNs: int64(r.Own.Tolerance), WorstNs: int64(r.Own.Worst), Unplaced: issued}
 	for _, c := range r.Own.Came {
-		s.Unplaced -= timely(c)
+		s.Unplaced -= c.Issued - c.Offered
 	}
 	for _, c := range r.Own.Misplaced {
 		s.Outside += c.Issued
 	}
-	if s.Spans.CellNs = int64(r.Own.Cell); s.Spans.CellNs == 0 {
-		return s // nothing was observed
-	}
-	cell := int64(r.Own.Cell)
-	first, measured := r.dense(timely)
-	for _, length := range lengths {
-		take := func(first, cells, came int64) {
-			if allowed, ok := r.mayCome(length, first*cell, (first+cells)*cell); ok {
-				s.Spans.take(nameOf(length, lengths), first, cells, came, allowed)
-			}
-		}
-		// A shape's permit may be older than it says by a slot.
-		if cells := int64(length-2*r.Own.Tolerance-r.slot()) / cell; cells > 0 {
-			slide(r.Own.Came, cells, timely, func(first, sum int64) { take(first, cells, sum) })
-		}
-		if len(measured) > 0 {
-			take(first, int64(len(measured)), sumOf(measured))
-		}
-	}
 	return s
-}
-
-// timely are the permits of a count of Came that were not held up.
-func timely(c Count) int64 { return c.Issued - c.Offered }
-
-// mayCome returns how many permits of one limit can come to callers in [from, to)
-// by the generator's clock, if each is inside its window. With fixed windows that is
-// the sum of the windows that limiters' clocks may tell in that time. ok is false if
-// the limit was not in force all the time.
-func (r *Run) mayCome(length time.Duration, from, to int64) (permits int64, ok bool) {
-	from, to = from-int64(r.Own.Tolerance+r.slot()), to+int64(r.Own.Tolerance)
-	if r.Shape == nil {
-		for k := floorDiv(from, int64(length)); k*int64(length) < to; k++ {
-			limit, limited := r.Timeline.LimitAt(length, k*int64(length))
-			if !limited {
-				return 0, false
-			}
-			permits += limit
-		}
-		return permits, true
-	}
-	total, ok := r.Timeline.spanLimit(length, from, to)
-	if r.Shape.Kind == quota.ShapeBucket {
-		// In floating point, rounded up: a long run has more permits than products fit.
-		return r.Shape.atOnce(total) + 1 + int64(float64(total)*float64(to-from)/float64(length)), ok
-	}
-	return total * ((to-from-1)/int64(length) + 1), ok
-}
-
-// slot is how long a slot of the shape is; 0 for fixed windows.
-func (r *Run) slot() time.Duration {
-	if r.Shape == nil {
-		return 0
-	}
-	return r.Shape.Cell
 }
 
 // unjudged says what of a run could not be judged; nil if enough was.

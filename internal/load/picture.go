@@ -11,7 +11,7 @@ const (
 
 // dense returns what came in each cell of the measured time that lies in it from end
 // to end, and the number of the first.
-func (r *Run) dense(value func(Count) int64) (first int64, cells []int64) {
+func (r *Run) dense() (first int64, cells []int64) {
 	cell := int64(r.Own.Cell)
 	if cell == 0 || r.Start == Never || r.End <= r.Start {
 		return 0, nil
@@ -20,18 +20,16 @@ func (r *Run) dense(value func(Count) int64) (first int64, cells []int64) {
 	cells = make([]int64, max(0, floorDiv(r.End, cell)-first))
 	for _, c := range r.Own.Came {
 		if i := c.Index - first; 0 <= i && i < int64(len(cells)) {
-			cells[i] += value(c)
+			cells[i] += c.Issued
 		}
 	}
 	return first, cells
 }
 
-func all(c Count) int64 { return c.Issued }
-
 // peakToMean returns the largest count of permits in n cells over their mean, empty
 // ones included; 0 without permits.
 func (r *Run) peakToMean(n int) float64 {
-	_, cells := r.dense(all)
+	_, cells := r.dense()
 	peak, whole := int64(0), len(cells)/n
 	for some := range slices.Chunk(cells[:whole*n], n) {
 		peak = max(peak, sumOf(some))
@@ -107,7 +105,7 @@ type Moment struct {
 // window's length in the measured time. Of spans that end near each other it returns
 // the fullest. Nil if no span fits.
 func (r *Run) Rolling() (moments []Moment) {
-	first, cells := r.dense(all)
+	first, cells := r.dense()
 	if len(cells) == 0 {
 		return nil
 	}

@@ -61,22 +61,6 @@ func (s *SpanSummary) take(window string, first, cells, issued, allowed int64) {
 	}
 }
 
-// slide tells each span of so many cells that begins with a cell of some value, and
-// the sum of its values.
-func slide(counts []Count, cells int64, value func(Count) int64, take func(first, sum int64)) {
-	sum, next := int64(0), 0 // of the counts before next
-	for _, c := range counts {
-		for next < len(counts) && counts[next].Index < c.Index+cells {
-			sum += value(counts[next])
-			next++
-		}
-		if value(c) > 0 {
-			take(c.Index, sum)
-		}
-		sum -= value(c)
-	}
-}
-
 // spans judges all limits' spans; nil for aligned windows.
 func (r *Run) spans(lengths []time.Duration) *SpanSummary {
 	if r.Shape == nil {
@@ -114,12 +98,17 @@ func (r *Run) limitFrom(length time.Duration, cell int64) (total int64, limited 
 // a permit. A span that reaches into a time without such a limit is promised nothing.
 func (r *Run) slidingSpans(length time.Duration, take func(first, cells, issued, allowed int64)) {
 	cells := int64((length + r.Shape.Transit) / r.Shape.Cell)
-	slide(r.Counts, cells, Count.certain, func(first, sum int64) {
-		total, limited := r.limitFrom(length, first)
-		if _, still := r.limitFrom(length, first+cells); limited && still {
-			take(first, cells, sum, total)
+	sum, next := int64(0), 0 // of the counts before next
+	for _, c := range r.Counts {
+		for ; next < len(r.Counts) && r.Counts[next].Index < c.Index+cells; next++ {
+			sum += r.Counts[next].certain()
 		}
-	})
+		total, limited := r.limitFrom(length, c.Index)
+		if _, still := r.limitFrom(length, c.Index+cells); limited && still && c.certain() > 0 {
+			take(c.Index, cells, sum, total)
+		}
+		sum -= c.certain()
+	}
 }
 
 // level is how full the fullest span is that ends with a cell. It is a leaky bucket,

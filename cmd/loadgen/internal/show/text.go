@@ -165,9 +165,6 @@ func overText(windows []load.Window, s *load.Summary) string {
 	case own.Outside > 0:
 		return fmt.Sprintf("%s of %s permits came outside their windows by loadgen's own clock, by up to %v more than the %v that clocks may err",
 			humanize.Comma(own.Outside), humanize.Comma(s.IssuedTotal), time.Duration(own.WorstNs), time.Duration(own.ToleranceNs))
-	case own.Spans.Over > 0:
-		return fmt.Sprintf("%s of %s spans over their bound by loadgen's own clock, the worst: %s",
-			humanize.Comma(own.Spans.Over), humanize.Comma(own.Spans.Judged), spanText(&own.Spans))
 	}
 	return fmt.Sprintf("more requests arrived than the limit in %d of the provider's windows, the worst by a factor of %.4f",
 		s.Arrivals.OverLimitWindows, s.Arrivals.MaxOverRatio)
