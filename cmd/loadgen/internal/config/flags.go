@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dustin/go-humanize"
 	"github.com/spf13/pflag"
 
 	"github.com/quotient-limiter/quotient/internal/buildinfo"
@@ -19,15 +20,10 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// Bounds of the flags that have some of their own.
 const (
-	maxInstances = 10_000
-	maxDuration  = 24 * time.Hour
-	maxDemand    = 1000.0
-	maxMaxWait   = time.Minute
 	maxProcesses = 256 // of workers, victims of churn included
-	maxChurn     = 100.0
 	maxMembers   = 7
+	maxDuration  = 24 * time.Hour
 )
 
 // UsageError is a command line that cannot be followed.
@@ -197,10 +193,16 @@ func (r *raw) check() (*Config, error) {
 		oneOf("--arrival", c.Arrival, load.Steady, load.Poisson, load.Burst, load.Sine),
 		oneOf("--transport", r.transport, "none", "http"),
 		oneOf("--adapt", c.Adapt, AdaptFleet, AdaptPause, AdaptInstance, AdaptNone),
-		oneOf("--outage", c.policy.Outage, quota.OutageHold, quota.OutageStop),
-		oneOf("--share", c.policy.Share, quota.ShareEqual, quota.ShareWeighted, quota.ShareDemand),
-		oneOf("--pacing", c.policy.Pacing, quota.PacingOff, quota.PacingEven),
-		oneOf("--shape", c.policy.Shape, quota.ShapeFixed, quota.ShapeSliding, quota.ShapeBucket),
+		within("--instances", c.Instances, 1, 10_000),
+		within("--processes", c.Processes, 1, maxProcesses),
+		within("--duration", c.Duration, time.Millisecond, maxDuration),
+		within("--demand", c.Demand, 1e-6, 1000),
+		within("--max-wait", c.MaxWait, 0, time.Minute),
+		within("--measure-after", c.MeasureAfter, 0, maxDuration),
+		within("--window-offset", c.WindowOffset, 0, maxDuration),
+		within("--settle", c.Settle, 100*time.Millisecond, quota.MaxSettle),
+		within("--churn", c.Churn, 0, 100),
+		within("--churn-kill", c.churnKill, 0, 1),
 	); err != nil {
 		return nil, err
 	}
@@ -211,16 +213,10 @@ func (r *raw) check() (*Config, error) {
 	if err := ntp.CheckServers(c.NTP); err != nil {
 		return nil, Usagef("--ntp: %v", err)
 	}
-	if err := c.checkBounds(); err != nil {
-		return nil, err
-	}
 	if err := c.parseMoments(r.changes, r.faults, r.crashes); err != nil {
 		return nil, err
 	}
 	if err := c.parseCapacity(r.capacity); err != nil {
-		return nil, err
-	}
-	if err := c.checkShape(); err != nil {
 		return nil, err
 	}
 	if err := c.checkPolicies(); err != nil {
@@ -238,20 +234,16 @@ func oneOf[T ~string](flag string, text T, words ...T) error {
 	return Usagef("%s: %q is unknown: use %s or %s", flag, text, strings.ReplaceAll(list[:last], " ", ", "), list[last+1:])
 }
 
-func (c *Config) checkBounds() error {
-	switch {
-	case c.Instances < 1 || c.Instances > maxInstances:
-		return Usagef("--instances: %d is not within 1 to %d", c.Instances, maxInstances)
-	case c.Duration <= 0 || c.Duration > maxDuration:
-		return Usagef("--duration: %v is not more than 0 and at most %v; use one such as 10s", c.Duration, maxDuration)
-	case !(c.Demand > 0 && c.Demand <= maxDemand):
-		return Usagef("--demand: %v is not more than 0 and at most %v; 1.5 offers half again as many calls as the limit", c.Demand, maxDemand)
-	case c.MaxWait < 0 || c.MaxWait > maxMaxWait:
-		return Usagef("--max-wait: %v is not within 0 to %v; 0 means that a refused call is gone", c.MaxWait, maxMaxWait)
-	case c.MeasureAfter < 0 || c.MeasureAfter > maxDuration:
-		return Usagef("--measure-after: %v is not within 0 to %v", c.MeasureAfter, maxDuration)
-	case c.WindowOffset < 0 || c.WindowOffset > maxDuration:
-		return Usagef("--window-offset: %v is not within 0 to %v", c.WindowOffset, maxDuration)
+func within[T cmp.Ordered](flag string, value, least, most T) error {
+	if least <= value && value <= most {
+		return nil
+	}
+	return Usagef("%s: %v is not within %v to %v", flag, value, least, most)
+}
+
+// checkFleet holds the flags against each other.
+func (c *Config) checkFleet() error {
+	switch victims := c.Victims(); {
 	case c.WindowOffset > 0 && !slices.ContainsFunc(c.Limits, func(l quota.Limit) bool { return l.Window > quota.MaxWindow }):
 		return Usagef("--window-offset is for a limit of more than a minute, such as 5000/h, and --limit is %s", c.Limit)
 	case c.WindowOffset > 0 && (c.Http || len(c.NTP) > 0):
@@ -260,23 +252,11 @@ func (c *Config) checkBounds() error {
 		return Usagef("--trace goes by this machine's clock, and --ntp by others: leave one out")
 	case c.HTML == "-":
 		return Usagef("--html: a page is for a browser: give a file, such as report.html")
-	case c.Settle < 100*time.Millisecond || c.Settle > quota.MaxSettle:
-		return Usagef("--settle: %v is not within 100ms to %v", c.Settle, quota.MaxSettle)
-	}
-	return nil
-}
-
-// checkFleet holds against each other what says who runs where, and who leaves.
-func (c *Config) checkFleet() error {
-	switch victims := c.Victims(); {
-	case c.Processes < 1 || c.Processes > maxProcesses:
-		return Usagef("--processes: %d is not within 1 to %d", c.Processes, maxProcesses)
+	case c.Shaped() && c.MeasureAfter+c.Duration > mostCells*c.Cell():
+		return Usagef("--shape %s is judged by cells of %v, and at most %s of them: --measure-after and --duration may be %v together, not %v; use a shorter time, or longer windows",
+			c.policy.Shape, c.Cell(), humanize.Comma(mostCells), mostCells*c.Cell(), c.MeasureAfter+c.Duration)
 	case c.Processes > c.Instances:
 		return Usagef("--processes: %d for %d instances: each process needs one at least", c.Processes, c.Instances)
-	case !(c.Churn >= 0 && c.Churn <= maxChurn):
-		return Usagef("--churn: %v is not within 0 to %v", c.Churn, maxChurn)
-	case !(c.churnKill >= 0 && c.churnKill <= 1):
-		return Usagef("--churn-kill: %v is not within 0 to 1; 0.5 kills half of those that leave", c.churnKill)
 	case c.Churn > 0 && c.Rolling:
 		return Usagef("--rolling-restart and --churn: each chooses the instances that leave: give one of them")
 	case len(c.Crashes) > 0 && (c.Churn > 0 || c.Rolling):

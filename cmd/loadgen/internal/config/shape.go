@@ -52,24 +52,6 @@ func (c *Config) Spans(left int) *load.Shape {
 	}
 }
 
-// checkShape checks the flags that the policy's own rules do not cover.
-func (c *Config) checkShape() error {
-	if c.policy.Burst > 0 && c.policy.Shape != quota.ShapeBucket {
-		return Usagef("--burst %d is for --shape bucket, and --shape is %s", c.policy.Burst, c.policy.Shape)
-	}
-	if !c.Shaped() {
-		return nil
-	}
-	if c.policy.Pacing != quota.PacingOff {
-		return Usagef("--pacing %s releases permits along fixed windows, and --shape is %s: leave it out; --shape bucket with a small --burst is even by itself", c.policy.Pacing, c.policy.Shape)
-	}
-	if most := mostCells * c.Cell(); c.MeasureAfter+c.Duration > most {
-		return Usagef("--shape %s is judged by cells of %v, and at most %s of them: --measure-after and --duration may be %v together, not %v; use a shorter time, or longer windows",
-			c.policy.Shape, c.Cell(), humanize.Comma(mostCells), most, c.MeasureAfter+c.Duration)
-	}
-	return nil
-}
-
 // ShapeText says, after the limit, how it counts; empty for aligned windows.
 func (c *Config) ShapeText() (text string) {
 	if c.Shaped() {
