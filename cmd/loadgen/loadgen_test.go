@@ -135,14 +135,16 @@ func TestABrokenLimitOutranksOtherErrors(t *testing.T) {
 	failed := config.Usagef("etcd went away")
 	for _, c := range []struct {
 		verdict load.Verdict
+		traced  int
 		err     error
 		want    int
 	}{
-		{load.Held, nil, exitHeld}, {load.Held, failed, exitCannot}, {load.Unknown, nil, exitCannot},
-		{load.NotHeld, nil, exitNotHeld}, {load.NotHeld, failed, exitNotHeld},
+		{load.Held, exitHeld, nil, exitHeld}, {load.Held, exitHeld, failed, exitCannot}, {load.Unknown, exitHeld, nil, exitCannot},
+		{load.NotHeld, exitCannot, nil, exitNotHeld}, {load.NotHeld, exitHeld, failed, exitNotHeld},
+		{load.Held, exitNotHeld, failed, exitNotHeld}, {load.Held, exitCannot, nil, exitCannot},
 	} {
-		if got := exitStatus(c.verdict, c.err); got != c.want {
-			t.Errorf("%s, %v: %d", c.verdict, c.err, got)
+		if got := exitStatus(c.verdict, c.traced, c.err); got != c.want {
+			t.Errorf("%+v: %d", c, got)
 		}
 	}
 }

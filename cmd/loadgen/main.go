@@ -103,15 +103,15 @@ func loadgen(ctx context.Context, args []string, env func(string) string, stdout
 	if result == nil {
 		return exitCannot
 	}
-	code := exitStatus(result.Verdict, err)
 	if !c.Quiet {
 		show.Table(text, result.Windows, c.Instances)
 		fmt.Fprintln(text)
 		show.Summary(text, &result.Summary)
 	}
 	show.Verdict(text, result.Verdict, result.Windows, &result.Summary)
+	traced := exitHeld
 	if c.Trace != "" {
-		code = worse(code, judge(c.Trace, text))
+		traced = judge(c.Trace, text)
 	}
 	var failed error
 	if c.JSON == "-" {
@@ -126,7 +126,7 @@ func loadgen(ctx context.Context, args []string, env func(string) string, stdout
 	if failed != nil {
 		return fail(stderr, failed)
 	}
-	return code
+	return exitStatus(result.Verdict, traced, err)
 }
 
 // judge decides on the traces in a directory.
@@ -142,23 +142,16 @@ func judge(dir string, text io.Writer) int {
 	return exitCannot
 }
 
-// worse returns the worse of two exit statuses: a broken limit is the worst.
-func worse(a, b int) int {
-	if a == exitNotHeld || b == exitNotHeld {
-		return exitNotHeld
-	}
-	return max(a, b)
-}
-
-// exitStatus puts a broken limit above everything else.
-func exitStatus(v load.Verdict, err error) int {
+// exitStatus returns the worst of the statuses of two verdicts and an error: a broken
+// limit is above everything else.
+func exitStatus(v load.Verdict, traced int, err error) int {
 	switch {
-	case v == load.NotHeld:
+	case v == load.NotHeld || traced == exitNotHeld:
 		return exitNotHeld
 	case v == load.Unknown || err != nil:
 		return exitCannot
 	}
-	return exitHeld
+	return traced
 }
 
 // create makes the file of a flag, before the run: a bad name costs no run. It is nil

@@ -112,7 +112,7 @@ func (c *Capacity) Summary(end int64) *CapacitySummary {
 		return nil
 	}
 	s := &CapacitySummary{}
-	if all := c.use(c.start, end, nil); all != nil {
+	if all, _ := c.use(c.start, end); all != nil {
 		s.CapacityUse = *all
 	}
 	for i, step := range c.steps {
@@ -121,35 +121,35 @@ func (c *Capacity) Summary(end int64) *CapacitySummary {
 			to = min(end, c.start+int64(c.steps[i+1].At))
 		}
 		calm := min(to, from+int64(calmAfter))
-		r := CapacityStep{AtSeconds: step.At.Seconds(), Takes: step.Limit.String(), First: c.use(from, calm, nil), Later: c.use(calm, to, nil)}
-		c.use(from, to, func(w quota.Window, used float64) {
-			if used >= usedEnough && r.UsedAfterSeconds == nil {
-				after := time.Duration(w.End() - from).Seconds()
-				r.UsedAfterSeconds = &after
-			}
-		})
+		r := CapacityStep{AtSeconds: step.At.Seconds(), Takes: step.Limit.String()}
+		r.First, _ = c.use(from, calm)
+		r.Later, _ = c.use(calm, to)
+		if _, used := c.use(from, to); used != Never {
+			after := time.Duration(used - from).Seconds()
+			r.UsedAfterSeconds = &after
+		}
 		s.Steps = append(s.Steps, r)
 	}
 	return s
 }
 
-// use returns the use in the whole windows between two instants, and tells each; nil
-// without one.
-func (c *Capacity) use(from, to int64, each func(w quota.Window, used float64)) *CapacityUse {
-	var u CapacityUse
-	takes, windows := int64(0), 0
+// use returns the use in the whole windows between two instants, nil without one, and
+// when the first of them ended that was used enough, or Never.
+func (c *Capacity) use(from, to int64) (u *CapacityUse, used int64) {
+	used = Never
+	takes := int64(0)
 	for w := c.window(from + int64(c.steps[0].Limit.Window) - 1); w.End() <= to; w = c.window(w.End()) {
+		if u == nil {
+			u = &CapacityUse{}
+		}
 		t, most := c.counts[w.Start()], c.at(w.Start())
-		u.Calls, u.Refused, takes, windows = u.Calls+t.calls, u.Refused+t.refused, takes+most, windows+1
-		if each != nil {
-			each(w, ratio(t.calls-t.refused, most))
+		u.Calls, u.Refused, takes = u.Calls+t.calls, u.Refused+t.refused, takes+most
+		u.RefusedRatio, u.Used = ratio(u.Refused, u.Calls), ratio(u.Calls-u.Refused, takes)
+		if ratio(t.calls-t.refused, most) >= usedEnough {
+			used = min(used, w.End())
 		}
 	}
-	if windows == 0 {
-		return nil
-	}
-	u.RefusedRatio, u.Used = ratio(u.Refused, u.Calls), ratio(u.Calls-u.Refused, takes)
-	return &u
+	return u, used
 }
 
 // AIMD is an instance that follows refusals by itself: it uses less of its share when the

@@ -2,8 +2,6 @@ package load
 
 import (
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/quotient-limiter/quotient/quota"
@@ -20,17 +18,11 @@ type Request struct {
 }
 
 // String and ParseRequest are how a request is written in a header.
-func (r Request) String() string {
-	return strconv.FormatInt(r.Start, 10) + " " + strconv.FormatInt(r.Asked, 10)
-}
+func (r Request) String() string { return fmt.Sprint(r.Start, r.Asked) }
 
 // ParseRequest reads what String wrote. Neither time may be before the epoch.
 func ParseRequest(text string) (r Request, err error) {
-	start, asked, _ := strings.Cut(text, " ")
-	var failed error
-	r.Start, err = strconv.ParseInt(start, 10, 64)
-	r.Asked, failed = strconv.ParseInt(asked, 10, 64)
-	if err != nil || failed != nil || r.Start < 0 || r.Asked < 0 {
+	if _, err := fmt.Sscan(text, &r.Start, &r.Asked); err != nil || r.Start < 0 || r.Asked < 0 {
 		return Request{}, fmt.Errorf("%.40q is no request: want two instants, in nanoseconds since 1970", text)
 	}
 	return r, nil
