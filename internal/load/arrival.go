@@ -169,13 +169,13 @@ func (s Skew) String() string {
 // Even reports whether every instance makes the same number of calls.
 func (s Skew) Even() bool { return s == 0 }
 
-// Parts returns the part of all calls that each of n instances makes. They sum
-// to 1, to within rounding.
-func (s Skew) Parts(n int) []float64 {
-	parts := make([]float64, n)
+// Parts returns the part of all calls that each instance makes: by the skew, and in
+// proportion to its weight. They sum to 1, to within rounding.
+func (s Skew) Parts(weights []int64) []float64 {
+	parts := make([]float64, len(weights))
 	sum := 0.0
-	for i := range parts {
-		parts[i] = math.Pow(float64(i+1), -float64(s))
+	for i, weight := range weights {
+		parts[i] = math.Pow(float64(i+1), -float64(s)) * float64(weight)
 		sum += parts[i]
 	}
 	for i := range parts {

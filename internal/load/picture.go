@@ -52,9 +52,6 @@ type Within struct {
 	// how many any window had there.
 	Mean []float64 `json:"mean"`
 	Most []int64   `json:"most"`
-	// Last is how many the last window had: a single one, for what differs from
-	// window to window.
-	Last []int64 `json:"last"`
 }
 
 // Within lays the shortest limit's windows that lie in the measured time from end to
@@ -72,8 +69,8 @@ func (r *Run) Within() *Within {
 	}
 	length := cell * max(1, (window-1)/(cell*mostPlaces)+1)
 	places := (window + length - 1) / length
-	w := &Within{BucketNs: length, Mean: make([]float64, places), Most: make([]int64, places), Last: make([]int64, places)}
-	of := int64(0) // the window that Last is of
+	w := &Within{BucketNs: length, Mean: make([]float64, places), Most: make([]int64, places)}
+	of, came := int64(0), make([]int64, places) // a window, and what came in it
 	for _, c := range r.Own.Came {
 		k := floorDiv(c.Index*cell, window)
 		if k < first || k >= last {
@@ -81,15 +78,12 @@ func (r *Run) Within() *Within {
 		}
 		if k != of {
 			of = k
-			clear(w.Last)
+			clear(came)
 		}
 		i := (c.Index*cell - k*window) / length
-		w.Last[i] += c.Issued
+		came[i] += c.Issued
 		w.Mean[i] += float64(c.Issued) / float64(last-first)
-		w.Most[i] = max(w.Most[i], w.Last[i])
-	}
-	if of != last-1 {
-		clear(w.Last)
+		w.Most[i] = max(w.Most[i], came[i])
 	}
 	return w
 }

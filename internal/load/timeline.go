@@ -108,10 +108,8 @@ func (t *Timeline) replaced(i int) int64 {
 // first.
 func Lengths(lists ...[]quota.Limit) []time.Duration {
 	var lengths []time.Duration
-	for _, limits := range lists {
-		for _, l := range limits {
-			lengths = append(lengths, l.Window)
-		}
+	for _, l := range slices.Concat(lists...) {
+		lengths = append(lengths, l.Window)
 	}
 	slices.Sort(lengths)
 	return slices.Compact(lengths)

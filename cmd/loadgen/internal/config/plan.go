@@ -108,17 +108,3 @@ func (c *Config) Weights() []int64 {
 	}
 	return weights
 }
-
-// Calls returns the part of all calls that each instance makes: by the skew, and in
-// proportion to its weight.
-func (c *Config) Calls() []float64 {
-	parts, weights, sum := c.Skew.Parts(c.Instances), c.Weights(), 0.0
-	for slot := range parts {
-		parts[slot] *= float64(weights[slot])
-		sum += parts[slot]
-	}
-	for slot := range parts {
-		parts[slot] /= sum
-	}
-	return parts
-}

@@ -27,7 +27,7 @@ func TestWeights(t *testing.T) {
 		if got := of.Weights(); !slices.Equal(got, c.weights) {
 			t.Errorf("%s: weights %v, want %v", c.args, got, c.weights)
 		}
-		if got := of.Calls(); !slices.EqualFunc(got, c.calls, func(a, b float64) bool { return math.Abs(a-b) < 1e-9 }) {
+		if got := of.Skew.Parts(of.Weights()); !slices.EqualFunc(got, c.calls, func(a, b float64) bool { return math.Abs(a-b) < 1e-9 }) {
 			t.Errorf("%s: calls %v, want %v", c.args, got, c.calls)
 		}
 	}

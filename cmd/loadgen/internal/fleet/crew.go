@@ -243,8 +243,7 @@ func (c *crew) end() (arrived *load.Arrivals, err error) {
 	}
 	err = group.Wait()
 	if c.provider != nil {
-		policy := c.c.Policy(nil, "")
-		arrived = &load.Arrivals{Counts: c.provider.Close(), Promised: !c.c.Shaped() && config.GuardCovers(&policy), Unjudged: c.c.Unjudged(c.status().Beyond)}
+		arrived = &load.Arrivals{Counts: c.provider.Close(), Promised: c.c.Unjudged(0) == "", Unjudged: c.c.Unjudged(c.status().Beyond)}
 	}
 	return arrived, errors.Join(err, os.RemoveAll(c.dir))
 }

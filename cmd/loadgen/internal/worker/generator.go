@@ -105,8 +105,8 @@ type generator struct {
 type member struct {
 	limiter limiter
 	calls   *load.Process
-	part    float64      // of the fleet's calls
-	gone    *atomic.Bool // it has left: no calls any more
+	part    float64     // of the fleet's calls
+	gone    atomic.Bool // it has left: no calls any more
 
 	begun  bool
 	window int64 // whose calls are being made
@@ -125,10 +125,10 @@ func newGenerator(s *shared, counts []*load.Tally) *generator {
 
 // add gives the generator another instance, also while it runs, which makes
 // calls until gone.
-func (g *generator) add(l limiter, calls *load.Process, part float64, gone *atomic.Bool) {
+func (g *generator) add(m *member) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.added = append(g.added, &member{limiter: l, calls: calls, part: part, gone: gone})
+	g.added = append(g.added, m)
 }
 
 func (g *generator) run() {

@@ -2,7 +2,6 @@ package worker
 
 import (
 	"errors"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -83,9 +82,9 @@ func TestWhoIsGoneIsNotAsked(t *testing.T) {
 	s := sharedOf(t, "")
 	s.stop.Store(time.Now().Add(20 * time.Millisecond).UnixNano())
 	g := s.generator()
-	gone := new(atomic.Bool)
-	gone.Store(true)
-	g.add(nil, load.NewProcess(load.Steady, 1, 0, 1), 1, gone) // a call would panic
+	m := &member{calls: load.NewProcess(load.Steady, 1, 0, 1), part: 1} // a call would panic
+	m.gone.Store(true)
+	g.add(m)
 	g.run()
 	if len(g.members) != 0 {
 		t.Errorf("%d members are left", len(g.members))

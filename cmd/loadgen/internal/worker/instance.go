@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -27,11 +26,12 @@ const (
 	joinPause = 500 * time.Millisecond
 )
 
+// instance is one of the fleet.
 type instance struct {
+	member
 	session *coordinator.Session
 	limiter *consumer.Limiter
 	slot    int
-	gone    atomic.Bool // no calls are made any more
 }
 
 // join opens instances in the slots, some at a time.
@@ -65,8 +65,8 @@ func (w *Worker) enter(slot int, retry bool) {
 	w.mu.Lock()
 	w.slots[slot], w.all[in] = in, true
 	w.mu.Unlock()
-	calls := load.NewProcess(w.c.Arrival, w.c.Seed, slot, w.c.Instances)
-	w.generators[slot%len(w.generators)].add(w.adapted(fleetLimiter{in.limiter}, w.parts[slot]), calls, w.parts[slot], &in.gone)
+	in.member.limiter, in.calls, in.part = w.adapted(fleetLimiter{in.limiter}, w.parts[slot]), load.NewProcess(w.c.Arrival, w.c.Seed, slot, w.c.Instances), w.parts[slot]
+	w.generators[slot%len(w.generators)].add(&in.member)
 	w.busy.Go(func() {
 		if in.limiter.Ready(w.ctx) == nil {
 			w.ready.Add(1)

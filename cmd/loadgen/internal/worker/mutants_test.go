@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -126,7 +125,7 @@ func judged(t *testing.T, permits int64, measure time.Duration, limiters []limit
 	s := sharedOf(t, fmt.Sprintf("--limit %v --instances %d", limits[0], len(limiters)))
 	g := s.generator()
 	for i, l := range limiters {
-		g.add(l, load.NewProcess(load.Steady, 1, i, len(limiters)), 1/float64(len(limiters)), new(atomic.Bool))
+		g.add(&member{limiter: l, calls: load.NewProcess(load.Steady, 1, i, len(limiters)), part: 1 / float64(len(limiters))})
 	}
 	start := quota.WindowAt(time.Second, time.Now().UnixNano()).End()
 	end := start + int64(measure)

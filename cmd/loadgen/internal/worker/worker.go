@@ -33,8 +33,8 @@ type Worker struct {
 	provider   string
 	client     *clientv3.Client
 	policy     quota.Policy // without limits
-	parts      []float64    // of all calls, by slot
 	weights    []int64      // by slot
+	parts      []float64    // of all calls, by slot
 	tell       func(Report)
 	shared     *shared
 	sender     *sender       // nil if permits make no requests
@@ -60,10 +60,11 @@ type Worker struct {
 // each generator.
 func newWorker(c *config.Config, s *Setup, client *clientv3.Client, counts []byte, tell func(Report)) (*Worker, error) {
 	w := &Worker{
-		c: c, provider: s.Provider, client: client, policy: c.Policy(nil, ""), weights: c.Weights(), parts: c.Calls(), tell: tell,
+		c: c, provider: s.Provider, client: client, policy: c.Policy(nil, ""), weights: c.Weights(), tell: tell,
 		slots: map[int]*instance{}, all: map[*instance]bool{},
 		shared: &shared{c: c, placing: c.Placing(s.Tolerance), use: func(limiter, int64, load.Request) {}},
 	}
+	w.parts = c.Skew.Parts(w.weights)
 	if err := w.obey(Order{State: &s.State}); err != nil {
 		return nil, err
 	}
