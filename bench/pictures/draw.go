@@ -86,7 +86,7 @@ func (p *picture) save() error {
 }
 
 // headline is the picture that README.md begins with.
-func headline(ctx context.Context, l *loadgen) error {
+func headline(ctx context.Context, l loadgen) error {
 	r, err := l.run(ctx, "--processes", "4", "--crash", "6s", "--change", "18s=200000/s", "--change", "26s=300000/s", "--duration", "36s")
 	if err != nil {
 		return err

@@ -11,6 +11,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"flag"
@@ -18,23 +19,17 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/quotient-limiter/quotient/internal/load"
 )
 
-type part struct {
-	name string
-	make func(context.Context, *loadgen) error
-}
-
-var parts = []part{
-	{"headline", headline},
-	{"saturated", pacing("steady", "--arrival", "steady", "--demand", "1.5")},
-	{"bursts", pacing("bursts", "--arrival", "burst", "--demand", "0.5")},
-	{"shapes", shapes},
+var parts = map[string]func(context.Context, loadgen) error{
+	"headline":  headline,
+	"saturated": pacing("steady", "--arrival", "steady", "--demand", "1.5"),
+	"bursts":    pacing("bursts", "--arrival", "burst", "--demand", "0.5"),
+	"shapes":    shapes,
 }
 
 func main() {
@@ -56,52 +51,32 @@ func main() {
 }
 
 func run(ctx context.Context, with, wanted []string) error {
+	if len(wanted) == 0 {
+		wanted = []string{"headline", "saturated", "bursts", "shapes"}
+	}
+	err := os.Chdir("..") // from bench to the repository
 	for _, name := range wanted {
-		if !slices.ContainsFunc(parts, func(p part) bool { return p.name == name }) {
-			return fmt.Errorf("there is no part %q", name)
+		if make := parts[name]; make == nil {
+			err = cmp.Or(err, fmt.Errorf("there is no part %q", name))
+		} else if err == nil {
+			err = make(ctx, with)
 		}
 	}
-	if err := os.Chdir(".."); err != nil { // from bench to the repository
-		return err
-	}
-	folder, err := os.MkdirTemp("", "quotient-pictures-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(folder)
-	l := &loadgen{with: with, program: filepath.Join(folder, "loadgen"), report: filepath.Join(folder, "report.json")}
-	build := exec.CommandContext(ctx, "go", "build", "-o", l.program, "./cmd/loadgen") //nolint:gosec // into a folder of its own
-	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("building loadgen: %w\n%s", err, out)
-	}
-	for _, p := range parts {
-		if len(wanted) > 0 && !slices.Contains(wanted, p.name) {
-			continue
-		}
-		if err := p.make(ctx, l); err != nil {
-			return fmt.Errorf("%s: %w", p.name, err)
-		}
-	}
-	return nil
+	return err
 }
 
-type loadgen struct {
-	with            []string // in front of it
-	program, report string
-}
+// loadgen runs the load generator, with these words in front of its command.
+type loadgen []string
 
 // run returns the report of a run in which the limit held.
-func (l *loadgen) run(ctx context.Context, args ...string) (*load.Report, error) {
+func (l loadgen) run(ctx context.Context, args ...string) (*load.Report, error) {
 	fmt.Println("go run ./cmd/loadgen " + strings.Join(args, " "))
-	var said bytes.Buffer
-	line := slices.Concat(l.with, []string{l.program}, args, []string{"--quiet", "--json", l.report})
+	line := slices.Concat(l, []string{"go", "run", "./cmd/loadgen"}, args, []string{"--quiet", "--json", "-"})
 	cmd := exec.CommandContext(ctx, line[0], line[1:]...) //nolint:gosec // what the command line names
-	cmd.Stdout, cmd.Stderr = &said, &said
-	if err := cmd.Run(); err != nil {
-		return nil, fmt.Errorf("%w\n%s", err, said.String())
-	}
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	text, err := cmd.Output()
 	fmt.Print(said.String())
-	text, err := os.ReadFile(l.report)
 	if err != nil {
 		return nil, err
 	}

@@ -22,8 +22,8 @@ const pacingDoc = "docs/pacing.md"
 var fleet = []string{"--limit", "48000/s", "--settle", "1s", "--max-wait", "2s", "--measure-after", "5s", "--duration", "16s"}
 
 // pacing runs the fleet under each pacing, and writes the rows of the table.
-func pacing(name string, args ...string) func(context.Context, *loadgen) error {
-	return func(ctx context.Context, l *loadgen) error {
+func pacing(name string, args ...string) func(context.Context, loadgen) error {
+	return func(ctx context.Context, l loadgen) error {
 		for _, pacing := range []string{"off", "even"} {
 			r, err := l.run(ctx, slices.Concat([]string{"--pacing", pacing}, args, fleet)...)
 			if err != nil {
@@ -64,7 +64,7 @@ const shapesDoc = "docs/shapes.md"
 
 // shapes runs 96 instances under each shape, which burst all at once or call
 // steadily, writes the rows of the table, and draws what the bursts come to.
-func shapes(ctx context.Context, l *loadgen) error {
+func shapes(ctx context.Context, l loadgen) error {
 	c := picture{file: "shapes", title: "Permits in any second, wherever it begins: bursts of 96 instances under 30,000 a second", top: 2.6,
 		x: "seconds since measuring began", y: "of the limit"}
 	for _, s := range []struct {
