@@ -229,17 +229,16 @@ func (p *membership) check(ctx context.Context) (gap bool) {
 		return p.relist
 	}
 	p.doubtLocked(p.s.o.Clock.Now())
-	var found view.Found
+	var found *view.Key // the witness
 	revision, report := reportIn(t.Responses[0])
 	kept, lost := p.reports.Kept(asked, revision, report)
-	found.Kept = kept
 	if witness != "" {
 		for _, kv := range t.Responses[1].GetResponseRange().Kvs {
 			k := p.parse(kv, false)
-			found.Witness = &k
+			found = &k
 		}
 	}
-	reopen, unshown := p.tracker.Check(probe, t.Header.Revision, t.Header.ClusterId, found)
+	reopen, unshown := p.tracker.Check(probe, t.Header.Revision, t.Header.ClusterId, kept, found)
 	switch {
 	case lost:
 		p.gapLocked("this instance's newest report is gone")

@@ -9,7 +9,7 @@ import (
 // patches are mistakes in the code that ships: in the rules, and in what is around them.
 var patches = slices.Concat(rules, mutant.Table{
 	{Name: "OwnLostUnseen", Wrong: "does not miss its own write in a store in doubt", Edits: []mutant.Edit{
-		{File: "internal/view/doubt.go", Old: "} else if !t.memory.own || found.Kept < from {", New: "} else if false {"},
+		{File: "internal/view/doubt.go", Old: "} else if !t.memory.own || kept < from {", New: "} else if false {"},
 		{File: "coordinator/follow.go", Old: "\tcase lost:\n", New: "\tcase false && lost:\n"},
 		{File: "coordinator/report.go", Old: "\tcase gap:\n", New: "\tcase false && gap:\n"},
 	}},
@@ -77,7 +77,7 @@ func (p *Planner) Expire() { p.expired = true }
 `},
 	}},
 	{Name: "OldEvent", Wrong: "applies an event that came before", Edits: []mutant.Edit{
-		{File: "internal/view/tracker.go", Old: "} else if k.Revision > t.revision {", New: "} else if k.Revision > 0 {"},
+		{File: "internal/view/tracker.go", Old: "if k.Revision <= t.revision {", New: "if k.Revision <= 0 {"},
 		{File: "internal/share/history.go", Old: "\tif !h.started || c.Revision <= h.revision {", New: "\tif !h.started {"},
 	}},
 	{Name: "RemovedForgotten", Wrong: "forgets a limit that the newest view lacks", Edits: []mutant.Edit{

@@ -2,6 +2,7 @@ package view
 
 import (
 	"cmp"
+	"fmt"
 	"hash/fnv"
 	"slices"
 
@@ -50,7 +51,7 @@ func (m *memory) remember(x told) {
 	}
 	if len(m.all) == maxTold {
 		m.from, m.own = m.all[0].revision, false
-		m.all = m.all[:copy(m.all, m.all[1:])]
+		m.all = slices.Delete(m.all, 0, 1)
 	}
 	m.all = append(m.all, x)
 }
@@ -60,11 +61,8 @@ func (m *memory) wrote(revision int64) {
 	if revision < m.from {
 		return // what came between is not known
 	}
-	n := 0
-	for n < len(m.all) && m.all[n].revision <= revision {
-		n++
-	}
-	m.from, m.own, m.all = revision, true, m.all[:copy(m.all, m.all[n:])]
+	m.from, m.own = revision, true
+	m.all = slices.DeleteFunc(m.all, func(x told) bool { return x.revision <= revision })
 }
 
 // tell sums up events by revision.
@@ -86,12 +84,7 @@ func tell(keys []Key) []told {
 
 func (k *Key) sum() uint64 {
 	h := fnv.New64a()
-	kind := [2]byte{byte(k.Kind)}
-	if k.Deleted {
-		kind[1] = 1
-	}
-	h.Write(kind[:])
-	h.Write([]byte(k.ID + "\x00"))
+	fmt.Fprintf(h, "%d %t %s\x00", k.Kind, k.Deleted, k.ID)
 	h.Write(k.Value)
 	return h.Sum64()
 }
@@ -99,8 +92,7 @@ func (k *Key) sum() uint64 {
 // doubt is how far a view in doubt has been confirmed.
 type doubt struct {
 	kept     bool  // the store has what this instance wrote
-	same     bool  // and its watch has told the same since
-	position int64 // up to here it has
+	position int64 // up to here its watch has told the same since
 	next     int   // index of what it must tell next
 	late     int   // how often before there was not time enough to tell it all
 	before   int64 // up to here it was told without a doubt, or in one that was checked
@@ -173,20 +165,13 @@ func (t *Tracker) Witness() string {
 	return ""
 }
 
-// Found is what a linearizable read says of a store: the revision of the newest
-// write of this instance's own that it still has (Reports.Kept), 0 without one, and the key of the
-// Witness, nil if it is not there or was not asked for.
-type Found struct {
-	Kept    int64
-	Witness *Key
-}
-
-// Check takes the answer of a linearizable read of what this instance wrote, and
-// of the witness. If the store has them, reopen is true: another watch must be
-// opened at Position, and nothing more taken from the one before. gap says that
-// the history has a gap. An answer that was asked for before the doubt arose says
-// nothing.
-func (t *Tracker) Check(p Probe, revision int64, cluster uint64, found Found) (reopen, gap bool) {
+// Check takes the answer of a linearizable read: the revision of the newest write of this
+// instance's own that the store still has (Reports.Kept), 0 without one, and the key of
+// the Witness, nil if it is not there or was not asked for. If the store has them, reopen
+// is true: another watch must be opened at Position, and nothing more taken from the one
+// before. gap says that the history has a gap. An answer that was asked for before the
+// doubt arose says nothing.
+func (t *Tracker) Check(p Probe, revision int64, cluster uint64, kept int64, witness *Key) (reopen, gap bool) {
 	if !t.Unchecked() || p.sent.Mono < t.sure.Mono {
 		return false, false
 	}
@@ -194,9 +179,9 @@ func (t *Tracker) Check(p Probe, revision int64, cluster uint64, found Found) (r
 		return false, true
 	}
 	from, next := t.memory.from, 0
-	if i := t.attested(found.Witness); i >= 0 {
+	if i := t.attested(witness); i >= 0 {
 		from, next = t.memory.all[i].revision, i+1
-	} else if !t.memory.own || found.Kept < from {
+	} else if !t.memory.own || kept < from {
 		return false, true
 	}
 	if t.doubt.late >= mostLate {
@@ -206,7 +191,8 @@ func (t *Tracker) Check(p Probe, revision int64, cluster uint64, found Found) (r
 	from = min(from, t.position)
 	t.position = max(from, t.revision)
 	t.sure = p.sent
-	t.doubt = &doubt{kept: true, position: from, began: from, next: next, same: from == t.position, late: t.doubt.late, before: t.doubt.before}
+	t.doubt = &doubt{kept: true, began: from, next: next, late: t.doubt.late, before: t.doubt.before}
+	t.reached(from)
 	t.settle()
 	return true, false
 }
@@ -231,7 +217,7 @@ func (t *Tracker) witnesses(x told) bool {
 }
 
 // retelling reports whether the watch has to tell again what it told before.
-func (t *Tracker) retelling() bool { return t.doubt != nil && t.doubt.kept && !t.doubt.same }
+func (t *Tracker) retelling() bool { return t.doubt != nil && t.doubt.kept }
 
 // again compares what the watch tells with what it told before the doubt. It
 // returns false if it is not the same.
@@ -246,13 +232,11 @@ func (t *Tracker) again(x told) bool {
 		return false
 	}
 	d.next++
-	d.position = x.revision
-	d.same = d.position == t.position
-	return true
+	return t.reached(x.revision)
 }
 
-// reached notes that the watch has told everything up to a revision. It returns
-// false if something is missing.
+// reached notes that the watch has told everything up to a revision, which ends a doubt
+// that is cleared up. It returns false if something is missing.
 func (t *Tracker) reached(revision int64) bool {
 	d := t.doubt
 	if !t.retelling() {
@@ -261,7 +245,8 @@ func (t *Tracker) reached(revision int64) bool {
 	if all := t.memory.all; d.next < len(all) && all[d.next].revision <= revision {
 		return false
 	}
-	d.position = max(d.position, min(revision, t.position))
-	d.same = d.position == t.position
+	if d.position = max(d.position, min(revision, t.position)); d.position == t.position {
+		t.doubt = nil
+	}
 	return true
 }

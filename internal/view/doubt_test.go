@@ -62,7 +62,7 @@ func progress(revision int64) func(*Tracker) bool {
 // checked is the answer of a check that is sent when the doubt arises.
 func checked(revision, kept int64) func(*Tracker) bool {
 	return func(tr *Tracker) bool {
-		_, gap := tr.Check(tr.Sent(at(200)), revision, cluster, Found{Kept: kept})
+		_, gap := tr.Check(tr.Sent(at(200)), revision, cluster, kept, nil)
 		return gap
 	}
 }
@@ -113,7 +113,7 @@ func TestADoubtIsSettledByWhatTheStoreTellsAgain(t *testing.T) {
 			t.Fatalf("%s: doubted %v, position %d; want the watch to go on", name, tr.Doubted(), tr.Position())
 		}
 		tr.Answer(late, 16, cluster)
-		if _, gap := tr.Check(late, 16, cluster, Found{Kept: 10}); gap || !tr.Unchecked() {
+		if _, gap := tr.Check(late, 16, cluster, 10, nil); gap || !tr.Unchecked() {
 			t.Errorf("%s: a check from before the doubt says something", name)
 		}
 		for i, s := range steps {
@@ -137,7 +137,7 @@ func TestAnOwnWriteStandsForWhatCameBefore(t *testing.T) {
 	tr.Wrote(14)
 	tr.Silence(at(200), fresh)
 	tr.Wrote(16) // in a doubt it may be another store's
-	if reopen, gap := tr.Check(tr.Sent(at(200)), 20, cluster, Found{Kept: 14}); !reopen || gap {
+	if reopen, gap := tr.Check(tr.Sent(at(200)), 20, cluster, 14, nil); !reopen || gap {
 		t.Error("the own write is there, and that is a gap")
 	}
 	if tr.Position() != 14 {
@@ -153,7 +153,7 @@ func TestAnOwnWriteStandsForWhatCameBefore(t *testing.T) {
 	// One that is ahead of the watch leaves nothing to tell again.
 	tr.Wrote(18)
 	tr.Silence(at(400), fresh)
-	if reopen, _ := tr.Check(tr.Sent(at(400)), 20, cluster, Found{Kept: 18}); !reopen || tr.Doubted() || tr.Position() != 16 {
+	if reopen, _ := tr.Check(tr.Sent(at(400)), 20, cluster, 18, nil); !reopen || tr.Doubted() || tr.Position() != 16 {
 		t.Errorf("reopen %v, doubted %v, position %d", reopen, tr.Doubted(), tr.Position())
 	}
 }
@@ -162,7 +162,7 @@ func TestWithoutAnOwnWriteADoubtIsAGap(t *testing.T) {
 	tr := started(t)
 	tr.Wrote(9) // before the listing: what came between is not known
 	tr.Silence(at(200), fresh)
-	if _, gap := tr.Check(tr.Sent(at(200)), 20, cluster, Found{Kept: 9}); !gap {
+	if _, gap := tr.Check(tr.Sent(at(200)), 20, cluster, 9, nil); !gap {
 		t.Error("nothing shows that it is the same store")
 	}
 	tr = witnessed(t)
@@ -173,7 +173,7 @@ func TestWithoutAnOwnWriteADoubtIsAGap(t *testing.T) {
 		t.Errorf("%d revisions are remembered", len(tr.memory.all))
 	}
 	tr.Silence(at(200), fresh)
-	if _, gap := tr.Check(tr.Sent(at(200)), 10_000, cluster, Found{Kept: 10}); !gap {
+	if _, gap := tr.Check(tr.Sent(at(200)), 10_000, cluster, 10, nil); !gap {
 		t.Error("more was told than is remembered, and the doubt is settled")
 	}
 }
@@ -183,7 +183,7 @@ func TestWithoutAnOwnWriteADoubtIsAGap(t *testing.T) {
 func TestADoubtThatLastsBeginsAnew(t *testing.T) {
 	tr := witnessed(t)
 	tr.Silence(at(200), fresh)
-	tr.Check(tr.Sent(at(220)), 20, cluster, Found{Kept: 10})
+	tr.Check(tr.Sent(at(220)), 20, cluster, 10, nil)
 	tr.Events([]Key{instance(12, "b")})
 	if tr.Silence(at(320), fresh) {
 		t.Error("the silence is taken from the check on")
@@ -191,7 +191,7 @@ func TestADoubtThatLastsBeginsAnew(t *testing.T) {
 	if !tr.Silence(at(321), fresh) || !tr.Unchecked() {
 		t.Error("want a doubt from its beginning")
 	}
-	if tr.Check(tr.Sent(at(330)), 20, cluster, Found{Kept: 10}); tr.Position() != 10 {
+	if tr.Check(tr.Sent(at(330)), 20, cluster, 10, nil); tr.Position() != 10 {
 		t.Errorf("position %d: want all to be told again", tr.Position())
 	}
 }
@@ -233,7 +233,7 @@ func TestADoubtThatTakesTooLongIsAGap(t *testing.T) {
 		if !tr.Silence(at(now), fresh) {
 			t.Fatalf("%d: no doubt", now)
 		}
-		if reopen, gap := tr.Check(tr.Sent(at(now)), 20, cluster, Found{Kept: 10}); gap != want || reopen == want {
+		if reopen, gap := tr.Check(tr.Sent(at(now)), 20, cluster, 10, nil); gap != want || reopen == want {
 			t.Errorf("doubt %d: reopen %v, gap %v", i+1, reopen, gap)
 		}
 		tr.Events([]Key{instance(12, "b")}) // and not the others
@@ -243,7 +243,7 @@ func TestADoubtThatTakesTooLongIsAGap(t *testing.T) {
 	for i := range int64(5) {
 		tr.Silence(at(200+101*i), fresh)
 	}
-	if reopen, gap := tr.Check(tr.Sent(at(700)), 20, cluster, Found{Kept: 10}); !reopen || gap {
+	if reopen, gap := tr.Check(tr.Sent(at(700)), 20, cluster, 10, nil); !reopen || gap {
 		t.Errorf("reopen %v, gap %v", reopen, gap)
 	}
 }

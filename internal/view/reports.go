@@ -37,10 +37,7 @@ func (r *Reports) Pending() []uint64 { return slices.Clone(r.sent) }
 
 // Sent notes that a report is about to be written, and returns Newest.
 func (r *Reports) Sent(value []byte) (after int64) {
-	if len(r.sent) == maxSent {
-		r.sent = slices.Delete(r.sent, 0, 1)
-	}
-	r.sent = append(r.sent, sumOf(value))
+	r.sent = append(r.sent[max(0, len(r.sent)+1-maxSent):], sumOf(value))
 	return r.newest
 }
 

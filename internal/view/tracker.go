@@ -118,16 +118,13 @@ func (t *Tracker) Events(keys []Key) (changes []protocol.Change, gap bool) {
 		}
 	}
 	for _, k := range keys {
-		n := len(changes)
-		if n > 0 && changes[n-1].Revision == k.Revision {
-			changes[n-1].Revision = k.Revision
-			t.add(&changes[n-1], k)
-		} else if k.Revision > t.revision {
+		if n := len(changes); n == 0 || changes[n-1].Revision != k.Revision {
+			if k.Revision <= t.revision {
+				continue
+			}
 			changes = append(changes, protocol.Change{Revision: k.Revision})
-			t.add(&changes[n], k)
-		} else {
-			continue
 		}
+		t.add(&changes[len(changes)-1], k)
 		t.revision = max(t.revision, k.Revision)
 	}
 	t.advance(t.revision)
@@ -205,15 +202,14 @@ func (t *Tracker) Answer(p Probe, revision int64, cluster uint64) (gap bool) {
 	return false
 }
 
-// settle ends a doubt that is cleared up, and turns the answers that the position
-// has reached into the proof. An answer that the watch had overtaken waits for a
+// settle turns the answers that the position has reached into the proof, unless the view
+// is in doubt. An answer that the watch had overtaken waits for a
 // later one that returns more: a store that was put back would still be where it
 // was.
 func (t *Tracker) settle() {
-	if t.doubt != nil && !t.doubt.same {
+	if t.doubt != nil {
 		return
 	}
-	t.doubt = nil
 	t.pending = slices.DeleteFunc(t.pending, func(a answer) bool {
 		if a.overtaken || a.revision > t.position {
 			return false

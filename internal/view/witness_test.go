@@ -37,17 +37,18 @@ func TestAWitnessStandsForWhatCameBefore(t *testing.T) {
 	other := first(13, "c")
 	other.Value = append([]byte(nil), first(13, "x").Value...)
 	for name, c := range map[string]struct {
-		found    Found
+		kept     int64
+		witness  *Key
 		position int64 // after the check, 0 for a gap
 	}{
-		"it is there":                    {Found{Witness: found(first(13, "c"))}, 13},
-		"it is there, and the own write": {Found{Kept: 10, Witness: found(first(13, "c"))}, 13},
-		"it is not there":                {Found{}, 0},
-		"not, but the own write":         {Found{Kept: 10}, 10},
-		"at another revision":            {Found{Kept: 10, Witness: found(first(12, "c"))}, 10},
-		"with another value":             {Found{Kept: 10, Witness: found(other)}, 10},
-		"written again":                  {Found{Kept: 10, Witness: found(instance(13, "c"))}, 10},
-		"told in the doubt":              {Found{Kept: 10, Witness: found(first(17, "d"))}, 10},
+		"it is there":                    {0, found(first(13, "c")), 13},
+		"it is there, and the own write": {10, found(first(13, "c")), 13},
+		"it is not there":                {0, nil, 0},
+		"not, but the own write":         {10, nil, 10},
+		"at another revision":            {10, found(first(12, "c")), 10},
+		"with another value":             {10, found(other), 10},
+		"written again":                  {10, found(instance(13, "c")), 10},
+		"told in the doubt":              {10, found(first(17, "d")), 10},
 	} {
 		tr := started(t)
 		tr.Wrote(10)
@@ -57,7 +58,7 @@ func TestAWitnessStandsForWhatCameBefore(t *testing.T) {
 		if w := tr.Witness(); w != "c" {
 			t.Fatalf("witness %q, want the newest from before the doubt", w)
 		}
-		reopen, gap := tr.Check(tr.Sent(at(200)), 20, cluster, c.found)
+		reopen, gap := tr.Check(tr.Sent(at(200)), 20, cluster, c.kept, c.witness)
 		if gap != (c.position == 0) || reopen == gap || reopen && tr.Position() != c.position {
 			t.Errorf("%s: reopen %v, gap %v, position %d; want %d", name, reopen, gap, tr.Position(), c.position)
 		}
@@ -87,14 +88,14 @@ func TestWhatIsToldAgainIsAWitness(t *testing.T) {
 	for i := range keys {
 		now := int64(200 + 101*i)
 		tr.Silence(at(now), fresh)
-		found := Found{Kept: 10}
+		kept, found := int64(10), (*Key)(nil)
 		if i > 0 {
 			if w := tr.Witness(); w != keys[i-1].ID {
 				t.Fatalf("doubt %d: witness %q", i+1, w)
 			}
-			found = Found{Witness: &keys[i-1]}
+			kept, found = 0, &keys[i-1]
 		}
-		if _, gap := tr.Check(tr.Sent(at(now)), 20, cluster, found); gap || tr.Position() != 10+int64(i) {
+		if _, gap := tr.Check(tr.Sent(at(now)), 20, cluster, kept, found); gap || tr.Position() != 10+int64(i) {
 			t.Fatalf("doubt %d: gap %v, position %d", i+1, gap, tr.Position())
 		}
 		if _, gap := tr.Events(keys[i : i+1]); gap {
