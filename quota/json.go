@@ -110,7 +110,12 @@ func (p Policy) MarshalJSON() ([]byte, error) {
 		Settle: duration(p.Settle), Freshness: duration(p.Freshness), ClockError: duration(p.ClockError),
 		Guard: guard{fixed: p.Guard}, WarmUp: duration(p.WarmUp), Adaptive: wireAdaptive{p.Adaptive, duration(p.Adaptive.Every)},
 	}
-	w.From, w.Time, w.Requires = p.From.UTC(), p.Time.UTC(), append(p.Requires, p.implied()...)
+	w.From, w.Time = p.From.UTC(), p.Time.UTC()
+	for _, f := range p.features() {
+		if f.implied {
+			w.Requires = append(w.Requires, f.name)
+		}
+	}
 	if !p.shaped() {
 		w.Shape = "" // as versions write it that know no other
 	}

@@ -7,6 +7,7 @@
 package quota
 
 import (
+	"cmp"
 	"maps"
 	"math"
 	"slices"
@@ -217,16 +218,14 @@ type LimitChange struct {
 // nanoseconds since the Unix epoch, and nil where none are in force yet. The
 // result is shared with p; do not change it.
 func (p *Policy) LimitsAt(wall int64) []Limit {
-	at := time.Unix(0, wall)
+	at, limits := time.Unix(0, wall), p.Limits
 	if at.Before(p.From) {
 		return nil
 	}
-	limits := p.Limits
-	for i := range p.Next {
-		if at.Before(p.Next[i].From) {
-			break
+	for _, c := range p.Next {
+		if !at.Before(c.From) {
+			limits = c.Limits
 		}
-		limits = p.Next[i].Limits
 	}
 	return limits
 }
@@ -256,29 +255,21 @@ func (p Policy) WithDefaults() Policy {
 		def(&p.Adaptive.Every, 5*time.Second)
 	}
 	p.Requires = p.unimplied()
-	sortLimits(p.Limits)
 	for _, c := range p.Next {
 		sortLimits(c.Limits)
 	}
 	return p
 }
 
-// splitBudgets moves the limits of long windows to Budgets.
+// splitBudgets sorts the limits and moves those of long windows to Budgets.
 func (p *Policy) splitBudgets() {
-	isLong := func(l Limit) bool { return l.Window > MaxWindow }
-	for _, l := range p.Limits {
-		if isLong(l) {
-			p.Budgets = append(p.Budgets, l)
-		}
-	}
-	p.Limits = slices.DeleteFunc(p.Limits, isLong)
+	sortLimits(p.Limits)
+	long, _ := slices.BinarySearchFunc(p.Limits, MaxWindow+1, func(l Limit, w time.Duration) int { return cmp.Compare(l.Window, w) })
+	p.Limits, p.Budgets = p.Limits[:long], append(p.Budgets, p.Limits[long:]...)
 	sortLimits(p.Budgets)
 	if len(p.Limits) == 0 && len(p.Budgets) > 0 {
-		least := p.Budgets[0].Permits
-		for _, l := range p.Budgets {
-			least = min(least, l.Permits)
-		}
-		p.Limits = []Limit{{least, time.Second}}
+		least := slices.MinFunc(p.Budgets, func(a, b Limit) int { return cmp.Compare(a.Permits, b.Permits) })
+		p.Limits = []Limit{{least.Permits, time.Second}}
 	}
 }
 

@@ -123,28 +123,24 @@ func (p *Policy) checkBurst(errs *problems) {
 	}
 }
 
-// implied returns the features that the other fields imply.
-func (p *Policy) implied() (features []string) {
-	if p.GuardAuto {
-		features = append(features, featureGuardAuto)
+// feature is one that this version knows; implied, if the policy's other fields imply it.
+type feature struct {
+	name    string
+	implied bool
+}
+
+func (p *Policy) features() []feature {
+	return []feature{
+		{featureGuardAuto, p.GuardAuto}, {featureShapes, p.shaped()},
+		{featureAdaptive, p.Adaptive.Floor > 0 && (p.shaped() || p.Share == ShareDemand)}, {featureBudgets, len(p.Budgets) > 0},
 	}
-	if p.shaped() {
-		features = append(features, featureShapes)
-	}
-	if p.Adaptive.Floor > 0 && (p.shaped() || p.Share == ShareDemand) {
-		features = append(features, featureAdaptive)
-	}
-	if len(p.Budgets) > 0 {
-		features = append(features, featureBudgets)
-	}
-	return features
 }
 
 // unimplied returns Requires without what the other fields imply.
 func (p *Policy) unimplied() (rest []string) {
-	implied := p.implied()
+	implied := p.features()
 	for _, r := range p.Requires {
-		if !slices.Contains(implied, r) {
+		if !slices.Contains(implied, feature{r, true}) {
 			rest = append(rest, r)
 		}
 	}

@@ -125,7 +125,7 @@ func choose[T ~string](field string, value T, known ...T) choice {
 // shares could exceed the total. Such a policy gives an instance no share.
 func (p *Policy) Unsupported() (missing []string) {
 	for _, r := range p.Requires {
-		if r != featureGuardAuto && r != featureShapes && r != featureAdaptive && r != featureBudgets {
+		if !slices.ContainsFunc(p.features(), func(f feature) bool { return f.name == r }) {
 			missing = append(missing, r)
 		}
 	}
