@@ -22,8 +22,7 @@ type FixedSource struct {
 	clock *clock.Clock
 
 	mu       sync.Mutex
-	policy   quota.Policy
-	err      error // why policy cannot be used
+	policy   *quota.Policy // with its defaults
 	revision int64
 	sinks    map[string]feed.Sink
 }
@@ -31,10 +30,8 @@ type FixedSource struct {
 // Fixed returns a source with the given policy in force. An invalid policy is
 // reported by Open.
 func Fixed(policy quota.Policy) *FixedSource {
-	f := &FixedSource{clock: clock.New(), revision: 1, sinks: map[string]feed.Sink{}}
-	f.policy = policy.WithDefaults()
-	f.err = f.policy.Validate()
-	return f
+	policy = policy.WithDefaults()
+	return &FixedSource{clock: clock.New(), policy: &policy, revision: 1, sinks: map[string]feed.Sink{}}
 }
 
 // Set puts another policy in force, as an operator would. A lower limit, a higher one and
@@ -48,10 +45,9 @@ func (f *FixedSource) Set(policy quota.Policy) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.revision++
-	f.policy, f.err = policy, nil
+	f.policy = &policy
 	for _, sink := range f.sinks {
-		p := policy
-		sink.Apply(f.clock.Now(), protocol.Change{Revision: f.revision, Policy: &p})
+		sink.Apply(f.clock.Now(), protocol.Change{Revision: f.revision, Policy: &policy})
 	}
 	return nil
 }
@@ -66,19 +62,18 @@ const fixedInstance = "self"
 func (f *FixedSource) Subscribe(provider string, create func() feed.Sink) (sink feed.Sink, leave func() error, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.err != nil {
-		return nil, nil, f.err
+	if err := f.policy.Validate(); err != nil {
+		return nil, nil, err
 	}
 	if sink = f.sinks[provider]; sink == nil {
 		sink = create()
 		f.sinks[provider] = sink
-		policy := f.policy
 		// There are no other instances to wait for: the history is as long as it
 		// can ever need to be, and the proof never ends.
 		now := f.clock.Now()
 		began := clock.Instant{Mono: now.Mono - int64(quota.MaxSettle+4*quota.MaxWindow), Wall: now.Wall}
 		sink.Reset(began, began.Mono, fixedInstance, protocol.View{
-			Revision: f.revision, Policy: &policy, PolicyRevision: f.revision, Alone: true,
+			Revision: f.revision, Policy: f.policy, PolicyRevision: f.revision, Alone: true,
 			Instances: []quota.Instance{{ID: fixedInstance, Name: fixedInstance, Weight: 1}},
 		})
 		sink.Prove(clock.Instant{Mono: math.MaxInt64 / 2, Wall: math.MaxInt64 / 2})

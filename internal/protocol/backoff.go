@@ -1,7 +1,8 @@
 package protocol
 
 import (
-	"fmt"
+	"cmp"
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -51,12 +52,9 @@ func MaxBackoff(p *quota.Policy) time.Duration {
 
 // Quorum returns how many of n instances must have been asked for a pause.
 func Quorum(p *quota.Policy, n int) int {
-	quorum := int(p.BackoffQuorum)
-	if quorum == 0 {
-		quorum = 2
-		if n <= 3 {
-			quorum = 1
-		}
+	quorum := cmp.Or(int(p.BackoffQuorum), 2)
+	if p.BackoffQuorum == 0 && n <= 3 {
+		quorum = 1
 	}
 	return max(1, min(quorum, n))
 }
@@ -80,15 +78,9 @@ func (b *Backoff) Binding(quorum int) (binding Ask, ok bool) {
 
 // Adds reports whether a is worth writing at the instant now.
 func (b *Backoff) Adds(a Ask, quorum int, now time.Time) bool {
-	known := []Ask{{Until: now}}
-	if binding, ok := b.Binding(quorum); ok {
-		known = append(known, binding)
-	}
-	for _, o := range b.Asks {
-		if o.By == a.By && (o.Alone || !a.Alone) {
-			known = append(known, o)
-		}
-	}
+	binding, _ := b.Binding(quorum)
+	known := slices.DeleteFunc(slices.Clone(b.Asks), func(o Ask) bool { return o.By != a.By || a.Alone && !o.Alone })
+	known = append(known, binding, Ask{Until: now})
 	return !slices.ContainsFunc(known, func(o Ask) bool { return a.Until.Before(o.Until.Add(minAdded)) })
 }
 
@@ -119,20 +111,13 @@ func ReadBackoff(value []byte) (b Backoff, err error) {
 	if err := Decode("back-off", value, MaxBackoffBytes, &b); err != nil {
 		return b, err
 	}
-	if n := len(b.Asks); n > maxAsks {
-		return b, fmt.Errorf("back-off: %d asks are more than the most, %d", n, maxAsks)
+	var errs problems
+	errs.add(len(b.Asks) > maxAsks, "back-off: %d asks are more than the most, %d", len(b.Asks), maxAsks)
+	for i, a := range b.Asks[:min(len(b.Asks), maxAsks)] {
+		twice := slices.ContainsFunc(b.Asks[:i], func(o Ask) bool { return o.By == a.By })
+		errs.add(a.By == "" || len(a.By) > maxByBytes || twice, "back-off: asks[%d].by: must be an instance, each once", i)
+		errs.add(!dated(a.At) || !dated(a.Until), "back-off: asks[%d]: must lie in the years 1970 to 2199", i)
+		errs.add(len(a.Why) > maxWhyBytes, "back-off: asks[%d].why: %d bytes are more than the most, %d", i, len(a.Why), maxWhyBytes)
 	}
-	by := map[string]bool{}
-	for i, a := range b.Asks {
-		switch {
-		case a.By == "" || len(a.By) > maxByBytes || by[a.By]:
-			return b, fmt.Errorf("back-off: asks[%d].by: must be an instance, each once", i)
-		case !dated(a.At) || !dated(a.Until):
-			return b, fmt.Errorf("back-off: asks[%d]: must lie in the years 1970 to 2199", i)
-		case len(a.Why) > maxWhyBytes:
-			return b, fmt.Errorf("back-off: asks[%d].why: %d bytes are more than the most, %d", i, len(a.Why), maxWhyBytes)
-		}
-		by[a.By] = true
-	}
-	return b, nil
+	return b, errors.Join(errs...)
 }

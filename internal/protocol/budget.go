@@ -1,7 +1,6 @@
 package protocol
 
 import (
-	"strings"
 	"time"
 
 	"github.com/quotient-limiter/quotient/quota"
@@ -16,10 +15,7 @@ type Budget struct {
 }
 
 // Name is the window's length as in a limit.
-func (b Budget) Name() string {
-	_, name, _ := strings.Cut(b.String(), "/")
-	return name
-}
+func (b Budget) Name() string { return WindowName(b.Limit) }
 
 // BudgetsAt returns the windows of a policy's budgets that contain the instant wall.
 func BudgetsAt(p *quota.Policy, wall int64) (all []Budget) {

@@ -2,7 +2,6 @@ package protocol
 
 import (
 	"errors"
-	"fmt"
 	"math/bits"
 	"time"
 
@@ -77,23 +76,18 @@ func (l *Level) At(wall int64) *LevelEntry {
 
 // Validate returns all that is wrong with the level, as joined errors, or nil.
 func (l *Level) Validate() error {
-	var errs []error
-	refuse := func(wrong bool, format string, args ...any) {
-		if wrong {
-			errs = append(errs, fmt.Errorf(format, args...))
-		}
-	}
+	var errs problems
 	n, bytes := len(l.Entries), 0
-	refuse(n == 0 || n > MaxLevelEntries, "entries: there are %d, from 1 to %d are needed", n, MaxLevelEntries)
-	refuse(!dated(l.Until), "until: %v must lie in the years 1970 to 2199", l.Until)
-	refuse(len(l.Author) > 2*quota.MaxNameBytes, "author: %d bytes are more than the most, %d", len(l.Author), 2*quota.MaxNameBytes)
+	errs.add(n == 0 || n > MaxLevelEntries, "entries: there are %d, from 1 to %d are needed", n, MaxLevelEntries)
+	errs.add(!dated(l.Until), "until: %v must lie in the years 1970 to 2199", l.Until)
+	errs.add(len(l.Author) > 2*quota.MaxNameBytes, "author: %d bytes are more than the most, %d", len(l.Author), 2*quota.MaxNameBytes)
 	for i, e := range l.Entries {
-		refuse(!dated(e.From), "entries[%d].from: %v must lie in the years 1970 to 2199", i, e.From)
-		refuse(i > 0 && !e.From.After(l.Entries[max(i, 1)-1].From), "entries[%d].from: %v must be after the entry before it", i, e.From)
-		refuse(e.Revision <= 0, "entries[%d].revision: %d must be positive", i, e.Revision)
+		errs.add(!dated(e.From), "entries[%d].from: %v must lie in the years 1970 to 2199", i, e.From)
+		errs.add(i > 0 && !e.From.After(l.Entries[max(i, 1)-1].From), "entries[%d].from: %v must be after the entry before it", i, e.From)
+		errs.add(e.Revision <= 0, "entries[%d].revision: %d must be positive", i, e.Revision)
 		bytes += len(e.Demands)
 	}
-	refuse(bytes > MaxLevelDemands, "entries: %d bytes of demands are more than the most, %d", bytes, MaxLevelDemands)
+	errs.add(bytes > MaxLevelDemands, "entries: %d bytes of demands are more than the most, %d", bytes, MaxLevelDemands)
 	return errors.Join(errs...)
 }
 

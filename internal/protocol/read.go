@@ -73,6 +73,15 @@ func ReadLevel(value []byte) (*Level, error) {
 	return l, l.Validate()
 }
 
+// problems are all that is wrong with a value.
+type problems []error
+
+func (p *problems) add(wrong bool, format string, args ...any) {
+	if wrong {
+		*p = append(*p, fmt.Errorf(format, args...))
+	}
+}
+
 // schema is the version of a value in etcd: it is written as this one's, and Decode checks
 // it.
 type schema struct{}
