@@ -208,7 +208,7 @@ var mutants = mutant.Table{
 	mutant.Replace("TransitNotInReach", "the windows in reach leave the transit out", "internal/share/shape.go",
 		"protocol.ReachOf(length, t.transit(), ", "protocol.ReachOf(length, 0, "),
 	mutant.Replace("TransitNotInBurst", "the burst leaves the transit out", "internal/protocol/policy.go",
-		"return max(1, burst-int64(meet))", "return max(1, burst-int64(meet*0))"),
+		"return max(1, burst-meet)", "return max(1, burst-meet*0)"),
 	mutant.Replace("TransitNotInPermits", "a permit under a transit is valid for a window", ledgerFile,
 		"l.plan.Shape.Transit > 0 {", "false {"),
 	mutant.Replace("NewsUnforeseen", "the forecast goes by old plans", forecastFile,

@@ -62,10 +62,8 @@ func (w Window) Start() int64 { return times(w.Index, int64(w.Length)) }
 // End returns the first instant after the window, in nanoseconds since the Unix
 // epoch, held within int64.
 func (w Window) End() int64 {
-	if w.Index == math.MaxInt64 {
-		return math.MaxInt64
-	}
-	return times(w.Index+1, int64(w.Length))
+	start := w.Start()
+	return start + min(int64(w.Length), math.MaxInt64-max(0, start))
 }
 
 // times is a*b for b >= 0, held within int64.

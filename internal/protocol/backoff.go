@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -88,21 +87,10 @@ func (b *Backoff) Adds(a Ask, quorum int, now time.Time) bool {
 // The oldest makes room.
 func (b *Backoff) With(a Ask) Backoff {
 	asks := slices.DeleteFunc(slices.Clone(b.Asks), func(o Ask) bool { return o.By == a.By })
-	a.At, a.Until, a.Why = a.At.UTC(), a.Until.UTC(), ShortReason(a.Why)
+	a.At, a.Until, a.Why = a.At.UTC(), a.Until.UTC(), strings.ToValidUTF8(a.Why[:min(len(a.Why), maxWhyBytes)], "?")
 	asks = append(asks, a)
 	slices.SortStableFunc(asks, func(x, y Ask) int { return x.At.Compare(y.At) })
 	return Backoff{Asks: asks[max(0, len(asks)-maxAsks):]}
-}
-
-// ShortReason returns as much of a reason as an ask has room for.
-func ShortReason(why string) string {
-	why = strings.ToValidUTF8(why, "?")
-	for i := range why {
-		if i > maxWhyBytes-utf8.UTFMax {
-			return why[:i]
-		}
-	}
-	return why
 }
 
 // ReadBackoff reads and validates a back-off. Fields that it does not know are

@@ -39,17 +39,13 @@ func BudgetAt(l quota.Limit, zone *time.Location, wall int64) Budget {
 		w := quota.WindowAt(l.Window, wall)
 		return Budget{Limit: l, Start: w.Start(), End: w.End()}
 	}
-	at := time.Unix(0, wall).In(zone)
-	y, m, d := at.Date()
-	k := int(time.Date(y, m, d, 0, 0, 0, 0, time.UTC).Unix() / int64(day/time.Second))
-	start := func(k int) int64 { return startOfDay(1970, 1, 1+k*int(l.Window/day), zone) }
-	if n := int(l.Window / day); n == 31 {
-		k = 12*y + int(m) - 1
-		start = func(k int) int64 { return startOfDay(0, 1+k, 1, zone) }
-	} else if k /= n; wall < 0 {
-		k--
+	n := int(l.Window / day)
+	k, start := int(wall/int64(l.Window)), func(k int) int64 { return startOfDay(1970, 1, 1+k*n, zone) }
+	if n == 31 {
+		y, m, _ := time.Unix(0, wall).In(zone).Date()
+		k, start = 12*y+int(m)-1, func(k int) int64 { return startOfDay(0, 1+k, 1, zone) }
 	}
-	for wall < start(k) { // a date may come twice
+	for wall < start(k) { // k is near, and a date may come twice
 		k--
 	}
 	for wall >= start(k+1) {

@@ -53,10 +53,15 @@ func DemandFor(demand int64, window time.Duration) int64 {
 	if demand <= 0 || window <= 0 {
 		return 0
 	}
-	hi, lo := bits.Mul64(uint64(min(demand, MaxDemand)), uint64(min(window, quota.MaxWindow)))
-	lo, carry := bits.Add64(lo, uint64(1000*time.Second)-1, 0)
-	n, _ := bits.Div64(hi+carry, lo, uint64(1000*time.Second))
-	return int64(n)
+	return ceil(min(demand, MaxDemand), min(window, quota.MaxWindow), 1000*time.Second)
+}
+
+// ceil is n*part/whole, rounded up; none is negative.
+func ceil(n int64, part, whole time.Duration) int64 {
+	hi, lo := bits.Mul64(uint64(n), uint64(part))
+	lo, carry := bits.Add64(lo, uint64(whole-1), 0)
+	q, _ := bits.Div64(hi+carry, lo, uint64(whole))
+	return int64(q)
 }
 
 // At returns the entry in force for windows that start at wall, in nanoseconds

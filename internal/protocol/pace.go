@@ -66,11 +66,11 @@ func (p *Pace) Total(policy *quota.Policy, limit int64, window time.Duration) in
 	if p == nil || policy.Adaptive.Floor <= 0 {
 		return limit
 	}
-	i := slices.IndexFunc(p.Limits, func(l quota.Limit) bool { return l.Window == window })
-	if i < 0 {
+	permits, ok := LimitOf(p.Limits, window)
+	if !ok {
 		return limit
 	}
-	return min(limit, max(p.Limits[i].Permits, PaceFloor(policy, limit)))
+	return min(limit, max(permits, PaceFloor(policy, limit)))
 }
 
 // PaceFloor returns the least pace under a limit: at least one permit, without which

@@ -1,7 +1,6 @@
 package protocol
 
 import (
-	"math/bits"
 	"strings"
 	"time"
 
@@ -55,11 +54,8 @@ func BurstOf(p *quota.Policy, l quota.Limit) int64 {
 	if p.Burst > 0 {
 		burst = min(burst, p.Burst)
 	}
-	guard := min(max(0, p.Guard), l.Window)
-	hi, lo := bits.Mul64(uint64(l.Permits), uint64(guard))
-	lo, carry := bits.Add64(lo, uint64(l.Window-1), 0)
-	meet, _ := bits.Div64(hi+carry, lo, uint64(l.Window)) // at most l.Permits
-	return max(1, burst-int64(meet))
+	meet := ceil(l.Permits, min(max(0, p.Guard), l.Window), l.Window) // at most l.Permits
+	return max(1, burst-meet)
 }
 
 // Shaped reports whether the policy's limits have another shape than

@@ -40,27 +40,15 @@ func (i Incarnation) MarshalJSON() ([]byte, error) {
 	}{plain: plain(i)})
 }
 
-// UnmarshalJSON reads a value and leaves the ID alone. Fields that it does not know are
-// ignored, a schema that it does not know is refused.
-func (i *Incarnation) UnmarshalJSON(value []byte) error {
-	type plain Incarnation
-	w := plain{ID: i.ID}
-	if err := Decode("instance", value, MaxInstanceBytes, &w); err != nil {
-		return err
-	}
-	w.Weight = cmp.Or(w.Weight, 1)
-	*i = Incarnation(w)
-	return nil
-}
-
-// ReadInstance reads the value of an incarnation's key and validates it.
+// ReadInstance reads the value of an incarnation's key and validates it. Fields that it
+// does not know are ignored, a schema that it does not know is refused.
 func ReadInstance(id string, value []byte) (quota.Instance, error) {
-	i := Incarnation{ID: id}
-	err := i.UnmarshalJSON(value)
-	if err == nil {
-		err = (*quota.Instance)(&i).Validate()
+	i := quota.Instance{ID: id}
+	if err := Decode("instance", value, MaxInstanceBytes, &i); err != nil {
+		return i, err
 	}
-	return quota.Instance(i), err
+	i.Weight = cmp.Or(i.Weight, 1)
+	return i, i.Validate()
 }
 
 // ReadLevel reads and validates a level. Fields that it does not know are ignored, a

@@ -175,7 +175,7 @@ var rules = mutant.Table{
 		{File: "internal/view/tracker.go", Old: "if a.overtaken || a.revision > t.position {", New: "if a.overtaken {"},
 	}},
 	{Name: "PaceAboveLimit", Wrong: "lets a pace raise the total above the policy's limit", Edits: []mutant.Edit{
-		{File: "internal/protocol/pace.go", Old: `return min(limit, max(p.Limits[i].Permits,`, New: `return max(0, max(p.Limits[i].Permits,`},
+		{File: "internal/protocol/pace.go", Old: `return min(limit, max(permits,`, New: `return max(0, max(permits,`},
 	}},
 	{Name: "PaceForgotten", Wrong: "leaves a view out though the pace falls", Edits: []mutant.Edit{
 		{File: "internal/share/gives.go", Old: `	d, e := t.at(w), after.at(w)
