@@ -97,17 +97,21 @@ class Lease(contextlib.AbstractContextManager):
 
     def take(self, permits=1):
         """Uses permits; False if too few are left, or their window is over."""
+        if self.pid != os.getpid():  # the lock may be that of a thread which is not here
+            return False
         with self.lock:
-            if not 0 < permits <= self.permits - self.used or now() >= self.end or self.pid != os.getpid():
+            if not 0 < permits <= self.permits - self.used or now() >= self.end:
                 return False
             self.used += permits
             return True
 
     def close(self):
         """Gives back what was not used, and ends the lease."""
+        if self.pid != os.getpid():
+            return
         with self.lock:
             used, self.used = self.used, self.permits
-        if used < self.permits and now() < self.end and self.pid == os.getpid():
+        if used < self.permits and now() < self.end:
             self.client.post(f"/v1/leases/{self.id}/return", {"used": used})  # or the rest is lost
 
     def __exit__(self, *_):

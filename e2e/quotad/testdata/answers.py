@@ -1,6 +1,7 @@
 """Checks how the client takes refusals, forks and a restart: answers.py SOCKET."""
 
 import os
+import signal
 import sys
 
 import quotient
@@ -18,9 +19,12 @@ for provider, permits, reason in ("few", 1000, "split the call"), ("unknown", 1,
     except quotient.Refused as e:
         assert reason in str(e), e
 lease = quotad.lease("p", 10, timeout=5)
+lease.lock.acquire()  # as another thread does that takes a permit at this moment
 pid = os.fork()
+lease.lock.release() if pid else signal.alarm(10)
 if pid == 0:
     quotad.acquire("p", timeout=5)
+    lease.close()
     os._exit(1 if lease.take() else 0)
 assert os.waitpid(pid, 0)[1] == 0
 quotad.acquire("p", timeout=5)
