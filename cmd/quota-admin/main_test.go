@@ -23,7 +23,13 @@ import (
 // prefix.
 var server *etcdtest.Cluster
 
+// asTool is the variable that makes this program the tool itself.
+const asTool = "QUOTA_ADMIN_TEST_TOOL"
+
 func TestMain(m *testing.M) {
+	if os.Getenv(asTool) != "" {
+		main()
+	}
 	await.Together()
 	os.Exit(func() int {
 		var err error

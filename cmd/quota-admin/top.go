@@ -47,7 +47,7 @@ On a terminal q quits, < and > choose the column to sort by, r reverses the orde
 				top.Each(ctx, admin, strings.Join(args, ""), interval, f)
 			}
 			if isTerminal(a.stdin) && isTerminal(a.stdout) && a.format == format.Table && count == 0 {
-				return top.Run(ctx, a.stdin.(*os.File), a.stdout.(*os.File), each)
+				return top.Run(ctx, each)
 			}
 			written := 0
 			var failed error
@@ -68,9 +68,8 @@ func (a *app) writeTop(s *top.Snapshot) error {
 	if a.format != format.Table {
 		return a.format.WriteLine(a.stdout, s.JSON())
 	}
-	s.Table(a.stdout)
 	for _, n := range s.Notes {
 		a.note("%s", n)
 	}
-	return nil
+	return s.Table(a.stdout)
 }

@@ -7,8 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gdamore/tcell/v2"
 	"github.com/google/go-cmp/cmp"
-	"github.com/mattn/go-runewidth"
+	"github.com/rivo/tview"
 	"pgregory.net/rapid"
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
@@ -23,51 +24,80 @@ func sampleSnapshot() *Snapshot {
 	return s
 }
 
-func names(m *model) string {
-	var all []string
-	for _, row := range m.rows() {
-		all = append(all, row[0].(string))
+// press sends keys to what has the focus, as the application does.
+func (s *screen) press(keys ...any) {
+	focus := func(p tview.Primitive) { s.app.SetFocus(p) }
+	for _, k := range keys {
+		switch k := k.(type) {
+		case tcell.Key:
+			s.layout.InputHandler()(tcell.NewEventKey(k, 0, 0), focus)
+		case string:
+			for _, r := range k {
+				s.layout.InputHandler()(tcell.NewEventKey(tcell.KeyRune, r, 0), focus)
+			}
+		}
 	}
-	return strings.Join(all, " ")
 }
 
-func TestTopSortsFiltersAndQuits(t *testing.T) {
-	var m model
-	m.take(sampleSnapshot(), nil)
-	for _, step := range []struct{ keys, want string }{
-		{"", "worker-0 worker-1 worker-2"},
-		{"r", "worker-2 worker-1 worker-0"},
-		{">", "worker-0 worker-1 worker-2"}, // by share, reversed
-		{"r", "worker-2 worker-1 worker-0"},
-		{keyRight, "worker-1 worker-0 worker-2"}, // by use: 4, 30, 100
-		{keyRight, "worker-0 worker-1 worker-2"}, // around
-		{keyLeft, "worker-1 worker-0 worker-2"},
-		{"/R-1\r", "worker-1"},
-		{keyEscape, "worker-1 worker-0 worker-2"},
-		{"/xq" + "\x7f\x7f" + "r-2", "worker-2"}, // q is typed, not obeyed
-		{"\x1b", "worker-1 worker-0 worker-2"},
+// draw returns the lines of a terminal that shows the screen.
+func (s *screen) draw(t interface{ Fatal(...any) }, width, height int) (lines []string) {
+	terminal := tcell.NewSimulationScreen("UTF-8")
+	if err := terminal.Init(); err != nil {
+		t.Fatal(err)
+	}
+	defer terminal.Fini()
+	terminal.SetSize(width, height)
+	s.layout.SetRect(0, 0, width, height)
+	s.layout.Draw(terminal)
+	terminal.Show()
+	cells, _, _ := terminal.GetContents()
+	for y := range height {
+		line := ""
+		for _, c := range cells[y*width : (y+1)*width] {
+			line += string(c.Runes)
+		}
+		lines = append(lines, strings.TrimRight(line, " "))
+	}
+	return lines
+}
+
+func TestTopSortsAndFilters(t *testing.T) {
+	s := newScreen()
+	s.take(sampleSnapshot(), nil)
+	for _, step := range []struct {
+		keys []any
+		want string
+	}{
+		{nil, "worker-0 worker-1 worker-2"},
+		{[]any{"r"}, "worker-2 worker-1 worker-0"},
+		{[]any{">"}, "worker-0 worker-1 worker-2"}, // by share, reversed
+		{[]any{"r"}, "worker-2 worker-1 worker-0"},
+		{[]any{tcell.KeyRight}, "worker-1 worker-0 worker-2"}, // by use: 4, 30, 100
+		{[]any{tcell.KeyRight}, "worker-0 worker-1 worker-2"}, // around
+		{[]any{tcell.KeyLeft}, "worker-1 worker-0 worker-2"},
+		{[]any{"/R-1", tcell.KeyEnter}, "worker-1"},
+		{[]any{tcell.KeyEscape}, "worker-1 worker-0 worker-2"},
+		{[]any{"/xq", tcell.KeyBackspace2, tcell.KeyBackspace2, "r-2"}, "worker-2"}, // q is typed, not obeyed
+		{[]any{tcell.KeyEscape}, "worker-1 worker-0 worker-2"},
 	} {
-		for _, k := range splitKeys(step.keys) {
-			m.key(k, 10)
+		s.press(step.keys...)
+		var names []string
+		for i := 1; i < s.table.GetRowCount(); i++ {
+			names = append(names, strings.TrimSpace(s.table.GetCell(i, 0).Text))
 		}
-		if got := names(&m); got != step.want || m.quit {
-			t.Fatalf("after %q: %s, quit %v; want %s", step.keys, got, m.quit, step.want)
+		if got := strings.Join(names, " "); got != step.want {
+			t.Fatalf("after %q: %s; want %s", step.keys, got, step.want)
 		}
-	}
-	m.key("q", 10)
-	if !m.quit {
-		t.Error("q does not quit")
-	}
-	m = model{typing: true}
-	if m.key(keyInterrupt, 10); !m.quit {
-		t.Error("Ctrl-C does not quit while typing")
 	}
 }
 
 func TestTopDraws(t *testing.T) {
-	var m model
-	m.take(sampleSnapshot(), nil)
-	m.column, m.down = 2, true
+	s := newScreen()
+	if got := s.draw(t, 80, 9); got[0] != "reading ..." {
+		t.Errorf("before the first snapshot: %q", got)
+	}
+	s.take(sampleSnapshot(), nil)
+	s.press(">", ">", "r")
 	want := []string{
 		`00:16:40 p: total 10/s`,
 		`! evil\x1b[2J`,
@@ -77,49 +107,56 @@ func TestTopDraws(t *testing.T) {
 		`worker-0      3       30`,
 		`worker-1      2        4`,
 		``,
-		`q quit  < > sort by  r reverse  / filter  arrows scroll`,
+		`q quit  < > sort by  r reverse  arrows scroll  / filter`,
 	}
-	if diff := cmp.Diff(want, m.view(80, 9)); diff != "" {
+	if diff := cmp.Diff(want, s.draw(t, 80, 9)); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}
 	// Smaller: a page, which can be scrolled no further than there are rows.
-	for range 9 {
-		m.key(keyDown, m.page(7))
-	}
-	if got := m.view(12, 7); len(got) != 7 || got[5] != "worker-1    "[:12] && !strings.HasPrefix(got[5], "worker-1") {
+	s.press("jjj", tcell.KeyDown, " ", tcell.KeyPgDn)
+	if got := s.draw(t, 12, 6); got[3] != "NAME      S…" || got[4] != "worker-1  2" {
 		t.Errorf("scrolled down: %q", got)
 	}
-	m.take(nil, errors.New("etcd is away\nreally"))
-	if got := m.view(80, 9); !strings.Contains(got[8], "cannot read: etcd is away; really") || !strings.Contains(got[4], "worker-2") {
+	s.take(nil, errors.New("etcd is away\nreally"))
+	if got := s.draw(t, 80, 9); got[8] != "cannot read: etcd is away; really" || !strings.Contains(got[4], "worker-2") {
 		t.Errorf("with an error: %q", got)
 	}
 }
 
-// TestTopDrawsWhateverComes: any size, keys and texts give lines that fit and
-// print.
+// TestTopDrawsWhateverComes: any size, keys and texts give a screen that prints.
 func TestTopDrawsWhateverComes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var m model
-		s := sampleSnapshot()
-		s.title = rapid.String().Draw(t, "title")
-		s.rows = append(s.rows, []any{rapid.String().Draw(t, "name"), rapid.Int64().Draw(t, "share"), nil})
+		s, data := newScreen(), sampleSnapshot()
+		data.title = rapid.String().Draw(t, "title")
+		data.rows = append(data.rows, []any{rapid.String().Draw(t, "name"), rapid.Int64().Draw(t, "share"), nil})
 		if rapid.Bool().Draw(t, "read") {
-			m.take(s, nil)
+			s.take(data, nil)
 		}
 		width, height := rapid.IntRange(1, 100).Draw(t, "width"), rapid.IntRange(1, 40).Draw(t, "height")
-		for _, k := range rapid.SliceOfN(rapid.SampledFrom([]string{"r", "<", ">", "/", "x", "\r", "\x1b", "\x7f", keyUp, keyDown, keyPageUp, keyPageDown, "\x1b[", "\x1bOA", "\xff", "é"}), 0, 20).Draw(t, "keys") {
-			for _, k := range splitKeys(k) {
-				m.key(k, m.page(height))
-			}
-			lines := m.view(width, height)
-			if len(lines) > height {
-				t.Fatalf("%d lines on a screen of %d", len(lines), height)
-			}
-			for _, l := range lines {
-				if runewidth.StringWidth(l) > width || !format.Printable(l) {
-					t.Fatalf("line %q on a screen of %d", l, width)
+		for _, k := range rapid.SliceOfN(rapid.SampledFrom([]any{"r", "<", ">", "/", "x", " ", "[red]", "\x1b", "é", tcell.KeyEnter, tcell.KeyEscape,
+			tcell.KeyBackspace2, tcell.KeyUp, tcell.KeyDown, tcell.KeyPgUp, tcell.KeyPgDn, tcell.KeyEnd}), 0, 20).Draw(t, "keys") {
+			s.press(k)
+			for _, l := range s.draw(t, width, height) {
+				if !format.Printable(l) {
+					t.Fatalf("line %q", l)
 				}
 			}
 		}
 	})
+}
+
+// TestTextIsNotMarkup: what a name says in brackets is no colour and no region.
+func TestTextIsNotMarkup(t *testing.T) {
+	s, data := newScreen(), sampleSnapshot()
+	data.title, data.rows[0][0] = "[red]", `[red]["a"]x`
+	s.take(data, nil)
+	s.press("/[blue]", tcell.KeyEnter)
+	if got := s.draw(t, 90, 9); !strings.Contains(got[0], "[red]") || !strings.HasSuffix(got[8], "[blue]") {
+		t.Errorf("%q", got)
+	}
+	s.press(tcell.KeyEscape)
+	s.take(nil, errors.New("[green]"))
+	if got := s.draw(t, 90, 9); !strings.HasPrefix(got[4], `[red]["a"]x `) || !strings.Contains(got[8], "[green]") {
+		t.Errorf("%q", got)
+	}
 }
