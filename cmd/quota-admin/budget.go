@@ -12,7 +12,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
-	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/internal/escrow"
 	"github.com/quotient-limiter/quotient/internal/etcderr"
 	"github.com/quotient-limiter/quotient/internal/keys"
@@ -67,42 +66,39 @@ etcd.`,
 	}
 	addFlag(a, cmd, &used, "used", whole(0, quota.MaxPermits), "`N` permits were used in the window, by the provider's count")
 	cmd.Flags().StringVar(&of, "limit", "", "the `LIMIT` that --used is of, if there are several")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return a.connected(cmd.Context(), func(client *clientv3.Client, admin *coordinator.Admin) error {
-			ctx, cancel := context.WithTimeout(cmd.Context(), a.etcd.CommandTimeout)
-			defer cancel()
-			all, err := a.budgets(ctx, client, admin, args[0])
-			if err != nil {
+	return a.onEtcd(cmd, func(ctx context.Context, etcd connection, args []string) error {
+		ctx, cancel := context.WithTimeout(ctx, a.etcd.CommandTimeout)
+		defer cancel()
+		all, err := a.budgets(ctx, etcd, args[0])
+		if err != nil {
+			return err
+		}
+		if used >= 0 {
+			chosen := slices.DeleteFunc(slices.Clone(all), func(b *budgetJSON) bool { return of != "" && b.Limit != of })
+			if len(chosen) != 1 {
+				return usageError(cmd, "--used is of one limit: name it by --limit")
+			}
+			if err := chosen[0].correct(ctx, etcd.client, used); err != nil {
 				return err
 			}
-			if used >= 0 {
-				chosen := slices.DeleteFunc(slices.Clone(all), func(b *budgetJSON) bool { return of != "" && b.Limit != of })
-				if len(chosen) != 1 {
-					return usageError(cmd, "--used is of one limit: name it by --limit")
-				}
-				if err := chosen[0].correct(ctx, client, used); err != nil {
-					return err
-				}
-				if all, err = a.budgets(ctx, client, admin, args[0]); err != nil {
-					return err
-				}
+			if all, err = a.budgets(ctx, etcd, args[0]); err != nil {
+				return err
 			}
-			return a.emit(map[string]any{"provider": args[0], "budgets": all}, func(w io.Writer) {
-				for _, b := range all {
-					b.table(w)
-				}
-			})
+		}
+		return a.emit(map[string]any{"provider": args[0], "budgets": all}, func(w io.Writer) {
+			for _, b := range all {
+				b.table(w)
+			}
 		})
-	}
-	return cmd
+	})
 }
 
-func (a *app) budgets(ctx context.Context, client *clientv3.Client, admin *coordinator.Admin, provider string) ([]*budgetJSON, error) {
+func (a *app) budgets(ctx context.Context, etcd connection, provider string) ([]*budgetJSON, error) {
 	k, err := keys.New(a.etcd.Prefix)
 	if err != nil {
 		return nil, err
 	}
-	s, err := admin.Get(ctx, provider)
+	s, err := etcd.Get(ctx, provider)
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +109,7 @@ func (a *app) budgets(ctx context.Context, client *clientv3.Client, admin *coord
 	var all []*budgetJSON
 	for _, w := range protocol.BudgetsAt(&p, time.Now().UnixNano()) {
 		b := &budgetJSON{Limit: w.String(), Start: time.Unix(0, w.Start).UTC(), End: time.Unix(0, w.End).UTC(), Holdings: []holdingJSON{}}
-		if err := b.read(ctx, client, k, provider, w); err != nil {
+		if err := b.read(ctx, etcd.client, k, provider, w); err != nil {
 			return nil, etcderr.Wrap(ctx, "read the budgets of "+provider, err)
 		}
 		all = append(all, b)

@@ -46,7 +46,7 @@ type dashboardFlags struct {
 	hosts          []string
 
 	// What they come to, by plan:
-	guard  webguard.Options
+	guard  webguard.Guard
 	secure *tls.Config // nil: no TLS
 	token  string      // one that was made up for this run
 }
@@ -83,27 +83,22 @@ On an address other than loopback it requires TLS, and a login also for reading.
 	flags.StringVar(&f.tokenFile, "token-file", "", "`file` of the people that may log in, a line NAME TOKEN each; or "+envToken)
 	flags.StringVar(&f.identityHeader, "identity-header", "", "`header` in which a proxy names the user")
 	flags.StringSliceVar(&f.proxies, "trusted-proxy", nil, "`network` that the proxy connects from, as 10.0.0.7/32; required with --identity-header")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := f.plan(cmd, a.env); err != nil {
+	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error { return f.plan(cmd, a.env) }
+	return a.onEtcd(cmd, func(ctx context.Context, etcd connection, _ []string) error {
+		ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+		defer stop()
+		l, err := listenDashboard(f.listen, "--listen")
+		if err != nil {
 			return err
 		}
-		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
-		defer stop()
-		return a.connected(ctx, func(client *clientv3.Client, _ *coordinator.Admin) error {
-			l, err := listenDashboard(f.listen, "--listen")
-			if err != nil {
-				return err
-			}
-			defer l.Close()
-			server, err := a.newDashboard(client, &f)
-			if err != nil {
-				return err
-			}
-			a.dashboardSays(l.Addr(), &f)
-			return server.Serve(ctx, l, f.secure)
-		})
-	}
-	return cmd
+		defer l.Close()
+		server, err := a.newDashboard(etcd.client, &f)
+		if err != nil {
+			return err
+		}
+		a.dashboardSays(l.Addr(), &f)
+		return server.Serve(ctx, l, f.secure)
+	})
 }
 
 func (p *dashboardFlags) plan(cmd *cobra.Command, env func(string) string) error {
@@ -202,7 +197,7 @@ func (a *app) newDashboard(client *clientv3.Client, p *dashboardFlags) (*dashboa
 	return dashboard.New(dashboard.Options{
 		Admin: admin, Guard: p.guard, Writes: p.writes, Change: webChange(admin), Explain: webExplain,
 		Version: readBuildInfo().Version, Log: a.log(),
-	})
+	}), nil
 }
 
 // dashboardSays tells where the page is. A token made up for this run goes into

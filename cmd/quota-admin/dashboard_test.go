@@ -119,7 +119,7 @@ func newSite(t *testing.T, f dashboardFlags) *site {
 	t.Cleanup(func() { _ = client.Close() })
 	a := &app{stdout: io.Discard, stderr: io.Discard, env: func(n string) string { return b.env[n] }, etcd: &etcdflags.Flags{Prefix: b.prefix}}
 	p := dashboardPlanOf(t, f, b.env)
-	p.guard = webguard.Options{Hosts: loopbackHosts, Anybody: "carol"}
+	p.guard = webguard.Guard{Hosts: loopbackHosts, Anybody: "carol"}
 	d, err := a.newDashboard(client, p)
 	if err != nil {
 		t.Fatal(err)

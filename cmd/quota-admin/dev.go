@@ -124,7 +124,7 @@ func (a *app) dev(ctx context.Context, f *devFlags) (err error) {
 	}
 	if page != nil {
 		// Changes without a login: the etcd beside it has none either.
-		p := &dashboardFlags{listen: f.dashboard, writes: true, guard: webguard.Options{Hosts: loopbackHosts, Anybody: author(a.env)}}
+		p := &dashboardFlags{listen: f.dashboard, writes: true, guard: webguard.Guard{Hosts: loopbackHosts, Anybody: author(a.env)}}
 		server, err := a.newDashboard(client, p)
 		if err != nil {
 			return err

@@ -9,11 +9,9 @@ import (
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
-	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/doctor"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
-	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/internal/buildinfo"
 	"github.com/quotient-limiter/quotient/internal/ntp"
 )
@@ -56,11 +54,11 @@ etcd denies permission.`,
 		if _, none := os.Stat(socket); none == nil || cmd.Flags().Changed("quotad") {
 			c.Quotad(cmd.Context(), socket, a.etcd.CommandTimeout)
 		}
-		err := a.connected(cmd.Context(), func(client *clientv3.Client, admin *coordinator.Admin) error {
-			if err := c.Etcd(cmd.Context(), client, a.etcd.CommandTimeout); err != nil {
+		err := a.connected(cmd.Context(), func(etcd connection) error {
+			if err := c.Etcd(cmd.Context(), etcd.client, a.etcd.CommandTimeout); err != nil {
 				return err
 			}
-			return c.Fleets(cmd.Context(), admin, a.etcd.Prefix, args)
+			return c.Fleets(cmd.Context(), etcd.Admin, a.etcd.Prefix, args)
 		})
 		problems := c.Problems()
 		if err == nil && problems > 0 {

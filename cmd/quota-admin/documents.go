@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/change"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/document"
@@ -22,7 +21,7 @@ import (
 )
 
 func (a *app) exportCommand() *cobra.Command {
-	return a.needsAdmin(&cobra.Command{
+	return a.onEtcd(&cobra.Command{
 		Use:   "export [PROVIDER...]",
 		Short: "Write policies as a YAML document, which apply reads",
 		Long: `Write the policies of all providers, or of those named, as a document for version
@@ -32,16 +31,16 @@ in the history. A policy that cannot be read is left out, and the command then f
 after it has written the others.`,
 		Example: `  quota-admin export > policies.yaml
   quota-admin export payments/charge payments/refund -o json`,
-	}, func(ctx context.Context, admin *coordinator.Admin, args []string) error {
+	}, func(ctx context.Context, etcd connection, args []string) error {
 		var all []coordinator.Stored
 		var err error
 		if len(args) == 0 {
-			if all, err = admin.List(ctx); err != nil {
+			if all, err = etcd.List(ctx); err != nil {
 				return err
 			}
 		}
 		for _, p := range args {
-			s, err := admin.Get(ctx, p)
+			s, err := etcd.Get(ctx, p)
 			if err != nil {
 				return err
 			}
@@ -103,29 +102,27 @@ policy: 64 policies at most.`,
 	e.lazy, e.steps, e.replace = true, true, true
 	addFlag(a, cmd, &e.maxStep, "max-step", parseFactor, "allow a change by `FACTOR` times up or down; default: the greatest step of each policy")
 	cmd.Flags().BoolVar(&e.force, "force", false, forceUsage)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+	var policies map[string]quota.Policy
+	cmd.PreRunE = func(cmd *cobra.Command, _ []string) (err error) {
 		if file == "" {
 			return usageError(cmd, "-f FILE is missing; - is the standard input")
 		}
 		if e.reason == "" {
 			e.reason = "apply " + file
 		}
-		policies, err := a.readDocument(file)
-		if err != nil {
+		policies, err = a.readDocument(file)
+		return err
+	}
+	e.next = func(_ context.Context, _ *coordinator.Admin, old coordinator.Stored, now time.Time) (quota.Policy, error) {
+		return change.Carry(old.Policy, policies[old.Provider], now), nil
+	}
+	return a.onEtcd(cmd, func(ctx context.Context, etcd connection, _ []string) error {
+		results, err := e.run(ctx, etcd.Admin, slices.Sorted(maps.Keys(policies)))
+		if err != nil && results == nil {
 			return err
 		}
-		e.next = func(_ context.Context, _ *coordinator.Admin, old coordinator.Stored, now time.Time) (quota.Policy, error) {
-			return change.Carry(old.Policy, policies[old.Provider], now), nil
-		}
-		return a.connected(cmd.Context(), func(_ *clientv3.Client, admin *coordinator.Admin) error {
-			results, err := e.run(cmd.Context(), admin, slices.Sorted(maps.Keys(policies)))
-			if err != nil && results == nil {
-				return err
-			}
-			return errors.Join(a.applied(results, e.dryRun), err)
-		})
-	}
-	return cmd
+		return errors.Join(a.applied(results, e.dryRun), err)
+	})
 }
 
 func (a *app) applied(results []*editResult, dryRun bool) error {

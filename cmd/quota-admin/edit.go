@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -48,11 +47,11 @@ func (a *app) edits(cmd *cobra.Command, least int64) *edit {
 		what += "; 0: only if none is set"
 	}
 	a.revisionFlag(cmd, &e.revision, least, what)
-	a.needsAdmin(cmd, func(ctx context.Context, admin *coordinator.Admin, args []string) error {
-		results, err := e.run(ctx, admin, args[:1])
+	a.onEtcd(cmd, func(ctx context.Context, etcd connection, args []string) error {
+		results, err := e.run(ctx, etcd.Admin, args[:1])
 		if err == nil && e.resume && !e.dryRun {
 			var ended bool
-			if ended, err = admin.EndBackoff(ctx, args[0]); ended {
+			if ended, err = etcd.EndBackoff(ctx, args[0]); ended {
 				a.note("the back-off that the provider had asked for is ended")
 			}
 		}
@@ -282,7 +281,7 @@ func writeChange(w io.Writer, old, next coordinator.Stored, now time.Time) {
 	provider := format.Show(next.Provider)
 	fmt.Fprintf(w, "%s: %s%s\n", provider, limits, written)
 	for _, d := range change.Beside(&o, &n) {
-		fmt.Fprintf(w, "%s: %s %s -> %s\n", provider, format.Clean(strings.ReplaceAll(d.Field, "_", " ")), format.Show(d.Old), format.Show(d.New))
+		fmt.Fprintf(w, "%s: %v\n", provider, d)
 	}
 }
 

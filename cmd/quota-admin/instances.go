@@ -92,8 +92,8 @@ when the level was computed, and its part of the permits that nobody claims.`,
   quota-admin instances payments/charge --explain`,
 	}
 	cmd.Flags().BoolVar(&explain, "explain", false, "show the reason for each instance's share")
-	return a.needsAdmin(cmd, func(ctx context.Context, admin *coordinator.Admin, args []string) error {
-		f, err := admin.Fleet(ctx, args[0], nil)
+	return a.onEtcd(cmd, func(ctx context.Context, etcd connection, args []string) error {
+		f, err := etcd.Fleet(ctx, args[0], nil)
 		if err != nil {
 			return err
 		}

@@ -80,14 +80,21 @@ func (a *app) note(text string, args ...any) {
 	}
 }
 
-func (a *app) needsAdmin(cmd *cobra.Command, f func(context.Context, *coordinator.Admin, []string) error) *cobra.Command {
+// connection is what a command does things by.
+type connection struct {
+	*coordinator.Admin
+	client *clientv3.Client
+}
+
+// onEtcd makes f all that cmd does after its checks.
+func (a *app) onEtcd(cmd *cobra.Command, f func(context.Context, connection, []string) error) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return a.connected(cmd.Context(), func(_ *clientv3.Client, admin *coordinator.Admin) error { return f(cmd.Context(), admin, args) })
+		return a.connected(cmd.Context(), func(c connection) error { return f(cmd.Context(), c, args) })
 	}
 	return cmd
 }
 
-func (a *app) connected(ctx context.Context, f func(*clientv3.Client, *coordinator.Admin) error) error {
+func (a *app) connected(ctx context.Context, f func(connection) error) error {
 	if a.debug {
 		a.etcd.Log = coordinator.NewClientLogger(a.log())
 	}
@@ -100,7 +107,7 @@ func (a *app) connected(ctx context.Context, f func(*clientv3.Client, *coordinat
 	if err != nil {
 		return err
 	}
-	return f(client, admin)
+	return f(connection{admin, client})
 }
 
 func (a *app) admin(client *clientv3.Client, timeout time.Duration) (*coordinator.Admin, error) {
@@ -262,8 +269,8 @@ func (a *app) completeProvider(cmd *cobra.Command, args []string, prefix string)
 	ctx, cancel := context.WithTimeout(cmd.Context(), time.Second)  // for a press of the tab key
 	defer cancel()
 	var all []coordinator.Stored
-	if err := a.connected(ctx, func(_ *clientv3.Client, admin *coordinator.Admin) (err error) {
-		all, err = admin.List(ctx)
+	if err := a.connected(ctx, func(c connection) (err error) {
+		all, err = c.List(ctx)
 		return err
 	}); err != nil {
 		return nil, cobra.ShellCompDirectiveError

@@ -186,9 +186,9 @@ is set again. The history is kept.`,
 	revision := coordinator.AnyRevision
 	a.revisionFlag(cmd, &revision, 1, "delete the policy only if it has revision `N`")
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask for confirmation; required without a terminal")
-	return a.needsAdmin(cmd, func(ctx context.Context, admin *coordinator.Admin, args []string) error {
+	return a.onEtcd(cmd, func(ctx context.Context, etcd connection, args []string) error {
 		if !yes { // what it has shown is deleted: a policy that changes meanwhile stays
-			old, err := admin.Get(ctx, args[0])
+			old, err := etcd.Get(ctx, args[0])
 			if err == nil {
 				err = conflict(old, revision)
 			}
@@ -199,7 +199,7 @@ is set again. The history is kept.`,
 				return errors.New("not deleted: not confirmed")
 			}
 		}
-		old, err := admin.Delete(ctx, args[0], reason, revision)
+		old, err := etcd.Delete(ctx, args[0], reason, revision)
 		if err != nil {
 			return err
 		}

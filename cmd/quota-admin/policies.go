@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,12 +20,12 @@ import (
 )
 
 func (a *app) getCommand() *cobra.Command {
-	return a.needsAdmin(&cobra.Command{
+	return a.onEtcd(&cobra.Command{
 		Use:     "get PROVIDER",
 		Short:   "Show the policy of a provider",
 		Example: "  quota-admin get payments/charge",
-	}, func(ctx context.Context, admin *coordinator.Admin, args []string) error {
-		stored, err := admin.Get(ctx, args[0])
+	}, func(ctx context.Context, etcd connection, args []string) error {
+		stored, err := etcd.Get(ctx, args[0])
 		if err != nil {
 			return err
 		}
@@ -76,13 +77,13 @@ type listJSON struct {
 }
 
 func (a *app) listCommand() *cobra.Command {
-	return a.needsAdmin(&cobra.Command{
+	return a.onEtcd(&cobra.Command{
 		Use:   "list [PREFIX]",
 		Short: "Show the policies of all providers, or of those whose name begins with PREFIX",
 		Example: `  quota-admin list
   quota-admin list payments/`,
-	}, func(ctx context.Context, admin *coordinator.Admin, args []string) error {
-		all, err := admin.List(ctx)
+	}, func(ctx context.Context, etcd connection, args []string) error {
+		all, err := etcd.List(ctx)
 		if err != nil {
 			return err
 		}
@@ -154,12 +155,12 @@ type recordJSON struct {
 }
 
 func (a *app) historyCommand() *cobra.Command {
-	return a.needsAdmin(&cobra.Command{
+	return a.onEtcd(&cobra.Command{
 		Use:     "history PROVIDER",
 		Short:   "Show the changes of a policy, newest first: author, time and reason",
 		Example: "  quota-admin history payments/charge",
-	}, func(ctx context.Context, admin *coordinator.Admin, args []string) error {
-		records, err := admin.History(ctx, args[0])
+	}, func(ctx context.Context, etcd connection, args []string) error {
+		records, err := etcd.History(ctx, args[0])
 		if err != nil {
 			return err
 		}
@@ -173,7 +174,7 @@ func (a *app) historyCommand() *cobra.Command {
 				a.note("%s", format.OneLine(r.Problem))
 			}
 		}
-		s, err := admin.Get(ctx, args[0])
+		s, err := etcd.Get(ctx, args[0])
 		if err != nil && !errors.Is(err, coordinator.ErrNotFound) { // a deleted policy has a history
 			return err
 		}
@@ -183,19 +184,19 @@ func (a *app) historyCommand() *cobra.Command {
 }
 
 func (h *historyJSON) table(w io.Writer) {
-	limitsOf := func(p *quota.Policy, unreadable bool) string {
-		switch {
-		case unreadable:
-			return "unreadable"
-		case p == nil:
-			return "-"
-		}
-		return change.Limits(p)
-	}
 	format.Row(w, "REVISION", "TIME", "AUTHOR", "OLD", "NEW", "ALSO", "REASON")
 	for _, r := range h.Changes {
-		format.Row(w, fmt.Sprint(r.Revision), format.When(r.Time), format.Show(r.Author), limitsOf(r.Old, r.Old == nil && r.OldRevision != 0),
-			limitsOf(r.New, r.Problem != ""), also(r.Old, r.New), format.Show(r.Reason))
+		old, next, also := format.Show(change.Limits(r.Old)), format.Show(change.Limits(r.New)), []string{}
+		if r.Old == nil && r.OldRevision != 0 {
+			old = "unreadable"
+		}
+		if r.Problem != "" {
+			next = "unreadable"
+		}
+		for _, d := range change.Beside(r.Old, r.New) {
+			also = append(also, d.String())
+		}
+		format.Row(w, fmt.Sprint(r.Revision), format.When(r.Time), format.Show(r.Author), old, next, cmp.Or(strings.Join(also, "; "), "-"), format.Show(r.Reason))
 	}
 	if h.Backoff != nil {
 		format.Row(w, "PAUSE", "ASKED", "INSTANCE", "UNTIL", "WHY")
@@ -211,24 +212,6 @@ func (h *historyJSON) table(w io.Writer) {
 	}
 }
 
-func also(old, next *quota.Policy) string {
-	var parts []string
-	for _, d := range change.Beside(old, next) {
-		switch field := format.Clean(d.Field); {
-		case d.Old == "":
-			parts = append(parts, field+" "+format.Show(d.New))
-		case d.New == "":
-			parts = append(parts, "no "+field)
-		default:
-			parts = append(parts, field+" "+format.Show(d.Old)+" -> "+format.Show(d.New))
-		}
-	}
-	if len(parts) == 0 {
-		return "-"
-	}
-	return strings.Join(parts, "; ")
-}
-
 type diffJSON struct {
 	Provider    string              `json:"provider"`
 	From        int64               `json:"from_revision"`
@@ -237,28 +220,28 @@ type diffJSON struct {
 }
 
 func (a *app) diffCommand() *cobra.Command {
-	return a.needsAdmin(&cobra.Command{
+	return a.onEtcd(&cobra.Command{
 		Use:   "diff PROVIDER REVISION [REVISION]",
 		Short: "Show the differences of a policy between two revisions",
 		Long: `Show the differences of a policy between two revisions, which history shows. Without
 a second revision, compare with the policy that is set now.`,
 		Example: `  quota-admin diff payments/charge 17 23
   quota-admin diff payments/charge 17`,
-	}, func(ctx context.Context, admin *coordinator.Admin, args []string) error {
-		fleet, err := admin.Fleet(ctx, args[0], nil)
+	}, func(ctx context.Context, etcd connection, args []string) error {
+		fleet, err := etcd.Fleet(ctx, args[0], nil)
 		if err != nil {
 			return err
 		}
 		now := fleet.Policy
 		d := diffJSON{Provider: args[0], From: revisionOf(args[1]), To: now.Revision, Differences: []change.Difference{}}
-		from, err := policyAt(ctx, admin, now, d.From)
+		from, err := policyAt(ctx, etcd.Admin, now, d.From)
 		if err != nil {
 			return err
 		}
 		to := policyIn(now)
 		if len(args) == 3 {
 			d.To = revisionOf(args[2])
-			if to, err = policyAt(ctx, admin, now, d.To); err != nil {
+			if to, err = policyAt(ctx, etcd.Admin, now, d.To); err != nil {
 				return err
 			}
 		}
@@ -268,13 +251,9 @@ a second revision, compare with the policy that is set now.`,
 			if len(d.Differences) == 0 {
 				fmt.Fprintln(w, "no difference")
 			}
-			writeDiff(w, d.Differences)
+			for _, one := range d.Differences {
+				fmt.Fprintf(w, "  %v\n", one)
+			}
 		})
 	})
-}
-
-func writeDiff(w io.Writer, all []change.Difference) {
-	for _, d := range all {
-		format.Row(w, "  "+format.Clean(d.Field)+":", format.Show(d.Old)+" -> "+format.Show(d.New))
-	}
 }

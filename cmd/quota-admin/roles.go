@@ -8,11 +8,9 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/roles"
-	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/internal/etcdflags"
 	"github.com/quotient-limiter/quotient/internal/keys"
 )
@@ -71,32 +69,34 @@ func (a *app) roleCommand(kind roles.Kind, provider, who string) *cobra.Command 
 	flags.StringVar(&passwordFile, "new-password-file", "", "`file` with the password of a user that is added; else "+envNewPassword+" or a prompt")
 	flags.BoolVar(&user.NoPassword, "no-password", false, "add the user without a password; it logs in by a client certificate with that name")
 	flags.BoolVar(&r.DryRun, "dry-run", false, "show the role, and write nothing")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if user.Name == "" && (user.NoPassword || passwordFile != "") {
+	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
+		if r.User = user.Name; r.User == "" && (user.NoPassword || passwordFile != "") {
 			return usageError(cmd, "a password is of a user: give --to")
 		}
-		r.User = user.Name
-		return a.connected(cmd.Context(), func(client *clientv3.Client, _ *coordinator.Admin) error {
-			layout, err := keys.New(a.etcd.Prefix)
-			if err != nil {
-				return err
-			}
-			if r.Role, err = roles.New(layout, kind, strings.Join(args, "")); err != nil {
-				return err
-			}
-			if !r.DryRun {
-				if err := a.makeRole(cmd.Context(), client, &r, user, passwordFile); err != nil {
-					return err
-				}
-			}
-			return a.emit(r, func(w io.Writer) { rolesTable(w, r) })
-		})
+		return nil
 	}
-	return cmd
+	return a.onEtcd(cmd, func(ctx context.Context, etcd connection, args []string) error {
+		layout, err := keys.New(a.etcd.Prefix)
+		if err != nil {
+			return err
+		}
+		if r.Role, err = roles.New(layout, kind, strings.Join(args, "")); err != nil {
+			return err
+		}
+		if !r.DryRun {
+			if err := a.makeRole(ctx, a.rolesOf(etcd), &r, user, passwordFile); err != nil {
+				return err
+			}
+		}
+		return a.emit(r, func(w io.Writer) { rolesTable(w, r) })
+	})
 }
 
-func (a *app) makeRole(ctx context.Context, client *clientv3.Client, r *roleResult, user roles.User, passwordFile string) error {
-	etcd := roles.Etcd{Client: client, Timeout: a.etcd.CommandTimeout}
+func (a *app) rolesOf(etcd connection) roles.Etcd {
+	return roles.Etcd{Client: etcd.client, Timeout: a.etcd.CommandTimeout}
+}
+
+func (a *app) makeRole(ctx context.Context, etcd roles.Etcd, r *roleResult, user roles.User, passwordFile string) error {
 	// The password first: without one nothing should be half done.
 	err := a.passwordOf(ctx, etcd, &user, passwordFile)
 	if err == nil {
@@ -166,52 +166,44 @@ A second run changes nothing.`,
 	flags := cmd.Flags()
 	flags.StringVar(&passwordFile, "new-password-file", "", "`file` with the password of root, if it is added; else "+envNewPassword+" or a prompt")
 	flags.BoolVar(&user.NoPassword, "no-password", false, "add root without a password; it logs in by a client certificate of that name, as this command must")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		ctx := cmd.Context()
-		return a.connected(ctx, func(client *clientv3.Client, _ *coordinator.Admin) error {
-			if name := a.etcd.CertificateUser(); user.NoPassword && name != root {
-				return usageError(cmd, "--no-password: then only a certificate of root logs in, and --cert is of %q; connect by root's certificate, or give root a password", name)
-			}
-			etcd := roles.Etcd{Client: client, Timeout: a.etcd.CommandTimeout}
-			err := a.passwordOf(ctx, etcd, &user, passwordFile)
-			if err == nil {
-				_, err = etcd.GrantTo(ctx, user, root)
-			}
-			if err == nil {
-				err = etcd.Authenticate(ctx)
-			}
-			if err != nil {
-				return err
-			}
-			return a.emit(map[string]bool{"authentication": true}, func(w io.Writer) { fmt.Fprintln(w, "authentication is on") })
-		})
-	}
-	return cmd
+	return a.onEtcd(cmd, func(ctx context.Context, c connection, _ []string) error {
+		if name := a.etcd.CertificateUser(); user.NoPassword && name != root {
+			return usageError(cmd, "--no-password: then only a certificate of root logs in, and --cert is of %q; connect by root's certificate, or give root a password", name)
+		}
+		etcd := a.rolesOf(c)
+		err := a.passwordOf(ctx, etcd, &user, passwordFile)
+		if err == nil {
+			_, err = etcd.GrantTo(ctx, user, root)
+		}
+		if err == nil {
+			err = etcd.Authenticate(ctx)
+		}
+		if err != nil {
+			return err
+		}
+		return a.emit(map[string]bool{"authentication": true}, func(w io.Writer) { fmt.Fprintln(w, "authentication is on") })
+	})
 }
 
 func (a *app) rolesListCommand() *cobra.Command {
-	cmd := &cobra.Command{
+	return a.onEtcd(&cobra.Command{
 		Use:     "list",
 		Short:   "Show Quotient's roles in etcd and their permissions",
 		Example: "  quota-admin roles list --user root",
-	}
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return a.connected(cmd.Context(), func(client *clientv3.Client, _ *coordinator.Admin) error {
-			found, err := roles.Etcd{Client: client, Timeout: a.etcd.CommandTimeout}.List(cmd.Context())
-			if err != nil {
-				return err
-			}
-			all := []roleResult{}
-			for _, r := range found {
-				all = append(all, roleResult{Role: r})
-			}
-			if len(all) == 0 {
-				a.note("etcd has no role of Quotient")
-			}
-			return a.emit(map[string]any{"roles": all}, func(w io.Writer) { rolesTable(w, all...) })
-		})
-	}
-	return cmd
+	}, func(ctx context.Context, etcd connection, _ []string) error {
+		found, err := a.rolesOf(etcd).List(ctx)
+		if err != nil {
+			return err
+		}
+		all := []roleResult{}
+		for _, r := range found {
+			all = append(all, roleResult{Role: r})
+		}
+		if len(all) == 0 {
+			a.note("etcd has no role of Quotient")
+		}
+		return a.emit(map[string]any{"roles": all}, func(w io.Writer) { rolesTable(w, all...) })
+	})
 }
 
 func rolesTable(w io.Writer, all ...roleResult) {

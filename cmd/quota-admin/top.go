@@ -10,11 +10,9 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/top"
-	"github.com/quotient-limiter/quotient/coordinator"
 )
 
 func (a *app) topCommand() *cobra.Command {
@@ -36,32 +34,32 @@ On a terminal q quits, < and > choose the column to sort by, r reverses the orde
 	}
 	cmd.Flags().DurationVar(&interval, "interval", time.Second, "time between two tables")
 	cmd.Flags().IntVar(&count, "count", 0, "end after so many tables; 0: never. Not for a terminal")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
 		if interval < 100*time.Millisecond {
 			return usageError(cmd, "--interval %v: must be at least 100ms", interval)
 		}
-		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
-		defer stop()
-		return a.connected(ctx, func(_ *clientv3.Client, admin *coordinator.Admin) error {
-			each := func(ctx context.Context, f func(*top.Snapshot, error) bool) {
-				top.Each(ctx, admin, strings.Join(args, ""), interval, f)
-			}
-			if isTerminal(a.stdin) && isTerminal(a.stdout) && a.format == format.Table && count == 0 {
-				return top.Run(ctx, each)
-			}
-			written := 0
-			var failed error
-			each(ctx, func(s *top.Snapshot, err error) bool {
-				if failed = err; err == nil {
-					failed = a.writeTop(s)
-					written++
-				}
-				return failed == nil && written != count
-			})
-			return failed
-		})
+		return nil
 	}
-	return cmd
+	return a.onEtcd(cmd, func(ctx context.Context, etcd connection, args []string) error {
+		ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+		defer stop()
+		each := func(ctx context.Context, f func(*top.Snapshot, error) bool) {
+			top.Each(ctx, etcd.Admin, strings.Join(args, ""), interval, f)
+		}
+		if isTerminal(a.stdin) && isTerminal(a.stdout) && a.format == format.Table && count == 0 {
+			return top.Run(ctx, each)
+		}
+		written := 0
+		var failed error
+		each(ctx, func(s *top.Snapshot, err error) bool {
+			if failed = err; err == nil {
+				failed = a.writeTop(s)
+				written++
+			}
+			return failed == nil && written != count
+		})
+		return failed
+	})
 }
 
 func (a *app) writeTop(s *top.Snapshot) error {

@@ -30,8 +30,8 @@ type laggard struct {
 	Why         string `json:"why"`
 }
 
-func (w *waitJSON) summary(now time.Time) string {
-	return fmt.Sprintf("applied by %d of %s at revision %d, in force from %s", w.Applied, format.Count(w.Instances, "instance"), w.Revision, clockTime(w.InForce, now))
+func (w *waitJSON) summary() string {
+	return fmt.Sprintf("applied by %d of %s at revision %d, in force from %s", w.Applied, format.Count(w.Instances, "instance"), w.Revision, format.Exact(w.InForce))
 }
 
 // waitEvery is how often the reports are looked at: they come once a second.
@@ -58,7 +58,7 @@ func (a *app) awaitAll(ctx context.Context, admin *coordinator.Admin, most time.
 			if err != nil {
 				failed = append(failed, err)
 			} else if done && a.format == format.Table {
-				fmt.Fprintf(a.stdout, "%s: %s\n", format.Show(w.Provider), w.summary(time.Now()))
+				fmt.Fprintf(a.stdout, "%s: %s\n", format.Show(w.Provider), w.summary())
 			}
 			return done || err != nil
 		})
@@ -148,14 +148,4 @@ func parseWhen(text string, now time.Time) (time.Time, error) {
 		}
 	}
 	return time.Time{}, errors.New("write a time as 2027-01-01T00:00:00Z, 2027-01-01 00:00 or 00:00 (local time), or +90s")
-}
-
-// clockTime shows an instant in UTC to the millisecond, without the date where
-// that is today's.
-func clockTime(at, now time.Time) string {
-	layout := "2006-01-02 15:04:05.999 UTC"
-	if at, now := at.UTC(), now.UTC(); at.YearDay() == now.YearDay() && at.Year() == now.Year() {
-		layout = "15:04:05.999 UTC"
-	}
-	return at.UTC().Format(layout)
 }

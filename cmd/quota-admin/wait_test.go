@@ -127,7 +127,7 @@ func TestLaggardsAreNamed(t *testing.T) {
 	if text.ExitCode != exitLate || strings.Join(text.Hints, "|") != strings.Join(want, "|") || !strings.Contains(text.Error, "applied by 2 of 5 instances at revision 9 after 1m0s") {
 		t.Errorf("%+v", text)
 	}
-	if got := w.summary(now); !strings.HasPrefix(got, "applied by 2 of 5 instances at revision 9, in force from ") {
+	if got := w.summary(); !strings.HasPrefix(got, "applied by 2 of 5 instances at revision 9, in force from ") {
 		t.Error(got)
 	}
 	for range 20 {
@@ -158,11 +158,5 @@ func TestParseWhen(t *testing.T) {
 		if (err == nil) != (want != "") || err == nil && format.Exact(at) != want {
 			t.Errorf("%q: %v, %v, want %q", text, format.Exact(at), err, want)
 		}
-	}
-	if got := clockTime(now, now.Add(time.Minute)); got != "20:30:15 UTC" {
-		t.Error(got)
-	}
-	if got := clockTime(now.Add(24*time.Hour), now); got != "2027-03-02 20:30:15 UTC" {
-		t.Error(got)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -210,8 +211,14 @@ func Cancel(p quota.Policy, at, now time.Time) (quota.Policy, error) {
 	return slices.Concat(past.fold(now, running(p)), kept).into(p), nil
 }
 
-// Limits are all limits of a policy, also those of more than a minute, as set takes them.
-func Limits(p *quota.Policy) string { return quota.FormatLimits(allOf(p.Limits, p)) }
+// Limits are all limits of a policy, also those of more than a minute, as set takes them;
+// "" without a policy.
+func Limits(p *quota.Policy) string {
+	if p == nil {
+		return ""
+	}
+	return quota.FormatLimits(allOf(p.Limits, p))
+}
 
 // allOf adds a policy's limits of more than a minute, which are never announced.
 func allOf(limits []quota.Limit, p *quota.Policy) []quota.Limit {
@@ -224,6 +231,18 @@ type Difference struct {
 	Field string `json:"field"` // as in JSON; an announced change is "next TIME"
 	Old   string `json:"old,omitempty"`
 	New   string `json:"new,omitempty"`
+}
+
+// String says it on one line of a terminal.
+func (d Difference) String() string {
+	field := format.Clean(strings.ReplaceAll(d.Field, "_", " "))
+	switch {
+	case d.Old == "":
+		return field + " " + format.Show(d.New)
+	case d.New == "":
+		return "no " + field
+	}
+	return field + " " + format.Show(d.Old) + " -> " + format.Show(d.New)
 }
 
 // OfOneWrite are the fields of a policy's JSON that tell who wrote it, when and why.

@@ -9,7 +9,6 @@ package dashboard
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/tls"
 	"embed"
@@ -38,8 +37,8 @@ var embedded embed.FS
 // Options of a Server; all are needed.
 type Options struct {
 	Admin *coordinator.Admin
-	// Guard decides who may ask; Public of its options is for this package.
-	Guard webguard.Options
+	// Guard decides who may ask; this package sets its Public and Log.
+	Guard webguard.Guard
 	// Writes allows changes.
 	Writes bool
 	Change ChangeFunc
@@ -52,23 +51,18 @@ type Options struct {
 // Server serves the page.
 type Server struct {
 	o        Options
-	guard    *webguard.Guard
 	follower *follower
 	streams  streams
 	assets   map[string][]byte // by path, in memory: a request never reaches a file system
 	ends     chan struct{}
 }
 
-// New returns a server, or says what is wrong with the options.
-func New(o Options) (*Server, error) {
+// New returns a server.
+func New(o Options) *Server {
 	s := &Server{o: o, follower: newFollower(o.Admin, o.Log), assets: readAssets(), ends: make(chan struct{})}
-	o.Guard.Log = o.Log
-	o.Guard.Public = func(path string) bool {
-		return s.assets[path] != nil || path == "/api/session"
-	}
-	var err error
-	s.guard, err = webguard.New(o.Guard)
-	return s, err
+	s.o.Guard.Log = o.Log
+	s.o.Guard.Public = func(path string) bool { return s.assets[path] != nil || path == "/api/session" }
+	return s
 }
 
 func readAssets() map[string][]byte {
@@ -91,7 +85,7 @@ func (s *Server) Handler() http.Handler {
 	mux.HandleFunc("POST /api/preview", s.answer(func(r *http.Request) (any, error) { return s.change(r, false) }))
 	mux.HandleFunc("POST /api/change", s.answer(func(r *http.Request) (any, error) { return s.change(r, true) }))
 	mux.HandleFunc("GET /", s.serveAsset)
-	return s.guard.Wrap(mux)
+	return s.o.Guard.Wrap(mux)
 }
 
 // Follow reads etcd for the pages until ctx ends. Serve does that too.
@@ -213,8 +207,6 @@ type record struct {
 	Problem  string              `json:"problem,omitempty"`
 }
 
-func limitsOf(p *quota.Policy) string { return change.Limits(cmp.Or(p, &quota.Policy{})) }
-
 func (s *Server) history(r *http.Request) (any, error) {
 	name, err := providerIn(r)
 	if err != nil {
@@ -226,7 +218,7 @@ func (s *Server) history(r *http.Request) (any, error) {
 	}
 	records := []record{}
 	for _, h := range found {
-		records = append(records, record{h.Revision, h.Time, h.Author, h.Reason, limitsOf(h.Old), limitsOf(h.New), change.Beside(h.Old, h.New), format.OneLine(h.Problem)})
+		records = append(records, record{h.Revision, h.Time, h.Author, h.Reason, change.Limits(h.Old), change.Limits(h.New), change.Beside(h.Old, h.New), format.OneLine(h.Problem)})
 	}
 	return map[string]any{"provider": name, "records": records}, nil
 }

@@ -34,36 +34,19 @@ import (
 // MaxBody is the longest request body, in bytes.
 const MaxBody = 16 << 10
 
-// Options of a Guard.
-type Options struct {
+// Guard is safe for concurrent use once it is set.
+type Guard struct {
 	// Hosts are the names by which browsers reach the page, without ports; an IP
-	// address is a name too. At least one.
+	// address is a name too. Other requests are refused.
 	Hosts []string
-	// Exactly one of these says who is there.
-	Tokens   Tokens
+	// One of these says who is there, the first that is set. Without any, nobody is.
 	Upstream *Upstream
+	Tokens   Tokens
 	Anybody  string // everybody is this one
 	// Public are the paths that are served to callers that are not known.
 	Public func(path string) bool
 	// Log takes refusals; never a token.
 	Log *slog.Logger
-}
-
-// Guard is safe for concurrent use.
-type Guard struct{ o Options }
-
-// New returns a guard, or says what is missing in the options.
-func New(o Options) (*Guard, error) {
-	ways := 0
-	for _, given := range []bool{o.Upstream != nil, o.Tokens != nil, o.Anybody != ""} {
-		if given {
-			ways++
-		}
-	}
-	if ways != 1 || len(o.Hosts) == 0 {
-		return nil, errors.New("webguard: need the names of the page, and exactly one of tokens, an upstream's header, and anybody")
-	}
-	return &Guard{o}, nil
 }
 
 type whoKey struct{}
@@ -86,9 +69,9 @@ func (g *Guard) Wrap(next http.Handler) http.Handler {
 			who, no = g.identify(r)
 			status = http.StatusUnauthorized
 		}
-		if no != "" && (status != http.StatusUnauthorized || !g.o.Public(r.URL.Path)) {
+		if no != "" && (status != http.StatusUnauthorized || !g.Public(r.URL.Path)) {
 			// The path is what a stranger sent: the log's handler quotes it.
-			g.o.Log.WarnContext(r.Context(), "request refused", "status", status, "reason", no, "method", r.Method, "path", r.URL.Path, "remote", r.RemoteAddr)
+			g.Log.WarnContext(r.Context(), "request refused", "status", status, "reason", no, "method", r.Method, "path", r.URL.Path, "remote", r.RemoteAddr)
 			WriteJSON(w, status, map[string]string{"error": no})
 			return
 		}
@@ -124,9 +107,9 @@ func (g *Guard) check(r *http.Request) (status int, no string) {
 		return http.StatusMethodNotAllowed, "only GET, HEAD and POST are served"
 	// A page of somebody else whose name was made to point here (DNS rebinding) is of the
 	// same origin for the browser, but it cannot change the name that it asks for.
-	case !slices.ContainsFunc(g.o.Hosts, func(h string) bool { return strings.EqualFold(h, host) }):
+	case !slices.ContainsFunc(g.Hosts, func(h string) bool { return strings.EqualFold(h, host) }):
 		return http.StatusMisdirectedRequest, "this page is not known by that host name; --host adds one"
-	case g.o.Upstream != nil && !g.o.Upstream.sent(r):
+	case g.Upstream != nil && !g.Upstream.sent(r):
 		return http.StatusForbidden, "connect through the proxy that knows who you are"
 	// A browser says what another site made it send by Sec-Fetch-Site, older ones by Origin.
 	case len(origins) > 1 || len(origins) == 1 && !sameOrigin(origins[0], r) || !sameSite(r):
@@ -201,23 +184,25 @@ func (u *Upstream) sent(r *http.Request) bool {
 // identify returns who sent a request, or why that is not known.
 func (g *Guard) identify(r *http.Request) (who, no string) {
 	switch {
-	case g.o.Upstream != nil:
-		names := r.Header.Values(g.o.Upstream.Header)
+	case g.Upstream != nil:
+		names := r.Header.Values(g.Upstream.Header)
 		if len(names) == 1 && ValidName(names[0]) {
 			return names[0], ""
 		}
-		return "", "the proxy must say who is there, once, in " + g.o.Upstream.Header
-	case g.o.Tokens != nil:
+		return "", "the proxy must say who is there, once, in " + g.Upstream.Header
+	case g.Tokens != nil:
 		token, given := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 		if !given {
 			return "", "log in with your token"
 		}
-		if who = g.o.Tokens.holderOf(token); who == "" {
+		if who = g.Tokens.holderOf(token); who == "" {
 			return "", "nobody has this token"
 		}
 		return who, ""
+	case g.Anybody != "":
+		return g.Anybody, ""
 	}
-	return g.o.Anybody, ""
+	return "", "nobody may come here"
 }
 
 const (

@@ -18,18 +18,14 @@ const (
 )
 
 // guarded returns a handler that answers who is there, behind a guard.
-func guarded(t *testing.T, change func(*Options)) http.Handler {
+func guarded(t *testing.T, change func(*Guard)) http.Handler {
 	t.Helper()
-	o := Options{Hosts: []string{"quota.test"}, Public: func(p string) bool { return p == "/" }, Log: quietLog()}
+	g := &Guard{Hosts: []string{"quota.test"}, Public: func(p string) bool { return p == "/" }, Log: quietLog()}
 	if change != nil {
-		change(&o)
+		change(g)
 	}
-	if o.Upstream == nil && o.Tokens == nil {
-		o.Anybody = "ann@host"
-	}
-	g, err := New(o)
-	if err != nil {
-		t.Fatal(err)
+	if g.Upstream == nil && g.Tokens == nil {
+		g.Anybody = "ann@host"
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
@@ -135,7 +131,7 @@ func TestAnotherSiteMayLinkToThePage(t *testing.T) {
 // DNS rebinding: the attacker's page has a name that was made to point here.
 func TestOtherHostNamesAreRefused(t *testing.T) {
 	t.Parallel()
-	h := guarded(t, func(o *Options) { o.Hosts = []string{"quota.test", "127.0.0.1", "::1"} })
+	h := guarded(t, func(o *Guard) { o.Hosts = []string{"quota.test", "127.0.0.1", "::1"} })
 	for host, want := range map[string]int{
 		"quota.test": 200, "QUOTA.test": 200, "quota.test:8686": 200, "127.0.0.1:8686": 200, "[::1]:8686": 200,
 		"evil.test": 421, "quota.test.evil.test": 421, "127.0.0.1.nip.io": 421, "": 421, "127.0.0.2": 421, "quota.test@evil.test": 421, "[::1": 421,
@@ -148,7 +144,7 @@ func TestOtherHostNamesAreRefused(t *testing.T) {
 
 func TestPathTricksAreRefused(t *testing.T) {
 	t.Parallel()
-	server := httptest.NewServer(guarded(t, func(o *Options) { o.Hosts = []string{"127.0.0.1"} }))
+	server := httptest.NewServer(guarded(t, func(o *Guard) { o.Hosts = []string{"127.0.0.1"} }))
 	defer server.Close()
 	for _, path := range []string{
 		"/../../etc/passwd", "/assets/../page.js", "//evil.test/", "//", "/./", "/a//b", "/api/history/", "/%2e%2e/%2e%2e/etc/passwd",
@@ -183,7 +179,7 @@ func TestOversizedRequestsAreRefused(t *testing.T) {
 		t.Errorf("a read with a body: %d", w.Code)
 	}
 	server := httptest.NewUnstartedServer(nil)
-	server.Config = Server(guarded(t, func(o *Options) { o.Hosts = []string{"127.0.0.1"} }), quietLog())
+	server.Config = Server(guarded(t, func(o *Guard) { o.Hosts = []string{"127.0.0.1"} }), quietLog())
 	server.Start()
 	defer server.Close()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL, nil)
@@ -205,7 +201,7 @@ func TestOversizedRequestsAreRefused(t *testing.T) {
 func TestSlowRequestsAreLetGo(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewUnstartedServer(nil)
-	server.Config = Server(guarded(t, func(o *Options) { o.Hosts = []string{"127.0.0.1"} }), quietLog())
+	server.Config = Server(guarded(t, func(o *Guard) { o.Hosts = []string{"127.0.0.1"} }), quietLog())
 	server.Start()
 	defer server.Close()
 	if c := server.Config; c.ReadHeaderTimeout <= 0 || c.ReadTimeout <= 0 || c.WriteTimeout <= 0 || c.IdleTimeout <= 0 {

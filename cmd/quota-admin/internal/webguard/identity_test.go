@@ -9,7 +9,7 @@ import (
 
 func TestUpstreamIsBelievedFromItsAddressOnly(t *testing.T) {
 	t.Parallel()
-	h := guarded(t, func(o *Options) {
+	h := guarded(t, func(o *Guard) {
 		o.Upstream = &Upstream{Header: "X-Remote-User", Proxies: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}}
 	})
 	from := func(address string, names ...string) func(*http.Request) {
@@ -39,15 +39,20 @@ func TestUpstreamIsBelievedFromItsAddressOnly(t *testing.T) {
 	}
 }
 
-func TestAGuardKnowsOneWayToTellWhoIsThere(t *testing.T) {
+// TestAGuardThatIsNotSetLetsNobodyIn: neither without a host name, nor without a way
+// to tell who is there; a proxy is never passed by.
+func TestAGuardThatIsNotSetLetsNobodyIn(t *testing.T) {
 	t.Parallel()
-	for _, o := range []Options{
-		{Hosts: []string{"a"}},
+	for _, g := range []*Guard{
+		{Hosts: []string{"quota.test"}},
 		{Anybody: "ann"},
-		{Hosts: []string{"a"}, Anybody: "ann", Upstream: &Upstream{}},
+		{Hosts: []string{"quota.test"}, Anybody: "ann", Upstream: &Upstream{}},
+		{Hosts: []string{"quota.test"}, Anybody: "ann", Tokens: Tokens{}},
 	} {
-		if _, err := New(o); err == nil {
-			t.Errorf("%+v: no error", o)
+		g.Log, g.Public = quietLog(), func(string) bool { return false }
+		h := g.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Errorf("%+v lets somebody in", g) }))
+		if w := answer(h, request(http.MethodGet, "/", nil)); w.Code/100 != 4 {
+			t.Errorf("%+v: %d", g, w.Code)
 		}
 	}
 }

@@ -17,7 +17,7 @@ func withTokens(t *testing.T, log *slog.Logger) http.Handler {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return guarded(t, func(o *Options) { o.Tokens, o.Log = tokens, log })
+	return guarded(t, func(o *Guard) { o.Tokens, o.Log = tokens, log })
 }
 
 // TestTokens: every request carries the token; a cookie, or a session that another
