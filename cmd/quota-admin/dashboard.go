@@ -164,7 +164,7 @@ func (p *dashboardFlags) identity(cmd *cobra.Command, env func(string) string, n
 }
 
 func (p *dashboardFlags) upstream(cmd *cobra.Command) error {
-	p.guard.Upstream = &webguard.Upstream{Header: http.CanonicalHeaderKey(p.identityHeader)}
+	p.guard.Header = http.CanonicalHeaderKey(p.identityHeader)
 	for _, text := range p.proxies {
 		network, err := netip.ParsePrefix(text)
 		if err != nil {
@@ -173,7 +173,7 @@ func (p *dashboardFlags) upstream(cmd *cobra.Command) error {
 		if bits := network.Bits(); bits < 8 || bits < 32 && !network.Addr().Is4() {
 			return usageError(cmd, "--trusted-proxy %s: any host there could forge an identity; name the proxy, as 10.0.0.7/32", text)
 		}
-		p.guard.Upstream.Proxies = append(p.guard.Upstream.Proxies, network)
+		p.guard.Proxies = append(p.guard.Proxies, network)
 	}
 	return nil
 }

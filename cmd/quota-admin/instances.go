@@ -18,26 +18,18 @@ import (
 )
 
 type instancesJSON struct {
-	Provider       string `json:"provider"`
-	Revision       int64  `json:"revision"`
-	PolicyRevision int64  `json:"policy_revision"` // 0: there is no valid policy
+	Provider string `json:"provider"`
+	Revision int64  `json:"revision"`
+	live.Status
 	// Limit is the shortest one in force, which the shares are of; null where
 	// none is.
 	Limit *limitJSON `json:"limit"`
-	// Pace is the totals in force, like "600/s", if an adaptive policy has lowered one.
-	Pace string `json:"pace,omitempty"`
 	// Level is that in force for the running window, null unless shares are by
 	// demand.
-	Level *levelJSON `json:"level,omitempty"`
-	Count int        `json:"count"`
-	// Applied is how many reported that they apply the policy at PolicyRevision.
-	Applied     int            `json:"applied"`
-	SumOfShares int64          `json:"sum_of_shares"`
-	Instances   []instanceJSON `json:"instances"`
+	Level     *levelJSON     `json:"level,omitempty"`
+	Instances []instanceJSON `json:"instances"`
 	// Left are those that have left with an unpaid debt within the last hour.
 	Left []instanceJSON `json:"left,omitempty"`
-	// Problem is why the policy that is set cannot be applied.
-	Problem string `json:"problem,omitempty"`
 }
 
 type limitJSON struct {
@@ -106,10 +98,7 @@ when the level was computed, and its part of the permits that nobody claims.`,
 
 func (a *app) showInstances(f *coordinator.Fleet, explain bool, now time.Time) error {
 	sum := live.StatusOf(f, now)
-	data := &instancesJSON{
-		Provider: f.Provider, Revision: f.Revision, PolicyRevision: sum.PolicyRevision, Count: sum.Instances, Applied: sum.Applied,
-		SumOfShares: sum.SumOfShares, Instances: []instanceJSON{}, Problem: sum.Problem,
-	}
+	data := &instancesJSON{Provider: f.Provider, Revision: f.Revision, Status: sum, Instances: []instanceJSON{}}
 	for _, s := range f.Instances {
 		data.Instances = append(data.Instances, instanceJSON{s.Instance.ID, s.Instance, knownOr(s.Share, s.ShareKnown), s.Report, format.OneLine(s.Problem), nil})
 	}
@@ -119,7 +108,6 @@ func (a *app) showInstances(f *coordinator.Fleet, explain bool, now time.Time) e
 	if sum.Limit != nil {
 		data.Limit = &limitJSON{sum.Limit.Permits, sum.Limit.Window.String()}
 	}
-	data.Pace = sum.Pace
 	if explain {
 		data.explain(f, now, sum.Limit)
 	}
@@ -146,36 +134,20 @@ func (a *app) showInstances(f *coordinator.Fleet, explain bool, now time.Time) e
 	return err
 }
 
-// debtColumn is where the table has a column of debts, if there are any.
-const debtColumn = 8
-
 func (d *instancesJSON) table(w io.Writer, now time.Time) {
-	titles := []string{"NAME", "INCARNATION", "SHARE", "STATE", "USED", "REFUSED", "SHADOWED", "WAITING", "APPLIED", "POLICY",
-		"CLOCK-ERROR", "PROOF-AGE", "REPORT-AGE", "STARTED", "FROM", "UNTIL"}
-	indebted := slices.ContainsFunc(d.Instances, func(i instanceJSON) bool { return i.Report != nil && i.Report.Debt > 0 })
-	if indebted {
-		titles = slices.Insert(titles, debtColumn, "DEBT")
-	}
-	format.Row(w, titles...)
+	format.Row(w, "NAME", "INCARNATION", "SHARE", "STATE", "USED", "REFUSED", "SHADOWED", "WAITING", "DEBT", "APPLIED", "POLICY",
+		"CLOCK-ERROR", "PROOF-AGE", "REPORT-AGE", "STARTED", "FROM", "UNTIL")
 	for _, i := range d.Instances {
-		said := []string{"-", "-", "-", "-", "-", "-", "-", "-", "-", "-"}
+		said := slices.Repeat([]string{"-"}, 11)
 		if r := i.Report; r != nil {
 			said = []string{
-				format.Show(string(r.State)), fmt.Sprint(r.Used), fmt.Sprint(r.Refused), fmt.Sprint(r.Shadowed), fmt.Sprint(r.Waiting),
+				format.Show(string(r.State)), fmt.Sprint(r.Used), fmt.Sprint(r.Refused), fmt.Sprint(r.Shadowed), fmt.Sprint(r.Waiting), fmt.Sprint(r.Debt),
 				fmt.Sprint(r.Revision), fmt.Sprint(r.PolicyRevision), format.Show(r.ClockError), format.Show(r.ProofAge),
 				max(0, now.Sub(r.Time)).Round(time.Second).String(),
 			}
 		}
-		row := append(append([]string{format.Name(i.Name), format.Name(i.Incarnation), number(i.Share)}, said...),
-			format.When(i.Started), format.When(i.From), format.When(i.Until))
-		if indebted {
-			debt := "-"
-			if i.Report != nil {
-				debt = fmt.Sprint(i.Report.Debt)
-			}
-			row = slices.Insert(row, debtColumn, debt)
-		}
-		format.Row(w, row...)
+		format.Row(w, slices.Concat([]string{format.Name(i.Name), format.Name(i.Incarnation), number(i.Share)}, said,
+			[]string{format.When(i.Started), format.When(i.From), format.When(i.Until)})...)
 	}
 }
 

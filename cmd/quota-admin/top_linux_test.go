@@ -42,7 +42,7 @@ func TestTopOnATerminal(t *testing.T) {
 			_, _ = shown.Write(buffer[:n])
 		}
 	}()
-	top := exec.Command(os.Args[0], "top", "p", "--interval", "100ms") //nolint:gosec // this very program
+	top := exec.Command(os.Args[0], "top", "p", "--interval", "100ms")
 	top.Env = append(os.Environ(), asTool+"=1", "TERM=xterm")
 	for name, value := range b.env {
 		top.Env = append(top.Env, name+"="+value)

@@ -15,9 +15,9 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/change"
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/document"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/live"
 	"github.com/quotient-limiter/quotient/coordinator"
-	"github.com/quotient-limiter/quotient/quota"
 )
 
 const (
@@ -177,34 +177,18 @@ type etcdState struct {
 }
 
 type detail struct {
-	Provider    string        `json:"provider"`
-	Revision    int64         `json:"revision"`
-	Policy      *policyState  `json:"policy"`         // null: none is set, or it cannot be read
-	Bucket      float64       `json:"bucket"`         // length of a point, seconds
-	Pace        string        `json:"pace,omitempty"` // in force instead of the limit
-	Budgets     []live.Budget `json:"budgets"`
-	SumOfShares int64         `json:"sum_of_shares"`
-	Troubles    []string      `json:"troubles"`
-	Gone        bool          `json:"gone"` // neither policy nor instances
-	Columns     []string      `json:"columns"`
-	Instances   [][]any       `json:"instances"` // by Columns: there may be a thousand
-	Events      []live.Event  `json:"events"`
-}
-
-type policyState struct {
-	Revision int64               `json:"revision"`
-	Author   string              `json:"author"`
-	Reason   string              `json:"reason"`
-	Time     time.Time           `json:"time"`
-	Limits   string              `json:"limits"`
-	Mode     string              `json:"mode"`
-	Next     []announced         `json:"next"`
-	Fields   []change.Difference `json:"fields"`
-}
-
-type announced struct {
-	From   time.Time `json:"from"`
-	Limits string    `json:"limits"`
+	Provider    string         `json:"provider"`
+	Revision    int64          `json:"revision"`
+	Policy      map[string]any `json:"policy"`         // null: none is set, or it cannot be read
+	Bucket      float64        `json:"bucket"`         // length of a point, seconds
+	Pace        string         `json:"pace,omitempty"` // in force instead of the limit
+	Budgets     []live.Budget  `json:"budgets"`
+	SumOfShares int64          `json:"sum_of_shares"`
+	Troubles    []string       `json:"troubles"`
+	Gone        bool           `json:"gone"` // neither policy nor instances
+	Columns     []string       `json:"columns"`
+	Instances   [][]any        `json:"instances"` // by Columns: there may be a thousand
+	Events      []live.Event   `json:"events"`
 }
 
 // instancesAtMost bounds what a page is sent each second, whatever lies in etcd.
@@ -235,19 +219,14 @@ func detailOf(p *live.Provider, now time.Time) *detail {
 	return d
 }
 
-func policyOf(s *coordinator.Stored, now time.Time) *policyState {
+// policyOf returns a policy as a document has it, and who wrote it, when and why.
+func policyOf(s *coordinator.Stored, now time.Time) map[string]any {
 	if s.Revision == 0 || s.Problem != nil {
 		return nil
 	}
-	p := change.Current(s.Policy, now).WithDefaults()
-	out := &policyState{
-		Revision: s.Revision, Author: p.Author, Reason: p.Reason, Time: p.Time, Limits: change.Limits(&p), Mode: string(p.Mode), Next: []announced{},
-		Fields: slices.DeleteFunc(change.Diff(nil, &p), func(d change.Difference) bool { return d.Field == "limits" || d.Field == "mode" }),
-	}
-	for _, n := range p.Next {
-		out.Next = append(out.Next, announced{n.From, quota.FormatLimits(n.Limits)})
-	}
-	return out
+	p := document.Fields(change.Current(s.Policy, now))
+	p["revision"], p["author"], p["reason"], p["time"] = s.Revision, s.Policy.Author, s.Policy.Reason, s.Policy.Time
+	return p
 }
 
 const (

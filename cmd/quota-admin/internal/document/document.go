@@ -184,14 +184,18 @@ func plain(err error) string {
 func Of(policies map[string]quota.Policy, now time.Time) any {
 	all := map[string]any{}
 	for provider, p := range policies {
-		p = change.Current(p, now)
-		fields := change.Fields(&p)
-		fields["limits"] = change.Limits(&p)
-		delete(fields, "budgets")
-		for i, c := range p.Next {
-			fields["next"].([]any)[i] = map[string]any{"from": c.From.UTC(), "limits": quota.FormatLimits(c.Limits)}
-		}
-		all[provider] = fields
+		all[provider] = Fields(change.Current(p, now))
 	}
 	return map[string]any{"schema": quota.Schema, "policies": all}
+}
+
+// Fields returns a policy as a document has it.
+func Fields(p quota.Policy) map[string]any {
+	fields := change.Fields(&p)
+	fields["limits"] = change.Limits(&p)
+	delete(fields, "budgets")
+	for i, c := range p.Next {
+		fields["next"].([]any)[i] = map[string]any{"from": c.From.UTC(), "limits": quota.FormatLimits(c.Limits)}
+	}
+	return fields
 }

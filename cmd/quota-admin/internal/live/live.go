@@ -361,19 +361,19 @@ func (p *Provider) seeRefusals(now time.Time, refused float64) {
 
 // Status is a provider's instances in numbers.
 type Status struct {
+	PolicyRevision int64 `json:"policy_revision"` // 0: none that can be used
 	// Limit is the shortest in force, which shares are of; nil if none is.
-	Limit          *quota.Limit
-	Budgets        []Budget
-	Pace           string // the totals in force, if an adaptive policy has lowered one; else empty
-	Mode           quota.Mode
-	Instances      int
-	Applied        int // that reported the policy that is set
-	SumOfShares    int64
-	PolicyRevision int64 // 0: none that can be used
-	Problem        string
+	Limit       *quota.Limit `json:"-"`
+	Budgets     []Budget     `json:"-"`
+	Pace        string       `json:"pace,omitempty"` // the totals in force, like "600/s", if an adaptive policy has lowered one
+	Mode        quota.Mode   `json:"-"`
+	Instances   int          `json:"count"`
+	Applied     int          `json:"applied"` // that reported the policy that is set
+	SumOfShares int64        `json:"sum_of_shares"`
+	Problem     string       `json:"problem,omitempty"` // why the policy cannot be applied
 	// Troubles says what is wrong with instances, and what they say themselves: one line
 	// for all that have the same. It is never nil, so that it is a list in JSON.
-	Troubles []string
+	Troubles []string `json:"-"`
 }
 
 // StatusOf sums up what was read.

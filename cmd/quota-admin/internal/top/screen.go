@@ -137,7 +137,7 @@ func Run(ctx context.Context, each func(context.Context, func(*Snapshot, error) 
 			return true
 		})
 	})
-	defer context.AfterFunc(ctx, s.app.Stop)()
+	context.AfterFunc(ctx, s.app.Stop)
 	if err := s.app.Run(); err != nil {
 		return fmt.Errorf("the terminal cannot be used, TERM=%s: %w; top | cat writes tables", os.Getenv("TERM"), err)
 	}

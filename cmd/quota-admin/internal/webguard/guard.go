@@ -40,9 +40,12 @@ type Guard struct {
 	// address is a name too. Other requests are refused.
 	Hosts []string
 	// One of these says who is there, the first that is set. Without any, nobody is.
-	Upstream *Upstream
-	Tokens   Tokens
-	Anybody  string // everybody is this one
+	Header  string // in which a proxy names the caller; nothing else that it adds is believed
+	Tokens  Tokens
+	Anybody string // everybody is this one
+	// Proxies are the addresses that Header may come from. Other connections are
+	// refused then, also for public paths.
+	Proxies []netip.Prefix
 	// Public are the paths that are served to callers that are not known.
 	Public func(path string) bool
 	// Log takes refusals; never a token.
@@ -109,7 +112,7 @@ func (g *Guard) check(r *http.Request) (status int, no string) {
 	// same origin for the browser, but it cannot change the name that it asks for.
 	case !slices.ContainsFunc(g.Hosts, func(h string) bool { return strings.EqualFold(h, host) }):
 		return http.StatusMisdirectedRequest, "this page is not known by that host name; --host adds one"
-	case g.Upstream != nil && !g.Upstream.sent(r):
+	case g.Header != "" && !g.byProxy(r):
 		return http.StatusForbidden, "connect through the proxy that knows who you are"
 	// A browser says what another site made it send by Sec-Fetch-Site, older ones by Origin.
 	case len(origins) > 1 || len(origins) == 1 && !sameOrigin(origins[0], r) || !sameSite(r):
@@ -161,35 +164,27 @@ func headers(h http.Header, r *http.Request) {
 
 const maxIdentity = 128
 
-// Upstream is a proxy that has found out who is there, and says so in a header.
-type Upstream struct {
-	// Header is its name; nothing else that a proxy may add is believed.
-	Header string
-	// Proxies are the addresses that it may come from. Other connections are
-	// refused, also for public paths.
-	Proxies []netip.Prefix
-}
-
 // ValidName reports whether a name can stand in a history: printable, without
 // blanks at its ends, and not too long.
 func ValidName(name string) bool {
 	return name != "" && len(name) <= maxIdentity && strings.TrimSpace(name) == name && format.Printable(name)
 }
 
-func (u *Upstream) sent(r *http.Request) bool {
+// byProxy reports whether a request comes from a proxy that may say who is there.
+func (g *Guard) byProxy(r *http.Request) bool {
 	from, err := netip.ParseAddrPort(r.RemoteAddr)
-	return err == nil && slices.ContainsFunc(u.Proxies, func(p netip.Prefix) bool { return p.Contains(from.Addr().Unmap()) })
+	return err == nil && slices.ContainsFunc(g.Proxies, func(p netip.Prefix) bool { return p.Contains(from.Addr().Unmap()) })
 }
 
 // identify returns who sent a request, or why that is not known.
 func (g *Guard) identify(r *http.Request) (who, no string) {
 	switch {
-	case g.Upstream != nil:
-		names := r.Header.Values(g.Upstream.Header)
+	case g.Header != "":
+		names := r.Header.Values(g.Header)
 		if len(names) == 1 && ValidName(names[0]) {
 			return names[0], ""
 		}
-		return "", "the proxy must say who is there, once, in " + g.Upstream.Header
+		return "", "the proxy must say who is there, once, in " + g.Header
 	case g.Tokens != nil:
 		token, given := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 		if !given {

@@ -24,7 +24,7 @@ func guarded(t *testing.T, change func(*Guard)) http.Handler {
 	if change != nil {
 		change(g)
 	}
-	if g.Upstream == nil && g.Tokens == nil {
+	if g.Header == "" && g.Tokens == nil {
 		g.Anybody = "ann@host"
 	}
 	mux := http.NewServeMux()

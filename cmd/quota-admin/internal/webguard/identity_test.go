@@ -10,7 +10,7 @@ import (
 func TestUpstreamIsBelievedFromItsAddressOnly(t *testing.T) {
 	t.Parallel()
 	h := guarded(t, func(o *Guard) {
-		o.Upstream = &Upstream{Header: "X-Remote-User", Proxies: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}}
+		o.Header, o.Proxies = "X-Remote-User", []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}
 	})
 	from := func(address string, names ...string) func(*http.Request) {
 		return func(r *http.Request) { r.RemoteAddr = address; r.Header["X-Remote-User"] = names }
@@ -46,7 +46,7 @@ func TestAGuardThatIsNotSetLetsNobodyIn(t *testing.T) {
 	for _, g := range []*Guard{
 		{Hosts: []string{"quota.test"}},
 		{Anybody: "ann"},
-		{Hosts: []string{"quota.test"}, Anybody: "ann", Upstream: &Upstream{}},
+		{Hosts: []string{"quota.test"}, Anybody: "ann", Header: "X-Remote-User"},
 		{Hosts: []string{"quota.test"}, Anybody: "ann", Tokens: Tokens{}},
 	} {
 		g.Log, g.Public = quietLog(), func(string) bool { return false }

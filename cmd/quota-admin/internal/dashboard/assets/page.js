@@ -286,9 +286,9 @@ function drawDetail() {
   const pairs = [];
   if (p) {
     pairs.push(["Revision", String(p.revision)], ["Set by", shown(p.author) + ", " + dateTime(p.time)], ["Reason", shown(p.reason) || "–"]);
-    for (const n of p.next) pairs.push(["Announced", n.limits + " from " + dateTime(n.from)]);
-    for (const f of p.fields) {
-      if (["share", "settle", "outage", "guard", "pacing"].includes(f.field) && f.new !== "0s" && f.new !== "off") pairs.push([plain(f.field), shown(f.new)]);
+    for (const n of p.next || []) pairs.push(["Announced", n.limits + " from " + dateTime(n.from)]);
+    for (const name of ["guard", "outage", "pacing", "settle", "share"]) {
+      if (p[name] !== "0s" && p[name] !== "off") pairs.push([plain(name), shown(p[name])]);
     }
   }
   facts($("policy"), pairs);
