@@ -130,3 +130,13 @@ func TestEveryAlertIsTested(t *testing.T) {
 		}
 	}
 }
+
+// The unit lets quotad read the kernel's bound on the clock's error: @system-service has no
+// adjtimex, without which systemd kills the process, and ProtectClock refuses it.
+func TestTheUnitLetsTheClockBeRead(t *testing.T) {
+	t.Parallel()
+	unit := read(t, "systemd/quotad.service")
+	if !regexp.MustCompile(`(?m)^SystemCallFilter=@system-service .*\badjtimex\b`).MatchString(unit) || regexp.MustCompile(`(?m)^ProtectClock=`).MatchString(unit) {
+		t.Error("quotad cannot call adjtimex")
+	}
+}
