@@ -245,6 +245,6 @@ func ExamplePolicy() {
 	b, err := json.Marshal(p)
 	fmt.Println(string(b), err)
 	// Output:
-	// settle 1s: too short: with freshness 990ms, clock_error 50ms and a longest window of 1m0s it must be at least 1.153s; raise settle, or lower freshness
+	// settle 1s: too short: with freshness 990ms, clock_error 50ms and a longest window of 1m0s it must be at least 1.153s; raise settle, or lower freshness or clock_error
 	// {"schema":1,"limits":[{"permits":500,"window":"2s"},{"permits":10000,"window":"1m0s"}],"share":"equal","mode":"enforce","outage":"hold","pacing":"off","backoff":"fleet","author":"ann@host","settle":"3s","freshness":"2.5s","clock_error":"50ms","guard":"0s"} <nil>
 }

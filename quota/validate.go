@@ -312,7 +312,7 @@ func (p *Policy) checkTiming(errs *problems) {
 	longest, _ := p.windows()
 	longest = min(longest, MaxWindow) // a longer one is a problem of its own
 	need := MinSettleFor(p.Freshness, p.ClockError, p.DriftWindow())
-	errs.add(p.Settle < need, "settle", p.Settle, "raise settle, or lower freshness",
+	errs.add(p.Settle < need, "settle", p.Settle, "raise settle, or lower freshness or clock_error",
 		"too short: with freshness %v, clock_error %v and a longest window of %v it must be at least %v", p.Freshness, p.ClockError, longest, need)
 }
 

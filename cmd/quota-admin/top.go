@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/top"
+	"github.com/quotient-limiter/quotient/coordinator"
 )
 
 func (a *app) topCommand() *cobra.Command {
@@ -52,6 +54,10 @@ On a terminal q quits, < and > choose the column to sort by, r reverses the orde
 		written := 0
 		var failed error
 		each(ctx, func(s *top.Snapshot, err error) bool {
+			if written > 0 && count == 0 && errors.Is(err, coordinator.ErrUnreachable) { // a log goes on after the outage
+				a.note("%v", err)
+				return true
+			}
 			if failed = err; err == nil {
 				failed = a.writeTop(s)
 				written++

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/quotient-limiter/quotient/internal/await"
+	"github.com/quotient-limiter/quotient/internal/etcdtest"
 )
 
 // TestTopOnATerminal runs top on a real terminal: it shows the fleet, follows a
@@ -84,4 +85,31 @@ func TestTopOnATerminal(t *testing.T) {
 		t.Errorf("the terminal is not as it was: %+v, was %+v, %v", after, before, err)
 	}
 	await.Until(t, "top gives the screen back", func() bool { return strings.Contains(shown.String(), "\x1b[?1049l") })
+}
+
+// A log of top tells of an outage, and goes on after it.
+func TestTopOutlastsAnOutage(t *testing.T) {
+	cluster, _ := etcdtest.New(t, etcdtest.Options{})
+	b := newBench(t, cluster)
+	b.want(exitDone, "set", "p", "100/s")
+	var out, errs lockedBuffer
+	done := make(chan int, 1)
+	go func() {
+		done <- run([]string{"top", "p", "--interval", "100ms", "--command-timeout", "500ms"}, strings.NewReader(""), &out, &errs, func(name string) string { return b.env[name] })
+	}()
+	tables := func() int { return strings.Count(out.String(), "total 100/s") }
+	await.Until(t, "a table", func() bool { return tables() > 0 })
+	cluster.Stop(0)
+	await.Until(t, "the outage", func() bool { return strings.Contains(errs.String(), "etcd cannot be reached") })
+	if err := cluster.Restart(0); err != nil {
+		t.Fatal(err)
+	}
+	before := tables()
+	await.Until(t, "tables after it", func() bool { return tables() > before })
+	if err := unix.Kill(os.Getpid(), unix.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if code := <-done; code != exitDone {
+		t.Errorf("exit %d: %s", code, errs.String())
+	}
 }
