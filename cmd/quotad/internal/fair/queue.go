@@ -5,15 +5,14 @@
 package fair
 
 import (
-	"container/heap"
-	"container/list"
+	"cmp"
+	"slices"
 )
 
 // queue has the waiting calls. The zero queue is not usable: see newQueue. It is not safe
 // for concurrent use.
 type queue struct {
-	ready clients            // those with waiting calls
-	known map[string]*client // ready, or ahead of tag
+	known map[string]*client // with waiting calls, or ahead of tag
 	tag   int64              // of the client that was served last
 	calls uint64             // that have come
 }
@@ -21,15 +20,12 @@ type queue struct {
 type client struct {
 	name  string
 	tag   int64
-	since uint64     // the number of its first waiting call: equal tags are served in order
-	calls *list.List // of *call
-	index int        // in ready; negative if no call waits
+	calls []*call // that wait, in order
 }
 
 // call is a waiting call.
 type call struct {
 	client *client
-	place  *list.Element
 	cost   int64
 	number uint64
 	turn   chan struct{} // closed when it is next
@@ -39,25 +35,33 @@ func newQueue() *queue { return &queue{known: map[string]*client{}} }
 
 // push adds a call that costs so many permits.
 func (q *queue) push(name string, cost int64) *call {
-	c := q.client(name)
 	q.calls++
+	c := q.client(name)
 	w := &call{client: c, cost: cost, number: q.calls, turn: make(chan struct{})}
-	w.place = c.calls.PushBack(w)
-	if c.index < 0 {
-		c.since = w.number
-		heap.Push(&q.ready, c)
-	}
+	c.calls = append(c.calls, w)
 	return w
 }
 
-// pop removes the next call and returns it; nil if none waits.
+// pop removes the next call and returns it; nil if none waits. It looks at every client:
+// they are as many as connections wait, at most. Equal tags are served in order.
 func (q *queue) pop() *call {
-	if len(q.ready) == 0 {
+	var next *client
+	for name, c := range q.known {
+		switch {
+		case len(c.calls) > 0:
+			if next == nil || cmp.Or(cmp.Compare(c.tag, next.tag), cmp.Compare(c.calls[0].number, next.calls[0].number)) < 0 {
+				next = c
+			}
+		case c.tag <= q.tag:
+			delete(q.known, name)
+		}
+	}
+	if next == nil {
 		return nil
 	}
-	w := q.ready[0].calls.Front().Value.(*call)
+	w := next.calls[0]
 	q.remove(w)
-	q.serve(w.client, w.cost)
+	q.serve(next, w.cost)
 	return w
 }
 
@@ -65,72 +69,24 @@ func (q *queue) pop() *call {
 func (q *queue) serve(c *client, cost int64) {
 	q.tag = c.tag
 	c.tag += cost
-	if c.index >= 0 {
-		heap.Fix(&q.ready, c.index)
-	}
-	if len(q.known) < 2*len(q.ready)+64 {
-		return
-	}
-	for name, c := range q.known {
-		if c.index < 0 && c.tag <= q.tag {
-			delete(q.known, name)
-		}
-	}
 }
 
 // remove takes a call back; false if it was popped or removed before.
 func (q *queue) remove(w *call) bool {
-	c := w.client
-	if w.place == nil {
-		return false
-	}
-	c.calls.Remove(w.place)
-	w.place = nil
-	if first := c.calls.Front(); first == nil {
-		heap.Remove(&q.ready, c.index)
-	} else {
-		c.since = first.Value.(*call).number
-		heap.Fix(&q.ready, c.index)
-	}
-	return true
+	before := len(w.client.calls)
+	w.client.calls = slices.DeleteFunc(w.client.calls, func(other *call) bool { return other == w })
+	return len(w.client.calls) < before
 }
 
 // client returns the client of a name, which is never behind those that are served.
 func (q *queue) client(name string) *client {
 	c := q.known[name]
 	if c == nil {
-		c = &client{name: name, calls: list.New(), index: -1}
+		c = &client{name: name}
 		q.known[name] = c
 	}
-	if c.index < 0 {
+	if len(c.calls) == 0 {
 		c.tag = max(c.tag, q.tag)
 	}
-	return c
-}
-
-// clients is a heap, the lowest tag first.
-type clients []*client
-
-func (h clients) Len() int { return len(h) }
-
-func (h clients) Less(i, j int) bool {
-	return h[i].tag < h[j].tag || h[i].tag == h[j].tag && h[i].since < h[j].since
-}
-
-func (h clients) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].index, h[j].index = i, j
-}
-
-func (h *clients) Push(x any) {
-	c := x.(*client)
-	c.index = len(*h)
-	*h = append(*h, c)
-}
-
-func (h *clients) Pop() any {
-	last := len(*h) - 1
-	c := (*h)[last]
-	*h, c.index = (*h)[:last], -1
 	return c
 }
