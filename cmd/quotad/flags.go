@@ -31,13 +31,9 @@ type flags struct {
 }
 
 // usageError is a command line that cannot be followed.
-type usageError struct{ problem string }
+type usageError struct{ error }
 
-func (e *usageError) Error() string { return e.problem }
-
-func usagef(format string, args ...any) error {
-	return &usageError{fmt.Sprintf(format, args...)}
-}
+func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
 // Bounds of the flags.
 const (
@@ -47,7 +43,7 @@ const (
 )
 
 // parse reads the command line. It returns pflag.ErrHelp where help or the version was
-// asked for and given; every other error is a *usageError or an *etcdflags.UsageError.
+// asked for and given; every other error is a usageError or an *etcdflags.UsageError.
 func parse(args []string, env func(string) string, help io.Writer) (*flags, error) {
 	f := &flags{services: services()}
 	set := pflag.NewFlagSet("quotad", pflag.ContinueOnError)

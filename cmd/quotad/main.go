@@ -57,9 +57,8 @@ func quotad(ctx context.Context, args []string, env func(string) string, stdout,
 		return exitDone
 	}
 	fmt.Fprintf(stderr, "quotad: %v\n", err)
-	var usage *usageError
-	var connection *etcdflags.UsageError
-	if errors.As(err, &usage) || errors.As(err, &connection) {
+	_, usage := errors.AsType[usageError](err)
+	if _, connection := errors.AsType[*etcdflags.UsageError](err); usage || connection {
 		return exitUsage
 	}
 	return exitFailed

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"crypto/tls"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -16,10 +14,10 @@ import (
 	"github.com/quotient-limiter/quotient/cmd/quotad/internal/listen"
 )
 
-// metricsService is the way in for Prometheus, which does not reach the Unix socket.
-type metricsService struct {
+// metrics is the service for Prometheus, which does not reach the Unix socket.
+type metrics struct {
 	address string
-	files   listen.Files
+	tcp     listen.TCP
 }
 
 // Bounds of what a client of the metrics can hold.
@@ -29,40 +27,22 @@ const (
 	maxHeader   = 4 << 10 // bytes
 )
 
-func (s *metricsService) Register(set *pflag.FlagSet) {
-	set.StringVar(&s.address, "metrics", "", "`address` to serve /metrics at too, host:port, such as 127.0.0.1:9464")
-	s.files.Register(set, "metrics", "scrapers")
+func (m *metrics) Register(set *pflag.FlagSet) {
+	set.StringVar(&m.address, "metrics", "", "`address` to serve /metrics at too, host:port, such as 127.0.0.1:9464")
+	m.tcp.Register(set, "metrics", "metrics-", "needed for other hosts than loopback", "scrapers")
 }
 
-func (s *metricsService) Check() error {
-	switch {
-	case s.address != "":
-		return s.files.Check("metrics", s.address)
-	case s.files != listen.Files{}:
-		return errors.New("--metrics-tls-cert, --metrics-tls-key and --metrics-tls-client-ca are for --metrics: give its address too")
-	}
-	return nil
-}
+func (m *metrics) Check() error { return m.tcp.Check(m.address) }
 
-func (s *metricsService) Listen(h *host.Host, log *slog.Logger) (Server, error) {
-	if s.address == "" {
+func (m *metrics) Listen(h *host.Host, log *slog.Logger) (listen.Server, error) {
+	if m.address == "" {
 		return nil, nil
 	}
-	var config *tls.Config
-	var err error
-	if s.files.Cert != "" {
-		if config, err = s.files.TLS("http/1.1"); err != nil {
-			return nil, fmt.Errorf("--metrics: %w", err)
-		}
-	}
-	l, err := net.Listen("tcp", s.address)
+	l, err := m.tcp.Listen(m.address, "http/1.1", func(l net.Listener) net.Listener { return netutil.LimitListener(l, maxScrapers) })
 	if err != nil {
 		return nil, fmt.Errorf("--metrics: %w", err)
 	}
-	log.Info("serving metrics", "address", l.Addr().String(), "tls", config != nil)
-	if l = netutil.LimitListener(l, maxScrapers); config != nil {
-		l = tls.NewListener(l, config)
-	}
+	log.Info("serving metrics", "address", l.Addr().String(), "tls", m.tcp.Secure())
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", h.Metrics())
 	return &listen.HTTP{Listeners: []net.Listener{l}, Server: &http.Server{

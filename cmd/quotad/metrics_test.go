@@ -35,7 +35,7 @@ func TestMetrics(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &metricsService{"127.0.0.1:0", listen.Files{Cert: cert, Key: key, ClientCA: authority.File}}
+	s := &metrics{"127.0.0.1:0", listen.TCP{Cert: cert, Key: key, ClientCA: authority.File}}
 	server, err := s.Listen(h, log)
 	if err != nil {
 		t.Fatal(err)

@@ -13,7 +13,10 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/quotient-limiter/quotient/cmd/quotad/internal/api"
+	"github.com/quotient-limiter/quotient/cmd/quotad/internal/envoy"
 	"github.com/quotient-limiter/quotient/cmd/quotad/internal/host"
+	"github.com/quotient-limiter/quotient/cmd/quotad/internal/listen"
 	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/internal/buildinfo"
 )
@@ -25,20 +28,11 @@ type service interface {
 	// Check returns what is wrong with them.
 	Check() error
 	// Listen opens its listeners; nil, nil if its flags ask for none.
-	Listen(h *host.Host, log *slog.Logger) (Server, error)
-}
-
-// Server serves until it is shut down.
-type Server interface {
-	// Serve returns nil after Shutdown, and otherwise why it ended.
-	Serve() error
-	// Shutdown ends it: waiting calls are refused, answers under way are sent, as long as
-	// ctx allows.
-	Shutdown(ctx context.Context) error
+	Listen(h *host.Host, log *slog.Logger) (listen.Server, error)
 }
 
 // services are all that quotad can serve.
-func services() []service { return []service{&apiService{}, &envoyService{}, &metricsService{}} }
+func services() []service { return []service{&api.Flags{}, &envoy.Flags{}, &metrics{}} }
 
 const (
 	// lookupTime bounds one question to etcd whether a provider exists.
@@ -119,8 +113,8 @@ func (f *flags) run(ctx context.Context, log *slog.Logger, signals <-chan os.Sig
 		if !keep {
 			h.Drain()
 			for _, s := range servers {
-				if s, ok := s.(leaver); ok {
-					s.Leave()
+				if e, ok := s.(*envoy.Server); ok {
+					e.Leave()
 				}
 			}
 			err = f.leave(session, signals)
@@ -153,7 +147,7 @@ func (f *flags) begin(log *slog.Logger) (free <-chan error, err error) {
 	return ended, nil
 }
 
-func (f *flags) listen(h *host.Host, log *slog.Logger) (servers []Server, err error) {
+func (f *flags) listen(h *host.Host, log *slog.Logger) (servers []listen.Server, err error) {
 	for _, s := range f.services {
 		server, err := s.Listen(h, log)
 		if err != nil {

@@ -38,26 +38,55 @@ func known(_ context.Context, name string) error {
 }
 
 // newServer returns a server with a limit of so many permits a second, and its source.
-func newServer(t *testing.T, permits int64, limits Limits) (*Server, *consumer.FixedSource) {
+func newServer(t *testing.T, permits int64, l limits) (*Server, *consumer.FixedSource) {
 	t.Helper()
-	source := consumer.Fixed(quota.Policy{Limits: []quota.Limit{{Permits: permits, Window: time.Second}}})
-	return serverOf(t, source, limits), source
+	source := fixed(permits)
+	return serverOf(t, source, l), source
 }
 
-func serverOf(t *testing.T, source consumer.Source, limits Limits) *Server {
+func fixed(permits int64) *consumer.FixedSource {
+	return consumer.Fixed(quota.Policy{Limits: []quota.Limit{{Permits: permits, Window: time.Second}}})
+}
+
+func serverOf(t *testing.T, source consumer.Source, l limits) *Server {
 	t.Helper()
-	quiet := slog.New(slog.DiscardHandler)
-	h, err := host.New(t.Context(), source, host.Options{Known: known, Keep: []string{"p"}, Max: 2, Idle: time.Hour, Log: quiet})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := New(h, limits, quiet)
+	s := build(newHost(t, source), l, quiet)
 	t.Cleanup(func() {
-		if err := errors.Join(s.Shutdown(context.Background()), h.Close()); err != nil {
+		if err := s.Shutdown(context.Background()); err != nil {
 			t.Error(err)
 		}
 	})
 	return s
+}
+
+var quiet = slog.New(slog.DiscardHandler)
+
+func newHost(t *testing.T, source consumer.Source) *host.Host {
+	t.Helper()
+	h, err := host.New(t.Context(), source, host.Options{Known: known, Keep: []string{"p"}, Max: 2, Idle: time.Hour, Log: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := h.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return h
+}
+
+// count returns what the metrics tell of the clients.
+func count(t *testing.T, s *Server) (clients, connections, held float64) {
+	t.Helper()
+	families, err := s.host.Registry().Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	gauges := map[string]float64{}
+	for _, f := range families {
+		gauges[f.GetName()] = f.GetMetric()[0].GetGauge().GetValue()
+	}
+	return gauges["quotad_clients"], gauges["quotad_connections"], gauges["quotad_leased_permits"]
 }
 
 // process is a client that needs no socket.
@@ -68,11 +97,8 @@ type process struct {
 
 func newProcess(t *testing.T, s *Server, name string) process {
 	t.Helper()
-	p := process{s, &connection{clients: s.clients, user: "user 1"}}
-	if err := s.clients.connect("user 1"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := p.c.attach(name); err != nil {
+	p := process{s, &connection{clients: s.clients}}
+	if err := errors.Join(s.clients.connect(p.c, "user 1"), s.clients.attach(p.c, name)); err != nil {
 		t.Fatal(err)
 	}
 	return p
@@ -83,7 +109,7 @@ func (p process) do(ctx context.Context, method, path, body string) *httptest.Re
 	r := httptest.NewRequestWithContext(context.WithValue(ctx, connectionKey{}, p.c), method, path, strings.NewReader(body))
 	r.Header.Set("Content-Type", "application/json")
 	w := httptest.NewRecorder()
-	p.s.http.Handler.ServeHTTP(w, r)
+	p.s.Handler.ServeHTTP(w, r)
 	return w
 }
 
@@ -91,7 +117,7 @@ func (p process) post(path, body string) *httptest.ResponseRecorder {
 	return p.do(context.Background(), "POST", path, body)
 }
 
-var roomy = Limits{Connections: 1000, PerClient: 100}
+var roomy = limits{connections: 1000, perClient: 100}
 
 // What a client is told that asks for something wrong.
 func TestBadInput(t *testing.T) {
@@ -173,7 +199,7 @@ func TestWrongPathsAndMethods(t *testing.T) {
 		r := httptest.NewRequest(http.MethodPost, "/v1/acquire", strings.NewReader("{}")).WithContext(context.WithValue(t.Context(), connectionKey{}, p.c))
 		r.Header.Set("Content-Type", "text/plain") // which a page of another site may send
 		w := httptest.NewRecorder()
-		s.http.Handler.ServeHTTP(w, r)
+		s.Handler.ServeHTTP(w, r)
 		if w.Code != 415 || !strings.Contains(w.Body.String(), `Content-Type is \"text/plain\": send application/json`) {
 			t.Errorf("%d %s", w.Code, w.Body)
 		}
@@ -182,7 +208,7 @@ func TestWrongPathsAndMethods(t *testing.T) {
 			r.Header.Set("Content-Type", "application/json")
 			r.ContentLength = length
 			w := httptest.NewRecorder()
-			s.http.Handler.ServeHTTP(w, r)
+			s.Handler.ServeHTTP(w, r)
 			if w.Code/100 != 4 || !strings.Contains(w.Body.String(), want) {
 				t.Errorf("%d %s", w.Code, w.Body)
 			}
@@ -291,13 +317,13 @@ func TestUndeliveredPermitIsGivenBack(t *testing.T) {
 		for _, path := range []string{"/v1/acquire", "/v1/leases"} {
 			r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(`{"provider":"p"}`)).WithContext(context.WithValue(t.Context(), connectionKey{}, p.c))
 			r.Header.Set("Content-Type", "application/json")
-			s.http.Handler.ServeHTTP(broken{httptest.NewRecorder()}, r)
+			s.Handler.ServeHTTP(broken{httptest.NewRecorder()}, r)
 		}
 		if w := p.post("/v1/acquire", `{"provider":"p"}`); w.Code != 200 {
 			t.Errorf("%s", w.Body)
 		}
-		if _, _, held := s.clients.count(); held != 0 {
-			t.Errorf("%d permits are held", held)
+		if _, _, held := count(t, s); held != 0 {
+			t.Errorf("%v permits are held", held)
 		}
 	})
 }
@@ -315,7 +341,7 @@ func TestWaitOutlastsTheBodysDeadline(t *testing.T) {
 			r := httptest.NewRequest(http.MethodPost, "/v1/acquire", strings.NewReader(body)).WithContext(context.WithValue(t.Context(), connectionKey{}, p.c))
 			r.Header.Set("Content-Type", "application/json")
 			w := &deadlines{ResponseRecorder: httptest.NewRecorder()}
-			s.http.Handler.ServeHTTP(w, r)
+			s.Handler.ServeHTTP(w, r)
 			if len(w.set) != want || want > 0 && !w.set[0].IsZero() {
 				t.Errorf("%s: deadlines %v", body, w.set)
 			}

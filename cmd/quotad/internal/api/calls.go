@@ -16,7 +16,7 @@ import (
 type call struct {
 	request
 	began    time.Time
-	client   *client
+	client   string
 	limiter  *consumer.Limiter
 	provider *provider
 }
@@ -42,37 +42,37 @@ func (s *handler) read(w http.ResponseWriter, r *http.Request) (c call, ok bool)
 		_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 	}
 	c.provider = s.provider(c.request.provider)
-	c.provider.seen(c.client.name)
+	c.provider.seen(c.client)
 	return c, true
 }
 
 // body returns the client of a request and its body, or answers why not.
-func (s *handler) body(w http.ResponseWriter, r *http.Request) (*client, []byte, bool) {
-	c, err := s.client(r)
+func (s *handler) body(w http.ResponseWriter, r *http.Request) (client string, body []byte, ok bool) {
+	client, err := s.client(r)
 	if err != nil {
 		w.Header().Set("Connection", "close")
 		busy(w, err)
-		return nil, nil, false
+		return "", nil, false
 	}
 	if kind := r.Header.Get("Content-Type"); kind != "application/json" {
 		fail(w, http.StatusUnsupportedMediaType, fmt.Errorf("Content-Type is %.40q: send application/json", kind))
-		return nil, nil, false
+		return "", nil, false
 	}
 	switch n := r.ContentLength; {
 	case n < 0:
 		fail(w, http.StatusLengthRequired, errors.New("the length of the body is not known: send Content-Length"))
-		return nil, nil, false
+		return "", nil, false
 	case n > maxBody:
 		fail(w, http.StatusRequestEntityTooLarge, fmt.Errorf("the body has %d bytes, more than the most, %d: one call is for one provider", n, maxBody))
-		return nil, nil, false
+		return "", nil, false
 	}
-	body := make([]byte, r.ContentLength)
+	body = make([]byte, r.ContentLength)
 	if _, err := io.ReadFull(r.Body, body); err != nil { // the client has gone, or is slow
 		w.Header().Set("Connection", "close")
 		fail(w, http.StatusBadRequest, errors.New("the body is shorter than Content-Length"))
-		return nil, nil, false
+		return "", nil, false
 	}
-	return c, body, true
+	return client, body, true
 }
 
 func (s *handler) acquire(w http.ResponseWriter, r *http.Request) {
@@ -80,7 +80,7 @@ func (s *handler) acquire(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	permit, err := c.provider.take(r.Context(), c.client.name, c.limiter, c.permits, c.maxWait)
+	permit, err := c.provider.take(r.Context(), c.client, c.limiter, c.permits, c.maxWait)
 	if err != nil {
 		s.refuse(w, r, &c, err)
 		return
@@ -97,8 +97,8 @@ func (s *handler) lease(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	use := c.limiter.Status().Shortest()
-	n, err := s.clients.reserve(c.client, c.request.provider, c.permits, max(1, use.Share/c.provider.active()))
+	use, h := c.limiter.Status().Shortest(), holding{c.client, c.request.provider}
+	n, err := s.clients.reserve(h, c.permits, max(1, use.Share/c.provider.active()))
 	if err != nil {
 		s.tooMany(w, &c, err, s.until(use.End))
 		return
@@ -108,9 +108,9 @@ func (s *handler) lease(w http.ResponseWriter, r *http.Request) {
 		permit = c.limiter.TryTake(n)
 	}
 	if permit.N() == 0 {
-		permit, err = c.provider.take(r.Context(), c.client.name, c.limiter, n, c.maxWait)
+		permit, err = c.provider.take(r.Context(), c.client, c.limiter, n, c.maxWait)
 	}
-	s.clients.unreserve(c.client, c.request.provider, n-permit.N())
+	s.clients.unreserve(h, n-permit.N())
 	if errors.Is(err, consumer.ErrTooLarge) { // the share became smaller: the next lease is of fewer
 		s.tooMany(w, &c, err, 0)
 		return
@@ -119,9 +119,9 @@ func (s *handler) lease(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, r, &c, err)
 		return
 	}
-	l := &lease{id: rand.Text(), provider: c.request.provider, permit: permit, n: permit.N()}
-	s.clients.lend(c.client, l, s.left(permit))
-	if !s.grant(w, r, &c, permit, l.id) && s.clients.end(c.client, l.id) {
+	l := &lease{id: rand.Text(), of: h, permit: permit, n: permit.N()}
+	s.clients.lend(l, s.left(permit))
+	if !s.grant(w, r, &c, permit, l.id) && s.clients.end(l) {
 		permit.Release()
 	}
 }
@@ -133,16 +133,15 @@ func (s *handler) giveBack(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	l := s.clients.lease(c, r.PathValue("id"))
-	if l == nil {
-		fail(w, http.StatusNotFound, errors.New("this process has no such lease: it was returned, or has ended"))
-		return
+	var used int64
+	if l != nil {
+		var err error
+		if used, err = parseUsed(body, l.n); err != nil {
+			fail(w, http.StatusBadRequest, err)
+			return
+		}
 	}
-	used, err := parseUsed(body, l.n)
-	if err != nil {
-		fail(w, http.StatusBadRequest, err)
-		return
-	}
-	if !s.clients.end(c, l.id) {
+	if l == nil || !s.clients.end(l) {
 		fail(w, http.StatusNotFound, errors.New("this process has no such lease: it was returned, or has ended"))
 		return
 	}

@@ -1,181 +1,199 @@
 package api
 
 import (
+	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/quotient-limiter/quotient/consumer"
 )
 
-// Limits bound what clients may hold. A connection has at most one call under way, so
-// they bound the calls that run and wait too.
-type Limits struct {
-	// Connections is the most of all clients; a user has at most half of them.
-	Connections int
-	// PerClient is the most connections of one client, and the most leases.
-	PerClient int
-}
-
-// clients are the processes that have connections or leases.
+// clients count what clients have: processes, or holders of a certificate.
 type clients struct {
-	limits  Limits
-	refused *refusals
+	limits  limits
+	refused *prometheus.CounterVec // by bound
 
-	mu    sync.Mutex
-	all   map[string]*client
-	users map[string]int // connections by user
-	open  int            // connections
+	mu          sync.Mutex
+	open        int               // connections
+	users       counts[string]    // their connections
+	connections counts[string]    // of clients
+	leased      counts[string]    // leases of clients
+	held        counts[holding]   // leased permits
+	leases      map[string]*lease // by ID
 }
 
-// client is a process, or the holder of a certificate.
-type client struct {
-	name string
+type holding struct{ client, provider string }
 
-	// Guarded by clients.mu:
-	connections int
-	leases      map[string]*lease
-	held        map[string]int64 // leased permits by provider
+// counts has no zeros.
+type counts[K comparable] map[K]int64
+
+func (c counts[K]) add(k K, n int64) {
+	if c[k] += n; c[k] == 0 {
+		delete(c, k)
+	}
 }
 
 type lease struct {
-	id, provider string
-	permit       consumer.Permit
-	n            int64 // permits
-	expires      *time.Timer
+	id      string
+	of      holding
+	permit  consumer.Permit
+	n       int64 // permits
+	expires *time.Timer
 }
 
-// refusals count what the limits refused.
-type refusals struct{ connections, leases, held atomic.Int64 }
+// The values of refused's label.
+const (
+	connectionBound = "connections"
+	leaseBound      = "leases"
+	heldBound       = "leased permits"
+)
 
-func newClients(l Limits) *clients {
-	return &clients{limits: l, refused: &refusals{}, all: map[string]*client{}, users: map[string]int{}}
+func newClients(l limits, r prometheus.Registerer) *clients {
+	show := promauto.With(r)
+	t := &clients{
+		limits: l, users: counts[string]{}, connections: counts[string]{}, leased: counts[string]{}, held: counts[holding]{}, leases: map[string]*lease{},
+		refused: show.NewCounterVec(prometheus.CounterOpts{
+			Name: "quotad_refused_total", Help: "Connections and calls refused because a client had as much as it may have, by bound.",
+		}, []string{"bound"}),
+	}
+	for _, bound := range []string{connectionBound, leaseBound, heldBound} {
+		t.refused.WithLabelValues(bound) // from 0 on
+	}
+	gauge := func(name, help string, value func() int) {
+		show.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 {
+			t.mu.Lock()
+			defer t.mu.Unlock()
+			return float64(value())
+		})
+	}
+	gauge("quotad_connections", "Open connections.", func() int { return t.open })
+	gauge("quotad_clients", "Processes with connections or leases.", func() int {
+		n := len(t.connections)
+		for name := range t.leased {
+			if t.connections[name] == 0 {
+				n++
+			}
+		}
+		return n
+	})
+	gauge("quotad_leased_permits", "Permits in leases that have not ended.", func() (sum int) {
+		for _, n := range t.held {
+			sum += int(n)
+		}
+		return sum
+	})
+	return t
+}
+
+// refuse counts a refusal and returns its reason.
+func (t *clients) refuse(bound, format string, args ...any) error {
+	t.refused.WithLabelValues(bound).Inc()
+	return fmt.Errorf(format, args...)
 }
 
 // connect counts a connection of a user, or says why it is one too many.
-func (t *clients) connect(user string) error {
+func (t *clients) connect(c *connection, user string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	switch {
-	case t.open >= t.limits.Connections:
-		t.refused.connections.Add(1)
-		return fmt.Errorf("%d connections are open, which is the most (--max-connections)", t.open)
-	case t.users[user] >= max(1, t.limits.Connections/2):
-		t.refused.connections.Add(1)
-		return fmt.Errorf("%s has %d connections, half of what all users may have (--max-connections)", user, t.users[user])
+	switch n := t.users[user]; {
+	case t.open >= t.limits.connections:
+		return t.refuse(connectionBound, "%d connections are open, which is the most (--max-connections)", t.open)
+	case n >= int64(max(1, t.limits.connections/2)):
+		return t.refuse(connectionBound, "%s has %d connections, half of what all users may have (--max-connections)", user, n)
 	}
 	t.open++
-	t.users[user]++
+	t.users.add(user, 1)
+	c.user = user
 	return nil
 }
 
-// disconnect takes back what connect counted, and attach for a client that is not nil.
-func (t *clients) disconnect(user string, c *client) {
+// attach counts a connection of a client, once, or says why it is one too many.
+func (t *clients) attach(c *connection, name string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	switch n := t.connections[name]; {
+	case c.client != "":
+		return nil
+	case c.user == "":
+		return errors.New("the connection is closed")
+	case n >= int64(t.limits.perClient):
+		return t.refuse(connectionBound, "%s has %d connections, which is the most (--client-connections): wait for answers before sending more", name, n)
+	}
+	t.connections.add(name, 1)
+	c.client = name
+	return nil
+}
+
+// disconnect takes back what connect and attach counted, once.
+func (t *clients) disconnect(c *connection) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if c.user == "" {
+		return
+	}
 	t.open--
-	if t.users[user]--; t.users[user] == 0 {
-		delete(t.users, user)
-	}
-	if c != nil {
-		c.connections--
-		t.forgetLocked(c)
-	}
-}
-
-// attach counts a connection of a client, or says why it is one too many.
-func (t *clients) attach(name string) (*client, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	c := t.all[name]
-	if c == nil {
-		c = &client{name: name, leases: map[string]*lease{}, held: map[string]int64{}}
-		t.all[name] = c
-	}
-	if c.connections >= t.limits.PerClient {
-		t.refused.connections.Add(1)
-		return nil, fmt.Errorf("%s has %d connections, which is the most (--client-connections): wait for answers before sending more", name, c.connections)
-	}
-	c.connections++
-	return c, nil
-}
-
-func (t *clients) forgetLocked(c *client) {
-	if c.connections == 0 && len(c.leases) == 0 && len(c.held) == 0 && t.all[c.name] == c {
-		delete(t.all, c.name)
+	t.users.add(c.user, -1)
+	c.user = ""
+	if c.client != "" {
+		t.connections.add(c.client, -1)
 	}
 }
 
 // reserve counts permits that a client is about to lease: at most n, and with those that
 // it holds at most its part. It returns how many.
-func (t *clients) reserve(c *client, provider string, n, part int64) (int64, error) {
+func (t *clients) reserve(h holding, n, part int64) (int64, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(c.leases) >= t.limits.PerClient {
-		t.refused.leases.Add(1)
-		return 0, fmt.Errorf("%s has %d leases, which is the most (--client-connections): return some", c.name, len(c.leases))
+	if leases := t.leased[h.client]; leases >= int64(t.limits.perClient) {
+		return 0, t.refuse(leaseBound, "%s has %d leases, which is the most (--client-connections): return some", h.client, leases)
 	}
-	held := c.held[provider]
-	if n = min(n, part-held); n <= 0 {
-		t.refused.held.Add(1)
-		return 0, fmt.Errorf("%s holds %d leased permits of %s, its part of this host's share: use or return them", c.name, held, provider)
+	if n = min(n, part-t.held[h]); n <= 0 {
+		return 0, t.refuse(heldBound, "%s holds %d leased permits of %s, its part of this host's share: use or return them", h.client, t.held[h], h.provider)
 	}
-	c.held[provider] = held + n
+	t.held.add(h, n)
 	return n, nil
 }
 
 // unreserve takes back what reserve counted.
-func (t *clients) unreserve(c *client, provider string, n int64) {
+func (t *clients) unreserve(h holding, n int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.unreserveLocked(c, provider, n)
-}
-
-func (t *clients) unreserveLocked(c *client, provider string, n int64) {
-	if c.held[provider] -= n; c.held[provider] <= 0 {
-		delete(c.held, provider)
-	}
-	t.forgetLocked(c)
+	t.held.add(h, -n)
 }
 
 // lend enters a lease whose permits are reserved. It ends after d by itself.
-func (t *clients) lend(c *client, l *lease, d time.Duration) {
+func (t *clients) lend(l *lease, d time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	c.leases[l.id] = l
-	l.expires = time.AfterFunc(d, func() { t.end(c, l.id) })
+	t.leases[l.id] = l
+	t.leased.add(l.of.client, 1)
+	l.expires = time.AfterFunc(d, func() { t.end(l) })
 }
 
 // lease returns a client's lease; nil if it has none of that name.
-func (t *clients) lease(c *client, id string) *lease {
+func (t *clients) lease(client, id string) *lease {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return c.leases[id]
+	if l := t.leases[id]; l != nil && l.of.client == client {
+		return l
+	}
+	return nil
 }
 
 // end removes a lease; false if it ended before.
-func (t *clients) end(c *client, id string) bool {
+func (t *clients) end(l *lease) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	l := c.leases[id]
-	if l == nil {
+	if t.leases[l.id] != l {
 		return false
 	}
 	l.expires.Stop()
-	delete(c.leases, id)
-	t.unreserveLocked(c, l.provider, l.n)
+	delete(t.leases, l.id)
+	t.leased.add(l.of.client, -1)
+	t.held.add(l.of, -l.n)
 	return true
-}
-
-// count returns the clients, their connections and the permits that they hold.
-func (t *clients) count() (clients, connections int, held int64) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, c := range t.all {
-		for _, n := range c.held {
-			held += n
-		}
-	}
-	return len(t.all), t.open, held
 }

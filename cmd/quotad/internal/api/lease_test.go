@@ -76,10 +76,10 @@ func TestLeaseEnds(t *testing.T) {
 		if g.ExpiresIn > 0.010 {
 			t.Fatalf("%+v", g)
 		}
-		p.c.release() // the process dies
+		s.clients.disconnect(p.c) // the process dies
 		time.Sleep(15 * time.Millisecond)
-		if clients, open, held := s.clients.count(); clients != 0 || open != 0 || held != 0 {
-			t.Errorf("%d clients, %d connections, %d permits", clients, open, held)
+		if clients, open, held := count(t, s); clients != 0 || open != 0 || held != 0 {
+			t.Errorf("%v clients, %v connections, %v permits", clients, open, held)
 		}
 		p = newProcess(t, s, "one")
 		if w := p.post("/v1/leases/"+g.Lease+"/return", `{"used":0}`); w.Code != 404 {
@@ -94,7 +94,7 @@ func TestLeaseEnds(t *testing.T) {
 // A process leases at most its part of the share.
 func TestLeasesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, _ := newServer(t, 100, Limits{Connections: 100, PerClient: 3})
+		s, _ := newServer(t, 100, limits{connections: 100, perClient: 3})
 		one, two := newProcess(t, s, "one"), newProcess(t, s, "two")
 		two.post("/v1/acquire", `{"provider":"p"}`) // so it is active
 		if g := grantOf(t, one.post("/v1/leases", `{"provider":"p","permits":80}`)); g.Permits != 50 {
@@ -124,14 +124,14 @@ func TestLeaseOfTheRest(t *testing.T) {
 		p := newProcess(t, s, "one")
 		p.post("/v1/acquire", `{"provider":"p","permits":70}`)
 		g := grantOf(t, p.post("/v1/leases", `{"provider":"p","permits":100}`))
-		if _, _, held := s.clients.count(); g.Permits != 30 || held != 30 {
-			t.Errorf("%+v, %d held", g, held)
+		if _, _, held := count(t, s); g.Permits != 30 || held != 30 {
+			t.Errorf("%+v, %v held", g, held)
 		}
 		if w := p.post("/v1/leases", `{"provider":"p","permits":100}`); w.Code != 429 {
 			t.Errorf("%d %s", w.Code, w.Body)
 		}
-		if _, _, held := s.clients.count(); held != 30 {
-			t.Errorf("%d held after a refusal", held)
+		if _, _, held := count(t, s); held != 30 {
+			t.Errorf("%v held after a refusal", held)
 		}
 	})
 }
@@ -172,8 +172,8 @@ func TestLeaseOfALowerShare(t *testing.T) {
 		if g := grantOf(t, p.post("/v1/leases", `{"provider":"p","permits":10,"max_wait":5}`)); g.Permits != 4 {
 			t.Errorf("%+v", g)
 		}
-		if _, _, held := s.clients.count(); held != 4 {
-			t.Errorf("%d permits are held", held)
+		if _, _, held := count(t, s); held != 4 {
+			t.Errorf("%v permits are held", held)
 		}
 	})
 }

@@ -98,7 +98,7 @@ func (s *handler) quick(c *connection, text []byte) verdict {
 	if err != nil {
 		return other
 	}
-	p.seen(c.client.name)
+	p.seen(c.client)
 	if c.send(call.began, s.granted(&call, permit, "")) != nil {
 		permit.Release() // nobody heard of it
 		_ = c.Close()

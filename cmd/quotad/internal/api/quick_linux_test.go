@@ -118,10 +118,9 @@ func servePipe(t *testing.T, permits int64) caller {
 	conns := make(chan net.Conn, 1)
 	conns <- theirs
 	peer := func(net.Conn) (string, string, error) { return "user 1", "one", nil }
-	serve(t, permits, roomy, func(s *Server) error {
-		s.http.Listeners = append(s.http.Listeners, &bounded{pipe{conns, sync.OnceFunc(func() { close(conns) })}, s.clients, peer, s.quick})
-		return nil
-	})
+	s, _ := newServer(t, permits, roomy)
+	s.Listeners = append(s.Listeners, &bounded{pipe{conns, sync.OnceFunc(func() { close(conns) })}, s.clients, peer, s.quick})
+	serve(t, s)
 	return caller{ours, bufio.NewReader(ours)}
 }
 

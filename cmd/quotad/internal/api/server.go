@@ -35,18 +35,17 @@ const (
 // errEnding is the cause of a request's context that ends with the server.
 var errEnding = errors.New("quotad is ending")
 
-// Server serves its listeners. Make it with New.
+// Server serves its listeners.
 type Server struct {
-	http   listen.HTTP
-	cancel context.CancelCauseFunc
+	listen.HTTP
 	handler
 }
 
-// New returns a server without listeners.
-func New(h *host.Host, limits Limits, log *slog.Logger) *Server {
+// build returns a server without listeners. Its Shutdown refuses the calls that wait.
+func build(h *host.Host, l limits, log *slog.Logger) *Server {
 	ctx, cancel := context.WithCancelCause(context.Background())
-	s := &Server{cancel: cancel, handler: handler{host: h, clients: newClients(limits), providers: map[string]*provider{}}}
-	s.http.Server = &http.Server{
+	s := &Server{handler: handler{host: h, clients: newClients(l, h.Registry()), providers: map[string]*provider{}}}
+	s.HTTP.Server = &http.Server{
 		Handler:           s.routes(),
 		ReadHeaderTimeout: headerTime, ReadTimeout: headerTime + bodyTime, WriteTimeout: answerTime, IdleTimeout: idleTime,
 		MaxHeaderBytes: maxHeaderBytes,
@@ -55,17 +54,8 @@ func New(h *host.Host, limits Limits, log *slog.Logger) *Server {
 		ConnState:      note,
 		ErrorLog:       slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
+	s.RegisterOnShutdown(func() { cancel(errEnding) })
 	return s
-}
-
-// Serve serves until Shutdown, and returns nil then.
-func (s *Server) Serve() error { return s.http.Serve() }
-
-// Shutdown refuses the calls that wait, and returns when all answers are sent, or ctx ends:
-// clients that take no answer are cut off, which is no error.
-func (s *Server) Shutdown(ctx context.Context) error {
-	s.cancel(errEnding)
-	return s.http.Shutdown(ctx)
 }
 
 // handler answers requests.
@@ -78,7 +68,6 @@ type handler struct {
 }
 
 func (s *handler) routes() http.Handler {
-	s.host.Registry().MustRegister(metrics{s.clients})
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/acquire", s.acquire)
 	mux.HandleFunc("POST /v1/leases", s.lease)

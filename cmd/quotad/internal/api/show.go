@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"net/http"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/internal/buildinfo"
 )
@@ -76,35 +74,4 @@ func (s *handler) ready(w http.ResponseWriter, _ *http.Request) {
 		return
 	}
 	writeJSON(w, struct{}{})
-}
-
-// metrics shows the clients to Prometheus.
-type metrics struct{ clients *clients }
-
-var (
-	processes   = prometheus.NewDesc("quotad_clients", "Processes with connections or leases.", nil, nil)
-	connections = prometheus.NewDesc("quotad_connections", "Open connections.", nil, nil)
-	leased      = prometheus.NewDesc("quotad_leased_permits", "Permits in leases that have not ended.", nil, nil)
-	refused     = prometheus.NewDesc("quotad_refused_total", "Connections and calls refused because a client had as much as it may have, by bound.", []string{"bound"}, nil)
-)
-
-// Describe implements prometheus.Collector.
-func (m metrics) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(m, ch) }
-
-// Collect implements prometheus.Collector.
-func (m metrics) Collect(ch chan<- prometheus.Metric) {
-	n, open, held := m.clients.count()
-	gauge := func(d *prometheus.Desc, v float64) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v)
-	}
-	counter := func(bound string, v int64) {
-		ch <- prometheus.MustNewConstMetric(refused, prometheus.CounterValue, float64(v), bound)
-	}
-	gauge(processes, float64(n))
-	gauge(connections, float64(open))
-	gauge(leased, float64(held))
-	r := m.clients.refused
-	counter("connections", r.connections.Load())
-	counter("leases", r.leases.Load())
-	counter("leased permits", r.held.Load())
 }

@@ -13,18 +13,17 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/spf13/pflag"
+
 	"github.com/quotient-limiter/quotient/internal/await"
 	"github.com/quotient-limiter/quotient/internal/certs"
 	"github.com/quotient-limiter/quotient/internal/etcdtest"
 )
 
-// serve serves, until the test ends, what listen adds.
-func serve(t *testing.T, permits int64, limits Limits, listen func(s *Server) error) *Server {
+// serve serves until the test ends.
+func serve(t *testing.T, s *Server) *Server {
 	t.Helper()
-	s, _ := newServer(t, permits, limits)
-	if err := listen(s); err != nil {
-		t.Fatal(err)
-	}
 	served := make(chan error, 1)
 	go func() { served <- s.Serve() }()
 	t.Cleanup(func() {
@@ -38,10 +37,21 @@ func serve(t *testing.T, permits int64, limits Limits, listen func(s *Server) er
 	return s
 }
 
-func serveSocket(t *testing.T, permits int64, limits Limits) (*Server, string) {
+// listening serves by flags.
+func listening(t *testing.T, permits int64, f Flags) *Server {
+	t.Helper()
+	h := newHost(t, fixed(permits))
+	s, err := f.Listen(h, quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return serve(t, s.(*Server))
+}
+
+func serveSocket(t *testing.T, permits int64, l limits) (*Server, string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "quotad.sock")
-	return serve(t, permits, limits, func(s *Server) error { return s.ListenUnix(path, "") }), path
+	return listening(t, permits, Flags{socket: path, limits: l}), path
 }
 
 // caller is a connection that sends requests as text.
@@ -95,8 +105,8 @@ func TestSocket(t *testing.T) {
 	}
 	s.clients.mu.Lock()
 	defer s.clients.mu.Unlock()
-	if name := fmt.Sprintf("process %d of user %d", os.Getpid(), os.Getuid()); s.clients.all[name] == nil || s.clients.all[name].connections != 1 {
-		t.Errorf("%s is not among %v", name, s.clients.all)
+	if name := fmt.Sprintf("process %d of user %d", os.Getpid(), os.Getuid()); s.clients.connections[name] != 1 {
+		t.Errorf("%s is not among %v", name, s.clients.connections)
 	}
 }
 
@@ -115,7 +125,7 @@ func TestDeadClientLeavesTheQueue(t *testing.T) {
 	}
 	await.Until(t, "no call waits", func() bool { return !p.turns.Busy() })
 	await.Until(t, "the connections are gone", func() bool {
-		clients, open, _ := s.clients.count()
+		clients, open, _ := count(t, s)
 		return clients == 0 && open == 0
 	})
 }
@@ -143,7 +153,7 @@ func TestShutdown(t *testing.T) {
 }
 
 func TestConnectionsAreBounded(t *testing.T) {
-	s, path := serveSocket(t, 1000, Limits{Connections: 100, PerClient: 3})
+	s, path := serveSocket(t, 1000, limits{connections: 100, perClient: 3})
 	var open []caller
 	for range 3 {
 		c := dial(t, path)
@@ -158,19 +168,19 @@ func TestConnectionsAreBounded(t *testing.T) {
 		t.Errorf("%d %s", status, body)
 	}
 	_ = open[0].Close()
-	await.Until(t, "there is room", func() bool { _, n, _ := s.clients.count(); return n == 2 })
+	await.Until(t, "there is room", func() bool { _, n, _ := count(t, s); return n == 2 })
 	c := dial(t, path)
 	c.send(t, "/v1/acquire", `{"provider":"p"}`)
 	if status, body := c.answer(t); status != 200 {
 		t.Errorf("%d %s", status, body)
 	}
-	if n := s.clients.refused.connections.Load(); n != 1 {
-		t.Errorf("%d refusals are counted", n)
+	if n := testutil.ToFloat64(s.clients.refused.WithLabelValues(connectionBound)); n != 1 {
+		t.Errorf("%v refusals are counted", n)
 	}
 }
 
 func TestUsersAreBounded(t *testing.T) {
-	_, path := serveSocket(t, 1000, Limits{Connections: 4, PerClient: 4})
+	_, path := serveSocket(t, 1000, limits{connections: 4, perClient: 4})
 	for range 2 {
 		c := dial(t, path)
 		c.send(t, "/v1/acquire", `{"provider":"p"}`)
@@ -201,8 +211,15 @@ func TestHeadersAreBounded(t *testing.T) {
 // The socket of a dead process is replaced, that of a live one and other files are not.
 func TestSocketInUse(t *testing.T) {
 	_, path := serveSocket(t, 1, roomy)
-	s, _ := newServer(t, 1, roomy)
-	if err := s.ListenUnix(path, ""); err == nil || !strings.Contains(err.Error(), "another process serves it") {
+	listen := func(path, group string) error {
+		h := newHost(t, fixed(1))
+		s, err := (&Flags{socket: path, group: group, limits: roomy}).Listen(h, quiet)
+		if err == nil {
+			serve(t, s.(*Server))
+		}
+		return err
+	}
+	if err := listen(path, ""); err == nil || !strings.Contains(err.Error(), "another process serves it") {
 		t.Error(err)
 	}
 	stale := filepath.Join(t.TempDir(), "stale.sock")
@@ -212,17 +229,17 @@ func TestSocketInUse(t *testing.T) {
 	}
 	l.SetUnlinkOnClose(false)
 	_ = l.Close()
-	if err := s.ListenUnix(stale, ""); err != nil {
+	if err := listen(stale, ""); err != nil {
 		t.Error(err)
 	}
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, []byte("text"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.ListenUnix(file, ""); err == nil {
+	if err := listen(file, ""); err == nil {
 		t.Error("a file was replaced")
 	}
-	if err := s.ListenUnix(stale+"2", "no such group"); err == nil || !strings.Contains(err.Error(), `group "no such group" is neither the name of a group here nor a number below 4294967295`) {
+	if err := listen(stale+"2", "no such group"); err == nil || !strings.Contains(err.Error(), `group "no such group" is neither the name of a group here nor a number below 4294967295`) {
 		t.Error(err)
 	}
 }
@@ -237,12 +254,14 @@ func TestTCPDemandsCertificates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	files := TCP{ClientCA: authority.File}
-	if files.Cert, files.Key, err = authority.Issue("server", "localhost"); err != nil {
+	cert, key, err := authority.Issue("server", "localhost")
+	if err != nil {
 		t.Fatal(err)
 	}
-	s := serve(t, 1000, Limits{Connections: 100, PerClient: 1}, func(s *Server) error { return s.ListenTCP("127.0.0.1:0", files) })
-	address := s.http.Listeners[0].Addr().String()
+	f := flags(t, "127.0.0.1:0", cert, key, authority.File)
+	f.limits = limits{connections: 100, perClient: 1}
+	s := listening(t, 1000, f)
+	address := s.Listeners[0].Addr().String()
 	acquire := func(ca *etcdtest.Authority, name string) (*http.Response, error) {
 		var cert, key string
 		if ca != nil {
@@ -298,27 +317,24 @@ func TestListenNamesTheMistake(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := TCP{cert, key, authority.File}
-	for _, test := range []struct {
-		address string
-		files   TCP
-		want    string
-	}{
-		{"10.0.0.1:80", all, "--listen 10.0.0.1:80: must be an address of loopback, such as 127.0.0.1:8787; other hosts run their own quotad"},
-		{":80", all, "--listen :80: must be an address of loopback"},
-		{"localhost:80", all, "--listen localhost:80: must be an address of loopback"},
-		{"127.0.0.1:80", TCP{cert, key, ""}, "--listen 127.0.0.1:80: needs --tls-cert, --tls-key and --tls-client-ca; the Unix socket needs none"},
-		{"127.0.0.1:0", TCP{cert, empty, authority.File}, "--listen: certificate"},
-		{"127.0.0.1:0", TCP{cert, key, empty}, "--listen: " + empty + " holds no PEM certificate"},
-		{"127.0.0.1:0", TCP{cert, key, dir + "/none"}, "--listen: open"},
+	for _, test := range []struct{ address, cert, key, ca, want string }{
+		{"10.0.0.1:80", cert, key, authority.File, "--listen 10.0.0.1:80: must be an address of loopback, such as 127.0.0.1:8787; other hosts run their own quotad"},
+		{":80", cert, key, authority.File, "--listen :80: must be an address of loopback"},
+		{"localhost:80", cert, key, authority.File, "--listen localhost:80: must be an address of loopback"},
+		{"127.0.0.1:80", "", "", "", "--listen 127.0.0.1:80: needs --tls-cert, --tls-key and --tls-client-ca; the Unix socket needs none"},
+		{"127.0.0.1:80", cert, key, "", "--tls-cert, --tls-key and --tls-client-ca: all or none"},
+		{"127.0.0.1:0", cert, empty, authority.File, "--listen: certificate"},
+		{"127.0.0.1:0", cert, key, empty, "--listen: " + empty + " holds no PEM certificate"},
+		{"127.0.0.1:0", cert, key, dir + "/none", "--listen: open"},
 	} {
-		err := test.files.Check(test.address)
+		f := flags(t, test.address, test.cert, test.key, test.ca)
+		err := f.Check()
 		if err == nil {
-			s, _ := newServer(t, 1, roomy)
-			err = s.ListenTCP(test.address, test.files)
+			h := newHost(t, fixed(1))
+			_, err = f.Listen(h, quiet)
 		}
 		if err == nil || !strings.HasPrefix(err.Error(), test.want) {
-			t.Errorf("%s %v: %v", test.address, test.files, err)
+			t.Errorf("%+v: %v", test, err)
 		}
 	}
 }
@@ -342,4 +358,15 @@ func TestHalfClosedConnection(t *testing.T) {
 			t.Errorf("%s: %d %q", call, status, body)
 		}
 	}
+}
+
+// flags are those of a listener with TLS.
+func flags(t *testing.T, address, cert, key, ca string) (f Flags) {
+	t.Helper()
+	set := pflag.NewFlagSet("", pflag.ContinueOnError)
+	f.Register(set)
+	if err := set.Parse([]string{"--socket=", "--listen", address, "--tls-cert", cert, "--tls-key", key, "--tls-client-ca", ca}); err != nil {
+		t.Fatal(err)
+	}
+	return f
 }

@@ -82,7 +82,7 @@ func TestBadFlags(t *testing.T) {
 		{"--envoy 10.0.0.1:8081 --envoy-rules " + good, "by TLS only"},
 		{"--envoy example.com:8081 --envoy-rules " + good, "by TLS only"},
 		{"--envoy 10.0.0.1:8081 --envoy-tls-cert c --envoy-rules " + good, "all or none"},
-		{"--envoy /q.sock --envoy-tls-cert c --envoy-tls-key k --envoy-tls-client-ca a --envoy-rules " + good, "none with a Unix socket"},
+		{"--envoy /q.sock --envoy-tls-cert c --envoy-tls-key k --envoy-tls-client-ca a --envoy-rules " + good, "--envoy-tls-client-ca are for --envoy host:port"},
 		{"--envoy 127.0.0.1:0 --envoy-group g --envoy-rules " + good, "only a Unix socket has a group"},
 		{"--envoy-group g", "one needs the other"},
 		{"--envoy /q.sock --envoy-rules /none", "--envoy-rules: open /none"},

@@ -8,12 +8,12 @@ package envoy
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"path/filepath"
+	"strings"
 	"time"
 
 	rlqsv3 "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
@@ -22,7 +22,6 @@ import (
 	"golang.org/x/net/netutil"
 	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/quotient-limiter/quotient/cmd/quotad/internal/host"
@@ -40,7 +39,7 @@ const (
 // Flags are the command line of the service.
 type Flags struct {
 	address, group, rules string
-	files                 listen.Files
+	tcp                   listen.TCP
 
 	mapping *mapping // of rules
 }
@@ -50,7 +49,7 @@ func (f *Flags) Register(set *pflag.FlagSet) {
 	set.StringVar(&f.address, "envoy", "", "`address` of Envoy's rate limit services: the path of a Unix socket, or host:port")
 	set.StringVar(&f.group, "envoy-group", "", "`group` that may use the socket of --envoy, as in --group; default: the group of this process")
 	set.StringVar(&f.rules, "envoy-rules", "", "YAML `file` that maps Envoy's descriptors and buckets to providers")
-	f.files.Register(set, "envoy", "Envoys")
+	f.tcp.Register(set, "envoy", "envoy-", "needed for other hosts than loopback", "Envoys")
 }
 
 // unix reports whether the address is a path.
@@ -58,23 +57,21 @@ func (f *Flags) unix() bool { return filepath.IsAbs(f.address) }
 
 // Check returns what is wrong with the flags, or with the files that they name.
 func (f *Flags) Check() (err error) {
-	switch {
-	case *f == Flags{}:
-		return nil
+	host := f.address
+	if f.unix() {
+		host = ""
+	}
+	switch err := f.tcp.Check(host); {
+	case f.address == "" && f.rules == "" && f.group == "":
+		return err
 	case f.address == "" || f.rules == "":
 		return errors.New("--envoy and --envoy-rules: one needs the other")
-	case f.files != listen.Files{} && f.unix():
-		return errors.New("--envoy-tls-cert, --envoy-tls-key and --envoy-tls-client-ca: none with a Unix socket")
 	case f.group != "" && !f.unix():
 		return errors.New("--envoy-group: only a Unix socket has a group")
-	}
-	if !f.unix() {
-		if _, _, err := net.SplitHostPort(f.address); err != nil {
-			return fmt.Errorf("--envoy %q: must be an absolute path or host:port", f.address)
-		}
-		if err := f.files.Check("envoy", f.address); err != nil {
-			return err
-		}
+	case !f.unix() && !strings.Contains(f.address, ":"):
+		return fmt.Errorf("--envoy %q: must be an absolute path or host:port", f.address)
+	case err != nil:
+		return err
 	}
 	if f.mapping, err = load(f.rules); err != nil {
 		return fmt.Errorf("--envoy-rules: %w", err)
@@ -83,28 +80,23 @@ func (f *Flags) Check() (err error) {
 }
 
 // Listen opens the listener; nil, nil if the flags ask for none.
-func (f *Flags) Listen(h *host.Host, log *slog.Logger) (*Server, error) {
+func (f *Flags) Listen(h *host.Host, log *slog.Logger) (listen.Server, error) {
 	if f.address == "" {
 		return nil, nil
 	}
+	bound := func(l net.Listener) net.Listener { return netutil.LimitListener(l, maxConnections) }
 	var l net.Listener
-	var options []grpc.ServerOption
 	var err error
 	if f.unix() {
-		l, err = listen.Unix(f.address, f.group)
-	} else if l, err = net.Listen("tcp", f.address); err == nil && f.files.Cert != "" {
-		var config *tls.Config
-		if config, err = f.files.TLS(); err == nil {
-			options = append(options, grpc.Creds(credentials.NewTLS(config)))
-		} else {
-			_ = l.Close()
-		}
+		l, err = listen.Unix(f.address, f.group, bound)
+	} else {
+		l, err = f.tcp.Listen(f.address, "h2", bound)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("--envoy: %w", err)
 	}
 	log.Info("serving Envoys", "address", l.Addr().String(), "rules", f.rules)
-	s := newServer(l, f.mapping, h, h.Reserve(f.mapping.assigned()), log, options...)
+	s := newServer(l, f.mapping, h, h.Reserve(f.mapping.assigned()), log)
 	h.Registry().MustRegister(s.quotas.metrics)
 	return s, nil
 }
@@ -120,15 +112,15 @@ type Server struct {
 
 // newServer returns a server of the rules; free are the limiters for calls, own those for
 // assignments.
-func newServer(l net.Listener, rules *mapping, free, own limiters, log *slog.Logger, options ...grpc.ServerOption) *Server {
+func newServer(l net.Listener, rules *mapping, free, own limiters, log *slog.Logger) *Server {
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &Server{
-		listener: netutil.LimitListener(l, maxConnections), quotas: newQuotas(ctx, rules, own, log), cancel: cancel, done: make(chan struct{}),
-		grpc: grpc.NewServer(append(options,
+		listener: l, quotas: newQuotas(ctx, rules, own, log), cancel: cancel, done: make(chan struct{}),
+		grpc: grpc.NewServer(
 			grpc.MaxRecvMsgSize(maxMessage), grpc.MaxConcurrentStreams(maxCalls), grpc.MaxHeaderListSize(maxHeaders),
 			grpc.ConnectionTimeout(5*time.Second), grpc.KeepaliveParams(keepalive.ServerParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}),
 			grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
-		)...),
+		),
 	}
 	rlsv3.RegisterRateLimitServiceServer(s.grpc, &limits{rules: rules, limiters: free, metrics: s.quotas.metrics, log: log, seldom: rate.Sometimes{Interval: time.Minute}})
 	rlqsv3.RegisterRateLimitQuotaServiceServer(s.grpc, s.quotas)

@@ -39,10 +39,11 @@ func listening(t *testing.T, f *Flags) *Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := f.Listen(h, log)
+	server, err := f.Listen(h, log)
 	if err != nil {
 		t.Fatal(err)
 	}
+	s := server.(*Server)
 	served := make(chan error, 1)
 	go func() { served <- s.Serve() }()
 	t.Cleanup(func() {
@@ -92,7 +93,7 @@ func TestClientsShowCertificates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := listening(t, &Flags{address: "127.0.0.1:0", files: listen.Files{Cert: cert, Key: key, ClientCA: authority.File}})
+	s := listening(t, &Flags{address: "127.0.0.1:0", tcp: listen.TCP{Cert: cert, Key: key, ClientCA: authority.File}})
 	for _, c := range []struct {
 		cert, key string
 		want      codes.Code

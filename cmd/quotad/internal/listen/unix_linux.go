@@ -9,11 +9,13 @@ import (
 	"os/user"
 	"strconv"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // Unix returns a listener on a socket that its owner and the group may use, by its name or
 // number; "" is the process's own group. A socket that a dead process has left is replaced.
-func Unix(path, group string) (net.Listener, error) {
+func Unix(path, group string, bound Bound) (net.Listener, error) {
 	gid, err := idOf(group)
 	if err != nil {
 		return nil, err
@@ -41,7 +43,7 @@ func Unix(path, group string) (net.Listener, error) {
 	if err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
-	return l, nil
+	return bound(l), nil
 }
 
 // idOf returns the number of a group; -1 for "".
@@ -58,4 +60,21 @@ func idOf(group string) (int, error) {
 		return 0, fmt.Errorf("group %q is neither the name of a group here nor a number below %d", group, uint32(math.MaxUint32))
 	}
 	return int(n), nil
+}
+
+// Peer returns the user and the process at the other end of a socket. Processes of another
+// PID namespace have no number here, and are one client for each user.
+func Peer(c net.Conn) (owner, process string, err error) {
+	raw, err := c.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		return "", "", err
+	}
+	var peer *unix.Ucred
+	if failed := raw.Control(func(fd uintptr) {
+		peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); failed != nil || err != nil {
+		return "", "", errors.Join(failed, err)
+	}
+	owner = fmt.Sprintf("user %d", peer.Uid)
+	return owner, fmt.Sprintf("process %d of %s", peer.Pid, owner), nil
 }

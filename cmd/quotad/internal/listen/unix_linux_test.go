@@ -1,6 +1,7 @@
 package listen
 
 import (
+	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -24,7 +25,7 @@ func TestGroup(t *testing.T) {
 		}
 	}
 	path := filepath.Join(t.TempDir(), "s")
-	l, err := Unix(path, strconv.Itoa(os.Getgid()))
+	l, err := Unix(path, strconv.Itoa(os.Getgid()), func(l net.Listener) net.Listener { return l })
 	if err != nil {
 		t.Fatal(err)
 	}

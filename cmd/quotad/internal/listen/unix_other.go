@@ -7,7 +7,10 @@ import (
 	"net"
 )
 
-// Unix needs Linux, which tells who is at the other end of a socket.
-func Unix(string, string) (net.Listener, error) {
-	return nil, errors.New("quotad needs Linux to know the processes at its socket")
-}
+var errLinux = errors.New("quotad needs Linux to know the processes at its socket")
+
+// Unix needs Linux.
+func Unix(string, string, Bound) (net.Listener, error) { return nil, errLinux }
+
+// Peer needs Linux.
+func Peer(net.Conn) (user, process string, err error) { return "", "", errLinux }

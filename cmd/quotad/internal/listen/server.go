@@ -9,6 +9,15 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
+// Server serves until it is shut down.
+type Server interface {
+	// Serve returns nil after Shutdown, and otherwise why it ended.
+	Serve() error
+	// Shutdown ends it: waiting calls are refused, answers under way are sent, as long as
+	// ctx allows.
+	Shutdown(ctx context.Context) error
+}
+
 // HTTP is a server and its listeners.
 type HTTP struct {
 	*http.Server

@@ -1,0 +1,81 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+
+	"github.com/spf13/pflag"
+
+	"github.com/quotient-limiter/quotient/cmd/quotad/internal/host"
+	"github.com/quotient-limiter/quotient/cmd/quotad/internal/listen"
+)
+
+// Flags are the command line of the service.
+type Flags struct {
+	socket, group, listen string
+	tcp                   listen.TCP
+	limits                limits
+}
+
+// limits bound what clients may hold. A connection has at most one call under way, so
+// they bound the calls that run and wait too.
+type limits struct {
+	connections int // of all clients; a user has at most half of them
+	perClient   int // connections of one client, and its leases
+}
+
+const maxConnections = 100_000
+
+// Register adds the flags.
+func (f *Flags) Register(set *pflag.FlagSet) {
+	set.StringVar(&f.socket, "socket", "/run/quotad/quotad.sock", "`path` of the Unix socket, of mode 0660; empty: none")
+	set.StringVar(&f.group, "group", "", "`group` that may use the socket, a name or a number; default: the group of this process")
+	set.StringVar(&f.listen, "listen", "", "loopback `address` to serve with TLS too, such as 127.0.0.1:8787")
+	f.tcp.Register(set, "listen", "", "always needed", "clients")
+	set.IntVar(&f.limits.connections, "max-connections", 4096, "how many connections may be open; half of them for one user")
+	set.IntVar(&f.limits.perClient, "client-connections", 256, "how many connections and leases one process may have")
+}
+
+// Check returns what is wrong with the flags.
+func (f *Flags) Check() error {
+	address, err := netip.ParseAddrPort(f.listen)
+	switch {
+	case f.socket == "" && f.listen == "":
+		return errors.New("--socket is empty: give its path, or an address by --listen")
+	case f.limits.connections < 2 || f.limits.connections > maxConnections:
+		return fmt.Errorf("--max-connections %d: must be from 2 to %d", f.limits.connections, maxConnections)
+	case f.limits.perClient < 1 || f.limits.perClient > f.limits.connections:
+		return fmt.Errorf("--client-connections %d: must be from 1 to --max-connections, %d", f.limits.perClient, f.limits.connections)
+	case f.listen != "" && (err != nil || !address.Addr().IsLoopback()):
+		return fmt.Errorf("--listen %s: must be an address of loopback, such as 127.0.0.1:8787; other hosts run their own quotad", f.listen)
+	case f.listen != "" && !f.tcp.Secure():
+		return fmt.Errorf("--listen %s: needs --tls-cert, --tls-key and --tls-client-ca; the Unix socket needs none", f.listen)
+	}
+	return f.tcp.Check(f.listen)
+}
+
+// Listen opens the listeners. Clients of --listen with the same subject in their
+// certificates are one client.
+func (f *Flags) Listen(h *host.Host, log *slog.Logger) (listen.Server, error) {
+	s := build(h, f.limits, log)
+	if f.socket != "" {
+		l, err := listen.Unix(f.socket, f.group, func(l net.Listener) net.Listener { return &bounded{l, s.clients, listen.Peer, s.quick} })
+		if err != nil {
+			return nil, fmt.Errorf("--socket: %w", err)
+		}
+		s.Listeners = append(s.Listeners, l)
+	}
+	if f.listen != "" {
+		anybody := func(net.Conn) (string, string, error) { return "TCP", "", nil }
+		l, err := f.tcp.Listen(f.listen, "http/1.1", func(l net.Listener) net.Listener { return &bounded{l, s.clients, anybody, nil} })
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("--listen: %w", err), s.Shutdown(context.Background())) // nothing runs
+		}
+		s.Listeners = append(s.Listeners, l) // a connection has one call at a time
+	}
+	return s, nil
+}
