@@ -13,6 +13,18 @@ import (
 	"github.com/quotient-limiter/quotient/internal/ratefields"
 )
 
+// RefuseFunc answers a refused request with the status that the middleware proposes.
+// Retry-After and the fields of the limits are set. err is the reason.
+type RefuseFunc func(w http.ResponseWriter, r *http.Request, status int, err error)
+
+// refusal is a request's refusal, before it is answered.
+type refusal struct {
+	status int
+	retry  time.Duration // if the limiter knows it
+	err    error
+	uses   []consumer.LimitUse
+}
+
 // Options of Handler. The zero value is ready to use.
 type Options struct {
 	// MaxWait bounds the wait of a request for its permit, besides its context. 0
@@ -43,7 +55,7 @@ func Handler(limiter *consumer.Limiter, o Options) (func(http.Handler) http.Hand
 	}
 	o.Name = cmp.Or(o.Name, "default")
 	return middleware(o, func(r *http.Request, cost int64) refusal {
-		f := refusal{err: limiter.AcquireN(r.Context(), cost, o.MaxWait), uses: uses(limiter, time.Now())}
+		f := refusal{err: limiter.AcquireN(r.Context(), cost, o.MaxWait), uses: limiter.Status().Limits}
 		if f.err != nil {
 			f.classify()
 		}
@@ -64,14 +76,18 @@ func middleware(o Options, take func(r *http.Request, cost int64) refusal) (func
 				next.ServeHTTP(w, r)
 				return
 			}
-			f := take(r, cost)
-			name.Add(w.Header(), f.uses)
+			f, now := take(r, cost), time.Now()
+			name.Add(w.Header(), f.uses, now)
 			if f.err == nil {
 				next.ServeHTTP(w, r)
 				return
 			}
-			f.name, f.cost, f.respond = o.Name, cost, o.Refuse
-			f.answer(w, r)
+			p := ratefields.Refuse(w.Header(), f.status, o.Name, f.uses, cost, f.retry, now)
+			if o.Refuse != nil {
+				o.Refuse(w, r, f.status, f.err)
+				return
+			}
+			ratefields.Write(w, f.status, p)
 		})
 	}, nil
 }
@@ -92,14 +108,4 @@ func (f *refusal) classify() {
 	for i := range f.uses {
 		f.uses[i].Left = 0
 	}
-}
-
-// uses returns the permits that the limiter's limits have left.
-func uses(limiter *consumer.Limiter, now time.Time) []ratefields.Use {
-	limits := limiter.Status().Limits
-	all := make([]ratefields.Use, len(limits))
-	for i, l := range limits {
-		all[i] = ratefields.Use{Limit: l.Limit, Left: l.Left, Ends: max(0, l.End.Sub(now))}
-	}
-	return all
 }

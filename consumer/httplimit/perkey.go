@@ -14,7 +14,6 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
 	"github.com/quotient-limiter/quotient/consumer"
-	"github.com/quotient-limiter/quotient/internal/ratefields"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -118,7 +117,7 @@ func newKeyed(limits []quota.Limit, most int) (*keyed, error) {
 
 // take takes n permits of the key's limits, all or none, at the wall-clock
 // instant wall, and returns what the limits have left.
-func (k *keyed) take(key string, n, wall int64) ([]ratefields.Use, bool) {
+func (k *keyed) take(key string, n, wall int64) ([]consumer.LimitUse, bool) {
 	if len(key) > sha256.Size {
 		sum := sha256.Sum256([]byte(key)) // a header may hold a megabyte
 		key = "sha256:" + string(sum[:])
@@ -130,14 +129,13 @@ func (k *keyed) take(key string, n, wall int64) ([]ratefields.Use, bool) {
 		t = make(counts, len(k.limits))
 		k.counts.Add(key, t)
 	}
-	uses := make([]ratefields.Use, len(k.limits))
-	enough := true
+	uses, now, enough := make([]consumer.LimitUse, len(k.limits)), time.Now(), true
 	for i, l := range k.limits {
 		w := quota.WindowAt(l.Window, wall)
 		if w.Index > t[i].index {
 			t[i].index, t[i].used = w.Index, 0
 		}
-		uses[i] = ratefields.Use{Limit: l, Left: l.Permits - t[i].used, Ends: time.Duration(w.End() - wall)}
+		uses[i] = consumer.LimitUse{Limit: l, Left: l.Permits - t[i].used, End: now.Add(time.Duration(w.End() - wall))}
 		enough = enough && n <= uses[i].Left
 	}
 	for i := range uses {

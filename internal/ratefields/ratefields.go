@@ -14,8 +14,8 @@ import (
 
 	"github.com/dunglas/httpsfv"
 
+	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/internal/protocol"
-	"github.com/quotient-limiter/quotient/quota"
 )
 
 // The names of the fields. Both are lists (RFC 9651), so that middleware around other middleware adds its
@@ -24,14 +24,6 @@ const (
 	PolicyField = "RateLimit-Policy"
 	LimitField  = "RateLimit"
 )
-
-// Use is the rest of one limit for a client.
-type Use struct {
-	Limit quota.Limit
-	Left  int64
-	// Ends is the time until there are more: the window ends, or a permit comes back.
-	Ends time.Duration
-}
 
 // Name is the prefix of the policies' names in a field: an sf-string without its closing
 // quote.
@@ -46,10 +38,10 @@ func NewName(name string) (Name, error) {
 	return Name(strings.TrimSuffix(text, `"`)), nil
 }
 
-// Add adds the limits, and the permits left of them. A policy cannot express
-// a window that is no whole number of seconds, so it is left out. The rest of a
+// Add adds the limits, and the permits left of them at the instant now. A policy cannot
+// express a window that is no whole number of seconds, so it is left out. The rest of a
 // window is rounded up.
-func (n Name) Add(h http.Header, uses []Use) {
+func (n Name) Add(h http.Header, uses []consumer.LimitUse, now time.Time) {
 	if len(uses) == 0 {
 		return
 	}
@@ -64,10 +56,15 @@ func (n Name) Add(h http.Header, uses []Use) {
 			policies = strconv.AppendInt(append(policies, ";w="...), int64(u.Limit.Window/time.Second), 10)
 		}
 		limits = strconv.AppendInt(append(append(limits, name...), ";r="...), u.Left, 10)
-		limits = strconv.AppendInt(append(limits, ";t="...), Seconds(min(u.Ends, u.Limit.Window)), 10)
+		limits = strconv.AppendInt(append(limits, ";t="...), Seconds(Rest(u, now)), 10)
 	}
 	h.Add(PolicyField, string(policies))
 	h.Add(LimitField, string(limits))
+}
+
+// Rest returns the time until there are more permits: the window ends, or one comes back.
+func Rest(u consumer.LimitUse, now time.Time) time.Duration {
+	return max(0, min(u.End.Sub(now), u.Limit.Window))
 }
 
 // Seconds returns d in whole seconds, rounded up, and at least 1: a client told 0 would
@@ -91,12 +88,12 @@ const problemTypes = "https://iana.org/assignments/http-problem-types#"
 // Retry-After is not earlier than t of a limit that is spent, as the draft asks: the end of
 // its window or, under other shapes than fixed windows, when the next permit comes back;
 // and not before there are as many as the request costs.
-func Refuse(h http.Header, status int, name string, uses []Use, cost int64, retry time.Duration) Problem {
+func Refuse(h http.Header, status int, name string, uses []consumer.LimitUse, cost int64, retry time.Duration, now time.Time) Problem {
 	p := Problem{Type: problemTypes + "quota-exceeded", Title: "The quota for such requests is used up", Status: status}
 	for _, u := range uses {
 		if u.Left < cost {
 			p.Violated = append(p.Violated, name+"-"+protocol.WindowName(u.Limit))
-			retry = max(retry, min(u.Ends, u.Limit.Window))
+			retry = max(retry, Rest(u, now))
 		}
 	}
 	if status != http.StatusTooManyRequests {

@@ -32,7 +32,7 @@ func fail(w http.ResponseWriter, status int, err error) {
 
 // later answers a request that may succeed after a time.
 func later(w http.ResponseWriter, status int, err error, retry time.Duration) {
-	p := ratefields.Refuse(w.Header(), status, "", nil, 0, retry)
+	p := ratefields.Refuse(w.Header(), status, "", nil, 0, retry, time.Time{})
 	ratefields.Write(w, status, problem{p, err.Error(), retry.Seconds()})
 }
 
@@ -84,14 +84,14 @@ func (s *handler) refuse(w http.ResponseWriter, r *http.Request, c *call, err er
 	case !errors.Is(err, consumer.ErrLimited), limited.Cause != nil:
 		status = http.StatusServiceUnavailable
 	}
-	uses := s.uses(c.limiter)
-	retry := s.until(limited.RetryAt)
+	uses, now := c.limiter.Status().Limits, s.now()
+	retry := limited.RetryAt.Sub(now)
 	for i := range uses {
 		if !spent {
 			uses[i].Left = 0
 		}
 		if limited.RetryAt.IsZero() {
-			retry = max(retry, uses[i].Ends)
+			retry = max(retry, uses[i].End.Sub(now))
 		}
 	}
 	if limited.RetryAt.IsZero() && len(uses) == 0 {
@@ -99,33 +99,22 @@ func (s *handler) refuse(w http.ResponseWriter, r *http.Request, c *call, err er
 	}
 	name, bad := ratefields.NewName(c.request.provider)
 	if bad == nil { // it can stand in a field
-		name.Add(w.Header(), uses)
+		name.Add(w.Header(), uses, now)
 	}
-	p := ratefields.Refuse(w.Header(), status, c.request.provider, uses, c.permits, retry)
+	p := ratefields.Refuse(w.Header(), status, c.request.provider, uses, c.permits, retry, now)
 	ratefields.Write(w, status, problem{p, err.Error(), max(0, retry).Seconds()})
 }
 
 // tooMany answers a client that holds its part, or too many leases.
 func (s *handler) tooMany(w http.ResponseWriter, c *call, err error, retry time.Duration) {
 	if name, bad := ratefields.NewName(c.request.provider); bad == nil {
-		name.Add(w.Header(), s.uses(c.limiter))
+		name.Add(w.Header(), c.limiter.Status().Limits, s.now())
 	}
 	later(w, http.StatusTooManyRequests, err, max(0, retry))
 }
 
-func (s *handler) uses(l *consumer.Limiter) []ratefields.Use {
-	limits := l.Status().Limits
-	all := make([]ratefields.Use, len(limits))
-	for i, u := range limits {
-		all[i] = ratefields.Use{Limit: u.Limit, Left: u.Left, Ends: max(0, s.until(u.End))}
-	}
-	return all
-}
-
-// until returns the time until t, which is of the windows' clock: the machine's may differ.
-func (s *handler) until(t time.Time) time.Duration {
-	return t.Sub(time.Unix(0, s.host.Clock().Wall()))
-}
+// now is the time by the windows' clock: the machine's may differ.
+func (s *handler) now() time.Time { return time.Unix(0, s.host.Clock().Wall()) }
 
 // jsonType is the value of a field, shared by all answers.
 var jsonType = []string{"application/json"}

@@ -100,7 +100,7 @@ func (s *handler) lease(w http.ResponseWriter, r *http.Request) {
 	use, h := c.limiter.Status().Shortest(), holding{c.client, c.request.provider}
 	n, err := s.clients.reserve(h, c.permits, max(1, use.Share/c.provider.active()))
 	if err != nil {
-		s.tooMany(w, &c, err, s.until(use.End))
+		s.tooMany(w, &c, err, use.End.Sub(s.now()))
 		return
 	}
 	var permit consumer.Permit

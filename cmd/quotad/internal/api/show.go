@@ -63,7 +63,7 @@ func (s *handler) show(w http.ResponseWriter, r *http.Request) {
 func (s *handler) shown(of *consumer.Status) providerState {
 	p := providerState{of.Provider, string(of.State), of.Problem, of.Instances, of.Waiting, of.Issued, of.Refused, []limitState{}}
 	for _, u := range of.Limits {
-		p.Limits = append(p.Limits, limitState{u.Limit.String(), u.Share, u.Used, u.Left, max(0, s.until(u.End).Seconds())})
+		p.Limits = append(p.Limits, limitState{u.Limit.String(), u.Share, u.Used, u.Left, max(0, u.End.Sub(s.now()).Seconds())})
 	}
 	return p
 }

@@ -1,6 +1,7 @@
 package envoy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -129,25 +130,28 @@ func (s *limits) answer(hits []hit, refused error) *rlsv3.RateLimitResponse {
 	if !limited.RetryAt.IsZero() {
 		retry = limited.RetryAt.Sub(now)
 	}
-	var spent []ratefields.Use
+	var spent []consumer.LimitUse
 	for _, h := range hits {
 		one := &rlsv3.RateLimitResponse_DescriptorStatus{Code: rlsv3.RateLimitResponse_OK}
 		response.Statuses = append(response.Statuses, one)
 		if h.rule == nil {
 			continue
 		}
-		uses := usesOf(h.limiter, now)
-		h.rule.name.Add(header, uses)
-		left := describe(one, uses)
+		var uses []consumer.LimitUse
+		if h.limiter != nil {
+			uses = h.limiter.Status().Limits
+		}
+		h.rule.name.Add(header, uses, now)
+		left := describe(one, uses, now)
 		if refused == nil || left >= h.cost && limited.Provider != "" && limited.Provider != h.rule.Provider {
 			continue
 		}
 		one.Code = rlsv3.RateLimitResponse_OVER_LIMIT
-		spent = append(spent, slices.DeleteFunc(uses, func(u ratefields.Use) bool { return u.Left >= h.cost })...)
+		spent = append(spent, slices.DeleteFunc(uses, func(u consumer.LimitUse) bool { return u.Left >= h.cost })...)
 	}
 	if refused != nil {
 		response.OverallCode = rlsv3.RateLimitResponse_OVER_LIMIT
-		ratefields.Refuse(header, http.StatusTooManyRequests, "", spent, math.MaxInt64, retry)
+		ratefields.Refuse(header, http.StatusTooManyRequests, "", spent, math.MaxInt64, retry, now)
 	}
 	for key, values := range header {
 		for _, v := range values {
@@ -157,17 +161,6 @@ func (s *limits) answer(hits []hit, refused error) *rlsv3.RateLimitResponse {
 	return response
 }
 
-// usesOf returns what is left of a limiter's limits; none without a limiter.
-func usesOf(l *consumer.Limiter, now time.Time) (uses []ratefields.Use) {
-	if l == nil {
-		return nil
-	}
-	for _, u := range l.Status().Limits {
-		uses = append(uses, ratefields.Use{Limit: u.Limit, Left: u.Left, Ends: max(0, u.End.Sub(now))})
-	}
-	return uses
-}
-
 var units = map[time.Duration]rlsv3.RateLimitResponse_RateLimit_Unit{
 	time.Second: rlsv3.RateLimitResponse_RateLimit_SECOND, time.Minute: rlsv3.RateLimitResponse_RateLimit_MINUTE,
 	time.Hour: rlsv3.RateLimitResponse_RateLimit_HOUR, 24 * time.Hour: rlsv3.RateLimitResponse_RateLimit_DAY,
@@ -175,18 +168,13 @@ var units = map[time.Duration]rlsv3.RateLimitResponse_RateLimit_Unit{
 
 // describe writes the limit that has the least left into a status, and returns how much
 // that is.
-func describe(one *rlsv3.RateLimitResponse_DescriptorStatus, uses []ratefields.Use) (left int64) {
+func describe(one *rlsv3.RateLimitResponse_DescriptorStatus, uses []consumer.LimitUse, now time.Time) (left int64) {
 	if len(uses) == 0 {
 		return 0
 	}
-	tightest := uses[0]
-	for _, u := range uses {
-		if u.Left < tightest.Left {
-			tightest = u
-		}
-	}
+	tightest := slices.MinFunc(uses, func(a, b consumer.LimitUse) int { return cmp.Compare(a.Left, b.Left) })
 	one.LimitRemaining = uint32(min(tightest.Left, math.MaxUint32))
-	one.DurationUntilReset = durationpb.New(tightest.Ends)
+	one.DurationUntilReset = durationpb.New(max(0, tightest.End.Sub(now)))
 	if unit, ok := units[tightest.Limit.Window]; ok { // Envoy knows no other windows
 		one.CurrentLimit = &rlsv3.RateLimitResponse_RateLimit{RequestsPerUnit: uint32(min(tightest.Limit.Permits, math.MaxUint32)), Unit: unit}
 	}
