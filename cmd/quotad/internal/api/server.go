@@ -45,7 +45,7 @@ type Server struct {
 func build(h *host.Host, l limits, log *slog.Logger) *Server {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	s := &Server{handler: handler{host: h, clients: newClients(l, h.Registry()), providers: map[string]*provider{}}}
-	s.HTTP.Server = &http.Server{
+	s.Server = &http.Server{
 		Handler:           s.routes(),
 		ReadHeaderTimeout: headerTime, ReadTimeout: headerTime + bodyTime, WriteTimeout: answerTime, IdleTimeout: idleTime,
 		MaxHeaderBytes: maxHeaderBytes,
