@@ -13,6 +13,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -156,26 +157,15 @@ const minGrace = time.Second
 // enough for several, and no more than a third.
 func (s *settings) drain() time.Duration { return min(5*s.job+2*time.Second, s.grace/3) }
 
-func settingsFrom(env func(string) string) (settings, error) {
-	or := func(name, otherwise string) string {
-		if v := env(name); v != "" {
-			return v
-		}
-		return otherwise
-	}
-	s := settings{
-		endpoints: strings.Split(or("ETCD_ENDPOINTS", "127.0.0.1:2379"), ","),
-		provider:  or("PROVIDER", "demo/jobs"),
-	}
-	var err error
-	if s.workers, err = strconv.Atoi(or("WORKERS", "8")); err != nil || s.workers < 1 || s.workers > 10_000 {
-		return s, fmt.Errorf("WORKERS=%q is not a number from 1 to 10000", env("WORKERS"))
-	}
-	if s.job, err = time.ParseDuration(or("JOB", "20ms")); err != nil || s.job <= 0 {
-		return s, fmt.Errorf("JOB=%q is not a time such as 20ms", env("JOB"))
-	}
-	if s.grace, err = time.ParseDuration(or("GRACE", "30s")); err != nil || s.grace < minGrace {
-		return s, fmt.Errorf("GRACE=%q is not a time such as 30s, of at least %v: give the platform's grace period", env("GRACE"), minGrace)
+func settingsFrom(env func(string) string) (s settings, err error) {
+	s.endpoints = strings.Split(cmp.Or(env("ETCD_ENDPOINTS"), "127.0.0.1:2379"), ",")
+	s.provider = cmp.Or(env("PROVIDER"), "demo/jobs")
+	workers, job, grace := cmp.Or(env("WORKERS"), "8"), cmp.Or(env("JOB"), "20ms"), cmp.Or(env("GRACE"), "30s")
+	s.workers, _ = strconv.Atoi(workers) // 0 with an error
+	s.job, _ = time.ParseDuration(job)
+	s.grace, _ = time.ParseDuration(grace)
+	if s.workers < 1 || s.workers > 10_000 || s.job <= 0 || s.grace < minGrace {
+		return s, fmt.Errorf("WORKERS=%s JOB=%s GRACE=%s: write a number from 1 to 10000, a time such as 20ms, and the platform's grace period, at least %v", workers, job, grace, minGrace)
 	}
 	return s, quota.ValidateProvider(s.provider)
 }
