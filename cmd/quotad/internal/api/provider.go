@@ -58,13 +58,6 @@ func (p *provider) active() int64 {
 	return max(1, int64(n))
 }
 
-// idle reports whether no client had calls lately.
-func (p *provider) idle() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return time.Since(p.began) >= 2*activeFor && !p.turns.Busy()
-}
-
 // take takes permits, after the calls of clients that got fewer.
 func (p *provider) take(ctx context.Context, client string, l *consumer.Limiter, n int64, maxWait time.Duration) (consumer.Permit, error) {
 	if maxWait <= 0 || p.turns.Busy() && l.Delay(n) > maxWait { // it would be in vain

@@ -16,8 +16,9 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"sync"
 	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
 
 	"github.com/quotient-limiter/quotient/cmd/quotad/internal/host"
 	"github.com/quotient-limiter/quotient/cmd/quotad/internal/listen"
@@ -44,7 +45,8 @@ type Server struct {
 // build returns a server without listeners. Its Shutdown refuses the calls that wait.
 func build(h *host.Host, l limits, log *slog.Logger) *Server {
 	ctx, cancel := context.WithCancelCause(context.Background())
-	s := &Server{handler: handler{host: h, clients: newClients(l, h.Registry()), providers: map[string]*provider{}}}
+	providers, _ := lru.New[string, *provider](maxProviders) // fails for a size below 1 only
+	s := &Server{handler: handler{h, newClients(l, h.Registry()), providers}}
 	s.Server = &http.Server{
 		Handler:           s.routes(),
 		ReadHeaderTimeout: headerTime, ReadTimeout: headerTime + bodyTime, WriteTimeout: answerTime, IdleTimeout: idleTime,
@@ -60,11 +62,9 @@ func build(h *host.Host, l limits, log *slog.Logger) *Server {
 
 // handler answers requests.
 type handler struct {
-	host    *host.Host
-	clients *clients
-
-	mu        sync.Mutex
-	providers map[string]*provider
+	host      *host.Host
+	clients   *clients
+	providers *lru.Cache[string, *provider]
 }
 
 func (s *handler) routes() http.Handler {
@@ -90,26 +90,18 @@ func (s *handler) routes() http.Handler {
 	return mux
 }
 
-// maxProviders is how many providers' calls are ordered before those without calls are
+// maxProviders is how many providers' calls are ordered; those called least recently are
 // forgotten.
-const maxProviders = 64
+const maxProviders = 10_000
 
 // provider returns the order of calls of a provider that is open.
 func (s *handler) provider(name string) *provider {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	p := s.providers[name]
-	if p != nil {
+	if p, ok := s.providers.Get(name); ok {
 		return p
 	}
-	if len(s.providers) >= maxProviders {
-		for name, p := range s.providers {
-			if p.idle() {
-				delete(s.providers, name)
-			}
-		}
+	p := newProvider()
+	if other, found, _ := s.providers.PeekOrAdd(name, p); found {
+		return other // made at the same moment
 	}
-	p = newProvider()
-	s.providers[name] = p
 	return p
 }

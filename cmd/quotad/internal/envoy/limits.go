@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"log/slog"
 	"math"
 	"net/http"
 	"slices"
@@ -28,10 +27,8 @@ const maxDescriptors = 32
 
 // limits is the service RateLimitService.
 type limits struct {
-	rules    *mapping
+	*common
 	limiters limiters
-	metrics  *metrics
-	log      *slog.Logger
 	seldom   rate.Sometimes // for what comes with every request
 }
 

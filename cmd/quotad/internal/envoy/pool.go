@@ -37,6 +37,7 @@ const (
 // client is a member of a pool, and the way to it.
 type client struct {
 	member
+	pool     *pool
 	id       *rlqsv3.BucketId
 	outbox   *outbox
 	sent     time.Time // of the newest assignment

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"sync"
 	"time"
 
@@ -26,37 +25,19 @@ const (
 
 // quotas is the service RateLimitQuotaService.
 type quotas struct {
-	ctx     context.Context // of the server: streams end with it
-	rules   *mapping
-	pools   map[string]*pool // by provider
-	metrics *metrics
-	log     *slog.Logger
-	seldom  rate.Sometimes // for what strangers can cause
+	*common
+	ctx    context.Context  // of the server: streams end with it
+	pools  map[string]*pool // by provider
+	seldom rate.Sometimes   // for what strangers can cause
 }
 
-func newQuotas(ctx context.Context, rules *mapping, l limiters, log *slog.Logger) *quotas {
-	q := &quotas{ctx: ctx, rules: rules, pools: map[string]*pool{}, metrics: &metrics{}, log: log, seldom: rate.Sometimes{Interval: time.Minute}}
-	for _, provider := range rules.assigned() {
-		q.pools[provider] = &pool{provider: provider, limiters: l, log: log, wake: make(chan struct{}, 1)}
+func newQuotas(ctx context.Context, c *common, l limiters) *quotas {
+	q := &quotas{c, ctx, map[string]*pool{}, rate.Sometimes{Interval: time.Minute}}
+	for _, provider := range c.rules.assigned() {
+		q.pools[provider] = &pool{provider: provider, limiters: l, log: c.log, wake: make(chan struct{}, 1)}
 	}
 	q.metrics.pools = q.pools
 	return q
-}
-
-// run assigns until the server ends.
-func (q *quotas) run() {
-	var running sync.WaitGroup
-	for _, p := range q.pools {
-		running.Go(func() { p.run(q.ctx) })
-	}
-	running.Wait()
-}
-
-// end makes all assignments end.
-func (q *quotas) end() {
-	for _, p := range q.pools {
-		p.end()
-	}
 }
 
 // StreamRateLimitQuotas implements RateLimitQuotaServiceServer: an Envoy's buckets get
@@ -89,11 +70,11 @@ func (q *quotas) StreamRateLimitQuotas(stream rlqsv3.RateLimitQuotaService_Strea
 
 // receive reads the reports of a stream until it ends.
 func (q *quotas) receive(stream rlqsv3.RateLimitQuotaService_StreamRateLimitQuotasServer, out *outbox) error {
-	domain, buckets := "", map[string]*subscription{}
+	domain, buckets := "", map[string]*client{} // nil for one without a rule
 	defer func() {
-		for _, s := range buckets {
-			if s != nil {
-				s.pool.leave(s.client)
+		for _, c := range buckets {
+			if c != nil {
+				c.pool.leave(c)
 			}
 		}
 	}()
@@ -119,31 +100,26 @@ func (q *quotas) receive(stream rlqsv3.RateLimitQuotaService_StreamRateLimitQuot
 			if len(key) > maxID {
 				return status.Errorf(codes.InvalidArgument, "a bucket ID has %d bytes: it must have at most %d", len(key), maxID)
 			}
-			s, known := buckets[key]
+			c, known := buckets[key]
 			if !known {
 				if len(buckets) == maxBuckets {
 					return status.Errorf(codes.ResourceExhausted, "this stream reports more than %d buckets", maxBuckets)
 				}
-				if s, err = q.subscribe(domain, usage.GetBucketId(), out); err != nil {
+				if c, err = q.subscribe(domain, usage.GetBucketId(), out); err != nil {
 					return err
 				}
-				buckets[key] = s
+				buckets[key] = c
 			}
-			if s != nil {
+			if c != nil {
 				allowed, denied := q.metrics.reported(usage)
-				s.pool.report(s.client, float64(allowed)+float64(denied), time.Now())
+				c.pool.report(c, float64(allowed)+float64(denied), time.Now())
 			}
 		}
 	}
 }
 
-// subscription is a bucket of a stream; nil for one without a rule.
-type subscription struct {
-	pool   *pool
-	client *client
-}
-
-func (q *quotas) subscribe(domain string, id *rlqsv3.BucketId, out *outbox) (*subscription, error) {
+// subscribe returns a client for a bucket of a stream; nil if it has no rule.
+func (q *quotas) subscribe(domain string, id *rlqsv3.BucketId, out *outbox) (*client, error) {
 	provider, ok := q.rules.bucket(domain, id.GetBucket())
 	if !ok {
 		q.seldom.Do(func() {
@@ -151,11 +127,11 @@ func (q *quotas) subscribe(domain string, id *rlqsv3.BucketId, out *outbox) (*su
 		})
 		return nil, nil
 	}
-	s := &subscription{q.pools[provider], &client{id: id, outbox: out, rate: -1}}
-	if !s.pool.enter(s.client) {
+	c := &client{pool: q.pools[provider], id: id, outbox: out, rate: -1}
+	if !c.pool.enter(c) {
 		return nil, status.Errorf(codes.ResourceExhausted, "%s has %d buckets, which is the most", provider, maxClients)
 	}
-	return s, nil
+	return c, nil
 }
 
 // outbox has what is to be sent to a stream: the newest assignment of each bucket.

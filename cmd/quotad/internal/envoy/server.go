@@ -14,6 +14,7 @@ import (
 	"net"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	rlqsv3 "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
@@ -101,33 +102,40 @@ func (f *Flags) Listen(h *host.Host, log *slog.Logger) (listen.Server, error) {
 	return s, nil
 }
 
+// common is what both services have.
+type common struct {
+	rules   *mapping
+	metrics *metrics
+	log     *slog.Logger
+}
+
 // Server serves both services.
 type Server struct {
 	listener net.Listener
 	grpc     *grpc.Server
 	quotas   *quotas
 	cancel   context.CancelFunc
-	done     chan struct{} // closed when no pool runs
+	running  sync.WaitGroup // pools
 }
 
 // newServer returns a server of the rules; free are the limiters for calls, own those for
 // assignments.
 func newServer(l net.Listener, rules *mapping, free, own limiters, log *slog.Logger) *Server {
 	ctx, cancel := context.WithCancel(context.Background())
+	both := &common{rules: rules, metrics: &metrics{}, log: log}
 	s := &Server{
-		listener: l, quotas: newQuotas(ctx, rules, own, log), cancel: cancel, done: make(chan struct{}),
+		listener: l, quotas: newQuotas(ctx, both, own), cancel: cancel,
 		grpc: grpc.NewServer(
 			grpc.MaxRecvMsgSize(maxMessage), grpc.MaxConcurrentStreams(maxCalls), grpc.MaxHeaderListSize(maxHeaders),
 			grpc.ConnectionTimeout(5*time.Second), grpc.KeepaliveParams(keepalive.ServerParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}),
 			grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 		),
 	}
-	rlsv3.RegisterRateLimitServiceServer(s.grpc, &limits{rules: rules, limiters: free, metrics: s.quotas.metrics, log: log, seldom: rate.Sometimes{Interval: time.Minute}})
+	rlsv3.RegisterRateLimitServiceServer(s.grpc, &limits{both, free, rate.Sometimes{Interval: time.Minute}})
 	rlqsv3.RegisterRateLimitQuotaServiceServer(s.grpc, s.quotas)
-	go func() {
-		defer close(s.done)
-		s.quotas.run()
-	}()
+	for _, p := range s.quotas.pools {
+		s.running.Go(func() { p.run(ctx) })
+	}
 	return s
 }
 
@@ -135,22 +143,17 @@ func newServer(l net.Listener, rules *mapping, free, own limiters, log *slog.Log
 func (s *Server) Serve() error { return s.grpc.Serve(s.listener) }
 
 // Leave ends all assignments, before the host gives its share away.
-func (s *Server) Leave() { s.quotas.end() }
+func (s *Server) Leave() {
+	for _, p := range s.quotas.pools {
+		p.end()
+	}
+}
 
 // Shutdown ends the server. Answers under way are sent, as long as ctx allows.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.cancel()
-	<-s.done
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		s.grpc.GracefulStop()
-	}()
-	select {
-	case <-ended:
-	case <-ctx.Done():
-		s.grpc.Stop()
-		<-ended
-	}
+	s.running.Wait()
+	defer context.AfterFunc(ctx, s.grpc.Stop)()
+	s.grpc.GracefulStop()
 	return nil
 }
