@@ -36,7 +36,7 @@ func New(provider metric.MeterProvider) (*Metrics, error) {
 	var all []metric.Observable
 	for _, a := range measure.All {
 		unit, help := metric.WithUnit(a.Unit), metric.WithDescription(a.Help)
-		if a.Counter {
+		if a.Counter() {
 			m.instruments[a], err = meter.Float64ObservableCounter(a.Name, unit, help)
 		} else {
 			m.instruments[a], err = meter.Float64ObservableGauge(a.Name, unit, help)
@@ -73,13 +73,15 @@ func (m *Metrics) Close() error {
 func (m *Metrics) observe(_ context.Context, o metric.Observer) error {
 	for _, st := range m.set.Status() {
 		provider := attribute.String("provider", st.Provider)
-		measure.Read(st, func(a *measure.Metric, v float64, label string) {
-			attributes := metric.WithAttributes(provider)
-			if a.Label != "" {
-				attributes = metric.WithAttributes(provider, attribute.String(a.Label, label))
-			}
-			o.ObserveFloat64(m.instruments[a], v, attributes)
-		})
+		for _, a := range measure.All {
+			a.Read(&st, func(v float64, label string) {
+				attributes := metric.WithAttributes(provider)
+				if a.Label != "" {
+					attributes = metric.WithAttributes(provider, attribute.String(a.Label, label))
+				}
+				o.ObserveFloat64(m.instruments[a], v, attributes)
+			})
+		}
 	}
 	return nil
 }

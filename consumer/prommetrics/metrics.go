@@ -69,16 +69,19 @@ func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 	for _, st := range m.set.Status() {
-		measure.Read(st, func(a *measure.Metric, v float64, label string) {
-			kind, labels := prometheus.GaugeValue, []string{st.Provider}
-			if a.Counter {
+		for _, a := range measure.All {
+			kind := prometheus.GaugeValue
+			if a.Counter() {
 				kind = prometheus.CounterValue
 			}
-			if a.Label != "" {
-				labels = append(labels, label)
-			}
-			ch <- prometheus.MustNewConstMetric(m.desc[a], kind, v, labels...)
-		})
+			a.Read(&st, func(v float64, label string) {
+				labels := []string{st.Provider}
+				if a.Label != "" {
+					labels = append(labels, label)
+				}
+				ch <- prometheus.MustNewConstMetric(m.desc[a], kind, v, labels...)
+			})
+		}
 	}
 	m.waits.Collect(ch)
 }
