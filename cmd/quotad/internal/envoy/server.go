@@ -153,7 +153,8 @@ func (s *Server) Leave() {
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.cancel()
 	s.running.Wait()
-	defer context.AfterFunc(ctx, s.grpc.Stop)()
+	stop := context.AfterFunc(ctx, s.grpc.Stop)
+	defer stop()
 	s.grpc.GracefulStop()
 	return nil
 }
