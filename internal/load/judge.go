@@ -12,6 +12,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -114,6 +115,19 @@ func (r *Run) windows(length time.Duration, lengths []time.Duration) []Window {
 		}
 	}
 	return windows
+}
+
+// settling reports whether a limit change is taking effect in a window: from when it
+// was sent, until one settle time, one window and the slack after it was committed.
+// Shapes hold growth back for a window's length more, and what clocks may err.
+func (r *Run) settling(w quota.Window) bool {
+	settle := r.Timeline.Settle + w.Length + r.Timeline.Slack
+	if r.Shape != nil {
+		settle += protocol.ReachOf(w.Length, r.Shape.Transit, r.Timeline.Slack)
+	}
+	return slices.ContainsFunc(r.Timeline.Changes[min(1, len(r.Timeline.Changes)):], func(c Change) bool {
+		return c.Sent < w.End() && (c.Acked == Never || w.Start() < c.Acked+int64(settle))
+	})
 }
 
 // wholeFrom returns the instant from which windows of a length count as whole. A

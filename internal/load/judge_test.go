@@ -211,7 +211,7 @@ func TestLimitsWhileAChangeSettles(t *testing.T) {
 		if limit, ok := timeline.LimitAt(time.Second, c.start*second); limit != c.limit || !ok {
 			t.Errorf("window %d: limit %d, %v; want %d", c.start, limit, ok, c.limit)
 		}
-		if got := timeline.Settling(time.Second, c.start*second); got != c.settling {
+		if got := (&Run{Timeline: timeline}).settling(quota.WindowAt(time.Second, c.start*second)); got != c.settling {
 			t.Errorf("window %d: settling %v", c.start, got)
 		}
 	}
@@ -243,7 +243,7 @@ func TestAnUnansweredChangeMayBeInForce(t *testing.T) {
 				t.Errorf("to %d, window %d: %d, want %d", permits, start, got, want)
 			}
 		}
-		if !timeline.Settling(time.Second, 90*second) {
+		if !(&Run{Timeline: timeline}).settling(quota.WindowAt(time.Second, 90*second)) {
 			t.Errorf("to %d: settled", permits)
 		}
 	}

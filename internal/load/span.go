@@ -4,7 +4,6 @@ import (
 	"math"
 	"time"
 
-	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -111,14 +110,12 @@ func (r *Run) slidingSpans(length time.Duration, take func(first, cells, issued,
 	}
 }
 
-// level is how full the fullest span is that ends with a cell. It is a leaky bucket,
-// which finds the worst of all spans in one pass: it starts as far below zero as the
-// burst, each permit adds as many units as a window has cells, and each cell takes
-// off the total. A level above what accrues in the last slot is a violation.
+// level is the fullest span that ends with a cell. It is a leaky bucket, which finds the
+// worst of all spans in one pass: each permit adds as many units as a window has cells,
+// and each cell takes off the total. Once all has leaked out another span begins. What is
+// more than the burst and what accrues in the last slot is a violation.
 type level struct {
-	begun   bool
 	first   int64 // the span's first cell
-	height  int64
 	issued  int64
 	burst   int64
 	accrued int64 // in units
@@ -146,16 +143,14 @@ func (r *Run) bucketSpans(length time.Duration, take func(first, cells, issued, 
 				l = level{}
 				continue
 			}
-			if burst := r.Shape.atOnce(total); !l.begun || l.height <= -burst*part {
-				l = level{begun: true, first: at, height: -burst * part, burst: burst}
+			if l.issued*part <= l.accrued {
+				l = level{first: at, burst: r.Shape.atOnce(total)}
 			}
-			l.height -= total
 			l.accrued += total
 		}
 		if !limited {
 			continue
 		}
-		l.height += c.certain() * part
 		l.issued += c.certain()
 		if then, ok := r.limitFrom(length, at); ok {
 			total = max(total, then) // in the slot's course
@@ -204,19 +199,6 @@ func (r *Run) unit(shortest time.Duration) time.Duration {
 		return r.Shape.Cell
 	}
 	return shortest
-}
-
-// settling reports whether a limit change is taking effect in a window. Shapes
-// hold growth back for a window's length more, and what clocks may err.
-func (r *Run) settling(w quota.Window) bool {
-	if r.Timeline.Settling(w.Length, w.Start()) {
-		return true
-	}
-	if r.Shape == nil {
-		return false
-	}
-	reach := protocol.ReachOf(w.Length, r.Shape.Transit, r.Timeline.Slack)
-	return r.Timeline.Settling(w.Length, w.Start()-int64(reach))
 }
 
 // allowed is how many permits an aligned window may hold beyond its limit's total

@@ -69,22 +69,6 @@ func (t *Timeline) mostIn(length time.Duration, from, to int64) (permits int64, 
 	return permits, ok
 }
 
-// Settling reports whether the window of that length which starts at start
-// overlaps the time in which a change takes effect: from when it was sent,
-// until one settle time, one window and the slack after it was committed.
-func (t *Timeline) Settling(length time.Duration, start int64) bool {
-	end := start + int64(length)
-	for _, c := range t.Changes[min(1, len(t.Changes)):] {
-		if c.Sent >= end {
-			break
-		}
-		if c.Acked == Never || start < c.Acked+int64(t.Settle+length+t.Slack) {
-			return true
-		}
-	}
-	return false
-}
-
 // Lengths returns the window lengths that any policy limits, shortest first.
 func (t *Timeline) Lengths() []time.Duration {
 	var lists [][]quota.Limit
