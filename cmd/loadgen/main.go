@@ -169,9 +169,7 @@ func create(flag, name string) (*os.File, error) {
 
 func fail(stderr io.Writer, err error) int {
 	fmt.Fprintf(stderr, "loadgen: %v\n", err)
-	var usage *config.UsageError
-	var connection *etcdflags.UsageError
-	if errors.As(err, &usage) || errors.As(err, &connection) {
+	if _, ok := errors.AsType[*etcdflags.UsageError](err); ok {
 		return exitUsage
 	}
 	return exitCannot

@@ -64,14 +64,14 @@ type Flags struct {
 // UsageError says that a flag, or the environment variable that stands for it,
 // has a value that cannot be used.
 type UsageError struct {
-	// Source is the flag or the variable, as the user spelled it.
+	// Source is the flag or the variable, as the user spelled it; empty if Problem names it.
 	Source string
 	// Problem says what is wrong with the value and what would be right.
 	Problem string
 }
 
 // Error implements error.
-func (e *UsageError) Error() string { return e.Source + ": " + e.Problem }
+func (e *UsageError) Error() string { return strings.TrimPrefix(e.Source+": "+e.Problem, ": ") }
 
 // Register adds the connection flags to set and returns their values, which are
 // final after set is parsed and Resolve was called.

@@ -160,14 +160,11 @@ func ParseSkew(s string) (Skew, error) {
 
 // String returns the text that ParseSkew reads.
 func (s Skew) String() string {
-	if s.Even() {
+	if s == 0 {
 		return "even"
 	}
 	return "zipf:" + strconv.FormatFloat(float64(s), 'f', -1, 64)
 }
-
-// Even reports whether every instance makes the same number of calls.
-func (s Skew) Even() bool { return s == 0 }
 
 // Parts returns the part of all calls that each instance makes: by the skew, and in
 // proportion to its weight. They sum to 1, to within rounding.
@@ -182,27 +179,4 @@ func (s Skew) Parts(weights []int64) []float64 {
 		parts[i] /= sum
 	}
 	return parts
-}
-
-// Demand is how much a fleet asks for.
-type Demand struct {
-	// Ratio is offered calls over the limit; more than 0.
-	Ratio     float64
-	Skew      Skew
-	Instances int
-}
-
-// Of returns what an instance with the given part of all calls asks for in a
-// window with the given total: a mean, and a number below which no window
-// falls.
-//
-// At a ratio of 1 or more, evenly spread, each instance makes at least one call more
-// than the largest possible share, so unused permits are the limiter's fault.
-func (d Demand) Of(part float64, total int64) (mean float64, floor int64) {
-	mean = d.Ratio * float64(total) * part
-	if d.Ratio >= 1 && d.Skew.Even() {
-		n := int64(d.Instances)
-		floor = (total+n-1)/n + 1
-	}
-	return mean, floor
 }

@@ -86,7 +86,11 @@ func Judge(r Run) ([]Window, Summary, Verdict) {
 // without a limit of that length are left out.
 func (r *Run) windows(length time.Duration, lengths []time.Duration) []Window {
 	shortest := lengths[0]
-	sums := sum(r.Counts, length, r.unit(shortest))
+	unit := shortest
+	if r.Shape != nil {
+		unit = r.Shape.Cell
+	}
+	sums := sum(r.Counts, length, unit)
 	var arrived map[int64]Count
 	if r.Arrivals != nil {
 		arrived = sum(r.Arrivals.Counts[length], length, length)

@@ -38,7 +38,10 @@ func steadyRun() Run {
 func judge(r Run) ([]Window, Summary, Verdict) {
 	if r.Own.Cell == 0 {
 		r.Own = Own{Cell: 10 * time.Millisecond, Tolerance: r.Timeline.Slack}
-		unit := r.unit(r.Timeline.Lengths()[0])
+		unit := r.Timeline.Lengths()[0]
+		if r.Shape != nil {
+			unit = r.Shape.Cell
+		}
 		for _, c := range r.Counts {
 			at := floorDiv(c.Index*int64(unit), int64(r.Own.Cell))
 			r.Own.Came = Merge(r.Own.Came, []Count{{Index: at, Issued: c.Issued - c.Doubtful}})

@@ -42,28 +42,3 @@ func TestBadSkewIsRefused(t *testing.T) {
 		}
 	}
 }
-
-// Under full demand everybody asks for more than any share; otherwise the load
-// is what was asked for, and no more.
-func TestDemand(t *testing.T) {
-	for _, c := range []struct {
-		name      string
-		demand    Demand
-		part      float64
-		total     int64
-		wantMean  float64
-		wantFloor int64
-	}{
-		{"more permits than instances", Demand{1.5, Skew(0), 96}, 1.0 / 96, 300000, 4687.5, 3126},
-		{"fewer permits than instances", Demand{1.5, Skew(0), 96}, 1.0 / 96, 10, 0.15625, 2},
-		{"a remainder of one", Demand{1, Skew(0), 96}, 1.0 / 96, 97, 97.0 / 96, 3},
-		{"no permits", Demand{1.5, Skew(0), 96}, 1.0 / 96, 0, 0, 1},
-		{"less demand than the limit", Demand{0.5, Skew(0), 96}, 1.0 / 96, 96, 0.5, 0},
-		{"uneven", Demand{1.5, Skew(1), 96}, 0.25, 100, 37.5, 0},
-	} {
-		mean, floor := c.demand.Of(c.part, c.total)
-		if math.Abs(mean-c.wantMean) > 1e-9 || floor != c.wantFloor {
-			t.Errorf("%s: mean %v, floor %d; want %v, %d", c.name, mean, floor, c.wantMean, c.wantFloor)
-		}
-	}
-}

@@ -194,13 +194,6 @@ func (s *Shape) atOnce(total int64) int64 {
 	}
 }
 
-func (r *Run) unit(shortest time.Duration) time.Duration {
-	if r.Shape != nil {
-		return r.Shape.Cell
-	}
-	return shortest
-}
-
 // allowed is how many permits an aligned window may hold beyond its limit's total
 // by the shape; 0 where that is no more than the total.
 func (r *Run) allowed(length time.Duration, total int64) int64 {

@@ -26,15 +26,9 @@ const (
 	maxDuration  = 24 * time.Hour
 )
 
-// UsageError is a command line that cannot be followed.
-type UsageError struct{ problem string }
-
-// Error says what is wrong with it.
-func (e *UsageError) Error() string { return e.problem }
-
-// Usagef returns a UsageError with a text as by fmt.Sprintf.
+// Usagef returns a *etcdflags.UsageError with a text as by fmt.Sprintf.
 func Usagef(format string, args ...any) error {
-	return &UsageError{fmt.Sprintf(format, args...)}
+	return &etcdflags.UsageError{Problem: fmt.Sprintf(format, args...)}
 }
 
 // raw is what the flags say, unchecked.
@@ -46,8 +40,7 @@ type raw struct {
 }
 
 // ParseFlags reads the command line. It returns pflag.ErrHelp where help or the
-// version was asked for and given; every other error is a usage error, a *usageError or a
-// *etcdflags.UsageError.
+// version was asked for and given; every other error is a *etcdflags.UsageError.
 func ParseFlags(args []string, env func(string) string, help io.Writer) (*Config, error) {
 	var r raw
 	set := pflag.NewFlagSet("loadgen", pflag.ContinueOnError)

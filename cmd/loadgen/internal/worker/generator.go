@@ -157,8 +157,7 @@ func (g *generator) advance(m *member, now int64) {
 			g.offer(m, m.calls.Due(1)-m.made) // late by less than a tick
 		}
 		m.begun, m.window, m.made = true, w.Index, 0
-		demand := load.Demand{Ratio: g.c.Demand, Skew: g.c.Skew, Instances: g.c.Instances}
-		mean, floor := demand.Of(m.part, load.Shortest(*g.limits.Load()).Permits)
+		mean, floor := g.c.Calls(m.part, load.Shortest(*g.limits.Load()).Permits)
 		m.calls.Begin(w.Index, mean, floor)
 	}
 	// A clock that was set back gives no calls until it has caught up.
