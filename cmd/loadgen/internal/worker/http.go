@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/quotient-limiter/quotient/internal/load"
 )
 
@@ -92,39 +94,36 @@ type sender struct {
 	client     *http.Client
 	url        string
 	secret     string
-	under      chan struct{} // has an element for each request under way
-	wg         sync.WaitGroup
+	waiting    sync.WaitGroup // for room among the requests
+	requests   errgroup.Group
 	sent, lost atomic.Int64
-	problem    atomic.Pointer[error] // of a request that was lost
 }
 
 func newSender(address, secret string) *sender {
-	return &sender{url: "http://" + address + "/", secret: secret, under: make(chan struct{}, connections), client: &http.Client{
+	s := &sender{url: "http://" + address + "/", secret: secret, client: &http.Client{
 		Timeout:   requestTimeout,
 		Transport: &http.Transport{MaxIdleConnsPerHost: connections},
 	}}
+	s.requests.SetLimit(connections)
+	return s
 }
 
 // send makes n requests with permits of a limiter, as soon as there are connections. It
 // does not block.
 func (s *sender) send(l limiter, n int64, as load.Request) {
-	heard := func(bool) {}
-	if l, ok := l.(listener); ok {
-		heard = l.answered
-	}
-	s.wg.Go(func() {
+	s.waiting.Go(func() {
 		for range n {
-			s.under <- struct{}{}
-			s.wg.Go(func() {
-				defer func() { <-s.under }()
+			s.requests.Go(func() error {
 				refused, err := s.request(as)
 				if err != nil {
 					s.lost.Add(1)
-					s.problem.Store(&err)
-					return
+					return err
 				}
 				s.sent.Add(1)
-				heard(refused)
+				if l, ok := l.(listener); ok {
+					l.answered(refused)
+				}
+				return nil
 			})
 		}
 	})
@@ -154,10 +153,10 @@ func (s *sender) request(as load.Request) (refused bool, err error) {
 
 // end waits until all requests are answered and fills in what came of them.
 func (s *sender) end(into *Ended) {
-	s.wg.Wait()
+	s.waiting.Wait()
+	if err := s.requests.Wait(); err != nil {
+		into.Problem = err.Error()
+	}
 	s.client.CloseIdleConnections()
 	into.Sent, into.Lost = s.sent.Load(), s.lost.Load()
-	if err := s.problem.Load(); err != nil {
-		into.Problem = (*err).Error()
-	}
 }
