@@ -56,9 +56,6 @@ func Judge(r Run) ([]Window, Summary, Verdict) {
 	for i, length := range lengths {
 		some := r.windows(length, lengths)
 		summary.add(some, i == 0, r.Fleet)
-		if summary.Arrivals != nil {
-			summary.Arrivals.add(some, i == 0)
-		}
 		windows = append(windows, some...)
 	}
 	slices.SortStableFunc(windows, func(a, b Window) int { return a.Start.Compare(b.Start) })
@@ -179,6 +176,9 @@ func (s *Summary) add(windows []Window, shortest bool, fleet int) {
 	var settled, all usage
 	for i := range windows {
 		w := &windows[i]
+		if s.Arrivals != nil {
+			s.Arrivals.add(w, shortest)
+		}
 		if w.Over() {
 			s.OverLimitWindows++
 		}

@@ -92,20 +92,13 @@ type ArrivalSummary struct {
 	Late  int64 `json:"late"`
 }
 
-// add takes the windows of one limit in.
-func (s *ArrivalSummary) add(windows []Window, shortest bool) {
-	for i := range windows {
-		w := &windows[i]
-		if w.Arrived == nil {
-			continue
-		}
-		if w.ArrivedOver() {
-			s.OverLimitWindows++
-		}
-		s.MaxOverRatio = max(s.MaxOverRatio, ratio(*w.Arrived-w.Late, max(w.Limit, 1)))
-		if shortest {
-			s.Total += *w.Arrived
-			s.Late += w.Late
-		}
+func (s *ArrivalSummary) add(w *Window, shortest bool) {
+	if w.ArrivedOver() {
+		s.OverLimitWindows++
+	}
+	s.MaxOverRatio = max(s.MaxOverRatio, ratio(*w.Arrived-w.Late, max(w.Limit, 1)))
+	if shortest {
+		s.Total += *w.Arrived
+		s.Late += w.Late
 	}
 }

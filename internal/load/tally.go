@@ -145,13 +145,7 @@ func (s *Sheet) New() []*Tally { return s.Tallies(make([]byte, s.Bytes())) }
 // Merge adds up counts by window: those of several generators, or of several
 // processes. The result is in order.
 func Merge(parts ...[]Count) []Count {
-	sum := map[int64]Count{}
-	for _, counts := range parts {
-		for _, c := range counts {
-			sum[c.Index] = sum[c.Index].and(c)
-		}
-	}
-	merged := slices.AppendSeq([]Count{}, maps.Values(sum))
+	merged := slices.AppendSeq([]Count{}, maps.Values(sum(slices.Concat(parts...), 1, 1)))
 	slices.SortFunc(merged, func(a, b Count) int { return cmp.Compare(a.Index, b.Index) })
 	return merged
 }
