@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -107,8 +106,7 @@ func (c *crew) join(ctx context.Context) (err error) {
 	return ctx.Err()
 }
 
-// add starts a worker, in one of the two lists. The workers share the processors
-// evenly.
+// add starts a worker, in one of the two lists.
 func (c *crew) add(list *[]*link, slots []int, retry bool) (err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -116,7 +114,6 @@ func (c *crew) add(list *[]*link, slots []int, retry bool) (err error) {
 	l := &link{slots: slots, file: filepath.Join(c.dir, fmt.Sprintf("counts-%d", c.files))}
 	s := c.setup
 	s.Slots, s.Retry, s.Counts = slots, retry, l.file
-	s.Generators = min((runtime.GOMAXPROCS(0)+c.c.Processes-1)/c.c.Processes, len(slots))
 	if l.Process, err = child.Start(worker.Role, s, func(r worker.Report) { c.hear(l, r) }, c.fail); err != nil {
 		return err
 	}

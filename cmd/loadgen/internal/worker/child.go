@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"os"
+	"runtime"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -46,7 +47,8 @@ func start(s Setup, tell func(Report)) (*Worker, error) {
 	}
 	c.Ahead = s.Ahead
 	sheet := c.Sheet(s.Since)
-	counts, err := newCountFile(s.Counts, s.Generators, &sheet)
+	generators := min((runtime.GOMAXPROCS(0)+c.Processes-1)/c.Processes, len(s.Slots)) // all workers share the processors
+	counts, err := newCountFile(s.Counts, generators, &sheet)
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +56,7 @@ func start(s Setup, tell func(Report)) (*Worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newWorker(c, &s, client, counts, tell)
+	return newWorker(c, &s, client, &sheet, counts, tell)
 }
 
 // Order is what the parent tells a worker. Orders are obeyed in turn and have no answer.
@@ -82,16 +84,15 @@ type Setup struct {
 	Ahead time.Duration
 	// Endpoints are those of the embedded etcd; Password is the user's of another.
 	// Both go through a pipe, and stand in no argument list and no environment.
-	Endpoints  []string
-	Password   string
-	Provider   string
-	Slots      []int // in which instances join
-	Retry      bool  // one that cannot join at once tries again until it can
-	State      State
-	Tolerance  time.Duration // how far limiters' clocks may be from the worker's
-	Generators int           // goroutines that make calls
-	Counts     string        `json:"counts"` // the file to count in
-	Since      int64         // the instant from which is counted
+	Endpoints []string
+	Password  string
+	Provider  string
+	Slots     []int // in which instances join
+	Retry     bool  // one that cannot join at once tries again until it can
+	State     State
+	Tolerance time.Duration // how far limiters' clocks may be from the worker's
+	Counts    string        `json:"counts"` // the file to count in
+	Since     int64         // the instant from which is counted
 	// Target is the address of the provider that every permit makes a request to;
 	// empty for none. Secret is what those requests show, so that it counts no
 	// others.

@@ -56,9 +56,8 @@ type Worker struct {
 	announced, unannounced int // instances that have left to be replaced
 }
 
-// newWorker starts a worker, whose instances join. It counts in memory of a sheet for
-// each generator.
-func newWorker(c *config.Config, s *Setup, client *clientv3.Client, counts []byte, tell func(Report)) (*Worker, error) {
+// newWorker starts a worker, whose instances join. Each generator has a sheet of counts.
+func newWorker(c *config.Config, s *Setup, client *clientv3.Client, sheet *load.Sheet, counts []byte, tell func(Report)) (*Worker, error) {
 	w := &Worker{
 		c: c, provider: s.Provider, client: client, policy: c.Policy(nil, ""), weights: c.Weights(), tell: tell,
 		slots: map[int]*instance{}, all: map[*instance]bool{},
@@ -79,10 +78,8 @@ func newWorker(c *config.Config, s *Setup, client *clientv3.Client, counts []byt
 		}
 	}
 	w.ctx, w.stop = context.WithCancel(context.Background())
-	sheet := c.Sheet(s.Since)
-	for range s.Generators {
+	for ; len(counts) > 0; counts = counts[sheet.Bytes():] {
 		g := newGenerator(w.shared, sheet.Tallies(counts))
-		counts = counts[sheet.Bytes():]
 		w.generators = append(w.generators, g)
 		w.making.Go(g.run)
 	}
