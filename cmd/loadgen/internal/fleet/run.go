@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
+	"github.com/dustin/go-humanize"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/errgroup"
 
@@ -33,7 +34,7 @@ type run struct {
 	etcd     *etcd
 	provider string
 	crew     *crew
-	show     *show.Progress
+	show     show.Progress
 	began    time.Time
 	own      *ownClock
 	observed load.Run
@@ -71,10 +72,10 @@ func Execute(ctx context.Context, c *config.Config, text, stderr io.Writer) (*lo
 		return nil, errors.Join(err, e.close())
 	}
 	defer own.close()
-	r := &run{c: c, etcd: e, provider: provider, own: own, crew: newCrew(c, e, provider, own, fail), show: new(show.Progress)}
+	r := &run{c: c, etcd: e, provider: provider, own: own, crew: newCrew(c, e, provider, own, fail)}
 	r.crew.event = r.event
 	if !c.Quiet {
-		r.show = show.NewProgress(stderr)
+		r.show.W = stderr
 	}
 	if c.HTML != "" {
 		r.shares = &load.Shares{Names: c.Bands()}
@@ -169,7 +170,7 @@ func (r *run) cleanUp(ctx context.Context) error {
 func (r *run) settle(ctx context.Context) error {
 	for {
 		s := r.see()
-		r.show.Settling(s.Active, r.c.Instances)
+		r.show.Tell("settling", "settling: %d of %d instances active", s.Active, r.c.Instances)
 		if s.Ready >= r.c.Instances {
 			break
 		}
@@ -181,7 +182,7 @@ func (r *run) settle(ctx context.Context) error {
 		}
 	}
 	r.observed.Active = r.c.Now()
-	r.show.Settling(r.c.Instances, r.c.Instances)
+	r.show.Tell("settled", "settled: all %d instances active", r.c.Instances)
 	return nil
 }
 
@@ -230,7 +231,8 @@ func (r *run) measure(ctx context.Context) error {
 	}
 	o.Start = start
 	r.watch(ctx, end, func(now int64, s worker.Report) {
-		r.show.Measuring(time.Duration(now-start), r.c.Duration, s.Issued)
+		elapsed := max(0, time.Duration(now-start)).Round(100 * time.Millisecond)
+		r.show.Tell("measuring", "measuring: %.1f of %v, %s permits issued", elapsed.Seconds(), r.c.Duration, humanize.Comma(s.Issued))
 	})
 	o.End = min(end, r.c.Now())
 	r.cpu = r.crew.status().CPU - before

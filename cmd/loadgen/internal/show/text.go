@@ -200,37 +200,18 @@ func percent(ratio float64) string { return fmt.Sprintf("%.2f%%", 100*ratio) }
 
 const lineEvery = 3 * time.Second
 
-// Progress tells how far a run is, in a line now and then. The zero Progress is
-// silent. Its methods are called from one goroutine.
+// Progress tells how far a run is, in a line as each phase begins, and then every few
+// seconds. Its method is called from one goroutine.
 type Progress struct {
-	w     io.Writer // nil: silence
-	now   func() time.Time
+	W     io.Writer // nil: silence
 	phase string
 	last  time.Time
 }
 
-// NewProgress returns one that writes to w.
-func NewProgress(w io.Writer) *Progress { return &Progress{w: w, now: time.Now} }
-
-// Settling says how many instances of all are active.
-func (p *Progress) Settling(active, all int) {
-	phase := "settling"
-	if active == all {
-		phase = "settled"
-	}
-	p.tell(phase, fmt.Sprintf("settling: %d of %d instances active", active, all))
-}
-
-// Measuring says how much of the measured time is over.
-func (p *Progress) Measuring(elapsed, all time.Duration, issued int64) {
-	elapsed = max(0, min(elapsed, all)).Round(100 * time.Millisecond)
-	p.tell("measuring", fmt.Sprintf("measuring: %.1f of %v, %s permits issued", elapsed.Seconds(), all, humanize.Comma(issued)))
-}
-
-// tell writes a line as a phase begins, and then every few seconds.
-func (p *Progress) tell(phase, text string) {
-	if p.w != nil && (phase != p.phase || p.now().Sub(p.last) >= lineEvery) {
-		p.phase, p.last = phase, p.now()
-		fmt.Fprintln(p.w, text)
+// Tell writes a line if it is time for one.
+func (p *Progress) Tell(phase, format string, args ...any) {
+	if p.W != nil && (phase != p.phase || time.Since(p.last) >= lineEvery) {
+		p.phase, p.last = phase, time.Now()
+		fmt.Fprintf(p.W, format+"\n", args...)
 	}
 }

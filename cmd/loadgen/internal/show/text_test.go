@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/load"
@@ -72,29 +73,18 @@ func TestALongTableKeepsWhatIsOver(t *testing.T) {
 
 // A line as a phase begins, then every few seconds.
 func TestProgressLines(t *testing.T) {
-	var b bytes.Buffer
-	now := time.Unix(0, 0)
-	l := &Progress{w: &b, now: func() time.Time { return now }}
-	for range 40 {
-		l.Settling(61, 96)
-		now = now.Add(100 * time.Millisecond)
-	}
-	l.Settling(96, 96)
-	l.Settling(96, 96)
-	for i := range 61 {
-		l.Measuring(time.Duration(i)*100*time.Millisecond, 6*time.Second, int64(i)*1000)
-		now = now.Add(100 * time.Millisecond)
-	}
-	want := `settling: 61 of 96 instances active
-settling: 61 of 96 instances active
-settling: 96 of 96 instances active
-measuring: 0.0 of 6s, 0 permits issued
-measuring: 3.0 of 6s, 30,000 permits issued
-measuring: 6.0 of 6s, 60,000 permits issued
-`
-	if b.String() != want {
-		t.Errorf("got\n%swant\n%s", b.String(), want)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		var b bytes.Buffer
+		p := &Progress{W: &b}
+		for i := range 80 {
+			p.Tell([]string{"first", "second"}[i/40], "at %.1f s", 0.1*float64(i))
+			time.Sleep(100 * time.Millisecond)
+		}
+		if want := "at 0.0 s\nat 3.0 s\nat 4.0 s\nat 7.0 s\n"; b.String() != want {
+			t.Errorf("got\n%swant\n%s", b.String(), want)
+		}
+		new(Progress).Tell("silent", "")
+	})
 }
 
 func TestVerdictLine(t *testing.T) {
