@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"reflect"
@@ -18,10 +19,7 @@ type place struct {
 }
 
 func (p place) compare(q place) int {
-	if p.line != q.line {
-		return p.line - q.line
-	}
-	return int(max(-1, min(1, p.revision-q.revision)))
+	return cmp.Or(cmp.Compare(p.line, q.line), cmp.Compare(p.revision, q.revision))
 }
 
 // timeline is the views of one provider, as its limiters have seen them.
