@@ -177,7 +177,7 @@ func (f *flags) leave(session *coordinator.Session, signals <-chan os.Signal) er
 		}
 	}()
 	if err := session.Leave(leaving); err != nil {
-		return fmt.Errorf("the share was not handed over: --grace %v was over, or a second signal came; others use it when the lease ends: %w", f.grace, err)
+		return fmt.Errorf("the share was not handed over (--grace is %v, and a second signal cuts it short): others use it when the lease ends: %w", f.grace, err)
 	}
 	return nil
 }
