@@ -96,7 +96,13 @@ policy: 64 policies at most.`,
   quota-admin apply -f policies.yaml --reason "release 42" --wait
   quota-admin export | sed 's/300000/150000/' | quota-admin apply -f -`,
 	}
-	cmd.Flags().StringVarP(&file, "file", "f", "", "the document; - is the standard input")
+	cmd.Flags().FuncP("file", "f", "`FILE` of the document; - is the standard input", func(text string) (err error) {
+		if file != "" { // the last one alone would be applied
+			err = errors.New("one document is applied at a time")
+		}
+		file = text
+		return err
+	})
 	e := a.changes(cmd)
 	cmd.Flags().Lookup("reason").Usage += "; default: apply and the file's name"
 	e.lazy, e.steps, e.replace = true, true, true

@@ -79,6 +79,7 @@ rollback a zero
 diff a 1 2 3
 apply
 apply -f missing.yaml
+apply -f testdata/policies.yaml -f other.yaml
 export a//b
 `},
 	{name: "set", commands: `
