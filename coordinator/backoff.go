@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -24,11 +25,15 @@ const (
 	warnEvery = 10 * time.Second       // of keys that are ignored
 )
 
-// asking is what a membership knows of the back-off, under its lock.
+// asking is what a membership knows of the back-off, under its lock. It outlives gaps: the
+// key counts once for each of its revisions, so a pause is bounded from when it was first
+// seen.
 type asking struct {
-	view.KnownBackoff
-	denied error // the key may not be written
-	warned int64 // monotonic, when a key was last said to be ignored
+	protocol.Backoff       // as asksIn has read it
+	revision         int64 // of the key; 0 if there is none
+	told             int64 // up to here the key was seen
+	denied           error // the key may not be written
+	warned           int64 // monotonic, when a key was last said to be ignored
 }
 
 // pushBacks writes what the provider asks of the sink, until the membership ends.
@@ -69,7 +74,7 @@ func (p *membership) put(ask protocol.Ask) (writes time.Duration, again bool) {
 		writes++
 		c, done := context.WithTimeout(p.ctx, reportTimeout)
 		t, err := p.s.kv.Txn(c).If(
-			clientv3.Compare(clientv3.ModRevision(key), "=", known.Revision),
+			clientv3.Compare(clientv3.ModRevision(key), "=", known.revision),
 			clientv3.Compare(clientv3.CreateRevision(own), "=", created),
 		).Then(clientv3.OpPut(key, string(value))).Else(clientv3.OpGet(key)).Commit()
 		done()
@@ -82,7 +87,7 @@ func (p *membership) put(ask protocol.Ask) (writes time.Duration, again bool) {
 		}
 		if again = !t.Succeeded; again {
 			revision, value := reportIn(t.Responses[0])
-			known.Backoff, known.Revision = p.asksIn(value), revision
+			known.Backoff, known.revision = p.asksIn(value), revision
 		}
 		p.mu.Unlock()
 	}
@@ -98,9 +103,55 @@ func (p *membership) denied(err error) error {
 	return fmt.Errorf("%w; create its role again: quota-admin roles consumer %s", err, p.provider)
 }
 
-// asksIn reads the key's value, each ask within the policy's bound from now on.
-func (p *membership) asksIn(value []byte) protocol.Backoff {
-	b, err := p.tracker.AsksIn(value, time.Unix(0, p.s.o.Clock.Wall()).Add(protocol.MaxBackoff(p.policy)))
+// askedLocked takes the key from the watch, if that has not told it before.
+func (p *membership) askedLocked(k *view.Key) {
+	if k.Kind != view.Backoff || k.Revision <= p.asking.told {
+		return
+	}
+	p.asking.told = k.Revision
+	if k.Deleted {
+		k = &view.Key{}
+	}
+	p.obeyAsksLocked(k)
+}
+
+// askedAtLocked takes the key from a listing as of a revision.
+func (p *membership) askedAtLocked(revision int64, all []view.Key) {
+	k := &view.Key{}
+	if i := slices.IndexFunc(all, func(k view.Key) bool { return k.Kind == view.Backoff }); i >= 0 {
+		k = &all[i]
+	}
+	if p.asking.told = revision; k.Revision != p.asking.revision {
+		p.obeyAsksLocked(k)
+	}
+}
+
+// obeyAsksLocked takes another value of the key; the zero Key if it is gone.
+func (p *membership) obeyAsksLocked(k *view.Key) {
+	p.asking.revision, p.asking.Backoff = k.Revision, p.asksIn(k.Value)
+	p.backoffLocked()
+}
+
+// asksIn reads the key's value. One that cannot be read does not count, nor an ask by a
+// stranger, nor the part of an ask beyond the policy's bound from now on.
+func (p *membership) asksIn(value []byte) (b protocol.Backoff) {
+	if len(value) == 0 {
+		return b
+	}
+	b, err := protocol.ReadBackoff(value)
+	b.Asks = slices.DeleteFunc(b.Asks, func(a protocol.Ask) bool {
+		if p.tracker.Has(a.By) {
+			return false
+		}
+		err = fmt.Errorf("%q is no instance", a.By)
+		return true
+	})
+	latest := time.Unix(0, p.s.o.Clock.Wall()).Add(protocol.MaxBackoff(p.policy))
+	for i := range b.Asks {
+		if b.Asks[i].Until.After(latest) {
+			b.Asks[i].Until = latest
+		}
+	}
 	if now := p.s.o.Clock.Mono(); err != nil && (p.asking.warned == 0 || now-p.asking.warned > int64(warnEvery)) {
 		p.asking.warned = now
 		p.s.o.Logger.Warn("a back-off, or a part of it, is ignored", "provider", p.provider, "because", err)
@@ -112,7 +163,7 @@ func (p *membership) asksIn(value []byte) protocol.Backoff {
 func (p *membership) backoffLocked() {
 	switch {
 	case p.silent:
-	case p.asking.Revision == 0:
+	case p.asking.revision == 0:
 		p.sink.Backoff(0, "")
 	case p.policy != nil && p.policy.Backoff == quota.BackoffFleet:
 		ask, ok := p.asking.Binding(protocol.Quorum(p.policy, p.tracker.Instances()))

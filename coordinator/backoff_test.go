@@ -39,7 +39,7 @@ func ask(d time.Duration) protocol.Ask {
 
 // seen reports whether a membership has seen a key of this revision at least.
 func seen(p *membership, revision int64) func() bool {
-	return p.locked(func() bool { return p.asking.Revision >= revision })
+	return p.locked(func() bool { return p.asking.revision >= revision })
 }
 
 func held(r *recorder) bool { return r.paused != 0 }
@@ -130,7 +130,7 @@ func TestAnAskIsWrittenOnWhatIsThere(t *testing.T) {
 		t.Errorf("%d writes, again: %v", writes, again)
 	}
 	await.Until(t, "the key is seen", seen(p, 1))
-	p.locked(func() bool { p.asking.Backoff, p.asking.Revision = protocol.Backoff{}, 1; return true })() // as if it had not seen it yet
+	p.locked(func() bool { p.asking.Backoff, p.asking.revision = protocol.Backoff{}, 1; return true })() // as if it had not seen it yet
 	longer := ask(20 * time.Second)
 	if writes, again := p.put(longer); writes != 2 || again {
 		t.Errorf("%d writes, again: %v", writes, again)

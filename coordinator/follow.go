@@ -160,9 +160,7 @@ func (p *membership) take(ctx context.Context, r *clientv3.WatchResponse) error 
 		}
 	}
 	for i := range keys {
-		if p.asking.Event(&keys[i], p.asksIn) {
-			p.backoffLocked()
-		}
+		p.askedLocked(&keys[i])
 	}
 	p.proveLocked()
 	if len(keys) > 0 {

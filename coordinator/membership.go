@@ -162,9 +162,7 @@ func (p *membership) listLocked(m mark, all []view.Key) {
 	p.policyAt = v.PolicyRevision
 	p.policy, p.proved, p.behind, p.relist, p.checking = v.Policy, 0, 0, false, false
 	p.checkpointLocked(m)
-	if p.asking.List(m.asOf(), all, p.asksIn) {
-		p.backoffLocked()
-	}
+	p.askedAtLocked(m.asOf(), all)
 	if !p.silent {
 		at := p.s.o.Clock.Now()
 		since := at.Mono

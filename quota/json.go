@@ -10,31 +10,20 @@ import (
 // longer one is refused before it is read.
 const MaxPolicyBytes = 256 << 10
 
-// duration is a time.Duration that is a string in JSON: "2.5s".
+// duration is a time.Duration that is a string in JSON: "2.5s", or "s" as in a limit.
 type duration time.Duration
 
 func (d duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
 
 func (d *duration) UnmarshalText(b []byte) error {
 	v, err := time.ParseDuration(string(b))
-	if err != nil {
+	if unit, ok := units[string(b)]; ok {
+		v = unit
+	} else if err != nil {
 		return fmt.Errorf("%q is no duration: write one like %q", shorten(string(b)), "2.5s")
 	}
 	*d = duration(v)
 	return nil
-}
-
-// length is a window's length, which people also write as in a limit: "s".
-type length time.Duration
-
-func (l length) MarshalText() ([]byte, error) { return duration(l).MarshalText() }
-
-func (l *length) UnmarshalText(b []byte) error {
-	if unit, ok := units[string(b)]; ok {
-		*l = length(unit)
-		return nil
-	}
-	return (*duration)(l).UnmarshalText(b)
 }
 
 // guard is a guard in JSON. It is read as ParseGuard does, and written as the
@@ -54,8 +43,8 @@ func (g *guard) UnmarshalText(b []byte) (err error) {
 }
 
 type wireLimit struct {
-	Permits int64  `json:"permits"`
-	Window  length `json:"window"`
+	Permits int64    `json:"permits"`
+	Window  duration `json:"window"`
 }
 
 type wireChange struct {
@@ -89,7 +78,7 @@ type wirePolicy struct {
 func limitsToWire(limits []Limit) []wireLimit {
 	w := make([]wireLimit, len(limits))
 	for i, l := range limits {
-		w[i] = wireLimit{l.Permits, length(l.Window)}
+		w[i] = wireLimit{l.Permits, duration(l.Window)}
 	}
 	return w
 }

@@ -107,5 +107,8 @@ func ReadBackoff(value []byte) (b Backoff, err error) {
 		errs.add(!dated(a.At) || !dated(a.Until), "back-off: asks[%d]: must lie in the years 1970 to 2199", i)
 		errs.add(len(a.Why) > maxWhyBytes, "back-off: asks[%d].why: %d bytes are more than the most, %d", i, len(a.Why), maxWhyBytes)
 	}
-	return b, errors.Join(errs...)
+	if len(errs) > 0 {
+		return Backoff{}, errors.Join(errs...)
+	}
+	return b, nil
 }

@@ -110,8 +110,8 @@ func TestBackoffsThatAreRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := ReadBackoff(text); err == nil {
-			t.Errorf("%s: read", what)
+		if read, err := ReadBackoff(text); err == nil || read.Asks != nil {
+			t.Errorf("%s: read as %+v, %v", what, read, err)
 		}
 	}
 	for _, text := range []string{"", "{", `[]`, `{"asks":[]}`, `{"schema":2,"asks":[]}`, `{"schema":1}` + strings.Repeat(" ", MaxBackoffBytes)} {

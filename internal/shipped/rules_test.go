@@ -10,7 +10,7 @@ var rules = mutant.Table{
 `},
 	}},
 	{Name: "BackoffCountsAgain", Wrong: "counts a pause from when its key was told last", Edits: []mutant.Edit{
-		{File: "internal/view/backoff.go", Old: "k.Kind != Backoff || k.Revision <= a.told {", New: "k.Kind != Backoff {"},
+		{File: "coordinator/backoff.go", Old: "k.Kind != view.Backoff || k.Revision <= p.asking.told {", New: "k.Kind != view.Backoff {"},
 	}},
 	{Name: "BackwardsUnseen", Wrong: "takes a store that went back as usual", Edits: []mutant.Edit{
 		{File: "internal/view/tracker.go", Old: "\tif revision < p.floor || cluster != t.cluster {", New: "\tif false {"},
@@ -169,7 +169,7 @@ var rules = mutant.Table{
 		return window.Forever, window.Forever`},
 	}},
 	{Name: "PauseUnbounded", Wrong: "obeys a pause however long it is", Edits: []mutant.Edit{
-		{File: "internal/view/backoff.go", Old: "b.Asks[i].Until.After(latest)", New: "false"},
+		{File: "coordinator/backoff.go", Old: "b.Asks[i].Until.After(latest)", New: "false"},
 	}},
 	{Name: "ReadWithoutPosition", Wrong: "counts a read before the watch has delivered what it saw", Edits: []mutant.Edit{
 		{File: "internal/view/tracker.go", Old: "if a.overtaken || a.revision > t.position {", New: "if a.overtaken {"},

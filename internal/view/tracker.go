@@ -193,11 +193,8 @@ func (t *Tracker) Answer(p Probe, revision int64, cluster uint64) (gap bool) {
 			a.overtaken = false
 		}
 	}
-	if len(t.pending) == maxPending {
-		t.pending = slices.Delete(t.pending, 0, 1)
-	}
 	overtaken := revision < t.position
-	t.pending = append(t.pending, answer{p.sent, revision, overtaken})
+	t.pending = append(t.pending[max(0, len(t.pending)+1-maxPending):], answer{p.sent, revision, overtaken})
 	t.settle()
 	return false
 }
