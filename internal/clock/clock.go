@@ -58,15 +58,13 @@ type Clock struct {
 	// floor is the corrected wall time that was reached when the offset was last
 	// lowered: until the sum of Mono and offset is there again, time stands still.
 	floor atomic.Int64
-	// ahead is how far the operating system's clock was ahead of corrected time
-	// when it was last observed; negative if behind.
-	ahead atomic.Int64
+	// os is Wall minus Mono as last observed. It is written after offset.
+	os    atomic.Int64
 	jumps atomic.Uint32 // how often the operating system's clock jumped ahead of the monotonic one
 
 	mu struct {
 		sync.Mutex
 		observed int64 // monotonic instant of the last observation
-		os       int64 // Wall-Mono at it
 		slept    time.Duration
 		estimate *Estimate // of true time; nil while nothing was measured
 		kernel   *Estimate // the operating system's clock; nil if the kernel bounds no error
@@ -126,8 +124,8 @@ func Started(first Instant, suspended func() (total time.Duration, known bool)) 
 func (c *Clock) start(first Instant, suspended func() (time.Duration, bool)) {
 	c.suspended = suspended
 	c.mu.slept, _ = suspended()
-	c.mu.os = first.Wall - first.Mono
-	c.offset.Store(c.mu.os)
+	c.os.Store(first.Wall - first.Mono)
+	c.offset.Store(c.os.Load())
 	c.floor.Store(math.MinInt64)
 }
 
@@ -172,7 +170,7 @@ func (c *Clock) WallAt(mono int64) int64 {
 // observed yet, in which the monotonic clock stood still.
 func (c *Clock) Latest(at Instant) int64 {
 	wall := c.WallAt(at.Mono)
-	if slept := at.Wall - at.Mono - c.offset.Load() - c.ahead.Load(); slept > Tolerance {
+	if slept := c.since(at); slept > Tolerance {
 		wall += slept
 	}
 	return wall
@@ -186,7 +184,11 @@ func (c *Clock) Wall() int64 { return c.WallAt(c.Mono()) }
 // (behind, if negative), as last observed. Without measurements, StepThreshold
 // or more behind means that somebody set the clock back, and that corrected time
 // follows slowly.
-func (c *Clock) Ahead() time.Duration { return time.Duration(c.ahead.Load()) }
+func (c *Clock) Ahead() time.Duration { return time.Duration(c.os.Load() - c.offset.Load()) }
+
+// since is how far the operating system's clock has run ahead of the monotonic one since
+// it was last observed, at an instant that Now returned.
+func (c *Clock) since(at Instant) int64 { return at.Wall - at.Mono - c.os.Load() }
 
 // Jumps returns how often the operating system's clock was found to have jumped
 // ahead of the monotonic one: it was set, or the machine slept. A measurement is

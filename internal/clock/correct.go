@@ -14,13 +14,11 @@ func (c *Clock) Observe(at Instant) {
 		return
 	}
 	c.mu.observed = at.Mono
-	os := at.Wall - at.Mono
-	if jump := os - c.mu.os; jump >= int64(StepThreshold) {
+	if c.Jumped(at) {
 		c.jumps.Add(1)
-		c.jumpedLocked(time.Duration(jump))
+		c.jumpedLocked(time.Duration(c.since(at)))
 	}
-	c.mu.os = os
-
+	os := at.Wall - at.Mono
 	offset := c.offset.Load()
 	next := correct(offset, elapsed, c.mu.estimate, os)
 	if next < offset {
@@ -29,15 +27,11 @@ func (c *Clock) Observe(at Instant) {
 		c.floor.Store(max(c.floor.Load(), at.Mono+offset))
 	}
 	c.offset.Store(next)
-	c.ahead.Store(os - next)
+	c.os.Store(os)
 }
 
 // Jumped reports whether Observe would count a jump at an instant that Now returned.
-func (c *Clock) Jumped(at Instant) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return at.Wall-at.Mono-c.mu.os >= int64(StepThreshold)
-}
+func (c *Clock) Jumped(at Instant) bool { return c.since(at) >= int64(StepThreshold) }
 
 // jumpedLocked corrects the estimate after the operating system's clock has
 // jumped ahead of the monotonic one. If the machine slept, the monotonic clock,

@@ -49,7 +49,6 @@ func (c *Clock) Adopt(e Estimate) {
 	}
 	if c.mu.observed == 0 {
 		c.offset.Store(e.Offset)
-		c.ahead.Store(c.mu.os - e.Offset)
 	}
 	c.mu.estimate = &e
 }
@@ -82,13 +81,11 @@ func (c *Clock) Health() Health {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	h := c.mu.health
-	switch {
-	case c.mu.estimate != nil:
+	h.Source = SourceSystem
+	if c.mu.estimate != nil {
 		h.Source = SourceNTP
-	case c.mu.kernel != nil:
+	} else if c.mu.kernel != nil {
 		h.Source = SourceKernel
-	default:
-		h.Source = SourceSystem
 	}
 	return h
 }
