@@ -77,7 +77,7 @@ func (p *Planner) Expire() { p.expired = true }
 `},
 	}},
 	{Name: "OldEvent", Wrong: "applies an event that came before", Edits: []mutant.Edit{
-		{File: "internal/view/tracker.go", Old: "if k.Revision <= t.revision {", New: "if k.Revision <= 0 {"},
+		{File: "internal/view/tracker.go", Old: "if x.revision <= t.revision {", New: "if x.revision <= 0 {"},
 		{File: "internal/share/history.go", Old: "\tif !h.started || c.Revision <= h.revision {", New: "\tif !h.started {"},
 	}},
 	{Name: "RemovedForgotten", Wrong: "forgets a limit that the newest view lacks", Edits: []mutant.Edit{

@@ -65,21 +65,15 @@ func (m *memory) wrote(revision int64) {
 	m.all = slices.DeleteFunc(m.all, func(x told) bool { return x.revision <= revision })
 }
 
-// tell sums up events by revision.
-func tell(keys []Key) []told {
-	var all []told
+// tell sums up the events of one revision.
+func tell(keys []Key) (x told) {
 	for i := range keys {
-		if n := len(all); n == 0 || all[n-1].revision != keys[i].Revision {
-			all = append(all, told{revision: keys[i].Revision})
-			if keys[i].First {
-				all[n].first = keys[i].ID
-			}
-		} else {
-			all[n-1].first = ""
-		}
-		all[len(all)-1].sum += keys[i].sum()
+		x.revision, x.sum = keys[i].Revision, x.sum+keys[i].sum()
 	}
-	return all
+	if len(keys) == 1 && keys[0].First {
+		x.first = keys[0].ID
+	}
+	return x
 }
 
 func (k *Key) sum() uint64 {

@@ -109,23 +109,22 @@ func (t *Tracker) List(sent clock.Instant, revision int64, cluster uint64, keys 
 // for every revision that is new. A revision that was seen before is ignored,
 // unless the view is in doubt: then gap is true if it is not what was seen.
 func (t *Tracker) Events(keys []Key) (changes []protocol.Change, gap bool) {
-	for _, x := range tell(keys) {
+	for n := 0; len(keys) > 0; keys = keys[n:] {
+		for n = 1; n < len(keys) && keys[n].Revision == keys[0].Revision; n++ {
+		}
+		x := tell(keys[:n])
 		if !t.again(x) {
 			return nil, true
 		}
-		if x.revision > t.revision {
-			t.memory.remember(x)
+		if x.revision <= t.revision {
+			continue
 		}
-	}
-	for _, k := range keys {
-		if n := len(changes); n == 0 || changes[n-1].Revision != k.Revision {
-			if k.Revision <= t.revision {
-				continue
-			}
-			changes = append(changes, protocol.Change{Revision: k.Revision})
+		t.memory.remember(x)
+		c := protocol.Change{Revision: x.revision}
+		for _, k := range keys[:n] {
+			t.add(&c, k)
 		}
-		t.add(&changes[len(changes)-1], k)
-		t.revision = max(t.revision, k.Revision)
+		changes, t.revision = append(changes, c), x.revision
 	}
 	t.advance(t.revision)
 	return changes, false
