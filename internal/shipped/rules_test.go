@@ -37,7 +37,7 @@ var rules = mutant.Table{
 		{File: "internal/share/planner.go", Old: "Lead: p.offset + int64(p.Clock.Ahead()) + clock.Tolerance}", New: "Lead: math.MaxInt64}"},
 	}},
 	{Name: "Coalesce", Wrong: "makes one view of the revisions of one answer", Edits: []mutant.Edit{
-		{File: "internal/view/tracker.go", Old: "n < len(keys) && keys[n].Revision == keys[0].Revision; n++ {", New: "n < len(keys); n++ {"},
+		{File: "internal/view/tracker.go", Old: "n < len(rest) && rest[n].Revision == rest[0].Revision {", New: "n < len(rest) {"},
 	}},
 	{Name: "DrainUnheard", Wrong: "issues although the provider wants a pause", Edits: []mutant.Edit{
 		{File: "internal/share/planner.go", Old: "\tif now < p.paused {", New: "\tif false {"},

@@ -109,10 +109,13 @@ func (t *Tracker) List(sent clock.Instant, revision int64, cluster uint64, keys 
 // for every revision that is new. A revision that was seen before is ignored,
 // unless the view is in doubt: then gap is true if it is not what was seen.
 func (t *Tracker) Events(keys []Key) (changes []protocol.Change, gap bool) {
-	for n := 0; len(keys) > 0; keys = keys[n:] {
-		for n = 1; n < len(keys) && keys[n].Revision == keys[0].Revision; n++ {
+	for rest := keys; len(rest) > 0; {
+		n := 1
+		for n < len(rest) && rest[n].Revision == rest[0].Revision {
+			n++
 		}
-		x := tell(keys[:n])
+		keys, rest = rest[:n], rest[n:]
+		x := tell(keys)
 		if !t.again(x) {
 			return nil, true
 		}
@@ -121,7 +124,7 @@ func (t *Tracker) Events(keys []Key) (changes []protocol.Change, gap bool) {
 		}
 		t.memory.remember(x)
 		c := protocol.Change{Revision: x.revision}
-		for _, k := range keys[:n] {
+		for _, k := range keys {
 			t.add(&c, k)
 		}
 		changes, t.revision = append(changes, c), x.revision
