@@ -3,7 +3,6 @@ package consumer
 import (
 	"context"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
@@ -270,17 +269,13 @@ func (l *Limiter) Ready(ctx context.Context) error {
 // permits than any share will hold (ErrTooLarge). Use it to decide whether to pause a
 // partition instead of waiting.
 func (l *Limiter) Delay(n int64) time.Duration {
-	k := l.core
 	if n <= 0 {
 		return 0
 	}
-	if l.closed.Load() {
-		return math.MaxInt64
-	}
-	now := k.clock.Now()
-	when, known := k.gate.Estimate(now, n)
-	if !known {
-		return math.MaxInt64
+	now := l.core.clock.Now()
+	when, known := l.core.gate.Estimate(now, n)
+	if !known || l.closed.Load() {
+		return Forever
 	}
 	return time.Duration(max(0, when-now.Mono))
 }

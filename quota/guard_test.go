@@ -40,6 +40,14 @@ func TestParseGuard(t *testing.T) {
 	}
 }
 
+// formatGuard is the inverse of ParseGuard.
+func formatGuard(fixed time.Duration, auto bool) string {
+	if auto {
+		return autoGuard(fixed)
+	}
+	return fixed.String()
+}
+
 func FuzzParseGuard(f *testing.F) {
 	for _, s := range []string{"0s", "20ms", "auto", "auto+1h2m3s", "auto+", "-5s"} {
 		f.Add(s)

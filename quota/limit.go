@@ -253,11 +253,8 @@ func ParseGuard(s string) (fixed time.Duration, auto bool, err error) {
 	if auto && rest == "" {
 		return 0, true, nil
 	}
-	if auto {
-		var plus bool
-		if rest, plus = strings.CutPrefix(rest, "+"); !plus || strings.HasPrefix(rest, "+") {
-			rest = "" // which is no duration
-		}
+	if auto && rest[0] != '+' {
+		rest = "" // which is no duration
 	}
 	if fixed, err = time.ParseDuration(rest); err != nil {
 		return 0, false, fmt.Errorf("%q is no guard: write a duration like %q, %q, or %q", shorten(s), "20ms", guardAuto, "auto+20ms")
@@ -268,13 +265,7 @@ func ParseGuard(s string) (fixed time.Duration, auto bool, err error) {
 // guardAuto is the word for a guard that follows the clock's error.
 const guardAuto = "auto"
 
-// formatGuard is the inverse of ParseGuard.
-func formatGuard(fixed time.Duration, auto bool) string {
-	switch {
-	case !auto:
-		return fixed.String()
-	case fixed == 0:
-		return guardAuto
-	}
-	return guardAuto + "+" + fixed.String()
+// autoGuard writes a guard that follows the clock as ParseGuard reads it.
+func autoGuard(fixed time.Duration) string {
+	return strings.TrimSuffix(guardAuto+"+"+fixed.String(), "+0s")
 }

@@ -36,18 +36,13 @@ func ReadLoan(value []byte, host, guest string) (l Loan, err error) {
 	if err := json.Unmarshal(value, &l); err != nil {
 		return l, fmt.Errorf("loan: %w", err)
 	}
-	if !signed(host, l.Seal, l.text(host, guest)) {
-		return l, errors.New("loan: it is not signed by its host")
-	}
-	if len(l.Windows) == 0 {
-		return l, errors.New("loan: it names no window")
-	}
+	var errs problems
+	errs.add(!signed(host, l.Seal, l.text(host, guest)), "loan: it is not signed by its host")
+	errs.add(len(l.Windows) == 0, "loan: it names no window")
 	for _, w := range l.Windows {
-		if w.Length < quota.MinWindow || w.Length > quota.MaxWindow {
-			return l, fmt.Errorf("loan: a window of %v; it must be of %v to %v", w.Length, quota.MinWindow, quota.MaxWindow)
-		}
+		errs.add(w.Length < quota.MinWindow || w.Length > quota.MaxWindow, "loan: a window of %v; it must be of %v to %v", w.Length, quota.MinWindow, quota.MaxWindow)
 	}
-	return l, nil
+	return l, errors.Join(errs...)
 }
 
 func (l *Loan) text(host, guest string) []byte {
