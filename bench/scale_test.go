@@ -30,12 +30,7 @@ var (
 	freshness = flag.Duration("freshness", 0, "the policy's freshness; 0 is the default of policies")
 )
 
-const (
-	patience = 2 * time.Minute  // bounds every wait for the fleet
-	calm     = 8 * time.Second  // for the first reports of a fleet
-	watched  = 30 * time.Second // while nothing happens
-	changes  = 20               // limits to set, one a second
-)
+const patience = 2 * time.Minute // bounds every wait for the fleet
 
 // reading is what etcd has done, by its own counters.
 type reading struct {
@@ -133,13 +128,14 @@ func measureScale(b *testing.B, n int) {
 	b.ReportMetric(storm.sent/1e6, "join-etcd-sent-MB")
 	b.ReportMetric(joined.CPU.Seconds(), "join-fleet-cpu-s")
 
-	letPass(calm)
+	letPass(whole(8*time.Second, 0)) // for the first reports
 	use := func() answer {
 		a, err := workers.applied(0)
 		must(b, err)
 		return a
 	}
 	before := use()
+	watched := whole(30*time.Second, time.Second)
 	idle, err := etcdUses(endpoint, func() error { letPass(watched); return nil })
 	must(b, err)
 	after := use()
@@ -153,6 +149,7 @@ func measureScale(b *testing.B, n int) {
 	b.ReportMetric(float64(after.Memory)/1e6/float64(n), "MB/instance")
 
 	var last []float64
+	changes := whole(20, 2) // one a second
 	for i := range changes {
 		began := time.Now()
 		revision := set(i + 1)
