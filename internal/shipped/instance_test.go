@@ -430,11 +430,16 @@ func (i *instance) replace(d, n int64) {
 	case r.IntN(2) == 0:
 		i.reader.setToExtreme(w.plan, w.now(), 2*r.Int64N(2)-1)
 	}
-	w.at(at, func() {
-		if !w.over() && len(w.all()) < mostInstances {
+	var start func()
+	start = func() {
+		switch right := i.reader.right(w.now()); {
+		case right > w.now(): // no process can know that its host's clock is wrong
+			w.at(right, start)
+		case !w.over() && len(w.all()) < mostInstances:
 			w.start(r, i.reader.machine, i.dir)
 		}
-	})
+	}
+	w.at(at, start)
 }
 
 // leave ends the instance: announced, or at once. Its callers go on until they are

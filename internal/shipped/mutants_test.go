@@ -157,9 +157,9 @@ func find(name string) *hunt {
 	return nil
 }
 
-// leads is what histories are given more of by -led; nil: nothing.
-func leads() *lead {
-	if h := find(*ledFlag); h != nil {
+// leads is what histories are given more of by the hunt of that name; nil: nothing.
+func leads(name string) *lead {
+	if h := find(name); h != nil {
 		return &h.lead
 	}
 	return nil
