@@ -95,18 +95,9 @@ func TestVersionFlag(t *testing.T) {
 // TestWhoWasRefused: the hint must name the user that etcd saw.
 func TestWhoWasRefused(t *testing.T) {
 	t.Parallel()
-	authority, err := etcdtest.NewAuthority(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, key, err := authority.Issue("ann", "ann")
-	if err != nil {
-		t.Fatal(err)
-	}
-	nameless, itsKey, err := authority.Issue("nameless", "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	authority := etcdtest.NewAuthority(t)
+	cert, key := authority.Issue("ann", "ann")
+	nameless, itsKey := authority.Issue("nameless", "")
 	for _, c := range []struct {
 		flags etcdflags.Flags
 		want  string

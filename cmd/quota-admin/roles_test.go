@@ -271,18 +271,8 @@ func TestRolesAreSetRight(t *testing.T) {
 // their common name, without a password anywhere.
 func TestEverythingByCertificate(t *testing.T) {
 	t.Parallel()
-	authority, err := etcdtest.NewAuthority(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	issue := func(name string) (cert, key string) {
-		cert, key, err := authority.Issue(name, name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return cert, key
-	}
-	cert, key := issue("etcd")
+	authority := etcdtest.NewAuthority(t)
+	cert, key := authority.Issue("etcd", "etcd")
 	cluster, err := etcdtest.Start(etcdtest.Options{TLS: &etcdtest.TLS{Cert: cert, Key: key, CA: authority.File}})
 	if err != nil {
 		t.Fatal(err)
@@ -290,7 +280,7 @@ func TestEverythingByCertificate(t *testing.T) {
 	t.Cleanup(func() { _ = cluster.Close() })
 	b := newBench(t, cluster)
 	b.env["QUOTIENT_CACERT"] = authority.File
-	be := func(name string) { b.env["QUOTIENT_CERT"], b.env["QUOTIENT_KEY"] = issue(name) }
+	be := func(name string) { b.env["QUOTIENT_CERT"], b.env["QUOTIENT_KEY"] = authority.Issue(name, name) }
 	if _, stderr := b.want(exitUnreachable, "list", "--command-timeout", "1s"); !strings.Contains(stderr, "--cert and --key") {
 		t.Errorf("no certificate: %s", stderr)
 	}

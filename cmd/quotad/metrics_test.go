@@ -21,14 +21,8 @@ import (
 // Scrapers with a certificate get the metrics, and others nothing.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
-	authority, err := etcdtest.NewAuthority(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, key, err := authority.Issue("server", "localhost")
-	if err != nil {
-		t.Fatal(err)
-	}
+	authority := etcdtest.NewAuthority(t)
+	cert, key := authority.Issue("server", "localhost")
 	policy := quota.Policy{Limits: []quota.Limit{{Permits: 100, Window: time.Second}}}
 	log := slog.New(slog.DiscardHandler)
 	h, err := host.New(t.Context(), consumer.Fixed(policy), host.Options{Keep: []string{"p"}, Max: 1, Idle: time.Hour, Log: log})

@@ -18,15 +18,8 @@ import (
 // told apart.
 func TestEndpoints(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	authority, err := etcdtest.NewAuthority(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, key, err := authority.Issue("server", "server")
-	if err != nil {
-		t.Fatal(err)
-	}
+	authority := etcdtest.NewAuthority(t)
+	cert, key := authority.Issue("server", "server")
 	secure, err := etcdtest.Start(etcdtest.Options{TLS: &etcdtest.TLS{Cert: cert, Key: key, CA: authority.File}})
 	if err != nil {
 		t.Fatal(err)

@@ -1,43 +1,39 @@
 package etcdtest
 
 import (
+	"cmp"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
-	"fmt"
 	"net"
 	"os"
 	"path/filepath"
 	"time"
 )
 
-// Authority signs certificates for tests of TLS, valid for a day.
+// Authority signs certificates for tests of TLS, valid for a day. What goes wrong fails the
+// test.
 type Authority struct {
 	// File holds the authority's own certificate.
 	File string
 
+	t    TB
 	dir  string
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
 }
 
-// NewAuthority makes an authority that keeps its files in dir.
-func NewAuthority(dir string) (*Authority, error) {
-	a := &Authority{dir: dir, File: filepath.Join(dir, "ca.pem")}
-	var err error
-	if a.key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
-		return nil, err
-	}
-	a.cert = template("test authority")
+// NewAuthority makes an authority for a test.
+func NewAuthority(t TB) *Authority {
+	t.Helper()
+	dir := t.TempDir()
+	a := &Authority{t: t, dir: dir, File: filepath.Join(dir, "ca.pem"), cert: template("test authority")}
 	a.cert.IsCA, a.cert.BasicConstraintsValid, a.cert.KeyUsage = true, true, x509.KeyUsageCertSign
-	der, err := x509.CreateCertificate(rand.Reader, a.cert, a.cert, &a.key.PublicKey, a.key)
-	if err != nil {
-		return nil, err
-	}
-	return a, writePEM(a.File, "CERTIFICATE", der)
+	a.key = a.sign(a.File, a.cert)
+	return a
 }
 
 func template(name string) *x509.Certificate {
@@ -51,30 +47,34 @@ func template(name string) *x509.Certificate {
 
 // Issue writes a certificate with the given common name, and its key, and
 // returns the files. The same file names are used for the same file.
-func (a *Authority) Issue(file, commonName string) (cert, key string, err error) {
-	secret, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return "", "", err
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template(commonName), a.cert, &secret.PublicKey, a.key)
-	if err != nil {
-		return "", "", err
-	}
-	encoded, err := x509.MarshalPKCS8PrivateKey(secret)
-	if err != nil {
-		return "", "", err
-	}
+func (a *Authority) Issue(file, commonName string) (cert, key string) {
+	a.t.Helper()
 	cert, key = filepath.Join(a.dir, file+".pem"), filepath.Join(a.dir, file+"-key.pem")
-	if err := writePEM(key, "PRIVATE KEY", encoded); err != nil {
-		return "", "", err
-	}
-	return cert, key, writePEM(cert, "CERTIFICATE", der)
+	encoded, err := x509.MarshalPKCS8PrivateKey(a.sign(cert, template(commonName)))
+	a.must(err)
+	a.write(key, "PRIVATE KEY", encoded)
+	return cert, key
 }
 
-func writePEM(file, kind string, der []byte) error {
-	text := pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
-	if err := os.WriteFile(file, text, 0o600); err != nil {
-		return fmt.Errorf("etcdtest: %w", err)
+// sign writes a certificate with a new key; the authority's own is signed with that.
+func (a *Authority) sign(file string, c *x509.Certificate) *ecdsa.PrivateKey {
+	a.t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	a.must(err)
+	der, err := x509.CreateCertificate(rand.Reader, c, a.cert, &key.PublicKey, cmp.Or(a.key, key))
+	a.must(err)
+	a.write(file, "CERTIFICATE", der)
+	return key
+}
+
+func (a *Authority) write(file, kind string, der []byte) {
+	a.t.Helper()
+	a.must(os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
+}
+
+func (a *Authority) must(err error) {
+	a.t.Helper()
+	if err != nil {
+		a.t.Fatal(err)
 	}
-	return nil
 }

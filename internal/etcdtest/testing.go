@@ -9,6 +9,7 @@ type TB interface {
 	Fatal(args ...any)
 	Cleanup(f func())
 	Error(args ...any)
+	TempDir() string
 }
 
 // New starts a cluster that ends with the test, and a client of it.

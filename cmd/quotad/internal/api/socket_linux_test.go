@@ -3,6 +3,7 @@ package api
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -27,10 +28,7 @@ func serve(t *testing.T, s *Server) *Server {
 	served := make(chan error, 1)
 	go func() { served <- s.Serve() }()
 	t.Cleanup(func() {
-		if err := s.Shutdown(context.Background()); err != nil {
-			t.Error(err)
-		}
-		if err := <-served; err != nil {
+		if err := errors.Join(s.Shutdown(context.Background()), <-served); err != nil {
 			t.Error(err)
 		}
 	})
@@ -246,18 +244,9 @@ func TestSocketInUse(t *testing.T) {
 
 // On loopback nobody passes without a certificate that the authority has signed.
 func TestTCPDemandsCertificates(t *testing.T) {
-	authority, err := etcdtest.NewAuthority(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	stranger, err := etcdtest.NewAuthority(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, key, err := authority.Issue("server", "localhost")
-	if err != nil {
-		t.Fatal(err)
-	}
+	authority := etcdtest.NewAuthority(t)
+	stranger := etcdtest.NewAuthority(t)
+	cert, key := authority.Issue("server", "localhost")
 	f := flags(t, "127.0.0.1:0", cert, key, authority.File)
 	f.limits = limits{connections: 100, perClient: 1}
 	s := listening(t, 1000, f)
@@ -265,9 +254,7 @@ func TestTCPDemandsCertificates(t *testing.T) {
 	acquire := func(ca *etcdtest.Authority, name string) (*http.Response, error) {
 		var cert, key string
 		if ca != nil {
-			if cert, key, err = ca.Issue("client", name); err != nil {
-				t.Fatal(err)
-			}
+			cert, key = ca.Issue("client", name)
 		}
 		secure, err := certs.Client(authority.File, cert, key)
 		if err != nil {
@@ -309,14 +296,8 @@ func TestListenNamesTheMistake(t *testing.T) {
 	if err := os.WriteFile(empty, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	authority, err := etcdtest.NewAuthority(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, key, err := authority.Issue("server", "localhost")
-	if err != nil {
-		t.Fatal(err)
-	}
+	authority := etcdtest.NewAuthority(t)
+	cert, key := authority.Issue("server", "localhost")
 	for _, test := range []struct{ address, cert, key, ca, want string }{
 		{"10.0.0.1:80", cert, key, authority.File, "--listen 10.0.0.1:80: must be an address of loopback, such as 127.0.0.1:8787; other hosts run their own quotad"},
 		{":80", cert, key, authority.File, "--listen :80: must be an address of loopback"},

@@ -44,13 +44,7 @@ func listening(t *testing.T, f *Flags) *Server {
 		t.Fatal(err)
 	}
 	s := server.(*Server)
-	served := make(chan error, 1)
-	go func() { served <- s.Serve() }()
-	t.Cleanup(func() {
-		if err := errors.Join(s.Shutdown(context.Background()), <-served, h.Close()); err != nil {
-			t.Error(err)
-		}
-	})
+	serveUntilEnd(t, s, h.Close)
 	if _, err := h.Limiter(t.Context(), "search"); !errors.Is(err, host.ErrReserved) {
 		t.Errorf("a provider of buckets is not reserved: %v", err)
 	}
@@ -85,14 +79,8 @@ func TestUnixSocket(t *testing.T) {
 
 func TestClientsShowCertificates(t *testing.T) {
 	t.Parallel()
-	authority, err := etcdtest.NewAuthority(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, key, err := authority.Issue("server", "localhost")
-	if err != nil {
-		t.Fatal(err)
-	}
+	authority := etcdtest.NewAuthority(t)
+	cert, key := authority.Issue("server", "localhost")
 	s := listening(t, &Flags{address: "127.0.0.1:0", tcp: listen.TCP{Cert: cert, Key: key, ClientCA: authority.File}})
 	for _, c := range []struct {
 		cert, key string

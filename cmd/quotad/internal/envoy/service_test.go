@@ -54,6 +54,22 @@ func policyOf(t *testing.T, limits string) quota.Policy {
 	return quota.Policy{Limits: l}
 }
 
+// serveUntilEnd serves until the test ends, and then closes what the server used.
+func serveUntilEnd(t *testing.T, s *Server, then ...func() error) {
+	t.Helper()
+	served := make(chan error, 1)
+	go func() { served <- s.Serve() }()
+	t.Cleanup(func() {
+		err := errors.Join(s.Shutdown(context.Background()), <-served)
+		for _, f := range then {
+			err = errors.Join(err, f())
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // serve starts a server in the bubble, and returns a connection to it.
 func serve(t *testing.T, rules string, policies map[string]string) (*fixed, *Server, *grpc.ClientConn) {
 	t.Helper()
@@ -71,22 +87,17 @@ func serve(t *testing.T, rules string, policies map[string]string) (*fixed, *Ser
 	}
 	l := bufconn.Listen(1 << 16)
 	s := newServer(l, m, f, f, slog.New(slog.DiscardHandler))
-	served := make(chan error, 1)
-	go func() { served <- s.Serve() }()
+	var then []func() error
+	for _, l := range f.limiters {
+		then = append(then, l.Close)
+	}
+	serveUntilEnd(t, s, then...)
 	conn, err := grpc.NewClient("passthrough:quotad", grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		_ = conn.Close()
-		if err := errors.Join(s.Shutdown(context.Background()), <-served); err != nil {
-			t.Error(err)
-		}
-		for _, l := range f.limiters {
-			_ = l.Close()
-		}
-	})
+	t.Cleanup(func() { _ = conn.Close() })
 	return f, s, conn
 }
 
