@@ -90,6 +90,7 @@ type ServerStatus struct {
 	// time minus the clock's by its best sample, and Distance the bound on that.
 	Answers          bool
 	Offset, Distance time.Duration
+	held             interval // where true time is by that sample
 	// Agrees says that it is of the majority.
 	Agrees bool
 	// Problem is why its last question got no answer that can be used.
@@ -110,7 +111,7 @@ func (g *group) judge(now, offset int64) verdict {
 		if b, ok := s.best(now, g.growth, g.every); ok {
 			all = append(all, b)
 			half := (b.hi - b.lo) / 2
-			st.Answers, st.Offset, st.Distance = true, time.Duration(b.lo+half-offset), time.Duration(half)
+			st.Answers, st.held, st.Offset, st.Distance = true, b, time.Duration(b.lo+half-offset), time.Duration(half)
 		} else if s.trouble != "" {
 			trouble = fmt.Sprintf(" (%s: %s)", s.address, s.trouble)
 		}
@@ -120,15 +121,11 @@ func (g *group) judge(now, offset int64) verdict {
 	v.votes, v.ok, v.health.Answering = votes, 2*votes > voters, len(all)
 	switch {
 	case v.ok:
-		for i, n := 0, 0; i < len(v.servers); i++ {
-			if !v.servers[i].Answers {
-				continue
-			}
-			if all[n].meets(common) {
-				v.servers[i].Agrees = true
+		for i := range v.servers {
+			if s := &v.servers[i]; s.Answers && s.held.meets(common) {
+				s.Agrees = true
 				v.health.Agreeing++
 			}
-			n++
 		}
 		half := (common.hi - common.lo + 1) / 2
 		v.estimate = clock.Estimate{Mono: now, Offset: common.lo + half, Error: time.Duration(half)}

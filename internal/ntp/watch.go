@@ -45,7 +45,7 @@ type Watch struct {
 	jumps  uint32 // of the clock, as last seen
 	kernel int64  // when the kernel was last asked
 	// decided says that the first verdict is in; patience is until when it may
-	// wait for more servers.
+	// wait for more servers, 0 before the first question.
 	decided  bool
 	patience int64
 	under    int    // questions under way
@@ -103,7 +103,6 @@ func (w *Watch) Run(ctx context.Context) {
 	results := make(chan result)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	w.Begin(w.clock.Mono())
 	w.askKernel(w.clock.Mono())
 	for {
 		select {
@@ -207,16 +206,14 @@ type Question struct {
 	lead   int64  // of the system's clock before the monotonic one, then
 }
 
-// Begin starts measuring at a monotonic instant. Begin, Due, Answered and Unanswered
-// are for a simulation, which owns the time and the network; others call Run.
-func (w *Watch) Begin(now int64) {
-	w.jumps = w.clock.Jumps()
-	w.patience = now + int64(patience)
-}
-
 // Due returns the questions to ask at the instant at, which count as under way
 // until they are answered, and the monotonic instant at which to call it next.
+// Due and Answered are for a simulation, which owns the time and the network; others
+// call Run.
 func (w *Watch) Due(at clock.Instant) (ask []Question, next int64) {
+	if w.patience == 0 {
+		w.jumps, w.patience = w.clock.Jumps(), at.Mono+int64(patience)
+	}
 	w.look(at)
 	due, next := w.group.due(at.Mono)
 	for _, i := range due {
@@ -242,13 +239,8 @@ func (w *Watch) look(at clock.Instant) {
 	}
 }
 
-// Answered takes a server's answer at the instant at: true time less the
-// monotonic clock's is offset, to within distance.
-func (w *Watch) Answered(at clock.Instant, q Question, offset int64, distance time.Duration) {
-	w.took(at, q, answer{sample: sample{mono: at.Mono, offset: offset, distance: distance}})
-}
-
-// Unanswered notes at the instant at that there was no answer in time.
-func (w *Watch) Unanswered(at clock.Instant, q Question) {
-	w.took(at, q, answer{problem: "no answer"})
+// Answered takes a server's answer at the instant at: true time less the monotonic clock's
+// is offset, to within distance. A problem says why there was none.
+func (w *Watch) Answered(at clock.Instant, q Question, offset int64, distance time.Duration, problem string) {
+	w.took(at, q, answer{sample: sample{mono: at.Mono, offset: offset, distance: distance}, problem: problem})
 }

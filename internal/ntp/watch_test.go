@@ -240,7 +240,6 @@ func TestASleepBeforeTheFirstVerdict(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			w.Begin(read().Mono)
 			for known := false; !known; _, known = c.Measured() {
 				at := read()
 				questions, next := w.Due(at)
@@ -250,7 +249,7 @@ func TestASleepBeforeTheFirstVerdict(t *testing.T) {
 				}
 				for _, q := range questions {
 					at := read()
-					w.Answered(at, q, at.Wall-at.Mono, time.Millisecond)
+					w.Answered(at, q, at.Wall-at.Mono, time.Millisecond, "")
 				}
 			}
 			for range 3 {
@@ -276,18 +275,17 @@ func TestAServerOfBeforeASleepVotes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.Begin(now().Mono)
 	asked, _ := w.Due(now())
 	slept = int64(100 * time.Millisecond)
-	w.Unanswered(now(), asked[2])
-	w.Answered(now(), asked[0], 0, time.Millisecond)
-	w.Answered(now(), asked[1], 0, time.Millisecond)
+	w.Answered(now(), asked[2], 0, 0, "no answer")
+	w.Answered(now(), asked[0], 0, time.Millisecond, "")
+	w.Answered(now(), asked[1], 0, time.Millisecond, "")
 	for asked = nil; len(asked) == 0; {
 		mono += int64(time.Second)
 		all, _ := w.Due(now())
 		asked = slices.DeleteFunc(all, func(q Question) bool { return q.Server != 2 })
 	}
-	w.Answered(now(), asked[0], int64(time.Minute), time.Millisecond)
+	w.Answered(now(), asked[0], int64(time.Minute), time.Millisecond, "")
 	if bound, known := c.Measured(); known {
 		t.Errorf("one server of three that have answered set the clock, to within %v", bound)
 	}

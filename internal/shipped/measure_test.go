@@ -47,7 +47,6 @@ func (i *instance) measure() {
 		panic(err)
 	}
 	i.ntp = w
-	w.Begin(i.reader.read().Mono)
 	i.askTime(false)
 }
 
@@ -85,7 +84,7 @@ func (i *instance) query(q ntp.Question) {
 		w.at(i.reader.until(w.now()+300*ms), func() {
 			i.measuring.Lock()
 			defer i.measuring.Unlock()
-			i.ntp.Unanswered(i.reader.read(), q)
+			i.ntp.Answered(i.reader.read(), q, 0, 0, "no answer")
 		})
 		return
 	}
@@ -96,6 +95,6 @@ func (i *instance) query(q ntp.Question) {
 		s.heard = true
 		at := i.reader.read()
 		trip := at.Mono - asked.Mono
-		i.ntp.Answered(at, q, told-asked.Mono-trip/2, time.Duration(trip/2+s.distance))
+		i.ntp.Answered(at, q, told-asked.Mono-trip/2, time.Duration(trip/2+s.distance), "")
 	})
 }
