@@ -58,10 +58,7 @@ func PerKey(limits []quota.Limit, o KeyOptions) (func(http.Handler) http.Handler
 	if o.Key == nil {
 		o.Key = RemoteIP
 	}
-	keys, err := newKeyed(slices.Clone(limits), cmp.Or(o.MaxKeys, DefaultMaxKeys))
-	if err != nil {
-		return nil, err
-	}
+	keys := newKeyed(slices.Clone(limits), cmp.Or(o.MaxKeys, DefaultMaxKeys))
 	began := time.Now()
 	wall := func() int64 { return began.UnixNano() + int64(time.Since(began)) } // never goes back
 	return middleware(Options{Cost: o.Cost, Name: cmp.Or(o.Name, "client"), Refuse: o.Refuse}, func(r *http.Request, cost int64) refusal {
@@ -107,12 +104,9 @@ type keyed struct {
 	counts *simplelru.LRU[string, counts] // guarded by mu
 }
 
-func newKeyed(limits []quota.Limit, most int) (*keyed, error) {
-	lru, err := simplelru.NewLRU[string, counts](most, nil)
-	if err != nil {
-		return nil, fmt.Errorf("httplimit: %w", err)
-	}
-	return &keyed{limits: limits, counts: lru}, nil
+func newKeyed(limits []quota.Limit, most int) *keyed {
+	lru, _ := simplelru.NewLRU[string, counts](most, nil) // fails for a size below 1 only
+	return &keyed{limits: limits, counts: lru}
 }
 
 // take takes n permits of the key's limits, all or none, at the wall-clock

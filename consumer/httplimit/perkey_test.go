@@ -40,10 +40,7 @@ func TestPerKeyAgainstAModel(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		limits := []quota.Limit{{Permits: 3, Window: time.Second}, {Permits: 5, Window: 4 * time.Second}}
-		keys, err := httplimit.NewKeyed(limits, 10)
-		if err != nil {
-			t.Fatal(err)
-		}
+		keys := httplimit.NewKeyed(limits, 10)
 		type call struct {
 			key  string
 			wall int64
@@ -77,10 +74,7 @@ func TestPerKeyAgainstAModel(t *testing.T) {
 
 func TestPerKeyForgetsTheOldest(t *testing.T) {
 	t.Parallel()
-	keys, err := httplimit.NewKeyed(limits(t, "1/1m"), 2)
-	if err != nil {
-		t.Fatal(err)
-	}
+	keys := httplimit.NewKeyed(limits(t, "1/1m"), 2)
 	var got []bool
 	for _, key := range []string{"a", "b", "a", "b", "c", "a", "b"} {
 		_, ok := httplimit.Take(keys, key, 1, 1e18)

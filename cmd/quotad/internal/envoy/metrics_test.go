@@ -80,10 +80,10 @@ func TestAssignmentsEndWithinAWindow(t *testing.T) {
 		_, server, conn := serve(t, rules, map[string]string{"search": "9000/m"})
 		ctx, leave := context.WithCancel(t.Context())
 		open(ctx, t, conn, "search")
-		expect := func(wantLive, wantExpired int64) {
+		expect := func(wantLive, wantExpired float64) {
 			t.Helper()
-			if live, expired, _ := server.quotas.pools["search"].counts(); live != wantLive || expired != wantExpired {
-				t.Errorf("%d in force and %d expired, not %d and %d", live, expired, wantLive, wantExpired)
+			if live, expired := server.quotas.pools["search"].counts(); live != wantLive || expired != wantExpired {
+				t.Errorf("%v in force and %v expired, not %v and %v", live, expired, wantLive, wantExpired)
 			}
 		}
 		time.Sleep(10 * time.Second)

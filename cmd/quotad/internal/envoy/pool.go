@@ -11,6 +11,7 @@ import (
 	"time"
 
 	rlqsv3 "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/internal/clock"
@@ -63,7 +64,8 @@ type pool struct {
 	problem string       // that was logged
 
 	// For metrics: windows that were short, and assignments that ended without a renewal.
-	shorts, expired int64
+	shorts  prometheus.Counter
+	expired float64
 }
 
 // enter adds a client; false if there are too many.
@@ -178,7 +180,7 @@ func (p *pool) tick(ctx context.Context) (next time.Duration, busy bool) {
 	}
 	if !p.short && !p.leaving && charges(members, length) > p.permits {
 		p.short = true
-		p.shorts++
+		p.shorts.Inc()
 	}
 	for i, b := range plan(members, p.permits, share, length, elapsed) {
 		c := p.clients[i]
@@ -243,9 +245,8 @@ func shareOf(limiter *consumer.Limiter) (window time.Duration, share, left int64
 	return window, use.Share, use.Left, nil
 }
 
-// counts returns the assignments that admit requests, those that ended without a renewal,
-// and the windows that were short.
-func (p *pool) counts() (live, expired, shorts int64) {
+// counts returns the assignments that admit requests, and those that ended without a renewal.
+func (p *pool) counts() (live, expired float64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now, expired := time.Now(), p.expired
@@ -258,5 +259,5 @@ func (p *pool) counts() (live, expired, shorts int64) {
 			expired++
 		}
 	}
-	return live, expired, p.shorts
+	return live, expired
 }

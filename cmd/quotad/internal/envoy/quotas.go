@@ -34,9 +34,10 @@ type quotas struct {
 func newQuotas(ctx context.Context, c *common, l limiters) *quotas {
 	q := &quotas{c, ctx, map[string]*pool{}, rate.Sometimes{Interval: time.Minute}}
 	for _, provider := range c.rules.assigned() {
-		q.pools[provider] = &pool{provider: provider, limiters: l, log: c.log, wake: make(chan struct{}, 1)}
+		p := &pool{provider: provider, limiters: l, log: c.log, wake: make(chan struct{}, 1)}
+		c.metrics.show(p)
+		q.pools[provider] = p
 	}
-	q.metrics.pools = q.pools
 	return q
 }
 
@@ -111,8 +112,7 @@ func (q *quotas) receive(stream rlqsv3.RateLimitQuotaService_StreamRateLimitQuot
 				buckets[key] = c
 			}
 			if c != nil {
-				allowed, denied := q.metrics.reported(usage)
-				c.pool.report(c, float64(allowed)+float64(denied), time.Now())
+				c.pool.report(c, q.metrics.reported(usage), time.Now())
 			}
 		}
 	}

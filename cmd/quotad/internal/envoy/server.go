@@ -122,7 +122,7 @@ type Server struct {
 // assignments.
 func newServer(l net.Listener, rules *mapping, free, own limiters, log *slog.Logger) *Server {
 	ctx, cancel := context.WithCancel(context.Background())
-	both := &common{rules: rules, metrics: &metrics{}, log: log}
+	both := &common{rules: rules, metrics: newMetrics(), log: log}
 	s := &Server{
 		listener: l, quotas: newQuotas(ctx, both, own), cancel: cancel,
 		grpc: grpc.NewServer(
