@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/user"
 	"runtime/debug"
+	"strings"
 )
 
 const module = "github.com/quotient-limiter/quotient"
@@ -31,20 +32,13 @@ func User() string {
 // versionOf finds this module in a program: as its main module, or among those
 // that it is built from.
 func versionOf(info *debug.BuildInfo) string {
-	found := ""
-	if info != nil {
-		for _, m := range append([]*debug.Module{&info.Main}, info.Deps...) {
-			if m.Path == module {
-				if m.Replace != nil {
-					m = m.Replace
-				}
-				found = m.Version
-				break
-			}
-		}
-	}
-	if found == "" || found == "(devel)" {
+	if info == nil {
 		return "devel"
 	}
-	return found
+	for _, m := range append([]*debug.Module{&info.Main}, info.Deps...) {
+		if m.Path == module {
+			return strings.Trim(cmp.Or(cmp.Or(m.Replace, m).Version, "devel"), "()")
+		}
+	}
+	return "devel"
 }

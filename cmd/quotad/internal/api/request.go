@@ -32,28 +32,22 @@ type request struct {
 // caller.
 func parseRequest(body []byte) (request, error) {
 	raw := struct {
-		Provider string   `json:"provider"`
-		Permits  *int64   `json:"permits"`
-		MaxWait  *float64 `json:"max_wait"`
-	}{}
+		Provider string  `json:"provider"`
+		Permits  int64   `json:"permits"`
+		MaxWait  float64 `json:"max_wait"`
+	}{Permits: 1}
 	if err := decode(body, &raw, `{"provider": "payments/charge", "permits": 1, "max_wait": 0.2}`); err != nil {
 		return request{}, err
 	}
-	r := request{provider: raw.Provider, permits: 1}
-	if raw.Permits != nil {
-		r.permits = *raw.Permits
-	}
+	r := request{raw.Provider, raw.Permits, time.Duration(math.Round(raw.MaxWait * float64(time.Second)))}
 	if err := quota.ValidateProvider(r.provider); err != nil {
 		return request{}, err
 	}
 	if r.permits < 1 || r.permits > quota.MaxPermits {
 		return request{}, fmt.Errorf("permits is %d: must be from 1 to %d", r.permits, quota.MaxPermits)
 	}
-	if raw.MaxWait != nil {
-		if !(*raw.MaxWait >= 0 && *raw.MaxWait <= maxWaitBound.Seconds()) {
-			return request{}, fmt.Errorf("max_wait is %v: must be from 0 to %v seconds", *raw.MaxWait, maxWaitBound.Seconds())
-		}
-		r.maxWait = time.Duration(math.Round(*raw.MaxWait * float64(time.Second)))
+	if raw.MaxWait < 0 || raw.MaxWait > maxWaitBound.Seconds() { // JSON has no NaN
+		return request{}, fmt.Errorf("max_wait is %v: must be from 0 to %v seconds", raw.MaxWait, maxWaitBound.Seconds())
 	}
 	return r, nil
 }

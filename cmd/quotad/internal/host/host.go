@@ -16,6 +16,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/consumer/prommetrics"
@@ -295,7 +296,7 @@ func (h *Host) Metrics() http.Handler {
 
 // Close closes all limiters: callers that wait get consumer.ErrClosed, later ones
 // ErrClosed. It returns the first error. A second Close returns nil.
-func (h *Host) Close() (first error) {
+func (h *Host) Close() error {
 	h.mu.Lock()
 	all := h.open
 	h.open, h.closed = map[string]*provider{}, true
@@ -303,16 +304,10 @@ func (h *Host) Close() (first error) {
 		h.tidy.Stop()
 	}
 	h.mu.Unlock()
-	var wg sync.WaitGroup
-	errs := make(chan error, len(all))
+	var closing errgroup.Group
 	for _, p := range all {
-		wg.Go(func() { errs <- p.limiter.Close() })
+		closing.Go(p.limiter.Close)
 	}
-	wg.Wait()
-	h.ending.Wait()
-	close(errs)
-	for err := range errs {
-		first = cmp.Or(first, err)
-	}
-	return first
+	defer h.ending.Wait()
+	return closing.Wait()
 }
