@@ -87,7 +87,7 @@ func middleware(o Options, take func(r *http.Request, cost int64) refusal) (func
 				o.Refuse(w, r, f.status, f.err)
 				return
 			}
-			ratefields.Write(w, f.status, p)
+			ratefields.Write(w, p)
 		})
 	}, nil
 }

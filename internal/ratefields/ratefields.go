@@ -77,6 +77,9 @@ type Problem struct {
 	Title    string   `json:"title"`
 	Status   int      `json:"status"`
 	Violated []string `json:"violated-policies,omitempty"`
+	Detail   string   `json:"detail,omitempty"`
+	// RetryAfter is the field Retry-After, exact and in seconds.
+	RetryAfter float64 `json:"retry_after,omitempty"`
 }
 
 const problemTypes = "https://iana.org/assignments/http-problem-types#"
@@ -103,11 +106,11 @@ func Refuse(h http.Header, status int, name string, uses []consumer.LimitUse, co
 	return p
 }
 
-// Write answers with a problem document: a Problem, or a struct that has one.
-func Write(w http.ResponseWriter, status int, problem any) {
-	body, _ := json.Marshal(problem) // strings and numbers: there is nothing to fail
+// Write answers with a problem.
+func Write(w http.ResponseWriter, p Problem) {
+	body, _ := json.Marshal(p) // strings and numbers: there is nothing to fail
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	w.WriteHeader(status)
+	w.WriteHeader(p.Status)
 	_, _ = w.Write(append(body, '\n'))
 }

@@ -14,26 +14,19 @@ import (
 	"github.com/quotient-limiter/quotient/internal/ratefields"
 )
 
-// problem is the body of every answer but 200 (RFC 9457).
-type problem struct {
-	ratefields.Problem
-	Detail string `json:"detail"`
-	// RetryAfter is the field Retry-After, exact and in seconds.
-	RetryAfter float64 `json:"retry_after,omitempty"`
-}
-
 // again is the time after which a caller may try again if the reason tells nothing of it.
 const again = time.Second
 
-// fail answers a request that would fail again.
+// fail answers a request that would fail again: with a problem (RFC 9457), as all but 200.
 func fail(w http.ResponseWriter, status int, err error) {
-	ratefields.Write(w, status, problem{Problem: ratefields.Problem{Type: "about:blank", Title: http.StatusText(status), Status: status}, Detail: err.Error()})
+	ratefields.Write(w, ratefields.Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: err.Error()})
 }
 
 // later answers a request that may succeed after a time.
 func later(w http.ResponseWriter, status int, err error, retry time.Duration) {
 	p := ratefields.Refuse(w.Header(), status, "", nil, 0, retry, time.Time{})
-	ratefields.Write(w, status, problem{p, err.Error(), retry.Seconds()})
+	p.Detail, p.RetryAfter = err.Error(), retry.Seconds()
+	ratefields.Write(w, p)
 }
 
 // busy answers a client that has as much as it may have.
@@ -97,12 +90,12 @@ func (s *handler) refuse(w http.ResponseWriter, r *http.Request, c *call, err er
 	if limited.RetryAt.IsZero() && len(uses) == 0 {
 		retry = again
 	}
-	name, bad := ratefields.NewName(c.request.provider)
-	if bad == nil { // it can stand in a field
+	if name, bad := ratefields.NewName(c.request.provider); bad == nil { // it can stand in a field
 		name.Add(w.Header(), uses, now)
 	}
 	p := ratefields.Refuse(w.Header(), status, c.request.provider, uses, c.permits, retry, now)
-	ratefields.Write(w, status, problem{p, err.Error(), max(0, retry).Seconds()})
+	p.Detail, p.RetryAfter = err.Error(), max(0, retry).Seconds()
+	ratefields.Write(w, p)
 }
 
 // tooMany answers a client that holds its part, or too many leases.
