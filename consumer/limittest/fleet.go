@@ -75,7 +75,7 @@ func (f *Fleet) newInstance() *Instance {
 	signer := ed25519.NewKeyFromSeed(binary.BigEndian.AppendUint64(make([]byte, 24), uint64(n)))
 	name, public := fmt.Sprintf("instance-%d", n), signer.Public().(ed25519.PublicKey)
 	return &Instance{
-		fleet: f, subscriptions: map[string]*subscription{}, signer: signer,
+		fleet: f, sinks: map[string]feed.Sink{}, signer: signer,
 		key: quota.Instance{ID: protocol.NewID(name, public), Name: name, Weight: 1},
 	}
 }
@@ -120,8 +120,8 @@ func (f *Fleet) publishLocked(c protocol.Change) {
 	c.Revision = f.first.Revision + int64(len(f.news)) + 1
 	f.news = append(f.news, news{at, c})
 	for _, i := range f.instances {
-		for _, s := range i.subscriptions {
-			s.sink.Apply(at, c)
+		for _, sink := range i.sinks {
+			sink.Apply(at, c)
 		}
 	}
 }
@@ -132,10 +132,10 @@ type Instance struct {
 	fleet *Fleet
 
 	// Guarded by fleet.mu.
-	key           quota.Instance
-	signer        ed25519.PrivateKey
-	gone          bool
-	subscriptions map[string]*subscription // by provider
+	key    quota.Instance
+	signer ed25519.PrivateKey
+	gone   bool
+	sinks  map[string]feed.Sink // by provider
 }
 
 // Leave announces the instance's end, as coordinator's Session.Leave does: it
@@ -150,8 +150,8 @@ func (i *Instance) Leave() {
 	}
 	i.key.Until = protocol.LastWindow(f.clock.Wall(), &f.policy)
 	protocol.Seal(&i.key, i.signer)
-	for _, s := range i.subscriptions {
-		s.sink.Announce(i.key.Until.UnixNano())
+	for _, sink := range i.sinks {
+		sink.Announce(i.key.Until.UnixNano())
 	}
 	f.publishLocked(protocol.Change{Put: []quota.Instance{i.key}})
 }
@@ -166,10 +166,10 @@ func (i *Instance) Kill() {
 		return
 	}
 	i.gone = true
-	for provider, s := range i.subscriptions {
-		s.sink.Close()
-		delete(i.subscriptions, provider)
+	for _, sink := range i.sinks {
+		sink.Close()
 	}
+	clear(i.sinks)
 	f.publishLocked(protocol.Change{Deleted: []string{i.key.ID}})
 }
 
@@ -187,22 +187,12 @@ func (i *Instance) Subscribe(provider string, create func() feed.Sink) (sink fee
 	if i.gone {
 		return nil, nil, errGone
 	}
-	s := i.subscriptions[provider]
-	if s == nil {
-		s = &subscription{sink: create()}
-		i.subscriptions[provider] = s
-		f.catchUpLocked(s.sink, i)
+	if sink = i.sinks[provider]; sink == nil {
+		sink = create()
+		i.sinks[provider] = sink
+		f.catchUpLocked(sink, i)
 	}
-	s.users++
-	return s.sink, func() error {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		if s.users--; s.users == 0 && i.subscriptions[provider] == s {
-			delete(i.subscriptions, provider)
-			s.sink.Close()
-		}
-		return nil
-	}, nil
+	return sink, func() error { return nil }, nil // later limiters of the provider get the same sink
 }
 
 // catchUpLocked sends a new sink the news that the instance would have seen: a view
@@ -217,12 +207,6 @@ func (f *Fleet) catchUpLocked(sink feed.Sink, i *Instance) {
 		sink.Announce(i.key.Until.UnixNano())
 	}
 	sink.Prove(clock.Instant{Mono: math.MaxInt64 / 2, Wall: math.MaxInt64 / 2})
-}
-
-// subscription is a provider's place on an instance, shared by all that opened it.
-type subscription struct {
-	sink  feed.Sink
-	users int // guarded by the fleet's lock
 }
 
 var _ consumer.Source = (*Instance)(nil)
