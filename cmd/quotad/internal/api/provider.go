@@ -2,60 +2,42 @@ package api
 
 import (
 	"context"
-	"sync"
 	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
 
 	"github.com/quotient-limiter/quotient/cmd/quotad/internal/fair"
 	"github.com/quotient-limiter/quotient/consumer"
 )
 
-// activeFor is the least time for which a client counts as active after a call.
-const activeFor = time.Second
+// activeFor is the time for which a client counts as active after a call.
+const activeFor = 2 * time.Second
+
+// maxActive is how many clients count at a time.
+const maxActive = 4096
 
 // provider orders the calls for one provider.
 type provider struct {
 	turns *fair.Turns
-
-	mu        sync.Mutex
-	now, last map[string]bool // clients with calls, in this period and the one before
-	began     time.Time       // of this period
+	calls *lru.Cache[string, time.Time] // the newest of each client
 }
 
 func newProvider() *provider {
-	return &provider{turns: fair.NewTurns(), now: map[string]bool{}, began: time.Now()}
+	calls, _ := lru.New[string, time.Time](maxActive) // fails for a size below 1 only
+	return &provider{fair.NewTurns(), calls}
 }
 
 // seen notes a client's call.
-func (p *provider) seen(client string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.turnLocked()
-	p.now[client] = true
-}
-
-func (p *provider) turnLocked() {
-	switch age := time.Since(p.began); {
-	case age < activeFor:
-		return
-	case age < 2*activeFor:
-		p.last = p.now
-	default:
-		p.last = nil
-	}
-	p.now, p.began = map[string]bool{}, time.Now()
-}
+func (p *provider) seen(client string) { p.calls.Add(client, time.Now()) }
 
 // active returns how many clients had calls lately, at least 1.
-func (p *provider) active() int64 {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	n := len(p.now)
-	for name := range p.last {
-		if !p.now[name] {
+func (p *provider) active() (n int64) {
+	for _, call := range p.calls.Values() {
+		if time.Since(call) < activeFor {
 			n++
 		}
 	}
-	return max(1, int64(n))
+	return max(1, n)
 }
 
 // take takes permits, after the calls of clients that got fewer.
