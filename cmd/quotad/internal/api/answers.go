@@ -33,7 +33,7 @@ func later(w http.ResponseWriter, status int, err error, retry time.Duration) {
 func busy(w http.ResponseWriter, err error) { later(w, http.StatusTooManyRequests, err, again) }
 
 // refuseProvider answers a request for a provider that cannot be opened.
-func (s *handler) refuseProvider(w http.ResponseWriter, r *http.Request, err error) {
+func (s *Server) refuseProvider(w http.ResponseWriter, r *http.Request, err error) {
 	switch {
 	case r.Context().Err() != nil:
 		s.abandoned(w, r)
@@ -51,7 +51,7 @@ var errLeft = errors.New("the client ended its side of the connection before the
 
 // abandoned answers a request whose context has ended: the server ends, or the client has
 // left. Without an answer of ours net/http would send an empty one of status 200.
-func (*handler) abandoned(w http.ResponseWriter, r *http.Request) {
+func (*Server) abandoned(w http.ResponseWriter, r *http.Request) {
 	err := errLeft
 	if errors.Is(context.Cause(r.Context()), errEnding) {
 		err = errEnding
@@ -61,7 +61,7 @@ func (*handler) abandoned(w http.ResponseWriter, r *http.Request) {
 }
 
 // refuse answers a request that got no permits.
-func (s *handler) refuse(w http.ResponseWriter, r *http.Request, c *call, err error) {
+func (s *Server) refuse(w http.ResponseWriter, r *http.Request, c *call, err error) {
 	limited, _ := errors.AsType[consumer.LimitError](err)
 	status, spent := http.StatusTooManyRequests, limited.Reason == consumer.ReasonSpent
 	switch {
@@ -99,7 +99,7 @@ func (s *handler) refuse(w http.ResponseWriter, r *http.Request, c *call, err er
 }
 
 // tooMany answers a client that holds its part, or too many leases.
-func (s *handler) tooMany(w http.ResponseWriter, c *call, err error, retry time.Duration) {
+func (s *Server) tooMany(w http.ResponseWriter, c *call, err error, retry time.Duration) {
 	if name, bad := ratefields.NewName(c.request.provider); bad == nil {
 		name.Add(w.Header(), c.limiter.Status().Limits, s.now())
 	}
@@ -107,7 +107,7 @@ func (s *handler) tooMany(w http.ResponseWriter, c *call, err error, retry time.
 }
 
 // now is the time by the windows' clock: the machine's may differ.
-func (s *handler) now() time.Time { return time.Unix(0, s.host.Clock().Wall()) }
+func (s *Server) now() time.Time { return time.Unix(0, s.host.Clock().Wall()) }
 
 // jsonType is the value of a field, shared by all answers.
 var jsonType = []string{"application/json"}

@@ -22,7 +22,7 @@ type call struct {
 }
 
 // read reads a request for permits, or answers why not.
-func (s *handler) read(w http.ResponseWriter, r *http.Request) (c call, ok bool) {
+func (s *Server) read(w http.ResponseWriter, r *http.Request) (c call, ok bool) {
 	c.began = time.Now()
 	var body []byte
 	if c.client, body, ok = s.body(w, r); !ok {
@@ -47,7 +47,7 @@ func (s *handler) read(w http.ResponseWriter, r *http.Request) (c call, ok bool)
 }
 
 // body returns the client of a request and its body, or answers why not.
-func (s *handler) body(w http.ResponseWriter, r *http.Request) (client string, body []byte, ok bool) {
+func (s *Server) body(w http.ResponseWriter, r *http.Request) (client string, body []byte, ok bool) {
 	client, err := s.client(r)
 	if err != nil {
 		w.Header().Set("Connection", "close")
@@ -75,7 +75,7 @@ func (s *handler) body(w http.ResponseWriter, r *http.Request) (client string, b
 	return client, body, true
 }
 
-func (s *handler) acquire(w http.ResponseWriter, r *http.Request) {
+func (s *Server) acquire(w http.ResponseWriter, r *http.Request) {
 	c, ok := s.read(w, r)
 	if !ok {
 		return
@@ -92,7 +92,7 @@ func (s *handler) acquire(w http.ResponseWriter, r *http.Request) {
 
 // lease gives a batch: at most the permits asked for, and at most the client's part of
 // the share, which is equal for all active clients.
-func (s *handler) lease(w http.ResponseWriter, r *http.Request) {
+func (s *Server) lease(w http.ResponseWriter, r *http.Request) {
 	c, ok := s.read(w, r)
 	if !ok {
 		return
@@ -127,7 +127,7 @@ func (s *handler) lease(w http.ResponseWriter, r *http.Request) {
 }
 
 // giveBack ends a lease.
-func (s *handler) giveBack(w http.ResponseWriter, r *http.Request) {
+func (s *Server) giveBack(w http.ResponseWriter, r *http.Request) {
 	c, body, ok := s.body(w, r)
 	if !ok {
 		return
@@ -152,14 +152,14 @@ func (s *handler) giveBack(w http.ResponseWriter, r *http.Request) {
 }
 
 // left returns the time for which a permit is certainly valid.
-func (s *handler) left(p consumer.Permit) time.Duration {
+func (s *Server) left(p consumer.Permit) time.Duration {
 	c := s.host.Clock()
 	return time.Duration(p.Until().UnixNano() - c.Latest(c.Now()))
 }
 
 // grant answers with a permit, and its lease's name if it has one. It returns false if
 // the client has left, or the answer could not be sent.
-func (s *handler) grant(w http.ResponseWriter, r *http.Request, c *call, p consumer.Permit, lease string) bool {
+func (s *Server) grant(w http.ResponseWriter, r *http.Request, c *call, p consumer.Permit, lease string) bool {
 	if r.Context().Err() != nil {
 		s.abandoned(w, r)
 		return false
@@ -169,7 +169,7 @@ func (s *handler) grant(w http.ResponseWriter, r *http.Request, c *call, p consu
 
 // granted returns the answer with a permit. expires_in counts from when the client sent its
 // request, so that it needs no clock set like this one's.
-func (s *handler) granted(c *call, p consumer.Permit, lease string) []byte {
+func (s *Server) granted(c *call, p consumer.Permit, lease string) []byte {
 	expires := s.left(p) + time.Since(c.began)
 	text := make([]byte, 0, 160)
 	text = append(text, '{')

@@ -83,7 +83,7 @@ func withConnection(ctx context.Context, c net.Conn) context.Context {
 }
 
 // client returns the name of the client that sent a request.
-func (s *handler) client(r *http.Request) (string, error) {
+func (s *Server) client(r *http.Request) (string, error) {
 	c, ok := r.Context().Value(connectionKey{}).(*connection)
 	if !ok {
 		return "", errors.New("the connection is not known")

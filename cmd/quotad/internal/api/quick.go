@@ -62,7 +62,7 @@ const httpBuffer = 4096
 var readers = sync.Pool{New: func() any { return bufio.NewReader(nil) }}
 
 // quick answers a call for permits that are available, if no other call waits.
-func (s *handler) quick(c *connection, text []byte) verdict {
+func (s *Server) quick(c *connection, text []byte) verdict {
 	call := call{began: time.Now()}
 	if !bytes.HasPrefix(text, []byte("POST /v1/acquire HTTP/1.1\r\n")) {
 		return other

@@ -36,17 +36,19 @@ const (
 // errEnding is the cause of a request's context that ends with the server.
 var errEnding = errors.New("quotad is ending")
 
-// Server serves its listeners.
+// Server answers requests at its listeners.
 type Server struct {
 	listen.HTTP
-	handler
+	host      *host.Host
+	clients   *clients
+	providers *lru.Cache[string, *provider]
 }
 
 // build returns a server without listeners. Its Shutdown refuses the calls that wait.
 func build(h *host.Host, l limits, log *slog.Logger) *Server {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	providers, _ := lru.New[string, *provider](maxProviders) // fails for a size below 1 only
-	s := &Server{handler: handler{h, newClients(l, h.Registry()), providers}}
+	s := &Server{host: h, clients: newClients(l, h.Registry()), providers: providers}
 	s.Server = &http.Server{
 		Handler:           s.routes(),
 		ReadHeaderTimeout: headerTime, ReadTimeout: headerTime + bodyTime, WriteTimeout: answerTime, IdleTimeout: idleTime,
@@ -60,14 +62,7 @@ func build(h *host.Host, l limits, log *slog.Logger) *Server {
 	return s
 }
 
-// handler answers requests.
-type handler struct {
-	host      *host.Host
-	clients   *clients
-	providers *lru.Cache[string, *provider]
-}
-
-func (s *handler) routes() http.Handler {
+func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/acquire", s.acquire)
 	mux.HandleFunc("POST /v1/leases", s.lease)
@@ -95,7 +90,7 @@ func (s *handler) routes() http.Handler {
 const maxProviders = 10_000
 
 // provider returns the order of calls of a provider that is open.
-func (s *handler) provider(name string) *provider {
+func (s *Server) provider(name string) *provider {
 	if p, ok := s.providers.Get(name); ok {
 		return p
 	}

@@ -39,7 +39,7 @@ type limitState struct {
 	ResetsIn float64 `json:"resets_in"`
 }
 
-func (s *handler) showAll(w http.ResponseWriter, _ *http.Request) {
+func (s *Server) showAll(w http.ResponseWriter, _ *http.Request) {
 	o := overview{Version: buildinfo.Version(), Providers: []providerState{}}
 	if err := s.host.Ready(); err != nil {
 		o.Problem = err.Error()
@@ -50,7 +50,7 @@ func (s *handler) showAll(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, o)
 }
 
-func (s *handler) show(w http.ResponseWriter, r *http.Request) {
+func (s *Server) show(w http.ResponseWriter, r *http.Request) {
 	name := r.PathValue("provider")
 	status, ok := s.host.Status(name)
 	if !ok {
@@ -60,7 +60,7 @@ func (s *handler) show(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, s.shown(&status))
 }
 
-func (s *handler) shown(of *consumer.Status) providerState {
+func (s *Server) shown(of *consumer.Status) providerState {
 	p := providerState{of.Provider, string(of.State), of.Problem, of.Instances, of.Waiting, of.Issued, of.Refused, []limitState{}}
 	for _, u := range of.Limits {
 		p.Limits = append(p.Limits, limitState{u.Limit.String(), u.Share, u.Used, u.Left, max(0, u.End.Sub(s.now()).Seconds())})
@@ -68,7 +68,7 @@ func (s *handler) shown(of *consumer.Status) providerState {
 	return p
 }
 
-func (s *handler) ready(w http.ResponseWriter, _ *http.Request) {
+func (s *Server) ready(w http.ResponseWriter, _ *http.Request) {
 	if err := s.host.Ready(); err != nil {
 		later(w, http.StatusServiceUnavailable, err, again)
 		return
