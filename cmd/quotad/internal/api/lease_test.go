@@ -177,3 +177,20 @@ func TestLeaseOfALowerShare(t *testing.T) {
 		}
 	})
 }
+
+// A connection that ends while its first request begins is not counted for ever.
+func TestAClosedConnectionIsNotCounted(t *testing.T) {
+	s, _ := newServer(t, 1, roomy)
+	c := &connection{clients: s.clients}
+	if err := s.clients.connect(c, "TCP"); err != nil {
+		t.Fatal(err)
+	}
+	s.clients.disconnect(c)
+	s.clients.disconnect(c)
+	if err := s.clients.attach(c, "late"); err == nil {
+		t.Error("it was attached")
+	}
+	if clients, open, _ := count(t, s); clients != 0 || open != 0 {
+		t.Errorf("%v clients, %v connections", clients, open)
+	}
+}
