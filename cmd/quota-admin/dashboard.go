@@ -220,7 +220,7 @@ func (a *app) dashboardSays(at net.Addr, p *dashboardFlags) {
 // the same checks as set, pause and resume.
 func webChange(admin *coordinator.Admin) dashboard.ChangeFunc {
 	return func(ctx context.Context, c dashboard.Change) (done dashboard.Changed, err error) {
-		e := edit{exists: true, revision: c.IfRevision, reason: c.Reason, author: c.Who}
+		e := edit{exists: true, revision: c.IfRevision, reason: c.Reason, author: c.Who, dryRun: !c.Write, steps: c.Kind == "set", force: c.Force, resume: c.Kind == "resume"}
 		e.next = func(ctx context.Context, admin *coordinator.Admin, old coordinator.Stored, now time.Time) (p quota.Policy, err error) {
 			if mode, ok := map[string]quota.Mode{"pause": quota.ModePause, "resume": ""}[c.Kind]; ok {
 				return toMode(ctx, admin, old, mode, now)
@@ -231,31 +231,20 @@ func webChange(admin *coordinator.Admin) dashboard.ChangeFunc {
 			}
 			return (&settings{limits: limits}).apply(old.Policy, now)
 		}
-		now := time.Now()
-		changes, err := amend(ctx, admin, []string{c.Provider}, !c.Write, func(old coordinator.Stored) (*quota.Policy, error) {
-			p, err := e.checked(ctx, admin, old, now)
-			if err == nil && c.Kind == "set" && !c.Force {
-				if err = change.CheckStep(old.Policy, *p, now, 0); err != nil && !c.Write {
-					done.Refused, err = webText(err), nil
-				}
-			}
-			return p, err
-		})
-		if err == nil && c.Write && c.Kind == "resume" {
-			_, err = admin.EndBackoff(ctx, c.Provider)
+		results, err := e.make(ctx, admin, []string{c.Provider})
+		if _, far := errors.AsType[*change.StepError](err); far && e.dryRun {
+			done.Refused, e.force = webText(err), true
+			results, err = e.make(ctx, admin, []string{c.Provider})
 		}
 		if err != nil {
 			return done, err
 		}
-		old, policy := changes[0].old.Policy, changes[0].new.Policy
-		done.Revision, done.Old, done.New, done.Effects = changes[0].new.Revision, inWords(old, now), inWords(policy, now), effects(old, policy, now)
-		if !c.Write {
-			var f coordinator.Fleet
-			if f, err = admin.Fleet(ctx, c.Provider, nil); err == nil {
-				done.Shares = compareShares(&f, policy, inForce(old, policy, time.Time{}, now))
-			}
+		r, now := results[0], time.Now()
+		done.Revision, done.Old, done.New, done.Effects = r.new.Revision, inWords(r.old.Policy, now), inWords(r.new.Policy, now), effects(r.old.Policy, r.new.Policy, now)
+		if e.dryRun {
+			done.Shares = r.DryRun
 		}
-		return done, err
+		return done, nil
 	}
 }
 

@@ -49,12 +49,6 @@ func (a *app) edits(cmd *cobra.Command, least int64) *edit {
 	a.revisionFlag(cmd, &e.revision, least, what)
 	a.onEtcd(cmd, func(ctx context.Context, etcd connection, args []string) error {
 		results, err := e.run(ctx, etcd.Admin, args[:1])
-		if err == nil && e.resume && !e.dryRun {
-			var ended bool
-			if ended, err = etcd.EndBackoff(ctx, args[0]); ended {
-				a.note("the back-off that the provider had asked for is ended")
-			}
-		}
 		if results == nil || a.format == format.Table {
 			return err
 		}
@@ -130,24 +124,25 @@ type editResult struct {
 
 	old, new coordinator.Stored
 	changed  bool
+	ended    bool // a back-off
+	inForce  time.Time
 }
 
-// amend changes policies in one transaction, which is bound to what next was given:
-// so "keeps the rest" is true of what was there. next returns nil for a policy that
-// stays. A dry run writes nothing.
-func amend(ctx context.Context, admin *coordinator.Admin, providers []string, dryRun bool, next func(old coordinator.Stored) (*quota.Policy, error)) ([]*editResult, error) {
-	results := make([]*editResult, len(providers))
+// make makes the changes in one transaction, which is bound to what next was given: so
+// "keeps the rest" is true of what was there. A dry run writes nothing, and shows shares.
+func (e *edit) make(ctx context.Context, admin *coordinator.Admin, providers []string) ([]*editResult, error) {
+	now, results := time.Now(), make([]*editResult, len(providers))
 	all, err := admin.Update(ctx, providers, func(found []coordinator.Stored) ([]*quota.Policy, error) {
 		policies := make([]*quota.Policy, len(found))
 		for i, old := range found {
-			p, err := next(old)
+			p, err := e.checked(ctx, admin, old, now)
 			if err != nil {
 				return nil, err
 			}
 			results[i] = &editResult{Provider: old.Provider, old: old, new: old, changed: p != nil}
 			if p != nil {
 				results[i].new = coordinator.Stored{Provider: old.Provider, Policy: *p}
-				if !dryRun {
+				if !e.dryRun {
 					policies[i] = p
 				}
 			}
@@ -158,38 +153,41 @@ func amend(ctx context.Context, admin *coordinator.Admin, providers []string, dr
 		return nil, err
 	}
 	for i, r := range results {
-		if r.changed && !dryRun {
+		if r.changed && !e.dryRun {
 			r.new = all[i]
 		}
 		if r.New = toJSON(r.new); r.old.Revision != 0 {
 			r.Old = toJSON(r.old)
 		}
-	}
-	return results, nil
-}
-
-// run makes the changes in one transaction, tells people, and waits if asked to. With an
-// error and results the changes are made.
-func (e *edit) run(ctx context.Context, admin *coordinator.Admin, providers []string) ([]*editResult, error) {
-	now := time.Now()
-	results, err := amend(ctx, admin, providers, e.dryRun, func(old coordinator.Stored) (*quota.Policy, error) { return e.checked(ctx, admin, old, now) })
-	if err != nil {
-		return nil, err
-	}
-	now = time.Now()
-	var waits []*waitJSON
-	for _, r := range results {
-		from := inForce(r.old.Policy, r.new.Policy, e.at, now)
-		switch {
-		case !r.changed:
-		case e.dryRun:
+		r.inForce = inForce(r.old.Policy, r.new.Policy, e.at, time.Now())
+		if r.changed && e.dryRun {
 			f, err := admin.Fleet(ctx, r.Provider, nil)
 			if err != nil {
 				return nil, err
 			}
-			r.DryRun = compareShares(&f, r.new.Policy, from)
-		case e.wait > 0:
-			r.Wait = &waitJSON{Provider: r.Provider, Revision: r.new.Revision, InForce: from}
+			r.DryRun = compareShares(&f, r.new.Policy, r.inForce)
+		}
+		if e.resume && !e.dryRun {
+			if r.ended, err = admin.EndBackoff(ctx, r.Provider); err != nil {
+				return results, err
+			}
+		}
+	}
+	return results, nil
+}
+
+// run makes the changes, tells people, and waits if asked to. With an error and results
+// the changes are made.
+func (e *edit) run(ctx context.Context, admin *coordinator.Admin, providers []string) ([]*editResult, error) {
+	results, err := e.make(ctx, admin, providers)
+	if results == nil {
+		return nil, err
+	}
+	now := time.Now()
+	var waits []*waitJSON
+	for _, r := range results {
+		if r.changed && !e.dryRun && e.wait > 0 {
+			r.Wait = &waitJSON{Provider: r.Provider, Revision: r.new.Revision, InForce: r.inForce}
 			waits = append(waits, r.Wait)
 		}
 		if e.a.format == format.Table {
@@ -197,11 +195,14 @@ func (e *edit) run(ctx context.Context, admin *coordinator.Admin, providers []st
 				return nil, err
 			}
 		}
+		if r.ended {
+			e.a.note("the back-off that the provider had asked for is ended")
+		}
 	}
 	if e.dryRun {
 		e.a.note("dry run: nothing was written")
 	}
-	if len(waits) > 0 {
+	if len(waits) > 0 && err == nil {
 		err = e.a.awaitAll(ctx, admin, e.wait, waits)
 	}
 	return results, err
