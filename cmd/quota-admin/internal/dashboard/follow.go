@@ -43,9 +43,10 @@ type follower struct {
 	admin *coordinator.Admin
 	log   *slog.Logger
 
-	mu     sync.Mutex
-	topics map[string]*topic // by provider; those that somebody reads
-	left   time.Time         // when the last reader of one went
+	mu      sync.Mutex
+	topics  map[string]*topic                // by provider; those that somebody reads
+	left    time.Time                        // when the last reader of one went
+	streams map[string][]*context.CancelFunc // of each caller, oldest first
 
 	wake chan struct{} // somebody came
 
@@ -57,42 +58,66 @@ type follower struct {
 
 func newFollower(admin *coordinator.Admin, log *slog.Logger) *follower {
 	return &follower{
-		admin: admin, log: log, beyond: map[string]bool{}, topics: map[string]*topic{}, wake: make(chan struct{}, 1),
+		admin: admin, log: log, beyond: map[string]bool{}, topics: map[string]*topic{}, streams: map[string][]*context.CancelFunc{}, wake: make(chan struct{}, 1),
 		watcher: live.NewWatcher(admin, observedAtMost), etcd: etcdState{OK: true},
 	}
 }
 
 var errTooMany = errors.New("too many providers are open at once; close a page")
 
-// open returns the topic of a provider, or of the overview, for one reader, who
-// calls done at the end.
-func (f *follower) open(name string) (t *topic, done func(), err error) {
+// open returns the topic of a provider, or of the overview, for a stream of the caller,
+// and the stream's context; done ends it.
+func (f *follower) open(ctx context.Context, name, who string) (t *topic, _ context.Context, done func(), err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.topics[name] == nil {
 		if len(f.topics) >= maxOpened {
-			return nil, nil, errTooMany
+			return nil, nil, nil, errTooMany
 		}
-		f.topics[name] = newTopic()
+		f.topics[name] = &topic{changed: make(chan struct{})}
 	}
 	t = f.topics[name]
 	t.readers++
+	ctx, cancel := context.WithTimeout(ctx, lifetime)
+	all := append(f.streams[who], &cancel)
+	if len(all) > streamsEach {
+		(*all[0])()
+		all = all[1:]
+	}
+	f.streams[who] = all
 	select {
 	case f.wake <- struct{}{}:
 	default:
 	}
-	return t, func() {
+	return t, ctx, func() {
+		cancel()
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		if t.readers--; t.readers == 0 {
 			delete(f.topics, name)
 			f.left = time.Now()
 		}
+		f.streams[who] = slices.DeleteFunc(f.streams[who], func(c *context.CancelFunc) bool { return c == &cancel })
+		if len(f.streams[who]) == 0 {
+			delete(f.streams, who)
+		}
 	}, nil
+}
+
+// end ends all streams.
+func (f *follower) end() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, all := range f.streams {
+		for _, cancel := range all {
+			(*cancel)()
+		}
+	}
 }
 
 func (f *follower) run(ctx context.Context) {
 	defer f.watcher.Close()
+	defer f.end()
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for {
@@ -254,8 +279,6 @@ type topic struct {
 	changed chan struct{}
 }
 
-func newTopic() *topic { return &topic{changed: make(chan struct{})} }
-
 // send replaces the state and the points that are kept.
 func (t *topic) send(points []live.Point, s *state) {
 	t.mu.Lock()
@@ -274,9 +297,9 @@ func (t *topic) read(newest int64) (m message, more <-chan struct{}) {
 	return message{i == 0, t.points[i:], t.state}, t.changed
 }
 
-// serve writes a line for whatever happens, until the reader goes, does not read,
-// or ends closes.
-func (t *topic) serve(ctx context.Context, w http.ResponseWriter, ends <-chan struct{}) {
+// serve writes a line for whatever happens, until the reader goes or does not read, or
+// ctx ends.
+func (t *topic) serve(ctx context.Context, w http.ResponseWriter) {
 	control := http.NewResponseController(w)
 	// The bound on reading the request is past; the stream has none.
 	if control.SetReadDeadline(time.Time{}) != nil {
@@ -284,8 +307,6 @@ func (t *topic) serve(ctx context.Context, w http.ResponseWriter, ends <-chan st
 	}
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.Header().Set("X-Accel-Buffering", "no") // proxies that collect answers
-	ctx, cancel := context.WithTimeout(ctx, lifetime)
-	defer cancel()
 	for newest := int64(0); ; {
 		m, more := t.read(newest)
 		if n := len(m.Points); n > 0 {
@@ -298,39 +319,6 @@ func (t *topic) serve(ctx context.Context, w http.ResponseWriter, ends <-chan st
 		case <-more:
 		case <-ctx.Done():
 			return
-		case <-ends:
-			return
-		}
-	}
-}
-
-// streams bounds how many each caller has.
-type streams struct {
-	mu sync.Mutex
-	of map[string][]*context.CancelFunc // oldest first
-}
-
-// open returns a context for a stream of the caller; done ends it.
-func (s *streams) open(ctx context.Context, who string) (_ context.Context, done func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.of == nil {
-		s.of = map[string][]*context.CancelFunc{}
-	}
-	all := append(s.of[who], &cancel)
-	if len(all) > streamsEach {
-		(*all[0])()
-		all = all[1:]
-	}
-	s.of[who] = all
-	return ctx, func() {
-		cancel()
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.of[who] = slices.DeleteFunc(s.of[who], func(c *context.CancelFunc) bool { return c == &cancel })
-		if len(s.of[who]) == 0 {
-			delete(s.of, who)
 		}
 	}
 }

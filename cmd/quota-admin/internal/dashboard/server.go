@@ -52,14 +52,12 @@ type Options struct {
 type Server struct {
 	o        Options
 	follower *follower
-	streams  streams
 	assets   map[string][]byte // by path, in memory: a request never reaches a file system
-	ends     chan struct{}
 }
 
 // New returns a server.
 func New(o Options) *Server {
-	s := &Server{o: o, follower: newFollower(o.Admin, o.Log), assets: readAssets(), ends: make(chan struct{})}
+	s := &Server{o: o, follower: newFollower(o.Admin, o.Log), assets: readAssets()}
 	s.o.Guard.Log = o.Log
 	s.o.Guard.Public = func(path string) bool { return s.assets[path] != nil || path == "/api/session" }
 	return s
@@ -110,7 +108,6 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, secure *tls.Config) 
 	})
 	g.Go(func() error {
 		<-ctx.Done()
-		close(s.ends)
 		c, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 		defer cancel()
 		if server.Shutdown(c) != nil {
@@ -184,16 +181,14 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	t, done, err := s.follower.open(name)
+	t, ctx, done, err := s.follower.open(r.Context(), name, webguard.Who(r.Context()))
 	if err != nil {
 		w.Header().Set("Retry-After", "5")
 		s.fail(w, &problem{http.StatusServiceUnavailable, err.Error()})
 		return
 	}
 	defer done()
-	ctx, end := s.streams.open(r.Context(), webguard.Who(r.Context()))
-	defer end()
-	t.serve(ctx, w, s.ends)
+	t.serve(ctx, w)
 }
 
 type record struct {

@@ -43,7 +43,7 @@ func (r *reader) take(m message) {
 func TestNothingIsDoubledOrMissed(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		topic, r, n := newTopic(), &reader{}, int64(0)
+		topic, r, n := &topic{changed: make(chan struct{})}, &reader{}, int64(0)
 		var points []live.Point
 		read := func() {
 			m, _ := topic.read(r.newest)
@@ -78,8 +78,9 @@ func TestNothingIsDoubledOrMissed(t *testing.T) {
 // TestServe: a line for each message, until the server ends.
 func TestServe(t *testing.T) {
 	t.Parallel()
-	topic, ends := newTopic(), make(chan struct{})
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { topic.serve(r.Context(), w, ends) }))
+	topic := &topic{changed: make(chan struct{})}
+	ctx, end := context.WithCancel(t.Context())
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { topic.serve(ctx, w) }))
 	defer server.Close()
 	topic.send([]live.Point{{At: 1}}, &state{Now: 1})
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL, nil)
@@ -101,7 +102,7 @@ func TestServe(t *testing.T) {
 		if r.state == 1 {
 			topic.send([]live.Point{{At: 1}, {At: 2}}, &state{Now: 2})
 		} else {
-			close(ends)
+			end()
 		}
 	}
 	if len(r.points) != 2 || r.state != 2 {
@@ -113,13 +114,21 @@ func TestServe(t *testing.T) {
 // from anybody else.
 func TestACallersOldestStreamEnds(t *testing.T) {
 	t.Parallel()
-	var s streams
-	other, done := s.open(t.Context(), "bob")
+	f := newFollower(nil, slog.New(slog.DiscardHandler))
+	open := func(who string) (context.Context, func()) {
+		t.Helper()
+		_, ctx, done, err := f.open(t.Context(), overview, who)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ctx, done
+	}
+	other, done := open("bob")
 	defer done()
 	var all []context.Context
 	var ends []func()
 	for range streamsEach + 3 {
-		ctx, end := s.open(t.Context(), "ann")
+		ctx, end := open("ann")
 		all, ends = append(all, ctx), append(ends, end)
 	}
 	for i, ctx := range all {
@@ -130,8 +139,11 @@ func TestACallersOldestStreamEnds(t *testing.T) {
 	for _, end := range ends {
 		end()
 	}
-	if other.Err() != nil || len(s.of) != 1 || len(s.of["bob"]) != 1 {
-		t.Errorf("left: %v", s.of)
+	if other.Err() != nil || len(f.streams) != 1 || len(f.streams["bob"]) != 1 {
+		t.Errorf("left: %v", f.streams)
+	}
+	if f.end(); other.Err() == nil {
+		t.Error("a stream outlives the server")
 	}
 }
 
@@ -140,7 +152,7 @@ func TestNobodyFillsTheTopics(t *testing.T) {
 	t.Parallel()
 	f := newFollower(nil, slog.New(slog.DiscardHandler))
 	for i := range 3 * maxOpened {
-		_, done, err := f.open(fmt.Sprint(i))
+		_, _, done, err := f.open(t.Context(), fmt.Sprint(i), "ann")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -148,22 +160,22 @@ func TestNobodyFillsTheTopics(t *testing.T) {
 	}
 	var ends []func()
 	for i := range maxOpened {
-		_, done, err := f.open(fmt.Sprint(i))
+		_, _, done, err := f.open(t.Context(), fmt.Sprint(i), "ann")
 		if err != nil {
 			t.Fatal(err)
 		}
 		ends = append(ends, done)
 	}
-	if _, _, err := f.open("one more"); !errors.Is(err, errTooMany) {
+	if _, _, _, err := f.open(t.Context(), "one more", "ann"); !errors.Is(err, errTooMany) {
 		t.Errorf("one more: %v", err)
 	}
-	if _, done, err := f.open("0"); err != nil {
+	if _, _, done, err := f.open(t.Context(), "0", "ann"); err != nil {
 		t.Errorf("a second reader: %v", err)
 	} else {
 		done()
 	}
 	ends[0]()
-	if _, _, err := f.open("one more"); err != nil {
+	if _, _, _, err := f.open(t.Context(), "one more", "ann"); err != nil {
 		t.Errorf("after one has gone: %v", err)
 	}
 }

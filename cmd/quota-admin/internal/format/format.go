@@ -120,10 +120,7 @@ func Show(text string) string {
 const nameWidth = 48
 
 // Name is Show for a name in a table: one long name must not make every line as wide.
-func Name(text string) string { return Cut(Show(text), nameWidth) }
-
-// Cut shortens text to so many columns of a terminal.
-func Cut(text string, width int) string { return runewidth.Truncate(text, max(0, width), "…") }
+func Name(text string) string { return runewidth.Truncate(Show(text), nameWidth, "…") }
 
 // Clean returns a message in which whatever does not print is escaped. Line
 // breaks and tabs are escaped too: a message is one line.
