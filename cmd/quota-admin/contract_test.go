@@ -77,7 +77,7 @@ func TestListByPrefix(t *testing.T) {
 		b.want(exitDone, "set", p, "5/s")
 	}
 	stdout, _ := b.want(exitDone, "list", "payments/", "-o", "json")
-	var all listJSON
+	var all struct{ Policies []storedJSON }
 	if err := json.Unmarshal([]byte(stdout), &all); err != nil || len(all.Policies) != 2 {
 		t.Errorf("%v: %s", err, stdout)
 	}

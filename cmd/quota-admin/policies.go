@@ -72,10 +72,6 @@ func describe(w io.Writer, s coordinator.Stored, now time.Time) {
 	line("Reason", format.Show(p.Reason))
 }
 
-type listJSON struct {
-	Policies []*storedJSON `json:"policies"`
-}
-
 func (a *app) listCommand() *cobra.Command {
 	return a.onEtcd(&cobra.Command{
 		Use:   "list [PREFIX]",
@@ -92,14 +88,14 @@ func (a *app) listCommand() *cobra.Command {
 		if len(all) == 0 {
 			a.note("no policies of providers %s* under %s", prefix, a.etcd.Prefix)
 		}
-		data := listJSON{Policies: []*storedJSON{}}
+		policies := []*storedJSON{}
 		for _, s := range all {
-			data.Policies = append(data.Policies, toJSON(s))
+			policies = append(policies, toJSON(s))
 			if s.Problem != nil {
 				a.note("%s: %s", s.Provider, format.OneLine(s.Problem))
 			}
 		}
-		return a.emit(data, func(w io.Writer) { listTable(w, all) })
+		return a.emit(map[string]any{"policies": policies}, func(w io.Writer) { listTable(w, all) })
 	})
 }
 

@@ -26,6 +26,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
@@ -78,8 +79,9 @@ func (g *Guard) Wrap(next http.Handler) http.Handler {
 			WriteJSON(w, status, map[string]string{"error": no})
 			return
 		}
-		if who != "" {
-			defer known(r.Context())()
+		if k, ok := r.Context().Value(connectionKey{}).(*connection); ok && who != "" {
+			k.busy.Add(1)
+			defer k.busy.Add(-1)
 		}
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), whoKey{}, who)))
 	})
@@ -268,61 +270,44 @@ func Server(h http.Handler, log *slog.Logger) *http.Server {
 		MaxHeaderBytes:    16 << 10,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 		ConnState:         open.changed,
-		ConnContext:       open.context,
+		ConnContext:       open.opened,
 	}
 }
 
 type connection struct {
 	address string
-	since   time.Time // of the last change of its state
-	busy    int       // requests of known callers that are being served
+	since   time.Time    // of the last change of its state; guarded by connections
+	busy    atomic.Int32 // requests of known callers that are being served
 }
+
+type connectionKey struct{}
 
 type connections struct {
 	mu  sync.Mutex
 	all map[net.Conn]*connection
 }
 
-type busyKey struct{}
-
-func (c *connections) context(ctx context.Context, conn net.Conn) context.Context {
-	return context.WithValue(ctx, busyKey{}, func(n int) {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if k := c.all[conn]; k != nil {
-			k.busy += n
-		}
-	})
-}
-
-// known notes that a request's caller is known, until the returned function is
-// called.
-func known(ctx context.Context) func() {
-	busy, _ := ctx.Value(busyKey{}).(func(int))
-	if busy == nil {
-		return func() {}
+// opened counts a connection, closes another one where there are too many, and tells
+// the requests of it.
+func (c *connections) opened(ctx context.Context, conn net.Conn) context.Context {
+	host, _, _ := net.SplitHostPort(conn.RemoteAddr().String()) // "" for all that is no network
+	k := &connection{address: host, since: time.Now()}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.all) >= MaxConnections {
+		c.closeOneLocked()
 	}
-	busy(1)
-	return func() { busy(-1) }
+	c.all[conn] = k
+	return context.WithValue(ctx, connectionKey{}, k)
 }
 
-// changed counts connections, and closes one where there are too many.
 func (c *connections) changed(conn net.Conn, state http.ConnState) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch state {
-	case http.StateNew:
-		host, _, _ := net.SplitHostPort(conn.RemoteAddr().String()) // "" for all that is no network
-		if len(c.all) >= MaxConnections {
-			c.closeOneLocked()
-		}
-		c.all[conn] = &connection{address: host, since: time.Now()}
-	case http.StateActive, http.StateIdle:
-		if known := c.all[conn]; known != nil {
-			known.since = time.Now()
-		}
-	case http.StateClosed, http.StateHijacked:
+	if k := c.all[conn]; state == http.StateClosed || state == http.StateHijacked {
 		delete(c.all, conn)
+	} else if k != nil {
+		k.since = time.Now()
 	}
 }
 
@@ -333,7 +318,7 @@ func (c *connections) closeOneLocked() {
 	}
 	victim := slices.MinFunc(slices.Collect(maps.Keys(c.all)), func(x, y net.Conn) int {
 		a, b := c.all[x], c.all[y]
-		return cmp.Or(cmp.Compare(min(a.busy, 1), min(b.busy, 1)), cmp.Compare(of[b.address], of[a.address]), a.since.Compare(b.since))
+		return cmp.Or(cmp.Compare(min(a.busy.Load(), 1), min(b.busy.Load(), 1)), cmp.Compare(of[b.address], of[a.address]), a.since.Compare(b.since))
 	})
 	delete(c.all, victim)
 	if secure, ok := victim.(*tls.Conn); ok {

@@ -14,12 +14,12 @@ func TestConnectionsAreBounded(t *testing.T) {
 	open := func() net.Conn {
 		near, far := net.Pipe()
 		t.Cleanup(func() { _, _ = near.Close(), far.Close() })
+		c.opened(t.Context(), near)
 		c.changed(near, http.StateNew)
 		return near
 	}
 	first := open()
-	done := known(c.context(t.Context(), first))
-	defer done()
+	c.all[first].busy.Add(1)
 	for range 3 * MaxConnections {
 		open()
 	}
