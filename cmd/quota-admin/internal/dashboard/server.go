@@ -8,12 +8,12 @@
 package dashboard
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"embed"
 	"encoding/json"
 	"errors"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -52,26 +52,14 @@ type Options struct {
 type Server struct {
 	o        Options
 	follower *follower
-	assets   map[string][]byte // by path, in memory: a request never reaches a file system
 }
 
 // New returns a server.
 func New(o Options) *Server {
-	s := &Server{o: o, follower: newFollower(o.Admin, o.Log), assets: readAssets()}
+	s := &Server{o: o, follower: newFollower(o.Admin, o.Log)}
 	s.o.Guard.Log = o.Log
-	s.o.Guard.Public = func(path string) bool { return s.assets[path] != nil || path == "/api/session" }
+	s.o.Guard.Public = func(path string) bool { return !strings.HasPrefix(path, "/api/") || path == "/api/session" }
 	return s
-}
-
-func readAssets() map[string][]byte {
-	all := map[string][]byte{"/uplot.js": []byte(uplot.JS), "/uplot.css": []byte(uplot.CSS), "/uplot.txt": []byte(uplot.Licence)}
-	files, _ := embedded.ReadDir("assets") // of the program itself
-	for _, f := range files {
-		all["/"+f.Name()], _ = embedded.ReadFile("assets/" + f.Name())
-	}
-	all["/"] = all["/index.html"]
-	delete(all, "/index.html")
-	return all
 }
 
 // Handler returns all that is served, behind the guard.
@@ -82,7 +70,13 @@ func (s *Server) Handler() http.Handler {
 	mux.HandleFunc("GET /api/history", s.answer(s.history))
 	mux.HandleFunc("POST /api/preview", s.answer(func(r *http.Request) (any, error) { return s.change(r, false) }))
 	mux.HandleFunc("POST /api/change", s.answer(func(r *http.Request) (any, error) { return s.change(r, true) }))
-	mux.HandleFunc("GET /", s.serveAsset)
+	pages, _ := fs.Sub(embedded, "assets") // of the program itself, in memory
+	mux.Handle("GET /", http.FileServerFS(pages))
+	for name, text := range map[string]string{"uplot.js": uplot.JS, "uplot.css": uplot.CSS, "uplot.txt": uplot.Licence} {
+		mux.HandleFunc("GET /"+name, func(w http.ResponseWriter, r *http.Request) {
+			http.ServeContent(w, r, name, time.Time{}, strings.NewReader(text))
+		})
+	}
 	return s.o.Guard.Wrap(mux)
 }
 
@@ -143,15 +137,6 @@ func (s *Server) answer(f func(*http.Request) (any, error)) http.HandlerFunc {
 		}
 		webguard.WriteJSON(w, http.StatusOK, data)
 	}
-}
-
-func (s *Server) serveAsset(w http.ResponseWriter, r *http.Request) {
-	text := s.assets[r.URL.Path]
-	if text == nil {
-		s.fail(w, &problem{http.StatusNotFound, "there is no such page"})
-		return
-	}
-	http.ServeContent(w, r, r.URL.Path, time.Time{}, bytes.NewReader(text))
 }
 
 // session names the caller; an unknown one is told how to log in.

@@ -80,6 +80,7 @@ func TestServe(t *testing.T) {
 	t.Parallel()
 	topic := &topic{changed: make(chan struct{})}
 	ctx, end := context.WithCancel(t.Context())
+	defer end()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { topic.serve(ctx, w) }))
 	defer server.Close()
 	topic.send([]live.Point{{At: 1}}, &state{Now: 1})
