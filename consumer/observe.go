@@ -94,21 +94,17 @@ func (k *core) noteState(now clock.Instant) {
 		level = slog.LevelWarn
 	}
 	st, _ := k.status(now)
-	attrs := []slog.Attr{
-		slog.String("was", string(was)),
-		slog.Int64("total", st.Shortest().Limit.Permits), slog.Int64("share", st.Shortest().Share),
-		slog.Int("instances", st.Instances), slog.Int64("revision", st.Revision),
-	}
+	attrs := []any{"was", string(was), "total", st.Shortest().Limit.Permits, "share", st.Shortest().Share, "instances", st.Instances, "revision", st.Revision}
 	if problem := st.problem(); problem != "" {
-		attrs = append(attrs, slog.String("problem", problem))
+		attrs = append(attrs, "problem", problem)
 	}
 	if todo := remedy(st); todo != "" {
-		attrs = append(attrs, slog.String("todo", todo))
+		attrs = append(attrs, "todo", todo)
 	}
 	if quiet > 0 {
-		attrs = append(attrs, slog.Int64("changes_not_logged", quiet))
+		attrs = append(attrs, "changes_not_logged", quiet)
 	}
-	k.log().LogAttrs(context.Background(), level, "limiter is "+string(state), attrs...)
+	k.log().Log(context.Background(), level, "limiter is "+string(state), attrs...)
 }
 
 // noteClock logs when the clock's error exceeds the policy's bound, and when that
@@ -118,10 +114,9 @@ func (k *core) noteClock(now clock.Instant) {
 	p := &k.mu.planner
 	r := p.Rules(now.Mono)
 	bound, wrong := p.ClockWrong(r)
-	changed := p.Started() && wrong != k.mu.clockWrong
-	if changed {
-		k.mu.clockWrong = wrong
-	}
+	wrong = wrong && p.Started()
+	changed := wrong != k.mu.clockWrong
+	k.mu.clockWrong = wrong
 	k.mu.Unlock()
 	switch {
 	case !changed:

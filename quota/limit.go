@@ -57,24 +57,21 @@ func WindowAt(length time.Duration, wall int64) Window {
 
 // Start returns the window's first instant, in nanoseconds since the Unix epoch,
 // held within int64.
-func (w Window) Start() int64 { return times(w.Index, int64(w.Length)) }
+func (w Window) Start() int64 {
+	switch start := w.Index * int64(w.Length); {
+	case w.Length == 0 || start/int64(w.Length) == w.Index:
+		return start
+	case w.Index < 0:
+		return math.MinInt64
+	}
+	return math.MaxInt64
+}
 
 // End returns the first instant after the window, in nanoseconds since the Unix
 // epoch, held within int64.
 func (w Window) End() int64 {
 	start := w.Start()
 	return start + min(int64(w.Length), math.MaxInt64-max(0, start))
-}
-
-// times is a*b for b >= 0, held within int64.
-func times(a, b int64) int64 {
-	switch p := a * b; {
-	case b == 0 || p/b == a:
-		return p
-	case a < 0:
-		return math.MinInt64
-	}
-	return math.MaxInt64
 }
 
 // SyntaxError says what is wrong with a text of limits, and where.
