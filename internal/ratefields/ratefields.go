@@ -56,14 +56,14 @@ func (n Name) Add(h http.Header, uses []consumer.LimitUse, now time.Time) {
 			policies = strconv.AppendInt(append(policies, ";w="...), int64(u.Limit.Window/time.Second), 10)
 		}
 		limits = strconv.AppendInt(append(append(limits, name...), ";r="...), u.Left, 10)
-		limits = strconv.AppendInt(append(limits, ";t="...), Seconds(Rest(u, now)), 10)
+		limits = strconv.AppendInt(append(limits, ";t="...), Seconds(rest(u, now)), 10)
 	}
 	h.Add(PolicyField, string(policies))
 	h.Add(LimitField, string(limits))
 }
 
-// Rest returns the time until there are more permits: the window ends, or one comes back.
-func Rest(u consumer.LimitUse, now time.Time) time.Duration {
+// rest returns the time until there are more permits: the window ends, or one comes back.
+func rest(u consumer.LimitUse, now time.Time) time.Duration {
 	return max(0, min(u.End.Sub(now), u.Limit.Window))
 }
 
@@ -96,7 +96,7 @@ func Refuse(h http.Header, status int, name string, uses []consumer.LimitUse, co
 	for _, u := range uses {
 		if u.Left < cost {
 			p.Violated = append(p.Violated, name+"-"+protocol.WindowName(u.Limit))
-			retry = max(retry, Rest(u, now))
+			retry = max(retry, rest(u, now))
 		}
 	}
 	if status != http.StatusTooManyRequests {

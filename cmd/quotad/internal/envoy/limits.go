@@ -106,14 +106,8 @@ func (s *limits) take(ctx context.Context, hits []hit) error {
 	if len(wants) == 0 {
 		return nil
 	}
-	if len(wants) > 1 {
-		_, err := consumer.AcquireAll(ctx, s.rules.maxWait, wants)
-		return err
-	}
-	for l, n := range wants {
-		return l.AcquireN(ctx, n, s.rules.maxWait)
-	}
-	return nil
+	_, err := consumer.AcquireAll(ctx, s.rules.maxWait, wants)
+	return err
 }
 
 // errNoLimiter is the refusal of a hit whose limiter could not be opened.
