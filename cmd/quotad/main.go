@@ -49,7 +49,7 @@ func quotad(ctx context.Context, args []string, env func(string) string, stdout,
 	switch {
 	case err != nil:
 	case f.probe != "":
-		err = ask(ctx, f.socket, f.probe)
+		err = ask(f.socket, f.probe)
 	default:
 		err = f.run(ctx, slog.New(slog.NewTextHandler(stderr, nil)), signals)
 	}
