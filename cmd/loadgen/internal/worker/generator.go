@@ -73,6 +73,10 @@ type shared struct {
 	stop    atomic.Int64                  // the instant at which calls end
 	// use is what permits of a limiter are used for; it must not block.
 	use func(l limiter, n int64, as load.Request)
+
+	issued  atomic.Int64 // permits
+	worst   atomic.Int64 // how far one was outside its window, at most
+	waiting atomic.Int64 // calls that were put into queues and have not come back
 }
 
 // generator makes the calls of some instances, on one goroutine, and counts
@@ -80,12 +84,9 @@ type shared struct {
 type generator struct {
 	*shared
 	tally, came, misplaced *load.Tally
-	worst, issued          atomic.Int64
-	// waiting is how many calls were put into queues and have not come back.
-	waiting atomic.Int64
 
-	mu    sync.Mutex
-	added []*member // new members, for the generator's goroutine to take over
+	mu      sync.Mutex
+	members []*member // the list; what is in them belongs to the generator's goroutine
 
 	// waited is how long the calls waited that did, and got their permits, in
 	// nanoseconds. Callbacks of several limiters write to it.
@@ -95,10 +96,9 @@ type generator struct {
 	}
 
 	// The rest belongs to the generator's goroutine.
-	members []*member
-	took    *hdrhistogram.Histogram // nanoseconds of immediate grants
-	atOnce  int64                   // permits that nobody waited for, since the start
-	calls   uint64
+	took   *hdrhistogram.Histogram // nanoseconds of immediate grants
+	atOnce int64                   // permits that nobody waited for, since the start
+	calls  uint64
 }
 
 // member is one instance as its generator sees it.
@@ -128,7 +128,7 @@ func newGenerator(s *shared, counts []*load.Tally) *generator {
 func (g *generator) add(m *member) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.added = append(g.added, m)
+	g.members = append(g.members, m)
 }
 
 func (g *generator) run() {
@@ -138,11 +138,10 @@ func (g *generator) run() {
 			return
 		}
 		g.mu.Lock()
-		g.members = append(g.members, g.added...)
-		g.added = nil
-		g.mu.Unlock()
 		g.members = slices.DeleteFunc(g.members, func(m *member) bool { return m.gone.Load() })
-		for _, m := range g.members {
+		members := slices.Clone(g.members)
+		g.mu.Unlock()
+		for _, m := range members {
 			g.advance(m, now)
 		}
 		time.Sleep(tick - time.Duration(time.Now().UnixNano()%int64(tick)))

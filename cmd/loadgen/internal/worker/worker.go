@@ -115,10 +115,9 @@ func (w *Worker) reportStatus() {
 }
 
 func (w *Worker) status() Report {
-	s := Report{Ready: int(w.ready.Load()), Shares: make([]int64, len(w.c.Bands()))}
-	for _, g := range w.generators {
-		s.Issued += g.issued.Load()
-		s.Worst = max(s.Worst, time.Duration(g.worst.Load()))
+	s := Report{
+		Ready: int(w.ready.Load()), Issued: w.shared.issued.Load(), Worst: time.Duration(w.shared.worst.Load()),
+		Shares: make([]int64, len(w.c.Bands())),
 	}
 	s.CPU, s.MaxRSS = child.Used()
 	w.mu.Lock()
@@ -137,13 +136,6 @@ func (w *Worker) status() Report {
 	return s
 }
 
-func (w *Worker) waiting() (n int64) {
-	for _, g := range w.generators {
-		n += g.waiting.Load()
-	}
-	return n
-}
-
 // end stops the load, closes all instances and says so. From then on no permit
 // can come that is not counted.
 func (w *Worker) end() {
@@ -156,7 +148,7 @@ func (w *Worker) end() {
 	w.busy.Wait()
 	err := errors.Join(w.closeAll(), w.trace.Close())
 	w.settleWaiters(time.Second)
-	if n := w.waiting(); n > 0 {
+	if n := w.shared.waiting.Load(); n > 0 {
 		err = errors.Join(err, fmt.Errorf("%d calls that waited never got an answer: the counts may lack their permits", n))
 	}
 	e := &Ended{}
@@ -207,7 +199,7 @@ func (w *Worker) closeAll() error {
 
 // settleWaiters waits until no call waits, but not for long.
 func (w *Worker) settleWaiters(atMost time.Duration) {
-	for end := time.Now().Add(atMost); w.waiting() > 0 && time.Now().Before(end); {
+	for end := time.Now().Add(atMost); w.shared.waiting.Load() > 0 && time.Now().Before(end); {
 		time.Sleep(tick)
 	}
 }
