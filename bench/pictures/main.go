@@ -11,7 +11,6 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"flag"
@@ -54,12 +53,15 @@ func run(ctx context.Context, with, wanted []string) error {
 	if len(wanted) == 0 {
 		wanted = []string{"headline", "saturated", "bursts", "shapes"}
 	}
+	for _, name := range wanted {
+		if parts[name] == nil {
+			return fmt.Errorf("there is no part %q", name)
+		}
+	}
 	err := os.Chdir("..") // from bench to the repository
 	for _, name := range wanted {
-		if make := parts[name]; make == nil {
-			err = cmp.Or(err, fmt.Errorf("there is no part %q", name))
-		} else if err == nil {
-			err = make(ctx, with)
+		if err == nil {
+			err = parts[name](ctx, with)
 		}
 	}
 	return err
