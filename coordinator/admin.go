@@ -49,7 +49,7 @@ func NewAdmin(client *clientv3.Client, o AdminOptions) (*Admin, error) {
 	}
 	o.Timeout = cmp.Or(o.Timeout, defaultTimeout)
 	o.Author = cmp.Or(o.Author, buildinfo.User())
-	return &Admin{client: client, kv: newKV(client), keys: k, o: o}, nil
+	return &Admin{client: client, kv: newKV(client, o.Timeout), keys: k, o: o}, nil
 }
 
 // Stored is a policy as stored in etcd.
@@ -73,36 +73,43 @@ func (a *Admin) Get(ctx context.Context, provider string) (Stored, error) {
 	if err := quota.ValidateProvider(provider); err != nil {
 		return Stored{}, err
 	}
-	c, cancel := context.WithTimeout(ctx, a.o.Timeout)
-	defer cancel()
-	r, err := a.kv.Txn(c).Then(clientv3.OpGet(a.keys.Policy(provider)), clientv3.OpGet(a.keys.Backoff(provider)), clientv3.OpGet(a.keys.Pace(provider))).Commit()
+	r, err := a.kv.Txn(ctx).Then(clientv3.OpGet(a.keys.Policy(provider)), clientv3.OpGet(a.keys.Backoff(provider)), clientv3.OpGet(a.keys.Pace(provider))).Commit()
 	if err != nil {
 		return Stored{}, classify(ctx, "read the policy of "+provider, err)
 	}
-	revision, value := reportIn(r.Responses[0])
-	if revision == 0 {
-		return Stored{Provider: provider}, fmt.Errorf("%s: %w", provider, ErrNotFound)
+	s := stored(provider, keyIn(r.Responses[0]))
+	if s.Revision == 0 {
+		return s, fmt.Errorf("%s: %w", provider, ErrNotFound)
 	}
-	s := stored(provider, value, revision)
-	if _, value := reportIn(r.Responses[1]); value != nil {
-		if b, err := protocol.ReadBackoff(value); err == nil {
+	if kv := keyIn(r.Responses[1]); kv.ModRevision != 0 {
+		if b, err := protocol.ReadBackoff(kv.Value); err == nil {
 			s.Backoff = &b
 		}
 	}
-	if revision, value := reportIn(r.Responses[2]); value != nil {
-		if p, err := protocol.ReadPace(value); err == nil {
-			s.Pace, p.Revision = p, revision
-		}
-	}
+	s.Pace = paceIn(keyIn(r.Responses[2]))
 	return s, nil
 }
 
-func stored(provider string, value []byte, revision int64) Stored {
-	s := Stored{Provider: provider, Revision: revision}
-	if s.Problem = json.Unmarshal(value, &s.Policy); s.Problem == nil {
+// stored reads a policy's key, which may be empty.
+func stored(provider string, kv *mvccpb.KeyValue) Stored {
+	s := Stored{Provider: provider, Revision: kv.ModRevision}
+	if s.Revision == 0 {
+		return s
+	}
+	if s.Problem = json.Unmarshal(kv.Value, &s.Policy); s.Problem == nil {
 		s.Problem = s.Policy.Validate()
 	}
 	return s
+}
+
+// paceIn reads a pace's key; nil if it cannot be read.
+func paceIn(kv *mvccpb.KeyValue) *protocol.Pace {
+	p, err := protocol.ReadPace(kv.Value)
+	if err != nil {
+		return nil
+	}
+	p.Revision = kv.ModRevision
+	return p
 }
 
 // List returns all policies, sorted by provider.
@@ -110,7 +117,7 @@ func (a *Admin) List(ctx context.Context) ([]Stored, error) {
 	var all []Stored
 	_, err := a.each(ctx, a.keys.Providers(), 0, a.keys.AfterInstances, func(kv *mvccpb.KeyValue) {
 		if provider, ok := a.keys.ProviderOf(string(kv.Key)); ok {
-			s := stored(provider, kv.Value, kv.ModRevision)
+			s := stored(provider, kv)
 			if err := quota.ValidateProvider(provider); err != nil {
 				s.Problem = fmt.Errorf("no instance can ask for it, its key is %.*q: %w", 2*keys.MaxIncarnationBytes, kv.Key, err)
 			}

@@ -86,8 +86,8 @@ func (p *membership) put(ask protocol.Ask) (writes time.Duration, again bool) {
 			return max(writes, 2), again
 		}
 		if again = !t.Succeeded; again {
-			revision, value := reportIn(t.Responses[0])
-			known.Backoff, known.revision = p.asksIn(value), revision
+			kv := keyIn(t.Responses[0])
+			known.Backoff, known.revision = p.asksIn(kv.Value), kv.ModRevision
 		}
 		p.mu.Unlock()
 	}
@@ -180,13 +180,11 @@ func (a *Admin) EndBackoff(ctx context.Context, provider string) (ended bool, er
 	if err := quota.ValidateProvider(provider); err != nil {
 		return false, err
 	}
-	c, cancel := context.WithTimeout(ctx, a.o.Timeout)
-	defer cancel()
 	key := a.keys.Backoff(provider)
-	r, err := a.kv.Get(c, key, clientv3.WithCountOnly())
+	r, err := a.kv.Get(ctx, key, clientv3.WithCountOnly())
 	if err == nil && r.Count > 0 { // who may not delete it is told so only then
 		ended = true
-		_, err = a.kv.Delete(c, key)
+		_, err = a.kv.Delete(ctx, key)
 	}
 	return ended && err == nil, classify(ctx, "end the back-off of "+provider, err)
 }

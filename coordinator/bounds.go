@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -34,12 +35,15 @@ const (
 	maxReportBytes = 16 << 10
 )
 
-// boundedKV refuses answers beyond messageBytes, or pageBytes where there are several
-// keys, before they are read.
-type boundedKV struct{ pb.KVClient }
+// boundedKV ends each call after a time, and refuses answers beyond messageBytes, or
+// pageBytes where there are several keys, before they are read.
+type boundedKV struct {
+	pb.KVClient
+	timeout time.Duration
+}
 
-func newKV(client *clientv3.Client) clientv3.KV {
-	return clientv3.NewKVFromKVClient(boundedKV{clientv3.RetryKVClient(client)}, client)
+func newKV(client *clientv3.Client, timeout time.Duration) clientv3.KV {
+	return clientv3.NewKVFromKVClient(boundedKV{clientv3.RetryKVClient(client), timeout}, client)
 }
 
 func bounded(o []grpc.CallOption, bytes int) []grpc.CallOption {
@@ -56,11 +60,15 @@ func bytesOf(in *pb.RangeRequest) int {
 
 // Range implements pb.KVClient.
 func (b boundedKV) Range(ctx context.Context, in *pb.RangeRequest, o ...grpc.CallOption) (*pb.RangeResponse, error) {
+	ctx, done := context.WithTimeout(ctx, b.timeout)
+	defer done()
 	return b.KVClient.Range(ctx, in, bounded(o, bytesOf(in))...)
 }
 
 // Txn implements pb.KVClient.
 func (b boundedKV) Txn(ctx context.Context, in *pb.TxnRequest, o ...grpc.CallOption) (*pb.TxnResponse, error) {
+	ctx, done := context.WithTimeout(ctx, b.timeout)
+	defer done()
 	bytes := messageBytes
 	for _, op := range in.Success {
 		bytes = min(bytes, bytesOf(op.GetRequestRange()))
@@ -71,6 +79,14 @@ func (b boundedKV) Txn(ctx context.Context, in *pb.TxnRequest, o ...grpc.CallOpt
 // tooLarge reports whether an answer was beyond its bound.
 func tooLarge(err error) bool {
 	return status.Code(err) == codes.ResourceExhausted && strings.Contains(err.Error(), "larger than max")
+}
+
+// keyIn returns the key that was read, an empty one if it is not there.
+func keyIn(r *pb.ResponseOp) *mvccpb.KeyValue {
+	if kvs := r.GetResponseRange().GetKvs(); len(kvs) > 0 {
+		return kvs[0]
+	}
+	return &mvccpb.KeyValue{}
 }
 
 // eachKey calls f with the keys from one up to end, a page at a time. get asks for

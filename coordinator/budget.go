@@ -206,15 +206,15 @@ func (p *membership) readBudget(ctx context.Context, totals, total, own string) 
 		return nil, err
 	}
 	f := &escrow.Found{Cluster: r.Header.ClusterId, Revision: r.Header.Revision}
-	if kvs := r.Responses[0].GetResponseRange().Kvs; len(kvs) > 0 {
-		f.TotalRevision, f.Older = kvs[0].ModRevision, string(kvs[0].Key) != total
-		if f.Total, err = escrow.Decode[escrow.Total](kvs[0].Value); err != nil {
+	if kv := keyIn(r.Responses[0]); kv.ModRevision != 0 {
+		f.TotalRevision, f.Older = kv.ModRevision, string(kv.Key) != total
+		if f.Total, err = escrow.Decode[escrow.Total](kv.Value); err != nil {
 			return nil, err
 		}
 	}
-	revision, value := reportIn(r.Responses[1])
-	if f.OwnRevision = revision; revision != 0 {
-		f.Own, err = escrow.Decode[escrow.Holding](value)
+	if kv := keyIn(r.Responses[1]); kv.ModRevision != 0 {
+		f.OwnRevision = kv.ModRevision
+		f.Own, err = escrow.Decode[escrow.Holding](kv.Value)
 	}
 	return f, err
 }

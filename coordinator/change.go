@@ -159,19 +159,14 @@ func (a *Admin) basis(ctx context.Context, providers []string) (all []basis, err
 				clientv3.OpGet(a.keys.History(p), clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(trimmed),
 					clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend)))
 		}
-		c, cancel := context.WithTimeout(ctx, a.o.Timeout)
-		r, err := a.kv.Txn(c).Then(ops...).Commit()
-		cancel()
+		r, err := a.kv.Txn(ctx).Then(ops...).Commit()
 		if err != nil {
 			return nil, classify(ctx, "read the policy of "+strings.Join(chunk, ", "), err)
 		}
 		for i, p := range chunk {
 			found := func(n int) *etcdserverpb.RangeResponse { return r.Responses[each*i+n].GetResponseRange() }
-			b := basis{old: Stored{Provider: p}, superseded: supersededIn(found(1).Kvs), oldest: found(2)}
-			for _, kv := range found(0).Kvs {
-				b.old, b.raw = stored(p, kv.Value, kv.ModRevision), kv.Value
-			}
-			all = append(all, b)
+			kv := keyIn(r.Responses[each*i])
+			all = append(all, basis{old: stored(p, kv), raw: kv.Value, superseded: supersededIn(found(1).Kvs), oldest: found(2)})
 		}
 	}
 	return all, nil
@@ -252,9 +247,7 @@ func (a *Admin) commit(ctx context.Context, all ...*write) (int64, error) {
 			then = append(then, w.trim...)
 		}
 	}
-	c, cancel := context.WithTimeout(ctx, a.o.Timeout)
-	defer cancel()
-	r, err := a.kv.Txn(c).If(unchanged...).Then(then...).Else(other...).Commit()
+	r, err := a.kv.Txn(ctx).If(unchanged...).Then(then...).Else(other...).Commit()
 	if err != nil {
 		what := "change the policy of " + all[0].stored.Provider
 		if len(all) > 1 {
@@ -264,10 +257,7 @@ func (a *Admin) commit(ctx context.Context, all ...*write) (int64, error) {
 	}
 	if !r.Succeeded {
 		for i, w := range all {
-			conflict := &ConflictError{Provider: w.stored.Provider, Want: w.ifRevision}
-			if kvs := r.Responses[i].GetResponseRange().GetKvs(); len(kvs) > 0 {
-				conflict.Have = kvs[0].ModRevision
-			}
+			conflict := &ConflictError{Provider: w.stored.Provider, Have: keyIn(r.Responses[i]).ModRevision, Want: w.ifRevision}
 			if conflict.Have != conflict.Want {
 				return 0, conflict
 			}

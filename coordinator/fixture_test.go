@@ -96,7 +96,7 @@ func (f *fixture) join(o Options) *Session {
 	o.Prefix, o.Logger = f.prefix, cmp.Or(o.Logger, quiet)
 	kv := f.kv
 	if kv == nil {
-		kv = newKV(f.client)
+		kv = newKV(f.client, defaultTimeout)
 	}
 	var s *Session
 	await.Until(f.t, "a session", func() bool { // again where etcd takes its time

@@ -217,9 +217,7 @@ func (p *membership) check(ctx context.Context) (gap bool) {
 	if witness != "" {
 		ask = append(ask, clientv3.OpGet(p.s.keys.Instance(p.provider, witness)))
 	}
-	c, done := p.s.bounded(ctx)
-	defer done()
-	t, err := p.s.kv.Txn(c).Then(ask...).Commit()
+	t, err := p.s.kv.Txn(ctx).Then(ask...).Commit()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.checking = false
@@ -228,10 +226,10 @@ func (p *membership) check(ctx context.Context) (gap bool) {
 	}
 	p.doubtLocked(p.s.o.Clock.Now())
 	var found *view.Key // the witness
-	revision, report := reportIn(t.Responses[0])
-	kept, lost := p.reports.Kept(asked, revision, report)
+	report := keyIn(t.Responses[0])
+	kept, lost := p.reports.Kept(asked, report.ModRevision, report.Value)
 	if witness != "" {
-		for _, kv := range t.Responses[1].GetResponseRange().Kvs {
+		if kv := keyIn(t.Responses[1]); kv.ModRevision != 0 {
 			k := p.parse(kv, false)
 			found = &k
 		}

@@ -77,10 +77,8 @@ func (a *Admin) History(ctx context.Context, provider string) ([]Record, error) 
 	var records []Record
 	newest, limit := int64(0), int64(recordsAtOnce) // by creation; 0: any
 	for more := true; more && len(records) < maxRecords; {
-		c, cancel := context.WithTimeout(ctx, a.o.Timeout)
-		r, err := a.kv.Get(c, a.keys.History(provider), clientv3.WithPrefix(), clientv3.WithLimit(limit),
+		r, err := a.kv.Get(ctx, a.keys.History(provider), clientv3.WithPrefix(), clientv3.WithLimit(limit),
 			clientv3.WithMaxCreateRev(newest), clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortDescend))
-		cancel()
 		if tooLarge(err) && limit > 1 {
 			limit = 1
 			continue

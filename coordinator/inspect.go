@@ -91,15 +91,13 @@ func (a *Admin) Fleet(ctx context.Context, provider string, earlier *Fleet) (Fle
 	at := map[string]int{} // of an incarnation in f.Instances
 	revision, err := a.each(ctx, a.keys.Provider(provider), 0, nil, func(kv *mvccpb.KeyValue) {
 		if key := string(kv.Key); key == a.keys.Policy(provider) {
-			f.Policy = stored(provider, kv.Value, kv.ModRevision)
+			f.Policy = stored(provider, kv)
 		} else if key == a.keys.Level(provider) {
 			if l, err := protocol.ReadLevel(kv.Value); err == nil {
 				f.Level = l
 			}
 		} else if key == a.keys.Pace(provider) {
-			if p, err := protocol.ReadPace(kv.Value); err == nil {
-				p.Revision, f.Pace = kv.ModRevision, p
-			}
+			f.Pace = paceIn(kv)
 		} else if id, ok := keys.IncarnationIn(a.keys.Instances(provider), key); ok {
 			at[id] = len(f.Instances)
 			f.Instances = append(f.Instances, instanceOf(id, kv, known[id]))
@@ -143,9 +141,7 @@ func (a *Admin) budgets(ctx context.Context, f *Fleet) error {
 	if len(all) == 0 || f.Policy.Problem != nil {
 		return nil
 	}
-	c, cancel := context.WithTimeout(ctx, a.o.Timeout)
-	defer cancel()
-	r, err := a.kv.Txn(c).Then(gets...).Commit()
+	r, err := a.kv.Txn(ctx).Then(gets...).Commit()
 	if errors.Is(err, rpctypes.ErrPermissionDenied) {
 		return nil
 	}
@@ -154,9 +150,9 @@ func (a *Admin) budgets(ctx context.Context, f *Fleet) error {
 	}
 	for i := range all {
 		found := escrow.Found{Cluster: r.Header.ClusterId}
-		revision, value := reportIn(r.Responses[i])
-		if found.TotalRevision = revision; revision != 0 {
-			if found.Total, err = escrow.Decode[escrow.Total](value); err != nil {
+		kv := keyIn(r.Responses[i])
+		if found.TotalRevision = kv.ModRevision; kv.ModRevision != 0 {
+			if found.Total, err = escrow.Decode[escrow.Total](kv.Value); err != nil {
 				return nil // instances take nothing of it either
 			}
 		}
@@ -224,9 +220,7 @@ func (a *Admin) each(ctx context.Context, prefix string, revision int64, after f
 		if n > maxInstances {
 			return nil, fmt.Errorf("there are more than %d keys", maxInstances)
 		}
-		c, cancel := context.WithTimeout(ctx, a.o.Timeout)
-		defer cancel()
-		r, err := a.kv.Get(c, from, append(o, clientv3.WithRev(revision))...)
+		r, err := a.kv.Get(ctx, from, append(o, clientv3.WithRev(revision))...)
 		if err == nil && revision == 0 {
 			revision = r.Header.Revision
 		}

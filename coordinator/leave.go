@@ -68,6 +68,17 @@ func (p *membership) announceEnd(ctx context.Context) (int64, error) {
 	return until.UnixNano(), nil
 }
 
+// part does in etcd what remains when the sink is closed: it keeps a debt, gives back what
+// is left of budgets, and promises that nothing more is issued.
+func (p *membership) part(ctx context.Context) (indebted bool, err error) {
+	var all sync.WaitGroup
+	all.Go(func() { indebted = p.keepDebt(ctx) })
+	all.Go(func() { p.giveBack(ctx) })
+	err = p.promiseEnd(ctx)
+	all.Wait()
+	return indebted, err
+}
+
 // promiseEnd writes that this instance, whose sink is closed, issues nothing any
 // more, unless an announced end says so already. The others then need not wait
 // until its key is long gone. No window that starts from now on has begun by this
@@ -89,9 +100,7 @@ const debtKept = time.Hour
 // keepDebt keeps the last report of this instance, whose sink is closed, if it leaves with
 // a debt: under a lease of its own, since the session's ends. It returns whether it did.
 func (p *membership) keepDebt(ctx context.Context) bool {
-	p.mu.Lock()
-	id := p.id
-	p.mu.Unlock()
+	id := p.current().id
 	r := p.sink.Report(p.s.o.Clock.Now())
 	if r.Debt <= 0 || id == "" {
 		return false
@@ -123,24 +132,19 @@ func (p *membership) endLocked(at time.Time) time.Time {
 // writeEnd writes an end into this instance's key, sealed unless the key that signs
 // for it was another process's.
 func (p *membership) writeEnd(ctx context.Context, until time.Time) error {
-	p.mu.Lock()
-	key, created, value := p.key, p.created, p.value
-	value.Until = until
-	if p.signer != nil {
-		protocol.Seal(&value, p.signer)
+	own := p.current()
+	own.value.Until = until
+	if own.signer != nil {
+		protocol.Seal(&own.value, own.signer)
 	}
-	p.mu.Unlock()
 	if err := p.state.clear(); err != nil {
 		return fmt.Errorf("coordinator: leave %s: %w", p.provider, err)
 	}
-	b, err := json.Marshal(protocol.Incarnation(value))
+	put, err := own.putKey(clientv3.WithIgnoreLease())
 	if err != nil {
 		return fmt.Errorf("coordinator: leave %s: %w", p.provider, err)
 	}
-	c, done := p.s.bounded(ctx)
-	defer done()
-	r, err := p.s.kv.Txn(c).If(clientv3.Compare(clientv3.CreateRevision(key), "=", created)).
-		Then(clientv3.OpPut(key, string(b), clientv3.WithIgnoreLease())).Commit()
+	r, err := p.s.kv.Txn(ctx).If(own.lives()).Then(put).Commit()
 	if err != nil {
 		return classify(ctx, "announce the end of this instance of "+p.provider, err)
 	}

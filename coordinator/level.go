@@ -44,7 +44,7 @@ func (p *membership) levelLocked(l *protocol.Level) {
 }
 
 // divide writes a new level, if it is this instance's turn and there is reason.
-func (p *membership) divide(last *reporting, now int64) {
+func (p *membership) divide(ctx context.Context, last *reporting, now int64) {
 	p.mu.Lock()
 	rank, ids := time.Duration(p.tracker.Rank(p.id)), p.tracker.IDs()
 	pause := dividePause(len(ids))
@@ -61,10 +61,8 @@ func (p *membership) divide(last *reporting, now int64) {
 	for _, i := range ids {
 		v.Instances = append(v.Instances, quota.Instance{ID: i})
 	}
-	c, done := context.WithTimeout(p.s.ctx, reportTimeout)
-	defer done()
 	demands := make(map[string]int64, len(ids))
-	revision, err := p.reportsOf(c, ids, func(id string, r *quota.Report) { demands[id] = r.Demand })
+	revision, err := p.reportsOf(ctx, ids, func(id string, r *quota.Report) { demands[id] = r.Demand })
 	if err != nil {
 		return // the level lasts longer than the next try
 	}
@@ -78,7 +76,7 @@ func (p *membership) divide(last *reporting, now int64) {
 		return
 	}
 	key := p.s.keys.Level(p.provider)
-	_, _ = p.s.kv.Txn(c).If(
+	_, _ = p.s.kv.Txn(ctx).If(
 		clientv3.Compare(clientv3.ModRevision(key), "=", level),
 		clientv3.Compare(clientv3.CreateRevision(p.s.keys.Instance(p.provider, id)), "=", created),
 	).Then(clientv3.OpPut(key, string(b))).Commit() // if that fails it is tried again

@@ -15,16 +15,13 @@ import (
 	"github.com/quotient-limiter/quotient/internal/view"
 )
 
-// mark is a write of this instance's report, which nobody but operators follows. A history begins with everything under the provider as it
-// was at that revision. It is read page by page, each on the condition that the
-// report is still that one: so all pages are of one line of revisions, however long
-// it takes, and a page that fails is asked for again by itself. Nor is etcd kept from
-// its writes meanwhile, on which everybody's linearizable reads wait.
+// mark is a write of this instance's report, which nobody but operators follows. A history
+// begins with everything under the provider as it was at that revision. It is read page by
+// page, each on the condition that the report is still that one: so all pages are of one
+// line of revisions, however long it takes, and a page that fails is asked for again by
+// itself. etcd can write meanwhile.
 type mark struct {
-	id       string
-	key      string // the instance's
-	lease    clientv3.LeaseID
-	created  int64 // revision of the key's first write
+	incarnation
 	newest   int64 // revision of the newest report, as far as is known
 	revision int64 // the same, if everything is listed as of that; 0 if another is to be written
 	report   []byte
@@ -38,6 +35,11 @@ func (m *mark) asOf() int64 {
 		return m.begin.Revision
 	}
 	return m.revision
+}
+
+// made notes that the report of the mark was written.
+func (m *mark) made(r *clientv3.TxnResponse) {
+	m.newest, m.revision, m.cluster = r.Header.Revision, r.Header.Revision, r.Header.ClusterId
 }
 
 // errMoved says that a mark's report is not the newest any more, or that the store
@@ -99,9 +101,7 @@ func (p *membership) pages(ctx context.Context, m mark) (all []view.Key, err err
 		}
 	})
 	if err == nil && len(revived) > 0 {
-		c, done := p.s.bounded(ctx)
-		defer done()
-		_, err = p.s.kv.Txn(c).Then(revived...).Commit()
+		_, err = p.s.kv.Txn(ctx).Then(revived...).Commit()
 	}
 	return all, err
 }
@@ -115,9 +115,7 @@ func (p *membership) tooMany(n int) error {
 }
 
 func (p *membership) page(ctx context.Context, m mark, get clientv3.Op) (*pb.RangeResponse, error) {
-	c, done := p.s.bounded(ctx)
-	defer done()
-	r, err := p.s.kv.Txn(c).
+	r, err := p.s.kv.Txn(ctx).
 		If(clientv3.Compare(clientv3.ModRevision(p.s.keys.Report(p.provider, m.id)), "=", m.revision)).
 		Then(get).Commit()
 	if err != nil {
@@ -138,27 +136,22 @@ func (p *membership) touch(ctx context.Context, m *mark) error {
 		return err
 	}
 	m.sent, m.report, m.begin = p.s.o.Clock.Now(), report, view.Position{}
-	c, done := p.s.bounded(ctx)
-	defer done()
 	key := p.s.keys.Report(p.provider, m.id)
-	r, err := p.s.kv.Txn(c).
-		If(clientv3.Compare(clientv3.CreateRevision(m.key), "=", m.created), clientv3.Compare(clientv3.ModRevision(key), "=", m.newest)).
+	r, err := p.s.kv.Txn(ctx).
+		If(m.lives(), clientv3.Compare(clientv3.ModRevision(key), "=", m.newest)).
 		Then(clientv3.OpPut(key, string(report), clientv3.WithLease(m.lease))).
 		Else(clientv3.OpGet(m.key, clientv3.WithKeysOnly()), clientv3.OpGet(key, clientv3.WithKeysOnly())).Commit()
 	if err != nil {
 		return classify(ctx, "list "+p.provider, err)
 	}
 	if !r.Succeeded {
-		if kvs := r.Responses[0].GetResponseRange().Kvs; len(kvs) == 0 || kvs[0].CreateRevision != m.created {
+		if keyIn(r.Responses[0]).CreateRevision != m.created {
 			return errGone
 		}
-		m.newest = 0
-		for _, kv := range r.Responses[1].GetResponseRange().Kvs {
-			m.newest = kv.ModRevision
-		}
+		m.newest = keyIn(r.Responses[1]).ModRevision
 		return errMoved
 	}
-	m.newest, m.revision, m.cluster = r.Header.Revision, r.Header.Revision, r.Header.ClusterId
+	m.made(r)
 	return nil
 }
 
@@ -175,7 +168,7 @@ func (p *membership) reportNow() ([]byte, error) {
 // listIfNeeded starts the history anew, under the same incarnation, after a gap.
 func (p *membership) listIfNeeded(ctx context.Context) error {
 	p.mu.Lock()
-	relist, m := p.relist, mark{id: p.id, key: p.key, lease: p.lease, created: p.created, newest: p.reports.Newest()}
+	relist, m := p.relist, mark{incarnation: p.incarnation, newest: p.reports.Newest()}
 	p.mu.Unlock()
 	if !relist {
 		return nil

@@ -106,7 +106,7 @@ func TestAListingIsOfOneRevision(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			store := &paged{KV: newKV(client), before: func(page int) error { return c.meanwhile(f, page) }}
+			store := &paged{KV: newKV(client, defaultTimeout), before: func(page int) error { return c.meanwhile(f, page) }}
 			f.kv = store
 			r, leave := f.subscribe(f.join(Options{TTL: time.Minute}), "p")
 			await.Until(t, "a proof", r.is(proved))

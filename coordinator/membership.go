@@ -3,7 +3,6 @@ package coordinator
 import (
 	"bytes"
 	"context"
-	"crypto/ed25519"
 	"errors"
 	"strings"
 	"sync"
@@ -32,7 +31,7 @@ type membership struct {
 
 	// attempt is one to register whose outcome is unknown; nil if there is none.
 	// It is run's own, and close's when run has ended.
-	attempt *attempt
+	attempt *incarnation
 	early   early // run's own
 	// state is the file in Options.StateDir, nil if there is none; before is what the
 	// process before has left there, nil once that is decided. run sets both, before key.
@@ -40,32 +39,26 @@ type membership struct {
 	before *view.Checkpoint
 	begin  view.Position // where its history begins for this process
 
-	mu       sync.Mutex
-	tracker  view.Tracker
-	reports  view.Reports       // of this incarnation
-	key      string             // of this incarnation; empty while there is none
-	id       string             // the incarnation
-	lease    clientv3.LeaseID   // of the incarnation
-	value    quota.Instance     // as written under key
-	signer   ed25519.PrivateKey // of the incarnation; nil if another process had it
-	created  int64              // revision at which key was created
-	keyAt    int64              // revision at which this process wrote it
-	policy   *quota.Policy      // in the view
-	policyAt int64              // revision of policy
-	level    *protocol.Level    // in the view
-	paced    *protocol.Pace     // in the view
-	pacedAt  int64              // monotonic, when that was learned of
-	unpaced  error              // the pace may not be written
-	levelled int64              // monotonic, when level was applied; 0 if there was none
-	proved   int64              // monotonic instant of the newest proof, 0 if none
-	behind   int64              // since when the watch has been behind, 0 if it is not
-	failure  error              // the reason why this membership cannot follow its provider, or nil
-	problem  string             // all of that, as last told to the sink
-	open     *stream            // the open watch; nil while there is none
-	relist   bool               // the history has a gap
-	checking bool               // a check of a doubted view is under way
-	silent   bool               // the sink is closed
-	until    int64              // announced end, corrected wall time; 0 if none was announced
+	mu          sync.Mutex
+	incarnation // in force
+	tracker     view.Tracker
+	reports     view.Reports    // of this incarnation
+	policy      *quota.Policy   // in the view
+	policyAt    int64           // revision of policy
+	level       *protocol.Level // in the view
+	paced       *protocol.Pace  // in the view
+	pacedAt     int64           // monotonic, when that was learned of
+	unpaced     error           // the pace may not be written
+	levelled    int64           // monotonic, when level was applied; 0 if there was none
+	proved      int64           // monotonic instant of the newest proof, 0 if none
+	behind      int64           // since when the watch has been behind, 0 if it is not
+	failure     error           // the reason why this membership cannot follow its provider, or nil
+	problem     string          // all of that, as last told to the sink
+	open        *stream         // the open watch; nil while there is none
+	relist      bool            // the history has a gap
+	checking    bool            // a check of a doubted view is under way
+	silent      bool            // the sink is closed
+	until       int64           // announced end, corrected wall time; 0 if none was announced
 	// checkpoint is what the state file shall hold.
 	checkpoint view.Checkpoint
 	unkept     atomic.Bool // the last write of it failed
@@ -228,35 +221,27 @@ func (p *membership) trouble(err error) {
 func (p *membership) close() error {
 	p.cancel()
 	<-p.done // and the sink is closed
-	p.mu.Lock()
-	key, created := p.key, p.created
-	p.mu.Unlock()
-	if key == "" && p.attempt == nil || p.s.ctx.Err() != nil {
+	own := p.current()
+	if own.key == "" && p.attempt == nil || p.s.ctx.Err() != nil {
 		return nil
 	}
 	ctx, done := context.WithTimeout(context.Background(), defaultTimeout)
 	defer done()
-	kept := make(chan bool)
-	go func() { kept <- p.keepDebt(ctx) }()
-	var back sync.WaitGroup
-	back.Go(func() { p.giveBack(ctx) })
-	defer back.Wait()
-	unsure := p.promiseEnd(ctx)
-	indebted := <-kept
+	indebted, err := p.part(ctx)
 	if a := p.attempt; a != nil { // its keys may be there
-		_, err := p.s.kv.Txn(ctx).
-			Then(clientv3.OpDelete(p.s.keys.Instance(p.provider, a.id)), clientv3.OpDelete(p.s.keys.Report(p.provider, a.id))).Commit()
-		unsure = errors.Join(unsure, err)
+		_, unsure := p.s.kv.Txn(ctx).
+			Then(clientv3.OpDelete(a.key), clientv3.OpDelete(p.s.keys.Report(p.provider, a.id))).Commit()
+		err = errors.Join(err, unsure)
 	}
-	if key == "" {
-		return classify(ctx, "leave "+p.provider, unsure)
+	if own.key != "" {
+		gone := []clientv3.Op{clientv3.OpDelete(own.key)}
+		if !indebted {
+			gone = append(gone, clientv3.OpDelete(p.s.keys.Report(p.provider, own.id)))
+		}
+		_, unsure := p.s.kv.Txn(ctx).If(own.lives()).Then(gone...).Commit()
+		err = errors.Join(err, unsure)
 	}
-	gone := []clientv3.Op{clientv3.OpDelete(key)}
-	if !indebted {
-		gone = append(gone, clientv3.OpDelete(p.s.keys.Report(p.provider, p.id)))
-	}
-	_, err := p.s.kv.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(key), "=", created)).Then(gone...).Commit()
-	return classify(ctx, "leave "+p.provider, errors.Join(unsure, err))
+	return classify(ctx, "leave "+p.provider, err)
 }
 
 // closeSink makes the sink issue nothing more, for good.

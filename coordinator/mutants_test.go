@@ -56,7 +56,7 @@ var mutants = mutant.Table{
 	mutant.Replace("AnyReport", "an instance is continued whose report somebody has written", "coordinator/resume.go",
 		`, clientv3.Compare(clientv3.ModRevision(report), "=", b.Report)`, ""),
 	mutant.Replace("AnswerMissed", "a report whose answer was not seen is taken for another's", "coordinator/resume.go",
-		"b.Wrote(revision, found)", "false && b.Wrote(revision, found)"),
+		"b.Wrote(found.ModRevision, found.Value)", "false && b.Wrote(found.ModRevision, found.Value)"),
 	mutant.Replace("PresentView", "a process that continues another begins with the present view", "coordinator/list.go",
 		"\tif m.begin.Revision != 0 {", "\tif false {"),
 }

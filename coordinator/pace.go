@@ -33,7 +33,7 @@ func (p *membership) paceLocked(pace *protocol.Pace) {
 }
 
 // pace writes another pace, if it is this instance's turn and there is reason.
-func (p *membership) pace(last *reporting, now int64) {
+func (p *membership) pace(ctx context.Context, last *reporting, now int64) {
 	p.mu.Lock()
 	rank, ids := time.Duration(p.tracker.Rank(p.id)), p.tracker.IDs()
 	turn := p.key != "" && p.until == 0 && slices.Contains(ids, p.id)
@@ -47,12 +47,10 @@ func (p *membership) pace(last *reporting, now int64) {
 		return
 	}
 	last.paced = now
-	c, done := context.WithTimeout(p.s.ctx, reportTimeout)
-	defer done()
 	var next *protocol.Pace
 	if policy != nil && policy.Adaptive.Floor > 0 {
 		var reports []quota.Report
-		if _, err := p.reportsOf(c, ids, func(_ string, r *quota.Report) { reports = append(reports, *r) }); err != nil {
+		if _, err := p.reportsOf(ctx, ids, func(_ string, r *quota.Report) { reports = append(reports, *r) }); err != nil {
 			return
 		}
 		var changes bool
@@ -74,7 +72,7 @@ func (p *membership) pace(last *reporting, now int64) {
 		}
 		write = clientv3.OpPut(key, string(b))
 	}
-	t, err := p.s.kv.Txn(c).If(
+	t, err := p.s.kv.Txn(ctx).If(
 		clientv3.Compare(clientv3.ModRevision(key), "=", revision),
 		clientv3.Compare(clientv3.CreateRevision(p.s.keys.Instance(p.provider, id)), "=", created),
 	).Then(write).Commit() // if that fails it is tried again
@@ -88,7 +86,7 @@ func (p *membership) pace(last *reporting, now int64) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.unpaced = p.denied(classify(c, "lower or raise the total of "+p.provider, err)) // the next proof tells it
+	p.unpaced = p.denied(classify(ctx, "lower or raise the total of "+p.provider, err)) // the next proof tells it
 }
 
 // nextPace returns the pace after one that was learned of so long ago, nil where the

@@ -103,8 +103,9 @@ func (s *Session) probeOnce(every time.Duration, of []*membership) {
 			}
 		}
 	})
-	// Any key would do; the own one may be read by every role.
-	r, err := s.kv.Get(c, key, clientv3.WithKeysOnly())
+	// Any key would do; the own one may be read by every role. A probe may take longer than
+	// other calls.
+	r, err := s.client.Get(c, key, clientv3.WithKeysOnly())
 	stop()
 	if err != nil {
 		s.redialNow()

@@ -61,7 +61,7 @@ func TestALostAnswerLeavesNoGhost(t *testing.T) {
 	for _, perform := range []bool{true, false} {
 		t.Run(fmt.Sprintf("done is %v", perform), func(t *testing.T) {
 			client := etcdtest.NewClient(t, server)
-			lossy := &lossy{KV: newKV(client), perform: perform}
+			lossy := &lossy{KV: newKV(client, defaultTimeout), perform: perform}
 			f := setupOn(t, client)
 			f.set("p", "10/s")
 			f.kv = lossy
@@ -103,7 +103,7 @@ func TestALostAnswerLeavesNoGhost(t *testing.T) {
 // Who closes before the answer is there takes the key along that may be there.
 func TestWhoClosesUnansweredLeavesNoGhost(t *testing.T) {
 	client := etcdtest.NewClient(t, server)
-	lossy := &lossy{KV: newKV(client), perform: true}
+	lossy := &lossy{KV: newKV(client, defaultTimeout), perform: true}
 	f := setupOn(t, client)
 	f.set("p", "10/s")
 	f.kv = lossy

@@ -7,7 +7,6 @@ import (
 	"math"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/quota"
@@ -77,27 +76,29 @@ func (p *membership) report(answers bool) bool {
 	if last.id != id {
 		*last = reporting{id: id}
 	}
+	ctx, done := context.WithTimeout(p.s.ctx, reportTimeout)
+	defer done()
 	if last.looked == 0 || now.Mono-last.looked > int64(lookEvery) {
-		last.looked, last.watchd = now.Mono, p.observed()
+		last.looked, last.watchd = now.Mono, p.observed(ctx)
 	}
 	due, rate := last.due(&r, now.Mono)
 	if due || byDemand && last.demandDue(&r, now.Mono) || adaptive && last.paceDue(&r, now.Mono) {
-		if p.write(last, &r, l) {
+		if p.write(ctx, last, &r, l) {
 			last.last, last.at, last.rate = r, now.Mono, rate
 		}
 	}
 	if byDemand {
-		p.divide(last, now.Mono)
+		p.divide(ctx, last, now.Mono)
 	}
 	if paces {
-		p.pace(last, now.Mono)
+		p.pace(ctx, last, now.Mono)
 	}
-	return p.s.o.Clock.Mono()-now.Mono < int64(reportTimeout)
+	return ctx.Err() == nil
 }
 
 // write writes a report, on the condition that the newest is the one that it
 // knows, and finds out which is the newest if that fails (see view.Reports).
-func (p *membership) write(last *reporting, r *quota.Report, l *lease) bool {
+func (p *membership) write(ctx context.Context, last *reporting, r *quota.Report, l *lease) bool {
 	b, err := json.Marshal(r)
 	if err != nil {
 		return false
@@ -110,10 +111,8 @@ func (p *membership) write(last *reporting, r *quota.Report, l *lease) bool {
 	newest := p.reports.Sent(b)
 	p.mu.Unlock()
 	p.keep()
-	c, done := context.WithTimeout(p.s.ctx, reportTimeout)
-	defer done()
 	key := p.s.keys.Report(p.provider, last.id)
-	t, err := p.s.kv.Txn(c).If(clientv3.Compare(clientv3.ModRevision(key), "=", newest)).
+	t, err := p.s.kv.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), "=", newest)).
 		Then(clientv3.OpPut(key, string(b), clientv3.WithLease(l.id))).
 		Else(clientv3.OpGet(key)).Commit()
 	if err != nil {
@@ -121,7 +120,8 @@ func (p *membership) write(last *reporting, r *quota.Report, l *lease) bool {
 	}
 	revision, found := t.Header.Revision, b
 	if !t.Succeeded {
-		revision, found = reportIn(t.Responses[0])
+		kv := keyIn(t.Responses[0])
+		revision, found = kv.ModRevision, kv.Value
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -137,14 +137,6 @@ func (p *membership) write(last *reporting, r *quota.Report, l *lease) bool {
 		p.tracker.Wrote(revision)
 	}
 	return t.Succeeded
-}
-
-// reportIn returns the report that was read, and its revision; 0 if there is none.
-func reportIn(r *etcdserverpb.ResponseOp) (revision int64, value []byte) {
-	for _, kv := range r.GetResponseRange().Kvs {
-		revision, value = kv.ModRevision, kv.Value
-	}
-	return revision, value
 }
 
 func readReport(value []byte) (r quota.Report, err error) {
@@ -196,9 +188,7 @@ func (l *reporting) due(r *quota.Report, now int64) (due bool, rate float64) {
 
 // observed reports whether somebody looks at the provider. A role that may not
 // read that is told nothing.
-func (p *membership) observed() bool {
-	c, done := context.WithTimeout(p.s.ctx, reportTimeout)
-	defer done()
-	r, err := p.s.kv.Get(c, p.s.keys.Observers(p.provider), clientv3.WithPrefix(), clientv3.WithCountOnly(), clientv3.WithSerializable())
+func (p *membership) observed(ctx context.Context) bool {
+	r, err := p.s.kv.Get(ctx, p.s.keys.Observers(p.provider), clientv3.WithPrefix(), clientv3.WithCountOnly(), clientv3.WithSerializable())
 	return err == nil && r.Count > 0
 }

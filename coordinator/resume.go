@@ -2,7 +2,6 @@ package coordinator
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -10,7 +9,6 @@ import (
 	"github.com/quotient-limiter/quotient/internal/keys"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/view"
-	"github.com/quotient-limiter/quotient/quota"
 )
 
 // This file is Options.StateDir: docs/protocol.md section 12 has the rule and its
@@ -42,56 +40,55 @@ func (p *membership) openState() {
 // resume continues the instance of the process before: it takes the key over to this
 // process's lease and writes the report, both on the condition that they are as that
 // process knew them. If they are not, ok is false, and that instance is removed.
-func (p *membership) resume(ctx context.Context, l *lease) (i quota.Instance, m mark, ok bool, err error) {
+func (p *membership) resume(ctx context.Context, l *lease) (m mark, ok bool, err error) {
 	b := p.before
 	if b == nil {
-		return i, m, false, nil
+		return m, false, nil
 	}
-	i = p.instance(b.ID)
-	i.From = b.From
-	value, err := json.Marshal(protocol.Incarnation(i))
-	if err != nil {
-		return i, m, false, fmt.Errorf("coordinator: continue %s: %w", b.ID, err)
-	}
-	m = mark{id: b.ID, key: p.s.keys.Instance(p.provider, b.ID), lease: l.id, created: b.Created, sent: p.s.o.Clock.Now()}
+	m = mark{incarnation: p.newIncarnation(b.ID, l), sent: p.s.o.Clock.Now()}
+	m.created, m.value.From = b.Created, b.From
 	if m.report, err = p.reportNow(); err != nil {
-		return i, m, false, err
+		return m, false, err
 	}
-	p.attempt = &attempt{lease: l.id, id: b.ID} // should no answer come
-	r, err := p.takeOver(ctx, &m, string(value))
+	attempt := m.incarnation
+	p.attempt = &attempt // should no answer come
+	r, err := p.takeOver(ctx, &m)
 	switch {
 	case err != nil:
-		return i, m, false, classify(ctx, "continue "+b.ID, err)
+		return m, false, classify(ctx, "continue "+b.ID, err)
 	case !r.Succeeded:
 		p.before, p.attempt = nil, nil // no ID is written twice
 		p.s.o.Logger.Info("the instance of the process before cannot be continued, joining as a new one", "provider", p.provider,
 			"instance", b.ID, "because", "its key or its report in etcd has changed or is gone")
-		return i, m, false, nil
+		return m, false, nil
 	}
-	m.revision, m.newest, m.cluster, m.begin = r.Header.Revision, r.Header.Revision, r.Header.ClusterId, p.begin
+	m.made(r)
+	m.keyAt, m.begin = m.revision, p.begin
 	b.Key, b.Report = m.revision, m.revision // should the listing fail
-	return i, m, true, nil
+	return m, true, nil
 }
 
 // takeOver writes the key and the report of the process before, if they are as that
 // process knew them, and else removes them.
-func (p *membership) takeOver(ctx context.Context, m *mark, value string) (*clientv3.TxnResponse, error) {
+func (p *membership) takeOver(ctx context.Context, m *mark) (*clientv3.TxnResponse, error) {
 	b, report := p.before, p.s.keys.Report(p.provider, m.id)
-	c, done := p.s.bounded(ctx)
-	defer done()
+	put, err := m.putKey(clientv3.WithLease(m.lease))
+	if err != nil {
+		return nil, err
+	}
 	for {
-		r, err := p.s.kv.Txn(c).
+		r, err := p.s.kv.Txn(ctx).
 			If(clientv3.Compare(clientv3.ModRevision(m.key), "=", b.Key), clientv3.Compare(clientv3.ModRevision(report), "=", b.Report)).
-			Then(clientv3.OpPut(m.key, value, clientv3.WithLease(m.lease)), clientv3.OpPut(report, string(m.report), clientv3.WithLease(m.lease))).
+			Then(put, clientv3.OpPut(report, string(m.report), clientv3.WithLease(m.lease))).
 			Else(clientv3.OpGet(report)).Commit()
 		if err != nil || r.Succeeded {
 			return r, err
 		}
-		if revision, found := reportIn(r.Responses[0]); b.Wrote(revision, found) {
-			b.Report = revision
+		if found := keyIn(r.Responses[0]); b.Wrote(found.ModRevision, found.Value) {
+			b.Report = found.ModRevision
 			continue
 		}
-		_, err = p.s.kv.Txn(c).If(clientv3.Compare(clientv3.CreateRevision(m.key), "=", b.Created)).
+		_, err = p.s.kv.Txn(ctx).If(m.lives()).
 			Then(clientv3.OpDelete(m.key), clientv3.OpDelete(report)).Commit()
 		return r, err
 	}

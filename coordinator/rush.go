@@ -41,9 +41,7 @@ func (p *membership) awaitCalm(ctx context.Context) error {
 		if n > 0 && !sleep(ctx, jitter(stormLook)) {
 			return ctx.Err()
 		}
-		c, done := p.s.bounded(ctx)
-		r, err := p.s.kv.Do(c, p.countInstances())
-		done()
+		r, err := p.s.kv.Do(ctx, p.countInstances())
 		if err != nil {
 			return classify(ctx, "count the instances of "+p.provider, err)
 		}

@@ -100,7 +100,7 @@ func TestAStormIsWaitedOut(t *testing.T) {
 			client := etcdtest.NewClient(t, server)
 			f := setupOn(t, client)
 			f.set("p", "1000/s")
-			kv := newKV(client)
+			kv := newKV(client, defaultTimeout)
 			f.kv = &crowded{KV: kv, join: func() {
 				for i := range others {
 					if _, err := kv.Put(t.Context(), f.admin.keys.Instance("p", fmt.Sprint("a", i)), `{"schema":1,"name":"a","weight":1}`); err != nil {

@@ -149,7 +149,7 @@ type Session struct {
 // the client; give it a DialTimeout and a logger (see NewClientLogger). ctx bounds Join
 // only.
 func Join(ctx context.Context, client *clientv3.Client, o Options) (*Session, error) {
-	return join(ctx, client, newKV(client), o)
+	return join(ctx, client, newKV(client, defaultTimeout), o)
 }
 
 func join(ctx context.Context, client *clientv3.Client, kv clientv3.KV, o Options) (*Session, error) {
@@ -288,7 +288,11 @@ func (s *Session) Subscribe(provider string, create func() feed.Sink) (sink feed
 // shape other than fixed, they use them after the settle time. Leave loses nothing. A
 // second Close returns nil.
 func (s *Session) Close() error {
-	memberships, l, first := s.shut()
+	s.mu.Lock()
+	first, l := !s.mu.closed, s.mu.lease
+	s.mu.closed = true
+	memberships := slices.Collect(maps.Values(s.mu.memberships))
+	s.mu.Unlock()
 	if !first {
 		return nil
 	}
@@ -303,10 +307,8 @@ func (s *Session) Close() error {
 	defer done()
 	var promised sync.WaitGroup
 	for _, p := range memberships {
-		promised.Go(func() { p.keepDebt(ctx) })
-		promised.Go(func() { p.giveBack(ctx) })
 		promised.Go(func() {
-			if err := p.promiseEnd(ctx); err != nil {
+			if _, err := p.part(ctx); err != nil {
 				s.o.Logger.Debug("no promise: others get this share after the settle time", "provider", p.provider, "error", err)
 			}
 		})
@@ -316,17 +318,6 @@ func (s *Session) Close() error {
 		s.o.Logger.Warn("lease was not revoked, it ends by itself", "ttl", l.ttl, "error", err)
 	}
 	return nil
-}
-
-// shut marks the session closed and returns the parts to end.
-func (s *Session) shut() (memberships []*membership, l *lease, first bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.mu.closed {
-		return nil, nil, false
-	}
-	s.mu.closed = true
-	return slices.Collect(maps.Values(s.mu.memberships)), s.mu.lease, true
 }
 
 // all returns the memberships by provider.

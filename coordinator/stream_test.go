@@ -22,7 +22,7 @@ func TestANewcomerMissesNothing(t *testing.T) {
 			f := setupOn(t, etcdtest.NewClient(t, server))
 			f.set("p", "1000/s")
 			registers := make(chan *membership, 1)
-			f.kv = &crowded{KV: newKV(f.client), join: func() {
+			f.kv = &crowded{KV: newKV(f.client, defaultTimeout), join: func() {
 				p := <-registers // this goroutine's own: it registers
 				f.set("p", "2000/s")
 				if p.early.view == nil || p.early.loans == nil {

@@ -56,13 +56,12 @@ func (p *Planner) Expire() { p.expired = true }
 		{File: "coordinator/leave.go", Old: "time.Unix(0, p.s.o.Clock.Wall()+1)", New: "time.Unix(0, p.s.o.Clock.Now().Wall+1)"},
 	}},
 	{Name: "EndTooSoon", Wrong: "lets a process that continues another seal its end as that might", Edits: []mutant.Edit{
-		{File: "coordinator/register.go", Old: "\tsigner := p.attempt.key\n", New: `	signer := p.attempt.key
-	if signer == nil {
-		k, _ := signers.Load(i.ID)
-		signer, _ = k.(ed25519.PrivateKey)
+		{File: "coordinator/register.go", Old: "\tp.noteRegistered(", New: `	if m.signer == nil {
+		k, _ := signers.Load(m.id)
+		m.signer, _ = k.(ed25519.PrivateKey)
 	}
-	signers.Store(i.ID, signer)
-`},
+	signers.Store(m.id, m.signer)
+	p.noteRegistered(`},
 		{File: "coordinator/register.go", Old: "// register makes a new incarnation", New: "var signers sync.Map\n\n// register makes a new incarnation"},
 		{File: "coordinator/register.go", Old: "\t\"os\"\n", New: "\t\"os\"\n\t\"sync\"\n"},
 	}},
@@ -89,7 +88,7 @@ func (p *Planner) Expire() { p.expired = true }
 			if !slices.Contains(lengths, length)`},
 	}},
 	{Name: "SameCountProves", Wrong: "takes an equal number of keys and an equal highest revision for a proof", Edits: []mutant.Edit{
-		{File: "coordinator/probe.go", Old: "\tr, err := s.kv.Get(c, key, clientv3.WithKeysOnly())\n", New: `	r, err := s.kv.Get(c, s.keys.Provider(waiting[0].membership.provider), clientv3.WithPrefix(), clientv3.WithKeysOnly())
+		{File: "coordinator/probe.go", Old: "\tr, err := s.client.Get(c, key, clientv3.WithKeysOnly())\n", New: `	r, err := s.kv.Get(c, s.keys.Provider(waiting[0].membership.provider), clientv3.WithPrefix(), clientv3.WithKeysOnly())
 	if p := waiting[0].membership; err == nil {
 		p.mu.Lock()
 		var all []view.Key
@@ -195,7 +194,7 @@ func (p *Planner) Expire() { p.expired = true }
 	mutant.Replace("KeyBeforeLimiter", "the key is given up before the limiter closes", "coordinator/session.go",
 		"\ts.cancel()\n\ts.wg.Wait() // with run", "\tfor _, p := range memberships {\n\t\t_ = p.promiseEnd(context.Background())\n\t}\n\ts.cancel()\n\ts.wg.Wait() // with run"),
 	mutant.Replace("ReportUnconditional", "a report is written without its condition", "coordinator/report.go",
-		"t, err := p.s.kv.Txn(c).If(clientv3.Compare(clientv3.ModRevision(key), \"=\", newest)).\n\t\tThen", "t, err := p.s.kv.Txn(c).Then"),
+		"t, err := p.s.kv.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), \"=\", newest)).\n\t\tThen", "t, err := p.s.kv.Txn(ctx).Then"),
 	mutant.Replace("SilenceUndoubted", "counts a proof after a long silence as before", "internal/view/doubt.go",
 		"if max(now.Mono-t.sure.Mono, now.Wall-t.sure.Wall) <= freshness {", "if true {"),
 	mutant.Replace("SilenceUnheard", "raises no doubt after a silence", "coordinator/probe.go",
