@@ -2,7 +2,6 @@ package coordinator
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -57,27 +56,18 @@ func (p *membership) pushBacks() {
 // one; if it is another one by now, on that, once. again says that it did not succeed.
 func (p *membership) put(ask protocol.Ask) (writes time.Duration, again bool) {
 	p.mu.Lock()
-	known, policy, instances := p.asking, p.policy, p.tracker.Instances()
-	own, created := p.key, p.created
-	ask.By = p.id
+	known, policy, instances, own := p.asking, p.policy, p.tracker.Instances(), p.incarnation
 	p.mu.Unlock()
-	key := p.s.keys.Backoff(p.provider)
+	ask.By = own.id
+	ctx, done := context.WithTimeout(p.ctx, 2*reportTimeout)
+	defer done()
 	for again = true; again && writes < 2; {
-		if own == "" || policy == nil || policy.Backoff != quota.BackoffFleet ||
+		if own.key == "" || policy == nil || policy.Backoff != quota.BackoffFleet ||
 			!known.Adds(ask, protocol.Quorum(policy, instances), time.Unix(0, p.s.o.Clock.Wall())) {
 			return writes, false
 		}
-		value, err := json.Marshal(known.With(ask))
-		if err != nil {
-			return writes, false
-		}
 		writes++
-		c, done := context.WithTimeout(p.ctx, reportTimeout)
-		t, err := p.s.kv.Txn(c).If(
-			clientv3.Compare(clientv3.ModRevision(key), "=", known.revision),
-			clientv3.Compare(clientv3.CreateRevision(own), "=", created),
-		).Then(clientv3.OpPut(key, string(value))).Else(clientv3.OpGet(key)).Commit()
-		done()
+		t, err := own.replace(ctx, p.s.kv, p.s.keys.Backoff(p.provider), known.revision, known.With(ask))
 		p.mu.Lock()
 		p.asking.denied = p.denied(classify(p.ctx, "hold back the other instances of "+p.provider, err)) // the next proof tells it
 		if err != nil {

@@ -222,9 +222,6 @@ func (p *membership) readBudget(ctx context.Context, totals, total, own string) 
 // commitBudget sends a step on the condition that nothing has changed since the read, nor
 // the policy, if it takes permits.
 func (p *membership) commitBudget(ctx context.Context, w *funded, found *escrow.Found, step *escrow.Step, total, own string) (*clientv3.TxnResponse, error) {
-	is := func(key string, revision int64) clientv3.Cmp {
-		return clientv3.Compare(clientv3.ModRevision(key), "=", revision)
-	}
 	leased := func(revision int64) clientv3.OpOption {
 		if revision != 0 {
 			return clientv3.WithIgnoreLease()

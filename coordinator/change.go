@@ -238,7 +238,7 @@ func (a *Admin) commit(ctx context.Context, all ...*write) (int64, error) {
 		then, other []clientv3.Op
 	)
 	for _, w := range all {
-		unchanged = append(unchanged, clientv3.Compare(clientv3.ModRevision(w.key), "=", w.ifRevision))
+		unchanged = append(unchanged, is(w.key, w.ifRevision))
 		then = append(then, w.ops...)
 		other = append(other, clientv3.OpGet(w.key, clientv3.WithKeysOnly()))
 	}

@@ -5,8 +5,6 @@ import (
 	"crypto/tls"
 	"fmt"
 	"log/slog"
-	"slices"
-	"time"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -32,14 +30,11 @@ func ClientTLS(ca, cert, key string) (*tls.Config, error) {
 // one, etcd's client prints JSON to standard error. Messages about retried operations
 // become debug messages.
 func NewClientLogger(l *slog.Logger) *zap.Logger {
-	return zap.New(&slogCore{l: l.With("component", "etcd-client")})
+	return zap.New(&slogCore{l.With("component", "etcd-client")})
 }
 
 // slogCore is a zap core that hands everything to slog.
-type slogCore struct {
-	l      *slog.Logger
-	fields []zapcore.Field
-}
+type slogCore struct{ l *slog.Logger }
 
 // level puts warnings down to debug: the client warns of every attempt, and the
 // session itself reports the important ones.
@@ -50,12 +45,24 @@ func level(l zapcore.Level) slog.Level {
 	return slog.LevelDebug
 }
 
+// attributes returns fields as slog takes them.
+func attributes(fields []zapcore.Field) (all []any) {
+	encoded := zapcore.NewMapObjectEncoder()
+	for _, f := range fields {
+		f.AddTo(encoded)
+	}
+	for k, v := range encoded.Fields {
+		all = append(all, slog.Any(k, v))
+	}
+	return all
+}
+
 // Enabled implements zapcore.LevelEnabler.
 func (c *slogCore) Enabled(l zapcore.Level) bool { return c.l.Enabled(context.Background(), level(l)) }
 
 // With implements zapcore.Core.
 func (c *slogCore) With(fields []zapcore.Field) zapcore.Core {
-	return &slogCore{l: c.l, fields: append(slices.Clip(c.fields), fields...)}
+	return &slogCore{c.l.With(attributes(fields)...)}
 }
 
 // Check implements zapcore.Core.
@@ -68,18 +75,8 @@ func (c *slogCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.Che
 
 // Write implements zapcore.Core.
 func (c *slogCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
-	encoded := zapcore.NewMapObjectEncoder()
-	for _, f := range append(slices.Clip(c.fields), fields...) {
-		f.AddTo(encoded)
-	}
-	r := slog.NewRecord(e.Time, level(e.Level), e.Message, 0)
-	if e.Time.IsZero() {
-		r.Time = time.Now()
-	}
-	for k, v := range encoded.Fields {
-		r.AddAttrs(slog.Any(k, v))
-	}
-	return c.l.Handler().Handle(context.Background(), r)
+	c.l.Log(context.Background(), level(e.Level), e.Message, attributes(fields)...)
+	return nil
 }
 
 // Sync implements zapcore.Core.

@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"fmt"
+	"maps"
 	"sync"
 )
 
@@ -10,9 +11,8 @@ import (
 // has a share of its own, and an idle one wastes it.
 var duplicates = struct {
 	sync.Mutex
-	first map[providerKey]instance
-	told  map[providerKey]bool
-}{first: map[providerKey]instance{}, told: map[providerKey]bool{}}
+	first map[providerKey]*duplicate
+}{first: map[providerKey]*duplicate{}}
 
 // providerKey names a provider among all clusters and prefixes.
 type providerKey struct {
@@ -20,28 +20,28 @@ type providerKey struct {
 	folder  string
 }
 
-// instance is an instance of this process.
-type instance struct {
+// duplicate is the first instance of a provider.
+type duplicate struct {
 	membership *membership
-	id         string
+	name       string
+	told       bool // of a second one
 }
 
-func (t instance) String() string { return fmt.Sprintf("%s (%s)", t.membership.s.o.Name, t.id) }
-
-// noteRegistered notes that the membership is registered, and warns once if another session
-// has an instance of the provider.
+// noteRegistered notes that the membership is registered as an incarnation, and warns once
+// if another session has an instance of the provider.
 func (p *membership) noteRegistered(cluster uint64, id string) {
-	k, own := providerKey{cluster, p.s.keys.Provider(p.provider)}, instance{p, id}
+	k := providerKey{cluster, p.s.keys.Provider(p.provider)}
+	own := &duplicate{membership: p, name: fmt.Sprintf("%s (%s)", p.s.o.Name, id)}
 	duplicates.Lock()
 	defer duplicates.Unlock()
-	first, found := duplicates.first[k]
+	first := duplicates.first[k]
 	switch {
-	case !found || first.membership == p:
+	case first == nil || first.membership == p:
 		duplicates.first[k] = own
-	case !duplicates.told[k]:
-		duplicates.told[k] = true
+	case !first.told:
+		first.told = true
 		p.s.o.Logger.Warn("this process has two instances of one provider, by two sessions; each has a share of its own, also while it is idle: use one session",
-			"provider", p.provider, "first", first.String(), "second", own.String())
+			"provider", p.provider, "first", first.name, "second", own.name)
 	}
 }
 
@@ -49,9 +49,5 @@ func (p *membership) noteRegistered(cluster uint64, id string) {
 func (p *membership) noteClosed() {
 	duplicates.Lock()
 	defer duplicates.Unlock()
-	for k, first := range duplicates.first {
-		if first.membership == p {
-			delete(duplicates.first, k)
-		}
-	}
+	maps.DeleteFunc(duplicates.first, func(_ providerKey, d *duplicate) bool { return d.membership == p })
 }

@@ -33,20 +33,15 @@ func (s *Session) grant(ctx context.Context, ttl time.Duration) (*lease, error) 
 	return l, nil
 }
 
+// setLease sets the session's lease; nil says that it is gone.
 func (s *Session) setLease(l *lease) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.mu.lease = l
-	close(s.mu.leased)
-}
-
-// loseLease ends a lease that is gone. Memberships that depend on it register
-// again, as new incarnations.
-func (s *Session) loseLease(l *lease) {
-	s.mu.Lock()
-	s.mu.lease, s.mu.leased = nil, make(chan struct{})
-	s.mu.Unlock()
-	l.drop()
+	if s.mu.lease = l; l == nil {
+		s.mu.leased = make(chan struct{})
+	} else {
+		close(s.mu.leased)
+	}
 }
 
 func (s *Session) awaitLease(ctx context.Context) (*lease, error) {
@@ -77,12 +72,12 @@ func (s *Session) keepLease(l *lease) {
 		}
 		s.setLease(l)
 		s.renew(l)
+		s.setLease(nil)
+		l.drop()
 		if s.ctx.Err() != nil {
-			l.drop()
 			return
 		}
 		s.o.Logger.Warn("lease is gone, registering anew", "lease", l.id)
-		s.loseLease(l)
 		ttl, l = s.nextTTL(l.ttl), nil
 	}
 }

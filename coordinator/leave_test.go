@@ -105,7 +105,8 @@ func TestLeaveWhileEtcdIsAwayGivesUp(t *testing.T) {
 				s.mu.Lock()
 				l := s.mu.lease
 				s.mu.Unlock()
-				s.loseLease(l)
+				s.setLease(nil)
+				l.drop()
 			}
 			returned := leaving(t.Context(), s)
 			var err error

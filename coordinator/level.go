@@ -46,23 +46,21 @@ func (p *membership) levelLocked(l *protocol.Level) {
 // divide writes a new level, if it is this instance's turn and there is reason.
 func (p *membership) divide(ctx context.Context, last *reporting, now int64) {
 	p.mu.Lock()
-	rank, ids := time.Duration(p.tracker.Rank(p.id)), p.tracker.IDs()
-	pause := dividePause(len(ids))
+	w := p.writerLocked(view.Level)
+	pause := dividePause(len(w.ids))
 	age := time.Duration(now - p.levelled)
-	turn := p.key != "" && p.until == 0 && slices.Contains(ids, p.id) &&
-		(age > rank*pause && rank <= deputies || age > max(levelRenewed, 2*pause)+rank*pause)
 	v := protocol.View{Policy: p.policy, Level: p.level}
-	id, created, level := p.id, p.created, p.tracker.Revision(view.Level)
 	p.mu.Unlock()
-	if !turn || last.read != 0 && time.Duration(now-last.read) < min(rank+1, deputies)*pause {
+	turn := w.may && (age > w.rank*pause && w.rank <= deputies || age > max(levelRenewed, 2*pause)+w.rank*pause)
+	if !turn || last.read != 0 && time.Duration(now-last.read) < min(w.rank+1, deputies)*pause {
 		return
 	}
 	last.read = now
-	for _, i := range ids {
+	for _, i := range w.ids {
 		v.Instances = append(v.Instances, quota.Instance{ID: i})
 	}
-	demands := make(map[string]int64, len(ids))
-	revision, err := p.reportsOf(ctx, ids, func(id string, r *quota.Report) { demands[id] = r.Demand })
+	demands := make(map[string]int64, len(w.ids))
+	revision, err := p.reportsOf(ctx, w.ids, func(id string, r *quota.Report) { demands[id] = r.Demand })
 	if err != nil {
 		return // the level lasts longer than the next try
 	}
@@ -70,16 +68,42 @@ func (p *membership) divide(ctx context.Context, last *reporting, now int64) {
 	if !ok {
 		return
 	}
-	l.Author, l.Time = id, time.Unix(0, p.s.o.Clock.Wall()).UTC()
-	b, err := json.Marshal(l)
-	if err != nil {
-		return
+	l.Author, l.Time = w.id, time.Unix(0, p.s.o.Clock.Wall()).UTC()
+	_, _ = w.replace(ctx, p.s.kv, p.s.keys.Level(p.provider), w.revision, &l) // if that fails it is tried again
+}
+
+// writer is an instance that may write what all instances read.
+type writer struct {
+	incarnation
+	may      bool // it is in the view, and has announced no end
+	rank     time.Duration
+	ids      []string // of all
+	revision int64    // of the key to be written
+}
+
+func (p *membership) writerLocked(of view.Kind) writer {
+	ids := p.tracker.IDs()
+	may := p.key != "" && p.until == 0 && slices.Contains(ids, p.id)
+	return writer{p.incarnation, may, time.Duration(p.tracker.Rank(p.id)), ids, p.tracker.Revision(of)}
+}
+
+// replace writes a value, or deletes the key for nil, if the key is at a revision and the
+// incarnation lives. Otherwise the answer has the key.
+func (i *incarnation) replace(ctx context.Context, kv clientv3.KV, key string, revision int64, value any) (*clientv3.TxnResponse, error) {
+	op := clientv3.OpDelete(key)
+	if value != nil {
+		b, err := json.Marshal(value)
+		if err != nil {
+			return nil, err
+		}
+		op = clientv3.OpPut(key, string(b))
 	}
-	key := p.s.keys.Level(p.provider)
-	_, _ = p.s.kv.Txn(ctx).If(
-		clientv3.Compare(clientv3.ModRevision(key), "=", level),
-		clientv3.Compare(clientv3.CreateRevision(p.s.keys.Instance(p.provider, id)), "=", created),
-	).Then(clientv3.OpPut(key, string(b))).Commit() // if that fails it is tried again
+	return kv.Txn(ctx).If(is(key, revision), i.lives()).Then(op).Else(clientv3.OpGet(key)).Commit()
+}
+
+// is is the condition that a key is at a revision.
+func is(key string, revision int64) clientv3.Cmp {
+	return clientv3.Compare(clientv3.ModRevision(key), "=", revision)
 }
 
 // reportsOf calls f with the newest reports of these instances, and returns the revision

@@ -116,7 +116,7 @@ func (p *membership) tooMany(n int) error {
 
 func (p *membership) page(ctx context.Context, m mark, get clientv3.Op) (*pb.RangeResponse, error) {
 	r, err := p.s.kv.Txn(ctx).
-		If(clientv3.Compare(clientv3.ModRevision(p.s.keys.Report(p.provider, m.id)), "=", m.revision)).
+		If(is(p.s.keys.Report(p.provider, m.id), m.revision)).
 		Then(get).Commit()
 	if err != nil {
 		return nil, err
@@ -138,7 +138,7 @@ func (p *membership) touch(ctx context.Context, m *mark) error {
 	m.sent, m.report, m.begin = p.s.o.Clock.Now(), report, view.Position{}
 	key := p.s.keys.Report(p.provider, m.id)
 	r, err := p.s.kv.Txn(ctx).
-		If(m.lives(), clientv3.Compare(clientv3.ModRevision(key), "=", m.newest)).
+		If(m.lives(), is(key, m.newest)).
 		Then(clientv3.OpPut(key, string(report), clientv3.WithLease(m.lease))).
 		Else(clientv3.OpGet(m.key, clientv3.WithKeysOnly()), clientv3.OpGet(key, clientv3.WithKeysOnly())).Commit()
 	if err != nil {

@@ -93,11 +93,10 @@ func (p *membership) run() {
 		}
 		ctx, cancel := context.WithCancel(p.ctx)
 		stop := context.AfterFunc(l.lost, cancel)
-		if err = p.register(ctx, l); err == nil {
+		err = p.register(ctx, l)
+		registered := err == nil
+		if registered {
 			err = p.follow(ctx)
-			if p.wasProved() {
-				wait.reset()
-			}
 		}
 		if l.lost.Err() != nil {
 			err = errLease
@@ -105,10 +104,13 @@ func (p *membership) run() {
 		stop()
 		p.early.close()
 		cancel()
-		switch {
-		case p.ctx.Err() != nil:
-			return
-		case p.ended():
+		p.mu.Lock()
+		proved, ended := p.proved != 0, p.until != 0
+		p.mu.Unlock()
+		if registered && proved { // a view that was never proved came up in an overload
+			wait.reset()
+		}
+		if p.ctx.Err() != nil || ended {
 			return
 		}
 		p.trouble(err)
@@ -116,22 +118,6 @@ func (p *membership) run() {
 			return
 		}
 	}
-}
-
-// wasProved reports whether this incarnation's view was ever proved recent. One
-// that was not came up in an overload, and the next had better come later.
-func (p *membership) wasProved() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.proved != 0
-}
-
-// ended reports whether this membership has announced its end: it then registers no
-// more.
-func (p *membership) ended() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.until != 0
 }
 
 // short reduces a name to characters that read well in a key.

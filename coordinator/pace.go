@@ -2,11 +2,8 @@ package coordinator
 
 import (
 	"context"
-	"encoding/json"
 	"slices"
 	"time"
-
-	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/view"
@@ -35,47 +32,36 @@ func (p *membership) paceLocked(pace *protocol.Pace) {
 // pace writes another pace, if it is this instance's turn and there is reason.
 func (p *membership) pace(ctx context.Context, last *reporting, now int64) {
 	p.mu.Lock()
-	rank, ids := time.Duration(p.tracker.Rank(p.id)), p.tracker.IDs()
-	turn := p.key != "" && p.until == 0 && slices.Contains(ids, p.id)
+	w := p.writerLocked(view.Pace)
 	policy, pace, age := p.policy, p.paced, time.Duration(now-p.pacedAt)
-	id, created, revision := p.id, p.created, p.tracker.Revision(view.Pace)
 	p.mu.Unlock()
-	if last.paced == 0 && rank > deputies {
+	if last.paced == 0 && w.rank > deputies {
 		last.paced = now // not all of a fleet that starts read at once
 	}
-	if !turn || last.paced != 0 && time.Duration(now-last.paced) < (1+4*rank)*dividePause(len(ids)) {
+	if !w.may || last.paced != 0 && time.Duration(now-last.paced) < (1+4*w.rank)*dividePause(len(w.ids)) {
 		return
 	}
 	last.paced = now
 	var next *protocol.Pace
 	if policy != nil && policy.Adaptive.Floor > 0 {
 		var reports []quota.Report
-		if _, err := p.reportsOf(ctx, ids, func(_ string, r *quota.Report) { reports = append(reports, *r) }); err != nil {
+		if _, err := p.reportsOf(ctx, w.ids, func(_ string, r *quota.Report) { reports = append(reports, *r) }); err != nil {
 			return
 		}
 		var changes bool
 		next, changes = nextPace(policy, pace, reports, age, time.Unix(0, p.s.o.Clock.Wall()).UTC())
-		if broken := pace == nil && revision != 0; !changes && !broken {
+		if broken := pace == nil && w.revision != 0; !changes && !broken {
 			p.mu.Lock()
 			p.unpaced = nil // there is nothing to write
 			p.mu.Unlock()
 			return
 		}
 	}
-	key := p.s.keys.Pace(p.provider)
-	write := clientv3.OpDelete(key)
+	var value any
 	if next != nil {
-		next.Author = id
-		b, err := json.Marshal(next)
-		if err != nil {
-			return
-		}
-		write = clientv3.OpPut(key, string(b))
+		next.Author, value = w.id, next
 	}
-	t, err := p.s.kv.Txn(ctx).If(
-		clientv3.Compare(clientv3.ModRevision(key), "=", revision),
-		clientv3.Compare(clientv3.CreateRevision(p.s.keys.Instance(p.provider, id)), "=", created),
-	).Then(write).Commit() // if that fails it is tried again
+	t, err := w.replace(ctx, p.s.kv, p.s.keys.Pace(p.provider), w.revision, value) // if that fails it is tried again
 	if begun := pace == nil; err == nil && t.Succeeded && begun != (next == nil) {
 		if begun {
 			p.s.o.Logger.Warn("the provider takes less: the total in force is lower than the limit", "provider", p.provider,

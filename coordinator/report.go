@@ -67,10 +67,7 @@ func (p *membership) report(answers bool) bool {
 		p.unpaced = nil
 	}
 	p.mu.Unlock()
-	p.s.mu.Lock()
-	l := p.s.mu.lease
-	p.s.mu.Unlock()
-	if id == "" || l == nil || !answers {
+	if id == "" || !answers {
 		return answers
 	}
 	if last.id != id {
@@ -83,7 +80,7 @@ func (p *membership) report(answers bool) bool {
 	}
 	due, rate := last.due(&r, now.Mono)
 	if due || byDemand && last.demandDue(&r, now.Mono) || adaptive && last.paceDue(&r, now.Mono) {
-		if p.write(ctx, last, &r, l) {
+		if p.write(ctx, last, &r) {
 			last.last, last.at, last.rate = r, now.Mono, rate
 		}
 	}
@@ -98,7 +95,7 @@ func (p *membership) report(answers bool) bool {
 
 // write writes a report, on the condition that the newest is the one that it
 // knows, and finds out which is the newest if that fails (see view.Reports).
-func (p *membership) write(ctx context.Context, last *reporting, r *quota.Report, l *lease) bool {
+func (p *membership) write(ctx context.Context, last *reporting, r *quota.Report) bool {
 	b, err := json.Marshal(r)
 	if err != nil {
 		return false
@@ -108,12 +105,12 @@ func (p *membership) write(ctx context.Context, last *reporting, r *quota.Report
 		p.mu.Unlock()
 		return false
 	}
-	newest := p.reports.Sent(b)
+	newest, lease := p.reports.Sent(b), p.lease
 	p.mu.Unlock()
 	p.keep()
 	key := p.s.keys.Report(p.provider, last.id)
-	t, err := p.s.kv.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), "=", newest)).
-		Then(clientv3.OpPut(key, string(b), clientv3.WithLease(l.id))).
+	t, err := p.s.kv.Txn(ctx).If(is(key, newest)).
+		Then(clientv3.OpPut(key, string(b), clientv3.WithLease(lease))).
 		Else(clientv3.OpGet(key)).Commit()
 	if err != nil {
 		return false

@@ -78,7 +78,7 @@ func (p *membership) takeOver(ctx context.Context, m *mark) (*clientv3.TxnRespon
 	}
 	for {
 		r, err := p.s.kv.Txn(ctx).
-			If(clientv3.Compare(clientv3.ModRevision(m.key), "=", b.Key), clientv3.Compare(clientv3.ModRevision(report), "=", b.Report)).
+			If(is(m.key, b.Key), is(report, b.Report)).
 			Then(put, clientv3.OpPut(report, string(m.report), clientv3.WithLease(m.lease))).
 			Else(clientv3.OpGet(report)).Commit()
 		if err != nil || r.Succeeded {

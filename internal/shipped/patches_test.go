@@ -194,7 +194,7 @@ func (p *Planner) Expire() { p.expired = true }
 	mutant.Replace("KeyBeforeLimiter", "the key is given up before the limiter closes", "coordinator/session.go",
 		"\ts.cancel()\n\ts.wg.Wait() // with run", "\tfor _, p := range memberships {\n\t\t_ = p.promiseEnd(context.Background())\n\t}\n\ts.cancel()\n\ts.wg.Wait() // with run"),
 	mutant.Replace("ReportUnconditional", "a report is written without its condition", "coordinator/report.go",
-		"t, err := p.s.kv.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), \"=\", newest)).\n\t\tThen", "t, err := p.s.kv.Txn(ctx).Then"),
+		"t, err := p.s.kv.Txn(ctx).If(is(key, newest)).\n\t\tThen", "t, err := p.s.kv.Txn(ctx).Then"),
 	mutant.Replace("SilenceUndoubted", "counts a proof after a long silence as before", "internal/view/doubt.go",
 		"if max(now.Mono-t.sure.Mono, now.Wall-t.sure.Wall) <= freshness {", "if true {"),
 	mutant.Replace("SilenceUnheard", "raises no doubt after a silence", "coordinator/probe.go",
