@@ -206,16 +206,15 @@ func TestAWriterThatDiedLeavesItsLeaseToTheNext(t *testing.T) {
 	if _, err := f.admin.Put(ctx, "p", old, 0); err != nil {
 		t.Fatal(err)
 	}
-	found, err := f.admin.basis(ctx, []string{"p"})
+	found, err := f.admin.read(ctx, []string{"p"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := f.admin.prepare(found[0], &next, "")
-	if err != nil {
+	if _, err := f.admin.prepare(found[0], &next, ""); err != nil {
 		t.Fatal(err)
 	}
-	w.superseded = nil // it dies after the commit
-	if _, err := f.admin.commit(ctx, w); err != nil {
+	found[0].keep = nil // it dies after the commit
+	if _, err := f.admin.commit(ctx, found[0]); err != nil {
 		t.Fatal(err)
 	}
 	leases := func() (leases []int64) {

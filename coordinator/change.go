@@ -55,41 +55,39 @@ func (s *Stored) at(revision int64) error {
 // at most 64 others. Each is checked as by Put. If one changes meanwhile, the error is a
 // *ConflictError. The result is the stored policies, in the same order.
 func (a *Admin) Update(ctx context.Context, providers []string, edit func(old []Stored) ([]*quota.Policy, error)) ([]Stored, error) {
-	found, err := a.basis(ctx, providers)
+	found, err := a.read(ctx, providers)
 	if err != nil {
 		return nil, err
 	}
 	all := make([]Stored, len(found))
-	for i, f := range found {
-		all[i] = f.old
+	for i, c := range found {
+		all[i] = c.old
 	}
 	policies, err := edit(slices.Clone(all))
 	if err != nil {
 		return nil, err
 	}
-	var writes []*write
+	var changes []*change
 	for i, p := range policies {
 		if p == nil {
 			continue
 		}
-		w, err := a.prepare(found[i], p, "")
-		if err != nil {
+		if all[i], err = a.prepare(found[i], p, ""); err != nil {
 			if len(providers) > 1 {
 				err = fmt.Errorf("%s: %w", providers[i], err)
 			}
 			return nil, err
 		}
-		writes = append(writes, w)
-		all[i] = w.stored
+		changes = append(changes, found[i])
 	}
-	switch n := len(writes); {
+	switch n := len(changes); {
 	case n == 0:
 		return all, nil
 	case n > maxTogether:
 		return nil, fmt.Errorf("coordinator: %d policies to change: one transaction of etcd takes %d (128 operations, two for each); make it several",
 			n, maxTogether)
 	}
-	revision, err := a.commit(ctx, writes...)
+	revision, err := a.commit(ctx, changes...)
 	for i, p := range policies {
 		if p != nil {
 			all[i].Revision = revision
@@ -101,7 +99,7 @@ func (a *Admin) Update(ctx context.Context, providers []string, edit func(old []
 // Delete removes a provider's policy, if it is at ifRevision, and returns it.
 // Instances then issue nothing; they stay registered.
 func (a *Admin) Delete(ctx context.Context, provider, reason string, ifRevision int64) (Stored, error) {
-	found, err := a.basis(ctx, []string{provider})
+	found, err := a.read(ctx, []string{provider})
 	if err != nil {
 		return Stored{}, err
 	}
@@ -109,38 +107,33 @@ func (a *Admin) Delete(ctx context.Context, provider, reason string, ifRevision 
 	if old.Revision == 0 {
 		return old, fmt.Errorf("%s: %w", provider, ErrNotFound)
 	}
-	if err := old.at(ifRevision); err != nil {
-		return old, err
+	if err = old.at(ifRevision); err == nil {
+		_, err = a.prepare(found[0], nil, reason)
 	}
-	w, err := a.prepare(found[0], nil, reason)
 	if err == nil {
-		_, err = a.commit(ctx, w)
+		_, err = a.commit(ctx, found[0])
 	}
 	return old, err
 }
 
-// write is one policy to be written, or removed, with its history record.
-type write struct {
-	key        string
-	ifRevision int64
-	ops        []clientv3.Op
-	trim       []clientv3.Op // the oldest records, where there is room for that
-	superseded []superseded  // to be given a lease
-	stored     Stored        // the result, without its revision
-}
-
-// basis is the input of a change of one policy, all at one revision.
-type basis struct {
-	old        Stored
-	raw        []byte // of old
-	superseded []superseded
-	oldest     *etcdserverpb.RangeResponse // keys of the oldest records
+// change is one policy to be changed: all that it depends on, at one revision, and what is
+// written.
+type change struct {
+	key    string
+	old    Stored
+	raw    []byte                      // of old
+	before []superseded                // policies that instances may still rely on
+	oldest *etcdserverpb.RangeResponse // keys of the oldest records
+	ops    []clientv3.Op
+	trim   []clientv3.Op // of the oldest records, where there is room for that
+	keep   []superseded  // to be given a lease
 }
 
 // trimmed is how many records a change removes at most: one more than it adds.
 const trimmed = 2
 
-func (a *Admin) basis(ctx context.Context, providers []string) (all []basis, err error) {
+// read reads what changes of the providers depend on.
+func (a *Admin) read(ctx context.Context, providers []string) (all []*change, err error) {
 	for i, p := range providers {
 		if err := quota.ValidateProvider(p); err != nil {
 			return nil, err
@@ -164,66 +157,63 @@ func (a *Admin) basis(ctx context.Context, providers []string) (all []basis, err
 			return nil, classify(ctx, "read the policy of "+strings.Join(chunk, ", "), err)
 		}
 		for i, p := range chunk {
-			found := func(n int) *etcdserverpb.RangeResponse { return r.Responses[each*i+n].GetResponseRange() }
-			kv := keyIn(r.Responses[each*i])
-			all = append(all, basis{old: stored(p, kv), raw: kv.Value, superseded: supersededIn(found(1).Kvs), oldest: found(2)})
+			of := r.Responses[each*i:]
+			kv := keyIn(of[0])
+			all = append(all, &change{key: a.keys.Policy(p), old: stored(p, kv), raw: kv.Value,
+				before: supersededIn(of[1].GetResponseRange().Kvs), oldest: of[2].GetResponseRange()})
 		}
 	}
 	return all, nil
 }
 
-// prepare makes ready a policy, which it fills in and checks, or its removal, with the
-// history record.
-func (a *Admin) prepare(b basis, p *quota.Policy, reason string) (*write, error) {
-	provider, author := b.old.Provider, a.o.Author
-	w := &write{key: a.keys.Policy(provider), ifRevision: b.old.Revision, stored: Stored{Provider: provider}}
-	put := clientv3.OpDelete(w.key)
+// prepare fills in and checks a policy, nil for none, and makes the change ready, with its
+// history record. It returns the policy, without a revision.
+func (a *Admin) prepare(c *change, p *quota.Policy, reason string) (Stored, error) {
+	after, author, put := Stored{Provider: c.old.Provider}, a.o.Author, clientv3.OpDelete(c.key)
 	var value []byte
 	if p != nil {
 		next := p.WithDefaults()
 		next.Author, next.Time = cmp.Or(next.Author, author), time.Now().UTC()
-		if err := next.Validate(); err != nil {
-			return nil, err
+		err := next.Validate()
+		if err == nil {
+			value, err = json.Marshal(next)
 		}
-		var err error
-		if value, err = json.Marshal(next); err != nil {
-			return nil, fmt.Errorf("coordinator: write the policy of %s: %w", provider, err)
+		if err != nil {
+			return after, err
 		}
-		author, reason, w.stored.Policy = next.Author, next.Reason, next
-		put = clientv3.OpPut(w.key, string(value))
+		author, reason, after.Policy = next.Author, next.Reason, next
+		put = clientv3.OpPut(c.key, string(value))
 	}
-	record, err := a.newRecord(provider, b.old.Revision, b.raw, value, author, reason)
+	record, err := a.newRecord(c, value, author, reason)
 	if err != nil {
-		return nil, err
+		return after, err
 	}
-	w.ops = []clientv3.Op{put, record}
-	if err := w.supersede(b.superseded, b.raw, policyOf(value), a.keys.Superseded(provider)); err != nil {
-		return nil, err
-	}
-	for i, kv := range b.oldest.Kvs {
-		if int64(i) < b.oldest.Count+1-maxRecords {
-			w.trim = append(w.trim, clientv3.OpDelete(string(kv.Key)))
+	c.ops = []clientv3.Op{put, record}
+	for i, kv := range c.oldest.Kvs {
+		if int64(i) < c.oldest.Count+1-maxRecords {
+			c.trim = append(c.trim, clientv3.OpDelete(string(kv.Key)))
 		}
 	}
-	return w, nil
+	return after, c.supersede(policyOf(value), a.keys.Superseded(after.Provider))
 }
 
-// supersede checks the next policy, nil for a deletion, against those before it, of
-// which raw is in force, and adds those that the change has to keep.
-func (w *write) supersede(before []superseded, raw []byte, next *quota.Policy, folder string) error {
+// supersede checks the next policy, nil for a deletion, against those before it, and adds
+// those that the change has to keep.
+func (c *change) supersede(next *quota.Policy, folder string) error {
+	before := c.before
 	for _, s := range before {
 		if !s.leased {
-			w.superseded = append(w.superseded, s)
+			c.keep = append(c.keep, s)
 		}
 	}
 	if next != nil {
 		*next = next.WithDefaults()
 	}
-	if p := policyOf(raw); p != nil {
-		s := superseded{fmt.Sprint(folder, w.ifRevision), false, *p}
+	if p := policyOf(c.raw); p != nil {
+		s := superseded{fmt.Sprint(folder, c.old.Revision), false, *p}
 		if before = append(before, s); next == nil || !s.covered(next) {
-			w.ops = append(w.ops, clientv3.OpPut(s.key, string(raw)))
-			w.superseded = append(w.superseded, s)
+			c.ops = append(c.ops, clientv3.OpPut(s.key, string(c.raw)))
+			c.keep = append(c.keep, s)
 		}
 	}
 	if next == nil {
@@ -232,50 +222,44 @@ func (w *write) supersede(before []superseded, raw []byte, next *quota.Policy, f
 	return checkLowering(next, before)
 }
 
-func (a *Admin) commit(ctx context.Context, all ...*write) (int64, error) {
+// commit makes changes together, if none of their policies has changed since they were read.
+func (a *Admin) commit(ctx context.Context, all ...*change) (int64, error) {
 	var (
 		unchanged   []clientv3.Cmp
 		then, other []clientv3.Op
 	)
-	for _, w := range all {
-		unchanged = append(unchanged, is(w.key, w.ifRevision))
-		then = append(then, w.ops...)
-		other = append(other, clientv3.OpGet(w.key, clientv3.WithKeysOnly()))
+	for _, c := range all {
+		unchanged = append(unchanged, is(c.key, c.old.Revision))
+		then = append(then, c.ops...)
+		other = append(other, clientv3.OpGet(c.key, clientv3.WithKeysOnly()))
 	}
-	for _, w := range all {
-		if len(then)+len(w.trim) <= maxOps {
-			then = append(then, w.trim...)
+	for _, c := range all {
+		if len(then)+len(c.trim) <= maxOps {
+			then = append(then, c.trim...)
 		}
 	}
 	r, err := a.kv.Txn(ctx).If(unchanged...).Then(then...).Else(other...).Commit()
 	if err != nil {
-		what := "change the policy of " + all[0].stored.Provider
+		what := "change the policy of " + all[0].old.Provider
 		if len(all) > 1 {
 			what = fmt.Sprintf("change %d policies", len(all))
 		}
-		return 0, a.inDoubt(classify(ctx, what, err))
+		if err = classify(ctx, what, err); errors.Is(err, ErrUnreachable) {
+			err = fmt.Errorf("%w; the change may have been made: check before you try again", err)
+		}
+		return 0, err
+	}
+	for i, c := range all {
+		if r.Succeeded {
+			for _, s := range c.keep {
+				a.expire(ctx, s)
+			}
+		} else if have := keyIn(r.Responses[i]).ModRevision; have != c.old.Revision {
+			return 0, &ConflictError{c.old.Provider, have, c.old.Revision}
+		}
 	}
 	if !r.Succeeded {
-		for i, w := range all {
-			conflict := &ConflictError{Provider: w.stored.Provider, Have: keyIn(r.Responses[i]).ModRevision, Want: w.ifRevision}
-			if conflict.Have != conflict.Want {
-				return 0, conflict
-			}
-		}
 		return 0, errors.New("coordinator: etcd refused a change, and nothing had changed meanwhile")
 	}
-	for _, w := range all {
-		for _, s := range w.superseded {
-			a.expire(ctx, s)
-		}
-	}
 	return r.Header.Revision, nil
-}
-
-// inDoubt says that a change whose answer was lost may have been made.
-func (a *Admin) inDoubt(err error) error {
-	if errors.Is(err, ErrUnreachable) {
-		return fmt.Errorf("%w; the change may have been made: check before you try again", err)
-	}
-	return err
 }

@@ -1,12 +1,15 @@
 package coordinator
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/internal/protocol"
@@ -36,10 +39,6 @@ const maxReasonBytes = 1 << 10
 // maxRecordBytes bounds a record: two policies, author, time and reason.
 const maxRecordBytes = 2*quota.MaxPolicyBytes + 16<<10
 
-// recordsAtOnce is how many records one read returns. Somebody who may write the
-// history may have written values as large as etcd takes.
-const recordsAtOnce = 25
-
 type wireRecord struct {
 	Schema      int             `json:"schema"`
 	Author      string          `json:"author"`
@@ -50,22 +49,21 @@ type wireRecord struct {
 	New         json.RawMessage `json:"new,omitempty"`
 }
 
-func (a *Admin) newRecord(provider string, oldRevision int64, old, value []byte, who, why string) (clientv3.Op, error) {
+// newRecord returns the operation that writes the record of a change to a value.
+func (a *Admin) newRecord(c *change, value []byte, who, why string) (clientv3.Op, error) {
 	if len(why) > maxReasonBytes {
 		return clientv3.Op{}, fmt.Errorf("coordinator: a reason of %d bytes: at most %d", len(why), maxReasonBytes)
 	}
+	old := c.raw
 	if !json.Valid(old) || len(old) > quota.MaxPolicyBytes {
 		old = nil // written by hand, and broken
 	}
 	now := time.Now().UTC()
 	b, err := json.Marshal(wireRecord{
 		Schema: quota.Schema, Author: who, Reason: why, Time: now,
-		OldRevision: oldRevision, Old: old, New: value,
+		OldRevision: c.old.Revision, Old: old, New: value,
 	})
-	if err != nil {
-		return clientv3.Op{}, fmt.Errorf("coordinator: write the history of %s: %w", provider, err)
-	}
-	return clientv3.OpPut(a.keys.Record(provider, now, rand.Text()[:8]), string(b)), nil
+	return clientv3.OpPut(a.keys.Record(c.old.Provider, now, rand.Text()[:8]), string(b)), err
 }
 
 // History returns the changes of a provider's policy, newest first. A record that
@@ -75,24 +73,11 @@ func (a *Admin) History(ctx context.Context, provider string) ([]Record, error) 
 		return nil, err
 	}
 	var records []Record
-	newest, limit := int64(0), int64(recordsAtOnce) // by creation; 0: any
-	for more := true; more && len(records) < maxRecords; {
-		r, err := a.kv.Get(ctx, a.keys.History(provider), clientv3.WithPrefix(), clientv3.WithLimit(limit),
-			clientv3.WithMaxCreateRev(newest), clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortDescend))
-		if tooLarge(err) && limit > 1 {
-			limit = 1
-			continue
-		}
-		if err != nil {
-			return nil, classify(ctx, "read the history of "+provider, err)
-		}
-		for _, kv := range r.Kvs {
-			records = append(records, recordOf(string(kv.Key), kv.Value, kv.CreateRevision))
-			newest = kv.CreateRevision - 1
-		}
-		more = r.More
-	}
-	return records, nil
+	_, err := a.each(ctx, a.keys.History(provider), 0, nil, func(kv *mvccpb.KeyValue) {
+		records = append(records, recordOf(string(kv.Key), kv.Value, kv.CreateRevision))
+	})
+	slices.SortFunc(records, func(x, y Record) int { return cmp.Compare(y.Revision, x.Revision) })
+	return records[:min(len(records), maxRecords)], classify(ctx, "read the history of "+provider, err)
 }
 
 func recordOf(key string, value []byte, revision int64) Record {

@@ -3,11 +3,12 @@ package coordinator
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"strings"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.etcd.io/etcd/client/v3/concurrency"
 
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -25,47 +26,42 @@ func (a *Admin) Observe(ctx context.Context, providers ...string) (stop func(), 
 			return nil, err
 		}
 	}
-	alive, end := context.WithCancel(ctx)
-	lease, err := a.observe(alive, providers)
+	lease, err := a.observe(ctx, providers)
 	if err != nil {
-		end()
 		return nil, err
 	}
+	alive, end := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for lease != nil {
-			<-lease.Done() // at the end, or lost, as in an outage of etcd that is longer than it lasts
-			a.revoke(ctx, lease.Lease())
-			for lease = nil; lease == nil && sleep(alive, time.Second); {
+		for sleep(alive, observerTTL/3*time.Second) {
+			c, cancel := context.WithTimeout(alive, a.o.Timeout)
+			_, err := a.client.KeepAliveOnce(c, lease)
+			cancel()
+			if errors.Is(err, rpctypes.ErrLeaseNotFound) { // an outage of etcd was longer than it lasts
 				lease, _ = a.observe(alive, providers)
 			}
 		}
+		a.revoke(ctx, lease)
 	}()
 	return func() { end(); <-done }, nil
 }
 
-// observe writes the keys under a new lease, which is kept alive until ctx ends.
-func (a *Admin) observe(ctx context.Context, providers []string) (*concurrency.Session, error) {
+// observe writes the keys under a new lease.
+func (a *Admin) observe(ctx context.Context, providers []string) (clientv3.LeaseID, error) {
 	c, cancel := context.WithTimeout(ctx, a.o.Timeout)
 	defer cancel()
-	granted, err := a.client.Grant(c, observerTTL)
+	lease, err := a.client.Grant(c, observerTTL)
 	if err != nil {
-		return nil, classify(ctx, "look at "+strings.Join(providers, ", "), err)
+		return clientv3.NoLease, classify(ctx, "look at "+strings.Join(providers, ", "), err)
 	}
 	for _, p := range providers {
-		if _, err = a.client.Put(c, a.keys.Observer(p, rand.Text()), "{}", clientv3.WithLease(granted.ID)); err != nil {
+		if _, err = a.client.Put(c, a.keys.Observer(p, rand.Text()), "{}", clientv3.WithLease(lease.ID)); err != nil {
+			a.revoke(ctx, lease.ID)
 			break
 		}
 	}
-	var lease *concurrency.Session
-	if err == nil {
-		lease, err = concurrency.NewSession(a.client, concurrency.WithLease(granted.ID), concurrency.WithContext(ctx))
-	}
-	if err != nil {
-		a.revoke(ctx, granted.ID)
-	}
-	return lease, classify(ctx, "look at "+strings.Join(providers, ", "), err)
+	return lease.ID, classify(ctx, "look at "+strings.Join(providers, ", "), err)
 }
 
 // revoke removes an observer's keys, if etcd answers; else they end by themselves.
