@@ -17,7 +17,7 @@ func FuzzKeys(f *testing.F) {
 	k := layout
 	for _, key := range []string{
 		k.Policy("payments/charge"), k.Instance("payments/charge", "worker-7.1a2b.1"), k.Instances("p"), k.Level("p"), "", "/",
-		k.Providers() + "a%2fb/policy", k.Providers() + "%61/policy", k.Instances("p") + "%zz", k.Instances("p") + "a/b", k.Instances("p") + "\xff",
+		k.Provider("") + "a%2fb/policy", k.Provider("") + "%61/policy", k.Instances("p") + "%zz", k.Instances("p") + "a/b", k.Instances("p") + "\xff",
 	} {
 		f.Add(key)
 	}

@@ -45,30 +45,33 @@ const MaxIncarnationBytes = 256
 
 const (
 	policyPart    = "policy"
-	levelPart     = "level"
-	backoffPart   = "backoff"
-	pacePart      = "pace"
 	instancesPart = "instances/"
 )
 
-// Providers is the folder of all providers.
-func (k Layout) Providers() string { return k.prefix + "providers/" }
+// folder is that of a provider's keys of one kind, or of all providers' if provider is
+// empty. So are the folders below.
+func (k Layout) folder(kind, provider string) string {
+	if provider == "" {
+		return k.prefix + kind + "/"
+	}
+	return k.prefix + kind + "/" + url.PathEscape(provider) + "/"
+}
 
 // Provider is the folder of all that shares of a provider depend on.
-func (k Layout) Provider(name string) string { return k.Providers() + url.PathEscape(name) + "/" }
+func (k Layout) Provider(name string) string { return k.folder("providers", name) }
 
 // Policy is the key of a policy.
 func (k Layout) Policy(provider string) string { return k.Provider(provider) + policyPart }
 
 // Level is the key of a level.
-func (k Layout) Level(provider string) string { return k.Provider(provider) + levelPart }
+func (k Layout) Level(provider string) string { return k.Provider(provider) + "level" }
 
 // Pace is a provider's pace.
-func (k Layout) Pace(provider string) string { return k.Provider(provider) + pacePart }
+func (k Layout) Pace(provider string) string { return k.Provider(provider) + "pace" }
 
 // Backoff is the key of a back-off: of all keys under a provider the one that no
 // share depends on.
-func (k Layout) Backoff(provider string) string { return k.Provider(provider) + backoffPart }
+func (k Layout) Backoff(provider string) string { return k.Provider(provider) + "backoff" }
 
 // Instances is the folder of instances.
 func (k Layout) Instances(provider string) string { return k.Provider(provider) + instancesPart }
@@ -79,9 +82,7 @@ func (k Layout) Instance(provider, incarnation string) string {
 }
 
 // Reports is the folder of instances' reports.
-func (k Layout) Reports(provider string) string {
-	return k.prefix + "reports/" + url.PathEscape(provider) + "/"
-}
+func (k Layout) Reports(provider string) string { return k.folder("reports", provider) }
 
 // Report is the key of an incarnation's report.
 func (k Layout) Report(provider, incarnation string) string {
@@ -89,22 +90,15 @@ func (k Layout) Report(provider, incarnation string) string {
 }
 
 // AllLoans is the folder of the loans of a provider's instances.
-func (k Layout) AllLoans(provider string) string {
-	return k.prefix + "loans/" + url.PathEscape(provider) + "/"
-}
+func (k Layout) AllLoans(provider string) string { return k.folder("loans", provider) }
 
 // Loans is the folder of what a guest is lent, with a key for each host.
 func (k Layout) Loans(provider, guest string) string {
 	return k.AllLoans(provider) + url.PathEscape(guest) + "/"
 }
 
-// AllBudgets is the folder of the permits of long windows that instances have taken.
-func (k Layout) AllBudgets() string { return k.prefix + "budgets/" }
-
-// Budgets is a provider's.
-func (k Layout) Budgets(provider string) string {
-	return k.AllBudgets() + url.PathEscape(provider) + "/"
-}
+// Budgets is the folder of the permits of long windows that instances have taken.
+func (k Layout) Budgets(provider string) string { return k.folder("budgets", provider) }
 
 // BudgetTotals is the folder of a budget's totals, with a key for each window. window is
 // its length as in a limit.
@@ -123,45 +117,31 @@ func (k Layout) BudgetHoldings(provider, window string, wall int64) string {
 	return fmt.Sprintf("%s%s/holdings/%020d/", k.Budgets(provider), window, wall/int64(time.Second))
 }
 
-// AllObservers is the folder of the observers of all providers.
-func (k Layout) AllObservers() string { return k.prefix + "observers/" }
-
 // Observers is the folder of those that look at a provider.
-func (k Layout) Observers(provider string) string {
-	return k.AllObservers() + url.PathEscape(provider) + "/"
-}
+func (k Layout) Observers(provider string) string { return k.folder("observers", provider) }
 
 // Observer is the key of one of them.
 func (k Layout) Observer(provider, id string) string {
 	return k.Observers(provider) + url.PathEscape(id)
 }
 
-// Histories is the folder of all histories.
-func (k Layout) Histories() string { return k.prefix + "history/" }
-
 // History is the folder of the records of a provider's changes.
-func (k Layout) History(provider string) string {
-	return k.Histories() + url.PathEscape(provider) + "/"
-}
-
-// AllSuperseded is the folder of all superseded policies.
-func (k Layout) AllSuperseded() string { return k.prefix + "superseded/" }
-
-// Superseded is the folder of the policies of a provider that instances may still
-// rely on.
-func (k Layout) Superseded(provider string) string {
-	return k.AllSuperseded() + url.PathEscape(provider) + "/"
-}
+func (k Layout) History(provider string) string { return k.folder("history", provider) }
 
 // Record names a history record so that names sort by time.
 func (k Layout) Record(provider string, at time.Time, random string) string {
 	return k.History(provider) + at.UTC().Format("20060102T150405.000000000Z") + "-" + random
 }
 
+// Superseded is the folder of the policies of a provider that instances may still
+// rely on.
+func (k Layout) Superseded(provider string) string { return k.folder("superseded", provider) }
+
 // ProviderOf returns the provider whose policy the key holds.
 func (k Layout) ProviderOf(key string) (string, bool) {
-	escaped, ok := strings.CutSuffix(strings.TrimPrefix(key, k.Providers()), "/"+policyPart)
-	if !ok || !strings.HasPrefix(key, k.Providers()) || strings.Contains(escaped, "/") {
+	rest, ok := strings.CutPrefix(key, k.Provider(""))
+	escaped, inner, _ := strings.Cut(rest, "/")
+	if !ok || inner != policyPart {
 		return "", false
 	}
 	return unescape(escaped)
@@ -170,10 +150,10 @@ func (k Layout) ProviderOf(key string) (string, bool) {
 // AfterInstances returns where a listing of policies that came to key goes on: a
 // fleet's instances are passed over.
 func (k Layout) AfterInstances(key string) string {
-	rest, ok := strings.CutPrefix(key, k.Providers())
+	rest, ok := strings.CutPrefix(key, k.Provider(""))
 	escaped, inner, _ := strings.Cut(rest, "/")
 	if ok && strings.HasPrefix(inner, instancesPart) {
-		return clientv3.GetPrefixRangeEnd(k.Providers() + escaped + "/" + instancesPart)
+		return clientv3.GetPrefixRangeEnd(k.Provider("") + escaped + "/" + instancesPart)
 	}
 	return key + "\x00"
 }

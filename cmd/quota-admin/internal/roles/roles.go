@@ -80,7 +80,7 @@ func New(k keys.Layout, kind Kind, provider string) (Role, error) {
 	case all:
 		grant(read, k.Prefix())
 		if kind == Operator {
-			grant(readwrite, k.Providers(), k.Histories(), k.AllSuperseded(), k.AllObservers(), k.AllBudgets())
+			grant(readwrite, k.Provider(""), k.History(""), k.Superseded(""), k.Observers(""), k.Budgets(""))
 		}
 	case kind == Operator:
 		grant(read, k.Provider(provider))
