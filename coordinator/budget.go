@@ -2,7 +2,6 @@ package coordinator
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"math"
 	"time"
@@ -93,7 +92,7 @@ func (p *membership) fundOne(all []protocol.BudgetUse, policy, now int64) {
 		use := w.see(u, now)
 		again := u.Need > 0 && (now-w.read > int64(budgetAgain) || w.Permits != u.Permits)
 		w.Budget, w.policy = u.Budget, policy
-		if !u.Whole && (w.found == nil && !use.Idle || w.found != nil && (again || p.step(w, use))) {
+		if !u.Whole && (w.found == nil && !use.Idle || w.found != nil && (again || p.due(w, use))) {
 			f.last = now
 			p.exchange(p.ctx, w, u, use)
 			return
@@ -116,34 +115,35 @@ func (w *funded) see(u *protocol.BudgetUse, now int64) escrow.Use {
 	}
 }
 
-// step reports whether a transaction is due by what was found last.
-func (p *membership) step(w *funded, use escrow.Use) bool {
-	_, ok := w.account.Next(p.rule(w), w.found, use, "")
-	return ok
-}
-
 func (p *membership) rule(w *funded) escrow.Rule {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return escrow.Rule{Limit: w.Permits, Seconds: int64(w.Window / time.Second), Instances: int64(p.tracker.Instances())}
 }
 
-// exchange reads the window's keys and sends the transaction that is due.
+// due reports whether a transaction is due by what was found last.
+func (p *membership) due(w *funded, use escrow.Use) bool {
+	_, ok := w.account.Next(p.rule(w), w.found, use, "")
+	return ok
+}
+
+// exchange sends the transaction that is due, and tells the sink what is taken then.
 func (p *membership) exchange(ctx context.Context, w *funded, u *protocol.BudgetUse, use escrow.Use) {
 	ctx, done := context.WithTimeout(ctx, reportTimeout)
 	defer done()
-	away := func(err error) {
-		if err = classify(ctx, "take permits of "+w.String()+" of "+p.provider, err); errors.Is(err, ErrPermission) {
-			p.s.o.Logger.Warn("permits of a long window cannot be taken: create the role again: quota-admin roles consumer "+p.provider, "provider", p.provider, "error", err)
-		}
-		p.set(w, w.account.May(), false, true)
+	spent, err := p.transact(ctx, w, u, use)
+	if err = classify(ctx, "take permits of "+w.String()+" of "+p.provider, err); errors.Is(err, ErrPermission) {
+		p.s.o.Logger.Warn("permits of a long window cannot be taken: create the role again: quota-admin roles consumer "+p.provider, "provider", p.provider, "error", err)
 	}
-	total := p.s.keys.BudgetTotal(p.provider, w.Name(), w.Start)
-	own := p.s.keys.BudgetHoldings(p.provider, w.Name(), w.Start) + p.funding.holder
-	found, err := p.readBudget(ctx, p.s.keys.BudgetTotals(p.provider, w.Name()), total, own)
+	p.set(w, w.account.May(), spent, err != nil)
+}
+
+// transact reads the window's keys and sends the transaction that is due. It returns
+// whether nothing is left.
+func (p *membership) transact(ctx context.Context, w *funded, u *protocol.BudgetUse, use escrow.Use) (spent bool, err error) {
+	found, err := p.readBudget(ctx, w)
 	if err != nil {
-		away(err)
-		return
+		return false, err
 	}
 	w.found, w.read = found, p.s.o.Clock.Mono()
 	w.account.Read(found)
@@ -158,49 +158,53 @@ func (p *membership) exchange(ctx context.Context, w *funded, u *protocol.Budget
 	}
 	if !fresh && !use.Ends && step.Own.Taken >= found.Own.Taken && step.Total.Withheld == "" {
 		w.found = nil // the view is in doubt: look again
-		p.set(w, w.account.May(), false, false)
-		return
+		return false, nil
 	}
 	if !ok {
-		p.set(w, w.account.May(), rule.Left(found) == 0, false)
-		return
+		return rule.Left(found) == 0, nil
 	}
 	if step.Own.Taken < u.Taken {
 		// What is given back is not issued from before on.
 		if taken, ok := p.set(w, step.Own.Taken, false, false); !ok || taken > step.Own.Taken {
-			p.set(w, w.account.May(), false, false)
-			return
+			return false, nil
 		}
 	}
 	if w.lease == clientv3.NoLease {
 		l, err := p.s.client.Grant(ctx, int64(2*w.Window/time.Second))
 		if err != nil {
-			away(err)
-			return
+			return false, err
 		}
 		w.lease = l.ID
 	}
 	w.account.Sent(step.Own.Taken)
-	t, err := p.commitBudget(ctx, w, found, &step, total, own)
-	if err != nil || t.Header.ClusterId != found.Cluster {
-		away(errors.Join(err, ctx.Err()))
-		return
+	t, err := p.commitBudget(ctx, w, found, &step)
+	if err == nil && t.Header.ClusterId != found.Cluster {
+		err = errors.New("another cluster has answered")
+	}
+	if err != nil {
+		return false, err
 	}
 	w.account.Answered(t.Succeeded, t.Header.Revision)
-	spent := false
-	if t.Succeeded {
-		w.told = p.s.o.Clock.Mono()
-		found.Total, found.TotalRevision, found.Older = step.Total, t.Header.Revision, false
-		found.Own, found.OwnRevision, found.Revision = step.Own, t.Header.Revision, t.Header.Revision
-		spent = rule.Left(found) == 0
+	if !t.Succeeded {
+		return false, nil
 	}
-	p.set(w, w.account.May(), spent, false)
+	w.told = p.s.o.Clock.Mono()
+	found.Total, found.TotalRevision, found.Older = step.Total, t.Header.Revision, false
+	found.Own, found.OwnRevision, found.Revision = step.Own, t.Header.Revision, t.Header.Revision
+	return rule.Left(found) == 0, nil
+}
+
+// budgetKeys returns the keys of a window's total and of the own holding in it.
+func (p *membership) budgetKeys(w *funded) (total, own string) {
+	k := p.s.keys
+	return k.BudgetTotal(p.provider, w.Name(), w.Start), k.BudgetHoldings(p.provider, w.Name(), w.Start) + p.funding.holder
 }
 
 // readBudget reads the newest total up to a window's, and the own holding in it.
-func (p *membership) readBudget(ctx context.Context, totals, total, own string) (*escrow.Found, error) {
+func (p *membership) readBudget(ctx context.Context, w *funded) (*escrow.Found, error) {
+	total, own := p.budgetKeys(w)
 	r, err := p.s.kv.Txn(ctx).Then(
-		clientv3.OpGet(totals, clientv3.WithRange(total+"\x00"), clientv3.WithSort(clientv3.SortByKey, clientv3.SortDescend), clientv3.WithLimit(1)),
+		clientv3.OpGet(p.s.keys.BudgetTotals(p.provider, w.Name()), clientv3.WithRange(total+"\x00"), clientv3.WithSort(clientv3.SortByKey, clientv3.SortDescend), clientv3.WithLimit(1)),
 		clientv3.OpGet(own)).Commit()
 	if err != nil {
 		return nil, err
@@ -221,7 +225,8 @@ func (p *membership) readBudget(ctx context.Context, totals, total, own string) 
 
 // commitBudget sends a step on the condition that nothing has changed since the read, nor
 // the policy, if it takes permits.
-func (p *membership) commitBudget(ctx context.Context, w *funded, found *escrow.Found, step *escrow.Step, total, own string) (*clientv3.TxnResponse, error) {
+func (p *membership) commitBudget(ctx context.Context, w *funded, found *escrow.Found, step *escrow.Step) (*clientv3.TxnResponse, error) {
+	total, own := p.budgetKeys(w)
 	leased := func(revision int64) clientv3.OpOption {
 		if revision != 0 {
 			return clientv3.WithIgnoreLease()
@@ -265,8 +270,4 @@ func (p *membership) giveBack(ctx context.Context) {
 			p.exchange(ctx, w, &u, escrow.Use{Used: u.Used, Ends: true})
 		}
 	}
-}
-
-func newFunding() funding {
-	return funding{holder: rand.Text()[:16], windows: map[time.Duration]*funded{}, done: make(chan struct{})}
 }

@@ -3,10 +3,12 @@ package coordinator
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -69,7 +71,8 @@ type membership struct {
 }
 
 func newMembership(s *Session, provider string, sink feed.Sink) *membership {
-	p := &membership{s: s, provider: provider, sink: sink, done: make(chan struct{}), funding: newFunding()}
+	p := &membership{s: s, provider: provider, sink: sink, done: make(chan struct{})}
+	p.funding = funding{holder: rand.Text()[:16], windows: map[time.Duration]*funded{}, done: make(chan struct{})}
 	// A member of etcd that is cut off from its leader says so at once, and the next
 	// question goes to another. Not for probes: etcd's client would repeat them
 	// without a pause while no member has a leader.
