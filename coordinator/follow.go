@@ -87,7 +87,11 @@ func (p *membership) watch(ctx context.Context, w *stream, wait *backoff) error 
 	newcomer := p.proved == 0
 	p.mu.Unlock()
 	defer w.close()
-	defer p.unwatched()
+	defer func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.open = nil // there is none to ask for its progress
+	}()
 	if w.told == nil {
 		w.open(p.s.keys.Provider(p.provider))
 	}
@@ -117,13 +121,6 @@ func (p *membership) watch(ctx context.Context, w *stream, wait *backoff) error 
 		return errReopen
 	}
 	return nil
-}
-
-// unwatched notes that no watch is open: there is none to ask for its progress.
-func (p *membership) unwatched() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.open = nil
 }
 
 // take applies one answer of the watch that lasts as long as ctx. A watch that was

@@ -155,9 +155,13 @@ func (s *Session) renew(l *lease) {
 // to the same one, as often as the session's other calls come in between.
 func (s *Session) firstOf(ctx context.Context, patience time.Duration, members int, ask func() error) error {
 	answers := make(chan error, 1+members)
-	s.wg.Go(func() { answers <- ask() })
-	late := time.NewTimer(patience)
-	defer late.Stop()
+	for i := range 1 + members {
+		s.wg.Go(func() {
+			if i == 0 || sleep(ctx, patience) {
+				answers <- ask()
+			}
+		})
+	}
 	for last := error(nil); ; {
 		select {
 		case err := <-answers:
@@ -165,10 +169,6 @@ func (s *Session) firstOf(ctx context.Context, patience time.Duration, members i
 				return err
 			}
 			last = err
-		case <-late.C:
-			for range members {
-				s.wg.Go(func() { answers <- ask() })
-			}
 		case <-ctx.Done():
 			return cmp.Or(last, ctx.Err())
 		}

@@ -19,30 +19,23 @@ const loanTTL = int64((2 * time.Minute) / time.Second)
 // maxLoans bounds the loans that wait to be written. Any beyond it are lost to both.
 const maxLoans = 64
 
-// loanTo is a loan that the sink has made.
-type loanTo struct {
-	guest string
-	loan  protocol.Loan
-}
-
 // lend writes what the sink lends until the membership ends. The sink charges a loan
 // before, so whatever is not written, or not in time, is lost and exceeds nothing.
 func (p *membership) lend() {
-	made := make(chan loanTo, maxLoans)
+	made := make(chan func() error, maxLoans)
+	leases := map[string]clientv3.LeaseID{} // of loans, by guest
 	p.sink.Lend(func(guest string, l protocol.Loan) {
 		select {
-		case made <- loanTo{guest, l}:
+		case made <- func() error { return p.writeLoan(guest, &l, leases) }:
 		default:
 		}
 	})
-	leases := map[string]clientv3.LeaseID{} // of loans, by guest
 	for {
 		select {
 		case <-p.ctx.Done():
 			return
-		case x := <-made:
-			err := p.writeLoan(&x, leases)
-			if errors.Is(err, ErrPermission) {
+		case write := <-made:
+			if err := write(); errors.Is(err, ErrPermission) {
 				p.s.o.Logger.Warn("this instance may not lend to newcomers, which wait for their shares: create the role again",
 					"provider", p.provider, "error", err)
 				p.mu.Lock()
@@ -54,16 +47,16 @@ func (p *membership) lend() {
 	}
 }
 
-func (p *membership) writeLoan(x *loanTo, leases map[string]clientv3.LeaseID) error {
+func (p *membership) writeLoan(guest string, loan *protocol.Loan, leases map[string]clientv3.LeaseID) error {
 	p.mu.Lock()
 	id, signer := p.id, p.signer
 	p.mu.Unlock()
 	if signer == nil {
 		return nil
 	}
-	ctx, done := context.WithTimeout(p.ctx, time.Duration(x.loan.Windows[0].End()-p.s.o.Clock.Wall())+time.Second)
+	ctx, done := context.WithTimeout(p.ctx, time.Duration(loan.Windows[0].End()-p.s.o.Clock.Wall())+time.Second)
 	defer done()
-	if leases[x.guest] == clientv3.NoLease {
+	if leases[guest] == clientv3.NoLease {
 		if len(leases) >= maxLoans {
 			clear(leases) // they have run out, or will
 		}
@@ -71,14 +64,14 @@ func (p *membership) writeLoan(x *loanTo, leases map[string]clientv3.LeaseID) er
 		if err != nil {
 			return err
 		}
-		leases[x.guest] = l.ID
+		leases[guest] = l.ID
 	}
-	x.loan.SealBy(signer, id, x.guest)
-	b, err := json.Marshal(x.loan)
+	loan.SealBy(signer, id, guest)
+	b, err := json.Marshal(loan)
 	if err != nil {
 		return err
 	}
-	_, err = p.s.kv.Put(ctx, p.s.keys.Loans(p.provider, x.guest)+id, string(b), clientv3.WithLease(leases[x.guest]))
+	_, err = p.s.kv.Put(ctx, p.s.keys.Loans(p.provider, guest)+id, string(b), clientv3.WithLease(leases[guest]))
 	return classify(ctx, "lend to a newcomer of "+p.provider, err)
 }
 

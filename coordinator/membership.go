@@ -35,6 +35,8 @@ type membership struct {
 	// It is run's own, and close's when run has ended.
 	attempt *incarnation
 	early   early // run's own
+	// duplicate warns of a membership of another session in the same provider.
+	duplicate sync.Once
 	// state is the file in Options.StateDir, nil if there is none; before is what the
 	// process before has left there, nil once that is decided. run sets both, before key.
 	state  *stateFile

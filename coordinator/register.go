@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -50,7 +51,7 @@ func (p *membership) current() incarnation {
 func (p *membership) newIncarnation(id string, l *lease) incarnation {
 	s := p.s
 	return incarnation{id: id, key: s.keys.Instance(p.provider, id), lease: l.id, value: quota.Instance{
-		ID: id, Name: s.o.Name, Host: s.host[:min(len(s.host), quota.MaxNameBytes)], PID: os.Getpid(), Version: buildinfo.Version(),
+		ID: id, Name: s.o.Name, Host: s.host, PID: os.Getpid(), Version: buildinfo.Version(),
 		Weight: max(1, s.o.Weight), Started: s.started,
 	}}
 }
@@ -82,11 +83,11 @@ func (p *membership) register(ctx context.Context, l *lease) error {
 	if err != nil {
 		return err
 	}
-	p.noteRegistered(m.cluster, m.id)
 	p.mu.Lock()
 	p.incarnation = m.incarnation
 	p.listLocked(m, all)
 	p.mu.Unlock()
+	p.noteRegistered(m.cluster)
 	if loans := p.early.loans; loans != nil && m.value.Borrows {
 		p.early.loans = nil
 		p.s.wg.Go(func() { p.borrow(loans, m.id, m.value.From) })
@@ -179,4 +180,32 @@ func (p *membership) announcedStart(ctx context.Context) (from time.Time, others
 		from = startAmong(int(others)+1, p.s.o.Clock.Wall(), &st.Policy)
 	}
 	return from, others, nil
+}
+
+// duplicates has the first membership of this process in each provider of all clusters and
+// prefixes, to find a second one, of another session. That is legal, and most often a
+// mistake: each instance has a share of its own, and an idle one wastes it.
+var duplicates sync.Map
+
+// noteRegistered notes that the membership is registered, and warns once if another
+// session has an instance of the provider.
+func (p *membership) noteRegistered(cluster uint64) {
+	found, _ := duplicates.LoadOrStore(fmt.Sprint(cluster, p.s.keys.Provider(p.provider)), p)
+	first, ok := found.(*membership)
+	if !ok || first == p {
+		return
+	}
+	name := func(p *membership) string { return fmt.Sprintf("%s (%s)", p.s.o.Name, p.current().id) }
+	first.duplicate.Do(func() {
+		p.s.o.Logger.Warn("this process has two instances of one provider, by two sessions; each has a share of its own, also while it is idle: use one session",
+			"provider", p.provider, "first", name(first), "second", name(p))
+	})
+}
+
+// noteClosed notes that the membership is closed.
+func (p *membership) noteClosed() {
+	duplicates.Range(func(key, _ any) bool {
+		duplicates.CompareAndDelete(key, p)
+		return true
+	})
 }

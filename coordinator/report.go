@@ -79,7 +79,10 @@ func (p *membership) report(answers bool) bool {
 		last.looked, last.watchd = now.Mono, p.observed(ctx)
 	}
 	due, rate := last.due(&r, now.Mono)
-	if due || byDemand && last.demandDue(&r, now.Mono) || adaptive && last.paceDue(&r, now.Mono) {
+	elapsed := time.Duration(now.Mono - last.at)
+	due = due || (byDemand || adaptive) && elapsed >= demandAtLeast ||
+		elapsed >= demandAtMost && (byDemand && last.moved(&r) || adaptive && last.paceNews(&r))
+	if due {
 		if p.write(ctx, last, &r) {
 			last.last, last.at, last.rate = r, now.Mono, rate
 		}
@@ -144,20 +147,17 @@ func readReport(value []byte) (r quota.Report, err error) {
 	return r, err
 }
 
-// demandDue reports whether r is worth writing for its demand alone.
-func (l *reporting) demandDue(r *quota.Report, now int64) bool {
-	elapsed := time.Duration(now - l.at)
+// moved reports whether r is worth writing for its demand alone.
+func (l *reporting) moved(r *quota.Report) bool {
 	moved := math.Abs(float64(r.Demand - l.last.Demand))
-	return elapsed >= demandAtLeast || elapsed >= demandAtMost && moved > demandMoved*float64(max(r.Demand, l.last.Demand))
+	return moved > demandMoved*float64(max(r.Demand, l.last.Demand))
 }
 
-// paceDue reports whether r is worth writing for what the provider refused alone, or as
+// paceNews reports whether r is worth writing for what the provider refused alone, or as
 // evidence of another pace.
-func (l *reporting) paceDue(r *quota.Report, now int64) bool {
-	elapsed := time.Duration(now - l.at)
+func (l *reporting) paceNews(r *quota.Report) bool {
 	enough := func(r *quota.Report) bool { return r.PaceSpan >= paceSpan.Milliseconds() }
-	news := r.PaceRefused > 0 || l.last.PaceRefused > 0 || r.PaceRevision != l.last.PaceRevision || r.Learned != l.last.Learned || !enough(&l.last)
-	return elapsed >= demandAtLeast || elapsed >= demandAtMost && enough(r) && news
+	return enough(r) && (r.PaceRefused > 0 || l.last.PaceRefused > 0 || r.PaceRevision != l.last.PaceRevision || r.Learned != l.last.Learned || !enough(&l.last))
 }
 
 // due reports whether r is worth writing, with the rate of use that it shows.

@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -83,24 +84,12 @@ type Options struct {
 
 func (o *Options) fill() error {
 	if o.Name == "" {
-		host, err := os.Hostname()
-		if err != nil {
-			host = "unknown"
-		}
-		o.Name = host[:min(len(host), quota.MaxNameBytes)]
+		o.Name = cmp.Or(hostName(), "unknown")
 	}
-	if o.TTL == 0 {
-		o.TTL = defaultTTL
-	}
-	if o.ownProbe = o.Probe != 0; !o.ownProbe {
-		o.Probe = defaultProbe
-	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
-	if o.Clock == nil {
-		o.Clock = clock.New()
-	}
+	o.TTL = cmp.Or(o.TTL, defaultTTL)
+	o.ownProbe, o.Probe = o.Probe != 0, cmp.Or(o.Probe, defaultProbe)
+	o.Logger = cmp.Or(o.Logger, slog.Default())
+	o.Clock = cmp.Or(o.Clock, clock.New())
 	if o.TTL < minTTL || o.TTL > maxTTL {
 		return fmt.Errorf("coordinator: TTL %v: must be from %v to %v; 0 means %v", o.TTL, minTTL, maxTTL, defaultTTL)
 	}
@@ -114,6 +103,12 @@ func (o *Options) fill() error {
 	}
 	i := quota.Instance{Name: o.Name, Weight: o.Weight}
 	return i.Validate()
+}
+
+// hostName returns as much of the host's name as an instance may tell.
+func hostName() string {
+	host, _ := os.Hostname()
+	return host[:min(len(host), quota.MaxNameBytes)]
 }
 
 // Session is a process's membership in the fleets of its providers. It
@@ -164,8 +159,7 @@ func join(ctx context.Context, client *clientv3.Client, kv clientv3.KV, o Option
 	if err != nil {
 		return nil, fmt.Errorf("coordinator: %w", err)
 	}
-	s := &Session{client: client, kv: kv, keys: k, o: o, started: time.Now(), time: watch}
-	s.host, _ = os.Hostname()
+	s := &Session{client: client, kv: kv, keys: k, o: o, started: time.Now(), host: hostName(), time: watch}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.mu.memberships, s.mu.leased, s.mu.problems = map[string]*membership{}, make(chan struct{}), map[string]error{}
 	s.wg.Go(func() { s.time.Run(s.ctx) }) // while etcd is asked

@@ -56,14 +56,15 @@ func (p *Planner) Expire() { p.expired = true }
 		{File: "coordinator/leave.go", Old: "time.Unix(0, p.s.o.Clock.Wall()+1)", New: "time.Unix(0, p.s.o.Clock.Now().Wall+1)"},
 	}},
 	{Name: "EndTooSoon", Wrong: "lets a process that continues another seal its end as that might", Edits: []mutant.Edit{
-		{File: "coordinator/register.go", Old: "\tp.noteRegistered(", New: `	if m.signer == nil {
+		{File: "coordinator/register.go", Old: "\tp.mu.Lock()\n\tp.incarnation = m.incarnation\n", New: `	if m.signer == nil {
 		k, _ := signers.Load(m.id)
 		m.signer, _ = k.(ed25519.PrivateKey)
 	}
 	signers.Store(m.id, m.signer)
-	p.noteRegistered(`},
+	p.mu.Lock()
+	p.incarnation = m.incarnation
+`},
 		{File: "coordinator/register.go", Old: "// register makes a new incarnation", New: "var signers sync.Map\n\n// register makes a new incarnation"},
-		{File: "coordinator/register.go", Old: "\t\"os\"\n", New: "\t\"os\"\n\t\"sync\"\n"},
 	}},
 	mutant.Replace("ListedWhenSent", "a history is said to begin when its listing was asked for", "coordinator/membership.go",
 		"at := p.s.o.Clock.Now()\n\t\tsince", "at := m.sent\n\t\tsince"),
