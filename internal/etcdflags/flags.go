@@ -136,13 +136,16 @@ func (f *Flags) check() error {
 			given, other = other, given
 		}
 		return f.bad(given, "is given without --%s; a client certificate needs both", other)
-	case !keys.ValidPrefix(f.Prefix):
-		return f.bad("prefix", "%q: must begin and end with a slash and have at most %d bytes; the default is %s", f.Prefix, keys.MaxPrefixBytes, DefaultPrefix)
 	case f.DialTimeout <= 0:
 		return f.bad("dial-timeout", "%v is not positive; the default is %v", f.DialTimeout, DefaultDialTimeout)
 	case f.CommandTimeout <= 0:
 		return f.bad("command-timeout", "%v is not positive; the default is %v", f.CommandTimeout, DefaultCommandTimeout)
 	}
+	k, err := keys.New(f.Prefix)
+	if err != nil {
+		return f.bad("prefix", "%v", err)
+	}
+	f.Prefix = k.Prefix()
 	return nil
 }
 

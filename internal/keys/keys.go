@@ -17,8 +17,7 @@ import (
 // DefaultPrefix is where Quotient's keys lie.
 const DefaultPrefix = "/quotient/v1/"
 
-// MaxPrefixBytes bounds a prefix.
-const MaxPrefixBytes = 128
+const maxPrefixBytes = 128
 
 // Layout is where the keys of one prefix lie.
 type Layout struct{ prefix string }
@@ -28,15 +27,10 @@ func New(prefix string) (Layout, error) {
 	if prefix == "" {
 		prefix = DefaultPrefix
 	}
-	if !ValidPrefix(prefix) {
-		return Layout{}, fmt.Errorf("prefix %q: must begin and end with \"/\" and have at most %d bytes, as %q", prefix, MaxPrefixBytes, DefaultPrefix)
+	if !strings.HasPrefix(prefix, "/") || !strings.HasSuffix(prefix, "/") || len(prefix) > maxPrefixBytes {
+		return Layout{}, fmt.Errorf("prefix %q: must begin and end with a slash and have at most %d bytes; the default is %s", prefix, maxPrefixBytes, DefaultPrefix)
 	}
 	return Layout{prefix}, nil
-}
-
-// ValidPrefix reports whether keys may lie under a prefix.
-func ValidPrefix(prefix string) bool {
-	return strings.HasPrefix(prefix, "/") && strings.HasSuffix(prefix, "/") && len(prefix) <= MaxPrefixBytes
 }
 
 // MaxIncarnationBytes bounds the name of an instance's key. Instances give
