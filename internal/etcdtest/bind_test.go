@@ -9,7 +9,7 @@ import (
 
 // TestAPortThatIsFreedSoon: a member waits for a port that somebody still holds.
 func TestAPortThatIsFreedSoon(t *testing.T) {
-	free, err := FreeAddresses(2)
+	free, err := FreeAddresses(3)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -18,8 +18,9 @@ func TestAPortThatIsFreedSoon(t *testing.T) {
 		t.Fatal(err)
 	}
 	time.AfterFunc(300*time.Millisecond, func() { _ = held.Close() })
-	peer, client := url.URL{Scheme: "http", Host: free[0]}, url.URL{Scheme: "http", Host: free[1]}
-	m := memberConfig{Name: "m0", Dir: t.TempDir(), Peer: peer, Client: client, State: "new", Cluster: "m0=" + peer.String()}
+	at := func(i int) url.URL { return url.URL{Scheme: "http", Host: free[i]} }
+	peer, client := at(0), at(1)
+	m := memberConfig{Name: "m0", Dir: t.TempDir(), Peer: peer, Client: client, Metrics: at(2), State: "new", Cluster: "m0=" + peer.String()}
 	server, err := m.start()
 	if err != nil {
 		t.Fatal(err)

@@ -66,9 +66,9 @@ type Cluster struct {
 }
 
 type member struct {
-	name         string
-	peer, client url.URL
-	runs         runner // nil while it does not
+	name                  string
+	peer, client, metrics url.URL
+	runs                  runner // nil while it does not
 }
 
 // runner is a member that runs: in this process, or in one of its own.
@@ -99,7 +99,7 @@ func Start(o Options) (*Cluster, error) {
 }
 
 func (c *Cluster) start() error {
-	ports, err := FreeAddresses(2 * c.o.Members)
+	ports, err := FreeAddresses(3 * c.o.Members)
 	if err != nil {
 		return err
 	}
@@ -109,9 +109,10 @@ func (c *Cluster) start() error {
 	}
 	for i := range c.o.Members {
 		c.members = append(c.members, &member{
-			name:   fmt.Sprintf("m%d", i),
-			peer:   url.URL{Scheme: "http", Host: ports[2*i]},
-			client: url.URL{Scheme: scheme, Host: ports[2*i+1]},
+			name:    fmt.Sprintf("m%d", i),
+			peer:    url.URL{Scheme: "http", Host: ports[3*i]},
+			client:  url.URL{Scheme: scheme, Host: ports[3*i+1]},
+			metrics: url.URL{Scheme: "http", Host: ports[3*i+2]},
 		})
 	}
 	if c.o.Listen != "" {
@@ -152,7 +153,7 @@ func (c *Cluster) run(i int, state string) (err error) {
 		all = append(all, m.name+"="+m.peer.String())
 	}
 	config := memberConfig{
-		Name: m.name, Dir: filepath.Join(c.dir, m.name), Peer: m.peer, Client: m.client,
+		Name: m.name, Dir: filepath.Join(c.dir, m.name), Peer: m.peer, Client: m.client, Metrics: m.metrics,
 		State: state, Cluster: strings.Join(all, ","), Slow: c.o.Slow, Retention: c.o.Retention, TLS: c.o.TLS,
 	}
 	onExit := func(err error) { c.o.OnExit(i, err) }

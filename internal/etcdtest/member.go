@@ -21,7 +21,7 @@ import (
 
 type memberConfig struct {
 	Name, Dir, State, Cluster string
-	Peer, Client              url.URL
+	Peer, Client, Metrics     url.URL
 	Slow                      bool
 	Retention                 time.Duration
 	TLS                       *TLS
@@ -39,6 +39,10 @@ func (m memberConfig) timers() (tick, election uint) {
 		return 10, 100
 	}
 }
+
+// health is the URL of what says that the member serves, also to those without a
+// certificate.
+func (m memberConfig) health() string { return m.Metrics.String() + "/health" }
 
 // server is a member in this process.
 type server struct {
@@ -91,6 +95,7 @@ func (m memberConfig) start() (*server, error) {
 	cfg.Name, cfg.Dir = m.Name, m.Dir
 	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{m.Peer}, []url.URL{m.Peer}
 	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{m.Client}, []url.URL{m.Client}
+	cfg.ListenMetricsUrls = []url.URL{m.Metrics}
 	cfg.ClusterState, cfg.InitialCluster = m.State, m.Cluster
 	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
 	cfg.EnableGRPCGateway = false // its JSON answers any web page that the machine's browsers show

@@ -19,16 +19,12 @@ const memberRole = "etcd member"
 // return, if it was started as one by a Cluster with Options.Processes. Programs
 // and tests that start such clusters call it first of all.
 func RunIfMember() {
-	child.Be(memberRole, func(c memberConfig, over <-chan struct{}, tell func(serving)) error {
+	child.Be(memberRole, func(c memberConfig, over <-chan struct{}, _ func(nothing)) error {
 		server, err := c.start()
 		if err != nil {
 			return err
 		}
 		defer server.stop()
-		if err := server.ready(); err != nil {
-			return err
-		}
-		tell(serving{})
 		select {
 		case <-over:
 			return nil
@@ -38,37 +34,22 @@ func RunIfMember() {
 	})
 }
 
-// serving is what a member's process tells.
-type serving struct{}
+// nothing is what a member's process tells.
+type nothing struct{}
 
 // process is a member in a process of its own.
 type process struct {
 	*child.Process
-	serves func() error // returns when the member serves
+	health string // URL of what says that it serves
 }
-
-func (p *process) ready() error { return p.serves() }
 
 func (p *process) stop() { _ = p.Close(startTimeout) }
 
 // startProcess starts a member. If it ends without having been told to, onExit
 // is called.
 func startProcess(c memberConfig, onExit func(error)) (*process, error) {
-	serves := make(chan struct{})
-	p, err := child.Start(memberRole, c, func(serving) { close(serves) }, onExit)
-	if err != nil {
-		return nil, err
-	}
-	return &process{p, func() error {
-		select {
-		case <-serves:
-			return nil
-		case <-p.Gone:
-			return errors.New("member process ended before it was ready")
-		case <-time.After(startTimeout):
-			return fmt.Errorf("member process is not ready after %v", startTimeout)
-		}
-	}}, nil
+	p, err := child.Start(memberRole, c, func(nothing) {}, onExit)
+	return &process{p, c.health()}, err
 }
 
 // binaryVariable names a released etcd server in the environment, so that all
@@ -87,37 +68,28 @@ func startBinary(path string, c memberConfig, onExit func(error)) (*process, err
 		"--heartbeat-interval", strconv.FormatUint(uint64(tick), 10),
 		"--election-timeout", strconv.FormatUint(uint64(election), 10),
 		"--auto-compaction-mode", "periodic", "--auto-compaction-retention", c.Retention.String(),
-		"--enable-grpc-gateway=false", "--unsafe-no-fsync", "--log-level", "panic",
+		"--enable-grpc-gateway=false", "--unsafe-no-fsync", "--log-level", "panic", "--listen-metrics-urls", c.Metrics.String(),
 	}
-	health := c.Client.String()
 	if c.TLS != nil {
-		// Who asks for its health has no certificate.
-		free, err := FreeAddresses(1)
-		if err != nil {
-			return nil, err
-		}
-		health = "http://" + free[0]
-		args = append(args, "--listen-metrics-urls", health, "--client-cert-auth",
+		args = append(args, "--client-cert-auth",
 			"--cert-file", c.TLS.Cert, "--key-file", c.TLS.Key, "--trusted-ca-file", c.TLS.CA)
 	}
 	cmd := exec.Command(path, args...) //nolint:gosec // what the caller asked for
 	cmd.Stderr = os.Stderr
 	p, err := child.Run(cmd, onExit)
-	if err != nil {
-		return nil, err
-	}
-	return &process{p, func() error { return healthy(health, p.Gone) }}, nil
+	return &process{p, c.health()}, err
 }
 
-// healthy waits until the server at a URL says that it serves.
-func healthy(url string, gone <-chan struct{}) error {
+// ready waits until the member says that it serves.
+func (p *process) ready() error {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
 	for {
-		r, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/health", http.NoBody)
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, p.health, http.NoBody)
 		if err != nil {
 			return err
 		}
+		r.Close = true
 		if answer, err := http.DefaultClient.Do(r); err == nil {
 			_ = answer.Body.Close()
 			if answer.StatusCode == http.StatusOK {
@@ -125,10 +97,10 @@ func healthy(url string, gone <-chan struct{}) error {
 			}
 		}
 		select {
-		case <-gone:
-			return errors.New("etcd ended before it was healthy")
+		case <-p.Gone:
+			return errors.New("member process ended before it was ready")
 		case <-ctx.Done():
-			return fmt.Errorf("etcd is not healthy after %v", startTimeout)
+			return fmt.Errorf("member process is not ready after %v", startTimeout)
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
