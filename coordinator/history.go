@@ -1,15 +1,12 @@
 package coordinator
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/internal/protocol"
@@ -38,6 +35,10 @@ const maxReasonBytes = 1 << 10
 
 // maxRecordBytes bounds a record: two policies, author, time and reason.
 const maxRecordBytes = 2*quota.MaxPolicyBytes + 16<<10
+
+// recordsAtOnce is how many records one read returns. Somebody who may write the
+// history may have written values as large as etcd takes.
+const recordsAtOnce = 25
 
 type wireRecord struct {
 	Schema      int             `json:"schema"`
@@ -73,11 +74,24 @@ func (a *Admin) History(ctx context.Context, provider string) ([]Record, error) 
 		return nil, err
 	}
 	var records []Record
-	_, err := a.each(ctx, a.keys.History(provider), 0, nil, func(kv *mvccpb.KeyValue) {
-		records = append(records, recordOf(string(kv.Key), kv.Value, kv.CreateRevision))
-	})
-	slices.SortFunc(records, func(x, y Record) int { return cmp.Compare(y.Revision, x.Revision) })
-	return records[:min(len(records), maxRecords)], classify(ctx, "read the history of "+provider, err)
+	newest, limit := int64(0), int64(recordsAtOnce) // by creation; 0: any
+	for more := true; more && len(records) < maxRecords; {
+		r, err := a.kv.Get(ctx, a.keys.History(provider), clientv3.WithPrefix(), clientv3.WithLimit(limit),
+			clientv3.WithMaxCreateRev(newest), clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortDescend))
+		if tooLarge(err) && limit > 1 {
+			limit = 1
+			continue
+		}
+		if err != nil {
+			return nil, classify(ctx, "read the history of "+provider, err)
+		}
+		for _, kv := range r.Kvs {
+			records = append(records, recordOf(string(kv.Key), kv.Value, kv.CreateRevision))
+			newest = kv.CreateRevision - 1
+		}
+		more = r.More
+	}
+	return records, nil
 }
 
 func recordOf(key string, value []byte, revision int64) Record {
