@@ -26,8 +26,7 @@ const (
 type funding struct {
 	holder  string // of this process; no other ever has it
 	windows map[time.Duration]*funded
-	last    int64         // monotonic, when a transaction was sent
-	done    chan struct{} // closed when fund has ended
+	last    int64 // monotonic, when a transaction was sent
 }
 
 // funded is a window of a budget.
@@ -48,7 +47,6 @@ type funded struct {
 // fund takes permits and gives them back until the membership ends.
 func (p *membership) fund() {
 	f := &p.funding
-	defer close(f.done)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -264,7 +262,6 @@ func (p *membership) set(w *funded, taken int64, spent, away bool) (int64, bool)
 
 // giveBack gives back what this process, whose sink is closed, has in hand.
 func (p *membership) giveBack(ctx context.Context) {
-	<-p.funding.done
 	for _, u := range p.sink.Budgets() {
 		if w := p.funding.windows[u.Window]; w != nil && w.Start == u.Start && u.Taken > u.Used {
 			p.exchange(ctx, w, &u, escrow.Use{Used: u.Used, Ends: true})

@@ -13,8 +13,9 @@
 // Goroutines. The session owns one that keeps the lease, one that sends probes
 // (with a few reads under way at once) and one that writes reports; each
 // provider (membership) owns one that registers and follows the watch, one that writes
-// the pauses that its provider asks for, one that writes loans, and for its first
-// seconds one that receives them. All end in Close, which waits for them.
+// the pauses that its provider asks for, one that takes permits of long windows, one that
+// writes loans, and for its first seconds one that receives them. All end in Close, which
+// waits for them.
 //
 // Locks. Session.mu guards the set of memberships and the lease. membership.mu keeps the
 // calls to the sink in order: it is held while the sink is called, and while the

@@ -29,7 +29,7 @@ type membership struct {
 
 	ctx    context.Context // until the last subscription or the session is closed
 	cancel context.CancelFunc
-	done   chan struct{} // closed when run has ended
+	parts  sync.WaitGroup // run, fund and pushBacks
 
 	// attempt is one to register whose outcome is unknown; nil if there is none.
 	// It is run's own, and close's when run has ended.
@@ -73,8 +73,8 @@ type membership struct {
 }
 
 func newMembership(s *Session, provider string, sink feed.Sink) *membership {
-	p := &membership{s: s, provider: provider, sink: sink, done: make(chan struct{})}
-	p.funding = funding{holder: rand.Text()[:16], windows: map[time.Duration]*funded{}, done: make(chan struct{})}
+	p := &membership{s: s, provider: provider, sink: sink}
+	p.funding = funding{holder: rand.Text()[:16], windows: map[time.Duration]*funded{}}
 	// A member of etcd that is cut off from its leader says so at once, and the next
 	// question goes to another. Not for probes: etcd's client would repeat them
 	// without a pause while no member has a leader.
@@ -84,7 +84,6 @@ func newMembership(s *Session, provider string, sink feed.Sink) *membership {
 
 // run registers and follows the watch, again and again, until closed.
 func (p *membership) run() {
-	defer close(p.done)
 	defer p.noteClosed()
 	p.openState()
 	defer p.closeState()
@@ -211,7 +210,7 @@ func (p *membership) trouble(err error) {
 // then it goes.
 func (p *membership) close() error {
 	p.cancel()
-	<-p.done // and the sink is closed
+	p.parts.Wait() // and the sink is closed
 	own := p.current()
 	if own.key == "" && p.attempt == nil || p.s.ctx.Err() != nil {
 		return nil

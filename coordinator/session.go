@@ -257,9 +257,10 @@ func (s *Session) Subscribe(provider string, create func() feed.Sink) (sink feed
 	if p == nil {
 		p = newMembership(s, provider, create())
 		s.mu.memberships[provider] = p
-		s.wg.Go(p.run)
-		s.wg.Go(p.pushBacks)
-		s.wg.Go(p.fund)
+		for _, part := range []func(){p.run, p.pushBacks, p.fund} {
+			p.parts.Go(part)
+		}
+		s.wg.Go(p.parts.Wait)
 	}
 	p.users++
 	return p.sink, sync.OnceValue(func() error {
