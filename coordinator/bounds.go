@@ -81,6 +81,11 @@ func tooLarge(err error) bool {
 	return status.Code(err) == codes.ResourceExhausted && strings.Contains(err.Error(), "larger than max")
 }
 
+// is is the condition that a key is at a revision.
+func is(key string, revision int64) clientv3.Cmp {
+	return clientv3.Compare(clientv3.ModRevision(key), "=", revision)
+}
+
 // keyIn returns the key that was read, an empty one if it is not there.
 func keyIn(r *pb.ResponseOp) *mvccpb.KeyValue {
 	if kvs := r.GetResponseRange().GetKvs(); len(kvs) > 0 {

@@ -2,7 +2,6 @@ package coordinator
 
 import (
 	"context"
-	"encoding/json"
 	"slices"
 	"time"
 
@@ -82,28 +81,8 @@ type writer struct {
 }
 
 func (p *membership) writerLocked(of view.Kind) writer {
-	ids := p.tracker.IDs()
-	may := p.key != "" && p.until == 0 && slices.Contains(ids, p.id)
-	return writer{p.incarnation, may, time.Duration(p.tracker.Rank(p.id)), ids, p.tracker.Revision(of)}
-}
-
-// replace writes a value, or deletes the key for nil, if the key is at a revision and the
-// incarnation lives. Otherwise the answer has the key.
-func (i *incarnation) replace(ctx context.Context, kv clientv3.KV, key string, revision int64, value any) (*clientv3.TxnResponse, error) {
-	op := clientv3.OpDelete(key)
-	if value != nil {
-		b, err := json.Marshal(value)
-		if err != nil {
-			return nil, err
-		}
-		op = clientv3.OpPut(key, string(b))
-	}
-	return kv.Txn(ctx).If(is(key, revision), i.lives()).Then(op).Else(clientv3.OpGet(key)).Commit()
-}
-
-// is is the condition that a key is at a revision.
-func is(key string, revision int64) clientv3.Cmp {
-	return clientv3.Compare(clientv3.ModRevision(key), "=", revision)
+	may := p.key != "" && p.until == 0 && p.tracker.Has(p.id)
+	return writer{p.incarnation, may, time.Duration(p.tracker.Rank(p.id)), p.tracker.IDs(), p.tracker.Revision(of)}
 }
 
 // reportsOf calls f with the newest reports of these instances, and returns the revision

@@ -40,6 +40,20 @@ func (i *incarnation) putKey(o ...clientv3.OpOption) (clientv3.Op, error) {
 	return clientv3.OpPut(i.key, string(b), o...), err
 }
 
+// replace writes a value, or deletes the key for nil, if the key is at a revision and the
+// incarnation lives. Otherwise the answer has the key.
+func (i *incarnation) replace(ctx context.Context, kv clientv3.KV, key string, revision int64, value any) (*clientv3.TxnResponse, error) {
+	op := clientv3.OpDelete(key)
+	if value != nil {
+		b, err := json.Marshal(value)
+		if err != nil {
+			return nil, err
+		}
+		op = clientv3.OpPut(key, string(b))
+	}
+	return kv.Txn(ctx).If(is(key, revision), i.lives()).Then(op).Else(clientv3.OpGet(key)).Commit()
+}
+
 // current returns the incarnation in force.
 func (p *membership) current() incarnation {
 	p.mu.Lock()
