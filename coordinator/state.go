@@ -21,10 +21,9 @@ type stateFile struct {
 	locked clock.Instant // when the lock was had
 	host   int64         // the host's monotonic clock, no later than that
 
-	mu      sync.Mutex
-	file    *os.File
-	void    bool // nothing is written any more
-	cleared bool // and the file is empty
+	mu   sync.Mutex
+	file *os.File
+	void bool // nothing is written any more
 }
 
 // errStateLocked says that another process has the file.
@@ -92,13 +91,11 @@ func (f *stateFile) clear() error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.cleared {
-		return nil
-	}
 	f.void = true
-	err := f.file.Truncate(0)
-	f.cleared = err == nil
-	return err
+	if err := f.file.Truncate(0); !errors.Is(err, os.ErrClosed) { // it was cleared before it was closed
+		return err
+	}
+	return nil
 }
 
 // close clears the checkpoint, and gives the lock back if that can be done.

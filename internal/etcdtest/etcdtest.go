@@ -66,9 +66,8 @@ type Cluster struct {
 }
 
 type member struct {
-	name                  string
-	peer, client, metrics url.URL
-	runs                  runner // nil while it does not
+	memberConfig
+	runs runner // nil while it does not
 }
 
 // runner is a member that runs: in this process, or in one of its own.
@@ -107,19 +106,22 @@ func (c *Cluster) start() error {
 	if c.o.TLS != nil {
 		scheme = "https"
 	}
+	var all []string
 	for i := range c.o.Members {
-		c.members = append(c.members, &member{
-			name:    fmt.Sprintf("m%d", i),
-			peer:    url.URL{Scheme: "http", Host: ports[3*i]},
-			client:  url.URL{Scheme: scheme, Host: ports[3*i+1]},
-			metrics: url.URL{Scheme: "http", Host: ports[3*i+2]},
-		})
+		m := memberConfig{Name: fmt.Sprintf("m%d", i), Slow: c.o.Slow, Retention: c.o.Retention, TLS: c.o.TLS,
+			Peer: url.URL{Scheme: "http", Host: ports[3*i]}, Client: url.URL{Scheme: scheme, Host: ports[3*i+1]}, Metrics: url.URL{Scheme: "http", Host: ports[3*i+2]}}
+		m.Dir = filepath.Join(c.dir, m.Name)
+		all = append(all, m.Name+"="+m.Peer.String())
+		c.members = append(c.members, &member{memberConfig: m})
+	}
+	for _, m := range c.members {
+		m.Cluster = strings.Join(all, ",")
 	}
 	if c.o.Listen != "" {
 		if c.o.Members > 1 {
 			return errors.New("one address for clients, and several members")
 		}
-		c.members[0].client.Host = c.o.Listen
+		c.members[0].Client.Host = c.o.Listen
 	}
 	return c.launch(embed.ClusterStateFlagNew)
 }
@@ -148,22 +150,15 @@ func (c *Cluster) launch(state string, members ...int) error {
 
 func (c *Cluster) run(i int, state string) (err error) {
 	m := c.members[i]
-	var all []string
-	for _, m := range c.members {
-		all = append(all, m.name+"="+m.peer.String())
-	}
-	config := memberConfig{
-		Name: m.name, Dir: filepath.Join(c.dir, m.name), Peer: m.peer, Client: m.client, Metrics: m.metrics,
-		State: state, Cluster: strings.Join(all, ","), Slow: c.o.Slow, Retention: c.o.Retention, TLS: c.o.TLS,
-	}
+	m.State = state
 	onExit := func(err error) { c.o.OnExit(i, err) }
 	switch binary := os.Getenv(binaryVariable); {
 	case binary != "":
-		m.runs, err = startBinary(binary, config, onExit)
+		m.runs, err = startBinary(binary, m.memberConfig, onExit)
 	case c.o.Processes:
-		m.runs, err = startProcess(config, onExit)
+		m.runs, err = startProcess(m.memberConfig, onExit)
 	default:
-		m.runs, err = config.start()
+		m.runs, err = m.start()
 	}
 	if err != nil {
 		m.runs = nil
@@ -176,7 +171,7 @@ func (c *Cluster) run(i int, state string) (err error) {
 func (c *Cluster) Endpoints(members ...int) (endpoints []string) {
 	for i, m := range c.members {
 		if len(members) == 0 || slices.Contains(members, i) {
-			endpoints = append(endpoints, m.client.String())
+			endpoints = append(endpoints, m.Client.String())
 		}
 	}
 	return endpoints
@@ -253,7 +248,7 @@ func (c *Cluster) Leader(ctx context.Context) int {
 			continue
 		}
 		asked, done := context.WithTimeout(ctx, time.Second)
-		s, err := client.Status(asked, m.client.String())
+		s, err := client.Status(asked, m.Client.String())
 		done()
 		if err == nil && s.Leader == s.Header.MemberId {
 			return i
