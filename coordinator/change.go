@@ -173,6 +173,7 @@ func (a *Admin) prepare(c *change, p *quota.Policy, reason string) (Stored, erro
 	var value []byte
 	if p != nil {
 		next := p.WithDefaults()
+		p = &next
 		next.Author, next.Time = cmp.Or(next.Author, author), time.Now().UTC()
 		err := next.Validate()
 		if err == nil {
@@ -194,7 +195,7 @@ func (a *Admin) prepare(c *change, p *quota.Policy, reason string) (Stored, erro
 			c.trim = append(c.trim, clientv3.OpDelete(string(kv.Key)))
 		}
 	}
-	return after, c.supersede(policyOf(value), a.keys.Superseded(after.Provider))
+	return after, c.supersede(p, a.keys.Superseded(after.Provider))
 }
 
 // supersede checks the next policy, nil for a deletion, against those before it, and adds
@@ -205,9 +206,6 @@ func (c *change) supersede(next *quota.Policy, folder string) error {
 		if !s.leased {
 			c.keep = append(c.keep, s)
 		}
-	}
-	if next != nil {
-		*next = next.WithDefaults()
 	}
 	if p := policyOf(c.raw); p != nil {
 		s := superseded{fmt.Sprint(folder, c.old.Revision), false, *p}
