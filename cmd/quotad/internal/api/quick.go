@@ -21,9 +21,10 @@ const (
 )
 
 // note lets Read answer calls between two requests of net/http, by the states that it
-// reports of a connection. With TLS all calls are net/http's.
+// reports of a connection. With TLS all calls are net/http's. At the end of a connection
+// net/http may still read it.
 func note(c net.Conn, state http.ConnState) {
-	if c, ok := c.(*connection); ok {
+	if c, ok := c.(*connection); ok && state != http.StateClosed {
 		c.between, c.renewed = state == http.StateIdle, time.Time{}
 	}
 }

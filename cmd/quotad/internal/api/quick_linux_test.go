@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -234,4 +235,26 @@ func TestQuickReadsFromTheStart(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A connection is closed while net/http reads it, as after a call whose body was skipped:
+// with -race.
+func TestCloseWhileReading(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	serve(t, 1, Limits{Connections: 1000, PerClient: 1}, func(s *Server) error {
+		nobody := func(net.Conn) (string, string, error) { return "user 1", "", nil }
+		s.http.Listeners = append(s.http.Listeners, &bounded{l, s.clients, nobody, s.quick})
+		return nil
+	})
+	for want := range 50 {
+		c := dial(t, path)
+		c.send(t, "/v1/acquire", `{"provider":"p"}`)
+		if status, body := c.answer(t); (status == 200) != (want == 0) {
+			t.Fatal(status, body)
+		}
+	}
 }
