@@ -245,11 +245,10 @@ func TestCloseWhileReading(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	serve(t, 1, Limits{Connections: 1000, PerClient: 1}, func(s *Server) error {
-		nobody := func(net.Conn) (string, string, error) { return "user 1", "", nil }
-		s.http.Listeners = append(s.http.Listeners, &bounded{l, s.clients, nobody, s.quick})
-		return nil
-	})
+	s, _ := newServer(t, 1, limits{connections: 1000, perClient: 1})
+	nobody := func(net.Conn) (string, string, error) { return "user 1", "", nil }
+	s.Listeners = append(s.Listeners, &bounded{l, s.clients, nobody, s.quick})
+	serve(t, s)
 	for want := range 50 {
 		c := dial(t, path)
 		c.send(t, "/v1/acquire", `{"provider":"p"}`)
