@@ -83,16 +83,15 @@ export class Client {
   /** Returns the status and the body of the answer, 503 if there is none within wait and 10 s. */
   private async post(path: string, body: object, wait = 0): Promise<{ status: number; answer: Answer; sent: Instant }> {
     let sent = now();
-    const request = http.request({ ...this.options, path, timeout: (wait + 10) * 1000 });
-    let silent = false;
-    request.on("socket", () => (sent = now())); // a connection is free
-    request.on("timeout", () => request.destroy(new Error("no answer")) && (silent = true)).on("error", () => undefined);
+    const signal = AbortSignal.timeout(Math.ceil(wait + 10) * 1000); // also without a free connection
+    const request = http.request({ ...this.options, path, signal });
+    request.on("socket", () => (sent = now())).on("error", () => undefined); // a connection is free
     request.end(JSON.stringify(body));
     try {
       const [response] = (await once(request, "response")) as [http.IncomingMessage];
       return { status: response.statusCode!, answer: (await json(response)) as Answer, sent };
     } catch (e) {
-      if (request.reusedSocket && !silent && !(e instanceof SyntaxError)) return this.post(path, body, wait); // quotad closes connections without calls
+      if (request.reusedSocket && !signal.aborted && !(e instanceof SyntaxError)) return this.post(path, body, wait); // quotad closes connections without calls
       return { status: 503, answer: { detail: `quotad at ${this.options.socketPath}: ${e}`, retry_after: 0.05 }, sent }; // it restarts
     }
   }
