@@ -5,8 +5,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/quotient-limiter/quotient/internal/clock"
 )
 
 // A fortnight of days in Berlin, one of which has 23 hours: each holds its limit, no more
@@ -51,11 +49,7 @@ func TestDaysOfACalendar(t *testing.T) {
 func TestTryTakeSaysThatMoreIsWanted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := &stub{clock: clock.New()}
-		l := open(t, s, Options{})
-		s.tell(1, withDefaults(policyOf(t, "10/s,100/d")), 2)
-		time.Sleep(3500 * time.Millisecond)
-		s.prove()
+		s, l := proved(t, "10/s,100/d", 2)
 		wanted := func() bool {
 			select {
 			case <-s.sink.Wanting():

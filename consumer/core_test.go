@@ -45,6 +45,18 @@ func (s *stub) tell(revision int64, policy *quota.Policy, n int) {
 	s.prove()
 }
 
+// proved returns a source, and a limiter of an instance that has had a part of these
+// limits, of n, for long.
+func proved(t *testing.T, limits string, n int) (*stub, *Limiter) {
+	t.Helper()
+	s := &stub{clock: clock.New()}
+	l := open(t, s, Options{})
+	s.tell(1, withDefaults(policyOf(t, limits)), n)
+	time.Sleep(3500 * time.Millisecond)
+	s.prove()
+	return s, l
+}
+
 func (s *stub) prove() { s.sink.Prove(s.clock.Now()) }
 
 func withDefaults(p quota.Policy) *quota.Policy { p = p.WithDefaults(); return &p }
@@ -165,11 +177,7 @@ func TestOutageRules(t *testing.T) {
 
 func TestHoldNeverGrowsWhileStale(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &stub{clock: clock.New()}
-		l := open(t, s, Options{})
-		s.tell(1, withDefaults(policyOf(t, "10/s")), 2)
-		time.Sleep(3500 * time.Millisecond)
-		s.prove()
+		s, l := proved(t, "10/s", 2)
 		s.sink.Apply(s.clock.Now(), protocol.Change{Revision: 2, Deleted: []string{"b"}})
 		time.Sleep(20 * time.Second)
 		if n := l.TryTake(100).N(); n != 5 {
@@ -232,11 +240,7 @@ func TestSourceCloseEndsTheLimiter(t *testing.T) {
 
 func TestAnAnnouncedEndBinds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &stub{clock: clock.New()}
-		l := open(t, s, Options{})
-		s.tell(1, withDefaults(policyOf(t, "10/s")), 1)
-		time.Sleep(3500 * time.Millisecond)
-		s.prove()
+		s, l := proved(t, "10/s", 1)
 		s.sink.Announce(time.Now().Add(500 * time.Millisecond).UnixNano())
 		if !l.TryAcquire() {
 			t.Error("refused before the announced end")

@@ -36,12 +36,20 @@ func (m *member) budget() consumer.LimitUse {
 	return l[len(l)-1]
 }
 
-// inDays waits for another day if this one ends soon.
-func inDays(t *testing.T) {
-	t.Helper()
-	if now := time.Now().UTC(); now.Hour() == 23 && now.Minute() > 50 {
-		<-time.After(time.Until(now.Truncate(24 * time.Hour).Add(24*time.Hour + time.Second)))
+// zone is a time zone whose day does not end soon.
+func zone() *time.Location {
+	if time.Now().UTC().Hour() == 23 {
+		return time.FixedZone("Etc/GMT+9", -9*3600)
 	}
+	return time.UTC
+}
+
+// inDays is exact, by the days of zone.
+func inDays(t *testing.T, limits string) quota.Policy {
+	t.Helper()
+	p := exact(t, limits, 500*ms)
+	p.Zone = zone().String()
+	return p
 }
 
 // spent waits until a newcomer, which has read what is in etcd, finds nothing left. Then
@@ -68,8 +76,7 @@ func (g *group) issued(n int64) {
 
 func TestABudgetIsIssuedOnce(t *testing.T) {
 	t.Parallel()
-	inDays(t)
-	g := newGroup(t, exact(t, "100/200ms,80/d", 500*ms))
+	g := newGroup(t, inDays(t, "100/200ms,80/d"))
 	all := g.join(4)
 	for _, m := range all {
 		for range 20 {
@@ -81,11 +88,11 @@ func TestABudgetIsIssuedOnce(t *testing.T) {
 	if err := all[0].session.Close(); err != nil {
 		t.Error(err)
 	}
-	g.set(exact(t, "100/200ms,100/d", 500*ms))
+	g.set(inDays(t, "100/200ms,100/d"))
 	g.issued(100)
-	g.set(exact(t, "100/200ms,60/d", 500*ms)) // fewer than were handed out
+	g.set(inDays(t, "100/200ms,60/d")) // fewer than were handed out
 	all = append(all, g.spent(100))
-	g.set(exact(t, "100/200ms,110/d", 500*ms))
+	g.set(inDays(t, "100/200ms,110/d"))
 	g.issued(110)
 	all = append(all, g.spent(110))
 	for _, m := range all {
@@ -99,8 +106,7 @@ func TestABudgetIsIssuedOnce(t *testing.T) {
 // Permits that were not used are given back by an instance that leaves.
 func TestABudgetWithoutEtcd(t *testing.T) {
 	t.Parallel()
-	inDays(t)
-	p := exact(t, "100/200ms,3000/d", 500*ms)
+	p := inDays(t, "100/200ms,3000/d")
 	p.Outage = quota.OutageHold
 	g := newGroup(t, p)
 	link, client := g.linked()
@@ -157,10 +163,9 @@ func (g *group) budgetTotal(client *clientv3.Client) (total escrow.Total) {
 // neither to those that know of more nor to newcomers, until an operator says what was
 // used.
 func TestABudgetInARestoredStore(t *testing.T) {
-	inDays(t)
 	dir, backup := t.TempDir(), filepath.Join(t.TempDir(), "backup")
 	cluster, client := etcdtest.New(t, etcdtest.Options{Dir: dir, Processes: false})
-	g := newGroupOn(t, client, exact(t, "100/200ms,60/d", 500*ms))
+	g := newGroupOn(t, client, inDays(t, "100/200ms,60/d"))
 	m := g.join(1)[0]
 	g.issued(5)
 	cluster.Stop(0)

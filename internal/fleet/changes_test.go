@@ -13,9 +13,7 @@ const ms = time.Millisecond
 
 func TestProviderDeletedAndSetAgainUnderLoad(t *testing.T) {
 	t.Parallel()
-	g := newGroup(t, exact(t, "60/200ms", 500*ms), 200*ms)
-	g.ready(g.join(6)...)
-	g.awaitFull(200*ms, 60)
+	g, _ := loaded(t, exact(t, "60/200ms", 500*ms), 6, 60)
 	g.remove()
 	// A deleted policy binds every window that starts S' after it.
 	gone := time.Now().Add(quota.DefaultFreshness).UnixNano()
@@ -28,8 +26,7 @@ func TestProviderDeletedAndSetAgainUnderLoad(t *testing.T) {
 	g.remove() // and back at once: the view without a policy must count
 	g.set(exact(t, "60/200ms", 500*ms))
 	g.awaitFull(200*ms, 60)
-	g.stop()
-	g.ledger.never(t)
+	g.end()
 }
 
 func TestLimitsComeAndGoUnderLoad(t *testing.T) {
@@ -54,8 +51,7 @@ func TestLimitsComeAndGoUnderLoad(t *testing.T) {
 		g.set(exact(t, step.limits, settle))
 		g.awaitFull(step.length, step.full)
 	}
-	g.stop()
-	g.ledger.never(t)
+	g.end()
 }
 
 func TestChangesInQuickSuccessionUnderLoad(t *testing.T) {
@@ -73,8 +69,7 @@ func TestChangesInQuickSuccessionUnderLoad(t *testing.T) {
 	}
 	g.set(exact(t, "50/200ms", 500*ms))
 	g.awaitFull(200*ms, 50)
-	g.stop()
-	g.ledger.never(t)
+	g.end()
 }
 
 func TestSettleAndFreshnessChangeUnderLoad(t *testing.T) {
@@ -84,9 +79,7 @@ func TestSettleAndFreshnessChangeUnderLoad(t *testing.T) {
 		p.Freshness = freshness
 		return p
 	}
-	g := newGroup(t, policy("60/200ms", 500*ms, 400*ms), 200*ms)
-	g.ready(g.join(5)...)
-	g.awaitFull(200*ms, 60)
+	g, _ := loaded(t, policy("60/200ms", 500*ms, 400*ms), 5, 60)
 	g.set(policy("60/200ms", 1500*ms, 400*ms))
 	g.join(1) // who joins never saw the policy before
 	g.set(policy("40/200ms", 1500*ms, 1300*ms))
@@ -108,8 +101,7 @@ func TestSettleAndFreshnessChangeUnderLoad(t *testing.T) {
 	g.set(policy("30/200ms", 500*ms, 400*ms))
 	g.join(1)
 	g.awaitFull(200*ms, 30)
-	g.stop()
-	g.ledger.never(t)
+	g.end()
 }
 
 func TestPausedAndResumedUnderLoad(t *testing.T) {
@@ -131,8 +123,7 @@ func TestPausedAndResumedUnderLoad(t *testing.T) {
 		g.set(exact(t, "60/200ms", 500*ms))
 	}
 	g.awaitFull(200*ms, 60)
-	g.stop()
-	g.ledger.never(t)
+	g.end()
 }
 
 func TestAPolicyThatBreaksTheTimingIsRefused(t *testing.T) {

@@ -19,7 +19,8 @@ type counting struct {
 }
 
 func (c *counting) RoundTrip(r *http.Request) (*http.Response, error) {
-	midnight := time.Now().UTC().Truncate(24 * time.Hour).Add(24 * time.Hour)
+	y, m, d := time.Now().In(zone()).Date()
+	midnight := time.Date(y, m, d+1, 0, 0, 0, 0, zone())
 	left := max(0, c.limit-c.calls.Add(1))
 	return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody, Request: r, Header: http.Header{
 		"X-Ratelimit-Remaining": {strconv.FormatInt(left, 10)}, "X-Ratelimit-Reset": {strconv.FormatInt(midnight.Unix(), 10)},
@@ -30,8 +31,7 @@ func (c *counting) RoundTrip(r *http.Request) (*http.Response, error) {
 // rest, and not more than that by what several instances have in hand.
 func TestABudgetFollowsTheProvidersCount(t *testing.T) {
 	t.Parallel()
-	inDays(t)
-	g := newGroup(t, exact(t, "1/200ms,1000/d", 500*ms))
+	g := newGroup(t, inDays(t, "1/200ms,1000/d"))
 	p := &counting{limit: 1000}
 	p.calls.Store(920)
 	for range 2 {

@@ -120,6 +120,23 @@ func (g *group) stop() {
 	g.load.Wait()
 }
 
+// end stops the load; no window may have been over.
+func (g *group) end() {
+	g.t.Helper()
+	g.stop()
+	g.ledger.never(g.t)
+}
+
+// loaded returns a group of n members that issue all permits of each window of 200 ms.
+func loaded(t *testing.T, p quota.Policy, n int, permits int64) (*group, []*member) {
+	t.Helper()
+	g := newGroup(t, p, 200*ms)
+	all := g.join(n)
+	g.ready(all...)
+	g.awaitFull(200*ms, permits)
+	return g, all
+}
+
 // set writes a policy, and the time at which it was, into the ledger.
 func (g *group) set(p quota.Policy) {
 	g.t.Helper()

@@ -3,6 +3,7 @@ package fleet_test
 import (
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,6 +21,19 @@ func (g *group) write(key, value string) {
 	if _, err := g.client.Put(g.t.Context(), g.prefix+key, value); err != nil {
 		g.t.Fatal(err)
 	}
+}
+
+// seen waits until members have proved that they know all that is in etcd by now.
+func (g *group) seen(all []*member) {
+	g.t.Helper()
+	began := time.Now()
+	g.await("all have proved their views", func() bool {
+		passed := time.Since(began)
+		return !slices.ContainsFunc(all, func(m *member) bool {
+			age := m.limiter.Status().ProofAge
+			return age < 0 || age >= passed
+		})
+	})
 }
 
 // erase removes a key.
@@ -60,10 +74,7 @@ func TestHostilePoliciesChangeNothing(t *testing.T) {
 	t.Parallel()
 	// With a long freshness: an instance that begins its history anew on a busy machine
 	// cannot know the good policy, and if all do nobody has a share any more.
-	g := newGroup(t, exact(t, "60/200ms", 3*time.Second), 200*ms)
-	all := g.join(3)
-	g.ready(all...)
-	g.awaitFull(200*ms, 60)
+	g, all := loaded(t, exact(t, "60/200ms", 3*time.Second), 3, 60)
 	good := `"limits":[{"permits":600000,"window":"200ms"}]`
 	for _, test := range []struct{ name, value, says string }{
 		{"nothing", "", "unexpected end of JSON"},
@@ -113,8 +124,7 @@ func TestHostilePoliciesChangeNothing(t *testing.T) {
 		}
 		return true
 	})
-	g.stop()
-	g.ledger.never(t)
+	g.end()
 }
 
 // TestHostileKeysEnlargeNobody writes keys that no instance would, beside a fleet
@@ -122,10 +132,7 @@ func TestHostilePoliciesChangeNothing(t *testing.T) {
 // instance the operator must be told which it is.
 func TestHostileKeysEnlargeNobody(t *testing.T) {
 	t.Parallel()
-	g := newGroup(t, exact(t, "60/200ms", 500*ms), 200*ms)
-	all := g.join(3)
-	g.ready(all...)
-	g.awaitFull(200*ms, 60)
+	g, all := loaded(t, exact(t, "60/200ms", 500*ms), 3, 60)
 	victim := all[0].limiter.Status().Incarnation
 	strange := fmt.Sprintf("%%%02X", victim[0]) + url.PathEscape(victim[1:])
 	const counts = true // as an instance
@@ -165,11 +172,8 @@ func TestHostileKeysEnlargeNobody(t *testing.T) {
 		if test.counts {
 			instances++
 		}
-		g.pass(100 * ms)
-		told := g.problems()
-		if !strings.Contains(told, test.says) {
-			t.Errorf("%s: the operator is told %.300q, want %q", test.name, told, test.says)
-		}
+		g.seen(all)
+		g.await(fmt.Sprintf("%s: the operator is told %q", test.name, test.says), func() bool { return strings.Contains(g.problems(), test.says) })
 		var f coordinator.Fleet
 		// Waits for a member that a busy machine has kept from its lease.
 		g.await(fmt.Sprintf("%s: counts as %d instances", test.name, instances-len(all)), func() (ok bool) {
@@ -202,17 +206,13 @@ func TestHostileKeysEnlargeNobody(t *testing.T) {
 	second := all[1].limiter.Status().Incarnation
 	g.write("providers/p/instances/"+url.PathEscape(second), `{"schema":1,"from":"2150-01-01T00:00:00Z"}`)
 	g.pass(time.Second)
-	g.stop()
-	g.ledger.never(t)
+	g.end()
 }
 
 // TestManyForeignInstanceKeys: shares become nothing, nobody panics or
 // exceeds, the operator still sees them, and all is well when they are gone.
 func TestManyForeignInstanceKeys(t *testing.T) {
-	g := newGroup(t, exact(t, "60/200ms", 500*ms), 200*ms)
-	all := g.join(2)
-	g.ready(all...)
-	g.awaitFull(200*ms, 60)
+	g, all := loaded(t, exact(t, "60/200ms", 500*ms), 2, 60)
 	const n, together = foreignKeys, 125
 	key := func(i int) string { return fmt.Sprintf("%sproviders/p/instances/foreign-%06d", g.prefix, i) }
 	for i := 0; i < n; i += together {
@@ -263,8 +263,7 @@ func TestManyForeignInstanceKeys(t *testing.T) {
 		return true
 	})
 	g.awaitFull(200*ms, 60)
-	g.stop()
-	g.ledger.never(t)
+	g.end()
 }
 
 // TestForgedDemandsExceedNothing: who has the consumer's role writes levels that
@@ -274,10 +273,7 @@ func TestForgedDemandsExceedNothing(t *testing.T) {
 	t.Parallel()
 	p := exact(t, "600/200ms", 500*ms)
 	p.Share = quota.ShareDemand
-	g := newGroup(t, p, 200*ms)
-	all := g.join(4)
-	g.ready(all...)
-	g.awaitFull(200*ms, 600)
+	g, all := loaded(t, p, 4, 600)
 	const level = `{"schema":1,"entries":[{"from":"1970-01-01T00:00:00Z","revision":%d,` +
 		`"demands":"////////AAAAAP//","limits":[{"window":"200ms","base":0,"most":1000000000000,"claimed":%d}]}],"until":"2100-01-01T00:00:00Z"}`
 	demand := func(n int) string {
@@ -300,8 +296,7 @@ func TestForgedDemandsExceedNothing(t *testing.T) {
 		<-tick.C
 	}
 	g.awaitFull(200*ms, 600)
-	g.stop()
-	g.ledger.never(t)
+	g.end()
 }
 
 // revision is etcd's newest.

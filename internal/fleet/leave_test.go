@@ -41,16 +41,12 @@ func TestAnnouncedJoinsAndLeavesExceedNothing(t *testing.T) {
 	g.ready(g.join(2)...)
 	g.leave(all[:5])
 	g.awaitFull(time.Second, 50)
-	g.stop()
-	g.ledger.never(t)
+	g.end()
 }
 
 func TestHalfOfTheFleetClosesUnderLoad(t *testing.T) {
 	t.Parallel()
-	g := newGroup(t, exact(t, "60/200ms", 500*ms), 200*ms)
-	all := g.join(8)
-	g.ready(all...)
-	g.awaitFull(200*ms, 60)
+	g, all := loaded(t, exact(t, "60/200ms", 500*ms), 8, 60)
 	for i, m := range all[:4] {
 		g.pass(time.Duration(i*30) * ms)
 		if err := m.session.Close(); err != nil {
@@ -60,8 +56,7 @@ func TestHalfOfTheFleetClosesUnderLoad(t *testing.T) {
 	g.awaitFull(200*ms, 60) // by the other half, once it has settled
 	g.join(2)
 	g.awaitFull(200*ms, 60)
-	g.stop()
-	g.ledger.never(t)
+	g.end()
 }
 
 // The announcement reaches etcd when its window has begun already.
@@ -83,8 +78,7 @@ func TestAnAnnouncementThatCommitsLateExceedsNothing(t *testing.T) {
 		t.Log("leave:", err)
 	}
 	g.awaitFull(200*ms, 60)
-	g.stop()
-	g.ledger.never(t)
+	g.end()
 	if n := late.issuedSince(announcedIn(t, written)); n != 0 {
 		t.Errorf("who had announced its end issued %d permits after it", n)
 	}
@@ -124,17 +118,13 @@ func (m *member) issuedSince(at int64) int64 {
 // than S: the author binds itself later than the others may think.
 func TestAnEndAnnouncedTooLateExceedsNothing(t *testing.T) {
 	t.Parallel()
-	g := newGroup(t, exact(t, "60/200ms", 500*ms), 200*ms)
-	all := g.join(6)
-	g.ready(all...)
-	g.awaitFull(200*ms, 60)
+	g, all := loaded(t, exact(t, "60/200ms", 500*ms), 6, 60)
 	until := quota.WindowAt(200*ms, time.Now().UnixNano()).End()
 	for _, m := range all[:3] {
 		g.putUntil(m, time.Unix(0, until))
 	}
 	g.awaitFull(200*ms, 60)
-	g.stop()
-	g.ledger.never(t)
+	g.end()
 }
 
 // putUntil writes an end into the key of a member, as the member would.
@@ -212,10 +202,7 @@ func (g *group) awaitUntil(incarnation string) (until time.Time) {
 
 func TestALeaveThatIsCutShortExceedsNothing(t *testing.T) {
 	t.Parallel()
-	g := newGroup(t, exact(t, "60/200ms", 500*ms), 200*ms)
-	all := g.join(6)
-	g.ready(all...)
-	g.awaitFull(200*ms, 60)
+	g, all := loaded(t, exact(t, "60/200ms", 500*ms), 6, 60)
 	var wg sync.WaitGroup
 	for i, m := range all[:3] {
 		wg.Go(func() {
@@ -234,8 +221,7 @@ func TestALeaveThatIsCutShortExceedsNothing(t *testing.T) {
 		}
 	}
 	g.awaitFull(200*ms, 60)
-	g.stop()
-	g.ledger.never(t)
+	g.end()
 }
 
 // Operators see the debt of an instance that has left, however it went, and nothing of one

@@ -11,10 +11,7 @@ import (
 
 func TestDrainUnderLoad(t *testing.T) {
 	t.Parallel()
-	g := newGroup(t, exact(t, "60/200ms", 500*ms), 200*ms)
-	all := g.join(6)
-	g.ready(all...)
-	g.awaitFull(200*ms, 60)
+	g, all := loaded(t, exact(t, "60/200ms", 500*ms), 6, 60)
 	for _, m := range all {
 		m.limiter.PauseUntil(time.Now().Add(time.Hour))
 	}
@@ -36,8 +33,7 @@ func TestDrainUnderLoad(t *testing.T) {
 		m.limiter.PauseUntil(time.Time{})
 	}
 	g.awaitFull(200*ms, 60)
-	g.stop()
-	g.ledger.never(t)
+	g.end()
 }
 
 // A limiter that is opened again in the same session shares the counter: two
@@ -76,8 +72,7 @@ func TestALimiterOpenedTwiceUnderLoad(t *testing.T) {
 	}
 	g.await("the closed one is out of the fleet", func() bool { return again[1].limiter.Status().Instances == 2 })
 	g.awaitFull(200*ms, 60)
-	g.stop()
-	g.ledger.never(t)
+	g.end()
 }
 
 // Permits that are returned are issued again, in their window, and none of them

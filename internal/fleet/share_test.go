@@ -39,10 +39,7 @@ func TestWhoAsksGetsWhatOthersLeave(t *testing.T) {
 	t.Parallel()
 	p := exact(t, "600/200ms", settleToDivide)
 	p.Share = quota.ShareDemand
-	g := newGroup(t, p, 200*ms)
-	all := g.join(6)
-	g.ready(all...)
-	g.awaitFull(200*ms, 600)
+	g, all := loaded(t, p, 6, 600)
 	for _, m := range all[1:] {
 		m.stop()
 	}
@@ -56,8 +53,7 @@ func TestWhoAsksGetsWhatOthersLeave(t *testing.T) {
 	lowered.Limits[0].Permits = 300
 	g.set(lowered)
 	g.atLeast(200*ms, 270)
-	g.stop()
-	g.ledger.never(t)
+	g.end()
 }
 
 // TestTheNextOldestDividesWhenTheOldestIsGone: levels go on being written.
@@ -111,8 +107,7 @@ func TestTheNextOldestDividesWhenTheOldestIsGone(t *testing.T) {
 	}
 	divides().stop()
 	g.atLeast(200*ms, 530) // of 600, 60 for two to divide equally
-	g.stop()
-	g.ledger.never(t)
+	g.end()
 }
 
 func TestAHeavyInstanceGetsItsWeight(t *testing.T) {
@@ -132,6 +127,5 @@ func TestAHeavyInstanceGetsItsWeight(t *testing.T) {
 	g.set(p)
 	g.await("an operator's weight is in force", func() bool { return heavy.limiter.Status().Shortest().Share == 500 })
 	g.awaitFull(200*ms, 700)
-	g.stop()
-	g.ledger.never(t)
+	g.end()
 }

@@ -18,10 +18,9 @@ import (
 // permits were taken before it and after it. Nothing more is handed out until an operator
 // says what was used; then all of the limit is, once.
 func TestABudgetInARestoredSnapshot(t *testing.T) {
-	inDays(t)
 	dir, file := t.TempDir(), filepath.Join(t.TempDir(), "snapshot.db")
 	cluster, client := etcdtest.New(t, etcdtest.Options{Dir: dir})
-	g := newGroupOn(t, client, exact(t, "100/200ms,60/d", 500*ms))
+	g := newGroupOn(t, client, inDays(t, "100/200ms,60/d"))
 	m := g.join(1)[0]
 	g.issued(5)
 	snapshot, err := client.Snapshot(t.Context())

@@ -75,6 +75,14 @@ func gateOf(p Planner, places int, decided func(*Waiter, Grant, Verdict)) *Gate 
 	return g
 }
 
+// begun returns a gate with these shares, and what it tells.
+func begun(shares map[time.Duration]int64) (*fixed, *Gate, *told) {
+	f, told := newFixed(shares), &told{}
+	g := gateOf(f, 0, told.decided)
+	g.Changed(at(0))
+	return f, g, told
+}
+
 // take issues n permits, all or none.
 func take(g *Gate, at clock.Instant, n int64) (Grant, bool) {
 	grant, v := g.Enter(at, nil, n, 0)

@@ -39,10 +39,7 @@ func TestTakeStopsAtTheShareAndStartsAgainWithTheWindow(t *testing.T) {
 }
 
 func TestShareShrinksAndGrowsAtOnceWithinAWindow(t *testing.T) {
-	f := newFixed(map[time.Duration]int64{second: 10})
-	var told told
-	g := gateOf(f, 0, told.decided)
-	g.Changed(at(0))
+	f, g, told := begun(map[time.Duration]int64{second: 10})
 	take(g, at(1), 4)
 	f.set(func() { f.shares[second] = 5 })
 	g.Changed(at(2))
@@ -94,10 +91,7 @@ func TestALimitThatIsRemovedAndComesBackKeepsItsAccount(t *testing.T) {
 }
 
 func TestReturnedPermitsAreIssuedAgainInTheirWindowOnly(t *testing.T) {
-	f := newFixed(map[time.Duration]int64{second: 2})
-	var told told
-	g := gateOf(f, 0, told.decided)
-	g.Changed(at(0))
+	_, g, told := begun(map[time.Duration]int64{second: 2})
 	grant, _ := take(g, at(1), 2)
 	g.Enter(at(2), &Waiter{Payload: "w"}, 1, Forever)
 	if !refund(g, at(3), grant, 1) {
@@ -115,10 +109,7 @@ func TestReturnedPermitsAreIssuedAgainInTheirWindowOnly(t *testing.T) {
 }
 
 func TestCloseRefusesEverybody(t *testing.T) {
-	f := newFixed(map[time.Duration]int64{second: 1})
-	var told told
-	g := gateOf(f, 0, told.decided)
-	g.Changed(at(0))
+	_, g, told := begun(map[time.Duration]int64{second: 1})
 	grant, _ := take(g, at(1), 1)
 	g.Enter(at(1), &Waiter{Payload: "a", Owner: 1}, 1, Forever)
 	g.Enter(at(1), &Waiter{Payload: "b", Owner: 2}, 1, Forever)

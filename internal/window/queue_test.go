@@ -10,10 +10,7 @@ import (
 )
 
 func TestWaitersAreServedInOrderBeforeNewcomers(t *testing.T) {
-	f := newFixed(map[time.Duration]int64{second: 3})
-	var told told
-	g := gateOf(f, 0, told.decided)
-	g.Changed(at(0))
+	_, g, told := begun(map[time.Duration]int64{second: 3})
 	take(g, at(1), 3)
 	for i, n := range []int64{1, 3, 1, 1} {
 		if _, v := g.Enter(at(2), &Waiter{Payload: i}, n, Forever); v != Queued {
@@ -124,10 +121,7 @@ func TestWhoCannotBeServedInTimeIsRefusedAtOnce(t *testing.T) {
 const forever = time.Duration(Forever)
 
 func TestAChangedSharePricesTheWaitersAgain(t *testing.T) {
-	f := newFixed(map[time.Duration]int64{second: 4})
-	var told told
-	g := gateOf(f, 0, told.decided)
-	g.Changed(at(0))
+	f, g, told := begun(map[time.Duration]int64{second: 4})
 	take(g, at(1), 4)
 	for i := range 4 {
 		g.Enter(at(2), &Waiter{Payload: i}, 1, int64(second+second/2))
@@ -146,10 +140,7 @@ func TestAChangedSharePricesTheWaitersAgain(t *testing.T) {
 }
 
 func TestACancelledWaiterGivesItsPlaceBack(t *testing.T) {
-	f := newFixed(map[time.Duration]int64{second: 3})
-	var told told
-	g := gateOf(f, 0, told.decided)
-	g.Changed(at(0))
+	_, g, told := begun(map[time.Duration]int64{second: 3})
 	take(g, at(1), 1) // two are left
 	big, small := &Waiter{Payload: "big"}, &Waiter{Payload: "small"}
 	g.Enter(at(2), big, 3, Forever)
