@@ -67,10 +67,10 @@ func TestTopOnATerminal(t *testing.T) {
 		})
 	}
 	seen("worker-0")
-	seen("q quit  < > sort by")
+	seen("quit") // blanks are not always sent
 	drawn := len(shown.String())
 	size(24, 10)
-	await.Until(t, "top is drawn anew", func() bool { return strings.Contains(shown.String()[drawn:], "q quit  < ") })
+	await.Until(t, "top is drawn anew", func() bool { return strings.Contains(shown.String()[drawn:], "quit") })
 	if _, err := keyboard.WriteString("/nobody\rq"); err != nil {
 		t.Fatal(err)
 	}
