@@ -122,8 +122,8 @@ func (p *membership) obeyAsksLocked(k *view.Key) {
 	p.backoffLocked()
 }
 
-// asksIn reads the key's value. One that cannot be read does not count, nor an ask by a
-// stranger, nor the part of an ask beyond the policy's bound from now on.
+// asksIn reads the key's value. One that cannot be read does not count, nor does an ask
+// by a stranger. Nor does the part of an ask beyond the policy's bound from now on.
 func (p *membership) asksIn(value []byte) (b protocol.Backoff) {
 	if len(value) == 0 {
 		return b

@@ -14,10 +14,10 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Whoever may write instances, reports or the level can write as many keys, and
-// values as large, as etcd takes. None of that may fill the memory of others: a
-// message is bounded, values are read and dropped page by page, and the kept part
-// of a key is bounded too (see also share.MaxHistory).
+// A client with the right to write instances, reports or the level can write as many
+// keys, and values as large, as etcd takes. None of that may fill the memory of others:
+// a message is bounded, values are read and dropped page by page, and the kept part of
+// a key is bounded too (see also share.MaxHistory).
 const (
 	// messageBytes bounds one message of etcd's. Its largest value is 1.5 MiB by
 	// default, and 10 MiB by its own advice.

@@ -162,7 +162,7 @@ func (p *membership) transact(ctx context.Context, w *funded, u *protocol.Budget
 		return rule.Left(found) == 0, nil
 	}
 	if step.Own.Taken < u.Taken {
-		// What is given back is not issued from before on.
+		// Permits that are given back are not issued from before on.
 		if taken, ok := p.set(w, step.Own.Taken, false, false); !ok || taken > step.Own.Taken {
 			return false, nil
 		}

@@ -10,12 +10,11 @@
 // fleet, issues nothing and reports the problem. Both take the next policy that can be
 // read.
 //
-// Goroutines. The session owns one that keeps the lease, one that sends probes
-// (with a few reads under way at once) and one that writes reports; each
-// provider (membership) owns one that registers and follows the watch, one that writes
-// the pauses that its provider asks for, one that takes permits of long windows, one that
-// writes loans, and for its first seconds one that receives them. All end in Close, which
-// waits for them.
+// Goroutines. The session owns one that keeps the lease, one that sends probes (with a
+// few reads under way at once) and one that writes reports. Each provider (membership)
+// owns one each for its registration and watch, for the provider's pauses, for permits
+// of long windows, and for loans to others. In its first seconds another one receives
+// loans. All end in Close, which waits for them.
 //
 // Locks. Session.mu guards the set of memberships and the lease. membership.mu keeps the
 // calls to the sink in order: it is held while the sink is called, and while the

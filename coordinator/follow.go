@@ -202,9 +202,9 @@ func (p *membership) gapLocked(why string) {
 	}
 }
 
-// check finds out whether the store still has this instance's newest report, or
-// the key of a witness, and lets the watch tell the events since then again. It
-// reports whether the history has a gap.
+// check finds out whether the store still has this instance's newest report, or the key
+// of a witness. It has the watch tell the events since then again. It reports whether
+// the history has a gap.
 func (p *membership) check(ctx context.Context) (gap bool) {
 	p.mu.Lock()
 	probe, id, witness := p.tracker.Sent(p.s.o.Clock.Now()), p.id, p.tracker.Witness()

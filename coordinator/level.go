@@ -17,11 +17,11 @@ import (
 )
 
 // If shares are by demand, the oldest live instance collects all reports and writes
-// them as the level. Its death shows late, so a few of the next oldest look too,
-// each less often than the one before, and write a level that is missing. If they
-// are gone too, the next does when the level is old. Two writers at once do no
-// harm, and neither does a writer of nonsense: a level only lists demands, and
-// every instance computes the shares from that.
+// them as the level. Its death shows late. So a few of the next oldest look too, each
+// less often than the one before, and write a missing level. If they are gone too, the
+// next does when the level is old. Two writers at once do no harm, and neither does a
+// writer of nonsense: a level only lists demands, and every instance computes the
+// shares from that.
 const (
 	divideEvery  = 2 * time.Second // at most, where demands have moved
 	divideEach   = 8 * time.Millisecond

@@ -11,11 +11,10 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// A settle time must not be lowered under the freshness that was in force a
-// moment ago: an instance that joins after the change waits for the new settle
-// time only, while another may still be fresh, by the old freshness, on the view
-// from before. The joiner never saw the old policy, so only the writer can
-// prevent it.
+// A settle time must not be lowered under the freshness that was in force a moment ago.
+// An instance that joins after the change waits for the new settle time only. Another
+// may still be fresh then, by the old freshness, on the view from before. The joiner
+// never saw the old policy, so only the writer can prevent it.
 //
 // So a policy that another one replaces, with less freshness, is kept under a key
 // of its own, in the same transaction. While the key is there no settle time may be

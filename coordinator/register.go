@@ -153,11 +153,11 @@ func (p *membership) writeKey(ctx context.Context, l *lease) (m mark, joined int
 	return m, 0, nil
 }
 
-// attemptOf returns the next attempt to register under a lease, and whether there was one
-// before, whose answer has not come. The key of that one may be there, or may come to be
-// there, and would keep a share that nobody uses for as long as the lease lives. So the
-// same incarnation is registered again, not another: its life has not begun, for nothing
-// is issued before the listing that is the answer.
+// attemptOf returns the next attempt to register under a lease, and whether there was
+// one before, whose answer has not come. The key of that one may be there, or come to
+// be there. It would keep a share that nobody uses for as long as the lease lives. So
+// the same incarnation is registered again, not another: its life has not begun, for
+// nothing is issued before the listing that is the answer.
 func (p *membership) attemptOf(l *lease) (a *incarnation, again bool, err error) {
 	if p.attempt != nil && p.attempt.lease == l.id {
 		p.attempt.value.Attempt++ // no two write the same value

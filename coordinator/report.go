@@ -96,8 +96,8 @@ func (p *membership) report(answers bool) bool {
 	return ctx.Err() == nil
 }
 
-// write writes a report, on the condition that the newest is the one that it
-// knows, and finds out which is the newest if that fails (see view.Reports).
+// write writes a report, on the condition that the newest is the one that it knows. If
+// that fails it finds out which is the newest (see view.Reports).
 func (p *membership) write(ctx context.Context, last *reporting, r *quota.Report) bool {
 	b, err := json.Marshal(r)
 	if err != nil {

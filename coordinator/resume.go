@@ -12,7 +12,7 @@ import (
 )
 
 // This file is Options.StateDir: docs/protocol.md section 12 has the rule and its
-// proof. Whatever is missing or odd, the process joins as a new instance.
+// proof. If anything is missing or odd, the process joins as a new instance.
 
 func (p *membership) openState() {
 	o := &p.s.o

@@ -241,10 +241,9 @@ func sortLimits(limits []Limit) {
 	slices.SortFunc(limits, func(a, b Limit) int { return cmp.Compare(a.Window, b.Window) })
 }
 
-// ParseGuard reads a guard as people write it: "20ms" is a fixed one, "auto"
-// follows the measured error of the clock, and "auto+20ms" does with 20 ms on
-// top, for the way to the provider. The duration is not checked against any
-// bound; Policy.Validate does that.
+// ParseGuard reads a guard as people write it: "20ms" is a fixed one. "auto" follows
+// the measured error of the clock; "auto+20ms" adds 20 ms for the way to the provider.
+// The duration is not checked against any bound; Policy.Validate does that.
 func ParseGuard(s string) (fixed time.Duration, auto bool, err error) {
 	rest, auto := strings.CutPrefix(s, guardAuto)
 	if auto && rest == "" {

@@ -88,9 +88,9 @@ const (
 const (
 	DefaultSettle     = 3 * time.Second
 	DefaultClockError = 50 * time.Millisecond
-	// DefaultFreshness goes with DefaultSettle. A policy with another settle
-	// time and no freshness gets five sixths of its settle time, or as much less
-	// as its clock error and windows demand.
+	// DefaultFreshness goes with DefaultSettle. With another settle time and no
+	// freshness, a policy has five sixths of its settle time, or less if clock error
+	// and windows demand it.
 	DefaultFreshness = 2500 * time.Millisecond
 	// defaultFloor is in percent. Policies of the other share rules have none.
 	defaultFloor      = 10
@@ -156,10 +156,9 @@ type Policy struct {
 	// limit, means the whole limit. An instance has its share of the burst, and at least
 	// 1 if it has a share of the limit.
 	Burst int64 `json:"burst,omitempty"`
-	// WarmUp is the time in which the share of an instance that has just started, or was
-	// held back, grows from a third to the whole; 100 ms to 1 h, 0 for none. Others do
-	// not issue the rest. With 0, windows of up to a second take two seconds after a
-	// provider's pause.
+	// WarmUp is the time in which a share grows from a third to the whole after a start
+	// or a pause; 100 ms to 1 h, 0 for none. Others do not issue the rest. With 0,
+	// windows of up to a second take two seconds after a provider's pause.
 	WarmUp time.Duration `json:"-"`
 	// Backoff is default BackoffFleet. A policy in JSON without it is of an older version
 	// and has BackoffInstance.
@@ -214,9 +213,9 @@ type LimitChange struct {
 	Limits []Limit
 }
 
-// LimitsAt returns the limits in force for a window that starts at wall, in
-// nanoseconds since the Unix epoch, and nil where none are in force yet. The
-// result is shared with p; do not change it.
+// LimitsAt returns the limits in force for a window that starts at wall, in nanoseconds
+// since the Unix epoch; nil where none are in force yet. The result is shared with p;
+// do not change it.
 func (p *Policy) LimitsAt(wall int64) []Limit {
 	at, limits := time.Unix(0, wall), p.Limits
 	if at.Before(p.From) {

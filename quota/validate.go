@@ -295,10 +295,10 @@ func shorten(s string) string {
 const driftBound = 1000
 
 // checkTiming checks that the settle time is long enough for the freshness, the clock
-// error and the longest window, so that the sum of all shares stays under the total:
-// S >= S'(1+r)/(1-r) + 2e(1+r) + w*r with r = 1/1000 and w the longest window; under
-// shapes other than ShapeFixed three of them and the guard. Times out of their bounds
-// fail too.
+// error and the longest window. Then the sum of all shares stays under the total: S >=
+// S'(1+r)/(1-r) + 2e(1+r) + w*r with r = 1/1000 and w the longest window; under shapes
+// other than ShapeFixed three of them and the guard. Times out of their bounds fail
+// too.
 func (p *Policy) checkTiming(errs *problems) {
 	before := len(*errs)
 	within(errs, "settle", p.Settle, minSettle, MaxSettle, "")

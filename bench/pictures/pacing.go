@@ -62,8 +62,8 @@ func setRow(document, name string, cells []string) error {
 
 const shapesDoc = "docs/shapes.md"
 
-// shapes runs 96 instances under each shape, which burst all at once or call
-// steadily, writes the rows of the table, and draws what the bursts come to.
+// shapes runs 96 instances under each shape, which burst all at once or call steadily.
+// It writes the rows of the table and draws the bursts.
 func shapes(ctx context.Context, l loadgen) error {
 	c := picture{file: "shapes", title: "Permits in any second, wherever it begins: bursts of 96 instances under 30,000 a second", top: 2.6,
 		x: "seconds since measuring began", y: "of the limit"}
@@ -102,9 +102,8 @@ func rolling(r *load.Report, name string, color color.Color) line {
 	return l
 }
 
-// spanCells are the numbers of a row: the most that came to callers in any second,
-// the part issued of the permits that could have been, the verdict, the spans behind it, and
-// how much of what it may hold the fullest of them held.
+// spanCells are the numbers of a row: the most permits in any second, the part issued
+// of those available, the verdict, its spans, and the fullest span's part of its bound.
 func spanCells(r *load.Report) []string {
 	judged, fullest := "-", "-"
 	if s := r.Summary.Spans; s != nil {

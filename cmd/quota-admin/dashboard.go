@@ -45,7 +45,7 @@ type dashboardFlags struct {
 	proxies        []string
 	hosts          []string
 
-	// What they come to, by plan:
+	// The results, by plan:
 	guard  webguard.Guard
 	secure *tls.Config // nil: no TLS
 	token  string      // one that was made up for this run

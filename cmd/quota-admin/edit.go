@@ -393,10 +393,10 @@ func givesAll(old, next quota.Policy, now time.Time) bool {
 		!slices.ContainsFunc(limits, func(l quota.Limit) bool { return !gives(old, next, l, now) })
 }
 
-// inForce returns from when on a change that is made now counts in the whole
-// fleet: now if it gives; or else the first instant by which every limit has begun
-// a window, at or after at, or the settle time from now where that is zero; and a
-// window's reach later where what grows is held back for that.
+// inForce returns from when on a change that is made now counts in the whole fleet. It
+// is now if the change gives. Otherwise it is the first instant by which every limit
+// has begun a window at or after at; the settle time from now where at is zero. Where
+// growth is held back for a window's reach, it is so much later.
 func inForce(old, policy quota.Policy, at, now time.Time) time.Time {
 	if at.IsZero() {
 		if givesAll(old, policy, now) {

@@ -40,9 +40,9 @@ type KeyOptions struct {
 // aligned to the clock, so a key can use two windows around an edge. A second, longer
 // limit bounds that.
 //
-// The counts are in the memory of this process: n servers behind a balancer admit up
-// to n times the limits. If a client's limit must hold over all servers, divide it by
-// their number, route each client to one server, or use Handler with a limiter for
+// The counts are in the memory of this process: n servers behind a balancer admit up to
+// n times the limits. If a client's limit must hold over all servers, divide it by
+// their number. Or route each client to one server, or use Handler with a limiter for
 // that client.
 //
 // A key must be something that a client cannot invent: an address or an authenticated

@@ -48,10 +48,10 @@ type Transport struct {
 	// taken again. The second wait counts toward MaxWait. Default 0: no check.
 	Margin time.Duration
 	// Learn has the limiter learn the limits that responses state, and their rest (see
-	// consumer.Limiter.Learn), in the fields RateLimit-Policy and RateLimit of
-	// draft-ietf-httpapi-ratelimit-headers, or X-RateLimit-Limit, -Remaining and -Reset.
-	// A limit without a window counts for at least the time until its reset. Other units
-	// than requests are ignored.
+	// consumer.Limiter.Learn). The fields are RateLimit-Policy and RateLimit of
+	// draft-ietf-httpapi-ratelimit-headers, or X-RateLimit-Limit, -Remaining and
+	// -Reset. A limit without a window counts for at least the time until its reset.
+	// Other units than requests are ignored.
 	//
 	// Set it if the provider counts all calls of the limiter together: neither by key or
 	// user, of which the fleet has several, nor by path. A wrong or hostile provider can

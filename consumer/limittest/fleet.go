@@ -1,7 +1,7 @@
-// Package limittest lets an application test that it obeys a limit: a Fleet of
-// instances that share limits as in production, by the same code and rules, but
-// without etcd, sockets and goroutines, so that it runs on the fake clock of
-// testing/synctest, and a Meter that counts calls as a provider would.
+// Package limittest lets an application test that it obeys a limit. A Fleet is
+// instances that share limits as in production, by the same code and rules. It has no
+// etcd, sockets or goroutines, so it runs on the fake clock of testing/synctest. A
+// Meter counts calls as a provider would.
 //
 //	synctest.Test(t, func(t *testing.T) {
 //		fleet, err := limittest.New(policy, 3)

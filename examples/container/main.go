@@ -1,7 +1,7 @@
-// Container is a worker for a container platform. It does jobs, each with a
-// permit of its own, until the platform sends SIGTERM; then it hands its share
-// over to the other instances without losing a permit, ends the jobs that it has
-// begun, and exits within the grace period.
+// Container is a worker for a container platform. It does jobs, each with a permit of
+// its own, until the platform sends SIGTERM. Then it hands its share over to the other
+// instances without losing a permit. It ends the jobs that it has begun, and exits
+// within the grace period.
 //
 // Settings come from the environment:
 //

@@ -1,5 +1,5 @@
 // Llm-client asks a language model whose provider limits requests and tokens a minute.
-// What a call costs is known with its answer: it reserves an estimate, and settles. The
+// A call's cost is known with its answer: it reserves an estimate, and settles. The
 // provider is part of this process and counts by its own clock; `go run .` prints that.
 package main
 

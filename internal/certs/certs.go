@@ -29,8 +29,9 @@ func Load(cert, key string) (*Pair, error) {
 	return p, nil
 }
 
-// Client returns the configuration of a client that checks servers against the authorities
-// in the file ca, "" for the system's, and presents the certificate, "" for none.
+// Client returns the configuration of a client. It checks servers against the
+// authorities in the file ca, "" for the system's. It presents the certificate, "" for
+// none.
 func Client(ca, cert, key string) (*tls.Config, error) {
 	c := &tls.Config{MinVersion: tls.VersionTLS12}
 	if ca != "" {

@@ -77,9 +77,9 @@ type Clock struct {
 // New returns a clock that starts at the operating system's time.
 func New() *Clock { return Driven(nil) }
 
-// NewSkewed returns a clock for which the operating system's wall clock is wrong
-// by skew, a function of monotonic time in nanoseconds since the clock was made:
-// tests and experiments on one host set clocks apart by it.
+// NewSkewed returns a clock for which the operating system's wall clock is wrong by
+// skew. That is a function of monotonic time, in nanoseconds since the clock was made.
+// Tests and experiments on one host set clocks apart by it.
 func NewSkewed(skew func(mono int64) time.Duration) *Clock {
 	real := &Clock{anchor: time.Now()}
 	return Driven(func() Instant {
@@ -186,8 +186,8 @@ func (c *Clock) Wall() int64 { return c.WallAt(c.Mono()) }
 // follows slowly.
 func (c *Clock) Ahead() time.Duration { return time.Duration(c.os.Load() - c.offset.Load()) }
 
-// since is how far the operating system's clock has run ahead of the monotonic one since
-// it was last observed, at an instant that Now returned.
+// since is how far the operating system's clock has run ahead of the monotonic one
+// since the last observation. The instant is one that Now returned.
 func (c *Clock) since(at Instant) int64 { return at.Wall - at.Mono - c.os.Load() }
 
 // Jumps returns how often the operating system's clock was found to have jumped

@@ -2,10 +2,10 @@ package clock
 
 import "time"
 
-// Observe compares corrected time with the estimate of true time, or with the
-// operating system's clock where there is none, at an instant that Now returned,
-// and corrects. Call it about once a second; an instant older than the last one
-// is ignored.
+// Observe compares corrected time with the estimate of true time at an instant that Now
+// returned, and corrects it. Without an estimate it compares with the operating
+// system's clock. Call it about once a second; an instant older than the last one is
+// ignored.
 func (c *Clock) Observe(at Instant) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -20,8 +20,8 @@ import (
 
 // Total is the value of a window's key.
 type Total struct {
-	// Limit is the one from which permits were handed out last, Out their number, less
-	// those that were given back, and what others have used by the provider's count.
+	// Limit is the one from which permits were handed out last. Out is their number,
+	// less those that were given back, and the use by others that the provider counted.
 	Limit int64 `json:"limit"`
 	Out   int64 `json:"out"`
 	// Cluster is the ID of the etcd cluster that wrote this.
@@ -194,7 +194,7 @@ func (r Rule) Left(f *Found) int64 {
 }
 
 // Next returns the transaction that an instance should send after it has Read what was
-// found; ok is false if there is no need of one. Whoever sends one that lowers its holding
+// found; ok is false if there is no need of one. A sender that lowers its holding
 // issues no more than that from before on.
 func (a *Account) Next(r Rule, f *Found, u Use, by string) (s Step, ok bool) {
 	s.Total = f.Total

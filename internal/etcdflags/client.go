@@ -30,10 +30,10 @@ const (
 	keepAliveTimeout = 3 * time.Second
 )
 
-// Client returns a client for the etcd that the flags describe. It does not wait
-// for a connection unless a user has to log in. It ends when ctx does; the caller
-// closes it. What is wrong with flags or files is a *UsageError, other errors are
-// those of the etcd client.
+// Client returns a client for the etcd that the flags describe. It does not wait for a
+// connection unless a user has to log in. It ends when ctx does; the caller closes it.
+// A fault of flags or files is a *UsageError; other errors are those of the etcd
+// client.
 func (f *Flags) Client(ctx context.Context) (*clientv3.Client, error) {
 	c, err := f.config(ctx)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// Authority signs certificates for tests of TLS, valid for a day. What goes wrong fails the
+// Authority signs certificates for tests of TLS, valid for a day. A failure fails the
 // test.
 type Authority struct {
 	// File holds the authority's own certificate.

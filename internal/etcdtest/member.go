@@ -108,9 +108,9 @@ func (m memberConfig) start() (*server, error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cfg.GRPCAdditionalServerOptions = []grpc.ServerOption{untilDone(ctx)}
-	// A listener that this process has closed, while looking for a port or in a
-	// member that ran before, lives on in each child that is being started just
-	// then, until the child has become its program.
+	// A listener that this process has closed, of a search for a port or a member
+	// before, lives on in children that are being started. It ends when the child has
+	// become its program.
 	for deadline := time.Now().Add(bindTimeout); ; <-time.After(10 * time.Millisecond) {
 		e, err := embed.StartEtcd(cfg)
 		if err == nil {
@@ -125,10 +125,9 @@ func (m memberConfig) start() (*server, error) {
 
 const bindTimeout = 10 * time.Second
 
-// Ports are chosen below those that systems give to outgoing connections (from
-// 32768 on with Linux, from 49152 on elsewhere): one of those that is free now
-// may be the near end of somebody's connection a moment later, or while a member
-// is down, and then nobody can listen on it.
+// Ports are chosen below those that systems give to outgoing connections (from 32768 on
+// with Linux, from 49152 on elsewhere). One of those may become the near end of
+// somebody's connection at any moment, and then nobody can listen on it.
 const (
 	lowestPort  = 10000
 	highestPort = 32000

@@ -11,13 +11,13 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// Sink takes what a source learns about one provider. The source calls it from
-// one goroutine at a time, in revision order, and never calls it from within a
-// call that the sink made to the source. A sink does not block.
+// Sink takes what a source learns about one provider. The source calls it from one
+// goroutine at a time, in revision order. It never calls from within a call that the
+// sink made to the source. A sink does not block.
 type Sink interface {
-	// Reset starts a new history: at the instant at, the source holds view v,
-	// in which this process is the incarnation self. What was held before
-	// counts as a share of 0. Called first, and after every gap.
+	// Reset starts a new history: at the instant at, the source holds view v, in which
+	// this process is the incarnation self. Views held before count as a share of 0.
+	// Called first, and after every gap.
 	//
 	// since is at.Mono, or an earlier instant at which a process held v that has ended,
 	// and whose incarnation this one continues. Nothing is then issued in windows that
@@ -34,8 +34,9 @@ type Sink interface {
 	// announcement is sent and whether or not it commits: no window that starts
 	// at or after until (corrected wall time, nanoseconds) is served.
 	Announce(until int64)
-	// Lend has the sink lend permits to newcomers from now on, and tells each loan by
-	// lent, which does not block and does not call the sink; with nil it lends no more.
+	// Lend has the sink lend permits to newcomers from now on; with nil it lends no
+	// more. The sink tells each loan by lent, which does not block and does not call
+	// the sink.
 	Lend(lent func(guest string, l protocol.Loan))
 	// Borrow adds what a host has lent to this process.
 	Borrow(host string, l protocol.Loan)

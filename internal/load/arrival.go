@@ -19,8 +19,8 @@ const (
 	Steady Arrival = "steady"
 	// Poisson has exponential gaps.
 	Poisson Arrival = "poisson"
-	// Burst has all calls of a window at one instant, the same for the whole
-	// fleet, at random in the first nine tenths of the window.
+	// Burst has all calls of a window at one instant, the same for the whole fleet. It
+	// lies at random in the first nine tenths of the window.
 	Burst Arrival = "burst"
 	// Sine is Steady with a rate that swings by sineSwing around its mean, once
 	// in sinePeriod windows.
@@ -140,9 +140,9 @@ func (p *Process) stretch(mean float64, floor int64) float64 {
 // less than half a percent of the calls already.
 const MaxZipf = 8
 
-// Skew says how calls spread over the instances of a fleet: it is the s of a Zipf
-// distribution, by which the i-th instance, from 1, has a part of the calls in
-// proportion to i to the power of -s. 0 is even.
+// Skew says how calls spread over the instances of a fleet. It is the s of a Zipf
+// distribution: the i-th instance, from 1, has a part of the calls in proportion to i
+// to the power of -s. 0 is even.
 type Skew float64
 
 // ParseSkew reads "even" or "zipf:S", S from 0 to MaxZipf.

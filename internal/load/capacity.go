@@ -68,8 +68,8 @@ func (c *Capacity) at(start int64) (takes int64) {
 	return takes
 }
 
-// calmAfter is how long after a step an adaptive fleet is expected to have followed it,
-// and usedEnough the part of the capacity that it then uses.
+// calmAfter is the time in which an adaptive fleet is expected to follow a step.
+// usedEnough is the part of the capacity that it uses from then on.
 const (
 	calmAfter  = 10 * time.Second
 	usedEnough = 0.9
@@ -133,8 +133,8 @@ func (c *Capacity) Summary(end int64) *CapacitySummary {
 	return s
 }
 
-// use returns the use in the whole windows between two instants, nil without one, and
-// when the first of them ended that was used enough, or Never.
+// use returns the use in the whole windows between two instants, nil without one. It
+// also returns the end of the first that was used enough, or Never.
 func (c *Capacity) use(from, to int64) (u *CapacityUse, used int64) {
 	used = Never
 	takes := int64(0)
@@ -152,10 +152,10 @@ func (c *Capacity) use(from, to int64) (u *CapacityUse, used int64) {
 	return u, used
 }
 
-// AIMD is an instance that follows refusals by itself: it uses less of its share when the
-// provider refuses calls, and more when it does not (additive increase, multiplicative
-// decrease), by the figures that an adaptive policy has by default. It is for comparison,
-// and safe for concurrent use.
+// AIMD is an instance that follows refusals by itself. It uses less of its share when
+// the provider refuses calls, and more when it does not (additive increase,
+// multiplicative decrease). Its figures are the defaults of an adaptive policy. It is
+// for comparison, and safe for concurrent use.
 type AIMD struct {
 	mu             sync.Mutex
 	part           float64 // of its share that it uses

@@ -131,9 +131,9 @@ func (r *Run) settling(w quota.Window) bool {
 	})
 }
 
-// wholeFrom returns the instant from which windows of a length count as whole. A
-// longer fixed window may begin with the fleet's first active window, before the
-// measured time, because instances become active only at a start of every length.
+// wholeFrom returns the instant from which windows of a length count as whole. A longer
+// fixed window may begin with the fleet's first active window, before the measured
+// time: instances become active only at a start of every length.
 func (r *Run) wholeFrom(length, shortest time.Duration) int64 {
 	if length == shortest || r.Start == Never || r.Shape != nil {
 		return r.Start

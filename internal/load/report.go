@@ -15,8 +15,8 @@ type Verdict string
 
 // The verdicts.
 const (
-	// Held: no window, and no span of a shape, had more permits than it may, and by
-	// the generator's own clock none that could be placed came outside its window.
+	// Held: no window, and no span of a shape, had more permits than it may. By the
+	// generator's own clock no permit that could be placed came outside its window.
 	Held Verdict = "held"
 	// NotHeld: some window or span had more, or a permit came outside its window.
 	NotHeld Verdict = "not held"
@@ -42,7 +42,7 @@ type Report struct {
 	Summary Summary  `json:"summary"`
 	Verdict Verdict  `json:"verdict"`
 
-	// What only a page shows.
+	// Fields that only a page shows.
 	Shares         *Shares    `json:"-"` // nil if they were not recorded
 	Acquire, Delay []Quantile `json:"-"` // the whole curves, rising
 }
@@ -115,9 +115,9 @@ type Summary struct {
 	// MaxOverRatio is the largest issued over limit of all windows, over what a
 	// window may hold where that is more. A limit of 0 counts as 1 here.
 	MaxOverRatio float64 `json:"max_over_ratio"`
-	// Utilisation is issued over the smaller of limit and offered, over the
-	// whole windows in which the full fleet was active and no limit change was
-	// taking effect. Of several limits, that of the one nearest to its total.
+	// Utilisation is issued over the smaller of limit and offered. It counts whole
+	// windows in which the full fleet was active and no limit change was taking effect.
+	// Of several limits, that of the one nearest to its total.
 	Utilisation float64 `json:"utilisation"`
 	// UtilisationAll is the same over all whole windows.
 	UtilisationAll float64 `json:"utilisation_all"`

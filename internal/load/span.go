@@ -16,10 +16,10 @@ import (
 //     the permits that accrue until its end. What a guard takes off the bursts is not
 //     judged.
 //
-// A permit tells the start of its slot and counts in the cell around that, so
-// permits of n cells were issued within n cells and a slot. No span is called over
-// that may be right. A true span that is over is missed only by what lies in a slot
-// and a cell at its ends: 2 parts of 500.
+// A permit tells the start of its slot and counts in the cell around that. So permits
+// of n cells were issued within n cells and a slot. No span is called over that may be
+// right. A true span that is over is missed only by what lies in a slot and a cell at
+// its ends: 2 parts of 500.
 
 // Span is a span of time, what was issued in it, and what might have been.
 type Span struct {
@@ -110,10 +110,11 @@ func (r *Run) slidingSpans(length time.Duration, take func(first, cells, issued,
 	}
 }
 
-// level is the fullest span that ends with a cell. It is a leaky bucket, which finds the
-// worst of all spans in one pass: each permit adds as many units as a window has cells,
-// and each cell takes off the total. Once all has leaked out another span begins. What is
-// more than the burst and what accrues in the last slot is a violation.
+// level is the fullest span that ends with a cell. It is a leaky bucket, which finds
+// the worst of all spans in one pass: each permit adds as many units as a window has
+// cells, and each cell takes off the total. Once all has leaked out another span
+// begins. More than the burst and the permits that accrue in the last slot is a
+// violation.
 type level struct {
 	first   int64 // the span's first cell
 	issued  int64

@@ -62,8 +62,8 @@ func (g *group) due(now int64) (ask []int, next int64) {
 	return ask, next
 }
 
-// forget drops all samples, because the clock that they were taken by has
-// stopped for a while or may have, and has the servers asked soon.
+// forget drops all samples, because their clock has stopped for a while or may have. It
+// has the servers asked soon.
 func (g *group) forget(now int64) {
 	g.made, g.growth = false, maxGrowth
 	for _, s := range g.servers {
@@ -161,11 +161,11 @@ func (i interval) meets(j interval) bool { return i.lo <= j.hi && j.lo <= i.hi }
 // intervals are wrong than must be: from the lowest to the highest offset that
 // the largest number of intervals have in common. votes is that number.
 //
-// It is the algorithm of K. Marzullo, Maintaining the Time in a Distributed
-// System (1984), as NTP's selection has it (RFC 5905, section 11.2.1), but for
-// one thing: NTP also counts midpoints, to tell who is precise. What is wanted
-// here is a bound, and where two groups of equal size contradict each other
-// within a third one's interval, the bound spans both.
+// It is the algorithm of K. Marzullo, Maintaining the Time in a Distributed System
+// (1984), as NTP's selection has it (RFC 5905, section 11.2.1), but for one thing: NTP
+// also counts midpoints, to tell who is precise. A bound is wanted here. Where two
+// groups of equal size contradict each other within a third one's interval, it spans
+// both.
 func majority(all []interval) (common interval, votes int) {
 	type edge struct {
 		at   int64

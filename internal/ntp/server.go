@@ -28,8 +28,8 @@ type sample struct {
 	distance time.Duration
 }
 
-// spread returns where the true offset is at a monotonic instant, if the sample
-// is right and the clock's rate errs by no more than growth, in ppm.
+// spread returns where the true offset is at a monotonic instant, if the sample is
+// right. The clock's rate errs by no more than growth, in ppm.
 func (s sample) spread(now, growth int64) interval {
 	d := int64(s.distance) + max(0, now-s.mono)/1e6*growth
 	return interval{s.offset - d, s.offset + d}

@@ -2,8 +2,8 @@
 // clock.Clock: several servers, the best of several samples of each, and of the
 // servers those that a majority agrees with.
 //
-// What decides is pure and takes the instant: server.go keeps one server's samples
-// and when to ask it again, group.go finds the time that most agree on. query.go and
+// The decisions are pure and take the instant: server.go keeps one server's samples and
+// when to ask it again, group.go finds the time that most agree on. query.go and
 // watch.go are the shell that has sockets and a goroutine.
 //
 // Instants are those of the Clock: monotonic, in nanoseconds. An offset is true
@@ -206,10 +206,9 @@ type Question struct {
 	lead   int64  // of the system's clock before the monotonic one, then
 }
 
-// Due returns the questions to ask at the instant at, which count as under way
-// until they are answered, and the monotonic instant at which to call it next.
-// Due and Answered are for a simulation, which owns the time and the network; others
-// call Run.
+// Due returns the questions to ask at the instant at, and the monotonic instant at
+// which to call it next. Questions count as under way until they are answered. Due and
+// Answered are for a simulation, which owns the time and the network; others call Run.
 func (w *Watch) Due(at clock.Instant) (ask []Question, next int64) {
 	if w.patience == 0 {
 		w.jumps, w.patience = w.clock.Jumps(), at.Mono+int64(patience)
@@ -226,9 +225,9 @@ func (w *Watch) Due(at clock.Instant) (ask []Question, next int64) {
 	return ask, next
 }
 
-// look lets the clock see whether the machine slept, before an estimate says
-// where the clock is after that, and forgets the samples of the time before. Without a
-// jump nobody observes the clock before the first estimate, which is then taken at once.
+// look has the clock see whether the machine slept, before an estimate says where the
+// clock is after that. It then forgets the samples of the time before. Without a jump
+// nobody observes the clock before the first estimate, which is then taken at once.
 func (w *Watch) look(at clock.Instant) {
 	if w.decided || w.clock.Jumped(at) {
 		w.clock.Observe(at)

@@ -8,9 +8,8 @@ import (
 	"time"
 )
 
-// Serve answers questions until the test ends, by a clock that is ahead by lead.
-// What is sent is what reply makes of a good answer, and nothing where it returns
-// nil.
+// Serve answers questions until the test ends, by a clock that is ahead by lead. It
+// sends the result of reply for a good answer, and nothing where that is nil.
 func Serve(t testing.TB, lead time.Duration, reply func(answer []byte) []byte) (address string) {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0")

@@ -85,8 +85,8 @@ type Problem struct {
 const problemTypes = "https://iana.org/assignments/http-problem-types#"
 
 // Refuse returns the problem of a request that was refused with the status, and sets
-// Retry-After. name is that of the limits, uses their rest, cost the permits of the
-// request, and retry the time until there may be enough, if it is known.
+// Retry-After. name is that of the limits, uses their rest, and cost the permits of the
+// request. retry is the time until there may be enough, if it is known.
 //
 // Retry-After is not earlier than t of a limit that is spent, as the draft asks: the end of
 // its window or, under other shapes than fixed windows, when the next permit comes back;

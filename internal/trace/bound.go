@@ -28,7 +28,7 @@ type Views []View
 const Unlimited = int64(math.MaxInt64)
 
 // Bound is the smallest T*(u, W) over the views u that were the newest at some time in
-// [from, to], for every commit time that is possible: it lies from Least to Most.
+// [from, to]. Over all possible commit times it lies from Least to Most.
 type Bound struct {
 	Least, Most int64
 	// By is the index of the view that makes Most, and its run ends with End.
@@ -100,9 +100,9 @@ func (v Views) star(i int, w quota.Window, last, sum int64, most bool) (total in
 	return total, end
 }
 
-// Runs returns the ends of the runs of views from i on, of which none takes a permit of the
-// window from anybody, as far as in says that they came in time. There is one for each line
-// of commits: the newest, and those that a restore ended.
+// Runs returns the ends of the runs of views from i on. No view of a run takes a permit
+// of the window from anybody; in says whether one came in time. There is one for each
+// line of commits: the newest, and those that a restore ended.
 func (v Views) Runs(i int, w quota.Window, in func(n int) bool) (ends []int) {
 	lines := []int{len(v)} // each line ends before that view
 	for n := i + 1; n < len(v) && in(n); n++ {
@@ -160,8 +160,8 @@ func paced(v *protocol.View, w quota.Window, limit int64) int64 {
 	return limit
 }
 
-// takesNothing reports whether everybody has at least as much of a window by view v as by
-// view u, or has promised to issue nothing of it; under a limit and by the same settle
+// takesNothing reports whether no instance has less of a window by view v than by view
+// u, unless it has promised to issue nothing; under a limit and by the same settle
 // time.
 func takesNothing(u, v *protocol.View, w quota.Window) bool {
 	if u.Policy == nil || v.Policy == nil || u.Policy.Settle != v.Policy.Settle {

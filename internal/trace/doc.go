@@ -1,11 +1,10 @@
 // Package trace writes what the instances of a run learn and issue, and judges it
-// afterwards by the proof of docs/protocol.md, section 4: of each window the fleet issues
-// at most the smallest T*(u, W) over the views u that were the newest at some time in
-// [B-, B+].
+// afterwards by the proof of docs/protocol.md, section 4. In each window W the fleet
+// issues at most the smallest T*(u, W) of the views u that were newest within [B-, B+].
 //
-// Wrap puts a Writer between a session and its limiters: nothing else of them changes, and
-// without it nothing is paid. A Writer appends lines of JSON to one file, each by one
-// write, so a killed process loses at most the line that it was writing. The kinds:
+// Wrap puts a Writer between a session and its limiters: nothing else of them changes,
+// and without it nothing is paid. A Writer appends lines of JSON to one file, each by
+// one write. So a killed process loses at most the line that it was writing. The kinds:
 //
 //	trace   the first line: the version
 //	open    a limiter of a provider opens; Stream numbers it in its file

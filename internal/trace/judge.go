@@ -213,8 +213,8 @@ func (h *hearing) untraced(i int) bool {
 	})
 }
 
-// oldestProof returns the oldest proof by which an instance may have issued permits of the
-// window while it was older than the freshness, and whether there is any.
+// oldestProof returns the oldest proof, older than the freshness, by which an instance
+// may have issued permits of the window; stale says whether there is one.
 func (h *hearing) oldestProof(last int64) (sent int64, stale bool) {
 	sent = math.MaxInt64
 	begin := h.w.Start() - int64(h.rules.clockError)

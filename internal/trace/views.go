@@ -95,8 +95,9 @@ func restores(streams []*stream) (at []int64) {
 // together is within what time all limiters begin anew after a restore, at most.
 const together = int64(10 * time.Second)
 
-// walk returns the places of what a stream has seen. Who lists again about when others went
-// back is on the new line too, whatever its revision, and so is who opens after that.
+// walk returns the places of what a stream has seen. An instance that lists again about
+// when others went back is on the new line too, whatever its revision. So is one that
+// opens after that.
 func (t *timeline) walk(s *stream) (places []place) {
 	line := 0
 	for i, x := range s.sights {

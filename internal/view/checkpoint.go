@@ -98,7 +98,7 @@ func (c *Checkpoint) Encode(place string) ([]byte, error) {
 }
 
 // ReadCheckpoint reads what Encode returned; text after its line is ignored. The
-// instant now is the host's monotonic clock. Whatever is missing or odd is an error.
+// instant now is the host's monotonic clock. Anything missing or odd is an error.
 func ReadCheckpoint(text []byte, place string, now int64) (*Checkpoint, error) {
 	line, _, whole := bytes.Cut(text, []byte("\n"))
 	sum, b, _ := bytes.Cut(line, []byte(" "))

@@ -9,9 +9,9 @@ import (
 	"github.com/quotient-limiter/quotient/internal/clock"
 )
 
-// A store that was put back to an earlier revision does not say so, and looks
-// like any other once it has gone on past the revisions that were known. So after
-// a silence the view is in doubt until two things are shown, one after the other:
+// A store that was put back to an earlier revision does not say so. It looks like any
+// other once it has gone on past the revisions that were known. So after a silence the
+// view is in doubt until two things are shown, one after the other:
 //
 //   - The store still has what this instance wrote itself, or the first write of
 //     another's key that the watch told of, says a linearizable read. Neither can
@@ -39,9 +39,9 @@ type memory struct {
 	all  []told
 }
 
-// maxTold bounds the revisions that are remembered. Who forgets one cannot
-// settle a doubt before it writes again: reports are written often, and after
-// each of them nothing older is needed.
+// maxTold bounds the revisions that are remembered. Without one of them a doubt is not
+// settled before the next own write. Reports are written often, and after each nothing
+// older is needed.
 const maxTold = 4096
 
 // remember notes what is new.
@@ -99,8 +99,8 @@ type doubt struct {
 // which there is a witness from which to go on does not count.
 const mostLate = 2
 
-// Wrote notes that a write of this instance's own was committed at a revision, on
-// the condition that the one before it was still there (see Reports). It counts for
+// Wrote notes that a write of this instance's own was committed at a revision. Its
+// condition was that the one before was still there (see Reports). It counts for
 // nothing while the view is in doubt.
 func (t *Tracker) Wrote(revision int64) {
 	if t.doubt == nil {
@@ -110,10 +110,10 @@ func (t *Tracker) Wrote(revision int64) {
 
 // Silence must be called before anything that comes from etcd is taken, with the
 // instant at which it is. It returns true if the silence before was longer than the
-// freshness: since the question of the newest proof, or else of the listing or of
-// the check that goes on, or since the doubt began. Then the view is in doubt:
-// what was asked for earlier says nothing. What the watch tells is applied as
-// ever, and will have to be told again.
+// freshness: since the question of the newest proof, or else of the listing or of the
+// check that goes on, or since the doubt began. Then the view is in doubt: what was
+// asked for earlier says nothing. Events of the watch are applied as ever, and will
+// have to be told again.
 //
 // The silence is taken by both clocks: while a machine is suspended the monotonic
 // one stands still.
@@ -147,9 +147,10 @@ func (t *Tracker) Doubted() bool { return t.doubt != nil }
 func (t *Tracker) Unchecked() bool { return t.doubt != nil && !t.doubt.kept }
 
 // Witness returns the newest incarnation that the watch has told of since this
-// instance's newest own write, without a doubt or again in one, and whose key is as
-// it was written first; "" if there is none. Each attempt to register writes another
-// value, so that a store which has this one at its revision has all that was before.
+// instance's newest own write; "" if there is none. It was told without a doubt or
+// again in one, and its key is as it was written first. Each attempt to register writes
+// another value, so that a store which has this one at its revision has all that was
+// before.
 func (t *Tracker) Witness() string {
 	for _, x := range slices.Backward(t.memory.all) {
 		if x.first != "" && t.instances[x.first] == x.revision && t.witnesses(x) {
@@ -159,12 +160,12 @@ func (t *Tracker) Witness() string {
 	return ""
 }
 
-// Check takes the answer of a linearizable read: the revision of the newest write of this
-// instance's own that the store still has (Reports.Kept), 0 without one, and the key of
-// the Witness, nil if it is not there or was not asked for. If the store has them, reopen
-// is true: another watch must be opened at Position, and nothing more taken from the one
-// before. gap says that the history has a gap. An answer that was asked for before the
-// doubt arose says nothing.
+// Check takes the answer of a linearizable read: kept is the revision of the newest
+// write of this instance's own that the store still has (Reports.Kept); 0 without one.
+// The key of the Witness is nil if it is not there or was not asked for. If the store
+// has them, reopen is true: another watch must be opened at Position, and nothing more
+// taken from the one before. gap says that the history has a gap. An answer that was
+// asked for before the doubt arose says nothing.
 func (t *Tracker) Check(p Probe, revision int64, cluster uint64, kept int64, witness *Key) (reopen, gap bool) {
 	if !t.Unchecked() || p.sent.Mono < t.sure.Mono {
 		return false, false

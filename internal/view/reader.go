@@ -43,8 +43,8 @@ func (t *Tracker) addInstance(c *protocol.Change, k Key) {
 // Revision returns the revision of the key of a policy, a level or a pace, 0 without one.
 func (t *Tracker) Revision(k Kind) int64 { return t.documents[k].revision }
 
-// Rank returns how many instances wrote their key before this incarnation did:
-// 0 for the oldest. Who announces its end writes its key anew, and so comes last.
+// Rank returns how many instances wrote their key before this incarnation did: 0 for
+// the oldest. One that announces its end writes its key anew, and so comes last.
 func (t *Tracker) Rank(id string) (rank int) {
 	own := t.instances[id]
 	for _, revision := range t.instances {

@@ -22,7 +22,7 @@ type mark struct {
 	sum      uint64
 }
 
-// maxSent bounds the writes whose answers were lost. What is forgotten is taken as
+// maxSent bounds the writes whose answers were lost. A forgotten one is taken as
 // somebody else's.
 const maxSent = 16
 

@@ -2,8 +2,8 @@
 // turns etcd's answers into views that change by one revision at a time, and
 // into proofs that the view is recent.
 //
-// It is pure: no clock, no I/O, no etcd types. What it knows of etcd is which of
-// its answers mean something:
+// It is pure: no clock, no I/O, no etcd types. It knows which answers of etcd mean
+// something:
 //
 //   - The position in the watch is the revision of the last event applied, or of
 //     a progress notification taken in the stream's order. The header of an

@@ -7,7 +7,7 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// What follows the provider's refusals.
+// The followers of the provider's refusals.
 const (
 	AdaptFleet    = "fleet"    // the policy, for all instances
 	AdaptPause    = "pause"    // the policy's back-off

@@ -112,8 +112,8 @@ func (c *Config) Weights() []int64 {
 // Calls returns what an instance with the given part of all calls asks for in a window
 // with the given total: a mean, and a number below which no window falls.
 //
-// At a demand of 1 or more, evenly spread, each instance makes at least one call more
-// than the largest possible share, so unused permits are the limiter's fault.
+// At a demand of 1 or more, evenly spread, each instance calls at least once more than
+// the largest possible share. Unused permits are then the limiter's fault.
 func (c *Config) Calls(part float64, total int64) (mean float64, floor int64) {
 	if c.Demand >= 1 && c.Skew == 0 {
 		n := int64(c.Instances)

@@ -31,9 +31,9 @@ type link struct {
 	latest worker.Report // guarded by the crew's mutex
 }
 
-// crew is all that carries the fleet: workers, each with some of its instances,
-// the victims, which are workers of one instance that will be killed, and the
-// provider, if permits make requests.
+// crew is all that carries the fleet: workers, each with some of its instances;
+// victims, which are workers of one instance that will be killed; and the provider, if
+// permits make requests.
 type crew struct {
 	c        *config.Config
 	dir      string // for the files of counts

@@ -90,8 +90,8 @@ func Execute(ctx context.Context, c *config.Config, text, stderr io.Writer) (*lo
 	return r.report(), err
 }
 
-// drive runs the fleet from its first join to its end, or until ctx ends. What
-// was observed is there also with an error.
+// drive runs the fleet from its first join to its end, or until ctx ends. The
+// observations are there also with an error.
 func (r *run) drive(ctx context.Context) error {
 	r.began = time.Now()
 	r.observed = load.Run{

@@ -1,6 +1,6 @@
-// Package worker is a child process with some instances of the fleet and the
-// generators that make their calls, and the provider that they call, which runs in
-// the parent.
+// Package worker is a child process with some instances of the fleet, and the
+// generators that make their calls. It also has the provider that they call, which runs
+// in the parent.
 package worker
 
 import (
@@ -178,8 +178,8 @@ func (w *Worker) histograms() (took, delay *hdrhistogram.Snapshot) {
 	return calls.Export(), waits.Export()
 }
 
-// closeAll closes the instances. What does not close in good order ends with its
-// lease.
+// closeAll closes the instances. An instance that does not close in good order ends
+// with its lease.
 func (w *Worker) closeAll() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -22,13 +22,12 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// A policy's limits over time are its Limits, from its From on, and then those of
-// each entry of Next. The policy that is written must keep the limits that were in
-// force for windows that still run: a change that was announced and has come
-// into force stays in Next until every window that started before it is over, by
-// every clock of the fleet. Folded into Limits at once, it would bind those
-// windows too, and a smaller limit would take permits from them that nobody
-// meant to take.
+// A policy's limits over time are its Limits, from its From on, and then those of each
+// entry of Next. The policy that is written must keep the limits that were in force for
+// windows that still run. So a change that was announced stays in Next until every
+// window that started before it is over, by every clock of the fleet. Folded into
+// Limits at once, it would bind those windows too, and a smaller limit would take
+// permits from them that nobody meant to take.
 
 // line is a policy's limits over time, in order. The From of the first may be
 // zero: always. A nil line is a policy without limits.
@@ -93,9 +92,9 @@ func running(policies ...quota.Policy) (keep time.Duration) {
 
 func same(a, b []quota.Limit) bool { return a != nil && slices.Equal(a, b) }
 
-// Lead returns how far ahead a change from one policy to the other must be
-// announced so that it comes into force everywhere at one window and loses
-// nothing: S + 2e, the larger of both, and time for the write itself.
+// Lead returns how far ahead a change must be announced to come into force everywhere
+// at one window, without a loss: S + 2e, the larger of both, and time for the write
+// itself.
 func Lead(old, next quota.Policy) time.Duration {
 	old, next = old.WithDefaults(), next.WithDefaults()
 	return max(old.Settle, next.Settle) + 2*max(old.ClockError, next.ClockError) + protocol.AnnounceAhead
@@ -332,9 +331,9 @@ func (e *StepError) Error() string {
 	return e.What + ": if it is meant, use --force, or --max-step for this policy"
 }
 
-// CheckStep returns a *StepError if the limits of next go further at once than
-// the greatest step, 0 for next's own: from what is in force at now, or from one
-// announced limit to the next. What old announced already passes.
+// CheckStep returns a *StepError if the limits of next go further at once than the
+// greatest step, 0 for next's own: from what is in force at now, or from one announced
+// limit to the next. Limits that old announced already pass.
 func CheckStep(old, next quota.Policy, now time.Time, most float64) error {
 	most = cmp.Or(most, next.WithDefaults().MaxStep)
 	was, will := lineOf(old), lineOf(next)

@@ -288,8 +288,8 @@ func (t *topic) send(points []live.Point, s *state) {
 	t.changed = make(chan struct{})
 }
 
-// read returns the points that a reader lacks whose newest one is of an instant, 0 for
-// none, and a channel that is closed when there are more.
+// read returns the points that come after a reader's newest, which is of that instant;
+// 0 for none. The channel is closed when there are more.
 func (t *topic) read(newest int64) (m message, more <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -1,10 +1,10 @@
 // Package dashboard is the web page of quota-admin: providers, their limits and
 // fleets, live, and where it is allowed a change of a limit.
 //
-// A follower reads etcd once a second while somebody looks, and not at all while
-// nobody does. What it reads becomes a state, which replaces the one before, and
-// points of a chart, which are added. The page is embedded, and shows only what it
-// is sent. Package webguard decides before who may ask.
+// A follower reads etcd once a second while somebody looks, and not at all while nobody
+// does. It makes a state of them, which replaces the one before, and points of a chart,
+// which are added. The page is embedded, and shows only what it is sent. Package
+// webguard decides before who may ask.
 package dashboard
 
 import (
@@ -141,7 +141,7 @@ func (s *Server) answer(f func(*http.Request) (any, error)) http.HandlerFunc {
 
 // session names the caller; an unknown one is told how to log in.
 func (s *Server) session(r *http.Request) (any, error) {
-	who, login := webguard.Who(r.Context()), s.o.Guard.Tokens != nil
+	who, login := webguard.Identity(r.Context()), s.o.Guard.Tokens != nil
 	answer := map[string]any{"who": who, "login": login}
 	if who != "" {
 		answer["writes"], answer["version"] = s.o.Writes, s.o.Version
@@ -166,7 +166,7 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	t, ctx, done, err := s.follower.open(r.Context(), name, webguard.Who(r.Context()))
+	t, ctx, done, err := s.follower.open(r.Context(), name, webguard.Identity(r.Context()))
 	if err != nil {
 		w.Header().Set("Retry-After", "5")
 		s.fail(w, &problem{http.StatusServiceUnavailable, err.Error()})
@@ -218,7 +218,7 @@ type Change struct {
 	IfRevision int64 `json:"if_revision"`
 	// Write is false for a preview.
 	Write bool `json:"-"`
-	// Who is stored as the author. It comes from the identity, never from the
+	// The field Who is stored as the author. It comes from the identity, never from the
 	// request.
 	Who string `json:"-"`
 }
@@ -246,7 +246,7 @@ func (s *Server) change(r *http.Request, write bool) (any, error) {
 	if err != nil {
 		return nil, &problem{http.StatusBadRequest, err.Error()}
 	}
-	c.Who, c.Write = webguard.Who(r.Context()), write
+	c.Who, c.Write = webguard.Identity(r.Context()), write
 	done, err := s.o.Change(r.Context(), c)
 	if err == nil && write {
 		s.o.Log.InfoContext(r.Context(), "changed", "provider", c.Provider, "kind", c.Kind, "new", done.New, "revision", done.Revision, "author", c.Who)

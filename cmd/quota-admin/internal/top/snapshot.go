@@ -99,8 +99,8 @@ const ObservedAtMost = 16
 // windows only if none is missed.
 const readEvery = time.Second
 
-// Each calls f with what there is at each interval, of one provider or of all if
-// none is named, until it returns false or ctx ends.
+// Each calls f with a snapshot at each interval until f returns false or ctx ends. It
+// is of one provider, or of all if none is named.
 func Each(ctx context.Context, admin *coordinator.Admin, provider string, interval time.Duration, f func(*Snapshot, error) bool) {
 	w := live.NewWatcher(admin, ObservedAtMost)
 	defer w.Close()

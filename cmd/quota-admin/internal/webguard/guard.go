@@ -1,6 +1,6 @@
 // Package webguard stands between the network and a small page for operators: it
 // refuses what a browser can be tricked into, asks who is there, and bounds what a
-// stranger can send or hold. What is behind it sees only requests that passed, each
+// stranger can send or hold. The page behind it sees only requests that passed, each
 // with an identity.
 //
 // There is no session and no cookie: a page sends its token with every request,
@@ -55,9 +55,9 @@ type Guard struct {
 
 type whoKey struct{}
 
-// Who returns the identity behind a request that passed; "" is possible on a
-// public path.
-func Who(ctx context.Context) string {
+// Identity returns the user behind a request that passed; "" is possible on a public
+// path.
+func Identity(ctx context.Context) string {
 	who, _ := ctx.Value(whoKey{}).(string)
 	return who
 }
@@ -105,13 +105,13 @@ func (g *Guard) check(r *http.Request) (status int, no string) {
 	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	host := (&url.URL{Host: r.Host}).Hostname()
 	switch {
-	// What would have to be cleaned or decoded twice: nothing here has such a name.
+	// A path that would have to be cleaned or decoded twice: nothing here has one.
 	case !strings.HasPrefix(p, "/") || r.URL.RawPath != "" || strings.ContainsAny(p, "\\\x00%") || p != "/" && path.Clean(p) != p:
 		return http.StatusBadRequest, "this path is not spelled plainly"
 	case !post && r.Method != http.MethodGet && r.Method != http.MethodHead:
 		return http.StatusMethodNotAllowed, "only GET, HEAD and POST are served"
-	// A page of somebody else whose name was made to point here (DNS rebinding) is of the
-	// same origin for the browser, but it cannot change the name that it asks for.
+	// Another's page whose name was made to point here (DNS rebinding) is of the same
+	// origin for the browser. But it cannot change the name that it asks for.
 	case !slices.ContainsFunc(g.Hosts, func(h string) bool { return strings.EqualFold(h, host) }):
 		return http.StatusMisdirectedRequest, "this page is not known by that host name; --host adds one"
 	case g.Header != "" && !g.byProxy(r):

@@ -33,7 +33,7 @@ func guarded(t *testing.T, change func(*Guard)) http.Handler {
 			WriteJSON(w, http.StatusRequestEntityTooLarge, map[string]string{"error": err.Error()})
 			return
 		}
-		_, _ = io.WriteString(w, "hello "+Who(r.Context()))
+		_, _ = io.WriteString(w, "hello "+Identity(r.Context()))
 	})
 	return g.Wrap(mux)
 }
