@@ -36,6 +36,7 @@ type instance struct {
 	servers   []timeServer // that it asks
 
 	// Guarded by world.mu.
+	alone   bool                 // no other process lived in dir when this one began: it has the files
 	session *coordinator.Session // nil until it runs
 	opened  []*consumer.Limiter
 	drained int64            // monotonic: before it nothing is issued
@@ -89,6 +90,9 @@ func (i *instance) launch(d int64) {
 // run lives as long as the instance.
 func (i *instance) run() {
 	w := i.w
+	w.mu.Lock()
+	i.alone = i.dir != "" && !slices.ContainsFunc(w.instances, func(o *instance) bool { return o != i && o.dir == i.dir && !o.ended })
+	w.mu.Unlock()
 	i.client = i.link.client()
 	s, err := coordinator.Join(context.Background(), i.client, coordinator.Options{
 		Name: i.name, TTL: 2 * time.Second, Logger: heard, Clock: i.clock, Lazy: true, Weight: w.weight(i.r), StateDir: i.dir,
@@ -401,18 +405,12 @@ func (i *instance) suspended() func() (time.Duration, bool) {
 func (i *instance) crash() {
 	i.w.mu.Lock()
 	i.crashed, i.ended = true, true
+	alone := i.alone
 	i.w.mu.Unlock()
 	i.link.kill()
-	if i.dir != "" && !i.beside() {
+	if alone {
 		release(i.dir)
 	}
-}
-
-// beside reports whether an earlier process, which lives, has the files in the folder.
-func (i *instance) beside() bool {
-	i.w.mu.Lock()
-	defer i.w.mu.Unlock()
-	return slices.ContainsFunc(i.w.instances[:slices.Index(i.w.instances, i)], func(o *instance) bool { return o.dir == i.dir && !o.ended })
 }
 
 // extreme is the number of a clock that is set as far ahead as may be, and of a

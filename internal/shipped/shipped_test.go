@@ -156,6 +156,7 @@ var blamed = []struct {
 }{
 	{restore, 2004450, ""},                         // two restores: one goes by commits that only the second took back
 	{faults, 1806865336241077337, "EndBySetClock"}, // a process starts while its host's clock is far back
+	{faults, 1819374617753392412, "OnlyStopped"},   // a process that had no lock crashes, and another's is not gone by that
 }
 
 func TestNoHistoryIsBlamed(t *testing.T) {
