@@ -54,10 +54,7 @@ func TestABackoffHoldsTheFleetUntilItIsEnded(t *testing.T) {
 	await.Until(t, "both know both", func() bool { return a.is(members(2))() && b.is(members(2))() })
 	a.asks <- ask(40 * time.Second)
 	await.Until(t, "the other is held back", b.is(held))
-	b.mu.Lock()
-	left, why := time.Duration(b.paused-other.s.o.Clock.Mono()), b.why
-	b.mu.Unlock()
-	if left > 40*time.Second || why != asking.id+": 429 from api" {
+	if left, why := b.heldBack(other.s.o.Clock); left > 40*time.Second || why != asking.id+": 429 from api" {
 		t.Errorf("held back for %v: %q", left, why)
 	}
 	s, err := f.admin.Get(t.Context(), "p")
@@ -111,7 +108,7 @@ func TestABackoffOfALargerFleetNeedsAQuorum(t *testing.T) {
 	second.Until = stray.At.Add(20 * time.Second)
 	all[1].asks <- second
 	await.Until(t, "all are held back", all[3].is(held))
-	if left := time.Duration(all[3].paused - by[3].s.o.Clock.Mono()); left > 20*time.Second {
+	if left, _ := all[3].heldBack(by[3].s.o.Clock); left > 20*time.Second {
 		t.Errorf("for %v, longer than both asked for", left)
 	}
 	stray.Alone = true
@@ -205,9 +202,7 @@ func TestBackoffsOfStrangersAreIgnored(t *testing.T) {
 		t.Error("nothing is said")
 	}
 	put(value(protocol.Ask{By: p.id, At: now, Until: now.AddDate(100, 0, 0)}))
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if left := time.Duration(a.paused - p.s.o.Clock.Mono()); left <= 0 || left > time.Minute {
+	if left, _ := a.heldBack(p.s.o.Clock); left <= 0 || left > time.Minute {
 		t.Errorf("a pause of a hundred years became %v", left)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
@@ -115,6 +116,13 @@ func (r *recorder) Backoff(until int64, why string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.paused, r.why = until, why
+}
+
+// heldBack returns for how long it is held back, and why.
+func (r *recorder) heldBack(c *clock.Clock) (left time.Duration, why string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return time.Duration(r.paused - c.Mono()), r.why
 }
 
 func (r *recorder) Budgets() []protocol.BudgetUse           { return nil }

@@ -136,16 +136,16 @@ func (f *Flags) check() error {
 			given, other = other, given
 		}
 		return f.bad(given, "is given without --%s; a client certificate needs both", other)
+	case f.Prefix == "":
+		return f.bad("prefix", "is empty; leave it out for the default, %s", DefaultPrefix)
 	case f.DialTimeout <= 0:
 		return f.bad("dial-timeout", "%v is not positive; the default is %v", f.DialTimeout, DefaultDialTimeout)
 	case f.CommandTimeout <= 0:
 		return f.bad("command-timeout", "%v is not positive; the default is %v", f.CommandTimeout, DefaultCommandTimeout)
 	}
-	k, err := keys.New(f.Prefix)
-	if err != nil {
+	if _, err := keys.New(f.Prefix); err != nil {
 		return f.bad("prefix", "%v", err)
 	}
-	f.Prefix = k.Prefix()
 	return nil
 }
 

@@ -109,6 +109,7 @@ func TestRefused(t *testing.T) {
 		{"user in an endpoint", "--endpoints http://ann:secret@a:1", nil, "--endpoints", "use --user"},
 		{"no endpoints", "--endpoints=", nil, "--endpoints", "is empty"},
 		{"prefix without a slash", "--prefix /q", nil, "--prefix", "must begin and end with a slash"},
+		{"empty prefix", "--prefix=", nil, "--prefix", "is empty"},
 		{"dial timeout 0", "--dial-timeout 0s", nil, "--dial-timeout", "not positive"},
 		{"command timeout negative", "--command-timeout=-1s", nil, "--command-timeout", "not positive"},
 		{"no duration in the variable", "", map[string]string{"QUOTIENT_DIAL_TIMEOUT": "soon"}, "QUOTIENT_DIAL_TIMEOUT", `"soon"`},
