@@ -200,7 +200,7 @@ func (k *core) Lend(lent func(guest string, l protocol.Loan)) {
 func (k *core) Borrow(host string, l protocol.Loan) {
 	// The host's clock may be ahead: its window has not begun here.
 	if early := l.Windows[0].Start() - k.clock.Wall(); early > 0 && early < int64(l.Windows[0].Length) {
-		time.AfterFunc(time.Duration(early), func() { k.Borrow(host, l) })
+		time.AfterFunc(max(time.Duration(early), time.Millisecond), func() { k.Borrow(host, l) }) // corrected time may stand still
 		return
 	}
 	k.mu.Lock()
