@@ -27,7 +27,8 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// app is one run of the tool: its environment, and what all commands share. Commands are methods that return a *cobra.Command.
+// app is one run of the tool: its environment, and what all commands share. Commands are
+// methods that return a *cobra.Command.
 type app struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer

@@ -18,8 +18,8 @@ import (
 	"github.com/quotient-limiter/quotient/internal/protocol"
 )
 
-// The names of the fields. Both are lists (RFC 9651), so that middleware around other middleware adds its
-// own.
+// The names of the fields. Both are lists (RFC 9651), so that middleware around other
+// middleware adds its own.
 const (
 	PolicyField = "RateLimit-Policy"
 	LimitField  = "RateLimit"

@@ -56,7 +56,8 @@ func (t *TCP) Check(address string) error {
 // Secure reports whether there are files.
 func (t *TCP) Secure() bool { return t.Cert != "" }
 
-// Listen listens at an address that Check admits. With files clients speak the protocol by TLS, and show a certificate that an authority has signed.
+// Listen listens at an address that Check admits. With files clients speak the protocol by
+// TLS, and show a certificate that an authority has signed.
 func (t *TCP) Listen(address, protocol string, bound Bound) (net.Listener, error) {
 	var config *tls.Config
 	if t.Secure() {
