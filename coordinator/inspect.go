@@ -139,7 +139,7 @@ func (a *Admin) budgets(ctx context.Context, f *Fleet) error {
 		gets = append(gets, clientv3.OpGet(a.keys.BudgetTotal(f.Provider, b.Name(), b.Start)))
 	}
 	if len(all) == 0 || f.Policy.Problem != nil {
-		return nil
+		return nil //nolint:nilerr // the fleet tells the problem
 	}
 	r, err := a.kv.Txn(ctx).Then(gets...).Commit()
 	if errors.Is(err, rpctypes.ErrPermissionDenied) {
@@ -153,7 +153,7 @@ func (a *Admin) budgets(ctx context.Context, f *Fleet) error {
 		kv := keyIn(r.Responses[i])
 		if found.TotalRevision = kv.ModRevision; kv.ModRevision != 0 {
 			if found.Total, err = escrow.Decode[escrow.Total](kv.Value); err != nil {
-				return nil // instances take nothing of it either
+				return nil //nolint:nilerr // instances take nothing of it either
 			}
 		}
 		all[i].Left = escrow.Rule{Limit: all[i].Permits}.Left(&found)

@@ -83,9 +83,7 @@ func (f *flags) run(ctx context.Context, log *slog.Logger, signals <-chan os.Sig
 			err = errors.Join(err, session.Close())
 		}
 	}()
-	h, err := host.New(ctx, session, host.Options{
-		Known: known(admin), Keep: f.providers, Max: f.maxProviders, Idle: f.idle, Log: log,
-	})
+	h, err := host.New(ctx, session, host.Options{Known: known(admin), Keep: f.providers, Max: f.maxProviders, Idle: f.idle, Log: log})
 	if err != nil {
 		return err
 	}
@@ -94,12 +92,7 @@ func (f *flags) run(ctx context.Context, log *slog.Logger, signals <-chan os.Sig
 		return errors.Join(err, h.Close())
 	}
 	group, ended := errgroup.WithContext(ctx)
-	group.Go(func() error { // the first call may come much later
-		if _, err := admin.Get(ended, "any"); errors.Is(err, coordinator.ErrUnreachable) {
-			log.Warn("etcd does not answer", "found", f.etcd.Diagnose(ended), "todo", "check --endpoints, and etcd itself")
-		}
-		return nil
-	})
+	group.Go(func() error { f.reach(ended, admin, log); return nil })
 	for _, s := range servers {
 		group.Go(s.Serve)
 	}
@@ -127,6 +120,14 @@ func (f *flags) run(ctx context.Context, log *slog.Logger, signals <-chan os.Sig
 		err = errors.Join(err, s.Shutdown(sending))
 	}
 	return errors.Join(err, group.Wait())
+}
+
+// reach asks etcd for something and logs if it does not answer: the first call of a client
+// may come much later.
+func (f *flags) reach(ctx context.Context, admin *coordinator.Admin, log *slog.Logger) {
+	if _, err := admin.Get(ctx, "any"); errors.Is(err, coordinator.ErrUnreachable) {
+		log.Warn("etcd does not answer", "found", f.etcd.Diagnose(ctx), "todo", "check --endpoints, and etcd itself")
+	}
 }
 
 // begin makes the state directory, and with --takeover begins to wait for the end of the
