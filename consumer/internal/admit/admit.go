@@ -73,7 +73,8 @@ func takeValid(ctx context.Context, limiter *consumer.Limiter, n int64, maxWait,
 			last = p.Until()
 			continue
 		}
-		wait := max(time.Until(last), time.Millisecond)
+		// The window ends within the margin, also if the machine's clock is not the limiter's.
+		wait := max(min(time.Until(last), margin), time.Millisecond)
 		if deadline, ok := ctx.Deadline(); wait > left || ok && wait > time.Until(deadline) {
 			return consumer.LimitError{Provider: limiter.Status().Provider, Reason: consumer.ReasonSpent, Asked: n, RetryAt: last}
 		}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -41,6 +42,34 @@ func TestPausesOnlyGrow(t *testing.T) {
 		limiter.PauseUntil(time.Now())
 		if err := limiter.Acquire(t.Context(), 0); err != nil {
 			t.Errorf("ended: %v", err)
+		}
+	})
+}
+
+// setBack is a source whose clock is ahead of the machine's.
+type setBack struct {
+	consumer.Source
+	ahead *clock.Clock
+}
+
+func (s setBack) Clock() *clock.Clock { return s.ahead }
+
+// The machine's clock was set back by an hour, which corrected time does not follow at
+// once: a call waits for the next window all the same.
+func TestAWaitForTheNextWindowAfterTheClockIsSetBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := consumer.Fixed(quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}})
+		ahead := setBack{source, clock.NewSkewed(func(int64) time.Duration { return time.Hour })}
+		limiter, err := consumer.Open(t.Context(), ahead, "p", consumer.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer limiter.Close()
+		time.Sleep(900 * time.Millisecond)
+		began := time.Now()
+		_, err = Options[int]{Limiter: limiter, MaxWait: consumer.Forever, Margin: 300 * time.Millisecond}.Take(t.Context(), 0)
+		if waited := time.Since(began); err != nil || waited > time.Second {
+			t.Errorf("%v, after %v", err, waited)
 		}
 	})
 }
