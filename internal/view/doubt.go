@@ -111,9 +111,9 @@ func (t *Tracker) Wrote(revision int64) {
 // Silence must be called before anything that comes from etcd is taken, with the
 // instant at which it is. It returns true if the silence before was longer than the
 // freshness: since the question of the newest proof, or else of the listing or of the
-// check that goes on, or since the doubt began. Then the view is in doubt: what was
-// asked for earlier says nothing. Events of the watch are applied as ever, and will
-// have to be told again.
+// check that goes on, or since the doubt began. Then the view is in doubt: answers to
+// earlier questions say nothing. Events of the watch are applied as ever, and will have
+// to be told again.
 //
 // The silence is taken by both clocks: while a machine is suspended the monotonic
 // one stands still.

@@ -10,8 +10,8 @@ import (
 	"github.com/quotient-limiter/quotient/internal/load"
 )
 
-// newCountFile makes a file that is memory for so many sheets of counts: what is
-// counted there survives the process. It must not be there yet.
+// newCountFile makes a file that is memory for so many sheets of counts: the counts
+// survive the process. The file must not be there yet.
 func newCountFile(name string, sheets int, s *load.Sheet) (mmap.MMap, error) {
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {

@@ -86,7 +86,7 @@ type generator struct {
 	tally, came, misplaced *load.Tally
 
 	mu      sync.Mutex
-	members []*member // the list; what is in them belongs to the generator's goroutine
+	members []*member // the list; the members themselves belong to the generator's goroutine
 
 	// waited is how long the calls waited that did, and got their permits, in
 	// nanoseconds. Callbacks of several limiters write to it.
