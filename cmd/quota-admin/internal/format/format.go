@@ -58,7 +58,7 @@ func (o Output) write(w io.Writer, data any, indent string) error {
 		return err
 	}
 	text := escape(b.Bytes(), o == YAML)
-	if o == YAML {
+	if o == YAML && !bytes.ContainsRune(b.Bytes(), '\u0085') { // a line break of YAML, which the library loses
 		// Text that does not print stays JSON, which is YAML too: there it can be escaped.
 		if y, err := yaml.JSONToYAML(b.Bytes()); err == nil && Printable(strings.ReplaceAll(string(y), "\n", "")) {
 			text = y
