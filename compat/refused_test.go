@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/quotient-limiter/quotient/coordinator"
-	"github.com/quotient-limiter/quotient/internal/etcdtest"
+	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
 )
 
 // tooOld is what the folder tooold pins.

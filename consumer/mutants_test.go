@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quotient-limiter/quotient/internal/mutant"
+	"github.com/quotient-limiter/quotient/internal/test/mutant"
 )
 
 var hunt = flag.String("mutants", "", "run the tests against each mutant with such a `name`, a regular expression (minutes)")

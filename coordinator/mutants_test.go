@@ -3,11 +3,11 @@ package coordinator
 import (
 	"testing"
 
-	"github.com/quotient-limiter/quotient/internal/mutant"
+	"github.com/quotient-limiter/quotient/internal/test/mutant"
 )
 
 // mutants are mistakes in the session's shell. Each must be caught by a test of this
-// package, or by one of internal/longrun, which has the same shell in fake time.
+// package, or by one of internal/test/hours, which has the same shell in fake time.
 var mutants = mutant.Table{
 	mutant.Replace("CloseUnheard", "a closed session leaves its limiters open", "coordinator/resume.go",
 		"\tp.closeSink()\n", ""),

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/quotient-limiter/quotient/cmd/loadgen/internal/worker"
-	"github.com/quotient-limiter/quotient/internal/etcdtest"
+	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
 )
 
 // parentVariable makes the test program be loadgen, for tests that have to end

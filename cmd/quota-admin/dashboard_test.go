@@ -19,8 +19,8 @@ import (
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/dashboard"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/webguard"
-	"github.com/quotient-limiter/quotient/internal/await"
 	"github.com/quotient-limiter/quotient/internal/etcdflags"
+	"github.com/quotient-limiter/quotient/internal/test/await"
 )
 
 // TestDashboardRefusesUnsafeFlags: what others can reach demands TLS and a login,

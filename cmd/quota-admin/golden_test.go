@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quotient-limiter/quotient/internal/etcdtest"
-	"github.com/quotient-limiter/quotient/internal/golden"
+	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
+	"github.com/quotient-limiter/quotient/internal/test/golden"
 )
 
 // TestGolden runs all scenes in one go on an etcd of its own, so that revisions

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/quotient-limiter/quotient/internal/golden"
+	"github.com/quotient-limiter/quotient/internal/test/golden"
 )
 
 // programVariable makes the test program be quotad.

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/quotient-limiter/quotient/internal/child"
-	"github.com/quotient-limiter/quotient/internal/etcdtest"
+	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
 )
 
 // over is closed when a child is to end.

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/child"
-	"github.com/quotient-limiter/quotient/internal/etcdtest"
+	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
 )
 
 // server is a Prometheus on a loopback port.

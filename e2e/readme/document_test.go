@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/quotient-limiter/quotient/internal/markdown"
+	"github.com/quotient-limiter/quotient/internal/test/markdown"
 )
 
 // root is the folder of the project.

@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quotient-limiter/quotient/internal/etcdtest"
-	"github.com/quotient-limiter/quotient/internal/markdown"
+	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
+	"github.com/quotient-limiter/quotient/internal/test/markdown"
 )
 
 // patience bounds every command: it is not what a command may take, only what

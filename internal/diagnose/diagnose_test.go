@@ -11,7 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/quotient-limiter/quotient/internal/certs"
-	"github.com/quotient-limiter/quotient/internal/etcdtest"
+	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
 )
 
 // TestEndpoints: each way in which a client and an etcd can miss each other is

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/quotient-limiter/quotient/internal/markdown"
+	"github.com/quotient-limiter/quotient/internal/test/markdown"
 )
 
 func TestBadRules(t *testing.T) {

@@ -5,7 +5,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/quotient-limiter/quotient/internal/await"
+	"github.com/quotient-limiter/quotient/internal/test/await"
 )
 
 func TestMain(m *testing.M) {

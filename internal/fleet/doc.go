@@ -1,3 +1,0 @@
-// Package fleet tests fleets of real instances, in one process and with a real etcd,
-// under load.
-package fleet

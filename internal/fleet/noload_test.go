@@ -1,7 +1,0 @@
-//go:build !load
-
-package fleet_test
-
-// foreignKeys is how many instance keys somebody else writes; with -tags load they
-// are fifty times as many, and take minutes.
-const foreignKeys = 2_000

@@ -1,9 +1,0 @@
-//go:build load
-
-package longrun_test
-
-// long says that hours may be played, and larger fleets, for minutes of real time.
-const long = true
-
-// manyInstances is the size of a larger fleet.
-const manyInstances = 24

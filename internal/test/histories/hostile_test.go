@@ -1,0 +1,300 @@
+package histories
+
+import (
+	"crypto/ed25519"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/quotient-limiter/quotient/internal/keys"
+	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/share"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// This file is somebody with a consumer's role, who writes what that role may write: any
+// key of the provider but the policy. Keys are deleted, and written over with garbage,
+// with what another key holds, and with well-formed values that promise somebody too
+// much; once, or many times in a row.
+
+// stranger is a key that no instance has.
+var stranger = ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
+
+// forgeAgain does that once, or begins to do it again and again.
+func (f *fleet) forgeAgain(r *rand.Rand) {
+	if r.IntN(2) == 0 {
+		for range 4 {
+			f.at(f.world.now()+1+r.Int64N(200*ms), f.forgeLoans)
+		}
+	}
+	n, gap := 1, int64(1)
+	if r.IntN(3) == 0 {
+		n, gap = 2+r.IntN(12), 1+r.Int64N(100*ms)
+	}
+	only, at := r.IntN(8), f.world.now()
+	for range n {
+		own := rand.New(rand.NewPCG(r.Uint64(), 3))
+		f.at(at, func() { f.forge(own, only) })
+		at += 1 + r.Int64N(gap)
+	}
+}
+
+// forge writes one key as no honest instance would.
+func (f *fleet) forge(r *rand.Rand, only int) {
+	if !f.server.writable() {
+		return
+	}
+	if only > 3 {
+		only = r.IntN(4)
+	}
+	switch only {
+	case 0:
+		f.forgeLevel(r)
+	case 1:
+		f.forgeInstance(r)
+	case 2:
+		f.forgeBackoff(r)
+	default:
+		f.forgeReport(r)
+	}
+}
+
+// write writes a key without a lease: nil deletes it.
+func (f *fleet) write(key string, value []byte) {
+	if value == nil {
+		_, _ = f.server.serve(&pb.DeleteRangeRequest{Key: []byte(key)})
+		return
+	}
+	_, _ = f.server.serve(putOf(key, string(value)))
+}
+
+// value returns what a key holds.
+func (f *fleet) value(key string) []byte {
+	f.server.mu.Lock()
+	defer f.server.mu.Unlock()
+	if kv := f.store.at(key, f.store.revision); kv != nil {
+		return kv.Value
+	}
+	return nil
+}
+
+func encoded(v any) []byte {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+// rubbish is a value that cannot be read. No two are the same.
+func rubbish(r *rand.Rand) []byte { return fmt.Appendf(nil, "rubbish %d", r.Uint64()) }
+
+// ids are the incarnations whose keys are there.
+func (f *fleet) ids() (all []string) {
+	for _, i := range f.newest().Instances {
+		all = append(all, i.ID)
+	}
+	slices.Sort(all)
+	return all
+}
+
+// anybody is the ID of an incarnation: one whose key is there, or whose report is, or
+// nobody's.
+func (f *fleet) anybody(r *rand.Rand) string {
+	live := f.ids()
+	switch n := r.IntN(8); {
+	case n < 6 && len(live) > 0:
+		return live[r.IntN(len(live))]
+	case n == 6:
+		f.server.mu.Lock()
+		folder := layout.Reports(f.provider)
+		kvs := f.store.in(folder, clientv3.GetPrefixRangeEnd(folder), f.store.revision)
+		f.server.mu.Unlock()
+		if len(kvs) > 0 {
+			if id, ok := keys.IncarnationIn(folder, string(kvs[r.IntN(len(kvs))].Key)); ok {
+				return id
+			}
+		}
+	}
+	return fmt.Sprintf("ghost%d", r.IntN(3))
+}
+
+// forgeLevel writes a level in which some ask for everything and some for nothing, from
+// any instant to any other, or garbage; or deletes it.
+func (f *fleet) forgeLevel(r *rand.Rand) {
+	key := layout.Level(f.provider)
+	switch r.IntN(6) {
+	case 0:
+		f.write(key, nil)
+		return
+	case 1:
+		f.write(key, rubbish(r))
+		return
+	}
+	instant := func() time.Time { return wallTime(f.world.now() + r.Int64N(4000*ms) - 2000*ms) }
+	var l protocol.Level
+	for range 1 + r.IntN(3) {
+		demands := map[string]int64{}
+		for range r.IntN(6) {
+			demands[f.anybody(r)] = []int64{0, 1, 30_000, protocol.MaxDemand}[r.IntN(4)]
+		}
+		e := share.NewEntry(demands, 1+r.Int64N(1<<40), instant())
+		if r.IntN(4) == 0 {
+			e.Demands = make([]byte, r.IntN(30))
+			for i := range e.Demands {
+				e.Demands[i] = byte(r.Uint32())
+			}
+		}
+		l.Entries = append(l.Entries, e)
+	}
+	slices.SortFunc(l.Entries, func(a, b protocol.LevelEntry) int { return a.From.Compare(b.From) })
+	l.Entries = slices.CompactFunc(l.Entries, func(a, b protocol.LevelEntry) bool { return a.From.Equal(b.From) })
+	l.Until = instant().Add(time.Second)
+	f.write(key, encoded(l))
+}
+
+// forgeInstance deletes a key, or writes any value under it; somebody may see a key
+// without an owner and delete it.
+func (f *fleet) forgeInstance(r *rand.Rand) {
+	id := f.anybody(r)
+	key := layout.Instance(f.provider, id)
+	i := quota.Instance{ID: id, Name: []string{"i0", "x"}[r.IntN(2)], Weight: 1 + r.Int64N(5), Attempt: 1000 + r.IntN(1<<30)}
+	switch r.IntN(6) {
+	case 0, 1:
+		f.write(key, nil)
+		return
+	case 2:
+		f.write(key, rubbish(r))
+		return
+	case 3:
+		i.From = wallTime(f.world.now() + r.Int64N(2000*ms) - 1000*ms)
+	case 4:
+		i = f.forgeEnd(r, i)
+		key = layout.Instance(f.provider, i.ID)
+	}
+	f.write(key, encoded(protocol.Incarnation(i)))
+	if r.IntN(2) == 0 {
+		f.at(f.world.now()+r.Int64N(int64(f.policy.Settle)), func() { f.write(key, nil) })
+	}
+}
+
+// forgeKey writes an instance's key: an end without a seal, or with a stranger's; another
+// weight; or a beginning.
+func (f *fleet) forgeKey(who int, what int64) {
+	all := slices.Clone(f.newest().Instances)
+	if len(all) == 0 || !f.server.writable() {
+		return
+	}
+	slices.SortFunc(all, func(a, b quota.Instance) int { return strings.Compare(a.ID, b.ID) })
+	i := all[who%len(all)]
+	i.Attempt++
+	switch what {
+	case 0, 1:
+		i.Until = wallTime(f.world.now() - 2000*ms)
+		if what == 1 {
+			protocol.Seal(&i, stranger)
+		}
+	case 2:
+		i.Weight = 900
+	case 3:
+		i.ID, i.From = "ghost", time.Time{}
+	default:
+		i.From = time.Time{}
+	}
+	f.write(layout.Instance(f.provider, i.ID), encoded(protocol.Incarnation(i)))
+}
+
+// forgeLoans writes the loans of the last moments again.
+func (f *fleet) forgeLoans() {
+	f.server.mu.Lock()
+	folder := layout.AllLoans(f.provider)
+	all := f.store.in(folder, clientv3.GetPrefixRangeEnd(folder), f.store.revision)
+	f.server.mu.Unlock()
+	for _, kv := range all {
+		if f.server.writable() {
+			f.write(string(kv.Key), kv.Value)
+		}
+	}
+}
+
+// forgeEnd promises for others that they issue nothing: without a seal, with one that was
+// made for another end or by another instance; or it says again what somebody once
+// promised.
+func (f *fleet) forgeEnd(r *rand.Rand, i quota.Instance) quota.Instance {
+	i.Until = wallTime(f.world.now() + r.Int64N(2000*ms) - 1000*ms)
+	f.states.mu.Lock()
+	sealed := slices.Clone(f.sealed)
+	f.states.mu.Unlock()
+	n := r.IntN(3)
+	switch {
+	case n == 0:
+		protocol.Seal(&i, stranger)
+	case n == 1 && len(sealed) > 0:
+		i.Seal = sealed[r.IntN(len(sealed))].Seal
+	case len(sealed) > 0:
+		return sealed[r.IntN(len(sealed))]
+	}
+	return i
+}
+
+// forgeReport deletes a report, or writes one with any demand over it; with the value
+// that it had, or that another has, or another.
+func (f *fleet) forgeReport(r *rand.Rand) {
+	key := layout.Report(f.provider, f.anybody(r))
+	switch r.IntN(6) {
+	case 0, 1:
+		f.write(key, nil)
+	case 2:
+		f.write(key, f.value(key))
+	case 3:
+		f.write(key, f.value(layout.Report(f.provider, f.anybody(r))))
+	default:
+		f.write(key, encoded(quota.Report{Demand: []int64{0, 1, 80_000, protocol.MaxDemand}[r.IntN(4)], Time: wallTime(r.Int64N(1 << 40))}))
+	}
+}
+
+// forgeBackoff writes asks by anybody, for as long as one likes, or garbage.
+func (f *fleet) forgeBackoff(r *rand.Rand) {
+	f.holdBack(span{f.world.now(), f.world.now() + 30_000*ms})
+	if r.IntN(6) == 0 {
+		f.write(layout.Backoff(f.provider), rubbish(r))
+		return
+	}
+	var b protocol.Backoff
+	for range 1 + r.IntN(3) {
+		until := wallTime(f.world.now()+r.Int64N(3000*ms)).AddDate(0, 0, 3*r.IntN(2))
+		b.Asks = append(b.Asks, protocol.Ask{By: f.anybody(r), At: wallTime(f.world.now()), Until: until, Alone: r.IntN(2) == 0})
+	}
+	f.write(layout.Backoff(f.provider), encoded(b))
+}
+
+// forgePace writes a pace, or garbage, or deletes it: what writes it does not matter to
+// the sum.
+func (f *fleet) forgePace(r *rand.Rand) {
+	key := layout.Pace(f.provider)
+	switch r.IntN(10) {
+	case 0:
+		f.write(key, nil)
+		return
+	case 1:
+		f.write(key, rubbish(r))
+		return
+	}
+	p := protocol.Pace{Issued: r.Int64N(9), Refused: r.Int64N(9), Time: wallTime(f.world.now())}
+	for _, length := range lengths { // one that is not listed has no pace
+		if r.IntN(8) > 0 {
+			p.Limits = append(p.Limits, quota.Limit{Permits: totals[r.IntN(len(totals))] + r.Int64N(2)*r.Int64N(60), Window: length})
+		}
+	}
+	if p.Limits == nil {
+		p.Limits = []quota.Limit{{Permits: 1, Window: time.Second}}
+	}
+	f.write(key, encoded(p))
+}

@@ -1,0 +1,306 @@
+package histories
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/quotient-limiter/quotient/internal/test/mutant"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+var (
+	mutantsFlag = flag.String("mutants", "", "the mutants that TestMutantsAreCaught builds and hunts, a regular expression; it takes seconds to minutes for each")
+	ledFlag     = flag.String("led", "", "the mutant by which TestHunt and TestReplay lead their histories")
+	recordFlag  = flag.Bool("record", false, "write the seeds that catch mutants to "+recordedFile)
+	freshFlag   = flag.Bool("fresh", false, "hunt mutants without the seeds of "+recordedFile)
+)
+
+// hunt is where a mutant shows: in histories of a kind that have more of something.
+type hunt struct {
+	name string
+	kind kind
+	lead
+}
+
+// when returns a hunt by dramas; of several each history has one after the other.
+func when(name string, k kind, dramas ...drama) hunt { return hunt{name, k, lead{dramas: dramas}} }
+
+var hunts = []hunt{
+	when("WallUnread", faults, asleepThroughCut),
+	when("WallUnreadByTry", faults, asleepThroughCut),
+	when("KeyBeforeLimiter", faults, quitSlowly),
+	when("ReportUnconditional", restore, forgotten),
+	when("SilenceUndoubted", restore, forgotten),
+	when("SilenceUnheard", restore, forgotten),
+	// In fake time nothing happens between a message's arrival and its taking.
+	{"EndedWatchHeard", "", lead{test: "TestAnEndedWatchSaysNothing"}},
+	when("FromThePresent", faults, resetThroughCut),
+	when("GoneUnseen", faults, removedAlive),
+	when("EndBeforeUse", faults, quitSlowly),
+	when("ListedLongAgo", faults, relisted),
+	when("HeaderIsPosition", faults, deafThroughCut),
+	when("Unchecked", faults, deafThroughCut),
+	{"UnshownIsShown", restore, lead{dramas: []drama{forgotten}, busy: true}},
+	when("RevivedStays", restore, revived),
+	when("LeaseForGone", faults, lapsed),
+	when("CompactedAgain", faults, relisted),
+	when("DatedByAnswer", faults, slowThroughCut),
+
+	// Of the rule: sections 2 to 6 of docs/protocol.md.
+	{"AnchorNow", faults, lead{often: []action{doPolicy, doPolicy, doJoin}}},
+	when("JoinAtOnce", faults, relistedWithMore),
+	when("ListedWhenSent", faults, relistedSlowly),
+	{"RemovedForgotten", faults, lead{rich: true, often: []action{doChange, doChange, doChange}}},
+	{"NotWholeWindow", faults, lead{rich: true, often: []action{doAnnounce, doAnnounce, doAnnounce}}},
+	{"OldEvent", faults, lead{often: []action{doPolicy, doPolicy, doPolicy}}},
+	{"TwoWatches", faults, lead{often: []action{doPolicy, doPolicy, doJoin, doQuit}}},
+	when("SameCountProves", faults, goneUnseen),
+	{"SlowClocks", faults, lead{often: []action{doPolicy, doPolicy, doJoin, doQuit}}},
+	{"TimingUnchecked", faults, lead{dramas: []drama{hasty}, wide: true}},
+	when("Coalesce", faults, toldTogether),
+	when("GapKeepsHistory", faults, relisted),
+	when("ReadWithoutPosition", faults, deafThroughCut),
+	when("CreatedIsPosition", faults, behindThroughCut),
+	when("ProgressProves", faults, behindThroughCut),
+	when("KeptAliveProves", faults, behindThroughCut),
+	when("NoProof", faults, deafThroughCut),
+	when("TimerEndsProof", faults, stalledThroughCut),
+	when("MonotonicOnly", faults, asleepThroughCut),
+	when("ClocksParted", faults, napped),
+	when("Ceil", faults),
+	{"WindowBack", faults, lead{often: []action{doSetClock, doSetClock, doSetClock}}},
+	when("HalfGuard", faults),
+	{"GuardStill", faults, lead{rich: true}},
+	{"LengthsTogether", faults, lead{rich: true, often: []action{doChange, doChange, doChange}}},
+	when("LoweredAtOnce", timing, lowered),
+	when("ReturnedLate", faults),
+	when("ReturnedTwice", faults),
+	{"DrainUnheard", faults, lead{often: []action{doDrain, doDrain, doDrain}}},
+	when("StopUnheard", switches, deafThroughCut),
+	when("HoldGrows", hold, removedBeforeOutage),
+	{"ClockAlarmUnheard", measured, lead{often: []action{doSetClock, doSetClock, doPolicy, doQuit}}},
+	{"StandingStillIssues", measured, lead{often: []action{doSetClock, doSetClock, doPolicy, doQuit}}},
+	when("EndBySetClock", faults, quitsWithClockSet),
+	when("BoundWhenAnswered", faults, leavesSlowly),
+	when("SameID", faults, namesakes),
+
+	// Of revisions that give.
+	when("GivesByOwnShare", faults, deafThrough(doQuit, 0)),
+	when("GivesByTotal", faults, deafThrough(doRemove, 0)),
+	when("GivesByDeletion", faults, deafThrough(doRemove, 0)),
+	when("GivesByForgedEnd", faults, deafThrough(doForgeKey, 0)),
+	when("GivesByStrangersEnd", faults, deafThrough(doForgeKey, 1)),
+	when("GivesToNewcomers", faults, begunEarly),
+	{"GivesByWeight", faults, lead{dramas: []drama{deafThrough(doForgeKey, 2)}, share: quota.ShareWeighted}},
+	{"GivesByTimes", timing, lead{rich: true, often: []action{doChange, doChange, doChange, doHang}}},
+	{"GivesUnlimited", faults, lead{rich: true, often: []action{doChange, doChange, doChange, doHang}}},
+	{"GivesByPause", faults, lead{rich: true, often: []action{doChange, doChange, doChange, doHang}}},
+	{"GivesByCut", faults, lead{rich: true, often: []action{doChange, doPolicy, doPolicy, doHang, doHang}}},
+	{"GivesByDivision", faults, lead{rich: true, share: quota.ShareWeighted, often: []action{doChange, doChange, doChange, doHang, doHang}}},
+	{"GivesByDemands", faults, lead{rich: true, share: quota.ShareDemand, often: []action{doForge, doForge, doHang, doHang}}},
+	{"GivesByClaims", faults, lead{rich: true, share: quota.ShareDemand, often: []action{doForge, doForge, doPolicy, doPolicy, doHang, doHang}}},
+	when("GivesAll", faults, deafThrough(doJoin, 0)),
+
+	// Of paces, pauses and loans.
+	{"PaceForgotten", faults, lead{dramas: []drama{dipped}, rich: true, often: []action{doPace}}},
+	{"PaceAboveLimit", faults, lead{rich: true, often: []action{doPace, doPace}}},
+	{"PaceUnheard", faults, lead{rich: true, often: []action{doPace, doPace}}},
+	{"PauseUnbounded", faults, lead{rich: true, often: []action{doForge, doForge, doForge}}},
+	{"StrayAskCounts", faults, lead{rich: true, often: []action{doPushBack}}},
+	{"BackoffCountsAgain", faults, lead{rich: true, often: []action{doPushBack, doForge, doHang, doReset, doCut}}},
+	when("LoanNotCharged", faults, lentLate),
+	when("LoanInAnyWindow", faults, lentLate),
+	when("LoanTwice", faults, lentLate),
+
+	// Of budgets.
+	{"GivesBackIssued", split, lead{dramas: []drama{returnedLate}, budget: 20}},
+
+	// Of other shapes.
+	{"GrowthAtOnce", faults, lead{rich: true, shape: quota.ShapeSliding}},
+	{"BucketGrowsAtOnce", faults, lead{rich: true, shape: quota.ShapeBucket}},
+	{"RotatedRemainders", faults, lead{rich: true, shape: quota.ShapeSliding}},
+	{"SkewIgnored", faults, lead{rich: true, shape: quota.ShapeSliding, often: []action{doJoin, doQuit, doQuit}}},
+	{"SpanForgotten", faults, lead{rich: true, shape: quota.ShapeSliding, often: []action{doChange, doChange}}},
+	{"BucketRefilled", faults, lead{rich: true, shape: quota.ShapeBucket}},
+	{"WarmAboveShare", faults, lead{rich: true, shape: quota.ShapeSliding, often: []action{doJoin, doJoin}}},
+
+	// Of restored stores.
+	when("BackwardsUnseen", restore, flashed),
+	when("OwnLostUnseen", restore, forgotten),
+	when("WitnessFromDoubt", restore, forgotten),
+	when("ToldOtherwise", restore, retold),
+
+	// Of processes that are continued.
+	when("RunningWindow", calm, replaced),
+	{"NextWindow", calm, lead{dramas: []drama{replaced}, wide: true}},
+	{"EndTooSoon", calm, lead{dramas: []drama{replacedAndClosed}, wide: true}},
+	when("OnlyStopped", faults, doubled),
+	when("PresentView", faults, replacedThroughCut),
+}
+
+func find(name string) *hunt {
+	for i := range hunts {
+		if hunts[i].name == name {
+			return &hunts[i]
+		}
+	}
+	return nil
+}
+
+// leads is what histories are given more of by the hunt of that name; nil: nothing.
+func leads(name string) *lead {
+	if h := find(name); h != nil {
+		return &h.lead
+	}
+	return nil
+}
+
+// TestPatchesApply: every mutant finds the text that it replaces, and is hunted.
+func TestPatchesApply(t *testing.T) {
+	patches.Apply(t)
+	for _, m := range patches {
+		if find(m.Name) == nil {
+			t.Errorf("%s is not hunted", m.Name)
+		}
+	}
+	for _, h := range hunts {
+		if patches.Find(h.name) == nil {
+			t.Errorf("%s has no patch", h.name)
+		}
+	}
+}
+
+// TestHunt plays histories until one shows that something is wrong. It is run in a
+// program with a mutant, by TestMutantsAreCaught: with the recorded seed first.
+func TestHunt(t *testing.T) {
+	h := find(*ledFlag)
+	if h == nil {
+		return
+	}
+	seeds := []uint64{}
+	if known := recorded(t)[h.name]; known != 0 && !*freshFlag {
+		seeds = append(seeds, known)
+	}
+	for seed := uint64(1); seed <= *moreFlag; seed++ {
+		seeds = append(seeds, seed)
+	}
+	for n, seed := range seeds {
+		if _, wrong := history(t, h.kind, seed, false, &h.lead); len(wrong) > 0 {
+			t.Fatalf("caught by history %d, seed %d: %s", n+1, seed, wrong[0])
+		}
+	}
+}
+
+// TestNoDramaIsOver plays the histories that catch mutants, without the mutants.
+func TestNoDramaIsOver(t *testing.T) {
+	known := recorded(t)
+	for i, h := range hunts {
+		if slow && i%10 > 0 || h.test != "" {
+			continue
+		}
+		if _, wrong := history(t, h.kind, max(1, known[h.name]), false, &h.lead); len(wrong) > 0 {
+			t.Errorf("%s\nreplay: %s", strings.Join(wrong, "\n"), replay(h.kind, max(1, known[h.name]), h.name))
+		}
+	}
+}
+
+var caughtBy = regexp.MustCompile(`caught by history (\d+), seed (\d+): (.*)`)
+
+// most is how many histories a mutant is hunted in, beside the recorded one.
+const most = 300
+
+// TestMutantsAreCaught builds this test with each mutant in place, and hunts it, in the
+// recorded history first.
+func TestMutantsAreCaught(t *testing.T) {
+	if *mutantsFlag == "" {
+		t.Log("runs with -mutants")
+		return
+	}
+	var mu sync.Mutex
+	caught := recorded(t)
+	t.Cleanup(func() {
+		if *recordFlag {
+			record(t, caught)
+		}
+	})
+	for _, m := range patches.Matching(t, *mutantsFlag) {
+		t.Run(m.Name, func(t *testing.T) {
+			t.Parallel()
+			n := uint64(most)
+			if *moreFlag > 0 {
+				n = *moreFlag
+			}
+			build, args := buildExact, []string{"-test.run", "^TestHunt$", "-led", m.Name, "-more", strconv.FormatUint(n, 10), fmt.Sprintf("-fresh=%v", *freshFlag)}
+			if test := find(m.Name).test; test != "" {
+				build, args = buildOwner, []string{"-test.run", "^" + test + "$"}
+			}
+			binary, err := build(t.Context(), m, t.TempDir())
+			if err != nil {
+				t.Fatal(err)
+			}
+			out, err := exec.CommandContext(t.Context(), binary, args...).CombinedOutput()
+			switch found := caughtBy.FindSubmatch(out); {
+			case err == nil:
+				t.Errorf("%s: it %s: not caught by %d histories", m.Name, m.Wrong, n)
+			case found != nil:
+				mu.Lock()
+				caught[m.Name], _ = strconv.ParseUint(string(found[2]), 10, 64)
+				mu.Unlock()
+				t.Logf("%s: it %s: caught by history %s, seed %s: %s", m.Name, m.Wrong, found[1], found[2], found[3])
+			default:
+				t.Logf("%s: it %s: caught: %.2000s", m.Name, m.Wrong, out)
+			}
+		})
+	}
+}
+
+// buildOwner compiles the tests of coordinator into dir, with a mutant in place.
+func buildOwner(ctx context.Context, m mutant.Mutant, dir string) (binary string, err error) {
+	root, err := mutant.Root()
+	if err != nil {
+		return "", err
+	}
+	return m.BuildTest(ctx, root, dir, "./coordinator")
+}
+
+// recordedFile has a mutant and the seed of a history that catches it on each line.
+const recordedFile = "testdata/mutants.txt"
+
+func record(t *testing.T, seeds map[string]uint64) {
+	t.Helper()
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(seeds)) {
+		fmt.Fprintln(&b, name, seeds[name])
+	}
+	if err := os.WriteFile(recordedFile, []byte(b.String()), 0o600); err != nil {
+		t.Error(err)
+	}
+}
+
+func recorded(t *testing.T) map[string]uint64 {
+	t.Helper()
+	b, err := os.ReadFile(recordedFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seeds := map[string]uint64{}
+	for line := range strings.Lines(string(b)) {
+		var name string
+		var seed uint64
+		if _, err := fmt.Sscan(line, &name, &seed); err != nil {
+			t.Fatalf("%s: %q: %v", recordedFile, line, err)
+		}
+		seeds[name] = seed
+	}
+	return seeds
+}

@@ -1,0 +1,52 @@
+package histories
+
+import (
+	"time"
+
+	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// This file judges pauses. An instance is held back at most for the longest time that a
+// policy allows; by others only if as many ask as a quorum is, or somebody forges that;
+// and once for each write of the back-off, and each ask of its own.
+
+// judgePause looks at a limiter. until is the monotonic end of its pause as last seen,
+// grown how often that has moved on.
+func (c *caller) judgePause(st consumer.Status, until *int64, grown *int) {
+	if st.PausedUntil.IsZero() {
+		return
+	}
+	now := c.reader.read().Mono
+	left := st.PausedUntil.UnixNano() - c.clock.WallAt(now)
+	longest, quorum := mostDrain, int64(8)
+	c.f.states.mu.Lock()
+	c.f.policies(func(p *quota.Policy) {
+		longest, quorum = max(longest, p.BackoffMax), min(quorum, max(1, p.BackoffQuorum))
+	})
+	asked := c.f.backoffs
+	c.f.states.mu.Unlock()
+	w := c.w
+	w.mu.Lock()
+	own, drains, askers, most := w.pushed[c.name], c.drains, int64(len(w.pushed)), 0
+	for _, n := range w.pushed {
+		most = max(most, n)
+	}
+	forged, unset := w.forged, c.f.unset
+	w.mu.Unlock()
+	if own > 0 || unset { // it may not know a policy
+		longest = time.Minute
+	}
+	if time.Duration(left) > longest+100*time.Millisecond {
+		w.complain("%s is held back for %v, policies allow %v", c.name, time.Duration(left), longest)
+	}
+	if !forged && own+drains == 0 && most < 3 && askers < quorum {
+		w.complain("%s is held back by %d instances, the quorum is %d", c.name, askers, quorum)
+	}
+	if now+left > *until+20*ms && c.w.kind != measured { // where clocks step
+		*until = now + left
+		if *grown++; *grown > asked+own+drains {
+			w.complain("%s was held back %d times, by %d writes and %d asks", c.name, *grown, asked, own+drains)
+		}
+	}
+}

@@ -1,0 +1,214 @@
+package histories
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// plan is what happens to a history, by its seed and kind.
+type plan struct {
+	seed      uint64
+	kind      kind
+	providers []string
+	size      int   // instances at the beginning
+	e         int64 // bound of clock errors
+	every     int64 // most between two calls of a caller
+	plain     bool  // operators change totals only
+	shape     quota.Shape
+	share     quota.ShareRule
+	adaptive  bool  // so are most policies, and somebody writes paces
+	budget    int64 // permits of each budgetWindow; 0: none
+	inPlace   bool  // processes have a StateDir
+	policy    quota.Policy
+	events    []event
+	// healed is when all faults end, settled when their effects have, by true time. From
+	// outage on etcd is away for good.
+	healed, settled, end, outage int64
+}
+
+// event is something that happens at a true time.
+type event struct {
+	at  int64
+	do  action
+	who int
+	d   int64 // how long
+	n   int64
+}
+
+// kind is what histories are about, and what is promised of them.
+type kind string
+
+// The kinds.
+const (
+	// faults has the outage rule stop, one timing, and every trouble but restores.
+	faults kind = "faults"
+	// timing is faults with changes of the settle time, the freshness, the clock error
+	// and the guard.
+	timing kind = "timing"
+	// restore is faults, and a backup is put back.
+	restore kind = "restore"
+	// hold has that outage rule and, at the end, an outage of all of etcd that does not
+	// end. The sum stays exact.
+	hold kind = "hold"
+	// split has the outage rule hold, and some instances are cut off. The permits issued
+	// with a recent proof are exact.
+	split kind = "split"
+	// switches is faults with changes of the outage rule.
+	switches kind = "switches"
+	// measured has operating systems' clocks that are seconds off and set at will:
+	// corrected time follows NTP servers, of which a minority lie.
+	measured kind = "measured"
+	// calm has nothing but joins, leaves and changes of limits that are announced, and
+	// all of every window is issued.
+	calm kind = "calm"
+)
+
+var kinds = []kind{faults, restore, timing, hold, split, switches, measured, calm}
+
+// lead is what histories are given more of, for a mutant to show soon.
+type lead struct {
+	dramas []drama
+	often  []action
+	rich   bool // operators change everything
+	busy   bool // much else happens beside the dramas
+	wide   bool // clocks are far apart
+	share  quota.ShareRule
+	shape  quota.Shape
+	budget int64
+	test   string // of coordinator, which catches it instead of histories
+}
+
+const begin, last = 2500 * ms, 9000 * ms
+
+// newPlan returns the plan of a seed. It has one of the dramas, chance's or those of a
+// lead.
+func newPlan(k kind, seed uint64, l *lead) *plan {
+	r := rand.New(rand.NewPCG(seed, 2))
+	p := &plan{seed: seed, kind: k, providers: []string{"payments/charge"}, size: 2 + r.IntN(3), every: 50 * ms, outage: math.MaxInt64}
+	p.e = (5 + r.Int64N(36)) * ms
+	p.chooseFeatures(r, l)
+	p.policy = p.newPolicy(r, nil)
+	p.healed = last + 500*ms
+	p.settled, p.end = math.MaxInt64, p.healed+1500*ms
+	if seed%3 == 0 && k != hold { // it takes as long as all the rest
+		p.settled = p.healed + 9000*ms
+		p.end = p.settled + 2000*ms
+	}
+	if k == calm {
+		p.settled, p.every, p.healed, p.end = int64(p.policy.Settle)+2000*ms, 8*ms, last, last
+	}
+	often := k.often()
+	if l != nil {
+		often = append(often, l.often...)
+	}
+	few := 4 + r.IntN(8)
+	if l != nil && len(l.dramas) > 0 && !l.busy {
+		few = r.IntN(3)
+	}
+	for range few {
+		p.events = append(p.events, p.event(r, begin+r.Int64N(last-begin), often[r.IntN(len(often))]))
+	}
+	var plots []drama
+	if l != nil {
+		plots = l.dramas
+		for i := range l.often {
+			p.events = append(p.events, p.event(r, begin+r.Int64N(last-begin), l.often[i]))
+		}
+	} else if all := k.dramas(); len(all) > 0 && p.plain && r.IntN(2) == 0 {
+		plots = []drama{all[r.IntN(len(all))]}
+	}
+	p.addMore(r)
+	for _, d := range plots {
+		at := begin + 3*int64(p.policy.Settle) + r.Int64N(2000*ms)
+		if k == hold {
+			at = p.outage
+		}
+		p.events = append(p.events, d(p, r, at, r.IntN(p.size))...)
+	}
+	slices.SortStableFunc(p.events, func(a, b event) int { return int(a.at - b.at) })
+	return p
+}
+
+// chooseFeatures draws what policies and processes may have.
+func (p *plan) chooseFeatures(r *rand.Rand, l *lead) {
+	k := p.kind
+	if k == measured {
+		p.e += 40 * ms // room for the way to a server
+	}
+	p.plain = r.IntN(2) == 0 && (k == faults || k == restore)
+	p.shape, p.share = quota.ShapeFixed, quota.ShareEqual
+	if !p.plain && k != measured && k != switches && k != calm && r.IntN(3) == 0 {
+		p.shape = []quota.Shape{quota.ShapeSliding, quota.ShapeBucket}[r.IntN(2)]
+	}
+	if n := r.IntN(8); n < 3 && k != calm {
+		p.share = []quota.ShareRule{quota.ShareWeighted, quota.ShareDemand, quota.ShareDemand}[n]
+	}
+	p.adaptive = !p.plain && k != calm && r.IntN(3) == 0
+	p.inPlace = (k == faults || k == timing || k == measured) && r.IntN(4) == 0
+	if r.IntN(6) == 0 && k != calm {
+		p.providers = append(p.providers, "mail")
+	}
+	if k != restore && k != hold && k != calm && r.IntN(6) == 0 {
+		p.budget = []int64{1, 7, 100, 1000}[r.IntN(4)]
+	}
+	if l != nil && l.wide {
+		p.e = 120 * ms
+	}
+	if l != nil { // the features that it names, and no others
+		p.plain, p.share, p.shape, p.adaptive, p.budget, p.inPlace, p.providers = !l.rich, quota.ShareEqual, quota.ShapeFixed, false, l.budget, false, p.providers[:1]
+		if l.share != "" {
+			p.share = l.share
+		}
+		if l.shape != "" {
+			p.shape = l.shape
+		}
+		p.adaptive = slices.Contains(l.often, doPace)
+		p.inPlace = slices.Contains(l.often, doReplace) || len(l.dramas) > 0 && canReplace
+	}
+	p.inPlace = p.inPlace && canReplace
+}
+
+// addMore adds what a kind or a feature always has.
+func (p *plan) addMore(r *rand.Rand) {
+	some := func(n int, do action) {
+		for range r.IntN(n + 1) {
+			p.events = append(p.events, p.event(r, begin+r.Int64N(last-begin), do))
+		}
+	}
+	if p.kind == restore && !slices.ContainsFunc(p.events, func(e event) bool { return e.do == doRestore || e.do == doFlash }) {
+		p.events = append(p.events, event{at: begin + 1000*ms + r.Int64N(last-begin-1500*ms), do: doRestore, who: int(p.seed / 2 % 2), n: 1 + r.Int64N(12), d: r.Int64N(400 * ms)})
+	}
+	if p.adaptive {
+		some(6, doPace)
+	}
+	if p.inPlace {
+		some(3, doReplace)
+	}
+	if !p.plain && p.kind != calm {
+		some(4, doForge)
+		some(2, doPushBack)
+		some(2, doDrain)
+	}
+	if p.kind == hold {
+		p.outage = begin + r.Int64N(last-begin)
+		p.events = slices.DeleteFunc(p.events, func(e event) bool { return e.at >= p.outage && e.do != doStall && e.do != doDrain })
+		p.healed, p.end = math.MaxInt64, p.outage+2*int64(p.policy.Settle)+2000*ms
+	}
+}
+
+func (p *plan) event(r *rand.Rand, at int64, do action) event {
+	e := event{at: at, do: do, who: r.IntN(8), d: 20*ms + r.Int64N(1500*ms), n: totals[r.IntN(len(totals))]}
+	switch {
+	case do == doSlow:
+		e.n = r.Int64N(350 * ms)
+	case do == doPolicy && !p.plain && r.IntN(3) > 0:
+		e.do = doChange
+	}
+	return e
+}
+
+// weight is that of a new instance.
+func (p *plan) weight(r *rand.Rand) int64 { return 1 + r.Int64N(3) }

@@ -1,0 +1,206 @@
+package histories
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+var totals = []int64{1, 2, 3, 5, 12, 40}
+
+var lengths = []time.Duration{200 * time.Millisecond, 300 * time.Millisecond, 500 * time.Millisecond, time.Second}
+
+// mostTransit is the longest guard of shaped policies.
+const mostTransit = 40 * time.Millisecond
+
+// budgetWindow is the window of budgets: one ends 6 s after the beginning of a history.
+const budgetWindow = 263 * time.Second
+
+// drift is quota.Policy.DriftWindow of the history's policies.
+func (p *plan) drift() time.Duration {
+	if p.shape != quota.ShapeFixed {
+		return 3*time.Second + mostTransit
+	}
+	return time.Second
+}
+
+// newPolicy returns a policy that follows old, or the first one.
+func (p *plan) newPolicy(r *rand.Rand, old *quota.Policy) quota.Policy {
+	n := quota.Policy{Limits: p.limits(r, old), Outage: quota.OutageStop, Share: p.share, Shape: p.shape}
+	if p.kind == hold || p.kind == split || p.kind == switches && r.IntN(2) == 0 {
+		n.Outage = quota.OutageHold
+	}
+	if p.budget > 0 {
+		n.Budgets = []quota.Limit{{Permits: p.budget, Window: budgetWindow}}
+	}
+	if old != nil && (p.kind != timing || r.IntN(2) == 0) {
+		n.Freshness, n.Settle, n.Guard, n.ClockError, n.GuardAuto = old.Freshness, old.Settle, old.Guard, old.ClockError, old.GuardAuto
+	} else {
+		p.time(r, &n)
+	}
+	if !p.plain {
+		p.vary(r, &n)
+	}
+	p.fit(&n)
+	return n.WithDefaults()
+}
+
+// time sets a policy's times.
+func (p *plan) time(r *rand.Rand, n *quota.Policy) {
+	n.Freshness, n.ClockError = time.Duration(150+r.IntN(500))*time.Millisecond, time.Duration(p.e)
+	switch p.kind {
+	case timing:
+		n.Freshness = []time.Duration{150, 250, 500, 1000}[r.IntN(4)] * time.Millisecond
+		n.ClockError += time.Duration(r.Int64N(2) * 20 * ms)
+	case calm:
+		n.Freshness = 400 * time.Millisecond
+	}
+	switch r.IntN(4) {
+	case 0, 1:
+		n.Guard = time.Duration(p.e)
+	case 2:
+		n.GuardAuto = !p.plain && p.kind != calm
+	}
+	n.Settle = quota.MinSettleFor(n.Freshness, n.ClockError, p.drift())
+	if r.IntN(3) == 0 || p.kind == hold {
+		n.Settle += time.Duration(r.Int64N(200 * ms))
+	}
+}
+
+// limits are one limit or two, mostly of the old lengths.
+func (p *plan) limits(r *rand.Rand, old *quota.Policy) (limits []quota.Limit) {
+	total := func() int64 {
+		if !p.plain && p.kind != calm && r.IntN(8) == 0 {
+			return 0
+		}
+		return totals[r.IntN(len(totals))]
+	}
+	if old != nil && (p.kind == calm || r.IntN(3) > 0) {
+		for _, l := range old.Limits {
+			limits = append(limits, quota.Limit{Permits: total(), Window: l.Window})
+		}
+		return limits
+	}
+	n := 1
+	if !p.plain && p.kind != calm {
+		n += r.IntN(2)
+	}
+	for _, i := range r.Perm(len(lengths))[:n] {
+		limits = append(limits, quota.Limit{Permits: total(), Window: lengths[i]})
+	}
+	slices.SortFunc(limits, func(a, b quota.Limit) int { return int(a.Window - b.Window) })
+	return limits
+}
+
+// vary sets the fields that a plain history leaves alone.
+func (p *plan) vary(r *rand.Rand, n *quota.Policy) {
+	if n.Share != quota.ShareEqual && r.IntN(6) == 0 {
+		n.Share = []quota.ShareRule{quota.ShareEqual, quota.ShareWeighted, quota.ShareDemand}[r.IntN(3)]
+	}
+	switch {
+	case n.Share == quota.ShareDemand:
+		n.Floor = []int64{1, 10, 50}[r.IntN(3)]
+	case n.Share == quota.ShareWeighted && r.IntN(2) == 0:
+		n.Weights = map[string]int64{"i0": 1 + r.Int64N(5), "i1": 1 + r.Int64N(5)}
+	}
+	if p.shape != quota.ShapeFixed {
+		n.Shape = []quota.Shape{p.shape, p.shape, p.shape, p.shape, p.shape, p.shape, quota.ShapeFixed, []quota.Shape{quota.ShapeSliding, quota.ShapeBucket}[r.IntN(2)]}[r.IntN(8)]
+	}
+	if protocol.Shaped(n) {
+		n.Guard, n.GuardAuto = []time.Duration{0, mostTransit / 2, mostTransit}[r.IntN(3)], false
+		if n.Shape == quota.ShapeBucket {
+			n.Burst = []int64{0, 1, 2, 5, 12}[r.IntN(5)]
+		}
+		if r.IntN(6) == 0 {
+			n.WarmUp = time.Second
+		}
+	} else if p.kind != calm && r.IntN(6) == 0 {
+		n.Pacing = quota.PacingEven
+	}
+	if p.adaptive && r.IntN(5) > 0 {
+		n.Adaptive = quota.Adaptive{Floor: []int64{1, 10, 60, 100}[r.IntN(4)], Every: time.Duration(2+r.IntN(3)) * time.Second}
+	}
+	if p.budget > 0 {
+		n.Budgets[0].Permits = p.budget * (1 + r.Int64N(2))
+	}
+	step := 1 + r.IntN(20)
+	n.MaxStep, n.BackoffQuorum, n.BackoffMax = float64(step), int64(step%9), time.Duration(step)*100*time.Millisecond
+	n.Backoff = []quota.Backoff{quota.BackoffInstance, quota.BackoffFleet}[step%2]
+	if len(n.Budgets) > 0 && step%4 == 0 {
+		n.Zone = "Asia/Kolkata"
+	}
+	n.Author, n.Reason = fmt.Sprintf("operator %d", r.IntN(9)), fmt.Sprintf("reason %d", r.IntN(9))
+}
+
+// fit makes a guard and a burst fit a policy's limits.
+func (p *plan) fit(n *quota.Policy) {
+	for _, l := range n.Limits {
+		if l.Permits > 0 {
+			n.Burst = min(n.Burst, l.Permits)
+		}
+		if !protocol.Shaped(n) && 4*max(n.Guard, n.ClockError) >= l.Window {
+			n.Guard, n.GuardAuto = 0, false
+		}
+	}
+	if protocol.Shaped(n) && n.Guard > 0 && n.Validate() != nil {
+		n.Guard = 0
+	}
+}
+
+// change is a policy that follows another, and may be paused, begin later, or need a
+// feature that nobody has.
+func (w *world) change(r *rand.Rand, old *quota.Policy) *quota.Policy {
+	n := w.newPolicy(r, old)
+	switch r.IntN(20) {
+	case 0, 1:
+		n.Mode = quota.ModePause
+	case 2:
+		n.Requires = []string{"unheard-of"}
+	case 3:
+		n.From = wallTime(w.operatorsNow(r) + w.ahead(r, old))
+	}
+	return &n
+}
+
+// announced is a policy whose limits change later; nil if there is no room for that.
+func (w *world) announced(r *rand.Rand, old *quota.Policy) *quota.Policy {
+	n, now := old.Clone(), w.operatorsNow(r)
+	from := now + w.ahead(r, old)
+	if !n.From.IsZero() {
+		from = max(from, n.From.UnixNano()-epoch+1)
+	}
+	// A change that is in force may become the policy's own limits once the last window
+	// before it has ended on every clock.
+	if k := len(old.Next); k > 0 && old.Next[k-1].From.Before(wallTime(now-1000*ms-2*w.e)) {
+		n.Limits = old.Next[k-1].Limits
+	} else if k > 0 && w.kind == calm {
+		return nil
+	}
+	n.Next = []quota.LimitChange{{From: wallTime(from), Limits: w.limits(r, old)}}
+	n.Mode, n.Requires = "", nil
+	w.fit(&n)
+	return &n
+}
+
+// operatorsNow is what an operator takes for now. Nothing is promised of operators'
+// clocks.
+func (w *world) operatorsNow(r *rand.Rand) int64 {
+	if w.kind == calm || r.IntN(4) > 0 {
+		return w.now()
+	}
+	return w.now() + []int64{5000 * ms, 120_000 * ms}[r.IntN(2)]*(2*r.Int64N(2)-1) + r.Int64N(200*ms)
+}
+
+// ahead is how far ahead something is announced: mostly enough, not always.
+func (w *world) ahead(r *rand.Rand, p *quota.Policy) int64 {
+	if w.kind != calm && r.IntN(4) == 0 {
+		return r.Int64N(int64(p.Settle))
+	}
+	return int64(p.Settle) + 2*w.e + 400*ms + r.Int64N(200*ms)
+}
+
+func wallTime(t int64) time.Time { return time.Unix(0, epoch+t) }

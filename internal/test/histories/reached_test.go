@@ -1,0 +1,332 @@
+package histories
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/feed"
+	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/window"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// This file counts how often histories reach what is rare. A promise of which the hard
+// cases never come is not tested.
+
+// rare is a state that few instances are ever in.
+type rare int
+
+const (
+	gap rare = iota
+	doubtSettled
+	restoreSeen
+	resumed
+	staleAndFresh
+	heldOn
+	raisedAndCut
+	endAnnounced
+	levelApplied
+	levelBehind
+	loanLent
+	loanBorrowed
+	loanStranded
+	backedOff
+	budgetSpent
+	budgetGivenBack
+	budgetGivenBackLate
+	budgetOver
+	doubted
+	unlike
+	unshown
+	reportGone
+	wentBack
+	lagging
+	compacted
+	leaseGone
+	keyGone
+	rares
+)
+
+// rareText describes them. Those with a star are reached by the fixed histories of any test
+// run, all by a long run.
+var rareText = [rares]string{
+	gap:                 "*a history begins again, after a gap",
+	doubtSettled:        "*a proof comes after a silence, and the history stands",
+	restoreSeen:         "*the store went back",
+	resumed:             "*a process continues another's incarnation",
+	staleAndFresh:       "*stale and fresh again within a window",
+	heldOn:              "*permits are issued without a proof, by hold",
+	raisedAndCut:        "a limit rises and falls within one lookback",
+	endAnnounced:        "*an end is announced",
+	levelApplied:        "*a level divides by demand",
+	levelBehind:         "*a window begins under a level that others have replaced",
+	loanLent:            "*a loan is made",
+	loanBorrowed:        "*a loan is used",
+	loanStranded:        "*a window ends with a loan not used up",
+	backedOff:           "*instances are held back",
+	budgetSpent:         "*a budget has nothing left",
+	budgetGivenBack:     "permits of a budget are given back",
+	budgetGivenBackLate: "permits that were to be given back had been issued",
+	budgetOver:          "permits of a budget arrive after its window",
+	doubted:             "*a silence puts a view in doubt",
+	unlike:              "after a doubt the watch tells something else",
+	unshown:             "after a doubt nothing shows that it is the same store",
+	reportGone:          "after a doubt the own report is gone",
+	wentBack:            "*a read is older than what is known, or of another cluster",
+	lagging:             "*a watch lags behind and is opened again",
+	compacted:           "*the revision of a watch is compacted",
+	leaseGone:           "a lease is gone",
+	keyGone:             "*the key of one that lives is gone",
+}
+
+// logged are states by a part of what a session logs of them.
+var logged = map[string]rare{
+	"the view is in doubt": doubted, "does not tell the same events": unlike, "nothing shows that it is the same store": unshown,
+	"newest report is gone": reportGone, "a read returned an older revision": wentBack, "watch lags behind": lagging,
+	"revision has been compacted": compacted, "this instance's lease is gone": leaseGone, "this instance's key is gone": keyGone,
+}
+
+// listener is a log that counts them.
+type listener struct{ slog.Handler }
+
+var heard = slog.New(listener{slog.DiscardHandler})
+
+// Enabled implements slog.Handler.
+func (listener) Enabled(context.Context, slog.Level) bool { return true }
+
+// Handle implements slog.Handler.
+func (listener) Handle(_ context.Context, r slog.Record) error {
+	text := r.Message
+	r.Attrs(func(a slog.Attr) bool {
+		text += " " + a.Value.String()
+		return true
+	})
+	for part, n := range logged {
+		if strings.Contains(text, part) {
+			n.note()
+		}
+	}
+	return nil
+}
+
+// reached counts over all histories of this test run.
+var reached struct {
+	sync.Mutex
+	n [rares]int
+}
+
+func (r rare) note() {
+	reached.Lock()
+	defer reached.Unlock()
+	reached.n[r]++
+}
+
+// tellReached prints the table. With histories of all kinds it fails where there is a 0
+// that must not be.
+func tellReached(t *testing.T, long bool) {
+	t.Helper()
+	reached.Lock()
+	defer reached.Unlock()
+	var table strings.Builder
+	for r, n := range reached.n {
+		text := strings.TrimLeft(rareText[r], "*")
+		fmt.Fprintf(&table, "\n%8d  %s", n, text)
+		if n == 0 && *kindFlag == "" && (long || rareText[r][0] == '*') {
+			t.Errorf("no history reached this: %s", text)
+		}
+	}
+	t.Logf("reached, by all histories together:%s", table.String())
+}
+
+// watched is the source of an instance whose sinks note what they come to.
+type watched struct {
+	feed.Source
+	levels *newestLevel
+	began  func(provider string, revision int64) // a history has
+}
+
+// newestLevel is the newest level that anybody has, by provider.
+type newestLevel struct {
+	sync.Mutex
+	of map[string]int64
+}
+
+// Subscribe implements feed.Source.
+func (s *watched) Subscribe(provider string, create func() feed.Sink) (feed.Sink, func() error, error) {
+	got, leave, err := s.Source.Subscribe(provider, func() feed.Sink {
+		n := &noting{Sink: create(), provider: provider, clock: s.Clock(), levels: s.levels, began: s.began}
+		n.Sink.(interface{ Trace(func([]window.Use)) }).Trace(n.booked)
+		return n
+	})
+	return got.(*noting).Sink, leave, err
+}
+
+// noting notes what a limiter comes to.
+type noting struct {
+	feed.Sink
+	provider string
+	clock    *clock.Clock
+	levels   *newestLevel
+	began    func(provider string, revision int64)
+
+	// Called by one goroutine at a time, but for booked: under the gate's lock.
+	mu       sync.Mutex
+	revision int64
+	policy   *quota.Policy
+	raised   int64 // monotonic instant of the latest rise of the limit
+	level    int64 // revision; 0 without one
+	proof    int64 // monotonic instant at which it was asked for; 0 without one
+	last     []window.Use
+	taken    map[quota.Limit]int64
+}
+
+// Reset implements feed.Sink.
+func (s *noting) Reset(at clock.Instant, since int64, self string, v protocol.View) {
+	s.mu.Lock()
+	if s.revision > 0 {
+		gap.note()
+	}
+	if v.Revision < s.revision {
+		restoreSeen.note()
+	}
+	if since < at.Mono {
+		resumed.note()
+	}
+	s.revision, s.policy, s.proof, s.level = v.Revision, v.Policy, 0, 0
+	s.mu.Unlock()
+	s.began(s.provider, v.Revision)
+	s.Sink.Reset(at, since, self, v)
+}
+
+// Apply implements feed.Sink.
+func (s *noting) Apply(at clock.Instant, c protocol.Change) {
+	s.mu.Lock()
+	s.revision = max(s.revision, c.Revision)
+	if p := c.Policy; p != nil && s.policy != nil && len(p.Limits) > 0 && len(s.policy.Limits) > 0 {
+		was, is := s.policy.Limits[0], p.Limits[0]
+		if was.Window == is.Window && is.Permits > was.Permits {
+			s.raised = at.Mono
+		}
+		if was.Window == is.Window && is.Permits < was.Permits && s.raised > 0 && at.Mono-s.raised < int64(p.Settle) {
+			raisedAndCut.note()
+		}
+	}
+	if c.Policy != nil || c.PolicyDeleted {
+		s.policy = c.Policy
+	}
+	if c.Level != nil {
+		levelApplied.note()
+		s.level = c.Revision
+		s.levels.Lock()
+		s.levels.of[s.provider] = max(s.levels.of[s.provider], c.Revision)
+		s.levels.Unlock()
+	}
+	s.mu.Unlock()
+	s.Sink.Apply(at, c)
+}
+
+// Prove implements feed.Sink.
+func (s *noting) Prove(sent clock.Instant) {
+	s.mu.Lock()
+	now := s.clock.Mono()
+	if s.proof > 0 && s.policy != nil && now-s.proof >= int64(s.policy.Freshness) {
+		doubtSettled.note()
+		if l, wall := s.policy.Limits, s.clock.WallAt(now); len(l) > 0 {
+			off := quota.WindowAt(l[0].Window, wall-(now-s.proof-int64(s.policy.Freshness)))
+			if off == quota.WindowAt(l[0].Window, wall) {
+				staleAndFresh.note()
+			}
+		}
+	}
+	s.proof = max(s.proof, sent.Mono)
+	s.mu.Unlock()
+	s.Sink.Prove(sent)
+}
+
+// Announce implements feed.Sink.
+func (s *noting) Announce(until int64) {
+	endAnnounced.note()
+	s.Sink.Announce(until)
+}
+
+// Lend implements feed.Sink.
+func (s *noting) Lend(lent func(string, protocol.Loan)) {
+	if lent == nil {
+		s.Sink.Lend(nil)
+		return
+	}
+	s.Sink.Lend(func(guest string, l protocol.Loan) {
+		loanLent.note()
+		lent(guest, l)
+	})
+}
+
+// Backoff implements feed.Sink.
+func (s *noting) Backoff(until int64, why string) {
+	if until > s.clock.Mono() {
+		backedOff.note()
+	}
+	s.Sink.Backoff(until, why)
+}
+
+// Fund implements feed.Sink.
+func (s *noting) Fund(u protocol.BudgetUse) (taken int64, ok bool) {
+	taken, ok = s.Sink.Fund(u)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.taken == nil {
+		s.taken = map[quota.Limit]int64{}
+	}
+	switch before := s.taken[u.Limit]; {
+	case !ok:
+		budgetOver.note()
+	case u.Taken < before && taken > u.Taken:
+		budgetGivenBackLate.note()
+	case u.Taken < before:
+		budgetGivenBack.note()
+	}
+	if u.Spent {
+		budgetSpent.note()
+	}
+	s.taken[u.Limit] = taken
+	return taken, ok
+}
+
+// booked notes what is booked, under the gate's lock.
+func (s *noting) booked(uses []window.Use) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.clock.Mono()
+	for _, u := range uses {
+		i := slices.IndexFunc(s.last, func(o window.Use) bool { return o.Window.Length == u.Window.Length })
+		if i < 0 {
+			continue
+		}
+		was := s.last[i]
+		switch {
+		case was.Window != u.Window:
+			if was.Lent > was.Used {
+				loanStranded.note()
+			}
+			s.levels.Lock()
+			if s.level > 0 && s.level < s.levels.of[s.provider] {
+				levelBehind.note()
+			}
+			s.levels.Unlock()
+		case u.Used > was.Used:
+			if u.Lent > 0 && was.Used < u.Lent {
+				loanBorrowed.note()
+			}
+			if s.policy != nil && s.policy.Outage == quota.OutageHold && s.proof > 0 && now-s.proof > int64(s.policy.Freshness)+int64(u.Window.Length) {
+				heldOn.note()
+			}
+		}
+	}
+	s.last = uses
+}

@@ -1,0 +1,175 @@
+package hours_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// team is instances that live for hours.
+type team struct {
+	*network
+	t        *testing.T
+	client   *clientv3.Client
+	limiters []*consumer.Limiter
+}
+
+// inTeam runs f with n instances of a provider with a limit of 100/s.
+func inTeam(t *testing.T, n int, f func(f *team)) {
+	t.Helper()
+	inBubble(t, func(t *testing.T, net *network) {
+		f1 := &team{network: net, t: t, client: net.connect(t)}
+		admin, err := coordinator.NewAdmin(f1.client, coordinator.AdminOptions{Prefix: prefix, Author: "test"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := admin.Put(t.Context(), provider, permits(100), coordinator.AnyRevision); err != nil {
+			t.Fatal(err)
+		}
+		for i := range n {
+			s, err := coordinator.Join(t.Context(), f1.client, coordinator.Options{Prefix: prefix, Name: fmt.Sprintf("w%d", i), Logger: quiet, Probe: time.Second})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			l, err := consumer.Open(t.Context(), s, provider, consumer.Options{Logger: quiet})
+			if err != nil {
+				t.Fatal(err)
+			}
+			f1.limiters = append(f1.limiters, l)
+		}
+		time.Sleep(10 * time.Second)
+		f(f1)
+	})
+}
+
+func permits(n int64) quota.Policy {
+	return quota.Policy{Limits: []quota.Limit{{Permits: n, Window: time.Second}}}
+}
+
+// agree checks that every instance knows all of them, has a proof younger than
+// the freshness, and that their shares are the total.
+func (f *team) agree(total int64) {
+	f.t.Helper()
+	synctest.Wait()
+	sum := int64(0)
+	for i, l := range f.limiters {
+		st := l.Status()
+		sum += st.Shortest().Share
+		if st.State != quota.StateActive || st.Instances != len(f.limiters) {
+			f.t.Errorf("instance %d is %s and knows %d instances: %s", i, st.State, st.Instances, st.Problem)
+		}
+		if st.ProofAge < 0 || st.ProofAge > quota.DefaultFreshness {
+			f.t.Errorf("instance %d: the proof is %v old", i, st.ProofAge)
+		}
+	}
+	if sum != total {
+		f.t.Errorf("the shares sum to %d, the limit is %d", sum, total)
+	}
+}
+
+// TestHoursOfKeepalives: leases, probes and watches of a fleet for ten minutes, or
+// for two hours. Nobody registers anew, and proofs come all the time.
+func TestHoursOfKeepalives(t *testing.T) {
+	inTeam(t, 3, func(f *team) {
+		var before []string
+		for _, l := range f.limiters {
+			before = append(before, l.Status().Incarnation)
+		}
+		minutes := 10
+		if long {
+			minutes = 2 * 60
+		}
+		for range minutes {
+			time.Sleep(time.Minute)
+			f.agree(100)
+		}
+		for i, l := range f.limiters {
+			if now := l.Status().Incarnation; now != before[i] {
+				t.Errorf("instance %d became %s, it was %s", i, now, before[i])
+			}
+		}
+	})
+}
+
+// TestHoursOfTrouble: again and again leases are revoked under living
+// instances, connections break, revisions are compacted away while they are
+// broken, and the policy changes. After each the fleet agrees.
+func TestHoursOfTrouble(t *testing.T) {
+	inTeam(t, 3, func(f *team) {
+		total := int64(100)
+		for round := range 3 {
+			f.loseLease(round)
+			f.agree(total)
+			total = int64(200 + round)
+			f.compactUnseen(total)
+			f.agree(total)
+			if long {
+				time.Sleep(20 * time.Minute)
+				f.agree(total)
+			}
+		}
+	})
+}
+
+// loseLease revokes an instance's lease, and waits until it is back as another
+// incarnation.
+func (f *team) loseLease(i int) {
+	f.t.Helper()
+	was := f.limiters[i].Status().Incarnation
+	r, err := f.client.Get(f.t.Context(), prefix+"providers/"+provider+"/instances/", clientv3.WithPrefix())
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	for _, kv := range r.Kvs {
+		if strings.HasSuffix(string(kv.Key), was) {
+			if _, err := f.client.Revoke(f.t.Context(), clientv3.LeaseID(kv.Lease)); err != nil {
+				f.t.Fatal(err)
+			}
+		}
+	}
+	time.Sleep(20 * time.Second)
+	if now := f.limiters[i].Status().Incarnation; now == was {
+		f.t.Errorf("instance %d is %s still, without a lease", i, was)
+	}
+}
+
+// compactUnseen breaks all connections, changes the policy and compacts it away
+// meanwhile, through the server itself, and lets the fleet come back.
+func (f *team) compactUnseen(total int64) {
+	f.t.Helper()
+	done := make(chan struct{})
+	go func() {
+		f.breakOff(1500 * time.Millisecond)
+		close(done)
+	}()
+	time.Sleep(100 * time.Millisecond)
+	// Twice, so that the first is gone after the compaction.
+	for _, n := range []int64{total + 1000, total} {
+		value, err := json.Marshal(permits(n))
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		r, err := f.server.Put(f.t.Context(), &pb.PutRequest{Key: []byte(prefix + "providers/" + provider + "/policy"), Value: value})
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		if n == total {
+			if _, err := f.server.Compact(f.t.Context(), &pb.CompactionRequest{Revision: r.Header.Revision}); err != nil {
+				f.t.Fatal(err)
+			}
+		}
+	}
+	<-done
+	time.Sleep(20 * time.Second)
+}

@@ -1,0 +1,80 @@
+package hours_test
+
+import (
+	"context"
+	"net"
+	"sync"
+	"sync/atomic"
+)
+
+// line is the way of one client to the server. While it is held nothing passes
+// either way, and connections stay up: a network that drops all packets.
+type line struct {
+	network *network
+	delay   atomic.Int64 // of everything that the server sends
+
+	mu      sync.Mutex
+	passing chan struct{} // closed while bytes pass
+}
+
+func newLine(n *network) *line {
+	l := &line{network: n, passing: make(chan struct{})}
+	close(l.passing)
+	return l
+}
+
+func (l *line) hold() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.passing = make(chan struct{})
+}
+
+// open mends the line if it is held.
+func (l *line) open() {
+	l.mu.Lock()
+	passing := l.passing
+	l.mu.Unlock()
+	select {
+	case <-passing:
+	default:
+		l.mend()
+	}
+}
+
+func (l *line) mend() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	close(l.passing)
+}
+
+func (l *line) wait() {
+	l.mu.Lock()
+	passing := l.passing
+	l.mu.Unlock()
+	<-passing
+}
+
+func (l *line) dial(ctx context.Context, address string) (net.Conn, error) {
+	c, err := l.network.dial(ctx, address)
+	if err != nil {
+		return nil, err
+	}
+	return &lineConn{late(c, &l.delay), l}, nil
+}
+
+// lineConn is a connection over a line.
+type lineConn struct {
+	net.Conn
+	line *line
+}
+
+func (c *lineConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.line.wait()
+	return n, err
+}
+
+func (c *lineConn) Write(b []byte) (int, error) {
+	c.line.wait()
+	return c.Conn.Write(b)
+}

@@ -1,0 +1,9 @@
+//go:build load
+
+package hours_test
+
+// long says that hours may be played, and larger fleets, for minutes of real time.
+const long = true
+
+// manyInstances is the size of a larger fleet.
+const manyInstances = 24
