@@ -105,11 +105,6 @@ func (f *flags) run(ctx context.Context, log *slog.Logger, signals <-chan os.Sig
 		log.Info("ending", "signal", s, "share_kept", keep)
 		if !keep {
 			h.Drain()
-			for _, s := range servers {
-				if e, ok := s.(*envoy.Server); ok {
-					e.Leave()
-				}
-			}
 			err = f.leave(session, signals)
 		}
 	case <-ended.Done():

@@ -39,7 +39,7 @@ func (s *Server) refuseProvider(w http.ResponseWriter, r *http.Request, err erro
 		s.abandoned(w, r)
 	case errors.Is(err, host.ErrUnknown):
 		fail(w, http.StatusNotFound, err)
-	case errors.Is(err, host.ErrForbidden), errors.Is(err, host.ErrReserved):
+	case errors.Is(err, host.ErrForbidden):
 		fail(w, http.StatusForbidden, err)
 	default:
 		later(w, http.StatusServiceUnavailable, err, again)

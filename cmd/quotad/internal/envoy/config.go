@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -20,22 +19,21 @@ import (
 // Bounds of a mapping.
 const (
 	maxFile    = 1 << 20 // bytes
-	maxRules   = 1000    // of each service
-	maxEntries = 16      // of a rule, and of a descriptor or bucket that Envoy sends
+	maxRules   = 1000
+	maxEntries = 16 // of a rule
 	maxMaxWait = 10 * time.Second
 )
 
 // mapping says which provider's permits a request takes.
 type mapping struct {
-	// MaxWait bounds the wait of ShouldRateLimit for permits, as text; default 0.
+	// MaxWait bounds the wait of a request for permits, as text; default 0.
 	MaxWait     string `yaml:"max_wait"`
 	Descriptors []descriptorRule
-	Buckets     []bucketRule
 
 	maxWait time.Duration
 }
 
-// descriptorRule is for ShouldRateLimit.
+// descriptorRule says whose permits a descriptor takes.
 type descriptorRule struct {
 	Domain   string
 	Entries  []entry // in Envoy's order
@@ -50,14 +48,6 @@ type descriptorRule struct {
 type entry struct {
 	Key   string
 	Value string
-}
-
-// bucketRule is for StreamRateLimitQuotas. The bucket's ID has at least these keys and
-// values.
-type bucketRule struct {
-	Domain   string
-	Bucket   map[string]string
-	Provider string
 }
 
 // load reads a mapping. An error names the file and the rule.
@@ -81,34 +71,20 @@ func load(file string) (*mapping, error) {
 
 func (m *mapping) check() (err error) {
 	switch {
-	case len(m.Descriptors)+len(m.Buckets) == 0:
-		return errors.New("there is no rule: write descriptors, buckets, or both")
-	case len(m.Descriptors) > maxRules || len(m.Buckets) > maxRules:
-		return fmt.Errorf("descriptors and buckets: %d and %d rules, at most %d of each are allowed", len(m.Descriptors), len(m.Buckets), maxRules)
+	case len(m.Descriptors) == 0:
+		return errors.New("there is no rule: write descriptors")
+	case len(m.Descriptors) > maxRules:
+		return fmt.Errorf("descriptors: %d rules, at most %d are allowed", len(m.Descriptors), maxRules)
 	}
 	if m.MaxWait != "" {
 		if m.maxWait, err = time.ParseDuration(m.MaxWait); err != nil || m.maxWait < 0 || m.maxWait > maxMaxWait {
 			return fmt.Errorf("max_wait: %q must be a time from 0s to %v", m.MaxWait, maxMaxWait)
 		}
 	}
-	assigned := map[string]int{}
-	for i, r := range m.Buckets {
-		if err := checkRule(r.Domain, r.Provider, slices.Collect(maps.Keys(r.Bucket))); err != nil {
-			return fmt.Errorf("buckets[%d]: %w", i, err)
-		}
-		assigned[r.Provider] = i
-	}
 	for i, r := range m.Descriptors {
-		var keys []string
-		for _, e := range r.Entries {
-			keys = append(keys, e.Key)
-		}
-		err := checkRule(r.Domain, r.Provider, keys)
+		err := r.check()
 		if err == nil {
 			m.Descriptors[i].name, err = ratefields.NewName(cmp.Or(r.Name, "default"))
-		}
-		if at, both := assigned[r.Provider]; err == nil && both {
-			err = fmt.Errorf("provider %s is that of buckets[%d] too: a host assigns a provider to Envoys, or answers call by call", r.Provider, at)
 		}
 		if err != nil {
 			return fmt.Errorf("descriptors[%d]: %w", i, err)
@@ -117,16 +93,16 @@ func (m *mapping) check() (err error) {
 	return nil
 }
 
-func checkRule(domain, provider string, keys []string) error {
+func (r *descriptorRule) check() error {
 	switch {
-	case domain == "":
+	case r.Domain == "":
 		return errors.New("domain is missing: write that of Envoy's filter")
-	case len(keys) == 0 || slices.Contains(keys, ""):
+	case len(r.Entries) == 0 || slices.ContainsFunc(r.Entries, func(e entry) bool { return e.Key == "" }):
 		return errors.New("a key is missing")
-	case len(keys) > maxEntries:
-		return fmt.Errorf("%d keys, at most %d are allowed", len(keys), maxEntries)
+	case len(r.Entries) > maxEntries:
+		return fmt.Errorf("%d keys, at most %d are allowed", len(r.Entries), maxEntries)
 	}
-	if err := quota.ValidateProvider(provider); err != nil {
+	if err := quota.ValidateProvider(r.Provider); err != nil {
 		return fmt.Errorf("provider: %w", err)
 	}
 	return nil
@@ -143,29 +119,4 @@ func (m *mapping) descriptor(domain string, entries []*commonv3.RateLimitDescrip
 		return nil
 	}
 	return &m.Descriptors[i]
-}
-
-// bucket returns the provider of the first rule that matches; false if there is none.
-func (m *mapping) bucket(domain string, id map[string]string) (provider string, ok bool) {
-	i := slices.IndexFunc(m.Buckets, func(r bucketRule) bool {
-		for key, value := range r.Bucket {
-			if found, ok := id[key]; !ok || found != value {
-				return false
-			}
-		}
-		return r.Domain == domain
-	})
-	if i < 0 {
-		return "", false
-	}
-	return m.Buckets[i].Provider, true
-}
-
-// assigned returns the providers that belong to Envoys with assignments.
-func (m *mapping) assigned() (providers []string) {
-	for _, r := range m.Buckets {
-		providers = append(providers, r.Provider)
-	}
-	slices.Sort(providers)
-	return slices.Compact(providers)
 }

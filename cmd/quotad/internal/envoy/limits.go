@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"log/slog"
 	"math"
 	"net/http"
 	"slices"
@@ -18,6 +19,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/ratefields"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -25,10 +27,20 @@ import (
 // maxDescriptors bounds the descriptors of a request.
 const maxDescriptors = 32
 
+// limiters are those of the host.
+type limiters interface {
+	// Limiter returns a provider's limiter, and opens it if need be.
+	Limiter(ctx context.Context, provider string) (*consumer.Limiter, error)
+	// Clock is the clock of their windows.
+	Clock() *clock.Clock
+}
+
 // limits is the service RateLimitService.
 type limits struct {
-	*common
+	rules    *mapping
 	limiters limiters
+	metrics  *metrics
+	log      *slog.Logger
 	seldom   rate.Sometimes // for what comes with every request
 }
 

@@ -1,9 +1,5 @@
-// Package envoy answers Envoy's two rate limit services with a host's share:
-//
-//   - envoy.service.ratelimit.v3.RateLimitService, request by request, from memory;
-//   - envoy.service.rate_limit_quota.v3.RateLimitQuotaService, which assigns each Envoy a
-//     token bucket, so that its requests need no call. At the start of each window the
-//     permits for all that the buckets may admit in it are taken of the share.
+// Package envoy answers Envoy's service envoy.service.ratelimit.v3.RateLimitService with a
+// host's share, request by request, from memory.
 package envoy
 
 import (
@@ -14,10 +10,8 @@ import (
 	"net"
 	"path/filepath"
 	"strings"
-	"sync"
 	"time"
 
-	rlqsv3 "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/spf13/pflag"
 	"golang.org/x/net/netutil"
@@ -47,9 +41,9 @@ type Flags struct {
 
 // Register adds the flags.
 func (f *Flags) Register(set *pflag.FlagSet) {
-	set.StringVar(&f.address, "envoy", "", "`address` of Envoy's rate limit services: the path of a Unix socket, or host:port")
+	set.StringVar(&f.address, "envoy", "", "`address` of Envoy's rate limit service: the path of a Unix socket, or host:port")
 	set.StringVar(&f.group, "envoy-group", "", "`group` that may use the socket of --envoy, as in --group; default: the group of this process")
-	set.StringVar(&f.rules, "envoy-rules", "", "YAML `file` that maps Envoy's descriptors and buckets to providers")
+	set.StringVar(&f.rules, "envoy-rules", "", "YAML `file` that maps Envoy's descriptors to providers")
 	f.tcp.Register(set, "envoy", "envoy-", "needed for other hosts than loopback", "Envoys")
 }
 
@@ -97,62 +91,33 @@ func (f *Flags) Listen(h *host.Host, log *slog.Logger) (listen.Server, error) {
 		return nil, fmt.Errorf("--envoy: %w", err)
 	}
 	log.Info("serving Envoys", "address", l.Addr().String(), "rules", f.rules)
-	s := newServer(l, f.mapping, h, h.Reserve(f.mapping.assigned()), log)
-	h.Registry().MustRegister(s.quotas.metrics)
-	return s, nil
+	return newServer(l, &limits{
+		rules: f.mapping, limiters: h, metrics: newMetrics(h.Registry()), log: log, seldom: rate.Sometimes{Interval: time.Minute},
+	}), nil
 }
 
-// common is what both services have.
-type common struct {
-	rules   *mapping
-	metrics *metrics
-	log     *slog.Logger
-}
-
-// Server serves both services.
+// Server serves Envoys at one listener.
 type Server struct {
 	listener net.Listener
 	grpc     *grpc.Server
-	quotas   *quotas
-	cancel   context.CancelFunc
-	running  sync.WaitGroup // pools
 }
 
-// newServer returns a server of the rules; free are the limiters for calls, own those for
-// assignments.
-func newServer(l net.Listener, rules *mapping, free, own limiters, log *slog.Logger) *Server {
-	ctx, cancel := context.WithCancel(context.Background())
-	both := &common{rules: rules, metrics: newMetrics(), log: log}
-	s := &Server{
-		listener: l, quotas: newQuotas(ctx, both, own), cancel: cancel,
-		grpc: grpc.NewServer(
-			grpc.MaxRecvMsgSize(maxMessage), grpc.MaxConcurrentStreams(maxCalls), grpc.MaxHeaderListSize(maxHeaders),
-			grpc.ConnectionTimeout(5*time.Second), grpc.KeepaliveParams(keepalive.ServerParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}),
-			grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
-		),
-	}
-	rlsv3.RegisterRateLimitServiceServer(s.grpc, &limits{both, free, rate.Sometimes{Interval: time.Minute}})
-	rlqsv3.RegisterRateLimitQuotaServiceServer(s.grpc, s.quotas)
-	for _, p := range s.quotas.pools {
-		s.running.Go(func() { p.run(ctx) })
-	}
+// newServer returns a server of a service.
+func newServer(l net.Listener, service *limits) *Server {
+	s := &Server{listener: l, grpc: grpc.NewServer(
+		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxConcurrentStreams(maxCalls), grpc.MaxHeaderListSize(maxHeaders),
+		grpc.ConnectionTimeout(5*time.Second), grpc.KeepaliveParams(keepalive.ServerParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
+	)}
+	rlsv3.RegisterRateLimitServiceServer(s.grpc, service)
 	return s
 }
 
 // Serve returns nil after Shutdown, and otherwise why it ended.
 func (s *Server) Serve() error { return s.grpc.Serve(s.listener) }
 
-// Leave ends all assignments, before the host gives its share away.
-func (s *Server) Leave() {
-	for _, p := range s.quotas.pools {
-		p.end()
-	}
-}
-
 // Shutdown ends the server. Answers under way are sent, as long as ctx allows.
 func (s *Server) Shutdown(ctx context.Context) error {
-	s.cancel()
-	s.running.Wait()
 	stop := context.AfterFunc(ctx, s.grpc.Stop)
 	defer stop()
 	s.grpc.GracefulStop()

@@ -2,7 +2,6 @@ package envoy
 
 import (
 	"context"
-	"errors"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -45,9 +44,6 @@ func listening(t *testing.T, f *Flags) *Server {
 	}
 	s := server.(*Server)
 	serveUntilEnd(t, s, h.Close)
-	if _, err := h.Limiter(t.Context(), "search"); !errors.Is(err, host.ErrReserved) {
-		t.Errorf("a provider of buckets is not reserved: %v", err)
-	}
 	return s
 }
 

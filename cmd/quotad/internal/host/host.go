@@ -31,8 +31,6 @@ var (
 	ErrForbidden = errors.New("forbidden provider")
 	// ErrFull: Options.Max providers are open.
 	ErrFull = errors.New("too many providers")
-	// ErrReserved: the provider is reserved for another way into quotad.
-	ErrReserved = errors.New("provider is assigned to Envoys")
 	// ErrClosed: the host is closed.
 	ErrClosed = errors.New("quotad is ending")
 )
@@ -61,13 +59,12 @@ type Host struct {
 	o        Options
 	lookups  lookups
 
-	mu       sync.Mutex
-	open     map[string]*provider
-	leaves   bool
-	reserved map[string]bool // providers
-	closed   bool
-	tidy     *time.Timer
-	ending   sync.WaitGroup // limiters that are being closed as idle
+	mu     sync.Mutex
+	open   map[string]*provider
+	leaves bool
+	closed bool
+	tidy   *time.Timer
+	ending sync.WaitGroup // limiters that are being closed as idle
 }
 
 type provider struct {
@@ -96,54 +93,12 @@ func New(ctx context.Context, source consumer.Source, o Options) (*Host, error) 
 	return h, nil
 }
 
-// Reserved has the limiters of reserved providers.
-type Reserved struct{ *Host }
-
-// Reserve keeps providers for the caller: Limiter refuses them, and that of the result
-// does not.
-func (h *Host) Reserve(providers []string) Reserved {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.reserved = map[string]bool{}
-	for _, p := range providers {
-		h.reserved[p] = true
-	}
-	return Reserved{h}
-}
-
-// Limiter is Host.Limiter for all providers.
-func (r Reserved) Limiter(ctx context.Context, name string) (*consumer.Limiter, error) {
-	return r.limiter(ctx, name)
-}
-
 // Limiter returns the limiter of a provider, and opens it if need be. Callers ask for each
 // call and do not keep the limiter: it is closed when nobody has asked for Options.Idle.
 // The first call for a provider waits for etcd's answer, as long as ctx allows. The error
-// is ErrUnknown, ErrFull, ErrReserved, ErrClosed, that of quota.ValidateProvider, that of
+// is ErrUnknown, ErrFull, ErrClosed, that of quota.ValidateProvider, that of
 // Options.Known, or that of ctx.
 func (h *Host) Limiter(ctx context.Context, name string) (*consumer.Limiter, error) {
-	h.mu.Lock()
-	reserved := h.reserved[name]
-	h.mu.Unlock()
-	if reserved {
-		return nil, fmt.Errorf("%s: %w by this quotad: use another one, or another provider", name, ErrReserved)
-	}
-	return h.limiter(ctx, name)
-}
-
-// Opened is Limiter for a provider that is open. It returns nil for others and reserved ones.
-func (h *Host) Opened(name string) *consumer.Limiter {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	p := h.open[name]
-	if p == nil || h.reserved[name] {
-		return nil
-	}
-	p.last = time.Now()
-	return p.limiter
-}
-
-func (h *Host) limiter(ctx context.Context, name string) (*consumer.Limiter, error) {
 	if l, err := h.existing(name); l != nil || err != nil {
 		return l, err
 	}
@@ -154,6 +109,18 @@ func (h *Host) limiter(ctx context.Context, name string) (*consumer.Limiter, err
 		return nil, err
 	}
 	return h.enter(ctx, name, false)
+}
+
+// Opened is Limiter for a provider that is open. It returns nil for others.
+func (h *Host) Opened(name string) *consumer.Limiter {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	p := h.open[name]
+	if p == nil {
+		return nil
+	}
+	p.last = time.Now()
+	return p.limiter
 }
 
 // existing returns the limiter if it is open, nil if it could be opened, or why not.

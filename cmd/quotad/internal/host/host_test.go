@@ -212,22 +212,14 @@ func TestReadyNamesTheProvider(t *testing.T) {
 	}
 }
 
-func TestReservedProviders(t *testing.T) {
+// Opened opens nothing.
+func TestOpened(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, h *Host, _ *etcd) {
-		own := h.Reserve([]string{"p3"})
-		if _, err := h.Limiter(t.Context(), "p3"); !errors.Is(err, ErrReserved) {
-			t.Errorf("a reserved provider: %v", err)
+		if h.Opened("p2") != nil {
+			t.Error("it was opened before anybody asked for it")
 		}
-		for _, open := range []func(context.Context, string) (*consumer.Limiter, error){own.Limiter, h.Limiter} {
-			if l, err := open(t.Context(), "p2"); err != nil || !l.TryAcquire() {
-				t.Error("another provider", err)
-			}
-		}
-		if l, err := own.Limiter(t.Context(), "p3"); err != nil || !l.TryAcquire() {
-			t.Error("the owner", err)
-		}
-		if h.Opened("p3") != nil || h.Opened("p4") != nil || h.Opened("p2") == nil {
-			t.Error("Opened is to know p2 only")
+		if l, err := h.Limiter(t.Context(), "p2"); err != nil || h.Opened("p2") != l {
+			t.Error("it is open, and not found", err)
 		}
 	})
 }
