@@ -8,7 +8,6 @@
 // Retry-After pauses the limiter.
 //
 // In a server, Handler limits a route by this server's share of the limit that the
-// fleet may serve. PerKey limits each client by itself, in the memory of this
-// process. Both answer 429 with Retry-After and the fields RateLimit and
-// RateLimit-Policy (draft-ietf-httpapi-ratelimit-headers-11). They can be nested.
+// fleet may serve. It answers 429 with Retry-After and the fields RateLimit and
+// RateLimit-Policy (draft-ietf-httpapi-ratelimit-headers-11). Handlers can be nested.
 package httplimit

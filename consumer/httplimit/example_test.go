@@ -85,37 +85,24 @@ func ExampleTransport_pick() {
 	// Output: 1 permit
 }
 
-// A route whose limit all servers share, and a limit of each client's own.
+// A route whose limit all servers share.
 func Example_server() {
 	limiter := opened(1000)
 	defer limiter.Close()
 	charge := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "charged") })
 
-	fleet, err := httplimit.Handler(limiter, httplimit.Options{Name: "charge"})
-	if err != nil {
-		panic(err)
-	}
-	limits, err := quota.ParseLimits("500/2s,2000/10s,10000/1m")
-	if err != nil {
-		panic(err)
-	}
-	client, err := httplimit.PerKey(limits, httplimit.KeyOptions{
-		Key: func(r *http.Request) string { return r.Header.Get("X-Api-Key") }, // checked before
-	})
+	limited, err := httplimit.Handler(limiter, httplimit.Options{Name: "charge"})
 	if err != nil {
 		panic(err)
 	}
 	mux := http.NewServeMux()
-	mux.Handle("POST /charge", client(fleet(charge)))
+	mux.Handle("POST /charge", limited(charge))
 
 	w := httptest.NewRecorder()
 	mux.ServeHTTP(w, httptest.NewRequestWithContext(context.Background(), http.MethodPost, "/charge", nil))
-	for _, policy := range w.Result().Header.Values("RateLimit-Policy") {
-		fmt.Println(policy)
-	}
+	fmt.Println(w.Result().Header.Get("RateLimit-Policy"))
 	fmt.Println(w.Body)
 	// Output:
-	// "client-2s";q=500;w=2, "client-10s";q=2000;w=10, "client-1m";q=10000;w=60
 	// "charge-1m";q=1000;w=60
 	// charged
 }

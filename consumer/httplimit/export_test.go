@@ -7,6 +7,4 @@ var (
 	RetryAfter = retryAfter
 	Seconds    = ratefields.Seconds
 	Stated     = stated
-	NewKeyed   = newKeyed
-	Take       = (*keyed).take
 )

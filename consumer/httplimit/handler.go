@@ -17,14 +17,6 @@ import (
 // Retry-After and the fields of the limits are set. err is the reason.
 type RefuseFunc func(w http.ResponseWriter, r *http.Request, status int, err error)
 
-// refusal is a request's refusal, before it is answered.
-type refusal struct {
-	status int
-	retry  time.Duration // if the limiter knows it
-	err    error
-	uses   []consumer.LimitUse
-}
-
 // Options of Handler. The zero value is ready to use.
 type Options struct {
 	// MaxWait bounds the wait of a request for its permit, besides its context. 0
@@ -54,17 +46,6 @@ func Handler(limiter *consumer.Limiter, o Options) (func(http.Handler) http.Hand
 		return nil, errors.New("httplimit: Handler: the limiter is nil: open one with consumer.Open")
 	}
 	o.Name = cmp.Or(o.Name, "default")
-	return middleware(o, func(r *http.Request, cost int64) refusal {
-		f := refusal{err: limiter.AcquireN(r.Context(), cost, o.MaxWait), uses: limiter.Status().Limits}
-		if f.err != nil {
-			f.classify()
-		}
-		return f
-	})
-}
-
-// middleware takes the permits of every request. A refusal without an error admits it.
-func middleware(o Options, take func(r *http.Request, cost int64) refusal) (func(http.Handler) http.Handler, error) {
 	name, err := ratefields.NewName(o.Name)
 	if err != nil {
 		return nil, fmt.Errorf("httplimit: %w", err)
@@ -76,15 +57,17 @@ func middleware(o Options, take func(r *http.Request, cost int64) refusal) (func
 				next.ServeHTTP(w, r)
 				return
 			}
-			f, now := take(r, cost), time.Now()
-			name.Add(w.Header(), f.uses, now)
-			if f.err == nil {
+			err, uses, now := limiter.AcquireN(r.Context(), cost, o.MaxWait), limiter.Status().Limits, time.Now()
+			if err == nil {
+				name.Add(w.Header(), uses, now)
 				next.ServeHTTP(w, r)
 				return
 			}
-			p := ratefields.Refuse(w.Header(), f.status, o.Name, f.uses, cost, f.retry, now)
+			status, retry := classify(err, uses)
+			name.Add(w.Header(), uses, now)
+			p := ratefields.Refuse(w.Header(), status, o.Name, uses, cost, retry, now)
 			if o.Refuse != nil {
-				o.Refuse(w, r, f.status, f.err)
+				o.Refuse(w, r, status, err)
 				return
 			}
 			ratefields.Write(w, p)
@@ -92,20 +75,21 @@ func middleware(o Options, take func(r *http.Request, cost int64) refusal) (func
 	}, nil
 }
 
-// classify sets the status and the time to retry. If the cause is not a spent share,
-// nothing is left of any limit.
-func (f *refusal) classify() {
-	limited, _ := errors.AsType[consumer.LimitError](f.err)
-	f.retry, _ = admit.RetryAfter(f.err)
-	f.status = http.StatusServiceUnavailable
-	if admit.Exhausted(f.err) {
-		f.status = http.StatusTooManyRequests
+// classify returns the status of a refusal, and the time to retry if the limiter knows it.
+// If the cause is not a spent share, nothing is left of any limit.
+func classify(err error, uses []consumer.LimitUse) (status int, retry time.Duration) {
+	limited, _ := errors.AsType[consumer.LimitError](err)
+	retry, _ = admit.RetryAfter(err)
+	status = http.StatusServiceUnavailable
+	if admit.Exhausted(err) {
+		status = http.StatusTooManyRequests
 	}
-	spent := limited.Reason == consumer.ReasonSpent || errors.Is(f.err, consumer.ErrTooLarge) || errors.Is(f.err, consumer.ErrQueueFull)
-	if spent || errors.Is(f.err, context.Canceled) || errors.Is(f.err, context.DeadlineExceeded) {
-		return
+	spent := limited.Reason == consumer.ReasonSpent || errors.Is(err, consumer.ErrTooLarge) || errors.Is(err, consumer.ErrQueueFull)
+	if spent || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return status, retry
 	}
-	for i := range f.uses {
-		f.uses[i].Left = 0
+	for i := range uses {
+		uses[i].Left = 0
 	}
+	return status, retry
 }

@@ -145,15 +145,7 @@ func TestBadOptions(t *testing.T) {
 	for name, f := range map[string]func() error{
 		"nil limiter": func() error { _, err := httplimit.Handler(nil, httplimit.Options{}); return err },
 		"line break":  func() error { _, err := httplimit.Handler(l, httplimit.Options{Name: "a\r\nb"}); return err },
-		"no limits":   func() error { _, err := httplimit.PerKey(nil, httplimit.KeyOptions{}); return err },
-		"negative keys": func() error {
-			_, err := httplimit.PerKey(limits(t, "1/s"), httplimit.KeyOptions{MaxKeys: -1})
-			return err
-		},
-		"umlaut": func() error {
-			_, err := httplimit.PerKey(limits(t, "1/s"), httplimit.KeyOptions{Name: "ä"})
-			return err
-		},
+		"umlaut":      func() error { _, err := httplimit.Handler(l, httplimit.Options{Name: "ä"}); return err },
 	} {
 		if f() == nil {
 			t.Errorf("%s: no error", name)
@@ -163,28 +155,23 @@ func TestBadOptions(t *testing.T) {
 
 func TestMiddlewareAroundMiddleware(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		fleet, err := httplimit.Handler(open(t, "3/s"), httplimit.Options{Name: "all"})
+		all, err := httplimit.Handler(open(t, "2/s"), httplimit.Options{Name: "all"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		client, err := httplimit.PerKey(limits(t, "2/s"), httplimit.KeyOptions{})
+		route, err := httplimit.Handler(open(t, "1/s"), httplimit.Options{Name: "route"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		h := client(fleet(ok))
+		h := all(route(ok))
 		for i, want := range []string{
-			`200 retry  policy "client-1s";q=2;w=1, "all-1s";q=3;w=1 limit "client-1s";r=1;t=1, "all-1s";r=2;t=1`,
-			`200 retry  policy "client-1s";q=2;w=1, "all-1s";q=3;w=1 limit "client-1s";r=0;t=1, "all-1s";r=1;t=1`,
-			`429 retry 1 policy "client-1s";q=2;w=1 limit "client-1s";r=0;t=1`,
+			`200 retry  policy "all-1s";q=2;w=1, "route-1s";q=1;w=1 limit "all-1s";r=1;t=1, "route-1s";r=0;t=1`,
+			`429 retry 1 policy "all-1s";q=2;w=1, "route-1s";q=1;w=1 limit "all-1s";r=0;t=1, "route-1s";r=0;t=1`,
+			`429 retry 1 policy "all-1s";q=2;w=1 limit "all-1s";r=0;t=1`,
 		} {
 			if got := says(ask(t, h, "192.0.2.1:1")); got != want {
 				t.Errorf("request %d:\ngot  %s\nwant %s", i, got, want)
 			}
-		}
-		want := `429 retry 1 policy "client-1s";q=2;w=1, "all-1s";q=3;w=1 limit "client-1s";r=0;t=1, "all-1s";r=0;t=1`
-		ask(t, h, "192.0.2.2:1")
-		if got := says(ask(t, h, "192.0.2.2:1")); got != want {
-			t.Errorf("got  %s\nwant %s", got, want)
 		}
 	})
 }
@@ -225,15 +212,11 @@ func BenchmarkHandler(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	client, err := httplimit.PerKey(limits(b, "1000000000000/1m"), httplimit.KeyOptions{})
-	if err != nil {
-		b.Fatal(err)
-	}
 	nothing := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
 	for _, c := range []struct {
 		name string
 		h    http.Handler
-	}{{"limit=none", nothing}, {"limit=fleet", limit(nothing)}, {"limit=key", client(nothing)}} {
+	}{{"limit=none", nothing}, {"limit=fleet", limit(nothing)}} {
 		b.Run(c.name, func(b *testing.B) {
 			b.ReportAllocs()
 			r := httptest.NewRequestWithContext(b.Context(), http.MethodGet, "/", nil)

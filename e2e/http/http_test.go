@@ -62,9 +62,7 @@ func run(t *testing.T, name string, args ...string) string {
 // curl sees the status, the fields and the body, and obeys Retry-After.
 func TestCurl(t *testing.T) {
 	var served atomic.Int64
-	limit, err := httplimit.PerKey(parse(t, "1/s,100/1m"), httplimit.KeyOptions{
-		Key: func(r *http.Request) string { return r.Header.Get("X-Client") },
-	})
+	limit, err := httplimit.Handler(limiter(t, "1/s,100/1m"), httplimit.Options{Name: "charge"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,13 +72,13 @@ func TestCurl(t *testing.T) {
 	})))
 	defer server.Close()
 
-	// Two requests of a client lie in one window, or the third does with the second.
-	out := run(t, "curl", "-sSi", "-H", "X-Client: a", server.URL, server.URL, server.URL)
+	// Two requests lie in one window, or the third does with the second.
+	out := run(t, "curl", "-sSi", server.URL, server.URL, server.URL)
 	for _, want := range []string{
 		"HTTP/1.1 200 OK", "HTTP/1.1 429 Too Many Requests", "Retry-After: 1\r",
-		"RateLimit-Policy: \"client-1s\";q=1;w=1, \"client-1m\";q=100;w=60\r",
-		"Ratelimit: \"client-1s\";r=0;t=1, \"client-1m\";r=", "Content-Type: application/problem+json\r",
-		`"violated-policies":["client-1s"]`,
+		"RateLimit-Policy: \"charge-1s\";q=1;w=1, \"charge-1m\";q=100;w=60\r",
+		"Ratelimit: \"charge-1s\";r=0;t=1, \"charge-1m\";r=", "Content-Type: application/problem+json\r",
+		`"violated-policies":["charge-1s"]`,
 	} {
 		if !strings.Contains(strings.ToLower(out), strings.ToLower(want)) {
 			t.Errorf("curl does not see %q:\n%s", want, out)
@@ -88,7 +86,7 @@ func TestCurl(t *testing.T) {
 	}
 	// With --retry, curl comes back after Retry-After, and both are served.
 	before := served.Load()
-	out = run(t, "curl", "-sSf", "--retry", "10", "-H", "X-Client: b", server.URL, server.URL)
+	out = run(t, "curl", "-sSf", "--retry", "10", server.URL, server.URL)
 	if n := served.Load() - before; n != 2 || strings.Count(out, "served") != 2 {
 		t.Errorf("%d served:\n%s", n, out)
 	}

@@ -87,7 +87,7 @@ func newWorld(t *testing.T, folder string) *world {
 // command returns a program that ends with the test.
 func (w *world) command(name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(w.t.Context(), filepath.Join(w.folder, name), args...)
-	cmd.Env = append(os.Environ(), "QUOTIENT_ENDPOINTS="+w.endpoints, "ETCD_ENDPOINTS="+w.endpoints, "PROVIDER="+provider)
+	cmd.Env = append(os.Environ(), "QUOTIENT_ENDPOINTS="+w.endpoints)
 	child.Tie(cmd)
 	return cmd
 }
@@ -108,7 +108,7 @@ func (w *world) start(cmd *exec.Cmd) *exec.Cmd {
 // instance starts an instance.
 func (w *world) instance() *exec.Cmd {
 	w.t.Helper()
-	return w.start(w.command("container"))
+	return w.start(w.command("quotad", "--provider", provider, "--socket", filepath.Join(w.t.TempDir(), "quotad.sock")))
 }
 
 // haveApplied waits until so many instances have reported that they know a revision.
@@ -263,7 +263,7 @@ func (w *world) putAll(n int, prefix string) int64 {
 // while the flood comes and those that start after it.
 func TestAFloodFillsNobodysMemory(t *testing.T) {
 	programs := t.TempDir()
-	build := exec.Command("go", "build", "-o", programs, "../../cmd/quota-admin", "../../examples/container")
+	build := exec.Command("go", "build", "-o", programs, "../../cmd/quota-admin", "../../cmd/quotad")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}

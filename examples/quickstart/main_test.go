@@ -1,17 +1,25 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
+	"encoding/json"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/test/await"
 	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
 	"github.com/quotient-limiter/quotient/quota"
@@ -28,10 +36,13 @@ func read(t *testing.T, name string) string {
 	return string(text)
 }
 
-// The program whose heart README.md shows runs: in a module of its own, as one
-// instance of a fleet.
-func TestREADMEsProgramRuns(t *testing.T) {
-	t.Parallel()
+// provider is that of the program.
+const provider = "payments/charge"
+
+// setUp returns the program, in a module of its own, an etcd with its policy, and an
+// instance beside it.
+func setUp(t *testing.T) (program string, client *clientv3.Client, other *consumer.Limiter) {
+	t.Helper()
 	// The program's 50 permits are spent at once. The next ones come more than its
 	// second later, so it sees ErrLimited.
 	policy := quota.Policy{Limits: []quota.Limit{{Permits: 100, Window: 3 * time.Second}}, Settle: 500 * time.Millisecond, ClockError: time.Millisecond}
@@ -40,20 +51,24 @@ func TestREADMEsProgramRuns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := admin.Put(t.Context(), "payments/charge", policy, coordinator.AnyRevision); err != nil {
+	if _, err := admin.Put(t.Context(), provider, policy, coordinator.AnyRevision); err != nil {
 		t.Fatal(err)
 	}
 	session, err := coordinator.Join(t.Context(), client, coordinator.Options{Lazy: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer session.Close()
-	other, err := consumer.Open(t.Context(), session, "payments/charge", consumer.Options{})
-	if err != nil {
+	t.Cleanup(func() { _ = session.Close() })
+	if other, err = consumer.Open(t.Context(), session, provider, consumer.Options{}); err != nil {
 		t.Fatal(err)
 	}
-	defer other.Close()
+	t.Cleanup(func() { _ = other.Close() })
+	return build(t, strings.TrimPrefix(cluster.Endpoints()[0], "http://")), client, other
+}
 
+// build builds the program for another etcd.
+func build(t *testing.T, endpoint string) string {
+	t.Helper()
 	dir := t.TempDir()
 	module := regexp.MustCompile(`(?m)^module .*`).ReplaceAllLiteralString(read(t, filepath.Join(root, "go.mod")), "module quickstart")
 	absolute, err := filepath.Abs(root)
@@ -62,7 +77,7 @@ func TestREADMEsProgramRuns(t *testing.T) {
 	}
 	module += "\nrequire github.com/quotient-limiter/quotient v0.0.0\nreplace github.com/quotient-limiter/quotient => " + absolute + "\n"
 	for name, text := range map[string]string{
-		"main.go": strings.Replace(read(t, "main.go"), "127.0.0.1:2379", strings.TrimPrefix(cluster.Endpoints()[0], "http://"), 1),
+		"main.go": strings.Replace(read(t, "main.go"), "127.0.0.1:2379", endpoint, 1),
 		"go.mod":  module,
 		"go.sum":  read(t, filepath.Join(root, "go.sum")),
 	} {
@@ -76,11 +91,75 @@ func TestREADMEsProgramRuns(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
+	return filepath.Join(dir, "quickstart")
+}
+
+// The program whose heart README.md shows runs: in a module of its own, as one
+// instance of a fleet.
+func TestREADMEsProgramRuns(t *testing.T) {
+	t.Parallel()
+	program, _, other := setUp(t)
 	var out, errs bytes.Buffer
-	run := exec.CommandContext(t.Context(), filepath.Join(dir, "quickstart"))
+	run := exec.CommandContext(t.Context(), program)
 	run.Stdout, run.Stderr = &out, &errs
 	if err := run.Run(); err != nil || strings.Count(out.String(), "job ") != 100 {
 		t.Errorf("%v, printed:\n%s%s", err, &out, &errs)
 	}
 	await.Until(t, "the program has left", func() bool { return other.Status().Instances == 1 })
+}
+
+// On SIGTERM, which container platforms send, the program announces its end before its key
+// goes, and ends without an error.
+func TestSIGTERMHandsTheShareOver(t *testing.T) {
+	t.Parallel()
+	program, client, _ := setUp(t)
+	var errs bytes.Buffer
+	run := exec.CommandContext(t.Context(), program)
+	run.Stderr = &errs
+	out, err := run.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := run.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if !bufio.NewScanner(out).Scan() {
+		t.Error("it does no job")
+	}
+	if err := run.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	go func() { _, _ = io.Copy(io.Discard, out) }()
+	what := history(t, client)
+	if err := run.Wait(); err != nil || !slices.Equal(what, []string{"joined", "announced", "gone"}) {
+		t.Errorf("%v, its key: %v\n%s", err, what, &errs)
+	}
+}
+
+// history returns what happened to the key of the second instance until it went.
+func history(t *testing.T, client *clientv3.Client) (what []string) {
+	t.Helper()
+	first := ""
+	for r := range client.Watch(t.Context(), "/quotient/v1/providers/payments%2Fcharge/instances/", clientv3.WithPrefix(), clientv3.WithRev(1)) {
+		for _, e := range r.Events {
+			var i quota.Instance
+			switch key := string(e.Kv.Key); {
+			case first == "" || key == first:
+				first = key
+				continue
+			case e.Type == clientv3.EventTypeDelete:
+				return append(what, "gone")
+			}
+			if err := json.Unmarshal(e.Kv.Value, (*protocol.Incarnation)(&i)); err != nil {
+				t.Fatal(err)
+			}
+			if i.Until.IsZero() {
+				what = append(what, "joined")
+			} else {
+				what = append(what, "announced")
+			}
+		}
+	}
+	t.Fatalf("the instance is still there after %v", what)
+	return nil
 }
