@@ -2,40 +2,24 @@ package consumer
 
 import (
 	"math"
+	"slices"
 	"time"
 
-	"github.com/quotient-limiter/quotient/internal/window"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// Learn passes on the provider's statements: Limit.Permits for each window of the given
-// length or, if the length is unknown, of at least that length; or the permits Left until
-// End. httplimit.Transport calls it if its field Learn is set. It does not block.
+// Learn compares limits that the provider states with the policy: Permits for each window
+// of the given length or, if the length is unknown, of at least that length.
+// httplimit.Transport calls it if its field Learn is set. It changes no limit and does not
+// block. LimitUse.Learned, a log line, a metric and quota-admin doctor tell of a stated
+// limit below the policy's.
 //
-// A stated limit bounds the permits of a policy's window: the stated permits if that
-// window is no longer than the stated one, otherwise in proportion more.
-// LimitUse.Learned, metrics and quota-admin doctor show a bound below the policy's limit.
-// Under an adaptive policy the total falls to the bound, but not below the floor.
-//
-// The smallest stated limit counts. A larger one replaces it 2 minutes after it was last
-// stated. After 10 minutes without any it is forgotten. Limits below one permit are
-// ignored.
-//
-// Left counts for a window above quota.MaxWindow if that ends within 5 s of End, by all
-// answers of 10 s. If etcd has more left, the difference counts as used; only an operator
-// corrects the reverse. The provider may still refuse permits in the hands of other
-// instances.
-func (l *Limiter) Learn(limits ...LimitUse) {
+// A policy's window takes the stated permits if it is no longer than the stated window,
+// otherwise in proportion more. The smallest stated limit counts. A larger one replaces it
+// two windows after it was last stated, at least 2 minutes. It is forgotten after five
+// times as long without any. Limits below one permit are ignored.
+func (l *Limiter) Learn(limits ...quota.Limit) {
 	k := l.core
-	var left []window.LimitUsage
-	for _, u := range limits {
-		if !u.End.IsZero() {
-			left = append(left, window.LimitUsage{Left: u.Left, End: u.End.UnixNano()})
-		}
-	}
-	if len(left) > 0 {
-		k.gate.Counted(k.clock.Now(), left)
-	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	policy, _ := k.mu.planner.Policy()
@@ -43,25 +27,23 @@ func (l *Limiter) Learn(limits ...LimitUse) {
 		return
 	}
 	now := k.clock.Mono()
-	for _, own := range policy.LimitsAt(k.clock.WallAt(now)) {
+	for _, own := range slices.Concat(policy.LimitsAt(k.clock.WallAt(now)), policy.Budgets) {
 		n := quota.MaxPermits
 		for _, of := range limits {
-			n = min(n, takes(of.Limit, own.Window))
+			n = min(n, takes(of, own.Window))
 		}
 		last, known := k.mu.learned[own.Window]
-		known = known && now-last.mono < int64(statedLasts)
-		if !known && n < own.Permits || known && (n <= last.permits || now-last.mono >= int64(statedHolds)) {
+		holds := statedHolds(own.Window)
+		known = known && now-last.mono < 5*holds
+		if !known && n < own.Permits || known && (n <= last.permits || now-last.mono >= holds) {
 			k.mu.learned[own.Window] = stated{n, now}
 		}
 	}
 }
 
-const (
-	// statedHolds is longer than any window of a policy: near the end of a window of
-	// unknown length less follows from what is stated than before.
-	statedHolds = 2 * quota.MaxWindow
-	statedLasts = 10 * time.Minute
-)
+// statedHolds is longer than the window: near the end of a window of unknown length less
+// follows from what is stated than before.
+func statedHolds(window time.Duration) int64 { return int64(2 * max(window, quota.MaxWindow)) }
 
 // stated is the least that a provider has stated to take in a window, and when.
 type stated struct{ permits, mono int64 }
@@ -92,7 +74,7 @@ func (s *Status) learned() string {
 // limit of the policy; else 0.
 func (k *core) learnedLocked(l quota.Limit, now int64) int64 {
 	s, known := k.mu.learned[l.Window]
-	if !known || s.permits >= l.Permits || now-s.mono >= int64(statedLasts) {
+	if !known || s.permits >= l.Permits || now-s.mono >= 5*statedHolds(l.Window) {
 		return 0
 	}
 	return s.permits

@@ -24,20 +24,12 @@ func limitsOf(t *testing.T, text string) []quota.Limit {
 	return l
 }
 
-func (l *Limiter) learn(limits ...quota.Limit) {
-	var all []LimitUse
-	for _, limit := range limits {
-		all = append(all, LimitUse{Limit: limit})
-	}
-	l.Learn(all...)
-}
-
 func TestLearn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		s := &stub{clock: clock.New()}
 		l := open(t, s, Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
-		l.learn(limitsOf(t, "1/s")...) // before there is a policy
+		l.Learn(limitsOf(t, "1/s")...) // before there is a policy
 		s.tell(1, withDefaults(policyOf(t, "100/s,3000/1m")), 1)
 		for _, step := range []struct {
 			what   string
@@ -62,7 +54,7 @@ func TestLearn(t *testing.T) {
 		} {
 			time.Sleep(step.after)
 			if step.states != nil {
-				l.learn(step.states...)
+				l.Learn(step.states...)
 			}
 			if r := s.sink.Report(s.clock.Now()); r.Learned != step.want {
 				t.Errorf("%s: %q, want %q", step.what, r.Learned, step.want)
@@ -71,10 +63,16 @@ func TestLearn(t *testing.T) {
 		if below, above := strings.Count(log.String(), "provider states a lower limit"), strings.Count(log.String(), "provider states no lower"); below != 2 || above != 2 {
 			t.Errorf("logged:\n%s", log.String())
 		}
-		l.learn(limitsOf(t, "60/s,600/1m")...)
+		l.Learn(limitsOf(t, "60/s,600/1m")...)
 		s.tell(2, withDefaults(policyOf(t, "50/s")), 1)
 		if got := s.sink.Report(s.clock.Now()).Learned; got != "" {
 			t.Errorf("of another policy: %q", got)
+		}
+		s.tell(3, withDefaults(policyOf(t, "50/s,6000/h")), 1)
+		l.Learn(limitsOf(t, "5000/h")...)
+		time.Sleep(9 * time.Hour)
+		if got := s.sink.Report(s.clock.Now()).Learned; got != "5000/h" {
+			t.Errorf("of a long window: %q", got)
 		}
 	})
 }

@@ -134,10 +134,14 @@ func (k *core) noteLearned(st *Status, learned string) {
 	changed := k.mu.limitWrong != (learned != "")
 	k.mu.limitWrong = learned != ""
 	k.mu.Unlock()
+	var limits []quota.Limit
+	for _, u := range st.Limits {
+		limits = append(limits, u.Limit)
+	}
 	switch {
 	case !changed:
 	case learned != "":
-		k.log().Warn("provider states a lower limit than the policy's", "states", learned, "limit", st.Shortest().Limit.String(),
+		k.log().Warn("provider states a lower limit than the policy's", "states", learned, "limits", quota.FormatLimits(limits),
 			"todo", "set the provider's limits: quota-admin set "+st.Provider+" LIMITS")
 	default:
 		k.log().Info("provider states no lower limit than the policy's any more")

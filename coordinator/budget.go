@@ -108,7 +108,7 @@ func (w *funded) see(u *protocol.BudgetUse, now int64) escrow.Use {
 		w.used, w.seen = u.Used, now
 	}
 	return escrow.Use{
-		Used: u.Used, Need: u.Need, Rate: w.rate, Others: u.Others,
+		Used: u.Used, Need: u.Need, Rate: w.rate,
 		Idle: now-w.active > int64(budgetIdle), Told: now-w.told > int64(budgetTold),
 	}
 }

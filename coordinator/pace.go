@@ -65,7 +65,7 @@ func (p *membership) pace(ctx context.Context, last *reporting, now int64) {
 	if begun := pace == nil; err == nil && t.Succeeded && begun != (next == nil) {
 		if begun {
 			p.s.o.Logger.Warn("the provider takes less: the total in force is lower than the limit", "provider", p.provider,
-				"pace", quota.FormatLimits(next.Limits), "issued", next.Issued, "refused", next.Refused, "states", quota.FormatLimits(next.Learned))
+				"pace", quota.FormatLimits(next.Limits), "issued", next.Issued, "refused", next.Refused)
 		} else {
 			p.s.o.Logger.Info("the limit is in force again", "provider", p.provider)
 		}
@@ -77,8 +77,8 @@ func (p *membership) pace(ctx context.Context, last *reporting, now int64) {
 
 // nextPace returns the pace after one that was learned of so long ago, nil where the
 // policy's limits are in force; ok is false if it stays. Of what was refused, reports
-// count that tell of the same pace. No limit is above what the provider states. A pace
-// that lowers nothing any more goes, or it would bind an operator's larger limit.
+// count that tell of the same pace. A pace that lowers nothing any more goes, or it would
+// bind an operator's larger limit.
 func nextPace(policy *quota.Policy, pace *protocol.Pace, reports []quota.Report, age time.Duration, now time.Time) (next *protocol.Pace, ok bool) {
 	limits := policy.LimitsAt(now.UnixNano())
 	e := evidenceOf(policy, pace, reports, limits)
@@ -96,10 +96,6 @@ func nextPace(policy *quota.Policy, pace *protocol.Pace, reports []quota.Report,
 			total = max(floor, was-max(1, int64(float64(was)*e.part(policy))))
 		} else if raise {
 			total += min(l.Permits-was, larger*max(1, l.Permits*policy.Adaptive.Increase/100))
-		}
-		if most := e.learned[l.Window]; most > 0 {
-			total = min(total, max(floor, most))
-			next.Learned = append(next.Learned, quota.Limit{Permits: most, Window: l.Window})
 		}
 		if total < was {
 			next.Raises = 0
@@ -124,8 +120,7 @@ func nextPace(policy *quota.Policy, pace *protocol.Pace, reports []quota.Report,
 type evidence struct {
 	told, matching  int // reports that tell of a pace; of this one
 	issued, refused int64
-	used            bool                    // some instance uses its share
-	learned         map[time.Duration]int64 // the least that the provider states, by window
+	used            bool // some instance uses its share
 }
 
 func evidenceOf(policy *quota.Policy, pace *protocol.Pace, reports []quota.Report, limits []quota.Limit) (e evidence) {
@@ -135,7 +130,6 @@ func evidenceOf(policy *quota.Policy, pace *protocol.Pace, reports []quota.Repor
 	}
 	for i := range reports {
 		r := &reports[i]
-		e.learn(r.Learned)
 		span := time.Duration(r.PaceSpan) * time.Millisecond
 		if r.PaceSpan == 0 {
 			continue // of another version
@@ -155,19 +149,6 @@ func evidenceOf(policy *quota.Policy, pace *protocol.Pace, reports []quota.Repor
 		}
 	}
 	return e
-}
-
-// learn takes limits that the provider states, whatever pace the report tells of.
-func (e *evidence) learn(text string) {
-	limits, _ := quota.ParseLimits(text) // none if it cannot be read
-	for _, l := range limits {
-		if least, ok := e.learned[l.Window]; l.Permits > 0 && (!ok || l.Permits < least) {
-			if e.learned == nil {
-				e.learned = map[time.Duration]int64{}
-			}
-			e.learned[l.Window] = l.Permits
-		}
-	}
 }
 
 // part is what a cut takes: no more than the policy says, nor than was refused, and a

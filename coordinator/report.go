@@ -157,7 +157,7 @@ func (l *reporting) moved(r *quota.Report) bool {
 // evidence of another pace.
 func (l *reporting) paceNews(r *quota.Report) bool {
 	enough := func(r *quota.Report) bool { return r.PaceSpan >= paceSpan.Milliseconds() }
-	return enough(r) && (r.PaceRefused > 0 || l.last.PaceRefused > 0 || r.PaceRevision != l.last.PaceRevision || r.Learned != l.last.Learned || !enough(&l.last))
+	return enough(r) && (r.PaceRefused > 0 || l.last.PaceRefused > 0 || r.PaceRevision != l.last.PaceRevision || !enough(&l.last))
 }
 
 // due reports whether r is worth writing, with the rate of use that it shows.

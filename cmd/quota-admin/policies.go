@@ -61,11 +61,7 @@ func describe(w io.Writer, s coordinator.Stored, now time.Time) {
 		}
 	}
 	if pace := s.Pace; pace != nil && p.Adaptive.Floor > 0 {
-		text := fmt.Sprintf("%s since %s, when %d of %d permits had been refused", quota.FormatLimits(pace.Limits), format.Exact(pace.Time), pace.Refused, pace.Issued)
-		if len(pace.Learned) > 0 {
-			text += ", the provider states " + quota.FormatLimits(pace.Learned)
-		}
-		line("Pace", text)
+		line("Pace", fmt.Sprintf("%s since %s, when %d of %d permits had been refused", quota.FormatLimits(pace.Limits), format.Exact(pace.Time), pace.Refused, pace.Issued))
 	}
 	line("Changed", format.When(p.Time))
 	line("Author", format.Show(p.Author))

@@ -327,7 +327,7 @@ func paced(b *bench, client *clientv3.Client) {
 		return l
 	}
 	b.put(client, "providers/payments%2Fcharge/pace", protocol.Pace{
-		Limits: limits("588/s,17640/1m"), Issued: 2800, Refused: 400, Learned: limits("600/s"), Author: "worker-1.x", Time: fixed,
+		Limits: limits("588/s,17640/1m"), Issued: 2800, Refused: 400, Author: "worker-1.x", Time: fixed,
 		Past: []protocol.PastPace{{Limits: limits("700/s,21000/1m"), Time: fixed.Add(-time.Minute)}},
 	})
 	b.put(client, "providers/payments%2Fcharge/instances/worker-1-7f", quota.Instance{Name: "worker-1", Weight: 1, Started: fixed})

@@ -6,7 +6,6 @@ import (
 
 	"github.com/dunglas/httpsfv"
 
-	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/internal/ratefields"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -20,28 +19,21 @@ const (
 	fromMillis    = fromUnix * 100 // and from here on in milliseconds
 )
 
-// stated returns the limits that a response states of its provider, and what is left of
-// them. Fields that cannot be read state nothing.
+// stated returns the limits that a response states of its provider. Fields that cannot be
+// read state nothing.
 //
 // The draft's RateLimit-Policy names quota and window ("name";q=100;w=60, or 100;w=60 as
 // in earlier versions). X-RateLimit-Limit, and the earlier RateLimit (limit=100, reset=30),
 // name no window: it is at least as long as what is left of it, which their reset says, as
 // seconds or as Unix time.
-func stated(h http.Header) (limits []consumer.LimitUse) {
+func stated(h http.Header) (limits []quota.Limit) {
 	left := map[string]time.Duration{} // of the window of a policy, by name
-	other := map[string]bool{}         // policies of bytes, or of calls at once
 	add := func(permits any, window time.Duration) {
 		if n, ok := permits.(int64); ok && n > 0 && window > 0 && len(limits) < maxStated {
-			limits = append(limits, consumer.LimitUse{Limit: quota.Limit{Permits: min(n, quota.MaxPermits), Window: window}})
+			limits = append(limits, quota.Limit{Permits: min(n, quota.MaxPermits), Window: window})
 		}
 	}
-	remain := func(permits, reset any) {
-		if n, ok := permits.(int64); ok && n >= 0 && number(reset) > 0 && len(limits) < maxStated {
-			limits = append(limits, consumer.LimitUse{Left: n, End: end(reset)})
-		}
-	}
-	remaining := items(h, ratefields.LimitField)
-	for _, i := range remaining {
+	for _, i := range items(h, ratefields.LimitField) {
 		if name, ok := i.Value.(string); ok {
 			left[name] = atLeast(param(i, "t"), h)
 		}
@@ -50,8 +42,7 @@ func stated(h http.Header) (limits []consumer.LimitUse) {
 		unit, counted := param(i, "qu").(string)
 		name, named := i.Value.(string)
 		switch window := length(param(i, "w")); {
-		case counted && unit != "requests":
-			other[name] = true
+		case counted && unit != "requests": // bytes, or calls at once
 		case named && window == 0:
 			add(param(i, "q"), left[name])
 		case named:
@@ -60,20 +51,14 @@ func stated(h http.Header) (limits []consumer.LimitUse) {
 			add(i.Value, window)
 		}
 	}
-	for _, i := range remaining {
-		if name, ok := i.Value.(string); ok && !other[name] {
-			remain(param(i, "r"), param(i, "t"))
-		}
-	}
-	if d, err := httpsfv.UnmarshalDictionary(values(h, ratefields.LimitField)); err == nil {
-		if len(limits) == 0 {
-			add(member(d, "limit"), atLeast(member(d, "reset"), h))
-		}
-		remain(member(d, "remaining"), member(d, "reset"))
+	if d, err := httpsfv.UnmarshalDictionary(values(h, ratefields.LimitField)); err == nil && len(limits) == 0 {
+		add(member(d, "limit"), atLeast(member(d, "reset"), h))
 	}
 	for _, prefix := range []string{"RateLimit-", "X-RateLimit-", "X-Rate-Limit-"} {
-		reset := item(h, prefix+"Reset")
-		remain(item(h, prefix+"Remaining"), reset)
+		var reset any
+		if i, err := httpsfv.UnmarshalItem(values(h, prefix+"Reset")); err == nil {
+			reset = i.Value
+		}
 		for _, i := range items(h, prefix+"Limit") {
 			window := length(param(i, "w"))
 			if window == 0 {
@@ -108,12 +93,6 @@ func items(h http.Header, field string) (all []httpsfv.Item) {
 	return all
 }
 
-// item returns the value of a field that is one item.
-func item(h http.Header, field string) any {
-	i, _ := httpsfv.UnmarshalItem(values(h, field))
-	return i.Value
-}
-
 func param(i httpsfv.Item, name string) any {
 	v, _ := i.Params.Get(name)
 	return v
@@ -131,32 +110,20 @@ func length(seconds any) time.Duration {
 	return time.Duration(min(max(0, n), maxSeconds)) * time.Second
 }
 
-// number returns a reset in seconds, of time or of Unix time; 0 if it is none.
-func number(reset any) float64 {
-	n, _ := reset.(float64)
-	if whole, is := reset.(int64); is {
-		n = float64(whole)
-	}
-	if n >= fromMillis {
-		n /= 1000
-	}
-	return n
-}
-
-// end returns the instant of a reset.
-func end(reset any) time.Time {
-	n := number(reset)
-	if n < fromUnix {
-		return time.Now().Add(time.Duration(n * float64(time.Second)))
-	}
-	return time.Unix(int64(n), 0)
-}
-
 // atLeast returns how long a window of whole seconds is at least, by its reset; 0 if that
 // is not known. Less than 2 seconds may be a shorter window, rounded up. An instant is
 // taken relative to the response's Date, by the same clock, which may be a second old.
 func atLeast(reset any, h http.Header) time.Duration {
-	n := number(reset)
+	n, ok := reset.(float64)
+	if whole, is := reset.(int64); is {
+		n, ok = float64(whole), true
+	}
+	if !ok {
+		return 0
+	}
+	if n >= fromMillis {
+		n /= 1000
+	}
 	if n >= fromUnix {
 		date, err := http.ParseTime(h.Get("Date"))
 		if err != nil {

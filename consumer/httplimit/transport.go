@@ -47,16 +47,15 @@ type Transport struct {
 	// its permits ends sooner, at the moment of sending, the permits are released and
 	// taken again. The second wait counts toward MaxWait. Default 0: no check.
 	Margin time.Duration
-	// Learn has the limiter learn the limits that responses state, and their rest (see
+	// Learn has the limiter compare the limits that responses state with the policy (see
 	// consumer.Limiter.Learn). The fields are RateLimit-Policy and RateLimit of
-	// draft-ietf-httpapi-ratelimit-headers, or X-RateLimit-Limit, -Remaining and
-	// -Reset. A limit without a window counts for at least the time until its reset.
-	// Other units than requests are ignored.
+	// draft-ietf-httpapi-ratelimit-headers, or X-RateLimit-Limit and X-RateLimit-Reset. A
+	// limit without a window counts for at least the time until its reset. Other units
+	// than requests are ignored.
 	//
 	// Set it if the provider counts all calls of the limiter together: neither by key or
 	// user, of which the fleet has several, nor by path. A wrong or hostile provider can
-	// only lower the total of an adaptive policy to its floor, and end a window above a
-	// minute early.
+	// only cause a false warning.
 	Learn bool
 }
 

@@ -58,7 +58,7 @@ func play(t *testing.T, m opener) *consumer.Limiter {
 	if err := l.TryTake(1).Settle(5); err != nil {
 		t.Fatal(err)
 	}
-	l.Learn(consumer.LimitUse{Limit: quota.Limit{Permits: 2, Window: time.Second}})
+	l.Learn(quota.Limit{Permits: 2, Window: time.Second})
 	l.PushBack(30*time.Second, "429")
 	return l
 }

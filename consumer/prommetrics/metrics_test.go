@@ -191,7 +191,7 @@ func TestAStatedLimitIsShown(t *testing.T) {
 		l, registry := opened(t)
 		defer l.Close()
 		expect(t, registry, "", "quotient_learned_permits")
-		l.Learn(consumer.LimitUse{Limit: quota.Limit{Permits: 7, Window: time.Second}})
+		l.Learn(quota.Limit{Permits: 7, Window: time.Second})
 		expect(t, registry, `
 # HELP quotient_learned_permits Limit that the provider states, per window; missing unless it is below the policy's.
 # TYPE quotient_learned_permits gauge

@@ -20,8 +20,8 @@ import (
 
 // Total is the value of a window's key.
 type Total struct {
-	// Limit is the one from which permits were handed out last. Out is their number,
-	// less those that were given back, and the use by others that the provider counted.
+	// Limit is the one from which permits were handed out last, Out their number, less
+	// those that were given back.
 	Limit int64 `json:"limit"`
 	Out   int64 `json:"out"`
 	// Cluster is the ID of the etcd cluster that wrote this.
@@ -158,8 +158,6 @@ type Use struct {
 	Idle bool  // nothing was issued or wanted for a while
 	Ends bool  // the instance ends: it will issue nothing more
 	Told bool  // the holding shall tell what was used, whatever else
-	// Others is how many permits others have used, by the provider's count; 0 if unknown.
-	Others int64
 }
 
 // Rule is what chunks depend on.
@@ -207,7 +205,6 @@ func (a *Account) Next(r Rule, f *Found, u Use, by string) (s Step, ok bool) {
 	}
 	s.Total.Limit, s.Total.Cluster = r.Limit, f.Cluster
 	s.Total.Writes++
-	out := max(s.Total.Out, u.Others+f.Own.Taken)
 	left, hand, taken := r.Left(f), a.May()-u.Used, a.May()
 	s.Own = Holding{by, taken, u.Used}
 	switch {
@@ -228,14 +225,10 @@ func (a *Account) Next(r Rule, f *Found, u Use, by string) (s Step, ok bool) {
 			taken += min(left, want-hand)
 		}
 	}
-	if u.Others > 0 { // the provider would refuse the rest
-		taken = max(u.Used, min(taken, r.Limit-u.Others))
-	}
-	more := out > s.Total.Out
 	s.Own.Taken = taken
 	// Out counts what is committed, not what this instance makes do with.
-	s.Total.Out = out + taken - f.Own.Taken
-	return s, more || s.Own.Taken != f.Own.Taken || u.Told && u.Used != f.Own.Used
+	s.Total.Out += taken - f.Own.Taken
+	return s, s.Own.Taken != f.Own.Taken || u.Told && u.Used != f.Own.Used
 }
 
 // Corrected returns the total after an operator's word on what was used in the window.

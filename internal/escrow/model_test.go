@@ -1,7 +1,6 @@
 package escrow
 
 import (
-	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -37,14 +36,6 @@ func (s *store) read(by string) Found {
 	return Found{Cluster: s.cluster, Revision: s.revision, Total: s.total, TotalRevision: s.totalRev, Own: s.own[by], OwnRevision: s.ownRev[by]}
 }
 
-// taken is the sum of all holdings.
-func (s *store) taken() (n int64) {
-	for _, own := range s.own {
-		n += own.Taken
-	}
-	return n
-}
-
 // sent is a transaction on its way.
 type sent struct {
 	by       string
@@ -69,8 +60,6 @@ type process struct {
 	account Account
 	bound   int64
 	used    int64
-	arrived int64 // of used, at the provider
-	others  int64 // as Use.Others
 }
 
 // history plays one random history of a window, and returns what was wrong, and how many
@@ -84,27 +73,16 @@ type history struct {
 	limit  int64
 	most   int64 // largest limit so far
 	issued int64
-	// The provider has a limit of its own, and counts what arrives, also of others. Its
-	// answers may be old: counts are all that it has had.
-	provider, foreign int64
-	counts            []int64
-	word              bool // an operator's or a backup's: the total may be anything
-	names             int
-	log               []string
+	names  int
+	log    []string
 	// between says that one instance acts between another's read and its transaction.
-	between bool
-	failed  error
+	between   bool
+	rewritten bool // the total, in this step, by an operator or a backup: it may be more than is needed
 }
 
 func (h *history) note(format string, args ...any) {
 	h.log = append(h.log, fmt.Sprintf(format, args...))
 }
-
-func (h *history) fail(format string, args ...any) {
-	h.failed = cmp.Or(h.failed, fmt.Errorf(format, args...))
-}
-
-func (h *history) counted(n int64) { h.counts = append(h.counts, h.counts[len(h.counts)-1]+n) }
 
 func (h *history) join() {
 	h.names++
@@ -116,25 +94,11 @@ func (h *history) act(p *process, u Use) {
 	f := h.s.read(p.name)
 	p.account.Read(&f)
 	p.bound = p.account.May()
-	u.Used, u.Others, p.others = p.used, p.others, 0
+	u.Used = p.used
 	r := Rule{h.limit, 120, int64(len(h.procs))}
 	step, ok := p.account.Next(r, &f, u, p.name)
 	if !ok {
-		if !f.Older && f.Total.Withheld == "" && f.Total.Out < u.Others+f.Own.Taken {
-			h.fail("others have used %d, and nothing is sent: %+v", u.Others, f)
-		}
 		return
-	}
-	switch was := f.Total.Out; {
-	case step.Total.Withheld != "":
-	case step.Own.Taken > f.Own.Taken && step.Total.Out > h.limit:
-		h.fail("handed out of %d: %+v", h.limit, step)
-	case !f.Older && step.Total.Out-was < step.Own.Taken-f.Own.Taken:
-		h.fail("a total of %d is corrected upwards: %+v", was, step)
-	case u.Others > 0 && step.Total.Out < u.Others+step.Own.Taken:
-		h.fail("others have used %d: %+v", u.Others, step)
-	case u.Others > 0 && step.Own.Taken > max(p.used, h.limit-u.Others):
-		h.fail("the provider would refuse what is in hand, others have used %d of %d: %+v", u.Others, h.limit, step)
 	}
 	p.bound = min(p.bound, step.Own.Taken)
 	x := &sent{p.name, step, f.TotalRevision, f.OwnRevision}
@@ -176,23 +140,9 @@ func (h *history) step(restores bool) {
 			p.used += k
 			h.issued += k
 		}
-	case n < 72: // at the provider
-		k := p.used - p.arrived
-		if h.r.IntN(3) > 0 {
-			k = min(k, 1)
-		}
-		p.arrived += k
-		h.counted(k)
-	case n < 73 && h.r.IntN(2) == 0:
-		h.foreign++
-		h.counted(1)
-	case n < 76 && p.used > p.arrived: // released
+	case n < 76 && p.used > 0: // released
 		p.used--
 		h.issued--
-	case n < 78: // an answer of the provider
-		count := h.counts[len(h.counts)-1-h.r.IntN(min(len(h.counts), 3))]
-		p.others = max(0, h.limit-max(0, h.provider-count)-p.used)
-		h.note("%s: others have used %d", p.name, p.others)
 	case n < 82:
 		h.act(p, Use{Idle: true})
 	case n < 87 && len(h.late) > 0:
@@ -219,7 +169,7 @@ func (h *history) step(restores bool) {
 		}
 		h.s.revision++
 		h.s.total = h.s.total.Corrected(h.issued, living, h.s.cluster)
-		h.s.totalRev, h.word = h.s.revision, true
+		h.s.totalRev, h.rewritten = h.s.revision, true
 		h.note("corrected to %+v", h.s.total)
 	case n < 94:
 		h.limit = 1 + h.r.Int64N(40)
@@ -243,7 +193,7 @@ func (h *history) restore() {
 		}
 	}
 	other := knows == nil || h.r.IntN(2) == 0
-	h.s, h.word = h.backup.copy(), true
+	h.s, h.rewritten = h.backup.copy(), true
 	h.late = nil // what was sent to the old store is lost
 	if other {
 		h.s.cluster += uint64(1 + h.r.IntN(3))
@@ -262,7 +212,6 @@ func run(seed uint64, restores bool) (issued, out int64, err error) {
 	h := &history{r: rand.New(rand.NewPCG(seed, 1)), s: &store{cluster: 1, revision: 1, own: map[string]Holding{}, ownRev: map[string]int64{}}}
 	h.limit = 1 + h.r.Int64N(40)
 	h.most = h.limit
-	h.provider, h.counts = max(1, h.limit+h.r.Int64N(9)-4), []int64{0}
 	if restores || h.r.IntN(2) == 0 {
 		h.s.older = &Total{Limit: 7, Out: 7, Cluster: 1}
 	}
@@ -270,26 +219,25 @@ func run(seed uint64, restores bool) (issued, out int64, err error) {
 		h.join()
 	}
 	for range 60 {
+		before := h.s.total.Out
+		h.rewritten = false
 		h.step(restores)
 		// What instances may issue, and have issued, is never more than handed out, and
 		// nothing is handed out beyond the limit in force.
-		inHand, waste := int64(0), h.s.total.Out-h.s.taken()
+		inHand := int64(0)
 		for _, p := range h.procs {
 			inHand += p.bound - p.used
 			if p.used > p.bound {
 				return 0, 0, fmt.Errorf("%s issued %d of %d\n%s", p.name, p.used, p.bound, strings.Join(h.log, "\n"))
 			}
 		}
-		switch err = h.failed; {
-		case err != nil:
+		switch {
 		case h.issued+inHand > h.most:
 			err = fmt.Errorf("%d issued and %d in hand of %d", h.issued, inHand, h.most)
 		case !restores && h.issued+inHand > h.s.total.Out:
 			err = fmt.Errorf("%d issued and %d in hand of %d handed out", h.issued, inHand, h.s.total.Out)
-		// Nothing is wasted: what counts as used and was not taken, others have used, or the
-		// provider's limit is less by so much.
-		case waste > h.foreign+max(0, h.most-h.provider) && !h.word:
-			err = fmt.Errorf("%d are wasted, others have used %d of %d", waste, h.foreign, h.provider)
+		case h.s.total.Out > before && !h.rewritten && h.s.total.Out > h.most:
+			err = fmt.Errorf("%d handed out of %d", h.s.total.Out, h.most)
 		}
 		if err != nil {
 			return 0, 0, fmt.Errorf("%w\n%s", err, strings.Join(h.log, "\n"))

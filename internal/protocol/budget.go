@@ -76,7 +76,4 @@ type BudgetUse struct {
 	Need        int64 // the largest request that is not met, or 0
 	// Left is what nobody had taken when etcd was read last; negative if it was not.
 	Left int64
-	// Others is how many permits others have used, by a recent word of the provider's; 0 if
-	// there is none.
-	Others int64
 }

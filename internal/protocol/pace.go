@@ -24,8 +24,6 @@ type Pace struct {
 	Refused int64 `json:"refused"`
 	// Raises is the number of raises since the last cut.
 	Raises int64 `json:"raises,omitempty"`
-	// Learned are the limits that the provider states, for operators: Total ignores them.
-	Learned limits `json:"learned,omitempty"`
 	// Author is the incarnation that wrote it, Time when, by its clock.
 	Author string    `json:"author,omitempty"`
 	Time   time.Time `json:"time,omitzero"`
@@ -45,11 +43,8 @@ type limits []quota.Limit
 // MarshalText implements encoding.TextMarshaler.
 func (l limits) MarshalText() ([]byte, error) { return []byte(quota.FormatLimits(l)), nil }
 
-// UnmarshalText implements encoding.TextUnmarshaler. Empty text is no limits.
+// UnmarshalText implements encoding.TextUnmarshaler.
 func (l *limits) UnmarshalText(text []byte) (err error) {
-	if len(text) == 0 {
-		return nil
-	}
 	*l, err = quota.ParseLimits(string(text))
 	return err
 }

@@ -15,7 +15,7 @@ func TestPaceJSON(t *testing.T) {
 	t.Parallel()
 	at := time.Unix(1_700_000_000, 0).UTC()
 	limits := []quota.Limit{{Permits: 588, Window: time.Second}, {Permits: 17640, Window: time.Minute}}
-	want := &Pace{Limits: limits, Issued: 2800, Refused: 400, Raises: 5, Learned: limits[:1], Author: "a.x", Time: at, Past: []PastPace{{limits[:1], at}}}
+	want := &Pace{Limits: limits, Issued: 2800, Refused: 400, Raises: 5, Author: "a.x", Time: at, Past: []PastPace{{limits[:1], at}}}
 	b, err := json.Marshal(want)
 	if err != nil {
 		t.Fatal(err)
@@ -24,16 +24,12 @@ func TestPaceJSON(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Errorf("%v\n%s", err, diff)
 	}
-	if _, err := ReadPace([]byte(`{"schema":1,"limits":"5/s","learned":""}`)); err != nil {
-		t.Errorf("with nothing learned: %v", err)
-	}
 	for name, text := range map[string]string{
 		"no JSON":          `{`,
 		"another schema":   `{"schema":2,"limits":"5/s"}`,
 		"no limits":        `{"schema":1}`,
 		"empty limits":     `{"schema":1,"limits":""}`,
 		"odd limits":       `{"schema":1,"limits":"-5/s"}`,
-		"odd evidence":     `{"schema":1,"limits":"5/s","learned":"x"}`,
 		"odd past":         `{"schema":1,"limits":"5/s","past":[{"limits":"x","time":"2026-01-01T00:00:00Z"}]}`,
 		"undated past":     `{"schema":1,"limits":"5/s","past":[{"limits":"5/s"}]}`,
 		"evidence below 0": `{"schema":1,"limits":"5/s","refused":-1}`,

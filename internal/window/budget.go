@@ -14,10 +14,6 @@ type budget struct {
 	protocol.BudgetUse
 	lent  int64 // permits that others have taken for this instance
 	binds bool  // as for an account
-	// fits says that the provider's window ends when this one does, as it has said since
-	// the monotonic instant since.
-	fits  bool
-	since int64
 }
 
 func budgetIn(w protocol.Budget) budget {
@@ -110,50 +106,12 @@ func (g *Gate) wantBudgetsLocked(n int64) {
 	}
 }
 
-// Budgets returns the budgets that bind, and what the provider has said since the last call.
+// Budgets returns the budgets that bind.
 func (g *Gate) Budgets(at clock.Instant) (all []protocol.BudgetUse) {
 	g.mu.Lock()
 	defer g.unlock()
 	g.currentLocked(at)
-	all = g.budgetsLocked()
-	for i := range g.mu.ledger.budgets {
-		g.mu.ledger.budgets[i].Others = 0
-	}
-	return all
-}
-
-const (
-	// countedOff is by how much the end of a provider's window may differ from a budget's.
-	countedOff = int64(5 * time.Second)
-	// countedFor is how long it must not have changed: one that moves with time is of a
-	// sliding window, or of short ones.
-	countedFor = 2 * countedOff
-)
-
-// Counted takes how many permits a provider says are left, by its own count, until the
-// ends of its windows. The permits that it has counted beyond those of this instance,
-// others have used.
-func (g *Gate) Counted(at clock.Instant, said []LimitUsage) {
-	g.mu.Lock()
-	defer g.unlock()
-	g.currentLocked(at)
-	l := &g.mu.ledger
-	for i := range l.budgets {
-		b, left := &l.budgets[i], Unbounded
-		for _, s := range said {
-			if off := s.End - b.End; max(off, -off) <= countedOff {
-				left = min(left, s.Left)
-			}
-		}
-		switch {
-		case left == Unbounded:
-			b.fits = false
-		case !b.fits:
-			b.fits, b.since = true, at.Mono
-		case at.Mono-b.since > countedFor:
-			b.Others = max(0, b.Permits-left-(b.Used+g.takenLocked()-b.lent)-l.debt)
-		}
-	}
+	return g.budgetsLocked()
 }
 
 // takenLocked returns how many permits were taken from the segment and are not booked.

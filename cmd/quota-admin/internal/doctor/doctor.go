@@ -145,13 +145,9 @@ func judgeFleet(c *Chart, f *coordinator.Fleet, now time.Time) {
 		}
 	}
 	if len(learned) > 0 {
-		level := problem
-		if f.Policy.Policy.Adaptive.Floor > 0 {
-			level = note // the total has fallen
-		}
 		slices.Sort(learned)
-		c.add(level, "fleet", f.Provider, "set the provider's limits: quota-admin set "+f.Provider+" LIMITS",
-			"its provider states lower limits than the policy's %s: %s", quota.FormatLimits(f.Policy.Policy.LimitsAt(now.UnixNano())), strings.Join(learned, "; "))
+		c.add(problem, "fleet", f.Provider, "set the provider's limits: quota-admin set "+f.Provider+" LIMITS",
+			"its provider states lower limits than the policy's %s: %s", quota.FormatLimits(slices.Concat(f.Policy.Policy.LimitsAt(now.UnixNano()), f.Policy.Policy.Budgets)), strings.Join(learned, "; "))
 	}
 	s := live.StatusOf(f, now)
 	if s.Limit != nil && s.SumOfShares > s.Limit.Permits {
