@@ -145,6 +145,7 @@ func (p *membership) take(ctx context.Context, r *clientv3.WatchResponse) error 
 	for _, c := range changes {
 		if c.Policy != nil || c.PolicyDeleted {
 			p.policy, p.policyAt = c.Policy, c.Revision
+			p.openLocked()
 		}
 		if c.Level != nil || c.LevelDeleted {
 			p.levelLocked(c.Level)

@@ -52,11 +52,7 @@ func (p *membership) announceEnd(ctx context.Context) (int64, error) {
 		return p.until, nil
 	}
 	// Watches may be closed for a little.
-	last := protocol.LastWindow
-	if p.signer == nil {
-		last = protocol.FirstWindow // the others grow S later
-	}
-	until := p.endLocked(last(p.s.o.Clock.Wall()+int64(p.holdBackLocked()), p.policy))
+	until := p.endLocked(protocol.LastWindow(p.s.o.Clock.Wall()+int64(p.holdBackLocked()), p.policy))
 	p.until = until.UnixNano()
 	if !p.silent {
 		p.sink.Announce(p.until)
@@ -86,7 +82,7 @@ func (p *membership) part(ctx context.Context) (indebted bool, err error) {
 func (p *membership) promiseEnd(ctx context.Context) error {
 	p.mu.Lock()
 	until := p.endLocked(time.Unix(0, p.s.o.Clock.Wall()+1))
-	nothing := p.key == "" || p.signer == nil || p.until != 0 && p.until <= until.UnixNano()
+	nothing := p.key == "" || p.until != 0 && p.until <= until.UnixNano()
 	p.mu.Unlock()
 	if nothing {
 		return nil
@@ -121,22 +117,31 @@ func (p *membership) keepDebt(ctx context.Context) bool {
 }
 
 // endLocked is the end of this instance that comes nearest to an instant: not before
-// it begins to take part.
+// it begins to take part, nor before the windows that a process may have issued permits of
+// whose incarnation this is.
 func (p *membership) endLocked(at time.Time) time.Time {
+	if opens := time.Unix(0, p.opens); opens.After(at) {
+		at = opens
+	}
 	if p.value.From.After(at) {
 		return p.value.From
 	}
 	return at
 }
 
-// writeEnd writes an end into this instance's key, sealed unless the key that signs
-// for it was another process's.
+// openLocked notes a policy for the end of a process that continues another.
+func (p *membership) openLocked() {
+	if p.continued && p.policy != nil {
+		c := p.s.o.Clock
+		locked := c.Wall() - (c.Now().Mono - p.state.locked.Mono)
+		p.opens = max(p.opens, locked+protocol.Opens(p.policy.ClockError, protocol.LongestWindow(p.policy)))
+	}
+}
+
+// writeEnd writes an end into this instance's key.
 func (p *membership) writeEnd(ctx context.Context, until time.Time) error {
 	own := p.current()
 	own.value.Until = until
-	if own.signer != nil {
-		protocol.Seal(&own.value, own.signer)
-	}
 	if err := p.state.clear(); err != nil {
 		return fmt.Errorf("coordinator: leave %s: %w", p.provider, err)
 	}

@@ -49,11 +49,8 @@ func (p *membership) lend() {
 
 func (p *membership) writeLoan(guest string, loan *protocol.Loan, leases map[string]clientv3.LeaseID) error {
 	p.mu.Lock()
-	id, signer := p.id, p.signer
+	id := p.id
 	p.mu.Unlock()
-	if signer == nil {
-		return nil
-	}
 	ctx, done := context.WithTimeout(p.ctx, time.Duration(loan.Windows[0].End()-p.s.o.Clock.Wall())+time.Second)
 	defer done()
 	if leases[guest] == clientv3.NoLease {
@@ -66,7 +63,6 @@ func (p *membership) writeLoan(guest string, loan *protocol.Loan, leases map[str
 		}
 		leases[guest] = l.ID
 	}
-	loan.SealBy(signer, id, guest)
 	b, err := json.Marshal(loan)
 	if err != nil {
 		return err
@@ -92,7 +88,7 @@ func (p *membership) borrow(loans *stream, id string, from time.Time) {
 			if !ok {
 				continue
 			}
-			l, err := protocol.ReadLoan(e.Kv.Value, host, id)
+			l, err := protocol.ReadLoan(e.Kv.Value)
 			if err != nil {
 				p.s.o.Logger.Debug("not a loan", "provider", p.provider, "key", string(e.Kv.Key), "error", err)
 				continue

@@ -63,6 +63,9 @@ type membership struct {
 	checking    bool            // a check of a doubted view is under way
 	silent      bool            // the sink is closed
 	until       int64           // announced end, corrected wall time; 0 if none was announced
+	// opens is the wall time from which windows may start that the process before has not
+	// issued permits of; 0 if there was none.
+	opens int64
 	// checkpoint is what the state file shall hold.
 	checkpoint view.Checkpoint
 	unkept     atomic.Bool // the last write of it failed
@@ -144,6 +147,7 @@ func (p *membership) listLocked(m mark, all []view.Key) {
 	p.paceLocked(v.Pace)
 	p.policyAt = v.PolicyRevision
 	p.policy, p.proved, p.behind, p.relist, p.checking = v.Policy, 0, 0, false, false
+	p.openLocked()
 	p.checkpointLocked(m)
 	p.askedAtLocked(m.asOf(), all)
 	if !p.silent {

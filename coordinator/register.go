@@ -2,7 +2,7 @@ package coordinator
 
 import (
 	"context"
-	"crypto/ed25519"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -23,10 +23,11 @@ type incarnation struct {
 	id      string
 	key     string // in etcd; empty while there is none
 	lease   clientv3.LeaseID
-	created int64              // revision of the key's first write
-	keyAt   int64              // revision at which this process wrote it
-	value   quota.Instance     // as written there
-	signer  ed25519.PrivateKey // nil if another process had it
+	created int64          // revision of the key's first write
+	keyAt   int64          // revision at which this process wrote it
+	value   quota.Instance // as written there
+	// continued is set if another process was this incarnation before.
+	continued bool
 }
 
 // lives is the condition that the key is still there.
@@ -98,7 +99,7 @@ func (p *membership) register(ctx context.Context, l *lease) error {
 		return err
 	}
 	p.mu.Lock()
-	p.incarnation = m.incarnation
+	p.incarnation, p.opens = m.incarnation, 0
 	p.listLocked(m, all)
 	p.mu.Unlock()
 	p.noteRegistered(m.cluster)
@@ -118,10 +119,7 @@ func (p *membership) register(ctx context.Context, l *lease) error {
 // others have registered meanwhile.
 func (p *membership) writeKey(ctx context.Context, l *lease) (m mark, joined int64, err error) {
 	s := p.s
-	a, again, err := p.attemptOf(l)
-	if err != nil {
-		return m, 0, fmt.Errorf("coordinator: register: %w", err)
-	}
+	a, again := p.attemptOf(l)
 	p.watchEarly(ctx, a.id)
 	from, before, err := p.announcedStart(ctx)
 	if err != nil {
@@ -158,18 +156,14 @@ func (p *membership) writeKey(ctx context.Context, l *lease) (m mark, joined int
 // be there. It would keep a share that nobody uses for as long as the lease lives. So
 // the same incarnation is registered again, not another: its life has not begun, for
 // nothing is issued before the listing that is the answer.
-func (p *membership) attemptOf(l *lease) (a *incarnation, again bool, err error) {
+func (p *membership) attemptOf(l *lease) (a *incarnation, again bool) {
 	if p.attempt != nil && p.attempt.lease == l.id {
 		p.attempt.value.Attempt++ // no two write the same value
-		return p.attempt, true, nil
+		return p.attempt, true
 	}
-	public, key, err := ed25519.GenerateKey(nil)
-	if err != nil {
-		return nil, false, err
-	}
-	i := p.newIncarnation(protocol.NewID(short(p.s.o.Name), public), l)
-	i.signer, p.attempt = key, &i
-	return &i, false, nil
+	i := p.newIncarnation(short(p.s.o.Name)+"."+rand.Text(), l)
+	p.attempt = &i
+	return &i, false
 }
 
 // written reads what was found under the key of an incarnation.

@@ -46,7 +46,7 @@ func (p *membership) resume(ctx context.Context, l *lease) (m mark, ok bool, err
 		return m, false, nil
 	}
 	m = mark{incarnation: p.newIncarnation(b.ID, l), sent: p.s.o.Clock.Now()}
-	m.created, m.value.From = b.Created, b.From
+	m.created, m.value.From, m.continued = b.Created, b.From, true
 	if m.report, err = p.reportNow(); err != nil {
 		return m, false, err
 	}

@@ -1,6 +1,6 @@
 (* Shares that are divided equally, by weight, or by demand satisfy two assumptions of
    Statement.v, [fit] and [taking] (docs/protocol.md, section 4: "A revision that gives
-   takes from nobody"). A sealed end is one way in which n falls. How the code ranks
+   takes from nobody"). An announced end is one way in which n falls. How the code ranks
    instances, and how it computes demands, is not modelled. *)
 From Quotient Require Import Sum.
 From Coq Require Import Lia.

@@ -11,7 +11,7 @@
 
    Covered: sections 2 to 4 of protocol.md for one window length, any number of
    instances, any totals and any views: the settle rule under the outage rule `stop`,
-   the timing rule, revisions that give, sealed ends, and loans (section 13).
+   the timing rule, revisions that give, announced ends, and loans (section 13).
 
    Not covered: `hold` (section 6), the shapes `sliding` and `bucket` (10), restored
    stores (11), continued processes (12), budgets (14), changes of S, S', e, g and of
@@ -52,7 +52,7 @@ Record world := World {
   share : view -> incarnation -> window -> nat;
   total : view -> window -> nat;
   gives : view -> window -> bool; (* whether revision v + 1 gives *)
-  sealed : view -> incarnation -> option Q; (* the sealed `until` in a key, by view v *)
+  ends : view -> incarnation -> option Q; (* the `until` in a key, by view v *)
 
   (* The clocks of an incarnation, as functions of true time. *)
   corrected : incarnation -> Q -> Q; (* corrected wall-clock time, which chooses windows *)
@@ -133,22 +133,22 @@ Record assumed (x : world) : Prop := {
   fit : forall u W l, NoDup l -> (sum (fun i => share x u i W) l <= total x u W)%nat;
 
   (* "A revision gives for W if it takes permits of W from nobody": nobody's share falls,
-     except that of an incarnation whose key has a sealed end before W. Division.v proves
+     except that of an incarnation whose key has an announced end before W. Division.v proves
      this of totals that grow and of instances that end. *)
   taking : forall v W i, gives x v W = true ->
     (share x v i W <= share x (v + 1) i W)%nat \/
-    exists U, sealed x (v + 1) i = Some U /\ U <= start x W;
+    exists U, ends x (v + 1) i = Some U /\ U <= start x W;
 
-  (* "a sealed `until` is true", and "nobody else signs for an incarnation": at some
+  (* "an `until` is true", and "consumers of a provider write no end ... in another's name": at some
      instant before U by its own corrected time, the incarnation itself has bound itself
      to issue nothing more in windows that start at or after U. *)
-  bound_itself : forall v i U, sealed x v i = Some U ->
+  bound_itself : forall v i U, ends x v i = Some U ->
     exists s, corrected x i s < U /\
       forall p, In p (permits x) -> who p = i -> s < at_ p -> start x (win p) < U;
 
-  (* Section 13: a loan's number is signed by its host, which has issued that many
+  (* Section 13: a loan's number is written by its host, which has issued that many
      permits for it. *)
-  signed : forall h j W k n, told x h j W k n ->
+  charged : forall h j W k n, told x h j W k n ->
     (n <= count (fun p => of h W p && is_lent j k p) (permits x))%nat
 }.
 

@@ -92,9 +92,9 @@ Section Permit.
   Qed.
 End Permit.
 
-(* The promise of a sealed end: its incarnation issues nothing in windows from there on. *)
+(* The promise of an announced end: its incarnation issues nothing in windows from there on. *)
 Lemma promise x before p after v U : assumed x -> obeys x ->
-  permits x = before ++ p :: after -> sealed x v (who p) = Some U -> start x (win p) < U.
+  permits x = before ++ p :: after -> ends x v (who p) = Some U -> start x (win p) < U.
 Proof.
   intros a o H s. destruct (bound_itself x a _ _ _ s) as (c & early & later).
   destruct (Qlt_le_dec c (at_ p)) as [C | C].
@@ -111,9 +111,9 @@ Lemma shares_grow x before p after n k : assumed x -> obeys x ->
 Proof.
   intros a o H kn. induction kn as [|n kn IH]; intros giving; [lia|].
   specialize (IH ltac:(intros; apply giving; lia)).
-  destruct (taking x a n (win p) (who p)) as [G | (U & sealed & early)]; [apply giving; lia| |].
+  destruct (taking x a n (win p) (who p)) as [G | (U & ends & early)]; [apply giving; lia| |].
   - rewrite Nat.add_1_r in G. lia.
-  - pose proof (promise x _ _ _ _ _ a o H sealed). lra.
+  - pose proof (promise x _ _ _ _ _ a o H ends). lra.
 Qed.
 
 (* Counting. *)
@@ -264,7 +264,7 @@ Proof.
   { intros j h. eapply Nat.le_trans; [apply sum_le|
       apply (sum_counts (fun k p => of h W p && is_lent j k p)); [assumption| |]].
     - intros k _. destruct (told h j W k) as [-> | (n & T & le)]; [lia|].
-      eapply Nat.le_trans; [exact le|]. exact (signed x a _ _ _ _ _ T).
+      eapply Nat.le_trans; [exact le|]. exact (charged x a _ _ _ _ _ T).
     - intros k p _. unfold is_lent, lent_to. destruct (loan p) as [[j' k']|]; [|intros H; exact H].
       intros H. apply andb_prop in H as [-> H]. apply andb_prop in H as [-> _]. reflexivity.
     - intros k k' p H H'. apply andb_prop in H as [_ H], H' as [_ H'].

@@ -346,7 +346,7 @@ inline turn_of(x) {
 	}
 }
 
-/* The store may commit a revision: a total, an end that an instance has sealed, a deletion,
+/* The store may commit a revision: a total, an end that an instance has announced, a deletion,
    a join. B of window k is in tick 2k + 1. */
 inline store() {
 	atomic {

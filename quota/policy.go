@@ -332,8 +332,6 @@ type Instance struct {
 	Until time.Time `json:"until,omitzero"`
 	// Borrows is set if the instance uses loans of others until From.
 	Borrows bool `json:"borrows,omitempty"`
-	// Seal proves that the incarnation itself wrote Until.
-	Seal string `json:"seal,omitempty"`
 }
 
 // State is a limiter's state.

@@ -13,8 +13,6 @@
 package limittest
 
 import (
-	"crypto/ed25519"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -72,11 +70,10 @@ func New(policy quota.Policy, n int) (*Fleet, error) {
 
 func (f *Fleet) newInstance() *Instance {
 	n := len(f.instances)
-	signer := ed25519.NewKeyFromSeed(binary.BigEndian.AppendUint64(make([]byte, 24), uint64(n)))
-	name, public := fmt.Sprintf("instance-%d", n), signer.Public().(ed25519.PublicKey)
+	name := fmt.Sprintf("instance-%d", n)
 	return &Instance{
-		fleet: f, sinks: map[string]feed.Sink{}, signer: signer,
-		key: quota.Instance{ID: protocol.NewID(name, public), Name: name, Weight: 1},
+		fleet: f, sinks: map[string]feed.Sink{},
+		key: quota.Instance{ID: name + ".1", Name: name, Weight: 1},
 	}
 }
 
@@ -132,10 +129,9 @@ type Instance struct {
 	fleet *Fleet
 
 	// Guarded by fleet.mu.
-	key    quota.Instance
-	signer ed25519.PrivateKey
-	gone   bool
-	sinks  map[string]feed.Sink // by provider
+	key   quota.Instance
+	gone  bool
+	sinks map[string]feed.Sink // by provider
 }
 
 // Leave announces the instance's end, as coordinator's Session.Leave does: it
@@ -149,7 +145,6 @@ func (i *Instance) Leave() {
 		return
 	}
 	i.key.Until = protocol.LastWindow(f.clock.Wall(), &f.policy)
-	protocol.Seal(&i.key, i.signer)
 	for _, sink := range i.sinks {
 		sink.Announce(i.key.Until.UnixNano())
 	}

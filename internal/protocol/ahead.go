@@ -17,12 +17,20 @@ func FirstWindow(now int64, p *quota.Policy) time.Time {
 
 // LastWindow returns the instant until which an instance serves that announces its
 // end at the instant now: all others know of it by then. Where they do not grow at
-// once by a sealed end, they have settled by then.
+// once by an announced end, they have settled by then.
 func LastWindow(now int64, p *quota.Policy) time.Time {
 	if Shaped(p) || p.Share == quota.ShareDemand {
 		return FirstWindow(now, p)
 	}
 	return boundary(now+int64(2*p.ClockError+AnnounceAhead), p)
+}
+
+// Opens returns how long after the end of the process that issued permits before, as one
+// incarnation, windows of a length must start for another process to issue permits of them.
+// The clock of the one may have been clockError fast, and the other's may be as much slow.
+// The two drift apart until such a window ends.
+func Opens(clockError, length time.Duration) int64 {
+	return int64(2*clockError + (2*clockError+length)/DriftBound)
 }
 
 // boundary returns the first start of a window of the longest limit that is not

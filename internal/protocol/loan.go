@@ -1,7 +1,6 @@
 package protocol
 
 import (
-	"crypto/ed25519"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,19 +16,13 @@ type Loan struct {
 	// the shortest limit.
 	Windows []quota.Window `json:"windows"`
 	Permits int64          `json:"permits"`
-	// Seal is the host's signature.
-	Seal string `json:"seal"`
 }
 
 const maxLoanBytes = 2 << 10
 
-// SealBy signs a loan with its host's key.
-func (l *Loan) SealBy(key ed25519.PrivateKey, host, guest string) {
-	l.Seal = sign(key, l.text(host, guest))
-}
-
-// ReadLoan reads a loan that the host itself has made to the guest.
-func ReadLoan(value []byte, host, guest string) (l Loan, err error) {
+// ReadLoan reads a loan. That its host has issued the permits is not checked: the
+// consumers of a provider trust each other with its limit.
+func ReadLoan(value []byte) (l Loan, err error) {
 	if len(value) > maxLoanBytes {
 		return l, fmt.Errorf("loan: %d bytes are more than the most, %d", len(value), maxLoanBytes)
 	}
@@ -37,14 +30,9 @@ func ReadLoan(value []byte, host, guest string) (l Loan, err error) {
 		return l, fmt.Errorf("loan: %w", err)
 	}
 	var errs problems
-	errs.add(!signed(host, l.Seal, l.text(host, guest)), "loan: it is not signed by its host")
 	errs.add(len(l.Windows) == 0, "loan: it names no window")
 	for _, w := range l.Windows {
 		errs.add(w.Length < quota.MinWindow || w.Length > quota.MaxWindow, "loan: a window of %v; it must be of %v to %v", w.Length, quota.MinWindow, quota.MaxWindow)
 	}
 	return l, errors.Join(errs...)
-}
-
-func (l *Loan) text(host, guest string) []byte {
-	return fmt.Appendf(nil, "quotient: %q lends %q %d permits in %v", host, guest, l.Permits, l.Windows)
 }

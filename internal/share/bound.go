@@ -57,15 +57,14 @@ func (h *History) bound(w quota.Window, now, offset, frozen int64) Bound {
 }
 
 // opens returns the instant from which windows of a length may start that a process
-// which ended at h.resumed has not issued permits of: its clock may have been e fast,
-// this one's may be e slow, and the two drift apart until such a window ends. Without
-// such a process it is earlier than the settle rule allows.
+// which ended at h.resumed has not issued permits of (protocol.Opens). Without such a
+// process it is earlier than the settle rule allows.
 func (h *History) opens(length time.Duration) int64 {
-	var e int64
+	var e time.Duration
 	for _, t := range h.terms {
-		e = max(e, int64(t.rules.ClockError))
+		e = max(e, t.rules.ClockError)
 	}
-	return add(h.resumed, 2*e+(2*e+int64(length))/protocol.DriftBound)
+	return add(h.resumed, protocol.Opens(e, length))
 }
 
 // lookback returns the instant from which views count for window w: S before

@@ -20,7 +20,7 @@ func gives(change *delta, c *lots) bool {
 	for _, e := range change.edits {
 		was, is := e.old != nil && e.old.takesPart(start), e.new != nil && e.new.takesPart(start)
 		switch {
-		case was && e.new != nil && e.new.sealed && e.new.until <= start:
+		case was && e.new != nil && e.new.until <= start:
 			left = true
 		case was && !is: // it may still issue permits
 			return false

@@ -20,7 +20,7 @@ const (
 func (p *Planner) guests(now int64) (all []string) {
 	wall := now + p.offset
 	me := p.members[p.self]
-	if me == nil || !p.Lends || p.stale || p.resumed != p.began || len(p.newcomers) > storm || !me.takesPart(wall) {
+	if me == nil || !p.Lends || p.stale || len(p.newcomers) > storm || !me.takesPart(wall) {
 		return nil
 	}
 	for _, guest := range p.newcomers {

@@ -76,7 +76,7 @@ func TestWhenNobodyLends(t *testing.T) {
 		"the host has left":             {newly: others(1), self: quota.Instance{ID: "a", Until: time.Unix(0, planEpoch)}, at: 7_000},
 		"shares warm up":                {policy: warming, newly: others(1), at: 7_000},
 		"the source cannot tell anyone": {newly: others(1), at: 7_000, silent: true},
-		"the host was continued":        {newly: others(1), at: 7_000, resumed: true},
+		"the host was continued":        {newly: others(1), at: 7_000, resumed: true, want: 1},
 		"the host is stale":             {newly: others(1), at: 7_701},
 	} {
 		t.Run(name, func(t *testing.T) {

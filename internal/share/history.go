@@ -54,10 +54,6 @@ type member struct {
 	weight      int64 // at least 1
 	from, until int64 // corrected wall time; it takes part in [from, until)
 	borrows     bool  // it uses permits that others lend it before from
-	// sealed says that it has issued nothing in windows from until on, and will not. A
-	// signature takes time to verify, and an end counts in the change that writes it:
-	// so only Apply looks.
-	sealed bool
 }
 
 // MaxHistory bounds the memory of a history beside its newest view, in bytes.
@@ -151,9 +147,7 @@ func (h *History) Apply(at int64, c protocol.Change) bool {
 	d.edits = make([]edit, 0, len(c.Put)+len(c.Deleted))
 	for i := range c.Put {
 		m := newMember(&c.Put[i])
-		old := h.put(m)
-		m.sealed = old != nil && protocol.Sealed(&c.Put[i])
-		d.edits = append(d.edits, edit{old, m})
+		d.edits = append(d.edits, edit{h.put(m), m})
 	}
 	for _, id := range c.Deleted {
 		if old := h.remove(id); old != nil {

@@ -104,12 +104,14 @@ func (m *model) bound(w quota.Window, now, offset, frozen int64) (permits int64)
 
 // naiveGives writes rule 3's exception down as its words say it.
 func naiveGives(u, v *protocol.View, w quota.Window) bool {
-	start := w.Start()
+	start, left := w.Start(), false
 	for _, id := range idsOf(u, v) {
 		a, b := instanceOf(u, id), instanceOf(v, id)
 		was, is := a != nil && protocol.TakesPart(a, start), b != nil && protocol.TakesPart(b, start)
 		same := was && is && max(1, a.Weight) == max(1, b.Weight) && a.Name == b.Name
-		if (was || is) && !same {
+		if was && b != nil && !b.Until.IsZero() && b.Until.UnixNano() <= start {
+			left = true // it has announced that it issues nothing
+		} else if (was || is) && !same {
 			return false
 		}
 	}
@@ -127,7 +129,7 @@ func naiveGives(u, v *protocol.View, w quota.Window) bool {
 	}
 	if p.WithDefaults().Share == quota.ShareDemand {
 		a, b := u.Level.At(start), v.Level.At(start)
-		if (a == nil) != (b == nil) || a != nil && !bytes.Equal(a.Demands, b.Demands) {
+		if left && a != nil || (a == nil) != (b == nil) || a != nil && !bytes.Equal(a.Demands, b.Demands) {
 			return false
 		}
 		l, _, _ := share.LevelOf(u, w)

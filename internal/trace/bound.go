@@ -183,6 +183,6 @@ func takesNothing(u, v *protocol.View, w quota.Window) bool {
 // promised reports whether an instance has said itself that it issues nothing of a window.
 func promised(v *protocol.View, id string, w quota.Window) bool {
 	return slices.ContainsFunc(v.Instances, func(i quota.Instance) bool {
-		return i.ID == id && i.Until.UnixNano() <= w.Start() && protocol.Sealed(&i)
+		return i.ID == id && !i.Until.IsZero() && i.Until.UnixNano() <= w.Start()
 	})
 }

@@ -1,8 +1,6 @@
 package trace
 
 import (
-	"bytes"
-	"crypto/ed25519"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -29,9 +27,8 @@ const (
 // member is an instance of the small world: the planner and gate that ship, on a clock that
 // is off by skew.
 type member struct {
-	id        string // a, b or c, and a hash of its key
-	key       ed25519.PrivateKey
-	ended     bool // it has sealed its end: its history goes on, or it issues nothing
+	id        string
+	ended     bool // it has promised its end: its history goes on, or it issues nothing
 	skew      int64
 	planner   share.Planner
 	gate      *window.Gate
@@ -113,8 +110,7 @@ func play(data []byte) *small {
 	w := &small{settle: quota.MinSettleFor(time.Duration(smallFresh), time.Duration(smallError), time.Duration(2*smallWindow))}
 	w.now = 100 * ms
 	for i := range 3 {
-		key := ed25519.NewKeyFromSeed(bytes.Repeat([]byte{byte(i)}, ed25519.SeedSize))
-		m := &member{id: protocol.NewID(string(rune('a'+i)), key.Public().(ed25519.PublicKey)), key: key, used: map[quota.Window]int64{}, skew: smallError * int64(i-1)}
+		m := &member{id: string(rune('a'+i)) + ".1", used: map[quota.Window]int64{}, skew: smallError * int64(i-1)}
 		m.planner.Clock = clock.Started(w.read(m), nil)
 		m.gate = window.NewGate(&m.planner, nil, nil)
 		m.gate.Booked = func(uses []window.Use) {
@@ -155,7 +151,6 @@ func (w *small) happen(what, how byte) {
 		case 4: // it obeys before it promises
 			if m.delivered > 0 {
 				i.Until, m.ended = time.Unix(0, at.Wall+int64(how)*ms), true
-				protocol.Seal(&i, m.key)
 				m.planner.Announce(i.Until.UnixNano())
 				m.gate.Changed(at)
 			}
@@ -251,7 +246,7 @@ func someHistory(seed uint64) (data []byte) {
 		}
 		data = binary.LittleEndian.AppendUint16(data, uint16(what)|uint16(r.IntN(256))<<8)
 		data = append(data, byte(r.IntN(30)))
-		if how := data[len(data)-2]; what == 1 && how/3%5 == 4 { // an end is sealed: the others hear of it first, and gain
+		if how := data[len(data)-2]; what == 1 && how/3%5 == 4 { // an end is promised: the others hear of it first, and gain
 			for _, next := range [][2]byte{{4, 192}, {5, 0}, {6, 0}, {6, 0}} { // learn, prove, take
 				for _, to := range []byte{how + 1, how + 2, how} {
 					if next[0] == 6 || to != how {

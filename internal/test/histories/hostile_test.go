@@ -1,7 +1,6 @@
 package histories
 
 import (
-	"crypto/ed25519"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -19,13 +18,11 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// This file is somebody with a consumer's role, who writes what that role may write: any
-// key of the provider but the policy. Keys are deleted, and written over with garbage,
-// with what another key holds, and with well-formed values that promise somebody too
-// much; once, or many times in a row.
-
-// stranger is a key that no instance has.
-var stranger = ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
+// This file is accidents with what a consumer's role may write: any key of the provider
+// but the policy. Keys are deleted, and written over with garbage, with what another key
+// holds or has held, and with well-formed values that ask for too much; once, or many
+// times in a row. Nobody invents an end or a loan for another: consumers of a provider
+// trust each other with its limit (SECURITY.md).
 
 // forgeAgain does that once, or begins to do it again and again.
 func (f *fleet) forgeAgain(r *rand.Rand) {
@@ -176,8 +173,9 @@ func (f *fleet) forgeInstance(r *rand.Rand) {
 	case 3:
 		i.From = wallTime(f.world.now() + r.Int64N(2000*ms) - 1000*ms)
 	case 4:
-		i = f.forgeEnd(r, i)
-		key = layout.Instance(f.provider, i.ID)
+		if i = f.oldEnd(r, i); !i.Until.IsZero() {
+			key = layout.Instance(f.provider, i.ID)
+		}
 	}
 	f.write(key, encoded(protocol.Incarnation(i)))
 	if r.IntN(2) == 0 {
@@ -185,8 +183,8 @@ func (f *fleet) forgeInstance(r *rand.Rand) {
 	}
 }
 
-// forgeKey writes an instance's key: an end without a seal, or with a stranger's; another
-// weight; or a beginning.
+// forgeKey writes an instance's key: with another weight, as another's, or without its
+// beginning.
 func (f *fleet) forgeKey(who int, what int64) {
 	all := slices.Clone(f.newest().Instances)
 	if len(all) == 0 || !f.server.writable() {
@@ -196,12 +194,7 @@ func (f *fleet) forgeKey(who int, what int64) {
 	i := all[who%len(all)]
 	i.Attempt++
 	switch what {
-	case 0, 1:
-		i.Until = wallTime(f.world.now() - 2000*ms)
-		if what == 1 {
-			protocol.Seal(&i, stranger)
-		}
-	case 2:
+	case 0, 1, 2:
 		i.Weight = 900
 	case 3:
 		i.ID, i.From = "ghost", time.Time{}
@@ -224,22 +217,12 @@ func (f *fleet) forgeLoans() {
 	}
 }
 
-// forgeEnd promises for others that they issue nothing: without a seal, with one that was
-// made for another end or by another instance; or it says again what somebody once
-// promised.
-func (f *fleet) forgeEnd(r *rand.Rand, i quota.Instance) quota.Instance {
-	i.Until = wallTime(f.world.now() + r.Int64N(2000*ms) - 1000*ms)
+// oldEnd says again that somebody ends who once said so; i if nobody has.
+func (f *fleet) oldEnd(r *rand.Rand, i quota.Instance) quota.Instance {
 	f.states.mu.Lock()
-	sealed := slices.Clone(f.sealed)
-	f.states.mu.Unlock()
-	n := r.IntN(3)
-	switch {
-	case n == 0:
-		protocol.Seal(&i, stranger)
-	case n == 1 && len(sealed) > 0:
-		i.Seal = sealed[r.IntN(len(sealed))].Seal
-	case len(sealed) > 0:
-		return sealed[r.IntN(len(sealed))]
+	defer f.states.mu.Unlock()
+	if ended := f.states.ended; len(ended) > 0 {
+		return ended[r.IntN(len(ended))]
 	}
 	return i
 }

@@ -98,8 +98,6 @@ var hunts = []hunt{
 	when("GivesByOwnShare", faults, deafThrough(doQuit, 0)),
 	when("GivesByTotal", faults, deafThrough(doRemove, 0)),
 	when("GivesByDeletion", faults, deafThrough(doRemove, 0)),
-	when("GivesByForgedEnd", faults, deafThrough(doForgeKey, 0)),
-	when("GivesByStrangersEnd", faults, deafThrough(doForgeKey, 1)),
 	when("GivesToNewcomers", faults, begunEarly),
 	{"GivesByWeight", faults, lead{dramas: []drama{deafThrough(doForgeKey, 2)}, share: quota.ShareWeighted}},
 	{"GivesByTimes", timing, lead{rich: true, often: []action{doChange, doChange, doChange, doHang}}},

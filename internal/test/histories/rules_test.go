@@ -77,12 +77,6 @@ var rules = mutant.Table{
 			left = true
 		case was && !is:`},
 	}},
-	{Name: "GivesByForgedEnd", Wrong: "takes an end for promised that is not sealed", Edits: []mutant.Edit{
-		{File: "internal/share/gives.go", Old: `e.new.sealed && e.new`, New: `e.new`},
-	}},
-	{Name: "GivesByStrangersEnd", Wrong: "takes any key for the incarnation's", Edits: []mutant.Edit{
-		{File: "internal/protocol/seal.go", Old: `id == NewID(id[:max(dot, 0)], public) &&`, New: `dot > -2 &&`},
-	}},
 	{Name: "GivesToNewcomers", Wrong: "leaves a view out though others begin after it", Edits: []mutant.Edit{
 		{File: "internal/share/gives.go", Old: `case is && !was:`, New: `case is && false:`},
 	}},
@@ -161,7 +155,7 @@ var rules = mutant.Table{
 		{File: "internal/share/planner.go", Old: "p.proof.Wall + int64(r.Freshness)", New: "window.Forever"},
 	}},
 	{Name: "NextWindow", Wrong: "continues in the next window, by its own clock, of one that has ended", Edits: []mutant.Edit{
-		{File: "internal/share/bound.go", Old: "return add(h.resumed, 2*e+", New: "return add(h.resumed, 0*e+"},
+		{File: "internal/share/bound.go", Old: "protocol.Opens(e, length)", New: "protocol.Opens(0*e, length)"},
 	}},
 	{Name: "NoProof", Wrong: "never looks how old the proof is", Edits: []mutant.Edit{
 		{File: "internal/share/planner.go", Old: `	if !p.proved {

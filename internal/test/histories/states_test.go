@@ -64,7 +64,7 @@ type states struct {
 	line     trace.Views
 	loans    []loan
 	backoffs int              // how often the back-off was written
-	sealed   []quota.Instance // ends that somebody has promised
+	ended    []quota.Instance // as they have announced their ends
 }
 
 // loan is one that a host has written.
@@ -116,8 +116,8 @@ func (x *states) commit() {
 	changes, _ := x.tracker.Events(events)
 	for _, c := range changes {
 		for _, i := range c.Put {
-			if protocol.Sealed(&i) {
-				x.sealed = append(x.sealed, i)
+			if !i.Until.IsZero() {
+				x.ended = append(x.ended, i)
 			}
 		}
 		x.add(after(x.line[len(x.line)-1].View, c))
@@ -129,8 +129,10 @@ func (x *states) noteLoans() {
 	all := layout.AllLoans(x.provider)
 	for _, e := range x.store.since(x.store.revision, x.store.revision, all, clientv3.GetPrefixRangeEnd(all)) {
 		guest, host, ok := strings.Cut(strings.TrimPrefix(string(e.Kv.Key), all), "/")
-		l, err := protocol.ReadLoan(e.Kv.Value, host, guest)
-		if ok && err == nil && !slices.ContainsFunc(x.loans, func(o loan) bool { return o.Seal == l.Seal }) {
+		l, err := protocol.ReadLoan(e.Kv.Value)
+		if ok && err == nil && !slices.ContainsFunc(x.loans, func(o loan) bool {
+			return o.host == host && o.guest == guest && o.Permits == l.Permits && slices.Equal(o.Windows, l.Windows)
+		}) {
 			x.loans = append(x.loans, loan{host, guest, l})
 		}
 	}
