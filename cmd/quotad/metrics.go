@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
-	"golang.org/x/net/netutil"
 
 	"github.com/quotient-limiter/quotient/cmd/quotad/internal/host"
 	"github.com/quotient-limiter/quotient/cmd/quotad/internal/listen"
@@ -22,7 +21,8 @@ type metrics struct {
 
 // Bounds of what a client of the metrics can hold.
 const (
-	maxScrapers = 16 // connections
+	maxScrapers = 16              // connections; the oldest is closed for one more
+	headerTime  = 2 * time.Second // to send a request
 	scrapeTime  = 10 * time.Second
 	maxHeader   = 4 << 10 // bytes
 )
@@ -38,15 +38,20 @@ func (m *metrics) Listen(h *host.Host, log *slog.Logger) (listen.Server, error) 
 	if m.address == "" {
 		return nil, nil
 	}
-	l, err := m.tcp.Listen(m.address, "http/1.1", func(l net.Listener) net.Listener { return netutil.LimitListener(l, maxScrapers) })
+	connections := listen.NewTally("connections", listen.Bounds{All: 2 * maxScrapers}) // half of them for TCP, the only user
+	l, err := m.tcp.Listen(m.address, "http/1.1", func(l net.Listener) net.Listener {
+		return &listen.Bounded{Listener: l, Tally: connections, Peer: listen.AnyTCP}
+	})
 	if err != nil {
 		return nil, fmt.Errorf("--metrics: %w", err)
 	}
 	log.Info("serving metrics", "address", l.Addr().String(), "tls", m.tcp.Secure())
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", h.Metrics())
-	return &listen.HTTP{Listeners: []net.Listener{l}, Server: &http.Server{
-		Handler: mux, ReadTimeout: scrapeTime, WriteTimeout: scrapeTime, IdleTimeout: 5 * time.Minute, MaxHeaderBytes: maxHeader,
+	server := &http.Server{
+		Handler: mux, ReadHeaderTimeout: headerTime, ReadTimeout: headerTime, WriteTimeout: scrapeTime, MaxHeaderBytes: maxHeader,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
-	}}, nil
+	}
+	server.SetKeepAlivesEnabled(false) // a scrape comes every 15 s or so
+	return &listen.HTTP{Listeners: []net.Listener{l}, Server: server}, nil
 }

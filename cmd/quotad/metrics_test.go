@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -18,18 +19,16 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// Scrapers with a certificate get the metrics, and others nothing.
-func TestMetrics(t *testing.T) {
-	t.Parallel()
-	authority := etcdtest.NewAuthority(t)
-	cert, key := authority.Issue("server", "localhost")
+// serveMetrics serves the metrics of a host with provider p, and returns the address.
+func serveMetrics(t *testing.T, files listen.TCP) (address string) {
+	t.Helper()
 	policy := quota.Policy{Limits: []quota.Limit{{Permits: 100, Window: time.Second}}}
 	log := slog.New(slog.DiscardHandler)
 	h, err := host.New(t.Context(), consumer.Fixed(policy), host.Options{Keep: []string{"p"}, Max: 1, Idle: time.Hour, Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &metrics{"127.0.0.1:0", listen.TCP{Cert: cert, Key: key, ClientCA: authority.File}}
+	s := &metrics{"127.0.0.1:0", files}
 	server, err := s.Listen(h, log)
 	if err != nil {
 		t.Fatal(err)
@@ -41,7 +40,15 @@ func TestMetrics(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	address := server.(*listen.HTTP).Listeners[0].Addr().String()
+	return server.(*listen.HTTP).Listeners[0].Addr().String()
+}
+
+// Scrapers with a certificate get the metrics, and others nothing.
+func TestMetrics(t *testing.T) {
+	t.Parallel()
+	authority := etcdtest.NewAuthority(t)
+	cert, key := authority.Issue("server", "localhost")
+	address := serveMetrics(t, listen.TCP{Cert: cert, Key: key, ClientCA: authority.File})
 	for _, c := range []struct {
 		cert, key, path string
 		want            int // status; 0: no answer
@@ -63,5 +70,30 @@ func TestMetrics(t *testing.T) {
 		if err != nil || r.StatusCode != c.want || strings.Contains(string(text), `quotient_share_permits{provider="p",window="1s"} 100`) != (c.want == http.StatusOK) {
 			t.Errorf("%+v: %s, %v: %s", c, r.Status, err, text)
 		}
+	}
+}
+
+// Clients that hold connections, with requests and without, do not shut a scraper out.
+func TestHeldConnectionsShutNoScraperOut(t *testing.T) {
+	t.Parallel()
+	address := serveMetrics(t, listen.TCP{})
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	for round := range 2 * maxScrapers {
+		c, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if round%2 == 0 {
+			_, _ = io.WriteString(c, "GET /x HTTP/1.1\r\nHost: x\r\n\r\n")
+		}
+	}
+	r, err := client.Get("http://" + address + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	if r.StatusCode != http.StatusOK || !r.Close {
+		t.Errorf("%s, and the connection is kept: %v", r.Status, !r.Close)
 	}
 }

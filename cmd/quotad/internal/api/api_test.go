@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -15,6 +16,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/quotient-limiter/quotient/cmd/quotad/internal/fair"
 	"github.com/quotient-limiter/quotient/cmd/quotad/internal/host"
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/internal/clock"
@@ -97,11 +99,22 @@ type process struct {
 
 func newProcess(t *testing.T, s *Server, name string) process {
 	t.Helper()
-	p := process{s, &connection{clients: s.clients}}
-	if err := errors.Join(s.clients.connect(p.c, "user 1"), s.clients.attach(p.c, name)); err != nil {
+	return process{s, connected(t, s, fair.Client{User: "user 1", Process: name})}
+}
+
+// connected returns a connection of a client.
+func connected(t *testing.T, s *Server, of fair.Client) *connection {
+	t.Helper()
+	ours, theirs := net.Pipe()
+	t.Cleanup(func() { _, _ = ours.Close(), theirs.Close() })
+	conns := make(chan net.Conn, 1)
+	conns <- theirs
+	l := s.accept(pipe{conns, func() {}}, func(net.Conn) (fair.Client, error) { return of, nil }, nil)
+	c, err := l.Accept()
+	if err != nil {
 		t.Fatal(err)
 	}
-	return p
+	return c.(*connection)
 }
 
 // do sends a request, and returns its answer.
@@ -408,3 +421,18 @@ func TestShutdownRefusesWhoWaits(t *testing.T) {
 		}
 	})
 }
+
+// pipe is a listener with one connection in memory.
+type pipe struct {
+	conns chan net.Conn
+	close func()
+}
+
+func (p pipe) Accept() (net.Conn, error) {
+	if c, ok := <-p.conns; ok {
+		return c, nil
+	}
+	return nil, net.ErrClosed
+}
+func (p pipe) Close() error { p.close(); return nil }
+func (pipe) Addr() net.Addr { return &net.UnixAddr{} }

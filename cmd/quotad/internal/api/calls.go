@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/quotient-limiter/quotient/cmd/quotad/internal/fair"
 	"github.com/quotient-limiter/quotient/consumer"
 )
 
@@ -16,7 +17,7 @@ import (
 type call struct {
 	request
 	began    time.Time
-	client   string
+	client   fair.Client
 	limiter  *consumer.Limiter
 	provider *provider
 }
@@ -33,7 +34,7 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request) (c call, ok bool) 
 		fail(w, http.StatusBadRequest, err)
 		return c, false
 	}
-	if c.limiter, err = s.host.Limiter(r.Context(), c.request.provider); err != nil {
+	if c.limiter, err = s.host.Limiter(r.Context(), c.client, c.request.provider); err != nil {
 		s.refuseProvider(w, r, err)
 		return c, false
 	}
@@ -47,30 +48,30 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request) (c call, ok bool) 
 }
 
 // body returns the client of a request and its body, or answers why not.
-func (s *Server) body(w http.ResponseWriter, r *http.Request) (client string, body []byte, ok bool) {
+func (s *Server) body(w http.ResponseWriter, r *http.Request) (client fair.Client, body []byte, ok bool) {
 	client, err := s.client(r)
 	if err != nil {
 		w.Header().Set("Connection", "close")
 		busy(w, err)
-		return "", nil, false
+		return client, nil, false
 	}
 	if kind := r.Header.Get("Content-Type"); kind != "application/json" {
 		fail(w, http.StatusUnsupportedMediaType, fmt.Errorf("Content-Type is %.40q: send application/json", kind))
-		return "", nil, false
+		return client, nil, false
 	}
 	switch n := r.ContentLength; {
 	case n < 0:
 		fail(w, http.StatusLengthRequired, errors.New("the length of the body is not known: send Content-Length"))
-		return "", nil, false
+		return client, nil, false
 	case n > maxBody:
 		fail(w, http.StatusRequestEntityTooLarge, fmt.Errorf("the body has %d bytes, more than the most, %d: one call is for one provider", n, maxBody))
-		return "", nil, false
+		return client, nil, false
 	}
 	body = make([]byte, r.ContentLength)
 	if _, err := io.ReadFull(r.Body, body); err != nil { // the client has gone, or is slow
 		w.Header().Set("Connection", "close")
 		fail(w, http.StatusBadRequest, errors.New("the body is shorter than Content-Length"))
-		return "", nil, false
+		return client, nil, false
 	}
 	return client, body, true
 }
@@ -97,8 +98,8 @@ func (s *Server) lease(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	use, h := c.limiter.Status().Shortest(), holding{c.client, c.request.provider}
-	n, err := s.clients.reserve(h, c.permits, max(1, use.Share/c.provider.active()))
+	use, h := c.limiter.Status().Shortest(), holding{c.client.Process, c.request.provider}
+	n, err := s.clients.reserve(h, c.permits, max(1, use.Share/c.provider.active(c.client)))
 	if err != nil {
 		s.tooMany(w, &c, err, use.End.Sub(s.now()))
 		return
@@ -132,7 +133,7 @@ func (s *Server) giveBack(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	l := s.clients.lease(c, r.PathValue("id"))
+	l := s.clients.lease(c.Process, r.PathValue("id"))
 	var used int64
 	if l != nil {
 		var err error

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -9,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"github.com/quotient-limiter/quotient/cmd/quotad/internal/listen"
 	"github.com/quotient-limiter/quotient/consumer"
 )
 
@@ -17,13 +17,12 @@ type clients struct {
 	limits  limits
 	refused *prometheus.CounterVec // by bound
 
-	mu          sync.Mutex
-	open        int               // connections
-	users       counts[string]    // their connections
-	connections counts[string]    // of clients
-	leased      counts[string]    // leases of clients
-	held        counts[holding]   // leased permits
-	leases      map[string]*lease // by ID
+	connections *listen.Tally
+
+	mu     sync.Mutex
+	leased counts[string]    // leases of clients
+	held   counts[holding]   // leased permits
+	leases map[string]*lease // by ID
 }
 
 type holding struct{ client, provider string }
@@ -55,7 +54,10 @@ const (
 func newClients(l limits, r prometheus.Registerer) *clients {
 	show := promauto.With(r)
 	t := &clients{
-		limits: l, users: counts[string]{}, connections: counts[string]{}, leased: counts[string]{}, held: counts[holding]{}, leases: map[string]*lease{},
+		limits: l, connections: listen.NewTally("connections", listen.Bounds{
+			All: l.connections, AllFlag: "max-connections", Process: l.perClient, ProcessFlag: "client-connections",
+		}),
+		leased: counts[string]{}, held: counts[holding]{}, leases: map[string]*lease{},
 		refused: show.NewCounterVec(prometheus.CounterOpts{
 			Name: "quotad_refused_total", Help: "Connections and calls refused because a client had as much as it may have, by bound.",
 		}, []string{"bound"}),
@@ -70,15 +72,13 @@ func newClients(l limits, r prometheus.Registerer) *clients {
 			return float64(value())
 		})
 	}
-	gauge("quotad_connections", "Open connections.", func() int { return t.open })
+	gauge("quotad_connections", "Open connections.", func() int { return t.connections.Open() })
 	gauge("quotad_clients", "Processes with connections or leases.", func() int {
-		n := len(t.connections)
+		all := t.connections.Processes()
 		for name := range t.leased {
-			if t.connections[name] == 0 {
-				n++
-			}
+			all[name]++
 		}
-		return n
+		return len(all)
 	})
 	gauge("quotad_leased_permits", "Permits in leases that have not ended.", func() (sum int) {
 		for _, n := range t.held {
@@ -93,54 +93,6 @@ func newClients(l limits, r prometheus.Registerer) *clients {
 func (t *clients) refuse(bound, format string, args ...any) error {
 	t.refused.WithLabelValues(bound).Inc()
 	return fmt.Errorf(format, args...)
-}
-
-// connect counts a connection of a user, or says why it is one too many.
-func (t *clients) connect(c *connection, user string) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	switch n := t.users[user]; {
-	case t.open >= t.limits.connections:
-		return t.refuse(connectionBound, "%d connections are open, which is the most (--max-connections)", t.open)
-	case n >= int64(max(1, t.limits.connections/2)):
-		return t.refuse(connectionBound, "%s has %d connections, half of what all users may have (--max-connections)", user, n)
-	}
-	t.open++
-	t.users.add(user, 1)
-	c.user = user
-	return nil
-}
-
-// attach counts a connection of a client, once, or says why it is one too many.
-func (t *clients) attach(c *connection, name string) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	switch n := t.connections[name]; {
-	case c.client != "":
-		return nil
-	case c.user == "":
-		return errors.New("the connection is closed")
-	case n >= int64(t.limits.perClient):
-		return t.refuse(connectionBound, "%s has %d connections, which is the most (--client-connections): wait for answers before sending more", name, n)
-	}
-	t.connections.add(name, 1)
-	c.client = name
-	return nil
-}
-
-// disconnect takes back what connect and attach counted, once.
-func (t *clients) disconnect(c *connection) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if c.user == "" {
-		return
-	}
-	t.open--
-	t.users.add(c.user, -1)
-	c.user = ""
-	if c.client != "" {
-		t.connections.add(c.client, -1)
-	}
 }
 
 // reserve counts permits that a client is about to lease: at most n, and with those that

@@ -63,15 +63,14 @@ func (f *Flags) Check() error {
 func (f *Flags) Listen(h *host.Host, log *slog.Logger) (listen.Server, error) {
 	s := build(h, f.limits, log)
 	if f.socket != "" {
-		l, err := listen.Unix(f.socket, f.group, func(l net.Listener) net.Listener { return &bounded{l, s.clients, listen.Peer, s.quick} })
+		l, err := listen.Unix(f.socket, f.group, func(l net.Listener) net.Listener { return s.accept(l, listen.Peer, s.quick) })
 		if err != nil {
 			return nil, fmt.Errorf("--socket: %w", err)
 		}
 		s.Listeners = append(s.Listeners, l)
 	}
 	if f.listen != "" {
-		anybody := func(net.Conn) (string, string, error) { return "TCP", "", nil }
-		l, err := f.tcp.Listen(f.listen, "http/1.1", func(l net.Listener) net.Listener { return &bounded{l, s.clients, anybody, nil} })
+		l, err := f.tcp.Listen(f.listen, "http/1.1", func(l net.Listener) net.Listener { return s.accept(l, listen.AnyTCP, nil) })
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("--listen: %w", err), s.Shutdown(context.Background())) // nothing runs
 		}

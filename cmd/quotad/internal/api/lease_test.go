@@ -2,12 +2,14 @@ package api
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/quotient-limiter/quotient/cmd/quotad/internal/fair"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -76,7 +78,7 @@ func TestLeaseEnds(t *testing.T) {
 		if g.ExpiresIn > 0.010 {
 			t.Fatalf("%+v", g)
 		}
-		s.clients.disconnect(p.c) // the process dies
+		_ = p.c.Close() // the process dies
 		time.Sleep(15 * time.Millisecond)
 		if clients, open, held := count(t, s); clients != 0 || open != 0 || held != 0 {
 			t.Errorf("%v clients, %v connections, %v permits", clients, open, held)
@@ -113,6 +115,25 @@ func TestLeasesAreBounded(t *testing.T) {
 		time.Sleep(3 * time.Second) // the other is idle by now
 		if g := grantOf(t, one.post("/v1/leases", `{"provider":"p","permits":80}`)); g.Permits != 80 {
 			t.Errorf("%+v", g)
+		}
+	})
+}
+
+// Users that called lately have equal parts, whatever the number of their processes.
+func TestUsersLeaseEqualParts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := newServer(t, 100, roomy)
+		for n := range 4 {
+			process{s, connected(t, s, fair.Client{User: "many", Process: fmt.Sprint("of many ", n)})}.post("/v1/leases", `{"provider":"p"}`)
+		}
+		time.Sleep(time.Second)
+		one := process{s, connected(t, s, fair.Client{User: "one", Process: "one"})}
+		if g := grantOf(t, one.post("/v1/leases", `{"provider":"p","permits":80}`)); g.Permits != 50 {
+			t.Errorf("the user with one process: %+v", g)
+		}
+		many := process{s, connected(t, s, fair.Client{User: "many", Process: "of many 0"})}
+		if g := grantOf(t, many.post("/v1/leases", `{"provider":"p","permits":80}`)); g.Permits != 12 {
+			t.Errorf("one of four: %+v", g)
 		}
 	})
 }
@@ -181,14 +202,10 @@ func TestLeaseOfALowerShare(t *testing.T) {
 // A connection that ends while its first request begins is not counted for ever.
 func TestAClosedConnectionIsNotCounted(t *testing.T) {
 	s, _ := newServer(t, 1, roomy)
-	c := &connection{clients: s.clients}
-	if err := s.clients.connect(c, "TCP"); err != nil {
-		t.Fatal(err)
-	}
-	s.clients.disconnect(c)
-	s.clients.disconnect(c)
-	if err := s.clients.attach(c, "late"); err == nil {
-		t.Error("it was attached")
+	c := connected(t, s, fair.Client{User: "TCP"})
+	_, _ = c.Close(), c.Close()
+	if err := c.Identify("late"); err == nil {
+		t.Error("it has a client")
 	}
 	if clients, open, _ := count(t, s); clients != 0 || open != 0 {
 		t.Errorf("%v clients, %v connections", clients, open)

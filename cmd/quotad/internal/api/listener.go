@@ -9,67 +9,49 @@ import (
 	"net/http"
 	"strconv"
 	"time"
+
+	"github.com/quotient-limiter/quotient/cmd/quotad/internal/fair"
+	"github.com/quotient-limiter/quotient/cmd/quotad/internal/listen"
 )
 
-// bounded accepts connections within the limits of the clients. peer tells the user at the
-// other end, and the process if it is known.
-type bounded struct {
-	net.Listener
-	clients *clients
-	peer    func(net.Conn) (user, process string, err error)
-	answer  func(*connection, []byte) verdict
+// accepting accepts connections within the bounds of the clients.
+type accepting struct {
+	listen.Bounded
+	answer func(*connection, []byte) verdict
 }
 
 // connection is an open connection of a client.
 type connection struct {
-	net.Conn
-	clients *clients
+	*listen.Conn
 
 	// For Read, see quick.go:
 	answer  func(*connection, []byte) verdict
 	between bool      // two requests of net/http
 	renewed time.Time // deadlines; zero: by net/http
-
-	user   string // guarded by clients.mu; "" after the end
-	client string // set once, under clients.mu; "" until it is known
 }
 
-// Accept returns the next connection that is within the limits. Others get an answer that
-// says so, and are closed.
-func (l *bounded) Accept() (net.Conn, error) {
-	for {
-		raw, err := l.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		c := &connection{Conn: raw, clients: l.clients, answer: l.answer}
-		user, process, err := l.peer(raw)
-		if err == nil {
-			err = l.clients.connect(c, user)
-		}
-		if err == nil && process != "" {
-			err = l.clients.attach(c, process)
-		}
-		if err == nil {
-			return c, nil
-		}
-		c.turnAway(err)
+// accept returns a listener for connections to l. Those beyond the bounds get an answer
+// that says so.
+func (s *Server) accept(l net.Listener, peer func(net.Conn) (fair.Client, error), answer func(*connection, []byte) verdict) net.Listener {
+	return &accepting{listen.Bounded{Listener: l, Tally: s.clients.connections, Peer: peer, Refuse: s.clients.turnAway}, answer}
+}
+
+// Accept returns the next connection that is within the bounds.
+func (l *accepting) Accept() (net.Conn, error) {
+	c, err := l.Bounded.Accept()
+	if err != nil {
+		return nil, err
 	}
+	return &connection{Conn: c.(*listen.Conn), answer: l.answer}, nil
 }
 
-// turnAway answers a connection, whatever it would have asked, and closes it. Nobody waits
-// for it to read that.
-func (c *connection) turnAway(why error) {
+// turnAway answers a connection, whatever it would have asked. Nobody waits for it to read
+// that.
+func (t *clients) turnAway(c net.Conn, why error) {
+	t.refused.WithLabelValues(connectionBound).Inc()
 	body := fmt.Sprintf("{\"type\":\"about:blank\",\"title\":\"Too Many Requests\",\"status\":429,\"detail\":%s,\"retry_after\":1}\n", strconv.Quote(why.Error()))
 	_ = c.SetWriteDeadline(time.Now().Add(time.Millisecond))
 	fmt.Fprintf(c, "HTTP/1.1 429 Too Many Requests\r\nContent-Type: application/problem+json\r\nContent-Length: %d\r\nRetry-After: 1\r\nConnection: close\r\n\r\n%s", len(body), body)
-	_ = c.Close()
-}
-
-// Close closes the connection.
-func (c *connection) Close() error {
-	c.clients.disconnect(c)
-	return c.Conn.Close()
 }
 
 type connectionKey struct{}
@@ -82,16 +64,17 @@ func withConnection(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, connectionKey{}, c)
 }
 
-// client returns the name of the client that sent a request.
-func (s *Server) client(r *http.Request) (string, error) {
+// client returns the client that sent a request.
+func (s *Server) client(r *http.Request) (fair.Client, error) {
 	c, ok := r.Context().Value(connectionKey{}).(*connection)
 	if !ok {
-		return "", errors.New("the connection is not known")
+		return fair.Client{}, errors.New("the connection is not known")
 	}
-	name := ""
 	if r.TLS != nil {
-		name = "certificate " + r.TLS.PeerCertificates[0].Subject.String()
+		if err := c.Identify(listen.Certificate(r.TLS.PeerCertificates[0].Subject.String())); err != nil {
+			s.clients.refused.WithLabelValues(connectionBound).Inc()
+			return fair.Client{}, err
+		}
 	}
-	err := s.clients.attach(c, name)
-	return c.client, err
+	return c.Client(), nil
 }

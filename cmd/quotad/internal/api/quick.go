@@ -99,7 +99,7 @@ func (s *Server) quick(c *connection, text []byte) verdict {
 	if err != nil {
 		return other
 	}
-	p.seen(c.client)
+	p.seen(c.Client())
 	if c.send(call.began, s.granted(&call, permit, "")) != nil {
 		permit.Release() // nobody heard of it
 		_ = c.Close()

@@ -12,6 +12,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/quotient-limiter/quotient/cmd/quotad/internal/fair"
+	"github.com/quotient-limiter/quotient/cmd/quotad/internal/listen"
 )
 
 const plain = "POST /v1/acquire HTTP/1.1\r\nHost: quotad\r\nContent-Type: application/json\r\n"
@@ -71,7 +74,7 @@ func TestQuick(t *testing.T) {
 		} {
 			answer := &sink{}
 			c := newProcess(t, s, "one").c
-			c.Conn = answer
+			c.Conn.Conn = answer
 			if got := s.quick(c, []byte(test.text)); got != test.want || (answer.Len() > 0) != (got == answered) {
 				t.Errorf("%s: %v %s", test.name, got, answer)
 			}
@@ -87,7 +90,7 @@ func TestQuickToNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := newServer(t, 1, roomy)
 		p := newProcess(t, s, "one")
-		p.c.Conn = &sink{err: io.ErrClosedPipe}
+		p.c.Conn.Conn = &sink{err: io.ErrClosedPipe}
 		if got := s.quick(p.c, []byte(text(plain, `{"provider":"p"}`))); got != answered {
 			t.Error(got)
 		}
@@ -97,30 +100,15 @@ func TestQuickToNobody(t *testing.T) {
 	})
 }
 
-// pipe is a listener with one connection in memory.
-type pipe struct {
-	conns chan net.Conn
-	close func()
-}
-
-func (p pipe) Accept() (net.Conn, error) {
-	if c, ok := <-p.conns; ok {
-		return c, nil
-	}
-	return nil, net.ErrClosed
-}
-func (p pipe) Close() error { p.close(); return nil }
-func (pipe) Addr() net.Addr { return &net.UnixAddr{} }
-
 // servePipe serves one connection, and returns its other end.
 func servePipe(t *testing.T, permits int64) caller {
 	t.Helper()
 	ours, theirs := net.Pipe()
 	conns := make(chan net.Conn, 1)
 	conns <- theirs
-	peer := func(net.Conn) (string, string, error) { return "user 1", "one", nil }
+	peer := func(net.Conn) (fair.Client, error) { return fair.Client{User: "user 1", Process: "one"}, nil }
 	s, _ := newServer(t, permits, roomy)
-	s.Listeners = append(s.Listeners, &bounded{pipe{conns, sync.OnceFunc(func() { close(conns) })}, s.clients, peer, s.quick})
+	s.Listeners = append(s.Listeners, s.accept(pipe{conns, sync.OnceFunc(func() { close(conns) })}, peer, s.quick))
 	serve(t, s)
 	return caller{ours, bufio.NewReader(ours)}
 }
@@ -245,14 +233,16 @@ func TestCloseWhileReading(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, _ := newServer(t, 1, limits{connections: 1000, perClient: 1})
-	nobody := func(net.Conn) (string, string, error) { return "user 1", "", nil }
-	s.Listeners = append(s.Listeners, &bounded{l, s.clients, nobody, s.quick})
+	s, _ := newServer(t, 1000, roomy)
+	s.Listeners = append(s.Listeners, s.accept(l, listen.Peer, s.quick))
 	serve(t, s)
-	for want := range 50 {
+	call := strings.Replace(text(plain, `{"provider":"p"}`), "Host", "Connection: close\r\nHost", 1)
+	for range 50 {
 		c := dial(t, path)
-		c.send(t, "/v1/acquire", `{"provider":"p"}`)
-		if status, body := c.answer(t); (status == 200) != (want == 0) {
+		if _, err := io.WriteString(c, call); err != nil {
+			t.Fatal(err)
+		}
+		if status, body := c.answer(t); status != 200 {
 			t.Fatal(status, body)
 		}
 	}

@@ -101,10 +101,9 @@ func TestSocket(t *testing.T) {
 			t.Errorf("%d %s", status, body)
 		}
 	}
-	s.clients.mu.Lock()
-	defer s.clients.mu.Unlock()
-	if name := fmt.Sprintf("process %d of user %d", os.Getpid(), os.Getuid()); s.clients.connections[name] != 1 {
-		t.Errorf("%s is not among %v", name, s.clients.connections)
+	all := s.clients.connections.Processes()
+	if name := fmt.Sprintf("process %d of user %d", os.Getpid(), os.Getuid()); all[name] != 1 {
+		t.Errorf("%s is not among %v", name, all)
 	}
 }
 

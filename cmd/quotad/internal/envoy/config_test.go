@@ -72,8 +72,9 @@ func TestBadFlags(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{"", ""},
 		{"--envoy /run/q.sock --envoy-rules " + good, ""},
-		{"--envoy 127.0.0.1:0 --envoy-rules " + good, ""},
-		{"--envoy [::1]:0 --envoy-rules " + good, ""},
+		{"--envoy 127.0.0.1:0 --envoy-rules " + good, "--envoy 127.0.0.1:0: needs --envoy-tls-cert, --envoy-tls-key and --envoy-tls-client-ca; a Unix socket needs none"},
+		{"--envoy [::1]:0 --envoy-rules " + good, "needs --envoy-tls-cert"},
+		{"--envoy [::1]:0 --envoy-tls-cert c --envoy-tls-key k --envoy-tls-client-ca a --envoy-rules " + good, ""},
 		{"--envoy 127.0.0.1:0", "one needs the other"},
 		{"--envoy-rules x", "one needs the other"},
 		{"--envoy q.sock --envoy-rules " + good, "must be an absolute path or host:port"},

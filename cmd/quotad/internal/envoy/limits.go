@@ -18,6 +18,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/quotient-limiter/quotient/cmd/quotad/internal/fair"
+	"github.com/quotient-limiter/quotient/cmd/quotad/internal/listen"
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/ratefields"
@@ -29,8 +31,8 @@ const maxDescriptors = 32
 
 // limiters are those of the host.
 type limiters interface {
-	// Limiter returns a provider's limiter, and opens it if need be.
-	Limiter(ctx context.Context, provider string) (*consumer.Limiter, error)
+	// Limiter returns a provider's limiter for a client, and opens it if need be.
+	Limiter(ctx context.Context, of fair.Client, provider string) (*consumer.Limiter, error)
 	// Clock is the clock of their windows.
 	Clock() *clock.Clock
 }
@@ -42,6 +44,7 @@ type limits struct {
 	metrics  *metrics
 	log      *slog.Logger
 	seldom   rate.Sometimes // for what comes with every request
+	calls    *listen.Tally  // under way
 }
 
 // hit is a descriptor with a rule.
@@ -56,7 +59,13 @@ type hit struct {
 // OVER_LIMIT, whatever the cause: Envoy lets requests pass if there is an error.
 func (s *limits) ShouldRateLimit(ctx context.Context, r *rlsv3.RateLimitRequest) (response *rlsv3.RateLimitResponse, err error) {
 	defer func() { s.metrics.answered(response, err) }()
-	hits, err := s.match(ctx, r)
+	client := clientOf(ctx)
+	if err := s.calls.Add(client); err != nil {
+		s.seldom.Do(func() { s.log.Warn("Envoy's requests are refused", "error", err) })
+		return overLimit(len(r.GetDescriptors())), nil
+	}
+	defer s.calls.Remove(client)
+	hits, err := s.match(ctx, client, r)
 	if err != nil {
 		return nil, err
 	}
@@ -68,7 +77,7 @@ func (s *limits) ShouldRateLimit(ctx context.Context, r *rlsv3.RateLimitRequest)
 }
 
 // match returns a hit for each descriptor; its rule is nil if there is none.
-func (s *limits) match(ctx context.Context, r *rlsv3.RateLimitRequest) ([]hit, error) {
+func (s *limits) match(ctx context.Context, of fair.Client, r *rlsv3.RateLimitRequest) ([]hit, error) {
 	all := r.GetDescriptors()
 	if r.GetDomain() == "" || len(all) == 0 || len(all) > maxDescriptors {
 		return nil, status.Errorf(codes.InvalidArgument, "domain %.50q with %d descriptors: there must be a domain, and 1 to %d descriptors", r.GetDomain(), len(all), maxDescriptors)
@@ -84,7 +93,7 @@ func (s *limits) match(ctx context.Context, r *rlsv3.RateLimitRequest) ([]hit, e
 			return nil, err
 		}
 		hits[i] = hit{rule: rule, cost: cost}
-		if hits[i].limiter, err = s.limiters.Limiter(ctx, rule.Provider); err != nil {
+		if hits[i].limiter, err = s.limiters.Limiter(ctx, of, rule.Provider); err != nil {
 			s.seldom.Do(func() { s.log.Warn("Envoy's requests are refused", "provider", rule.Provider, "error", err) })
 		}
 	}
@@ -124,6 +133,15 @@ func (s *limits) take(ctx context.Context, hits []hit) error {
 
 // errNoLimiter is the refusal of a hit whose limiter could not be opened.
 var errNoLimiter = errors.New("there is no limiter")
+
+// overLimit refuses all descriptors of a request that was not looked at.
+func overLimit(descriptors int) *rlsv3.RateLimitResponse {
+	response := &rlsv3.RateLimitResponse{OverallCode: rlsv3.RateLimitResponse_OVER_LIMIT}
+	for range min(descriptors, maxDescriptors) {
+		response.Statuses = append(response.Statuses, &rlsv3.RateLimitResponse_DescriptorStatus{Code: rlsv3.RateLimitResponse_OVER_LIMIT})
+	}
+	return response
+}
 
 // answer returns the response for hits that were refused, or not.
 func (s *limits) answer(hits []hit, refused error) *rlsv3.RateLimitResponse {

@@ -14,21 +14,25 @@ import (
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/spf13/pflag"
-	"golang.org/x/net/netutil"
 	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/quotient-limiter/quotient/cmd/quotad/internal/host"
 	"github.com/quotient-limiter/quotient/cmd/quotad/internal/listen"
 )
 
-// Bounds of what a client can send or hold.
+// Bounds of what a client can send or hold: a process at the socket, or a certificate. A
+// user has at most half of all.
 const (
-	maxConnections = 1000
-	maxCalls       = 1000      // of a connection, at a time
-	maxMessage     = 256 << 10 // bytes
-	maxHeaders     = 16 << 10  // bytes
+	maxConnections    = 1024
+	clientConnections = 256
+	maxCalls          = 8000 // at a time
+	clientCalls       = 1000
+	idleTime          = 5 * time.Minute // of a connection without calls
+	maxMessage        = 256 << 10       // bytes
+	maxHeaders        = 16 << 10        // bytes
 )
 
 // Flags are the command line of the service.
@@ -44,7 +48,7 @@ func (f *Flags) Register(set *pflag.FlagSet) {
 	set.StringVar(&f.address, "envoy", "", "`address` of Envoy's rate limit service: the path of a Unix socket, or host:port")
 	set.StringVar(&f.group, "envoy-group", "", "`group` that may use the socket of --envoy, as in --group; default: the group of this process")
 	set.StringVar(&f.rules, "envoy-rules", "", "YAML `file` that maps Envoy's descriptors to providers")
-	f.tcp.Register(set, "envoy", "envoy-", "needed for other hosts than loopback", "Envoys")
+	f.tcp.Register(set, "envoy", "envoy-", "always needed", "Envoys")
 }
 
 // unix reports whether the address is a path.
@@ -67,6 +71,8 @@ func (f *Flags) Check() (err error) {
 		return fmt.Errorf("--envoy %q: must be an absolute path or host:port", f.address)
 	case err != nil:
 		return err
+	case !f.unix() && !f.tcp.Secure():
+		return fmt.Errorf("--envoy %s: needs --envoy-tls-cert, --envoy-tls-key and --envoy-tls-client-ca; a Unix socket needs none", f.address)
 	}
 	if f.mapping, err = load(f.rules); err != nil {
 		return fmt.Errorf("--envoy-rules: %w", err)
@@ -79,7 +85,18 @@ func (f *Flags) Listen(h *host.Host, log *slog.Logger) (listen.Server, error) {
 	if f.address == "" {
 		return nil, nil
 	}
-	bound := func(l net.Listener) net.Listener { return netutil.LimitListener(l, maxConnections) }
+	connections := listen.NewTally("connections", listen.Bounds{All: maxConnections, Process: clientConnections})
+	seldom := rate.Sometimes{Interval: time.Minute}
+	refuse := func(_ net.Conn, err error) {
+		seldom.Do(func() { log.Warn("connections to --envoy are refused", "error", err) })
+	}
+	bound := func(l net.Listener) net.Listener {
+		peer := listen.AnyTCP
+		if f.unix() {
+			peer = listen.Peer
+		}
+		return &listen.Bounded{Listener: l, Tally: connections, Peer: peer, Refuse: refuse}
+	}
 	var l net.Listener
 	var err error
 	if f.unix() {
@@ -93,6 +110,7 @@ func (f *Flags) Listen(h *host.Host, log *slog.Logger) (listen.Server, error) {
 	log.Info("serving Envoys", "address", l.Addr().String(), "rules", f.rules)
 	return newServer(l, &limits{
 		rules: f.mapping, limiters: h, metrics: newMetrics(h.Registry()), log: log, seldom: rate.Sometimes{Interval: time.Minute},
+		calls: listen.NewTally("calls", listen.Bounds{All: maxCalls, Process: clientCalls}),
 	}), nil
 }
 
@@ -105,8 +123,9 @@ type Server struct {
 // newServer returns a server of a service.
 func newServer(l net.Listener, service *limits) *Server {
 	s := &Server{listener: l, grpc: grpc.NewServer(
-		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxConcurrentStreams(maxCalls), grpc.MaxHeaderListSize(maxHeaders),
-		grpc.ConnectionTimeout(5*time.Second), grpc.KeepaliveParams(keepalive.ServerParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}),
+		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxConcurrentStreams(clientCalls), grpc.MaxHeaderListSize(maxHeaders),
+		grpc.ConnectionTimeout(5*time.Second), grpc.Creds(identity{insecure.NewCredentials()}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 10 * time.Second, Timeout: 5 * time.Second, MaxConnectionIdle: idleTime}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 	)}
 	rlsv3.RegisterRateLimitServiceServer(s.grpc, service)

@@ -2,8 +2,10 @@ package envoy
 
 import (
 	"context"
+	"io"
 	"io/fs"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -21,6 +23,7 @@ import (
 	"github.com/quotient-limiter/quotient/cmd/quotad/internal/listen"
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/internal/certs"
+	"github.com/quotient-limiter/quotient/internal/test/await"
 	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
 )
 
@@ -92,5 +95,33 @@ func TestClientsShowCertificates(t *testing.T) {
 	}
 	if err := ask(t, s.listener.Addr().String(), insecure.NewCredentials()); status.Code(err) != codes.Unavailable {
 		t.Errorf("without TLS: %v", err)
+	}
+}
+
+// A process that holds connections without a call has no more than its bound.
+func TestConnectionsAreBounded(t *testing.T) {
+	t.Parallel()
+	f := &Flags{address: filepath.Join(t.TempDir(), "envoy.sock")}
+	listening(t, f)
+	closed := make(chan struct{}, clientConnections+10)
+	for range cap(closed) {
+		c, err := net.Dial("unix", f.address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		if _, err := io.WriteString(c, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"); err == nil {
+			go func() {
+				if _, err := io.Copy(io.Discard, c); err != nil || t.Context().Err() == nil {
+					closed <- struct{}{}
+				}
+			}()
+		} else {
+			closed <- struct{}{}
+		}
+	}
+	await.Until(t, "the last connections are refused", func() bool { return len(closed) >= 10 })
+	if err := ask(t, "unix:"+f.address, insecure.NewCredentials()); status.Code(err) != codes.Unavailable {
+		t.Errorf("one more connection: %v", err)
 	}
 }

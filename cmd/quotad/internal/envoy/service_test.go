@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -18,10 +19,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/quotient-limiter/quotient/cmd/quotad/internal/fair"
+	"github.com/quotient-limiter/quotient/cmd/quotad/internal/listen"
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/quota"
@@ -34,7 +38,7 @@ type fixed struct {
 	registry *prometheus.Registry
 }
 
-func (f *fixed) Limiter(_ context.Context, provider string) (*consumer.Limiter, error) {
+func (f *fixed) Limiter(_ context.Context, _ fair.Client, provider string) (*consumer.Limiter, error) {
 	if l := f.limiters[provider]; l != nil {
 		return l, nil
 	}
@@ -85,7 +89,7 @@ func serve(t *testing.T, rules string, policies map[string]string) (*fixed, *grp
 	}
 	l := bufconn.Listen(1 << 16)
 	f.registry = prometheus.NewRegistry()
-	s := newServer(l, &limits{rules: m, limiters: f, metrics: newMetrics(f.registry), log: slog.New(slog.DiscardHandler)})
+	s := newServer(l, &limits{rules: m, limiters: f, metrics: newMetrics(f.registry), log: slog.New(slog.DiscardHandler), calls: listen.NewTally("calls", listen.Bounds{All: 4, Process: 2})})
 	var then []func() error
 	for _, l := range f.limiters {
 		then = append(then, l.Close)
@@ -222,6 +226,54 @@ func TestShouldRateLimitWaits(t *testing.T) {
 			r, err := client.ShouldRateLimit(t.Context(), request)
 			if err != nil || (r.GetOverallCode() == rlsv3.RateLimitResponse_OK) != (k != 1) || time.Since(began) != at {
 				t.Error(k, r, err, time.Since(began))
+			}
+		}
+	})
+}
+
+// A client with too many calls under way is refused, without an error: Envoy would let the
+// request pass.
+func TestCallsAreBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		_, conn := serve(t, "max_wait: 10s"+rules, map[string]string{"payments/charge": "1/s"})
+		client := rlsv3.NewRateLimitServiceClient(conn)
+		request := &rlsv3.RateLimitRequest{Domain: "edge", Descriptors: descriptors("route=charge route=other")}
+		codes := make(chan string, 4)
+		for range cap(codes) { // the first is served, two wait, and one is too many
+			go func() {
+				r, err := client.ShouldRateLimit(t.Context(), request)
+				if err != nil {
+					t.Error(err)
+				}
+				codes <- codesOf(r)
+			}()
+			synctest.Wait()
+		}
+		var got []string
+		for range cap(codes) {
+			got = append(got, <-codes)
+		}
+		want := []string{"OK [OK OK]", "OVER_LIMIT [OVER_LIMIT OVER_LIMIT]", "OK [OK OK]", "OK [OK OK]"}
+		if !slices.Equal(got, want) {
+			t.Errorf("%q", got)
+		}
+	})
+}
+
+// A connection without calls is let go.
+func TestIdleConnectionsEnd(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		_, conn := serve(t, rules, map[string]string{"payments/charge": "1/s"})
+		if _, err := rlsv3.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), &rlsv3.RateLimitRequest{Domain: "edge", Descriptors: descriptors("route=charge")}); err != nil {
+			t.Fatal(err)
+		}
+		for idle, want := range []connectivity.State{connectivity.Ready, connectivity.Idle} {
+			time.Sleep(idleTime - time.Second + time.Duration(idle)*time.Minute)
+			synctest.Wait()
+			if got := conn.GetState(); got != want {
+				t.Errorf("%v, not %v", got, want)
 			}
 		}
 	})

@@ -14,6 +14,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// user is a user with one process.
+func user(name string) Client { return Client{name, "process of " + name} }
+
 // Clients with waiting calls get permits alike, whatever the number and the size of their
 // calls: no two differ by more than their largest calls. Equal calls of one client are in
 // order, and none is lost.
@@ -28,7 +31,7 @@ func TestQueueIsFair(t *testing.T) {
 		most := max(costs["a"], costs["b"], costs["c"])
 		left := func(name string) (n int) {
 			for w := range waiting {
-				if w.client.name == name {
+				if w.client.User == name {
 					n++
 				}
 			}
@@ -38,7 +41,7 @@ func TestQueueIsFair(t *testing.T) {
 			name := rapid.SampledFrom(names).Draw(t, "client")
 			switch rapid.IntRange(0, 5).Draw(t, "step") {
 			case 0, 1, 2:
-				waiting[q.push(name, costs[name])] = true
+				waiting[q.push(user(name), costs[name])] = true
 			case 3:
 				for w := range waiting {
 					if !q.remove(w) || q.remove(w) {
@@ -59,11 +62,11 @@ func TestQueueIsFair(t *testing.T) {
 					t.Fatal("a call was served twice, or removed after")
 				}
 				delete(waiting, w)
-				if w.number <= next[w.client.name] {
+				if w.number <= next[w.client.User] {
 					t.Fatal("a client's calls are out of order")
 				}
-				next[w.client.name] = w.number
-				got[w.client.name] += w.cost
+				next[w.client.User] = w.number
+				got[w.client.User] += w.cost
 			}
 			for _, name := range names {
 				if left(name) == 0 {
@@ -85,46 +88,77 @@ func TestQueueIsFair(t *testing.T) {
 func TestNewcomerIsServedNext(t *testing.T) {
 	q := newQueue()
 	for range 100 {
-		q.push("busy", 1)
+		q.push(user("busy"), 1)
 	}
 	for range 50 {
 		q.pop()
 	}
 	for range 100 {
-		q.push("new", 1)
+		q.push(user("new"), 1)
 	}
 	count := map[string]int{}
 	for range 40 {
-		count[q.pop().client.name]++
+		count[q.pop().client.User]++
 	}
 	if count["new"] != 20 {
 		t.Errorf("%v", count)
 	}
 }
 
+// A user with many processes gets no more than one with a single process, and its processes
+// are alike.
+func TestProcessesGetNoMoreThanTheirUser(t *testing.T) {
+	q := newQueue()
+	const processes, rounds = 40, 10
+	for n := range processes {
+		for range rounds {
+			q.push(Client{"many", fmt.Sprint(n)}, 1)
+		}
+	}
+	for range processes * rounds {
+		q.push(Client{"one", "0"}, 1)
+	}
+	users, each := map[string]int{}, map[string]int{}
+	for range 2 * processes * rounds / 2 {
+		w := q.pop()
+		users[w.client.User]++
+		if w.client.User == "many" {
+			each[w.client.Process]++
+		}
+	}
+	if users["one"] != processes*rounds/2 {
+		t.Errorf("%v", users)
+	}
+	for name, n := range each {
+		if n != rounds/2 || len(each) != processes {
+			t.Errorf("process %s of %d got %d", name, len(each), n)
+		}
+	}
+}
+
 func TestNamesAreForgotten(t *testing.T) {
 	q := newQueue()
 	for n := range 10_000 {
-		q.push(fmt.Sprint(n), 1)
-		q.push("stays", 1)
+		q.push(user(fmt.Sprint(n)), 1)
+		q.push(user("stays"), 1)
 		q.pop()
 		q.pop()
 	}
-	if len(q.known) > 200 {
-		t.Errorf("%d clients are remembered", len(q.known))
+	if len(q.users.known) > 200 {
+		t.Errorf("%d clients are remembered", len(q.users.known))
 	}
 }
 
 func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns := NewTurns()
-		if err := turns.Enter(t.Context(), "busy", 1, 0); err != nil || !turns.Busy() {
+		if err := turns.Enter(t.Context(), user("busy"), 1, 0); err != nil || !turns.Busy() {
 			t.Fatal(err)
 		}
 		var order []string
 		enter := func(name string) {
 			go func() {
-				if err := turns.Enter(t.Context(), name, 1, time.Minute); err != nil {
+				if err := turns.Enter(t.Context(), user(name), 1, time.Minute); err != nil {
 					t.Error(err)
 				}
 				order = append(order, name)
@@ -137,12 +171,12 @@ func TestTurns(t *testing.T) {
 			enter("busy")
 		}
 		enter("other")
-		if err := turns.Enter(t.Context(), "late", 1, time.Second); !errors.Is(err, ErrLate) {
+		if err := turns.Enter(t.Context(), user("late"), 1, time.Second); !errors.Is(err, ErrLate) {
 			t.Error(err)
 		}
 		gone, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := turns.Enter(gone, "gone", 1, time.Minute); !errors.Is(err, context.Canceled) {
+		if err := turns.Enter(gone, user("gone"), 1, time.Minute); !errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
 		turns.Leave()
@@ -151,7 +185,7 @@ func TestTurns(t *testing.T) {
 		if got := fmt.Sprint(order); got != "[other busy busy busy]" {
 			t.Error(got)
 		}
-		if turns.Busy() || len(turns.queue.known) > 0 {
+		if turns.Busy() || len(turns.queue.users.known) > 0 {
 			t.Error("a turn was not given back")
 		}
 	})
@@ -162,12 +196,12 @@ func TestTurnIsNotLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns := NewTurns()
 		for n := range 100 {
-			if err := turns.Enter(t.Context(), "a", 1, 0); err != nil {
+			if err := turns.Enter(t.Context(), user("a"), 1, 0); err != nil {
 				t.Fatal(n, err)
 			}
 			ended := make(chan struct{})
 			go func() {
-				if turns.Enter(t.Context(), "b", 1, time.Second) == nil {
+				if turns.Enter(t.Context(), user("b"), 1, time.Second) == nil {
 					turns.Leave()
 				}
 				close(ended)

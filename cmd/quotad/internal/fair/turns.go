@@ -8,7 +8,7 @@ import (
 )
 
 // ErrLate: the turn did not come in time.
-var ErrLate = errors.New("other processes are served first")
+var ErrLate = errors.New("other users and processes are served first")
 
 // Turns lets one call at a time take permits; the others wait for their turn, by the order
 // of this package. It is safe for concurrent use. Make it with NewTurns.
@@ -17,7 +17,7 @@ type Turns struct {
 	taken bool
 	queue *queue
 	// The call that took a free turn, until it is counted: only if another has to wait.
-	holder string
+	holder Client
 	cost   int64
 }
 
@@ -34,7 +34,7 @@ func (t *Turns) Busy() bool {
 // Enter waits until it is the turn of a client's call that costs so many permits. The
 // caller ends the turn with Leave, unless there is an error: ErrLate after the wait, or
 // that of ctx.
-func (t *Turns) Enter(ctx context.Context, client string, cost int64, wait time.Duration) error {
+func (t *Turns) Enter(ctx context.Context, client Client, cost int64, wait time.Duration) error {
 	t.mu.Lock()
 	if !t.taken {
 		t.taken, t.holder, t.cost = true, client, cost
@@ -42,7 +42,8 @@ func (t *Turns) Enter(ctx context.Context, client string, cost int64, wait time.
 		return nil
 	}
 	if t.cost > 0 {
-		t.queue.serve(t.queue.client(t.holder), t.cost)
+		user, process := t.queue.client(t.holder)
+		t.queue.serve(user, process, t.cost)
 		t.cost = 0
 	}
 	w := t.queue.push(client, cost)
@@ -75,7 +76,7 @@ func (t *Turns) Leave() {
 		return
 	}
 	t.taken = false
-	if len(t.queue.known) > 0 {
+	if len(t.queue.users.known) > 0 {
 		t.queue = newQueue()
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/quotient-limiter/quotient/cmd/quotad/internal/fair"
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/consumer/prommetrics"
 	"github.com/quotient-limiter/quotient/internal/clock"
@@ -95,17 +96,18 @@ func New(ctx context.Context, source consumer.Source, o Options) (*Host, error) 
 
 // Limiter returns the limiter of a provider, and opens it if need be. Callers ask for each
 // call and do not keep the limiter: it is closed when nobody has asked for Options.Idle.
-// The first call for a provider waits for etcd's answer, as long as ctx allows. The error
+// The first call for a provider waits for etcd's answer, as long as ctx allows, in turn
+// with other clients that ask for the first time. The error
 // is ErrUnknown, ErrFull, ErrClosed, that of quota.ValidateProvider, that of
 // Options.Known, or that of ctx.
-func (h *Host) Limiter(ctx context.Context, name string) (*consumer.Limiter, error) {
+func (h *Host) Limiter(ctx context.Context, of fair.Client, name string) (*consumer.Limiter, error) {
 	if l, err := h.existing(name); l != nil || err != nil {
 		return l, err
 	}
 	if err := quota.ValidateProvider(name); err != nil {
 		return nil, err
 	}
-	if err := h.lookups.known(ctx, name); err != nil {
+	if err := h.lookups.known(ctx, of, name); err != nil {
 		return nil, err
 	}
 	return h.enter(ctx, name, false)

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
+
+	"github.com/quotient-limiter/quotient/cmd/quotad/internal/fair"
 )
 
 const (
@@ -21,31 +23,31 @@ const (
 	maxUnknown = 1024
 )
 
-// lookups finds out which providers exist, one at a time.
+// lookups finds out which providers exist, one at a time. Users take turns, and the
+// processes of a user do: names that one invents do not hold up the others.
 type lookups struct {
 	ask     func(ctx context.Context, provider string) error
-	turn    chan struct{}
+	turns   *fair.Turns
 	unknown *lru.Cache[string, time.Time] // since when
 }
 
 func newLookups(ask func(context.Context, string) error) lookups {
 	unknown, _ := lru.New[string, time.Time](maxUnknown) // fails for a size below 1 only
-	return lookups{ask, make(chan struct{}, 1), unknown}
+	return lookups{ask, fair.NewTurns(), unknown}
 }
 
 // known returns nil, or why the provider cannot be opened.
-func (l *lookups) known(ctx context.Context, name string) error {
+func (l *lookups) known(ctx context.Context, of fair.Client, name string) error {
 	if err := l.remembered(name); err != nil {
 		return err
 	}
-	select {
-	case l.turn <- struct{}{}:
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(lookupWait):
+	switch err := l.turns.Enter(ctx, of, 1, lookupWait); {
+	case errors.Is(err, fair.ErrLate):
 		return fmt.Errorf("etcd has not answered within %v whether others exist, so %s waits", lookupWait, name)
+	case err != nil:
+		return err
 	}
-	defer func() { time.AfterFunc(lookupEvery, func() { <-l.turn }) }()
+	defer func() { time.AfterFunc(lookupEvery, l.turns.Leave) }()
 	if err := l.remembered(name); err != nil { // somebody asked meanwhile
 		return err
 	}

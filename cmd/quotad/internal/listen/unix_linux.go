@@ -11,6 +11,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/quotient-limiter/quotient/cmd/quotad/internal/fair"
 )
 
 // Unix returns a listener on a socket that its owner and the group may use, by its name or
@@ -64,17 +66,17 @@ func idOf(group string) (int, error) {
 
 // Peer returns the user and the process at the other end of a socket. Processes of another
 // PID namespace have no number here, and are one client for each user.
-func Peer(c net.Conn) (owner, process string, err error) {
+func Peer(c net.Conn) (fair.Client, error) {
 	raw, err := c.(*net.UnixConn).SyscallConn()
 	if err != nil {
-		return "", "", err
+		return fair.Client{}, err
 	}
 	var peer *unix.Ucred
 	if failed := raw.Control(func(fd uintptr) {
 		peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
 	}); failed != nil || err != nil {
-		return "", "", errors.Join(failed, err)
+		return fair.Client{}, errors.Join(failed, err)
 	}
-	owner = fmt.Sprintf("user %d", peer.Uid)
-	return owner, fmt.Sprintf("process %d of %s", peer.Pid, owner), nil
+	user := fmt.Sprintf("user %d", peer.Uid)
+	return fair.Client{User: user, Process: fmt.Sprintf("process %d of %s", peer.Pid, user)}, nil
 }

@@ -5,6 +5,8 @@ package listen
 import (
 	"errors"
 	"net"
+
+	"github.com/quotient-limiter/quotient/cmd/quotad/internal/fair"
 )
 
 var errLinux = errors.New("quotad needs Linux to know the processes at its socket")
@@ -13,4 +15,4 @@ var errLinux = errors.New("quotad needs Linux to know the processes at its socke
 func Unix(string, string, Bound) (net.Listener, error) { return nil, errLinux }
 
 // Peer needs Linux.
-func Peer(net.Conn) (user, process string, err error) { return "", "", errLinux }
+func Peer(net.Conn) (fair.Client, error) { return fair.Client{}, errLinux }
