@@ -1,8 +1,8 @@
-// Package fair orders calls of several clients, so that each user whose calls wait gets as
-// many permits as the others, and so does each process among those of its user, however
-// many calls or processes there are. It is start-time fair queueing in two levels: each
-// user and each process has a tag, the permits that it got, and the one with the lowest tag
-// is next. One that comes begins at the tag that is served then, so it cannot save up.
+// Package fair orders calls of several clients. Each user whose calls wait gets as many
+// permits as the others, and so does each process among those of its user. The number of
+// their calls does not matter. It is start-time fair queueing in two levels: each user and
+// each process has a tag, the permits that it got, and the lowest tag is next. A newcomer
+// begins at the tag that is served then, so it cannot save up.
 package fair
 
 import (
