@@ -1,17 +1,11 @@
 package histories
 
 import (
-	"context"
 	"flag"
 	"fmt"
-	"maps"
 	"os"
-	"os/exec"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/quotient-limiter/quotient/internal/test/mutant"
@@ -19,10 +13,8 @@ import (
 )
 
 var (
-	mutantsFlag = flag.String("mutants", "", "the mutants that TestMutantsAreCaught builds and hunts, a regular expression; it takes seconds to minutes for each")
-	ledFlag     = flag.String("led", "", "the mutant by which TestHunt and TestReplay lead their histories")
-	recordFlag  = flag.Bool("record", false, "write the seeds that catch mutants to "+recordedFile)
-	freshFlag   = flag.Bool("fresh", false, "hunt mutants without the seeds of "+recordedFile)
+	ledFlag   = flag.String("led", "", "the mutant by which TestHunt and TestReplay lead their histories")
+	freshFlag = flag.Bool("fresh", false, "hunt mutants without the seeds of "+recordedFile)
 )
 
 // hunt is where a mutant shows: in histories of a kind that have more of something.
@@ -42,8 +34,6 @@ var hunts = []hunt{
 	when("ReportUnconditional", restore, forgotten),
 	when("SilenceUndoubted", restore, forgotten),
 	when("SilenceUnheard", restore, forgotten),
-	// In fake time nothing happens between a message's arrival and its taking.
-	{"EndedWatchHeard", "", lead{test: "TestAnEndedWatchSaysNothing"}},
 	when("FromThePresent", faults, resetThroughCut),
 	when("GoneUnseen", faults, removedAlive),
 	when("EndBeforeUse", faults, quitSlowly),
@@ -163,23 +153,23 @@ func leads(name string) *lead {
 	return nil
 }
 
-// TestPatchesApply: every mutant finds the text that it replaces, and is hunted.
-func TestPatchesApply(t *testing.T) {
-	patches.Apply(t)
-	for _, m := range patches {
-		if find(m.Name) == nil {
-			t.Errorf("%s is not hunted", m.Name)
+// TestEachIsHunted: what the table says histories catch, and nothing else.
+func TestEachIsHunted(t *testing.T) {
+	all := mutant.All.CaughtBy("histories")
+	for _, name := range all {
+		if find(name) == nil {
+			t.Errorf("%s is not hunted", name)
 		}
 	}
 	for _, h := range hunts {
-		if patches.Find(h.name) == nil {
-			t.Errorf("%s has no patch", h.name)
+		if !slices.Contains(all, h.name) {
+			t.Errorf("%s is no mutant that histories catch", h.name)
 		}
 	}
 }
 
 // TestHunt plays histories until one shows that something is wrong. It is run in a
-// program with a mutant, by TestMutantsAreCaught: with the recorded seed first.
+// program with a mutant, by internal/test/mutant: with the recorded seed first.
 func TestHunt(t *testing.T) {
 	h := find(*ledFlag)
 	if h == nil {
@@ -203,7 +193,7 @@ func TestHunt(t *testing.T) {
 func TestNoDramaIsOver(t *testing.T) {
 	known := recorded(t)
 	for i, h := range hunts {
-		if slow && i%10 > 0 || h.test != "" {
+		if slow && i%10 > 0 {
 			continue
 		}
 		if _, wrong := history(t, h.kind, max(1, known[h.name]), false, &h.lead); len(wrong) > 0 {
@@ -212,78 +202,8 @@ func TestNoDramaIsOver(t *testing.T) {
 	}
 }
 
-var caughtBy = regexp.MustCompile(`caught by history (\d+), seed (\d+): (.*)`)
-
-// most is how many histories a mutant is hunted in, beside the recorded one.
-const most = 300
-
-// TestMutantsAreCaught builds this test with each mutant in place, and hunts it, in the
-// recorded history first.
-func TestMutantsAreCaught(t *testing.T) {
-	if *mutantsFlag == "" {
-		t.Log("runs with -mutants")
-		return
-	}
-	var mu sync.Mutex
-	caught := recorded(t)
-	t.Cleanup(func() {
-		if *recordFlag {
-			record(t, caught)
-		}
-	})
-	for _, m := range patches.Matching(t, *mutantsFlag) {
-		t.Run(m.Name, func(t *testing.T) {
-			t.Parallel()
-			n := uint64(most)
-			if *moreFlag > 0 {
-				n = *moreFlag
-			}
-			build, args := buildExact, []string{"-test.run", "^TestHunt$", "-led", m.Name, "-more", strconv.FormatUint(n, 10), fmt.Sprintf("-fresh=%v", *freshFlag)}
-			if test := find(m.Name).test; test != "" {
-				build, args = buildOwner, []string{"-test.run", "^" + test + "$"}
-			}
-			binary, err := build(t.Context(), m, t.TempDir())
-			if err != nil {
-				t.Fatal(err)
-			}
-			out, err := exec.CommandContext(t.Context(), binary, args...).CombinedOutput()
-			switch found := caughtBy.FindSubmatch(out); {
-			case err == nil:
-				t.Errorf("%s: it %s: not caught by %d histories", m.Name, m.Wrong, n)
-			case found != nil:
-				mu.Lock()
-				caught[m.Name], _ = strconv.ParseUint(string(found[2]), 10, 64)
-				mu.Unlock()
-				t.Logf("%s: it %s: caught by history %s, seed %s: %s", m.Name, m.Wrong, found[1], found[2], found[3])
-			default:
-				t.Logf("%s: it %s: caught: %.2000s", m.Name, m.Wrong, out)
-			}
-		})
-	}
-}
-
-// buildOwner compiles the tests of coordinator into dir, with a mutant in place.
-func buildOwner(ctx context.Context, m mutant.Mutant, dir string) (binary string, err error) {
-	root, err := mutant.Root()
-	if err != nil {
-		return "", err
-	}
-	return m.BuildTest(ctx, root, dir, "./coordinator")
-}
-
 // recordedFile has a mutant and the seed of a history that catches it on each line.
 const recordedFile = "testdata/mutants.txt"
-
-func record(t *testing.T, seeds map[string]uint64) {
-	t.Helper()
-	var b strings.Builder
-	for _, name := range slices.Sorted(maps.Keys(seeds)) {
-		fmt.Fprintln(&b, name, seeds[name])
-	}
-	if err := os.WriteFile(recordedFile, []byte(b.String()), 0o600); err != nil {
-		t.Error(err)
-	}
-}
 
 func recorded(t *testing.T) map[string]uint64 {
 	t.Helper()

@@ -78,7 +78,6 @@ type lead struct {
 	share  quota.ShareRule
 	shape  quota.Shape
 	budget int64
-	test   string // of coordinator, which catches it instead of histories
 }
 
 const begin, last = 2500 * ms, 9000 * ms

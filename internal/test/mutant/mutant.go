@@ -3,6 +3,17 @@
 // build -overlay`: the files on disk stay as they are, and production code needs
 // no switches.
 //
+// All is the table of mutants. Each entry says which promise it breaks, by which
+// edits, and which suites must catch it. TestMutantsAreCaught plays them:
+//
+//	go test ./internal/test/mutant -mutants . -timeout 0 -v
+//
+// Of its flags, -mutants and -suites are regular expressions of names. With
+// -changed-since COMMIT it plays only the mutants that are new since, and those whose
+// edited files or whose suites' tests differ; with -turn N it adds about ten others, so
+// that all have had a turn when N has counted on by a tenth of their number. -fresh and
+// -record are of histories: without the recorded seeds, and to record those found.
+//
 // It is for tests only.
 package mutant
 
@@ -22,9 +33,15 @@ type Edit struct{ File, Old, New string }
 
 // Mutant is a mistake, as edits of the source.
 type Mutant struct {
-	Name  string // one word
-	Wrong string // what the mutant does wrong, in a few words
+	Name  string   // one word
+	Wrong string   // what the mutant does wrong, in a few words
+	By    []string // the suites that catch it, each by itself
 	Edits []Edit
+}
+
+// Replace returns a mutant that replaces one text, and is caught by suites.
+func Replace(name, wrong, file, before, after string, by ...string) Mutant {
+	return Mutant{Name: name, Wrong: wrong, By: by, Edits: []Edit{{File: file, Old: before, New: after}}}
 }
 
 // Root returns the folder of the module that the working directory is in.
@@ -84,14 +101,17 @@ func (m *Mutant) Overlay(root, dir string) (string, error) {
 }
 
 // BuildTest compiles a package's tests, such as "./consumer", with the mutant in
-// place, into dir. It returns the path of the binary.
+// place, into dir. It returns the path of the binary. Without edits nothing is broken.
 func (m *Mutant) BuildTest(ctx context.Context, root, dir, pkg string, flags ...string) (string, error) {
-	overlay, err := m.Overlay(root, dir)
-	if err != nil {
-		return "", err
-	}
 	binary := filepath.Join(dir, m.Name+"-"+filepath.Base(pkg)+".test")
-	args := append([]string{"test", "-c", "-vet=off", "-overlay", overlay, "-o", binary}, flags...)
+	args := append([]string{"test", "-c", "-vet=off", "-o", binary}, flags...)
+	if len(m.Edits) > 0 {
+		overlay, err := m.Overlay(root, dir)
+		if err != nil {
+			return "", err
+		}
+		args = append(args, "-overlay", overlay)
+	}
 	build := exec.CommandContext(ctx, "go", append(args, pkg)...) //nolint:gosec // the arguments are this package's own
 	build.Dir = root
 	if out, err := build.CombinedOutput(); err != nil {

@@ -1,150 +1,158 @@
 package mutant
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
-	"testing"
 	"time"
 )
 
-// Suite is tests of one package that shall catch mutants.
+// Suites that are more than some tests of one package.
+const (
+	histories  = "histories"  // a history that is led to the mutant
+	simulation = "simulation" // every small history of the planner
+	large      = "large"      // a fleet of the planner's
+	liveness   = "liveness"   // the model of the queue
+)
+
+// Suite is tests of one package that catch mutants.
 type Suite struct {
-	Package string   // such as "./consumer"
-	Run     string   // the tests, as -test.run takes them; empty for all
+	Package string   // such as "consumer"
+	Run     string   // the tests, as -test.run takes them
 	Args    []string // of the test binary
+	Files   string   // the suite's own code: what matches it, from the root
+	Led     bool     // is built without chance, and led by -led to the mutant's histories
 	// Limit ends a run that takes longer, which counts as caught: a mutant may
 	// hang.
 	Limit time.Duration
-	// Caught says in a few words what the output of a run that
-	// failed shows. nil: the names of the tests that failed.
-	Caught func(output string) string
 }
 
-// Table is mutants; no two have one name.
-type Table []Mutant
-
-// Replace returns a mutant that replaces one text.
-func Replace(name, wrong, file, before, after string) Mutant {
-	return Mutant{Name: name, Wrong: wrong, Edits: []Edit{{File: file, Old: before, New: after}}}
+var suites = map[string]Suite{
+	histories: {
+		Package: "internal/test/histories", Run: "^TestHunt$", Args: []string{"-more", "300"},
+		Files: "internal/test/histories/*.go", Led: true, Limit: 10 * time.Minute,
+	},
+	simulation: {
+		Package: "internal/test/simulation", Run: "^TestEverySmallHistory$",
+		Files: "internal/test/simulation/*.go", Limit: 5 * time.Minute,
+	},
+	large: {
+		Package: "internal/test/simulation/large", Run: "^TestALargeFleetIsNeverOver$", Args: []string{"-instances", "120"},
+		Files: "internal/test/simulation/large/*.go", Limit: time.Minute,
+	},
+	liveness: {
+		Package: "consumer", Run: "^TestLiveness$",
+		Files: "consumer/liveness_*.go", Limit: time.Minute,
+	},
 }
 
-// Find returns the mutant of that name, or nil.
-func (table Table) Find(name string) *Mutant {
-	for i := range table {
-		if table[i].Name == name {
-			return &table[i]
+// suiteOf returns the suite of a name: one of those above, or tests of a package by its
+// path and their names, such as "internal/window TestA TestB". Each test must be there.
+func suiteOf(root, name string) (Suite, error) {
+	if s, ok := suites[name]; ok {
+		return s, nil
+	}
+	path, tests, _ := strings.Cut(name, " ")
+	names := strings.Fields(tests)
+	s := Suite{Package: path, Run: "^(" + strings.Join(names, "|") + ")$", Limit: 2 * time.Minute}
+	files, err := filepath.Glob(filepath.Join(root, path, "*_test.go"))
+	if err != nil || len(names) == 0 {
+		return s, fmt.Errorf("there is no suite %q: %w", name, err)
+	}
+	for _, test := range names {
+		file := slices.IndexFunc(files, func(file string) bool {
+			text, err := os.ReadFile(file)
+			return err == nil && strings.Contains(string(text), "\nfunc "+test+"(t *testing.T) {\n")
+		})
+		if file < 0 {
+			return s, fmt.Errorf("package %s has no %s", path, test)
 		}
+		s.Files = path + "/" + filepath.Base(files[file])
 	}
-	return nil
+	return s, nil
 }
 
-// Matching returns the mutants whose names match a regular expression.
-func (table Table) Matching(t *testing.T, name string) Table {
-	t.Helper()
-	r, err := regexp.Compile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return slices.DeleteFunc(slices.Clone(table), func(m Mutant) bool { return !r.MatchString(m.Name) })
-}
+// errNoTest is a run that says nothing: it ran no test, or ended for another reason.
+var errNoTest = errors.New("no test has said anything")
 
-// Apply sees that each mutant still applies to today's source, and that no two
-// have one name.
-func (table Table) Apply(t *testing.T) {
-	t.Helper()
-	root, err := Root()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range table {
-		m := &table[i]
-		if _, err := m.Apply(root); err != nil {
-			t.Error(err)
-		}
-		if table.Find(m.Name) != m {
-			t.Errorf("two mutants are called %s", m.Name)
-		}
-	}
-}
-
-// Hunt runs the suites against each mutant, one after the other until one catches
-// it, and logs which. A mutant that none catches fails the test, and so does one that
-// does not compile.
-func (table Table) Hunt(t *testing.T, suites ...Suite) {
-	t.Helper()
-	root, err := Root()
-	if err != nil {
-		t.Fatal(err)
-	}
-	caught := 0
-	for _, m := range table {
-		began := time.Now()
-		by, err := m.hunt(t.Context(), root, t.TempDir(), suites)
-		switch {
-		case err != nil:
-			t.Error(err)
-		case by == "":
-			t.Errorf("mutant %s (%s) is not caught", m.Name, m.Wrong)
-		default:
-			caught++
-			t.Logf("%s (%s): caught by %s after %v", m.Name, m.Wrong, by, time.Since(began).Round(100*time.Millisecond))
-		}
-	}
-	t.Logf("%d of %d mutants are caught", caught, len(table))
-}
-
-// hunt returns what caught the mutant, empty if nothing did.
-func (m *Mutant) hunt(ctx context.Context, root, dir string, suites []Suite) (by string, err error) {
-	overlay, err := m.Overlay(root, dir)
+// run plays the suite with a mutant in place, and returns what its output shows of the
+// failure: empty if it passes.
+func (s Suite) run(ctx context.Context, m *Mutant, root, dir string, more ...string) (by string, err error) {
+	binary, err := s.build(ctx, m, root, dir)
 	if err != nil {
 		return "", err
 	}
-	for _, s := range suites {
-		args := []string{"test", "-vet=off", "-overlay", overlay, "-count=1", "-run", s.Run, "-timeout", s.Limit.String(), s.Package, "-args"}
-		run := exec.CommandContext(ctx, "go", append(args, s.Args...)...) //nolint:gosec // the arguments are this package's own
-		run.Dir = root
-		out, err := run.CombinedOutput()
-		_, ended := errors.AsType[*exec.ExitError](err)
-		switch {
-		case err == nil:
-			continue
-		case ctx.Err() != nil:
-			return "", ctx.Err()
-		case !ended || notBuilt.Match(out):
-			return "", fmt.Errorf("mutant %s does not compile: %w\n%s", m.Name, err, out)
-		}
-		if s.Caught != nil {
-			by = s.Caught(string(out))
-		}
-		return cmp.Or(by, failed(string(out))), nil
+	if s.Led {
+		more = append(more, "-led", m.Name)
 	}
-	return "", nil
+	if by, err = s.play(ctx, root, binary, more...); err != nil {
+		err = fmt.Errorf("mutant %s: %w", m.Name, err)
+	}
+	return by, err
+}
+
+// build compiles the suite with a mutant in place into dir.
+func (s Suite) build(ctx context.Context, m *Mutant, root, dir string) (binary string, err error) {
+	if s.Led {
+		return m.BuildExact(ctx, root, dir)
+	}
+	return m.BuildTest(ctx, root, dir, "./"+s.Package)
+}
+
+// play runs what build has compiled. An error is a run that shows nothing.
+func (s Suite) play(ctx context.Context, root, binary string, more ...string) (by string, err error) {
+	args := []string{"-test.run", s.Run, "-test.failfast", "-test.timeout", s.Limit.String()}
+	play := exec.CommandContext(ctx, binary, slices.Concat(args, s.Args, more)...) //nolint:gosec // built here
+	play.Dir = filepath.Join(root, filepath.FromSlash(s.Package))
+	out, err := play.CombinedOutput()
+	_, ended := errors.AsType[*exec.ExitError](err)
+	switch {
+	case ctx.Err() != nil:
+		return "", ctx.Err()
+	case err != nil && !ended:
+		return "", err
+	case strings.Contains(string(out), "no tests to run"):
+		return "", errNoTest
+	case err == nil:
+		return "", nil
+	}
+	if by = caught(string(out)); by == "" {
+		return "", fmt.Errorf("%w: %s", errNoTest, out)
+	}
+	return by, nil
 }
 
 var (
 	failedTest = regexp.MustCompile(`(?m)^--- FAIL: (\S+)`)
-	notBuilt   = regexp.MustCompile(`(?m)^FAIL\t.* \[(build|setup) failed\]$`)
+	inHistory  = regexp.MustCompile(`caught by history \d+, seed (\d+): .*`)
+	wrongLine  = regexp.MustCompile(`(?m)WRONG (\w+):`)
+	seedLine   = regexp.MustCompile(`-liveness\.seed \d+:`)
 )
 
-// failed returns the names of the tests that failed.
-func failed(output string) string {
+// caught says what the output of tests that failed shows: a history, the property that is
+// broken, or the tests' names.
+func caught(output string) string {
 	var names []string
 	for _, m := range failedTest.FindAllStringSubmatch(output, -1) {
 		names = append(names, m[1])
 	}
-	switch {
+	switch wrong, seed := wrongLine.FindStringSubmatch(output), seedLine.FindString(output); {
+	case inHistory.MatchString(output):
+		return inHistory.FindString(output)
+	case wrong != nil && seed != "":
+		return wrong[1] + " " + strings.TrimSuffix(seed, ":")
 	case len(names) > 0:
 		return strings.Join(names, " ")
 	case strings.Contains(output, "test timed out"):
 		return "no end within the limit"
-	case strings.Contains(output, "panic:"):
+	case strings.Contains(output, "panic:"), strings.Contains(output, "fatal error:"):
 		return "a panic"
 	}
-	return "the exit code"
+	return ""
 }

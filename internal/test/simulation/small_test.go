@@ -1,7 +1,6 @@
 package simulation
 
 import (
-	"flag"
 	"fmt"
 	"math"
 	"slices"
@@ -11,7 +10,6 @@ import (
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/share"
-	"github.com/quotient-limiter/quotient/internal/test/mutant"
 	"github.com/quotient-limiter/quotient/internal/trace"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -63,8 +61,6 @@ type small struct {
 // least is the settle time by the timing rule.
 var least = quota.MinSettleFor(time.Duration(smallFresh), time.Duration(smallError), 200*time.Millisecond)
 
-var mutantsFlag = flag.String("mutants", "", "the mutants that TestSmallHistoriesCatch builds and hunts, a regular expression")
-
 // TestEverySmallHistory tries all histories of the small world; and some of one whose
 // policies have a settle time that is too short, and so give nothing.
 func TestEverySmallHistory(t *testing.T) {
@@ -80,18 +76,6 @@ func TestEverySmallHistory(t *testing.T) {
 	}
 }
 
-// mutants are mistakes that the search finds.
-var mutants = mutant.Table{
-	mutant.Replace("AnchorNow", "looks S back from now, not from the window's start", "internal/share/bound.go",
-		"\tstart := sub(w.Start(), offset)\n", "\tstart := sub(max(w.Start(), add(now, offset)), offset)\n"),
-	mutant.Replace("JoinAtOnce", "lets a new history allow windows at once", "internal/share/bound.go",
-		"\tcase from < h.since, sub", "\tcase sub"),
-	mutant.Replace("NoProof", "never looks how old the proof is", "internal/share/planner.go",
-		"\tif !p.proved {\n\t\treturn math.MinInt64, math.MinInt64", "\tif true {\n\t\treturn window.Forever, window.Forever"),
-	mutant.Replace("TimingUnchecked", "obeys a policy that breaks the timing rule", "quota/validate.go",
-		"\ttimed.checkTiming(&errs)\n", "\t_ = timed\n"),
-}
-
 // TestSmallHistoriesCatch: the search finds what a safeguard is for.
 func TestSmallHistoriesCatch(t *testing.T) {
 	if slow {
@@ -101,9 +85,6 @@ func TestSmallHistoriesCatch(t *testing.T) {
 	s := small{settle: least, together: true}
 	if s.search(); s.over == "" {
 		t.Errorf("views that are put together are not over in %d logs", s.logs)
-	}
-	if mutants.Apply(t); *mutantsFlag != "" {
-		mutants.Matching(t, *mutantsFlag).Hunt(t, mutant.Suite{Package: "./internal/test/simulation", Run: "^TestEverySmallHistory$", Limit: 5 * time.Minute})
 	}
 }
 

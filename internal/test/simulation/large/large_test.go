@@ -3,17 +3,13 @@ package large_test
 import (
 	"flag"
 	"testing"
-	"time"
 
-	"github.com/quotient-limiter/quotient/internal/test/mutant"
 	"github.com/quotient-limiter/quotient/internal/test/simulation/large"
 )
 
 var (
 	instances = flag.Int("instances", 1000, "size of the fleet")
 	seed      = flag.Uint64("seed", 1, "of the history")
-
-	mutantsFlag = flag.String("mutants", "", "the mutants that TestItNotices builds and hunts, a regular expression")
 )
 
 // TestALargeFleetIsNeverOver: in no window the sum of all permits is over, whoever
@@ -31,17 +27,5 @@ func TestALargeFleetIsNeverOver(t *testing.T) {
 	}
 	if r.Storm < 0 || r.Raised < 0 {
 		t.Errorf("there is no window of which everything was issued: %v after the joins, %v after the total was raised", r.Storm, r.Raised)
-	}
-}
-
-// TestItNotices: with a safeguard taken out, some window is over.
-func TestItNotices(t *testing.T) {
-	mutants := mutant.Table{mutant.Replace("Ceil", "rounds every share up", "internal/share/lots.go",
-		"	for i := range c.ranks {\n		share += each",
-		"	for i := range c.ranks {\n		left = c.total\n		share += each")}
-	if mutants.Apply(t); *mutantsFlag != "" {
-		mutants.Matching(t, *mutantsFlag).Hunt(t, mutant.Suite{
-			Package: "./internal/test/simulation/large", Run: "^TestALargeFleetIsNeverOver$", Args: []string{"-instances", "120"}, Limit: time.Minute,
-		})
 	}
 }

@@ -1,0 +1,212 @@
+package mutant
+
+// session are mistakes in a session: what it hears of etcd, and what it says there.
+var session = Table{
+	Replace("BackoffCountsAgain", "counts a pause from when its key was told last", "coordinator/backoff.go",
+		"k.Kind != view.Backoff || k.Revision <= p.asking.told {", "k.Kind != view.Backoff {", histories),
+	{Name: "BackwardsUnseen", Wrong: "takes a store that went back as usual", By: []string{histories}, Edits: []Edit{
+		{"internal/view/tracker.go", "\tif revision < p.floor || cluster != t.cluster {", "\tif false {"},
+		{"internal/view/tracker.go", "overtaken := revision < t.position", "overtaken := false"},
+	}},
+	Replace("Coalesce", "makes one view of the revisions of one answer", "internal/view/tracker.go",
+		"n < len(rest) && rest[n].Revision == rest[0].Revision {", "n < len(rest) {", histories),
+	Replace("PauseUnbounded", "obeys a pause however long it is", "coordinator/backoff.go",
+		"b.Asks[i].Until.After(latest)", "false", histories),
+	Replace("ReadWithoutPosition", "counts a read before the watch has delivered what it saw", "internal/view/tracker.go",
+		"if a.overtaken || a.revision > t.position {", "if a.overtaken {", histories),
+	Replace("GivesBackIssued", "gives back permits of a budget that were issued meanwhile", "coordinator/budget.go",
+		"taken, ok := p.set(w, step.Own.Taken, false, false); !ok || taken > step.Own.Taken {", "_, ok := p.set(w, step.Own.Taken, false, false); !ok {", histories),
+	{Name: "ToldOtherwise", Wrong: "lets a store in doubt tell something else", By: []string{histories}, Edits: []Edit{
+		{"internal/view/doubt.go", "t.memory.all[d.next] != x:\n\t\treturn false", "t.memory.all[d.next] != x:\n\t\treturn true"},
+		{"internal/view/doubt.go", "d.next < len(all) && all[d.next].revision <= revision {", "d.next < len(all) && false {"},
+	}},
+	Replace("WitnessFromDoubt", "takes what was told in an unchecked doubt for a witness", "internal/view/doubt.go",
+		"return t.doubt == nil || x.revision <= t.doubt.before", "return true", histories),
+	{Name: "OwnLostUnseen", Wrong: "does not miss its own write in a store in doubt", By: []string{histories}, Edits: []Edit{
+		{"internal/view/doubt.go", "} else if !t.memory.own || kept < from {", "} else if false {"},
+		{"coordinator/follow.go", "\tcase lost:\n", "\tcase false && lost:\n"},
+		{"coordinator/report.go", "\tcase gap:\n", "\tcase false && gap:\n"},
+	}},
+	{Name: "BoundWhenAnswered", Wrong: "obeys its announced end from when that is known to be written", By: []string{histories}, Edits: []Edit{
+		{"coordinator/leave.go", "\tif !p.silent {\n\t\tp.sink.Announce(p.until)\n\t}\n", ""},
+		{"coordinator/leave.go", "\treturn until.UnixNano(), nil\n", "\tp.sink.Announce(p.until)\n\treturn until.UnixNano(), nil\n"},
+	}},
+	{Name: "CreatedIsPosition", Wrong: "takes the header of the answer that a watch was created for its position", By: []string{histories}, Edits: []Edit{
+		{"coordinator/follow.go", "w.open(p.s.keys.Provider(p.provider))", "w.open(p.s.keys.Provider(p.provider), clientv3.WithCreatedNotify())"},
+		{"coordinator/follow.go", "gap := r.IsProgressNotify() && ", "gap := (r.Created || r.IsProgressNotify()) && "},
+	}},
+	Replace("EndBySetClock", "says by the operating system's clock from when on nothing is issued", "coordinator/leave.go",
+		"time.Unix(0, p.s.o.Clock.Wall()+1)", "time.Unix(0, p.s.o.Clock.Now().Wall+1)", histories),
+	Replace("EndTooSoon", "lets a process that continues another promise an end of windows that the other used", "coordinator/leave.go",
+		"if opens := time.Unix(0, p.opens); opens.After(at) {", "if opens := time.Unix(0, p.opens); false {", histories),
+	Replace("ListedWhenSent", "a history is said to begin when its listing was asked for", "coordinator/membership.go",
+		"at := p.s.o.Clock.Now()\n\t\tsince", "at := m.sent\n\t\tsince", histories),
+	{Name: "OldEvent", Wrong: "applies an event that came before", By: []string{histories}, Edits: []Edit{
+		{"internal/view/tracker.go", "if x.revision <= t.revision {", "if x.revision <= 0 {"},
+		{"internal/share/history.go", "\tif !h.started || c.Revision <= h.revision {", "\tif !h.started {"},
+	}},
+	{Name: "SameCountProves", Wrong: "takes an equal number of keys and an equal highest revision for a proof", By: []string{histories}, Edits: []Edit{
+		{"coordinator/probe.go", "\tr, err := s.client.Get(c, key, clientv3.WithKeysOnly())\n", `	r, err := s.kv.Get(c, s.keys.Provider(waiting[0].membership.provider), clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	if p := waiting[0].membership; err == nil {
+		p.mu.Lock()
+		var all []view.Key
+		for _, kv := range r.Kvs {
+			all = append(all, p.parse(kv, false))
+		}
+		if p.id == waiting[0].id && p.tracker.LooksLike(all) {
+			p.sink.Prove(sent)
+		}
+		p.mu.Unlock()
+	}
+`},
+		{"internal/view/tracker.go", "// IDs returns the incarnations", `func (t *Tracker) LooksLike(keys []Key) bool {
+	n, highest := len(t.instances), int64(0)
+	for _, r := range t.instances {
+		highest = max(highest, r)
+	}
+	for _, d := range t.documents {
+		if highest = max(highest, d.revision); d.revision > 0 {
+			n++
+		}
+	}
+	for i := range keys {
+		if k := &keys[i]; k.Kind != Other && k.Kind != Backoff {
+			if n--; k.Revision > highest {
+				return false
+			}
+		}
+	}
+	return n == 0
+}
+
+// IDs returns the incarnations`},
+	}},
+	{Name: "TwoWatches", Wrong: "learns of policy and instances by two streams", By: []string{histories}, Edits: []Edit{
+		{"coordinator/stream.go", "\ts.told = s.Watch(", `	if instances := folder + "instances/"; strings.HasPrefix(folder, "/quotient/v1/providers/") {
+		told := make(chan clientv3.WatchResponse)
+		s.told = told
+		for _, x := range []clientv3.WatchChan{
+			s.Watch(s.ctx, instances, append(o, clientv3.WithPrefix(), clientv3.WithRev(s.from))...),
+			s.Watch(s.ctx, instances[:len(instances)-1]+"0", append(o, clientv3.WithRange(clientv3.GetPrefixRangeEnd(folder)), clientv3.WithRev(s.from))...),
+		} {
+			go func() {
+				for r := range x {
+					select {
+					case told <- r:
+					case <-s.ctx.Done():
+					}
+				}
+			}()
+		}
+		return
+	}
+	s.told = s.Watch(`},
+		{"coordinator/stream.go", "\t\"context\"\n", "\t\"context\"\n\t\"strings\"\n"},
+	}},
+	Replace("KeptAliveProves", "takes an answer that a member gives by itself for a proof", "coordinator/lease.go",
+		"\t\t\t_, err := s.client.KeepAliveOnce(c, l.id)\n", `			sent := s.o.Clock.Now()
+			r, err := s.client.KeepAliveOnce(c, l.id)
+			for _, p := range s.all() {
+				if err == nil {
+					p.mu.Lock()
+					a := asked{p, p.id, p.tracker.Sent(sent)}
+					p.mu.Unlock()
+					p.answered(s, a, r.Revision, r.ClusterId)
+				}
+			}
+`, histories),
+	Replace("LoweredAtOnce", "lets operators lower the settle time below a freshness that instances still go by", "coordinator/lowering.go",
+		"next.Settle < need {", "false && next.Settle < need {", histories),
+	Replace("OnlyStopped", "continues the incarnation of a process that was only stopped", "coordinator/state_linux.go",
+		"\t\treturn errStateLocked\n", "\t\treturn nil\n", histories),
+	Replace("PresentView", "begins the history of a process that continues another with the present view", "coordinator/list.go",
+		"\tif m.begin.Revision != 0 {", "\tif false {", histories, "coordinator TestAProcessContinuesTheOneBefore"),
+	Replace("ProgressProves", "takes a progress notification alone for a proof", "coordinator/follow.go",
+		"\tp.proveLocked()\n\tif len(keys) > 0 {", `	if r.IsProgressNotify() {
+		p.sink.Prove(p.s.o.Clock.Now())
+	}
+	p.proveLocked()
+	if len(keys) > 0 {`, histories),
+	Replace("SameID", "gives a process that starts the ID that its name had before", "coordinator/register.go",
+		"rand.Text()", `rand.Text()[:0]+"again"`, histories),
+	Replace("KeyBeforeLimiter", "the key is given up before the limiter closes", "coordinator/session.go",
+		"\ts.cancel()\n\ts.wg.Wait() // with run", `	for _, p := range memberships {
+		_ = p.promiseEnd(context.Background())
+	}
+	s.cancel()
+	s.wg.Wait() // with run`, histories),
+	Replace("ReportUnconditional", "a report is written without its condition", "coordinator/report.go",
+		"t, err := p.s.kv.Txn(ctx).If(is(key, newest)).\n\t\tThen", "t, err := p.s.kv.Txn(ctx).Then", histories),
+	Replace("SilenceUndoubted", "counts a proof after a long silence as before", "internal/view/doubt.go",
+		"if max(now.Mono-t.sure.Mono, now.Wall-t.sure.Wall) <= freshness {", "if true {", histories),
+	Replace("SilenceUnheard", "raises no doubt after a silence", "coordinator/probe.go",
+		"if !p.tracker.Silence(now, int64(p.freshness())) {", "if true {", histories),
+	Replace("FromThePresent", "a watch that is opened again begins at the present", "coordinator/follow.go",
+		"w = p.newStream(ctx, p.tracker.Position()+1)", "w = p.newStream(ctx, 0)", histories),
+	Replace("GoneUnseen", "an instance whose key is gone goes on", "coordinator/follow.go",
+		"if !p.tracker.Has(p.id) {", "if false {", histories, "coordinator TestADeletedKeyMeansANewIncarnation"),
+	Replace("EndBeforeUse", "a sealed end is of windows that were used", "coordinator/leave.go",
+		"time.Unix(0, p.s.o.Clock.Wall()+1)", "time.Unix(0, p.s.o.Clock.Wall()-int64(time.Second))", histories),
+	Replace("ListedLongAgo", "a history is said to begin before its listing", "coordinator/membership.go",
+		"since := at.Mono\n", "at.Mono -= 10_000_000_000\n\t\tsince := at.Mono\n", histories),
+	Replace("HeaderIsPosition", "the header of events counts as the watch's position", "coordinator/follow.go",
+		"r.IsProgressNotify() && p.tracker.Progress(r.Header.Revision)", "p.tracker.Progress(r.Header.Revision)", histories),
+	Replace("Unchecked", "a doubt is not checked", "coordinator/probe.go",
+		"if p.tracker.Unchecked() && !p.checking {", "if false {", histories),
+	Replace("UnshownIsShown", "a store that has nothing of this instance's is the same", "coordinator/follow.go",
+		"\tcase unshown:\n", "\tcase false && unshown:\n", histories),
+	Replace("RevivedStays", "an incarnation that a backup has again keeps its share", "coordinator/list.go",
+		"err == nil && len(revived) > 0", "false", histories),
+	Replace("LeaseForGone", "a lease that cannot be renewed is not asked for again", "coordinator/lease.go",
+		"case errors.Is(err, rpctypes.ErrLeaseNotFound):\n\t\t\treturn\n", "case errors.Is(err, rpctypes.ErrLeaseNotFound):\n\t\t\tcontinue\n", histories),
+	Replace("CompactedAgain", "a watch whose revision is gone is opened again where it was", "coordinator/follow.go",
+		"case errors.Is(err, rpctypes.ErrCompacted), tooLarge(err)", "case false && errors.Is(err, rpctypes.ErrCompacted), tooLarge(err)", histories),
+	{Name: "DatedByAnswer", Wrong: "a probe is dated at its answer", By: []string{histories}, Edits: []Edit{
+		{"coordinator/probe.go", "p.tracker.Answer(a.probe, ", "p.tracker.Answer(p.tracker.Sent(s.o.Clock.Now()), "},
+		{"internal/view/tracker.go", "if revision < p.floor || cluster", "if cluster"},
+	}},
+	Replace("CloseUnheard", "a closed session leaves its limiters open", "coordinator/resume.go",
+		"\tp.closeSink()\n", "", "coordinator TestALazySessionEnds"),
+	Replace("LastUserStays", "the last subscription's end leaves the instance", "coordinator/session.go",
+		"\t\t\treturn p.close()\n", "", "coordinator TestWhoClosesUnansweredLeavesNoGhost"),
+	Replace("FirstUserEndsAll", "the first of two subscriptions ends the instance", "coordinator/session.go",
+		"last := p.users == 0 && ", "last := ", "coordinator TestOneSessionServesManyProvidersOverOneStream"),
+	Replace("EndedWatchTold", "an answer of a watch that has ended is returned", "coordinator/stream.go",
+		"return r, ok && s.ctx.Err() == nil", "return r, ok", "coordinator TestAnEndedWatchSaysNothing"),
+	Replace("EndedWatchTaken", "an answer of a watch that has ended is taken", "coordinator/follow.go",
+		"\tif ctx.Err() != nil {\n\t\treturn nil\n\t}\n\tp.doubtLocked", "\tp.doubtLocked", "coordinator TestAnEndedWatchSaysNothing"),
+	Replace("GhostStays", "a registration whose answer was lost begins another incarnation", "coordinator/register.go",
+		"if p.attempt != nil && p.attempt.lease == l.id {", "if false {", "coordinator TestALostAnswerLeavesNoGhost"),
+	Replace("TroubleUntold", "a membership that comes later is not told of the session's problem", "coordinator/membership.go",
+		"\tp.trouble(nil) // the session's\n", "", "coordinator TestAMembershipIsToldOfTheSessionsProblem"),
+	Replace("MemberForgotten", "a member that is too old is forgotten with the next news", "coordinator/membership.go",
+		"errors.Join(p.s.problem(), err, p.tracker.Problem(), p.asking.denied, p.unpaced)", "errors.Join(err, p.tracker.Problem(), p.asking.denied, p.unpaced)", "coordinator TestAMemberThatTurnsOutOldIsAProblem"),
+	Replace("AllMembersAwaited", "Join waits for every member", "coordinator/version.go",
+		"enough = time.After(otherMembers)", "enough = nil", "coordinator TestADeadMemberDoesNotHoldUpJoin"),
+	Replace("FreshnessAtOnce", "a replaced freshness counts no longer", "coordinator/change.go",
+		"if before = append(before, s); next == nil || !s.covered(next) {", "if before = append(before, s); false {", "coordinator TestSettleIsNotLoweredUnderTheFreshnessInForce"),
+	Replace("NoLease", "a writer that died leaves its policy for ever", "coordinator/change.go",
+		"if !s.leased {", "if false {", "coordinator TestAWriterThatDiedLeavesItsLeaseToTheNext"),
+	Replace("ToldTooMuch", "a watch whose answer is too large is opened again where it was", "coordinator/follow.go",
+		"errors.Is(err, rpctypes.ErrCompacted), tooLarge(err)", "errors.Is(err, rpctypes.ErrCompacted)", "coordinator TestAHistoryThatIsTooLargeBeginsAnew"),
+	Replace("PageTooLarge", "a page that is too large is an error", "coordinator/bounds.go",
+		"if tooLarge(err) && limit > 1 {", "if false {", "coordinator TestPagesShrinkWhereValuesAreLarge"),
+	Replace("ProgressAfterAnswer", "how far the watch is, is asked only after a probe's answer", "coordinator/probe.go",
+		"if sleep(answered, every/2) {", "if sleep(answered, every/2) && false {", "internal/test/hours TestSlowAnswersLoseNothing"),
+	Replace("ShortProbe", "a probe may take a quarter of the freshness", "coordinator/probe.go",
+		"min(s.shortestFreshness(), probesAtOnce*every)", "min(s.shortestFreshness()/4, probesAtOnce*every)", "internal/test/hours TestSlowAnswersLoseNothing"),
+	Replace("RedialsLate", "after an outage gRPC's own pause is waited for", "coordinator/session.go",
+		"\t\ts.client.ActiveConnection().ResetConnectBackoff()\n", "", "internal/test/hours TestBackSoonAfterALongOutage"),
+	Replace("LockShared", "a process continues one that lives", "coordinator/state_linux.go",
+		"unix.LOCK_EX|unix.LOCK_NB", "unix.LOCK_SH|unix.LOCK_NB", "coordinator TestAProcessJoinsAsNew"),
+	Replace("CopyCounts", "a copy of the state file counts", "coordinator/state_linux.go",
+		"at.Dev, at.Ino), nil", "0*at.Dev, 0*at.Ino), nil", "coordinator TestAProcessJoinsAsNew"),
+	Replace("StateStays", "the state file stays as it was after an end", "coordinator/state.go",
+		"err := f.file.Truncate(0); !errors", "err := error(nil); !errors", "coordinator TestNothingIsContinuedAfterLeave"),
+	Replace("AnyKey", "an instance is continued whose key somebody has written", "coordinator/resume.go",
+		"is(m.key, b.Key), ", "", "coordinator TestAProcessJoinsAsNew"),
+	Replace("AnyReport", "an instance is continued whose report somebody has written", "coordinator/resume.go",
+		", is(report, b.Report)", "", "coordinator TestAProcessJoinsAsNew"),
+	Replace("AnswerMissed", "a report whose answer was not seen is taken for another's", "coordinator/resume.go",
+		"b.Wrote(found.ModRevision, found.Value)", "false && b.Wrote(found.ModRevision, found.Value)", "coordinator TestACrashBeforeTheReportIsAnswered"),
+}
