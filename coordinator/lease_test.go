@@ -52,6 +52,7 @@ func TestFirstOf(t *testing.T) {
 				}
 			})
 			took := time.Since(began)
+			synctest.Wait() // whoever asks at this instant has asked
 			cancel()
 			s.wg.Wait()
 			if !errors.Is(err, test.want) || took != test.took || asked.Load() != test.asked {
