@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/test/await"
 	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
@@ -90,6 +92,7 @@ func TestLeaveWhileEtcdIsAwayGivesUp(t *testing.T) {
 			cluster, client := etcdtest.New(t, etcdtest.Options{})
 			f := setupOn(t, client)
 			s := f.join(Options{TTL: 30 * time.Second})
+			s.closing = 50 * time.Millisecond
 			var sinks []*recorder
 			for i := range 20 {
 				f.set(fmt.Sprint("p/", i), "10/s")
@@ -119,6 +122,28 @@ func TestLeaveWhileEtcdIsAwayGivesUp(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Nobody but its caller can tell the others that they wait for the lease.
+func TestACloseThatLeavesItsKeySaysSo(t *testing.T) {
+	t.Parallel()
+	cluster, client := etcdtest.New(t, etcdtest.Options{})
+	f := setupOn(t, client)
+	f.set("p", "10/s")
+	s := f.join(Options{TTL: 20 * time.Second})
+	r, _ := f.subscribe(s, "p")
+	await.Until(t, "a proof", r.is(proved))
+	cluster.Stop(0)
+	s.closing = 50 * time.Millisecond
+	if err := s.Close(); !errors.Is(err, ErrUnreachable) || !strings.Contains(err.Error(), "until their lease of 20s ends") {
+		t.Errorf("%v, want it to say that the keys are left", err)
+	}
+	if !r.told().closed {
+		t.Error("the sink is still open")
+	}
+	if err := s.Close(); err != nil {
+		t.Errorf("a second Close: %v", err)
 	}
 }
 
@@ -227,5 +252,48 @@ func TestASecondLeaveWaitsForTheSameEnd(t *testing.T) {
 	await.Until(t, "the first returns too", func() (ok bool) { ok, err = first(); return ok })
 	if err != nil {
 		t.Error(err)
+	}
+}
+
+// Operators see the debt of an instance that has left, however it went, and nothing of one
+// that left without.
+func TestADebtOutlivesItsInstance(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	f.set("p", "10/s")
+	for name, test := range map[string]struct {
+		debt  int64
+		leave func(s *Session, provider func() error) error
+	}{
+		"closes its limiter":   {1, func(_ *Session, provider func() error) error { return provider() }},
+		"closes its session":   {2, func(s *Session, _ func() error) error { return s.Close() }},
+		"leaves":               {3, func(s *Session, _ func() error) error { return s.Leave(t.Context()) }},
+		"owes nothing":         {0, func(s *Session, _ func() error) error { return s.Close() }},
+		"owes nothing, leaves": {0, func(_ *Session, provider func() error) error { return provider() }},
+	} {
+		s := f.join(Options{Name: name})
+		r, provider := f.subscribe(s, "p")
+		await.Until(t, "a proof", r.is(proved))
+		r.is(func(r *recorder) bool { r.debt = test.debt; return true })()
+		if err := test.leave(s, provider); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		fleet, err := f.admin.Fleet(t.Context(), "p", nil)
+		if err != nil || len(fleet.Instances) != 0 {
+			t.Fatalf("%s: %d instances, %v", name, len(fleet.Instances), err)
+		}
+		left := slices.IndexFunc(fleet.Left, func(i InstanceStatus) bool { return i.Instance.Name == name })
+		if (left >= 0) != (test.debt > 0) || left >= 0 && (fleet.Left[left].Report.Debt != test.debt || fleet.Left[left].Instance.ID != r.told().self) {
+			t.Errorf("%s: %+v", name, fleet.Left)
+		}
+	}
+	reports, err := f.client.Get(t.Context(), f.prefix+"reports/", clientv3.WithPrefix())
+	if err != nil || len(reports.Kvs) != 3 {
+		t.Fatalf("%d reports, %v", len(reports.Kvs), err)
+	}
+	for _, kv := range reports.Kvs {
+		if l, err := f.client.TimeToLive(t.Context(), clientv3.LeaseID(kv.Lease)); err != nil || l.GrantedTTL != 3600 {
+			t.Errorf("%+v, %v", l, err)
+		}
 	}
 }

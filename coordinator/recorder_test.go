@@ -18,6 +18,7 @@ type recorder struct {
 	log     []string
 	totals  []int64          // of the first limit of every policy that a change brought
 	ends    []quota.Instance // announced by a change
+	debt    int64            // it reports
 	self    string
 	view    protocol.View
 	proofs  int
@@ -134,7 +135,11 @@ func (r *recorder) Pushed() <-chan protocol.Ask { return r.asks }
 func (r *recorder) Report(clock.Instant) quota.Report {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return quota.Report{Schema: 1, State: quota.StateActive, Revision: r.view.Revision}
+	report := quota.Report{Schema: 1, State: quota.StateActive, Revision: r.view.Revision, Debt: r.debt}
+	if r.closed {
+		report.State = quota.StateClosed
+	}
+	return report
 }
 
 // told is what a recorder was told up to now.

@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
@@ -34,6 +35,7 @@ const (
 	defaultProbe = 300 * time.Millisecond
 	// firstMeasurement is how long Join waits for NTP servers.
 	firstMeasurement = 1200 * time.Millisecond
+	closingTime      = time.Second
 )
 
 // Options of a session. The zero value is ready to use.
@@ -122,8 +124,9 @@ type Session struct {
 	host    string
 
 	time    *ntp.Watch
-	redial  atomic.Int64 // monotonic instant of the next redialNow that does something
-	checked bool         // a member of a good version has answered; Join's, then keepLease's
+	redial  atomic.Int64  // monotonic instant of the next redialNow that does something
+	closing time.Duration // how long Close waits for etcd
+	checked bool          // a member of a good version has answered; Join's, then keepLease's
 
 	ctx    context.Context // until Close
 	cancel context.CancelFunc
@@ -159,7 +162,7 @@ func join(ctx context.Context, client *clientv3.Client, kv clientv3.KV, o Option
 	if err != nil {
 		return nil, fmt.Errorf("coordinator: %w", err)
 	}
-	s := &Session{client: client, kv: kv, keys: k, o: o, started: time.Now(), host: hostName(), time: watch}
+	s := &Session{client: client, kv: kv, keys: k, o: o, started: time.Now(), host: hostName(), time: watch, closing: closingTime}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.mu.memberships, s.mu.leased, s.mu.problems = map[string]*membership{}, make(chan struct{}), map[string]error{}
 	s.wg.Go(func() { s.time.Run(s.ctx) }) // while etcd is asked
@@ -280,8 +283,11 @@ func (s *Session) Subscribe(provider string, create func() feed.Sink) (sink feed
 
 // Close ends the session immediately: its limiters issue nothing more, and the others use
 // its shares from the next window of each limit. If etcd is away, by demand, or with a
-// shape other than fixed, they use them after the settle time. Leave loses nothing. A
-// second Close returns nil.
+// shape other than fixed, they use them after the settle time. Leave loses nothing.
+//
+// Close waits a second at most for etcd. If the session's keys could not be removed by
+// then it returns an error: its instances are there, and keep their shares, until the lease
+// ends (Options.TTL). A second Close returns nil.
 func (s *Session) Close() error {
 	s.mu.Lock()
 	first, l := !s.mu.closed, s.mu.lease
@@ -298,7 +304,7 @@ func (s *Session) Close() error {
 	}
 	// Nothing is issued any more: now the keys may say so, and then the lease may go,
 	// and all keys with it.
-	ctx, done := context.WithTimeout(context.Background(), time.Second)
+	ctx, done := context.WithTimeout(context.Background(), s.closing)
 	defer done()
 	var promised sync.WaitGroup
 	for _, p := range memberships {
@@ -309,8 +315,8 @@ func (s *Session) Close() error {
 		})
 	}
 	promised.Wait()
-	if _, err := s.client.Revoke(ctx, l.id); err != nil && s.client.Ctx().Err() == nil {
-		s.o.Logger.Warn("lease was not revoked, it ends by itself", "ttl", l.ttl, "error", err)
+	if _, err := s.client.Revoke(ctx, l.id); err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		return classify(ctx, fmt.Sprintf("close: its keys stay until their lease of %v ends", l.ttl), err)
 	}
 	return nil
 }

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/quotient-limiter/quotient/cmd/loadgen/internal/config"
+	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/internal/child"
 	"github.com/quotient-limiter/quotient/internal/load"
 	"github.com/quotient-limiter/quotient/internal/trace"
@@ -188,7 +189,7 @@ func (w *Worker) closeAll() error {
 	for in := range w.all {
 		group.Go(func() error {
 			_ = in.limiter.Close()
-			if err := in.session.Close(); err != nil {
+			if err := in.session.Close(); err != nil && !errors.Is(err, coordinator.ErrUnreachable) {
 				return fmt.Errorf("leaving: %w", err)
 			}
 			return nil
