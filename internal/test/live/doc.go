@@ -1,3 +1,4 @@
-// Package live tests fleets of real instances, in one process and with a real etcd,
-// under load.
+// Package live tests fleets of real instances under load, in one process and with a real
+// etcd: what the model of internal/test/histories and the fake time of internal/test/hours
+// cannot show, and one random history.
 package live
