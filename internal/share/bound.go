@@ -46,7 +46,7 @@ func (h *History) bound(w quota.Window, now, offset, frozen int64) Bound {
 	from := min(h.lookback(w, now, offset), frozen)
 	t := h.tally(w, h.changes-int64(len(h.log)-h.older(from)))
 	b := t.newest.least(t.kept)
-	b.Instances = int(t.lots.n)
+	b.Instances = int(t.division.n)
 	switch {
 	case w.Start() >= h.until:
 		b.Permits, b.Reason = 0, ReasonLeft

@@ -31,6 +31,13 @@ func Weighted(total int64, instances []quota.Instance, p *quota.Policy, w quota.
 	return (&terms{rules: quota.Policy{Share: quota.ShareWeighted, Weights: p.Weights}}).split(total, membersOf(instances), seedOf(w))
 }
 
+// SeatsBefore returns how many seats of an instance, with v = at/2^64 and a weight, come
+// before seat k of another.
+func SeatsBefore(id string, at uint64, weight int64, other string, otherAt uint64, otherWeight, k int64) int64 {
+	p := part{id, at, weight}
+	return p.before(&part{other, otherAt, otherWeight}, k)
+}
+
 // Equal returns every instance's share of total permits in window w. The
 // shares sum to total exactly, and any two differ by at most 1. Each ID must
 // occur once; their order does not matter. A negative total counts as 0.

@@ -13,8 +13,8 @@ import (
 // 3), and a larger total counts at once.
 //
 // All instances must come to the same answer. So it depends on the two views alone,
-// and not on this instance's own share. The lots are those of either view.
-func gives(change *delta, c *lots) bool {
+// and not on this instance's own share. The division is that of either view.
+func gives(change *delta, c *division) bool {
 	before, after := change.before, change.after
 	start, left := c.start, false
 	for _, e := range change.edits {
@@ -41,7 +41,7 @@ func gives(change *delta, c *lots) bool {
 // depends on the fleet, and Gives reports false.
 func Gives(before, after *quota.Policy, w quota.Window) bool {
 	old, new := newTerms(before, 0, nil, nil), newTerms(after, 0, nil, nil)
-	return !old.shaped() && !new.shaped() && new.rules.Share != quota.ShareDemand && old.timedAs(new) && old.gives(new, &lots{w: w})
+	return !old.shaped() && !new.shaped() && new.rules.Share != quota.ShareDemand && old.timedAs(new) && old.gives(new, &division{w: w})
 }
 
 // timedAs reports whether two views' terms have the same times.
@@ -52,7 +52,7 @@ func (t *terms) timedAs(o *terms) bool {
 }
 
 // gives reports whether no participant has less by the terms after than by t.
-func (t *terms) gives(after *terms, c *lots) bool {
+func (t *terms) gives(after *terms, c *division) bool {
 	w := c.w
 	d, e := t.at(w), after.at(w)
 	switch {

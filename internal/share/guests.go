@@ -48,9 +48,9 @@ func (p *Planner) grown(now int64) {
 
 // SharesOf returns an instance's shares of some windows by the newest view.
 func (h *History) SharesOf(id string, windows []quota.Window) []int64 {
-	shares := make([]int64, len(windows))
+	shares, all := make([]int64, len(windows)), crowd{h, h.changes}
 	for i, w := range windows {
-		shares[i] = count(h.newest(), w, id, h.members).value().Permits
+		shares[i] = newDivision(h.newest(), w, id, all).value(all).Permits
 	}
 	return shares
 }

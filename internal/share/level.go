@@ -102,7 +102,7 @@ func LevelOf(v *protocol.View, w quota.Window) (l Level, asks map[string]int64, 
 			asks[id] = protocol.DemandFor(demandIn(e.Demands, m.hash), w.Length)
 		}
 	}
-	return count(t, w, "", members).level(t, d.total), asks, true
+	return newDivision(t, w, "", crowd{h: &History{members: members}}).level(t, d.total), asks, true
 }
 
 func membersOf(instances []quota.Instance) map[string]*member {

@@ -244,7 +244,8 @@ func totalOf(v *protocol.View, w quota.Window) (int64, bool) {
 
 // naiveShare is one view's share of self, by sorting everybody.
 func naiveShare(v *protocol.View, self string, w quota.Window) int64 {
-	var ids, lots []string
+	var ids []string
+	weights := map[string]int64{}
 	for _, i := range v.Instances {
 		if protocol.TakesPart(&i, w.Start()) {
 			ids = append(ids, i.ID)
@@ -252,9 +253,7 @@ func naiveShare(v *protocol.View, self string, w quota.Window) int64 {
 			if v.Policy != nil && v.Policy.Weights[i.Name] > 0 {
 				weight = v.Policy.Weights[i.Name]
 			}
-			for range weight {
-				lots = append(lots, i.ID)
-			}
+			weights[i.ID] = weight
 		}
 	}
 	if !slices.Contains(ids, self) || v.Policy == nil || v.Policy.LimitsAt(w.Start()) == nil ||
@@ -268,7 +267,7 @@ func naiveShare(v *protocol.View, self string, w quota.Window) int64 {
 	}
 	switch v.Policy.Share {
 	case quota.ShareWeighted:
-		return naiveSplit(total, lots, w)[self]
+		return naiveSeats(total, weights, w)[self]
 	case quota.ShareDemand:
 		claims, rest := naiveClaims(v, ids, w, total)
 		return claims[self] + naiveSplit(rest, ids, w)[self]
@@ -315,25 +314,45 @@ func naiveClaims(v *protocol.View, ids []string, w quota.Window, total int64) (c
 	}
 }
 
+// naiveSeats deals total out one permit at a time: each to the instance whose next seat
+// stands first.
+func naiveSeats(total int64, weights map[string]int64, w quota.Window) map[string]int64 {
+	shares, sum := map[string]int64{}, int64(0)
+	for _, weight := range weights {
+		sum += weight
+	}
+	for id, weight := range weights { // whole rounds: of so many permits each has its weight
+		shares[id] = total / sum * weight
+	}
+	for range total % sum {
+		next, first := "", math.Inf(1)
+		for id, weight := range weights {
+			v := 1 - (float64(naiveRank(id, w))+1)/(1<<64)
+			if at := (float64(shares[id]-total/sum*weight) + v) / float64(weight); at < first || at == first && id < next {
+				next, first = id, at
+			}
+		}
+		shares[next]++
+	}
+	return shares
+}
+
+func naiveRank(id string, w quota.Window) uint64 {
+	f := fnv.New64a()
+	f.Write([]byte(id))
+	return splitmix(f.Sum64() ^ splitmix(splitmix(uint64(w.Length))+uint64(w.Index)))
+}
+
 // naiveSplit deals total out one permit at a time, in order of rank, when few
-// permits are left over after the equal parts. Who is there several times has
-// several ranks.
+// permits are left over after the equal parts.
 func naiveSplit(total int64, ids []string, w quota.Window) map[string]int64 {
 	type lot struct {
 		id   string
 		rank uint64
 	}
 	var order []lot
-	seen := map[string]uint64{}
 	for _, id := range ids {
-		f := fnv.New64a()
-		f.Write([]byte(id))
-		hash := f.Sum64()
-		if n := seen[id]; n > 0 {
-			hash = splitmix(hash ^ splitmix(n))
-		}
-		seen[id]++
-		order = append(order, lot{id, splitmix(hash ^ splitmix(splitmix(uint64(w.Length))+uint64(w.Index)))})
+		order = append(order, lot{id, naiveRank(id, w)})
 	}
 	sort.Slice(order, func(i, j int) bool {
 		if a, b := order[i].rank, order[j].rank; a != b {

@@ -1,10 +1,8 @@
 package share
 
 import (
-	"cmp"
 	"hash/fnv"
 	"maps"
-	"slices"
 
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
@@ -56,36 +54,13 @@ func (t *terms) seed(w quota.Window) uint64 {
 	return seedOf(w)
 }
 
-// order says which of two lots comes first: the one with the higher rank, or else that of
-// the smaller ID.
-func order(a uint64, aID string, b uint64, bID string) int {
-	if a == b {
-		return cmp.Compare(aID, bID)
-	}
-	return cmp.Compare(b, a)
-}
-
-// split splits total permits evenly among all lots, and returns each member's part.
+// split splits total permits among the members, and returns each one's part.
 func (t *terms) split(total int64, members map[string]*member, seed uint64) map[string]int64 {
-	type lot struct {
-		rank uint64
-		id   string
-	}
-	var lots []lot
+	parts := make([]part, 0, len(members))
 	for _, m := range members {
-		for n := range t.lotsOf(m) {
-			lots = append(lots, lot{lotRank(m.hash, n, seed), m.id})
-		}
+		parts = append(parts, part{m.id, place(m.hash, seed), t.weightIn(m)})
 	}
-	slices.SortFunc(lots, func(a, b lot) int { return order(a.rank, a.id, b.rank, b.id) })
-	shares, n := make(map[string]int64, len(members)), int64(len(lots))
-	for i, l := range lots {
-		shares[l.id] += max(total, 0) / n
-		if int64(i) < max(total, 0)%n {
-			shares[l.id]++
-		}
-	}
-	return shares
+	return seats(max(total, 0), parts)
 }
 
 // Of returns the total in force for window w in view v and every instance's share of
@@ -114,20 +89,6 @@ func Of(v *protocol.View, w quota.Window) (total int64, shares map[string]int64,
 	return d.total, shares, true
 }
 
-// The weighted split is the equal split of lots. An instance of weight w holds w lots
-// and gets the sum of their shares. Each lot has a rank of its own in every window. So
-// shares sum to the total exactly for all weights. In the long run shares are in
-// proportion to weights, also where the total is small. A join or leave changes the
-// extra permits of hardly any other. With all weights 1 it is the equal split.
-
-// lotRank is the rank of an instance's n-th lot, from 0, in the window of seed.
-func lotRank(id uint64, n int64, seed uint64) uint64 {
-	if n > 0 {
-		id = mix(id ^ mix(uint64(n)))
-	}
-	return mix(id ^ seed)
-}
-
 // weightOf is the weight of an instance under a policy.
 func (t *terms) weightOf(m *member) int64 {
 	if w, ok := t.rules.Weights[m.name]; ok {
@@ -138,8 +99,8 @@ func (t *terms) weightOf(m *member) int64 {
 
 func (t *terms) weighted() bool { return t.rules.Share == quota.ShareWeighted }
 
-// lotsOf is how many lots an instance has.
-func (t *terms) lotsOf(m *member) int64 {
+// weightIn is the weight by which an instance counts in the division.
+func (t *terms) weightIn(m *member) int64 {
 	if !t.weighted() {
 		return 1
 	}

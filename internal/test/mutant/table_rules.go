@@ -8,8 +8,10 @@ var rules = Table{
 		"\tif !h.shaped() {\n\t\treturn last, last", "\tif true {\n\t\treturn last, last", histories),
 	Replace("BucketRefilled", "fills a bucket when its share changes", "internal/window/ledger.go",
 		"\tcase a.bucket == nil:", "\tcase a.bucket == nil || a.bucket.share != a.bound:", histories),
-	Replace("Ceil", "rounds every share up", "internal/share/lots.go",
-		"\tfor i := range c.ranks {\n\t\tshare += each", "\tfor i := range c.ranks {\n\t\tleft = c.total\n\t\tshare += each", histories, large),
+	{Name: "Ceil", Wrong: "rounds every share up", By: []string{histories, large}, Edits: []Edit{
+		{"internal/share/division.go", "c.ahead[0] < rest%c.n {", "c.ahead[0] < c.n {"},
+		{"internal/share/division.go", "\t\t\treturn low\n", "\t\t\treturn low + 1\n"},
+	}},
 	Replace("ClockAlarmUnheard", "issues although the clock was measured to be wrong", "internal/share/planner.go",
 		"wrong && r.Outage == quota.OutageStop {", "wrong && false {", histories),
 	Replace("ClocksParted", "issues although the clocks have parted", "internal/share/planner.go",

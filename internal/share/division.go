@@ -1,0 +1,192 @@
+package share
+
+import (
+	"maps"
+
+	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// division is that of one view in one window, as far as self's share depends on it.
+// A change of one instance takes O(1), not O(instances).
+type division struct {
+	terms *terms // by which it is counted
+	w     quota.Window
+	start int64   // of w
+	seed  uint64  // of the ranks
+	me    *member // self, nil if the view lacks it
+	own   part    // self's
+	n     int64   // participants
+	total int64   // weight of all participants
+	// ahead[i] is how many seats of others come before seat first+i of self, if sought.
+	// In an equal division first is 0: seat 0 tells of all.
+	ahead  [seatsKept]int64
+	first  int64
+	sought bool
+
+	entry *protocol.LevelEntry // asks are by it; nil if no demand counts
+	asks  []ask                // of all participants
+}
+
+// seatsKept is how many seats of self a division knows: those around its last one. A change
+// of one instance seldom moves the last one further.
+const seatsKept = 4
+
+// crowd is the instances of the view that a history held after one of its changes.
+type crowd struct {
+	h     *History
+	after int64 // the change's number
+}
+
+// each calls add with every instance of the crowd and 1. It goes back from the newest
+// view: an instance that a later change has put there is counted, and then taken out with
+// -1.
+func (c crowd) each(add func(m *member, by int64)) {
+	for _, m := range c.h.members {
+		add(m, 1)
+	}
+	for n := c.h.changes; n > c.after; n-- {
+		edits := c.h.change(n).edits
+		for i := range edits {
+			e := &edits[len(edits)-1-i]
+			if e.new != nil {
+				add(e.new, -1)
+			}
+			if e.old != nil {
+				add(e.old, 1)
+			}
+		}
+	}
+}
+
+// newDivision counts a crowd by the terms.
+func newDivision(t *terms, w quota.Window, self string, all crowd) *division {
+	c := &division{terms: t, w: w, start: w.Start(), seed: t.seed(w), entry: t.entry(w), sought: !t.weighted()}
+	c.own = part{self, place(hashID(self), c.seed), 1}
+	all.each(c.add)
+	return c
+}
+
+// fits reports whether the counts are those by other terms too, and whether self has the
+// weight that was counted.
+func (c *division) fits(t *terms) bool {
+	return (c.me == nil || !c.sought || t.weightIn(c.me) == c.own.weight) && (t == c.terms || t.entry(c.w) == c.entry &&
+		t.shaped() == c.terms.shaped() && t.weighted() == c.terms.weighted() && (!t.weighted() || maps.Equal(t.rules.Weights, c.terms.rules.Weights)))
+}
+
+// by returns the division of the same view by other terms; the instances are those of the
+// view.
+func (c *division) by(t *terms, all crowd) *division {
+	if !c.fits(t) {
+		return newDivision(t, c.w, c.own.id, all)
+	}
+	c.terms = t
+	return c
+}
+
+// replace puts one instance in the place of another; nil is none.
+func (c *division) replace(old, new *member) {
+	if old != nil {
+		c.add(old, -1)
+	}
+	if new != nil {
+		c.add(new, 1)
+	}
+}
+
+// add adds (by = 1) or takes away (by = -1) one instance.
+func (c *division) add(m *member, by int64) {
+	if m.id == c.own.id {
+		c.me = m
+		if by < 0 {
+			c.me = nil
+		}
+	}
+	if !m.takesPart(c.start) {
+		return
+	}
+	c.n += by
+	c.total += by * c.terms.weightIn(m)
+	if c.entry != nil {
+		if demand := demandIn(c.entry.Demands, m.hash); demand > 0 {
+			c.asks = counted(c.asks, demand, by)
+		}
+	}
+	if c.sought {
+		c.addSeats(m, by)
+	}
+}
+
+// addSeats adds or takes away the seats of an instance that takes part.
+func (c *division) addSeats(m *member, by int64) {
+	if m.id == c.own.id || !m.takesPart(c.start) {
+		return
+	}
+	p := part{m.id, place(m.hash, c.seed), c.terms.weightIn(m)}
+	if !c.terms.weighted() {
+		c.ahead[0] += by * p.before(&c.own, 0)
+		return
+	}
+	for i := range c.ahead {
+		c.ahead[i] += by * p.before(&c.own, c.first+int64(i))
+	}
+}
+
+// level is the level of total permits by the terms; the zero Level if no demand counts.
+func (c *division) level(t *terms, total int64) Level {
+	if c.entry == nil {
+		return Level{}
+	}
+	return fill(total, t.rules.Floor, c.n, c.w.Length, c.asks)
+}
+
+// share is the share of self, a participant, of total permits: its claim, and its part
+// of what nobody claims.
+func (c *division) share(total int64, all crowd) (share int64) {
+	l := c.level(c.terms, total)
+	if c.entry != nil {
+		share = l.Claim(protocol.DemandFor(demandIn(c.entry.Demands, c.me.hash), c.w.Length))
+	}
+	rest := total - l.Claimed
+	if c.terms.weighted() {
+		return share + c.seats(rest, all)
+	}
+	if share += rest / c.n; c.ahead[0] < rest%c.n {
+		share++
+	}
+	return share
+}
+
+// seats is how many of total permits self has by weight: all of its seats before which
+// there are fewer seats than permits.
+func (c *division) seats(total int64, all crowd) int64 {
+	low, high := int64(0), total // seats below low have a permit, those from high on have none
+	next := timesOver(total, c.terms.weightIn(c.me), c.total)
+	for tries := 0; ; tries++ {
+		if c.sought {
+			for i, n := range c.ahead {
+				k := c.first + int64(i)
+				missing := k + n - total + 1 // permits, until seat k has one
+				if missing > 0 {
+					high, next = min(high, k), k-1-timesOver(missing, c.own.weight, c.total)
+					break
+				}
+				low, next = max(low, k+1), k+1+timesOver(-missing, c.own.weight, c.total)
+			}
+		}
+		if low >= high {
+			return low
+		}
+		if tries > seatsKept { // it never took so many
+			next = low + (high-low)/2
+		}
+		c.seek(min(max(next-seatsKept/2, low), high-1), all)
+	}
+}
+
+// seek counts the seats before those of self from number first on.
+func (c *division) seek(first int64, all crowd) {
+	c.own.weight = c.terms.weightIn(c.me)
+	c.first, c.ahead, c.sought = first, [seatsKept]int64{}, true
+	all.each(c.addSeats)
+}
