@@ -14,6 +14,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/test/await"
 	"github.com/quotient-limiter/quotient/internal/view"
 )
@@ -316,6 +317,48 @@ func TestStateDirIsChecked(t *testing.T) {
 		o := Options{StateDir: dir}
 		if err := o.fill(); err == nil || !strings.Contains(err.Error(), says) || !strings.Contains(err.Error(), dir) || !strings.Contains(err.Error(), "empty means") {
 			t.Errorf("%s: %v", dir, err)
+		}
+	}
+}
+
+// A directory that others own or may write to is refused: they could plant links.
+func TestStateDirIsOursAlone(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "state")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for mode, says := range map[os.FileMode]string{0o700: "", 0o755: "", 0o770: "others may write there: its mode is 0770, make it 0700", 0o703: "others may write there"} {
+		if err := os.Chmod(dir, mode); err != nil {
+			t.Fatal(err)
+		}
+		if err := checkStateDir(dir); (err == nil) != (says == "") || err != nil && !strings.Contains(err.Error(), says) {
+			t.Errorf("%#o: %v", mode, err)
+		}
+	}
+	if err := checkStateDir("/proc/1"); os.Geteuid() != 0 && (err == nil || !strings.Contains(err.Error(), "it belongs to user 0")) {
+		t.Error(err)
+	}
+}
+
+// The target of a link in the directory is not emptied.
+func TestLinksInStateDirAreRefused(t *testing.T) {
+	const precious = "worth more than a share"
+	for name, link := range map[string]func(target, path string) error{"symbolic": os.Symlink, "hard": os.Link} {
+		dir, target := t.TempDir(), filepath.Join(t.TempDir(), "target")
+		f, _, err := openState(dir, "", "p", clock.New())
+		if err != nil && f == nil {
+			t.Fatal(err)
+		}
+		path := f.file.Name()
+		if err := errors.Join(f.close(), os.Remove(path), os.WriteFile(target, []byte(precious), 0o600), link(target, path)); err != nil {
+			t.Fatal(err)
+		}
+		f, _, err = openState(dir, "", "p", clock.New())
+		if f != nil {
+			_ = f.close()
+		}
+		if text, _ := os.ReadFile(target); err == nil || f != nil || string(text) != precious {
+			t.Errorf("a %s link: %v, and its target holds %q", name, err, text)
 		}
 	}
 }

@@ -65,7 +65,7 @@ type Options struct {
 	// from 1 s, for servers of one's own, to 1024 s.
 	NTPInterval time.Duration
 	// StateDir is an existing directory on a local disk, for this process alone; Linux
-	// only. After a crash the next process on this host continues its instances from
+	// only. It belongs to the process's user, and nobody else may write there. After a crash the next process on this host continues its instances from
 	// there, and has their shares again from the next window. Without StateDir a share is
 	// unused for up to TTL and the settle time after a crash. Default: none, every
 	// process joins as new.

@@ -34,7 +34,7 @@ var errStateLocked = errors.New("another process on this host has it locked; eac
 func openState(dir, prefix, provider string, c *clock.Clock) (f *stateFile, before *view.Checkpoint, why error) {
 	sum := sha256.Sum256([]byte(prefix + "\x00" + provider))
 	path := filepath.Join(dir, fmt.Sprintf("%s-%x.state", short(provider), sum[:8]))
-	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	file, err := openOwn(path)
 	if err != nil {
 		return nil, nil, err
 	}
