@@ -2,7 +2,7 @@
 # that they are the same here and there.
 
 .DEFAULT_GOAL := all
-.PHONY: all build test race lint fuzz bench cross loadgen pictures deploy-golden screenshots dashboard-load simulate hunt compat e2e kafka-e2e ci clean help
+.PHONY: all build test steady race lint fuzz bench cross loadgen pictures deploy-golden screenshots dashboard-load simulate hunt compat e2e kafka-e2e ci ci-all clean help
 
 all: build test lint ## build, test and lint
 
@@ -12,13 +12,16 @@ build: ## the programs, into bin/
 test: ## the tests, as in README.md
 	go test ./...
 
+steady: ## the tests seven times beside processes that keep the processors busy; an hour
+	.ci/steady
+
 race: ## the tests under the race detector
 	go test -race ./...
 
 lint: ## the pinned linter, built on first use
 	.ci/run lint
 
-fuzz: ## every fuzz target, FUZZTIME each (default 30000x: so many inputs)
+fuzz: ## every fuzz target, FUZZTIME each (default 3000x: so many inputs)
 	.ci/run fuzz
 
 bench: ## Quotient beside other limiters; a quarter of an hour; writes bench/RESULTS.txt and bench/charts
@@ -60,11 +63,14 @@ hunt: ## the tests of the core against each of their mutants; half an hour; HUNT
 simulate: ## random histories of faults of the code that ships, for SIMULATE_FOR (default 10m)
 	go test ./internal/test/histories -exact -run '^TestForLong$$' -v -timeout 0 -for $(or $(SIMULATE_FOR),10m)
 
-ci: ## all that must hold before a change is merged
+ci: ## what must hold before a change is merged, where its inputs changed since it was green here
 	.ci/run
 
+ci-all: ## all of it with full counts, changed or not; up to an hour
+	.ci/run --all
+
 clean: ## remove what was built here
-	rm -rf bin .cache
+	rm -rf bin
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

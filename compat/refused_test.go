@@ -12,7 +12,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
 )
 
-// tooOld is what the folder tooold pins.
+// tooOld is the version of tooold in the file versions.
 const tooOld = "3.5.21"
 
 // The server is the one that QUOTIENT_TEST_ETCD names. Its watches can deliver

@@ -58,7 +58,7 @@ func TestRealKafka(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	jars, data, free := must(filepath.Abs("../../.cache/kafka")), t.TempDir(), must(etcdtest.FreeAddresses(2))
+	jars, data, free := filepath.Join(must(os.UserCacheDir()), "quotient-ci", "tools", "kafka"), t.TempDir(), must(etcdtest.FreeAddresses(2))
 	for _, args := range [][]string{{"check"}, {"fetch", jars}} {
 		if err := start(t, "./kafka.sh", args...).Wait(); err != nil {
 			t.Fatal(err)
