@@ -4,14 +4,17 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"net"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/feed"
@@ -21,16 +24,19 @@ import (
 
 // The context has no deadline: Join gives up by itself.
 func TestJoinWithoutEtcdFailsSoonAndSaysWhy(t *testing.T) {
-	t.Parallel()
-	client, err := clientv3.New(clientv3.Config{Endpoints: []string{"127.0.0.1:1"}, DialTimeout: time.Second, Logger: zap.NewNop()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
-	_, err = Join(t.Context(), client, Options{Logger: quiet})
-	if !errors.Is(err, ErrUnreachable) || !strings.Contains(err.Error(), "127.0.0.1:1") {
-		t.Errorf("%v, want ErrUnreachable with the endpoint", err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		refused := grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return nil, syscall.ECONNREFUSED })
+		client, err := clientv3.New(clientv3.Config{Endpoints: []string{"127.0.0.1:1"}, DialOptions: []grpc.DialOption{refused}, Logger: zap.NewNop()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer client.Close()
+		began := time.Now()
+		_, err = Join(t.Context(), client, Options{Logger: quiet})
+		if took := time.Since(began); !errors.Is(err, ErrUnreachable) || !strings.Contains(err.Error(), "127.0.0.1:1") || took != defaultTimeout {
+			t.Errorf("%v after %v, want ErrUnreachable with the endpoint after %v", err, took, defaultTimeout)
+		}
+	})
 }
 
 func TestJoinRefusesBadOptions(t *testing.T) {

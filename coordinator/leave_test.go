@@ -91,6 +91,7 @@ func TestLeaveWhileEtcdIsAwayGivesUp(t *testing.T) {
 			t.Parallel()
 			cluster, client := etcdtest.New(t, etcdtest.Options{})
 			f := setupOn(t, client)
+			f.kv = newKV(client, time.Second) // as long as one call may take
 			s := f.join(Options{TTL: 30 * time.Second})
 			s.closing = 50 * time.Millisecond
 			var sinks []*recorder

@@ -191,7 +191,7 @@ func TestThePaceIsWritten(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
 	p := *adaptive(1000, 50)
-	p.Adaptive.Increase, p.Adaptive.Every = 40, 2*time.Second
+	p.Adaptive.Increase, p.Adaptive.Every = 100, 2*time.Second
 	if _, err := f.admin.Put(t.Context(), "p", p, AnyRevision); err != nil {
 		t.Fatal(err)
 	}

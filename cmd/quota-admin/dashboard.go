@@ -87,7 +87,7 @@ On an address other than loopback it requires TLS, and a login also for reading.
 	return a.onEtcd(cmd, func(ctx context.Context, etcd connection, _ []string) error {
 		ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 		defer stop()
-		l, err := listenDashboard(f.listen, "--listen")
+		l, err := listenOn(f.listen, "--listen")
 		if err != nil {
 			return err
 		}
@@ -181,7 +181,7 @@ func (p *dashboardFlags) upstream(cmd *cobra.Command) error {
 // readTime is how long the dashboard waits for etcd before it says so.
 const readTime = 2 * time.Second
 
-func listenDashboard(address, flag string) (net.Listener, error) {
+func listenOn(address, flag string) (net.Listener, error) {
 	l, err := net.Listen("tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w; %s takes another address", address, err, flag)

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -319,10 +320,11 @@ func TestObserversOnlyWhileSomebodyLooks(t *testing.T) {
 	}
 	ctx, end := context.WithCancel(t.Context())
 	a := &app{stdout: io.Discard, stderr: io.Discard, env: func(n string) string { return b.env[n] }, etcd: &etcdflags.Flags{Prefix: b.prefix}}
-	d, err := a.newDashboard(client, dashboardPlanOf(t, dashboardFlags{}, b.env))
+	admin, err := a.admin(client, time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
+	d := dashboard.New(dashboard.Options{Admin: admin, Guard: dashboardPlanOf(t, dashboardFlags{}, b.env).guard, Log: a.log(), Grace: 10 * time.Millisecond})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -92,11 +92,16 @@ func (a *app) dev(ctx context.Context, f *devFlags) (err error) {
 	// The dashboard's port first: a start that fails should leave nothing behind.
 	var page net.Listener
 	if f.dashboard != "" {
-		if page, err = listenDashboard(f.dashboard, "--dashboard"); err != nil {
+		if page, err = listenOn(f.dashboard, "--dashboard"); err != nil {
 			return err
 		}
 		defer page.Close()
 	}
+	port, err := listenOn(f.listen, "--listen") // at once; etcd itself tries for long
+	if err != nil {
+		return err
+	}
+	_ = port.Close() // etcd listens there next
 	dir, where, clean, err := f.dataFolder()
 	if err != nil {
 		return err

@@ -22,9 +22,8 @@ import (
 
 const (
 	lookEvery = time.Second
-	// grace is how long etcd is read after the last stream ended: the browser
-	// may be about to come back.
-	grace = 15 * time.Second
+	// defaultGrace is that of Options.
+	defaultGrace = 15 * time.Second
 	// readAtMost is how many providers are read at one look, beside those that
 	// are opened; where there are more, they take turns.
 	readAtMost = 32
@@ -42,6 +41,7 @@ const overview = ""
 type follower struct {
 	admin *coordinator.Admin
 	log   *slog.Logger
+	grace time.Duration
 
 	mu      sync.Mutex
 	topics  map[string]*topic                // by provider; those that somebody reads
@@ -58,7 +58,7 @@ type follower struct {
 
 func newFollower(admin *coordinator.Admin, log *slog.Logger) *follower {
 	return &follower{
-		admin: admin, log: log, beyond: map[string]bool{}, topics: map[string]*topic{}, streams: map[string][]*context.CancelFunc{}, wake: make(chan struct{}, 1),
+		admin: admin, log: log, grace: defaultGrace, beyond: map[string]bool{}, topics: map[string]*topic{}, streams: map[string][]*context.CancelFunc{}, wake: make(chan struct{}, 1),
 		watcher: live.NewWatcher(admin, observedAtMost), etcd: etcdState{OK: true},
 	}
 }
@@ -125,7 +125,7 @@ func (f *follower) run(ctx context.Context) {
 		f.mu.Lock()
 		topics, left := maps.Clone(f.topics), f.left
 		f.mu.Unlock()
-		if len(topics) == 0 && time.Since(left) > grace {
+		if len(topics) == 0 && time.Since(left) > f.grace {
 			f.watcher.Close()
 			next = nil
 		} else {

@@ -8,6 +8,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"embed"
@@ -46,6 +47,9 @@ type Options struct {
 	Explain func(error) (status int, text string)
 	Version string
 	Log     *slog.Logger
+	// Grace is how long etcd is read after the last stream ended, since the browser may be
+	// about to come back; default 15 s.
+	Grace time.Duration
 }
 
 // Server serves the page.
@@ -57,6 +61,7 @@ type Server struct {
 // New returns a server.
 func New(o Options) *Server {
 	s := &Server{o: o, follower: newFollower(o.Admin, o.Log)}
+	s.follower.grace = cmp.Or(o.Grace, defaultGrace)
 	s.o.Guard.Log = o.Log
 	s.o.Guard.Public = func(path string) bool { return !strings.HasPrefix(path, "/api/") || path == "/api/session" }
 	return s
