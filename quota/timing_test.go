@@ -93,6 +93,20 @@ func TestMinSettleForIsTheRule(t *testing.T) {
 	})
 }
 
+// Clocks part for the longest window, and for three of them and the guard under another
+// shape, whose lookback reaches so far (docs/protocol.md, section 10).
+func TestDriftWindow(t *testing.T) {
+	t.Parallel()
+	p := Policy{Limits: []Limit{{1, time.Second}, {1, 10 * time.Second}}, Guard: 20 * time.Millisecond}
+	for shape, want := range map[Shape]time.Duration{
+		"": 10 * time.Second, ShapeFixed: 10 * time.Second, ShapeSliding: 30_020 * time.Millisecond, ShapeBucket: 30_020 * time.Millisecond,
+	} {
+		if p.Shape = shape; p.DriftWindow() != want {
+			t.Errorf("shape %q: %v, want %v", shape, p.DriftWindow(), want)
+		}
+	}
+}
+
 // Whatever default the freshness gets, it passes if any allowed one does.
 func TestDefaultFreshnessPasses(t *testing.T) {
 	t.Parallel()

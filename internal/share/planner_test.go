@@ -157,3 +157,23 @@ func TestAPlanEnds(t *testing.T) {
 		}
 	}
 }
+
+// A planner forgets no view that a window may look back to, with the longest settle time
+// and the longest window.
+func TestNothingIsForgottenThatCounts(t *testing.T) {
+	length, settle := int64(quota.MaxWindow/time.Millisecond), int64(quota.MaxSettle/time.Millisecond)
+	p := *plannerPolicy(quota.OutageStop)
+	p.Limits, p.Settle, p.Freshness = []quota.Limit{{Permits: 10, Window: quota.MaxWindow}}, quota.MaxSettle, time.Second
+	w := share.Planner{Clock: clock.Started(instant(0), nil)}
+	w.Reset(instant(0), instant(0).Mono, "a", protocol.View{Revision: 1, Policy: &p, Instances: []quota.Instance{{ID: "a"}}})
+	start := 2*settle + 2*length
+	start -= start % length
+	seen := start - settle + length/4 // within the window's lookback
+	w.Apply(instant(seen), protocol.Change{Revision: 2, Put: []quota.Instance{{ID: "b"}}})
+	now := start + length/2
+	w.Apply(instant(now), protocol.Change{Revision: 3, Deleted: []string{"b"}})
+	w.Prove(instant(now))
+	if l := w.Plan(instant(now)).Limits; len(l) != 1 || l[0].Permits != 5 {
+		t.Errorf("%+v, want 5 permits of the view with two", l)
+	}
+}

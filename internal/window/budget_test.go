@@ -66,6 +66,24 @@ func TestABudgetBindsByWhatWasTaken(t *testing.T) {
 	}
 }
 
+// A budget of which nothing was left is asked for again when its limit is raised.
+func TestARaisedBudgetIsWanted(t *testing.T) {
+	f := newFixed(map[time.Duration]int64{second: 10})
+	f.long = quota.Limit{Permits: 50, Window: long}
+	var told told
+	g := gateOf(f, 0, told.decided)
+	g.Changed(at(0))
+	g.Fund(at(1), protocol.BudgetUse{Budget: protocol.BudgetAt(f.long, time.UTC, 1), Spent: true})
+	f.set(func() { f.long.Permits = 60 })
+	g.Changed(at(2))
+	if _, v := g.Enter(at(3), &Waiter{Payload: "w"}, 4, int64(3*second)); v != Queued {
+		t.Errorf("verdict %d, want a place in the queue", v)
+	}
+	if u := g.Budgets(at(4))[0]; u.Spent || u.Need != 4 || u.Permits != 60 {
+		t.Errorf("%+v, want a need of 4", u)
+	}
+}
+
 // When nothing is left those that cannot wait for the next window are refused, others
 // wait for it.
 func TestASpentBudgetTellsWhenItsWindowEnds(t *testing.T) {

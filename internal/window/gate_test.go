@@ -108,6 +108,23 @@ func TestReturnedPermitsAreIssuedAgainInTheirWindowOnly(t *testing.T) {
 	}
 }
 
+// What was taken of the last segment is booked when the gate is closed.
+func TestCloseBooksWhatWasTaken(t *testing.T) {
+	_, g, _ := begun(map[time.Duration]int64{second: 5})
+	if got := upTo(g, at(1), 3); got != 3 {
+		t.Fatalf("%d permits, want 3", got)
+	}
+	var booked []Use
+	g.Booked = func(all []Use) { booked = all }
+	g.Close()
+	if n := g.Usage(at(2)).Issued; n != 3 {
+		t.Errorf("%d permits are issued, want 3", n)
+	}
+	if len(booked) != 1 || booked[0].Used != 3 {
+		t.Errorf("booked %+v, want 3 permits", booked)
+	}
+}
+
 func TestCloseRefusesEverybody(t *testing.T) {
 	_, g, told := begun(map[time.Duration]int64{second: 1})
 	grant, _ := take(g, at(1), 1)

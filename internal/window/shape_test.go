@@ -8,6 +8,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/quota"
 )
 
 var (
@@ -227,4 +229,59 @@ func ExampleShape_Grows() {
 	// 104ms
 	// 1.104s
 	// 1.104s
+}
+
+// A limit that is gone for a moment finds again what its spans hold.
+func TestASlidingLimitThatComesBackCounts(t *testing.T) {
+	g, f := shapedGate(map[time.Duration]int64{second: 10, 2 * second: 20}, 0, sliding, nil)
+	play(t, g, []step{{999 * ms, 10, 10}})
+	f.set(func() { delete(f.shares, second) })
+	g.Changed(at(1001 * ms)) // its aligned window is over, the spans that hold them are not
+	f.set(func() { f.shares[second] = 10 })
+	g.Changed(at(1002 * ms))
+	play(t, g, []step{{1003 * ms, 10, 0}})
+}
+
+// A permit of the last window of a budget is none to the next, though its sliding window
+// takes it back.
+func TestAReturnIsNoneToTheNextBudget(t *testing.T) {
+	f := newFixed(map[time.Duration]int64{second: 10})
+	f.long, f.plan.Shape = quota.Limit{Permits: 50, Window: long}, sliding
+	g := gateOf(f, 0, nil)
+	g.Changed(at(0))
+	fund := func(d time.Duration) {
+		g.Fund(at(d), protocol.BudgetUse{Budget: protocol.BudgetAt(f.long, time.UTC, int64(d)), Taken: 5})
+	}
+	fund(long - 2*ms)
+	grant, ok := take(g, at(long-1*ms), 5)
+	fund(long + 1*ms)
+	if !ok || !refund(g, at(long+2*ms), grant, 5) {
+		t.Fatal("the permits cannot be issued and given back")
+	}
+	if n := upTo(g, at(long+3*ms), 10); n != 5 {
+		t.Errorf("%d permits of 5 that were taken of the budget", n)
+	}
+}
+
+// A permit that still counts is not given back twice, whenever the first time was.
+func TestAReturnIsRememberedWhileItCounts(t *testing.T) {
+	for first := range time.Duration(19) {
+		g, _ := shapedGate(map[time.Duration]int64{second: 10}, 0, sliding, nil)
+		for before := range time.Duration(10) { // others come and go
+			grant, _ := take(g, at(before*100*ms), 1)
+			refund(g, at(before*100*ms), grant, 1)
+		}
+		issued := 950 * ms
+		grant, _ := take(g, at(issued), 4)
+		at1 := issued + first*50*ms
+		serial := serials.Add(1)
+		if _, back := g.Correct(at(at1), grant, serial, 4, 0); !back {
+			t.Fatalf("at %v the permits cannot be given back", at1)
+		}
+		for again := at1; again < issued+second; again += 10 * ms {
+			if once, _ := g.Correct(at(again), grant, serial, 4, 0); once {
+				t.Fatalf("given back at %v, and again at %v", at1, again)
+			}
+		}
+	}
 }

@@ -85,6 +85,30 @@ func TestQuick(t *testing.T) {
 	})
 }
 
+// A call does not overtake one that has the turn.
+func TestQuickOvertakesNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := newServer(t, 10, roomy)
+		c := newProcess(t, s, "one").c
+		c.Conn.Conn = &sink{}
+		if _, err := s.host.Limiter(t.Context(), fair.Client{User: "user 1"}, "p"); err != nil {
+			t.Fatal(err)
+		}
+		turns := s.provider("p").turns
+		if err := turns.Enter(t.Context(), fair.Client{User: "user 2"}, 1, 0); err != nil {
+			t.Fatal(err)
+		}
+		call := []byte(text(plain, `{"provider":"p"}`))
+		if got := s.quick(c, call); got != other {
+			t.Errorf("while another call has the turn: %v", got)
+		}
+		turns.Leave()
+		if got := s.quick(c, call); got != answered {
+			t.Errorf("when nobody has: %v", got)
+		}
+	})
+}
+
 // A permit of which its client cannot be told is given back.
 func TestQuickToNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -212,6 +212,40 @@ func TestIdleProvidersAreClosed(t *testing.T) {
 	})
 }
 
+// A provider for whose permits somebody waits is not idle.
+func TestAProviderWithWaitersStaysOpen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := quota.Policy{Limits: []quota.Limit{{Permits: 1, Window: time.Minute}}}
+		h, err := New(t.Context(), consumer.Fixed(slow), Options{
+			Known: (&etcd{}).known, Max: 1, Idle: 5 * time.Minute, Log: slog.New(slog.DiscardHandler),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := h.Limiter(t.Context(), one, "p")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var waiting sync.WaitGroup
+		for range 12 { // the last for more than twice the time
+			waiting.Go(func() {
+				if err := l.Acquire(t.Context(), time.Hour); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		waiting.Wait()
+		time.Sleep(10 * time.Minute)
+		if _, ok := h.Status("p"); ok {
+			t.Error("the provider is open, and nobody waits any more")
+		}
+		if err := h.Close(); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(lookupEvery)
+	})
+}
+
 func TestReadyNamesTheProvider(t *testing.T) {
 	source := consumer.Fixed(policy)
 	h, err := New(t.Context(), source, Options{Keep: []string{"p"}, Max: 1, Idle: time.Hour, Log: slog.New(slog.DiscardHandler)})

@@ -1,0 +1,44 @@
+package protocol
+
+import (
+	"testing"
+	"time"
+
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// A length that comes into force within a window is limited in all of it, by the smallest
+// of its announced limits.
+func TestPermitsForALengthThatComes(t *testing.T) {
+	t.Parallel()
+	minute := func(permits int64) []quota.Limit { return []quota.Limit{{Permits: permits, Window: time.Minute}} }
+	w := quota.WindowAt(time.Minute, newYear.UnixNano())
+	p := quota.Policy{Limits: []quota.Limit{{Permits: 5, Window: time.Second}}, Next: []quota.LimitChange{
+		{From: newYear.Add(10 * time.Second), Limits: minute(70)},
+		{From: newYear.Add(20 * time.Second), Limits: minute(30)},
+		{From: newYear.Add(30 * time.Second), Limits: minute(50)},
+		{From: newYear.Add(time.Minute), Limits: minute(20)},
+	}}
+	for _, c := range []struct {
+		w       quota.Window
+		permits int64
+		limited bool
+	}{
+		{w, 30, true},
+		{quota.Window{Length: time.Minute, Index: w.Index + 1}, 20, true},
+		{quota.Window{Length: time.Minute, Index: w.Index - 1}, 0, false},
+	} {
+		permits, limited, inForce := PermitsFor(&p, c.w)
+		if permits != c.permits || limited != c.limited || !inForce {
+			t.Errorf("%v: %d permits, limited %v, in force %v; want %d, %v", c.w, permits, limited, inForce, c.permits, c.limited)
+		}
+	}
+}
+
+// Two builds that disagree here give out a remainder twice.
+func TestTurnGoldenValue(t *testing.T) {
+	t.Parallel()
+	if Turn != 64 {
+		t.Errorf("remainders turn every %d windows, not every 64", Turn)
+	}
+}

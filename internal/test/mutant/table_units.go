@@ -1,0 +1,33 @@
+package mutant
+
+// units are mistakes that one small test each catches, in the package that they are in.
+var units = Table{
+	Replace("BurstMayBeNone", "gives a small share of a bucket no burst", "internal/share/shape.go",
+		"return max(1, int64(n))", "return int64(n)", "internal/share TestAShareHasABurst"),
+	Replace("LargestOfSeveral", "takes the largest of a length's limits that come into force within a window", "internal/protocol/policy.go",
+		"(!limited || n < permits)", "(!limited || n > permits)", "internal/protocol TestPermitsForALengthThatComes"),
+	Replace("RefundIntoNextBudget", "gives a permit of the last window of a budget back to the next", "internal/window/ledger.go",
+		"same || grant.At+l.plan.Offset >= b.Start {", "true {", "internal/window TestAReturnIsNoneToTheNextBudget"),
+	Replace("GoneShapedLimitForgotten", "forgets with an aligned window what spans still hold", "internal/window/ledger.go",
+		"\tif s.Any() {\n\t\treturn a.window.End() + 2", "\tif false {\n\t\treturn a.window.End() + 2", "internal/window TestASlidingLimitThatComesBackCounts"),
+	Replace("ReturnedForgottenSoon", "forgets what was given back before it is too late for a second time", "internal/window/returned.go",
+		"r.older, r.recent, r.since = r.recent, ", "r.older, r.recent, r.since = nil, ", "internal/window TestAReturnIsRememberedWhileItCounts"),
+	Replace("TurnChanged", "rotates remainders at other windows than other builds", "internal/protocol/policy.go",
+		"const Turn = 64", "const Turn = 32", "internal/protocol TestTurnGoldenValue"),
+	Replace("OneShapedWindow", "lets clocks drift for one window, where the lookback takes three", "quota/shape.go",
+		"const shapedWindows = 3", "const shapedWindows = 1", "quota TestDriftWindow"),
+	Replace("GuardOfNewest", "goes by the newest guard while a larger one counts", "internal/share/bound.go",
+		"max(r.Guard, t.rules.Guard), ", "r.Guard, ", "internal/share TestAGuardActsOnAfterItsPolicy"),
+	Replace("AutoGuardOfNow", "goes by the newest policy as to whether a guard follows the clock", "internal/share/bound.go",
+		"max(r.GuardAuto, t.autoGuard())", "r.GuardAuto", "internal/share TestAGuardActsOnAfterItsPolicy"),
+	Replace("RaisedBudgetUnseen", "takes a budget for spent though its limit was raised", "internal/window/budget.go",
+		"b.Spent = b.Spent && planned.Permits <= b.Permits", "_ = b.Spent", "internal/window TestARaisedBudgetIsWanted"),
+	Replace("IdleWithWaiters", "closes a provider for whose permits somebody waits", "cmd/quotad/internal/host/host.go",
+		" || p.limiter.Status().Waiting > 0 {", " {", "cmd/quotad/internal/host TestAProviderWithWaitersStaysOpen"),
+	Replace("QuickOvertakes", "answers a call at once while another has the turn", "cmd/quotad/internal/api/quick.go",
+		"if p.turns.Busy() || ", "if ", "cmd/quotad/internal/api TestQuickOvertakesNobody"),
+	Replace("PrunesTooMuch", "forgets views that a window looks back to", "internal/share/planner.go",
+		"int64(quota.MaxSettle+3*quota.MaxWindow) - int64(quota.MaxSettle)", "int64(quota.MaxSettle)", "internal/share TestNothingIsForgottenThatCounts"),
+	Replace("CloseBooksNothing", "forgets with a gate's end what was taken of the last segment", "internal/window/gate.go",
+		"\tg.settleLocked()\n\tg.publishLocked(&Segment{}, Forever)", "\tg.publishLocked(&Segment{}, Forever)", "internal/window TestCloseBooksWhatWasTaken"),
+}
