@@ -1,6 +1,7 @@
-(* Shares that are divided equally, by weight, or by demand satisfy two assumptions of
-   Statement.v, [fit] and [taking] (docs/protocol.md, section 4: "A revision that gives
-   takes from nobody"). An announced end is one way in which n falls. How the code ranks
+(* Shares that are divided equally or by weight satisfy two assumptions of Statement.v,
+   [fit] and [taking] (docs/protocol.md, section 4: "A revision that gives takes from
+   nobody"). Shares by demand satisfy [taking]. An announced end is one way in which n
+   falls. How the code ranks
    instances, and how it computes demands, is not modelled. *)
 From Quotient Require Import Sum.
 From Coq Require Import Lia.

@@ -4,8 +4,8 @@
    is assumed of it ([assumed]), the rule that its instances obey ([obeys]), and the
    claims. The claims are proved in Sum.v. Example.v has a world that satisfies all
    assumptions, and one in which the rule without its lookback exceeds the total.
-   Division.v shows that equal and weighted shares, and shares by demand, satisfy what
-   is assumed of them here.
+   Division.v shows that equal and weighted shares satisfy what is assumed of them here,
+   and of shares by demand only what is assumed of revisions that give, not [fit].
 
    `.ci/run proof` checks that everything is proved, from no axiom.
 

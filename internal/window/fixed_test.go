@@ -1,6 +1,7 @@
 package window
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -18,6 +19,7 @@ type fixed struct {
 	mu        sync.Mutex
 	shares    map[time.Duration]int64
 	burst     int64 // 0: all of the share
+	total     int64 // 0: Unbounded
 	shutUntil int64
 	plan      Plan                       // all but Until, Limits and Shut
 	bound     func(w quota.Window) int64 // overrides shares
@@ -46,7 +48,7 @@ func (f *fixed) Foresee(now int64) Plan {
 	p.Shut = now < f.shutUntil
 	wall := now + p.Offset
 	for _, length := range slices.Sorted(maps.Keys(f.shares)) {
-		l := Limit{Window: quota.WindowAt(length, wall), Permits: f.shares[length], Burst: f.shares[length]}
+		l := Limit{Window: quota.WindowAt(length, wall), Permits: f.shares[length], Burst: f.shares[length], Total: cmp.Or(f.total, Unbounded)}
 		if f.bound != nil {
 			l.Permits = f.bound(l.Window)
 		}

@@ -74,14 +74,21 @@ func (l *ledger) running() (all []quota.Window) {
 
 // borrow adds what a host has lent to what may be issued, and returns how much that is.
 // A loan counts once, under the limits that bind here too, in the windows that run.
-// shares are the host's: whoever it is, it lends no more in any window.
+// shares are the host's: whoever it is, it lends no more in any window. All hosts together
+// lend no more than the total, however often they are replaced.
 func (l *ledger) borrow(host string, loan protocol.Loan, shares []int64) int64 {
 	if len(loan.Windows) == 0 || l.early || l.plan.Shape.Any() || !slices.Equal(loan.Windows, l.running()) ||
 		l.hosts[lentIn{host, loan.Windows[0]}] > 0 {
 		return 0
 	}
 	for i, w := range loan.Windows {
-		loan.Permits = min(loan.Permits, shares[i]-l.hosts[lentIn{host, w}])
+		total, heard := l.plan.totalOf(w), int64(0)
+		for k, n := range l.hosts {
+			if k.in == w {
+				heard += n
+			}
+		}
+		loan.Permits = min(loan.Permits, shares[i]-l.hosts[lentIn{host, w}], total-heard)
 	}
 	if loan.Permits <= 0 {
 		return 0

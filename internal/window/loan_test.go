@@ -1,6 +1,7 @@
 package window
 
 import (
+	"fmt"
 	"maps"
 	"math"
 	"testing"
@@ -86,6 +87,23 @@ func TestWaitersAreToldWhatIsLeftBesideLoans(t *testing.T) {
 	g.Tick(at(second))
 	if got := told.take(); len(got) != 2 {
 		t.Errorf("served %v, want two", got)
+	}
+}
+
+// Hosts that replace each other within a window lend no more than the total together.
+func TestAGuestHearsOfNoMoreThanTheTotal(t *testing.T) {
+	f := newFixed(map[time.Duration]int64{second: 0})
+	f.total = 20
+	g := gateOf(f, 0, nil)
+	g.Changed(at(0))
+	loan := protocol.Loan{Windows: g.mu.ledger.running(), Permits: 9}
+	for i, want := range []int64{9, 9, 2, 0} {
+		if got := g.Borrow(at(1), fmt.Sprint("h", i), loan, []int64{9}); got != want {
+			t.Errorf("host %d: added %d, want %d", i, got, want)
+		}
+	}
+	if n := upTo(g, at(2), 99); n != 20 {
+		t.Errorf("%d permits, want 20", n)
 	}
 }
 

@@ -77,10 +77,21 @@ type Limit struct {
 	// Burst is how many of them may be issued at once under Shape.Bucket.
 	Burst int64
 
-	// For operators: the policy's limit, the total in force, which is less where the pace
-	// is, and how many instances share it.
-	Limit, Total int64
-	Instances    int
+	// Total is the total in force. It bounds what all hosts together lend.
+	Total int64
+	// For operators: the policy's limit, and how many instances share the total.
+	Limit     int64
+	Instances int
+}
+
+// totalOf returns the total in force in a window; 0 if the plan does not limit it.
+func (p *Plan) totalOf(w quota.Window) int64 {
+	for i := range p.Limits {
+		if p.Limits[i].Window == w {
+			return p.Limits[i].Total
+		}
+	}
+	return 0
 }
 
 // Proof is the evidence that the views behind a plan are recent. It binds only
