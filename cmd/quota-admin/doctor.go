@@ -51,15 +51,22 @@ etcd denies permission.`,
 		}
 		var c doctor.Chart
 		c.Clock(cmd.Context(), servers)
-		if _, none := os.Stat(socket); none == nil || cmd.Flags().Changed("quotad") {
-			c.Quotad(cmd.Context(), socket, a.etcd.CommandTimeout)
+		_, none := os.Stat(socket)
+		ask := none == nil || cmd.Flags().Changed("quotad")
+		quotad := func(all doctor.Policies) {
+			if ask {
+				c.Quotad(cmd.Context(), socket, a.etcd.CommandTimeout, all)
+			}
+			ask = false
 		}
 		err := a.connected(cmd.Context(), func(etcd connection) error {
+			quotad(etcd.Admin)
 			if err := c.Etcd(cmd.Context(), etcd.client, a.etcd.CommandTimeout); err != nil {
 				return err
 			}
 			return c.Fleets(cmd.Context(), etcd.Admin, a.etcd.Prefix, args)
 		})
+		quotad(nil) // without a connection
 		problems := c.Problems()
 		if err == nil && problems > 0 {
 			err = fmt.Errorf("%s found", format.Count(problems, "problem"))

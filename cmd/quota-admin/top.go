@@ -46,7 +46,11 @@ On a terminal q quits, < and > choose the column to sort by, r reverses the orde
 		ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 		defer stop()
 		each := func(ctx context.Context, f func(*top.Snapshot, error) bool) {
-			top.Each(ctx, etcd.Admin, strings.Join(args, ""), interval, f)
+			unrated := ratesWithin
+			if count == 0 {
+				unrated = 0 // the next table has them
+			}
+			top.Each(ctx, etcd.Admin, strings.Join(args, ""), interval, unrated, f)
 		}
 		if isTerminal(a.stdin) && isTerminal(a.stdout) && a.format == format.Table && count == 0 {
 			return top.Run(ctx, each)
@@ -67,6 +71,10 @@ On a terminal q quits, < and > choose the column to sort by, r reverses the orde
 		return failed
 	})
 }
+
+// ratesWithin is how long top --count waits for rates: two reports of each instance, one a
+// second.
+const ratesWithin = 4 * time.Second
 
 func (a *app) writeTop(s *top.Snapshot) error {
 	if a.format != format.Table {

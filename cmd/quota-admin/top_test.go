@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
@@ -40,12 +41,20 @@ func TestTopInPlainLines(t *testing.T) {
 	if err := json.Unmarshal([]byte(lines[0]), &data); err != nil || len(lines) != 2 || len(data.Providers) != 2 {
 		t.Fatalf("%v: %s", err, stdout)
 	}
-	if p := data.Providers[0]; p.Provider != "p" || p.Limits != "100/s" || p.Instances != 2 || p.Applied != 2 || p.Issued != nil {
+	if p := data.Providers[0]; p.Provider != "p" || p.Limits != "100/s" || p.Instances != 2 || p.Applied != 2 || p.Issued == nil {
 		t.Errorf("%+v in %s", p, stdout)
 	}
 	stdout, _ = b.want(exitDone, "top", "p", "--count", "2", "--interval", "100ms", "-o", "yaml")
 	if strings.Count(stdout, "---\n") != 2 || !strings.Contains(stdout, "share: 50\n") {
 		t.Errorf("YAML: %s", stdout)
+	}
+	// One table has rates too.
+	for _, of := range []string{"p", ""} {
+		args := slices.DeleteFunc([]string{"top", of, "--count", "1", "-o", "json"}, func(s string) bool { return s == "" })
+		stdout, _ := b.want(exitDone, args...)
+		if !strings.Contains(stdout, `"issued_per_second":0,`) {
+			t.Errorf("no rates: %s", stdout)
+		}
 	}
 	b.want(exitNotFound, "top", "absent")
 	b.want(exitUsage, "top", "p", "--interval", "1ms")

@@ -190,7 +190,8 @@ func judgeInstance(c *Chart, f *coordinator.Fleet, i *coordinator.InstanceStatus
 		bad("run chrony on its host, or on this one; or give its session NTP servers", "its report is dated %v ahead of this host's clock", (-age).Round(time.Millisecond))
 	}
 	said := r.Problem == "" // what it says is told
-	if p.Revision != 0 && p.Problem == nil && r.PolicyRevision < p.Revision && now.Sub(p.Policy.Time) > slowToApply {
+	starts := r.State == quota.StateJoining && now.Before(settled(&i.Instance, p))
+	if !starts && p.Revision != 0 && p.Problem == nil && r.PolicyRevision < p.Revision && now.Sub(p.Policy.Time) > slowToApply {
 		bad("see its log; if it lags behind etcd, restart it", "applies the policy of revision %d, not %d", r.PolicyRevision, p.Revision)
 	}
 	if r.State == quota.StateStale {
@@ -204,9 +205,9 @@ func judgeInstance(c *Chart, f *coordinator.Fleet, i *coordinator.InstanceStatus
 		c.add(note, "fleet", subject, "run chrony on its host, or give its session NTP servers", "its clock's error is %s: the guard is as large as clock_error allows", r.ClockError)
 	}
 	switch {
+	case starts:
+		c.add(note, "fleet", subject, "none, unless it lasts", "%s", strings.TrimSuffix("is joining: "+r.Problem, ": "))
 	case said:
-	case r.State == quota.StateJoining && now.Before(settled(&i.Instance, p)):
-		c.add(note, "fleet", subject, "none, unless it lasts", "is joining: %s", r.Problem)
 	default:
 		bad("see its log", "says: %s", r.Problem)
 	}
@@ -218,7 +219,7 @@ func settled(i *quota.Instance, p *coordinator.Stored) time.Time {
 	if p.Policy.Time.After(began) {
 		began = p.Policy.Time
 	}
-	due := began.Add(policy.Settle + protocol.LongestWindow(&policy))
+	due := began.Add(policy.Settle + 2*protocol.LongestWindow(&policy))
 	if i.From.After(due) {
 		due = i.From
 	}

@@ -127,6 +127,9 @@ func TestDoctorFindings(t *testing.T) {
 		{"joining", instance(func(i *coordinator.InstanceStatus) {
 			i.Report.State, i.Report.Problem, i.Instance.Started = quota.StateJoining, "waits until the other instances have settled", now.Add(-2*time.Second)
 		})},
+		{"joining, and knows no policy yet", instance(func(i *coordinator.InstanceStatus) {
+			i.Report.State, i.Report.PolicyRevision, i.Instance.Started = quota.StateJoining, 0, now.Add(-2*time.Second)
+		})},
 		{"joining a new incarnation", instance(func(i *coordinator.InstanceStatus) {
 			i.Report.State, i.Report.Problem, i.Instance.From = quota.StateJoining, "waits until the other instances have settled", now.Add(2*time.Second)
 		})},

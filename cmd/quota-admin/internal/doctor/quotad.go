@@ -12,7 +12,9 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
+	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/internal/buildinfo"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -20,19 +22,41 @@ import (
 type quotadFacts struct {
 	Version   string
 	Problem   string
-	Providers []struct{ Provider, State, Problem string }
+	Providers []struct {
+		Provider, State, Problem string
+		OpenFor                  float64 `json:"open_for"` // seconds
+	}
 
 	err error
+}
+
+// Policies returns policies as coordinator.Admin does.
+type Policies interface {
+	Get(ctx context.Context, provider string) (coordinator.Stored, error)
+}
+
+// starts reports whether a provider that joins may still need that time: the settle time
+// and two windows.
+func starts(ctx context.Context, all Policies, provider string, open float64) bool {
+	var p quota.Policy
+	if all != nil {
+		if s, err := all.Get(ctx, provider); err == nil && s.Problem == nil {
+			p = s.Policy
+		}
+	}
+	p = p.WithDefaults()
+	return open > 0 && open < (p.Settle+2*max(time.Second, protocol.LongestWindow(&p))).Seconds()
 }
 
 // maxQuotadAnswer is more than the state of the most providers that quotad opens.
 const maxQuotadAnswer = 16 << 20
 
-// Quotad looks at the quotad of this host.
-func (c *Chart) Quotad(ctx context.Context, socket string, timeout time.Duration) {
+// Quotad looks at the quotad of this host. The policies, nil if there are none, tell how
+// long it takes to join.
+func (c *Chart) Quotad(ctx context.Context, socket string, timeout time.Duration, all Policies) {
 	f := &quotadFacts{}
 	f.err = f.read(ctx, socket, timeout)
-	judgeQuotad(c, socket, f)
+	judgeQuotad(c, socket, f, func(provider string, open float64) bool { return starts(ctx, all, provider, open) })
 }
 
 func (f *quotadFacts) read(ctx context.Context, socket string, timeout time.Duration) error {
@@ -61,7 +85,7 @@ func (f *quotadFacts) read(ctx context.Context, socket string, timeout time.Dura
 	return json.Unmarshal(text, f)
 }
 
-func judgeQuotad(c *Chart, socket string, f *quotadFacts) {
+func judgeQuotad(c *Chart, socket string, f *quotadFacts, starts func(provider string, open float64) bool) {
 	const check = "quotad"
 	switch {
 	case errors.Is(f.err, fs.ErrPermission):
@@ -72,9 +96,7 @@ func judgeQuotad(c *Chart, socket string, f *quotadFacts) {
 		return
 	}
 	before := c.Problems()
-	if f.Problem != "" {
-		c.add(problem, check, socket, "see its log, and whether it reaches etcd", "is not ready: %s", f.Problem)
-	}
+	joining := false
 	for _, p := range f.Providers {
 		switch quota.State(p.State) {
 		case quota.StateActive, quota.StateDraining, quota.StatePaused:
@@ -83,13 +105,25 @@ func judgeQuotad(c *Chart, socket string, f *quotadFacts) {
 			}
 			c.add(problem, check, p.Provider, "see quotad's log", "says: %s", p.Problem)
 		default:
+			if p.State == string(quota.StateJoining) && starts(p.Provider, p.OpenFor) {
+				joining = true
+				c.add(note, check, p.Provider, "none, unless it lasts", "is joining: %s", p.Problem)
+				continue
+			}
 			c.add(problem, check, p.Provider, "see quotad's log, and whether it reaches etcd", "is %s: %s", p.State, p.Problem)
 		}
+	}
+	switch {
+	case f.Problem == "":
+	case joining && c.Problems() == before:
+		c.add(note, check, socket, "none, unless it lasts", "is not ready: %s", f.Problem)
+	default:
+		c.add(problem, check, socket, "see its log, and whether it reaches etcd", "is not ready: %s", f.Problem)
 	}
 	if own := buildinfo.Version(); f.Version != own {
 		c.add(note, check, socket, "finish the rollout", "runs version %s, this command is of %s", f.Version, own)
 	}
-	if c.Problems() == before {
+	if c.Problems() == before && !joining {
 		c.add(ok, check, socket, "", "version %s, with %s", f.Version, format.Count(len(f.Providers), "provider"))
 	}
 }

@@ -29,14 +29,18 @@ func TestQuotad(t *testing.T) {
 		{"alone", told(`{"version":"v9.9.9","providers":[]}`), []string{
 			"note s: runs version v9.9.9, this command is of devel", "ok s: version v9.9.9, with 0 providers"}},
 		{"without etcd", told(`{"version":"devel","problem":"a is joining: etcd cannot be reached","providers":[{"provider":"a","state":"joining","problem":"etcd cannot be reached"},{"provider":"b","state":"active","problem":"clock"}]}`), []string{
-			"problem s: is not ready: a is joining: etcd cannot be reached", "problem a: is joining: etcd cannot be reached", "problem b: says: clock"}},
+			"problem a: is joining: etcd cannot be reached", "problem b: says: clock", "problem s: is not ready: a is joining: etcd cannot be reached"}},
+		{"starting", told(`{"version":"devel","problem":"a is joining: waits","providers":[{"provider":"a","state":"joining","problem":"waits","open_for":4.9}]}`), []string{
+			"note a: is joining: waits", "note s: is not ready: a is joining: waits"}},
+		{"starting for long", told(`{"version":"devel","problem":"a is joining: waits","providers":[{"provider":"a","state":"joining","problem":"waits","open_for":5.1}]}`), []string{
+			"problem a: is joining: waits", "problem s: is not ready: a is joining: waits"}},
 		{"forbidden", &quotadFacts{err: &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.EACCES)}}, []string{
 			"problem s: this user may not connect"}},
 		{"away", &quotadFacts{err: errors.New("connection refused")}, []string{"problem s: gives no answer: connection refused"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var c Chart
-			judgeQuotad(&c, "s", test.facts)
+			judgeQuotad(&c, "s", test.facts, func(provider string, open float64) bool { return starts(t.Context(), nil, provider, open) })
 			var got []string
 			for _, f := range c {
 				got = append(got, f.Level+" "+f.Subject+": "+f.Finding)
@@ -76,13 +80,13 @@ func TestQuotadIsRead(t *testing.T) {
 	} {
 		answer <- text
 		var c Chart
-		c.Quotad(t.Context(), socket, time.Minute)
+		c.Quotad(t.Context(), socket, time.Minute, nil)
 		if len(c) != 1 || !strings.HasPrefix(c[0].Finding, want) {
 			t.Errorf("%s: %+v", text, c)
 		}
 	}
 	var c Chart
-	c.Quotad(t.Context(), socket+"2", time.Minute)
+	c.Quotad(t.Context(), socket+"2", time.Minute, nil)
 	if len(c) != 1 || c[0].Level != problem || !strings.Contains(c[0].Finding, "no such file") {
 		t.Errorf("%+v", c)
 	}

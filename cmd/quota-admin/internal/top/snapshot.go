@@ -27,6 +27,8 @@ type Snapshot struct {
 	Notes   []string // what is wrong
 	columns []live.Header
 	rows    [][]any
+	// unrated says that an instance has reported only once: it has no rates yet.
+	unrated bool
 }
 
 func (s *Snapshot) titles() (all []string) {
@@ -99,24 +101,31 @@ const ObservedAtMost = 16
 // windows only if none is missed.
 const readEvery = time.Second
 
-// Each calls f with a snapshot at each interval until f returns false or ctx ends. It
-// is of one provider, or of all if none is named.
-func Each(ctx context.Context, admin *coordinator.Admin, provider string, interval time.Duration, f func(*Snapshot, error) bool) {
+// Each calls f with a snapshot at each interval until f returns false or ctx ends. It is
+// of one provider, or of all if none is named. Snapshots without the rates of instances
+// that have reported are dropped for the first time of that length.
+func Each(ctx context.Context, admin *coordinator.Admin, provider string, interval, unrated time.Duration, f func(*Snapshot, error) bool) {
 	w := live.NewWatcher(admin, ObservedAtMost)
 	defer w.Close()
-	for due := time.Now(); ; {
+	begun := time.Now()
+	for due := begun; ; {
 		t, err := read(ctx, w, provider)
 		now := time.Now()
-		if ctx.Err() != nil || (err != nil || !now.Before(due)) && !f(t, err) {
+		is := !now.Before(due) && (err != nil || !t.unrated || now.Sub(begun) >= unrated)
+		if ctx.Err() != nil || (err != nil || is) && !f(t, err) {
 			return
 		}
-		if !now.Before(due) {
+		if is {
 			due = now.Add(interval)
+		}
+		next := time.Until(due)
+		if next <= 0 {
+			next = readEvery
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(min(readEvery, max(0, time.Until(due)))):
+		case <-time.After(min(readEvery, next)):
 		}
 	}
 }
@@ -154,6 +163,7 @@ func readOne(ctx context.Context, w *live.Watcher, provider string) (*Snapshot, 
 			if live.Instances[i].Title != "" {
 				row = append(row, v)
 			}
+			t.unrated = t.unrated || v == nil && live.Instances[i].Name == "issued_per_second" && f.Instances[n].Report != nil
 		}
 		t.rows = append(t.rows, row)
 	}
@@ -183,6 +193,7 @@ func readAll(ctx context.Context, w *live.Watcher) (*Snapshot, error) {
 		if r.Issued != nil {
 			row[5], row[6], row[7] = *r.Issued, *r.Refused, r.Shadowed
 		}
+		t.unrated = t.unrated || r.Issued == nil && r.Instances > 0
 		t.rows = append(t.rows, row)
 	}
 	return t, nil

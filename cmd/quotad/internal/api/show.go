@@ -18,11 +18,13 @@ type overview struct {
 
 // providerState is the state of an open provider on this host.
 type providerState struct {
-	Provider  string `json:"provider"`
-	State     string `json:"state"`
-	Problem   string `json:"problem,omitempty"`
-	Instances int    `json:"instances"`
-	Waiting   int    `json:"waiting"`
+	Provider string `json:"provider"`
+	State    string `json:"state"`
+	Problem  string `json:"problem,omitempty"`
+	// OpenFor is how long it has been open, in seconds.
+	OpenFor   float64 `json:"open_for"`
+	Instances int     `json:"instances"`
+	Waiting   int     `json:"waiting"`
 	// Issued and Refused count permits since the provider was opened.
 	Issued  int64        `json:"issued"`
 	Refused int64        `json:"refused"`
@@ -61,7 +63,7 @@ func (s *Server) show(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) shown(of *consumer.Status) providerState {
-	p := providerState{of.Provider, string(of.State), of.Problem, of.Instances, of.Waiting, of.Issued, of.Refused, []limitState{}}
+	p := providerState{of.Provider, string(of.State), of.Problem, s.host.Open(of.Provider).Seconds(), of.Instances, of.Waiting, of.Issued, of.Refused, []limitState{}}
 	for _, u := range of.Limits {
 		p.Limits = append(p.Limits, limitState{u.Limit.String(), u.Share, u.Used, u.Left, max(0, u.End.Sub(s.now()).Seconds())})
 	}

@@ -71,6 +71,7 @@ type Host struct {
 type provider struct {
 	limiter *consumer.Limiter
 	last    time.Time // of the newest call
+	opened  time.Time
 	keep    bool
 }
 
@@ -165,7 +166,7 @@ func (h *Host) enter(ctx context.Context, name string, keep bool) (*consumer.Lim
 	case len(h.open) >= h.o.Max:
 		return nil, errors.Join(h.full(), l.Close())
 	}
-	h.open[name] = &provider{limiter: l, last: time.Now(), keep: keep}
+	h.open[name] = &provider{limiter: l, last: time.Now(), opened: time.Now(), keep: keep}
 	h.o.Log.Info("provider opened", "provider", name)
 	return l, nil
 }
@@ -207,6 +208,16 @@ func (h *Host) Statuses() []consumer.Status {
 		statuses[i] = l.Status()
 	}
 	return statuses
+}
+
+// Open returns for how long a provider has been open; 0 if it is not.
+func (h *Host) Open(name string) time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if p := h.open[name]; p != nil {
+		return time.Since(p.opened)
+	}
+	return 0
 }
 
 // Status returns the state of a provider; false if it is not open. It opens nothing.
