@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/window"
@@ -89,12 +90,22 @@ func (k *core) answer(v window.Verdict, n int64, waited bool) error {
 	case v == window.Passed:
 		k.shadowed.Add(n)
 		return nil
+	case v == window.TooLarge && k.beyondLimit(n):
+		k.refused.impossible.Add(1)
+		_, err := k.explain(v, n)
+		return err
 	case waited:
 		k.refused.unmet.Add(n)
 	}
 	r := k.refuse(v, n)
 	r.count.Add(n)
 	return r.err
+}
+
+// beyondLimit reports whether n permits are more than a limit of the policy: no share ever
+// serves such a call, so it is a mistake and no demand.
+func (k *core) beyondLimit(n int64) bool {
+	return slices.ContainsFunc(k.gate.Usage(k.clock.Now()).Limits, func(u window.LimitUsage) bool { return n > u.Limit.Limit })
 }
 
 // wait parks the goroutine until a permit comes, or can no longer come.

@@ -53,7 +53,7 @@ const (
 
 // The reasons of the other errors, by which Status counts refusals too.
 const (
-	ReasonTooLarge  Reason = "too large"  // ErrTooLarge
+	ReasonTooLarge  Reason = "too large"  // ErrTooLarge, within the limit: see Status.Impossible
 	ReasonQueueFull Reason = "queue full" // ErrQueueFull
 	ReasonClosed    Reason = "closed"     // ErrClosed
 	ReasonNoPolicy  Reason = "no policy"  // ErrNoPolicy

@@ -26,6 +26,10 @@ type refusals struct {
 	// those of by that were asked for with a maxWait, and those whose context ended
 	// first.
 	unmet atomic.Int64
+
+	// impossible are the calls, not the permits, for more than a limit. They are in none
+	// of the others.
+	impossible atomic.Int64
 }
 
 // of returns the counter of a reason.

@@ -64,8 +64,11 @@ func TestRefusalsAreCountedByReason(t *testing.T) {
 		want := map[Reason]int64{ReasonSpent: 3 + 1 + 1}
 		expect(want)
 
-		_ = l.AcquireN(ctx, 3, time.Minute)
-		want[ReasonTooLarge] = 3
+		_ = l.AcquireN(ctx, 3, time.Minute) // more than the limit: a mistake
+		_ = l.TryAcquireN(1e9)
+		if n := l.Status().Impossible; n != 2 {
+			t.Errorf("%d calls for more than the limit, want 2", n)
+		}
 		expect(want)
 
 		w := l.AcquireFunc(1, Forever, func(Permit, error) {})
@@ -223,6 +226,20 @@ func TestStateLogIsBounded(t *testing.T) {
 		}
 		if n := l.Status().StateChanges; n != 102 {
 			t.Errorf("%d changes, want 102", n)
+		}
+	})
+}
+
+// Calls that can never be served are no demand: an idle instance that makes them keeps the
+// share that it has.
+func TestImpossibleCallsAreNoDemand(t *testing.T) {
+	bubble(t, "1000/s", Options{}, func(t *testing.T, ctx context.Context, _ *FixedSource, l *Limiter) {
+		for range 12 {
+			_ = l.AcquireN(ctx, 1e9, time.Second)
+			time.Sleep(time.Second)
+			if r := l.core.Report(l.core.clock.Now()); r.Demand != 0 || r.Refused != 0 {
+				t.Fatalf("demand %d, refused %d", r.Demand, r.Refused)
+			}
 		}
 	})
 }

@@ -36,6 +36,9 @@ type Status struct {
 	Debt int64
 	// RefusedBy divides Refused by reason; it has an entry for every Reason.
 	RefusedBy map[Reason]int64
+	// Impossible counts the calls for more permits than a limit has, which are never
+	// served. They are mistakes: they are neither in Refused nor demand.
+	Impossible int64
 	// OverIssued is always 0; another value is a bug. An independent check counts permits
 	// issued beyond the share of that moment.
 	OverIssued int64
@@ -119,6 +122,7 @@ func (k *core) status(now clock.Instant) (Status, window.Usage) {
 		Waiting: use.Waiting, HeadPermits: use.Head, Debt: use.Debt, ProofAge: -1,
 	}
 	st.Refused, st.RefusedBy = k.refused.count()
+	st.Impossible = k.refused.impossible.Load()
 	if use.HeadAt != window.Forever {
 		st.HeadAt = k.wall(use.HeadAt)
 	}
