@@ -73,7 +73,7 @@ type loadgen []string
 // run returns the report of a run in which the limit held.
 func (l loadgen) run(ctx context.Context, args ...string) (*load.Report, error) {
 	fmt.Println("go run ./cmd/loadgen " + strings.Join(args, " "))
-	line := slices.Concat(l, []string{"go", "run", "./cmd/loadgen"}, args, []string{"--quiet", "--json", "-"})
+	line := slices.Concat(l, []string{"go", "run", "./cmd/loadgen"}, args, []string{"--least-use", "0", "--quiet", "--json", "-"})
 	cmd := exec.CommandContext(ctx, line[0], line[1:]...) //nolint:gosec // what the command line names
 	var said bytes.Buffer
 	cmd.Stderr = &said

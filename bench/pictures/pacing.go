@@ -109,5 +109,5 @@ func spanCells(r *load.Report) []string {
 	if s := r.Summary.Spans; s != nil {
 		judged, fullest = fmt.Sprint(s.Judged), fmt.Sprintf("%.4f", s.MaxOverRatio)
 	}
-	return []string{fmt.Sprintf("%.2f", r.Summary.MaxSpanRatio), fmt.Sprintf("%.1f%%", 100*r.Summary.UtilisationAll), string(r.Verdict), judged, fullest}
+	return []string{fmt.Sprintf("%.2f", r.Summary.MaxSpanRatio), fmt.Sprintf("%.1f%%", 100*r.Summary.Used.Ratio), string(r.Verdict), judged, fullest}
 }

@@ -142,6 +142,8 @@ func TestABrokenLimitOutranksOtherErrors(t *testing.T) {
 		{load.Held, exitHeld, nil, exitHeld}, {load.Held, exitHeld, failed, exitCannot}, {load.Unknown, exitHeld, nil, exitCannot},
 		{load.NotHeld, exitCannot, nil, exitNotHeld}, {load.NotHeld, exitHeld, failed, exitNotHeld},
 		{load.Held, exitNotHeld, failed, exitNotHeld}, {load.Held, exitCannot, nil, exitCannot},
+		{load.Unused, exitCannot, failed, exitUnused}, {load.Unused, exitNotHeld, nil, exitNotHeld},
+		{load.Underused, exitHeld, nil, exitUnderused}, {load.Underused, exitCannot, nil, exitCannot}, {load.Underused, exitHeld, failed, exitCannot},
 	} {
 		if got := exitStatus(c.verdict, c.traced, c.err); got != c.want {
 			t.Errorf("%+v: %d", c, got)

@@ -11,16 +11,21 @@
 // window, give or take the policy's clock error. Then no span of time has more permits
 // than the windows that it touches. The clock is read before a permit is asked for and
 // after it came, so a busy machine makes no permit wrong. A permit that was asked for
-// in its window and came later cannot be placed. If most are like that, or if the
-// system's clock was set, the verdict is UNKNOWN. A run in which all clocks err alike
+// in its window and came later cannot be placed. If more than a tenth are like that (30% under other shapes),
+// or if the system's clock was set, the verdict is UNKNOWN. A run in which all clocks err alike
 // says nothing of true time.
+//
+// A limiter that issues nothing exceeds no limit. So the verdict has a second half: what
+// part came of the permits that were due, by the calls that loadgen made, the limits and
+// the instances that it had running. If nothing came, the verdict is UNUSED. With
+// --least-use too little makes it UNDERUSED.
 //
 // The instances run in child processes of this program, which never outlive it. A
 // killed one's counts are in the sum, because it counts in a mapped file, and before
 // it takes a permit.
 //
-// Exit status: 0 the limit held, 1 it did not, 2 bad usage, 3 it could not run,
-// could not judge, or a child died unexpectedly.
+// Exit status: 0 HELD, 1 NOT HELD, 2 bad usage, 3 it could not run, could not judge
+// (UNKNOWN), or a child died unexpectedly, 4 UNUSED, 5 UNDERUSED.
 package main
 
 import (
@@ -46,10 +51,12 @@ import (
 
 // Exit statuses.
 const (
-	exitHeld    = 0
-	exitNotHeld = 1
-	exitUsage   = 2
-	exitCannot  = 3
+	exitHeld      = 0
+	exitNotHeld   = 1
+	exitUsage     = 2
+	exitCannot    = 3
+	exitUnused    = 4
+	exitUnderused = 5
 )
 
 func main() {
@@ -108,7 +115,7 @@ func loadgen(ctx context.Context, args []string, env func(string) string, stdout
 		fmt.Fprintln(text)
 		show.Summary(text, &result.Summary)
 	}
-	show.Verdict(text, result.Verdict, result.Windows, &result.Summary)
+	show.Verdict(text, result)
 	traced := exitHeld
 	if c.Trace != "" {
 		traced = judge(c.Trace, text)
@@ -148,10 +155,14 @@ func exitStatus(v load.Verdict, traced int, err error) int {
 	switch {
 	case v == load.NotHeld || traced == exitNotHeld:
 		return exitNotHeld
-	case v == load.Unknown || err != nil:
+	case v == load.Unused:
+		return exitUnused
+	case v == load.Unknown || err != nil || traced == exitCannot:
 		return exitCannot
+	case v == load.Underused:
+		return exitUnderused
 	}
-	return traced
+	return exitHeld
 }
 
 // create makes the file of a flag, before the run: a bad name costs no run. It is nil

@@ -252,7 +252,7 @@ func TestArrivalsAreJudgedWithAGuard(t *testing.T) {
 // together. Its count is of all permits, and the fleet follows if it is to.
 func TestAProviderWithACapacity(t *testing.T) {
 	t.Parallel()
-	for _, adapt := range []string{"fleet", "instance", "none"} {
+	for _, adapt := range []string{"fleet", "none"} {
 		t.Run(adapt, func(t *testing.T) {
 			var stdout, stderr bytes.Buffer
 			code := loadgen(context.Background(), []string{"--settle", "500ms", "--limit", "100/200ms", "--json", "-", "--adapt", adapt,

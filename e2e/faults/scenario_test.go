@@ -27,7 +27,7 @@ var scenarios = []scenario{
 	{name: "a third of the instances killed, back after the lease", outage: quota.OutageStop, most: 1,
 		fault: func(r *run) {
 			for _, i := range all(0) {
-				r.instances[i].Kill()
+				r.kill(i)
 			}
 			wait(leaseTTL + window)
 			for _, i := range all(0) {
@@ -46,8 +46,8 @@ var scenarios = []scenario{
 		}},
 	{name: "all instances killed, all started at once after the lease", outage: quota.OutageStop, most: 1,
 		fault: func(r *run) {
-			for _, p := range r.instances {
-				p.Kill()
+			for i := range r.instances {
+				r.kill(i)
 			}
 			wait(leaseTTL + window)
 			for i := range r.instances {

@@ -108,6 +108,14 @@ func (r *run) launch(i int) {
 	r.instances[i] = r.workers[i/each].run("instance", r.configs[i], r.log)
 }
 
+// kill kills instance i, and says so: its trace ends without it having closed.
+func (r *run) kill(i int) {
+	r.instances[i].Kill()
+	if err := trace.Killed(r.configs[i].Trace, r.instances[i].PID); err != nil {
+		r.t.Error(err)
+	}
+}
+
 func (r *run) awaitReady(which ...int) {
 	r.t.Helper()
 	for _, i := range which {

@@ -96,6 +96,8 @@ func next(d *json.Decoder, into any) (more bool, err error) {
 type Process struct {
 	// Name is what the process is, with its id.
 	Name string
+	// PID is the process's id.
+	PID int
 	// Gone is closed when the process is no more, and all it told was heard.
 	Gone chan struct{}
 
@@ -159,7 +161,8 @@ func (p *Process) start(name string, listen func() error, lost func(error)) erro
 	if err := p.cmd.Start(); err != nil {
 		return fmt.Errorf("%s process: %w", name, err)
 	}
-	p.Name = fmt.Sprintf("%s process %d", name, p.cmd.Process.Pid)
+	p.PID = p.cmd.Process.Pid
+	p.Name = fmt.Sprintf("%s process %d", name, p.PID)
 	go func() {
 		err := listen()
 		if err != nil { // it talks nonsense

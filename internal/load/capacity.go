@@ -1,7 +1,6 @@
 package load
 
 import (
-	"math"
 	"sync"
 	"time"
 
@@ -150,61 +149,4 @@ func (c *Capacity) use(from, to int64) (u *CapacityUse, used int64) {
 		}
 	}
 	return u, used
-}
-
-// AIMD is an instance that follows refusals by itself. It uses less of its share when
-// the provider refuses calls, and more when it does not (additive increase,
-// multiplicative decrease). Its figures are the defaults of an adaptive policy. It is
-// for comparison, and safe for concurrent use.
-type AIMD struct {
-	mu             sync.Mutex
-	part           float64 // of its share that it uses
-	calls, refused int64   // answered since the last change
-	changed        int64   // when that was
-	window         int64   // which one it makes calls in
-	left           int64   // of it
-}
-
-// Figures of an adaptive policy, by default; the floor is loadgen's.
-const (
-	AIMDFloor    = 0.2
-	aimdDecrease = 0.3
-	aimdMargin   = 0.02
-	aimdIncrease = 0.03
-	aimdLeast    = 3
-	aimdRefused  = 100 // one call in so many may be refused
-	cutEvery     = int64(2 * time.Second)
-	raiseEvery   = int64(5 * time.Second)
-)
-
-// NewAIMD returns one that uses its whole share.
-func NewAIMD(now int64) *AIMD { return &AIMD{part: 1, changed: now, window: math.MinInt64} }
-
-// Allow returns how many of n calls it makes, given its share of a window.
-func (a *AIMD) Allow(now int64, share quota.Limit, n int64) int64 {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if start := quota.WindowAt(share.Window, now).Start(); start != a.window {
-		switch age := now - a.changed; {
-		case age >= cutEvery && a.refused >= aimdLeast && aimdRefused*a.refused > a.calls:
-			a.change(now, max(AIMDFloor, a.part*(1-min(aimdDecrease, float64(a.refused)/float64(a.calls)+aimdMargin))))
-		case age >= raiseEvery:
-			a.change(now, min(1, a.part+aimdIncrease))
-		}
-		a.window, a.left = start, int64(a.part*float64(share.Permits))
-	}
-	n = min(n, a.left)
-	a.left -= n
-	return n
-}
-
-func (a *AIMD) change(now int64, part float64) {
-	a.part, a.calls, a.refused, a.changed = part, 0, 0, now
-}
-
-// Answered says how many calls the provider has answered, and refused of them.
-func (a *AIMD) Answered(calls, refused int64) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.calls, a.refused = a.calls+calls, a.refused+refused
 }

@@ -74,36 +74,3 @@ func TestCapacity(t *testing.T) {
 		t.Errorf("all of it is used after %v", got)
 	}
 }
-
-// An instance alone uses less of its share when calls are refused, not below the floor,
-// and more when they are not.
-func TestAIMD(t *testing.T) {
-	t.Parallel()
-	const s = int64(time.Second)
-	share := quota.Limit{Permits: 100, Window: time.Second}
-	a, now := NewAIMD(0), int64(0)
-	second := func(percent int64) (allowed int64) {
-		now += s
-		allowed = a.Allow(now, share, 60) + a.Allow(now+1, share, 60)
-		a.Answered(allowed, allowed*percent/100)
-		return allowed
-	}
-	for i, want := range []int64{100, 88, 88, 78, 78} { // a cut takes the part that was refused and 2%, each 2 s
-		if got := second(10); got != want {
-			t.Errorf("second %d: %d calls, want %d", i, got, want)
-		}
-	}
-	for range 40 {
-		second(50)
-	}
-	if got := second(50); got != 20 {
-		t.Errorf("the floor is %d", got)
-	}
-	before := second(0)
-	for range 10 {
-		second(0)
-	}
-	if got := second(0); got != before+6 {
-		t.Errorf("in 10 s from %d to %d calls", before, got)
-	}
-}

@@ -12,7 +12,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -27,21 +26,35 @@ type Run struct {
 	// provider.
 	Arrivals *Arrivals
 	// Own is what the generator's own clock says.
-	Own      Own
+	Own Own
+	// Presence is how many instances were active, as they say.
 	Presence Presence
 	Timeline Timeline
 	// Fleet is how many instances there should be.
 	Fleet int
+	// Serving is the weight of the instances that served, as the generator knows: an
+	// instance that falls silent by itself still serves. Weight is that of the fleet.
+	Serving Presence
+	Weight  int64
+	// Parts are those of the instances, where each has a part of the total that is its own;
+	// nil: what one does not ask for goes to others.
+	Parts []Part
+	// Capacity is that of the provider; nil: it takes all.
+	Capacity *Capacity
+	// LeastUse is the part of what is due that has to come for Held, 0 to 1.
+	LeastUse float64
 	// Active is the instant from which the whole fleet was active.
 	Active int64
 	// Start and End bound the measured time. Both Never if it did not begin.
 	Start, End int64
 }
 
-// Judge returns a run's windows in order of start, their summary and the verdict. It
-// judges every window for which a permit was issued, also outside the measured time;
-// every span of time, where limits have a shape; and each permit by the generator's own
-// clock. A violation makes NotHeld, else missing evidence Unknown.
+// Judge returns a run's windows in order of start, their summary and the verdict, which
+// has two halves. That no limit was exceeded is judged of every window for which a permit
+// was issued, also outside the measured time; of every span of time, where limits have a
+// shape; and of each permit by the generator's own clock. That the limit was used is judged
+// of the whole windows. A violation makes NotHeld, else a fleet that issued nothing that was
+// due Unused, else missing evidence Unknown, else too little use Underused.
 // Summary fields that do not follow from counts are left zero.
 func Judge(r Run) ([]Window, Summary, Verdict) {
 	var (
@@ -55,7 +68,10 @@ func Judge(r Run) ([]Window, Summary, Verdict) {
 	}
 	for i, length := range lengths {
 		some := r.windows(length, lengths)
-		summary.add(some, i == 0, r.Fleet)
+		if summary.add(some, i == 0); i == 0 {
+			summary.Used = r.use(some, lengths)
+			summary.OwnClock.Excess = r.excess(some)
+		}
 		windows = append(windows, some...)
 	}
 	slices.SortStableFunc(windows, func(a, b Window) int { return a.Start.Compare(b.Start) })
@@ -63,7 +79,7 @@ func Judge(r Run) ([]Window, Summary, Verdict) {
 		summary.IssuedTotal += c.Issued
 	}
 	summary.Spans = r.spans(lengths)
-	summary.OwnClock = r.own(summary.IssuedTotal)
+	r.own(&summary.OwnClock, summary.IssuedTotal)
 	summary.PeakToMean10ms, summary.PeakToMean50ms, summary.MaxSpanRatio = r.peakToMean(1), r.peakToMean(5), r.spanRatio()
 	summary.Unjudged = r.unjudged(&summary)
 	a := summary.Arrivals
@@ -73,8 +89,12 @@ func Judge(r Run) ([]Window, Summary, Verdict) {
 		a != nil && a.Judged && a.OverLimitWindows > 0,
 		r.Own.Unjudged == "" && summary.OwnClock.Outside > 0:
 		return windows, summary, NotHeld
+	case summary.Used.Due > 0 && summary.Used.Came == 0:
+		return windows, summary, Unused
 	case len(summary.Unjudged) > 0:
 		return windows, summary, Unknown
+	case summary.Used.Ratio < r.LeastUse:
+		return windows, summary, Underused
 	}
 	return windows, summary, Held
 }
@@ -83,11 +103,7 @@ func Judge(r Run) ([]Window, Summary, Verdict) {
 // without a limit of that length are left out.
 func (r *Run) windows(length time.Duration, lengths []time.Duration) []Window {
 	shortest := lengths[0]
-	unit := shortest
-	if r.Shape != nil {
-		unit = r.Shape.Cell
-	}
-	sums := sum(r.Counts, length, unit)
+	sums := sum(r.Counts, length, r.unit())
 	var arrived map[int64]Count
 	if r.Arrivals != nil {
 		arrived = sum(r.Arrivals.Counts[length], length, length)
@@ -118,16 +134,31 @@ func (r *Run) windows(length time.Duration, lengths []time.Duration) []Window {
 	return windows
 }
 
-// settling reports whether a limit change is taking effect in a window: from when it
-// was sent, until one settle time, one window and the slack after it was committed.
-// Shapes hold growth back for a window's length more, and what clocks may err.
-func (r *Run) settling(w quota.Window) bool {
-	settle := r.Timeline.Settle + w.Length + r.Timeline.Slack
+// unit is by what Counts count: windows of the shortest length, or cells of the shape.
+func (r *Run) unit() time.Duration {
 	if r.Shape != nil {
-		settle += protocol.ReachOf(w.Length, r.Shape.Transit, r.Timeline.Slack)
+		return r.Shape.Cell
 	}
+	return r.Timeline.Lengths()[0]
+}
+
+// lookback is for how long a limit that was replaced may still hold windows of a length
+// back: one settle time, one window and the slack. Shapes hold growth back for a window's
+// length more, the transit, two slots, and twice what clocks may err.
+func (r *Run) lookback(length time.Duration) time.Duration {
+	back := r.Timeline.Settle + length + r.Timeline.Slack
+	if r.Shape != nil {
+		back += length + r.Shape.Transit + 2*r.Shape.Cell + 2*r.Timeline.Slack
+	}
+	return back
+}
+
+// settling reports whether a limit change is taking effect in a window: from when it
+// was sent, until the lookback after it was committed.
+func (r *Run) settling(w quota.Window) bool {
+	back := r.lookback(w.Length)
 	return slices.ContainsFunc(r.Timeline.Changes[min(1, len(r.Timeline.Changes)):], func(c Change) bool {
-		return c.Sent < w.End() && (c.Acked == Never || w.Start() < c.Acked+int64(settle))
+		return c.Sent < w.End() && (c.Acked == Never || w.Start() < c.Acked+int64(back))
 	})
 }
 
@@ -172,8 +203,7 @@ func (r *Run) indexes(length time.Duration, counts ...map[int64]Count) []int64 {
 }
 
 // add takes the windows of one limit into the summary.
-func (s *Summary) add(windows []Window, shortest bool, fleet int) {
-	var settled, all usage
+func (s *Summary) add(windows []Window, shortest bool) {
 	for i := range windows {
 		w := &windows[i]
 		if s.Arrivals != nil {
@@ -183,32 +213,11 @@ func (s *Summary) add(windows []Window, shortest bool, fleet int) {
 			s.OverLimitWindows++
 		}
 		s.MaxOverRatio = max(s.MaxOverRatio, ratio(w.certain(), max(w.Most(), 1)))
-		if !w.Whole {
-			continue
-		}
-		if shortest {
+		if w.Whole && shortest {
 			s.Windows++
 		}
-		all.add(w)
-		if !w.Settling && w.Instances >= fleet {
-			settled.add(w)
-		}
 	}
-	s.Utilisation = max(s.Utilisation, settled.ratio())
-	s.UtilisationAll = max(s.UtilisationAll, all.ratio())
 }
-
-// usage is the part issued of the permits that could have been. A call that waited was
-// offered in one window and got its permit in the next one, which may so have
-// more permits than calls. A burst that came on top of the limit was possible.
-type usage struct{ issued, possible int64 }
-
-func (u *usage) add(w *Window) {
-	u.issued += w.certain()
-	u.possible += min(max(w.Limit, min(w.certain(), w.Allowed)), max(w.Offered, w.Issued))
-}
-
-func (u *usage) ratio() float64 { return ratio(u.issued, u.possible) }
 
 func ratio(a, b int64) float64 {
 	if b == 0 {

@@ -23,10 +23,11 @@ func perSecond(permits int64) []quota.Limit {
 func steadyRun() Run {
 	r := Run{
 		Timeline: Timeline{Changes: []Change{{Limits: perSecond(100)}}, Settle: 3 * time.Second, Slack: 50 * time.Millisecond},
-		Fleet:    4, Active: 10*second + 1, Start: 11 * second, End: 15 * second,
+		Fleet:    4, Weight: 4, Active: 10*second + 1, Start: 11 * second, End: 15 * second,
 	}
 	r.Presence.Record(7*second, 0, time.Second)
 	r.Presence.Record(10*second+1, 4, time.Second)
+	r.Serving = r.Presence
 	for k := int64(10); k < 15; k++ {
 		r.Counts = append(r.Counts, Count{Index: k, Offered: 150, Issued: 100})
 	}
@@ -34,8 +35,12 @@ func steadyRun() Run {
 }
 
 // judge is Judge for a fleet of which the generator's clock saw each permit as its
-// window began, unless the run says what else it saw.
+// window began, and that served all the time, unless the run says what else was seen.
 func judge(r Run) ([]Window, Summary, Verdict) {
+	if r.Weight == 0 {
+		r.Weight = 1
+		r.Serving.Record(0, 1, time.Second)
+	}
 	if r.Own.Cell == 0 {
 		r.Own = Own{Cell: 10 * time.Millisecond, Tolerance: r.Timeline.Slack}
 		unit := r.Timeline.Lengths()[0]
@@ -55,8 +60,8 @@ func TestAFleetThatHolds(t *testing.T) {
 	if verdict != Held {
 		t.Errorf("verdict %q", verdict)
 	}
-	want := Summary{Windows: 4, MaxOverRatio: 1, Utilisation: 1, UtilisationAll: 1, IssuedTotal: 500, MaxSpanRatio: 1, PeakToMean10ms: 100, PeakToMean50ms: 20,
-		OwnClock: OwnSummary{ToleranceNs: 50e6}}
+	want := Summary{Windows: 4, MaxOverRatio: 1, IssuedTotal: 500, MaxSpanRatio: 1, PeakToMean10ms: 100, PeakToMean50ms: 20,
+		Used: Use{Due: 400, Came: 400, Ratio: 1, Worst: &WindowUse{time.Unix(11, 0).UTC(), 100, 100}}, OwnClock: OwnSummary{ToleranceNs: 50e6}}
 	if d := cmp.Diff(want, summary); d != "" {
 		t.Error(d)
 	}
@@ -103,7 +108,7 @@ func TestDoubtfulPermits(t *testing.T) {
 		r := steadyRun()
 		r.Counts = Merge(r.Counts, []Count{c.more})
 		windows, summary, verdict := judge(r)
-		if verdict != c.want || windows[2].Doubtful != 1 || summary.Utilisation > 1 && c.want == Held {
+		if verdict != c.want || windows[2].Doubtful != 1 || summary.Used.Ratio != 1 {
 			t.Errorf("%+v: %q, %+v, %+v", c.more, verdict, summary, windows[2])
 		}
 	}
@@ -116,7 +121,7 @@ func TestArrivals(t *testing.T) {
 	r.Arrivals = &Arrivals{Unjudged: "no guard", Counts: map[time.Duration][]Count{
 		time.Second: {{Index: 11, Issued: 99}, {Index: 12, Issued: 101}, {Index: 15, Issued: 3}}}}
 	windows, summary, verdict := judge(r)
-	want := ArrivalSummary{Unjudged: "no guard", OverLimitWindows: 1, MaxOverRatio: 1.01, Total: 203}
+	want := ArrivalSummary{Unjudged: "no guard", OverLimitWindows: 1, MaxOverRatio: 1.01, MaxLateRatio: 1.01, Total: 203}
 	if d := cmp.Diff(&want, summary.Arrivals); d != "" {
 		t.Error(d)
 	}
@@ -136,7 +141,7 @@ func TestGuardedArrivalsAreJudged(t *testing.T) {
 	for _, c := range []struct {
 		arrived, late int64
 		want          Verdict
-	}{{100, 0, Held}, {100, 50, Held}, {100, 51, Unknown}, {101, 1, Held}, {101, 0, NotHeld}, {150, 49, NotHeld}} {
+	}{{100, 0, Held}, {100, 30, Held}, {100, 31, Unknown}, {101, 1, Held}, {130, 30, Held}, {101, 0, NotHeld}, {150, 49, NotHeld}} {
 		r := steadyRun()
 		r.Arrivals = &Arrivals{Promised: true, Counts: map[time.Duration][]Count{time.Second: {{Index: 11, Issued: c.arrived, Offered: c.late}}}}
 		windows, summary, verdict := judge(r)
@@ -175,23 +180,8 @@ func TestPermitsOfAZeroLimitAreTooMany(t *testing.T) {
 		r.Counts[i].Issued = 0
 	}
 	_, summary, verdict = judge(r)
-	if verdict != Held || summary.Utilisation != 0 || math.IsNaN(summary.UtilisationAll) {
+	if verdict != Unknown || summary.Used.Ratio != 0 || math.IsNaN(summary.MaxOverRatio) || summary.Unjudged[0] != "nothing was due in the whole windows" {
 		t.Errorf("%q, %+v", verdict, summary)
-	}
-}
-
-func TestUtilisation(t *testing.T) {
-	r := steadyRun()
-	r.Counts[2] = Count{Index: 12, Offered: 40, Issued: 40} // nobody asked for more
-	r.Counts[3].Issued = 50                                 // wasted, but an instance was away
-	r.Presence.Record(13*second+1, 3, time.Second)
-	r.Presence.Record(14*second+1, 4, time.Second)
-	_, summary, _ := judge(r)
-	if summary.Utilisation != 1 {
-		t.Errorf("utilisation %v", summary.Utilisation)
-	}
-	if want := 290.0 / 340; summary.UtilisationAll != want {
-		t.Errorf("of all: %v, want %v", summary.UtilisationAll, want)
 	}
 }
 
@@ -268,21 +258,22 @@ func TestAddedAndRemovedLimits(t *testing.T) {
 	}
 }
 
-// 500/2s and 2000/10s: every window of both is judged, and the one that is used
-// up makes the utilisation.
+// 500/2s and 2000/10s: every window of both is judged, and nothing is due of the shorter
+// one once the longer one is used up.
 func TestSeveralLimits(t *testing.T) {
 	r := Run{
 		Timeline: Timeline{Settle: 3 * time.Second, Changes: []Change{{Limits: []quota.Limit{
 			{Permits: 500, Window: 2 * time.Second}, {Permits: 2000, Window: 10 * time.Second}}}}},
-		Fleet: 2, Active: 100*second + 5, Start: 102 * second, End: 110 * second,
+		Fleet: 2, Weight: 2, Active: 100*second + 5, Start: 102 * second, End: 110 * second,
 	}
 	r.Presence.Record(90*second, 0, 2*time.Second)
 	r.Presence.Record(100*second+5, 2, 2*time.Second)
+	r.Serving = r.Presence
 	for k, issued := range map[int64]int64{50: 500, 51: 500, 52: 500, 53: 500, 54: 0} {
 		r.Counts = Merge(r.Counts, []Count{{Index: k, Offered: 750, Issued: issued}})
 	}
 	windows, summary, verdict := judge(r)
-	if verdict != Held || summary.Windows != 4 || summary.Utilisation != 1 || summary.IssuedTotal != 2000 {
+	if verdict != Held || summary.Windows != 4 || summary.Used.Due != 1500 || summary.Used.Ratio != 1 || summary.IssuedTotal != 2000 {
 		t.Errorf("%q, %+v", verdict, summary)
 	}
 	if len(windows) != 6 || windows[0].Length != "2s" || windows[1].Length != "10s" || windows[1].Issued != 2000 {
@@ -341,11 +332,12 @@ func TestReportJSON(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[string]any{
-		"schema": 1.0, "config": map[string]any{}, "verdict": "held", "window_ns": 0.0,
+		"schema": 1.0, "config": map[string]any{}, "verdict": "held", "least_use": 0.0, "window_ns": 0.0,
 		"windows": []any{map[string]any{"start": "1970-01-01T00:00:11Z", "limit": 100.0, "offered": 150.0,
 			"issued": 100.0, "arrived": nil, "instances": 4.0}},
 		"summary": map[string]any{"windows": 4.0, "over_limit_windows": 0.0, "max_over_ratio": 1.0,
-			"utilisation": 1.0, "utilisation_all": 1.0, "issued_total": 500.0, "settle_seconds": 0.0,
+			"used":         map[string]any{"due": 400.0, "came": 400.0, "ratio": 1.0, "worst": map[string]any{"start": "1970-01-01T00:00:11Z", "due": 100.0, "came": 100.0}},
+			"issued_total": 500.0, "settle_seconds": 0.0,
 			"acquire_ns":        map[string]any{"p50": 0.0, "p99": 0.0, "p999": 0.0, "max": 0.0},
 			"delay_ns":          map[string]any{"p50": 0.0, "p99": 0.0, "p999": 0.0, "max": 0.0},
 			"max_span_ratio":    1.0,
@@ -354,14 +346,5 @@ func TestReportJSON(t *testing.T) {
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
-	}
-}
-
-// Calls that waited into a window are no permits out of nothing.
-func TestUtilisationNeverExceedsOne(t *testing.T) {
-	r := steadyRun()
-	r.Counts[2].Offered, r.Counts[3].Issued = 60, 90
-	if _, summary, _ := judge(r); summary.Utilisation != 390.0/400 {
-		t.Errorf("utilisation %v", summary.Utilisation)
 	}
 }

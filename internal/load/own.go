@@ -22,9 +22,16 @@ type Own struct {
 	Unjudged string
 }
 
-// leastJudged is the part of all permits, or of all requests, that must be judged.
-// With fewer the verdict is Unknown.
-const leastJudged = 0.5
+// The parts of all permits, and of all requests, that may be excused as late. With more the
+// verdict is Unknown: those that are excused could hide as many too many in a window.
+const (
+	// mostHeldUp: only a caller that is held up just as a window ends is excused. That is
+	// far below a tenth of a window's permits, also on a busy machine.
+	mostHeldUp = 0.1
+	// mostLate: a slot is short, and a request waits for the network and for the provider's
+	// process too. So a busy machine holds up more of them, but not every third.
+	mostLate = 0.3
+)
 
 // OwnSummary is what comes of Own. Spans of time are not judged by it: those permits in
 // one that were not held up came in their windows, or are Outside. So they are no more
@@ -38,34 +45,65 @@ type OwnSummary struct {
 	// Unplaced are permits of which the clock cannot tell: those that were held up
 	// between issue and caller, and what a killed process had not noted yet.
 	Unplaced int64 `json:"unplaced"`
+	// Excess is by how much a window would exceed what it may hold, at most, if permits
+	// that were held up were issued only as they came.
+	Excess int64 `json:"excess,omitempty"`
 }
 
-func (r *Run) own(issued int64) OwnSummary {
-	s := OwnSummary{ToleranceNs: int64(r.Own.Tolerance), WorstNs: int64(r.Own.Worst), Unplaced: issued}
+// own fills in what the clock says of so many permits.
+func (r *Run) own(s *OwnSummary, issued int64) {
+	s.ToleranceNs, s.WorstNs, s.Unplaced = int64(r.Own.Tolerance), int64(r.Own.Worst), issued
 	for _, c := range r.Own.Came {
 		s.Unplaced -= c.Issued - c.Offered
 	}
 	for _, c := range r.Own.Misplaced {
 		s.Outside += c.Issued
 	}
-	return s
+}
+
+func (r *Run) mostHeldUp() float64 {
+	if r.Shape != nil {
+		return mostLate
+	}
+	return mostHeldUp
+}
+
+// excess is that of the windows of the shortest length: what each holds by its permits'
+// labels, and those that were held up until it.
+func (r *Run) excess(windows []Window) (most int64) {
+	if r.Own.Cell == 0 {
+		return 0
+	}
+	late := sum(r.Own.Came, r.Timeline.Lengths()[0], r.Own.Cell)
+	for i := range windows {
+		w := &windows[i]
+		k := floorDiv(w.Start.UnixNano(), int64(r.Timeline.Lengths()[0]))
+		if held := late[k].Offered; held > 0 {
+			most = max(most, w.certain()+held-w.Most())
+		}
+	}
+	return most
 }
 
 // unjudged says what of a run could not be judged; nil if enough was.
 func (r *Run) unjudged(s *Summary) (reasons []string) {
 	if s.Windows == 0 {
 		reasons = append(reasons, "no whole window was seen")
+	} else if s.Used.Due == 0 {
+		reasons = append(reasons, "nothing was due in the whole windows")
 	}
 	if r.Own.Unjudged != "" {
 		reasons = append(reasons, r.Own.Unjudged)
-	} else if judged := s.IssuedTotal - s.OwnClock.Unplaced; float64(judged) < leastJudged*float64(s.IssuedTotal) {
-		reasons = append(reasons, fmt.Sprintf("%d of %d permits were held up, so that they cannot be placed", s.OwnClock.Unplaced, s.IssuedTotal))
+	} else if o := &s.OwnClock; float64(o.Unplaced) > r.mostHeldUp()*float64(s.IssuedTotal) {
+		reasons = append(reasons, fmt.Sprintf("%d of %d permits were held up, so that they cannot be placed; issued as they came, a window has up to %d more than it may",
+			o.Unplaced, s.IssuedTotal, o.Excess))
 	}
 	if a := s.Arrivals; a != nil && a.Promised {
 		if a.Unjudged != "" {
 			reasons = append(reasons, a.Unjudged)
-		} else if float64(a.Total-a.Late) < leastJudged*float64(a.Total) {
-			reasons = append(reasons, fmt.Sprintf("%d of %d requests were late, so that the provider's windows cannot be judged", a.Late, a.Total))
+		} else if float64(a.Late) > mostLate*float64(a.Total) {
+			reasons = append(reasons, fmt.Sprintf("%d of %d requests were late, so that the provider's windows cannot be judged; with them they had up to %.4f of the limit",
+				a.Late, a.Total, a.MaxLateRatio))
 		}
 	}
 	return reasons

@@ -10,18 +10,23 @@ import (
 // Schema is the version of the report's JSON.
 const Schema = 1
 
-// Verdict says whether the limit held.
+// Verdict says whether the limit held, and was used.
 type Verdict string
 
 // The verdicts.
 const (
 	// Held: no window, and no span of a shape, had more permits than it may. By the
-	// generator's own clock no permit that could be placed came outside its window.
+	// generator's own clock no permit that could be placed came outside its window. Of
+	// what was due, at least the part that was asked for came.
 	Held Verdict = "held"
 	// NotHeld: some window or span had more, or a permit came outside its window.
 	NotHeld Verdict = "not held"
+	// Unused: nothing came of what was due. A limiter that issues nothing exceeds nothing.
+	Unused Verdict = "unused"
 	// Unknown: neither was shown, for the reasons in Summary.Unjudged.
 	Unknown Verdict = "unknown"
+	// Underused: no limit was exceeded, and a smaller part came than was asked for.
+	Underused Verdict = "underused"
 )
 
 // Report is the outcome of a run.
@@ -41,6 +46,8 @@ type Report struct {
 	Rolling []Moment `json:"rolling,omitempty"`
 	Summary Summary  `json:"summary"`
 	Verdict Verdict  `json:"verdict"`
+	// LeastUse is the part of what was due that had to come, 0 to 1.
+	LeastUse float64 `json:"least_use"`
 
 	// Fields that only a page shows.
 	Shares         *Shares    `json:"-"` // nil if they were not recorded
@@ -115,13 +122,9 @@ type Summary struct {
 	// MaxOverRatio is the largest issued over limit of all windows, over what a
 	// window may hold where that is more. A limit of 0 counts as 1 here.
 	MaxOverRatio float64 `json:"max_over_ratio"`
-	// Utilisation is issued over the smaller of limit and offered. It counts whole
-	// windows in which the full fleet was active and no limit change was taking effect.
-	// Of several limits, that of the one nearest to its total.
-	Utilisation float64 `json:"utilisation"`
-	// UtilisationAll is the same over all whole windows.
-	UtilisationAll float64 `json:"utilisation_all"`
-	IssuedTotal    int64   `json:"issued_total"`
+	// Used is what part came of the permits that were due.
+	Used        Use   `json:"used"`
+	IssuedTotal int64 `json:"issued_total"`
 	// OwnClock is what the load generator's own clock says of the permits.
 	OwnClock OwnSummary `json:"own_clock"`
 	// Unjudged says what could not be judged, so that nothing is known.

@@ -87,6 +87,8 @@ type ArrivalSummary struct {
 	OverLimitWindows int `json:"over_limit_windows"`
 	// MaxOverRatio is the largest of such arrivals over the limit.
 	MaxOverRatio float64 `json:"max_over_ratio"`
+	// MaxLateRatio is the same with the late arrivals.
+	MaxLateRatio float64 `json:"max_late_ratio"`
 	// Total and Late are of windows of the shortest length.
 	Total int64 `json:"total"`
 	Late  int64 `json:"late"`
@@ -97,6 +99,7 @@ func (s *ArrivalSummary) add(w *Window, shortest bool) {
 		s.OverLimitWindows++
 	}
 	s.MaxOverRatio = max(s.MaxOverRatio, ratio(*w.Arrived-w.Late, max(w.Limit, 1)))
+	s.MaxLateRatio = max(s.MaxLateRatio, ratio(*w.Arrived, max(w.Limit, 1)))
 	if shortest {
 		s.Total += *w.Arrived
 		s.Late += w.Late

@@ -16,6 +16,7 @@ const ms = time.Millisecond
 // 2 ms from second 10 on, of one shape.
 func shapedRun(kind quota.Shape, permits int64, counts ...Count) Run {
 	r := steadyRun()
+	r.Start = 10 * second
 	r.Timeline.Changes[0].Limits = perSecond(permits)
 	r.Shape = &Shape{Kind: kind, Cell: 2 * ms, Crowd: 4, Equal: true}
 	r.Counts = counts

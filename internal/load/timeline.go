@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -52,21 +51,50 @@ func (t *Timeline) spanLimit(length time.Duration, from, to int64) (permits int6
 // mostIn returns the largest total of the policies in force at any time in [from,
 // to). ok is as in LimitAt.
 func (t *Timeline) mostIn(length time.Duration, from, to int64) (permits int64, ok bool) {
+	for _, limits := range t.within(from, to) {
+		total, limited := totalOf(limits, length)
+		if !limited {
+			return 0, false
+		}
+		permits, ok = max(permits, total), true
+	}
+	return permits, ok
+}
+
+// leastIn returns the smallest total of the policies in force at any time in [from, to). ok
+// is false if none of them sets a limit of that length.
+func (t *Timeline) leastIn(length time.Duration, from, to int64) (permits int64, ok bool) {
+	permits = math.MaxInt64
+	for _, limits := range t.within(from, to) {
+		if total, limited := totalOf(limits, length); limited {
+			permits, ok = min(permits, total), true
+		}
+	}
+	return permits, ok
+}
+
+// within returns the limits of the policies that may be in force at any time in [from, to).
+func (t *Timeline) within(from, to int64) (some [][]quota.Limit) {
 	for i, c := range t.Changes {
 		if i > 0 && c.Sent >= to {
 			break
 		}
-		if t.replaced(i) <= from {
-			continue
+		if t.replaced(i) > from {
+			some = append(some, c.Limits)
 		}
-		total, limited := protocol.LimitOf(c.Limits, length)
-		if !limited {
-			return 0, false
-		}
-		permits = max(permits, total)
-		ok = true
 	}
-	return permits, ok
+	return some
+}
+
+// totalOf returns the permits of a window of that length. The judge reads limits by itself,
+// and shares nothing with the limiter that it judges.
+func totalOf(limits []quota.Limit, length time.Duration) (permits int64, limited bool) {
+	for _, l := range limits {
+		if l.Window == length {
+			return l.Permits, true
+		}
+	}
+	return 0, false
 }
 
 // Lengths returns the window lengths that any policy limits, shortest first.

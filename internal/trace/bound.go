@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/quotient-limiter/quotient/internal/protocol"
-	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -133,31 +132,16 @@ func (v Views) Total(i int, w quota.Window) int64 {
 	if p == nil {
 		return Unlimited
 	}
-	permits, limited, inForce := protocol.PermitsFor(p, w)
+	permits, limited, inForce := limitOf(p, w)
 	switch {
-	case !inForce && p.From.UnixNano() < w.End() &&
-		slices.ContainsFunc(p.LimitsAt(p.From.UnixNano()), func(l quota.Limit) bool { return l.Window == w.Length }):
-		return 0 // it comes into force within the window, and gives nothing of it
+	case !inForce && beginsWithin(p, w):
+		return 0 // it gives nothing of the window
 	case !inForce || !limited:
 		return Unlimited
-	case p.Mode == quota.ModePause || len(p.Requires) > 0:
+	case givesNothing(p):
 		return 0
 	}
 	return paced(&v[i].View, w, permits)
-}
-
-// paced is the total of a window by a view whose policy has this limit for it. The judge
-// works it out by itself.
-func paced(v *protocol.View, w quota.Window, limit int64) int64 {
-	if v.Policy.Adaptive.Floor == 0 || v.Pace == nil {
-		return limit
-	}
-	for _, l := range v.Pace.Limits {
-		if l.Window == w.Length && l.Permits < limit {
-			return max(l.Permits, (limit*v.Policy.Adaptive.Floor+99)/100)
-		}
-	}
-	return limit
 }
 
 // takesNothing reports whether no instance has less of a window by view v than by view
@@ -167,11 +151,11 @@ func takesNothing(u, v *protocol.View, w quota.Window) bool {
 	if u.Policy == nil || v.Policy == nil || u.Policy.Settle != v.Policy.Settle {
 		return false
 	}
-	if _, limited, inForce := protocol.PermitsFor(v.Policy, w); u.Policy != v.Policy && (!limited || !inForce) {
+	if _, limited, inForce := limitOf(v.Policy, w); u.Policy != v.Policy && (!limited || !inForce) {
 		return false
 	}
-	_, before, _ := share.Of(u, w)
-	_, after, _ := share.Of(v, w)
+	before, _ := sharesOf(u, w)
+	after, _ := sharesOf(v, w)
 	for id, n := range before {
 		if after[id] < n && !promised(v, id, w) {
 			return false

@@ -17,6 +17,9 @@
 //	        before permits of another window can be taken
 //	close   a limiter is closed: nothing more comes
 //
+// Killed names the files of a process that was killed. If another file ends before its
+// limiters are closed, no later window is called held: nobody knows what they issued.
+//
 // Instants are by the clock of the machine, which stands for true time: all files of a
 // run are of one machine.
 //

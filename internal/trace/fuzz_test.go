@@ -60,8 +60,15 @@ func (w *small) policy(choice byte) *quota.Policy {
 	if choice&0x40 != 0 {
 		p.Limits = append(p.Limits, quota.Limit{Permits: int64(choice%7) * 5, Window: time.Duration(2 * smallWindow)})
 	}
+	if choice&0xa0 == 0xa0 { // two limits of a new length are announced, often for one of its windows
+		for i, permits := range []int64{4, 8} {
+			from := time.Unix(0, epoch+w.now+int64(choice%32)*20*ms+int64(i)*20*ms)
+			p.Next = append(p.Next, quota.LimitChange{From: from, Limits: []quota.Limit{
+				{Permits: int64(choice%7) * 3, Window: time.Duration(smallWindow)}, {Permits: int64(choice%7) * permits, Window: time.Duration(2 * smallWindow)}}})
+		}
+	}
 	if p.Limits[0].Permits == 0 {
-		p.Limits, p.Mode = []quota.Limit{{Permits: 1, Window: time.Duration(smallWindow)}}, quota.ModePause
+		p.Limits, p.Next, p.Mode = []quota.Limit{{Permits: 1, Window: time.Duration(smallWindow)}}, nil, quota.ModePause
 	}
 	p = p.WithDefaults()
 	return &p

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/protocol"
-	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -23,6 +22,9 @@ type Report struct {
 	// Undecided are windows of which that cannot be told, and Unpromised those of which
 	// nothing is promised, by reasons.
 	Undecided, Unpromised map[string]int
+	// Excess is by how much an undecided window may be over its bound, at most, where that
+	// is known.
+	Excess int64
 	// Overs tell of the first windows that were over, at most maxOvers.
 	Overs []string
 	// Problem is why nothing can be concluded; empty if there is none.
@@ -31,8 +33,22 @@ type Report struct {
 
 const maxOvers = 10
 
-// OK reports whether some windows were judged, and none was over.
-func (r *Report) OK() bool { return r.Problem == "" && r.Over == 0 && r.Held > 0 }
+// mostUndecided is the part of the windows that may be undecided. One is undecided only if a
+// process is killed, or a view committed, just when it matters; more windows than a tenth are
+// so only if traces are missing, or cut.
+const mostUndecided = 0.1
+
+// OK reports whether nearly all windows were judged, and none was over.
+func (r *Report) OK() bool {
+	return r.Problem == "" && r.Over == 0 && r.Held > 0 && float64(r.undecided()) <= mostUndecided*float64(r.Held+r.undecided())
+}
+
+func (r *Report) undecided() (n int) {
+	for _, some := range r.Undecided {
+		n += some
+	}
+	return n
+}
 
 // String is the verdict in words: a line, and one for each of Overs.
 func (r *Report) String() string {
@@ -44,6 +60,9 @@ func (r *Report) String() string {
 	}
 	windows := fmt.Sprintf("%d windows held by %d views of %d limiters%s%s", r.Held, r.Views, r.Traces,
 		counts("undecided", r.Undecided), counts("nothing promised", r.Unpromised))
+	if r.Excess > 0 {
+		windows += fmt.Sprintf("; an undecided one may be over its bound by %d permits", r.Excess)
+	}
 	switch {
 	case r.Over > 0:
 		return fmt.Sprintf("TRACE NOT HELD: %d windows over the proved bound; %s\n%s", r.Over, windows, strings.Join(r.Overs, "\n"))
@@ -51,6 +70,8 @@ func (r *Report) String() string {
 		return "TRACE UNKNOWN: " + r.Problem
 	case r.Held == 0:
 		return "TRACE UNKNOWN: no window could be judged; " + windows
+	case !r.OK():
+		return fmt.Sprintf("TRACE UNKNOWN: %d of %d windows could not be judged; %s", r.undecided(), r.Held+r.undecided(), windows)
 	}
 	return "TRACE HELD: " + windows
 }
@@ -120,6 +141,8 @@ func (h *hearing) decide(rep *Report) {
 		rep.Unpromised["no limit in force"]++
 	case h.high <= b.Least && h.untraced(b.By):
 		rep.Undecided["an instance left no trace"]++
+	case h.high <= b.Least && h.cut():
+		rep.Undecided["a trace ends before its limiter was closed"]++
 	case h.high <= b.Least:
 		rep.Held++
 	case why != "":
@@ -130,7 +153,9 @@ func (h *hearing) decide(rep *Report) {
 		}
 	case h.low <= b.Least:
 		rep.Undecided["an instance was killed"]++
+		rep.Excess = max(rep.Excess, h.high-b.Least)
 	default:
+		rep.Excess = max(rep.Excess, h.low-b.Least)
 		rep.Undecided["when a view was committed is not known well enough"]++
 	}
 }
@@ -213,6 +238,12 @@ func (h *hearing) untraced(i int) bool {
 	})
 }
 
+// cut reports whether a trace ends before the window: its limiter may have issued permits of
+// it that nothing tells of.
+func (h *hearing) cut() bool {
+	return slices.ContainsFunc(h.streams, func(s *stream) bool { return s.cut > 0 && s.cut < h.w.End()+int64(h.rules.clockError) })
+}
+
 // oldestProof returns the oldest proof, older than the freshness, by which an instance
 // may have issued permits of the window; stale says whether there is one.
 func (h *hearing) oldestProof(last int64) (sent int64, stale bool) {
@@ -233,58 +264,4 @@ func (h *hearing) oldestProof(last int64) (sent int64, stale bool) {
 		}
 	}
 	return sent, stale
-}
-
-// explain names the instance that issued the most beyond its share, and one that went by
-// another view.
-func (h *hearing) explain(b Bound) string {
-	text := fmt.Sprintf("window of %v from %s: %d permits, at most %d", h.w.Length, time.Unix(0, h.w.Start()).UTC().Format("15:04:05.000"), h.low, b.Most)
-	if b.By < 0 {
-		return text + " by any view"
-	}
-	text += fmt.Sprintf(" by view %d", h.places[b.End].revision)
-	_, shares, _ := share.Of(&h.Views[b.End].View, h.w)
-	var all []*stream
-	for _, s := range h.streams {
-		if u := s.uses[h.w]; u != nil && u.issued > 0 {
-			all = append(all, s)
-		}
-	}
-	beyond := func(s *stream) int64 { return s.uses[h.w].issued - shares[s.uses[h.w].self] }
-	slices.SortFunc(all, func(a, b *stream) int { return cmp.Compare(beyond(b), beyond(a)) })
-	one, view := h.wentBy(all[0], shares)
-	text += "; " + one
-	for _, s := range all[1:] {
-		if other, by := h.wentBy(s, shares); by != view {
-			return text + "; " + other
-		}
-	}
-	return text
-}
-
-// wentBy says what one limiter issued beside its share, and by which view: the newest that
-// gives it so much; 0: none does.
-func (h *hearing) wentBy(s *stream, shares map[string]int64) (text string, view int64) {
-	u := s.uses[h.w]
-	for i := len(h.Views) - 1; i >= 0 && view == 0; i-- {
-		if h.Views[i].Revision > u.revision {
-			continue
-		}
-		if _, by, _ := share.Of(&h.Views[i].View, h.w); by[u.self] >= u.issued {
-			view = h.Views[i].Revision
-		}
-	}
-	text = fmt.Sprintf("%s issued %d of %d", u.self, u.issued, shares[u.self])
-	switch {
-	case u.issued > u.bound:
-		text += fmt.Sprintf(", and its own plan allowed %d", u.bound)
-	case view == 0:
-		text += ", which no view gives it"
-	default:
-		text += fmt.Sprintf(" and went by view %d", view)
-	}
-	if missed := h.missed[s]; len(missed) > 0 {
-		text += fmt.Sprintf(" (it never applied view %d)", missed[0])
-	}
-	return text, view
 }

@@ -27,6 +27,8 @@ type tape struct {
 	t     *testing.T
 	self  string
 	lines []line
+	// killed says that the process was killed.
+	killed bool
 }
 
 func (p *tape) add(at int64, l line) {
@@ -86,7 +88,7 @@ func judged(t *testing.T, tapes ...*tape) *Report {
 	t.Helper()
 	r := &Run{}
 	for _, p := range tapes {
-		if err := r.Add(bytes.NewReader(p.text())); err != nil {
+		if err := r.Add(bytes.NewReader(p.text()), p.killed); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -130,7 +132,7 @@ func TestTheJudge(t *testing.T) {
 		// what each of two instances does, at every tenth of a second
 		play   func(i int, p *tape, at int64)
 		open   bool // the traces do not end
-		edit   func(tapes []*tape)
+		killed bool // because their processes were killed
 		report string
 	}{
 		{name: "within the total", play: func(_ int, p *tape, at int64) {
@@ -171,11 +173,26 @@ func TestTheJudge(t *testing.T) {
 				p.plan(at, 151, 151)
 			}
 		}, report: "window of 1s from 22:13:30.000: 302 permits, at most 300 by view 9; "},
-		{name: "a killed instance may have issued more", open: true, play: func(i int, p *tape, at int64) {
+		{name: "a killed instance may have issued more", open: true, killed: true, play: func(i int, p *tape, at int64) {
 			if at == 10*second {
 				p.plan(at, 50+10*int64(i), 40)
 			}
-		}, report: "UNKNOWN: no window could be judged; 0 windows held by 1 views of 2 limiters; undecided: 1 (an instance was killed)"},
+		}, report: "UNKNOWN: no window could be judged; 0 windows held by 1 views of 2 limiters; undecided: 1 (an instance was killed); an undecided one may be over its bound by 10 permits"},
+		{name: "a killed instance had issued all that it could", open: true, killed: true, play: func(_ int, p *tape, at int64) {
+			if at == 10*second {
+				p.plan(at, 50, 50)
+			}
+		}, report: "TRACE HELD: 1 windows held by 1 views of 2 limiters"},
+		{name: "nobody says that an instance was killed", open: true, play: func(_ int, p *tape, at int64) {
+			if at == 10*second || at == 13*second {
+				p.plan(at, 50, 50)
+			}
+		}, report: "TRACE UNKNOWN: 1 of 2 windows could not be judged; 1 windows held by 1 views of 2 limiters; undecided: 1 (a trace ends before its limiter was closed)"},
+		{name: "a window that is over is over", open: true, play: func(_ int, p *tape, at int64) {
+			if at == 13*second {
+				p.plan(at, 51, 51)
+			}
+		}, report: "102 permits, at most 100 by view 5"},
 		{name: "a revision that one lacks", play: func(i int, p *tape, at int64) {
 			if at == 5*second && i == 0 {
 				p.apply(at, cut)
@@ -212,7 +229,7 @@ func TestTheJudge(t *testing.T) {
 			t.Parallel()
 			tapes := two(t, 14, c.play)
 			for _, p := range tapes {
-				if !c.open {
+				if p.killed = c.killed; !c.open {
 					p.close(14 * second)
 				}
 			}
@@ -293,13 +310,13 @@ func TestBrokenTraces(t *testing.T) {
 		{"an endless line", lines[0] + strings.Repeat(" ", maxLine+1), "line 2 is longer than 33554432 bytes"},
 	} {
 		r := &Run{}
-		if err := r.Add(strings.NewReader(c.text)); err == nil || !strings.Contains(err.Error(), c.want) {
+		if err := r.Add(strings.NewReader(c.text), false); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, want %s", c.name, err, c.want)
 		}
 	}
 	// What a killed process was writing is left out.
 	r := &Run{}
-	if err := r.Add(strings.NewReader(string(text) + `{"n":99,"ki`)); err != nil || len(r.streams) != 1 {
+	if err := r.Add(strings.NewReader(string(text)+`{"n":99,"ki`), true); err != nil || len(r.streams) != 1 {
 		t.Errorf("a torn last line: %v", err)
 	}
 	if got := JudgeDir(t.TempDir()); got.OK() || !strings.Contains(got.String(), "TRACE UNKNOWN") {

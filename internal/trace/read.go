@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -30,6 +31,7 @@ type stream struct {
 	provider string
 	self     string // the incarnation; the latest, if there were several
 	closed   bool
+	cut      int64 // when the trace of a living process ends, which says no more; 0: it does not
 	sights   []sight
 	proofs   []proof
 	uses     map[quota.Window]*use
@@ -74,7 +76,7 @@ func ReadDir(dir string) (*Run, error) {
 		if err != nil {
 			return nil, err
 		}
-		err = r.Add(f)
+		err = r.Add(f, strings.HasSuffix(name, killedSuffix))
 		if err = errors.Join(err, f.Close()); err != nil {
 			return nil, fmt.Errorf("%s: %w", filepath.Base(name), err)
 		}
@@ -82,15 +84,17 @@ func ReadDir(dir string) (*Run, error) {
 	return r, nil
 }
 
-// Add reads one trace. A last line that does not end is left out: its process was killed.
-func (r *Run) Add(from io.Reader) error {
+// Add reads one trace. killed says that its process was killed: then it told all that its
+// limiters could still issue, but for a last line that does not end, which is left out. The
+// trace of any other process says nothing after its end of a limiter that was not closed.
+func (r *Run) Add(from io.Reader, killed bool) error {
 	if r.contents == nil {
 		r.contents = map[uint64]*content{}
 	}
 	lines := bufio.NewScanner(from)
 	lines.Buffer(make([]byte, 0, 64<<10), maxLine)
 	lines.Split(wholeLines)
-	streams, n := map[int]*stream{}, int64(0)
+	streams, n, last := map[int]*stream{}, int64(0), int64(0)
 	for lines.Scan() {
 		n++
 		var l line
@@ -102,6 +106,12 @@ func (r *Run) Add(from io.Reader) error {
 		}
 		if err := r.take(&l, streams); err != nil {
 			return fmt.Errorf("line %d: %w", n, err)
+		}
+		last = max(last, l.At)
+	}
+	for _, s := range streams {
+		if !s.closed && !killed {
+			s.cut = last
 		}
 	}
 	err := lines.Err()

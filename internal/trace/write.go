@@ -2,11 +2,13 @@ package trace
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -16,8 +18,23 @@ import (
 	"github.com/quotient-limiter/quotient/internal/window"
 )
 
-// suffix is that of the files.
-const suffix = ".trace"
+// The suffixes of the files: of all, and of those whose process was killed.
+const (
+	suffix       = ".trace"
+	killedSuffix = ".killed" + suffix
+)
+
+// Killed says that a process of a run was killed, and is gone: its traces in the directory,
+// if there are any, are whole though they do not end.
+func Killed(dir string, pid int) error {
+	files, err := filepath.Glob(filepath.Join(dir, fmt.Sprintf("%d-*%s", pid, suffix)))
+	for _, name := range files {
+		if !strings.HasSuffix(name, killedSuffix) {
+			err = errors.Join(err, os.Rename(name, strings.TrimSuffix(name, suffix)+killedSuffix))
+		}
+	}
+	return err
+}
 
 // Writer writes the trace of all limiters of one process into one file. It is safe for
 // concurrent use.
@@ -56,8 +73,8 @@ func Create(dir string, ahead time.Duration, failed func(error)) (*Writer, error
 	return w, nil
 }
 
-// Close ends the file. Limiters that are still open look as if they were killed. Close of
-// nil does nothing.
+// Close ends the file, after all limiters were closed: of others the judge does not know what
+// they issue later. Close of nil does nothing.
 func (w *Writer) Close() error {
 	if w == nil {
 		return nil

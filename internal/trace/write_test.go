@@ -1,6 +1,8 @@
 package trace
 
 import (
+	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
@@ -109,6 +111,44 @@ func TestTheWriter(t *testing.T) {
 	}
 }
 
+// The trace of a living process that is cut in half makes later windows undecided. That of a
+// process that was killed does not, once that is said.
+func TestACutTrace(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	tapes := two(t, 14, func(_ int, p *tape, at int64) {
+		if at%second == 0 && at >= 4*second {
+			p.plan(at, 50, 50)
+		}
+	})
+	for i, p := range tapes {
+		text := p.text()
+		if i == 0 {
+			text = text[:len(text)*3/4] // of 14 s
+		} else {
+			p.close(14 * second)
+			text = p.text()
+		}
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%d-5.trace", 70+i)), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := JudgeDir(dir); got.OK() || got.Over > 0 || got.Held != 6 || got.Undecided["a trace ends before its limiter was closed"] != 4 {
+		t.Error(got)
+	}
+	for range 2 { // the second time there is nothing left to say
+		if err := errors.Join(Killed(dir, 7), Killed(dir, 70)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := JudgeDir(dir); !got.OK() || got.Held != 10 {
+		t.Error(got)
+	}
+	if files, err := filepath.Glob(filepath.Join(dir, "70-5.killed.trace")); len(files) != 1 {
+		t.Error(err, "the file has another name")
+	}
+}
+
 // A file that cannot be written is told, once.
 func TestTheWriterFails(t *testing.T) {
 	t.Parallel()
@@ -138,7 +178,7 @@ func TestATornTrace(t *testing.T) {
 	for range 200 {
 		n := r.IntN(len(text))
 		run := &Run{}
-		if err := run.Add(&torn{text: text[:n]}); err != nil && n > 200 {
+		if err := run.Add(&torn{text: text[:n]}, true); err != nil && n > 200 {
 			t.Fatalf("torn at %d: %v", n, err)
 		}
 	}

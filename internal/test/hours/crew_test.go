@@ -24,7 +24,6 @@ type crew struct {
 	ctx     context.Context
 	hands   []*hand                                      // oldest first
 	calls   func(h *hand, permits int64) (refused int64) // makes the calls that were permitted; nil: nothing does
-	spares  func(h *hand, n int64) int64                 // how many of n calls an instance makes; nil: all
 
 	mu     sync.Mutex
 	issued map[int64]int64 // by second
@@ -131,9 +130,6 @@ func (c *crew) work(ctx context.Context, h *hand, phase time.Duration) {
 		const steps = int64(time.Second / step)
 		n := owed / steps
 		owed -= n * steps
-		if c.spares != nil {
-			n = c.spares(h, n)
-		}
 		got := h.limiter.TryTake(n).N()
 		if c.calls != nil {
 			for range c.calls(h, got) {

@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quotient-limiter/quotient/internal/load"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -50,9 +49,9 @@ const fleetOf, fleetLimit = 20, 1000
 
 // TestALimitFollowsTheProvider: the limit is 1,000/s, and the provider takes 1,000, then
 // 600, then 1,000. With a pace the fleet uses nearly all that it takes and few calls are
-// refused; what each instance finds by itself, and no pace, are for comparison.
+// refused; no pace is for comparison.
 func TestALimitFollowsTheProvider(t *testing.T) {
-	for _, how := range []string{"pace", "each alone", "none"} {
+	for _, how := range []string{"pace", "none"} {
 		t.Run(how, func(t *testing.T) {
 			p := quota.Policy{Backoff: quota.BackoffInstance}
 			if how == "pace" {
@@ -60,28 +59,12 @@ func TestALimitFollowsTheProvider(t *testing.T) {
 			}
 			inCrew(t, fleetOf, fleetLimit, p, func(c *crew) {
 				provider := &capacity{takes: fleetLimit}
-				var mu sync.Mutex
-				alone := map[*hand]*load.AIMD{}
-				of := func(h *hand) *load.AIMD {
-					mu.Lock()
-					defer mu.Unlock()
-					if alone[h] == nil {
-						alone[h] = load.NewAIMD(time.Now().UnixNano())
-					}
-					return alone[h]
-				}
-				c.calls = func(h *hand, permits int64) int64 {
+				c.calls = func(_ *hand, permits int64) int64 {
 					refused := provider.call(permits)
 					if how == "pace" {
 						return refused
 					}
-					of(h).Answered(permits, refused)
 					return 0 // nobody pauses
-				}
-				if how == "each alone" {
-					c.spares = func(h *hand, n int64) int64 {
-						return of(h).Allow(time.Now().UnixNano(), quota.Limit{Permits: fleetLimit / fleetOf, Window: time.Second}, n)
-					}
 				}
 				c.offer(func(int) int64 { return fleetLimit * 3 / 2 / fleetOf })
 				provider.read(5 * time.Second)

@@ -9,11 +9,13 @@ import (
 
 // The followers of the provider's refusals.
 const (
-	AdaptFleet    = "fleet"    // the policy, for all instances
-	AdaptPause    = "pause"    // the policy's back-off
-	AdaptInstance = "instance" // each instance by itself
-	AdaptNone     = "none"
+	AdaptFleet = "fleet" // the policy's pace
+	AdaptPause = "pause" // the policy's back-off
+	AdaptNone  = "none"
 )
+
+// adaptFloor is the floor of an adaptive policy, in percent.
+const adaptFloor = 20
 
 // parseCapacity reads CAPACITY,AT=CAPACITY,...
 func (c *Config) parseCapacity(text string) error {
@@ -37,7 +39,7 @@ func (c *Config) parseCapacity(text string) error {
 		}
 	}
 	if c.Adapt == AdaptFleet {
-		c.policy.Adaptive = quota.Adaptive{Floor: int64(100 * load.AIMDFloor)}
+		c.policy.Adaptive = quota.Adaptive{Floor: adaptFloor}
 	}
 	return nil
 }

@@ -36,6 +36,7 @@ type Config struct {
 	Rolling      bool    // every instance restarts once
 	Crashes      []moment
 	StateDir     string        // of all instances; empty: none
+	LeastUse     float64       // in percent of what is due
 	MeasureAfter time.Duration // the fleet is active
 	WindowOffset time.Duration // after the beginning the longest limit's window ends; 0: by the clock
 	Ahead        time.Duration // of the system's clock are all clocks of the run, so that it does

@@ -131,7 +131,7 @@ func (r *raw) register(set *pflag.FlagSet) {
 	set.StringVar(&c.StateDir, "state-dir", "", "a directory on a local disk for the instances' state, so those killed by --churn or --crash continue (coordinator.Options.StateDir); default: they join as new; Linux only")
 	set.StringVar(&r.transport, "transport", "none", "use of permits: `none|http`; http: each makes a request to a provider in this process, which counts by its own clock; the count is judged if the guard covers the clocks' error (auto does)")
 	set.StringVar(&r.capacity, "provider-capacity", "", "`CAPACITY`, or CAPACITY,AT=CAPACITY,... such as 1000/s,5s=600/s,20s=900/s: the provider answers 429 to calls beyond it, by its own clock, from AT after measuring began; implies --transport http")
-	set.StringVar(&c.Adapt, "adapt", AdaptFleet, "reaction to the 429s of --provider-capacity: `fleet|pause|instance|none`; fleet: the policy is adaptive, with a floor of a fifth; pause: the policy's back-off pauses instances; instance: each lowers and raises its own calls (AIMD); none: no reaction")
+	set.StringVar(&c.Adapt, "adapt", AdaptFleet, "reaction to the 429s of --provider-capacity: `fleet|pause|none`; fleet: the policy is adaptive, with a floor of a fifth; pause: the policy's back-off pauses instances; none: no reaction")
 	set.IntVar(&c.Members, "etcd-members", 1, "how many members the embedded etcd has; several are a process each")
 	set.StringArrayVar(&r.faults, "fault", nil, "`AT=FAULT`, such as 5s=kill-leader: a fault of the embedded etcd AT after measuring began; repeatable; "+strings.Join(faultNames, ", "))
 	set.DurationVar(&c.MeasureAfter, "measure-after", 0, "how long the whole fleet runs before measuring begins")
@@ -145,6 +145,7 @@ func (r *raw) register(set *pflag.FlagSet) {
 	set.DurationVar(&c.policy.WarmUp, "warm-up", 0, "the policy's warm-up: over this time the share of an instance that has just started grows to the whole; 0: off")
 	set.StringVar(&r.guard, "guard", "0s", "the policy's guard: `G` at either edge of a window in which nothing is issued, such as 20ms; auto or auto+20ms follows the clock's error; under other shapes than fixed, the time that a call may take to the provider")
 	set.StringSliceVar(&c.NTP, "ntp", nil, "NTP `servers` by which every instance measures its clock, host or host:port with commas; every instance asks every server")
+	set.Float64Var(&c.LeastUse, "least-use", 50, "the least use, in `PERCENT` of the permits that were due; with less the verdict is UNDERUSED; 0: only a fleet that issues nothing fails (UNUSED)")
 	set.StringVar(&c.JSON, "json", "", "write the report as JSON to `FILE`, or to standard output with -")
 	set.StringVar(&c.Trace, "trace", "", "a `DIR` without traces: every instance writes there all that it learns and issues, and each window is judged by the views in force (TRACE HELD)")
 	set.StringVar(&c.Judge, "judge", "", "judge the traces in `DIR` again, and run nothing")
@@ -157,7 +158,7 @@ func printHelp(w io.Writer, set *pflag.FlagSet) {
 they never issue more permits than the limit. It counts the permits itself, by the
 window that each one names, and checks with its own clock that each came in it.
 
-With no flags: an embedded etcd, 96 instances, 300000/s, 10 s, demand 1.5.
+With no flags: an embedded etcd, 96 instances, 300000/s, 10 s, demand 1.5, least use 50%.
 
 Usage: loadgen [flags]
 
@@ -165,10 +166,24 @@ Usage: loadgen [flags]
 With --endpoints (or QUOTIENT_ENDPOINTS) it uses a running etcd, and cleans up
 afterwards.
 
-Exit status: 0 the limit held, 1 it did not, 2 bad usage, 3 it could not run, could
-not judge (UNKNOWN), or a process died unexpectedly. The quantiles in
-acquire_ns are of one in 64 permits that were granted at once, and include two
-readings of the clock.
+The verdict has two halves. HELD: no limit was exceeded. USED: how much of what was due came,
+in the whole windows of the shortest limit. Due are the calls, up to the limit in force and to
+each instance's part of it; not due is the part of instances that loadgen has killed, or that
+are not ready yet. A fleet that issues less than half of what is due does not work, so that is
+the least use by default. Less is right where calls come all at once (--arrival burst) and
+pacing, a guard or another shape than fixed turns them away: then give a lower --least-use.
+
+Exit status:
+  0  HELD: no limit was exceeded, and at least --least-use of what was due came
+  1  NOT HELD: a limit was exceeded
+  2  bad usage
+  3  UNKNOWN, or it could not run, or a process died unexpectedly; UNKNOWN also if more than a
+     tenth of the permits (of requests and of shapes 30%) came too late to tell when they were
+     issued, or if nothing was due
+  4  UNUSED: nothing came of what was due
+  5  UNDERUSED: less than --least-use came
+The worst one counts, in the order 1, 4, 3, 5. The quantiles in acquire_ns are of one in 64
+permits that were granted at once, and include two readings of the clock.
 `)
 }
 
@@ -185,7 +200,7 @@ func (r *raw) check() (*Config, error) {
 	if err := cmp.Or(
 		oneOf("--arrival", c.Arrival, load.Steady, load.Poisson, load.Burst, load.Sine),
 		oneOf("--transport", r.transport, "none", "http"),
-		oneOf("--adapt", c.Adapt, AdaptFleet, AdaptPause, AdaptInstance, AdaptNone),
+		oneOf("--adapt", c.Adapt, AdaptFleet, AdaptPause, AdaptNone),
 		within("--instances", c.Instances, 1, 10_000),
 		within("--processes", c.Processes, 1, maxProcesses),
 		within("--duration", c.Duration, time.Millisecond, maxDuration),
@@ -196,6 +211,7 @@ func (r *raw) check() (*Config, error) {
 		within("--settle", c.Settle, 100*time.Millisecond, quota.MaxSettle),
 		within("--churn", c.Churn, 0, 100),
 		within("--churn-kill", c.churnKill, 0, 1),
+		within("--least-use", c.LeastUse, 0, 100),
 	); err != nil {
 		return nil, err
 	}

@@ -58,7 +58,7 @@ func TestChangesAreInOrder(t *testing.T) {
 }
 
 func TestProviderCapacity(t *testing.T) {
-	for adapt, floor := range map[string]int64{AdaptFleet: 20, AdaptPause: 0, AdaptInstance: 0, AdaptNone: 0} {
+	for adapt, floor := range map[string]int64{AdaptFleet: 20, AdaptPause: 0, AdaptNone: 0} {
 		c, err := ParseFlags([]string{"--provider-capacity", "1000/s,8s=900/s, 5s = 600/s", "--adapt", adapt}, noEnv, io.Discard)
 		if err != nil {
 			t.Fatal(err)

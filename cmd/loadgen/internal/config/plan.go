@@ -109,6 +109,19 @@ func (c *Config) Weights() []int64 {
 	return weights
 }
 
+// Parts are those of the instances, where the policy gives each one its own.
+func (c *Config) Parts() (parts []load.Part) {
+	if c.policy.Share == quota.ShareDemand {
+		return nil
+	}
+	weights := c.Weights()
+	total := load.Skew(0).Parts(weights)
+	for i, calls := range c.Skew.Parts(weights) {
+		parts = append(parts, load.Part{Calls: calls, Total: total[i]})
+	}
+	return parts
+}
+
 // Calls returns what an instance with the given part of all calls asks for in a window
 // with the given total: a mean, and a number below which no window falls.
 //

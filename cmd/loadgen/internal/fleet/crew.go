@@ -18,6 +18,7 @@ import (
 	"github.com/quotient-limiter/quotient/cmd/loadgen/internal/worker"
 	"github.com/quotient-limiter/quotient/internal/child"
 	"github.com/quotient-limiter/quotient/internal/load"
+	"github.com/quotient-limiter/quotient/internal/trace"
 )
 
 // endPatience is how long a child may take to end in good order.
@@ -197,12 +198,16 @@ func (c *crew) kill(list *[]*link) {
 	}
 	c.killed += len(l.slots)
 	gone := l.latest
-	gone.Active, gone.Ready, gone.Problem, gone.MaxRSS, gone.Shares = 0, 0, "", 0, nil
+	gone.Active, gone.Ready, gone.Serving, gone.Problem, gone.MaxRSS, gone.Shares = 0, 0, 0, "", 0, nil
 	c.past.Add(&gone)
 	c.busy.Go(func() {
 		l.Kill()
+		var named error
+		if c.c.Trace != "" {
+			named = trace.Killed(c.c.Trace, l.PID)
+		}
 		c.mu.Lock()
-		err := worker.CountsIn(l.file, &c.sheet, c.counts)
+		err := errors.Join(named, worker.CountsIn(l.file, &c.sheet, c.counts))
 		c.past.CPU += l.Used() - gone.CPU
 		c.mu.Unlock()
 		if err == nil {

@@ -8,12 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/HdrHistogram/hdrhistogram-go"
 	"github.com/dustin/go-humanize"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/errgroup"
@@ -95,7 +93,7 @@ func Execute(ctx context.Context, c *config.Config, text, stderr io.Writer) (*lo
 func (r *run) drive(ctx context.Context) error {
 	r.began = time.Now()
 	r.observed = load.Run{
-		Fleet: r.c.Instances, Start: load.Never, End: load.Never, Active: load.Never,
+		Fleet: r.c.Instances, Weight: sum(r.c.Weights()), LeastUse: r.c.LeastUse / 100, Parts: r.c.Parts(), Start: load.Never, End: load.Never, Active: load.Never,
 		Timeline: load.Timeline{
 			Settle: r.c.Settle, Slack: r.c.Policy(nil, "").ClockError,
 			Changes: []load.Change{{Limits: r.c.Limits}},
@@ -116,6 +114,9 @@ func (r *run) drive(ctx context.Context) error {
 	arrived, failed := r.crew.end()
 	err = errors.Join(err, failed, r.countBudgets(ctx), r.cleanUp(ctx))
 	r.observed.Arrivals = arrived
+	if p := r.crew.provider; p != nil {
+		r.observed.Capacity = p.Capacity
+	}
 	counts, last := r.crew.counts, r.crew.status()
 	r.departed = load.Departures{Announced: last.Announced, Unannounced: last.Unannounced, Killed: r.crew.killed}
 	r.observed.Counts = counts[load.Labelled]
@@ -195,6 +196,7 @@ func (r *run) see() worker.Report {
 		starts = 1 // a share comes at any time
 	}
 	r.observed.Presence.Record(now, s.Active, starts)
+	r.observed.Serving.Record(now, int(r.serving(now, &s)), starts)
 	if x := r.shares; x != nil {
 		// A picture needs no more than a few hundred of them.
 		if each := int64((r.c.MeasureAfter + r.c.Duration) / 500); len(x.At) == 0 || now >= x.At[len(x.At)-1]+each {
@@ -202,6 +204,23 @@ func (r *run) see() worker.Report {
 		}
 	}
 	return s
+}
+
+// serving is the weight of the instances from which permits are due: of those that have been
+// active once, whatever they say since. After a fault of etcd, of those that say so.
+func (r *run) serving(now int64, s *worker.Report) int64 {
+	weight := min(s.Serving, r.observed.Weight)
+	if faults := r.c.Faults; len(faults) > 0 && r.observed.Start != load.Never && now >= r.observed.Start+int64(faults[0].At) {
+		weight = min(weight, r.observed.Weight*int64(s.Active)/int64(r.c.Instances))
+	}
+	return weight
+}
+
+func sum(all []int64) (sum int64) {
+	for _, n := range all {
+		sum += n
+	}
+	return sum
 }
 
 func (r *run) event(text string) {
@@ -272,59 +291,4 @@ func (r *run) change(ctx context.Context, start int64) error {
 		}
 	}
 	return nil
-}
-
-func (r *run) report() *load.Report {
-	o := &r.observed
-	rep := &load.Report{Schema: load.Schema, Config: r.c.Asked, WindowNs: int64(r.c.Window()),
-		Events: r.happened.events, Shares: r.shares, Acquire: curve(r.crew.took), Delay: curve(r.crew.delay)}
-	rep.Windows, rep.Summary, rep.Verdict = load.Judge(*o)
-	s := &rep.Summary
-	if o.Active != load.Never {
-		s.SettleSeconds = time.Unix(0, o.Active-int64(r.c.Ahead)).Sub(r.began).Seconds()
-	}
-	if s.Budgets = r.budgets; s.Budgets != nil {
-		s.Budgets.EachPerSecond = float64(s.Budgets.Transactions) / float64(r.c.Instances) / time.Since(r.began).Seconds()
-		for _, w := range rep.Windows {
-			if length, err := time.ParseDuration(w.Length); err == nil && length > quota.MaxWindow {
-				s.Budgets.NotIssued -= w.Issued
-			}
-		}
-	}
-	s.AcquireNs, s.DelayNs = quantiles(r.crew.took), quantiles(r.crew.delay)
-	if o.Start != load.Never {
-		rep.Began = time.Unix(0, o.Start).UTC()
-		rep.Within, rep.Rolling = o.Within(), o.Rolling()
-		for _, step := range r.c.Capacity {
-			if at := o.Start + int64(step.At); at < o.End {
-				rep.Events = append(rep.Events, load.Event{At: time.Unix(0, at).UTC(), Text: "the provider takes " + step.Limit.String()})
-			}
-		}
-		slices.SortStableFunc(rep.Events, func(a, b load.Event) int { return a.At.Compare(b.At) })
-	}
-	if p := r.crew.provider; p != nil && p.Capacity != nil && o.End != load.Never {
-		s.Capacity = p.Capacity.Summary(o.End)
-	}
-	s.CPUSeconds = r.cpu.Seconds()
-	s.MaxRSSBytes = r.crew.maxRSS
-	if r.c.Churn > 0 || r.c.Rolling || len(r.c.Crashes) > 0 {
-		s.Departures = &r.departed
-	}
-	return rep
-}
-
-func quantiles(h *hdrhistogram.Histogram) load.Quantiles {
-	return load.Quantiles{P50: h.ValueAtQuantile(50), P99: h.ValueAtQuantile(99), P999: h.ValueAtQuantile(99.9), Max: h.Max()}
-}
-
-// curve returns a histogram as parts of all calls and what they took at most.
-func curve(h *hdrhistogram.Histogram) []load.Quantile {
-	if h.TotalCount() == 0 {
-		return nil
-	}
-	var points []load.Quantile
-	for _, b := range h.CumulativeDistributionWithTicks(5) {
-		points = append(points, load.Quantile{Part: b.Quantile / 100, Ns: b.ValueAt})
-	}
-	return points
 }

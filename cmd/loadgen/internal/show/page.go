@@ -34,7 +34,7 @@ var (
 func Page(w io.Writer, title string, r *load.Report) error {
 	var summary, verdict strings.Builder
 	Summary(&summary, &r.Summary)
-	Verdict(&verdict, r.Verdict, r.Windows, &r.Summary)
+	Verdict(&verdict, r)
 	asked, err := json.MarshalIndent(r.Config, "", "  ")
 	if err != nil {
 		return fmt.Errorf("writing the page: %w", err)
@@ -45,7 +45,7 @@ func Page(w io.Writer, title string, r *load.Report) error {
 	windows := r.Windows
 	if err := pageTemplate.Execute(&text, map[string]any{
 		"Title": title, "Verdict": strings.TrimSpace(verdict.String()), "Summary": summary.String(), "Asked": string(asked),
-		"Class":  map[load.Verdict]string{load.Held: "held", load.NotHeld: "nothed"}[r.Verdict],
+		"Class":  map[load.Verdict]string{load.Held: "held", load.NotHeld: "nothed", load.Unused: "nothed", load.Underused: "nothed"}[r.Verdict],
 		"Policy": fmt.Sprintf("default-src 'none'; style-src '%s'; script-src '%s'", sum(style), sum(script)),
 		//nolint:gosec // both are ours, and hold no data
 		"Style": template.CSS(style), "Script": template.JS(script),

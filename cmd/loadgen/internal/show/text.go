@@ -5,6 +5,7 @@ package show
 import (
 	"fmt"
 	"io"
+	"math"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -82,15 +83,10 @@ func note(w *load.Window, fleet int) string {
 	return ""
 }
 
-// Summary writes what the run came to, in a few lines. No utilisation means
-// that there was no window to measure it by.
+// Summary writes what the run came to, in a few lines.
 func Summary(w io.Writer, s *load.Summary) {
-	a, settled := s.AcquireNs, "unknown"
-	if s.Utilisation > 0 {
-		settled = percent(s.Utilisation)
-	}
-	fmt.Fprintf(w, "settled in %.1f s; utilisation %s (%s of all windows); peak to mean %.1f in 10 ms\n",
-		s.SettleSeconds, settled, percent(s.UtilisationAll), s.PeakToMean10ms)
+	a := s.AcquireNs
+	fmt.Fprintf(w, "settled in %.1f s; peak to mean %.1f in 10 ms\n", s.SettleSeconds, s.PeakToMean10ms)
 	if a.Max > 0 { // some were granted at once
 		fmt.Fprintf(w, "a permit took %v (p50), %v (p99), %v (p99.9), %v at most; ",
 			time.Duration(a.P50), time.Duration(a.P99), time.Duration(a.P999), time.Duration(a.Max))
@@ -99,7 +95,7 @@ func Summary(w io.Writer, s *load.Summary) {
 	if a := s.Arrivals; a != nil {
 		fmt.Fprintf(w, "%s requests arrived, %s of them late; ", humanize.Comma(a.Total), humanize.Comma(a.Late))
 		if a.Judged {
-			fmt.Fprintf(w, "the others by the provider's clock: %.4f of the limit at most\n", a.MaxOverRatio)
+			fmt.Fprintf(w, "the others by the provider's clock: %.4f of the limit at most, with the late ones %.4f\n", a.MaxOverRatio, a.MaxLateRatio)
 		} else {
 			fmt.Fprintf(w, "not judged: %s\n", a.Unjudged)
 		}
@@ -141,17 +137,38 @@ func capacity(w io.Writer, c *load.CapacitySummary) {
 	}
 }
 
-// Verdict writes one line.
-func Verdict(w io.Writer, v load.Verdict, windows []load.Window, s *load.Summary) {
-	switch v {
-	case load.Held:
-		fmt.Fprintf(w, "HELD: %s permits issued in %d windows, %d of them whole; none over %s%s\n",
-			humanize.Comma(s.IssuedTotal), len(windows), s.Windows, heldText(s.Spans), unplacedText(s.OwnClock.Unplaced))
+// Verdict writes a line, and another one of how much of what was due came.
+func Verdict(w io.Writer, r *load.Report) {
+	s := &r.Summary
+	held := fmt.Sprintf("%s permits issued in %d windows, %d of them whole; none over %s%s",
+		humanize.Comma(s.IssuedTotal), len(r.Windows), s.Windows, heldText(s.Spans), unplacedText(&s.OwnClock))
+	switch r.Verdict {
+	case load.Held, load.Underused:
+		fmt.Fprintf(w, "%s: %s\n", strings.ToUpper(string(r.Verdict)), held)
 	case load.NotHeld:
-		fmt.Fprintf(w, "NOT HELD: %s\n", overText(windows, s))
+		fmt.Fprintf(w, "NOT HELD: %s\n", overText(r.Windows, s))
+	case load.Unused:
+		fmt.Fprintf(w, "UNUSED: no permit was issued in %d whole windows, though %s were due: that no limit was exceeded says nothing\n",
+			s.Windows, humanize.Comma(s.Used.Due))
 	default:
 		fmt.Fprintf(w, "UNKNOWN: %s (%s permits issued)\n", strings.Join(s.Unjudged, "; "), humanize.Comma(s.IssuedTotal))
 	}
+	if s.Used.Came > 0 {
+		fmt.Fprintln(w, usedText(&s.Used, r.LeastUse))
+	}
+}
+
+// usedText says how much of what was due came.
+func usedText(u *load.Use, least float64) string {
+	text := fmt.Sprintf("USED: %s of the %s permits that were due", percent(u.Ratio), humanize.Comma(u.Due))
+	if u.Ratio < least {
+		text += fmt.Sprintf(", less than the %v%% of --least-use", 100*least)
+	}
+	text += fmt.Sprintf("; in the worst window %s", percent(u.Worst.Ratio()))
+	if u.Excused > 0 {
+		text += fmt.Sprintf("; %s were not due, because not all instances served", humanize.Comma(u.Excused))
+	}
+	return text
 }
 
 func overText(windows []load.Window, s *load.Summary) string {
@@ -171,12 +188,16 @@ func overText(windows []load.Window, s *load.Summary) string {
 }
 
 // unplacedText says of how many permits the generator's clock could not tell
-// whether they came in their windows; empty: of all it could.
-func unplacedText(n int64) string {
-	if n == 0 {
+// whether they came in their windows, and what they might hide; empty: of all it could.
+func unplacedText(o *load.OwnSummary) string {
+	if o.Unplaced == 0 {
 		return ""
 	}
-	return fmt.Sprintf("; %s permits were held up, so that only their windows tell when they were issued", humanize.Comma(n))
+	text := fmt.Sprintf("; %s permits were held up, so that only their windows tell when they were issued", humanize.Comma(o.Unplaced))
+	if o.Excess > 0 {
+		text += fmt.Sprintf("; issued as they came, a window has up to %s more than it may", humanize.Comma(o.Excess))
+	}
+	return text
 }
 
 func heldText(p *load.SpanSummary) string {
@@ -196,7 +217,8 @@ func spanText(p *load.SpanSummary) string {
 		humanize.Comma(s.Issued), time.Duration(s.LengthNs), s.Start.UTC().Format("15:04:05.000"), humanize.Comma(s.Allowed), of)
 }
 
-func percent(ratio float64) string { return fmt.Sprintf("%.2f%%", 100*ratio) }
+// percent rounds down: 100% is all of it.
+func percent(ratio float64) string { return fmt.Sprintf("%.2f%%", math.Floor(1e4*ratio+1e-6)/100) }
 
 const lineEvery = 3 * time.Second
 

@@ -7,6 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/quotient-limiter/quotient/internal/load"
 )
 
@@ -87,18 +89,41 @@ func TestProgressLines(t *testing.T) {
 	})
 }
 
-func TestVerdictLine(t *testing.T) {
+// The verdict is these words, for each of them.
+func TestVerdictText(t *testing.T) {
+	used := func(came int64, ratio, worst float64) load.Use {
+		return load.Use{Due: 400000, Came: came, Ratio: ratio, Worst: &load.WindowUse{Due: 1000, Came: int64(1000 * worst)}}
+	}
+	late := load.OwnSummary{Unplaced: 5000, Excess: 1200}
+	some := used(360000, 0.9, 0.5)
+	some.Excused = 20000
 	for _, c := range []struct {
-		verdict load.Verdict
-		want    string
+		report load.Report
+		want   string
 	}{
-		{load.Held, "HELD: 600,000 permits"}, {load.NotHeld, "NOT HELD: 1 of 2 windows"}, {load.Unknown, "UNKNOWN"},
+		{load.Report{Verdict: load.Held, Summary: load.Summary{IssuedTotal: 600000, Windows: 10, Used: used(400000, 1, 1)}},
+			"HELD: 600,000 permits issued in 12 windows, 10 of them whole; none over its limit\n" +
+				"USED: 100.00% of the 400,000 permits that were due; in the worst window 100.00%\n"},
+		{load.Report{Verdict: load.Held, Summary: load.Summary{IssuedTotal: 600000, Windows: 10, OwnClock: late, Used: some}},
+			"HELD: 600,000 permits issued in 12 windows, 10 of them whole; none over its limit; " +
+				"5,000 permits were held up, so that only their windows tell when they were issued; issued as they came, a window has up to 1,200 more than it may\n" +
+				"USED: 90.00% of the 400,000 permits that were due; in the worst window 50.00%; 20,000 were not due, because not all instances served\n"},
+		{load.Report{Verdict: load.NotHeld, Summary: load.Summary{OverLimitWindows: 1, MaxOverRatio: 1.5, Used: used(399999, 0.9999975, 0.999)}},
+			"NOT HELD: 1 of 12 windows over the limit, the worst by a factor of 1.5000\n" +
+				"USED: 99.99% of the 400,000 permits that were due; in the worst window 99.90%\n"},
+		{load.Report{Verdict: load.Unused, Summary: load.Summary{Windows: 10, Used: used(0, 0, 0)}},
+			"UNUSED: no permit was issued in 10 whole windows, though 400,000 were due: that no limit was exceeded says nothing\n"},
+		{load.Report{Verdict: load.Underused, LeastUse: 0.9, Summary: load.Summary{IssuedTotal: 60000, Windows: 10, Used: used(40000, 0.1, 0.0975)}},
+			"UNDERUSED: 60,000 permits issued in 12 windows, 10 of them whole; none over its limit\n" +
+				"USED: 10.00% of the 400,000 permits that were due, less than the 90% of --least-use; in the worst window 9.70%\n"},
+		{load.Report{Verdict: load.Unknown, Summary: load.Summary{IssuedTotal: 7, Unjudged: []string{"no whole window was seen"}}},
+			"UNKNOWN: no whole window was seen (7 permits issued)\n"},
 	} {
 		var b bytes.Buffer
-		s := load.Summary{IssuedTotal: 600000, OverLimitWindows: 1}
-		Verdict(&b, c.verdict, make([]load.Window, 2), &s)
-		if !strings.HasPrefix(b.String(), c.want) || strings.Count(b.String(), "\n") != 1 {
-			t.Errorf("%s: %s", c.verdict, b.String())
+		c.report.Windows = make([]load.Window, 12)
+		Verdict(&b, &c.report)
+		if d := cmp.Diff(c.want, b.String()); d != "" {
+			t.Errorf("%s: %s", c.report.Verdict, d)
 		}
 	}
 }
@@ -107,12 +132,12 @@ func TestVerdictLine(t *testing.T) {
 func TestTooManyArrivalsAreNotHeld(t *testing.T) {
 	w, n := windowAt(1, 100, 100), int64(130)
 	w.Arrived, w.Late = &n, 20
-	s := load.Summary{Arrivals: &load.ArrivalSummary{Judged: true, OverLimitWindows: 1, MaxOverRatio: 1.1, Total: 130, Late: 20}}
+	s := load.Summary{Arrivals: &load.ArrivalSummary{Judged: true, OverLimitWindows: 1, MaxOverRatio: 1.1, MaxLateRatio: 1.3, Total: 130, Late: 20}}
 	var b bytes.Buffer
 	Table(&b, []load.Window{w}, 96)
 	Summary(&b, &s)
-	Verdict(&b, load.NotHeld, []load.Window{w}, &s)
-	for _, want := range []string{"10 too many arrived", "130 requests arrived, 20 of them late; the others by the provider's clock: 1.1000 of the limit at most",
+	Verdict(&b, &load.Report{Verdict: load.NotHeld, Windows: []load.Window{w}, Summary: s})
+	for _, want := range []string{"10 too many arrived", "130 requests arrived, 20 of them late; the others by the provider's clock: 1.1000 of the limit at most, with the late ones 1.3000",
 		"NOT HELD: more requests arrived than the limit in 1 of the provider's windows, the worst by a factor of 1.1000"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in\n%s", want, b.String())
@@ -151,7 +176,7 @@ func TestVerdictOnSpans(t *testing.T) {
 			"HELD: 9 permits issued in 2 windows, 1 of them whole; none over its bound, nor any of 5,000 spans; the fullest: 0 permits in 4ms from 00:00:00.000 on, 7 allowed, of the limit per 1m0s\n"},
 	} {
 		var b bytes.Buffer
-		Verdict(&b, c.verdict, make([]load.Window, 2), &load.Summary{IssuedTotal: 9, Windows: 1, Spans: &c.spans})
+		Verdict(&b, &load.Report{Verdict: c.verdict, Windows: make([]load.Window, 2), Summary: load.Summary{IssuedTotal: 9, Windows: 1, Spans: &c.spans}})
 		if b.String() != c.want {
 			t.Errorf("got  %swant %s", b.String(), c.want)
 		}

@@ -104,6 +104,7 @@ type Report struct {
 	Failed  string `json:"failed,omitempty"` // why it cannot do what it was told to; then there is nothing else
 	Active  int    // instances that are active now
 	Ready   int    // instances that were active once
+	Serving int64  // the weight of those of them that have not left
 	Problem string // of one that is not active
 	Issued  int64
 	CPU     time.Duration // used by the process
@@ -121,6 +122,7 @@ type Report struct {
 func (r *Report) Add(o *Report) {
 	r.Active += o.Active
 	r.Ready += o.Ready
+	r.Serving += o.Serving
 	r.Problem = cmp.Or(o.Problem, r.Problem)
 	r.Issued += o.Issued
 	r.CPU += o.CPU

@@ -41,7 +41,13 @@ type limiter interface {
 	wait(maxWait time.Duration, f func(permit, error))
 }
 
-type fleetLimiter struct{ *consumer.Limiter }
+// listener is a limiter that hears what the provider answers to its calls.
+type listener interface{ answered(refused bool) }
+
+type fleetLimiter struct {
+	*consumer.Limiter
+	obeys bool // a provider that refuses calls
+}
 
 func (l fleetLimiter) take() (permit, error) {
 	p, err := l.Take(context.Background(), 1, 0)
@@ -55,9 +61,8 @@ func (l fleetLimiter) wait(maxWait time.Duration, f func(permit, error)) {
 	l.AcquireFunc(1, maxWait, func(p consumer.Permit, err error) { f(told(p), err) })
 }
 
-// answered obeys a provider that refused a call.
 func (l fleetLimiter) answered(refused bool) {
-	if refused {
+	if refused && l.obeys {
 		l.PushBack(0, "429 from loadgen's provider")
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -32,6 +33,7 @@ type instance struct {
 	session *coordinator.Session
 	limiter *consumer.Limiter
 	slot    int
+	served  atomic.Bool // it has been active
 }
 
 // join opens instances in the slots, some at a time.
@@ -65,11 +67,12 @@ func (w *Worker) enter(slot int, retry bool) {
 	w.mu.Lock()
 	w.slots[slot], w.all[in] = in, true
 	w.mu.Unlock()
-	in.member.limiter, in.calls, in.part = w.adapted(fleetLimiter{in.limiter}, w.parts[slot]), load.NewProcess(w.c.Arrival, w.c.Seed, slot, w.c.Instances), w.parts[slot]
+	in.member.limiter, in.calls, in.part = fleetLimiter{in.limiter, w.c.Adapt != config.AdaptNone}, load.NewProcess(w.c.Arrival, w.c.Seed, slot, w.c.Instances), w.parts[slot]
 	w.generators[slot%len(w.generators)].add(&in.member)
 	w.busy.Go(func() {
 		if in.limiter.Ready(w.ctx) == nil {
 			w.ready.Add(1)
+			in.served.Store(true)
 		}
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -107,11 +108,74 @@ func TestTheJudgeFindsWrongClocksAndLabels(t *testing.T) {
 				for range instances {
 					limiters = append(limiters, &modelLimiter{share: share, clock: c.clock, label: c.label, issued: map[int64]int64{}})
 				}
-				s, windows, verdict := judged(t, instances*share, seconds*time.Second, limiters)
+				r := judged(t, instances*share, seconds*time.Second, limiters, "")
 				var b strings.Builder
-				show.Verdict(&b, verdict, windows, &s)
-				if verdict != c.want || !strings.Contains(b.String(), c.says) {
-					t.Errorf("%s%+v", b.String(), s)
+				show.Verdict(&b, r)
+				if r.Verdict != c.want || !strings.Contains(b.String(), c.says) {
+					t.Errorf("%s%+v", b.String(), r.Summary)
+				}
+			})
+		})
+	}
+}
+
+// lateLimiter gives every second permit of its share 600 ms after it has labelled it.
+type lateLimiter struct {
+	modelLimiter
+	asked atomic.Int64
+}
+
+func (l *lateLimiter) take() (permit, error) {
+	if l.asked.Add(1)%2 == 0 {
+		return permit{}, errSpent
+	}
+	return l.modelLimiter.take()
+}
+
+func (l *lateLimiter) wait(_ time.Duration, f func(permit, error)) {
+	p, err := l.modelLimiter.take()
+	if err != nil {
+		f(permit{}, err)
+		return
+	}
+	time.AfterFunc(600*ms, func() { f(p, nil) })
+}
+
+// A fleet that issues nothing, or little, exceeds no limit, and permits that come late hide
+// what was issued when: none of these is HELD.
+func TestTheJudgeFindsWhatExceedsNothing(t *testing.T) {
+	const instances = 4
+	model := func(share int64) *modelLimiter {
+		return &modelLimiter{share: share, clock: func(now time.Time) int64 { return now.UnixNano() },
+			label: func(w quota.Window, _ time.Time) (start, until int64) { return w.Start(), w.End() }, issued: map[int64]int64{}}
+	}
+	for _, c := range []struct {
+		name    string
+		limiter func() limiter
+		wait    string
+		want    load.Verdict
+		says    string
+	}{
+		{"honest", func() limiter { return model(50) }, "100ms", load.Held, "\nUSED: 100.00% of the 2,000 permits that were due; in the worst window 100.00%\n"},
+		{"nothing", func() limiter { return model(0) }, "0", load.Unused, "UNUSED: no permit was issued in 10 whole windows, though 2,000 were due: "},
+		{"a tenth", func() limiter { return model(5) }, "0", load.Underused, "\nUSED: 10.00% of the 2,000 permits that were due, less than the 90% of --least-use; in the worst window 10.00%\n"},
+		{"half of all 600 ms late", func() limiter {
+			return &lateLimiter{modelLimiter: modelLimiter{share: 50, clock: model(0).clock, label: model(0).label, issued: map[int64]int64{}}}
+		},
+			"1s", load.Unknown, " permits were held up, so that they cannot be placed; issued as they came, a window has up to "},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var limiters []limiter
+				for range instances {
+					limiters = append(limiters, c.limiter())
+				}
+				r := judged(t, instances*50, 10*time.Second, limiters, "--least-use 90 --max-wait "+c.wait)
+				var b strings.Builder
+				show.Verdict(&b, r)
+				if r.Verdict != c.want || !strings.Contains(b.String(), c.says) {
+					t.Errorf("%q, %s%+v", r.Verdict, b.String(), r.Summary)
 				}
 			})
 		})
@@ -120,9 +184,9 @@ func TestTheJudgeFindsWrongClocksAndLabels(t *testing.T) {
 
 // judged lets one generator make calls on limiters that share permits a second, and
 // returns what the judge makes of that.
-func judged(t *testing.T, permits int64, measure time.Duration, limiters []limiter) (load.Summary, []load.Window, load.Verdict) {
+func judged(t *testing.T, permits int64, measure time.Duration, limiters []limiter, flags string) *load.Report {
 	limits := []quota.Limit{{Permits: permits, Window: time.Second}}
-	s := sharedOf(t, fmt.Sprintf("--limit %v --instances %d", limits[0], len(limiters)))
+	s := sharedOf(t, fmt.Sprintf("--limit %v --instances %d %s", limits[0], len(limiters), flags))
 	g := s.generator()
 	for i, l := range limiters {
 		g.add(&member{limiter: l, calls: load.NewProcess(load.Steady, 1, i, len(limiters)), part: 1 / float64(len(limiters))})
@@ -133,10 +197,12 @@ func judged(t *testing.T, permits int64, measure time.Duration, limiters []limit
 	g.run()
 	time.Sleep(s.c.MaxWait + time.Second) // in the bubble: until everybody who waits has an answer
 	run := load.Run{
-		Counts: g.tally.Counts(), Fleet: len(limiters), Active: start, Start: start, End: end,
+		Counts: g.tally.Counts(), Fleet: len(limiters), Weight: int64(len(limiters)), LeastUse: s.c.LeastUse / 100, Active: start, Start: start, End: end,
 		Own:      load.Own{Came: g.came.Counts(), Cell: config.Bucket, Misplaced: g.misplaced.Counts(), Worst: time.Duration(g.worst.Load()), Tolerance: s.placing.Tolerance},
 		Timeline: load.Timeline{Settle: quota.DefaultSettle, Changes: []load.Change{{Limits: limits}}},
 	}
-	windows, summary, verdict := load.Judge(run)
-	return summary, windows, verdict
+	run.Serving.Record(start, len(limiters), time.Second)
+	r := &load.Report{LeastUse: run.LeastUse}
+	r.Windows, r.Summary, r.Verdict = load.Judge(run)
+	return r
 }

@@ -132,6 +132,9 @@ func (w *Worker) status() Report {
 		}
 		w.beyond = max(w.beyond, exceeded(&w.policy, &st, func() int64 { return in.session.Clock().Wall() - int64(w.c.Ahead) }))
 		s.Shares[w.c.Band(in.slot)] += st.Shortest().Share
+		if in.served.Load() {
+			s.Serving += w.weights[in.slot]
+		}
 	}
 	s.Beyond, s.Announced, s.Unannounced = w.beyond, w.announced, w.unannounced
 	return s

@@ -1,0 +1,283 @@
+package trace
+
+import (
+	"cmp"
+	"encoding/binary"
+	"math/big"
+	"slices"
+	"time"
+
+	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// The judge works out totals and shares by itself, by the text of docs/protocol.md, as
+// plainly as it can: it shares no code with protocol.PermitsFor, Pace.Total and package
+// share. A mistake of theirs is then no part of what they are judged by.
+
+// limitOf returns the limit of a window's length by a policy. inForce is false before the
+// policy begins. A limit that begins within the window counts for all of it if the length
+// had none before; of several the smallest does.
+func limitOf(p *quota.Policy, w quota.Window) (permits int64, limited, inForce bool) {
+	start, end := time.Unix(0, w.Start()), time.Unix(0, w.End())
+	if start.Before(p.From) {
+		return 0, false, false
+	}
+	all := append([]quota.LimitChange{{From: p.From, Limits: p.Limits}}, p.Next...)
+	current := 0
+	for i := range all {
+		if !all[i].From.After(start) {
+			current = i
+		}
+	}
+	if permits, limited = ofLength(all[current].Limits, w.Length); limited {
+		return permits, true, true
+	}
+	for _, c := range all {
+		if c.From.After(start) && c.From.Before(end) {
+			if n, ok := ofLength(c.Limits, w.Length); ok && (!limited || n < permits) {
+				permits, limited = n, true
+			}
+		}
+	}
+	return permits, limited, true
+}
+
+func ofLength(limits []quota.Limit, length time.Duration) (permits int64, limited bool) {
+	for _, l := range limits {
+		if l.Window == length {
+			return l.Permits, true
+		}
+	}
+	return 0, false
+}
+
+// beginsWithin reports whether a policy that is not in force as a window starts limits it
+// from within.
+func beginsWithin(p *quota.Policy, w quota.Window) bool {
+	if !p.From.Before(time.Unix(0, w.End())) {
+		return false
+	}
+	limits := p.Limits
+	for _, c := range p.Next {
+		if !c.From.After(p.From) {
+			limits = c.Limits
+		}
+	}
+	_, limited := ofLength(limits, w.Length)
+	return limited
+}
+
+// paced is the total of a window by a view whose policy has this limit for it.
+func paced(v *protocol.View, w quota.Window, limit int64) int64 {
+	if v.Policy.Adaptive.Floor == 0 || v.Pace == nil {
+		return limit
+	}
+	if permits, ok := ofLength(v.Pace.Limits, w.Length); ok && permits < limit {
+		return max(permits, (limit*v.Policy.Adaptive.Floor+99)/100, min(1, limit))
+	}
+	return limit
+}
+
+// givesNothing reports whether instances obey a policy by issuing nothing.
+func givesNothing(p *quota.Policy) bool { return p.Mode == quota.ModePause || len(p.Requires) > 0 }
+
+// sharesOf returns the shares of a window by one view, of all instances that take part.
+// limited is false where the view sets no limit of the length, so that there are none.
+func sharesOf(v *protocol.View, w quota.Window) (shares map[string]int64, limited bool) {
+	p := v.Policy
+	if p == nil {
+		return nil, false
+	}
+	limit, limited, inForce := limitOf(p, w)
+	if !inForce {
+		limited = beginsWithin(p, w)
+	}
+	if !limited {
+		return nil, false
+	}
+	var part []*quota.Instance
+	for i := range v.Instances {
+		if in := &v.Instances[i]; !time.Unix(0, w.Start()).Before(in.From) && (in.Until.IsZero() || time.Unix(0, w.Start()).Before(in.Until)) {
+			part = append(part, in)
+		}
+	}
+	shares = map[string]int64{}
+	if !inForce || givesNothing(p) || len(part) == 0 {
+		return shares, true
+	}
+	total := max(0, paced(v, w, limit))
+	switch p.Share {
+	case quota.ShareWeighted:
+		splitByWeight(p, total, part, w, shares)
+	case quota.ShareDemand:
+		total -= claims(v, total, part, w, shares)
+		fallthrough
+	default:
+		splitEqually(p, total, part, w, shares)
+	}
+	return shares, true
+}
+
+// splitEqually adds floor(total/n) to everybody's share, and one permit to each of the
+// total mod n instances with the highest ranks.
+func splitEqually(p *quota.Policy, total int64, part []*quota.Instance, w quota.Window, shares map[string]int64) {
+	n := int64(len(part))
+	for i, id := range ranked(p, part, w, func(*quota.Instance) int64 { return 1 }) {
+		shares[id] += total / n
+		if int64(i) < total%n {
+			shares[id]++
+		}
+	}
+}
+
+// splitByWeight is the equal split of lots, of which an instance has as many as it weighs.
+func splitByWeight(p *quota.Policy, total int64, part []*quota.Instance, w quota.Window, shares map[string]int64) {
+	lots := ranked(p, part, w, func(in *quota.Instance) int64 { return weightOf(p, in) })
+	n := int64(len(lots))
+	for i, id := range lots {
+		shares[id] += total / n
+		if int64(i) < total%n {
+			shares[id]++
+		}
+	}
+}
+
+// weightOf is an instance's weight: the policy's for its name, or else its own.
+func weightOf(p *quota.Policy, in *quota.Instance) int64 {
+	weight, ok := p.Weights[in.Name]
+	if !ok {
+		weight = in.Weight
+	}
+	return min(max(weight, 1), quota.MaxWeight)
+}
+
+// ranked returns the IDs of all lots in the order of their ranks, the highest first.
+func ranked(p *quota.Policy, part []*quota.Instance, w quota.Window, lots func(*quota.Instance) int64) (ids []string) {
+	type lot struct {
+		rank uint64
+		id   string
+	}
+	index := w.Index
+	length := w.Length
+	if p.Shape != "" && p.Shape != quota.ShapeFixed { // remainders rotate every 64 windows only
+		length *= 64
+		index = quota.WindowAt(length, w.Start()).Index
+	}
+	window := scramble(scramble(uint64(length)) + uint64(index))
+	var all []lot
+	for _, in := range part {
+		for n := range lots(in) {
+			of := hash(in.ID)
+			if n > 0 {
+				of = scramble(of ^ scramble(uint64(n)))
+			}
+			all = append(all, lot{scramble(of ^ window), in.ID})
+		}
+	}
+	slices.SortFunc(all, func(a, b lot) int { return cmp.Or(cmp.Compare(b.rank, a.rank), cmp.Compare(a.id, b.id)) })
+	for _, l := range all {
+		ids = append(ids, l.id)
+	}
+	return ids
+}
+
+// hash is 64-bit FNV-1a.
+func hash(id string) uint64 {
+	h := uint64(14695981039346656037)
+	for i := range len(id) {
+		h = (h ^ uint64(id[i])) * 1099511628211
+	}
+	return h
+}
+
+// scramble is a step of splitmix64.
+func scramble(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// claims adds what each instance claims by the demands in force to its share, and returns
+// the sum. The floor is claimed by nobody. Nobody claims what it has of the floor anyway,
+// nor more than the largest level at which the claims fit into the rest.
+func claims(v *protocol.View, total int64, part []*quota.Instance, w quota.Window, shares map[string]int64) (claimed int64) {
+	demands, ok := demandsIn(v.Level, w)
+	if !ok {
+		return 0
+	}
+	floor := (total*min(max(v.Policy.Floor, 0), 100) + 99) / 100
+	pool, base := total-floor, floor/int64(len(part))
+	asks, most := map[string]int64{}, int64(0)
+	for _, in := range part {
+		asks[in.ID] = max(0, demandOf(demands, in.ID, w.Length)-base)
+		most = max(most, asks[in.ID])
+	}
+	at := func(level int64) *big.Int {
+		sum := new(big.Int)
+		for _, ask := range asks {
+			sum.Add(sum, big.NewInt(min(ask, level)))
+		}
+		return sum
+	}
+	low, high := int64(0), most // claims fit at low
+	for low < high {
+		middle := high - (high-low)/2
+		if at(middle).Cmp(big.NewInt(pool)) <= 0 {
+			low = middle
+		} else {
+			high = middle - 1
+		}
+	}
+	for id, ask := range asks {
+		shares[id] += min(ask, low)
+	}
+	return at(low).Int64()
+}
+
+// demandsIn returns the demands in force as a window starts: the newest that have begun,
+// unless the level has expired.
+func demandsIn(l *protocol.Level, w quota.Window) (demands []byte, ok bool) {
+	start := time.Unix(0, w.Start())
+	if l == nil || !start.Before(l.Until) {
+		return nil, false
+	}
+	for _, e := range l.Entries {
+		if !start.Before(e.From) {
+			demands, ok = e.Demands, true
+		}
+	}
+	return demands, ok
+}
+
+// demandOf returns what an instance asks for in a window, rounded up. Six bytes are an
+// instance's: four of a hash of its ID, in ascending order, and a number of two bytes with
+// ten bits of mantissa, which is permits in 1,000 s.
+func demandOf(demands []byte, id string, length time.Duration) int64 {
+	tag := uint32(scramble(hash(id)) >> 32)
+	tagAt := func(i int) uint32 { return binary.BigEndian.Uint32(demands[6*i:]) }
+	low, high := 0, len(demands)/6
+	for low < high { // the same bytes mean the same to everybody, also if they are in no order
+		if middle := (low + high) / 2; tagAt(middle) < tag {
+			low = middle + 1
+		} else {
+			high = middle
+		}
+	}
+	if low == len(demands)/6 || tagAt(low) != tag {
+		return 0
+	}
+	code := binary.BigEndian.Uint16(demands[6*low+4:])
+	n := new(big.Int).SetInt64(int64(code % 1024))
+	if e := code / 1024; e > 0 {
+		n.Lsh(n.Add(n, big.NewInt(1024)), uint(e-1))
+	}
+	if n.Cmp(big.NewInt(protocol.MaxDemand)) > 0 {
+		n.SetInt64(protocol.MaxDemand)
+	}
+	whole := big.NewInt(int64(1000 * time.Second))
+	n.Mul(n, big.NewInt(int64(length)))
+	n.Add(n, new(big.Int).Sub(whole, big.NewInt(1)))
+	return n.Div(n, whole).Int64()
+}
