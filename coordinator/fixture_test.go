@@ -24,7 +24,7 @@ import (
 var server *etcdtest.Cluster
 
 func TestMain(m *testing.M) {
-	await.Together()
+	await.Together(4)
 	var err error
 	if server, err = etcdtest.Start(etcdtest.Options{}); err != nil {
 		fmt.Fprintln(os.Stderr, err)

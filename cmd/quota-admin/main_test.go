@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asTool) != "" {
 		main()
 	}
-	await.Together()
+	await.Together(4)
 	os.Exit(func() int {
 		var err error
 		if server, err = etcdtest.Start(etcdtest.Options{}); err != nil {

@@ -14,7 +14,7 @@ import (
 // Planner turns one instance's knowledge of a provider into plans for a
 // window.Gate: the views that it has held, the newest proof that they are recent,
 // the clock, and until when the provider wants to be left alone. The rules of
-// freshness and outage are here and nowhere else; the limiter and the simulation
+// freshness and outage are here and nowhere else; the limiter and its tests
 // run both this code.
 //
 // A Planner with a Clock knows nothing and allows nothing. It reads no clock and

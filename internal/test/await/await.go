@@ -5,6 +5,8 @@ package await
 
 import (
 	"flag"
+	"runtime"
+	"strconv"
 	"time"
 
 	"go.uber.org/goleak"
@@ -51,14 +53,14 @@ func Leaks() (err error) {
 	return err
 }
 
-// Together lets more tests run at once than there are processors, unless the command
-// line says how many: for a package whose parallel tests wait most of the time. It is
-// for TestMain.
-func Together() {
+// Together lets so many tests run at once for each processor, unless the command line says
+// how many in all: for a package whose parallel tests wait most of the time. It is for
+// TestMain.
+func Together(perProcessor int) {
 	flag.Parse()
 	set := false
 	flag.Visit(func(f *flag.Flag) { set = set || f.Name == "test.parallel" })
 	if !set {
-		_ = flag.Set("test.parallel", "8") // there is such a flag, and it takes numbers
+		_ = flag.Set("test.parallel", strconv.Itoa(perProcessor*runtime.GOMAXPROCS(0))) // there is such a flag, and it takes numbers
 	}
 }

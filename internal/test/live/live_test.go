@@ -30,7 +30,7 @@ var quiet = slog.New(slog.DiscardHandler)
 
 func TestMain(m *testing.M) {
 	etcdtest.RunIfMember()
-	await.Together()
+	await.Together(2) // fleets that take all they can
 	var err error
 	if server, err = etcdtest.Start(etcdtest.Options{}); err != nil {
 		fmt.Fprintln(os.Stderr, err)

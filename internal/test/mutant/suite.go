@@ -15,10 +15,10 @@ import (
 
 // Suites that are more than some tests of one package.
 const (
-	histories  = "histories"  // a history that is led to the mutant
-	simulation = "simulation" // every small history of the planner
-	large      = "large"      // a fleet of the planner's
-	liveness   = "liveness"   // the model of the queue
+	histories = "histories" // a history that is led to the mutant
+	small     = "small"     // every small history of the planner
+	large     = "large"     // a fleet of the planner's
+	liveness  = "liveness"  // the model of the queue
 )
 
 // Suite is tests of one package that catch mutants.
@@ -38,13 +38,13 @@ var suites = map[string]Suite{
 		Package: "internal/test/histories", Run: "^TestHunt$", Args: []string{"-more", "300"},
 		Files: "internal/test/histories/*.go", Led: true, Limit: 10 * time.Minute,
 	},
-	simulation: {
-		Package: "internal/test/simulation", Run: "^TestEverySmallHistory$",
-		Files: "internal/test/simulation/*.go", Limit: 5 * time.Minute,
+	small: {
+		Package: "internal/share", Run: "^TestEverySmallHistory$",
+		Files: "internal/share/small_test.go", Limit: 5 * time.Minute,
 	},
 	large: {
-		Package: "internal/test/simulation/large", Run: "^TestALargeFleetIsNeverOver$", Args: []string{"-instances", "120"},
-		Files: "internal/test/simulation/large/*.go", Limit: time.Minute,
+		Package: "internal/share", Run: "^TestALargeFleetIsNeverOver$", Args: []string{"-instances", "120"},
+		Files: "internal/share/large_*.go", Limit: time.Minute,
 	},
 	liveness: {
 		Package: "consumer", Run: "^TestLiveness$",

@@ -3,7 +3,7 @@ package mutant
 // rules are mistakes in the rules of docs/protocol.md: what an instance may issue, and when.
 var rules = Table{
 	Replace("AnchorNow", "looks S back from now, not from the window's start", "internal/share/bound.go",
-		"\tstart := sub(w.Start(), offset)\n", "\tstart := sub(max(w.Start(), add(now, offset)), offset)\n", histories, simulation),
+		"\tstart := sub(w.Start(), offset)\n", "\tstart := sub(max(w.Start(), add(now, offset)), offset)\n", histories, small),
 	Replace("BucketGrowsAtOnce", "counts what a share gains at once", "internal/share/shape.go",
 		"\tif !h.shaped() {\n\t\treturn last, last", "\tif true {\n\t\treturn last, last", histories),
 	Replace("BucketRefilled", "fills a bucket when its share changes", "internal/window/ledger.go",
@@ -45,7 +45,7 @@ var rules = Table{
 	Replace("HoldGrows", "lets shares grow while the view is stale under hold", "internal/share/planner.go",
 		"if p.stale = stale && !proof.Strict; p.stale {", "if p.stale = false; p.stale {", histories),
 	Replace("JoinAtOnce", "lets a new history allow windows at once", "internal/share/bound.go",
-		"\tcase from < h.since, sub", "\tcase sub", histories, simulation),
+		"\tcase from < h.since, sub", "\tcase sub", histories, small),
 	Replace("LengthsTogether", "uses the lookback of the shortest window for all lengths", "internal/share/bound.go",
 		"\tstart := sub(w.Start(), offset)\n", `	anchor := w.Start()
 	for i := range h.terms {
@@ -66,7 +66,7 @@ var rules = Table{
 	Replace("NextWindow", "continues in the next window, by its own clock, of one that has ended", "internal/share/bound.go",
 		"protocol.Opens(e, length)", "protocol.Opens(0*e, length)", histories),
 	Replace("NoProof", "never looks how old the proof is", "internal/share/planner.go",
-		"\tif !p.proved {\n\t\treturn math.MinInt64, math.MinInt64", "\tif true {\n\t\treturn window.Forever, window.Forever", histories, simulation),
+		"\tif !p.proved {\n\t\treturn math.MinInt64, math.MinInt64", "\tif true {\n\t\treturn window.Forever, window.Forever", histories, small),
 	Replace("PaceAboveLimit", "lets a pace raise the total above the policy's limit", "internal/protocol/pace.go",
 		"return min(limit, max(permits,", "return max(0, max(permits,", histories),
 	Replace("PaceForgotten", "leaves a view out though the pace falls", "internal/share/gives.go",
@@ -138,7 +138,7 @@ var rules = Table{
 			if !slices.Contains(lengths, length)`, histories),
 	Replace("SlowClocks", "clocks are off by more than the policy says", "internal/test/histories/machine_test.go",
 		"\treturn p.e * 6 / 10\n", "\treturn 10*p.e + 300*ms\n", histories),
-	{Name: "TimingUnchecked", Wrong: "obeys a policy that breaks the timing rule", By: []string{histories, simulation}, Edits: []Edit{
+	{Name: "TimingUnchecked", Wrong: "obeys a policy that breaks the timing rule", By: []string{histories, small}, Edits: []Edit{
 		{"quota/validate.go", "\ttimed.checkTiming(&errs)\n", "\t_ = timed\n"},
 		{"quota/validate.go", "\tp.checkTiming(&errs)\n", ""},
 	}},

@@ -1,4 +1,4 @@
-package simulation
+package share_test
 
 import (
 	"fmt"
@@ -13,11 +13,6 @@ import (
 	"github.com/quotient-limiter/quotient/internal/trace"
 	"github.com/quotient-limiter/quotient/quota"
 )
-
-const ms = int64(time.Millisecond)
-
-// epoch is true time 0 in nanoseconds since the Unix epoch.
-var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano()
 
 func seconds(t int64) float64 { return float64(t) / 1e9 }
 
@@ -152,15 +147,15 @@ func (s *small) log(l smallLog) {
 		l.views[i+1] = after(l.views[i], l.changes[i])
 	}
 	for _, length := range []time.Duration{100 * time.Millisecond, 200 * time.Millisecond} {
-		win := quota.WindowAt(length, epoch+smallStart)
+		win := quota.WindowAt(length, planEpoch+smallStart)
 		sum, story := int64(0), ""
 		for _, id := range smallIDs {
 			n, how := s.best(&l, id, win)
 			sum += n
 			story += fmt.Sprintf("  %s issues %d: %s\n", id, n, how)
 		}
-		start := win.Start() - epoch
-		promised := l.line().Bound(win, start+smallError-int64(least), start-smallError-smallFresh, win.End()-epoch+smallError, sum, false).Most
+		start := win.Start() - planEpoch
+		promised := l.line().Bound(win, start+smallError-int64(least), start-smallError-smallFresh, win.End()-planEpoch+smallError, sum, false).Most
 		if sum > promised && s.over == "" {
 			s.over = fmt.Sprintf("window %v from 0.600s: %d permits, promised %d\n%s%s", length, sum, promised, l.tell(), story)
 		}
@@ -220,7 +215,7 @@ func (s *small) best(l *smallLog, id string, win quota.Window) (most int64, how 
 // live lives one instance's life: it learns of revision i at seen[i], and takes
 // what it may of the window.
 func (s *small) live(l *smallLog, id string, win quota.Window, err int64, seen [3]int64) (issued int64) {
-	read := func(t int64) clock.Instant { return clock.Instant{Mono: t + smallStart, Wall: epoch + t + err} }
+	read := func(t int64) clock.Instant { return clock.Instant{Mono: t + smallStart, Wall: planEpoch + t + err} }
 	c := clock.Started(read(0), nil)
 	w := share.Planner{Clock: c}
 	next := 0
@@ -233,7 +228,7 @@ func (s *small) live(l *smallLog, id string, win quota.Window, err int64, seen [
 		next = joins + 1
 		w.Reset(read(l.at[joins]+1), read(l.at[joins]+1).Mono, id, l.views[next])
 	}
-	start := win.Start() - epoch - err
+	start := win.Start() - planEpoch - err
 	for _, t := range []int64{start, start + 20*ms, start + 45*ms, start + 70*ms, start + 95*ms} {
 		next = s.learn(&w, l, next, t, seen, read)
 		// Everything before the first revision that was not learned of is known.

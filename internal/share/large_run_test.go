@@ -1,4 +1,4 @@
-package large
+package share_test
 
 import (
 	"fmt"
@@ -12,8 +12,8 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// second1 is the one window length.
-const second1 = time.Second
+// largeWindow is the one window length.
+const largeWindow = time.Second
 
 // Window is what a fleet issued for one window, and what it may have.
 type Window struct {
@@ -41,10 +41,10 @@ func (r *Result) String() string {
 		r.Instances, r.Revisions, len(r.Windows), len(r.Over), r.Storm, r.Raised, 100*r.Lost)
 }
 
-// Run plays the history of a seed for a fleet of n.
-func Run(n int, seed uint64) *Result {
-	s := newScript(n, rand.New(rand.NewPCG(seed, 0)))
-	windows := int(end/second) - 1 // the last one that every clock has seen all of
+// runLarge plays the history of a seed for a fleet of n.
+func runLarge(n int, seed uint64) *Result {
+	s := newStory(n, rand.New(rand.NewPCG(seed, 0)))
+	windows := int(end/sec) - 1 // the last one that every clock has seen all of
 	sums := make([]int64, windows)
 	var mu sync.Mutex
 	var next atomic.Int64
@@ -53,7 +53,7 @@ func Run(n int, seed uint64) *Result {
 		workers.Go(func() {
 			issued := make([]int64, windows)
 			for i := int(next.Add(1)) - 1; i < len(s.actors); i = int(next.Add(1)) - 1 {
-				l := life{script: s, actor: &s.actors[i], r: rand.New(rand.NewPCG(seed, uint64(i)+1))}
+				l := life{story: s, actor: &s.actors[i], r: rand.New(rand.NewPCG(seed, uint64(i)+1))}
 				l.play(issued)
 			}
 			mu.Lock()
@@ -69,16 +69,16 @@ func Run(n int, seed uint64) *Result {
 
 // judge compares every window with the smallest total in [B-, B+], or rather at the
 // ends of the runs from there: the larger total counts at once, after the lower one.
-func (s *script) judge(n int, sums []int64) *Result {
+func (s *story) judge(n int, sums []int64) *Result {
 	r := &Result{Instances: n, Revisions: len(s.commits), Storm: -1, Raised: -1}
 	settle, freshness := int64(quota.DefaultSettle), int64(quota.DefaultFreshness)
 	asked, given := int64(0), int64(0)
 	for w, sum := range sums {
-		start := int64(w) * second
-		from := start + clockError - (settle-second/protocol.DriftBound)*protocol.DriftBound/(protocol.DriftBound+1)
+		start := int64(w) * sec
+		from := start + clockError - (settle-sec/protocol.DriftBound)*protocol.DriftBound/(protocol.DriftBound+1)
 		to := start - clockError - freshness*protocol.DriftBound/(protocol.DriftBound-1)
 		run := func(from int64) int64 {
-			if last := start + second + clockError; from >= lowered && last > raised {
+			if last := start + sec + clockError; from >= lowered && last > raised {
 				return s.total(max(from, raised))
 			}
 			return s.total(max(0, from))

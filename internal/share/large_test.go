@@ -1,23 +1,21 @@
-package large_test
+package share_test
 
 import (
 	"flag"
 	"testing"
-
-	"github.com/quotient-limiter/quotient/internal/test/simulation/large"
 )
 
 var (
-	instances = flag.Int("instances", 1000, "size of the fleet")
+	instances = flag.Int("instances", 300, "size of the fleet of TestALargeFleetIsNeverOver")
 	seed      = flag.Uint64("seed", 1, "of the history")
 )
 
 // TestALargeFleetIsNeverOver: in no window the sum of all permits is over, whoever
 // joins, crashes or leaves, and once all have settled everything is issued.
 //
-//	go test ./internal/test/simulation/large -v -instances 10000
+//	go test ./internal/share -run ALargeFleet -v -instances 10000
 func TestALargeFleetIsNeverOver(t *testing.T) {
-	r := large.Run(*instances, *seed)
+	r := runLarge(*instances, *seed)
 	t.Log(r)
 	for _, w := range r.Windows {
 		t.Logf("window %d: %d of %d", w.Index, w.Issued, w.Bound)

@@ -1,6 +1,6 @@
 //go:build !race
 
-package simulation
+package share_test
 
 // slow says that the race detector watches.
 const slow = false

@@ -1,4 +1,11 @@
-package large
+package share_test
+
+// The history of a fleet of thousands: what etcd commits, and when, is drawn first, and
+// given that, one instance's life does not depend on another's. So the hosts are played one
+// after the other, in the memory of one. The share and the settle rule are the real code;
+// the hosts' clocks, what delays the watch, and how recent a proof can be at best are models.
+// Every instance takes all that it may, whenever it asks, and the sum of each window is
+// compared with the totals that the proof allows (docs/protocol.md, section 4).
 
 import (
 	"cmp"
@@ -13,10 +20,7 @@ import (
 )
 
 const (
-	ms     = int64(time.Millisecond)
-	second = int64(time.Second)
-	// epoch is true time 0 in nanoseconds since the Unix epoch, a whole minute.
-	epoch = 28_333_334 * int64(time.Minute)
+	sec = int64(time.Second)
 	// clockError is the bound on the error of every wall clock.
 	clockError = 50 * ms
 	// How long a session closes its watch when more than rushChanges come in that
@@ -29,12 +33,12 @@ const (
 // fleet; a larger one; and a deploy in which some crash, some leave in good order
 // and as many join.
 const (
-	stormEnds  = 5 * second
-	lowered    = 12 * second
-	raised     = 17 * second
-	deploy     = 22 * second
-	deployEnds = 24 * second
-	end        = 33 * second
+	stormEnds  = 5 * sec
+	lowered    = 12 * sec
+	raised     = 17 * sec
+	deploy     = 22 * sec
+	deployEnds = 24 * sec
+	end        = 33 * sec
 )
 
 // commit is one revision of etcd.
@@ -48,7 +52,7 @@ type commit struct {
 type actor struct {
 	first quota.Instance // as it joins
 	later quota.Instance // as it announces its end
-	// Revisions, as indexes of the script's commits: of the join, of the announced
+	// Revisions, as indexes of the story's commits: of the join, of the announced
 	// end and of the deletion; never if there is none.
 	joins, announces, deleted int
 	dies                      int64 // it issues nothing from this true time on
@@ -56,8 +60,8 @@ type actor struct {
 
 const never = 1 << 30
 
-// script is what etcd commits, and of whom.
-type script struct {
+// story is what etcd commits, and of whom.
+type story struct {
 	commits []commit
 	actors  []actor
 	total   func(at int64) int64 // of the newest policy at a true time
@@ -68,9 +72,9 @@ func policy(total int64) *quota.Policy {
 	return &p
 }
 
-// newScript draws the history of a fleet of n.
-func newScript(n int, r *rand.Rand) *script {
-	s := &script{}
+// newStory draws the history of a fleet of n.
+func newStory(n int, r *rand.Rand) *story {
+	s := &story{}
 	totals := []struct{ at, total int64 }{{0, int64(3*n + n/3)}, {lowered, int64(n/2 + 1)}, {raised, int64(10*n + 7)}}
 	s.total = func(at int64) (total int64) {
 		for _, t := range totals {
@@ -88,13 +92,13 @@ func newScript(n int, r *rand.Rand) *script {
 	}
 	for i := range n / 5 {
 		at := deploy + r.Int64N(deployEnds-deploy)
-		from := protocol.FirstWindow(epoch+at, policy(s.total(at)))
+		from := protocol.FirstWindow(planEpoch+at, policy(s.total(at)))
 		if a := &s.actors[i]; i%2 == 0 {
 			a.dies = at
 			s.commits = append(s.commits, commit{at + 5500*ms, protocol.Change{Deleted: []string{a.first.ID}}, i})
 		} else {
 			a.later = a.first
-			a.later.Until = protocol.FirstWindow(epoch+at+heldBack, policy(s.total(at)))
+			a.later.Until = protocol.FirstWindow(planEpoch+at+heldBack, policy(s.total(at)))
 			s.commits = append(s.commits, commit{at, protocol.Change{Put: []quota.Instance{a.later}}, i})
 		}
 		s.join(len(s.actors), at+r.Int64N(50*ms), from.Add(time.Second))
@@ -106,14 +110,14 @@ func newScript(n int, r *rand.Rand) *script {
 
 // join adds an instance that joins at a true time and, unless from is zero, says
 // from when it takes part.
-func (s *script) join(i int, at int64, from time.Time) {
+func (s *story) join(i int, at int64, from time.Time) {
 	in := quota.Instance{ID: fmt.Sprintf("i%d", i), Weight: 1, From: from}
 	s.actors = append(s.actors, actor{first: in, dies: end, joins: never, announces: never, deleted: never})
 	s.commits = append(s.commits, commit{at, protocol.Change{Put: []quota.Instance{in}}, i})
 }
 
 // number gives the commits their revisions, and tells the actors theirs.
-func (s *script) number() {
+func (s *story) number() {
 	for k := range s.commits {
 		c := &s.commits[k]
 		c.change.Revision = int64(k) + 1
@@ -130,7 +134,7 @@ func (s *script) number() {
 }
 
 // view returns etcd's view after a commit.
-func (s *script) view(k int) protocol.View {
+func (s *story) view(k int) protocol.View {
 	v := protocol.View{Revision: s.commits[k].change.Revision}
 	for _, c := range s.commits[:k+1] {
 		if c.change.Policy != nil {
@@ -151,7 +155,7 @@ func (s *script) view(k int) protocol.View {
 
 // life is one instance while it is played.
 type life struct {
-	*script
+	*story
 	*actor
 	r    *rand.Rand
 	rate int64 // ppm by which its monotonic clock runs fast
@@ -168,7 +172,7 @@ type life struct {
 }
 
 func (l *life) mono(at int64) int64 { return at + at/1_000_000*l.rate }
-func (l *life) wall(at int64) int64 { return epoch + at + l.err }
+func (l *life) wall(at int64) int64 { return planEpoch + at + l.err }
 
 // play lives through one instance's history and adds what it issues to the windows.
 func (l *life) play(issued []int64) {
@@ -192,7 +196,7 @@ func (l *life) play(issued []int64) {
 // start.
 func (l *life) after(at int64) int64 {
 	next := at + 1 + l.r.Int64N(450*ms)
-	if edge := l.wall(next)/second*second - epoch - l.err; edge > at && l.r.IntN(2) == 0 {
+	if edge := l.wall(next)/sec*sec - planEpoch - l.err; edge > at && l.r.IntN(2) == 0 {
 		return max(at+1, edge-l.r.Int64N(2))
 	}
 	return next
@@ -206,9 +210,9 @@ func (l *life) schedule(now int64) {
 	}
 	delay := 1 + l.r.Int64N(10*ms)
 	if now > l.hangs && l.r.IntN(len(l.actors)) < 4 {
-		l.hangs = now + l.r.Int64N(3*second)
+		l.hangs = now + l.r.Int64N(3*sec)
 	}
-	l.due = max(now, l.opens, l.commits[l.next].at+delay, min(l.hangs, l.commits[l.next].at+4*second))
+	l.due = max(now, l.opens, l.commits[l.next].at+delay, min(l.hangs, l.commits[l.next].at+4*sec))
 }
 
 // held closes the watch for a little when commits come fast, as sessions do in
@@ -243,8 +247,8 @@ func (l *life) ask(at int64) {
 			return
 		}
 	}
-	w := quota.WindowAt(second1, l.wall(at))
-	i := w.Index - epoch/second
+	w := quota.WindowAt(largeWindow, l.wall(at))
+	i := w.Index - planEpoch/sec
 	if i < 0 || i >= int64(len(l.used)) {
 		return
 	}
