@@ -16,9 +16,9 @@ import (
 // limiter. The returned permits are settled or released one by one. maxWait bounds the
 // whole call, as in Acquire.
 //
-// The limiters are asked in the order of their providers' names, and each serves its
-// queue in order. So callers cannot block each other. AcquireAll holds permits while it
-// waits for later ones, and acquires those again whose window ends meanwhile. If a
+// The limiter with the longest Delay is asked first, and each serves its queue in order.
+// AcquireAll holds permits while it waits for others, as long as their windows last, and
+// acquires those again that have ended meanwhile. So callers cannot block each other. If a
 // limiter refuses, AcquireAll releases all permits and returns that limiter's error. It
 // does the same if two limiters have no room in the same window within maxWait.
 func AcquireAll(ctx context.Context, maxWait time.Duration, wants map[*Limiter]int64) (map[*Limiter]Permit, error) {
@@ -26,6 +26,7 @@ func AcquireAll(ctx context.Context, maxWait time.Duration, wants map[*Limiter]i
 	if err != nil {
 		return nil, err
 	}
+	slowestFirst(order, wants)
 	permits, began := make(map[*Limiter]Permit, len(wants)), time.Now()
 	for {
 		i := slices.IndexFunc(order, func(l *Limiter) bool { return permits[l].left() <= 0 })
@@ -37,8 +38,8 @@ func AcquireAll(ctx context.Context, maxWait time.Duration, wants map[*Limiter]i
 		delete(permits, l)
 		wait := maxWait - time.Since(began)
 		bounded := false
-		for _, later := range order[i+1:] { // no longer than what is held is of use
-			if left := permits[later].left(); left > 0 && left < wait {
+		for _, p := range permits { // no longer than what is held is of use
+			if left := p.left(); left > 0 && left < wait {
 				wait, bounded = left, true
 			}
 		}
@@ -54,7 +55,18 @@ func AcquireAll(ctx context.Context, maxWait time.Duration, wants map[*Limiter]i
 			return nil, err
 		}
 		clear(permits)
+		slowestFirst(order, wants)
 	}
+}
+
+// slowestFirst orders limiters by the wait that they foresee, the longest first: what is
+// taken of the others is then not lost while it waits. Equal ones keep their order.
+func slowestFirst(order []*Limiter, wants map[*Limiter]int64) {
+	delays := make(map[*Limiter]time.Duration, len(order))
+	for _, l := range order {
+		delays[l] = l.Delay(wants[l])
+	}
+	slices.SortStableFunc(order, func(a, b *Limiter) int { return cmp.Compare(delays[b], delays[a]) })
 }
 
 // inOrder returns the limiters in the order of their providers' names.

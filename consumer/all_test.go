@@ -174,3 +174,36 @@ func TestAcquireAllServesEachInTurn(t *testing.T) {
 		}
 	})
 }
+
+// The limiter that is waited for is asked first, whatever its name: the others spend no
+// permits on calls that wait.
+func TestAcquireAllWastesNoPermits(t *testing.T) {
+	for _, limits := range [][2]string{{"10/s", "5/s"}, {"5/s", "10/s"}} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			a, b := opened(t, "a", limits[0]), opened(t, "b", limits[1])
+			calls := int64(0)
+			var mu sync.Mutex
+			var callers sync.WaitGroup
+			for range 20 {
+				callers.Go(func() {
+					for {
+						if _, err := AcquireAll(ctx, Forever, map[*Limiter]int64{a: 1, b: 1}); err != nil {
+							return
+						}
+						mu.Lock()
+						calls++
+						mu.Unlock()
+						time.Sleep(time.Millisecond)
+					}
+				})
+			}
+			time.Sleep(20 * time.Second)
+			cancel()
+			callers.Wait()
+			if n := max(a.Status().Issued, b.Status().Issued); calls < 100 || n > calls+10 {
+				t.Errorf("a %s, b %s: %d permits for %d calls", limits[0], limits[1], n, calls)
+			}
+		})
+	}
+}
