@@ -98,7 +98,7 @@ func sharesOf(v *protocol.View, w quota.Window) (shares map[string]int64, limite
 	}
 	var part []*quota.Instance
 	for i := range v.Instances {
-		if in := &v.Instances[i]; !time.Unix(0, w.Start()).Before(in.From) && (in.Until.IsZero() || time.Unix(0, w.Start()).Before(in.Until)) {
+		if in := &v.Instances[i]; takesPart(in, w) {
 			part = append(part, in)
 		}
 	}
@@ -119,68 +119,38 @@ func sharesOf(v *protocol.View, w quota.Window) (shares map[string]int64, limite
 	return shares, true
 }
 
+// takesPart reports whether an instance has begun, and has not ended, as a window starts.
+func takesPart(in *quota.Instance, w quota.Window) bool {
+	start := time.Unix(0, w.Start())
+	return !start.Before(in.From) && (in.Until.IsZero() || start.Before(in.Until))
+}
+
 // splitEqually adds floor(total/n) to everybody's share, and one permit to each of the
-// total mod n instances with the highest ranks.
+// total mod n instances that rank first.
 func splitEqually(p *quota.Policy, total int64, part []*quota.Instance, w quota.Window, shares map[string]int64) {
-	n := int64(len(part))
-	for i, id := range ranked(p, part, w, func(*quota.Instance) int64 { return 1 }) {
-		shares[id] += total / n
+	window, n := windowOfRanks(p, w), int64(len(part))
+	slices.SortFunc(part, func(a, b *quota.Instance) int {
+		return cmp.Or(cmp.Compare(rankOf(b, window), rankOf(a, window)), cmp.Compare(a.ID, b.ID))
+	})
+	for i, in := range part {
+		shares[in.ID] += total / n
 		if int64(i) < total%n {
-			shares[id]++
+			shares[in.ID]++
 		}
 	}
 }
 
-// splitByWeight is the equal split of lots, of which an instance has as many as it weighs.
-func splitByWeight(p *quota.Policy, total int64, part []*quota.Instance, w quota.Window, shares map[string]int64) {
-	lots := ranked(p, part, w, func(in *quota.Instance) int64 { return weightOf(p, in) })
-	n := int64(len(lots))
-	for i, id := range lots {
-		shares[id] += total / n
-		if int64(i) < total%n {
-			shares[id]++
-		}
+// windowOfRanks is a window's part of a rank: under other shapes than fixed windows that
+// of 64 windows.
+func windowOfRanks(p *quota.Policy, w quota.Window) uint64 {
+	if p.Shape != "" && p.Shape != quota.ShapeFixed {
+		w = quota.WindowAt(64*w.Length, w.Start())
 	}
+	return scramble(scramble(uint64(w.Length)) + uint64(w.Index))
 }
 
-// weightOf is an instance's weight: the policy's for its name, or else its own.
-func weightOf(p *quota.Policy, in *quota.Instance) int64 {
-	weight, ok := p.Weights[in.Name]
-	if !ok {
-		weight = in.Weight
-	}
-	return min(max(weight, 1), quota.MaxWeight)
-}
-
-// ranked returns the IDs of all lots in the order of their ranks, the highest first.
-func ranked(p *quota.Policy, part []*quota.Instance, w quota.Window, lots func(*quota.Instance) int64) (ids []string) {
-	type lot struct {
-		rank uint64
-		id   string
-	}
-	index := w.Index
-	length := w.Length
-	if p.Shape != "" && p.Shape != quota.ShapeFixed { // remainders rotate every 64 windows only
-		length *= 64
-		index = quota.WindowAt(length, w.Start()).Index
-	}
-	window := scramble(scramble(uint64(length)) + uint64(index))
-	var all []lot
-	for _, in := range part {
-		for n := range lots(in) {
-			of := hash(in.ID)
-			if n > 0 {
-				of = scramble(of ^ scramble(uint64(n)))
-			}
-			all = append(all, lot{scramble(of ^ window), in.ID})
-		}
-	}
-	slices.SortFunc(all, func(a, b lot) int { return cmp.Or(cmp.Compare(b.rank, a.rank), cmp.Compare(a.id, b.id)) })
-	for _, l := range all {
-		ids = append(ids, l.id)
-	}
-	return ids
-}
+// rankOf is an instance's rank in a window.
+func rankOf(in *quota.Instance, window uint64) uint64 { return scramble(hash(in.ID) ^ window) }
 
 // hash is 64-bit FNV-1a.
 func hash(id string) uint64 {

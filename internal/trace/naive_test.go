@@ -3,7 +3,9 @@ package trace
 import (
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"reflect"
+	"regexp"
 	"slices"
 	"testing"
 	"time"
@@ -104,6 +106,20 @@ func TestTheNaivePathAgrees(t *testing.T) {
 		}
 		if all := (Views{{View: *v}}).Total(0, w); ok && !givesNothing(v.Policy) && all != total {
 			t.Fatalf("seed %d: a total of %d, and instances have %d", seed, all, total)
+		}
+	}
+}
+
+// The judge reads no total and no share by the code that instances use.
+func TestTheJudgeIsOnItsOwn(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"bound.go", "explain.go", "judge.go", "naive.go", "naive_weight.go", "views.go"} {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found := regexp.MustCompile(`internal/(share|window|view)"|PermitsFor\(|LimitOf|LimitsAt|Pace\.Total\(|TakesPart`).FindString(string(text)); found != "" {
+			t.Errorf("%s has %s: work it out in naive.go", name, found)
 		}
 	}
 }

@@ -118,6 +118,10 @@ var rules = []rule{
 		who: []string{"cmd/quotad/internal/host"},
 		not: []string{module + "/cmd/quotad/internal/api/...", module + "/cmd/quotad/internal/envoy/..."},
 		why: "the ways into quotad use the host's limiters, not the other way round",
+	}, {
+		who: []string{"internal/load"},
+		not: []string{module + "/internal/protocol", module + "/internal/share", module + "/internal/window"},
+		why: "a judge shares no code with what it judges",
 	},
 }
 

@@ -5,7 +5,7 @@ var units = Table{
 	Replace("BurstMayBeNone", "gives a small share of a bucket no burst", "internal/share/shape.go",
 		"return max(1, int64(n))", "return int64(n)", "internal/share TestAShareHasABurst"),
 	Replace("LargestOfSeveral", "takes the largest of a length's limits that come into force within a window", "internal/protocol/policy.go",
-		"(!limited || n < permits)", "(!limited || n > permits)", "internal/protocol TestPermitsForALengthThatComes"),
+		"(!limited || n < permits)", "(!limited || n > permits)", "internal/protocol TestPermitsForALengthThatComes", "internal/trace TestSmallHistories TestTheNaivePathAgrees"),
 	Replace("RefundIntoNextBudget", "gives a permit of the last window of a budget back to the next", "internal/window/ledger.go",
 		"same || grant.At+l.plan.Offset >= b.Start {", "true {", "internal/window TestAReturnIsNoneToTheNextBudget"),
 	Replace("GoneShapedLimitForgotten", "forgets with an aligned window what spans still hold", "internal/window/ledger.go",
