@@ -106,6 +106,25 @@ func Refuse(h http.Header, status int, name string, uses []consumer.LimitUse, co
 	return p
 }
 
+// titles are those of refusals whose cause is not a spent share.
+var titles = map[consumer.Reason]string{
+	consumer.ReasonJoining:  "This instance has no share of the limit yet",
+	consumer.ReasonDraining: "The provider asked for a pause",
+	consumer.ReasonPaused:   "The provider is paused",
+	consumer.ReasonStale:    "This instance cannot prove that its share is still right",
+}
+
+// Explain gives the problem the title of a refusal's reason, and says what it was, in detail.
+func (p *Problem) Explain(reason consumer.Reason, err error) {
+	if title, ok := titles[reason]; ok {
+		p.Type, p.Title, p.Violated = problemTypes+"temporary-reduced-capacity", title, nil
+	}
+	p.Detail = Detail(err)
+}
+
+// Detail returns an error's text for a client, which knows of no package.
+func Detail(err error) string { return strings.TrimPrefix(err.Error(), "consumer: ") }
+
 // Write answers with a problem.
 func Write(w http.ResponseWriter, p Problem) {
 	body, _ := json.Marshal(p) // strings and numbers: there is nothing to fail

@@ -19,13 +19,13 @@ const again = time.Second
 
 // fail answers a request that would fail again: with a problem (RFC 9457), as all but 200.
 func fail(w http.ResponseWriter, status int, err error) {
-	ratefields.Write(w, ratefields.Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: err.Error()})
+	ratefields.Write(w, ratefields.Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: ratefields.Detail(err)})
 }
 
 // later answers a request that may succeed after a time.
 func later(w http.ResponseWriter, status int, err error, retry time.Duration) {
 	p := ratefields.Refuse(w.Header(), status, "", nil, 0, retry, time.Time{})
-	p.Detail, p.RetryAfter = err.Error(), retry.Seconds()
+	p.Detail, p.RetryAfter = ratefields.Detail(err), retry.Seconds()
 	ratefields.Write(w, p)
 }
 
@@ -94,7 +94,8 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, c *call, err err
 		name.Add(w.Header(), uses, now)
 	}
 	p := ratefields.Refuse(w.Header(), status, c.request.provider, uses, c.permits, retry, now)
-	p.Detail, p.RetryAfter = err.Error(), max(0, retry).Seconds()
+	p.Explain(limited.Reason, err)
+	p.RetryAfter = max(0, retry).Seconds()
 	ratefields.Write(w, p)
 }
 

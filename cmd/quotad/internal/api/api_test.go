@@ -20,6 +20,7 @@ import (
 	"github.com/quotient-limiter/quotient/cmd/quotad/internal/host"
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/ratefields"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -166,7 +167,7 @@ func TestBadInput(t *testing.T) {
 		{"an unknown provider", `{"provider":"x"}`, 404, fmt.Sprintf(blank, "Not Found", 404, `unknown provider x: set its policy with quota-admin set`), ""},
 		{"a forbidden provider", `{"provider":"f"}`, 403, fmt.Sprintf(blank, "Forbidden", 403, `forbidden provider f: not permitted`), ""},
 		{"etcd is away", `{"provider":"e"}`, 503, fmt.Sprintf(later, `etcd did not answer`), "1"},
-		{"more than any share", `{"provider":"p","permits":11,"max_wait":5}`, 422, fmt.Sprintf(blank, "Unprocessable Entity", 422, `consumer: p: more permits than a share will hold: 11 asked for, at most 10 can be had at once: split the call, or lease, which gives fewer`), ""},
+		{"more than any share", `{"provider":"p","permits":11,"max_wait":5}`, 422, fmt.Sprintf(blank, "Unprocessable Entity", 422, `p: more permits than a share will hold: 11 asked for, at most 10 can be had at once: split the call, or lease, which gives fewer`), ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -239,7 +240,7 @@ func TestGrantAndRefusal(t *testing.T) {
 			t.Fatalf("%d %s", w.Code, w.Body)
 		}
 		w := p.post("/v1/acquire", `{"provider":"p"}`)
-		const want = `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"The quota for such requests is used up","status":429,"violated-policies":["p-1s"],"detail":"consumer: p: limited: share spent: this instance's share is 10 of 10 permits per 1s, among 1 instances; try again at 00:00:01.000 UTC","retry_after":0.7}`
+		const want = `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"The quota for such requests is used up","status":429,"violated-policies":["p-1s"],"detail":"p: limited: share spent: this instance's share is 10 of 10 permits per 1s, among 1 instances; try again at 00:00:01.000 UTC","retry_after":0.7}`
 		if got := strings.TrimSpace(w.Body.String()); w.Code != 429 || got != want {
 			t.Errorf("%d %s", w.Code, got)
 		}
@@ -436,3 +437,34 @@ func (p pipe) Accept() (net.Conn, error) {
 }
 func (p pipe) Close() error { p.close(); return nil }
 func (pipe) Addr() net.Addr { return &net.UnixAddr{} }
+
+// A refusal says why: only a spent share is a quota that is used up.
+func TestTitlesTellTheReason(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, source := newServer(t, 10, roomy)
+		p := newProcess(t, s, "one")
+		says := func(want string) {
+			t.Helper()
+			if w := p.post("/v1/acquire", `{"provider":"p"}`); w.Code == 200 || !strings.Contains(w.Body.String(), `"title":"`+want+`"`) {
+				t.Errorf("%d %s, not %s", w.Code, w.Body, want)
+			}
+		}
+		l, err := s.host.Limiter(t.Context(), fair.Client{}, "p")
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.PauseUntil(time.Now().Add(time.Minute))
+		says("The provider asked for a pause")
+		l.PauseUntil(time.Time{})
+		paused := quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}, Mode: quota.ModePause}
+		if err := source.Set(paused); err != nil {
+			t.Fatal(err)
+		}
+		says("The provider is paused")
+	})
+	var joining ratefields.Problem
+	joining.Explain(consumer.ReasonJoining, consumer.LimitError{Provider: "p", Reason: consumer.ReasonJoining})
+	if joining.Title != "This instance has no share of the limit yet" || joining.Detail != "p: limited: joining" {
+		t.Errorf("%+v", joining)
+	}
+}

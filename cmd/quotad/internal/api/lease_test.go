@@ -126,7 +126,7 @@ func TestUsersLeaseEqualParts(t *testing.T) {
 		for n := range 4 {
 			process{s, connected(t, s, fair.Client{User: "many", Process: fmt.Sprint("of many ", n)})}.post("/v1/leases", `{"provider":"p"}`)
 		}
-		time.Sleep(time.Second)
+		time.Sleep(1500 * time.Millisecond) // the first leases have ended
 		one := process{s, connected(t, s, fair.Client{User: "one", Process: "one"})}
 		if g := grantOf(t, one.post("/v1/leases", `{"provider":"p","permits":80}`)); g.Permits != 50 {
 			t.Errorf("the user with one process: %+v", g)
