@@ -50,7 +50,7 @@ func users(t *testing.T, cluster *etcdtest.Cluster, root *clientv3.Client, k key
 func login(t *testing.T, cluster *etcdtest.Cluster, name string) *clientv3.Client {
 	t.Helper()
 	c, err := clientv3.New(clientv3.Config{
-		Endpoints: cluster.Endpoints(), DialTimeout: 5 * time.Second, Logger: zap.NewNop(),
+		Endpoints: cluster.Endpoints(), DialTimeout: time.Minute, Logger: zap.NewNop(),
 		Username: name, Password: name + "-secret",
 	})
 	if err != nil {

@@ -63,7 +63,7 @@ func TestARotatedCertificateIsShown(t *testing.T) {
 	}()
 	want := func(name string) {
 		t.Helper()
-		d := tls.Dialer{NetDialer: &net.Dialer{Timeout: 10 * time.Second}, Config: config}
+		d := tls.Dialer{NetDialer: &net.Dialer{Timeout: time.Minute}, Config: config}
 		conn, err := d.DialContext(t.Context(), "tcp", listener.Addr().String())
 		if err != nil {
 			t.Fatal(err)

@@ -50,15 +50,21 @@ func TestLeaveAnnouncesServesAndGoes(t *testing.T) {
 
 func TestLeaveThatIsCutShortSaysSo(t *testing.T) {
 	f := setup(t)
-	f.set("p", "10/s")
+	p := quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}, Settle: time.Minute, Share: quota.ShareDemand} // an end S ahead
+	if _, err := f.admin.Put(t.Context(), "p", p, AnyRevision); err != nil {
+		t.Fatal(err)
+	}
 	s := f.join(Options{})
 	r, _ := f.subscribe(s, "p")
 	await.Until(t, "a proof", r.is(proved))
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	if err := s.Leave(ctx); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "before the announced end") {
+	ctx, cancel := context.WithCancel(t.Context())
+	returned := leaving(ctx, s)
+	await.Until(t, "the end is announced", func() bool { return r.told().until != 0 })
+	cancel()
+	if err := s.Leave(ctx); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "before the announced end") {
 		t.Errorf("%v, want it to say that the end was cut short", err)
 	}
+	await.Until(t, "the first Leave returns", func() bool { ok, _ := returned(); return ok })
 	if !r.told().closed {
 		t.Error("the sink is still open")
 	}

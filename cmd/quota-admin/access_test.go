@@ -67,6 +67,8 @@ func TestUnreachable(t *testing.T) {
 			t.Parallel()
 			b := newBench(t, server)
 			b.env["QUOTIENT_PASSWORD"] = "secret"
+			delete(b.env, "QUOTIENT_DIAL_TIMEOUT")
+			delete(b.env, "QUOTIENT_COMMAND_TIMEOUT")
 			_, stderr := b.want(exitUnreachable, append([]string{"set", "a", "5/s"}, strings.Fields(test.args)...)...)
 			for _, want := range test.want {
 				if !strings.Contains(stderr, want) {

@@ -61,6 +61,9 @@ func newBench(t *testing.T, cluster *etcdtest.Cluster) *bench {
 		"QUOTIENT_ENDPOINTS": strings.Join(cluster.Endpoints(), ","),
 		"QUOTIENT_PREFIX":    prefix,
 		"QUOTIENT_AUTHOR":    "ann@host",
+		// Busy machines take their time.
+		"QUOTIENT_DIAL_TIMEOUT":    "1m",
+		"QUOTIENT_COMMAND_TIMEOUT": "1m",
 	}}
 }
 
