@@ -15,13 +15,13 @@ import (
 // The whole command, over two processes, under each shape, with several limits and
 // with a burst: the verdict is on spans, and the page and the report have them.
 func TestShapesEndToEnd(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ name, args string }{
-		{"sliding", "--shape sliding --limit 40/200ms,150/1s"},
 		{"sliding with a guard", "--shape sliding --guard 20ms --limit 40/200ms,150/1s"},
-		{"bucket with a guard", "--shape bucket --guard 20ms --limit 40/200ms"},
 		{"bucket", "--shape bucket --burst 12 --limit 40/200ms --arrival burst"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			page, file := t.TempDir()+"/page.html", t.TempDir()+"/report.json"
 			var stdout, stderr bytes.Buffer
 			args := strings.Fields(c.args + " --instances 6 --processes 2 --settle 1s --duration 3s --json " + file + " --html " + page)
