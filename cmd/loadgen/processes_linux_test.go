@@ -301,8 +301,8 @@ func TestAWorkerDies(t *testing.T) {
 	}
 }
 
-// However loadgen is ended (an interrupt: TestInterrupted), no child of any kind stays behind, not even one that
-// is stopped and can notice nothing.
+// However loadgen is ended, no child of any kind stays behind, not even one that is stopped
+// and can notice nothing. TestInterrupted has an interrupt.
 func TestNoChildOutlivesItsParent(t *testing.T) {
 	t.Parallel()
 	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {

@@ -100,7 +100,8 @@ func (g *group) traced() {
 		}
 		r := trace.JudgeDir(dir)
 		g.t.Log(r)
-		if !r.OK() {
+		// Of windows in which a key that somebody wrote counts, nothing can be decided.
+		if r.Over > 0 || r.Problem != "" || r.Held == 0 {
 			g.t.Fail()
 		}
 	})
