@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"net"
@@ -11,6 +12,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/quota"
 )
 
 func TestQuotad(t *testing.T) {
@@ -52,6 +56,37 @@ func TestQuotad(t *testing.T) {
 				t.Errorf("got %q\nwant %q", got, test.want)
 			}
 		})
+	}
+}
+
+// known are policies, by provider.
+type known map[string]quota.Policy
+
+func (k known) Get(_ context.Context, provider string) (coordinator.Stored, error) {
+	p, ok := k[provider]
+	if !ok {
+		return coordinator.Stored{}, errors.New("etcd does not answer")
+	}
+	return coordinator.Stored{Provider: provider, Policy: p}, nil
+}
+
+// A provider may join for its settle time and two windows; by default 5 s.
+func TestAStartTakesAsLongAsThePolicySays(t *testing.T) {
+	all := known{
+		"minutes": {Settle: 10 * time.Second, Limits: []quota.Limit{{Permits: 1, Window: time.Second}, {Permits: 5, Window: time.Minute}}},
+		"quick":   {Settle: time.Second, Limits: []quota.Limit{{Permits: 1, Window: 100 * time.Millisecond}}},
+	}
+	for _, test := range []struct {
+		provider string
+		open     float64 // seconds
+		want     bool
+	}{
+		{"minutes", 129, true}, {"minutes", 131, false}, {"quick", 1.1, true}, {"quick", 3.1, false},
+		{"unknown", 4.9, true}, {"unknown", 5.1, false}, {"unknown", 0, false}, // an older quotad
+	} {
+		if got := starts(t.Context(), all, test.provider, test.open); got != test.want {
+			t.Errorf("%s after %v s: %v", test.provider, test.open, got)
+		}
 	}
 }
 

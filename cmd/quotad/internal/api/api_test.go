@@ -281,7 +281,7 @@ func TestClockSetBack(t *testing.T) {
 				t.Errorf("%s: %s %s", path, w.Header().Get("RateLimit"), w.Body)
 			}
 		}
-		if w := p.do(t.Context(), "GET", "/v1/providers/p", ""); !strings.Contains(w.Body.String(), `"resets_in":0.5}`) {
+		if w := p.do(t.Context(), "GET", "/v1/providers/p", ""); !strings.Contains(w.Body.String(), `"resets_in":0.5}`) || !strings.Contains(w.Body.String(), `"open_for":0.5,`) {
 			t.Errorf("%s", w.Body)
 		}
 	})
