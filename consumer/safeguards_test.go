@@ -209,9 +209,9 @@ func TestGrowthWaitsForTheClocksErrors(t *testing.T) {
 	})
 }
 
-// A limiter that is closed while a caller is about to wait lets nobody wait. The
-// caller is stopped where it reads the clock, between its look at whether the
-// limiter is closed and its place in the queue.
+// A limiter that is closed while a caller is about to wait lets nobody wait. It is closed
+// at each of the caller's readings of the clock: one is between the caller's look at
+// whether the limiter is closed and its place in the queue.
 func TestCloseBesideACallerThatBeginsToWait(t *testing.T) {
 	for name, wait := range map[string]func(ctx context.Context, l *consumer.Limiter) error{
 		"Acquire": func(ctx context.Context, l *consumer.Limiter) error { return l.Acquire(ctx, forever) },
@@ -221,48 +221,60 @@ func TestCloseBesideACallerThatBeginsToWait(t *testing.T) {
 			return <-result
 		},
 	} {
-		synctest.Test(t, func(t *testing.T) {
-			var onRead atomic.Pointer[func()]
-			s := &told{clock: clock.NewSkewed(func(int64) time.Duration {
-				if f := onRead.Swap(nil); f != nil {
-					(*f)()
-				}
-				return 0
-			})}
-			l, other := open(t, s, consumer.Options{}), open(t, s, consumer.Options{})
-			s.start(policyOf(t, "1/m"), 1)
-			tryTake(other, 1)
-			closeIt := func() {
-				if err := l.Close(); err != nil {
-					t.Error(err)
-				}
-			}
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			result := make(chan error, 1)
-			onRead.Store(&closeIt)
-			go func() { result <- wait(ctx, l) }()
-			synctest.Wait()
-			select {
-			case err := <-result:
-				if !errors.Is(err, consumer.ErrClosed) {
-					t.Errorf("%s: %v, want ErrClosed", name, err)
-				}
-			default:
-				t.Errorf("%s: waits on a closed limiter", name)
-			}
-			if onRead.Load() != nil {
-				t.Errorf("%s: the clock was not read", name)
-			}
-			if st := other.Status(); st.Waiting != 0 {
-				t.Errorf("%s: %d wait", name, st.Waiting)
-			}
-			if name == "AcquireFunc" {
-				return
-			}
-			cancel()
-		})
+		reading := int64(1)
+		for closedAtReading(t, name, reading, wait) {
+			reading++
+		}
+		if reading < 3 {
+			t.Errorf("%s: the clock was read %d times", name, reading-1)
+		}
 	}
+}
+
+// closedAtReading closes the limiter of a caller at a reading of the clock. It returns
+// false if there are not so many before the caller waits.
+func closedAtReading(t *testing.T, name string, reading int64, wait func(ctx context.Context, l *consumer.Limiter) error) (read bool) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		var readings atomic.Int64
+		var closeIt func()
+		s := &told{clock: clock.NewSkewed(func(int64) time.Duration {
+			if closeIt != nil && readings.Add(1) == reading {
+				closeIt()
+			}
+			return 0
+		})}
+		l, other := open(t, s, consumer.Options{}), open(t, s, consumer.Options{})
+		s.start(policyOf(t, "1/m"), 1)
+		tryTake(other, 1)
+		closeIt = func() {
+			if err := l.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		result := make(chan error, 1)
+		go func() { result <- wait(ctx, l) }()
+		synctest.Wait()
+		if read = readings.Load() >= reading; !read {
+			closeIt()
+			synctest.Wait()
+		}
+		select {
+		case err := <-result:
+			if !errors.Is(err, consumer.ErrClosed) {
+				t.Errorf("%s, closed at reading %d: %v, want ErrClosed", name, reading, err)
+			}
+		default:
+			t.Errorf("%s, closed at reading %d: waits on a closed limiter", name, reading)
+			read = false
+		}
+		if st := other.Status(); st.Waiting != 0 {
+			t.Errorf("%s, closed at reading %d: %d wait", name, reading, st.Waiting)
+		}
+	})
+	return read
 }
 
 // late is a context that is found to have ended when a permit has come already,

@@ -23,7 +23,7 @@ var edges = Table{
 	Replace("NoEdgeForProofs", "no end of the segment with the proof", "internal/window/gate.go",
 		"s.until, s.wallUntil = min(edge, proof.Until), proof.WallUntil", "s.wallUntil = proof.WallUntil", liveness),
 	Replace("NoWallEdgeForProofs", "no end of the segment with the proof by the wall clock", "internal/window/gate.go",
-		"s.until, s.wallUntil = min(edge, proof.Until), proof.WallUntil", "s.until = min(edge, proof.Until)", liveness),
+		"s.until, s.wallUntil = min(edge, proof.Until), proof.WallUntil", "s.until = min(edge, proof.Until)", "internal/window TestStrictStopsAtTheEndOfTheProofByEitherClock"),
 	Replace("GateKnowsNoWall", "the gate does not compare the wall clock", "internal/window/gate.go",
 		"s.Open(at.Mono) && (!s.Strict || s.WallValid(at)) {", "s.Open(at.Mono) {", liveness),
 	Replace("TakeKnowsNoLead", "the hot path does not see that the clocks have parted", "internal/window/segment.go",
