@@ -60,7 +60,7 @@ func suiteOf(root, name string) (Suite, error) {
 	}
 	path, tests, _ := strings.Cut(name, " ")
 	names := strings.Fields(tests)
-	s := Suite{Package: path, Run: "^(" + strings.Join(names, "|") + ")$", Limit: 2 * time.Minute}
+	s := Suite{Package: path, Run: "^(" + strings.Join(names, "|") + ")$", Limit: 5 * time.Minute}
 	files, err := filepath.Glob(filepath.Join(root, path, "*_test.go"))
 	if err != nil || len(names) == 0 {
 		return s, fmt.Errorf("there is no suite %q: %w", name, err)

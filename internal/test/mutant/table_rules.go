@@ -82,7 +82,7 @@ var rules = Table{
 	Replace("RunningWindow", "continues in the window in which another process has ended", "internal/share/bound.go",
 		", sub(w.Start(), offset) < h.opens(w.Length):", ":", histories),
 	Replace("SkewIgnored", "leaves the clocks' errors out of the reach", "internal/share/shape.go",
-		"protocol.ReachOf(length, t.transit(), t.rules.ClockError)", "protocol.ReachOf(length, t.transit(), 0*t.rules.ClockError)", histories, liveness),
+		"protocol.ReachOf(length, t.transit(), t.rules.ClockError)", "protocol.ReachOf(length, t.transit(), 0*t.rules.ClockError)", histories, "internal/share TestAGainIsHeldBackForTheReach"),
 	Replace("SpanForgotten", "forgets what a sliding window issued when a fixed one begins", "internal/window/ledger.go",
 		"binds: a.binds, ring: a.ring, bucket: a.bucket", "binds: a.binds, bucket: a.bucket", histories),
 	Replace("StandingStillIssues", "issues of a window before it begins", "internal/window/ledger.go",
@@ -145,7 +145,7 @@ var rules = Table{
 	Replace("ReturnedTwice", "takes a permit back twice", "internal/window/gate.go",
 		"if !g.mu.returned.first(serial, &g.mu.ledger) {", "if !g.mu.returned.first(serial, &g.mu.ledger) && false {", histories, liveness),
 	Replace("WallUnread", "the hot path ignores the wall clock", "consumer/acquire.go",
-		"s.WallValid(now) && s.Take(now.Mono, n)", "s.Take(now.Mono, n)", histories, liveness),
+		"s.WallValid(now) && s.Take(now.Mono, n)", "s.Take(now.Mono, n)", histories, "consumer TestUnderStopTheProofEndsByBothClocks"),
 	Replace("WallUnreadByTry", "TryTake ignores the wall clock", "consumer/limiter.go",
-		"s.Open(now.Mono) && (!s.Strict || s.WallValid(now))", "s.Open(now.Mono)", histories, liveness),
+		"s.Open(now.Mono) && (!s.Strict || s.WallValid(now))", "s.Open(now.Mono)", histories, "consumer TestUnderStopTheProofEndsByBothClocks"),
 }
