@@ -220,6 +220,9 @@ func TestScenarios(t *testing.T) {
 		})
 		w.setTest(t)
 	}
+	if len(lines) == 0 {
+		t.Fatalf("E2E=%s matches no scenario", chosen)
+	}
 	if file := os.Getenv("E2E_TABLE"); file != "" {
 		if err := writeTable(file, lines); err != nil {
 			t.Fatal(err)
