@@ -36,7 +36,7 @@ var (
 	ErrStale = errors.New("cannot prove that the share is still right")
 )
 
-// Reason says in one word why nothing was issued.
+// Reason says in a word or two why nothing was issued.
 type Reason string
 
 // The reasons of a LimitError.

@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"go.yaml.in/yaml/v2"
 
 	"github.com/quotient-limiter/quotient/internal/test/golden"
 )
@@ -84,4 +87,27 @@ func TestUnit(t *testing.T) {
 		}
 	}
 	t.Error("the unit starts nothing")
+}
+
+// Releases have quotad for Linux only: elsewhere its socket always fails.
+func TestReleasedForLinuxOnly(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../.goreleaser.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var release struct {
+		Builds []struct {
+			ID   string
+			Goos []string
+		}
+	}
+	if err := yaml.Unmarshal(text, &release); err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range release.Builds {
+		if linux := slices.Equal(b.Goos, []string{"linux"}); linux != (b.ID == "quotad") {
+			t.Errorf("%s is released for %v", b.ID, b.Goos)
+		}
+	}
 }

@@ -11,9 +11,10 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// Sink takes what a source learns about one provider. The source calls it from one
-// goroutine at a time, in revision order. It never calls from within a call that the
-// sink made to the source. A sink does not block.
+// Sink takes what a source learns about one provider. Reset, Apply, Prove, Announce, Trouble
+// and Close come one at a time, in revision order. The other methods may be called by other
+// goroutines at the same time, also during and after Close. The source never calls from
+// within a call that the sink made to the source. A sink does not block.
 type Sink interface {
 	// Reset starts a new history: at the instant at, the source holds view v, in which
 	// this process is the incarnation self. Views held before count as a share of 0.
@@ -57,10 +58,10 @@ type Sink interface {
 	// is over. It changes no share.
 	Trouble(err error)
 	// Close says that the source serves the sink no more: its last subscriber
-	// has left, or the source itself is closed. It is the last call, and comes once.
+	// has left, or the source itself is closed. It comes once, and no Reset, Apply, Prove
+	// or Announce comes after it.
 	Close()
-	// Report says how the sink is doing. Unlike the others it may be called at
-	// any time, also together with them.
+	// Report says how the sink is doing.
 	Report(now clock.Instant) quota.Report
 }
 

@@ -181,7 +181,7 @@ func (h *History) Announce(until int64) {
 
 // Prune forgets the views that were replaced before the instant before. Give
 // it an instant that no later query looks behind: the smaller of now and the
-// newest proof, less quota.MaxSettle and four times quota.MaxWindow. A query that does
+// newest proof, less twice quota.MaxSettle and three times quota.MaxWindow. A query that does
 // look behind it gets 0 and ReasonJoining, never too much.
 func (h *History) Prune(before int64) {
 	n := h.older(before)

@@ -9,7 +9,7 @@ import (
 	"github.com/quotient-limiter/quotient/cmd/quotad/internal/fair"
 )
 
-var errLinux = errors.New("quotad needs Linux to know the processes at its socket")
+var errLinux = errors.New("quotad needs Linux: only there does a Unix socket tell the process at its other end; elsewhere give --socket= and --listen")
 
 // Unix needs Linux.
 func Unix(string, string, Bound) (net.Listener, error) { return nil, errLinux }
