@@ -46,6 +46,28 @@ func TestEvenPacingSpreadsThePermits(t *testing.T) {
 	})
 }
 
+// TestPacingKeepsWhatADelayWasToldOf: a caller that sleeps for Delay(n) finds n permits, if
+// nobody else comes.
+func TestPacingKeepsWhatADelayWasToldOf(t *testing.T) {
+	for _, c := range []struct {
+		limit string
+		n     int64
+	}{{"3/s", 2}, {"3/s", 3}, {"10/s", 3}, {"100/s", 7}, {"7/2s", 4}} {
+		synctest.Test(t, func(t *testing.T) {
+			p := policyOf(t, c.limit)
+			p.Pacing = quota.PacingEven
+			l := open(t, Fixed(p), Options{})
+			for i := range 200 {
+				wait := l.Delay(c.n)
+				time.Sleep(wait)
+				if !l.TryAcquireN(c.n) {
+					t.Fatalf("%s: round %d: no %d permits after a Delay of %v", c.limit, i, c.n, wait)
+				}
+			}
+		})
+	}
+}
+
 // TestPacingKnowsWhenAPermitComes: a caller that cannot be served in time is
 // refused at once, also in the middle of a window.
 func TestPacingKnowsWhenAPermitComes(t *testing.T) {

@@ -380,14 +380,20 @@ func (g *Gate) publishLocked(s *Segment, edge int64) {
 	g.segment.Store(s)
 }
 
-// wantLocked notes that n permits were refused: pacing keeps that many together.
+// wantLocked notes that n permits were refused.
 func (g *Gate) wantLocked(n int64) {
+	g.keepLocked(n)
+	g.wantBudgetsLocked(n)
+}
+
+// keepLocked has pacing keep n permits together, for a caller that was refused or told
+// when to come.
+func (g *Gate) keepLocked(n int64) {
 	w := &g.mu.ledger.wanted
 	if n > w.now && g.planLocked().Pacing.Even {
 		g.mu.forecast.stale = true
 	}
 	w.now = max(w.now, n)
-	g.wantBudgetsLocked(n)
 }
 
 // headLocked returns how many permits the head of the queue waits for, or 0.

@@ -114,8 +114,8 @@ func (l *line) perTick() int64 {
 	return int64(math.Ceil(float64(l.tick) / l.gap))
 }
 
-// wanted is the largest request that was refused in the running window of the
-// shortest limit, and in the one before: pacing lets so many permits accumulate,
+// wanted is the largest request that was refused, or was told when to come, in the running
+// window of the shortest limit, and in the one before: pacing lets so many permits accumulate,
 // so that a caller that asks again when it was told to finds them.
 type wanted struct {
 	window      quota.Window

@@ -7,7 +7,25 @@ import "time"
 // limit, after which nothing can be given back, and for two at most.
 type returned struct {
 	since         int64 // when recent was begun
-	recent, older map[uint64]struct{}
+	recent, older marks
+}
+
+// marks is a set of serial numbers, one bit for each. They are consecutive, so most bits
+// of a page are used.
+type marks map[uint64][pageBits / 64]uint64
+
+// pageBits is how many serial numbers share a page.
+const pageBits = 512
+
+func (m marks) has(serial uint64) bool {
+	page, there := m[serial/pageBits]
+	return there && page[serial%pageBits/64]>>(serial%64)&1 == 1
+}
+
+func (m marks) add(serial uint64) {
+	page := m[serial/pageBits]
+	page[serial%pageBits/64] |= 1 << (serial % 64)
+	m[serial/pageBits] = page
 }
 
 // first reports whether the permits of that number come for the first time, at the
@@ -18,14 +36,11 @@ func (r *returned) first(serial uint64, l *ledger) bool {
 		length = a.window.Length
 	}
 	if r.recent == nil || l.now-r.since >= int64(length) {
-		r.older, r.recent, r.since = r.recent, map[uint64]struct{}{}, l.now
+		r.older, r.recent, r.since = r.recent, marks{}, l.now
 	}
-	if _, twice := r.recent[serial]; twice {
+	if r.recent.has(serial) || r.older.has(serial) {
 		return false
 	}
-	if _, twice := r.older[serial]; twice {
-		return false
-	}
-	r.recent[serial] = struct{}{}
+	r.recent.add(serial)
 	return true
 }

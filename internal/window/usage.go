@@ -78,6 +78,7 @@ func (g *Gate) Estimate(at clock.Instant, n int64) (when int64, known bool) {
 	case n <= s.Left():
 		return g.mu.last, true
 	}
+	g.keepLocked(n)
 	return g.mu.forecast.estimate(g, n)
 }
 
