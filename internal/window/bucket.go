@@ -20,6 +20,9 @@ type bucket struct {
 	empty        int64
 	share, burst int64
 	left         int64 // permits that may be issued, as of the latest roll
+	// owes says that a debt is paid of it: then nothing spills, for every permit was due at
+	// the instant at which it accrued.
+	owes bool
 }
 
 // newBucket returns one that is full.
@@ -36,8 +39,8 @@ func (b *bucket) full() int64 { return scaled(b.burst, spanOf(b.length), b.share
 // cost is the time in which n permits accrue, rounded up.
 func (b *bucket) cost(n int64) int64 { return scaled(n, spanOf(b.length), b.share, b.share-1) }
 
-// roll takes the share and the burst as of the instant now.
-func (b *bucket) roll(now, share, burst int64) {
+// roll takes the share, the burst, and whether there is a debt, as of the instant now.
+func (b *bucket) roll(now, share, burst int64, owes bool) {
 	if share > b.share && b.empty != unused {
 		age := max(0, min(now-b.empty, b.full()))
 		if b.share == 0 {
@@ -46,6 +49,10 @@ func (b *bucket) roll(now, share, burst int64) {
 		b.empty = max(b.empty, now-scaled(age, b.share, share, 0))
 	}
 	b.share, b.burst = share, min(burst, share)
+	if owes && !b.owes && b.share > 0 { // what has spilled is gone
+		b.empty = max(b.empty, now-b.full())
+	}
+	b.owes = owes
 	b.left = b.at(now)
 }
 
@@ -54,6 +61,8 @@ func (b *bucket) at(now int64) int64 {
 	switch age := now - b.empty; {
 	case b.share <= 0 || b.burst <= 0 || age <= 0:
 		return 0
+	case b.owes:
+		return scaled(age, b.share, spanOf(b.length), 0)
 	case age >= b.full():
 		return b.burst
 	default:
@@ -68,7 +77,11 @@ func (b *bucket) take(n, now int64) {
 	if b.share <= 0 || n <= 0 {
 		return
 	}
-	b.empty = max(b.empty, min(max(b.empty, now-b.full())+min(b.cost(n), math.MaxInt64/8), now+1))
+	from := b.empty
+	if !b.owes {
+		from = max(from, now-b.full())
+	}
+	b.empty = max(b.empty, min(from+min(b.cost(n), math.MaxInt64/8), now+1))
 	b.left -= n
 }
 
@@ -85,10 +98,12 @@ func (b *bucket) undo(at, n, now int64) {
 // together if nothing else is; Forever if the bucket never holds so many.
 func (b *bucket) when(n, now int64) int64 {
 	switch {
-	case b.share <= 0 || n > b.burst:
+	case b.share <= 0 || n > b.burst && !b.owes:
 		return Forever
 	case n <= b.at(now):
 		return now
+	case b.owes:
+		return max(now, b.empty+b.cost(n))
 	}
 	return max(now, max(b.empty, now-b.full())+b.cost(n))
 }

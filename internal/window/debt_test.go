@@ -366,3 +366,24 @@ func TestDebtsAreForeseen(t *testing.T) {
 		}
 	})
 }
+
+// TestALargeDebtIsPaidAtTheFullRate: with a burst of 10 permits at 100,000 a second, a
+// million are paid in ten seconds, also if the gate is looked at each 10 ms only, and in few
+// steps.
+func TestALargeDebtIsPaidAtTheFullRate(t *testing.T) {
+	f := newFixed(map[time.Duration]int64{second: 100_000})
+	f.plan.Shape, f.burst = Shape{Bucket: true, Unaligned: true}, 10
+	g, steps := gateOf(f, 0, func(*Waiter, Grant, Verdict) {}), 0
+	g.Booked = func([]Use) { steps++ }
+	g.Changed(at(0))
+	owe(g, at(1), 1_000_000)
+	for now := 10 * time.Millisecond; now <= 10*second+100*time.Millisecond; now += 10 * time.Millisecond {
+		g.Tick(at(now))
+	}
+	if u := g.Usage(at(10*second + 100*time.Millisecond)); u.Debt != 0 || u.OverIssued != 0 || steps > 5000 {
+		t.Errorf("%d permits are owed, %d over, after %d steps", u.Debt, u.OverIssued, steps)
+	}
+	if _, ok := take(g, at(10*second+101*time.Millisecond), 11); ok {
+		t.Error("the bucket holds more than its burst")
+	}
+}

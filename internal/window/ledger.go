@@ -140,23 +140,23 @@ func (l *ledger) reshape(a *account) {
 	case a.bucket == nil:
 		a.bucket, a.began = newBucket(a.window.Length), l.now
 	}
-	a.advance(l.now)
+	a.advance(l.now, l.debt > 0)
 }
 
 // advance brings the ledger to the instant now, within the same plan.
 func (l *ledger) advance(now int64) {
 	l.now = max(l.now, now)
 	for _, a := range l.accounts {
-		a.advance(l.now)
+		a.advance(l.now, l.debt > 0)
 	}
 }
 
-func (a *account) advance(now int64) {
+func (a *account) advance(now int64, owes bool) {
 	if a.ring != nil {
 		a.ring.roll(now)
 	}
 	if a.bucket != nil && a.binds && a.bound != Unbounded {
-		a.bucket.roll(now, a.bound, a.burst)
+		a.bucket.roll(now, a.bound, a.burst, owes)
 	}
 }
 
