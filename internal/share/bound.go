@@ -19,6 +19,9 @@ type Bound struct {
 	Burst int64
 	// Reason is the reason for Permits.
 	Reason Reason
+	// Most is the largest Permits that windows like this one often have by the newest view;
+	// 0 if that gives no share.
+	Most int64
 	// Instances take part in the window by the newest view.
 	Instances int
 }
@@ -46,7 +49,7 @@ func (h *History) bound(w quota.Window, now, offset, frozen int64) Bound {
 	from := min(h.lookback(w, now, offset), frozen)
 	t := h.tally(w, h.changes-int64(len(h.log)-h.older(from)))
 	b := t.newest.least(t.kept)
-	b.Instances = int(t.division.n)
+	b.Instances, b.Most = int(t.division.n), t.newest.Most
 	switch {
 	case w.Start() >= h.until:
 		b.Permits, b.Reason = 0, ReasonLeft

@@ -2,6 +2,7 @@ package share
 
 import (
 	"maps"
+	"math/bits"
 
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
@@ -25,7 +26,8 @@ type division struct {
 	sought bool
 
 	entry *protocol.LevelEntry // asks are by it; nil if no demand counts
-	asks  []ask                // of all participants
+	asks  []ask                // of all participants; in order, once all were counted
+	whole bool                 // all were counted
 }
 
 // seatsKept is how many seats of self a division knows: those around its last one. A change
@@ -42,6 +44,7 @@ type crowd struct {
 // view: an instance that a later change has put there is counted, and then taken out with
 // -1.
 func (c crowd) each(add func(m *member, by int64)) {
+	c.h.looks += int64(len(c.h.members))
 	for _, m := range c.h.members {
 		add(m, 1)
 	}
@@ -64,6 +67,7 @@ func newDivision(t *terms, w quota.Window, self string, all crowd) *division {
 	c := &division{terms: t, w: w, start: w.Start(), seed: t.seed(w), entry: t.entry(w), sought: !t.weighted()}
 	c.own = part{self, place(hashID(self), c.seed), 1}
 	all.each(c.add)
+	c.asks, c.whole = ordered(c.asks), true
 	return c
 }
 
@@ -108,8 +112,12 @@ func (c *division) add(m *member, by int64) {
 	c.n += by
 	c.total += by * c.terms.weightIn(m)
 	if c.entry != nil {
-		if demand := demandIn(c.entry.Demands, m.hash); demand > 0 {
+		switch demand := demandIn(c.entry.Demands, m.hash); {
+		case demand == 0:
+		case c.whole:
 			c.asks = counted(c.asks, demand, by)
+		default:
+			c.asks = append(c.asks, ask{demand, by})
 		}
 	}
 	if c.sought {
@@ -155,6 +163,24 @@ func (c *division) share(total int64, all crowd) (share int64) {
 		share++
 	}
 	return share
+}
+
+// often is how many windows make up a rotation for most.
+const often = 64
+
+// most is the largest share of total permits that self, a participant, has in one of so many
+// windows on average: its part rounded down, or up if the remainder comes that often.
+func (c *division) most(total int64) (most int64) {
+	l := c.level(c.terms, total)
+	if c.entry != nil {
+		most = l.Claim(protocol.DemandFor(demandIn(c.entry.Demands, c.me.hash), c.w.Length))
+	}
+	part, rest := bits.Mul64(uint64(total-l.Claimed), uint64(c.terms.weightIn(c.me)))
+	n, left := bits.Div64(part, rest, uint64(c.total))
+	if most += int64(n); left*often >= uint64(c.total) {
+		most++
+	}
+	return most
 }
 
 // seats is how many of total permits self has by weight: all of its seats before which

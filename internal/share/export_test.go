@@ -9,6 +9,10 @@ import (
 // Listed is what a level's list has for an instance.
 func Listed(list []byte, id string) int64 { return demandIn(list, hashID(id)) }
 
+// Counted is how often the history has looked at an instance since its Reset, going over
+// all of them.
+func (h *History) Counted() int64 { return h.looks }
+
 // Code and Float are the list's numbers.
 func Code(demand int64) uint16 { return codeOf(demand) }
 func Float(code uint16) int64  { return float(code) }

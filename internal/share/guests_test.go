@@ -2,11 +2,13 @@ package share_test
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
@@ -100,4 +102,40 @@ func TestWhenNobodyLends(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestGuestsFollowTheView: after any changes an instance lends to those to which one lends
+// that begins with the view.
+func TestGuestsFollowTheView(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		v := protocol.View{Revision: 1, Policy: plannerPolicy(quota.OutageHold), Instances: []quota.Instance{{ID: "m050"}}}
+		there := map[string]quota.Instance{"m050": v.Instances[0]}
+		p := share.Planner{Clock: clock.Started(instant(0), nil), Lends: true}
+		p.Reset(instant(0), 0, "m050", v)
+		p.Prove(instant(6_900))
+		for revision := int64(2); revision < 150; revision++ {
+			c := protocol.Change{Revision: revision}
+			i := quota.Instance{ID: fmt.Sprintf("m%03d", rapid.IntRange(0, 99).Draw(t, "instance"))}
+			switch _, was := there[i.ID]; {
+			case i.ID == "m050":
+			case was && rapid.IntRange(0, 3).Draw(t, "leaves") == 0:
+				c.Deleted = []string{i.ID}
+				delete(there, i.ID)
+			default:
+				if rapid.IntRange(0, 15).Draw(t, "is new") == 0 {
+					i = newcomer(i.ID)
+				}
+				c.Put, there[i.ID] = []quota.Instance{i}, i
+			}
+			p.Apply(instant(6_950), c)
+			fresh := share.Planner{Clock: clock.Started(instant(0), nil), Lends: true}
+			now := protocol.View{Revision: revision, Policy: v.Policy, Instances: slices.Collect(maps.Values(there))}
+			fresh.Reset(instant(0), 0, "m050", now)
+			fresh.Prove(instant(6_900))
+			if got, want := p.Plan(instant(7_000)).Guests, fresh.Plan(instant(7_000)).Guests; !slices.Equal(got, want) {
+				t.Fatalf("revision %d: lends to %v, would lend to %v", revision, got, want)
+			}
+		}
+	})
 }

@@ -32,6 +32,8 @@ type History struct {
 	members  map[string]*member // by ID
 	// newcomers are members that borrow until their from, by ID; some may be past it.
 	newcomers map[string]*member
+	before    []*member // as nearest returns it; empty until it is wanted
+	looks     int64     // at instances, one after the other; tests read it
 
 	// terms are the policies, levels and paces of the views, oldest first; the last
 	// is the newest view's and ends at MaxInt64.
@@ -237,6 +239,7 @@ func (h *History) put(m *member) (old *member) {
 	}
 	old = h.members[m.id]
 	h.members[m.id] = m
+	h.moved(old, m)
 	return old
 }
 
@@ -245,6 +248,7 @@ func (h *History) remove(id string) *member {
 	old := h.members[id]
 	delete(h.newcomers, id)
 	delete(h.members, id)
+	h.moved(old, nil)
 	return old
 }
 

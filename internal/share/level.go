@@ -65,6 +65,20 @@ func floorOf(total, percent int64) int64 {
 	return (total*percent + 99) / 100
 }
 
+// ordered sorts demands, and counts those that are the same together.
+func ordered(asks []ask) []ask {
+	slices.SortFunc(asks, func(a, b ask) int { return cmp.Compare(a.demand, b.demand) })
+	together := asks[:0]
+	for _, a := range asks {
+		if last := len(together) - 1; last >= 0 && together[last].demand == a.demand {
+			together[last].n += a.n
+		} else {
+			together = append(together, a)
+		}
+	}
+	return slices.DeleteFunc(together, func(a ask) bool { return a.n == 0 })
+}
+
 // counted counts n more instances with a demand; asks stay in order.
 func counted(asks []ask, demand, n int64) []ask {
 	i, there := slices.BinarySearchFunc(asks, demand, func(a ask, demand int64) int { return cmp.Compare(a.demand, demand) })

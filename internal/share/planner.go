@@ -230,7 +230,7 @@ func (p *Planner) plan(now int64, r Rules) window.Plan {
 	for _, length := range p.Lengths(now, p.offset) {
 		w := quota.WindowAt(length, wall)
 		b, d := p.Bound(w, now), p.totals(w)
-		plan.Limits = append(plan.Limits, window.Limit{Window: w, Permits: p.warmed(b.Permits, w, policy), Burst: b.Burst,
+		plan.Limits = append(plan.Limits, window.Limit{Window: w, Permits: p.warmed(b.Permits, w, policy), Burst: b.Burst, Most: p.warmed(b.Most, w, policy),
 			Limit: d.limit, Total: d.total, Instances: b.Instances})
 		runs(w.Start(), w.End(), plan.Guard)
 		if plan.Shape.Any() {

@@ -4,9 +4,9 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// maxTallies bounds how many windows keep their count: of eight lengths, this and the next
-// window, and two before under other shapes than fixed windows.
-const maxTallies = 32
+// maxTallies bounds how many windows keep their count: those of a forecast, and of eight
+// lengths this window, and two before under other shapes than fixed windows.
+const maxTallies = 96
 
 // tally is the smallest shares of one window over consecutive views, and the state
 // to continue with the next view. Changes are named by number (see
@@ -31,7 +31,7 @@ func (c *division) value(all crowd) Bound {
 			return unbounded
 		}
 		permits := c.share(d.total, all)
-		return Bound{Permits: permits, Burst: c.terms.burst(permits, quota.Limit{Permits: d.total, Window: c.w.Length})}
+		return Bound{Permits: permits, Most: c.most(d.total), Burst: c.terms.burst(permits, quota.Limit{Permits: d.total, Window: c.w.Length})}
 	case c.me != nil && c.me.until <= c.start:
 		return Bound{Reason: ReasonLeft}
 	}
@@ -42,6 +42,12 @@ func (c *division) value(all crowd) Bound {
 // the newest view included.
 func (h *History) tally(w quota.Window, low int64) *tally {
 	t := h.tallies[w]
+	logged := h.changes - int64(len(h.log))                                         // earlier changes are forgotten
+	if t != nil && low == h.changes && t.high >= logged && t.shaped == h.shaped() { // of the newest view alone
+		h.extend(t)
+		t.low, t.kept = low, unbounded
+		return t
+	}
 	if t == nil || t.low != low || !t.shaped && h.shaped() {
 		if len(h.tallies) == maxTallies {
 			clear(h.tallies)

@@ -5,12 +5,6 @@ import (
 	"slices"
 )
 
-// horizon bounds how many plans a forecast goes through. Beyond it no request is
-// refused for being late: a wait in vain is better than the refusal of a request
-// that could have been served. A request too large for every plan within it is
-// refused at once, for it would block all behind it.
-const horizon = 64
-
 // forecast tells when waiters will be served, by running a copy of the ledger ahead
 // under the plans to come: the same code that will serve them. The forecast holds
 // while there is no news, no waiter gives up, and permits are issued as soon as
@@ -119,7 +113,7 @@ func (r *run) serve(g *Gate, n int64) (at int64, known bool) {
 			}
 			continue
 		}
-		if r.steps++; r.steps > horizon {
+		if r.steps++; r.steps > g.planLocked().horizon() {
 			return at, false
 		}
 		next := g.mu.forecast.plan(g, at)

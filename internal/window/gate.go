@@ -498,11 +498,13 @@ func (g *Gate) Largest(at clock.Instant) int64 {
 	return g.largestLocked(Unbounded)
 }
 
-// largestLocked returns the largest room of a plan within the horizon, or one
-// that is enough.
+// largestLocked returns the largest room of a plan within the horizon and, if nothing
+// changes, later; or one that is enough. A request for more is refused at once, for it
+// would block all behind it.
 func (g *Gate) largestLocked(enough int64) (most int64) {
 	p := g.planLocked()
-	for range horizon {
+	most = p.roomLater()
+	for range p.horizon() {
 		if most = max(most, p.room()); most >= enough {
 			break
 		}

@@ -76,6 +76,9 @@ type Limit struct {
 	Permits int64
 	// Burst is how many of them may be issued at once under Shape.Bucket.
 	Burst int64
+	// Most is what Permits often is in later windows, if there is no news; 0 if that is
+	// unknown.
+	Most int64
 
 	// Total is the total in force. It bounds what all hosts together lend.
 	Total int64
@@ -123,11 +126,21 @@ type Pacing struct {
 
 // room is the most permits that one request can have under the plan, if nothing
 // else is issued.
-func (p *Plan) room() int64 {
+func (p *Plan) room() int64 { return p.roomIn(func(l *Limit) int64 { return l.Permits }) }
+
+// roomLater is the same for later windows. What it says of shapes is no more than room does.
+func (p *Plan) roomLater() int64 {
+	if p.Shape.Any() {
+		return p.room()
+	}
+	return p.roomIn(func(l *Limit) int64 { return max(l.Permits, l.Most) })
+}
+
+func (p *Plan) roomIn(permits func(*Limit) int64) int64 {
 	room := Unbounded
 	for i := range p.Limits {
 		l := &p.Limits[i]
-		room = min(room, l.Permits)
+		room = min(room, permits(l))
 		if p.Shape.Bucket {
 			room = min(room, l.Burst)
 		}
@@ -140,6 +153,24 @@ func (p *Plan) room() int64 {
 	}
 	return max(0, room)
 }
+
+// horizon bounds how many plans a forecast goes through from this one on. Beyond it no
+// request is refused for being late: a wait in vain is better than the refusal of a request
+// that could have been served. Each window takes the time to count all instances, under the
+// gate's lock: so the more there are, the sooner the forecast ends.
+func (p *Plan) horizon() int {
+	n := 0
+	for i := range p.Limits {
+		n = max(n, p.Limits[i].Instances)
+	}
+	return min(max(countedAhead/max(n, 1), nearest), furthest)
+}
+
+const (
+	furthest, nearest = 64, 4
+	// countedAhead is how many instances a forecast counts, of all its windows together.
+	countedAhead = 1 << 14
+)
 
 // maxDrift is the largest change of the clock's offset, in nanoseconds, after which
 // forecasts still hold.

@@ -1,0 +1,69 @@
+package share_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/share"
+	"github.com/quotient-limiter/quotient/internal/window"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// TestAChangeDoesNotCountTheFleetForEachWindow: after a change, a proof, a refusal and a
+// request that is larger than a share look at each instance a few times at most. Before,
+// they looked at each for 64 windows.
+func TestAChangeDoesNotCountTheFleetForEachWindow(t *testing.T) {
+	t.Parallel()
+	for _, rule := range []quota.ShareRule{quota.ShareEqual, quota.ShareWeighted, quota.ShareDemand} {
+		for _, n := range []int64{100, 1000, 3000} {
+			t.Run(fmt.Sprint(rule, n), func(t *testing.T) {
+				t.Parallel()
+				policy := plannerPolicy(quota.OutageStop)
+				policy.Share = rule
+				v := protocol.View{Revision: 1, Policy: policy}
+				demands := map[string]int64{}
+				for i := range n {
+					x := quota.Instance{ID: fmt.Sprintf("w%d", i), Weight: 1 + i*7919%1000}
+					if i < 5 {
+						x.Borrows, x.From = true, time.Unix(0, planEpoch).Add(time.Hour)
+					}
+					demands[x.ID] = 1000 + 37*i
+					v.Instances = append(v.Instances, x)
+				}
+				if rule == quota.ShareDemand {
+					v.Level = &protocol.Level{Entries: []protocol.LevelEntry{share.NewEntry(demands, 1, time.Unix(0, 0))}, Until: time.Unix(0, planEpoch).Add(time.Hour)}
+				}
+				p := &share.Planner{Clock: clock.Started(instant(0), nil), Lends: true}
+				p.Reset(instant(0), 0, "w50", v)
+				g := window.NewGate(p, func(*window.Waiter, window.Grant, window.Verdict) {}, nil)
+				ask := func(at clock.Instant) {
+					p.Prove(at)
+					g.Proved(at)
+					g.Enter(at, nil, 1, 0)
+					g.Estimate(at, 1)
+					g.Enter(at, nil, 1<<20, window.Forever)
+				}
+				ask(instant(10_000))
+				if first := p.Counted(); first > max(64*n, 1<<15)*4 {
+					t.Errorf("the first refusal looked %d times at each instance", first/n)
+				}
+				const changes = 200
+				before := p.Counted()
+				for i := range int64(changes) {
+					at := instant(10_001 + i)
+					p.Apply(at, protocol.Change{Revision: 2 + i, Put: []quota.Instance{{ID: fmt.Sprintf("x%d", i%3), Weight: 1 + i*31%1000}}})
+					g.Changed(at)
+					ask(at)
+				}
+				if each := float64(p.Counted()-before) / changes / float64(n); each > 4 {
+					t.Errorf("a change looked %.1f times at each instance", each)
+				} else {
+					t.Logf("a change looked %.2f times at each instance", each)
+				}
+			})
+		}
+	}
+}
