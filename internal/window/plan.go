@@ -128,7 +128,7 @@ type Pacing struct {
 // else is issued.
 func (p *Plan) room() int64 { return p.roomIn(func(l *Limit) int64 { return l.Permits }) }
 
-// roomLater is the same for later windows. What it says of shapes is no more than room does.
+// roomLater is the same for later windows. Under shapes it is room.
 func (p *Plan) roomLater() int64 {
 	if p.Shape.Any() {
 		return p.room()
