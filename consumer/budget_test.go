@@ -2,9 +2,12 @@ package consumer
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/quotient-limiter/quotient/internal/protocol"
 )
 
 // A fortnight of days in Berlin, one of which has 23 hours: each holds its limit, no more
@@ -66,6 +69,56 @@ func TestTryTakeSaysThatMoreIsWanted(t *testing.T) {
 		s.sink.Fund(u)
 		if n := l.TryTake(5).N(); n != 2 || !wanted() || s.sink.Budgets()[0].Need != 1 {
 			t.Errorf("%d permits of 2, or more is not wanted", n)
+		}
+	})
+}
+
+// A refusal under a long limit says how much is taken and left, and whether more is being
+// taken.
+func TestARefusalUnderALongLimitTellsTheTruth(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, l := proved(t, "20/s,100/h", 2)
+		refused := func(n int64) (text string, wait time.Duration) {
+			t.Helper()
+			err := l.AcquireN(t.Context(), n, 0)
+			var limited LimitError
+			if !errors.As(err, &limited) {
+				t.Fatal(err)
+			}
+			text, _, _ = strings.Cut(limited.Error(), "; try again")
+			return strings.TrimPrefix(text, "consumer: p: limited: "), time.Until(limited.RetryAt)
+		}
+		is := func(n int64, want string, least, most time.Duration) {
+			t.Helper()
+			if got, wait := refused(n); got != want || wait < least || wait > most {
+				t.Errorf("%q, try again in %v; want %q, %v to %v", got, wait, want, least, most)
+			}
+		}
+		fund := func(u protocol.BudgetUse) {
+			b := s.sink.Budgets()[0]
+			u.Budget = b.Budget
+			s.sink.Fund(u)
+		}
+		const soon = 200 * time.Millisecond
+		fund(protocol.BudgetUse{Left: -1})
+		is(1, "this instance has taken 0 of 100 permits per 1h0m0s; taking more", 1, soon)
+		fund(protocol.BudgetUse{Taken: 8, Left: 92})
+		if n := l.TryTake(8).N(); n != 8 {
+			t.Fatal(n)
+		}
+		time.Sleep(time.Second)
+		fund(protocol.BudgetUse{Taken: 11, Left: 89})
+		l.TryTake(3)
+		is(1, "this instance has taken 11 of 100 permits per 1h0m0s; 89 left, taking more", 1, soon)
+		fund(protocol.BudgetUse{Taken: 11, Left: 5})
+		is(6, "this instance has taken 11 of 100 permits per 1h0m0s; 5 left, too few for 6", time.Minute, time.Hour)
+		fund(protocol.BudgetUse{Taken: 11, Spent: true})
+		is(1, "this instance has taken 11 of 100 permits per 1h0m0s; none left", time.Minute, time.Hour)
+		fund(protocol.BudgetUse{Taken: 11, Spent: true, Withheld: "etcd was restored"})
+		const way = "nothing more of 100/h is handed out in this window: etcd was restored: give the provider's count: quota-admin budget p --used N --limit 100/h"
+		if err := l.Acquire(t.Context(), 0); !strings.Contains(err.Error(), way) || l.Status().Problem != way {
+			t.Errorf("%v, problem %q", err, l.Status().Problem)
 		}
 	})
 }

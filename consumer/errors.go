@@ -72,6 +72,10 @@ type LimitError struct {
 	// is the number of instances that share it. All are 0 if no limit is known.
 	Total, Share int64
 	Instances    int
+	// Remaining, of a window above quota.MaxWindow, is the number of permits that no
+	// instance had taken at the last read of etcd. It is negative before the first read,
+	// and 0 for other windows.
+	Remaining int64
 	// Window is that limit's window.
 	Window quota.Window
 	// RetryAt is the earliest known time at which Asked permits may be available; zero if
@@ -80,12 +84,19 @@ type LimitError struct {
 	// Cause is the reason why the instance has no share, such as missing rights in
 	// etcd; nil if nothing is wrong.
 	Cause error
+
+	taking bool // of a long limit: more is being taken
 }
 
 // Error names both the total and the share: they are easily confused.
 func (e LimitError) Error() string {
-	s := fmt.Sprintf("consumer: %s: %s: %s", e.Provider, ErrLimited, e.Reason)
-	if e.Window.Length > 0 {
+	s := fmt.Sprintf("consumer: %s: %s: ", e.Provider, ErrLimited)
+	if e.Window.Length > quota.MaxWindow && e.Reason == ReasonSpent {
+		s += fmt.Sprintf("this instance has taken %d of %d permits per %v; %s", e.Share, e.Total, e.Window.Length, e.rest())
+	} else {
+		s += string(e.Reason)
+	}
+	if e.Window.Length > 0 && e.Window.Length <= quota.MaxWindow {
 		s += fmt.Sprintf(": this instance's share is %d of %d permits per %v, among %d instances", e.Share, e.Total, e.Window.Length, e.Instances)
 	}
 	if !e.RetryAt.IsZero() {
@@ -98,6 +109,19 @@ func (e LimitError) Error() string {
 		s += ": " + e.Cause.Error()
 	}
 	return s
+}
+
+// rest says what becomes of the permits of a long limit that are not taken.
+func (e *LimitError) rest() string {
+	switch {
+	case e.taking && e.Remaining > 0:
+		return fmt.Sprintf("%d left, taking more", e.Remaining)
+	case e.taking:
+		return "taking more"
+	case e.Remaining > 0:
+		return fmt.Sprintf("%d left, too few for %d", e.Remaining, e.Asked)
+	}
+	return "none left"
 }
 
 // Is reports that the error is ErrLimited.
@@ -187,17 +211,28 @@ func (k *core) explain(v window.Verdict, n int64) (Reason, error) {
 	switch b := e.name(use.Limits); {
 	case b == nil && e.Window.Length > 0 && e.Instances == 0 && e.Reason == ReasonSpent: // under hold, of a view without it
 		e.Reason, e.Cause = ReasonJoining, k.mu.trouble
-	case b == nil || b.Spent:
+	case b == nil:
+	case b.Withheld != "":
+		e.Cause = withheld(k.provider, b)
+	case b.Spent || known && when >= b.End-k.clock.Offset():
 	case b.Away:
 		e.Reason, e.Cause = ReasonStale, fmt.Errorf("%w: the permits taken of the limit per %v are spent, and etcd cannot be reached", ErrStale, b.Window)
 		when, known = b.End-k.clock.Offset(), true
 	default: // it is being taken
-		when, known = max(when, now.Mono+int64(time.Second)), true
+		when, known, e.taking = max(when, now.Mono+int64(taking)), true, true
 	}
 	if known {
 		e.RetryAt = k.wall(when)
 	}
 	return e.Reason, e
+}
+
+// taking is about how long it takes to take more permits of a long limit.
+const taking = 100 * time.Millisecond
+
+// withheld says why nothing more of a long limit is handed out, and the way out.
+func withheld(provider string, b *protocol.BudgetUse) error {
+	return fmt.Errorf("nothing more of %s is handed out in this window: %s: give the provider's count: quota-admin budget %s --used N --limit %[1]s", b.Limit, b.Withheld, provider)
 }
 
 // caused adds to err the reason why the instance has no share, if it is known.
@@ -216,8 +251,10 @@ func (e *LimitError) name(limits []window.LimitUsage) (budget *protocol.BudgetUs
 		short := u.Left < e.Asked
 		if i == 0 || short && u.Window.End() > ends {
 			e.Total, e.Share, e.Window, budget = u.Total, u.Share, u.Window, u.Budget
-			if budget == nil {
+			if e.Remaining = 0; budget == nil {
 				e.Instances = u.Instances
+			} else if !budget.Spent {
+				e.Remaining = budget.Left
 			}
 		}
 		if short {

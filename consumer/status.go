@@ -3,6 +3,7 @@ package consumer
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
@@ -89,6 +90,10 @@ type LimitUse struct {
 	// instance had taken at the last read of etcd; negative before the first read. It is
 	// 0 for other windows.
 	Remaining int64
+	// Withheld says why nothing more is handed out in a window above quota.MaxWindow, as
+	// after a restore of etcd; empty if more is. Only an operator ends that: Status.Problem
+	// has the command.
+	Withheld string
 }
 
 // Shortest returns the use of the limit with the shortest window; all zero if no
@@ -129,9 +134,10 @@ func (k *core) status(now clock.Instant) (Status, window.Usage) {
 	for i, u := range use.Limits {
 		limit := quota.Limit{Permits: u.Limit.Limit, Window: u.Window.Length}
 		l := LimitUse{
-			limit, u.Share, u.Used, u.Left, time.Unix(0, u.Start), time.Unix(0, u.End), u.Total, k.learnedLocked(limit, now.Mono), 0,
+			limit, u.Share, u.Used, u.Left, time.Unix(0, u.Start), time.Unix(0, u.End), u.Total, k.learnedLocked(limit, now.Mono), 0, "",
 		}
 		if b := u.Budget; b != nil {
+			l.Withheld = b.Withheld
 			l.Remaining = b.Left
 			if b.Left >= 0 {
 				l.Remaining += u.Left
@@ -149,11 +155,24 @@ func (k *core) status(now clock.Instant) (Status, window.Usage) {
 	}
 	st.ClockError, st.ClockErrorKnown = k.clock.ErrorAt(now.Mono)
 	st.ClockSource = string(k.clock.Health().Source)
-	st.Problem = k.problemLocked(now, st.State)
+	if st.Problem = k.problemLocked(now, st.State); st.Problem == "" {
+		st.Problem = withheldOf(k.provider, use.Limits)
+	}
 	if pause := k.mu.pauses.longest(); now.Mono < pause.until {
 		st.PausedUntil, st.PauseReason = k.wall(pause.until), pause.why
 	}
 	return st, use
+}
+
+// withheldOf says of which long limits nothing more is handed out; "" if of none.
+func withheldOf(provider string, limits []window.LimitUsage) string {
+	var all []string
+	for _, u := range limits {
+		if b := u.Budget; b != nil && b.Withheld != "" {
+			all = append(all, withheld(provider, b).Error())
+		}
+	}
+	return strings.Join(all, "; ")
 }
 
 // problemLocked says in a sentence why the limiter has no share.

@@ -15,10 +15,23 @@ import (
 // Permits of long windows are taken from etcd: package escrow decides, and this file reads
 // and writes.
 const (
-	budgetEvery = time.Second      // between two transactions of an instance
-	budgetIdle  = 10 * time.Second // unused for so long: it gives back
-	budgetTold  = 10 * time.Second // how old a holding's number of used permits becomes
-	budgetAgain = 10 * time.Second // until a spent window is looked at again
+	budgetGather = 5 * time.Millisecond   // from a want until permits are taken, for others to come
+	budgetLook   = 100 * time.Millisecond // between two looks at what is in hand, while it is used
+	budgetRest   = time.Second            // the same while nothing is used
+	budgetIdle   = 10 * time.Second       // unused for so long: it gives back
+	budgetTold   = 10 * time.Second       // how old a holding's number of used permits becomes
+	budgetRead   = 30 * time.Second       // how old what was read of a window becomes
+	budgetAgain  = 10 * time.Second       // until a spent window is looked at again, at most
+
+	// leastPause is between two takings of an instance, but for one that comes at once: so
+	// they are at most 10 in any second. Instances beyond 125 add pausePer each, up to
+	// mostPause.
+	leastPause = 125 * time.Millisecond
+	pausePer   = time.Millisecond
+	mostPause  = time.Second
+
+	takingTries = 3  // of a transaction, while others come between
+	endingTries = 20 // the same of an instance that ends
 )
 
 // funding is what a membership has taken of its budgets. fund's own, and giveBack's once
@@ -26,7 +39,7 @@ const (
 type funding struct {
 	holder  string // of this process; no other ever has it
 	windows map[time.Duration]*funded
-	last    int64 // monotonic, when a transaction was sent
+	next    int64 // monotonic, when a taking is due after those that were
 }
 
 // funded is a window of a budget.
@@ -37,11 +50,24 @@ type funded struct {
 	found   *escrow.Found    // by the newest read; nil before
 	lease   clientv3.LeaseID // of its keys
 	used    int64            // as last seen
-	rate    int64            // of use, a second
+	rate    float64          // of use, in the last second
 	seen    int64            // monotonic, when used was seen
-	active  int64            // monotonic, when permits were last used or wanted
+	active  int64            // monotonic, when permits were last used or wanted; 0: never
+	patient int64            // how long the last need stays in hand after that
+	need    int64            // the last
 	read    int64            // monotonic, when found was read
 	told    int64            // monotonic, when the holding was written
+	again   time.Duration    // until a window with too little left is looked at again
+}
+
+// taking is a window, and what an exchange does with it.
+type taking struct {
+	*funded
+	use   escrow.Use
+	rule  escrow.Rule
+	taken int64 // that the sink knows of
+	step  escrow.Step
+	spent bool // nothing is left
 }
 
 // fund takes permits and gives them back until the membership ends.
@@ -50,221 +76,240 @@ func (p *membership) fund() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
+		wait := time.Duration(0)
 		select {
 		case <-p.ctx.Done():
 			return
 		case <-p.sink.Wanting():
+			wait = budgetGather
 		case <-timer.C:
 		}
-		now := p.s.o.Clock.Mono()
-		if early := time.Duration(f.last + int64(budgetEvery) - now); f.last != 0 && early > 0 {
-			if !sleep(p.ctx, early) {
-				return
-			}
-			now = p.s.o.Clock.Mono()
+		pause := p.pause()
+		wait = max(wait, time.Duration(f.next-int64(pause)-p.s.o.Clock.Mono()))
+		if wait > 0 && !sleep(p.ctx, wait) {
+			return
 		}
+		now := p.s.o.Clock.Mono()
 		p.mu.Lock()
 		policy := p.policyAt // before the budgets: they are of it, or of a newer one
 		p.mu.Unlock()
 		if all := p.sink.Budgets(); len(all) > 0 {
-			p.fundOne(all, policy, now)
-			timer.Reset(budgetEvery/2 + jitter(budgetEvery)) // out of step with others
+			look := p.fundAll(all, policy, now, pause)
+			timer.Reset(look/2 + jitter(look)) // out of step with others
 		}
 	}
 }
 
-// fundOne sends the transaction that the first of the budgets needs that needs one.
-func (p *membership) fundOne(all []protocol.BudgetUse, policy, now int64) {
-	f := &p.funding
-	for i := range all {
-		u := &all[i]
-		w := f.windows[u.Window]
-		if w == nil || w.Start != u.Start {
-			active := now
-			if w != nil {
-				active = w.active // a new window is no use of it
-			}
-			w = &funded{Budget: u.Budget, seen: now, active: active, told: now}
-			f.windows[u.Window] = w
-		}
-		use := w.see(u, now)
-		again := u.Need > 0 && (now-w.read > int64(budgetAgain) || w.Permits != u.Permits)
-		w.Budget, w.policy = u.Budget, policy
-		if !u.Whole && (w.found == nil && !use.Idle || w.found != nil && (again || p.due(w, use))) {
-			f.last = now
-			p.exchange(p.ctx, w, u, use)
-			return
-		}
-	}
-}
-
-// see notes what was used and wanted.
-func (w *funded) see(u *protocol.BudgetUse, now int64) escrow.Use {
-	if u.Used != w.used || u.Need > 0 {
-		w.active = now
-	}
-	if elapsed := now - w.seen; elapsed >= int64(budgetEvery)/2 {
-		w.rate = int64(math.Ceil(float64(max(0, u.Used-w.used)) / time.Duration(elapsed).Seconds())) // or one a second would be none
-		w.used, w.seen = u.Used, now
-	}
-	return escrow.Use{
-		Used: u.Used, Need: u.Need, Rate: w.rate,
-		Idle: now-w.active > int64(budgetIdle), Told: now-w.told > int64(budgetTold),
-	}
-}
-
-func (p *membership) rule(w *funded) escrow.Rule {
+// pause returns how long it is between two takings, in the long run.
+func (p *membership) pause() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return escrow.Rule{Limit: w.Permits, Seconds: int64(w.Window / time.Second), Instances: int64(p.tracker.Instances())}
+	return min(max(leastPause, time.Duration(p.tracker.Instances())*pausePer), mostPause)
 }
 
-// due reports whether a transaction is due by what was found last.
-func (p *membership) due(w *funded, use escrow.Use) bool {
-	_, ok := w.account.Next(p.rule(w), w.found, use, "")
-	return ok
+// fundAll sends one transaction for all budgets, if one of them needs it, and returns about
+// when to look again.
+func (p *membership) fundAll(uses []protocol.BudgetUse, policy, now int64, pause time.Duration) (look time.Duration) {
+	f := &p.funding
+	all, due := make([]*taking, 0, len(uses)), false
+	look = budgetRest
+	for i := range uses {
+		u := &uses[i]
+		if u.Whole {
+			continue
+		}
+		w := f.window(u, now)
+		t := &taking{funded: w, use: w.see(u, now), rule: p.rule(u), taken: u.Taken}
+		t.use.Along = len(uses) > 1
+		age := time.Duration(now - w.read)
+		again := u.Need > 0 && (age > w.again || w.Permits != u.Permits)
+		due = due || w.found == nil && (!t.use.Idle || w.read == 0) || again || age > budgetRead
+		w.Budget, w.policy = u.Budget, policy
+		if w.found != nil && !due {
+			_, due = w.account.Next(t.rule, w.found, t.use, "")
+		}
+		if now-w.active < int64(budgetRest) && w.active != 0 {
+			look = budgetLook
+		}
+		all = append(all, t)
+	}
+	if due {
+		f.next = max(f.next, now) + int64(pause)
+		if err := p.exchange(p.ctx, all); err != nil {
+			f.next += int64(mostPause)
+		}
+	}
+	return look
+}
+
+// window returns the window of a budget that runs.
+func (f *funding) window(u *protocol.BudgetUse, now int64) *funded {
+	w := f.windows[u.Window]
+	if w == nil || w.Start != u.Start {
+		next := &funded{Budget: u.Budget, seen: now, told: now, patient: int64(budgetIdle)}
+		if w != nil { // a new window is no use of it
+			next.active, next.patient, next.need, next.read = w.active, w.patient, w.need, w.read
+		}
+		f.windows[u.Window], w = next, next
+	}
+	return w
+}
+
+// see notes what was used and wanted. The permits of the last need stay in hand for twice
+// the time after which it came: a caller that comes seldom, and does not wait, finds them.
+func (w *funded) see(u *protocol.BudgetUse, now int64) escrow.Use {
+	if u.Used != w.used || u.Need > 0 {
+		if w.active != 0 {
+			w.patient = max(w.patient, 2*(now-w.active))
+		}
+		w.active, w.need = now, max(1, u.Need)
+	}
+	part := time.Duration(now - w.seen).Seconds()
+	w.rate += float64(max(0, u.Used-w.used))/max(1, part) - w.rate*min(1, part)
+	w.used, w.seen = u.Used, now
+	use := escrow.Use{
+		Used: u.Used, Need: u.Need, Rate: int64(math.Ceil(w.rate)), Full: u.Full,
+		Idle: w.active == 0 || now-w.active > int64(budgetIdle), Told: now-w.told > int64(budgetTold),
+	}
+	if w.active != 0 && now-w.active <= w.patient {
+		use.Keep = w.need
+	}
+	return use
+}
+
+func (p *membership) rule(u *protocol.BudgetUse) escrow.Rule {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return escrow.Rule{Limit: u.Permits, Instances: int64(p.tracker.Instances()), Share: u.Share}
 }
 
 // exchange sends the transaction that is due, and tells the sink what is taken then.
-func (p *membership) exchange(ctx context.Context, w *funded, u *protocol.BudgetUse, use escrow.Use) {
+func (p *membership) exchange(ctx context.Context, all []*taking) error {
 	ctx, done := context.WithTimeout(ctx, reportTimeout)
 	defer done()
-	spent, err := p.transact(ctx, w, u, use)
-	if err = classify(ctx, "take permits of "+w.String()+" of "+p.provider, err); errors.Is(err, ErrPermission) {
-		p.s.o.Logger.Warn("permits of a long window cannot be taken: create the role again: quota-admin roles consumer "+p.provider, "provider", p.provider, "error", err)
+	err := p.transact(ctx, all)
+	if err = classify(ctx, "take permits of "+p.provider, err); errors.Is(err, ErrPermission) {
+		p.s.o.Logger.Warn("permits of long limits cannot be taken: create the role again: quota-admin roles consumer "+p.provider, "provider", p.provider, "error", err)
 	}
-	p.set(w, w.account.May(), spent, err != nil)
+	for _, t := range all {
+		if t.again = min(max(2*t.again, budgetRest), budgetAgain); !t.spent {
+			t.again = budgetRest
+		}
+		p.set(t, t.account.May(), err != nil)
+	}
+	return err
 }
 
-// transact reads the window's keys and sends the transaction that is due. It returns
-// whether nothing is left.
-func (p *membership) transact(ctx context.Context, w *funded, u *protocol.BudgetUse, use escrow.Use) (spent bool, err error) {
-	found, err := p.readBudget(ctx, w)
-	if err != nil {
-		return false, err
+// transact reads the windows' keys and sends the transaction that is due, again while
+// others come between.
+func (p *membership) transact(ctx context.Context, all []*taking) error {
+	tries := takingTries
+	if all[0].use.Ends {
+		tries = endingTries
 	}
-	w.found, w.read = found, p.s.o.Clock.Mono()
-	w.account.Read(found)
+	for range tries {
+		if err := p.readBudgets(ctx, all); err != nil {
+			return err
+		}
+		var send []*taking
+		for _, t := range all {
+			if p.prepare(t) {
+				send = append(send, t)
+			}
+		}
+		if len(send) == 0 {
+			return nil
+		}
+		if done, err := p.commit(ctx, send); done || err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// prepare decides on a window's step by what was found, and reports whether to send it.
+func (p *membership) prepare(t *taking) bool {
+	found := t.found
+	t.account.Read(found)
 	p.mu.Lock()
 	id, fresh := p.id, p.key != "" && p.proved != 0 && p.s.o.Clock.Mono()-p.proved < int64(p.freshness())
 	p.mu.Unlock()
-	rule := p.rule(w)
-	step, ok := w.account.Next(rule, found, use, id)
-	if step.Total.Withheld != "" && found.Total.Withheld == "" {
-		p.s.o.Logger.Warn("nothing more is handed out in this window: give the provider's count: quota-admin budget "+p.provider+" --used N",
-			"provider", p.provider, "limit", w.String(), "because", step.Total.Withheld)
+	var ok bool
+	t.step, ok = t.account.Next(t.rule, found, t.use, id)
+	if t.spent = t.rule.Left(found) == 0; !ok {
+		return false
 	}
-	if !fresh && !use.Ends && step.Own.Taken >= found.Own.Taken && step.Total.Withheld == "" {
-		w.found = nil // the view is in doubt: look again
-		return false, nil
+	if t.step.Total.Withheld != "" && found.Total.Withheld == "" {
+		p.s.o.Logger.Warn("nothing more is handed out in this window: give the provider's count: quota-admin budget "+p.provider+" --used N --limit "+t.String(),
+			"provider", p.provider, "limit", t.String(), "because", t.step.Total.Withheld)
 	}
-	if !ok {
-		return rule.Left(found) == 0, nil
+	if !fresh && !t.use.Ends && t.step.Own.Taken >= found.Own.Taken && t.step.Total.Withheld == "" {
+		t.found, t.spent = nil, false // the view is in doubt: look again
+		return false
 	}
-	if step.Own.Taken < u.Taken {
+	if t.step.Own.Taken < t.taken {
 		// Permits that are given back are not issued from before on.
-		if taken, ok := p.set(w, step.Own.Taken, false, false); !ok || taken > step.Own.Taken {
-			return false, nil
+		t.spent = false
+		if taken, ok := p.set(t, t.step.Own.Taken, false); !ok || taken > t.step.Own.Taken {
+			return false
 		}
 	}
-	if w.lease == clientv3.NoLease {
-		l, err := p.s.client.Grant(ctx, int64(2*w.Window/time.Second))
-		if err != nil {
-			return false, err
+	return true
+}
+
+// commit sends the steps, in one transaction. It returns false if others came between.
+func (p *membership) commit(ctx context.Context, all []*taking) (done bool, err error) {
+	for _, t := range all {
+		if t.lease == clientv3.NoLease {
+			l, err := p.s.client.Grant(ctx, int64(2*t.Window/time.Second))
+			if err != nil {
+				return false, err
+			}
+			t.lease = l.ID
 		}
-		w.lease = l.ID
 	}
-	w.account.Sent(step.Own.Taken)
-	t, err := p.commitBudget(ctx, w, found, &step)
-	if err == nil && t.Header.ClusterId != found.Cluster {
+	for _, t := range all {
+		t.account.Sent(t.step.Own.Taken)
+	}
+	r, err := p.commitBudgets(ctx, all)
+	if err == nil && r.Header.ClusterId != all[0].found.Cluster {
 		err = errors.New("another cluster has answered")
 	}
 	if err != nil {
 		return false, err
 	}
-	w.account.Answered(t.Succeeded, t.Header.Revision)
-	if !t.Succeeded {
-		return false, nil
-	}
-	w.told = p.s.o.Clock.Mono()
-	found.Total, found.TotalRevision, found.Older = step.Total, t.Header.Revision, false
-	found.Own, found.OwnRevision, found.Revision = step.Own, t.Header.Revision, t.Header.Revision
-	return rule.Left(found) == 0, nil
-}
-
-// budgetKeys returns the keys of a window's total and of the own holding in it.
-func (p *membership) budgetKeys(w *funded) (total, own string) {
-	k := p.s.keys
-	return k.BudgetTotal(p.provider, w.Name(), w.Start), k.BudgetHoldings(p.provider, w.Name(), w.Start) + p.funding.holder
-}
-
-// readBudget reads the newest total up to a window's, and the own holding in it.
-func (p *membership) readBudget(ctx context.Context, w *funded) (*escrow.Found, error) {
-	total, own := p.budgetKeys(w)
-	r, err := p.s.kv.Txn(ctx).Then(
-		clientv3.OpGet(p.s.keys.BudgetTotals(p.provider, w.Name()), clientv3.WithRange(total+"\x00"), clientv3.WithSort(clientv3.SortByKey, clientv3.SortDescend), clientv3.WithLimit(1)),
-		clientv3.OpGet(own)).Commit()
-	if err != nil {
-		return nil, err
-	}
-	f := &escrow.Found{Cluster: r.Header.ClusterId, Revision: r.Header.Revision}
-	if kv := keyIn(r.Responses[0]); kv.ModRevision != 0 {
-		f.TotalRevision, f.Older = kv.ModRevision, string(kv.Key) != total
-		if f.Total, err = escrow.Decode[escrow.Total](kv.Value); err != nil {
-			return nil, err
+	for _, t := range all {
+		t.account.Answered(r.Succeeded, r.Header.Revision)
+		if !r.Succeeded {
+			t.spent = false
+			continue
 		}
+		found := t.found
+		found.Total, found.TotalRevision, found.Older = t.step.Total, r.Header.Revision, false
+		found.Own, found.OwnRevision, found.Revision = t.step.Own, r.Header.Revision, r.Header.Revision
+		t.told, t.spent = p.s.o.Clock.Mono(), t.rule.Left(found) == 0
 	}
-	if kv := keyIn(r.Responses[1]); kv.ModRevision != 0 {
-		f.OwnRevision = kv.ModRevision
-		f.Own, err = escrow.Decode[escrow.Holding](kv.Value)
-	}
-	return f, err
-}
-
-// commitBudget sends a step on the condition that nothing has changed since the read, nor
-// the policy, if it takes permits.
-func (p *membership) commitBudget(ctx context.Context, w *funded, found *escrow.Found, step *escrow.Step) (*clientv3.TxnResponse, error) {
-	total, own := p.budgetKeys(w)
-	leased := func(revision int64) clientv3.OpOption {
-		if revision != 0 {
-			return clientv3.WithIgnoreLease()
-		}
-		return clientv3.WithLease(w.lease)
-	}
-	totalAt := found.TotalRevision
-	if found.Older {
-		totalAt = 0
-	}
-	conditions := []clientv3.Cmp{is(total, totalAt), is(own, found.OwnRevision)}
-	if step.Own.Taken > found.Own.Taken {
-		conditions = append(conditions, is(p.s.keys.Policy(p.provider), w.policy))
-	}
-	totalText, err := escrow.Encode(step.Total)
-	if err != nil {
-		return nil, err
-	}
-	ownText, err := escrow.Encode(step.Own)
-	if err != nil {
-		return nil, err
-	}
-	return p.s.kv.Txn(ctx).If(conditions...).Then(
-		clientv3.OpPut(total, totalText, leased(totalAt)), clientv3.OpPut(own, ownText, leased(found.OwnRevision))).Commit()
+	return r.Succeeded, nil
 }
 
 // set tells the sink what is taken of a window.
-func (p *membership) set(w *funded, taken int64, spent, away bool) (int64, bool) {
-	left := int64(-1)
-	if w.found != nil {
-		left = p.rule(w).Left(w.found)
+func (p *membership) set(t *taking, taken int64, away bool) (int64, bool) {
+	left, withheld := int64(-1), ""
+	if t.found != nil {
+		left, withheld = t.rule.Left(t.found), t.found.Withheld()
 	}
-	return p.sink.Fund(protocol.BudgetUse{Budget: w.Budget, Taken: taken, Spent: spent, Away: away, Left: left})
+	return p.sink.Fund(protocol.BudgetUse{Budget: t.Budget, Taken: taken, Spent: t.spent && !away, Away: away, Left: left, Withheld: withheld})
 }
 
 // giveBack gives back what this process, whose sink is closed, has in hand.
 func (p *membership) giveBack(ctx context.Context) {
+	var all []*taking
 	for _, u := range p.sink.Budgets() {
 		if w := p.funding.windows[u.Window]; w != nil && w.Start == u.Start && u.Taken > u.Used {
-			p.exchange(ctx, w, &u, escrow.Use{Used: u.Used, Ends: true})
+			all = append(all, &taking{funded: w, use: escrow.Use{Used: u.Used, Ends: true}, rule: p.rule(&u), taken: u.Taken})
 		}
+	}
+	if len(all) > 0 {
+		_ = p.exchange(ctx, all) // what cannot be given back is stranded
 	}
 }

@@ -10,90 +10,129 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
+// taker is a process that takes permits of a day, by hand.
+type taker struct {
+	*fixture
+	p *membership
+	r *recorder
+	t *taking
+}
+
+func (f *fixture) taker(limits string, day int64) *taker {
+	f.t.Helper()
+	policy := f.set("p", limits).Revision
+	r, _ := f.subscribe(f.join(Options{}), "p")
+	await.Until(f.t, "a proof", r.is(proved))
+	p := f.only(r)
+	b := protocol.BudgetAt(quota.Limit{Permits: day, Window: 24 * time.Hour}, time.UTC, p.s.o.Clock.Wall())
+	return &taker{f, p, r, &taking{funded: &funded{Budget: b, policy: policy}, rule: escrow.Rule{Limit: day, Instances: 1, Share: 1}}}
+}
+
+func (k *taker) total() escrow.Total {
+	k.fixture.t.Helper()
+	got, err := k.client.Get(k.fixture.t.Context(), k.p.s.keys.BudgetTotal("p", "d", k.t.Start))
+	if err != nil || len(got.Kvs) == 0 {
+		return escrow.Total{}
+	}
+	v, err := escrow.Decode[escrow.Total](got.Kvs[0].Value)
+	if err != nil {
+		k.fixture.t.Fatal(err)
+	}
+	return v
+}
+
+func (k *taker) exchange(use escrow.Use) {
+	k.t.use, k.t.taken = use, k.t.account.May()
+	_ = k.p.exchange(k.fixture.t.Context(), []*taking{k.t})
+}
+
+// becomes takes permits, or gives them back, until so many are handed out.
+func (k *taker) becomes(out int64, use escrow.Use) {
+	k.fixture.t.Helper()
+	await.Until(k.fixture.t, "an exchange", func() bool { // again where the view is in doubt
+		if k.total().Out != out {
+			k.exchange(use)
+		}
+		return k.total().Out == out
+	})
+	if may := k.t.account.May(); may != out {
+		k.fixture.t.Errorf("%d handed out, of which the only process knows %d", out, may)
+	}
+}
+
 // Permits are taken of the limit of the policy that is in etcd, and by nobody twice.
 func TestPermitsOfALongWindowAreTaken(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
-	before := f.set("p", "10/s,100/d").Revision
-	r, _ := f.subscribe(f.join(Options{}), "p")
-	await.Until(t, "a proof", r.is(proved))
-	p := f.only(r)
-	b := protocol.BudgetAt(quota.Limit{Permits: 100, Window: 24 * time.Hour}, time.UTC, p.s.o.Clock.Wall())
-	total := func() escrow.Total {
-		t.Helper()
-		got, err := f.client.Get(t.Context(), p.s.keys.BudgetTotal("p", "d", b.Start))
-		if err != nil || len(got.Kvs) == 0 {
-			return escrow.Total{}
-		}
-		v, err := escrow.Decode[escrow.Total](got.Kvs[0].Value)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return v
-	}
-	w := &funded{Budget: b, policy: before}
-	u := &protocol.BudgetUse{Budget: b}
-	becomes := func(out int64, use escrow.Use) {
-		t.Helper()
-		await.Until(t, "an exchange", func() bool { // again where the view is in doubt
-			if total().Out != out {
-				p.exchange(t.Context(), w, u, use)
-			}
-			return total().Out == out
-		})
-		if may := w.account.May(); may != out {
-			t.Errorf("%d handed out, of which the only process knows %d", out, may)
-		}
-	}
-	becomes(7, escrow.Use{Need: 7})
-	if l, err := f.client.TimeToLive(t.Context(), w.lease); err != nil || l.GrantedTTL < int64(48*time.Hour/time.Second) {
+	k := f.taker("10/s,100/d", 100)
+	k.becomes(7, escrow.Use{Need: 7})
+	if l, err := f.client.TimeToLive(t.Context(), k.t.lease); err != nil || l.GrantedTTL < int64(48*time.Hour/time.Second) {
 		t.Errorf("the keys may be gone before the window: %+v, %v", l, err)
 	}
 	left := func(want int64) {
 		t.Helper()
 		fleet, err := f.admin.Fleet(t.Context(), "p", nil)
-		if err != nil || len(fleet.Budgets) != 1 || fleet.Budgets[0].Left != want || fleet.Budgets[0].End != b.End {
+		if err != nil || len(fleet.Budgets) != 1 || fleet.Budgets[0].Left != want || fleet.Budgets[0].End != k.t.End {
 			t.Errorf("%+v, %v; want %d left", fleet.Budgets, err, want)
 		}
 	}
 	left(93)
 	// A process that sees an old policy takes nothing by it.
 	after := f.set("p", "10/s,50/d").Revision
-	p.exchange(t.Context(), w, u, escrow.Use{Used: 7, Need: 7})
-	if got := total(); got.Out != 7 || got.Limit != 100 {
+	k.exchange(escrow.Use{Used: 7, Need: 7})
+	if got := k.total(); got.Out != 7 || got.Limit != 100 {
 		t.Errorf("by the policy before: %+v", got)
 	}
-	w.policy, w.Permits = after, 50
-	becomes(50, escrow.Use{Used: 7, Need: 43})
+	k.t.policy, k.t.Permits, k.t.rule.Limit = after, 50, 50
+	k.becomes(50, escrow.Use{Used: 7, Need: 43})
 	left(0)
-	p.exchange(t.Context(), w, u, escrow.Use{Used: 50, Need: 1})
-	becomes(20, escrow.Use{Used: 20, Ends: true})
-	if got := total(); got.Writes != 3 || got.Limit != 50 {
+	k.exchange(escrow.Use{Used: 50, Need: 1})
+	k.becomes(20, escrow.Use{Used: 20, Ends: true})
+	if got := k.total(); got.Writes != 3 || got.Limit != 50 {
 		t.Errorf("after 30 were given back: %+v", got)
 	}
 }
 
-// An instance that uses all that it takes takes more each time, up to its chunk, also if
-// it begins with one permit.
-func TestWhatIsUsedUpGrows(t *testing.T) {
+// Permits are given back once the sink cannot issue them any more, and not before.
+func TestGivesBackAfterBinding(t *testing.T) {
 	t.Parallel()
-	rule, found := escrow.Rule{Limit: 50_000, Seconds: 3600, Instances: 3}, &escrow.Found{Cluster: 1, Revision: 1}
-	w, last := &funded{}, int64(0)
-	for i := range int64(20) {
-		w.account.Read(found)
-		u := &protocol.BudgetUse{Used: found.Own.Taken, Need: 1}
-		step, ok := w.account.Next(rule, found, w.see(u, i*int64(1500*time.Millisecond)), "i")
-		if !ok {
-			t.Fatalf("nothing is taken after %+v", found)
+	k := setup(t).taker("10/s,100/d", 100)
+	k.becomes(7, escrow.Use{Need: 7})
+	var bound []int64 // what is handed out when the sink is told of less
+	k.r.fund = func(u protocol.BudgetUse) {
+		if u.Taken == 2 {
+			bound = append(bound, k.total().Out)
 		}
-		last = step.Own.Taken - found.Own.Taken
-		w.account.Sent(step.Own.Taken)
-		found.Revision++
-		w.account.Answered(true, found.Revision)
-		found.Total, found.TotalRevision, found.Own, found.OwnRevision = step.Total, found.Revision, step.Own, found.Revision
 	}
-	if most := rule.Chunk(rule.Left(found)); last != most {
-		t.Errorf("%d permits are taken at a time, want %d", last, most)
+	k.becomes(2, escrow.Use{Used: 2, Idle: true})
+	if len(bound) == 0 || bound[0] != 7 {
+		t.Errorf("%d were handed out when the sink was bound, want 7", bound)
+	}
+}
+
+// One transaction takes permits of all long limits, and each is counted in its own.
+func TestOneTransactionForAllLongLimits(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	k := f.taker("10/s,100/d,1000/mo", 100)
+	month := &taking{funded: &funded{Budget: protocol.BudgetAt(quota.Limit{Permits: 1000, Window: 31 * 24 * time.Hour}, time.UTC, k.t.Start), policy: k.t.policy}, rule: escrow.Rule{Limit: 1000, Instances: 1, Share: 3}}
+	all := []*taking{k.t, month}
+	await.Until(t, "permits of both", func() bool { // again where the view is in doubt
+		_ = k.p.exchange(t.Context(), all)
+		return k.t.account.May() > 0
+	})
+	if k.t.account.May() != 1 || month.account.May() != 3 || k.t.found.TotalRevision != month.found.TotalRevision {
+		t.Errorf("%d at %d, %d at %d", k.t.account.May(), k.t.found.TotalRevision, month.account.May(), month.found.TotalRevision)
+	}
+	// One that cannot be is none of both.
+	other := f.set("p", "10/s,100/d,2000/mo").Revision
+	k.t.use, month.use = escrow.Use{Used: 1}, escrow.Use{Used: 3}
+	if _ = k.p.exchange(t.Context(), all); k.t.account.May() != 1 || month.account.May() != 3 || k.total().Out != 1 {
+		t.Errorf("%d and %d by another policy", k.t.account.May(), month.account.May())
+	}
+	k.t.policy, month.policy = other, other
+	if err := k.p.exchange(t.Context(), all); err != nil || k.t.account.May() != 2 || month.account.May() != 6 {
+		t.Errorf("%d and %d, %v", k.t.account.May(), month.account.May(), err)
 	}
 }
 

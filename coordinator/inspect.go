@@ -60,7 +60,7 @@ func (f *Fleet) View() protocol.View {
 type InstanceStatus struct {
 	Instance quota.Instance
 	// Share is its share of the shortest limit's window that runs now, by the
-	// view; ShareKnown is false without a policy in force.
+	// view; ShareKnown is false without a policy in force, or without a short limit.
 	Share      int64
 	ShareKnown bool
 	// Report is the instance's newest report, or nil.
@@ -156,7 +156,7 @@ func (a *Admin) budgets(ctx context.Context, f *Fleet) error {
 				return nil //nolint:nilerr // instances take nothing of it either
 			}
 		}
-		all[i].Left = escrow.Rule{Limit: all[i].Permits}.Left(&found)
+		all[i].Left, all[i].Withheld = escrow.Rule{Limit: all[i].Permits}.Left(&found), found.Withheld()
 	}
 	f.Budgets = all
 	return nil
@@ -169,7 +169,7 @@ func (f *Fleet) share(now int64) {
 		return
 	}
 	limits := v.Policy.LimitsAt(now)
-	if len(limits) == 0 {
+	if len(limits) == 0 || protocol.Free(limits[0]) {
 		return
 	}
 	_, shares, ok := share.Of(&v, quota.WindowAt(limits[0].Window, now))

@@ -36,6 +36,7 @@ type recorder struct {
 
 	lent     func(guest string, l protocol.Loan) // as given by Lend
 	borrowed []loaned
+	fund     func(protocol.BudgetUse) // is told what is funded; set before
 }
 
 // loaned is what a host has lent.
@@ -126,9 +127,15 @@ func (r *recorder) heldBack(c *clock.Clock) (left time.Duration, why string) {
 	return time.Duration(r.paused - c.Mono()), r.why
 }
 
-func (r *recorder) Budgets() []protocol.BudgetUse           { return nil }
-func (r *recorder) Fund(u protocol.BudgetUse) (int64, bool) { return u.Taken, true }
-func (r *recorder) Wanting() <-chan struct{}                { return nil }
+func (r *recorder) Budgets() []protocol.BudgetUse { return nil }
+func (r *recorder) Wanting() <-chan struct{}      { return nil }
+
+func (r *recorder) Fund(u protocol.BudgetUse) (int64, bool) {
+	if r.fund != nil {
+		r.fund(u)
+	}
+	return u.Taken, true
+}
 
 func (r *recorder) Pushed() <-chan protocol.Ask { return r.asks }
 

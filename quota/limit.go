@@ -22,8 +22,8 @@ const (
 	maxLimits  = 8                      // in one policy
 )
 
-// Windows of budgets: limits of more than MaxWindow. Whole days are days of the
-// calendar, and month is a month of it.
+// Windows of budgets: limits of more than MaxWindow. Those of a day and a month are the
+// calendar's; there are none between the two.
 const (
 	day   = 24 * time.Hour
 	month = 31 * day
@@ -36,7 +36,7 @@ const (
 // [k*w, (k+1)*w).
 type Limit struct {
 	Permits int64         // per window, 0 to MaxPermits; 0 admits nothing
-	Window  time.Duration // MinWindow to MaxWindow, whole milliseconds; of a budget to 31 days
+	Window  time.Duration // MinWindow to MaxWindow, whole milliseconds; of a budget to a day, or 31 days
 }
 
 // Window names one window: the k-th of length Length since the Unix epoch.
@@ -100,6 +100,8 @@ const maxTextBytes = 1024
 const (
 	hintForm = `write permits per window, as in "300000/s" or "500/2s,10000/1m"`
 	hintUnit = "use ms, s, m (minute), h, d or mo (month), as in 5/s, 5/250ms or 5/15m"
+	// hintCalendar is for windows between a day and a month, and beyond.
+	hintCalendar = "use d or mo, a day or a month of the policy's zone, or a shorter window"
 )
 
 // ParseLimits reads limits as operators write them:
@@ -109,11 +111,11 @@ const (
 //	window = [ count ] ( "ms" | "s" | "m" | "h" | "d" | "mo" )
 //
 // permits is a whole number from 0 to MaxPermits, in which underscores may part
-// the digits; a window lasts from MinWindow to a month. Limits of more than
-// MaxWindow are budgets (Policy.Budgets): of whole seconds, above a day of whole
-// days of the calendar, or "mo", a month of it. Blanks around the parts are
-// ignored. The result holds 1 to 8 limits, no two with the
-// same window, and is sorted, shortest window first. An error is a *SyntaxError.
+// the digits; a window lasts from MinWindow to a day, or is "mo", a month. Limits of
+// more than MaxWindow are budgets (Policy.Budgets): of whole seconds; a day and a
+// month are the calendar's. Blanks around the parts are ignored. The result holds 1 to
+// 8 limits, no two with the same window, and is sorted, shortest window first. An
+// error is a *SyntaxError.
 func ParseLimits(text string) ([]Limit, error) {
 	switch {
 	case len(text) > maxTextBytes:
@@ -181,12 +183,12 @@ func parseLimit(text string, others []Limit) (l Limit, _ *SyntaxError) {
 		return fail(4, "use a smaller unit, as in 5/1500ms", "a window is a whole number of its unit")
 	case !known:
 		return fail(4, hintUnit, "%q is no unit of a window", name)
-	case l.Window > month || l.Window == month && name != "mo":
-		return fail(3, "divide permits and window by the same number", "the window %s is longer than the longest, 30d or mo", window)
+	case l.Window > day && (l.Window != month || name != "mo"):
+		return fail(3, hintCalendar, "the window %s is longer than a day, and no month", window)
 	case l.Permits == 0 && l.Window > MaxWindow:
 		return fail(1, "pause the provider to admit nothing", "a limit of %s needs at least one permit", window)
 	case oddBudget(l.Window):
-		return fail(3, "use whole seconds, and whole days above a day", "the window %s is none of a calendar", window)
+		return fail(3, "use whole seconds", "the window %s is longer than a minute, and has a part of a second", window)
 	case l.Window < MinWindow:
 		return fail(3, "multiply permits and window by the same number", "the window %s is shorter than the shortest, %s", window, windowText(MinWindow))
 	case slices.ContainsFunc(others, func(o Limit) bool { return o.Window == l.Window }):
@@ -234,7 +236,7 @@ func windowText(w time.Duration) string {
 
 // oddBudget reports whether a window above MaxWindow is not one that a budget can have.
 func oddBudget(w time.Duration) bool {
-	return w > MaxWindow && (w%time.Second != 0 || w > day && w%day != 0 || w > month)
+	return w > MaxWindow && (w%time.Second != 0 || w > day && w != month)
 }
 
 func sortLimits(limits []Limit) {

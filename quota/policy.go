@@ -113,8 +113,8 @@ type Policy struct {
 	Limits []Limit `json:"-"`
 	// Budgets are the limits of windows above MaxWindow, shortest first. No instance has
 	// a share of them: each takes permits from etcd before it needs them. WithDefaults
-	// moves them here from Limits. If there is no other limit it adds one of as many
-	// permits a second.
+	// moves them here from Limits. If there is no other limit it adds one that binds
+	// nobody: MaxPermits a second.
 	Budgets []Limit `json:"-"`
 	// Zone is the time zone of days and months, such as "Europe/Berlin"; default UTC.
 	Zone string `json:"zone,omitempty"`
@@ -267,8 +267,7 @@ func (p *Policy) splitBudgets() {
 	p.Limits, p.Budgets = p.Limits[:long], append(p.Budgets, p.Limits[long:]...)
 	sortLimits(p.Budgets)
 	if len(p.Limits) == 0 && len(p.Budgets) > 0 {
-		least := slices.MinFunc(p.Budgets, func(a, b Limit) int { return cmp.Compare(a.Permits, b.Permits) })
-		p.Limits = []Limit{{least.Permits, time.Second}}
+		p.Limits = []Limit{{MaxPermits, time.Second}}
 	}
 }
 

@@ -2,6 +2,7 @@ package quota
 
 import (
 	"math"
+	"slices"
 	"testing"
 	"time"
 )
@@ -62,5 +63,14 @@ func TestWindowAt(t *testing.T) {
 		if w.Index != test.index || w.Start() > test.wall || test.wall >= w.End() || w.End()-w.Start() != int64(test.length) {
 			t.Errorf("%v at %d: window %d from %d to %d, want %d", test.length, test.wall, w.Index, w.Start(), w.End(), test.index)
 		}
+	}
+}
+
+// A long limit alone gets a short one that binds nobody.
+func TestALongLimitAlone(t *testing.T) {
+	t.Parallel()
+	p := Policy{Limits: []Limit{{Permits: 10, Window: 24 * time.Hour}}}.WithDefaults()
+	if !slices.Equal(p.Limits, []Limit{{MaxPermits, time.Second}}) || len(p.Budgets) != 1 {
+		t.Errorf("%+v beside %+v", p.Limits, p.Budgets)
 	}
 }

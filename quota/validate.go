@@ -159,7 +159,7 @@ func (p *Policy) checkBudgets(errs *problems) {
 		errs.twice("budgets", p.Budgets, i)
 		within(errs, fmt.Sprintf("budgets[%d].permits", i), l.Permits, 1, MaxPermits, "pause admits nothing")
 		errs.add(l.Window <= MaxWindow || oddBudget(l.Window), fmt.Sprintf("budgets[%d].window", i), l.Window,
-			"31 days are a month of the calendar", "must be whole seconds above %v, and whole days above one", MaxWindow)
+			hintCalendar, "must be whole seconds above %v, up to a day, or a month, which is 31 days here", MaxWindow)
 	}
 	_, err := time.LoadLocation(p.Zone)
 	errs.add(err != nil || p.Zone == "Local", "zone", strconv.Quote(shorten(p.Zone)), `write one as "Europe/Berlin"; empty stands for UTC`, "is no time zone")

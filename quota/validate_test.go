@@ -48,6 +48,7 @@ func TestPolicyValidate(t *testing.T) {
 		{"longest window", limits(Limit{1, MaxWindow}), ""},
 		{"budget of no whole seconds", limits(Limit{1, MaxWindow + time.Millisecond}), "budgets[0].window"},
 		{"budget of a month", limits(Limit{1, month}), ""},
+		{"budget of 7 days", limits(Limit{1, 7 * day}), "budgets[0].window"},
 		{"budget of 30 h", limits(Limit{1, 30 * time.Hour}), "budgets[0].window"},
 		{"budget of more than a month", limits(Limit{1, month + day}), "budgets[0].window"},
 		{"budget of nothing", limits(Limit{0, day}), "budgets[0].permits"},

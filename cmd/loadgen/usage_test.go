@@ -90,7 +90,7 @@ func TestBadUsage(t *testing.T) {
 		{"--window-offset 5s", []string{"--window-offset", "5000/h", "300000/s"}},
 		{"--limit 5/s,100/h --window-offset -1s", []string{"--window-offset", "-1s", "24h"}},
 		{"--limit 5/s,100/h --window-offset 5s --transport http", []string{"--window-offset", "--transport http"}},
-		{"--limit 5/s,100/mo", []string{"--limit", "100/mo", "30d"}},
+		{"--limit 5/s,100/mo", []string{"--limit", "100/mo", "a day"}},
 		{"--json /nowhere/at/all.json", []string{"--json", "/nowhere/at/all.json"}},
 	} {
 		var stdout, stderr bytes.Buffer

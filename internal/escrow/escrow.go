@@ -156,34 +156,60 @@ type Use struct {
 	Need int64 // permits wanted at once and not had: the largest request, or 0
 	Rate int64 // issued in the last second
 	Idle bool  // nothing was issued or wanted for a while
+	Keep int64 // permits that it does not give back while it is idle
 	Ends bool  // the instance ends: it will issue nothing more
 	Told bool  // the holding shall tell what was used, whatever else
+	Full bool  // a short limit lets it issue nothing now
+	// Along says that a transaction is sent anyway, for another window.
+	Along bool
 }
 
 // Rule is what chunks depend on.
 type Rule struct {
 	Limit     int64
-	Seconds   int64 // the window's length
 	Instances int64 // alive, at least 1
+	// Share is how many permits the instance may issue in a second, by its share of the
+	// short limits; negative without a short limit.
+	Share int64
 }
 
-// strandable is the part of the limit that all instances may have in hand: one in so many.
-const strandable = 100
+// apart is the part of the limit that all instances have in hand without a short limit,
+// and without any use: one in so many.
+const apart = 100
 
-// Chunk returns the most that an instance has in hand where left permits are left: a 1%
-// of the limit over all instances, or what the limit allows in two seconds; less as the
-// end comes near.
-func (r Rule) Chunk(left int64) int64 {
-	n := max(1, r.Instances)
-	pace := 2 * (r.Limit/max(1, r.Seconds) + 1)
-	most := max(r.Limit/strandable, pace) / n
-	return max(1, min(most, left/(2*n)))
+// Chunk returns the most that an instance has in hand where left permits are left, and it
+// issued rate permits in the last second: those that it may issue in a second or, without
+// a short limit, has issued in one. As the end comes near it is an equal part.
+func (r Rule) Chunk(left, rate int64) int64 {
+	return max(1, min(r.most(rate), left/max(1, r.Instances)))
+}
+
+func (r Rule) most(rate int64) int64 {
+	if r.Share < 0 {
+		return max(r.Limit/apart/max(1, r.Instances), rate)
+	}
+	return r.Share
+}
+
+// scarce reports whether so little is left that an instance takes nothing that it cannot
+// issue now: two chunks for each.
+func (r Rule) scarce(left, rate int64) bool { return left/2/max(1, r.Instances) < r.most(rate) }
+
+// Withheld says why nothing more is handed out in the window; empty if more is.
+func (f *Found) Withheld() string {
+	switch {
+	case f.TotalRevision != 0 && f.Total.Cluster != f.Cluster:
+		return cmp.Or(f.Total.Withheld, otherCluster)
+	case f.Older:
+		return ""
+	}
+	return f.Total.Withheld
 }
 
 // Left returns how many permits may be handed out.
 func (r Rule) Left(f *Found) int64 {
 	switch {
-	case f.TotalRevision != 0 && (f.Total.Cluster != f.Cluster || !f.Older && f.Total.Withheld != ""):
+	case f.Withheld() != "":
 		return 0
 	case f.TotalRevision == 0 || f.Older:
 		return r.Limit
@@ -213,15 +239,17 @@ func (a *Account) Next(r Rule, f *Found, u Use, by string) (s Step, ok bool) {
 		return s, true
 	case s.Total.Withheld != "":
 		return s, foreign || u.Told && u.Used != f.Own.Used
-	case u.Ends || u.Idle:
+	case u.Ends:
 		taken = u.Used
+	case u.Idle:
+		taken = min(taken, u.Used+u.Keep)
+	case u.Full && r.scarce(left, u.Rate):
 	default:
-		most := r.Chunk(left)
-		want := max(1, min(most, 2*u.Rate))
+		want := r.Chunk(left, u.Rate)
 		if u.Need <= left+hand { // or it cannot be had
 			want = max(want, u.Need)
 		}
-		if hand < (want+1)/2 || hand < u.Need && u.Need <= want {
+		if hand < (want+1)/2 || hand < u.Need && u.Need <= want || u.Along && hand < want {
 			taken += min(left, want-hand)
 		}
 	}

@@ -95,7 +95,7 @@ func (h *history) act(p *process, u Use) {
 	p.account.Read(&f)
 	p.bound = p.account.May()
 	u.Used = p.used
-	r := Rule{h.limit, 120, int64(len(h.procs))}
+	r := Rule{h.limit, int64(len(h.procs)), h.r.Int64N(12) - 1}
 	step, ok := p.account.Next(r, &f, u, p.name)
 	if !ok {
 		return
@@ -133,7 +133,7 @@ func (h *history) step(restores bool) {
 	p := h.procs[h.r.IntN(len(h.procs))]
 	switch n := h.r.IntN(100); {
 	case n < 45:
-		h.act(p, Use{Need: h.r.Int64N(4), Rate: h.r.Int64N(4), Told: h.r.IntN(4) == 0})
+		h.act(p, Use{Need: h.r.Int64N(4), Rate: h.r.Int64N(4), Told: h.r.IntN(4) == 0, Along: h.r.IntN(4) == 0, Full: h.r.IntN(4) == 0})
 	case n < 70:
 		k := min(p.bound-p.used, 1+h.r.Int64N(3))
 		if k > 0 {
@@ -144,7 +144,7 @@ func (h *history) step(restores bool) {
 		p.used--
 		h.issued--
 	case n < 82:
-		h.act(p, Use{Idle: true})
+		h.act(p, Use{Idle: true, Keep: h.r.Int64N(2)})
 	case n < 87 && len(h.late) > 0:
 		i := h.r.IntN(len(h.late))
 		h.note("%s: late %+v %v", h.late[i].by, h.late[i].step, h.s.commit(h.late[i]))
@@ -282,21 +282,25 @@ func TestAnEmptyStoreOfAnotherCluster(t *testing.T) {
 	a.Read(&Found{Cluster: 1, Revision: 5})
 	empty := Found{Cluster: 2, Revision: 5}
 	a.Read(&empty)
-	if s, ok := a.Next(Rule{10, 120, 1}, &empty, Use{Need: 1}, "i"); !ok || s.Total.Withheld == "" || s.Own.Taken != 0 {
+	if s, ok := a.Next(Rule{10, 1, -1}, &empty, Use{Need: 1}, "i"); !ok || s.Total.Withheld == "" || s.Own.Taken != 0 {
 		t.Errorf("%+v, %v", s, ok)
 	}
 }
 
-// All instances together have at most 1% of a limit in hand, or its permits of two seconds,
-// or one permit each; near the end of it one each.
+// An instance has at most a second of its share in hand, or one permit. Without a short
+// limit that is what it issues in a second, or its part of 1% of the limit. Near the end
+// it is an equal part of what is left.
 func TestChunks(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		r := Rule{rapid.Int64Range(1, 1e12).Draw(t, "limit"), rapid.Int64Range(61, 31*86400).Draw(t, "seconds"), rapid.Int64Range(1, 2000).Draw(t, "instances")}
-		left := rapid.Int64Range(0, r.Limit).Draw(t, "left")
-		n := r.Chunk(left)
-		if most := max(r.Limit/100, 2*(r.Limit/r.Seconds+1)); n < 1 || n > 1 && (n*r.Instances > most || n*r.Instances > left/2) {
-			t.Fatalf("%+v with %d left: %d each", r, left, n)
+		r := Rule{rapid.Int64Range(1, 1e12).Draw(t, "limit"), rapid.Int64Range(1, 2000).Draw(t, "instances"), rapid.Int64Range(-1, 1e12).Draw(t, "share")}
+		left, rate := rapid.Int64Range(0, r.Limit).Draw(t, "left"), rapid.Int64Range(0, 1e12).Draw(t, "rate")
+		n, most := r.Chunk(left, rate), r.Share
+		if most < 0 {
+			most = max(rate, r.Limit/100/r.Instances)
+		}
+		if n < 1 || n > 1 && (n > most || n*r.Instances > left) || n < most && (n+1)*r.Instances <= left {
+			t.Fatalf("%+v with %d left and %d used: %d each", r, left, rate, n)
 		}
 	})
 }

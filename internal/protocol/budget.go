@@ -17,6 +17,12 @@ type Budget struct {
 // Name is the window's length as in a limit.
 func (b Budget) Name() string { return WindowName(b.Limit) }
 
+// Free reports whether a limit binds nobody, as the one that WithDefaults adds to a policy
+// of long limits alone.
+func Free(l quota.Limit) bool {
+	return l == quota.Limit{Permits: quota.MaxPermits, Window: time.Second}
+}
+
 // BudgetsAt returns the windows of a policy's budgets that contain the instant wall.
 func BudgetsAt(p *quota.Policy, wall int64) (all []Budget) {
 	zone, err := time.LoadLocation(p.Zone)
@@ -32,20 +38,19 @@ func BudgetsAt(p *quota.Policy, wall int64) (all []Budget) {
 const day = 24 * time.Hour
 
 // BudgetAt returns the window of a policy's budget that contains the instant wall. Windows
-// shorter than a day are aligned to the Unix epoch. Days and months are the zone's, and
-// several days are counted from 1970 on.
+// shorter than a day are aligned to the Unix epoch. Days and months are the zone's.
 func BudgetAt(l quota.Limit, zone *time.Location, wall int64) Budget {
 	if l.Window < day {
 		w := quota.WindowAt(l.Window, wall)
 		return Budget{Limit: l, Start: w.Start(), End: w.End()}
 	}
-	n := int(l.Window / day)
-	k, start := int(wall/int64(l.Window)), func(k int) int64 { return startOfDay(1970, 1, 1+k*n, zone) }
-	if n == 31 {
-		y, m, _ := time.Unix(0, wall).In(zone).Date()
-		k, start = 12*y+int(m)-1, func(k int) int64 { return startOfDay(0, 1+k, 1, zone) }
+	y, m, d := time.Unix(0, wall).In(zone).Date()
+	start := func(k int) int64 { return startOfDay(y, int(m), d+k, zone) }
+	if l.Window > day {
+		start = func(k int) int64 { return startOfDay(y, int(m)+k, 1, zone) }
 	}
-	for wall < start(k) { // k is near, and a date may come twice
+	k := 0
+	for wall < start(k) { // a date may come twice
 		k--
 	}
 	for wall >= start(k+1) {
@@ -76,4 +81,11 @@ type BudgetUse struct {
 	Need        int64 // the largest request that is not met, or 0
 	// Left is what nobody had taken when etcd was read last; negative if it was not.
 	Left int64
+	// Withheld says why nothing more is handed out in the window; empty if more is.
+	Withheld string
+	// Share is how many permits the instance may issue in a second, by its share of the
+	// short limits; negative without a short limit.
+	Share int64
+	// Full says that a short limit lets the instance issue nothing now.
+	Full bool
 }

@@ -22,6 +22,17 @@ func budgetIn(w protocol.Budget) budget {
 
 func (b *budget) left() int64 { return b.Taken + b.lent - b.Used }
 
+// reach returns how many permits this instance could have by what was read last.
+func (b *budget) reach() int64 {
+	switch {
+	case b.Spent:
+		return b.left()
+	case b.Left < 0:
+		return Unbounded
+	}
+	return b.left() + b.Left
+}
+
 // adoptBudgets moves every budget to its window by the plan.
 func (l *ledger) adoptBudgets() {
 	for i := range l.budgets {
@@ -41,7 +52,9 @@ func (l *ledger) adoptBudgets() {
 		case planned.Start < b.Start:
 			l.early = true
 		}
-		b.Spent = b.Spent && planned.Permits <= b.Permits
+		if planned.Permits > b.Permits {
+			b.Spent, b.Left = false, -1 // until etcd is read again
+		}
 		b.Limit, b.End, b.binds = planned.Limit, max(b.End, planned.End), true
 		if b.Whole = planned.Whole; b.Whole {
 			b.Taken, b.Spent, b.Left = b.Permits, true, 0
@@ -78,7 +91,7 @@ func (l *ledger) inHand() int64 {
 // is none.
 func (l *ledger) spentUntil(n int64) (end int64) {
 	for i := range l.budgets {
-		if b := &l.budgets[i]; b.binds && b.Spent && n > b.left() {
+		if b := &l.budgets[i]; b.binds && n > b.reach() {
 			end = max(end, b.End-l.plan.Offset)
 		}
 	}
@@ -90,6 +103,14 @@ func (l *ledger) spentUntil(n int64) (end int64) {
 func (g *Gate) wantForQueueLocked() {
 	if l := &g.mu.ledger; len(l.budgets) > 0 {
 		g.wantBudgetsLocked(max(g.headLocked(), min(g.mu.queue.permits, l.shares()-g.takenLocked()), l.instalment()))
+	}
+}
+
+// wantNowLocked notes that n permits were wanted and refused. If a short limit has not so
+// many now, more of a budget would be of no use.
+func (g *Gate) wantNowLocked(n int64) {
+	if l := &g.mu.ledger; len(l.budgets) > 0 && n <= l.shares()-g.takenLocked() {
+		g.wantBudgetsLocked(n)
 	}
 }
 
@@ -123,10 +144,11 @@ func (g *Gate) takenLocked() int64 {
 }
 
 func (g *Gate) budgetsLocked() (all []protocol.BudgetUse) {
-	taken := g.takenLocked()
+	taken, second := g.takenLocked(), g.planLocked().second()
 	for _, b := range g.mu.ledger.budgets {
 		if b.binds {
 			b.Used += taken - b.lent // what was borrowed counts elsewhere
+			b.Share, b.Full = second, g.mu.ledger.shares() <= taken
 			all = append(all, b.BudgetUse)
 		}
 	}
@@ -150,9 +172,10 @@ func (g *Gate) Fund(at clock.Instant, f protocol.BudgetUse) (taken int64, ok boo
 		b.Need = 0
 	}
 	worse := f.Taken < b.Taken || f.Spent && !b.Spent
-	g.mu.forecast.void = g.mu.forecast.void || worse
 	g.mu.forecast.valid = g.mu.forecast.valid && f.Taken == b.Taken && f.Spent == b.Spent
-	b.Taken, b.Spent, b.Away, b.Left = f.Taken, f.Spent, f.Away, f.Left
+	could := g.headLocked() <= b.reach()
+	b.Taken, b.Spent, b.Away, b.Left, b.Withheld = f.Taken, f.Spent, f.Away, f.Left, f.Withheld
+	g.mu.forecast.void = g.mu.forecast.void || worse || could && g.headLocked() > b.reach()
 	g.rebuildLocked(at)
 	return f.Taken, true
 }

@@ -23,7 +23,7 @@ func funded(decided func(*Waiter, Grant, Verdict)) (g *Gate, wants *int, fund fu
 	g.Wanting = func() { *wants++ }
 	g.Changed(at(0))
 	return g, wants, func(d time.Duration, taken int64, spent bool) int64 {
-		b := protocol.BudgetUse{Budget: protocol.BudgetAt(f.long, time.UTC, int64(d)), Taken: taken, Spent: spent}
+		b := protocol.BudgetUse{Budget: protocol.BudgetAt(f.long, time.UTC, int64(d)), Taken: taken, Spent: spent, Left: -1}
 		got, ok := g.Fund(at(d), b)
 		if !ok {
 			return -1
@@ -81,6 +81,30 @@ func TestARaisedBudgetIsWanted(t *testing.T) {
 	}
 	if u := g.Budgets(at(4))[0]; u.Spent || u.Need != 4 || u.Permits != 60 {
 		t.Errorf("%+v, want a need of 4", u)
+	}
+}
+
+// A request beyond all that is in hand and left is told so, and keeps nobody else waiting.
+func TestARequestBeyondABudgetsRest(t *testing.T) {
+	var told told
+	g, _, _ := funded(told.decided)
+	rest := func(d time.Duration, left int64) {
+		b := protocol.BudgetAt(quota.Limit{Permits: 50, Window: long}, time.UTC, int64(d))
+		g.Fund(at(d), protocol.BudgetUse{Budget: b, Taken: 2, Left: left})
+	}
+	rest(1, 5)
+	if _, v := g.Enter(at(1), &Waiter{Payload: "late"}, 8, int64(5*second)); v != Limited {
+		t.Errorf("8 of 7: verdict %d", v)
+	}
+	if _, v := g.Enter(at(1), &Waiter{Payload: "a"}, 6, int64(5*second)); v != Queued {
+		t.Errorf("6 of 7: verdict %d", v)
+	}
+	if _, v := g.Enter(at(1), &Waiter{Payload: "b"}, 1, int64(5*second)); v != Queued {
+		t.Errorf("1 more: verdict %d", v)
+	}
+	rest(2, 1)
+	if diff := cmp.Diff([]string{fmt.Sprintf("a!%d", Limited), "b@0s"}, told.take()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 

@@ -119,7 +119,7 @@ func (g *Gate) Enter(at clock.Instant, w *Waiter, n, deadline int64) (Grant, Ver
 	case s.Take(g.mu.last, n):
 		return s.Grant, Granted
 	case p.Shadow:
-		g.wantBudgetsLocked(n)
+		g.wantNowLocked(n)
 		return s.passed(), Passed
 	case !g.fitsLocked(n):
 		return Grant{}, TooLarge
@@ -154,7 +154,7 @@ func (g *Gate) TakeUpTo(at clock.Instant, n int64) (s *Segment, got int64) {
 func (g *Gate) Want() {
 	g.mu.Lock()
 	defer g.unlock()
-	g.wantBudgetsLocked(1)
+	g.wantNowLocked(1)
 }
 
 // Cancel takes a waiter out of the queue. It returns false if the waiter was
@@ -383,7 +383,7 @@ func (g *Gate) publishLocked(s *Segment, edge int64) {
 // wantLocked notes that n permits were refused.
 func (g *Gate) wantLocked(n int64) {
 	g.keepLocked(n)
-	g.wantBudgetsLocked(n)
+	g.wantNowLocked(n)
 }
 
 // keepLocked has pacing keep n permits together, for a caller that was refused or told

@@ -3,6 +3,7 @@ package window
 import (
 	"math"
 	"slices"
+	"time"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
@@ -171,6 +172,22 @@ const (
 	// countedAhead is how many instances a forecast counts, of all its windows together.
 	countedAhead = 1 << 14
 )
+
+// second is the most permits that the plan's limits let the instance issue in a second, in
+// the long run; negative if none of them binds.
+func (p *Plan) second() int64 {
+	least := Unbounded
+	for i := range p.Limits {
+		if l := &p.Limits[i]; l.Permits != Unbounded && !protocol.Free(quota.Limit{Permits: l.Limit, Window: l.Window.Length}) {
+			length := int64(l.Window.Length / time.Millisecond)
+			least = min(least, (l.Permits*1000+length-1)/length)
+		}
+	}
+	if least == Unbounded {
+		return -1
+	}
+	return least
+}
 
 // maxDrift is the largest change of the clock's offset, in nanoseconds, after which
 // forecasts still hold.

@@ -76,6 +76,9 @@ var All = []*Metric{
 	window("limit_window_end_timestamp_seconds", "s", "When a window above a minute ends, in seconds since the Unix epoch.", func(u *consumer.LimitUse) (float64, bool) {
 		return float64(u.End.Unix()), u.Limit.Window > quota.MaxWindow
 	}),
+	window("limit_withheld", "", "1 while nothing more of a window above a minute is handed out, as after a restore of etcd: quota-admin budget PROVIDER --used N ends that; else 0.", func(u *consumer.LimitUse) (float64, bool) {
+		return truth(u.Withheld != ""), u.Limit.Window > quota.MaxWindow
+	}),
 	count("instances", "{instance}", "Instances that share the limit, as known to this one.", func(s *consumer.Status) int { return s.Instances }),
 	count("view_revision", "", "Newest etcd revision that this instance has applied.", func(s *consumer.Status) int64 { return s.Revision }),
 	count("policy_revision", "", "Etcd revision of the policy that this instance has applied; 0 for none.", func(s *consumer.Status) int64 { return s.PolicyRevision }),

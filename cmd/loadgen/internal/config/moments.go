@@ -17,7 +17,7 @@ func parseLimits(flag, text string) ([]quota.Limit, error) {
 	if err == nil {
 		p := quota.Policy{Limits: limits}.WithDefaults() // it may add one
 		if limits = slices.Concat(p.Limits, p.Budgets); strings.HasSuffix(quota.FormatLimits(limits), "/mo") {
-			return nil, Usagef("%s: %s: permits are counted by windows of one length, and months differ: use one such as 30d", flag, text)
+			return nil, Usagef("%s: %s: permits are counted by windows of one length, and months differ: use d, a day, or less", flag, text)
 		}
 		return limits, nil
 	}

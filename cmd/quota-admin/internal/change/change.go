@@ -219,8 +219,12 @@ func Limits(p *quota.Policy) string {
 	return quota.FormatLimits(allOf(p.Limits, p))
 }
 
-// allOf adds a policy's limits of more than a minute, which are never announced.
+// allOf adds a policy's limits of more than a minute, which are never announced. The limit
+// that such alone have beside them is left out: it binds nobody.
 func allOf(limits []quota.Limit, p *quota.Policy) []quota.Limit {
+	if len(p.Budgets) > 0 {
+		limits = slices.DeleteFunc(slices.Clone(limits), protocol.Free)
+	}
 	return slices.Concat(limits, p.Budgets)
 }
 

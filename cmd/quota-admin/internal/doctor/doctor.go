@@ -149,6 +149,12 @@ func judgeFleet(c *Chart, f *coordinator.Fleet, now time.Time) {
 		c.add(problem, "fleet", f.Provider, "set the provider's limits: quota-admin set "+f.Provider+" LIMITS",
 			"its provider states lower limits than the policy's %s: %s", quota.FormatLimits(slices.Concat(f.Policy.Policy.LimitsAt(now.UnixNano()), f.Policy.Policy.Budgets)), strings.Join(learned, "; "))
 	}
+	for _, b := range f.Budgets {
+		if b.Withheld != "" {
+			c.add(problem, "fleet", f.Provider, "give the provider's count: quota-admin budget "+f.Provider+" --used N --limit "+b.String(),
+				"nothing more of %s is handed out until %s: %s", b.Limit, format.Exact(time.Unix(0, b.End).UTC()), b.Withheld)
+		}
+	}
 	s := live.StatusOf(f, now)
 	if s.Limit != nil && s.SumOfShares > s.Limit.Permits {
 		c.add(problem, "fleet", f.Provider, "check the roles that may write under the provider's keys (quota-admin roles list), and delete keys that no instance wrote",

@@ -148,6 +148,9 @@ func TestDoctorFindings(t *testing.T) {
 			f.Policy.Policy.Adaptive.Floor = 20
 			f.Pace = &protocol.Pace{Limits: []quota.Limit{{Permits: 3, Window: time.Second}}, Issued: 40, Refused: 12}
 		})},
+		{"a long limit of which nothing is handed out", fleet(func(f *coordinator.Fleet) {
+			f.Budgets = []protocol.BudgetUse{{Budget: protocol.BudgetAt(quota.Limit{Permits: 5, Window: 24 * time.Hour}, time.UTC, now.UnixNano()), Withheld: "etcd was restored from a backup"}}
+		})},
 		{"a provider that states less", instance(func(i *coordinator.InstanceStatus) { i.Report.Learned = "3/s" })},
 		{"under a policy that has been replaced", instance(func(i *coordinator.InstanceStatus) { i.Report.Learned, i.Report.PolicyRevision = "3/s", 39 })},
 		{"a provider that states less, and an adaptive policy", fleet(func(f *coordinator.Fleet) {

@@ -16,6 +16,7 @@ import (
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/change"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -428,7 +429,10 @@ func (b Budget) String() string {
 func (s *Status) Line() string {
 	total := "no policy in force"
 	if s.Limit != nil {
-		total = "total " + s.Limit.String()
+		total = "total"
+		if !protocol.Free(*s.Limit) {
+			total += " " + s.Limit.String()
+		}
 		if s.Mode != quota.ModeEnforce {
 			total += " (mode " + format.Clean(string(s.Mode)) + ")"
 		}
@@ -436,10 +440,16 @@ func (s *Status) Line() string {
 			total += fmt.Sprintf(" (pace %s)", s.Pace)
 		}
 	}
-	for _, b := range s.Budgets {
-		total += ", " + b.String()
+	for i, b := range s.Budgets {
+		if i > 0 || !protocol.Free(*s.Limit) {
+			total += ","
+		}
+		total += " " + b.String()
 	}
-	line := fmt.Sprintf("%s, %s, sum of shares %d", total, format.Count(s.Instances, "instance"), s.SumOfShares)
+	line := fmt.Sprintf("%s, %s", total, format.Count(s.Instances, "instance"))
+	if s.Limit == nil || !protocol.Free(*s.Limit) {
+		line += fmt.Sprintf(", sum of shares %d", s.SumOfShares)
+	}
 	if s.PolicyRevision != 0 && s.Instances > 0 {
 		line += fmt.Sprintf(", policy revision %d applied by %d of %d", s.PolicyRevision, s.Applied, s.Instances)
 	}
