@@ -74,8 +74,9 @@ type LimitError struct {
 	Instances    int
 	// Remaining, of a window above quota.MaxWindow, is the number of permits that no
 	// instance had taken at the last read of etcd. It is negative before the first read,
-	// and 0 for other windows.
+	// and 0 for other windows. Taking says that more is being taken.
 	Remaining int64
+	Taking    bool
 	// Window is that limit's window.
 	Window quota.Window
 	// RetryAt is the earliest known time at which Asked permits may be available; zero if
@@ -84,8 +85,6 @@ type LimitError struct {
 	// Cause is the reason why the instance has no share, such as missing rights in
 	// etcd; nil if nothing is wrong.
 	Cause error
-
-	taking bool // of a long limit: more is being taken
 }
 
 // Error names both the total and the share: they are easily confused.
@@ -114,9 +113,9 @@ func (e LimitError) Error() string {
 // rest says what becomes of the permits of a long limit that are not taken.
 func (e *LimitError) rest() string {
 	switch {
-	case e.taking && e.Remaining > 0:
+	case e.Taking && e.Remaining > 0:
 		return fmt.Sprintf("%d left, taking more", e.Remaining)
-	case e.taking:
+	case e.Taking:
 		return "taking more"
 	case e.Remaining > 0:
 		return fmt.Sprintf("%d left, too few for %d", e.Remaining, e.Asked)
@@ -219,7 +218,7 @@ func (k *core) explain(v window.Verdict, n int64) (Reason, error) {
 		e.Reason, e.Cause = ReasonStale, fmt.Errorf("%w: the permits taken of the limit per %v are spent, and etcd cannot be reached", ErrStale, b.Window)
 		when, known = b.End-k.clock.Offset(), true
 	default: // it is being taken
-		when, known, e.taking = max(when, now.Mono+int64(taking)), true, true
+		when, known, e.Taking = max(when, now.Mono+int64(taking)), true, true
 	}
 	if known {
 		e.RetryAt = k.wall(when)

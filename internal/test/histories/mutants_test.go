@@ -112,6 +112,7 @@ var hunts = []hunt{
 
 	// Of budgets.
 	{"GivesBackIssued", split, lead{dramas: []drama{returnedLate}, budget: 20}},
+	{"GivesBackBeforeBinding", split, lead{dramas: []drama{returnedLate}, budget: 20}},
 
 	// Of other shapes.
 	{"GrowthAtOnce", faults, lead{rich: true, shape: quota.ShapeSliding}},

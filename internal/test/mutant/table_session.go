@@ -15,7 +15,9 @@ var session = Table{
 	Replace("ReadWithoutPosition", "counts a read before the watch has delivered what it saw", "internal/view/tracker.go",
 		"if a.overtaken || a.revision > t.position {", "if a.overtaken {", histories),
 	Replace("GivesBackIssued", "gives back permits of a budget that were issued meanwhile", "coordinator/budget.go",
-		"taken, ok := p.set(w, step.Own.Taken, false, false); !ok || taken > step.Own.Taken {", "_, ok := p.set(w, step.Own.Taken, false, false); !ok {", histories),
+		"taken, ok := p.set(t, t.step.Own.Taken, false); !ok || taken > t.step.Own.Taken {", "_, ok := p.set(t, t.step.Own.Taken, false); !ok {", histories),
+	Replace("GivesBackBeforeBinding", "gives back permits of a budget that its limiter may issue still", "coordinator/budget.go",
+		"if t.step.Own.Taken < t.taken {", "if false {", histories, "coordinator TestGivesBackAfterBinding"),
 	{Name: "ToldOtherwise", Wrong: "lets a store in doubt tell something else", By: []string{histories}, Edits: []Edit{
 		{"internal/view/doubt.go", "t.memory.all[d.next] != x:\n\t\treturn false", "t.memory.all[d.next] != x:\n\t\treturn true"},
 		{"internal/view/doubt.go", "d.next < len(all) && all[d.next].revision <= revision {", "d.next < len(all) && false {"},
