@@ -157,13 +157,13 @@ func (g *group) awaitWithheld() (why string) {
 func TestABudgetInARestoredStore(t *testing.T) {
 	t.Parallel()
 	store, client := newBackups(t)
-	g := newGroup(t, client, inDays(t, "100/200ms,60/d"))
+	g := newGroup(t, client, inDays(t, "1/200ms,200/d"))
 	m := g.join(1)[0]
 	g.awaitIssued(5)
 	store.save()
 	g.awaitIssued(g.issued.total() + 20)
 	store.restore()
 	g.awaitWithheld()
-	g.await("the instance has used what it had", func() bool { b := m.budget(); return b.Used > 0 && b.Left == 0 })
+	g.await("the instance has used what it had", func() bool { b := m.budget(); return b.Used == g.issued.total() && b.Left == 0 })
 	g.spent(g.issued.total())
 }

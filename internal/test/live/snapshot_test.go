@@ -18,7 +18,7 @@ import (
 func TestABudgetInARestoredSnapshot(t *testing.T) {
 	store, client := newBackups(t)
 	file := filepath.Join(t.TempDir(), "snapshot.db")
-	g := newGroup(t, client, inDays(t, "100/200ms,60/d"))
+	g := newGroup(t, client, inDays(t, "1/200ms,200/d"))
 	m := g.join(1)[0]
 	g.awaitIssued(5)
 	snapshot, err := client.Snapshot(t.Context())
@@ -55,7 +55,7 @@ func TestABudgetInARestoredSnapshot(t *testing.T) {
 	if why := g.awaitWithheld(); !strings.Contains(why, "another cluster ID") {
 		t.Errorf("withheld: %s", why)
 	}
-	g.await("the instance has used what it had", func() bool { b := m.budget(); return b.Used > 0 && b.Left == 0 })
+	g.await("the instance has used what it had", func() bool { b := m.budget(); return b.Used == g.issued.total() && b.Left == 0 })
 	used := g.issued.total()
 	g.spent(used)
 	admin := filepath.Join(t.TempDir(), "quota-admin")
@@ -64,6 +64,6 @@ func TestABudgetInARestoredSnapshot(t *testing.T) {
 	if strings.Contains(out, "Withheld") {
 		t.Error(out)
 	}
-	g.awaitIssued(60)
-	g.spent(60)
+	g.awaitIssued(200)
+	g.spent(200)
 }
