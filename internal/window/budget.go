@@ -52,8 +52,9 @@ func (l *ledger) adoptBudgets() {
 		case planned.Start < b.Start:
 			l.early = true
 		}
+		b.Spent = b.Spent && planned.Permits <= b.Permits
 		if planned.Permits > b.Permits {
-			b.Spent, b.Left = false, -1 // until etcd is read again
+			b.Left = -1 // until etcd is read again
 		}
 		b.Limit, b.End, b.binds = planned.Limit, max(b.End, planned.End), true
 		if b.Whole = planned.Whole; b.Whole {
