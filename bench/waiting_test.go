@@ -98,10 +98,10 @@ func BenchmarkWaiting(b *testing.B) {
 		parks bool // wait blocks, so that each caller needs a goroutine
 		open  func(b *testing.B) (wait func(served func()))
 	}{
-		{"quotient AcquireFunc", false, func(b *testing.B) func(func()) {
+		{"quotient TakeFunc", false, func(b *testing.B) func(func()) {
 			l, _ := open(b, limit(share, window))
 			return func(served func()) {
-				l.AcquireFunc(1, consumer.Forever, func(consumer.Permit, error) { served() })
+				l.TakeFunc(1, consumer.Forever, func(consumer.Permit, error) { served() })
 			}
 		}},
 		{"quotient Acquire", true, func(b *testing.B) func(func()) {
@@ -242,7 +242,7 @@ func BenchmarkMillion(b *testing.B) {
 		waiters := make([]consumer.Waiter, n)
 		before := inUse()
 		for i, f := range functions {
-			waiters[i] = l.AcquireFunc(1, consumer.Forever, f)
+			waiters[i] = l.TakeFunc(1, consumer.Forever, f)
 		}
 		b.ReportMetric((inUse()-before)/float64(n), "B/waiter")
 		runtime.KeepAlive(functions) // they are the callers', and were there before

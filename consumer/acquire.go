@@ -10,8 +10,8 @@ import (
 	"github.com/quotient-limiter/quotient/internal/window"
 )
 
-// acquire is the one way to permits: for Acquire and AcquireN, Take and the Try
-// functions where the fast path does not do, and, by ask, for AcquireFunc.
+// acquire is the one way to permits: for Acquire, Take and the Try functions
+// where the fast path does not do, and, by ask, for TakeFunc.
 func (l *Limiter) acquire(ctx context.Context, n int64, maxWait time.Duration) (window.Grant, error) {
 	if n <= 0 {
 		return window.Grant{}, invalid(n)
@@ -179,7 +179,7 @@ func deadline(ctx context.Context, now int64, maxWait time.Duration) int64 {
 	return end
 }
 
-// Waiter is a place in the queue, made by AcquireFunc.
+// Waiter is a place in the queue, made by TakeFunc.
 type Waiter struct {
 	core   *core
 	waiter *window.Waiter
@@ -191,15 +191,15 @@ func (w Waiter) Stop() bool {
 	return w.waiter != nil && w.core.gate.Cancel(w.core.clock.Now(), w.waiter)
 }
 
-// AcquireFunc asks for n permits as Take does, without a waiting goroutine: it calls f
+// TakeFunc asks for n permits as Take does, without a waiting goroutine: it calls f
 // with the permit or the error. f is called exactly once, in the queue's order, unless
 // Stop returned true. It runs on one goroutine of the limiter that serves all waiters,
-// never within AcquireFunc or under a lock. So f must not block. A waiter costs 64 bytes
+// never within TakeFunc or under a lock. So f must not block. A waiter costs 64 bytes
 // and the memory of f. A nil f asks for nothing; the mistake is logged.
-func (l *Limiter) AcquireFunc(n int64, maxWait time.Duration, f func(Permit, error)) Waiter {
+func (l *Limiter) TakeFunc(n int64, maxWait time.Duration, f func(Permit, error)) Waiter {
 	k := l.core
 	if f == nil {
-		k.log().Error("consumer: AcquireFunc was called with a nil function: nothing is issued", "permits", n)
+		k.log().Error("consumer: TakeFunc was called with a nil function: nothing is issued", "permits", n)
 		return Waiter{}
 	}
 	w := &window.Waiter{Owner: l.id, Payload: f}

@@ -11,17 +11,17 @@ import (
 	"time"
 )
 
-// AcquireAll acquires from several limiters, all or none: requests and tokens of one API,
+// TakeAll acquires from several limiters, all or none: requests and tokens of one API,
 // or a team's limit and its organisation's. wants has the number of permits for each
 // limiter. The returned permits are settled or released one by one. maxWait bounds the
 // whole call, as in Acquire.
 //
 // The limiter with the longest Delay is asked first, and each serves its queue in order.
-// AcquireAll holds permits while it waits for others, as long as their windows last, and
+// TakeAll holds permits while it waits for others, as long as their windows last, and
 // acquires those again that have ended meanwhile. So callers cannot block each other. If a
-// limiter refuses, AcquireAll releases all permits and returns that limiter's error. It
+// limiter refuses, TakeAll releases all permits and returns that limiter's error. It
 // does the same if two limiters have no room in the same window within maxWait.
-func AcquireAll(ctx context.Context, maxWait time.Duration, wants map[*Limiter]int64) (map[*Limiter]Permit, error) {
+func TakeAll(ctx context.Context, maxWait time.Duration, wants map[*Limiter]int64) (map[*Limiter]Permit, error) {
 	order, err := inOrder(wants)
 	if err != nil {
 		return nil, err
@@ -72,10 +72,10 @@ func slowestFirst(order []*Limiter, wants map[*Limiter]int64) {
 // inOrder returns the limiters in the order of their providers' names.
 func inOrder(wants map[*Limiter]int64) ([]*Limiter, error) {
 	if len(wants) == 0 {
-		return nil, fmt.Errorf("consumer: %w: AcquireAll without a limiter: name one at least", ErrInvalid)
+		return nil, fmt.Errorf("consumer: %w: TakeAll without a limiter: name one at least", ErrInvalid)
 	}
 	if _, ok := wants[nil]; ok {
-		return nil, fmt.Errorf("consumer: %w: AcquireAll with a nil limiter: open it first", ErrInvalid)
+		return nil, fmt.Errorf("consumer: %w: TakeAll with a nil limiter: open it first", ErrInvalid)
 	}
 	order := slices.SortedFunc(maps.Keys(wants), func(a, b *Limiter) int { return cmp.Compare(a.core.provider, b.core.provider) })
 	for i, l := range order {
@@ -83,7 +83,7 @@ func inOrder(wants map[*Limiter]int64) ([]*Limiter, error) {
 			return nil, fmt.Errorf("%w of %s", invalid(wants[l]), l.core.provider)
 		}
 		if i > 0 && order[i-1].core.provider == l.core.provider {
-			return nil, fmt.Errorf("consumer: %w: AcquireAll with two limiters of %s: ask one of them for the sum", ErrInvalid, l.core.provider)
+			return nil, fmt.Errorf("consumer: %w: TakeAll with two limiters of %s: ask one of them for the sum", ErrInvalid, l.core.provider)
 		}
 	}
 	return order, nil

@@ -25,7 +25,7 @@ func TestThoseWhoWaitedGoFirst(t *testing.T) {
 	for range windows {
 		l.TryTake(2).N()
 		served := make(chan struct{})
-		w := l.AcquireFunc(1, Forever, func(Permit, error) { close(served) })
+		w := l.TakeFunc(1, Forever, func(Permit, error) { close(served) })
 		for !l.TryAcquire() {
 		}
 		select {

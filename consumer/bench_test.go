@@ -132,11 +132,11 @@ func BenchmarkLimits(b *testing.B) {
 	}
 }
 
-func BenchmarkAcquireFuncQueued(b *testing.B) {
+func BenchmarkTakeFuncQueued(b *testing.B) {
 	l := benchLimiter(b, 0, quota.OutageHold)
 	b.ReportAllocs()
 	f := func(Permit, error) {}
 	for b.Loop() {
-		l.AcquireFunc(1, Forever, f)
+		l.TakeFunc(1, Forever, f)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -44,4 +45,10 @@ func bubble(t *testing.T, limits string, o Options, f func(t *testing.T, ctx con
 		source := Fixed(policyOf(t, limits))
 		f(t, t.Context(), source, open(t, source, o))
 	})
+}
+
+// take takes n permits, and says only how that ended.
+func take(ctx context.Context, l *Limiter, n int64, maxWait time.Duration) error {
+	_, err := l.Take(ctx, n, maxWait)
+	return err
 }

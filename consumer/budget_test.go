@@ -81,7 +81,7 @@ func TestARefusalUnderALongLimitTellsTheTruth(t *testing.T) {
 		s, l := proved(t, "20/s,100/h", 2)
 		refused := func(n int64) (text string, wait time.Duration) {
 			t.Helper()
-			err := l.AcquireN(t.Context(), n, 0)
+			err := take(t.Context(), l, n, 0)
 			var limited LimitError
 			if !errors.As(err, &limited) {
 				t.Fatal(err)

@@ -259,7 +259,7 @@ func TestGrantAllocatesNothing(t *testing.T) {
 	for name, f := range map[string]func(){
 		"TryAcquire": func() { l.TryAcquire() },
 		"Acquire":    func() { _ = l.Acquire(ctx, time.Second) },
-		"AcquireN":   func() { _ = l.AcquireN(ctx, 3, Forever) },
+		"Take":       func() { _ = take(ctx, l, 3, Forever) },
 	} {
 		if n := testing.AllocsPerRun(200, f); n != 0 {
 			t.Errorf("%s, granted, allocates %v times", name, n)

@@ -35,7 +35,7 @@ func TestRetryAtIsForTheNumberAsked(t *testing.T) {
 				tryTake(l, 6)
 				for _, n := range []int64{8, 1, 5, 10, 1, 8} {
 					for tries := 0; ; tries++ {
-						err := tryAcquireN(l, n)
+						err := takeNow(l, n)
 						if err == nil {
 							break
 						}
@@ -52,8 +52,8 @@ func TestRetryAtIsForTheNumberAsked(t *testing.T) {
 				}
 				// An error that was made for many is not for few.
 				tryTake(l, 100)
-				many := tryAcquireN(l, 9)
-				few := tryAcquireN(l, 1)
+				many := takeNow(l, 9)
+				few := takeNow(l, 1)
 				e, _ := limitError(many)
 				f, ok := limitError(few)
 				if !ok || f.RetryAt.After(e.RetryAt) || shape == quota.ShapeBucket && !f.RetryAt.Before(e.RetryAt) {
@@ -147,7 +147,7 @@ func TestReleaseOnce(t *testing.T) {
 	})
 }
 
-// The functions of AcquireFunc run in order and one by one, those too whose
+// The functions of TakeFunc run in order and one by one, those too whose
 // arguments were wrong or whose limiter is closed.
 func TestFunctionsRunInOrder(t *testing.T) {
 	bubble(t, policyOf(t, "2/s"), func(t *testing.T, _ context.Context, _ *consumer.FixedSource, l *consumer.Limiter) {
@@ -163,13 +163,13 @@ func TestFunctionsRunInOrder(t *testing.T) {
 				running--
 			}
 		}
-		l.AcquireFunc(1, 0, f(0))
-		l.AcquireFunc(0, 0, f(1))
-		l.AcquireFunc(1, 0, f(2))
-		l.AcquireFunc(1, 0, f(3))
-		l.AcquireFunc(-3, time.Second, f(4))
-		l.AcquireFunc(100, time.Second, f(5))
-		l.AcquireFunc(0, time.Second, f(6))
+		l.TakeFunc(1, 0, f(0))
+		l.TakeFunc(0, 0, f(1))
+		l.TakeFunc(1, 0, f(2))
+		l.TakeFunc(1, 0, f(3))
+		l.TakeFunc(-3, time.Second, f(4))
+		l.TakeFunc(100, time.Second, f(5))
+		l.TakeFunc(0, time.Second, f(6))
 		time.Sleep(time.Second)
 		synctest.Wait()
 		if !slices.Equal(ran, []int{0, 1, 2, 3, 4, 5, 6}) {
@@ -234,8 +234,8 @@ func TestNilArguments(t *testing.T) {
 		t.Errorf("a nil source: no error, panic %v", panicked)
 	}
 	bubble(t, policyOf(t, "10/s"), func(t *testing.T, _ context.Context, _ *consumer.FixedSource, l *consumer.Limiter) {
-		l.AcquireFunc(10, 0, nil)
-		l.AcquireFunc(10, time.Second, nil)
+		l.TakeFunc(10, 0, nil)
+		l.TakeFunc(10, time.Second, nil)
 		time.Sleep(500 * time.Millisecond)
 		if n := tryTake(l, 10); n != 10 {
 			t.Errorf("%d of 10 permits are left after requests without a function", n)
@@ -349,7 +349,7 @@ func TestLimitErrorsDoNotAge(t *testing.T) {
 			for range 2000 {
 				time.Sleep(time.Duration(r.Int64N(int64(20 * time.Millisecond))))
 				n := 1 + r.Int64N(3)*r.Int64N(3)
-				if e, ok := limitError(tryAcquireN(l, n)); ok && !e.RetryAt.After(time.Now()) {
+				if e, ok := limitError(takeNow(l, n)); ok && !e.RetryAt.After(time.Now()) {
 					t.Fatalf("to be retried at %v, and now is %v", e.RetryAt, time.Now())
 				}
 			}
@@ -361,14 +361,14 @@ func TestLimitErrorsDoNotAge(t *testing.T) {
 func TestTheErrorNamesTheLimitThatIsSpent(t *testing.T) {
 	bubble(t, policyOf(t, "10/s,20/10s"), func(t *testing.T, _ context.Context, _ *consumer.FixedSource, l *consumer.Limiter) {
 		tryTake(l, 10)
-		e, ok := limitError(tryAcquireN(l, 1))
+		e, ok := limitError(takeNow(l, 1))
 		if !ok || e.Window.Length != time.Second || e.Total != 10 || time.Until(e.RetryAt) != time.Second {
 			t.Errorf("the second is spent: %+v", e)
 		}
 		time.Sleep(1500 * time.Millisecond)
 		tryTake(l, 10)
 		time.Sleep(time.Second)
-		e, ok = limitError(tryAcquireN(l, 1))
+		e, ok = limitError(takeNow(l, 1))
 		if !ok || e.Window.Length != 10*time.Second || e.Total != 20 || time.Until(e.RetryAt) != 7500*time.Millisecond {
 			t.Errorf("the ten seconds are spent: %+v", e)
 		}
@@ -380,7 +380,7 @@ func TestErrorsSayWhatHelps(t *testing.T) {
 	bubble(t, policyOf(t, "10/s"), func(t *testing.T, _ context.Context, _ *consumer.FixedSource, l *consumer.Limiter) {
 		tryTake(l, 10)
 		want := "share is 10 of 10 permits per 1s, among 1 instances; try again at 00:00:01.000 UTC"
-		if err := tryAcquireN(l, 2); err == nil || !strings.Contains(err.Error(), want) {
+		if err := takeNow(l, 2); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	})
@@ -388,13 +388,13 @@ func TestErrorsSayWhatHelps(t *testing.T) {
 		cause := errors.New("the role lacks a right")
 		s := &told{clock: clock.New()}
 		l := open(t, s, consumer.Options{})
-		if err := tryAcquireN(l, 1); errors.Is(err, cause) { // a refusal is kept for the next caller
+		if err := takeNow(l, 1); errors.Is(err, cause) { // a refusal is kept for the next caller
 			t.Error(err)
 		}
 		s.sink.Trouble(cause)
 		causes := func(when string, kind error) {
 			t.Helper()
-			if err := tryAcquireN(l, 1); !errors.Is(err, kind) || !errors.Is(err, cause) || !strings.Contains(err.Error(), cause.Error()) {
+			if err := takeNow(l, 1); !errors.Is(err, kind) || !errors.Is(err, cause) || !strings.Contains(err.Error(), cause.Error()) {
 				t.Errorf("%s: %v, want %v because of %v", when, err, kind, cause)
 			}
 		}
@@ -404,7 +404,7 @@ func TestErrorsSayWhatHelps(t *testing.T) {
 		s.begin(p, 1)
 		causes("nothing is proved", consumer.ErrLimited)
 		s.prove()
-		if err := tryAcquireN(l, 1); err != nil {
+		if err := takeNow(l, 1); err != nil {
 			t.Errorf("a share, whatever the trouble: %v", err)
 		}
 		time.Sleep(time.Minute)

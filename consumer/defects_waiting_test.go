@@ -122,7 +122,7 @@ func TestPacingWastesNothing(t *testing.T) {
 			for i := range c.callers {
 				r := rand.New(rand.NewPCG(uint64(i), 1))
 				go func() {
-					for l.AcquireN(ctx, c.size(r), forever) == nil {
+					for take(ctx, l, c.size(r), forever) == nil {
 					}
 				}()
 			}
@@ -202,16 +202,16 @@ func TestAFarDeadlineIsFarAway(t *testing.T) {
 			}
 			cancel()
 		}
-		// AcquireFunc too.
+		// TakeFunc too.
 		tryTake(l, 1)
 		result := make(chan error, 1)
-		l.AcquireFunc(1, math.MaxInt64-1, func(_ consumer.Permit, err error) { result <- err })
+		l.TakeFunc(1, math.MaxInt64-1, func(_ consumer.Permit, err error) { result <- err })
 		if err := <-result; err != nil {
 			t.Error(err)
 		}
 		for _, end := range []time.Time{time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC), time.Unix(1<<60, 0)} {
 			pauseUntil(l, end)
-			e, ok := limitError(tryAcquireN(l, 1))
+			e, ok := limitError(takeNow(l, 1))
 			if !ok || e.Reason != consumer.ReasonDraining || !e.RetryAt.IsZero() && e.RetryAt.Before(time.Now().Add(time.Hour)) {
 				t.Errorf("paused until %v: %+v, retry at %v", end, e, e.RetryAt)
 			}
@@ -219,7 +219,7 @@ func TestAFarDeadlineIsFarAway(t *testing.T) {
 			if a := r.within(time.Minute); !a.never {
 				t.Errorf("paused until %v: %v", end, a)
 			}
-			pauseUntil(l, time.Time{})
+			l.Resume()
 		}
 		if a := ask(ctx, l, 1, time.Second).within(time.Second); a.never || a.err != nil {
 			t.Errorf("the pause has ended: %v", a)
@@ -253,7 +253,7 @@ func TestWhenTheHeadLeavesTheNextIsServedInTime(t *testing.T) {
 					var place consumer.Waiter
 					switch how {
 					case "stop":
-						place = l.AcquireFunc(8, forever, func(consumer.Permit, error) {})
+						place = l.TakeFunc(8, forever, func(consumer.Permit, error) {})
 					case "close":
 						head = ask(ctx, other, 8, forever)
 					default:
@@ -316,7 +316,7 @@ func TestWhatCannotBeHadIsRefusedAtOnce(t *testing.T) {
 			if a := ask(ctx, l, 1, 2*time.Second).within(3 * time.Second); a.never || a.err != nil {
 				t.Errorf("%s: the next: %v", c.name, a)
 			}
-			if err := tryAcquireN(l, c.n); !errors.Is(err, consumer.ErrTooLarge) {
+			if err := takeNow(l, c.n); !errors.Is(err, consumer.ErrTooLarge) {
 				t.Errorf("%s: without waiting: %v, want ErrTooLarge", c.name, err)
 			}
 			cancel()
@@ -350,15 +350,15 @@ func TestShadowLetsEveryCallPass(t *testing.T) {
 			l := open(t, consumer.Fixed(shadow(policyOf(t, "10/s"))), consumer.Options{MaxWaiters: 1})
 			for _, n := range []int64{10, 1, 1, 11, 1000} { // spent after the first
 				result := make(chan error, 1)
-				l.AcquireFunc(n, time.Second, func(_ consumer.Permit, err error) { result <- err })
+				l.TakeFunc(n, time.Second, func(_ consumer.Permit, err error) { result <- err })
 				synctest.Wait()
 				select {
 				case err := <-result:
 					if err != nil {
-						t.Errorf("AcquireFunc(%d): %v", n, err)
+						t.Errorf("TakeFunc(%d): %v", n, err)
 					}
 				default:
-					t.Errorf("AcquireFunc(%d) waits", n)
+					t.Errorf("TakeFunc(%d) waits", n)
 				}
 				for _, maxWait := range []time.Duration{0, time.Second, forever} {
 					if a := ask(t.Context(), l, n, maxWait).now(); a.never || a.err != nil {
@@ -375,7 +375,7 @@ func TestShadowLetsEveryCallPass(t *testing.T) {
 		bubble(t, policyOf(t, "10/m"), func(t *testing.T, ctx context.Context, source *consumer.FixedSource, l *consumer.Limiter) {
 			tryTake(l, 10)
 			first, second := ask(ctx, l, 3, forever), make(chan error, 1)
-			l.AcquireFunc(2, forever, func(_ consumer.Permit, err error) { second <- err })
+			l.TakeFunc(2, forever, func(_ consumer.Permit, err error) { second <- err })
 			time.Sleep(time.Second)
 			if err := source.Set(shadow(policyOf(t, "10/m"))); err != nil {
 				t.Fatal(err)
@@ -386,10 +386,10 @@ func TestShadowLetsEveryCallPass(t *testing.T) {
 			select {
 			case err := <-second:
 				if err != nil {
-					t.Errorf("AcquireFunc: %v", err)
+					t.Errorf("TakeFunc: %v", err)
 				}
 			default:
-				t.Error("AcquireFunc waits")
+				t.Error("TakeFunc waits")
 			}
 			if st := l.Status(); st.Waiting != 0 {
 				t.Errorf("%d wait", st.Waiting)
@@ -402,7 +402,7 @@ func TestShadowLetsEveryCallPass(t *testing.T) {
 			l := open(t, i, consumer.Options{})
 			i.Kill()
 			for range 20 {
-				if err := tryAcquireN(l, 1); !errors.Is(err, consumer.ErrClosed) {
+				if err := takeNow(l, 1); !errors.Is(err, consumer.ErrClosed) {
 					t.Errorf("the source is closed: %v", err)
 				}
 				if l.TryAcquire() || tryTake(l, 1) > 0 {
@@ -501,8 +501,8 @@ func TestReadyIsToldInTime(t *testing.T) {
 				pause, after time.Duration
 				end          func()
 			}{
-				{time.Hour, 500 * time.Millisecond, func() { pauseUntil(l, time.Time{}) }},
-				{time.Hour, 700 * time.Millisecond, func() { pauseUntil(l, time.Now()) }},
+				{time.Hour, 500 * time.Millisecond, func() { l.Resume() }},
+				{time.Hour, 700 * time.Millisecond, func() { l.Resume() }},
 				{600 * time.Millisecond, 600 * time.Millisecond, func() {}},
 			} {
 				pauseUntil(l, time.Now().Add(c.pause))

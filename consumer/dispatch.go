@@ -34,7 +34,7 @@ func (l *lastOutcome) share(o *window.Outcome) *window.Outcome {
 	return l.Outcome
 }
 
-// dispatcher runs the functions of AcquireFunc, in order, on a goroutine of its own.
+// dispatcher runs the functions of TakeFunc, in order, on a goroutine of its own.
 // They must not run under the gate's lock, nor on the goroutine that saw the new window
 // first: it may hold locks of its own. The goroutine lives while there is work.
 type dispatcher struct {

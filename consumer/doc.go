@@ -11,8 +11,10 @@
 // Callers are served in the order of arrival. A caller that cannot be served in time is
 // refused immediately.
 //
-// Acquire and AcquireN wait for at most a given time. Take and AcquireFunc do the same
-// and return the Permit. TryAcquire and TryTake never wait.
+// There are two families of calls. For one call to the provider: TryAcquire never waits,
+// Acquire waits for at most a given time, and Wait as long as its context allows. For
+// permits that are counted, checked, settled or released: TryTake, Take, TakeFunc, which
+// needs no goroutine, and TakeAll, which takes from several limiters.
 //
 // A permit is the right to make one call within its window. If the time between the grant
 // and the call can be long, check Permit.Valid when sending.

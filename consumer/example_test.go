@@ -62,11 +62,11 @@ func ExampleLimiter_TryAcquire() {
 
 // Ask without a goroutine that waits: the function is called when the permit is
 // there, or when it is certain that none will come in time.
-func ExampleLimiter_AcquireFunc() {
+func ExampleLimiter_TakeFunc() {
 	limiter := newLimiter()
 	defer limiter.Close()
 	done := make(chan struct{})
-	limiter.AcquireFunc(1, time.Second, func(p consumer.Permit, err error) {
+	limiter.TakeFunc(1, time.Second, func(p consumer.Permit, err error) {
 		fmt.Println(p.N(), p.Until().Sub(p.Start()), err)
 		close(done)
 	})

@@ -24,8 +24,8 @@ type Options struct {
 	// Logger receives the changes of state; default slog.Default().
 	Logger *slog.Logger
 	// OnWait, if set, is called with the duration and result of each wait, and with the
-	// caller's context, which may have ended; AcquireFunc passes context.Background(). It
-	// runs on the caller's goroutine, or before the function of AcquireFunc, and must not
+	// caller's context, which may have ended; TakeFunc passes context.Background(). It
+	// runs on the caller's goroutine, or before the function of TakeFunc, and must not
 	// block. It is not called for callers that are served or refused immediately.
 	OnWait func(ctx context.Context, d time.Duration, err error)
 }
@@ -92,13 +92,8 @@ func (l *Limiter) Acquire(ctx context.Context, maxWait time.Duration) error {
 	return err
 }
 
-// AcquireN is Acquire for n permits of one window, all or none; n is at least 1.
-func (l *Limiter) AcquireN(ctx context.Context, n int64, maxWait time.Duration) error {
-	_, err := l.acquire(ctx, n, maxWait)
-	return err
-}
-
-// Take is AcquireN that returns the Permit.
+// Take is Acquire for n permits of one window, all or none, and returns the Permit; n is at
+// least 1.
 func (l *Limiter) Take(ctx context.Context, n int64, maxWait time.Duration) (Permit, error) {
 	g, err := l.acquire(ctx, n, maxWait)
 	if err != nil {
@@ -108,41 +103,37 @@ func (l *Limiter) Take(ctx context.Context, n int64, maxWait time.Duration) (Per
 }
 
 // TryAcquire issues one permit if one is available. It never waits.
-func (l *Limiter) TryAcquire() bool { return l.TryAcquireN(1) }
-
-// TryAcquireN issues n permits, all or none, if they are available; it returns false for
-// n <= 0.
-func (l *Limiter) TryAcquireN(n int64) bool {
-	_, err := l.acquire(context.Background(), n, 0)
+func (l *Limiter) TryAcquire() bool {
+	_, err := l.acquire(context.Background(), 1, 0)
 	return err == nil
 }
 
-// TryTake issues the available permits, at most limit; the Permit's N may be 0. In shadow
-// mode N is always limit. It never waits.
-func (l *Limiter) TryTake(limit int64) Permit {
+// TryTake issues the available permits, at most n; the Permit's N may be 0. In shadow mode N
+// is always n. It never waits. Take with a maxWait of 0 issues all n or none.
+func (l *Limiter) TryTake(n int64) Permit {
 	k := l.core
-	if limit <= 0 || l.closed.Load() {
+	if n <= 0 || l.closed.Load() {
 		return Permit{}
 	}
 	now := k.clock.Now()
 	s := k.gate.Segment()
 	var got int64
 	if s.Open(now.Mono) && (!s.Strict || s.WallValid(now)) {
-		got = s.TakeUpTo(now.Mono, limit)
+		got = s.TakeUpTo(now.Mono, n)
 	} else {
-		s, got = k.gate.TakeUpTo(now, limit)
+		s, got = k.gate.TakeUpTo(now, n)
 		k.stepAside()
 	}
-	if got < limit && (s.Shadow || k.refusedIn(s, 1) == nil) { // once in a segment
+	if got < n && (s.Shadow || k.refusedIn(s, 1) == nil) { // once in a segment
 		k.gate.Want()
 	}
-	switch n := limit - got; {
-	case n == 0:
+	switch lacking := n - got; {
+	case lacking == 0:
 	case s.Shadow:
-		k.shadowed.Add(n)
-		return k.permit(s.Grant, limit, got)
+		k.shadowed.Add(lacking)
+		return k.permit(s.Grant, n, got)
 	default:
-		k.refuse(window.Limited, 1).count.Add(n)
+		k.refuse(window.Limited, 1).count.Add(lacking)
 	}
 	return k.permit(s.Grant, got, got)
 }

@@ -110,15 +110,15 @@ func TestBadArguments(t *testing.T) {
 			{11, 0, ErrTooLarge, "11 asked for, at most 10"},
 			{11, -2, ErrTooLarge, "11 asked for, at most 10"},
 		} {
-			err := l.AcquireN(ctx, c.n, c.maxWait)
+			err := take(ctx, l, c.n, c.maxWait)
 			if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.text) {
-				t.Errorf("AcquireN(%d, %v): %v, want %v with %q", c.n, c.maxWait, err, c.want, c.text)
+				t.Errorf("Take(%d, %v): %v, want %v with %q", c.n, c.maxWait, err, c.want, c.text)
 			}
 			told := make(chan error, 1)
 			if c.maxWait != 0 {
-				l.AcquireFunc(c.n, c.maxWait, func(_ Permit, err error) { told <- err })
+				l.TakeFunc(c.n, c.maxWait, func(_ Permit, err error) { told <- err })
 				if err := <-told; !errors.Is(err, c.want) {
-					t.Errorf("AcquireFunc(%d, %v): %v, want %v", c.n, c.maxWait, err, c.want)
+					t.Errorf("TakeFunc(%d, %v): %v, want %v", c.n, c.maxWait, err, c.want)
 				}
 			}
 		}
@@ -278,7 +278,7 @@ func TestPauseShadowAndDrain(t *testing.T) {
 			t.Errorf("after %v: %v, want a permit after 2.5s", time.Since(start), err)
 		}
 		l.PauseUntil(time.Now().Add(time.Hour))
-		l.PauseUntil(time.Time{})
+		l.Resume()
 		if !l.TryAcquire() {
 			t.Error("an instant in the past did not end the drain")
 		}

@@ -40,9 +40,15 @@ func overIssued(st consumer.Status) int64 { return st.OverIssued }
 // nobody can tell.
 func headAt(st consumer.Status) (at time.Time, known bool) { return st.HeadAt, !st.HeadAt.IsZero() }
 
-// tryAcquireN takes n permits now, or says why not.
-func tryAcquireN(l *consumer.Limiter, n int64) error {
-	return l.AcquireN(context.Background(), n, 0)
+// take takes n permits, and says only how that ended.
+func take(ctx context.Context, l *consumer.Limiter, n int64, maxWait time.Duration) error {
+	_, err := l.Take(ctx, n, maxWait)
+	return err
+}
+
+// takeNow takes n permits now, or says why not.
+func takeNow(l *consumer.Limiter, n int64) error {
+	return take(context.Background(), l, n, 0)
 }
 
 // limitError returns the LimitError in err.

@@ -318,7 +318,7 @@ func (h *play) greedy() {
 	}
 	h.pausedTo = 0
 	h.disturb()
-	pauseUntil(h.l[0], time.Time{})
+	h.l[0].Resume()
 	for _, c := range h.queue {
 		c.stopped = true
 		c.cancel()
@@ -409,7 +409,7 @@ func (h *play) startGreedy(callers int, most int64) (all []*greedyCaller) {
 		go func() {
 			for {
 				n := c.ask(1 + rng.Int64N(most))
-				if h.l[0].AcquireN(h.ctx, n, forever) != nil {
+				if take(h.ctx, h.l[0], n, forever) != nil {
 					return
 				}
 				c.served(n)

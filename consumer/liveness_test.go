@@ -426,7 +426,7 @@ func (h *play) ask(n int64, maxWait time.Duration, byFunc bool) {
 	}
 	h.queue = append(h.queue, c)
 	if byFunc {
-		w := l.AcquireFunc(n, maxWait, tell)
+		w := l.TakeFunc(n, maxWait, tell)
 		c.cancel = func() {
 			cancel()
 			if w.Stop() {
@@ -446,7 +446,7 @@ func (h *play) ask(n int64, maxWait time.Duration, byFunc bool) {
 // try requests n permits that must be there now.
 func (h *play) try(n int64) {
 	l, d := h.l[0], delay(h.l[0], n)
-	err := tryAcquireN(l, n)
+	err := takeNow(l, n)
 	h.note("try %d: %v, Delay was %v", n, err, d)
 	shadow := h.newest().Mode == quota.ModeShadow
 	switch {
@@ -573,14 +573,14 @@ func (h *play) payments() {
 
 func (h *play) pause() {
 	h.disturb()
-	to := time.Time{}
-	if h.rng.IntN(3) > 0 {
-		to = time.Now().Add(h.randomTime())
-	}
-	h.pausedTo = max(h.pausedTo, to.UnixNano()) // it can be extended, not shortened
-	if to.UnixNano() <= now() {
+	if h.rng.IntN(3) == 0 {
 		h.pausedTo = 0
+		h.note("resume")
+		h.l[0].Resume()
+		return
 	}
+	to := time.Now().Add(h.randomTime())
+	h.pausedTo = max(h.pausedTo, to.UnixNano()) // it can be extended, not shortened
 	h.note("pause until %s", clockOf(h.pausedTo))
 	pauseUntil(h.l[0], to)
 }

@@ -64,14 +64,14 @@ func TestRefusalsAreCountedByReason(t *testing.T) {
 		want := map[Reason]int64{ReasonSpent: 3 + 1 + 1}
 		expect(want)
 
-		_ = l.AcquireN(ctx, 3, time.Minute) // more than the limit: a mistake
-		_ = l.TryAcquireN(1e9)
+		_ = take(ctx, l, 3, time.Minute) // more than the limit: a mistake
+		_ = take(ctx, l, 1e9, 0)
 		if n := l.Status().Impossible; n != 2 {
 			t.Errorf("%d calls for more than the limit, want 2", n)
 		}
 		expect(want)
 
-		w := l.AcquireFunc(1, Forever, func(Permit, error) {})
+		w := l.TakeFunc(1, Forever, func(Permit, error) {})
 		_ = l.Acquire(ctx, Forever)
 		w.Stop()
 		want[ReasonQueueFull] = 1
@@ -81,7 +81,7 @@ func TestRefusalsAreCountedByReason(t *testing.T) {
 		l.TryAcquire()
 		want[ReasonDraining] = 1
 		expect(want)
-		l.PauseUntil(time.Time{})
+		l.Resume()
 
 		p := policyOf(t, "2/s")
 		p.Mode = quota.ModePause
@@ -137,15 +137,15 @@ func TestWaitedTellsOfThoseWhoWaited(t *testing.T) {
 		call := func(Permit, error) { done <- struct{}{} }
 		time.Sleep(200 * time.Millisecond)
 		_ = l.Acquire(ctx, Forever)
-		l.AcquireFunc(1, Forever, call) // waits a whole window
+		l.TakeFunc(1, Forever, call) // waits a whole window
 		<-done
 		c, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
 		defer cancel()
-		_ = l.Acquire(c, Forever)           // refused at once: the next window comes later
-		l.AcquireFunc(1, time.Second, call) // the next window
+		_ = l.Acquire(c, Forever)        // refused at once: the next window comes later
+		l.TakeFunc(1, time.Second, call) // the next window
 		<-done
 		time.Sleep(1500 * time.Millisecond)
-		l.AcquireFunc(1, Forever, call) // at once
+		l.TakeFunc(1, Forever, call) // at once
 		<-done
 		c, cancel = context.WithCancel(ctx)
 		time.AfterFunc(100*time.Millisecond, cancel)
@@ -205,7 +205,7 @@ func TestStateLogIsBounded(t *testing.T) {
 		defer l.Close()
 		for range 50 {
 			l.PauseUntil(time.Now().Add(time.Hour))
-			l.PauseUntil(time.Time{})
+			l.Resume()
 		}
 		if n := strings.Count(text.String(), "\n"); n != stateLines {
 			t.Errorf("%d lines, want %d:\n%s", n, stateLines, text.String())
@@ -235,7 +235,7 @@ func TestStateLogIsBounded(t *testing.T) {
 func TestImpossibleCallsAreNoDemand(t *testing.T) {
 	bubble(t, "1000/s", Options{}, func(t *testing.T, ctx context.Context, _ *FixedSource, l *Limiter) {
 		for range 12 {
-			_ = l.AcquireN(ctx, 1e9, time.Second)
+			_ = take(ctx, l, 1e9, time.Second)
 			time.Sleep(time.Second)
 			if r := l.core.Report(l.core.clock.Now()); r.Demand != 0 || r.Refused != 0 {
 				t.Fatalf("demand %d, refused %d", r.Demand, r.Refused)

@@ -22,7 +22,7 @@ func TestACrowdOfFunctionsIsServedInOrder(t *testing.T) {
 		next, served, wrong := 0, 0, 0
 		waiters := make([]Waiter, crowd)
 		for i := range crowd {
-			waiters[i] = l.AcquireFunc(1, Forever, func(p Permit, err error) {
+			waiters[i] = l.TakeFunc(1, Forever, func(p Permit, err error) {
 				if next%7 == 3 { // it was stopped
 					next++
 				}
@@ -80,7 +80,7 @@ func TestACrowdOfGoroutinesIsServedInOrder(t *testing.T) {
 	})
 }
 
-func TestAcquireFuncIsCalledOnceInOrder(t *testing.T) {
+func TestTakeFuncIsCalledOnceInOrder(t *testing.T) {
 	bubble(t, "3/s", Options{}, func(t *testing.T, _ context.Context, _ *FixedSource, l *Limiter) {
 		var mu sync.Mutex // held while asking: a call on the asking goroutine would deadlock
 		var log []string
@@ -88,7 +88,7 @@ func TestAcquireFuncIsCalledOnceInOrder(t *testing.T) {
 		ask := func(name string, n int64, maxWait time.Duration) Waiter {
 			mu.Lock()
 			defer mu.Unlock()
-			return l.AcquireFunc(n, maxWait, func(p Permit, err error) {
+			return l.TakeFunc(n, maxWait, func(p Permit, err error) {
 				mu.Lock()
 				defer mu.Unlock()
 				log = append(log, fmt.Sprintf("%s %v %v..%v", name, errors.Is(err, ErrLimited), p.Start().Sub(start), p.Until().Sub(start)))

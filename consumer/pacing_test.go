@@ -60,7 +60,7 @@ func TestPacingKeepsWhatADelayWasToldOf(t *testing.T) {
 			for i := range 200 {
 				wait := l.Delay(c.n)
 				time.Sleep(wait)
-				if !l.TryAcquireN(c.n) {
+				if take(t.Context(), l, c.n, 0) != nil {
 					t.Fatalf("%s: round %d: no %d permits after a Delay of %v", c.limit, i, c.n, wait)
 				}
 			}

@@ -10,29 +10,36 @@ import (
 )
 
 // PauseUntil makes this instance issue nothing until the given time. A later time extends
-// the pause; an earlier one does not shorten it, because answers arrive in any order. A
-// time in the past ends it. For a provider's request for a pause, use PushBack.
+// the pause; an earlier one does not shorten it, because answers arrive in any order. Resume
+// ends it. For a provider's request for a pause, use Throttled.
 func (l *Limiter) PauseUntil(until time.Time) {
 	k, d := l.core, time.Until(until)
-	k.mu.Lock()
-	p := &k.mu.pauses
-	if d > 0 {
-		p.own.extend(after(k.clock.Mono(), d), "the application asked for it")
-	} else {
-		p.own, p.told = pause{}, pause{}
+	if d <= 0 {
+		return
 	}
+	k.mu.Lock()
+	k.mu.pauses.own.extend(after(k.clock.Mono(), d), "the application asked for it")
 	k.pauseLocked(false)
 }
 
-// PushBack reports that the provider refused a call (429) and asked for a pause of
+// Resume ends the pauses of this instance, by PauseUntil and by Throttled. It does not end a
+// pause of the fleet; `quota-admin resume` does.
+func (l *Limiter) Resume() {
+	k := l.core
+	k.mu.Lock()
+	k.mu.pauses.own, k.mu.pauses.told = pause{}, pause{}
+	k.pauseLocked(false)
+}
+
+// Throttled reports that the provider refused a call (429) and asked for a pause of
 // retryAfter, or 0 or less if it named none. why is for operators, as in "429 from
-// api.example.com". PushBack does not block.
+// api.example.com". Throttled does not block.
 //
 // This instance issues nothing during the pause, at most for the policy's BackoffMax.
 // With quota.BackoffFleet all others pause too, when BackoffQuorum instances were asked,
 // or more than a tenth of this instance's calls are refused. Such refusals without
 // retryAfter cause a pause of one second, or lower the total if the policy is adaptive.
-func (l *Limiter) PushBack(retryAfter time.Duration, why string) {
+func (l *Limiter) Throttled(retryAfter time.Duration, why string) {
 	k := l.core
 	issued := k.gate.Usage(k.clock.Now()).Issued
 	k.mu.Lock()

@@ -40,12 +40,12 @@ func asked(s *stub) *protocol.Ask {
 	}
 }
 
-func TestPushBackBindsThisInstanceAtOnce(t *testing.T) {
+func TestThrottledBindsThisInstanceAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, l := ofFleet(t, quota.Policy{}, 4)
 		start := time.Now()
-		l.PushBack(10*time.Second, "429 from a")
-		l.PushBack(2*time.Second, "429 from b") // answers come in any order
+		l.Throttled(10*time.Second, "429 from a")
+		l.Throttled(2*time.Second, "429 from b") // answers come in any order
 		var limited LimitError
 		if err := l.Acquire(t.Context(), 9*time.Second); !errors.As(err, &limited) || limited.Reason != ReasonDraining || limited.RetryAt.Sub(start) != 10*time.Second {
 			t.Errorf("refused until %v: %v", limited.RetryAt.Sub(start), err)
@@ -62,7 +62,7 @@ func TestPushBackBindsThisInstanceAtOnce(t *testing.T) {
 		if st := l.Status(); !st.PausedUntil.IsZero() || st.PauseReason != "" {
 			t.Errorf("afterwards: until %v: %q", st.PausedUntil, st.PauseReason)
 		}
-		l.PushBack(48*time.Hour, "429")
+		l.Throttled(48*time.Hour, "429")
 		if got := time.Until(l.Status().PausedUntil); got != time.Minute {
 			t.Errorf("a pause of days became %v", got)
 		}
@@ -88,9 +88,9 @@ func TestABackoffOfTheFleet(t *testing.T) {
 		if st := l.Status(); st.Waiting != 1 || st.PauseReason != "b: 429" {
 			t.Errorf("%d wait: %q", st.Waiting, st.PauseReason)
 		}
-		l.PauseUntil(time.Time{}) // that of the application, of which there is none
+		l.Resume() // that of the application, of which there is none
 		time.Sleep(5 * time.Second)
-		l.PushBack(20*time.Second, "429") // this instance too
+		l.Throttled(20*time.Second, "429") // this instance too
 		s.sink.Backoff(0, "")
 		if got := <-served; got != 10*time.Second {
 			t.Errorf("served after %v, want 10s", got)
@@ -106,7 +106,7 @@ func TestABackoffOfTheFleet(t *testing.T) {
 func TestAPolicyThatHoldsBackOneInstance(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, l := ofFleet(t, quota.Policy{Backoff: quota.BackoffInstance, BackoffMax: time.Hour}, 4)
-		l.PushBack(30*time.Minute, "429")
+		l.Throttled(30*time.Minute, "429")
 		if got := time.Until(l.Status().PausedUntil); got != 30*time.Minute || asked(s) != nil {
 			t.Errorf("paused for %v, and others are asked", got)
 		}
@@ -119,7 +119,7 @@ func TestRefusalsWithoutRetryAfter(t *testing.T) {
 		s, l := ofFleet(t, quota.Policy{}, 1)
 		for second := range 20 {
 			for range max(0, 10-second) / 4 {
-				l.PushBack(0, "429")
+				l.Throttled(0, "429")
 			}
 			if got := l.TryTake(50).N(); got != 50 || asked(s) != nil {
 				t.Fatalf("second %d: %d permits of 50, or others are asked", second, got)
@@ -129,7 +129,7 @@ func TestRefusalsWithoutRetryAfter(t *testing.T) {
 			s.sink.Report(s.clock.Now())
 		}
 		for range 8 { // more than a tenth of those of the last second
-			l.PushBack(-1, "429")
+			l.Throttled(-1, "429")
 		}
 		if a := asked(s); a == nil || !a.Alone || time.Until(l.Status().PausedUntil) != time.Second {
 			t.Errorf("asked %+v, paused until %v", a, l.Status().PausedUntil)
@@ -153,12 +153,12 @@ func TestAPauseEndsWithAWarmUp(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		s.prove()
 		want := []int64{33, 50, 66, 83, 100}
-		l.PushBack(time.Until(time.Now().Truncate(time.Second).Add(3*time.Second)), "429")
+		l.Throttled(time.Until(time.Now().Truncate(time.Second).Add(3*time.Second)), "429")
 		time.Sleep(2500 * time.Millisecond)
 		if got := share(); !slices.Equal(got, want) {
 			t.Errorf("after the pause %v, want %v", got, want)
 		}
-		l.PushBack(time.Minute, "429")
+		l.Throttled(time.Minute, "429")
 		time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second)))
 		s.sink.Backoff(0, "")
 		if got, want := share(), []int64{50, 66, 83, 100, 100}; !slices.Equal(got, want) {
@@ -178,7 +178,7 @@ func TestAPauseEndsByStepsWithoutAWarmUp(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s, l := ofFleet(t, quota.Policy{Limits: []quota.Limit{{Permits: 100, Window: length}}}, 1)
 			time.Sleep(time.Until(time.Now().Truncate(length).Add(10 * length)))
-			l.PushBack(3*length, "429")
+			l.Throttled(3*length, "429")
 			var got []int64
 			for time.Sleep(3 * length); len(got) < len(want); time.Sleep(length) {
 				s.prove()
@@ -233,7 +233,7 @@ func TestAReportTellsWhatThePaceGoesBy(t *testing.T) {
 				t.Fatalf("took %d", got)
 			}
 			for range refused {
-				l.PushBack(0, "429")
+				l.Throttled(0, "429")
 			}
 			time.Sleep(500 * time.Millisecond)
 			s.sink.Report(s.clock.Now())

@@ -33,16 +33,12 @@ var kindsOfCalls = map[string]func(ctx context.Context, l *consumer.Limiter) (in
 		err := l.Acquire(ctx, 0)
 		return granted(1, err), err
 	},
-	"AcquireN": func(ctx context.Context, l *consumer.Limiter) (int64, error) {
-		err := l.AcquireN(ctx, 2, 0)
-		return granted(2, err), err
-	},
 	"Take": func(ctx context.Context, l *consumer.Limiter) (int64, error) {
 		p, err := l.Take(ctx, 2, 0)
 		return count(p), err
 	},
-	"AcquireFunc": func(_ context.Context, l *consumer.Limiter) (n int64, err error) {
-		l.AcquireFunc(2, 0, func(p consumer.Permit, failed error) { n, err = count(p), failed })
+	"TakeFunc": func(_ context.Context, l *consumer.Limiter) (n int64, err error) {
+		l.TakeFunc(2, 0, func(p consumer.Permit, failed error) { n, err = count(p), failed })
 		synctest.Wait()
 		return n, err
 	},
@@ -135,7 +131,7 @@ func TestAResetEndsTheProof(t *testing.T) {
 			}
 			s.begin(p, 1)
 			for range 3 {
-				if l.TryAcquire() || tryAcquireN(l, 2) == nil {
+				if l.TryAcquire() || takeNow(l, 2) == nil {
 					t.Errorf("%s: a permit, and nothing is proved of the new history", outage)
 				}
 				time.Sleep(time.Second)
@@ -215,9 +211,9 @@ func TestGrowthWaitsForTheClocksErrors(t *testing.T) {
 func TestCloseBesideACallerThatBeginsToWait(t *testing.T) {
 	for name, wait := range map[string]func(ctx context.Context, l *consumer.Limiter) error{
 		"Acquire": func(ctx context.Context, l *consumer.Limiter) error { return l.Acquire(ctx, forever) },
-		"AcquireFunc": func(_ context.Context, l *consumer.Limiter) error {
+		"TakeFunc": func(_ context.Context, l *consumer.Limiter) error {
 			result := make(chan error, 1)
-			l.AcquireFunc(1, forever, func(_ consumer.Permit, err error) { result <- err })
+			l.TakeFunc(1, forever, func(_ consumer.Permit, err error) { result <- err })
 			return <-result
 		},
 	} {

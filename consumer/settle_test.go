@@ -53,7 +53,7 @@ func TestSettle(t *testing.T) {
 		if d := l.Delay(9); d != 2*time.Second {
 			t.Errorf("9 permits come in %v", d)
 		}
-		if err := l.AcquireN(ctx, 8, Forever); err != nil || l.Status().Debt != 0 {
+		if _, err := l.Take(ctx, 8, Forever); err != nil || l.Status().Debt != 0 {
 			t.Errorf("%v, and a debt of %d", err, l.Status().Debt)
 		}
 		time.Sleep(3 * time.Second)
@@ -90,7 +90,9 @@ func TestSettleInShadowMode(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		p := l.TryTake(5)
-		if err := errors.Join(p.Settle(50), l.AcquireN(ctx, 7, 0)); err != nil || l.Status().Debt != 45 {
+		settled := p.Settle(50)
+		_, err = l.Take(ctx, 7, 0)
+		if err := errors.Join(settled, err); err != nil || l.Status().Debt != 45 {
 			t.Errorf("%v, and a debt of %d", err, l.Status().Debt)
 		}
 	})

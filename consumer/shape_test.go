@@ -47,12 +47,12 @@ func TestDelayOfSeveral(t *testing.T) {
 				}
 				if d > 0 {
 					time.Sleep(d - time.Microsecond)
-					if err := l.AcquireN(t.Context(), c.n, 0); err == nil {
+					if err := take(t.Context(), l, c.n, 0); err == nil {
 						t.Errorf("%d permits 1 us sooner", c.n)
 					}
 					time.Sleep(time.Microsecond)
 				}
-				if err := l.AcquireN(t.Context(), c.n, 0); err != nil {
+				if err := take(t.Context(), l, c.n, 0); err != nil {
 					t.Errorf("after %v: %v", d, err)
 				}
 			})

@@ -124,7 +124,7 @@ func TestAClockAheadWaits(t *testing.T) {
 		s.sink.Prove(s.clock.Now())
 		result, began := make(chan time.Duration), time.Now()
 		go func() {
-			if err := l.AcquireN(t.Context(), 5, Forever); err != nil {
+			if err := take(t.Context(), l, 5, Forever); err != nil {
 				t.Error(err)
 			}
 			result <- time.Since(began)

@@ -36,7 +36,7 @@ func TestACrowdOfFunctions(t *testing.T) {
 		}
 		before := inUse()
 		for range crowd {
-			l.AcquireFunc(1, Forever, f)
+			l.TakeFunc(1, Forever, f)
 		}
 		each := float64(inUse()-before) / crowd
 		t.Logf("%.0f bytes for each waiting function", each)

@@ -97,7 +97,7 @@ func TestAConsumersRoleSuffices(t *testing.T) {
 		}
 		return len(all.Instances) == 1 && all.Instances[0].Report != nil
 	})
-	if err := s.Leave(t.Context()); err != nil {
+	if err := s.Shutdown(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if all, err := as(operator).Fleet(t.Context(), "p", nil); err != nil || len(all.Instances) != 0 {

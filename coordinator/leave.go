@@ -13,14 +13,14 @@ import (
 	"github.com/quotient-limiter/quotient/internal/protocol"
 )
 
-// Leave ends the session without loss: it announces the window from which this process no
+// Shutdown ends the session without loss: it announces the window from which this process no
 // longer takes part, serves until then, and closes. That takes 0.3 s and the rest of the
 // longest window; by demand, or with a shape other than fixed, also the settle time. Call
 // it on SIGTERM, with a context that ends when the process must.
 //
-// If ctx ends first, or no announcement succeeds within 5 s, Leave closes immediately, as
-// Close does, and returns an error. A second Leave waits for the same end as the first.
-func (s *Session) Leave(ctx context.Context) error {
+// If ctx ends first, or no announcement succeeds within 5 s, Shutdown closes immediately, as
+// Close does, and returns an error. A second Shutdown waits for the same end as the first.
+func (s *Session) Shutdown(ctx context.Context) error {
 	memberships := s.all()
 	ends, failed := make([]int64, len(memberships)), make([]error, len(memberships))
 	var wg sync.WaitGroup

@@ -28,7 +28,7 @@ func TestLeaveAnnouncesServesAndGoes(t *testing.T) {
 	goes, _ := f.subscribe(s, "p")
 	await.Until(t, "both are there", func() bool { return stays.is(members(2))() && goes.is(proved)() })
 	result := make(chan error)
-	go func() { result <- s.Leave(t.Context()) }()
+	go func() { result <- s.Shutdown(t.Context()) }()
 	await.Until(t, "the end is announced", stays.is(func(r *recorder) bool {
 		return slices.ContainsFunc(r.view.Instances, func(i quota.Instance) bool { return i.Name == "goes" && !i.Until.IsZero() })
 	}))
@@ -44,7 +44,7 @@ func TestLeaveAnnouncesServesAndGoes(t *testing.T) {
 	}
 	await.Until(t, "the key is gone", stays.is(members(1)))
 	if err := s.Close(); err != nil {
-		t.Errorf("Close after Leave: %v", err)
+		t.Errorf("Close after Shutdown: %v", err)
 	}
 }
 
@@ -61,10 +61,10 @@ func TestLeaveThatIsCutShortSaysSo(t *testing.T) {
 	returned := leaving(ctx, s)
 	await.Until(t, "the end is announced", func() bool { return r.told().until != 0 })
 	cancel()
-	if err := s.Leave(ctx); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "before the announced end") {
+	if err := s.Shutdown(ctx); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "before the announced end") {
 		t.Errorf("%v, want it to say that the end was cut short", err)
 	}
-	await.Until(t, "the first Leave returns", func() bool { ok, _ := returned(); return ok })
+	await.Until(t, "the first Shutdown returns", func() bool { ok, _ := returned(); return ok })
 	if !r.told().closed {
 		t.Error("the sink is still open")
 	}
@@ -73,11 +73,11 @@ func TestLeaveThatIsCutShortSaysSo(t *testing.T) {
 	}
 }
 
-// leaving starts a Leave and returns a function that reports whether it has
+// leaving starts a Shutdown and returns a function that reports whether it has
 // returned, and what.
 func leaving(ctx context.Context, s *Session) func() (bool, error) {
 	result := make(chan error, 1)
-	go func() { result <- s.Leave(ctx) }()
+	go func() { result <- s.Shutdown(ctx) }()
 	return func() (bool, error) {
 		select {
 		case err := <-result:
@@ -88,7 +88,7 @@ func leaving(ctx context.Context, s *Session) func() (bool, error) {
 	}
 }
 
-// Without etcd nothing can be announced. Leave must give up after the timeout of
+// Without etcd nothing can be announced. Shutdown must give up after the timeout of
 // one call, not one for each provider, and whether or not a lease is at hand.
 func TestLeaveWhileEtcdIsAwayGivesUp(t *testing.T) {
 	t.Parallel()
@@ -119,7 +119,7 @@ func TestLeaveWhileEtcdIsAwayGivesUp(t *testing.T) {
 			}
 			returned := leaving(t.Context(), s)
 			var err error
-			await.Until(t, "Leave returns", func() (ok bool) { ok, err = returned(); return ok })
+			await.Until(t, "Shutdown returns", func() (ok bool) { ok, err = returned(); return ok })
 			if !errors.Is(err, ErrUnreachable) {
 				t.Errorf("%v, want ErrUnreachable", err)
 			}
@@ -175,7 +175,7 @@ func TestALeaverWhoseKeyGoesDoesNotRegisterAnew(t *testing.T) {
 			}))
 			f.lose(s, r.told().self, how)
 			var err error
-			await.Until(t, "Leave returns", func() (ok bool) { ok, err = returned(); return ok })
+			await.Until(t, "Shutdown returns", func() (ok bool) { ok, err = returned(); return ok })
 			if err != nil {
 				t.Error(err)
 			}
@@ -249,11 +249,11 @@ func TestASecondLeaveWaitsForTheSameEnd(t *testing.T) {
 	await.Until(t, "a proof", r.is(proved))
 	first := leaving(t.Context(), s)
 	await.Until(t, "the end is decided", r.is(func(r *recorder) bool { return r.until != 0 }))
-	if err := s.Leave(t.Context()); err != nil {
+	if err := s.Shutdown(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if until := r.told().until; s.o.Clock.Wall() < until {
-		t.Error("the second Leave closed before the announced end")
+		t.Error("the second Shutdown closed before the announced end")
 	}
 	var err error
 	await.Until(t, "the first returns too", func() (ok bool) { ok, err = first(); return ok })
@@ -274,7 +274,7 @@ func TestADebtOutlivesItsInstance(t *testing.T) {
 	}{
 		"closes its limiter":   {1, func(_ *Session, provider func() error) error { return provider() }},
 		"closes its session":   {2, func(s *Session, _ func() error) error { return s.Close() }},
-		"leaves":               {3, func(s *Session, _ func() error) error { return s.Leave(t.Context()) }},
+		"leaves":               {3, func(s *Session, _ func() error) error { return s.Shutdown(t.Context()) }},
 		"owes nothing":         {0, func(s *Session, _ func() error) error { return s.Close() }},
 		"owes nothing, leaves": {0, func(_ *Session, provider func() error) error { return provider() }},
 	} {

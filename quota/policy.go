@@ -61,7 +61,7 @@ const (
 )
 
 // Backoff is the scope of a provider's request for a pause: see
-// consumer.Limiter.PushBack.
+// consumer.Limiter.Throttled.
 type Backoff string
 
 // The back-off rules.

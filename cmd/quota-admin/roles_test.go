@@ -54,7 +54,7 @@ func TestRolesSuffice(t *testing.T) {
 		g.tool(user, exitDone, "history", "payments/charge")
 	}
 	g.tool("carol", exitDone, "list")
-	if err := s.Leave(t.Context()); err != nil {
+	if err := s.Shutdown(t.Context()); err != nil {
 		t.Error(err)
 	}
 }
@@ -83,7 +83,7 @@ func TestABackoffOfTheFleet(t *testing.T) {
 	}
 	await.Until(t, "both have shares", all(quota.StateActive))
 	for _, user := range []string{"ann", "bob"} {
-		limiters[0].PushBack(time.Minute, "429 from api")
+		limiters[0].Throttled(time.Minute, "429 from api")
 		if st := limiters[0].Status(); st.State != quota.StateDraining || st.PauseReason != "429 from api" {
 			t.Errorf("the one that was asked is %s: %q", st.State, st.PauseReason)
 		}

@@ -172,7 +172,7 @@ func (f *flags) leave(session *coordinator.Session, signals <-chan os.Signal) er
 		case <-left:
 		}
 	}()
-	if err := session.Leave(leaving); err != nil {
+	if err := session.Shutdown(leaving); err != nil {
 		return fmt.Errorf("the share was not handed over (--grace is %v, and a second signal cuts it short): others use it when the lease ends: %w", f.grace, err)
 	}
 	return nil

@@ -76,7 +76,7 @@ func (c *Client) admit(ctx context.Context, method string) (*consumer.Limiter, e
 // heed pauses the limiter if the server's error asks for that.
 func (c *Client) heed(limiter *consumer.Limiter, method string, err error) {
 	if d := retryInfo(err); limiter != nil && d > 0 {
-		admit.PushBack(limiter, d, c.MaxPause, status.Code(err).String()+" from "+method)
+		admit.Throttled(limiter, d, c.MaxPause, status.Code(err).String()+" from "+method)
 	}
 }
 

@@ -57,7 +57,8 @@ func Handler(limiter *consumer.Limiter, o Options) (func(http.Handler) http.Hand
 				next.ServeHTTP(w, r)
 				return
 			}
-			err, uses, now := limiter.AcquireN(r.Context(), cost, o.MaxWait), limiter.Status().Limits, time.Now()
+			_, err := limiter.Take(r.Context(), cost, o.MaxWait)
+			uses, now := limiter.Status().Limits, time.Now()
 			if err == nil {
 				name.Add(w.Header(), uses, now)
 				next.ServeHTTP(w, r)

@@ -96,7 +96,7 @@ func TestHandlerSaysWhenItCannotAdmitAnybody(t *testing.T) {
 		if got, want := says(ask(t, h, "")), `429 retry 100 policy "default-1s";q=5;w=1 limit "default-1s";r=0;t=1`; got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
-		limiter.PauseUntil(time.Time{})
+		limiter.Resume()
 		ctx, cancel := context.WithTimeout(t.Context(), 0)
 		defer cancel()
 		w := httptest.NewRecorder()

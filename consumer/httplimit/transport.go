@@ -79,7 +79,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 		after := retryAfter(response.Header, time.Now())
 		if code := response.StatusCode; code == http.StatusTooManyRequests || code == http.StatusServiceUnavailable && after > 0 {
-			admit.PushBack(limiter, after, t.MaxPause, strconv.Itoa(code)+" from "+r.URL.Host)
+			admit.Throttled(limiter, after, t.MaxPause, strconv.Itoa(code)+" from "+r.URL.Host)
 		}
 	}
 	return response, err

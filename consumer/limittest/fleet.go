@@ -31,7 +31,7 @@ import (
 //
 // It differs from a fleet on etcd. Changes reach all instances immediately, and none is
 // ever stale. Every instance takes part in every provider, even if it has not opened it.
-// Sharing by demand divides equally. Limiter.PushBack holds back only its own instance.
+// Sharing by demand divides equally. Limiter.Throttled holds back only its own instance.
 type Fleet struct {
 	clock *clock.Clock
 
@@ -134,7 +134,7 @@ type Instance struct {
 	sinks map[string]feed.Sink // by provider
 }
 
-// Leave announces the instance's end, as coordinator's Session.Leave does: it
+// Leave announces the instance's end, as coordinator's Session.Shutdown does: it
 // serves until a window begins that is 0.3 s ahead or more, and the others take over
 // in that window. It returns at once.
 func (i *Instance) Leave() {

@@ -47,8 +47,8 @@ func play(t *testing.T, m opener) *consumer.Limiter {
 		t.Fatal(err)
 	}
 	l.TryTake(2).N()
-	_ = l.AcquireN(ctx, 2, 0)
-	if err := l.AcquireN(ctx, 3, consumer.Forever); err != nil { // waits for the next second
+	_, _ = l.Take(ctx, 2, 0)
+	if _, err := l.Take(ctx, 3, consumer.Forever); err != nil { // waits for the next second
 		t.Fatal(err)
 	}
 	c, cancel := context.WithCancel(ctx)
@@ -59,7 +59,7 @@ func play(t *testing.T, m opener) *consumer.Limiter {
 		t.Fatal(err)
 	}
 	l.Learn(quota.Limit{Permits: 2, Window: time.Second})
-	l.PushBack(30*time.Second, "429")
+	l.Throttled(30*time.Second, "429")
 	return l
 }
 

@@ -44,9 +44,9 @@ func TestMetricsTellWhatTheLimiterDid(t *testing.T) {
 			t.Fatal(err)
 		}
 		limiter.TryTake(2).N()
-		_ = limiter.AcquireN(ctx, 2, 0)
+		_, _ = limiter.Take(ctx, 2, 0)
 		time.Sleep(600 * time.Millisecond)
-		if err := limiter.AcquireN(ctx, 3, consumer.Forever); err != nil { // waits 400 ms
+		if _, err := limiter.Take(ctx, 3, consumer.Forever); err != nil { // waits 400 ms
 			t.Fatal(err)
 		}
 		c, cancel := context.WithCancel(ctx)
@@ -234,7 +234,7 @@ func TestAPauseIsShown(t *testing.T) {
 quotient_pause_seconds{provider="p"} `+seconds+"\n", "quotient_pause_seconds")
 		}
 		shown("0")
-		l.PushBack(30*time.Second, "429")
+		l.Throttled(30*time.Second, "429")
 		time.Sleep(10 * time.Second)
 		shown("20")
 		time.Sleep(21 * time.Second)

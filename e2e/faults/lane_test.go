@@ -214,7 +214,7 @@ func (l *lane) joinAndGo(how kind) func(time.Duration) error {
 			_ = client.Close()
 			_ = g.session.Close()
 		case toLeave:
-			if err := g.session.Leave(context.Background()); err != nil {
+			if err := g.session.Shutdown(context.Background()); err != nil {
 				return err
 			}
 		default:

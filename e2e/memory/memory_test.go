@@ -108,7 +108,9 @@ func (w *world) start(cmd *exec.Cmd) *exec.Cmd {
 // instance starts an instance.
 func (w *world) instance() *exec.Cmd {
 	w.t.Helper()
-	return w.start(w.command("quotad", "--provider", provider, "--socket", filepath.Join(w.t.TempDir(), "quotad.sock")))
+	quotad := w.command("quotad", "--provider", provider, "--socket", filepath.Join(w.t.TempDir(), "quotad.sock"))
+	quotad.Env = append(quotad.Environ(), "GOGC=100") // as in an application: quotad's own default trades memory for time
+	return w.start(quotad)
 }
 
 // haveApplied waits until so many instances have reported that they know a revision.

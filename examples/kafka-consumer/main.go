@@ -68,12 +68,12 @@ func run(ctx context.Context, args []string) error {
 		Group: *topic, Topic: *topic, DeadLetters: *topic + ".dead",
 		Limiter: limiter, Margin: *margin, Call: Post(&http.Client{Transport: transport}, *url),
 	}
-	// The worker goes on while Leave hands its share over, and then stops.
+	// The worker goes on while Shutdown hands its share over, and then stops.
 	consuming, stop := context.WithCancel(context.WithoutCancel(ctx))
 	context.AfterFunc(ctx, func() {
 		leave, cancel := context.WithTimeout(consuming, 10*time.Second)
 		defer cancel()
-		if err := session.Leave(leave); err != nil {
+		if err := session.Shutdown(leave); err != nil {
 			slog.Warn("the share was not handed over: it is unused until the lease ends", "error", err)
 		}
 		stop()

@@ -216,7 +216,7 @@ func (w *Worker) process(ctx context.Context, r *kgo.Record) bool {
 				err = w.bury(call, r, rejected)
 			}
 		} else if busy, ok := errors.AsType[Busy](err); ok {
-			w.Limiter.PushBack(time.Duration(busy), busy.Error())
+			w.Limiter.Throttled(time.Duration(busy), busy.Error())
 		}
 		cancel()
 		if err == nil {

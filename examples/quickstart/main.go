@@ -35,7 +35,7 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer session.Leave(context.Background()) //nolint:errcheck // hands the share over without loss
+	defer session.Shutdown(context.Background()) //nolint:errcheck // hands the share over without loss
 	return work(ctx, session)
 }
 

@@ -38,7 +38,8 @@ func (o Options[R]) Take(ctx context.Context, r R) (*consumer.Limiter, error) {
 		return nil, nil
 	}
 	if o.Margin <= 0 {
-		return limiter, limiter.AcquireN(ctx, cost, o.MaxWait)
+		_, err := limiter.Take(ctx, cost, o.MaxWait)
+		return limiter, err
 	}
 	return limiter, takeValid(ctx, limiter, cost, o.MaxWait, o.Margin)
 }
@@ -86,14 +87,14 @@ func takeValid(ctx context.Context, limiter *consumer.Limiter, n int64, maxWait,
 	}
 }
 
-// PushBack tells the limiter of a pause, at most of the given time. 0 stands for as
+// Throttled tells the limiter of a pause, at most of the given time. 0 stands for as
 // long as the policy allows; a negative one means that the provider cannot ask for any.
-func PushBack(limiter *consumer.Limiter, retryAfter, most time.Duration, why string) {
+func Throttled(limiter *consumer.Limiter, retryAfter, most time.Duration, why string) {
 	if most > 0 {
 		retryAfter = min(retryAfter, most)
 	}
 	if most >= 0 {
-		limiter.PushBack(retryAfter, why)
+		limiter.Throttled(retryAfter, why)
 	}
 }
 

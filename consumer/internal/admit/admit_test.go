@@ -34,12 +34,12 @@ func TestPausesOnlyGrow(t *testing.T) {
 			{"more than is granted", time.Hour, time.Minute, time.Minute},
 			{"more than the policy allows", 2 * time.Hour, 0, time.Hour},
 		} {
-			PushBack(limiter, step.ask, step.most, "429")
+			Throttled(limiter, step.ask, step.most, "429")
 			if got, _ := RetryAfter(limiter.Acquire(t.Context(), 0)); got != step.want {
 				t.Errorf("%s: paused for %v, want %v", step.what, got, step.want)
 			}
 		}
-		limiter.PauseUntil(time.Now())
+		limiter.Resume()
 		if err := limiter.Acquire(t.Context(), 0); err != nil {
 			t.Errorf("ended: %v", err)
 		}

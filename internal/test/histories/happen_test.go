@@ -302,7 +302,7 @@ func (i *instance) pushBack(f *fleet, d time.Duration) {
 			i.w.mu.Lock()
 			i.w.pushed[i.name]++
 			i.w.mu.Unlock()
-			l.PushBack(d, "")
+			l.Throttled(d, "")
 		}
 	}
 }

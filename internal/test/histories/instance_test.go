@@ -453,7 +453,7 @@ func (i *instance) leave(announced bool) {
 	}
 	w.wg.Go(func() {
 		if announced {
-			_ = i.session.Leave(context.Background())
+			_ = i.session.Shutdown(context.Background())
 		} else {
 			_ = i.session.Close()
 		}

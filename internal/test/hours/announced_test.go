@@ -43,7 +43,7 @@ func TestAnnouncedJoinsAndLeavesLoseNothing(t *testing.T) {
 		time.Sleep(7 * time.Second)
 		left := make(chan error)
 		for _, h := range c.hands[:5] {
-			go func() { left <- h.session.Leave(c.ctx) }()
+			go func() { left <- h.session.Shutdown(c.ctx) }()
 		}
 		for range 5 {
 			if err := <-left; err != nil {
@@ -86,7 +86,7 @@ func TestTheAuthorOfAnAnnouncementDies(t *testing.T) {
 			began, author := time.Now(), c.hands[3]
 			time.Sleep(4 * time.Second)
 			left := make(chan error, 1)
-			go func() { left <- author.session.Leave(c.ctx) }()
+			go func() { left <- author.session.Shutdown(c.ctx) }()
 			time.Sleep(100 * time.Millisecond)
 			until := c.announced(author)
 			time.Sleep(time.Until(until.Add(-ahead)))

@@ -133,7 +133,7 @@ func (c *crew) work(ctx context.Context, h *hand, phase time.Duration) {
 		got := h.limiter.TryTake(n).N()
 		if c.calls != nil {
 			for range c.calls(h, got) {
-				h.limiter.PushBack(0, "429")
+				h.limiter.Throttled(0, "429")
 			}
 		}
 		c.mu.Lock()

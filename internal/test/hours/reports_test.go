@@ -189,7 +189,7 @@ func TestSignificantChangesAreReportedAtOnce(t *testing.T) {
 		}{
 			{"another limit", func() { s.set("500/s", quota.ShareEqual) }, func(r *quota.Report) bool { return r.Total == 500 }},
 			{"draining", func() { s.limiter.PauseUntil(time.Now().Add(time.Hour)) }, func(r *quota.Report) bool { return r.State == quota.StateDraining }},
-			{"no longer", func() { s.limiter.PauseUntil(time.Time{}) }, func(r *quota.Report) bool { return r.State == quota.StateActive }},
+			{"no longer", func() { s.limiter.Resume() }, func(r *quota.Report) bool { return r.State == quota.StateActive }},
 		} {
 			s.written()
 			began := time.Now()

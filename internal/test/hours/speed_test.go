@@ -230,14 +230,14 @@ func TestACrashStrandsASecond(t *testing.T) {
 // share, however many there are.
 func TestALongLimitAloneBoundsNoRequest(t *testing.T) {
 	inRun(t, 10, "1000/d", func(r *runners) {
-		if err := r.limiters[3].AcquireN(r.ctx, 101, 5*time.Second); err != nil {
+		if _, err := r.limiters[3].Take(r.ctx, 101, 5*time.Second); err != nil {
 			t.Error(err)
 		}
-		if err := r.limiters[3].AcquireN(r.ctx, 900, 5*time.Second); !errors.Is(err, consumer.ErrLimited) {
+		if _, err := r.limiters[3].Take(r.ctx, 900, 5*time.Second); !errors.Is(err, consumer.ErrLimited) {
 			t.Errorf("900 of 899: %v", err)
 		}
 		pass(12 * time.Second) // it gives back what it took meanwhile
-		if err := r.limiters[4].AcquireN(r.ctx, 899, 5*time.Second); err != nil {
+		if _, err := r.limiters[4].Take(r.ctx, 899, 5*time.Second); err != nil {
 			t.Error(err)
 		}
 	})
@@ -247,7 +247,7 @@ func TestALongLimitAloneBoundsNoRequest(t *testing.T) {
 			if st := l.Status(); st.Shortest().Share == 0 {
 				t.Errorf("instance %d has no share", i)
 			}
-			if l.AcquireN(r.ctx, 1, time.Second) == nil {
+			if l.Acquire(r.ctx, time.Second) == nil {
 				served++
 			}
 		}

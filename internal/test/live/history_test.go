@@ -165,7 +165,7 @@ func (h *history) join() {
 // leave and close may take the time that they take while etcd is out of reach.
 func (h *history) leave() {
 	if i := h.gone(); i != nil {
-		h.later.Go(func() { _ = i.session.Leave(context.Background()) })
+		h.later.Go(func() { _ = i.session.Shutdown(context.Background()) })
 	}
 }
 
@@ -237,4 +237,4 @@ func (h *history) aside(err error) {
 
 func (h *history) drain() { h.some().limiter.PauseUntil(time.Now().Add(h.upTo(time.Second))) }
 
-func (h *history) pushBack() { h.some().limiter.PushBack(h.upTo(600*ms), "") }
+func (h *history) pushBack() { h.some().limiter.Throttled(h.upTo(600*ms), "") }

@@ -58,12 +58,12 @@ func (l fleetLimiter) take() (permit, error) {
 }
 
 func (l fleetLimiter) wait(maxWait time.Duration, f func(permit, error)) {
-	l.AcquireFunc(1, maxWait, func(p consumer.Permit, err error) { f(told(p), err) })
+	l.TakeFunc(1, maxWait, func(p consumer.Permit, err error) { f(told(p), err) })
 }
 
 func (l fleetLimiter) answered(refused bool) {
 	if refused && l.obeys {
-		l.PushBack(0, "429 from loadgen's provider")
+		l.Throttled(0, "429 from loadgen's provider")
 	}
 }
 

@@ -116,7 +116,7 @@ func (w *Worker) replace(slot int) {
 		return
 	}
 	w.busy.Go(func() {
-		err := in.session.Leave(w.ctx)
+		err := in.session.Shutdown(w.ctx)
 		in.gone.Store(true)
 		_ = in.limiter.Close() // the session is closed, so nothing is left to fail
 		w.mu.Lock()

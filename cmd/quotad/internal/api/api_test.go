@@ -455,7 +455,7 @@ func TestTitlesTellTheReason(t *testing.T) {
 		}
 		l.PauseUntil(time.Now().Add(time.Minute))
 		says("The provider asked for a pause")
-		l.PauseUntil(time.Time{})
+		l.Resume()
 		paused := quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}, Mode: quota.ModePause}
 		if err := source.Set(paused); err != nil {
 			t.Fatal(err)

@@ -127,7 +127,7 @@ func (s *limits) take(ctx context.Context, hits []hit) error {
 	if len(wants) == 0 {
 		return nil
 	}
-	_, err := consumer.AcquireAll(ctx, s.rules.maxWait, wants)
+	_, err := consumer.TakeAll(ctx, s.rules.maxWait, wants)
 	return err
 }
 
