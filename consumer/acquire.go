@@ -163,7 +163,7 @@ func (l *Limiter) decided(ctx context.Context, w *window.Waiter, n, began int64,
 	} else if err = k.answer(o.Verdict, n, true); err == nil {
 		g = o.Grant
 	}
-	if f := k.options.Load().OnWait; f != nil {
+	if f := l.onWait; f != nil {
 		f(ctx, time.Duration(k.clock.Mono()-began), err)
 	}
 	return g, err
@@ -209,7 +209,7 @@ func (l *Limiter) TakeFunc(n int64, maxWait time.Duration, f func(Permit, error)
 		return Waiter{}
 	}
 	began := k.clock.Mono()
-	if told := k.options.Load().OnWait; told != nil {
+	if told := l.onWait; told != nil {
 		w.Payload = func(p Permit, err error) {
 			told(context.Background(), time.Duration(k.clock.Mono()-began), err)
 			f(p, err)

@@ -3,7 +3,6 @@ package consumer
 import (
 	"fmt"
 	"log/slog"
-	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -97,14 +96,14 @@ func newCore(provider string, c *clock.Clock, o Options) *core {
 func (k *core) Trace(booked func([]window.Use)) { k.gate.Booked = booked }
 
 // enter counts one more limiter with these options. The first one's are in
-// force; the others' must be the same.
+// force; the others must leave them out or give the same. OnWait is no concern of the core.
 func (k *core) enter(o Options) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.mu.open == 0 {
 		k.options.Store(&o)
 	} else if what := o.differs(*k.options.Load()); what != "" {
-		return fmt.Errorf("consumer: open %s: %w: another limiter of this source has it open with another %s; share that limiter, or open with the same options", k.provider, ErrInvalid, what)
+		return fmt.Errorf("consumer: open %s: %w: another limiter of this source has it open with another %s; leave it out, or give the same", k.provider, ErrInvalid, what)
 	}
 	k.mu.open++
 	return nil
@@ -118,15 +117,13 @@ func (k *core) leave() {
 	k.signalLocked()
 }
 
-// differs names an option that the two do not have in common.
-func (o Options) differs(p Options) string {
+// differs names an option that is given and is not as the one in force.
+func (o Options) differs(inForce Options) string {
 	switch {
-	case o.MaxWaiters != p.MaxWaiters:
-		return fmt.Sprintf("MaxWaiters (%d, not %d)", p.MaxWaiters, o.MaxWaiters)
-	case o.Logger != p.Logger:
+	case o.MaxWaiters != 0 && o.MaxWaiters != inForce.MaxWaiters:
+		return fmt.Sprintf("MaxWaiters (%d, not %d)", inForce.MaxWaiters, o.MaxWaiters)
+	case o.Logger != nil && o.Logger != inForce.Logger:
 		return "Logger"
-	case reflect.ValueOf(o.OnWait).Pointer() != reflect.ValueOf(p.OnWait).Pointer():
-		return "OnWait"
 	}
 	return ""
 }

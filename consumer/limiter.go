@@ -35,6 +35,7 @@ type Options struct {
 type Limiter struct {
 	core   *core
 	leave  func() error // the source
+	onWait func(ctx context.Context, d time.Duration, err error)
 	id     uint32
 	closed atomic.Bool
 }
@@ -44,7 +45,8 @@ type Limiter struct {
 // as in any window whose share is spent. Ready waits for the first permits.
 //
 // Opening a provider twice on one source gives two limiters with one counter and one
-// queue; their options must be equal. The limiter lives until Close, not until ctx ends.
+// queue. The first one's MaxWaiters and Logger count for both: a second Open leaves them zero or
+// gives the same, and is refused otherwise. OnWait is each limiter's own. The limiter lives until Close, not until ctx ends.
 func Open(ctx context.Context, source Source, provider string, o Options) (*Limiter, error) {
 	if source == nil {
 		return nil, fmt.Errorf("consumer: open %q: %w: source is nil: use a *coordinator.Session, or Fixed", provider, ErrInvalid)
@@ -74,8 +76,8 @@ func Open(ctx context.Context, source Source, provider string, o Options) (*Limi
 		_ = leave() // the other limiter keeps the provider open
 		return nil, err
 	}
-	k.gate.Bound(o.MaxWaiters)
-	return &Limiter{core: k, leave: leave, id: k.limiters.Add(1)}, nil
+	k.gate.Bound(k.options.Load().MaxWaiters)
+	return &Limiter{core: k, leave: leave, onWait: o.OnWait, id: k.limiters.Add(1)}, nil
 }
 
 // Wait issues one permit, waiting as long as ctx allows. It is Acquire with

@@ -166,6 +166,40 @@ func TestWaitedTellsOfThoseWhoWaited(t *testing.T) {
 	})
 }
 
+// Each limiter's OnWait is told of its own callers, though both are closures of one
+// literal; the other options are those of the first Open.
+func TestASecondOpenKeepsItsOnWait(t *testing.T) {
+	waits := map[string]int{}
+	counts := func(who string) Options {
+		return Options{OnWait: func(context.Context, time.Duration, error) { waits[who]++ }}
+	}
+	first := counts("first")
+	first.MaxWaiters, first.Logger = 7, quiet
+	bubble(t, "1/s", first, func(t *testing.T, ctx context.Context, source *FixedSource, l *Limiter) {
+		second, err := Open(ctx, source, "p", counts("second"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer second.Close()
+		if got := l.core.options.Load(); got.MaxWaiters != 7 || got.Logger != quiet {
+			t.Errorf("%+v is in force", got)
+		}
+		for _, o := range []Options{{MaxWaiters: 8}, {Logger: slog.Default()}} {
+			if _, err := Open(ctx, source, "p", o); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "leave it out") {
+				t.Errorf("%+v: %v", o, err)
+			}
+		}
+		for _, limiter := range []*Limiter{l, second, second} {
+			if err := limiter.Wait(ctx); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if waits["first"] != 0 || waits["second"] != 2 { // the first was served immediately
+			t.Errorf("told: %v", waits)
+		}
+	})
+}
+
 func TestLimitsTellEachWindow(t *testing.T) {
 	bubble(t, "5/2s,2/500ms", Options{}, func(t *testing.T, ctx context.Context, _ *FixedSource, l *Limiter) {
 		begin := time.Now()

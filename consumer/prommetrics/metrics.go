@@ -58,8 +58,8 @@ func New() *Metrics {
 // Open opens a limiter as consumer.Open does, and shows it until it is closed. The
 // options' OnWait is called too.
 //
-// Open all limiters of a provider through the same Metrics: consumer.Open refuses one
-// whose options differ, and only the first one's OnWait is called.
+// Open all limiters of a provider through the same Metrics: it counts the waits of those
+// that it opened.
 func (m *Metrics) Open(ctx context.Context, source consumer.Source, provider string, o consumer.Options) (*consumer.Limiter, error) {
 	waits := map[string]prometheus.Observer{}
 	for _, result := range measure.WaitResults {
