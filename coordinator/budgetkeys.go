@@ -46,7 +46,7 @@ func (p *membership) readBudgets(ctx context.Context, all []*taking) error {
 		found[i] = f
 	}
 	for i, t := range all {
-		t.found, t.funded.read = found[i], p.s.o.Clock.Mono()
+		t.found, t.read = found[i], p.s.o.Clock.Mono()
 	}
 	return nil
 }

@@ -83,7 +83,7 @@ func TestHeldConnectionsShutNoScraperOut(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer c.Close()
+		t.Cleanup(func() { _ = c.Close() })
 		if round%2 == 0 {
 			_, _ = io.WriteString(c, "GET /x HTTP/1.1\r\nHost: x\r\n\r\n")
 		}

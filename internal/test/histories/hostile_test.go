@@ -221,7 +221,7 @@ func (f *fleet) forgeLoans() {
 func (f *fleet) oldEnd(r *rand.Rand, i quota.Instance) quota.Instance {
 	f.states.mu.Lock()
 	defer f.states.mu.Unlock()
-	if ended := f.states.ended; len(ended) > 0 {
+	if ended := f.ended; len(ended) > 0 {
 		return ended[r.IntN(len(ended))]
 	}
 	return i

@@ -3,6 +3,7 @@ package listen
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"sync"
@@ -111,9 +112,7 @@ func (t *Tally) Processes() map[string]int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	all := make(map[string]int, len(t.processes))
-	for name, n := range t.processes {
-		all[name] = n
-	}
+	maps.Copy(all, t.processes)
 	return all
 }
 
