@@ -2,6 +2,7 @@ package live_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -135,20 +136,25 @@ func (g *group) awaitIssued(n int64) {
 // awaitWithheld waits until the day's permits are withheld, and returns why.
 func (g *group) awaitWithheld() (why string) {
 	g.t.Helper()
-	k, err := keys.New(g.prefix)
-	if err != nil {
-		g.t.Fatal(err)
-	}
 	g.await("the window is withheld", func() bool {
-		r, err := g.client.Get(g.t.Context(), k.BudgetTotals(provider, "d"), clientv3.WithPrefix())
-		if err != nil || len(r.Kvs) != 1 {
-			return false
-		}
-		total, err := escrow.Decode[escrow.Total](r.Kvs[0].Value)
+		total, err := g.dayTotal()
 		why = total.Withheld
 		return err == nil && why != ""
 	})
 	return why
+}
+
+// dayTotal reads the day's total.
+func (g *group) dayTotal() (total escrow.Total, err error) {
+	k, err := keys.New(g.prefix)
+	if err != nil {
+		return total, err
+	}
+	r, err := g.client.Get(g.t.Context(), k.BudgetTotals(provider, "d"), clientv3.WithPrefix())
+	if err != nil || len(r.Kvs) != 1 {
+		return total, errors.Join(err, fmt.Errorf("%d totals", len(r.Kvs)))
+	}
+	return escrow.Decode[escrow.Total](r.Kvs[0].Value)
 }
 
 // A copy of etcd's files is put back after permits were taken: nothing more is handed out,
