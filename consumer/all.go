@@ -59,8 +59,8 @@ func TakeAll(ctx context.Context, maxWait time.Duration, wants map[*Limiter]int6
 	}
 }
 
-// slowestFirst orders limiters by the wait that they foresee, the longest first: what is
-// taken of the others is then not lost while it waits. Equal ones keep their order.
+// slowestFirst orders limiters by the wait that they foresee, the longest first: permits of
+// the others are then not lost while it waits. Equal ones keep their order.
 func slowestFirst(order []*Limiter, wants map[*Limiter]int64) {
 	delays := make(map[*Limiter]time.Duration, len(order))
 	for _, l := range order {

@@ -46,7 +46,8 @@ type Limiter struct {
 //
 // Opening a provider twice on one source gives two limiters with one counter and one
 // queue. The first one's MaxWaiters and Logger count for both: a second Open leaves them zero or
-// gives the same, and is refused otherwise. OnWait is each limiter's own. The limiter lives until Close, not until ctx ends.
+// gives the same, and is refused otherwise. OnWait is each limiter's own. The limiter lives
+// until Close, not until ctx ends.
 func Open(ctx context.Context, source Source, provider string, o Options) (*Limiter, error) {
 	if source == nil {
 		return nil, fmt.Errorf("consumer: open %q: %w: source is nil: use a *coordinator.Session, or Fixed", provider, ErrInvalid)
