@@ -3,4 +3,4 @@
 package live_test
 
 // foreignKeys is how many instance keys somebody else writes.
-const foreignKeys = 100_000
+const foreignKeys = 20_000
