@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -60,15 +59,9 @@ func (h *History) bound(w quota.Window, now, offset, frozen int64) Bound {
 }
 
 // opens returns the instant from which windows of a length may start that a process
-// which ended at h.resumed has not issued permits of (protocol.Opens). Without such a
+// which ended at h.resumed has not issued permits of (protocol.Opening). Without such a
 // process it is earlier than the settle rule allows.
-func (h *History) opens(length time.Duration) int64 {
-	var e time.Duration
-	for _, t := range h.terms {
-		e = max(e, t.rules.ClockError)
-	}
-	return add(h.resumed, protocol.Opens(e, length))
-}
+func (h *History) opens(length time.Duration) int64 { return add(h.resumed, h.opening.After(length)) }
 
 // lookback returns the instant from which views count for window w: S before
 // its start, and no later than now. Each view's own S says until when the view

@@ -26,6 +26,7 @@ type History struct {
 	resumed int64  // when this process began to hold it; began, unless it continues another
 	since   int64  // every view held at or after since is known; >= began
 	until   int64  // own announced end, corrected wall time; MaxInt64: none
+	opening protocol.Opening
 
 	// The newest view.
 	revision int64
@@ -164,6 +165,7 @@ func (h *History) Reset(at, since int64, self string, v protocol.View) {
 		revision: v.Revision, tallies: map[quota.Window]*tally{},
 		terms: []span{{newTerms(v.Policy, v.PolicyRevision, v.Level, v.Pace), math.MaxInt64}},
 	}
+	h.opening.Note(&h.newest().rules)
 	h.fill(v.Instances)
 }
 
@@ -189,6 +191,7 @@ func (h *History) Apply(at int64, c protocol.Change) bool {
 	if d.before != d.after {
 		last.end = at
 		h.terms = append(h.terms, span{d.after, math.MaxInt64})
+		h.opening.Note(&d.after.rules)
 	}
 	d.edits = make([]edit, 0, len(c.Put)+len(c.Deleted))
 	for i := range c.Put {
