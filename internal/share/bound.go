@@ -78,6 +78,26 @@ func (h *History) lookback(w quota.Window, now, offset int64) int64 {
 	return from
 }
 
+// Held returns the instances that are gone from the newest view, while views that had them
+// still bind the shares of window w, and when that ends, in corrected wall time. So much of
+// the total is held back for them, because they may still issue it.
+func (h *History) Held(w quota.Window, now, offset int64) (ids []string, until int64) {
+	last := h.changes - int64(len(h.log)-h.older(h.lookback(w, now, offset)))
+	for n := h.changes; n > last; n-- {
+		c := h.change(n)
+		for _, e := range c.edits {
+			if e.old == nil || !e.old.takesPart(w.Start()) || h.members[e.old.id] != nil || slices.Contains(ids, e.old.id) {
+				continue
+			}
+			ids = append(ids, e.old.id)
+			settled := add(add(c.at, int64(c.before.rules.Settle)), offset)
+			until = max(until, quota.WindowAt(w.Length, settled).End())
+		}
+	}
+	slices.Sort(ids)
+	return ids, until
+}
+
 // Rules are the parts of the policies that bind an instance beside its share.
 type Rules struct {
 	// Settle is the largest S of the lookback's views, Freshness the smallest
