@@ -78,13 +78,13 @@ func TestHeldConnectionsShutNoScraperOut(t *testing.T) {
 	t.Parallel()
 	address := serveMetrics(t, listen.TCP{})
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	for round := range 2 * maxScrapers {
+	for round := range 4 * maxScrapers {
 		c, err := net.Dial("tcp", address)
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = c.Close() })
-		if round%2 == 0 {
+		if round < 2*maxScrapers {
 			_, _ = io.WriteString(c, "GET /x HTTP/1.1\r\nHost: x\r\n\r\n")
 		}
 	}

@@ -70,6 +70,9 @@ func newDivision(t *terms, w quota.Window, self string, all crowd) *division {
 	c := &division{terms: t, w: w, start: w.Start(), seed: t.seed(w), entry: t.entry(w), sought: !t.weighted()}
 	hash := hashID(self)
 	c.hash, c.own = hash, part{self, place(hash, c.seed), 1}
+	if c.entry != nil {
+		c.asks = make([]ask, 0, len(c.entry.Demands)/listed)
+	}
 	all.each(c.add)
 	c.asks, c.whole = ordered(c.asks), true
 	return c
