@@ -21,10 +21,15 @@ import (
 // than the defaults, to save time.
 func startFleet(b *testing.B, n int, permits int64) (*etcdtest.Cluster, []*consumer.Limiter) {
 	b.Helper()
+	return startUnder(b, n, limit(permits, time.Second))
+}
+
+// startUnder is startFleet under a policy.
+func startUnder(b *testing.B, n int, policy quota.Policy) (*etcdtest.Cluster, []*consumer.Limiter) {
+	b.Helper()
 	etcd, client := etcdtest.New(b, etcdtest.Options{Processes: true})
 	admin, err := coordinator.NewAdmin(client, coordinator.AdminOptions{Author: "bench"})
 	must(b, err)
-	policy := limit(permits, time.Second)
 	policy.Settle, policy.ClockError = time.Second, 10*time.Millisecond
 	_, err = admin.Put(b.Context(), "bench", policy, coordinator.AnyRevision)
 	must(b, err)
@@ -47,7 +52,7 @@ func startFleet(b *testing.B, n int, permits int64) (*etcdtest.Cluster, []*consu
 			}
 			sum += share
 		}
-		return sum == permits
+		return sum == fleet[0].Status().Shortest().Limit.Permits
 	})
 	return etcd, fleet
 }

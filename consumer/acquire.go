@@ -87,13 +87,16 @@ func (k *core) answer(v window.Verdict, n int64, waited bool) error {
 		return invalid(n)
 	case v == window.Granted:
 		return nil
+	case (v == window.Passed || v == window.TooLarge) && k.beyondLimit(n):
+		k.refused.impossible.Add(1)
+		if v == window.Passed {
+			return nil
+		}
+		_, err := k.explain(v, n)
+		return err
 	case v == window.Passed:
 		k.shadowed.Add(n)
 		return nil
-	case v == window.TooLarge && k.beyondLimit(n):
-		k.refused.impossible.Add(1)
-		_, err := k.explain(v, n)
-		return err
 	case waited:
 		k.refused.unmet.Add(n)
 	}

@@ -2,8 +2,10 @@ package consumer
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -99,6 +101,12 @@ func (k *core) noteState(now clock.Instant) {
 	}
 	st, _ := k.status(now)
 	attrs := []any{"was", string(was), "total", st.Shortest().Limit.Permits, "share", st.Shortest().Share, "instances", st.Instances, "revision", st.Revision}
+	k.mu.Lock()
+	held, until := k.mu.planner.Held(now.Mono)
+	k.mu.Unlock()
+	if len(held) > 0 { // their part of the total is missing
+		attrs = append(attrs, "held_for", listed(held), "held_until", time.Unix(0, until).UTC().Format("15:04:05.000 UTC"))
+	}
 	if problem := st.problem(); problem != "" {
 		attrs = append(attrs, "problem", problem)
 	}
@@ -109,6 +117,15 @@ func (k *core) noteState(now clock.Instant) {
 		attrs = append(attrs, "changes_not_logged", quiet)
 	}
 	k.log().Log(context.Background(), level, "limiter is "+string(state), attrs...)
+}
+
+// listed names the first instances of a list, and counts the others.
+func listed(ids []string) string {
+	const most = 3
+	if n := len(ids) - most; n > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(ids[:most], ", "), n)
+	}
+	return strings.Join(ids, ", ")
 }
 
 // noteClock logs when the clock's error exceeds the policy's bound, and when that

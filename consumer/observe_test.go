@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"strings"
@@ -13,6 +14,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -274,6 +277,57 @@ func TestImpossibleCallsAreNoDemand(t *testing.T) {
 			if r := l.core.Report(l.core.clock.Now()); r.Demand != 0 || r.Refused != 0 {
 				t.Fatalf("demand %d, refused %d", r.Demand, r.Refused)
 			}
+		}
+	})
+}
+
+// In shadow mode such calls pass, and are no demand either.
+func TestImpossibleCallsInShadowModeAreNoDemand(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := policyOf(t, "1000/s")
+		p.Mode = quota.ModeShadow
+		l := open(t, Fixed(p), Options{})
+		for range 12 {
+			if err := take(t.Context(), l, 1e9, time.Second); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+			if r := l.core.Report(l.core.clock.Now()); r.Demand != 0 || r.Shadowed != 0 {
+				t.Fatalf("demand %d, shadowed %d", r.Demand, r.Shadowed)
+			}
+		}
+		if n := l.Status().Impossible; n != 12 {
+			t.Errorf("%d impossible calls", n)
+		}
+	})
+}
+
+// A line of the log with a part of the total missing says for whom it is held, and until when.
+func TestTheLogSaysForWhomPermitsAreHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var text bytes.Buffer
+		s := &stub{clock: clock.New()}
+		l := open(t, s, Options{Logger: slog.New(slog.NewTextHandler(&text, nil))})
+		s.tell(1, withDefaults(policyOf(t, "100/s")), 6)
+		time.Sleep(2200 * time.Millisecond)
+		s.sink.Apply(s.clock.Now(), protocol.Change{Revision: 2, Deleted: []string{"b", "c", "d", "e", "f"}})
+		time.Sleep(1500 * time.Millisecond)
+		s.prove()
+		l.core.Report(s.clock.Now())
+		_, line, _ := strings.Cut(text.String(), `msg="limiter is active"`)
+		gone := s.clock.Wall() - int64(1500*time.Millisecond)
+		until := quota.WindowAt(time.Second, gone+int64(3*time.Second)).End()
+		want := fmt.Sprintf(`total=100 share=%d instances=1 revision=2 held_for="b, c, d and 2 more" held_until="%s"`,
+			l.Status().Shortest().Share, time.Unix(0, until).UTC().Format("15:04:05.000 UTC"))
+		if !strings.Contains(line, want) || l.Status().Shortest().Share > 17 {
+			t.Errorf("%s, want %s", text.String(), want)
+		}
+		time.Sleep(time.Duration(until-s.clock.Wall()) - time.Millisecond)
+		s.prove()
+		before := l.Status().Shortest().Share
+		time.Sleep(time.Millisecond)
+		if after := l.Status().Shortest().Share; before > 17 || after != 100 {
+			t.Errorf("a share of %d until then, and of %d from then on", before, after)
 		}
 	})
 }

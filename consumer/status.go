@@ -38,7 +38,8 @@ type Status struct {
 	// RefusedBy divides Refused by reason; it has an entry for every Reason.
 	RefusedBy map[Reason]int64
 	// Impossible counts the calls for more permits than a limit has, which are never
-	// served. They are mistakes: they are neither in Refused nor demand.
+	// served; shadow mode lets them pass. They are mistakes: they are in neither Refused
+	// nor Shadowed, and no demand.
 	Impossible int64
 	// OverIssued is always 0; another value is a bug. An independent check counts permits
 	// issued beyond the share of that moment.

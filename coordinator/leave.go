@@ -134,7 +134,8 @@ func (p *membership) openLocked() {
 	if p.continued && p.policy != nil {
 		c := p.s.o.Clock
 		locked := c.Wall() - (c.Now().Mono - p.state.locked.Mono)
-		p.opens = max(p.opens, locked+protocol.Opens(p.policy.ClockError, protocol.LongestWindow(p.policy)))
+		p.opening.Note(p.policy)
+		p.opens = max(p.opens, locked+p.opening.AfterAll())
 	}
 }
 

@@ -65,7 +65,8 @@ type membership struct {
 	until       int64           // announced end, corrected wall time; 0 if none was announced
 	// opens is the wall time from which windows may start that the process before has not
 	// issued permits of; 0 if there was none.
-	opens int64
+	opens   int64
+	opening protocol.Opening // by which opens was found
 	// checkpoint is what the state file shall hold.
 	checkpoint view.Checkpoint
 	unkept     atomic.Bool // the last write of it failed

@@ -99,7 +99,7 @@ func (p *membership) register(ctx context.Context, l *lease) error {
 		return err
 	}
 	p.mu.Lock()
-	p.incarnation, p.opens = m.incarnation, 0
+	p.incarnation, p.opens, p.opening = m.incarnation, 0, protocol.Opening{}
 	p.listLocked(m, all)
 	p.mu.Unlock()
 	p.noteRegistered(m.cluster)

@@ -15,8 +15,10 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/test/await"
 	"github.com/quotient-limiter/quotient/internal/view"
+	"github.com/quotient-limiter/quotient/quota"
 )
 
 // crash ends a session as a crash of its process would, but for the lease's renewal:
@@ -360,5 +362,26 @@ func TestLinksInStateDirAreRefused(t *testing.T) {
 		if text, _ := os.ReadFile(target); err == nil || f != nil || string(text) != precious {
 			t.Errorf("a %s link: %v, and its target holds %q", name, err, text)
 		}
+	}
+}
+
+// TestNoEndBeforeTheSharesBegin: a continued process has no share of windows that start so
+// soon that the process before may have used them, by the largest clock error and the longest
+// window of all policies. No end comes before that either, though they are of two policies.
+func TestNoEndBeforeTheSharesBegin(t *testing.T) {
+	c := clock.New()
+	p := &membership{s: &Session{o: Options{Clock: c}}, state: &stateFile{locked: c.Now()}}
+	p.continued = true
+	began := c.Wall()
+	for _, policy := range []quota.Policy{
+		{Limits: []quota.Limit{{Permits: 1, Window: time.Second}}, ClockError: 100 * time.Millisecond},
+		{Limits: []quota.Limit{{Permits: 1, Window: time.Minute}}, ClockError: time.Millisecond},
+	} {
+		p.policy = &policy
+		p.openLocked()
+	}
+	want := 200*time.Millisecond + (200*time.Millisecond+time.Minute)/protocol.DriftBound
+	if end := time.Duration(p.endLocked(time.Unix(0, 0)).UnixNano() - began); end < want-time.Millisecond {
+		t.Errorf("an end %v after the lock, want %v", end, want)
 	}
 }

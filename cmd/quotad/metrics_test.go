@@ -76,24 +76,24 @@ func TestMetrics(t *testing.T) {
 // Clients that hold connections, with requests and without, do not shut a scraper out.
 func TestHeldConnectionsShutNoScraperOut(t *testing.T) {
 	t.Parallel()
-	address := serveMetrics(t, listen.TCP{})
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	for round := range 2 * maxScrapers {
-		c, err := net.Dial("tcp", address)
+	for _, request := range []string{"", "GET /x HTTP/1.1\r\nHost: x\r\n\r\n"} {
+		address := serveMetrics(t, listen.TCP{})
+		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+		for range 2 * maxScrapers {
+			c, err := net.Dial("tcp", address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = c.Close() })
+			_, _ = io.WriteString(c, request)
+		}
+		r, err := client.Get("http://" + address + "/metrics")
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = c.Close() })
-		if round%2 == 0 {
-			_, _ = io.WriteString(c, "GET /x HTTP/1.1\r\nHost: x\r\n\r\n")
+		_ = r.Body.Close()
+		if r.StatusCode != http.StatusOK || !r.Close {
+			t.Errorf("%s, and the connection is kept: %v", r.Status, !r.Close)
 		}
-	}
-	r, err := client.Get("http://" + address + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Body.Close()
-	if r.StatusCode != http.StatusOK || !r.Close {
-		t.Errorf("%s, and the connection is kept: %v", r.Status, !r.Close)
 	}
 }

@@ -258,6 +258,10 @@ func TestCostPickAndHealthChecks(t *testing.T) {
 			if used := limiter.Status().Shortest().Used; used != 3 {
 				t.Errorf("used %d", used)
 			}
+			limiter.PauseUntil(time.Now().Add(time.Hour)) // then no limit is used up
+			if err := unary(t.Context(), conn); status.Convert(err).Message() != "calls cannot be admitted at present" {
+				t.Errorf("paused: %v", err)
+			}
 		})
 	})
 }

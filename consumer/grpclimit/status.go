@@ -54,6 +54,9 @@ func toClient(err error) (s *status.Status, pushback int64) {
 		codes.Unavailable:       "calls cannot be admitted at present",
 		codes.Internal:          "the limit is set up wrongly",
 	}[code])
+	if code == codes.ResourceExhausted && !admit.Spent(err) {
+		s = status.New(code, "calls cannot be admitted at present")
+	}
 	if code == codes.Canceled || code == codes.DeadlineExceeded {
 		return status.FromContextError(err), -1
 	}

@@ -71,6 +71,9 @@ func Handler(limiter *consumer.Limiter, o Options) (func(http.Handler) http.Hand
 				o.Refuse(w, r, status, err)
 				return
 			}
+			if !admit.Spent(err) {
+				p.Reduce()
+			}
 			ratefields.Write(w, p)
 		})
 	}, nil
@@ -79,14 +82,12 @@ func Handler(limiter *consumer.Limiter, o Options) (func(http.Handler) http.Hand
 // classify returns the status of a refusal, and the time to retry if the limiter knows it.
 // If the cause is not a spent share, nothing is left of any limit.
 func classify(err error, uses []consumer.LimitUse) (status int, retry time.Duration) {
-	limited, _ := errors.AsType[consumer.LimitError](err)
 	retry, _ = admit.RetryAfter(err)
 	status = http.StatusServiceUnavailable
 	if admit.Exhausted(err) {
 		status = http.StatusTooManyRequests
 	}
-	spent := limited.Reason == consumer.ReasonSpent || errors.Is(err, consumer.ErrTooLarge) || errors.Is(err, consumer.ErrQueueFull)
-	if spent || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+	if admit.Spent(err) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return status, retry
 	}
 	for i := range uses {

@@ -25,13 +25,25 @@ func LastWindow(now int64, p *quota.Policy) time.Time {
 	return boundary(now+int64(2*p.ClockError+AnnounceAhead), p)
 }
 
-// Opens returns how long after the end of the process that issued permits before, as one
-// incarnation, windows of a length must start for another process to issue permits of them.
-// The clock of the one may have been clockError fast, and the other's may be as much slow.
-// The two drift apart until such a window ends.
-func Opens(clockError, length time.Duration) int64 {
-	return int64(2*clockError + (2*clockError+length)/DriftBound)
+// Opening says which windows a process may use that continues an incarnation: those that the
+// process before cannot have begun. It holds the largest clock error and the longest window
+// of the policies that were noted.
+type Opening struct{ clockError, longest time.Duration }
+
+// Note takes in a policy, with its defaults, of a view.
+func (o *Opening) Note(p *quota.Policy) {
+	o.clockError, o.longest = max(o.clockError, p.ClockError), max(o.longest, LongestWindow(p))
 }
+
+// After returns how long after the end of the process before windows of a length must start.
+// Its clock may have been clockError fast, and that of its successor may be as much slow. The
+// two drift apart until such a window ends.
+func (o *Opening) After(length time.Duration) int64 {
+	return int64(2*o.clockError + (2*o.clockError+length)/DriftBound)
+}
+
+// AfterAll is After for the longest window.
+func (o *Opening) AfterAll() int64 { return o.After(o.longest) }
 
 // boundary returns the first start of a window of the longest limit that is not
 // before an instant: windows of all limits start there.

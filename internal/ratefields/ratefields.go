@@ -100,10 +100,15 @@ func Refuse(h http.Header, status int, name string, uses []consumer.LimitUse, co
 		}
 	}
 	if status != http.StatusTooManyRequests {
-		p.Type, p.Title = problemTypes+"temporary-reduced-capacity", "Requests cannot be admitted at present"
+		p.Reduce()
 	}
 	h.Set("Retry-After", strconv.FormatInt(Seconds(retry), 10))
 	return p
+}
+
+// Reduce makes it the problem of a refusal whose cause is no spent limit.
+func (p *Problem) Reduce() {
+	p.Type, p.Title, p.Violated = problemTypes+"temporary-reduced-capacity", "Requests cannot be admitted at present", nil
 }
 
 // titles are those of refusals whose cause is not a spent share.
@@ -117,7 +122,8 @@ var titles = map[consumer.Reason]string{
 // Explain gives the problem the title of a refusal's reason, and says what it was, in detail.
 func (p *Problem) Explain(reason consumer.Reason, err error) {
 	if title, ok := titles[reason]; ok {
-		p.Type, p.Title, p.Violated = problemTypes+"temporary-reduced-capacity", title, nil
+		p.Reduce()
+		p.Title = title
 	}
 	p.Detail = Detail(err)
 }

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -60,15 +59,9 @@ func (h *History) bound(w quota.Window, now, offset, frozen int64) Bound {
 }
 
 // opens returns the instant from which windows of a length may start that a process
-// which ended at h.resumed has not issued permits of (protocol.Opens). Without such a
+// which ended at h.resumed has not issued permits of (protocol.Opening). Without such a
 // process it is earlier than the settle rule allows.
-func (h *History) opens(length time.Duration) int64 {
-	var e time.Duration
-	for _, t := range h.terms {
-		e = max(e, t.rules.ClockError)
-	}
-	return add(h.resumed, protocol.Opens(e, length))
-}
+func (h *History) opens(length time.Duration) int64 { return add(h.resumed, h.opening.After(length)) }
 
 // lookback returns the instant from which views count for window w: S before
 // its start, and no later than now. Each view's own S says until when the view
@@ -83,6 +76,26 @@ func (h *History) lookback(w quota.Window, now, offset int64) int64 {
 		}
 	}
 	return from
+}
+
+// Held returns the instances that are gone from the newest view, while views that had them
+// still bind the shares of window w, and when that ends, in corrected wall time. So much of
+// the total is held back for them, because they may still issue it.
+func (h *History) Held(w quota.Window, now, offset int64) (ids []string, until int64) {
+	last := h.changes - int64(len(h.log)-h.older(h.lookback(w, now, offset)))
+	for n := h.changes; n > last; n-- {
+		c := h.change(n)
+		for _, e := range c.edits {
+			if e.old == nil || !e.old.takesPart(w.Start()) || h.members[e.old.id] != nil || slices.Contains(ids, e.old.id) {
+				continue
+			}
+			ids = append(ids, e.old.id)
+			settled := add(add(c.at, int64(c.before.rules.Settle)), offset)
+			until = max(until, quota.WindowAt(w.Length, settled).End())
+		}
+	}
+	slices.Sort(ids)
+	return ids, until
 }
 
 // Rules are the parts of the policies that bind an instance beside its share.

@@ -17,6 +17,7 @@ type division struct {
 	seed  uint64  // of the ranks
 	me    *member // self, nil if the view lacks it
 	own   part    // self's
+	hash  uint64  // of self's ID
 	n     int64   // participants
 	total int64   // weight of all participants
 	// ahead[i] is how many seats of others come before seat first+i of self, if sought.
@@ -43,20 +44,22 @@ type crowd struct {
 // each calls add with every instance of the crowd and 1. It goes back from the newest
 // view: an instance that a later change has put there is counted, and then taken out with
 // -1.
-func (c crowd) each(add func(m *member, by int64)) {
-	c.h.looks += int64(len(c.h.members))
-	for _, m := range c.h.members {
-		add(m, 1)
+func (c crowd) each(add func(r *row, by int64)) {
+	c.h.looks += int64(len(c.h.rows))
+	for i := range c.h.rows {
+		add(&c.h.rows[i], 1)
 	}
 	for n := c.h.changes; n > c.after; n-- {
 		edits := c.h.change(n).edits
 		for i := range edits {
 			e := &edits[len(edits)-1-i]
 			if e.new != nil {
-				add(e.new, -1)
+				r := rowOf(e.new)
+				add(&r, -1)
 			}
 			if e.old != nil {
-				add(e.old, 1)
+				r := rowOf(e.old)
+				add(&r, 1)
 			}
 		}
 	}
@@ -65,7 +68,11 @@ func (c crowd) each(add func(m *member, by int64)) {
 // newDivision counts a crowd by the terms.
 func newDivision(t *terms, w quota.Window, self string, all crowd) *division {
 	c := &division{terms: t, w: w, start: w.Start(), seed: t.seed(w), entry: t.entry(w), sought: !t.weighted()}
-	c.own = part{self, place(hashID(self), c.seed), 1}
+	hash := hashID(self)
+	c.hash, c.own = hash, part{self, place(hash, c.seed), 1}
+	if c.entry != nil {
+		c.asks = make([]ask, 0, len(c.entry.Demands)/listed)
+	}
 	all.each(c.add)
 	c.asks, c.whole = ordered(c.asks), true
 	return c
@@ -91,28 +98,35 @@ func (c *division) by(t *terms, all crowd) *division {
 // replace puts one instance in the place of another; nil is none.
 func (c *division) replace(old, new *member) {
 	if old != nil {
-		c.add(old, -1)
+		r := rowOf(old)
+		c.add(&r, -1)
 	}
 	if new != nil {
-		c.add(new, 1)
+		r := rowOf(new)
+		c.add(&r, 1)
 	}
 }
 
 // add adds (by = 1) or takes away (by = -1) one instance.
-func (c *division) add(m *member, by int64) {
-	if m.id == c.own.id {
-		c.me = m
+func (c *division) add(r *row, by int64) {
+	own := c.isOwn(r)
+	if own {
+		c.me = r.member
 		if by < 0 {
 			c.me = nil
 		}
 	}
-	if !m.takesPart(c.start) {
+	if !r.takesPart(c.start) {
 		return
 	}
 	c.n += by
-	c.total += by * c.terms.weightIn(m)
+	if c.terms.weighted() {
+		c.total += by * r.weightIn(c.terms)
+	} else {
+		c.total += by
+	}
 	if c.entry != nil {
-		switch demand := demandIn(c.entry.Demands, m.hash); {
+		switch demand := r.asks(c.entry); {
 		case demand == 0:
 		case c.whole:
 			c.asks = counted(c.asks, demand, by)
@@ -120,23 +134,26 @@ func (c *division) add(m *member, by int64) {
 			c.asks = append(c.asks, ask{demand, by})
 		}
 	}
-	if c.sought {
-		c.addSeats(m, by)
+	if c.sought && !own {
+		c.addSeats(r, by)
 	}
 }
 
-// addSeats adds or takes away the seats of an instance that takes part.
-func (c *division) addSeats(m *member, by int64) {
-	if m.id == c.own.id || !m.takesPart(c.start) {
-		return
-	}
-	p := part{m.id, place(m.hash, c.seed), c.terms.weightIn(m)}
+// isOwn reports whether a row is self's. Hashes are compared first: they are at hand.
+func (c *division) isOwn(r *row) bool { return r.hash == c.hash && r.id == c.own.id }
+
+// addSeats adds or takes away the seats of another instance, which takes part.
+func (c *division) addSeats(r *row, by int64) {
+	p := part{r.id, place(r.hash, c.seed), 1}
 	if !c.terms.weighted() {
-		c.ahead[0] += by * p.before(&c.own, 0)
+		if p.at < c.own.at || p.at == c.own.at && p.id < c.own.id {
+			c.ahead[0] += by
+		}
 		return
 	}
-	for i := range c.ahead {
-		c.ahead[i] += by * p.before(&c.own, c.first+int64(i))
+	p.weight = r.weightIn(c.terms)
+	for i, n := range p.before(&c.own, c.first) {
+		c.ahead[i] += by * n
 	}
 }
 
@@ -214,5 +231,9 @@ func (c *division) seats(total int64, all crowd) int64 {
 func (c *division) seek(first int64, all crowd) {
 	c.own.weight = c.terms.weightIn(c.me)
 	c.first, c.ahead, c.sought = first, [seatsKept]int64{}, true
-	all.each(c.addSeats)
+	all.each(func(r *row, by int64) {
+		if r.takesPart(c.start) && !c.isOwn(r) {
+			c.addSeats(r, by)
+		}
+	})
 }

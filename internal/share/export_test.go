@@ -39,7 +39,8 @@ func Weighted(total int64, instances []quota.Instance, p *quota.Policy, w quota.
 // before seat k of another.
 func SeatsBefore(id string, at uint64, weight int64, other string, otherAt uint64, otherWeight, k int64) int64 {
 	p := part{id, at, weight}
-	return p.before(&part{other, otherAt, otherWeight}, k)
+	first := max(0, k-seatsKept+1)
+	return p.before(&part{other, otherAt, otherWeight}, first)[k-first]
 }
 
 // Equal returns every instance's share of total permits in window w. The
@@ -48,7 +49,7 @@ func SeatsBefore(id string, at uint64, weight int64, other string, otherAt uint6
 func Equal(total int64, ids []string, w quota.Window) map[string]int64 {
 	members := make(map[string]*member, len(ids))
 	for _, id := range ids {
-		members[id] = &member{id: id, hash: hashID(id)}
+		members[id] = &member{stake: stake{id: id, hash: hashID(id)}}
 	}
 	return (&terms{}).split(total, members, seedOf(w))
 }

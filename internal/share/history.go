@@ -26,10 +26,12 @@ type History struct {
 	resumed int64  // when this process began to hold it; began, unless it continues another
 	since   int64  // every view held at or after since is known; >= began
 	until   int64  // own announced end, corrected wall time; MaxInt64: none
+	opening protocol.Opening
 
 	// The newest view.
 	revision int64
 	members  map[string]*member // by ID
+	rows     []row              // the same members, in no order
 	// newcomers are members that borrow until their from, by ID; some may be past it.
 	newcomers map[string]*member
 	before    []*member // as nearest returns it; empty until it is wanted
@@ -48,14 +50,51 @@ type History struct {
 	tallies map[quota.Window]*tally
 }
 
-// member is one incarnation as one key value has it. It never changes.
+// member is one incarnation as one key value has it. It never changes, but for its row.
 type member struct {
+	stake
+	name    string
+	borrows bool // it uses permits that others lend it before from
+	row     int  // its index in the rows of the newest view
+}
+
+// stake is the part of a member that counts in a division.
+type stake struct {
 	id          string
-	hash        uint64
-	name        string
-	weight      int64 // at least 1
-	from, until int64 // corrected wall time; it takes part in [from, until)
-	borrows     bool  // it uses permits that others lend it before from
+	hash        uint64 // of the ID
+	weight      int64  // at least 1
+	from, until int64  // corrected wall time; it takes part in [from, until)
+}
+
+// row is a member as a count of all members reads it. Rows lie side by side: following a
+// pointer to each member would take several times as long.
+type row struct {
+	stake
+	*member
+	// demand is that in the entry's list, and counted the weight by the terms: the same for
+	// many windows.
+	entry   *protocol.LevelEntry
+	demand  int64
+	terms   *terms
+	counted int64
+}
+
+func rowOf(m *member) row { return row{stake: m.stake, member: m} }
+
+// asks returns the member's demand in the entry's list.
+func (r *row) asks(e *protocol.LevelEntry) int64 {
+	if r.entry != e {
+		r.entry, r.demand = e, demandIn(e.Demands, r.hash)
+	}
+	return r.demand
+}
+
+// weightIn returns the weight by which the member counts.
+func (r *row) weightIn(t *terms) int64 {
+	if r.terms != t {
+		r.terms, r.counted = t, t.weightIn(r.member)
+	}
+	return r.counted
 }
 
 // MaxHistory bounds the memory of a history beside its newest view, in bytes.
@@ -96,7 +135,7 @@ type span struct {
 }
 
 func newMember(i *quota.Instance) *member {
-	m := &member{id: i.ID, hash: hashID(i.ID), name: i.Name, weight: 1, from: math.MinInt64, until: math.MaxInt64}
+	m := &member{name: i.Name, stake: stake{id: i.ID, hash: hashID(i.ID), weight: 1, from: math.MinInt64, until: math.MaxInt64}}
 	m.borrows = i.Borrows
 	if i.Weight > 1 {
 		m.weight = min(i.Weight, quota.MaxWeight)
@@ -110,7 +149,7 @@ func newMember(i *quota.Instance) *member {
 	return m
 }
 
-func (m *member) takesPart(wall int64) bool { return m.from <= wall && wall < m.until }
+func (s *stake) takesPart(wall int64) bool { return s.from <= wall && wall < s.until }
 
 // Reset restarts the history: at the instant at this process, as the incarnation
 // self, holds view v. Views held before count as a share of 0, and an announced end
@@ -123,11 +162,18 @@ func (m *member) takesPart(wall int64) bool { return m.from <= wall && wall < m.
 func (h *History) Reset(at, since int64, self string, v protocol.View) {
 	*h = History{
 		started: true, self: self, began: since, resumed: at, since: since, until: math.MaxInt64,
-		revision: v.Revision, members: make(map[string]*member, len(v.Instances)), newcomers: map[string]*member{}, tallies: map[quota.Window]*tally{},
+		revision: v.Revision, tallies: map[quota.Window]*tally{},
 		terms: []span{{newTerms(v.Policy, v.PolicyRevision, v.Level, v.Pace), math.MaxInt64}},
 	}
-	for i := range v.Instances {
-		h.put(newMember(&v.Instances[i]))
+	h.opening.Note(&h.newest().rules)
+	h.fill(v.Instances)
+}
+
+// fill makes the instances the members of the newest view.
+func (h *History) fill(instances []quota.Instance) {
+	h.members, h.newcomers, h.rows = make(map[string]*member, len(instances)), map[string]*member{}, make([]row, 0, len(instances))
+	for i := range instances {
+		h.put(newMember(&instances[i]))
 	}
 }
 
@@ -145,6 +191,7 @@ func (h *History) Apply(at int64, c protocol.Change) bool {
 	if d.before != d.after {
 		last.end = at
 		h.terms = append(h.terms, span{d.after, math.MaxInt64})
+		h.opening.Note(&d.after.rules)
 	}
 	d.edits = make([]edit, 0, len(c.Put)+len(c.Deleted))
 	for i := range c.Put {
@@ -237,7 +284,13 @@ func (h *History) put(m *member) (old *member) {
 	if delete(h.newcomers, m.id); m.borrows {
 		h.newcomers[m.id] = m
 	}
-	old = h.members[m.id]
+	if old = h.members[m.id]; old != nil {
+		m.row = old.row
+		h.rows[m.row] = rowOf(m)
+	} else {
+		m.row = len(h.rows)
+		h.rows = append(h.rows, rowOf(m))
+	}
 	h.members[m.id] = m
 	h.moved(old, m)
 	return old
@@ -248,6 +301,12 @@ func (h *History) remove(id string) *member {
 	old := h.members[id]
 	delete(h.newcomers, id)
 	delete(h.members, id)
+	if old != nil {
+		last := h.rows[len(h.rows)-1]
+		h.rows[old.row], last.member.row = last, old.row
+		h.rows[len(h.rows)-1] = row{}
+		h.rows = h.rows[:len(h.rows)-1]
+	}
 	h.moved(old, nil)
 	return old
 }

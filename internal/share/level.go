@@ -109,14 +109,15 @@ func LevelOf(v *protocol.View, w quota.Window) (l Level, asks map[string]int64, 
 	if e == nil || d.reason != ReasonShare {
 		return l, nil, false
 	}
-	members := membersOf(v.Instances)
+	var h History
+	h.fill(v.Instances)
 	asks = map[string]int64{}
-	for id, m := range members {
+	for id, m := range h.members {
 		if m.takesPart(w.Start()) {
 			asks[id] = protocol.DemandFor(demandIn(e.Demands, m.hash), w.Length)
 		}
 	}
-	return newDivision(t, w, "", crowd{h: &History{members: members}}).level(t, d.total), asks, true
+	return newDivision(t, w, "", crowd{h: &h}).level(t, d.total), asks, true
 }
 
 func membersOf(instances []quota.Instance) map[string]*member {

@@ -250,6 +250,15 @@ func (p *Planner) Bound(w quota.Window, now int64) Bound {
 	return p.History.Bound(w, now, p.offset, frozen)
 }
 
+// Held is History.Held for the shortest window that runs at the instant now.
+func (p *Planner) Held(now int64) (ids []string, until int64) {
+	lengths := p.Lengths(now, p.offset)
+	if len(lengths) == 0 || p.stale { // while it is stale nobody knows the end
+		return nil, 0
+	}
+	return p.History.Held(quota.WindowAt(lengths[0], now+p.offset), now, p.offset)
+}
+
 const (
 	// coldest is the part of its share that a fresh instance begins with: one in coldest.
 	coldest = 3

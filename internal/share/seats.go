@@ -33,21 +33,23 @@ func (p *part) scaled(k, by int64) (hi, lo uint64) {
 	return uint64(k)*uint64(by) + over, lo
 }
 
-// before returns how many seats of p come before seat k of o. Of two seats at the same
-// place that of the smaller ID comes first.
-func (p *part) before(o *part, k int64) int64 {
-	hi, lo := o.scaled(k, p.weight)
+// before returns how many seats of p come before each of a few seats of o, from seat first
+// on. Of two seats at the same place that of the smaller ID comes first.
+func (p *part) before(o *part, first int64) (n [seatsKept]int64) {
+	hi, lo := o.scaled(first, p.weight)
 	ownHi, own := p.scaled(0, o.weight)
 	lo, borrow := bits.Sub64(lo, own, 0)
-	hi, borrow = bits.Sub64(hi, ownHi, borrow)
-	if borrow != 0 {
-		return 0
+	distance := int64(hi) - int64(ownHi) - int64(borrow) // from seat 0 of p, times both weights
+	for i := range n {
+		if distance >= 0 {
+			n[i] = distance / o.weight
+			if distance%o.weight != 0 || lo != 0 || p.id < o.id {
+				n[i]++
+			}
+		}
+		distance += p.weight
 	}
-	n, rest := hi/uint64(o.weight), hi%uint64(o.weight)
-	if rest != 0 || lo != 0 || p.id < o.id {
-		n++
-	}
-	return int64(n)
+	return n
 }
 
 // seats returns how many seats each part has, of as many as the total.

@@ -104,6 +104,13 @@ func Exhausted(err error) bool {
 	return errors.Is(err, consumer.ErrLimited) || errors.Is(err, consumer.ErrTooLarge) || errors.Is(err, consumer.ErrQueueFull)
 }
 
+// Spent reports whether a limit is used up for the call that was refused, or too small. The
+// other causes, such as joining, are the limiter's.
+func Spent(err error) bool {
+	limited, _ := errors.AsType[consumer.LimitError](err)
+	return limited.Reason == consumer.ReasonSpent || errors.Is(err, consumer.ErrTooLarge) || errors.Is(err, consumer.ErrQueueFull)
+}
+
 // RetryAfter returns when the permits that were refused may be had, if that is known.
 func RetryAfter(err error) (d time.Duration, known bool) {
 	limited, ok := errors.AsType[consumer.LimitError](err)

@@ -64,7 +64,7 @@ var rules = Table{
 	Replace("MonotonicOnly", "takes a proof's age by the monotonic clock alone", "internal/share/planner.go",
 		"p.proof.Wall + int64(r.Freshness)", "window.Forever", histories),
 	Replace("NextWindow", "continues in the next window, by its own clock, of one that has ended", "internal/share/bound.go",
-		"protocol.Opens(e, length)", "protocol.Opens(0*e, length)", histories),
+		"h.opening.After(length)", "h.opening.After(length) - h.opening.After(0)", histories),
 	Replace("NoProof", "never looks how old the proof is", "internal/share/planner.go",
 		"\tif !p.proved {\n\t\treturn math.MinInt64, math.MinInt64", "\tif true {\n\t\treturn window.Forever, window.Forever", histories, small),
 	Replace("PaceAboveLimit", "lets a pace raise the total above the policy's limit", "internal/protocol/pace.go",

@@ -120,8 +120,8 @@ func TestConnectionsAreBounded(t *testing.T) {
 			closed <- struct{}{}
 		}
 	}
-	await.Until(t, "the last connections are refused", func() bool { return len(closed) >= 10 })
 	if err := ask(t, "unix:"+f.address, insecure.NewCredentials()); status.Code(err) != codes.Unavailable {
-		t.Errorf("one more connection: %v", err)
+		t.Fatalf("one more connection: %v", err)
 	}
+	await.Until(t, "the last connections are refused", func() bool { return len(closed) >= 10 })
 }
