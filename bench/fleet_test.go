@@ -26,7 +26,7 @@ func startFleet(b *testing.B, n int, permits int64) (*etcdtest.Cluster, []*consu
 	must(b, err)
 	policy := limit(permits, time.Second)
 	policy.Settle, policy.ClockError = time.Second, 10*time.Millisecond
-	_, err = admin.Put(b.Context(), "bench", policy, coordinator.AnyRevision)
+	_, err = admin.Put(b.Context(), "bench", policy)
 	must(b, err)
 	quiet := slog.New(slog.DiscardHandler)
 	var fleet []*consumer.Limiter

@@ -16,10 +16,6 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// AnyRevision lets a change apply to any revision. It still fails if the policy changes
-// at the same moment.
-const AnyRevision = int64(-1)
-
 const defaultTimeout = 5 * time.Second
 
 // AdminOptions of an Admin. The zero value is ready to use.

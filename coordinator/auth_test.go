@@ -73,10 +73,10 @@ func TestAConsumersRoleSuffices(t *testing.T) {
 		}
 		return admin
 	}
-	if _, err := as(operator).Put(t.Context(), "p", policy, 0); err != nil {
+	if _, err := as(operator).PutIf(t.Context(), "p", policy, 0); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := as(consumer).Put(t.Context(), "p", policy, AnyRevision); !errors.Is(err, ErrPermission) {
+	if _, err := as(consumer).Put(t.Context(), "p", policy); !errors.Is(err, ErrPermission) {
 		t.Errorf("%v: a consumer must not set policies", err)
 	}
 	f.client = consumer

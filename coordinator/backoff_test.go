@@ -146,7 +146,7 @@ func TestAnInstanceHoldsBackNobodyElse(t *testing.T) {
 	f := setup(t)
 	f.set("p", "10/s")
 	policy := quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}, Backoff: quota.BackoffInstance}
-	s, err := f.admin.Put(t.Context(), "p", policy, AnyRevision)
+	s, err := f.admin.Put(t.Context(), "p", policy)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -275,7 +275,7 @@ func TestABackoffThatMayNotBeWrittenIsReported(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := admin.Put(t.Context(), "p", quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}}, 0); err != nil {
+	if _, err := admin.PutIf(t.Context(), "p", quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}}, 0); err != nil {
 		t.Fatal(err)
 	}
 	f.client = consumer

@@ -78,7 +78,7 @@ func (f *fixture) set(provider, limits string) Stored {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	s, err := f.admin.Put(f.t.Context(), provider, quota.Policy{Limits: l}, AnyRevision)
+	s, err := f.admin.Put(f.t.Context(), provider, quota.Policy{Limits: l})
 	if err != nil {
 		f.t.Fatal(err)
 	}

@@ -20,7 +20,7 @@ import (
 func TestLeaveAnnouncesServesAndGoes(t *testing.T) {
 	f := setup(t)
 	p := quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}, Settle: 500 * time.Millisecond}
-	if _, err := f.admin.Put(t.Context(), "p", p, AnyRevision); err != nil {
+	if _, err := f.admin.Put(t.Context(), "p", p); err != nil {
 		t.Fatal(err)
 	}
 	stays, _ := f.subscribe(f.join(Options{Name: "stays"}), "p")
@@ -51,7 +51,7 @@ func TestLeaveAnnouncesServesAndGoes(t *testing.T) {
 func TestLeaveThatIsCutShortSaysSo(t *testing.T) {
 	f := setup(t)
 	p := quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}, Settle: time.Minute, Share: quota.ShareDemand} // an end S ahead
-	if _, err := f.admin.Put(t.Context(), "p", p, AnyRevision); err != nil {
+	if _, err := f.admin.Put(t.Context(), "p", p); err != nil {
 		t.Fatal(err)
 	}
 	s := f.join(Options{})
@@ -163,7 +163,7 @@ func TestALeaverWhoseKeyGoesDoesNotRegisterAnew(t *testing.T) {
 			t.Parallel()
 			f := setup(t)
 			p := quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}, Share: quota.ShareDemand} // an end S ahead
-			if _, err := f.admin.Put(t.Context(), "p", p, AnyRevision); err != nil {
+			if _, err := f.admin.Put(t.Context(), "p", p); err != nil {
 				t.Fatal(err)
 			}
 			s := f.join(Options{TTL: 2 * time.Second})
@@ -241,7 +241,7 @@ func (f *fixture) lose(s *Session, id, how string) {
 func TestASecondLeaveWaitsForTheSameEnd(t *testing.T) {
 	f := setup(t)
 	p := quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}, Settle: 500 * time.Millisecond}
-	if _, err := f.admin.Put(t.Context(), "p", p, AnyRevision); err != nil {
+	if _, err := f.admin.Put(t.Context(), "p", p); err != nil {
 		t.Fatal(err)
 	}
 	s := f.join(Options{})

@@ -192,7 +192,7 @@ func TestThePaceIsWritten(t *testing.T) {
 	f := setup(t)
 	p := *adaptive(1000, 50)
 	p.Adaptive.Increase, p.Adaptive.Every = 100, 2*time.Second
-	if _, err := f.admin.Put(t.Context(), "p", p, AnyRevision); err != nil {
+	if _, err := f.admin.Put(t.Context(), "p", p); err != nil {
 		t.Fatal(err)
 	}
 	var all []*refusing
@@ -260,7 +260,7 @@ func TestAPaceThatMayNotBeWrittenIsReported(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := admin.Put(t.Context(), "p", *adaptive(1000, 50), 0); err != nil {
+	if _, err := admin.PutIf(t.Context(), "p", *adaptive(1000, 50), 0); err != nil {
 		t.Fatal(err)
 	}
 	f.client = consumer
@@ -303,7 +303,7 @@ func TestAPaceThatLowersNothingIsDeleted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := setup(t)
-			if _, err := f.admin.Put(t.Context(), "p", test.policy, AnyRevision); err != nil {
+			if _, err := f.admin.Put(t.Context(), "p", test.policy); err != nil {
 				t.Fatal(err)
 			}
 			key := f.admin.keys.Pace("p")

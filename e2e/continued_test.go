@@ -103,7 +103,7 @@ func TestAKilledProcessContinuesAsTheSameInstance(t *testing.T) {
 		t.Fatal(err)
 	}
 	policy := quota.Policy{Limits: []quota.Limit{{Permits: limit, Window: window}}}
-	if _, err := admin.Put(t.Context(), provider, policy, coordinator.AnyRevision); err != nil {
+	if _, err := admin.Put(t.Context(), provider, policy); err != nil {
 		t.Fatal(err)
 	}
 	start := func(d daemon) *child.Process {

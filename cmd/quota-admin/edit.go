@@ -22,7 +22,7 @@ import (
 // change, check, show or write, wait.
 type edit struct {
 	a        *app
-	revision int64 // the only one that is changed, or coordinator.AnyRevision
+	revision int64 // the only one that is changed, or anyRevision
 	reason   string
 	author   string // other than that of the tool
 	wait     time.Duration
@@ -38,6 +38,9 @@ type edit struct {
 	// next returns the new policy; who writes it, when and why is filled in.
 	next func(ctx context.Context, admin *coordinator.Admin, old coordinator.Stored, now time.Time) (quota.Policy, error)
 }
+
+// anyRevision stands for no --if-revision: a policy's revisions are 0 or more.
+const anyRevision = int64(-1)
 
 // edits makes cmd a change of a policy, with the flags that all changes have.
 func (a *app) edits(cmd *cobra.Command, least int64) *edit {
@@ -58,7 +61,7 @@ func (a *app) edits(cmd *cobra.Command, least int64) *edit {
 }
 
 func (a *app) changes(cmd *cobra.Command) *edit {
-	e := &edit{a: a, revision: coordinator.AnyRevision}
+	e := &edit{a: a, revision: anyRevision}
 	cmd.Flags().StringVar(&e.reason, "reason", "", "`why`, for the history")
 	addFlag(a, cmd, &e.wait, "wait", func(text string) (time.Duration, error) {
 		d, err := positive(text)
@@ -85,7 +88,7 @@ func (a *app) revisionFlag(cmd *cobra.Command, revision *int64, least int64, usa
 }
 
 func conflict(s coordinator.Stored, want int64) error {
-	if want == coordinator.AnyRevision || want == s.Revision {
+	if want == anyRevision || want == s.Revision {
 		return nil
 	}
 	return &coordinator.ConflictError{Provider: s.Provider, Have: s.Revision, Want: want}

@@ -149,7 +149,7 @@ func limited(t *testing.T) (*etcdtest.Cluster, *coordinator.Admin) {
 		t.Fatal(err)
 	}
 	policy := quota.Policy{Limits: []quota.Limit{{Permits: 100, Window: 200 * time.Millisecond}}, Settle: time.Second, Freshness: 500 * time.Millisecond}
-	if _, err := admin.Put(t.Context(), "p", policy, 0); err != nil {
+	if _, err := admin.PutIf(t.Context(), "p", policy, 0); err != nil {
 		t.Fatal(err)
 	}
 	return cluster, admin
@@ -241,7 +241,7 @@ func TestTakeover(t *testing.T) {
 func TestReadyInAnOutage(t *testing.T) {
 	cluster, admin := limited(t)
 	policy := quota.Policy{Limits: []quota.Limit{{Permits: 100, Window: 200 * time.Millisecond}}, Settle: time.Second, Freshness: 500 * time.Millisecond, Outage: quota.OutageStop}
-	if _, err := admin.Put(t.Context(), "stop", policy, 0); err != nil {
+	if _, err := admin.PutIf(t.Context(), "stop", policy, 0); err != nil {
 		t.Fatal(err)
 	}
 	ready := func(d *program) int {

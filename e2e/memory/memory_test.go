@@ -78,7 +78,7 @@ func newWorld(t *testing.T, folder string) *world {
 		t.Fatal(err)
 	}
 	p := quota.Policy{Limits: []quota.Limit{{Permits: 100, Window: time.Second}}}
-	if _, err := admin.Put(t.Context(), provider, p, coordinator.AnyRevision); err != nil {
+	if _, err := admin.Put(t.Context(), provider, p); err != nil {
 		t.Fatal(err)
 	}
 	return &world{t, client, folder, strings.Join(cluster.Endpoints(), ",")}

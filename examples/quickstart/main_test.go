@@ -51,7 +51,7 @@ func setUp(t *testing.T) (program string, client *clientv3.Client, other *consum
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := admin.Put(t.Context(), provider, policy, coordinator.AnyRevision); err != nil {
+	if _, err := admin.Put(t.Context(), provider, policy); err != nil {
 		t.Fatal(err)
 	}
 	session, err := coordinator.Join(t.Context(), client, coordinator.Options{Lazy: true})

@@ -129,7 +129,7 @@ func (c *crew) announced(h *hand) time.Time {
 
 func (c *crew) put(p quota.Policy) {
 	c.t.Helper()
-	if _, err := c.admin.Put(c.t.Context(), provider, p, coordinator.AnyRevision); err != nil {
+	if _, err := c.admin.Put(c.t.Context(), provider, p); err != nil {
 		c.t.Fatal(err)
 	}
 }

@@ -50,7 +50,7 @@ func (s *spenders) limit() (*clientv3.Client, *coordinator.Admin) {
 		s.t.Fatal(err)
 	}
 	p := quota.Policy{Limits: []quota.Limit{{Permits: 20, Window: time.Second}, spending}}
-	if _, err := admin.Put(s.t.Context(), provider, p, coordinator.AnyRevision); err != nil {
+	if _, err := admin.Put(s.t.Context(), provider, p); err != nil {
 		s.t.Fatal(err)
 	}
 	return client, admin
