@@ -67,7 +67,7 @@ func BenchmarkLock(b *testing.B) {
 		}},
 		{"large", func(k *core, _ func()) {
 			k.gate.Enter(k.clock.Now(), nil, 1<<20, math.MaxInt64)
-			k.gate.Largest(k.clock.Now())
+			k.gate.Usage(k.clock.Now())
 		}},
 	}
 	for _, op := range ops {

@@ -35,6 +35,10 @@ type Status struct {
 	// Debt is the unpaid cost of calls beyond their permits: see Permit.Settle. Nothing
 	// is issued until it is paid.
 	Debt int64
+	// Largest is the most permits that one request can have in the coming windows, unless
+	// the policy or the other instances change: a larger one gets ErrTooLarge. 0 means
+	// that no share is known, so no request is too large.
+	Largest int64
 	// RefusedBy divides Refused by reason; it has an entry for every Reason.
 	RefusedBy map[Reason]int64
 	// Impossible counts the calls for more permits than a limit has, which are never
@@ -124,7 +128,7 @@ func (k *core) status(now clock.Instant) (Status, window.Usage) {
 		Provider: k.provider, State: k.stateLocked(now), Incarnation: k.mu.self,
 		Revision: p.Revision(), PolicyRevision: revision, Instances: p.Instances(),
 		Issued: use.Issued, Shadowed: k.shadowed.Load(), OverIssued: use.OverIssued, StateChanges: k.mu.logged.changes,
-		Waiting: use.Waiting, HeadPermits: use.Head, Debt: use.Debt, ProofAge: -1,
+		Waiting: use.Waiting, HeadPermits: use.Head, Debt: use.Debt, Largest: use.Largest, ProofAge: -1,
 	}
 	st.Refused, st.RefusedBy = k.refused.count()
 	st.Impossible = k.refused.impossible.Load()
