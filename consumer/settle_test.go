@@ -104,7 +104,7 @@ func TestADebtSurvivesUntilTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var text bytes.Buffer
 		s := &stub{clock: clock.New()}
-		l := open(t, s, Options{Logger: slog.New(slog.NewTextHandler(&text, nil))})
+		l := open(t, s.source(), Options{Logger: slog.New(slog.NewTextHandler(&text, nil))})
 		policy := withDefaults(policyOf(t, "10/s"))
 		s.tell(1, policy, 1)
 		time.Sleep(5 * time.Second)

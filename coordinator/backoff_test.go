@@ -24,7 +24,7 @@ import (
 func (f *fixture) asker(o Options) (*recorder, *membership) {
 	f.t.Helper()
 	r := &recorder{asks: make(chan protocol.Ask, 1)}
-	if _, _, err := f.join(o).Subscribe("p", func() feed.Sink { return r }); err != nil {
+	if _, _, err := f.join(o).subscribe("p", func() feed.Sink { return r }); err != nil {
 		f.t.Fatal(err)
 	}
 	await.Until(f.t, "a proof", r.is(proved))
@@ -211,7 +211,7 @@ func TestBackoffsOfStrangersAreIgnored(t *testing.T) {
 // revisions, however often it is told or listed.
 func TestABackoffThatIsToldAgainIsNoLonger(t *testing.T) {
 	t.Parallel()
-	s := &Session{keys: layout, ctx: t.Context(), o: Options{Clock: clock.New(), Logger: quiet}}
+	s := &Session{keys: layout, ctx: t.Context(), o: settings{Options: Options{Logger: quiet}, Clock: clock.New()}}
 	r := &recorder{}
 	p := newMembership(s, "p", r)
 	p.id = "a"

@@ -118,7 +118,7 @@ func (f *fixture) join(o Options) *Session {
 
 func (f *fixture) subscribe(s *Session, provider string) (r *recorder, leave func() error) {
 	f.t.Helper()
-	sink, leave, err := s.Subscribe(provider, func() feed.Sink { return &recorder{} })
+	sink, leave, err := s.subscribe(provider, func() feed.Sink { return &recorder{} })
 	if err != nil {
 		f.t.Fatal(err)
 	}

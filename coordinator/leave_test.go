@@ -68,7 +68,7 @@ func TestLeaveThatIsCutShortSaysSo(t *testing.T) {
 	if !r.told().closed {
 		t.Error("the sink is still open")
 	}
-	if _, _, err := s.Subscribe("p", func() feed.Sink { return &recorder{} }); !errors.Is(err, errSessionClosed) {
+	if _, _, err := s.subscribe("p", func() feed.Sink { return &recorder{} }); !errors.Is(err, errSessionClosed) {
 		t.Errorf("%v, want errSessionClosed", err)
 	}
 }

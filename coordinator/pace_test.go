@@ -200,7 +200,7 @@ func TestThePaceIsWritten(t *testing.T) {
 	logger := slog.New(slog.NewTextHandler(&log, nil))
 	for range 2 {
 		l := &refusing{share: 200}
-		if _, _, err := f.join(Options{Logger: logger}).Subscribe("p", func() feed.Sink { return l }); err != nil {
+		if _, _, err := f.join(Options{Logger: logger}).subscribe("p", func() feed.Sink { return l }); err != nil {
 			t.Fatal(err)
 		}
 		all = append(all, l)
@@ -265,7 +265,7 @@ func TestAPaceThatMayNotBeWrittenIsReported(t *testing.T) {
 	}
 	f.client = consumer
 	l := &refusing{share: 1000, percent: 60}
-	if _, _, err := f.join(Options{}).Subscribe("p", func() feed.Sink { return l }); err != nil {
+	if _, _, err := f.join(Options{}).subscribe("p", func() feed.Sink { return l }); err != nil {
 		t.Fatal(err)
 	}
 	await.Until(t, "it is told", l.is(func(r *recorder) bool {

@@ -314,7 +314,7 @@ func TestStateDirIsChecked(t *testing.T) {
 		t.Fatal(err)
 	}
 	for dir, says := range map[string]string{file: "not a directory", file + "/none": "not a directory", "/nowhere/at/all": "no such file"} {
-		o := Options{StateDir: dir}
+		o := settings{Options: Options{StateDir: dir}}
 		if err := o.fill(); err == nil || !strings.Contains(err.Error(), says) || !strings.Contains(err.Error(), dir) || !strings.Contains(err.Error(), "empty means") {
 			t.Errorf("%s: %v", dir, err)
 		}
