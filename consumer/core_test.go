@@ -42,7 +42,7 @@ func (s *stub) tell(revision int64, policy *quota.Policy, n int) {
 		if i > 0 {
 			id = string(rune('a' + i))
 		}
-		v.Instances = append(v.Instances, quota.Instance{ID: id, Weight: 1})
+		v.Instances = append(v.Instances, protocol.Instance{ID: id, Weight: 1})
 	}
 	s.sink.Reset(s.clock.Now(), s.clock.Mono(), "me", v)
 	s.prove()

@@ -83,7 +83,7 @@ func BenchmarkLock(b *testing.B) {
 						revision++
 						m := member(n + int(revision%3))
 						m.Weight, m.From = revision%1000, time.Now().Add(-time.Minute)
-						k.Apply(k.clock.Now(), protocol.Change{Revision: revision, Put: []quota.Instance{m}})
+						k.Apply(k.clock.Now(), protocol.Change{Revision: revision, Put: []protocol.Instance{m}})
 					}
 					for b.Loop() {
 						if op.name != "change" {

@@ -13,13 +13,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
 // Whatever the instant of a report, two of them tell what whole windows got.
 func TestReportsTellWholeWindows(t *testing.T) {
 	bubble(t, "10/s", Options{}, func(t *testing.T, _ context.Context, _ *FixedSource, l *Limiter) {
-		report := func() quota.Report { return l.core.Report(l.core.clock.Now()) }
+		report := func() protocol.Report { return l.core.Report(l.core.clock.Now()) }
 		time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second)))
 		begin := report()
 		for range 7 {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/internal/window"
 	"github.com/quotient-limiter/quotient/quota"
@@ -215,7 +216,7 @@ func (k *core) problemLocked(now clock.Instant, state quota.State) string {
 }
 
 // Report implements feed.Sink.
-func (k *core) Report(now clock.Instant) quota.Report {
+func (k *core) Report(now clock.Instant) protocol.Report {
 	k.noteState(now)
 	k.noteClock(now)
 	st, use := k.status(now)
@@ -228,7 +229,7 @@ func (k *core) Report(now clock.Instant) quota.Report {
 	policy, _ := k.mu.planner.Policy()
 	pace, recent := k.mu.planner.Pace(), k.mu.rate.report(now.Mono, use.Issued)
 	k.mu.Unlock()
-	r := quota.Report{
+	r := protocol.Report{
 		Schema: quota.Schema, State: st.State, Revision: st.Revision, PolicyRevision: st.PolicyRevision,
 		Total: shortest.Limit.Permits, Share: shortest.Share, Instances: st.Instances,
 		Used: use.Issued, Refused: st.Refused, Shadowed: st.Shadowed, Waiting: int64(st.Waiting), Debt: use.Debt, Demand: demand,

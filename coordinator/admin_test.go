@@ -12,7 +12,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
+	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/test/await"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -79,7 +81,7 @@ func TestNoProvidersKeysLieUnderAnothers(t *testing.T) {
 		if s, err := f.admin.Get(t.Context(), n); err != nil || s.Policy.Limits[0].Permits != int64(i) {
 			t.Errorf("%q: %+v, %v", n, s, err)
 		}
-		if v, err := f.admin.Fleet(t.Context(), n, nil); err != nil || len(v.Instances) != 0 {
+		if v, err := f.admin.Fleet(t.Context(), n); err != nil || len(v.Instances) != 0 {
 			t.Errorf("%q has %d instances, %v", n, len(v.Instances), err)
 		}
 	}
@@ -317,7 +319,7 @@ func TestErrorsOfEtcdAreTold(t *testing.T) {
 		"get":     func(ctx context.Context) error { _, err := admin.Get(ctx, "p"); return err },
 		"list":    func(ctx context.Context) error { _, err := admin.List(ctx); return err },
 		"history": func(ctx context.Context) error { _, err := admin.History(ctx, "p"); return err },
-		"fleet":   func(ctx context.Context) error { _, err := admin.Fleet(ctx, "p", nil); return err },
+		"fleet":   func(ctx context.Context) error { _, err := admin.Fleet(ctx, "p"); return err },
 		"put":     func(ctx context.Context) error { _, err := admin.PutIf(ctx, "p", limit(1), 0); return err },
 	} {
 		if err := f(t.Context()); !errors.Is(err, ErrUnreachable) {
@@ -333,5 +335,29 @@ func TestErrorsOfEtcdAreTold(t *testing.T) {
 		if _, err := NewAdmin(client, o); err == nil {
 			t.Errorf("%+v was taken", o)
 		}
+	}
+}
+
+// Users see each instance with its share and what it reported.
+func TestFleetShowsTheInstances(t *testing.T) {
+	f := setup(t)
+	f.set("p", "10/s")
+	recorded, _ := f.subscribe(f.join(Options{Name: "a"}), "p")
+	var found Fleet
+	await.Until(t, "the instance has reported", func() (ok bool) {
+		var err error
+		found, err = f.admin.Fleet(t.Context(), "p")
+		return err == nil && len(found.Instances) == 1 && !found.Instances[0].Reported.IsZero()
+	})
+	inside, err := feed.Inside(f.admin).Fleet(t.Context(), "p", nil)
+	if err != nil || inside.Instances[0].Report == nil {
+		t.Fatalf("%+v, %v", inside, err)
+	}
+	if found.Policy.Policy.Limits[0].Permits != 10 || found.Policy.Revision == 0 || found.Revision < found.Policy.Revision {
+		t.Errorf("%+v", found)
+	}
+	i, r := found.Instances[0], inside.Instances[0].Report
+	if i.ID != f.only(recorded).id || i.Name != "a" || i.Started.IsZero() || !i.ShareKnown || i.State != r.State || i.Used != r.Used || i.Problem != nil {
+		t.Errorf("%+v, and the report is %+v", i, r)
 	}
 }

@@ -57,9 +57,9 @@ func TestABackoffHoldsTheFleetUntilItIsEnded(t *testing.T) {
 	if left, why := b.heldBack(other.s.o.Clock); left > 40*time.Second || why != asking.id+": 429 from api" {
 		t.Errorf("held back for %v: %q", left, why)
 	}
-	s, err := f.admin.Get(t.Context(), "p")
-	if err != nil || s.Backoff == nil || len(s.Backoff.Asks) != 1 || s.Backoff.Asks[0].By != asking.id {
-		t.Errorf("%+v, %v", s.Backoff, err)
+	now, _, err := feed.Inside(f.admin).Held(t.Context(), "p")
+	if err != nil || now == nil || len(now.Asks) != 1 || now.Asks[0].By != asking.id {
+		t.Errorf("%+v, %v", now, err)
 	}
 	if ended, err := f.admin.EndBackoff(t.Context(), "p"); !ended || err != nil {
 		t.Errorf("ended: %v, %v", ended, err)
@@ -132,8 +132,8 @@ func TestAnAskIsWrittenOnWhatIsThere(t *testing.T) {
 	if writes, again := p.put(longer); writes != 2 || again {
 		t.Errorf("%d writes, again: %v", writes, again)
 	}
-	if s, err := f.admin.Get(t.Context(), "p"); err != nil || len(s.Backoff.Asks) != 2 {
-		t.Errorf("%+v, %v", s.Backoff, err)
+	if now, _, err := feed.Inside(f.admin).Held(t.Context(), "p"); err != nil || len(now.Asks) != 2 {
+		t.Errorf("%+v, %v", now, err)
 	}
 	await.Until(t, "its own write is seen", p.locked(func() bool { return len(p.asking.Asks) == 2 }))
 	if writes, again := p.put(longer); writes != 0 || again {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/keys"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/test/await"
 	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
 	"github.com/quotient-limiter/quotient/quota"
@@ -86,8 +87,8 @@ func (f *fixture) set(provider, limits string) Stored {
 }
 
 // instances returns the provider's live instances.
-func (f *fixture) instances(provider string) ([]InstanceStatus, error) {
-	found, err := f.admin.Fleet(f.t.Context(), provider, nil)
+func (f *fixture) instances(provider string) ([]protocol.InstanceStatus, error) {
+	found, err := feed.Inside(f.admin).Fleet(f.t.Context(), provider, nil)
 	return found.Instances, err
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/keys"
 	"github.com/quotient-limiter/quotient/internal/ntp"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -104,7 +105,7 @@ func (o *settings) fill() error {
 			return fmt.Errorf("coordinator: StateDir %q: %w; it must be an existing directory on a local disk; empty means that each process joins as new", o.StateDir, err)
 		}
 	}
-	i := quota.Instance{Name: o.Name, Weight: o.Weight}
+	i := protocol.Instance{Name: o.Name, Weight: o.Weight}
 	return i.Validate()
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/change"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/quota"
@@ -107,7 +108,7 @@ type storedJSON struct {
 }
 
 func toJSON(s coordinator.Stored) *storedJSON {
-	return &storedJSON{s.Provider, s.Revision, policyIn(s), format.OneLine(s.Problem), s.Backoff, s.Pace}
+	return &storedJSON{s.Provider, s.Revision, policyIn(s), format.OneLine(s.Problem), nil, nil}
 }
 
 // policyIn returns the policy, nil if none is set or it cannot be decoded at all.
@@ -164,7 +165,7 @@ func (e *edit) make(ctx context.Context, admin *coordinator.Admin, providers []s
 		}
 		r.inForce = inForce(r.old.Policy, r.new.Policy, e.at, time.Now())
 		if r.changed && e.dryRun {
-			f, err := admin.Fleet(ctx, r.Provider, nil)
+			f, err := feed.Inside(admin).Fleet(ctx, r.Provider, nil)
 			if err != nil {
 				return nil, err
 			}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/internal/child"
+	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/test/await"
 	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
 	"github.com/quotient-limiter/quotient/quota"
@@ -129,7 +130,7 @@ func (d *program) acquire(t *testing.T) (status int) {
 
 func instances(t *testing.T, admin *coordinator.Admin) []string {
 	t.Helper()
-	f, err := admin.Fleet(t.Context(), "p", nil)
+	f, err := feed.Inside(admin).Fleet(t.Context(), "p", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -73,7 +73,7 @@ func (f *Fleet) newInstance() *Instance {
 	name := fmt.Sprintf("instance-%d", n)
 	i := &Instance{
 		fleet: f, sinks: map[string]feed.Sink{},
-		key: quota.Instance{ID: name + ".1", Name: name, Weight: 1},
+		key: protocol.Instance{ID: name + ".1", Name: name, Weight: 1},
 	}
 	i.covered = feed.Over[feed.Source]((*source)(i))
 	return i
@@ -109,7 +109,7 @@ func (f *Fleet) Join() *Instance {
 	i := f.newInstance()
 	i.key.From = protocol.FirstWindow(f.clock.Wall(), &f.policy)
 	f.instances = append(f.instances, i)
-	f.publishLocked(protocol.Change{Put: []quota.Instance{i.key}})
+	f.publishLocked(protocol.Change{Put: []protocol.Instance{i.key}})
 	return i
 }
 
@@ -132,7 +132,7 @@ type Instance struct {
 	fleet *Fleet
 
 	// Guarded by fleet.mu.
-	key   quota.Instance
+	key   protocol.Instance
 	gone  bool
 	sinks map[string]feed.Sink // by provider
 }
@@ -151,7 +151,7 @@ func (i *Instance) Leave() {
 	for _, sink := range i.sinks {
 		sink.Announce(i.key.Until.UnixNano())
 	}
-	f.publishLocked(protocol.Change{Put: []quota.Instance{i.key}})
+	f.publishLocked(protocol.Change{Put: []protocol.Instance{i.key}})
 }
 
 // Kill ends the instance as a crash does, once its lease has ended too: its

@@ -19,6 +19,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/internal/child"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/test/await"
 	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
 	"github.com/quotient-limiter/quotient/quota"
@@ -123,7 +124,7 @@ func (w *world) haveApplied(instances int, revision int64) {
 		}
 		n := 0
 		for _, kv := range answer.Kvs {
-			var r quota.Report
+			var r protocol.Report
 			if json.Unmarshal(kv.Value, &r) == nil && r.Revision >= revision {
 				n++
 			}

@@ -142,7 +142,7 @@ func history(t *testing.T, client *clientv3.Client) (what []string) {
 	first := ""
 	for r := range client.Watch(t.Context(), "/quotient/v1/providers/payments%2Fcharge/instances/", clientv3.WithPrefix(), clientv3.WithRev(1)) {
 		for _, e := range r.Events {
-			var i quota.Instance
+			var i protocol.Instance
 			switch key := string(e.Kv.Key); {
 			case first == "" || key == first:
 				first = key

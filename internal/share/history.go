@@ -95,7 +95,7 @@ type span struct {
 	end int64
 }
 
-func newMember(i *quota.Instance) *member {
+func newMember(i *protocol.Instance) *member {
 	m := &member{id: i.ID, hash: hashID(i.ID), name: i.Name, weight: 1, from: math.MinInt64, until: math.MaxInt64}
 	m.borrows = i.Borrows
 	if i.Weight > 1 {
