@@ -31,7 +31,7 @@ func startUnder(b *testing.B, n int, policy quota.Policy) (*etcdtest.Cluster, []
 	admin, err := coordinator.NewAdmin(client, coordinator.AdminOptions{Author: "bench"})
 	must(b, err)
 	policy.Settle, policy.ClockError = time.Second, 10*time.Millisecond
-	_, err = admin.Put(b.Context(), "bench", policy, coordinator.AnyRevision)
+	_, err = admin.Put(b.Context(), "bench", policy)
 	must(b, err)
 	quiet := slog.New(slog.DiscardHandler)
 	var fleet []*consumer.Limiter

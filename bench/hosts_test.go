@@ -38,7 +38,7 @@ func BenchmarkHosts(b *testing.B) {
 	admin, err := coordinator.NewAdmin(client, coordinator.AdminOptions{Author: "bench"})
 	must(b, err)
 	set := func(permits int) {
-		_, err := admin.Put(b.Context(), "bench", limit(int64(permits), time.Second), coordinator.AnyRevision)
+		_, err := admin.Put(b.Context(), "bench", limit(int64(permits), time.Second))
 		must(b, err)
 	}
 	clients := *hosts * *hostClients

@@ -109,7 +109,7 @@ func measureScale(b *testing.B, n int) {
 	set := func(extra int) int64 {
 		policy := limit(int64(100*n+extra), time.Second)
 		policy.Settle, policy.Freshness = *settle, *freshness
-		stored, err := admin.Put(b.Context(), scaleProvider, policy, coordinator.AnyRevision)
+		stored, err := admin.Put(b.Context(), scaleProvider, policy)
 		must(b, err)
 		return stored.Revision
 	}

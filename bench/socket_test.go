@@ -64,7 +64,7 @@ func startQuotad(b *testing.B, permits int64) (*exec.Cmd, string) {
 	etcd, client := etcdtest.New(b, etcdtest.Options{Processes: true})
 	admin, err := coordinator.NewAdmin(client, coordinator.AdminOptions{Author: "bench"})
 	must(b, err)
-	_, err = admin.Put(b.Context(), "bench", limit(permits, time.Second), coordinator.AnyRevision)
+	_, err = admin.Put(b.Context(), "bench", limit(permits, time.Second))
 	must(b, err)
 	folder, err := os.MkdirTemp("", "quotad") //nolint:usetesting // a socket's path is short
 	must(b, err)

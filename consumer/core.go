@@ -161,7 +161,7 @@ func (k *core) Apply(at clock.Instant, c protocol.Change) {
 	}
 	k.mu.planner.Apply(at, c)
 	// Joins and leaves of others make no limiter ready.
-	k.news(c.Policy != nil || c.PolicyDeleted || slices.ContainsFunc(c.Put, func(i quota.Instance) bool { return i.ID == k.mu.self }))
+	k.news(c.Policy != nil || c.PolicyDeleted || slices.ContainsFunc(c.Put, func(i protocol.Instance) bool { return i.ID == k.mu.self }))
 }
 
 // Announce implements feed.Sink.

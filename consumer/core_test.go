@@ -22,6 +22,9 @@ type stub struct {
 	sink  feed.Sink
 }
 
+// source is the stub as applications have one.
+func (s *stub) source() Source { return feed.Over[feed.Source](s) }
+
 func (s *stub) Clock() *clock.Clock { return s.clock }
 
 func (s *stub) Subscribe(_ string, create func() feed.Sink) (feed.Sink, func() error, error) {
@@ -39,7 +42,7 @@ func (s *stub) tell(revision int64, policy *quota.Policy, n int) {
 		if i > 0 {
 			id = string(rune('a' + i))
 		}
-		v.Instances = append(v.Instances, quota.Instance{ID: id, Weight: 1})
+		v.Instances = append(v.Instances, protocol.Instance{ID: id, Weight: 1})
 	}
 	s.sink.Reset(s.clock.Now(), s.clock.Mono(), "me", v)
 	s.prove()
@@ -50,7 +53,7 @@ func (s *stub) tell(revision int64, policy *quota.Policy, n int) {
 func proved(t *testing.T, limits string, n int) (*stub, *Limiter) {
 	t.Helper()
 	s := &stub{clock: clock.New()}
-	l := open(t, s, Options{})
+	l := open(t, s.source(), Options{})
 	s.tell(1, withDefaults(policyOf(t, limits)), n)
 	time.Sleep(3500 * time.Millisecond)
 	s.prove()
@@ -66,7 +69,7 @@ func withDefaults(p quota.Policy) *quota.Policy { p = p.WithDefaults(); return &
 func TestHoldWithoutAKeyIsJoining(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &stub{clock: clock.New()}
-		l := open(t, s, Options{})
+		l := open(t, s.source(), Options{})
 		policy := policyOf(t, "10/s")
 		policy.Outage = quota.OutageHold
 		s.tell(1, withDefaults(policy), 1)
@@ -89,7 +92,7 @@ func TestHoldWithoutAKeyIsJoining(t *testing.T) {
 func TestAJoinerIssuesNothingForTheSettleTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &stub{clock: clock.New()}
-		l := open(t, s, Options{})
+		l := open(t, s.source(), Options{})
 		var limited LimitError
 		if err := l.Acquire(t.Context(), 0); !errors.As(err, &limited) || limited.Reason != ReasonJoining {
 			t.Errorf("before anything is known: %v, want refused because joining", err)
@@ -144,7 +147,7 @@ func TestOutageRules(t *testing.T) {
 	}{{quota.OutageHold, 5, nil}, {quota.OutageStop, 0, ErrStale}} {
 		synctest.Test(t, func(t *testing.T) {
 			s := &stub{clock: clock.New()}
-			l := open(t, s, Options{})
+			l := open(t, s.source(), Options{})
 			p := policyOf(t, "10/s")
 			p.Outage = c.outage
 			s.tell(1, withDefaults(p), 2)
@@ -197,7 +200,7 @@ func TestNoPolicyHealsItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &stub{clock: clock.New()}
 		var logged bytes.Buffer
-		l := open(t, s, Options{Logger: slog.New(slog.NewTextHandler(&logged, nil))})
+		l := open(t, s.source(), Options{Logger: slog.New(slog.NewTextHandler(&logged, nil))})
 		waiting := make(chan error)
 		go func() { waiting <- l.Acquire(t.Context(), Forever) }()
 		synctest.Wait()
@@ -225,7 +228,7 @@ func TestNoPolicyHealsItself(t *testing.T) {
 func TestSourceCloseEndsTheLimiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &stub{clock: clock.New()}
-		l := open(t, s, Options{})
+		l := open(t, s.source(), Options{})
 		waiting := make(chan error)
 		go func() { waiting <- l.Acquire(t.Context(), Forever) }()
 		synctest.Wait()

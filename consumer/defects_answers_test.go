@@ -14,6 +14,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -387,7 +388,7 @@ func TestErrorsSayWhatHelps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cause := errors.New("the role lacks a right")
 		s := &told{clock: clock.New()}
-		l := open(t, s, consumer.Options{})
+		l := open(t, feed.Over[feed.Source](s), consumer.Options{})
 		if err := takeNow(l, 1); errors.Is(err, cause) { // a refusal is kept for the next caller
 			t.Error(err)
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -443,7 +444,7 @@ func TestReadyIsToldInTime(t *testing.T) {
 	t.Run("after an outage under stop", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := &told{clock: clock.New()}
-			l := open(t, s, consumer.Options{})
+			l := open(t, feed.Over[feed.Source](s), consumer.Options{})
 			p := policyOf(t, "10/s")
 			p.Outage = quota.OutageStop
 			s.start(p, 2)
@@ -487,7 +488,7 @@ func TestReadyIsToldInTime(t *testing.T) {
 	t.Run("of the first proof", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := &told{clock: clock.New()}
-			l := open(t, s, consumer.Options{})
+			l := open(t, feed.Over[feed.Source](s), consumer.Options{})
 			s.begin(policyOf(t, "10/s"), 1)
 			ready := waitReady(t.Context(), l)
 			time.Sleep(1300 * time.Millisecond)

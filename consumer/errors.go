@@ -17,8 +17,9 @@ var (
 	// ErrLimited: no permit now, or none in time. Every such error is a LimitError, which
 	// has the time to try again.
 	ErrLimited = errors.New("limited")
-	// ErrTooLarge: more permits at once than any share of the coming windows holds,
-	// unless the policy or the other instances change. Ask for fewer, or use TryTake.
+	// ErrTooLarge: more permits at once than any share of the coming windows holds, unless
+	// the policy or the other instances change. Every such error is a TooLargeError, which
+	// has the largest number. Ask for fewer, or use TryTake.
 	ErrTooLarge = errors.New("more permits than a share will hold")
 	// ErrInvalid: an argument that is never valid.
 	ErrInvalid = errors.New("invalid argument")
@@ -129,6 +130,22 @@ func (e LimitError) Is(target error) bool { return target == ErrLimited }
 // Unwrap returns the cause.
 func (e LimitError) Unwrap() error { return e.Cause }
 
+// TooLargeError is ErrTooLarge with its numbers.
+type TooLargeError struct {
+	Provider string
+	// Asked is the number of permits requested, Largest the most that one request can
+	// have: see Status.Largest.
+	Asked, Largest int64
+}
+
+// Error names both numbers.
+func (e TooLargeError) Error() string {
+	return fmt.Sprintf("consumer: %s: %v: %d asked for, at most %d can be had at once", e.Provider, ErrTooLarge, e.Asked, e.Largest)
+}
+
+// Unwrap returns ErrTooLarge.
+func (e TooLargeError) Unwrap() error { return ErrTooLarge }
+
 // refusal is the error for everybody that is refused the same number of permits
 // in one segment: made once, so that refusing allocates nothing.
 type refusal struct {
@@ -176,7 +193,7 @@ func (k *core) explain(v window.Verdict, n int64) (Reason, error) {
 	case window.Full:
 		return ReasonQueueFull, named(ErrQueueFull, ": %d wait already", k.options.Load().MaxWaiters)
 	case window.TooLarge:
-		return ReasonTooLarge, named(ErrTooLarge, ": %d asked for, at most %d can be had at once", n, k.gate.Largest(now))
+		return ReasonTooLarge, TooLargeError{k.provider, n, k.gate.Usage(now).Largest}
 	}
 	e := LimitError{Provider: k.provider, Asked: n, Reason: ReasonSpent}
 	when, known := k.gate.Estimate(now, n)

@@ -12,8 +12,8 @@ import (
 )
 
 // member is an instance as its key says: its strings are its own.
-func member(i int) quota.Instance {
-	return quota.Instance{
+func member(i int) protocol.Instance {
+	return protocol.Instance{
 		ID: fmt.Sprintf("worker-%d.payments.694d9a1b2c3d4e5f.%d", i, i), Name: fmt.Sprintf("worker-%d.payments", i),
 		Host: fmt.Sprintf("host-%d.example.com", i), Weight: 1, Started: time.Unix(1_700_000_000, 0),
 	}
@@ -45,7 +45,7 @@ func BenchmarkViewChange(b *testing.B) {
 				for i := int64(2); b.Loop(); i++ {
 					c := protocol.Change{Revision: i}
 					if i%2 == 0 {
-						c.Put = []quota.Instance{other}
+						c.Put = []protocol.Instance{other}
 					} else {
 						c.Deleted = []string{other.ID}
 					}

@@ -28,7 +28,7 @@ func TestLearn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		s := &stub{clock: clock.New()}
-		l := open(t, s, Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		l := open(t, s.source(), Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		l.Learn(limitsOf(t, "1/s")...) // before there is a policy
 		s.tell(1, withDefaults(policyOf(t, "100/s,3000/1m")), 1)
 		for _, step := range []struct {

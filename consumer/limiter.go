@@ -61,11 +61,12 @@ func Open(ctx context.Context, source Source, provider string, o Options) (*Limi
 	if o.MaxWaiters < 0 {
 		return nil, fmt.Errorf("consumer: open %s: %w: MaxWaiters is %d, less than 0 (no bound)", provider, ErrInvalid, o.MaxWaiters)
 	}
-	c := source.Clock()
+	from := feed.Inside(source)
+	c := from.Clock()
 	if c.Mono() < 0 {
 		return nil, fmt.Errorf("consumer: open %s: %w: the source's clock began in the future: make the source inside the testing/synctest bubble that uses it", provider, ErrInvalid)
 	}
-	sink, leave, err := source.Subscribe(provider, func() feed.Sink { return newCore(provider, c, o) })
+	sink, leave, err := from.Subscribe(provider, func() feed.Sink { return newCore(provider, c, o) })
 	if err != nil {
 		return nil, fmt.Errorf("consumer: open %s: %w", provider, err)
 	}

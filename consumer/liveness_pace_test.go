@@ -3,7 +3,6 @@ package consumer_test
 import (
 	"slices"
 
-	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/protocol"
@@ -12,7 +11,7 @@ import (
 
 // paces is a source under whose policies the pace can be changed.
 type paces struct {
-	consumer.Source
+	feed.Source
 	feed.Sink               // of the limiters
 	revision  int64         // of the newest change; the source numbers its own
 	now       []quota.Limit // of the pace

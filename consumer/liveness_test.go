@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -159,8 +160,8 @@ func newPlay(t *testing.T, seed uint64) *play {
 	h.ctx, h.end = context.WithCancel(t.Context())
 	t.Cleanup(h.end)
 	h.opened = now()
-	h.paces.Source = source
-	h.l[0], h.l[1] = open(t, h.paces, consumer.Options{}), open(t, h.paces, consumer.Options{})
+	h.paces.Source = feed.Inside(source)
+	h.l[0], h.l[1] = open(t, feed.Over[feed.Source](h.paces), consumer.Options{}), open(t, feed.Over[feed.Source](h.paces), consumer.Options{})
 	return h
 }
 

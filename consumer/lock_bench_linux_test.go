@@ -70,7 +70,7 @@ func BenchmarkLock(b *testing.B) {
 		}},
 		{"large", func(k *core, at clock.Instant, _ func(clock.Instant)) {
 			k.gate.Enter(at, nil, 1<<20, math.MaxInt64)
-			k.gate.Largest(at)
+			k.gate.Usage(at)
 		}},
 	}
 	for _, op := range ops {
@@ -89,7 +89,7 @@ func BenchmarkLock(b *testing.B) {
 						revision++
 						m := member(n + int(revision%3))
 						m.Weight, m.From = revision%1000, time.Now().Add(-time.Minute)
-						k.mu.planner.Apply(at, protocol.Change{Revision: revision, Put: []quota.Instance{m}})
+						k.mu.planner.Apply(at, protocol.Change{Revision: revision, Put: []protocol.Instance{m}})
 						k.gate.Changed(at)
 					}
 					for b.Loop() {

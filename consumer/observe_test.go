@@ -22,7 +22,7 @@ import (
 // Whatever the instant of a report, two of them tell what whole windows got.
 func TestReportsTellWholeWindows(t *testing.T) {
 	bubble(t, "10/s", Options{}, func(t *testing.T, _ context.Context, _ *FixedSource, l *Limiter) {
-		report := func() quota.Report { return l.core.Report(l.core.clock.Now()) }
+		report := func() protocol.Report { return l.core.Report(l.core.clock.Now()) }
 		time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second)))
 		begin := report()
 		for range 7 {
@@ -307,7 +307,7 @@ func TestTheLogSaysForWhomPermitsAreHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var text bytes.Buffer
 		s := &stub{clock: clock.New()}
-		l := open(t, s, Options{Logger: slog.New(slog.NewTextHandler(&text, nil))})
+		l := open(t, s.source(), Options{Logger: slog.New(slog.NewTextHandler(&text, nil))})
 		s.tell(1, withDefaults(policyOf(t, "100/s")), 6)
 		time.Sleep(2200 * time.Millisecond)
 		s.sink.Apply(s.clock.Now(), protocol.Change{Revision: 2, Deleted: []string{"b", "c", "d", "e", "f"}})

@@ -16,7 +16,7 @@ import (
 func ofFleet(t *testing.T, policy quota.Policy, n int) (*stub, *Limiter) {
 	t.Helper()
 	s := &stub{clock: clock.New()}
-	l := open(t, s, Options{})
+	l := open(t, s.source(), Options{})
 	if policy.Limits == nil {
 		policy.Limits = policyOf(t, "100/s").Limits
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -60,7 +61,7 @@ func TestUnderStopTheProofEndsByBothClocks(t *testing.T) {
 			t.Run(c.name+"/"+name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					s, slept := asleep()
-					l := open(t, s, consumer.Options{})
+					l := open(t, feed.Over[feed.Source](s), consumer.Options{})
 					p := policyOf(t, "100/m")
 					p.Outage = quota.OutageStop
 					s.start(p, 1)
@@ -90,7 +91,7 @@ func TestUnderStopTheProofEndsByBothClocks(t *testing.T) {
 func TestAProofFreesWhatWasHeldBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &told{clock: clock.New()}
-		l := open(t, s, consumer.Options{})
+		l := open(t, feed.Over[feed.Source](s), consumer.Options{})
 		p := policyOf(t, "10/s")
 		p.Shape = quota.ShapeSliding
 		s.start(p, 2)
@@ -122,7 +123,7 @@ func TestAResetEndsTheProof(t *testing.T) {
 	for _, outage := range []quota.Outage{quota.OutageStop, quota.OutageHold} {
 		synctest.Test(t, func(t *testing.T) {
 			s := &told{clock: clock.New()}
-			l := open(t, s, consumer.Options{})
+			l := open(t, feed.Over[feed.Source](s), consumer.Options{})
 			p := policyOf(t, "100/s")
 			p.Outage = outage
 			s.start(p, 1)
@@ -149,7 +150,7 @@ func TestAResetEndsTheProof(t *testing.T) {
 func TestWindowsFollowASuspension(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, slept := asleep()
-		l := open(t, s, consumer.Options{})
+		l := open(t, feed.Over[feed.Source](s), consumer.Options{})
 		s.start(policyOf(t, "10/s"), 1)
 		tryTake(l, 10)
 		slept.Store(int64(7300 * time.Millisecond))
@@ -169,7 +170,7 @@ func TestWindowsFollowASuspension(t *testing.T) {
 func TestAPermitEndsInASuspension(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, slept := asleep()
-		l := open(t, s, consumer.Options{})
+		l := open(t, feed.Over[feed.Source](s), consumer.Options{})
 		s.start(policyOf(t, "10/s"), 1)
 		p, err := l.Take(t.Context(), 1, 0)
 		if err != nil || !valid(p, 500*time.Millisecond) {
@@ -240,7 +241,7 @@ func closedAtReading(t *testing.T, name string, reading int64, wait func(ctx con
 			}
 			return 0
 		})}
-		l, other := open(t, s, consumer.Options{}), open(t, s, consumer.Options{})
+		l, other := open(t, feed.Over[feed.Source](s), consumer.Options{}), open(t, feed.Over[feed.Source](s), consumer.Options{})
 		s.start(policyOf(t, "1/m"), 1)
 		tryTake(other, 1)
 		closeIt = func() {

@@ -104,7 +104,7 @@ func TestADebtSurvivesUntilTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var text bytes.Buffer
 		s := &stub{clock: clock.New()}
-		l := open(t, s, Options{Logger: slog.New(slog.NewTextHandler(&text, nil))})
+		l := open(t, s.source(), Options{Logger: slog.New(slog.NewTextHandler(&text, nil))})
 		policy := withDefaults(policyOf(t, "10/s"))
 		s.tell(1, policy, 1)
 		time.Sleep(5 * time.Second)
@@ -114,7 +114,7 @@ func TestADebtSurvivesUntilTheEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 		before := l.Status().Debt
-		s.sink.Reset(s.clock.Now(), s.clock.Mono(), "b", protocol.View{Revision: 9, Policy: policy, PolicyRevision: 1, Instances: []quota.Instance{{ID: "b", Weight: 1}}})
+		s.sink.Reset(s.clock.Now(), s.clock.Mono(), "b", protocol.View{Revision: 9, Policy: policy, PolicyRevision: 1, Instances: []protocol.Instance{{ID: "b", Weight: 1}}})
 		s.prove()
 		if st := l.Status(); st.Debt != before || before != 991 {
 			t.Errorf("a debt of %d became %d", before, st.Debt)

@@ -11,14 +11,21 @@ import (
 )
 
 // Source provides the policies in force and the instances that share them: a
-// *coordinator.Session, or a *FixedSource. All implementations are in this module.
-type Source = feed.Source
+// *coordinator.Session, a *FixedSource, or an instance of package limittest. No other
+// module can implement it.
+type Source interface{ sealed }
+
+type (
+	sealed  = feed.Covered
+	covered = feed.Cover[feed.Source]
+)
 
 // FixedSource is a source without etcd: one policy for every provider, and this
 // process the only instance. It serves tests and programs of a single process. It
 // remembers the permits that were issued: a limiter that is closed and opened again
 // has only the rest of the window.
 type FixedSource struct {
+	covered
 	clock *clock.Clock
 
 	mu       sync.Mutex
@@ -31,7 +38,9 @@ type FixedSource struct {
 // reported by Open.
 func Fixed(policy quota.Policy) *FixedSource {
 	policy = policy.WithDefaults()
-	return &FixedSource{clock: clock.New(), policy: &policy, revision: 1, sinks: map[string]feed.Sink{}}
+	f := &FixedSource{clock: clock.New(), policy: &policy, revision: 1, sinks: map[string]feed.Sink{}}
+	f.covered = feed.Over[feed.Source]((*fixed)(f))
+	return f
 }
 
 // Set puts another policy in force, as an operator would. A lower limit, a higher one and
@@ -52,14 +61,17 @@ func (f *FixedSource) Set(policy quota.Policy) error {
 	return nil
 }
 
-// Clock implements Source.
-func (f *FixedSource) Clock() *clock.Clock { return f.clock }
+// fixed is a FixedSource as a limiter sees it.
+type fixed FixedSource
+
+// Clock implements feed.Source.
+func (f *fixed) Clock() *clock.Clock { return f.clock }
 
 // fixedInstance is the one incarnation of a fixed source.
 const fixedInstance = "self"
 
-// Subscribe implements Source.
-func (f *FixedSource) Subscribe(provider string, create func() feed.Sink) (sink feed.Sink, leave func() error, err error) {
+// Subscribe implements feed.Source.
+func (f *fixed) Subscribe(provider string, create func() feed.Sink) (sink feed.Sink, leave func() error, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.policy.Validate(); err != nil {
@@ -74,7 +86,7 @@ func (f *FixedSource) Subscribe(provider string, create func() feed.Sink) (sink 
 		began := clock.Instant{Mono: now.Mono - int64(quota.MaxSettle+4*quota.MaxWindow), Wall: now.Wall}
 		sink.Reset(began, began.Mono, fixedInstance, protocol.View{
 			Revision: f.revision, Policy: f.policy, PolicyRevision: f.revision, Alone: true,
-			Instances: []quota.Instance{{ID: fixedInstance, Name: fixedInstance, Weight: 1}},
+			Instances: []protocol.Instance{{ID: fixedInstance, Name: fixedInstance, Weight: 1}},
 		})
 		sink.Prove(clock.Instant{Mono: math.MaxInt64 / 2, Wall: math.MaxInt64 / 2})
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/internal/window"
 	"github.com/quotient-limiter/quotient/quota"
@@ -35,6 +36,10 @@ type Status struct {
 	// Debt is the unpaid cost of calls beyond their permits: see Permit.Settle. Nothing
 	// is issued until it is paid.
 	Debt int64
+	// Largest is the most permits that one request can have in the coming windows, unless
+	// the policy or the other instances change: a larger one gets ErrTooLarge. 0 means
+	// that no share is known, so no request is too large.
+	Largest int64
 	// RefusedBy divides Refused by reason; it has an entry for every Reason.
 	RefusedBy map[Reason]int64
 	// Impossible counts the calls for more permits than a limit has, which are never
@@ -125,7 +130,7 @@ func (k *core) status(now clock.Instant) (Status, window.Usage) {
 		Provider: k.provider, State: k.stateLocked(now), Incarnation: k.mu.self,
 		Revision: p.Revision(), PolicyRevision: revision, Instances: p.Instances(),
 		Issued: use.Issued, Shadowed: k.shadowed.Load(), OverIssued: use.OverIssued, StateChanges: k.mu.logged.changes,
-		Waiting: use.Waiting, HeadPermits: use.Head, Debt: use.Debt, ProofAge: -1,
+		Waiting: use.Waiting, HeadPermits: use.Head, Debt: use.Debt, Largest: use.Largest, ProofAge: -1,
 	}
 	st.Refused, st.RefusedBy = k.refused.count()
 	st.Impossible = k.refused.impossible.Load()
@@ -212,7 +217,7 @@ func (k *core) problemLocked(now clock.Instant, state quota.State) string {
 }
 
 // Report implements feed.Sink.
-func (k *core) Report(now clock.Instant) quota.Report {
+func (k *core) Report(now clock.Instant) protocol.Report {
 	k.noteState(now)
 	k.noteClock(now)
 	st, use := k.status(now)
@@ -225,7 +230,7 @@ func (k *core) Report(now clock.Instant) quota.Report {
 	policy, _ := k.mu.planner.Policy()
 	pace, recent := k.mu.planner.Pace(), k.mu.rate.report(now.Mono, use.Issued)
 	k.mu.Unlock()
-	r := quota.Report{
+	r := protocol.Report{
 		Schema: quota.Schema, State: st.State, Revision: st.Revision, PolicyRevision: st.PolicyRevision,
 		Total: shortest.Limit.Permits, Share: shortest.Share, Instances: st.Instances,
 		Used: use.Issued, Refused: st.Refused, Shadowed: st.Shadowed, Waiting: int64(st.Waiting), Debt: use.Debt, Demand: demand,

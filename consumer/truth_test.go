@@ -24,7 +24,7 @@ func (s *stub) measured(off, err time.Duration) {
 func settled(t *testing.T, p quota.Policy, o Options) (*stub, *Limiter) {
 	t.Helper()
 	s := &stub{clock: clock.New()}
-	l := open(t, s, o)
+	l := open(t, s.source(), o)
 	s.tell(1, withDefaults(p), 2)
 	time.Sleep(4500 * time.Millisecond)
 	s.prove()

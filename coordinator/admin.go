@@ -11,14 +11,11 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/internal/buildinfo"
+	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/keys"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
-
-// AnyRevision lets a change apply to any revision. It still fails if the policy changes
-// at the same moment.
-const AnyRevision = int64(-1)
 
 const defaultTimeout = 5 * time.Second
 
@@ -32,6 +29,7 @@ type AdminOptions struct {
 // Admin sets providers' policies and reads their fleets. Its methods are safe for
 // concurrent use. It keeps no state: every method asks etcd.
 type Admin struct {
+	inspected
 	client *clientv3.Client
 	kv     clientv3.KV
 	keys   keys.Layout
@@ -49,7 +47,9 @@ func NewAdmin(client *clientv3.Client, o AdminOptions) (*Admin, error) {
 	}
 	o.Timeout = cmp.Or(o.Timeout, defaultTimeout)
 	o.Author = cmp.Or(o.Author, buildinfo.User())
-	return &Admin{client: client, kv: newKV(client, o.Timeout), keys: k, o: o}, nil
+	a := &Admin{client: client, kv: newKV(client, o.Timeout), keys: k, o: o}
+	a.inspected = feed.Over[protocol.Inspector]((*inspector)(a))
+	return a, nil
 }
 
 // Stored is a policy as stored in etcd.
@@ -61,11 +61,6 @@ type Stored struct {
 	// Problem is the reason why the value cannot be used, or nil. Policy is then zero, or
 	// its readable part.
 	Problem error
-	// Backoff is the back-off that Get has read; nil if there is none, or it cannot be
-	// read.
-	Backoff *protocol.Backoff
-	// Pace is the pace that Get has read; nil likewise.
-	Pace *protocol.Pace
 }
 
 // Get returns a provider's policy, or ErrNotFound.
@@ -73,7 +68,7 @@ func (a *Admin) Get(ctx context.Context, provider string) (Stored, error) {
 	if err := quota.ValidateProvider(provider); err != nil {
 		return Stored{}, err
 	}
-	r, err := a.kv.Txn(ctx).Then(clientv3.OpGet(a.keys.Policy(provider)), clientv3.OpGet(a.keys.Backoff(provider)), clientv3.OpGet(a.keys.Pace(provider))).Commit()
+	r, err := a.kv.Txn(ctx).Then(clientv3.OpGet(a.keys.Policy(provider))).Commit()
 	if err != nil {
 		return Stored{}, classify(ctx, "read the policy of "+provider, err)
 	}
@@ -81,13 +76,19 @@ func (a *Admin) Get(ctx context.Context, provider string) (Stored, error) {
 	if s.Revision == 0 {
 		return s, fmt.Errorf("%s: %w", provider, ErrNotFound)
 	}
-	if kv := keyIn(r.Responses[1]); kv.ModRevision != 0 {
-		if b, err := protocol.ReadBackoff(kv.Value); err == nil {
-			s.Backoff = &b
-		}
-	}
-	s.Pace = paceIn(keyIn(r.Responses[2]))
 	return s, nil
+}
+
+// Held implements protocol.Inspector.
+func (i *inspector) Held(ctx context.Context, provider string) (b *protocol.Backoff, p *protocol.Pace, err error) {
+	r, err := i.kv.Txn(ctx).Then(clientv3.OpGet(i.keys.Backoff(provider)), clientv3.OpGet(i.keys.Pace(provider))).Commit()
+	if err != nil {
+		return nil, nil, classify(ctx, "read the back-off of "+provider, err)
+	}
+	if found, err := protocol.ReadBackoff(keyIn(r.Responses[0]).Value); err == nil {
+		b = &found
+	}
+	return b, paceIn(keyIn(r.Responses[1])), nil
 }
 
 // stored reads a policy's key, which may be empty.

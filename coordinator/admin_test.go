@@ -12,7 +12,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
+	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/test/await"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -26,15 +28,15 @@ func TestPoliciesAreSetByCompareAndSet(t *testing.T) {
 	if _, err := f.admin.Get(ctx, "a/b"); !errors.Is(err, ErrNotFound) {
 		t.Errorf("%v, want ErrNotFound", err)
 	}
-	first, err := f.admin.Put(ctx, "a/b", limit(10), 0)
+	first, err := f.admin.PutIf(ctx, "a/b", limit(10), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var conflict *ConflictError
-	if _, err := f.admin.Put(ctx, "a/b", limit(11), 0); !errors.As(err, &conflict) || conflict.Have != first.Revision {
+	if _, err := f.admin.PutIf(ctx, "a/b", limit(11), 0); !errors.As(err, &conflict) || conflict.Have != first.Revision {
 		t.Errorf("%v, want a conflict with revision %d", err, first.Revision)
 	}
-	second, err := f.admin.Put(ctx, "a/b", limit(20), first.Revision)
+	second, err := f.admin.PutIf(ctx, "a/b", limit(20), first.Revision)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,13 +44,13 @@ func TestPoliciesAreSetByCompareAndSet(t *testing.T) {
 	if err != nil || got.Revision != second.Revision || got.Policy.Limits[0].Permits != 20 || got.Policy.Author != "ann@host" || got.Policy.Time.IsZero() {
 		t.Errorf("got %+v, %v", got, err)
 	}
-	if _, err := f.admin.Delete(ctx, "a/b", "over", first.Revision); !errors.As(err, &conflict) {
+	if _, err := f.admin.DeleteIf(ctx, "a/b", "over", first.Revision); !errors.As(err, &conflict) {
 		t.Errorf("%v, want a conflict", err)
 	}
-	if old, err := f.admin.Delete(ctx, "a/b", "over", AnyRevision); err != nil || old.Policy.Limits[0].Permits != 20 {
+	if old, err := f.admin.Delete(ctx, "a/b", "over"); err != nil || old.Policy.Limits[0].Permits != 20 {
 		t.Errorf("deleted %+v, %v", old, err)
 	}
-	if _, err := f.admin.Delete(ctx, "a/b", "", AnyRevision); !errors.Is(err, ErrNotFound) {
+	if _, err := f.admin.Delete(ctx, "a/b", ""); !errors.Is(err, ErrNotFound) {
 		t.Errorf("%v, want ErrNotFound", err)
 	}
 	records, err := f.admin.History(ctx, "a/b")
@@ -67,7 +69,7 @@ func TestNoProvidersKeysLieUnderAnothers(t *testing.T) {
 	f := setup(t)
 	names := []string{"a", "a/b", "a/policy", "a/instances/x", "ü %2F", "a%2Fb"}
 	for i, n := range names {
-		if _, err := f.admin.Put(t.Context(), n, limit(int64(i)), 0); err != nil {
+		if _, err := f.admin.PutIf(t.Context(), n, limit(int64(i)), 0); err != nil {
 			t.Fatalf("%q: %v", n, err)
 		}
 	}
@@ -79,12 +81,12 @@ func TestNoProvidersKeysLieUnderAnothers(t *testing.T) {
 		if s, err := f.admin.Get(t.Context(), n); err != nil || s.Policy.Limits[0].Permits != int64(i) {
 			t.Errorf("%q: %+v, %v", n, s, err)
 		}
-		if v, err := f.admin.Fleet(t.Context(), n, nil); err != nil || len(v.Instances) != 0 {
+		if v, err := f.admin.Fleet(t.Context(), n); err != nil || len(v.Instances) != 0 {
 			t.Errorf("%q has %d instances, %v", n, len(v.Instances), err)
 		}
 	}
 	for _, bad := range []string{"", "/a", "a/", "a//b", "..", "a\x00", strings.Repeat("x", 201)} {
-		if _, err := f.admin.Put(t.Context(), bad, limit(1), 0); err == nil {
+		if _, err := f.admin.PutIf(t.Context(), bad, limit(1), 0); err == nil {
 			t.Errorf("provider %q was taken", bad)
 		}
 	}
@@ -94,12 +96,12 @@ func TestAnInvalidPolicyChangesNothing(t *testing.T) {
 	f := setup(t)
 	p := limit(10)
 	p.Freshness = 2900 * time.Millisecond
-	if _, err := f.admin.Put(t.Context(), "p", p, AnyRevision); err == nil || !strings.Contains(err.Error(), "settle") {
+	if _, err := f.admin.Put(t.Context(), "p", p); err == nil || !strings.Contains(err.Error(), "settle") {
 		t.Errorf("%v, want the timing rule", err)
 	}
 	p = limit(10)
 	p.Reason = strings.Repeat("x", 2000)
-	if _, err := f.admin.Put(t.Context(), "p", p, AnyRevision); err == nil {
+	if _, err := f.admin.Put(t.Context(), "p", p); err == nil {
 		t.Error("a huge reason was taken")
 	}
 	if records, err := f.admin.History(t.Context(), "p"); err != nil || len(records) != 0 {
@@ -112,7 +114,7 @@ func TestSettleIsNotLoweredUnderTheFreshnessInForce(t *testing.T) {
 	put := func(settle, freshness time.Duration) error {
 		p := limit(10)
 		p.Settle, p.Freshness = settle, freshness
-		_, err := f.admin.Put(t.Context(), "p", p, AnyRevision)
+		_, err := f.admin.Put(t.Context(), "p", p)
 		return err
 	}
 	const s = time.Second
@@ -131,7 +133,7 @@ func TestSettleIsNotLoweredUnderTheFreshnessInForce(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused("a moment later", put(3*s, 2500*time.Millisecond))
-	if _, err := f.admin.Delete(t.Context(), "p", "", AnyRevision); err != nil {
+	if _, err := f.admin.Delete(t.Context(), "p", ""); err != nil {
 		t.Fatal(err)
 	}
 	refused("after a deletion", put(3*s, 2500*time.Millisecond))
@@ -148,7 +150,7 @@ func TestEtcdMeasuresHowLongAFreshnessCounts(t *testing.T) {
 	put := func(settle, freshness time.Duration) error {
 		p := limit(10)
 		p.Settle, p.Freshness = settle, freshness
-		_, err := f.admin.Put(ctx, "p", p, AnyRevision)
+		_, err := f.admin.Put(ctx, "p", p)
 		return err
 	}
 	const s = time.Second
@@ -203,7 +205,7 @@ func TestAWriterThatDiedLeavesItsLeaseToTheNext(t *testing.T) {
 	old, next := limit(10), limit(10)
 	old.Settle, old.Freshness = 60*time.Second, 50*time.Second
 	next.Settle, next.Freshness = 60*time.Second, 2*time.Second
-	if _, err := f.admin.Put(ctx, "p", old, 0); err != nil {
+	if _, err := f.admin.PutIf(ctx, "p", old, 0); err != nil {
 		t.Fatal(err)
 	}
 	found, err := f.admin.read(ctx, []string{"p"})
@@ -232,10 +234,10 @@ func TestAWriterThatDiedLeavesItsLeaseToTheNext(t *testing.T) {
 	}
 	lower := next
 	lower.Settle = 3 * time.Second
-	if _, err := f.admin.Put(ctx, "p", lower, AnyRevision); err == nil {
+	if _, err := f.admin.Put(ctx, "p", lower); err == nil {
 		t.Fatal("lowered, and nobody has measured the time")
 	}
-	if _, err := f.admin.Put(ctx, "p", next, AnyRevision); err != nil {
+	if _, err := f.admin.Put(ctx, "p", next); err != nil {
 		t.Fatal(err)
 	}
 	if got := leases(); len(got) != 1 || got[0] == 0 {
@@ -267,7 +269,7 @@ func TestOnlyLoweredTimesAreKept(t *testing.T) {
 func TestHistoryIsBounded(t *testing.T) {
 	f := setup(t)
 	for i := range maxRecords + 10 {
-		if _, err := f.admin.Put(t.Context(), "p", limit(int64(i)), AnyRevision); err != nil {
+		if _, err := f.admin.Put(t.Context(), "p", limit(int64(i))); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -285,7 +287,7 @@ func TestListIsPaged(t *testing.T) {
 	f := setup(t)
 	const n = pageKeys/2 + 20 // each with an instance's key, so that more than a page is read
 	for i := range n {
-		if _, err := f.admin.Put(t.Context(), fmt.Sprintf("p%04d", i), limit(int64(i)), 0); err != nil {
+		if _, err := f.admin.PutIf(t.Context(), fmt.Sprintf("p%04d", i), limit(int64(i)), 0); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := f.client.Put(t.Context(), f.admin.keys.Instance(fmt.Sprintf("p%04d", i), "i"), "{}"); err != nil {
@@ -317,8 +319,8 @@ func TestErrorsOfEtcdAreTold(t *testing.T) {
 		"get":     func(ctx context.Context) error { _, err := admin.Get(ctx, "p"); return err },
 		"list":    func(ctx context.Context) error { _, err := admin.List(ctx); return err },
 		"history": func(ctx context.Context) error { _, err := admin.History(ctx, "p"); return err },
-		"fleet":   func(ctx context.Context) error { _, err := admin.Fleet(ctx, "p", nil); return err },
-		"put":     func(ctx context.Context) error { _, err := admin.Put(ctx, "p", limit(1), 0); return err },
+		"fleet":   func(ctx context.Context) error { _, err := admin.Fleet(ctx, "p"); return err },
+		"put":     func(ctx context.Context) error { _, err := admin.PutIf(ctx, "p", limit(1), 0); return err },
 	} {
 		if err := f(t.Context()); !errors.Is(err, ErrUnreachable) {
 			t.Errorf("%s: %v, want ErrUnreachable", what, err)
@@ -333,5 +335,29 @@ func TestErrorsOfEtcdAreTold(t *testing.T) {
 		if _, err := NewAdmin(client, o); err == nil {
 			t.Errorf("%+v was taken", o)
 		}
+	}
+}
+
+// Users see each instance with its share and what it reported.
+func TestFleetShowsTheInstances(t *testing.T) {
+	f := setup(t)
+	f.set("p", "10/s")
+	recorded, _ := f.subscribe(f.join(Options{Name: "a"}), "p")
+	var found Fleet
+	await.Until(t, "the instance has reported", func() (ok bool) {
+		var err error
+		found, err = f.admin.Fleet(t.Context(), "p")
+		return err == nil && len(found.Instances) == 1 && !found.Instances[0].Reported.IsZero()
+	})
+	inside, err := feed.Inside(f.admin).Fleet(t.Context(), "p", nil)
+	if err != nil || inside.Instances[0].Report == nil {
+		t.Fatalf("%+v, %v", inside, err)
+	}
+	if found.Policy.Policy.Limits[0].Permits != 10 || found.Policy.Revision == 0 || found.Revision < found.Policy.Revision {
+		t.Errorf("%+v", found)
+	}
+	i, r := found.Instances[0], inside.Instances[0].Report
+	if i.ID != f.only(recorded).id || i.Name != "a" || i.Started.IsZero() || !i.ShareKnown || i.State != r.State || i.Used != r.Used || i.Problem != nil {
+		t.Errorf("%+v, and the report is %+v", i, r)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
+	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/keys"
 	"github.com/quotient-limiter/quotient/internal/test/await"
 	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
@@ -73,10 +74,10 @@ func TestAConsumersRoleSuffices(t *testing.T) {
 		}
 		return admin
 	}
-	if _, err := as(operator).Put(t.Context(), "p", policy, 0); err != nil {
+	if _, err := as(operator).PutIf(t.Context(), "p", policy, 0); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := as(consumer).Put(t.Context(), "p", policy, AnyRevision); !errors.Is(err, ErrPermission) {
+	if _, err := as(consumer).Put(t.Context(), "p", policy); !errors.Is(err, ErrPermission) {
 		t.Errorf("%v: a consumer must not set policies", err)
 	}
 	f.client = consumer
@@ -91,7 +92,7 @@ func TestAConsumersRoleSuffices(t *testing.T) {
 	other, _ := f.subscribe(s, "q")
 	await.Until(t, "it is told that it may not consume q", other.is(func(r *recorder) bool { return errors.Is(r.trouble, ErrPermission) }))
 	await.Until(t, "a report", func() bool {
-		all, err := as(operator).Fleet(t.Context(), "p", nil)
+		all, err := feed.Inside(as(operator)).Fleet(t.Context(), "p", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -100,7 +101,7 @@ func TestAConsumersRoleSuffices(t *testing.T) {
 	if err := s.Shutdown(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if all, err := as(operator).Fleet(t.Context(), "p", nil); err != nil || len(all.Instances) != 0 {
+	if all, err := feed.Inside(as(operator)).Fleet(t.Context(), "p", nil); err != nil || len(all.Instances) != 0 {
 		t.Errorf("%d instances are left, %v", len(all.Instances), err)
 	}
 }

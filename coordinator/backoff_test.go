@@ -24,7 +24,7 @@ import (
 func (f *fixture) asker(o Options) (*recorder, *membership) {
 	f.t.Helper()
 	r := &recorder{asks: make(chan protocol.Ask, 1)}
-	if _, _, err := f.join(o).Subscribe("p", func() feed.Sink { return r }); err != nil {
+	if _, _, err := f.join(o).subscribe("p", func() feed.Sink { return r }); err != nil {
 		f.t.Fatal(err)
 	}
 	await.Until(f.t, "a proof", r.is(proved))
@@ -57,9 +57,9 @@ func TestABackoffHoldsTheFleetUntilItIsEnded(t *testing.T) {
 	if left, why := b.heldBack(other.s.o.Clock); left > 40*time.Second || why != asking.id+": 429 from api" {
 		t.Errorf("held back for %v: %q", left, why)
 	}
-	s, err := f.admin.Get(t.Context(), "p")
-	if err != nil || s.Backoff == nil || len(s.Backoff.Asks) != 1 || s.Backoff.Asks[0].By != asking.id {
-		t.Errorf("%+v, %v", s.Backoff, err)
+	now, _, err := feed.Inside(f.admin).Held(t.Context(), "p")
+	if err != nil || now == nil || len(now.Asks) != 1 || now.Asks[0].By != asking.id {
+		t.Errorf("%+v, %v", now, err)
 	}
 	if ended, err := f.admin.EndBackoff(t.Context(), "p"); !ended || err != nil {
 		t.Errorf("ended: %v, %v", ended, err)
@@ -132,8 +132,8 @@ func TestAnAskIsWrittenOnWhatIsThere(t *testing.T) {
 	if writes, again := p.put(longer); writes != 2 || again {
 		t.Errorf("%d writes, again: %v", writes, again)
 	}
-	if s, err := f.admin.Get(t.Context(), "p"); err != nil || len(s.Backoff.Asks) != 2 {
-		t.Errorf("%+v, %v", s.Backoff, err)
+	if now, _, err := feed.Inside(f.admin).Held(t.Context(), "p"); err != nil || len(now.Asks) != 2 {
+		t.Errorf("%+v, %v", now, err)
 	}
 	await.Until(t, "its own write is seen", p.locked(func() bool { return len(p.asking.Asks) == 2 }))
 	if writes, again := p.put(longer); writes != 0 || again {
@@ -146,7 +146,7 @@ func TestAnInstanceHoldsBackNobodyElse(t *testing.T) {
 	f := setup(t)
 	f.set("p", "10/s")
 	policy := quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}, Backoff: quota.BackoffInstance}
-	s, err := f.admin.Put(t.Context(), "p", policy, AnyRevision)
+	s, err := f.admin.Put(t.Context(), "p", policy)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,7 +211,7 @@ func TestBackoffsOfStrangersAreIgnored(t *testing.T) {
 // revisions, however often it is told or listed.
 func TestABackoffThatIsToldAgainIsNoLonger(t *testing.T) {
 	t.Parallel()
-	s := &Session{keys: layout, ctx: t.Context(), o: Options{Clock: clock.New(), Logger: quiet}}
+	s := &Session{keys: layout, ctx: t.Context(), o: settings{Options: Options{Logger: quiet}, Clock: clock.New()}}
 	r := &recorder{}
 	p := newMembership(s, "p", r)
 	p.id = "a"
@@ -275,7 +275,7 @@ func TestABackoffThatMayNotBeWrittenIsReported(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := admin.Put(t.Context(), "p", quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}}, 0); err != nil {
+	if _, err := admin.PutIf(t.Context(), "p", quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}}, 0); err != nil {
 		t.Fatal(err)
 	}
 	f.client = consumer

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/test/await"
 	"github.com/quotient-limiter/quotient/internal/view"
 )
@@ -62,7 +63,7 @@ func TestLargeKeysAndValuesFillNoMemory(t *testing.T) {
 	if kept := heap() - before; kept > most {
 		t.Errorf("the instance keeps %d MB of a listing", kept>>20)
 	}
-	fleet, err := f.admin.Fleet(t.Context(), "p", nil)
+	fleet, err := feed.Inside(f.admin).Fleet(t.Context(), "p", nil)
 	if err != nil || len(fleet.Instances) != n+1 {
 		t.Fatalf("%d instances, %v", len(fleet.Instances), err)
 	}

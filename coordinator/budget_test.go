@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/escrow"
+	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/test/await"
 	"github.com/quotient-limiter/quotient/quota"
@@ -71,7 +72,7 @@ func TestPermitsOfALongWindowAreTaken(t *testing.T) {
 	}
 	left := func(want int64) {
 		t.Helper()
-		fleet, err := f.admin.Fleet(t.Context(), "p", nil)
+		fleet, err := feed.Inside(f.admin).Fleet(t.Context(), "p", nil)
 		if err != nil || len(fleet.Budgets) != 1 || fleet.Budgets[0].Left != want || fleet.Budgets[0].End != k.t.End {
 			t.Errorf("%+v, %v; want %d left", fleet.Budgets, err, want)
 		}

@@ -24,13 +24,23 @@ const maxTogether = maxOps / 2
 // maxOps is etcd's default for the operations of a transaction.
 const maxOps = 128
 
-// Put sets a provider's policy, if it is at ifRevision: AnyRevision, 0 for not set, or
-// the revision that Get returned. Otherwise it returns a *ConflictError. The policy must
-// be valid. Put fills in Time, and Author if it is empty. The same transaction writes the
-// history record. Put refuses a settle time too short for a freshness still in force.
-func (a *Admin) Put(ctx context.Context, provider string, p quota.Policy, ifRevision int64) (Stored, error) {
+// Put sets a provider's policy, which must be valid. It fills in Time, and Author if it is
+// empty. The same transaction writes the history record. Put refuses a settle time too
+// short for a freshness still in force. If the policy changes at the same moment, the error
+// is a *ConflictError.
+func (a *Admin) Put(ctx context.Context, provider string, p quota.Policy) (Stored, error) {
+	return a.put(ctx, provider, p, always)
+}
+
+// PutIf is Put if the policy has that revision, as returned by Get; 0 means not set.
+// Otherwise it changes nothing and returns a *ConflictError.
+func (a *Admin) PutIf(ctx context.Context, provider string, p quota.Policy, revision int64) (Stored, error) {
+	return a.put(ctx, provider, p, at(revision))
+}
+
+func (a *Admin) put(ctx context.Context, provider string, p quota.Policy, may func(Stored) error) (Stored, error) {
 	all, err := a.Update(ctx, []string{provider}, func(old []Stored) ([]*quota.Policy, error) {
-		return []*quota.Policy{&p}, old[0].at(ifRevision)
+		return []*quota.Policy{&p}, may(old[0])
 	})
 	if err != nil {
 		return Stored{}, err
@@ -38,15 +48,16 @@ func (a *Admin) Put(ctx context.Context, provider string, p quota.Policy, ifRevi
 	return all[0], nil
 }
 
-// at returns a *ConflictError if the policy is at another revision.
-func (s *Stored) at(revision int64) error {
-	if revision == AnyRevision || revision == s.Revision {
-		return nil
+func always(Stored) error { return nil }
+
+// at returns a check that refuses a policy at another revision with a *ConflictError.
+func at(revision int64) func(Stored) error {
+	return func(s Stored) error {
+		if s.Revision == revision {
+			return nil
+		}
+		return &ConflictError{s.Provider, s.Revision, revision}
 	}
-	if revision < 0 {
-		return fmt.Errorf("coordinator: revision %d: must be a revision, 0 for a policy that is not set, or AnyRevision", revision)
-	}
-	return &ConflictError{s.Provider, s.Revision, revision}
 }
 
 // Update changes the policies of several providers in one transaction: all of them or,
@@ -96,9 +107,20 @@ func (a *Admin) Update(ctx context.Context, providers []string, edit func(old []
 	return all, err
 }
 
-// Delete removes a provider's policy, if it is at ifRevision, and returns it.
-// Instances then issue nothing; they stay registered.
-func (a *Admin) Delete(ctx context.Context, provider, reason string, ifRevision int64) (Stored, error) {
+// Delete removes a provider's policy and returns it. Instances then issue nothing; they
+// stay registered. If the policy changes at the same moment, the error is a
+// *ConflictError.
+func (a *Admin) Delete(ctx context.Context, provider, reason string) (Stored, error) {
+	return a.remove(ctx, provider, reason, always)
+}
+
+// DeleteIf is Delete if the policy has that revision. Otherwise it changes nothing and
+// returns a *ConflictError.
+func (a *Admin) DeleteIf(ctx context.Context, provider, reason string, revision int64) (Stored, error) {
+	return a.remove(ctx, provider, reason, at(revision))
+}
+
+func (a *Admin) remove(ctx context.Context, provider, reason string, may func(Stored) error) (Stored, error) {
 	found, err := a.read(ctx, []string{provider})
 	if err != nil {
 		return Stored{}, err
@@ -107,7 +129,7 @@ func (a *Admin) Delete(ctx context.Context, provider, reason string, ifRevision 
 	if old.Revision == 0 {
 		return old, fmt.Errorf("%s: %w", provider, ErrNotFound)
 	}
-	if err = old.at(ifRevision); err == nil {
+	if err = may(old); err == nil {
 		_, err = a.prepare(found[0], nil, reason)
 	}
 	if err == nil {

@@ -116,7 +116,7 @@ func TestAChangeIsTwoRequests(t *testing.T) {
 	f.admin.kv = count
 	for i := range maxRecords + 2 {
 		count.n = 0
-		if _, err := f.admin.Put(t.Context(), "p", limit(int64(i)), AnyRevision); err != nil || count.n != 2 {
+		if _, err := f.admin.Put(t.Context(), "p", limit(int64(i))); err != nil || count.n != 2 {
 			t.Fatalf("change %d: %d requests, %v; want 2", i, count.n, err)
 		}
 	}

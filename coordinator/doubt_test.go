@@ -21,7 +21,7 @@ import (
 // before anything was proved, came back from a backup and went on past the
 // revisions that were known. Nothing looked backwards; only the silence tells.
 func TestSilenceBeforeFirstProofIsDoubted(t *testing.T) {
-	s := &Session{keys: layout, ctx: t.Context(), o: Options{Clock: clock.New(), Logger: slog.New(slog.DiscardHandler)}}
+	s := &Session{keys: layout, ctx: t.Context(), o: settings{Options: Options{Logger: slog.New(slog.DiscardHandler)}, Clock: clock.New()}}
 	p := newMembership(s, "p", &recorder{})
 	p.id = "a"
 	const listed = int64(10 * time.Second)

@@ -26,6 +26,6 @@ func ExampleAdmin_Put() {
 	if err != nil {
 		return
 	}
-	stored, err := admin.Put(context.Background(), "payments/charge", quota.Policy{Limits: limits, Reason: "campaign"}, coordinator.AnyRevision)
+	stored, err := admin.Put(context.Background(), "payments/charge", quota.Policy{Limits: limits, Reason: "campaign"})
 	fmt.Println(stored.Revision, err)
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/keys"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/test/await"
 	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
 	"github.com/quotient-limiter/quotient/quota"
@@ -78,7 +79,7 @@ func (f *fixture) set(provider, limits string) Stored {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	s, err := f.admin.Put(f.t.Context(), provider, quota.Policy{Limits: l}, AnyRevision)
+	s, err := f.admin.Put(f.t.Context(), provider, quota.Policy{Limits: l})
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -86,8 +87,8 @@ func (f *fixture) set(provider, limits string) Stored {
 }
 
 // instances returns the provider's live instances.
-func (f *fixture) instances(provider string) ([]InstanceStatus, error) {
-	found, err := f.admin.Fleet(f.t.Context(), provider, nil)
+func (f *fixture) instances(provider string) ([]protocol.InstanceStatus, error) {
+	found, err := feed.Inside(f.admin).Fleet(f.t.Context(), provider, nil)
 	return found.Instances, err
 }
 
@@ -118,7 +119,7 @@ func (f *fixture) join(o Options) *Session {
 
 func (f *fixture) subscribe(s *Session, provider string) (r *recorder, leave func() error) {
 	f.t.Helper()
-	sink, leave, err := s.Subscribe(provider, func() feed.Sink { return &recorder{} })
+	sink, leave, err := s.subscribe(provider, func() feed.Sink { return &recorder{} })
 	if err != nil {
 		f.t.Fatal(err)
 	}

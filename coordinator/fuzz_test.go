@@ -65,7 +65,7 @@ func FuzzInstanceKey(f *testing.F) {
 		if lease == 0 && s.Problem == nil {
 			t.Error("nobody is told of a key without a lease")
 		}
-		s.takeReport(&mvccpb.KeyValue{Key: []byte("key"), Value: report}, nil)
+		takeReport(&s, &mvccpb.KeyValue{Key: []byte("key"), Value: report}, nil)
 		if s.Report == nil && s.Problem == nil {
 			t.Errorf("nobody is told of report %q", report)
 		}

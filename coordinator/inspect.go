@@ -15,83 +15,87 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/internal/escrow"
+	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/keys"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// Fleet is a provider's policy, its instances and their reports, all at one
-// revision.
+// Fleet is a provider's policy and its live instances, all at one revision.
 type Fleet struct {
 	Provider string
 	Revision int64
 	// Policy is as stored; its Revision is 0 where none is set.
 	Policy Stored
-	// Level is nil where none is set, or where it cannot be read.
-	Level *protocol.Level
-	// Pace is nil where none is set, or where it cannot be read.
-	Pace *protocol.Pace
-	// Budgets are the limits of more than a minute, with the permits of the running
-	// windows that nobody has taken; empty if they cannot be read.
-	Budgets []protocol.BudgetUse
-	// Instances are sorted by name and incarnation.
+	// Instances are sorted by name and ID.
 	Instances []InstanceStatus
-	// Left are the instances that left with a debt within the last hour, sorted likewise:
-	// name, incarnation and last report.
-	Left []InstanceStatus
 }
 
-// View returns the fleet as its instances see it. A policy that cannot be used
-// is left out, as by an instance that has just joined.
-func (f *Fleet) View() protocol.View {
-	v := protocol.View{Revision: f.Revision, Level: f.Level, Pace: f.Pace}
-	if f.Policy.Revision != 0 && f.Policy.Problem == nil {
-		p := f.Policy.Policy
-		v.Policy, v.PolicyRevision = &p, f.Policy.Revision
-	}
-	for _, s := range f.Instances {
-		v.Instances = append(v.Instances, s.Instance)
-	}
-	return v
-}
-
-// InstanceStatus is one live instance as shown to operators.
+// InstanceStatus is one live instance of a provider.
 type InstanceStatus struct {
-	Instance quota.Instance
-	// Share is its share of the shortest limit's window that runs now, by the
-	// view; ShareKnown is false without a policy in force, or without a short limit.
+	// ID is the incarnation: no two instances ever have the same.
+	ID            string
+	Name, Version string
+	// Started is when its session began, by its host's clock.
+	Started time.Time
+	// Share is its share of the shortest limit's window that runs now; ShareKnown is
+	// false without a policy in force, or without a limit of at most quota.MaxWindow.
 	Share      int64
 	ShareKnown bool
-	// Report is the instance's newest report, or nil.
-	Report *quota.Report
-	// Problem is the reason why its key or report cannot be read, or the key cannot be an
-	// instance's own; nil if there is none.
+	// Reported is the time of its newest report; zero if there is none. State is the
+	// limiter's state then. Used and Refused count permits since the start, and Waiting the
+	// callers that waited.
+	Reported               time.Time
+	State                  quota.State
+	Used, Refused, Waiting int64
+	// Problem is a fault that it reports, or the reason why its key or report cannot be
+	// read; nil if there is none.
 	Problem error
-
-	// The revisions of both keys as read, for the next answer.
-	keyRevision, reportRevision int64
-	problemOfKey                error
 }
 
-// Fleet returns a provider's policy, live instances and reports. With an earlier answer
-// for the provider, which it does not change, it decodes only keys written since: for
-// callers that observe a large fleet once a second. earlier may be nil.
-func (a *Admin) Fleet(ctx context.Context, provider string, earlier *Fleet) (Fleet, error) {
-	known := map[string]*InstanceStatus{}
+// Fleet returns a provider's policy and live instances. Observe makes them report often.
+func (a *Admin) Fleet(ctx context.Context, provider string) (Fleet, error) {
+	found, err := feed.Inside(a).Fleet(ctx, provider, nil)
+	f := Fleet{Provider: found.Provider, Revision: found.Revision, Policy: Stored(found.Policy)}
+	for _, i := range found.Instances {
+		s := InstanceStatus{
+			ID: i.Instance.ID, Name: i.Instance.Name, Version: i.Instance.Version, Started: i.Instance.Started,
+			Share: i.Share, ShareKnown: i.ShareKnown, Problem: i.Problem,
+		}
+		if r := i.Report; r != nil {
+			s.Reported, s.State, s.Used, s.Refused, s.Waiting = r.Time, r.State, r.Used, r.Refused, r.Waiting
+			if s.Problem == nil && r.Problem != "" {
+				s.Problem = errors.New(r.Problem)
+			}
+		}
+		f.Instances = append(f.Instances, s)
+	}
+	return f, err
+}
+
+type inspected = feed.Cover[protocol.Inspector]
+
+// inspector implements protocol.Inspector.
+type inspector Admin
+
+// Fleet implements protocol.Inspector.
+func (i *inspector) Fleet(ctx context.Context, provider string, earlier *protocol.Fleet) (protocol.Fleet, error) {
+	a := (*Admin)(i)
+	known := map[string]*protocol.InstanceStatus{}
 	if earlier != nil {
-		for i := range earlier.Instances {
-			known[earlier.Instances[i].Instance.ID] = &earlier.Instances[i]
+		for n := range earlier.Instances {
+			known[earlier.Instances[n].Instance.ID] = &earlier.Instances[n]
 		}
 	}
-	f := Fleet{Provider: provider, Policy: Stored{Provider: provider}}
+	f := protocol.Fleet{Provider: provider, Policy: protocol.Stored{Provider: provider}}
 	if err := quota.ValidateProvider(provider); err != nil {
 		return f, err
 	}
 	at := map[string]int{} // of an incarnation in f.Instances
 	revision, err := a.each(ctx, a.keys.Provider(provider), 0, nil, func(kv *mvccpb.KeyValue) {
 		if key := string(kv.Key); key == a.keys.Policy(provider) {
-			f.Policy = stored(provider, kv)
+			f.Policy = protocol.Stored(stored(provider, kv))
 		} else if key == a.keys.Level(provider) {
 			if l, err := protocol.ReadLevel(kv.Value); err == nil {
 				f.Level = l
@@ -107,9 +111,9 @@ func (a *Admin) Fleet(ctx context.Context, provider string, earlier *Fleet) (Fle
 		_, err = a.each(ctx, a.keys.Reports(provider), revision, nil, func(kv *mvccpb.KeyValue) {
 			if id, ok := keys.IncarnationIn(a.keys.Reports(provider), string(kv.Key)); ok {
 				if i, ok := at[id]; ok {
-					f.Instances[i].takeReport(kv, known[id])
+					takeReport(&f.Instances[i], kv, known[id])
 				} else if r, err := readReport(kv.Value); err == nil && r.State == quota.StateClosed && r.Debt > 0 {
-					f.Left = append(f.Left, InstanceStatus{Instance: quota.Instance{ID: id, Name: r.Name}, Report: &r})
+					f.Left = append(f.Left, protocol.InstanceStatus{Instance: protocol.Instance{ID: id, Name: r.Name}, Report: &r})
 				}
 			}
 		})
@@ -118,12 +122,12 @@ func (a *Admin) Fleet(ctx context.Context, provider string, earlier *Fleet) (Fle
 		err = a.budgets(ctx, &f)
 	}
 	if err != nil {
-		return Fleet{}, classify(ctx, "look at "+provider, err)
+		return protocol.Fleet{}, classify(ctx, "look at "+provider, err)
 	}
 	f.Revision = revision
-	f.share(time.Now().UnixNano())
-	for _, all := range [][]InstanceStatus{f.Instances, f.Left} {
-		slices.SortFunc(all, func(x, y InstanceStatus) int {
+	divide(&f, time.Now().UnixNano())
+	for _, all := range [][]protocol.InstanceStatus{f.Instances, f.Left} {
+		slices.SortFunc(all, func(x, y protocol.InstanceStatus) int {
 			return cmp.Or(strings.Compare(x.Instance.Name, y.Instance.Name), strings.Compare(x.Instance.ID, y.Instance.ID))
 		})
 	}
@@ -131,7 +135,7 @@ func (a *Admin) Fleet(ctx context.Context, provider string, earlier *Fleet) (Fle
 }
 
 // budgets fills in the budgets, unless the role lacks their folder.
-func (a *Admin) budgets(ctx context.Context, f *Fleet) error {
+func (a *Admin) budgets(ctx context.Context, f *protocol.Fleet) error {
 	var gets []clientv3.Op
 	var all []protocol.BudgetUse
 	for _, b := range protocol.BudgetsAt(&f.Policy.Policy, time.Now().UnixNano()) {
@@ -162,8 +166,8 @@ func (a *Admin) budgets(ctx context.Context, f *Fleet) error {
 	return nil
 }
 
-// share fills in the shares of the shortest limit's window that runs now.
-func (f *Fleet) share(now int64) {
+// divide fills in the shares of the shortest limit's window that runs now.
+func divide(f *protocol.Fleet, now int64) {
 	v := f.View()
 	if v.Policy == nil {
 		return
@@ -180,26 +184,26 @@ func (f *Fleet) share(now int64) {
 
 // instanceOf reads an instance's key as instances do: one that cannot be read
 // takes part with the defaults. known is an earlier reading, or nil.
-func instanceOf(id string, kv *mvccpb.KeyValue, known *InstanceStatus) InstanceStatus {
-	if known != nil && known.keyRevision == kv.ModRevision {
-		return InstanceStatus{Instance: known.Instance, Problem: known.problemOfKey, problemOfKey: known.problemOfKey, keyRevision: kv.ModRevision}
+func instanceOf(id string, kv *mvccpb.KeyValue, known *protocol.InstanceStatus) protocol.InstanceStatus {
+	if known != nil && known.KeyRevision == kv.ModRevision {
+		return protocol.InstanceStatus{Instance: known.Instance, Problem: known.ProblemOfKey, ProblemOfKey: known.ProblemOfKey, KeyRevision: kv.ModRevision}
 	}
 	i, err := protocol.ReadInstance(id, kv.Value)
-	s := InstanceStatus{Instance: i, keyRevision: kv.ModRevision}
+	s := protocol.InstanceStatus{Instance: i, KeyRevision: kv.ModRevision}
 	switch {
 	case err != nil:
-		s.Instance = quota.Instance{ID: id, Weight: 1}
+		s.Instance = protocol.Instance{ID: id, Weight: 1}
 		s.Problem = fmt.Errorf("its key %q cannot be read, it takes part all the same: %w", kv.Key, err)
 	case kv.Lease == 0:
 		s.Problem = fmt.Errorf("its key %q has no lease: no instance wrote it, and it takes part until it is deleted", kv.Key)
 	}
-	s.problemOfKey = s.Problem
+	s.ProblemOfKey = s.Problem
 	return s
 }
 
-func (s *InstanceStatus) takeReport(kv *mvccpb.KeyValue, known *InstanceStatus) {
-	s.reportRevision = kv.ModRevision
-	if known != nil && known.Report != nil && known.reportRevision == kv.ModRevision {
+func takeReport(s *protocol.InstanceStatus, kv *mvccpb.KeyValue, known *protocol.InstanceStatus) {
+	s.ReportRevision = kv.ModRevision
+	if known != nil && known.Report != nil && known.ReportRevision == kv.ModRevision {
 		s.Report = known.Report
 		return
 	}

@@ -129,7 +129,7 @@ func TestALazySessionWaitsForEtcd(t *testing.T) {
 // nothing else happens.
 func TestAMembershipIsToldOfTheSessionsProblem(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	s := &Session{keys: layout, ctx: ctx, o: Options{Clock: clock.New(), Logger: quiet}}
+	s := &Session{keys: layout, ctx: ctx, o: settings{Options: Options{Logger: quiet}, Clock: clock.New()}}
 	s.mu.leased, s.mu.problems = make(chan struct{}), map[string]error{"the lease": ErrPermission}
 	r := &recorder{}
 	p := newMembership(s, "p", r)
@@ -151,7 +151,7 @@ func TestALazySessionEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := &recorder{}
-	if _, _, err := s.Subscribe("p", func() feed.Sink { return r }); err != nil {
+	if _, _, err := s.subscribe("p", func() feed.Sink { return r }); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Close(); err != nil {

@@ -12,6 +12,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/internal/feed"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/test/await"
 	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
 	"github.com/quotient-limiter/quotient/quota"
@@ -20,7 +21,7 @@ import (
 func TestLeaveAnnouncesServesAndGoes(t *testing.T) {
 	f := setup(t)
 	p := quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}, Settle: 500 * time.Millisecond}
-	if _, err := f.admin.Put(t.Context(), "p", p, AnyRevision); err != nil {
+	if _, err := f.admin.Put(t.Context(), "p", p); err != nil {
 		t.Fatal(err)
 	}
 	stays, _ := f.subscribe(f.join(Options{Name: "stays"}), "p")
@@ -30,7 +31,7 @@ func TestLeaveAnnouncesServesAndGoes(t *testing.T) {
 	result := make(chan error)
 	go func() { result <- s.Shutdown(t.Context()) }()
 	await.Until(t, "the end is announced", stays.is(func(r *recorder) bool {
-		return slices.ContainsFunc(r.view.Instances, func(i quota.Instance) bool { return i.Name == "goes" && !i.Until.IsZero() })
+		return slices.ContainsFunc(r.view.Instances, func(i protocol.Instance) bool { return i.Name == "goes" && !i.Until.IsZero() })
 	}))
 	if goes.told().until == 0 || goes.is(func(r *recorder) bool { return r.closed })() {
 		t.Error("who leaves must be bound by the end, and serve until then")
@@ -51,7 +52,7 @@ func TestLeaveAnnouncesServesAndGoes(t *testing.T) {
 func TestLeaveThatIsCutShortSaysSo(t *testing.T) {
 	f := setup(t)
 	p := quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}, Settle: time.Minute, Share: quota.ShareDemand} // an end S ahead
-	if _, err := f.admin.Put(t.Context(), "p", p, AnyRevision); err != nil {
+	if _, err := f.admin.Put(t.Context(), "p", p); err != nil {
 		t.Fatal(err)
 	}
 	s := f.join(Options{})
@@ -68,7 +69,7 @@ func TestLeaveThatIsCutShortSaysSo(t *testing.T) {
 	if !r.told().closed {
 		t.Error("the sink is still open")
 	}
-	if _, _, err := s.Subscribe("p", func() feed.Sink { return &recorder{} }); !errors.Is(err, errSessionClosed) {
+	if _, _, err := s.subscribe("p", func() feed.Sink { return &recorder{} }); !errors.Is(err, errSessionClosed) {
 		t.Errorf("%v, want errSessionClosed", err)
 	}
 }
@@ -163,7 +164,7 @@ func TestALeaverWhoseKeyGoesDoesNotRegisterAnew(t *testing.T) {
 			t.Parallel()
 			f := setup(t)
 			p := quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}, Share: quota.ShareDemand} // an end S ahead
-			if _, err := f.admin.Put(t.Context(), "p", p, AnyRevision); err != nil {
+			if _, err := f.admin.Put(t.Context(), "p", p); err != nil {
 				t.Fatal(err)
 			}
 			s := f.join(Options{TTL: 2 * time.Second})
@@ -171,7 +172,7 @@ func TestALeaverWhoseKeyGoesDoesNotRegisterAnew(t *testing.T) {
 			await.Until(t, "a proof", r.is(proved))
 			returned := leaving(t.Context(), s)
 			await.Until(t, "the end is announced", r.is(func(r *recorder) bool {
-				return slices.ContainsFunc(r.view.Instances, func(i quota.Instance) bool { return !i.Until.IsZero() })
+				return slices.ContainsFunc(r.view.Instances, func(i protocol.Instance) bool { return !i.Until.IsZero() })
 			}))
 			f.lose(s, r.told().self, how)
 			var err error
@@ -241,7 +242,7 @@ func (f *fixture) lose(s *Session, id, how string) {
 func TestASecondLeaveWaitsForTheSameEnd(t *testing.T) {
 	f := setup(t)
 	p := quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}, Settle: 500 * time.Millisecond}
-	if _, err := f.admin.Put(t.Context(), "p", p, AnyRevision); err != nil {
+	if _, err := f.admin.Put(t.Context(), "p", p); err != nil {
 		t.Fatal(err)
 	}
 	s := f.join(Options{})
@@ -285,11 +286,11 @@ func TestADebtOutlivesItsInstance(t *testing.T) {
 		if err := test.leave(s, provider); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		fleet, err := f.admin.Fleet(t.Context(), "p", nil)
+		fleet, err := feed.Inside(f.admin).Fleet(t.Context(), "p", nil)
 		if err != nil || len(fleet.Instances) != 0 {
 			t.Fatalf("%s: %d instances, %v", name, len(fleet.Instances), err)
 		}
-		left := slices.IndexFunc(fleet.Left, func(i InstanceStatus) bool { return i.Instance.Name == name })
+		left := slices.IndexFunc(fleet.Left, func(i protocol.InstanceStatus) bool { return i.Instance.Name == name })
 		if (left >= 0) != (test.debt > 0) || left >= 0 && (fleet.Left[left].Report.Debt != test.debt || fleet.Left[left].Instance.ID != r.told().self) {
 			t.Errorf("%s: %+v", name, fleet.Left)
 		}

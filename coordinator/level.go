@@ -56,10 +56,10 @@ func (p *membership) divide(ctx context.Context, last *reporting, now int64) {
 	}
 	last.read = now
 	for _, i := range w.ids {
-		v.Instances = append(v.Instances, quota.Instance{ID: i})
+		v.Instances = append(v.Instances, protocol.Instance{ID: i})
 	}
 	demands := make(map[string]int64, len(w.ids))
-	revision, err := p.reportsOf(ctx, w.ids, func(id string, r *quota.Report) { demands[id] = r.Demand })
+	revision, err := p.reportsOf(ctx, w.ids, func(id string, r *protocol.Report) { demands[id] = r.Demand })
 	if err != nil {
 		return // the level lasts longer than the next try
 	}
@@ -87,7 +87,7 @@ func (p *membership) writerLocked(of view.Kind) writer {
 
 // reportsOf calls f with the newest reports of these instances, and returns the revision
 // read. Any member may answer: neither a level nor a pace need be recent.
-func (p *membership) reportsOf(ctx context.Context, ids []string, f func(id string, r *quota.Report)) (revision int64, err error) {
+func (p *membership) reportsOf(ctx context.Context, ids []string, f func(id string, r *protocol.Report)) (revision int64, err error) {
 	slices.Sort(ids)
 	folder := p.s.keys.Reports(p.provider)
 	err = eachKey(folder, clientv3.GetPrefixRangeEnd(folder), func(from string, o ...clientv3.OpOption) (*pb.RangeResponse, error) {

@@ -174,7 +174,7 @@ func (o *operators) operate(ctx context.Context, client int, admin *Admin, r *ra
 			s, err := admin.Get(ctx, operatedOn[p])
 			o.note(client, began, &operation{what: "get", on: []int{p}, seen: []cell{cellOf(&s)}}, s.Revision, err)
 		case 1: // set
-			s, err := admin.Put(ctx, operatedOn[p], *linearPolicy(tag), AnyRevision)
+			s, err := admin.Put(ctx, operatedOn[p], *linearPolicy(tag))
 			o.note(client, began, &operation{what: "set", on: []int{p}, write: []cell{tag}}, s.Revision, err)
 		case 2: // set --revision
 			s, err := admin.Get(ctx, operatedOn[p])
@@ -184,7 +184,7 @@ func (o *operators) operate(ctx context.Context, client int, admin *Admin, r *ra
 			}
 			began = o.now()
 			op := &operation{what: "set --revision", on: []int{p}, write: []cell{tag}, seen: []cell{cellOf(&s)}}
-			s, err = admin.Put(ctx, operatedOn[p], *linearPolicy(tag), s.Revision)
+			s, err = admin.PutIf(ctx, operatedOn[p], *linearPolicy(tag), s.Revision)
 			o.note(client, began, op, s.Revision, err)
 		case 3: // apply
 			op := &operation{what: "apply", on: []int{0, 1}, write: []cell{tag, {tag.tag, tag.permits + 1}}}
@@ -216,7 +216,7 @@ func (o *operators) operate(ctx context.Context, client int, admin *Admin, r *ra
 			next.Reason = tag.tag
 			op := &operation{what: "rollback", on: []int{p}, back: true, write: []cell{{tag.tag, next.Limits[0].Permits}},
 				seen: []cell{{last.New.Reason, last.New.Limits[0].Permits}}}
-			s, err := admin.Put(ctx, operatedOn[p], next, last.Revision)
+			s, err := admin.PutIf(ctx, operatedOn[p], next, last.Revision)
 			o.note(client, began, op, s.Revision, err)
 		}
 	}
@@ -261,7 +261,7 @@ func (o *operators) play(count map[string]int) {
 	var initial policies
 	for i, p := range operatedOn {
 		initial[i].now = cell{"first", int64(10 + i)}
-		s, err := admin.Put(o.Context(), p, *linearPolicy(initial[i].now), 0)
+		s, err := admin.PutIf(o.Context(), p, *linearPolicy(initial[i].now), 0)
 		if err != nil {
 			o.Fatal(err)
 		}

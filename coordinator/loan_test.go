@@ -22,7 +22,7 @@ func TestALoanReachesItsGuestAlone(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
 	policy := quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}, Settle: time.Minute}
-	if _, err := f.admin.Put(t.Context(), "p", policy, AnyRevision); err != nil {
+	if _, err := f.admin.Put(t.Context(), "p", policy); err != nil {
 		t.Fatal(err)
 	}
 	host, _ := f.subscribe(f.join(Options{Name: "host"}), "p")

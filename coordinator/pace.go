@@ -44,8 +44,8 @@ func (p *membership) pace(ctx context.Context, last *reporting, now int64) {
 	last.paced = now
 	var next *protocol.Pace
 	if policy != nil && policy.Adaptive.Floor > 0 {
-		var reports []quota.Report
-		if _, err := p.reportsOf(ctx, w.ids, func(_ string, r *quota.Report) { reports = append(reports, *r) }); err != nil {
+		var reports []protocol.Report
+		if _, err := p.reportsOf(ctx, w.ids, func(_ string, r *protocol.Report) { reports = append(reports, *r) }); err != nil {
 			return
 		}
 		var changes bool
@@ -79,7 +79,7 @@ func (p *membership) pace(ctx context.Context, last *reporting, now int64) {
 // policy's limits are in force; ok is false if it stays. Of what was refused, reports
 // count that tell of the same pace. A pace that lowers nothing any more goes, or it would
 // bind an operator's larger limit.
-func nextPace(policy *quota.Policy, pace *protocol.Pace, reports []quota.Report, age time.Duration, now time.Time) (next *protocol.Pace, ok bool) {
+func nextPace(policy *quota.Policy, pace *protocol.Pace, reports []protocol.Report, age time.Duration, now time.Time) (next *protocol.Pace, ok bool) {
 	limits := policy.LimitsAt(now.UnixNano())
 	e := evidenceOf(policy, pace, reports, limits)
 	next = &protocol.Pace{Issued: e.issued, Refused: e.refused, Time: now}
@@ -123,7 +123,7 @@ type evidence struct {
 	used            bool // some instance uses its share
 }
 
-func evidenceOf(policy *quota.Policy, pace *protocol.Pace, reports []quota.Report, limits []quota.Limit) (e evidence) {
+func evidenceOf(policy *quota.Policy, pace *protocol.Pace, reports []protocol.Report, limits []quota.Limit) (e evidence) {
 	revision := int64(0)
 	if pace != nil {
 		revision = pace.Revision

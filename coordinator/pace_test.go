@@ -31,8 +31,8 @@ func paceOf(revision, permits int64) *protocol.Pace {
 }
 
 // paceReport is a report of two instances that share 1,000/s, or the pace.
-func paceReport(revision, span, issued, refused int64) quota.Report {
-	return quota.Report{Share: 300, PaceRevision: revision, PaceSpan: span, PaceIssued: issued, PaceRefused: refused}
+func paceReport(revision, span, issued, refused int64) protocol.Report {
+	return protocol.Report{Share: 300, PaceRevision: revision, PaceSpan: span, PaceIssued: issued, PaceRefused: refused}
 }
 
 // TestNextPace is the rule step by step: limit 1,000/s, floor 200, at most 30% a cut, 30 a
@@ -43,33 +43,33 @@ func TestNextPace(t *testing.T) {
 	for name, test := range map[string]struct {
 		pace    *protocol.Pace
 		age     time.Duration
-		reports []quota.Report
+		reports []protocol.Report
 		next    int64 // 0: the limit
 		stays   bool
 	}{
-		"nobody refused":                 {paceOf(7, 600), time.Minute, []quota.Report{paceReport(7, 4000, 1200, 0), paceReport(7, 4000, 1200, 0)}, 630, false},
-		"the third raise in a row":       {raised(2), time.Minute, []quota.Report{paceReport(7, 4000, 1200, 0)}, 630, false},
-		"the fourth is larger":           {raised(3), time.Minute, []quota.Report{paceReport(7, 4000, 1200, 0)}, 660, false},
-		"a cut after many raises":        {raised(100), 0, []quota.Report{paceReport(7, 1000, 300, 60)}, 468, false},
-		"up to the limit at once":        {raised(100), time.Minute, []quota.Report{paceReport(7, 4000, 1200, 0)}, 0, false},
-		"nobody refused, too soon":       {paceOf(7, 600), 4 * time.Second, []quota.Report{paceReport(7, 4000, 1200, 0)}, 0, true},
-		"not used":                       {paceOf(7, 600), time.Minute, []quota.Report{paceReport(7, 4000, 300, 0), paceReport(7, 4000, 300, 0)}, 0, true},
-		"used by one":                    {paceOf(7, 600), time.Minute, []quota.Report{paceReport(7, 4000, 1200, 0), paceReport(7, 4000, 0, 0)}, 630, false},
-		"most know another pace":         {paceOf(7, 600), time.Minute, []quota.Report{paceReport(7, 4000, 1200, 0), paceReport(6, 4000, 1200, 0), paceReport(6, 4000, 1200, 0)}, 0, true},
-		"others know no pace":            {paceOf(7, 600), time.Minute, []quota.Report{paceReport(7, 4000, 1200, 0), {}, {}, {}}, 630, false},
-		"a stray one":                    {paceOf(7, 600), time.Minute, []quota.Report{paceReport(7, 4000, 1200, 2)}, 630, false},
-		"a tenth refused":                {paceOf(7, 600), 0, []quota.Report{paceReport(7, 1000, 300, 60), paceReport(7, 1000, 300, 0)}, 528, false}, // and 2%
-		"most refused":                   {paceOf(7, 600), 0, []quota.Report{paceReport(7, 1000, 300, 250)}, 420, false},
-		"refused for a moment":           {paceOf(7, 600), 0, []quota.Report{paceReport(7, 999, 300, 250)}, 0, true},
-		"refused under the pace before":  {paceOf(7, 600), 0, []quota.Report{paceReport(6, 4000, 1200, 250)}, 0, true},
-		"the first cut":                  {nil, 0, []quota.Report{paceReport(0, 4000, 2000, 200)}, 880, false},
-		"down to the floor":              {paceOf(7, 210), 0, []quota.Report{paceReport(7, 1000, 300, 250)}, 200, false},
-		"at the floor":                   {paceOf(7, 200), 0, []quota.Report{paceReport(7, 1000, 300, 250)}, 0, true},
-		"up to the limit":                {paceOf(7, 980), time.Minute, []quota.Report{paceReport(7, 4000, 1200, 0)}, 0, false},
-		"at the limit":                   {nil, time.Minute, []quota.Report{paceReport(0, 4000, 1200, 0)}, 0, true},
-		"more refused than issued, lies": {paceOf(7, 600), 0, []quota.Report{paceReport(7, 1000, 1, 1<<60)}, 420, false},
+		"nobody refused":                 {paceOf(7, 600), time.Minute, []protocol.Report{paceReport(7, 4000, 1200, 0), paceReport(7, 4000, 1200, 0)}, 630, false},
+		"the third raise in a row":       {raised(2), time.Minute, []protocol.Report{paceReport(7, 4000, 1200, 0)}, 630, false},
+		"the fourth is larger":           {raised(3), time.Minute, []protocol.Report{paceReport(7, 4000, 1200, 0)}, 660, false},
+		"a cut after many raises":        {raised(100), 0, []protocol.Report{paceReport(7, 1000, 300, 60)}, 468, false},
+		"up to the limit at once":        {raised(100), time.Minute, []protocol.Report{paceReport(7, 4000, 1200, 0)}, 0, false},
+		"nobody refused, too soon":       {paceOf(7, 600), 4 * time.Second, []protocol.Report{paceReport(7, 4000, 1200, 0)}, 0, true},
+		"not used":                       {paceOf(7, 600), time.Minute, []protocol.Report{paceReport(7, 4000, 300, 0), paceReport(7, 4000, 300, 0)}, 0, true},
+		"used by one":                    {paceOf(7, 600), time.Minute, []protocol.Report{paceReport(7, 4000, 1200, 0), paceReport(7, 4000, 0, 0)}, 630, false},
+		"most know another pace":         {paceOf(7, 600), time.Minute, []protocol.Report{paceReport(7, 4000, 1200, 0), paceReport(6, 4000, 1200, 0), paceReport(6, 4000, 1200, 0)}, 0, true},
+		"others know no pace":            {paceOf(7, 600), time.Minute, []protocol.Report{paceReport(7, 4000, 1200, 0), {}, {}, {}}, 630, false},
+		"a stray one":                    {paceOf(7, 600), time.Minute, []protocol.Report{paceReport(7, 4000, 1200, 2)}, 630, false},
+		"a tenth refused":                {paceOf(7, 600), 0, []protocol.Report{paceReport(7, 1000, 300, 60), paceReport(7, 1000, 300, 0)}, 528, false}, // and 2%
+		"most refused":                   {paceOf(7, 600), 0, []protocol.Report{paceReport(7, 1000, 300, 250)}, 420, false},
+		"refused for a moment":           {paceOf(7, 600), 0, []protocol.Report{paceReport(7, 999, 300, 250)}, 0, true},
+		"refused under the pace before":  {paceOf(7, 600), 0, []protocol.Report{paceReport(6, 4000, 1200, 250)}, 0, true},
+		"the first cut":                  {nil, 0, []protocol.Report{paceReport(0, 4000, 2000, 200)}, 880, false},
+		"down to the floor":              {paceOf(7, 210), 0, []protocol.Report{paceReport(7, 1000, 300, 250)}, 200, false},
+		"at the floor":                   {paceOf(7, 200), 0, []protocol.Report{paceReport(7, 1000, 300, 250)}, 0, true},
+		"up to the limit":                {paceOf(7, 980), time.Minute, []protocol.Report{paceReport(7, 4000, 1200, 0)}, 0, false},
+		"at the limit":                   {nil, time.Minute, []protocol.Report{paceReport(0, 4000, 1200, 0)}, 0, true},
+		"more refused than issued, lies": {paceOf(7, 600), 0, []protocol.Report{paceReport(7, 1000, 1, 1<<60)}, 420, false},
 		"the limit was lowered to it":    {paceOf(7, 1000), 0, nil, 0, false},
-		"what the provider states":       {nil, 0, []quota.Report{{Learned: "600/s"}}, 0, true},
+		"what the provider states":       {nil, 0, []protocol.Report{{Learned: "600/s"}}, 0, true},
 		"no reports":                     {paceOf(7, 600), time.Minute, nil, 0, true},
 	} {
 		next, ok := nextPace(adaptive(1000, 20), test.pace, test.reports, test.age, now)
@@ -94,7 +94,7 @@ func TestAPaceOfSeveralLimits(t *testing.T) {
 			pace.Revision = int64(i)
 			revision = pace.Revision
 		}
-		next, ok := nextPace(p, pace, []quota.Report{paceReport(revision, 4000, 300, 6)}, 0, now)
+		next, ok := nextPace(p, pace, []protocol.Report{paceReport(revision, 4000, 300, 6)}, 0, now)
 		if !ok {
 			break
 		}
@@ -142,11 +142,11 @@ func TestThePaceConverges(t *testing.T) {
 						continue
 					}
 					span := min(4, changed)
-					report := quota.Report{Share: total, PaceSpan: 1000 * span, PaceIssued: span * total, PaceRefused: span * max(0, total-takes)}
+					report := protocol.Report{Share: total, PaceSpan: 1000 * span, PaceIssued: span * total, PaceRefused: span * max(0, total-takes)}
 					if pace != nil {
 						report.PaceRevision = pace.Revision
 					}
-					next, ok := nextPace(p, pace, []quota.Report{report}, time.Duration(changed)*time.Second, now)
+					next, ok := nextPace(p, pace, []protocol.Report{report}, time.Duration(changed)*time.Second, now)
 					if !ok {
 						continue
 					}
@@ -175,10 +175,10 @@ type refusing struct {
 }
 
 // Report implements feed.Sink.
-func (l *refusing) Report(clock.Instant) quota.Report {
+func (l *refusing) Report(clock.Instant) protocol.Report {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	r := quota.Report{Schema: quota.Schema, State: quota.StateActive, Share: l.share, PaceSpan: 4000, PaceIssued: 4 * l.share, PaceRefused: 4 * l.share * l.percent / 100}
+	r := protocol.Report{Schema: quota.Schema, State: quota.StateActive, Share: l.share, PaceSpan: 4000, PaceIssued: 4 * l.share, PaceRefused: 4 * l.share * l.percent / 100}
 	if l.view.Pace != nil {
 		r.PaceRevision = l.view.Pace.Revision
 	}
@@ -192,7 +192,7 @@ func TestThePaceIsWritten(t *testing.T) {
 	f := setup(t)
 	p := *adaptive(1000, 50)
 	p.Adaptive.Increase, p.Adaptive.Every = 100, 2*time.Second
-	if _, err := f.admin.Put(t.Context(), "p", p, AnyRevision); err != nil {
+	if _, err := f.admin.Put(t.Context(), "p", p); err != nil {
 		t.Fatal(err)
 	}
 	var all []*refusing
@@ -200,7 +200,7 @@ func TestThePaceIsWritten(t *testing.T) {
 	logger := slog.New(slog.NewTextHandler(&log, nil))
 	for range 2 {
 		l := &refusing{share: 200}
-		if _, _, err := f.join(Options{Logger: logger}).Subscribe("p", func() feed.Sink { return l }); err != nil {
+		if _, _, err := f.join(Options{Logger: logger}).subscribe("p", func() feed.Sink { return l }); err != nil {
 			t.Fatal(err)
 		}
 		all = append(all, l)
@@ -220,11 +220,11 @@ func TestThePaceIsWritten(t *testing.T) {
 	await.Until(t, "cuts down to the floor, in both views", both(func(r *recorder) bool {
 		return r.view.Pace != nil && quota.FormatLimits(r.view.Pace.Limits) == "500/s"
 	}))
-	s, err := f.admin.Get(t.Context(), "p")
-	if err != nil || s.Pace == nil || s.Pace.Author == "" || s.Pace.Refused == 0 || len(s.Pace.Past) != 1 || quota.FormatLimits(s.Pace.Past[0].Limits) != "700/s" {
-		t.Errorf("%+v, %v", s.Pace, err)
+	_, now, err := feed.Inside(f.admin).Held(t.Context(), "p")
+	if err != nil || now == nil || now.Author == "" || now.Refused == 0 || len(now.Past) != 1 || quota.FormatLimits(now.Past[0].Limits) != "700/s" {
+		t.Errorf("%+v, %v", now, err)
 	}
-	fleet, err := f.admin.Fleet(t.Context(), "p", nil)
+	fleet, err := feed.Inside(f.admin).Fleet(t.Context(), "p", nil)
 	if err != nil || fleet.Pace == nil {
 		t.Fatalf("%+v, %v", fleet.Pace, err)
 	}
@@ -260,12 +260,12 @@ func TestAPaceThatMayNotBeWrittenIsReported(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := admin.Put(t.Context(), "p", *adaptive(1000, 50), 0); err != nil {
+	if _, err := admin.PutIf(t.Context(), "p", *adaptive(1000, 50), 0); err != nil {
 		t.Fatal(err)
 	}
 	f.client = consumer
 	l := &refusing{share: 1000, percent: 60}
-	if _, _, err := f.join(Options{}).Subscribe("p", func() feed.Sink { return l }); err != nil {
+	if _, _, err := f.join(Options{}).subscribe("p", func() feed.Sink { return l }); err != nil {
 		t.Fatal(err)
 	}
 	await.Until(t, "it is told", l.is(func(r *recorder) bool {
@@ -303,7 +303,7 @@ func TestAPaceThatLowersNothingIsDeleted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := setup(t)
-			if _, err := f.admin.Put(t.Context(), "p", test.policy, AnyRevision); err != nil {
+			if _, err := f.admin.Put(t.Context(), "p", test.policy); err != nil {
 				t.Fatal(err)
 			}
 			key := f.admin.keys.Pace("p")

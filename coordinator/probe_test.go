@@ -29,7 +29,7 @@ func TestTheTimeBetweenProbes(t *testing.T) {
 		{10, 6000 * ms, time.Second, time.Second},
 		{10, 2500 * ms, time.Second, 2500 * ms / 6},
 	} {
-		o := Options{Probe: c.own, Clock: clock.New(), Logger: quiet, Name: "a"}
+		o := settings{Options: Options{Probe: c.own, Logger: quiet, Name: "a"}, Clock: clock.New()}
 		if err := o.fill(); err != nil {
 			t.Fatal(err)
 		}

@@ -16,9 +16,9 @@ import (
 type recorder struct {
 	mu      sync.Mutex
 	log     []string
-	totals  []int64          // of the first limit of every policy that a change brought
-	ends    []quota.Instance // announced by a change
-	debt    int64            // it reports
+	totals  []int64             // of the first limit of every policy that a change brought
+	ends    []protocol.Instance // announced by a change
+	debt    int64               // it reports
 	self    string
 	view    protocol.View
 	proofs  int
@@ -79,14 +79,14 @@ func (r *recorder) Apply(_ clock.Instant, c protocol.Change) {
 		r.totals = append(r.totals, c.Policy.Limits[0].Permits)
 	}
 	for _, i := range c.Put {
-		r.view.Instances = slices.DeleteFunc(r.view.Instances, func(o quota.Instance) bool { return o.ID == i.ID })
+		r.view.Instances = slices.DeleteFunc(r.view.Instances, func(o protocol.Instance) bool { return o.ID == i.ID })
 		r.view.Instances = append(r.view.Instances, i)
 		if r.note("put"); !i.Until.IsZero() {
 			r.ends = append(r.ends, i)
 		}
 	}
 	for _, id := range c.Deleted {
-		r.view.Instances = slices.DeleteFunc(r.view.Instances, func(o quota.Instance) bool { return o.ID == id })
+		r.view.Instances = slices.DeleteFunc(r.view.Instances, func(o protocol.Instance) bool { return o.ID == id })
 		r.note("deleted")
 	}
 }
@@ -139,10 +139,10 @@ func (r *recorder) Fund(u protocol.BudgetUse) (int64, bool) {
 
 func (r *recorder) Pushed() <-chan protocol.Ask { return r.asks }
 
-func (r *recorder) Report(clock.Instant) quota.Report {
+func (r *recorder) Report(clock.Instant) protocol.Report {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	report := quota.Report{Schema: 1, State: quota.StateActive, Revision: r.view.Revision, Debt: r.debt}
+	report := protocol.Report{Schema: 1, State: quota.StateActive, Revision: r.view.Revision, Debt: r.debt}
 	if r.closed {
 		report.State = quota.StateClosed
 	}
@@ -153,7 +153,7 @@ func (r *recorder) Report(clock.Instant) quota.Report {
 type told struct {
 	log    string
 	totals []int64
-	ends   []quota.Instance
+	ends   []protocol.Instance
 	self   string
 	proof  int64
 	proofs int

@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/quotient-limiter/quotient/internal/feed"
+	"github.com/quotient-limiter/quotient/internal/protocol"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
@@ -34,7 +37,7 @@ func TestEarlierAnswerChangesNothing(t *testing.T) {
 		}
 		return string(text)
 	}
-	var last Fleet
+	var last protocol.Fleet
 	for i, step := range []func(){
 		func() {},
 		put("providers/p/instances/a", `{"schema":1,"name":"a"}`),
@@ -52,17 +55,17 @@ func TestEarlierAnswerChangesNothing(t *testing.T) {
 		remove("providers/p/policy"),
 	} {
 		step()
-		next, err := f.admin.Fleet(t.Context(), "p", &last)
+		next, err := feed.Inside(f.admin).Fleet(t.Context(), "p", &last)
 		if err != nil {
 			t.Fatal(err)
 		}
-		want, err := f.admin.Fleet(t.Context(), "p", nil)
+		want, err := feed.Inside(f.admin).Fleet(t.Context(), "p", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		// Shares depend on the window that runs.
 		ignore := []cmp.Option{
-			cmpopts.IgnoreFields(InstanceStatus{}, "Share", "ShareKnown"), cmp.AllowUnexported(InstanceStatus{}),
+			cmpopts.IgnoreFields(protocol.InstanceStatus{}, "Share", "ShareKnown"),
 			cmp.Comparer(func(a, b error) bool { return fmt.Sprint(a) == fmt.Sprint(b) && (a == nil) == (b == nil) }),
 		}
 		if diff := cmp.Diff(want, next, ignore...); diff != "" {
@@ -70,7 +73,7 @@ func TestEarlierAnswerChangesNothing(t *testing.T) {
 		}
 		last = next
 	}
-	if _, err := f.admin.Fleet(t.Context(), "a//b", nil); err == nil {
+	if _, err := feed.Inside(f.admin).Fleet(t.Context(), "a//b", nil); err == nil {
 		t.Errorf("a provider that cannot be: %v", err)
 	}
 }

@@ -15,7 +15,6 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/buildinfo"
 	"github.com/quotient-limiter/quotient/internal/protocol"
-	"github.com/quotient-limiter/quotient/quota"
 )
 
 // incarnation is this process as one instance of a provider.
@@ -23,9 +22,9 @@ type incarnation struct {
 	id      string
 	key     string // in etcd; empty while there is none
 	lease   clientv3.LeaseID
-	created int64          // revision of the key's first write
-	keyAt   int64          // revision at which this process wrote it
-	value   quota.Instance // as written there
+	created int64             // revision of the key's first write
+	keyAt   int64             // revision at which this process wrote it
+	value   protocol.Instance // as written there
 	// continued is set if another process was this incarnation before.
 	continued bool
 }
@@ -65,7 +64,7 @@ func (p *membership) current() incarnation {
 // newIncarnation returns this process as the incarnation id under a lease.
 func (p *membership) newIncarnation(id string, l *lease) incarnation {
 	s := p.s
-	return incarnation{id: id, key: s.keys.Instance(p.provider, id), lease: l.id, value: quota.Instance{
+	return incarnation{id: id, key: s.keys.Instance(p.provider, id), lease: l.id, value: protocol.Instance{
 		ID: id, Name: s.o.Name, Host: s.host, PID: os.Getpid(), Version: buildinfo.Version(),
 		Weight: max(1, s.o.Weight), Started: s.started,
 	}}
@@ -172,7 +171,7 @@ func (i *incarnation) written(r *etcdserverpb.ResponseOp) error {
 	if kv.Lease != int64(i.lease) {
 		return fmt.Errorf("its lease is %x, not %x", kv.Lease, int64(i.lease))
 	}
-	i.value, i.created, i.keyAt = quota.Instance{ID: i.id}, kv.CreateRevision, kv.CreateRevision
+	i.value, i.created, i.keyAt = protocol.Instance{ID: i.id}, kv.CreateRevision, kv.CreateRevision
 	return json.Unmarshal(kv.Value, (*protocol.Incarnation)(&i.value))
 }
 

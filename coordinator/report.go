@@ -9,6 +9,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -29,7 +30,7 @@ const (
 // reporting is a membership's last report.
 type reporting struct {
 	id     string // incarnation
-	last   quota.Report
+	last   protocol.Report
 	at     int64 // monotonic
 	rate   float64
 	looked int64 // when observers were last looked for
@@ -98,7 +99,7 @@ func (p *membership) report(answers bool) bool {
 
 // write writes a report, on the condition that the newest is the one that it knows. If
 // that fails it finds out which is the newest (see view.Reports).
-func (p *membership) write(ctx context.Context, last *reporting, r *quota.Report) bool {
+func (p *membership) write(ctx context.Context, last *reporting, r *protocol.Report) bool {
 	b, err := json.Marshal(r)
 	if err != nil {
 		return false
@@ -139,7 +140,7 @@ func (p *membership) write(ctx context.Context, last *reporting, r *quota.Report
 	return t.Succeeded
 }
 
-func readReport(value []byte) (r quota.Report, err error) {
+func readReport(value []byte) (r protocol.Report, err error) {
 	if n := len(value); n > maxReportBytes {
 		return r, fmt.Errorf("%d bytes are more than the most, %d", n, maxReportBytes)
 	}
@@ -148,20 +149,20 @@ func readReport(value []byte) (r quota.Report, err error) {
 }
 
 // moved reports whether r is worth writing for its demand alone.
-func (l *reporting) moved(r *quota.Report) bool {
+func (l *reporting) moved(r *protocol.Report) bool {
 	moved := math.Abs(float64(r.Demand - l.last.Demand))
 	return moved > demandMoved*float64(max(r.Demand, l.last.Demand))
 }
 
 // paceNews reports whether r is worth writing for what the provider refused alone, or as
 // evidence of another pace.
-func (l *reporting) paceNews(r *quota.Report) bool {
-	enough := func(r *quota.Report) bool { return r.PaceSpan >= paceSpan.Milliseconds() }
+func (l *reporting) paceNews(r *protocol.Report) bool {
+	enough := func(r *protocol.Report) bool { return r.PaceSpan >= paceSpan.Milliseconds() }
 	return enough(r) && (r.PaceRefused > 0 || l.last.PaceRefused > 0 || r.PaceRevision != l.last.PaceRevision || !enough(&l.last))
 }
 
 // due reports whether r is worth writing, with the rate of use that it shows.
-func (l *reporting) due(r *quota.Report, now int64) (due bool, rate float64) {
+func (l *reporting) due(r *protocol.Report, now int64) (due bool, rate float64) {
 	if l.at == 0 {
 		return true, 0
 	}

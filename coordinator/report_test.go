@@ -6,6 +6,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/test/await"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -32,18 +33,20 @@ func TestReportsAreWrittenUnderTheLease(t *testing.T) {
 }
 
 func TestReportsAreFew(t *testing.T) {
-	r := func(used int64, state quota.State) *quota.Report { return &quota.Report{Used: used, State: state} }
-	with := func(used int64, instances int) *quota.Report {
-		return &quota.Report{Used: used, State: quota.StateActive, Instances: instances}
+	r := func(used int64, state quota.State) *protocol.Report {
+		return &protocol.Report{Used: used, State: state}
 	}
-	long := func(used int64) *quota.Report {
-		return &quota.Report{Used: used, State: quota.StateStale, Instances: 2, Window: 4 * time.Second}
+	with := func(used int64, instances int) *protocol.Report {
+		return &protocol.Report{Used: used, State: quota.StateActive, Instances: instances}
+	}
+	long := func(used int64) *protocol.Report {
+		return &protocol.Report{Used: used, State: quota.StateStale, Instances: 2, Window: 4 * time.Second}
 	}
 	var l reporting
 	const s = int64(time.Second)
 	for _, step := range []struct {
 		at     int64
-		report *quota.Report
+		report *protocol.Report
 		want   bool
 	}{
 		{s, r(0, quota.StateJoining), true},

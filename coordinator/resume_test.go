@@ -316,7 +316,7 @@ func TestStateDirIsChecked(t *testing.T) {
 		t.Fatal(err)
 	}
 	for dir, says := range map[string]string{file: "not a directory", file + "/none": "not a directory", "/nowhere/at/all": "no such file"} {
-		o := Options{StateDir: dir}
+		o := settings{Options: Options{StateDir: dir}}
 		if err := o.fill(); err == nil || !strings.Contains(err.Error(), says) || !strings.Contains(err.Error(), dir) || !strings.Contains(err.Error(), "empty means") {
 			t.Errorf("%s: %v", dir, err)
 		}
@@ -370,7 +370,7 @@ func TestLinksInStateDirAreRefused(t *testing.T) {
 // window of all policies. No end comes before that either, though they are of two policies.
 func TestNoEndBeforeTheSharesBegin(t *testing.T) {
 	c := clock.New()
-	p := &membership{s: &Session{o: Options{Clock: c}}, state: &stateFile{locked: c.Now()}}
+	p := &membership{s: &Session{o: settings{Clock: c}}, state: &stateFile{locked: c.Now()}}
 	p.continued = true
 	began := c.Wall()
 	for _, policy := range []quota.Policy{

@@ -53,7 +53,7 @@ func TestARushIsManyChangesInALittleTime(t *testing.T) {
 // the default TTL.
 func membershipAmong(t *testing.T, instances int) *membership {
 	t.Helper()
-	s := &Session{keys: layout, ctx: t.Context(), o: Options{TTL: defaultTTL, Clock: clock.New(), Logger: quiet}}
+	s := &Session{keys: layout, ctx: t.Context(), o: settings{Options: Options{TTL: defaultTTL, Logger: quiet}, Clock: clock.New()}}
 	p := newMembership(s, "p", &recorder{})
 	var listed []view.Key
 	for i := range instances {

@@ -22,6 +22,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/keys"
 	"github.com/quotient-limiter/quotient/internal/ntp"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -77,21 +78,22 @@ type Options struct {
 	Lazy bool
 	// Logger receives the changes of state; default slog.Default().
 	Logger *slog.Logger
-	// Clock is for this module's own programs and tests, which set clocks apart.
-	// Default: a new one.
-	Clock *clock.Clock
+}
 
+// settings are Options with what is not for applications.
+type settings struct {
+	Options
+	Clock    *clock.Clock
 	ownProbe bool // Probe was given
 }
 
-func (o *Options) fill() error {
+func (o *settings) fill() error {
 	if o.Name == "" {
 		o.Name = cmp.Or(hostName(), "unknown")
 	}
 	o.TTL = cmp.Or(o.TTL, defaultTTL)
 	o.ownProbe, o.Probe = o.Probe != 0, cmp.Or(o.Probe, defaultProbe)
 	o.Logger = cmp.Or(o.Logger, slog.Default())
-	o.Clock = cmp.Or(o.Clock, clock.New())
 	if o.TTL < minTTL || o.TTL > maxTTL {
 		return fmt.Errorf("coordinator: TTL %v: must be from %v to %v; 0 means %v", o.TTL, minTTL, maxTTL, defaultTTL)
 	}
@@ -103,7 +105,7 @@ func (o *Options) fill() error {
 			return fmt.Errorf("coordinator: StateDir %q: %w; it must be an existing directory on a local disk; empty means that each process joins as new", o.StateDir, err)
 		}
 	}
-	i := quota.Instance{Name: o.Name, Weight: o.Weight}
+	i := protocol.Instance{Name: o.Name, Weight: o.Weight}
 	return i.Validate()
 }
 
@@ -114,12 +116,13 @@ func hostName() string {
 }
 
 // Session is a process's membership in the fleets of its providers. It
-// satisfies consumer.Source. Its methods are safe for concurrent use.
+// is a consumer.Source. Its methods are safe for concurrent use.
 type Session struct {
+	covered
 	client  *clientv3.Client
 	kv      clientv3.KV
 	keys    keys.Layout
-	o       Options
+	o       settings
 	started time.Time
 	host    string
 
@@ -144,13 +147,14 @@ type Session struct {
 
 // Join starts a session. It returns within a few seconds, when etcd has granted a lease,
 // or with an error; with Options.Lazy it returns immediately. The caller keeps and closes
-// the client; give it a DialTimeout and a logger (see NewClientLogger). ctx bounds Join
+// the client; give it a DialTimeout and a logger (see package etcdlog). ctx bounds Join
 // only.
 func Join(ctx context.Context, client *clientv3.Client, o Options) (*Session, error) {
 	return join(ctx, client, newKV(client, defaultTimeout), o)
 }
 
-func join(ctx context.Context, client *clientv3.Client, kv clientv3.KV, o Options) (*Session, error) {
+func join(ctx context.Context, client *clientv3.Client, kv clientv3.KV, options Options) (*Session, error) {
+	o := settings{Options: options, Clock: clock.Of(ctx)}
 	if err := o.fill(); err != nil {
 		return nil, err
 	}
@@ -163,6 +167,7 @@ func join(ctx context.Context, client *clientv3.Client, kv clientv3.KV, o Option
 		return nil, fmt.Errorf("coordinator: %w", err)
 	}
 	s := &Session{client: client, kv: kv, keys: k, o: o, started: time.Now(), host: hostName(), time: watch, closing: closingTime}
+	s.covered = feed.Over[feed.Source]((*source)(s))
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.mu.memberships, s.mu.leased, s.mu.problems = map[string]*membership{}, make(chan struct{}), map[string]error{}
 	s.wg.Go(func() { s.time.Run(s.ctx) }) // while etcd is asked
@@ -242,12 +247,21 @@ func (s *Session) problem() error {
 	return errors.Join(errs...)
 }
 
-// Clock returns the session's clock.
-func (s *Session) Clock() *clock.Clock { return s.o.Clock }
+type covered = feed.Cover[feed.Source]
 
-// Subscribe makes this process an instance of the provider. It implements
-// consumer.Source; applications call consumer.Open.
-func (s *Session) Subscribe(provider string, create func() feed.Sink) (sink feed.Sink, leave func() error, err error) {
+// source is a Session as a limiter sees it.
+type source Session
+
+// Clock implements feed.Source.
+func (s *source) Clock() *clock.Clock { return s.o.Clock }
+
+// Subscribe implements feed.Source.
+func (s *source) Subscribe(provider string, create func() feed.Sink) (sink feed.Sink, leave func() error, err error) {
+	return (*Session)(s).subscribe(provider, create)
+}
+
+// subscribe makes this process an instance of the provider.
+func (s *Session) subscribe(provider string, create func() feed.Sink) (sink feed.Sink, leave func() error, err error) {
 	if err := quota.ValidateProvider(provider); err != nil {
 		return nil, nil, err
 	}

@@ -20,7 +20,7 @@ func TestJoinMeasuresTheClock(t *testing.T) {
 			return answer
 		}))
 	}
-	s, err := Join(t.Context(), f.client, Options{Prefix: f.prefix, Logger: quiet, Clock: c, NTP: servers})
+	s, err := Join(clock.With(t.Context(), c), f.client, Options{Prefix: f.prefix, Logger: quiet, NTP: servers})
 	if err != nil {
 		t.Fatal(err)
 	}

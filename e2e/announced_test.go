@@ -20,6 +20,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/coordinator/etcdlog"
 	"github.com/quotient-limiter/quotient/internal/child"
 	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
 )
@@ -48,7 +49,7 @@ func TestMain(m *testing.M) {
 var quiet = slog.New(slog.DiscardHandler)
 
 func dial(endpoints []string) (*clientv3.Client, error) {
-	return clientv3.New(clientv3.Config{Endpoints: endpoints, DialTimeout: 5 * time.Second, Logger: coordinator.NewClientLogger(quiet)})
+	return clientv3.New(clientv3.Config{Endpoints: endpoints, DialTimeout: 5 * time.Second, Logger: etcdlog.New(quiet)})
 }
 
 // report is what a worker tells: that all instances are active, and at last what they

@@ -17,6 +17,7 @@ import (
 	"github.com/quotient-limiter/quotient/consumer/httplimit"
 	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/internal/child"
+	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/keys"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/test/await"
@@ -265,7 +266,7 @@ func TestABackoffHoldsBackAllProcesses(t *testing.T) {
 	set := func(quorum int64) (revision int64) {
 		t.Helper()
 		policy := quota.Policy{Limits: []quota.Limit{{Permits: 100_000, Window: window}}, Backoff: quota.BackoffFleet, BackoffQuorum: quorum}
-		s, err := admin.Put(t.Context(), provider, policy, coordinator.AnyRevision)
+		s, err := admin.Put(t.Context(), provider, policy)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -291,7 +292,10 @@ func TestABackoffHoldsBackAllProcesses(t *testing.T) {
 	}
 	_, before = a.answer429(t, 3, "1")
 	await.Until(t, "it holds back the one", a.is(func() bool { return held(&a.told[3]) }))
-	await.Until(t, "the ask is written", func() bool { s, err := admin.Get(t.Context(), provider); return err == nil && s.Backoff != nil })
+	await.Until(t, "the ask is written", func() bool {
+		b, _, err := feed.Inside(admin).Held(t.Context(), provider)
+		return err == nil && b != nil
+	})
 	await.Until(t, "all go on after a second", a.have(20, before))
 	for i := range callers {
 		if told := a.is(func() bool { return a.paused[i] > 0 })(); told != (i == 3) {
@@ -349,7 +353,7 @@ func TestABackoffHoldsBackAllProcesses(t *testing.T) {
 	t.Logf("429 with Retry-After of 3 days: the last call of another came %v later", a.delay(at, 14))
 
 	// By anybody that may write the key.
-	found, err := admin.Fleet(t.Context(), provider, nil)
+	found, err := feed.Inside(admin).Fleet(t.Context(), provider, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

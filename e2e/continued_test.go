@@ -14,6 +14,7 @@ import (
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/internal/child"
+	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/test/await"
 	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
 	"github.com/quotient-limiter/quotient/quota"
@@ -103,7 +104,7 @@ func TestAKilledProcessContinuesAsTheSameInstance(t *testing.T) {
 		t.Fatal(err)
 	}
 	policy := quota.Policy{Limits: []quota.Limit{{Permits: limit, Window: window}}}
-	if _, err := admin.Put(t.Context(), provider, policy, coordinator.AnyRevision); err != nil {
+	if _, err := admin.Put(t.Context(), provider, policy); err != nil {
 		t.Fatal(err)
 	}
 	start := func(d daemon) *child.Process {
@@ -118,7 +119,7 @@ func TestAKilledProcessContinuesAsTheSameInstance(t *testing.T) {
 	ids := func() map[string]string {
 		t.Helper()
 		all := map[string]string{}
-		found, err := admin.Fleet(t.Context(), provider, nil)
+		found, err := feed.Inside(admin).Fleet(t.Context(), provider, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

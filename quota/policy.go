@@ -309,37 +309,13 @@ func (p *Policy) allLimits() []Limit {
 	return all
 }
 
-// Instance is one incarnation of a consumer process, as its key in etcd says.
-type Instance struct {
-	// ID is the incarnation: never used twice, also not by the same process.
-	// It is the last part of the key, not in the value.
-	ID      string `json:"-"`
-	Name    string `json:"name"` // chosen by the operator or the host name; not unique
-	Host    string `json:"host,omitempty"`
-	PID     int    `json:"pid,omitempty"`
-	Version string `json:"version,omitempty"`
-	Weight  int64  `json:"weight"` // at least 1; zero means 1
-	// Attempt counts the earlier attempts to write this, whose answers may have been
-	// lost. No two attempts write the same value.
-	Attempt int       `json:"attempt,omitempty"`
-	Started time.Time `json:"started,omitzero"`
-	// From is the instance's beginning: it has a share of the windows that start at or
-	// after it. Zero: all.
-	From time.Time `json:"from,omitzero"`
-	// Until is the instance's end: it has no share of the windows that start at or after
-	// it. Zero: no end is announced.
-	Until time.Time `json:"until,omitzero"`
-	// Borrows is set if the instance uses loans of others until From.
-	Borrows bool `json:"borrows,omitempty"`
-}
-
 // State is a limiter's state.
 type State string
 
 // The states of a limiter.
 const (
 	// StateJoining has no share yet: it waits for the settle time, for a policy, or for
-	// etcd; Report.Problem has the cause. It may issue borrowed permits.
+	// etcd; a status has the cause. It may issue borrowed permits.
 	StateJoining State = "joining"
 	// StateActive enforces its share.
 	StateActive State = "active"
@@ -353,50 +329,3 @@ const (
 	// StateClosed issues nothing, for good.
 	StateClosed State = "closed"
 )
-
-// Report is an instance's state for operators. Under ShareDemand the instance that
-// computes the level reads it too.
-type Report struct {
-	Schema         int           `json:"schema"`
-	Name           string        `json:"name"`
-	State          State         `json:"state"`
-	Revision       int64         `json:"revision"`        // newest revision applied
-	PolicyRevision int64         `json:"policy_revision"` // of the policy applied
-	Window         time.Duration `json:"-"`               // length of the shortest limit's window
-	Total          int64         `json:"total"`           // of the shortest limit
-	Share          int64         `json:"share"`           // of the shortest limit, this window
-	Instances      int           `json:"instances"`
-	Used           int64         `json:"used"` // permits issued and debts paid since the start
-	// WindowStart is the start of the shortest limit's window that contains Time, and
-	// UsedBefore is Used without that window's permits. So two reports give the permits
-	// of whole windows. Zero if no limit is in force.
-	WindowStart time.Time `json:"window_start,omitzero"`
-	UsedBefore  int64     `json:"used_before,omitempty"`
-	Refused     int64     `json:"refused"` // since the start
-	// Shadowed are the refusals since the start that shadow mode let pass; they
-	// are not among Refused.
-	Shadowed int64 `json:"shadowed,omitempty"`
-	Waiting  int64 `json:"waiting"`
-	// Debt is the unpaid cost of calls beyond their permits; nothing is issued until it
-	// is paid.
-	Debt int64 `json:"debt,omitempty"`
-	// PaceRevision is that of the pace applied, 0 without one. In the last PaceSpan
-	// milliseconds since then, about 4 s at most, PaceIssued permits were issued and
-	// PaceRefused calls refused by the provider. Set if the policy is adaptive.
-	PaceRevision int64 `json:"pace_revision,omitempty"`
-	PaceSpan     int64 `json:"pace_span_ms,omitempty"`
-	PaceIssued   int64 `json:"pace_issued,omitempty"`
-	PaceRefused  int64 `json:"pace_refused,omitempty"`
-	// Learned are the limits that the provider states, like "600/s", if they are below
-	// the policy's.
-	Learned string `json:"learned,omitempty"`
-	// Demand is the demand of the instance's callers in permits per 1,000 seconds:
-	// issued, refused and waiting together, smoothed. Under ShareDemand the instance's
-	// claim depends on it.
-	Demand      int64     `json:"demand"`
-	ClockError  string    `json:"clock_error"`            // a duration, or "unknown"
-	ClockSource string    `json:"clock_source,omitempty"` // "ntp", "kernel" or "system"
-	ProofAge    string    `json:"proof_age"`              // a duration, or "none"
-	Problem     string    `json:"problem,omitempty"`
-	Time        time.Time `json:"time"`
-}

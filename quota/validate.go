@@ -16,15 +16,15 @@ import (
 	"unicode/utf8"
 )
 
-// Bounds of a policy's and an instance's parts.
+// Bounds of a policy's parts.
 const (
 	maxChanges       = 16   // announced changes in Policy.Next
 	maxRequires      = 16   // features in Policy.Requires
-	MaxNameBytes     = 128  // Instance.Name, Host, Version, one feature
+	MaxNameBytes     = 128  // an instance's name, host and version, one feature
 	maxAuthorBytes   = 256  // Policy.Author
 	maxReasonBytes   = 1024 // Policy.Reason
 	maxProviderBytes = 200  // a provider's name
-	MaxWeight        = 1000 // Instance.Weight
+	MaxWeight        = 1000 // of an instance
 	maxWeights       = 256  // overridden weights in Policy.Weights
 	maxQuorum        = 8    // Policy.BackoffQuorum: as many as the key has room for
 	minBackoffMax    = 100 * time.Millisecond
@@ -189,22 +189,6 @@ func (p *Policy) checkDates(errs *problems) {
 		last = c.From
 	}
 	errs.dated("time", p.Time)
-}
-
-// Validate returns all that is wrong with the instance, as joined *FieldErrors,
-// or nil. An instance may end at the instant at which it begins: one that leaves
-// while it joins never takes part.
-func (i *Instance) Validate() error {
-	var errs problems
-	errs.text("name", i.Name, MaxNameBytes)
-	errs.text("host", i.Host, MaxNameBytes)
-	errs.text("version", i.Version, MaxNameBytes)
-	within(&errs, "weight", i.Weight, 0, MaxWeight, "0 stands for 1")
-	errs.dated("started", i.Started)
-	errs.dated("from", i.From)
-	errs.dated("until", i.Until)
-	errs.add(!i.Until.IsZero() && i.Until.Before(i.From), "until", stamp(i.Until), "an instance ends after it begins", "lies before from, %s", stamp(i.From))
-	return errors.Join(errs...)
 }
 
 // ValidateProvider checks a provider's name: a path of one or more parts

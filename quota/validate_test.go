@@ -153,40 +153,6 @@ func TestPolicyValidate(t *testing.T) {
 	}
 }
 
-func fullInstance() Instance {
-	return Instance{
-		ID: "worker-7.1a2b.1", Name: "worker-7", Host: "h", PID: 4711, Version: "v0.1.0", Weight: 3,
-		Started: newYear, From: newYear.Add(4 * time.Second), Until: newYear.Add(time.Hour),
-	}
-}
-
-func TestInstanceValidate(t *testing.T) {
-	t.Parallel()
-	long := strings.Repeat("x", MaxNameBytes+1)
-	for _, test := range []struct {
-		name   string
-		change func(i *Instance)
-		fields string
-	}{
-		{"every field", func(*Instance) {}, ""},
-		{"nothing but a name", func(i *Instance) { *i = Instance{Name: "x"} }, ""},
-		{"texts too long", func(i *Instance) { i.Name, i.Host, i.Version = long, long, long }, "name host version"},
-		{"no text", func(i *Instance) { i.Name = "\xff" }, "name"},
-		{"weight below 0", func(i *Instance) { i.Weight = -1 }, "weight"},
-		{"largest weight", func(i *Instance) { i.Weight = MaxWeight }, ""},
-		{"weight too large", func(i *Instance) { i.Weight = MaxWeight + 1 }, "weight"},
-		{"times before 1970", func(i *Instance) { i.Started, i.From = time.Unix(-1, 0), time.Unix(-1, 0) }, "started from"},
-		{"until after 2199", func(i *Instance) { i.Until = latest }, "until"},
-		{"never takes part", func(i *Instance) { i.Until = i.From }, ""},
-		{"ends before it begins", func(i *Instance) { i.Until = i.From.Add(-1) }, "until"},
-		{"ends, and took part always", func(i *Instance) { i.From = time.Time{} }, ""},
-	} {
-		i := fullInstance()
-		test.change(&i)
-		checkFields(t, test.name, i.Validate(), test.fields)
-	}
-}
-
 // checkFields holds that err names exactly the fields, in order, each in one
 // line.
 func checkFields(t *testing.T, name string, err error, want string) {

@@ -13,8 +13,8 @@ import (
 	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/internal/buildinfo"
 	"github.com/quotient-limiter/quotient/internal/etcdflags"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
-	"github.com/quotient-limiter/quotient/quota"
 )
 
 // TestAMisspeltProviderIsNotCreated: a typing error must not leave the provider
@@ -125,7 +125,7 @@ func TestApplyWaitsForAllTogether(t *testing.T) {
 	const n = 10
 	for i := range n {
 		fmt.Fprintf(&document, "  p%d: {limits: 5/s}\n", i)
-		b.put(client, fmt.Sprintf("providers/p%d/instances/silent.1.1", i), quota.Instance{Name: "silent"})
+		b.put(client, fmt.Sprintf("providers/p%d/instances/silent.1.1", i), protocol.Instance{Name: "silent"})
 	}
 	file := t.TempDir() + "/p.yaml"
 	if err := os.WriteFile(file, []byte(document.String()), 0o600); err != nil {
@@ -151,7 +151,7 @@ func TestApplyWaitsForAllTogether(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range n {
-		b.put(client, fmt.Sprintf("reports/p%d/silent.1.1", i), quota.Report{PolicyRevision: 1 << 40, Time: time.Now()})
+		b.put(client, fmt.Sprintf("reports/p%d/silent.1.1", i), protocol.Report{PolicyRevision: 1 << 40, Time: time.Now()})
 	}
 	var result applyJSON
 	text := <-done

@@ -153,7 +153,7 @@ func (a *app) sample(ctx context.Context, client *clientv3.Client) (string, erro
 	s, err := admin.Get(ctx, sampleProvider)
 	if errors.Is(err, coordinator.ErrNotFound) {
 		policy := quota.Policy{Limits: []quota.Limit{{Permits: sampleLimit, Window: time.Second}}, Reason: "sample of quota-admin dev"}
-		s, err = admin.Put(ctx, sampleProvider, policy, 0)
+		s, err = admin.PutIf(ctx, sampleProvider, policy, 0)
 	}
 	return quota.FormatLimits(s.Policy.Limits), err
 }

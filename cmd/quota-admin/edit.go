@@ -13,6 +13,7 @@ import (
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/change"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/quota"
@@ -22,7 +23,7 @@ import (
 // change, check, show or write, wait.
 type edit struct {
 	a        *app
-	revision int64 // the only one that is changed, or coordinator.AnyRevision
+	revision int64 // the only one that is changed, or anyRevision
 	reason   string
 	author   string // other than that of the tool
 	wait     time.Duration
@@ -38,6 +39,9 @@ type edit struct {
 	// next returns the new policy; who writes it, when and why is filled in.
 	next func(ctx context.Context, admin *coordinator.Admin, old coordinator.Stored, now time.Time) (quota.Policy, error)
 }
+
+// anyRevision stands for no --if-revision: a policy's revisions are 0 or more.
+const anyRevision = int64(-1)
 
 // edits makes cmd a change of a policy, with the flags that all changes have.
 func (a *app) edits(cmd *cobra.Command, least int64) *edit {
@@ -58,7 +62,7 @@ func (a *app) edits(cmd *cobra.Command, least int64) *edit {
 }
 
 func (a *app) changes(cmd *cobra.Command) *edit {
-	e := &edit{a: a, revision: coordinator.AnyRevision}
+	e := &edit{a: a, revision: anyRevision}
 	cmd.Flags().StringVar(&e.reason, "reason", "", "`why`, for the history")
 	addFlag(a, cmd, &e.wait, "wait", func(text string) (time.Duration, error) {
 		d, err := positive(text)
@@ -85,7 +89,7 @@ func (a *app) revisionFlag(cmd *cobra.Command, revision *int64, least int64, usa
 }
 
 func conflict(s coordinator.Stored, want int64) error {
-	if want == coordinator.AnyRevision || want == s.Revision {
+	if want == anyRevision || want == s.Revision {
 		return nil
 	}
 	return &coordinator.ConflictError{Provider: s.Provider, Have: s.Revision, Want: want}
@@ -104,7 +108,7 @@ type storedJSON struct {
 }
 
 func toJSON(s coordinator.Stored) *storedJSON {
-	return &storedJSON{s.Provider, s.Revision, policyIn(s), format.OneLine(s.Problem), s.Backoff, s.Pace}
+	return &storedJSON{s.Provider, s.Revision, policyIn(s), format.OneLine(s.Problem), nil, nil}
 }
 
 // policyIn returns the policy, nil if none is set or it cannot be decoded at all.
@@ -161,7 +165,7 @@ func (e *edit) make(ctx context.Context, admin *coordinator.Admin, providers []s
 		}
 		r.inForce = inForce(r.old.Policy, r.new.Policy, e.at, time.Now())
 		if r.changed && e.dryRun {
-			f, err := admin.Fleet(ctx, r.Provider, nil)
+			f, err := feed.Inside(admin).Fleet(ctx, r.Provider, nil)
 			if err != nil {
 				return nil, err
 			}

@@ -12,6 +12,7 @@ import (
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/live"
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/quota"
@@ -47,13 +48,13 @@ type levelJSON struct {
 
 type instanceJSON struct {
 	Incarnation string `json:"incarnation"`
-	quota.Instance
+	protocol.Instance
 	// Share is of the shortest limit's window that runs now; null where no
 	// policy is in force.
 	Share *int64 `json:"share"`
 	// Report is what the instance last told of itself, up to half a minute ago.
-	Report  *quota.Report `json:"report"`
-	Problem string        `json:"problem,omitempty"`
+	Report  *protocol.Report `json:"report"`
+	Problem string           `json:"problem,omitempty"`
 	// Explain is why it has its share: with --explain, and a policy in force.
 	Explain *explanation `json:"explain,omitempty"`
 }
@@ -85,7 +86,7 @@ when the level was computed, and its part of the permits that nobody claims.`,
 	}
 	cmd.Flags().BoolVar(&explain, "explain", false, "show the reason for each instance's share")
 	return a.onEtcd(cmd, func(ctx context.Context, etcd connection, args []string) error {
-		f, err := etcd.Fleet(ctx, args[0], nil)
+		f, err := feed.Inside(etcd.Admin).Fleet(ctx, args[0], nil)
 		if err != nil {
 			return err
 		}
@@ -96,7 +97,7 @@ when the level was computed, and its part of the permits that nobody claims.`,
 	})
 }
 
-func (a *app) showInstances(f *coordinator.Fleet, explain bool, now time.Time) error {
+func (a *app) showInstances(f *protocol.Fleet, explain bool, now time.Time) error {
 	sum := live.StatusOf(f, now)
 	data := &instancesJSON{Provider: f.Provider, Revision: f.Revision, Status: sum, Instances: []instanceJSON{}}
 	for _, s := range f.Instances {
@@ -153,7 +154,7 @@ func (d *instancesJSON) table(w io.Writer, now time.Time) {
 
 // explain finds out why every instance has its share of the running window of the
 // shortest limit.
-func (d *instancesJSON) explain(f *coordinator.Fleet, now time.Time, limit *quota.Limit) {
+func (d *instancesJSON) explain(f *protocol.Fleet, now time.Time, limit *quota.Limit) {
 	view := f.View()
 	if view.Policy == nil || limit == nil {
 		return
@@ -235,7 +236,7 @@ type instanceShareNew struct {
 
 // compareShares computes the shares of the window that starts at the instant
 // from, for the live instances.
-func compareShares(f *coordinator.Fleet, policy quota.Policy, from time.Time) *sharesJSON {
+func compareShares(f *protocol.Fleet, policy quota.Policy, from time.Time) *sharesJSON {
 	limits := policy.LimitsAt(from.UnixNano())
 	if len(limits) == 0 {
 		limits = policy.Limits

@@ -22,6 +22,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/coordinator/etcdlog"
 	"github.com/quotient-limiter/quotient/internal/buildinfo"
 	"github.com/quotient-limiter/quotient/internal/etcdflags"
 	"github.com/quotient-limiter/quotient/quota"
@@ -97,7 +98,7 @@ func (a *app) onEtcd(cmd *cobra.Command, f func(context.Context, connection, []s
 
 func (a *app) connected(ctx context.Context, f func(connection) error) error {
 	if a.debug {
-		a.etcd.Log = coordinator.NewClientLogger(a.log())
+		a.etcd.Log = etcdlog.New(a.log())
 	}
 	client, err := a.etcd.Client(ctx)
 	if err != nil {

@@ -16,7 +16,6 @@ import (
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/test/await"
 	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
-	"github.com/quotient-limiter/quotient/quota"
 )
 
 // server serves all tests that need no etcd of their own; they stay apart by
@@ -89,7 +88,7 @@ func (b *bench) put(client *clientv3.Client, key string, value any) {
 	b.t.Helper()
 	text, ok := value.(string)
 	if !ok {
-		if i, ok := value.(quota.Instance); ok {
+		if i, ok := value.(protocol.Instance); ok {
 			value = protocol.Incarnation(i)
 		}
 		encoded, err := json.Marshal(value)

@@ -183,7 +183,7 @@ is set again. The history is kept.`,
 		},
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "`why`, for the history")
-	revision := coordinator.AnyRevision
+	revision := anyRevision
 	a.revisionFlag(cmd, &revision, 1, "delete the policy only if it has revision `N`")
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask for confirmation; required without a terminal")
 	return a.onEtcd(cmd, func(ctx context.Context, etcd connection, args []string) error {
@@ -199,7 +199,13 @@ is set again. The history is kept.`,
 				return errors.New("not deleted: not confirmed")
 			}
 		}
-		old, err := etcd.Delete(ctx, args[0], reason, revision)
+		remove := etcd.Delete
+		if revision != anyRevision {
+			remove = func(ctx context.Context, provider, reason string) (coordinator.Stored, error) {
+				return etcd.DeleteIf(ctx, provider, reason, revision)
+			}
+		}
+		old, err := remove(ctx, args[0], reason)
 		if err != nil {
 			return err
 		}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -60,8 +61,8 @@ func TestAnOperatorsNight(t *testing.T) {
 	contains(do(exitDone, "rollback", p, fmt.Sprint(revisions[0]), "--reason", "false alarm", "--wait"), "150000/s -> 300000/s", "no longer announced", "applied by 5 of 5 instances")
 	say("23:30. The provider sees bursts at second edges. Whose clock is off?")
 	// Its report stands in for an instance on a host without NTP.
-	b.put(client, "providers/payments%2Fcharge/instances/worker-9.skewed.1", quota.Instance{Name: "worker-9", Host: "node-7"})
-	b.put(client, "reports/payments%2Fcharge/worker-9.skewed.1", quota.Report{Schema: 1, Name: "worker-9", State: quota.StateActive,
+	b.put(client, "providers/payments%2Fcharge/instances/worker-9.skewed.1", protocol.Instance{Name: "worker-9", Host: "node-7"})
+	b.put(client, "reports/payments%2Fcharge/worker-9.skewed.1", protocol.Report{Schema: 1, Name: "worker-9", State: quota.StateActive,
 		PolicyRevision: changesOf(t, b, p)[3], ClockError: "1.83s", ProofAge: "120ms", Time: time.Now(),
 		Problem: "the clock's error of 1.83s exceeds the policy's bound of 50ms"})
 	contains(do(exitDone, "top", p, "--count", "1"), "1.83s", "instance worker-9.skewed.1: it says: the clock's error of 1.83s exceeds")

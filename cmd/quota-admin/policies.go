@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -15,6 +14,7 @@ import (
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/change"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -29,19 +29,23 @@ func (a *app) getCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return a.emit(toJSON(stored), func(w io.Writer) { describe(w, stored, time.Now()) })
+		data := toJSON(stored)
+		if data.Backoff, data.Pace, err = feed.Inside(etcd.Admin).Held(ctx, args[0]); err != nil {
+			return err
+		}
+		return a.emit(data, func(w io.Writer) { describe(w, stored, data.Backoff, data.Pace, time.Now()) })
 	})
 }
 
-func describe(w io.Writer, s coordinator.Stored, now time.Time) {
+func describe(w io.Writer, s coordinator.Stored, backoff *protocol.Backoff, pace *protocol.Pace, now time.Time) {
 	line := func(name, value string) { format.Row(w, name+":", value) }
 	line("Provider", format.Show(s.Provider))
 	line("Revision", fmt.Sprint(s.Revision))
 	if s.Problem != nil {
 		line("Problem", format.Clean(format.OneLine(s.Problem)))
 	}
-	if s.Backoff != nil {
-		for _, a := range s.Backoff.Asks {
+	if backoff != nil {
+		for _, a := range backoff.Asks {
 			if a.Until.After(now) {
 				line("Held back", fmt.Sprintf("until %s, asked of %s: %s", format.Exact(a.Until), format.Show(a.By), format.Show(a.Why)))
 			}
@@ -60,7 +64,7 @@ func describe(w io.Writer, s coordinator.Stored, now time.Time) {
 			line(strings.ToUpper(name[:1])+name[1:], format.Show(d.New))
 		}
 	}
-	if pace := s.Pace; pace != nil && p.Adaptive.Floor > 0 {
+	if pace != nil && p.Adaptive.Floor > 0 {
 		line("Pace", fmt.Sprintf("%s since %s, when %d of %d permits had been refused", quota.FormatLimits(pace.Limits), format.Exact(pace.Time), pace.Refused, pace.Issued))
 	}
 	line("Changed", format.When(p.Time))
@@ -166,11 +170,9 @@ func (a *app) historyCommand() *cobra.Command {
 				a.note("%s", format.OneLine(r.Problem))
 			}
 		}
-		s, err := etcd.Get(ctx, args[0])
-		if err != nil && !errors.Is(err, coordinator.ErrNotFound) { // a deleted policy has a history
+		if data.Backoff, data.Pace, err = feed.Inside(etcd.Admin).Held(ctx, args[0]); err != nil {
 			return err
 		}
-		data.Backoff, data.Pace = s.Backoff, s.Pace
 		return a.emit(data, data.table)
 	})
 }
@@ -220,11 +222,11 @@ a second revision, compare with the policy that is set now.`,
 		Example: `  quota-admin diff payments/charge 17 23
   quota-admin diff payments/charge 17`,
 	}, func(ctx context.Context, etcd connection, args []string) error {
-		fleet, err := etcd.Fleet(ctx, args[0], nil)
+		fleet, err := feed.Inside(etcd.Admin).Fleet(ctx, args[0], nil)
 		if err != nil {
 			return err
 		}
-		now := fleet.Policy
+		now := coordinator.Stored(fleet.Policy)
 		d := diffJSON{Provider: args[0], From: revisionOf(args[1]), To: now.Revision, Differences: []change.Difference{}}
 		from, err := policyAt(ctx, etcd.Admin, now, d.From)
 		if err != nil {

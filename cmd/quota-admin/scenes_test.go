@@ -330,7 +330,7 @@ func paced(b *bench, client *clientv3.Client) {
 		Limits: limits("588/s,17640/1m"), Issued: 2800, Refused: 400, Author: "worker-1.x", Time: fixed,
 		Past: []protocol.PastPace{{Limits: limits("700/s,21000/1m"), Time: fixed.Add(-time.Minute)}},
 	})
-	b.put(client, "providers/payments%2Fcharge/instances/worker-1-7f", quota.Instance{Name: "worker-1", Weight: 1, Started: fixed})
+	b.put(client, "providers/payments%2Fcharge/instances/worker-1-7f", protocol.Instance{Name: "worker-1", Weight: 1, Started: fixed})
 }
 
 // hostile writes what could take over a terminal, if it were shown as it is.
@@ -339,9 +339,9 @@ func hostile(b *bench, client *clientv3.Client) {
 	p := quota.Policy{Limits: []quota.Limit{{Permits: 5, Window: time.Second}}, Author: evil, Reason: evil, Mode: quota.Mode(evil)}
 	b.put(client, "providers/evil/policy", p)
 	b.put(client, "providers/evil%1B%5B31m/policy", p)
-	b.put(client, "providers/evil/instances/x%1B%5B2J", quota.Instance{Name: evil, Host: evil, Version: evil})
+	b.put(client, "providers/evil/instances/x%1B%5B2J", protocol.Instance{Name: evil, Host: evil, Version: evil})
 	b.put(client, "providers/evil/instances/broken", "{\x1b[2J")
-	b.put(client, "reports/evil/x%1B%5B2J", quota.Report{
+	b.put(client, "reports/evil/x%1B%5B2J", protocol.Report{
 		State: quota.State(evil), ClockError: evil, ProofAge: evil, Problem: evil, Time: time.Now().Add(time.Hour),
 	})
 	b.put(client, "history/evil/1", map[string]any{"schema": 1, "author": evil, "reason": evil, "time": time.Now(), "new": p})
@@ -354,14 +354,14 @@ func liveFleet(b *bench, client *clientv3.Client) {
 	b.want(exitDone, "set", "lonely", "5/s")
 	began := time.Date(2025, 3, 1, 12, 0, 0, 0, time.UTC)
 	for i, name := range []string{"worker-1", "worker-2", "worker-3"} {
-		in := quota.Instance{Name: name, Host: "node", PID: 100 + i, Version: "v0.1.0", Weight: 1, Started: began, From: began.Add(4 * time.Second)}
+		in := protocol.Instance{Name: name, Host: "node", PID: 100 + i, Version: "v0.1.0", Weight: 1, Started: began, From: began.Add(4 * time.Second)}
 		if i == 2 {
 			in.Until = time.Date(2150, 1, 1, 0, 0, 0, 0, time.UTC)
 		}
 		b.put(client, fmt.Sprintf("providers/payments%%2Fcharge/instances/%s-7f-%d", name, i), in)
 	}
-	b.put(client, "providers/unset/instances/alone-1", quota.Instance{Name: "alone", Started: began})
-	report := quota.Report{
+	b.put(client, "providers/unset/instances/alone-1", protocol.Instance{Name: "alone", Started: began})
+	report := protocol.Report{
 		Schema: 1, Name: "worker-1", State: quota.StateActive, Revision: 17, PolicyRevision: 12, Window: time.Second,
 		Total: 300000, Share: 100000, Instances: 3, Used: 123456789, Refused: 42, Waiting: 7,
 		ClockError: "1.2ms", ProofAge: "310ms", Time: time.Now().Add(time.Hour),
@@ -369,5 +369,5 @@ func liveFleet(b *bench, client *clientv3.Client) {
 	b.put(client, "reports/payments%2Fcharge/worker-1-7f-0", report)
 	report.Name, report.State, report.ProofAge, report.Problem, report.Debt = "worker-2", quota.StateStale, "4.1s", "etcd does not answer", 500
 	b.put(client, "reports/payments%2Fcharge/worker-2-7f-1", report)
-	b.put(client, "reports/payments%2Fcharge/worker-9-7f-1", quota.Report{Name: "worker-9", State: quota.StateClosed, Debt: 70, Time: fixed})
+	b.put(client, "reports/payments%2Fcharge/worker-9-7f-1", protocol.Report{Name: "worker-9", State: quota.StateClosed, Debt: 70, Time: fixed})
 }

@@ -67,7 +67,7 @@ the policy is written at the same moment.`,
 		}, f.usage)
 	}
 	e.next = func(ctx context.Context, admin *coordinator.Admin, old coordinator.Stored, now time.Time) (p quota.Policy, err error) {
-		if old.Revision == 0 && !create && e.revision == coordinator.AnyRevision {
+		if old.Revision == 0 && !create && e.revision == anyRevision {
 			if err := a.mayCreate(ctx, admin, old.Provider); err != nil {
 				return p, err
 			}

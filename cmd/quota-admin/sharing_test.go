@@ -21,8 +21,8 @@ func demandingFleet(b *bench, client *clientv3.Client) {
 		id := fmt.Sprintf("worker-%d-7f-%d", i+1, i)
 		demands[id] = demand
 		name := fmt.Sprintf("worker-%d", i+1)
-		b.put(client, "providers/payments%2Fcharge/instances/"+id, quota.Instance{Name: name, Weight: int64(i + 1)})
-		b.put(client, "reports/payments%2Fcharge/"+id, quota.Report{
+		b.put(client, "providers/payments%2Fcharge/instances/"+id, protocol.Instance{Name: name, Weight: int64(i + 1)})
+		b.put(client, "reports/payments%2Fcharge/"+id, protocol.Report{
 			Schema: 1, Name: name, State: quota.StateActive, Share: 1, Demand: demand, Time: time.Now().Add(time.Hour)})
 	}
 	r, err := client.Get(context.Background(), b.prefix)

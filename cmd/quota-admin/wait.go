@@ -10,6 +10,8 @@ import (
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/internal/feed"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 )
 
 const defaultWait = 30 * time.Second
@@ -77,7 +79,7 @@ func (a *app) awaitAll(ctx context.Context, admin *coordinator.Admin, most time.
 }
 
 func (w *waitJSON) look(ctx context.Context, admin *coordinator.Admin) (bool, error) {
-	f, err := admin.Fleet(ctx, w.Provider, nil)
+	f, err := feed.Inside(admin).Fleet(ctx, w.Provider, nil)
 	if ctx.Err() != nil {
 		return false, nil //nolint:nilerr // late tells it
 	}
@@ -91,7 +93,7 @@ func (w *waitJSON) look(ctx context.Context, admin *coordinator.Admin) (bool, er
 }
 
 // count compares what the instances reported last with what was written.
-func (w *waitJSON) count(f *coordinator.Fleet, now time.Time) {
+func (w *waitJSON) count(f *protocol.Fleet, now time.Time) {
 	w.Applied, w.Instances, w.Laggards = 0, len(f.Instances), nil
 	for _, s := range f.Instances {
 		r, why := s.Report, "has not reported yet"

@@ -11,6 +11,7 @@ import (
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -62,7 +63,7 @@ func TestWaitTellsWhenAllHaveApplied(t *testing.T) {
 	}
 	// One that does not report is named.
 	client := etcdtest.NewClient(t, server)
-	b.put(client, "providers/p/instances/silent.1.1", quota.Instance{Name: "silent"})
+	b.put(client, "providers/p/instances/silent.1.1", protocol.Instance{Name: "silent"})
 	stdout, stderr := b.want(exitLate, "resume", "p", "--wait=2s")
 	if !strings.Contains(stdout, "mode pause -> enforce") || !strings.Contains(stderr, "applied by 3 of 4 instances") ||
 		!strings.Contains(stderr, "silent.1.1: has not reported yet") {
@@ -107,16 +108,16 @@ func TestWhatIsInForceWhen(t *testing.T) {
 
 func TestLaggardsAreNamed(t *testing.T) {
 	w := &waitJSON{Provider: "p", Revision: 9}
-	f := &coordinator.Fleet{}
+	f := &protocol.Fleet{}
 	now := time.Unix(1000, 0)
-	add := func(id string, r *quota.Report, problem error) {
-		f.Instances = append(f.Instances, coordinator.InstanceStatus{Instance: quota.Instance{ID: id}, Report: r, Problem: problem})
+	add := func(id string, r *protocol.Report, problem error) {
+		f.Instances = append(f.Instances, protocol.InstanceStatus{Instance: protocol.Instance{ID: id}, Report: r, Problem: problem})
 	}
-	add("done", &quota.Report{PolicyRevision: 9}, nil)
-	add("newer", &quota.Report{PolicyRevision: 12}, nil)
+	add("done", &protocol.Report{PolicyRevision: 9}, nil)
+	add("newer", &protocol.Report{PolicyRevision: 12}, nil)
 	add("silent", nil, nil)
 	add("foreign", nil, fmt.Errorf("no lease"))
-	add("stale", &quota.Report{PolicyRevision: 8, State: quota.StateStale, Problem: "etcd is away", Time: now.Add(-12 * time.Second)}, nil)
+	add("stale", &protocol.Report{PolicyRevision: 8, State: quota.StateStale, Problem: "etcd is away", Time: now.Add(-12 * time.Second)}, nil)
 	w.count(f, now)
 	if w.Applied != 2 || w.Instances != 5 || len(w.Laggards) != 3 {
 		t.Fatalf("%+v", w)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/internal/child"
+	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/test/await"
 	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
 	"github.com/quotient-limiter/quotient/quota"
@@ -129,7 +130,7 @@ func (d *program) acquire(t *testing.T) (status int) {
 
 func instances(t *testing.T, admin *coordinator.Admin) []string {
 	t.Helper()
-	f, err := admin.Fleet(t.Context(), "p", nil)
+	f, err := feed.Inside(admin).Fleet(t.Context(), "p", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +150,7 @@ func limited(t *testing.T) (*etcdtest.Cluster, *coordinator.Admin) {
 		t.Fatal(err)
 	}
 	policy := quota.Policy{Limits: []quota.Limit{{Permits: 100, Window: 200 * time.Millisecond}}, Settle: time.Second, Freshness: 500 * time.Millisecond}
-	if _, err := admin.Put(t.Context(), "p", policy, 0); err != nil {
+	if _, err := admin.PutIf(t.Context(), "p", policy, 0); err != nil {
 		t.Fatal(err)
 	}
 	return cluster, admin
@@ -241,7 +242,7 @@ func TestTakeover(t *testing.T) {
 func TestReadyInAnOutage(t *testing.T) {
 	cluster, admin := limited(t)
 	policy := quota.Policy{Limits: []quota.Limit{{Permits: 100, Window: 200 * time.Millisecond}}, Settle: time.Second, Freshness: 500 * time.Millisecond, Outage: quota.OutageStop}
-	if _, err := admin.Put(t.Context(), "stop", policy, 0); err != nil {
+	if _, err := admin.PutIf(t.Context(), "stop", policy, 0); err != nil {
 		t.Fatal(err)
 	}
 	ready := func(d *program) int {

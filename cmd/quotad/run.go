@@ -18,6 +18,7 @@ import (
 	"github.com/quotient-limiter/quotient/cmd/quotad/internal/host"
 	"github.com/quotient-limiter/quotient/cmd/quotad/internal/listen"
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/coordinator/etcdlog"
 	"github.com/quotient-limiter/quotient/internal/buildinfo"
 )
 
@@ -47,7 +48,7 @@ func (f *flags) run(ctx context.Context, log *slog.Logger, signals <-chan os.Sig
 	if err != nil {
 		return err
 	}
-	f.etcd.Log = coordinator.NewClientLogger(log)
+	f.etcd.Log = etcdlog.New(log)
 	client, err := f.etcd.Client(ctx)
 	if err != nil {
 		return err

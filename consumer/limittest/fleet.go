@@ -71,10 +71,12 @@ func New(policy quota.Policy, n int) (*Fleet, error) {
 func (f *Fleet) newInstance() *Instance {
 	n := len(f.instances)
 	name := fmt.Sprintf("instance-%d", n)
-	return &Instance{
+	i := &Instance{
 		fleet: f, sinks: map[string]feed.Sink{},
-		key: quota.Instance{ID: name + ".1", Name: name, Weight: 1},
+		key: protocol.Instance{ID: name + ".1", Name: name, Weight: 1},
 	}
+	i.covered = feed.Over[feed.Source]((*source)(i))
+	return i
 }
 
 // Instances returns all instances that ever joined, in order, also those that left.
@@ -107,7 +109,7 @@ func (f *Fleet) Join() *Instance {
 	i := f.newInstance()
 	i.key.From = protocol.FirstWindow(f.clock.Wall(), &f.policy)
 	f.instances = append(f.instances, i)
-	f.publishLocked(protocol.Change{Put: []quota.Instance{i.key}})
+	f.publishLocked(protocol.Change{Put: []protocol.Instance{i.key}})
 	return i
 }
 
@@ -126,10 +128,11 @@ func (f *Fleet) publishLocked(c protocol.Change) {
 // Instance is one process of the fleet: a consumer.Source. Its methods are safe
 // for concurrent use.
 type Instance struct {
+	covered
 	fleet *Fleet
 
 	// Guarded by fleet.mu.
-	key   quota.Instance
+	key   protocol.Instance
 	gone  bool
 	sinks map[string]feed.Sink // by provider
 }
@@ -148,7 +151,7 @@ func (i *Instance) Leave() {
 	for _, sink := range i.sinks {
 		sink.Announce(i.key.Until.UnixNano())
 	}
-	f.publishLocked(protocol.Change{Put: []quota.Instance{i.key}})
+	f.publishLocked(protocol.Change{Put: []protocol.Instance{i.key}})
 }
 
 // Kill ends the instance as a crash does, once its lease has ended too: its
@@ -168,14 +171,19 @@ func (i *Instance) Kill() {
 	f.publishLocked(protocol.Change{Deleted: []string{i.key.ID}})
 }
 
-// Clock implements consumer.Source.
-func (i *Instance) Clock() *clock.Clock { return i.fleet.clock }
+type covered = feed.Cover[feed.Source]
+
+// source is an Instance as a limiter sees it.
+type source Instance
+
+// Clock implements feed.Source.
+func (i *source) Clock() *clock.Clock { return i.fleet.clock }
 
 // errGone is returned by consumer.Open on an instance that was killed.
 var errGone = errors.New("limittest: the instance was killed: join another one")
 
-// Subscribe implements consumer.Source.
-func (i *Instance) Subscribe(provider string, create func() feed.Sink) (sink feed.Sink, leave func() error, err error) {
+// Subscribe implements feed.Source.
+func (i *source) Subscribe(provider string, create func() feed.Sink) (sink feed.Sink, leave func() error, err error) {
 	f := i.fleet
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -185,7 +193,7 @@ func (i *Instance) Subscribe(provider string, create func() feed.Sink) (sink fee
 	if sink = i.sinks[provider]; sink == nil {
 		sink = create()
 		i.sinks[provider] = sink
-		f.catchUpLocked(sink, i)
+		f.catchUpLocked(sink, (*Instance)(i))
 	}
 	return sink, func() error { return nil }, nil // later limiters of the provider get the same sink
 }

@@ -14,6 +14,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -72,7 +73,7 @@ func (c *crowd) report(ctx context.Context, revision int64, now time.Time) error
 	done := int64(second.Sub(c.began) / time.Second)
 	for p, n := range c.providers {
 		for i := range n {
-			keys[fmt.Sprintf("reports/%s/worker-%d.1.1", p, i)] = quota.Report{
+			keys[fmt.Sprintf("reports/%s/worker-%d.1.1", p, i)] = protocol.Report{
 				Schema: 1, Name: fmt.Sprintf("worker-%d", i), State: quota.StateActive, Revision: revision, PolicyRevision: revision,
 				Total: int64(each * n), Share: each, Instances: n, Used: each * (done + 1), WindowStart: second, UsedBefore: each * done,
 				Refused: done * int64(i%7), Waiting: int64(i % 3), ClockError: "1.2ms", ClockSource: "ntp", ProofAge: "120ms", Time: now,

@@ -226,7 +226,7 @@ func TestEnvoysAndInstancesShareALimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	policy := quota.Policy{Limits: []quota.Limit{{Permits: permits, Window: time.Second}}, Guard: guard}
-	if _, err := admin.Put(t.Context(), provider, policy, 0); err != nil {
+	if _, err := admin.PutIf(t.Context(), provider, policy, 0); err != nil {
 		t.Fatal(err)
 	}
 	addresses, err := etcdtest.FreeAddresses(2)

@@ -17,6 +17,7 @@ import (
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/trace"
 )
 
@@ -68,7 +69,7 @@ func beInstance(c instanceConfig, gone over, tell func(told)) error {
 		return err
 	}
 	defer client.Close()
-	session, err := join(ctx, client, coordinator.Options{Name: c.Name, NTP: c.NTP, NTPInterval: time.Second, Clock: c.clock(), Logger: log})
+	session, err := join(clock.With(ctx, c.clock()), client, coordinator.Options{Name: c.Name, NTP: c.NTP, NTPInterval: time.Second, Logger: log})
 	if err != nil {
 		return err
 	}
@@ -87,7 +88,7 @@ func beInstance(c instanceConfig, gone over, tell func(told)) error {
 			tell(told{Ready: true})
 		}
 	}()
-	if err := spend(ctx, c, limiter, session.Clock(), provider); ctx.Err() == nil {
+	if err := spend(ctx, c, limiter, feed.Inside(session).Clock(), provider); ctx.Err() == nil {
 		return err
 	}
 	st := limiter.Status()

@@ -230,6 +230,6 @@ func measureLatencies(t *testing.T, size, samples int) {
 // set puts a total in force.
 func (l *lane) set(permits int64) error {
 	policy := quota.Policy{Limits: []quota.Limit{{Permits: permits, Window: window}}, Outage: quota.OutageStop}
-	_, err := l.admin.Put(l.t.Context(), l.provider, policy, coordinator.AnyRevision)
+	_, err := l.admin.Put(l.t.Context(), l.provider, policy)
 	return err
 }

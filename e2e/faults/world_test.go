@@ -152,7 +152,7 @@ func (w *world) run(t *testing.T, s scenario) result {
 		p.Guard, p.GuardAuto = 20*time.Millisecond, true
 	}
 	provider := "e2e/" + filepath.Base(t.Name())
-	if _, err := w.admin.Put(t.Context(), provider, p, coordinator.AnyRevision); err != nil {
+	if _, err := w.admin.Put(t.Context(), provider, p); err != nil {
 		t.Fatal(err)
 	}
 	for i := range fleet {

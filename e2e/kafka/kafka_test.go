@@ -78,7 +78,7 @@ func TestRealKafka(t *testing.T) {
 
 	policy := quota.Policy{Limits: []quota.Limit{{Permits: 2000, Window: 2 * time.Second}}, Guard: 600 * time.Millisecond}
 	cluster, client := etcdtest.New(t, etcdtest.Options{Slow: true})
-	must(must(coordinator.NewAdmin(client, coordinator.AdminOptions{Timeout: time.Minute})).Put(t.Context(), "p", policy, coordinator.AnyRevision))
+	must(must(coordinator.NewAdmin(client, coordinator.AdminOptions{Timeout: time.Minute})).Put(t.Context(), "p", policy))
 
 	meter, processed, mu := limittest.NewMeter(policy.Limits), map[string]bool{}, sync.Mutex{}
 	provider := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

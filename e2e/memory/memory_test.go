@@ -19,6 +19,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/internal/child"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/test/await"
 	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
 	"github.com/quotient-limiter/quotient/quota"
@@ -78,7 +79,7 @@ func newWorld(t *testing.T, folder string) *world {
 		t.Fatal(err)
 	}
 	p := quota.Policy{Limits: []quota.Limit{{Permits: 100, Window: time.Second}}}
-	if _, err := admin.Put(t.Context(), provider, p, coordinator.AnyRevision); err != nil {
+	if _, err := admin.Put(t.Context(), provider, p); err != nil {
 		t.Fatal(err)
 	}
 	return &world{t, client, folder, strings.Join(cluster.Endpoints(), ",")}
@@ -123,7 +124,7 @@ func (w *world) haveApplied(instances int, revision int64) {
 		}
 		n := 0
 		for _, kv := range answer.Kvs {
-			var r quota.Report
+			var r protocol.Report
 			if json.Unmarshal(kv.Value, &r) == nil && r.Revision >= revision {
 				n++
 			}

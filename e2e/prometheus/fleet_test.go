@@ -52,7 +52,7 @@ func workers(t *testing.T) (all []worker) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := admin.Put(t.Context(), provider, quota.Policy{Limits: limits}, 0); err != nil {
+	if _, err := admin.PutIf(t.Context(), provider, quota.Policy{Limits: limits}, 0); err != nil {
 		t.Fatal(err)
 	}
 	quiet := slog.New(slog.DiscardHandler)

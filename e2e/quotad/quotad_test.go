@@ -162,7 +162,7 @@ func setUp(t *testing.T, policies map[string]quota.Policy) (cluster *etcdtest.Cl
 		t.Fatal(err)
 	}
 	for name, policy := range policies {
-		if _, err := admin.Put(t.Context(), name, policy, 0); err != nil {
+		if _, err := admin.PutIf(t.Context(), name, policy, 0); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -51,7 +51,7 @@ func setUp(t *testing.T) (program string, client *clientv3.Client, other *consum
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := admin.Put(t.Context(), provider, policy, coordinator.AnyRevision); err != nil {
+	if _, err := admin.Put(t.Context(), provider, policy); err != nil {
 		t.Fatal(err)
 	}
 	session, err := coordinator.Join(t.Context(), client, coordinator.Options{Lazy: true})
@@ -142,7 +142,7 @@ func history(t *testing.T, client *clientv3.Client) (what []string) {
 	first := ""
 	for r := range client.Watch(t.Context(), "/quotient/v1/providers/payments%2Fcharge/instances/", clientv3.WithPrefix(), clientv3.WithRev(1)) {
 		for _, e := range r.Events {
-			var i quota.Instance
+			var i protocol.Instance
 			switch key := string(e.Kv.Key); {
 			case first == "" || key == first:
 				first = key

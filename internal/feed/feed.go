@@ -8,7 +8,6 @@ package feed
 import (
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
-	"github.com/quotient-limiter/quotient/quota"
 )
 
 // Sink takes what a source learns about one provider. Reset, Apply, Prove, Announce, Trouble
@@ -62,7 +61,7 @@ type Sink interface {
 	// or Announce comes after it.
 	Close()
 	// Report says how the sink is doing.
-	Report(now clock.Instant) quota.Report
+	Report(now clock.Instant) protocol.Report
 }
 
 // Source is what a limiter needs of a coordinator.

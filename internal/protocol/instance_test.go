@@ -11,8 +11,8 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-func fullInstance() quota.Instance {
-	return quota.Instance{
+func fullInstance() Instance {
+	return Instance{
 		ID: "worker-7.1a2b.1", Name: "worker-7", Host: "h", PID: 4711, Version: "v0.1.0", Weight: 3,
 		Started: newYear, From: newYear.Add(4 * time.Second), Until: newYear.Add(time.Hour),
 	}
@@ -22,12 +22,12 @@ func fullInstance() quota.Instance {
 func TestIncarnationJSON(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
-		i    quota.Instance
+		i    Instance
 		want string
 	}{
-		{quota.Instance{ID: "x", Name: "worker-7"}, `{"schema":1,"name":"worker-7","weight":1}`},
+		{Instance{ID: "x", Name: "worker-7"}, `{"schema":1,"name":"worker-7","weight":1}`},
 		{fullInstance(), `{"schema":1,"name":"worker-7","host":"h","pid":4711,"version":"v0.1.0","weight":3,"started":"2027-01-01T00:00:00Z","from":"2027-01-01T00:00:04Z","until":"2027-01-01T01:00:00Z"}`},
-		{quota.Instance{Name: "utc", Started: newYear.In(time.FixedZone("", 3600))}, `{"schema":1,"name":"utc","weight":1,"started":"2027-01-01T00:00:00Z"}`},
+		{Instance{Name: "utc", Started: newYear.In(time.FixedZone("", 3600))}, `{"schema":1,"name":"utc","weight":1,"started":"2027-01-01T00:00:00Z"}`},
 	} {
 		got, err := json.Marshal(Incarnation(test.i))
 		if err != nil || string(got) != test.want {
@@ -66,11 +66,47 @@ func TestReadInstanceRefuses(t *testing.T) {
 	}
 }
 
+func TestInstanceValidate(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", quota.MaxNameBytes+1)
+	for _, test := range []struct {
+		name   string
+		change func(i *Instance)
+		fields string
+	}{
+		{"every field", func(*Instance) {}, ""},
+		{"nothing but a name", func(i *Instance) { *i = Instance{Name: "x"} }, ""},
+		{"texts too long", func(i *Instance) { i.Name, i.Host, i.Version = long, long, long }, "name host version"},
+		{"no text", func(i *Instance) { i.Name = "\xff" }, "name"},
+		{"weight below 0", func(i *Instance) { i.Weight = -1 }, "weight"},
+		{"largest weight", func(i *Instance) { i.Weight = quota.MaxWeight }, ""},
+		{"weight too large", func(i *Instance) { i.Weight = quota.MaxWeight + 1 }, "weight"},
+		{"times before 1970", func(i *Instance) { i.Started, i.From = time.Unix(-1, 0), time.Unix(-1, 0) }, "started from"},
+		{"until after 2199", func(i *Instance) { i.Until = time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC) }, "until"},
+		{"never takes part", func(i *Instance) { i.Until = i.From }, ""},
+		{"ends before it begins", func(i *Instance) { i.Until = i.From.Add(-1) }, "until"},
+		{"ends, and took part always", func(i *Instance) { i.From = time.Time{} }, ""},
+	} {
+		i := fullInstance()
+		test.change(&i)
+		var got []string
+		if joined, ok := i.Validate().(interface{ Unwrap() []error }); ok {
+			for _, e := range joined.Unwrap() {
+				field, _, _ := strings.Cut(e.Error(), ": ")
+				got = append(got, field)
+			}
+		}
+		if strings.Join(got, " ") != test.fields {
+			t.Errorf("%s: fields %q, want %q", test.name, got, test.fields)
+		}
+	}
+}
+
 // Whatever is valid must fit: else an instance could be written that nobody reads.
 func TestLargestValidInstanceFits(t *testing.T) {
 	t.Parallel()
 	worst := strings.Repeat("\x01", quota.MaxNameBytes) // six bytes each, escaped
-	i := quota.Instance{Name: worst, Host: worst, Version: worst, PID: 1 << 40, Weight: quota.MaxWeight,
+	i := Instance{Name: worst, Host: worst, Version: worst, PID: 1 << 40, Weight: quota.MaxWeight,
 		Started: newYear.Add(1), From: newYear.Add(1), Until: newYear.Add(2)}
 	b, err := json.Marshal(Incarnation(i))
 	if err == nil {

@@ -27,7 +27,7 @@ const MaxInstanceBytes = 4 << 10
 
 // Incarnation is an instance as the value of its key, without the ID, which is in the
 // key.
-type Incarnation quota.Instance
+type Incarnation Instance
 
 // MarshalJSON writes the value.
 func (i Incarnation) MarshalJSON() ([]byte, error) {
@@ -42,8 +42,8 @@ func (i Incarnation) MarshalJSON() ([]byte, error) {
 
 // ReadInstance reads the value of an incarnation's key and validates it. Fields that it
 // does not know are ignored, a schema that it does not know is refused.
-func ReadInstance(id string, value []byte) (quota.Instance, error) {
-	i := quota.Instance{ID: id}
+func ReadInstance(id string, value []byte) (Instance, error) {
+	i := Instance{ID: id}
 	if err := Decode("instance", value, MaxInstanceBytes, &i); err != nil {
 		return i, err
 	}

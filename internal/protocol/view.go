@@ -18,7 +18,7 @@ type View struct {
 	// PolicyRevision is the revision at which Policy was written.
 	PolicyRevision int64
 	// Instances are in no particular order; each ID occurs once.
-	Instances []quota.Instance
+	Instances []Instance
 	// Level is nil where none is set. It counts under ShareDemand.
 	Level *Level
 	// Pace is nil where none is set. It counts under an adaptive policy.
@@ -46,14 +46,14 @@ type Change struct {
 	// PaceDeleted says that the pace was deleted, or cannot be read. Pace is then nil.
 	PaceDeleted bool
 	// Put are instances that joined, or whose key was written again.
-	Put []quota.Instance
+	Put []Instance
 	// Deleted are the IDs of instances whose keys are gone.
 	Deleted []string
 }
 
 // TakesPart reports whether the instance has a share of a window that starts
 // at wall, in nanoseconds since the Unix epoch.
-func TakesPart(i *quota.Instance, wall int64) bool {
+func TakesPart(i *Instance, wall int64) bool {
 	start := time.Unix(0, wall)
 	return !start.Before(i.From) && (i.Until.IsZero() || start.Before(i.Until))
 }

@@ -28,7 +28,7 @@ func TestTakesPart(t *testing.T) {
 		{"from long ago", year(2), time.Time{}, at, true},
 		{"until long ago", time.Time{}, year(2), at, false},
 	} {
-		i := quota.Instance{From: test.from, Until: test.until}
+		i := Instance{From: test.from, Until: test.until}
 		if got := TakesPart(&i, test.wall); got != test.want {
 			t.Errorf("%s: got %v, want %v", test.name, got, test.want)
 		}

@@ -39,11 +39,11 @@ func storm(tb testing.TB, joins int, limits string, announced bool) *share.Histo
 	var last int64
 	for i := range joins {
 		now += 5 * ms
-		in := quota.Instance{ID: fmt.Sprintf("worker-%d.694d9a.1", i)}
+		in := protocol.Instance{ID: fmt.Sprintf("worker-%d.694d9a.1", i)}
 		if announced {
 			in.From = time.Unix(0, now+offset+5000*ms)
 		}
-		h.Apply(now, protocol.Change{Revision: int64(i) + 2, Put: []quota.Instance{in}})
+		h.Apply(now, protocol.Change{Revision: int64(i) + 2, Put: []protocol.Instance{in}})
 		for _, l := range v.Policy.Limits {
 			last = h.Bound(quota.WindowAt(l.Window, now+offset), now, offset, share.NotFrozen).Permits
 		}

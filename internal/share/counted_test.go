@@ -26,7 +26,7 @@ func TestAChangeDoesNotCountTheFleetForEachWindow(t *testing.T) {
 				v := protocol.View{Revision: 1, Policy: policy}
 				demands := map[string]int64{}
 				for i := range n {
-					x := quota.Instance{ID: fmt.Sprintf("w%d", i), Weight: 1 + i*7919%1000}
+					x := protocol.Instance{ID: fmt.Sprintf("w%d", i), Weight: 1 + i*7919%1000}
 					if i < 5 {
 						x.Borrows, x.From = true, time.Unix(0, planEpoch).Add(time.Hour)
 					}
@@ -54,7 +54,7 @@ func TestAChangeDoesNotCountTheFleetForEachWindow(t *testing.T) {
 				before := p.Counted()
 				for i := range int64(changes) {
 					at := instant(10_001 + i)
-					p.Apply(at, protocol.Change{Revision: 2 + i, Put: []quota.Instance{{ID: fmt.Sprintf("x%d", i%3), Weight: 1 + i*31%1000}}})
+					p.Apply(at, protocol.Change{Revision: 2 + i, Put: []protocol.Instance{{ID: fmt.Sprintf("x%d", i%3), Weight: 1 + i*31%1000}}})
 					g.Changed(at)
 					ask(at)
 				}

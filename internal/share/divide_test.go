@@ -24,7 +24,7 @@ func demandView(demands map[string]int64) (*protocol.View, protocol.LevelEntry) 
 		Level:  &protocol.Level{Entries: []protocol.LevelEntry{e}, Until: at(1000)},
 	}
 	for id := range demands {
-		v.Instances = append(v.Instances, quota.Instance{ID: id})
+		v.Instances = append(v.Instances, protocol.Instance{ID: id})
 	}
 	return v, e
 }
@@ -40,7 +40,7 @@ func perThousand(perSecond map[string]int64) map[string]int64 {
 func TestLevelOf(t *testing.T) {
 	t.Parallel()
 	v, _ := demandView(map[string]int64{"a": 2048, "b": 20_000, "c": 0, "gone": 50_000})
-	v.Instances = slices.DeleteFunc(v.Instances, func(i quota.Instance) bool { return i.ID == "gone" })
+	v.Instances = slices.DeleteFunc(v.Instances, func(i protocol.Instance) bool { return i.ID == "gone" })
 	l, asks, ok := share.LevelOf(v, quota.WindowAt(time.Second, at(10).UnixNano()))
 	// Of 10,000 a second 1,000 are divided equally: 333 each. a asks for 1,715
 	// more, b for 19,667 and more, and there are 9,000.
@@ -77,7 +77,7 @@ func TestShifted(t *testing.T) {
 		}
 	}
 	v, e := demandView(d(5000, 5000))
-	v.Instances = append(v.Instances, quota.Instance{ID: "idle"})
+	v.Instances = append(v.Instances, protocol.Instance{ID: "idle"})
 	if share.Shifted(v, e, 2) {
 		t.Error("a newcomer that asks for nothing shifts claims")
 	}

@@ -3,6 +3,7 @@ package share
 import (
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -31,7 +32,7 @@ func FillSeconds(total, floor int64, perSecond []int64) Level {
 // Weighted returns every instance's share of total permits in window w under
 // policy p's weights. The shares sum to total exactly. Each ID must occur once;
 // their order does not matter. A negative total counts as 0.
-func Weighted(total int64, instances []quota.Instance, p *quota.Policy, w quota.Window) map[string]int64 {
+func Weighted(total int64, instances []protocol.Instance, p *quota.Policy, w quota.Window) map[string]int64 {
 	return (&terms{rules: quota.Policy{Share: quota.ShareWeighted, Weights: p.Weights}}).split(total, membersOf(instances), seedOf(w))
 }
 

@@ -17,8 +17,8 @@ import (
 )
 
 // newcomer is an instance that borrows until second 8.
-func newcomer(id string) quota.Instance {
-	return quota.Instance{ID: id, From: time.Unix(0, planEpoch+8_000*ms), Borrows: true}
+func newcomer(id string) protocol.Instance {
+	return protocol.Instance{ID: id, From: time.Unix(0, planEpoch+8_000*ms), Borrows: true}
 }
 
 // TestTwoLendToANewcomer: those whose IDs follow its own, by each one's own view.
@@ -27,9 +27,9 @@ func TestTwoLendToANewcomer(t *testing.T) {
 	for guest, want := range map[string][]string{"b": {"c", "e"}, "d": {"e", "g"}, "f": {"a", "g"}, "h": {"a", "c"}} {
 		var lend []string
 		for _, self := range ids {
-			v := protocol.View{Revision: 1, Policy: plannerPolicy(quota.OutageHold), Instances: []quota.Instance{newcomer(guest)}}
+			v := protocol.View{Revision: 1, Policy: plannerPolicy(quota.OutageHold), Instances: []protocol.Instance{newcomer(guest)}}
 			for _, id := range ids {
-				v.Instances = append(v.Instances, quota.Instance{ID: id})
+				v.Instances = append(v.Instances, protocol.Instance{ID: id})
 			}
 			p := share.Planner{Clock: clock.Started(instant(0), nil), Lends: true}
 			p.Reset(instant(0), 0, self, v)
@@ -49,7 +49,7 @@ func TestTwoLendToANewcomer(t *testing.T) {
 func TestWhenNobodyLends(t *testing.T) {
 	warming := plannerPolicy(quota.OutageHold)
 	warming.WarmUp = time.Second
-	others := func(n int) (all []quota.Instance) {
+	others := func(n int) (all []protocol.Instance) {
 		for i := range n {
 			all = append(all, newcomer(fmt.Sprint("b", i)))
 		}
@@ -61,8 +61,8 @@ func TestWhenNobodyLends(t *testing.T) {
 	proud.Borrows = false
 	for name, test := range map[string]struct {
 		policy  *quota.Policy
-		newly   []quota.Instance
-		self    quota.Instance
+		newly   []protocol.Instance
+		self    protocol.Instance
 		at      int64
 		silent  bool
 		want    int
@@ -72,10 +72,10 @@ func TestWhenNobodyLends(t *testing.T) {
 		"eight of twelve":               {newly: others(12), at: 7_000, want: 8},
 		"a storm":                       {newly: others(13), at: 7_000},
 		"it has its share":              {newly: others(1), at: 8_000},
-		"it ends before it begins":      {newly: []quota.Instance{ended}, at: 7_000},
-		"it does not borrow":            {newly: []quota.Instance{proud}, at: 7_000},
+		"it ends before it begins":      {newly: []protocol.Instance{ended}, at: 7_000},
+		"it does not borrow":            {newly: []protocol.Instance{proud}, at: 7_000},
 		"the host is one itself":        {newly: others(1), self: newcomer("a"), at: 7_000},
-		"the host has left":             {newly: others(1), self: quota.Instance{ID: "a", Until: time.Unix(0, planEpoch)}, at: 7_000},
+		"the host has left":             {newly: others(1), self: protocol.Instance{ID: "a", Until: time.Unix(0, planEpoch)}, at: 7_000},
 		"shares warm up":                {policy: warming, newly: others(1), at: 7_000},
 		"the source cannot tell anyone": {newly: others(1), at: 7_000, silent: true},
 		"the host was continued":        {newly: others(1), at: 7_000, resumed: true, want: 1},
@@ -109,14 +109,14 @@ func TestWhenNobodyLends(t *testing.T) {
 func TestGuestsFollowTheView(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		v := protocol.View{Revision: 1, Policy: plannerPolicy(quota.OutageHold), Instances: []quota.Instance{{ID: "m050"}}}
-		there := map[string]quota.Instance{"m050": v.Instances[0]}
+		v := protocol.View{Revision: 1, Policy: plannerPolicy(quota.OutageHold), Instances: []protocol.Instance{{ID: "m050"}}}
+		there := map[string]protocol.Instance{"m050": v.Instances[0]}
 		p := share.Planner{Clock: clock.Started(instant(0), nil), Lends: true}
 		p.Reset(instant(0), 0, "m050", v)
 		p.Prove(instant(6_900))
 		for revision := int64(2); revision < 150; revision++ {
 			c := protocol.Change{Revision: revision}
-			i := quota.Instance{ID: fmt.Sprintf("m%03d", rapid.IntRange(0, 99).Draw(t, "instance"))}
+			i := protocol.Instance{ID: fmt.Sprintf("m%03d", rapid.IntRange(0, 99).Draw(t, "instance"))}
 			switch _, was := there[i.ID]; {
 			case i.ID == "m050":
 			case was && rapid.IntRange(0, 3).Draw(t, "leaves") == 0:
@@ -126,7 +126,7 @@ func TestGuestsFollowTheView(t *testing.T) {
 				if rapid.IntRange(0, 15).Draw(t, "is new") == 0 {
 					i = newcomer(i.ID)
 				}
-				c.Put, there[i.ID] = []quota.Instance{i}, i
+				c.Put, there[i.ID] = []protocol.Instance{i}, i
 			}
 			p.Apply(instant(6_950), c)
 			fresh := share.Planner{Clock: clock.Started(instant(0), nil), Lends: true}

@@ -134,7 +134,7 @@ type span struct {
 	end int64
 }
 
-func newMember(i *quota.Instance) *member {
+func newMember(i *protocol.Instance) *member {
 	m := &member{name: i.Name, stake: stake{id: i.ID, hash: hashID(i.ID), weight: 1, from: math.MinInt64, until: math.MaxInt64}}
 	m.borrows = i.Borrows
 	if i.Weight > 1 {
@@ -170,7 +170,7 @@ func (h *History) Reset(at, since int64, self string, v protocol.View) {
 }
 
 // fill makes the instances the members of the newest view.
-func (h *History) fill(instances []quota.Instance) {
+func (h *History) fill(instances []protocol.Instance) {
 	h.members, h.newcomers, h.rows = make(map[string]*member, len(instances)), map[string]*member{}, make([]row, 0, len(instances))
 	for i := range instances {
 		h.put(newMember(&instances[i]))

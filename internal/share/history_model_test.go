@@ -118,8 +118,8 @@ func (s *script) level() *protocol.Level {
 	return &l
 }
 
-func (s *script) instance() quota.Instance {
-	return quota.Instance{ID: s.ids[s.IntN(len(s.ids))], Name: []string{"light", "heavy"}[s.IntN(2)],
+func (s *script) instance() protocol.Instance {
+	return protocol.Instance{ID: s.ids[s.IntN(len(s.ids))], Name: []string{"light", "heavy"}[s.IntN(2)],
 		Weight: s.Int64N(4), From: s.instant(), Until: s.instant()}
 }
 
@@ -131,7 +131,7 @@ func (s *script) view() protocol.View {
 	}
 	for _, id := range s.ids {
 		if s.IntN(3) > 0 {
-			v.Instances = append(v.Instances, quota.Instance{ID: id})
+			v.Instances = append(v.Instances, protocol.Instance{ID: id})
 		}
 	}
 	return v
@@ -157,7 +157,7 @@ func (s *script) change() protocol.Change {
 	case 2, 3:
 		c.Deleted = []string{s.ids[s.IntN(len(s.ids))]}
 	default:
-		c.Put = []quota.Instance{s.instance()}
+		c.Put = []protocol.Instance{s.instance()}
 	}
 	return c
 }
@@ -297,7 +297,7 @@ func view(revision, permits int64, ids ...string) protocol.View {
 	v := protocol.View{Revision: revision, PolicyRevision: revision,
 		Policy: &quota.Policy{Limits: []quota.Limit{{Permits: permits, Window: time.Second}}}}
 	for _, id := range ids {
-		v.Instances = append(v.Instances, quota.Instance{ID: id})
+		v.Instances = append(v.Instances, protocol.Instance{ID: id})
 	}
 	return v
 }

@@ -50,8 +50,8 @@ type commit struct {
 
 // actor is one instance from its join to its end.
 type actor struct {
-	first quota.Instance // as it joins
-	later quota.Instance // as it announces its end
+	first protocol.Instance // as it joins
+	later protocol.Instance // as it announces its end
 	// Revisions, as indexes of the story's commits: of the join, of the announced
 	// end and of the deletion; never if there is none.
 	joins, announces, deleted int
@@ -99,7 +99,7 @@ func newStory(n int, r *rand.Rand) *story {
 		} else {
 			a.later = a.first
 			a.later.Until = protocol.FirstWindow(planEpoch+at+heldBack, policy(s.total(at)))
-			s.commits = append(s.commits, commit{at, protocol.Change{Put: []quota.Instance{a.later}}, i})
+			s.commits = append(s.commits, commit{at, protocol.Change{Put: []protocol.Instance{a.later}}, i})
 		}
 		s.join(len(s.actors), at+r.Int64N(50*ms), from.Add(time.Second))
 	}
@@ -111,9 +111,9 @@ func newStory(n int, r *rand.Rand) *story {
 // join adds an instance that joins at a true time and, unless from is zero, says
 // from when it takes part.
 func (s *story) join(i int, at int64, from time.Time) {
-	in := quota.Instance{ID: fmt.Sprintf("i%d", i), Weight: 1, From: from}
+	in := protocol.Instance{ID: fmt.Sprintf("i%d", i), Weight: 1, From: from}
 	s.actors = append(s.actors, actor{first: in, dies: end, joins: never, announces: never, deleted: never})
-	s.commits = append(s.commits, commit{at, protocol.Change{Put: []quota.Instance{in}}, i})
+	s.commits = append(s.commits, commit{at, protocol.Change{Put: []protocol.Instance{in}}, i})
 }
 
 // number gives the commits their revisions, and tells the actors theirs.

@@ -26,7 +26,7 @@ type Level struct {
 // Claim returns the claim of an instance that asks for so many permits.
 func (l *Level) Claim(asks int64) int64 { return min(max(0, asks-l.Base), l.Most) }
 
-// ask is a demand, as in quota.Report.Demand, and how many instances have it.
+// ask is a demand, as in protocol.Report.Demand, and how many instances have it.
 type ask struct{ demand, n int64 }
 
 // fill divides total permits of one window among n instances: some have these
@@ -120,7 +120,7 @@ func LevelOf(v *protocol.View, w quota.Window) (l Level, asks map[string]int64, 
 	return newDivision(t, w, "", crowd{h: &h}).level(t, d.total), asks, true
 }
 
-func membersOf(instances []quota.Instance) map[string]*member {
+func membersOf(instances []protocol.Instance) map[string]*member {
 	members := make(map[string]*member, len(instances))
 	for i := range instances {
 		members[instances[i].ID] = newMember(&instances[i])

@@ -103,7 +103,7 @@ func newDemanding(total, floor int64, perSecond []int64) *protocol.View {
 	demands := map[string]int64{}
 	for i, d := range perSecond {
 		id := fmt.Sprintf("worker-%d", i)
-		v.Instances = append(v.Instances, quota.Instance{ID: id})
+		v.Instances = append(v.Instances, protocol.Instance{ID: id})
 		demands[id] = 1000 * d
 	}
 	v.Level = &protocol.Level{Until: time.Unix(1000, 0), Entries: []protocol.LevelEntry{share.NewEntry(demands, 9, time.Unix(0, 0))}}
@@ -142,7 +142,7 @@ func TestDemandSharesSumToTheTotal(t *testing.T) {
 			}
 		}
 		for i := range rapid.IntRange(0, 5).Draw(t, "join") {
-			d.Instances = append(d.Instances, quota.Instance{ID: fmt.Sprintf("new-%d", i)})
+			d.Instances = append(d.Instances, protocol.Instance{ID: fmt.Sprintf("new-%d", i)})
 		}
 		if rapid.Bool().Draw(t, "forged") {
 			d.Level.Entries[0].Demands = rapid.SliceOfN(rapid.Byte(), 0, 100).Draw(t, "list")
@@ -180,7 +180,7 @@ func FuzzSharesSumToTheTotal(f *testing.F) {
 		parts := int64(0)
 		w := second(500)
 		for i := range int64(n%20) + 1 {
-			x := quota.Instance{ID: fmt.Sprintf("i%d", i)}
+			x := protocol.Instance{ID: fmt.Sprintf("i%d", i)}
 			if y, err := protocol.ReadInstance(x.ID, instance); err == nil && i%2 == 0 {
 				x = y
 			}

@@ -44,11 +44,11 @@ func (m *model) apply(at int64, c protocol.Change) bool {
 	v.Revision = c.Revision
 	v.Instances = slices.Clone(v.Instances)
 	for _, p := range c.Put {
-		v.Instances = slices.DeleteFunc(v.Instances, func(i quota.Instance) bool { return i.ID == p.ID })
+		v.Instances = slices.DeleteFunc(v.Instances, func(i protocol.Instance) bool { return i.ID == p.ID })
 		v.Instances = append(v.Instances, p)
 	}
 	for _, id := range c.Deleted {
-		v.Instances = slices.DeleteFunc(v.Instances, func(i quota.Instance) bool { return i.ID == id })
+		v.Instances = slices.DeleteFunc(v.Instances, func(i protocol.Instance) bool { return i.ID == id })
 	}
 	if c.Policy != nil || c.PolicyDeleted {
 		v.Policy, v.PolicyRevision = c.Policy, c.Revision
@@ -151,7 +151,7 @@ func idsOf(views ...*protocol.View) (ids []string) {
 	return ids
 }
 
-func instanceOf(v *protocol.View, id string) *quota.Instance {
+func instanceOf(v *protocol.View, id string) *protocol.Instance {
 	for i := range v.Instances {
 		if v.Instances[i].ID == id {
 			return &v.Instances[i]

@@ -40,7 +40,7 @@ func TestShareGrowsOnlyAtAWindowsStart(t *testing.T) {
 func TestShareShrinksAtOnce(t *testing.T) {
 	h := held(10, "a")
 	check(t, h, 10, 10_400, share.NotFrozen, 10, share.ReasonShare)
-	h.Apply(10_500*ms, protocol.Change{Revision: 2, Put: []quota.Instance{{ID: "b"}}})
+	h.Apply(10_500*ms, protocol.Change{Revision: 2, Put: []protocol.Instance{{ID: "b"}}})
 	check(t, h, 10, 10_500, share.NotFrozen, 5, share.ReasonShare)
 }
 
@@ -48,7 +48,7 @@ func TestShareShrinksAtOnce(t *testing.T) {
 func TestViewHeldForNoTimeCounts(t *testing.T) {
 	h := held(10, "a")
 	h.Apply(10_000*ms, protocol.Change{Revision: 2, Deleted: []string{"a"}})
-	h.Apply(10_000*ms, protocol.Change{Revision: 3, Put: []quota.Instance{{ID: "a"}}})
+	h.Apply(10_000*ms, protocol.Change{Revision: 3, Put: []protocol.Instance{{ID: "a"}}})
 	check(t, h, 13, 13_000, share.NotFrozen, 0, share.ReasonJoining) // held at exactly start - S
 	check(t, h, 14, 14_000, share.NotFrozen, 10, share.ReasonShare)
 }
@@ -82,14 +82,14 @@ func TestGapCountsAsShareZero(t *testing.T) {
 func TestJoinerWaits(t *testing.T) {
 	h := held(10, "b")
 	check(t, h, 5, 5000, share.NotFrozen, 0, share.ReasonJoining)
-	h.Apply(10_500*ms, protocol.Change{Revision: 2, Put: []quota.Instance{{ID: "a"}}})
+	h.Apply(10_500*ms, protocol.Change{Revision: 2, Put: []protocol.Instance{{ID: "a"}}})
 	check(t, h, 13, 13_400, share.NotFrozen, 0, share.ReasonJoining)
 	check(t, h, 14, 14_000, share.NotFrozen, 5, share.ReasonShare)
 }
 
 func TestLateRevisionIsIgnored(t *testing.T) {
 	h := held(10, "a")
-	h.Apply(ms, protocol.Change{Revision: 5, Put: []quota.Instance{{ID: "b"}}})
+	h.Apply(ms, protocol.Change{Revision: 5, Put: []protocol.Instance{{ID: "b"}}})
 	for _, r := range []int64{4, 5} {
 		if h.Apply(2*ms, protocol.Change{Revision: r, Deleted: []string{"b"}}) {
 			t.Errorf("revision %d applied after 5", r)
@@ -137,9 +137,9 @@ func TestAnnouncedEndBindsBeforeItIsSeen(t *testing.T) {
 // What is announced ahead flips at one boundary and loses nothing.
 func TestFromAndUntilFlipOnABoundary(t *testing.T) {
 	h := held(10, "a", "b")
-	h.Apply(10_000*ms, protocol.Change{Revision: 2, Put: []quota.Instance{{ID: "c", From: time.Unix(15, 0)}}})
-	h.Apply(10_100*ms, protocol.Change{Revision: 3, Put: []quota.Instance{{ID: "b", Until: time.Unix(15, 0)}}})
-	h.Apply(10_200*ms, protocol.Change{Revision: 4, Put: []quota.Instance{{ID: "c", From: time.Unix(15, 0), Until: time.Unix(17, 0)}}})
+	h.Apply(10_000*ms, protocol.Change{Revision: 2, Put: []protocol.Instance{{ID: "c", From: time.Unix(15, 0)}}})
+	h.Apply(10_100*ms, protocol.Change{Revision: 3, Put: []protocol.Instance{{ID: "b", Until: time.Unix(15, 0)}}})
+	h.Apply(10_200*ms, protocol.Change{Revision: 4, Put: []protocol.Instance{{ID: "c", From: time.Unix(15, 0), Until: time.Unix(17, 0)}}})
 	for k, want := range map[int64]int64{11: 5, 14: 5, 15: 5, 16: 5, 17: 10} {
 		check(t, h, k, k*1000, share.NotFrozen, want, share.ReasonShare)
 	}
@@ -198,8 +198,8 @@ func TestReasonsForNothing(t *testing.T) {
 		share.ReasonNoPolicy:    {PolicyDeleted: true},
 		share.ReasonPaused:      {Policy: &quota.Policy{Limits: view(1, 9).Policy.Limits, Mode: quota.ModePause}},
 		share.ReasonUnsupported: {Policy: &quota.Policy{Limits: view(1, 9).Policy.Limits, Requires: []string{"x"}}},
-		share.ReasonLeft:        {Put: []quota.Instance{{ID: "a", Until: time.Unix(5, 0)}}},
-		share.ReasonJoining:     {Put: []quota.Instance{{ID: "a", From: time.Unix(50, 0)}}},
+		share.ReasonLeft:        {Put: []protocol.Instance{{ID: "a", Until: time.Unix(5, 0)}}},
+		share.ReasonJoining:     {Put: []protocol.Instance{{ID: "a", From: time.Unix(50, 0)}}},
 	} {
 		h := held(10, "a")
 		change.Revision = 2

@@ -88,7 +88,7 @@ func (s *small) changes() []protocol.Change {
 	a, b := s.policy(smallA), s.policy(smallB)
 	return []protocol.Change{
 		{Policy: a}, {Policy: b},
-		{Put: []quota.Instance{{ID: "c"}}},
+		{Put: []protocol.Instance{{ID: "c"}}},
 		{Deleted: []string{"a"}},
 		{Deleted: []string{"c"}},
 	}
@@ -139,7 +139,7 @@ func (s *small) log(l smallLog) {
 	s.logs++
 	first := protocol.View{Revision: 1, Policy: s.policy(smallA), PolicyRevision: 1}
 	for _, id := range smallIDs[:2] {
-		first.Instances = append(first.Instances, quota.Instance{ID: id})
+		first.Instances = append(first.Instances, protocol.Instance{ID: id})
 	}
 	l.views[0] = first
 	for i := range l.changes {
@@ -177,7 +177,7 @@ func (l *smallLog) line() (all trace.Views) {
 // after is the view after a change.
 func after(v protocol.View, c protocol.Change) protocol.View {
 	v.Revision = c.Revision
-	v.Instances = slices.DeleteFunc(slices.Clone(v.Instances), func(i quota.Instance) bool {
+	v.Instances = slices.DeleteFunc(slices.Clone(v.Instances), func(i protocol.Instance) bool {
 		return slices.Contains(c.Deleted, i.ID) || len(c.Put) > 0 && c.Put[0].ID == i.ID
 	})
 	v.Instances = append(v.Instances, c.Put...)
@@ -281,7 +281,7 @@ func merge(a, b protocol.Change) protocol.Change {
 		a.Policy = b.Policy
 	}
 	for _, id := range b.Deleted {
-		a.Put = slices.DeleteFunc(slices.Clone(a.Put), func(i quota.Instance) bool { return i.ID == id })
+		a.Put = slices.DeleteFunc(slices.Clone(a.Put), func(i protocol.Instance) bool { return i.ID == id })
 	}
 	for _, p := range b.Put {
 		a.Deleted = slices.DeleteFunc(slices.Clone(a.Deleted), func(id string) bool { return id == p.ID })

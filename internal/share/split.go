@@ -109,6 +109,6 @@ func (t *terms) weightIn(m *member) int64 {
 
 // Weight returns the weight of an instance under a policy, an operator's override
 // included.
-func Weight(p *quota.Policy, i *quota.Instance) int64 {
+func Weight(p *quota.Policy, i *protocol.Instance) int64 {
 	return (&terms{rules: *p}).weightOf(newMember(i))
 }

@@ -14,9 +14,9 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-func weighty(t *rapid.T) (all []quota.Instance, sum int64) {
+func weighty(t *rapid.T) (all []protocol.Instance, sum int64) {
 	for i, w := range rapid.SliceOfN(rapid.Int64Range(1, 50), 1, 20).Draw(t, "weights") {
-		all = append(all, quota.Instance{ID: fmt.Sprintf("worker-%d", i), Weight: w})
+		all = append(all, protocol.Instance{ID: fmt.Sprintf("worker-%d", i), Weight: w})
 		sum += w
 	}
 	return all, sum
@@ -72,7 +72,7 @@ func TestSeatsBefore(t *testing.T) {
 // TestWeightedGoldenValues: whole shares by weight are part of the protocol too.
 func TestWeightedGoldenValues(t *testing.T) {
 	t.Parallel()
-	all := []quota.Instance{{ID: "a", Weight: 1}, {ID: "worker-7.694d9a8c1f.1", Weight: 3}, {ID: "größe", Weight: 1000}, {ID: "d", Weight: 37}}
+	all := []protocol.Instance{{ID: "a", Weight: 1}, {ID: "worker-7.694d9a8c1f.1", Weight: 3}, {ID: "größe", Weight: 1000}, {ID: "d", Weight: 37}}
 	for _, c := range []struct {
 		total int64
 		w     quota.Window
@@ -114,9 +114,9 @@ func TestNobodyLosesByARaiseOrALeave(t *testing.T) {
 func TestWeightOneIsEqual(t *testing.T) {
 	t.Parallel()
 	ids := fleet(96)
-	var all []quota.Instance
+	var all []protocol.Instance
 	for _, id := range ids {
-		all = append(all, quota.Instance{ID: id})
+		all = append(all, protocol.Instance{ID: id})
 	}
 	for index := range int64(50) {
 		equal, weighted := share.Equal(10, ids, second(index)), share.Weighted(10, all, &quota.Policy{}, second(index))
@@ -135,13 +135,13 @@ func TestWeightedInTheLongRun(t *testing.T) {
 	t.Parallel()
 	const windows, total = 4000, 10
 	p := &quota.Policy{Weights: map[string]int64{"override": 20}}
-	var all []quota.Instance
+	var all []protocol.Instance
 	sum := int64(0)
 	for i, w := range []int64{1, 1, 1, 2, 3, 5, 8, 13, 21, 34} {
-		all = append(all, quota.Instance{ID: fmt.Sprintf("w%d", i), Weight: w})
+		all = append(all, protocol.Instance{ID: fmt.Sprintf("w%d", i), Weight: w})
 		sum += w
 	}
-	all = append(all, quota.Instance{ID: "o", Name: "override", Weight: 1})
+	all = append(all, protocol.Instance{ID: "o", Name: "override", Weight: 1})
 	sum += 20
 	got := map[string]int64{}
 	for index := range int64(windows) {

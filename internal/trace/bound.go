@@ -166,7 +166,7 @@ func takesNothing(u, v *protocol.View, w quota.Window) bool {
 
 // promised reports whether an instance has said itself that it issues nothing of a window.
 func promised(v *protocol.View, id string, w quota.Window) bool {
-	return slices.ContainsFunc(v.Instances, func(i quota.Instance) bool {
+	return slices.ContainsFunc(v.Instances, func(i protocol.Instance) bool {
 		return i.ID == id && !i.Until.IsZero() && i.Until.UnixNano() <= w.Start()
 	})
 }

@@ -84,7 +84,7 @@ func (w *small) commit(c protocol.Change) {
 	if c.Policy != nil {
 		v.Policy, v.PolicyRevision = c.Policy, v.Revision
 	}
-	v.Instances = slices.DeleteFunc(slices.Clone(v.Instances), func(i quota.Instance) bool {
+	v.Instances = slices.DeleteFunc(slices.Clone(v.Instances), func(i protocol.Instance) bool {
 		return slices.Contains(c.Deleted, i.ID) || len(c.Put) > 0 && c.Put[0].ID == i.ID
 	})
 	v.Instances = append(v.Instances, c.Put...)
@@ -104,7 +104,7 @@ func (w *small) change(n int) protocol.Change {
 		}
 	}
 	for _, i := range before.Instances {
-		if !slices.ContainsFunc(v.Instances, func(o quota.Instance) bool { return o.ID == i.ID }) {
+		if !slices.ContainsFunc(v.Instances, func(o protocol.Instance) bool { return o.ID == i.ID }) {
 			c.Deleted = append(c.Deleted, i.ID)
 		}
 	}
@@ -143,7 +143,7 @@ func (w *small) happen(what, how byte) {
 		w.commit(protocol.Change{Policy: w.policy(how)})
 		w.tell("view %d: limits %v, %s", len(w.views), w.views[len(w.views)-1].Policy.Limits, w.views[len(w.views)-1].Policy.Mode)
 	case 1: // an instance joins, at once or later, announces its end, or is gone
-		i := quota.Instance{ID: m.id, Name: m.id[:1], Weight: 1}
+		i := protocol.Instance{ID: m.id, Name: m.id[:1], Weight: 1}
 		switch how / 3 % 5 {
 		case 0:
 			w.commit(protocol.Change{Deleted: []string{m.id}})
@@ -151,17 +151,17 @@ func (w *small) happen(what, how byte) {
 			i.From = time.Unix(0, epoch+w.now+int64(how)*ms)
 			fallthrough
 		case 2:
-			w.commit(protocol.Change{Put: []quota.Instance{i}})
+			w.commit(protocol.Change{Put: []protocol.Instance{i}})
 		case 3:
 			i.Until = time.Unix(0, epoch+w.now+int64(how)*ms)
-			w.commit(protocol.Change{Put: []quota.Instance{i}})
+			w.commit(protocol.Change{Put: []protocol.Instance{i}})
 		case 4: // it obeys before it promises
 			if m.delivered > 0 {
 				i.Until, m.ended = time.Unix(0, at.Wall+int64(how)*ms), true
 				m.planner.Announce(i.Until.UnixNano())
 				m.gate.Changed(at)
 			}
-			w.commit(protocol.Change{Put: []quota.Instance{i}})
+			w.commit(protocol.Change{Put: []protocol.Instance{i}})
 		}
 		w.tell("view %d: %v", len(w.views), w.views[len(w.views)-1].Instances)
 	case 2: // it lists

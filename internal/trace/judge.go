@@ -233,7 +233,7 @@ func (h *hearing) bound() (b Bound, why string) {
 
 // untraced reports whether an instance takes part, by view i, that has written nothing.
 func (h *hearing) untraced(i int) bool {
-	return i >= 0 && slices.ContainsFunc(h.Views[i].Instances, func(in quota.Instance) bool {
+	return i >= 0 && slices.ContainsFunc(h.Views[i].Instances, func(in protocol.Instance) bool {
 		return takesPart(&in, h.w) && !h.selves[in.ID]
 	})
 }

@@ -101,9 +101,9 @@ func policy(permits int64) *quota.Policy {
 	return &p
 }
 
-func instances(names ...string) (all []quota.Instance) {
+func instances(names ...string) (all []protocol.Instance) {
 	for _, n := range names {
-		all = append(all, quota.Instance{ID: n, Name: n, Weight: 1})
+		all = append(all, protocol.Instance{ID: n, Name: n, Weight: 1})
 	}
 	return all
 }

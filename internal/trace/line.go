@@ -73,8 +73,8 @@ func ofChange(change *protocol.Change) *content {
 	return c
 }
 
-func sortInstances(all []quota.Instance) {
-	slices.SortFunc(all, func(a, b quota.Instance) int { return strings.Compare(a.ID, b.ID) })
+func sortInstances(all []protocol.Instance) {
+	slices.SortFunc(all, func(a, b protocol.Instance) int { return strings.Compare(a.ID, b.ID) })
 }
 
 // complete fills in what was left out in JSON, and validates what limiters apply.
@@ -110,7 +110,7 @@ func (c *content) after(v *protocol.View) *protocol.View {
 		n.Pace = c.Pace
 	}
 	if len(c.Put)+len(c.Deleted) > 0 {
-		n.Instances = slices.DeleteFunc(slices.Clone(v.Instances), func(i quota.Instance) bool {
+		n.Instances = slices.DeleteFunc(slices.Clone(v.Instances), func(i protocol.Instance) bool {
 			return slices.Contains(c.IDs, i.ID) || slices.Contains(c.Deleted, i.ID)
 		})
 		n.Instances = append(n.Instances, c.Put...)

@@ -96,7 +96,7 @@ func sharesOf(v *protocol.View, w quota.Window) (shares map[string]int64, limite
 	if !limited {
 		return nil, false
 	}
-	var part []*quota.Instance
+	var part []*protocol.Instance
 	for i := range v.Instances {
 		if in := &v.Instances[i]; takesPart(in, w) {
 			part = append(part, in)
@@ -120,16 +120,16 @@ func sharesOf(v *protocol.View, w quota.Window) (shares map[string]int64, limite
 }
 
 // takesPart reports whether an instance has begun, and has not ended, as a window starts.
-func takesPart(in *quota.Instance, w quota.Window) bool {
+func takesPart(in *protocol.Instance, w quota.Window) bool {
 	start := time.Unix(0, w.Start())
 	return !start.Before(in.From) && (in.Until.IsZero() || start.Before(in.Until))
 }
 
 // splitEqually adds floor(total/n) to everybody's share, and one permit to each of the
 // total mod n instances that rank first.
-func splitEqually(p *quota.Policy, total int64, part []*quota.Instance, w quota.Window, shares map[string]int64) {
+func splitEqually(p *quota.Policy, total int64, part []*protocol.Instance, w quota.Window, shares map[string]int64) {
 	window, n := windowOfRanks(p, w), int64(len(part))
-	slices.SortFunc(part, func(a, b *quota.Instance) int {
+	slices.SortFunc(part, func(a, b *protocol.Instance) int {
 		return cmp.Or(cmp.Compare(rankOf(b, window), rankOf(a, window)), cmp.Compare(a.ID, b.ID))
 	})
 	for i, in := range part {
@@ -150,7 +150,7 @@ func windowOfRanks(p *quota.Policy, w quota.Window) uint64 {
 }
 
 // rankOf is an instance's rank in a window.
-func rankOf(in *quota.Instance, window uint64) uint64 { return scramble(hash(in.ID) ^ window) }
+func rankOf(in *protocol.Instance, window uint64) uint64 { return scramble(hash(in.ID) ^ window) }
 
 // hash is 64-bit FNV-1a.
 func hash(id string) uint64 {
@@ -172,7 +172,7 @@ func scramble(x uint64) uint64 {
 // claims adds what each instance claims by the demands in force to its share, and returns
 // the sum. The floor is claimed by nobody. Nobody claims what it has of the floor anyway,
 // nor more than the largest level at which the claims fit into the rest.
-func claims(v *protocol.View, total int64, part []*quota.Instance, w quota.Window, shares map[string]int64) (claimed int64) {
+func claims(v *protocol.View, total int64, part []*protocol.Instance, w quota.Window, shares map[string]int64) (claimed int64) {
 	demands, ok := demandsIn(v.Level, w)
 	if !ok {
 		return 0

@@ -54,7 +54,7 @@ func someView(r *rand.Rand) *protocol.View {
 	v := &protocol.View{Revision: 5, Policy: &p, PolicyRevision: 3}
 	demands := map[string]int64{}
 	for i := range r.IntN(30) {
-		in := quota.Instance{ID: fmt.Sprintf("i%d.%x", i, r.Uint64()), Name: fmt.Sprintf("i%d", i), Weight: r.Int64N(40)}
+		in := protocol.Instance{ID: fmt.Sprintf("i%d.%x", i, r.Uint64()), Name: fmt.Sprintf("i%d", i), Weight: r.Int64N(40)}
 		if some(5) {
 			in.From = about()
 		}

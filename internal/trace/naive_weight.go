@@ -4,13 +4,14 @@ import (
 	"math"
 	"math/big"
 
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
 // splitByWeight gives each instance as many permits as it has of the first seats, of which
 // there are as many as permits. Its seat k stands at (k+v)/weight, where v is smaller the
 // higher it ranks.
-func splitByWeight(p *quota.Policy, total int64, part []*quota.Instance, w quota.Window, shares map[string]int64) {
+func splitByWeight(p *quota.Policy, total int64, part []*protocol.Instance, w quota.Window, shares map[string]int64) {
 	window, sum := windowOfRanks(p, w), new(big.Int)
 	var all []seated
 	for _, in := range part {
@@ -62,7 +63,7 @@ func (s *seated) before(o *seated, k int64) *big.Int {
 }
 
 // weightOf is an instance's weight: the policy's for its name, or else its own.
-func weightOf(p *quota.Policy, in *quota.Instance) int64 {
+func weightOf(p *quota.Policy, in *protocol.Instance) int64 {
 	weight, ok := p.Weights[in.Name]
 	if !ok {
 		weight = in.Weight

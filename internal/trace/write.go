@@ -132,11 +132,11 @@ func (w *Writer) writeView(l *line, v *content) {
 
 // Wrap returns a source for consumer.Open whose limiters write to w; the source itself if
 // w is nil.
-func (w *Writer) Wrap(s feed.Source) feed.Source {
+func (w *Writer) Wrap(s feed.Covered) feed.Covered {
 	if w == nil {
 		return s
 	}
-	return &source{s, w}
+	return feed.Over[feed.Source](&source{feed.Inside(s), w})
 }
 
 type source struct {

@@ -61,7 +61,7 @@ func TestTheWriter(t *testing.T) {
 	}
 	source, inner := &only{clock: clock.New()}, &limiter{}
 	for range 2 { // two limiters of one provider share a sink
-		got, _, err := w.Wrap(source).Subscribe("p", func() feed.Sink { return inner })
+		got, _, err := feed.Inside(w.Wrap(feed.Over[feed.Source](source))).Subscribe("p", func() feed.Sink { return inner })
 		if err != nil || got != feed.Sink(inner) {
 			t.Fatalf("Subscribe returns %v, %v", got, err)
 		}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/quotient-limiter/quotient/internal/protocol"
-	"github.com/quotient-limiter/quotient/quota"
 )
 
 // read reads a policy, a level or a pace. It returns nil for one that is deleted, and for
@@ -35,7 +34,7 @@ func (t *Tracker) addInstance(c *protocol.Change, k Key) {
 	i, err := protocol.ReadInstance(k.ID, k.Value)
 	if err != nil {
 		t.bad[k.ID] = fmt.Errorf("the key of instance %q cannot be read, it takes part all the same: %w", k.ID, err)
-		i = quota.Instance{ID: k.ID, Weight: 1}
+		i = protocol.Instance{ID: k.ID, Weight: 1}
 	}
 	c.Put = append(c.Put, i)
 }

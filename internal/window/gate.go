@@ -490,14 +490,6 @@ func (g *Gate) fitsLocked(n int64) bool {
 	return n <= most || most == 0
 }
 
-// Largest returns how many permits one request can have within the horizon.
-func (g *Gate) Largest(at clock.Instant) int64 {
-	g.mu.Lock()
-	defer g.unlock()
-	g.currentLocked(at)
-	return g.largestLocked(Unbounded)
-}
-
 // largestLocked returns the largest room of a plan within the horizon and, if nothing
 // changes, later; or one that is enough. A request for more is refused at once, for it
 // would block all behind it.

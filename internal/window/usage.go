@@ -15,6 +15,7 @@ type Usage struct {
 	WaitingFor int64 // permits that they want
 	Head       int64 // permits that the first of them wants
 	HeadAt     int64 // monotonic instant at which it will have them; Forever: not known
+	Largest    int64 // the permits of the largest request that is not TooLarge; 0: not known
 	// Limits are those that bind, shortest window first, and then the budgets.
 	Limits []LimitUsage
 }
@@ -50,6 +51,9 @@ func (g *Gate) Usage(at clock.Instant) Usage {
 			u.HeadAt = at
 		}
 		r.now(g)
+	}
+	if g.planLocked().Known {
+		u.Largest = g.largestLocked(Unbounded)
 	}
 	for _, limit := range l.plan.Limits {
 		a, booked := l.find(limit.Window.Length), r.ledger.find(limit.Window.Length)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -48,7 +49,7 @@ func TestPausesOnlyGrow(t *testing.T) {
 
 // setBack is a source whose clock is ahead of the machine's.
 type setBack struct {
-	consumer.Source
+	feed.Source
 	ahead *clock.Clock
 }
 
@@ -59,8 +60,8 @@ func (s setBack) Clock() *clock.Clock { return s.ahead }
 func TestAWaitForTheNextWindowAfterTheClockIsSetBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := consumer.Fixed(quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}})
-		ahead := setBack{source, clock.NewSkewed(func(int64) time.Duration { return time.Hour })}
-		limiter, err := consumer.Open(t.Context(), ahead, "p", consumer.Options{})
+		ahead := setBack{feed.Inside(source), clock.NewSkewed(func(int64) time.Duration { return time.Hour })}
+		limiter, err := consumer.Open(t.Context(), feed.Over[feed.Source](ahead), "p", consumer.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -162,7 +162,7 @@ func (f *fleet) forgeLevel(r *rand.Rand) {
 func (f *fleet) forgeInstance(r *rand.Rand) {
 	id := f.anybody(r)
 	key := layout.Instance(f.provider, id)
-	i := quota.Instance{ID: id, Name: []string{"i0", "x"}[r.IntN(2)], Weight: 1 + r.Int64N(5), Attempt: 1000 + r.IntN(1<<30)}
+	i := protocol.Instance{ID: id, Name: []string{"i0", "x"}[r.IntN(2)], Weight: 1 + r.Int64N(5), Attempt: 1000 + r.IntN(1<<30)}
 	switch r.IntN(6) {
 	case 0, 1:
 		f.write(key, nil)
@@ -190,7 +190,7 @@ func (f *fleet) forgeKey(who int, what int64) {
 	if len(all) == 0 || !f.server.writable() {
 		return
 	}
-	slices.SortFunc(all, func(a, b quota.Instance) int { return strings.Compare(a.ID, b.ID) })
+	slices.SortFunc(all, func(a, b protocol.Instance) int { return strings.Compare(a.ID, b.ID) })
 	i := all[who%len(all)]
 	i.Attempt++
 	switch what {
@@ -218,7 +218,7 @@ func (f *fleet) forgeLoans() {
 }
 
 // oldEnd says again that somebody ends who once said so; i if nobody has.
-func (f *fleet) oldEnd(r *rand.Rand, i quota.Instance) quota.Instance {
+func (f *fleet) oldEnd(r *rand.Rand, i protocol.Instance) protocol.Instance {
 	f.states.mu.Lock()
 	defer f.states.mu.Unlock()
 	if ended := f.ended; len(ended) > 0 {
@@ -239,7 +239,7 @@ func (f *fleet) forgeReport(r *rand.Rand) {
 	case 3:
 		f.write(key, f.value(layout.Report(f.provider, f.anybody(r))))
 	default:
-		f.write(key, encoded(quota.Report{Demand: []int64{0, 1, 80_000, protocol.MaxDemand}[r.IntN(4)], Time: wallTime(r.Int64N(1 << 40))}))
+		f.write(key, encoded(protocol.Report{Demand: []int64{0, 1, 80_000, protocol.MaxDemand}[r.IntN(4)], Time: wallTime(r.Int64N(1 << 40))}))
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/ntp"
 	"github.com/quotient-limiter/quotient/quota"
 
@@ -94,15 +95,15 @@ func (i *instance) run() {
 	i.alone = i.dir != "" && !slices.ContainsFunc(w.instances, func(o *instance) bool { return o != i && o.dir == i.dir && !o.ended })
 	w.mu.Unlock()
 	i.client = i.link.client()
-	s, err := coordinator.Join(context.Background(), i.client, coordinator.Options{
-		Name: i.name, TTL: 2 * time.Second, Logger: heard, Clock: i.clock, Lazy: true, Weight: w.weight(i.r), StateDir: i.dir,
+	s, err := coordinator.Join(clock.With(context.Background(), i.clock), i.client, coordinator.Options{
+		Name: i.name, TTL: 2 * time.Second, Logger: heard, Lazy: true, Weight: w.weight(i.r), StateDir: i.dir,
 	})
 	if err != nil {
 		panic(err)
 	}
 	var opened []*consumer.Limiter
 	for _, provider := range w.providers {
-		l, err := consumer.Open(context.Background(), &watched{s, &w.levels, i.noteBegan}, provider, consumer.Options{Logger: quiet})
+		l, err := consumer.Open(context.Background(), feed.Over[feed.Source](&watched{feed.Inside(s), &w.levels, i.noteBegan}), provider, consumer.Options{Logger: quiet})
 		if err != nil {
 			panic(err)
 		}

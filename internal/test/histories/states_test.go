@@ -63,8 +63,8 @@ type states struct {
 	revision int64
 	line     trace.Views
 	loans    []loan
-	backoffs int              // how often the back-off was written
-	ended    []quota.Instance // as they have announced their ends
+	backoffs int                 // how often the back-off was written
+	ended    []protocol.Instance // as they have announced their ends
 }
 
 // loan is one that a host has written.
@@ -180,8 +180,8 @@ func after(v protocol.View, c protocol.Change) protocol.View {
 	if c.Pace != nil || c.PaceDeleted {
 		v.Pace = c.Pace
 	}
-	v.Instances = slices.DeleteFunc(slices.Clone(v.Instances), func(i quota.Instance) bool {
-		return slices.Contains(c.Deleted, i.ID) || slices.ContainsFunc(c.Put, func(p quota.Instance) bool { return p.ID == i.ID })
+	v.Instances = slices.DeleteFunc(slices.Clone(v.Instances), func(i protocol.Instance) bool {
+		return slices.Contains(c.Deleted, i.ID) || slices.ContainsFunc(c.Put, func(p protocol.Instance) bool { return p.ID == i.ID })
 	})
 	v.Instances = append(v.Instances, c.Put...)
 	return v

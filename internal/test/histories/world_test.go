@@ -120,7 +120,7 @@ func play(t *testing.T, p *plan, keep bool) *world {
 	}
 	w.admin = admin
 	for _, name := range p.providers {
-		if _, err := admin.Put(t.Context(), name, p.policy, coordinator.AnyRevision); err != nil {
+		if _, err := admin.Put(t.Context(), name, p.policy); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -275,5 +275,5 @@ func (w *world) deletePolicy(f *fleet) {
 	w.mu.Lock()
 	f.unset = true
 	w.mu.Unlock()
-	w.operate(func(ctx context.Context) { _, _ = w.admin.Delete(ctx, f.provider, "no more", coordinator.AnyRevision) })
+	w.operate(func(ctx context.Context) { _, _ = w.admin.Delete(ctx, f.provider, "no more") })
 }

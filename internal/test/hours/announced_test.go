@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -114,7 +115,7 @@ func TestTheAuthorOfAnAnnouncementDies(t *testing.T) {
 // announced returns the end that an instance has announced.
 func (c *crew) announced(h *hand) time.Time {
 	c.t.Helper()
-	v, err := c.admin.Fleet(c.t.Context(), provider, nil)
+	v, err := feed.Inside(c.admin).Fleet(c.t.Context(), provider, nil)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -129,7 +130,7 @@ func (c *crew) announced(h *hand) time.Time {
 
 func (c *crew) put(p quota.Policy) {
 	c.t.Helper()
-	if _, err := c.admin.Put(c.t.Context(), provider, p, coordinator.AnyRevision); err != nil {
+	if _, err := c.admin.Put(c.t.Context(), provider, p); err != nil {
 		c.t.Fatal(err)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/internal/escrow"
+	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/keys"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
@@ -50,7 +51,7 @@ func (s *spenders) limit() (*clientv3.Client, *coordinator.Admin) {
 		s.t.Fatal(err)
 	}
 	p := quota.Policy{Limits: []quota.Limit{{Permits: 20, Window: time.Second}, spending}}
-	if _, err := admin.Put(s.t.Context(), provider, p, coordinator.AnyRevision); err != nil {
+	if _, err := admin.Put(s.t.Context(), provider, p); err != nil {
 		s.t.Fatal(err)
 	}
 	return client, admin
@@ -147,7 +148,7 @@ func TestIdlenessGivesPermitsBack(t *testing.T) {
 		}
 		s.all[0].stop()
 		pass(20 * time.Second)
-		f, err := admin.Fleet(t.Context(), provider, nil)
+		f, err := feed.Inside(admin).Fleet(t.Context(), provider, nil)
 		issued := s.all[0].limiter.Status().Issued
 		if err != nil || had == 0 || inHand() != 0 || issued == 0 || f.Budgets[0].Left != spending.Permits-issued {
 			t.Errorf("%d in hand, then %d; %d issued, %+v, %v", had, inHand(), issued, f.Budgets, err)

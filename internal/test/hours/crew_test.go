@@ -57,7 +57,7 @@ func inCrew(t *testing.T, n int, total int64, p quota.Policy, f func(c *crew)) {
 		}
 		c.admin = admin
 		p.Limits = []quota.Limit{{Permits: total, Window: time.Second}}
-		if _, err := admin.Put(t.Context(), provider, p, coordinator.AnyRevision); err != nil {
+		if _, err := admin.Put(t.Context(), provider, p); err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())

@@ -33,7 +33,7 @@ func inTeam(t *testing.T, n int, f func(f *team)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := admin.Put(t.Context(), provider, permits(100), coordinator.AnyRevision); err != nil {
+		if _, err := admin.Put(t.Context(), provider, permits(100)); err != nil {
 			t.Fatal(err)
 		}
 		for i := range n {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -37,8 +38,8 @@ type scene struct {
 // write is one key that was put.
 type write struct {
 	at     time.Time
-	report *quota.Report // nil if the key is no report
-	bytes  int           // of key and value
+	report *protocol.Report // nil if the key is no report
+	bytes  int              // of key and value
 }
 
 // inScene sets a limit of 1000/s, opens it in a session, and runs f.
@@ -74,7 +75,7 @@ func (s *scene) set(limits string, share quota.ShareRule) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	if _, err := s.admin.Put(s.t.Context(), provider, quota.Policy{Limits: l, Share: share}, coordinator.AnyRevision); err != nil {
+	if _, err := s.admin.Put(s.t.Context(), provider, quota.Policy{Limits: l, Share: share}); err != nil {
 		s.t.Fatal(err)
 	}
 }
@@ -92,7 +93,7 @@ func (s *scene) follow(ctx context.Context, client *clientv3.Client) {
 				}
 				w := write{at: time.Now(), bytes: len(e.Kv.Key) + len(e.Kv.Value)}
 				if strings.HasPrefix(string(e.Kv.Key), prefix+"reports/") {
-					w.report = new(quota.Report)
+					w.report = new(protocol.Report)
 					if err := json.Unmarshal(e.Kv.Value, w.report); err != nil {
 						s.t.Error(err)
 					}
@@ -185,11 +186,11 @@ func TestSignificantChangesAreReportedAtOnce(t *testing.T) {
 		for _, step := range []struct {
 			what string
 			do   func()
-			is   func(r *quota.Report) bool
+			is   func(r *protocol.Report) bool
 		}{
-			{"another limit", func() { s.set("500/s", quota.ShareEqual) }, func(r *quota.Report) bool { return r.Total == 500 }},
-			{"draining", func() { s.limiter.PauseUntil(time.Now().Add(time.Hour)) }, func(r *quota.Report) bool { return r.State == quota.StateDraining }},
-			{"no longer", func() { s.limiter.Resume() }, func(r *quota.Report) bool { return r.State == quota.StateActive }},
+			{"another limit", func() { s.set("500/s", quota.ShareEqual) }, func(r *protocol.Report) bool { return r.Total == 500 }},
+			{"draining", func() { s.limiter.PauseUntil(time.Now().Add(time.Hour)) }, func(r *protocol.Report) bool { return r.State == quota.StateDraining }},
+			{"no longer", func() { s.limiter.Resume() }, func(r *protocol.Report) bool { return r.State == quota.StateActive }},
 		} {
 			s.written()
 			began := time.Now()

@@ -48,7 +48,7 @@ func inRun(t *testing.T, n int, limits string, f func(r *runners)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := r.admin.Put(ctx, provider, quota.Policy{Limits: all}, coordinator.AnyRevision); err != nil {
+		if _, err := r.admin.Put(ctx, provider, quota.Policy{Limits: all}); err != nil {
 			t.Fatal(err)
 		}
 		for i := range n {

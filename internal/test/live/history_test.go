@@ -13,6 +13,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -91,7 +92,7 @@ func (h *history) heal() {
 	}
 	h.set(exact(h.t, "60/200ms", time.Second))
 	h.await("the fleet is who is left", func() bool {
-		f, err := h.admin.Fleet(h.t.Context(), provider, nil)
+		f, err := feed.Inside(h.admin).Fleet(h.t.Context(), provider, nil)
 		return err == nil && len(f.Instances) == len(h.all)
 	})
 	for _, i := range h.all {

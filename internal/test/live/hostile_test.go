@@ -10,7 +10,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -47,7 +47,7 @@ func (g *group) erase(key string) {
 // problems are all that operators are told of the provider.
 func (g *group) problems() string {
 	g.t.Helper()
-	f, err := g.admin.Fleet(g.t.Context(), provider, nil)
+	f, err := feed.Inside(g.admin).Fleet(g.t.Context(), provider, nil)
 	if err != nil {
 		g.t.Fatal(err)
 	}
@@ -176,11 +176,11 @@ func TestHostileKeysEnlargeNobody(t *testing.T) {
 			return strings.Contains(g.problems(), test.says)
 		})
 		g.seen(all)
-		var f coordinator.Fleet
+		var f protocol.Fleet
 		// Waits for a member that a busy machine has kept from its lease.
 		g.await(fmt.Sprintf("%s: counts as %d instances", test.name, instances-len(all)), func() (ok bool) {
 			var err error
-			if f, err = g.admin.Fleet(t.Context(), provider, nil); err != nil {
+			if f, err = feed.Inside(g.admin).Fleet(t.Context(), provider, nil); err != nil {
 				t.Fatal(err)
 			}
 			return len(f.Instances) == instances
@@ -226,7 +226,7 @@ func TestManyForeignInstanceKeys(t *testing.T) {
 		}
 	}
 	began := time.Now()
-	f, err := g.admin.Fleet(t.Context(), provider, nil)
+	f, err := feed.Inside(g.admin).Fleet(t.Context(), provider, nil)
 	if err != nil || len(f.Instances) != n+2 {
 		t.Fatalf("the operator sees %d instances, %v", len(f.Instances), err)
 	}

@@ -126,7 +126,7 @@ func loaded(t *testing.T, p quota.Policy, n int, permits int64) (*group, []*memb
 // set writes a policy.
 func (g *group) set(p quota.Policy) {
 	g.t.Helper()
-	if _, err := g.admin.Put(g.t.Context(), provider, p, coordinator.AnyRevision); err != nil {
+	if _, err := g.admin.Put(g.t.Context(), provider, p); err != nil {
 		g.t.Fatal(err)
 	}
 }

@@ -52,7 +52,7 @@ func TestOneHundredProvidersInOneSession(t *testing.T) {
 	}
 	name := func(i int) string { return fmt.Sprintf("many/%d", i) }
 	for i := range providers {
-		if _, err := admin.Put(t.Context(), name(i), exact(t, "20/500ms", time.Second), 0); err != nil {
+		if _, err := admin.PutIf(t.Context(), name(i), exact(t, "20/500ms", time.Second), 0); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -19,7 +19,6 @@ import (
 	"github.com/quotient-limiter/quotient/cmd/loadgen/internal/config"
 	"github.com/quotient-limiter/quotient/cmd/loadgen/internal/show"
 	"github.com/quotient-limiter/quotient/cmd/loadgen/internal/worker"
-	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/internal/escrow"
 	"github.com/quotient-limiter/quotient/internal/keys"
 	"github.com/quotient-limiter/quotient/internal/load"
@@ -129,7 +128,7 @@ func (r *run) drive(ctx context.Context) error {
 }
 
 func (r *run) write(ctx context.Context, limits []quota.Limit, reason string) error {
-	_, err := r.etcd.admin.Put(ctx, r.provider, r.c.Policy(limits, reason), coordinator.AnyRevision)
+	_, err := r.etcd.admin.Put(ctx, r.provider, r.c.Policy(limits, reason))
 	return err
 }
 
@@ -161,7 +160,7 @@ func (r *run) cleanUp(ctx context.Context) error {
 	if r.etcd.embedded != nil {
 		return nil
 	}
-	_, err := r.etcd.admin.Delete(context.WithoutCancel(ctx), r.provider, "load generator ended", coordinator.AnyRevision)
+	_, err := r.etcd.admin.Delete(context.WithoutCancel(ctx), r.provider, "load generator ended")
 	if err != nil {
 		return fmt.Errorf("policy %s was left behind: %w", r.provider, err)
 	}

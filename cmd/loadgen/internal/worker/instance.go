@@ -87,12 +87,12 @@ func (w *Worker) open(slot int) (*instance, error) {
 			return nil, err
 		}
 	}
-	var ahead *clock.Clock
+	ctx := w.ctx
 	if w.c.Ahead != 0 {
-		ahead = clock.NewSkewed(func(int64) time.Duration { return w.c.Ahead })
+		ctx = clock.With(ctx, clock.NewSkewed(func(int64) time.Duration { return w.c.Ahead }))
 	}
-	session, err := coordinator.Join(w.ctx, w.client, coordinator.Options{
-		Clock: ahead, Name: fmt.Sprintf("loadgen-%d", slot), Prefix: w.c.Etcd.Prefix, NTP: w.c.NTP, Weight: w.weights[slot], StateDir: state, Logger: log,
+	session, err := coordinator.Join(ctx, w.client, coordinator.Options{
+		Name: fmt.Sprintf("loadgen-%d", slot), Prefix: w.c.Etcd.Prefix, NTP: w.c.NTP, Weight: w.weights[slot], StateDir: state, Logger: log,
 	})
 	if err != nil {
 		return nil, err

@@ -18,6 +18,7 @@ import (
 	"github.com/quotient-limiter/quotient/cmd/loadgen/internal/config"
 	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/internal/child"
+	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/load"
 	"github.com/quotient-limiter/quotient/internal/trace"
 	"github.com/quotient-limiter/quotient/quota"
@@ -130,7 +131,7 @@ func (w *Worker) status() Report {
 		} else {
 			s.Problem = st.Problem
 		}
-		w.beyond = max(w.beyond, exceeded(&w.policy, &st, func() int64 { return in.session.Clock().Wall() - int64(w.c.Ahead) }))
+		w.beyond = max(w.beyond, exceeded(&w.policy, &st, func() int64 { return feed.Inside(in.session).Clock().Wall() - int64(w.c.Ahead) }))
 		s.Shares[w.c.Band(in.slot)] += st.Shortest().Share
 		if in.served.Load() {
 			s.Serving += w.weights[in.slot]

@@ -230,7 +230,7 @@ var columns = func() (names []string) {
 func detailOf(p *live.Provider, now time.Time) *detail {
 	f := p.Fleet
 	d := &detail{
-		Provider: f.Provider, Revision: f.Revision, Policy: policyOf(&f.Policy, p.At), Bucket: p.Bucket().Seconds(),
+		Provider: f.Provider, Revision: f.Revision, Policy: policyOf((*coordinator.Stored)(&f.Policy), p.At), Bucket: p.Bucket().Seconds(),
 		Troubles: slices.Clone(p.Status.Troubles), Columns: columns, SumOfShares: p.Status.SumOfShares, Instances: [][]any{}, Events: append([]live.Event{}, p.Events...),
 		Gone: f.Policy.Revision == 0 && len(f.Instances) == 0,
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/live"
 	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/ntp"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
@@ -74,7 +75,7 @@ func (c *Chart) Fleets(ctx context.Context, admin *coordinator.Admin, prefix str
 		}
 	}
 	for _, p := range providers {
-		f, err := admin.Fleet(ctx, p, nil)
+		f, err := feed.Inside(admin).Fleet(ctx, p, nil)
 		if err != nil {
 			return err
 		}
@@ -123,7 +124,7 @@ const (
 	slowToApply = 10 * time.Second
 )
 
-func judgeFleet(c *Chart, f *coordinator.Fleet, now time.Time) {
+func judgeFleet(c *Chart, f *protocol.Fleet, now time.Time) {
 	before := c.Problems()
 	switch p := &f.Policy; {
 	case p.Revision == 0 && len(f.Instances) == 0:
@@ -173,7 +174,7 @@ func judgeFleet(c *Chart, f *coordinator.Fleet, now time.Time) {
 	}
 }
 
-func judgeInstance(c *Chart, f *coordinator.Fleet, i *coordinator.InstanceStatus, now time.Time) {
+func judgeInstance(c *Chart, f *protocol.Fleet, i *protocol.InstanceStatus, now time.Time) {
 	subject := f.Provider + " " + cmp.Or(i.Instance.Name, i.Instance.ID)
 	bad := func(mend, text string, args ...any) { c.add(problem, "fleet", subject, mend, text, args...) }
 	if i.Problem != nil {
@@ -220,7 +221,7 @@ func judgeInstance(c *Chart, f *coordinator.Fleet, i *coordinator.InstanceStatus
 }
 
 // settled is the time by which an instance has a share, if nothing is wrong.
-func settled(i *quota.Instance, p *coordinator.Stored) time.Time {
+func settled(i *protocol.Instance, p *protocol.Stored) time.Time {
 	began, policy := i.Started, p.Policy.WithDefaults()
 	if p.Policy.Time.After(began) {
 		began = p.Policy.Time

@@ -40,19 +40,19 @@ func well() *etcdFacts {
 var now = time.Date(2027, 1, 1, 12, 0, 0, 0, time.UTC)
 
 // worker is an instance that is well.
-func worker(name string) coordinator.InstanceStatus {
-	return coordinator.InstanceStatus{
-		Instance: quota.Instance{ID: name + ".1.1", Name: name, Version: "v0.1.0", Weight: 1, Started: now.Add(-time.Hour)},
-		Report: &quota.Report{
+func worker(name string) protocol.InstanceStatus {
+	return protocol.InstanceStatus{
+		Instance: protocol.Instance{ID: name + ".1.1", Name: name, Version: "v0.1.0", Weight: 1, Started: now.Add(-time.Hour)},
+		Report: &protocol.Report{
 			Schema: 1, State: quota.StateActive, PolicyRevision: 40, ClockError: "2ms", ProofAge: "300ms", Time: now.Add(-20 * time.Second),
 		},
 	}
 }
 
-func workers(change func(i *coordinator.InstanceStatus)) *coordinator.Fleet {
-	f := &coordinator.Fleet{Provider: "payments/charge", Policy: coordinator.Stored{Revision: 40, Policy: quota.Policy{
+func workers(change func(i *protocol.InstanceStatus)) *protocol.Fleet {
+	f := &protocol.Fleet{Provider: "payments/charge", Policy: protocol.Stored{Revision: 40, Policy: quota.Policy{
 		Limits: []quota.Limit{{Permits: 5, Window: time.Second}}, Time: now.Add(-time.Minute),
-	}}, Instances: []coordinator.InstanceStatus{worker("w1"), worker("w2")}}
+	}}, Instances: []protocol.InstanceStatus{worker("w1"), worker("w2")}}
 	if change != nil {
 		change(&f.Instances[1])
 	}
@@ -68,10 +68,10 @@ func TestDoctorFindings(t *testing.T) {
 		return etcd(func(f *etcdFacts) { change(f.endpoints[1].status) })
 	}
 	host := func(f clockFacts) func(*Chart) { return func(c *Chart) { judgeClock(c, &f) } }
-	instance := func(change func(i *coordinator.InstanceStatus)) func(*Chart) {
+	instance := func(change func(i *protocol.InstanceStatus)) func(*Chart) {
 		return func(c *Chart) { judgeFleet(c, workers(change), now) }
 	}
-	fleet := func(change func(f *coordinator.Fleet)) func(*Chart) {
+	fleet := func(change func(f *protocol.Fleet)) func(*Chart) {
 		return func(c *Chart) { f := workers(nil); change(f); judgeFleet(c, f, now) }
 	}
 	server := func(a string, off time.Duration, agrees bool) ntp.ServerStatus {
@@ -114,52 +114,52 @@ func TestDoctorFindings(t *testing.T) {
 			servers: []ntp.ServerStatus{server("a", 0, false), server("b", time.Second, false)}, health: clock.Health{Problem: "no majority"},
 		})},
 		{"a fleet that is well", instance(nil)},
-		{"stale", instance(func(i *coordinator.InstanceStatus) {
+		{"stale", instance(func(i *protocol.InstanceStatus) {
 			i.Report.State, i.Report.Problem = quota.StateStale, "etcd is out of reach"
 		})},
-		{"silent", instance(func(i *coordinator.InstanceStatus) { i.Report.Time = now.Add(-5 * time.Minute) })},
-		{"never reported", instance(func(i *coordinator.InstanceStatus) { i.Report = nil })},
-		{"not reported yet", instance(func(i *coordinator.InstanceStatus) { i.Report, i.Instance.Started = nil, now.Add(-time.Second) })},
-		{"dated ahead", instance(func(i *coordinator.InstanceStatus) { i.Report.Time = now.Add(3 * time.Second) })},
-		{"clock beyond the bound", instance(func(i *coordinator.InstanceStatus) { i.Report.ClockError = "61.234567ms" })},
-		{"old policy", instance(func(i *coordinator.InstanceStatus) { i.Report.PolicyRevision = 17 })},
-		{"another problem", instance(func(i *coordinator.InstanceStatus) { i.Report.Problem = "no NTP server of 3 answers" })},
-		{"joining", instance(func(i *coordinator.InstanceStatus) {
+		{"silent", instance(func(i *protocol.InstanceStatus) { i.Report.Time = now.Add(-5 * time.Minute) })},
+		{"never reported", instance(func(i *protocol.InstanceStatus) { i.Report = nil })},
+		{"not reported yet", instance(func(i *protocol.InstanceStatus) { i.Report, i.Instance.Started = nil, now.Add(-time.Second) })},
+		{"dated ahead", instance(func(i *protocol.InstanceStatus) { i.Report.Time = now.Add(3 * time.Second) })},
+		{"clock beyond the bound", instance(func(i *protocol.InstanceStatus) { i.Report.ClockError = "61.234567ms" })},
+		{"old policy", instance(func(i *protocol.InstanceStatus) { i.Report.PolicyRevision = 17 })},
+		{"another problem", instance(func(i *protocol.InstanceStatus) { i.Report.Problem = "no NTP server of 3 answers" })},
+		{"joining", instance(func(i *protocol.InstanceStatus) {
 			i.Report.State, i.Report.Problem, i.Instance.Started = quota.StateJoining, "waits until the other instances have settled", now.Add(-2*time.Second)
 		})},
-		{"joining, and knows no policy yet", instance(func(i *coordinator.InstanceStatus) {
+		{"joining, and knows no policy yet", instance(func(i *protocol.InstanceStatus) {
 			i.Report.State, i.Report.PolicyRevision, i.Instance.Started = quota.StateJoining, 0, now.Add(-2*time.Second)
 		})},
-		{"joining a new incarnation", instance(func(i *coordinator.InstanceStatus) {
+		{"joining a new incarnation", instance(func(i *protocol.InstanceStatus) {
 			i.Report.State, i.Report.Problem, i.Instance.From = quota.StateJoining, "waits until the other instances have settled", now.Add(2*time.Second)
 		})},
-		{"joining for too long", instance(func(i *coordinator.InstanceStatus) {
+		{"joining for too long", instance(func(i *protocol.InstanceStatus) {
 			i.Report.State, i.Report.Problem = quota.StateJoining, "waits until the other instances have settled"
 		})},
-		{"a broken key", instance(func(i *coordinator.InstanceStatus) {
-			*i = coordinator.InstanceStatus{Instance: quota.Instance{ID: "x"}, Problem: errors.New("its key cannot be read")}
+		{"a broken key", instance(func(i *protocol.InstanceStatus) {
+			*i = protocol.InstanceStatus{Instance: protocol.Instance{ID: "x"}, Problem: errors.New("its key cannot be read")}
 		})},
-		{"a policy set a moment ago", fleet(func(f *coordinator.Fleet) { f.Policy.Revision, f.Policy.Policy.Time = 41, now.Add(-time.Second) })},
-		{"guard auto without a measured clock", fleet(func(f *coordinator.Fleet) {
+		{"a policy set a moment ago", fleet(func(f *protocol.Fleet) { f.Policy.Revision, f.Policy.Policy.Time = 41, now.Add(-time.Second) })},
+		{"guard auto without a measured clock", fleet(func(f *protocol.Fleet) {
 			f.Policy.Policy.GuardAuto, f.Instances[0].Report.ClockError = true, "unknown"
 		})},
-		{"shares beyond the total", instance(func(i *coordinator.InstanceStatus) { i.Share = 73 })},
-		{"a pace below the limit", fleet(func(f *coordinator.Fleet) {
+		{"shares beyond the total", instance(func(i *protocol.InstanceStatus) { i.Share = 73 })},
+		{"a pace below the limit", fleet(func(f *protocol.Fleet) {
 			f.Policy.Policy.Adaptive.Floor = 20
 			f.Pace = &protocol.Pace{Limits: []quota.Limit{{Permits: 3, Window: time.Second}}, Issued: 40, Refused: 12}
 		})},
-		{"a long limit of which nothing is handed out", fleet(func(f *coordinator.Fleet) {
+		{"a long limit of which nothing is handed out", fleet(func(f *protocol.Fleet) {
 			f.Budgets = []protocol.BudgetUse{{Budget: protocol.BudgetAt(quota.Limit{Permits: 5, Window: 24 * time.Hour}, time.UTC, now.UnixNano()), Withheld: "etcd was restored from a backup"}}
 		})},
-		{"a provider that states less", instance(func(i *coordinator.InstanceStatus) { i.Report.Learned = "3/s" })},
-		{"under a policy that has been replaced", instance(func(i *coordinator.InstanceStatus) { i.Report.Learned, i.Report.PolicyRevision = "3/s", 39 })},
-		{"a provider that states less, and an adaptive policy", fleet(func(f *coordinator.Fleet) {
+		{"a provider that states less", instance(func(i *protocol.InstanceStatus) { i.Report.Learned = "3/s" })},
+		{"under a policy that has been replaced", instance(func(i *protocol.InstanceStatus) { i.Report.Learned, i.Report.PolicyRevision = "3/s", 39 })},
+		{"a provider that states less, and an adaptive policy", fleet(func(f *protocol.Fleet) {
 			f.Policy.Policy.Adaptive.Floor, f.Instances[0].Report.Learned, f.Instances[1].Report.Learned = 20, "4/s", "3/s"
 		})},
-		{"two versions", fleet(func(f *coordinator.Fleet) { f.Instances[0].Instance.Version = "v0.2.0" })},
-		{"no policy", fleet(func(f *coordinator.Fleet) { f.Policy = coordinator.Stored{} })},
-		{"a policy that cannot be used", fleet(func(f *coordinator.Fleet) { f.Policy.Problem = errors.New("schema 2") })},
-		{"nothing", fleet(func(f *coordinator.Fleet) { f.Policy, f.Instances = coordinator.Stored{}, nil })},
+		{"two versions", fleet(func(f *protocol.Fleet) { f.Instances[0].Instance.Version = "v0.2.0" })},
+		{"no policy", fleet(func(f *protocol.Fleet) { f.Policy = protocol.Stored{} })},
+		{"a policy that cannot be used", fleet(func(f *protocol.Fleet) { f.Policy.Problem = errors.New("schema 2") })},
+		{"nothing", fleet(func(f *protocol.Fleet) { f.Policy, f.Instances = protocol.Stored{}, nil })},
 	} {
 		var c Chart
 		test.judge(&c)

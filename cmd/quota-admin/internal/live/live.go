@@ -16,6 +16,7 @@ import (
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/change"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -102,7 +103,7 @@ func (w *Watcher) Look(ctx context.Context, name string, opened ...string) (*Pro
 			p.stop = stop
 		}
 	}
-	f, err := w.admin.Fleet(ctx, name, p.Fleet)
+	f, err := feed.Inside(w.admin).Fleet(ctx, name, p.Fleet)
 	if err != nil {
 		return nil, err
 	}
@@ -155,7 +156,7 @@ var Instances = []Header{
 
 // Line returns an instance's values: texts, int64s, float64s, and nil for what is
 // not known. Rates are permits per second, instants milliseconds since the Unix epoch.
-func (p *Provider) Line(s *coordinator.InstanceStatus, now time.Time) []any {
+func (p *Provider) Line(s *protocol.InstanceStatus, now time.Time) []any {
 	i, r := &s.Instance, s.Report
 	line := []any{i.Name, i.ID, i.Host, i.Version, nil}
 	if s.ShareKnown {
@@ -227,23 +228,23 @@ const (
 // Provider is what is remembered of a provider between two looks. It is pure: see
 // takes a fleet and an instant.
 type Provider struct {
-	Fleet  *coordinator.Fleet // empty before the first look
-	At     time.Time          // of the last look
+	Fleet  *protocol.Fleet // empty before the first look
+	At     time.Time       // of the last look
 	Row    Row
 	Points []Point // oldest first
 	Events []Event // oldest first
 	Status Status
 
 	meter    *meter
-	here     map[string]quota.Instance // nil before the first look
-	rated    bool                      // rates of the whole fleet were known
+	here     map[string]protocol.Instance // nil before the first look
+	rated    bool                         // rates of the whole fleet were known
 	refusing bool
 	refused  time.Time // when something last was
 	stop     func()    // ends the observation; nil: it is not observed
 }
 
 func newProvider(name string) *Provider {
-	return &Provider{meter: newMeter(), Fleet: &coordinator.Fleet{Provider: name}, Row: Row{Provider: name}}
+	return &Provider{meter: newMeter(), Fleet: &protocol.Fleet{Provider: name}, Row: Row{Provider: name}}
 }
 
 func (p *Provider) end() {
@@ -272,14 +273,14 @@ func RowOf(s *coordinator.Stored, now time.Time) Row {
 	return row
 }
 
-func (p *Provider) see(now time.Time, f *coordinator.Fleet) {
+func (p *Provider) see(now time.Time, f *protocol.Fleet) {
 	p.Fleet, p.At = f, now
 	for _, point := range p.meter.see(now, f) {
 		p.Points = append(p.Points, point.short())
 	}
 	p.Points = p.Points[max(0, len(p.Points)-PointsAtMost):]
 	p.Status = StatusOf(f, now)
-	row := RowOf(&f.Policy, now)
+	row := RowOf((*coordinator.Stored)(&f.Policy), now)
 	row.Provider, row.Instances, row.Applied, row.Troubles = f.Provider, p.Status.Instances, p.Status.Applied, len(p.Status.Troubles)
 	issued, refused, known := 0.0, 0.0, false
 	for i := range f.Instances {
@@ -316,7 +317,7 @@ func (p *Provider) event(now time.Time, kind, text string) {
 }
 
 func (p *Provider) seeInstances(now time.Time) {
-	here, names := make(map[string]quota.Instance, len(p.Fleet.Instances)), map[string][]string{}
+	here, names := make(map[string]protocol.Instance, len(p.Fleet.Instances)), map[string][]string{}
 	for _, s := range p.Fleet.Instances {
 		here[s.Instance.ID] = s.Instance
 		if _, ok := p.here[s.Instance.ID]; !ok && p.here != nil {
@@ -378,7 +379,7 @@ type Status struct {
 }
 
 // StatusOf sums up what was read.
-func StatusOf(f *coordinator.Fleet, now time.Time) Status {
+func StatusOf(f *protocol.Fleet, now time.Time) Status {
 	s := Status{Instances: len(f.Instances)}
 	if f.Policy.Problem != nil {
 		s.Problem = format.OneLine(f.Policy.Problem)
@@ -468,7 +469,7 @@ func (s *Status) Beyond() string {
 // troublesAtMost bounds the lines, whatever lies in etcd.
 const troublesAtMost = 100
 
-func (s *Status) troubles(f *coordinator.Fleet) []string {
+func (s *Status) troubles(f *protocol.Fleet) []string {
 	who := map[string][]string{} // by trouble
 	for _, i := range f.Instances {
 		if i.Problem != nil {

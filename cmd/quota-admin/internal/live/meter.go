@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -57,7 +57,7 @@ func newMeter() *meter {
 }
 
 // see takes a look at the fleet and returns the points that are finished by it.
-func (c *meter) see(now time.Time, f *coordinator.Fleet) []Point {
+func (c *meter) see(now time.Time, f *protocol.Fleet) []Point {
 	c.policy.see(now, f)
 	window := time.Second
 	if p := c.policy.now(); p != nil {
@@ -227,7 +227,7 @@ func (p *policies) now() *quota.Policy {
 	return nil
 }
 
-func (p *policies) see(now time.Time, f *coordinator.Fleet) {
+func (p *policies) see(now time.Time, f *protocol.Fleet) {
 	if v := f.View(); v.PolicyRevision != p.revision {
 		if old := p.now(); old != nil {
 			settle, changed := old.Settle, now
@@ -296,13 +296,13 @@ type track struct {
 	name    string
 	samples []sample // in order of time
 	live    bool     // at the last look
-	last    quota.Report
+	last    protocol.Report
 	heard   time.Time     // when last was first seen
 	rates   instanceRates // between the last two reports
 }
 
 // see adds a report. One that was seen before adds nothing.
-func (t *track) see(now time.Time, r *quota.Report) {
+func (t *track) see(now time.Time, r *protocol.Report) {
 	if !r.Time.After(t.last.Time) {
 		return
 	}

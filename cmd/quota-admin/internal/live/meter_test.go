@@ -8,7 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -16,10 +16,10 @@ import (
 // first half of each window, and reports at instants of its own.
 type worker struct {
 	name     string
-	share    int64         // of each window
-	phase    time.Duration // of its reports, once a second
-	from, to int           // seconds in which it is there; reports until it goes
-	report   *quota.Report // newest
+	share    int64            // of each window
+	phase    time.Duration    // of its reports, once a second
+	from, to int              // seconds in which it is there; reports until it goes
+	report   *protocol.Report // newest
 }
 
 // issued returns what the worker had issued by an instant, and before the window
@@ -32,9 +32,9 @@ func (w *worker) issued(at time.Time, window time.Duration) (all, before int64, 
 	return before + int64(part*float64(w.share)), before, began
 }
 
-func fleetAt(now time.Time, window time.Duration, total int64, workers []*worker) *coordinator.Fleet {
+func fleetAt(now time.Time, window time.Duration, total int64, workers []*worker) *protocol.Fleet {
 	p := quota.Policy{Limits: []quota.Limit{{Permits: total, Window: window}}}.WithDefaults()
-	f := &coordinator.Fleet{Provider: "p", Policy: coordinator.Stored{Provider: "p", Policy: p, Revision: 7}}
+	f := &protocol.Fleet{Provider: "p", Policy: protocol.Stored{Provider: "p", Policy: p, Revision: 7}}
 	for _, w := range workers {
 		s := now.Sub(start)
 		if s < time.Duration(w.from)*time.Second || s >= time.Duration(w.to)*time.Second {
@@ -43,9 +43,9 @@ func fleetAt(now time.Time, window time.Duration, total int64, workers []*worker
 		at := now.Add(-w.phase).Truncate(time.Second).Add(w.phase)
 		if at.Sub(start) >= time.Duration(w.from)*time.Second {
 			all, before, began := w.issued(at, window)
-			w.report = &quota.Report{Time: at, Used: all, UsedBefore: before, WindowStart: began, PolicyRevision: 7, State: quota.StateActive}
+			w.report = &protocol.Report{Time: at, Used: all, UsedBefore: before, WindowStart: began, PolicyRevision: 7, State: quota.StateActive}
 		}
-		f.Instances = append(f.Instances, coordinator.InstanceStatus{Instance: quota.Instance{ID: w.name + ".1", Name: w.name}, Report: w.report})
+		f.Instances = append(f.Instances, protocol.InstanceStatus{Instance: protocol.Instance{ID: w.name + ".1", Name: w.name}, Report: w.report})
 	}
 	return f
 }
@@ -161,7 +161,7 @@ func TestTheLimitThatBinds(t *testing.T) {
 		if revision == 2 { // written at 2.9 s: the fleet obeys from 5.9 s on, in the window that starts at 6 s
 			p.Time = start.Add(2900 * time.Millisecond)
 		}
-		f := &coordinator.Fleet{Policy: coordinator.Stored{Policy: p, Revision: revision}}
+		f := &protocol.Fleet{Policy: protocol.Stored{Policy: p, Revision: revision}}
 		var last *float64
 		for _, p := range c.see(start.Add(time.Duration(second)*time.Second+500*time.Millisecond), f) {
 			last = p.Limit
@@ -192,11 +192,11 @@ func TestAnyReports(t *testing.T) {
 		last := int64(math.MinInt64)
 		for range rapid.IntRange(1, 40).Draw(t, "looks") {
 			now = now.Add(time.Duration(rapid.Int64Range(0, int64(20*time.Second)).Draw(t, "pause")))
-			f := &coordinator.Fleet{}
+			f := &protocol.Fleet{}
 			for id := range rapid.IntRange(0, 4).Draw(t, "instances") {
-				s := coordinator.InstanceStatus{Instance: quota.Instance{ID: fmt.Sprint(id), Name: fmt.Sprint(id % 2)}}
+				s := protocol.InstanceStatus{Instance: protocol.Instance{ID: fmt.Sprint(id), Name: fmt.Sprint(id % 2)}}
 				if rapid.Bool().Draw(t, "reports") {
-					r := &quota.Report{Time: now.Add(time.Duration(rapid.Int64Range(-int64(time.Hour), int64(time.Hour)).Draw(t, "when"))), Used: rapid.Int64().Draw(t, "used")}
+					r := &protocol.Report{Time: now.Add(time.Duration(rapid.Int64Range(-int64(time.Hour), int64(time.Hour)).Draw(t, "when"))), Used: rapid.Int64().Draw(t, "used")}
 					if rapid.Bool().Draw(t, "new") {
 						r.WindowStart, r.UsedBefore = r.Time.Truncate(time.Second), rapid.Int64().Draw(t, "before")
 					}
@@ -228,14 +228,14 @@ func TestRatesNeverSumToMoreThanTheLimit(t *testing.T) {
 	for look := range 400 {
 		now := start.Add(time.Duration(look)*100*time.Millisecond + 50*time.Millisecond)
 		p := quota.Policy{Limits: []quota.Limit{{Permits: total, Window: time.Second}}}.WithDefaults()
-		f := &coordinator.Fleet{Policy: coordinator.Stored{Policy: p, Revision: 7}}
+		f := &protocol.Fleet{Policy: protocol.Stored{Policy: p, Revision: 7}}
 		add := func(id string, phase time.Duration, before func(second int64) int64) {
 			at := now.Add(-phase).Truncate(time.Second).Add(phase)
 			began := at.Truncate(time.Second)
 			second := int64(began.Sub(start) / time.Second)
 			part := min(1, float64(at.Sub(began))/float64(100*time.Millisecond))
 			used := before(second) + int64(part*float64(before(second+1)-before(second)))
-			f.Instances = append(f.Instances, coordinator.InstanceStatus{Instance: quota.Instance{ID: id, Name: id}, Report: &quota.Report{
+			f.Instances = append(f.Instances, protocol.InstanceStatus{Instance: protocol.Instance{ID: id, Name: id}, Report: &protocol.Report{
 				Time: at, Used: used, UsedBefore: before(second), WindowStart: began,
 			}})
 		}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -21,15 +21,15 @@ type look struct {
 	issued, refused int64
 }
 
-func (l look) fleet(now time.Time) *coordinator.Fleet {
+func (l look) fleet(now time.Time) *protocol.Fleet {
 	p := quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}}.WithDefaults()
-	f := &coordinator.Fleet{Provider: "p", Policy: coordinator.Stored{Provider: "p", Policy: p, Revision: 1}}
+	f := &protocol.Fleet{Provider: "p", Policy: protocol.Stored{Provider: "p", Policy: p, Revision: 1}}
 	for i, name := range l.names {
-		r := &quota.Report{Time: now, State: quota.StateActive, WindowStart: now.Truncate(time.Second)}
+		r := &protocol.Report{Time: now, State: quota.StateActive, WindowStart: now.Truncate(time.Second)}
 		if i == 0 {
 			r.Used, r.UsedBefore, r.Refused = l.issued, l.issued, l.refused
 		}
-		s := coordinator.InstanceStatus{Instance: quota.Instance{ID: name + ".1", Name: name}, Report: r}
+		s := protocol.InstanceStatus{Instance: protocol.Instance{ID: name + ".1", Name: name}, Report: r}
 		if name == l.leaving {
 			s.Instance.Until = now
 		}

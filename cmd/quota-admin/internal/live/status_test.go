@@ -8,26 +8,25 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-func fleet(mode quota.Mode, all ...coordinator.InstanceStatus) *coordinator.Fleet {
+func fleet(mode quota.Mode, all ...protocol.InstanceStatus) *protocol.Fleet {
 	p := quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}, Mode: mode}.WithDefaults()
-	return &coordinator.Fleet{Policy: coordinator.Stored{Policy: p, Revision: 7}, Instances: all}
+	return &protocol.Fleet{Policy: protocol.Stored{Policy: p, Revision: 7}, Instances: all}
 }
 
-func instance(id string, share int64, applied int64, says string) coordinator.InstanceStatus {
-	return coordinator.InstanceStatus{Instance: quota.Instance{ID: id}, Share: share, ShareKnown: true, Report: &quota.Report{PolicyRevision: applied, Problem: says}}
+func instance(id string, share int64, applied int64, says string) protocol.InstanceStatus {
+	return protocol.InstanceStatus{Instance: protocol.Instance{ID: id}, Share: share, ShareKnown: true, Report: &protocol.Report{PolicyRevision: applied, Problem: says}}
 }
 
 func TestLine(t *testing.T) {
-	for want, f := range map[string]*coordinator.Fleet{
+	for want, f := range map[string]*protocol.Fleet{
 		"total 10/s, 2 instances, sum of shares 10, policy revision 7 applied by 1 of 2":            fleet("", instance("a", 5, 7, ""), instance("b", 5, 3, "")),
 		"total 10/s (mode pause), 1 instance, sum of shares 0, policy revision 7 applied by 0 of 1": fleet(quota.ModePause, instance("a", 0, 3, "")),
-		"no policy in force, 1 instance, sum of shares 0":                                           {Instances: []coordinator.InstanceStatus{instance("a", 0, 0, "")}},
-		"no policy in force, 0 instances, sum of shares 0":                                          {Policy: coordinator.Stored{Revision: 3, Problem: errors.New("broken")}},
+		"no policy in force, 1 instance, sum of shares 0":                                           {Instances: []protocol.InstanceStatus{instance("a", 0, 0, "")}},
+		"no policy in force, 0 instances, sum of shares 0":                                          {Policy: protocol.Stored{Revision: 3, Problem: errors.New("broken")}},
 	} {
 		s := StatusOf(f, start)
 		if got := s.Line(); got != want {
@@ -72,7 +71,7 @@ func TestTroublesInCommonAreOneLine(t *testing.T) {
 // TestTroublesAreBounded: whoever may write into etcd can give each of many thousand
 // instances another one.
 func TestTroublesAreBounded(t *testing.T) {
-	var all []coordinator.InstanceStatus
+	var all []protocol.InstanceStatus
 	for i := range 3 * troublesAtMost {
 		all = append(all, instance(fmt.Sprint(i), 0, 7, fmt.Sprint("trouble ", i)))
 	}

@@ -28,6 +28,7 @@ import (
 	"github.com/quotient-limiter/quotient/cmd/quotad/internal/listen"
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -82,7 +83,7 @@ func serve(t *testing.T, rules string, policies map[string]string) (*fixed, *grp
 	f := &fixed{limiters: map[string]*consumer.Limiter{}}
 	for name, limits := range policies {
 		source := consumer.Fixed(policyOf(t, limits))
-		f.clock = source.Clock()
+		f.clock = feed.Inside(source).Clock()
 		if f.limiters[name], err = consumer.Open(t.Context(), source, name, consumer.Options{Logger: slog.New(slog.DiscardHandler)}); err != nil {
 			t.Fatal(err)
 		}

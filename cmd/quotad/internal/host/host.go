@@ -22,6 +22,7 @@ import (
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/consumer/prommetrics"
 	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -263,7 +264,7 @@ func (h *Host) Ready() error {
 }
 
 // Clock returns the clock by which permits are issued.
-func (h *Host) Clock() *clock.Clock { return h.source.Clock() }
+func (h *Host) Clock() *clock.Clock { return feed.Inside(h.source).Clock() }
 
 // Registry has the metrics of the open providers, of package prommetrics. The ways in add
 // their own.

@@ -1,0 +1,79 @@
+package protocol
+
+import (
+	"context"
+
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// Inspector is a coordinator.Admin as this module's commands see it.
+type Inspector interface {
+	// Fleet returns a provider's policy, live instances and reports. With an earlier
+	// answer for the provider, which it does not change, it decodes only keys written
+	// since: for callers that observe a large fleet once a second. earlier may be nil.
+	Fleet(ctx context.Context, provider string, earlier *Fleet) (Fleet, error)
+	// Held returns the back-off and the pace of a provider; each is nil if there is none,
+	// or it cannot be read.
+	Held(ctx context.Context, provider string) (*Backoff, *Pace, error)
+}
+
+// Stored is a coordinator.Stored.
+type Stored struct {
+	Provider string
+	Policy   quota.Policy
+	Revision int64
+	Problem  error
+}
+
+// Fleet is a provider's policy, its instances and their reports, all at one
+// revision.
+type Fleet struct {
+	Provider string
+	Revision int64
+	// Policy is as stored; its Revision is 0 where none is set.
+	Policy Stored
+	// Level is nil where none is set, or where it cannot be read.
+	Level *Level
+	// Pace is nil where none is set, or where it cannot be read.
+	Pace *Pace
+	// Budgets are the limits of more than a minute, with the permits of the running
+	// windows that nobody has taken; empty if they cannot be read.
+	Budgets []BudgetUse
+	// Instances are sorted by name and incarnation.
+	Instances []InstanceStatus
+	// Left are the instances that left with a debt within the last hour, sorted likewise:
+	// name, incarnation and last report.
+	Left []InstanceStatus
+}
+
+// View returns the fleet as its instances see it. A policy that cannot be used
+// is left out, as by an instance that has just joined.
+func (f *Fleet) View() View {
+	v := View{Revision: f.Revision, Level: f.Level, Pace: f.Pace}
+	if f.Policy.Revision != 0 && f.Policy.Problem == nil {
+		p := f.Policy.Policy
+		v.Policy, v.PolicyRevision = &p, f.Policy.Revision
+	}
+	for _, s := range f.Instances {
+		v.Instances = append(v.Instances, s.Instance)
+	}
+	return v
+}
+
+// InstanceStatus is one live instance as shown to operators.
+type InstanceStatus struct {
+	Instance Instance
+	// Share is its share of the shortest limit's window that runs now, by the
+	// view; ShareKnown is false without a policy in force, or without a short limit.
+	Share      int64
+	ShareKnown bool
+	// Report is the instance's newest report, or nil.
+	Report *Report
+	// Problem is the reason why its key or report cannot be read, or the key cannot be an
+	// instance's own; nil if there is none.
+	Problem error
+
+	// KeyRevision and ReportRevision are those of both keys as read, for the next answer.
+	KeyRevision, ReportRevision int64
+	ProblemOfKey                error
+}

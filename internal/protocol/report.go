@@ -1,0 +1,54 @@
+package protocol
+
+import (
+	"time"
+
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// Report is an instance's state for operators. Under quota.ShareDemand the instance that
+// computes the level reads it too.
+type Report struct {
+	Schema         int           `json:"schema"`
+	Name           string        `json:"name"`
+	State          quota.State   `json:"state"`
+	Revision       int64         `json:"revision"`        // newest revision applied
+	PolicyRevision int64         `json:"policy_revision"` // of the policy applied
+	Window         time.Duration `json:"-"`               // length of the shortest limit's window
+	Total          int64         `json:"total"`           // of the shortest limit
+	Share          int64         `json:"share"`           // of the shortest limit, this window
+	Instances      int           `json:"instances"`
+	Used           int64         `json:"used"` // permits issued and debts paid since the start
+	// WindowStart is the start of the shortest limit's window that contains Time, and
+	// UsedBefore is Used without that window's permits. So two reports give the permits
+	// of whole windows. Zero if no limit is in force.
+	WindowStart time.Time `json:"window_start,omitzero"`
+	UsedBefore  int64     `json:"used_before,omitempty"`
+	Refused     int64     `json:"refused"` // since the start
+	// Shadowed are the refusals since the start that shadow mode let pass; they
+	// are not among Refused.
+	Shadowed int64 `json:"shadowed,omitempty"`
+	Waiting  int64 `json:"waiting"`
+	// Debt is the unpaid cost of calls beyond their permits; nothing is issued until it
+	// is paid.
+	Debt int64 `json:"debt,omitempty"`
+	// PaceRevision is that of the pace applied, 0 without one. In the last PaceSpan
+	// milliseconds since then, about 4 s at most, PaceIssued permits were issued and
+	// PaceRefused calls refused by the provider. Set if the policy is adaptive.
+	PaceRevision int64 `json:"pace_revision,omitempty"`
+	PaceSpan     int64 `json:"pace_span_ms,omitempty"`
+	PaceIssued   int64 `json:"pace_issued,omitempty"`
+	PaceRefused  int64 `json:"pace_refused,omitempty"`
+	// Learned are the limits that the provider states, like "600/s", if they are below
+	// the policy's.
+	Learned string `json:"learned,omitempty"`
+	// Demand is the demand of the instance's callers in permits per 1,000 seconds:
+	// issued, refused and waiting together, smoothed. Under quota.ShareDemand the instance's
+	// claim depends on it.
+	Demand      int64     `json:"demand"`
+	ClockError  string    `json:"clock_error"`            // a duration, or "unknown"
+	ClockSource string    `json:"clock_source,omitempty"` // "ntp", "kernel" or "system"
+	ProofAge    string    `json:"proof_age"`              // a duration, or "none"
+	Problem     string    `json:"problem,omitempty"`
+	Time        time.Time `json:"time"`
+}
