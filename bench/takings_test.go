@@ -39,7 +39,7 @@ func BenchmarkTakings(b *testing.B) {
 					callers.Go(func() {
 						for time.Since(from) < busy {
 							l.TryTake(quota.MaxPermits)
-							time.Sleep(2 * time.Millisecond)
+							letPass(2 * time.Millisecond)
 						}
 					})
 				}
@@ -49,7 +49,7 @@ func BenchmarkTakings(b *testing.B) {
 				b.ReportMetric(float64(most), "most/s")
 				b.ReportMetric(float64(sum)/float64(n)/busy.Seconds(), "mean/s")
 				b.ReportMetric(float64(keys)/float64(max(sum, 1)), "keys")
-				time.Sleep(gives + rest)
+				letPass(gives + rest)
 				_, sum, _ = count().between(from.Add(busy+gives), time.Now())
 				b.ReportMetric(float64(sum), "at-rest")
 			}
