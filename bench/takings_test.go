@@ -15,12 +15,15 @@ import (
 )
 
 // BenchmarkTakings counts the transactions by which 20 instances take permits of long
-// limits: for 20 seconds in which their callers want more than there is, and for 35 of
-// rest. "most/s" is the most of one instance in any second by the clock, "mean/s" that of
+// limits: for 10 seconds in which their callers want more than there is, and for 10 of
+// rest, when they have given back. "most/s" is the most of one instance in any second by the clock, "mean/s" that of
 // an instance on average, and "keys" how many a transaction writes.
 func BenchmarkTakings(b *testing.B) {
-	const n, busy, gives, rest = 20, 20 * time.Second, 15 * time.Second, 20 * time.Second
-	for _, text := range []string{"100/s,100000/h", "100/s,100000/h,1000000/d,10000000/mo", "10000/s,10000000/h", "100000/h"} {
+	n, busy, gives, rest := 20, 10*time.Second, 15*time.Second, 10*time.Second
+	if testing.Short() {
+		n, busy, gives, rest = 4, 2*time.Second, time.Second, time.Second
+	}
+	for _, text := range []string{"100/s,100000/h", "100/s,100000/h,1000000/d,10000000/mo", "100000/h"} {
 		b.Run("limits="+text, func(b *testing.B) {
 			limits, err := quota.ParseLimits(text)
 			must(b, err)
@@ -36,7 +39,7 @@ func BenchmarkTakings(b *testing.B) {
 					callers.Go(func() {
 						for time.Since(from) < busy {
 							l.TryTake(quota.MaxPermits)
-							time.Sleep(2 * time.Millisecond)
+							letPass(2 * time.Millisecond)
 						}
 					})
 				}
@@ -44,9 +47,9 @@ func BenchmarkTakings(b *testing.B) {
 				all := count()
 				most, sum, keys := all.between(from, from.Add(busy))
 				b.ReportMetric(float64(most), "most/s")
-				b.ReportMetric(float64(sum)/n/busy.Seconds(), "mean/s")
+				b.ReportMetric(float64(sum)/float64(n)/busy.Seconds(), "mean/s")
 				b.ReportMetric(float64(keys)/float64(max(sum, 1)), "keys")
-				time.Sleep(gives + rest)
+				letPass(gives + rest)
 				_, sum, _ = count().between(from.Add(busy+gives), time.Now())
 				b.ReportMetric(float64(sum), "at-rest")
 			}

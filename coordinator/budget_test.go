@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/quotient-limiter/quotient/internal/escrow"
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/protocol"
@@ -108,6 +110,28 @@ func TestGivesBackAfterBinding(t *testing.T) {
 	k.becomes(2, escrow.Use{Used: 2, Idle: true})
 	if len(bound) == 0 || bound[0] != 7 {
 		t.Errorf("%d were handed out when the sink was bound, want 7", bound)
+	}
+}
+
+// A total that cannot be read hands out nothing more, and instances and tools say so.
+func TestAnUnreadableTotalIsWithheld(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	k := f.taker("10/s,100/d", 100)
+	k.becomes(7, escrow.Use{Need: 7})
+	told := ""
+	k.r.fund = func(u protocol.BudgetUse) { told = u.Withheld }
+	if _, err := k.client.Put(t.Context(), k.p.s.keys.BudgetTotal("p", "d", k.t.Start), `{"out":`, clientv3.WithIgnoreLease()); err != nil {
+		t.Fatal(err)
+	}
+	k.exchange(escrow.Use{Used: 7, Need: 1})
+	const why = "its total in etcd cannot be read"
+	if k.t.account.May() != 7 || told != why {
+		t.Errorf("%d are taken, and %q is said", k.t.account.May(), told)
+	}
+	fleet, err := f.admin.Fleet(t.Context(), "p", nil)
+	if err != nil || len(fleet.Budgets) != 1 || fleet.Budgets[0].Left != 0 || fleet.Budgets[0].Withheld != why {
+		t.Errorf("%+v, %v", fleet.Budgets, err)
 	}
 }
 

@@ -33,9 +33,7 @@ func (p *membership) readBudgets(ctx context.Context, all []*taking) error {
 		if kv := keyIn(r.Responses[2*i]); kv.ModRevision != 0 {
 			total, _ := p.budgetKeys(t.funded)
 			f.TotalRevision, f.Older = kv.ModRevision, string(kv.Key) != total
-			if f.Total, err = escrow.Decode[escrow.Total](kv.Value); err != nil {
-				return err
-			}
+			f.Total = escrow.ReadTotal(kv.Value, f.Cluster)
 		}
 		if kv := keyIn(r.Responses[2*i+1]); kv.ModRevision != 0 {
 			f.OwnRevision = kv.ModRevision

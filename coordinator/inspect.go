@@ -156,9 +156,7 @@ func (a *Admin) budgets(ctx context.Context, f *protocol.Fleet) error {
 		found := escrow.Found{Cluster: r.Header.ClusterId}
 		kv := keyIn(r.Responses[i])
 		if found.TotalRevision = kv.ModRevision; kv.ModRevision != 0 {
-			if found.Total, err = escrow.Decode[escrow.Total](kv.Value); err != nil {
-				return nil //nolint:nilerr // instances take nothing of it either
-			}
+			found.Total = escrow.ReadTotal(kv.Value, found.Cluster)
 		}
 		all[i].Left, all[i].Withheld = escrow.Rule{Limit: all[i].Permits}.Left(&found), found.Withheld()
 	}

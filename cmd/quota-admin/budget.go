@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -129,9 +130,8 @@ func (b *budgetJSON) read(ctx context.Context, client *clientv3.Client, k keys.L
 	b.total = escrow.Total{Limit: w.Permits, Cluster: b.cluster}
 	for _, kv := range r.Responses[0].GetResponseRange().Kvs {
 		if b.revision = kv.ModRevision; b.revision != 0 {
-			if b.total, err = escrow.Decode[escrow.Total](kv.Value); err != nil {
-				return err
-			}
+			b.total = escrow.ReadTotal(kv.Value, b.cluster)
+			b.total.Limit = cmp.Or(b.total.Limit, w.Permits)
 		}
 	}
 	instances := map[string]bool{}

@@ -61,6 +61,16 @@ func Decode[T Total | Holding](value []byte) (v T, err error) {
 	return w.Value, err
 }
 
+// ReadTotal returns the total in a key's value, as the cluster has answered. Where it cannot
+// be read nothing more is handed out.
+func ReadTotal(value []byte, cluster uint64) Total {
+	t, err := Decode[Total](value)
+	if err != nil {
+		return Total{Withheld: unreadable, Cluster: cluster}
+	}
+	return t
+}
+
 // Found is what one read found of a window.
 type Found struct {
 	Cluster  uint64 // that answered
@@ -78,6 +88,7 @@ type Found struct {
 const (
 	otherCluster = "etcd was restored from a backup: another cluster ID"
 	wentBack     = "etcd was restored from a backup: an instance knows of more"
+	unreadable   = "its total in etcd cannot be read"
 )
 
 // Account is an instance's own knowledge of its holding in one window. The zero Account
