@@ -346,7 +346,7 @@ func (f *fleet) judgeBudget() *violation {
 	}
 	most := int64(0)
 	f.policies(func(p *quota.Policy) {
-		for _, b := range p.Budgets {
+		for _, b := range protocol.Long(p) {
 			most = max(most, b.Permits)
 		}
 	})

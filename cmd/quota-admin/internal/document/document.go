@@ -193,7 +193,6 @@ func Of(policies map[string]quota.Policy, now time.Time) any {
 func Fields(p quota.Policy) map[string]any {
 	fields := change.Fields(&p)
 	fields["limits"] = change.Limits(&p)
-	delete(fields, "budgets")
 	for i, c := range p.Next {
 		fields["next"].([]any)[i] = map[string]any{"from": c.From.UTC(), "limits": quota.FormatLimits(c.Limits)}
 	}
