@@ -80,7 +80,7 @@ func (p *plan) limits(r *rand.Rand, old *quota.Policy) (limits []quota.Limit) {
 		return totals[r.IntN(len(totals))]
 	}
 	if old != nil && (p.kind == calm || r.IntN(3) > 0) {
-		for _, l := range old.Limits {
+		for _, l := range protocol.Short(old) {
 			limits = append(limits, quota.Limit{Permits: total(), Window: l.Window})
 		}
 		return limits
@@ -176,7 +176,7 @@ func (w *world) announced(r *rand.Rand, old *quota.Policy) *quota.Policy {
 	// A change that is in force may become the policy's own limits once the last window
 	// before it has ended on every clock.
 	if k := len(old.Next); k > 0 && old.Next[k-1].From.Before(wallTime(now-1000*ms-2*w.e)) {
-		n.Limits = old.Next[k-1].Limits
+		n.Limits = slices.Concat(old.Next[k-1].Limits, protocol.Long(old))
 	} else if k > 0 && w.kind == calm {
 		return nil
 	}
