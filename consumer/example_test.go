@@ -13,7 +13,7 @@ import (
 // newLimiter makes a limiter of 2 permits a minute without etcd. In production
 // the source is a *coordinator.Session.
 func newLimiter() *consumer.Limiter {
-	source := consumer.Fixed(quota.Policy{Limits: []quota.Limit{{Permits: 2, Window: time.Minute}}, Shape: quota.ShapeBucket})
+	source := consumer.Fixed(quota.Policy{Limits: []quota.Limit{{Permits: 2, Window: time.Minute}}, Release: quota.Release{Shape: quota.ShapeBucket}})
 	limiter, err := consumer.Open(context.Background(), source, "payments/charge", consumer.Options{})
 	if err != nil {
 		panic(err)

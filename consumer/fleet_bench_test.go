@@ -22,7 +22,7 @@ func member(i int) protocol.Instance {
 // limiterOf returns a limiter's core that is one of n instances and holds a proof.
 func limiterOf(n int, share quota.ShareRule) *core {
 	k := newCore("bench", clock.New(), Options{Logger: quiet})
-	p := quota.Policy{Limits: []quota.Limit{{Permits: 300_000, Window: time.Second}}, Share: share}.WithDefaults()
+	p := quota.Policy{Limits: []quota.Limit{{Permits: 300_000, Window: time.Second}}, Division: quota.Division{Share: share}}.WithDefaults()
 	v := protocol.View{Revision: 1, Policy: &p, PolicyRevision: 1}
 	for i := range n {
 		v.Instances = append(v.Instances, member(i))

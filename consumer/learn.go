@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -27,7 +28,7 @@ func (l *Limiter) Learn(limits ...quota.Limit) {
 		return
 	}
 	now := k.clock.Mono()
-	for _, own := range slices.Concat(policy.LimitsAt(k.clock.WallAt(now)), policy.Budgets) {
+	for _, own := range slices.Concat(policy.LimitsAt(k.clock.WallAt(now)), protocol.Long(policy)) {
 		n := quota.MaxPermits
 		for _, of := range limits {
 			n = min(n, takes(of, own.Window))

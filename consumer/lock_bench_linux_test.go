@@ -20,7 +20,7 @@ import (
 func crowded(n int, rule quota.ShareRule) *core {
 	k := newCore("bench", clock.New(), Options{Logger: quiet})
 	k.Lend(func(string, protocol.Loan) {})
-	p := quota.Policy{Limits: []quota.Limit{{Permits: int64(n / 2), Window: time.Second}}, Share: rule, Outage: quota.OutageStop}.WithDefaults()
+	p := quota.Policy{Limits: []quota.Limit{{Permits: int64(n / 2), Window: time.Second}}, Division: quota.Division{Share: rule}, Outage: quota.OutageStop}.WithDefaults()
 	v, demands := protocol.View{Revision: 1, Policy: &p, PolicyRevision: 1}, map[string]int64{}
 	for i := range n {
 		m := member(i)

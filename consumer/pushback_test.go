@@ -105,7 +105,7 @@ func TestABackoffOfTheFleet(t *testing.T) {
 
 func TestAPolicyThatHoldsBackOneInstance(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, l := ofFleet(t, quota.Policy{Backoff: quota.BackoffInstance, BackoffMax: time.Hour}, 4)
+		s, l := ofFleet(t, quota.Policy{Throttling: quota.Throttling{Backoff: quota.BackoffInstance, BackoffMax: time.Hour}}, 4)
 		l.Throttled(30*time.Minute, "429")
 		if got := time.Until(l.Status().PausedUntil); got != 30*time.Minute || asked(s) != nil {
 			t.Errorf("paused for %v, and others are asked", got)
@@ -141,7 +141,7 @@ func TestRefusalsWithoutRetryAfter(t *testing.T) {
 // operator ends.
 func TestAPauseEndsWithAWarmUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, l := ofFleet(t, quota.Policy{WarmUp: 4 * time.Second}, 1)
+		s, l := ofFleet(t, quota.Policy{Release: quota.Release{WarmUp: 4 * time.Second}}, 1)
 		share := func() (permits []int64) {
 			for range 5 {
 				time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second)))
@@ -226,7 +226,7 @@ func TestRefusalRate(t *testing.T) {
 // was issued and refused in the last 4 s, and not before the pace in force.
 func TestAReportTellsWhatThePaceGoesBy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, l := ofFleet(t, quota.Policy{Adaptive: quota.Adaptive{Floor: 20}}, 4)
+		s, l := ofFleet(t, quota.Policy{Throttling: quota.Throttling{Adaptive: quota.Adaptive{Floor: 20}}}, 4)
 		second := func(refused int) {
 			time.Sleep(500 * time.Millisecond)
 			if got := l.TryTake(10).N(); got != 10 {

@@ -34,7 +34,7 @@ func measured(b *testing.B, name string, first *float64, f func()) {
 
 func shapedLimiter(b *testing.B, shape quota.Shape, permits int64, window time.Duration) *Limiter {
 	b.Helper()
-	p := quota.Policy{Limits: []quota.Limit{{Permits: permits, Window: window}}, Shape: shape}
+	p := quota.Policy{Limits: []quota.Limit{{Permits: permits, Window: window}}, Release: quota.Release{Shape: shape}}
 	l, err := Open(b.Context(), Fixed(p), "bench", Options{Logger: quiet})
 	if err != nil {
 		b.Fatal(err)
@@ -101,7 +101,7 @@ func shapedCore(tb testing.TB, shape quota.Shape, limits []quota.Limit) (*core, 
 	tb.Helper()
 	k := newCore("bench", clock.New(), Options{Logger: quiet})
 	tb.Cleanup(k.Close)
-	p := quota.Policy{Limits: limits, Shape: shape}.WithDefaults()
+	p := quota.Policy{Limits: limits, Release: quota.Release{Shape: shape}}.WithDefaults()
 	v := protocol.View{Revision: 1, Policy: &p, PolicyRevision: 1}
 	for i := range 96 {
 		v.Instances = append(v.Instances, member(i))
@@ -129,7 +129,7 @@ func BenchmarkShapeMemory(b *testing.B) {
 					if len(held) == cap(held) {
 						continue
 					}
-					l, err := Open(context.Background(), Fixed(quota.Policy{Limits: limits, Shape: shape}), "bench", Options{Logger: quiet})
+					l, err := Open(context.Background(), Fixed(quota.Policy{Limits: limits, Release: quota.Release{Shape: shape}}), "bench", Options{Logger: quiet})
 					if err != nil {
 						b.Fatal(err)
 					}

@@ -24,11 +24,11 @@ func TestDelayOfSeveral(t *testing.T) {
 		{"more than are left", quota.Policy{}, 2, 6 * time.Second, 6 * time.Second},
 		{"all of a share", quota.Policy{}, 6, 6 * time.Second, 6 * time.Second},
 		{"more than a share", quota.Policy{}, 7, math.MaxInt64, math.MaxInt64},
-		{"sliding: one is left", quota.Policy{Shape: quota.ShapeSliding}, 1, 0, 0},
-		{"sliding: those of 2 s come back", quota.Policy{Shape: quota.ShapeSliding}, 4, 8*time.Second + slot, 8*time.Second + 2*slot},
-		{"sliding: those of 4 s too", quota.Policy{Shape: quota.ShapeSliding}, 5, 10*time.Second + slot, 10*time.Second + 2*slot},
-		{"bucket: some have accrued", quota.Policy{Shape: quota.ShapeBucket}, 2, 0, 0},
-		{"bucket: one more than a burst", quota.Policy{Shape: quota.ShapeBucket, Burst: 5}, 6, math.MaxInt64, math.MaxInt64},
+		{"sliding: one is left", quota.Policy{Release: quota.Release{Shape: quota.ShapeSliding}}, 1, 0, 0},
+		{"sliding: those of 2 s come back", quota.Policy{Release: quota.Release{Shape: quota.ShapeSliding}}, 4, 8*time.Second + slot, 8*time.Second + 2*slot},
+		{"sliding: those of 4 s too", quota.Policy{Release: quota.Release{Shape: quota.ShapeSliding}}, 5, 10*time.Second + slot, 10*time.Second + 2*slot},
+		{"bucket: some have accrued", quota.Policy{Release: quota.Release{Shape: quota.ShapeBucket}}, 2, 0, 0},
+		{"bucket: one more than a burst", quota.Policy{Release: quota.Release{Shape: quota.ShapeBucket, Burst: 5}}, 6, math.MaxInt64, math.MaxInt64},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

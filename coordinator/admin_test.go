@@ -248,7 +248,7 @@ func TestAWriterThatDiedLeavesItsLeaseToTheNext(t *testing.T) {
 // TestOnlyLoweredTimesAreKept: most changes cost no lease.
 func TestOnlyLoweredTimesAreKept(t *testing.T) {
 	of := func(freshness, clockError, window time.Duration) quota.Policy {
-		p := quota.Policy{Limits: []quota.Limit{{Permits: 1, Window: window}}, Freshness: freshness, ClockError: clockError}
+		p := quota.Policy{Limits: []quota.Limit{{Permits: 1, Window: window}}, Timing: quota.Timing{Freshness: freshness, ClockError: clockError}}
 		return p.WithDefaults()
 	}
 	const s = time.Second
@@ -347,7 +347,7 @@ func TestFleetShowsTheInstances(t *testing.T) {
 	await.Until(t, "the instance has reported", func() (ok bool) {
 		var err error
 		found, err = f.admin.Fleet(t.Context(), "p")
-		return err == nil && len(found.Instances) == 1 && !found.Instances[0].Reported.IsZero()
+		return err == nil && len(found.Instances) == 1 && found.Instances[0].State != ""
 	})
 	inside, err := feed.Inside(f.admin).Fleet(t.Context(), "p", nil)
 	if err != nil || inside.Instances[0].Report == nil {

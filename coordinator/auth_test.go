@@ -66,7 +66,7 @@ func TestAConsumersRoleSuffices(t *testing.T) {
 	cluster, root := etcdtest.New(t, etcdtest.Options{})
 	f := setupOn(t, root)
 	consumer, operator := users(t, cluster, root, f.admin.keys)
-	policy := quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}, Settle: 500 * time.Millisecond}
+	policy := quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}, Timing: quota.Timing{Settle: 500 * time.Millisecond}}
 	as := func(c *clientv3.Client) *Admin {
 		admin, err := NewAdmin(c, AdminOptions{Prefix: f.prefix, Timeout: time.Minute})
 		if err != nil {

@@ -145,7 +145,7 @@ func TestAnInstanceHoldsBackNobodyElse(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
 	f.set("p", "10/s")
-	policy := quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}, Backoff: quota.BackoffInstance}
+	policy := quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}, Throttling: quota.Throttling{Backoff: quota.BackoffInstance}}
 	s, err := f.admin.Put(t.Context(), "p", policy)
 	if err != nil {
 		t.Fatal(err)

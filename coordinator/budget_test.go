@@ -129,7 +129,7 @@ func TestAnUnreadableTotalIsWithheld(t *testing.T) {
 	if k.t.account.May() != 7 || told != why {
 		t.Errorf("%d are taken, and %q is said", k.t.account.May(), told)
 	}
-	fleet, err := f.admin.Fleet(t.Context(), "p", nil)
+	fleet, err := feed.Inside(f.admin).Fleet(t.Context(), "p", nil)
 	if err != nil || len(fleet.Budgets) != 1 || fleet.Budgets[0].Left != 0 || fleet.Budgets[0].Withheld != why {
 		t.Errorf("%+v, %v", fleet.Budgets, err)
 	}

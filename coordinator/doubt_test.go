@@ -26,7 +26,7 @@ func TestSilenceBeforeFirstProofIsDoubted(t *testing.T) {
 	p.id = "a"
 	const listed = int64(10 * time.Second)
 	p.listLocked(mark{revision: 7, cluster: 1, sent: clock.Instant{Mono: listed, Wall: listed}}, nil)
-	p.policy = &quota.Policy{Freshness: time.Second}
+	p.policy = &quota.Policy{Timing: quota.Timing{Freshness: time.Second}}
 
 	if p.doubtLocked(clock.Instant{Mono: listed + int64(time.Second), Wall: listed + int64(time.Second)}) {
 		t.Error("doubted within the freshness of the listing")

@@ -170,7 +170,7 @@ func divide(f *protocol.Fleet, now int64) {
 	if v.Policy == nil {
 		return
 	}
-	limits := v.Policy.LimitsAt(now)
+	limits := protocol.LimitsAt(v.Policy, now)
 	if len(limits) == 0 || protocol.Free(limits[0]) {
 		return
 	}

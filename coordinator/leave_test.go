@@ -20,7 +20,7 @@ import (
 
 func TestLeaveAnnouncesServesAndGoes(t *testing.T) {
 	f := setup(t)
-	p := quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}, Settle: 500 * time.Millisecond}
+	p := quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}, Timing: quota.Timing{Settle: 500 * time.Millisecond}}
 	if _, err := f.admin.Put(t.Context(), "p", p); err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +51,7 @@ func TestLeaveAnnouncesServesAndGoes(t *testing.T) {
 
 func TestLeaveThatIsCutShortSaysSo(t *testing.T) {
 	f := setup(t)
-	p := quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}, Settle: time.Minute, Share: quota.ShareDemand} // an end S ahead
+	p := quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}, Timing: quota.Timing{Settle: time.Minute}, Division: quota.Division{Share: quota.ShareDemand}} // an end S ahead
 	if _, err := f.admin.Put(t.Context(), "p", p); err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +163,7 @@ func TestALeaverWhoseKeyGoesDoesNotRegisterAnew(t *testing.T) {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
 			f := setup(t)
-			p := quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}, Share: quota.ShareDemand} // an end S ahead
+			p := quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}, Division: quota.Division{Share: quota.ShareDemand}} // an end S ahead
 			if _, err := f.admin.Put(t.Context(), "p", p); err != nil {
 				t.Fatal(err)
 			}
@@ -241,7 +241,7 @@ func (f *fixture) lose(s *Session, id, how string) {
 
 func TestASecondLeaveWaitsForTheSameEnd(t *testing.T) {
 	f := setup(t)
-	p := quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}, Settle: 500 * time.Millisecond}
+	p := quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}, Timing: quota.Timing{Settle: 500 * time.Millisecond}}
 	if _, err := f.admin.Put(t.Context(), "p", p); err != nil {
 		t.Fatal(err)
 	}

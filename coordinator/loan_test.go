@@ -21,7 +21,7 @@ func loanOf(permits int64) protocol.Loan {
 func TestALoanReachesItsGuestAlone(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
-	policy := quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}, Settle: time.Minute}
+	policy := quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}, Timing: quota.Timing{Settle: time.Minute}}
 	if _, err := f.admin.Put(t.Context(), "p", policy); err != nil {
 		t.Fatal(err)
 	}

@@ -80,7 +80,7 @@ func (p *membership) pace(ctx context.Context, last *reporting, now int64) {
 // count that tell of the same pace. A pace that lowers nothing any more goes, or it would
 // bind an operator's larger limit.
 func nextPace(policy *quota.Policy, pace *protocol.Pace, reports []protocol.Report, age time.Duration, now time.Time) (next *protocol.Pace, ok bool) {
-	limits := policy.LimitsAt(now.UnixNano())
+	limits := protocol.LimitsAt(policy, now.UnixNano())
 	e := evidenceOf(policy, pace, reports, limits)
 	next = &protocol.Pace{Issued: e.issued, Refused: e.refused, Time: now}
 	cut := e.refused >= paceLeast && 100*e.refused > paceRefused*e.issued

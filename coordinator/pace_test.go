@@ -22,7 +22,7 @@ import (
 )
 
 func adaptive(permits, floor int64) *quota.Policy {
-	p := quota.Policy{Limits: []quota.Limit{{Permits: permits, Window: time.Second}}, Adaptive: quota.Adaptive{Floor: floor}}.WithDefaults()
+	p := quota.Policy{Limits: []quota.Limit{{Permits: permits, Window: time.Second}}, Throttling: quota.Throttling{Adaptive: quota.Adaptive{Floor: floor}}}.WithDefaults()
 	return &p
 }
 

@@ -36,7 +36,7 @@ func TestTheTimeBetweenProbes(t *testing.T) {
 		s := &Session{keys: layout, ctx: t.Context(), o: o}
 		p := newMembership(s, "p", &recorder{})
 		s.mu.memberships = map[string]*membership{"p": p}
-		p.policy = &quota.Policy{Freshness: c.freshness}
+		p.policy = &quota.Policy{Timing: quota.Timing{Freshness: c.freshness}}
 		var all []view.Key
 		for i := range c.instances {
 			all = append(all, view.Key{Kind: view.Instance, ID: fmt.Sprint(i), Value: []byte(`{"schema":1,"name":"a","weight":1}`), Revision: 7})

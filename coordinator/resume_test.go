@@ -374,8 +374,8 @@ func TestNoEndBeforeTheSharesBegin(t *testing.T) {
 	p.continued = true
 	began := c.Wall()
 	for _, policy := range []quota.Policy{
-		{Limits: []quota.Limit{{Permits: 1, Window: time.Second}}, ClockError: 100 * time.Millisecond},
-		{Limits: []quota.Limit{{Permits: 1, Window: time.Minute}}, ClockError: time.Millisecond},
+		{Limits: []quota.Limit{{Permits: 1, Window: time.Second}}, Timing: quota.Timing{ClockError: 100 * time.Millisecond}},
+		{Limits: []quota.Limit{{Permits: 1, Window: time.Minute}}, Timing: quota.Timing{ClockError: time.Millisecond}},
 	} {
 		p.policy = &policy
 		p.openLocked()

@@ -41,7 +41,7 @@ const (
 
 // Options of a session. The zero value is ready to use.
 type Options struct {
-	// Name is the operators' name of this instance, at most quota.MaxNameBytes
+	// Name is the operators' name of this instance, at most 128 bytes
 	// long; it need not be unique. Default: the host's name.
 	Name string
 	// Prefix of all keys; default "/quotient/v1/". All of a fleet use the same.
@@ -112,7 +112,7 @@ func (o *settings) fill() error {
 // hostName returns as much of the host's name as an instance may tell.
 func hostName() string {
 	host, _ := os.Hostname()
-	return host[:min(len(host), quota.MaxNameBytes)]
+	return host[:min(len(host), protocol.MaxNameBytes)]
 }
 
 // Session is a process's membership in the fleets of its providers. It

@@ -265,7 +265,7 @@ func TestABackoffHoldsBackAllProcesses(t *testing.T) {
 	}
 	set := func(quorum int64) (revision int64) {
 		t.Helper()
-		policy := quota.Policy{Limits: []quota.Limit{{Permits: 100_000, Window: window}}, Backoff: quota.BackoffFleet, BackoffQuorum: quorum}
+		policy := quota.Policy{Limits: []quota.Limit{{Permits: 100_000, Window: window}}, Throttling: quota.Throttling{Backoff: quota.BackoffFleet, BackoffQuorum: quorum}}
 		s, err := admin.Put(t.Context(), provider, policy)
 		if err != nil {
 			t.Fatal(err)

@@ -69,7 +69,7 @@ func FuzzParseGuard(f *testing.F) {
 // before it in force.
 func TestGuardAutoIsSafeForOtherVersions(t *testing.T) {
 	t.Parallel()
-	p := Policy{Limits: []Limit{{5, time.Second}}, Guard: 20 * time.Millisecond, GuardAuto: true, Requires: []string{"x"}}
+	p := Policy{Limits: []Limit{{5, time.Second}}, Timing: Timing{Guard: 20 * time.Millisecond, GuardAuto: true}, Requires: []string{"x"}}
 	b, err := json.Marshal(p)
 	if err != nil {
 		t.Fatal(err)

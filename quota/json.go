@@ -61,9 +61,8 @@ type wireAdaptive struct {
 type plainPolicy Policy
 
 type wirePolicy struct {
-	Schema  int         `json:"schema"`
-	Limits  []wireLimit `json:"limits"`
-	Budgets []wireLimit `json:"budgets,omitempty"` // apart: other versions can read the rest, and see what is required
+	Schema int         `json:"schema"`
+	Limits []wireLimit `json:"limits"`
 	plainPolicy
 	Settle     duration     `json:"settle"`
 	Freshness  duration     `json:"freshness"`
@@ -95,7 +94,7 @@ func limitsFromWire(w []wireLimit) []Limit {
 func (p Policy) MarshalJSON() ([]byte, error) {
 	p = p.WithDefaults()
 	w := wirePolicy{
-		Schema: Schema, Limits: limitsToWire(p.Limits), Budgets: limitsToWire(p.Budgets), plainPolicy: plainPolicy(p),
+		Schema: Schema, Limits: limitsToWire(p.Limits), plainPolicy: plainPolicy(p),
 		Settle: duration(p.Settle), Freshness: duration(p.Freshness), ClockError: duration(p.ClockError),
 		Guard: guard{fixed: p.Guard}, WarmUp: duration(p.WarmUp), Adaptive: wireAdaptive{p.Adaptive, duration(p.Adaptive.Every)},
 	}
@@ -137,7 +136,8 @@ func (p *Policy) UnmarshalJSON(b []byte) error {
 		return fmt.Errorf("policy: schema %d is not the one this version knows, %d: upgrade, or write it again with this version's tools", w.Schema, Schema)
 	}
 	*p = Policy(w.plainPolicy)
-	p.Limits, p.Budgets = limitsFromWire(w.Limits), limitsFromWire(w.Budgets)
+	p.Limits = limitsFromWire(w.Limits)
+	sortLimits(p.Limits)
 	p.Settle, p.Freshness, p.ClockError = time.Duration(w.Settle), time.Duration(w.Freshness), time.Duration(w.ClockError)
 	p.Guard, p.GuardAuto = w.Guard.fixed, w.GuardAuto || w.Guard.auto
 	p.WarmUp, p.BackoffMax = time.Duration(w.WarmUp), time.Duration(w.BackoffMax)
@@ -145,7 +145,6 @@ func (p *Policy) UnmarshalJSON(b []byte) error {
 	for _, c := range w.Next {
 		p.Next = append(p.Next, LimitChange{c.From, limitsFromWire(c.Limits)})
 	}
-	def(&p.Backoff, BackoffInstance)
 	p.Requires = p.unimplied()
 	return nil
 }

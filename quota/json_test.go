@@ -18,13 +18,12 @@ var newYear = time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)
 // fullPolicy has every field set, to other than the default.
 func fullPolicy() Policy {
 	return Policy{
-		Limits: []Limit{{500, 2 * time.Second}, {10_000, time.Minute}}, Share: ShareDemand, Weights: map[string]int64{"big": 8}, Floor: 20, Mode: ModeShadow,
-		Settle: 5 * time.Second, Freshness: 4 * time.Second, ClockError: 20 * time.Millisecond, Outage: OutageStop,
-		Guard: 50 * time.Millisecond, Pacing: PacingEven, From: newYear,
-		Next:    []LimitChange{{newYear.Add(time.Hour + time.Nanosecond), []Limit{{7, 1500 * time.Millisecond}}}},
-		Backoff: BackoffInstance, BackoffQuorum: 3, BackoffMax: 2 * time.Minute,
-		MaxStep:  2.5,
-		Requires: []string{"levels"}, Author: "ann@host", Reason: "campaign", Time: newYear.Add(-time.Minute),
+		Limits: []Limit{{500, 2 * time.Second}, {10_000, time.Minute}}, Division: Division{Share: ShareDemand, Weights: map[string]int64{"big": 8}, Floor: 20}, Mode: ModeShadow,
+		Timing: Timing{Settle: 5 * time.Second, Freshness: 4 * time.Second, ClockError: 20 * time.Millisecond, Guard: 50 * time.Millisecond}, Outage: OutageStop, Release: Release{Pacing: PacingEven}, From: newYear,
+		Next:       []LimitChange{{newYear.Add(time.Hour + time.Nanosecond), []Limit{{7, 1500 * time.Millisecond}}}},
+		Throttling: Throttling{Backoff: BackoffInstance, BackoffQuorum: 3, BackoffMax: 2 * time.Minute},
+		MaxStep:    2.5,
+		Requires:   []string{"levels"}, Author: "ann@host", Reason: "campaign", Time: newYear.Add(-time.Minute),
 	}
 }
 
@@ -49,7 +48,7 @@ func TestJSONGolden(t *testing.T) {
 			`{"schema":1,"limits":[{"permits":1,"window":"1s"}],"share":"equal","mode":"enforce","outage":"hold","pacing":"off","backoff":"fleet","from":"2027-01-01T00:00:00Z","settle":"3s","freshness":"2.5s","clock_error":"50ms","guard":"0s"}`,
 		},
 		{
-			"a shape requires its feature", Policy{Limits: []Limit{{100, time.Second}}, Shape: ShapeBucket, Burst: 20, WarmUp: time.Minute, Requires: []string{"levels"}},
+			"a shape requires its feature", Policy{Limits: []Limit{{100, time.Second}}, Release: Release{Shape: ShapeBucket, Burst: 20, WarmUp: time.Minute}, Requires: []string{"levels"}},
 			`{"schema":1,"limits":[{"permits":100,"window":"1s"}],"share":"equal","mode":"enforce","outage":"hold","pacing":"off","shape":"bucket","burst":20,"backoff":"fleet","requires":["levels","shapes"],"settle":"3s","freshness":"2.5s","clock_error":"50ms","guard":"0s","warm_up":"1m0s"}`,
 		},
 	} {
@@ -79,15 +78,15 @@ func TestPolicyJSONReads(t *testing.T) {
 		want Policy
 	}{
 		// Versions that knew no back-off of fleets wrote no rule.
-		{`{"schema":1}`, Policy{Backoff: BackoffInstance}},
+		{`{"schema":1}`, Policy{}},
 		{`{"schema":1,"backoff":"fleet","backoff_quorum":2,"backoff_max":"90s"}`,
-			Policy{Backoff: BackoffFleet, BackoffQuorum: 2, BackoffMax: 90 * time.Second}},
-		{`{"schema":1,"unknown":{"a":[1]},"limits":[{"permits":5,"window":"1s","burst":3}]}`, Policy{Limits: []Limit{{5, time.Second}}, Backoff: BackoffInstance}},
+			Policy{Throttling: Throttling{Backoff: BackoffFleet, BackoffQuorum: 2, BackoffMax: 90 * time.Second}}},
+		{`{"schema":1,"unknown":{"a":[1]},"limits":[{"permits":5,"window":"1s","burst":3}]}`, Policy{Limits: []Limit{{5, time.Second}}}},
 		{`{"schema":1,"limits":[{"permits":5,"window":"s"},{"permits":6,"window":"1m"},{"permits":7,"window":"250ms"}]}`,
-			Policy{Limits: []Limit{{5, time.Second}, {6, time.Minute}, {7, 250 * time.Millisecond}}, Backoff: BackoffInstance}},
+			Policy{Limits: []Limit{{7, 250 * time.Millisecond}, {5, time.Second}, {6, time.Minute}}}},
 		// Out of bounds, but well formed: Validate says so, not the decoder.
 		{`{"schema":1,"limits":[{"permits":-5,"window":"1h"}],"share":"no such","settle":"-3s"}`,
-			Policy{Limits: []Limit{{-5, time.Hour}}, Share: "no such", Settle: -3 * time.Second, Backoff: BackoffInstance}},
+			Policy{Limits: []Limit{{-5, time.Hour}}, Division: Division{Share: "no such"}, Timing: Timing{Settle: -3 * time.Second}}},
 	} {
 		got := Policy{Author: "what was there before is gone"}
 		if err := json.Unmarshal([]byte(test.text), &got); err != nil || !reflect.DeepEqual(got, test.want) {
@@ -142,10 +141,10 @@ func TestLargestValidPolicyFits(t *testing.T) {
 	}
 	p.Weights = map[string]int64{}
 	for n := range maxWeights {
-		p.Weights[worst(MaxNameBytes-3)+strconv.Itoa(10+n%90)+string(rune(1+n/90))] = MaxWeight
+		p.Weights[worst(maxNameBytes-3)+strconv.Itoa(10+n%90)+string(rune(1+n/90))] = MaxWeight
 	}
 	for range maxRequires {
-		p.Requires = append(p.Requires, worst(MaxNameBytes))
+		p.Requires = append(p.Requires, worst(maxNameBytes))
 	}
 	if err := p.Validate(); err != nil {
 		t.Errorf("not the largest valid policy: %v", err)
@@ -164,14 +163,11 @@ func TestPolicyJSONRoundTripProperty(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := Policy{
 			Limits: anyLimits(t),
-			Settle: time.Duration(rapid.Int64().Draw(t, "settle")), Freshness: time.Duration(rapid.Int64().Draw(t, "freshness")),
-			ClockError: time.Duration(rapid.Int64().Draw(t, "clock error")), Guard: time.Duration(rapid.Int64().Draw(t, "guard")),
-			GuardAuto: rapid.Bool().Draw(t, "guard auto"), Requires: rapid.SampledFrom([][]string{nil, {"x"}, {"x", featureGuardAuto}}).Draw(t, "requires"),
-			Shape: rapid.SampledFrom([]Shape{"", ShapeFixed, ShapeSliding, ShapeBucket, "no such"}).Draw(t, "shape"), Burst: rapid.Int64().Draw(t, "burst"),
-			WarmUp: time.Duration(rapid.Int64().Draw(t, "warm-up")),
-			Adaptive: Adaptive{Floor: rapid.Int64Range(0, 2).Draw(t, "floor"), Decrease: rapid.Int64().Draw(t, "decrease"),
-				Increase: rapid.Int64().Draw(t, "increase"), Every: time.Duration(rapid.Int64().Draw(t, "every"))},
-			Share: ShareRule(rapid.String().Draw(t, "share")), Reason: rapid.String().Draw(t, "reason"),
+			Timing: Timing{Settle: time.Duration(rapid.Int64().Draw(t, "settle")), Freshness: time.Duration(rapid.Int64().Draw(t, "freshness")), ClockError: time.Duration(rapid.Int64().Draw(t, "clock error")), Guard: time.Duration(rapid.Int64().Draw(t, "guard")), GuardAuto: rapid.Bool().Draw(t, "guard auto")}, Requires: rapid.SampledFrom([][]string{nil, {"x"}, {"x", featureGuardAuto}}).Draw(t, "requires"),
+			Release: Release{Shape: rapid.SampledFrom([]Shape{"", ShapeFixed, ShapeSliding, ShapeBucket, "no such"}).Draw(t, "shape"), Burst: rapid.Int64().Draw(t, "burst"), WarmUp: time.Duration(rapid.Int64().Draw(t, "warm-up"))},
+			Throttling: Throttling{Adaptive: Adaptive{Floor: rapid.Int64Range(0, 2).Draw(t, "floor"), Decrease: rapid.Int64().Draw(t, "decrease"),
+				Increase: rapid.Int64().Draw(t, "increase"), Every: time.Duration(rapid.Int64().Draw(t, "every"))}},
+			Division: Division{Share: ShareRule(rapid.String().Draw(t, "share"))}, Reason: rapid.String().Draw(t, "reason"),
 			From: time.Unix(rapid.Int64Range(0, 1e10).Draw(t, "from"), rapid.Int64Range(0, 999_999_999).Draw(t, "ns")).UTC(),
 		}.WithDefaults()
 		b, err := json.Marshal(p)
@@ -238,7 +234,7 @@ func ExamplePolicy() {
 		fmt.Println(err)
 		return
 	}
-	p := Policy{Limits: limits, Settle: time.Second, Freshness: 990 * time.Millisecond, Author: "ann@host"}
+	p := Policy{Limits: limits, Timing: Timing{Settle: time.Second, Freshness: 990 * time.Millisecond}, Author: "ann@host"}
 	fmt.Println(p.Validate())
 
 	p.Settle, p.Freshness = 0, 0 // the defaults

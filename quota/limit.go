@@ -112,7 +112,7 @@ const (
 //
 // permits is a whole number from 0 to MaxPermits, in which underscores may part
 // the digits; a window lasts from MinWindow to a day, or is "mo", a month. Limits of
-// more than MaxWindow are budgets (Policy.Budgets): of whole seconds; a day and a
+// more than MaxWindow are of whole seconds; a day and a
 // month are the calendar's. Blanks around the parts are ignored. The result holds 1 to
 // 8 limits, no two with the same window, and is sorted, shortest window first. An
 // error is a *SyntaxError.

@@ -1,5 +1,5 @@
-// Package quota is the vocabulary of Quotient: limits, policies, instances
-// and reports, their text and JSON forms, and what makes them valid.
+// Package quota is the vocabulary of Quotient: limits and policies, their text and JSON
+// forms, and what makes them valid.
 //
 // It imports the standard library only, so every other package, and every
 // application, may depend on it. Nothing in it does I/O or reads a clock; all
@@ -7,7 +7,6 @@
 package quota
 
 import (
-	"cmp"
 	"maps"
 	"math"
 	"slices"
@@ -106,72 +105,23 @@ const (
 )
 
 // Policy has the limits and rules that an operator sets for a provider. Zero fields mean
-// the defaults; WithDefaults fills them in.
+// the defaults; WithDefaults fills them in. The groups of fields are for reading: in JSON
+// their fields stand beside the others.
 type Policy struct {
-	// Limits must all admit a permit; with Budgets 1 to 8 of them, each with a
-	// window length of its own, shortest first.
+	// Limits must all admit a permit; 1 to 8, each with a window length of its own,
+	// shortest first. Of a window of more than MaxWindow no instance has a share: each
+	// takes permits from etcd before it needs them.
 	Limits []Limit `json:"-"`
-	// Budgets are the limits of windows above MaxWindow, shortest first. No instance has
-	// a share of them: each takes permits from etcd before it needs them. WithDefaults
-	// moves them here from Limits. If there is no other limit it adds one that binds
-	// nobody: MaxPermits a second.
-	Budgets []Limit `json:"-"`
 	// Zone is the time zone of days and months, such as "Europe/Berlin"; default UTC.
 	Zone string `json:"zone,omitempty"`
-	// Share is how the total is divided; default ShareEqual.
-	Share ShareRule `json:"share"`
-	// Weights override the weights of instances, by name, for ShareWeighted; at most 256
-	// of them, each 1 to MaxWeight.
-	Weights map[string]int64 `json:"weights,omitempty"`
-	// Floor is the part of the total that ShareDemand always divides equally, in percent,
-	// so an instance that was idle gets permits immediately; 1 to 100, default 10.
-	Floor int64 `json:"floor_percent,omitempty"`
+	Division
 	// Mode is default ModeEnforce.
 	Mode Mode `json:"mode"`
-	// Settle is S, the delay of a share's growth after a join, a crash or another
-	// division; 100 ms to MaxSettle, default DefaultSettle.
-	Settle time.Duration `json:"-"`
-	// Freshness is S', the greatest age of a view's proof; see DefaultFreshness. Settle
-	// must be at least MinSettleFor.
-	Freshness time.Duration `json:"-"`
-	// ClockError is e, the bound on a host's wall-clock error; default
-	// DefaultClockError.
-	ClockError time.Duration `json:"-"`
 	// Outage is default OutageHold.
 	Outage Outage `json:"outage"`
-	// Guard is g: nothing is issued within g of a window's edges. Under shapes other than
-	// ShapeFixed, g is the longest time of a call to the provider: the shape then holds
-	// for arrivals. Default 0, off.
-	Guard time.Duration `json:"-"`
-	// GuardAuto makes the guard follow the clock: each instance adds the measured error
-	// of its clock to Guard, or ClockError if it has measured none. Guard is then the
-	// time of a call to the provider.
-	GuardAuto bool `json:"guard_auto,omitempty"`
-	// Pacing is default PacingOff.
-	Pacing Pacing `json:"pacing"`
-	// Shape is default ShapeFixed.
-	Shape Shape `json:"shape,omitempty"`
-	// Burst is the number of permits of each limit that the fleet may issue at once under
-	// ShapeBucket; 1 to the permits of each limit. 0, or a value above an announced
-	// limit, means the whole limit. An instance has its share of the burst, and at least
-	// 1 if it has a share of the limit.
-	Burst int64 `json:"burst,omitempty"`
-	// WarmUp is the time in which a share grows from a third to the whole after a start
-	// or a pause; 100 ms to 1 h, 0 for none. Others do not issue the rest. With 0,
-	// windows of up to a second take two seconds after a provider's pause.
-	WarmUp time.Duration `json:"-"`
-	// Backoff is default BackoffFleet. A policy in JSON without it is of an older version
-	// and has BackoffInstance.
-	Backoff Backoff `json:"backoff"`
-	// BackoffQuorum is the number of instances that the provider must ask for a pause
-	// within 2 s to pause all; 1 to 8. 0: one in fleets of up to 3, else two. One
-	// instance is enough if the provider refuses more than a tenth of its calls.
-	BackoffQuorum int64 `json:"backoff_quorum,omitempty"`
-	// BackoffMax bounds the pause that a provider can ask for; 100 ms to 1 h, default
-	// 1 minute.
-	BackoffMax time.Duration `json:"-"`
-	// Adaptive lets the total follow the provider's answers. The zero value is off.
-	Adaptive Adaptive `json:"-"`
+	Timing
+	Release
+	Throttling
 	// From is the instant from which the policy is in force: it rules the
 	// windows that start at or after it. Zero: every window.
 	From time.Time `json:"from,omitzero"`
@@ -190,6 +140,71 @@ type Policy struct {
 	Time   time.Time `json:"time,omitzero"`    // when, by the author's clock
 }
 
+// Division is the rule by which instances divide the total.
+type Division struct {
+	// Share is how the total is divided; default ShareEqual.
+	Share ShareRule `json:"share"`
+	// Weights override the weights of instances, by name, for ShareWeighted; at most 256
+	// of them, each 1 to MaxWeight.
+	Weights map[string]int64 `json:"weights,omitempty"`
+	// Floor is the part of the total that ShareDemand always divides equally, in percent,
+	// so an instance that was idle gets permits immediately; 1 to 100, default 10.
+	Floor int64 `json:"floor_percent,omitempty"`
+}
+
+// Timing has the bounds on clocks and on the age of views.
+type Timing struct {
+	// Settle is S, the delay of a share's growth after a join, a crash or another
+	// division; 100 ms to MaxSettle, default DefaultSettle.
+	Settle time.Duration `json:"-"`
+	// Freshness is S', the greatest age of a view's proof; see DefaultFreshness. Settle
+	// must be at least MinSettleFor.
+	Freshness time.Duration `json:"-"`
+	// ClockError is e, the bound on a host's wall-clock error; default
+	// DefaultClockError.
+	ClockError time.Duration `json:"-"`
+	// Guard is g: nothing is issued within g of a window's edges. Under shapes other than
+	// ShapeFixed, g is the longest time of a call to the provider: the shape then holds
+	// for arrivals. Default 0, off.
+	Guard time.Duration `json:"-"`
+	// GuardAuto makes the guard follow the clock: each instance adds the measured error
+	// of its clock to Guard, or ClockError if it has measured none. Guard is then the
+	// time of a call to the provider.
+	GuardAuto bool `json:"guard_auto,omitempty"`
+}
+
+// Release is the order in which a limit's permits are issued.
+type Release struct {
+	// Pacing is default PacingOff.
+	Pacing Pacing `json:"pacing"`
+	// Shape is default ShapeFixed.
+	Shape Shape `json:"shape,omitempty"`
+	// Burst is the number of permits of each limit that the fleet may issue at once under
+	// ShapeBucket; 1 to the permits of each limit. 0, or a value above an announced
+	// limit, means the whole limit. An instance has its share of the burst, and at least
+	// 1 if it has a share of the limit.
+	Burst int64 `json:"burst,omitempty"`
+	// WarmUp is the time in which a share grows from a third to the whole after a start
+	// or a pause; 100 ms to 1 h, 0 for none. Others do not issue the rest. With 0,
+	// windows of up to a second take two seconds after a provider's pause.
+	WarmUp time.Duration `json:"-"`
+}
+
+// Throttling is the reaction to a provider that refuses calls.
+type Throttling struct {
+	// Backoff is default BackoffFleet.
+	Backoff Backoff `json:"backoff"`
+	// BackoffQuorum is the number of instances that the provider must ask for a pause
+	// within 2 s to pause all; 1 to 8. 0: one in fleets of up to 3, else two. One
+	// instance is enough if the provider refuses more than a tenth of its calls.
+	BackoffQuorum int64 `json:"backoff_quorum,omitempty"`
+	// BackoffMax bounds the pause that a provider can ask for; 100 ms to 1 h, default
+	// 1 minute.
+	BackoffMax time.Duration `json:"-"`
+	// Adaptive lets the total follow the provider's answers. The zero value is off.
+	Adaptive Adaptive `json:"-"`
+}
+
 // Adaptive lets the total in force, the pace, follow a provider that answers 429. The
 // pace falls while the provider refuses calls, or to a limit that it states. It rises
 // while the provider refuses none and the total is used. It is never above the policy's
@@ -206,21 +221,23 @@ type Adaptive struct {
 	Every time.Duration `json:"-"`
 }
 
-// LimitChange is an announced change: Limits rule the windows that start at or
-// after From.
+// LimitChange is an announced change: Limits rule the windows that start at or after From.
+// They replace the limits of windows of up to MaxWindow; the others stay.
 type LimitChange struct {
 	From   time.Time
 	Limits []Limit
 }
 
-// LimitsAt returns the limits in force for a window that starts at wall, in nanoseconds
-// since the Unix epoch; nil where none are in force yet. The result is shared with p;
-// do not change it.
+// LimitsAt returns the limits of windows of up to MaxWindow in force for a window that
+// starts at wall, in nanoseconds since the Unix epoch. It is nil where the policy is not in
+// force yet, and empty where it has only limits of longer windows. The result is shared
+// with p; do not change it.
 func (p *Policy) LimitsAt(wall int64) []Limit {
-	at, limits := time.Unix(0, wall), p.Limits
+	at := time.Unix(0, wall)
 	if at.Before(p.From) {
 		return nil
 	}
+	limits, _ := p.parts()
 	for _, c := range p.Next {
 		if !at.Before(c.From) {
 			limits = c.Limits
@@ -229,11 +246,21 @@ func (p *Policy) LimitsAt(wall int64) []Limit {
 	return limits
 }
 
+// parts divides the limits, shortest window first, into those of which instances have
+// shares, and the others.
+func (p *Policy) parts() (short, long []Limit) {
+	n := 0
+	for n < len(p.Limits) && p.Limits[n].Window <= MaxWindow {
+		n++
+	}
+	return p.Limits[:n:n], p.Limits[n:]
+}
+
 // WithDefaults returns the policy with defaults in place of zero fields and
 // limits sorted by window. The receiver is not changed.
 func (p Policy) WithDefaults() Policy {
 	p = p.Clone()
-	p.splitBudgets()
+	sortLimits(p.Limits)
 	def(&p.Share, ShareEqual)
 	if p.Share == ShareDemand {
 		def(&p.Floor, defaultFloor)
@@ -260,17 +287,6 @@ func (p Policy) WithDefaults() Policy {
 	return p
 }
 
-// splitBudgets sorts the limits and moves those of long windows to Budgets.
-func (p *Policy) splitBudgets() {
-	sortLimits(p.Limits)
-	long, _ := slices.BinarySearchFunc(p.Limits, MaxWindow+1, func(l Limit, w time.Duration) int { return cmp.Compare(l.Window, w) })
-	p.Limits, p.Budgets = p.Limits[:long], append(p.Budgets, p.Limits[long:]...)
-	sortLimits(p.Budgets)
-	if len(p.Limits) == 0 && len(p.Budgets) > 0 {
-		p.Limits = []Limit{{MaxPermits, time.Second}}
-	}
-}
-
 func def[T comparable](field *T, value T) {
 	var zero T
 	if *field == zero {
@@ -281,7 +297,6 @@ func def[T comparable](field *T, value T) {
 // Clone returns a copy that shares nothing with p.
 func (p Policy) Clone() Policy {
 	p.Limits = slices.Clone(p.Limits)
-	p.Budgets = slices.Clone(p.Budgets)
 	p.Requires = slices.Clone(p.Requires)
 	p.Weights = maps.Clone(p.Weights)
 	p.Next = slices.Clone(p.Next)
@@ -301,8 +316,13 @@ func (p *Policy) windows() (longest, shortest time.Duration) {
 	return longest, min(longest, shortest)
 }
 
+// allLimits returns the limits of which instances have shares, announced ones included.
+// Beside limits of long windows alone, time is divided by seconds.
 func (p *Policy) allLimits() []Limit {
-	all := slices.Clip(p.Limits)
+	all, long := p.parts()
+	if len(all) == 0 && len(long) > 0 {
+		all = []Limit{{MaxPermits, time.Second}}
+	}
 	for _, c := range p.Next {
 		all = append(all, c.Limits...)
 	}

@@ -66,11 +66,18 @@ func TestWindowAt(t *testing.T) {
 	}
 }
 
-// A long limit alone gets a short one that binds nobody.
+// A long limit alone stays as it was given, and a guard must fit into its seconds.
 func TestALongLimitAlone(t *testing.T) {
 	t.Parallel()
-	p := Policy{Limits: []Limit{{Permits: 10, Window: 24 * time.Hour}}}.WithDefaults()
-	if !slices.Equal(p.Limits, []Limit{{MaxPermits, time.Second}}) || len(p.Budgets) != 1 {
-		t.Errorf("%+v beside %+v", p.Limits, p.Budgets)
+	long := []Limit{{Permits: 10, Window: 24 * time.Hour}}
+	p := Policy{Limits: long}.WithDefaults()
+	if !slices.Equal(p.Limits, long) || p.LimitsAt(0) == nil || len(p.LimitsAt(0)) != 0 {
+		t.Errorf("%+v, of which shares have %+v", p.Limits, p.LimitsAt(0))
+	}
+	if p.Guard = time.Second / 2; p.Validate() == nil {
+		t.Error("a guard of half a second was taken")
+	}
+	if p.From = time.Unix(1, 0); p.LimitsAt(0) != nil {
+		t.Error("in force before it begins")
 	}
 }

@@ -35,7 +35,7 @@ const (
 	// by a permit that does not come out even: then versions that know the limit alone
 	// must not share it with others.
 	featureAdaptive = "adaptive"
-	featureBudgets  = "budgets" // for policies with Budgets
+	featureBudgets  = "budgets" // for policies with limits of long windows
 )
 
 // Bounds of a warm-up.
@@ -110,7 +110,8 @@ func (p *Policy) checkBurst(errs *problems) {
 		errs.add(p.Burst > 0 && p.Burst <= MaxPermits, "burst", p.Burst, "leave it out, or set shape bucket", "shape %s has none", p.Shape)
 		return
 	}
-	for _, l := range p.Limits {
+	short, _ := p.parts()
+	for _, l := range short {
 		if l.Permits <= 0 || l.Window <= 0 || p.Burst <= l.Permits || p.Burst > MaxPermits {
 			continue
 		}
@@ -130,9 +131,10 @@ type feature struct {
 }
 
 func (p *Policy) features() []feature {
+	_, long := p.parts()
 	return []feature{
 		{featureGuardAuto, p.GuardAuto}, {featureShapes, p.shaped()},
-		{featureAdaptive, p.Adaptive.Floor > 0 && (p.shaped() || p.Share == ShareDemand)}, {featureBudgets, len(p.Budgets) > 0},
+		{featureAdaptive, p.Adaptive.Floor > 0 && (p.shaped() || p.Share == ShareDemand)}, {featureBudgets, len(long) > 0},
 	}
 }
 

@@ -24,7 +24,7 @@ func TestDefaultFreshness(t *testing.T) {
 		{1000 * time.Hour, 1000 * time.Hour, time.Second, 3_000_000 * time.Second},
 		{math.MaxInt64, math.MaxInt64, math.MaxInt64, time.Duration(math.MaxInt64 / 6 * 5).Truncate(time.Millisecond)},
 	} {
-		p := Policy{Settle: test.settle, ClockError: test.clockError, Limits: []Limit{{1, test.window}}}
+		p := Policy{Timing: Timing{Settle: test.settle, ClockError: test.clockError}, Limits: []Limit{{1, test.window}}}
 		if got := p.WithDefaults().Freshness; got != test.want {
 			t.Errorf("settle %v, clock_error %v, window %v: got %v, want %v", test.settle, test.clockError, test.window, got, test.want)
 		}
@@ -50,7 +50,7 @@ func TestTiming(t *testing.T) {
 		{3000 * ms, 2500 * ms, math.MaxInt64, time.Second, "at most 1m0s"},
 		{math.MaxInt64, 2500 * ms, 50 * ms, time.Second, "from 100ms to 1m0s"},
 	} {
-		p := Policy{Settle: test.settle, Freshness: test.freshness, ClockError: test.clockError, Limits: []Limit{{1, test.window}}}
+		p := Policy{Timing: Timing{Settle: test.settle, Freshness: test.freshness, ClockError: test.clockError}, Limits: []Limit{{1, test.window}}}
 		missing := strings.Join(p.Unsupported(), "; ")
 		if (missing == "") != (test.need == "") || !strings.Contains(missing, test.need) {
 			t.Errorf("%+v: %s", test, missing)
@@ -60,7 +60,7 @@ func TestTiming(t *testing.T) {
 		}
 	}
 	// A window that is only announced counts already.
-	p := Policy{Settle: 3000 * ms, Freshness: 2870 * ms, Limits: []Limit{{1, time.Second}}}
+	p := Policy{Timing: Timing{Settle: 3000 * ms, Freshness: 2870 * ms}, Limits: []Limit{{1, time.Second}}}
 	if missing := p.Unsupported(); len(missing) > 0 {
 		t.Error(missing)
 	}
@@ -97,7 +97,7 @@ func TestMinSettleForIsTheRule(t *testing.T) {
 // shape, whose lookback reaches so far (docs/protocol.md, section 10).
 func TestDriftWindow(t *testing.T) {
 	t.Parallel()
-	p := Policy{Limits: []Limit{{1, time.Second}, {1, 10 * time.Second}}, Guard: 20 * time.Millisecond}
+	p := Policy{Limits: []Limit{{1, time.Second}, {1, 10 * time.Second}}, Timing: Timing{Guard: 20 * time.Millisecond}}
 	for shape, want := range map[Shape]time.Duration{
 		"": 10 * time.Second, ShapeFixed: 10 * time.Second, ShapeSliding: 30_020 * time.Millisecond, ShapeBucket: 30_020 * time.Millisecond,
 	} {
@@ -112,9 +112,8 @@ func TestDefaultFreshnessPasses(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		p := Policy{
-			Settle:     time.Duration(rapid.Int64Range(int64(minSettle), int64(MaxSettle)).Draw(t, "settle")),
-			ClockError: time.Duration(rapid.Int64Range(1, int64(MaxSettle)).Draw(t, "clock error")),
-			Limits:     anyLimits(t),
+			Timing: Timing{Settle: time.Duration(rapid.Int64Range(int64(minSettle), int64(MaxSettle)).Draw(t, "settle")), ClockError: time.Duration(rapid.Int64Range(1, int64(MaxSettle)).Draw(t, "clock error"))},
+			Limits: anyLimits(t),
 		}
 		longest, _ := p.windows()
 		least := MinSettleFor(minFreshness, p.ClockError, longest)

@@ -20,7 +20,7 @@ import (
 const (
 	maxChanges       = 16   // announced changes in Policy.Next
 	maxRequires      = 16   // features in Policy.Requires
-	MaxNameBytes     = 128  // an instance's name, host and version, one feature
+	maxNameBytes     = 128  // an instance's name in Policy.Weights, one feature
 	maxAuthorBytes   = 256  // Policy.Author
 	maxReasonBytes   = 1024 // Policy.Reason
 	maxProviderBytes = 200  // a provider's name
@@ -62,11 +62,11 @@ func (e *FieldError) Error() string {
 func (p Policy) Validate() error {
 	p = p.WithDefaults()
 	var errs problems
-	errs.limits("limits", p.Limits)
+	errs.limits("limits", p.Limits, month)
 	for i, c := range p.Next {
-		errs.limits(fmt.Sprintf("next[%d].limits", i), c.Limits)
+		errs.limits(fmt.Sprintf("next[%d].limits", i), c.Limits, MaxWindow)
 	}
-	p.checkBudgets(&errs)
+	p.checkZone(&errs)
 	for _, c := range p.choices() {
 		errs.add(!slices.Contains(c.known, c.value), c.field, strconv.Quote(shorten(c.value)), "", "this version knows %s", strings.Join(c.known, ", "))
 	}
@@ -87,7 +87,7 @@ func (p Policy) Validate() error {
 	errs.add(len(p.Requires) > maxRequires, "requires", len(p.Requires), "", "at most %d features", maxRequires)
 	for i, r := range p.Requires {
 		field := fmt.Sprintf("requires[%d]", i)
-		errs.text(field, r, MaxNameBytes)
+		errs.text(field, r, maxNameBytes)
 		errs.add(r == "", field, strconv.Quote(r), "name it, or leave it out", "a feature has a name")
 	}
 	errs.text("author", p.Author, maxAuthorBytes)
@@ -146,21 +146,13 @@ func (p *Policy) Unsupported() (missing []string) {
 func (p *Policy) checkShares(errs *problems) {
 	errs.add(len(p.Weights) > maxWeights, "weights", counted(len(p.Weights)), "set weights where the instances join", "at most %d overridden weights", maxWeights)
 	for _, name := range slices.Sorted(maps.Keys(p.Weights))[:min(len(p.Weights), maxWeights)] {
-		errs.text("weights", name, MaxNameBytes)
+		errs.text("weights", name, maxNameBytes)
 		within(errs, fmt.Sprintf("weights[%q]", shorten(name)), p.Weights[name], 1, MaxWeight, "")
 	}
 	within(errs, "floor_percent", p.Floor, 0, 100, fmt.Sprintf("0 stands for %d", defaultFloor))
 }
 
-func (p *Policy) checkBudgets(errs *problems) {
-	n := len(p.Limits) + len(p.Budgets)
-	errs.add(n > maxLimits && len(p.Budgets) > 0, "budgets", fmt.Sprintf("(%d limits with them)", n), "", "at most %d limits in all", maxLimits)
-	for i, l := range p.Budgets {
-		errs.twice("budgets", p.Budgets, i)
-		within(errs, fmt.Sprintf("budgets[%d].permits", i), l.Permits, 1, MaxPermits, "pause admits nothing")
-		errs.add(l.Window <= MaxWindow || oddBudget(l.Window), fmt.Sprintf("budgets[%d].window", i), l.Window,
-			hintCalendar, "must be whole seconds above %v, up to a day, or a month, which is 31 days here", MaxWindow)
-	}
+func (p *Policy) checkZone(errs *problems) {
 	_, err := time.LoadLocation(p.Zone)
 	errs.add(err != nil || p.Zone == "Local", "zone", strconv.Quote(shorten(p.Zone)), `write one as "Europe/Berlin"; empty stands for UTC`, "is no time zone")
 }
@@ -235,20 +227,23 @@ func within[T cmp.Ordered](e *problems, field string, value, least, most T, hint
 	e.add(!(value >= least && value <= most), field, value, hint, "must be from %v to %v", least, most)
 }
 
-func (e *problems) limits(field string, limits []Limit) {
+// limits checks sorted limits of windows up to the longest.
+func (e *problems) limits(field string, limits []Limit, longest time.Duration) {
 	e.add(len(limits) == 0 || len(limits) > maxLimits, field, counted(len(limits)), hintForm, "from 1 to %d limits are needed", maxLimits)
 	for i, l := range limits {
-		e.twice(field, limits, i)
-		within(e, fmt.Sprintf("%s[%d].permits", field, i), l.Permits, 0, MaxPermits, "")
-		e.add(l.Window < MinWindow || l.Window > MaxWindow || l.Window%time.Millisecond != 0, fmt.Sprintf("%s[%d].window", field, i), l.Window,
+		permits, window := fmt.Sprintf("%s[%d].permits", field, i), fmt.Sprintf("%s[%d].window", field, i)
+		e.add(i > 0 && l.Window == limits[max(i, 1)-1].Window, field, FormatLimits(limits),
+			"a window length names a limit: keep one", "two limits have the same window")
+		if l.Window > MaxWindow && longest > MaxWindow {
+			within(e, permits, l.Permits, 1, MaxPermits, "pause admits nothing")
+			e.add(oddBudget(l.Window), window, l.Window,
+				hintCalendar, "must be whole seconds above %v, up to a day, or a month, which is 31 days here", MaxWindow)
+			continue
+		}
+		within(e, permits, l.Permits, 0, MaxPermits, "")
+		e.add(l.Window < MinWindow || l.Window > MaxWindow || l.Window%time.Millisecond != 0, window, l.Window,
 			"", "must be whole milliseconds from %v to %v", MinWindow, MaxWindow)
 	}
-}
-
-// twice checks that the i-th of sorted limits has a window of its own.
-func (e *problems) twice(field string, limits []Limit, i int) {
-	e.add(i > 0 && limits[i].Window == limits[max(i, 1)-1].Window, field, FormatLimits(limits),
-		"a window length names a limit: keep one", "two limits have the same window")
 }
 
 // text checks what people write.

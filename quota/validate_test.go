@@ -46,17 +46,17 @@ func TestPolicyValidate(t *testing.T) {
 		{"shortest window", func(p *Policy) { p.Limits[0].Window, p.Guard = MinWindow, 0 }, ""},
 		{"window too short", func(p *Policy) { p.Limits[0].Window, p.Guard = MinWindow-time.Millisecond, 0 }, "limits[0].window"},
 		{"longest window", limits(Limit{1, MaxWindow}), ""},
-		{"budget of no whole seconds", limits(Limit{1, MaxWindow + time.Millisecond}), "budgets[0].window"},
+		{"budget of no whole seconds", limits(Limit{1, MaxWindow + time.Millisecond}), "limits[0].window"},
 		{"budget of a month", limits(Limit{1, month}), ""},
-		{"budget of 7 days", limits(Limit{1, 7 * day}), "budgets[0].window"},
-		{"budget of 30 h", limits(Limit{1, 30 * time.Hour}), "budgets[0].window"},
-		{"budget of more than a month", limits(Limit{1, month + day}), "budgets[0].window"},
-		{"budget of nothing", limits(Limit{0, day}), "budgets[0].permits"},
-		{"two budgets of a day", limits(Limit{1, day}, Limit{2, day}), "budgets"},
+		{"budget of 7 days", limits(Limit{1, 7 * day}), "limits[0].window"},
+		{"budget of 30 h", limits(Limit{1, 30 * time.Hour}), "limits[0].window"},
+		{"budget of more than a month", limits(Limit{1, month + day}), "limits[0].window"},
+		{"budget of nothing", limits(Limit{0, day}), "limits[0].permits"},
+		{"two budgets of a day", limits(Limit{1, day}, Limit{2, day}), "limits"},
 		{"announced budget", func(p *Policy) { p.Next[0].Limits = []Limit{{1, day}} }, "next[0].limits[0].window"},
 		{"no zone", func(p *Policy) { p.Zone = "Europe/Nowhere" }, "zone"},
 		{"a zone that depends on the host", func(p *Policy) { p.Zone = "Local" }, "zone"},
-		{"longest of all", limits(Limit{1, huge}), "budgets[0].window"},
+		{"longest of all", limits(Limit{1, huge}), "limits[0].window"},
 		{"window of no whole milliseconds", limits(Limit{1, time.Second + 1}), "limits[0].window"},
 		{"no window", limits(Limit{1, 0}), "limits[0].window"},
 		{"share rule", func(p *Policy) { p.Share = "fair" }, "share"},
@@ -132,7 +132,7 @@ func TestPolicyValidate(t *testing.T) {
 		{"greatest step of 1", func(p *Policy) { p.MaxStep = 1 }, ""},
 		{"too many features", func(p *Policy) { p.Requires = slices.Repeat([]string{"x"}, maxRequires+1) }, "requires"},
 		{"a feature without a name", func(p *Policy) { p.Requires = []string{"x", ""} }, "requires[1]"},
-		{"a feature too long", func(p *Policy) { p.Requires[0] = strings.Repeat("x", MaxNameBytes+1) }, "requires[0]"},
+		{"a feature too long", func(p *Policy) { p.Requires[0] = strings.Repeat("x", maxNameBytes+1) }, "requires[0]"},
 		{"author too long", func(p *Policy) { p.Author = strings.Repeat("x", maxAuthorBytes+1) }, "author"},
 		{"reason too long", func(p *Policy) { p.Reason = strings.Repeat("x", maxReasonBytes+1) }, "reason"},
 		{"reason that is no text", func(p *Policy) { p.Reason = "\xff" }, "reason"},
@@ -182,9 +182,9 @@ func TestWithDefaults(t *testing.T) {
 		t.Errorf("the receiver became %+v", p)
 	}
 	want := Policy{
-		Limits: []Limit{{1, time.Second}, {2, 2 * time.Second}}, Share: ShareEqual, Mode: ModeEnforce,
-		Settle: DefaultSettle, Freshness: DefaultFreshness, ClockError: DefaultClockError, Outage: OutageHold, Pacing: PacingOff, Shape: ShapeFixed,
-		Backoff: BackoffFleet, BackoffMax: time.Minute, MaxStep: 10,
+		Limits: []Limit{{1, time.Second}, {2, 2 * time.Second}}, Division: Division{Share: ShareEqual}, Mode: ModeEnforce,
+		Timing: Timing{Settle: DefaultSettle, Freshness: DefaultFreshness, ClockError: DefaultClockError}, Outage: OutageHold, Release: Release{Pacing: PacingOff, Shape: ShapeFixed},
+		Throttling: Throttling{Backoff: BackoffFleet, BackoffMax: time.Minute}, MaxStep: 10,
 		Next: []LimitChange{{newYear, []Limit{{3, 3 * time.Second}, {4, 4 * time.Second}}}},
 	}
 	if !reflect.DeepEqual(got, want) {
@@ -215,13 +215,13 @@ func TestSupported(t *testing.T) {
 		want   string
 	}{
 		{Policy{}, ""},
-		{Policy{Share: ShareEqual, Mode: ModePause, Outage: OutageStop, Pacing: PacingOff}, ""},
+		{Policy{Division: Division{Share: ShareEqual}, Mode: ModePause, Outage: OutageStop, Release: Release{Pacing: PacingOff}}, ""},
 		{Policy{Requires: []string{"levels", "x"}}, "levels, x"},
-		{Policy{Share: ShareWeighted}, ""},
-		{Policy{Share: "lottery", Pacing: "waltz", Shape: "torus"}, "share lottery, pacing waltz, shape torus"},
-		{Policy{Shape: ShapeBucket, Requires: []string{featureShapes}}, ""},
+		{Policy{Division: Division{Share: ShareWeighted}}, ""},
+		{Policy{Division: Division{Share: "lottery"}, Release: Release{Pacing: "waltz", Shape: "torus"}}, "share lottery, pacing waltz, shape torus"},
+		{Policy{Release: Release{Shape: ShapeBucket}, Requires: []string{featureShapes}}, ""},
 		{Policy{Requires: []string{featureAdaptive}}, ""},
-		{Policy{Share: ShareDemand, Pacing: PacingEven}, ""},
+		{Policy{Division: Division{Share: ShareDemand}, Release: Release{Pacing: PacingEven}}, ""},
 		{Policy{Mode: "dry", Outage: "ask"}, "mode dry, outage ask"},
 	} {
 		if got := strings.Join(test.policy.Unsupported(), ", "); got != test.want {
@@ -268,7 +268,7 @@ func TestABurstLargerThanALimitIsRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = Policy{Limits: limits, Shape: ShapeBucket, Burst: c.burst}.Validate()
+		err = Policy{Limits: limits, Release: Release{Shape: ShapeBucket, Burst: c.burst}}.Validate()
 		if (err == nil) != (c.err == "") || err != nil && err.Error() != c.err {
 			t.Errorf("%s with burst %d: %v, want %q", c.limits, c.burst, err, c.err)
 		}

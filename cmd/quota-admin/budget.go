@@ -104,7 +104,7 @@ func (a *app) budgets(ctx context.Context, etcd connection, provider string) ([]
 		return nil, err
 	}
 	p := s.Policy.WithDefaults()
-	if len(p.Budgets) == 0 {
+	if len(protocol.Long(&p)) == 0 {
 		return nil, fmt.Errorf("%s has no limit of more than a minute", provider)
 	}
 	var all []*budgetJSON

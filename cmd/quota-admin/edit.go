@@ -301,7 +301,7 @@ func effects(old, next quota.Policy, now time.Time) []string {
 func atOnce(old, next quota.Policy, now time.Time) []string {
 	// A change of the settle time acts as the longer of both.
 	settle := max(old.Settle, next.Settle)
-	before, after := old.LimitsAt(now.UnixNano()), next.LimitsAt(now.UnixNano())
+	before, after := protocol.LimitsAt(&old, now.UnixNano()), protocol.LimitsAt(&next, now.UnixNano())
 	switch {
 	case len(before) == 0 && len(after) == 0:
 		return nil
@@ -392,8 +392,8 @@ func ahead(old, next quota.Policy, now time.Time) (lines []string) {
 
 // givesAll reports whether all limits' totals may only grow, and count at once.
 func givesAll(old, next quota.Policy, now time.Time) bool {
-	limits := next.LimitsAt(now.UnixNano())
-	return len(limits) > 0 && len(limits) == len(old.LimitsAt(now.UnixNano())) &&
+	limits := protocol.LimitsAt(&next, now.UnixNano())
+	return len(limits) > 0 && len(limits) == len(protocol.LimitsAt(&old, now.UnixNano())) &&
 		!slices.ContainsFunc(limits, func(l quota.Limit) bool { return !gives(old, next, l, now) })
 }
 
@@ -412,7 +412,7 @@ func inForce(old, policy quota.Policy, at, now time.Time) time.Time {
 		}
 	}
 	from := at
-	for _, l := range policy.LimitsAt(at.UnixNano()) {
+	for _, l := range protocol.LimitsAt(&policy, at.UnixNano()) {
 		begins := quota.WindowAt(l.Window, at.UnixNano()-1).End()
 		if protocol.Shaped(&policy) || protocol.Shaped(&old) {
 			begins += int64(protocol.ReachOf(l.Window, max(old.Guard, policy.Guard), max(old.ClockError, policy.ClockError)))

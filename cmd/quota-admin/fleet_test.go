@@ -11,8 +11,8 @@ import (
 
 func TestApplyKeepsTheRest(t *testing.T) {
 	old := quota.Policy{
-		Limits: []quota.Limit{{Permits: 10, Window: time.Second}}, Settle: 10 * time.Second, Freshness: 4 * time.Second,
-		Mode: quota.ModeShadow, Outage: quota.OutageStop, Guard: time.Millisecond, Requires: []string{"x"},
+		Limits: []quota.Limit{{Permits: 10, Window: time.Second}}, Timing: quota.Timing{Settle: 10 * time.Second, Freshness: 4 * time.Second, Guard: time.Millisecond},
+		Mode: quota.ModeShadow, Outage: quota.OutageStop, Requires: []string{"x"},
 		Author: "old", Reason: "old", Time: time.Unix(1, 0),
 	}.WithDefaults()
 	limits := []quota.Limit{{Permits: 20, Window: time.Second}}
@@ -47,7 +47,7 @@ func TestApplyKeepsTheRest(t *testing.T) {
 	if got.Settle != 6*time.Second || got.Freshness != 4*time.Second {
 		t.Errorf("a freshness that was chosen must stay: settle %v, freshness %v", got.Settle, got.Freshness)
 	}
-	old.Freshness = quota.Policy{Settle: old.Settle}.WithDefaults().Freshness
+	old.Freshness = quota.Policy{Timing: quota.Timing{Settle: old.Settle}}.WithDefaults().Freshness
 	if got = apply(given("settle", "6s"), old).WithDefaults(); got.Freshness != 5*time.Second {
 		t.Errorf("a freshness at its default must follow: %v", got.Freshness)
 	}

@@ -237,9 +237,9 @@ type instanceShareNew struct {
 // compareShares computes the shares of the window that starts at the instant
 // from, for the live instances.
 func compareShares(f *protocol.Fleet, policy quota.Policy, from time.Time) *sharesJSON {
-	limits := policy.LimitsAt(from.UnixNano())
+	limits := protocol.LimitsAt(&policy, from.UnixNano())
 	if len(limits) == 0 {
-		limits = policy.Limits
+		limits = protocol.Short(&policy)
 	}
 	w := quota.WindowAt(limits[0].Window, from.UnixNano())
 	c := &sharesJSON{Start: time.Unix(0, w.Start()).UTC(), Window: w.Length.String(), Instances: []instanceShareNew{}}

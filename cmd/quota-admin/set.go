@@ -14,6 +14,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/change"
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -86,12 +87,12 @@ func (s *settings) apply(old quota.Policy, now time.Time) (quota.Policy, error) 
 		set(&p)
 	}
 	will := quota.Policy{Limits: s.limits}.WithDefaults()
-	if later := !s.At.IsZero() || s.For != 0; later && len(will.Budgets) > 0 && !slices.Equal(will.Budgets, p.Budgets) {
+	if later := !s.At.IsZero() || s.For != 0; later && len(protocol.Long(&will)) > 0 && !slices.Equal(protocol.Long(&will), protocol.Long(&p)) {
 		return p, refused(errors.New("a limit of more than a minute cannot be announced: set it when it is to change, without --at and --for"))
 	} else if !later {
-		p.Budgets = will.Budgets
+		p.Limits = will.Limits
 	}
-	p, err := change.SetLimits(old, p, will.Limits, s.Timing, now)
+	p, err := change.SetLimits(old, p, protocol.Short(&will), s.Timing, now)
 	if err != nil {
 		err = refused(err)
 	}
@@ -245,7 +246,7 @@ var (
 
 // setSettle takes a freshness that was left at its default along.
 func setSettle(p *quota.Policy, d time.Duration) {
-	if p.Freshness == (quota.Policy{Settle: p.Settle}).WithDefaults().Freshness {
+	if p.Freshness == (quota.Policy{Timing: quota.Timing{Settle: p.Settle}}).WithDefaults().Freshness {
 		p.Freshness = 0
 	}
 	p.Settle = d

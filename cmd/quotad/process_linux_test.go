@@ -149,7 +149,7 @@ func limited(t *testing.T) (*etcdtest.Cluster, *coordinator.Admin) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	policy := quota.Policy{Limits: []quota.Limit{{Permits: 100, Window: 200 * time.Millisecond}}, Settle: time.Second, Freshness: 500 * time.Millisecond}
+	policy := quota.Policy{Limits: []quota.Limit{{Permits: 100, Window: 200 * time.Millisecond}}, Timing: quota.Timing{Settle: time.Second, Freshness: 500 * time.Millisecond}}
 	if _, err := admin.PutIf(t.Context(), "p", policy, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -241,7 +241,7 @@ func TestTakeover(t *testing.T) {
 // Without etcd quotad is ready if the outage rule lets it issue permits.
 func TestReadyInAnOutage(t *testing.T) {
 	cluster, admin := limited(t)
-	policy := quota.Policy{Limits: []quota.Limit{{Permits: 100, Window: 200 * time.Millisecond}}, Settle: time.Second, Freshness: 500 * time.Millisecond, Outage: quota.OutageStop}
+	policy := quota.Policy{Limits: []quota.Limit{{Permits: 100, Window: 200 * time.Millisecond}}, Timing: quota.Timing{Settle: time.Second, Freshness: 500 * time.Millisecond}, Outage: quota.OutageStop}
 	if _, err := admin.PutIf(t.Context(), "stop", policy, 0); err != nil {
 		t.Fatal(err)
 	}

@@ -24,8 +24,8 @@ func TestRetryInfoIsForTheWholeCost(t *testing.T) {
 		from, to time.Duration // of the delay: slots begin anywhere
 	}{
 		"fixed":   {quota.Policy{}, 8 * time.Second, 8 * time.Second},
-		"sliding": {quota.Policy{Shape: quota.ShapeSliding}, 10020 * time.Millisecond, 10040 * time.Millisecond},
-		"bucket":  {quota.Policy{Shape: quota.ShapeBucket}, 1670 * time.Millisecond, 1692 * time.Millisecond}, // one of 6 in 10.02 s, from the slot's end on
+		"sliding": {quota.Policy{Release: quota.Release{Shape: quota.ShapeSliding}}, 10020 * time.Millisecond, 10040 * time.Millisecond},
+		"bucket":  {quota.Policy{Release: quota.Release{Shape: quota.ShapeBucket}}, 1670 * time.Millisecond, 1692 * time.Millisecond}, // one of 6 in 10.02 s, from the slot's end on
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

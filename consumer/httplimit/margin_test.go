@@ -67,9 +67,9 @@ func TestProviderThatCountsArrivals(t *testing.T) {
 		margin  time.Duration
 		fullest func(*arrivals) int
 	}{
-		{"fixed", quota.Policy{Limits: []quota.Limit{{Permits: permits, Window: time.Second}}, Guard: transit}, transit, (*arrivals).fullestWindow},
+		{"fixed", quota.Policy{Limits: []quota.Limit{{Permits: permits, Window: time.Second}}, Timing: quota.Timing{Guard: transit}}, transit, (*arrivals).fullestWindow},
 		// Half of the guard is for what comes between the grant and the sending.
-		{"sliding", quota.Policy{Limits: []quota.Limit{{Permits: permits, Window: time.Second}}, Shape: quota.ShapeSliding, Guard: 2 * transit}, transit, (*arrivals).fullestSpan},
+		{"sliding", quota.Policy{Limits: []quota.Limit{{Permits: permits, Window: time.Second}}, Release: quota.Release{Shape: quota.ShapeSliding}, Timing: quota.Timing{Guard: 2 * transit}}, transit, (*arrivals).fullestSpan},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			run := func(margin time.Duration) (fullest, all int) {

@@ -25,7 +25,7 @@ func TestFieldsOfOtherShapes(t *testing.T) {
 		pause        time.Duration // between two requests
 		want         []string
 	}{
-		{"sliding", "3/10s", quota.Policy{Shape: quota.ShapeSliding}, 2 * time.Second, []string{
+		{"sliding", "3/10s", quota.Policy{Release: quota.Release{Shape: quota.ShapeSliding}}, 2 * time.Second, []string{
 			`200 retry  policy "default-10s";q=3;w=10 limit "default-10s";r=2;t=10`, // the first permit comes back after 10.04 s
 			`200 retry  policy "default-10s";q=3;w=10 limit "default-10s";r=1;t=9`,
 			`200 retry  policy "default-10s";q=3;w=10 limit "default-10s";r=0;t=7`,
@@ -34,7 +34,7 @@ func TestFieldsOfOtherShapes(t *testing.T) {
 			`429 retry 1 policy "default-10s";q=3;w=10 limit "default-10s";r=0;t=1`,
 			`200 retry  policy "default-10s";q=3;w=10 limit "default-10s";r=0;t=1`, // the second one is back after 12.04 s
 		}},
-		{"bucket", "10/10s", quota.Policy{Shape: quota.ShapeBucket, Burst: 2}, 200 * time.Millisecond, []string{
+		{"bucket", "10/10s", quota.Policy{Release: quota.Release{Shape: quota.ShapeBucket, Burst: 2}}, 200 * time.Millisecond, []string{
 			`200 retry  policy "default-10s";q=10;w=10 limit "default-10s";r=1;t=2`, // one accrues in 1.002 s
 			`200 retry  policy "default-10s";q=10;w=10 limit "default-10s";r=0;t=1`,
 			`429 retry 1 policy "default-10s";q=10;w=10 limit "default-10s";r=0;t=1`,
@@ -64,8 +64,8 @@ func TestRetryAfterIsForTheWholeCost(t *testing.T) {
 		policy quota.Policy
 		retry  string
 	}{
-		"sliding": {quota.Policy{Shape: quota.ShapeSliding}, "11"}, // 4 permits of 0 s come back 10.04 s later, 2 of 2 s ago too
-		"bucket":  {quota.Policy{Shape: quota.ShapeBucket}, "9"},   // of 6, 2 s brought 1.2 again: 4.8 more take 8.02 s
+		"sliding": {quota.Policy{Release: quota.Release{Shape: quota.ShapeSliding}}, "11"}, // 4 permits of 0 s come back 10.04 s later, 2 of 2 s ago too
+		"bucket":  {quota.Policy{Release: quota.Release{Shape: quota.ShapeBucket}}, "9"},   // of 6, 2 s brought 1.2 again: 4.8 more take 8.02 s
 		"fixed":   {quota.Policy{}, "8"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -92,7 +92,7 @@ func TestRetryAfterIsForTheWholeCost(t *testing.T) {
 func TestRetryAfterIsTrue(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		limits := rapid.SampledFrom([]string{"5/s", "7/3s", "5/s,9/4s", "4/300ms"}).Draw(rt, "limits")
-		policy := quota.Policy{Shape: rapid.SampledFrom([]quota.Shape{quota.ShapeFixed, quota.ShapeSliding, quota.ShapeBucket}).Draw(rt, "shape")}
+		policy := quota.Policy{Release: quota.Release{Shape: rapid.SampledFrom([]quota.Shape{quota.ShapeFixed, quota.ShapeSliding, quota.ShapeBucket}).Draw(rt, "shape")}}
 		if policy.Shape == quota.ShapeBucket {
 			policy.Burst = rapid.SampledFrom([]int64{0, 4}).Draw(rt, "burst")
 		}

@@ -73,7 +73,7 @@ func (w *world) set(provider, limits string) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	p := quota.Policy{Limits: l, Settle: time.Second, Freshness: 800 * time.Millisecond, Reason: "for the test"}
+	p := quota.Policy{Limits: l, Timing: quota.Timing{Settle: time.Second, Freshness: 800 * time.Millisecond}, Reason: "for the test"}
 	if _, err := w.admin.Put(w.t.Context(), provider, p); err != nil {
 		w.t.Fatal(err)
 	}

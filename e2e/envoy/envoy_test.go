@@ -225,7 +225,7 @@ func TestEnvoysAndInstancesShareALimit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	policy := quota.Policy{Limits: []quota.Limit{{Permits: permits, Window: time.Second}}, Guard: guard}
+	policy := quota.Policy{Limits: []quota.Limit{{Permits: permits, Window: time.Second}}, Timing: quota.Timing{Guard: guard}}
 	if _, err := admin.PutIf(t.Context(), provider, policy, 0); err != nil {
 		t.Fatal(err)
 	}

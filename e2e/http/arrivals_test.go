@@ -63,7 +63,7 @@ func TestProviderThatCountsArrivals(t *testing.T) {
 		w.Header().Set("Arrived", strconv.FormatInt(time.Now().Unix(), 10))
 	}))
 	defer server.Close()
-	policy := quota.Policy{Limits: []quota.Limit{{Permits: permits, Window: time.Second}}, Guard: transit}
+	policy := quota.Policy{Limits: []quota.Limit{{Permits: permits, Window: time.Second}}, Timing: quota.Timing{Guard: transit}}
 	limiter, err := consumer.Open(t.Context(), consumer.Fixed(policy), "p", consumer.Options{Logger: slog.New(slog.DiscardHandler), OnWait: stall})
 	if err != nil {
 		t.Fatal(err)

@@ -76,7 +76,7 @@ func TestRealKafka(t *testing.T) {
 		must(kadm.NewClient(kafka).CreateTopic(t.Context(), n, 1, nil, topic))
 	}
 
-	policy := quota.Policy{Limits: []quota.Limit{{Permits: 2000, Window: 2 * time.Second}}, Guard: 600 * time.Millisecond}
+	policy := quota.Policy{Limits: []quota.Limit{{Permits: 2000, Window: 2 * time.Second}}, Timing: quota.Timing{Guard: 600 * time.Millisecond}}
 	cluster, client := etcdtest.New(t, etcdtest.Options{Slow: true})
 	must(must(coordinator.NewAdmin(client, coordinator.AdminOptions{Timeout: time.Minute})).Put(t.Context(), "p", policy))
 

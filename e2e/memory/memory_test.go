@@ -257,7 +257,7 @@ func (w *world) putAll(n int, prefix string) int64 {
 	w.t.Helper()
 	var puts []clientv3.Op
 	for i := range n {
-		puts = append(puts, clientv3.OpPut(fmt.Sprint(prefix, ".", i), `{"schema":1,"name":"`+strings.Repeat("y", quota.MaxNameBytes)+`"}`))
+		puts = append(puts, clientv3.OpPut(fmt.Sprint(prefix, ".", i), `{"schema":1,"name":"`+strings.Repeat("y", protocol.MaxNameBytes)+`"}`))
 	}
 	return w.do(puts...)
 }

@@ -176,7 +176,7 @@ func setUp(t *testing.T, policies map[string]quota.Policy) (cluster *etcdtest.Cl
 // quotad is restarted in place and killed. No window has more calls than the limit, and
 // the limit is used.
 func TestClients(t *testing.T) {
-	policy := quota.Policy{Limits: []quota.Limit{{Permits: limit, Window: window}}, Guard: 20 * time.Millisecond}
+	policy := quota.Policy{Limits: []quota.Limit{{Permits: limit, Window: window}}, Timing: quota.Timing{Guard: 20 * time.Millisecond}}
 	cluster, quotad, socket, script := setUp(t, map[string]quota.Policy{"p": policy})
 	p := &provider{counts: map[time.Time]int{}, quotad: map[time.Time]int{}, byOwn: map[time.Time]int{}}
 	server := httptest.NewServer(p)

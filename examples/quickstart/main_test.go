@@ -45,7 +45,7 @@ func setUp(t *testing.T) (program string, client *clientv3.Client, other *consum
 	t.Helper()
 	// The program's 50 permits are spent at once. The next ones come more than its
 	// second later, so it sees ErrLimited.
-	policy := quota.Policy{Limits: []quota.Limit{{Permits: 100, Window: 3 * time.Second}}, Settle: 500 * time.Millisecond, ClockError: time.Millisecond}
+	policy := quota.Policy{Limits: []quota.Limit{{Permits: 100, Window: 3 * time.Second}}, Timing: quota.Timing{Settle: 500 * time.Millisecond, ClockError: time.Millisecond}}
 	cluster, client := etcdtest.New(t, etcdtest.Options{})
 	admin, err := coordinator.NewAdmin(client, coordinator.AdminOptions{Author: "test", Timeout: time.Minute})
 	if err != nil {

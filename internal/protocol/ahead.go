@@ -55,7 +55,7 @@ func boundary(at int64, p *quota.Policy) time.Time {
 // LongestWindow returns the longest window of all limits, announced ones included; 0 if
 // there are none.
 func LongestWindow(p *quota.Policy) (longest time.Duration) {
-	for _, c := range append([]quota.LimitChange{{Limits: p.Limits}}, p.Next...) {
+	for _, c := range append([]quota.LimitChange{{Limits: Short(p)}}, p.Next...) {
 		for _, l := range c.Limits {
 			longest = max(longest, l.Window)
 		}

@@ -48,7 +48,7 @@ func TestQuorum(t *testing.T) {
 	for _, c := range []struct{ set, n, want int }{
 		{0, 1, 1}, {0, 3, 1}, {0, 4, 2}, {0, 1000, 2}, {1, 1000, 1}, {5, 1000, 5}, {5, 3, 3}, {5, 0, 1},
 	} {
-		if got := Quorum(&quota.Policy{BackoffQuorum: int64(c.set)}, c.n); got != c.want {
+		if got := Quorum(&quota.Policy{Throttling: quota.Throttling{BackoffQuorum: int64(c.set)}}, c.n); got != c.want {
 			t.Errorf("backoff_quorum %d of %d instances: %d, want %d", c.set, c.n, got, c.want)
 		}
 	}

@@ -17,11 +17,9 @@ type Budget struct {
 // Name is the window's length as in a limit.
 func (b Budget) Name() string { return WindowName(b.Limit) }
 
-// Free reports whether a limit binds nobody, as the one that WithDefaults adds to a policy
-// of long limits alone.
-func Free(l quota.Limit) bool {
-	return l == quota.Limit{Permits: quota.MaxPermits, Window: time.Second}
-}
+// Free reports whether a limit binds nobody, as that of a policy with budgets alone: see
+// Short.
+func Free(l quota.Limit) bool { return l == free[0] }
 
 // BudgetsAt returns the windows of a policy's budgets that contain the instant wall.
 func BudgetsAt(p *quota.Policy, wall int64) (all []Budget) {
@@ -29,7 +27,7 @@ func BudgetsAt(p *quota.Policy, wall int64) (all []Budget) {
 	if err != nil {
 		zone = time.UTC // the policy is not valid
 	}
-	for _, l := range p.Budgets {
+	for _, l := range Long(p) {
 		all = append(all, BudgetAt(l, zone, wall))
 	}
 	return all

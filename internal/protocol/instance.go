@@ -32,13 +32,16 @@ type Instance struct {
 	Borrows bool `json:"borrows,omitempty"`
 }
 
+// MaxNameBytes bounds an instance's name, host and version: as in quota.Policy.Weights.
+const MaxNameBytes = 128
+
 // Validate returns all that is wrong with the instance, as joined errors, or nil. An
 // instance may end at the instant at which it begins: one that leaves while it joins never
 // takes part.
 func (i *Instance) Validate() error {
 	var errs problems
 	for _, f := range [...]struct{ field, text string }{{"name", i.Name}, {"host", i.Host}, {"version", i.Version}} {
-		errs.add(len(f.text) > quota.MaxNameBytes, "%s: %d bytes are more than the most, %d", f.field, len(f.text), quota.MaxNameBytes)
+		errs.add(len(f.text) > MaxNameBytes, "%s: %d bytes are more than the most, %d", f.field, len(f.text), MaxNameBytes)
 		errs.add(!utf8.ValidString(f.text), "%s: is not valid UTF-8", f.field)
 	}
 	errs.add(i.Weight < 0 || i.Weight > quota.MaxWeight, "weight: %d must be from 0 to %d; 0 stands for 1", i.Weight, quota.MaxWeight)

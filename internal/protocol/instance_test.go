@@ -68,7 +68,7 @@ func TestReadInstanceRefuses(t *testing.T) {
 
 func TestInstanceValidate(t *testing.T) {
 	t.Parallel()
-	long := strings.Repeat("x", quota.MaxNameBytes+1)
+	long := strings.Repeat("x", MaxNameBytes+1)
 	for _, test := range []struct {
 		name   string
 		change func(i *Instance)
@@ -105,7 +105,7 @@ func TestInstanceValidate(t *testing.T) {
 // Whatever is valid must fit: else an instance could be written that nobody reads.
 func TestLargestValidInstanceFits(t *testing.T) {
 	t.Parallel()
-	worst := strings.Repeat("\x01", quota.MaxNameBytes) // six bytes each, escaped
+	worst := strings.Repeat("\x01", MaxNameBytes) // six bytes each, escaped
 	i := Instance{Name: worst, Host: worst, Version: worst, PID: 1 << 40, Weight: quota.MaxWeight,
 		Started: newYear.Add(1), From: newYear.Add(1), Until: newYear.Add(2)}
 	b, err := json.Marshal(Incarnation(i))

@@ -85,7 +85,7 @@ func (l *Level) Validate() error {
 	n, bytes := len(l.Entries), 0
 	errs.add(n == 0 || n > MaxLevelEntries, "entries: there are %d, from 1 to %d are needed", n, MaxLevelEntries)
 	errs.add(!dated(l.Until), "until: %v must lie in the years 1970 to 2199", l.Until)
-	errs.add(len(l.Author) > 2*quota.MaxNameBytes, "author: %d bytes are more than the most, %d", len(l.Author), 2*quota.MaxNameBytes)
+	errs.add(len(l.Author) > 2*MaxNameBytes, "author: %d bytes are more than the most, %d", len(l.Author), 2*MaxNameBytes)
 	for i, e := range l.Entries {
 		errs.add(!dated(e.From), "entries[%d].from: %v must lie in the years 1970 to 2199", i, e.From)
 		errs.add(i > 0 && !e.From.After(l.Entries[max(i, 1)-1].From), "entries[%d].from: %v must be after the entry before it", i, e.From)

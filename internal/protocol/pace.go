@@ -83,7 +83,7 @@ func ReadPace(value []byte) (*Pace, error) {
 	}
 	odd := func(old PastPace) bool { return !dated(old.Time) || len(old.Limits) == 0 }
 	if len(p.Limits) == 0 || min(p.Issued, p.Refused, p.Raises) < 0 || p.Raises > MaxRaises || len(p.Past) > MaxPastPaces ||
-		len(p.Author) > 2*quota.MaxNameBytes || slices.ContainsFunc(p.Past, odd) || !p.Time.IsZero() && !dated(p.Time) {
+		len(p.Author) > 2*MaxNameBytes || slices.ContainsFunc(p.Past, odd) || !p.Time.IsZero() && !dated(p.Time) {
 		return nil, errors.New("pace: its limits, evidence, author, time or past are out of bounds")
 	}
 	return p, nil

@@ -7,6 +7,34 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
+// Long returns a policy's limits of windows of more than quota.MaxWindow: the budgets.
+func Long(p *quota.Policy) []quota.Limit { return p.Limits[countShort(p):] }
+
+// Short returns a policy's other limits, without announced ones. Beside budgets alone it is
+// one that binds nobody: Free.
+func Short(p *quota.Policy) []quota.Limit { return orFree(p.Limits[:countShort(p):countShort(p)]) }
+
+// LimitsAt returns the Short limits in force for a window that starts at wall; nil if none
+// are in force yet.
+func LimitsAt(p *quota.Policy, wall int64) []quota.Limit { return orFree(p.LimitsAt(wall)) }
+
+var free = []quota.Limit{{Permits: quota.MaxPermits, Window: time.Second}}
+
+func orFree(limits []quota.Limit) []quota.Limit {
+	if limits != nil && len(limits) == 0 {
+		return free
+	}
+	return limits
+}
+
+func countShort(p *quota.Policy) int {
+	n := 0
+	for n < len(p.Limits) && p.Limits[n].Window <= quota.MaxWindow {
+		n++
+	}
+	return n
+}
+
 // PermitsFor returns the policy's total for window w: the limit of its length in force
 // for it. inForce is false if the policy is not in force yet; limited is false
 // if it is, but does not limit windows of this length.
@@ -16,7 +44,7 @@ import (
 // bind between the change and the length's next boundary.
 func PermitsFor(p *quota.Policy, w quota.Window) (permits int64, limited, inForce bool) {
 	start := w.Start()
-	limits := p.LimitsAt(start)
+	limits := LimitsAt(p, start)
 	if limits == nil {
 		return 0, false, false
 	}

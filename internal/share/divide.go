@@ -17,7 +17,7 @@ func NewEntry(demands map[string]int64, revision int64, from time.Time) protocol
 // Shifted reports whether entry e moves more than the part, in percent, of all
 // that is claimed in view v by the level's newest entry.
 func Shifted(v *protocol.View, e protocol.LevelEntry, percent int64) bool {
-	for _, limit := range v.Policy.LimitsAt(e.From.UnixNano()) {
+	for _, limit := range protocol.LimitsAt(v.Policy, e.From.UnixNano()) {
 		w := quota.WindowAt(limit.Window, e.From.UnixNano()+int64(limit.Window)-1)
 		old := e
 		old.Demands = v.Level.Entries[len(v.Level.Entries)-1].Demands

@@ -20,7 +20,7 @@ func at(seconds int64) time.Time { return time.Unix(seconds, 0).UTC() }
 func demandView(demands map[string]int64) (*protocol.View, protocol.LevelEntry) {
 	e := share.NewEntry(perThousand(demands), 7, at(10))
 	v := &protocol.View{
-		Policy: &quota.Policy{Share: quota.ShareDemand, Limits: []quota.Limit{{Permits: 10_000, Window: time.Second}}},
+		Policy: &quota.Policy{Division: quota.Division{Share: quota.ShareDemand}, Limits: []quota.Limit{{Permits: 10_000, Window: time.Second}}},
 		Level:  &protocol.Level{Entries: []protocol.LevelEntry{e}, Until: at(1000)},
 	}
 	for id := range demands {

@@ -33,7 +33,7 @@ func FillSeconds(total, floor int64, perSecond []int64) Level {
 // policy p's weights. The shares sum to total exactly. Each ID must occur once;
 // their order does not matter. A negative total counts as 0.
 func Weighted(total int64, instances []protocol.Instance, p *quota.Policy, w quota.Window) map[string]int64 {
-	return (&terms{rules: quota.Policy{Share: quota.ShareWeighted, Weights: p.Weights}}).split(total, membersOf(instances), seedOf(w))
+	return (&terms{rules: quota.Policy{Division: quota.Division{Share: quota.ShareWeighted, Weights: p.Weights}}}).split(total, membersOf(instances), seedOf(w))
 }
 
 // SeatsBefore returns how many seats of an instance, with v = at/2^64 and a weight, come

@@ -49,7 +49,7 @@ func (s *script) instant() time.Time {
 }
 
 func (s *script) policy() *quota.Policy {
-	p := &quota.Policy{Limits: s.limits(), ClockError: time.Millisecond}
+	p := &quota.Policy{Limits: s.limits(), Timing: quota.Timing{ClockError: time.Millisecond}}
 	if s.IntN(4) > 0 {
 		p.Settle = time.Duration(1+s.IntN(30)) * 100 * time.Millisecond
 	}

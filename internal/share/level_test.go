@@ -99,7 +99,7 @@ func TestFillIsMonotone(t *testing.T) {
 // newDemanding is a view of instances that ask for so many permits a second.
 func newDemanding(total, floor int64, perSecond []int64) *protocol.View {
 	v := &protocol.View{Revision: 10, Policy: &quota.Policy{
-		Share: quota.ShareDemand, Floor: floor, Limits: []quota.Limit{{Permits: total, Window: time.Second}}}}
+		Division: quota.Division{Share: quota.ShareDemand, Floor: floor}, Limits: []quota.Limit{{Permits: total, Window: time.Second}}}}
 	demands := map[string]int64{}
 	for i, d := range perSecond {
 		id := fmt.Sprintf("worker-%d", i)
@@ -170,7 +170,7 @@ func FuzzSharesSumToTheTotal(f *testing.F) {
 	f.Add([]byte(`{"schema":1,"entries":[{"from":"1970-01-01T00:00:00Z","revision":1,"limits":[{"window":"1s","base":0,"most":1000000000000,"claimed":1}]}],"until":"2100-01-01T00:00:00Z"}`), []byte(`x`), int64(1000), int64(10), uint8(8))
 	f.Fuzz(func(t *testing.T, level, instance []byte, total, floor int64, n uint8) {
 		total = max(0, total) % quota.MaxPermits
-		v := protocol.View{Policy: &quota.Policy{Share: quota.ShareDemand, Floor: 1 + max(0, floor)%100, Limits: []quota.Limit{{Permits: total, Window: time.Second}}}}
+		v := protocol.View{Policy: &quota.Policy{Division: quota.Division{Share: quota.ShareDemand, Floor: 1 + max(0, floor)%100}, Limits: []quota.Limit{{Permits: total, Window: time.Second}}}}
 		if l, err := protocol.ReadLevel(level); err == nil {
 			v.Level = l
 			if len(l.Entries[0].Demands) >= 6 { // lists the first one

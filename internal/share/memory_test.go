@@ -43,7 +43,7 @@ func TestAFloodOfChangesFillsNoMemory(t *testing.T) {
 			for i := range 128 {
 				id := fmt.Sprint(long, round, ".", i)
 				if here {
-					c.Put = append(c.Put, protocol.Instance{ID: id, Name: long[:quota.MaxNameBytes], Weight: 1})
+					c.Put = append(c.Put, protocol.Instance{ID: id, Name: long[:protocol.MaxNameBytes], Weight: 1})
 				} else {
 					c.Deleted = append(c.Deleted, id)
 				}

@@ -208,7 +208,7 @@ func (p *Planner) plan(now int64, r Rules) window.Plan {
 		if policy.WarmUp <= 0 {
 			plan.Guests = p.guests(now)
 		}
-		for _, l := range policy.Budgets {
+		for _, l := range protocol.Long(policy) {
 			b := protocol.BudgetAt(l, p.newest().zone, wall)
 			b.Whole = p.alone
 			plan.Budgets = append(plan.Budgets, b)

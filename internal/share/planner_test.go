@@ -20,7 +20,7 @@ func instant(t int64) clock.Instant {
 
 func plannerPolicy(rule quota.Outage) *quota.Policy {
 	p := quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}, Outage: rule,
-		Settle: 600 * time.Millisecond, Freshness: 400 * time.Millisecond}.WithDefaults()
+		Timing: quota.Timing{Settle: 600 * time.Millisecond, Freshness: 400 * time.Millisecond}}.WithDefaults()
 	return &p
 }
 

@@ -61,7 +61,7 @@ func newTerms(p *quota.Policy, revision int64, l *protocol.Level, pace *protocol
 	if t.zone, _ = time.LoadLocation(p.Zone); t.zone == nil {
 		t.zone = time.UTC // it was validated
 	}
-	for _, limits := range append([]quota.LimitChange{{Limits: t.rules.Limits}}, p.Next...) {
+	for _, limits := range append([]quota.LimitChange{{Limits: protocol.Short(&t.rules)}}, p.Next...) {
 		for _, l := range limits.Limits {
 			t.lengths = append(t.lengths, l.Window)
 		}
@@ -103,7 +103,7 @@ func (t *terms) at(w quota.Window) deal {
 		// It binds all the same: the policy's shorter windows begin sooner, and
 		// would be the only ones to count.
 		from := t.policy.From
-		_, limited = protocol.LimitOf(t.policy.LimitsAt(from.UnixNano()), w.Length)
+		_, limited = protocol.LimitOf(protocol.LimitsAt(t.policy, from.UnixNano()), w.Length)
 		return deal{limited: limited && from.Before(time.Unix(0, w.End())), reason: ReasonNoPolicy}
 	}
 	d := deal{limited: limited, limit: total, reason: t.blocked}

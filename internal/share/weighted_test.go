@@ -134,7 +134,7 @@ func TestWeightOneIsEqual(t *testing.T) {
 func TestWeightedInTheLongRun(t *testing.T) {
 	t.Parallel()
 	const windows, total = 4000, 10
-	p := &quota.Policy{Weights: map[string]int64{"override": 20}}
+	p := &quota.Policy{Division: quota.Division{Weights: map[string]int64{"override": 20}}}
 	var all []protocol.Instance
 	sum := int64(0)
 	for i, w := range []int64{1, 1, 1, 2, 3, 5, 8, 13, 21, 34} {

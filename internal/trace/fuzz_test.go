@@ -55,7 +55,7 @@ func (w *small) read(m *member) clock.Instant {
 }
 
 func (w *small) policy(choice byte) *quota.Policy {
-	p := quota.Policy{Settle: w.settle, Freshness: time.Duration(smallFresh), ClockError: time.Duration(smallError), Outage: quota.OutageStop}
+	p := quota.Policy{Timing: quota.Timing{Settle: w.settle, Freshness: time.Duration(smallFresh), ClockError: time.Duration(smallError)}, Outage: quota.OutageStop}
 	p.Limits = []quota.Limit{{Permits: int64(choice%7) * 3, Window: time.Duration(smallWindow)}}
 	if choice&0x40 != 0 {
 		p.Limits = append(p.Limits, quota.Limit{Permits: int64(choice%7) * 5, Window: time.Duration(2 * smallWindow)})

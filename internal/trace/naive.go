@@ -23,7 +23,7 @@ func limitOf(p *quota.Policy, w quota.Window) (permits int64, limited, inForce b
 	if start.Before(p.From) {
 		return 0, false, false
 	}
-	all := append([]quota.LimitChange{{From: p.From, Limits: p.Limits}}, p.Next...)
+	all := append([]quota.LimitChange{{From: p.From, Limits: shared(p)}}, p.Next...)
 	current := 0
 	for i := range all {
 		if !all[i].From.After(start) {
@@ -43,6 +43,20 @@ func limitOf(p *quota.Policy, w quota.Window) (permits int64, limited, inForce b
 	return permits, limited, true
 }
 
+// shared returns a policy's limits of which instances have shares. Beside limits of more
+// than a minute alone, time is divided by seconds.
+func shared(p *quota.Policy) (limits []quota.Limit) {
+	for _, l := range p.Limits {
+		if l.Window <= time.Minute {
+			limits = append(limits, l)
+		}
+	}
+	if limits == nil && p.Limits != nil {
+		return []quota.Limit{{Permits: quota.MaxPermits, Window: time.Second}}
+	}
+	return limits
+}
+
 func ofLength(limits []quota.Limit, length time.Duration) (permits int64, limited bool) {
 	for _, l := range limits {
 		if l.Window == length {
@@ -58,7 +72,7 @@ func beginsWithin(p *quota.Policy, w quota.Window) bool {
 	if !p.From.Before(time.Unix(0, w.End())) {
 		return false
 	}
-	limits := p.Limits
+	limits := shared(p)
 	for _, c := range p.Next {
 		if !c.From.After(p.From) {
 			limits = c.Limits

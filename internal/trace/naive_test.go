@@ -27,7 +27,7 @@ func someView(r *rand.Rand) *protocol.View {
 		return all
 	}
 	some := func(part int) bool { return r.IntN(part) == 0 }
-	p := quota.Policy{Limits: limits(), Share: []quota.ShareRule{"", quota.ShareEqual, quota.ShareWeighted, quota.ShareDemand}[r.IntN(4)]}
+	p := quota.Policy{Limits: limits(), Division: quota.Division{Share: []quota.ShareRule{"", quota.ShareEqual, quota.ShareWeighted, quota.ShareDemand}[r.IntN(4)]}}
 	if some(4) {
 		p.From = about()
 	}

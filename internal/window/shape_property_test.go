@@ -150,8 +150,8 @@ func TestBucketAgainstArrivals(t *testing.T) {
 		limit := quota.Limit{Permits: rapid.Int64Range(1, 20).Draw(t, "share"), Window: length}
 		policy := rapid.Custom(func(t *rapid.T) quota.Policy {
 			return quota.Policy{
-				Limits: []quota.Limit{limit}, Shape: quota.ShapeBucket, Burst: rapid.Int64Range(1, limit.Permits).Draw(t, "burst"),
-				Guard: time.Duration(rapid.Int64Range(int64(length)/250, int64(length)/2-1).Draw(t, "guard")),
+				Limits: []quota.Limit{limit}, Release: quota.Release{Shape: quota.ShapeBucket, Burst: rapid.Int64Range(1, limit.Permits).Draw(t, "burst")},
+				Timing: quota.Timing{Guard: time.Duration(rapid.Int64Range(int64(length)/250, int64(length)/2-1).Draw(t, "guard"))},
 			}
 		}).Filter(func(p quota.Policy) bool { return p.Validate() == nil }).Draw(t, "policy")
 		log, now := new([]issued), new(int64)

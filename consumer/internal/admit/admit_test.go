@@ -15,7 +15,7 @@ import (
 // long one.
 func TestPausesOnlyGrow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		policy := quota.Policy{Limits: []quota.Limit{{Permits: 1000, Window: 100 * time.Millisecond}}, BackoffMax: time.Hour}
+		policy := quota.Policy{Limits: []quota.Limit{{Permits: 1000, Window: 100 * time.Millisecond}}, Throttling: quota.Throttling{BackoffMax: time.Hour}}
 		limiter, err := consumer.Open(t.Context(), consumer.Fixed(policy), "p", consumer.Options{})
 		if err != nil {
 			t.Fatal(err)

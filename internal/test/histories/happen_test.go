@@ -108,7 +108,7 @@ func (w *world) happenToFleet(e event, f *fleet, r *rand.Rand) bool {
 	switch e.do {
 	case doPolicy:
 		w.setPolicy(f, func(p quota.Policy) *quota.Policy {
-			p.Limits = []quota.Limit{{Permits: e.n, Window: p.Limits[0].Window}}
+			p.Limits = append([]quota.Limit{{Permits: e.n, Window: p.Limits[0].Window}}, protocol.Long(&p)...)
 			p.Burst = min(p.Burst, e.n)
 			return &p
 		})
@@ -147,7 +147,7 @@ func (w *world) happenToFleet(e event, f *fleet, r *rand.Rand) bool {
 	case doHasty:
 		w.forging()
 		p := w.policy
-		p.Limits = []quota.Limit{{Permits: e.n, Window: p.Limits[0].Window}}
+		p.Limits = append([]quota.Limit{{Permits: e.n, Window: p.Limits[0].Window}}, protocol.Long(&p)...)
 		p.Settle = p.Freshness
 		f.write(layout.Policy(f.provider), encoded(p))
 	case doForge:
@@ -329,7 +329,7 @@ func (w *world) flash(f *fleet, e event) {
 		return
 	}
 	p := w.policy
-	p.Limits = []quota.Limit{{Permits: e.n, Window: p.Limits[0].Window}}
+	p.Limits = append([]quota.Limit{{Permits: e.n, Window: p.Limits[0].Window}}, protocol.Long(&p)...)
 	f.write(layout.Policy(f.provider), encoded(p))
 	w.server.mu.Lock()
 	for _, s := range w.server.streams {

@@ -106,7 +106,7 @@ func (f *fleet) policies(do func(p *quota.Policy)) {
 
 func (f *fleet) noteLengths() {
 	f.policies(func(p *quota.Policy) {
-		limits := slices.Clone(p.Limits)
+		limits := slices.Clone(protocol.Short(p))
 		for _, c := range p.Next {
 			limits = append(limits, c.Limits...)
 		}
@@ -346,7 +346,7 @@ func (f *fleet) judgeBudget() *violation {
 	}
 	most := int64(0)
 	f.policies(func(p *quota.Policy) {
-		for _, b := range p.Budgets {
+		for _, b := range protocol.Long(p) {
 			most = max(most, b.Permits)
 		}
 	})

@@ -30,12 +30,12 @@ func (p *plan) drift() time.Duration {
 
 // newPolicy returns a policy that follows old, or the first one.
 func (p *plan) newPolicy(r *rand.Rand, old *quota.Policy) quota.Policy {
-	n := quota.Policy{Limits: p.limits(r, old), Outage: quota.OutageStop, Share: p.share, Shape: p.shape}
+	n := quota.Policy{Limits: p.limits(r, old), Outage: quota.OutageStop, Division: quota.Division{Share: p.share}, Release: quota.Release{Shape: p.shape}}
 	if p.kind == hold || p.kind == split || p.kind == switches && r.IntN(2) == 0 {
 		n.Outage = quota.OutageHold
 	}
 	if p.budget > 0 {
-		n.Budgets = []quota.Limit{{Permits: p.budget, Window: budgetWindow}}
+		n.Limits = append(n.Limits, quota.Limit{Permits: p.budget, Window: budgetWindow})
 	}
 	if old != nil && (p.kind != timing || r.IntN(2) == 0) {
 		n.Freshness, n.Settle, n.Guard, n.ClockError, n.GuardAuto = old.Freshness, old.Settle, old.Guard, old.ClockError, old.GuardAuto
@@ -80,7 +80,7 @@ func (p *plan) limits(r *rand.Rand, old *quota.Policy) (limits []quota.Limit) {
 		return totals[r.IntN(len(totals))]
 	}
 	if old != nil && (p.kind == calm || r.IntN(3) > 0) {
-		for _, l := range old.Limits {
+		for _, l := range protocol.Short(old) {
 			limits = append(limits, quota.Limit{Permits: total(), Window: l.Window})
 		}
 		return limits
@@ -125,12 +125,12 @@ func (p *plan) vary(r *rand.Rand, n *quota.Policy) {
 		n.Adaptive = quota.Adaptive{Floor: []int64{1, 10, 60, 100}[r.IntN(4)], Every: time.Duration(2+r.IntN(3)) * time.Second}
 	}
 	if p.budget > 0 {
-		n.Budgets[0].Permits = p.budget * (1 + r.Int64N(2))
+		protocol.Long(n)[0].Permits = p.budget * (1 + r.Int64N(2))
 	}
 	step := 1 + r.IntN(20)
 	n.MaxStep, n.BackoffQuorum, n.BackoffMax = float64(step), int64(step%9), time.Duration(step)*100*time.Millisecond
 	n.Backoff = []quota.Backoff{quota.BackoffInstance, quota.BackoffFleet}[step%2]
-	if len(n.Budgets) > 0 && step%4 == 0 {
+	if len(protocol.Long(n)) > 0 && step%4 == 0 {
 		n.Zone = "Asia/Kolkata"
 	}
 	n.Author, n.Reason = fmt.Sprintf("operator %d", r.IntN(9)), fmt.Sprintf("reason %d", r.IntN(9))
@@ -138,7 +138,7 @@ func (p *plan) vary(r *rand.Rand, n *quota.Policy) {
 
 // fit makes a guard and a burst fit a policy's limits.
 func (p *plan) fit(n *quota.Policy) {
-	for _, l := range n.Limits {
+	for _, l := range protocol.Short(n) {
 		if l.Permits > 0 {
 			n.Burst = min(n.Burst, l.Permits)
 		}
@@ -176,7 +176,7 @@ func (w *world) announced(r *rand.Rand, old *quota.Policy) *quota.Policy {
 	// A change that is in force may become the policy's own limits once the last window
 	// before it has ended on every clock.
 	if k := len(old.Next); k > 0 && old.Next[k-1].From.Before(wallTime(now-1000*ms-2*w.e)) {
-		n.Limits = old.Next[k-1].Limits
+		n.Limits = slices.Concat(old.Next[k-1].Limits, protocol.Long(old))
 	} else if k > 0 && w.kind == calm {
 		return nil
 	}

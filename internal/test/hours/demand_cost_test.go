@@ -62,7 +62,7 @@ func TestWhatSharingByDemandCosts(t *testing.T) {
 	for _, share := range []quota.ShareRule{quota.ShareEqual, quota.ShareDemand} {
 		for _, load := range []string{"steady", "restless"} {
 			t.Run(string(share)+"/"+load, func(t *testing.T) {
-				inCrew(t, n, int64(500*n), quota.Policy{Share: share}, func(c *crew) {
+				inCrew(t, n, int64(500*n), quota.Policy{Division: quota.Division{Share: share}}, func(c *crew) {
 					c.cost(n, seconds, share, load)
 				})
 			})
@@ -96,7 +96,7 @@ func (c *crew) cost(n, seconds int, share quota.ShareRule, load string) {
 // for a second in between, keep what they have.
 func TestBurstsDoNotMakeTheLevelSwing(t *testing.T) {
 	const n, total = 24, 12_000
-	inCrew(t, n, total, quota.Policy{Share: quota.ShareDemand}, func(c *crew) {
+	inCrew(t, n, total, quota.Policy{Division: quota.Division{Share: quota.ShareDemand}}, func(c *crew) {
 		bursts := func(seconds int) []int64 {
 			before := c.served(0)
 			for second := range seconds {

@@ -11,7 +11,7 @@ import (
 // 2 S + 5 s nearly all of it is served again.
 func TestDemandMoves(t *testing.T) {
 	const n, total = 24, 12_000
-	inCrew(t, n, total, quota.Policy{Share: quota.ShareDemand}, func(c *crew) {
+	inCrew(t, n, total, quota.Policy{Division: quota.Division{Share: quota.ShareDemand}}, func(c *crew) {
 		c.offer(func(i int) int64 { return int64(1-i/(n/2)) * total / (n / 2) })
 		c.until(total * 94 / 100)
 		// The silent half keeps its part of the floor: half of ten percent.
@@ -30,7 +30,7 @@ func TestDemandMoves(t *testing.T) {
 // TestTheGreedyTakeOnlyWhatOthersLeave: also one that claims more every time.
 func TestTheGreedyTakeOnlyWhatOthersLeave(t *testing.T) {
 	const n, total = 24, 12_000
-	inCrew(t, n, total, quota.Policy{Share: quota.ShareDemand}, func(c *crew) {
+	inCrew(t, n, total, quota.Policy{Division: quota.Division{Share: quota.ShareDemand}}, func(c *crew) {
 		greed := int64(total)
 		ask := func(i int) int64 {
 			if i == n-1 {
@@ -58,7 +58,7 @@ func TestTheGreedyTakeOnlyWhatOthersLeave(t *testing.T) {
 // TestWhoWakesIsServedAtOnce: from its equal part first, then by its demand.
 func TestWhoWakesIsServedAtOnce(t *testing.T) {
 	const n, total = 24, 12_000
-	inCrew(t, n, total, quota.Policy{Share: quota.ShareDemand}, func(c *crew) {
+	inCrew(t, n, total, quota.Policy{Division: quota.Division{Share: quota.ShareDemand}}, func(c *crew) {
 		pass(time.Minute) // nobody asks for anything
 		c.offer(func(i int) int64 { return int64(i/(n-1)) * total / 2 })
 		if got := c.served(time.Second)[n-1]; got < total/n*9/10 {
@@ -74,7 +74,7 @@ func TestWhoWakesIsServedAtOnce(t *testing.T) {
 
 func TestWeightIsShare(t *testing.T) {
 	const n, total = 24, 3300
-	inCrew(t, n, total, quota.Policy{Share: quota.ShareWeighted}, func(c *crew) {
+	inCrew(t, n, total, quota.Policy{Division: quota.Division{Share: quota.ShareWeighted}}, func(c *crew) {
 		c.offer(func(int) int64 { return total })
 		pass(2 * time.Second)
 		all := c.served(10 * time.Second)

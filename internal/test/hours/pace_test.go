@@ -53,9 +53,9 @@ const fleetOf, fleetLimit = 20, 1000
 func TestALimitFollowsTheProvider(t *testing.T) {
 	for _, how := range []string{"pace", "none"} {
 		t.Run(how, func(t *testing.T) {
-			p := quota.Policy{Backoff: quota.BackoffInstance}
+			p := quota.Policy{Throttling: quota.Throttling{Backoff: quota.BackoffInstance}}
 			if how == "pace" {
-				p = quota.Policy{Adaptive: quota.Adaptive{Floor: 20}}
+				p = quota.Policy{Throttling: quota.Throttling{Adaptive: quota.Adaptive{Floor: 20}}}
 			}
 			inCrew(t, fleetOf, fleetLimit, p, func(c *crew) {
 				provider := &capacity{takes: fleetLimit}

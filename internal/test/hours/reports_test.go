@@ -75,7 +75,7 @@ func (s *scene) set(limits string, share quota.ShareRule) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	if _, err := s.admin.Put(s.t.Context(), provider, quota.Policy{Limits: l, Share: share}); err != nil {
+	if _, err := s.admin.Put(s.t.Context(), provider, quota.Policy{Limits: l, Division: quota.Division{Share: share}}); err != nil {
 		s.t.Fatal(err)
 	}
 }

@@ -245,5 +245,5 @@ func exact(t *testing.T, text string, settle time.Duration) quota.Policy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return quota.Policy{Limits: l, Settle: settle, ClockError: 20 * ms, Outage: quota.OutageStop}
+	return quota.Policy{Limits: l, Timing: quota.Timing{Settle: settle, ClockError: 20 * ms}, Outage: quota.OutageStop}
 }

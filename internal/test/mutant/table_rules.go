@@ -126,7 +126,7 @@ var rules = Table{
 	}},
 	Replace("NotWholeWindow", "leaves out a window within which a length comes into force", "internal/share/terms.go",
 		"\ttotal, limited, inForce := protocol.PermitsFor(t.policy, w)\n", `	total, limited, inForce := protocol.PermitsFor(t.policy, w)
-	if _, ok := protocol.LimitOf(t.policy.LimitsAt(w.Start()), w.Length); !ok {
+	if _, ok := protocol.LimitOf(protocol.LimitsAt(t.policy, w.Start()), w.Length); !ok {
 		limited = false
 	}
 `, histories),

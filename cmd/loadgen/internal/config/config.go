@@ -109,6 +109,9 @@ func (c *Config) Policy(limits []quota.Limit, reason string) quota.Policy {
 		clockError = time.Duration(int64(clockError) * int64(c.Settle) / int64(quota.DefaultSettle))
 	}
 	p := c.policy
+	if len(limits) > 1 { // the one beside long limits stands in no policy
+		limits = slices.DeleteFunc(slices.Clone(limits), protocol.Free)
+	}
 	p.Limits, p.Settle, p.ClockError, p.Author, p.Reason = limits, c.Settle, clockError, "loadgen", reason
 	return p
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/load"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -15,8 +16,8 @@ import (
 func parseLimits(flag, text string) ([]quota.Limit, error) {
 	limits, err := quota.ParseLimits(text)
 	if err == nil {
-		p := quota.Policy{Limits: limits}.WithDefaults() // it may add one
-		if limits = slices.Concat(p.Limits, p.Budgets); strings.HasSuffix(quota.FormatLimits(limits), "/mo") {
+		p := quota.Policy{Limits: limits}.WithDefaults()
+		if limits = slices.Concat(protocol.Short(&p), protocol.Long(&p)); strings.HasSuffix(quota.FormatLimits(limits), "/mo") {
 			return nil, Usagef("%s: %s: permits are counted by windows of one length, and months differ: use d, a day, or less", flag, text)
 		}
 		return limits, nil

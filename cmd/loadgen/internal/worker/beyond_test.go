@@ -23,11 +23,11 @@ func TestClocksBeyondTheGuardAreSeen(t *testing.T) {
 		apart time.Duration
 		of    time.Duration // the guard
 	}{
-		{quota.Policy{ClockError: 50 * ms, Guard: 60 * ms}, known, time.Second, 60 * ms},
-		{quota.Policy{ClockError: 50 * ms, Guard: 60 * ms}, known, 0, 60 * ms},
-		{quota.Policy{ClockError: 50 * ms, GuardAuto: true}, known, -time.Second, 30 * ms},
-		{quota.Policy{ClockError: 20 * ms, Guard: 5 * ms, GuardAuto: true}, known, time.Second, 25 * ms},
-		{quota.Policy{ClockError: 50 * ms, GuardAuto: true}, &consumer.Status{}, -time.Second, 50 * ms},
+		{quota.Policy{Timing: quota.Timing{ClockError: 50 * ms, Guard: 60 * ms}}, known, time.Second, 60 * ms},
+		{quota.Policy{Timing: quota.Timing{ClockError: 50 * ms, Guard: 60 * ms}}, known, 0, 60 * ms},
+		{quota.Policy{Timing: quota.Timing{ClockError: 50 * ms, GuardAuto: true}}, known, -time.Second, 30 * ms},
+		{quota.Policy{Timing: quota.Timing{ClockError: 20 * ms, Guard: 5 * ms, GuardAuto: true}}, known, time.Second, 25 * ms},
+		{quota.Policy{Timing: quota.Timing{ClockError: 50 * ms, GuardAuto: true}}, &consumer.Status{}, -time.Second, 50 * ms},
 	} {
 		if got := guardOf(&c.guard, c.st); got != c.of {
 			t.Errorf("%+v: a guard of %v, want %v", c.guard, got, c.of)
@@ -39,10 +39,10 @@ func TestClocksBeyondTheGuardAreSeen(t *testing.T) {
 			t.Errorf("%+v, %v apart: %v", c.guard, c.apart, got)
 		}
 	}
-	if got := exceeded(&quota.Policy{ClockError: 50 * ms, GuardAuto: true}, known, func() int64 { return 0 }); got < time.Hour {
+	if got := exceeded(&quota.Policy{Timing: quota.Timing{ClockError: 50 * ms, GuardAuto: true}}, known, func() int64 { return 0 }); got < time.Hour {
 		t.Errorf("a clock in 1970 is %v beyond the guard", got)
 	}
-	if got := exceeded(&quota.Policy{ClockError: 50 * ms}, known, func() int64 { return 0 }); got != 0 {
+	if got := exceeded(&quota.Policy{Timing: quota.Timing{ClockError: 50 * ms}}, known, func() int64 { return 0 }); got != 0 {
 		t.Errorf("without a guard: %v", got)
 	}
 }

@@ -15,7 +15,7 @@ import (
 // does not: the spans tell.
 func TestAFleetThatDoesNotShareAShapeIsCaught(t *testing.T) {
 	for _, shape := range []quota.Shape{quota.ShapeSliding, quota.ShapeBucket} {
-		policy := quota.Policy{Limits: []quota.Limit{{Permits: 50, Window: quota.MinWindow}}, Shape: shape}
+		policy := quota.Policy{Limits: []quota.Limit{{Permits: 50, Window: quota.MinWindow}}, Release: quota.Release{Shape: shape}}
 		s := sharedOf(t, "--limit 50/100ms --instances 3 --max-wait 20ms --shape "+string(shape))
 		g := s.generator()
 		for i := range 3 {

@@ -38,12 +38,15 @@ func lineOf(p quota.Policy) line {
 		return nil
 	}
 	p = p.Clone()
-	return append(line{{From: p.From, Limits: p.Limits}}, p.Next...)
+	return append(line{{From: p.From, Limits: protocol.Short(&p)}}, p.Next...)
 }
 
 func (l line) into(p quota.Policy) quota.Policy {
 	p = p.Clone()
-	p.From, p.Limits, p.Next = l[0].From, l[0].Limits, nil
+	long := protocol.Long(&p)
+	if p.From, p.Limits, p.Next = l[0].From, slices.Concat(l[0].Limits, long), nil; len(long) > 0 {
+		p.Limits = slices.DeleteFunc(p.Limits, protocol.Free)
+	}
 	if len(l) > 1 {
 		p.Next = slices.Clone(l[1:])
 	}
@@ -122,7 +125,7 @@ func Carry(old, next quota.Policy, now time.Time) quota.Policy {
 	oldPast, _ := was.split(now)
 	past, future := will.split(now)
 	switch keep := running(old, next); {
-	case same(old.LimitsAt(now.UnixNano()), next.LimitsAt(now.UnixNano())):
+	case same(protocol.LimitsAt(&old, now.UnixNano()), protocol.LimitsAt(&next, now.UnixNano())):
 		past = oldPast.fold(now, keep)
 	case len(past) > 0:
 		past = line{{Limits: past[len(past)-1].Limits}}
@@ -148,7 +151,7 @@ func SetLimits(old, next quota.Policy, limits []quota.Limit, t Timing, now time.
 	past = past.fold(now, keep)
 	start := now
 	switch {
-	case t.At.IsZero() && !same(old.LimitsAt(now.UnixNano()), limits):
+	case t.At.IsZero() && !same(protocol.LimitsAt(&old, now.UnixNano()), limits):
 		past = line{{Limits: limits}}
 	case !t.At.IsZero():
 		start = t.At
@@ -173,7 +176,7 @@ func comeBack(old *quota.Policy, future line, start time.Time, d, least time.Dur
 		return nil, fmt.Errorf("for %v: must be at least %v, so that the return can be announced and every limit has a window in between", d, least)
 	}
 	end := ceil(start.Add(d), time.Second).UTC()
-	before := old.LimitsAt(end.UnixNano())
+	before := protocol.LimitsAt(old, end.UnixNano())
 	if len(before) == 0 {
 		return nil, fmt.Errorf("for %v: nothing was set to return to", d)
 	}
@@ -216,16 +219,17 @@ func Limits(p *quota.Policy) string {
 	if p == nil {
 		return ""
 	}
-	return quota.FormatLimits(allOf(p.Limits, p))
+	return quota.FormatLimits(p.Limits)
 }
 
 // allOf adds a policy's limits of more than a minute, which are never announced. The limit
-// that such alone have beside them is left out: it binds nobody.
+// that stands beside them alone is left out: it binds nobody.
 func allOf(limits []quota.Limit, p *quota.Policy) []quota.Limit {
-	if len(p.Budgets) > 0 {
+	long := protocol.Long(p)
+	if len(long) > 0 {
 		limits = slices.DeleteFunc(slices.Clone(limits), protocol.Free)
 	}
-	return slices.Concat(limits, p.Budgets)
+	return slices.Concat(limits, long)
 }
 
 // Difference is one field in which two policies differ, in words; an empty text
@@ -302,7 +306,6 @@ func words(p *quota.Policy) map[string]string {
 		all[name] = word(value)
 	}
 	all["limits"] = Limits(p)
-	delete(all, "budgets")
 	delete(all, "next")
 	for _, c := range p.Next {
 		all["next "+c.From.UTC().Format(time.RFC3339Nano)] = quota.FormatLimits(c.Limits)
@@ -341,14 +344,14 @@ func (e *StepError) Error() string {
 func CheckStep(old, next quota.Policy, now time.Time, most float64) error {
 	most = cmp.Or(most, next.WithDefaults().MaxStep)
 	was, will := lineOf(old), lineOf(next)
-	before := allOf(old.LimitsAt(now.UnixNano()), &old)
+	before := allOf(protocol.LimitsAt(&old, now.UnixNano()), &old)
 	past, future := will.split(now)
 	var steps line
 	if len(past) > 0 {
 		steps = line{{Limits: past[len(past)-1].Limits}}
 	}
 	for _, s := range append(steps, future...) {
-		known := slices.Equal(old.Budgets, next.Budgets) && slices.ContainsFunc(was, func(e quota.LimitChange) bool { return e.From.Equal(s.From) && same(e.Limits, s.Limits) })
+		known := slices.Equal(protocol.Long(&old), protocol.Long(&next)) && slices.ContainsFunc(was, func(e quota.LimitChange) bool { return e.From.Equal(s.From) && same(e.Limits, s.Limits) })
 		when := ""
 		if !s.From.IsZero() {
 			when = " at " + s.From.UTC().Format(time.RFC3339Nano)

@@ -148,7 +148,7 @@ func judgeFleet(c *Chart, f *protocol.Fleet, now time.Time) {
 	if len(learned) > 0 {
 		slices.Sort(learned)
 		c.add(problem, "fleet", f.Provider, "set the provider's limits: quota-admin set "+f.Provider+" LIMITS",
-			"its provider states lower limits than the policy's %s: %s", quota.FormatLimits(slices.Concat(f.Policy.Policy.LimitsAt(now.UnixNano()), f.Policy.Policy.Budgets)), strings.Join(learned, "; "))
+			"its provider states lower limits than the policy's %s: %s", quota.FormatLimits(slices.Concat(f.Policy.Policy.LimitsAt(now.UnixNano()), protocol.Long(&f.Policy.Policy))), strings.Join(learned, "; "))
 	}
 	for _, b := range f.Budgets {
 		if b.Withheld != "" {

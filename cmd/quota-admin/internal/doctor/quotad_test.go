@@ -73,8 +73,8 @@ func (k known) Get(_ context.Context, provider string) (coordinator.Stored, erro
 // A provider may join for its settle time and two windows; by default 5 s.
 func TestAStartTakesAsLongAsThePolicySays(t *testing.T) {
 	all := known{
-		"minutes": {Settle: 10 * time.Second, Limits: []quota.Limit{{Permits: 1, Window: time.Second}, {Permits: 5, Window: time.Minute}}},
-		"quick":   {Settle: time.Second, Limits: []quota.Limit{{Permits: 1, Window: 100 * time.Millisecond}}},
+		"minutes": {Timing: quota.Timing{Settle: 10 * time.Second}, Limits: []quota.Limit{{Permits: 1, Window: time.Second}, {Permits: 5, Window: time.Minute}}},
+		"quick":   {Timing: quota.Timing{Settle: time.Second}, Limits: []quota.Limit{{Permits: 1, Window: 100 * time.Millisecond}}},
 	}
 	for _, test := range []struct {
 		provider string

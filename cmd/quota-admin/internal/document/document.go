@@ -121,9 +121,6 @@ func policy(provider string, text []byte) (p quota.Policy, errs []error) {
 	if err != nil {
 		return p, []error{err}
 	}
-	if _, set := fields["backoff"]; !set {
-		p.Backoff = ""
-	}
 	p.Limits, p.Next = now, next
 	p = p.WithDefaults()
 	if joined, ok := p.Validate().(interface{ Unwrap() []error }); ok {
@@ -193,7 +190,6 @@ func Of(policies map[string]quota.Policy, now time.Time) any {
 func Fields(p quota.Policy) map[string]any {
 	fields := change.Fields(&p)
 	fields["limits"] = change.Limits(&p)
-	delete(fields, "budgets")
 	for i, c := range p.Next {
 		fields["next"].([]any)[i] = map[string]any{"from": c.From.UTC(), "limits": quota.FormatLimits(c.Limits)}
 	}

@@ -266,7 +266,7 @@ func RowOf(s *coordinator.Stored, now time.Time) Row {
 	case s.Revision != 0:
 		current := change.Current(s.Policy, now).WithDefaults()
 		row.Limits, row.Mode = change.Limits(&current), string(current.Mode)
-		if limits := s.Policy.LimitsAt(now.UnixNano()); len(limits) > 0 {
+		if limits := protocol.LimitsAt(&s.Policy, now.UnixNano()); len(limits) > 0 {
 			row.Rate = new(float64(limits[0].Permits) / limits[0].Window.Seconds())
 		}
 	}
@@ -385,7 +385,7 @@ func StatusOf(f *protocol.Fleet, now time.Time) Status {
 		s.Problem = format.OneLine(f.Policy.Problem)
 	} else if s.PolicyRevision = f.Policy.Revision; s.PolicyRevision != 0 {
 		s.Mode = f.Policy.Policy.Mode
-		if limits := f.Policy.Policy.LimitsAt(now.UnixNano()); len(limits) > 0 {
+		if limits := protocol.LimitsAt(&f.Policy.Policy, now.UnixNano()); len(limits) > 0 {
 			s.Limit = &limits[0]
 			paced := slices.Clone(limits)
 			for i, l := range limits {

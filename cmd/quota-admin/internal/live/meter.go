@@ -61,7 +61,7 @@ func (c *meter) see(now time.Time, f *protocol.Fleet) []Point {
 	c.policy.see(now, f)
 	window := time.Second
 	if p := c.policy.now(); p != nil {
-		if l := p.LimitsAt(now.UnixNano()); len(l) > 0 {
+		if l := protocol.LimitsAt(p, now.UnixNano()); len(l) > 0 {
 			window = l[0].Window
 		}
 	}
@@ -252,7 +252,7 @@ func (p *policies) see(now time.Time, f *protocol.Fleet) {
 // limit allow, or nil.
 func (p *policies) limit(start int64, length time.Duration) (most *float64) {
 	for _, o := range p.all {
-		limits := o.policy.LimitsAt(start)
+		limits := protocol.LimitsAt(o.policy, start)
 		if start >= o.until || len(limits) == 0 || length%limits[0].Window != 0 {
 			continue
 		}
