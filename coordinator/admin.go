@@ -61,11 +61,9 @@ type Stored struct {
 	// Problem is the reason why the value cannot be used, or nil. Policy is then zero, or
 	// its readable part.
 	Problem error
-	// Backoff is the back-off that Get has read; nil if there is none, or it cannot be
+	// Throttle is the throttle that Get has read; nil if there is none, or it cannot be
 	// read.
-	Backoff *protocol.Backoff
-	// Pace is the pace that Get has read; nil likewise.
-	Pace *protocol.Pace
+	Throttle *protocol.Throttle
 }
 
 // Get returns a provider's policy, or ErrNotFound.
@@ -73,7 +71,7 @@ func (a *Admin) Get(ctx context.Context, provider string) (Stored, error) {
 	if err := quota.ValidateProvider(provider); err != nil {
 		return Stored{}, err
 	}
-	r, err := a.kv.Txn(ctx).Then(clientv3.OpGet(a.keys.Policy(provider)), clientv3.OpGet(a.keys.Backoff(provider)), clientv3.OpGet(a.keys.Pace(provider))).Commit()
+	r, err := a.kv.Txn(ctx).Then(clientv3.OpGet(a.keys.Policy(provider)), clientv3.OpGet(a.keys.Throttle(provider))).Commit()
 	if err != nil {
 		return Stored{}, classify(ctx, "read the policy of "+provider, err)
 	}
@@ -81,12 +79,7 @@ func (a *Admin) Get(ctx context.Context, provider string) (Stored, error) {
 	if s.Revision == 0 {
 		return s, fmt.Errorf("%s: %w", provider, ErrNotFound)
 	}
-	if kv := keyIn(r.Responses[1]); kv.ModRevision != 0 {
-		if b, err := protocol.ReadBackoff(kv.Value); err == nil {
-			s.Backoff = &b
-		}
-	}
-	s.Pace = paceIn(keyIn(r.Responses[2]))
+	s.Throttle, _ = protocol.ReadThrottle(keyIn(r.Responses[1]).Value)
 	return s, nil
 }
 
@@ -100,16 +93,6 @@ func stored(provider string, kv *mvccpb.KeyValue) Stored {
 		s.Problem = s.Policy.Validate()
 	}
 	return s
-}
-
-// paceIn reads a pace's key; nil if it cannot be read.
-func paceIn(kv *mvccpb.KeyValue) *protocol.Pace {
-	p, err := protocol.ReadPace(kv.Value)
-	if err != nil {
-		return nil
-	}
-	p.Revision = kv.ModRevision
-	return p
 }
 
 // List returns all policies, sorted by provider.

@@ -30,8 +30,8 @@ type Fleet struct {
 	Policy Stored
 	// Level is nil where none is set, or where it cannot be read.
 	Level *protocol.Level
-	// Pace is nil where none is set, or where it cannot be read.
-	Pace *protocol.Pace
+	// Throttle is nil where none is set, or where it cannot be read.
+	Throttle *protocol.Throttle
 	// Budgets are the limits of more than a minute, with the permits of the running
 	// windows that nobody has taken; empty if they cannot be read.
 	Budgets []protocol.BudgetUse
@@ -45,7 +45,7 @@ type Fleet struct {
 // View returns the fleet as its instances see it. A policy that cannot be used
 // is left out, as by an instance that has just joined.
 func (f *Fleet) View() protocol.View {
-	v := protocol.View{Revision: f.Revision, Level: f.Level, Pace: f.Pace}
+	v := protocol.View{Revision: f.Revision, Level: f.Level, Throttle: f.Throttle}
 	if f.Policy.Revision != 0 && f.Policy.Problem == nil {
 		p := f.Policy.Policy
 		v.Policy, v.PolicyRevision = &p, f.Policy.Revision
@@ -96,8 +96,8 @@ func (a *Admin) Fleet(ctx context.Context, provider string, earlier *Fleet) (Fle
 			if l, err := protocol.ReadLevel(kv.Value); err == nil {
 				f.Level = l
 			}
-		} else if key == a.keys.Pace(provider) {
-			f.Pace = paceIn(kv)
+		} else if key == a.keys.Throttle(provider) {
+			f.Throttle, _ = protocol.ReadThrottle(kv.Value)
 		} else if id, ok := keys.IncarnationIn(a.keys.Instances(provider), key); ok {
 			at[id] = len(f.Instances)
 			f.Instances = append(f.Instances, instanceOf(id, kv, known[id]))

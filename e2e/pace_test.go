@@ -45,15 +45,15 @@ func TestThePaceOfAllProcesses(t *testing.T) {
 		t.Errorf("%d calls in %d windows of %d permits", calls, windows, floor)
 	}
 	s, err := admin.Get(t.Context(), provider)
-	if err != nil || s.Pace == nil || s.Pace.Refused == 0 || !told(floor)() {
-		t.Errorf("%+v, %v", s.Pace, err)
+	if err != nil || s.Throttle == nil || s.Throttle.Refused == 0 || !told(floor)() {
+		t.Errorf("%+v, %v", s.Throttle, err)
 	}
 
 	command("set", provider, "200/500ms", "--adaptive", "floor=50%,increase=25%,every=2s")
 	risen := time.Now()
 	a.is(func() bool { a.half = false; return true })()
 	await.Until(t, "the limit is in force again", told(limit))
-	await.Until(t, "the pace is gone", func() bool { s, err := admin.Get(t.Context(), provider); return err == nil && s.Pace == nil })
+	await.Until(t, "the pace is gone", func() bool { s, err := admin.Get(t.Context(), provider); return err == nil && s.Throttle != nil && len(s.Throttle.Limits) == 0 })
 	t.Logf("%d instances in %d processes: from the first 429 to half the limit everywhere %v, %d calls in %d windows of %d; back after %v",
 		callers, processes, fell.Sub(begin).Round(time.Millisecond), calls, windows, floor, time.Since(risen).Round(time.Millisecond))
 }

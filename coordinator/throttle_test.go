@@ -7,11 +7,6 @@ import (
 	"testing"
 	"time"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/mvccpb"
-	clientv3 "go.etcd.io/etcd/client/v3"
-
-	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/test/await"
@@ -39,33 +34,33 @@ func ask(d time.Duration) protocol.Ask {
 
 // seen reports whether a membership has seen a key of this revision at least.
 func seen(p *membership, revision int64) func() bool {
-	return p.locked(func() bool { return p.asking.revision >= revision })
+	return p.locked(func() bool { return p.tracker.Revision(view.Throttle) >= revision })
 }
 
-func held(r *recorder) bool { return r.paused != 0 }
-func free(r *recorder) bool { return r.paused == 0 }
+func held(r *recorder) bool { return r.pause() != protocol.Ask{} }
+func free(r *recorder) bool { return !held(r) }
 
 func TestABackoffHoldsTheFleetUntilItIsEnded(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
 	f.set("p", "10/s")
 	a, asking := f.asker(Options{})
-	b, other := f.asker(Options{})
+	b, _ := f.asker(Options{})
 	await.Until(t, "both know both", func() bool { return a.is(members(2))() && b.is(members(2))() })
 	a.asks <- ask(40 * time.Second)
 	await.Until(t, "the other is held back", b.is(held))
-	if left, why := b.heldBack(other.s.o.Clock); left > 40*time.Second || why != asking.id+": 429 from api" {
+	if left, why := b.heldBack(); left > 40*time.Second || why != asking.id+": 429 from api (said by 1 of 2 instances)" {
 		t.Errorf("held back for %v: %q", left, why)
 	}
 	s, err := f.admin.Get(t.Context(), "p")
-	if err != nil || s.Backoff == nil || len(s.Backoff.Asks) != 1 || s.Backoff.Asks[0].By != asking.id {
-		t.Errorf("%+v, %v", s.Backoff, err)
+	if err != nil || s.Throttle == nil || len(s.Throttle.Asks) != 1 || s.Throttle.Asks[0].By != asking.id {
+		t.Errorf("%+v, %v", s.Throttle, err)
 	}
-	if ended, err := f.admin.EndBackoff(t.Context(), "p"); !ended || err != nil {
+	if ended, err := f.admin.Resume(t.Context(), "p"); !ended || err != nil {
 		t.Errorf("ended: %v, %v", ended, err)
 	}
 	await.Until(t, "both go on", func() bool { return a.is(free)() && b.is(free)() })
-	if ended, err := f.admin.EndBackoff(t.Context(), "p"); ended || err != nil {
+	if ended, err := f.admin.Resume(t.Context(), "p"); ended || err != nil {
 		t.Errorf("ended twice: %v, %v", ended, err)
 	}
 	if writes, again := asking.put(ask(30 * time.Second)); writes != 1 || again {
@@ -108,12 +103,12 @@ func TestABackoffOfALargerFleetNeedsAQuorum(t *testing.T) {
 	second.Until = stray.At.Add(20 * time.Second)
 	all[1].asks <- second
 	await.Until(t, "all are held back", all[3].is(held))
-	if left, _ := all[3].heldBack(by[3].s.o.Clock); left > 20*time.Second {
+	if left, _ := all[3].heldBack(); left > 20*time.Second {
 		t.Errorf("for %v, longer than both asked for", left)
 	}
 	stray.Alone = true
 	all[0].asks <- stray
-	await.Until(t, "for longer", all[3].is(func(r *recorder) bool { return r.paused-by[3].s.o.Clock.Mono() > int64(30*time.Second) }))
+	await.Until(t, "for longer", all[3].is(func(r *recorder) bool { return time.Until(r.pause().Until) > 30*time.Second }))
 }
 
 // Another instance's write in between is found and kept: two writes, and then a pause.
@@ -123,19 +118,21 @@ func TestAnAskIsWrittenOnWhatIsThere(t *testing.T) {
 	f.set("p", "10/s")
 	_, p := f.asker(Options{})
 	_, other := f.asker(Options{})
+	await.Until(t, "it knows the other", p.locked(func() bool { return p.tracker.Has(other.id) }))
+	p.mu.Lock()
+	w, policy := p.writerLocked(view.Throttle), p.policy
+	p.mu.Unlock()
 	if writes, again := other.put(ask(10 * time.Second)); writes != 1 || again {
 		t.Errorf("%d writes, again: %v", writes, again)
 	}
-	await.Until(t, "the key is seen", seen(p, 1))
-	p.locked(func() bool { p.asking.Backoff, p.asking.revision = protocol.Backoff{}, 1; return true })() // as if it had not seen it yet
 	longer := ask(20 * time.Second)
-	if writes, again := p.put(longer); writes != 2 || again {
+	if writes, again := p.putOn(w, protocol.Throttle{}, policy, longer); writes != 2 || again { // as if it had not seen it yet
 		t.Errorf("%d writes, again: %v", writes, again)
 	}
-	if s, err := f.admin.Get(t.Context(), "p"); err != nil || len(s.Backoff.Asks) != 2 {
-		t.Errorf("%+v, %v", s.Backoff, err)
+	if s, err := f.admin.Get(t.Context(), "p"); err != nil || len(s.Throttle.Asks) != 2 {
+		t.Errorf("%+v, %v", s.Throttle, err)
 	}
-	await.Until(t, "its own write is seen", p.locked(func() bool { return len(p.asking.Asks) == 2 }))
+	await.Until(t, "its own write is seen", p.locked(func() bool { return len(p.throttle.Asks) == 2 }))
 	if writes, again := p.put(longer); writes != 0 || again {
 		t.Errorf("what adds nothing: %d writes, again: %v", writes, again)
 	}
@@ -146,29 +143,17 @@ func TestAnInstanceHoldsBackNobodyElse(t *testing.T) {
 	f := setup(t)
 	f.set("p", "10/s")
 	policy := quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}, Backoff: quota.BackoffInstance}
-	s, err := f.admin.Put(t.Context(), "p", policy, AnyRevision)
-	if err != nil {
+	if _, err := f.admin.Put(t.Context(), "p", policy, AnyRevision); err != nil {
 		t.Fatal(err)
 	}
-	a, p := f.asker(Options{})
+	_, p := f.asker(Options{})
 	if writes, again := p.put(ask(time.Minute)); writes != 0 || again {
 		t.Errorf("%d writes", writes)
 	}
-	// Nor does it heed one that is there.
-	value, err := json.Marshal((&protocol.Backoff{}).With(protocol.Ask{By: p.id, At: time.Now(), Until: time.Now().Add(time.Minute)}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := f.client.Put(t.Context(), f.admin.keys.Backoff("p"), string(value)); err != nil {
-		t.Fatal(err)
-	}
-	await.Until(t, "the key is seen", seen(p, s.Revision+1))
-	if !a.is(free)() {
-		t.Error("it is held back")
-	}
 }
 
-// Asks count within their bounds: any other is said once, and ignored.
+// Asks count within their bounds: what is malformed is a problem, and ignored. The next ask
+// replaces it, and makes room of strangers.
 func TestBackoffsOfStrangersAreIgnored(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -176,7 +161,7 @@ func TestBackoffsOfStrangersAreIgnored(t *testing.T) {
 	a, p := f.asker(Options{})
 	now := time.Now()
 	value := func(asks ...protocol.Ask) string {
-		b, err := json.Marshal(protocol.Backoff{Asks: asks})
+		b, err := json.Marshal(protocol.Throttle{Asks: asks})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -184,84 +169,34 @@ func TestBackoffsOfStrangersAreIgnored(t *testing.T) {
 	}
 	put := func(value string) {
 		t.Helper()
-		r, err := f.client.Put(t.Context(), f.admin.keys.Backoff("p"), value)
+		r, err := f.client.Put(t.Context(), f.admin.keys.Throttle("p"), value)
 		if err != nil {
 			t.Fatal(err)
 		}
 		await.Until(t, "the key is seen", seen(p, r.Header.Revision))
 	}
-	for _, text := range []string{
-		"", "{", value(protocol.Ask{By: "stranger", At: now, Until: now.Add(time.Minute), Alone: true}),
-		`{"schema":1}` + strings.Repeat(" ", protocol.MaxBackoffBytes), value(protocol.Ask{By: p.id, At: now, Until: now, Alone: true}),
+	stranger := value(protocol.Ask{By: "stranger", At: now, Until: now.Add(time.Minute), Alone: true})
+	for text, bad := range map[string]bool{
+		"": true, "{": true, `{"schema":1}` + strings.Repeat(" ", protocol.MaxThrottleBytes): true,
+		stranger: false, value(protocol.Ask{By: p.id, At: now, Until: now, Alone: true}): false,
 	} {
 		if put(text); !a.is(free)() {
 			t.Errorf("%.80s holds back", text)
 		}
-	}
-	if !p.locked(func() bool { return p.asking.warned != 0 })() {
-		t.Error("nothing is said")
+		if got := a.is(func(r *recorder) bool { return r.trouble != nil && r.view.Throttle != nil })(); got != bad {
+			t.Errorf("%.80s is a problem: %v", text, got)
+		}
 	}
 	put(value(protocol.Ask{By: p.id, At: now, Until: now.AddDate(100, 0, 0)}))
-	if left, _ := a.heldBack(p.s.o.Clock); left <= 0 || left > time.Minute {
+	if left, _ := a.heldBack(); left <= 0 || left > time.Minute {
 		t.Errorf("a pause of a hundred years became %v", left)
 	}
-}
-
-// A pause is bounded from when it was first seen: the key counts once for each of its
-// revisions, however often it is told or listed.
-func TestABackoffThatIsToldAgainIsNoLonger(t *testing.T) {
-	t.Parallel()
-	s := &Session{keys: layout, ctx: t.Context(), o: Options{Clock: clock.New(), Logger: quiet}}
-	r := &recorder{}
-	p := newMembership(s, "p", r)
-	p.id = "a"
-	b := (&protocol.Backoff{}).With(protocol.Ask{By: "a", At: time.Now(), Until: time.Now().Add(time.Hour)})
-	value, err := json.Marshal(b)
-	if err != nil {
-		t.Fatal(err)
-	}
-	list := func(revision int64, backoff ...view.Key) {
-		instance := view.Key{Kind: view.Instance, ID: "a", Value: []byte(`{"schema":1,"name":"a","weight":1}`), Revision: 2}
-		policy := view.Key{Kind: view.Policy, Value: []byte(`{"schema":1,"limits":[{"permits":1,"window":"1s"}],"backoff":"fleet"}`), Revision: 1}
-		p.listLocked(mark{revision: revision, cluster: 1}, append(backoff, instance, policy))
-	}
-	tell := func(revision, mod int64, deleted bool) {
-		t.Helper()
-		e := &clientv3.Event{Kv: &mvccpb.KeyValue{Key: []byte(layout.Backoff("p")), Value: value, ModRevision: mod}}
-		if deleted {
-			e.Type, e.Kv.Value = clientv3.EventTypeDelete, nil
+	for _, text := range []string{"{", stranger} {
+		put(text)
+		if writes, again := p.put(ask(time.Minute)); writes != 1 || again {
+			t.Errorf("on %.80s: %d writes, again: %v", text, writes, again)
 		}
-		if err := p.take(t.Context(), &clientv3.WatchResponse{Header: &pb.ResponseHeader{Revision: revision}, Events: []*clientv3.Event{e}}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	const untold = -1
-	for _, step := range []struct {
-		what string
-		do   func()
-		want int64 // 1: held back
-	}{
-		{"a listing without one", func() { list(4) }, untold},
-		{"one that is written", func() { tell(5, 5, false) }, 1},
-		{"told again", func() { tell(5, 5, false) }, untold},
-		{"listed", func() { list(6, view.Key{Kind: view.Backoff, Value: value, Revision: 5}) }, untold},
-		{"listed with another one", func() { list(8, view.Key{Kind: view.Backoff, Value: value, Revision: 7}) }, 1},
-		{"an old one", func() { tell(8, 6, false) }, untold},
-		{"ended", func() { tell(9, 9, true) }, 0},
-		{"told again that it is ended", func() { tell(9, 9, true) }, untold},
-		{"another one", func() { tell(10, 10, false) }, 1},
-		{"a listing that lacks it", func() { list(12) }, 0},
-		{"told again after the listing", func() { tell(12, 10, false) }, untold},
-		{"a store that was put back", func() { list(3, view.Key{Kind: view.Backoff, Value: value, Revision: 3}); tell(4, 4, false) }, 1},
-	} {
-		r.paused = untold
-		step.do()
-		if got := min(r.paused, 1); got != step.want {
-			t.Errorf("%s: told %d, want %d", step.what, got, step.want)
-		}
-		if left := time.Duration(r.paused - s.o.Clock.Mono()); left > time.Minute {
-			t.Errorf("%s: for %v, longer than the policy allows", step.what, left)
-		}
+		await.Until(t, "only its own counts", p.locked(func() bool { return len(p.throttle.Asks) == 1 && p.throttle.Asks[0].By == p.id }))
 	}
 }
 
@@ -284,7 +219,7 @@ func TestABackoffThatMayNotBeWrittenIsReported(t *testing.T) {
 	await.Until(t, "it is told", a.is(func(r *recorder) bool {
 		return errors.Is(r.trouble, ErrPermission) && strings.Contains(r.trouble.Error(), "quota-admin roles consumer p")
 	}))
-	if !a.is(func(r *recorder) bool { return !r.closed && r.paused == 0 })() {
+	if !a.is(func(r *recorder) bool { return !r.closed && free(r) })() {
 		t.Error("its own pause was touched")
 	}
 }
