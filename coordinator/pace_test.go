@@ -254,6 +254,30 @@ func TestThePaceIsWritten(t *testing.T) {
 	}
 }
 
+// One command ends what a provider has asked for, a lowered total too.
+func TestResumeEndsAPace(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	if _, err := f.admin.Put(t.Context(), "p", *adaptive(1000, 50), AnyRevision); err != nil {
+		t.Fatal(err)
+	}
+	r, _ := f.subscribe(f.join(Options{}), "p")
+	lower := paceOf(0, 600)
+	lower.Time = time.Now()
+	value, err := json.Marshal(lower)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.write(clientv3.OpPut(f.admin.keys.Throttle("p"), string(value))); err != nil {
+		t.Fatal(err)
+	}
+	await.Until(t, "the total is lower", r.is(func(r *recorder) bool { return pacedTo(r) == "600/s" }))
+	if ended, err := f.admin.Resume(t.Context(), "p"); !ended || err != nil {
+		t.Errorf("ended: %v, %v", ended, err)
+	}
+	await.Until(t, "the limit is in force", r.is(func(r *recorder) bool { return r.view.Throttle == nil }))
+}
+
 // Without the right to write the pace the limit stays in force, and the instance reports
 // that, until its role has the right.
 func TestAPaceThatMayNotBeWrittenIsReported(t *testing.T) {

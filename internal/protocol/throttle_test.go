@@ -116,7 +116,8 @@ func TestAnAskThatAddsNothingIsNotWritten(t *testing.T) {
 }
 
 func TestABackoffKeepsTheNewestAsks(t *testing.T) {
-	var b Throttle
+	b := Throttle{Limits: limits{{Permits: 5, Window: time.Second}}, Revision: 3}
+	before := b
 	for i := range 20 {
 		b = b.With(ask(fmt.Sprint(i%10), float64(i), float64(i+30), false), anybody)
 	}
@@ -126,6 +127,9 @@ func TestABackoffKeepsTheNewestAsks(t *testing.T) {
 	}
 	if got, want := strings.Join(by, " "), "2 3 4 5 6 7 8 9"; got != want {
 		t.Errorf("asks by %s, want %s", got, want)
+	}
+	if !b.SameTotals(&before) || b.Revision != 3 {
+		t.Errorf("an ask makes %+v of the totals", b)
 	}
 	if b = b.With(ask("1", 30, 40, false), func(id string) bool { return id == "5" }); len(b.Asks) != 2 {
 		t.Errorf("strangers stay: %+v", b.Asks)
