@@ -54,10 +54,12 @@ type core struct {
 		demand  window.Demand // of callers
 		pauses  pauses
 		rate    refusalRate
-		learned map[time.Duration]stated // by windows of the policy
-		self    string
-		trouble error
-		logged  stateLog
+		// throttle is the newest view's.
+		throttle *protocol.Throttle
+		learned  map[time.Duration]stated // by windows of the policy
+		self     string
+		trouble  error
+		logged   stateLog
 		// clockWrong says, as last logged, that the clock's error exceeds the
 		// policy's bound.
 		clockWrong bool
@@ -143,6 +145,7 @@ func (k *core) Reset(at clock.Instant, since int64, self string, v protocol.View
 	k.mu.rate.paced(at.Mono, issued)
 	k.mu.planner.Reset(at, since, self, v)
 	k.mu.self = self
+	k.throttleLocked(v.Throttle)
 	k.news(true)
 	if v.Policy == nil { // maybe the name is misspelt
 		k.log().Warn("no policy is set", "todo", "quota-admin list shows the providers; quota-admin set "+k.provider+" 100/s sets a limit")
@@ -151,17 +154,19 @@ func (k *core) Reset(at clock.Instant, since int64, self string, v protocol.View
 
 // Apply implements feed.Sink.
 func (k *core) Apply(at clock.Instant, c protocol.Change) {
-	issued := int64(0)
-	if c.Pace != nil || c.PaceDeleted {
+	issued, throttled := int64(0), c.Throttle != nil || c.ThrottleDeleted
+	if throttled {
 		issued = k.gate.Usage(at).Issued
 	}
 	k.mu.Lock()
-	if c.Pace != nil || c.PaceDeleted {
-		k.mu.rate.paced(at.Mono, issued)
+	if throttled = k.mu.planner.Apply(at, c) && throttled; throttled {
+		if c.Throttle.Decided() != k.mu.throttle.Decided() {
+			k.mu.rate.paced(at.Mono, issued)
+		}
+		throttled = k.throttleLocked(c.Throttle)
 	}
-	k.mu.planner.Apply(at, c)
 	// Joins and leaves of others make no limiter ready.
-	k.news(c.Policy != nil || c.PolicyDeleted || slices.ContainsFunc(c.Put, func(i protocol.Instance) bool { return i.ID == k.mu.self }))
+	k.news(c.Policy != nil || c.PolicyDeleted || throttled || slices.ContainsFunc(c.Put, func(i protocol.Instance) bool { return i.ID == k.mu.self }))
 }
 
 // Announce implements feed.Sink.

@@ -31,12 +31,10 @@ func (s *paces) Apply(at clock.Instant, c protocol.Change) {
 	s.Sink.Apply(at, c)
 }
 
-// pace puts a pace into the view, or takes it out.
-func (s *paces) pace(p *protocol.Pace) {
-	if s.now = nil; p != nil {
-		s.now = p.Limits
-	}
-	s.Apply(s.Clock().Now(), protocol.Change{Pace: p, PaceDeleted: p == nil})
+// pace puts a pace into the view; nil is none.
+func (s *paces) pace(limits []quota.Limit) {
+	s.now = limits
+	s.Apply(s.Clock().Now(), protocol.Change{Throttle: &protocol.Throttle{Limits: limits}})
 }
 
 // pace lets the total of an adaptive policy be another.
@@ -45,14 +43,13 @@ func (h *play) pace() {
 		return // a FixedSource forgets the pace when it is set
 	}
 	h.disturb()
-	var p *protocol.Pace
+	var limits []quota.Limit
 	if h.rng.IntN(4) > 0 {
-		p = &protocol.Pace{Limits: h.randomLimits()}
-		for !h.divides(h.asked, p.Limits) {
-			p.Limits = h.randomLimits()
+		for limits = h.randomLimits(); !h.divides(h.asked, limits); {
+			limits = h.randomLimits()
 		}
 	}
-	h.paces.pace(p)
+	h.paces.pace(limits)
 	h.note("pace %v", h.paces.now)
 	h.set(now(), underPace(h.asked, h.paces.now))
 }

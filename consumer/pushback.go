@@ -65,31 +65,43 @@ func (l *Limiter) Throttled(retryAfter time.Duration, why string) {
 	k.pauseLocked(true)
 }
 
-// Backoff implements feed.Sink.
-func (k *core) Backoff(until int64, why string) {
-	k.mu.Lock()
-	p := &k.mu.pauses
-	if until != 0 {
-		p.fleet.extend(until, why)
-	} else {
-		p.told, p.fleet = pause{}, pause{}
+// throttleLocked obeys the newest view's throttle, and reports whether a pause has changed.
+// One that an operator has deleted ends all pauses that the provider has asked for.
+func (k *core) throttleLocked(t *protocol.Throttle) (changed bool) {
+	now, p := k.clock.Mono(), &k.mu.planner
+	wall := k.clock.WallAt(now)
+	if t == nil && k.mu.throttle != nil {
+		k.mu.pauses.told, k.mu.pauses.fleet = pause{}, pause{}
 	}
-	k.pauseLocked(true)
+	k.mu.throttle = t
+	policy, _ := p.Policy()
+	if a := t.Pause(policy, p.Instances(), p.Has, time.Unix(0, wall)); !a.Until.IsZero() {
+		k.mu.pauses.fleet.extend(after(now, time.Duration(a.Until.UnixNano()-wall)), a.Why)
+	}
+	return k.obeyLocked(true)
 }
 
 // Pushed implements feed.Sink.
 func (k *core) Pushed() <-chan protocol.Ask { return k.asks }
 
-// pauseLocked has the longest pause obeyed, or its early end; with warm, a warm-up
-// follows. It releases mu, as news does.
+// pauseLocked has the longest pause obeyed. It releases mu, as news does.
 func (k *core) pauseLocked(warm bool) {
+	if k.obeyLocked(warm) {
+		k.news(true)
+	} else {
+		k.mu.Unlock()
+	}
+}
+
+// obeyLocked has plans obey the longest pause, or its early end; with warm, a warm-up
+// follows. It reports whether they are others.
+func (k *core) obeyLocked(warm bool) (changed bool) {
 	until, was, now := k.mu.pauses.longest().until, k.mu.planner.PausedUntil(), k.clock.Mono()
 	if until == was || max(until, was) <= now {
-		k.mu.Unlock()
-		return
+		return false
 	}
 	k.mu.planner.PauseUntil(max(until, now), warm)
-	k.news(true)
+	return true
 }
 
 // pause is until when nothing is issued, in monotonic time, and why.

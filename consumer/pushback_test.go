@@ -69,14 +69,28 @@ func TestThrottledBindsThisInstanceAtOnce(t *testing.T) {
 	})
 }
 
-// What another instance was asked for holds this one back, and ends when it is told so.
+// ask is one that counts alone, for d from now on.
+func ask(by string, d time.Duration) protocol.Ask {
+	return protocol.Ask{By: by, At: time.Now(), Until: time.Now().Add(d), Why: "429", Alone: true}
+}
+
+// throttle puts a throttle of these asks into the view; without any it takes it out, as an
+// operator does.
+func (s *stub) throttle(revision int64, asks ...protocol.Ask) {
+	c := protocol.Change{Revision: revision, ThrottleDeleted: asks == nil}
+	if asks != nil {
+		c.Throttle = &protocol.Throttle{Asks: asks}
+	}
+	s.sink.Apply(s.clock.Now(), c)
+}
+
+// What another instance was asked for holds this one back, and ends when an operator ends it.
 func TestABackoffOfTheFleet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, l := ofFleet(t, quota.Policy{}, 4)
 		start := time.Now()
-		in := func(d time.Duration) int64 { return s.clock.Mono() + int64(d) }
 		served := make(chan time.Duration, 1)
-		s.sink.Backoff(in(30*time.Second), "b: 429")
+		s.throttle(2, ask("b", 30*time.Second), ask("stranger", 50*time.Second))
 		go func() {
 			if err := l.Wait(t.Context()); err != nil {
 				t.Error(err)
@@ -84,21 +98,71 @@ func TestABackoffOfTheFleet(t *testing.T) {
 			served <- time.Since(start)
 		}()
 		time.Sleep(5 * time.Second)
-		s.sink.Backoff(in(time.Second), "c: 429")
-		if st := l.Status(); st.Waiting != 1 || st.PauseReason != "b: 429" {
-			t.Errorf("%d wait: %q", st.Waiting, st.PauseReason)
+		s.throttle(3, ask("c", time.Second))
+		if st := l.Status(); st.Waiting != 1 || st.PauseReason != "b: 429 (said by 1 of 4 instances)" || st.PausedUntil.Sub(start) != 30*time.Second {
+			t.Errorf("%d wait until %v: %q", st.Waiting, st.PausedUntil.Sub(start), st.PauseReason)
 		}
 		l.Resume() // that of the application, of which there is none
 		time.Sleep(5 * time.Second)
 		l.Throttled(20*time.Second, "429") // this instance too
-		s.sink.Backoff(0, "")
+		s.throttle(4)
 		if got := <-served; got != 10*time.Second {
 			t.Errorf("served after %v, want 10s", got)
 		}
 		l.PauseUntil(time.Now().Add(7 * time.Second))
-		s.sink.Backoff(0, "")
+		s.throttle(5, ask("b", time.Second))
+		s.throttle(6)
 		if got := time.Until(l.Status().PausedUntil); got != 7*time.Second {
 			t.Errorf("the application's own pause is left: %v", got)
+		}
+	})
+}
+
+// A pause is bounded from when it was asked for, however often its throttle is told, listed
+// or written anew. One that cannot be read ends none, one that is missing ends them.
+func TestABackoffThatIsToldAgainIsNoLonger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, l := ofFleet(t, quota.Policy{}, 4)
+		start, days := time.Now(), ask("b", 72*time.Hour)
+		view := protocol.View{Policy: withDefaults(quota.Policy{Limits: policyOf(t, "100/s").Limits})}
+		for _, id := range []string{"me", "b", "c", "d"} {
+			view.Instances = append(view.Instances, protocol.Instance{ID: id, Weight: 1})
+		}
+		list := func(revision int64, asks ...protocol.Ask) {
+			v := view
+			if v.Revision = revision; asks != nil {
+				v.Throttle = &protocol.Throttle{Asks: asks}
+			}
+			s.sink.Reset(s.clock.Now(), s.clock.Mono(), "me", v)
+		}
+		for _, step := range []struct {
+			what string
+			do   func()
+			want time.Duration // since the beginning; 0: nobody pauses
+		}{
+			{"written", func() { s.throttle(2, days) }, time.Minute},
+			{"written anew", func() { s.throttle(3, days, ask("c", time.Second)) }, time.Minute},
+			{"told again", func() { s.throttle(3, ask("c", 50*time.Second)) }, time.Minute},
+			{"listed", func() { list(4, days) }, time.Minute},
+			{"cannot be read", func() { s.throttle(5, []protocol.Ask{}...) }, time.Minute},
+			{"listed again", func() { list(6, days) }, time.Minute},
+			{"listed with another one", func() { list(7, ask("c", 72*time.Hour)) }, 66 * time.Second},
+			{"missing in a listing", func() { list(8) }, 0},
+			{"an old one", func() { s.throttle(7, ask("c", 50*time.Second)) }, 0},
+			{"listed after a restore", func() { list(2, days) }, time.Minute},
+			{"ended", func() { s.throttle(9) }, 0},
+			{"listed when it is over", func() { time.Sleep(time.Minute); list(2, days) }, 0},
+			{"by one that left", func() { s.throttle(10, ask("e", time.Minute)) }, 0},
+		} {
+			step.do()
+			got := time.Duration(0)
+			if until := l.Status().PausedUntil; !until.IsZero() {
+				got = until.Sub(start)
+			}
+			if got != step.want {
+				t.Errorf("%s: until %v, want %v", step.what, got, step.want)
+			}
+			time.Sleep(time.Second)
 		}
 	})
 }
@@ -160,7 +224,8 @@ func TestAPauseEndsWithAWarmUp(t *testing.T) {
 		}
 		l.Throttled(time.Minute, "429")
 		time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second)))
-		s.sink.Backoff(0, "")
+		s.throttle(2, ask("b", time.Second))
+		s.throttle(3)
 		if got, want := share(), []int64{50, 66, 83, 100, 100}; !slices.Equal(got, want) {
 			t.Errorf("after its early end %v, want %v", got, want)
 		}
@@ -250,12 +315,14 @@ func TestAReportTellsWhatThePaceGoesBy(t *testing.T) {
 			second(5)
 		}
 		want(0, 4000, 40, 20)
-		s.sink.Apply(s.clock.Now(), protocol.Change{Revision: 100, Pace: &protocol.Pace{Revision: 100, Limits: []quota.Limit{{Permits: 60, Window: time.Second}}}})
+		paced := []quota.Limit{{Permits: 60, Window: time.Second}}
+		s.sink.Apply(s.clock.Now(), protocol.Change{Revision: 100, Throttle: &protocol.Throttle{Revision: 100, Limits: paced}})
 		want(100, 0, 0, 0)
 		if u := l.Status().Limits[0]; u.Limit.Permits != 100 || u.Pace != 60 || u.Share != 15 {
 			t.Errorf("%+v", u)
 		}
 		second(1)
+		s.sink.Apply(s.clock.Now(), protocol.Change{Revision: 101, Throttle: &protocol.Throttle{Revision: 100, Limits: paced, Asks: []protocol.Ask{{By: "b"}}}})
 		second(0)
 		want(100, 2000, 20, 1)
 		for range 4 {

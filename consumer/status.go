@@ -228,7 +228,7 @@ func (k *core) Report(now clock.Instant) protocol.Report {
 		Issued: use.Issued, Refused: st.Refused + st.Shadowed, Unmet: k.refused.unmet.Load(), Waiting: use.WaitingFor,
 	})
 	policy, _ := k.mu.planner.Policy()
-	pace, recent := k.mu.planner.Pace(), k.mu.rate.report(now.Mono, use.Issued)
+	decided, recent := k.mu.throttle.Decided(), k.mu.rate.report(now.Mono, use.Issued)
 	k.mu.Unlock()
 	r := protocol.Report{
 		Schema: quota.Schema, State: st.State, Revision: st.Revision, PolicyRevision: st.PolicyRevision,
@@ -244,10 +244,7 @@ func (k *core) Report(now clock.Instant) protocol.Report {
 		r.WindowStart, r.UsedBefore = shortest.Start.UTC(), use.Issued-shortest.Used
 	}
 	if policy != nil && policy.Adaptive.Floor > 0 {
-		r.PaceSpan, r.PaceIssued, r.PaceRefused = recent.mono/int64(time.Millisecond), recent.issued, recent.refused
-		if pace != nil {
-			r.PaceRevision = pace.Revision
-		}
+		r.PaceRevision, r.PaceSpan, r.PaceIssued, r.PaceRefused = decided, recent.mono/int64(time.Millisecond), recent.issued, recent.refused
 	}
 	if st.ClockErrorKnown {
 		r.ClockError = st.ClockError.Round(time.Microsecond).String()

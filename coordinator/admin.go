@@ -79,16 +79,14 @@ func (a *Admin) Get(ctx context.Context, provider string) (Stored, error) {
 	return s, nil
 }
 
-// Held implements protocol.Inspector.
-func (i *inspector) Held(ctx context.Context, provider string) (b *protocol.Backoff, p *protocol.Pace, err error) {
-	r, err := i.kv.Txn(ctx).Then(clientv3.OpGet(i.keys.Backoff(provider)), clientv3.OpGet(i.keys.Pace(provider))).Commit()
+// Throttle implements protocol.Inspector.
+func (i *inspector) Throttle(ctx context.Context, provider string) (*protocol.Throttle, error) {
+	r, err := i.kv.Txn(ctx).Then(clientv3.OpGet(i.keys.Throttle(provider))).Commit()
 	if err != nil {
-		return nil, nil, classify(ctx, "read the back-off of "+provider, err)
+		return nil, classify(ctx, "read the throttle of "+provider, err)
 	}
-	if found, err := protocol.ReadBackoff(keyIn(r.Responses[0]).Value); err == nil {
-		b = &found
-	}
-	return b, paceIn(keyIn(r.Responses[1])), nil
+	t, _ := protocol.ReadThrottle(keyIn(r.Responses[0]).Value)
+	return t, nil
 }
 
 // stored reads a policy's key, which may be empty.
@@ -101,16 +99,6 @@ func stored(provider string, kv *mvccpb.KeyValue) Stored {
 		s.Problem = s.Policy.Validate()
 	}
 	return s
-}
-
-// paceIn reads a pace's key; nil if it cannot be read.
-func paceIn(kv *mvccpb.KeyValue) *protocol.Pace {
-	p, err := protocol.ReadPace(kv.Value)
-	if err != nil {
-		return nil
-	}
-	p.Revision = kv.ModRevision
-	return p
 }
 
 // List returns all policies, sorted by provider.

@@ -150,15 +150,12 @@ func (p *membership) take(ctx context.Context, r *clientv3.WatchResponse) error 
 		if c.Level != nil || c.LevelDeleted {
 			p.levelLocked(c.Level)
 		}
-		if c.Pace != nil || c.PaceDeleted {
-			p.paceLocked(c.Pace)
+		if c.Throttle != nil || c.ThrottleDeleted {
+			p.throttleLocked(c.Throttle)
 		}
 		if !p.silent {
 			p.sink.Apply(p.s.o.Clock.Now(), c)
 		}
-	}
-	for i := range keys {
-		p.askedLocked(&keys[i])
 	}
 	p.proveLocked()
 	if len(keys) > 0 {

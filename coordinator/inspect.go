@@ -100,8 +100,8 @@ func (i *inspector) Fleet(ctx context.Context, provider string, earlier *protoco
 			if l, err := protocol.ReadLevel(kv.Value); err == nil {
 				f.Level = l
 			}
-		} else if key == a.keys.Pace(provider) {
-			f.Pace = paceIn(kv)
+		} else if key == a.keys.Throttle(provider) {
+			f.Throttle, _ = protocol.ReadThrottle(kv.Value)
 		} else if id, ok := keys.IncarnationIn(a.keys.Instances(provider), key); ok {
 			at[id] = len(f.Instances)
 			f.Instances = append(f.Instances, instanceOf(id, kv, known[id]))

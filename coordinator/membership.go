@@ -46,23 +46,23 @@ type membership struct {
 	mu          sync.Mutex
 	incarnation // in force
 	tracker     view.Tracker
-	reports     view.Reports    // of this incarnation
-	policy      *quota.Policy   // in the view
-	policyAt    int64           // revision of policy
-	level       *protocol.Level // in the view
-	paced       *protocol.Pace  // in the view
-	pacedAt     int64           // monotonic, when that was learned of
-	unpaced     error           // the pace may not be written
-	levelled    int64           // monotonic, when level was applied; 0 if there was none
-	proved      int64           // monotonic instant of the newest proof, 0 if none
-	behind      int64           // since when the watch has been behind, 0 if it is not
-	failure     error           // the reason why this membership cannot follow its provider, or nil
-	problem     string          // all of that, as last told to the sink
-	open        *stream         // the open watch; nil while there is none
-	relist      bool            // the history has a gap
-	checking    bool            // a check of a doubted view is under way
-	silent      bool            // the sink is closed
-	until       int64           // announced end, corrected wall time; 0 if none was announced
+	reports     view.Reports      // of this incarnation
+	policy      *quota.Policy     // in the view
+	policyAt    int64             // revision of policy
+	level       *protocol.Level   // in the view
+	throttle    protocol.Throttle // in the view
+	pacedAt     int64             // monotonic, when its totals were learned of; 0 before the first view
+	denied      error             // the throttle may not be written
+	levelled    int64             // monotonic, when level was applied; 0 if there was none
+	proved      int64             // monotonic instant of the newest proof, 0 if none
+	behind      int64             // since when the watch has been behind, 0 if it is not
+	failure     error             // the reason why this membership cannot follow its provider, or nil
+	problem     string            // all of that, as last told to the sink
+	open        *stream           // the open watch; nil while there is none
+	relist      bool              // the history has a gap
+	checking    bool              // a check of a doubted view is under way
+	silent      bool              // the sink is closed
+	until       int64             // announced end, corrected wall time; 0 if none was announced
 	// opens is the wall time from which windows may start that the process before has not
 	// issued permits of; 0 if there was none.
 	opens   int64
@@ -70,7 +70,6 @@ type membership struct {
 	// checkpoint is what the state file shall hold.
 	checkpoint view.Checkpoint
 	unkept     atomic.Bool // the last write of it failed
-	asking     asking
 
 	funding  funding
 	reported reporting // owned by the goroutine that writes reports
@@ -145,12 +144,11 @@ func (p *membership) listLocked(m mark, all []view.Key) {
 	p.tracker.Wrote(m.revision)
 	p.reports.Reset(m.revision, m.report)
 	p.levelLocked(v.Level)
-	p.paceLocked(v.Pace)
+	p.throttleLocked(v.Throttle)
 	p.policyAt = v.PolicyRevision
 	p.policy, p.proved, p.behind, p.relist, p.checking = v.Policy, 0, 0, false, false
 	p.openLocked()
 	p.checkpointLocked(m)
-	p.askedAtLocked(m.asOf(), all)
 	if !p.silent {
 		at := p.s.o.Clock.Now()
 		since := at.Mono
@@ -174,10 +172,8 @@ func (p *membership) parse(kv *mvccpb.KeyValue, deleted bool) view.Key {
 		k.Kind, most = view.Policy, quota.MaxPolicyBytes+1
 	} else if key == p.s.keys.Level(p.provider) {
 		k.Kind, most = view.Level, protocol.MaxLevelBytes+1
-	} else if key == p.s.keys.Pace(p.provider) {
-		k.Kind, most = view.Pace, protocol.MaxPaceBytes+1
-	} else if key == p.s.keys.Backoff(p.provider) {
-		k.Kind, most = view.Backoff, protocol.MaxBackoffBytes+1
+	} else if key == p.s.keys.Throttle(p.provider) {
+		k.Kind, most = view.Throttle, protocol.MaxThrottleBytes+1
 	} else if id, ok := keys.IncarnationIn(p.s.keys.Instances(p.provider), key); ok {
 		k.Kind, k.ID, k.First, most = view.Instance, id, !deleted && kv.CreateRevision == kv.ModRevision, protocol.MaxInstanceBytes+1
 	}
@@ -188,7 +184,7 @@ func (p *membership) parse(kv *mvccpb.KeyValue, deleted bool) view.Key {
 // tellLocked tells the sink the problem, if that has changed.
 func (p *membership) tellLocked(err error) {
 	p.failure = err
-	err = errors.Join(p.s.problem(), err, p.tracker.Problem(), p.asking.denied, p.unpaced)
+	err = errors.Join(p.s.problem(), err, p.tracker.Problem(), p.denied)
 	text := ""
 	if err != nil {
 		text = err.Error()

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -26,8 +27,8 @@ func adaptive(permits, floor int64) *quota.Policy {
 	return &p
 }
 
-func paceOf(revision, permits int64) *protocol.Pace {
-	return &protocol.Pace{Revision: revision, Limits: []quota.Limit{{Permits: permits, Window: time.Second}}}
+func paceOf(revision, permits int64) protocol.Throttle {
+	return protocol.Throttle{Revision: revision, Limits: []quota.Limit{{Permits: permits, Window: time.Second}}}
 }
 
 // paceReport is a report of two instances that share 1,000/s, or the pace.
@@ -39,9 +40,9 @@ func paceReport(revision, span, issued, refused int64) protocol.Report {
 // raise, 5 s between.
 func TestNextPace(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
-	raised := func(raises int64) *protocol.Pace { p := paceOf(7, 600); p.Raises = raises; return p }
+	raised := func(raises int64) protocol.Throttle { p := paceOf(7, 600); p.Raises = raises; return p }
 	for name, test := range map[string]struct {
-		pace    *protocol.Pace
+		pace    protocol.Throttle
 		age     time.Duration
 		reports []protocol.Report
 		next    int64 // 0: the limit
@@ -62,19 +63,19 @@ func TestNextPace(t *testing.T) {
 		"most refused":                   {paceOf(7, 600), 0, []protocol.Report{paceReport(7, 1000, 300, 250)}, 420, false},
 		"refused for a moment":           {paceOf(7, 600), 0, []protocol.Report{paceReport(7, 999, 300, 250)}, 0, true},
 		"refused under the pace before":  {paceOf(7, 600), 0, []protocol.Report{paceReport(6, 4000, 1200, 250)}, 0, true},
-		"the first cut":                  {nil, 0, []protocol.Report{paceReport(0, 4000, 2000, 200)}, 880, false},
+		"the first cut":                  {protocol.Throttle{}, 0, []protocol.Report{paceReport(0, 4000, 2000, 200)}, 880, false},
 		"down to the floor":              {paceOf(7, 210), 0, []protocol.Report{paceReport(7, 1000, 300, 250)}, 200, false},
 		"at the floor":                   {paceOf(7, 200), 0, []protocol.Report{paceReport(7, 1000, 300, 250)}, 0, true},
 		"up to the limit":                {paceOf(7, 980), time.Minute, []protocol.Report{paceReport(7, 4000, 1200, 0)}, 0, false},
-		"at the limit":                   {nil, time.Minute, []protocol.Report{paceReport(0, 4000, 1200, 0)}, 0, true},
+		"at the limit":                   {protocol.Throttle{}, time.Minute, []protocol.Report{paceReport(0, 4000, 1200, 0)}, 0, true},
 		"more refused than issued, lies": {paceOf(7, 600), 0, []protocol.Report{paceReport(7, 1000, 1, 1<<60)}, 420, false},
 		"the limit was lowered to it":    {paceOf(7, 1000), 0, nil, 0, false},
-		"what the provider states":       {nil, 0, []protocol.Report{{Learned: "600/s"}}, 0, true},
+		"what the provider states":       {protocol.Throttle{}, 0, []protocol.Report{{Learned: "600/s"}}, 0, true},
 		"no reports":                     {paceOf(7, 600), time.Minute, nil, 0, true},
 	} {
 		next, ok := nextPace(adaptive(1000, 20), test.pace, test.reports, test.age, now)
 		got := int64(0)
-		if ok && next != nil {
+		if ok && len(next.Limits) > 0 {
 			got = next.Limits[0].Permits
 		}
 		if ok == test.stays || got != test.next {
@@ -87,18 +88,18 @@ func TestNextPace(t *testing.T) {
 func TestAPaceOfSeveralLimits(t *testing.T) {
 	p := adaptive(1000, 20)
 	p.Limits = append(p.Limits, quota.Limit{Permits: 5000, Window: time.Minute})
-	pace, now := (*protocol.Pace)(nil), time.Unix(1_700_000_000, 0)
+	asks := []protocol.Ask{{By: "a"}}
+	pace, now := protocol.Throttle{Asks: asks}, time.Unix(1_700_000_000, 0)
 	for i := range 80 {
-		revision := int64(0)
-		if pace != nil {
-			pace.Revision = int64(i)
-			revision = pace.Revision
-		}
-		next, ok := nextPace(p, pace, []protocol.Report{paceReport(revision, 4000, 300, 6)}, 0, now)
+		next, ok := nextPace(p, pace, []protocol.Report{paceReport(pace.Revision, 4000, 300, 6)}, 0, now)
 		if !ok {
 			break
 		}
 		pace, now = next, now.Add(20*time.Second)
+		pace.Revision = int64(1 + i)
+	}
+	if !slices.Equal(pace.Asks, asks) {
+		t.Errorf("of the asks these are left: %v", pace.Asks)
 	}
 	if got := quota.FormatLimits(pace.Limits); got != "200/s,1000/1m" {
 		t.Errorf("the pace falls to %s, want 200/s,1000/1m", got)
@@ -123,7 +124,7 @@ func TestThePaceConverges(t *testing.T) {
 			limit, floor := 200+r.Int64N(100_000), 1+r.Int64N(50)
 			p := adaptive(limit, floor)
 			p.Adaptive.Decrease, p.Adaptive.Increase = 5+r.Int64N(60), 1+r.Int64N(5)
-			pace, revision := (*protocol.Pace)(nil), int64(0)
+			pace, revision := protocol.Throttle{}, int64(0)
 			now, changed := time.Unix(1_700_000_000, 0), int64(0)
 			for range 3 {
 				takes := protocol.PaceFloor(p, limit) + r.Int64N(limit)
@@ -143,14 +144,12 @@ func TestThePaceConverges(t *testing.T) {
 					}
 					span := min(4, changed)
 					report := protocol.Report{Share: total, PaceSpan: 1000 * span, PaceIssued: span * total, PaceRefused: span * max(0, total-takes)}
-					if pace != nil {
-						report.PaceRevision = pace.Revision
-					}
+					report.PaceRevision = pace.Revision
 					next, ok := nextPace(p, pace, []protocol.Report{report}, time.Duration(changed)*time.Second, now)
 					if !ok {
 						continue
 					}
-					if pace, changed = next, 0; pace != nil {
+					if pace, changed = next, 0; len(pace.Limits) > 0 {
 						revision++
 						pace.Revision = revision
 					}
@@ -167,6 +166,14 @@ func TestThePaceConverges(t *testing.T) {
 	}
 }
 
+// pacedTo returns the pace in a view; "" if there is none.
+func pacedTo(r *recorder) string {
+	if r.view.Throttle == nil {
+		return ""
+	}
+	return quota.FormatLimits(r.view.Throttle.Limits)
+}
+
 // refusing is a limiter that uses its share, and the part of whose calls that the provider
 // refused in the last 4 s.
 type refusing struct {
@@ -179,9 +186,7 @@ func (l *refusing) Report(clock.Instant) protocol.Report {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	r := protocol.Report{Schema: quota.Schema, State: quota.StateActive, Share: l.share, PaceSpan: 4000, PaceIssued: 4 * l.share, PaceRefused: 4 * l.share * l.percent / 100}
-	if l.view.Pace != nil {
-		r.PaceRevision = l.view.Pace.Revision
-	}
+	r.PaceRevision = l.view.Throttle.Decided()
 	return r
 }
 
@@ -218,15 +223,15 @@ func TestThePaceIsWritten(t *testing.T) {
 	}
 	answers(200, 60)
 	await.Until(t, "cuts down to the floor, in both views", both(func(r *recorder) bool {
-		return r.view.Pace != nil && quota.FormatLimits(r.view.Pace.Limits) == "500/s"
+		return pacedTo(r) == "500/s"
 	}))
-	_, now, err := feed.Inside(f.admin).Held(t.Context(), "p")
-	if err != nil || now == nil || now.Author == "" || now.Refused == 0 || len(now.Past) != 1 || quota.FormatLimits(now.Past[0].Limits) != "700/s" {
-		t.Errorf("%+v, %v", now, err)
+	s, err := feed.Inside(f.admin).Throttle(t.Context(), "p")
+	if err != nil || s == nil || s.Author == "" || s.Refused == 0 || len(s.Past) != 1 || quota.FormatLimits(s.Past[0].Limits) != "700/s" {
+		t.Errorf("%+v, %v", s, err)
 	}
 	fleet, err := feed.Inside(f.admin).Fleet(t.Context(), "p", nil)
-	if err != nil || fleet.Pace == nil {
-		t.Fatalf("%+v, %v", fleet.Pace, err)
+	if err != nil || fleet.Throttle == nil {
+		t.Fatalf("%+v, %v", fleet.Throttle, err)
 	}
 	sum := int64(0)
 	for _, i := range fleet.Instances {
@@ -236,7 +241,7 @@ func TestThePaceIsWritten(t *testing.T) {
 		t.Errorf("shares sum to %d", sum)
 	}
 	answers(600, 0)
-	await.Until(t, "raises up to the limit, without a pace", both(func(r *recorder) bool { return r.view.Pace == nil }))
+	await.Until(t, "raises up to the limit, without a pace", both(func(r *recorder) bool { return pacedTo(r) == "" }))
 	for _, s := range f.sessions {
 		if err := s.Close(); err != nil {
 			t.Error(err)
@@ -247,6 +252,30 @@ func TestThePaceIsWritten(t *testing.T) {
 			t.Errorf("logged %d times: %s\n%s", n, want, log.String())
 		}
 	}
+}
+
+// One command ends what a provider has asked for, a lowered total too.
+func TestResumeEndsAPace(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	if _, err := f.admin.Put(t.Context(), "p", *adaptive(1000, 50)); err != nil {
+		t.Fatal(err)
+	}
+	r, _ := f.subscribe(f.join(Options{}), "p")
+	lower := paceOf(0, 600)
+	lower.Time = time.Now()
+	value, err := json.Marshal(lower)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.write(clientv3.OpPut(f.admin.keys.Throttle("p"), string(value))); err != nil {
+		t.Fatal(err)
+	}
+	await.Until(t, "the total is lower", r.is(func(r *recorder) bool { return pacedTo(r) == "600/s" }))
+	if ended, err := f.admin.Resume(t.Context(), "p"); !ended || err != nil {
+		t.Errorf("ended: %v, %v", ended, err)
+	}
+	await.Until(t, "the limit is in force", r.is(func(r *recorder) bool { return r.view.Throttle == nil }))
 }
 
 // Without the right to write the pace the limit stays in force, and the instance reports
@@ -271,23 +300,26 @@ func TestAPaceThatMayNotBeWrittenIsReported(t *testing.T) {
 	await.Until(t, "it is told", l.is(func(r *recorder) bool {
 		return errors.Is(r.trouble, ErrPermission) && strings.Contains(r.trouble.Error(), "quota-admin roles consumer p")
 	}))
-	if !l.is(func(r *recorder) bool { return r.view.Pace == nil && !r.closed })() {
+	if !l.is(func(r *recorder) bool { return pacedTo(r) == "" && !r.closed })() {
 		t.Error("there is a pace")
 	}
 	grants := login(t, cluster, "root")
 	await.Until(t, "the role has the right", func() bool {
-		_, err := grants.RoleGrantPermission(t.Context(), "consumer", f.admin.keys.Pace("p"), "", clientv3.PermissionType(clientv3.PermReadWrite))
+		_, err := grants.RoleGrantPermission(t.Context(), "consumer", f.admin.keys.Throttle("p"), "", clientv3.PermissionType(clientv3.PermReadWrite))
 		return err == nil
 	})
-	await.Until(t, "the pace is written", l.is(func(r *recorder) bool { return r.view.Pace != nil }))
+	await.Until(t, "the pace is written", l.is(func(r *recorder) bool { return pacedTo(r) != "" }))
 	await.Until(t, "the problem is over", l.is(func(r *recorder) bool { return r.trouble == nil }))
 }
 
-// A pace that no policy follows any more would hold back the next one that does. One that
-// cannot be read is a problem that all report.
-func TestAPaceThatLowersNothingIsDeleted(t *testing.T) {
+// A pace that no policy follows any more would hold back the next one that does. A throttle
+// that cannot be read is a problem that all report. Asks stay.
+func TestAPaceThatLowersNothingGoes(t *testing.T) {
 	t.Parallel()
-	value, err := json.Marshal(paceOf(0, 3))
+	asked := paceOf(0, 3)
+	asked.Time = time.Unix(1, 0).UTC()
+	asked.Asks = []protocol.Ask{{By: "a", At: time.Unix(1, 0).UTC(), Until: time.Unix(2, 0).UTC()}}
+	value, err := json.Marshal(asked)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -295,10 +327,11 @@ func TestAPaceThatLowersNothingIsDeleted(t *testing.T) {
 	for name, test := range map[string]struct {
 		policy quota.Policy
 		value  string
+		asks   int
 	}{
-		"not adaptive":       {quota.Policy{Limits: lower.Limits}, string(value)},
-		"at the limit":       {lower, string(value)},
-		"that is not a pace": {lower, "{"},
+		"not adaptive":           {quota.Policy{Limits: lower.Limits}, string(value), 1},
+		"at the limit":           {lower, string(value), 1},
+		"that is not a throttle": {lower, "{", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -306,14 +339,14 @@ func TestAPaceThatLowersNothingIsDeleted(t *testing.T) {
 			if _, err := f.admin.Put(t.Context(), "p", test.policy); err != nil {
 				t.Fatal(err)
 			}
-			key := f.admin.keys.Pace("p")
+			key := f.admin.keys.Throttle("p")
 			if err := f.write(clientv3.OpPut(key, test.value)); err != nil {
 				t.Fatal(err)
 			}
 			f.subscribe(f.join(Options{}), "p")
-			await.Until(t, "it is deleted", func() bool {
-				r, err := f.client.Get(t.Context(), key)
-				return err == nil && r.Count == 0
+			await.Until(t, "it is gone", func() bool {
+				s, err := feed.Inside(f.admin).Throttle(t.Context(), "p")
+				return err == nil && s != nil && len(s.Limits) == 0 && len(s.Asks) == test.asks
 			})
 		})
 	}

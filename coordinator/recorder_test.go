@@ -27,9 +27,7 @@ type recorder struct {
 	until   int64
 	closed  bool
 
-	paused int64 // as last told by Backoff
-	why    string
-	asks   chan protocol.Ask // nil: it never asks
+	asks chan protocol.Ask // nil: it never asks
 
 	resumed clock.Instant // as told by Resume
 	since   int64
@@ -72,8 +70,8 @@ func (r *recorder) Apply(_ clock.Instant, c protocol.Change) {
 		r.view.Policy = c.Policy
 		r.note("policy")
 	}
-	if c.Pace != nil || c.PaceDeleted {
-		r.view.Pace = c.Pace
+	if c.Throttle != nil || c.ThrottleDeleted {
+		r.view.Throttle = c.Throttle
 	}
 	if c.Policy != nil {
 		r.totals = append(r.totals, c.Policy.Limits[0].Permits)
@@ -114,17 +112,20 @@ func (r *recorder) Borrow(host string, l protocol.Loan) {
 	r.borrowed = append(r.borrowed, loaned{host, l.Permits})
 }
 
-func (r *recorder) Backoff(until int64, why string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.paused, r.why = until, why
+// pause is that of the newest view.
+func (r *recorder) pause() protocol.Ask {
+	known := func(id string) bool {
+		return slices.ContainsFunc(r.view.Instances, func(i protocol.Instance) bool { return i.ID == id })
+	}
+	return r.view.Throttle.Pause(r.view.Policy, len(r.view.Instances), known, time.Now())
 }
 
 // heldBack returns for how long it is held back, and why.
-func (r *recorder) heldBack(c *clock.Clock) (left time.Duration, why string) {
+func (r *recorder) heldBack() (left time.Duration, why string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return time.Duration(r.paused - c.Mono()), r.why
+	a := r.pause()
+	return time.Until(a.Until), a.Why
 }
 
 func (r *recorder) Budgets() []protocol.BudgetUse { return nil }

@@ -63,10 +63,7 @@ func (p *membership) report(answers bool) bool {
 	id := p.id
 	byDemand := p.policy != nil && p.policy.Share == quota.ShareDemand
 	adaptive := p.policy != nil && p.policy.Adaptive.Floor > 0
-	paces := adaptive || p.paced != nil // one that nobody follows is deleted
-	if !paces {
-		p.unpaced = nil
-	}
+	paces := adaptive || len(p.throttle.Limits) > 0 // totals that nobody follows go
 	p.mu.Unlock()
 	if id == "" || !answers {
 		return answers

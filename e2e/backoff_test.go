@@ -293,7 +293,7 @@ func TestABackoffHoldsBackAllProcesses(t *testing.T) {
 	_, before = a.answer429(t, 3, "1")
 	await.Until(t, "it holds back the one", a.is(func() bool { return held(&a.told[3]) }))
 	await.Until(t, "the ask is written", func() bool {
-		b, _, err := feed.Inside(admin).Held(t.Context(), provider)
+		b, err := feed.Inside(admin).Throttle(t.Context(), provider)
 		return err == nil && b != nil
 	})
 	await.Until(t, "all go on after a second", a.have(20, before))
@@ -363,16 +363,16 @@ func TestABackoffHoldsBackAllProcesses(t *testing.T) {
 	}
 	now := time.Now()
 	ask := protocol.Ask{By: found.Instances[0].Instance.ID, At: now, Until: now.AddDate(0, 0, 3), Alone: true}
-	value, err := json.Marshal(protocol.Backoff{Asks: []protocol.Ask{ask}})
+	value, err := json.Marshal(protocol.Throttle{Asks: []protocol.Ask{ask}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	at = time.Now()
-	if _, err := client.Put(t.Context(), layout.Backoff(provider), string(value)); err != nil {
+	if _, err := client.Put(t.Context(), layout.Throttle(provider), string(value)); err != nil {
 		t.Fatal(err)
 	}
 	bounded(at)
-	if ended, err := admin.EndBackoff(t.Context(), provider); err != nil || !ended {
+	if ended, err := admin.Resume(t.Context(), provider); err != nil || !ended {
 		t.Errorf("ended: %v, %v", ended, err)
 	}
 	goOn()

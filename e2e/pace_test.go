@@ -45,9 +45,9 @@ func TestThePaceOfAllProcesses(t *testing.T) {
 	if calls > windows*floor+callers {
 		t.Errorf("%d calls in %d windows of %d permits", calls, windows, floor)
 	}
-	_, pace, err := feed.Inside(admin).Held(t.Context(), provider)
-	if err != nil || pace == nil || pace.Refused == 0 || !told(floor)() {
-		t.Errorf("%+v, %v", pace, err)
+	s, err := feed.Inside(admin).Throttle(t.Context(), provider)
+	if err != nil || s == nil || s.Refused == 0 || !told(floor)() {
+		t.Errorf("%+v, %v", s, err)
 	}
 
 	command("set", provider, "200/500ms", "--adaptive", "floor=50%,increase=25%,every=2s")
@@ -55,8 +55,8 @@ func TestThePaceOfAllProcesses(t *testing.T) {
 	a.is(func() bool { a.half = false; return true })()
 	await.Until(t, "the limit is in force again", told(limit))
 	await.Until(t, "the pace is gone", func() bool {
-		_, pace, err := feed.Inside(admin).Held(t.Context(), provider)
-		return err == nil && pace == nil
+		s, err := feed.Inside(admin).Throttle(t.Context(), provider)
+		return err == nil && s != nil && len(s.Limits) == 0
 	})
 	t.Logf("%d instances in %d processes: from the first 429 to half the limit everywhere %v, %d calls in %d windows of %d; back after %v",
 		callers, processes, fell.Sub(begin).Round(time.Millisecond), calls, windows, floor, time.Since(risen).Round(time.Millisecond))

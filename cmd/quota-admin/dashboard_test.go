@@ -248,14 +248,14 @@ func TestChangesOnThePage(t *testing.T) {
 	if status, answer := s.post("/api/change", change(m{"kind": "pause"})); status != 200 {
 		t.Errorf("pause: %d %v", status, answer)
 	}
-	s.bench.put(s.client, "providers/p/backoff", "{}")
+	s.bench.put(s.client, "providers/p/throttle", "{}")
 	for _, path := range []string{"/api/preview", "/api/change"} {
 		if status, answer := s.post(path, change(m{"kind": "resume"})); status != 200 {
 			t.Errorf("resume: %d %v", status, answer)
 		}
-		r, err := s.client.Get(t.Context(), s.bench.prefix+"providers/p/backoff", clientv3.WithCountOnly())
+		r, err := s.client.Get(t.Context(), s.bench.prefix+"providers/p/throttle", clientv3.WithCountOnly())
 		if err != nil || (r.Count == 0) != (path == "/api/change") {
-			t.Errorf("%s: %d back-offs are left, %v", path, r.Count, err)
+			t.Errorf("%s: %d throttles are left, %v", path, r.Count, err)
 		}
 	}
 	out, _ := s.bench.want(exitDone, "history", "p")

@@ -101,14 +101,13 @@ type storedJSON struct {
 	Revision int64         `json:"revision"`
 	Policy   *quota.Policy `json:"policy,omitempty"`
 	Problem  string        `json:"problem,omitempty"` // why instances do not apply it
-	// Backoff is what instances were asked for; get shows it.
-	Backoff *protocol.Backoff `json:"backoff,omitempty"`
-	// Pace is what the provider takes; get shows it.
-	Pace *protocol.Pace `json:"pace,omitempty"`
+	// Throttle is what the provider takes, and the pauses that instances were asked for;
+	// get shows it.
+	Throttle *protocol.Throttle `json:"throttle,omitempty"`
 }
 
 func toJSON(s coordinator.Stored) *storedJSON {
-	return &storedJSON{s.Provider, s.Revision, policyIn(s), format.OneLine(s.Problem), nil, nil}
+	return &storedJSON{s.Provider, s.Revision, policyIn(s), format.OneLine(s.Problem), nil}
 }
 
 // policyIn returns the policy, nil if none is set or it cannot be decoded at all.
@@ -172,7 +171,7 @@ func (e *edit) make(ctx context.Context, admin *coordinator.Admin, providers []s
 			r.DryRun = compareShares(&f, r.new.Policy, r.inForce)
 		}
 		if e.resume && !e.dryRun {
-			if r.ended, err = admin.EndBackoff(ctx, r.Provider); err != nil {
+			if r.ended, err = admin.Resume(ctx, r.Provider); err != nil {
 				return results, err
 			}
 		}

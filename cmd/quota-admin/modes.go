@@ -35,7 +35,8 @@ proof of freshness expires (outage rule stop) or when etcd is back (hold).`},
 see the change issue permits immediately, under a shape other than fixed a settle
 time later. A provider that is not paused does not change.
 
-A back-off, a pause that the provider has asked for, ends too. get shows it.`},
+A back-off ends too: a pause that the provider has asked for, or a total that its
+429s have lowered. get shows it.`},
 		{"shadow", quota.ModeShadow, "Count refusals, but let every call pass",
 			`Let a provider's instances count shares and refusals as usual, but let every call
 pass. instances and top show such refusals separately, as SHADOWED. The limit is NOT

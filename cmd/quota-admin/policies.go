@@ -30,25 +30,24 @@ func (a *app) getCommand() *cobra.Command {
 			return err
 		}
 		data := toJSON(stored)
-		if data.Backoff, data.Pace, err = feed.Inside(etcd.Admin).Held(ctx, args[0]); err != nil {
+		if data.Throttle, err = feed.Inside(etcd.Admin).Throttle(ctx, args[0]); err != nil {
 			return err
 		}
-		return a.emit(data, func(w io.Writer) { describe(w, stored, data.Backoff, data.Pace, time.Now()) })
+		return a.emit(data, func(w io.Writer) { describe(w, stored, data.Throttle, time.Now()) })
 	})
 }
 
-func describe(w io.Writer, s coordinator.Stored, backoff *protocol.Backoff, pace *protocol.Pace, now time.Time) {
+func describe(w io.Writer, s coordinator.Stored, throttle *protocol.Throttle, now time.Time) {
 	line := func(name, value string) { format.Row(w, name+":", value) }
 	line("Provider", format.Show(s.Provider))
 	line("Revision", fmt.Sprint(s.Revision))
 	if s.Problem != nil {
 		line("Problem", format.Clean(format.OneLine(s.Problem)))
 	}
-	if backoff != nil {
-		for _, a := range backoff.Asks {
-			if a.Until.After(now) {
-				line("Held back", fmt.Sprintf("until %s, asked of %s: %s", format.Exact(a.Until), format.Show(a.By), format.Show(a.Why)))
-			}
+	t := cmp.Or(throttle, new(protocol.Throttle))
+	for _, a := range t.Asks {
+		if a.Until.After(now) {
+			line("Held back", fmt.Sprintf("until %s, asked of %s: %s", format.Exact(a.Until), format.Show(a.By), format.Show(a.Why)))
 		}
 	}
 	if policyIn(s) == nil {
@@ -64,8 +63,8 @@ func describe(w io.Writer, s coordinator.Stored, backoff *protocol.Backoff, pace
 			line(strings.ToUpper(name[:1])+name[1:], format.Show(d.New))
 		}
 	}
-	if pace != nil && p.Adaptive.Floor > 0 {
-		line("Pace", fmt.Sprintf("%s since %s, when %d of %d permits had been refused", quota.FormatLimits(pace.Limits), format.Exact(pace.Time), pace.Refused, pace.Issued))
+	if len(t.Limits) > 0 && p.Adaptive.Floor > 0 {
+		line("Pace", fmt.Sprintf("%s since %s, when %d of %d permits had been refused", quota.FormatLimits(t.Limits), format.Exact(t.Time), t.Refused, t.Issued))
 	}
 	line("Changed", format.When(p.Time))
 	line("Author", format.Show(p.Author))
@@ -135,8 +134,7 @@ type historyJSON struct {
 	Changes  []recordJSON `json:"changes"` // newest first
 	// Beside the policy: the newest pauses that instances were asked for, until resume, and
 	// the totals in force, also earlier ones.
-	Backoff *protocol.Backoff `json:"backoff,omitempty"`
-	Pace    *protocol.Pace    `json:"pace,omitempty"`
+	Throttle *protocol.Throttle `json:"throttle,omitempty"`
 }
 
 type recordJSON struct {
@@ -170,7 +168,7 @@ func (a *app) historyCommand() *cobra.Command {
 				a.note("%s", format.OneLine(r.Problem))
 			}
 		}
-		if data.Backoff, data.Pace, err = feed.Inside(etcd.Admin).Held(ctx, args[0]); err != nil {
+		if data.Throttle, err = feed.Inside(etcd.Admin).Throttle(ctx, args[0]); err != nil {
 			return err
 		}
 		return a.emit(data, data.table)
@@ -192,15 +190,20 @@ func (h *historyJSON) table(w io.Writer) {
 		}
 		format.Row(w, fmt.Sprint(r.Revision), format.When(r.Time), format.Show(r.Author), old, next, cmp.Or(strings.Join(also, "; "), "-"), format.Show(r.Reason))
 	}
-	if h.Backoff != nil {
+	t := cmp.Or(h.Throttle, new(protocol.Throttle))
+	if len(t.Asks) > 0 {
 		format.Row(w, "PAUSE", "ASKED", "INSTANCE", "UNTIL", "WHY")
-		for _, a := range h.Backoff.Asks {
+		for _, a := range t.Asks {
 			format.Row(w, "", format.Exact(a.At), format.Show(a.By), format.Exact(a.Until), format.Show(a.Why))
 		}
 	}
-	if h.Pace != nil {
+	paces := t.Past
+	if len(t.Limits) > 0 {
+		paces = append(paces, protocol.PastPace{Limits: t.Limits, Time: t.Time})
+	}
+	if len(paces) > 0 {
 		format.Row(w, "PACE", "SINCE", "LIMITS")
-		for _, p := range append(h.Pace.Past, protocol.PastPace{Limits: h.Pace.Limits, Time: h.Pace.Time}) {
+		for _, p := range paces {
 			format.Row(w, "", format.Exact(p.Time), quota.FormatLimits(p.Limits))
 		}
 	}

@@ -313,7 +313,7 @@ func breakThings(b *bench, client *clientv3.Client) {
 func heldBack(b *bench, client *clientv3.Client) {
 	b.want(exitDone, "set", "payments/charge", "300000/s", "--backoff", "instance")
 	a := protocol.Ask{By: "worker-1.\x1b[2J", At: fixed, Until: time.Date(2199, 1, 1, 0, 0, 0, 0, time.UTC), Why: "429 from api"}
-	b.put(client, "providers/payments%2Fcharge/backoff", protocol.Backoff{Asks: []protocol.Ask{a, {By: "worker-2.x", At: fixed, Until: fixed}}})
+	b.put(client, "providers/payments%2Fcharge/throttle", protocol.Throttle{Asks: []protocol.Ask{a, {By: "worker-2.x", At: fixed, Until: fixed}}})
 }
 
 // paced sets an adaptive policy, and what the provider takes.
@@ -326,8 +326,9 @@ func paced(b *bench, client *clientv3.Client) {
 		}
 		return l
 	}
-	b.put(client, "providers/payments%2Fcharge/pace", protocol.Pace{
-		Limits: limits("588/s,17640/1m"), Issued: 2800, Refused: 400, Author: "worker-1.x", Time: fixed,
+	b.put(client, "providers/payments%2Fcharge/throttle", protocol.Throttle{
+		Revision: 2,
+		Limits:   limits("588/s,17640/1m"), Issued: 2800, Refused: 400, Author: "worker-1.x", Time: fixed,
 		Past: []protocol.PastPace{{Limits: limits("700/s,21000/1m"), Time: fixed.Add(-time.Minute)}},
 	})
 	b.put(client, "providers/payments%2Fcharge/instances/worker-1-7f", protocol.Instance{Name: "worker-1", Weight: 1, Started: fixed})

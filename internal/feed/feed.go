@@ -40,9 +40,6 @@ type Sink interface {
 	Lend(lent func(guest string, l protocol.Loan))
 	// Borrow adds what a host has lent to this process.
 	Borrow(host string, l protocol.Loan)
-	// Backoff holds the sink back until a monotonic instant, and says why. 0 ends every
-	// pause that a provider has asked for.
-	Backoff(until int64, why string)
 	// Pushed returns a channel of the newest pause that the provider has asked the
 	// sink for; who asks is the source's to fill in.
 	Pushed() <-chan protocol.Ask

@@ -60,12 +60,8 @@ func (k Layout) Policy(provider string) string { return k.Provider(provider) + p
 // Level is the key of a level.
 func (k Layout) Level(provider string) string { return k.Provider(provider) + "level" }
 
-// Pace is a provider's pace.
-func (k Layout) Pace(provider string) string { return k.Provider(provider) + "pace" }
-
-// Backoff is the key of a back-off: of all keys under a provider the one that no
-// share depends on.
-func (k Layout) Backoff(provider string) string { return k.Provider(provider) + "backoff" }
+// Throttle is the key of what the provider takes at present.
+func (k Layout) Throttle(provider string) string { return k.Provider(provider) + "throttle" }
 
 // Instances is the folder of instances.
 func (k Layout) Instances(provider string) string { return k.Provider(provider) + instancesPart }

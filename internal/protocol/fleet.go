@@ -12,9 +12,8 @@ type Inspector interface {
 	// answer for the provider, which it does not change, it decodes only keys written
 	// since: for callers that observe a large fleet once a second. earlier may be nil.
 	Fleet(ctx context.Context, provider string, earlier *Fleet) (Fleet, error)
-	// Held returns the back-off and the pace of a provider; each is nil if there is none,
-	// or it cannot be read.
-	Held(ctx context.Context, provider string) (*Backoff, *Pace, error)
+	// Throttle returns a provider's throttle; nil if there is none, or it cannot be read.
+	Throttle(ctx context.Context, provider string) (*Throttle, error)
 }
 
 // Stored is a coordinator.Stored.
@@ -34,8 +33,8 @@ type Fleet struct {
 	Policy Stored
 	// Level is nil where none is set, or where it cannot be read.
 	Level *Level
-	// Pace is nil where none is set, or where it cannot be read.
-	Pace *Pace
+	// Throttle is nil where none is set, or where it cannot be read.
+	Throttle *Throttle
 	// Budgets are the limits of more than a minute, with the permits of the running
 	// windows that nobody has taken; empty if they cannot be read.
 	Budgets []BudgetUse
@@ -49,7 +48,7 @@ type Fleet struct {
 // View returns the fleet as its instances see it. A policy that cannot be used
 // is left out, as by an instance that has just joined.
 func (f *Fleet) View() View {
-	v := View{Revision: f.Revision, Level: f.Level, Pace: f.Pace}
+	v := View{Revision: f.Revision, Level: f.Level, Throttle: f.Throttle}
 	if f.Policy.Revision != 0 && f.Policy.Problem == nil {
 		p := f.Policy.Policy
 		v.Policy, v.PolicyRevision = &p, f.Policy.Revision

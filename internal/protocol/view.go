@@ -21,8 +21,8 @@ type View struct {
 	Instances []Instance
 	// Level is nil where none is set. It counts under ShareDemand.
 	Level *Level
-	// Pace is nil where none is set. It counts under an adaptive policy.
-	Pace *Pace
+	// Throttle is nil where none is set.
+	Throttle *Throttle
 	// Alone says that there will never be another instance: it has budgets to itself.
 	Alone bool
 }
@@ -41,10 +41,11 @@ type Change struct {
 	// LevelDeleted says that the level was deleted, or cannot be read. Level is
 	// then nil.
 	LevelDeleted bool
-	// Pace, if not nil, is the new pace.
-	Pace *Pace
-	// PaceDeleted says that the pace was deleted, or cannot be read. Pace is then nil.
-	PaceDeleted bool
+	// Throttle, if not nil, is the new throttle: an empty one if it cannot be read.
+	Throttle *Throttle
+	// ThrottleDeleted says that the throttle was deleted, which ends what it held back.
+	// Throttle is then nil.
+	ThrottleDeleted bool
 	// Put are instances that joined, or whose key was written again.
 	Put []Instance
 	// Deleted are the IDs of instances whose keys are gone.

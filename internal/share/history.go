@@ -37,7 +37,7 @@ type History struct {
 	before    []*member // as nearest returns it; empty until it is wanted
 	looks     int64     // at instances, one after the other; tests read it
 
-	// terms are the policies, levels and paces of the views, oldest first; the last
+	// terms are the policies, levels and totals of the views, oldest first; the last
 	// is the newest view's and ends at MaxInt64.
 	terms []span
 	// log is how to go back from the newest view to older ones, oldest change
@@ -106,10 +106,10 @@ const MaxHistory = 32 << 20
 type delta struct {
 	at            int64 // when it was applied
 	edits         []edit
-	before, after *terms // the same, unless the policy, the level or the pace changed
+	before, after *terms // the same, unless the policy, the level or the totals changed
 }
 
-// bytes estimates the memory that a delta takes. A policy, level or pace counts as 32 KiB,
+// bytes estimates the memory that a delta takes. A policy, level or throttle counts as 32 KiB,
 // and may take twice as much.
 func (d *delta) bytes() int {
 	n := 64
@@ -163,7 +163,7 @@ func (h *History) Reset(at, since int64, self string, v protocol.View) {
 	*h = History{
 		started: true, self: self, began: since, resumed: at, since: since, until: math.MaxInt64,
 		revision: v.Revision, tallies: map[quota.Window]*tally{},
-		terms: []span{{newTerms(v.Policy, v.PolicyRevision, v.Level, v.Pace), math.MaxInt64}},
+		terms: []span{{newTerms(v.Policy, v.PolicyRevision, v.Level, v.Throttle), math.MaxInt64}},
 	}
 	h.opening.Note(&h.newest().rules)
 	h.fill(v.Instances)
@@ -263,9 +263,8 @@ func (h *History) Policy() (p *quota.Policy, revision int64) {
 	return t.policy, t.revision
 }
 
-// Pace returns the newest view's pace; nil where there is none. It is shared: do not
-// change it.
-func (h *History) Pace() *protocol.Pace { return h.newest().pace }
+// Has reports whether the newest view has an instance.
+func (h *History) Has(id string) bool { return h.members[id] != nil }
 
 // newest returns the newest view's terms; those without a policy before the first Reset.
 func (h *History) newest() *terms {

@@ -141,8 +141,8 @@ func (s *script) change() protocol.Change {
 	c := protocol.Change{Revision: s.revision + s.Int64N(4)} // sometimes old
 	s.revision = max(s.revision, c.Revision)
 	if s.IntN(5) == 0 {
-		if c.PaceDeleted = s.IntN(4) == 0; !c.PaceDeleted {
-			c.Pace = &protocol.Pace{Limits: s.limits()}
+		if c.ThrottleDeleted = s.IntN(4) == 0; !c.ThrottleDeleted {
+			c.Throttle = &protocol.Throttle{Limits: s.limits()}
 		}
 	}
 	switch s.IntN(8) {
@@ -343,9 +343,9 @@ func TestARevisionThatGivesTakesFromNobody(t *testing.T) {
 				}
 				c.Policy = &raised
 			}
-			if pace := m.held[len(m.held)-1].view.Pace; pace != nil && s.IntN(2) == 0 {
-				c.Pace, c.PaceDeleted = &protocol.Pace{Limits: slices.Clone(pace.Limits)}, false
-				c.Pace.Limits[0].Permits = c.Pace.Limits[0].Permits*(1+s.Int64N(3))/2 + s.Int64N(4)
+			if pace := m.held[len(m.held)-1].view.Throttle; pace != nil && s.IntN(2) == 0 {
+				c.Throttle, c.ThrottleDeleted = &protocol.Throttle{Limits: slices.Clone(pace.Limits)}, false
+				c.Throttle.Limits[0].Permits = c.Throttle.Limits[0].Permits*(1+s.Int64N(3))/2 + s.Int64N(4)
 			}
 			m.apply(s.now, c)
 			for i := range m.held[:len(m.held)-1] {
@@ -383,10 +383,10 @@ func TestAPaceTakesFromEverybody(t *testing.T) {
 		s := &script{Rand: rand.New(rand.NewPCG(seed, 4)), ids: []string{"a", "b", "c", "d", "e"}}
 		s.rule = []quota.ShareRule{quota.ShareEqual, quota.ShareWeighted}[seed%2]
 		v := s.view()
-		v.Pace = &protocol.Pace{Limits: s.limits()}
+		v.Throttle = &protocol.Throttle{Limits: s.limits()}
 		w := quota.WindowAt(lengths[s.IntN(len(lengths))], 1000*ms)
 		old := v
-		old.Pace = nil
+		old.Throttle = nil
 		for _, id := range s.ids {
 			if with, without := naiveShare(&v, id, w), naiveShare(&old, id, w); with > without {
 				t.Fatalf("seed %d: %s has %d with the pace, %d without:\n%+v", seed, id, with, without, v)

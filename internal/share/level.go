@@ -104,7 +104,7 @@ func (t *terms) entry(w quota.Window) *protocol.LevelEntry {
 // each instance that takes part. ok is false if shares are not by demand, or no
 // level is in force.
 func LevelOf(v *protocol.View, w quota.Window) (l Level, asks map[string]int64, ok bool) {
-	t := newTerms(v.Policy, v.PolicyRevision, v.Level, v.Pace)
+	t := newTerms(v.Policy, v.PolicyRevision, v.Level, v.Throttle)
 	e, d := t.entry(w), t.at(w)
 	if e == nil || d.reason != ReasonShare {
 		return l, nil, false

@@ -56,8 +56,8 @@ func (m *model) apply(at int64, c protocol.Change) bool {
 	if c.Level != nil || c.LevelDeleted {
 		v.Level = c.Level
 	}
-	if c.Pace != nil || c.PaceDeleted {
-		v.Pace = c.Pace
+	if c.Throttle != nil || c.ThrottleDeleted {
+		v.Throttle = c.Throttle
 	}
 	last.to = at
 	m.held = append(m.held, heldView{at, math.MaxInt64, v})
@@ -227,10 +227,10 @@ func limitOf(p *quota.Policy, w quota.Window) (int64, bool) {
 // totalOf is a view's total of a window: the pace lowers it, and not under the floor.
 func totalOf(v *protocol.View, w quota.Window) (int64, bool) {
 	limit, ok := limitOf(v.Policy, w)
-	if !ok || v.Pace == nil || v.Policy.Adaptive.Floor == 0 {
+	if !ok || v.Throttle == nil || v.Policy.Adaptive.Floor == 0 {
 		return limit, ok
 	}
-	for _, l := range v.Pace.Limits {
+	for _, l := range v.Throttle.Limits {
 		if l.Window == w.Length && l.Permits < limit {
 			floor := limit * v.Policy.Adaptive.Floor / 100
 			if limit*v.Policy.Adaptive.Floor%100 > 0 {

@@ -37,12 +37,12 @@ const (
 	ReasonLeft
 )
 
-// terms are a view's policy, level and pace, read once. They never change.
+// terms are a view's policy, level and totals in force, read once. They never change.
 type terms struct {
-	policy   *quota.Policy   // nil where the view has none
-	revision int64           // at which policy was written
-	level    *protocol.Level // nil where the view has none
-	pace     *protocol.Pace  // nil where the view has none
+	policy   *quota.Policy      // nil where the view has none
+	revision int64              // at which policy was written
+	level    *protocol.Level    // nil where the view has none
+	throttle *protocol.Throttle // nil where the view has none
 
 	rules   quota.Policy // policy with its defaults; without one the defaults, and no shape
 	blocked Reason
@@ -50,8 +50,8 @@ type terms struct {
 	lengths []time.Duration // of its windows, those that are announced included; sorted
 }
 
-func newTerms(p *quota.Policy, revision int64, l *protocol.Level, pace *protocol.Pace) *terms {
-	t := &terms{policy: p, revision: revision, level: l, pace: pace}
+func newTerms(p *quota.Policy, revision int64, l *protocol.Level, throttle *protocol.Throttle) *terms {
+	t := &terms{policy: p, revision: revision, level: l, throttle: throttle}
 	if p == nil {
 		t.rules, t.blocked = quota.Policy{}.WithDefaults(), ReasonNoPolicy
 		t.rules.Shape = ""
@@ -108,14 +108,14 @@ func (t *terms) at(w quota.Window) deal {
 	}
 	d := deal{limited: limited, limit: total, reason: t.blocked}
 	if limited {
-		d.total = max(0, t.pace.Total(t.policy, total, w.Length))
+		d.total = max(0, t.throttle.Total(t.policy, total, w.Length))
 	}
 	return d
 }
 
-// change returns the terms after a change: t, if it is none of policy, level or pace.
+// change returns the terms after a change: t, if none of the policy, the level and the totals in force is another.
 func (t *terms) change(c *protocol.Change) *terms {
-	policy, revision, level, pace := t.policy, t.revision, t.level, t.pace
+	policy, revision, level, throttle := t.policy, t.revision, t.level, t.throttle
 	changed := false
 	if c.Policy != nil || c.PolicyDeleted {
 		policy, revision, changed = c.Policy, c.Revision, true
@@ -123,11 +123,11 @@ func (t *terms) change(c *protocol.Change) *terms {
 	if c.Level != nil || c.LevelDeleted {
 		level, changed = c.Level, true
 	}
-	if c.Pace != nil || c.PaceDeleted {
-		pace, changed = c.Pace, true
+	if (c.Throttle != nil || c.ThrottleDeleted) && !throttle.SameTotals(c.Throttle) {
+		throttle, changed = c.Throttle, true
 	}
 	if !changed {
 		return t
 	}
-	return newTerms(policy, revision, level, pace)
+	return newTerms(policy, revision, level, throttle)
 }

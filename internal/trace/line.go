@@ -58,7 +58,7 @@ type content struct {
 }
 
 func ofView(v *protocol.View) *content {
-	c := ofChange(&protocol.Change{Revision: v.Revision, Policy: v.Policy, Level: v.Level, Pace: v.Pace, Put: v.Instances})
+	c := ofChange(&protocol.Change{Revision: v.Revision, Policy: v.Policy, Level: v.Level, Throttle: v.Throttle, Put: v.Instances})
 	c.PolicyRevision = v.PolicyRevision
 	return c
 }
@@ -106,8 +106,8 @@ func (c *content) after(v *protocol.View) *protocol.View {
 	if c.Level != nil || c.LevelDeleted {
 		n.Level = c.Level
 	}
-	if c.Pace != nil || c.PaceDeleted {
-		n.Pace = c.Pace
+	if c.Throttle != nil || c.ThrottleDeleted {
+		n.Throttle = c.Throttle
 	}
 	if len(c.Put)+len(c.Deleted) > 0 {
 		n.Instances = slices.DeleteFunc(slices.Clone(v.Instances), func(i protocol.Instance) bool {

@@ -84,10 +84,10 @@ func beginsWithin(p *quota.Policy, w quota.Window) bool {
 
 // paced is the total of a window by a view whose policy has this limit for it.
 func paced(v *protocol.View, w quota.Window, limit int64) int64 {
-	if v.Policy.Adaptive.Floor == 0 || v.Pace == nil {
+	if v.Policy.Adaptive.Floor == 0 || v.Throttle == nil {
 		return limit
 	}
-	if permits, ok := ofLength(v.Pace.Limits, w.Length); ok && permits < limit {
+	if permits, ok := ofLength(v.Throttle.Limits, w.Length); ok && permits < limit {
 		return max(permits, (limit*v.Policy.Adaptive.Floor+99)/100, min(1, limit))
 	}
 	return limit

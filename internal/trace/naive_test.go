@@ -67,7 +67,7 @@ func someView(r *rand.Rand) *protocol.View {
 		v.Instances = append(v.Instances, in)
 	}
 	if some(2) {
-		v.Pace = &protocol.Pace{Limits: limits()}
+		v.Throttle = &protocol.Throttle{Limits: limits()}
 	}
 	if some(4) {
 		return v

@@ -69,7 +69,7 @@ func TestTheWriter(t *testing.T) {
 	p := *policy(70)
 	p.Next = []quota.LimitChange{{From: time.Unix(2e9, 0).UTC(), Limits: p.Limits}}
 	view := protocol.View{Revision: 4, Policy: &p, PolicyRevision: 3, Instances: instances("b", "a")}
-	change := protocol.Change{Revision: 6, PaceDeleted: true, Deleted: []string{"b"}, Put: instances("c"),
+	change := protocol.Change{Revision: 6, ThrottleDeleted: true, Deleted: []string{"b"}, Put: instances("c"),
 		Level: &protocol.Level{Entries: []protocol.LevelEntry{{From: time.Unix(1e9, 5).UTC(), Revision: 2, Demands: []byte{1, 2}}}, Until: time.Unix(2e9, 0).UTC()}}
 	sent := source.clock.Now()
 	s := source.sink

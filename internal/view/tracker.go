@@ -34,8 +34,7 @@ const (
 	Policy               // the policy
 	Instance             // one incarnation
 	Level                // how the total is divided by demand
-	Backoff              // no part of a view
-	Pace                 // what the provider takes
+	Throttle             // what the provider takes
 )
 
 // Key is one key under a provider, as etcd has it at one revision.
@@ -64,11 +63,11 @@ type Tracker struct {
 	memory  memory
 	doubt   *doubt // proofs wait until it is settled; nil if there is none
 
-	documents [Pace + 1]document
+	documents [Throttle + 1]document
 	bad       map[string]error // instances whose keys cannot be read
 }
 
-// document is what is known of the key of a policy, a level or a pace.
+// document is what is known of the key of a policy, a level or a throttle.
 type document struct {
 	revision int64 // 0 without one
 	bad      error // why it cannot be read
@@ -98,7 +97,7 @@ func (t *Tracker) List(sent clock.Instant, revision int64, cluster uint64, keys 
 	for _, k := range keys {
 		t.add(&c, k)
 	}
-	v := protocol.View{Revision: revision, Policy: c.Policy, Level: c.Level, Pace: c.Pace, Instances: c.Put}
+	v := protocol.View{Revision: revision, Policy: c.Policy, Level: c.Level, Throttle: c.Throttle, Instances: c.Put}
 	if v.Policy != nil {
 		v.PolicyRevision = t.documents[Policy].revision
 	}
@@ -145,13 +144,12 @@ func (t *Tracker) add(c *protocol.Change, k Key) {
 	case Level: // everybody reads it so
 		c.Level = read(t, k, protocol.ReadLevel, "level", "the total is divided equally")
 		c.LevelDeleted = c.Level == nil
-	case Pace:
-		c.Pace = read(t, k, protocol.ReadPace, "pace", "the policy's limits count")
-		if c.PaceDeleted = c.Pace == nil; c.Pace != nil {
-			p := *c.Pace
-			p.Revision, c.Pace = k.Revision, &p
+	case Throttle:
+		c.Throttle = read(t, k, protocol.ReadThrottle, "throttle", "the policy's limits count")
+		if c.ThrottleDeleted = k.Deleted; c.Throttle == nil && !k.Deleted {
+			c.Throttle = new(protocol.Throttle)
 		}
-	case Backoff, Other:
+	case Other:
 	}
 }
 

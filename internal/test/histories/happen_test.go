@@ -160,14 +160,16 @@ func (w *world) happenToFleet(e event, f *fleet, r *rand.Rand) bool {
 		switch {
 		case !w.server.writable():
 		case e.d == 0:
-			f.write(layout.Pace(f.provider), encoded(protocol.Pace{Limits: []quota.Limit{{Permits: e.n, Window: w.policy.Limits[0].Window}}, Time: wallTime(w.now())}))
+			t := f.throttle()
+			t.Limits, t.Time = []quota.Limit{{Permits: e.n, Window: w.policy.Limits[0].Window}}, wallTime(w.now())
+			f.write(layout.Throttle(f.provider), encoded(t))
 		default:
 			f.forgePace(r)
 		}
 	case doPushBack:
 		f.pushBack(r)
 	case doEndBackoff:
-		w.operate(func(ctx context.Context) { _, _ = w.admin.EndBackoff(ctx, f.provider) })
+		w.operate(func(ctx context.Context) { _, _ = w.admin.Resume(ctx, f.provider) })
 	case doRestore:
 		w.restore(e)
 	case doFlash:

@@ -243,25 +243,34 @@ func (f *fleet) forgeReport(r *rand.Rand) {
 	}
 }
 
+// throttle returns that which is stored; an empty one if none can be read.
+func (f *fleet) throttle() protocol.Throttle {
+	if t, err := protocol.ReadThrottle(f.value(layout.Throttle(f.provider))); err == nil {
+		return *t
+	}
+	return protocol.Throttle{}
+}
+
 // forgeBackoff writes asks by anybody, for as long as one likes, or garbage.
 func (f *fleet) forgeBackoff(r *rand.Rand) {
 	f.holdBack(span{f.world.now(), f.world.now() + 30_000*ms})
 	if r.IntN(6) == 0 {
-		f.write(layout.Backoff(f.provider), rubbish(r))
+		f.write(layout.Throttle(f.provider), rubbish(r))
 		return
 	}
-	var b protocol.Backoff
+	t := f.throttle()
+	t.Asks = nil
 	for range 1 + r.IntN(3) {
 		until := wallTime(f.world.now()+r.Int64N(3000*ms)).AddDate(0, 0, 3*r.IntN(2))
-		b.Asks = append(b.Asks, protocol.Ask{By: f.anybody(r), At: wallTime(f.world.now()), Until: until, Alone: r.IntN(2) == 0})
+		t.Asks = append(t.Asks, protocol.Ask{By: f.anybody(r), At: wallTime(f.world.now()), Until: until, Alone: r.IntN(2) == 0})
 	}
-	f.write(layout.Backoff(f.provider), encoded(b))
+	f.write(layout.Throttle(f.provider), encoded(t))
 }
 
 // forgePace writes a pace, or garbage, or deletes it: what writes it does not matter to
 // the sum.
 func (f *fleet) forgePace(r *rand.Rand) {
-	key := layout.Pace(f.provider)
+	key := layout.Throttle(f.provider)
 	switch r.IntN(10) {
 	case 0:
 		f.write(key, nil)
@@ -270,7 +279,7 @@ func (f *fleet) forgePace(r *rand.Rand) {
 		f.write(key, rubbish(r))
 		return
 	}
-	p := protocol.Pace{Issued: r.Int64N(9), Refused: r.Int64N(9), Time: wallTime(f.world.now())}
+	p := protocol.Throttle{Issued: r.Int64N(9), Refused: r.Int64N(9), Time: wallTime(f.world.now()), Asks: f.throttle().Asks}
 	for _, length := range lengths { // one that is not listed has no pace
 		if r.IntN(8) > 0 {
 			p.Limits = append(p.Limits, quota.Limit{Permits: totals[r.IntN(len(totals))] + r.Int64N(2)*r.Int64N(60), Window: length})

@@ -388,7 +388,7 @@ func (f *fleet) promised(win quota.Window) int64 {
 func (f *fleet) moved(n int, win quota.Window) bool {
 	from, to := f.newestAt(win.Start()-epoch-int64(f.policy.Settle)-500*ms), f.newestAt(win.End()-epoch+f.e)
 	for s := max(from, 0); s <= to; s++ {
-		if f.line[s].Pace != f.line[max(from, 0)].Pace {
+		if !f.line[s].Throttle.SameTotals(f.line[max(from, 0)].Throttle) {
 			return true
 		}
 	}

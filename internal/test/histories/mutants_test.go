@@ -105,7 +105,7 @@ var hunts = []hunt{
 	{"PaceUnheard", faults, lead{rich: true, often: []action{doPace, doPace}}},
 	{"PauseUnbounded", faults, lead{rich: true, often: []action{doForge, doForge, doForge}}},
 	{"StrayAskCounts", faults, lead{rich: true, often: []action{doPushBack}}},
-	{"BackoffCountsAgain", faults, lead{rich: true, often: []action{doPushBack, doForge, doHang, doReset, doCut}}},
+	{"BackoffCountsAgain", faults, lead{rich: true, often: []action{doPushBack, doForge, doPace, doPace}}},
 	when("LoanNotCharged", faults, lentLate),
 	when("LoanInAnyWindow", faults, lentLate),
 	when("LoanTwice", faults, lentLate),

@@ -1,6 +1,7 @@
 package histories
 
 import (
+	"strings"
 	"time"
 
 	"github.com/quotient-limiter/quotient/consumer"
@@ -9,7 +10,7 @@ import (
 
 // This file judges pauses. An instance is held back at most for the longest time that a
 // policy allows; by others only if as many ask as a quorum is, or somebody forges that;
-// and once for each write of the back-off, and each ask of its own.
+// and once for each write of asks, each ask of its own, and each policy, which bounds asks.
 
 // judgePause looks at a limiter. until is the monotonic end of its pause as last seen,
 // grown how often that has moved on.
@@ -19,12 +20,20 @@ func (c *caller) judgePause(st consumer.Status, until *int64, grown *int) {
 	}
 	now := c.reader.read().Mono
 	left := st.PausedUntil.UnixNano() - c.clock.WallAt(now)
-	longest, quorum := mostDrain, int64(8)
+	if strings.Contains(st.PauseReason, "said by") {
+		backedOff.note()
+	}
+	longest, quorum, policies := mostDrain, int64(8), 0
+	var last *quota.Policy
 	c.f.states.mu.Lock()
 	c.f.policies(func(p *quota.Policy) {
+		if p != last {
+			last = p
+			policies++
+		}
 		longest, quorum = max(longest, p.BackoffMax), min(quorum, max(1, p.BackoffQuorum))
 	})
-	asked := c.f.backoffs
+	asked := c.f.asked
 	c.f.states.mu.Unlock()
 	w := c.w
 	w.mu.Lock()
@@ -45,8 +54,8 @@ func (c *caller) judgePause(st consumer.Status, until *int64, grown *int) {
 	}
 	if now+left > *until+20*ms && c.w.kind != measured { // where clocks step
 		*until = now + left
-		if *grown++; *grown > asked+own+drains {
-			w.complain("%s was held back %d times, by %d writes and %d asks", c.name, *grown, asked, own+drains)
+		if *grown++; *grown > asked+own+drains+policies {
+			w.complain("%s was held back %d times, by %d writes, %d policies and %d asks", c.name, *grown, asked, policies, own+drains)
 		}
 	}
 }

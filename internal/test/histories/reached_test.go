@@ -267,14 +267,6 @@ func (s *noting) Lend(lent func(string, protocol.Loan)) {
 	})
 }
 
-// Backoff implements feed.Sink.
-func (s *noting) Backoff(until int64, why string) {
-	if until > s.clock.Mono() {
-		backedOff.note()
-	}
-	s.Sink.Backoff(until, why)
-}
-
 // Fund implements feed.Sink.
 func (s *noting) Fund(u protocol.BudgetUse) (taken int64, ok bool) {
 	taken, ok = s.Sink.Fund(u)

@@ -63,7 +63,7 @@ type states struct {
 	revision int64
 	line     trace.Views
 	loans    []loan
-	backoffs int                 // how often the back-off was written
+	asked    int                 // how often asks were written
 	ended    []protocol.Instance // as they have announced their ends
 }
 
@@ -106,15 +106,16 @@ func (x *states) commit() {
 	folder := layout.Provider(x.provider)
 	var events []view.Key
 	for _, e := range x.store.since(x.revision+1, x.store.revision, folder, clientv3.GetPrefixRangeEnd(folder)) {
-		if string(e.Kv.Key) == layout.Backoff(x.provider) {
-			x.backoffs++
-		}
 		events = append(events, x.parse(e.Kv, e.Type == mvccpb.Event_DELETE))
 	}
 	x.noteLoans()
 	x.revision = x.store.revision
 	changes, _ := x.tracker.Events(events)
 	for _, c := range changes {
+		before := x.line[len(x.line)-1].Throttle
+		if t := c.Throttle; t != nil && len(t.Asks) > 0 && (before == nil || !slices.Equal(before.Asks, t.Asks)) {
+			x.asked++
+		}
 		for _, i := range c.Put {
 			if !i.Until.IsZero() {
 				x.ended = append(x.ended, i)
@@ -177,8 +178,8 @@ func after(v protocol.View, c protocol.Change) protocol.View {
 	if c.Level != nil || c.LevelDeleted {
 		v.Level = c.Level
 	}
-	if c.Pace != nil || c.PaceDeleted {
-		v.Pace = c.Pace
+	if c.Throttle != nil || c.ThrottleDeleted {
+		v.Throttle = c.Throttle
 	}
 	v.Instances = slices.DeleteFunc(slices.Clone(v.Instances), func(i protocol.Instance) bool {
 		return slices.Contains(c.Deleted, i.ID) || slices.ContainsFunc(c.Put, func(p protocol.Instance) bool { return p.ID == i.ID })
@@ -195,10 +196,8 @@ func (x *states) parse(kv *mvccpb.KeyValue, deleted bool) view.Key {
 		k.Kind = view.Policy
 	case layout.Level(x.provider):
 		k.Kind = view.Level
-	case layout.Pace(x.provider):
-		k.Kind = view.Pace
-	case layout.Backoff(x.provider):
-		k.Kind = view.Backoff
+	case layout.Throttle(x.provider):
+		k.Kind = view.Throttle
 	default:
 		if id, ok := keys.IncarnationIn(layout.Instances(x.provider), key); ok {
 			k.Kind, k.ID = view.Instance, id

@@ -2,16 +2,16 @@ package mutant
 
 // session are mistakes in a session: what it hears of etcd, and what it says there.
 var session = Table{
-	Replace("BackoffCountsAgain", "counts a pause from when its key was told last", "coordinator/backoff.go",
-		"k.Kind != view.Backoff || k.Revision <= p.asking.told {", "k.Kind != view.Backoff {", histories),
+	Replace("BackoffCountsAgain", "counts a pause from when its key was told last", "internal/protocol/throttle.go",
+		"latest := a.At.Add(p.BackoffMax)", "latest := now.Add(p.BackoffMax)", histories, "consumer TestABackoffThatIsToldAgainIsNoLonger"),
 	{Name: "BackwardsUnseen", Wrong: "takes a store that went back as usual", By: []string{histories}, Edits: []Edit{
 		{"internal/view/tracker.go", "\tif revision < p.floor || cluster != t.cluster {", "\tif false {"},
 		{"internal/view/tracker.go", "overtaken := revision < t.position", "overtaken := false"},
 	}},
 	Replace("Coalesce", "makes one view of the revisions of one answer", "internal/view/tracker.go",
 		"n < len(rest) && rest[n].Revision == rest[0].Revision {", "n < len(rest) {", histories),
-	Replace("PauseUnbounded", "obeys a pause however long it is", "coordinator/backoff.go",
-		"b.Asks[i].Until.After(latest)", "false", histories),
+	Replace("PauseUnbounded", "obeys a pause however long it is", "internal/protocol/throttle.go",
+		"a.Until.After(latest)", "a.Until.Before(a.At) && a.Until.After(latest)", histories),
 	Replace("ReadWithoutPosition", "counts a read before the watch has delivered what it saw", "internal/view/tracker.go",
 		"if a.overtaken || a.revision > t.position {", "if a.overtaken {", histories),
 	Replace("GivesBackIssued", "gives back permits of a budget that were issued meanwhile", "coordinator/budget.go",
@@ -72,7 +72,7 @@ var session = Table{
 		}
 	}
 	for i := range keys {
-		if k := &keys[i]; k.Kind != Other && k.Kind != Backoff {
+		if k := &keys[i]; k.Kind != Other {
 			if n--; k.Revision > highest {
 				return false
 			}
@@ -182,7 +182,7 @@ var session = Table{
 	Replace("TroubleUntold", "a membership that comes later is not told of the session's problem", "coordinator/membership.go",
 		"\tp.trouble(nil) // the session's\n", "", "coordinator TestAMembershipIsToldOfTheSessionsProblem"),
 	Replace("MemberForgotten", "a member that is too old is forgotten with the next news", "coordinator/membership.go",
-		"errors.Join(p.s.problem(), err, p.tracker.Problem(), p.asking.denied, p.unpaced)", "errors.Join(err, p.tracker.Problem(), p.asking.denied, p.unpaced)", "coordinator TestAMemberThatTurnsOutOldIsAProblem"),
+		"errors.Join(p.s.problem(), err, p.tracker.Problem(), p.denied)", "errors.Join(err, p.tracker.Problem(), p.denied)", "coordinator TestAMemberThatTurnsOutOldIsAProblem"),
 	Replace("AllMembersAwaited", "Join waits for every member", "coordinator/version.go",
 		"enough = time.After(otherMembers)", "enough = nil", "coordinator TestADeadMemberDoesNotHoldUpJoin"),
 	Replace("FreshnessAtOnce", "a replaced freshness counts no longer", "coordinator/change.go",

@@ -163,7 +163,7 @@ func judgeFleet(c *Chart, f *protocol.Fleet, now time.Time) {
 	}
 	if s.Pace != "" {
 		c.add(note, "fleet", f.Provider, "if it stays so, ask for more, or lower the limit: quota-admin set "+f.Provider+" "+s.Pace,
-			"the pace is %s, below the limit; when it last changed, %d of %d permits had been refused", s.Pace, f.Pace.Refused, f.Pace.Issued)
+			"the pace is %s, below the limit; when it last changed, %d of %d permits had been refused", s.Pace, f.Throttle.Refused, f.Throttle.Issued)
 	}
 	if len(versions) > 1 { // fine while it is rolled out
 		slices.Sort(versions)

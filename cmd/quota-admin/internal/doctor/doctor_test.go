@@ -146,7 +146,7 @@ func TestDoctorFindings(t *testing.T) {
 		{"shares beyond the total", instance(func(i *protocol.InstanceStatus) { i.Share = 73 })},
 		{"a pace below the limit", fleet(func(f *protocol.Fleet) {
 			f.Policy.Policy.Adaptive.Floor = 20
-			f.Pace = &protocol.Pace{Limits: []quota.Limit{{Permits: 3, Window: time.Second}}, Issued: 40, Refused: 12}
+			f.Throttle = &protocol.Throttle{Limits: []quota.Limit{{Permits: 3, Window: time.Second}}, Issued: 40, Refused: 12}
 		})},
 		{"a long limit of which nothing is handed out", fleet(func(f *protocol.Fleet) {
 			f.Budgets = []protocol.BudgetUse{{Budget: protocol.BudgetAt(quota.Limit{Permits: 5, Window: 24 * time.Hour}, time.UTC, now.UnixNano()), Withheld: "etcd was restored from a backup"}}

@@ -389,7 +389,7 @@ func StatusOf(f *protocol.Fleet, now time.Time) Status {
 			s.Limit = &limits[0]
 			paced := slices.Clone(limits)
 			for i, l := range limits {
-				paced[i].Permits = f.Pace.Total(&f.Policy.Policy, l.Permits, l.Window)
+				paced[i].Permits = f.Throttle.Total(&f.Policy.Policy, l.Permits, l.Window)
 			}
 			if !slices.Equal(paced, limits) {
 				s.Pace = quota.FormatLimits(paced)
