@@ -95,10 +95,10 @@ func TestMutantsAreCaught(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Run("by", func(t *testing.T) {
-		for name, some := range hunted {
+		for _, name := range slices.Sorted(maps.Keys(hunted)) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				h.play(t, name, some)
+				h.play(t, name, hunted[name])
 			})
 		}
 	})
@@ -150,7 +150,7 @@ func (h *hunt) play(t *testing.T, name string, table Table) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	began, limit := time.Now(), 10*time.Minute
+	began, limit := time.Now(), 30*time.Minute
 	unbroken := func(t *testing.T, s Suite, args ...string) {
 		t.Helper()
 		if by, err := s.play(t.Context(), h.root, s.binary(h.dir), "", limit, args...); by != "" || err != nil {
@@ -199,7 +199,11 @@ func (h *hunt) hunt(t *testing.T, s Suite, m *Mutant, limit time.Duration) (by s
 	if s.Led {
 		led = []string{"-led", m.Name, fmt.Sprintf("-fresh=%v", *freshFlag)}
 	}
-	if by, err = s.play(t.Context(), h.root, binary, m.Name, limit, led...); err != nil {
+	by, err = s.play(t.Context(), h.root, binary, m.Name, limit, led...)
+	if s.Led && by == noEnd { // so many histories take long on a busy machine
+		by, err = "", errNoTest
+	}
+	if err != nil {
 		err = fmt.Errorf("mutant %s: %w", m.Name, err)
 	}
 	return by, err

@@ -32,7 +32,7 @@ type Suite struct {
 
 var suites = map[string]Suite{
 	histories: {
-		Package: "internal/test/histories", Run: "^TestHunt$", Args: []string{"-more", "300"}, Led: true,
+		Package: "internal/test/histories", Run: "^TestHunt$", Args: []string{"-more", "1000"}, Led: true,
 	},
 	small:    {Package: "internal/share", Run: "^TestEverySmallHistory$"},
 	large:    {Package: "internal/share", Run: "^TestALargeFleetIsNeverOver$", Args: []string{"-instances", "120"}},
@@ -110,6 +110,9 @@ var (
 	seedLine   = regexp.MustCompile(`-liveness\.seed \d+:`)
 )
 
+// noEnd is what caught says of a run that was ended at its limit.
+const noEnd = "no end within the limit"
+
 // caught says what the output of tests that failed shows: a history, the property that is
 // broken, or the tests' names.
 func caught(output string) string {
@@ -125,7 +128,7 @@ func caught(output string) string {
 	case len(names) > 0:
 		return strings.Join(names, " ")
 	case strings.Contains(output, "test timed out"):
-		return "no end within the limit"
+		return noEnd
 	case strings.Contains(output, "panic:"), strings.Contains(output, "fatal error:"):
 		return "a panic"
 	}
