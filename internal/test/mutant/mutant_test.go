@@ -49,7 +49,7 @@ func TestAMutantIsCaughtOrNot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(h.alone) != 1 || h.alone.Find("Outside") == nil {
+	if len(h.alone) != 2 || h.alone.Find("Outside") == nil || h.alone.Find("Unnamed") == nil {
 		t.Errorf("built alone: %v", h.alone)
 	}
 	s, err := suiteOf(h.root, victims)

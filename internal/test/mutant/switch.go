@@ -18,7 +18,8 @@ const Switch = "QUOTIENT_MUTANT"
 
 // Switched returns sources that have many mutants at once, and the mutants that they do
 // not have. A function that mutants change has a copy for each of them, and first asks
-// which mutant Switch names. Mutants that change anything but bodies of functions are left.
+// which mutant Switch names. Mutants that change anything but bodies of functions are left,
+// and so are those of a function that has a parameter without a name.
 func (table Table) Switched(root string) (switched Sources, alone Table, err error) {
 	files := map[string]*source{}
 	for _, m := range table {
@@ -104,7 +105,8 @@ func (s *source) parts() (outside, bodies []string) {
 }
 
 // differs returns the bodies of another version of the file that are not the same, by the
-// function's place. It returns nil if anything else differs.
+// function's place. It returns nil if anything else differs, or if one of these functions
+// cannot be called with its own arguments.
 func (s *source) differs(other *source) map[int]string {
 	outside, bodies := s.parts()
 	itsOutside, itsBodies := other.parts()
@@ -113,8 +115,12 @@ func (s *source) differs(other *source) map[int]string {
 	}
 	changed := map[int]string{}
 	for i := range bodies {
-		if bodies[i] != itsBodies[i] {
-			changed[i] = itsBodies[i]
+		if bodies[i] == itsBodies[i] {
+			continue
+		}
+		changed[i] = itsBodies[i]
+		if c := call(s.functions[i], ""); strings.Contains(c, "_,") || strings.Contains(c, "_.") {
+			return nil
 		}
 	}
 	return changed
@@ -128,67 +134,45 @@ func (s *source) switched(on string) []byte {
 	at := s.file.Name.End()
 	for _, i := range slices.Sorted(maps.Keys(s.variants)) {
 		f := s.functions[i]
-		h := s.header(f)
-		out.WriteString(s.cut(at, f.Pos()) + h.before + f.Name.Name + h.after + "{")
+		out.WriteString(s.cut(at, f.Body.Lbrace+1))
 		at = f.Body.Lbrace + 1
 		for _, v := range s.variants[i] {
 			name := "mutant" + v.mutant + "_" + f.Name.Name
-			call := "return " + h.receiver + name + h.arguments
+			does := "return " + call(f, name)
 			if f.Type.Results == nil {
-				call = h.receiver + name + h.arguments + "; return"
+				does = call(f, name) + "; return"
 			}
-			fmt.Fprintf(&out, " if %s == %q { %s };", on, v.mutant, call)
-			fmt.Fprintf(&copies, "\n//line %s/%s:%d\n%s%s%s%s\n", v.mutant, s.path, s.set.Position(f.Pos()).Line, h.before, name, h.after, v.body)
+			fmt.Fprintf(&out, " if %s == %q { %s };", on, v.mutant, does)
+			fmt.Fprintf(&copies, "\n//line %s/%s:%d\n%s%s%s%s\n", v.mutant, s.path, s.set.Position(f.Pos()).Line,
+				s.cut(f.Pos(), f.Name.Pos()), name, s.cut(f.Name.End(), f.Body.Pos()), v.body)
 		}
 	}
 	fmt.Fprintf(&out, "%s\nvar %s = mutantOS.Getenv(%q)\n%s", s.cut(at, s.file.FileEnd), on, Switch, &copies)
 	return []byte(out.String())
 }
 
-// header is a function's text around its name, and how another of that signature is called.
-type header struct{ before, after, receiver, arguments string }
-
-// header names the receiver and the parameters that have no name.
-func (s *source) header(f *ast.FuncDecl) (h header) {
-	var text strings.Builder
-	at := f.Pos()
-	replace := func(from, to token.Pos, by string) {
-		text.WriteString(s.cut(at, from) + by)
-		at = to
-	}
-	named := 0
-	names := func(list *ast.FieldList) (all []string) {
+// call calls a function of that name with f's own receiver, type parameters and arguments.
+// What has no name is "_".
+func call(f *ast.FuncDecl, name string) string {
+	names := func(list *ast.FieldList) (all string) {
 		for _, field := range list.List {
 			if len(field.Names) == 0 {
-				named++
-				all = append(all, fmt.Sprintf("mutant%d", named))
-				replace(field.Type.Pos(), field.Type.Pos(), all[len(all)-1]+" ")
+				all += "_,"
 			}
-			for _, name := range field.Names {
-				all = append(all, name.Name)
-				if name.Name == "_" {
-					named++
-					all[len(all)-1] = fmt.Sprintf("mutant%d", named)
-					replace(name.Pos(), name.End(), all[len(all)-1])
-				}
+			for _, n := range field.Names {
+				all += n.Name + ","
 			}
 			if _, variadic := field.Type.(*ast.Ellipsis); variadic {
-				all[len(all)-1] += "..."
+				all = strings.TrimSuffix(all, ",") + "...,"
 			}
 		}
 		return all
 	}
 	if f.Recv != nil {
-		h.receiver = names(f.Recv)[0] + "."
+		name = strings.TrimSuffix(names(f.Recv), ",") + "." + name
 	}
-	replace(f.Name.Pos(), f.Name.End(), "")
-	h.before = text.String()
-	text.Reset()
 	if f.Type.TypeParams != nil {
-		h.arguments = "[" + strings.Join(names(f.Type.TypeParams), ", ") + "]"
+		name += "[" + names(f.Type.TypeParams) + "]"
 	}
-	h.arguments += "(" + strings.Join(names(f.Type.Params), ", ") + ")"
-	replace(f.Body.Pos(), f.Body.Pos(), "")
-	h.after = text.String()
-	return h
+	return name + "(" + names(f.Type.Params) + ")"
 }

@@ -25,10 +25,10 @@ func TestMethod(t *testing.T) {
 	}
 }
 
-func second(_ string, of ...int) (n int) { return of[1] }
+func second(of ...int) (n int) { return of[1] }
 
 func TestVariadic(t *testing.T) {
-	if second("", 3, 4) != 4 {
+	if second(3, 4) != 4 {
 		t.Error("wrong")
 	}
 }
