@@ -152,7 +152,7 @@ func (s *source) switched(on string) []byte {
 }
 
 // call calls a function of that name with f's own receiver, type parameters and arguments.
-// What has no name is "_".
+// A parameter without a name is "_".
 func call(f *ast.FuncDecl, name string) string {
 	names := func(list *ast.FieldList) (all string) {
 		for _, field := range list.List {
