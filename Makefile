@@ -57,7 +57,7 @@ screenshots: ## the dashboard and loadgen's page as their tests see them, into S
 dashboard-load: ## what 20 providers and 1,000 instances cost the dashboard; needs chromium
 	cd e2e/browser && DASHBOARD_LOAD=$(or $(DASHBOARD_LOAD),30s) go test -count=1 -tags e2e -timeout 10m -run TestLoad -v .
 
-hunt: ## the tests of the core against each of their mutants; half an hour; HUNT and SUITES choose by name
+hunt: ## the tests of the core against each of their mutants; some minutes; HUNT and SUITES choose by name
 	go test ./internal/test/mutant -run '^TestMutantsAreCaught$$' -mutants '$(or $(HUNT),.)' -suites '$(or $(SUITES),.)' -timeout 0 -v
 
 simulate: ## random histories of faults of the code that ships, for SIMULATE_FOR (default 10m)

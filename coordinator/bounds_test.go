@@ -16,6 +16,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/test/await"
 	"github.com/quotient-limiter/quotient/internal/view"
+	"github.com/quotient-limiter/quotient/quota"
 )
 
 // heap returns the bytes of live objects, of the embedded etcd too.
@@ -156,10 +157,13 @@ func TestPagesShrinkWhereValuesAreLarge(t *testing.T) {
 }
 
 // TestAHistoryThatIsTooLargeBeginsAnew: a watch that has 28 MB to tell at once is
-// refused, and the keys are listed in its place.
+// refused, and the keys are listed in its place, before a second watch is.
 func TestAHistoryThatIsTooLargeBeginsAnew(t *testing.T) {
 	f := setup(t)
-	f.set("p", "10/s")
+	policy := quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}, Settle: time.Minute} // no silence raises a doubt
+	if _, err := f.admin.Put(t.Context(), "p", policy, AnyRevision); err != nil {
+		t.Fatal(err)
+	}
 	a, _ := f.subscribe(f.join(Options{}), "p")
 	await.Until(t, "a proof", a.is(proved))
 	large, before := strings.Repeat("x", 1400<<10), f.revision()
@@ -176,9 +180,24 @@ func TestAHistoryThatIsTooLargeBeginsAnew(t *testing.T) {
 	had, p := resets(), f.only(a)
 	p.mu.Lock() // as if the watch had been lost before
 	p.tracker.List(p.s.o.Clock.Now(), before, r.Header.ClusterId, []view.Key{{Kind: view.Instance, ID: p.id, Value: []byte(`{"schema":1}`), Revision: p.created}})
-	p.open.end()
+	lost, watches := p.open, map[*stream]bool{} // watches of the history that is too large
+	lost.end()
 	p.mu.Unlock()
-	await.Until(t, "a new history", func() bool { return resets() > had })
+	await.Until(t, "a new history, or a second watch", func() bool {
+		p.mu.Lock()
+		open := p.open
+		p.mu.Unlock()
+		if resets() > had {
+			return true
+		}
+		if open != nil && open != lost {
+			watches[open] = true
+		}
+		return len(watches) > 1
+	})
+	if len(watches) > 1 {
+		t.Fatal("the watch was opened again where it was")
+	}
 	seen := a.told().proofs
 	await.Until(t, "it is proved", a.is(func(r *recorder) bool { return r.proofs > seen }))
 }

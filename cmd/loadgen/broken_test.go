@@ -36,7 +36,11 @@ func broken(t *testing.T, m *mutant.Mutant) (program string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	overlay, err := m.Overlay(root, dir)
+	sources, err := m.Apply(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	overlay, err := sources.Overlay(root, dir)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,7 +29,7 @@ func playExactly() (code int) {
 		defer os.RemoveAll(dir)
 		var root, binary string
 		if root, err = mutant.Root(); err == nil {
-			binary, err = (&mutant.Mutant{Name: "Exact"}).BuildExact(context.Background(), root, dir)
+			binary, err = mutant.Sources{}.BuildExact(context.Background(), root, dir)
 		}
 		if err == nil {
 			play := exec.Command(binary, os.Args[1:]...)

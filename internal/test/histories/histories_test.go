@@ -72,10 +72,13 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// played are the kinds to play.
+// played are the kinds to play: all, or that of -kind, or of -led.
 func played() []kind {
 	if *kindFlag != "" {
 		return []kind{kind(*kindFlag)}
+	}
+	if h := find(*ledFlag); h != nil {
+		return []kind{h.kind}
 	}
 	return kinds
 }

@@ -107,7 +107,6 @@ var hunts = []hunt{
 	{"StrayAskCounts", faults, lead{rich: true, often: []action{doPushBack}}},
 	{"BackoffCountsAgain", faults, lead{rich: true, often: []action{doPushBack, doForge, doPace, doPace}}},
 	when("LoanNotCharged", faults, lentLate),
-	when("LoanInAnyWindow", faults, lentLate),
 	when("LoanTwice", faults, lentLate),
 
 	// Of budgets.
@@ -126,7 +125,6 @@ var hunts = []hunt{
 	// Of restored stores.
 	when("BackwardsUnseen", restore, flashed),
 	when("OwnLostUnseen", restore, forgotten),
-	when("WitnessFromDoubt", restore, forgotten),
 	when("ToldOtherwise", restore, retold),
 
 	// Of processes that are continued.

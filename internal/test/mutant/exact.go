@@ -3,9 +3,9 @@ package mutant
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 )
 
@@ -69,9 +69,9 @@ func inBubble(file, function, does string) Edit {
 	return Edit{File: file, Old: function, New: function + "\tif b := getg().bubble; b != nil {\n\t\t" + does + "\n\t}\n"}
 }
 
-// BuildExact compiles the tests of package histories without chance into dir, with the
-// mutant in place. It returns the path of the binary.
-func (m *Mutant) BuildExact(ctx context.Context, root, dir string) (binary string, err error) {
+// BuildExact compiles the tests of package histories without chance and with these sources
+// into dir, and returns the path of the binary.
+func (s Sources) BuildExact(ctx context.Context, root, dir string) (binary string, err error) {
 	env, err := exec.CommandContext(ctx, "go", "env", "GOVERSION", "GOROOT").Output()
 	if err != nil {
 		return "", err
@@ -80,14 +80,19 @@ func (m *Mutant) BuildExact(ctx context.Context, root, dir string) (binary strin
 	if !strings.HasPrefix(version, "go1.26") {
 		return "", fmt.Errorf("exact histories need the runtime of Go 1.26, not of %s: see noChance in internal/test/mutant/exact.go", version)
 	}
-	exact := Mutant{Name: m.Name, Wrong: m.Wrong, Edits: slices.Clone(m.Edits)}
+	runtime := Mutant{Name: "NoChance"}
 	for _, e := range noChance {
 		if e.File, err = filepath.Rel(root, filepath.Join(goroot, "src", e.File)); err != nil {
 			return "", err
 		}
 		e.File = filepath.ToSlash(e.File)
-		exact.Edits = append(exact.Edits, e)
+		runtime.Edits = append(runtime.Edits, e)
 	}
-	return exact.BuildTest(ctx, root, dir, "./internal/test/histories", "-tags=mutant",
+	exact, err := runtime.Apply(root)
+	if err != nil {
+		return "", err
+	}
+	maps.Copy(exact, s)
+	return filepath.Join(dir, "histories.test"), exact.BuildTests(ctx, root, dir, []string{suites[histories].Package}, "-tags=mutant",
 		"-ldflags=-s -w -X github.com/quotient-limiter/quotient/internal/test/histories.exact=yes")
 }

@@ -1,26 +1,23 @@
 package mutant
 
 import (
-	"cmp"
 	"flag"
 	"fmt"
 	"maps"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/quotient-limiter/quotient/internal/test/await"
 )
 
 var (
-	mutantsFlag = flag.String("mutants", "", "play the mutants whose `name` matches, a regular expression; each takes about 10 s of a processor")
+	mutantsFlag = flag.String("mutants", "", "play the mutants whose `name` matches, a regular expression")
 	suitesFlag  = flag.String("suites", ".", "play the suites whose `name` matches, a regular expression")
-	sinceFlag   = flag.String("changed-since", "", "of these, play those whose edited files or suites differ from a `commit`")
-	turnFlag    = flag.Int("turn", -1, "with -changed-since, play about ten others too: those whose turn it is")
 	freshFlag   = flag.Bool("fresh", false, "hunt in histories without the seeds of "+seedsFile)
 	recordFlag  = flag.Bool("record", false, "write the seeds of the histories that catch mutants to "+seedsFile)
 )
@@ -28,8 +25,11 @@ var (
 // seedsFile has a mutant and the seed of a history that catches it on each line.
 const seedsFile = "../histories/testdata/mutants.txt"
 
-// perTurn is about how many mutants have a turn.
-const perTurn = 10
+// Some mutants let tests wait until the limit.
+func TestMain(m *testing.M) {
+	await.Together(3)
+	m.Run()
+}
 
 var moduleRoot = sync.OnceValues(Root)
 
@@ -78,16 +78,6 @@ func TestMutantsAreCaught(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if *sinceFlag != "" {
-		c, err := changeSince(root(t), *sinceFlag)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if table = table.changed(root(t), c, *turnFlag); len(table) == 0 {
-			t.Log("no mutant's file or suite differs, and none has a turn")
-			return
-		}
-	}
 	wanted := regexp.MustCompile(*suitesFlag)
 	hunted := map[string]Table{}
 	for _, m := range table {
@@ -100,7 +90,10 @@ func TestMutantsAreCaught(t *testing.T) {
 	if len(hunted) == 0 {
 		t.Fatalf("no suite of %d mutants matches %q", len(table), *suitesFlag)
 	}
-	h := hunt{root: root(t), dir: t.TempDir()}
+	h, err := newHunt(t, table, slices.Sorted(maps.Keys(hunted)))
+	if err != nil {
+		t.Fatal(err)
+	}
 	t.Run("by", func(t *testing.T) {
 		for _, name := range slices.Sorted(maps.Keys(hunted)) {
 			t.Run(name, func(t *testing.T) {
@@ -116,9 +109,38 @@ func TestMutantsAreCaught(t *testing.T) {
 
 // hunt is what the suites have in common.
 type hunt struct {
-	root, dir string
-	unbroken  sync.Map // builds a package's tests without a mutant, by its path
+	root, dir string   // dir has the tests with all mutants that can be switched
+	alone     Table    // the others
 	seeds     sync.Map // of histories that caught, by the mutant's name
+}
+
+// newHunt builds the tests of suites, with the mutants of a table that can be switched.
+func newHunt(t *testing.T, table Table, names []string) (*hunt, error) {
+	t.Helper()
+	began, h := time.Now(), hunt{root: root(t), dir: t.TempDir()}
+	switched, alone, err := table.Switched(h.root)
+	if err != nil {
+		return nil, err
+	}
+	h.alone = alone
+	var packages []string
+	for _, name := range names {
+		s, err := suiteOf(h.root, name)
+		if err == nil && s.Led {
+			_, err = s.build(t.Context(), switched, h.root, h.dir)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if !s.Led && !slices.Contains(packages, s.Package) {
+			packages = append(packages, s.Package)
+		}
+	}
+	if len(packages) > 0 {
+		err = switched.BuildTests(t.Context(), h.root, h.dir, packages)
+	}
+	t.Logf("%d mutants are built at once, after %v; %d are built alone", len(table)-len(alone), time.Since(began).Round(time.Second), len(alone))
+	return &h, err
 }
 
 // play plays a suite, first without a mutant, and on each of them.
@@ -128,30 +150,22 @@ func (h *hunt) play(t *testing.T, name string, table Table) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := filepath.Join(h.dir, strings.ReplaceAll(s.Package, "/", "-"))
-	build, _ := h.unbroken.LoadOrStore(s.Package, sync.OnceValues(func() (string, error) {
-		if err := os.Mkdir(dir, 0o700); err != nil {
-			return "", err
+	began, limit := time.Now(), 30*time.Minute
+	unbroken := func(t *testing.T, s Suite, args ...string) {
+		t.Helper()
+		if by, err := s.play(t.Context(), h.root, s.binary(h.dir), "", limit, args...); by != "" || err != nil {
+			t.Fatalf("without a mutant: %s, %v", by, err)
 		}
-		return s.build(t.Context(), &Mutant{Name: "None"}, h.root, dir)
-	}))
-	binary, err := build.(func() (string, error))()
-	if err != nil {
-		t.Fatal(err)
 	}
-	var one, all []string
-	if s.Led {
-		one = []string{"-led", table[0].Name, "-more", "0"}
-		all = []string{fmt.Sprintf("-fresh=%v", *freshFlag)}
-	}
-	if by, err := s.play(t.Context(), h.root, binary, one...); by != "" || err != nil {
-		t.Fatalf("without a mutant: %s, %v", by, err)
+	if !s.Led {
+		unbroken(t, s)
+		limit = time.Minute + 10*time.Since(began)
 	}
 	for _, m := range table {
 		t.Run(m.Name, func(t *testing.T) {
 			t.Parallel()
 			began := time.Now()
-			by, err := s.run(t.Context(), &m, h.root, t.TempDir(), all...)
+			by, err := h.hunt(t, s, &m, limit)
 			switch {
 			case err != nil:
 				t.Error(err)
@@ -162,53 +176,37 @@ func (h *hunt) play(t *testing.T, name string, table Table) {
 			}
 			if found := inHistory.FindStringSubmatch(by); found != nil {
 				h.seeds.Store(m.Name, found[1])
+				unbroken(t, Suite{Package: s.Package, Run: "^TestReplay$"}, "-led", m.Name, "-seed", found[1])
 			}
 		})
 	}
 }
 
-// change is what differs from a commit.
-type change struct {
-	files []string // from the root
-	known string   // this package's text in that commit
-}
-
-// changeSince returns what differs from a commit, in files that git knows.
-func changeSince(root, commit string) (c change, err error) {
-	git := func(args ...string) string {
-		run := exec.Command("git", args...)
-		run.Dir = root
-		out, failed := run.Output()
-		err = cmp.Or(err, failed)
-		return string(out)
-	}
-	c.files = strings.Fields(git("diff", "--name-only", commit))
-	c.known = git("grep", "-h", "", commit, "--", "internal/test/mutant")
-	return c, err
-}
-
-// changed returns the mutants that are new since, and those of which an edited file or a
-// suite differs. With a turn it adds others.
-func (table Table) changed(root string, c change, turn int) (some Table) {
-	others := max(1, (len(table)+perTurn-1)/perTurn)
-	for i, m := range table {
-		if turn >= 0 && i%others == turn%others || m.differs(root, c.files) || !strings.Contains(c.known, fmt.Sprintf("%q", m.Name)) {
-			some = append(some, m)
+// hunt plays a suite on a mutant.
+func (h *hunt) hunt(t *testing.T, s Suite, m *Mutant, limit time.Duration) (by string, err error) {
+	t.Helper()
+	binary := s.binary(h.dir)
+	if h.alone.Find(m.Name) != nil {
+		sources, err := m.Apply(h.root)
+		if err != nil {
+			return "", err
+		}
+		if binary, err = s.build(t.Context(), sources, h.root, t.TempDir()); err != nil {
+			return "", fmt.Errorf("mutant %s does not compile: %w", m.Name, err)
 		}
 	}
-	return some
-}
-
-// differs says whether the mutant edits one of the files, or one of its suites has it.
-func (m *Mutant) differs(root string, files []string) bool {
-	return slices.ContainsFunc(files, func(file string) bool {
-		return slices.ContainsFunc(m.Edits, func(e Edit) bool { return e.File == file }) ||
-			slices.ContainsFunc(m.By, func(name string) bool {
-				s, err := suiteOf(root, name)
-				has, bad := filepath.Match(s.Files, file)
-				return err != nil || bad != nil || has
-			})
-	})
+	var led []string
+	if s.Led {
+		led = []string{"-led", m.Name, fmt.Sprintf("-fresh=%v", *freshFlag)}
+	}
+	by, err = s.play(t.Context(), h.root, binary, m.Name, limit, led...)
+	if s.Led && by == noEnd { // so many histories take long on a busy machine
+		by, err = "", errNoTest
+	}
+	if err != nil {
+		err = fmt.Errorf("mutant %s: %w", m.Name, err)
+	}
+	return by, err
 }
 
 // record writes the seeds of what was caught into seedsFile.

@@ -8,11 +8,12 @@
 //
 //	go test ./internal/test/mutant -mutants . -timeout 0 -v
 //
-// Of its flags, -mutants and -suites are regular expressions of names. With
-// -changed-since COMMIT it plays only the mutants that are new since, and those whose
-// edited files or whose suites' tests differ; with -turn N it adds about ten others, so
-// that all have had a turn when N has counted on by a tenth of their number. -fresh and
-// -record are of histories: without the recorded seeds, and to record those found.
+// A suite's tests are built once, with every mutant that only changes bodies of functions:
+// the environment variable Switch chooses one when the tests run (switch.go). A mutant that
+// changes something else, such as a constant, is built alone.
+//
+// Of its flags, -mutants and -suites are regular expressions of names. -fresh and -record
+// are of histories: without the recorded seeds, and to record those found.
 //
 // It is for tests only.
 package mutant
@@ -50,11 +51,14 @@ func Root() (string, error) {
 	return filepath.Dir(string(file)), err
 }
 
-// Apply returns the texts of the files that the mutant changes, by path from the
-// root. It fails if an edit's old text is not there exactly once, or if it changes
-// nothing.
-func (m *Mutant) Apply(root string) (map[string][]byte, error) {
-	files := map[string][]byte{}
+// Sources are texts of files that a build takes instead of those on disk, by path from the
+// module's root.
+type Sources map[string][]byte
+
+// Apply returns the files that the mutant changes. It fails if an edit's old text is
+// not there exactly once, or if it changes nothing.
+func (m *Mutant) Apply(root string) (Sources, error) {
+	files := Sources{}
 	for _, e := range m.Edits {
 		text, ok := files[e.File]
 		if !ok {
@@ -74,48 +78,40 @@ func (m *Mutant) Apply(root string) (map[string][]byte, error) {
 	return files, nil
 }
 
-// Overlay writes what Apply returns into dir, and returns the file to be given to
-// `go build -overlay`.
-func (m *Mutant) Overlay(root, dir string) (string, error) {
-	files, err := m.Apply(root)
-	if err != nil {
-		return "", err
-	}
+// Overlay writes the sources into dir, and returns the file to be given to `go build
+// -overlay`.
+func (s Sources) Overlay(root, dir string) (string, error) {
 	overlay := struct{ Replace map[string]string }{map[string]string{}}
-	for path, text := range files {
-		to := filepath.Join(dir, m.Name+"-"+strings.ReplaceAll(path, "/", "-"))
+	for path, text := range s {
+		to := filepath.Join(dir, strings.ReplaceAll(path, "/", "-"))
 		if err := os.WriteFile(to, text, 0o600); err != nil {
-			return "", fmt.Errorf("mutant %s: %w", m.Name, err)
+			return "", err
 		}
 		overlay.Replace[filepath.Join(root, filepath.FromSlash(path))] = to
 	}
 	text, err := json.Marshal(overlay)
 	if err != nil {
-		return "", fmt.Errorf("mutant %s: %w", m.Name, err)
+		return "", err
 	}
-	name := filepath.Join(dir, m.Name+".json")
-	if err := os.WriteFile(name, text, 0o600); err != nil {
-		return "", fmt.Errorf("mutant %s: %w", m.Name, err)
-	}
-	return name, nil
+	name := filepath.Join(dir, "overlay.json")
+	return name, os.WriteFile(name, text, 0o600)
 }
 
-// BuildTest compiles a package's tests, such as "./consumer", with the mutant in
-// place, into dir. It returns the path of the binary. Without edits nothing is broken.
-func (m *Mutant) BuildTest(ctx context.Context, root, dir, pkg string, flags ...string) (string, error) {
-	binary := filepath.Join(dir, m.Name+"-"+filepath.Base(pkg)+".test")
-	args := append([]string{"test", "-c", "-vet=off", "-o", binary}, flags...)
-	if len(m.Edits) > 0 {
-		overlay, err := m.Overlay(root, dir)
-		if err != nil {
-			return "", err
-		}
-		args = append(args, "-overlay", overlay)
+// BuildTests compiles the tests of packages, such as "consumer", with these sources into
+// dir. The binaries have the packages' last names, and end in ".test".
+func (s Sources) BuildTests(ctx context.Context, root, dir string, packages []string, flags ...string) error {
+	overlay, err := s.Overlay(root, dir)
+	if err != nil {
+		return err
 	}
-	build := exec.CommandContext(ctx, "go", append(args, pkg)...) //nolint:gosec // the arguments are this package's own
+	args := append([]string{"test", "-c", "-vet=off", "-overlay", overlay, "-o", dir + "/"}, flags...)
+	for _, p := range packages {
+		args = append(args, "./"+p)
+	}
+	build := exec.CommandContext(ctx, "go", args...) //nolint:gosec // the arguments are this package's own
 	build.Dir = root
 	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("mutant %s does not compile: %w\n%s", m.Name, err, out)
+		return fmt.Errorf("%w\n%s", err, out)
 	}
-	return binary, nil
+	return nil
 }

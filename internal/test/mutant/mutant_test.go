@@ -1,63 +1,106 @@
 package mutant
 
 import (
-	"fmt"
-	"os"
+	"errors"
 	"strings"
 	"testing"
 	"time"
 )
 
-// counts is what the mutants of this test are of.
-func counts(n int) int { return n + 1 }
+// down is broken along with what victim_test.go has.
+func down(n int) int { return n - 1 }
 
-func TestCounts(t *testing.T) {
-	if counts(1) != 2 {
-		t.Error("wrong")
+const victim = "internal/test/mutant/victim_test.go"
+
+// What a run shows: nothing wrong, or nothing at all.
+const (
+	survives = ""
+	none     = "none"
+)
+
+// Tests that are built once with many mutants have each of them when it is switched on.
+func TestAMutantIsCaughtOrNot(t *testing.T) {
+	var kit Table
+	want := map[string]string{}
+	for _, c := range []struct {
+		by     string
+		mutant Mutant
+	}{
+		{"TestMethod", Replace("Method", "", victim, "2 * int(b)", "3 * int(b)")},
+		{"TestMethod", Replace("SameFunction", "", victim, "2 * int(b)", "4 * int(b)")},
+		{survives, Replace("SameResult", "", victim, "2 * int(b)", "int(b) + int(b)")},
+		{"TestMethod", Replace("Panics", "", victim, "2 * int(b)", "2 / (int(b) - int(b))")},
+		{none, Replace("Exits", "", victim, "2 * int(b)", "exit()")},
+		{"TestVariadic", Replace("Variadic", "", victim, "return of[1]", "return of[0]")},
+		{"TestUnnamed", Replace("Unnamed", "", victim, "bool { return false", "bool { return true")},
+		{"TestGeneric", Replace("Generic", "", victim, "max(first, other)", "min(first, other)")},
+		{"TestNoResult", Replace("NoResult", "", victim, "*n = to", "*n = to + 1")},
+		{"TestOutside", Replace("Outside", "", victim, "dozen = 12", "dozen = 13")},
+		{survives, Replace("OneFile", "", victim, "return n + 1", "return n + 2")},
+		{"TestSeveralFiles", Mutant{Name: "SeveralFiles", Edits: []Edit{
+			{victim, "return n + 1", "return n + 2"},
+			{"internal/test/mutant/mutant_test.go", "return n " + "- 1", "return n - 2"},
+		}}},
+	} {
+		kit, want[c.mutant.Name] = append(kit, c.mutant), c.by
+	}
+	victims := "internal/test/mutant TestMethod TestVariadic TestUnnamed TestGeneric TestNoResult TestOutside TestSeveralFiles"
+	h, err := newHunt(t, kit, []string{victims})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(h.alone) != 2 || h.alone.Find("Outside") == nil || h.alone.Find("Unnamed") == nil {
+		t.Errorf("built alone: %v", h.alone)
+	}
+	s, err := suiteOf(h.root, victims)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range kit {
+		by, err := h.hunt(t, s, &kit[i], time.Minute)
+		if errors.Is(err, errNoTest) {
+			by, err = none, nil
+		}
+		if name := kit[i].Name; by != want[name] || err != nil {
+			t.Errorf("%s: caught by %q, %v; want %q", name, by, err, want[name])
+		}
+	}
+	if by, err := s.play(t.Context(), h.root, s.binary(h.dir), "", time.Minute); by != "" || err != nil {
+		t.Errorf("without a mutant: %q, %v", by, err)
+	}
+	s.Run = "^TestNowhere$"
+	if _, err := s.play(t.Context(), h.root, s.binary(h.dir), "", time.Minute); !errors.Is(err, errNoTest) {
+		t.Errorf("no test: %v", err)
 	}
 }
 
-const here = "internal/test/mutant/mutant_test.go"
-
-func edit(before, after string) []Edit {
-	return []Edit{{here, "return n " + before, "return n " + after}}
-}
-
-func TestAMutantIsCaughtOrNot(t *testing.T) {
-	for _, c := range []struct {
-		mutant Mutant
-		run    string
-		by     string
-		err    string
-	}{
-		{Mutant{Name: "Caught", Edits: edit("+ 1", "+ 2")}, "TestCounts", "TestCounts", ""},
-		{Mutant{Name: "Panics", Edits: edit("+ 1", "/ (n - n)")}, "TestCounts", "TestCounts", ""},
-		{Mutant{Name: "Survives", Edits: edit("+ 1", "+ 2 - 1")}, "TestCounts", "", ""},
-		{Mutant{Name: "NoGo", Edits: edit("+ 1", "+")}, "TestCounts", "", "does not compile"},
-		{Mutant{Name: "Twice", Edits: []Edit{{here, "mutant", "m"}}}, "TestCounts", "", "times"},
-		{Mutant{Name: "NotThere", Edits: edit("+ 3", "+ 4")}, "TestCounts", "", "0 times"},
-		{Mutant{Name: "Nothing"}, "TestCounts", "", ""},
-		{Mutant{Name: "NoTest", Edits: edit("+ 1", "+ 2")}, "TestCountsWell", "", "no test"},
-		{Mutant{Name: "Exits", Edits: edit("+ 1", "+ exit()")}, "TestCounts", "", "no test"},
+// What cannot be built is named.
+func TestAMutantThatDoesNotCompile(t *testing.T) {
+	for _, m := range []Mutant{
+		Replace("NoGo", "", victim, "2 * int(b)", "2 *"),
+		Replace("NoInt", "", victim, "2 * int(b)", `"2"`),
+		Replace("NotUsed", "", victim, "return n + 1", "m := 1; return n"),
+		Replace("NoReturn", "", victim, "return n + 1", ""),
+		Replace("Alone", "", victim, "dozen = 12", "dozen = true"),
+		Replace("Twice", "", victim, "return", "return 0"),
+		Replace("NotThere", "", victim, "return n + 3", "return n"),
+		Replace("NoChange", "", victim, "2 * int(b)", "2 * int(b)"),
+		{Name: "Nothing"},
 	} {
-		suite := Suite{Package: "internal/test/mutant", Run: "^" + c.run + "$", Limit: time.Minute}
-		by, err := suite.run(t.Context(), &c.mutant, root(t), t.TempDir())
-		if by != c.by || (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
-			t.Errorf("%s: caught by %q, error %v", c.mutant.Name, by, err)
+		h, err := newHunt(t, Table{m}, []string{"internal/test/mutant TestMethod"})
+		if err == nil {
+			_, err = h.hunt(t, Suite{Package: "internal/test/mutant"}, &m, time.Minute)
+		}
+		if err == nil || !strings.Contains(err.Error(), m.Name) {
+			t.Errorf("%s: %v", m.Name, err)
 		}
 	}
 }
 
-// exit ends the process as a TestMain does that cannot begin.
-func exit() int { //nolint:unused // the mutant Exits calls it
-	os.Exit(1)
-	return 0
-}
-
 func TestASuiteIsThere(t *testing.T) {
 	for name, there := range map[string]bool{
-		liveness: true, "internal/test/mutant TestCounts": true, "internal/test/mutant TestCountsWell": false,
-		"internal/test/mutant": false, "internal/nowhere TestCounts": false, "": false,
+		liveness: true, "internal/test/mutant TestMethod": true, "internal/test/mutant TestMethod TestMethods": false,
+		"internal/test/mutant": false, "internal/nowhere TestMethod": false, "": false,
 	} {
 		if _, err := suiteOf(root(t), name); (err == nil) != there {
 			t.Errorf("%q: %v", name, err)
@@ -74,40 +117,5 @@ func TestAnExpressionMatches(t *testing.T) {
 		if some, err := c.table.Matching(c.name); (err == nil) != c.ok || (len(some) > 0) != c.ok {
 			t.Errorf("%d mutants, %q: %d, %v", len(c.table), c.name, len(some), err)
 		}
-	}
-}
-
-// Each mutant has a turn; one that is new, or whose file or test has changed, needs none.
-func TestTurns(t *testing.T) {
-	var known strings.Builder
-	for _, m := range All {
-		fmt.Fprintf(&known, "%q", m.Name)
-	}
-	had := map[string]bool{}
-	for turn := range (len(All) + perTurn - 1) / perTurn {
-		some := All.changed(root(t), change{known: known.String()}, turn)
-		for _, m := range some {
-			had[m.Name] = true
-		}
-		if len(some) < perTurn-1 || len(some) > perTurn {
-			t.Errorf("in turn %d there are %d", turn, len(some))
-		}
-	}
-	if len(had) != len(All) {
-		t.Errorf("%d of %d mutants have a turn", len(had), len(All))
-	}
-	for news, want := range map[string]int{known.String(): 0, strings.Replace(known.String(), `"Ceil"`, "", 1): 1, "": len(All)} {
-		if some := All.changed(root(t), change{known: news}, -1); len(some) != want {
-			t.Errorf("%d mutants are new, want %d", len(some), want)
-		}
-	}
-	m := Mutant{By: []string{"internal/test/mutant TestCounts"}, Edits: edit("+ 1", "+ 2")}
-	for file, want := range map[string]bool{here: true, "internal/test/mutant/mutant.go": false} {
-		if m.Edits[0].File = "x.go"; m.differs(root(t), []string{"y", file}) != want {
-			t.Errorf("%s changed: want %v", file, want)
-		}
-	}
-	if m.Edits[0].File = "y"; !m.differs(root(t), []string{"y"}) {
-		t.Error("the edited file has changed")
 	}
 }

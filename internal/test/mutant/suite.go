@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -26,30 +27,16 @@ type Suite struct {
 	Package string   // such as "consumer"
 	Run     string   // the tests, as -test.run takes them
 	Args    []string // of the test binary
-	Files   string   // the suite's own code: what matches it, from the root
 	Led     bool     // is built without chance, and led by -led to the mutant's histories
-	// Limit ends a run that takes longer, which counts as caught: a mutant may
-	// hang.
-	Limit time.Duration
 }
 
 var suites = map[string]Suite{
 	histories: {
-		Package: "internal/test/histories", Run: "^TestHunt$", Args: []string{"-more", "300"},
-		Files: "internal/test/histories/*.go", Led: true, Limit: 10 * time.Minute,
+		Package: "internal/test/histories", Run: "^TestHunt$", Args: []string{"-more", "1000"}, Led: true,
 	},
-	small: {
-		Package: "internal/share", Run: "^TestEverySmallHistory$",
-		Files: "internal/share/small_test.go", Limit: 5 * time.Minute,
-	},
-	large: {
-		Package: "internal/share", Run: "^TestALargeFleetIsNeverOver$", Args: []string{"-instances", "120"},
-		Files: "internal/share/large_*.go", Limit: time.Minute,
-	},
-	liveness: {
-		Package: "consumer", Run: "^TestLiveness$",
-		Files: "consumer/liveness_*.go", Limit: time.Minute,
-	},
+	small:    {Package: "internal/share", Run: "^TestEverySmallHistory$"},
+	large:    {Package: "internal/share", Run: "^TestALargeFleetIsNeverOver$", Args: []string{"-instances", "120"}},
+	liveness: {Package: "consumer", Run: "^TestLiveness$"},
 }
 
 // suiteOf returns the suite of a name: one of those above, or tests of a package by its
@@ -58,22 +45,20 @@ func suiteOf(root, name string) (Suite, error) {
 	if s, ok := suites[name]; ok {
 		return s, nil
 	}
-	path, tests, _ := strings.Cut(name, " ")
+	folder, tests, _ := strings.Cut(name, " ")
 	names := strings.Fields(tests)
-	s := Suite{Package: path, Run: "^(" + strings.Join(names, "|") + ")$", Limit: 5 * time.Minute}
-	files, err := filepath.Glob(filepath.Join(root, path, "*_test.go"))
+	s := Suite{Package: folder, Run: "^(" + strings.Join(names, "|") + ")$"}
+	files, err := filepath.Glob(filepath.Join(root, folder, "*_test.go"))
 	if err != nil || len(names) == 0 {
 		return s, fmt.Errorf("there is no suite %q: %w", name, err)
 	}
 	for _, test := range names {
-		file := slices.IndexFunc(files, func(file string) bool {
+		if !slices.ContainsFunc(files, func(file string) bool {
 			text, err := os.ReadFile(file)
 			return err == nil && strings.Contains(string(text), "\nfunc "+test+"(t *testing.T) {\n")
-		})
-		if file < 0 {
-			return s, fmt.Errorf("package %s has no %s", path, test)
+		}) {
+			return s, fmt.Errorf("package %s has no %s", folder, test)
 		}
-		s.Files = path + "/" + filepath.Base(files[file])
 	}
 	return s, nil
 }
@@ -81,34 +66,24 @@ func suiteOf(root, name string) (Suite, error) {
 // errNoTest is a run that says nothing: it ran no test, or ended for another reason.
 var errNoTest = errors.New("no test has said anything")
 
-// run plays the suite with a mutant in place, and returns what its output shows of the
-// failure: empty if it passes.
-func (s Suite) run(ctx context.Context, m *Mutant, root, dir string, more ...string) (by string, err error) {
-	binary, err := s.build(ctx, m, root, dir)
-	if err != nil {
-		return "", err
-	}
+// build compiles the suite with sources into dir, and returns the path of the binary.
+func (s Suite) build(ctx context.Context, sources Sources, root, dir string) (binary string, err error) {
 	if s.Led {
-		more = append(more, "-led", m.Name)
+		return sources.BuildExact(ctx, root, dir)
 	}
-	if by, err = s.play(ctx, root, binary, more...); err != nil {
-		err = fmt.Errorf("mutant %s: %w", m.Name, err)
-	}
-	return by, err
+	return s.binary(dir), sources.BuildTests(ctx, root, dir, []string{s.Package})
 }
 
-// build compiles the suite with a mutant in place into dir.
-func (s Suite) build(ctx context.Context, m *Mutant, root, dir string) (binary string, err error) {
-	if s.Led {
-		return m.BuildExact(ctx, root, dir)
-	}
-	return m.BuildTest(ctx, root, dir, "./"+s.Package)
-}
+// binary is the path of the suite's tests in the folder that they were built into.
+func (s Suite) binary(dir string) string { return filepath.Join(dir, path.Base(s.Package)+".test") }
 
-// play runs what build has compiled. An error is a run that shows nothing.
-func (s Suite) play(ctx context.Context, root, binary string, more ...string) (by string, err error) {
-	args := []string{"-test.run", s.Run, "-test.failfast", "-test.timeout", s.Limit.String()}
+// play runs the tests with a mutant switched on, or none if its name is empty. It returns
+// what the output shows of their failure: empty if they pass. An error is a run that shows
+// nothing. A run is ended at the limit, which counts as caught: a mutant may hang.
+func (s Suite) play(ctx context.Context, root, binary, mutant string, limit time.Duration, more ...string) (by string, err error) {
+	args := []string{"-test.run", s.Run, "-test.failfast", "-test.timeout", limit.String()}
 	play := exec.CommandContext(ctx, binary, slices.Concat(args, s.Args, more)...) //nolint:gosec // built here
+	play.Env = append(os.Environ(), Switch+"="+mutant)
 	play.Dir = filepath.Join(root, filepath.FromSlash(s.Package))
 	out, err := play.CombinedOutput()
 	_, ended := errors.AsType[*exec.ExitError](err)
@@ -135,6 +110,9 @@ var (
 	seedLine   = regexp.MustCompile(`-liveness\.seed \d+:`)
 )
 
+// noEnd is what caught says of a run that was ended at its limit.
+const noEnd = "no end within the limit"
+
 // caught says what the output of tests that failed shows: a history, the property that is
 // broken, or the tests' names.
 func caught(output string) string {
@@ -150,7 +128,7 @@ func caught(output string) string {
 	case len(names) > 0:
 		return strings.Join(names, " ")
 	case strings.Contains(output, "test timed out"):
-		return "no end within the limit"
+		return noEnd
 	case strings.Contains(output, "panic:"), strings.Contains(output, "fatal error:"):
 		return "a panic"
 	}

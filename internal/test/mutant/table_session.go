@@ -23,7 +23,7 @@ var session = Table{
 		{"internal/view/doubt.go", "d.next < len(all) && all[d.next].revision <= revision {", "d.next < len(all) && false {"},
 	}},
 	Replace("WitnessFromDoubt", "takes what was told in an unchecked doubt for a witness", "internal/view/doubt.go",
-		"return t.doubt == nil || x.revision <= t.doubt.before", "return true", histories),
+		"return t.doubt == nil || x.revision <= t.doubt.before", "return true", "internal/view TestAWitnessStandsForWhatCameBefore", "internal/view TestWhatIsToldAgainIsAWitness"),
 	{Name: "OwnLostUnseen", Wrong: "does not miss its own write in a store in doubt", By: []string{histories}, Edits: []Edit{
 		{"internal/view/doubt.go", "} else if !t.memory.own || kept < from {", "} else if false {"},
 		{"coordinator/follow.go", "\tcase lost:\n", "\tcase false && lost:\n"},
