@@ -145,7 +145,6 @@ func (p *Policy) UnmarshalJSON(b []byte) error {
 	for _, c := range w.Next {
 		p.Next = append(p.Next, LimitChange{c.From, limitsFromWire(c.Limits)})
 	}
-	def(&p.Backoff, BackoffInstance)
 	p.Requires = p.unimplied()
 	return nil
 }

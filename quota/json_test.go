@@ -78,15 +78,15 @@ func TestPolicyJSONReads(t *testing.T) {
 		want Policy
 	}{
 		// Versions that knew no back-off of fleets wrote no rule.
-		{`{"schema":1}`, Policy{Throttling: Throttling{Backoff: BackoffInstance}}},
+		{`{"schema":1}`, Policy{}},
 		{`{"schema":1,"backoff":"fleet","backoff_quorum":2,"backoff_max":"90s"}`,
 			Policy{Throttling: Throttling{Backoff: BackoffFleet, BackoffQuorum: 2, BackoffMax: 90 * time.Second}}},
-		{`{"schema":1,"unknown":{"a":[1]},"limits":[{"permits":5,"window":"1s","burst":3}]}`, Policy{Limits: []Limit{{5, time.Second}}, Throttling: Throttling{Backoff: BackoffInstance}}},
+		{`{"schema":1,"unknown":{"a":[1]},"limits":[{"permits":5,"window":"1s","burst":3}]}`, Policy{Limits: []Limit{{5, time.Second}}}},
 		{`{"schema":1,"limits":[{"permits":5,"window":"s"},{"permits":6,"window":"1m"},{"permits":7,"window":"250ms"}]}`,
-			Policy{Limits: []Limit{{7, 250 * time.Millisecond}, {5, time.Second}, {6, time.Minute}}, Throttling: Throttling{Backoff: BackoffInstance}}},
+			Policy{Limits: []Limit{{7, 250 * time.Millisecond}, {5, time.Second}, {6, time.Minute}}}},
 		// Out of bounds, but well formed: Validate says so, not the decoder.
 		{`{"schema":1,"limits":[{"permits":-5,"window":"1h"}],"share":"no such","settle":"-3s"}`,
-			Policy{Limits: []Limit{{-5, time.Hour}}, Division: Division{Share: "no such"}, Timing: Timing{Settle: -3 * time.Second}, Throttling: Throttling{Backoff: BackoffInstance}}},
+			Policy{Limits: []Limit{{-5, time.Hour}}, Division: Division{Share: "no such"}, Timing: Timing{Settle: -3 * time.Second}}},
 	} {
 		got := Policy{Author: "what was there before is gone"}
 		if err := json.Unmarshal([]byte(test.text), &got); err != nil || !reflect.DeepEqual(got, test.want) {

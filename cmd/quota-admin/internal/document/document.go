@@ -121,9 +121,6 @@ func policy(provider string, text []byte) (p quota.Policy, errs []error) {
 	if err != nil {
 		return p, []error{err}
 	}
-	if _, set := fields["backoff"]; !set {
-		p.Backoff = ""
-	}
 	p.Limits, p.Next = now, next
 	p = p.WithDefaults()
 	if joined, ok := p.Validate().(interface{ Unwrap() []error }); ok {
