@@ -160,8 +160,8 @@ func TestPagesShrinkWhereValuesAreLarge(t *testing.T) {
 // refused, and the keys are listed in its place, before a second watch is.
 func TestAHistoryThatIsTooLargeBeginsAnew(t *testing.T) {
 	f := setup(t)
-	policy := quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}, Settle: time.Minute} // no silence raises a doubt
-	if _, err := f.admin.Put(t.Context(), "p", policy, AnyRevision); err != nil {
+	policy := quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}, Timing: quota.Timing{Settle: time.Minute}} // no silence raises a doubt
+	if _, err := f.admin.Put(t.Context(), "p", policy); err != nil {
 		t.Fatal(err)
 	}
 	a, _ := f.subscribe(f.join(Options{}), "p")
