@@ -223,7 +223,7 @@ func TestABackoffThatIsToldAgainIsNoLonger(t *testing.T) {
 	list := func(revision int64, backoff ...view.Key) {
 		instance := view.Key{Kind: view.Instance, ID: "a", Value: []byte(`{"schema":1,"name":"a","weight":1}`), Revision: 2}
 		policy := view.Key{Kind: view.Policy, Value: []byte(`{"schema":1,"limits":[{"permits":1,"window":"1s"}],"backoff":"fleet"}`), Revision: 1}
-		p.listLocked(mark{revision: revision, cluster: 1}, append(backoff, instance, policy))
+		p.listLocked(listing{revision: revision, cluster: 1}, append(backoff, instance, policy))
 	}
 	tell := func(revision, mod int64, deleted bool) {
 		t.Helper()
@@ -231,7 +231,7 @@ func TestABackoffThatIsToldAgainIsNoLonger(t *testing.T) {
 		if deleted {
 			e.Type, e.Kv.Value = clientv3.EventTypeDelete, nil
 		}
-		if err := p.take(t.Context(), &clientv3.WatchResponse{Header: &pb.ResponseHeader{Revision: revision}, Events: []*clientv3.Event{e}}); err != nil {
+		if err := p.take(t.Context(), &clientv3.WatchResponse{Header: &pb.ResponseHeader{Revision: revision, ClusterId: 1}, Events: []*clientv3.Event{e}}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -174,7 +174,7 @@ func TestAHistoryThatIsTooLargeBeginsAnew(t *testing.T) {
 	resets := func() int { return strings.Count(a.told().log, "reset") }
 	had, p := resets(), f.only(a)
 	p.mu.Lock() // as if the watch had been lost before
-	p.tracker.List(p.s.o.Clock.Now(), before, r.Header.ClusterId, []view.Key{{Kind: view.Instance, ID: p.id, Value: []byte(`{"schema":1}`), Revision: p.created}})
+	p.tracker.List(before, r.Header.ClusterId, []view.Key{{Kind: view.Instance, ID: p.id, Value: []byte(`{"schema":1}`), Revision: p.created}})
 	p.open.end()
 	p.mu.Unlock()
 	await.Until(t, "a new history", func() bool { return resets() > had })

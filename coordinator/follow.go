@@ -52,9 +52,7 @@ func (p *membership) follow(ctx context.Context) error {
 	}
 }
 
-// followOnce follows one watch to its end, after listing again if necessary. Its
-// events in a doubt must be delivered again: so a doubt, as after a listing that
-// took long, is checked before.
+// followOnce follows one watch to its end, after listing again if necessary.
 func (p *membership) followOnce(ctx context.Context, wait *backoff) error {
 	if err := p.listIfNeeded(ctx); err != nil {
 		return err
@@ -62,17 +60,11 @@ func (p *membership) followOnce(ctx context.Context, wait *backoff) error {
 	early := p.early.view
 	p.early.view = nil
 	p.mu.Lock()
-	p.doubtLocked(p.s.o.Clock.Now())
-	check := p.tracker.Unchecked() && !p.checking
-	p.checking = p.checking || check
-	if early != nil && (check || early.from > p.tracker.Position()+1) {
+	if early != nil && early.from > p.tracker.Position()+1 {
 		early.close()
 		early = nil
 	}
 	p.mu.Unlock()
-	if check && p.check(ctx) {
-		return nil // to list
-	}
 	return p.watch(ctx, early, wait)
 }
 
@@ -123,26 +115,26 @@ func (p *membership) watch(ctx context.Context, w *stream, wait *backoff) error 
 	return nil
 }
 
-// take applies one answer of the watch that lasts as long as ctx. A watch that was
-// ended says nothing any more: it may be that of a store that has been replaced.
+// take applies one answer of the watch that lasts as long as ctx. After a watch has
+// ended its answers do not count: they may be of a store that was replaced.
 func (p *membership) take(ctx context.Context, r *clientv3.WatchResponse) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if ctx.Err() != nil {
 		return nil
 	}
-	p.doubtLocked(p.s.o.Clock.Now())
-	gap := r.IsProgressNotify() && p.tracker.Progress(r.Header.Revision)
+	if r.Header.ClusterId != p.tracker.Cluster() {
+		p.gapLocked("another cluster answered")
+		return nil
+	}
+	if r.IsProgressNotify() {
+		p.tracker.Progress(r.Header.Revision)
+	}
 	keys := make([]view.Key, 0, len(r.Events))
 	for _, e := range r.Events {
 		keys = append(keys, p.parse(e.Kv, e.Type == clientv3.EventTypeDelete))
 	}
-	changes, unlike := p.tracker.Events(keys)
-	if gap || unlike {
-		p.gapLocked("after a silence, its watch does not tell the same events")
-		return nil
-	}
-	for _, c := range changes {
+	for _, c := range p.tracker.Events(keys) {
 		if c.Policy != nil || c.PolicyDeleted {
 			p.policy, p.policyAt = c.Policy, c.Revision
 			p.openLocked()
@@ -179,7 +171,7 @@ func (p *membership) proveLocked() {
 		p.behind = 0
 	}
 	proof, ok := p.tracker.Proof()
-	if !ok || proof.Mono <= p.proved {
+	if !ok || p.relist || proof.Mono <= p.proved {
 		return
 	}
 	p.proved = proof.Mono
@@ -195,52 +187,9 @@ func (p *membership) gapLocked(why string) {
 	if p.relist {
 		return
 	}
-	p.s.o.Logger.Warn("etcd went backwards", "provider", p.provider, "because", why)
+	p.s.o.Logger.Warn("the history restarts", "provider", p.provider, "because", why)
 	p.relist = true
-	p.tracker.Doubt(p.s.o.Clock.Now())
 	if p.open != nil {
 		p.open.end()
 	}
-}
-
-// check finds out whether the store still has this instance's newest report, or the key
-// of a witness. It has the watch tell the events since then again. It reports whether
-// the history has a gap.
-func (p *membership) check(ctx context.Context) (gap bool) {
-	p.mu.Lock()
-	probe, id, witness := p.tracker.Sent(p.s.o.Clock.Now()), p.id, p.tracker.Witness()
-	asked := p.reports.Asked()
-	ask := []clientv3.Op{clientv3.OpGet(p.s.keys.Report(p.provider, id))}
-	p.mu.Unlock()
-	if witness != "" {
-		ask = append(ask, clientv3.OpGet(p.s.keys.Instance(p.provider, witness)))
-	}
-	t, err := p.s.kv.Txn(ctx).Then(ask...).Commit()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.checking = false
-	if err != nil || p.relist || p.id != id {
-		return p.relist
-	}
-	p.doubtLocked(p.s.o.Clock.Now())
-	var found *view.Key // the witness
-	report := keyIn(t.Responses[0])
-	kept, lost := p.reports.Kept(asked, report.ModRevision, report.Value)
-	if witness != "" {
-		if kv := keyIn(t.Responses[1]); kv.ModRevision != 0 {
-			k := p.parse(kv, false)
-			found = &k
-		}
-	}
-	reopen, unshown := p.tracker.Check(probe, t.Header.Revision, t.Header.ClusterId, kept, found)
-	switch {
-	case lost:
-		p.gapLocked("this instance's newest report is gone")
-	case unshown:
-		p.gapLocked("after a silence, nothing shows that it is the same store")
-	case reopen && p.open != nil:
-		p.open.end()
-	}
-	p.proveLocked()
-	return p.relist
 }

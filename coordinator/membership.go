@@ -46,7 +46,6 @@ type membership struct {
 	mu          sync.Mutex
 	incarnation // in force
 	tracker     view.Tracker
-	reports     view.Reports    // of this incarnation
 	policy      *quota.Policy   // in the view
 	policyAt    int64           // revision of policy
 	level       *protocol.Level // in the view
@@ -60,7 +59,6 @@ type membership struct {
 	problem     string          // all of that, as last told to the sink
 	open        *stream         // the open watch; nil while there is none
 	relist      bool            // the history has a gap
-	checking    bool            // a check of a doubted view is under way
 	silent      bool            // the sink is closed
 	until       int64           // announced end, corrected wall time; 0 if none was announced
 	// opens is the wall time from which windows may start that the process before has not
@@ -138,15 +136,13 @@ func short(name string) string {
 	return name[:min(len(name), 64)]
 }
 
-// listLocked starts the history from a listing at a mark.
-func (p *membership) listLocked(m mark, all []view.Key) {
-	v := p.tracker.List(m.sent, m.asOf(), m.cluster, all)
-	p.tracker.Wrote(m.revision)
-	p.reports.Reset(m.revision, m.report)
+// listLocked starts the history from a listing.
+func (p *membership) listLocked(m listing, all []view.Key) {
+	v := p.tracker.List(m.asOf(), m.cluster, all)
 	p.levelLocked(v.Level)
 	p.paceLocked(v.Pace)
 	p.policyAt = v.PolicyRevision
-	p.policy, p.proved, p.behind, p.relist, p.checking = v.Policy, 0, 0, false, false
+	p.policy, p.proved, p.behind, p.relist = v.Policy, 0, 0, false
 	p.openLocked()
 	p.checkpointLocked(m)
 	p.askedAtLocked(m.asOf(), all)
@@ -178,7 +174,7 @@ func (p *membership) parse(kv *mvccpb.KeyValue, deleted bool) view.Key {
 	} else if key == p.s.keys.Backoff(p.provider) {
 		k.Kind, most = view.Backoff, protocol.MaxBackoffBytes+1
 	} else if id, ok := keys.IncarnationIn(p.s.keys.Instances(p.provider), key); ok {
-		k.Kind, k.ID, k.First, most = view.Instance, id, !deleted && kv.CreateRevision == kv.ModRevision, protocol.MaxInstanceBytes+1
+		k.Kind, k.ID, most = view.Instance, id, protocol.MaxInstanceBytes+1
 	}
 	k.Value = bytes.Clone(kv.Value[:min(len(kv.Value), most)])
 	return k

@@ -7,7 +7,6 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/view"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -69,25 +68,28 @@ func (s *Session) shortestFreshness() time.Duration {
 // asked is a membership that waits for the answer of a probe.
 type asked struct {
 	membership *membership
-	id         string
-	probe      view.Probe
+	incarnation
+	probe view.Probe
 }
 
 // probeOnce sends a read for memberships and takes its answer. The next one follows
-// after every.
+// after every. It reads the mark, the newest key of these memberships: a store that has
+// it as it was created has everything that was committed before.
 func (s *Session) probeOnce(every time.Duration, of []*membership) {
 	sent := s.o.Clock.Now()
 	var waiting []asked
-	key := ""
+	var mark asked
 	for _, p := range of {
 		p.mu.Lock()
-		if p.key != "" && !p.relist {
-			waiting = append(waiting, asked{p, p.id, p.tracker.Sent(sent)})
-			key = p.key
+		if p.key != "" && !p.relist && p.tracker.Has(p.id) {
+			a := asked{p, p.incarnation, p.tracker.Sent(sent)}
+			if waiting = append(waiting, a); a.created > mark.created {
+				mark = a
+			}
 		}
 		p.mu.Unlock()
 	}
-	if key == "" {
+	if mark.key == "" {
 		return
 	}
 	c, done := context.WithTimeout(s.ctx, min(s.shortestFreshness(), probesAtOnce*every))
@@ -103,9 +105,8 @@ func (s *Session) probeOnce(every time.Duration, of []*membership) {
 			}
 		}
 	})
-	// Any key would do; the own one may be read by every role. A probe may take longer than
-	// other calls.
-	r, err := s.client.Get(c, key, clientv3.WithKeysOnly())
+	// A probe may take longer than other calls.
+	r, err := s.client.Get(c, mark.key, clientv3.WithKeysOnly())
 	stop()
 	if err != nil {
 		s.redialNow()
@@ -114,11 +115,26 @@ func (s *Session) probeOnce(every time.Duration, of []*membership) {
 		}
 		return
 	}
+	gone := false
+	if len(r.Kvs) == 0 || r.Kvs[0].CreateRevision != mark.created {
+		if gone = mark.membership.missed(mark, r.Header.Revision); !gone {
+			mark.membership.askProgress()
+			return // its watch is about to say so
+		}
+	}
 	for _, a := range waiting {
-		if a.membership.answered(s, a, r.Header.Revision, r.Header.ClusterId) {
+		if a.membership.answered(s, a, r.Header.Revision, r.Header.ClusterId, gone) {
 			a.membership.askProgress()
 		}
 	}
+}
+
+// missed reports whether a store lacks a mark at a revision and no event says that its
+// key was deleted: then the store was put back.
+func (p *membership) missed(mark asked, revision int64) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.id == mark.id && p.tracker.Has(p.id) && p.tracker.Position() >= revision
 }
 
 // askProgress asks how far the watch has told. The answer comes in its own order,
@@ -140,23 +156,22 @@ func (p *membership) askProgress() {
 }
 
 // answered takes a probe's answer; it returns true if a watch is open that lags
-// behind it.
-func (p *membership) answered(s *Session, a asked, revision int64, cluster uint64) bool {
+// behind it. gone tells that the store lacks the mark.
+func (p *membership) answered(s *Session, a asked, revision int64, cluster uint64, gone bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.id != a.id || p.relist {
 		return false // another incarnation, or already known to be wrong
 	}
-	p.doubtLocked(s.o.Clock.Now())
-	if p.tracker.Answer(a.probe, revision, cluster) {
+	switch {
+	case gone:
+		p.gapLocked("the newest key of this session is not in etcd as it was written")
+		return false
+	case p.tracker.Answer(a.probe, revision, cluster):
 		p.gapLocked("a read returned an older revision, or another cluster answered")
 		return false
 	}
 	p.proveLocked()
-	if p.tracker.Unchecked() && !p.checking {
-		p.checking = true
-		s.wg.Go(func() { p.check(p.ctx) })
-	}
 	if !p.tracker.Behind() || p.open == nil {
 		return false
 	}
@@ -181,19 +196,6 @@ func (p *membership) unanswered(ctx context.Context, err error) {
 	if p.proved != 0 && now-p.proved > int64(p.freshness()) && ctx.Err() == nil {
 		p.tellLocked(classify(ctx, "prove the view of "+p.provider+" recent", err))
 	}
-}
-
-// doubtLocked must be called before anything that comes from etcd is taken. After
-// a silence longer than the freshness it puts the view in doubt and returns true:
-// the store may have been replaced by a backup in the meantime. The answer to a
-// probe then begins a check.
-func (p *membership) doubtLocked(now clock.Instant) bool {
-	if !p.tracker.Silence(now, int64(p.freshness())) {
-		return false
-	}
-	p.s.o.Logger.Debug("nothing was proved for longer than the freshness, the view is in doubt", "provider", p.provider)
-	p.checking = false // of a doubt before this one
-	return true
 }
 
 func (p *membership) freshness() time.Duration {

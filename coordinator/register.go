@@ -92,8 +92,6 @@ func (p *membership) register(ctx context.Context, l *lease) error {
 	all, m, err := p.list(ctx, m)
 	if err == nil || errors.Is(err, errGone) {
 		p.attempt, p.before = nil, nil
-	} else if resumed {
-		p.before.Report = m.newest
 	}
 	if err != nil {
 		return err
@@ -114,10 +112,10 @@ func (p *membership) register(ctx context.Context, l *lease) error {
 	return nil
 }
 
-// writeKey writes the key of a new incarnation, with its first report, which is a
-// mark; or it finds that of the attempt whose answer was lost. joined is how many
-// others have registered meanwhile.
-func (p *membership) writeKey(ctx context.Context, l *lease) (m mark, joined int64, err error) {
+// writeKey writes the key of a new incarnation, with its first report; or it finds that
+// of the attempt whose answer was lost. joined is how many others have registered
+// meanwhile.
+func (p *membership) writeKey(ctx context.Context, l *lease) (m listing, joined int64, err error) {
 	s := p.s
 	a, again := p.attemptOf(l)
 	p.watchEarly(ctx, a.id)
@@ -125,23 +123,24 @@ func (p *membership) writeKey(ctx context.Context, l *lease) (m mark, joined int
 	if err != nil {
 		return m, 0, err
 	}
-	m.incarnation, m.sent = *a, s.o.Clock.Now()
+	m.incarnation = *a
 	m.value.From, m.value.Borrows = from, !from.IsZero()
 	put, err := m.putKey(clientv3.WithLease(l.id))
 	if err != nil {
 		return m, 0, fmt.Errorf("coordinator: register: %w", err)
 	}
-	if m.report, err = p.reportNow(); err != nil {
+	report, err := p.reportNow()
+	if err != nil {
 		return m, 0, err
 	}
 	r, err := s.kv.Txn(ctx).If(m.lives()).
-		Then(put, clientv3.OpPut(s.keys.Report(p.provider, m.id), string(m.report), clientv3.WithLease(l.id)), p.countInstances()).
+		Then(put, clientv3.OpPut(s.keys.Report(p.provider, m.id), string(report), clientv3.WithLease(l.id)), p.countInstances()).
 		Else(clientv3.OpGet(m.key)).Commit()
 	if err != nil {
 		return m, 0, classify(ctx, "register as an instance of "+p.provider, err)
 	}
 	if r.Succeeded {
-		m.made(r)
+		m.revision, m.cluster = r.Header.Revision, r.Header.ClusterId
 		m.created, m.keyAt = m.revision, m.revision
 		return m, r.Responses[2].GetResponseRange().Count - 1 - before, nil
 	}

@@ -96,47 +96,19 @@ func (p *membership) report(answers bool) bool {
 	return ctx.Err() == nil
 }
 
-// write writes a report, on the condition that the newest is the one that it knows. If
-// that fails it finds out which is the newest (see view.Reports).
+// write writes a report, on the condition that the incarnation lives.
 func (p *membership) write(ctx context.Context, last *reporting, r *quota.Report) bool {
 	b, err := json.Marshal(r)
 	if err != nil {
 		return false
 	}
-	p.mu.Lock()
-	if p.id != last.id || p.relist { // a listing rests on the newest report
-		p.mu.Unlock()
+	own := p.current()
+	if own.id != last.id {
 		return false
 	}
-	newest, lease := p.reports.Sent(b), p.lease
-	p.mu.Unlock()
-	p.keep()
-	key := p.s.keys.Report(p.provider, last.id)
-	t, err := p.s.kv.Txn(ctx).If(is(key, newest)).
-		Then(clientv3.OpPut(key, string(b), clientv3.WithLease(lease))).
-		Else(clientv3.OpGet(key)).Commit()
-	if err != nil {
-		return false
-	}
-	revision, found := t.Header.Revision, b
-	if !t.Succeeded {
-		kv := keyIn(t.Responses[0])
-		revision, found = kv.ModRevision, kv.Value
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.id != last.id {
-		return t.Succeeded
-	}
-	p.doubtLocked(p.s.o.Clock.Now())
-	own, gap := p.reports.Found(newest, revision, found)
-	switch {
-	case gap:
-		p.gapLocked("this instance's newest report is gone")
-	case own:
-		p.tracker.Wrote(revision)
-	}
-	return t.Succeeded
+	t, err := p.s.kv.Txn(ctx).If(own.lives()).
+		Then(clientv3.OpPut(p.s.keys.Report(p.provider, own.id), string(b), clientv3.WithLease(own.lease))).Commit()
+	return err == nil && t.Succeeded
 }
 
 func readReport(value []byte) (r quota.Report, err error) {

@@ -59,7 +59,7 @@ func membershipAmong(t *testing.T, instances int) *membership {
 	for i := range instances {
 		listed = append(listed, view.Key{Kind: view.Instance, ID: fmt.Sprint(i), Value: []byte(`{}`), Revision: 7})
 	}
-	p.tracker.List(p.s.o.Clock.Now(), 7, 1, listed)
+	p.tracker.List(7, 1, listed)
 	policy := quota.Policy{}.WithDefaults()
 	p.policy = &policy
 	s.mu.memberships = map[string]*membership{"p": p}

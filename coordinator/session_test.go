@@ -111,7 +111,7 @@ func TestACompactionWhileAwayStartsTheHistoryAnew(t *testing.T) {
 	await.Until(t, "a proof", a.is(proved))
 	s := f.only(a)
 	s.mu.Lock()
-	s.tracker.List(s.s.o.Clock.Now(), 1, 0, nil) // as if the watch had been lost at revision 1
+	s.tracker.List(1, s.tracker.Cluster(), nil) // as if the watch had been lost at revision 1
 	s.open.end()
 	s.mu.Unlock()
 	r, err := f.client.Get(t.Context(), "x")

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -74,12 +75,12 @@ func TestAnEndedWatchSaysNothing(t *testing.T) {
 		}
 	}
 	p.mu.Lock()
-	at := p.tracker.Position() + 1
+	at, cluster := p.tracker.Position()+1, p.tracker.Cluster()
 	p.mu.Unlock()
 	ended, end := context.WithCancel(p.ctx)
 	end()
 	late := &mvccpb.KeyValue{Key: []byte(f.admin.keys.Policy("p")), ModRevision: at, CreateRevision: at}
-	if err := p.take(ended, &clientv3.WatchResponse{Events: []*clientv3.Event{{Type: clientv3.EventTypeDelete, Kv: late}}}); err != nil {
+	if err := p.take(ended, &clientv3.WatchResponse{Header: &etcdserverpb.ResponseHeader{ClusterId: cluster}, Events: []*clientv3.Event{{Type: clientv3.EventTypeDelete, Kv: late}}}); err != nil {
 		t.Fatal(err)
 	}
 	p.mu.Lock()

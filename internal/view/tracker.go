@@ -12,8 +12,8 @@
 //   - A linearizable read that was sent at r and returned revision R says that
 //     everything committed before r has a revision of at most R. Once the
 //     position has reached R, the view contains all of that.
-//   - A revision, or a cluster, that went backwards is a store restored from a
-//     backup: the history has a gap.
+//   - A revision that went backwards, or another cluster, is a store restored from
+//     a backup: the history has a gap.
 package view
 
 import (
@@ -45,7 +45,6 @@ type Key struct {
 	Value    []byte
 	Revision int64 // of the change that made it so
 	Deleted  bool  // only in events
-	First    bool  // the key was not there before that change
 }
 
 // Tracker follows one provider. The zero Tracker knows nothing; List starts it.
@@ -60,9 +59,6 @@ type Tracker struct {
 
 	proof   clock.Instant // newest settled, zero if none
 	pending []answer
-	sure    clock.Instant // the question of the newest proof, or of the listing, or the doubt's beginning
-	memory  memory
-	doubt   *doubt // proofs wait until it is settled; nil if there is none
 
 	documents [Pace + 1]document
 	bad       map[string]error // instances whose keys cannot be read
@@ -78,21 +74,17 @@ type document struct {
 type answer struct {
 	sent     clock.Instant
 	revision int64
-	// overtaken: the watch was further already. A store that was put back after
-	// what the watch had told may have answered.
-	overtaken bool
 }
 
 // maxPending bounds the answers that wait. The oldest prove least.
 const maxPending = 32
 
-// List starts anew from a listing of all keys under the provider, asked for at
-// the instant sent and read at a revision. The view that it returns is the
-// beginning of a history.
-func (t *Tracker) List(sent clock.Instant, revision int64, cluster uint64, keys []Key) protocol.View {
+// List starts again from a listing of all keys under the provider, read at a
+// revision. The view that it returns is the beginning of a history.
+func (t *Tracker) List(revision int64, cluster uint64, keys []Key) protocol.View {
 	*t = Tracker{
 		cluster: cluster, revision: revision, position: revision, newest: revision,
-		sure: sent, memory: memory{from: revision}, instances: map[string]int64{}, bad: map[string]error{},
+		instances: map[string]int64{}, bad: map[string]error{},
 	}
 	c := protocol.Change{Revision: revision}
 	for _, k := range keys {
@@ -106,31 +98,25 @@ func (t *Tracker) List(sent clock.Instant, revision int64, cluster uint64, keys 
 }
 
 // Events takes the events of one watch response, in order, and returns a change
-// for every revision that is new. A revision that was seen before is ignored,
-// unless the view is in doubt: then gap is true if it is not what was seen.
-func (t *Tracker) Events(keys []Key) (changes []protocol.Change, gap bool) {
+// for every revision that is new. A revision that was seen before is ignored.
+func (t *Tracker) Events(keys []Key) (changes []protocol.Change) {
 	for rest := keys; len(rest) > 0; {
 		n := 1
 		for n < len(rest) && rest[n].Revision == rest[0].Revision {
 			n++
 		}
 		keys, rest = rest[:n], rest[n:]
-		x := tell(keys)
-		if !t.again(x) {
-			return nil, true
-		}
-		if x.revision <= t.revision {
+		if keys[0].Revision <= t.revision {
 			continue
 		}
-		t.memory.remember(x)
-		c := protocol.Change{Revision: x.revision}
+		c := protocol.Change{Revision: keys[0].Revision}
 		for _, k := range keys {
 			t.add(&c, k)
 		}
-		changes, t.revision = append(changes, c), x.revision
+		changes, t.revision = append(changes, c), c.Revision
 	}
-	t.advance(t.revision)
-	return changes, false
+	t.Progress(t.revision)
+	return changes
 }
 
 // add adds an event to the change of its revision.
@@ -155,17 +141,8 @@ func (t *Tracker) add(c *protocol.Change, k Key) {
 	}
 }
 
-// Progress says that the watch has delivered everything up to a revision. It
-// returns true if that is not what it told before a doubt.
-func (t *Tracker) Progress(revision int64) (gap bool) {
-	if !t.reached(revision) {
-		return true
-	}
-	t.advance(revision)
-	return false
-}
-
-func (t *Tracker) advance(revision int64) {
+// Progress says that the watch has delivered everything up to a revision.
+func (t *Tracker) Progress(revision int64) {
 	t.position = max(t.position, revision)
 	t.newest = max(t.newest, revision)
 	t.settle()
@@ -187,61 +164,39 @@ func (t *Tracker) Answer(p Probe, revision int64, cluster uint64) (gap bool) {
 		return true
 	}
 	t.newest = max(t.newest, revision)
-	if t.doubt != nil && p.sent.Mono < t.sure.Mono {
-		return false // asked for before the doubt
-	}
-	for i := range t.pending {
-		if a := &t.pending[i]; a.sent.Mono <= p.sent.Mono && a.revision < revision {
-			a.overtaken = false
-		}
-	}
-	overtaken := revision < t.position
-	t.pending = append(t.pending[max(0, len(t.pending)+1-maxPending):], answer{p.sent, revision, overtaken})
+	t.pending = append(t.pending[max(0, len(t.pending)+1-maxPending):], answer{p.sent, revision})
 	t.settle()
 	return false
 }
 
-// settle turns the answers that the position has reached into the proof, unless the view
-// is in doubt. An answer that the watch had overtaken waits for a
-// later one that returns more: a store that was put back would still be where it
-// was.
+// Cluster returns the ID of the cluster that was listed.
+func (t *Tracker) Cluster() uint64 { return t.cluster }
+
+// settle turns the answers that the position has reached into the proof.
 func (t *Tracker) settle() {
-	if t.doubt != nil {
-		return
-	}
 	t.pending = slices.DeleteFunc(t.pending, func(a answer) bool {
-		if a.overtaken || a.revision > t.position {
+		if a.revision > t.position {
 			return false
 		}
 		if a.sent.Mono > t.proof.Mono {
 			t.proof = a.sent
-		}
-		if a.sent.Mono > t.sure.Mono {
-			t.sure = a.sent
 		}
 		return true
 	})
 }
 
 // Proof returns the newest instant of which it is proved that the view contains
-// everything committed before it; false if there is none, or it is doubted.
-func (t *Tracker) Proof() (clock.Instant, bool) {
-	return t.proof, t.proof != clock.Instant{} && t.doubt == nil
-}
+// everything committed before it; false if there is none.
+func (t *Tracker) Proof() (clock.Instant, bool) { return t.proof, t.proof != clock.Instant{} }
 
-// Behind reports whether an answer, or a doubt, waits for the watch to catch up.
+// Behind reports whether an answer waits for the watch to catch up.
 func (t *Tracker) Behind() bool {
-	return t.retelling() || slices.ContainsFunc(t.pending, func(a answer) bool { return a.revision > t.position })
+	return slices.ContainsFunc(t.pending, func(a answer) bool { return a.revision > t.position })
 }
 
-// Position returns up to where the watch has delivered or, when it has to tell that
-// again, up to where it has. A watch that continues begins at the next revision.
-func (t *Tracker) Position() int64 {
-	if t.retelling() {
-		return t.doubt.position
-	}
-	return t.position
-}
+// Position returns up to where the watch has delivered. A watch that continues begins at
+// the next revision.
+func (t *Tracker) Position() int64 { return t.position }
 
 // Has reports whether the view has an incarnation.
 func (t *Tracker) Has(id string) bool { _, ok := t.instances[id]; return ok }

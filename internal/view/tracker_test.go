@@ -26,7 +26,7 @@ func gone(k Key, revision int64) Key { k.Deleted, k.Value, k.Revision = true, ni
 func started(t *testing.T) *Tracker {
 	t.Helper()
 	var tr Tracker
-	v := tr.List(at(0), 10, cluster, []Key{policy(5, "100"), instance(6, "a"), {Kind: Other, Revision: 7}})
+	v := tr.List(10, cluster, []Key{policy(5, "100"), instance(6, "a"), {Kind: Other, Revision: 7}})
 	if v.Revision != 10 || v.PolicyRevision != 5 || v.Policy.Limits[0].Permits != 100 || len(v.Instances) != 1 || tr.Position() != 10 {
 		t.Fatalf("listing gave %+v, position %d", v, tr.Position())
 	}
@@ -59,7 +59,7 @@ func summary(changes []protocol.Change) []string {
 
 func TestOneRevisionIsOneChange(t *testing.T) {
 	tr := started(t)
-	got, _ := tr.Events([]Key{
+	got := tr.Events([]Key{
 		instance(11, "b"), policy(12, "50"), instance(12, "c"), // a transaction
 		gone(instance(0, "a"), 13), {Kind: Other, Revision: 14}, gone(policy(0, ""), 15),
 	})
@@ -75,10 +75,10 @@ func TestOneRevisionIsOneChange(t *testing.T) {
 func TestALateOrRepeatedEventChangesNothing(t *testing.T) {
 	tr := started(t)
 	tr.Events([]Key{instance(12, "b")})
-	if got, _ := tr.Events([]Key{instance(11, "z"), instance(12, "b"), gone(instance(0, "b"), 9)}); got != nil {
+	if got := tr.Events([]Key{instance(11, "z"), instance(12, "b"), gone(instance(0, "b"), 9)}); got != nil {
 		t.Errorf("old events gave %v", summary(got))
 	}
-	if got, _ := tr.Events([]Key{instance(12, "b"), instance(13, "c")}); len(got) != 1 || got[0].Revision != 13 {
+	if got := tr.Events([]Key{instance(12, "b"), instance(13, "c")}); len(got) != 1 || got[0].Revision != 13 {
 		t.Errorf("gave %v, want revision 13 alone", summary(got))
 	}
 }
@@ -133,7 +133,7 @@ func TestWhatCannotBeReadNeverEnlargesAShare(t *testing.T) {
 	tr := started(t)
 	broken := policy(11, "100")
 	broken.Value = []byte(`{"schema":1,"limits":[{"permits":`)
-	got, _ := tr.Events([]Key{broken})
+	got := tr.Events([]Key{broken})
 	if len(got) != 1 || got[0].Policy != nil || got[0].PolicyDeleted {
 		t.Errorf("a broken policy gave %+v, want the last good one to stay", got)
 	}
@@ -142,7 +142,7 @@ func TestWhatCannotBeReadNeverEnlargesAShare(t *testing.T) {
 	}
 	bad := instance(12, "x")
 	bad.Value = []byte("{")
-	if got, _ := tr.Events([]Key{bad}); len(got) != 1 || len(got[0].Put) != 1 || got[0].Put[0].ID != "x" {
+	if got := tr.Events([]Key{bad}); len(got) != 1 || len(got[0].Put) != 1 || got[0].Put[0].ID != "x" {
 		t.Errorf("a broken instance gave %+v, want it to take part", got)
 	}
 	tr.Events([]Key{policy(13, "7"), gone(bad, 14)})
@@ -150,7 +150,7 @@ func TestWhatCannotBeReadNeverEnlargesAShare(t *testing.T) {
 		t.Errorf("problem %v after both were mended", err)
 	}
 	impossible := Key{Kind: Policy, Revision: 5, Value: []byte(`{"schema":1,"limits":[{"permits":-1,"window":"1s"}]}`)}
-	if v := new(Tracker).List(at(0), 5, cluster, []Key{impossible}); v.Policy != nil {
+	if v := new(Tracker).List(5, cluster, []Key{impossible}); v.Policy != nil {
 		t.Error("an invalid policy came into force by a listing")
 	}
 }

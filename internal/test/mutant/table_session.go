@@ -6,49 +6,43 @@ var session = Table{
 		"k.Kind != view.Backoff || k.Revision <= p.asking.told {", "k.Kind != view.Backoff {", histories),
 	{Name: "BackwardsUnseen", Wrong: "takes a store that went back as usual", By: []string{histories}, Edits: []Edit{
 		{"internal/view/tracker.go", "\tif revision < p.floor || cluster != t.cluster {", "\tif false {"},
-		{"internal/view/tracker.go", "overtaken := revision < t.position", "overtaken := false"},
+		{"coordinator/follow.go", "if r.Header.ClusterId != p.tracker.Cluster() {", "if false {"},
+		{"coordinator/probe.go", "r.Kvs[0].CreateRevision != mark.created {", "false {"},
 	}},
 	Replace("Coalesce", "makes one view of the revisions of one answer", "internal/view/tracker.go",
 		"n < len(rest) && rest[n].Revision == rest[0].Revision {", "n < len(rest) {", histories),
 	Replace("PauseUnbounded", "obeys a pause however long it is", "coordinator/backoff.go",
 		"b.Asks[i].Until.After(latest)", "false", histories),
 	Replace("ReadWithoutPosition", "counts a read before the watch has delivered what it saw", "internal/view/tracker.go",
-		"if a.overtaken || a.revision > t.position {", "if a.overtaken {", histories),
+		"if a.revision > t.position {", "if false {", histories),
 	Replace("GivesBackIssued", "gives back permits of a budget that were issued meanwhile", "coordinator/budget.go",
 		"taken, ok := p.set(t, t.step.Own.Taken, false); !ok || taken > t.step.Own.Taken {", "_, ok := p.set(t, t.step.Own.Taken, false); !ok {", histories),
 	Replace("GivesBackBeforeBinding", "gives back permits of a budget that its limiter may issue still", "coordinator/budget.go",
 		"if t.step.Own.Taken < t.taken {", "if false {", histories, "coordinator TestGivesBackAfterBinding"),
-	{Name: "ToldOtherwise", Wrong: "lets a store in doubt tell something else", By: []string{histories}, Edits: []Edit{
-		{"internal/view/doubt.go", "t.memory.all[d.next] != x:\n\t\treturn false", "t.memory.all[d.next] != x:\n\t\treturn true"},
-		{"internal/view/doubt.go", "d.next < len(all) && all[d.next].revision <= revision {", "d.next < len(all) && false {"},
-	}},
-	Replace("WitnessFromDoubt", "takes what was told in an unchecked doubt for a witness", "internal/view/doubt.go",
-		"return t.doubt == nil || x.revision <= t.doubt.before", "return true", histories),
-	{Name: "OwnLostUnseen", Wrong: "does not miss its own write in a store in doubt", By: []string{histories}, Edits: []Edit{
-		{"internal/view/doubt.go", "} else if !t.memory.own || kept < from {", "} else if false {"},
-		{"coordinator/follow.go", "\tcase lost:\n", "\tcase false && lost:\n"},
-		{"coordinator/report.go", "\tcase gap:\n", "\tcase false && gap:\n"},
-	}},
 	{Name: "BoundWhenAnswered", Wrong: "obeys its announced end from when that is known to be written", By: []string{histories}, Edits: []Edit{
 		{"coordinator/leave.go", "\tif !p.silent {\n\t\tp.sink.Announce(p.until)\n\t}\n", ""},
 		{"coordinator/leave.go", "\treturn until.UnixNano(), nil\n", "\tp.sink.Announce(p.until)\n\treturn until.UnixNano(), nil\n"},
 	}},
 	{Name: "CreatedIsPosition", Wrong: "takes the header of the answer that a watch was created for its position", By: []string{histories}, Edits: []Edit{
 		{"coordinator/follow.go", "w.open(p.s.keys.Provider(p.provider))", "w.open(p.s.keys.Provider(p.provider), clientv3.WithCreatedNotify())"},
-		{"coordinator/follow.go", "gap := r.IsProgressNotify() && ", "gap := (r.Created || r.IsProgressNotify()) && "},
+		{"coordinator/follow.go", "if r.IsProgressNotify() {", "if r.Created || r.IsProgressNotify() {"},
 	}},
 	Replace("EndBySetClock", "says by the operating system's clock from when on nothing is issued", "coordinator/leave.go",
 		"time.Unix(0, p.s.o.Clock.Wall()+1)", "time.Unix(0, p.s.o.Clock.Now().Wall+1)", histories),
 	Replace("EndTooSoon", "lets a process that continues another promise an end of windows that the other used", "coordinator/leave.go",
 		"if opens := time.Unix(0, p.opens); opens.After(at) {", "if opens := time.Unix(0, p.opens); false {", histories),
-	Replace("ListedWhenSent", "a history is said to begin when its listing was asked for", "coordinator/membership.go",
-		"at := p.s.o.Clock.Now()\n\t\tsince", "at := m.sent\n\t\tsince", histories),
+	{Name: "ListedWhenSent", Wrong: "a history is said to begin when its listing was asked for", By: []string{histories}, Edits: []Edit{
+		{"coordinator/membership.go", "at := p.s.o.Clock.Now()\n\t\tsince", "at := m.sent\n\t\tsince"},
+		{"coordinator/list.go", "\tcluster  uint64\n", "\tcluster  uint64\n\tsent clock.Instant\n"},
+		{"coordinator/list.go", "\t\tall, err := p.pages(ctx, &m)\n", "\t\tm.sent = p.s.o.Clock.Now()\n\t\tall, err := p.pages(ctx, &m)\n"},
+		{"coordinator/list.go", "\t\"github.com/quotient-limiter/quotient/internal/view\"\n", "\t\"github.com/quotient-limiter/quotient/internal/clock\"\n\t\"github.com/quotient-limiter/quotient/internal/view\"\n"},
+	}},
 	{Name: "OldEvent", Wrong: "applies an event that came before", By: []string{histories}, Edits: []Edit{
-		{"internal/view/tracker.go", "if x.revision <= t.revision {", "if x.revision <= 0 {"},
+		{"internal/view/tracker.go", "if keys[0].Revision <= t.revision {", "if keys[0].Revision <= 0 {"},
 		{"internal/share/history.go", "\tif !h.started || c.Revision <= h.revision {", "\tif !h.started {"},
 	}},
 	{Name: "SameCountProves", Wrong: "takes an equal number of keys and an equal highest revision for a proof", By: []string{histories}, Edits: []Edit{
-		{"coordinator/probe.go", "\tr, err := s.client.Get(c, key, clientv3.WithKeysOnly())\n", `	r, err := s.kv.Get(c, s.keys.Provider(waiting[0].membership.provider), clientv3.WithPrefix(), clientv3.WithKeysOnly())
+		{"coordinator/probe.go", "\tr, err := s.client.Get(c, mark.key, clientv3.WithKeysOnly())\n", `	r, err := s.kv.Get(c, s.keys.Provider(waiting[0].membership.provider), clientv3.WithPrefix(), clientv3.WithKeysOnly())
 	if p := waiting[0].membership; err == nil {
 		p.mu.Lock()
 		var all []view.Key
@@ -59,8 +53,10 @@ var session = Table{
 			p.sink.Prove(sent)
 		}
 		p.mu.Unlock()
+		r.Kvs = slices.DeleteFunc(r.Kvs, func(kv *mvccpb.KeyValue) bool { return string(kv.Key) != mark.key })
 	}
 `},
+		{"coordinator/probe.go", "\t\"time\"\n\n", "\t\"time\"\n\t\"slices\"\n\n\t\"go.etcd.io/etcd/api/v3/mvccpb\"\n"},
 		{"internal/view/tracker.go", "// IDs returns the incarnations", `func (t *Tracker) LooksLike(keys []Key) bool {
 	n, highest := len(t.instances), int64(0)
 	for _, r := range t.instances {
@@ -111,9 +107,9 @@ var session = Table{
 			for _, p := range s.all() {
 				if err == nil {
 					p.mu.Lock()
-					a := asked{p, p.id, p.tracker.Sent(sent)}
+					a := asked{p, p.incarnation, p.tracker.Sent(sent)}
 					p.mu.Unlock()
-					p.answered(s, a, r.Revision, r.ClusterId)
+					p.answered(s, a, r.Revision, r.ClusterId, false)
 				}
 			}
 `, histories),
@@ -137,12 +133,6 @@ var session = Table{
 	}
 	s.cancel()
 	s.wg.Wait() // with run`, histories),
-	Replace("ReportUnconditional", "a report is written without its condition", "coordinator/report.go",
-		"t, err := p.s.kv.Txn(ctx).If(is(key, newest)).\n\t\tThen", "t, err := p.s.kv.Txn(ctx).Then", histories),
-	Replace("SilenceUndoubted", "counts a proof after a long silence as before", "internal/view/doubt.go",
-		"if max(now.Mono-t.sure.Mono, now.Wall-t.sure.Wall) <= freshness {", "if true {", histories),
-	Replace("SilenceUnheard", "raises no doubt after a silence", "coordinator/probe.go",
-		"if !p.tracker.Silence(now, int64(p.freshness())) {", "if true {", histories),
 	Replace("FromThePresent", "a watch that is opened again begins at the present", "coordinator/follow.go",
 		"w = p.newStream(ctx, p.tracker.Position()+1)", "w = p.newStream(ctx, 0)", histories),
 	Replace("GoneUnseen", "an instance whose key is gone goes on", "coordinator/follow.go",
@@ -152,11 +142,7 @@ var session = Table{
 	Replace("ListedLongAgo", "a history is said to begin before its listing", "coordinator/membership.go",
 		"since := at.Mono\n", "at.Mono -= 10_000_000_000\n\t\tsince := at.Mono\n", histories),
 	Replace("HeaderIsPosition", "the header of events counts as the watch's position", "coordinator/follow.go",
-		"r.IsProgressNotify() && p.tracker.Progress(r.Header.Revision)", "p.tracker.Progress(r.Header.Revision)", histories),
-	Replace("Unchecked", "a doubt is not checked", "coordinator/probe.go",
-		"if p.tracker.Unchecked() && !p.checking {", "if false {", histories),
-	Replace("UnshownIsShown", "a store that has nothing of this instance's is the same", "coordinator/follow.go",
-		"\tcase unshown:\n", "\tcase false && unshown:\n", histories),
+		"if r.IsProgressNotify() {", "if true {", histories),
 	Replace("RevivedStays", "an incarnation that a backup has again keeps its share", "coordinator/list.go",
 		"err == nil && len(revived) > 0", "false", histories),
 	Replace("LeaseForGone", "a lease that cannot be renewed is not asked for again", "coordinator/lease.go",
@@ -176,7 +162,7 @@ var session = Table{
 	Replace("EndedWatchTold", "an answer of a watch that has ended is returned", "coordinator/stream.go",
 		"return r, ok && s.ctx.Err() == nil", "return r, ok", "coordinator TestAnEndedWatchSaysNothing"),
 	Replace("EndedWatchTaken", "an answer of a watch that has ended is taken", "coordinator/follow.go",
-		"\tif ctx.Err() != nil {\n\t\treturn nil\n\t}\n\tp.doubtLocked", "\tp.doubtLocked", "coordinator TestAnEndedWatchSaysNothing"),
+		"\tif ctx.Err() != nil {\n\t\treturn nil\n\t}\n\tif r.Header", "\tif r.Header", "coordinator TestAnEndedWatchSaysNothing"),
 	Replace("GhostStays", "a registration whose answer was lost begins another incarnation", "coordinator/register.go",
 		"if p.attempt != nil && p.attempt.lease == l.id {", "if false {", "coordinator TestALostAnswerLeavesNoGhost"),
 	Replace("TroubleUntold", "a membership that comes later is not told of the session's problem", "coordinator/membership.go",
@@ -206,9 +192,11 @@ var session = Table{
 	Replace("StateStays", "the state file stays as it was after an end", "coordinator/state.go",
 		"err := f.file.Truncate(0); !errors", "err := error(nil); !errors", "coordinator TestNothingIsContinuedAfterLeave"),
 	Replace("AnyKey", "an instance is continued whose key somebody has written", "coordinator/resume.go",
-		"is(m.key, b.Key), ", "", "coordinator TestAProcessJoinsAsNew"),
-	Replace("AnyReport", "an instance is continued whose report somebody has written", "coordinator/resume.go",
-		", is(report, b.Report)", "", "coordinator TestAProcessJoinsAsNew"),
-	Replace("AnswerMissed", "a report whose answer was not seen is taken for another's", "coordinator/resume.go",
-		"b.Wrote(found.ModRevision, found.Value)", "false && b.Wrote(found.ModRevision, found.Value)", "coordinator TestACrashBeforeTheReportIsAnswered"),
+		"is(m.key, p.before.Key)", "m.lives()", "coordinator TestAProcessJoinsAsNew"),
+	Replace("AnyStore", "an instance is continued in a restored store", "internal/view/checkpoint.go",
+		"return cluster == c.Cluster && ", "return true || ", "coordinator TestAProcessJoinsAsNew", "internal/view TestARestoredStoreIsNotContinued"),
+	Replace("MarkUnread", "a store that lacks the mark is the same", "coordinator/probe.go",
+		"r.Kvs[0].CreateRevision != mark.created {", "false {", "coordinator TestAStoreThatWasPutBackAndHasGoneOn"),
+	Replace("AnyClustersWatch", "a watch of another cluster is taken", "coordinator/follow.go",
+		"if r.Header.ClusterId != p.tracker.Cluster() {", "if false {", "coordinator TestAWatchOfAnotherClusterIsNoticed"),
 }
