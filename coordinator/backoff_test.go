@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -223,6 +222,7 @@ func TestABackoffThatIsToldAgainIsNoLonger(t *testing.T) {
 	list := func(revision int64, backoff ...view.Key) {
 		instance := view.Key{Kind: view.Instance, ID: "a", Value: []byte(`{"schema":1,"name":"a","weight":1}`), Revision: 2}
 		policy := view.Key{Kind: view.Policy, Value: []byte(`{"schema":1,"limits":[{"permits":1,"window":"1s"}],"backoff":"fleet"}`), Revision: 1}
+		p.stage = following
 		p.listLocked(listing{revision: revision, cluster: 1}, append(backoff, instance, policy))
 	}
 	tell := func(revision, mod int64, deleted bool) {
@@ -231,9 +231,7 @@ func TestABackoffThatIsToldAgainIsNoLonger(t *testing.T) {
 		if deleted {
 			e.Type, e.Kv.Value = clientv3.EventTypeDelete, nil
 		}
-		if err := p.take(t.Context(), &clientv3.WatchResponse{Header: &pb.ResponseHeader{Revision: revision, ClusterId: 1}, Events: []*clientv3.Event{e}}); err != nil {
-			t.Fatal(err)
-		}
+		p.takeLocked([]view.Key{p.parse(e.Kv, deleted)})
 	}
 	const untold = -1
 	for _, step := range []struct {

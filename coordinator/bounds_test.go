@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/quotient-limiter/quotient/internal/test/await"
-	"github.com/quotient-limiter/quotient/internal/view"
 )
 
 // heap returns the bytes of live objects, of the embedded etcd too.
@@ -174,8 +173,8 @@ func TestAHistoryThatIsTooLargeBeginsAnew(t *testing.T) {
 	resets := func() int { return strings.Count(a.told().log, "reset") }
 	had, p := resets(), f.only(a)
 	p.mu.Lock() // as if the watch had been lost before
-	p.tracker.List(before, r.Header.ClusterId, []view.Key{{Kind: view.Instance, ID: p.id, Value: []byte(`{"schema":1}`), Revision: p.created}})
-	p.open.end()
+	p.line.Begin(before, r.Header.ClusterId)
+	p.line.open.end()
 	p.mu.Unlock()
 	await.Until(t, "a new history", func() bool { return resets() > had })
 	seen := a.told().proofs

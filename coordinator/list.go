@@ -78,14 +78,20 @@ func (p *membership) pages(ctx context.Context, m *listing) (all []view.Key, err
 		}
 	}, nil, func(kv *mvccpb.KeyValue) {
 		all = append(all, p.parse(kv, false))
-		if kv.Lease == int64(m.lease) && string(kv.Key) != m.key {
-			revived = append(revived, clientv3.OpDelete(string(kv.Key)))
-		}
+		revived = append(revived, m.revived(kv)...)
 	})
 	if err == nil && len(revived) > 0 {
 		_, err = p.s.kv.Txn(ctx).Then(revived...).Commit()
 	}
 	return all, err
+}
+
+// revived returns what deletes an earlier incarnation under this lease, if the key is one.
+func (m *listing) revived(kv *mvccpb.KeyValue) []clientv3.Op {
+	if kv.Lease != int64(m.lease) || string(kv.Key) == m.key {
+		return nil
+	}
+	return []clientv3.Op{clientv3.OpDelete(string(kv.Key))}
 }
 
 // tooMany returns an error if a provider has more keys than an instance keeps.
@@ -120,23 +126,4 @@ func (p *membership) reportNow() ([]byte, error) {
 		return nil, fmt.Errorf("coordinator: report: %w", err)
 	}
 	return b, nil
-}
-
-// listIfNeeded starts the history again, under the same incarnation, after a gap.
-func (p *membership) listIfNeeded(ctx context.Context) error {
-	p.mu.Lock()
-	relist, m := p.relist, listing{incarnation: p.incarnation}
-	p.mu.Unlock()
-	if !relist {
-		return nil
-	}
-	all, m, err := p.list(ctx, m)
-	if err != nil {
-		return err
-	}
-	p.s.o.Logger.Warn("the history begins again", "provider", p.provider, "revision", m.revision)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.listLocked(m, all)
-	return nil
 }

@@ -26,14 +26,22 @@ const (
 // probe sends linearizable reads, for all memberships together: etcd's revision is
 // one for all of them. It does not wait for their answers: one that hangs must not
 // keep the next from being sent, and one that takes nearly as long as the freshness
-// still proves something.
+// still proves something. A newcomer may use what it borrows once its view is proved,
+// so one is sent for newcomers too.
 func (s *Session) probe() {
-	pause := s.o.Probe
-	for sleep(s.ctx, pause) {
+	timer := time.NewTimer(s.o.Probe)
+	defer timer.Stop()
+	for {
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-s.newcomers:
+		case <-timer.C:
+		}
 		s.o.Clock.Observe(s.o.Clock.Now())
-		pause = s.probePause()
-		every := pause
-		s.wg.Go(func() { s.probeOnce(every, s.all()) })
+		every := s.probePause()
+		timer.Reset(every)
+		s.wg.Go(func() { s.probeOnce(every) })
 	}
 }
 
@@ -42,11 +50,11 @@ func (s *Session) probe() {
 func (s *Session) probePause() time.Duration {
 	pause, spread := s.o.Probe, time.Duration(0)
 	freshness := s.shortestFreshness()
-	for _, p := range s.all() {
-		p.mu.Lock()
+	s.mu.Lock()
+	for _, p := range s.mu.memberships {
 		spread = max(spread, time.Duration(p.tracker.Instances())*probeShare)
-		p.mu.Unlock()
 	}
+	s.mu.Unlock()
 	pause = min(pause, freshness/probesPerFreshness)
 	if !s.o.ownProbe {
 		pause = max(pause, min(spread, freshness/fewestPerFreshness))
@@ -56,43 +64,57 @@ func (s *Session) probePause() time.Duration {
 
 // shortestFreshness returns the least that a provider's policy demands.
 func (s *Session) shortestFreshness() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	least := time.Duration(math.MaxInt64)
-	for _, p := range s.all() {
-		p.mu.Lock()
+	for _, p := range s.mu.memberships {
 		least = min(least, p.freshness())
-		p.mu.Unlock()
 	}
 	return least
 }
 
-// asked is a membership that waits for the answer of a probe.
+// asked is a line that waits for the answer of a probe.
 type asked struct {
-	membership *membership
-	incarnation
+	*line
+	gen   int
 	probe view.Probe
 }
 
-// probeOnce sends a read for memberships and takes its answer. The next one follows
-// after every. It reads the mark, the newest key of these memberships: a store that has
-// it as it was created has everything that was committed before.
-func (s *Session) probeOnce(every time.Duration, of []*membership) {
+// question is a probe's: the mark is the newest key of this session. A store that has it as
+// it was created has everything that was committed before.
+type question struct {
+	of    []asked
+	owner *membership // of the mark; nil if there is none
+	mark  incarnation
+}
+
+// question returns what a probe that is sent now asks.
+func (s *Session) question() (q question) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	sent := s.o.Clock.Now()
-	var waiting []asked
-	var mark asked
-	for _, p := range of {
-		p.mu.Lock()
-		if p.key != "" && !p.relist && p.tracker.Has(p.id) {
-			a := asked{p, p.incarnation, p.tracker.Sent(sent)}
-			if waiting = append(waiting, a); a.created > mark.created {
-				mark = a
-			}
+	for _, l := range s.linesLocked() {
+		if l.begun {
+			q.of = append(q.of, asked{l, l.gen, l.Sent(sent)})
 		}
-		p.mu.Unlock()
 	}
-	if mark.key == "" {
-		return
+	for _, p := range s.allLocked() {
+		if p.stage == following && p.created > q.mark.created {
+			q.owner, q.mark = p, p.incarnation
+		}
 	}
-	c, done := context.WithTimeout(s.ctx, min(s.shortestFreshness(), probesAtOnce*every))
+	return q
+}
+
+// probeOnce sends a read for all lines and takes its answer. The next one follows after
+// every.
+func (s *Session) probeOnce(every time.Duration) {
+	q := s.question()
+	if q.owner == nil {
+		return // there is nothing to prove
+	}
+	freshness := s.shortestFreshness()
+	c, done := context.WithTimeout(s.ctx, min(freshness, probesAtOnce*every))
 	defer done()
 	answered, stop := context.WithCancel(c)
 	defer stop()
@@ -100,101 +122,95 @@ func (s *Session) probeOnce(every time.Duration, of []*membership) {
 		// A slow etcd takes as long to tell how far the watch is. To ask for that
 		// only after the answer would make the proof twice as old.
 		if sleep(answered, every/2) {
-			for _, a := range waiting {
-				a.membership.askProgress()
+			for _, a := range q.of {
+				a.askProgress(freshness)
 			}
 		}
 	})
 	// A probe may take longer than other calls.
-	r, err := s.client.Get(c, mark.key, clientv3.WithKeysOnly())
+	r, err := s.client.Get(c, q.mark.key, clientv3.WithKeysOnly())
 	stop()
 	if err != nil {
 		s.redialNow()
-		for _, a := range waiting {
-			a.membership.unanswered(s.ctx, err)
-		}
+		s.unanswered(err)
 		return
 	}
-	gone := false
-	if len(r.Kvs) == 0 || r.Kvs[0].CreateRevision != mark.created {
-		if gone = mark.membership.missed(mark, r.Header.Revision); !gone {
-			mark.membership.askProgress()
-			return // its watch is about to say so
+	missing := len(r.Kvs) == 0 || r.Kvs[0].CreateRevision != q.mark.created
+	for _, l := range s.answered(q, r.Header.Revision, r.Header.ClusterId, missing) {
+		l.askProgress(freshness)
+	}
+}
+
+// answered takes a probe's answer; missing tells that the store lacks the mark. It returns
+// the lines that lag behind the answer.
+func (s *Session) answered(q question, revision int64, cluster uint64, missing bool) (behind []*line) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if missing {
+		o := q.owner
+		if o.id != q.mark.id || o.stage != following {
+			return nil // its deletion is known
+		}
+		if o.line.Position() < revision && cluster == o.line.Cluster() {
+			return []*line{o.line} // its watch may be about to say so
+		}
+		for _, a := range q.of {
+			if a.gen == a.line.gen {
+				a.gapLocked("the newest key of this session is not in etcd as it was written")
+			}
+		}
+		return nil
+	}
+	for _, a := range q.of {
+		if a.gen == a.line.gen && a.answeredLocked(a.probe, revision, cluster) {
+			behind = append(behind, a.line)
 		}
 	}
-	for _, a := range waiting {
-		if a.membership.answered(s, a, r.Header.Revision, r.Header.ClusterId, gone) {
-			a.membership.askProgress()
-		}
-	}
+	return behind
 }
 
-// missed reports whether a store lacks a mark at a revision and no event says that its
-// key was deleted: then the store was put back.
-func (p *membership) missed(mark asked, revision int64) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.id == mark.id && p.tracker.Has(p.id) && p.tracker.Position() >= revision
-}
-
-// askProgress asks how far the watch has told. The answer comes in its own order,
-// when all is delivered; while it is not, the next probe asks again. It does not
-// wait: a watch whose connection hangs takes no question. The question outlives the
-// probe that asks it, or it would be lost as often as not.
-func (p *membership) askProgress() {
-	p.mu.Lock()
-	w, timeout := p.open, p.freshness()
-	p.mu.Unlock()
-	if w == nil {
-		return
-	}
-	p.s.wg.Go(func() {
-		ctx, done := context.WithTimeout(p.ctx, timeout) // of the watch's own stream
-		defer done()
-		_ = w.RequestProgress(ctx)
-	})
-}
-
-// answered takes a probe's answer; it returns true if a watch is open that lags
-// behind it. gone tells that the store lacks the mark.
-func (p *membership) answered(s *Session, a asked, revision int64, cluster uint64, gone bool) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.id != a.id || p.relist {
-		return false // another incarnation, or already known to be wrong
-	}
-	switch {
-	case gone:
-		p.gapLocked("the newest key of this session is not in etcd as it was written")
-		return false
-	case p.tracker.Answer(a.probe, revision, cluster):
-		p.gapLocked("a read returned an older revision, or another cluster answered")
+// answeredLocked takes a probe's answer; it returns true if a watch is open that lags
+// behind it.
+func (l *line) answeredLocked(p view.Probe, revision int64, cluster uint64) bool {
+	if l.Answer(p, revision, cluster) {
+		l.gapLocked("a read returned an older revision, or another cluster answered")
 		return false
 	}
-	p.proveLocked()
-	if !p.tracker.Behind() || p.open == nil {
+	l.proveLocked()
+	if !l.Behind() || l.open == nil {
 		return false
 	}
-	now := s.o.Clock.Mono()
-	if p.behind == 0 {
-		p.behind = now
+	now := l.s.o.Clock.Mono()
+	if l.behind == 0 {
+		l.behind = now
 	}
-	if now-p.behind > int64(p.freshness()/2) {
+	if now-l.behind > int64(l.freshness()/2) {
 		// Reads are answered and the watch is not: it hangs on a member that lags.
-		p.s.o.Logger.Warn("watch lags behind, opening it anew", "provider", p.provider)
-		p.open.end()
-		p.behind = now
+		l.s.o.Logger.Warn("watch lags behind, opening another", "folder", l.folder)
+		l.open.end()
+		l.behind = now
 	}
 	return true
 }
 
+// freshness is the least that a policy of the line demands.
+func (l *line) freshness() time.Duration {
+	least := time.Duration(math.MaxInt64)
+	for _, p := range l.members {
+		least = min(least, p.freshness())
+	}
+	return least
+}
+
 // unanswered tells why nothing is proved, once it has lasted.
-func (p *membership) unanswered(ctx context.Context, err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	now := p.s.o.Clock.Mono()
-	if p.proved != 0 && now-p.proved > int64(p.freshness()) && ctx.Err() == nil {
-		p.tellLocked(classify(ctx, "prove the view of "+p.provider+" recent", err))
+func (s *Session) unanswered(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.o.Clock.Mono()
+	for _, l := range s.linesLocked() {
+		if l.failure == nil && l.proved != 0 && now-l.proved > int64(l.freshness()) && s.ctx.Err() == nil {
+			l.failLocked(classify(s.ctx, "prove the views recent", err))
+		}
 	}
 }
 

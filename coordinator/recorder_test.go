@@ -129,6 +129,7 @@ func (r *recorder) heldBack(c *clock.Clock) (left time.Duration, why string) {
 
 func (r *recorder) Budgets() []protocol.BudgetUse { return nil }
 func (r *recorder) Wanting() <-chan struct{}      { return nil }
+func (r *recorder) Needs(need func())             { need() }
 
 func (r *recorder) Fund(u protocol.BudgetUse) (int64, bool) {
 	if r.fund != nil {

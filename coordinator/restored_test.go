@@ -75,9 +75,9 @@ func TestAWatchOfAnotherClusterIsNoticed(t *testing.T) {
 	await.Until(t, "a proof", r.is(proved))
 	p := f.only(r)
 	p.mu.Lock()
-	h := &etcdserverpb.ResponseHeader{Revision: p.tracker.Position(), ClusterId: p.tracker.Cluster() + 1}
+	h := &etcdserverpb.ResponseHeader{Revision: p.line.Position(), ClusterId: p.line.Cluster() + 1}
 	p.mu.Unlock()
-	if err := p.take(t.Context(), &clientv3.WatchResponse{Header: h}); err != nil {
+	if err := p.line.take(t.Context(), &clientv3.WatchResponse{Header: h}); err != nil {
 		t.Fatal(err)
 	}
 	await.Until(t, "the history restarts", func() bool { return r.begins() == 2 })
@@ -129,7 +129,7 @@ func TestAStoreThatWasPutBackAndHasGoneOn(t *testing.T) {
 	p := f.only(r)
 	await.Until(t, "a proof", r.is(proved))
 	p.mu.Lock() // nothing is taken from etcd meanwhile
-	known := p.tracker.Position()
+	known := p.line.Position()
 	restart(func() error {
 		if err := os.RemoveAll(filepath.Join(dir, "m0")); err != nil {
 			return err

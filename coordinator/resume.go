@@ -2,7 +2,9 @@ package coordinator
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -36,6 +38,70 @@ func (p *membership) openState() {
 		p.begin, _ = before.Begin(f.host)
 	}
 }
+
+// continueBefore continues the instance of the process before, or joins as a new one.
+func (p *membership) continueBefore(j *joining, l *lease) {
+	var resumed bool
+	if j.m, resumed, j.err = p.resume(p.ctx, l); j.err != nil {
+		return
+	}
+	if !resumed {
+		j.m.incarnation, j.again = p.attemptOf(l)
+		if j.err = p.s.registerAll(l, []*joining{j}); j.err == nil && (j.more || j.storm) {
+			j.listPages()
+		}
+		return
+	}
+	if j.fresh = false; j.m.begin.Revision != 0 {
+		j.between, j.err = p.between(j.m.begin.Revision, j.m.revision)
+	}
+	if j.err != nil {
+		j.m, j.err = listing{incarnation: j.m.incarnation}, nil
+	}
+	if j.all, j.m, j.err = p.list(p.ctx, j.m); j.m.begin.Revision == 0 {
+		j.between = nil
+	}
+	if j.err == nil {
+		p.s.o.Logger.Info("continues the instance of the process before", "provider", p.provider, "instance", j.m.id, "revision", j.m.asOf())
+	}
+}
+
+// between returns the events after a revision, up to another: the session's watch has
+// passed them.
+func (p *membership) between(after, to int64) (keys []view.Key, err error) {
+	w := p.s.newStream(p.ctx, after+1)
+	defer w.close()
+	overdue := time.AfterFunc(defaultTimeout, w.end)
+	defer overdue.Stop()
+	p.s.wg.Go(func() {
+		for w.ctx.Err() == nil { // until it has caught up it gives no answer
+			_ = w.RequestProgress(w.ctx)
+			sleep(w.ctx, askAgain)
+		}
+	})
+	w.open(p.s.keys.Provider(p.provider))
+	for {
+		r, ok := w.next()
+		if !ok {
+			return nil, errors.New("coordinator: the watch of the time before has ended")
+		}
+		if err := r.Err(); err != nil {
+			return nil, err
+		}
+		for _, e := range r.Events {
+			if e.Kv.ModRevision > to {
+				return keys, nil
+			}
+			keys = append(keys, p.parse(e.Kv, e.Type == clientv3.EventTypeDelete))
+		}
+		if r.IsProgressNotify() && r.Header.Revision >= to {
+			return keys, nil
+		}
+	}
+}
+
+// askAgain is the time between two questions how far a watch of the past is.
+const askAgain = 50 * time.Millisecond
 
 // resume continues the instance of the process before: it takes the key over to this
 // process's lease and writes the report, on the condition that the key is as that
@@ -99,11 +165,11 @@ func (p *membership) checkpointLocked(m listing) {
 // keep writes how far this instance is into the state file.
 func (p *membership) keep() {
 	p.mu.Lock()
-	if p.key == "" || p.state == nil || p.relist || p.silent || p.until != 0 {
+	if p.stage != following || p.state == nil || p.silent || p.until != 0 {
 		p.mu.Unlock()
 		return
 	}
-	position := p.tracker.Position()
+	position := p.line.Position()
 	now, err := hostNow(p.s.o.Clock)
 	c := &p.checkpoint
 	if q := p.policy; q != nil {
@@ -122,7 +188,6 @@ func (p *membership) keep() {
 
 // closeState gives the state file back, when nothing is issued any more.
 func (p *membership) closeState() {
-	p.closeSink()
 	if err := p.state.close(); err != nil {
 		p.s.o.Logger.Warn("the state file cannot be cleared, it stays locked until this process ends", "provider", p.provider, "error", err)
 	}

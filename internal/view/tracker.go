@@ -1,6 +1,6 @@
-// Package view follows one provider's keys in etcd through their revisions. It
-// turns etcd's answers into views that change by one revision at a time, and
-// into proofs that the view is recent.
+// Package view follows the keys of providers in etcd through their revisions. A Tracker for
+// each provider turns etcd's answers into views that change by one revision at a time. One
+// Line turns them into proofs that all these views are recent.
 //
 // It is pure: no clock, no I/O, no etcd types. It knows which answers of etcd mean
 // something:
@@ -21,7 +21,6 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 )
 
@@ -50,16 +49,8 @@ type Key struct {
 // Tracker follows one provider. The zero Tracker knows nothing; List starts it.
 // It is not safe for concurrent use.
 type Tracker struct {
-	cluster  uint64
-	revision int64 // newest that changed the view
-	position int64 // up to here the watch has delivered
-	newest   int64 // newest known of the store
-
+	revision  int64            // newest that changed the view
 	instances map[string]int64 // revision of every instance's key
-
-	proof   clock.Instant // newest settled, zero if none
-	pending []answer
-
 	documents [Pace + 1]document
 	bad       map[string]error // instances whose keys cannot be read
 }
@@ -70,22 +61,10 @@ type document struct {
 	bad      error // why it cannot be read
 }
 
-// answer is a probe's answer that waits for the position to reach its revision.
-type answer struct {
-	sent     clock.Instant
-	revision int64
-}
-
-// maxPending bounds the answers that wait. The oldest prove least.
-const maxPending = 32
-
 // List starts again from a listing of all keys under the provider, read at a
 // revision. The view that it returns is the beginning of a history.
-func (t *Tracker) List(revision int64, cluster uint64, keys []Key) protocol.View {
-	*t = Tracker{
-		cluster: cluster, revision: revision, position: revision, newest: revision,
-		instances: map[string]int64{}, bad: map[string]error{},
-	}
+func (t *Tracker) List(revision int64, keys []Key) protocol.View {
+	*t = Tracker{revision: revision, instances: map[string]int64{}, bad: map[string]error{}}
 	c := protocol.Change{Revision: revision}
 	for _, k := range keys {
 		t.add(&c, k)
@@ -115,7 +94,6 @@ func (t *Tracker) Events(keys []Key) (changes []protocol.Change) {
 		}
 		changes, t.revision = append(changes, c), c.Revision
 	}
-	t.Progress(t.revision)
 	return changes
 }
 
@@ -140,63 +118,6 @@ func (t *Tracker) add(c *protocol.Change, k Key) {
 	case Backoff, Other:
 	}
 }
-
-// Progress says that the watch has delivered everything up to a revision.
-func (t *Tracker) Progress(revision int64) {
-	t.position = max(t.position, revision)
-	t.newest = max(t.newest, revision)
-	t.settle()
-}
-
-// Probe is a linearizable read under way.
-type Probe struct {
-	sent  clock.Instant
-	floor int64 // what its answer must at least return
-}
-
-// Sent notes that a linearizable read is sent at the instant at.
-func (t *Tracker) Sent(at clock.Instant) Probe { return Probe{sent: at, floor: t.newest} }
-
-// Answer takes the answer of a probe. It returns true if the store went
-// backwards: the history has a gap, and only List helps.
-func (t *Tracker) Answer(p Probe, revision int64, cluster uint64) (gap bool) {
-	if revision < p.floor || cluster != t.cluster {
-		return true
-	}
-	t.newest = max(t.newest, revision)
-	t.pending = append(t.pending[max(0, len(t.pending)+1-maxPending):], answer{p.sent, revision})
-	t.settle()
-	return false
-}
-
-// Cluster returns the ID of the cluster that was listed.
-func (t *Tracker) Cluster() uint64 { return t.cluster }
-
-// settle turns the answers that the position has reached into the proof.
-func (t *Tracker) settle() {
-	t.pending = slices.DeleteFunc(t.pending, func(a answer) bool {
-		if a.revision > t.position {
-			return false
-		}
-		if a.sent.Mono > t.proof.Mono {
-			t.proof = a.sent
-		}
-		return true
-	})
-}
-
-// Proof returns the newest instant of which it is proved that the view contains
-// everything committed before it; false if there is none.
-func (t *Tracker) Proof() (clock.Instant, bool) { return t.proof, t.proof != clock.Instant{} }
-
-// Behind reports whether an answer waits for the watch to catch up.
-func (t *Tracker) Behind() bool {
-	return slices.ContainsFunc(t.pending, func(a answer) bool { return a.revision > t.position })
-}
-
-// Position returns up to where the watch has delivered. A watch that continues begins at
-// the next revision.
-func (t *Tracker) Position() int64 { return t.position }
 
 // Has reports whether the view has an incarnation.
 func (t *Tracker) Has(id string) bool { _, ok := t.instances[id]; return ok }

@@ -88,7 +88,7 @@ func (x *states) list() {
 		all = append(all, x.parse(kv, false))
 	}
 	x.revision = x.store.revision
-	x.add(x.tracker.List(x.revision, 1, all))
+	x.add(x.tracker.List(x.revision, all))
 }
 
 func (x *states) add(v protocol.View) {
