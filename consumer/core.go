@@ -40,6 +40,7 @@ type core struct {
 	outcome lastOutcome // as last told to one of them; guarded by the gate's lock
 	asks    chan protocol.Ask
 	wanting chan struct{} // holds one when more of a budget is wanted
+	need    atomic.Pointer[func()]
 
 	// options are replaced under mu by the first limiter that is opened; read by
 	// everybody.
@@ -80,9 +81,11 @@ func newCore(provider string, c *clock.Clock, o Options) *core {
 	k.gate.Wanting = func() {
 		select {
 		case k.wanting <- struct{}{}:
+			(*k.need.Load())()
 		default:
 		}
 	}
+	k.Needs(func() {})
 	k.alarm.begin(k.tick)
 	k.parked.New = newParked
 	k.mu.planner = share.Planner{Clock: c}
@@ -229,6 +232,9 @@ func (k *core) Fund(u protocol.BudgetUse) (taken int64, ok bool) {
 
 // Wanting implements feed.Sink.
 func (k *core) Wanting() <-chan struct{} { return k.wanting }
+
+// Needs implements feed.Sink.
+func (k *core) Needs(need func()) { k.need.Store(&need) }
 
 // Trouble implements feed.Sink.
 func (k *core) Trouble(err error) {

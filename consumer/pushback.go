@@ -61,6 +61,7 @@ func (l *Limiter) Throttled(retryAfter time.Duration, why string) {
 		default:
 		}
 		k.asks <- protocol.Ask{At: k.wall(now), Until: k.wall(told.until), Why: why, Alone: alone}
+		(*k.need.Load())()
 	}
 	k.pauseLocked(true)
 }

@@ -15,7 +15,6 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/test/await"
-	"github.com/quotient-limiter/quotient/internal/view"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -178,14 +177,14 @@ func TestAHistoryThatIsTooLargeBeginsAnew(t *testing.T) {
 	}
 	resets := func() int { return strings.Count(a.told().log, "reset") }
 	had, p := resets(), f.only(a)
-	p.mu.Lock() // as if the watch had been lost before
-	p.tracker.List(p.s.o.Clock.Now(), before, r.Header.ClusterId, []view.Key{{Kind: view.Instance, ID: p.id, Value: []byte(`{"schema":1}`), Revision: p.created}})
-	lost, watches := p.open, map[*stream]bool{} // watches of the history that is too large
+	p.mu.Lock()                                      // as if the watch had been lost before
+	lost, watches := p.line.open, map[*stream]bool{} // watches of the history that is too large
+	p.line.Begin(before, r.Header.ClusterId)
 	lost.end()
 	p.mu.Unlock()
 	await.Until(t, "a new history, or a second watch", func() bool {
 		p.mu.Lock()
-		open := p.open
+		open := p.line.open
 		p.mu.Unlock()
 		if resets() > had {
 			return true

@@ -2,21 +2,21 @@
 // of its providers. It tells limiters the policies in force and the instances that share
 // them. An Admin sets policies and reads fleets.
 //
-// One session serves a process: one lease and one probe for all its providers, and
-// one watch stream for each.
+// One session serves a process: it has one lease, one watch of all providers and one probe.
+// The session tries again after failures, with one back-off for all providers.
 //
 // Policies that cannot be read. An instance that has a good policy keeps it when a broken
 // one replaces it. An instance that registers later has no good policy: it counts in the
 // fleet, issues nothing and reports the problem. Both take the next policy that can be
 // read.
 //
-// Goroutines. The session owns one that keeps the lease, one that sends probes (with a
-// few reads under way at once) and one that writes reports. Each provider (membership)
-// owns one each for its registration and watch, for the provider's pauses, for permits
-// of long windows, and for loans to others. In its first seconds another one receives
-// loans. All end in Close, which waits for them.
+// Goroutines. The session owns eight. They keep the lease, follow the watch, register and
+// list providers in batches, send probes, write reports in batches, write loans, measure the
+// time, and start the goroutines of a provider. A few reads of probes are under way at once.
+// A provider at rest (membership) has no goroutine. It has one for its pauses and one for permits of long windows from
+// its first need on, and up to 8 newcomers have one for loans. All end in Close, which waits
+// for them.
 //
-// Locks. Session.mu guards the set of memberships and the lease. membership.mu keeps the
-// calls to the sink in order: it is held while the sink is called, and while the
-// tracker is used; never while etcd is. Order: membership.mu before Session.mu.
+// Locks. Session.mu guards the memberships, the line and the lease. It is held while sinks
+// are called; never while etcd is.
 package coordinator

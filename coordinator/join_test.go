@@ -128,15 +128,15 @@ func TestALazySessionWaitsForEtcd(t *testing.T) {
 // TestAMembershipIsToldOfTheSessionsProblem: also one that begins later, while
 // nothing else happens.
 func TestAMembershipIsToldOfTheSessionsProblem(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	s := &Session{keys: layout, ctx: ctx, o: settings{Options: Options{Logger: quiet}, Clock: clock.New()}}
-	s.mu.leased, s.mu.problems = make(chan struct{}), map[string]error{"the lease": ErrPermission}
+	s := &Session{keys: layout, ctx: t.Context(), o: settings{Options: Options{Logger: quiet}, Clock: clock.New()}}
+	s.mu.memberships, s.mu.problems = map[string]*membership{}, map[string]error{"the lease": ErrPermission}
 	r := &recorder{}
-	p := newMembership(s, "p", r)
-	s.wg.Go(p.run)
-	await.Until(t, "it is told", r.is(func(r *recorder) bool { return errors.Is(r.trouble, ErrPermission) }))
-	cancel()
-	s.wg.Wait()
+	if _, _, err := s.subscribe("p", func() feed.Sink { return r }); err != nil {
+		t.Fatal(err)
+	}
+	if !errors.Is(r.trouble, ErrPermission) {
+		t.Errorf("it is told %v", r.trouble)
+	}
 }
 
 // TestALazySessionEnds: Close does not wait for an etcd that is away.

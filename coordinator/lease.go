@@ -15,10 +15,8 @@ import (
 // lease is one lease of the session. It serves to remove the keys of the dead;
 // no share depends on when it ends.
 type lease struct {
-	id   clientv3.LeaseID
-	ttl  time.Duration
-	lost context.Context // ends when etcd says that the lease is gone
-	drop context.CancelFunc
+	id  clientv3.LeaseID
+	ttl time.Duration
 }
 
 func (s *Session) grant(ctx context.Context, ttl time.Duration) (*lease, error) {
@@ -28,20 +26,31 @@ func (s *Session) grant(ctx context.Context, ttl time.Duration) (*lease, error) 
 	if err != nil {
 		return nil, classify(ctx, "get a lease", err)
 	}
-	l := &lease{id: r.ID, ttl: time.Duration(r.TTL) * time.Second}
-	l.lost, l.drop = context.WithCancel(s.ctx)
-	return l, nil
+	return &lease{id: r.ID, ttl: time.Duration(r.TTL) * time.Second}, nil
 }
 
 // setLease sets the session's lease; nil says that it is gone.
 func (s *Session) setLease(l *lease) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.mu.lease = l; l == nil {
-		s.mu.leased = make(chan struct{})
-	} else {
+	if s.mu.lease = l; l != nil {
 		close(s.mu.leased)
+		return
 	}
+	s.mu.leased = make(chan struct{})
+	for _, p := range s.allLocked() {
+		if p.stage != toRegister && s.ctx.Err() == nil {
+			p.loseLocked(errLease)
+		}
+	}
+}
+
+// leaseLocked returns the lease's ID, NoLease while there is none.
+func (s *Session) leaseLocked() clientv3.LeaseID {
+	if s.mu.lease == nil {
+		return clientv3.NoLease
+	}
+	return s.mu.lease.id
 }
 
 func (s *Session) awaitLease(ctx context.Context) (*lease, error) {
@@ -73,7 +82,6 @@ func (s *Session) keepLease(l *lease) {
 		s.setLease(l)
 		s.renew(l)
 		s.setLease(nil)
-		l.drop()
 		if s.ctx.Err() != nil {
 			return
 		}
@@ -112,10 +120,8 @@ const mostTTL = 30 * time.Second
 // worse: everybody is told of an instance that goes and of one that comes. So the
 // next one lasts twice as long.
 func (s *Session) nextTTL(lost time.Duration) time.Duration {
-	for _, p := range s.all() {
-		if p.holdBack() > 0 {
-			return max(s.o.TTL, min(2*lost, mostTTL))
-		}
+	if s.holdBack() > 0 {
+		return max(s.o.TTL, min(2*lost, mostTTL))
 	}
 	return s.o.TTL
 }
@@ -184,9 +190,12 @@ const (
 )
 
 // sleep waits and returns true, or returns false because ctx ended.
-func (b *backoff) sleep(ctx context.Context) bool {
+func (b *backoff) sleep(ctx context.Context) bool { return sleep(ctx, jitter(b.longer())) }
+
+// longer returns how long to wait after another failure.
+func (b *backoff) longer() time.Duration {
 	b.next = min(max(firstBackoff, 2*b.next), lastBackoff)
-	return sleep(ctx, jitter(b.next))
+	return b.next
 }
 
 func (b *backoff) reset() { b.next = 0 }

@@ -52,7 +52,8 @@ func (p *membership) announceEnd(ctx context.Context) (int64, error) {
 		return p.until, nil
 	}
 	// Watches may be closed for a little.
-	until := p.endLocked(protocol.LastWindow(p.s.o.Clock.Wall()+int64(p.holdBackLocked()), p.policy))
+	held := heldBack(p.tracker.Instances(), p.policy)
+	until := p.endLocked(protocol.LastWindow(p.s.o.Clock.Wall()+int64(held), p.policy))
 	p.until = until.UnixNano()
 	if !p.silent {
 		p.sink.Announce(p.until)

@@ -13,6 +13,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/keys"
 	"github.com/quotient-limiter/quotient/internal/protocol"
@@ -29,24 +30,38 @@ type membership struct {
 
 	ctx    context.Context // until the last subscription or the session is closed
 	cancel context.CancelFunc
-	parts  sync.WaitGroup // run, fund and pushBacks
+	parts  sync.WaitGroup // of all goroutines, and of a batch that it is in
 
-	// attempt is one to register whose outcome is unknown; nil if there is none.
-	// It is run's own, and close's when run has ended.
-	attempt *incarnation
-	early   early // run's own
+	// Of the batch that it is in, or of close when that is over:
+	attempt *incarnation // one to register whose outcome is unknown; nil if there is none
+	loans   *stream      // the watch of what this newcomer is lent; nil without one
+	// state is the file in Options.StateDir, nil if there is none; before is what the
+	// process before has left there, nil once that is decided. Both are set before key.
+	opened, ended sync.Once
+	state         *stateFile
+	before        *view.Checkpoint
+	begin         view.Position // where its history begins for this process
+
 	// duplicate warns of a membership of another session in the same provider.
 	duplicate sync.Once
-	// state is the file in Options.StateDir, nil if there is none; before is what the
-	// process before has left there, nil once that is decided. run sets both, before key.
-	state  *stateFile
-	before *view.Checkpoint
-	begin  view.Position // where its history begins for this process
+	needs     atomic.Bool // the sink has something to take from Pushed or Wanting
+	serving   bool        // serve's own
 
-	mu          sync.Mutex
+	mu     *sync.Mutex // Session.mu
+	line   *line       // nil beyond mostFolders
+	stage  stage
+	busy   bool // it is in a batch
+	large  bool // its values are: they are not listed in a batch
+	failed bool // it waits for the session's back-off
+
+	early    []view.Key // events since the batch began
+	gen      int        // the line's when it did
+	attached int64      // the line's position then
+	since    int64      // monotonic, when it was listed: earlier probes do not count
+	untold   int64      // revision of its key that the watch has still to tell; 0: none
+
 	incarnation // in force
 	tracker     view.Tracker
-	reports     view.Reports      // of this incarnation
 	policy      *quota.Policy     // in the view
 	policyAt    int64             // revision of policy
 	level       *protocol.Level   // in the view
@@ -55,12 +70,9 @@ type membership struct {
 	denied      error             // the throttle may not be written
 	levelled    int64             // monotonic, when level was applied; 0 if there was none
 	proved      int64             // monotonic instant of the newest proof, 0 if none
-	behind      int64             // since when the watch has been behind, 0 if it is not
 	failure     error             // the reason why this membership cannot follow its provider, or nil
 	problem     string            // all of that, as last told to the sink
-	open        *stream           // the open watch; nil while there is none
-	relist      bool              // the history has a gap
-	checking    bool              // a check of a doubted view is under way
+	logged      string            // what of it is its own
 	silent      bool              // the sink is closed
 	until       int64             // announced end, corrected wall time; 0 if none was announced
 	// opens is the wall time from which windows may start that the process before has not
@@ -76,7 +88,7 @@ type membership struct {
 }
 
 func newMembership(s *Session, provider string, sink feed.Sink) *membership {
-	p := &membership{s: s, provider: provider, sink: sink}
+	p := &membership{s: s, provider: provider, sink: sink, mu: &s.mu.Mutex}
 	p.funding = funding{holder: rand.Text()[:16], windows: map[time.Duration]*funded{}}
 	// A member of etcd that is cut off from its leader says so at once, and the next
 	// question goes to another. Not for probes: etcd's client would repeat them
@@ -85,45 +97,67 @@ func newMembership(s *Session, provider string, sink feed.Sink) *membership {
 	return p
 }
 
-// run registers and follows the watch, again and again, until closed.
-func (p *membership) run() {
-	defer p.noteClosed()
-	p.openState()
-	defer p.closeState()
-	p.trouble(nil) // the session's
-	p.s.wg.Go(p.lend)
-	var wait backoff
-	for p.ctx.Err() == nil {
-		l, err := p.s.awaitLease(p.ctx)
-		if err != nil {
-			return
+// takeLocked takes events of its folder. They are kept while it is in a batch, and dropped
+// while it waits for one: its listing will have them.
+func (p *membership) takeLocked(keys []view.Key) {
+	if p.stage != following {
+		if p.busy {
+			p.early = append(p.early, keys...)
 		}
-		ctx, cancel := context.WithCancel(p.ctx)
-		stop := context.AfterFunc(l.lost, cancel)
-		err = p.register(ctx, l)
-		registered := err == nil
-		if registered {
-			err = p.follow(ctx)
+		return
+	}
+	for i := range keys {
+		if keys[i].Kind == view.Instance && keys[i].ID == p.id && keys[i].Revision == p.untold {
+			p.untold = 0
 		}
-		if l.lost.Err() != nil {
-			err = errLease
+	}
+	for _, c := range p.tracker.Events(keys) {
+		if c.Policy != nil || c.PolicyDeleted {
+			p.policy, p.policyAt = c.Policy, c.Revision
+			p.openLocked()
 		}
-		stop()
-		p.early.close()
-		cancel()
-		p.mu.Lock()
-		proved, ended := p.proved != 0, p.until != 0
-		p.mu.Unlock()
-		if registered && proved { // a view that was never proved came up in an overload
-			wait.reset()
+		if c.Level != nil || c.LevelDeleted {
+			p.levelLocked(c.Level)
 		}
-		if p.ctx.Err() != nil || ended {
-			return
+		if c.Throttle != nil || c.ThrottleDeleted {
+			p.throttleLocked(c.Throttle)
 		}
-		p.trouble(err)
-		if !wait.sleep(p.ctx) {
-			return
+		if !p.silent {
+			p.sink.Apply(p.s.o.Clock.Now(), c)
 		}
+	}
+	if len(keys) > 0 {
+		p.tellLocked(nil)
+	}
+	if !p.tracker.Has(p.id) {
+		p.loseLocked(errGone)
+	} else if err := p.tooMany(p.tracker.Instances()); err != nil {
+		p.stage, p.failed = toList, true
+		p.tellLocked(err)
+	}
+}
+
+// loseLocked notes that the incarnation is over: another follows, unless its end was
+// announced.
+func (p *membership) loseLocked(err error) {
+	p.stage, p.failed = toRegister, true
+	if p.until != 0 {
+		p.closeSinkLocked()
+		return
+	}
+	p.tellLocked(err)
+	p.s.wake()
+}
+
+// proveLocked passes the line's proof on.
+func (p *membership) proveLocked(proof clock.Instant) {
+	if p.stage != following || proof.Mono < p.since || p.silent {
+		return
+	}
+	p.proved = proof.Mono
+	p.sink.Prove(proof)
+	if p.problem != "" || p.failure != nil || p.denied != nil {
+		p.tellLocked(nil)
 	}
 }
 
@@ -138,15 +172,13 @@ func short(name string) string {
 	return name[:min(len(name), 64)]
 }
 
-// listLocked starts the history from a listing at a mark.
-func (p *membership) listLocked(m mark, all []view.Key) {
-	v := p.tracker.List(m.sent, m.asOf(), m.cluster, all)
-	p.tracker.Wrote(m.revision)
-	p.reports.Reset(m.revision, m.report)
+// listLocked starts the history from a listing.
+func (p *membership) listLocked(m listing, all []view.Key) {
+	v := p.tracker.List(m.asOf(), all)
 	p.levelLocked(v.Level)
 	p.throttleLocked(v.Throttle)
 	p.policyAt = v.PolicyRevision
-	p.policy, p.proved, p.behind, p.relist, p.checking = v.Policy, 0, 0, false, false
+	p.policy, p.proved, p.since = v.Policy, 0, p.s.o.Clock.Mono()
 	p.openLocked()
 	p.checkpointLocked(m)
 	if !p.silent {
@@ -175,30 +207,39 @@ func (p *membership) parse(kv *mvccpb.KeyValue, deleted bool) view.Key {
 	} else if key == p.s.keys.Throttle(p.provider) {
 		k.Kind, most = view.Throttle, protocol.MaxThrottleBytes+1
 	} else if id, ok := keys.IncarnationIn(p.s.keys.Instances(p.provider), key); ok {
-		k.Kind, k.ID, k.First, most = view.Instance, id, !deleted && kv.CreateRevision == kv.ModRevision, protocol.MaxInstanceBytes+1
+		k.Kind, k.ID, most = view.Instance, id, protocol.MaxInstanceBytes+1
 	}
 	k.Value = bytes.Clone(kv.Value[:min(len(kv.Value), most)])
 	return k
 }
 
-// tellLocked tells the sink the problem, if that has changed.
+// tellLocked tells the sink the problem, if that has changed. It logs the provider's own
+// part of it; the session and the line log theirs once.
 func (p *membership) tellLocked(err error) {
 	p.failure = err
-	err = errors.Join(p.s.problem(), err, p.tracker.Problem(), p.denied)
-	text := ""
-	if err != nil {
-		text = err.Error()
+	own := errors.Join(err, p.tracker.Problem(), p.denied)
+	all := errors.Join(p.s.problemLocked(), own)
+	if p.line != nil {
+		all = errors.Join(all, p.line.failure)
 	}
-	if text == p.problem || p.silent {
-		return
+	if text := textOf(own); text != p.logged && !p.silent {
+		if p.logged = text; own != nil {
+			p.s.o.Logger.Warn("provider has a problem", "provider", p.provider, "problem", text)
+		} else {
+			p.s.o.Logger.Info("provider's problem is over", "provider", p.provider)
+		}
 	}
-	p.problem = text
-	if err != nil {
-		p.s.o.Logger.Warn("provider has a problem", "provider", p.provider, "problem", text)
-	} else {
-		p.s.o.Logger.Info("provider's problem is over", "provider", p.provider)
+	if text := textOf(all); text != p.problem && !p.silent {
+		p.problem = text
+		p.sink.Trouble(all)
 	}
-	p.sink.Trouble(err)
+}
+
+func textOf(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
 }
 
 func (p *membership) trouble(err error) {
@@ -211,7 +252,9 @@ func (p *membership) trouble(err error) {
 // then it goes.
 func (p *membership) close() error {
 	p.cancel()
-	p.parts.Wait() // and the sink is closed
+	p.closeSink()
+	p.parts.Wait()
+	p.end()
 	own := p.current()
 	if own.key == "" && p.attempt == nil || p.s.ctx.Err() != nil {
 		return nil
@@ -235,10 +278,22 @@ func (p *membership) close() error {
 	return classify(ctx, "leave "+p.provider, err)
 }
 
+// end gives back what the membership has of the host, when nothing is issued any more.
+func (p *membership) end() {
+	p.ended.Do(func() {
+		p.closeState()
+		p.noteClosed()
+	})
+}
+
 // closeSink makes the sink issue nothing more, for good.
 func (p *membership) closeSink() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.closeSinkLocked()
+}
+
+func (p *membership) closeSinkLocked() {
 	if !p.silent {
 		p.silent = true
 		p.sink.Close()

@@ -7,7 +7,6 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/view"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -27,14 +26,22 @@ const (
 // probe sends linearizable reads, for all memberships together: etcd's revision is
 // one for all of them. It does not wait for their answers: one that hangs must not
 // keep the next from being sent, and one that takes nearly as long as the freshness
-// still proves something.
+// still proves something. A newcomer may use what it borrows once its view is proved,
+// so one is sent for newcomers too.
 func (s *Session) probe() {
-	pause := s.o.Probe
-	for sleep(s.ctx, pause) {
+	timer := time.NewTimer(s.o.Probe)
+	defer timer.Stop()
+	for {
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-s.newcomers:
+		case <-timer.C:
+		}
 		s.o.Clock.Observe(s.o.Clock.Now())
-		pause = s.probePause()
-		every := pause
-		s.wg.Go(func() { s.probeOnce(every, s.all()) })
+		every := s.probePause()
+		timer.Reset(every)
+		s.wg.Go(func() { s.probeOnce(every) })
 	}
 }
 
@@ -43,11 +50,11 @@ func (s *Session) probe() {
 func (s *Session) probePause() time.Duration {
 	pause, spread := s.o.Probe, time.Duration(0)
 	freshness := s.shortestFreshness()
-	for _, p := range s.all() {
-		p.mu.Lock()
+	s.mu.Lock()
+	for _, p := range s.mu.memberships {
 		spread = max(spread, time.Duration(p.tracker.Instances())*probeShare)
-		p.mu.Unlock()
 	}
+	s.mu.Unlock()
 	pause = min(pause, freshness/probesPerFreshness)
 	if !s.o.ownProbe {
 		pause = max(pause, min(spread, freshness/fewestPerFreshness))
@@ -57,40 +64,57 @@ func (s *Session) probePause() time.Duration {
 
 // shortestFreshness returns the least that a provider's policy demands.
 func (s *Session) shortestFreshness() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	least := time.Duration(math.MaxInt64)
-	for _, p := range s.all() {
-		p.mu.Lock()
+	for _, p := range s.mu.memberships {
 		least = min(least, p.freshness())
-		p.mu.Unlock()
 	}
 	return least
 }
 
-// asked is a membership that waits for the answer of a probe.
+// asked is a line that waits for the answer of a probe.
 type asked struct {
-	membership *membership
-	id         string
-	probe      view.Probe
+	*line
+	gen   int
+	probe view.Probe
 }
 
-// probeOnce sends a read for memberships and takes its answer. The next one follows
-// after every.
-func (s *Session) probeOnce(every time.Duration, of []*membership) {
+// question is a probe's: the mark is the newest key of this session. A store that has it as
+// it was created has everything that was committed before.
+type question struct {
+	of    []asked
+	owner *membership // of the mark; nil if there is none
+	mark  incarnation
+}
+
+// question returns what a probe that is sent now asks.
+func (s *Session) question() (q question) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	sent := s.o.Clock.Now()
-	var waiting []asked
-	key := ""
-	for _, p := range of {
-		p.mu.Lock()
-		if p.key != "" && !p.relist {
-			waiting = append(waiting, asked{p, p.id, p.tracker.Sent(sent)})
-			key = p.key
+	for _, l := range s.linesLocked() {
+		if l.begun {
+			q.of = append(q.of, asked{l, l.gen, l.Sent(sent)})
 		}
-		p.mu.Unlock()
 	}
-	if key == "" {
-		return
+	for _, p := range s.allLocked() {
+		if p.stage == following && p.created > q.mark.created {
+			q.owner, q.mark = p, p.incarnation
+		}
 	}
-	c, done := context.WithTimeout(s.ctx, min(s.shortestFreshness(), probesAtOnce*every))
+	return q
+}
+
+// probeOnce sends a read for all lines and takes its answer. The next one follows after
+// every.
+func (s *Session) probeOnce(every time.Duration) {
+	q := s.question()
+	if q.owner == nil {
+		return // there is nothing to prove
+	}
+	freshness := s.shortestFreshness()
+	c, done := context.WithTimeout(s.ctx, min(freshness, probesAtOnce*every))
 	defer done()
 	answered, stop := context.WithCancel(c)
 	defer stop()
@@ -98,102 +122,96 @@ func (s *Session) probeOnce(every time.Duration, of []*membership) {
 		// A slow etcd takes as long to tell how far the watch is. To ask for that
 		// only after the answer would make the proof twice as old.
 		if sleep(answered, every/2) {
-			for _, a := range waiting {
-				a.membership.askProgress()
+			for _, a := range q.of {
+				a.askProgress(freshness)
 			}
 		}
 	})
-	// Any key would do; the own one may be read by every role. A probe may take longer than
-	// other calls.
-	r, err := s.client.Get(c, key, clientv3.WithKeysOnly())
+	// A probe may take longer than other calls.
+	r, err := s.client.Get(c, q.mark.key, clientv3.WithKeysOnly())
 	stop()
 	if err != nil {
 		s.redialNow()
-		for _, a := range waiting {
-			a.membership.unanswered(s.ctx, err)
-		}
+		s.unanswered(err)
 		return
 	}
-	for _, a := range waiting {
-		if a.membership.answered(s, a, r.Header.Revision, r.Header.ClusterId) {
-			a.membership.askProgress()
-		}
+	missing := len(r.Kvs) == 0 || r.Kvs[0].CreateRevision != q.mark.created
+	for _, l := range s.answered(q, r.Header.Revision, r.Header.ClusterId, missing) {
+		l.askProgress(freshness)
 	}
 }
 
-// askProgress asks how far the watch has told. The answer comes in its own order,
-// when all is delivered; while it is not, the next probe asks again. It does not
-// wait: a watch whose connection hangs takes no question. The question outlives the
-// probe that asks it, or it would be lost as often as not.
-func (p *membership) askProgress() {
-	p.mu.Lock()
-	w, timeout := p.open, p.freshness()
-	p.mu.Unlock()
-	if w == nil {
-		return
+// answered takes a probe's answer; missing tells that the store lacks the mark. It returns
+// the lines that lag behind the answer.
+func (s *Session) answered(q question, revision int64, cluster uint64, missing bool) (behind []*line) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if missing {
+		o := q.owner
+		if o.id != q.mark.id || o.stage != following {
+			return nil // its deletion is known
+		}
+		if o.line.Position() < revision && cluster == o.line.Cluster() {
+			return []*line{o.line} // its watch may be about to say so
+		}
+		for _, a := range q.of {
+			if a.gen == a.line.gen {
+				a.gapLocked("the newest key of this session is not in etcd as it was written")
+			}
+		}
+		return nil
 	}
-	p.s.wg.Go(func() {
-		ctx, done := context.WithTimeout(p.ctx, timeout) // of the watch's own stream
-		defer done()
-		_ = w.RequestProgress(ctx)
-	})
+	for _, a := range q.of {
+		if a.gen == a.line.gen && a.answeredLocked(a.probe, revision, cluster) {
+			behind = append(behind, a.line)
+		}
+	}
+	return behind
 }
 
-// answered takes a probe's answer; it returns true if a watch is open that lags
+// answeredLocked takes a probe's answer; it returns true if a watch is open that lags
 // behind it.
-func (p *membership) answered(s *Session, a asked, revision int64, cluster uint64) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.id != a.id || p.relist {
-		return false // another incarnation, or already known to be wrong
-	}
-	p.doubtLocked(s.o.Clock.Now())
-	if p.tracker.Answer(a.probe, revision, cluster) {
-		p.gapLocked("a read returned an older revision, or another cluster answered")
+func (l *line) answeredLocked(p view.Probe, revision int64, cluster uint64) bool {
+	if l.Answer(p, revision, cluster) {
+		l.gapLocked("a read returned an older revision, or another cluster answered")
 		return false
 	}
-	p.proveLocked()
-	if p.tracker.Unchecked() && !p.checking {
-		p.checking = true
-		s.wg.Go(func() { p.check(p.ctx) })
-	}
-	if !p.tracker.Behind() || p.open == nil {
+	l.proveLocked()
+	if !l.Behind() || l.open == nil {
 		return false
 	}
-	now := s.o.Clock.Mono()
-	if p.behind == 0 {
-		p.behind = now
+	now := l.s.o.Clock.Mono()
+	if l.behind == 0 {
+		l.behind = now
 	}
-	if now-p.behind > int64(p.freshness()/2) {
+	if now-l.behind > int64(l.freshness()/2) {
 		// Reads are answered and the watch is not: it hangs on a member that lags.
-		p.s.o.Logger.Warn("watch lags behind, opening it anew", "provider", p.provider)
-		p.open.end()
-		p.behind = now
+		l.s.o.Logger.Warn("watch lags behind, opening another", "folder", l.folder)
+		l.open.end()
+		l.behind = now
 	}
 	return true
+}
+
+// freshness is the least that a policy of the line demands.
+func (l *line) freshness() time.Duration {
+	least := time.Duration(math.MaxInt64)
+	for _, p := range l.members {
+		least = min(least, p.freshness())
+	}
+	return least
 }
 
 // unanswered tells why nothing is proved, once it has lasted.
-func (p *membership) unanswered(ctx context.Context, err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	now := p.s.o.Clock.Mono()
-	if p.proved != 0 && now-p.proved > int64(p.freshness()) && ctx.Err() == nil {
-		p.tellLocked(classify(ctx, "prove the view of "+p.provider+" recent", err))
+func (s *Session) unanswered(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.o.Clock.Mono()
+	for _, l := range s.linesLocked() {
+		if l.failure == nil && l.proved != 0 && now-l.proved > int64(l.freshness()) && s.ctx.Err() == nil {
+			l.failLocked(classify(s.ctx, "prove the views recent", err))
+		}
 	}
-}
-
-// doubtLocked must be called before anything that comes from etcd is taken. After
-// a silence longer than the freshness it puts the view in doubt and returns true:
-// the store may have been replaced by a backup in the meantime. The answer to a
-// probe then begins a check.
-func (p *membership) doubtLocked(now clock.Instant) bool {
-	if !p.tracker.Silence(now, int64(p.freshness())) {
-		return false
-	}
-	p.s.o.Logger.Debug("nothing was proved for longer than the freshness, the view is in doubt", "provider", p.provider)
-	p.checking = false // of a doubt before this one
-	return true
 }
 
 func (p *membership) freshness() time.Duration {

@@ -41,7 +41,7 @@ func TestTheTimeBetweenProbes(t *testing.T) {
 		for i := range c.instances {
 			all = append(all, view.Key{Kind: view.Instance, ID: fmt.Sprint(i), Value: []byte(`{"schema":1,"name":"a","weight":1}`), Revision: 7})
 		}
-		p.tracker.List(clock.Instant{}, 7, 1, all)
+		p.tracker.List(7, all)
 		if pause := s.probePause(); pause != c.pause {
 			t.Errorf("%d instances, freshness %v, own %v: each %v, want %v", c.instances, c.freshness, c.own, pause, c.pause)
 		}

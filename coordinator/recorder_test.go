@@ -130,6 +130,7 @@ func (r *recorder) heldBack() (left time.Duration, why string) {
 
 func (r *recorder) Budgets() []protocol.BudgetUse { return nil }
 func (r *recorder) Wanting() <-chan struct{}      { return nil }
+func (r *recorder) Needs(need func())             { need() }
 
 func (r *recorder) Fund(u protocol.BudgetUse) (int64, bool) {
 	if r.fund != nil {

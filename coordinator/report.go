@@ -3,10 +3,14 @@ package coordinator
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/internal/protocol"
@@ -33,108 +37,145 @@ type reporting struct {
 	last   protocol.Report
 	at     int64 // monotonic
 	rate   float64
-	looked int64 // when observers were last looked for
 	watchd bool  // somebody looks
 	read   int64 // when all reports were last read, for the level
 	paced  int64 // and for the pace
+}
+
+// observing is what the session knows of those that look at its providers.
+type observing struct {
+	looked int64 // monotonic
+	at     map[string]bool
+}
+
+// batchReports bounds the reports of a transaction.
+const batchReports = 60
+
+// written is a report that is to be written.
+type written struct {
+	p   *membership
+	own incarnation
+	now int64
+	protocol.Report
+	rate float64
 }
 
 // report writes the limiters' state, for operators: after significant changes, every
 // 30 s, and once a second while somebody observes.
 func (s *Session) report() {
 	for sleep(s.ctx, time.Second) {
-		answers := true
-		for _, p := range s.all() {
-			answers = p.report(answers)
+		s.reportAll()
+	}
+}
+
+// reportAll notes the states of all limiters, and writes what is due. If etcd keeps it
+// waiting it asks no more in the same round, so that states are noted in time.
+func (s *Session) reportAll() {
+	s.observe()
+	var due []*written
+	all := s.all()
+	for _, p := range all {
+		if w := p.due(); w != nil {
+			due = append(due, w)
+		}
+	}
+	for some := range slices.Chunk(due, batchReports) {
+		if err := s.write(some); errors.Is(err, ErrPermission) {
+			for _, w := range some {
+				_ = s.write([]*written{w})
+			}
+		} else if err != nil {
+			break
+		}
+	}
+	for _, p := range all {
+		p.keep()
+		if !p.collect() {
+			break
 		}
 	}
 }
 
-// report notes the limiter's state and, if etcd answers, reports it. It returns
-// whether etcd does: if it keeps one membership waiting, the others do not ask it in
-// the same round, so that their states are noted in time.
-func (p *membership) report(answers bool) bool {
-	defer p.keep()
+// due notes the limiter's state and returns the report that is to be written, nil if none
+// is.
+func (p *membership) due() *written {
 	last := &p.reported
 	now := p.s.o.Clock.Now()
 	r := p.sink.Report(now) // also notes and logs changes of state
 	r.Name = p.s.o.Name
-	p.mu.Lock()
-	id := p.id
-	byDemand := p.policy != nil && p.policy.Share == quota.ShareDemand
-	adaptive := p.policy != nil && p.policy.Adaptive.Floor > 0
-	paces := adaptive || len(p.throttle.Limits) > 0 // totals that nobody follows go
-	p.mu.Unlock()
-	if id == "" || !answers {
-		return answers
+	if !p.needs.Load() && len(p.sink.Budgets()) > 0 {
+		p.s.need(p)
 	}
-	if last.id != id {
-		*last = reporting{id: id}
+	p.mu.Lock()
+	own, follows := p.incarnation, p.stage == following
+	byDemand, adaptive := p.dividesLocked()
+	p.mu.Unlock()
+	if !follows {
+		return nil
+	}
+	if last.id != own.id {
+		*last = reporting{id: own.id}
+	}
+	last.watchd = p.s.observing.at[p.provider]
+	due, rate := last.due(&r, now.Mono)
+	elapsed := time.Duration(now.Mono - last.at)
+	if due || (byDemand || adaptive) && elapsed >= demandAtLeast ||
+		elapsed >= demandAtMost && (byDemand && last.moved(&r) || adaptive && last.paceNews(&r)) {
+		return &written{p, own, now.Mono, r, rate}
+	}
+	return nil
+}
+
+// dividesLocked reports whether the policy divides by demand, and whether it is adaptive.
+func (p *membership) dividesLocked() (byDemand, adaptive bool) {
+	return p.policy != nil && p.policy.Share == quota.ShareDemand, p.policy != nil && p.policy.Adaptive.Floor > 0
+}
+
+// collect writes a level or a pace where it is this instance's turn. It returns whether
+// etcd answers.
+func (p *membership) collect() bool {
+	p.mu.Lock()
+	byDemand, adaptive := p.dividesLocked()
+	paces := adaptive || len(p.throttle.Limits) > 0 // totals that nobody follows go
+	id := p.id
+	p.mu.Unlock()
+	if id == "" || !byDemand && !paces {
+		return true
 	}
 	ctx, done := context.WithTimeout(p.s.ctx, reportTimeout)
 	defer done()
-	if last.looked == 0 || now.Mono-last.looked > int64(lookEvery) {
-		last.looked, last.watchd = now.Mono, p.observed(ctx)
-	}
-	due, rate := last.due(&r, now.Mono)
-	elapsed := time.Duration(now.Mono - last.at)
-	due = due || (byDemand || adaptive) && elapsed >= demandAtLeast ||
-		elapsed >= demandAtMost && (byDemand && last.moved(&r) || adaptive && last.paceNews(&r))
-	if due {
-		if p.write(ctx, last, &r) {
-			last.last, last.at, last.rate = r, now.Mono, rate
-		}
-	}
+	now := p.s.o.Clock.Mono()
 	if byDemand {
-		p.divide(ctx, last, now.Mono)
+		p.divide(ctx, &p.reported, now)
 	}
 	if paces {
-		p.pace(ctx, last, now.Mono)
+		p.pace(ctx, &p.reported, now)
 	}
 	return ctx.Err() == nil
 }
 
-// write writes a report, on the condition that the newest is the one that it knows. If
-// that fails it finds out which is the newest (see view.Reports).
-func (p *membership) write(ctx context.Context, last *reporting, r *protocol.Report) bool {
-	b, err := json.Marshal(r)
-	if err != nil {
-		return false
+// write writes reports in one transaction, each on the condition that its incarnation
+// lives.
+func (s *Session) write(all []*written) error {
+	var ops []clientv3.Op
+	for _, w := range all {
+		b, err := json.Marshal(&w.Report)
+		if err != nil {
+			return err
+		}
+		put := clientv3.OpPut(s.keys.Report(w.p.provider, w.own.id), string(b), clientv3.WithLease(w.own.lease))
+		ops = append(ops, clientv3.OpTxn([]clientv3.Cmp{w.own.lives()}, []clientv3.Op{put}, nil))
 	}
-	p.mu.Lock()
-	if p.id != last.id || p.relist { // a listing rests on the newest report
-		p.mu.Unlock()
-		return false
+	ctx, done := context.WithTimeout(s.ctx, reportTimeout)
+	defer done()
+	if _, err := s.kv.Txn(ctx).Then(ops...).Commit(); err != nil {
+		return classify(ctx, "report", err)
 	}
-	newest, lease := p.reports.Sent(b), p.lease
-	p.mu.Unlock()
-	p.keep()
-	key := p.s.keys.Report(p.provider, last.id)
-	t, err := p.s.kv.Txn(ctx).If(is(key, newest)).
-		Then(clientv3.OpPut(key, string(b), clientv3.WithLease(lease))).
-		Else(clientv3.OpGet(key)).Commit()
-	if err != nil {
-		return false
+	for _, w := range all {
+		last := &w.p.reported
+		last.last, last.at, last.rate = w.Report, w.now, w.rate
 	}
-	revision, found := t.Header.Revision, b
-	if !t.Succeeded {
-		kv := keyIn(t.Responses[0])
-		revision, found = kv.ModRevision, kv.Value
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.id != last.id {
-		return t.Succeeded
-	}
-	p.doubtLocked(p.s.o.Clock.Now())
-	own, gap := p.reports.Found(newest, revision, found)
-	switch {
-	case gap:
-		p.gapLocked("this instance's newest report is gone")
-	case own:
-		p.tracker.Wrote(revision)
-	}
-	return t.Succeeded
+	return nil
 }
 
 func readReport(value []byte) (r protocol.Report, err error) {
@@ -181,9 +222,33 @@ func (l *reporting) due(r *protocol.Report, now int64) (due bool, rate float64) 
 	return math.Abs(rate-l.rate) > rateMoved*max(rate, l.rate), rate
 }
 
-// observed reports whether somebody looks at the provider. A role that may not
-// read that is told nothing.
-func (p *membership) observed(ctx context.Context) bool {
-	r, err := p.s.kv.Get(ctx, p.s.keys.Observers(p.provider), clientv3.WithPrefix(), clientv3.WithCountOnly(), clientv3.WithSerializable())
-	return err == nil && r.Count > 0
+// observe looks for those that look at the providers. A role that may not read that of all
+// providers looks at each.
+func (s *Session) observe() {
+	o, now := &s.observing, s.o.Clock.Mono()
+	if o.looked != 0 && now-o.looked <= int64(lookEvery) {
+		return
+	}
+	o.looked, o.at = now, map[string]bool{}
+	ctx, done := context.WithTimeout(s.ctx, reportTimeout)
+	defer done()
+	folders := []string{s.keys.Observers("")}
+	s.mu.Lock()
+	if s.mu.narrow {
+		folders = nil
+		for _, p := range s.allLocked() {
+			folders = append(folders, s.keys.Observers(p.provider))
+		}
+	}
+	s.mu.Unlock()
+	for _, folder := range folders {
+		_ = eachKey(folder, clientv3.GetPrefixRangeEnd(folder), func(from string, o ...clientv3.OpOption) (*pb.RangeResponse, error) {
+			r, err := s.kv.Get(ctx, from, append(o, clientv3.WithKeysOnly(), clientv3.WithSerializable())...)
+			return (*pb.RangeResponse)(r), err
+		}, nil, func(kv *mvccpb.KeyValue) {
+			if provider, ok := s.keys.ObservedBy(string(kv.Key)); ok {
+				o.at[provider] = true
+			}
+		})
+	}
 }

@@ -177,12 +177,11 @@ func TestAProcessJoinsAsNew(t *testing.T) {
 				f.t.Error(err)
 			}
 		}, false},
-		{"its report was written", func(f *fixture, s *Session, a *recorder, _ string) {
-			p := f.only(a)
-			f.crash(s)
-			if _, err := f.client.Put(f.t.Context(), p.s.keys.Report("p", p.id), "{}"); err != nil {
-				f.t.Error(err)
-			}
+		{"etcd has another cluster ID", func(f *fixture, s *Session, a *recorder, dir string) {
+			f.crashed(s, a, dir, func(c *view.Checkpoint) { c.Cluster++ })
+		}, false},
+		{"etcd has gone back", func(f *fixture, s *Session, a *recorder, dir string) {
+			f.crashed(s, a, dir, func(c *view.Checkpoint) { c.Positions[len(c.Positions)-1].Revision = 1 << 40 })
 		}, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -235,31 +234,16 @@ func TestACompactedHistoryIsListedAnew(t *testing.T) {
 	}
 }
 
-// TestACrashBeforeTheReportIsAnswered: the report that the process before sent last is
-// its own, although it never learned of the revision.
-func TestACrashBeforeTheReportIsAnswered(t *testing.T) {
-	f, dir := setup(t), t.TempDir()
-	f.set("p", "10/s")
-	s := f.join(Options{Name: "a", StateDir: dir})
-	a, _ := f.subscribe(s, "p")
-	await.Until(t, "a's checkpoint", func() bool { return a.is(proved)() && checkpoint(t, dir) != nil })
+// crashed ends a session as a crash does, and edits the checkpoint that it leaves.
+func (f *fixture) crashed(s *Session, a *recorder, dir string, edit func(c *view.Checkpoint)) {
+	f.t.Helper()
 	p := f.only(a)
 	f.crash(s)
-	p.mu.Lock()
-	p.checkpoint.Report = p.reports.Sent([]byte(`{"schema":1}`))
-	p.checkpoint.Sent = p.reports.Pending()
-	text, err := p.checkpoint.Encode(p.state.place)
-	p.mu.Unlock()
-	if err := errors.Join(err, os.WriteFile(glob(t, dir)[0], text, 0o600)); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := f.client.Put(t.Context(), p.s.keys.Report("p", p.id), `{"schema":1}`, clientv3.WithIgnoreLease()); err != nil {
-		t.Fatal(err)
-	}
-	b, _ := f.subscribe(f.join(Options{Name: "b", StateDir: dir}), "p")
-	await.Until(t, "b's first proof", b.is(proved))
-	if told := b.told(); told.self != p.id || !strings.HasPrefix(told.log, "resume 1") {
-		t.Errorf("b is %s, told %s; want %s", told.self, told.log, p.id)
+	c := checkpoint(f.t, dir)
+	edit(c)
+	text, err := c.Encode(p.state.place)
+	if err := errors.Join(err, os.WriteFile(glob(f.t, dir)[0], text, 0o600)); err != nil {
+		f.t.Fatal(err)
 	}
 }
 

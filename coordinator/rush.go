@@ -62,19 +62,27 @@ func (p *membership) countInstances() clientv3.Op {
 // errRush ends the following of a watch for the time of holdBack.
 var errRush = errors.New("changes come faster than it pays to take them one by one")
 
-// holdBack returns how long a watch stays closed when the fleet is large, 0 if
-// it is not.
-func (p *membership) holdBack() time.Duration {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.holdBackLocked()
+// holdBack returns how long the watch stays closed when a fleet is large, 0 if none is.
+func (s *Session) holdBack() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.holdBackLocked()
 }
 
-func (p *membership) holdBackLocked() time.Duration {
-	if p.policy == nil {
+// holdBackLocked is holdBack under the lock: the watch tells of all providers, so it is the
+// least that any policy allows.
+func (s *Session) holdBackLocked() time.Duration {
+	large, held := false, mostHeldBack
+	for _, p := range s.mu.memberships {
+		if p.policy != nil {
+			large = large || p.tracker.Instances() >= manyInstances
+			held = min(held, heldBack(manyInstances, p.policy))
+		}
+	}
+	if !large {
 		return 0
 	}
-	return heldBack(p.tracker.Instances(), p.policy)
+	return held
 }
 
 // heldBack is holdBack in a fleet of some instances under a policy.

@@ -59,7 +59,7 @@ func membershipAmong(t *testing.T, instances int) *membership {
 	for i := range instances {
 		listed = append(listed, view.Key{Kind: view.Instance, ID: fmt.Sprint(i), Value: []byte(`{}`), Revision: 7})
 	}
-	p.tracker.List(p.s.o.Clock.Now(), 7, 1, listed)
+	p.tracker.List(7, listed)
 	policy := quota.Policy{}.WithDefaults()
 	p.policy = &policy
 	s.mu.memberships = map[string]*membership{"p": p}
@@ -67,23 +67,23 @@ func membershipAmong(t *testing.T, instances int) *membership {
 }
 
 func TestWatchesAreHeldBackInLargeFleetsOnly(t *testing.T) {
-	if d := membershipAmong(t, manyInstances-1).holdBack(); d != 0 {
+	if d := membershipAmong(t, manyInstances-1).s.holdBack(); d != 0 {
 		t.Errorf("%v in a small fleet", d)
 	}
 	p := membershipAmong(t, manyInstances)
-	if d, want := p.holdBack(), quota.DefaultFreshness/heldBackPart; d != want {
+	if d, want := p.s.holdBack(), quota.DefaultFreshness/heldBackPart; d != want {
 		t.Errorf("%v in a large fleet, want %v", d, want)
 	}
 	p.policy.Freshness, p.policy.Settle = time.Hour, time.Second
-	if d := p.holdBack(); d != time.Second/heldBackPart {
+	if d := p.s.holdBack(); d != time.Second/heldBackPart {
 		t.Errorf("%v with a settle time of 1s", d)
 	}
 	p.policy.Settle = time.Hour
-	if d := p.holdBack(); d != mostHeldBack {
+	if d := p.s.holdBack(); d != mostHeldBack {
 		t.Errorf("%v with an endless settle time", d)
 	}
 	p.policy = nil
-	if d := p.holdBack(); d != 0 {
+	if d := p.s.holdBack(); d != 0 {
 		t.Errorf("%v without a policy", d)
 	}
 }

@@ -135,9 +135,19 @@ type Session struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
+	joins     chan struct{} // holds one when a membership needs something of join
+	newcomers chan struct{} // holds one when a history has begun
+	needs     chan struct{} // holds one when a sink has something to take
+	few       chan struct{} // holds one for each membership that goes on alone
+	borrowing atomic.Int64  // watches of loans
+	lending   lending
+	observing observing // report's own
+
 	mu struct {
 		sync.Mutex
 		memberships map[string]*membership
+		lines       map[string]*line // by folder
+		narrow      bool             // the account may read only some providers
 		lease       *lease           // nil while there is none
 		leased      chan struct{}    // closed when lease is set
 		problems    map[string]error // by owner: a member, or the lease
@@ -169,7 +179,9 @@ func join(ctx context.Context, client *clientv3.Client, kv clientv3.KV, options 
 	s := &Session{client: client, kv: kv, keys: k, o: o, started: time.Now(), host: hostName(), time: watch, closing: closingTime}
 	s.covered = feed.Over[feed.Source]((*source)(s))
 	s.ctx, s.cancel = context.WithCancel(context.Background())
-	s.mu.memberships, s.mu.leased, s.mu.problems = map[string]*membership{}, make(chan struct{}), map[string]error{}
+	s.joins, s.newcomers, s.needs = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
+	s.few, s.lending.made = make(chan struct{}, mostAlone), make(chan func() error, maxLoans)
+	s.mu.memberships, s.mu.lines, s.mu.leased, s.mu.problems = map[string]*membership{}, map[string]*line{}, make(chan struct{}), map[string]error{}
 	s.wg.Go(func() { s.time.Run(s.ctx) }) // while etcd is asked
 	var l *lease
 	if !o.Lazy {
@@ -179,9 +191,13 @@ func join(ctx context.Context, client *clientv3.Client, kv clientv3.KV, options 
 			return nil, errors.Join(err, s.Close())
 		}
 	}
+	s.mu.Lock()
+	s.newLineLocked(s.keys.Provider(""))
+	s.mu.Unlock()
 	s.wg.Go(func() { s.keepLease(l) })
-	s.wg.Go(s.probe)
-	s.wg.Go(s.report)
+	for _, part := range []func(){s.join, s.probe, s.report, s.lend, s.serve} {
+		s.wg.Go(part)
+	}
 	return s, nil
 }
 
@@ -224,22 +240,23 @@ func (s *Session) redialNow() {
 // setProblem sets the problem of the etcd of all providers, or nil when that is over.
 func (s *Session) setProblem(of string, err error) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
+	if was := s.mu.problems[of]; textOf(was) == textOf(err) {
+		return
+	}
 	if err == nil {
 		delete(s.mu.problems, of)
+		s.o.Logger.Info("problem is over", "of", of)
 	} else {
 		s.mu.problems[of] = err
+		s.o.Logger.Warn("all providers have a problem", "of", of, "providers", len(s.mu.memberships), "problem", err)
 	}
-	s.mu.Unlock()
-	for _, p := range s.all() {
-		p.mu.Lock()
+	for _, p := range s.allLocked() {
 		p.tellLocked(p.failure)
-		p.mu.Unlock()
 	}
 }
 
-func (s *Session) problem() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (s *Session) problemLocked() error {
 	var errs []error
 	for _, of := range slices.Sorted(maps.Keys(s.mu.problems)) {
 		errs = append(errs, s.mu.problems[of])
@@ -274,10 +291,11 @@ func (s *Session) subscribe(provider string, create func() feed.Sink) (sink feed
 	if p == nil {
 		p = newMembership(s, provider, create())
 		s.mu.memberships[provider] = p
-		for _, part := range []func(){p.run, p.pushBacks, p.fund} {
-			p.parts.Go(part)
-		}
-		s.wg.Go(p.parts.Wait)
+		p.lendLocked()
+		p.sink.Needs(func() { s.need(p) })
+		s.attachLocked(p)
+		p.tellLocked(nil) // the session's problem
+		s.wake()
 	}
 	p.users++
 	return p.sink, sync.OnceValue(func() error {
@@ -286,6 +304,7 @@ func (s *Session) subscribe(provider string, create func() feed.Sink) (sink feed
 		last := p.users == 0 && s.mu.memberships[provider] == p
 		if last {
 			delete(s.mu.memberships, provider)
+			p.detachLocked()
 		}
 		s.mu.Unlock()
 		if last {
@@ -312,7 +331,14 @@ func (s *Session) Close() error {
 		return nil
 	}
 	s.cancel()
-	s.wg.Wait() // with run each sink is closed
+	for _, p := range memberships {
+		p.closeSink()
+	}
+	s.wg.Wait()
+	for _, p := range memberships {
+		p.parts.Wait()
+		p.end()
+	}
 	if l == nil {
 		return nil
 	}
@@ -336,9 +362,21 @@ func (s *Session) Close() error {
 }
 
 // all returns the memberships by provider.
-func (s *Session) all() (all []*membership) {
+func (s *Session) all() []*membership {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.allLocked()
+}
+
+// linesLocked returns the lines by folder.
+func (s *Session) linesLocked() (all []*line) {
+	for _, folder := range slices.Sorted(maps.Keys(s.mu.lines)) {
+		all = append(all, s.mu.lines[folder])
+	}
+	return all
+}
+
+func (s *Session) allLocked() (all []*membership) {
 	for _, provider := range slices.Sorted(maps.Keys(s.mu.memberships)) {
 		all = append(all, s.mu.memberships[provider])
 	}
@@ -347,4 +385,33 @@ func (s *Session) all() (all []*membership) {
 
 func (s *Session) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, defaultTimeout)
+}
+
+// need notes that a sink has something to take. The sink calls it under locks of its own.
+func (s *Session) need(p *membership) {
+	p.needs.Store(true)
+	select {
+	case s.needs <- struct{}{}:
+	default:
+	}
+}
+
+// serve starts what takes a sink's pauses and the budgets that it wants, with the first.
+func (s *Session) serve() {
+	for {
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-s.needs:
+		}
+		s.mu.Lock()
+		for _, p := range s.allLocked() {
+			if p.needs.Load() && !p.serving && !p.silent {
+				p.serving = true
+				p.parts.Go(p.pushBacks)
+				p.parts.Go(p.fund)
+			}
+		}
+		s.mu.Unlock()
+	}
 }

@@ -111,8 +111,8 @@ func TestACompactionWhileAwayStartsTheHistoryAnew(t *testing.T) {
 	await.Until(t, "a proof", a.is(proved))
 	s := f.only(a)
 	s.mu.Lock()
-	s.tracker.List(s.s.o.Clock.Now(), 1, 0, nil) // as if the watch had been lost at revision 1
-	s.open.end()
+	s.line.Begin(1, s.line.Cluster()) // as if the watch had been lost at revision 1
+	s.line.open.end()
 	s.mu.Unlock()
 	r, err := f.client.Get(t.Context(), "x")
 	if err != nil {

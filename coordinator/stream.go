@@ -19,10 +19,10 @@ type stream struct {
 
 // newStream returns a watch from a revision on that is still to be opened. It ends with
 // ctx, or by close.
-func (p *membership) newStream(ctx context.Context, from int64) *stream {
-	s := &stream{Watcher: newWatcher(p.s.client), from: from}
-	s.ctx, s.end = context.WithCancel(ctx)
-	return s
+func (s *Session) newStream(ctx context.Context, from int64) *stream {
+	w := &stream{Watcher: newWatcher(s.client), from: from}
+	w.ctx, w.end = context.WithCancel(ctx)
+	return w
 }
 
 // open opens the watch of a folder. It returns when etcd has created it, or when it has
@@ -45,41 +45,4 @@ func (s *stream) close() {
 		s.end()
 		_ = s.Close()
 	}
-}
-
-// early are the watches of a newcomer, opened before its key is written: of the
-// provider, and of its loans. Each is nil if it could not be opened, or is in use. etcd
-// takes up to 100 ms to catch up with a watch that begins at a revision of the past;
-// these have nothing to catch up with. They tell again what the listing has. One that
-// begins after it is of a store that was put back since, and is not followed.
-type early struct{ view, loans *stream }
-
-func (e *early) close() {
-	e.view.close()
-	e.loans.close()
-	*e = early{}
-}
-
-// watchEarly opens the watches of the newcomer id.
-func (p *membership) watchEarly(ctx context.Context, id string) {
-	p.early.close()
-	c, done := p.s.bounded(ctx)
-	defer done()
-	p.early.view = p.openNow(ctx, c, p.s.keys.Provider(p.provider))
-	p.early.loans = p.openNow(ctx, c, p.s.keys.Loans(p.provider, id), clientv3.WithFilterDelete())
-}
-
-// openNow opens the watch of a folder from the present on, which lasts as long as ctx.
-// It returns nil if that fails, or takes longer than bound.
-func (p *membership) openNow(ctx, bound context.Context, folder string, o ...clientv3.OpOption) *stream {
-	s := p.newStream(ctx, 0)
-	stop := context.AfterFunc(bound, s.end)
-	s.open(folder, append(o, clientv3.WithCreatedNotify())...)
-	r, ok := s.next()
-	if !stop() || !ok || !r.Created || r.Err() != nil {
-		s.close()
-		return nil
-	}
-	s.from = r.Header.Revision + 1
-	return s
 }

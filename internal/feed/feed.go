@@ -50,6 +50,9 @@ type Sink interface {
 	Fund(u protocol.BudgetUse) (taken int64, ok bool)
 	// Wanting returns a channel that tells when more of a budget is wanted.
 	Wanting() <-chan struct{}
+	// Needs has the sink call need when Pushed or Wanting has something. need does not
+	// block, and does not call the sink. Called once, before Reset.
+	Needs(need func())
 	// Trouble says what keeps the source from knowing more, and nil when that
 	// is over. It changes no share.
 	Trouble(err error)

@@ -115,6 +115,16 @@ func (k Layout) Observer(provider, id string) string {
 	return k.Observers(provider) + url.PathEscape(id)
 }
 
+// ObservedBy returns the provider that the key of an observer is about.
+func (k Layout) ObservedBy(key string) (string, bool) {
+	rest, ok := strings.CutPrefix(key, k.Observers(""))
+	escaped, _, inner := strings.Cut(rest, "/")
+	if !ok || !inner {
+		return "", false
+	}
+	return unescape(escaped)
+}
+
 // History is the folder of the records of a provider's changes.
 func (k Layout) History(provider string) string { return k.folder("history", provider) }
 

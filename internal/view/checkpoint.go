@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"slices"
 	"time"
 )
 
@@ -15,10 +14,9 @@ import (
 // has the rule and its proof.
 type Checkpoint struct {
 	ID      string    `json:"id"`
-	Created int64     `json:"created"`        // revision of the key's first write
-	Key     int64     `json:"key"`            // revision of the key's newest write
-	Report  int64     `json:"report"`         // revision of the newest own write of the report
-	Sent    []uint64  `json:"sent,omitempty"` // Reports.Pending
+	Cluster uint64    `json:"cluster"`
+	Created int64     `json:"created"` // revision of the key's first write
+	Key     int64     `json:"key"`     // revision of the key's newest write
 	From    time.Time `json:"from,omitzero"`
 	// Reach is how far the bound of a window that starts now looks back, and a margin.
 	Reach int64 `json:"reach"`
@@ -34,7 +32,7 @@ type Position struct {
 }
 
 // maxPositions bounds the positions: one a second, for the longest settle time, the
-// longest window, and the time between two reports.
+// longest window, and some slack.
 const maxPositions = 128
 
 // MaxCheckpointBytes bounds an encoded checkpoint.
@@ -54,28 +52,28 @@ func (c *Checkpoint) Note(p Position) {
 	c.Positions = all[drop:]
 }
 
-// Wrote reports whether a report that is found is one that the process sent, whose
-// answer it did not see.
-func (c *Checkpoint) Wrote(revision int64, value []byte) bool {
-	return revision > c.Report && slices.Contains(c.Sent, sumOf(value))
-}
-
 // usable reports whether a history that begins at the position bounds windows that
 // start at the instant now.
 func (c *Checkpoint) usable(p Position, now int64) bool {
-	return p.At <= now-c.Reach && p.Revision <= c.Report
+	return p.At <= now-c.Reach
 }
 
 // Begin returns the position at which the history of the next process begins: the
-// newest one from which its first windows have a share, or else the oldest. A
-// position beyond the own write may be of a line that the store has lost.
+// newest one from which its first windows have a share, or else the oldest.
 func (c *Checkpoint) Begin(now int64) (begin Position, ok bool) {
 	for _, p := range c.Positions {
-		if p.Revision <= c.Report && (!ok || c.usable(p, now)) {
+		if !ok || c.usable(p, now) {
 			begin, ok = p, true
 		}
 	}
 	return begin, ok
+}
+
+// Of reports whether a store that answers at a revision may be the one that the
+// process has followed: of the same cluster, and not put back.
+func (c *Checkpoint) Of(cluster uint64, revision int64) bool {
+	n := len(c.Positions)
+	return cluster == c.Cluster && (n == 0 || revision >= c.Positions[n-1].Revision)
 }
 
 // wireCheckpoint is a checkpoint as it is written. Place is where it counts: another
@@ -114,8 +112,8 @@ func ReadCheckpoint(text []byte, place string, now int64) (*Checkpoint, error) {
 		return nil, fmt.Errorf("checkpoint: schema %d is not the one this version knows, %d", w.Schema, checkpointSchema)
 	case w.Place != place:
 		return nil, errors.New("checkpoint: it is of another boot, another host or another file")
-	case w.ID == "" || w.Created <= 0 || w.Key < w.Created || w.Report < w.Created || w.Reach < 0:
-		return nil, fmt.Errorf("checkpoint: incarnation %q, created %d, key %d, report %d, reach %d do not go together", w.ID, w.Created, w.Key, w.Report, w.Reach)
+	case w.ID == "" || w.Created <= 0 || w.Key < w.Created || w.Reach < 0:
+		return nil, fmt.Errorf("checkpoint: incarnation %q, created %d, key %d, reach %d do not go together", w.ID, w.Created, w.Key, w.Reach)
 	}
 	last := Position{At: -1, Revision: w.Created - 1}
 	for _, p := range w.Positions {

@@ -11,7 +11,7 @@ import (
 
 func fullCheckpoint() Checkpoint {
 	return Checkpoint{
-		ID: "worker.1a2b.1", Created: 10, Key: 12, Report: 40, Sent: []uint64{1 << 63, sumOf([]byte("sent"))}, From: time.Date(2027, 1, 1, 0, 0, 3, 0, time.UTC), Reach: 500,
+		ID: "worker.1a2b.1", Cluster: 1 << 63, Created: 10, Key: 12, From: time.Date(2027, 1, 1, 0, 0, 3, 0, time.UTC), Reach: 500,
 		Positions: []Position{{At: 100, Revision: 12}, {At: 200, Revision: 39}, {At: 300, Revision: 41}},
 	}
 }
@@ -54,7 +54,6 @@ func TestAnOddCheckpointIsRefused(t *testing.T) {
 		{"no incarnation", func(c *Checkpoint) { c.ID = "" }, "here", 300, "incarnation"},
 		{"never created", func(c *Checkpoint) { c.Created = 0 }, "here", 300, "created 0"},
 		{"a key older than itself", func(c *Checkpoint) { c.Key = 9 }, "here", 300, "key 9"},
-		{"a report older than the key", func(c *Checkpoint) { c.Report = 9 }, "here", 300, "report 9"},
 		{"a negative reach", func(c *Checkpoint) { c.Reach = -1 }, "here", 300, "reach -1"},
 		{"a position before the key", func(c *Checkpoint) { c.Positions[0].Revision = 9 }, "here", 300, "position"},
 		{"positions out of order", func(c *Checkpoint) { c.Positions[1].At = 100 }, "here", 300, "position"},
@@ -74,21 +73,37 @@ func TestAnOddCheckpointIsRefused(t *testing.T) {
 }
 
 // TestWhereTheNextProcessBegins: at the newest position from which its first windows
-// have a share, and never beyond the own write.
+// have a share.
 func TestWhereTheNextProcessBegins(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
-		now, report int64
-		want        int64 // the revision; 0: nowhere
+		now, want int64 // want is the revision
 	}{
-		{600, 40, 12}, {699, 40, 12}, {700, 40, 39}, {800, 40, 39}, {800, 41, 41}, {799, 41, 39},
-		{599, 40, 12}, // too young: it has to wait
-		{900, 12, 12}, {900, 11, 0},
+		{600, 12}, {699, 12}, {700, 39}, {799, 39}, {800, 41},
+		{599, 12}, // too young: it has to wait
 	} {
 		c := fullCheckpoint()
-		c.Report = test.report
-		if p, ok := c.Begin(test.now); ok != (test.want != 0) || p.Revision != test.want {
-			t.Errorf("at %d, own write %d: %+v, %v, want revision %d", test.now, test.report, p, ok, test.want)
+		if p, ok := c.Begin(test.now); !ok || p.Revision != test.want {
+			t.Errorf("at %d: %+v, %v, want revision %d", test.now, p, ok, test.want)
+		}
+	}
+	if p, ok := new(Checkpoint).Begin(600); ok {
+		t.Errorf("without a position it begins at %+v", p)
+	}
+}
+
+// TestARestoredStoreIsNotContinued: it has another cluster ID, or is at a revision before
+// the newest that the process had followed.
+func TestARestoredStoreIsNotContinued(t *testing.T) {
+	t.Parallel()
+	c := fullCheckpoint()
+	for _, test := range []struct {
+		cluster  uint64
+		revision int64
+		want     bool
+	}{{c.Cluster, 41, true}, {c.Cluster, 40, false}, {c.Cluster + 1, 41, false}} {
+		if got := c.Of(test.cluster, test.revision); got != test.want {
+			t.Errorf("cluster %d at revision %d: %v", test.cluster, test.revision, got)
 		}
 	}
 }
@@ -97,11 +112,8 @@ func TestWhereTheNextProcessBegins(t *testing.T) {
 // the next process begins is the same as if all had been kept.
 func TestACheckpointForgetsWhatNobodyNeeds(t *testing.T) {
 	t.Parallel()
-	c, all := Checkpoint{ID: "a", Created: 1, Key: 1, Report: 1, Reach: 4000}, Checkpoint{Created: 1, Report: 1, Reach: 4000}
+	c, all := Checkpoint{ID: "a", Created: 1, Key: 1, Reach: 4000}, Checkpoint{Created: 1, Reach: 4000}
 	for now := int64(1000); now < 500_000; now += 1000 {
-		if now%30_000 == 0 {
-			c.Report, all.Report = now/500, now/500
-		}
 		p := Position{At: now, Revision: now / 500}
 		c.Note(p)
 		c.Note(Position{At: now + 1, Revision: p.Revision}) // says less
@@ -114,22 +126,13 @@ func TestACheckpointForgetsWhatNobodyNeeds(t *testing.T) {
 	if n := len(c.Positions); n > 40 {
 		t.Errorf("%d positions", n)
 	}
-	for c.Report = 1; c.Positions[len(c.Positions)-1].At < 1_000_000; { // no report is written any more
+	for c.Reach = 1_000_000; c.Positions[len(c.Positions)-1].At < 1_000_000; {
 		last := c.Positions[len(c.Positions)-1]
 		c.Note(Position{At: last.At + 1000, Revision: last.Revision + 1})
 	}
-	c.Report = c.Positions[0].Revision
 	text, err := c.Encode(strings.Repeat("x", 100))
 	if n := len(c.Positions); n != maxPositions || err != nil || len(text) > MaxCheckpointBytes {
 		t.Errorf("%d positions, want %d, in %d bytes, at most %d: %v", n, maxPositions, len(text), MaxCheckpointBytes, err)
-	}
-}
-
-func TestAReportWhoseAnswerWasNotSeen(t *testing.T) {
-	t.Parallel()
-	c := fullCheckpoint()
-	if !c.Wrote(41, []byte("sent")) || c.Wrote(40, []byte("sent")) || c.Wrote(41, []byte("another's")) || c.Wrote(0, nil) {
-		t.Error("the report that was sent is recognised by its value, later than the newest known one")
 	}
 }
 
@@ -153,7 +156,7 @@ func FuzzReadCheckpoint(f *testing.F) {
 		if d, err := ReadCheckpoint(again, "here", now); err != nil || fmt.Sprint(*d) != fmt.Sprint(*c) {
 			t.Fatalf("%+v became %+v, %v", c, d, err)
 		}
-		if p, ok := c.Begin(now); ok && (p.At > now || p.Revision > c.Report) {
+		if p, ok := c.Begin(now); ok && p.At > now {
 			t.Fatalf("%+v begins at %+v, at %d", c, p, now)
 		}
 		c.Note(Position{At: now, Revision: 1 << 62})

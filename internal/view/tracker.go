@@ -1,6 +1,6 @@
-// Package view follows one provider's keys in etcd through their revisions. It
-// turns etcd's answers into views that change by one revision at a time, and
-// into proofs that the view is recent.
+// Package view follows the keys of providers in etcd through their revisions. A Tracker for
+// each provider turns etcd's answers into views that change by one revision at a time. One
+// Line turns them into proofs that all these views are recent.
 //
 // It is pure: no clock, no I/O, no etcd types. It knows which answers of etcd mean
 // something:
@@ -12,8 +12,8 @@
 //   - A linearizable read that was sent at r and returned revision R says that
 //     everything committed before r has a revision of at most R. Once the
 //     position has reached R, the view contains all of that.
-//   - A revision, or a cluster, that went backwards is a store restored from a
-//     backup: the history has a gap.
+//   - A revision that went backwards, or another cluster, is a store restored from
+//     a backup: the history has a gap.
 package view
 
 import (
@@ -21,7 +21,6 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 )
 
@@ -44,25 +43,13 @@ type Key struct {
 	Value    []byte
 	Revision int64 // of the change that made it so
 	Deleted  bool  // only in events
-	First    bool  // the key was not there before that change
 }
 
 // Tracker follows one provider. The zero Tracker knows nothing; List starts it.
 // It is not safe for concurrent use.
 type Tracker struct {
-	cluster  uint64
-	revision int64 // newest that changed the view
-	position int64 // up to here the watch has delivered
-	newest   int64 // newest known of the store
-
+	revision  int64            // newest that changed the view
 	instances map[string]int64 // revision of every instance's key
-
-	proof   clock.Instant // newest settled, zero if none
-	pending []answer
-	sure    clock.Instant // the question of the newest proof, or of the listing, or the doubt's beginning
-	memory  memory
-	doubt   *doubt // proofs wait until it is settled; nil if there is none
-
 	documents [Throttle + 1]document
 	bad       map[string]error // instances whose keys cannot be read
 }
@@ -73,26 +60,10 @@ type document struct {
 	bad      error // why it cannot be read
 }
 
-// answer is a probe's answer that waits for the position to reach its revision.
-type answer struct {
-	sent     clock.Instant
-	revision int64
-	// overtaken: the watch was further already. A store that was put back after
-	// what the watch had told may have answered.
-	overtaken bool
-}
-
-// maxPending bounds the answers that wait. The oldest prove least.
-const maxPending = 32
-
-// List starts anew from a listing of all keys under the provider, asked for at
-// the instant sent and read at a revision. The view that it returns is the
-// beginning of a history.
-func (t *Tracker) List(sent clock.Instant, revision int64, cluster uint64, keys []Key) protocol.View {
-	*t = Tracker{
-		cluster: cluster, revision: revision, position: revision, newest: revision,
-		sure: sent, memory: memory{from: revision}, instances: map[string]int64{}, bad: map[string]error{},
-	}
+// List starts again from a listing of all keys under the provider, read at a
+// revision. The view that it returns is the beginning of a history.
+func (t *Tracker) List(revision int64, keys []Key) protocol.View {
+	*t = Tracker{revision: revision, instances: map[string]int64{}, bad: map[string]error{}}
 	c := protocol.Change{Revision: revision}
 	for _, k := range keys {
 		t.add(&c, k)
@@ -105,31 +76,24 @@ func (t *Tracker) List(sent clock.Instant, revision int64, cluster uint64, keys 
 }
 
 // Events takes the events of one watch response, in order, and returns a change
-// for every revision that is new. A revision that was seen before is ignored,
-// unless the view is in doubt: then gap is true if it is not what was seen.
-func (t *Tracker) Events(keys []Key) (changes []protocol.Change, gap bool) {
+// for every revision that is new. A revision that was seen before is ignored.
+func (t *Tracker) Events(keys []Key) (changes []protocol.Change) {
 	for rest := keys; len(rest) > 0; {
 		n := 1
 		for n < len(rest) && rest[n].Revision == rest[0].Revision {
 			n++
 		}
 		keys, rest = rest[:n], rest[n:]
-		x := tell(keys)
-		if !t.again(x) {
-			return nil, true
-		}
-		if x.revision <= t.revision {
+		if keys[0].Revision <= t.revision {
 			continue
 		}
-		t.memory.remember(x)
-		c := protocol.Change{Revision: x.revision}
+		c := protocol.Change{Revision: keys[0].Revision}
 		for _, k := range keys {
 			t.add(&c, k)
 		}
-		changes, t.revision = append(changes, c), x.revision
+		changes, t.revision = append(changes, c), c.Revision
 	}
-	t.advance(t.revision)
-	return changes, false
+	return changes
 }
 
 // add adds an event to the change of its revision.
@@ -151,94 +115,6 @@ func (t *Tracker) add(c *protocol.Change, k Key) {
 		}
 	case Other:
 	}
-}
-
-// Progress says that the watch has delivered everything up to a revision. It
-// returns true if that is not what it told before a doubt.
-func (t *Tracker) Progress(revision int64) (gap bool) {
-	if !t.reached(revision) {
-		return true
-	}
-	t.advance(revision)
-	return false
-}
-
-func (t *Tracker) advance(revision int64) {
-	t.position = max(t.position, revision)
-	t.newest = max(t.newest, revision)
-	t.settle()
-}
-
-// Probe is a linearizable read under way.
-type Probe struct {
-	sent  clock.Instant
-	floor int64 // what its answer must at least return
-}
-
-// Sent notes that a linearizable read is sent at the instant at.
-func (t *Tracker) Sent(at clock.Instant) Probe { return Probe{sent: at, floor: t.newest} }
-
-// Answer takes the answer of a probe. It returns true if the store went
-// backwards: the history has a gap, and only List helps.
-func (t *Tracker) Answer(p Probe, revision int64, cluster uint64) (gap bool) {
-	if revision < p.floor || cluster != t.cluster {
-		return true
-	}
-	t.newest = max(t.newest, revision)
-	if t.doubt != nil && p.sent.Mono < t.sure.Mono {
-		return false // asked for before the doubt
-	}
-	for i := range t.pending {
-		if a := &t.pending[i]; a.sent.Mono <= p.sent.Mono && a.revision < revision {
-			a.overtaken = false
-		}
-	}
-	overtaken := revision < t.position
-	t.pending = append(t.pending[max(0, len(t.pending)+1-maxPending):], answer{p.sent, revision, overtaken})
-	t.settle()
-	return false
-}
-
-// settle turns the answers that the position has reached into the proof, unless the view
-// is in doubt. An answer that the watch had overtaken waits for a
-// later one that returns more: a store that was put back would still be where it
-// was.
-func (t *Tracker) settle() {
-	if t.doubt != nil {
-		return
-	}
-	t.pending = slices.DeleteFunc(t.pending, func(a answer) bool {
-		if a.overtaken || a.revision > t.position {
-			return false
-		}
-		if a.sent.Mono > t.proof.Mono {
-			t.proof = a.sent
-		}
-		if a.sent.Mono > t.sure.Mono {
-			t.sure = a.sent
-		}
-		return true
-	})
-}
-
-// Proof returns the newest instant of which it is proved that the view contains
-// everything committed before it; false if there is none, or it is doubted.
-func (t *Tracker) Proof() (clock.Instant, bool) {
-	return t.proof, t.proof != clock.Instant{} && t.doubt == nil
-}
-
-// Behind reports whether an answer, or a doubt, waits for the watch to catch up.
-func (t *Tracker) Behind() bool {
-	return t.retelling() || slices.ContainsFunc(t.pending, func(a answer) bool { return a.revision > t.position })
-}
-
-// Position returns up to where the watch has delivered or, when it has to tell that
-// again, up to where it has. A watch that continues begins at the next revision.
-func (t *Tracker) Position() int64 {
-	if t.retelling() {
-		return t.doubt.position
-	}
-	return t.position
 }
 
 // Has reports whether the view has an incarnation.

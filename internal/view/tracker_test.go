@@ -6,12 +6,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
-
-const cluster = 77
 
 func policy(revision int64, limits string) Key {
 	return Key{Kind: Policy, Revision: revision, Value: []byte(`{"schema":1,"limits":[{"permits":` + limits + `,"window":"1s"}]}`)}
@@ -26,14 +23,12 @@ func gone(k Key, revision int64) Key { k.Deleted, k.Value, k.Revision = true, ni
 func started(t *testing.T) *Tracker {
 	t.Helper()
 	var tr Tracker
-	v := tr.List(at(0), 10, cluster, []Key{policy(5, "100"), instance(6, "a"), {Kind: Other, Revision: 7}})
-	if v.Revision != 10 || v.PolicyRevision != 5 || v.Policy.Limits[0].Permits != 100 || len(v.Instances) != 1 || tr.Position() != 10 {
-		t.Fatalf("listing gave %+v, position %d", v, tr.Position())
+	v := tr.List(10, []Key{policy(5, "100"), instance(6, "a"), {Kind: Other, Revision: 7}})
+	if v.Revision != 10 || v.PolicyRevision != 5 || v.Policy.Limits[0].Permits != 100 || len(v.Instances) != 1 {
+		t.Fatalf("listing gave %+v", v)
 	}
 	return &tr
 }
-
-func at(mono int64) clock.Instant { return clock.Instant{Mono: mono, Wall: mono} }
 
 // summary shows changes briefly: revision, what was put, deleted, limited.
 func summary(changes []protocol.Change) []string {
@@ -59,7 +54,7 @@ func summary(changes []protocol.Change) []string {
 
 func TestOneRevisionIsOneChange(t *testing.T) {
 	tr := started(t)
-	got, _ := tr.Events([]Key{
+	got := tr.Events([]Key{
 		instance(11, "b"), policy(12, "50"), instance(12, "c"), // a transaction
 		gone(instance(0, "a"), 13), {Kind: Other, Revision: 14}, gone(policy(0, ""), 15),
 	})
@@ -67,65 +62,19 @@ func TestOneRevisionIsOneChange(t *testing.T) {
 	if diff := cmp.Diff(want, summary(got)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if tr.Position() != 15 || tr.Has("a") || !tr.Has("b") {
-		t.Errorf("position %d, a %v, b %v", tr.Position(), tr.Has("a"), tr.Has("b"))
+	if tr.Has("a") || !tr.Has("b") {
+		t.Errorf("a %v, b %v", tr.Has("a"), tr.Has("b"))
 	}
 }
 
 func TestALateOrRepeatedEventChangesNothing(t *testing.T) {
 	tr := started(t)
 	tr.Events([]Key{instance(12, "b")})
-	if got, _ := tr.Events([]Key{instance(11, "z"), instance(12, "b"), gone(instance(0, "b"), 9)}); got != nil {
+	if got := tr.Events([]Key{instance(11, "z"), instance(12, "b"), gone(instance(0, "b"), 9)}); got != nil {
 		t.Errorf("old events gave %v", summary(got))
 	}
-	if got, _ := tr.Events([]Key{instance(12, "b"), instance(13, "c")}); len(got) != 1 || got[0].Revision != 13 {
+	if got := tr.Events([]Key{instance(12, "b"), instance(13, "c")}); len(got) != 1 || got[0].Revision != 13 {
 		t.Errorf("gave %v, want revision 13 alone", summary(got))
-	}
-}
-
-func TestProofNeedsTheWatchToHaveDeliveredTheRevisionRead(t *testing.T) {
-	tr := started(t)
-	if _, ok := tr.Proof(); ok {
-		t.Fatal("a listing alone proves nothing")
-	}
-	p := tr.Sent(at(100))
-	if tr.Answer(p, 12, cluster) {
-		t.Fatal("a gap?")
-	}
-	if _, ok := tr.Proof(); ok || !tr.Behind() {
-		t.Error("proved although the watch has not delivered revision 12")
-	}
-	tr.Events([]Key{instance(11, "b")})
-	if _, ok := tr.Proof(); ok {
-		t.Error("proved at position 11 of 12")
-	}
-	tr.Progress(12)
-	if proof, ok := tr.Proof(); !ok || proof != at(100) || tr.Behind() {
-		t.Errorf("proof %v, %v; want the instant at which the read was sent", proof, ok)
-	}
-	// Answers in any order: the newest counts.
-	old, young := tr.Sent(at(200)), tr.Sent(at(300))
-	tr.Answer(young, 12, cluster)
-	tr.Answer(old, 12, cluster)
-	if proof, _ := tr.Proof(); proof != at(300) {
-		t.Errorf("proof %v, want 300", proof)
-	}
-}
-
-func TestAStoreThatGoesBackwardsIsAGap(t *testing.T) {
-	tr := started(t)
-	p := tr.Sent(at(1))
-	if !tr.Answer(p, 9, cluster) {
-		t.Error("revision 9 after 10 was taken as usual")
-	}
-	if !tr.Answer(p, 10, cluster+1) {
-		t.Error("another cluster was taken as usual")
-	}
-	// A probe that was sent before the store was known to be further is no gap.
-	p = tr.Sent(at(2))
-	tr.Events([]Key{instance(20, "b")})
-	if tr.Answer(p, 15, cluster) {
-		t.Error("an answer that was under way was taken for a gap")
 	}
 }
 
@@ -133,7 +82,7 @@ func TestWhatCannotBeReadNeverEnlargesAShare(t *testing.T) {
 	tr := started(t)
 	broken := policy(11, "100")
 	broken.Value = []byte(`{"schema":1,"limits":[{"permits":`)
-	got, _ := tr.Events([]Key{broken})
+	got := tr.Events([]Key{broken})
 	if len(got) != 1 || got[0].Policy != nil || got[0].PolicyDeleted {
 		t.Errorf("a broken policy gave %+v, want the last good one to stay", got)
 	}
@@ -142,7 +91,7 @@ func TestWhatCannotBeReadNeverEnlargesAShare(t *testing.T) {
 	}
 	bad := instance(12, "x")
 	bad.Value = []byte("{")
-	if got, _ := tr.Events([]Key{bad}); len(got) != 1 || len(got[0].Put) != 1 || got[0].Put[0].ID != "x" {
+	if got := tr.Events([]Key{bad}); len(got) != 1 || len(got[0].Put) != 1 || got[0].Put[0].ID != "x" {
 		t.Errorf("a broken instance gave %+v, want it to take part", got)
 	}
 	tr.Events([]Key{policy(13, "7"), gone(bad, 14)})
@@ -150,21 +99,7 @@ func TestWhatCannotBeReadNeverEnlargesAShare(t *testing.T) {
 		t.Errorf("problem %v after both were mended", err)
 	}
 	impossible := Key{Kind: Policy, Revision: 5, Value: []byte(`{"schema":1,"limits":[{"permits":-1,"window":"1s"}]}`)}
-	if v := new(Tracker).List(at(0), 5, cluster, []Key{impossible}); v.Policy != nil {
+	if v := new(Tracker).List(5, []Key{impossible}); v.Policy != nil {
 		t.Error("an invalid policy came into force by a listing")
-	}
-}
-
-func TestPendingAnswersAreBounded(t *testing.T) {
-	tr := started(t)
-	for i := range int64(1000) {
-		tr.Answer(tr.Sent(at(i)), 100+i, cluster)
-	}
-	if len(tr.pending) > maxPending {
-		t.Errorf("%d answers wait", len(tr.pending))
-	}
-	tr.Progress(5000)
-	if proof, _ := tr.Proof(); proof != at(999) {
-		t.Errorf("proof %v, want the newest", proof)
 	}
 }

@@ -86,20 +86,6 @@ func returnedLate(p *plan, r *rand.Rand, _ int64, _ int) (all []event) {
 	return all
 }
 
-// retold: instances are cut off after they were told a total that a restore takes back, and
-// another takes the place of that; twice.
-func retold(p *plan, r *rand.Rand, t int64, _ int) []event {
-	all, away := []event{raised(p, t)}, int64(p.policy.Freshness)
-	for range 2 {
-		all = append(all, event{at: t, do: doFlash, n: high - 1, d: 300 * ms}, event{at: t + away + 200*ms, do: doPolicy, n: low})
-		for who := range p.size {
-			all = append(all, event{at: t + 100*ms, do: doCut, who: who, d: away + 500*ms + r.Int64N(300*ms)})
-		}
-		t += 2000 * ms
-	}
-	return all
-}
-
 // lapsed: an instance is cut off until its lease has run out.
 func lapsed(_ *plan, r *rand.Rand, t int64, who int) []event {
 	return []event{{at: t, do: doCut, who: who, d: 2700*ms + r.Int64N(500*ms)}}
@@ -135,8 +121,8 @@ func latecomer(p *plan, r *rand.Rand, t int64, who int) []event {
 	}
 }
 
-// forgotten: an instance is cut off while a backup from before its newest report is put
-// back and the total is cut; then etcd's revisions pass those that it knew.
+// forgotten: an instance is cut off while a backup is put back and the total is cut; then
+// etcd's revisions pass those that it knew.
 func forgotten(p *plan, r *rand.Rand, t int64, who int) []event {
 	away := int64(p.policy.Freshness)
 	return []event{

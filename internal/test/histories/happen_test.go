@@ -309,14 +309,10 @@ func (i *instance) pushBack(f *fleet, d time.Duration) {
 	}
 }
 
-// another is the number of a restore after which the cluster has another ID.
-const another = 1
-
-// restore puts a backup back: etcd is away for a while, and committed nothing that
-// matters before the new one has been silent for the freshness (docs/protocol.md,
-// section 11).
+// restore puts a backup back as docs/operations.md says, so that the cluster has another
+// ID. etcd is away for a while, and commits nothing before the freshness has passed.
 func (w *world) restore(e event) {
-	w.server.restore(e.n, e.who == another)
+	w.server.restore(e.n)
 	for _, f := range w.fleets {
 		f.restored()
 	}

@@ -31,16 +31,11 @@ var hunts = []hunt{
 	when("WallUnread", faults, asleepThroughCut),
 	when("WallUnreadByTry", faults, asleepThroughCut),
 	when("KeyBeforeLimiter", faults, quitSlowly),
-	when("ReportUnconditional", restore, forgotten),
-	when("SilenceUndoubted", restore, forgotten),
-	when("SilenceUnheard", restore, forgotten),
 	when("FromThePresent", faults, resetThroughCut),
 	when("GoneUnseen", faults, removedAlive),
 	when("EndBeforeUse", faults, quitSlowly),
 	when("ListedLongAgo", faults, relisted),
 	when("HeaderIsPosition", faults, deafThroughCut),
-	when("Unchecked", faults, deafThroughCut),
-	{"UnshownIsShown", restore, lead{dramas: []drama{forgotten}, busy: true}},
 	when("RevivedStays", restore, revived),
 	when("LeaseForGone", faults, lapsed),
 	when("CompactedAgain", faults, relisted),
@@ -123,9 +118,7 @@ var hunts = []hunt{
 	{"WarmAboveShare", faults, lead{rich: true, shape: quota.ShapeSliding, often: []action{doJoin, doJoin}}},
 
 	// Of restored stores.
-	when("BackwardsUnseen", restore, flashed),
-	when("OwnLostUnseen", restore, forgotten),
-	when("ToldOtherwise", restore, retold),
+	when("BackwardsUnseen", restore, forgotten),
 
 	// Of processes that are continued.
 	when("RunningWindow", calm, replaced),

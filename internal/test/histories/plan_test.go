@@ -178,7 +178,7 @@ func (p *plan) addMore(r *rand.Rand) {
 		}
 	}
 	if p.kind == restore && !slices.ContainsFunc(p.events, func(e event) bool { return e.do == doRestore || e.do == doFlash }) {
-		p.events = append(p.events, event{at: begin + 1000*ms + r.Int64N(last-begin-1500*ms), do: doRestore, who: int(p.seed / 2 % 2), n: 1 + r.Int64N(12), d: r.Int64N(400 * ms)})
+		p.events = append(p.events, event{at: begin + 1000*ms + r.Int64N(last-begin-1500*ms), do: doRestore, n: 1 + r.Int64N(12), d: r.Int64N(400 * ms)})
 	}
 	if p.adaptive {
 		some(6, doPace)

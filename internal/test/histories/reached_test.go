@@ -24,7 +24,7 @@ type rare int
 
 const (
 	gap rare = iota
-	doubtSettled
+	backInTime
 	restoreSeen
 	resumed
 	staleAndFresh
@@ -41,10 +41,6 @@ const (
 	budgetGivenBack
 	budgetGivenBackLate
 	budgetOver
-	doubted
-	unlike
-	unshown
-	reportGone
 	wentBack
 	lagging
 	compacted
@@ -57,7 +53,7 @@ const (
 // run, all by a long run.
 var rareText = [rares]string{
 	gap:                 "*a history begins again, after a gap",
-	doubtSettled:        "*a proof comes after a silence, and the history stands",
+	backInTime:          "*a proof comes after a silence, and the history goes on",
 	restoreSeen:         "*the store went back",
 	resumed:             "*a process continues another's incarnation",
 	staleAndFresh:       "*stale and fresh again within a window",
@@ -74,10 +70,6 @@ var rareText = [rares]string{
 	budgetGivenBack:     "permits of a budget are given back",
 	budgetGivenBackLate: "permits that were to be given back had been issued",
 	budgetOver:          "permits of a budget arrive after its window",
-	doubted:             "*a silence puts a view in doubt",
-	unlike:              "after a doubt the watch tells something else",
-	unshown:             "after a doubt nothing shows that it is the same store",
-	reportGone:          "after a doubt the own report is gone",
 	wentBack:            "*a read is older than what is known, or of another cluster",
 	lagging:             "*a watch lags behind and is opened again",
 	compacted:           "*the revision of a watch is compacted",
@@ -87,8 +79,7 @@ var rareText = [rares]string{
 
 // logged are states by a part of what a session logs of them.
 var logged = map[string]rare{
-	"the view is in doubt": doubted, "does not tell the same events": unlike, "nothing shows that it is the same store": unshown,
-	"newest report is gone": reportGone, "a read returned an older revision": wentBack, "watch lags behind": lagging,
+	"another cluster answered": wentBack, "a read returned an older revision": wentBack, "watch lags behind": lagging,
 	"revision has been compacted": compacted, "this instance's lease is gone": leaseGone, "this instance's key is gone": keyGone,
 }
 
@@ -236,7 +227,7 @@ func (s *noting) Prove(sent clock.Instant) {
 	s.mu.Lock()
 	now := s.clock.Mono()
 	if s.proof > 0 && s.policy != nil && now-s.proof >= int64(s.policy.Freshness) {
-		doubtSettled.note()
+		backInTime.note()
 		if l, wall := s.policy.Limits, s.clock.WallAt(now); len(l) > 0 {
 			off := quota.WindowAt(l[0].Window, wall-(now-s.proof-int64(s.policy.Freshness)))
 			if off == quota.WindowAt(l[0].Window, wall) {

@@ -182,13 +182,11 @@ func (s *server) expire() {
 
 // restore puts the store back by some revisions. The events on their way to clients by
 // streams still come; nothing else does by these.
-func (s *server) restore(back int64, another bool) {
+func (s *server) restore(back int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.life++
-	if another {
-		s.store.cluster++
-	}
+	s.store.cluster++
 	s.store.restore(max(1, s.store.revision-back))
 	s.commits = s.commits[:min(len(s.commits), int(s.store.revision)+1)]
 	for id := range s.store.leases {

@@ -88,7 +88,7 @@ func (x *states) list() {
 		all = append(all, x.parse(kv, false))
 	}
 	x.revision = x.store.revision
-	x.add(x.tracker.List(readAt(x.now()), x.revision, 1, all))
+	x.add(x.tracker.List(x.revision, all))
 }
 
 func (x *states) add(v protocol.View) {
@@ -110,7 +110,7 @@ func (x *states) commit() {
 	}
 	x.noteLoans()
 	x.revision = x.store.revision
-	changes, _ := x.tracker.Events(events)
+	changes := x.tracker.Events(events)
 	for _, c := range changes {
 		before := x.line[len(x.line)-1].Throttle
 		if t := c.Throttle; t != nil && len(t.Asks) > 0 && (before == nil || !slices.Equal(before.Asks, t.Asks)) {

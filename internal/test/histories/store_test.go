@@ -187,7 +187,7 @@ func (s *store) remove(r *pb.DeleteRangeRequest, revision int64) *pb.DeleteRange
 
 // txn commits a transaction: one revision for all that it writes, or none.
 func (s *store) txn(r *pb.TxnRequest) (*pb.TxnResponse, error) {
-	a := &pb.TxnResponse{Succeeded: !slices.ContainsFunc(r.Compare, func(c *pb.Compare) bool { return !s.holds(c) })}
+	a := &pb.TxnResponse{Succeeded: s.allHold(r.Compare)}
 	ops := r.Failure
 	if a.Succeeded {
 		ops = r.Success
@@ -197,18 +197,38 @@ func (s *store) txn(r *pb.TxnRequest) (*pb.TxnResponse, error) {
 	}
 	before, revision := len(s.log), s.revision+1
 	present := s.revision
-	for _, op := range ops {
-		if len(s.log) > before {
-			s.revision = revision // what follows reads what was written
-		}
-		a.Responses = append(a.Responses, s.do(op, revision))
-	}
+	a.Responses = s.all(ops, before, revision)
 	s.revision = present
 	if len(s.log) > before {
 		s.revision = revision
 	}
 	a.Header = s.header()
 	return a, nil
+}
+
+// all runs operations at a revision; before is how long the log was.
+func (s *store) all(ops []*pb.RequestOp, before int, revision int64) (all []*pb.ResponseOp) {
+	for _, op := range ops {
+		if len(s.log) > before {
+			s.revision = revision // what follows reads what was written
+		}
+		if r := op.GetRequestTxn(); r != nil {
+			a := &pb.TxnResponse{Header: s.header(), Succeeded: s.allHold(r.Compare)}
+			ops := r.Failure
+			if a.Succeeded {
+				ops = r.Success
+			}
+			a.Responses = s.all(ops, before, revision)
+			all = append(all, &pb.ResponseOp{Response: &pb.ResponseOp_ResponseTxn{ResponseTxn: a}})
+			continue
+		}
+		all = append(all, s.do(op, revision))
+	}
+	return all
+}
+
+func (s *store) allHold(all []*pb.Compare) bool {
+	return !slices.ContainsFunc(all, func(c *pb.Compare) bool { return !s.holds(c) })
 }
 
 // do runs an operation that refuses does not refuse.
@@ -225,7 +245,7 @@ func (s *store) do(op *pb.RequestOp, revision int64) *pb.ResponseOp {
 	case *pb.RequestOp_RequestDeleteRange:
 		return &pb.ResponseOp{Response: &pb.ResponseOp_ResponseDeleteRange{ResponseDeleteRange: s.remove(r.RequestDeleteRange, revision)}}
 	}
-	panic("a transaction within a transaction is not modelled")
+	panic("an operation that is not modelled")
 }
 
 // refuses returns why etcd does not even begin with the operations.
@@ -233,6 +253,11 @@ func (s *store) refuses(ops []*pb.RequestOp) error {
 	for _, op := range ops {
 		if r := op.GetRequestRange(); r != nil {
 			if err := s.readable(r.Revision); err != nil {
+				return err
+			}
+		}
+		if r := op.GetRequestTxn(); r != nil {
+			if err := s.refuses(append(slices.Clip(r.Success), r.Failure...)); err != nil {
 				return err
 			}
 		}

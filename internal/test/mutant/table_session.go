@@ -5,62 +5,56 @@ var session = Table{
 	Replace("BackoffCountsAgain", "counts a pause from when its key was told last", "internal/protocol/throttle.go",
 		"latest := a.At.Add(p.BackoffMax)", "latest := now.Add(p.BackoffMax)", histories, "consumer TestABackoffThatIsToldAgainIsNoLonger"),
 	{Name: "BackwardsUnseen", Wrong: "takes a store that went back as usual", By: []string{histories}, Edits: []Edit{
-		{"internal/view/tracker.go", "\tif revision < p.floor || cluster != t.cluster {", "\tif false {"},
-		{"internal/view/tracker.go", "overtaken := revision < t.position", "overtaken := false"},
+		{"internal/view/line.go", "\tif revision < p.floor || cluster != l.cluster {", "\tif false {"},
+		{"coordinator/line.go", "case l.begun && r.Header.ClusterId != l.Cluster():", "case false:"},
+		{"coordinator/probe.go", "r.Kvs[0].CreateRevision != q.mark.created\n", "false\n"},
 	}},
 	Replace("Coalesce", "makes one view of the revisions of one answer", "internal/view/tracker.go",
 		"n < len(rest) && rest[n].Revision == rest[0].Revision {", "n < len(rest) {", histories),
 	Replace("PauseUnbounded", "obeys a pause however long it is", "internal/protocol/throttle.go",
 		"a.Until.After(latest)", "a.Until.Before(a.At) && a.Until.After(latest)", histories),
-	Replace("ReadWithoutPosition", "counts a read before the watch has delivered what it saw", "internal/view/tracker.go",
-		"if a.overtaken || a.revision > t.position {", "if a.overtaken {", histories),
+	Replace("ReadWithoutPosition", "counts a read before the watch has delivered what it saw", "internal/view/line.go",
+		"if a.revision > l.position {\n\t\t\treturn false", "if false {\n\t\t\treturn false", histories),
 	Replace("GivesBackIssued", "gives back permits of a budget that were issued meanwhile", "coordinator/budget.go",
 		"taken, ok := p.set(t, t.step.Own.Taken, false); !ok || taken > t.step.Own.Taken {", "_, ok := p.set(t, t.step.Own.Taken, false); !ok {", histories),
 	Replace("GivesBackBeforeBinding", "gives back permits of a budget that its limiter may issue still", "coordinator/budget.go",
 		"if t.step.Own.Taken < t.taken {", "if false {", histories, "coordinator TestGivesBackAfterBinding"),
-	{Name: "ToldOtherwise", Wrong: "lets a store in doubt tell something else", By: []string{histories}, Edits: []Edit{
-		{"internal/view/doubt.go", "t.memory.all[d.next] != x:\n\t\treturn false", "t.memory.all[d.next] != x:\n\t\treturn true"},
-		{"internal/view/doubt.go", "d.next < len(all) && all[d.next].revision <= revision {", "d.next < len(all) && false {"},
-	}},
-	Replace("WitnessFromDoubt", "takes what was told in an unchecked doubt for a witness", "internal/view/doubt.go",
-		"return t.doubt == nil || x.revision <= t.doubt.before", "return true", "internal/view TestAWitnessStandsForWhatCameBefore", "internal/view TestWhatIsToldAgainIsAWitness"),
-	{Name: "OwnLostUnseen", Wrong: "does not miss its own write in a store in doubt", By: []string{histories}, Edits: []Edit{
-		{"internal/view/doubt.go", "} else if !t.memory.own || kept < from {", "} else if false {"},
-		{"coordinator/follow.go", "\tcase lost:\n", "\tcase false && lost:\n"},
-		{"coordinator/report.go", "\tcase gap:\n", "\tcase false && gap:\n"},
-	}},
 	{Name: "BoundWhenAnswered", Wrong: "obeys its announced end from when that is known to be written", By: []string{histories}, Edits: []Edit{
 		{"coordinator/leave.go", "\tif !p.silent {\n\t\tp.sink.Announce(p.until)\n\t}\n", ""},
 		{"coordinator/leave.go", "\treturn until.UnixNano(), nil\n", "\tp.sink.Announce(p.until)\n\treturn until.UnixNano(), nil\n"},
 	}},
-	{Name: "CreatedIsPosition", Wrong: "takes the header of the answer that a watch was created for its position", By: []string{histories}, Edits: []Edit{
-		{"coordinator/follow.go", "w.open(p.s.keys.Provider(p.provider))", "w.open(p.s.keys.Provider(p.provider), clientv3.WithCreatedNotify())"},
-		{"coordinator/follow.go", "gap := r.IsProgressNotify() && ", "gap := (r.Created || r.IsProgressNotify()) && "},
-	}},
+	Replace("CreatedIsPosition", "takes the header of the answer that a watch was created for its position", "coordinator/line.go",
+		"case r.IsProgressNotify():", "case r.Created, r.IsProgressNotify():", histories),
 	Replace("EndBySetClock", "says by the operating system's clock from when on nothing is issued", "coordinator/leave.go",
 		"time.Unix(0, p.s.o.Clock.Wall()+1)", "time.Unix(0, p.s.o.Clock.Now().Wall+1)", histories),
 	Replace("EndTooSoon", "lets a process that continues another promise an end of windows that the other used", "coordinator/leave.go",
 		"if opens := time.Unix(0, p.opens); opens.After(at) {", "if opens := time.Unix(0, p.opens); false {", histories),
-	Replace("ListedWhenSent", "a history is said to begin when its listing was asked for", "coordinator/membership.go",
-		"at := p.s.o.Clock.Now()\n\t\tsince", "at := m.sent\n\t\tsince", histories),
+	{Name: "ListedWhenSent", Wrong: "a history is said to begin when its listing was asked for", By: []string{histories}, Edits: []Edit{
+		{"coordinator/membership.go", "at := p.s.o.Clock.Now()\n\t\tsince", "at := p.asked\n\t\tsince"},
+		{"coordinator/membership.go", "\tlarge  bool //", "\tasked  clock.Instant\n\tlarge  bool //"},
+		{"coordinator/join.go", "p.busy, p.failed, p.early,", "p.asked = s.o.Clock.Now()\n\t\tp.busy, p.failed, p.early,"},
+	}},
 	{Name: "OldEvent", Wrong: "applies an event that came before", By: []string{histories}, Edits: []Edit{
-		{"internal/view/tracker.go", "if x.revision <= t.revision {", "if x.revision <= 0 {"},
+		{"internal/view/tracker.go", "if keys[0].Revision <= t.revision {", "if keys[0].Revision <= 0 {"},
 		{"internal/share/history.go", "\tif !h.started || c.Revision <= h.revision {", "\tif !h.started {"},
 	}},
 	{Name: "SameCountProves", Wrong: "takes an equal number of keys and an equal highest revision for a proof", By: []string{histories}, Edits: []Edit{
-		{"coordinator/probe.go", "\tr, err := s.client.Get(c, key, clientv3.WithKeysOnly())\n", `	r, err := s.kv.Get(c, s.keys.Provider(waiting[0].membership.provider), clientv3.WithPrefix(), clientv3.WithKeysOnly())
-	if p := waiting[0].membership; err == nil {
+		{"coordinator/probe.go", "\tr, err := s.client.Get(c, q.mark.key, clientv3.WithKeysOnly())\n", `	sent := s.o.Clock.Now()
+	r, err := s.kv.Get(c, s.keys.Provider(q.owner.provider), clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	if p := q.owner; err == nil {
 		p.mu.Lock()
 		var all []view.Key
 		for _, kv := range r.Kvs {
 			all = append(all, p.parse(kv, false))
 		}
-		if p.id == waiting[0].id && p.tracker.LooksLike(all) {
+		if p.stage == following && p.id == q.mark.id && p.tracker.LooksLike(all) {
 			p.sink.Prove(sent)
 		}
 		p.mu.Unlock()
+		r.Kvs = slices.DeleteFunc(r.Kvs, func(kv *mvccpb.KeyValue) bool { return string(kv.Key) != q.mark.key })
 	}
 `},
+		{"coordinator/probe.go", "\t\"time\"\n\n", "\t\"time\"\n\t\"slices\"\n\n\t\"go.etcd.io/etcd/api/v3/mvccpb\"\n"},
 		{"internal/view/tracker.go", "// IDs returns the incarnations", `func (t *Tracker) LooksLike(keys []Key) bool {
 	n, highest := len(t.instances), int64(0)
 	for _, r := range t.instances {
@@ -84,7 +78,7 @@ var session = Table{
 // IDs returns the incarnations`},
 	}},
 	{Name: "TwoWatches", Wrong: "learns of policy and instances by two streams", By: []string{histories}, Edits: []Edit{
-		{"coordinator/stream.go", "\ts.told = s.Watch(", `	if instances := folder + "instances/"; strings.HasPrefix(folder, "/quotient/v1/providers/") {
+		{"coordinator/stream.go", "\ts.told = s.Watch(", `	if instances := folder + "p/instances/"; folder == "/quotient/v1/providers/" {
 		told := make(chan clientv3.WatchResponse)
 		s.told = told
 		for _, x := range []clientv3.WatchChan{
@@ -106,15 +100,10 @@ var session = Table{
 		{"coordinator/stream.go", "\t\"context\"\n", "\t\"context\"\n\t\"strings\"\n"},
 	}},
 	Replace("KeptAliveProves", "takes an answer that a member gives by itself for a proof", "coordinator/lease.go",
-		"\t\t\t_, err := s.client.KeepAliveOnce(c, l.id)\n", `			sent := s.o.Clock.Now()
+		"\t\t\t_, err := s.client.KeepAliveOnce(c, l.id)\n", `			q := s.question()
 			r, err := s.client.KeepAliveOnce(c, l.id)
-			for _, p := range s.all() {
-				if err == nil {
-					p.mu.Lock()
-					a := asked{p, p.id, p.tracker.Sent(sent)}
-					p.mu.Unlock()
-					p.answered(s, a, r.Revision, r.ClusterId)
-				}
+			if err == nil {
+				s.answered(q, r.Revision, r.ClusterId, false)
 			}
 `, histories),
 	Replace("LoweredAtOnce", "lets operators lower the settle time below a freshness that instances still go by", "coordinator/lowering.go",
@@ -123,80 +112,71 @@ var session = Table{
 		"\t\treturn errStateLocked\n", "\t\treturn nil\n", histories),
 	Replace("PresentView", "begins the history of a process that continues another with the present view", "coordinator/list.go",
 		"\tif m.begin.Revision != 0 {", "\tif false {", histories, "coordinator TestAProcessContinuesTheOneBefore"),
-	Replace("ProgressProves", "takes a progress notification alone for a proof", "coordinator/follow.go",
-		"\tp.proveLocked()\n\tif len(keys) > 0 {", `	if r.IsProgressNotify() {
-		p.sink.Prove(p.s.o.Clock.Now())
-	}
-	p.proveLocked()
-	if len(keys) > 0 {`, histories),
+	Replace("ProgressProves", "takes a progress notification alone for a proof", "coordinator/line.go",
+		"\t\tl.Progress(r.Header.Revision)\n", `		l.Progress(r.Header.Revision)
+		for _, p := range l.all() {
+			p.proveLocked(l.s.o.Clock.Now())
+		}
+`, histories),
 	Replace("SameID", "gives a process that starts the ID that its name had before", "coordinator/register.go",
 		"rand.Text()", `rand.Text()[:0]+"again"`, histories),
 	Replace("KeyBeforeLimiter", "the key is given up before the limiter closes", "coordinator/session.go",
-		"\ts.cancel()\n\ts.wg.Wait() // with run", `	for _, p := range memberships {
+		"\ts.cancel()\n\tfor _, p := range memberships {\n", `	for _, p := range memberships {
 		_ = p.promiseEnd(context.Background())
 	}
 	s.cancel()
-	s.wg.Wait() // with run`, histories),
-	Replace("ReportUnconditional", "a report is written without its condition", "coordinator/report.go",
-		"t, err := p.s.kv.Txn(ctx).If(is(key, newest)).\n\t\tThen", "t, err := p.s.kv.Txn(ctx).Then", histories),
-	Replace("SilenceUndoubted", "counts a proof after a long silence as before", "internal/view/doubt.go",
-		"if max(now.Mono-t.sure.Mono, now.Wall-t.sure.Wall) <= freshness {", "if true {", histories),
-	Replace("SilenceUnheard", "raises no doubt after a silence", "coordinator/probe.go",
-		"if !p.tracker.Silence(now, int64(p.freshness())) {", "if true {", histories),
-	Replace("FromThePresent", "a watch that is opened again begins at the present", "coordinator/follow.go",
-		"w = p.newStream(ctx, p.tracker.Position()+1)", "w = p.newStream(ctx, 0)", histories),
-	Replace("GoneUnseen", "an instance whose key is gone goes on", "coordinator/follow.go",
+	for _, p := range memberships {
+`, histories),
+	Replace("FromThePresent", "a watch that is opened again begins at the present", "coordinator/line.go",
+		"from = l.Position() + 1\n", "from = 0\n", histories),
+	Replace("GoneUnseen", "an instance whose key is gone goes on", "coordinator/membership.go",
 		"if !p.tracker.Has(p.id) {", "if false {", histories, "coordinator TestADeletedKeyMeansANewIncarnation"),
 	Replace("EndBeforeUse", "a sealed end is of windows that were used", "coordinator/leave.go",
 		"time.Unix(0, p.s.o.Clock.Wall()+1)", "time.Unix(0, p.s.o.Clock.Wall()-int64(time.Second))", histories),
 	Replace("ListedLongAgo", "a history is said to begin before its listing", "coordinator/membership.go",
 		"since := at.Mono\n", "at.Mono -= 10_000_000_000\n\t\tsince := at.Mono\n", histories),
-	Replace("HeaderIsPosition", "the header of events counts as the watch's position", "coordinator/follow.go",
-		"r.IsProgressNotify() && p.tracker.Progress(r.Header.Revision)", "p.tracker.Progress(r.Header.Revision)", histories),
-	Replace("Unchecked", "a doubt is not checked", "coordinator/probe.go",
-		"if p.tracker.Unchecked() && !p.checking {", "if false {", histories),
-	Replace("UnshownIsShown", "a store that has nothing of this instance's is the same", "coordinator/follow.go",
-		"\tcase unshown:\n", "\tcase false && unshown:\n", histories),
+	Replace("HeaderIsPosition", "the header of events counts as the watch's position", "coordinator/line.go",
+		"case r.IsProgressNotify():", "case !r.Created:", histories),
 	Replace("RevivedStays", "an incarnation that a backup has again keeps its share", "coordinator/list.go",
-		"err == nil && len(revived) > 0", "false", histories),
+		"if kv.Lease != int64(m.lease) || string(kv.Key) == m.key {", "if true {", histories),
 	Replace("LeaseForGone", "a lease that cannot be renewed is not asked for again", "coordinator/lease.go",
 		"case errors.Is(err, rpctypes.ErrLeaseNotFound):\n\t\t\treturn\n", "case errors.Is(err, rpctypes.ErrLeaseNotFound):\n\t\t\tcontinue\n", histories),
-	Replace("CompactedAgain", "a watch whose revision is gone is opened again where it was", "coordinator/follow.go",
+	Replace("CompactedAgain", "a watch whose revision is gone is opened again where it was", "coordinator/line.go",
 		"case errors.Is(err, rpctypes.ErrCompacted), tooLarge(err)", "case false && errors.Is(err, rpctypes.ErrCompacted), tooLarge(err)", histories),
 	{Name: "DatedByAnswer", Wrong: "a probe is dated at its answer", By: []string{histories}, Edits: []Edit{
-		{"coordinator/probe.go", "p.tracker.Answer(a.probe, ", "p.tracker.Answer(p.tracker.Sent(s.o.Clock.Now()), "},
-		{"internal/view/tracker.go", "if revision < p.floor || cluster", "if cluster"},
+		{"coordinator/probe.go", "if l.Answer(p, ", "if l.Answer(l.Sent(l.s.o.Clock.Now()), "},
+		{"internal/view/line.go", "if revision < p.floor || cluster", "if cluster"},
 	}},
-	Replace("CloseUnheard", "a closed session leaves its limiters open", "coordinator/resume.go",
-		"\tp.closeSink()\n", "", "coordinator TestALazySessionEnds"),
+	Replace("CloseUnheard", "a closed session leaves its limiters open", "coordinator/session.go",
+		"\t\tp.closeSink()\n", "", "coordinator TestALazySessionEnds"),
 	Replace("LastUserStays", "the last subscription's end leaves the instance", "coordinator/session.go",
 		"\t\t\treturn p.close()\n", "", "coordinator TestWhoClosesUnansweredLeavesNoGhost"),
 	Replace("FirstUserEndsAll", "the first of two subscriptions ends the instance", "coordinator/session.go",
 		"last := p.users == 0 && ", "last := ", "coordinator TestOneSessionServesManyProvidersOverOneStream"),
 	Replace("EndedWatchTold", "an answer of a watch that has ended is returned", "coordinator/stream.go",
 		"return r, ok && s.ctx.Err() == nil", "return r, ok", "coordinator TestAnEndedWatchSaysNothing"),
-	Replace("EndedWatchTaken", "an answer of a watch that has ended is taken", "coordinator/follow.go",
-		"\tif ctx.Err() != nil {\n\t\treturn nil\n\t}\n\tp.doubtLocked", "\tp.doubtLocked", "coordinator TestAnEndedWatchSaysNothing"),
+	Replace("EndedWatchTaken", "an answer of a watch that has ended is taken", "coordinator/line.go",
+		"\tif ctx.Err() != nil {\n\t\treturn nil\n\t}\n\tswitch {", "\tswitch {", "coordinator TestAnEndedWatchSaysNothing"),
 	Replace("GhostStays", "a registration whose answer was lost begins another incarnation", "coordinator/register.go",
 		"if p.attempt != nil && p.attempt.lease == l.id {", "if false {", "coordinator TestALostAnswerLeavesNoGhost"),
-	Replace("TroubleUntold", "a membership that comes later is not told of the session's problem", "coordinator/membership.go",
-		"\tp.trouble(nil) // the session's\n", "", "coordinator TestAMembershipIsToldOfTheSessionsProblem"),
+	Replace("TroubleUntold", "a membership that comes later is not told of the session's problem", "coordinator/session.go",
+		"\t\tp.tellLocked(nil) // the session's problem\n", "", "coordinator TestAMembershipIsToldOfTheSessionsProblem"),
 	Replace("MemberForgotten", "a member that is too old is forgotten with the next news", "coordinator/membership.go",
-		"errors.Join(p.s.problem(), err, p.tracker.Problem(), p.denied)", "errors.Join(err, p.tracker.Problem(), p.denied)", "coordinator TestAMemberThatTurnsOutOldIsAProblem"),
+		"errors.Join(p.s.problemLocked(), own)", "own", "coordinator TestAMemberThatTurnsOutOldIsAProblem"),
 	Replace("AllMembersAwaited", "Join waits for every member", "coordinator/version.go",
 		"enough = time.After(otherMembers)", "enough = nil", "coordinator TestADeadMemberDoesNotHoldUpJoin"),
 	Replace("FreshnessAtOnce", "a replaced freshness counts no longer", "coordinator/change.go",
 		"if before = append(before, s); next == nil || !s.covered(next) {", "if before = append(before, s); false {", "coordinator TestSettleIsNotLoweredUnderTheFreshnessInForce"),
 	Replace("NoLease", "a writer that died leaves its policy for ever", "coordinator/change.go",
 		"if !s.leased {", "if false {", "coordinator TestAWriterThatDiedLeavesItsLeaseToTheNext"),
-	Replace("ToldTooMuch", "a watch whose answer is too large is opened again where it was", "coordinator/follow.go",
+	Replace("ToldTooMuch", "a watch whose answer is too large is opened again where it was", "coordinator/line.go",
 		"errors.Is(err, rpctypes.ErrCompacted), tooLarge(err)", "errors.Is(err, rpctypes.ErrCompacted)", "coordinator TestAHistoryThatIsTooLargeBeginsAnew"),
 	Replace("PageTooLarge", "a page that is too large is an error", "coordinator/bounds.go",
 		"if tooLarge(err) && limit > 1 {", "if false {", "coordinator TestPagesShrinkWhereValuesAreLarge"),
 	Replace("ProgressAfterAnswer", "how far the watch is, is asked only after a probe's answer", "coordinator/probe.go",
 		"if sleep(answered, every/2) {", "if sleep(answered, every/2) && false {", "internal/test/hours TestSlowAnswersLoseNothing"),
 	Replace("ShortProbe", "a probe may take a quarter of the freshness", "coordinator/probe.go",
-		"min(s.shortestFreshness(), probesAtOnce*every)", "min(s.shortestFreshness()/4, probesAtOnce*every)", "internal/test/hours TestSlowAnswersLoseNothing"),
+		"min(freshness, probesAtOnce*every)", "min(freshness/4, probesAtOnce*every)", "internal/test/hours TestSlowAnswersLoseNothing"),
 	Replace("RedialsLate", "after an outage gRPC's own pause is waited for", "coordinator/session.go",
 		"\t\ts.client.ActiveConnection().ResetConnectBackoff()\n", "", "internal/test/hours TestBackSoonAfterALongOutage"),
 	Replace("LockShared", "a process continues one that lives", "coordinator/state_linux.go",
@@ -206,9 +186,13 @@ var session = Table{
 	Replace("StateStays", "the state file stays as it was after an end", "coordinator/state.go",
 		"err := f.file.Truncate(0); !errors", "err := error(nil); !errors", "coordinator TestNothingIsContinuedAfterLeave"),
 	Replace("AnyKey", "an instance is continued whose key somebody has written", "coordinator/resume.go",
-		"is(m.key, b.Key), ", "", "coordinator TestAProcessJoinsAsNew"),
-	Replace("AnyReport", "an instance is continued whose report somebody has written", "coordinator/resume.go",
-		", is(report, b.Report)", "", "coordinator TestAProcessJoinsAsNew"),
-	Replace("AnswerMissed", "a report whose answer was not seen is taken for another's", "coordinator/resume.go",
-		"b.Wrote(found.ModRevision, found.Value)", "false && b.Wrote(found.ModRevision, found.Value)", "coordinator TestACrashBeforeTheReportIsAnswered"),
+		"is(m.key, p.before.Key)", "m.lives()", "coordinator TestAProcessJoinsAsNew"),
+	Replace("AnyStore", "an instance is continued in a restored store", "internal/view/checkpoint.go",
+		"return cluster == c.Cluster && ", "return true || ", "coordinator TestAProcessJoinsAsNew", "internal/view TestARestoredStoreIsNotContinued"),
+	Replace("MarkUnread", "a store that lacks the mark is the same", "coordinator/probe.go",
+		"r.Kvs[0].CreateRevision != q.mark.created\n", "false\n", "coordinator TestARestoreIsNoticed"),
+	Replace("AnyClustersWatch", "a watch of another cluster is taken", "coordinator/line.go",
+		"case l.begun && r.Header.ClusterId != l.Cluster():", "case false:", "coordinator TestAWatchOfAnotherClusterIsNoticed"),
+	Replace("EarlyDropped", "what the watch tells before a listing arrives is lost", "coordinator/membership.go",
+		"\t\tif p.busy {", "\t\tif false {", "coordinator TestANewcomerMissesNothing"),
 }

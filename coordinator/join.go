@@ -1,0 +1,404 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/quotient-limiter/quotient/internal/view"
+)
+
+// Registrations and listings go in batches, one after the other, so that what a session
+// has under way at etcd does not grow with its providers. A failed one is tried again after
+// the session's back-off.
+const (
+	// batchJoins bounds the memberships of a batch: each takes three operations of a
+	// transaction.
+	batchJoins = maxOps / 3
+	// leastPage is how many keys of a provider a full batch reads at least.
+	leastPage = 64
+	// joinTries bounds the transactions of a batch that finds keys it did not expect.
+	joinTries = 3
+	// mostAlone bounds the memberships that list page by page at once, or continue a
+	// process's instance.
+	mostAlone = 4
+	// mostBorrowing bounds those that borrow at once: each has a watch of its own.
+	mostBorrowing = 8
+)
+
+// stage says what a membership needs.
+type stage int
+
+const (
+	toRegister stage = iota
+	toList           // its key is there
+	following
+)
+
+// joining is a membership in a batch.
+type joining struct {
+	p            *membership
+	m            listing    // of the key that is to be written, or is there
+	fresh, again bool       // the key is to be written; an answer was lost before
+	before       int64      // how many others there were
+	all, between []view.Key // listed; the events between a history's beginning and the listing
+	storm, more  bool       // very many others have joined meanwhile; there are more keys
+	err          error
+}
+
+// wake has the session look for memberships that need something.
+func (s *Session) wake() {
+	select {
+	case s.joins <- struct{}{}:
+	default:
+	}
+}
+
+// join registers and lists memberships until Close.
+func (s *Session) join() {
+	var wait backoff
+	retry := time.NewTimer(0)
+	defer retry.Stop()
+	for {
+		again := false
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-s.joins:
+		case <-retry.C:
+			again = true
+		}
+		for {
+			l, err := s.awaitLease(s.ctx)
+			if err != nil {
+				return
+			}
+			batch := s.nextBatch(l, again)
+			if len(batch) == 0 {
+				break
+			}
+			failed := !s.joinBatch(l, batch)
+			if failed {
+				break
+			}
+			wait.reset()
+		}
+		if s.failing() {
+			retry.Reset(jitter(wait.longer()))
+		}
+	}
+}
+
+// failing reports whether a membership waits to be tried again.
+func (s *Session) failing() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range s.mu.memberships {
+		if p.failed {
+			return true
+		}
+	}
+	return false
+}
+
+// nextBatch takes memberships that need something. Each has a line that has begun, whose
+// events are kept for it from now on: before anything of it is written. Those that have
+// failed are taken if it is time again.
+func (s *Session) nextBatch(l *lease, again bool) (batch []*joining) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range s.allLocked() {
+		if p.stage == following || p.busy || p.line == nil || !p.line.begun || p.failed && !again || p.silent {
+			continue
+		}
+		p.busy, p.failed, p.early, p.gen, p.attached = true, false, nil, p.line.gen, p.line.Position()
+		p.parts.Add(1)
+		batch = append(batch, &joining{p: p, fresh: p.stage == toRegister, m: listing{incarnation: p.incarnation}})
+		if len(batch) == batchJoins {
+			break
+		}
+	}
+	return batch
+}
+
+// joinBatch registers and lists a batch. It returns false if all have failed.
+func (s *Session) joinBatch(l *lease, batch []*joining) (ok bool) {
+	var together []*joining
+	for _, j := range batch {
+		j.p.opened.Do(j.p.openState)
+		if j.fresh && j.p.before != nil {
+			s.alone(j, func() { j.p.continueBefore(j, l) })
+			ok = true
+			continue
+		}
+		if j.fresh {
+			j.m.incarnation, j.again = j.p.attemptOf(l)
+		}
+		together = append(together, j)
+	}
+	if len(together) == 0 {
+		return ok
+	}
+	s.borrowAll(together)
+	err := s.registerAll(l, together)
+	if len(together) > 1 && (errors.Is(err, ErrPermission) || tooLarge(err)) { // of one of them
+		for _, j := range together {
+			j.err = s.registerAll(l, []*joining{j})
+		}
+		err = nil
+	}
+	for _, j := range together {
+		if j.err = errors.Join(err, j.err); j.err == nil && (j.more || j.storm) {
+			s.alone(j, j.listPages)
+		} else {
+			s.finish(j)
+		}
+		ok = ok || j.err == nil
+	}
+	return ok
+}
+
+// alone has a membership of a batch go on by itself, a few at a time.
+func (s *Session) alone(j *joining, do func()) {
+	s.wg.Go(func() {
+		select {
+		case s.few <- struct{}{}:
+			do()
+			<-s.few
+		case <-j.p.ctx.Done():
+			j.err = j.p.ctx.Err()
+		}
+		s.finish(j)
+	})
+}
+
+// registerAll writes the keys of a batch, with their first reports, and lists what each
+// provider has then, in one transaction. A key that is found is that of an attempt whose
+// answer was lost; it is listed.
+func (s *Session) registerAll(l *lease, batch []*joining) error {
+	ctx, done := s.bounded(s.ctx)
+	defer done()
+	if err := s.announceStarts(ctx, batch); err != nil {
+		return err
+	}
+	for range joinTries {
+		left, err := s.commitJoins(ctx, l, batch)
+		if tooLarge(err) { // the answer is lost
+			for _, j := range batch {
+				j.again, j.p.large = true, len(batch) == 1
+			}
+			if len(batch) == 1 {
+				continue
+			}
+		}
+		if err != nil || len(left) == 0 {
+			return err
+		}
+		batch = left
+	}
+	return errors.New("coordinator: register: others write these keys too")
+}
+
+// commitJoins sends the transaction of a batch. It returns those that are to be tried again.
+func (s *Session) commitJoins(ctx context.Context, l *lease, batch []*joining) (left []*joining, err error) {
+	var when []clientv3.Cmp
+	var then, other []clientv3.Op
+	limit := max(leastPage, pageKeys/len(batch))
+	for _, j := range batch {
+		when, other = append(when, j.m.lives()), append(other, clientv3.OpGet(j.m.key))
+		if j.fresh {
+			put, err := j.m.putKey(clientv3.WithLease(l.id))
+			report, err2 := j.p.reportNow()
+			if err := errors.Join(err, err2); err != nil {
+				return nil, err
+			}
+			then = append(then, put, clientv3.OpPut(s.keys.Report(j.p.provider, j.m.id), string(report), clientv3.WithLease(l.id)))
+		}
+		read := []clientv3.OpOption{clientv3.WithPrefix(), clientv3.WithLimit(int64(limit))}
+		if j.p.large {
+			read = append(read, clientv3.WithCountOnly())
+		}
+		then = append(then, clientv3.OpGet(s.keys.Provider(j.p.provider), read...))
+	}
+	r, err := s.kv.Txn(ctx).If(when...).Then(then...).Else(other...).Commit()
+	if tooLarge(err) {
+		return nil, err
+	}
+	if err != nil {
+		return nil, classify(ctx, "register as an instance of "+batch[0].p.provider+others(len(batch)-1), err)
+	}
+	if !r.Succeeded {
+		for i, j := range batch {
+			if j.err = j.found(r.Responses[i]); j.err == nil {
+				left = append(left, j)
+			}
+		}
+		return left, nil
+	}
+	var revived []clientv3.Op
+	responses := r.Responses
+	for _, j := range batch {
+		j.m.revision, j.m.cluster = r.Header.Revision, r.Header.ClusterId
+		if j.fresh {
+			j.m.created, j.m.keyAt = j.m.revision, j.m.revision
+			responses = responses[2:]
+		}
+		listed := responses[0].GetResponseRange()
+		responses = responses[1:]
+		instances := listed.Count - 1
+		for _, kv := range listed.Kvs {
+			k := j.p.parse(kv, false)
+			if k.Kind != view.Instance {
+				instances--
+			}
+			j.all, revived = append(j.all, k), append(revived, j.m.revived(kv)...)
+		}
+		j.more, j.storm = listed.More || j.p.large, j.fresh && instances-j.before > stormJoins
+	}
+	if len(revived) > 0 {
+		_, err = s.kv.Txn(ctx).Then(revived...).Commit()
+	}
+	return nil, err
+}
+
+// others says how many providers a message does not name.
+func others(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" and %d other providers", n)
+}
+
+// found takes the key that a transaction has found in place of what it expected.
+func (j *joining) found(r *etcdserverpb.ResponseOp) error {
+	kv := keyIn(r)
+	switch {
+	case !j.fresh && kv.CreateRevision != j.m.created:
+		return errGone
+	case !j.fresh || kv.ModRevision == 0:
+		return nil
+	}
+	if err := j.m.written(kv); err != nil || !j.again {
+		return errors.Join(fmt.Errorf("coordinator: register: %s is there already", j.m.key), err)
+	}
+	j.fresh = false
+	return nil
+}
+
+// announceStarts sets from when each of a batch that registers shall take part, far enough
+// ahead that all others know by then, and how many others there are.
+func (s *Session) announceStarts(ctx context.Context, batch []*joining) error {
+	var ops []clientv3.Op
+	for _, j := range batch {
+		if j.fresh {
+			ops = append(ops, clientv3.OpGet(s.keys.Policy(j.p.provider)), j.p.countInstances())
+		}
+	}
+	if len(ops) == 0 {
+		return nil
+	}
+	r, err := s.kv.Txn(ctx).Then(ops...).Commit()
+	if err != nil {
+		return classify(ctx, "read the policy of "+batch[0].p.provider+others(len(batch)-1), err)
+	}
+	responses := r.Responses
+	for _, j := range batch {
+		if !j.fresh {
+			continue
+		}
+		j.before = responses[1].GetResponseRange().Count
+		if st := stored(j.p.provider, keyIn(responses[0])); st.Revision != 0 && st.Problem == nil {
+			j.m.value.From = startAmong(int(j.before)+1, s.o.Clock.Wall(), &st.Policy)
+		}
+		j.m.value.Borrows = j.p.loans != nil && !j.m.value.From.IsZero()
+		responses = responses[2:]
+	}
+	return nil
+}
+
+// borrowAll opens the watches of what newcomers are lent: before their keys are written.
+func (s *Session) borrowAll(batch []*joining) {
+	var opened sync.WaitGroup
+	for _, j := range batch {
+		if j.fresh && j.p.loans == nil && s.borrowing.Add(1) <= mostBorrowing {
+			opened.Go(func() { j.p.loans = j.p.openLoans(j.m.id) })
+		} else if j.fresh && j.p.loans == nil {
+			s.borrowing.Add(-1)
+		}
+	}
+	opened.Wait()
+}
+
+// listPages lists the keys of a provider that has more than fit into the batch's
+// transaction, or that very many have just joined.
+func (j *joining) listPages() {
+	if j.storm {
+		if j.err = j.p.awaitCalm(j.p.ctx); j.err != nil {
+			return
+		}
+		j.m = listing{incarnation: j.m.incarnation}
+	}
+	j.all, j.m, j.err = j.p.list(j.p.ctx, j.m)
+}
+
+// finish begins the history of a membership with its listing, and with the events since.
+func (s *Session) finish(j *joining) {
+	p := j.p
+	defer p.parts.Done()
+	s.mu.Lock()
+	p.finishLocked(j)
+	registered := p.stage == following
+	s.mu.Unlock()
+	if p.loans != nil {
+		p.borrow(j.m.value.Borrows && registered, &j.m)
+	}
+	if registered {
+		p.noteRegistered(j.m.cluster)
+		p.keep()
+		select {
+		case s.newcomers <- struct{}{}:
+		default:
+		}
+	} else {
+		s.wake() // for a retry, or to list again
+	}
+}
+
+func (p *membership) finishLocked(j *joining) {
+	early := append(j.between, p.early...)
+	p.busy, p.early = false, nil
+	if j.err == nil || errors.Is(j.err, errGone) {
+		p.attempt, p.before = nil, nil
+	}
+	if j.err != nil {
+		if p.failed = true; errors.Is(j.err, errGone) {
+			p.stage = toRegister
+		}
+		p.tellLocked(j.err)
+		return
+	}
+	p.incarnation, p.opens, p.stage = j.m.incarnation, 0, toList
+	if p.silent || p.gen != p.line.gen {
+		return // it is closed, or a gap was found meanwhile
+	}
+	if j.m.cluster != p.line.Cluster() || j.m.revision < p.attached {
+		p.failed = true
+		p.line.gapLocked("a provider was listed in another store than the one that is watched")
+		return
+	}
+	if p.lease != p.s.leaseLocked() {
+		p.loseLocked(errLease)
+		return
+	}
+	p.stage = following
+	if p.untold = 0; j.fresh {
+		p.untold = p.created
+	}
+	p.listLocked(j.m, j.all)
+	p.takeLocked(early)
+}
