@@ -274,6 +274,10 @@ func (s *Session) Subscribe(provider string, create func() feed.Sink) (sink feed
 		return nil, nil, fmt.Errorf("coordinator: %s: %w", provider, errSessionClosed)
 	}
 	p := s.mu.memberships[provider]
+	if n := len(s.mu.memberships); p == nil && n >= maxProviders {
+		return nil, nil, fmt.Errorf("coordinator: %s: it would be provider %d of this session, the most is %d: open a second session for the rest (docs/scaling.md)",
+			provider, n+1, maxProviders)
+	}
 	if p == nil {
 		p = newMembership(s, provider, create())
 		s.mu.memberships[provider] = p
