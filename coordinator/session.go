@@ -262,8 +262,8 @@ func (s *Session) problemLocked() error {
 // Clock returns the session's clock.
 func (s *Session) Clock() *clock.Clock { return s.o.Clock }
 
-// Subscribe makes this process an instance of the provider. It implements
-// consumer.Source; applications call consumer.Open.
+// Subscribe makes this process an instance of the provider: one of at most 1,000 in a
+// session. It implements consumer.Source; applications call consumer.Open.
 func (s *Session) Subscribe(provider string, create func() feed.Sink) (sink feed.Sink, leave func() error, err error) {
 	if err := quota.ValidateProvider(provider); err != nil {
 		return nil, nil, err
