@@ -3,6 +3,7 @@ package coordinator
 import (
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,10 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+<<<<<<< HEAD
+=======
+	"github.com/quotient-limiter/quotient/internal/clock"
+>>>>>>> w-line
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/test/await"
 	"github.com/quotient-limiter/quotient/quota"
@@ -199,4 +204,71 @@ func TestAHistoryThatIsTooLargeBeginsAnew(t *testing.T) {
 	}
 	seen := a.told().proofs
 	await.Until(t, "it is proved", a.is(func(r *recorder) bool { return r.proofs > seen }))
+}
+
+// TestTheBoundOfProviders: the error names the value, the bound and the way out, and
+// nothing is written.
+func TestTheBoundOfProviders(t *testing.T) {
+	s := &Session{keys: layout, ctx: t.Context(), o: Options{Clock: clock.New(), Logger: quiet}}
+	s.mu.memberships = map[string]*membership{}
+	open := func(provider string) error {
+		_, _, err := s.Subscribe(provider, func() feed.Sink { return &recorder{} })
+		return err
+	}
+	for i := range maxProviders {
+		if err := open(fmt.Sprint("p/", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := open("p/0"); err != nil {
+		t.Errorf("a provider that is there: %v", err)
+	}
+	if err := open("q"); err == nil || !strings.Contains(err.Error(), "provider 1001 of this session, the most is 1000: open a second session") {
+		t.Errorf("one more: %v", err)
+	}
+}
+
+// TestTheBoundOfInstances: a provider beyond it is not registered, and says why.
+func TestTheBoundOfInstances(t *testing.T) {
+	f := setup(t)
+	const each = maxCounted
+	var puts []clientv3.Op
+	names := []string{}
+	for i := range maxSeats/each + 1 {
+		names = append(names, fmt.Sprintf("p%02d", i))
+		for k := range each {
+			puts = append(puts, clientv3.OpPut(f.admin.keys.Instance(names[i], fmt.Sprint("other.", k)), `{"schema":1,"name":"a","weight":1}`))
+		}
+	}
+	for some := range slices.Chunk(puts, 100) {
+		if err := f.write(clientv3.OpTxn(nil, some, nil)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := f.join(Options{TTL: time.Minute})
+	var all []*recorder
+	for _, name := range names {
+		r, _ := f.subscribe(s, name)
+		all = append(all, r)
+	}
+	refused := func() (n int) {
+		for _, r := range all {
+			if r.is(func(r *recorder) bool {
+				return r.trouble != nil && strings.Contains(r.trouble.Error(), "have 22000 instances in all, the most is 20000: use fewer")
+			})() {
+				n++
+			}
+		}
+		return n
+	}
+	await.Until(t, "one says so", func() bool { return refused() == 1 })
+	for _, r := range all[:len(all)-1] {
+		await.Until(t, "the others are there", r.is(func(r *recorder) bool { return len(r.log) > 0 }))
+	}
+	for _, name := range names {
+		got, err := f.client.Get(t.Context(), f.admin.keys.Reports(name), clientv3.WithPrefix(), clientv3.WithCountOnly())
+		if err != nil || got.Count != 0 && name == names[len(names)-1] {
+			t.Errorf("%s has %d reports, %v", name, got.Count, err)
+		}
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -186,7 +187,11 @@ func (s *Session) registerAll(l *lease, batch []*joining) error {
 	if err := s.announceStarts(ctx, batch); err != nil {
 		return err
 	}
+	batch = slices.DeleteFunc(slices.Clone(batch), func(j *joining) bool { return j.err != nil })
 	for range joinTries {
+		if len(batch) == 0 {
+			return nil
+		}
 		left, err := s.commitJoins(ctx, l, batch)
 		if tooLarge(err) { // the answer is lost
 			for _, j := range batch {
@@ -196,7 +201,7 @@ func (s *Session) registerAll(l *lease, batch []*joining) error {
 				continue
 			}
 		}
-		if err != nil || len(left) == 0 {
+		if err != nil {
 			return err
 		}
 		batch = left
@@ -306,12 +311,16 @@ func (s *Session) announceStarts(ctx context.Context, batch []*joining) error {
 	if err != nil {
 		return classify(ctx, "read the policy of "+batch[0].p.provider+others(len(batch)-1), err)
 	}
-	responses := r.Responses
+	responses, seats := r.Responses, s.seats()
 	for _, j := range batch {
 		if !j.fresh {
 			continue
 		}
 		j.before = responses[1].GetResponseRange().Count
+		if seats += min(j.before+1, maxCounted); seats > maxSeats && len(s.all()) > 1 {
+			j.err = fmt.Errorf("coordinator: %s: with it the providers of this session have %d instances in all, the most is %d: use fewer providers or fewer processes (docs/scaling.md)",
+				j.p.provider, seats, maxSeats)
+		}
 		if st := stored(j.p.provider, keyIn(responses[0])); st.Revision != 0 && st.Problem == nil {
 			j.m.value.From = startAmong(int(j.before)+1, s.o.Clock.Wall(), &st.Policy)
 		}
@@ -319,6 +328,18 @@ func (s *Session) announceStarts(ctx context.Context, batch []*joining) error {
 		responses = responses[2:]
 	}
 	return nil
+}
+
+// seats returns how many instances the session's providers have, those that it follows.
+func (s *Session) seats() (n int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range s.mu.memberships {
+		if p.stage == following {
+			n += min(int64(p.tracker.Instances()), maxCounted)
+		}
+	}
+	return n
 }
 
 // borrowAll opens the watches of what newcomers are lent: before their keys are written.

@@ -85,7 +85,7 @@ func (s *Session) keepLease(l *lease) {
 		if s.ctx.Err() != nil {
 			return
 		}
-		s.o.Logger.Warn("lease is gone, registering anew", "lease", l.id)
+		s.o.Logger.Warn("lease is gone, registering again", "lease", l.id)
 		ttl, l = s.nextTTL(l.ttl), nil
 	}
 }

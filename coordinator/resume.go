@@ -175,7 +175,9 @@ func (p *membership) keep() {
 	if q := p.policy; q != nil {
 		c.Reach = int64(q.Settle + protocol.LongestWindow(q) + 2*q.ClockError)
 	}
-	c.Note(view.Position{At: now, Revision: position})
+	if position >= c.Created { // the watch may have its key still to tell
+		c.Note(view.Position{At: now, Revision: position})
+	}
 	written := *c
 	p.mu.Unlock()
 	if err == nil {

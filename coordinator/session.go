@@ -266,6 +266,7 @@ func (s *Session) problemLocked() error {
 
 type covered = feed.Cover[feed.Source]
 
+<<<<<<< HEAD
 // source is a Session as a limiter sees it.
 type source Session
 
@@ -279,6 +280,11 @@ func (s *source) Subscribe(provider string, create func() feed.Sink) (sink feed.
 
 // subscribe makes this process an instance of the provider.
 func (s *Session) subscribe(provider string, create func() feed.Sink) (sink feed.Sink, leave func() error, err error) {
+=======
+// Subscribe makes this process an instance of the provider: one of at most 1,000 in a
+// session. It implements consumer.Source; applications call consumer.Open.
+func (s *Session) Subscribe(provider string, create func() feed.Sink) (sink feed.Sink, leave func() error, err error) {
+>>>>>>> w-line
 	if err := quota.ValidateProvider(provider); err != nil {
 		return nil, nil, err
 	}
@@ -288,6 +294,10 @@ func (s *Session) subscribe(provider string, create func() feed.Sink) (sink feed
 		return nil, nil, fmt.Errorf("coordinator: %s: %w", provider, errSessionClosed)
 	}
 	p := s.mu.memberships[provider]
+	if n := len(s.mu.memberships); p == nil && n >= maxProviders {
+		return nil, nil, fmt.Errorf("coordinator: %s: it would be provider %d of this session, the most is %d: open a second session for the rest (docs/scaling.md)",
+			provider, n+1, maxProviders)
+	}
 	if p == nil {
 		p = newMembership(s, provider, create())
 		s.mu.memberships[provider] = p
