@@ -14,10 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-<<<<<<< HEAD
-=======
 	"github.com/quotient-limiter/quotient/internal/clock"
->>>>>>> w-line
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/test/await"
 	"github.com/quotient-limiter/quotient/quota"
@@ -209,10 +206,10 @@ func TestAHistoryThatIsTooLargeBeginsAnew(t *testing.T) {
 // TestTheBoundOfProviders: the error names the value, the bound and the way out, and
 // nothing is written.
 func TestTheBoundOfProviders(t *testing.T) {
-	s := &Session{keys: layout, ctx: t.Context(), o: Options{Clock: clock.New(), Logger: quiet}}
+	s := &Session{keys: layout, ctx: t.Context(), o: settings{Options: Options{Logger: quiet}, Clock: clock.New()}}
 	s.mu.memberships = map[string]*membership{}
 	open := func(provider string) error {
-		_, _, err := s.Subscribe(provider, func() feed.Sink { return &recorder{} })
+		_, _, err := s.subscribe(provider, func() feed.Sink { return &recorder{} })
 		return err
 	}
 	for i := range maxProviders {

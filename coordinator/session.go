@@ -115,8 +115,8 @@ func hostName() string {
 	return host[:min(len(host), protocol.MaxNameBytes)]
 }
 
-// Session is a process's membership in the fleets of its providers. It
-// is a consumer.Source. Its methods are safe for concurrent use.
+// Session is a process's membership in the fleets of its providers, of at most 1,000 of
+// them. It is a consumer.Source. Its methods are safe for concurrent use.
 type Session struct {
 	covered
 	client  *clientv3.Client
@@ -266,7 +266,6 @@ func (s *Session) problemLocked() error {
 
 type covered = feed.Cover[feed.Source]
 
-<<<<<<< HEAD
 // source is a Session as a limiter sees it.
 type source Session
 
@@ -278,13 +277,9 @@ func (s *source) Subscribe(provider string, create func() feed.Sink) (sink feed.
 	return (*Session)(s).subscribe(provider, create)
 }
 
-// subscribe makes this process an instance of the provider.
+// subscribe makes this process an instance of the provider: one of at most 1,000 in a
+// session.
 func (s *Session) subscribe(provider string, create func() feed.Sink) (sink feed.Sink, leave func() error, err error) {
-=======
-// Subscribe makes this process an instance of the provider: one of at most 1,000 in a
-// session. It implements consumer.Source; applications call consumer.Open.
-func (s *Session) Subscribe(provider string, create func() feed.Sink) (sink feed.Sink, leave func() error, err error) {
->>>>>>> w-line
 	if err := quota.ValidateProvider(provider); err != nil {
 		return nil, nil, err
 	}
