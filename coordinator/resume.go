@@ -162,10 +162,10 @@ func (p *membership) checkpointLocked(m listing) {
 	}
 }
 
-// keep writes how far this instance is into the state file.
+// keep writes how far this instance is into the state file, once the watch has told its key.
 func (p *membership) keep() {
 	p.mu.Lock()
-	if p.stage != following || p.state == nil || p.silent || p.until != 0 {
+	if p.stage != following || p.state == nil || p.silent || p.until != 0 || p.line.Position() < p.created {
 		p.mu.Unlock()
 		return
 	}
@@ -175,9 +175,7 @@ func (p *membership) keep() {
 	if q := p.policy; q != nil {
 		c.Reach = int64(q.Settle + protocol.LongestWindow(q) + 2*q.ClockError)
 	}
-	if position >= c.Created { // the watch may have its key still to tell
-		c.Note(view.Position{At: now, Revision: position})
-	}
+	c.Note(view.Position{At: now, Revision: position})
 	written := *c
 	p.mu.Unlock()
 	if err == nil {
