@@ -90,7 +90,7 @@ func TestHostilePoliciesChangeNothing(t *testing.T) {
 		{"a negative limit", `{"schema":1,"limits":[{"permits":-1,"window":"200ms"}]}`, "limits[0].permits"},
 		{"no window", `{"schema":1,"limits":[{"permits":600000,"window":"0s"}]}`, "limits[0].window"},
 		{"the same window twice", `{"schema":1,"limits":[{"permits":1,"window":"1s"},{"permits":600000,"window":"1s"}]}`, "two limits have the same window"},
-		{"a window of the year", `{"schema":1,"limits":[{"permits":600000,"window":"8760h"}]}`, "budgets[0].window"},
+		{"a window of the year", `{"schema":1,"limits":[{"permits":600000,"window":"8760h"}]}`, "limits[0].window"},
 		{"from the year 9999", `{"schema":1,` + good + `,"from":"9999-12-31T23:59:59Z"}`, "1970 to 2199"},
 		{"from before 1970", `{"schema":1,` + good + `,"from":"1969-12-31T23:59:59Z"}`, "1970 to 2199"},
 		{"from the year 0", `{"schema":1,` + good + `,"from":"0000-01-01T00:00:00Z"}`, "1970 to 2199"},
