@@ -179,26 +179,24 @@ func TestAHistoryThatIsTooLargeBeginsAnew(t *testing.T) {
 	}
 	resets := func() int { return strings.Count(a.told().log, "reset") }
 	had, p := resets(), f.only(a)
-	p.mu.Lock()                                      // as if the watch had been lost before
-	lost, watches := p.line.open, map[*stream]bool{} // watches of the history that is too large
+	p.mu.Lock()                                                       // as if the watch had been lost before
+	lost, gen, watches := p.line.open, p.line.gen, map[*stream]bool{} // watches of the history that is too large
 	p.line.Begin(before, r.Header.ClusterId)
 	lost.end()
 	p.mu.Unlock()
 	await.Until(t, "a new history, or a second watch", func() bool {
 		p.mu.Lock()
-		open := p.line.open
+		open, now := p.line.open, p.line.gen
 		p.mu.Unlock()
-		if resets() > had {
-			return true
-		}
-		if open != nil && open != lost {
+		if now == gen && open != nil && open != lost {
 			watches[open] = true
 		}
-		return len(watches) > 1
+		return now > gen || len(watches) > 1
 	})
 	if len(watches) > 1 {
 		t.Fatal("the watch was opened again where it was")
 	}
+	await.Until(t, "a new history", func() bool { return resets() > had })
 	seen := a.told().proofs
 	await.Until(t, "it is proved", a.is(func(r *recorder) bool { return r.proofs > seen }))
 }
@@ -248,23 +246,23 @@ func TestTheBoundOfInstances(t *testing.T) {
 		r, _ := f.subscribe(s, name)
 		all = append(all, r)
 	}
-	refused := func() (n int) {
+	refused := func(r *recorder) bool {
+		return r.trouble != nil && strings.Contains(r.trouble.Error(), "have 22000 instances in all, the most is 20000: use fewer")
+	}
+	await.Until(t, "one says so, and the others are there", func() bool {
+		n := 0
 		for _, r := range all {
-			if r.is(func(r *recorder) bool {
-				return r.trouble != nil && strings.Contains(r.trouble.Error(), "have 22000 instances in all, the most is 20000: use fewer")
-			})() {
+			if r.is(refused)() {
 				n++
+			} else if r.is(func(r *recorder) bool { return len(r.log) == 0 })() {
+				return false
 			}
 		}
-		return n
-	}
-	await.Until(t, "one says so", func() bool { return refused() == 1 })
-	for _, r := range all[:len(all)-1] {
-		await.Until(t, "the others are there", r.is(func(r *recorder) bool { return len(r.log) > 0 }))
-	}
-	for _, name := range names {
+		return n == 1
+	})
+	for i, name := range names {
 		got, err := f.client.Get(t.Context(), f.admin.keys.Reports(name), clientv3.WithPrefix(), clientv3.WithCountOnly())
-		if err != nil || got.Count != 0 && name == names[len(names)-1] {
+		if err != nil || got.Count != 0 && all[i].is(refused)() {
 			t.Errorf("%s has %d reports, %v", name, got.Count, err)
 		}
 	}

@@ -311,15 +311,26 @@ func (s *Session) announceStarts(ctx context.Context, batch []*joining) error {
 	if err != nil {
 		return classify(ctx, "read the policy of "+batch[0].p.provider+others(len(batch)-1), err)
 	}
-	responses, seats := r.Responses, s.seats()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, j := range batch {
+		if j.fresh {
+			j.p.seats = 0 // of an attempt before
+		}
+	}
+	responses, seats := r.Responses, s.seatsLocked()
 	for _, j := range batch {
 		if !j.fresh {
 			continue
 		}
 		j.before = responses[1].GetResponseRange().Count
-		if seats += min(j.before+1, maxCounted); seats > maxSeats && len(s.all()) > 1 {
+		own := min(j.before+1, maxCounted)
+		if seats+own > maxSeats && len(s.mu.memberships) > 1 {
 			j.err = fmt.Errorf("coordinator: %s: with it the providers of this session have %d instances in all, the most is %d: use fewer providers or fewer processes (docs/scaling.md)",
-				j.p.provider, seats, maxSeats)
+				j.p.provider, seats+own, maxSeats)
+		} else {
+			j.p.seats = own
+			seats += own
 		}
 		if st := stored(j.p.provider, keyIn(responses[0])); st.Revision != 0 && st.Problem == nil {
 			j.m.value.From = startAmong(int(j.before)+1, s.o.Clock.Wall(), &st.Policy)
@@ -330,13 +341,14 @@ func (s *Session) announceStarts(ctx context.Context, batch []*joining) error {
 	return nil
 }
 
-// seats returns how many instances the session's providers have, those that it follows.
-func (s *Session) seats() (n int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// seatsLocked returns how many instances the session's providers have: those that it
+// follows, and those that it has let register.
+func (s *Session) seatsLocked() (n int64) {
 	for _, p := range s.mu.memberships {
 		if p.stage == following {
 			n += min(int64(p.tracker.Instances()), maxCounted)
+		} else {
+			n += p.seats
 		}
 	}
 	return n

@@ -59,6 +59,7 @@ type membership struct {
 	attached int64      // the line's position then
 	since    int64      // monotonic, when it was listed: earlier probes do not count
 	untold   int64      // revision of its key that the watch has still to tell; 0: none
+	seats    int64      // the instances that there were when it was let register, at most maxCounted
 
 	incarnation // in force
 	tracker     view.Tracker
