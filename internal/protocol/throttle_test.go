@@ -238,7 +238,9 @@ func TestPaceJSON(t *testing.T) {
 func TestPaceTotal(t *testing.T) {
 	t.Parallel()
 	pace := &Throttle{Limits: []quota.Limit{{Permits: 600, Window: time.Second}}}
-	policy := func(floor int64) *quota.Policy { return &quota.Policy{Throttling: quota.Throttling{Adaptive: quota.Adaptive{Floor: floor}}} }
+	policy := func(floor int64) *quota.Policy {
+		return &quota.Policy{Throttling: quota.Throttling{Adaptive: quota.Adaptive{Floor: floor}}}
+	}
 	for _, test := range []struct {
 		pace         *Throttle
 		floor, limit int64
