@@ -391,7 +391,7 @@ func (s *Session) finish(j *joining) {
 }
 
 func (p *membership) finishLocked(j *joining) {
-	early := append(j.between, p.early...)
+	early := append([][]view.Key{j.between}, p.early...)
 	p.busy, p.early = false, nil
 	if j.err == nil || errors.Is(j.err, errGone) {
 		p.attempt, p.before = nil, nil
@@ -421,5 +421,7 @@ func (p *membership) finishLocked(j *joining) {
 		p.untold = p.created
 	}
 	p.listLocked(j.m, j.all)
-	p.takeLocked(early)
+	for _, keys := range early { // an event that comes again is not the same change twice
+		p.takeLocked(keys)
+	}
 }

@@ -54,11 +54,12 @@ type membership struct {
 	large  bool // its values are: they are not listed in a batch
 	failed bool // it waits for the session's back-off
 
-	early    []view.Key // events since the batch began
-	gen      int        // the line's when it did
-	attached int64      // the line's position then
-	since    int64      // monotonic, when it was listed: earlier probes do not count
-	untold   int64      // revision of its key that the watch has still to tell; 0: none
+	early    [][]view.Key // events since the batch began, by the watch's answers
+	gen      int          // the line's when it did
+	attached int64        // the line's position then
+	listed   int64        // revision of the listing
+	since    int64        // monotonic, when it was listed: earlier probes do not count
+	untold   int64        // revision of its key that the watch has still to tell; 0: none
 
 	incarnation // in force
 	tracker     view.Tracker
@@ -102,7 +103,7 @@ func newMembership(s *Session, provider string, sink feed.Sink) *membership {
 func (p *membership) takeLocked(keys []view.Key) {
 	if p.stage != following {
 		if p.busy {
-			p.early = append(p.early, keys...)
+			p.early = append(p.early, keys)
 		}
 		return
 	}
@@ -181,7 +182,7 @@ func (p *membership) listLocked(m listing, all []view.Key) {
 	p.levelLocked(v.Level)
 	p.paceLocked(v.Pace)
 	p.policyAt = v.PolicyRevision
-	p.policy, p.proved, p.since = v.Policy, 0, p.s.o.Clock.Mono()
+	p.policy, p.proved, p.since, p.listed = v.Policy, 0, p.s.o.Clock.Mono(), m.revision
 	p.openLocked()
 	p.checkpointLocked(m)
 	p.askedAtLocked(m.asOf(), all)

@@ -32,7 +32,6 @@ var hunts = []hunt{
 	when("WallUnreadByTry", faults, asleepThroughCut),
 	when("KeyBeforeLimiter", faults, quitSlowly),
 	when("FromThePresent", faults, resetThroughCut),
-	when("GoneUnseen", faults, removedAlive),
 	when("EndBeforeUse", faults, quitSlowly),
 	when("ListedLongAgo", faults, relisted),
 	when("HeaderIsPosition", faults, deafThroughCut),
