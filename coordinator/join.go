@@ -311,16 +311,13 @@ func (s *Session) announceStarts(ctx context.Context, batch []*joining) error {
 	if err != nil {
 		return classify(ctx, "read the policy of "+batch[0].p.provider+others(len(batch)-1), err)
 	}
-	responses, seats := r.Responses, s.seats()
+	responses := r.Responses
 	for _, j := range batch {
 		if !j.fresh {
 			continue
 		}
 		j.before = responses[1].GetResponseRange().Count
-		if seats += min(j.before+1, maxCounted); seats > maxSeats && len(s.all()) > 1 {
-			j.err = fmt.Errorf("coordinator: %s: with it the providers of this session have %d instances in all, the most is %d: use fewer providers or fewer processes (docs/scaling.md)",
-				j.p.provider, seats, maxSeats)
-		}
+		j.err = s.seat(j.p, j.before+1)
 		if st := stored(j.p.provider, keyIn(responses[0])); st.Revision != 0 && st.Problem == nil {
 			j.m.value.From = startAmong(int(j.before)+1, s.o.Clock.Wall(), &st.Policy)
 		}
@@ -330,16 +327,23 @@ func (s *Session) announceStarts(ctx context.Context, batch []*joining) error {
 	return nil
 }
 
-// seats returns how many instances the session's providers have, those that it follows.
-func (s *Session) seats() (n int64) {
+// seat notes that a provider will have so many instances. It returns an error if those of
+// all providers are too many then.
+func (s *Session) seat(p *membership, instances int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, p := range s.mu.memberships {
-		if p.stage == following {
-			n += min(int64(p.tracker.Instances()), maxCounted)
+	seats := min(instances, maxCounted)
+	for _, o := range s.mu.memberships {
+		if o != p {
+			seats += min(max(o.seats, int64(o.tracker.Instances())), maxCounted)
 		}
 	}
-	return n
+	if p.seats = 0; seats > maxSeats && len(s.mu.memberships) > 1 {
+		return fmt.Errorf("coordinator: %s: with it the providers of this session have %d instances in all, the most is %d: use fewer providers or fewer processes (docs/scaling.md)",
+			p.provider, seats, maxSeats)
+	}
+	p.seats = instances
+	return nil
 }
 
 // borrowAll opens the watches of what newcomers are lent: before their keys are written.

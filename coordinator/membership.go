@@ -58,6 +58,7 @@ type membership struct {
 	gen      int          // the line's when it did
 	attached int64        // the line's position then
 	listed   int64        // revision of the listing
+	seats    int64        // how many instances there were when it registered
 	since    int64        // monotonic, when it was listed: earlier probes do not count
 	untold   int64        // revision of its key that the watch has still to tell; 0: none
 

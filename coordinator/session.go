@@ -284,7 +284,7 @@ func (s *Session) Subscribe(provider string, create func() feed.Sink) (sink feed
 		p.lendLocked()
 		p.sink.Needs(func() { s.need(p) })
 		s.attachLocked(p)
-		p.tellLocked(nil) // the session's problem
+		p.tellLocked(p.failure) // the session's problem too
 		s.wake()
 	}
 	p.users++

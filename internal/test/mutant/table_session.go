@@ -162,7 +162,7 @@ var session = Table{
 	Replace("GhostStays", "a registration whose answer was lost begins another incarnation", "coordinator/register.go",
 		"if p.attempt != nil && p.attempt.lease == l.id {", "if false {", "coordinator TestALostAnswerLeavesNoGhost"),
 	Replace("TroubleUntold", "a membership that comes later is not told of the session's problem", "coordinator/session.go",
-		"\t\tp.tellLocked(nil) // the session's problem\n", "", "coordinator TestAMembershipIsToldOfTheSessionsProblem"),
+		"\t\tp.tellLocked(p.failure) // the session's problem too\n", "", "coordinator TestAMembershipIsToldOfTheSessionsProblem"),
 	Replace("MemberForgotten", "a member that is too old is forgotten with the next news", "coordinator/membership.go",
 		"errors.Join(p.s.problemLocked(), own)", "own", "coordinator TestAMemberThatTurnsOutOldIsAProblem"),
 	Replace("AllMembersAwaited", "Join waits for every member", "coordinator/version.go",
