@@ -265,7 +265,7 @@ func TestTheBoundOfFolders(t *testing.T) {
 	if r.trouble == nil || !strings.Contains(r.trouble.Error(), "the session has 16 of them, the most: allow the user to read all providers") {
 		t.Errorf("it is told %v", r.trouble)
 	}
-	if batch := s.nextBatch(nil, true); len(batch) > 0 {
+	if batch := s.nextBatch(); len(batch) > 0 {
 		t.Error("it is registered")
 	}
 }

@@ -66,32 +66,38 @@ func (s *Session) join() {
 	retry := time.NewTimer(0)
 	defer retry.Stop()
 	for {
-		again := false
 		select {
 		case <-s.ctx.Done():
 			return
 		case <-s.joins:
 		case <-retry.C:
-			again = true
+			s.tryAgain()
 		}
 		for {
 			l, err := s.awaitLease(s.ctx)
 			if err != nil {
 				return
 			}
-			batch := s.nextBatch(l, again)
+			batch := s.nextBatch()
 			if len(batch) == 0 {
 				break
 			}
-			failed := !s.joinBatch(l, batch)
-			if failed {
-				break
+			if s.joinBatch(l, batch) {
+				wait.reset()
 			}
-			wait.reset()
 		}
 		if s.failing() {
 			retry.Reset(jitter(wait.longer()))
 		}
+	}
+}
+
+// tryAgain has those tried again that have failed.
+func (s *Session) tryAgain() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range s.mu.memberships {
+		p.failed = false
 	}
 }
 
@@ -108,13 +114,12 @@ func (s *Session) failing() bool {
 }
 
 // nextBatch takes memberships that need something. Each has a line that has begun, whose
-// events are kept for it from now on: before anything of it is written. Those that have
-// failed are taken if it is time again.
-func (s *Session) nextBatch(l *lease, again bool) (batch []*joining) {
+// events are kept for it from now on: before anything of it is written.
+func (s *Session) nextBatch() (batch []*joining) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, p := range s.allLocked() {
-		if p.stage == following || p.busy || p.line == nil || !p.line.begun || p.failed && !again || p.silent {
+		if p.stage == following || p.busy || p.line == nil || !p.line.begun || p.failed || p.silent {
 			continue
 		}
 		p.busy, p.failed, p.early, p.gen, p.attached = true, false, nil, p.line.gen, p.line.Position()
