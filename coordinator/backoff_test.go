@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
-	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/feed"
@@ -225,13 +224,13 @@ func TestABackoffThatIsToldAgainIsNoLonger(t *testing.T) {
 		p.stage = following
 		p.listLocked(listing{revision: revision, cluster: 1}, append(backoff, instance, policy))
 	}
-	tell := func(revision, mod int64, deleted bool) {
+	tell := func(mod int64, deleted bool) {
 		t.Helper()
-		e := &clientv3.Event{Kv: &mvccpb.KeyValue{Key: []byte(layout.Backoff("p")), Value: value, ModRevision: mod}}
+		kv := &mvccpb.KeyValue{Key: []byte(layout.Backoff("p")), Value: value, ModRevision: mod}
 		if deleted {
-			e.Type, e.Kv.Value = clientv3.EventTypeDelete, nil
+			kv.Value = nil
 		}
-		p.takeLocked([]view.Key{p.parse(e.Kv, deleted)})
+		p.takeLocked([]view.Key{p.parse(kv, deleted)})
 	}
 	const untold = -1
 	for _, step := range []struct {
@@ -240,17 +239,17 @@ func TestABackoffThatIsToldAgainIsNoLonger(t *testing.T) {
 		want int64 // 1: held back
 	}{
 		{"a listing without one", func() { list(4) }, untold},
-		{"one that is written", func() { tell(5, 5, false) }, 1},
-		{"told again", func() { tell(5, 5, false) }, untold},
+		{"one that is written", func() { tell(5, false) }, 1},
+		{"told again", func() { tell(5, false) }, untold},
 		{"listed", func() { list(6, view.Key{Kind: view.Backoff, Value: value, Revision: 5}) }, untold},
 		{"listed with another one", func() { list(8, view.Key{Kind: view.Backoff, Value: value, Revision: 7}) }, 1},
-		{"an old one", func() { tell(8, 6, false) }, untold},
-		{"ended", func() { tell(9, 9, true) }, 0},
-		{"told again that it is ended", func() { tell(9, 9, true) }, untold},
-		{"another one", func() { tell(10, 10, false) }, 1},
+		{"an old one", func() { tell(6, false) }, untold},
+		{"ended", func() { tell(9, true) }, 0},
+		{"told again that it is ended", func() { tell(9, true) }, untold},
+		{"another one", func() { tell(10, false) }, 1},
 		{"a listing that lacks it", func() { list(12) }, 0},
-		{"told again after the listing", func() { tell(12, 10, false) }, untold},
-		{"a store that was put back", func() { list(3, view.Key{Kind: view.Backoff, Value: value, Revision: 3}); tell(4, 4, false) }, 1},
+		{"told again after the listing", func() { tell(10, false) }, untold},
+		{"a store that was put back", func() { list(3, view.Key{Kind: view.Backoff, Value: value, Revision: 3}); tell(4, false) }, 1},
 	} {
 		r.paused = untold
 		step.do()
