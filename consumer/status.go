@@ -257,6 +257,8 @@ func (k *core) Report(now clock.Instant) quota.Report {
 // or ErrClosed.
 func (l *Limiter) Ready(ctx context.Context) error {
 	k := l.core
+	k.gate.Await(k.clock.Now(), 1)
+	defer func() { k.gate.Await(k.clock.Now(), -1) }()
 	for {
 		now := k.clock.Now()
 		k.mu.Lock()

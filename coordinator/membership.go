@@ -37,6 +37,7 @@ type membership struct {
 	early   early // run's own
 	// duplicate warns of a membership of another session in the same provider.
 	duplicate sync.Once
+	muted     sync.Once // it may not lend
 	// state is the file in Options.StateDir, nil if there is none; before is what the
 	// process before has left there, nil once that is decided. run sets both, before key.
 	state  *stateFile
@@ -70,6 +71,7 @@ type membership struct {
 	checkpoint view.Checkpoint
 	unkept     atomic.Bool // the last write of it failed
 	asking     asking
+	carries    bool // the sink asks and lends
 
 	funding  funding
 	reported reporting // owned by the goroutine that writes reports
@@ -91,7 +93,6 @@ func (p *membership) run() {
 	p.openState()
 	defer p.closeState()
 	p.trouble(nil) // the session's
-	p.s.wg.Go(p.lend)
 	var wait backoff
 	for p.ctx.Err() == nil {
 		l, err := p.s.awaitLease(p.ctx)

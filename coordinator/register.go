@@ -103,10 +103,7 @@ func (p *membership) register(ctx context.Context, l *lease) error {
 	p.listLocked(m, all)
 	p.mu.Unlock()
 	p.noteRegistered(m.cluster)
-	if loans := p.early.loans; loans != nil && m.value.Borrows {
-		p.early.loans = nil
-		p.s.wg.Go(func() { p.borrow(loans, m.id, m.value.From) })
-	}
+	p.s.wg.Go(func() { p.hear(ctx, m.id) })
 	if resumed {
 		p.s.o.Logger.Info("continues the instance of the process before", "provider", p.provider, "instance", m.id, "revision", m.asOf())
 	}
@@ -120,13 +117,13 @@ func (p *membership) register(ctx context.Context, l *lease) error {
 func (p *membership) writeKey(ctx context.Context, l *lease) (m mark, joined int64, err error) {
 	s := p.s
 	a, again := p.attemptOf(l)
-	p.watchEarly(ctx, a.id)
+	p.watchEarly(ctx)
 	from, before, err := p.announcedStart(ctx)
 	if err != nil {
 		return m, 0, err
 	}
 	m.incarnation, m.sent = *a, s.o.Clock.Now()
-	m.value.From, m.value.Borrows = from, !from.IsZero()
+	m.value.From = from
 	put, err := m.putKey(clientv3.WithLease(l.id))
 	if err != nil {
 		return m, 0, fmt.Errorf("coordinator: register: %w", err)

@@ -131,6 +131,7 @@ type Session struct {
 	ctx    context.Context // until Close
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
+	post   post
 
 	mu struct {
 		sync.Mutex
@@ -164,6 +165,7 @@ func join(ctx context.Context, client *clientv3.Client, kv clientv3.KV, o Option
 	}
 	s := &Session{client: client, kv: kv, keys: k, o: o, started: time.Now(), host: hostName(), time: watch, closing: closingTime}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.post.news = make(chan struct{}, 1)
 	s.mu.memberships, s.mu.leased, s.mu.problems = map[string]*membership{}, make(chan struct{}), map[string]error{}
 	s.wg.Go(func() { s.time.Run(s.ctx) }) // while etcd is asked
 	var l *lease
@@ -177,6 +179,7 @@ func join(ctx context.Context, client *clientv3.Client, kv clientv3.KV, o Option
 	s.wg.Go(func() { s.keepLease(l) })
 	s.wg.Go(s.probe)
 	s.wg.Go(s.report)
+	s.wg.Go(s.carry)
 	return s, nil
 }
 

@@ -47,39 +47,31 @@ func (s *stream) close() {
 	}
 }
 
-// early are the watches of a newcomer, opened before its key is written: of the
-// provider, and of its loans. Each is nil if it could not be opened, or is in use. etcd
-// takes up to 100 ms to catch up with a watch that begins at a revision of the past;
-// these have nothing to catch up with. They tell again what the listing has. One that
-// begins after it is of a store that was put back since, and is not followed.
-type early struct{ view, loans *stream }
+// early is the watch of a newcomer's provider, opened before its key is written; nil if it
+// could not be opened, or is in use. etcd takes up to 100 ms to catch up with a watch that
+// begins at a revision of the past; this one has nothing to catch up with. It tells again
+// what the listing has. One that begins after it is of a store that was put back since, and
+// is not followed.
+type early struct{ view *stream }
 
 func (e *early) close() {
 	e.view.close()
-	e.loans.close()
 	*e = early{}
 }
 
-// watchEarly opens the watches of the newcomer id.
-func (p *membership) watchEarly(ctx context.Context, id string) {
+// watchEarly opens the watch of a newcomer, from the present on, which lasts as long as ctx.
+func (p *membership) watchEarly(ctx context.Context) {
 	p.early.close()
 	c, done := p.s.bounded(ctx)
 	defer done()
-	p.early.view = p.openNow(ctx, c, p.s.keys.Provider(p.provider))
-	p.early.loans = p.openNow(ctx, c, p.s.keys.Loans(p.provider, id), clientv3.WithFilterDelete())
-}
-
-// openNow opens the watch of a folder from the present on, which lasts as long as ctx.
-// It returns nil if that fails, or takes longer than bound.
-func (p *membership) openNow(ctx, bound context.Context, folder string, o ...clientv3.OpOption) *stream {
 	s := p.newStream(ctx, 0)
-	stop := context.AfterFunc(bound, s.end)
-	s.open(folder, append(o, clientv3.WithCreatedNotify())...)
+	stop := context.AfterFunc(c, s.end)
+	s.open(p.s.keys.Provider(p.provider), clientv3.WithCreatedNotify())
 	r, ok := s.next()
 	if !stop() || !ok || !r.Created || r.Err() != nil {
 		s.close()
-		return nil
+		return
 	}
 	s.from = r.Header.Revision + 1
-	return s
+	p.early.view = s
 }

@@ -84,6 +84,18 @@ const (
 	PacingEven Pacing = "even"
 )
 
+// The rules of lending.
+const (
+	lendOn        = "on"
+	lendNewcomers = "newcomers"
+	lendOff       = "off"
+)
+
+// Lends reports whether instances lend to one that is new, or to one that has a share.
+func (p *Policy) Lends(isNew bool) bool {
+	return p.WarmUp <= 0 && (p.Lend == "" || p.Lend == lendOn || p.Lend == lendNewcomers && isNew)
+}
+
 // Default values of a policy's zero fields.
 const (
 	DefaultSettle     = 3 * time.Second
@@ -156,6 +168,14 @@ type Policy struct {
 	// limit, means the whole limit. An instance has its share of the burst, and at least
 	// 1 if it has a share of the limit.
 	Burst int64 `json:"burst,omitempty"`
+	// Lend is "on", the default: instances lend permits that they will not need to those
+	// that lack some; "newcomers": only to those that have no share yet; or "off". Only
+	// permits of fixed windows of 250 ms or more, without a warm-up, are lent.
+	Lend string `json:"lend,omitempty"`
+	// Reserve is the part of its share that an instance keeps for its own callers at a
+	// window's start, in percent; it is released along the window. 1 to 100. 0: 1, and 10
+	// in fleets below 20 instances.
+	Reserve int64 `json:"reserve_percent,omitempty"`
 	// WarmUp is the time in which a share grows from a third to the whole after a start
 	// or a pause; 100 ms to 1 h, 0 for none. Others do not issue the rest. With 0,
 	// windows of up to a second take two seconds after a provider's pause.
@@ -245,6 +265,7 @@ func (p Policy) WithDefaults() Policy {
 	def(&p.Outage, OutageHold)
 	def(&p.Pacing, PacingOff)
 	def(&p.Shape, ShapeFixed)
+	def(&p.Lend, lendOn)
 	def(&p.Backoff, BackoffFleet)
 	def(&p.BackoffMax, defaultBackoffMax)
 	def(&p.MaxStep, defaultMaxStep)
@@ -329,8 +350,6 @@ type Instance struct {
 	// Until is the instance's end: it has no share of the windows that start at or after
 	// it. Zero: no end is announced.
 	Until time.Time `json:"until,omitzero"`
-	// Borrows is set if the instance uses loans of others until From.
-	Borrows bool `json:"borrows,omitempty"`
 }
 
 // State is a limiter's state.

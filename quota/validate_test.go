@@ -69,6 +69,10 @@ func TestPolicyValidate(t *testing.T) {
 			p.Shape, p.Burst, p.WarmUp, p.Guard, p.Pacing = ShapeBucket, 1, time.Minute, 0, PacingOff
 		}, ""},
 		{"bucket larger than a limit", func(p *Policy) { p.Shape, p.Burst, p.Guard, p.Pacing = ShapeBucket, MaxPermits, 0, PacingOff }, "burst"},
+		{"lending to newcomers", func(p *Policy) { p.Lend, p.Reserve = lendNewcomers, 100 }, ""},
+		{"lending of a later version", func(p *Policy) { p.Lend = "everything" }, "lend"},
+		{"reserve below 0", func(p *Policy) { p.Reserve = -1 }, "reserve_percent"},
+		{"reserve above all", func(p *Policy) { p.Reserve = 101 }, "reserve_percent"},
 		{"shape of a later version", func(p *Policy) { p.Shape = "torus" }, "shape"},
 		{"burst of no bucket", func(p *Policy) { p.Shape, p.Burst, p.Guard, p.Pacing = ShapeSliding, 5, 0, PacingOff }, "burst"},
 		{"burst of fixed windows", func(p *Policy) { p.Burst = 5 }, "burst"},
@@ -217,7 +221,7 @@ func TestWithDefaults(t *testing.T) {
 	}
 	want := Policy{
 		Limits: []Limit{{1, time.Second}, {2, 2 * time.Second}}, Share: ShareEqual, Mode: ModeEnforce,
-		Settle: DefaultSettle, Freshness: DefaultFreshness, ClockError: DefaultClockError, Outage: OutageHold, Pacing: PacingOff, Shape: ShapeFixed,
+		Settle: DefaultSettle, Freshness: DefaultFreshness, ClockError: DefaultClockError, Outage: OutageHold, Pacing: PacingOff, Shape: ShapeFixed, Lend: lendOn,
 		Backoff: BackoffFleet, BackoffMax: time.Minute, MaxStep: 10,
 		Next: []LimitChange{{newYear, []Limit{{3, 3 * time.Second}, {4, 4 * time.Second}}}},
 	}

@@ -30,10 +30,7 @@ type History struct {
 	// The newest view.
 	revision int64
 	members  map[string]*member // by ID
-	// newcomers are members that borrow until their from, by ID; some may be past it.
-	newcomers map[string]*member
-	before    []*member // as nearest returns it; empty until it is wanted
-	looks     int64     // at instances, one after the other; tests read it
+	looks    int64              // at instances, one after the other; tests read it
 
 	// terms are the policies, levels and paces of the views, oldest first; the last
 	// is the newest view's and ends at MaxInt64.
@@ -55,7 +52,6 @@ type member struct {
 	name        string
 	weight      int64 // at least 1
 	from, until int64 // corrected wall time; it takes part in [from, until)
-	borrows     bool  // it uses permits that others lend it before from
 }
 
 // MaxHistory bounds the memory of a history beside its newest view, in bytes.
@@ -97,7 +93,6 @@ type span struct {
 
 func newMember(i *quota.Instance) *member {
 	m := &member{id: i.ID, hash: hashID(i.ID), name: i.Name, weight: 1, from: math.MinInt64, until: math.MaxInt64}
-	m.borrows = i.Borrows
 	if i.Weight > 1 {
 		m.weight = min(i.Weight, quota.MaxWeight)
 	}
@@ -123,7 +118,7 @@ func (m *member) takesPart(wall int64) bool { return m.from <= wall && wall < m.
 func (h *History) Reset(at, since int64, self string, v protocol.View) {
 	*h = History{
 		started: true, self: self, began: since, resumed: at, since: since, until: math.MaxInt64,
-		revision: v.Revision, members: make(map[string]*member, len(v.Instances)), newcomers: map[string]*member{}, tallies: map[quota.Window]*tally{},
+		revision: v.Revision, members: make(map[string]*member, len(v.Instances)), tallies: map[quota.Window]*tally{},
 		terms: []span{{newTerms(v.Policy, v.PolicyRevision, v.Level, v.Pace), math.MaxInt64}},
 	}
 	for i := range v.Instances {
@@ -234,21 +229,15 @@ func (h *History) Instances() int { return len(h.members) }
 
 // put adds m to the newest view and returns the member that it replaced.
 func (h *History) put(m *member) (old *member) {
-	if delete(h.newcomers, m.id); m.borrows {
-		h.newcomers[m.id] = m
-	}
 	old = h.members[m.id]
 	h.members[m.id] = m
-	h.moved(old, m)
 	return old
 }
 
 // remove takes id out of the newest view and returns its member.
 func (h *History) remove(id string) *member {
 	old := h.members[id]
-	delete(h.newcomers, id)
 	delete(h.members, id)
-	h.moved(old, nil)
 	return old
 }
 
