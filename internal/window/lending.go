@@ -70,6 +70,9 @@ type scene struct {
 	phase, length float64
 }
 
+// fair is the total divided equally.
+func (s *scene) fair() float64 { return float64(s.limit.Total) / float64(max(1, s.limit.Instances)) }
+
 // noteCallsLocked brings the calls to the end of the segment that has ended.
 func (g *Gate) noteCallsLocked(at int64) {
 	if p := g.planLocked(); g.Refused == nil || !p.Lending.Lends && !p.Lending.Borrows {
@@ -179,7 +182,7 @@ func (g *Gate) askLocked(s scene) (ask *Asking, next int64) {
 	h := lending.Has{
 		Phase: s.phase, Length: s.length, Rest: s.length - s.phase - float64(l.plan.Guard)/milli,
 		Left: Unbounded, Waiting: g.mu.queue.permits, Issued: s.used - s.out + g.takenLocked(), Borrowed: s.lent,
-		Fair: float64(s.limit.Total) / float64(max(1, s.limit.Instances)), Total: s.limit.Total,
+		Fair: s.fair(), Total: s.limit.Total,
 	}
 	for a := range l.bounded {
 		h.Left = min(h.Left, a.bound-a.used-g.takenLocked())
@@ -210,7 +213,7 @@ func (g *Gate) hopesLocked(n int64) bool {
 		return false
 	}
 	waiting := g.mu.queue.permits
-	return waiting+n <= b.guest.Outstanding(&b.calls, s.lent) || waiting == 0 && (n > s.bound-s.lent || b.guest.Fresh())
+	return waiting == 0 && n > s.bound-s.lent || b.guest.Hopes(&b.calls, s.rules, waiting+n, s.lent, s.fair())
 }
 
 // Asked lends to a guest that asks in the windows that run, and returns how much. It may lend

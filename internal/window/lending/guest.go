@@ -55,21 +55,25 @@ func (g *Guest) Begin(borrowed int64) {
 // Vain returns in how many windows in a row it has asked and borrowed nothing.
 func (g *Guest) Vain() int { return g.vain }
 
-// Outstanding returns how many of the permits last asked for may still come.
-func (g *Guest) Outstanding(f *Flow, borrowed int64) int64 {
-	if g.rounds == 0 || f.at-g.at > 4*spacing {
-		return 0
+// Hopes reports whether so many permits may still be borrowed in this window: others are
+// asked for them, or will be. fair is a fair share.
+func (g *Guest) Hopes(f *Flow, r Rules, permits, borrowed int64, fair float64) bool {
+	came := borrowed - g.had
+	switch {
+	case g.quiet > 0:
+		return false
+	case g.rounds == 0:
+		return float64(permits) <= max(1, fair)
+	case f.at-g.at <= 4*spacing && permits <= g.wanted-came:
+		return true
 	}
-	return max(0, g.wanted-(borrowed-g.had))
+	return came > 0 && g.rounds < r.Rounds && permits <= g.wanted
 }
-
-// Fresh reports whether it may ask and has not in this window.
-func (g *Guest) Fresh() bool { return g.rounds == 0 && g.quiet == 0 }
 
 // Ask returns what to ask for now. ok is false if nothing is.
 func (g *Guest) Ask(f *Flow, r Rules, h Has) (a Ask, ok bool) {
 	due := h.Fair*(1-max(0, f.first)/h.Length) - float64(h.Issued) - float64(max(0, h.Left))
-	poor := due > 0
+	poor := due >= 1 // a share is a whole number
 	if g.quiet > 0 && !poor {
 		return a, false
 	}
@@ -96,7 +100,7 @@ func (g *Guest) Ask(f *Flow, r Rules, h Has) (a Ask, ok bool) {
 	g.rounds++
 	g.at, g.wanted, g.had, g.rate = f.at, need, h.Borrowed, f.begun()
 	f.Asked(g.rate)
-	return Ask{need, int64(math.Ceil(max(0, min(float64(need), due)))), g.part, g.fails}, true
+	return Ask{need, int64(max(0, min(float64(need), due))), g.part, g.fails}, true
 }
 
 // again reports whether it may ask once more in this window.
