@@ -14,6 +14,9 @@ type Loan struct {
 	// Windows are those of the limits that bind the host, shortest first. The permits may
 	// be used while all of them run.
 	Windows []quota.Window `json:"windows"`
+	// Long are the long windows in which the host has charged the permits too: a length and
+	// a start of each, in nanoseconds.
+	Long []int64 `json:"long,omitempty"`
 	// Permits is the sum of what the host has lent to the guest in exactly these windows.
 	Permits int64 `json:"permits"`
 }

@@ -139,7 +139,7 @@ func (g *Gate) Enter(at clock.Instant, w *Waiter, n, deadline int64) (Grant, Ver
 			g.wantLocked(n)
 			return Grant{}, Limited
 		}
-		g.mu.forecast.valid = false
+		g.mu.forecast.stale = true // it knows of no loans
 	}
 	kept := s.withhold()
 	g.mu.published -= kept

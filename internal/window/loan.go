@@ -32,21 +32,24 @@ type loan struct {
 	until   int64 // the end of the window that ends first
 }
 
-// listOf names a list of windows.
-func listOf(windows []quota.Window) string {
-	b := make([]byte, 0, 16*len(windows))
+// listOf names a list of windows, and of long ones.
+func listOf(windows []quota.Window, long []int64) string {
+	b := make([]byte, 0, 16*len(windows)+8*len(long))
 	for _, w := range windows {
 		b = binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(b, uint64(w.Length)), uint64(w.Index))
+	}
+	for _, n := range long {
+		b = binary.BigEndian.AppendUint64(b, uint64(n))
 	}
 	return string(b)
 }
 
 // add adds n permits, and returns the number.
-func (l *loans) add(who string, windows []quota.Window, n int64) int64 {
+func (l *loans) add(who string, windows []quota.Window, long []int64, n int64) int64 {
 	if *l == nil {
 		*l = loans{}
 	}
-	k := loanOf{who, listOf(windows)}
+	k := loanOf{who, listOf(windows, long)}
 	next := loan{(*l)[k].permits + n, Forever}
 	for _, w := range windows {
 		next.until = min(next.until, w.End())
@@ -87,8 +90,8 @@ func (l *ledger) lend(guest string, n int64) protocol.Loan {
 	for _, a := range l.accounts {
 		a.out += n
 	}
-	running := l.running()
-	return protocol.Loan{Windows: running, Permits: l.guests.add(guest, running, n)}
+	running, long := l.running(), l.long()
+	return protocol.Loan{Windows: running, Long: long, Permits: l.guests.add(guest, running, long, n)}
 }
 
 // running returns the windows of the limits that bind, shortest first.
@@ -101,23 +104,33 @@ func (l *ledger) running() (all []quota.Window) {
 	return all
 }
 
+// long returns the budgets' windows that bind: a length and a start of each.
+func (l *ledger) long() (all []int64) {
+	for i := range l.budgets {
+		if b := &l.budgets[i]; b.binds {
+			all = append(all, int64(b.Window), b.Start)
+		}
+	}
+	return all
+}
+
 // borrow adds what a host has lent to what may be issued, and returns how much that is. A
 // loan counts in exactly the windows that run, and of several numbers of a host the largest.
 // With it an instance has no more than the total: so whoever tells it what, it uses no more.
 func (l *ledger) borrow(host string, told protocol.Loan) int64 {
-	if !l.lendable() || !slices.Equal(told.Windows, l.running()) || slices.ContainsFunc(told.Windows, func(w quota.Window) bool {
+	if !l.lendable() || !slices.Equal(told.Windows, l.running()) || !slices.Equal(told.Long, l.long()) || slices.ContainsFunc(told.Windows, func(w quota.Window) bool {
 		return w.Start() < l.plan.Lending.NotBefore
 	}) {
 		return 0
 	}
-	n := told.Permits - l.hosts[loanOf{host, listOf(told.Windows)}].permits
+	n := told.Permits - l.hosts[loanOf{host, listOf(told.Windows, told.Long)}].permits
 	for a := range l.bounded {
 		n = min(n, l.plan.totalOf(a.window)-(a.bound-a.out))
 	}
 	if n <= 0 {
 		return 0
 	}
-	l.hosts.add(host, told.Windows, n)
+	l.hosts.add(host, told.Windows, told.Long, n)
 	for i := range l.budgets {
 		l.budgets[i].lent += n // the host has taken them
 	}
@@ -133,7 +146,7 @@ func (l *ledger) borrow(host string, told protocol.Loan) int64 {
 
 // debtors are the guests to which permits were lent in the windows that run.
 func (l *ledger) debtors() (all []lending.Debtor) {
-	list := listOf(l.running())
+	list := listOf(l.running(), l.long())
 	for k, n := range l.guests {
 		if k.list == list {
 			all = append(all, lending.Debtor{ID: k.who, Permits: n.permits})

@@ -356,3 +356,37 @@ func TestAsksStand(t *testing.T) {
 		t.Errorf("lent %+v in the window after", l)
 	}
 }
+
+// A loan counts where the same budgets bind, in the same windows: the host has charged these.
+func TestALoanIsChargedToBudgetsToo(t *testing.T) {
+	h, f := newFixed(map[time.Duration]int64{second: 30}), newFixed(map[time.Duration]int64{second: 0})
+	h.long = quota.Limit{Permits: 500, Window: time.Hour}
+	f.total = 30
+	host, lent := lender(h)
+	guest, _ := lender(f)
+	host.Changed(at(0))
+	guest.Changed(at(0))
+	ask := func() protocol.Need { return need(host, 5, true) }
+	if n := host.Asked(at(700*ms), "me", ask()); n != 0 {
+		t.Errorf("lent %d of a budget of which nothing was taken", n)
+	}
+	fund := host.Budgets(at(700 * ms))[0]
+	fund.Taken = 3
+	host.Fund(at(701*ms), fund)
+	host.Asked(at(702*ms), "me", ask())
+	all := lent()
+	if len(all) != 1 || all[0].loan.Permits != 3 || host.Budgets(at(703 * ms))[0].Used != 3 {
+		t.Fatalf("lent %+v of 3 in hand", all)
+	}
+	if n := guest.Borrow(at(704*ms), "h", all[0].loan); n != 0 {
+		t.Errorf("%d were added by one that knows of no budget", n)
+	}
+	f.long = h.long
+	guest.Changed(at(705 * ms))
+	if n := guest.Borrow(at(706*ms), "h", all[0].loan); n != 3 {
+		t.Errorf("%d were added, want 3", n)
+	}
+	if n := upTo(guest, at(707*ms), 9); n != 3 {
+		t.Errorf("%d permits, want 3", n)
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/quota"
 )
 
 // Peer is an instance that may lend.
@@ -59,7 +60,9 @@ func (r Rules) Requests(a Ask, fair float64, window int64, salt uint64, peers []
 		others = slices.DeleteFunc(others, func(p Peer) bool { _, there := chosen[p.ID]; return there })
 	}
 	each := 1000 * slack / float64(max(1, k)) * a.Part
-	amount := func(permits float64) int64 { return int64(math.Ceil(permits * each)) }
+	amount := func(permits float64) int64 {
+		return int64(math.Ceil(min(permits*each, 1000*float64(quota.MaxPermits))))
+	}
 	rest := k - (len(chosen) - owing)
 	if len(chosen)+rest <= direct {
 		for _, p := range others[:rest] {
