@@ -109,6 +109,7 @@ var hunts = []hunt{
 	when("LoanNotCharged", faults, lentLate),
 	when("LoanInAnyWindow", faults, lentLate),
 	when("LoanTwice", faults, lentLate),
+	when("LoanPassedNotCharged", faults, lentOn),
 
 	// Of budgets.
 	{"GivesBackIssued", split, lead{dramas: []drama{returnedLate}, budget: 20}},
