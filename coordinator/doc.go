@@ -13,8 +13,8 @@
 // Goroutines. The session owns one that keeps the lease, one that sends probes (with a
 // few reads under way at once) and one that writes reports. Each provider (membership)
 // owns one each for its registration and watch, for the provider's pauses, for permits
-// of long windows, and for loans to others. In its first seconds another one receives
-// loans. All end in Close, which waits for them.
+// of long windows, and for asks and loans that come. One of the session writes those that
+// go. All end in Close, which waits for them.
 //
 // Locks. Session.mu guards the set of memberships and the lease. membership.mu keeps the
 // calls to the sink in order: it is held while the sink is called, and while the

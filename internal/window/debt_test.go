@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 )
 
 // owe takes out a debt of n permits.
@@ -128,7 +129,7 @@ func TestWaitersAndGuestsComeAfterADebt(t *testing.T) {
 	}
 }
 
-// Permits that come before there are enough for an instalment are nobody's.
+// Permits that come before there are enough for an instalment are nobody's, nor any guest's.
 func TestNothingIsIssuedBesideADebt(t *testing.T) {
 	for name, shape := range map[string]Shape{"pacing": {}, "sliding": sliding, "bucket": accrues} {
 		g, f := shapedGate(map[time.Duration]int64{second: 100}, 100, shape, nil)
@@ -137,9 +138,15 @@ func TestNothingIsIssuedBesideADebt(t *testing.T) {
 			upTo(g, at(time.Duration(ms)*10*time.Millisecond), 1)
 		}
 		upTo(g, at(990*ms), 100)
+		f.plan.Lending = Lending{Self: "me", Lends: true}
+		g.Lent, g.Refused = func(_, _ string, _ protocol.Loan) {}, func() int64 { return 0 }
 		owe(g, at(990*ms), 50)
 		for now := time.Second; ; now += 10 * ms {
 			g.Changed(at(now))
+			debt := g.Usage(at(now)).Debt
+			if n := g.Asked(at(now), "a", need(g, 1, true)); n > 0 && debt > 0 {
+				t.Fatalf("%s: %d are lent at %v, and a debt of %d is not paid", name, n, now, debt)
+			}
 			_, ok := take(g, at(now), 1)
 			if debt := g.Usage(at(now)).Debt; ok && debt > 0 {
 				t.Fatalf("%s: a permit at %v, and a debt of %d", name, now, debt)

@@ -35,6 +35,7 @@ type borrower struct {
 	served   int   // how often asks that stand were looked at in this window
 	look     int64 // when Look is called next; Forever: when Arm says so
 	awaited  int   // callers that wait for a first permit: see Await
+	hoping   bool  // callers wait that only others' permits may serve in time
 	LendingCounts
 }
 
@@ -72,6 +73,9 @@ type scene struct {
 
 // fair is the total divided equally.
 func (s *scene) fair() float64 { return float64(s.limit.Total) / float64(max(1, s.limit.Instances)) }
+
+// alone reports whether there is nobody to ask.
+func (s *scene) alone() bool { return s.limit.Instances == 1 && s.bound > s.lent }
 
 // noteCallsLocked brings the calls to the end of the segment that has ended.
 func (g *Gate) noteCallsLocked(at int64) {
@@ -171,6 +175,10 @@ func (g *Gate) Look(at clock.Instant) (ask *Asking, next int64) {
 		var soon int64
 		ask, soon = g.askLocked(s)
 		next = min(next, soon)
+		if b.hoping && g.headLocked() <= s.bound-s.lent && !b.guest.Hopes(&b.calls, s.rules, g.mu.queue.permits, s.lent, s.fair()) {
+			b.hoping = false
+			g.judgeLocked(g.planLocked()) // nobody waits in vain
+		}
 	}
 	b.look = next
 	return ask, next
@@ -189,6 +197,9 @@ func (g *Gate) askLocked(s scene) (ask *Asking, next int64) {
 	}
 	if b.awaited > 0 && s.bound == 0 {
 		h.Waiting += max(1, int64(h.Fair/8))
+	}
+	if s.alone() {
+		return nil, Forever
 	}
 	if a, ok := b.guest.Ask(&b.calls, s.rules, h); ok {
 		b.Asks++
@@ -209,11 +220,13 @@ func (g *Gate) askLocked(s scene) (ask *Asking, next int64) {
 func (g *Gate) hopesLocked(n int64) bool {
 	s, ok := g.sceneLocked()
 	b := &g.mu.borrower
-	if !ok || !g.planLocked().Lending.Borrows {
+	if !ok || !g.planLocked().Lending.Borrows || s.alone() {
 		return false
 	}
 	waiting := g.mu.queue.permits
-	return waiting == 0 && n > s.bound-s.lent || b.guest.Hopes(&b.calls, s.rules, waiting+n, s.lent, s.fair())
+	hopes := waiting == 0 && n > s.bound-s.lent || b.guest.Hopes(&b.calls, s.rules, waiting+n, s.lent, s.fair())
+	b.hoping = b.hoping || hopes
+	return hopes
 }
 
 // Asked lends to a guest that asks in the windows that run, and returns how much. It may lend

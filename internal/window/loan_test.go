@@ -390,3 +390,33 @@ func TestALoanIsChargedToBudgetsToo(t *testing.T) {
 		t.Errorf("%d permits, want 3", n)
 	}
 }
+
+// A caller that waits for loans is refused when none have come, long before its deadline; and
+// at once where there is nobody to ask.
+func TestNobodyWaitsForLoansInVain(t *testing.T) {
+	f := newFixed(map[time.Duration]int64{10 * second: 10})
+	f.total, f.instances = 100, 10
+	var told told
+	g, _ := lender(f)
+	g.decided = told.decided
+	g.Changed(at(0))
+	upTo(g, at(1), 10)
+	if _, v := g.Enter(at(2), &Waiter{Payload: "a"}, 1, int64(8*second)); v != Queued {
+		t.Fatalf("verdict %d, want a place", v)
+	}
+	for now := 5 * ms; now < 250*ms; now += 5 * ms {
+		g.Look(at(now))
+	}
+	if diff := cmp.Diff([]string{fmt.Sprint("a!", Limited)}, told.take()); diff != "" {
+		t.Errorf("told (-want +got):\n%s", diff)
+	}
+	f.instances = 1
+	g.Changed(at(10 * second))
+	upTo(g, at(10*second+1), 10)
+	if _, v := g.Enter(at(10*second+2), &Waiter{Payload: "b"}, 1, int64(18*second)); v != Limited {
+		t.Errorf("verdict %d where there is nobody to ask", v)
+	}
+	if ask, next := g.Look(at(10*second + 3)); ask != nil || next != Forever {
+		t.Errorf("asks nobody for %+v, and looks again at %v", ask, time.Duration(next))
+	}
+}

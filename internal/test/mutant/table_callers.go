@@ -83,7 +83,7 @@ var callers = Table{
 	Replace("SpreadBeforeDue", "permits are spread wherever the gate looks, and not where they are issued", "internal/window/ledger.go",
 		"!ok || at > l.now {\n\t\t\tbreak\n", "!ok || at > l.now {\n\t\t\tl.pace(need)\n\t\t\tbreak\n", liveness),
 	Replace("GuestsBeforeDebts", "a guest is lent what a debt is to be paid with", "internal/window/lending.go",
-		" || l.debt > 0", "", "internal/window TestWhenAHostLendsNothing"),
+		" || l.debt > 0", "", "internal/window TestNothingIsIssuedBesideADebt"),
 	Replace("LostRaceKept", "a permit that came with a cancellation is lost", "consumer/acquire.go",
 		"\t\t\tk.permit(w.Outcome.Grant, n, n).Release()\n", "", liveness),
 	Replace("CloseRaceKept", "a waiter that came while the limiter was closed waits on", "consumer/acquire.go",
