@@ -77,6 +77,15 @@ func (s *scene) fair() float64 { return float64(s.limit.Total) / float64(max(1, 
 // alone reports whether there is nobody to ask.
 func (s *scene) alone() bool { return s.limit.Instances == 1 && s.bound > s.lent }
 
+// roomLeftLocked returns how many permits the windows that run leave.
+func (g *Gate) roomLeftLocked() int64 {
+	left, taken := Unbounded, g.takenLocked()
+	for a := range g.mu.ledger.bounded {
+		left = min(left, a.bound-a.used-taken)
+	}
+	return left
+}
+
 // noteCallsLocked brings the calls to the end of the segment that has ended.
 func (g *Gate) noteCallsLocked(at int64) {
 	if p := g.planLocked(); g.Refused == nil || !p.Lending.Lends && !p.Lending.Borrows {
@@ -189,12 +198,10 @@ func (g *Gate) askLocked(s scene) (ask *Asking, next int64) {
 	b, l := &g.mu.borrower, &g.mu.ledger
 	h := lending.Has{
 		Phase: s.phase, Length: s.length, Rest: s.length - s.phase - float64(l.plan.Guard)/milli,
-		Left: Unbounded, Waiting: g.mu.queue.permits, Issued: s.used - s.out + g.takenLocked(), Borrowed: s.lent,
+		Waiting: g.mu.queue.permits, Issued: s.used - s.out + g.takenLocked(), Borrowed: s.lent,
 		Fair: s.fair(), Total: s.limit.Total,
 	}
-	for a := range l.bounded {
-		h.Left = min(h.Left, a.bound-a.used-g.takenLocked())
-	}
+	h.Left = g.roomLeftLocked()
 	if b.awaited > 0 && s.bound == 0 {
 		h.Waiting += max(1, int64(h.Fair/8))
 	}
@@ -224,6 +231,9 @@ func (g *Gate) hopesLocked(n int64) bool {
 		return false
 	}
 	waiting := g.mu.queue.permits
+	if waiting+n <= g.roomLeftLocked() {
+		return false // it lacks something else: a budget, or the time when permits are due
+	}
 	hopes := waiting == 0 && n > s.bound-s.lent || b.guest.Hopes(&b.calls, s.rules, waiting+n, s.lent, s.fair())
 	b.hoping = b.hoping || hopes
 	return hopes

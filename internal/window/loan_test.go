@@ -410,13 +410,23 @@ func TestNobodyWaitsForLoansInVain(t *testing.T) {
 	if diff := cmp.Diff([]string{fmt.Sprint("a!", Limited)}, told.take()); diff != "" {
 		t.Errorf("told (-want +got):\n%s", diff)
 	}
-	f.instances = 1
-	g.Changed(at(10 * second))
-	upTo(g, at(10*second+1), 10)
-	if _, v := g.Enter(at(10*second+2), &Waiter{Payload: "b"}, 1, int64(18*second)); v != Limited {
+	// Where a budget lacks, loans are no help.
+	f.long = quota.Limit{Permits: 500, Window: time.Hour}
+	g.Changed(at(300 * ms))
+	g.Tick(at(10 * second))
+	spent := g.Budgets(at(10 * second))[0]
+	spent.Left, spent.Spent = 0, true
+	g.Fund(at(10*second), spent)
+	if _, v := g.Enter(at(10*second), &Waiter{Payload: "c"}, 1, int64(18*second)); v != Limited {
+		t.Errorf("verdict %d where a budget is spent", v)
+	}
+	f.long, f.instances = quota.Limit{}, 1
+	g.Changed(at(10*second + 2))
+	upTo(g, at(10*second+3), 10)
+	if _, v := g.Enter(at(10*second+4), &Waiter{Payload: "b"}, 1, int64(18*second)); v != Limited {
 		t.Errorf("verdict %d where there is nobody to ask", v)
 	}
-	if ask, next := g.Look(at(10*second + 3)); ask != nil || next != Forever {
+	if ask, next := g.Look(at(10*second + 5)); ask != nil || next != Forever {
 		t.Errorf("asks nobody for %+v, and looks again at %v", ask, time.Duration(next))
 	}
 }
