@@ -12,7 +12,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"log"
 	"log/slog"
 	"math"
 	"math/rand/v2"
@@ -54,7 +53,8 @@ func main() {
 	flag.Parse()
 	over, err := run()
 	if err != nil {
-		log.Fatal(err)
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(2)
 	}
 	if over {
 		fmt.Println("OVER")
@@ -96,35 +96,9 @@ func run() (over bool, err error) {
 	if err := put(*total); err != nil {
 		return false, err
 	}
-	all := make([]*instance, *n)
-	for i := range all {
-		config := clientv3.Config{Endpoints: cluster.Endpoints(), DialTimeout: 5 * time.Second, Logger: coordinator.NewClientLogger(quiet)}
-		if *delay {
-			config.DialOptions = []grpc.DialOption{grpc.WithContextDialer(dialSlowly)}
-		}
-		c, err := clientv3.New(config)
-		if err != nil {
-			return false, err
-		}
-		s, err := coordinator.Join(ctx, c, coordinator.Options{Name: fmt.Sprint("i", i), Logger: quiet, Lazy: true})
-		if err != nil {
-			return false, err
-		}
-		all[i] = &instance{session: s}
-		for p := range *providers {
-			l, err := consumer.Open(ctx, s, name(p), consumer.Options{Logger: quiet})
-			if err != nil {
-				return false, err
-			}
-			all[i].limiters = append(all[i].limiters, l)
-		}
-	}
-	for _, i := range all {
-		for _, l := range i.limiters {
-			for l.Status().State != quota.StateActive {
-				time.Sleep(50 * time.Millisecond)
-			}
-		}
+	all, err := join(ctx, cluster, quiet)
+	if err != nil {
+		return false, err
 	}
 	time.Sleep(4 * time.Second)
 	if *lower {
@@ -136,7 +110,7 @@ func run() (over bool, err error) {
 		}()
 	}
 	fmt.Printf("%d instances, %d permits per %v, calls %.2g of that, which wait %v; lend %s, %d providers\n", *n, *total, *window, *factor, *wait, *lend, *providers)
-	for _, load := range strings.Split(*loads, ",") {
+	for load := range strings.SplitSeq(*loads, ",") {
 		before, err := client.Get(ctx, "revision")
 		if err != nil {
 			return false, err
@@ -159,6 +133,41 @@ func run() (over bool, err error) {
 	return over, nil
 }
 
+// join starts the fleet, and waits until all have their shares.
+func join(ctx context.Context, cluster *etcdtest.Cluster, quiet *slog.Logger) ([]*instance, error) {
+	all := make([]*instance, *n)
+	for i := range all {
+		config := clientv3.Config{Endpoints: cluster.Endpoints(), DialTimeout: 5 * time.Second, Logger: coordinator.NewClientLogger(quiet)}
+		if *delay {
+			config.DialOptions = []grpc.DialOption{grpc.WithContextDialer(dialSlowly)}
+		}
+		c, err := clientv3.New(config)
+		if err != nil {
+			return nil, err
+		}
+		s, err := coordinator.Join(ctx, c, coordinator.Options{Name: fmt.Sprint("i", i), Logger: quiet, Lazy: true})
+		if err != nil {
+			return nil, err
+		}
+		all[i] = &instance{session: s}
+		for p := range *providers {
+			l, err := consumer.Open(ctx, s, name(p), consumer.Options{Logger: quiet})
+			if err != nil {
+				return nil, err
+			}
+			all[i].limiters = append(all[i].limiters, l)
+		}
+	}
+	for _, i := range all {
+		for _, l := range i.limiters {
+			for l.Status().State != quota.StateActive {
+				time.Sleep(50 * time.Millisecond)
+			}
+		}
+	}
+	return all, nil
+}
+
 func name(p int) string { return fmt.Sprintf("p%d", p) }
 
 // tally is what callers count.
@@ -168,7 +177,6 @@ type tally struct {
 	first, last int64             // the starts of the whole windows
 	misfiled    int64             // permits whose window did not run by the caller's clock
 	firsts      []time.Duration   // from the first refusal in a window to the next permit of it
-	due, got    float64           // of instances that wake
 	used        []map[int64]int64 // by instance of the first provider, the same
 	calls       []map[int64]int64
 	begun       []map[int64]time.Duration // when in a window the first call came
@@ -362,8 +370,7 @@ func loadOf(load string, provider int) func(i int, s float64) float64 {
 	case load == "idle":
 		return func(int, float64) float64 { return 0 }
 	}
-	log.Fatalf("there is no load %q", load)
-	return nil
+	panic("there is no load " + load)
 }
 
 // mix is the step and the finalizer of splitmix64.
@@ -396,7 +403,7 @@ func dialSlowly(ctx context.Context, address string) (net.Conn, error) {
 		for m := range s.out {
 			time.Sleep(time.Until(m.at))
 			if _, err := s.Conn.Write(m.data); err != nil {
-				_ = s.Conn.Close()
+				_ = s.Close()
 			}
 		}
 	}()

@@ -248,10 +248,10 @@ func (g *Gate) Asked(at clock.Instant, guest string, n protocol.Need) int64 {
 	s, ok := g.sceneLocked()
 	l := &g.mu.ledger
 	hash := l.plan.Lending.Hash
-	if !ok || !l.plan.Lending.Lends || !slices.Equal(n.Windows, l.running()) || n.Sample.Part > 0 && !n.Sample.Has(hash) {
+	if !ok || !l.plan.Lending.Lends || !slices.Equal(n.Windows, l.running()) || n.Part > 0 && !n.Has(hash) {
 		return 0
 	}
-	return g.lendLocked(at, s, standing{guest, n.Sample.Whole(n.Permits, hash), n.Sample.Whole(n.Poor, hash)}, true)
+	return g.lendLocked(at, s, standing{guest, n.Whole(n.Permits, hash), n.Whole(n.Poor, hash)}, true)
 }
 
 // lendLocked lends to a guest as much as the rules say. If it stands, the rest is kept.

@@ -255,7 +255,7 @@ func TestWhoIsAsked(t *testing.T) {
 				continue
 			}
 			for _, p := range peersOf(95) {
-				if q.Sample.Has(p.Hash) {
+				if q.Has(p.Hash) {
 					sample++
 				}
 			}
@@ -297,7 +297,7 @@ func TestRequestsSumToTheNeed(t *testing.T) {
 			}
 			hosts := 1.0
 			if q.Host == "" {
-				hosts = float64(q.Sample.Part) / (1 << 32) * float64(n-len(seen)+1)
+				hosts = float64(q.Part) / (1 << 32) * float64(n-len(seen)+1)
 			} else if owed[q.Host] > 0 && a.Poor > 0 {
 				continue
 			}
