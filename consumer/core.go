@@ -45,8 +45,9 @@ type core struct {
 	// options are replaced under mu by the first limiter that is opened; read by
 	// everybody.
 	options atomic.Pointer[Options]
-	// lent is told what the gate lends, if the planner lends.
-	lent atomic.Pointer[func(guest string, l protocol.Loan)]
+	// carrier brings asks and loans, if the planner lends.
+	carrier atomic.Pointer[feed.Carrier]
+	looker  alarm // looks for what to ask for, while callers want more than there is
 
 	mu struct {
 		sync.Mutex
@@ -77,7 +78,9 @@ type core struct {
 func newCore(provider string, c *clock.Clock, o Options) *core {
 	k := &core{provider: provider, clock: c, refused: new(refusals), asks: make(chan protocol.Ask, 1), wanting: make(chan struct{}, 1)}
 	k.gate = window.NewGate(k, k.decided, func(wake int64) { k.alarm.set(c, wake) })
-	k.gate.Lent = func(guest string, l protocol.Loan) { (*k.lent.Load())(guest, l) }
+	k.gate.Lent = func(self, guest string, l protocol.Loan) { (*k.carrier.Load()).Tell(self, guest, l) }
+	k.gate.Arm = func(at int64) { k.looker.set(c, at) }
+	k.gate.Refused = k.refused.sum
 	k.gate.Wanting = func() {
 		select {
 		case k.wanting <- struct{}{}:
@@ -87,6 +90,7 @@ func newCore(provider string, c *clock.Clock, o Options) *core {
 	}
 	k.Needs(func() {})
 	k.alarm.begin(k.tick)
+	k.looker.begin(k.look)
 	k.parked.New = newParked
 	k.mu.planner = share.Planner{Clock: c}
 	k.mu.changed = make(chan struct{})
@@ -191,36 +195,6 @@ func (k *core) Prove(sent clock.Instant) {
 	k.gate.Proved(k.clock.Now())
 }
 
-// Lend implements feed.Sink.
-func (k *core) Lend(lent func(guest string, l protocol.Loan)) {
-	if lent != nil {
-		k.lent.Store(&lent)
-	}
-	k.mu.Lock()
-	k.mu.planner.Lends = lent != nil
-	k.news(false)
-}
-
-// Borrow implements feed.Sink.
-func (k *core) Borrow(host string, l protocol.Loan) {
-	// The host's clock may be ahead: its window has not begun here.
-	if early := l.Windows[0].Start() - k.clock.Wall(); early > 0 && early < int64(l.Windows[0].Length) {
-		time.AfterFunc(max(time.Duration(early), time.Millisecond), func() { k.Borrow(host, l) }) // corrected time may stand still
-		return
-	}
-	k.mu.Lock()
-	shares := k.mu.planner.SharesOf(host, l.Windows)
-	k.mu.Unlock()
-	if k.gate.Borrow(k.clock.Now(), host, l, shares) == 0 {
-		return
-	}
-	k.refusal.Store(nil)
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.mu.borrowed = l.Windows[0].End() - k.clock.Offset()
-	k.signalLocked()
-}
-
 // Budgets implements feed.Sink.
 func (k *core) Budgets() []protocol.BudgetUse { return k.gate.Budgets(k.clock.Now()) }
 
@@ -252,6 +226,7 @@ func (k *core) Close() {
 	k.mu.Unlock()
 	k.gate.Close()
 	k.alarm.stop()
+	k.looker.stop()
 	if debt := k.gate.Usage(k.clock.Now()).Debt; debt > 0 {
 		k.log().Warn("limiter is closed with a debt: calls have cost more than their permits", "debt", debt,
 			"todo", "expect that the provider counts so many more; reserve more per call")

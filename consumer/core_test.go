@@ -60,6 +60,26 @@ func proved(t *testing.T, limits string, n int) (*stub, *Limiter) {
 	return s, l
 }
 
+// provedAs returns a source, and a limiter of the instance id, which is one of ids that share
+// these limits from now on.
+func provedAs(t *testing.T, limits, id string, ids []string) (*stub, *Limiter) {
+	t.Helper()
+	s := &stub{clock: clock.New()}
+	l := open(t, s.source(), Options{})
+	v := protocol.View{Revision: 1, Policy: withDefaults(policyOf(t, limits)), PolicyRevision: 1}
+	for _, id := range ids {
+		v.Instances = append(v.Instances, protocol.Instance{ID: id, Weight: 1})
+	}
+	s.sink.Reset(s.clock.Now(), s.clock.Mono(), id, v)
+	s.prove()
+	return s, l
+}
+
+// joins has another instance come, which has a share in an hour.
+func (s *stub) joins(id string) {
+	s.sink.Apply(s.clock.Now(), protocol.Change{Revision: 9, Put: []protocol.Instance{{ID: id, Weight: 1, From: time.Now().Add(time.Hour)}}})
+}
+
 func (s *stub) prove() { s.sink.Prove(s.clock.Now()) }
 
 func withDefaults(p quota.Policy) *quota.Policy { p = p.WithDefaults(); return &p }

@@ -40,9 +40,9 @@ type Limiter struct {
 	closed atomic.Bool
 }
 
-// Open returns a limiter for the provider, immediately. A new instance borrows permits
-// from others until it has a share. Until it has a permit, callers wait or are refused,
-// as in any window whose share is spent. Ready waits for the first permits.
+// Open returns a limiter for the provider, immediately. An instance that lacks permits borrows
+// some from others, also a new one that has no share yet. Until it has a permit, callers wait
+// or are refused, as in any window whose share is spent. Ready waits for the first permits.
 //
 // Opening a provider twice on one source gives two limiters with one counter and one
 // queue. The first one's MaxWaiters and Logger count for both: a second Open leaves them zero or
@@ -88,7 +88,8 @@ func (l *Limiter) Wait(ctx context.Context) error { return l.Acquire(ctx, Foreve
 
 // Acquire issues one permit, waiting for at most maxWait and as long as ctx allows; 0 or
 // less does not wait. It returns nil, an error of ctx, or one of this package's errors. A
-// caller that cannot be served in time is refused immediately.
+// caller that cannot be served in time is refused immediately, unless other instances are
+// asked for permits that may serve it.
 //
 // Waiting only parks the goroutine. Callers are served in the order in which they came.
 func (l *Limiter) Acquire(ctx context.Context, maxWait time.Duration) error {
@@ -97,7 +98,7 @@ func (l *Limiter) Acquire(ctx context.Context, maxWait time.Duration) error {
 }
 
 // Take is Acquire for n permits of one window, all or none, and returns the Permit; n is at
-// least 1.
+// least 1. It may be more than this instance's share: others may lend the rest.
 func (l *Limiter) Take(ctx context.Context, n int64, maxWait time.Duration) (Permit, error) {
 	g, err := l.acquire(ctx, n, maxWait)
 	if err != nil {

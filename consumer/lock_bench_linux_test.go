@@ -15,18 +15,24 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// crowded returns a core that is active among n instances, of which five borrow. Each
+// nobody is a carrier that brings nothing.
+type nobody struct{}
+
+func (nobody) Tell(string, string, protocol.Loan) {}
+func (nobody) Ask(string, []protocol.Request)     {}
+
+// crowded returns a core that is active among n instances, of which five are new. Each
 // instance has a permit in every second window on average.
 func crowded(n int, rule quota.ShareRule) *core {
 	k := newCore("bench", clock.New(), Options{Logger: quiet})
-	k.Lend(func(string, protocol.Loan) {})
+	k.Carry(nobody{})
 	p := quota.Policy{Limits: []quota.Limit{{Permits: int64(n / 2), Window: time.Second}}, Division: quota.Division{Share: rule}, Outage: quota.OutageStop}.WithDefaults()
 	v, demands := protocol.View{Revision: 1, Policy: &p, PolicyRevision: 1}, map[string]int64{}
 	for i := range n {
 		m := member(i)
 		m.Weight = int64(1 + i*7919%quota.MaxWeight)
 		if i > n-6 && i < n-1 {
-			m.Borrows, m.From = true, time.Now().Add(time.Hour)
+			m.From = time.Now().Add(time.Hour)
 		}
 		demands[m.ID] = int64(1000 + 37*i)
 		v.Instances = append(v.Instances, m)

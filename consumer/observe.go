@@ -39,6 +39,14 @@ func (r *refusals) of(why Reason) *atomic.Int64 {
 	return &r.by[max(0, slices.Index(reasons[:], why))]
 }
 
+// sum returns all refused permits.
+func (r *refusals) sum() (n int64) {
+	for i := range r.by {
+		n += r.by[i].Load()
+	}
+	return n
+}
+
 func (r *refusals) count() (total int64, by map[Reason]int64) {
 	by = make(map[Reason]int64, len(reasons))
 	for i, reason := range reasons {

@@ -33,6 +33,12 @@ type Status struct {
 	// Issued and Refused count permits since the limiter was opened. Shadowed counts
 	// refused permits that shadow mode let pass. Issued includes debts paid.
 	Issued, Refused, Shadowed int64
+	// Lent and Borrowed count permits since the limiter was opened: lent to other instances,
+	// which are not among Issued, and borrowed from them.
+	Lent, Borrowed int64
+	// Asks counts the times that this instance asked others for permits, and FruitlessWindows
+	// the windows in which it asked and borrowed none.
+	Asks, FruitlessWindows int64
 	// Debt is the unpaid cost of calls beyond their permits: see Permit.Settle. Nothing
 	// is issued until it is paid.
 	Debt int64
@@ -131,6 +137,7 @@ func (k *core) status(now clock.Instant) (Status, window.Usage) {
 		Revision: p.Revision(), PolicyRevision: revision, Instances: p.Instances(),
 		Issued: use.Issued, Shadowed: k.shadowed.Load(), OverIssued: use.OverIssued, StateChanges: k.mu.logged.changes,
 		Waiting: use.Waiting, HeadPermits: use.Head, Debt: use.Debt, Largest: use.Largest, ProofAge: -1,
+		Lent: use.Lent, Borrowed: use.Borrowed, Asks: use.Asks, FruitlessWindows: use.Fruitless,
 	}
 	st.Refused, st.RefusedBy = k.refused.count()
 	st.Impossible = k.refused.impossible.Load()
@@ -260,6 +267,8 @@ func (k *core) Report(now clock.Instant) protocol.Report {
 // or ErrClosed.
 func (l *Limiter) Ready(ctx context.Context) error {
 	k := l.core
+	k.gate.Await(k.clock.Now(), 1)
+	defer func() { k.gate.Await(k.clock.Now(), -1) }()
 	for {
 		now := k.clock.Now()
 		k.mu.Lock()

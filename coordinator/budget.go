@@ -73,7 +73,7 @@ type taking struct {
 // fund takes permits and gives them back until the membership ends.
 func (p *membership) fund() {
 	f := &p.funding
-	timer := time.NewTimer(0)
+	timer := time.NewTimer(budgetRest) // it is wanted now
 	defer timer.Stop()
 	for {
 		wait := time.Duration(0)

@@ -11,11 +11,11 @@
 // read.
 //
 // Goroutines. The session owns eight. They keep the lease, follow the watch, register and
-// list providers in batches, send probes, write reports in batches, write loans, measure the
-// time, and start the goroutines of a provider. A few reads of probes are under way at once.
-// A provider at rest (membership) has no goroutine. It has one for its pauses and one for permits of long windows from
-// its first need on, and up to 8 newcomers have one for loans. All end in Close, which waits
-// for them.
+// list providers in batches, send probes, write reports in batches, write asks and loans,
+// measure the time, and start the goroutines of a provider. A few reads of probes are under
+// way at once. A provider at rest (membership) has no goroutine, unless it is one of the 32
+// that hear asks and loans. It has one for its pauses and one for permits of long windows
+// from its first need on. All end in Close, which waits for them.
 //
 // Locks. Session.mu guards the memberships, the line and the lease. It is held while sinks
 // are called; never while etcd is.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -28,8 +27,8 @@ const (
 	// mostAlone bounds the memberships that list page by page at once, or continue a
 	// process's instance.
 	mostAlone = 4
-	// mostBorrowing bounds those that borrow at once: each has a watch of its own.
-	mostBorrowing = 8
+	// mostLending bounds the memberships that lend and borrow: each has watches of its own.
+	mostLending = 32
 )
 
 // stage says what a membership needs.
@@ -66,32 +65,38 @@ func (s *Session) join() {
 	retry := time.NewTimer(0)
 	defer retry.Stop()
 	for {
-		again := false
 		select {
 		case <-s.ctx.Done():
 			return
 		case <-s.joins:
 		case <-retry.C:
-			again = true
+			s.tryAgain()
 		}
 		for {
 			l, err := s.awaitLease(s.ctx)
 			if err != nil {
 				return
 			}
-			batch := s.nextBatch(l, again)
+			batch := s.nextBatch()
 			if len(batch) == 0 {
 				break
 			}
-			failed := !s.joinBatch(l, batch)
-			if failed {
-				break
+			if s.joinBatch(l, batch) {
+				wait.reset()
 			}
-			wait.reset()
 		}
 		if s.failing() {
 			retry.Reset(jitter(wait.longer()))
 		}
+	}
+}
+
+// tryAgain has those tried again that have failed.
+func (s *Session) tryAgain() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range s.mu.memberships {
+		p.failed = false
 	}
 }
 
@@ -108,13 +113,12 @@ func (s *Session) failing() bool {
 }
 
 // nextBatch takes memberships that need something. Each has a line that has begun, whose
-// events are kept for it from now on: before anything of it is written. Those that have
-// failed are taken if it is time again.
-func (s *Session) nextBatch(l *lease, again bool) (batch []*joining) {
+// events are kept for it from now on: before anything of it is written.
+func (s *Session) nextBatch() (batch []*joining) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, p := range s.allLocked() {
-		if p.stage == following || p.busy || p.line == nil || !p.line.begun || p.failed && !again || p.silent {
+		if p.stage == following || p.busy || p.line == nil || !p.line.begun || p.failed || p.silent {
 			continue
 		}
 		p.busy, p.failed, p.early, p.gen, p.attached = true, false, nil, p.line.gen, p.line.Position()
@@ -145,7 +149,6 @@ func (s *Session) joinBatch(l *lease, batch []*joining) (ok bool) {
 	if len(together) == 0 {
 		return ok
 	}
-	s.borrowAll(together)
 	err := s.registerAll(l, together)
 	if len(together) > 1 && (errors.Is(err, ErrPermission) || tooLarge(err)) { // of one of them
 		for _, j := range together {
@@ -311,60 +314,38 @@ func (s *Session) announceStarts(ctx context.Context, batch []*joining) error {
 	if err != nil {
 		return classify(ctx, "read the policy of "+batch[0].p.provider+others(len(batch)-1), err)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, j := range batch {
-		if j.fresh {
-			j.p.seats = 0 // of an attempt before
-		}
-	}
-	responses, seats := r.Responses, s.seatsLocked()
+	responses := r.Responses
 	for _, j := range batch {
 		if !j.fresh {
 			continue
 		}
 		j.before = responses[1].GetResponseRange().Count
-		own := min(j.before+1, maxCounted)
-		if seats+own > maxSeats && len(s.mu.memberships) > 1 {
-			j.err = fmt.Errorf("coordinator: %s: with it the providers of this session have %d instances in all, the most is %d: use fewer providers or fewer processes (docs/scaling.md)",
-				j.p.provider, seats+own, maxSeats)
-		} else {
-			j.p.seats = own
-			seats += own
-		}
+		j.err = s.seat(j.p, j.before+1)
 		if st := stored(j.p.provider, keyIn(responses[0])); st.Revision != 0 && st.Problem == nil {
 			j.m.value.From = startAmong(int(j.before)+1, s.o.Clock.Wall(), &st.Policy)
 		}
-		j.m.value.Borrows = j.p.loans != nil && !j.m.value.From.IsZero()
 		responses = responses[2:]
 	}
 	return nil
 }
 
-// seatsLocked returns how many instances the session's providers have: those that it
-// follows, and those that it has let register.
-func (s *Session) seatsLocked() (n int64) {
-	for _, p := range s.mu.memberships {
-		if p.stage == following {
-			n += min(int64(p.tracker.Instances()), maxCounted)
-		} else {
-			n += p.seats
+// seat notes that a provider will have so many instances. It returns an error if those of
+// all providers are too many then.
+func (s *Session) seat(p *membership, instances int64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	seats := min(instances, maxCounted)
+	for _, o := range s.mu.memberships {
+		if o != p {
+			seats += min(max(o.seats, int64(o.tracker.Instances())), maxCounted)
 		}
 	}
-	return n
-}
-
-// borrowAll opens the watches of what newcomers are lent: before their keys are written.
-func (s *Session) borrowAll(batch []*joining) {
-	var opened sync.WaitGroup
-	for _, j := range batch {
-		if j.fresh && j.p.loans == nil && s.borrowing.Add(1) <= mostBorrowing {
-			opened.Go(func() { j.p.loans = j.p.openLoans(j.m.id) })
-		} else if j.fresh && j.p.loans == nil {
-			s.borrowing.Add(-1)
-		}
+	if p.seats = 0; seats > maxSeats && len(s.mu.memberships) > 1 {
+		return fmt.Errorf("coordinator: %s: with it the providers of this session have %d instances in all, the most is %d: use fewer providers or fewer processes (docs/scaling.md)",
+			p.provider, seats, maxSeats)
 	}
-	opened.Wait()
+	p.seats = instances
+	return nil
 }
 
 // listPages lists the keys of a provider that has more than fit into the batch's
@@ -387,10 +368,8 @@ func (s *Session) finish(j *joining) {
 	p.finishLocked(j)
 	registered := p.stage == following
 	s.mu.Unlock()
-	if p.loans != nil {
-		p.borrow(j.m.value.Borrows && registered, &j.m)
-	}
 	if registered {
+		p.hearFrom(j.m.id)
 		p.noteRegistered(j.m.cluster)
 		p.keep()
 		select {
@@ -403,7 +382,7 @@ func (s *Session) finish(j *joining) {
 }
 
 func (p *membership) finishLocked(j *joining) {
-	early := append(j.between, p.early...)
+	early := append([][]view.Key{j.between}, p.early...)
 	p.busy, p.early = false, nil
 	if j.err == nil || errors.Is(j.err, errGone) {
 		p.attempt, p.before = nil, nil
@@ -433,5 +412,7 @@ func (p *membership) finishLocked(j *joining) {
 		p.untold = p.created
 	}
 	p.listLocked(j.m, j.all)
-	p.takeLocked(early)
+	for _, keys := range early { // an event that comes again is not the same change twice
+		p.takeLocked(keys)
+	}
 }

@@ -129,6 +129,7 @@ func TestALazySessionWaitsForEtcd(t *testing.T) {
 // nothing else happens.
 func TestAMembershipIsToldOfTheSessionsProblem(t *testing.T) {
 	s := &Session{keys: layout, ctx: t.Context(), o: settings{Options: Options{Logger: quiet}, Clock: clock.New()}}
+	s.mu.lines = map[string]*line{layout.Provider(""): {s: s, members: map[string]*membership{}}}
 	s.mu.memberships, s.mu.problems = map[string]*membership{}, map[string]error{"the lease": ErrPermission}
 	r := &recorder{}
 	if _, _, err := s.subscribe("p", func() feed.Sink { return r }); err != nil {

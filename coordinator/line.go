@@ -86,6 +86,12 @@ func (p *membership) detachLocked() {
 	if p.s.mu.narrow {
 		l.end()
 		delete(p.s.mu.lines, l.folder)
+		for _, next := range p.s.allLocked() {
+			if next.line == nil {
+				p.s.attachLocked(next)
+				break
+			}
+		}
 	}
 }
 

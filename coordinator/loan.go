@@ -2,142 +2,149 @@ package coordinator
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
+	"strings"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/internal/keys"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 )
 
-// loanTTL is how long the keys of loans stay, at most; they stay half as long, which is
-// longer than anybody joins.
-const loanTTL = int64((2 * time.Minute) / time.Second)
+// This file is how asks and loans come: docs/protocol.md, section 13. carry.go is how they
+// go.
 
-// maxLoans bounds the loans that wait to be written. Any beyond it are lost to both.
-const maxLoans = 64
-
-// lending is what a session's sinks have lent and is still to be written, and the lease of
-// the newest loans: lend's own.
-type lending struct {
-	made    chan func() error
-	lease   clientv3.LeaseID
-	granted int64 // monotonic
-}
-
-// lend writes what the sinks lend until Close. A sink charges a loan before, so whatever is
-// not written, or not in time, is lost and exceeds nothing.
-func (s *Session) lend() {
-	for {
-		select {
-		case <-s.ctx.Done():
-			return
-		case write := <-s.lending.made:
-			_ = write()
-		}
-	}
-}
-
-// lendLocked has the sink lend. A role that may not lend ends that.
-func (p *membership) lendLocked() {
-	p.sink.Lend(func(guest string, l protocol.Loan) {
-		write := func() error {
-			err := p.writeLoan(guest, &l)
-			if errors.Is(err, ErrPermission) {
-				p.s.o.Logger.Warn("this instance may not lend to newcomers, which wait for their shares: create the role again",
-					"provider", p.provider, "error", err)
-				p.mu.Lock()
-				p.sink.Lend(nil)
-				p.mu.Unlock()
-			}
-			return err
-		}
-		select {
-		case p.s.lending.made <- write:
-		default:
-		}
-	})
-}
-
-func (p *membership) writeLoan(guest string, loan *protocol.Loan) error {
-	id, lending := p.current().id, &p.s.lending
-	ctx, done := context.WithTimeout(p.ctx, time.Duration(loan.Windows[0].End()-p.s.o.Clock.Wall())+time.Second)
-	defer done()
-	now := p.s.o.Clock.Mono()
-	if lending.lease == clientv3.NoLease || now-lending.granted > loanTTL*int64(time.Second)/2 {
-		l, err := p.s.client.Grant(ctx, loanTTL)
-		if err != nil {
-			return err
-		}
-		lending.lease, lending.granted = l.ID, now
-	}
-	b, err := json.Marshal(loan)
-	if err != nil {
-		return err
-	}
-	_, err = p.s.kv.Put(ctx, p.s.keys.Loans(p.provider, guest)+id, string(b), clientv3.WithLease(lending.lease))
-	return classify(ctx, "lend to a newcomer of "+p.provider, err)
-}
-
-// openLoans opens the watch of what the newcomer id is lent. It returns nil if that fails,
-// or takes long.
-func (p *membership) openLoans(id string) *stream {
-	w := p.s.newStream(p.ctx, 0)
-	overdue := time.AfterFunc(defaultTimeout, w.end)
-	w.open(p.s.keys.Loans(p.provider, id), clientv3.WithFilterDelete(), clientv3.WithCreatedNotify())
-	r, ok := w.next()
-	if !overdue.Stop() || !ok || !r.Created || r.Err() != nil {
-		w.close()
-		p.s.borrowing.Add(-1)
-		return nil
-	}
-	return w
-}
-
-// borrow passes on what hosts lend to this newcomer, until it has a share of its own; or
-// it closes the watch of that.
-func (p *membership) borrow(borrows bool, m *listing) {
-	loans, id, from := p.loans, m.id, m.value.From
-	p.loans = nil
-	if !borrows {
-		loans.close()
-		p.s.borrowing.Add(-1)
+// hearFrom hears of loans and asks for an incarnation, in place of one before, if not too many
+// memberships of the session do. It is called within a batch.
+func (p *membership) hearFrom(id string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.hears == id:
 		return
+	case p.hears != "":
+		p.deafen()
+	case p.s.mu.hearers == mostLending:
+		return
+	default:
+		p.s.mu.hearers++
 	}
-	p.s.wg.Go(func() {
-		defer p.s.borrowing.Add(-1)
-		p.takeLoans(loans, id, from)
+	ctx, end := context.WithCancel(p.ctx)
+	p.hears, p.deafen = id, end
+	p.parts.Go(func() { p.hear(ctx, id) })
+}
+
+// hear passes on what hosts lend to this incarnation and what guests ask it for, until ctx
+// ends. Messages that come while a watch is broken are lost, and exceed nothing.
+func (p *membership) hear(ctx context.Context, id string) {
+	for ctx.Err() == nil {
+		// etcd tells by a text why it does not open a watch.
+		if err := p.hearOnce(ctx, id); err != nil && strings.Contains(err.Error(), rpctypes.ErrorDesc(rpctypes.ErrPermissionDenied)) {
+			p.mute()
+			return
+		}
+		if !sleep(ctx, jitter(time.Second)) {
+			return
+		}
+	}
+}
+
+// mute ends lending for want of a permission.
+func (p *membership) mute() {
+	p.muted.Do(func() {
+		p.s.o.Logger.Warn("this instance may not lend or borrow: create the role again", "provider", p.provider)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.sink.Carry(nil)
 	})
 }
 
-// takeLoans takes loans from a watch until an instant.
-func (p *membership) takeLoans(loans *stream, id string, from time.Time) {
-	defer loans.close()
-	over := time.AfterFunc(time.Duration(from.UnixNano()-p.s.o.Clock.Wall()), loans.end)
-	defer over.Stop()
-	folder := p.s.keys.Loans(p.provider, id)
-	for {
-		r, ok := loans.next()
-		if !ok {
-			return
+// hearOnce does so by watches of one stream, until one of them ends.
+func (p *membership) hearOnce(ctx context.Context, id string) error {
+	w := p.s.newStream(ctx, 0)
+	defer w.close()
+	folders := []string{p.s.keys.Loans(p.provider, id), p.s.keys.Asks(p.provider, id), p.s.keys.SampleAsks(p.provider)}
+	var told [3]clientv3.WatchChan
+	for i, folder := range folders {
+		told[i] = w.Watch(w.ctx, folder, clientv3.WithPrefix(), clientv3.WithFilterDelete(), clientv3.WithCreatedNotify())
+	}
+	for created := 0; ; {
+		var r clientv3.WatchResponse
+		var ok bool
+		which := 0
+		select {
+		case <-w.ctx.Done():
+			return w.ctx.Err()
+		case r, ok = <-told[0]:
+		case r, ok = <-told[1]:
+			which = 1
+		case r, ok = <-told[2]:
+			which = 2
+		}
+		if !ok || r.Err() != nil {
+			return r.Err()
+		}
+		if r.Created {
+			if created++; created == len(told) {
+				p.carriesFor(id)
+			}
 		}
 		for _, e := range r.Events {
-			host, ok := keys.IncarnationIn(folder, string(e.Kv.Key))
-			if !ok {
-				continue
+			if who, ok := keys.IncarnationIn(folders[which], string(e.Kv.Key)); ok && who != id {
+				p.heard(id, who, e.Kv.Value, which == 0)
 			}
-			l, err := protocol.ReadLoan(e.Kv.Value)
-			if err != nil {
-				p.s.o.Logger.Debug("not a loan", "provider", p.provider, "key", string(e.Kv.Key), "error", err)
-				continue
-			}
-			p.mu.Lock()
-			if p.id == id && !p.silent {
-				p.sink.Borrow(host, l)
-			}
-			p.mu.Unlock()
 		}
+	}
+}
+
+// carriesFor lets the sink ask and lend: it would hear the answers.
+func (p *membership) carriesFor(id string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.id == id && !p.silent && !p.carries {
+		p.carries = true
+		p.sink.Carry(p)
+	}
+}
+
+// heard passes a loan on, or an ask. Only instances that the view has lend and ask.
+func (p *membership) heard(id, who string, value []byte, isLoan bool) {
+	var loan protocol.Loan
+	var need protocol.Need
+	var err error
+	if isLoan {
+		loan, err = protocol.ReadLoan(value)
+	} else {
+		need, err = protocol.ReadNeed(value)
+	}
+	if err != nil {
+		p.s.o.Logger.Debug("not a loan or an ask", "provider", p.provider, "from", who, "error", err)
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.id != id || p.silent || !p.tracker.Has(who):
+	case isLoan:
+		p.sink.Borrow(who, loan)
+	default:
+		p.sink.Asked(who, need)
+	}
+}
+
+// Tell implements feed.Carrier.
+func (p *membership) Tell(self, guest string, l protocol.Loan) {
+	p.s.post.put(letter{p, self, keys.In(p.s.keys.Loans(p.provider, guest), self), l, l.Windows[0].End()})
+}
+
+// Ask implements feed.Carrier.
+func (p *membership) Ask(self string, all []protocol.Request) {
+	for _, r := range all {
+		folder := p.s.keys.SampleAsks(p.provider)
+		if r.Host != "" {
+			folder = p.s.keys.Asks(p.provider, r.Host)
+		}
+		p.s.post.put(letter{p, self, keys.In(folder, self), r.Need, r.Windows[0].End()})
 	}
 }

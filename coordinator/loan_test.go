@@ -3,6 +3,7 @@ package coordinator
 import (
 	"encoding/json"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,41 +14,52 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
+// secondOf is the windows of a limit of a second.
+func secondOf(wall int64) []quota.Window { return []quota.Window{quota.WindowAt(time.Second, wall)} }
+
 // loanOf is one of so many permits in the running second.
 func loanOf(permits int64) protocol.Loan {
-	return protocol.Loan{Windows: []quota.Window{quota.WindowAt(time.Second, time.Now().UnixNano())}, Permits: permits}
+	return protocol.Loan{Windows: secondOf(time.Now().UnixNano()), Permits: permits}
+}
+
+// requestOf asks a host, or with "" a sample of all, for so many thousandths.
+func requestOf(host string, permits int64) protocol.Request {
+	r := protocol.Request{Host: host, Need: protocol.Need{Windows: secondOf(time.Now().UnixNano()), Permits: permits}}
+	if host == "" {
+		r.Sample = protocol.Sample{Part: 1 << 32}
+	}
+	return r
+}
+
+// three are a host, a guest, and another instance of a provider.
+func three(t *testing.T) (f *fixture, host, guest, other *recorder) {
+	t.Helper()
+	f = setup(t)
+	f.set("p", "10/s")
+	var all [3]*recorder
+	for i, name := range []string{"host", "guest", "other"} {
+		all[i], _ = f.subscribe(f.join(Options{Name: name}), "p")
+	}
+	for _, r := range all {
+		await.Until(t, "all are there, and carry", r.is(func(r *recorder) bool { return proved(r) && members(3)(r) && r.carrier != nil }))
+	}
+	return f, all[0], all[1], all[2]
 }
 
 func TestALoanReachesItsGuestAlone(t *testing.T) {
 	t.Parallel()
-	f := setup(t)
-	policy := quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}, Timing: quota.Timing{Settle: time.Minute}}
-	if _, err := f.admin.Put(t.Context(), "p", policy); err != nil {
-		t.Fatal(err)
-	}
-	host, _ := f.subscribe(f.join(Options{Name: "host"}), "p")
-	await.Until(t, "the host is there", host.is(proved))
-	guest, _ := f.subscribe(f.join(Options{Name: "guest"}), "p")
-	other, _ := f.subscribe(f.join(Options{Name: "other"}), "p")
-	await.Until(t, "all are there", func() bool { return host.is(members(3))() && guest.is(proved)() && other.is(proved)() })
-	host.mu.Lock()
-	lend, instances := host.lent, host.view.Instances
-	host.mu.Unlock()
-	for _, i := range instances {
-		if !i.Borrows {
-			t.Errorf("%+v: a newcomer borrows", i)
-		}
-	}
+	f, host, guest, other := three(t)
 	from, to := host.told().self, guest.told().self
 	// A message takes its time, and one that is late for its window is not sent at all.
 	arrives := func(permits int64) func() bool {
 		return func() bool {
-			lend(to, loanOf(permits))
+			host.carrier.Tell(from, to, loanOf(permits))
 			return guest.is(func(r *recorder) bool { return slices.Contains(r.borrowed, loaned{from, permits}) })()
 		}
 	}
 	await.Until(t, "a loan arrives", arrives(1))
-	// Garbage is not borrowed, and a key that names no host is not either.
+	// Garbage is not borrowed, nor a key that names no host, nor one of a stranger. A loan of
+	// another incarnation is not written.
 	folder := f.admin.keys.Loans("p", to)
 	put := func(key, value string) {
 		if err := f.write(clientv3.OpPut(folder+key, value)); err != nil {
@@ -56,7 +68,9 @@ func TestALoanReachesItsGuestAlone(t *testing.T) {
 	}
 	text, _ := json.Marshal(loanOf(5))
 	put("%zz", string(text))
+	put("stranger", string(text))
 	put(from, "{")
+	host.carrier.Tell("it before", to, loanOf(9))
 	await.Until(t, "another arrives", arrives(6))
 	for _, l := range guest.borrowed {
 		if l != (loaned{from, 1}) && l != (loaned{from, 6}) {
@@ -66,8 +80,71 @@ func TestALoanReachesItsGuestAlone(t *testing.T) {
 	if other.is(func(r *recorder) bool { return r.borrowed != nil })() {
 		t.Errorf("another was lent %+v", other.borrowed)
 	}
-	r, err := f.client.Get(t.Context(), folder+from)
-	if err != nil || len(r.Kvs) != 1 || r.Kvs[0].Lease == 0 {
-		t.Errorf("%v, %v: what is lent must not stay for ever", r, err)
+	r, err := f.client.Get(t.Context(), folder, clientv3.WithPrefix())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, kv := range r.Kvs {
+		switch key := strings.TrimPrefix(string(kv.Key), folder); {
+		case key == "it before":
+			t.Error("a loan was written in the name of another incarnation")
+		case key == from && kv.Lease == 0:
+			t.Error("what is lent stays for ever")
+		}
+	}
+}
+
+func TestAnAskReachesWhomItNames(t *testing.T) {
+	t.Parallel()
+	_, host, guest, other := three(t)
+	to, from := host.told().self, guest.told().self
+	hears := func(r *recorder, permits int64) bool {
+		return r.is(func(r *recorder) bool { return slices.Contains(r.asked, wanted{from, permits}) })()
+	}
+	await.Until(t, "an ask arrives", func() bool {
+		guest.carrier.Ask(from, []protocol.Request{requestOf(to, 1000)})
+		return hears(host, 1000)
+	})
+	await.Until(t, "an ask reaches all others", func() bool {
+		guest.carrier.Ask(from, []protocol.Request{requestOf("", 2000)})
+		return hears(host, 2000) && hears(other, 2000)
+	})
+	if hears(other, 1000) || guest.is(func(r *recorder) bool { return r.asked != nil })() {
+		t.Errorf("another was asked %v, and the guest itself %v", other.asked, guest.asked)
+	}
+}
+
+// Letters of a round are one transaction, and of several of one key the newest is written.
+func TestARoundIsOneTransaction(t *testing.T) {
+	t.Parallel()
+	f, host, guest, other := three(t)
+	s := f.only(host).s
+	from := host.told().self
+	revision := func() int64 {
+		r, err := f.client.Get(t.Context(), "x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.Header.Revision
+	}
+	await.Until(t, "three letters in one revision", func() bool {
+		before := revision()
+		all := []letter{}
+		for n := range int64(9) {
+			for _, r := range []*recorder{guest, other} {
+				l := loanOf(1000 + n)
+				all = append(all, letter{f.only(host), from, f.admin.keys.Loans("p", r.told().self) + from, l, l.Windows[0].End()})
+			}
+		}
+		var t post
+		t.news = make(chan struct{}, 1)
+		for _, l := range all {
+			t.put(l)
+		}
+		s.send(t.take())
+		return revision() == before+1 && guest.is(func(r *recorder) bool { return slices.Contains(r.borrowed, loaned{from, 1008}) })()
+	})
+	if guest.is(func(r *recorder) bool { return slices.Contains(r.borrowed, loaned{from, 1003}) })() {
+		t.Error("a number was written that a newer one had replaced")
 	}
 }

@@ -34,7 +34,6 @@ type membership struct {
 
 	// Of the batch that it is in, or of close when that is over:
 	attempt *incarnation // one to register whose outcome is unknown; nil if there is none
-	loans   *stream      // the watch of what this newcomer is lent; nil without one
 	// state is the file in Options.StateDir, nil if there is none; before is what the
 	// process before has left there, nil once that is decided. Both are set before key.
 	opened, ended sync.Once
@@ -44,6 +43,7 @@ type membership struct {
 
 	// duplicate warns of a membership of another session in the same provider.
 	duplicate sync.Once
+	muted     sync.Once   // it may not lend
 	needs     atomic.Bool // the sink has something to take from Pushed or Wanting
 	serving   bool        // serve's own
 
@@ -54,12 +54,13 @@ type membership struct {
 	large  bool // its values are: they are not listed in a batch
 	failed bool // it waits for the session's back-off
 
-	early    []view.Key // events since the batch began
-	gen      int        // the line's when it did
-	attached int64      // the line's position then
-	since    int64      // monotonic, when it was listed: earlier probes do not count
-	untold   int64      // revision of its key that the watch has still to tell; 0: none
-	seats    int64      // the instances that there were when it was let register, at most maxCounted
+	early    [][]view.Key // events since the batch began, by the watch's answers
+	gen      int          // the line's when it did
+	attached int64        // the line's position then
+	listed   int64        // revision of the listing
+	seats    int64        // how many instances there were when it registered
+	since    int64        // monotonic, when it was listed: earlier probes do not count
+	untold   int64        // revision of its key that the watch has still to tell; 0: none
 
 	incarnation // in force
 	tracker     view.Tracker
@@ -83,6 +84,9 @@ type membership struct {
 	// checkpoint is what the state file shall hold.
 	checkpoint view.Checkpoint
 	unkept     atomic.Bool // the last write of it failed
+	hears      string      // the incarnation for which it hears of asks and loans; "" if it does not
+	deafen     func()      // ends that
+	carries    bool        // the sink asks and lends
 
 	funding  funding
 	reported reporting // owned by the goroutine that writes reports
@@ -103,7 +107,7 @@ func newMembership(s *Session, provider string, sink feed.Sink) *membership {
 func (p *membership) takeLocked(keys []view.Key) {
 	if p.stage != following {
 		if p.busy {
-			p.early = append(p.early, keys...)
+			p.early = append(p.early, keys)
 		}
 		return
 	}
@@ -179,7 +183,7 @@ func (p *membership) listLocked(m listing, all []view.Key) {
 	p.levelLocked(v.Level)
 	p.throttleLocked(v.Throttle)
 	p.policyAt = v.PolicyRevision
-	p.policy, p.proved, p.since = v.Policy, 0, p.s.o.Clock.Mono()
+	p.policy, p.proved, p.since, p.listed = v.Policy, 0, p.s.o.Clock.Mono(), m.revision
 	p.openLocked()
 	p.checkpointLocked(m)
 	if !p.silent {
@@ -256,6 +260,11 @@ func (p *membership) close() error {
 	p.closeSink()
 	p.parts.Wait()
 	p.end()
+	p.mu.Lock()
+	if p.hears != "" {
+		p.s.mu.hearers--
+	}
+	p.mu.Unlock()
 	own := p.current()
 	if own.key == "" && p.attempt == nil || p.s.ctx.Err() != nil {
 		return nil

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -32,14 +33,21 @@ type recorder struct {
 	resumed clock.Instant // as told by Resume
 	since   int64
 
-	lent     func(guest string, l protocol.Loan) // as given by Lend
+	carrier  feed.Carrier // as given by Carry
 	borrowed []loaned
+	asked    []wanted
 	fund     func(protocol.BudgetUse) // is told what is funded; set before
 }
 
 // loaned is what a host has lent.
 type loaned struct {
 	host    string
+	permits int64
+}
+
+// wanted is what a guest has asked for, in thousandths.
+type wanted struct {
+	guest   string
 	permits int64
 }
 
@@ -100,10 +108,18 @@ func (r *recorder) Announce(until int64) { r.mu.Lock(); defer r.mu.Unlock(); r.u
 func (r *recorder) Trouble(err error)    { r.mu.Lock(); defer r.mu.Unlock(); r.trouble = err }
 func (r *recorder) Close()               { r.mu.Lock(); defer r.mu.Unlock(); r.closed = true }
 
-func (r *recorder) Lend(lent func(guest string, l protocol.Loan)) {
+func (r *recorder) Carry(c feed.Carrier) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.lent = lent
+	if r.carrier = c; c == nil {
+		r.note("mute")
+	}
+}
+
+func (r *recorder) Asked(guest string, n protocol.Need) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.asked = append(r.asked, wanted{guest, n.Permits})
 }
 
 func (r *recorder) Borrow(host string, l protocol.Loan) {

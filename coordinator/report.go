@@ -103,9 +103,6 @@ func (p *membership) due() *written {
 	now := p.s.o.Clock.Now()
 	r := p.sink.Report(now) // also notes and logs changes of state
 	r.Name = p.s.o.Name
-	if !p.needs.Load() && len(p.sink.Budgets()) > 0 {
-		p.s.need(p)
-	}
 	p.mu.Lock()
 	own, follows := p.incarnation, p.stage == following
 	byDemand, adaptive := p.dividesLocked()

@@ -169,7 +169,7 @@ func (p *membership) keep() {
 		p.mu.Unlock()
 		return
 	}
-	position := p.line.Position()
+	position := max(p.line.Position(), p.listed)
 	now, err := hostNow(p.s.o.Clock)
 	c := &p.checkpoint
 	if q := p.policy; q != nil {

@@ -97,6 +97,9 @@ func TestAProcessContinuesTheOneBefore(t *testing.T) {
 	if told.self != id || !strings.HasPrefix(told.log, "resume 1,policy") {
 		t.Errorf("b is %s, told %s; want %s, its view of before and then the policy", told.self, told.log, id)
 	}
+	if n := strings.Count(told.log, "put"); n != 1 {
+		t.Errorf("b is told %d times of its own key: %s", n, told.log)
+	}
 	b.is(func(r *recorder) bool {
 		mono := next.o.Clock.Mono() // no later than the host's clock is read
 		now, err := hostClock()

@@ -134,14 +134,13 @@ type Session struct {
 	ctx    context.Context // until Close
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
+	post   post
 
 	joins     chan struct{} // holds one when a membership needs something of join
 	newcomers chan struct{} // holds one when a history has begun
 	needs     chan struct{} // holds one when a sink has something to take
 	few       chan struct{} // holds one for each membership that goes on alone
-	borrowing atomic.Int64  // watches of loans
-	lending   lending
-	observing observing // report's own
+	observing observing     // report's own
 
 	mu struct {
 		sync.Mutex
@@ -151,6 +150,7 @@ type Session struct {
 		lease       *lease           // nil while there is none
 		leased      chan struct{}    // closed when lease is set
 		problems    map[string]error // by owner: a member, or the lease
+		hearers     int              // memberships that lend and borrow
 		closed      bool
 	}
 }
@@ -180,7 +180,7 @@ func join(ctx context.Context, client *clientv3.Client, kv clientv3.KV, options 
 	s.covered = feed.Over[feed.Source]((*source)(s))
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.joins, s.newcomers, s.needs = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
-	s.few, s.lending.made = make(chan struct{}, mostAlone), make(chan func() error, maxLoans)
+	s.few, s.post.news = make(chan struct{}, mostAlone), make(chan struct{}, 1)
 	s.mu.memberships, s.mu.lines, s.mu.leased, s.mu.problems = map[string]*membership{}, map[string]*line{}, make(chan struct{}), map[string]error{}
 	s.wg.Go(func() { s.time.Run(s.ctx) }) // while etcd is asked
 	var l *lease
@@ -195,7 +195,7 @@ func join(ctx context.Context, client *clientv3.Client, kv clientv3.KV, options 
 	s.newLineLocked(s.keys.Provider(""))
 	s.mu.Unlock()
 	s.wg.Go(func() { s.keepLease(l) })
-	for _, part := range []func(){s.join, s.probe, s.report, s.lend, s.serve} {
+	for _, part := range []func(){s.join, s.probe, s.report, s.carry, s.serve} {
 		s.wg.Go(part)
 	}
 	return s, nil
@@ -296,10 +296,9 @@ func (s *Session) subscribe(provider string, create func() feed.Sink) (sink feed
 	if p == nil {
 		p = newMembership(s, provider, create())
 		s.mu.memberships[provider] = p
-		p.lendLocked()
 		p.sink.Needs(func() { s.need(p) })
 		s.attachLocked(p)
-		p.tellLocked(nil) // the session's problem
+		p.tellLocked(p.failure) // the session's problem too
 		s.wake()
 	}
 	p.users++

@@ -34,9 +34,7 @@ Definition example (late : Q) (ps : list permit) : world := {|
   newest i t := revision_at (t - lag late i);
   applied _ _ := True;
   read _ t v := v = revision_at t;
-  permits := ps;
-  told _ _ _ _ _ := False;
-  borrowed _ _ _ _ := 0%nat
+  permits := ps
 |}.
 
 Lemma revision_at_committed t : revision_at t = 0%nat \/
@@ -90,7 +88,6 @@ Proof.
   - intros v W i giving. left. destruct v as [|[|v]]; try discriminate.
     destruct i as [|[|i]], v; simpl; lia.
   - discriminate.
-  - contradiction.
 Qed.
 
 Lemma example_timing late ps : timing (example late ps).

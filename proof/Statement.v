@@ -2,8 +2,9 @@
 
    This file has definitions only, and is all that a reader has to believe: a world, what
    is assumed of it ([assumed]), the rule that its instances obey ([obeys]), and the
-   claims. The claims are proved in Sum.v. Example.v has a world that satisfies all
-   assumptions, and one in which the rule without its lookback exceeds the total.
+   claims. The claims are proved in Sum.v and Lending.v. Example.v has a world that satisfies
+   all assumptions, and one in which the rule without its lookback exceeds the total;
+   LendingExample.v has the same of each rule of lending.
    Division.v shows that equal and weighted shares satisfy what is assumed of them here,
    and of shares by demand only what is assumed of revisions that give, not [fit].
 
@@ -11,7 +12,8 @@
 
    Covered: sections 2 to 4 of protocol.md for one window length, any number of
    instances, any totals and any views: the settle rule under the outage rule `stop`,
-   the timing rule, revisions that give, announced ends, and loans (section 13).
+   the timing rule, revisions that give, announced ends, and lending, also of borrowed
+   permits (section 13).
 
    Not covered: `hold` (section 6), the shapes `sliding` and `bucket` (10), restored
    stores (11), continued processes (12), budgets (14), changes of S, S', e, g and of
@@ -29,8 +31,8 @@ Definition window := Z.
 Bind Scope nat_scope with incarnation view.
 Bind Scope Z_scope with window.
 
-(* A permit. If it is lent, [loan] names the guest and the loan: a guest and a host have
-   several in a window, if it is longer than the shortest. *)
+(* A permit. If it is lent, [loan] names the guest and the list of windows in which it may
+   be used: a guest and a host have several lists in a window longer than the shortest. *)
 Record permit := Permit {
   who : incarnation; (* the incarnation that issues it *)
   at_ : Q; (* when, in true time *)
@@ -65,11 +67,7 @@ Record world := World {
   read : incarnation -> Q -> view -> Prop; (* a read sent at an instant returned v *)
 
   (* What it does. *)
-  permits : list permit; (* all permits ever issued, in order *)
-  told : incarnation -> incarnation -> window -> nat -> nat -> Prop;
-    (* a host told a guest, for a window and a loan, this number of permits *)
-  borrowed : incarnation -> incarnation -> window -> nat -> nat
-    (* how many permits of a host a guest has issued, of a window and a loan *)
+  permits : list permit (* all permits ever issued, in order *)
 }.
 
 Open Scope Q_scope.
@@ -84,9 +82,6 @@ Definition count (test : permit -> bool) (ps : list permit) : nat := length (fil
 Definition in_window (W : window) (p : permit) : bool := Z.eqb (win p) W.
 Definition of (i : incarnation) (W : window) (p : permit) : bool :=
   Nat.eqb (who p) i && in_window W p.
-Definition is_own (p : permit) : bool := match loan p with None => true | _ => false end.
-Definition is_lent (guest : incarnation) (k : nat) (p : permit) : bool :=
-  match loan p with Some (j, l) => Nat.eqb j guest && Nat.eqb l k | _ => false end.
 
 Definition issued (x : world) (W : window) : nat := count (in_window W) (permits x).
 Definition sum {A} (f : A -> nat) (l : list A) : nat := list_sum (map f l).
@@ -144,12 +139,7 @@ Record assumed (x : world) : Prop := {
      to issue nothing more in windows that start at or after U. *)
   bound_itself : forall v i U, ends x v i = Some U ->
     exists s, corrected x i s < U /\
-      forall p, In p (permits x) -> who p = i -> s < at_ p -> start x (win p) < U;
-
-  (* Section 13: a loan's number is written by its host, which has issued that many
-     permits for it. *)
-  charged : forall h j W k n, told x h j W k n ->
-    (n <= count (fun p => of h W p && is_lent j k p) (permits x))%nat
+      forall p, In p (permits x) -> who p = i -> s < at_ p -> start x (win p) < U
 }.
 
 (* THE RULE of section 2. A permit p may follow the permits that were issued before if
@@ -189,11 +179,6 @@ Definition held (x : world) (p : permit) (A : Q) (v : view) : Prop :=
   (v = newest x (who p) (at_ p) \/ gives x v (win p) = false).
 
 Definition obeys : world -> Prop := obeys_by held.
-
-(* Section 13, rule 3: of one loan a guest issues at most one number that it was told. *)
-Definition borrows_as_told (x : world) : Prop :=
-  forall h j W k, borrowed x j h W k = 0%nat \/
-    exists n, told x h j W k n /\ (borrowed x j h W k <= n)%nat.
 
 (* Section 4: B- and B+, and the view u that is the newest at B. *)
 Definition B_minus (x : world) (W : window) : Q :=
@@ -236,16 +221,61 @@ Definition claim_settle : Prop := forall x, assumed x -> obeys x ->
 Definition claim_never_over : Prop := forall x, assumed x -> timing x -> obeys x ->
   forall W T, (forall v, total x v W <= T)%nat -> (issued x W <= T)%nat.
 
-(* What is issued with loans: each of the incarnations l its own permits, and what it
-   borrowed from the others, by the loans ks. *)
-Definition used (x : world) (W : window) (l : list incarnation) (ks : list nat) : nat :=
-  sum (fun i => count (fun p => of i W p && is_own p) (permits x) +
-    sum (fun h => sum (fun k => borrowed x i h W k) ks) l)%nat l.
-
-(* Loans add nothing to the sum. *)
-Definition claim_loans : Prop := forall x, assumed x -> borrows_as_told x ->
-  forall W l ks, NoDup l -> NoDup ks -> (used x W l ks <= issued x W)%nat.
-
 (* With g >= e every permit is issued in its true window. *)
 Definition claim_true_windows : Prop := forall x, assumed x -> obeys x -> clock_error x <= guard x ->
   forall p, In p (permits x) -> start x (win p) <= at_ p /\ at_ p < start x (win p + 1).
+
+(* LENDING: section 13. *)
+
+Record lending := Lending {
+  among : world; (* its [permits] do not matter *)
+  handed : list permit; (* all permits in order: used, or lent if they have a [loan] *)
+  tells : incarnation -> incarnation -> window -> nat -> Q -> nat -> Prop;
+    (* a host tells a guest, for a window and a list of windows, at an instant, a number *)
+  heard : incarnation -> incarnation -> window -> nat -> Q -> nat
+    (* the number of a host that a guest counts at an instant, for a window and a list *)
+}.
+
+(* What has happened by the instant t. *)
+Definition by_ (t : Q) (ps : list permit) : list permit := filter (fun p => Qle_bool (at_ p) t) ps.
+Definition is_used (p : permit) : bool := match loan p with None => true | _ => false end.
+Definition is_lent (guest : incarnation) (k : nat) (p : permit) : bool :=
+  match loan p with Some (j, l) => Nat.eqb j guest && Nat.eqb l k | _ => false end.
+Definition lent (h j : incarnation) (W : window) (k : nat) (p : permit) : bool := of h W p && is_lent j k p.
+
+(* "A host charges, then tells": when it tells a number, it has lent that many permits to
+   this guest by this list of windows, of its own or borrowed ones. *)
+Definition charged (y : lending) : Prop := forall h j W k s n, tells y h j W k s n ->
+  (n <= count (lent h j W k) (by_ s (handed y)))%nat.
+
+(* What a guest counts, it was told at an earlier instant; or it counts nothing. Messages
+   may be lost, late, repeated, and in any order. *)
+Definition as_told (y : lending) : Prop := forall h j W k t, heard y h j W k t = 0%nat \/
+  exists s n, s <= t /\ tells y h j W k s n /\ (heard y h j W k t <= n)%nat.
+
+(* Rules 1, 2 and 4 of section 2, without its bound. *)
+Definition unbound (x : world) (p : permit) (A : Q) (v : view) : Prop := False.
+
+(* "used + lent <= own bound now + heard", at each permit. The own bound is that of section
+   2. It is 0 without a fresh proof, for a newcomer, and after an announced end. *)
+Definition spends_as_heard (y : lending) : Prop := forall before p after, handed y = before ++ p :: after ->
+  exists hs ks, NoDup hs /\ NoDup ks /\
+    let spent := count (of (who p) (win p)) (before ++ [p]) in
+    let heard_now := sum (fun h => sum (fun k => heard y h (who p) (win p) k (at_ p)) ks) hs in
+    ((spent <= heard_now)%nat \/
+     exists A sent R, allowed unbound (among y) before p A sent R /\
+       (forall v U, ends (among y) v (who p) = Some U -> ~ U <= start (among y) (win p)) /\
+       forall v, held (among y) p A v -> (spent <= share (among y) v (who p) (win p) + heard_now)%nat).
+
+Definition used (y : lending) (W : window) : nat := count (fun p => in_window W p && is_used p) (handed y).
+
+(* CLAIMED of lending: the same as of the sum. *)
+Definition claim_lending_settles : Prop := forall y, assumed (among y) ->
+  charged y -> as_told y -> spends_as_heard y ->
+  forall W B u z n, B_minus (among y) W <= B -> B <= B_plus (among y) W -> newest_at (among y) u B ->
+    (forall p, In p (handed y) -> win p = W -> at_ p <= z) -> run (among y) W z u n ->
+    (used y W <= total (among y) n W)%nat.
+
+Definition claim_lending_never_over : Prop := forall y, assumed (among y) -> timing (among y) ->
+  charged y -> as_told y -> spends_as_heard y ->
+  forall W T, (forall v, total (among y) v W <= T)%nat -> (used y W <= T)%nat.

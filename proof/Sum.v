@@ -30,8 +30,8 @@ Qed.
 
 Section Permit.
   Variables (x : world) (a : assumed x) (before : list permit) (p : permit).
-  Variables (A sent B : Q) (R u : view).
-  Hypothesis ok : allowed held x before p A sent R.
+  Variables (A sent B : Q) (R u : view) (counted : world -> permit -> Q -> view -> Prop).
+  Hypothesis ok : allowed counted x before p A sent R.
   Hypothesis low : B_minus x (win p) <= B.
   Hypothesis high : B <= B_plus x (win p).
   Hypothesis at_B : newest_at x u B.
@@ -195,7 +195,7 @@ Proof.
   assert (at_ p <= z) as pz by (apply over; [rewrite H; apply in_elt|reflexivity]).
   eapply Nat.le_trans; [eapply (bound _ _ _ _ _ _ _ ok), run_counts; eassumption|].
   destruct R as (un & giving & _).
-  pose proof (newest_after _ a _ _ _ _ _ _ _ ok high at_B).
+  pose proof (newest_after _ a _ _ _ _ _ _ _ _ ok high at_B).
   eapply shares_grow; try eassumption; [lia|]. intros v ?. apply giving. lia.
 Qed.
 
@@ -250,44 +250,4 @@ Proof.
   intros x a o eg p I. apply in_split in I as (before & after & H).
   destruct (o _ _ _ H) as (A & sent & R & ok), (error x a (who p) (at_ p)) as [E F].
   destruct (guarded _ _ _ _ _ _ _ ok) as [G1 G2]. split; lra.
-Qed.
-
-(* Of the permits of a host in W, those lent to one guest are borrowed at most once. *)
-Definition lent_to (j : incarnation) (p : permit) : bool :=
-  match loan p with Some (guest, _) => Nat.eqb guest j | None => false end.
-
-Theorem loans_add_nothing : claim_loans.
-Proof.
-  intros x a told W l ks nd ndk. unfold used. rewrite sum_add.
-  assert (forall j h, (sum (fun k => borrowed x j h W k) ks <=
-    count (fun p => of h W p && lent_to j p) (permits x))%nat) as one.
-  { intros j h. eapply Nat.le_trans; [apply sum_le|
-      apply (sum_counts (fun k p => of h W p && is_lent j k p)); [assumption| |]].
-    - intros k _. destruct (told h j W k) as [-> | (n & T & le)]; [lia|].
-      eapply Nat.le_trans; [exact le|]. exact (charged x a _ _ _ _ _ T).
-    - intros k p _. unfold is_lent, lent_to. destruct (loan p) as [[j' k']|]; [|intros H; exact H].
-      intros H. apply andb_prop in H as [-> H]. apply andb_prop in H as [-> _]. reflexivity.
-    - intros k k' p H H'. apply andb_prop in H as [_ H], H' as [_ H'].
-      unfold is_lent in *. destruct (loan p) as [[j' m]|]; [|discriminate].
-      apply andb_prop in H as [_ H], H' as [_ H']. apply Nat.eqb_eq in H, H'. congruence. }
-  assert (forall j, (sum (fun h => sum (fun k => borrowed x j h W k) ks) l <=
-    count (fun p => in_window W p && lent_to j p) (permits x))%nat) as all.
-  { intros j. eapply Nat.le_trans; [apply sum_le; intros h _; apply one|].
-    apply (sum_counts (fun h p => of h W p && lent_to j p)); [assumption| |]; unfold of.
-    - intros h p _ H. rewrite <- andb_assoc in H. apply andb_prop in H as [_ H]. exact H.
-    - intros h h' p H H'. rewrite <- andb_assoc in H, H'. apply andb_prop in H as [H _], H' as [H' _].
-      apply Nat.eqb_eq in H, H'. congruence. }
-  unfold issued. rewrite (count_split (fun p => in_window W p && is_own p)) by
-    (intros p H; apply andb_prop in H as [H _]; exact H).
-  apply Nat.add_le_mono.
-  - apply (sum_counts (fun i p => of i W p && is_own p)); [assumption| |]; unfold of.
-    + intros i p _ H. rewrite <- andb_assoc in H. apply andb_prop in H as [_ H]. exact H.
-    + intros i i' p H H'. rewrite <- andb_assoc in H, H'. apply andb_prop in H as [H _], H' as [H' _].
-      apply Nat.eqb_eq in H, H'. congruence.
-  - eapply Nat.le_trans; [apply sum_le; intros j _; apply all|].
-    apply (sum_counts (fun j p => in_window W p && lent_to j p)); [assumption| |].
-    + intros j p _ H. apply andb_prop in H as [-> H]. unfold lent_to, is_own in *.
-      destruct (loan p) as [[]|]; [reflexivity|discriminate].
-    + intros j j' p H H'. apply andb_prop in H as [_ H], H' as [_ H']. unfold lent_to in *.
-      destruct (loan p) as [[]|]; [|discriminate]. apply Nat.eqb_eq in H, H'. congruence.
 Qed.

@@ -23,8 +23,9 @@
 /* What an instance may do in a turn, beside the rest. */
 #define STUCK 1       /* its read is not answered yet */
 #define PROMISE 2
-#define LEND 3
+#define LEND 3        /* one permit more */
 #define HEAR 4
+#define PASS 5        /* it hears, and lends one permit on */
 
 /* How often each may happen, all instances together. */
 #ifndef REVISIONS
@@ -46,7 +47,7 @@
 #define PROMISES 0    /* 1: instance 1 may promise its end */
 #endif
 #ifndef LOANS
-#define LOANS 0       /* permits lent by instance 0 to 2 */
+#define LOANS 0       /* permits lent, and lent on, in a ring: by 0 to 1, by 1 to 2, by 2 to 0 */
 #endif
 
 typedef View { byte total; byte until[N] } /* the first window that a key has no part in */
@@ -60,26 +61,27 @@ typedef Instance {
 	byte proof;       /* ticks since its newest proof was requested */
 	byte asked;       /* the revision that its outstanding read returns */
 	byte ago;         /* ticks since that was sent */
-	byte used;        /* what it has issued in the running window */
+	byte used;        /* what it has used and lent in the running window */
 	byte ends;        /* it issues nothing in this window and later ones */
 #ifdef FROM_NOW
 	byte before; byte earlier;
 #endif
+	byte got;         /* what it has heard that it was lent in the running window */
+	byte told_in;     /* the window of its newest loan */
+	byte told;        /* the number told, of that window */
+	byte took_in;     /* the window of the newest loan that it has heard of */
+	byte took;        /* the number heard */
 	byte skipped      /* the revisions that it has not applied, as bits */
 }
 Instance inst[N];
 bool ahead[N];        /* whether its clock is 1 ahead of the others; of one at most */
 byte tick, gaps, promises, loans, heard, act;
 bool joined;
-byte lent_in = NONE;  /* the window of the newest loan, and its number */
-byte lent;
-byte took_in = NONE;  /* the same, of the loan that the guest has used */
-byte took;
 
-byte sum[WINDOWS];    /* what all have issued in each window */
+byte sum[WINDOWS];    /* what all have used of each window */
 byte u[WINDOWS];      /* the newest view at B, which is S before the slowest clock's start */
 
-byte a, b, c, d, n, rank, part, least, W, got; /* scratch, 0 between steps */
+byte a, b, c, d, n, rank, part, least, W, limit; /* scratch, 0 between steps */
 bool giving;
 
 #define takes_part(v, x, W) (view[v].until[x] != NONE && W < view[v].until[x])
@@ -88,6 +90,7 @@ bool giving;
 #define in_a_window(x) (begun(x) && local(x) >= 2 && local(x) < 2 + 2 * WINDOWS)
 #define active(x) (tick + ahead[x] <= 2 * WINDOWS + 2)
 #define running(x) (local(x) / 2 - 1)
+#define host(x) ((x + 2) % 3)
 
 /* part = share(v, x, W): the total divided equally, the rest to the first. */
 inline share(v, x, W) {
@@ -197,6 +200,9 @@ inline relist(x) {
 #ifdef READY_AT_ONCE
 	inst[x].base = newest; inst[x].next = newest;
 #endif
+#ifdef NUMBER_FORGOTTEN
+	inst[x].took = 0;
+#endif
 	inst[x].pos = newest
 }
 
@@ -226,35 +232,54 @@ inline promise(x) {
 #endif
 }
 
-/* The rule, and what is lent. */
+/* Rules 1, 2 and 4 of section 2. Without them its own bound is 0. */
+#ifdef NO_FRESHNESS
+#define fresh(x) true
+#else
+#define fresh(x) (inst[x].proof < OLD)
+#endif
+#ifdef END_IGNORED
+#define goes_on(x) true
+#else
+#ifdef END_STILL_BORROWS
+#define goes_on(x) (running(x) < inst[x].ends || inst[x].got > 0)
+#else
+#define goes_on(x) (running(x) < inst[x].ends)
+#endif
+#endif
+
+/* Used and lent are at most the own bound now, and what was heard. */
 inline issue(x) {
 	if
-	:: in_a_window(x) && inst[x].base != NONE &&
-#ifndef NO_FRESHNESS
-		inst[x].proof < OLD &&
-#endif
-#ifndef END_IGNORED
-		running(x) < inst[x].ends &&
-#endif
-		true ->
+	:: in_a_window(x) ->
 		W = running(x);
-		bound(x, W);
 		if
-		:: act == LEND && least > inst[x].used ->
+		:: inst[x].base != NONE && fresh(x) && goes_on(x) -> bound(x, W)
+		:: else -> least = 0
+		fi;
+		limit = least + inst[x].got;
+		if
+		:: (act == LEND || act == PASS) && limit > inst[x].used ->
 			loans++;
-			lent = (lent_in == W -> lent + 1 : 1);
-			lent_in = W;
-			printf("tick %d: instance %d lends one more permit of window %d: %d\n", tick, x, W, lent);
-#ifndef LOAN_NOT_CHARGED
+			inst[x].told = (inst[x].told_in == W -> inst[x].told + 1 : 1);
+			inst[x].told_in = W;
+			printf("tick %d: instance %d lends one more permit of window %d: %d\n", tick, x, W, inst[x].told);
+#ifdef LOAN_NOT_CHARGED
+			if :: act == PASS -> inst[x].used++ :: else fi
+#else
+#ifdef PASSED_NOT_CHARGED
+			if :: act == LEND -> inst[x].used++ :: else fi
+#else
 			inst[x].used++
+#endif
 #endif
 		:: else
 		fi;
 		if
-		:: least > inst[x].used ->
-			printf("tick %d: instance %d, at view %d, issues %d of window %d\n", tick, x, inst[x].pos, least - inst[x].used, W);
-			sum[W] = sum[W] + least - inst[x].used;
-			inst[x].used = least;
+		:: limit > inst[x].used ->
+			printf("tick %d: instance %d, at view %d, uses %d of window %d\n", tick, x, inst[x].pos, limit - inst[x].used, W);
+			sum[W] = sum[W] + limit - inst[x].used;
+			inst[x].used = limit;
 			judge(W)
 		:: else
 		fi
@@ -262,23 +287,25 @@ inline issue(x) {
 	fi
 }
 
-/* The guest hears of the newest loan, perhaps late or once more. */
-inline borrow(x) {
+/* It hears of the newest number of its host, perhaps late or once more. */
+inline hear(x) {
 	if
-	:: in_a_window(x) && lent_in != NONE &&
+	:: in_a_window(x) && inst[host(x)].told_in != NONE &&
 #ifndef LOAN_IN_ANY_WINDOW
-		running(x) == lent_in &&
+		running(x) == inst[host(x)].told_in &&
 #endif
 		true ->
-		W = running(x);
-		got = (took_in == lent_in -> took : 0);
+		c = (inst[x].took_in == inst[host(x)].told_in -> inst[x].took : 0);
 #ifdef LOAN_SUMMED
-		got = 0;
+		c = 0;
 #endif
-		printf("tick %d: instance %d issues %d borrowed permits of window %d in window %d\n", tick, x, lent - got, lent_in, W);
-		sum[W] = sum[W] + lent - got;
-		took_in = lent_in; took = lent;
-		judge(W)
+		if
+		:: inst[host(x)].told > c ->
+			printf("tick %d: instance %d hears of %d more of window %d\n", tick, x, inst[host(x)].told - c, inst[host(x)].told_in);
+			inst[x].got = inst[x].got + inst[host(x)].told - c;
+			inst[x].took_in = inst[host(x)].told_in; inst[x].took = inst[host(x)].told
+		:: else
+		fi
 	:: else
 	fi
 }
@@ -301,7 +328,7 @@ inline turn(x) {
 #endif
 	if
 	:: begun(x) && local(x) % 2 == 0 ->
-		inst[x].used = 0; inst[x].base = inst[x].next; inst[x].next = inst[x].pos
+		inst[x].used = 0; inst[x].got = 0; inst[x].base = inst[x].next; inst[x].next = inst[x].pos
 	:: else
 	fi;
 #ifdef FROM_NOW
@@ -312,14 +339,14 @@ inline turn(x) {
 	:: else -> answered(x); inst[x].asked = newest; inst[x].ago = 0; answered(x)
 	fi;
 	if :: act == PROMISE -> promise(x) :: else fi;
+	if :: act == HEAR || act == PASS -> hear(x) :: else fi;
 	issue(x);
-	if :: act == HEAR -> borrow(x) :: else fi;
 	/* What no longer matters is forgotten, so that there are fewer states. */
 	if :: begun(x) && local(x) >= 2 * WINDOWS -> inst[x].next = 0 :: else fi;
 	if
 	:: begun(x) && local(x) >= 2 * WINDOWS + 1 ->
 		inst[x].pos = 0; inst[x].base = 0; inst[x].used = 0; inst[x].proof = 0; inst[x].asked = 0;
-		inst[x].ago = 0; inst[x].ends = 0; inst[x].skipped = 0
+		inst[x].ago = 0; inst[x].ends = 0; inst[x].skipped = 0; inst[x].got = 0
 	:: else
 	fi
 }
@@ -331,16 +358,18 @@ inline turn_of(x) {
 		:: active(x) && inst[x].pos + 1 <= newest -> heard = 1
 		:: active(x) && inst[x].pos + 2 <= newest -> heard = 2
 		:: active(x) && gaps < GAPS && inst[x].pos < newest -> heard = GAP
+		:: active(x) && gaps < GAPS && inst[x].pos < newest && LOANS -> heard = GAP; act = HEAR
 		:: x == 0 && active(x) && STUCK_READS -> act = STUCK
 		:: x == 0 && active(x) && STUCK_READS && inst[x].pos < newest -> act = STUCK; heard = 1
 		:: x == 1 && active(x) && promises < PROMISES && inst[x].ends == EVER && begun(x) && view[newest].until[x] == EVER -> act = PROMISE
-		:: x == 0 && loans < LOANS && in_a_window(x) -> act = LEND
-		:: x == 2 && lent_in != NONE && in_a_window(x) -> act = HEAR
+		:: loans < LOANS && in_a_window(x) -> act = LEND
+		:: LOANS && inst[host(x)].told_in != NONE && in_a_window(x) -> act = HEAR
+		:: loans < LOANS && inst[host(x)].told_in != NONE && in_a_window(x) -> act = PASS
 		fi;
 		d_step {
 			if :: active(x) -> turn(x) :: else fi;
 			heard = 0; act = 0;
-			a = 0; b = 0; c = 0; d = 0; n = 0; rank = 0; part = 0; least = 0; W = 0; got = 0;
+			a = 0; b = 0; c = 0; d = 0; n = 0; rank = 0; part = 0; least = 0; W = 0; limit = 0;
 			giving = false
 		}
 	}
@@ -387,6 +416,8 @@ init {
 		view[0].until[0] = EVER; view[0].until[1] = EVER; view[0].until[2] = NONE;
 		inst[0].proof = OLD; inst[1].proof = OLD; inst[2].proof = OLD;
 		inst[0].ends = EVER; inst[1].ends = EVER; inst[2].ends = EVER;
+		inst[0].told_in = NONE; inst[1].told_in = NONE; inst[2].told_in = NONE;
+		inst[0].took_in = NONE; inst[1].took_in = NONE; inst[2].took_in = NONE;
 		if :: true :: ahead[0] = true :: ahead[1] = true :: ahead[2] = true fi
 	}
 	do

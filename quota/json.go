@@ -107,6 +107,9 @@ func (p Policy) MarshalJSON() ([]byte, error) {
 	if !p.shaped() {
 		w.Shape = "" // as versions write it that know no other
 	}
+	if p.Lend == lendOn {
+		w.Lend = ""
+	}
 	if p.BackoffMax != defaultBackoffMax {
 		w.BackoffMax = duration(p.BackoffMax)
 	}

@@ -167,7 +167,7 @@ func TestPolicyJSONRoundTripProperty(t *testing.T) {
 			Release: Release{Shape: rapid.SampledFrom([]Shape{"", ShapeFixed, ShapeSliding, ShapeBucket, "no such"}).Draw(t, "shape"), Burst: rapid.Int64().Draw(t, "burst"), WarmUp: time.Duration(rapid.Int64().Draw(t, "warm-up"))},
 			Throttling: Throttling{Adaptive: Adaptive{Floor: rapid.Int64Range(0, 2).Draw(t, "floor"), Decrease: rapid.Int64().Draw(t, "decrease"),
 				Increase: rapid.Int64().Draw(t, "increase"), Every: time.Duration(rapid.Int64().Draw(t, "every"))}},
-			Division: Division{Share: ShareRule(rapid.String().Draw(t, "share"))}, Reason: rapid.String().Draw(t, "reason"),
+			Division: Division{Share: ShareRule(rapid.String().Draw(t, "share")), Lend: rapid.SampledFrom([]string{"", lendOn, lendNewcomers, lendOff}).Draw(t, "lend"), Reserve: rapid.Int64Range(0, 100).Draw(t, "reserve")}, Reason: rapid.String().Draw(t, "reason"),
 			From: time.Unix(rapid.Int64Range(0, 1e10).Draw(t, "from"), rapid.Int64Range(0, 999_999_999).Draw(t, "ns")).UTC(),
 		}.WithDefaults()
 		b, err := json.Marshal(p)

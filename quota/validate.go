@@ -109,6 +109,7 @@ func (p *Policy) choices() []choice {
 		choose("pacing", p.Pacing, PacingOff, PacingEven),
 		choose("shape", p.Shape, ShapeFixed, ShapeSliding, ShapeBucket),
 		choose("backoff", p.Backoff, BackoffInstance, BackoffFleet),
+		choose("lend", p.Lend, lendOn, lendNewcomers, lendOff),
 	}
 }
 
@@ -149,6 +150,7 @@ func (p *Policy) checkShares(errs *problems) {
 		errs.text("weights", name, maxNameBytes)
 		within(errs, fmt.Sprintf("weights[%q]", shorten(name)), p.Weights[name], 1, MaxWeight, "")
 	}
+	within(errs, "reserve_percent", p.Reserve, 0, 100, "0 stands for 1, in fleets below 20 instances for 10")
 	within(errs, "floor_percent", p.Floor, 0, 100, fmt.Sprintf("0 stands for %d", defaultFloor))
 }
 

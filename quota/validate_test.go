@@ -69,6 +69,10 @@ func TestPolicyValidate(t *testing.T) {
 			p.Shape, p.Burst, p.WarmUp, p.Guard, p.Pacing = ShapeBucket, 1, time.Minute, 0, PacingOff
 		}, ""},
 		{"bucket larger than a limit", func(p *Policy) { p.Shape, p.Burst, p.Guard, p.Pacing = ShapeBucket, MaxPermits, 0, PacingOff }, "burst"},
+		{"lending to newcomers", func(p *Policy) { p.Lend, p.Reserve = lendNewcomers, 100 }, ""},
+		{"lending of a later version", func(p *Policy) { p.Lend = "everything" }, "lend"},
+		{"reserve below 0", func(p *Policy) { p.Reserve = -1 }, "reserve_percent"},
+		{"reserve above all", func(p *Policy) { p.Reserve = 101 }, "reserve_percent"},
 		{"shape of a later version", func(p *Policy) { p.Shape = "torus" }, "shape"},
 		{"burst of no bucket", func(p *Policy) { p.Shape, p.Burst, p.Guard, p.Pacing = ShapeSliding, 5, 0, PacingOff }, "burst"},
 		{"burst of fixed windows", func(p *Policy) { p.Burst = 5 }, "burst"},
@@ -182,7 +186,7 @@ func TestWithDefaults(t *testing.T) {
 		t.Errorf("the receiver became %+v", p)
 	}
 	want := Policy{
-		Limits: []Limit{{1, time.Second}, {2, 2 * time.Second}}, Division: Division{Share: ShareEqual}, Mode: ModeEnforce,
+		Limits: []Limit{{1, time.Second}, {2, 2 * time.Second}}, Division: Division{Share: ShareEqual, Lend: lendOn}, Mode: ModeEnforce,
 		Timing: Timing{Settle: DefaultSettle, Freshness: DefaultFreshness, ClockError: DefaultClockError}, Outage: OutageHold, Release: Release{Pacing: PacingOff, Shape: ShapeFixed},
 		Throttling: Throttling{Backoff: BackoffFleet, BackoffMax: time.Minute}, MaxStep: 10,
 		Next: []LimitChange{{newYear, []Limit{{3, 3 * time.Second}, {4, 4 * time.Second}}}},
@@ -215,7 +219,7 @@ func TestSupported(t *testing.T) {
 		want   string
 	}{
 		{Policy{}, ""},
-		{Policy{Division: Division{Share: ShareEqual}, Mode: ModePause, Outage: OutageStop, Release: Release{Pacing: PacingOff}}, ""},
+		{Policy{Division: Division{Share: ShareEqual, Lend: lendOn}, Mode: ModePause, Outage: OutageStop, Release: Release{Pacing: PacingOff}}, ""},
 		{Policy{Requires: []string{"levels", "x"}}, "levels, x"},
 		{Policy{Division: Division{Share: ShareWeighted}}, ""},
 		{Policy{Division: Division{Share: "lottery"}, Release: Release{Pacing: "waltz", Shape: "torus"}}, "share lottery, pacing waltz, shape torus"},

@@ -31,7 +31,7 @@ import (
 //
 // It differs from a fleet on etcd. Changes reach all instances immediately, and none is
 // ever stale. Every instance takes part in every provider, even if it has not opened it.
-// Sharing by demand divides equally. Limiter.Throttled holds back only its own instance.
+// Sharing by demand divides equally. Instances lend nothing. Limiter.Throttled holds back only its own instance.
 type Fleet struct {
 	clock *clock.Clock
 
@@ -101,8 +101,7 @@ func (f *Fleet) Set(policy quota.Policy) error {
 }
 
 // Join adds an instance. As in production it announces itself, and has its share
-// after the policy's settle time, two clock errors and the rest of a window. Unlike
-// there it borrows nothing until then.
+// after the policy's settle time, two clock errors and the rest of a window.
 func (f *Fleet) Join() *Instance {
 	f.mu.Lock()
 	defer f.mu.Unlock()

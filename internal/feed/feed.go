@@ -34,12 +34,13 @@ type Sink interface {
 	// announcement is sent and whether or not it commits: no window that starts
 	// at or after until (corrected wall time, nanoseconds) is served.
 	Announce(until int64)
-	// Lend has the sink lend permits to newcomers from now on; with nil it lends no
-	// more. The sink tells each loan by lent, which does not block and does not call
-	// the sink.
-	Lend(lent func(guest string, l protocol.Loan))
+	// Carry has the sink ask others for permits and lend to them from now on, by the
+	// carrier; with nil it does neither any more.
+	Carry(c Carrier)
 	// Borrow adds what a host has lent to this process.
 	Borrow(host string, l protocol.Loan)
+	// Asked has the sink lend to a guest that asks.
+	Asked(guest string, n protocol.Need)
 	// Pushed returns a channel of the newest pause that the provider has asked the
 	// sink for; who asks is the source's to fill in.
 	Pushed() <-chan protocol.Ask
@@ -62,6 +63,15 @@ type Sink interface {
 	Close()
 	// Report says how the sink is doing.
 	Report(now clock.Instant) protocol.Report
+}
+
+// Carrier brings what instances tell each other about loans. Its methods do not block and do
+// not call the sink. Messages may be lost, late, repeated, and in any order.
+type Carrier interface {
+	// Tell tells a guest what the incarnation self, which is this process, has lent to it.
+	Tell(self, guest string, l protocol.Loan)
+	// Ask asks others for permits in the name of self.
+	Ask(self string, all []protocol.Request)
 }
 
 // Source is what a limiter needs of a coordinator.

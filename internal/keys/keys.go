@@ -87,6 +87,21 @@ func (k Layout) Loans(provider, guest string) string {
 	return k.AllLoans(provider) + url.PathEscape(guest) + "/"
 }
 
+// AllAsks is the folder of what a provider's instances ask each other for.
+func (k Layout) AllAsks(provider string) string { return k.folder("asks", provider) }
+
+// Asks is the folder of what one host is asked for, with a key for each guest.
+func (k Layout) Asks(provider, host string) string {
+	return k.AllAsks(provider) + "host/" + url.PathEscape(host) + "/"
+}
+
+// SampleAsks is the folder of what samples of all hosts are asked for, with a key for each
+// guest.
+func (k Layout) SampleAsks(provider string) string { return k.AllAsks(provider) + "sample/" }
+
+// In is the key of an incarnation directly under a folder, as IncarnationIn reads it.
+func In(folder, incarnation string) string { return folder + url.PathEscape(incarnation) }
+
 // Budgets is the folder of the permits of long windows that instances have taken.
 func (k Layout) Budgets(provider string) string { return k.folder("budgets", provider) }
 

@@ -8,14 +8,61 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// Loan is permits that one instance, the host, has issued for another to use, the
-// guest: a newcomer, which has no share yet. They count at the host.
+// Loan is permits that one instance, the host, has issued for another to use, the guest. They
+// count at the host.
 type Loan struct {
-	// Windows are those of the limits that bind the host, shortest first. The permits
-	// may be used while all of them run. A host lends to a guest once in each window of
-	// the shortest limit.
+	// Windows are those of the limits that bind the host, shortest first. The permits may
+	// be used while all of them run.
 	Windows []quota.Window `json:"windows"`
-	Permits int64          `json:"permits"`
+	// Long are the long windows in which the host has charged the permits too: a length and
+	// a start of each, in nanoseconds.
+	Long []int64 `json:"long,omitempty"`
+	// Permits is the sum of what the host has lent to the guest in exactly these windows.
+	Permits int64 `json:"permits"`
+}
+
+// Need is what an instance asks one host for, or every host of a sample.
+type Need struct {
+	// Windows are those of the limits that bind the guest, shortest first.
+	Windows []quota.Window `json:"windows"`
+	// Permits are asked for, and Poor are those of them that the guest lacks to its fair
+	// share; in thousandths.
+	Permits int64 `json:"permits"`
+	Poor    int64 `json:"poor,omitempty"`
+	// Sample says which hosts are asked, if not one.
+	Sample
+}
+
+// Sample names a part of all hosts without a list of them.
+type Sample struct {
+	Salt uint64 `json:"salt,omitempty"`
+	Part uint64 `json:"part,omitempty"` // of 2^32; 0 if one host is asked
+}
+
+// Rank orders the hosts with these hashes by chance: a sample is those of the lowest ranks.
+func (s Sample) Rank(hash uint64) uint64 { return mix(hash ^ s.Salt) }
+
+// Has reports whether the host with this hash is in the sample.
+func (s Sample) Has(hash uint64) bool { return s.Rank(hash)>>32 < s.Part }
+
+// Whole rounds an amount of thousandths for the host with this hash: down, or up with the
+// chance of its fraction.
+func (s Sample) Whole(thousandths int64, hash uint64) int64 {
+	return (thousandths + int64(mix(hash^mix(s.Salt))%1000)) / 1000
+}
+
+// mix is the step and the finalizer of splitmix64.
+func mix(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9
+	x = (x ^ (x >> 27)) * 0x94d049bb133111eb
+	return x ^ (x >> 31)
+}
+
+// Request is a Need and whom it is for; Host is empty if it is for a sample.
+type Request struct {
+	Host string
+	Need
 }
 
 const maxLoanBytes = 2 << 10
@@ -23,16 +70,29 @@ const maxLoanBytes = 2 << 10
 // ReadLoan reads a loan. That its host has issued the permits is not checked: the
 // consumers of a provider trust each other with its limit.
 func ReadLoan(value []byte) (l Loan, err error) {
-	if len(value) > maxLoanBytes {
-		return l, fmt.Errorf("loan: %d bytes are more than the most, %d", len(value), maxLoanBytes)
+	return l, readLoan("loan", value, &l, &l.Windows)
+}
+
+// ReadNeed reads what a guest asks for. It may be anything: a host lends what it can spare.
+func ReadNeed(value []byte) (n Need, err error) {
+	err = readLoan("ask", value, &n, &n.Windows)
+	if err == nil && (n.Permits <= 0 || n.Poor < 0 || n.Poor > n.Permits || n.Permits > 2000*quota.MaxPermits) {
+		err = fmt.Errorf("ask: %d thousandths of permits, %d of them poor", n.Permits, n.Poor)
 	}
-	if err := json.Unmarshal(value, &l); err != nil {
-		return l, fmt.Errorf("loan: %w", err)
+	return n, err
+}
+
+func readLoan(what string, value []byte, into any, windows *[]quota.Window) error {
+	if len(value) > maxLoanBytes {
+		return fmt.Errorf("%s: %d bytes are more than the most, %d", what, len(value), maxLoanBytes)
+	}
+	if err := json.Unmarshal(value, into); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
 	}
 	var errs problems
-	errs.add(len(l.Windows) == 0, "loan: it names no window")
-	for _, w := range l.Windows {
-		errs.add(w.Length < quota.MinWindow || w.Length > quota.MaxWindow, "loan: a window of %v; it must be of %v to %v", w.Length, quota.MinWindow, quota.MaxWindow)
+	errs.add(len(*windows) == 0, "%s: it names no window", what)
+	for _, w := range *windows {
+		errs.add(w.Length < quota.MinWindow || w.Length > quota.MaxWindow, "%s: a window of %v; it must be of %v to %v", what, w.Length, quota.MinWindow, quota.MaxWindow)
 	}
-	return l, errors.Join(errs...)
+	return errors.Join(errs...)
 }

@@ -18,6 +18,11 @@ func Short(p *quota.Policy) []quota.Limit { return orFree(p.Limits[:countShort(p
 // are in force yet.
 func LimitsAt(p *quota.Policy, wall int64) []quota.Limit { return orFree(p.LimitsAt(wall)) }
 
+// Lends reports whether instances lend to one that is new, or to one that has a share.
+func Lends(p *quota.Policy, isNew bool) bool {
+	return p.WarmUp <= 0 && (p.Lend == "" || p.Lend == "on" || p.Lend == "newcomers" && isNew)
+}
+
 var free = []quota.Limit{{Permits: quota.MaxPermits, Window: time.Second}}
 
 func orFree(limits []quota.Limit) []quota.Limit {

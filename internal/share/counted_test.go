@@ -28,7 +28,7 @@ func TestAChangeDoesNotCountTheFleetForEachWindow(t *testing.T) {
 				for i := range n {
 					x := protocol.Instance{ID: fmt.Sprintf("w%d", i), Weight: 1 + i*7919%1000}
 					if i < 5 {
-						x.Borrows, x.From = true, time.Unix(0, planEpoch).Add(time.Hour)
+						x.From = time.Unix(0, planEpoch).Add(time.Hour)
 					}
 					demands[x.ID] = 1000 + 37*i
 					v.Instances = append(v.Instances, x)

@@ -14,6 +14,15 @@ func Listed(list []byte, id string) int64 { return demandIn(list, hashID(id)) }
 // all of them.
 func (h *History) Counted() int64 { return h.looks }
 
+// SharesOf returns an instance's shares of some windows by the newest view.
+func (h *History) SharesOf(id string, windows []quota.Window) []int64 {
+	shares, all := make([]int64, len(windows)), crowd{h, h.changes}
+	for i, w := range windows {
+		shares[i] = newDivision(h.newest(), w, id, all).value(all).Permits
+	}
+	return shares
+}
+
 // Code and Float are the list's numbers.
 func Code(demand int64) uint16 { return codeOf(demand) }
 func Float(code uint16) int64  { return float(code) }

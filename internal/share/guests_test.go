@@ -1,14 +1,10 @@
 package share_test
 
 import (
-	"fmt"
-	"maps"
+	"math"
 	"slices"
 	"testing"
 	"time"
-
-	"github.com/google/go-cmp/cmp"
-	"pgregory.net/rapid"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
@@ -16,126 +12,98 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// newcomer is an instance that borrows until second 8.
+// newcomer is an instance that has a share from second 8 on.
 func newcomer(id string) protocol.Instance {
-	return protocol.Instance{ID: id, From: time.Unix(0, planEpoch+8_000*ms), Borrows: true}
+	return protocol.Instance{ID: id, From: time.Unix(0, planEpoch+8_000*ms)}
 }
 
-// TestTwoLendToANewcomer: those whose IDs follow its own, by each one's own view.
-func TestTwoLendToANewcomer(t *testing.T) {
-	ids := []string{"a", "c", "e", "g"}
-	for guest, want := range map[string][]string{"b": {"c", "e"}, "d": {"e", "g"}, "f": {"a", "g"}, "h": {"a", "c"}} {
-		var lend []string
-		for _, self := range ids {
-			v := protocol.View{Revision: 1, Policy: plannerPolicy(quota.OutageHold), Instances: []protocol.Instance{newcomer(guest)}}
-			for _, id := range ids {
-				v.Instances = append(v.Instances, protocol.Instance{ID: id})
-			}
-			p := share.Planner{Clock: clock.Started(instant(0), nil), Lends: true}
-			p.Reset(instant(0), 0, self, v)
-			p.Prove(instant(6_900))
-			if guests := p.Plan(instant(7_000)).Guests; slices.Equal(guests, []string{guest}) {
-				lend = append(lend, self)
-			} else if guests != nil {
-				t.Errorf("%s lends to %v", self, guests)
-			}
-		}
-		if diff := cmp.Diff(want, lend); diff != "" {
-			t.Errorf("to %s (-want +got):\n%s", guest, diff)
-		}
+func TestWhoLendsAndBorrows(t *testing.T) {
+	lends := func(rule string, warmUp time.Duration) *quota.Policy {
+		p := plannerPolicy(quota.OutageHold)
+		p.Lend, p.WarmUp, p.Reserve = rule, warmUp, 7
+		return p
 	}
-}
-
-func TestWhenNobodyLends(t *testing.T) {
-	warming := plannerPolicy(quota.OutageHold)
-	warming.WarmUp = time.Second
-	others := func(n int) (all []protocol.Instance) {
-		for i := range n {
-			all = append(all, newcomer(fmt.Sprint("b", i)))
-		}
-		return all
-	}
-	ended := newcomer("b")
-	ended.Until = ended.From
-	proud := newcomer("b")
-	proud.Borrows = false
 	for name, test := range map[string]struct {
-		policy  *quota.Policy
-		newly   []protocol.Instance
-		self    protocol.Instance
-		at      int64
-		silent  bool
-		want    int
-		resumed bool
+		policy          *quota.Policy
+		self            protocol.Instance
+		at              int64
+		silent          bool
+		lends, borrows  bool
+		toAll, toNewest bool
 	}{
-		"a newcomer":                    {newly: others(1), at: 7_000, want: 1},
-		"eight of twelve":               {newly: others(12), at: 7_000, want: 8},
-		"a storm":                       {newly: others(13), at: 7_000},
-		"it has its share":              {newly: others(1), at: 8_000},
-		"it ends before it begins":      {newly: []protocol.Instance{ended}, at: 7_000},
-		"it does not borrow":            {newly: []protocol.Instance{proud}, at: 7_000},
-		"the host is one itself":        {newly: others(1), self: newcomer("a"), at: 7_000},
-		"the host has left":             {newly: others(1), self: protocol.Instance{ID: "a", Until: time.Unix(0, planEpoch)}, at: 7_000},
-		"shares warm up":                {policy: warming, newly: others(1), at: 7_000},
-		"the source cannot tell anyone": {newly: others(1), at: 7_000, silent: true},
-		"the host was continued":        {newly: others(1), at: 7_000, resumed: true, want: 1},
-		"the host is stale":             {newly: others(1), at: 7_701},
+		"lending on":                    {policy: lends("on", 0), at: 7_000, lends: true, borrows: true, toAll: true, toNewest: true},
+		"a policy of before":            {policy: lends("", 0), at: 7_000, lends: true, borrows: true, toAll: true, toNewest: true},
+		"to newcomers":                  {policy: lends("newcomers", 0), at: 7_000, lends: true, toNewest: true},
+		"to newcomers, by one":          {policy: lends("newcomers", 0), self: newcomer("a"), at: 7_000, lends: true, borrows: true, toNewest: true},
+		"to newcomers, which have come": {policy: lends("newcomers", 0), self: newcomer("a"), at: 8_000, lends: true},
+		"off":                           {policy: lends("off", 0), at: 7_000},
+		"shares warm up":                {policy: lends("on", time.Second), at: 7_000},
+		"it cannot tell anyone":         {policy: lends("on", 0), at: 7_000, silent: true, toAll: true, toNewest: true},
+		"it is stale":                   {policy: lends("on", 0), at: 9_801, toAll: true, toNewest: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if test.self.ID = "a"; test.policy == nil {
-				test.policy = plannerPolicy(quota.OutageHold)
-			}
+			test.self.ID = "a"
 			p := share.Planner{Clock: clock.Started(instant(0), nil), Lends: !test.silent}
-			v := protocol.View{Revision: 1, Policy: test.policy, Instances: append(test.newly, test.self)}
-			if test.resumed {
-				p.Reset(instant(10), 0, "a", v)
-			} else {
-				p.Reset(instant(0), 0, "a", v)
+			p.Reset(instant(0), 0, "a", protocol.View{Revision: 1, Policy: test.policy, Instances: []protocol.Instance{test.self, {ID: "b"}, newcomer("c")}})
+			p.Prove(instant(min(test.at, 7_800)))
+			l := p.Plan(instant(test.at)).Lending
+			if l.Self != "a" || l.Lends != test.lends || l.Borrows != test.borrows || l.NotBefore != math.MinInt64 {
+				t.Errorf("%+v", l)
 			}
-			p.Prove(instant(min(test.at, 7_300)))
-			plan := p.Plan(instant(test.at))
-			if len(plan.Guests) != test.want {
-				t.Errorf("lends to %v, want %d", plan.Guests, test.want)
+			if test.lends && l.Reserve != 7 {
+				t.Errorf("a reserve of %d", l.Reserve)
 			}
-			if test.want > 0 && plan.Until > 8_000*ms {
-				t.Errorf("the plan ends at %d ms, after the newcomer's own share begins", plan.Until/ms)
+			mono := instant(test.at).Mono
+			if p.LendsTo("b", mono) != test.toAll || p.LendsTo("c", mono) != test.toNewest || p.LendsTo("a", mono) || p.LendsTo("x", mono) {
+				t.Errorf("to b %v, to c %v, to itself %v, to a stranger %v", p.LendsTo("b", mono), p.LendsTo("c", mono), p.LendsTo("a", mono), p.LendsTo("x", mono))
 			}
 		})
 	}
 }
 
-// TestGuestsFollowTheView: after any changes an instance lends to those to which one lends
-// that begins with the view.
-func TestGuestsFollowTheView(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		v := protocol.View{Revision: 1, Policy: plannerPolicy(quota.OutageHold), Instances: []protocol.Instance{{ID: "m050"}}}
-		there := map[string]protocol.Instance{"m050": v.Instances[0]}
-		p := share.Planner{Clock: clock.Started(instant(0), nil), Lends: true}
-		p.Reset(instant(0), 0, "m050", v)
-		p.Prove(instant(6_900))
-		for revision := int64(2); revision < 150; revision++ {
-			c := protocol.Change{Revision: revision}
-			i := protocol.Instance{ID: fmt.Sprintf("m%03d", rapid.IntRange(0, 99).Draw(t, "instance"))}
-			switch _, was := there[i.ID]; {
-			case i.ID == "m050":
-			case was && rapid.IntRange(0, 3).Draw(t, "leaves") == 0:
-				c.Deleted = []string{i.ID}
-				delete(there, i.ID)
-			default:
-				if rapid.IntRange(0, 15).Draw(t, "is new") == 0 {
-					i = newcomer(i.ID)
-				}
-				c.Put, there[i.ID] = []protocol.Instance{i}, i
-			}
-			p.Apply(instant(6_950), c)
-			fresh := share.Planner{Clock: clock.Started(instant(0), nil), Lends: true}
-			now := protocol.View{Revision: revision, Policy: v.Policy, Instances: slices.Collect(maps.Values(there))}
-			fresh.Reset(instant(0), 0, "m050", now)
-			fresh.Prove(instant(6_900))
-			if got, want := p.Plan(instant(7_000)).Guests, fresh.Plan(instant(7_000)).Guests; !slices.Equal(got, want) {
-				t.Fatalf("revision %d: lends to %v, would lend to %v", revision, got, want)
-			}
+// Those that take part are asked, but the one that asks.
+func TestPeersTakePart(t *testing.T) {
+	p := share.Planner{Clock: clock.Started(instant(0), nil)}
+	left := protocol.Instance{ID: "l", Until: time.Unix(0, planEpoch+5_000*ms)}
+	p.Reset(instant(0), 0, "a", protocol.View{Revision: 1, Policy: plannerPolicy(quota.OutageHold), Instances: []protocol.Instance{{ID: "a"}, {ID: "b"}, newcomer("c"), left}})
+	for at, want := range map[int64][]string{4_000: {"b", "l"}, 7_000: {"b"}, 8_000: {"b", "c"}} {
+		p.Plan(instant(at))
+		var got []string
+		for _, peer := range p.Peers(instant(at).Mono) {
+			got = append(got, peer.ID)
 		}
-	})
+		if slices.Sort(got); !slices.Equal(got, want) {
+			t.Errorf("at %d: %v, want %v", at, got, want)
+		}
+	}
+}
+
+// A process that continues an incarnation borrows from the windows on that start after the
+// end of the one before, by all clocks: also after a relist, but not as another incarnation.
+func TestAContinuedInstanceBorrowsFromItsOwnWindowsOn(t *testing.T) {
+	policy := plannerPolicy(quota.OutageHold)
+	policy.Lend = "on"
+	p := share.Planner{Clock: clock.Started(instant(0), nil), Lends: true}
+	view := func(revision int64) protocol.View {
+		return protocol.View{Revision: revision, Policy: policy, Instances: []protocol.Instance{{ID: "a"}, {ID: "b"}}}
+	}
+	from := func(at int64) int64 {
+		p.Prove(instant(at))
+		return p.Plan(instant(at)).Lending.NotBefore
+	}
+	p.Reset(instant(7_000), instant(1_000).Mono, "a", view(1))
+	var opening protocol.Opening
+	opening.Note(policy)
+	opens := planEpoch + 7_000*ms + opening.AfterAll()
+	if got := from(7_010); got != opens {
+		t.Errorf("borrows from %d, want %d", got, opens)
+	}
+	p.Reset(instant(7_100), instant(7_100).Mono, "a", view(2))
+	if got := from(7_110); got != opens {
+		t.Errorf("after a relist it borrows from %d, want %d", got, opens)
+	}
+	p.Reset(instant(7_200), instant(7_200).Mono, "b", view(3))
+	if got := from(7_210); got != math.MinInt64 {
+		t.Errorf("as another incarnation it borrows from %d", got)
+	}
 }

@@ -32,10 +32,7 @@ type History struct {
 	revision int64
 	members  map[string]*member // by ID
 	rows     []row              // the same members, in no order
-	// newcomers are members that borrow until their from, by ID; some may be past it.
-	newcomers map[string]*member
-	before    []*member // as nearest returns it; empty until it is wanted
-	looks     int64     // at instances, one after the other; tests read it
+	looks    int64              // at instances, one after the other; tests read it
 
 	// terms are the policies, levels and totals of the views, oldest first; the last
 	// is the newest view's and ends at MaxInt64.
@@ -53,9 +50,8 @@ type History struct {
 // member is one incarnation as one key value has it. It never changes, but for its row.
 type member struct {
 	stake
-	name    string
-	borrows bool // it uses permits that others lend it before from
-	row     int  // its index in the rows of the newest view
+	name string
+	row  int // its index in the rows of the newest view
 }
 
 // stake is the part of a member that counts in a division.
@@ -136,7 +132,6 @@ type span struct {
 
 func newMember(i *protocol.Instance) *member {
 	m := &member{name: i.Name, stake: stake{id: i.ID, hash: hashID(i.ID), weight: 1, from: math.MinInt64, until: math.MaxInt64}}
-	m.borrows = i.Borrows
 	if i.Weight > 1 {
 		m.weight = min(i.Weight, quota.MaxWeight)
 	}
@@ -171,7 +166,7 @@ func (h *History) Reset(at, since int64, self string, v protocol.View) {
 
 // fill makes the instances the members of the newest view.
 func (h *History) fill(instances []protocol.Instance) {
-	h.members, h.newcomers, h.rows = make(map[string]*member, len(instances)), map[string]*member{}, make([]row, 0, len(instances))
+	h.members, h.rows = make(map[string]*member, len(instances)), make([]row, 0, len(instances))
 	for i := range instances {
 		h.put(newMember(&instances[i]))
 	}
@@ -280,9 +275,6 @@ func (h *History) Instances() int { return len(h.members) }
 
 // put adds m to the newest view and returns the member that it replaced.
 func (h *History) put(m *member) (old *member) {
-	if delete(h.newcomers, m.id); m.borrows {
-		h.newcomers[m.id] = m
-	}
 	if old = h.members[m.id]; old != nil {
 		m.row = old.row
 		h.rows[m.row] = rowOf(m)
@@ -291,14 +283,12 @@ func (h *History) put(m *member) (old *member) {
 		h.rows = append(h.rows, rowOf(m))
 	}
 	h.members[m.id] = m
-	h.moved(old, m)
 	return old
 }
 
 // remove takes id out of the newest view and returns its member.
 func (h *History) remove(id string) *member {
 	old := h.members[id]
-	delete(h.newcomers, id)
 	delete(h.members, id)
 	if old != nil {
 		last := h.rows[len(h.rows)-1]
@@ -306,7 +296,6 @@ func (h *History) remove(id string) *member {
 		h.rows[len(h.rows)-1] = row{}
 		h.rows = h.rows[:len(h.rows)-1]
 	}
-	h.moved(old, nil)
 	return old
 }
 

@@ -25,9 +25,12 @@ type Planner struct {
 	History
 	// Clock corrects the time. Never changes.
 	Clock *clock.Clock
-	// Lends says that this instance lends permits to newcomers.
+	// Lends says that this instance can tell others what it lends and asks for.
 	Lends bool
 	phase uint64 // of pacing; sets instances out of step
+	// continued is when this process began as this incarnation, if another one was it
+	// before; else it is the beginning of the first history.
+	continued int64
 
 	proof  clock.Instant // the newest; meaningful if proved
 	proved bool
@@ -47,7 +50,11 @@ type Planner struct {
 
 // Reset starts a new history, as History.Reset. The proof of the old one is gone.
 func (p *Planner) Reset(at clock.Instant, since int64, self string, v protocol.View) {
+	again := p.self == self && p.continued != p.began
 	p.History.Reset(at.Mono, since, self, v)
+	if !again {
+		p.continued = at.Mono
+	}
 	p.alone = v.Alone
 	p.proof, p.proved, p.stale, p.phase = clock.Instant{}, false, false, hashID(self)
 }
@@ -123,7 +130,6 @@ func (p *Planner) Plan(at clock.Instant) window.Plan {
 	if p.stale = stale && !proof.Strict; p.stale {
 		p.frozen = p.proof.Mono - int64(rules.Settle)
 	}
-	p.grown(at.Mono)
 	plan := p.plan(at.Mono, rules)
 	if stale && proof.Strict {
 		plan.Known = false
@@ -205,9 +211,7 @@ func (p *Planner) plan(now int64, r Rules) window.Plan {
 	if policy != nil {
 		plan.Shadow = policy.Mode == quota.ModeShadow
 		plan.Pacing = window.Pacing{Even: policy.Pacing == quota.PacingEven, Phase: p.phase}
-		if policy.WarmUp <= 0 {
-			plan.Guests = p.guests(now)
-		}
+		plan.Lending = p.lending(now, policy)
 		for _, l := range protocol.Long(policy) {
 			b := protocol.BudgetAt(l, p.newest().zone, wall)
 			b.Whole = p.alone
@@ -217,9 +221,6 @@ func (p *Planner) plan(now int64, r Rules) window.Plan {
 	}
 	if plan.Shape.Unaligned {
 		plan.Guard = 0 // it is the transit's, and no edge's
-	}
-	for _, guest := range plan.Guests {
-		ends(p.newcomers[guest].from)
 	}
 	// A length that does not bind yet may, from its next window on.
 	for i := range p.terms {

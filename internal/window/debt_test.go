@@ -20,10 +20,11 @@ func owe(g *Gate, at clock.Instant, n int64) bool {
 }
 
 // settled is a gate with shares of 10 a second and 45 in 4 s, and what is told of it.
-func settled(guests ...string) (*fixed, *Gate, *told, func() []lending) {
+func settled() (*fixed, *Gate, *told, func() []loaned) {
 	f := newFixed(map[time.Duration]int64{second: 10, 4 * second: 45})
 	told := &told{}
-	g, lent := hostOf(f, guests...)
+	g, lent := lender(f)
+	f.plan.Lending.Borrows = false
 	g.decided = told.decided
 	g.Changed(at(0))
 	return f, g, told, lent
@@ -92,10 +93,9 @@ func TestADebtIsPaidFirst(t *testing.T) {
 }
 
 // Whoever waits is served behind the debt, when it was foreseen, or refused when the
-// debt comes that makes it too late. A newcomer is lent nothing before.
+// debt comes that makes it too late. A guest is lent nothing before.
 func TestWaitersAndGuestsComeAfterADebt(t *testing.T) {
-	_, g, told, lent := settled("a")
-	lent()
+	_, g, told, lent := settled()
 	upTo(g, at(1), 99)
 	for _, w := range []struct {
 		name string
@@ -110,21 +110,19 @@ func TestWaitersAndGuestsComeAfterADebt(t *testing.T) {
 	if diff := cmp.Diff([]string{"a!3"}, told.take()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	// The second that begins at 2 s has 5 left, lends 1 or 2, and serves b; the next, c.
+	// The second that begins at 2 s has 5 left and serves b; the next, c.
 	if u := g.Usage(at(4)); u.HeadAt != int64(2*second) {
 		t.Errorf("the head's are foreseen at %v", time.Duration(u.HeadAt))
 	}
-	if when, known := g.Estimate(at(4), 3); !known || when != int64(4*second) {
+	if when, known := g.Estimate(at(4), 3); !known || when != int64(3*second) {
 		t.Errorf("3 more are foreseen at %v, %v", time.Duration(when), known)
 	}
 	g.Tick(at(second))
+	g.Asked(at(second), "a", need(g, 1, true))
 	if len(lent()) > 0 || len(told.take()) > 0 {
 		t.Error("the debt is not paid, and something else is issued")
 	}
 	g.Tick(at(2 * second))
-	if l := lent(); len(l) != 1 || l[0].loan.Permits > 2 {
-		t.Errorf("lent %v of 5", l)
-	}
 	g.Tick(at(3 * second))
 	if diff := cmp.Diff([]string{"b@2s", "c@3s"}, told.take()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -140,15 +138,15 @@ func TestNothingIsIssuedBesideADebt(t *testing.T) {
 			upTo(g, at(time.Duration(ms)*10*time.Millisecond), 1)
 		}
 		upTo(g, at(990*ms), 100)
-		f.plan.Guests = []string{"a"}
-		g.Lent = func(string, protocol.Loan) {
-			if debt := g.mu.ledger.debt; debt > 0 {
-				t.Errorf("%s: a guest is lent something, and the debt is %d", name, debt)
-			}
-		}
+		f.plan.Lending = Lending{Self: "me", Lends: true}
+		g.Lent, g.Refused = func(_, _ string, _ protocol.Loan) {}, func() int64 { return 0 }
 		owe(g, at(990*ms), 50)
 		for now := time.Second; ; now += 10 * ms {
 			g.Changed(at(now))
+			debt := g.Usage(at(now)).Debt
+			if n := g.Asked(at(now), "a", need(g, 1, true)); n > 0 && debt > 0 {
+				t.Fatalf("%s: %d are lent at %v, and a debt of %d is not paid", name, n, now, debt)
+			}
 			_, ok := take(g, at(now), 1)
 			if debt := g.Usage(at(now)).Debt; ok && debt > 0 {
 				t.Fatalf("%s: a permit at %v, and a debt of %d", name, now, debt)

@@ -20,6 +20,7 @@ type fixed struct {
 	shares    map[time.Duration]int64
 	burst     int64 // 0: all of the share
 	total     int64 // 0: Unbounded
+	instances int
 	shutUntil int64
 	plan      Plan                       // all but Until, Limits and Shut
 	bound     func(w quota.Window) int64 // overrides shares
@@ -48,7 +49,7 @@ func (f *fixed) Foresee(now int64) Plan {
 	p.Shut = now < f.shutUntil
 	wall := now + p.Offset
 	for _, length := range slices.Sorted(maps.Keys(f.shares)) {
-		l := Limit{Window: quota.WindowAt(length, wall), Permits: f.shares[length], Burst: f.shares[length], Total: cmp.Or(f.total, Unbounded)}
+		l := Limit{Window: quota.WindowAt(length, wall), Permits: f.shares[length], Burst: f.shares[length], Total: cmp.Or(f.total, Unbounded), Instances: f.instances}
 		if f.bound != nil {
 			l.Permits = f.bound(l.Window)
 		}

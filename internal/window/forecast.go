@@ -107,7 +107,7 @@ func (r *run) serve(g *Gate, n int64) (at int64, known bool) {
 		at, ok := l.when(l.next(n))
 		if ok {
 			l.advance(at)
-			if paid, lent := l.release(n, nil); paid+lent == 0 {
+			if l.release(n) == 0 {
 				l.charge(n, at)
 				return at, true
 			}
@@ -125,7 +125,7 @@ func (r *run) serve(g *Gate, n int64) (at int64, known bool) {
 			next = g.mu.forecast.plan(g, at)
 		}
 		l.adopt(next, at)
-		l.release(n, nil)
+		l.release(n)
 	}
 }
 

@@ -26,9 +26,14 @@ type Gate struct {
 	planner Planner
 	decided func(w *Waiter, g Grant, v Verdict)
 	alarm   func(wake int64)
-	// Lent is told what is lent to a guest, under the gate's lock: it must not block and
-	// must not call the gate. Set before the first call.
-	Lent func(guest string, loan protocol.Loan)
+	// Lent is told what this instance, self, has lent to a guest, under the gate's lock: it
+	// must not block and must not call the gate. Set before the first call.
+	Lent func(self, guest string, loan protocol.Loan)
+	// Arm is told to have Look called at a monotonic instant, likewise. With Refused, which
+	// returns how many permits were refused since the beginning, it may be nil: then nothing
+	// is borrowed or lent.
+	Arm     func(at int64)
+	Refused func() int64
 	// Wanting is told that more of a budget is wanted, likewise.
 	Wanting func()
 	// Booked is told the use of each window, likewise: whenever that or a bound may
@@ -43,6 +48,7 @@ type Gate struct {
 		places    int // bound on the queue's length; 0 for none
 		forecast  forecast
 		returned  returned
+		borrower  borrower
 		last      int64 // latest instant handed in; time does not run back
 		edge      int64 // when the segment ends, the proof's end left aside
 		stale     bool  // the segment is empty for want of a proof
@@ -65,7 +71,7 @@ type Gate struct {
 // instant counts.
 func NewGate(planner Planner, decided func(*Waiter, Grant, Verdict), alarm func(wake int64)) *Gate {
 	g := &Gate{planner: planner, decided: decided, alarm: alarm}
-	g.mu.queue.nearest = Forever
+	g.mu.queue.nearest, g.mu.borrower.look = Forever, Forever
 	g.mu.forecast.plans = []*Plan{{Until: Forever, from: math.MinInt64}}
 	g.mu.ledger.plan = g.planLocked()
 	g.publishLocked(&Segment{}, Forever)
@@ -98,7 +104,7 @@ func (g *Gate) unlock() {
 // served or refused the waiters that are due: so the alarm cannot ring in vain for
 // ever.
 func (g *Gate) wakeLocked() int64 {
-	if g.mu.closed || g.mu.queue.length == 0 && len(g.planLocked().Guests) == 0 && g.mu.ledger.debt == 0 {
+	if g.mu.closed || g.mu.queue.length == 0 && g.mu.ledger.debt == 0 {
 		return Forever
 	}
 	return min(g.segment.Load().until, g.mu.queue.nearest)
@@ -129,8 +135,11 @@ func (g *Gate) Enter(at clock.Instant, w *Waiter, n, deadline int64) (Grant, Ver
 	case g.mu.places > 0 && g.mu.queue.length >= g.mu.places:
 		return Grant{}, Full
 	case !g.mu.forecast.join(g, n, deadline):
-		g.wantLocked(n)
-		return Grant{}, Limited
+		if !g.hopesLocked(n) {
+			g.wantLocked(n)
+			return Grant{}, Limited
+		}
+		g.mu.forecast.stale = true // it knows of no loans
 	}
 	kept := s.withhold()
 	g.mu.published -= kept
@@ -138,6 +147,7 @@ func (g *Gate) Enter(at clock.Instant, w *Waiter, n, deadline int64) (Grant, Ver
 	w.n, w.deadline = n, deadline
 	g.mu.queue.push(w)
 	g.wantForQueueLocked()
+	g.lackLocked()
 	return Grant{}, Queued
 }
 
@@ -205,10 +215,9 @@ func (g *Gate) Correct(at clock.Instant, grant Grant, serial uint64, n, actual i
 	return true, back
 }
 
-// Borrow adds permits that a host has issued for this instance, and returns how many:
-// none if their windows are not those that run here, or if they have been added before;
-// and in each window no more than the host's share of it.
-func (g *Gate) Borrow(at clock.Instant, host string, loan protocol.Loan, shares []int64) int64 {
+// Borrow adds permits that a host has issued for this instance, and returns how many: none
+// if their windows are not those that run here, or if they have been added before.
+func (g *Gate) Borrow(at clock.Instant, host string, loan protocol.Loan) int64 {
 	g.mu.Lock()
 	defer g.unlock()
 	if g.mu.closed {
@@ -216,7 +225,8 @@ func (g *Gate) Borrow(at clock.Instant, host string, loan protocol.Loan, shares 
 	}
 	g.currentLocked(at)
 	g.settleLocked()
-	n := g.mu.ledger.borrow(host, loan, shares)
+	n := g.mu.ledger.borrow(host, loan)
+	g.mu.borrower.Borrowed += n
 	g.mu.forecast.valid = g.mu.forecast.valid && n == 0
 	g.rebuildLocked(at)
 	return n
@@ -312,14 +322,18 @@ func (g *Gate) rebuildLocked(at clock.Instant) {
 	g.mu.last = max(at.Mono, g.mu.last)
 	at.Mono = g.mu.last
 	g.settleLocked()
+	g.noteCallsLocked(min(g.mu.last, g.mu.edge))
 	g.refuseOverdueLocked(g.mu.last - 1) // before they are served
 
 	news := g.adoptLocked(at)
+	g.noteWindowLocked()
+	if g.mu.queue.length > 0 || g.mu.borrower.awaited > 0 {
+		g.lackLocked()
+	}
 	p, l := g.planLocked(), &g.mu.ledger
 	s := &Segment{Strict: p.Proof.Strict, Shadow: p.Shadow, lead: p.Proof.Lead, Grant: l.grant()}
 	if g.mu.stale = p.Proof.Over(at); !g.mu.stale {
-		paid, _ := l.release(g.headLocked(), g.Lent)
-		if g.mu.issued += paid; l.debt == 0 {
+		if g.mu.issued += l.release(g.headLocked()); l.debt == 0 {
 			g.mu.held = l.budget()
 		}
 	}
@@ -495,7 +509,7 @@ func (g *Gate) fitsLocked(n int64) bool {
 // would block all behind it.
 func (g *Gate) largestLocked(enough int64) (most int64) {
 	p := g.planLocked()
-	most = p.roomLater()
+	most = max(p.roomLater(), g.roomLocked())
 	for range p.horizon() {
 		if most = max(most, p.room()); most >= enough {
 			break

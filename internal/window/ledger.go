@@ -13,8 +13,9 @@ import (
 // account counts the permits issued under one limit.
 type account struct {
 	window quota.Window
-	bound  int64 // permits that may be issued in window, lent included
-	lent   int64 // permits of them that others have issued for this instance
+	bound  int64 // permits that may be issued in window, borrowed ones included
+	lent   int64 // permits of them that others have lent to this instance
+	out    int64 // permits of used that this instance has lent
 	burst  int64 // as Limit.Burst
 	used   int64 // permits issued in window
 	// binds is false once the limit is gone. The account is then kept to the end
@@ -40,12 +41,14 @@ type ledger struct {
 	early    bool  // corrected time was set back: an account's window has not begun
 	// epoch counts the moments at which any account moved to another window. It
 	// is never 0 once something was issued.
-	epoch  uint64
-	wanted wanted
-	debt   int64 // permits that calls have cost beyond those issued, to be paid first
-	guests lent  // to which this instance has lent
-	hosts  lent  // that have lent to it
-	ahead  bool  // a forecast's
+	epoch   uint64
+	wanted  wanted
+	debt    int64  // permits that calls have cost beyond those issued, to be paid first
+	guests  loans  // told to each, as Plan.Lending.Self
+	hosts   loans  // heard of each
+	self    string // Plan.Lending.Self, of guests
+	loansAt uint64 // the epoch at which loans were last forgotten
+	ahead   bool   // a forecast's
 	// overIssued counts permits that were booked though a bound did not allow
 	// them. It is checked where permits are booked, not where they are counted out.
 	overIssued int64
@@ -79,6 +82,7 @@ func (l *ledger) adopt(p *Plan, now int64) {
 	if len(p.Limits) > 0 {
 		l.wanted.roll(p.Limits[0].Window)
 	}
+	l.adoptLoans()
 }
 
 // ends returns until when an account whose limit is gone is kept: its permits
@@ -264,11 +268,11 @@ func (l *ledger) next(n int64) int64 {
 	return n
 }
 
-// release makes ready what is issued now: permits that were not asked for are spread, a
-// debt is paid, guests are lent. The gate calls it where a segment begins, for the head of
-// its queue, and the forecast wherever the gate will: so what it does depends on nothing
-// else that the gate has seen. While the head's permits are not there, nothing is spread.
-func (l *ledger) release(need int64, out func(guest string, loan protocol.Loan)) (paid, lent int64) {
+// release makes ready what is issued now: permits that were not asked for are spread, and a
+// debt is paid. The gate calls it where a segment begins, for the head of its queue, and the
+// forecast wherever the gate will: so what it does depends on nothing else that the gate
+// has seen. While the head's permits are not there, nothing is spread.
+func (l *ledger) release(need int64) (paid int64) {
 	for {
 		n := l.next(need)
 		if at, ok := l.when(n); !ok || at > l.now {
@@ -280,7 +284,7 @@ func (l *ledger) release(need int64, out func(guest string, loan protocol.Loan))
 		l.repay(n)
 		paid += n
 	}
-	return paid, l.lend(out)
+	return paid
 }
 
 // pace spreads permits that were due and not asked for along the rest of the window, so

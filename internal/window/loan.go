@@ -1,65 +1,97 @@
 package window
 
 import (
+	"cmp"
+	"encoding/binary"
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/window/lending"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// A newcomer has no share for the settle time. Until then others issue permits for
-// it: they count at the lender as if its own callers had them, and the newcomer uses
-// them in the same windows. So no rule about shares is touched.
+// A host issues permits for a guest: they count at the host as if its own callers had them,
+// and the guest uses them in the same windows, or lends them on. So no rule about shares is
+// touched: used and lent permits are at most the own bound of this moment and what was
+// borrowed. docs/protocol.md, section 13.
 
 // minLending is the shortest window in which lending is worth its messages.
 const minLending = 250 * time.Millisecond
 
-// lent is the permits that guests were lent, or hosts have lent, in the windows of all
-// limits.
-type lent map[lentIn]int64
+// loans are the numbers told to guests, or heard of hosts. A number is the sum of what a host
+// has lent to a guest in exactly these windows: so messages may be lost, late, repeated and
+// in any order.
+type loans map[loanOf]loan
 
-type lentIn struct {
-	who string
-	in  quota.Window
+type loanOf struct{ who, list string }
+
+type loan struct {
+	permits int64
+	until   int64 // the end of the window that ends first
 }
 
-// with adds a loan, and forgets those whose windows have ended by then.
-func (l lent) with(who string, loan *protocol.Loan) lent {
-	next := lent{}
-	for k, n := range l {
-		if k.in.End() > loan.Windows[0].Start() {
-			next[k] = n
-		}
+// listOf names a list of windows, and of long ones.
+func listOf(windows []quota.Window, long []int64) string {
+	b := make([]byte, 0, 16*len(windows)+8*len(long))
+	for _, w := range windows {
+		b = binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(b, uint64(w.Length)), uint64(w.Index))
 	}
-	for _, w := range loan.Windows {
-		next[lentIn{who, w}] += loan.Permits
+	for _, n := range long {
+		b = binary.BigEndian.AppendUint64(b, uint64(n))
 	}
-	return next
+	return string(b)
 }
 
-// lend issues a third of the permits that are left to each guest of the plan, once in
-// each window of the shortest limit. It tells each guest by out. A debt is paid first.
-func (l *ledger) lend(out func(guest string, loan protocol.Loan)) (lent int64) {
+// add adds n permits, and returns the number.
+func (l *loans) add(who string, windows []quota.Window, long []int64, n int64) int64 {
+	if *l == nil {
+		*l = loans{}
+	}
+	k := loanOf{who, listOf(windows, long)}
+	next := loan{(*l)[k].permits + n, Forever}
+	for _, w := range windows {
+		next.until = min(next.until, w.End())
+	}
+	(*l)[k] = next
+	return next.permits
+}
+
+// adoptLoans forgets the loans of windows that have ended. Those of another incarnation are
+// told under its name, and begin anew. A forecast lends and borrows nothing, so the maps are
+// the ledger's own.
+func (l *ledger) adoptLoans() {
+	if l.ahead {
+		return
+	}
+	if l.plan.Lending.Self != l.self {
+		l.self, l.guests = l.plan.Lending.Self, nil
+	}
+	if l.loansAt == l.epoch {
+		return
+	}
+	l.loansAt = l.epoch
+	over := func(_ loanOf, n loan) bool { return n.until <= l.now+l.plan.Offset }
+	maps.DeleteFunc(l.guests, over)
+	maps.DeleteFunc(l.hosts, over)
+}
+
+// lendable reports whether permits can be lent and borrowed in the windows that run.
+func (l *ledger) lendable() bool {
 	a := l.shortest()
-	if len(l.plan.Guests) == 0 || l.debt > 0 || a == nil || l.plan.Shape.Any() || a.window.Length < minLending {
-		return 0
+	return a != nil && a.bound != Unbounded && a.window.Length >= minLending && !l.early && !l.plan.Shape.Any() && !l.plan.Shadow
+}
+
+// lend charges n permits, of those that may be issued, to this instance, and returns what to
+// tell the guest.
+func (l *ledger) lend(guest string, n int64) protocol.Loan {
+	l.charge(n, l.now)
+	for _, a := range l.accounts {
+		a.out += n
 	}
-	for i, guest := range l.plan.Guests {
-		// The remainder goes to each in turn.
-		n := (l.budget() + (a.window.Index+int64(i))%3) / 3
-		if n = min(n, l.budget()); n <= 0 || l.guests[lentIn{guest, a.window}] > 0 {
-			continue
-		}
-		l.charge(n, l.now)
-		lent += n
-		loan := protocol.Loan{Windows: l.running(), Permits: n}
-		l.guests = l.guests.with(guest, &loan)
-		if out != nil {
-			out(guest, loan)
-		}
-	}
-	return lent
+	running, long := l.running(), l.long()
+	return protocol.Loan{Windows: running, Long: long, Permits: l.guests.add(guest, running, long, n)}
 }
 
 // running returns the windows of the limits that bind, shortest first.
@@ -72,34 +104,54 @@ func (l *ledger) running() (all []quota.Window) {
 	return all
 }
 
-// borrow adds what a host has lent to what may be issued, and returns how much that is.
-// A loan counts once, under the limits that bind here too, in the windows that run.
-// shares are the host's: whoever it is, it lends no more in any window. All hosts together
-// lend no more than the total, however often they are replaced.
-func (l *ledger) borrow(host string, loan protocol.Loan, shares []int64) int64 {
-	if len(loan.Windows) == 0 || l.early || l.plan.Shape.Any() || !slices.Equal(loan.Windows, l.running()) ||
-		l.hosts[lentIn{host, loan.Windows[0]}] > 0 {
-		return 0
-	}
-	for i, w := range loan.Windows {
-		total, heard := l.plan.totalOf(w), int64(0)
-		for k, n := range l.hosts {
-			if k.in == w {
-				heard += n
-			}
-		}
-		loan.Permits = min(loan.Permits, shares[i]-l.hosts[lentIn{host, w}], total-heard)
-	}
-	if loan.Permits <= 0 {
-		return 0
-	}
-	l.hosts = l.hosts.with(host, &loan)
+// long returns the budgets' windows that bind: a length and a start of each.
+func (l *ledger) long() (all []int64) {
 	for i := range l.budgets {
-		l.budgets[i].lent += loan.Permits // the host has taken them
+		if b := &l.budgets[i]; b.binds {
+			all = append(all, int64(b.Window), b.Start)
+		}
+	}
+	return all
+}
+
+// borrow adds what a host has lent to what may be issued, and returns how much that is. A
+// loan counts in exactly the windows that run, and of several numbers of a host the largest.
+// With it an instance has no more than the total: so whoever tells it what, it uses no more.
+func (l *ledger) borrow(host string, told protocol.Loan) int64 {
+	if !l.lendable() || !slices.Equal(told.Windows, l.running()) || !slices.Equal(told.Long, l.long()) || slices.ContainsFunc(told.Windows, func(w quota.Window) bool {
+		return w.Start() < l.plan.Lending.NotBefore
+	}) {
+		return 0
+	}
+	n := told.Permits - l.hosts[loanOf{host, listOf(told.Windows, told.Long)}].permits
+	for a := range l.bounded {
+		n = min(n, l.plan.totalOf(a.window)-(a.bound-a.out))
+	}
+	if n <= 0 {
+		return 0
+	}
+	l.hosts.add(host, told.Windows, told.Long, n)
+	for i := range l.budgets {
+		l.budgets[i].lent += n // the host has taken them
 	}
 	for a := range l.bounded {
-		a.lent += loan.Permits
-		a.bound += loan.Permits
+		a.lent += n
+		a.bound += n
+		if a.line.tick > 0 {
+			a.line = newLine(a, l.plan, l.now, true)
+		}
 	}
-	return loan.Permits
+	return n
+}
+
+// debtors are the guests to which permits were lent in the windows that run.
+func (l *ledger) debtors() (all []lending.Debtor) {
+	list := listOf(l.running(), l.long())
+	for k, n := range l.guests {
+		if k.list == list {
+			all = append(all, lending.Debtor{ID: k.who, Permits: n.permits})
+		}
+	}
+	slices.SortFunc(all, func(a, b lending.Debtor) int { return cmp.Compare(a.ID, b.ID) })
+	return all
 }

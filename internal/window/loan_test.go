@@ -2,162 +2,431 @@ package window
 
 import (
 	"fmt"
-	"maps"
 	"math"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
 
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/quota"
 )
 
-// lending is what a gate has lent.
-type lending struct {
+// loaned is what a gate has lent.
+type loaned struct {
 	guest string
 	loan  protocol.Loan
 }
 
-// hostOf returns a gate that lends to guests, and a function that takes what it has
-// lent since the last call.
-func hostOf(f *fixed, guests ...string) (g *Gate, lent func() []lending) {
-	f.plan.Guests = guests
-	var all []lending
+// lender returns a gate that lends and borrows as the incarnation "me", and a function that
+// takes what it has lent since the last call.
+func lender(f *fixed) (g *Gate, lent func() []loaned) {
+	f.plan.Lending = Lending{Self: "me", Lends: true, Borrows: true, NotBefore: math.MinInt64}
+	var all []loaned
 	g = NewGate(f, func(*Waiter, Grant, Verdict) {}, nil)
-	g.Lent = func(guest string, l protocol.Loan) { all = append(all, lending{guest, l}) }
-	return g, func() []lending { l := all; all = nil; return l }
+	g.Lent = func(_, guest string, l protocol.Loan) { all = append(all, loaned{guest, l}) }
+	g.Refused = func() int64 { return 0 }
+	return g, func() []loaned { l := all; all = nil; return l }
 }
 
-func TestAHostLendsAThirdOnceAWindow(t *testing.T) {
+// need asks a gate for so many permits in the windows that run, poor ones if poor.
+func need(g *Gate, permits int64, poor bool) protocol.Need {
+	n := protocol.Need{Windows: g.mu.ledger.running(), Permits: 1000 * permits}
+	if poor {
+		n.Poor = n.Permits
+	}
+	return n
+}
+
+func TestAHostChargesWhatItLends(t *testing.T) {
 	f := newFixed(map[time.Duration]int64{second: 30, 60 * second: 200})
-	g, lent := hostOf(f)
+	g, lent := lender(f)
 	g.Changed(at(0))
 	upTo(g, at(1), 3)
-	f.set(func() { f.plan.Guests = []string{"a", "b"} })
-	g.Changed(at(100 * time.Millisecond))
-	var got []int64
-	take := func() {
-		for _, l := range lent() {
-			got = append(got, l.loan.Permits)
-			if len(l.loan.Windows) != 2 || l.loan.Windows[0].Length != second || l.loan.Windows[1].Length != 60*second {
-				t.Errorf("lent in %v", l.loan.Windows)
-			}
-		}
-	}
-	take()
-	g.Changed(at(200 * time.Millisecond)) // nothing more in this window
-	take()
-	if n := upTo(g, at(300*time.Millisecond), 100); n != 27-9-6 {
-		t.Errorf("%d permits are left for its own callers, want 12", n)
-	}
-	if wake := g.Wake(); wake != int64(second) {
-		t.Errorf("it wakes at %v, want the next window's start", time.Duration(wake))
-	}
-	g.Tick(at(second))
-	take()
-	if diff := cmp.Diff([]int64{9, 6, 10, 7}, got); diff != "" {
-		t.Errorf("lent (-want +got):\n%s", diff)
-	}
-	if u := g.Usage(at(second)); u.Issued != 15 || u.OverIssued != 0 || u.Limits[1].Used != 3+15+12+17 {
-		t.Errorf("%+v, want 15 issued, and 47 used of the minute", u)
-	}
-	f.set(func() { f.plan.Guests = nil })
-	g.Changed(at(second + 1))
-	if wake := g.Wake(); wake != Forever {
-		t.Errorf("it wakes at %v without guests", time.Duration(wake))
-	}
-}
-
-// The queue waits behind what is lent, and a forecast knows of it.
-func TestWaitersAreToldWhatIsLeftBesideLoans(t *testing.T) {
-	f := newFixed(map[time.Duration]int64{second: 3})
-	var told told
-	f.plan.Guests = []string{"a"}
-	g := NewGate(f, told.decided, nil)
-	g.Changed(at(0))
-	if n := upTo(g, at(1), 9); n != 2 {
-		t.Fatalf("%d permits beside a loan of one, want 2", n)
-	}
-	for i, want := range []time.Duration{second, second, 2 * second} {
-		if when, known := g.Estimate(at(2), 1); !known || when != int64(want) {
-			t.Errorf("waiter %d: %v, %v; want %v", i, time.Duration(when), known, want)
-		}
-		g.Enter(at(2), &Waiter{Payload: "w"}, 1, Forever)
-	}
-	g.Tick(at(second))
-	if got := told.take(); len(got) != 2 {
-		t.Errorf("served %v, want two", got)
-	}
-}
-
-// Hosts that replace each other within a window lend no more than the total together.
-func TestAGuestHearsOfNoMoreThanTheTotal(t *testing.T) {
-	f := newFixed(map[time.Duration]int64{second: 0})
-	f.total = 20
-	g := gateOf(f, 0, nil)
-	g.Changed(at(0))
-	loan := protocol.Loan{Windows: g.mu.ledger.running(), Permits: 9}
-	for i, want := range []int64{9, 9, 2, 0} {
-		if got := g.Borrow(at(1), fmt.Sprint("h", i), loan, []int64{9}); got != want {
-			t.Errorf("host %d: added %d, want %d", i, got, want)
-		}
-	}
-	if n := upTo(g, at(2), 99); n != 20 {
-		t.Errorf("%d permits, want 20", n)
-	}
-}
-
-func TestAGuestUsesALoanInItsWindowsOnce(t *testing.T) {
-	f := newFixed(map[time.Duration]int64{second: 0, 60 * second: 0})
-	g := gateOf(f, 0, nil)
-	g.Changed(at(0))
-	host := newFixed(map[time.Duration]int64{second: 9, 60 * second: 100})
-	h, lent := hostOf(host, "a")
-	h.Changed(at(0))
-	first := lent()[0].loan
-	h.Tick(at(second))
-	second1 := lent()[0].loan
-	h.Tick(at(2 * second))
-	third := lent()[0].loan
-	h.Tick(at(3 * second))
-	huge := lent()[0].loan
-	huge.Permits = math.MaxInt64
-	other := first
-	other.Windows = first.Windows[:1]
 	for _, step := range []struct {
-		what string
-		at   time.Duration
-		loan protocol.Loan
-		most int64 // the host's share of the minute; of the second it is 9
-		want int64
+		at      time.Duration
+		guest   string
+		permits int64
+		want    int64 // permits told in all, in the second
 	}{
-		{"of a window to come", 1, second1, 100, 0},
-		{"of fewer limits", 1, other, 100, 0},
-		{"of nothing", 1, protocol.Loan{Windows: first.Windows}, 100, 0},
-		{"of a stranger", 1, first, 0, 0},
-		{"a loan", 2, first, 100, 3},
-		{"told again", 3, first, 100, 0},
-		{"of the next window", second, second1, 100, 3},
-		{"of the window before", second + 1, first, 100, 0},
-		{"told again", second + 2, second1, 100, 0},
-		{"of more than is left of the host's minute", 2 * second, third, 8, 2},
-		{"of more than the host's second", 3 * second, huge, 100, 9},
+		{700 * ms, "a", 9, 9}, {710 * ms, "a", 2, 11}, {720 * ms, "b", 4, 4},
+		{second + 700*ms, "a", 5, 5}, // another list of windows: its numbers begin anew
 	} {
-		if got := g.Borrow(at(step.at), "h", step.loan, []int64{9, step.most}); got != step.want {
+		g.Tick(at(step.at))
+		g.Asked(at(step.at), step.guest, need(g, step.permits, true))
+		l := lent()
+		if len(l) != 1 || l[0].guest != step.guest || l[0].loan.Permits != step.want || len(l[0].loan.Windows) != 2 {
+			t.Fatalf("at %v: lent %+v, want %d", step.at, l, step.want)
+		}
+	}
+	if n := upTo(g, at(second+800*ms), 99); n != 25 {
+		t.Errorf("%d permits are left, want 25", n)
+	}
+	u := g.Usage(at(second + 800*ms))
+	if u.Issued != 28 || u.OverIssued != 0 || u.Limits[1].Used != 3+15+5+25 || u.Lent != 20 {
+		t.Errorf("%+v: want 28 issued to own callers, 20 lent, 48 used of the minute", u)
+	}
+}
+
+func TestWhenAHostLendsNothing(t *testing.T) {
+	for name, change := range map[string]func(f *fixed, g *Gate){
+		"it lends":                       func(*fixed, *Gate) {},
+		"it may not":                     func(f *fixed, _ *Gate) { f.plan.Lending.Lends = false },
+		"the provider wants a pause":     func(f *fixed, _ *Gate) { f.shutUntil = int64(2 * second) },
+		"it owes":                        func(_ *fixed, g *Gate) { owe(g, at(699*ms), 50) },
+		"it is stale":                    func(f *fixed, _ *Gate) { f.plan.Proof = Proof{Strict: true, Until: 1, WallUntil: 1} },
+		"the shape is another":           func(f *fixed, _ *Gate) { f.plan.Shape = sliding },
+		"nothing is refused anyway":      func(f *fixed, _ *Gate) { f.plan.Shadow = true },
+		"windows are short":              func(f *fixed, _ *Gate) { f.shares = map[time.Duration]int64{200 * ms: 30} },
+		"nothing binds":                  func(f *fixed, _ *Gate) { f.shares = map[time.Duration]int64{} },
+		"the clock was set back":         func(f *fixed, g *Gate) { f.plan.Offset = -int64(5 * second) },
+		"it is closed":                   func(_ *fixed, g *Gate) { g.Close() },
+		"its own callers have taken all": func(_ *fixed, g *Gate) { upTo(g, at(699*ms), 99) },
+	} {
+		f := newFixed(map[time.Duration]int64{second: 30})
+		g, lent := lender(f)
+		g.Changed(at(0))
+		n := need(g, 5, true)
+		change(f, g)
+		g.Changed(at(700 * ms))
+		if name != "the clock was set back" && len(g.mu.ledger.running()) > 0 {
+			n = need(g, 5, true)
+		}
+		got := g.Asked(at(700*ms), "a", n)
+		if l := lent(); (got > 0) != (name == "it lends") || (len(l) > 0) != (got > 0) {
+			t.Errorf("%s: lent %d, told %v", name, got, l)
+		}
+	}
+}
+
+func TestAGuestCountsTheLargestNumber(t *testing.T) {
+	f := newFixed(map[time.Duration]int64{second: 0, 60 * second: 0})
+	f.total = 50
+	g, _ := lender(f)
+	g.Changed(at(0))
+	in := func(seconds, minutes int64) []quota.Window {
+		return []quota.Window{{Length: second, Index: seconds}, {Length: 60 * second, Index: minutes}}
+	}
+	for _, step := range []struct {
+		what    string
+		at      time.Duration
+		windows []quota.Window
+		permits int64
+		want    int64
+	}{
+		{"of a window to come", 1, in(1, 0), 3, 0},
+		{"of fewer limits", 1, in(0, 0)[:1], 3, 0},
+		{"of nothing", 1, in(0, 0), 0, 0},
+		{"less than nothing", 1, in(0, 0), -7, 0},
+		{"a loan", 2, in(0, 0), 3, 3},
+		{"told again", 3, in(0, 0), 3, 0},
+		{"a larger number", 4, in(0, 0), 8, 5},
+		{"an older one, late", 5, in(0, 0), 4, 0},
+		{"of the next window", second, in(1, 0), 2, 2},
+		{"of the window before", second + 1, in(0, 0), 9, 0},
+		{"of more than there is", 2 * second, in(2, 0), math.MaxInt64, 50 - 10},
+	} {
+		if got := g.Borrow(at(step.at), "h", protocol.Loan{Windows: step.windows, Permits: step.permits}); got != step.want {
 			t.Errorf("%s: added %v, want %v", step.what, got, step.want)
 		}
 		if n := upTo(g, at(step.at), 99); n != step.want {
 			t.Errorf("%s: %d permits, want %d", step.what, n, step.want)
 		}
 	}
-	if u := g.Usage(at(3*second + 2)); u.Issued != 17 || u.OverIssued != 0 || u.Limits[0].Share != 0 {
-		t.Errorf("%+v: want 17 issued, a share of 0", u)
+	if u := g.Usage(at(2*second + 2)); u.Issued != 50 || u.OverIssued != 0 || u.Limits[0].Share != 0 || u.Borrowed != 50 {
+		t.Errorf("%+v: want 50 issued and borrowed, a share of 0", u)
 	}
-	want := map[lentIn]int64{{"h", huge.Windows[0]}: 9, {"h", huge.Windows[1]}: 17}
-	if !maps.Equal(g.mu.ledger.hosts, want) {
-		t.Errorf("it remembers %v, want the newest second and the minute: %v", g.mu.ledger.hosts, want)
+	g.Tick(at(60 * second))
+	if l := g.mu.ledger.hosts; len(l) != 0 {
+		t.Errorf("it remembers %v of windows that have ended", l)
 	}
-	if n := upTo(g, at(4*second), 99); n != 0 {
-		t.Errorf("%d permits in the window after, which nobody has lent", n)
+}
+
+// Numbers are of one incarnation, and of one list of windows. A relist forgets none.
+func TestNumbersBelongToTheirWindowsAndIncarnation(t *testing.T) {
+	f := newFixed(map[time.Duration]int64{second: 90})
+	g, lent := lender(f)
+	g.Changed(at(0))
+	told := func(d time.Duration, want int64) {
+		t.Helper()
+		g.Changed(at(d))
+		g.Asked(at(d), "a", need(g, 10, true))
+		if l := lent(); len(l) != 1 || l[0].loan.Permits != want {
+			t.Errorf("at %v: lent %+v, want %d", d, l, want)
+		}
+	}
+	told(700*ms, 10)
+	heard := protocol.Loan{Windows: g.mu.ledger.running(), Permits: 4}
+	g.Borrow(at(701*ms), "h", heard)
+	f.set(func() { f.plan.Known = false }) // as during a relist
+	g.Changed(at(705 * ms))
+	f.set(func() { f.plan.Known = true })
+	if n := g.Borrow(at(706*ms), "h", heard); n != 0 {
+		t.Errorf("%d permits more of a number that was heard before", n)
+	}
+	told(710*ms, 20)
+	f.set(func() { f.shares[60*second] = 90 })
+	told(720*ms, 10) // charged to the minute
+	f.set(func() { delete(f.shares, 60*second) })
+	told(730*ms, 30) // the minute's account stays
+	f.set(func() { f.plan.Lending.Self = "me again" })
+	told(740*ms, 10)
+	if n := upTo(g, at(750*ms), 99); n != 44 {
+		t.Errorf("%d are left of 94, want 44", n)
+	}
+}
+
+// A process that continues another one borrows nothing of windows of which that may have
+// used what it was lent.
+func TestAContinuedProcessBorrowsLater(t *testing.T) {
+	f := newFixed(map[time.Duration]int64{second: 0})
+	g, _ := lender(f)
+	f.plan.Lending.NotBefore = int64(1100 * ms)
+	g.Changed(at(0))
+	for i, want := range []int64{0, 0, 4} {
+		now := at(time.Duration(i) * second)
+		g.Tick(now)
+		if got := g.Borrow(now, "h", protocol.Loan{Windows: g.mu.ledger.running(), Permits: 4}); got != want {
+			t.Errorf("second %d: added %d, want %d", i, got, want)
+		}
+	}
+}
+
+// Hosts that replace each other within a window lend no more than the total together.
+func TestAGuestHasNoMoreThanTheTotal(t *testing.T) {
+	f := newFixed(map[time.Duration]int64{second: 2})
+	f.total = 20
+	g, lent := lender(f)
+	g.Changed(at(0))
+	for i, want := range []int64{9, 9, 0, 0} {
+		if got := g.Borrow(at(1), fmt.Sprint("h", i), protocol.Loan{Windows: g.mu.ledger.running(), Permits: 9}); got != want {
+			t.Errorf("host %d: added %d, want %d", i, got, want)
+		}
+	}
+	// What it has lent on, it may borrow again.
+	g.Asked(at(990*ms), "a", need(g, 5, true))
+	if l := lent(); len(l) != 1 || l[0].loan.Permits != 5 {
+		t.Fatalf("lent on %+v, want 5", l)
+	}
+	if got := g.Borrow(at(991*ms), "h9", protocol.Loan{Windows: g.mu.ledger.running(), Permits: 9}); got != 5 {
+		t.Errorf("added %d, want 5", got)
+	}
+	if n := upTo(g, at(992*ms), 99); n != 20 {
+		t.Errorf("%d permits, want 20", n)
+	}
+}
+
+// Against a model: whatever a ring of gates asks, lends, hears late, twice or never, and
+// takes, no more is used of a window than the sum of the shares.
+func TestLendingNeverAddsPermits(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		type message struct {
+			to   int
+			from string
+			loan protocol.Loan
+		}
+		const gates = 3
+		var all [gates]*Gate
+		var plans [gates]*fixed
+		var sent []message
+		shares := int64(0)
+		lengths := []time.Duration{second}
+		if rapid.Bool().Draw(t, "two limits") {
+			lengths = append(lengths, 4*second)
+		}
+		for i := range all {
+			n := rapid.Int64Range(0, 8).Draw(t, "share")
+			shares += n
+			plans[i] = newFixed(map[time.Duration]int64{})
+			for _, l := range lengths {
+				plans[i].shares[l] = n
+			}
+			g, _ := lender(plans[i])
+			plans[i].plan.Lending.Self = fmt.Sprint("g", i)
+			g.Lent = func(self, guest string, l protocol.Loan) {
+				sent = append(sent, message{int(guest[1] - '0'), self, l})
+			}
+			all[i] = g
+		}
+		for i := range all {
+			plans[i].total = max(1, shares)
+			all[i].Changed(at(0))
+		}
+		used, now := map[quota.Window]int64{}, time.Duration(0)
+		for range rapid.IntRange(1, 120).Draw(t, "steps") {
+			i := rapid.IntRange(0, gates-1).Draw(t, "gate")
+			g := all[i]
+			switch rapid.IntRange(0, 5).Draw(t, "does") {
+			case 0:
+				now += time.Duration(rapid.Int64Range(0, int64(400*ms)).Draw(t, "passes"))
+			case 1:
+				n := upTo(g, at(now), rapid.Int64Range(1, 20).Draw(t, "wants"))
+				for _, w := range g.mu.ledger.running() {
+					used[w] += n
+				}
+			case 2, 3:
+				g.Tick(at(now))
+				other := (i + rapid.IntRange(1, gates-1).Draw(t, "guest")) % gates
+				g.Asked(at(now), fmt.Sprint("g", other), need(g, rapid.Int64Range(1, 12).Draw(t, "asks"), rapid.Bool().Draw(t, "poor")))
+			default: // late, again, not in order, or never
+				if len(sent) > 0 {
+					m := sent[rapid.IntRange(0, len(sent)-1).Draw(t, "message")]
+					all[m.to].Borrow(at(now), m.from, m.loan)
+				}
+			}
+			for w, n := range used {
+				if n > shares {
+					t.Fatalf("%d used of %v, where shares sum to %d", n, w, shares)
+				}
+			}
+			if u := g.Usage(at(now)); u.OverIssued > 0 {
+				t.Fatalf("%d over its bound", u.OverIssued)
+			}
+		}
+	})
+}
+
+// A caller waits for permits that others are asked for, though its own share will not serve
+// it in time. Look asks for them.
+func TestACallerWaitsForWhatIsAskedFor(t *testing.T) {
+	f := newFixed(map[time.Duration]int64{second: 10})
+	f.total = 100
+	var told told
+	g, _ := lender(f)
+	g.decided = told.decided
+	armed := Forever
+	g.Arm = func(at int64) { armed = min(armed, at) }
+	g.Changed(at(0))
+	upTo(g, at(1), 10)
+	if _, v := g.Enter(at(2), &Waiter{Payload: "a"}, 1, int64(500*ms)); v != Queued {
+		t.Fatalf("verdict %d, want a place", v)
+	}
+	if armed > 2 {
+		t.Fatalf("nobody looks before %v", time.Duration(armed))
+	}
+	ask, next := g.Look(at(5 * ms))
+	if ask == nil || ask.Permits < 1 || ask.Self != "me" || !slices.Equal(ask.Windows, g.mu.ledger.running()) {
+		t.Fatalf("asks for %+v", ask)
+	}
+	if next > int64(60*ms) {
+		t.Errorf("looks again at %v", time.Duration(next))
+	}
+	g.Borrow(at(10*ms), "h", protocol.Loan{Windows: ask.Windows, Permits: 1})
+	if diff := cmp.Diff([]string{"a@0s"}, told.take()); diff != "" {
+		t.Errorf("told (-want +got):\n%s", diff)
+	}
+	if _, next := g.Look(at(400 * ms)); next != Forever {
+		t.Errorf("looks again at %v though nobody calls", time.Duration(next))
+	}
+	// More than a share is served by borrowing, up to the total.
+	if _, v := g.Enter(at(410*ms), &Waiter{Payload: "b"}, 60, int64(500*ms)); v != Queued {
+		t.Errorf("verdict %d for six shares", v)
+	}
+	if _, v := g.Enter(at(410*ms), &Waiter{Payload: "c"}, 101, Forever); v != TooLarge {
+		t.Errorf("verdict %d for more than the total", v)
+	}
+}
+
+// What was not lent is lent when reserves are released, without another ask.
+func TestAsksStand(t *testing.T) {
+	f := newFixed(map[time.Duration]int64{second: 100})
+	f.total = 2000
+	g, lent := lender(f)
+	armed := Forever
+	g.Arm = func(at int64) { armed = min(armed, at) }
+	g.Changed(at(0))
+	g.Asked(at(300*ms), "a", need(g, 500, false))
+	first := lent()
+	if len(first) != 1 || first[0].loan.Permits >= 100 {
+		t.Fatalf("lent %+v of 100, want all but a reserve", first)
+	}
+	if armed != int64(860*ms) {
+		t.Fatalf("looks at %v, want 140 ms before the window ends", time.Duration(armed))
+	}
+	g.Look(at(860 * ms))
+	if l := lent(); len(l) != 1 || l[0].loan.Permits != 100 {
+		t.Errorf("lent %+v in all, want 100", l)
+	}
+	g.Tick(at(second))
+	g.Look(at(second + 860*ms))
+	if l := lent(); len(l) > 0 {
+		t.Errorf("lent %+v in the window after", l)
+	}
+}
+
+// A loan counts where the same budgets bind, in the same windows: the host has charged these.
+func TestALoanIsChargedToBudgetsToo(t *testing.T) {
+	h, f := newFixed(map[time.Duration]int64{second: 30}), newFixed(map[time.Duration]int64{second: 0})
+	h.long = quota.Limit{Permits: 500, Window: time.Hour}
+	f.total = 30
+	host, lent := lender(h)
+	guest, _ := lender(f)
+	host.Changed(at(0))
+	guest.Changed(at(0))
+	ask := func() protocol.Need { return need(host, 5, true) }
+	if n := host.Asked(at(700*ms), "me", ask()); n != 0 {
+		t.Errorf("lent %d of a budget of which nothing was taken", n)
+	}
+	fund := host.Budgets(at(700 * ms))[0]
+	fund.Taken = 3
+	host.Fund(at(701*ms), fund)
+	host.Asked(at(702*ms), "me", ask())
+	all := lent()
+	if len(all) != 1 || all[0].loan.Permits != 3 || host.Budgets(at(703 * ms))[0].Used != 3 {
+		t.Fatalf("lent %+v of 3 in hand", all)
+	}
+	if n := guest.Borrow(at(704*ms), "h", all[0].loan); n != 0 {
+		t.Errorf("%d were added by one that knows of no budget", n)
+	}
+	f.long = h.long
+	guest.Changed(at(705 * ms))
+	if n := guest.Borrow(at(706*ms), "h", all[0].loan); n != 3 {
+		t.Errorf("%d were added, want 3", n)
+	}
+	if n := upTo(guest, at(707*ms), 9); n != 3 {
+		t.Errorf("%d permits, want 3", n)
+	}
+}
+
+// A caller that waits for loans is refused when none have come, long before its deadline; and
+// at once where there is nobody to ask.
+func TestNobodyWaitsForLoansInVain(t *testing.T) {
+	f := newFixed(map[time.Duration]int64{10 * second: 10})
+	f.total, f.instances = 100, 10
+	var told told
+	g, _ := lender(f)
+	g.decided = told.decided
+	g.Changed(at(0))
+	upTo(g, at(1), 10)
+	if _, v := g.Enter(at(2), &Waiter{Payload: "a"}, 1, int64(8*second)); v != Queued {
+		t.Fatalf("verdict %d, want a place", v)
+	}
+	for now := 5 * ms; now < 250*ms; now += 5 * ms {
+		g.Look(at(now))
+	}
+	if diff := cmp.Diff([]string{fmt.Sprint("a!", Limited)}, told.take()); diff != "" {
+		t.Errorf("told (-want +got):\n%s", diff)
+	}
+	// Where a budget lacks, loans are no help.
+	f.long = quota.Limit{Permits: 500, Window: time.Hour}
+	g.Changed(at(300 * ms))
+	g.Tick(at(10 * second))
+	spent := g.Budgets(at(10 * second))[0]
+	spent.Left, spent.Spent = 0, true
+	g.Fund(at(10*second), spent)
+	if _, v := g.Enter(at(10*second), &Waiter{Payload: "c"}, 1, int64(18*second)); v != Limited {
+		t.Errorf("verdict %d where a budget is spent", v)
+	}
+	f.long, f.instances = quota.Limit{}, 1
+	g.Changed(at(10*second + 2))
+	upTo(g, at(10*second+3), 10)
+	if _, v := g.Enter(at(10*second+4), &Waiter{Payload: "b"}, 1, int64(18*second)); v != Limited {
+		t.Errorf("verdict %d where there is nobody to ask", v)
+	}
+	if ask, next := g.Look(at(10*second + 5)); ask != nil || next != Forever {
+		t.Errorf("asks nobody for %+v, and looks again at %v", ask, time.Duration(next))
 	}
 }

@@ -55,15 +55,14 @@ type Plan struct {
 	// Known says that Foresee tells the future, so that a waiter that cannot be
 	// served in time is refused before it waits.
 	Known bool
-	// Guests are newcomers to which this instance lends a part of its permits.
-	Guests []string
 	// Guard is the time at either edge of a window in which nothing is issued, in
 	// nanoseconds. Shut enforces it; pacing releases between the guards.
 	Guard int64
 
-	Proof  Proof
-	Pacing Pacing
-	Shape  Shape
+	Proof   Proof
+	Pacing  Pacing
+	Shape   Shape
+	Lending Lending
 
 	from int64 // the instant for which the plan was made
 }
@@ -81,7 +80,7 @@ type Limit struct {
 	// unknown.
 	Most int64
 
-	// Total is the total in force. It bounds what all hosts together lend.
+	// Total is the total in force. It bounds what an instance has, borrowed permits included.
 	Total int64
 	// For operators: the policy's limit, and how many instances share the total.
 	Limit     int64
@@ -114,6 +113,21 @@ type Proof struct {
 // Over reports whether the proof does not allow permits at the instant at.
 func (p *Proof) Over(at clock.Instant) bool {
 	return p.Strict && (at.Mono >= p.Until || at.Wall >= p.WallUntil || at.Wall-at.Mono > p.Lead)
+}
+
+// Lending says what an instance lends and borrows. The zero Lending is nothing.
+type Lending struct {
+	// Self is the incarnation that lends and borrows.
+	Self string
+	// Hash is that of Self.
+	Hash uint64
+	// Lends says that it may lend, and Borrows that it may ask.
+	Lends, Borrows bool
+	// NotBefore is the corrected wall time from which windows start in which permits may be
+	// borrowed: the process before may have used what it was lent in earlier ones.
+	NotBefore int64
+	// Reserve is the policy's, in percent; 0 for the default.
+	Reserve int64
 }
 
 // Pacing says how permits are released within a window. The zero Pacing releases

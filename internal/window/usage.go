@@ -8,7 +8,8 @@ import (
 
 // Usage is the state of a gate at one instant.
 type Usage struct {
-	Issued     int64 // permits issued since the beginning, and debts paid
+	LendingCounts
+	Issued     int64 // permits issued to own callers since the beginning, and debts paid
 	OverIssued int64 // of these, beyond the share: 0, or a bug
 	Debt       int64 // permits that calls have cost beyond those issued, and not paid yet
 	Waiting    int   // waiters in the queue
@@ -41,7 +42,7 @@ func (g *Gate) Usage(at clock.Instant) Usage {
 	s, q, l := g.currentLocked(at), &g.mu.queue, &g.mu.ledger
 	taken := g.mu.published - s.Left()
 	u := Usage{
-		Issued: g.mu.issued + taken, OverIssued: l.overIssued, Debt: l.debt,
+		LendingCounts: g.mu.borrower.LendingCounts, Issued: g.mu.issued + taken, OverIssued: l.overIssued, Debt: l.debt,
 		Waiting: q.length, WaitingFor: q.permits, Head: g.headLocked(), HeadAt: Forever,
 		Limits: make([]LimitUsage, 0, len(l.plan.Limits)),
 	}
@@ -123,7 +124,8 @@ type Use struct {
 	Window quota.Window
 	Bound  int64 // permits that may be issued in it, lent included
 	Used   int64 // permits issued in it, and lent to others
-	Lent   int64 // permits of Bound that others have issued for this instance
+	Lent   int64 // permits of Bound that others have lent to this instance
+	Out    int64 // permits of Used that this instance has lent
 }
 
 // tellBookedLocked tells Booked.
@@ -133,7 +135,7 @@ func (g *Gate) tellBookedLocked() {
 	}
 	uses := make([]Use, 0, len(g.mu.ledger.accounts))
 	for _, a := range g.mu.ledger.accounts {
-		uses = append(uses, Use{a.window, a.bound, a.used, a.lent})
+		uses = append(uses, Use{a.window, a.bound, a.used, a.lent, a.out})
 	}
 	g.Booked(uses)
 }

@@ -175,6 +175,24 @@ func lentLate(_ *plan, r *rand.Rand, t int64, _ int) (all []event) {
 	return all
 }
 
+// lentOn: all but one rest, so that it borrows; it rests itself within the window, and then
+// the others call.
+func lentOn(p *plan, r *rand.Rand, t int64, who int) (all []event) {
+	window := int64(p.policy.Limits[0].Window)
+	all = append(all, raised(p, t-1000*ms))
+	for k := range int64(4) {
+		at := t + k*2*window + r.Int64N(window)
+		for other := range p.size {
+			e := event{at: at, do: doRest, who: other, d: window*2/3 + r.Int64N(window/2)}
+			if other == who {
+				e.at, e.d = at+window/2, window
+			}
+			all = append(all, e)
+		}
+	}
+	return all
+}
+
 // lowered: the settle time is lowered under the freshness by which one still goes that
 // hears nothing, and another joins.
 func lowered(_ *plan, r *rand.Rand, t int64, who int) []event {

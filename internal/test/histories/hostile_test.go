@@ -11,6 +11,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/quotient-limiter/quotient/internal/keys"
 	"github.com/quotient-limiter/quotient/internal/protocol"
@@ -204,11 +205,13 @@ func (f *fleet) forgeKey(who int, what int64) {
 	f.write(layout.Instance(f.provider, i.ID), encoded(protocol.Incarnation(i)))
 }
 
-// forgeLoans writes the loans of the last moments again.
+// forgeLoans writes the loans and asks of the last moments again.
 func (f *fleet) forgeLoans() {
 	f.server.mu.Lock()
-	folder := layout.AllLoans(f.provider)
-	all := f.store.in(folder, clientv3.GetPrefixRangeEnd(folder), f.store.revision)
+	var all []*mvccpb.KeyValue
+	for _, folder := range []string{layout.AllLoans(f.provider), layout.AllAsks(f.provider)} {
+		all = append(all, f.store.in(folder, clientv3.GetPrefixRangeEnd(folder), f.store.revision)...)
+	}
 	f.server.mu.Unlock()
 	for _, kv := range all {
 		if f.server.writable() {

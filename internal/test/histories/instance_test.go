@@ -14,6 +14,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/ntp"
+	"github.com/quotient-limiter/quotient/internal/window"
 	"github.com/quotient-limiter/quotient/quota"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -103,7 +104,7 @@ func (i *instance) run() {
 	}
 	var opened []*consumer.Limiter
 	for _, provider := range w.providers {
-		l, err := consumer.Open(context.Background(), feed.Over[feed.Source](&watched{feed.Inside(s), &w.levels, i.noteBegan}), provider, consumer.Options{Logger: quiet})
+		l, err := consumer.Open(context.Background(), feed.Over[feed.Source](&watched{feed.Inside(s), &w.levels, i.noteBegan, i.noteLent()}), provider, consumer.Options{Logger: quiet})
 		if err != nil {
 			panic(err)
 		}
@@ -132,6 +133,25 @@ func (i *instance) noteBegan(provider string, revision int64) {
 		i.began = map[string]int64{}
 	}
 	i.began[provider] = revision
+}
+
+// noteLent returns what notes the permits that the instance has lent of each window.
+func (i *instance) noteLent() func(provider string, uses []window.Use) {
+	last := map[string]map[quota.Window]int64{}
+	return func(provider string, uses []window.Use) { // under the gate's lock
+		f := i.w.fleets[slices.Index(i.w.providers, provider)]
+		f.lending.Lock()
+		defer f.lending.Unlock()
+		if last[provider] == nil {
+			last[provider] = map[quota.Window]int64{}
+		}
+		for _, u := range uses {
+			if n := u.Out - last[provider][u.Window]; n > 0 {
+				last[provider][u.Window] = u.Out
+				f.lentOf[u.Window] += n
+			}
+		}
+	}
 }
 
 // limiters are the instance's, none until it runs.

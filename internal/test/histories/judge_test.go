@@ -76,7 +76,7 @@ func (f *fleet) judgeAll() (wrong []*violation) {
 				note(f.judgeWindow(win, b, part, sum))
 			}
 			if total := f.promised(win); total > 0 {
-				if f.stats.whole++; sum+f.stranded(win, b, part) < total {
+				if f.stats.whole++; sum+f.lentOf[win] < total {
 					note(&violation{window: win, issued: sum, bound: total, what: "of which all should be used, of"})
 				}
 			}
@@ -267,16 +267,19 @@ func (f *fleet) exceeds(states []int, win quota.Window, b *book, part []int64) *
 
 // lentBy returns what an incarnation has lent of a window, less what it was lent.
 func (f *fleet) lentBy(id string, win quota.Window) (n int64) {
-	for _, l := range f.loans {
-		switch {
-		case !slices.Contains(l.Windows, win):
-		case l.host == id:
-			n += l.Permits
-		case l.guest == id:
-			n -= l.Permits
+	if f.net == nil {
+		f.net = map[quota.Window]map[string]int64{}
+		for _, l := range f.loans {
+			for _, w := range l.Windows {
+				if f.net[w] == nil {
+					f.net[w] = map[string]int64{}
+				}
+				f.net[w][l.host] += l.Permits
+				f.net[w][l.guest] -= l.Permits
+			}
 		}
 	}
-	return n
+	return f.net[win][id]
 }
 
 // inherited returns what other incarnations of an instance were lent of a window and did
@@ -284,28 +287,16 @@ func (f *fleet) lentBy(id string, win quota.Window) (n int64) {
 func (f *fleet) inherited(id string, win quota.Window, b *book, part []int64) (n int64) {
 	name, _, _ := strings.Cut(id, ".")
 	another := func(other string) bool { return other != id && strings.HasPrefix(other, name+".") }
-	for _, l := range f.loans {
-		if another(l.guest) && slices.Contains(l.Windows, win) {
-			n += l.Permits
+	f.lentBy(id, win) // makes net
+	for other, lent := range f.net[win] {
+		if another(other) {
+			n -= lent
 		}
 	}
 	for i, other := range b.ids {
 		if another(other) {
 			n -= part[i]
 		}
-	}
-	return n
-}
-
-// stranded is what newcomers were lent of a window and did not use.
-func (f *fleet) stranded(win quota.Window, b *book, part []int64) (n int64) {
-	for _, l := range f.loans {
-		if i := slices.Index(b.ids, l.guest); i < 0 && slices.Contains(l.Windows, win) {
-			n += l.Permits
-		}
-	}
-	for i, id := range b.ids {
-		n += max(0, -f.lentBy(id, win)-part[i])
 	}
 	return n
 }
@@ -418,10 +409,13 @@ func newBook(f *fleet) *book {
 		}
 	}
 	for _, l := range f.loans {
-		if !slices.Contains(b.ids, l.host) {
-			b.ids = append(b.ids, l.host)
+		for _, id := range []string{l.host, l.guest} {
+			if !slices.Contains(b.ids, id) {
+				b.ids = append(b.ids, id)
+			}
 		}
 	}
+	slices.Sort(b.ids) // loans come in no order
 	return b
 }
 

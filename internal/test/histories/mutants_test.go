@@ -32,7 +32,6 @@ var hunts = []hunt{
 	when("WallUnreadByTry", faults, asleepThroughCut),
 	when("KeyBeforeLimiter", faults, quitSlowly),
 	when("FromThePresent", faults, resetThroughCut),
-	when("GoneUnseen", faults, removedAlive),
 	when("EndBeforeUse", faults, quitSlowly),
 	when("ListedLongAgo", faults, relisted),
 	when("HeaderIsPosition", faults, deafThroughCut),
@@ -103,6 +102,7 @@ var hunts = []hunt{
 	{"BackoffCountsAgain", faults, lead{rich: true, often: []action{doPushBack, doForge, doPace, doPace}}},
 	when("LoanNotCharged", faults, lentLate),
 	when("LoanTwice", faults, lentLate),
+	when("LoanPassedNotCharged", faults, lentOn),
 
 	// Of budgets.
 	{"GivesBackIssued", split, lead{dramas: []drama{returnedLate}, budget: 20}},

@@ -120,6 +120,7 @@ func newPlan(k kind, seed uint64, l *lead) *plan {
 		plots = []drama{all[r.IntN(len(all))]}
 	}
 	p.addMore(r)
+	p.addRests()
 	for _, d := range plots {
 		at := begin + 3*int64(p.policy.Settle) + r.Int64N(2000*ms)
 		if k == hold {
@@ -195,6 +196,21 @@ func (p *plan) addMore(r *rand.Rand) {
 		p.outage = begin + r.Int64N(last-begin)
 		p.events = slices.DeleteFunc(p.events, func(e event) bool { return e.at >= p.outage && e.do != doStall && e.do != doDrain })
 		p.healed, p.end = math.MaxInt64, p.outage+2*int64(p.policy.Settle)+2000*ms
+	}
+}
+
+// addRests lets callers of some instances rest for a while: the others borrow what these
+// leave, and lend it on when they rest themselves.
+func (p *plan) addRests() {
+	if p.kind == calm {
+		return
+	}
+	r := rand.New(rand.NewPCG(p.seed, 4)) // so that all else happens as without
+	for range r.IntN(8) {
+		at := begin + r.Int64N(last-begin)
+		if at < p.outage {
+			p.events = append(p.events, event{at: at, do: doRest, who: r.IntN(8), d: min(300*ms+r.Int64N(2500*ms), max(1, last-at))})
+		}
 	}
 }
 

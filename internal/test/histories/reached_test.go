@@ -33,7 +33,10 @@ const (
 	endAnnounced
 	levelApplied
 	levelBehind
+	asked
+	sampleAsked
 	loanLent
+	loanPassed
 	loanBorrowed
 	loanStranded
 	backedOff
@@ -62,7 +65,10 @@ var rareText = [rares]string{
 	endAnnounced:        "*an end is announced",
 	levelApplied:        "*a level divides by demand",
 	levelBehind:         "*a window begins under a level that others have replaced",
+	asked:               "*an instance asks another for permits",
+	sampleAsked:         "an instance asks a sample of all",
 	loanLent:            "*a loan is made",
+	loanPassed:          "*borrowed permits are lent on",
 	loanBorrowed:        "*a loan is used",
 	loanStranded:        "*a window ends with a loan not used up",
 	backedOff:           "*instances are held back",
@@ -139,7 +145,8 @@ func tellReached(t *testing.T, long bool) {
 type watched struct {
 	feed.Source
 	levels *newestLevel
-	began  func(provider string, revision int64) // a history has
+	began  func(provider string, revision int64)    // a history has
+	lent   func(provider string, uses []window.Use) // is told what is booked
 }
 
 // newestLevel is the newest level that anybody has, by provider.
@@ -151,7 +158,7 @@ type newestLevel struct {
 // Subscribe implements feed.Source.
 func (s *watched) Subscribe(provider string, create func() feed.Sink) (feed.Sink, func() error, error) {
 	got, leave, err := s.Source.Subscribe(provider, func() feed.Sink {
-		n := &noting{Sink: create(), provider: provider, clock: s.Clock(), levels: s.levels, began: s.began}
+		n := &noting{Sink: create(), provider: provider, clock: s.Clock(), levels: s.levels, began: s.began, lent: s.lent}
 		n.Sink.(interface{ Trace(func([]window.Use)) }).Trace(n.booked)
 		return n
 	})
@@ -165,6 +172,7 @@ type noting struct {
 	clock    *clock.Clock
 	levels   *newestLevel
 	began    func(provider string, revision int64)
+	lent     func(provider string, uses []window.Use)
 
 	// Called by one goroutine at a time, but for booked: under the gate's lock.
 	mu       sync.Mutex
@@ -246,16 +254,31 @@ func (s *noting) Announce(until int64) {
 	s.Sink.Announce(until)
 }
 
-// Lend implements feed.Sink.
-func (s *noting) Lend(lent func(string, protocol.Loan)) {
-	if lent == nil {
-		s.Sink.Lend(nil)
-		return
+// Carry implements feed.Sink.
+func (s *noting) Carry(c feed.Carrier) {
+	if c != nil {
+		c = carrying{c}
 	}
-	s.Sink.Lend(func(guest string, l protocol.Loan) {
-		loanLent.note()
-		lent(guest, l)
-	})
+	s.Sink.Carry(c)
+}
+
+// carrying notes what is asked and lent.
+type carrying struct{ feed.Carrier }
+
+// Tell implements feed.Carrier.
+func (c carrying) Tell(self, guest string, l protocol.Loan) {
+	loanLent.note()
+	c.Carrier.Tell(self, guest, l)
+}
+
+// Ask implements feed.Carrier.
+func (c carrying) Ask(self string, all []protocol.Request) {
+	for _, r := range all {
+		if asked.note(); r.Host == "" {
+			sampleAsked.note()
+		}
+	}
+	c.Carrier.Ask(self, all)
 }
 
 // Fund implements feed.Sink.
@@ -286,6 +309,7 @@ func (s *noting) booked(uses []window.Use) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.clock.Mono()
+	s.lent(s.provider, uses)
 	for _, u := range uses {
 		i := slices.IndexFunc(s.last, func(o window.Use) bool { return o.Window.Length == u.Window.Length })
 		if i < 0 {
@@ -296,6 +320,9 @@ func (s *noting) booked(uses []window.Use) {
 		case was.Window != u.Window:
 			if was.Lent > was.Used {
 				loanStranded.note()
+			}
+			if was.Lent > 0 && was.Out > was.Bound-was.Lent {
+				loanPassed.note()
 			}
 			s.levels.Lock()
 			if s.level > 0 && s.level < s.levels.of[s.provider] {

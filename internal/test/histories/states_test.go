@@ -1,6 +1,7 @@
 package histories
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -31,11 +32,14 @@ type fleet struct {
 
 	// Guarded by world.mu.
 	grants  []*grant
-	unset   bool            // there was no policy for a while
-	debts   bool            // some calls have cost more than their permits
-	held    []span          // true times in which somebody is held back
-	exact   bool            // the rule hold promises an exact sum after the outage too
-	lengths []time.Duration // every window length that a policy had
+	unset   bool                              // there was no policy for a while
+	debts   bool                              // some calls have cost more than their permits
+	held    []span                            // true times in which somebody is held back
+	exact   bool                              // the rule hold promises an exact sum after the outage too
+	lengths []time.Duration                   // every window length that a policy had
+	lending sync.Mutex                        // guards lentOf
+	lentOf  map[quota.Window]int64            // permits lent, whether or not anybody heard of it
+	net     map[quota.Window]map[string]int64 // permits lent less those borrowed, by incarnation; made when it is asked for
 }
 
 // grant is permits issued at once.
@@ -62,7 +66,7 @@ type states struct {
 	tracker  view.Tracker
 	revision int64
 	line     trace.Views
-	loans    []loan
+	loans    map[string]*loan    // the largest numbers of each host, guest and list of windows
 	asked    int                 // how often asks were written
 	ended    []protocol.Instance // as they have announced their ends
 }
@@ -74,7 +78,7 @@ type loan struct {
 }
 
 func newStates(now func() int64, s *store, provider string) *states {
-	x := &states{now: now, store: s, provider: provider}
+	x := &states{now: now, store: s, provider: provider, loans: map[string]*loan{}}
 	x.list()
 	return x
 }
@@ -131,10 +135,12 @@ func (x *states) noteLoans() {
 	for _, e := range x.store.since(x.store.revision, x.store.revision, all, clientv3.GetPrefixRangeEnd(all)) {
 		guest, host, ok := strings.Cut(strings.TrimPrefix(string(e.Kv.Key), all), "/")
 		l, err := protocol.ReadLoan(e.Kv.Value)
-		if ok && err == nil && !slices.ContainsFunc(x.loans, func(o loan) bool {
-			return o.host == host && o.guest == guest && o.Permits == l.Permits && slices.Equal(o.Windows, l.Windows)
-		}) {
-			x.loans = append(x.loans, loan{host, guest, l})
+		if !ok || err != nil {
+			continue
+		}
+		k := fmt.Sprint(host, guest, l.Windows)
+		if o := x.loans[k]; o == nil || o.Permits < l.Permits {
+			x.loans[k] = &loan{host, guest, l}
 		}
 	}
 }

@@ -103,7 +103,7 @@ func play(t *testing.T, p *plan, keep bool) *world {
 	w := &world{plan: p, t: t, begin: time.Now(), levels: newestLevel{of: map[string]int64{}}, used: map[int64]bool{}, bursts: map[int64]bool{}, keep: keep, pushed: map[string]int{}}
 	w.server = newServer(p.seed|1, w.now)
 	for _, name := range p.providers {
-		w.fleets = append(w.fleets, &fleet{world: w, states: newStates(w.now, w.server.store, name)})
+		w.fleets = append(w.fleets, &fleet{world: w, lentOf: map[quota.Window]int64{}, states: newStates(w.now, w.server.store, name)})
 	}
 	w.server.onCommit = func() {
 		for _, f := range w.fleets {

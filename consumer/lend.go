@@ -1,0 +1,86 @@
+package consumer
+
+import (
+	"time"
+
+	"github.com/quotient-limiter/quotient/internal/feed"
+	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/window"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// This file is what a core tells and hears about loans: docs/protocol.md, section 13.
+
+// Carry implements feed.Sink.
+func (k *core) Carry(c feed.Carrier) {
+	if c != nil {
+		k.carrier.Store(&c)
+	}
+	k.mu.Lock()
+	k.mu.planner.Lends = c != nil
+	k.news(false)
+}
+
+// begun waits for the beginning of windows that have not begun here, since another clock is
+// ahead, and then calls f. It returns false if it need not wait.
+func (k *core) begun(windows []quota.Window, f func()) (waits bool) {
+	early := windows[0].Start() - k.clock.Wall()
+	if early <= 0 || early >= int64(windows[0].Length) {
+		return false
+	}
+	time.AfterFunc(max(time.Duration(early), time.Millisecond), f) // corrected time may stand still
+	return true
+}
+
+// Borrow implements feed.Sink.
+func (k *core) Borrow(host string, l protocol.Loan) {
+	if k.begun(l.Windows, func() { k.Borrow(host, l) }) || k.gate.Borrow(k.clock.Now(), host, l) == 0 {
+		return
+	}
+	k.refusal.Store(nil)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.mu.borrowed = l.Windows[0].End() - k.clock.Offset()
+	k.signalLocked()
+}
+
+// Asked implements feed.Sink.
+func (k *core) Asked(guest string, n protocol.Need) {
+	if k.begun(n.Windows, func() { k.Asked(guest, n) }) {
+		return
+	}
+	now := k.clock.Now()
+	k.mu.Lock()
+	lends := k.mu.planner.LendsTo(guest, now.Mono)
+	k.mu.Unlock()
+	if lends {
+		k.gate.Asked(now, guest, n)
+	}
+}
+
+// look asks others for what callers will lack, and looks again while they may lack some.
+func (k *core) look() {
+	now := k.clock.Now()
+	ask, next := k.gate.Look(now)
+	if ask != nil {
+		k.askOthers(now.Mono, ask)
+	}
+	if next == window.Forever {
+		k.refusal.Store(nil) // the next one that is refused arms it again
+		return
+	}
+	k.looker.set(k.clock, next)
+}
+
+func (k *core) askOthers(now int64, a *window.Asking) {
+	k.mu.Lock()
+	peers := k.mu.planner.Peers(now)
+	k.mu.Unlock()
+	all := a.Rules.Requests(a.Ask, a.Fair, a.Windows[0].Index, a.Salt, peers, a.Debtors)
+	for i := range all {
+		all[i].Windows = a.Windows
+	}
+	if len(all) > 0 {
+		(*k.carrier.Load()).Ask(a.Self, all)
+	}
+}

@@ -1,0 +1,162 @@
+package consumer
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quotient-limiter/quotient/internal/protocol"
+)
+
+// market is instances of one provider that bring each other's asks and loans, after a while.
+type market struct {
+	mu    sync.Mutex
+	sinks map[string]*stub
+	delay time.Duration
+	asks  []protocol.Request
+	deaf  map[string]bool // these hear nothing
+}
+
+// Tell implements feed.Carrier.
+func (m *market) Tell(self, guest string, l protocol.Loan) {
+	time.AfterFunc(m.delay, func() {
+		if s := m.sink(guest); s != nil {
+			s.sink.Borrow(self, l)
+		}
+	})
+}
+
+// Ask implements feed.Carrier.
+func (m *market) Ask(self string, all []protocol.Request) {
+	m.mu.Lock()
+	m.asks = append(m.asks, all...)
+	m.mu.Unlock()
+	for _, r := range all {
+		time.AfterFunc(m.delay, func() {
+			for id, s := range m.sinks {
+				if id != self && (r.Host == id || r.Host == "") && m.sink(id) != nil {
+					s.sink.Asked(self, r.Need)
+				}
+			}
+		})
+	}
+}
+
+func (m *market) sink(id string) *stub {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.deaf[id] {
+		return nil
+	}
+	return m.sinks[id]
+}
+
+// lendingFleet returns limiters of instances that share a limit and lend to each other.
+func lendingFleet(t *testing.T, limits string, ids ...string) (*market, map[string]*Limiter) {
+	t.Helper()
+	m := &market{sinks: map[string]*stub{}, delay: 3 * time.Millisecond, deaf: map[string]bool{}}
+	all := map[string]*Limiter{}
+	for _, id := range ids {
+		s, l := provedAs(t, limits, id, ids)
+		m.sinks[id], all[id] = s, l
+		s.sink.Carry(m)
+	}
+	time.Sleep(3500 * time.Millisecond)
+	for _, s := range m.sinks {
+		s.prove()
+	}
+	time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second + 10*time.Millisecond)))
+	return m, all
+}
+
+func TestACallerIsServedByWhatOthersLend(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, all := lendingFleet(t, "100/s", "me", "a", "b", "c", "d")
+		for i := range 60 { // three shares
+			began := time.Now()
+			if err := all["me"].Acquire(context.Background(), 100*time.Millisecond); err != nil {
+				t.Fatalf("caller %d: %v", i, err)
+			}
+			if took := time.Since(began); took > 60*time.Millisecond {
+				t.Errorf("caller %d waited for %v", i, took)
+			}
+			time.Sleep(time.Millisecond)
+		}
+		st := all["me"].Status()
+		if st.Issued != 60 || st.Borrowed < 40 || st.Asks == 0 || st.OverIssued != 0 || st.FruitlessWindows != 0 {
+			t.Errorf("%+v", st)
+		}
+		lent := int64(0)
+		for _, id := range []string{"a", "b", "c", "d"} {
+			lent += all[id].Status().Lent
+		}
+		if lent != st.Borrowed {
+			t.Errorf("%d lent, %d borrowed", lent, st.Borrowed)
+		}
+	})
+}
+
+func TestMoreThanAShareIsTakenAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, all := lendingFleet(t, "100/s", "me", "a", "b", "c", "d")
+		p, err := all["me"].Take(context.Background(), 70, 2*time.Second)
+		if err != nil || p.N() != 70 {
+			t.Errorf("70 of a share of 20: %d, %v", p.N(), err)
+		}
+		if _, err := all["me"].Take(context.Background(), 101, 2*time.Second); err == nil {
+			t.Error("more than the limit")
+		}
+	})
+}
+
+// An instance that nobody answers asks a few times, and then only now and then.
+func TestAnInstanceThatNobodyAnswersGoesQuiet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, all := lendingFleet(t, "100/s", "me", "a", "b")
+		m.deaf["a"], m.deaf["b"] = true, true
+		for i := range 8000 {
+			if i%500 == 0 {
+				m.sinks["me"].prove()
+			}
+			all["me"].TryTake(1)
+			time.Sleep(time.Millisecond)
+		}
+		st := all["me"].Status()
+		if st.Asks < 5 || st.Asks > 40 || st.FruitlessWindows < 4 || st.Borrowed != 0 {
+			t.Errorf("%d asks, %d windows in vain, %d borrowed in 8 s", st.Asks, st.FruitlessWindows, st.Borrowed)
+		}
+		before := st.Asks
+		time.Sleep(5 * time.Second)
+		if st = all["me"].Status(); st.Asks != before {
+			t.Errorf("%d asks more without a call", st.Asks-before)
+		}
+	})
+}
+
+// One without a share borrows a first permit for Ready, though nobody calls.
+func TestReadyBorrowsAFirstPermit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, _ := lendingFleet(t, "100/s", "a", "b")
+		s, l := provedAs(t, "100/s", "me", []string{"a", "b", "me"})
+		m.mu.Lock()
+		m.sinks["me"] = s
+		m.mu.Unlock()
+		for _, id := range []string{"a", "b"} {
+			m.sinks[id].joins("me")
+		}
+		s.sink.Carry(m)
+		began := time.Now()
+		if err := l.Ready(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took > 100*time.Millisecond || !l.TryAcquire() {
+			t.Errorf("ready after %v; %+v", took, l.Status())
+		}
+		if !slices.ContainsFunc(m.asks, func(r protocol.Request) bool { return r.Poor > 0 }) {
+			t.Errorf("asked %+v", m.asks)
+		}
+	})
+}

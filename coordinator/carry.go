@@ -1,0 +1,140 @@
+package coordinator
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// Asks and loans of all providers of a process are written together: one transaction for a
+// round, and at most 50 a second. Letters that wait are merged by keys, since the newest value
+// of a key says all. The sink charges a loan before, so whatever is not written, or not in time,
+// is lost and exceeds nothing.
+const (
+	round       = 5 * time.Millisecond
+	roundsAMore = time.Second / 50 // a round more may be written after so long
+	roundsSaved = 10               // at most
+	mostLetters = 100              // in one transaction: etcd takes 128
+	mostWaiting = 1 << 16
+	inFlight    = 8 // transactions
+	carryTime   = time.Second
+)
+
+// letter is an ask or a loan of an incarnation.
+type letter struct {
+	p     *membership
+	self  string
+	key   string
+	value any
+	until int64 // corrected wall time from which it says nothing any more
+}
+
+// post has the letters that wait to be written.
+type post struct {
+	news chan struct{} // holds one when there are some
+
+	mu      sync.Mutex
+	letters []letter
+	at      map[string]int // by key
+}
+
+// put adds a letter, or replaces the one before of its key.
+func (t *post) put(l letter) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if i, there := t.at[l.key]; there {
+		t.letters[i] = l
+		return
+	}
+	if len(t.letters) == mostWaiting {
+		return
+	}
+	if t.at == nil {
+		t.at = map[string]int{}
+	}
+	t.at[l.key] = len(t.letters)
+	t.letters = append(t.letters, l)
+	select {
+	case t.news <- struct{}{}:
+	default:
+	}
+}
+
+// take returns the letters that wait.
+func (t *post) take() (all []letter) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all, t.letters, t.at = t.letters, nil, nil
+	return all
+}
+
+// carry writes asks and loans until the session is closed.
+func (s *Session) carry() {
+	busy := make(chan struct{}, inFlight)
+	saved, at := float64(roundsSaved), s.o.Clock.Mono()
+	for {
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-s.post.news:
+		}
+		now := s.o.Clock.Mono()
+		saved, at = min(roundsSaved, saved+float64(now-at)/float64(roundsAMore)), now
+		if saved < 1 && !sleep(s.ctx, time.Duration((1-saved)*float64(roundsAMore))) {
+			return
+		}
+		for some := range slices.Chunk(s.post.take(), mostLetters) {
+			saved--
+			select {
+			case <-s.ctx.Done():
+				return
+			case busy <- struct{}{}:
+			}
+			s.wg.Go(func() {
+				defer func() { <-busy }()
+				s.send(some)
+			})
+		}
+		if !sleep(s.ctx, round) {
+			return
+		}
+	}
+}
+
+// send writes letters in one transaction. If a role does not allow it, each provider's are
+// written apart, and the one that may not is mute from then on.
+func (s *Session) send(all []letter) {
+	ctx, done := context.WithTimeout(s.ctx, carryTime)
+	defer done()
+	now := s.o.Clock.Wall()
+	var ops []clientv3.Op
+	for _, l := range all {
+		own := l.p.current()
+		b, err := json.Marshal(l.value)
+		if err != nil || l.until <= now || own.id != l.self {
+			continue
+		}
+		ops = append(ops, clientv3.OpPut(l.key, string(b), clientv3.WithLease(own.lease)))
+	}
+	if len(ops) == 0 {
+		return
+	}
+	_, err := s.kv.Txn(ctx).Then(ops...).Commit()
+	if !errors.Is(classify(ctx, "lend", err), ErrPermission) {
+		return
+	}
+	first := all[0].p
+	others := slices.Clone(all)
+	others = slices.DeleteFunc(others, func(l letter) bool { return l.p == first })
+	if len(others) == 0 {
+		first.mute()
+		return
+	}
+	s.send(slices.DeleteFunc(slices.Clone(all), func(l letter) bool { return l.p != first }))
+	s.send(others)
+}

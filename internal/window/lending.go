@@ -1,0 +1,344 @@
+package window
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/window/lending"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// This file joins package lending to the gate: what callers want, what is left, and the asks
+// that stand. Permits lent and borrowed are booked in loan.go.
+
+const (
+	milli = float64(time.Millisecond)
+	// lookEvery is the time between two looks of a gate that may lack permits soon, and
+	// lookSeldom of one that has enough. A gate is quietAfter without calls.
+	lookEvery, lookSeldom = 5 * time.Millisecond, 50 * time.Millisecond
+	quietAfter            = 100 // in milliseconds
+	// mostStanding bounds the asks that stand.
+	mostStanding = 1024
+)
+
+// borrower is what a gate knows of its callers and of others' asks.
+type borrower struct {
+	calls    lending.Flow
+	guest    lending.Guest
+	window   quota.Window // of the shortest limit
+	lent     int64        // borrowed in it
+	standing []standing
+	served   int   // how often asks that stand were looked at in this window
+	look     int64 // when Look is called next; Forever: when Arm says so
+	awaited  int   // callers that wait for a first permit: see Await
+	hoping   bool  // callers wait that only others' permits may serve in time
+	LendingCounts
+}
+
+// LendingCounts are permits and asks since the beginning.
+type LendingCounts struct {
+	Lent, Borrowed int64 // permits
+	Asks           int64
+	Fruitless      int64 // windows in which this instance asked and borrowed nothing
+}
+
+// standing is an ask that was not served, or not wholly.
+type standing struct {
+	guest         string
+	permits, poor int64
+}
+
+// Asking is what this instance asks others for.
+type Asking struct {
+	lending.Ask
+	Self    string
+	Windows []quota.Window
+	Fair    float64
+	Rules   lending.Rules
+	Debtors []lending.Debtor
+	Salt    uint64
+}
+
+// scene is the shortest window, in milliseconds.
+type scene struct {
+	*account
+	limit         *Limit
+	rules         lending.Rules
+	phase, length float64
+}
+
+// fair is the total divided equally.
+func (s *scene) fair() float64 { return float64(s.limit.Total) / float64(max(1, s.limit.Instances)) }
+
+// alone reports whether there is nobody to ask.
+func (s *scene) alone() bool { return s.limit.Instances == 1 && s.bound > s.lent }
+
+// roomLeftLocked returns how many permits the windows that run leave.
+func (g *Gate) roomLeftLocked() int64 {
+	left, taken := Unbounded, g.takenLocked()
+	for a := range g.mu.ledger.bounded {
+		left = min(left, a.bound-a.used-taken)
+	}
+	return left
+}
+
+// noteCallsLocked brings the calls to the end of the segment that has ended.
+func (g *Gate) noteCallsLocked(at int64) {
+	if p := g.planLocked(); g.Refused == nil || !p.Lending.Lends && !p.Lending.Borrows {
+		return
+	}
+	b := &g.mu.borrower
+	if a := g.mu.ledger.shortest(); a != nil && a.window == b.window {
+		b.lent = a.lent
+	}
+	b.calls.Look(float64(at)/milli, float64(g.mu.issued+g.takenLocked()+g.Refused()+g.mu.queue.permits))
+}
+
+// noteWindowLocked notes that another window of the shortest limit runs.
+func (g *Gate) noteWindowLocked() {
+	b, a := &g.mu.borrower, g.mu.ledger.shortest()
+	if a == nil || a.window == b.window {
+		return
+	}
+	if a.window.Length != b.window.Length {
+		b.calls, b.guest = lending.Flow{}, lending.Guest{}
+	}
+	vain := b.guest.Vain()
+	if b.guest.Begin(b.lent); b.guest.Vain() > vain {
+		b.Fruitless++
+	}
+	b.calls.Begin(a.window.Index, float64(a.window.Start()-g.mu.ledger.plan.Offset)/milli, float64(a.window.Length)/milli)
+	b.window, b.lent, b.standing, b.served = a.window, a.lent, b.standing[:0], 0
+}
+
+// sceneLocked returns the window in which permits are lent and borrowed now; ok is false if
+// none are.
+func (g *Gate) sceneLocked() (s scene, ok bool) {
+	l := &g.mu.ledger
+	if g.mu.closed || g.mu.stale || l.plan.Shut || l.debt > 0 || !l.lendable() || g.Refused == nil {
+		return s, false
+	}
+	s.account = l.shortest()
+	for i := range l.plan.Limits {
+		if l.plan.Limits[i].Window == s.window {
+			s.limit = &l.plan.Limits[i]
+		}
+	}
+	if s.limit == nil {
+		return s, false
+	}
+	s.rules = lending.RulesOf(s.limit.Instances, l.plan.Lending.Reserve)
+	s.phase = float64(g.mu.last+l.plan.Offset-s.window.Start()) / milli
+	s.length = float64(s.window.Length) / milli
+	return s, true
+}
+
+// armLocked has Look called at an instant, or before.
+func (g *Gate) armLocked(at int64) {
+	b, l := &g.mu.borrower, &g.planLocked().Lending
+	if g.Arm != nil && (l.Borrows || l.Lends) && at < b.look {
+		b.look = at
+		g.Arm(at)
+	}
+}
+
+// lackLocked has Look called soon, since permits are wanted.
+func (g *Gate) lackLocked() {
+	if g.planLocked().Lending.Borrows {
+		g.armLocked(g.mu.last)
+	}
+}
+
+// Await says that a caller waits for a first permit (1), or does no longer (-1): as long as
+// this instance has no share it borrows one.
+func (g *Gate) Await(at clock.Instant, change int) {
+	g.mu.Lock()
+	defer g.unlock()
+	if g.mu.borrower.awaited += change; change > 0 {
+		g.currentLocked(at)
+		g.lackLocked()
+	}
+}
+
+// Look returns what to ask others for, nil for nothing, and when to look again: Forever if
+// Arm says when. It serves asks that stand.
+func (g *Gate) Look(at clock.Instant) (ask *Asking, next int64) {
+	g.mu.Lock()
+	defer g.unlock()
+	g.currentLocked(at)
+	b, l, next := &g.mu.borrower, &g.mu.ledger, Forever
+	b.look = Forever
+	s, ok := g.sceneLocked()
+	if !ok {
+		return nil, Forever
+	}
+	g.noteCallsLocked(g.mu.last)
+	if l.plan.Lending.Lends {
+		next = g.serveStandingLocked(at, s)
+	}
+	if l.plan.Lending.Borrows {
+		var soon int64
+		ask, soon = g.askLocked(s)
+		next = min(next, soon)
+		if b.hoping && g.headLocked() <= s.bound-s.lent && !b.guest.Hopes(&b.calls, s.rules, g.mu.queue.permits, s.lent, s.fair()) {
+			b.hoping = false
+			g.judgeLocked(g.planLocked()) // nobody waits in vain
+		}
+	}
+	b.look = next
+	return ask, next
+}
+
+// askLocked returns what to ask for now, and when to look again.
+func (g *Gate) askLocked(s scene) (ask *Asking, next int64) {
+	b, l := &g.mu.borrower, &g.mu.ledger
+	h := lending.Has{
+		Phase: s.phase, Length: s.length, Rest: s.length - s.phase - float64(l.plan.Guard)/milli,
+		Waiting: g.mu.queue.permits, Issued: s.used - s.out + g.takenLocked(), Borrowed: s.lent,
+		Fair: s.fair(), Total: s.limit.Total,
+	}
+	h.Left = g.roomLeftLocked()
+	if b.awaited > 0 && s.bound == 0 {
+		h.Waiting += max(1, int64(h.Fair/8))
+	}
+	if s.alone() {
+		return nil, Forever
+	}
+	if a, ok := b.guest.Ask(&b.calls, s.rules, h); ok {
+		b.Asks++
+		ask = &Asking{
+			Ask: a, Self: l.self, Windows: l.running(), Fair: h.Fair, Rules: s.rules, Debtors: l.debtors(),
+			Salt: l.plan.Lending.Hash + uint64(b.Asks)*0x9e3779b97f4a7c15,
+		}
+	}
+	if b.calls.Silent() > quietAfter && h.Waiting == 0 {
+		return ask, Forever
+	}
+	wait := b.calls.Enough(h) / 2
+	return ask, g.mu.last + min(max(int64(wait*milli), int64(lookEvery)), int64(lookSeldom))
+}
+
+// hopesLocked reports whether a caller that this instance's own share will not serve in time
+// may wait for n borrowed permits: they are asked for, or will be.
+func (g *Gate) hopesLocked(n int64) bool {
+	s, ok := g.sceneLocked()
+	b := &g.mu.borrower
+	if !ok || !g.planLocked().Lending.Borrows || s.alone() {
+		return false
+	}
+	waiting := g.mu.queue.permits
+	if waiting+n <= g.roomLeftLocked() {
+		return false // it lacks something else: a budget, or the time when permits are due
+	}
+	hopes := waiting == 0 && n > s.bound-s.lent || b.guest.Hopes(&b.calls, s.rules, waiting+n, s.lent, s.fair())
+	b.hoping = b.hoping || hopes
+	return hopes
+}
+
+// Asked lends to a guest that asks in the windows that run, and returns how much. It may lend
+// the rest later in the window.
+func (g *Gate) Asked(at clock.Instant, guest string, n protocol.Need) int64 {
+	g.mu.Lock()
+	defer g.unlock()
+	g.currentLocked(at)
+	s, ok := g.sceneLocked()
+	l := &g.mu.ledger
+	hash := l.plan.Lending.Hash
+	if !ok || !l.plan.Lending.Lends || !slices.Equal(n.Windows, l.running()) || n.Part > 0 && !n.Has(hash) {
+		return 0
+	}
+	return g.lendLocked(at, s, standing{guest, n.Whole(n.Permits, hash), n.Whole(n.Poor, hash)}, true)
+}
+
+// lendLocked lends to a guest as much as the rules say. If it stands, the rest is kept.
+func (g *Gate) lendLocked(at clock.Instant, s scene, a standing, stands bool) int64 {
+	b, l := &g.mu.borrower, &g.mu.ledger
+	g.noteCallsLocked(g.mu.last)
+	taken := g.takenLocked()
+	h := lending.Host{
+		Phase: s.phase, Length: s.length, Share: s.bound - s.lent, Issued: s.used - s.out + taken, Left: l.budget() - taken,
+		Forecast: b.calls.Forecast(s.phase, s.length, g.mu.queue.permits),
+		Duty:     s.rules.OnDuty(l.plan.Lending.Hash, s.window.Index),
+		Chance:   l.plan.Lending.Hash ^ uint64(s.window.Index),
+	}
+	n := h.Lend(s.rules, a.permits, a.poor)
+	if n > 0 {
+		g.settleLocked() // callers may have taken more meanwhile
+		if n = min(n, l.budget()); n > 0 {
+			g.Lent(l.self, a.guest, l.lend(a.guest, n))
+			b.Lent += n
+			g.mu.forecast.valid = false
+		}
+		g.rebuildLocked(at)
+	}
+	if stands && (n <= 0 || a.poor == 0 && n < a.permits) {
+		a.permits -= max(0, n)
+		g.standLocked(a)
+	}
+	return max(0, n)
+}
+
+// standLocked keeps an ask, in place of the guest's earlier one.
+func (g *Gate) standLocked(a standing) {
+	b := &g.mu.borrower
+	if i := slices.IndexFunc(b.standing, func(o standing) bool { return o.guest == a.guest }); i >= 0 {
+		b.standing[i] = a
+	} else if len(b.standing) < mostStanding {
+		b.standing = append(b.standing, a)
+	}
+	g.armLocked(g.releasesLocked())
+}
+
+// releasesLocked returns when asks that stand are served next; Forever if they are not.
+func (g *Gate) releasesLocked() int64 {
+	s, ok := g.sceneLocked()
+	if !ok {
+		return Forever
+	}
+	if at, ok := lending.Releases(s.phase, s.length); ok {
+		return s.window.Start() + int64(at*milli) - g.mu.ledger.plan.Offset
+	}
+	return Forever
+}
+
+// serveStandingLocked serves two of the asks that stand, by chance, when reserves are
+// released. It returns when to look again.
+func (g *Gate) serveStandingLocked(at clock.Instant, s scene) (next int64) {
+	b := &g.mu.borrower
+	if len(b.standing) == 0 {
+		return Forever
+	}
+	if due := lending.Released(s.phase, s.length); due > b.served {
+		b.served = due
+		chance := g.mu.ledger.plan.Lending.Hash ^ uint64(s.window.Index)
+		some := slices.Clone(b.standing)
+		slices.SortFunc(some, func(a, b standing) int {
+			return cmp.Compare(lending.Chance(a.guest, chance), lending.Chance(b.guest, chance))
+		})
+		for _, a := range some[:min(2, len(some))] {
+			if s, ok := g.sceneLocked(); ok {
+				g.lendLocked(at, s, a, false)
+			}
+		}
+	}
+	return g.releasesLocked()
+}
+
+// roomLocked returns how many permits one request can have with what can be borrowed; 0 if
+// nothing can.
+func (g *Gate) roomLocked() int64 {
+	p := g.planLocked()
+	if !p.Lending.Borrows || len(p.Limits) == 0 {
+		return 0
+	}
+	return p.roomIn(func(l *Limit) int64 {
+		if l.Permits == Unbounded {
+			return math.MaxInt64
+		}
+		return l.Total
+	})
+}

@@ -1,0 +1,90 @@
+// Package lending decides when an instance asks others for permits, whom it asks and for how
+// many, and how many a host lends. The rules are those of docs/protocol.md, section 13.
+//
+// Nothing here decides whether the sum is exact: package window books what is lent and
+// borrowed. Every function takes the time; the package reads no clock and draws no random
+// numbers. Instants and lengths are in milliseconds, rates in calls per millisecond.
+package lending
+
+import "math"
+
+// Rules are the numbers that depend on the size of a fleet.
+type Rules struct {
+	// Reserve is the part of its own share that a host keeps at a window's start.
+	Reserve float64
+	// Least is the part of a share below which a host lends nothing, except to the poor.
+	Least float64
+	// Duty is one in how many windows a host is on duty: it keeps its whole share for
+	// instances that wake. 0: never.
+	Duty int64
+	// Rounds is how often a guest may ask in a window.
+	Rounds int
+}
+
+// small is the size of a fleet below which nobody is on duty, large that above which a
+// guest needs more rounds to reach everybody.
+const small, large = 20, 200
+
+// RulesOf returns the rules of a fleet of n instances. percent is the policy's reserve; 0
+// stands for 1, and in fleets below 20 for 10.
+func RulesOf(n int, percent int64) Rules {
+	r := Rules{Reserve: 0.01, Least: 0.03, Duty: 20, Rounds: 8}
+	if n < small {
+		r = Rules{Reserve: 0.1, Least: 0.01, Rounds: 8}
+	}
+	if n > large {
+		r.Rounds = 12
+	}
+	if percent > 0 {
+		r.Reserve = float64(percent) / 100
+	}
+	return r
+}
+
+// The same for all fleets.
+const (
+	smoothed = 50  // time constant of the smoothed rate
+	begins   = 100 // a rate of calls that have just begun counts so long
+	ends     = 140 // the last so long of a window
+	ends2    = 40  // and the very last
+	ahead    = 150 // reserves are released so long before a window's end
+	lead     = 60  // a guest asks when it has permits for less than that
+	horizon  = 200 // it asks for so long at first, and then for the rest of the window
+	spacing  = 25  // between two rounds; twice that if nothing came
+	margin   = 1.05
+	silence  = 10 // calls that did not come end a forecast
+	least    = 8  // a loan is at least this part of a share, before the end
+	tiny     = 50 // a guest asks for at least this part of a fair share
+	slack    = 1.2
+	hosts    = 1.5 // asked for each fair share that is needed
+	few      = 10  // permits that one host is asked for by the poor
+	fewHosts = 4
+)
+
+// OnDuty reports whether the instance with this hash is on duty in a window. Everybody can
+// tell.
+func (r Rules) OnDuty(hash uint64, window int64) bool {
+	return r.Duty > 0 && (int64(hash%uint64(r.Duty))+window)%r.Duty == 0
+}
+
+// mix is the step and the finalizer of splitmix64.
+func mix(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9
+	x = (x ^ (x >> 27)) * 0x94d049bb133111eb
+	return x ^ (x >> 31)
+}
+
+// Chance orders names by chance.
+func Chance(name string, salt uint64) uint64 {
+	h := salt
+	for i := range len(name) {
+		h = mix(h ^ uint64(name[i]))
+	}
+	return h
+}
+
+// whole rounds v down, or up with the chance of its fraction.
+func whole(v float64, chance uint64) int64 {
+	return int64(math.Floor(v + float64(mix(chance)%1000)/1000))
+}

@@ -1,0 +1,139 @@
+package lending
+
+import "math"
+
+// Guest is the state of an instance that asks for permits. The zero Guest has not asked.
+type Guest struct {
+	rounds, late int     // asks in this window, and beyond Rules.Rounds
+	fails        int     // rounds in a row for which nothing came
+	at           float64 // of the latest ask
+	wanted, had  int64   // permits asked for, and borrowed by then
+	part         float64 // of what is needed that is asked for, doubled while less than half comes
+	rate         float64 // by which it asked
+	lately       bool    // it asked in the last window
+	vain         int     // windows in a row in which it asked and borrowed nothing
+	quiet        int     // windows for which it does not ask
+}
+
+// Has is what a guest has.
+type Has struct {
+	Phase, Length float64 // of the window
+	Rest          float64 // of the window in which permits can be issued
+	Left          int64   // that may be issued
+	Waiting       int64   // that callers wait for
+	Issued        int64   // to its own callers
+	Borrowed      int64   // in this window
+	Fair          float64 // the total divided equally
+	Total         int64
+}
+
+// Ask is what a guest asks all hosts together for.
+type Ask struct {
+	Permits int64
+	// Poor are those of Permits that it lacks to its fair share of the window from its
+	// first call on.
+	Poor  int64
+	Part  float64
+	Fails int
+}
+
+// Begin notes that another window begins, after one in which so many were borrowed.
+func (g *Guest) Begin(borrowed int64) {
+	g.quiet = max(0, g.quiet-1)
+	switch {
+	case g.rounds == 0:
+	case borrowed > 0:
+		g.vain = 0
+	default: // nobody had any
+		if g.vain++; g.vain > 2 { // not only because the permits of one window were spent
+			g.quiet = min(4, 1<<min(g.vain-3, 4))
+		}
+	}
+	*g = Guest{lately: g.rounds > 0, vain: g.vain, quiet: g.quiet, part: 1, at: math.Inf(-1)}
+}
+
+// Vain returns in how many windows in a row it has asked and borrowed nothing.
+func (g *Guest) Vain() int { return g.vain }
+
+// Hopes reports whether so many permits may still be borrowed in this window: others are
+// asked for them, or will be. fair is a fair share.
+func (g *Guest) Hopes(f *Flow, r Rules, permits, borrowed int64, fair float64) bool {
+	came := borrowed - g.had
+	switch {
+	case g.quiet > 0:
+		return false
+	case g.rounds == 0:
+		return float64(permits) <= max(1, fair)
+	case f.at-g.at <= 4*spacing && permits <= g.wanted-came:
+		return true
+	}
+	return came > 0 && g.rounds < r.Rounds && permits <= g.wanted
+}
+
+// Ask returns what to ask for now. ok is false if nothing is.
+func (g *Guest) Ask(f *Flow, r Rules, h Has) (a Ask, ok bool) {
+	due := h.Fair*(1-max(0, f.first)/h.Length) - float64(h.Issued) - float64(max(0, h.Left))
+	poor := due >= 1 // a share is a whole number
+	if g.quiet > 0 && !poor {
+		return a, false
+	}
+	rate, free := f.expected(), float64(h.Left-h.Waiting)
+	// The first ask of an instance that woke is by a rate of few calls.
+	more := g.rounds > 0 && poor && f.used[0] < 0.1*rate && rate > 1.3*g.rate && free < 0.7*rate*h.Rest
+	if h.Rest <= 4 || free >= rate*min(lead, h.Rest) && h.Waiting == 0 && !more || free >= 0.95*rate*h.Rest {
+		return a, false
+	}
+	span := h.Rest
+	if !g.lately && g.rounds == 0 && !poor {
+		span = min(span, horizon)
+	}
+	need := int64(math.Ceil(min(1.1*rate*span+float64(h.Waiting), float64(h.Total)))) - max(0, h.Left)
+	if need <= 0 || float64(need) < h.Fair/tiny && h.Waiting <= h.Left {
+		return a, false
+	}
+	if g.rounds > 0 && !g.again(f, r, h, poor) {
+		return a, false
+	}
+	if g.rounds >= r.Rounds {
+		g.late++
+	}
+	g.rounds++
+	g.at, g.wanted, g.had, g.rate = f.at, need, h.Borrowed, f.begun()
+	f.Asked(g.rate)
+	return Ask{need, int64(max(0, min(float64(need), due))), g.part, g.fails}, true
+}
+
+// again reports whether it may ask once more in this window.
+func (g *Guest) again(f *Flow, r Rules, h Has, poor bool) bool {
+	came, age := h.Borrowed-g.had, f.at-g.at
+	if age < spacing || came == 0 && age < 2*spacing {
+		return false
+	}
+	if g.rounds >= r.Rounds { // the poor may ask more often
+		return poor && g.late < r.Rounds
+	}
+	rounds, fails := g.rounds, 0
+	if came == 0 {
+		if fails = g.fails + 1; fails > 2 || g.vain > 2 { // the reserves are what is left
+			rounds, fails = max(rounds, r.Rounds-2), 0
+		}
+	}
+	if !poor {
+		// Three rounds at will, the last two at the end, the others along the window.
+		if rounds >= 3 && rounds < r.Rounds-2 && h.Phase < h.Length*float64(rounds-2)/float64(r.Rounds-2) {
+			return false
+		}
+		if rounds >= r.Rounds-2 && h.Rest > ends {
+			g.rounds = rounds
+			return false
+		}
+	}
+	g.rounds, g.fails = rounds, fails
+	switch {
+	case came < g.wanted/2:
+		g.part = min(2*g.part, max(1, float64(h.Total)/max(1, h.Fair)))
+	case came > g.wanted:
+		g.part = max(1, g.part/2)
+	}
+	return true
+}

@@ -1,0 +1,67 @@
+package lending
+
+import "math"
+
+// Host is what an instance has when it is asked.
+type Host struct {
+	Phase, Length float64 // of the window
+	Share         int64   // its own, of the window
+	Issued        int64   // to its own callers
+	Left          int64   // that may be issued or lent
+	Forecast      float64 // what its own callers will want
+	Duty          bool
+	Chance        uint64 // another one for each instance and window
+}
+
+// Lend returns how many of the permits asked for the host lends. poor are those of them
+// that the guest lacks to its fair share.
+func (h *Host) Lend(r Rules, permits, poor int64) int64 {
+	n := min(permits, h.spare(max(h.Forecast, h.reserve(r))))
+	if poor > 0 {
+		// Against the poor a host protects what is left of its own fair share only.
+		n = max(n, min(poor, h.spare(min(h.Forecast, float64(max(0, h.Share-h.Issued))))))
+		return max(0, n)
+	}
+	share := float64(h.Share)
+	if float64(n) < r.Least*share || n < permits && float64(n) < share/least && h.Length-h.Phase > ends+20 {
+		return 0
+	}
+	return max(0, n)
+}
+
+func (h *Host) spare(keep float64) int64 { return max(0, h.Left-int64(math.Ceil(keep))) }
+
+// reserve is what a host keeps for instances that wake. Of a small share a whole permit is
+// kept in some windows, not in all.
+func (h *Host) reserve(r Rules) float64 {
+	if h.Duty {
+		if h.Length-h.Phase > ahead {
+			return float64(h.Share)
+		}
+		return 0
+	}
+	return float64(whole(r.Reserve*float64(h.Share)*max(0, 1-(h.Phase+ahead)/h.Length), h.Chance))
+}
+
+// Released returns how many of these moments have passed.
+func Released(phase, length float64) int {
+	switch {
+	case phase >= length-ends2:
+		return 2
+	case phase >= length-ends:
+		return 1
+	}
+	return 0
+}
+
+// Releases returns when in a window, after the phase, a host next looks at the asks that
+// stand: what was not given is asked for again when reserves are released. ok is false if it
+// does not any more.
+func Releases(phase, length float64) (at float64, ok bool) {
+	for _, at := range []float64{length - ends, length - ends2} {
+		if phase < at {
+			return at, true
+		}
+	}
+	return 0, false
+}

@@ -1,0 +1,111 @@
+package lending
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// Peer is an instance that may lend.
+type Peer struct {
+	ID   string
+	Hash uint64
+}
+
+// Debtor is a guest to which permits were lent in this window.
+type Debtor struct {
+	ID      string
+	Permits int64
+}
+
+// direct is how many hosts are asked one by one. More are asked by a sample.
+const direct = 8
+
+// Requests returns whom to ask for what, without the windows. peers are the others, in any order; debtors are
+// some of them. salt is another one for each ask.
+func (r Rules) Requests(a Ask, fair float64, window int64, salt uint64, peers []Peer, debtors []Debtor) []protocol.Request {
+	poor, n := float64(a.Poor), len(peers)
+	large := poor >= 0.1*fair
+	fewest := fewHosts // that the poor ask
+	if !large {
+		fewest = min(fewHosts, max(1, int(math.Ceil(poor/few)))*(1+a.Fails))
+	}
+	chosen, others := choose{}, slices.Clone(peers)
+	if a.Poor > 0 {
+		chosen.take(&others, debtors, fewest)
+	}
+	owing := len(chosen)
+	k := int(math.Ceil(hosts * float64(a.Permits) / max(1, fair) * a.Part))
+	if a.Poor > 0 {
+		if k = max(k, fewHosts); !large {
+			k = max(0, fewest-owing)
+		}
+	}
+	k = min(k, n-owing)
+	sample := protocol.Sample{Salt: salt}
+	slices.SortFunc(others, func(a, b Peer) int {
+		return cmp.Or(cmp.Compare(sample.Rank(a.Hash), sample.Rank(b.Hash)), cmp.Compare(a.ID, b.ID))
+	})
+	if a.Poor > 0 { // that somebody has a reserve is known
+		on := 0
+		for _, p := range others {
+			if on < min(fewHosts, k) && r.OnDuty(p.Hash, window) {
+				chosen[p.ID] = 0
+				on++
+			}
+		}
+		others = slices.DeleteFunc(others, func(p Peer) bool { _, there := chosen[p.ID]; return there })
+	}
+	each := 1000 * slack / float64(max(1, k)) * a.Part
+	amount := func(permits float64) int64 {
+		return int64(math.Ceil(min(permits*each, 1000*float64(quota.MaxPermits))))
+	}
+	rest := k - (len(chosen) - owing)
+	if len(chosen)+rest <= direct {
+		for _, p := range others[:rest] {
+			chosen[p.ID] = 0
+		}
+		rest = 0
+	}
+	var all []protocol.Request
+	for id, lent := range chosen {
+		q := protocol.Request{Host: id, Need: protocol.Need{Permits: amount(float64(a.Permits)), Poor: amount(poor), Sample: sample}}
+		if lent > 0 {
+			most := poor
+			if !large && owing > 1 {
+				most = poor * 1.5 / float64(owing)
+			}
+			q.Poor = min(int64(math.Ceil(1000*most)), max(q.Poor, 1000*lent))
+			q.Permits = max(q.Permits, q.Poor)
+		}
+		all = append(all, q)
+	}
+	slices.SortFunc(all, func(a, b protocol.Request) int { return cmp.Compare(a.Host, b.Host) })
+	if rest > 0 {
+		sample.Part = uint64(math.Ceil(float64(rest) / float64(len(others)) * (1 << 32)))
+		all = append(all, protocol.Request{Need: protocol.Need{Permits: amount(float64(a.Permits)), Poor: amount(poor), Sample: sample}})
+	}
+	return all
+}
+
+// choose are hosts, with what was lent to each.
+type choose map[string]int64
+
+// take chooses the largest debtors among the peers, n at most.
+func (c choose) take(peers *[]Peer, debtors []Debtor, n int) {
+	there := make(map[string]bool, len(*peers))
+	for _, p := range *peers {
+		there[p.ID] = true
+	}
+	debtors = slices.DeleteFunc(slices.Clone(debtors), func(d Debtor) bool { return !there[d.ID] || d.Permits <= 0 })
+	slices.SortFunc(debtors, func(a, b Debtor) int {
+		return cmp.Or(cmp.Compare(b.Permits, a.Permits), cmp.Compare(a.ID, b.ID))
+	})
+	for _, d := range debtors[:min(n, len(debtors))] {
+		c[d.ID] = d.Permits
+	}
+	*peers = slices.DeleteFunc(*peers, func(p Peer) bool { _, owes := c[p.ID]; return owes })
+}
