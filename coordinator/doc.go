@@ -10,10 +10,10 @@
 // fleet, issues nothing and reports the problem. Both take the next policy that can be
 // read.
 //
-// Goroutines. The session owns eight. They keep the lease, follow the watch, register and
-// list providers in batches, send probes, write reports in batches, write asks and loans,
-// measure the time, and start the goroutines of a provider. A few reads of probes are under
-// way at once. A provider at rest (membership) has no goroutine, unless it is one of the 32
+// Goroutines. The session owns eight. They keep the lease, follow the watch, and register and
+// list providers in batches. They send probes, and write reports, asks and loans in batches.
+// One measures the time, and one starts the goroutines of a provider. A few reads of probes
+// are under way at once. A provider at rest (membership) has no goroutine, unless it is one of the 32
 // that hear asks and loans. It has one for its pauses and one for permits of long windows
 // from its first need on. All end in Close, which waits for them.
 //
