@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -114,6 +115,6 @@ func takings(ctx context.Context, b *testing.B, etcd *etcdtest.Cluster) (count f
 	return func() listOfTakings {
 		mu.Lock()
 		defer mu.Unlock()
-		return all[:len(all):len(all)]
+		return slices.Clip(all)
 	}
 }

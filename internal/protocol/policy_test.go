@@ -42,3 +42,13 @@ func TestTurnGoldenValue(t *testing.T) {
 		t.Errorf("remainders turn every %d windows, not every 64", Turn)
 	}
 }
+
+// A long limit alone leaves the windows of a second to everybody.
+func TestALongLimitAloneBindsNoSecond(t *testing.T) {
+	p := quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: 24 * time.Hour}}}.WithDefaults()
+	for what, limits := range map[string][]quota.Limit{"short": Short(&p), "in force": LimitsAt(&p, 0)} {
+		if len(limits) != 1 || limits[0] != (quota.Limit{Permits: quota.MaxPermits, Window: time.Second}) {
+			t.Errorf("%s: %+v", what, limits)
+		}
+	}
+}

@@ -292,7 +292,7 @@ func (h *History) remove(id string) *member {
 	delete(h.members, id)
 	if old != nil {
 		last := h.rows[len(h.rows)-1]
-		h.rows[old.row], last.member.row = last, old.row
+		h.rows[old.row], last.row = last, old.row
 		h.rows[len(h.rows)-1] = row{}
 		h.rows = h.rows[:len(h.rows)-1]
 	}

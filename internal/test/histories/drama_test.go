@@ -232,11 +232,6 @@ func quitsWithClockSet(p *plan, r *rand.Rand, t int64, who int) []event {
 	return []event{raised(p, t), {at: t, do: doSetClock, who: who}, {at: t + r.Int64N(1000*ms), do: doQuit, who: who}}
 }
 
-// flashed: the backup lacks a raise that some have been told.
-func flashed(p *plan, r *rand.Rand, t int64, _ int) []event {
-	return []event{{at: t - 3*int64(p.policy.Settle), do: doPolicy, n: low}, {at: t, do: doFlash, n: high, d: 1 + r.Int64N(60*ms)}}
-}
-
 // removedBeforeOutage: the key of one that hears nothing is gone just before all of etcd is
 // away for good.
 func removedBeforeOutage(_ *plan, r *rand.Rand, t int64, who int) []event {

@@ -8,14 +8,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/internal/trace"
 	"github.com/quotient-limiter/quotient/quota"
 )
-
-func readAt(t int64) clock.Instant { return clock.Instant{Mono: t + 1, Wall: epoch + t} }
 
 func seconds(t int64) float64 { return float64(t) / 1e9 }
 
