@@ -150,7 +150,7 @@ var session = Table{
 		{"internal/view/line.go", "if revision < p.floor || cluster", "if cluster"},
 	}},
 	Replace("CloseUnheard", "a closed session leaves its limiters open", "coordinator/session.go",
-		"\t\tp.closeSink()\n", "", "coordinator TestALazySessionEnds"),
+		"\t\tp.closeSink()\n", "\t\t_ = p\n", "coordinator TestALazySessionEnds"),
 	Replace("LastUserStays", "the last subscription's end leaves the instance", "coordinator/session.go",
 		"\t\t\treturn p.close()\n", "", "coordinator TestWhoClosesUnansweredLeavesNoGhost"),
 	Replace("FirstUserEndsAll", "the first of two subscriptions ends the instance", "coordinator/session.go",
