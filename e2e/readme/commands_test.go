@@ -56,6 +56,7 @@ var beside = map[string]here{
 var steps = map[string]string{
 	`go test ./...`:    "test",
 	`make -C .. bench`: "bench",
+	`go run ./lending`: "bench",
 	`go test -short -run '^$' -bench . -benchtime 1x`:                 "bench",
 	`go test -run '^$' -bench Granted -count 3 | go tool benchstat -`: "bench",
 }
