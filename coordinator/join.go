@@ -158,11 +158,12 @@ func (s *Session) joinBatch(l *lease, batch []*joining) (ok bool) {
 	}
 	for _, j := range together {
 		if j.err = errors.Join(err, j.err); j.err == nil && (j.more || j.storm) {
+			ok = true
 			s.alone(j, j.listPages)
 		} else {
+			ok = ok || j.err == nil
 			s.finish(j)
 		}
-		ok = ok || j.err == nil
 	}
 	return ok
 }

@@ -97,7 +97,6 @@ var session = Table{
 		return
 	}
 	s.told = s.Watch(`},
-		{"coordinator/stream.go", "\t\"context\"\n", "\t\"context\"\n\t\"strings\"\n"},
 	}},
 	Replace("KeptAliveProves", "takes an answer that a member gives by itself for a proof", "coordinator/lease.go",
 		"\t\t\t_, err := s.client.KeepAliveOnce(c, l.id)\n", `			q := s.question()
