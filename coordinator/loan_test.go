@@ -72,13 +72,17 @@ func TestALoanReachesItsGuestAlone(t *testing.T) {
 	put(from, "{")
 	host.carrier.Tell("it before", to, loanOf(9))
 	await.Until(t, "another arrives", arrives(6))
-	for _, l := range guest.borrowed {
+	lent := func(r *recorder) (all []loaned) {
+		r.is(func(r *recorder) bool { all = slices.Clone(r.borrowed); return true })()
+		return all
+	}
+	for _, l := range lent(guest) {
 		if l != (loaned{from, 1}) && l != (loaned{from, 6}) {
 			t.Errorf("borrowed %+v", l)
 		}
 	}
-	if other.is(func(r *recorder) bool { return r.borrowed != nil })() {
-		t.Errorf("another was lent %+v", other.borrowed)
+	if all := lent(other); all != nil {
+		t.Errorf("another was lent %+v", all)
 	}
 	r, err := f.client.Get(t.Context(), folder, clientv3.WithPrefix())
 	if err != nil {

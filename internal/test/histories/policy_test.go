@@ -130,6 +130,14 @@ func (p *plan) vary(r *rand.Rand, n *quota.Policy) {
 	step := 1 + r.IntN(20)
 	n.MaxStep, n.BackoffQuorum, n.BackoffMax = float64(step), int64(step%9), time.Duration(step)*100*time.Millisecond
 	n.Backoff = []quota.Backoff{quota.BackoffInstance, quota.BackoffFleet}[step%2]
+	switch step {
+	case 18:
+		n.Lend = "off"
+	case 19:
+		n.Lend = "newcomers"
+	case 20:
+		n.Reserve = 50
+	}
 	if len(protocol.Long(n)) > 0 && step%4 == 0 {
 		n.Zone = "Asia/Kolkata"
 	}
