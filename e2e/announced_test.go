@@ -203,7 +203,7 @@ func TestAnAnnouncedLimitIsInForceInOneWindowEverywhere(t *testing.T) {
 	admin := tool(t, cluster.Endpoints())
 	share := func(round int) int64 { return 10 + 10*int64(round%2) } // of each instance
 	limit := func(round int) string { return strconv.FormatInt(share(round)*fleet, 10) + "/" + window.String() }
-	admin("set", provider, limit(0))
+	admin("set", provider, limit(0), "--lend", "off") // shares are told apart by what is issued
 	stop := startWorkers(t, cluster.Endpoints())
 	// Settled: the last joiner's From has come.
 	wait(t, time.Now().Add(5*time.Second))
@@ -213,7 +213,7 @@ func TestAnAnnouncedLimitIsInForceInOneWindowEverywhere(t *testing.T) {
 		for lead := 4 * time.Second; ; lead *= 2 { // a busy machine may take long to run the tool
 			// Not always at a boundary: the first window after it counts.
 			at = time.Now().Add(lead).Truncate(window).Add(time.Duration(round%3) * 50 * time.Millisecond)
-			if admin("set", provider, limit(round), "--at", at.UTC().Format(time.RFC3339Nano), "--reason", fmt.Sprintf("round %d", round)) {
+			if admin("set", provider, limit(round), "--lend", "off", "--at", at.UTC().Format(time.RFC3339Nano), "--reason", fmt.Sprintf("round %d", round)) {
 				break
 			}
 		}

@@ -240,20 +240,37 @@ func TestTheJudge(t *testing.T) {
 	}
 }
 
-// A store that forgets a commit is no reason to call a window over.
+// A store that forgets a commit is no reason to call a window over. What is listed before
+// the last sign of the old line belongs to that.
 func TestARestoreIsTold(t *testing.T) {
 	t.Parallel()
+	view := func(revision, total int64) protocol.View {
+		return protocol.View{Revision: revision, Policy: policy(total), PolicyRevision: 5, Instances: instances("a", "b")}
+	}
 	tapes := two(t, 14, func(i int, p *tape, at int64) {
-		if at == 5*second {
+		switch at {
+		case 4 * second:
+			p.reset(at, view(8, 100))
+		case 5 * second:
 			p.apply(at, protocol.Change{Revision: 9, Policy: policy(40)})
-		}
-		if at == 6*second-500*ms*int64(i) { // the one that is first has not seen it go back
-			p.reset(at, protocol.View{Revision: 7 + 2*int64(i), Policy: policy(100), PolicyRevision: 5, Instances: instances("a", "b")})
-		}
-		if at == 8*second {
+		case 6*second - 500*ms*int64(i): // the one that is first has not seen it go back
+			p.reset(at, view(7+2*int64(i), 100))
+		case 7 * second:
+			if i == 0 {
+				p.apply(at, protocol.Change{Revision: 8, Policy: policy(100), Put: instances("c")})
+			}
+			p.apply(at, protocol.Change{Revision: 10, Policy: policy(100)})
+		case 8 * second:
 			p.plan(at, 50, 50)
 		}
 	})
+	first := tapes[0]
+	first.lines = slices.DeleteFunc(first.lines, func(l line) bool {
+		return l.Kind == kindProof && l.Sent > epoch+5*second && l.Sent < epoch+6*second
+	})
+	for n := range first.lines {
+		first.lines[n].Number = int64(n + 1)
+	}
 	if got := judged(t, tapes...); got.Over > 0 || got.Held > 0 || got.Problem != "" {
 		t.Error(got)
 	}

@@ -6,7 +6,6 @@ import (
 	"math"
 	"reflect"
 	"slices"
-	"time"
 
 	"github.com/quotient-limiter/quotient/internal/protocol"
 )
@@ -26,7 +25,7 @@ func (p place) compare(q place) int {
 type timeline struct {
 	Views
 	places   []place
-	restored []int64             // when each line but the first was first seen
+	restored []int64             // when each line but the first begins
 	missed   map[*stream][]int64 // revisions that a limiter has left out
 	selves   map[string]bool     // incarnations that have written
 }
@@ -75,33 +74,43 @@ func (r *Run) timelineOf(streams []*stream) (*timeline, error) {
 	return t, nil
 }
 
-// restores returns when each restore of the store was first seen: a limiter went back.
+// restores returns when each line but the first begins: limiters went back to it. It begins
+// after the last sign of the line before that one of these limiters had, which is a view, or
+// the sending of a read that proved one.
 func restores(streams []*stream) (at []int64) {
+	var back []int64 // when the first limiter went back
 	for _, s := range streams {
-		n, highest := 0, int64(0)
-		for _, x := range s.sights {
+		n, highest, proofs := 0, int64(0), s.proofs
+		for i, x := range s.sights {
+			sign := int64(math.MinInt64)
+			if i > 0 {
+				sign = s.sights[i-1].at
+			}
+			for len(proofs) > 0 && proofs[0].sight < i {
+				sign, proofs = max(sign, proofs[0].sent), proofs[1:]
+			}
 			if highest > x.revision {
 				if n == len(at) {
-					at = append(at, x.at)
+					at, back = append(at, sign), append(back, x.at)
 				}
-				at[n], highest, n = min(at[n], x.at), 0, n+1
+				at[n], back[n] = max(at[n], sign), min(back[n], x.at)
+				highest, n = 0, n+1
 			}
 			highest = max(highest, x.revision)
 		}
 	}
+	for n := range at {
+		at[n] = min(at[n], back[n])
+	}
 	return at
 }
 
-// together is within what time all limiters begin anew after a restore, at most.
-const together = int64(10 * time.Second)
-
-// walk returns the places of what a stream has seen. An instance that lists again about
-// when others went back is on the new line too, whatever its revision. So is one that
-// opens after that.
+// walk returns the places of what a stream has seen. An instance that lists again after a
+// restore is on the new line, whatever its revision. So is one that opens after that.
 func (t *timeline) walk(s *stream) (places []place) {
 	line := 0
 	for i, x := range s.sights {
-		for x.before == 0 && line < len(t.restored) && x.at >= t.restored[line]-min(int64(i), 1)*together {
+		for x.before == 0 && line < len(t.restored) && x.at > t.restored[line] {
 			if line++; i > 0 {
 				break
 			}

@@ -21,7 +21,8 @@ var (
 	moreFlag      = flag.Uint64("more", 0, "how many histories of each kind TestNoWindowIsOver plays")
 )
 
-// TestMain lets the garbage collector rest: a history is small and soon over.
+// TestMain lets the garbage collector rest: a history is small and soon over. In an exact
+// build it must not run during one, for it stops goroutines.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if *exactFlag && exact == "" {
@@ -29,7 +30,9 @@ func TestMain(m *testing.M) {
 	}
 	valCtxCh = nil
 	debug.SetGCPercent(-1)
-	debug.SetMemoryLimit(200 << 20)
+	if debug.SetMemoryLimit(200 << 20); exact != "" {
+		debug.SetMemoryLimit(1 << 30)
+	}
 	os.Exit(m.Run())
 }
 
@@ -39,7 +42,14 @@ func history(t *testing.T, k kind, seed uint64, keep bool, l *lead) (w *world, w
 	t.Helper()
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	if exact != "" {
-		runtime.GC() // so that none is needed on the way
+		runtime.GC()
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		defer func() {
+			if runtime.ReadMemStats(&after); after.NumGC != before.NumGC {
+				t.Errorf("memory was collected during history %d of %s: that makes it inexact", seed, k)
+			}
+		}()
 	}
 	cryptotest.SetGlobalRandom(t, seed) // of keys, and so of IDs, and of pauses
 	synctest.Test(t, func(t *testing.T) {
