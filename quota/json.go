@@ -26,20 +26,25 @@ func (d *duration) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// guard is a guard in JSON. It is read as ParseGuard does, and written as the
-// duration alone, beside guard_auto and the feature: so versions that do not
-// know the word can read the policy, see what it requires, and issue nothing. A
-// policy that they cannot read at all would leave the one before it in force.
+// guard is a guard in JSON, as ParseGuard reads it.
 type guard struct {
 	fixed time.Duration
 	auto  bool
 }
 
-func (g guard) MarshalText() ([]byte, error) { return duration(g.fixed).MarshalText() }
+func (g guard) MarshalText() ([]byte, error) { return []byte(formatGuard(g.fixed, g.auto)), nil }
 
 func (g *guard) UnmarshalText(b []byte) (err error) {
 	g.fixed, g.auto, err = ParseGuard(string(b))
 	return err
+}
+
+// formatGuard is the inverse of ParseGuard.
+func formatGuard(fixed time.Duration, auto bool) string {
+	if auto {
+		return autoGuard(fixed)
+	}
+	return fixed.String()
 }
 
 type wireLimit struct {
@@ -96,16 +101,11 @@ func (p Policy) MarshalJSON() ([]byte, error) {
 	w := wirePolicy{
 		Schema: Schema, Limits: limitsToWire(p.Limits), plainPolicy: plainPolicy(p),
 		Settle: duration(p.Settle), Freshness: duration(p.Freshness), ClockError: duration(p.ClockError),
-		Guard: guard{fixed: p.Guard}, WarmUp: duration(p.WarmUp), Adaptive: wireAdaptive{p.Adaptive, duration(p.Adaptive.Every)},
+		Guard: guard{p.Guard, p.GuardAuto}, WarmUp: duration(p.WarmUp), Adaptive: wireAdaptive{p.Adaptive, duration(p.Adaptive.Every)},
 	}
 	w.From, w.Time = p.From.UTC(), p.Time.UTC()
-	for _, f := range p.features() {
-		if f.implied {
-			w.Requires = append(w.Requires, f.name)
-		}
-	}
 	if !p.shaped() {
-		w.Shape = "" // as versions write it that know no other
+		w.Shape = ""
 	}
 	if p.Lend == lendOn {
 		w.Lend = ""
@@ -142,12 +142,11 @@ func (p *Policy) UnmarshalJSON(b []byte) error {
 	p.Limits = limitsFromWire(w.Limits)
 	sortLimits(p.Limits)
 	p.Settle, p.Freshness, p.ClockError = time.Duration(w.Settle), time.Duration(w.Freshness), time.Duration(w.ClockError)
-	p.Guard, p.GuardAuto = w.Guard.fixed, w.GuardAuto || w.Guard.auto
+	p.Guard, p.GuardAuto = w.Guard.fixed, w.Guard.auto
 	p.WarmUp, p.BackoffMax = time.Duration(w.WarmUp), time.Duration(w.BackoffMax)
 	p.Adaptive, p.Adaptive.Every = w.Adaptive.Adaptive, time.Duration(w.Adaptive.Every)
 	for _, c := range w.Next {
 		p.Next = append(p.Next, LimitChange{c.From, limitsFromWire(c.Limits)})
 	}
-	p.Requires = p.unimplied()
 	return nil
 }

@@ -138,8 +138,8 @@ type Policy struct {
 	// larger one as a typing error; 1 to MaxPermits, default 10. Instances do not read
 	// it.
 	MaxStep float64 `json:"max_step,omitzero"`
-	// Requires names features that change shares. An instance without one of them issues
-	// nothing and reports it.
+	// Requires names features that change shares, by a later version: this one knows none
+	// that has to be named. An instance without one of them issues nothing and reports it.
 	Requires []string `json:"requires,omitempty"`
 
 	Author string    `json:"author,omitempty"` // who wrote it, for the history
@@ -185,7 +185,7 @@ type Timing struct {
 	// GuardAuto makes the guard follow the clock: each instance adds the measured error
 	// of its clock to Guard, or ClockError if it has measured none. Guard is then the
 	// time of a call to the provider.
-	GuardAuto bool `json:"guard_auto,omitempty"`
+	GuardAuto bool `json:"-"`
 }
 
 // Release is the order in which a limit's permits are issued.
@@ -296,7 +296,6 @@ func (p Policy) WithDefaults() Policy {
 		def(&p.Adaptive.Increase, 3)
 		def(&p.Adaptive.Every, 5*time.Second)
 	}
-	p.Requires = p.unimplied()
 	for _, c := range p.Next {
 		sortLimits(c.Limits)
 	}

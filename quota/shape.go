@@ -2,7 +2,6 @@ package quota
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"time"
 )
@@ -23,19 +22,6 @@ const (
 	// burst and total*d/window. It is the generic cell rate algorithm (ITU-T
 	// I.371): a leaky bucket with a burst of 1, a token bucket else.
 	ShapeBucket Shape = "bucket"
-)
-
-// The features that a policy with GuardAuto, or with another shape than ShapeFixed,
-// requires of an instance (Policy.Requires). They are written and read with the policy
-// by themselves: a version that does not know them must give itself a share of 0.
-const (
-	featureGuardAuto = "guard-auto"
-	featureShapes    = "shapes"
-	// featureAdaptive is for policies under which a part of a smaller total may be larger,
-	// by a permit that does not come out even: then versions that know the limit alone
-	// must not share it with others.
-	featureAdaptive = "adaptive"
-	featureBudgets  = "budgets" // for policies with limits of long windows
 )
 
 // Bounds of a warm-up.
@@ -122,29 +108,4 @@ func (p *Policy) checkBurst(errs *problems) {
 		errs.add(true, "burst", p.Burst, hint, "must be at most %d, the permits of limit %v", l.Permits, l)
 		return
 	}
-}
-
-// feature is one that this version knows; implied, if the policy's other fields imply it.
-type feature struct {
-	name    string
-	implied bool
-}
-
-func (p *Policy) features() []feature {
-	_, long := p.parts()
-	return []feature{
-		{featureGuardAuto, p.GuardAuto}, {featureShapes, p.shaped()},
-		{featureAdaptive, p.Adaptive.Floor > 0 && (p.shaped() || p.Share == ShareDemand)}, {featureBudgets, len(long) > 0},
-	}
-}
-
-// unimplied returns Requires without what the other fields imply.
-func (p *Policy) unimplied() (rest []string) {
-	implied := p.features()
-	for _, r := range p.Requires {
-		if !slices.Contains(implied, feature{r, true}) {
-			rest = append(rest, r)
-		}
-	}
-	return rest
 }

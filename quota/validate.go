@@ -125,11 +125,7 @@ func choose[T ~string](field string, value T, known ...T) choice {
 // nil: features that this version does not know, and times with which the sum of all
 // shares could exceed the total. Such a policy gives an instance no share.
 func (p *Policy) Unsupported() (missing []string) {
-	for _, r := range p.Requires {
-		if !slices.ContainsFunc(p.features(), func(f feature) bool { return f.name == r }) {
-			missing = append(missing, r)
-		}
-	}
+	missing = slices.Clone(p.Requires)
 	for _, c := range p.choices() {
 		if c.value != "" && !slices.Contains(c.known, c.value) {
 			missing = append(missing, c.field+" "+shorten(c.value))

@@ -223,8 +223,7 @@ func TestSupported(t *testing.T) {
 		{Policy{Requires: []string{"levels", "x"}}, "levels, x"},
 		{Policy{Division: Division{Share: ShareWeighted}}, ""},
 		{Policy{Division: Division{Share: "lottery"}, Release: Release{Pacing: "waltz", Shape: "torus"}}, "share lottery, pacing waltz, shape torus"},
-		{Policy{Release: Release{Shape: ShapeBucket}, Requires: []string{featureShapes}}, ""},
-		{Policy{Requires: []string{featureAdaptive}}, ""},
+		{Policy{Release: Release{Shape: ShapeBucket}}, ""},
 		{Policy{Division: Division{Share: ShareDemand}, Release: Release{Pacing: PacingEven}}, ""},
 		{Policy{Mode: "dry", Outage: "ask"}, "mode dry, outage ask"},
 	} {
