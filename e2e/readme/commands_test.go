@@ -22,7 +22,7 @@ type here struct {
 // alone are commands that need nothing beside them. They run at the same time.
 var alone = map[string]here{
 	`go run ./cmd/loadgen --least-use 90`: {says: []string{"HELD: ", "USED: "}, like: true},
-	`go run ./cmd/loadgen --instances 200 --processes 4 --limit 50000/s --churn 2 --duration 30s`: {says: []string{"HELD: ", "left and replaced: "}},
+	`go run ./cmd/loadgen --instances 200 --processes 4 --limit 50000/s --churn 2 --duration 30s`: {with: "--duration 10s", says: []string{"HELD: ", "left and replaced: "}},
 	`go run ./cmd/loadgen --rolling-restart --duration 20s`:                                       {says: []string{"HELD: ", " announced, 0 killed"}},
 	`go run ./cmd/loadgen --transport http --limit 5000/s --instances 20 --processes 2`:           {says: []string{"HELD: ", "arrived"}},
 	`go run ./cmd/loadgen --etcd-members 3 --outage stop --fault 5s=kill-leader`:                  {says: []string{"HELD: ", "etcd of 3 members"}},
