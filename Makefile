@@ -43,6 +43,7 @@ compat: ## the tests of coordinator against older etcd servers, as processes
 
 e2e: ## real processes and faults, each host in a network namespace; as root; E2E chooses scenarios; writes docs/reliability.md
 	E2E_TABLE=$(CURDIR)/docs/reliability.md go test -tags e2e -count=1 -timeout 30m -v ./e2e/faults
+	E2E_PROVIDERS=100,1000 go test -tags e2e -count=1 -timeout 10m -run WholeFleet -v ./e2e
 
 kafka-e2e: ## the Kafka consumer on a real Kafka; says what is missing
 	cd e2e/kafka && go test -count=1 -tags e2e -v .
