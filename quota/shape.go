@@ -134,7 +134,7 @@ func (p *Policy) features() []feature {
 	_, long := p.parts()
 	return []feature{
 		{featureGuardAuto, p.GuardAuto}, {featureShapes, p.shaped()},
-		{featureAdaptive, p.Adaptive.Floor > 0 && (p.shaped() || p.Share == ShareDemand)}, {featureBudgets, len(long) > 0},
+		{featureAdaptive, p.Adaptive.Floor > 0 && p.shaped()}, {featureBudgets, len(long) > 0},
 	}
 }
 
