@@ -31,7 +31,7 @@ func (l *Limiter) acquire(ctx context.Context, n int64, maxWait time.Duration) (
 	}
 	if maxWait <= 0 {
 		g, v := l.ask(nil, n, 0)
-		return g, k.answer(v, n, false)
+		return g, k.answer(v, n)
 	}
 	return l.wait(ctx, n, maxWait)
 }
@@ -79,9 +79,8 @@ func (k *core) stepAside() {
 	}
 }
 
-// answer returns the error for a verdict on n permits, and counts it; waited says that
-// the caller was ready to wait.
-func (k *core) answer(v window.Verdict, n int64, waited bool) error {
+// answer returns the error for a verdict on n permits, and counts it.
+func (k *core) answer(v window.Verdict, n int64) error {
 	switch {
 	case n <= 0:
 		return invalid(n)
@@ -97,8 +96,6 @@ func (k *core) answer(v window.Verdict, n int64, waited bool) error {
 	case v == window.Passed:
 		k.shadowed.Add(n)
 		return nil
-	case waited:
-		k.refused.unmet.Add(n)
 	}
 	r := k.refuse(v, n)
 	r.count.Add(n)
@@ -106,7 +103,7 @@ func (k *core) answer(v window.Verdict, n int64, waited bool) error {
 }
 
 // beyondLimit reports whether n permits are more than a limit of the policy: no share ever
-// serves such a call, so it is a mistake and no demand.
+// serves such a call, so it is a mistake and no refusal.
 func (k *core) beyondLimit(n int64) bool {
 	return slices.ContainsFunc(k.gate.Usage(k.clock.Now()).Limits, func(u window.LimitUsage) bool { return n > u.Limit.Limit })
 }
@@ -118,7 +115,7 @@ func (l *Limiter) wait(ctx context.Context, n int64, maxWait time.Duration) (win
 	if v == window.Queued {
 		return l.decided(ctx, w, n, began, !await(ctx, w))
 	}
-	return g, l.core.answer(v, n, true)
+	return g, l.core.answer(v, n)
 }
 
 // enter asks the gate for a place, and returns the waiter and when waiting began,
@@ -161,9 +158,8 @@ func (l *Limiter) decided(ctx context.Context, w *window.Waiter, n, began int64,
 	w.Outcome = nil
 	k.parked.Put(w)
 	if cancelled {
-		k.refused.unmet.Add(n)
 		err = ctx.Err()
-	} else if err = k.answer(o.Verdict, n, true); err == nil {
+	} else if err = k.answer(o.Verdict, n); err == nil {
 		g = o.Grant
 	}
 	if f := l.onWait; f != nil {
@@ -227,7 +223,7 @@ func (l *Limiter) TakeFunc(n int64, maxWait time.Duration, f func(Permit, error)
 		return Waiter{k, w}
 	}
 	w.Payload = f // it did not wait
-	k.dispatch.add(k, w, &window.Outcome{Grant: g, Verdict: v, Waited: maxWait > 0})
+	k.dispatch.add(k, w, &window.Outcome{Grant: g, Verdict: v})
 	return Waiter{}
 }
 

@@ -53,7 +53,6 @@ type core struct {
 		sync.Mutex
 		open    int // limiters that are not closed
 		planner share.Planner
-		demand  window.Demand // of callers
 		pauses  pauses
 		rate    refusalRate
 		// throttle is the newest view's.

@@ -2,7 +2,6 @@ package consumer
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"log/slog"
 	"strings"
@@ -299,52 +298,5 @@ func TestGrantAllocatesNothing(t *testing.T) {
 		if n := testing.AllocsPerRun(200, f); n != 0 {
 			t.Errorf("%s, refused, allocates %v times", name, n)
 		}
-	}
-}
-
-// TestDemandGrowsWhileSomebodyWaits: also if those who wait tried first. It does
-// not where they wait in vain: then their asking is all of it.
-func TestDemandGrowsWhileSomebodyWaits(t *testing.T) {
-	for _, c := range []struct {
-		name        string
-		ask         func(ctx context.Context, l *Limiter) error
-		least, most int64 // times the share, in percent
-	}{
-		{"they wait", func(ctx context.Context, l *Limiter) error { return l.Acquire(ctx, Forever) }, 145, 165},
-		{"they try and wait", func(ctx context.Context, l *Limiter) error {
-			if l.TryAcquire() {
-				return nil
-			}
-			return l.Acquire(ctx, Forever)
-		}, 145, 165},
-		{"they wait and give up", func(ctx context.Context, l *Limiter) error {
-			short, cancel := context.WithCancel(ctx)
-			defer cancel()
-			time.AfterFunc(200*time.Millisecond, cancel)
-			_ = l.Acquire(short, Forever)
-			return ctx.Err()
-		}, 100, 125},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			bubble(t, "100/s", Options{}, func(t *testing.T, ctx context.Context, _ *FixedSource, l *Limiter) {
-				ctx, cancel := context.WithCancel(ctx)
-				defer cancel()
-				for range 4 {
-					go func() {
-						for c.ask(ctx, l) == nil {
-						}
-					}()
-				}
-				time.Sleep(500 * time.Millisecond)
-				demand := int64(0)
-				for range 5 {
-					time.Sleep(time.Second)
-					demand = l.core.Report(l.core.clock.Now()).Demand
-				}
-				if part := demand / 1000; part < c.least || part > c.most {
-					t.Errorf("a demand of %d/s, where 100 are issued: want %d to %d", part, c.least, c.most)
-				}
-			})
-		})
 	}
 }

@@ -294,15 +294,14 @@ func TestWhenTheHeadLeavesTheNextIsServedInTime(t *testing.T) {
 
 // What cannot be had is refused at once, and stops nobody behind it.
 func TestWhatCannotBeHadIsRefusedAtOnce(t *testing.T) {
-	demand, warm := policyOf(t, "1000/s"), policyOf(t, "30/s")
-	demand.Share = quota.ShareDemand
+	divided, warm := policyOf(t, "1000/s"), policyOf(t, "30/s")
 	warm.WarmUp = time.Hour
 	for _, c := range []struct {
 		name      string
 		policy    quota.Policy
 		instances int
 		n         int64
-	}{{"more than a tenth of the total", demand, 10, 500}, {"more than an instance that warms up has", warm, 1, 30}} {
+	}{{"more than a tenth of the total", divided, 10, 500}, {"more than an instance that warms up has", warm, 1, 30}} {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			l := open(t, fleet(t, c.policy, c.instances).Instances()[0], consumer.Options{})

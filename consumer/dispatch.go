@@ -13,7 +13,7 @@ func (k *core) decided(w *window.Waiter, g window.Grant, v window.Verdict) {
 	if !k.told.Load() {
 		k.told.Store(true)
 	}
-	o := window.Outcome{Grant: g, Verdict: v, Waited: true}
+	o := window.Outcome{Grant: g, Verdict: v}
 	switch p := w.Payload.(type) {
 	case chan struct{}:
 		w.Outcome = k.outcome.share(&o)
@@ -82,7 +82,7 @@ func (d *dispatcher) run(k *core) {
 // call calls the function of a waiter that was told its outcome.
 func (k *core) call(w *window.Waiter) {
 	o, n := w.Outcome, w.N()
-	p, err := Permit{}, k.answer(o.Verdict, n, o.Waited)
+	p, err := Permit{}, k.answer(o.Verdict, n)
 	if err == nil {
 		p = k.permit(o.Grant, n, n)
 	}

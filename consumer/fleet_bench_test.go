@@ -35,7 +35,7 @@ func limiterOf(n int, share quota.ShareRule) *core {
 // BenchmarkViewChange is what one limiter pays when another instance of its fleet
 // joins or leaves.
 func BenchmarkViewChange(b *testing.B) {
-	for _, share := range []quota.ShareRule{quota.ShareEqual, quota.ShareWeighted, quota.ShareDemand} {
+	for _, share := range []quota.ShareRule{quota.ShareEqual, quota.ShareWeighted} {
 		for _, n := range []int{100, 2000, 10_000} {
 			b.Run(fmt.Sprintf("share=%s/instances=%d", share, n), func(b *testing.B) {
 				k := limiterOf(n, share)

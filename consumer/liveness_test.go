@@ -79,7 +79,7 @@ type play struct {
 	*testing.T
 	*model
 	rng    *rand.Rand
-	share  quota.ShareRule // of all policies; without weights and demands all divide equally
+	share  quota.ShareRule // of all policies; without weights all divide equally
 	about  string
 	trace  []string
 	source interface{ Set(quota.Policy) error }
@@ -138,7 +138,7 @@ type readiness struct {
 
 func newPlay(t *testing.T, seed uint64) *play {
 	h := &play{T: t, paces: &paces{revision: 1 << 40}, rng: rand.New(rand.NewPCG(seed, 11))}
-	h.share = []quota.ShareRule{quota.ShareEqual, quota.ShareWeighted, quota.ShareDemand}[seed%3]
+	h.share = []quota.ShareRule{quota.ShareEqual, quota.ShareWeighted}[seed%2]
 	h.model = &model{instances: 1}
 	if h.rng.IntN(3) == 0 {
 		h.instances = 1 + h.rng.Int64N(4)

@@ -11,7 +11,6 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
-	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -27,19 +26,14 @@ func crowded(n int, rule quota.ShareRule) *core {
 	k := newCore("bench", clock.New(), Options{Logger: quiet})
 	k.Carry(nobody{})
 	p := quota.Policy{Limits: []quota.Limit{{Permits: int64(n / 2), Window: time.Second}}, Division: quota.Division{Share: rule}, Outage: quota.OutageStop}.WithDefaults()
-	v, demands := protocol.View{Revision: 1, Policy: &p, PolicyRevision: 1}, map[string]int64{}
+	v := protocol.View{Revision: 1, Policy: &p, PolicyRevision: 1}
 	for i := range n {
 		m := member(i)
 		m.Weight = int64(1 + i*7919%quota.MaxWeight)
 		if i > n-6 && i < n-1 {
 			m.From = time.Now().Add(time.Hour)
 		}
-		demands[m.ID] = int64(1000 + 37*i)
 		v.Instances = append(v.Instances, m)
-	}
-	if rule == quota.ShareDemand {
-		entry := share.NewEntry(demands, 1, time.Now().Add(-time.Minute))
-		v.Level = &protocol.Level{Entries: []protocol.LevelEntry{entry}, Until: time.Now().Add(time.Hour)}
 	}
 	now := k.clock.Now()
 	since := clock.Instant{Mono: now.Mono - int64(10*time.Minute), Wall: now.Wall}
@@ -80,7 +74,7 @@ func BenchmarkLock(b *testing.B) {
 		}},
 	}
 	for _, op := range ops {
-		for _, rule := range []quota.ShareRule{quota.ShareEqual, quota.ShareWeighted, quota.ShareDemand} {
+		for _, rule := range []quota.ShareRule{quota.ShareEqual, quota.ShareWeighted} {
 			for _, n := range []int{100, 1000, 10_000} {
 				b.Run(fmt.Sprintf("%s/share=%s/instances=%d", op.name, rule, n), func(b *testing.B) {
 					runtime.LockOSThread()

@@ -24,11 +24,6 @@ var reasons = [...]Reason{
 type refusals struct {
 	by [len(reasons)]atomic.Int64 // one counter for each of reasons
 
-	// unmet are the permits for which somebody was ready to wait and got none:
-	// those of by that were asked for with a maxWait, and those whose context ended
-	// first.
-	unmet atomic.Int64
-
 	// impossible are the calls, not the permits, for more than a limit. They are in none
 	// of the others.
 	impossible atomic.Int64

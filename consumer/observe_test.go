@@ -267,22 +267,21 @@ func TestStateLogIsBounded(t *testing.T) {
 	})
 }
 
-// Calls that can never be served are no demand: an idle instance that makes them keeps the
-// share that it has.
-func TestImpossibleCallsAreNoDemand(t *testing.T) {
+// Calls that can never be served do not count as refused.
+func TestImpossibleCallsAreNoRefusals(t *testing.T) {
 	bubble(t, "1000/s", Options{}, func(t *testing.T, ctx context.Context, _ *FixedSource, l *Limiter) {
 		for range 12 {
 			_ = take(ctx, l, 1e9, time.Second)
 			time.Sleep(time.Second)
-			if r := l.core.Report(l.core.clock.Now()); r.Demand != 0 || r.Refused != 0 {
-				t.Fatalf("demand %d, refused %d", r.Demand, r.Refused)
+			if r := l.core.Report(l.core.clock.Now()); r.Refused != 0 {
+				t.Fatalf("%d refused", r.Refused)
 			}
 		}
 	})
 }
 
-// In shadow mode such calls pass, and are no demand either.
-func TestImpossibleCallsInShadowModeAreNoDemand(t *testing.T) {
+// In shadow mode such calls pass, and do not count as shadowed.
+func TestImpossibleCallsInShadowModeAreNoRefusals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := policyOf(t, "1000/s")
 		p.Mode = quota.ModeShadow
@@ -292,8 +291,8 @@ func TestImpossibleCallsInShadowModeAreNoDemand(t *testing.T) {
 				t.Fatal(err)
 			}
 			time.Sleep(time.Second)
-			if r := l.core.Report(l.core.clock.Now()); r.Demand != 0 || r.Shadowed != 0 {
-				t.Fatalf("demand %d, shadowed %d", r.Demand, r.Shadowed)
+			if r := l.core.Report(l.core.clock.Now()); r.Shadowed != 0 {
+				t.Fatalf("%d shadowed", r.Shadowed)
 			}
 		}
 		if n := l.Status().Impossible; n != 12 {

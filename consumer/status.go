@@ -50,7 +50,7 @@ type Status struct {
 	RefusedBy map[Reason]int64
 	// Impossible counts the calls for more permits than a limit has, which are never
 	// served; shadow mode lets them pass. They are mistakes: they are in neither Refused
-	// nor Shadowed, and no demand.
+	// nor Shadowed.
 	Impossible int64
 	// OverIssued is always 0; another value is a bug. An independent check counts permits
 	// issued beyond the share of that moment.
@@ -231,16 +231,13 @@ func (k *core) Report(now clock.Instant) protocol.Report {
 	shortest := st.Shortest()
 	k.mu.Lock()
 	k.mu.rate.see(now.Mono, use.Issued)
-	demand := k.mu.demand.Observe(now.Mono, window.Calls{
-		Issued: use.Issued, Refused: st.Refused + st.Shadowed, Unmet: k.refused.unmet.Load(), Waiting: use.WaitingFor,
-	})
 	policy, _ := k.mu.planner.Policy()
 	decided, recent := k.mu.throttle.Decided(), k.mu.rate.report(now.Mono, use.Issued)
 	k.mu.Unlock()
 	r := protocol.Report{
 		Schema: quota.Schema, State: st.State, Revision: st.Revision, PolicyRevision: st.PolicyRevision,
 		Total: shortest.Limit.Permits, Share: shortest.Share, Instances: st.Instances,
-		Used: use.Issued, Refused: st.Refused, Shadowed: st.Shadowed, Waiting: int64(st.Waiting), Debt: use.Debt, Demand: demand,
+		Used: use.Issued, Refused: st.Refused, Shadowed: st.Shadowed, Waiting: int64(st.Waiting), Debt: use.Debt,
 		ClockError: "unknown", ClockSource: st.ClockSource, ProofAge: "none", Problem: st.problem(),
 		Window: shortest.End.Sub(shortest.Start),
 		Time:   k.wall(now.Mono).UTC(),

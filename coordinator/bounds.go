@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// A client with the right to write instances, reports or the level can write as many
+// A client with the right to write instances, reports or the throttle can write as many
 // keys, and values as large, as etcd takes. None of that may fill the memory of others:
 // a message is bounded, values are read and dropped page by page, and the kept part of
 // a key is bounded too (see also share.MaxHistory).

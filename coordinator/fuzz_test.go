@@ -16,7 +16,7 @@ import (
 func FuzzKeys(f *testing.F) {
 	k := layout
 	for _, key := range []string{
-		k.Policy("payments/charge"), k.Instance("payments/charge", "worker-7.1a2b.1"), k.Instances("p"), k.Level("p"), "", "/",
+		k.Policy("payments/charge"), k.Instance("payments/charge", "worker-7.1a2b.1"), k.Instances("p"), k.Throttle("p"), "", "/",
 		k.Provider("") + "a%2fb/policy", k.Provider("") + "%61/policy", k.Instances("p") + "%zz", k.Instances("p") + "a/b", k.Instances("p") + "\xff",
 	} {
 		f.Add(key)
@@ -55,7 +55,7 @@ func FuzzRecord(f *testing.F) {
 
 func FuzzInstanceKey(f *testing.F) {
 	f.Add([]byte(`{"schema":1,"name":"worker-7","weight":3,"from":"2027-01-01T00:00:04Z"}`), []byte(`{"state":"active","used":5}`), int64(0))
-	f.Add([]byte(`{"schema":1,"weight":-1,"until":"0000-01-01T00:00:00Z"}`), []byte(`{"time":"9999-12-31T23:59:59Z","demand":9223372036854775807}`), int64(7))
+	f.Add([]byte(`{"schema":1,"weight":-1,"until":"0000-01-01T00:00:00Z"}`), []byte(`{"time":"9999-12-31T23:59:59Z","used":9223372036854775807}`), int64(7))
 	f.Add([]byte("\xff"), []byte(`[`), int64(7))
 	f.Fuzz(func(t *testing.T, value, report []byte, lease int64) {
 		s := instanceOf("id", &mvccpb.KeyValue{Key: []byte("key"), Value: value, Lease: lease}, nil)

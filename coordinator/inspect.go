@@ -96,10 +96,6 @@ func (i *inspector) Fleet(ctx context.Context, provider string, earlier *protoco
 	revision, err := a.each(ctx, a.keys.Provider(provider), 0, nil, func(kv *mvccpb.KeyValue) {
 		if key := string(kv.Key); key == a.keys.Policy(provider) {
 			f.Policy = protocol.Stored(stored(provider, kv))
-		} else if key == a.keys.Level(provider) {
-			if l, err := protocol.ReadLevel(kv.Value); err == nil {
-				f.Level = l
-			}
 		} else if key == a.keys.Throttle(provider) {
 			f.Throttle, _ = protocol.ReadThrottle(kv.Value)
 		} else if id, ok := keys.IncarnationIn(a.keys.Instances(provider), key); ok {

@@ -15,7 +15,7 @@ import (
 
 // Shutdown ends the session without loss: it announces the window from which this process no
 // longer takes part, serves until then, and closes. That takes 0.3 s and the rest of the
-// longest window; by demand, or with a shape other than fixed, also the settle time. Call
+// longest window; with a shape other than fixed, also the settle time. Call
 // it on SIGTERM, with a context that ends when the process must.
 //
 // If ctx ends first, or no announcement succeeds within 5 s, Shutdown closes immediately, as

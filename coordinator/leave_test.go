@@ -51,7 +51,7 @@ func TestLeaveAnnouncesServesAndGoes(t *testing.T) {
 
 func TestLeaveThatIsCutShortSaysSo(t *testing.T) {
 	f := setup(t)
-	p := quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}, Timing: quota.Timing{Settle: time.Minute}, Division: quota.Division{Share: quota.ShareDemand}} // an end S ahead
+	p := quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}, Timing: quota.Timing{Settle: time.Minute}, Release: quota.Release{Shape: quota.ShapeSliding}} // an end S ahead
 	if _, err := f.admin.Put(t.Context(), "p", p); err != nil {
 		t.Fatal(err)
 	}
@@ -159,7 +159,7 @@ func TestALeaverWhoseKeyGoesDoesNotRegisterAnew(t *testing.T) {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
 			f := setup(t)
-			p := quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}, Division: quota.Division{Share: quota.ShareDemand}} // an end S ahead
+			p := quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}, Release: quota.Release{Shape: quota.ShapeSliding}} // an end S ahead
 			if _, err := f.admin.Put(t.Context(), "p", p); err != nil {
 				t.Fatal(err)
 			}

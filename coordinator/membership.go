@@ -66,11 +66,9 @@ type membership struct {
 	tracker     view.Tracker
 	policy      *quota.Policy     // in the view
 	policyAt    int64             // revision of policy
-	level       *protocol.Level   // in the view
 	throttle    protocol.Throttle // in the view
 	pacedAt     int64             // monotonic, when its totals were learned of; 0 before the first view
 	denied      error             // the throttle may not be written
-	levelled    int64             // monotonic, when level was applied; 0 if there was none
 	proved      int64             // monotonic instant of the newest proof, 0 if none
 	failure     error             // the reason why this membership cannot follow its provider, or nil
 	problem     string            // all of that, as last told to the sink
@@ -120,9 +118,6 @@ func (p *membership) takeLocked(keys []view.Key) {
 		if c.Policy != nil || c.PolicyDeleted {
 			p.policy, p.policyAt = c.Policy, c.Revision
 			p.openLocked()
-		}
-		if c.Level != nil || c.LevelDeleted {
-			p.levelLocked(c.Level)
 		}
 		if c.Throttle != nil || c.ThrottleDeleted {
 			p.throttleLocked(c.Throttle)
@@ -180,7 +175,6 @@ func short(name string) string {
 // listLocked starts the history from a listing.
 func (p *membership) listLocked(m listing, all []view.Key) {
 	v := p.tracker.List(m.asOf(), all)
-	p.levelLocked(v.Level)
 	p.throttleLocked(v.Throttle)
 	p.policyAt = v.PolicyRevision
 	p.policy, p.proved, p.since, p.listed = v.Policy, 0, p.s.o.Clock.Mono(), m.revision
@@ -207,8 +201,6 @@ func (p *membership) parse(kv *mvccpb.KeyValue, deleted bool) view.Key {
 	key, most := string(kv.Key), 0
 	if key == p.s.keys.Policy(p.provider) {
 		k.Kind, most = view.Policy, quota.MaxPolicyBytes+1
-	} else if key == p.s.keys.Level(p.provider) {
-		k.Kind, most = view.Level, protocol.MaxLevelBytes+1
 	} else if key == p.s.keys.Throttle(p.provider) {
 		k.Kind, most = view.Throttle, protocol.MaxThrottleBytes+1
 	} else if id, ok := keys.IncarnationIn(p.s.keys.Instances(p.provider), key); ok {

@@ -14,7 +14,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/internal/protocol"
-	"github.com/quotient-limiter/quotient/quota"
 )
 
 const (
@@ -25,10 +24,9 @@ const (
 	rateWindows   = 5                // at least: use comes in bursts, one a window, and one more or less of six is not a fifth
 	reportTimeout = 2 * time.Second
 
-	// Where shares are by demand:
-	demandAtMost  = 2 * time.Second  // at most, where the demand has moved
-	demandAtLeast = 10 * time.Second // at least
-	demandMoved   = 0.05
+	// Under an adaptive policy:
+	evidenceAtMost  = 2 * time.Second  // at most, where the provider refuses calls
+	evidenceAtLeast = 10 * time.Second // at least
 )
 
 // reporting is a membership's last report.
@@ -38,8 +36,7 @@ type reporting struct {
 	at     int64 // monotonic
 	rate   float64
 	watchd bool  // somebody looks
-	read   int64 // when all reports were last read, for the level
-	paced  int64 // and for the pace
+	paced  int64 // when all reports were last read, for the pace
 }
 
 // observing is what the session knows of those that look at its providers.
@@ -105,7 +102,7 @@ func (p *membership) due() *written {
 	r.Name = p.s.o.Name
 	p.mu.Lock()
 	own, follows := p.incarnation, p.stage == following
-	byDemand, adaptive := p.dividesLocked()
+	adaptive := p.adaptiveLocked()
 	p.mu.Unlock()
 	if !follows {
 		return nil
@@ -116,38 +113,27 @@ func (p *membership) due() *written {
 	last.watchd = p.s.observing.at[p.provider]
 	due, rate := last.due(&r, now.Mono)
 	elapsed := time.Duration(now.Mono - last.at)
-	if due || (byDemand || adaptive) && elapsed >= demandAtLeast ||
-		elapsed >= demandAtMost && (byDemand && last.moved(&r) || adaptive && last.paceNews(&r)) {
+	if due || adaptive && (elapsed >= evidenceAtLeast || elapsed >= evidenceAtMost && last.paceNews(&r)) {
 		return &written{p, own, now.Mono, r, rate}
 	}
 	return nil
 }
 
-// dividesLocked reports whether the policy divides by demand, and whether it is adaptive.
-func (p *membership) dividesLocked() (byDemand, adaptive bool) {
-	return p.policy != nil && p.policy.Share == quota.ShareDemand, p.policy != nil && p.policy.Adaptive.Floor > 0
-}
+// adaptiveLocked reports whether the policy is adaptive.
+func (p *membership) adaptiveLocked() bool { return p.policy != nil && p.policy.Adaptive.Floor > 0 }
 
-// collect writes a level or a pace where it is this instance's turn. It returns whether
-// etcd answers.
+// collect writes a pace where it is this instance's turn. It returns whether etcd answers.
 func (p *membership) collect() bool {
 	p.mu.Lock()
-	byDemand, adaptive := p.dividesLocked()
-	paces := adaptive || len(p.throttle.Limits) > 0 // totals that nobody follows go
+	paces := p.adaptiveLocked() || len(p.throttle.Limits) > 0 // totals that nobody follows go
 	id := p.id
 	p.mu.Unlock()
-	if id == "" || !byDemand && !paces {
+	if id == "" || !paces {
 		return true
 	}
 	ctx, done := context.WithTimeout(p.s.ctx, reportTimeout)
 	defer done()
-	now := p.s.o.Clock.Mono()
-	if byDemand {
-		p.divide(ctx, &p.reported, now)
-	}
-	if paces {
-		p.pace(ctx, &p.reported, now)
-	}
+	p.pace(ctx, &p.reported, p.s.o.Clock.Mono())
 	return ctx.Err() == nil
 }
 
@@ -181,12 +167,6 @@ func readReport(value []byte) (r protocol.Report, err error) {
 	}
 	err = json.Unmarshal(value, &r)
 	return r, err
-}
-
-// moved reports whether r is worth writing for its demand alone.
-func (l *reporting) moved(r *protocol.Report) bool {
-	moved := math.Abs(float64(r.Demand - l.last.Demand))
-	return moved > demandMoved*float64(max(r.Demand, l.last.Demand))
 }
 
 // paceNews reports whether r is worth writing for what the provider refused alone, or as

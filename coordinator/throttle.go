@@ -7,8 +7,11 @@ import (
 	"slices"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/quotient-limiter/quotient/internal/keys"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/view"
 	"github.com/quotient-limiter/quotient/quota"
@@ -20,7 +23,16 @@ import (
 // often than the one before. Each write replaces the value that it is about, so it loses
 // nothing that another wrote. Operators delete the key to end all of it; nobody else does.
 
-const askEvery = 500 * time.Millisecond // and no more often
+const (
+	askEvery  = 500 * time.Millisecond // and no more often
+	paceEvery = 2 * time.Second        // at most
+	paceEach  = 8 * time.Millisecond   // for each instance
+	deputies  = 3                      // instances that look after the oldest
+)
+
+// pacePause is how far two looks at the reports of n instances are apart. The bytes that
+// etcd sends in a second do not grow with n.
+func pacePause(n int) time.Duration { return max(paceEvery, time.Duration(n)*paceEach) }
 
 // throttleLocked notes the view's throttle; nil if there is none.
 func (p *membership) throttleLocked(t *protocol.Throttle) {
@@ -107,7 +119,7 @@ func (p *membership) pace(ctx context.Context, last *reporting, now int64) {
 	if last.paced == 0 && w.rank > deputies {
 		last.paced = now // not all of a fleet that starts read at once
 	}
-	if !w.may || last.paced != 0 && time.Duration(now-last.paced) < (1+4*w.rank)*dividePause(len(w.ids)) {
+	if !w.may || last.paced != 0 && time.Duration(now-last.paced) < (1+4*w.rank)*pacePause(len(w.ids)) {
 		return
 	}
 	last.paced = now
@@ -154,4 +166,39 @@ func (a *Admin) Resume(ctx context.Context, provider string) (ended bool, err er
 		_, err = a.kv.Delete(ctx, key)
 	}
 	return ended && err == nil, classify(ctx, "resume "+provider, err)
+}
+
+// writer is an instance that may write what all instances read.
+type writer struct {
+	incarnation
+	may      bool // it is in the view, and has announced no end
+	rank     time.Duration
+	ids      []string // of all
+	revision int64    // of the key to be written
+}
+
+func (p *membership) writerLocked(of view.Kind) writer {
+	may := p.key != "" && p.until == 0 && p.tracker.Has(p.id)
+	return writer{p.incarnation, may, time.Duration(p.tracker.Rank(p.id)), p.tracker.IDs(), p.tracker.Revision(of)}
+}
+
+// reportsOf calls f with the newest reports of these instances, and returns the revision
+// read. Any member may answer: a pace need not be recent.
+func (p *membership) reportsOf(ctx context.Context, ids []string, f func(id string, r *protocol.Report)) (revision int64, err error) {
+	slices.Sort(ids)
+	folder := p.s.keys.Reports(p.provider)
+	err = eachKey(folder, clientv3.GetPrefixRangeEnd(folder), func(from string, o ...clientv3.OpOption) (*pb.RangeResponse, error) {
+		r, err := p.s.kv.Get(ctx, from, append(o, clientv3.WithSerializable())...)
+		if err == nil {
+			revision = r.Header.Revision
+		}
+		return (*pb.RangeResponse)(r), err
+	}, nil, func(kv *mvccpb.KeyValue) {
+		id, ok := keys.IncarnationIn(folder, string(kv.Key))
+		if _, live := slices.BinarySearch(ids, id); ok && live {
+			r, _ := readReport(kv.Value) // one that cannot be read is no evidence
+			f(id, &r)
+		}
+	})
+	return revision, err
 }

@@ -12,7 +12,7 @@ Check lending_never_over : claim_lending_never_over.
 (* All of them, and the examples, in one term: an axiom behind any would be printed. *)
 Definition everything := (timing_leaves_an_instant, sum_holds, settle_holds, never_over,
   true_windows, promise, lending_settles, lending_never_over,
-  (parts_fit, equal_part_grows, weighted_parts_fit, weighted_parts_sum, weighted_part_grows, demand_part_grows),
+  (parts_fit, equal_part_grows, weighted_parts_fit, weighted_parts_sum, weighted_part_grows),
   (example_assumed, example_timing, example_obeys, example_issued, without_lookback_it_breaks),
   (lent_on_charged, hear_as_told, lent_on_spends, lent_on_used, without_charge_it_breaks, not_as_told_it_breaks,
   overspent_it_breaks)).

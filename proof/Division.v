@@ -1,8 +1,7 @@
 (* Shares that are divided equally or by weight satisfy two assumptions of Statement.v,
    [fit] and [taking] (docs/protocol.md, section 4: "A revision that gives takes from
-   nobody"). Shares by demand satisfy [taking]. An announced end is one way in which n
-   falls. How the code ranks
-   instances, and how it computes demands, is not modelled. *)
+   nobody"). An announced end is one way in which n falls. How the code ranks instances is
+   not modelled. *)
 From Quotient Require Import Sum.
 From Coq Require Import Lia.
 Open Scope nat_scope.
@@ -87,19 +86,4 @@ Theorem weighted_part_grows T T' ks ks' : T <= T' ->
 Proof.
   intros T0 ranks. unfold seats, sum. induction ranks as [|k k' ks ks' rank _ IH]; simpl; [lia|].
   destruct (Nat.ltb_spec k T), (Nat.ltb_spec k' T'); lia.
-Qed.
-
-(* By demand: what an instance asks beyond the base, at most `most`, and an equal part
-   of the rest. *)
-Definition claim (ask base most : nat) : nat := Nat.min (ask - base) most.
-
-Theorem demand_part_grows ask base base' most most' rest rest' n k : n <> 0 ->
-  base <= base' -> most <= most' -> rest + n * (base' - base) <= rest' ->
-  claim ask base most + part rest n k <= claim ask base' most' + part rest' n k.
-Proof.
-  intros n0 B M grown.
-  assert (part rest n k + (base' - base) <= part rest' n k).
-  { eapply Nat.le_trans; [|apply (equal_part_grows _ _ n n k k grown); lia].
-    unfold part. rewrite (Nat.mul_comm n), Nat.div_add, Nat.mod_add by assumption. lia. }
-  unfold claim. lia.
 Qed.

@@ -5,8 +5,7 @@
    claims. The claims are proved in Sum.v and Lending.v. Example.v has a world that satisfies
    all assumptions, and one in which the rule without its lookback exceeds the total;
    LendingExample.v has the same of each rule of lending.
-   Division.v shows that equal and weighted shares satisfy what is assumed of them here,
-   and of shares by demand only what is assumed of revisions that give, not [fit].
+   Division.v shows that equal and weighted shares satisfy what is assumed of them here.
 
    `.ci/run proof` checks that everything is proved, from no axiom.
 

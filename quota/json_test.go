@@ -18,7 +18,7 @@ var newYear = time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)
 // fullPolicy has every field set, to other than the default.
 func fullPolicy() Policy {
 	return Policy{
-		Limits: []Limit{{500, 2 * time.Second}, {10_000, time.Minute}}, Division: Division{Share: ShareDemand, Weights: map[string]int64{"big": 8}, Floor: 20}, Mode: ModeShadow,
+		Limits: []Limit{{500, 2 * time.Second}, {10_000, time.Minute}}, Division: Division{Share: ShareWeighted, Weights: map[string]int64{"big": 8}, Lend: lendNewcomers, Reserve: 20}, Mode: ModeShadow,
 		Timing: Timing{Settle: 5 * time.Second, Freshness: 4 * time.Second, ClockError: 20 * time.Millisecond, Guard: 50 * time.Millisecond}, Outage: OutageStop, Release: Release{Pacing: PacingEven}, From: newYear,
 		Next:       []LimitChange{{newYear.Add(time.Hour + time.Nanosecond), []Limit{{7, 1500 * time.Millisecond}}}},
 		Throttling: Throttling{Backoff: BackoffInstance, BackoffQuorum: 3, BackoffMax: 2 * time.Minute},
@@ -41,7 +41,7 @@ func TestJSONGolden(t *testing.T) {
 		},
 		{
 			"every field", fullPolicy(),
-			`{"schema":1,"limits":[{"permits":500,"window":"2s"},{"permits":10000,"window":"1m0s"}],"share":"demand","weights":{"big":8},"floor_percent":20,"mode":"shadow","outage":"stop","pacing":"even","backoff":"instance","backoff_quorum":3,"from":"2027-01-01T00:00:00Z","max_step":2.5,"requires":["levels"],"author":"ann@host","reason":"campaign","time":"2026-12-31T23:59:00Z","settle":"5s","freshness":"4s","clock_error":"20ms","guard":"50ms","backoff_max":"2m0s","next":[{"from":"2027-01-01T01:00:00.000000001Z","limits":[{"permits":7,"window":"1.5s"}]}]}`,
+			`{"schema":1,"limits":[{"permits":500,"window":"2s"},{"permits":10000,"window":"1m0s"}],"share":"weighted","weights":{"big":8},"lend":"newcomers","reserve_percent":20,"mode":"shadow","outage":"stop","pacing":"even","backoff":"instance","backoff_quorum":3,"from":"2027-01-01T00:00:00Z","max_step":2.5,"requires":["levels"],"author":"ann@host","reason":"campaign","time":"2026-12-31T23:59:00Z","settle":"5s","freshness":"4s","clock_error":"20ms","guard":"50ms","backoff_max":"2m0s","next":[{"from":"2027-01-01T01:00:00.000000001Z","limits":[{"permits":7,"window":"1.5s"}]}]}`,
 		},
 		{
 			"times are UTC", Policy{Limits: []Limit{{1, time.Second}}, From: newYear.In(time.FixedZone("", 3600))},

@@ -26,10 +26,6 @@ const (
 	// ShareWeighted divides by weight: an instance of weight 3 gets as much as three of
 	// weight 1.
 	ShareWeighted ShareRule = "weighted"
-	// ShareDemand divides by demand, max-min fair: small demands are served whole, and
-	// the other instances divide the rest equally. Floor percent of the total are always
-	// divided equally.
-	ShareDemand ShareRule = "demand"
 )
 
 // Mode is a limiter's treatment of refusals.
@@ -97,9 +93,7 @@ const (
 	// DefaultFreshness goes with DefaultSettle. With another settle time and no
 	// freshness, a policy has five sixths of its settle time, or less if clock error
 	// and windows demand it.
-	DefaultFreshness = 2500 * time.Millisecond
-	// defaultFloor is in percent. Policies of the other share rules have none.
-	defaultFloor      = 10
+	DefaultFreshness  = 2500 * time.Millisecond
 	defaultMaxStep    = 10.0
 	defaultBackoffMax = time.Minute
 )
@@ -154,9 +148,6 @@ type Division struct {
 	// Weights override the weights of instances, by name, for ShareWeighted; at most 256
 	// of them, each 1 to MaxWeight.
 	Weights map[string]int64 `json:"weights,omitempty"`
-	// Floor is the part of the total that ShareDemand always divides equally, in percent,
-	// so an instance that was idle gets permits immediately; 1 to 100, default 10.
-	Floor int64 `json:"floor_percent,omitempty"`
 	// Lend is "on", the default: instances lend permits that they will not need to those
 	// that lack some; "newcomers": only to those that have no share yet; or "off". Only
 	// permits of fixed windows of 250 ms or more, without a warm-up, are lent.
@@ -277,9 +268,6 @@ func (p Policy) WithDefaults() Policy {
 	p = p.Clone()
 	sortLimits(p.Limits)
 	def(&p.Share, ShareEqual)
-	if p.Share == ShareDemand {
-		def(&p.Floor, defaultFloor)
-	}
 	def(&p.Mode, ModeEnforce)
 	def(&p.Settle, DefaultSettle)
 	def(&p.ClockError, DefaultClockError)

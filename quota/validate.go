@@ -68,7 +68,7 @@ func (p Policy) Validate() error {
 	}
 	p.checkZone(&errs)
 	for _, c := range p.choices() {
-		errs.add(!slices.Contains(c.known, c.value), c.field, strconv.Quote(shorten(c.value)), "", "this version knows %s", strings.Join(c.known, ", "))
+		errs.add(!slices.Contains(c.known, c.value), c.field, strconv.Quote(shorten(c.value)), c.hint(), "this version knows %s", strings.Join(c.known, ", "))
 	}
 	p.checkShares(&errs)
 	p.checkShape(&errs)
@@ -103,7 +103,7 @@ type choice struct {
 
 func (p *Policy) choices() []choice {
 	return []choice{
-		choose("share", p.Share, ShareEqual, ShareWeighted, ShareDemand),
+		choose("share", p.Share, ShareEqual, ShareWeighted),
 		choose("mode", p.Mode, ModeEnforce, ModeShadow, ModePause),
 		choose("outage", p.Outage, OutageHold, OutageStop),
 		choose("pacing", p.Pacing, PacingOff, PacingEven),
@@ -111,6 +111,14 @@ func (p *Policy) choices() []choice {
 		choose("backoff", p.Backoff, BackoffInstance, BackoffFleet),
 		choose("lend", p.Lend, lendOn, lendNewcomers, lendOff),
 	}
+}
+
+// hint returns the way out for a value that earlier versions knew.
+func (c *choice) hint() string {
+	if c.field == "share" && c.value == "demand" {
+		return "leave share out, with lend on: idle instances lend to busy ones"
+	}
+	return ""
 }
 
 func choose[T ~string](field string, value T, known ...T) choice {
@@ -147,7 +155,6 @@ func (p *Policy) checkShares(errs *problems) {
 		within(errs, fmt.Sprintf("weights[%q]", shorten(name)), p.Weights[name], 1, MaxWeight, "")
 	}
 	within(errs, "reserve_percent", p.Reserve, 0, 100, "0 stands for 1, in fleets below 20 instances for 10")
-	within(errs, "floor_percent", p.Floor, 0, 100, fmt.Sprintf("0 stands for %d", defaultFloor))
 }
 
 func (p *Policy) checkZone(errs *problems) {

@@ -147,8 +147,6 @@ func TestPolicyValidate(t *testing.T) {
 				p.Weights[strconv.Itoa(i)] = 1
 			}
 		}, "weights"},
-		{"floor below 0", func(p *Policy) { p.Floor = -1 }, "floor_percent"},
-		{"floor above all", func(p *Policy) { p.Floor = 101 }, "floor_percent"},
 		{"several", func(p *Policy) { p.Mode, p.Guard, p.Author = "x", -1, "\xff" }, "mode guard author"},
 	} {
 		p := fullPolicy()
@@ -224,7 +222,7 @@ func TestSupported(t *testing.T) {
 		{Policy{Division: Division{Share: ShareWeighted}}, ""},
 		{Policy{Division: Division{Share: "lottery"}, Release: Release{Pacing: "waltz", Shape: "torus"}}, "share lottery, pacing waltz, shape torus"},
 		{Policy{Release: Release{Shape: ShapeBucket}}, ""},
-		{Policy{Division: Division{Share: ShareDemand}, Release: Release{Pacing: PacingEven}}, ""},
+		{Policy{Division: Division{Share: "demand"}, Release: Release{Pacing: PacingEven}}, "share demand"},
 		{Policy{Mode: "dry", Outage: "ask"}, "mode dry, outage ask"},
 	} {
 		if got := strings.Join(test.policy.Unsupported(), ", "); got != test.want {
@@ -275,5 +273,15 @@ func TestABurstLargerThanALimitIsRefused(t *testing.T) {
 		if (err == nil) != (c.err == "") || err != nil && err.Error() != c.err {
 			t.Errorf("%s with burst %d: %v, want %q", c.limits, c.burst, err, c.err)
 		}
+	}
+}
+
+// The rule that lending has replaced is refused by name, with the way out.
+func TestShareByDemandIsRefused(t *testing.T) {
+	t.Parallel()
+	want := `share "demand": this version knows equal, weighted; leave share out, with lend on: idle instances lend to busy ones`
+	p := Policy{Limits: []Limit{{1, time.Second}}, Division: Division{Share: "demand"}}
+	if err := p.Validate(); err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
 	}
 }

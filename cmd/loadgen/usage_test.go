@@ -34,7 +34,7 @@ func TestBadUsage(t *testing.T) {
 		{"--trace x --ntp a", []string{"--trace", "--ntp", "leave one out"}},
 		{"--ntp a,a", []string{"--ntp", "two votes"}},
 		{"--outage maybe", []string{"outage", "maybe", "hold, stop"}},
-		{"--share lottery", []string{"share", "lottery", "demand"}},
+		{"--share lottery", []string{"share", "lottery", "weighted"}},
 		{"--pacing waltz", []string{"pacing", "waltz", "even"}},
 		{"--shape square", []string{"shape", "square", "fixed, sliding, bucket"}},
 		{"--burst 5", []string{"burst 5", "shape bucket", "fixed"}},

@@ -24,10 +24,7 @@ type instancesJSON struct {
 	live.Status
 	// Limit is the shortest one in force, which the shares are of; null where
 	// none is.
-	Limit *limitJSON `json:"limit"`
-	// Level is that in force for the running window, null unless shares are by
-	// demand.
-	Level     *levelJSON     `json:"level,omitempty"`
+	Limit     *limitJSON     `json:"limit"`
 	Instances []instanceJSON `json:"instances"`
 	// Left are those that have left with an unpaid debt within the last hour.
 	Left []instanceJSON `json:"left,omitempty"`
@@ -36,14 +33,6 @@ type instancesJSON struct {
 type limitJSON struct {
 	Permits int64  `json:"permits"`
 	Window  string `json:"window"`
-}
-
-type levelJSON struct {
-	Revision int64  `json:"revision"` // of the reports that it was worked out from
-	Base     int64  `json:"base"`
-	Most     int64  `json:"most"`
-	Claimed  int64  `json:"claimed"`
-	Author   string `json:"author"`
 }
 
 type instanceJSON struct {
@@ -60,14 +49,8 @@ type instanceJSON struct {
 }
 
 type explanation struct {
-	Weight int64 `json:"weight"` // in force, an operator's included
-	// Demand is what the level says that the instance asks for, in permits per
-	// second; Claim is what it claims by that, and Equal its part of what nobody
-	// claims. They are 0 unless shares are by demand.
-	Demand float64 `json:"demand"`
-	Claim  int64   `json:"claim"`
-	Equal  int64   `json:"equal"`
-	Why    string  `json:"why"`
+	Weight int64  `json:"weight"` // in force, an operator's included
+	Why    string `json:"why"`
 }
 
 func (a *app) instancesCommand() *cobra.Command {
@@ -79,8 +62,7 @@ func (a *app) instancesCommand() *cobra.Command {
 instances in etcd, for the running window of the shortest limit. The columns to the
 right of it are from the instance's last report, REPORT-AGE ago.
 
-With --explain, show the reason for each share: the instance's weight, or its demand
-when the level was computed, and its part of the permits that nobody claims.`,
+With --explain, show the reason for each share.`,
 		Example: `  quota-admin instances payments/charge
   quota-admin instances payments/charge --explain`,
 	}
@@ -167,10 +149,6 @@ func (d *instancesJSON) explain(f *protocol.Fleet, now time.Time, limit *quota.L
 			weights += share.Weight(view.Policy, &i)
 		}
 	}
-	level, asks, byDemand := share.LevelOf(&view, w)
-	if byDemand {
-		d.Level = &levelJSON{view.Level.At(w.Start()).Revision, level.Base, level.Most, level.Claimed, view.Level.Author}
-	}
 	for n, i := range view.Instances { // in the order of the fleet
 		j := &d.Instances[n]
 		x := &explanation{Weight: share.Weight(view.Policy, &i)}
@@ -184,17 +162,6 @@ func (d *instancesJSON) explain(f *protocol.Fleet, now time.Time, limit *quota.L
 			x.Why = "paused"
 		case view.Policy.Share == quota.ShareWeighted:
 			x.Why = fmt.Sprintf("weight %d of %d", x.Weight, weights)
-		case byDemand:
-			x.Demand, x.Claim = float64(asks[i.ID])/w.Length.Seconds(), level.Claim(asks[i.ID])
-			if j.Share != nil {
-				x.Equal = *j.Share - x.Claim
-			}
-			x.Why = fmt.Sprintf("claims %d, and has %d of what nobody claims", x.Claim, x.Equal)
-			if x.Claim == level.Most && x.Claim > 0 {
-				x.Why = fmt.Sprintf("claims the most that anybody may, %d, and has %d of what nobody claims", x.Claim, x.Equal)
-			}
-		case view.Policy.Share == quota.ShareDemand:
-			x.Why = fmt.Sprintf("no level is in force yet: one of %d equal parts", parts)
 		default:
 			x.Why = fmt.Sprintf("one of %d equal parts", parts)
 		}
@@ -205,14 +172,13 @@ func (d *instancesJSON) explain(f *protocol.Fleet, now time.Time, limit *quota.L
 }
 
 func (d *instancesJSON) explained(w io.Writer) {
-	format.Row(w, "NAME", "INCARNATION", "SHARE", "WEIGHT", "DEMAND/S", "CLAIM", "EQUAL", "WHY")
+	format.Row(w, "NAME", "INCARNATION", "SHARE", "WEIGHT", "WHY")
 	for _, i := range d.Instances {
 		x := i.Explain
 		if x == nil {
 			x = &explanation{Why: "no policy is in force"}
 		}
-		format.Row(w, format.Name(i.Name), format.Name(i.Incarnation), number(i.Share), fmt.Sprint(x.Weight), fmt.Sprintf("%.4g", x.Demand),
-			fmt.Sprint(x.Claim), fmt.Sprint(x.Equal), x.Why)
+		format.Row(w, format.Name(i.Name), format.Name(i.Incarnation), number(i.Share), fmt.Sprint(x.Weight), x.Why)
 	}
 }
 

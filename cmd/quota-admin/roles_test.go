@@ -155,7 +155,6 @@ func TestRolesDoNotGoFurther(t *testing.T) {
 		{"watch another provider", "charge bob dave", watch(k("providers/" + refund))},
 		{"read all providers", "charge refund bob dave", get(k("providers/"), clientv3.WithPrefix())},
 		{"write another provider's report", "charge bob carol dave", put(k("reports/" + refund + "x"))},
-		{"write another provider's level", "charge bob carol dave", put(k("providers/" + refund + "level"))},
 		{"hold back another provider's instances", "charge bob carol dave", put(k("providers/" + refund + "throttle"))},
 		{"hold back instances", "carol dave", put(k("providers/" + charge + "throttle"))},
 		{"read a history", "charge refund", get(k("history/"+charge), clientv3.WithPrefix())},
@@ -225,7 +224,7 @@ func TestRolesAreSetRight(t *testing.T) {
 	b := newBench(t, cluster)
 	stdout, _ := b.want(exitDone, "roles", "consumer", "p", "--dry-run", "-o", "json")
 	var role roleResult
-	if err := json.Unmarshal([]byte(stdout), &role); err != nil || len(role.Grants) != 9 || !role.DryRun {
+	if err := json.Unmarshal([]byte(stdout), &role); err != nil || len(role.Grants) != 8 || !role.DryRun {
 		t.Fatal(err, stdout)
 	}
 	if stdout, stderr := b.want(exitDone, "roles", "list"); stdout != "" || !strings.Contains(stderr, "no role") {

@@ -272,22 +272,22 @@ instances lonely -o *
 instances unset -o *
 instances absent -o *
 `},
-	{name: "sharing", prepare: demandingFleet, commands: `
+	{name: "sharing", prepare: sharingFleet, commands: `
 instances payments/charge --explain -o *
 set payments/charge 510/s
 instances payments/charge --explain
-set payments/charge 480/s --share weighted --weight worker-1=7 --floor 20
+set payments/charge 480/s --share weighted --weight worker-1=7
 instances payments/charge --explain
 get payments/charge
-set payments/charge 500/s --weight worker-1= --share demand --pacing even
+set payments/charge 500/s --weight worker-1= --share equal --pacing even
 get payments/charge
 set payments/charge 500/s --share lottery
 set payments/charge 500/s --pacing waltz
-set payments/charge 500/s --floor 0
+set payments/charge 500/s --share demand
 set payments/charge 500/s --weight worker-1
 set payments/charge 500/s --weight worker-1=1001
 set payments/charge 500/s --shape bucket --burst 20 --warm-up 30s
-set payments/charge 510/s --shape bucket --burst 20 --warm-up 30s --share equal --pacing off
+set payments/charge 510/s --shape bucket --burst 20 --warm-up 30s --pacing off
 set payments/charge 480/s --burst 30 --dry-run
 get payments/charge
 get payments/charge -o yaml

@@ -161,10 +161,8 @@ type field struct {
 // fields are in the order of what depends on each other: a change of the settle time comes
 // before the freshness, and that of the shape before the burst.
 var fields = []field{
-	{"share", "`rule` that divides the limit: equal, weighted or demand; new policies: equal",
-		value(oneOf(quota.ShareEqual, quota.ShareWeighted, quota.ShareDemand), func(p *quota.Policy, v quota.ShareRule) { p.Share = v })},
-	{"floor", "`PERCENT` of the limit that share demand always divides equally; new policies: 10",
-		value(whole(1, 100), func(p *quota.Policy, v int64) { p.Floor = v })},
+	{"share", "`rule` that divides the limit: equal or weighted; new policies: equal",
+		value(parseShare, func(p *quota.Policy, v quota.ShareRule) { p.Share = v })},
 	{"weight", "`NAME=WEIGHT` overrides the weight of instances of that name, for share weighted; NAME= removes the override; repeatable", parseWeight},
 	{"outage", "`rule` for instances cut off from etcd: hold the last share, or stop; new policies: hold",
 		value(oneOf(quota.OutageHold, quota.OutageStop), func(p *quota.Policy, v quota.Outage) { p.Outage = v })},
@@ -205,6 +203,13 @@ func value[T any](parse func(string) (T, error), set func(*quota.Policy, T)) fun
 		v, err := parse(text)
 		return func(p *quota.Policy) { set(p, v) }, err
 	}
+}
+
+func parseShare(text string) (quota.ShareRule, error) {
+	if text == "demand" {
+		return "", errors.New("is gone: leave --share out; with --lend on, the default, idle instances lend to busy ones")
+	}
+	return oneOf(quota.ShareEqual, quota.ShareWeighted)(text)
 }
 
 func oneOf[T ~string](all ...T) func(string) (T, error) {

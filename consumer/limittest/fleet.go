@@ -31,7 +31,7 @@ import (
 //
 // It differs from a fleet on etcd. Changes reach all instances immediately, and none is
 // ever stale. Every instance takes part in every provider, even if it has not opened it.
-// Sharing by demand divides equally. Instances lend nothing. Limiter.Throttled holds back only its own instance.
+// Instances lend nothing. Limiter.Throttled holds back only its own instance.
 type Fleet struct {
 	clock *clock.Clock
 

@@ -57,9 +57,6 @@ func (k Layout) Provider(name string) string { return k.folder("providers", name
 // Policy is the key of a policy.
 func (k Layout) Policy(provider string) string { return k.Provider(provider) + policyPart }
 
-// Level is the key of a level.
-func (k Layout) Level(provider string) string { return k.Provider(provider) + "level" }
-
 // Throttle is the key of what the provider takes at present.
 func (k Layout) Throttle(provider string) string { return k.Provider(provider) + "throttle" }
 

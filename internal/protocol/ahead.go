@@ -19,7 +19,7 @@ func FirstWindow(now int64, p *quota.Policy) time.Time {
 // end at the instant now: all others know of it by then. Where they do not grow at
 // once by an announced end, they have settled by then.
 func LastWindow(now int64, p *quota.Policy) time.Time {
-	if Shaped(p) || p.Share == quota.ShareDemand {
+	if Shaped(p) {
 		return FirstWindow(now, p)
 	}
 	return boundary(now+int64(2*p.ClockError+AnnounceAhead), p)

@@ -31,8 +31,6 @@ type Fleet struct {
 	Revision int64
 	// Policy is as stored; its Revision is 0 where none is set.
 	Policy Stored
-	// Level is nil where none is set, or where it cannot be read.
-	Level *Level
 	// Throttle is nil where none is set, or where it cannot be read.
 	Throttle *Throttle
 	// Budgets are the limits of more than a minute, with the permits of the running
@@ -48,7 +46,7 @@ type Fleet struct {
 // View returns the fleet as its instances see it. A policy that cannot be used
 // is left out, as by an instance that has just joined.
 func (f *Fleet) View() View {
-	v := View{Revision: f.Revision, Level: f.Level, Throttle: f.Throttle}
+	v := View{Revision: f.Revision, Throttle: f.Throttle}
 	if f.Policy.Revision != 0 && f.Policy.Problem == nil {
 		p := f.Policy.Policy
 		v.Policy, v.PolicyRevision = &p, f.Policy.Revision

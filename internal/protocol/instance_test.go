@@ -11,6 +11,8 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
+var newYear = time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)
+
 func fullInstance() Instance {
 	return Instance{
 		ID: "worker-7.1a2b.1", Name: "worker-7", Host: "h", PID: 4711, Version: "v0.1.0", Weight: 3,

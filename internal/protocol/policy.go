@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"math/bits"
 	"strings"
 	"time"
 
@@ -89,6 +90,14 @@ func BurstOf(p *quota.Policy, l quota.Limit) int64 {
 	}
 	meet := ceil(l.Permits, min(max(0, p.Guard), l.Window), l.Window) // at most l.Permits
 	return max(1, burst-meet)
+}
+
+// ceil is n*part/whole, rounded up; none is negative.
+func ceil(n int64, part, whole time.Duration) int64 {
+	hi, lo := bits.Mul64(uint64(n), uint64(part))
+	lo, carry := bits.Add64(lo, uint64(whole-1), 0)
+	q, _ := bits.Div64(hi+carry, lo, uint64(whole))
+	return int64(q)
 }
 
 // Shaped reports whether the policy's limits have another shape than

@@ -1,8 +1,11 @@
 package protocol
 
 import (
+	"math/big"
 	"testing"
 	"time"
+
+	"pgregory.net/rapid"
 
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -51,4 +54,18 @@ func TestALongLimitAloneBindsNoSecond(t *testing.T) {
 			t.Errorf("%s: %+v", what, limits)
 		}
 	}
+}
+
+func TestCeilIsExact(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.Int64Range(0, quota.MaxPermits).Draw(t, "n")
+		whole := rapid.Int64Range(1, int64(quota.MaxWindow)).Draw(t, "whole")
+		part := rapid.Int64Range(0, whole).Draw(t, "part")
+		want := new(big.Int).Mul(big.NewInt(n), big.NewInt(part))
+		want.Add(want, big.NewInt(whole-1)).Div(want, big.NewInt(whole))
+		if got := ceil(n, time.Duration(part), time.Duration(whole)); got != want.Int64() {
+			t.Fatalf("ceil(%d, %d, %d) = %d, want %d", n, part, whole, got, want)
+		}
+	})
 }

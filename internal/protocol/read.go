@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -51,16 +52,6 @@ func ReadInstance(id string, value []byte) (Instance, error) {
 	return i, i.Validate()
 }
 
-// ReadLevel reads and validates a level. Fields that it does not know are ignored, a
-// schema that it does not know is refused.
-func ReadLevel(value []byte) (*Level, error) {
-	l := new(Level)
-	if err := Decode("level", value, MaxLevelBytes, l); err != nil {
-		return nil, err
-	}
-	return l, l.Validate()
-}
-
 // problems are all that is wrong with a value.
 type problems []error
 
@@ -68,6 +59,12 @@ func (p *problems) add(wrong bool, format string, args ...any) {
 	if wrong {
 		*p = append(*p, fmt.Errorf(format, args...))
 	}
+}
+
+// dated reports whether t lies far enough from the ends of an int64 of nanoseconds
+// that sums with settle times and windows fit.
+func dated(t time.Time) bool {
+	return t.Unix() >= 0 && t.UTC().Year() < 2200
 }
 
 // schema is the version of a value in etcd: it is written as this one's, and Decode checks

@@ -6,8 +6,8 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// Report is an instance's state for operators. Under quota.ShareDemand the instance that
-// computes the level reads it too.
+// Report is an instance's state for operators. Under an adaptive policy the instance that
+// computes the pace reads it too.
 type Report struct {
 	Schema         int           `json:"schema"`
 	Name           string        `json:"name"`
@@ -41,11 +41,7 @@ type Report struct {
 	PaceRefused  int64 `json:"pace_refused,omitempty"`
 	// Learned are the limits that the provider states, like "600/s", if they are below
 	// the policy's.
-	Learned string `json:"learned,omitempty"`
-	// Demand is the demand of the instance's callers in permits per 1,000 seconds:
-	// issued, refused and waiting together, smoothed. Under quota.ShareDemand the instance's
-	// claim depends on it.
-	Demand      int64     `json:"demand"`
+	Learned     string    `json:"learned,omitempty"`
 	ClockError  string    `json:"clock_error"`            // a duration, or "unknown"
 	ClockSource string    `json:"clock_source,omitempty"` // "ntp", "kernel" or "system"
 	ProofAge    string    `json:"proof_age"`              // a duration, or "none"

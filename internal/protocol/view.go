@@ -1,5 +1,5 @@
 // Package protocol is what the instances of a fleet tell each other, and what each
-// works out from it in the same way: views of a provider and their changes, levels,
+// works out from it in the same way: views of a provider and their changes,
 // and the spans of time in which shapes count. Package quota has what applications
 // and operators need.
 package protocol
@@ -19,8 +19,6 @@ type View struct {
 	PolicyRevision int64
 	// Instances are in no particular order; each ID occurs once.
 	Instances []Instance
-	// Level is nil where none is set. It counts under ShareDemand.
-	Level *Level
 	// Throttle is nil where none is set.
 	Throttle *Throttle
 	// Alone says that there will never be another instance: it has budgets to itself.
@@ -36,11 +34,6 @@ type Change struct {
 	Policy *quota.Policy
 	// PolicyDeleted says that the policy was deleted. Policy is then nil.
 	PolicyDeleted bool
-	// Level, if not nil, is the new level.
-	Level *Level
-	// LevelDeleted says that the level was deleted, or cannot be read. Level is
-	// then nil.
-	LevelDeleted bool
 	// Throttle, if not nil, is the new throttle: an empty one if it cannot be read.
 	Throttle *Throttle
 	// ThrottleDeleted says that the throttle was deleted, which ends what it held back.

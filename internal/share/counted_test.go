@@ -17,24 +17,19 @@ import (
 // they looked at each for 64 windows.
 func TestAChangeDoesNotCountTheFleetForEachWindow(t *testing.T) {
 	t.Parallel()
-	for _, rule := range []quota.ShareRule{quota.ShareEqual, quota.ShareWeighted, quota.ShareDemand} {
+	for _, rule := range []quota.ShareRule{quota.ShareEqual, quota.ShareWeighted} {
 		for _, n := range []int64{100, 1000, 3000} {
 			t.Run(fmt.Sprint(rule, n), func(t *testing.T) {
 				t.Parallel()
 				policy := plannerPolicy(quota.OutageStop)
 				policy.Share = rule
 				v := protocol.View{Revision: 1, Policy: policy}
-				demands := map[string]int64{}
 				for i := range n {
 					x := protocol.Instance{ID: fmt.Sprintf("w%d", i), Weight: 1 + i*7919%1000}
 					if i < 5 {
 						x.From = time.Unix(0, planEpoch).Add(time.Hour)
 					}
-					demands[x.ID] = 1000 + 37*i
 					v.Instances = append(v.Instances, x)
-				}
-				if rule == quota.ShareDemand {
-					v.Level = &protocol.Level{Entries: []protocol.LevelEntry{share.NewEntry(demands, 1, time.Unix(0, 0))}, Until: time.Unix(0, planEpoch).Add(time.Hour)}
 				}
 				p := &share.Planner{Clock: clock.Started(instant(0), nil), Lends: true}
 				p.Reset(instant(0), 0, "w50", v)

@@ -4,7 +4,6 @@ import (
 	"maps"
 	"math/bits"
 
-	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -25,10 +24,6 @@ type division struct {
 	ahead  [seatsKept]int64
 	first  int64
 	sought bool
-
-	entry *protocol.LevelEntry // asks are by it; nil if no demand counts
-	asks  []ask                // of all participants; in order, once all were counted
-	whole bool                 // all were counted
 }
 
 // seatsKept is how many seats of self a division knows: those around its last one. A change
@@ -67,21 +62,17 @@ func (c crowd) each(add func(r *row, by int64)) {
 
 // newDivision counts a crowd by the terms.
 func newDivision(t *terms, w quota.Window, self string, all crowd) *division {
-	c := &division{terms: t, w: w, start: w.Start(), seed: t.seed(w), entry: t.entry(w), sought: !t.weighted()}
+	c := &division{terms: t, w: w, start: w.Start(), seed: t.seed(w), sought: !t.weighted()}
 	hash := hashID(self)
 	c.hash, c.own = hash, part{self, place(hash, c.seed), 1}
-	if c.entry != nil {
-		c.asks = make([]ask, 0, len(c.entry.Demands)/listed)
-	}
 	all.each(c.add)
-	c.asks, c.whole = ordered(c.asks), true
 	return c
 }
 
 // fits reports whether the counts are those by other terms too, and whether self has the
 // weight that was counted.
 func (c *division) fits(t *terms) bool {
-	return (c.me == nil || !c.sought || t.weightIn(c.me) == c.own.weight) && (t == c.terms || t.entry(c.w) == c.entry &&
+	return (c.me == nil || !c.sought || t.weightIn(c.me) == c.own.weight) && (t == c.terms ||
 		t.shaped() == c.terms.shaped() && t.weighted() == c.terms.weighted() && (!t.weighted() || maps.Equal(t.rules.Weights, c.terms.rules.Weights)))
 }
 
@@ -125,15 +116,6 @@ func (c *division) add(r *row, by int64) {
 	} else {
 		c.total += by
 	}
-	if c.entry != nil {
-		switch demand := r.asks(c.entry); {
-		case demand == 0:
-		case c.whole:
-			c.asks = counted(c.asks, demand, by)
-		default:
-			c.asks = append(c.asks, ask{demand, by})
-		}
-	}
 	if c.sought && !own {
 		c.addSeats(r, by)
 	}
@@ -157,26 +139,12 @@ func (c *division) addSeats(r *row, by int64) {
 	}
 }
 
-// level is the level of total permits by the terms; the zero Level if no demand counts.
-func (c *division) level(t *terms, total int64) Level {
-	if c.entry == nil {
-		return Level{}
-	}
-	return fill(total, t.rules.Floor, c.n, c.w.Length, c.asks)
-}
-
-// share is the share of self, a participant, of total permits: its claim, and its part
-// of what nobody claims.
+// share is the share of self, a participant, of total permits.
 func (c *division) share(total int64, all crowd) (share int64) {
-	l := c.level(c.terms, total)
-	if c.entry != nil {
-		share = l.Claim(protocol.DemandFor(demandIn(c.entry.Demands, c.me.hash), c.w.Length))
-	}
-	rest := total - l.Claimed
 	if c.terms.weighted() {
-		return share + c.seats(rest, all)
+		return c.seats(total, all)
 	}
-	if share += rest / c.n; c.ahead[0] < rest%c.n {
+	if share = total / c.n; c.ahead[0] < total%c.n {
 		share++
 	}
 	return share
@@ -188,13 +156,9 @@ const often = 64
 // most is the largest share of total permits that self, a participant, has in one of so many
 // windows on average: its part rounded down, or up if the remainder comes that often.
 func (c *division) most(total int64) (most int64) {
-	l := c.level(c.terms, total)
-	if c.entry != nil {
-		most = l.Claim(protocol.DemandFor(demandIn(c.entry.Demands, c.me.hash), c.w.Length))
-	}
-	part, rest := bits.Mul64(uint64(total-l.Claimed), uint64(c.terms.weightIn(c.me)))
+	part, rest := bits.Mul64(uint64(total), uint64(c.terms.weightIn(c.me)))
 	n, left := bits.Div64(part, rest, uint64(c.total))
-	if most += int64(n); left*often >= uint64(c.total) {
+	if most = int64(n); left*often >= uint64(c.total) {
 		most++
 	}
 	return most

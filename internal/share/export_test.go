@@ -1,14 +1,9 @@
 package share
 
 import (
-	"time"
-
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
-
-// Listed is what a level's list has for an instance.
-func Listed(list []byte, id string) int64 { return demandIn(list, hashID(id)) }
 
 // Counted is how often the history has looked at an instance since its Reset, going over
 // all of them.
@@ -21,21 +16,6 @@ func (h *History) SharesOf(id string, windows []quota.Window) []int64 {
 		shares[i] = newDivision(h.newest(), w, id, all).value(all).Permits
 	}
 	return shares
-}
-
-// Code and Float are the list's numbers.
-func Code(demand int64) uint16 { return codeOf(demand) }
-func Float(code uint16) int64  { return float(code) }
-
-// FillSeconds is fill for windows of a second, of permits a second.
-func FillSeconds(total, floor int64, perSecond []int64) Level {
-	var asks []ask
-	for _, d := range perSecond {
-		if d > 0 {
-			asks = counted(asks, 1000*d, 1)
-		}
-	}
-	return fill(total, floor, int64(len(perSecond)), time.Second, asks)
 }
 
 // Weighted returns every instance's share of total permits in window w under

@@ -1,7 +1,6 @@
 package share
 
 import (
-	"bytes"
 	"maps"
 
 	"github.com/quotient-limiter/quotient/quota"
@@ -13,15 +12,14 @@ import (
 // 3), and a larger total counts at once.
 //
 // All instances must come to the same answer. So it depends on the two views alone,
-// and not on this instance's own share. The division is that of either view.
-func gives(change *delta, c *division) bool {
+// and not on this instance's own share.
+func gives(change *delta, w quota.Window) bool {
 	before, after := change.before, change.after
-	start, left := c.start, false
+	start := w.Start()
 	for _, e := range change.edits {
 		was, is := e.old != nil && e.old.takesPart(start), e.new != nil && e.new.takesPart(start)
 		switch {
-		case was && e.new != nil && e.new.until <= start:
-			left = true
+		case was && e.new != nil && e.new.until <= start: // it has promised to issue none
 		case was && !is: // it may still issue permits
 			return false
 		case is && !was:
@@ -30,18 +28,14 @@ func gives(change *delta, c *division) bool {
 			return false
 		}
 	}
-	if left && before.entry(c.w) != nil { // claims change
-		return false
-	}
-	return before == after || before.timedAs(after) && before.gives(after, c)
+	return before == after || before.timedAs(after) && before.gives(after, w)
 }
 
 // Gives reports whether a change of policy takes permits of window w from nobody. An
-// instance then uses its gain as soon as it learns of the change. By demand that
-// depends on the fleet, and Gives reports false.
+// instance then uses its gain as soon as it learns of the change.
 func Gives(before, after *quota.Policy, w quota.Window) bool {
-	old, new := newTerms(before, 0, nil, nil), newTerms(after, 0, nil, nil)
-	return !old.shaped() && !new.shaped() && new.rules.Share != quota.ShareDemand && old.timedAs(new) && old.gives(new, &division{w: w})
+	old, new := newTerms(before, 0, nil), newTerms(after, 0, nil)
+	return !old.shaped() && !new.shaped() && old.timedAs(new) && old.gives(new, w)
 }
 
 // timedAs reports whether two views' terms have the same times.
@@ -52,8 +46,7 @@ func (t *terms) timedAs(o *terms) bool {
 }
 
 // gives reports whether no participant has less by the terms after than by t.
-func (t *terms) gives(after *terms, c *division) bool {
-	w := c.w
+func (t *terms) gives(after *terms, w quota.Window) bool {
 	d, e := t.at(w), after.at(w)
 	switch {
 	case t.blocked == ReasonUnsupported || after.blocked == ReasonUnsupported:
@@ -62,23 +55,12 @@ func (t *terms) gives(after *terms, c *division) bool {
 		return false
 	case d.reason == ReasonNoPolicy || e.reason == ReasonNoPolicy || e.reason == ReasonPaused && d.reason == ReasonShare:
 		return false
-	case !t.dividesAs(after):
-		return false
-	case t.rules.Share != quota.ShareDemand:
-		return true
 	}
-	// By demand: nobody claims less, and what is left for all pays for what counts
-	// as claimed no longer.
-	old, new := t.entry(w), after.entry(w)
-	if (old == nil) != (new == nil) || old != nil && !bytes.Equal(old.Demands, new.Demands) {
-		return false
-	}
-	l, m := c.level(t, d.total), c.level(after, e.total)
-	return m.Most >= l.Most && m.Base >= l.Base && e.total-m.Claimed-(d.total-l.Claimed) >= c.n*(m.Base-l.Base)
+	return t.dividesAs(after)
 }
 
 // dividesAs reports whether two policies divide a total by the same rule.
 func (t *terms) dividesAs(o *terms) bool {
 	p, q := &t.rules, &o.rules
-	return p.Share == q.Share && p.Floor == q.Floor && maps.Equal(p.Weights, q.Weights)
+	return p.Share == q.Share && maps.Equal(p.Weights, q.Weights)
 }

@@ -34,7 +34,7 @@ type History struct {
 	rows     []row              // the same members, in no order
 	looks    int64              // at instances, one after the other; tests read it
 
-	// terms are the policies, levels and totals of the views, oldest first; the last
+	// terms are the policies and totals of the views, oldest first; the last
 	// is the newest view's and ends at MaxInt64.
 	terms []span
 	// log is how to go back from the newest view to older ones, oldest change
@@ -67,23 +67,12 @@ type stake struct {
 type row struct {
 	stake
 	*member
-	// demand is that in the entry's list, and counted the weight by the terms: the same for
-	// many windows.
-	entry   *protocol.LevelEntry
-	demand  int64
+	// counted is the weight by the terms: the same for many windows.
 	terms   *terms
 	counted int64
 }
 
 func rowOf(m *member) row { return row{stake: m.stake, member: m} }
-
-// asks returns the member's demand in the entry's list.
-func (r *row) asks(e *protocol.LevelEntry) int64 {
-	if r.entry != e {
-		r.entry, r.demand = e, demandIn(e.Demands, r.hash)
-	}
-	return r.demand
-}
 
 // weightIn returns the weight by which the member counts.
 func (r *row) weightIn(t *terms) int64 {
@@ -102,10 +91,10 @@ const MaxHistory = 32 << 20
 type delta struct {
 	at            int64 // when it was applied
 	edits         []edit
-	before, after *terms // the same, unless the policy, the level or the totals changed
+	before, after *terms // the same, unless the policy or the totals changed
 }
 
-// bytes estimates the memory that a delta takes. A policy, level or throttle counts as 32 KiB,
+// bytes estimates the memory that a delta takes. A policy or a throttle counts as 32 KiB,
 // and may take twice as much.
 func (d *delta) bytes() int {
 	n := 64
@@ -158,7 +147,7 @@ func (h *History) Reset(at, since int64, self string, v protocol.View) {
 	*h = History{
 		started: true, self: self, began: since, resumed: at, since: since, until: math.MaxInt64,
 		revision: v.Revision, tallies: map[quota.Window]*tally{},
-		terms: []span{{newTerms(v.Policy, v.PolicyRevision, v.Level, v.Throttle), math.MaxInt64}},
+		terms: []span{{newTerms(v.Policy, v.PolicyRevision, v.Throttle), math.MaxInt64}},
 	}
 	h.opening.Note(&h.newest().rules)
 	h.fill(v.Instances)
@@ -264,7 +253,7 @@ func (h *History) Has(id string) bool { return h.members[id] != nil }
 // newest returns the newest view's terms; those without a policy before the first Reset.
 func (h *History) newest() *terms {
 	if !h.started {
-		return newTerms(nil, 0, nil, nil)
+		return newTerms(nil, 0, nil)
 	}
 	return h.terms[len(h.terms)-1].terms
 }

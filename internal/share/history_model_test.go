@@ -81,41 +81,13 @@ func (s *script) shared(p *quota.Policy) *quota.Policy {
 	if p.Share != "" {
 		return p
 	}
-	switch s.rule {
-	case quota.ShareWeighted:
-		p.Share = s.rule
-		if s.IntN(2) == 0 {
-			p.Weights = map[string]int64{"heavy": 1 + s.Int64N(5)}
-		}
-	case quota.ShareDemand:
-		p.Share, p.Floor = s.rule, s.Int64N(101)
+	if p.Share = s.rule; s.rule == quota.ShareWeighted && s.IntN(2) == 0 {
+		p.Weights = map[string]int64{"heavy": 1 + s.Int64N(5)}
 	}
 	if s.IntN(4) == 0 {
 		p.Share = quota.ShareEqual
 	}
 	return p
-}
-
-// level has one or two entries around now.
-func (s *script) level() *protocol.Level {
-	l := protocol.Level{Until: time.Unix(0, s.now+s.offset+s.Int64N(9000)*ms)}
-	from := s.now + s.offset - 2000*ms
-	for range 1 + s.IntN(2) {
-		from += (1 + s.Int64N(4000)) * ms
-		demands := map[string]int64{}
-		for _, id := range s.ids {
-			demands[id] = max(0, s.Int64N(20_000)-4000)
-		}
-		e := share.NewEntry(demands, 1, time.Unix(0, from))
-		if s.IntN(8) == 0 { // what nobody would write
-			e.Demands = make([]byte, s.IntN(40))
-			for i := range e.Demands {
-				e.Demands[i] = byte(s.Uint32())
-			}
-		}
-		l.Entries = append(l.Entries, e)
-	}
-	return &l
 }
 
 func (s *script) instance() protocol.Instance {
@@ -145,11 +117,7 @@ func (s *script) change() protocol.Change {
 			c.Throttle = &protocol.Throttle{Limits: s.limits()}
 		}
 	}
-	switch s.IntN(8) {
-	case 6:
-		c.Level = s.level()
-	case 7:
-		c.LevelDeleted = s.IntN(3) == 0
+	switch s.IntN(6) {
 	case 0:
 		c.Policy = s.policy()
 	case 1:
@@ -178,7 +146,7 @@ func compare(t *testing.T, seed uint64) {
 	for i := range 1 + s.IntN(12) {
 		s.ids = append(s.ids, fmt.Sprintf("worker-%d", i))
 	}
-	s.rule = []quota.ShareRule{quota.ShareEqual, quota.ShareWeighted, quota.ShareDemand}[s.IntN(3)]
+	s.rule = []quota.ShareRule{quota.ShareEqual, quota.ShareWeighted}[s.IntN(2)]
 	self := s.ids[0]
 	var h share.History
 	v := s.view()
@@ -329,7 +297,7 @@ func TestARevisionThatGivesTakesFromNobody(t *testing.T) {
 	more := 0
 	for seed := uint64(1); seed <= 1000; seed++ {
 		s := &script{Rand: rand.New(rand.NewPCG(seed, 3)), ids: []string{"a", "b", "c", "d", "e"}}
-		s.rule = []quota.ShareRule{quota.ShareEqual, quota.ShareWeighted, quota.ShareDemand}[s.IntN(3)]
+		s.rule = []quota.ShareRule{quota.ShareEqual, quota.ShareWeighted}[s.IntN(2)]
 		m := newModel(0, "a", s.view())
 		for range 60 {
 			s.now += s.Int64N(600) * ms
@@ -377,7 +345,7 @@ func TestARevisionThatGivesTakesFromNobody(t *testing.T) {
 
 // TestAPaceTakesFromEverybody: an instance of a version that knows no pace has the share
 // of the limit, and at least as much as one that knows it. So the shares of both are
-// under the limit together. By demand that is not so, and the policy requires a feature.
+// under the limit together.
 func TestAPaceTakesFromEverybody(t *testing.T) {
 	for seed := uint64(1); seed <= 3000; seed++ {
 		s := &script{Rand: rand.New(rand.NewPCG(seed, 4)), ids: []string{"a", "b", "c", "d", "e"}}

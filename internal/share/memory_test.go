@@ -20,7 +20,7 @@ func heap() int64 {
 }
 
 // TestAFloodOfChangesFillsNoMemory: instances with the longest names come and go,
-// and levels change, faster than a history can remember. It begins anew, with share
+// and totals change, faster than a history can remember. It begins anew, with share
 // 0 until it has been complete for the settle time.
 func TestAFloodOfChangesFillsNoMemory(t *testing.T) {
 	p := quota.Policy{Limits: []quota.Limit{{Permits: 100, Window: time.Second}}}.WithDefaults()
@@ -49,7 +49,7 @@ func TestAFloodOfChangesFillsNoMemory(t *testing.T) {
 				}
 			}
 			if round%10 == 0 {
-				c.Level = &protocol.Level{Entries: []protocol.LevelEntry{{Demands: make([]byte, protocol.MaxLevelDemands)}}}
+				c.Throttle = &protocol.Throttle{Author: strings.Repeat("x", protocol.MaxThrottleBytes), Limits: []quota.Limit{{Permits: revision, Window: time.Second}}}
 			}
 			since := h.since
 			h.Apply(now, c)

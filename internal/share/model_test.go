@@ -1,7 +1,6 @@
 package share_test
 
 import (
-	"bytes"
 	"hash/fnv"
 	"maps"
 	"math"
@@ -53,9 +52,6 @@ func (m *model) apply(at int64, c protocol.Change) bool {
 	if c.Policy != nil || c.PolicyDeleted {
 		v.Policy, v.PolicyRevision = c.Policy, c.Revision
 	}
-	if c.Level != nil || c.LevelDeleted {
-		v.Level = c.Level
-	}
 	if c.Throttle != nil || c.ThrottleDeleted {
 		v.Throttle = c.Throttle
 	}
@@ -104,14 +100,15 @@ func (m *model) bound(w quota.Window, now, offset, frozen int64) (permits int64)
 
 // naiveGives writes rule 3's exception down as its words say it.
 func naiveGives(u, v *protocol.View, w quota.Window) bool {
-	start, left := w.Start(), false
+	start := w.Start()
 	for _, id := range idsOf(u, v) {
 		a, b := instanceOf(u, id), instanceOf(v, id)
 		was, is := a != nil && protocol.TakesPart(a, start), b != nil && protocol.TakesPart(b, start)
 		same := was && is && max(1, a.Weight) == max(1, b.Weight) && a.Name == b.Name
 		if was && b != nil && !b.Until.IsZero() && b.Until.UnixNano() <= start {
-			left = true // it has announced that it issues nothing
-		} else if (was || is) && !same {
+			continue // it has announced that it issues nothing
+		}
+		if (was || is) && !same {
 			return false
 		}
 	}
@@ -124,20 +121,8 @@ func naiveGives(u, v *protocol.View, w quota.Window) bool {
 	}
 	before, had := totalOf(u, w)
 	after, has := totalOf(v, w)
-	if !had || !has || after < before || old.WithDefaults().Share != p.WithDefaults().Share || old.WithDefaults().Floor != p.WithDefaults().Floor {
+	if !had || !has || after < before || old.WithDefaults().Share != p.WithDefaults().Share {
 		return false
-	}
-	if p.WithDefaults().Share == quota.ShareDemand {
-		a, b := u.Level.At(start), v.Level.At(start)
-		if left && a != nil || (a == nil) != (b == nil) || a != nil && !bytes.Equal(a.Demands, b.Demands) {
-			return false
-		}
-		l, _, _ := share.LevelOf(u, w)
-		m, asks, _ := share.LevelOf(v, w)
-		n := int64(len(asks))
-		if m.Most < l.Most || m.Base < l.Base || after-m.Claimed-n*m.Base < before-l.Claimed-n*l.Base {
-			return false
-		}
 	}
 	return maps.Equal(old.Weights, p.Weights)
 }
@@ -265,53 +250,10 @@ func naiveShare(v *protocol.View, self string, w quota.Window) int64 {
 	if !ok {
 		return share.Unbounded
 	}
-	switch v.Policy.Share {
-	case quota.ShareWeighted:
+	if v.Policy.Share == quota.ShareWeighted {
 		return naiveSeats(total, weights, w)[self]
-	case quota.ShareDemand:
-		claims, rest := naiveClaims(v, ids, w, total)
-		return claims[self] + naiveSplit(rest, ids, w)[self]
 	}
 	return naiveSplit(total, ids, w)[self]
-}
-
-// naiveClaims is what everybody claims and what is left for all: the level rises
-// by a permit at a time as long as there is enough for all who want one more.
-func naiveClaims(v *protocol.View, ids []string, w quota.Window, total int64) (claims map[string]int64, rest int64) {
-	claims = map[string]int64{}
-	if v.Level == nil || !time.Unix(0, w.Start()).Before(v.Level.Until) {
-		return claims, total
-	}
-	var entry *protocol.LevelEntry
-	for i, e := range v.Level.Entries {
-		if !time.Unix(0, w.Start()).Before(e.From) {
-			entry = &v.Level.Entries[i]
-		}
-	}
-	if entry == nil {
-		return claims, total
-	}
-	floor := int64(math.Ceil(float64(total) * float64(v.Policy.WithDefaults().Floor) / 100))
-	asks := map[string]int64{}
-	for _, id := range ids {
-		ask := int64(math.Ceil(float64(share.Listed(entry.Demands, id))*w.Length.Seconds()/1000 - 1e-9))
-		asks[id] = max(0, ask-floor/int64(len(ids)))
-	}
-	for left := total - floor; ; {
-		var more []string
-		for _, id := range ids {
-			if claims[id] < asks[id] {
-				more = append(more, id)
-			}
-		}
-		if len(more) == 0 || int64(len(more)) > left {
-			return claims, left + floor
-		}
-		for _, id := range more {
-			claims[id]++
-			left--
-		}
-	}
 }
 
 // naiveSeats deals total out one permit at a time: each to the instance whose next seat

@@ -69,7 +69,7 @@ func (t *terms) split(total int64, members map[string]*member, seed uint64) map[
 // everybody while the policy pauses, or needs a feature that this version lacks. ok is
 // false where v has no limit of w's length in force.
 func Of(v *protocol.View, w quota.Window) (total int64, shares map[string]int64, ok bool) {
-	t := newTerms(v.Policy, v.PolicyRevision, v.Level, v.Throttle)
+	t := newTerms(v.Policy, v.PolicyRevision, v.Throttle)
 	d := t.at(w)
 	if !d.limited {
 		return 0, nil, false
@@ -77,16 +77,25 @@ func Of(v *protocol.View, w quota.Window) (total int64, shares map[string]int64,
 	members := membersOf(v.Instances)
 	part := maps.Clone(members)
 	maps.DeleteFunc(part, func(_ string, m *member) bool { return !m.takesPart(w.Start()) })
-	l, asks, _ := LevelOf(v, w)
-	split := d.total - l.Claimed
+	split := d.total
 	if d.reason != ReasonShare {
 		split = 0
 	}
 	shares = t.split(split, part, t.seed(w))
 	for id := range members {
-		shares[id] += l.Claim(asks[id]) // 0 for those that take no part
+		if part[id] == nil {
+			shares[id] = 0
+		}
 	}
 	return d.total, shares, true
+}
+
+func membersOf(instances []protocol.Instance) map[string]*member {
+	members := make(map[string]*member, len(instances))
+	for i := range instances {
+		members[instances[i].ID] = newMember(&instances[i])
+	}
+	return members
 }
 
 // weightOf is the weight of an instance under a policy.

@@ -80,7 +80,7 @@ func (h *History) extend(t *tally) {
 		}
 		all := crowd{h, t.high + 1}
 		t.division = t.division.by(change.after, all)
-		if t.shaped || !gives(change, t.division) {
+		if t.shaped || !gives(change, t.division.w) {
 			t.kept = t.newest.least(t.kept)
 		}
 		t.newest = t.division.value(all)

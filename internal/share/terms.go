@@ -37,11 +37,10 @@ const (
 	ReasonLeft
 )
 
-// terms are a view's policy, level and totals in force, read once. They never change.
+// terms are a view's policy and totals in force, read once. They never change.
 type terms struct {
 	policy   *quota.Policy      // nil where the view has none
 	revision int64              // at which policy was written
-	level    *protocol.Level    // nil where the view has none
 	throttle *protocol.Throttle // nil where the view has none
 
 	rules   quota.Policy // policy with its defaults; without one the defaults, and no shape
@@ -50,8 +49,8 @@ type terms struct {
 	lengths []time.Duration // of its windows, those that are announced included; sorted
 }
 
-func newTerms(p *quota.Policy, revision int64, l *protocol.Level, throttle *protocol.Throttle) *terms {
-	t := &terms{policy: p, revision: revision, level: l, throttle: throttle}
+func newTerms(p *quota.Policy, revision int64, throttle *protocol.Throttle) *terms {
+	t := &terms{policy: p, revision: revision, throttle: throttle}
 	if p == nil {
 		t.rules, t.blocked = quota.Policy{}.WithDefaults(), ReasonNoPolicy
 		t.rules.Shape = ""
@@ -113,15 +112,12 @@ func (t *terms) at(w quota.Window) deal {
 	return d
 }
 
-// change returns the terms after a change: t, if none of the policy, the level and the totals in force is another.
+// change returns the terms after a change: t, if neither the policy nor the totals in force are others.
 func (t *terms) change(c *protocol.Change) *terms {
-	policy, revision, level, throttle := t.policy, t.revision, t.level, t.throttle
+	policy, revision, throttle := t.policy, t.revision, t.throttle
 	changed := false
 	if c.Policy != nil || c.PolicyDeleted {
 		policy, revision, changed = c.Policy, c.Revision, true
-	}
-	if c.Level != nil || c.LevelDeleted {
-		level, changed = c.Level, true
 	}
 	if (c.Throttle != nil || c.ThrottleDeleted) && !throttle.SameTotals(c.Throttle) {
 		throttle, changed = c.Throttle, true
@@ -129,5 +125,5 @@ func (t *terms) change(c *protocol.Change) *terms {
 	if !changed {
 		return t
 	}
-	return newTerms(policy, revision, level, throttle)
+	return newTerms(policy, revision, throttle)
 }

@@ -58,7 +58,7 @@ type content struct {
 }
 
 func ofView(v *protocol.View) *content {
-	c := ofChange(&protocol.Change{Revision: v.Revision, Policy: v.Policy, Level: v.Level, Throttle: v.Throttle, Put: v.Instances})
+	c := ofChange(&protocol.Change{Revision: v.Revision, Policy: v.Policy, Throttle: v.Throttle, Put: v.Instances})
 	c.PolicyRevision = v.PolicyRevision
 	return c
 }
@@ -86,9 +86,6 @@ func (c *content) complete() (err error) {
 		c.Put[i].ID = c.IDs[i]
 		err = errors.Join(err, c.Put[i].Validate())
 	}
-	if c.Level != nil {
-		err = errors.Join(err, c.Level.Validate())
-	}
 	if c.Policy != nil {
 		*c.Policy = c.Policy.WithDefaults()
 		err = errors.Join(err, c.Policy.Validate())
@@ -102,9 +99,6 @@ func (c *content) after(v *protocol.View) *protocol.View {
 	n.Revision = c.Revision
 	if c.Policy != nil || c.PolicyDeleted {
 		n.Policy, n.PolicyRevision = c.Policy, c.PolicyRevision
-	}
-	if c.Level != nil || c.LevelDeleted {
-		n.Level = c.Level
 	}
 	if c.Throttle != nil || c.ThrottleDeleted {
 		n.Throttle = c.Throttle

@@ -2,8 +2,6 @@ package trace
 
 import (
 	"cmp"
-	"encoding/binary"
-	"math/big"
 	"slices"
 	"time"
 
@@ -121,13 +119,9 @@ func sharesOf(v *protocol.View, w quota.Window) (shares map[string]int64, limite
 		return shares, true
 	}
 	total := max(0, paced(v, w, limit))
-	switch p.Share {
-	case quota.ShareWeighted:
+	if p.Share == quota.ShareWeighted {
 		splitByWeight(p, total, part, w, shares)
-	case quota.ShareDemand:
-		total -= claims(v, total, part, w, shares)
-		fallthrough
-	default:
+	} else {
 		splitEqually(p, total, part, w, shares)
 	}
 	return shares, true
@@ -181,87 +175,4 @@ func scramble(x uint64) uint64 {
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb
 	return x ^ x>>31
-}
-
-// claims adds what each instance claims by the demands in force to its share, and returns
-// the sum. The floor is claimed by nobody. Nobody claims what it has of the floor anyway,
-// nor more than the largest level at which the claims fit into the rest.
-func claims(v *protocol.View, total int64, part []*protocol.Instance, w quota.Window, shares map[string]int64) (claimed int64) {
-	demands, ok := demandsIn(v.Level, w)
-	if !ok {
-		return 0
-	}
-	floor := (total*min(max(v.Policy.Floor, 0), 100) + 99) / 100
-	pool, base := total-floor, floor/int64(len(part))
-	asks, most := map[string]int64{}, int64(0)
-	for _, in := range part {
-		asks[in.ID] = max(0, demandOf(demands, in.ID, w.Length)-base)
-		most = max(most, asks[in.ID])
-	}
-	at := func(level int64) *big.Int {
-		sum := new(big.Int)
-		for _, ask := range asks {
-			sum.Add(sum, big.NewInt(min(ask, level)))
-		}
-		return sum
-	}
-	low, high := int64(0), most // claims fit at low
-	for low < high {
-		middle := high - (high-low)/2
-		if at(middle).Cmp(big.NewInt(pool)) <= 0 {
-			low = middle
-		} else {
-			high = middle - 1
-		}
-	}
-	for id, ask := range asks {
-		shares[id] += min(ask, low)
-	}
-	return at(low).Int64()
-}
-
-// demandsIn returns the demands in force as a window starts: the newest that have begun,
-// unless the level has expired.
-func demandsIn(l *protocol.Level, w quota.Window) (demands []byte, ok bool) {
-	start := time.Unix(0, w.Start())
-	if l == nil || !start.Before(l.Until) {
-		return nil, false
-	}
-	for _, e := range l.Entries {
-		if !start.Before(e.From) {
-			demands, ok = e.Demands, true
-		}
-	}
-	return demands, ok
-}
-
-// demandOf returns what an instance asks for in a window, rounded up. Six bytes are an
-// instance's: four of a hash of its ID, in ascending order, and a number of two bytes with
-// ten bits of mantissa, which is permits in 1,000 s.
-func demandOf(demands []byte, id string, length time.Duration) int64 {
-	tag := uint32(scramble(hash(id)) >> 32)
-	tagAt := func(i int) uint32 { return binary.BigEndian.Uint32(demands[6*i:]) }
-	low, high := 0, len(demands)/6
-	for low < high { // the same bytes mean the same to everybody, also if they are in no order
-		if middle := (low + high) / 2; tagAt(middle) < tag {
-			low = middle + 1
-		} else {
-			high = middle
-		}
-	}
-	if low == len(demands)/6 || tagAt(low) != tag {
-		return 0
-	}
-	code := binary.BigEndian.Uint16(demands[6*low+4:])
-	n := new(big.Int).SetInt64(int64(code % 1024))
-	if e := code / 1024; e > 0 {
-		n.Lsh(n.Add(n, big.NewInt(1024)), uint(e-1))
-	}
-	if n.Cmp(big.NewInt(protocol.MaxDemand)) > 0 {
-		n.SetInt64(protocol.MaxDemand)
-	}
-	whole := big.NewInt(int64(1000 * time.Second))
-	n.Mul(n, big.NewInt(int64(length)))
-	n.Add(n, new(big.Int).Sub(whole, big.NewInt(1)))
-	return n.Div(n, whole).Int64()
 }

@@ -27,7 +27,7 @@ func someView(r *rand.Rand) *protocol.View {
 		return all
 	}
 	some := func(part int) bool { return r.IntN(part) == 0 }
-	p := quota.Policy{Limits: limits(), Division: quota.Division{Share: []quota.ShareRule{"", quota.ShareEqual, quota.ShareWeighted, quota.ShareDemand}[r.IntN(4)]}}
+	p := quota.Policy{Limits: limits(), Division: quota.Division{Share: []quota.ShareRule{"", quota.ShareEqual, quota.ShareWeighted}[r.IntN(3)]}}
 	if some(4) {
 		p.From = about()
 	}
@@ -35,9 +35,6 @@ func someView(r *rand.Rand) *protocol.View {
 		p.Next = append(p.Next, quota.LimitChange{From: about(), Limits: limits()})
 	}
 	slices.SortFunc(p.Next, func(a, b quota.LimitChange) int { return a.From.Compare(b.From) })
-	if p.Share == quota.ShareDemand {
-		p.Floor = r.Int64N(101)
-	}
 	if p.Share == quota.ShareWeighted && some(2) {
 		p.Weights = map[string]int64{"i1": 1 + r.Int64N(quota.MaxWeight), "i2": 1}
 	}
@@ -52,7 +49,6 @@ func someView(r *rand.Rand) *protocol.View {
 	}
 	p = p.WithDefaults()
 	v := &protocol.View{Revision: 5, Policy: &p, PolicyRevision: 3}
-	demands := map[string]int64{}
 	for i := range r.IntN(30) {
 		in := protocol.Instance{ID: fmt.Sprintf("i%d.%x", i, r.Uint64()), Name: fmt.Sprintf("i%d", i), Weight: r.Int64N(40)}
 		if some(5) {
@@ -61,24 +57,10 @@ func someView(r *rand.Rand) *protocol.View {
 		if some(5) {
 			in.Until = about()
 		}
-		if some(2) {
-			demands[in.ID] = r.Int64N(1 << (1 + r.IntN(50)))
-		}
 		v.Instances = append(v.Instances, in)
 	}
 	if some(2) {
 		v.Throttle = &protocol.Throttle{Limits: limits()}
-	}
-	if some(4) {
-		return v
-	}
-	v.Level = &protocol.Level{Until: about().Add(2 * time.Second)}
-	for _, from := range slices.SortedFunc(slices.Values([]time.Time{about(), about()}), time.Time.Compare) {
-		v.Level.Entries = append(v.Level.Entries, share.NewEntry(demands, 3, from))
-		if some(4) { // any bytes are demands
-			list := v.Level.Entries[len(v.Level.Entries)-1].Demands
-			r.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
-		}
 	}
 	return v
 }

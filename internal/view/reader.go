@@ -6,7 +6,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/protocol"
 )
 
-// read reads a policy, a level or a throttle. It returns nil for one that is deleted, and for
+// read reads a policy or a throttle. It returns nil for one that is deleted, and for
 // one that cannot be used; instead says what counts then.
 func read[T any](t *Tracker, k Key, value func([]byte) (*T, error), name, instead string) *T {
 	d := &t.documents[k.Kind]
@@ -39,7 +39,7 @@ func (t *Tracker) addInstance(c *protocol.Change, k Key) {
 	c.Put = append(c.Put, i)
 }
 
-// Revision returns the revision of the key of a policy, a level or a throttle, 0 without one.
+// Revision returns the revision of the key of a policy or a throttle, 0 without one.
 func (t *Tracker) Revision(k Kind) int64 { return t.documents[k].revision }
 
 // Broken reports whether that key cannot be read.

@@ -32,7 +32,6 @@ const (
 	Other    Kind = iota // of no interest to this version
 	Policy               // the policy
 	Instance             // one incarnation
-	Level                // how the total is divided by demand
 	Throttle             // what the provider takes
 )
 
@@ -54,7 +53,7 @@ type Tracker struct {
 	bad       map[string]error // instances whose keys cannot be read
 }
 
-// document is what is known of the key of a policy, a level or a throttle.
+// document is what is known of the key of a policy or a throttle.
 type document struct {
 	revision int64 // 0 without one
 	bad      error // why it cannot be read
@@ -68,7 +67,7 @@ func (t *Tracker) List(revision int64, keys []Key) protocol.View {
 	for _, k := range keys {
 		t.add(&c, k)
 	}
-	v := protocol.View{Revision: revision, Policy: c.Policy, Level: c.Level, Throttle: c.Throttle, Instances: c.Put}
+	v := protocol.View{Revision: revision, Policy: c.Policy, Throttle: c.Throttle, Instances: c.Put}
 	if v.Policy != nil {
 		v.PolicyRevision = t.documents[Policy].revision
 	}
@@ -105,9 +104,6 @@ func (t *Tracker) add(c *protocol.Change, k Key) {
 		if p := read(t, k, protocol.ReadPolicy, "policy", "the last one that can be stays in force"); p != nil || k.Deleted {
 			c.Policy, c.PolicyDeleted = p, k.Deleted
 		}
-	case Level: // everybody reads it so
-		c.Level = read(t, k, protocol.ReadLevel, "level", "the total is divided equally")
-		c.LevelDeleted = c.Level == nil
 	case Throttle:
 		c.Throttle = read(t, k, protocol.ReadThrottle, "throttle", "the policy's limits count")
 		if c.ThrottleDeleted = k.Deleted; c.Throttle == nil && !k.Deleted {

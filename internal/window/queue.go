@@ -29,7 +29,6 @@ type Waiter struct {
 type Outcome struct {
 	Grant   Grant
 	Verdict Verdict
-	Waited  bool // it was ready to wait
 }
 
 // N returns the number of permits that the waiter wants.

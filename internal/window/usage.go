@@ -13,7 +13,6 @@ type Usage struct {
 	OverIssued int64 // of these, beyond the share: 0, or a bug
 	Debt       int64 // permits that calls have cost beyond those issued, and not paid yet
 	Waiting    int   // waiters in the queue
-	WaitingFor int64 // permits that they want
 	Head       int64 // permits that the first of them wants
 	HeadAt     int64 // monotonic instant at which it will have them; Forever: not known
 	Largest    int64 // the permits of the largest request that is not TooLarge; 0: not known
@@ -43,7 +42,7 @@ func (g *Gate) Usage(at clock.Instant) Usage {
 	taken := g.mu.published - s.Left()
 	u := Usage{
 		LendingCounts: g.mu.borrower.LendingCounts, Issued: g.mu.issued + taken, OverIssued: l.overIssued, Debt: l.debt,
-		Waiting: q.length, WaitingFor: q.permits, Head: g.headLocked(), HeadAt: Forever,
+		Waiting: q.length, Head: g.headLocked(), HeadAt: Forever,
 		Limits: make([]LimitUsage, 0, len(l.plan.Limits)),
 	}
 	r := g.mu.forecast.spare()

@@ -3,6 +3,7 @@ package histories
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -15,7 +16,6 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/keys"
 	"github.com/quotient-limiter/quotient/internal/protocol"
-	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -36,7 +36,7 @@ func (f *fleet) forgeAgain(r *rand.Rand) {
 	if r.IntN(3) == 0 {
 		n, gap = 2+r.IntN(12), 1+r.Int64N(100*ms)
 	}
-	only, at := r.IntN(8), f.world.now()
+	only, at := r.IntN(6), f.world.now()
 	for range n {
 		own := rand.New(rand.NewPCG(r.Uint64(), 3))
 		f.at(at, func() { f.forge(own, only) })
@@ -49,15 +49,13 @@ func (f *fleet) forge(r *rand.Rand, only int) {
 	if !f.server.writable() {
 		return
 	}
-	if only > 3 {
-		only = r.IntN(4)
+	if only > 2 {
+		only = r.IntN(3)
 	}
 	switch only {
 	case 0:
-		f.forgeLevel(r)
-	case 1:
 		f.forgeInstance(r)
-	case 2:
+	case 1:
 		f.forgeBackoff(r)
 	default:
 		f.forgeReport(r)
@@ -122,40 +120,6 @@ func (f *fleet) anybody(r *rand.Rand) string {
 		}
 	}
 	return fmt.Sprintf("ghost%d", r.IntN(3))
-}
-
-// forgeLevel writes a level in which some ask for everything and some for nothing, from
-// any instant to any other, or garbage; or deletes it.
-func (f *fleet) forgeLevel(r *rand.Rand) {
-	key := layout.Level(f.provider)
-	switch r.IntN(6) {
-	case 0:
-		f.write(key, nil)
-		return
-	case 1:
-		f.write(key, rubbish(r))
-		return
-	}
-	instant := func() time.Time { return wallTime(f.world.now() + r.Int64N(4000*ms) - 2000*ms) }
-	var l protocol.Level
-	for range 1 + r.IntN(3) {
-		demands := map[string]int64{}
-		for range r.IntN(6) {
-			demands[f.anybody(r)] = []int64{0, 1, 30_000, protocol.MaxDemand}[r.IntN(4)]
-		}
-		e := share.NewEntry(demands, 1+r.Int64N(1<<40), instant())
-		if r.IntN(4) == 0 {
-			e.Demands = make([]byte, r.IntN(30))
-			for i := range e.Demands {
-				e.Demands[i] = byte(r.Uint32())
-			}
-		}
-		l.Entries = append(l.Entries, e)
-	}
-	slices.SortFunc(l.Entries, func(a, b protocol.LevelEntry) int { return a.From.Compare(b.From) })
-	l.Entries = slices.CompactFunc(l.Entries, func(a, b protocol.LevelEntry) bool { return a.From.Equal(b.From) })
-	l.Until = instant().Add(time.Second)
-	f.write(key, encoded(l))
 }
 
 // forgeInstance deletes a key, or writes any value under it; somebody may see a key
@@ -230,7 +194,7 @@ func (f *fleet) oldEnd(r *rand.Rand, i protocol.Instance) protocol.Instance {
 	return i
 }
 
-// forgeReport deletes a report, or writes one with any demand over it; with the value
+// forgeReport deletes a report, or writes one with any evidence over it; with the value
 // that it had, or that another has, or another.
 func (f *fleet) forgeReport(r *rand.Rand) {
 	key := layout.Report(f.provider, f.anybody(r))
@@ -242,7 +206,7 @@ func (f *fleet) forgeReport(r *rand.Rand) {
 	case 3:
 		f.write(key, f.value(layout.Report(f.provider, f.anybody(r))))
 	default:
-		f.write(key, encoded(protocol.Report{Demand: []int64{0, 1, 80_000, protocol.MaxDemand}[r.IntN(4)], Time: wallTime(r.Int64N(1 << 40))}))
+		f.write(key, encoded(protocol.Report{PaceSpan: 4000, PaceRefused: []int64{0, 1, 80_000, math.MaxInt64}[r.IntN(4)], Time: wallTime(r.Int64N(1 << 40))}))
 	}
 }
 

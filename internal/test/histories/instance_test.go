@@ -104,7 +104,7 @@ func (i *instance) run() {
 	}
 	var opened []*consumer.Limiter
 	for _, provider := range w.providers {
-		l, err := consumer.Open(context.Background(), feed.Over[feed.Source](&watched{feed.Inside(s), &w.levels, i.noteBegan, i.noteLent()}), provider, consumer.Options{Logger: quiet})
+		l, err := consumer.Open(context.Background(), feed.Over[feed.Source](&watched{feed.Inside(s), i.noteBegan, i.noteLent()}), provider, consumer.Options{Logger: quiet})
 		if err != nil {
 			panic(err)
 		}

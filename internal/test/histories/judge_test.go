@@ -355,7 +355,7 @@ func (f *fleet) judgeBudget() *violation {
 // nothing in some of it.
 func (f *fleet) promised(win quota.Window) int64 {
 	start := win.Start() - epoch
-	if start < f.settled || win.End()-epoch > f.end-100*ms || f.kind == hold || f.share == quota.ShareDemand || f.budget > 0 {
+	if start < f.settled || win.End()-epoch > f.end-100*ms || f.kind == hold || f.budget > 0 {
 		return 0
 	}
 	if !slices.ContainsFunc(f.instances(), func(i *instance) bool { return !i.crashed && !i.leaving }) {
@@ -366,7 +366,7 @@ func (f *fleet) promised(win quota.Window) int64 {
 		return 0
 	}
 	total := f.total(n, win)
-	if p := f.line[n].Policy; total == unlimited || p.Shape != quota.ShapeFixed || p.Pacing == quota.PacingEven || p.Share == quota.ShareDemand || len(p.Unsupported()) > 0 || len(p.LimitsAt(win.Start())) != 1 { // of two limits neither may be used up
+	if p := f.line[n].Policy; total == unlimited || p.Shape != quota.ShapeFixed || p.Pacing == quota.PacingEven || len(p.Unsupported()) > 0 || len(p.LimitsAt(win.Start())) != 1 { // of two limits neither may be used up
 		return 0
 	}
 	return total

@@ -89,8 +89,6 @@ var hunts = []hunt{
 	{"GivesByPause", faults, lead{rich: true, often: []action{doChange, doChange, doChange, doHang}}},
 	{"GivesByCut", faults, lead{rich: true, often: []action{doChange, doPolicy, doPolicy, doHang, doHang}}},
 	{"GivesByDivision", faults, lead{rich: true, share: quota.ShareWeighted, often: []action{doChange, doChange, doChange, doHang, doHang}}},
-	{"GivesByDemands", faults, lead{rich: true, share: quota.ShareDemand, often: []action{doForge, doForge, doHang, doHang}}},
-	{"GivesByClaims", faults, lead{rich: true, share: quota.ShareDemand, often: []action{doForge, doForge, doPolicy, doPolicy, doHang, doHang}}},
 	when("GivesAll", faults, deafThrough(doJoin, 0)),
 
 	// Of paces, pauses and loans.

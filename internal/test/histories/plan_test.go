@@ -143,8 +143,8 @@ func (p *plan) chooseFeatures(r *rand.Rand, l *lead) {
 	if !p.plain && k != measured && k != switches && k != calm && r.IntN(3) == 0 {
 		p.shape = []quota.Shape{quota.ShapeSliding, quota.ShapeBucket}[r.IntN(2)]
 	}
-	if n := r.IntN(8); n < 3 && k != calm {
-		p.share = []quota.ShareRule{quota.ShareWeighted, quota.ShareDemand, quota.ShareDemand}[n]
+	if r.IntN(8) < 3 && k != calm {
+		p.share = quota.ShareWeighted
 	}
 	p.adaptive = !p.plain && k != calm && r.IntN(3) == 0
 	p.inPlace = (k == faults || k == timing || k == measured) && r.IntN(4) == 0

@@ -99,12 +99,9 @@ func (p *plan) limits(r *rand.Rand, old *quota.Policy) (limits []quota.Limit) {
 // vary sets the fields that a plain history leaves alone.
 func (p *plan) vary(r *rand.Rand, n *quota.Policy) {
 	if n.Share != quota.ShareEqual && r.IntN(6) == 0 {
-		n.Share = []quota.ShareRule{quota.ShareEqual, quota.ShareWeighted, quota.ShareDemand}[r.IntN(3)]
+		n.Share = []quota.ShareRule{quota.ShareEqual, quota.ShareWeighted}[r.IntN(2)]
 	}
-	switch {
-	case n.Share == quota.ShareDemand:
-		n.Floor = []int64{1, 10, 50}[r.IntN(3)]
-	case n.Share == quota.ShareWeighted && r.IntN(2) == 0:
+	if n.Share == quota.ShareWeighted && r.IntN(2) == 0 {
 		n.Weights = map[string]int64{"i0": 1 + r.Int64N(5), "i1": 1 + r.Int64N(5)}
 	}
 	if p.shape != quota.ShapeFixed {

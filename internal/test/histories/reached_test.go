@@ -31,8 +31,6 @@ const (
 	heldOn
 	raisedAndCut
 	endAnnounced
-	levelApplied
-	levelBehind
 	asked
 	loanLent
 	loanPassed
@@ -62,8 +60,6 @@ var rareText = [rares]string{
 	heldOn:              "*permits are issued without a proof, by hold",
 	raisedAndCut:        "a limit rises and falls within one lookback",
 	endAnnounced:        "*an end is announced",
-	levelApplied:        "*a level divides by demand",
-	levelBehind:         "*a window begins under a level that others have replaced",
 	asked:               "*an instance asks another for permits",
 	loanLent:            "*a loan is made",
 	loanPassed:          "*borrowed permits are lent on",
@@ -142,21 +138,14 @@ func tellReached(t *testing.T, long bool) {
 // watched is the source of an instance whose sinks note what they come to.
 type watched struct {
 	feed.Source
-	levels *newestLevel
-	began  func(provider string, revision int64)    // a history has
-	lent   func(provider string, uses []window.Use) // is told what is booked
-}
-
-// newestLevel is the newest level that anybody has, by provider.
-type newestLevel struct {
-	sync.Mutex
-	of map[string]int64
+	began func(provider string, revision int64)    // a history has
+	lent  func(provider string, uses []window.Use) // is told what is booked
 }
 
 // Subscribe implements feed.Source.
 func (s *watched) Subscribe(provider string, create func() feed.Sink) (feed.Sink, func() error, error) {
 	got, leave, err := s.Source.Subscribe(provider, func() feed.Sink {
-		n := &noting{Sink: create(), provider: provider, clock: s.Clock(), levels: s.levels, began: s.began, lent: s.lent}
+		n := &noting{Sink: create(), provider: provider, clock: s.Clock(), began: s.began, lent: s.lent}
 		n.Sink.(interface{ Trace(func([]window.Use)) }).Trace(n.booked)
 		return n
 	})
@@ -168,7 +157,6 @@ type noting struct {
 	feed.Sink
 	provider string
 	clock    *clock.Clock
-	levels   *newestLevel
 	began    func(provider string, revision int64)
 	lent     func(provider string, uses []window.Use)
 
@@ -177,7 +165,6 @@ type noting struct {
 	revision int64
 	policy   *quota.Policy
 	raised   int64 // monotonic instant of the latest rise of the limit
-	level    int64 // revision; 0 without one
 	proof    int64 // monotonic instant at which it was asked for; 0 without one
 	last     []window.Use
 	taken    map[quota.Limit]int64
@@ -195,7 +182,7 @@ func (s *noting) Reset(at clock.Instant, since int64, self string, v protocol.Vi
 	if since < at.Mono {
 		resumed.note()
 	}
-	s.revision, s.policy, s.proof, s.level = v.Revision, v.Policy, 0, 0
+	s.revision, s.policy, s.proof = v.Revision, v.Policy, 0
 	s.mu.Unlock()
 	s.began(s.provider, v.Revision)
 	s.Sink.Reset(at, since, self, v)
@@ -216,13 +203,6 @@ func (s *noting) Apply(at clock.Instant, c protocol.Change) {
 	}
 	if c.Policy != nil || c.PolicyDeleted {
 		s.policy = c.Policy
-	}
-	if c.Level != nil {
-		levelApplied.note()
-		s.level = c.Revision
-		s.levels.Lock()
-		s.levels.of[s.provider] = max(s.levels.of[s.provider], c.Revision)
-		s.levels.Unlock()
 	}
 	s.mu.Unlock()
 	s.Sink.Apply(at, c)
@@ -320,11 +300,6 @@ func (s *noting) booked(uses []window.Use) {
 			if was.Lent > 0 && was.Out > was.Bound-was.Lent {
 				loanPassed.note()
 			}
-			s.levels.Lock()
-			if s.level > 0 && s.level < s.levels.of[s.provider] {
-				levelBehind.note()
-			}
-			s.levels.Unlock()
 		case u.Used > was.Used:
 			if u.Lent > 0 && was.Used < u.Lent {
 				loanBorrowed.note()

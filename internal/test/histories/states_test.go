@@ -181,9 +181,6 @@ func after(v protocol.View, c protocol.Change) protocol.View {
 	if c.Policy != nil || c.PolicyDeleted {
 		v.Policy, v.PolicyRevision = c.Policy, c.Revision
 	}
-	if c.Level != nil || c.LevelDeleted {
-		v.Level = c.Level
-	}
 	if c.Throttle != nil || c.ThrottleDeleted {
 		v.Throttle = c.Throttle
 	}
@@ -200,8 +197,6 @@ func (x *states) parse(kv *mvccpb.KeyValue, deleted bool) view.Key {
 	switch key := string(kv.Key); key {
 	case layout.Policy(x.provider):
 		k.Kind = view.Policy
-	case layout.Level(x.provider):
-		k.Kind = view.Level
 	case layout.Throttle(x.provider):
 		k.Kind = view.Throttle
 	default:

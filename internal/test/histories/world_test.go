@@ -41,7 +41,6 @@ type world struct {
 	forged    bool           // somebody has written what no instance would
 	pushed    map[string]int // by instance: how often the provider has asked it for a pause
 	stats     stats
-	levels    newestLevel
 	wg        sync.WaitGroup
 }
 
@@ -100,7 +99,7 @@ func (w *world) newLink(name string) *link {
 // play runs the history of a plan in the present bubble.
 func play(t *testing.T, p *plan, keep bool) *world {
 	t.Helper()
-	w := &world{plan: p, t: t, begin: time.Now(), levels: newestLevel{of: map[string]int64{}}, used: map[int64]bool{}, bursts: map[int64]bool{}, keep: keep, pushed: map[string]int{}}
+	w := &world{plan: p, t: t, begin: time.Now(), used: map[int64]bool{}, bursts: map[int64]bool{}, keep: keep, pushed: map[string]int{}}
 	w.server = newServer(p.seed|1, w.now)
 	for _, name := range p.providers {
 		w.fleets = append(w.fleets, &fleet{world: w, lentOf: map[quota.Window]int64{}, states: newStates(w.now, w.server.store, name)})

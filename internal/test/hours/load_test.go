@@ -4,6 +4,3 @@ package hours_test
 
 // long says that hours may be played, and larger fleets, for minutes of real time.
 const long = true
-
-// manyInstances is the size of a larger fleet.
-const manyInstances = 24

@@ -5,6 +5,3 @@ package hours_test
 // long says that hours may be played, and larger fleets, for minutes of real time;
 // -tags load sets it.
 const long = false
-
-// manyInstances is the size of a larger fleet.
-const manyInstances = 6

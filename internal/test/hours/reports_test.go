@@ -43,7 +43,7 @@ type write struct {
 }
 
 // inScene sets a limit of 1000/s, opens it in a session, and runs f.
-func inScene(t *testing.T, share quota.ShareRule, f func(s *scene)) {
+func inScene(t *testing.T, f func(s *scene)) {
 	t.Helper()
 	bubble(t, func(t *testing.T, connect func() *clientv3.Client) {
 		s := &scene{t: t, client: connect()}
@@ -51,7 +51,7 @@ func inScene(t *testing.T, share quota.ShareRule, f func(s *scene)) {
 		if s.admin, err = coordinator.NewAdmin(s.client, coordinator.AdminOptions{Prefix: prefix, Author: "test"}); err != nil {
 			t.Fatal(err)
 		}
-		s.set("1000/s", share)
+		s.set("1000/s")
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		s.follow(ctx, connect())
@@ -69,13 +69,13 @@ func inScene(t *testing.T, share quota.ShareRule, f func(s *scene)) {
 	})
 }
 
-func (s *scene) set(limits string, share quota.ShareRule) {
+func (s *scene) set(limits string) {
 	s.t.Helper()
 	l, err := quota.ParseLimits(limits)
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	if _, err := s.admin.Put(s.t.Context(), provider, quota.Policy{Limits: l, Division: quota.Division{Share: share}}); err != nil {
+	if _, err := s.admin.Put(s.t.Context(), provider, quota.Policy{Limits: l}); err != nil {
 		s.t.Fatal(err)
 	}
 }
@@ -156,7 +156,7 @@ func gaps(all []write) (shortest, longest time.Duration) {
 func TestReportsEvery30sWhileNothingChanges(t *testing.T) {
 	for name, load := range map[string]func(int) int64{"idle": idle, "steady": steady} {
 		t.Run(name, func(t *testing.T) {
-			inScene(t, quota.ShareEqual, func(s *scene) {
+			inScene(t, func(s *scene) {
 				s.pass(time.Minute, load)
 				all := s.pass(10*time.Minute, load)
 				shortest, longest := gaps(all)
@@ -169,7 +169,7 @@ func TestReportsEvery30sWhileNothingChanges(t *testing.T) {
 }
 
 func TestRatesThatChangeAllTheTimeAreReportedEvery5sAtMost(t *testing.T) {
-	inScene(t, quota.ShareEqual, func(s *scene) {
+	inScene(t, func(s *scene) {
 		all := s.pass(10*time.Minute, restless)
 		if shortest, _ := gaps(all[1:]); shortest < 5*time.Second {
 			s.t.Errorf("two reports %v apart", shortest)
@@ -181,14 +181,14 @@ func TestRatesThatChangeAllTheTimeAreReportedEvery5sAtMost(t *testing.T) {
 }
 
 func TestSignificantChangesAreReportedAtOnce(t *testing.T) {
-	inScene(t, quota.ShareEqual, func(s *scene) {
+	inScene(t, func(s *scene) {
 		s.pass(time.Minute, idle)
 		for _, step := range []struct {
 			what string
 			do   func()
 			is   func(r *protocol.Report) bool
 		}{
-			{"another limit", func() { s.set("500/s", quota.ShareEqual) }, func(r *protocol.Report) bool { return r.Total == 500 }},
+			{"another limit", func() { s.set("500/s") }, func(r *protocol.Report) bool { return r.Total == 500 }},
 			{"draining", func() { s.limiter.PauseUntil(time.Now().Add(time.Hour)) }, func(r *protocol.Report) bool { return r.State == quota.StateDraining }},
 			{"no longer", func() { s.limiter.Resume() }, func(r *protocol.Report) bool { return r.State == quota.StateActive }},
 		} {
@@ -212,7 +212,7 @@ func TestSignificantChangesAreReportedAtOnce(t *testing.T) {
 }
 
 func TestReportsEverySecondOnlyWhileSomebodyLooks(t *testing.T) {
-	inScene(t, quota.ShareEqual, func(s *scene) {
+	inScene(t, func(s *scene) {
 		s.pass(time.Minute, idle)
 		s.put("observers/other/1")
 		if all := s.pass(time.Minute, idle); len(all) > 3 {
@@ -240,20 +240,17 @@ func TestReportsEverySecondOnlyWhileSomebodyLooks(t *testing.T) {
 func TestWhatADayCosts(t *testing.T) {
 	for _, c := range []struct {
 		name    string
-		share   quota.ShareRule
 		load    func(int) int64
 		watched bool
 		most    int // writes in the ten minutes
 	}{
-		{"idle", quota.ShareEqual, idle, false, 21},
-		{"steady", quota.ShareEqual, steady, false, 21},
-		{"another rate every second", quota.ShareEqual, restless, false, 121},
-		{"somebody looks", quota.ShareEqual, steady, true, 601},
-		{"by demand, steady", quota.ShareDemand, steady, false, 2 * 61},
-		{"by demand, restless", quota.ShareDemand, restless, false, 2 * 301},
+		{"idle", idle, false, 21},
+		{"steady", steady, false, 21},
+		{"another rate every second", restless, false, 121},
+		{"somebody looks", steady, true, 601},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			inScene(t, c.share, func(s *scene) {
+			inScene(t, func(s *scene) {
 				if c.watched {
 					s.put("observers/" + provider + "/1")
 				}
@@ -278,21 +275,15 @@ func TestWhatADayCosts(t *testing.T) {
 // logged returns how many bytes etcd has written to its log, in this process.
 func logged(t *testing.T) float64 {
 	t.Helper()
-	return counted(t, "etcd_disk_wal_write_bytes_total")
-}
-
-// counted returns one of etcd's counters, of this process.
-func counted(t *testing.T, name string) float64 {
-	t.Helper()
 	families, err := prometheus.DefaultGatherer.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, f := range families {
-		if m := f.GetMetric(); f.GetName() == name && len(m) > 0 {
+		if m := f.GetMetric(); f.GetName() == "etcd_disk_wal_write_bytes_total" && len(m) > 0 {
 			return m[0].GetGauge().GetValue() + m[0].GetCounter().GetValue()
 		}
 	}
-	t.Fatalf("etcd does not tell %s", name)
+	t.Fatal("etcd does not tell it")
 	return 0
 }

@@ -132,7 +132,7 @@ func (h *history) limit() {
 }
 
 func (h *history) share() {
-	h.policy.Share = []quota.ShareRule{quota.ShareEqual, quota.ShareWeighted, quota.ShareDemand}[h.r.IntN(3)]
+	h.policy.Share = []quota.ShareRule{quota.ShareEqual, quota.ShareWeighted}[h.r.IntN(2)]
 	h.policy.Weights = nil
 	if h.policy.Share == quota.ShareWeighted {
 		h.policy.Weights = map[string]int64{"b": 1 + h.r.Int64N(20)}

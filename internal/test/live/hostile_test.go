@@ -98,6 +98,7 @@ func TestHostilePoliciesChangeNothing(t *testing.T) {
 		{"announced twice at once", `{"schema":1,` + good + `,"next":[{"from":"2030-01-01T00:00:00Z",` + good + `},{"from":"2030-01-01T00:00:00Z",` + good + `}]}`, "must be after the change before it"},
 		{"a settle time below 0", `{"schema":1,` + good + `,"settle":"-1s"}`, "settle"},
 		{"a settle time too short for its freshness", `{"schema":1,` + good + `,"settle":"1s","freshness":"1s"}`, "settle"},
+		{"a share rule that is gone", `{"schema":1,` + good + `,"share":"demand"}`, "leave share out"},
 		{"a mode that is none", `{"schema":1,` + good + `,"mode":"open"}`, "mode"},
 		{"a clock error of a day", `{"schema":1,` + good + `,"clock_error":"24h"}`, "clock_error"},
 	} {
@@ -157,11 +158,9 @@ func TestHostileKeysEnlargeNobody(t *testing.T) {
 		{"a live instance's name, spelled otherwise", "providers/p/instances/" + strange, `{"schema":1,"until":"1970-01-01T00:00:01Z"}`, false, ""},
 		{"bytes", "providers/p/instances/\xff\x00\x1b[2J", `{"schema":1}`, false, ""},
 		{"another key of the provider", "providers/p/zzz", strings.Repeat("x", megabyte), false, ""},
-		{"a level that is none", "providers/p/level", `{"schema":1,"limits":"x"}`, false, ""},
-		{"a level of a megabyte", "providers/p/level", strings.Repeat("1", megabyte), false, ""},
 		{"a report of a megabyte", "reports/p/" + url.PathEscape(victim), `{"problem":"` + strings.Repeat("x", megabyte) + `"}`, false, "more than the most, 16384"},
 		{"a report that is none", "reports/p/" + url.PathEscape(victim), `[]`, false, "report cannot be read"},
-		{"a report of nobody", "reports/p/nobody", `{"demand":9223372036854775807}`, false, ""},
+		{"a report of nobody", "reports/p/nobody", `{"used":9223372036854775807}`, false, ""},
 		{"history that is none", "history/p/zzz", "{", false, ""},
 		{"an observer's name", "observers/p/a/b/c", strings.Repeat("x", megabyte), false, ""},
 		{"a provider within the provider", "providers/p/instances/x/policy", `{"schema":1}`, false, ""},
@@ -264,45 +263,4 @@ func TestManyForeignInstanceKeys(t *testing.T) {
 		return true
 	})
 	g.awaitFull(60)
-}
-
-// TestForgedDemandsExceedNothing: who has the consumer's role writes levels that
-// promise everything to everybody, tells that the others ask for nothing, and
-// deletes their reports, again and again. Shares move; no window exceeds.
-func TestForgedDemandsExceedNothing(t *testing.T) {
-	t.Parallel()
-	p := exact(t, "600/200ms", 500*ms)
-	p.Share = quota.ShareDemand
-	g, all := loaded(t, p, 4, 600)
-	const level = `{"schema":1,"entries":[{"from":"1970-01-01T00:00:00Z","revision":%d,` +
-		`"demands":"////////AAAAAP//","limits":[{"window":"200ms","base":0,"most":1000000000000,"claimed":%d}]}],"until":"2100-01-01T00:00:00Z"}`
-	demand := func(n int) string {
-		return fmt.Sprintf(`{"schema":1,"name":"x","state":"active","demand":%d,"clock_error":"0s","proof_age":"0s"}`, n)
-	}
-	tick := time.NewTicker(50 * ms)
-	defer tick.Stop()
-	for n := range 160 {
-		victim := "reports/p/" + url.PathEscape(all[n%4].limiter.Status().Incarnation)
-		switch n % 40 / 8 {
-		case 0:
-			g.write("providers/p/level", fmt.Sprintf(level, g.revision(), n%2))
-		case 1:
-			g.write(victim, demand(0))
-		case 2:
-			g.erase(victim)
-		case 3:
-			g.erase("providers/p/level")
-		}
-		<-tick.C
-	}
-	g.awaitFull(600)
-}
-
-// revision is etcd's newest.
-func (g *group) revision() int64 {
-	r, err := g.client.Get(g.t.Context(), "x")
-	if err != nil {
-		g.t.Fatal(err)
-	}
-	return r.Header.Revision
 }

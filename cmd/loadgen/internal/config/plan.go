@@ -109,11 +109,8 @@ func (c *Config) Weights() []int64 {
 	return weights
 }
 
-// Parts are those of the instances, where the policy gives each one its own.
+// Parts are those of the instances.
 func (c *Config) Parts() (parts []load.Part) {
-	if c.policy.Share == quota.ShareDemand {
-		return nil
-	}
 	weights := c.Weights()
 	total := load.Skew(0).Parts(weights)
 	for i, calls := range c.Skew.Parts(weights) {

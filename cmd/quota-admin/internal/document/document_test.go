@@ -62,6 +62,11 @@ func TestDocumentsKnowEveryField(t *testing.T) {
 			t.Errorf("apply does not know %s", name)
 		}
 	}
+	for _, name := range optional {
+		if fields[name] == nil && name != "adaptive" && name != "from" && name != "next" {
+			t.Errorf("apply knows %s, which no policy has", name)
+		}
+	}
 }
 
 // somePolicy draws a valid policy with whatever may be announced.

@@ -24,7 +24,7 @@ type Kind string
 // The kinds of roles. None of them may more than its kind needs.
 const (
 	// Consumer is for the instances of one provider's consumer: it reads the
-	// provider, and writes instances, level, throttle and reports. Consumers of one
+	// provider, and writes instances, throttle and reports. Consumers of one
 	// provider trust each other.
 	Consumer Kind = "consumer"
 	// Operator sets policies, of one provider or of all, and looks at fleets.
@@ -72,7 +72,6 @@ func New(k keys.Layout, kind Kind, provider string) (Role, error) {
 	case kind == Consumer:
 		grant(read, k.Provider(provider))
 		grant(readwrite, k.Instances(provider))
-		one(k.Level(provider))
 		one(k.Throttle(provider))
 		grant(readwrite, k.Reports(provider), k.AllLoans(provider), k.AllAsks(provider), k.Budgets(provider))
 		grant(read, k.Observers(provider))
