@@ -195,3 +195,17 @@ func TestAllProvidersOfASessionLend(t *testing.T) {
 		})()
 	}
 }
+
+// Asks that wait are merged: a guest may have asked others before.
+func TestAsksThatWaitAreMerged(t *testing.T) {
+	t.Parallel()
+	var p post
+	p.news = make(chan struct{}, 1)
+	for _, host := range []string{"a", "b", "a"} {
+		p.put(letter{key: "k", value: asksOf(host, 1)})
+	}
+	all := p.take()
+	if len(all) != 1 || len(all[0].value.(protocol.Asks).Requests) != 2 {
+		t.Errorf("%+v", all)
+	}
+}
