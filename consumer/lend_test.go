@@ -30,11 +30,12 @@ func (m *market) Tell(self, guest string, l protocol.Loan) {
 }
 
 // Ask implements feed.Carrier.
-func (m *market) Ask(self string, all []protocol.Request) {
+func (m *market) Ask(self string, a protocol.Asks) {
 	m.mu.Lock()
-	m.asks = append(m.asks, all...)
+	m.asks = append(m.asks, a.Requests...)
 	m.mu.Unlock()
-	for _, r := range all {
+	for _, r := range a.Requests {
+		r.Windows = a.Windows
 		time.AfterFunc(m.delay, func() {
 			for id, s := range m.sinks {
 				if id != self && (r.Host == id || r.Host == "") && m.sink(id) != nil {

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/quotient-limiter/quotient/internal/protocol"
 )
 
 // Asks and loans of all providers of a process are written together: one transaction for a
@@ -48,6 +50,9 @@ func (t *post) put(l letter) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if i, there := t.at[l.key]; there {
+		if asks, more := t.letters[i].value.(protocol.Asks); more {
+			l.value = asks.With(l.value.(protocol.Asks))
+		}
 		t.letters[i] = l
 		return
 	}
@@ -132,7 +137,7 @@ func (s *Session) send(all []letter) {
 	others := slices.Clone(all)
 	others = slices.DeleteFunc(others, func(l letter) bool { return l.p == first })
 	if len(others) == 0 {
-		first.mute()
+		first.muteNow()
 		return
 	}
 	s.send(slices.DeleteFunc(slices.Clone(all), func(l letter) bool { return l.p != first }))

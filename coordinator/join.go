@@ -27,8 +27,6 @@ const (
 	// mostAlone bounds the memberships that list page by page at once, or continue a
 	// process's instance.
 	mostAlone = 4
-	// mostLending bounds the memberships that lend and borrow: each has watches of its own.
-	mostLending = 32
 )
 
 // stage says what a membership needs.
@@ -370,7 +368,7 @@ func (s *Session) finish(j *joining) {
 	registered := p.stage == following
 	s.mu.Unlock()
 	if registered {
-		p.hearFrom(j.m.id)
+		p.lend()
 		p.noteRegistered(j.m.cluster)
 		p.keep()
 		select {

@@ -1,135 +1,157 @@
 package coordinator
 
 import (
-	"context"
-	"strings"
-	"time"
+	"cmp"
+	"slices"
 
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
-	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/quotient-limiter/quotient/internal/keys"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 )
 
-// This file is how asks and loans come: docs/protocol.md, section 13. carry.go is how they
-// go.
+// This file is what memberships do with asks and loans: docs/protocol.md, section 13.
+// hear.go is how they come, carry.go how they go.
 
-// hearFrom hears of loans and asks for an incarnation, in place of one before, if not too many
-// memberships of the session do. It is called within a batch.
-func (p *membership) hearFrom(id string) {
+const (
+	// mostApart bounds the providers of a session each of which has its own watch of asks.
+	// Beyond it one watch tells of the asks of all providers in etcd.
+	mostApart = 8
+	// mostGuests bounds the incarnations of a session that hear of loans at a time.
+	mostGuests = 64
+)
+
+// lend has the sink ask and lend from now on. It is called within a batch.
+func (p *membership) lend() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	switch {
-	case p.hears == id:
+	if p.silent || p.mute {
 		return
-	case p.hears != "":
-		p.deafen()
-	case p.s.mu.hearers == mostLending:
-		return
-	default:
-		p.s.mu.hearers++
 	}
-	ctx, end := context.WithCancel(p.ctx)
-	p.hears, p.deafen = id, end
-	p.parts.Go(func() { p.hear(ctx, id) })
-}
-
-// hear passes on what hosts lend to this incarnation and what guests ask it for, until ctx
-// ends. Messages that come while a watch is broken are lost, and exceed nothing.
-func (p *membership) hear(ctx context.Context, id string) {
-	for ctx.Err() == nil {
-		// etcd tells by a text why it does not open a watch.
-		if err := p.hearOnce(ctx, id); err != nil && strings.Contains(err.Error(), rpctypes.ErrorDesc(rpctypes.ErrPermissionDenied)) {
-			p.mute()
-			return
-		}
-		if !sleep(ctx, jitter(time.Second)) {
-			return
-		}
-	}
-}
-
-// mute ends lending for want of a permission.
-func (p *membership) mute() {
-	p.muted.Do(func() {
-		p.s.o.Logger.Warn("this instance may not lend or borrow: create the role again", "provider", p.provider)
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.sink.Carry(nil)
-	})
-}
-
-// hearOnce does so by watches of one stream, until one of them ends.
-func (p *membership) hearOnce(ctx context.Context, id string) error {
-	w := p.s.newStream(ctx, 0)
-	defer w.close()
-	folders := []string{p.s.keys.Loans(p.provider, id), p.s.keys.Asks(p.provider, id), p.s.keys.SampleAsks(p.provider)}
-	var told [3]clientv3.WatchChan
-	for i, folder := range folders {
-		told[i] = w.Watch(w.ctx, folder, clientv3.WithPrefix(), clientv3.WithFilterDelete(), clientv3.WithCreatedNotify())
-	}
-	for created := 0; ; {
-		var r clientv3.WatchResponse
-		var ok bool
-		which := 0
-		select {
-		case <-w.ctx.Done():
-			return w.ctx.Err()
-		case r, ok = <-told[0]:
-		case r, ok = <-told[1]:
-			which = 1
-		case r, ok = <-told[2]:
-			which = 2
-		}
-		if !ok || r.Err() != nil {
-			return r.Err()
-		}
-		if r.Created {
-			if created++; created == len(told) {
-				p.carriesFor(id)
-			}
-		}
-		for _, e := range r.Events {
-			if who, ok := keys.IncarnationIn(folders[which], string(e.Kv.Key)); ok && who != id {
-				p.heard(id, who, e.Kv.Value, which == 0)
-			}
-		}
-	}
-}
-
-// carriesFor lets the sink ask and lend: it would hear the answers.
-func (p *membership) carriesFor(id string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.id == id && !p.silent && !p.carries {
+	p.s.hearAsksLocked(p)
+	if !p.carries {
 		p.carries = true
 		p.sink.Carry(p)
 	}
 }
 
-// heard passes a loan on, or an ask. Only instances that the view has lend and ask.
-func (p *membership) heard(id, who string, value []byte, isLoan bool) {
-	var loan protocol.Loan
-	var need protocol.Need
-	var err error
-	if isLoan {
-		loan, err = protocol.ReadLoan(value)
-	} else {
-		need, err = protocol.ReadNeed(value)
+// hearAsksLocked has the session hear what guests ask a membership for.
+func (s *Session) hearAsksLocked(p *membership) {
+	switch {
+	case s.mu.asks != nil || p.asks != nil:
+	case s.mu.narrow || len(s.mu.memberships) <= mostApart:
+		p.asks = s.hearing.add(&ear{folder: s.keys.Asks(p.provider), hear: s.heardAsk, refuse: p.muteNow})
+	default:
+		s.mu.asks = s.hearing.add(&ear{folder: s.keys.Asks(""), hear: s.heardAsk, refuse: s.muteAll})
+		for _, one := range s.mu.memberships {
+			s.hearing.end(one.asks)
+			one.asks = nil
+		}
 	}
-	if err != nil {
-		p.s.o.Logger.Debug("not a loan or an ask", "provider", p.provider, "from", who, "error", err)
+}
+
+// muteNow ends lending for want of a permission.
+func (p *membership) muteNow() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.mute {
+		return
+	}
+	p.mute = true
+	p.s.o.Logger.Warn("this instance may not lend or borrow: create the role again", "provider", p.provider)
+	p.s.hearing.leave(p)
+	p.sink.Carry(nil)
+}
+
+func (s *Session) muteAll() {
+	s.mu.Lock()
+	all := s.allLocked()
+	s.mu.Unlock()
+	for _, p := range all {
+		p.muteNow()
+	}
+}
+
+// leave closes the ears of a membership.
+func (h *hearing) leave(p *membership) {
+	h.end(p.asks)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if e := h.guestLocked(p); e != nil {
+		h.endLocked(e)
+	}
+}
+
+func (h *hearing) guestLocked(p *membership) *ear {
+	if i := slices.IndexFunc(h.ears, func(e *ear) bool { return e.guest == p }); i >= 0 {
+		return h.ears[i]
+	}
+	return nil
+}
+
+// guest returns the ear by which an incarnation hears of loans. It closes the one of the
+// incarnation before, or of the guest that asked least recently if there are too many.
+func (h *hearing) guest(p *membership, id string) *ear {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	folder := p.s.keys.Loans(p.provider, id)
+	e := h.guestLocked(p)
+	if e != nil && e.folder == folder {
+		return e
+	}
+	h.endLocked(e)
+	var guests []*ear
+	for _, e := range h.ears {
+		if e.guest != nil {
+			guests = append(guests, e)
+		}
+	}
+	if len(guests) >= mostGuests {
+		h.endLocked(slices.MinFunc(guests, func(a, b *ear) int { return cmp.Compare(a.used, b.used) }))
+	}
+	e = &ear{folder: folder, guest: p, refuse: p.muteNow, hear: func(kv *mvccpb.KeyValue) { p.heardLoan(id, folder, kv) }}
+	h.ears = append(h.ears, e)
+	h.askLocked(e)
+	return e
+}
+
+// heardLoan passes on what a host lends to an incarnation. Only instances that the view
+// has lend, and ask.
+func (p *membership) heardLoan(id, folder string, kv *mvccpb.KeyValue) {
+	who, ok := keys.IncarnationIn(folder, string(kv.Key))
+	loan, err := protocol.ReadLoan(kv.Value)
+	if !ok || err != nil {
+		p.s.o.Logger.Debug("not a loan", "key", string(kv.Key), "error", err)
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	switch {
-	case p.id != id || p.silent || !p.tracker.Has(who):
-	case isLoan:
+	if p.id == id && !p.silent && p.tracker.Has(who) {
 		p.sink.Borrow(who, loan)
-	default:
-		p.sink.Asked(who, need)
+	}
+}
+
+// heardAsk passes on what a guest asks for.
+func (s *Session) heardAsk(kv *mvccpb.KeyValue) {
+	provider, who, ok := s.keys.AskOf(string(kv.Key))
+	s.mu.Lock()
+	p := s.mu.memberships[provider]
+	s.mu.Unlock()
+	if !ok || p == nil {
+		return
+	}
+	asks, err := protocol.ReadAsks(kv.Value)
+	if err != nil {
+		s.o.Logger.Debug("not an ask", "key", string(kv.Key), "error", err)
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.silent || who == p.id || !p.tracker.Has(who) {
+		return
+	}
+	for _, n := range asks.Of(p.id) {
+		p.sink.Asked(who, n)
 	}
 }
 
@@ -139,12 +161,11 @@ func (p *membership) Tell(self, guest string, l protocol.Loan) {
 }
 
 // Ask implements feed.Carrier.
-func (p *membership) Ask(self string, all []protocol.Request) {
-	for _, r := range all {
-		folder := p.s.keys.SampleAsks(p.provider)
-		if r.Host != "" {
-			folder = p.s.keys.Asks(p.provider, r.Host)
-		}
-		p.s.post.put(letter{p, self, keys.In(folder, self), r.Need, r.Windows[0].End()})
+func (p *membership) Ask(self string, a protocol.Asks) {
+	if p.ctx.Err() != nil {
+		return
 	}
+	p.s.hearing.when(p.s.hearing.guest(p, self), p.s.o.Clock.Mono(), func() { // it could not hear the answer before
+		p.s.post.put(letter{p, self, keys.In(p.s.keys.Asks(p.provider), self), a, a.Windows[0].End()})
+	})
 }

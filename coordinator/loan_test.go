@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -22,13 +23,13 @@ func loanOf(permits int64) protocol.Loan {
 	return protocol.Loan{Windows: secondOf(time.Now().UnixNano()), Permits: permits}
 }
 
-// requestOf asks a host, or with "" a sample of all, for so many thousandths.
-func requestOf(host string, permits int64) protocol.Request {
-	r := protocol.Request{Host: host, Need: protocol.Need{Windows: secondOf(time.Now().UnixNano()), Permits: permits}}
+// asksOf asks a host, or with "" a sample of all, for so many thousandths.
+func asksOf(host string, permits int64) protocol.Asks {
+	r := protocol.Request{Host: host, Need: protocol.Need{Permits: permits}}
 	if host == "" {
 		r.Sample = protocol.Sample{Part: 1 << 32}
 	}
-	return r
+	return protocol.Asks{Windows: secondOf(time.Now().UnixNano()), Requests: []protocol.Request{r}}
 }
 
 // three are a host, a guest, and another instance of a provider.
@@ -43,6 +44,7 @@ func three(t *testing.T) (f *fixture, host, guest, other *recorder) {
 	for _, r := range all {
 		await.Until(t, "all are there, and carry", r.is(func(r *recorder) bool { return proved(r) && members(3)(r) && r.carrier != nil }))
 	}
+	all[1].carrier.Ask(all[1].told().self, asksOf("nobody", 1)) // who asks hears of loans
 	return f, all[0], all[1], all[2]
 }
 
@@ -106,11 +108,11 @@ func TestAnAskReachesWhomItNames(t *testing.T) {
 		return r.is(func(r *recorder) bool { return slices.Contains(r.asked, wanted{from, permits}) })()
 	}
 	await.Until(t, "an ask arrives", func() bool {
-		guest.carrier.Ask(from, []protocol.Request{requestOf(to, 1000)})
+		guest.carrier.Ask(from, asksOf(to, 1000))
 		return hears(host, 1000)
 	})
 	await.Until(t, "an ask reaches all others", func() bool {
-		guest.carrier.Ask(from, []protocol.Request{requestOf("", 2000)})
+		guest.carrier.Ask(from, asksOf("", 2000))
 		return hears(host, 2000) && hears(other, 2000)
 	})
 	if hears(other, 1000) || guest.is(func(r *recorder) bool { return r.asked != nil })() {
@@ -150,5 +152,60 @@ func TestARoundIsOneTransaction(t *testing.T) {
 	})
 	if guest.is(func(r *recorder) bool { return slices.Contains(r.borrowed, loaned{from, 1003}) })() {
 		t.Error("a number was written that a newer one had replaced")
+	}
+}
+
+// Beyond mostApart providers a session hears all asks by one watch. Each loan reaches its
+// guest, of which more than mostGuests take turns.
+func TestAllProvidersOfASessionLend(t *testing.T) {
+	t.Parallel()
+	const providers = mostGuests + 2
+	f := setup(t)
+	var hosts, guests []*recorder
+	host, guest := f.join(Options{Name: "host"}), f.join(Options{Name: "guest"})
+	for i := range providers {
+		name := fmt.Sprintf("p%d", i)
+		f.set(name, "10/s")
+		h, _ := f.subscribe(host, name)
+		g, _ := f.subscribe(guest, name)
+		hosts, guests = append(hosts, h), append(guests, g)
+	}
+	for i := range providers {
+		for _, r := range []*recorder{hosts[i], guests[i]} {
+			await.Until(t, "all carry", r.is(func(r *recorder) bool { return proved(r) && members(2)(r) && r.carrier != nil }))
+		}
+	}
+	for i, h := range hosts {
+		to, from, permits := h.told().self, guests[i].told().self, int64(i)+1
+		await.Until(t, "an ask arrives", func() bool {
+			guests[i].carrier.Ask(from, asksOf(to, permits))
+			return h.is(func(r *recorder) bool { return slices.Contains(r.asked, wanted{from, permits}) })()
+		})
+		await.Until(t, "a loan arrives", func() bool {
+			h.carrier.Tell(to, from, loanOf(permits))
+			return guests[i].is(func(r *recorder) bool { return slices.Contains(r.borrowed, loaned{to, permits}) })()
+		})
+	}
+	for i, g := range guests {
+		g.is(func(r *recorder) bool {
+			if len(r.asked) > 0 || slices.ContainsFunc(r.borrowed, func(l loaned) bool { return l.permits != int64(i)+1 }) {
+				t.Errorf("guest %d was asked %v and lent %v", i, r.asked, r.borrowed)
+			}
+			return true
+		})()
+	}
+}
+
+// Asks that wait are merged: a guest may have asked others before.
+func TestAsksThatWaitAreMerged(t *testing.T) {
+	t.Parallel()
+	var p post
+	p.news = make(chan struct{}, 1)
+	for _, host := range []string{"a", "b", "a"} {
+		p.put(letter{key: "k", value: asksOf(host, 1)})
+	}
+	all := p.take()
+	if len(all) != 1 || len(all[0].value.(protocol.Asks).Requests) != 2 {
+		t.Errorf("%+v", all)
 	}
 }

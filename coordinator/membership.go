@@ -43,7 +43,6 @@ type membership struct {
 
 	// duplicate warns of a membership of another session in the same provider.
 	duplicate sync.Once
-	muted     sync.Once   // it may not lend
 	needs     atomic.Bool // the sink has something to take from Pushed or Wanting
 	serving   bool        // serve's own
 
@@ -82,9 +81,9 @@ type membership struct {
 	// checkpoint is what the state file shall hold.
 	checkpoint view.Checkpoint
 	unkept     atomic.Bool // the last write of it failed
-	hears      string      // the incarnation for which it hears of asks and loans; "" if it does not
-	deafen     func()      // ends that
+	asks       *ear        // of this provider alone; nil if the session has one of all
 	carries    bool        // the sink asks and lends
+	mute       bool        // it may not
 
 	funding  funding
 	reported reporting // owned by the goroutine that writes reports
@@ -253,9 +252,7 @@ func (p *membership) close() error {
 	p.parts.Wait()
 	p.end()
 	p.mu.Lock()
-	if p.hears != "" {
-		p.s.mu.hearers--
-	}
+	p.s.hearing.leave(p)
 	p.mu.Unlock()
 	own := p.current()
 	if own.key == "" && p.attempt == nil || p.s.ctx.Err() != nil {

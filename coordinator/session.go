@@ -131,10 +131,11 @@ type Session struct {
 	closing time.Duration // how long Close waits for etcd
 	checked bool          // a member of a good version has answered; Join's, then keepLease's
 
-	ctx    context.Context // until Close
-	cancel context.CancelFunc
-	wg     sync.WaitGroup
-	post   post
+	ctx     context.Context // until Close
+	cancel  context.CancelFunc
+	wg      sync.WaitGroup
+	post    post
+	hearing hearing
 
 	joins     chan struct{} // holds one when a membership needs something of join
 	newcomers chan struct{} // holds one when a history has begun
@@ -150,7 +151,7 @@ type Session struct {
 		lease       *lease           // nil while there is none
 		leased      chan struct{}    // closed when lease is set
 		problems    map[string]error // by owner: a member, or the lease
-		hearers     int              // memberships that lend and borrow
+		asks        *ear             // of all providers; nil while each has its own
 		closed      bool
 	}
 }
@@ -180,7 +181,7 @@ func join(ctx context.Context, client *clientv3.Client, kv clientv3.KV, options 
 	s.covered = feed.Over[feed.Source]((*source)(s))
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.joins, s.newcomers, s.needs = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
-	s.few, s.post.news = make(chan struct{}, mostAlone), make(chan struct{}, 1)
+	s.few, s.post.news, s.hearing.news = make(chan struct{}, mostAlone), make(chan struct{}, 1), make(chan struct{}, 1)
 	s.mu.memberships, s.mu.lines, s.mu.leased, s.mu.problems = map[string]*membership{}, map[string]*line{}, make(chan struct{}), map[string]error{}
 	s.wg.Go(func() { s.time.Run(s.ctx) }) // while etcd is asked
 	var l *lease
@@ -195,7 +196,7 @@ func join(ctx context.Context, client *clientv3.Client, kv clientv3.KV, options 
 	s.newLineLocked(s.keys.Provider(""))
 	s.mu.Unlock()
 	s.wg.Go(func() { s.keepLease(l) })
-	for _, part := range []func(){s.join, s.probe, s.report, s.carry, s.serve} {
+	for _, part := range []func(){s.join, s.probe, s.report, s.carry, s.hear, s.serve} {
 		s.wg.Go(part)
 	}
 	return s, nil
