@@ -87,6 +87,7 @@ type membership struct {
 	hears      string      // the incarnation for which it hears of asks and loans; "" if it does not
 	deafen     func()      // ends that
 	carries    bool        // the sink asks and lends
+	sweeping   sweeping
 
 	funding  funding
 	reported reporting // owned by the goroutine that writes reports
@@ -184,6 +185,8 @@ func (p *membership) listLocked(m listing, all []view.Key) {
 	p.throttleLocked(v.Throttle)
 	p.policyAt = v.PolicyRevision
 	p.policy, p.proved, p.since, p.listed = v.Policy, 0, p.s.o.Clock.Mono(), m.revision
+	v.First = m.value.First && m.asOf() == m.created
+	p.sweeping = sweeping{}
 	p.openLocked()
 	p.checkpointLocked(m)
 	if !p.silent {
@@ -274,7 +277,7 @@ func (p *membership) close() error {
 	indebted, err := p.part(ctx)
 	if a := p.attempt; a != nil { // its keys may be there
 		_, unsure := p.s.kv.Txn(ctx).
-			Then(clientv3.OpDelete(a.key), clientv3.OpDelete(p.s.keys.Report(p.provider, a.id))).Commit()
+			Then(append(p.issuerGone(), clientv3.OpDelete(a.key), clientv3.OpDelete(p.s.keys.Report(p.provider, a.id)))...).Commit()
 		err = errors.Join(err, unsure)
 	}
 	if own.key != "" {
