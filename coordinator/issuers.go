@@ -43,7 +43,7 @@ func (p *membership) issuerGone() (gone []clientv3.Op) {
 }
 
 const (
-	sweepEvery = 5 * time.Second
+	sweepEvery = 2 * time.Second
 	sweepKeys  = 50 // at once
 )
 
@@ -52,7 +52,9 @@ const (
 type sweeping struct {
 	at   int64  // monotonic instant of the last round; 0: there was none
 	from string // the key from which on the next round looks; empty: from the first
-	gone map[string]abandoned
+	// clean says that since the round at the first key none was found, and no instance went.
+	clean bool
+	gone  map[string]abandoned
 	// settle is the largest S of the policies since the listing.
 	settle time.Duration
 }
@@ -60,8 +62,8 @@ type sweeping struct {
 // abandoned is an issuer key of a revision, whose incarnation was gone by the instant at.
 type abandoned struct{ revision, at int64 }
 
-// sweep deletes some issuer keys that incarnations have left behind, where it is this
-// instance's turn. What fails is left to a later round.
+// sweep deletes some issuer keys that incarnations have left behind: the oldest instance does,
+// after instances have gone. What fails is left to a later round.
 func (p *membership) sweep() {
 	folder := p.s.keys.Issuers(p.provider)
 	from, due := p.nextSweep(folder)
@@ -100,14 +102,16 @@ func (p *membership) nextSweep(folder string) (from string, due bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	w, now := &p.sweeping, p.s.o.Clock.Mono()
-	if p.stage != following || p.silent || p.policy == nil || w.at != 0 && now-w.at < int64(sweepEvery) {
+	if p.stage != following || p.silent || p.policy == nil || w.clean && w.from == "" || w.at != 0 && now-w.at < int64(sweepEvery) {
 		return "", false
 	}
-	w.at = now
-	if w.from == "" {
-		w.from = folder
+	if w.at = now; p.tracker.Rank(p.id) > 0 {
+		return "", false
 	}
-	return w.from, p.tracker.Rank(p.id) == 0
+	if w.from == "" {
+		w.from, w.clean = folder, true
+	}
+	return w.from, true
 }
 
 // left takes the issuer keys from one key up to next, and returns those whose incarnations
@@ -138,6 +142,6 @@ func (p *membership) left(from, next string, all []*mvccpb.KeyValue) (left []*mv
 			gone[key] = a // of another round
 		}
 	}
-	w.gone, w.from = gone, next
+	w.gone, w.from, w.clean = gone, next, w.clean && len(gone) == 0
 	return left
 }

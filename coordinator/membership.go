@@ -128,6 +128,9 @@ func (p *membership) takeLocked(keys []view.Key) {
 		if c.Throttle != nil || c.ThrottleDeleted {
 			p.throttleLocked(c.Throttle)
 		}
+		if len(c.Deleted) > 0 {
+			p.sweeping.clean = false
+		}
 		if !p.silent {
 			p.sink.Apply(p.s.o.Clock.Now(), c)
 		}

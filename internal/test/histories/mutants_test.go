@@ -93,6 +93,12 @@ var hunts = []hunt{
 	{"GivesByClaims", faults, lead{rich: true, share: quota.ShareDemand, often: []action{doForge, doForge, doPolicy, doPolicy, doHang, doHang}}},
 	when("GivesAll", faults, deafThrough(doJoin, 0)),
 
+	// Of the first of a fleet.
+	when("FirstUnasked", faults, removedAndFollowed),
+	when("FirstAgain", faults, relisted),
+	when("IssuerGoneEarly", faults, leavesAndIsFollowed),
+	{"FirstTooSoon", faults, lead{dramas: []drama{closedAndFollowed}, wide: true}},
+
 	// Of paces, pauses and loans.
 	{"PaceForgotten", faults, lead{dramas: []drama{dipped}, rich: true, often: []action{doPace}}},
 	{"PaceAboveLimit", faults, lead{rich: true, often: []action{doPace, doPace}}},
