@@ -95,7 +95,7 @@ var hunts = []hunt{
 
 	// Of the first of a fleet.
 	when("FirstUnasked", faults, removedAndFollowed),
-	when("FirstAgain", faults, relisted),
+	when("FirstAgain", faults, relistedWithMore),
 	when("IssuerGoneEarly", faults, leavesAndIsFollowed),
 	{"FirstTooSoon", faults, lead{dramas: []drama{closedAndFollowed}, wide: true}},
 
