@@ -2,9 +2,9 @@
 
    This file has definitions only, and is all that a reader has to believe: a world, what
    is assumed of it ([assumed]), the rule that its instances obey ([obeys]), and the
-   claims. The claims are proved in Sum.v and Lending.v. Example.v has a world that satisfies
-   all assumptions, and one in which the rule without its lookback exceeds the total;
-   LendingExample.v has the same of each rule of lending.
+   claims. The claims are proved in Sum.v, Lending.v and First.v. Example.v has a world that
+   satisfies all assumptions, and one in which the rule without its lookback exceeds the total;
+   LendingExample.v has the same of each rule of lending, and FirstExample.v a first instance.
    Division.v shows that equal and weighted shares satisfy what is assumed of them here,
    and of shares by demand only what is assumed of revisions that give, not [fit].
 
@@ -12,8 +12,8 @@
 
    Covered: sections 2 to 4 of protocol.md for one window length, any number of
    instances, any totals and any views: the settle rule under the outage rule `stop`,
-   the timing rule, revisions that give, announced ends, and lending, also of borrowed
-   permits (section 13).
+   the timing rule, revisions that give, announced ends, lending, also of borrowed
+   permits (section 13), and the first of a fleet, without loans (section 15).
 
    Not covered: `hold` (section 6), the shapes `sliding` and `bucket` (10), restored
    stores (11), continued processes (12), budgets (14), changes of S, S', e, g and of
