@@ -63,7 +63,7 @@ type sweeping struct {
 type abandoned struct{ revision, at int64 }
 
 // sweep deletes some issuer keys that incarnations have left behind: the oldest instance does,
-// after instances have gone. What fails is left to a later round.
+// after instances have gone. A later round does what fails.
 func (p *membership) sweep() {
 	folder := p.s.keys.Issuers(p.provider)
 	from, due := p.nextSweep(folder)

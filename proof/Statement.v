@@ -308,7 +308,7 @@ Record registers (y : registry) : Prop := {
   key_once : forall i s t z, s <= t -> t <= z -> issuer_key y i s -> issuer_key y i z -> issuer_key y i t
 }.
 
-(* "Whoever issues a permit has its issuer key in the store at that instant." *)
+(* "An incarnation that issues a permit at t has its issuer key in etcd at t." *)
 Definition issuing (y : registry) : Prop :=
   forall p, In p (permits (fleet y)) -> issuer_key y (who p) (at_ p).
 
