@@ -118,7 +118,7 @@ func TestWhoClosesUnansweredLeavesNoGhost(t *testing.T) {
 
 func (f *fixture) hasNoInstances(provider string) {
 	f.t.Helper()
-	for _, keys := range []string{f.admin.keys.Instances(provider), f.admin.keys.Reports(provider)} {
+	for _, keys := range []string{f.admin.keys.Instances(provider), f.admin.keys.Reports(provider), f.admin.keys.Issuers(provider)} {
 		got, err := f.client.Get(f.t.Context(), keys, clientv3.WithPrefix())
 		if err != nil {
 			f.t.Fatal(err)
