@@ -208,6 +208,9 @@ func (k *core) problemLocked(now clock.Instant, state quota.State) string {
 	case share.ReasonNoPolicy:
 		return "the policy is not in force, or not for the settle time yet"
 	case share.ReasonJoining:
+		if p.First() {
+			return "is the first instance: waits for the next window"
+		}
 		return "waits until the other instances have settled"
 	case share.ReasonLeft:
 		return "has left"

@@ -38,6 +38,7 @@ func users(t *testing.T, cluster *etcdtest.Cluster, root *clientv3.Client, k key
 	await.Until(t, "there is a role", func() bool { return do(root.RoleAdd(ctx, "operator")) })
 	grant("consumer", k.Provider("p"), clientv3.PermissionType(clientv3.PermRead))
 	grant("consumer", k.Instances("p"), clientv3.PermissionType(clientv3.PermReadWrite))
+	grant("consumer", k.Issuers("p"), clientv3.PermissionType(clientv3.PermReadWrite))
 	grant("consumer", k.Reports("p"), clientv3.PermissionType(clientv3.PermReadWrite))
 	grant("operator", k.Prefix(), clientv3.PermissionType(clientv3.PermReadWrite))
 	for _, name := range []string{"root", "consumer", "operator"} {

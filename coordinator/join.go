@@ -10,6 +10,7 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/view"
 )
 
@@ -17,9 +18,9 @@ import (
 // has under way at etcd does not grow with its providers. A failed one is tried again after
 // the session's back-off.
 const (
-	// batchJoins bounds the memberships of a batch: each takes three operations of a
+	// batchJoins bounds the memberships of a batch: each takes four operations of a
 	// transaction.
-	batchJoins = maxOps / 3
+	batchJoins = maxOps / 4
 	// leastPage is how many keys of a provider a full batch reads at least.
 	leastPage = 64
 	// joinTries bounds the transactions of a batch that finds keys it did not expect.
@@ -44,6 +45,7 @@ type joining struct {
 	m            listing    // of the key that is to be written, or is there
 	fresh, again bool       // the key is to be written; an answer was lost before
 	before       int64      // how many others there were
+	from         time.Time  // its beginning, if it is not the first
 	all, between []view.Key // listed; the events between a history's beginning and the listing
 	storm, more  bool       // very many others have joined meanwhile; there are more keys
 	err          error
@@ -217,14 +219,18 @@ func (s *Session) commitJoins(ctx context.Context, l *lease, batch []*joining) (
 	var then, other []clientv3.Op
 	limit := max(leastPage, pageKeys/len(batch))
 	for _, j := range batch {
-		when, other = append(when, j.m.lives()), append(other, clientv3.OpGet(j.m.key))
+		when = append(when, j.m.lives())
+		none, unless := j.p.unissued(&j.m.incarnation)
+		other = append(append(other, clientv3.OpGet(j.m.key)), unless...)
 		if j.fresh {
 			put, err := j.m.putKey(clientv3.WithLease(l.id))
 			report, err2 := j.p.reportNow()
 			if err := errors.Join(err, err2); err != nil {
 				return nil, err
 			}
-			then = append(then, put, clientv3.OpPut(s.keys.Report(j.p.provider, j.m.id), string(report), clientv3.WithLease(l.id)))
+			when = append(when, none...)
+			then = append(then, put, clientv3.OpPut(s.keys.Report(j.p.provider, j.m.id), string(report), clientv3.WithLease(l.id)),
+				clientv3.OpPut(s.keys.Issuer(j.p.provider, j.m.id), ""))
 		}
 		read := []clientv3.OpOption{clientv3.WithPrefix(), clientv3.WithLimit(int64(limit))}
 		if j.p.large {
@@ -240,10 +246,11 @@ func (s *Session) commitJoins(ctx context.Context, l *lease, batch []*joining) (
 		return nil, classify(ctx, "register as an instance of "+batch[0].p.provider+others(len(batch)-1), err)
 	}
 	if !r.Succeeded {
-		for i, j := range batch {
-			if j.err = j.found(r.Responses[i]); j.err == nil {
+		for n := len(r.Responses) / len(batch); len(batch) > 0; batch = batch[1:] {
+			if j := batch[0]; j.found(r.Responses[:n]) == nil {
 				left = append(left, j)
 			}
+			r.Responses = r.Responses[n:]
 		}
 		return left, nil
 	}
@@ -253,7 +260,7 @@ func (s *Session) commitJoins(ctx context.Context, l *lease, batch []*joining) (
 		j.m.revision, j.m.cluster = r.Header.Revision, r.Header.ClusterId
 		if j.fresh {
 			j.m.created, j.m.keyAt = j.m.revision, j.m.revision
-			responses = responses[2:]
+			responses = responses[3:]
 		}
 		listed := responses[0].GetResponseRange()
 		responses = responses[1:]
@@ -281,24 +288,30 @@ func others(n int) string {
 	return fmt.Sprintf(" and %d other providers", n)
 }
 
-// found takes the key that a transaction has found in place of what it expected.
-func (j *joining) found(r *etcdserverpb.ResponseOp) error {
-	kv := keyIn(r)
+// found takes what a transaction has found in place of what it expected: the key, and whether
+// there are others, as unissued names them. It returns j.err.
+func (j *joining) found(all []*etcdserverpb.ResponseOp) error {
+	kv, others := keyIn(all[0]), all[1].GetResponseRange().Count+all[2].GetResponseRange().Count > 0
 	switch {
 	case !j.fresh && kv.CreateRevision != j.m.created:
-		return errGone
-	case !j.fresh || kv.ModRevision == 0:
-		return nil
+		j.err = errGone
+	case !j.fresh:
+	case kv.ModRevision > 0:
+		if err := j.m.written(kv); err != nil || !j.again {
+			j.err = errors.Join(fmt.Errorf("coordinator: register: %s is there already", j.m.key), err)
+		}
+		j.fresh = false
+	case others && j.m.value.First:
+		j.m.value.First, j.m.value.From = false, j.from
+	case others: // its key was there, and is gone
+		j.err = errGone
 	}
-	if err := j.m.written(kv); err != nil || !j.again {
-		return errors.Join(fmt.Errorf("coordinator: register: %s is there already", j.m.key), err)
-	}
-	j.fresh = false
-	return nil
+	return j.err
 }
 
 // announceStarts sets from when each of a batch that registers shall take part, far enough
-// ahead that all others know by then, and how many others there are.
+// ahead that all others know by then, and how many others there are. Without others it may be
+// the first.
 func (s *Session) announceStarts(ctx context.Context, batch []*joining) error {
 	var ops []clientv3.Op
 	for _, j := range batch {
@@ -321,7 +334,11 @@ func (s *Session) announceStarts(ctx context.Context, batch []*joining) error {
 		j.before = responses[1].GetResponseRange().Count
 		j.err = s.seat(j.p, j.before+1)
 		if st := stored(j.p.provider, keyIn(responses[0])); st.Revision != 0 && st.Problem == nil {
-			j.m.value.From = startAmong(int(j.before)+1, s.o.Clock.Wall(), &st.Policy)
+			j.from = startAmong(int(j.before)+1, s.o.Clock.Wall(), &st.Policy)
+			j.m.value.From, j.m.value.First = j.from, j.before == 0 && !protocol.Shaped(&st.Policy)
+		}
+		if j.m.value.First {
+			j.m.value.From = time.Time{}
 		}
 		responses = responses[2:]
 	}

@@ -79,16 +79,21 @@ func (p *membership) part(ctx context.Context) (indebted bool, err error) {
 // promiseEnd writes that this instance, whose sink is closed, issues nothing any
 // more, unless an announced end says so already. The others then need not wait
 // until its key is long gone. No window that starts from now on has begun by this
-// clock, which never runs back.
+// clock, which never runs back. Its issuer key goes.
 func (p *membership) promiseEnd(ctx context.Context) error {
 	p.mu.Lock()
 	until := p.endLocked(time.Unix(0, p.s.o.Clock.Wall()+1))
 	nothing := p.key == "" || p.until != 0 && p.until <= until.UnixNano()
 	p.mu.Unlock()
-	if nothing {
+	gone := p.issuerGone()
+	if !nothing {
+		return p.writeEnd(ctx, until, gone...)
+	}
+	if len(gone) == 0 {
 		return nil
 	}
-	return p.writeEnd(ctx, until)
+	_, err := p.s.kv.Txn(ctx).Then(gone...).Commit()
+	return classify(ctx, "end this instance of "+p.provider, err)
 }
 
 // debtKept is how long operators see a debt of an instance that has left.
@@ -130,8 +135,12 @@ func (p *membership) endLocked(at time.Time) time.Time {
 	return at
 }
 
-// openLocked notes a policy for the end of a process that continues another.
+// openLocked notes a policy: for issuer keys, and for the end of a process that continues
+// another.
 func (p *membership) openLocked() {
+	if p.policy != nil {
+		p.sweeping.settle = max(p.sweeping.settle, p.policy.Settle)
+	}
 	if p.continued && p.policy != nil {
 		c := p.s.o.Clock
 		locked := c.Wall() - (c.Now().Mono - p.state.locked.Mono)
@@ -140,8 +149,8 @@ func (p *membership) openLocked() {
 	}
 }
 
-// writeEnd writes an end into this instance's key.
-func (p *membership) writeEnd(ctx context.Context, until time.Time) error {
+// writeEnd writes an end into this instance's key, and does more with it.
+func (p *membership) writeEnd(ctx context.Context, until time.Time, more ...clientv3.Op) error {
 	own := p.current()
 	own.value.Until = until
 	if err := p.state.clear(); err != nil {
@@ -151,7 +160,7 @@ func (p *membership) writeEnd(ctx context.Context, until time.Time) error {
 	if err != nil {
 		return fmt.Errorf("coordinator: leave %s: %w", p.provider, err)
 	}
-	r, err := p.s.kv.Txn(ctx).If(own.lives()).Then(put).Commit()
+	r, err := p.s.kv.Txn(ctx).If(own.lives()).Then(append(more, put)...).Else(more...).Commit()
 	if err != nil {
 		return classify(ctx, "announce the end of this instance of "+p.provider, err)
 	}

@@ -84,6 +84,7 @@ type membership struct {
 	asks       *ear        // of this provider alone; nil if the session has one of all
 	carries    bool        // the sink asks and lends
 	mute       bool        // it may not
+	sweeping   sweeping
 
 	funding  funding
 	reported reporting // owned by the goroutine that writes reports
@@ -120,6 +121,9 @@ func (p *membership) takeLocked(keys []view.Key) {
 		}
 		if c.Throttle != nil || c.ThrottleDeleted {
 			p.throttleLocked(c.Throttle)
+		}
+		if len(c.Deleted) > 0 {
+			p.sweeping.clean = false
 		}
 		if !p.silent {
 			p.sink.Apply(p.s.o.Clock.Now(), c)
@@ -177,6 +181,8 @@ func (p *membership) listLocked(m listing, all []view.Key) {
 	p.throttleLocked(v.Throttle)
 	p.policyAt = v.PolicyRevision
 	p.policy, p.proved, p.since, p.listed = v.Policy, 0, p.s.o.Clock.Mono(), m.revision
+	v.First = m.value.First && m.asOf() == m.created
+	p.sweeping = sweeping{}
 	p.openLocked()
 	p.checkpointLocked(m)
 	if !p.silent {
@@ -263,7 +269,7 @@ func (p *membership) close() error {
 	indebted, err := p.part(ctx)
 	if a := p.attempt; a != nil { // its keys may be there
 		_, unsure := p.s.kv.Txn(ctx).
-			Then(clientv3.OpDelete(a.key), clientv3.OpDelete(p.s.keys.Report(p.provider, a.id))).Commit()
+			Then(append(p.issuerGone(), clientv3.OpDelete(a.key), clientv3.OpDelete(p.s.keys.Report(p.provider, a.id)))...).Commit()
 		err = errors.Join(err, unsure)
 	}
 	if own.key != "" {

@@ -37,7 +37,7 @@ func (x *lossyTxn) If(c ...clientv3.Cmp) clientv3.Txn { x.Txn = x.Txn.If(c...); 
 func (x *lossyTxn) Else(ops ...clientv3.Op) clientv3.Txn { x.Txn = x.Txn.Else(ops...); return x }
 
 func (x *lossyTxn) Then(ops ...clientv3.Op) clientv3.Txn {
-	x.registers = len(ops) == 3 && ops[0].IsPut() && ops[2].IsGet()
+	x.registers = len(ops) == 4 && ops[0].IsPut() && ops[3].IsGet()
 	x.Txn = x.Txn.Then(ops...)
 	return x
 }
@@ -86,7 +86,7 @@ func TestALostAnswerLeavesNoGhost(t *testing.T) {
 			a.mu.Lock()
 			seen := a.view.Instances
 			a.mu.Unlock()
-			if created != got.Kvs[0].CreateRevision || p.attempt != nil || len(seen) != 1 || !seen[0].From.Equal(from) || from.IsZero() {
+			if created != got.Kvs[0].CreateRevision || p.attempt != nil || len(seen) != 1 || !seen[0].From.Equal(from) || !from.IsZero() || !seen[0].First {
 				t.Errorf("created at %d, want %d; from %v; sees %+v", created, got.Kvs[0].CreateRevision, from, seen)
 			}
 			if want := map[bool]int{true: 0, false: 2}[perform]; attempt != want { // what was written first is there
@@ -118,7 +118,7 @@ func TestWhoClosesUnansweredLeavesNoGhost(t *testing.T) {
 
 func (f *fixture) hasNoInstances(provider string) {
 	f.t.Helper()
-	for _, keys := range []string{f.admin.keys.Instances(provider), f.admin.keys.Reports(provider)} {
+	for _, keys := range []string{f.admin.keys.Instances(provider), f.admin.keys.Reports(provider), f.admin.keys.Issuers(provider)} {
 		got, err := f.client.Get(f.t.Context(), keys, clientv3.WithPrefix())
 		if err != nil {
 			f.t.Fatal(err)

@@ -87,6 +87,7 @@ func (s *Session) reportAll() {
 	}
 	for _, p := range all {
 		p.keep()
+		p.sweep()
 		if !p.collect() {
 			break
 		}

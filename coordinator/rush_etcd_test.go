@@ -87,7 +87,7 @@ func (x *crowdedTxn) If(c ...clientv3.Cmp) clientv3.Txn { x.Txn = x.Txn.If(c...)
 func (x *crowdedTxn) Else(ops ...clientv3.Op) clientv3.Txn { x.Txn = x.Txn.Else(ops...); return x }
 
 func (x *crowdedTxn) Then(ops ...clientv3.Op) clientv3.Txn {
-	x.registers = len(ops) == 3 && ops[0].IsPut()
+	x.registers = len(ops) == 4 && ops[0].IsPut()
 	x.Txn = x.Txn.Then(ops...)
 	return x
 }

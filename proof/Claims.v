@@ -1,5 +1,5 @@
 (* Every claim of Statement.v, and what it rests on. proof/check reads what this prints. *)
-From Quotient Require Import Statement Sum Division Example Lending LendingExample.
+From Quotient Require Import Statement Sum Division Example Lending LendingExample First FirstExample.
 
 Check timing_leaves_an_instant : claim_timing.
 Check sum_holds : claim_sum.
@@ -8,12 +8,16 @@ Check never_over : claim_never_over.
 Check true_windows : claim_true_windows.
 Check lending_settles : claim_lending_settles.
 Check lending_never_over : claim_lending_never_over.
+Check issuing_by_distance : claim_by_distance.
+Check first_never_over : claim_first_never_over.
 
 (* All of them, and the examples, in one term: an axiom behind any would be printed. *)
 Definition everything := (timing_leaves_an_instant, sum_holds, settle_holds, never_over,
   true_windows, promise, lending_settles, lending_never_over,
+  issuing_by_distance, first_never_over,
   (parts_fit, equal_part_grows, weighted_parts_fit, weighted_parts_sum, weighted_part_grows),
   (example_assumed, example_timing, example_obeys, example_issued, without_lookback_it_breaks),
   (lent_on_charged, hear_as_told, lent_on_spends, lent_on_used, without_charge_it_breaks, not_as_told_it_breaks,
-  overspent_it_breaks)).
+  overspent_it_breaks),
+  (registers_ok, issuing_ok, obeys_ok, early, both_are_issued)).
 Print Assumptions everything.

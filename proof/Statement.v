@@ -2,17 +2,17 @@
 
    This file has definitions only, and is all that a reader has to believe: a world, what
    is assumed of it ([assumed]), the rule that its instances obey ([obeys]), and the
-   claims. The claims are proved in Sum.v and Lending.v. Example.v has a world that satisfies
-   all assumptions, and one in which the rule without its lookback exceeds the total;
-   LendingExample.v has the same of each rule of lending.
+   claims. The claims are proved in Sum.v, Lending.v and First.v. Example.v has a world that
+   satisfies all assumptions, and one in which the rule without its lookback exceeds the total;
+   LendingExample.v has the same of each rule of lending, and FirstExample.v a first instance.
    Division.v shows that equal and weighted shares satisfy what is assumed of them here.
 
    `.ci/run proof` checks that everything is proved, from no axiom.
 
    Covered: sections 2 to 4 of protocol.md for one window length, any number of
    instances, any totals and any views: the settle rule under the outage rule `stop`,
-   the timing rule, revisions that give, announced ends, and lending, also of borrowed
-   permits (section 13).
+   the timing rule, revisions that give, announced ends, lending, also of borrowed
+   permits (section 13), and the first of a fleet, without loans (section 15).
 
    Not covered: `hold` (section 6), the shapes `sliding` and `bucket` (10), restored
    stores (11), continued processes (12), budgets (14), changes of S, S', e, g and of
@@ -278,3 +278,73 @@ Definition claim_lending_settles : Prop := forall y, assumed (among y) ->
 Definition claim_lending_never_over : Prop := forall y, assumed (among y) -> timing (among y) ->
   charged y -> as_told y -> spends_as_heard y ->
   forall W T, (forall v, total (among y) v W <= T)%nat -> (used y W <= T)%nat.
+
+(* THE FIRST OF A FLEET: section 15. *)
+
+Record registry := Registry {
+  fleet : world;
+  takes : incarnation -> view -> window -> Prop; (* it takes part in the window by the view *)
+  present : incarnation -> view -> Prop; (* its instance's key is in the view *)
+  issuer_key : incarnation -> Q -> Prop; (* its issuer key is in the store at an instant *)
+  registered : incarnation -> view (* the revision that wrote its keys *)
+}.
+
+(* As long as the longest proof is good, in true time. *)
+Definition lag_of (x : world) : Q := freshness x / (1 - drift x).
+
+Record registers (y : registry) : Prop := {
+  part_taken : forall i v W, (0 < share (fleet y) v i W)%nat -> takes y i v W;
+  keyed : forall i v W, takes y i v W -> present y i v;
+  (* A revision that gives lets nobody join W. *)
+  no_join : forall i v W, gives (fleet y) v W = true -> takes y i (v + 1) W -> takes y i v W;
+  (* What an instance has learned it does not forget. *)
+  learned : forall i t t', t <= t' -> (newest (fleet y) i t <= newest (fleet y) i t')%nat;
+
+  no_key : forall i, ~ present y i 0;
+  not_sooner : forall i v, present y i v -> (registered y i <= v)%nat;
+  (* Written in the transaction that registers; once it has gone it does not come back. *)
+  written_then : forall i, issuer_key y i (commit (fleet y) (registered y i));
+  key_once : forall i s t z, s <= t -> t <= z -> issuer_key y i s -> issuer_key y i z -> issuer_key y i t
+}.
+
+(* "An incarnation that issues a permit at t has its issuer key in etcd at t." *)
+Definition issuing (y : registry) : Prop :=
+  forall p, In p (permits (fleet y)) -> issuer_key y (who p) (at_ p).
+
+(* A permit of the first of a fleet, in windows of which section 2 would allow it none yet. *)
+Record first (y : registry) (before : list permit) (p : permit) (sent : Q) (R : view) : Prop := {
+  f_guarded : start (fleet y) (win p) + guard (fleet y) <= corrected (fleet y) (who p) (at_ p) /\
+    corrected (fleet y) (who p) (at_ p) < start (fleet y) (win p + 1) - guard (fleet y);
+  f_fresh : sent <= at_ p /\ read (fleet y) (who p) sent R /\ (R <= newest (fleet y) (who p) (at_ p))%nat /\
+    mono (fleet y) (who p) (at_ p) - mono (fleet y) (who p) sent < freshness (fleet y) /\
+    wall (fleet y) (who p) (at_ p) - wall (fleet y) (who p) sent < freshness (fleet y);
+  (* In place of the lookback: it has applied every revision since its registration; *)
+  f_history : (registered y (who p) <= newest (fleet y) (who p) (at_ p))%nat /\
+    forall v, (registered y (who p) <= v <= newest (fleet y) (who p) (at_ p))%nat -> applied (fleet y) (who p) v;
+  (* the transaction found no other issuer key; *)
+  f_alone : forall h, h <> who p -> ~ issuer_key y h (commit (fleet y) (registered y (who p)));
+  (* the window starts after that, by the clocks of all. *)
+  f_opens : commit (fleet y) (registered y (who p)) <
+    start (fleet y) (win p) + guard (fleet y) - clock_error (fleet y);
+  f_bound : forall v, (registered y (who p) <= v <= newest (fleet y) (who p) (at_ p))%nat ->
+    (v = newest (fleet y) (who p) (at_ p) \/ gives (fleet y) v (win p) = false) ->
+    (count (of (who p) (win p)) (before ++ [p]) <= share (fleet y) v (who p) (win p))%nat
+}.
+
+(* Each permit obeys section 2, or is one of the first's. *)
+Definition obeys_first (y : registry) : Prop := forall before p after,
+  permits (fleet y) = before ++ p :: after ->
+  (exists A sent R, allowed held (fleet y) before p A sent R) \/
+  (exists sent R, first y before p sent R).
+
+(* CLAIMED: that the code's way to [issuing] is one. An issuer key is there as long as its
+   instance's key is, and S'/(1-r) longer. One whose owner deletes it, because nothing is issued
+   any more, satisfies [issuing] by itself. *)
+Definition claim_by_distance : Prop := forall y, assumed (fleet y) -> registers y -> obeys_first y ->
+  (forall i v t, present y i v -> committed (fleet y) v t ->
+    t < commit (fleet y) (v + 1) + lag_of (fleet y) -> issuer_key y i t) ->
+  issuing y.
+
+Definition claim_first_never_over : Prop := forall y, assumed (fleet y) -> timing (fleet y) ->
+  registers y -> obeys_first y -> issuing y ->
+  forall W T, (forall v, total (fleet y) v W <= T)%nat -> (issued (fleet y) W <= T)%nat.

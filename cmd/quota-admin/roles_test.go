@@ -224,7 +224,7 @@ func TestRolesAreSetRight(t *testing.T) {
 	b := newBench(t, cluster)
 	stdout, _ := b.want(exitDone, "roles", "consumer", "p", "--dry-run", "-o", "json")
 	var role roleResult
-	if err := json.Unmarshal([]byte(stdout), &role); err != nil || len(role.Grants) != 8 || !role.DryRun {
+	if err := json.Unmarshal([]byte(stdout), &role); err != nil || len(role.Grants) != 9 || !role.DryRun {
 		t.Fatal(err, stdout)
 	}
 	if stdout, stderr := b.want(exitDone, "roles", "list"); stdout != "" || !strings.Contains(stderr, "no role") {

@@ -76,6 +76,15 @@ func (k Layout) Report(provider, incarnation string) string {
 	return k.Reports(provider) + url.PathEscape(incarnation)
 }
 
+// Issuers is the folder of the incarnations that may issue permits of a provider: each has
+// a key there, without a lease, until nothing can be issued in its name any more.
+func (k Layout) Issuers(provider string) string { return k.folder("issuers", provider) }
+
+// Issuer is the key of one of them.
+func (k Layout) Issuer(provider, incarnation string) string {
+	return k.Issuers(provider) + url.PathEscape(incarnation)
+}
+
 // AllLoans is the folder of the loans of a provider's instances.
 func (k Layout) AllLoans(provider string) string { return k.folder("loans", provider) }
 

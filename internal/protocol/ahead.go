@@ -25,8 +25,8 @@ func LastWindow(now int64, p *quota.Policy) time.Time {
 	return boundary(now+int64(2*p.ClockError+AnnounceAhead), p)
 }
 
-// Opening says which windows a process may use that continues an incarnation: those that the
-// process before cannot have begun. It holds the largest clock error and the longest window
+// Opening says which windows a process may use that continues an incarnation, or is the first
+// of a fleet: those that processes before cannot have begun. It holds the largest clock error and the longest window
 // of the policies that were noted.
 type Opening struct{ clockError, longest time.Duration }
 

@@ -28,6 +28,9 @@ type Instance struct {
 	// Until is the instance's end: it has no share of the windows that start at or after
 	// it. Zero: no end is announced.
 	Until time.Time `json:"until,omitzero"`
+	// First is set if nobody else could issue permits when the instance registered: it has
+	// the windows that start after that, and no From.
+	First bool `json:"first,omitempty"`
 	// Borrows is set if the instance uses loans of others until From.
 	Borrows bool `json:"borrows,omitempty"`
 }

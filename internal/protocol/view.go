@@ -23,6 +23,9 @@ type View struct {
 	Throttle *Throttle
 	// Alone says that there will never be another instance: it has budgets to itself.
 	Alone bool
+	// First says that this process's instance, whose Instance.First is set, was registered
+	// by this very revision.
+	First bool
 }
 
 // Change is what one etcd revision did to a provider's view. Views change by

@@ -52,15 +52,20 @@ func (h *History) bound(w quota.Window, now, offset, frozen int64) Bound {
 	switch {
 	case w.Start() >= h.until:
 		b.Permits, b.Reason = 0, ReasonLeft
-	case from < h.since, sub(w.Start(), offset) < h.opens(w.Length):
+	case from < h.since && !(h.First() && frozen == NotFrozen), sub(w.Start(), offset) < h.opens(w.Length):
 		b.Permits, b.Reason = 0, ReasonJoining
 	}
 	return b
 }
 
-// opens returns the instant from which windows of a length may start that a process
-// which ended at h.resumed has not issued permits of (protocol.Opening). Without such a
-// process it is earlier than the settle rule allows.
+// First reports whether this instance is the first of a fleet: nobody else could issue permits
+// before its history began, so it waits out no view. Under shapes it does, because earlier
+// windows count too. So it does while a proof is missing under hold: then no share grows.
+func (h *History) First() bool { return h.first && !h.shaped() }
+
+// opens returns the instant from which windows of a length may start that nobody who stopped
+// by h.resumed has issued permits of (protocol.Opening): a process that this one continues,
+// or those before the first of a fleet. For others it is earlier than the settle rule allows.
 func (h *History) opens(length time.Duration) int64 { return add(h.resumed, h.opening.After(length)) }
 
 // lookback returns the instant from which views count for window w: S before

@@ -17,7 +17,7 @@ func (p *Planner) lending(now int64, policy *quota.Policy) (l window.Lending) {
 	if !p.Lends || p.stale || policy == nil || me == nil || !protocol.Lends(policy, true) {
 		return l
 	}
-	l.Reserve, l.Lends = policy.Reserve, true
+	l.Reserve, l.Lends, l.Instances = policy.Reserve, true, len(p.members)
 	l.Borrows = protocol.Lends(policy, me.from > now+p.offset)
 	return l
 }

@@ -25,6 +25,7 @@ type History struct {
 	began   int64  // when the first view was taken
 	resumed int64  // when this process began to hold it; began, unless it continues another
 	since   int64  // every view held at or after since is known; >= began
+	first   bool   // since is the revision that registered this incarnation, as the first of a fleet
 	until   int64  // own announced end, corrected wall time; MaxInt64: none
 	opening protocol.Opening
 
@@ -143,9 +144,13 @@ func (s *stake) takesPart(wall int64) bool { return s.from <= wall && wall < s.u
 // instant as since: that from which the other held v. The other may have issued permits
 // of any window that its clock had begun by at, so this one has no share of these. All
 // others give at.
+//
+// If v is the first of a fleet's (View.First), nobody else can issue permits of windows that
+// start after at on every clock, until views say so. So this instance has no views to wait
+// out that were held before.
 func (h *History) Reset(at, since int64, self string, v protocol.View) {
 	*h = History{
-		started: true, self: self, began: since, resumed: at, since: since, until: math.MaxInt64,
+		started: true, self: self, began: since, resumed: at, since: since, first: v.First, until: math.MaxInt64,
 		revision: v.Revision, tallies: map[quota.Window]*tally{},
 		terms: []span{{newTerms(v.Policy, v.PolicyRevision, v.Throttle), math.MaxInt64}},
 	}
@@ -199,7 +204,7 @@ func (h *History) Apply(at int64, c protocol.Change) bool {
 // forget restarts the history with the newest view: views held before the instant
 // at counts as a share of 0.
 func (h *History) forget(at int64) {
-	h.since, h.log, h.bytes = at, nil, 0
+	h.since, h.first, h.log, h.bytes = at, false, nil, 0
 	h.terms = slices.Clone(h.terms[len(h.terms)-1:])
 }
 
@@ -222,7 +227,7 @@ func (h *History) Prune(before int64) {
 	if n == 0 || n < len(h.log)/2 {
 		return
 	}
-	h.since = max(h.since, h.log[n-1].at)
+	h.since, h.first = max(h.since, h.log[n-1].at), false
 	for i := range h.log[:n] {
 		h.bytes -= h.log[i].bytes()
 	}

@@ -251,3 +251,35 @@ func TestAGuardActsOnAfterItsPolicy(t *testing.T) {
 		t.Errorf("rules after it: %+v", r)
 	}
 }
+
+// The first of a fleet has no view to wait out, but in windows that others may have begun.
+func TestTheFirstWaitsForAWindowOfItsOwn(t *testing.T) {
+	first := func(at int64, edit func(v *protocol.View)) *share.History {
+		var h share.History
+		v := view(1, 10, "a")
+		if v.First = true; edit != nil {
+			edit(&v)
+		}
+		h.Reset(at*ms, at*ms, "a", v)
+		return &h
+	}
+	h := first(10_898, nil) // 2e = 100 ms, and (2e + w)/1000 = 1.1 ms
+	check(t, h, 10, 10_950, share.NotFrozen, 0, share.ReasonJoining)
+	check(t, h, 11, 11_000, share.NotFrozen, 10, share.ReasonShare)
+	h.Apply(11_500*ms, protocol.Change{Revision: 2, Put: []protocol.Instance{{ID: "b"}}})
+	check(t, h, 12, 12_000, share.NotFrozen, 5, share.ReasonShare)
+	h.Apply(12_500*ms, protocol.Change{Revision: 3, Deleted: []string{"b"}})
+	check(t, h, 13, 13_000, share.NotFrozen, 5, share.ReasonShare) // all views since it registered count
+	check(t, h, 13, 13_000, 10_000*ms, 0, share.ReasonJoining)     // under hold, without a proof
+	check(t, h, 16, 16_000, share.NotFrozen, 10, share.ReasonShare)
+
+	h = first(10_899, nil)
+	check(t, h, 11, 11_000, share.NotFrozen, 0, share.ReasonJoining)
+	check(t, h, 12, 12_000, share.NotFrozen, 10, share.ReasonShare)
+
+	h = first(10_000, func(v *protocol.View) { v.First = false })
+	check(t, h, 12, 12_000, share.NotFrozen, 0, share.ReasonJoining)
+
+	h = first(10_000, func(v *protocol.View) { v.Policy.Shape = quota.ShapeSliding })
+	check(t, h, 12, 12_000, share.NotFrozen, 0, share.ReasonJoining)
+}

@@ -67,12 +67,13 @@ type Asking struct {
 type scene struct {
 	*account
 	limit         *Limit
+	instances     int // newcomers included
 	rules         lending.Rules
 	phase, length float64
 }
 
 // fair is the total divided equally.
-func (s *scene) fair() float64 { return float64(s.limit.Total) / float64(max(1, s.limit.Instances)) }
+func (s *scene) fair() float64 { return float64(s.limit.Total) / float64(max(1, s.instances)) }
 
 // alone reports whether there is nobody to ask.
 func (s *scene) alone() bool { return s.limit.Instances == 1 && s.bound > s.lent }
@@ -131,7 +132,8 @@ func (g *Gate) sceneLocked() (s scene, ok bool) {
 	if s.limit == nil {
 		return s, false
 	}
-	s.rules = lending.RulesOf(s.limit.Instances, l.plan.Lending.Reserve)
+	s.instances = max(s.limit.Instances, l.plan.Lending.Instances)
+	s.rules = lending.RulesOf(s.instances, l.plan.Lending.Reserve)
 	s.phase = float64(g.mu.last+l.plan.Offset-s.window.Start()) / milli
 	s.length = float64(s.window.Length) / milli
 	return s, true

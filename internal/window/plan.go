@@ -128,6 +128,8 @@ type Lending struct {
 	NotBefore int64
 	// Reserve is the policy's, in percent; 0 for the default.
 	Reserve int64
+	// Instances are those of the fleet, with those that take part in later windows only.
+	Instances int
 }
 
 // Pacing says how permits are released within a window. The zero Pacing releases

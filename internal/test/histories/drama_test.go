@@ -327,3 +327,40 @@ func dipped(p *plan, r *rand.Rand, t int64, _ int) (all []event) {
 	all = append(all, raised(p, t-300*ms), event{at: t - 3*int64(p.policy.Settle), do: doPace, n: high / 8})
 	return append(all, event{at: t, do: doPace, n: low}, event{at: t + 1 + r.Int64N(60*ms), do: doPace, n: high})
 }
+
+// removedAndFollowed: the keys of a whole fleet that hears nothing are deleted, and another
+// instance starts.
+func removedAndFollowed(p *plan, r *rand.Rand, t int64, _ int) (all []event) {
+	p.size = 1
+	for n := range int64(3) {
+		at := t + n*1400*ms
+		for who := range 2 + int(n) {
+			all = append(all, event{at: at, do: doHang, who: who, d: int64(p.policy.Freshness) + 100*ms}, event{at: at + 1 + r.Int64N(10*ms), do: doRemove, who: who})
+		}
+		all = append(all, event{at: at + 12*ms + r.Int64N(60*ms), do: doJoin})
+	}
+	return append(all, raised(p, t))
+}
+
+// leavesAndIsFollowed: an instance is alone, and announces its end. Somebody deletes its key,
+// of which it hears nothing, and another starts.
+func leavesAndIsFollowed(p *plan, r *rand.Rand, t int64, _ int) []event {
+	p.size = 1
+	gone := t + 20*ms + r.Int64N(60*ms)
+	return []event{
+		raised(p, t), {at: t, do: doLeave, who: 0}, {at: gone, do: doHang, who: 0, d: 900 * ms}, {at: gone + ms, do: doRemove},
+		{at: gone - r.Int64N(60*ms), do: doJoin},
+	}
+}
+
+// closedAndFollowed: an instance closes when a window has begun by its clock, and the next one
+// starts before that has begun by its own.
+func closedAndFollowed(p *plan, r *rand.Rand, t int64, _ int) []event {
+	p.size = 1
+	length := int64(p.policy.Limits[0].Window)
+	at := t/length*length - p.osError() + 5*ms + r.Int64N(20*ms)
+	return []event{
+		raised(p, t-500*ms), {at: t - 1500*ms, do: doSetClock, who: 0, n: extreme}, {at: at, do: doQuit, who: 0},
+		{at: at - 30*ms + r.Int64N(80*ms), do: doJoin},
+	}
+}

@@ -167,10 +167,12 @@ func (f *fleet) judgeWindow(win quota.Window, b *book, part []int64, sum int64) 
 	f.stats.judged++
 	start := win.Start() - epoch
 	freshness, settle := f.times()
+	first := f.firstOf(win, b, part)
 	if f.kind == timing {
-		return f.some(win, b, part, sum, f.newestAt(start-f.e-settle-20*ms), f.newestAt(start+f.e-freshness))
+		return f.some(win, b, part, sum, f.newestAt(start-f.e-settle-20*ms), max(first, f.newestAt(start+f.e-freshness)))
 	}
 	from, to := f.decisive(start, start, freshness, settle-int64(win.Length)/protocol.DriftBound)
+	from, to = max(from, first), max(to, first)
 	for s := from; s <= to; s++ {
 		if s >= 0 && f.line[s].Lost > 0 {
 			continue // some went by what a restore took back, and others never saw it
@@ -180,6 +182,31 @@ func (f *fleet) judgeWindow(win quota.Window, b *book, part []int64, sum int64) 
 		}
 	}
 	return nil
+}
+
+// firstOf returns the state that registered the first of a fleet, if that has issued or lent
+// permits of a window which starts after that on every clock; -1 if there is none. Then those
+// states count that are not before it (docs/protocol.md, section 15).
+func (f *fleet) firstOf(win quota.Window, b *book, part []int64) (first int) {
+	if f.firsts == nil {
+		f.firsts = map[string]int{}
+		for s := range f.line {
+			for _, i := range f.line[s].Instances {
+				if _, known := f.firsts[i.ID]; i.First && !known {
+					f.firsts[i.ID] = s
+				}
+			}
+		}
+	}
+	first = -1
+	unknown := part[slices.Index(b.ids, "")] > 0 // it may be of any
+	for id, s := range f.firsts {
+		n := slices.Index(b.ids, id)
+		if (unknown || n >= 0 && part[n] > 0 || f.lentBy(id, win) > 0) && f.line[s].By <= win.Start()-epoch-f.e {
+			first = max(first, s)
+		}
+	}
+	return first
 }
 
 // times are the shortest freshness and the longest settle time of all policies. One whose

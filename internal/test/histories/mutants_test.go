@@ -91,6 +91,12 @@ var hunts = []hunt{
 	{"GivesByDivision", faults, lead{rich: true, share: quota.ShareWeighted, often: []action{doChange, doChange, doChange, doHang, doHang}}},
 	when("GivesAll", faults, deafThrough(doJoin, 0)),
 
+	// Of the first of a fleet.
+	when("FirstUnasked", faults, removedAndFollowed),
+	when("FirstAgain", faults, relistedWithMore),
+	when("IssuerGoneEarly", faults, leavesAndIsFollowed),
+	{"FirstTooSoon", faults, lead{dramas: []drama{closedAndFollowed}, wide: true}},
+
 	// Of paces, pauses and loans.
 	{"PaceForgotten", faults, lead{dramas: []drama{dipped}, rich: true, often: []action{doPace}}},
 	{"PaceAboveLimit", faults, lead{rich: true, often: []action{doPace, doPace}}},

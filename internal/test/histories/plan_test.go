@@ -121,6 +121,7 @@ func newPlan(k kind, seed uint64, l *lead) *plan {
 	}
 	p.addMore(r)
 	p.addRests()
+	p.addSuccession(l)
 	for _, d := range plots {
 		at := begin + 3*int64(p.policy.Settle) + r.Int64N(2000*ms)
 		if k == hold {
@@ -212,6 +213,24 @@ func (p *plan) addRests() {
 			p.events = append(p.events, event{at: at, do: doRest, who: r.IntN(8), d: min(300*ms+r.Int64N(2500*ms), max(1, last-at))})
 		}
 	}
+}
+
+// addSuccession lets a whole fleet go, in several ways, while another instance comes.
+func (p *plan) addSuccession(l *lead) {
+	r := rand.New(rand.NewPCG(p.seed, 5)) // so that all else happens as without
+	if p.kind == calm || l != nil || r.IntN(3) > 0 {
+		return
+	}
+	at := begin + r.Int64N(last-begin-2500*ms)
+	var all []event
+	for who := range mostInstances {
+		ends := []action{doQuit, doQuit, doLeave, doCrash}
+		all = append(all, event{at: at + r.Int64N(400*ms), do: ends[r.IntN(len(ends))], who: who})
+	}
+	for range 1 + r.IntN(2) {
+		all = append(all, event{at: at + r.Int64N(1500*ms), do: doJoin})
+	}
+	p.events = append(p.events, slices.DeleteFunc(all, func(e event) bool { return e.at >= p.outage })...)
 }
 
 func (p *plan) event(r *rand.Rand, at int64, do action) event {

@@ -46,6 +46,7 @@ const (
 	compacted
 	leaseGone
 	keyGone
+	firstAtOnce
 	rares
 )
 
@@ -75,6 +76,7 @@ var rareText = [rares]string{
 	compacted:           "*the revision of a watch is compacted",
 	leaseGone:           "a lease is gone",
 	keyGone:             "*the key of one that lives is gone",
+	firstAtOnce:         "*a fleet of one starts at once",
 }
 
 // logged are states by a part of what a session logs of them.
@@ -165,6 +167,7 @@ type noting struct {
 	revision int64
 	policy   *quota.Policy
 	raised   int64 // monotonic instant of the latest rise of the limit
+	first    int64 // wall time of the beginning of the history, if it is that of the first of a fleet; else 0
 	proof    int64 // monotonic instant at which it was asked for; 0 without one
 	last     []window.Use
 	taken    map[quota.Limit]int64
@@ -182,7 +185,10 @@ func (s *noting) Reset(at clock.Instant, since int64, self string, v protocol.Vi
 	if since < at.Mono {
 		resumed.note()
 	}
-	s.revision, s.policy, s.proof = v.Revision, v.Policy, 0
+	s.revision, s.policy, s.proof, s.first = v.Revision, v.Policy, 0, 0
+	if v.First {
+		s.first = s.clock.WallAt(at.Mono)
+	}
 	s.mu.Unlock()
 	s.began(s.provider, v.Revision)
 	s.Sink.Reset(at, since, self, v)
@@ -303,6 +309,9 @@ func (s *noting) booked(uses []window.Use) {
 		case u.Used > was.Used:
 			if u.Lent > 0 && was.Used < u.Lent {
 				loanBorrowed.note()
+			}
+			if s.first > 0 && s.policy != nil && u.Window.Start() < s.first+int64(s.policy.Settle) {
+				firstAtOnce.note()
 			}
 			if s.policy != nil && s.policy.Outage == quota.OutageHold && s.proof > 0 && now-s.proof > int64(s.policy.Freshness)+int64(u.Window.Length) {
 				heldOn.note()

@@ -39,6 +39,7 @@ type fleet struct {
 	lengths []time.Duration                   // every window length that a policy had
 	lending sync.Mutex                        // guards lentOf
 	lentOf  map[quota.Window]int64            // permits lent, whether or not anybody heard of it
+	firsts  map[string]int                    // by incarnation: the state that registered the first of a fleet; made when it is asked for
 	net     map[quota.Window]map[string]int64 // permits lent less those borrowed, by incarnation; made when it is asked for
 }
 

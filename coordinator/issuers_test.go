@@ -1,0 +1,58 @@
+package coordinator
+
+import (
+	"testing"
+
+	"github.com/quotient-limiter/quotient/internal/test/await"
+)
+
+// TestTheFirstIsFirst: an instance that registers alone is the first, and no other is: not
+// beside it, not beside a key that somebody else has left, and not with a later listing.
+func TestTheFirstIsFirst(t *testing.T) {
+	f := setup(t)
+	f.set("p", "10/s")
+	begins := func() (r *recorder, leave func() error) {
+		r, leave = f.subscribe(f.join(Options{}), "p")
+		await.Until(t, "a proof", r.is(proved))
+		return r, leave
+	}
+	is := func(r *recorder, what string, first bool) {
+		t.Helper()
+		r.mu.Lock()
+		told := r.view.First
+		r.mu.Unlock()
+		p := f.only(r)
+		p.mu.Lock()
+		own := p.value
+		p.mu.Unlock()
+		if told != first || own.First != first || own.From.IsZero() != first {
+			t.Errorf("%s: is told that it is first: %v; its key says %+v", what, told, own)
+		}
+	}
+	a, leaveA := begins()
+	is(a, "one alone", true)
+	b, leaveB := begins()
+	is(b, "one beside it", false)
+	p := f.only(a)
+	p.s.mu.Lock()
+	line := p.line
+	line.gapLocked("the test says so")
+	p.s.mu.Unlock()
+	await.Until(t, "another listing", a.is(func(r *recorder) bool { return !r.view.First && r.proofs > 0 }))
+	for _, leave := range []func() error{leaveB, leaveA} {
+		if err := leave(); err != nil {
+			t.Error(err)
+		}
+	}
+	f.hasNoInstances("p")
+	c, leaveC := begins()
+	is(c, "one after all have left", true)
+	if err := leaveC(); err != nil {
+		t.Error(err)
+	}
+	if _, err := f.client.Put(t.Context(), f.admin.keys.Issuer("p", "another"), ""); err != nil {
+		t.Fatal(err)
+	}
+	d, _ := begins()
+	is(d, "one beside an issuer key", false)
+}
