@@ -147,6 +147,7 @@ func (g *Gate) Enter(at clock.Instant, w *Waiter, n, deadline int64) (Grant, Ver
 	w.n, w.deadline = n, deadline
 	g.mu.queue.push(w)
 	g.wantForQueueLocked()
+	g.mu.borrower.lack.begins(g.mu.last)
 	g.lackLocked()
 	return Grant{}, Queued
 }
@@ -226,7 +227,7 @@ func (g *Gate) Borrow(at clock.Instant, host string, loan protocol.Loan) int64 {
 	g.currentLocked(at)
 	g.settleLocked()
 	n := g.mu.ledger.borrow(host, loan)
-	g.mu.borrower.Borrowed += n
+	g.noteBorrowedLocked(host, n)
 	g.mu.forecast.valid = g.mu.forecast.valid && n == 0
 	g.rebuildLocked(at)
 	return n
@@ -346,6 +347,8 @@ func (g *Gate) rebuildLocked(at clock.Instant) {
 	if g.mu.queue.head == nil {
 		g.mu.published, g.mu.held = g.mu.held, 0
 		s.left.Store(g.mu.published)
+	} else {
+		g.mu.borrower.lack.begins(g.mu.last) // they have waited since another window
 	}
 	g.publishLocked(s, g.edgeLocked(p))
 	g.wantForQueueLocked()

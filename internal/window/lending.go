@@ -36,6 +36,8 @@ type borrower struct {
 	look     int64 // when Look is called next; Forever: when Arm says so
 	awaited  int   // callers that wait for a first permit: see Await
 	hoping   bool  // callers wait that only others' permits may serve in time
+	lack     lack
+	partners partners // of the window
 	LendingCounts
 }
 
@@ -44,6 +46,69 @@ type LendingCounts struct {
 	Lent, Borrowed int64 // permits
 	Asks           int64
 	Fruitless      int64 // windows in which this instance asked and borrowed nothing
+	// FirstLoans are the windows in which permits were borrowed after a call was refused or
+	// had to wait. FirstLoanTime sums the times from the first such call to these permits.
+	FirstLoans    int64
+	FirstLoanTime time.Duration
+	LastLoans     Loans // of the window before
+}
+
+// Loans are the loans of one window of the shortest limit.
+type Loans struct {
+	Borrowed int64 // permits
+	Hosts    int   // instances that lent them
+	Lent     int64
+	Guests   int // instances that borrowed them
+}
+
+// partners are the loans of a window by instance.
+type partners struct {
+	hosts, guests map[string]int64
+}
+
+// note adds permits of a partner.
+func note(all *map[string]int64, who string, n int64) {
+	if *all == nil {
+		*all = map[string]int64{}
+	}
+	(*all)[who] += n
+}
+
+// end returns the loans, and begins another window.
+func (p *partners) end() (l Loans) {
+	l.Hosts, l.Guests = len(p.hosts), len(p.guests)
+	for _, n := range p.hosts {
+		l.Borrowed += n
+	}
+	for _, n := range p.guests {
+		l.Lent += n
+	}
+	clear(p.hosts)
+	clear(p.guests)
+	return l
+}
+
+// lack is when in a window a call was first refused or had to wait.
+type lack struct {
+	at   int64
+	is   bool
+	over bool // something was borrowed since
+}
+
+// begins notes such a call.
+func (k *lack) begins(at int64) {
+	if !k.is {
+		k.is, k.at = true, at
+	}
+}
+
+// ends notes that something was borrowed. ok is true for the first time after such a call.
+func (k *lack) ends(at int64) (after time.Duration, ok bool) {
+	if !k.is || k.over {
+		return 0, false
+	}
+	k.over = true
+	return time.Duration(at - k.at), true
 }
 
 // standing is an ask that was not served, or not wholly.
@@ -111,6 +176,11 @@ func (g *Gate) noteWindowLocked() {
 	if b.guest.Begin(b.lent); b.guest.Vain() > vain {
 		b.Fruitless++
 	}
+	b.LastLoans = b.partners.end()
+	if a.window.Length != b.window.Length || a.window.Index != b.window.Index+1 { // a window has passed unseen
+		b.LastLoans = Loans{}
+	}
+	b.lack = lack{}
 	b.calls.Begin(a.window.Index, float64(a.window.Start()-g.mu.ledger.plan.Offset)/milli, float64(a.window.Length)/milli)
 	b.window, b.lent, b.standing, b.served = a.window, a.lent, b.standing[:0], 0
 }
@@ -150,6 +220,20 @@ func (g *Gate) armLocked(at int64) {
 func (g *Gate) lackLocked() {
 	if g.planLocked().Lending.Borrows {
 		g.armLocked(g.mu.last)
+	}
+}
+
+// noteBorrowedLocked counts n permits that a host has lent.
+func (g *Gate) noteBorrowedLocked(host string, n int64) {
+	if n <= 0 {
+		return
+	}
+	b := &g.mu.borrower
+	b.Borrowed += n
+	note(&b.partners.hosts, host, n)
+	if after, ok := b.lack.ends(g.mu.last); ok {
+		b.FirstLoans++
+		b.FirstLoanTime += after
 	}
 }
 
@@ -271,6 +355,7 @@ func (g *Gate) lendLocked(at clock.Instant, s scene, a standing, stands bool) in
 		if n = min(n, l.budget()); n > 0 {
 			g.Lent(l.self, a.guest, l.lend(a.guest, n))
 			b.Lent += n
+			note(&b.partners.guests, a.guest, n)
 			g.mu.forecast.valid = false
 		}
 		g.rebuildLocked(at)

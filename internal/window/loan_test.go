@@ -330,6 +330,48 @@ func TestACallerWaitsForWhatIsAskedFor(t *testing.T) {
 	}
 }
 
+// The loans of the last window are shown by instance, and the time from the first call that
+// lacked a permit to the first loan after it.
+func TestWhatIsToldOfLoans(t *testing.T) {
+	f := newFixed(map[time.Duration]int64{second: 40})
+	f.total = 400
+	g, _ := lender(f)
+	g.Changed(at(0))
+	borrow := func(now time.Duration, host string, permits int64) {
+		g.Tick(at(now))
+		g.Borrow(at(now), host, protocol.Loan{Windows: g.mu.ledger.running(), Permits: permits})
+	}
+	borrow(100*ms, "h1", 5) // before any call lacks a permit
+	upTo(g, at(200*ms), 45)
+	g.Enter(at(300*ms), nil, 1, 0)
+	g.Enter(at(305*ms), nil, 1, 0)
+	borrow(310*ms, "h2", 7)
+	borrow(320*ms, "h1", 9) // 4 more
+	if u := g.Usage(at(400 * ms)); u.FirstLoans != 1 || u.FirstLoanTime != 10*ms || u.LastLoans != (Loans{}) {
+		t.Errorf("%+v: want 10 ms to the first loan, and nothing of a window before", u.LendingCounts)
+	}
+	g.Enter(at(500*ms), &Waiter{}, 50, Forever) // more than is left: it waits over the edge
+	g.Tick(at(second))
+	if u := g.Usage(at(second)); u.LastLoans != (Loans{Borrowed: 16, Hosts: 2}) {
+		t.Errorf("%+v: want 16 permits of 2 hosts", u.LastLoans)
+	}
+	borrow(second+30*ms, "h1", 20)
+	g.Asked(at(second+700*ms), "a", need(g, 2, true))
+	g.Asked(at(second+710*ms), "a", need(g, 3, true))
+	g.Asked(at(second+720*ms), "b", need(g, 1, true))
+	if u := g.Usage(at(2 * second)); u.FirstLoans != 2 || u.FirstLoanTime != 40*ms || u.LastLoans != (Loans{20, 1, 6, 2}) {
+		t.Errorf("%+v: want 30 ms more for one that waited from the window's start, and loans to 2", u.LendingCounts)
+	}
+	if u := g.Usage(at(3 * second)); u.LastLoans != (Loans{}) {
+		t.Errorf("%+v of a window without loans", u.LastLoans)
+	}
+	g.Enter(at(3*second+100*ms), &Waiter{}, 41, Forever)
+	borrow(3*second+105*ms, "h1", 20)
+	if u := g.Usage(at(5 * second)); u.FirstLoans != 3 || u.FirstLoanTime != 45*ms || u.LastLoans != (Loans{}) {
+		t.Errorf("%+v: want 5 ms more, and nothing of a window that has passed unseen", u.LendingCounts)
+	}
+}
+
 // What was not lent is lent when reserves are released, without another ask.
 func TestAsksStand(t *testing.T) {
 	f := newFixed(map[time.Duration]int64{second: 100})
