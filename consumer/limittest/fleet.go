@@ -18,6 +18,7 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/internal/clock"
@@ -30,8 +31,9 @@ import (
 // methods are safe for concurrent use. Make one with New, inside the bubble.
 //
 // It differs from a fleet on etcd. Changes reach all instances immediately, and none is
-// ever stale. Every instance takes part in every provider, even if it has not opened it.
-// Sharing by demand divides equally. Instances lend nothing. Limiter.Throttled holds back only its own instance.
+// ever stale. Every instance takes part in every provider, but lends permits only of those
+// that it has opened. An ask for permits takes 1 ms, and so does a loan.
+// Sharing by demand divides equally. Limiter.Throttled holds back only its own instance.
 type Fleet struct {
 	clock *clock.Clock
 
@@ -193,6 +195,7 @@ func (i *source) Subscribe(provider string, create func() feed.Sink) (sink feed.
 		sink = create()
 		i.sinks[provider] = sink
 		f.catchUpLocked(sink, (*Instance)(i))
+		sink.Carry(&carrier{f, provider})
 	}
 	return sink, func() error { return nil }, nil // later limiters of the provider get the same sink
 }
@@ -209,6 +212,44 @@ func (f *Fleet) catchUpLocked(sink feed.Sink, i *Instance) {
 		sink.Announce(i.key.Until.UnixNano())
 	}
 	sink.Prove(clock.Instant{Mono: math.MaxInt64 / 2, Wall: math.MaxInt64 / 2})
+}
+
+// carryTime is how long an ask takes, or a loan.
+const carryTime = time.Millisecond
+
+// carrier brings asks and loans of one provider to the instances that have opened it.
+type carrier struct {
+	fleet    *Fleet
+	provider string
+}
+
+// Tell implements feed.Carrier.
+func (c *carrier) Tell(self, guest string, l protocol.Loan) {
+	c.send(func(id string) bool { return id == guest }, func(s feed.Sink) { s.Borrow(self, l) })
+}
+
+// Ask implements feed.Carrier.
+func (c *carrier) Ask(self string, all []protocol.Request) {
+	for _, r := range all {
+		c.send(func(id string) bool { return id == r.Host || r.Host == "" && id != self }, func(s feed.Sink) { s.Asked(self, r.Need) })
+	}
+}
+
+// send has some instances hear of an ask or a loan, later: who sends holds locks.
+func (c *carrier) send(to func(id string) bool, hear func(feed.Sink)) {
+	time.AfterFunc(carryTime, func() {
+		var sinks []feed.Sink
+		c.fleet.mu.Lock()
+		for _, i := range c.fleet.instances {
+			if sink := i.sinks[c.provider]; sink != nil && to(i.key.ID) {
+				sinks = append(sinks, sink)
+			}
+		}
+		c.fleet.mu.Unlock()
+		for _, sink := range sinks {
+			hear(sink)
+		}
+	})
 }
 
 var _ consumer.Source = (*Instance)(nil)
