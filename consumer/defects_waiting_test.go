@@ -295,7 +295,7 @@ func TestWhenTheHeadLeavesTheNextIsServedInTime(t *testing.T) {
 // What cannot be had is refused at once, and stops nobody behind it.
 func TestWhatCannotBeHadIsRefusedAtOnce(t *testing.T) {
 	demand, warm := policyOf(t, "1000/s"), policyOf(t, "30/s")
-	demand.Share = quota.ShareDemand
+	demand.Share, demand.Lend = quota.ShareDemand, "off"
 	warm.WarmUp = time.Hour
 	for _, c := range []struct {
 		name      string

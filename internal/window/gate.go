@@ -459,7 +459,8 @@ func (g *Gate) judgeLocked(p *Plan) {
 		}
 		f := &g.mu.forecast
 		f.restart(g)
-		g.refuseLocked(Limited, func(w *Waiter) bool { return !f.serve(g, w.n, w.deadline) })
+		loans := g.borrowsLocked()
+		g.refuseLocked(Limited, func(w *Waiter) bool { return !f.serve(g, w.n, w.deadline) && !(loans && g.beyondSharesLocked(w.n)) })
 	}
 }
 
@@ -508,11 +509,20 @@ func (g *Gate) fitsLocked(n int64) bool {
 }
 
 // largestLocked returns the largest room of a plan within the horizon and, if nothing
-// changes, later; or one that is enough. A request for more is refused at once, for it
-// would block all behind it.
-func (g *Gate) largestLocked(enough int64) (most int64) {
+// changes, later, or what can be borrowed; or one that is enough. A request for more is
+// refused at once, for it would block all behind it.
+func (g *Gate) largestLocked(enough int64) int64 {
+	most := g.roomLocked()
+	if most < enough {
+		most = max(most, g.ownLocked(enough))
+	}
+	return most
+}
+
+// ownLocked is that of this instance's own shares.
+func (g *Gate) ownLocked(enough int64) (most int64) {
 	p := g.planLocked()
-	most = max(p.roomLater(), g.roomLocked())
+	most = p.roomLater()
 	for range p.horizon() {
 		if most = max(most, p.room()); most >= enough {
 			break

@@ -183,6 +183,35 @@ func (g *Gate) noteWindowLocked() {
 	b.lack = lack{}
 	b.calls.Begin(a.window.Index, float64(a.window.Start()-g.mu.ledger.plan.Offset)/milli, float64(a.window.Length)/milli)
 	b.window, b.lent, b.standing, b.served = a.window, a.lent, b.standing[:0], 0
+	g.refuseStoodLocked()
+}
+
+// refuseStoodLocked refuses the head at a window's edge if only loans serve it and a whole
+// window has brought too few: others wait behind it.
+func (g *Gate) refuseStoodLocked() {
+	w := g.mu.queue.head
+	if w == nil || !g.beyondSharesLocked(w.n) {
+		return
+	}
+	if !w.stood {
+		w.stood = true
+		return
+	}
+	g.mu.queue.remove(w)
+	g.mu.forecast.valid = false
+	g.decided(w, Grant{}, Limited)
+}
+
+// beyondSharesLocked reports whether no share of this instance holds n permits, so that only
+// loans can.
+func (g *Gate) beyondSharesLocked(n int64) bool {
+	return n > 1 && g.planLocked().Known && n > g.ownLocked(n)
+}
+
+// borrowsLocked reports whether permits can be borrowed now.
+func (g *Gate) borrowsLocked() bool {
+	s, ok := g.sceneLocked()
+	return ok && g.planLocked().Lending.Borrows && !s.alone()
 }
 
 // sceneLocked returns the window in which permits are lent and borrowed now; ok is false if
@@ -289,7 +318,7 @@ func (g *Gate) askLocked(s scene) (ask *Asking, next int64) {
 	if b.awaited > 0 && s.bound == 0 {
 		h.Waiting += max(1, int64(h.Fair/8))
 	}
-	if s.alone() {
+	if s.alone() || b.calls.Silent() > quietAfter && h.Waiting == 0 {
 		return nil, Forever
 	}
 	if a, ok := b.guest.Ask(&b.calls, s.rules, h); ok {
@@ -298,9 +327,6 @@ func (g *Gate) askLocked(s scene) (ask *Asking, next int64) {
 			Ask: a, Self: l.self, Windows: l.running(), Fair: h.Fair, Rules: s.rules, Debtors: l.debtors(),
 			Salt: l.plan.Lending.Hash + uint64(b.Asks)*0x9e3779b97f4a7c15,
 		}
-	}
-	if b.calls.Silent() > quietAfter && h.Waiting == 0 {
-		return ask, Forever
 	}
 	wait := b.calls.Enough(h) / 2
 	return ask, g.mu.last + min(max(int64(wait*milli), int64(lookEvery)), int64(lookSeldom))
@@ -318,7 +344,7 @@ func (g *Gate) hopesLocked(n int64) bool {
 	if waiting+n <= g.roomLeftLocked() {
 		return false // it lacks something else: a budget, or the time when permits are due
 	}
-	hopes := waiting == 0 && n > s.bound-s.lent || b.guest.Hopes(&b.calls, s.rules, waiting+n, s.lent, s.fair())
+	hopes := waiting == 0 && n > s.bound-s.lent || g.beyondSharesLocked(n) || b.guest.Hopes(&b.calls, s.rules, waiting+n, s.lent, s.fair())
 	b.hoping = b.hoping || hopes
 	return hopes
 }

@@ -372,6 +372,55 @@ func TestWhatIsToldOfLoans(t *testing.T) {
 	}
 }
 
+// A request for more than a share waits for loans, also behind others, and through news. If a
+// whole window brings too few it is refused, so that those behind it are served.
+func TestARequestBeyondAShareWaitsForLoans(t *testing.T) {
+	f := newFixed(map[time.Duration]int64{second: 10})
+	f.total, f.instances = 100, 10
+	var told told
+	g, _ := lender(f)
+	g.decided = told.decided
+	g.Changed(at(0))
+	upTo(g, at(1), 10)
+	enter := func(now time.Duration, name string, n int64, deadline int64, want Verdict) *Waiter {
+		t.Helper()
+		w := &Waiter{Payload: name}
+		if _, v := g.Enter(at(now), w, n, deadline); v != want {
+			t.Fatalf("%s: verdict %d, want %d", name, v, want)
+		}
+		return w
+	}
+	take := func(what string, want ...string) {
+		t.Helper()
+		if diff := cmp.Diff(want, told.take()); diff != "" {
+			t.Errorf("%s: told (-want +got):\n%s", what, diff)
+		}
+	}
+	enter(2*ms, "small", 5, Forever, Queued)
+	w := enter(3*ms, "large", 60, int64(5*second), Queued)
+	enter(4*ms, "too large", 101, Forever, TooLarge)
+	enter(5*ms, "next", 3, Forever, Queued)
+	f.shares[second] = 8 // less than was foreseen
+	g.Changed(at(10 * ms))
+	take("news")
+	g.Tick(at(second))
+	take("a window", "small@1s")
+	g.Borrow(at(second+10*ms), "h", protocol.Loan{Windows: g.mu.ledger.running(), Permits: 40})
+	take("too few loans")
+	g.Tick(at(2 * second))
+	take("the next edge, at which it has stood for less than a window")
+	g.Tick(at(3 * second))
+	take("another window", "large!"+fmt.Sprint(Limited), "next@3s")
+	w.Payload = "again" // it may be used again
+	if _, v := g.Enter(at(3*second+1), w, 60, Forever); v != Queued {
+		t.Fatalf("verdict %d", v)
+	}
+	g.Tick(at(4 * second))
+	take("the next edge, at which it has stood for less than a window")
+	g.Borrow(at(4*second+10*ms), "h", protocol.Loan{Windows: g.mu.ledger.running(), Permits: 55})
+	take("loans", "again@4s")
+}
+
 // What was not lent is lent when reserves are released, without another ask.
 func TestAsksStand(t *testing.T) {
 	f := newFixed(map[time.Duration]int64{second: 100})
@@ -396,6 +445,26 @@ func TestAsksStand(t *testing.T) {
 	g.Look(at(second + 860*ms))
 	if l := lent(); len(l) > 0 {
 		t.Errorf("lent %+v in the window after", l)
+	}
+}
+
+// An instance that has lent all and has had no calls for a while asks nobody, also when it looks
+// at the asks that stand.
+func TestAHostWithoutCallsAsksNobody(t *testing.T) {
+	f := newFixed(map[time.Duration]int64{second: 20})
+	f.total, f.instances = 100, 5
+	g, lent := lender(f)
+	g.Changed(at(0))
+	g.Look(at(1))
+	upTo(g, at(ms), 5)
+	g.Look(at(2 * ms))
+	g.Tick(at(second))
+	g.Tick(at(2 * second))
+	g.Tick(at(3 * second))
+	g.Asked(at(3*second+400*ms), "a", need(g, 80, false))
+	ask, _ := g.Look(at(3*second + 860*ms))
+	if l := lent(); len(l) == 0 || l[len(l)-1].loan.Permits != 20 || ask != nil {
+		t.Errorf("lent %+v of 20, and asks for %+v", l, ask)
 	}
 }
 
