@@ -172,10 +172,10 @@ func (g *Gate) noteWindowLocked() {
 	if a.window.Length != b.window.Length {
 		b.calls, b.guest = lending.Flow{}, lending.Guest{}
 	}
-	vain := b.guest.Vain()
-	if b.guest.Begin(b.lent); b.guest.Vain() > vain {
+	if b.guest.Asked() && b.lent == 0 {
 		b.Fruitless++
 	}
+	b.guest.Begin(b.lent)
 	b.LastLoans = b.partners.end()
 	if a.window.Length != b.window.Length || a.window.Index != b.window.Index+1 { // a window has passed unseen
 		b.LastLoans = Loans{}
@@ -311,7 +311,7 @@ func (g *Gate) askLocked(s scene) (ask *Asking, next int64) {
 	b, l := &g.mu.borrower, &g.mu.ledger
 	h := lending.Has{
 		Phase: s.phase, Length: s.length, Rest: s.length - s.phase - float64(l.plan.Guard)/milli,
-		Waiting: g.mu.queue.permits, Issued: s.used - s.out + g.takenLocked(), Borrowed: s.lent,
+		Waiting: g.mu.queue.permits, Issued: s.used - s.out + g.takenLocked(), Borrowed: s.lent, Own: s.bound - s.lent,
 		Fair: s.fair(), Total: s.limit.Total,
 	}
 	h.Left = g.roomLeftLocked()

@@ -448,6 +448,40 @@ func TestAsksStand(t *testing.T) {
 	}
 }
 
+// A fleet that starts has no shares yet: that nobody lent then says nothing of the first windows
+// with shares.
+func TestAGuestThatGetsAShareAsksAgain(t *testing.T) {
+	f := newFixed(map[time.Duration]int64{second: 0})
+	f.total, f.instances = 100, 5
+	g, _ := lender(f)
+	refused := int64(0)
+	g.Refused = func() int64 { return refused }
+	g.Changed(at(0))
+	// play has callers that come each millisecond, and returns how often others are asked.
+	play := func(from time.Duration) (asks int) {
+		for now := from; now < from+500*ms; now += ms {
+			if upTo(g, at(now), 1) == 0 {
+				refused++
+			}
+			if ask, _ := g.Look(at(now)); ask != nil {
+				asks++
+			}
+		}
+		return asks
+	}
+	for w := range time.Duration(6) {
+		play(w * second)
+	}
+	if u := g.Usage(at(6 * second)); u.Fruitless < 5 {
+		t.Fatalf("%d windows in vain", u.Fruitless)
+	}
+	f.shares[second] = 20
+	g.Changed(at(6*second + 900*ms))
+	if play(7*second) == 0 {
+		t.Error("it asks nobody in its first window with a share")
+	}
+}
+
 // An instance that has lent all and has had no calls for a while asks nobody, also when it looks
 // at the asks that stand.
 func TestAHostWithoutCallsAsksNobody(t *testing.T) {
