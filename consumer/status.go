@@ -313,7 +313,7 @@ func (l *Limiter) Ready(ctx context.Context) error {
 
 // Delay estimates the wait of a new caller for n permits at once. It returns 0 if they
 // are available, or for n <= 0. It returns Forever if the end is unknown, as for more
-// permits than any share will hold (ErrTooLarge). Use it to decide whether to pause a
+// permits than any share will hold. Use it to decide whether to pause a
 // partition instead of waiting.
 func (l *Limiter) Delay(n int64) time.Duration {
 	if n <= 0 {
