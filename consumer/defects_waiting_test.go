@@ -295,6 +295,7 @@ func TestWhenTheHeadLeavesTheNextIsServedInTime(t *testing.T) {
 // What cannot be had is refused at once, and stops nobody behind it.
 func TestWhatCannotBeHadIsRefusedAtOnce(t *testing.T) {
 	divided, warm := policyOf(t, "1000/s"), policyOf(t, "30/s")
+	divided.Lend = "off"
 	warm.WarmUp = time.Hour
 	for _, c := range []struct {
 		name      string

@@ -17,9 +17,10 @@ var (
 	// ErrLimited: no permit now, or none in time. Every such error is a LimitError, which
 	// has the time to try again.
 	ErrLimited = errors.New("limited")
-	// ErrTooLarge: more permits at once than any share of the coming windows holds, unless
-	// the policy or the other instances change. Every such error is a TooLargeError, which
-	// has the largest number. Ask for fewer, or use TryTake.
+	// ErrTooLarge: more permits at once than the limit, or where nothing is lent than any
+	// share of the coming windows, unless the policy or the other instances change. Every
+	// such error is a TooLargeError, which has the largest number. Ask for fewer, or use
+	// TryTake.
 	ErrTooLarge = errors.New("more permits than a share will hold")
 	// ErrInvalid: an argument that is never valid.
 	ErrInvalid = errors.New("invalid argument")

@@ -90,12 +90,24 @@ func TestACallerIsServedByWhatOthersLend(t *testing.T) {
 		if st.Issued != 60 || st.Borrowed < 40 || st.Asks == 0 || st.OverIssued != 0 || st.FruitlessWindows != 0 {
 			t.Errorf("%+v", st)
 		}
+		if st.FirstLoans != 1 || st.FirstLoanTime < 6*time.Millisecond || st.FirstLoanTime > 30*time.Millisecond {
+			t.Errorf("the first loan came after %v in %d windows; a message takes 3 ms", st.FirstLoanTime, st.FirstLoans)
+		}
 		lent := int64(0)
 		for _, id := range []string{"a", "b", "c", "d"} {
 			lent += all[id].Status().Lent
 		}
 		if lent != st.Borrowed {
 			t.Errorf("%d lent, %d borrowed", lent, st.Borrowed)
+		}
+		time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second + 10*time.Millisecond)))
+		st = all["me"].Status()
+		guest, host := all["me"].core.Report(all["me"].core.clock.Now()), all["a"].core.Report(all["a"].core.clock.Now())
+		if guest.Borrowed != st.Borrowed || guest.Hosts != 4 || guest.Lent != 0 || guest.Guests != 0 {
+			t.Errorf("the guest reports %+v", guest)
+		}
+		if host.Lent != all["a"].Status().Lent || host.Guests != 1 || host.Borrowed != 0 {
+			t.Errorf("a host reports %+v", host)
 		}
 	})
 }

@@ -211,7 +211,7 @@ func (h *play) randomPolicy(before *quota.Policy) quota.Policy {
 			p.From, p.Next, p.Requires = time.Time{}, nil, nil
 		} else {
 			p.Shape = []quota.Shape{quota.ShapeFixed, quota.ShapeFixed, quota.ShapeSliding, quota.ShapeBucket}[r.IntN(4)]
-			p.Share = h.share
+			p.Share, p.Lend = h.share, "off" // what is foretold is of own shares
 			p.Settle = time.Duration(300+r.IntN(2700)) * time.Millisecond
 			p.ClockError = 10 * time.Millisecond
 			if one(3) {

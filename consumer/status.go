@@ -39,6 +39,15 @@ type Status struct {
 	// Asks counts the times that this instance asked others for permits, and FruitlessWindows
 	// the windows in which it asked and borrowed none.
 	Asks, FruitlessWindows int64
+	// FirstLoans counts the windows in which this instance borrowed after a call was refused
+	// or had to wait. FirstLoanTime is the sum of the times from the first such call of a
+	// window to the first permits borrowed after it.
+	FirstLoans    int64
+	FirstLoanTime time.Duration
+	// BorrowedLast counts the permits that Hosts instances lent to this one in the shortest
+	// limit's last whole window, and LentLast those that it lent to Guests instances.
+	BorrowedLast, LentLast int64
+	Hosts, Guests          int
 	// Debt is the unpaid cost of calls beyond their permits: see Permit.Settle. Nothing
 	// is issued until it is paid.
 	Debt int64
@@ -138,6 +147,8 @@ func (k *core) status(now clock.Instant) (Status, window.Usage) {
 		Issued: use.Issued, Shadowed: k.shadowed.Load(), OverIssued: use.OverIssued, StateChanges: k.mu.logged.changes,
 		Waiting: use.Waiting, HeadPermits: use.Head, Debt: use.Debt, Largest: use.Largest, ProofAge: -1,
 		Lent: use.Lent, Borrowed: use.Borrowed, Asks: use.Asks, FruitlessWindows: use.Fruitless,
+		FirstLoans: use.FirstLoans, FirstLoanTime: use.FirstLoanTime,
+		BorrowedLast: use.LastLoans.Borrowed, Hosts: use.LastLoans.Hosts, LentLast: use.LastLoans.Lent, Guests: use.LastLoans.Guests,
 	}
 	st.Refused, st.RefusedBy = k.refused.count()
 	st.Impossible = k.refused.impossible.Load()
@@ -245,6 +256,7 @@ func (k *core) Report(now clock.Instant) protocol.Report {
 		Window: shortest.End.Sub(shortest.Start),
 		Time:   k.wall(now.Mono).UTC(),
 	}
+	r.Borrowed, r.Hosts, r.Lent, r.Guests = st.BorrowedLast, st.Hosts, st.LentLast, st.Guests
 	r.Learned = st.learned()
 	k.noteLearned(&st, r.Learned)
 	if len(st.Limits) > 0 {
@@ -301,7 +313,7 @@ func (l *Limiter) Ready(ctx context.Context) error {
 
 // Delay estimates the wait of a new caller for n permits at once. It returns 0 if they
 // are available, or for n <= 0. It returns Forever if the end is unknown, as for more
-// permits than any share will hold (ErrTooLarge). Use it to decide whether to pause a
+// permits than any share will hold. Use it to decide whether to pause a
 // partition instead of waiting.
 func (l *Limiter) Delay(n int64) time.Duration {
 	if n <= 0 {

@@ -62,7 +62,8 @@ func (a *app) instancesCommand() *cobra.Command {
 instances in etcd, for the running window of the shortest limit. The columns to the
 right of it are from the instance's last report, REPORT-AGE ago.
 
-With --explain, show the reason for each share.`,
+With --explain, show the reason for each share, and what the instance borrowed and lent
+in the last whole window before its report.`,
 		Example: `  quota-admin instances payments/charge
   quota-admin instances payments/charge --explain`,
 	}
@@ -165,10 +166,24 @@ func (d *instancesJSON) explain(f *protocol.Fleet, now time.Time, limit *quota.L
 		default:
 			x.Why = fmt.Sprintf("one of %d equal parts", parts)
 		}
+		if r := j.Report; r != nil {
+			x.Why += loans(r)
+		}
 		if r := j.Report; r != nil && j.Share != nil && r.Share < *j.Share && r.PolicyRevision == d.PolicyRevision {
 			x.Why += fmt.Sprintf("; said %d itself, as what it gains by others' losses is held back for the settle time", r.Share)
 		}
 	}
+}
+
+// loans says what an instance borrowed and lent; "" if nothing.
+func loans(r *protocol.Report) (text string) {
+	if r.Borrowed > 0 {
+		text = fmt.Sprintf("; borrowed %d from %s in its last window", r.Borrowed, format.Count(r.Hosts, "instance"))
+	}
+	if r.Lent > 0 {
+		text += fmt.Sprintf("; lent %d to %s in its last window", r.Lent, format.Count(r.Guests, "instance"))
+	}
+	return text
 }
 
 func (d *instancesJSON) explained(w io.Writer) {

@@ -268,6 +268,7 @@ history payments/charge -o *
 `},
 	{name: "instances", prepare: liveFleet, commands: `
 instances payments/charge -o *
+instances payments/charge --explain
 instances lonely -o *
 instances unset -o *
 instances absent -o *
@@ -365,9 +366,10 @@ func liveFleet(b *bench, client *clientv3.Client) {
 	report := protocol.Report{
 		Schema: 1, Name: "worker-1", State: quota.StateActive, Revision: 17, PolicyRevision: 12, Window: time.Second,
 		Total: 300000, Share: 100000, Instances: 3, Used: 123456789, Refused: 42, Waiting: 7,
-		ClockError: "1.2ms", ProofAge: "310ms", Time: time.Now().Add(time.Hour),
+		Borrowed: 150000, Hosts: 2, ClockError: "1.2ms", ProofAge: "310ms", Time: time.Now().Add(time.Hour),
 	}
 	b.put(client, "reports/payments%2Fcharge/worker-1-7f-0", report)
+	report.Borrowed, report.Hosts, report.Lent, report.Guests = 0, 0, 90000, 1
 	report.Name, report.State, report.ProofAge, report.Problem, report.Debt = "worker-2", quota.StateStale, "4.1s", "etcd does not answer", 500
 	b.put(client, "reports/payments%2Fcharge/worker-2-7f-1", report)
 	b.put(client, "reports/payments%2Fcharge/worker-9-7f-1", protocol.Report{Name: "worker-9", State: quota.StateClosed, Debt: 70, Time: fixed})

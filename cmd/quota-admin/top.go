@@ -25,7 +25,9 @@ func (a *app) topCommand() *cobra.Command {
 		Short: "Show live how many permits each instance uses",
 		Long: `Show live the instances of a provider, or all providers: share, permits used and
 refused each second, refusals that shadow mode let pass, waiting callers, and the
-policy revision applied. While top runs, instances report once a second, those of the
+policy revision applied. BORROWED are the permits that an instance borrowed in the last
+whole window of the shortest limit, from so many HOSTS. LENT are those that it lent to so
+many GUESTS. While top runs, instances report once a second, those of the
 first ` + fmt.Sprint(top.ObservedAtMost) + ` providers if there are more.
 
 On a terminal q quits, < and > choose the column to sort by, r reverses the order,

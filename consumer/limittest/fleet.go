@@ -15,9 +15,11 @@ package limittest
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/internal/clock"
@@ -30,8 +32,9 @@ import (
 // methods are safe for concurrent use. Make one with New, inside the bubble.
 //
 // It differs from a fleet on etcd. Changes reach all instances immediately, and none is
-// ever stale. Every instance takes part in every provider, even if it has not opened it.
-// Instances lend nothing. Limiter.Throttled holds back only its own instance.
+// ever stale. Every instance takes part in every provider, but lends permits only of those
+// that it has opened. An ask for permits takes 1 ms, and so does a loan.
+// Limiter.Throttled holds back only its own instance.
 type Fleet struct {
 	clock *clock.Clock
 
@@ -193,6 +196,7 @@ func (i *source) Subscribe(provider string, create func() feed.Sink) (sink feed.
 		sink = create()
 		i.sinks[provider] = sink
 		f.catchUpLocked(sink, (*Instance)(i))
+		sink.Carry(&carrier{f, provider})
 	}
 	return sink, func() error { return nil }, nil // later limiters of the provider get the same sink
 }
@@ -209,6 +213,46 @@ func (f *Fleet) catchUpLocked(sink feed.Sink, i *Instance) {
 		sink.Announce(i.key.Until.UnixNano())
 	}
 	sink.Prove(clock.Instant{Mono: math.MaxInt64 / 2, Wall: math.MaxInt64 / 2})
+}
+
+// carryTime is how long an ask takes, or a loan.
+const carryTime = time.Millisecond
+
+// carrier brings asks and loans of one provider to the instances that have opened it.
+type carrier struct {
+	fleet    *Fleet
+	provider string
+}
+
+// Tell implements feed.Carrier.
+func (c *carrier) Tell(self, guest string, l protocol.Loan) {
+	c.send(func(id string) bool { return id == guest }, func(_ string, s feed.Sink) { s.Borrow(self, l) })
+}
+
+// Ask implements feed.Carrier.
+func (c *carrier) Ask(self string, a protocol.Asks) {
+	c.send(func(id string) bool { return id != self }, func(id string, s feed.Sink) {
+		for _, n := range a.Of(id) {
+			s.Asked(self, n)
+		}
+	})
+}
+
+// send has some instances hear of an ask or a loan, later: who sends holds locks.
+func (c *carrier) send(to func(id string) bool, hear func(id string, sink feed.Sink)) {
+	time.AfterFunc(carryTime, func() {
+		sinks := map[string]feed.Sink{}
+		c.fleet.mu.Lock()
+		for _, i := range c.fleet.instances {
+			if sink := i.sinks[c.provider]; sink != nil && to(i.key.ID) {
+				sinks[i.key.ID] = sink
+			}
+		}
+		c.fleet.mu.Unlock()
+		for _, id := range slices.Sorted(maps.Keys(sinks)) { // in the same order each time
+			hear(id, sinks[id])
+		}
+	})
 }
 
 var _ consumer.Source = (*Instance)(nil)

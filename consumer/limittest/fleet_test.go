@@ -99,6 +99,72 @@ func TestSharesFollowTheFleet(t *testing.T) {
 	})
 }
 
+// Callers on one instance of several get nearly the whole limit, whichever it is, and from the
+// first window on: the others lend it. A crash takes away only what its instance had.
+func TestCallersOnOneInstanceGetNearlyTheWholeLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const limit = 1000
+		fleet, err := limittest.New(policy("1000/s"), 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		meter := limittest.NewMeter(policy("1000/s").Limits)
+		var all []*consumer.Limiter
+		for _, i := range fleet.Instances() {
+			all = append(all, open(t, i))
+		}
+		// play has one instance call for some windows, 1.3 times the limit.
+		play := func(who int, windows int64) (permits int64) {
+			for range windows * 1000 {
+				n := all[who].TryTake(1).N()
+				if time.Now().UnixMilli()%10 < 3 {
+					n += all[who].TryTake(1).N()
+				}
+				meter.Call(n)
+				permits += n
+				time.Sleep(time.Millisecond)
+			}
+			return permits
+		}
+		for _, who := range []int{3, 7, 0} {
+			if n := play(who, 4); n < 4*limit*97/100 {
+				t.Errorf("instance %d got %d permits of %d", who, n, 4*limit)
+			}
+		}
+		if st := all[0].Status(); st.Hosts == 0 || st.BorrowedLast < limit*8/10 {
+			t.Errorf("it borrowed %d permits of %d instances in its last window", st.BorrowedLast, st.Hosts)
+		}
+		fleet.Instances()[9].Kill()
+		time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second)))
+		if n := play(0, 2); n < 2*limit*87/100 || n > 2*limit*9/10 {
+			t.Errorf("it got %d permits of %d beside one that crashed", n, 2*limit)
+		}
+		if err := meter.Check(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A call for more than a share is served by loans, and one for more than the limit is not.
+func TestACallForMoreThanAShareIsServed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fleet, err := limittest.New(policy("100/s"), 5)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all []*consumer.Limiter
+		for _, i := range fleet.Instances() {
+			all = append(all, open(t, i))
+		}
+		if p, err := all[2].Take(t.Context(), 90, time.Second); err != nil || p.N() != 90 {
+			t.Errorf("of a share of 20: %d permits, %v", p.N(), err)
+		}
+		if _, err := all[2].Take(t.Context(), 101, time.Second); !errors.Is(err, consumer.ErrTooLarge) {
+			t.Errorf("more than the limit: %v", err)
+		}
+	})
+}
+
 // Whatever happens to the fleet, and whenever limiters are opened, no window is
 // over the largest limit in force around it.
 func TestTheSumHolds(t *testing.T) {

@@ -75,12 +75,12 @@ func point(name, kind, unit string, labels map[string]string, value any) string 
 // unitOf returns the unit that a name of Prometheus ends with.
 func unitOf(name string) string {
 	switch {
-	case strings.HasSuffix(name, "_seconds"):
+	case strings.HasSuffix(strings.TrimSuffix(name, "_total"), "_seconds"):
 		return "s"
 	case strings.HasPrefix(name, "quotient_permits_"), strings.HasSuffix(name, "_permits"):
 		return "{permit}"
 	}
-	return map[string]string{"quotient_waiters": "{caller}", "quotient_calls_impossible_total": "{call}", "quotient_asks_total": "{ask}", "quotient_fruitless_windows_total": "{window}", "quotient_instances": "{instance}", "quotient_state_changes_total": "{change}"}[name]
+	return map[string]string{"quotient_waiters": "{caller}", "quotient_calls_impossible_total": "{call}", "quotient_asks_total": "{ask}", "quotient_fruitless_windows_total": "{window}", "quotient_first_loans_total": "{window}", "quotient_instances": "{instance}", "quotient_state_changes_total": "{change}"}[name]
 }
 
 func fromPrometheus(t *testing.T, g prometheus.Gatherer) (points []string) {

@@ -2,11 +2,8 @@ package load
 
 import (
 	"encoding/binary"
-	"fmt"
 	"math"
 	"math/rand/v2"
-	"strconv"
-	"strings"
 )
 
 // Arrival names a process by which calls arrive in time.
@@ -134,49 +131,4 @@ func (p *Process) stretch(mean float64, floor int64) float64 {
 	}
 	p.source = before
 	return mean
-}
-
-// MaxZipf is the largest exponent of a Zipf skew. At 8 the second instance has
-// less than half a percent of the calls already.
-const MaxZipf = 8
-
-// Skew says how calls spread over the instances of a fleet. It is the s of a Zipf
-// distribution: the i-th instance, from 1, has a part of the calls in proportion to i
-// to the power of -s. 0 is even.
-type Skew float64
-
-// ParseSkew reads "even" or "zipf:S", S from 0 to MaxZipf.
-func ParseSkew(s string) (Skew, error) {
-	if s == "even" {
-		return 0, nil
-	}
-	text, ok := strings.CutPrefix(s, "zipf:")
-	exponent, err := strconv.ParseFloat(text, 64)
-	if !ok || err != nil || !(exponent >= 0 && exponent <= MaxZipf) {
-		return 0, fmt.Errorf("skew %q is unknown: use even, or zipf:S with S from 0 to %d, such as zipf:1.0", s, MaxZipf)
-	}
-	return Skew(exponent), nil
-}
-
-// String returns the text that ParseSkew reads.
-func (s Skew) String() string {
-	if s == 0 {
-		return "even"
-	}
-	return "zipf:" + strconv.FormatFloat(float64(s), 'f', -1, 64)
-}
-
-// Parts returns the part of all calls that each instance makes: by the skew, and in
-// proportion to its weight. They sum to 1, to within rounding.
-func (s Skew) Parts(weights []int64) []float64 {
-	parts := make([]float64, len(weights))
-	sum := 0.0
-	for i, weight := range weights {
-		parts[i] = math.Pow(float64(i+1), -float64(s)) * float64(weight)
-		sum += parts[i]
-	}
-	for i := range parts {
-		parts[i] /= sum
-	}
-	return parts
 }

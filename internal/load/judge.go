@@ -70,6 +70,9 @@ func Judge(r Run) ([]Window, Summary, Verdict) {
 		some := r.windows(length, lengths)
 		if summary.add(some, i == 0); i == 0 {
 			summary.Used = r.use(some, lengths)
+			one := r
+			one.Parts, one.Weight = nil, 0
+			summary.OneLimiter = one.use(some, lengths)
 			summary.OwnClock.Excess = r.excess(some)
 		}
 		windows = append(windows, some...)

@@ -123,7 +123,10 @@ type Summary struct {
 	// window may hold where that is more. A limit of 0 counts as 1 here.
 	MaxOverRatio float64 `json:"max_over_ratio"`
 	// Used is what part came of the permits that were due.
-	Used        Use   `json:"used"`
+	Used Use `json:"used"`
+	// OneLimiter is what part came of the permits that one limiter for all calls would have
+	// issued: of the calls in each window, up to the limit.
+	OneLimiter  Use   `json:"one_limiter"`
 	IssuedTotal int64 `json:"issued_total"`
 	// OwnClock is what the load generator's own clock says of the permits.
 	OwnClock OwnSummary `json:"own_clock"`

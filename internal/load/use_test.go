@@ -90,3 +90,22 @@ func TestWhatWasDue(t *testing.T) {
 		}
 	}
 }
+
+// One limiter for all calls has no shares, and no instance that is away.
+func TestWhatOneLimiterWouldHaveIssued(t *testing.T) {
+	r := steadyRun()
+	r.Counts = append([]Count{}, r.Counts...)
+	for i := range r.Counts {
+		r.Counts[i].Issued = 50
+	}
+	r.Counts[2] = Count{Index: 12, Offered: 40, Issued: 30}
+	r.Parts = []Part{{0.8, 0.25}, {0.1, 0.25}, {0.1, 0.25}, {0, 0.25}}
+	r.Serving.Record(13*second+1, 3, time.Second)
+	_, s, _ := judge(r)
+	if one := s.OneLimiter; one.Due != 340 || one.Came != 180 || one.Excused != 0 || one.Ratio != 180./340 || one.Worst.Start.Unix() != 11 {
+		t.Errorf("%+v (worst %+v), want 180 of the 340 that were called for and allowed", one, one.Worst)
+	}
+	if s.Used.Due >= s.OneLimiter.Due {
+		t.Errorf("%d were due to instances with shares", s.Used.Due)
+	}
+}

@@ -32,6 +32,12 @@ type Report struct {
 	// Debt is the unpaid cost of calls beyond their permits; nothing is issued until it
 	// is paid.
 	Debt int64 `json:"debt,omitempty"`
+	// Borrowed are the permits that the instance borrowed in the shortest limit's last whole
+	// window, and Hosts the instances that lent them; Lent are those that it lent, to Guests.
+	Borrowed int64 `json:"borrowed,omitempty"`
+	Hosts    int   `json:"borrowed_from,omitempty"`
+	Lent     int64 `json:"lent,omitempty"`
+	Guests   int   `json:"lent_to,omitempty"`
 	// PaceRevision is that of the pace applied, 0 without one. In the last PaceSpan
 	// milliseconds since then, about 4 s at most, PaceIssued permits were issued and
 	// PaceRefused calls refused by the provider. Set if the policy is adaptive.

@@ -147,6 +147,7 @@ func (g *Gate) Enter(at clock.Instant, w *Waiter, n, deadline int64) (Grant, Ver
 	w.n, w.deadline = n, deadline
 	g.mu.queue.push(w)
 	g.wantForQueueLocked()
+	g.mu.borrower.lack.begins(g.mu.last)
 	g.lackLocked()
 	return Grant{}, Queued
 }
@@ -226,7 +227,7 @@ func (g *Gate) Borrow(at clock.Instant, host string, loan protocol.Loan) int64 {
 	g.currentLocked(at)
 	g.settleLocked()
 	n := g.mu.ledger.borrow(host, loan)
-	g.mu.borrower.Borrowed += n
+	g.noteBorrowedLocked(host, n)
 	g.mu.forecast.valid = g.mu.forecast.valid && n == 0
 	g.rebuildLocked(at)
 	return n
@@ -346,6 +347,8 @@ func (g *Gate) rebuildLocked(at clock.Instant) {
 	if g.mu.queue.head == nil {
 		g.mu.published, g.mu.held = g.mu.held, 0
 		s.left.Store(g.mu.published)
+	} else {
+		g.mu.borrower.lack.begins(g.mu.last) // they have waited since another window
 	}
 	g.publishLocked(s, g.edgeLocked(p))
 	g.wantForQueueLocked()
@@ -456,7 +459,8 @@ func (g *Gate) judgeLocked(p *Plan) {
 		}
 		f := &g.mu.forecast
 		f.restart(g)
-		g.refuseLocked(Limited, func(w *Waiter) bool { return !f.serve(g, w.n, w.deadline) })
+		loans := g.borrowsLocked()
+		g.refuseLocked(Limited, func(w *Waiter) bool { return !f.serve(g, w.n, w.deadline) && !(loans && g.beyondSharesLocked(w.n)) })
 	}
 }
 
@@ -505,11 +509,20 @@ func (g *Gate) fitsLocked(n int64) bool {
 }
 
 // largestLocked returns the largest room of a plan within the horizon and, if nothing
-// changes, later; or one that is enough. A request for more is refused at once, for it
-// would block all behind it.
-func (g *Gate) largestLocked(enough int64) (most int64) {
+// changes, later, or what can be borrowed; or one that is enough. A request for more is
+// refused at once, for it would block all behind it.
+func (g *Gate) largestLocked(enough int64) int64 {
+	most := g.roomLocked()
+	if most < enough {
+		most = max(most, g.ownLocked(enough))
+	}
+	return most
+}
+
+// ownLocked is that of this instance's own shares.
+func (g *Gate) ownLocked(enough int64) (most int64) {
 	p := g.planLocked()
-	most = max(p.roomLater(), g.roomLocked())
+	most = p.roomLater()
 	for range p.horizon() {
 		if most = max(most, p.room()); most >= enough {
 			break

@@ -36,6 +36,8 @@ type borrower struct {
 	look     int64 // when Look is called next; Forever: when Arm says so
 	awaited  int   // callers that wait for a first permit: see Await
 	hoping   bool  // callers wait that only others' permits may serve in time
+	lack     lack
+	partners partners // of the window
 	LendingCounts
 }
 
@@ -44,6 +46,69 @@ type LendingCounts struct {
 	Lent, Borrowed int64 // permits
 	Asks           int64
 	Fruitless      int64 // windows in which this instance asked and borrowed nothing
+	// FirstLoans are the windows in which permits were borrowed after a call was refused or
+	// had to wait. FirstLoanTime sums the times from the first such call to these permits.
+	FirstLoans    int64
+	FirstLoanTime time.Duration
+	LastLoans     Loans // of the window before
+}
+
+// Loans are the loans of one window of the shortest limit.
+type Loans struct {
+	Borrowed int64 // permits
+	Hosts    int   // instances that lent them
+	Lent     int64
+	Guests   int // instances that borrowed them
+}
+
+// partners are the loans of a window by instance.
+type partners struct {
+	hosts, guests map[string]int64
+}
+
+// note adds permits of a partner.
+func note(all *map[string]int64, who string, n int64) {
+	if *all == nil {
+		*all = map[string]int64{}
+	}
+	(*all)[who] += n
+}
+
+// end returns the loans, and begins another window.
+func (p *partners) end() (l Loans) {
+	l.Hosts, l.Guests = len(p.hosts), len(p.guests)
+	for _, n := range p.hosts {
+		l.Borrowed += n
+	}
+	for _, n := range p.guests {
+		l.Lent += n
+	}
+	clear(p.hosts)
+	clear(p.guests)
+	return l
+}
+
+// lack is when in a window a call was first refused or had to wait.
+type lack struct {
+	at   int64
+	is   bool
+	over bool // something was borrowed since
+}
+
+// begins notes such a call.
+func (k *lack) begins(at int64) {
+	if !k.is {
+		k.is, k.at = true, at
+	}
+}
+
+// ends notes that something was borrowed. ok is true for the first time after such a call.
+func (k *lack) ends(at int64) (after time.Duration, ok bool) {
+	if !k.is || k.over {
+		return 0, false
+	}
+	k.over = true
+	return time.Duration(at - k.at), true
 }
 
 // standing is an ask that was not served, or not wholly.
@@ -108,12 +173,46 @@ func (g *Gate) noteWindowLocked() {
 	if a.window.Length != b.window.Length {
 		b.calls, b.guest = lending.Flow{}, lending.Guest{}
 	}
-	vain := b.guest.Vain()
-	if b.guest.Begin(b.lent); b.guest.Vain() > vain {
+	if b.guest.Asked() && b.lent == 0 {
 		b.Fruitless++
 	}
+	b.guest.Begin(b.lent)
+	b.LastLoans = b.partners.end()
+	if a.window.Length != b.window.Length || a.window.Index != b.window.Index+1 { // a window has passed unseen
+		b.LastLoans = Loans{}
+	}
+	b.lack = lack{}
 	b.calls.Begin(a.window.Index, float64(a.window.Start()-g.mu.ledger.plan.Offset)/milli, float64(a.window.Length)/milli)
 	b.window, b.lent, b.standing, b.served = a.window, a.lent, b.standing[:0], 0
+	g.refuseStoodLocked()
+}
+
+// refuseStoodLocked refuses the head at a window's edge if only loans serve it and a whole
+// window has brought too few: others wait behind it.
+func (g *Gate) refuseStoodLocked() {
+	w := g.mu.queue.head
+	if w == nil || !g.beyondSharesLocked(w.n) {
+		return
+	}
+	if !w.stood {
+		w.stood = true
+		return
+	}
+	g.mu.queue.remove(w)
+	g.mu.forecast.valid = false
+	g.decided(w, Grant{}, Limited)
+}
+
+// beyondSharesLocked reports whether no share of this instance holds n permits, so that only
+// loans can.
+func (g *Gate) beyondSharesLocked(n int64) bool {
+	return n > 1 && g.planLocked().Known && n > g.ownLocked(n)
+}
+
+// borrowsLocked reports whether permits can be borrowed now.
+func (g *Gate) borrowsLocked() bool {
+	s, ok := g.sceneLocked()
+	return ok && g.planLocked().Lending.Borrows && !s.alone()
 }
 
 // sceneLocked returns the window in which permits are lent and borrowed now; ok is false if
@@ -152,6 +251,20 @@ func (g *Gate) armLocked(at int64) {
 func (g *Gate) lackLocked() {
 	if g.planLocked().Lending.Borrows {
 		g.armLocked(g.mu.last)
+	}
+}
+
+// noteBorrowedLocked counts n permits that a host has lent.
+func (g *Gate) noteBorrowedLocked(host string, n int64) {
+	if n <= 0 {
+		return
+	}
+	b := &g.mu.borrower
+	b.Borrowed += n
+	note(&b.partners.hosts, host, n)
+	if after, ok := b.lack.ends(g.mu.last); ok {
+		b.FirstLoans++
+		b.FirstLoanTime += after
 	}
 }
 
@@ -200,14 +313,14 @@ func (g *Gate) askLocked(s scene) (ask *Asking, next int64) {
 	b, l := &g.mu.borrower, &g.mu.ledger
 	h := lending.Has{
 		Phase: s.phase, Length: s.length, Rest: s.length - s.phase - float64(l.plan.Guard)/milli,
-		Waiting: g.mu.queue.permits, Issued: s.used - s.out + g.takenLocked(), Borrowed: s.lent,
+		Waiting: g.mu.queue.permits, Issued: s.used - s.out + g.takenLocked(), Borrowed: s.lent, Own: s.bound - s.lent,
 		Fair: s.fair(), Total: s.limit.Total,
 	}
 	h.Left = g.roomLeftLocked()
 	if b.awaited > 0 && s.bound == 0 {
 		h.Waiting += max(1, int64(h.Fair/8))
 	}
-	if s.alone() {
+	if s.alone() || b.calls.Silent() > quietAfter && h.Waiting == 0 {
 		return nil, Forever
 	}
 	if a, ok := b.guest.Ask(&b.calls, s.rules, h); ok {
@@ -216,9 +329,6 @@ func (g *Gate) askLocked(s scene) (ask *Asking, next int64) {
 			Ask: a, Self: l.self, Windows: l.running(), Fair: h.Fair, Rules: s.rules, Debtors: l.debtors(),
 			Salt: l.plan.Lending.Hash + uint64(b.Asks)*0x9e3779b97f4a7c15,
 		}
-	}
-	if b.calls.Silent() > quietAfter && h.Waiting == 0 {
-		return ask, Forever
 	}
 	wait := b.calls.Enough(h) / 2
 	return ask, g.mu.last + min(max(int64(wait*milli), int64(lookEvery)), int64(lookSeldom))
@@ -236,7 +346,7 @@ func (g *Gate) hopesLocked(n int64) bool {
 	if waiting+n <= g.roomLeftLocked() {
 		return false // it lacks something else: a budget, or the time when permits are due
 	}
-	hopes := waiting == 0 && n > s.bound-s.lent || b.guest.Hopes(&b.calls, s.rules, waiting+n, s.lent, s.fair())
+	hopes := waiting == 0 && n > s.bound-s.lent || g.beyondSharesLocked(n) || b.guest.Hopes(&b.calls, s.rules, waiting+n, s.lent, s.fair())
 	b.hoping = b.hoping || hopes
 	return hopes
 }
@@ -273,6 +383,7 @@ func (g *Gate) lendLocked(at clock.Instant, s scene, a standing, stands bool) in
 		if n = min(n, l.budget()); n > 0 {
 			g.Lent(l.self, a.guest, l.lend(a.guest, n))
 			b.Lent += n
+			note(&b.partners.guests, a.guest, n)
 			g.mu.forecast.valid = false
 		}
 		g.rebuildLocked(at)

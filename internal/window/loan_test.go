@@ -330,6 +330,97 @@ func TestACallerWaitsForWhatIsAskedFor(t *testing.T) {
 	}
 }
 
+// The loans of the last window are shown by instance, and the time from the first call that
+// lacked a permit to the first loan after it.
+func TestWhatIsToldOfLoans(t *testing.T) {
+	f := newFixed(map[time.Duration]int64{second: 40})
+	f.total = 400
+	g, _ := lender(f)
+	g.Changed(at(0))
+	borrow := func(now time.Duration, host string, permits int64) {
+		g.Tick(at(now))
+		g.Borrow(at(now), host, protocol.Loan{Windows: g.mu.ledger.running(), Permits: permits})
+	}
+	borrow(100*ms, "h1", 5) // before any call lacks a permit
+	upTo(g, at(200*ms), 45)
+	g.Enter(at(300*ms), nil, 1, 0)
+	g.Enter(at(305*ms), nil, 1, 0)
+	borrow(310*ms, "h2", 7)
+	borrow(320*ms, "h1", 9) // 4 more
+	if u := g.Usage(at(400 * ms)); u.FirstLoans != 1 || u.FirstLoanTime != 10*ms || u.LastLoans != (Loans{}) {
+		t.Errorf("%+v: want 10 ms to the first loan, and nothing of a window before", u.LendingCounts)
+	}
+	g.Enter(at(500*ms), &Waiter{}, 50, Forever) // more than is left: it waits over the edge
+	g.Tick(at(second))
+	if u := g.Usage(at(second)); u.LastLoans != (Loans{Borrowed: 16, Hosts: 2}) {
+		t.Errorf("%+v: want 16 permits of 2 hosts", u.LastLoans)
+	}
+	borrow(second+30*ms, "h1", 20)
+	g.Asked(at(second+700*ms), "a", need(g, 2, true))
+	g.Asked(at(second+710*ms), "a", need(g, 3, true))
+	g.Asked(at(second+720*ms), "b", need(g, 1, true))
+	if u := g.Usage(at(2 * second)); u.FirstLoans != 2 || u.FirstLoanTime != 40*ms || u.LastLoans != (Loans{20, 1, 6, 2}) {
+		t.Errorf("%+v: want 30 ms more for one that waited from the window's start, and loans to 2", u.LendingCounts)
+	}
+	if u := g.Usage(at(3 * second)); u.LastLoans != (Loans{}) {
+		t.Errorf("%+v of a window without loans", u.LastLoans)
+	}
+	g.Enter(at(3*second+100*ms), &Waiter{}, 41, Forever)
+	borrow(3*second+105*ms, "h1", 20)
+	if u := g.Usage(at(5 * second)); u.FirstLoans != 3 || u.FirstLoanTime != 45*ms || u.LastLoans != (Loans{}) {
+		t.Errorf("%+v: want 5 ms more, and nothing of a window that has passed unseen", u.LendingCounts)
+	}
+}
+
+// A request for more than a share waits for loans, also behind others, and through news. If a
+// whole window brings too few it is refused, so that those behind it are served.
+func TestARequestBeyondAShareWaitsForLoans(t *testing.T) {
+	f := newFixed(map[time.Duration]int64{second: 10})
+	f.total, f.instances = 100, 10
+	var told told
+	g, _ := lender(f)
+	g.decided = told.decided
+	g.Changed(at(0))
+	upTo(g, at(1), 10)
+	enter := func(now time.Duration, name string, n int64, deadline int64, want Verdict) *Waiter {
+		t.Helper()
+		w := &Waiter{Payload: name}
+		if _, v := g.Enter(at(now), w, n, deadline); v != want {
+			t.Fatalf("%s: verdict %d, want %d", name, v, want)
+		}
+		return w
+	}
+	take := func(what string, want ...string) {
+		t.Helper()
+		if diff := cmp.Diff(want, told.take()); diff != "" {
+			t.Errorf("%s: told (-want +got):\n%s", what, diff)
+		}
+	}
+	enter(2*ms, "small", 5, Forever, Queued)
+	w := enter(3*ms, "large", 60, int64(5*second), Queued)
+	enter(4*ms, "too large", 101, Forever, TooLarge)
+	enter(5*ms, "next", 3, Forever, Queued)
+	f.shares[second] = 8 // less than was foreseen
+	g.Changed(at(10 * ms))
+	take("news")
+	g.Tick(at(second))
+	take("a window", "small@1s")
+	g.Borrow(at(second+10*ms), "h", protocol.Loan{Windows: g.mu.ledger.running(), Permits: 40})
+	take("too few loans")
+	g.Tick(at(2 * second))
+	take("the next edge, at which it has stood for less than a window")
+	g.Tick(at(3 * second))
+	take("another window", "large!"+fmt.Sprint(Limited), "next@3s")
+	w.Payload = "again" // it may be used again
+	if _, v := g.Enter(at(3*second+1), w, 60, Forever); v != Queued {
+		t.Fatalf("verdict %d", v)
+	}
+	g.Tick(at(4 * second))
+	take("the next edge, at which it has stood for less than a window")
+	g.Borrow(at(4*second+10*ms), "h", protocol.Loan{Windows: g.mu.ledger.running(), Permits: 55})
+	take("loans", "again@4s")
+}
+
 // What was not lent is lent when reserves are released, without another ask.
 func TestAsksStand(t *testing.T) {
 	f := newFixed(map[time.Duration]int64{second: 100})
@@ -354,6 +445,60 @@ func TestAsksStand(t *testing.T) {
 	g.Look(at(second + 860*ms))
 	if l := lent(); len(l) > 0 {
 		t.Errorf("lent %+v in the window after", l)
+	}
+}
+
+// A fleet that starts has no shares yet: that nobody lent then says nothing of the first windows
+// with shares.
+func TestAGuestThatGetsAShareAsksAgain(t *testing.T) {
+	f := newFixed(map[time.Duration]int64{second: 0})
+	f.total, f.instances = 100, 5
+	g, _ := lender(f)
+	refused := int64(0)
+	g.Refused = func() int64 { return refused }
+	g.Changed(at(0))
+	// play has callers that come each millisecond, and returns how often others are asked.
+	play := func(from time.Duration) (asks int) {
+		for now := from; now < from+500*ms; now += ms {
+			if upTo(g, at(now), 1) == 0 {
+				refused++
+			}
+			if ask, _ := g.Look(at(now)); ask != nil {
+				asks++
+			}
+		}
+		return asks
+	}
+	for w := range time.Duration(6) {
+		play(w * second)
+	}
+	if u := g.Usage(at(6 * second)); u.Fruitless < 5 {
+		t.Fatalf("%d windows in vain", u.Fruitless)
+	}
+	f.shares[second] = 20
+	g.Changed(at(6*second + 900*ms))
+	if play(7*second) == 0 {
+		t.Error("it asks nobody in its first window with a share")
+	}
+}
+
+// An instance that has lent all and has had no calls for a while asks nobody, also when it looks
+// at the asks that stand.
+func TestAHostWithoutCallsAsksNobody(t *testing.T) {
+	f := newFixed(map[time.Duration]int64{second: 20})
+	f.total, f.instances = 100, 5
+	g, lent := lender(f)
+	g.Changed(at(0))
+	g.Look(at(1))
+	upTo(g, at(ms), 5)
+	g.Look(at(2 * ms))
+	g.Tick(at(second))
+	g.Tick(at(2 * second))
+	g.Tick(at(3 * second))
+	g.Asked(at(3*second+400*ms), "a", need(g, 80, false))
+	ask, _ := g.Look(at(3*second + 860*ms))
+	if l := lent(); len(l) == 0 || l[len(l)-1].loan.Permits != 20 || ask != nil {
+		t.Errorf("lent %+v of 20, and asks for %+v", l, ask)
 	}
 }
 

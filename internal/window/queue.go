@@ -17,6 +17,8 @@ type Waiter struct {
 	// queued is true from Wait until the waiter is served, refused or
 	// cancelled. Guarded by the gate's lock.
 	queued bool
+	// stood says that it was the head at a window's edge, and that only loans serve it.
+	stood bool
 	// Payload is the caller's means to tell the waiter's owner; a pointer, a
 	// channel or a function is stored without allocating.
 	Payload any
@@ -57,7 +59,7 @@ type queue struct {
 }
 
 func (q *queue) push(w *Waiter) {
-	w.next, w.prev, w.queued = nil, q.tail, true
+	w.next, w.prev, w.queued, w.stood = nil, q.tail, true, false
 	if q.tail == nil {
 		q.head, q.nearest = w, w.deadline
 	} else {

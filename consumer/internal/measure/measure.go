@@ -67,6 +67,8 @@ var All = []*Metric{
 	count("permits_borrowed_total", "{permit}", "Permits borrowed from other instances.", func(s *consumer.Status) int64 { return s.Borrowed }),
 	count("asks_total", "{ask}", "Times that this instance asked others for permits.", func(s *consumer.Status) int64 { return s.Asks }),
 	count("fruitless_windows_total", "{window}", "Windows in which this instance asked others for permits and borrowed none.", func(s *consumer.Status) int64 { return s.FruitlessWindows }),
+	count("first_loans_total", "{window}", "Windows in which this instance borrowed permits after a call was refused or had to wait.", func(s *consumer.Status) int64 { return s.FirstLoans }),
+	gauge("first_loan_seconds_total", "s", "Time from the first call of a window that was refused or had to wait to the first permits borrowed after it, summed.", func(s *consumer.Status) (float64, bool) { return s.FirstLoanTime.Seconds(), true }),
 	count("debt_permits", "{permit}", "Permits that calls have cost beyond those issued, to be paid before anything else is issued.", func(s *consumer.Status) int64 { return s.Debt }),
 	count("waiters", "{caller}", "Callers that wait for a permit.", func(s *consumer.Status) int { return s.Waiting }),
 	window("limit_permits", "{permit}", "The provider's limit, per window.", func(u *consumer.LimitUse) (float64, bool) { return float64(u.Limit.Permits), true }),

@@ -100,6 +100,10 @@ var callers = Table{
 		"\tcase !g.fitsLocked(n):\n\t\treturn Grant{}, TooLarge\n", "", liveness),
 	Replace("NewsJudgesNobody", "whoever cannot be served in time any more waits on", "internal/window/gate.go",
 		"\tif news {\n\t\tg.judgeLocked(p)", "\tif news && at.Mono < 0 {\n\t\tg.judgeLocked(p)", liveness),
+	Replace("LargeRefused", "a request for more than a share is refused behind others", "internal/window/lending.go",
+		" || g.beyondSharesLocked(n) || b.guest", " || b.guest", "internal/window TestARequestBeyondAShareWaitsForLoans"),
+	Replace("LargeStandsForEver", "a request that loans do not serve stops all behind it", "internal/window/lending.go",
+		"\tg.refuseStoodLocked()\n", "", "internal/window TestARequestBeyondAShareWaitsForLoans"),
 	Replace("NewcomersOvertake", "newcomers take what is left for the queue", "internal/window/gate.go",
 		"\tkept := s.withhold()\n", "\tkept := int64(0)\n", liveness),
 }

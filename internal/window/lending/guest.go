@@ -11,6 +11,7 @@ type Guest struct {
 	part         float64 // of what is needed that is asked for, doubled while less than half comes
 	rate         float64 // by which it asked
 	lately       bool    // it asked in the last window
+	bare         bool    // it asked without a share of its own
 	vain         int     // windows in a row in which it asked and borrowed nothing
 	quiet        int     // windows for which it does not ask
 }
@@ -23,6 +24,7 @@ type Has struct {
 	Waiting       int64   // that callers wait for
 	Issued        int64   // to its own callers
 	Borrowed      int64   // in this window
+	Own           int64   // its own share
 	Fair          float64 // the total divided equally
 	Total         int64
 }
@@ -44,6 +46,7 @@ func (g *Guest) Begin(borrowed int64) {
 	case g.rounds == 0:
 	case borrowed > 0:
 		g.vain = 0
+	case g.bare: // a fleet that starts has no shares yet
 	default: // nobody had any
 		if g.vain++; g.vain > 2 { // not only because the permits of one window were spent
 			g.quiet = min(4, 1<<min(g.vain-3, 4))
@@ -52,8 +55,8 @@ func (g *Guest) Begin(borrowed int64) {
 	*g = Guest{lately: g.rounds > 0, vain: g.vain, quiet: g.quiet, part: 1, at: math.Inf(-1)}
 }
 
-// Vain returns in how many windows in a row it has asked and borrowed nothing.
-func (g *Guest) Vain() int { return g.vain }
+// Asked reports whether it has asked in this window.
+func (g *Guest) Asked() bool { return g.rounds > 0 }
 
 // Hopes reports whether so many permits may still be borrowed in this window: others are
 // asked for them, or will be. fair is a fair share.
@@ -98,6 +101,7 @@ func (g *Guest) Ask(f *Flow, r Rules, h Has) (a Ask, ok bool) {
 		g.late++
 	}
 	g.rounds++
+	g.bare = h.Own == 0
 	g.at, g.wanted, g.had, g.rate = f.at, need, h.Borrowed, f.begun()
 	f.Asked(g.rate)
 	return Ask{need, int64(max(0, min(float64(need), due))), g.part, g.fails}, true

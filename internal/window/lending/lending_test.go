@@ -194,7 +194,7 @@ func TestWhenAGuestAsks(t *testing.T) {
 
 func TestAGuestThatAsksInVainIsQuiet(t *testing.T) {
 	f, g := begun(), Guest{}
-	has := Has{Phase: 10, Length: 1000, Rest: 990, Issued: 100, Fair: 100, Total: 2000, Waiting: 5}
+	has := Has{Phase: 10, Length: 1000, Rest: 990, Issued: 100, Own: 100, Fair: 100, Total: 2000, Waiting: 5}
 	var asks []int
 	for w := range 16 {
 		g.Begin(0)
@@ -208,7 +208,7 @@ func TestAGuestThatAsksInVainIsQuiet(t *testing.T) {
 	}
 	g.rounds = 1
 	g.Begin(7)
-	if g.Vain() != 0 {
+	if g.vain != 0 {
 		t.Error("a window in which something came does not count")
 	}
 	g = Guest{vain: 6, quiet: 3, at: math.Inf(-1), part: 1}

@@ -27,7 +27,7 @@ type Config struct {
 	Duration     time.Duration
 	Demand       float64
 	Arrival      load.Arrival
-	Skew         load.Skew
+	Spread       load.Spread
 	Seed         uint64
 	MaxWait      time.Duration
 	Changes      []change

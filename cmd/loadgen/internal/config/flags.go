@@ -24,6 +24,7 @@ const (
 	maxProcesses = 256 // of workers, victims of churn included
 	maxMembers   = 7
 	maxDuration  = 24 * time.Hour
+	leastMove    = 100 * time.Millisecond
 )
 
 // Usagef returns a *etcdflags.UsageError with a text as by fmt.Sprintf.
@@ -33,10 +34,10 @@ func Usagef(format string, args ...any) error {
 
 // raw is what the flags say, unchecked.
 type raw struct {
-	limit, skew, guard, transport string
-	capacity                      string
-	changes, faults, crashes      []string
-	config                        Config
+	limit, guard, transport  string
+	capacity                 string
+	changes, faults, crashes []string
+	config                   Config
 }
 
 // ParseFlags reads the command line. It returns pflag.ErrHelp where help or the
@@ -118,10 +119,12 @@ func (r *raw) register(set *pflag.FlagSet) {
 	set.IntVar(&c.Instances, "instances", 96, "how many instances share it")
 	set.IntVar(&c.Processes, "processes", 1, "number of their operating-system processes, beside this one")
 	set.DurationVar(&c.Duration, "duration", 10*time.Second, "how long to measure, once the whole fleet is active")
-	set.Float64Var(&c.Demand, "demand", 1.5, "offered calls over the limit of the shortest window; from 1 on each instance makes at least one call more than its share in every window, unless --skew says otherwise")
+	set.Float64Var(&c.Demand, "demand", 1.5, "offered calls over the limit of the shortest window; from 1 on each instance makes at least one call more than its share in every window, unless --hot or --zipf is given")
 	set.StringVar((*string)(&c.Arrival), "arrival", "steady", "distribution of calls in time: `steady|poisson|burst|sine`")
-	set.StringVar(&r.skew, "skew", "even", "distribution of calls over instances: `even|zipf:S`")
-	set.Uint64Var(&c.Seed, "seed", 1, "seed of poisson and burst; the same seed gives the same calls in each window")
+	set.IntVar(&c.Spread.Hot, "hot", 0, "how many `INSTANCES` make all calls; 0: all of them do")
+	set.Float64Var(&c.Spread.Zipf, "zipf", 0, "the exponent `S` of a Zipf distribution of calls over instances, such as 1; 0: even")
+	set.DurationVar(&c.Spread.Move, "move", 0, "how often the hot instances are others, or the ranks of --zipf; the first time after 0.63 of it; 0: never")
+	set.Uint64Var(&c.Seed, "seed", 1, "seed of poisson, burst and the ranks of --zipf; the same seed gives the same calls in each window")
 	set.DurationVar(&c.MaxWait, "max-wait", 100*time.Millisecond, "how long a refused call may wait for a permit of the next window; 0: not at all")
 	set.StringArrayVar(&r.changes, "change", nil, "`AT=LIMIT`, such as 5s=150000/s: change the limit AT after measuring began; repeatable")
 	set.Float64Var(&c.Churn, "churn", 0, "how many `instances` leave each second, and as many join")
@@ -194,9 +197,7 @@ func (r *raw) check() (*Config, error) {
 		return nil, err
 	}
 	c.Limit = strings.TrimSpace(r.limit)
-	if c.Skew, err = load.ParseSkew(r.skew); err != nil {
-		return nil, Usagef("--skew: %v", err)
-	}
+	c.Spread.Seed = c.Seed
 	if err := cmp.Or(
 		oneOf("--arrival", c.Arrival, load.Steady, load.Poisson, load.Burst, load.Sine),
 		oneOf("--transport", r.transport, "none", "http"),
@@ -205,6 +206,9 @@ func (r *raw) check() (*Config, error) {
 		within("--processes", c.Processes, 1, maxProcesses),
 		within("--duration", c.Duration, time.Millisecond, maxDuration),
 		within("--demand", c.Demand, 1e-6, 1000),
+		within("--hot", c.Spread.Hot, 0, c.Instances),
+		within("--zipf", c.Spread.Zipf, 0, load.MaxZipf),
+		within("--move", c.Spread.Move, 0, maxDuration),
 		within("--max-wait", c.MaxWait, 0, time.Minute),
 		within("--measure-after", c.MeasureAfter, 0, maxDuration),
 		within("--window-offset", c.WindowOffset, 0, maxDuration),
@@ -253,6 +257,16 @@ func within[T cmp.Ordered](flag string, value, least, most T) error {
 // checkFleet holds the flags against each other.
 func (c *Config) checkFleet() error {
 	switch victims := c.Victims(); {
+	case c.Spread.Hot > 0 && c.Spread.Zipf > 0:
+		return Usagef("--hot and --zipf: each says which instances make the calls: give one of them")
+	case c.Spread.Move > 0 && c.Spread.Even():
+		return Usagef("--move %v: the load is even, so that nothing moves: give --hot 1 or --zipf 1 too", c.Spread.Move)
+	case c.Spread.Move > 0 && c.Spread.Hot == c.Instances:
+		return Usagef("--move: all %d instances are hot, so that nothing moves: use a lower --hot", c.Instances)
+	case c.Spread.Move > 0 && c.Spread.Move < leastMove:
+		return Usagef("--move: %v is less than the least, %v", c.Spread.Move, leastMove)
+	case c.Spread.Move > 0 && !c.Lends():
+		return Usagef("--move: where instances do not lend, what is due to load that moves is not known: it needs windows of 250ms or more, --shape fixed, and no --warm-up")
 	case c.WindowOffset > 0 && !slices.ContainsFunc(c.Limits, func(l quota.Limit) bool { return l.Window > quota.MaxWindow }):
 		return Usagef("--window-offset is for a limit of more than a minute, such as 5000/h, and --limit is %s", c.Limit)
 	case c.WindowOffset > 0 && (c.Http || len(c.NTP) > 0):

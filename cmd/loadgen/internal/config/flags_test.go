@@ -25,7 +25,7 @@ func TestDefaults(t *testing.T) {
 	}
 	if len(c.Limits) != 1 || c.Limits[0] != (quota.Limit{Permits: 300000, Window: time.Second}) ||
 		c.Instances != 96 || c.Duration != 10*time.Second || c.Demand != 1.5 ||
-		c.Arrival != "steady" || c.Skew != 0 || c.MaxWait != 100*time.Millisecond ||
+		c.Arrival != "steady" || !c.Spread.Even() || c.MaxWait != 100*time.Millisecond ||
 		c.Settle != 3*time.Second || c.policy.Outage != quota.OutageHold || !c.Embedded {
 		t.Errorf("%+v", c)
 	}

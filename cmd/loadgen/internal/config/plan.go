@@ -109,11 +109,23 @@ func (c *Config) Weights() []int64 {
 	return weights
 }
 
-// Parts are those of the instances.
+// leastLent is the shortest window of which permits are lent.
+const leastLent = 250 * time.Millisecond
+
+// Lends reports whether instances lend each other permits that they do not need.
+func (c *Config) Lends() bool {
+	return !c.Shaped() && c.policy.WarmUp == 0 && c.Window() >= leastLent
+}
+
+// Parts are those of the instances, where the policy gives each one its own and it lends
+// nothing.
 func (c *Config) Parts() (parts []load.Part) {
+	if c.Lends() {
+		return nil
+	}
 	weights := c.Weights()
-	total := load.Skew(0).Parts(weights)
-	for i, calls := range c.Skew.Parts(weights) {
+	total := load.Spread{}.Parts(weights, 0)
+	for i, calls := range c.Spread.Parts(weights, 0) {
 		parts = append(parts, load.Part{Calls: calls, Total: total[i]})
 	}
 	return parts
@@ -125,7 +137,7 @@ func (c *Config) Parts() (parts []load.Part) {
 // At a demand of 1 or more, evenly spread, each instance calls at least once more than
 // the largest possible share. Unused permits are then the limiter's fault.
 func (c *Config) Calls(part float64, total int64) (mean float64, floor int64) {
-	if c.Demand >= 1 && c.Skew == 0 {
+	if c.Demand >= 1 && c.Spread.Even() {
 		n := int64(c.Instances)
 		floor = (total+n-1)/n + 1
 	}

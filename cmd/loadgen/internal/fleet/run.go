@@ -62,7 +62,7 @@ func Execute(ctx context.Context, c *config.Config, text, stderr io.Writer) (*lo
 			fmt.Fprintf(text, "all clocks of this run are %v ahead\n", c.Ahead.Round(time.Second))
 		}
 		fmt.Fprintf(text, "%d instances%s share %s%s; demand %v, %s, %s; settle time %v; %s\n",
-			c.Instances, c.ProcessesText(), c.Limit, c.ShapeText(), c.Demand, c.Arrival, c.Skew, c.Settle, e.where(c))
+			c.Instances, c.ProcessesText(), c.Limit, c.ShapeText(), c.Demand, c.Arrival, c.Spread, c.Settle, e.where(c))
 	}
 	own, err := openClock(running, c.NTP, c.Policy(nil, "").ClockError)
 	if err != nil {

@@ -92,6 +92,9 @@ func Summary(w io.Writer, s *load.Summary) {
 			time.Duration(a.P50), time.Duration(a.P99), time.Duration(a.P999), time.Duration(a.Max))
 	}
 	fmt.Fprintf(w, "CPU %.1f s; memory %d MiB\n", s.CPUSeconds, s.MaxRSSBytes>>20)
+	if one := &s.OneLimiter; one.Due > 0 {
+		fmt.Fprintf(w, "%s of what one limiter would have issued; in the worst window %s\n", percent(one.Ratio), percent(one.Worst.Ratio()))
+	}
 	if a := s.Arrivals; a != nil {
 		fmt.Fprintf(w, "%s requests arrived, %s of them late; ", humanize.Comma(a.Total), humanize.Comma(a.Late))
 		if a.Judged {

@@ -145,6 +145,18 @@ func TestTooManyArrivalsAreNotHeld(t *testing.T) {
 	}
 }
 
+func TestOneLimiter(t *testing.T) {
+	var b bytes.Buffer
+	Summary(&b, &load.Summary{OneLimiter: load.Use{Due: 1000, Came: 983, Ratio: 0.983, Worst: &load.WindowUse{Due: 100, Came: 90}}})
+	if want := "98.30% of what one limiter would have issued; in the worst window 90.00%\n"; !strings.Contains(b.String(), want) {
+		t.Errorf("no %q in\n%s", want, b.String())
+	}
+	b.Reset()
+	if Summary(&b, &load.Summary{}); strings.Contains(b.String(), "one limiter") {
+		t.Errorf("without calls it says\n%s", b.String())
+	}
+}
+
 func TestProviderCapacity(t *testing.T) {
 	after := 6.0
 	var b bytes.Buffer

@@ -72,6 +72,7 @@ func told(p consumer.Permit) permit { return permit{p.Start().UnixNano(), p.Unti
 // shared is what all generators of a fleet go by.
 type shared struct {
 	c       *config.Config
+	weights []int64 // by slot
 	placing load.Placing
 	limits  atomic.Pointer[[]quota.Limit] // in force; replaced by the fleet on a change
 	start   atomic.Int64                  // the instant from which delays count
@@ -102,6 +103,9 @@ type generator struct {
 
 	// The rest belongs to the generator's goroutine.
 	took   *hdrhistogram.Histogram // nanoseconds of immediate grants
+	parts  []float64               // of the fleet's calls, by slot
+	turn   int64                   // of the ranks, whose parts they are
+	moved  int64                   // when it began
 	atOnce int64                   // permits that nobody waited for, since the start
 	calls  uint64
 }
@@ -109,13 +113,15 @@ type generator struct {
 // member is one instance as its generator sees it.
 type member struct {
 	limiter limiter
+	slot    int
 	calls   *load.Process
-	part    float64     // of the fleet's calls
 	gone    atomic.Bool // it has left: no calls any more
 
 	begun  bool
-	window int64 // whose calls are being made
-	made   int64 // of them
+	turn   int64   // of the ranks by which it makes calls
+	part   float64 // of the fleet's calls
+	window int64   // whose calls are being made
+	made   int64   // of them
 }
 
 // newGenerator returns one that counts in the tallies of a sheet.
@@ -146,6 +152,7 @@ func (g *generator) run() {
 		g.members = slices.DeleteFunc(g.members, func(m *member) bool { return m.gone.Load() })
 		members := slices.Clone(g.members)
 		g.mu.Unlock()
+		g.spread(now)
 		for _, m := range members {
 			g.advance(m, now)
 		}
@@ -153,16 +160,46 @@ func (g *generator) run() {
 	}
 }
 
-// advance makes the calls of one instance that are due at an instant.
+// spread adopts the parts of an instant.
+func (g *generator) spread(now int64) {
+	turn, since := g.c.Spread.Turn(g.start.Load(), now)
+	if g.parts == nil || turn != g.turn {
+		g.parts, g.turn, g.moved = g.c.Spread.Parts(g.weights, turn), turn, since
+	}
+}
+
+// advance makes the calls of one instance that are due at an instant: until the ranks have
+// changed those of its part before, and then those of the next one.
 func (g *generator) advance(m *member, now int64) {
+	switch {
+	case !m.begun:
+		m.turn, m.part = g.turn, g.parts[m.slot]
+	case m.turn != g.turn:
+		g.until(m, g.moved)
+		m.turn, m.part = g.turn, g.parts[m.slot]
+		if w := quota.WindowAt(g.c.Window(), g.moved); w.Index == m.window {
+			g.begin(m)
+			m.made = m.calls.Due(float64(g.moved-w.Start()) / float64(w.Length))
+		}
+	}
+	g.until(m, now)
+}
+
+// begin starts the calls of the member's window, by its part.
+func (g *generator) begin(m *member) {
+	mean, floor := g.c.Calls(m.part, load.Shortest(*g.limits.Load()).Permits)
+	m.calls.Begin(m.window, mean, floor)
+}
+
+// until makes those until an instant.
+func (g *generator) until(m *member, now int64) {
 	w := quota.WindowAt(g.c.Window(), now)
 	if !m.begun || w.Index > m.window {
 		if m.begun && w.Index == m.window+1 {
 			g.offer(m, m.calls.Due(1)-m.made) // late by less than a tick
 		}
 		m.begun, m.window, m.made = true, w.Index, 0
-		mean, floor := g.c.Calls(m.part, load.Shortest(*g.limits.Load()).Permits)
-		m.calls.Begin(w.Index, mean, floor)
+		g.begin(m)
 	}
 	// A clock that was set back gives no calls until it has caught up.
 	if w.Index == m.window {

@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/quotient-limiter/quotient/internal/load"
+	"github.com/quotient-limiter/quotient/quota"
 )
 
 // scripted is a limiter that gives the windows of a script, and refuses where it
@@ -82,11 +83,58 @@ func TestWhoIsGoneIsNotAsked(t *testing.T) {
 	s := sharedOf(t, "")
 	s.stop.Store(time.Now().Add(20 * time.Millisecond).UnixNano())
 	g := s.generator()
-	m := &member{calls: load.NewProcess(load.Steady, 1, 0, 1), part: 1} // a call would panic
+	m := &member{calls: load.NewProcess(load.Steady, 1, 0, 1)} // a call would panic
 	m.gone.Store(true)
 	g.add(m)
 	g.run()
 	if len(g.members) != 0 {
 		t.Errorf("%d members are left", len(g.members))
+	}
+}
+
+// counting is a limiter that counts the calls, and refuses them.
+type counting struct{ calls int64 }
+
+func (l *counting) take() (permit, error) { l.calls++; return permit{}, errors.New("refused") }
+
+func (l *counting) wait(time.Duration, func(permit, error)) { l.calls = -1 }
+
+// The calls move with the ranks, within a window too: each instance makes those that are due to
+// its part until then, and none is lost or made twice, however seldom the generator looks.
+func TestCallsMoveWithTheRanks(t *testing.T) {
+	for _, step := range []time.Duration{2 * time.Millisecond, 70 * time.Millisecond, 330 * time.Millisecond} {
+		s := sharedOf(t, "--limit 1000/s --demand 1 --instances 4 --hot 1 --move 1500ms --max-wait 0")
+		start := quota.WindowAt(time.Second, time.Now().UnixNano()).End() + 10*int64(time.Second)
+		s.start.Store(start)
+		s.stop.Store(start + int64(time.Hour))
+		g := s.generator()
+		var members [4]*member
+		var calls [4]*counting
+		for i := range members {
+			calls[i] = &counting{}
+			members[i] = &member{limiter: calls[i], slot: i, calls: load.NewProcess(load.Steady, 1, i, 4)}
+		}
+		look := func(at time.Duration) {
+			g.spread(start + int64(at))
+			for _, m := range members {
+				g.advance(m, start+int64(at))
+			}
+		}
+		made := func() (all [4]int64) {
+			for i, l := range calls {
+				all[i] = l.calls
+			}
+			return all
+		}
+		for at := time.Duration(0); at < 4*time.Second; at += step {
+			look(at)
+		}
+		look(4 * time.Second)
+		// They move after 945 ms, 2,445 ms and 3,945 ms.
+		for i, want := range []int64{945, 1500, 1500, 55} {
+			if n := made()[i]; n < want-3 || n > want+3 {
+				t.Errorf("looking each %v: instance %d made %d calls, want %d: %v", step, i, n, want, made())
+			}
+		}
 	}
 }

@@ -67,7 +67,8 @@ func (w *Worker) enter(slot int, retry bool) {
 	w.mu.Lock()
 	w.slots[slot], w.all[in] = in, true
 	w.mu.Unlock()
-	in.member.limiter, in.calls, in.part = fleetLimiter{in.limiter, w.c.Adapt != config.AdaptNone}, load.NewProcess(w.c.Arrival, w.c.Seed, slot, w.c.Instances), w.parts[slot]
+	in.member.limiter, in.member.slot = fleetLimiter{in.limiter, w.c.Adapt != config.AdaptNone}, slot
+	in.calls = load.NewProcess(w.c.Arrival, w.c.Seed, slot, w.c.Instances)
 	w.generators[slot%len(w.generators)].add(&in.member)
 	w.busy.Go(func() {
 		if in.limiter.Ready(w.ctx) == nil {

@@ -189,7 +189,7 @@ func judged(t *testing.T, permits int64, measure time.Duration, limiters []limit
 	s := sharedOf(t, fmt.Sprintf("--limit %v --instances %d %s", limits[0], len(limiters), flags))
 	g := s.generator()
 	for i, l := range limiters {
-		g.add(&member{limiter: l, calls: load.NewProcess(load.Steady, 1, i, len(limiters)), part: 1 / float64(len(limiters))})
+		g.add(&member{limiter: l, calls: load.NewProcess(load.Steady, 1, i, len(limiters)), slot: i})
 	}
 	start := quota.WindowAt(time.Second, time.Now().UnixNano()).End()
 	end := start + int64(measure)

@@ -36,7 +36,6 @@ type Worker struct {
 	client     *clientv3.Client
 	policy     quota.Policy // without limits
 	weights    []int64      // by slot
-	parts      []float64    // of all calls, by slot
 	tell       func(Report)
 	shared     *shared
 	sender     *sender       // nil if permits make no requests
@@ -63,9 +62,8 @@ func newWorker(c *config.Config, s *Setup, client *clientv3.Client, sheet *load.
 	w := &Worker{
 		c: c, provider: s.Provider, client: client, policy: c.Policy(nil, ""), weights: c.Weights(), tell: tell,
 		slots: map[int]*instance{}, all: map[*instance]bool{},
-		shared: &shared{c: c, placing: c.Placing(s.Tolerance), use: func(limiter, int64, load.Request) {}},
 	}
-	w.parts = c.Skew.Parts(w.weights)
+	w.shared = &shared{c: c, weights: w.weights, placing: c.Placing(s.Tolerance), use: func(limiter, int64, load.Request) {}}
 	if err := w.obey(Order{State: &s.State}); err != nil {
 		return nil, err
 	}

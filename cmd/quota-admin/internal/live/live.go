@@ -150,12 +150,13 @@ type Header struct {
 var Instances = []Header{
 	{"NAME", "name", ""}, {"INCARNATION", "incarnation", ""}, {"", "host", ""}, {"", "version", ""}, {"SHARE", "share", ""}, {"STATE", "state", ""},
 	{"ISSUED/S", "issued_per_second", ""}, {"REFUSED/S", "refused_per_second", ""}, {"SHADOWED/S", "shadowed_per_second", ""},
-	{"WAITING", "waiting", ""}, {"POLICY", "policy_revision", ""}, {"CLOCK-ERROR", "clock_error", ""}, {"", "clock_source", ""}, {"PROOF-AGE", "proof_age", ""},
+	{"WAITING", "waiting", ""}, {"BORROWED", "borrowed", ""}, {"HOSTS", "borrowed_from", ""}, {"LENT", "lent", ""}, {"GUESTS", "lent_to", ""}, {"POLICY", "policy_revision", ""}, {"CLOCK-ERROR", "clock_error", ""}, {"", "clock_source", ""}, {"PROOF-AGE", "proof_age", ""},
 	{"REPORT-AGE", "report_age_seconds", "s"}, {"", "heard_seconds", ""}, {"", "from", ""}, {"", "until", ""}, {"", "problem", ""},
 }
 
 // Line returns an instance's values: texts, int64s, float64s, and nil for what is
-// not known. Rates are permits per second, instants milliseconds since the Unix epoch.
+// not known. Rates are permits per second, loans are permits of the shortest limit's last
+// whole window, and instants milliseconds since the Unix epoch.
 func (p *Provider) Line(s *protocol.InstanceStatus, now time.Time) []any {
 	i, r := &s.Instance, s.Report
 	line := []any{i.Name, i.ID, i.Host, i.Version, nil}
@@ -164,7 +165,7 @@ func (p *Provider) Line(s *protocol.InstanceStatus, now time.Time) []any {
 	}
 	problem := ""
 	if r == nil {
-		line = append(line, make([]any, 11)...)
+		line = append(line, make([]any, 15)...)
 	} else {
 		problem = r.Problem
 		x := p.meter.of(i.ID, now)
@@ -174,7 +175,8 @@ func (p *Provider) Line(s *protocol.InstanceStatus, now time.Time) []any {
 			}
 			return round(perSecond)
 		}
-		line = append(line, string(r.State), rate(x.Issued), rate(x.Refused), rate(x.Shadowed), r.Waiting, r.PolicyRevision,
+		line = append(line, string(r.State), rate(x.Issued), rate(x.Refused), rate(x.Shadowed), r.Waiting,
+			r.Borrowed, int64(r.Hosts), r.Lent, int64(r.Guests), r.PolicyRevision,
 			r.ClockError, r.ClockSource, r.ProofAge, max(0, now.Sub(r.Time)).Round(time.Millisecond).Seconds(), max(0, x.Age).Round(time.Second).Seconds())
 	}
 	if s.Problem != nil {

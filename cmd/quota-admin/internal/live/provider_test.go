@@ -38,6 +38,30 @@ func (l look) fleet(now time.Time) *protocol.Fleet {
 	return f
 }
 
+// Each value of a line stands under its column.
+func TestALineHasLoans(t *testing.T) {
+	f := look{names: []string{"a", "b"}}.fleet(start)
+	r := f.Instances[1].Report
+	r.Waiting, r.Borrowed, r.Hosts, r.Lent, r.Guests, r.PolicyRevision = 1, 30, 4, 5, 2, 6
+	p := newProvider("p")
+	p.see(start, f)
+	f.Instances[0].Report = nil
+	for i, want := range []map[string]any{
+		{"borrowed": nil, "borrowed_from": nil, "lent": nil, "lent_to": nil, "policy_revision": nil, "problem": ""},
+		{"waiting": int64(1), "borrowed": int64(30), "borrowed_from": int64(4), "lent": int64(5), "lent_to": int64(2), "policy_revision": int64(6), "problem": ""},
+	} {
+		line := p.Line(&f.Instances[i], start)
+		if len(line) != len(Instances) {
+			t.Fatalf("%d values of %d columns", len(line), len(Instances))
+		}
+		for n, c := range Instances {
+			if v, ok := want[c.Name]; ok && line[n] != v {
+				t.Errorf("instance %d: %s is %v, want %v", i, c.Name, line[n], v)
+			}
+		}
+	}
+}
+
 func TestEvents(t *testing.T) {
 	for _, test := range []struct {
 		name  string

@@ -84,6 +84,7 @@ const fields = [
   { title: "Issued/s", column: "issued_per_second", n: true },
   { title: "Refused/s", column: "refused_per_second", n: true },
   { title: "Waiting", column: "waiting", n: true, wide: true },
+  { title: "Loans", column: "borrowed", n: true, wide: true },
   { title: "Revision", column: "policy_revision", n: true },
   { title: "Clock error", column: "clock_error", n: true },
   { title: "Report", column: "heard_seconds", n: true, wide: true },
@@ -185,12 +186,14 @@ export class Rows {
     const silent = v("heard_seconds") === null || v("heard_seconds") > 8;
     row.className = "row" + (silent ? " silent" : "");
     const about = [v("incarnation"), v("host"), v("version")].filter(Boolean).map(shown).join(", ");
-    row.title = about + (v("problem") ? "\n" + shown(v("problem")) : "");
+    row.title = about + (v("borrowed") ? "\nborrowed " + permits(v("borrowed"), "from", v("borrowed_from")) : "") +
+      (v("lent") ? "\nlent " + permits(v("lent"), "to", v("lent_to")) : "") + (v("problem") ? "\n" + shown(v("problem")) : "");
     fields.forEach((f, k) => {
       const cell = row.children[k], value = v(f.column);
       let kind = (f.n ? "number" : "") + (f.wide ? " wide" : "") + (f.name ? "name" : "");
       let words = f.n && typeof value === "number" ? number(value) : shown(value ?? "–");
       if (f.name) words = (shown(value) || shown(v("incarnation"))) + (v("problem") ? " ⚠" : "");
+      if (f.column === "borrowed" && value !== null) words = loans(v);
       if (f.column === "state") {
         kind += " " + (stateClass[value] || "dim");
         if (value === null) words = "no report";
@@ -209,6 +212,9 @@ export class Rows {
   }
 }
 
+// loans shows the larger loan of the last window, to an instance or by it.
+const loans = (v) => v("borrowed") >= v("lent") ? (v("borrowed") ? "+" + number(v("borrowed")) + " from " + v("borrowed_from") : "0") : "−" + number(v("lent")) + " to " + v("lent_to");
+const permits = (n, how, instances) => number(n) + " permits " + how + " " + instances + (instances === 1 ? " instance" : " instances") + " in the last window";
 
 function compare(a, b) {
   if (a === b) return 0;
