@@ -320,7 +320,7 @@ func (g *Gate) askLocked(s scene) (ask *Asking, next int64) {
 	if b.awaited > 0 && s.bound == 0 {
 		h.Waiting += max(1, int64(h.Fair/8))
 	}
-	if s.alone() || b.calls.Silent() > quietAfter && h.Waiting == 0 {
+	if s.alone() {
 		return nil, Forever
 	}
 	if a, ok := b.guest.Ask(&b.calls, s.rules, h); ok {
@@ -329,6 +329,9 @@ func (g *Gate) askLocked(s scene) (ask *Asking, next int64) {
 			Ask: a, Self: l.self, Windows: l.running(), Fair: h.Fair, Rules: s.rules, Debtors: l.debtors(),
 			Salt: l.plan.Lending.Hash + uint64(b.Asks)*0x9e3779b97f4a7c15,
 		}
+	}
+	if b.calls.Silent() > quietAfter && h.Waiting == 0 {
+		return ask, Forever
 	}
 	wait := b.calls.Enough(h) / 2
 	return ask, g.mu.last + min(max(int64(wait*milli), int64(lookEvery)), int64(lookSeldom))

@@ -52,9 +52,10 @@ const (
 	horizon  = 200 // it asks for so long at first, and then for the rest of the window
 	spacing  = 25  // between two rounds; twice that if nothing came
 	margin   = 1.05
-	silence  = 10 // calls that did not come end a forecast
-	least    = 8  // a loan is at least this part of a share, before the end
-	tiny     = 50 // a guest asks for at least this part of a fair share
+	silence  = 10  // calls that did not come end a forecast
+	least    = 8   // a loan is at least this part of a share, before the end
+	tiny     = 50  // a guest asks for at least this part of a fair share
+	seldom   = 0.1 // fewer calls than that are not expected to come: a smoothed rate never is 0
 	slack    = 1.2
 	hosts    = 1.5 // asked for each fair share that is needed
 	few      = 10  // permits that one host is asked for by the poor

@@ -90,8 +90,9 @@ func (g *Guest) Ask(f *Flow, r Rules, h Has) (a Ask, ok bool) {
 	if !g.lately && g.rounds == 0 && !poor {
 		span = min(span, horizon)
 	}
-	need := int64(math.Ceil(min(1.1*rate*span+float64(h.Waiting), float64(h.Total)))) - max(0, h.Left)
-	if need <= 0 || float64(need) < h.Fair/tiny && h.Waiting <= h.Left {
+	wanted := min(1.1*rate*span+float64(h.Waiting), float64(h.Total))
+	need := int64(math.Ceil(wanted)) - max(0, h.Left)
+	if need <= 0 || wanted < seldom || float64(need) < h.Fair/tiny && h.Waiting <= h.Left {
 		return a, false
 	}
 	if g.rounds > 0 && !g.again(f, r, h, poor) {
