@@ -52,7 +52,7 @@ func (h *History) bound(w quota.Window, now, offset, frozen int64) Bound {
 	switch {
 	case w.Start() >= h.until:
 		b.Permits, b.Reason = 0, ReasonLeft
-	case from < h.since && !(h.First() && frozen == NotFrozen), sub(w.Start(), offset) < h.opens(w.Length):
+	case from < h.since && !h.First(), sub(w.Start(), offset) < h.opens(w.Length):
 		b.Permits, b.Reason = 0, ReasonJoining
 	}
 	return b
@@ -60,7 +60,7 @@ func (h *History) bound(w quota.Window, now, offset, frozen int64) Bound {
 
 // First reports whether this instance is the first of a fleet: nobody else could issue permits
 // before its history began, so it waits out no view. Under shapes it does, because earlier
-// windows count too. So it does while a proof is missing under hold: then no share grows.
+// windows count too.
 func (h *History) First() bool { return h.first && !h.shaped() }
 
 // opens returns the instant from which windows of a length may start that nobody who stopped

@@ -270,7 +270,7 @@ func TestTheFirstWaitsForAWindowOfItsOwn(t *testing.T) {
 	check(t, h, 12, 12_000, share.NotFrozen, 5, share.ReasonShare)
 	h.Apply(12_500*ms, protocol.Change{Revision: 3, Deleted: []string{"b"}})
 	check(t, h, 13, 13_000, share.NotFrozen, 5, share.ReasonShare) // all views since it registered count
-	check(t, h, 13, 13_000, 10_000*ms, 0, share.ReasonJoining)     // under hold, without a proof
+	check(t, h, 13, 13_000, 9_000*ms, 5, share.ReasonShare)        // under hold too, without a proof
 	check(t, h, 16, 16_000, share.NotFrozen, 10, share.ReasonShare)
 
 	h = first(10_899, nil)

@@ -45,7 +45,7 @@ var rules = Table{
 	Replace("HoldGrows", "lets shares grow while the view is stale under hold", "internal/share/planner.go",
 		"if p.stale = stale && !proof.Strict; p.stale {", "if p.stale = false; p.stale {", histories),
 	Replace("JoinAtOnce", "lets a new history allow windows at once", "internal/share/bound.go",
-		"\tcase from < h.since && !(h.First() && frozen == NotFrozen), sub", "\tcase sub", histories, small),
+		"\tcase from < h.since && !h.First(), sub", "\tcase sub", histories, small),
 	Replace("FirstTooSoon", "the first of a fleet issues in a window that one before may have begun", "internal/share/bound.go",
 		", sub(w.Start(), offset) < h.opens(w.Length):", ", !h.first && sub(w.Start(), offset) < h.opens(w.Length):", histories),
 	Replace("LengthsTogether", "uses the lookback of the shortest window for all lengths", "internal/share/bound.go",
