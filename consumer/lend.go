@@ -77,7 +77,10 @@ func (k *core) askOthers(now int64, a *window.Asking) {
 	peers := k.mu.planner.Peers(now)
 	k.mu.Unlock()
 	all := a.Rules.Requests(a.Ask, a.Fair, a.Windows[0].Index, a.Salt, peers, a.Debtors)
+	for i := range all {
+		all[i].Windows = a.Windows
+	}
 	if len(all) > 0 {
-		(*k.carrier.Load()).Ask(a.Self, protocol.Asks{Windows: a.Windows, Requests: all})
+		(*k.carrier.Load()).Ask(a.Self, all)
 	}
 }

@@ -30,12 +30,11 @@ func (m *market) Tell(self, guest string, l protocol.Loan) {
 }
 
 // Ask implements feed.Carrier.
-func (m *market) Ask(self string, a protocol.Asks) {
+func (m *market) Ask(self string, all []protocol.Request) {
 	m.mu.Lock()
-	m.asks = append(m.asks, a.Requests...)
+	m.asks = append(m.asks, all...)
 	m.mu.Unlock()
-	for _, r := range a.Requests {
-		r.Windows = a.Windows
+	for _, r := range all {
 		time.AfterFunc(m.delay, func() {
 			for id, s := range m.sinks {
 				if id != self && (r.Host == id || r.Host == "") && m.sink(id) != nil {

@@ -18,7 +18,7 @@ import (
 type nobody struct{}
 
 func (nobody) Tell(string, string, protocol.Loan) {}
-func (nobody) Ask(string, protocol.Asks)          {}
+func (nobody) Ask(string, []protocol.Request)     {}
 
 // crowded returns a core that is active among n instances, of which five are new. Each
 // instance has a permit in every second window on average.

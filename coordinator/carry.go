@@ -9,8 +9,6 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-
-	"github.com/quotient-limiter/quotient/internal/protocol"
 )
 
 // Asks and loans of all providers of a process are written together: one transaction for a
@@ -50,9 +48,6 @@ func (t *post) put(l letter) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if i, there := t.at[l.key]; there {
-		if asks, more := t.letters[i].value.(protocol.Asks); more {
-			l.value = asks.With(l.value.(protocol.Asks))
-		}
 		t.letters[i] = l
 		return
 	}

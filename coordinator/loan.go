@@ -21,7 +21,8 @@ const (
 	mostGuests = 64
 )
 
-// lend has the sink ask and lend from now on. It is called within a batch.
+// lend has the sink ask and lend from now on. It is called within a batch, for each
+// incarnation.
 func (p *membership) lend() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -35,18 +36,27 @@ func (p *membership) lend() {
 	}
 }
 
-// hearAsksLocked has the session hear what guests ask a membership for.
+// hearAsksLocked has the session hear what guests ask an incarnation for.
 func (s *Session) hearAsksLocked(p *membership) {
 	switch {
-	case s.mu.asks != nil || p.asks != nil:
+	case s.mu.asks != nil:
 	case s.mu.narrow || len(s.mu.memberships) <= mostApart:
-		p.asks = s.hearing.add(&ear{folder: s.keys.Asks(p.provider), hear: s.heardAsk, refuse: p.muteNow})
-	default:
-		s.mu.asks = s.hearing.add(&ear{folder: s.keys.Asks(""), hear: s.heardAsk, refuse: s.muteAll})
-		for _, one := range s.mu.memberships {
-			s.hearing.end(one.asks)
-			one.asks = nil
+		p.endAsks()
+		for i, folder := range []string{s.keys.Asks(p.provider, p.id), s.keys.SampleAsks(p.provider)} {
+			p.asks[i] = s.hearing.add(&ear{folder: folder, hear: s.heardAsk, refuse: p.muteNow})
 		}
+	default:
+		s.mu.asks = s.hearing.add(&ear{folder: s.keys.AllAsks(""), hear: s.heardAsk, refuse: s.muteAll})
+		for _, one := range s.mu.memberships {
+			one.endAsks()
+		}
+	}
+}
+
+func (p *membership) endAsks() {
+	for i, e := range p.asks {
+		p.s.hearing.end(e)
+		p.asks[i] = nil
 	}
 }
 
@@ -74,7 +84,7 @@ func (s *Session) muteAll() {
 
 // leave closes the ears of a membership.
 func (h *hearing) leave(p *membership) {
-	h.end(p.asks)
+	p.endAsks()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if e := h.guestLocked(p); e != nil {
@@ -133,26 +143,19 @@ func (p *membership) heardLoan(id, folder string, kv *mvccpb.KeyValue) {
 
 // heardAsk passes on what a guest asks for.
 func (s *Session) heardAsk(kv *mvccpb.KeyValue) {
-	provider, who, ok := s.keys.AskOf(string(kv.Key))
+	provider, host, guest, ok := s.keys.AskOf(string(kv.Key))
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	p := s.mu.memberships[provider]
-	s.mu.Unlock()
-	if !ok || p == nil {
+	if !ok || p == nil || p.silent || host != "" && host != p.id || guest == p.id || !p.tracker.Has(guest) {
 		return
 	}
-	asks, err := protocol.ReadAsks(kv.Value)
+	need, err := protocol.ReadNeed(kv.Value)
 	if err != nil {
 		s.o.Logger.Debug("not an ask", "key", string(kv.Key), "error", err)
 		return
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.silent || who == p.id || !p.tracker.Has(who) {
-		return
-	}
-	for _, n := range asks.Of(p.id) {
-		p.sink.Asked(who, n)
-	}
+	p.sink.Asked(guest, need)
 }
 
 // Tell implements feed.Carrier.
@@ -161,11 +164,17 @@ func (p *membership) Tell(self, guest string, l protocol.Loan) {
 }
 
 // Ask implements feed.Carrier.
-func (p *membership) Ask(self string, a protocol.Asks) {
+func (p *membership) Ask(self string, all []protocol.Request) {
 	if p.ctx.Err() != nil {
 		return
 	}
 	p.s.hearing.when(p.s.hearing.guest(p, self), p.s.o.Clock.Mono(), func() { // it could not hear the answer before
-		p.s.post.put(letter{p, self, keys.In(p.s.keys.Asks(p.provider), self), a, a.Windows[0].End()})
+		for _, r := range all {
+			folder := p.s.keys.SampleAsks(p.provider)
+			if r.Host != "" {
+				folder = p.s.keys.Asks(p.provider, r.Host)
+			}
+			p.s.post.put(letter{p, self, keys.In(folder, self), r.Need, r.Windows[0].End()})
+		}
 	})
 }

@@ -24,12 +24,12 @@ func loanOf(permits int64) protocol.Loan {
 }
 
 // asksOf asks a host, or with "" a sample of all, for so many thousandths.
-func asksOf(host string, permits int64) protocol.Asks {
-	r := protocol.Request{Host: host, Need: protocol.Need{Permits: permits}}
+func asksOf(host string, permits int64) []protocol.Request {
+	r := protocol.Request{Host: host, Need: protocol.Need{Windows: secondOf(time.Now().UnixNano()), Permits: permits}}
 	if host == "" {
 		r.Sample = protocol.Sample{Part: 1 << 32}
 	}
-	return protocol.Asks{Windows: secondOf(time.Now().UnixNano()), Requests: []protocol.Request{r}}
+	return []protocol.Request{r}
 }
 
 // three are a host, a guest, and another instance of a provider.
@@ -193,19 +193,5 @@ func TestAllProvidersOfASessionLend(t *testing.T) {
 			}
 			return true
 		})()
-	}
-}
-
-// Asks that wait are merged: a guest may have asked others before.
-func TestAsksThatWaitAreMerged(t *testing.T) {
-	t.Parallel()
-	var p post
-	p.news = make(chan struct{}, 1)
-	for _, host := range []string{"a", "b", "a"} {
-		p.put(letter{key: "k", value: asksOf(host, 1)})
-	}
-	all := p.take()
-	if len(all) != 1 || len(all[0].value.(protocol.Asks).Requests) != 2 {
-		t.Errorf("%+v", all)
 	}
 }

@@ -81,7 +81,7 @@ type membership struct {
 	// checkpoint is what the state file shall hold.
 	checkpoint view.Checkpoint
 	unkept     atomic.Bool // the last write of it failed
-	asks       *ear        // of this provider alone; nil if the session has one of all
+	asks       [2]*ear     // of this incarnation, and of samples; nil if the session has one of all
 	carries    bool        // the sink asks and lends
 	mute       bool        // it may not
 	sweeping   sweeping

@@ -226,20 +226,18 @@ type carrier struct {
 
 // Tell implements feed.Carrier.
 func (c *carrier) Tell(self, guest string, l protocol.Loan) {
-	c.send(func(id string) bool { return id == guest }, func(_ string, s feed.Sink) { s.Borrow(self, l) })
+	c.send(func(id string) bool { return id == guest }, func(s feed.Sink) { s.Borrow(self, l) })
 }
 
 // Ask implements feed.Carrier.
-func (c *carrier) Ask(self string, a protocol.Asks) {
-	c.send(func(id string) bool { return id != self }, func(id string, s feed.Sink) {
-		for _, n := range a.Of(id) {
-			s.Asked(self, n)
-		}
-	})
+func (c *carrier) Ask(self string, all []protocol.Request) {
+	for _, r := range all {
+		c.send(func(id string) bool { return id == r.Host || r.Host == "" && id != self }, func(s feed.Sink) { s.Asked(self, r.Need) })
+	}
 }
 
 // send has some instances hear of an ask or a loan, later: who sends holds locks.
-func (c *carrier) send(to func(id string) bool, hear func(id string, sink feed.Sink)) {
+func (c *carrier) send(to func(id string) bool, hear func(feed.Sink)) {
 	time.AfterFunc(carryTime, func() {
 		sinks := map[string]feed.Sink{}
 		c.fleet.mu.Lock()
@@ -250,7 +248,7 @@ func (c *carrier) send(to func(id string) bool, hear func(id string, sink feed.S
 		}
 		c.fleet.mu.Unlock()
 		for _, id := range slices.Sorted(maps.Keys(sinks)) { // in the same order each time
-			hear(id, sinks[id])
+			hear(sinks[id])
 		}
 	})
 }

@@ -71,7 +71,7 @@ type Carrier interface {
 	// Tell tells a guest what the incarnation self, which is this process, has lent to it.
 	Tell(self, guest string, l protocol.Loan)
 	// Ask asks others for permits in the name of self.
-	Ask(self string, a protocol.Asks)
+	Ask(self string, all []protocol.Request)
 }
 
 // Source is what a limiter needs of a coordinator.

@@ -93,19 +93,36 @@ func (k Layout) Loans(provider, guest string) string {
 	return k.AllLoans(provider) + url.PathEscape(guest) + "/"
 }
 
-// Asks is the folder of what a provider's instances ask each other for, with a key for each
-// guest.
-func (k Layout) Asks(provider string) string { return k.folder("asks", provider) }
+// AllAsks is the folder of what a provider's instances ask each other for.
+func (k Layout) AllAsks(provider string) string { return k.folder("asks", provider) }
 
-// AskOf returns the provider and the guest of the key of an ask.
-func (k Layout) AskOf(key string) (provider, guest string, ok bool) {
-	rest, ok := strings.CutPrefix(key, k.Asks(""))
-	escaped, _, inner := strings.Cut(rest, "/")
-	if provider, named := unescape(escaped); ok && inner && named {
-		guest, ok = IncarnationIn(k.Asks(provider), key)
-		return provider, guest, ok
+// Asks is the folder of what one host is asked for, with a key for each guest.
+func (k Layout) Asks(provider, host string) string {
+	return k.AllAsks(provider) + "host/" + url.PathEscape(host) + "/"
+}
+
+// SampleAsks is the folder of what samples of all hosts are asked for, with a key for each
+// guest.
+func (k Layout) SampleAsks(provider string) string { return k.AllAsks(provider) + "sample/" }
+
+// AskOf returns what the key of an ask is about; host is empty if a sample is asked.
+func (k Layout) AskOf(key string) (provider, host, guest string, ok bool) {
+	rest, ok := strings.CutPrefix(key, k.AllAsks(""))
+	escaped, rest, _ := strings.Cut(rest, "/")
+	provider, named := unescape(escaped)
+	if !ok || !named {
+		return "", "", "", false
 	}
-	return "", "", false
+	folder := k.SampleAsks(provider)
+	if of, addressed := strings.CutPrefix(rest, "host/"); addressed {
+		escaped, _, _ = strings.Cut(of, "/")
+		if host, named = unescape(escaped); !named {
+			return "", "", "", false
+		}
+		folder = k.Asks(provider, host)
+	}
+	guest, ok = IncarnationIn(folder, key)
+	return provider, host, guest, ok
 }
 
 // In is the key of an incarnation directly under a folder, as IncarnationIn reads it.

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -25,7 +24,7 @@ type Loan struct {
 // Need is what an instance asks one host for, or every host of a sample.
 type Need struct {
 	// Windows are those of the limits that bind the guest, shortest first.
-	Windows []quota.Window `json:"-"`
+	Windows []quota.Window `json:"windows"`
 	// Permits are asked for, and Poor are those of them that the guest lacks to its fair
 	// share; in thousandths.
 	Permits int64 `json:"permits"`
@@ -62,51 +61,11 @@ func mix(x uint64) uint64 {
 
 // Request is a Need and whom it is for; Host is empty if it is for a sample.
 type Request struct {
-	Host string `json:"host,omitempty"`
+	Host string
 	Need
 }
 
-// Asks is what a guest asks others for at one time.
-type Asks struct {
-	Windows  []quota.Window `json:"windows"` // of each Need
-	Requests []Request      `json:"requests"`
-}
-
-// Of returns what a host is asked for: by its name, or else if it is in a sample.
-func (a Asks) Of(host string) (all []Need) {
-	for _, r := range a.Requests {
-		if r.Windows = a.Windows; r.Host == host {
-			return []Need{r.Need}
-		} else if r.Host == "" {
-			all = append(all, r.Need)
-		}
-	}
-	return all
-}
-
-// With returns what a and later asks of the same guest ask for together, if their windows
-// are the same; else the later asks.
-func (a Asks) With(later Asks) Asks {
-	if !slices.Equal(a.Windows, later.Windows) {
-		return later
-	}
-	named := map[string]bool{}
-	for _, r := range later.Requests {
-		named[r.Host] = r.Host != ""
-	}
-	all := slices.Clone(later.Requests)
-	for _, r := range a.Requests {
-		if !named[r.Host] && len(all) < maxRequests {
-			all = append(all, r)
-		}
-	}
-	return Asks{later.Windows, all}
-}
-
-const (
-	maxLoanBytes = 8 << 10
-	maxRequests  = 24
-)
+const maxLoanBytes = 2 << 10
 
 // ReadLoan reads a loan. That its host has issued the permits is not checked: the
 // consumers of a provider trust each other with its limit.
@@ -114,20 +73,13 @@ func ReadLoan(value []byte) (l Loan, err error) {
 	return l, readLoan("loan", value, &l, &l.Windows)
 }
 
-// ReadAsks reads what a guest asks for. It may be anything: a host lends what it can spare.
-func ReadAsks(value []byte) (a Asks, err error) {
-	if err := readLoan("ask", value, &a, &a.Windows); err != nil {
-		return a, err
+// ReadNeed reads what a guest asks for. It may be anything: a host lends what it can spare.
+func ReadNeed(value []byte) (n Need, err error) {
+	err = readLoan("ask", value, &n, &n.Windows)
+	if err == nil && (n.Permits <= 0 || n.Poor < 0 || n.Poor > n.Permits || n.Permits > 2000*quota.MaxPermits) {
+		err = fmt.Errorf("ask: %d thousandths of permits, %d of them poor", n.Permits, n.Poor)
 	}
-	if len(a.Requests) == 0 || len(a.Requests) > maxRequests {
-		return a, fmt.Errorf("ask: %d requests; there may be 1 to %d", len(a.Requests), maxRequests)
-	}
-	for _, n := range a.Requests {
-		if n.Permits <= 0 || n.Poor < 0 || n.Poor > n.Permits || n.Permits > 2000*quota.MaxPermits {
-			return a, fmt.Errorf("ask: %d thousandths of permits, %d of them poor", n.Permits, n.Poor)
-		}
-	}
-	return a, nil
+	return n, err
 }
 
 func readLoan(what string, value []byte, into any, windows *[]quota.Window) error {

@@ -173,7 +173,7 @@ func (f *fleet) forgeKey(who int, what int64) {
 func (f *fleet) forgeLoans() {
 	f.server.mu.Lock()
 	var all []*mvccpb.KeyValue
-	for _, folder := range []string{layout.AllLoans(f.provider), layout.Asks(f.provider)} {
+	for _, folder := range []string{layout.AllLoans(f.provider), layout.AllAsks(f.provider)} {
 		all = append(all, f.store.in(folder, clientv3.GetPrefixRangeEnd(folder), f.store.revision)...)
 	}
 	f.server.mu.Unlock()

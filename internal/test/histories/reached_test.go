@@ -256,11 +256,11 @@ func (c carrying) Tell(self, guest string, l protocol.Loan) {
 }
 
 // Ask implements feed.Carrier.
-func (c carrying) Ask(self string, a protocol.Asks) {
-	for range a.Requests { // each to one host: no fleet here has the nine that a sample needs
+func (c carrying) Ask(self string, all []protocol.Request) {
+	for range all { // each to one host: no fleet here has the nine that a sample needs
 		asked.note()
 	}
-	c.Carrier.Ask(self, a)
+	c.Carrier.Ask(self, all)
 }
 
 // Fund implements feed.Sink.

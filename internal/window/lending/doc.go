@@ -17,17 +17,22 @@ type Rules struct {
 	// Duty is one in how many windows a host is on duty: it keeps its whole share for
 	// instances that wake. 0: never.
 	Duty int64
-	// Rounds is how often a guest may ask in a window.
-	Rounds int
+	// Rounds is how often a guest may ask in a window, and Bare how often if it has no share
+	// of its own.
+	Rounds, Bare int
 }
 
 // small is the size of a fleet below which nobody is on duty, large that above which a
 // guest needs more rounds to reach everybody.
 const small, large = 20, 200
 
-// RulesOf returns the rules of a fleet of n instances. percent is the policy's reserve; 0
-// stands for 1, and in fleets below 20 for 10.
-func RulesOf(n int, percent int64) Rules {
+// fewOwners is the number of instances with a share below which the asks of all others would
+// overwhelm them.
+const fewOwners = 8
+
+// RulesOf returns the rules of a fleet of n instances, of which some have shares. percent is
+// the policy's reserve; 0 stands for 1, and in fleets below 20 for 10.
+func RulesOf(n, owners int, percent int64) Rules {
 	r := Rules{Reserve: 0.01, Least: 0.03, Duty: 20, Rounds: 8}
 	if n < small {
 		r = Rules{Reserve: 0.1, Least: 0.01, Rounds: 8}
@@ -35,6 +40,7 @@ func RulesOf(n int, percent int64) Rules {
 	if n > large {
 		r.Rounds = 12
 	}
+	r.Bare = max(1, r.Rounds*min(n, max(owners, fewOwners))/max(1, n))
 	if percent > 0 {
 		r.Reserve = float64(percent) / 100
 	}

@@ -114,6 +114,9 @@ func (g *Guest) again(f *Flow, r Rules, h Has, poor bool) bool {
 	if age < spacing || came == 0 && age < 2*spacing {
 		return false
 	}
+	if h.Own == 0 && g.rounds+g.late >= r.Bare {
+		return false
+	}
 	if g.rounds >= r.Rounds { // the poor may ask more often
 		return poor && g.late < r.Rounds
 	}

@@ -76,7 +76,7 @@ func TestARateOfFewCallsCountsLess(t *testing.T) {
 }
 
 func TestWhatAHostLends(t *testing.T) {
-	large, small := RulesOf(96, 0), RulesOf(5, 0)
+	large, small := RulesOf(96, 96, 0), RulesOf(5, 5, 0)
 	host := func(change func(h *Host)) Host {
 		h := Host{Phase: 400, Length: 1000, Share: 100, Left: 100}
 		change(&h)
@@ -117,13 +117,13 @@ func TestASmallReserveIsKeptInSomeWindows(t *testing.T) {
 	kept := int64(0)
 	for w := range uint64(2000) {
 		h := Host{Phase: 0, Length: 1000, Share: 3, Left: 3, Chance: 12345 ^ w<<20}
-		kept += 3 - h.Lend(RulesOf(5, 0), 3, 0)
+		kept += 3 - h.Lend(RulesOf(5, 5, 0), 3, 0)
 	}
 	near(t, "kept in 2,000 windows", float64(kept), 2000*0.3*0.85, 60)
 }
 
 func TestEachIsOnDutyInTurn(t *testing.T) {
-	r := RulesOf(96, 0)
+	r := RulesOf(96, 96, 0)
 	for hash := range uint64(50) {
 		n := 0
 		for w := range int64(200) {
@@ -135,7 +135,7 @@ func TestEachIsOnDutyInTurn(t *testing.T) {
 			t.Errorf("instance %d is on duty %d times in 200 windows", hash, n)
 		}
 	}
-	if small := RulesOf(19, 0); small.OnDuty(0, 0) {
+	if small := RulesOf(19, 19, 0); small.OnDuty(0, 0) {
 		t.Error("somebody of 19 is on duty")
 	}
 }
@@ -144,7 +144,7 @@ func TestEachIsOnDutyInTurn(t *testing.T) {
 func asking(rate float64, has Has, answer func(a Ask, phase float64) int64) (phases []float64, all []Ask) {
 	f, g := begun(), &Guest{}
 	g.Begin(0)
-	has.Length = 1000
+	has.Length, has.Own = 1000, 1
 	calls := 0.0
 	for phase := 0.0; phase < 1000; phase += 5 {
 		calls += 5 * rate
@@ -153,7 +153,7 @@ func asking(rate float64, has Has, answer func(a Ask, phase float64) int64) (pha
 		}
 		f.Look(phase, calls)
 		has.Phase, has.Rest = phase, 1000-phase
-		if a, ok := g.Ask(f, RulesOf(20, 0), has); ok {
+		if a, ok := g.Ask(f, RulesOf(20, 20, 0), has); ok {
 			phases, all = append(phases, phase), append(all, a)
 			n := answer(a, phase)
 			has.Left, has.Borrowed = has.Left+n, has.Borrowed+n
@@ -199,7 +199,7 @@ func TestAGuestThatAsksInVainIsQuiet(t *testing.T) {
 	for w := range 16 {
 		g.Begin(0)
 		f.at += 1000
-		if _, ok := g.Ask(f, RulesOf(20, 0), has); ok {
+		if _, ok := g.Ask(f, RulesOf(20, 20, 0), has); ok {
 			asks = append(asks, w)
 		}
 	}
@@ -213,7 +213,7 @@ func TestAGuestThatAsksInVainIsQuiet(t *testing.T) {
 	}
 	g = Guest{vain: 6, quiet: 3, at: math.Inf(-1), part: 1}
 	has.Issued = 0
-	if _, ok := g.Ask(f, RulesOf(20, 0), has); !ok {
+	if _, ok := g.Ask(f, RulesOf(20, 20, 0), has); !ok {
 		t.Error("a poor one is quiet")
 	}
 }
@@ -227,7 +227,7 @@ func peersOf(n int) (all []Peer) {
 }
 
 func TestWhoIsAsked(t *testing.T) {
-	r := RulesOf(96, 0)
+	r := RulesOf(96, 96, 0)
 	debtors := []Debtor{{"p001", 3}, {"p002", 40}, {"gone", 99}, {"p003", 0}}
 	for _, test := range []struct {
 		what    string
@@ -287,7 +287,7 @@ func TestRequestsSumToTheNeed(t *testing.T) {
 		}
 		seen := map[string]bool{}
 		sum := 0.0
-		for _, q := range RulesOf(n+1, 0).Requests(a, fair, 3, rapid.Uint64().Draw(t, "salt"), peers, debtors) {
+		for _, q := range RulesOf(n+1, n+1, 0).Requests(a, fair, 3, rapid.Uint64().Draw(t, "salt"), peers, debtors) {
 			if seen[q.Host] {
 				t.Fatalf("%q is asked twice", q.Host)
 			}
@@ -320,4 +320,24 @@ func TestChanceIsFair(t *testing.T) {
 	}
 	near(t, "wholes", float64(sum)/4000, 2.3, 0.05)
 	near(t, "sample", float64(in)/4000, 0.25, 0.03)
+}
+
+// Where few have a share, all others ask seldom.
+func TestHowOftenThoseWithoutAShareAsk(t *testing.T) {
+	for _, c := range []struct{ n, owners, want int }{
+		{200, 1, 1}, {201, 1, 1}, {96, 1, 1}, {20, 1, 3}, {8, 1, 8}, {2, 1, 8}, {97, 96, 7}, {1, 0, 8},
+	} {
+		r, f, g, asks := RulesOf(c.n, c.owners, 0), begun(), Guest{}, 0
+		g.Begin(0)
+		for phase := 0.0; phase < 1000; phase += 5 {
+			f.Look(phase, phase)
+			has := Has{Phase: phase, Length: 1000, Rest: 1000 - phase, Fair: 100, Total: 2000, Waiting: 5}
+			if _, ok := g.Ask(f, r, has); ok {
+				asks++
+			}
+		}
+		if asks != c.want && (asks > c.want || c.want < 3) {
+			t.Errorf("%d of %d have a share: another asks %d times, at most %d", c.owners, c.n, asks, c.want)
+		}
+	}
 }

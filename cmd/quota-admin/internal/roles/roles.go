@@ -73,7 +73,7 @@ func New(k keys.Layout, kind Kind, provider string) (Role, error) {
 		grant(read, k.Provider(provider))
 		grant(readwrite, k.Instances(provider))
 		one(k.Throttle(provider))
-		grant(readwrite, k.Reports(provider), k.AllLoans(provider), k.Asks(provider), k.Issuers(provider), k.Budgets(provider))
+		grant(readwrite, k.Reports(provider), k.AllLoans(provider), k.AllAsks(provider), k.Issuers(provider), k.Budgets(provider))
 		grant(read, k.Observers(provider))
 	case all:
 		grant(read, k.Prefix())
