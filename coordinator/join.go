@@ -335,7 +335,7 @@ func (s *Session) announceStarts(ctx context.Context, batch []*joining) error {
 		j.err = s.seat(j.p, j.before+1)
 		if st := stored(j.p.provider, keyIn(responses[0])); st.Revision != 0 && st.Problem == nil {
 			j.from = startAmong(int(j.before)+1, s.o.Clock.Wall(), &st.Policy)
-			j.m.value.From, j.m.value.First = j.from, j.before == 0 && !protocol.Shaped(&st.Policy)
+			j.m.value.From, j.m.value.First = j.from, j.before == 0 && !protocol.Shaped(&st.Policy) && j.p.newHere()
 		}
 		if j.m.value.First {
 			j.m.value.From = time.Time{}
@@ -343,6 +343,15 @@ func (s *Session) announceStarts(ctx context.Context, batch []*joining) error {
 		responses = responses[2:]
 	}
 	return nil
+}
+
+// newHere reports whether this process has not been an instance of the provider before, and
+// its session has missed nothing of the store. Otherwise that nobody is there may be the
+// work of a restore, which others have yet to notice.
+func (p *membership) newHere() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !p.registered && p.line != nil && p.line.gen == 0
 }
 
 // seat notes that a provider will have so many instances. It returns an error if those of
@@ -423,7 +432,7 @@ func (p *membership) finishLocked(j *joining) {
 		p.loseLocked(errLease)
 		return
 	}
-	p.stage = following
+	p.stage, p.registered = following, true
 	if p.untold = 0; j.fresh {
 		p.untold = p.created
 	}

@@ -194,6 +194,8 @@ var session = Table{
 		"\t\tnone, unless = append(none, c), append(unless, op)\n", "\t\tif unless = append(unless, op); !i.value.First {\n\t\t\tnone = append(none, c)\n\t\t}\n", histories),
 	Replace("FirstAgain", "the first of a fleet waits for nothing after a gap either", "coordinator/membership.go",
 		"v.First = m.value.First && m.asOf() == m.created", "v.First = m.value.First", histories),
+	Replace("FirstAnew", "is the first again when its keys are gone", "coordinator/join.go",
+		"return !p.registered && p.line != nil", "return p.line != nil", "coordinator TestWhoRegistersAnewIsNotTheFirst"),
 	Replace("IssuerGoneEarly", "an issuer key is deleted when an end is announced", "coordinator/leave.go",
 		"p.writeEnd(ctx, until); err != nil", "p.writeEnd(ctx, until, p.issuerGone()...); err != nil", histories),
 	Replace("IssuerStays", "an issuer key stays when its limiter has closed", "coordinator/leave.go",
