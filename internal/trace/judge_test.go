@@ -276,6 +276,26 @@ func TestARestoreIsTold(t *testing.T) {
 	}
 }
 
+// A restored store may come to the revision that all have known before they look at it.
+func TestARestoreToTheSameRevision(t *testing.T) {
+	t.Parallel()
+	tapes := two(t, 14, func(_ int, p *tape, at int64) {
+		if at == 5*second {
+			p.apply(at, protocol.Change{Revision: 9, Put: instances("c")})
+		}
+		if at == 6*second {
+			p.self += "2"
+			p.reset(at, protocol.View{Revision: 9, Policy: policy(100), PolicyRevision: 2, Instances: instances("a2", "b2")})
+		}
+		if at == 10*second {
+			p.plan(at, 50, 50)
+		}
+	})
+	if got := judged(t, tapes...); got.Over > 0 || got.Held != 1 || got.Problem != "" {
+		t.Error(got)
+	}
+}
+
 // An outage under hold promises the total where all have held one view, and nothing else.
 func TestHold(t *testing.T) {
 	t.Parallel()

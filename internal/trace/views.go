@@ -74,7 +74,8 @@ func (r *Run) timelineOf(streams []*stream) (*timeline, error) {
 	return t, nil
 }
 
-// restores returns when each line but the first begins: limiters went back to it. It begins
+// restores returns when each line but the first begins: limiters went back to it, or have a
+// new incarnation, whose key is later than all others on a line, at no later view. It begins
 // after the last sign of the line before that one of these limiters had, which is a view, or
 // the sending of a read that proved one.
 func restores(streams []*stream) (at []int64) {
@@ -89,7 +90,8 @@ func restores(streams []*stream) (at []int64) {
 			for len(proofs) > 0 && proofs[0].sight < i {
 				sign, proofs = max(sign, proofs[0].sent), proofs[1:]
 			}
-			if highest > x.revision {
+			anew := i > 0 && x.self != s.sights[i-1].self
+			if highest > x.revision || anew && highest == x.revision {
 				if n == len(at) {
 					at, back = append(at, sign), append(back, x.at)
 				}
