@@ -46,14 +46,12 @@ type membership struct {
 	needs     atomic.Bool // the sink has something to take from Pushed or Wanting
 	serving   bool        // serve's own
 
-	mu    *sync.Mutex // Session.mu
-	line  *line       // nil beyond mostFolders
-	stage stage
-
-	registered bool // it has been an instance
-	busy       bool // it is in a batch
-	large      bool // its values are: they are not listed in a batch
-	failed     bool // it waits for the session's back-off
+	mu     *sync.Mutex // Session.mu
+	line   *line       // nil beyond mostFolders
+	stage  stage
+	busy   bool // it is in a batch
+	large  bool // its values are: they are not listed in a batch
+	failed bool // it waits for the session's back-off
 
 	early    [][]view.Key // events since the batch began, by the watch's answers
 	gen      int          // the line's when it did
@@ -86,6 +84,7 @@ type membership struct {
 	asks       [2]*ear     // of this incarnation, and of samples; nil if the session has one of all
 	carries    bool        // the sink asks and lends
 	mute       bool        // it may not
+	registered bool        // it has been an instance
 	sweeping   sweeping
 
 	funding  funding
