@@ -63,7 +63,7 @@ var rareText = [rares]string{
 	endAnnounced:        "*an end is announced",
 	asked:               "*an instance asks another for permits",
 	loanLent:            "*a loan is made",
-	loanPassed:          "*borrowed permits are lent on",
+	loanPassed:          "borrowed permits are lent on",
 	loanBorrowed:        "*a loan is used",
 	loanStranded:        "*a window ends with a loan not used up",
 	backedOff:           "*instances are held back",
