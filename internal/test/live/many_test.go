@@ -80,12 +80,10 @@ func TestOneHundredProvidersInOneSession(t *testing.T) {
 		}
 	}
 	// A watch that hung on a busy machine was opened again, and the old one goes when its
-	// end reaches etcd. The first providers lend: each hears loans, asks and samples on a
-	// stream of its own.
-	const lend = 32
-	await.Until(t, "there is one watch for all, on one stream, and those of lending", func() bool {
-		return gauge(t, cluster, "etcd_debugging_mvcc_watcher_total")-watchers == 1+3*lend &&
-			gauge(t, cluster, "etcd_debugging_mvcc_watch_stream_total")-streams == 1+lend
+	// end reaches etcd.
+	await.Until(t, "there is one watch of all providers, and one of all asks, each on a stream of its own", func() bool {
+		return gauge(t, cluster, "etcd_debugging_mvcc_watcher_total")-watchers == 2 &&
+			gauge(t, cluster, "etcd_debugging_mvcc_watch_stream_total")-streams == 2
 	})
 	leases, err := client.Leases(t.Context())
 	if err != nil || len(leases.Leases) != 1 {
