@@ -81,14 +81,13 @@ func TestPermitsAreCountedBeforeTheyAreTaken(whole *testing.T) {
 // An instance that has left makes no calls any more.
 func TestWhoIsGoneIsNotAsked(t *testing.T) {
 	s := sharedOf(t, "")
-	s.stop.Store(time.Now().Add(20 * time.Millisecond).UnixNano())
 	g := s.generator()
 	m := &member{calls: load.NewProcess(load.Steady, 1, 0, 1)} // a call would panic
 	m.gone.Store(true)
 	g.add(m)
-	g.run()
-	if len(g.members) != 0 {
-		t.Errorf("%d members are left", len(g.members))
+	for len(g.members) != 0 { // a busy machine may let all the time pass before the first look
+		s.stop.Store(time.Now().Add(20 * time.Millisecond).UnixNano())
+		g.run()
 	}
 }
 
