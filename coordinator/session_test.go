@@ -214,7 +214,12 @@ func TestThreeMembersSurviveTheirLeader(t *testing.T) {
 	f.set("p", "10/s")
 	a, _ := f.subscribe(f.join(Options{}), "p")
 	await.Until(t, "a proof", a.is(proved))
-	cluster.Stop(cluster.Leader(t.Context()))
+	leader := -1
+	await.Until(t, "a leader is known", func() bool {
+		leader = cluster.Leader(t.Context())
+		return leader >= 0
+	})
+	cluster.Stop(leader)
 	at := time.Now()
 	mark := a.told().proof
 	await.Until(t, "proofs under the new leader", a.is(func(r *recorder) bool { return r.proof.Mono > mark+int64(time.Second) }))

@@ -163,7 +163,11 @@ func fleetReturns(t *testing.T, providers int) {
 	}
 	back("after etcd was away for 30 s", time.Now())
 
-	leader := etcd.Leader(t.Context())
+	leader := -1
+	await.Until(t, "a leader is known", func() bool {
+		leader = etcd.Leader(t.Context())
+		return leader >= 0
+	})
 	must(etcd.Kill(leader))
 	wait(t, time.Now().Add(5*time.Second))
 	must(etcd.Restart(leader))

@@ -55,6 +55,7 @@ func hot(is bool, rate int64) int64 {
 func TestOneThatWakesGetsItsShare(t *testing.T) {
 	const n, total = 24, 12_000
 	inCrew(t, n, total, quota.Policy{}, func(c *crew) {
+		pass(5 * time.Second) // all have shares of their own
 		due, got := int64(0), int64(0)
 		for s := range 12 {
 			wakes := 1 + s*5%(n-1)
