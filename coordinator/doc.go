@@ -10,12 +10,12 @@
 // fleet, issues nothing and reports the problem. Both take the next policy that can be
 // read.
 //
-// Goroutines. The session owns eight. They keep the lease, follow the watch, and register and
+// Goroutines. The session owns nine. They keep the lease, follow the watch, and register and
 // list providers in batches. They send probes, and write reports, asks and loans in batches.
-// One measures the time, and one starts the goroutines of a provider. A few reads of probes
-// are under way at once. A provider at rest (membership) has no goroutine, unless it is one of the 32
-// that hear asks and loans. It has one for its pauses and one for permits of long windows
-// from its first need on. All end in Close, which waits for them.
+// One hears asks and loans, with another that sends its requests. One measures the time, and
+// one starts the goroutines of a provider. A few reads of probes are under way at once. A
+// provider at rest (membership) has no goroutine. It has one for its pauses and one for
+// permits of long windows from its first need on. All end in Close, which waits for them.
 //
 // Locks. Session.mu guards the memberships, the line and the lease. It is held while sinks
 // are called; never while etcd is.
