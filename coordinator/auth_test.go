@@ -18,6 +18,24 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
+// setupAsConsumer returns a fixture whose client may only do what a consumer of provider p,
+// which has this policy, may; and its etcd.
+func setupAsConsumer(t *testing.T, policy quota.Policy) (*fixture, *etcdtest.Cluster) {
+	t.Helper()
+	cluster, root := etcdtest.New(t, etcdtest.Options{})
+	f := setupOn(t, root)
+	consumer, operator := users(t, cluster, root, f.admin.keys)
+	admin, err := NewAdmin(operator, AdminOptions{Prefix: f.prefix, Timeout: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := admin.PutIf(t.Context(), "p", policy, 0); err != nil {
+		t.Fatal(err)
+	}
+	f.client = consumer
+	return f, cluster
+}
+
 // users sets up a consumer of provider p and an operator, turns authentication
 // on, and returns a client of each.
 func users(t *testing.T, cluster *etcdtest.Cluster, root *clientv3.Client, k keys.Layout) (consumer, operator *clientv3.Client) {

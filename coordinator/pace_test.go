@@ -18,7 +18,6 @@ import (
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/test/await"
-	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -282,17 +281,7 @@ func TestResumeEndsAPace(t *testing.T) {
 // that, until its role has the right.
 func TestAPaceThatMayNotBeWrittenIsReported(t *testing.T) {
 	t.Parallel()
-	cluster, root := etcdtest.New(t, etcdtest.Options{})
-	f := setupOn(t, root)
-	consumer, operator := users(t, cluster, root, f.admin.keys)
-	admin, err := NewAdmin(operator, AdminOptions{Prefix: f.prefix, Timeout: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := admin.PutIf(t.Context(), "p", *adaptive(1000, 50), 0); err != nil {
-		t.Fatal(err)
-	}
-	f.client = consumer
+	f, cluster := setupAsConsumer(t, *adaptive(1000, 50))
 	l := &refusing{share: 1000, percent: 60}
 	if _, _, err := f.join(Options{}).subscribe("p", func() feed.Sink { return l }); err != nil {
 		t.Fatal(err)

@@ -10,7 +10,6 @@ import (
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/test/await"
-	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
 	"github.com/quotient-limiter/quotient/internal/view"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -203,17 +202,7 @@ func TestBackoffsOfStrangersAreIgnored(t *testing.T) {
 // Without the right to write the key, an instance says so, and goes on.
 func TestABackoffThatMayNotBeWrittenIsReported(t *testing.T) {
 	t.Parallel()
-	cluster, root := etcdtest.New(t, etcdtest.Options{})
-	f := setupOn(t, root)
-	consumer, operator := users(t, cluster, root, f.admin.keys)
-	admin, err := NewAdmin(operator, AdminOptions{Prefix: f.prefix, Timeout: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := admin.PutIf(t.Context(), "p", quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}}, 0); err != nil {
-		t.Fatal(err)
-	}
-	f.client = consumer
+	f, _ := setupAsConsumer(t, quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}})
 	a, _ := f.asker(Options{})
 	a.asks <- ask(time.Minute)
 	await.Until(t, "it is told", a.is(func(r *recorder) bool {
