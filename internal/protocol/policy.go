@@ -19,6 +19,9 @@ func Short(p *quota.Policy) []quota.Limit { return orFree(p.Limits[:countShort(p
 // are in force yet.
 func LimitsAt(p *quota.Policy, wall int64) []quota.Limit { return orFree(p.LimitsAt(wall)) }
 
+// MinLending is the shortest window in which lending is worth its messages.
+const MinLending = 250 * time.Millisecond
+
 // Lends reports whether instances lend to one that is new, or to one that has a share.
 func Lends(p *quota.Policy, isNew bool) bool {
 	return p.WarmUp <= 0 && (p.Lend == "" || p.Lend == "on" || p.Lend == "newcomers" && isNew)

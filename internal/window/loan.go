@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/window/lending"
@@ -16,9 +15,6 @@ import (
 // and the guest uses them in the same windows, or lends them on. So no rule about shares is
 // touched: used and lent permits are at most the own bound of this moment and what was
 // borrowed. docs/protocol.md, section 13.
-
-// minLending is the shortest window in which lending is worth its messages.
-const minLending = 250 * time.Millisecond
 
 // loans are the numbers told to guests, or heard of hosts. A number is the sum of what a host
 // has lent to a guest in exactly these windows: so messages may be lost, late, repeated and
@@ -80,7 +76,7 @@ func (l *ledger) adoptLoans() {
 // lendable reports whether permits can be lent and borrowed in the windows that run.
 func (l *ledger) lendable() bool {
 	a := l.shortest()
-	return a != nil && a.bound != Unbounded && a.window.Length >= minLending && !l.early && !l.plan.Shape.Any() && !l.plan.Shadow
+	return a != nil && a.bound != Unbounded && a.window.Length >= protocol.MinLending && !l.early && !l.plan.Shape.Any() && !l.plan.Shadow
 }
 
 // lend charges n permits, of those that may be issued, to this instance, and returns what to

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/load"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -109,12 +110,9 @@ func (c *Config) Weights() []int64 {
 	return weights
 }
 
-// leastLent is the shortest window of which permits are lent.
-const leastLent = 250 * time.Millisecond
-
 // Lends reports whether instances lend each other permits that they do not need.
 func (c *Config) Lends() bool {
-	return !c.Shaped() && c.policy.WarmUp == 0 && c.Window() >= leastLent
+	return !c.Shaped() && protocol.Lends(&c.policy, false) && c.Window() >= protocol.MinLending
 }
 
 // Parts are those of the instances, where the policy gives each one its own and it lends
