@@ -55,6 +55,9 @@ func (a *alarm) set(c *clock.Clock, wake int64) {
 // nanoseconds. After a longer one the timer is set again.
 const slip = int64(time.Millisecond)
 
+// isSet reports whether the alarm will go off. It is false while it goes off.
+func (a *alarm) isSet() bool { return a.armed.Load() < math.MaxInt64 }
+
 func (a *alarm) ring() {
 	a.mu.Lock()
 	a.armed.Store(math.MaxInt64)

@@ -177,6 +177,9 @@ func (k *core) refuse(v window.Verdict, n int64) *refusal {
 	r := &refusal{s, n, err, k.refused.of(reason)}
 	if v == window.Limited {
 		k.refusal.Store(r)
+		if !k.looker.isSet() && k.gate.Borrows() {
+			k.refusal.Store(nil) // look went quiet meanwhile: the next one arms it again
+		}
 	}
 	return r
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/window"
 )
 
 // market is instances of one provider that bring each other's asks and loans, after a while.
@@ -120,6 +121,26 @@ func TestMoreThanAShareIsTakenAtOnce(t *testing.T) {
 		}
 		if _, err := all["me"].Take(context.Background(), 101, 2*time.Second); err == nil {
 			t.Error("more than the limit")
+		}
+	})
+}
+
+// A caller that is refused while the look that it had asked for goes quiet has the next one
+// arm it again: its refusal does not stand for the rest of the window.
+func TestARefusalThatNoLookHasSeenDoesNotStand(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, all := lendingFleet(t, "100/s", "me", "a", "b", "c", "d")
+		me := all["me"]
+		for me.Status().Shortest().Left > 0 {
+			me.TryTake(1)
+		}
+		me.core.refuse(window.Limited, 1) // the look has come and gone
+		for range 100 {
+			me.TryTake(1)
+			time.Sleep(time.Millisecond)
+		}
+		if st := me.Status(); st.Asks == 0 || st.Borrowed < 40 {
+			t.Errorf("%d asks, %d borrowed", st.Asks, st.Borrowed)
 		}
 	})
 }

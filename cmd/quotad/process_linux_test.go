@@ -128,6 +128,21 @@ func (d *program) acquire(t *testing.T) (status int) {
 	return r.StatusCode
 }
 
+// ready waits until a process has permits, and has left a share to the next one in its state
+// directory: permits may come sooner, of a loan or as the first of its provider.
+func (d *program) ready(t *testing.T, state string) {
+	t.Helper()
+	await.Until(t, "there are permits", func() bool { return d.acquire(t) == http.StatusOK })
+	await.Until(t, "there is something to continue", func() bool {
+		all, err := filepath.Glob(filepath.Join(state, "*.state"))
+		if err != nil || len(all) != 1 {
+			return false
+		}
+		st, err := os.Stat(all[0])
+		return err == nil && st.Size() > 0
+	})
+}
+
 func instances(t *testing.T, admin *coordinator.Admin) []string {
 	t.Helper()
 	f, err := feed.Inside(admin).Fleet(t.Context(), "p", nil)
@@ -158,12 +173,12 @@ func limited(t *testing.T) (*etcdtest.Cluster, *coordinator.Admin) {
 
 // continued replaces a process until the next one continues its instance, at most five
 // times: on a busy machine one may be too late for it.
-func continued(t *testing.T, admin *coordinator.Admin, p *program, replace func(*program) *program) *program {
+func continued(t *testing.T, admin *coordinator.Admin, state string, p *program, replace func(*program) *program) *program {
 	t.Helper()
 	for range 5 {
 		before := instances(t, admin)
 		p = replace(p)
-		await.Until(t, "there are permits", func() bool { return p.acquire(t) == http.StatusOK })
+		p.ready(t, state)
 		got := instances(t, admin)
 		if same := slices.Equal(got, before); same || !p.said.contains("cannot be continued") {
 			if !same || len(got) != 1 || !p.said.contains("continues the instance of the process before") {
@@ -187,8 +202,8 @@ func TestRestartInPlace(t *testing.T) {
 	}
 	args := []string{"--endpoints", strings.Join(cluster.Endpoints(), ","), "--state-dir", state, "--provider", "p"}
 	first := start(t, dir, args...)
-	await.Until(t, "there are permits", func() bool { return first.acquire(t) == http.StatusOK })
-	second := continued(t, admin, first, func(p *program) *program {
+	first.ready(t, state)
+	second := continued(t, admin, state, first, func(p *program) *program {
 		before := instances(t, admin)
 		p.end(t, syscall.SIGUSR1)
 		if got := instances(t, admin); len(got) != 1 || got[0] != before[0] {
@@ -213,8 +228,8 @@ func TestTakeover(t *testing.T) {
 	state := filepath.Join(dir, "state")
 	args := []string{"--endpoints", strings.Join(cluster.Endpoints(), ","), "--state-dir", state, "--takeover", "--provider", "p"}
 	first := start(t, dir, args...)
-	await.Until(t, "there are permits", func() bool { return first.acquire(t) == http.StatusOK })
-	second := continued(t, admin, first, func(p *program) *program {
+	first.ready(t, state)
+	second := continued(t, admin, state, first, func(p *program) *program {
 		next := launch(t, dir, args...)
 		await.Until(t, "the next one waits", func() bool { return hasSuccessor(state) })
 		if p.acquire(t) != http.StatusOK {

@@ -209,6 +209,13 @@ func (g *Gate) beyondSharesLocked(n int64) bool {
 	return n > 1 && g.planLocked().Known && n > g.ownLocked(n)
 }
 
+// Borrows reports whether permits can be borrowed now.
+func (g *Gate) Borrows() bool {
+	g.mu.Lock()
+	defer g.unlock()
+	return g.borrowsLocked()
+}
+
 // borrowsLocked reports whether permits can be borrowed now.
 func (g *Gate) borrowsLocked() bool {
 	s, ok := g.sceneLocked()

@@ -93,6 +93,8 @@ var rules = Table{
 		"\t\tchosen.take(&others, debtors, fewest)\n", "", "internal/window/lending TestWhoIsAsked"),
 	Replace("QuietPoor", "lets fruitless windows silence the poor", "internal/window/lending/guest.go",
 		"\tif g.quiet > 0 && !poor {", "\tif g.quiet > 0 {", "internal/window/lending TestAGuestThatAsksInVainIsQuiet"),
+	Replace("RefusalStands", "keeps a refusal that no look has seen", "consumer/errors.go",
+		"if !k.looker.isSet() && k.gate.Borrows() {", "if false {", "consumer TestARefusalThatNoLookHasSeenDoesNotStand"),
 	Replace("AsksBoldly", "asks by the rate of the first few calls", "internal/window/lending/flow.go",
 		"(k-math.Sqrt(k))/max(age, 10)", "k/max(age, 10)", "internal/window/lending TestARateOfFewCallsCountsLess"),
 	Replace("MonotonicOnly", "takes a proof's age by the monotonic clock alone", "internal/share/planner.go",
