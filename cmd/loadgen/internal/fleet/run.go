@@ -167,11 +167,13 @@ func (r *run) cleanUp(ctx context.Context) error {
 	return nil
 }
 
+// settle waits until all instances can issue permits, and have shares of their own: before,
+// some issue what others lend.
 func (r *run) settle(ctx context.Context) error {
 	for {
 		s := r.see()
 		r.show.Tell("settling", "settling: %d of %d instances active", s.Active, r.c.Instances)
-		if s.Ready >= r.c.Instances {
+		if s.Ready >= r.c.Instances && s.Active >= r.c.Instances {
 			break
 		}
 		if time.Since(r.began) > r.c.Patience() {
