@@ -39,9 +39,8 @@ type Status struct {
 	// Asks counts the times that this instance asked others for permits, and FruitlessWindows
 	// the windows in which it asked and borrowed none.
 	Asks, FruitlessWindows int64
-	// FirstLoans counts the windows in which this instance borrowed after a call was refused
-	// or had to wait. FirstLoanTime is the sum of the times from the first such call of a
-	// window to the first permits borrowed after it.
+	// FirstLoans counts the windows whose first loan came after a call was refused or had to
+	// wait. FirstLoanTime is the sum of the times from the first such call to that loan.
 	FirstLoans    int64
 	FirstLoanTime time.Duration
 	// BorrowedLast counts the permits that Hosts instances lent to this one in the shortest

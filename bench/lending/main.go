@@ -177,7 +177,7 @@ type tally struct {
 	windows     []map[int64]int64 // by provider: permits by the window's start
 	first, last int64             // the starts of the whole windows
 	misfiled    int64             // permits whose window did not run by the caller's clock
-	firsts      []time.Duration   // from the first refusal in a window to the next permit of it
+	firsts      []time.Duration   // from a window's first refused or waiting call to its first loan
 	used        []map[int64]int64 // by instance of the first provider, the same
 	calls       []map[int64]int64
 	begun       []map[int64]time.Duration // when in a window the first call came
@@ -194,6 +194,7 @@ func play(all []*instance, load string) *tally {
 	time.Sleep(time.Until(time.Now().Truncate(*window).Add(*window)))
 	begin := time.Now()
 	end := begin.Add(*length)
+	go t.watch(all, end)
 	t.first, t.last = begin.Truncate(*window).Add(2**window).UnixNano(), end.Truncate(*window).Add(-*window).UnixNano()
 	var wg sync.WaitGroup
 	for i := range all {
@@ -206,13 +207,29 @@ func play(all []*instance, load string) *tally {
 	return t
 }
 
+// watch notes the times to first loans, as the instances count them.
+func (t *tally) watch(all []*instance, end time.Time) {
+	before := make([]consumer.Status, len(all))
+	for time.Now().Before(end) {
+		for i := range all {
+			st := all[i].limiters[0].Status()
+			if count := st.FirstLoans - before[i].FirstLoans; count > 0 && before[i].Provider != "" {
+				t.mu.Lock()
+				t.firsts = append(t.firsts, (st.FirstLoanTime-before[i].FirstLoanTime)/time.Duration(count))
+				t.mu.Unlock()
+			}
+			before[i] = st
+		}
+		time.Sleep(*window / 3)
+	}
+}
+
 // caller is all callers of one instance and provider.
 type caller struct {
-	t       *tally
-	i, p    int
-	l       *consumer.Limiter
-	rate    func(i int, s float64) float64
-	refused time.Time // the first refusal in a window; zero if there was none
+	t    *tally
+	i, p int
+	l    *consumer.Limiter
+	rate func(i int, s float64) float64
 }
 
 func (c *caller) run(begin, end time.Time) {
@@ -258,17 +275,6 @@ func (c *caller) took(asked time.Time, k int64, p consumer.Permit) {
 	now := time.Now()
 	c.t.mu.Lock()
 	defer c.t.mu.Unlock()
-	if !asked.IsZero() {
-		switch {
-		case p.N() < k && (c.refused.IsZero() || !c.refused.Truncate(*window).Equal(now.Truncate(*window))):
-			c.refused = asked
-		case p.N() > 0 && !c.refused.IsZero():
-			if c.refused.Truncate(*window).Equal(now.Truncate(*window)) {
-				c.t.firsts = append(c.t.firsts, now.Sub(c.refused))
-				c.refused = now.Add(-time.Hour) // once in a window
-			}
-		}
-	}
 	if p.N() == 0 {
 		return
 	}
@@ -312,7 +318,7 @@ func (t *tally) report(load string, writes float64) (over bool) {
 		}
 		return t.firsts[min(len(t.firsts)-1, int(f*float64(len(t.firsts))))].Round(100 * time.Microsecond)
 	}
-	fmt.Printf("%-7s used %.3f, most %d of %d, %.0f writes/s; woke %d times and got %.3f of what was due; refused, and then a permit after p50 %v p90 %v p99 %v of %d; misfiled %d\n",
+	fmt.Printf("%-7s used %.3f, most %d of %d, %.0f writes/s; woke %d times and got %.3f of what was due; first loan after p50 %v p90 %v p99 %v of %d; misfiled %d\n",
 		load, float64(sum)/float64(count)/float64(*total), most, *total, writes, wakes, got/max(due, 1), q(0.5), q(0.9), q(0.99), len(t.firsts), t.misfiled)
 	return most > *total
 }

@@ -92,7 +92,7 @@ func (p *partners) end() (l Loans) {
 type lack struct {
 	at   int64
 	is   bool
-	over bool // something was borrowed since
+	over bool // something was borrowed in it
 }
 
 // begins notes such a call.
@@ -102,13 +102,11 @@ func (k *lack) begins(at int64) {
 	}
 }
 
-// ends notes that something was borrowed. ok is true for the first time after such a call.
+// ends notes that something was borrowed. ok is true for the first time in the window, after
+// such a call.
 func (k *lack) ends(at int64) (after time.Duration, ok bool) {
-	if !k.is || k.over {
-		return 0, false
-	}
-	k.over = true
-	return time.Duration(at - k.at), true
+	ok, k.over = k.is && !k.over, true
+	return time.Duration(at - k.at), ok
 }
 
 // standing is an ask that was not served, or not wholly.

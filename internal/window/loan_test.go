@@ -331,7 +331,7 @@ func TestACallerWaitsForWhatIsAskedFor(t *testing.T) {
 }
 
 // The loans of the last window are shown by instance, and the time from the first call that
-// lacked a permit to the first loan after it.
+// lacked a permit to the window's first loan.
 func TestWhatIsToldOfLoans(t *testing.T) {
 	f := newFixed(map[time.Duration]int64{second: 40})
 	f.total = 400
@@ -341,11 +341,11 @@ func TestWhatIsToldOfLoans(t *testing.T) {
 		g.Tick(at(now))
 		g.Borrow(at(now), host, protocol.Loan{Windows: g.mu.ledger.running(), Permits: permits})
 	}
-	borrow(100*ms, "h1", 5) // before any call lacks a permit
-	upTo(g, at(200*ms), 45)
+	upTo(g, at(200*ms), 40)
 	g.Enter(at(300*ms), nil, 1, 0)
 	g.Enter(at(305*ms), nil, 1, 0)
 	borrow(310*ms, "h2", 7)
+	borrow(315*ms, "h1", 5)
 	borrow(320*ms, "h1", 9) // 4 more
 	if u := g.Usage(at(400 * ms)); u.FirstLoans != 1 || u.FirstLoanTime != 10*ms || u.LastLoans != (Loans{}) {
 		t.Errorf("%+v: want 10 ms to the first loan, and nothing of a window before", u.LendingCounts)
@@ -369,6 +369,14 @@ func TestWhatIsToldOfLoans(t *testing.T) {
 	borrow(3*second+105*ms, "h1", 20)
 	if u := g.Usage(at(5 * second)); u.FirstLoans != 3 || u.FirstLoanTime != 45*ms || u.LastLoans != (Loans{}) {
 		t.Errorf("%+v: want 5 ms more, and nothing of a window that has passed unseen", u.LendingCounts)
+	}
+	g.Tick(at(6 * second))
+	borrow(6*second+100*ms, "h1", 5) // before any call lacks a permit
+	upTo(g, at(6*second+200*ms), 45)
+	g.Enter(at(6*second+300*ms), nil, 1, 0)
+	borrow(6*second+400*ms, "h1", 9)
+	if u := g.Usage(at(6*second + 500*ms)); u.FirstLoans != 3 || u.FirstLoanTime != 45*ms {
+		t.Errorf("%+v: a later loan counts as the first", u.LendingCounts)
 	}
 }
 
