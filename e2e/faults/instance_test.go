@@ -31,6 +31,7 @@ type instanceConfig struct {
 	Chunk     int64  // permits taken at once
 	NTP       []string
 	Trace     string // the directory of the run's traces
+	Idle      bool   // it has no callers
 	// Skew is the error of its host's clock, which is stepped by Step after
 	// StepAfter.
 	Skew, Step, StepAfter time.Duration
@@ -88,11 +89,13 @@ func beInstance(c instanceConfig, gone over, tell func(told)) error {
 			tell(told{Ready: true})
 		}
 	}()
-	if err := spend(ctx, c, limiter, feed.Inside(session).Clock(), provider); ctx.Err() == nil {
+	if c.Idle {
+		<-ctx.Done()
+	} else if err := spend(ctx, c, limiter, feed.Inside(session).Clock(), provider); ctx.Err() == nil {
 		return err
 	}
 	st := limiter.Status()
-	log.Info("ends", "issued", st.Issued, "clock_error", st.ClockError)
+	log.Info("ends", "issued", st.Issued, "clock_error", st.ClockError, "lent", st.Lent, "borrowed", st.Borrowed)
 	return nil
 }
 
