@@ -130,7 +130,7 @@ func (l *Limiter) TryTake(n int64) Permit {
 		k.stepAside()
 	}
 	if got < n && (s.Shadow || k.refusedIn(s, 1) == nil) { // once in a segment
-		k.gate.Want()
+		k.gate.Want(now)
 	}
 	switch lacking := n - got; {
 	case lacking == 0:

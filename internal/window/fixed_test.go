@@ -96,7 +96,7 @@ func take(g *Gate, at clock.Instant, n int64) (Grant, bool) {
 func upTo(g *Gate, at clock.Instant, n int64) int64 {
 	_, got := g.TakeUpTo(at, n)
 	if got < n {
-		g.Want()
+		g.Want(at)
 	}
 	return got
 }

@@ -162,9 +162,10 @@ func (g *Gate) TakeUpTo(at clock.Instant, n int64) (s *Segment, got int64) {
 }
 
 // Want notes that a permit more is wanted than there is.
-func (g *Gate) Want() {
+func (g *Gate) Want(at clock.Instant) {
 	g.mu.Lock()
 	defer g.unlock()
+	g.currentLocked(at)
 	g.wantNowLocked(1)
 }
 

@@ -371,11 +371,11 @@ func (g *Gate) Asked(at clock.Instant, guest string, n protocol.Need) int64 {
 	if !ok || !l.plan.Lending.Lends || !slices.Equal(n.Windows, l.running()) || n.Part > 0 && !n.Has(hash) {
 		return 0
 	}
-	return g.lendLocked(at, s, standing{guest, n.Whole(n.Permits, hash), n.Whole(n.Poor, hash)}, true)
+	return g.lendLocked(at, s, standing{guest, n.Whole(n.Permits, hash), n.Whole(n.Poor, hash)})
 }
 
-// lendLocked lends to a guest as much as the rules say. If it stands, the rest is kept.
-func (g *Gate) lendLocked(at clock.Instant, s scene, a standing, stands bool) int64 {
+// lendLocked lends to a guest as much as the rules say. The rest stands.
+func (g *Gate) lendLocked(at clock.Instant, s scene, a standing) int64 {
 	b, l := &g.mu.borrower, &g.mu.ledger
 	g.noteCallsLocked(g.mu.last)
 	taken := g.takenLocked()
@@ -396,22 +396,20 @@ func (g *Gate) lendLocked(at clock.Instant, s scene, a standing, stands bool) in
 		}
 		g.rebuildLocked(at)
 	}
-	if stands && (n <= 0 || a.poor == 0 && n < a.permits) {
-		a.permits -= max(0, n)
-		g.standLocked(a)
-	}
-	return max(0, n)
+	n = max(0, n)
+	a.permits -= n
+	g.standLocked(a, n == 0 || a.poor == 0 && a.permits > 0)
+	return n
 }
 
-// standLocked keeps an ask, in place of the guest's earlier one.
-func (g *Gate) standLocked(a standing) {
+// standLocked keeps an ask, in place of the guest's earlier one; or neither.
+func (g *Gate) standLocked(a standing, stands bool) {
 	b := &g.mu.borrower
-	if i := slices.IndexFunc(b.standing, func(o standing) bool { return o.guest == a.guest }); i >= 0 {
-		b.standing[i] = a
-	} else if len(b.standing) < mostStanding {
+	b.standing = slices.DeleteFunc(b.standing, func(o standing) bool { return o.guest == a.guest })
+	if stands && len(b.standing) < mostStanding {
 		b.standing = append(b.standing, a)
+		g.armLocked(g.releasesLocked())
 	}
-	g.armLocked(g.releasesLocked())
 }
 
 // releasesLocked returns when asks that stand are served next; Forever if they are not.
@@ -442,7 +440,7 @@ func (g *Gate) serveStandingLocked(at clock.Instant, s scene) (next int64) {
 		})
 		for _, a := range some[:min(2, len(some))] {
 			if s, ok := g.sceneLocked(); ok {
-				g.lendLocked(at, s, a, false)
+				g.lendLocked(at, s, a)
 			}
 		}
 	}

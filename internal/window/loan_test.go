@@ -343,7 +343,7 @@ func TestWhatIsToldOfLoans(t *testing.T) {
 	}
 	upTo(g, at(200*ms), 40)
 	g.Enter(at(300*ms), nil, 1, 0)
-	g.Enter(at(305*ms), nil, 1, 0)
+	g.Want(at(305 * ms))
 	borrow(310*ms, "h2", 7)
 	borrow(315*ms, "h1", 5)
 	borrow(320*ms, "h1", 9) // 4 more
@@ -377,6 +377,13 @@ func TestWhatIsToldOfLoans(t *testing.T) {
 	borrow(6*second+400*ms, "h1", 9)
 	if u := g.Usage(at(6*second + 500*ms)); u.FirstLoans != 3 || u.FirstLoanTime != 45*ms {
 		t.Errorf("%+v: a later loan counts as the first", u.LendingCounts)
+	}
+	g.Tick(at(7 * second))
+	upTo(g, at(7*second+200*ms), 40)
+	g.Want(at(7*second + 300*ms))
+	borrow(7*second+303*ms, "h1", 5)
+	if u := g.Usage(at(7*second + 500*ms)); u.FirstLoans != 4 || u.FirstLoanTime != 48*ms {
+		t.Errorf("%+v: want 3 ms more for a call that took what there was", u.LendingCounts)
 	}
 }
 

@@ -88,7 +88,7 @@ var rules = Table{
 	Replace("DutyForgotten", "keeps no share for those that wake", "internal/window/lending/host.go",
 		"\tif h.Duty {", "\tif false {", "internal/window/lending TestWhatAHostLends"),
 	Replace("AsksForgotten", "forgets an ask that it did not serve", "internal/window/lending.go",
-		"\t\tg.standLocked(a)\n", "", "internal/window TestAsksStand"),
+		"\tg.standLocked(a, n == 0 || a.poor == 0 && a.permits > 0)\n", "", "internal/window TestAsksStand"),
 	Replace("DebtorsLast", "asks its debtors like any others", "internal/window/lending/hosts.go",
 		"\t\tchosen.take(&others, debtors, fewest)\n", "", "internal/window/lending TestWhoIsAsked"),
 	Replace("QuietPoor", "lets fruitless windows silence the poor", "internal/window/lending/guest.go",
