@@ -141,5 +141,9 @@ func TestALongLimitAloneIsAllThatIsShown(t *testing.T) {
 		if r.Total != 100 || r.Share != 8 || r.Instances != 2 || r.Window != time.Second || r.Used != 3 || r.Time.Sub(r.WindowStart) > time.Second {
 			t.Errorf("%+v", r)
 		}
+		l.PauseUntil(time.Now().Add(time.Minute))
+		if err := l.Acquire(t.Context(), 0); !errors.Is(err, ErrLimited) || strings.Contains(err.Error(), "1s") {
+			t.Error(err)
+		}
 	})
 }

@@ -160,10 +160,10 @@ func (k *core) status(now clock.Instant) (Status, window.Usage) {
 		st.Instances = use.Limits[0].Instances
 	}
 	for _, u := range use.Limits {
-		limit := quota.Limit{Permits: u.Limit.Limit, Window: u.Window.Length}
-		if u.Budget == nil && protocol.Free(limit) {
-			continue // nobody has set it
+		if u.Free() {
+			continue
 		}
+		limit := quota.Limit{Permits: u.Limit.Limit, Window: u.Window.Length}
 		l := LimitUse{
 			limit, u.Share, u.Used, u.Left, time.Unix(0, u.Start), time.Unix(0, u.End), u.Total, k.learnedLocked(limit, now.Mono), 0, "",
 		}
