@@ -44,15 +44,21 @@ func startUnder(b *testing.B, n int, policy quota.Policy) (*etcdtest.Cluster, []
 		fleet = append(fleet, l)
 	}
 	until(func() bool {
-		sum := int64(0)
+		sum, total := int64(0), int64(0)
 		for _, l := range fleet {
-			share := l.Status().Shortest().Share
-			if share == 0 { // the others have it all until its own first window
+			st := l.Status()
+			use := st.Shortest()
+			if use.Limit.Window > quota.MaxWindow { // taken when it is wanted
+				use = consumer.LimitUse{}
+			} else if use.Share == 0 { // the others have it all until its own first window
 				return false
 			}
-			sum += share
+			if st.State != quota.StateActive || st.Instances != n {
+				return false
+			}
+			sum, total = sum+use.Share, use.Limit.Permits
 		}
-		return sum == fleet[0].Status().Shortest().Limit.Permits
+		return sum == total
 	})
 	return etcd, fleet
 }

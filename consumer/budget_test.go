@@ -122,3 +122,28 @@ func TestARefusalUnderALongLimitTellsTheTruth(t *testing.T) {
 		}
 	})
 }
+
+// Of a policy of long limits alone Status and the report have these, and no limit that
+// nobody has set.
+func TestALongLimitAloneIsAllThatIsShown(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, l := proved(t, "100/h", 2)
+		u := s.sink.Budgets()[0]
+		u.Taken, u.Left = 8, 92
+		s.sink.Fund(u)
+		l.TryTake(3)
+		st := l.Status()
+		if len(st.Limits) != 1 || st.Shortest().Limit.String() != "100/h" || st.Shortest().Share != 8 || st.Instances != 2 || st.Largest > 100 {
+			t.Errorf("%+v", st)
+		}
+		r := s.sink.Report(s.clock.Now())
+		if r.Total != 100 || r.Share != 8 || r.Instances != 2 || r.Window != time.Second || r.Used != 3 || r.Time.Sub(r.WindowStart) > time.Second {
+			t.Errorf("%+v", r)
+		}
+		l.PauseUntil(time.Now().Add(time.Minute))
+		if err := l.Acquire(t.Context(), 0); !errors.Is(err, ErrLimited) || strings.Contains(err.Error(), "1s") {
+			t.Error(err)
+		}
+	})
+}

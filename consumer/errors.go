@@ -71,7 +71,8 @@ type LimitError struct {
 	Asked int64
 	// Total is the limit that has too few permits left, per window. Share is this
 	// instance's part of it, or the permits that it has taken of a long limit. Instances
-	// is the number of instances that share it. All are 0 if no limit is known.
+	// is the number of instances that share it. All are 0 if no limit is known. Total and
+	// Share are 0 too if all windows are above quota.MaxWindow and have enough left.
 	Total, Share int64
 	Instances    int
 	// Remaining, of a window above quota.MaxWindow, is the number of permits that no
@@ -228,7 +229,8 @@ func (k *core) explain(v window.Verdict, n int64) (Reason, error) {
 		}
 		e.Reason, e.Cause = ReasonJoining, k.mu.trouble
 	}
-	switch b := e.name(use.Limits); {
+	b := e.name(use.Limits)
+	switch {
 	case b == nil && e.Window.Length > 0 && e.Instances == 0 && e.Reason == ReasonSpent: // under hold, of a view without it
 		e.Reason, e.Cause = ReasonJoining, k.mu.trouble
 	case b == nil:
@@ -240,6 +242,9 @@ func (k *core) explain(v window.Verdict, n int64) (Reason, error) {
 		when, known = b.End-k.clock.Offset(), true
 	default: // it is being taken
 		when, known, e.Taking = max(when, now.Mono+int64(taking)), true, true
+	}
+	if len(use.Limits) > 0 && use.Limits[0].Free() && b == nil {
+		e.Total, e.Share, e.Window = 0, 0, quota.Window{}
 	}
 	if known {
 		e.RetryAt = k.wall(when)

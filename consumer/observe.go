@@ -187,7 +187,7 @@ func remedy(st Status) string {
 		}
 		return "none, unless it lasts longer than the settle time and one window"
 	case quota.StateActive:
-		if st.Shortest().Share == 0 {
+		if u := st.Shortest(); u.Share == 0 && u.Limit.Window <= quota.MaxWindow {
 			return "none, if fewer permits than instances are meant; else raise the limit"
 		}
 	}

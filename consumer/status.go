@@ -23,7 +23,8 @@ type Status struct {
 	// to register again.
 	Incarnation string
 	// Limits are the provider's limits in force, shortest window first. While a change of
-	// a window's length settles, the old limits bind too.
+	// a window's length settles, the old limits bind too. Beside windows above
+	// quota.MaxWindow alone there is no other limit.
 	Limits []LimitUse
 	// Instances is the number of instances that share them.
 	Instances int
@@ -154,7 +155,13 @@ func (k *core) status(now clock.Instant) (Status, window.Usage) {
 	if use.HeadAt != window.Forever {
 		st.HeadAt = k.wall(use.HeadAt)
 	}
-	for i, u := range use.Limits {
+	if len(use.Limits) > 0 && use.Limits[0].Budget == nil {
+		st.Instances = use.Limits[0].Instances
+	}
+	for _, u := range use.Limits {
+		if u.Free() {
+			continue
+		}
 		limit := quota.Limit{Permits: u.Limit.Limit, Window: u.Window.Length}
 		l := LimitUse{
 			limit, u.Share, u.Used, u.Left, time.Unix(0, u.Start), time.Unix(0, u.End), u.Total, k.learnedLocked(limit, now.Mono), 0, "",
@@ -165,8 +172,6 @@ func (k *core) status(now clock.Instant) (Status, window.Usage) {
 			if b.Left >= 0 {
 				l.Remaining += u.Left
 			}
-		} else if i == 0 {
-			st.Instances = u.Instances
 		}
 		st.Limits = append(st.Limits, l)
 	}
@@ -252,14 +257,14 @@ func (k *core) Report(now clock.Instant) protocol.Report {
 		Total: shortest.Limit.Permits, Share: shortest.Share, Instances: st.Instances,
 		Used: use.Issued, Refused: st.Refused, Shadowed: st.Shadowed, Waiting: int64(st.Waiting), Debt: use.Debt,
 		ClockError: "unknown", ClockSource: st.ClockSource, ProofAge: "none", Problem: st.problem(),
-		Window: shortest.End.Sub(shortest.Start),
-		Time:   k.wall(now.Mono).UTC(),
+		Time: k.wall(now.Mono).UTC(),
 	}
 	r.Borrowed, r.Hosts, r.Lent, r.Guests = st.BorrowedLast, st.Hosts, st.LentLast, st.Guests
 	r.Learned = st.learned()
 	k.noteLearned(&st, r.Learned)
-	if len(st.Limits) > 0 {
-		r.WindowStart, r.UsedBefore = shortest.Start.UTC(), use.Issued-shortest.Used
+	if len(use.Limits) > 0 {
+		u := &use.Limits[0] // of which Free is one
+		r.Window, r.WindowStart, r.UsedBefore = time.Duration(u.End-u.Start), time.Unix(0, u.Start).UTC(), use.Issued-u.Used
 	}
 	if policy != nil && policy.Adaptive.Floor > 0 {
 		r.PaceRevision, r.PaceSpan, r.PaceIssued, r.PaceRefused = decided, recent.mono/int64(time.Millisecond), recent.issued, recent.refused

@@ -24,7 +24,7 @@ const (
 // false if the pace stays. Of what was refused, reports count that tell of the same pace. A
 // pace that lowers nothing any more goes, or it would bind an operator's larger limit.
 func nextPace(policy *quota.Policy, t protocol.Throttle, reports []protocol.Report, age time.Duration, now time.Time) (next protocol.Throttle, ok bool) {
-	limits := protocol.LimitsAt(policy, now.UnixNano())
+	limits := policy.LimitsAt(now.UnixNano())
 	e := evidenceOf(policy, &t, reports, limits)
 	next = protocol.Throttle{Issued: e.issued, Refused: e.refused, Time: now, Past: t.Past, Asks: t.Asks}
 	cut := e.refused >= paceLeast && 100*e.refused > paceRefused*e.issued

@@ -83,6 +83,15 @@ func TestNextPace(t *testing.T) {
 	}
 }
 
+// Long limits alone have no pace: it lowers short ones.
+func TestLongLimitsAloneHaveNoPace(t *testing.T) {
+	p := adaptive(1000, 20)
+	p.Limits[0].Window = time.Hour
+	if next, ok := nextPace(p, protocol.Throttle{}, []protocol.Report{paceReport(0, 4000, 300, 250)}, 0, time.Now()); ok {
+		t.Errorf("%+v", next)
+	}
+}
+
 // Each limit follows, and earlier paces are kept, a minute apart and not too many.
 func TestAPaceOfSeveralLimits(t *testing.T) {
 	p := adaptive(1000, 20)

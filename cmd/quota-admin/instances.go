@@ -89,7 +89,7 @@ func (a *app) showInstances(f *protocol.Fleet, explain bool, now time.Time) erro
 	for _, s := range f.Left {
 		data.Left = append(data.Left, instanceJSON{s.Instance.ID, s.Instance, nil, s.Report, "", nil})
 	}
-	if sum.Limit != nil {
+	if sum.Limit != nil && !protocol.Free(*sum.Limit) {
 		data.Limit = &limitJSON{sum.Limit.Permits, sum.Limit.Window.String()}
 	}
 	if explain {
@@ -230,7 +230,7 @@ func compareShares(f *protocol.Fleet, policy quota.Policy, from time.Time) *shar
 			return nil, nil
 		}
 		n, shares, known := share.Of(&v, w)
-		return knownOr(n, known), shares
+		return knownOr(n, known && !protocol.Free(quota.Limit{Permits: n, Window: w.Length})), shares
 	}
 	var before, after map[string]int64
 	c.OldTotal, before = divide(f.View().Policy)

@@ -14,14 +14,15 @@ type Report struct {
 	State          quota.State   `json:"state"`
 	Revision       int64         `json:"revision"`        // newest revision applied
 	PolicyRevision int64         `json:"policy_revision"` // of the policy applied
-	Window         time.Duration `json:"-"`               // length of the shortest limit's window
+	Window         time.Duration `json:"-"`               // length of the shortest limit's window, or 1 s
 	Total          int64         `json:"total"`           // of the shortest limit
 	Share          int64         `json:"share"`           // of the shortest limit, this window
 	Instances      int           `json:"instances"`
 	Used           int64         `json:"used"` // permits issued and debts paid since the start
 	// WindowStart is the start of the shortest limit's window that contains Time, and
 	// UsedBefore is Used without that window's permits. So two reports give the permits
-	// of whole windows. Zero if no limit is in force.
+	// of whole windows. The window is a second if all limits are of more than a minute.
+	// Zero if no limit is in force.
 	WindowStart time.Time `json:"window_start,omitzero"`
 	UsedBefore  int64     `json:"used_before,omitempty"`
 	Refused     int64     `json:"refused"` // since the start

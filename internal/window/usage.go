@@ -34,6 +34,11 @@ type LimitUsage struct {
 	Budget *protocol.BudgetUse
 }
 
+// Free reports whether the limit binds nobody, and nobody has set it: see protocol.Free.
+func (u *LimitUsage) Free() bool {
+	return u.Budget == nil && protocol.Free(quota.Limit{Permits: u.Limit.Limit, Window: u.Window.Length})
+}
+
 // Usage returns the state of the gate at the instant at.
 func (g *Gate) Usage(at clock.Instant) Usage {
 	g.mu.Lock()

@@ -268,7 +268,7 @@ func RowOf(s *coordinator.Stored, now time.Time) Row {
 	case s.Revision != 0:
 		current := change.Current(s.Policy, now).WithDefaults()
 		row.Limits, row.Mode = change.Limits(&current), string(current.Mode)
-		if limits := protocol.LimitsAt(&s.Policy, now.UnixNano()); len(limits) > 0 {
+		if limits := protocol.LimitsAt(&s.Policy, now.UnixNano()); len(limits) > 0 && !protocol.Free(limits[0]) {
 			row.Rate = new(float64(limits[0].Permits) / limits[0].Window.Seconds())
 		}
 	}

@@ -253,7 +253,7 @@ func (p *policies) see(now time.Time, f *protocol.Fleet) {
 func (p *policies) limit(start int64, length time.Duration) (most *float64) {
 	for _, o := range p.all {
 		limits := protocol.LimitsAt(o.policy, start)
-		if start >= o.until || len(limits) == 0 || length%limits[0].Window != 0 {
+		if start >= o.until || len(limits) == 0 || protocol.Free(limits[0]) || length%limits[0].Window != 0 {
 			continue
 		}
 		if n := float64(limits[0].Permits) / limits[0].Window.Seconds(); most == nil || n > *most {

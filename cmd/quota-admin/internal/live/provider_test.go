@@ -118,3 +118,22 @@ func TestWhatIsRememberedIsBounded(t *testing.T) {
 		t.Errorf("%d points, %d in the trend, %d events", len(p.Points), len(p.Row.Trend), len(p.Events))
 	}
 }
+
+// Of a long limit alone the dashboard's row and chart have no limit that nobody has set.
+func TestALongLimitAloneHasNoRate(t *testing.T) {
+	p := newProvider("p")
+	for i := range 20 {
+		now := start.Add(time.Duration(i) * time.Second)
+		f := look{names: []string{"a"}, issued: int64(5 * i)}.fleet(now)
+		f.Policy.Policy.Limits[0] = quota.Limit{Permits: 1000, Window: time.Hour}
+		p.see(now, f)
+	}
+	if p.Row.Limits != "1000/h" || p.Row.Rate != nil || len(p.Points) < 10 {
+		t.Errorf("%+v, %d points", p.Row, len(p.Points))
+	}
+	for _, point := range p.Points {
+		if point.Limit != nil {
+			t.Fatalf("the chart has a limit of %v a second", *point.Limit)
+		}
+	}
+}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/cmd/quotad/internal/fair"
 	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/quota"
 )
 
 // call is a request for permits that could be read.
@@ -92,16 +93,21 @@ func (s *Server) acquire(w http.ResponseWriter, r *http.Request) {
 }
 
 // lease gives a batch: at most the permits asked for, and at most the client's part of
-// the share, which is equal for all active clients.
+// the share, which is equal for all active clients. Without a limit of up to a minute it
+// is a part of the shortest limit.
 func (s *Server) lease(w http.ResponseWriter, r *http.Request) {
 	c, ok := s.read(w, r)
 	if !ok {
 		return
 	}
 	use, h := c.limiter.Status().Shortest(), holding{c.client.Process, c.request.provider}
-	n, err := s.clients.reserve(h, c.permits, max(1, use.Share/c.provider.active(c.client)))
+	share, retry := use.Share, use.End.Sub(s.now())
+	if use.Limit.Window > quota.MaxWindow { // more of it is taken when it is wanted
+		share, retry = use.Limit.Permits, again
+	}
+	n, err := s.clients.reserve(h, c.permits, max(1, share/c.provider.active(c.client)))
 	if err != nil {
-		s.tooMany(w, &c, err, use.End.Sub(s.now()))
+		s.tooMany(w, &c, err, retry)
 		return
 	}
 	var permit consumer.Permit

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/cmd/quotad/internal/fair"
+	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -210,4 +211,20 @@ func TestAClosedConnectionIsNotCounted(t *testing.T) {
 	if clients, open, _ := count(t, s); clients != 0 || open != 0 {
 		t.Errorf("%v clients, %v connections", clients, open)
 	}
+}
+
+// Under a long limit alone a process leases at most its part of it, and one that holds that
+// tries again soon.
+func TestALeaseOfALongLimitAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := serverOf(t, consumer.Fixed(quota.Policy{Limits: []quota.Limit{{Permits: 100, Window: time.Hour}}}), roomy)
+		one, two := newProcess(t, s, "one"), newProcess(t, s, "two")
+		two.post("/v1/acquire", `{"provider":"p"}`)
+		if g := grantOf(t, one.post("/v1/leases", `{"provider":"p","permits":80}`)); g.Permits != 50 {
+			t.Errorf("%d permits of 100 for one of two", g.Permits)
+		}
+		if w := one.post("/v1/leases", `{"provider":"p"}`); w.Code != 429 || w.Header().Get("Retry-After") != "1" || strings.Contains(fmt.Sprint(w.Header()), "000000") {
+			t.Errorf("%d %v %s", w.Code, w.Header(), w.Body)
+		}
+	})
 }

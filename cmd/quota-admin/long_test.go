@@ -1,0 +1,36 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
+)
+
+// Of a policy of long limits alone no command shows a limit that nobody has set.
+func TestALongLimitAloneIsAllThatIsShown(t *testing.T) {
+	t.Parallel()
+	cluster, _ := etcdtest.New(t, etcdtest.Options{})
+	b := newBench(t, cluster)
+	const p = "payments/hourly"
+	b.want(exitDone, "set", p, "100/h", "--adaptive", "floor=20%")
+	for _, l := range b.join(cluster, p, 2) {
+		if err := l.Ready(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Acquire(t.Context(), 0); err != nil && l.Wait(t.Context()) != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, args := range []string{
+		"get P", "get P -o json", "list", "list -o json", "history P", "instances P", "instances P --explain", "instances P --explain -o json",
+		"top P --count 1", "top P --count 1 -o json", "doctor", "doctor -o json",
+		"set P 200/h --dry-run", "set P 200/h --dry-run -o json", "set P 10/s --dry-run", "set P 10/s --dry-run -o json", "set P 10/s,100/h --dry-run",
+		"budget P", "budget P -o json",
+	} {
+		_, stdout, stderr := b.call(strings.Fields(strings.ReplaceAll(args, "P", p))...)
+		if text := stdout + stderr; strings.Contains(text, "000000000000") || strings.Contains(text, "e+1") || !strings.Contains(text, "/h") && !strings.Contains(args, "doctor") {
+			t.Errorf("quota-admin %s:\n%s", args, text)
+		}
+	}
+}
