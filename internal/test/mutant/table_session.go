@@ -132,7 +132,7 @@ var session = Table{
 		"if !p.tracker.Has(p.id) {", "if false {", "coordinator TestADeletedMarkIsNoRestore"),
 	Replace("MergedTwice", "an event that comes again makes one change of two", "coordinator/join.go",
 		"early := append([][]view.Key{j.between}, p.early...)\n", "early := [][]view.Key{append(j.between, slices.Concat(p.early...)...)}\n", "coordinator TestAProcessContinuesTheOneBefore"),
-	Replace("EndBeforeUse", "a sealed end is of windows that were used", "coordinator/leave.go",
+	Replace("EndBeforeUse", "a promised end is of windows that were used", "coordinator/leave.go",
 		"time.Unix(0, p.s.o.Clock.Wall()+1)", "time.Unix(0, p.s.o.Clock.Wall()-int64(time.Second))", histories),
 	Replace("ListedLongAgo", "a history is said to begin before its listing", "coordinator/membership.go",
 		"since := at.Mono\n", "at.Mono -= 10_000_000_000\n\t\tsince := at.Mono\n", histories),
