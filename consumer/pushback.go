@@ -150,38 +150,38 @@ const (
 // to two seconds; and for reports.
 type refusalRate struct {
 	refused   int64
-	last, now tally    // the beginning of the span before, and of the running one
-	reports   [5]tally // at the last reports, about a second apart, newest first
-	pace      tally    // when the pace in force was learned of
+	last, now counts    // the beginning of the span before, and of the running one
+	reports   [5]counts // at the last reports, about a second apart, newest first
+	pace      counts    // when the pace in force was learned of
 }
 
-type tally struct{ mono, issued, refused int64 }
+type counts struct{ mono, issued, refused int64 }
 
 // see notes how many permits were issued up to now. It is called once a second.
 func (r *refusalRate) see(mono, issued int64) {
 	if mono-r.now.mono >= rateSpan {
-		r.last, r.now = r.now, tally{mono, issued, r.refused}
+		r.last, r.now = r.now, counts{mono, issued, r.refused}
 	}
 }
 
 // paced notes that another pace is in force.
-func (r *refusalRate) paced(mono, issued int64) { r.pace = tally{mono, issued, r.refused} }
+func (r *refusalRate) paced(mono, issued int64) { r.pace = counts{mono, issued, r.refused} }
 
 // report returns the permits issued and the calls refused over the span with the largest
 // refused part. A span begins at one of the last four reports, but not before the pace in
 // force was learned of. It is at least 1 s, unless that pace is newer. So calls that were
 // taken before the provider took less do not hide refusals. It is called for each report.
-func (r *refusalRate) report(mono, issued int64) tally {
+func (r *refusalRate) report(mono, issued int64) counts {
 	if mono-r.reports[0].mono >= rateSpan/2 {
 		copy(r.reports[1:], r.reports[:])
-		r.reports[0] = tally{mono, issued, r.refused}
+		r.reports[0] = counts{mono, issued, r.refused}
 	}
-	var worst tally
+	var worst counts
 	for i, from := range slices.Backward(r.reports[:]) {
 		if r.pace.mono > from.mono {
 			from = r.pace
 		}
-		since := tally{mono - from.mono, issued - from.issued, r.refused - from.refused}
+		since := counts{mono - from.mono, issued - from.issued, r.refused - from.refused}
 		if i == len(r.reports)-1 || since.mono >= rateSpan && float64(since.refused)*float64(worst.issued) > float64(worst.refused)*float64(since.issued) {
 			worst = since
 		}
