@@ -27,7 +27,7 @@ func (l *Limiter) PauseUntil(until time.Time) {
 func (l *Limiter) Resume() {
 	k := l.core
 	k.mu.Lock()
-	k.mu.pauses.own, k.mu.pauses.told = pause{}, pause{}
+	k.mu.pauses.own, k.mu.pauses.provider = pause{}, pause{}
 	k.pauseLocked(false)
 }
 
@@ -53,14 +53,14 @@ func (l *Limiter) Throttled(retryAfter time.Duration, why string) {
 		}
 		retryAfter = unnamedPause
 	}
-	told := &k.mu.pauses.told
-	told.extend(after(now, min(retryAfter, protocol.MaxBackoff(policy))), why)
+	provider := &k.mu.pauses.provider
+	provider.extend(after(now, min(retryAfter, protocol.MaxBackoff(policy))), why)
 	if policy != nil && policy.Backoff == quota.BackoffFleet {
 		select {
 		case <-k.asks: // the newest counts
 		default:
 		}
-		k.asks <- protocol.Ask{At: k.wall(now), Until: k.wall(told.until), Why: why, Alone: alone}
+		k.asks <- protocol.Ask{At: k.wall(now), Until: k.wall(provider.until), Why: why, Alone: alone}
 		(*k.need.Load())()
 	}
 	k.pauseLocked(true)
@@ -72,7 +72,7 @@ func (k *core) throttleLocked(t *protocol.Throttle) (changed bool) {
 	now, p := k.clock.Mono(), &k.mu.planner
 	wall := k.clock.WallAt(now)
 	if t == nil && k.mu.throttle != nil {
-		k.mu.pauses.told, k.mu.pauses.fleet = pause{}, pause{}
+		k.mu.pauses.provider, k.mu.pauses.fleet = pause{}, pause{}
 	}
 	k.mu.throttle = t
 	policy, _ := p.Policy()
@@ -119,11 +119,11 @@ func (p *pause) extend(until int64, why string) {
 
 // pauses are the reasons to issue nothing: the application asked for it, the provider
 // asked this instance, or it asked the fleet.
-type pauses struct{ own, told, fleet pause }
+type pauses struct{ own, provider, fleet pause }
 
 func (p *pauses) longest() pause {
 	longest := p.own
-	longest.extend(p.told.until, p.told.why)
+	longest.extend(p.provider.until, p.provider.why)
 	longest.extend(p.fleet.until, p.fleet.why)
 	return longest
 }

@@ -56,7 +56,7 @@ type budgetWindow struct {
 	patient int64            // how long the last need stays in hand after that
 	need    int64            // the last
 	read    int64            // monotonic, when found was read
-	told    int64            // monotonic, when the holding was written
+	written int64            // monotonic, when the holding was written
 	again   time.Duration    // until a window with too little left is looked at again
 }
 
@@ -146,7 +146,7 @@ func (p *membership) takeBudgets(uses []protocol.BudgetUse, policy, now int64, p
 func (f *budgets) window(u *protocol.BudgetUse, now int64) *budgetWindow {
 	w := f.windows[u.Window]
 	if w == nil || w.Start != u.Start {
-		next := &budgetWindow{Budget: u.Budget, seen: now, told: now, patient: int64(budgetIdle)}
+		next := &budgetWindow{Budget: u.Budget, seen: now, written: now, patient: int64(budgetIdle)}
 		if w != nil { // a new window is no use of it
 			next.active, next.patient, next.need, next.read = w.active, w.patient, w.need, w.read
 		}
@@ -169,7 +169,7 @@ func (w *budgetWindow) see(u *protocol.BudgetUse, now int64) escrow.Use {
 	w.used, w.seen = u.Used, now
 	use := escrow.Use{
 		Used: u.Used, Need: u.Need, Rate: int64(math.Ceil(w.rate)), Full: u.Full,
-		Idle: w.active == 0 || now-w.active > int64(budgetIdle), Told: now-w.told > int64(budgetTold),
+		Idle: w.active == 0 || now-w.active > int64(budgetIdle), Told: now-w.written > int64(budgetTold),
 	}
 	if w.active != 0 && now-w.active <= w.patient {
 		use.Keep = w.need
@@ -287,7 +287,7 @@ func (p *membership) commit(ctx context.Context, all []*taking) (done bool, err 
 		found := t.found
 		found.Total, found.TotalRevision, found.Older = t.step.Total, r.Header.Revision, false
 		found.Own, found.OwnRevision, found.Revision = t.step.Own, r.Header.Revision, r.Header.Revision
-		t.told, t.spent = p.s.o.Clock.Mono(), t.rule.Left(found) == 0
+		t.written, t.spent = p.s.o.Clock.Mono(), t.rule.Left(found) == 0
 	}
 	return r.Succeeded, nil
 }

@@ -78,9 +78,9 @@ var session = Table{
 // IDs returns the incarnations`},
 	}},
 	{Name: "TwoWatches", Wrong: "learns of policy and instances by two streams", By: []string{histories}, Edits: []Edit{
-		{"coordinator/stream.go", "\ts.told = s.Watch(", `	if instances := folder + "p/instances/"; folder == "/quotient/v1/providers/" {
+		{"coordinator/stream.go", "\ts.answers = s.Watch(", `	if instances := folder + "p/instances/"; folder == "/quotient/v1/providers/" {
 		told := make(chan clientv3.WatchResponse)
-		s.told = told
+		s.answers = told
 		for _, x := range []clientv3.WatchChan{
 			s.Watch(s.ctx, instances, append(o, clientv3.WithPrefix(), clientv3.WithRev(s.from))...),
 			s.Watch(s.ctx, instances[:len(instances)-1]+"0", append(o, clientv3.WithRange(clientv3.GetPrefixRangeEnd(folder)), clientv3.WithRev(s.from))...),
@@ -96,7 +96,7 @@ var session = Table{
 		}
 		return
 	}
-	s.told = s.Watch(`},
+	s.answers = s.Watch(`},
 	}},
 	Replace("KeptAliveProves", "takes an answer that a member gives by itself for a proof", "coordinator/lease.go",
 		"\t\t\t_, err := s.client.KeepAliveOnce(c, l.id)\n", `			q := s.question()
