@@ -27,7 +27,7 @@ func (l *Limiter) PauseUntil(until time.Time) {
 func (l *Limiter) Resume() {
 	k := l.core
 	k.mu.Lock()
-	k.mu.pauses.own, k.mu.pauses.told = pause{}, pause{}
+	k.mu.pauses.own, k.mu.pauses.provider = pause{}, pause{}
 	k.pauseLocked(false)
 }
 
@@ -53,14 +53,14 @@ func (l *Limiter) Throttled(retryAfter time.Duration, why string) {
 		}
 		retryAfter = unnamedPause
 	}
-	told := &k.mu.pauses.told
-	told.extend(after(now, min(retryAfter, protocol.MaxBackoff(policy))), why)
+	provider := &k.mu.pauses.provider
+	provider.extend(after(now, min(retryAfter, protocol.MaxBackoff(policy))), why)
 	if policy != nil && policy.Backoff == quota.BackoffFleet {
 		select {
 		case <-k.asks: // the newest counts
 		default:
 		}
-		k.asks <- protocol.Ask{At: k.wall(now), Until: k.wall(told.until), Why: why, Alone: alone}
+		k.asks <- protocol.Ask{At: k.wall(now), Until: k.wall(provider.until), Why: why, Alone: alone}
 		(*k.need.Load())()
 	}
 	k.pauseLocked(true)
@@ -72,7 +72,7 @@ func (k *core) throttleLocked(t *protocol.Throttle) (changed bool) {
 	now, p := k.clock.Mono(), &k.mu.planner
 	wall := k.clock.WallAt(now)
 	if t == nil && k.mu.throttle != nil {
-		k.mu.pauses.told, k.mu.pauses.fleet = pause{}, pause{}
+		k.mu.pauses.provider, k.mu.pauses.fleet = pause{}, pause{}
 	}
 	k.mu.throttle = t
 	policy, _ := p.Policy()
@@ -119,11 +119,11 @@ func (p *pause) extend(until int64, why string) {
 
 // pauses are the reasons to issue nothing: the application asked for it, the provider
 // asked this instance, or it asked the fleet.
-type pauses struct{ own, told, fleet pause }
+type pauses struct{ own, provider, fleet pause }
 
 func (p *pauses) longest() pause {
 	longest := p.own
-	longest.extend(p.told.until, p.told.why)
+	longest.extend(p.provider.until, p.provider.why)
 	longest.extend(p.fleet.until, p.fleet.why)
 	return longest
 }
@@ -150,38 +150,38 @@ const (
 // to two seconds; and for reports.
 type refusalRate struct {
 	refused   int64
-	last, now tally    // the beginning of the span before, and of the running one
-	reports   [5]tally // at the last reports, about a second apart, newest first
-	pace      tally    // when the pace in force was learned of
+	last, now counts    // the beginning of the span before, and of the running one
+	reports   [5]counts // at the last reports, about a second apart, newest first
+	pace      counts    // when the pace in force was learned of
 }
 
-type tally struct{ mono, issued, refused int64 }
+type counts struct{ mono, issued, refused int64 }
 
 // see notes how many permits were issued up to now. It is called once a second.
 func (r *refusalRate) see(mono, issued int64) {
 	if mono-r.now.mono >= rateSpan {
-		r.last, r.now = r.now, tally{mono, issued, r.refused}
+		r.last, r.now = r.now, counts{mono, issued, r.refused}
 	}
 }
 
 // paced notes that another pace is in force.
-func (r *refusalRate) paced(mono, issued int64) { r.pace = tally{mono, issued, r.refused} }
+func (r *refusalRate) paced(mono, issued int64) { r.pace = counts{mono, issued, r.refused} }
 
 // report returns the permits issued and the calls refused over the span with the largest
 // refused part. A span begins at one of the last four reports, but not before the pace in
 // force was learned of. It is at least 1 s, unless that pace is newer. So calls that were
 // taken before the provider took less do not hide refusals. It is called for each report.
-func (r *refusalRate) report(mono, issued int64) tally {
+func (r *refusalRate) report(mono, issued int64) counts {
 	if mono-r.reports[0].mono >= rateSpan/2 {
 		copy(r.reports[1:], r.reports[:])
-		r.reports[0] = tally{mono, issued, r.refused}
+		r.reports[0] = counts{mono, issued, r.refused}
 	}
-	var worst tally
+	var worst counts
 	for i, from := range slices.Backward(r.reports[:]) {
 		if r.pace.mono > from.mono {
 			from = r.pace
 		}
-		since := tally{mono - from.mono, issued - from.issued, r.refused - from.refused}
+		since := counts{mono - from.mono, issued - from.issued, r.refused - from.refused}
 		if i == len(r.reports)-1 || since.mono >= rateSpan && float64(since.refused)*float64(worst.issued) > float64(worst.refused)*float64(since.issued) {
 			worst = since
 		}

@@ -34,16 +34,16 @@ const (
 	endingTries = 20 // the same of an instance that ends
 )
 
-// funding is what a membership has taken of its budgets. fund's own, and giveBack's once
+// budgets is what a membership has taken of its budgets. runBudgets's own, and giveBack's once
 // that has ended.
-type funding struct {
+type budgets struct {
 	holder  string // of this process; no other ever has it
-	windows map[time.Duration]*funded
+	windows map[time.Duration]*budgetWindow
 	next    int64 // monotonic, when a taking is due after those that were
 }
 
-// funded is a window of a budget.
-type funded struct {
+// budgetWindow is a window of a budget.
+type budgetWindow struct {
 	protocol.Budget
 	policy  int64 // revision that the limit is of
 	account escrow.Account
@@ -56,13 +56,13 @@ type funded struct {
 	patient int64            // how long the last need stays in hand after that
 	need    int64            // the last
 	read    int64            // monotonic, when found was read
-	told    int64            // monotonic, when the holding was written
+	written int64            // monotonic, when the holding was written
 	again   time.Duration    // until a window with too little left is looked at again
 }
 
 // taking is a window, and what an exchange does with it.
 type taking struct {
-	*funded
+	*budgetWindow
 	use   escrow.Use
 	rule  escrow.Rule
 	taken int64 // that the sink knows of
@@ -70,9 +70,9 @@ type taking struct {
 	spent bool // nothing is left
 }
 
-// fund takes permits and gives them back until the membership ends.
-func (p *membership) fund() {
-	f := &p.funding
+// runBudgets takes permits and gives them back until the membership ends.
+func (p *membership) runBudgets() {
+	f := &p.budgets
 	timer := time.NewTimer(budgetRest) // it is wanted now
 	defer timer.Stop()
 	for {
@@ -94,7 +94,7 @@ func (p *membership) fund() {
 		policy := p.policyAt // before the budgets: they are of it, or of a newer one
 		p.mu.Unlock()
 		if all := p.sink.Budgets(); len(all) > 0 {
-			look := p.fundAll(all, policy, now, pause)
+			look := p.takeBudgets(all, policy, now, pause)
 			timer.Reset(look/2 + jitter(look)) // out of step with others
 		}
 	}
@@ -107,10 +107,10 @@ func (p *membership) pause() time.Duration {
 	return min(max(leastPause, time.Duration(p.tracker.Instances())*pausePer), mostPause)
 }
 
-// fundAll sends one transaction for all budgets, if one of them needs it, and returns about
+// takeBudgets sends one transaction for all budgets, if one of them needs it, and returns about
 // when to look again.
-func (p *membership) fundAll(uses []protocol.BudgetUse, policy, now int64, pause time.Duration) (look time.Duration) {
-	f := &p.funding
+func (p *membership) takeBudgets(uses []protocol.BudgetUse, policy, now int64, pause time.Duration) (look time.Duration) {
+	f := &p.budgets
 	all, due := make([]*taking, 0, len(uses)), false
 	look = budgetRest
 	for i := range uses {
@@ -119,7 +119,7 @@ func (p *membership) fundAll(uses []protocol.BudgetUse, policy, now int64, pause
 			continue
 		}
 		w := f.window(u, now)
-		t := &taking{funded: w, use: w.see(u, now), rule: p.rule(u), taken: u.Taken}
+		t := &taking{budgetWindow: w, use: w.see(u, now), rule: p.rule(u), taken: u.Taken}
 		t.use.Along = len(uses) > 1
 		age := time.Duration(now - w.read)
 		again := u.Need > 0 && (age > w.again || w.Permits != u.Permits)
@@ -143,10 +143,10 @@ func (p *membership) fundAll(uses []protocol.BudgetUse, policy, now int64, pause
 }
 
 // window returns the window of a budget that runs.
-func (f *funding) window(u *protocol.BudgetUse, now int64) *funded {
+func (f *budgets) window(u *protocol.BudgetUse, now int64) *budgetWindow {
 	w := f.windows[u.Window]
 	if w == nil || w.Start != u.Start {
-		next := &funded{Budget: u.Budget, seen: now, told: now, patient: int64(budgetIdle)}
+		next := &budgetWindow{Budget: u.Budget, seen: now, written: now, patient: int64(budgetIdle)}
 		if w != nil { // a new window is no use of it
 			next.active, next.patient, next.need, next.read = w.active, w.patient, w.need, w.read
 		}
@@ -157,7 +157,7 @@ func (f *funding) window(u *protocol.BudgetUse, now int64) *funded {
 
 // see notes what was used and wanted. The permits of the last need stay in hand for twice
 // the time after which it came: a caller that comes seldom, and does not wait, finds them.
-func (w *funded) see(u *protocol.BudgetUse, now int64) escrow.Use {
+func (w *budgetWindow) see(u *protocol.BudgetUse, now int64) escrow.Use {
 	if u.Used != w.used || u.Need > 0 {
 		if w.active != 0 {
 			w.patient = max(w.patient, 2*(now-w.active))
@@ -169,7 +169,7 @@ func (w *funded) see(u *protocol.BudgetUse, now int64) escrow.Use {
 	w.used, w.seen = u.Used, now
 	use := escrow.Use{
 		Used: u.Used, Need: u.Need, Rate: int64(math.Ceil(w.rate)), Full: u.Full,
-		Idle: w.active == 0 || now-w.active > int64(budgetIdle), Told: now-w.told > int64(budgetTold),
+		Idle: w.active == 0 || now-w.active > int64(budgetIdle), Told: now-w.written > int64(budgetTold),
 	}
 	if w.active != 0 && now-w.active <= w.patient {
 		use.Keep = w.need
@@ -287,7 +287,7 @@ func (p *membership) commit(ctx context.Context, all []*taking) (done bool, err 
 		found := t.found
 		found.Total, found.TotalRevision, found.Older = t.step.Total, r.Header.Revision, false
 		found.Own, found.OwnRevision, found.Revision = t.step.Own, r.Header.Revision, r.Header.Revision
-		t.told, t.spent = p.s.o.Clock.Mono(), t.rule.Left(found) == 0
+		t.written, t.spent = p.s.o.Clock.Mono(), t.rule.Left(found) == 0
 	}
 	return r.Succeeded, nil
 }
@@ -305,8 +305,8 @@ func (p *membership) set(t *taking, taken int64, away bool) (int64, bool) {
 func (p *membership) giveBack(ctx context.Context) {
 	var all []*taking
 	for _, u := range p.sink.Budgets() {
-		if w := p.funding.windows[u.Window]; w != nil && w.Start == u.Start && u.Taken > u.Used {
-			all = append(all, &taking{funded: w, use: escrow.Use{Used: u.Used, Ends: true}, rule: p.rule(&u), taken: u.Taken})
+		if w := p.budgets.windows[u.Window]; w != nil && w.Start == u.Start && u.Taken > u.Used {
+			all = append(all, &taking{budgetWindow: w, use: escrow.Use{Used: u.Used, Ends: true}, rule: p.rule(&u), taken: u.Taken})
 		}
 	}
 	if len(all) > 0 {

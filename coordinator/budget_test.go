@@ -28,7 +28,7 @@ func (f *fixture) taker(limits string, day int64) *taker {
 	await.Until(f.t, "a proof", r.is(proved))
 	p := f.only(r)
 	b := protocol.BudgetAt(quota.Limit{Permits: day, Window: 24 * time.Hour}, time.UTC, p.s.o.Clock.Wall())
-	return &taker{f, p, r, &taking{funded: &funded{Budget: b, policy: policy}, rule: escrow.Rule{Limit: day, Instances: 1, Share: 1}}}
+	return &taker{f, p, r, &taking{budgetWindow: &budgetWindow{Budget: b, policy: policy}, rule: escrow.Rule{Limit: day, Instances: 1, Share: 1}}}
 }
 
 func (k *taker) total() escrow.Total {
@@ -102,7 +102,7 @@ func TestGivesBackAfterBinding(t *testing.T) {
 	k := setup(t).taker("10/s,100/d", 100)
 	k.becomes(7, escrow.Use{Need: 7})
 	var bound []int64 // what is handed out when the sink is told of less
-	k.r.fund = func(u protocol.BudgetUse) {
+	k.r.budget = func(u protocol.BudgetUse) {
 		if u.Taken == 2 {
 			bound = append(bound, k.total().Out)
 		}
@@ -120,7 +120,7 @@ func TestAnUnreadableTotalIsWithheld(t *testing.T) {
 	k := f.taker("10/s,100/d", 100)
 	k.becomes(7, escrow.Use{Need: 7})
 	told := ""
-	k.r.fund = func(u protocol.BudgetUse) { told = u.Withheld }
+	k.r.budget = func(u protocol.BudgetUse) { told = u.Withheld }
 	if _, err := k.client.Put(t.Context(), k.p.s.keys.BudgetTotal("p", "d", k.t.Start), `{"out":`, clientv3.WithIgnoreLease()); err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +140,7 @@ func TestOneTransactionForAllLongLimits(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
 	k := f.taker("10/s,100/d,1000/mo", 100)
-	month := &taking{funded: &funded{Budget: protocol.BudgetAt(quota.Limit{Permits: 1000, Window: 31 * 24 * time.Hour}, time.UTC, k.t.Start), policy: k.t.policy}, rule: escrow.Rule{Limit: 1000, Instances: 1, Share: 3}}
+	month := &taking{budgetWindow: &budgetWindow{Budget: protocol.BudgetAt(quota.Limit{Permits: 1000, Window: 31 * 24 * time.Hour}, time.UTC, k.t.Start), policy: k.t.policy}, rule: escrow.Rule{Limit: 1000, Instances: 1, Share: 3}}
 	all := []*taking{k.t, month}
 	await.Until(t, "permits of both", func() bool { // again where the view is in doubt
 		_ = k.p.exchange(t.Context(), all)
@@ -165,7 +165,7 @@ func TestOneTransactionForAllLongLimits(t *testing.T) {
 func TestRateOfUse(t *testing.T) {
 	t.Parallel()
 	for used, want := range map[int64]int64{0: 0, 1: 1, 100: 50, 1e11: 5e10, quota.MaxPermits: quota.MaxPermits / 2} {
-		w := &funded{}
+		w := &budgetWindow{}
 		if got := w.see(&protocol.BudgetUse{Used: used}, int64(2*time.Second)).Rate; got != want {
 			t.Errorf("%d in 2 s: %d a second, want %d", used, got, want)
 		}

@@ -9,16 +9,16 @@ import (
 )
 
 // budgetKeys returns the keys of a window's total and of the own holding in it.
-func (p *membership) budgetKeys(w *funded) (total, own string) {
+func (p *membership) budgetKeys(w *budgetWindow) (total, own string) {
 	k := p.s.keys
-	return k.BudgetTotal(p.provider, w.Name(), w.Start), k.BudgetHoldings(p.provider, w.Name(), w.Start) + p.funding.holder
+	return k.BudgetTotal(p.provider, w.Name(), w.Start), k.BudgetHoldings(p.provider, w.Name(), w.Start) + p.budgets.holder
 }
 
 // readBudgets reads the newest total up to each window's, and the own holding in it.
 func (p *membership) readBudgets(ctx context.Context, all []*taking) error {
 	var gets []clientv3.Op
 	for _, t := range all {
-		total, own := p.budgetKeys(t.funded)
+		total, own := p.budgetKeys(t.budgetWindow)
 		gets = append(gets,
 			clientv3.OpGet(p.s.keys.BudgetTotals(p.provider, t.Name()), clientv3.WithRange(total+"\x00"), clientv3.WithSort(clientv3.SortByKey, clientv3.SortDescend), clientv3.WithLimit(1)),
 			clientv3.OpGet(own))
@@ -31,7 +31,7 @@ func (p *membership) readBudgets(ctx context.Context, all []*taking) error {
 	for i, t := range all {
 		f := &escrow.Found{Cluster: r.Header.ClusterId, Revision: r.Header.Revision}
 		if kv := keyIn(r.Responses[2*i]); kv.ModRevision != 0 {
-			total, _ := p.budgetKeys(t.funded)
+			total, _ := p.budgetKeys(t.budgetWindow)
 			f.TotalRevision, f.Older = kv.ModRevision, string(kv.Key) != total
 			f.Total = escrow.ReadTotal(kv.Value, f.Cluster)
 		}
@@ -56,7 +56,7 @@ func (p *membership) commitBudgets(ctx context.Context, all []*taking) (*clientv
 	var puts []clientv3.Op
 	takes := false
 	for _, t := range all {
-		total, own := p.budgetKeys(t.funded)
+		total, own := p.budgetKeys(t.budgetWindow)
 		leased := func(revision int64) clientv3.OpOption {
 			if revision != 0 {
 				return clientv3.WithIgnoreLease()

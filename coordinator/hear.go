@@ -23,7 +23,7 @@ type hearing struct {
 	ears   []*ear
 	unsent []*pb.WatchRequest
 	asked  []*ear         // whose requests etcd has not answered, in order
-	told   map[int64]*ear // by the watches of the open stream
+	open   map[int64]*ear // by the watches of the open stream
 }
 
 // ear hears of what is put into a folder from when etcd has created its watch on.
@@ -89,7 +89,7 @@ func (h *hearing) endLocked(e *ear) {
 }
 
 func (h *hearing) cancelLocked(id int64) {
-	delete(h.told, id)
+	delete(h.open, id)
 	h.sendLocked(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CancelRequest{CancelRequest: &pb.WatchCancelRequest{WatchId: id}}})
 }
 
@@ -110,7 +110,7 @@ func (h *hearing) when(e *ear, now int64, then func()) {
 func (h *hearing) anew() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.unsent, h.asked, h.told = nil, nil, map[int64]*ear{}
+	h.unsent, h.asked, h.open = nil, nil, map[int64]*ear{}
 	for _, e := range h.ears {
 		h.askLocked(e)
 	}
@@ -131,7 +131,7 @@ var errDeaf = errors.New("etcd has ended a watch of asks or loans")
 // answer takes an answer of etcd and does what is to be done by it.
 func (h *hearing) answer(r *pb.WatchResponse) error {
 	h.mu.Lock()
-	e := h.told[r.WatchId]
+	e := h.open[r.WatchId]
 	var do func()
 	switch {
 	case r.Created && len(h.asked) == 0, !r.Created && r.Canceled && e != nil:
@@ -150,7 +150,7 @@ func (h *hearing) answer(r *pb.WatchResponse) error {
 		case e.over:
 			h.cancelLocked(r.WatchId)
 		default:
-			h.told[r.WatchId], e.watch = e, r.WatchId+firstWatch
+			h.open[r.WatchId], e.watch = e, r.WatchId+firstWatch
 			do, e.then = e.then, nil
 		}
 	case e != nil:

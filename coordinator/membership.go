@@ -87,13 +87,13 @@ type membership struct {
 	registered bool        // it has been an instance
 	sweeping   sweeping
 
-	funding  funding
+	budgets  budgets
 	reported reporting // owned by the goroutine that writes reports
 }
 
 func newMembership(s *Session, provider string, sink feed.Sink) *membership {
 	p := &membership{s: s, provider: provider, sink: sink, mu: &s.mu.Mutex}
-	p.funding = funding{holder: rand.Text()[:16], windows: map[time.Duration]*funded{}}
+	p.budgets = budgets{holder: rand.Text()[:16], windows: map[time.Duration]*budgetWindow{}}
 	// A member of etcd that is cut off from its leader says so at once, and the next
 	// question goes to another. Not for probes: etcd's client would repeat them
 	// without a pause while no member has a leader.

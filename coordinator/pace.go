@@ -28,7 +28,7 @@ func nextPace(policy *quota.Policy, t protocol.Throttle, reports []protocol.Repo
 	e := evidenceOf(policy, &t, reports, limits)
 	next = protocol.Throttle{Issued: e.issued, Refused: e.refused, Time: now, Past: t.Past, Asks: t.Asks}
 	cut := e.refused >= paceLeast && 100*e.refused > paceRefused*e.issued
-	raise := !cut && e.used && 2*e.matching >= e.told && age >= policy.Adaptive.Every
+	raise := !cut && e.used && 2*e.matching >= e.known && age >= policy.Adaptive.Every
 	lower := len(t.Limits) > 0
 	if lower && raise {
 		next.Raises = min(t.Raises+1, protocol.MaxRaises)
@@ -62,7 +62,7 @@ func nextPace(policy *quota.Policy, t protocol.Throttle, reports []protocol.Repo
 
 // evidence is what the reports say of a pace.
 type evidence struct {
-	told, matching  int // reports that tell of a pace; of this one
+	known, matching int // reports that tell of a pace; of this one
 	issued, refused int64
 	used            bool // some instance uses its share
 }
@@ -74,7 +74,7 @@ func evidenceOf(policy *quota.Policy, t *protocol.Throttle, reports []protocol.R
 		if r.PaceSpan == 0 {
 			continue // of another version
 		}
-		if e.told++; r.PaceRevision != t.Revision || span < paceSpan || r.PaceIssued < 0 || r.PaceRefused < 0 {
+		if e.known++; r.PaceRevision != t.Revision || span < paceSpan || r.PaceIssued < 0 || r.PaceRefused < 0 {
 			continue
 		}
 		e.matching++

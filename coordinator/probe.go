@@ -73,8 +73,8 @@ func (s *Session) shortestFreshness() time.Duration {
 	return least
 }
 
-// asked is a line that waits for the answer of a probe.
-type asked struct {
+// probed is a line that waits for the answer of a probe.
+type probed struct {
 	*line
 	gen   int
 	probe view.Probe
@@ -83,7 +83,7 @@ type asked struct {
 // question is a probe's: the mark is the newest key of this session. A store that has it as
 // it was created has everything that was committed before.
 type question struct {
-	of    []asked
+	of    []probed
 	owner *membership // of the mark; nil if there is none
 	mark  incarnation
 }
@@ -95,7 +95,7 @@ func (s *Session) question() (q question) {
 	sent := s.o.Clock.Now()
 	for _, l := range s.linesLocked() {
 		if l.begun {
-			q.of = append(q.of, asked{l, l.gen, l.Sent(sent)})
+			q.of = append(q.of, probed{l, l.gen, l.Sent(sent)})
 		}
 	}
 	for _, p := range s.allLocked() {

@@ -36,7 +36,7 @@ type recorder struct {
 	carrier  feed.Carrier // as given by Carry
 	borrowed []loaned
 	asked    []wanted
-	fund     func(protocol.BudgetUse) // is told what is funded; set before
+	budget   func(protocol.BudgetUse) // is told what a budget has; set before
 }
 
 // loaned is what a host has lent.
@@ -149,8 +149,8 @@ func (r *recorder) Wanting() <-chan struct{}      { return nil }
 func (r *recorder) Needs(need func())             { need() }
 
 func (r *recorder) Fund(u protocol.BudgetUse) (int64, bool) {
-	if r.fund != nil {
-		r.fund(u)
+	if r.budget != nil {
+		r.budget(u)
 	}
 	return u.Taken, true
 }

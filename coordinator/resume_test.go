@@ -52,7 +52,7 @@ func checkpoint(t *testing.T, dir string) *view.Checkpoint {
 		t.Fatal(err)
 	}
 	defer func() { _ = file.Close() }()
-	place, err := placeOf(file)
+	origin, err := originOf(file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +70,7 @@ func checkpoint(t *testing.T, dir string) *view.Checkpoint {
 	if len(text) == 0 {
 		return nil
 	}
-	c, err := view.ReadCheckpoint(text, place, now)
+	c, err := view.ReadCheckpoint(text, origin, now)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -244,7 +244,7 @@ func (f *fixture) crashed(s *Session, a *recorder, dir string, edit func(c *view
 	f.crash(s)
 	c := checkpoint(f.t, dir)
 	edit(c)
-	text, err := c.Encode(p.state.place)
+	text, err := c.Encode(p.state.origin)
 	if err := errors.Join(err, os.WriteFile(glob(f.t, dir)[0], text, 0o600)); err != nil {
 		f.t.Fatal(err)
 	}

@@ -414,7 +414,7 @@ func (s *Session) serve() {
 			if p.needs.Load() && !p.serving && !p.silent {
 				p.serving = true
 				p.parts.Go(p.pushBacks)
-				p.parts.Go(p.fund)
+				p.parts.Go(p.runBudgets)
 			}
 		}
 		s.mu.Unlock()

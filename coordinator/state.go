@@ -17,7 +17,7 @@ import (
 // long as its process may issue permits. The kernel releases the lock when the process
 // ends, so a process that gets it knows that the one before issues nothing.
 type stateFile struct {
-	place  string        // of this boot and this file
+	origin string        // of this boot and this file
 	locked clock.Instant // when the lock was had
 	host   int64         // the host's monotonic clock, no later than that
 
@@ -40,7 +40,7 @@ func openState(dir, prefix, provider string, c *clock.Clock) (f *stateFile, befo
 	}
 	f = &stateFile{file: file}
 	if err = lockState(file); err == nil {
-		f.place, err = placeOf(file)
+		f.origin, err = originOf(file)
 	}
 	if err == nil {
 		f.host, err = hostNow(c)
@@ -56,7 +56,7 @@ func openState(dir, prefix, provider string, c *clock.Clock) (f *stateFile, befo
 	if len(text) == 0 {
 		return f, nil, errors.New("no process before has left one here")
 	}
-	before, why = view.ReadCheckpoint(text, f.place, f.host)
+	before, why = view.ReadCheckpoint(text, f.origin, f.host)
 	return f, before, why
 }
 
@@ -70,7 +70,7 @@ func hostNow(c *clock.Clock) (int64, error) {
 
 // write replaces the checkpoint. It is not synced: a reboot makes it void anyway.
 func (f *stateFile) write(c *view.Checkpoint) error {
-	text, err := c.Encode(f.place)
+	text, err := c.Encode(f.origin)
 	if err != nil {
 		return err
 	}

@@ -57,9 +57,9 @@ func lockState(f *os.File) error {
 	return err
 }
 
-// placeOf names this boot, its monotonic clock, and the file: a copy of the file is
+// originOf names this boot, its monotonic clock, and the file: a copy of the file is
 // not protected by its lock.
-func placeOf(f *os.File) (string, error) {
+func originOf(f *os.File) (string, error) {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return "", err

@@ -11,10 +11,10 @@ import (
 // on a shared stream that watch would seem to have told events that are still to come.
 type stream struct {
 	clientv3.Watcher
-	from int64              // the revision from which it tells; 0: the present
-	told clientv3.WatchChan // nil until it was opened
-	ctx  context.Context    // ends with the watch
-	end  context.CancelFunc
+	from    int64              // the revision from which it tells; 0: the present
+	answers clientv3.WatchChan // nil until it was opened
+	ctx     context.Context    // ends with the watch
+	end     context.CancelFunc
 }
 
 // newStream returns a watch from a revision on that is still to be opened. It ends with
@@ -28,13 +28,13 @@ func (s *Session) newStream(ctx context.Context, from int64) *stream {
 // open opens the watch of a folder. It returns when etcd has created it, or when it has
 // ended.
 func (s *stream) open(folder string, o ...clientv3.OpOption) {
-	s.told = s.Watch(s.ctx, folder, append(o, clientv3.WithPrefix(), clientv3.WithRev(s.from))...)
+	s.answers = s.Watch(s.ctx, folder, append(o, clientv3.WithPrefix(), clientv3.WithRev(s.from))...)
 }
 
 // next waits for the next answer; ok is false once the watch has ended.
 func (s *stream) next() (r clientv3.WatchResponse, ok bool) {
 	select {
-	case r, ok = <-s.told:
+	case r, ok = <-s.answers:
 	case <-s.ctx.Done(): // the client does not always close its channel then
 	}
 	return r, ok && s.ctx.Err() == nil

@@ -87,7 +87,7 @@ func TestAnEndedWatchSaysNothing(t *testing.T) {
 	told := make(chan clientv3.WatchResponse, 1)
 	for range 20 { // select is fair
 		s := p.s.newStream(p.ctx, 0)
-		s.told = told
+		s.answers = told
 		s.end()
 		told <- clientv3.WatchResponse{}
 		if _, ok := s.next(); ok {

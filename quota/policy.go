@@ -212,9 +212,8 @@ type Throttling struct {
 }
 
 // Adaptive lets the total in force, the pace, follow a provider that answers 429. The
-// pace falls while the provider refuses calls, or to a limit that it states. It rises
-// while the provider refuses none and the total is used. It is never above the policy's
-// limits. Percents are whole numbers.
+// pace falls while the provider refuses calls. It rises while the provider refuses none
+// and the total is used. It is never above the policy's limits. Percents are whole numbers.
 type Adaptive struct {
 	// Floor is the least pace, in percent of each limit; 1 to 100. 0: off.
 	Floor int64 `json:"floor_percent"`

@@ -68,7 +68,7 @@ func (p Policy) Validate() error {
 	}
 	p.checkZone(&errs)
 	for _, c := range p.choices() {
-		errs.add(!slices.Contains(c.known, c.value), c.field, strconv.Quote(shorten(c.value)), c.hint(), "this version knows %s", strings.Join(c.known, ", "))
+		errs.add(!slices.Contains(c.known, c.value), c.field, strconv.Quote(shorten(c.value)), "", "this version knows %s", strings.Join(c.known, ", "))
 	}
 	p.checkShares(&errs)
 	p.checkShape(&errs)
@@ -111,14 +111,6 @@ func (p *Policy) choices() []choice {
 		choose("backoff", p.Backoff, BackoffInstance, BackoffFleet),
 		choose("lend", p.Lend, lendOn, lendNewcomers, lendOff),
 	}
-}
-
-// hint returns the way out for a value that earlier versions knew.
-func (c *choice) hint() string {
-	if c.field == "share" && c.value == "demand" {
-		return "leave share out, with lend on: idle instances lend to busy ones"
-	}
-	return ""
 }
 
 func choose[T ~string](field string, value T, known ...T) choice {

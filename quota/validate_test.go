@@ -222,7 +222,6 @@ func TestSupported(t *testing.T) {
 		{Policy{Division: Division{Share: ShareWeighted}}, ""},
 		{Policy{Division: Division{Share: "lottery"}, Release: Release{Pacing: "waltz", Shape: "torus"}}, "share lottery, pacing waltz, shape torus"},
 		{Policy{Release: Release{Shape: ShapeBucket}}, ""},
-		{Policy{Division: Division{Share: "demand"}, Release: Release{Pacing: PacingEven}}, "share demand"},
 		{Policy{Mode: "dry", Outage: "ask"}, "mode dry, outage ask"},
 	} {
 		if got := strings.Join(test.policy.Unsupported(), ", "); got != test.want {
@@ -273,15 +272,5 @@ func TestABurstLargerThanALimitIsRefused(t *testing.T) {
 		if (err == nil) != (c.err == "") || err != nil && err.Error() != c.err {
 			t.Errorf("%s with burst %d: %v, want %q", c.limits, c.burst, err, c.err)
 		}
-	}
-}
-
-// The rule that lending has replaced is refused by name, with the way out.
-func TestShareByDemandIsRefused(t *testing.T) {
-	t.Parallel()
-	want := `share "demand": this version knows equal, weighted; leave share out, with lend on: idle instances lend to busy ones`
-	p := Policy{Limits: []Limit{{1, time.Second}}, Division: Division{Share: "demand"}}
-	if err := p.Validate(); err == nil || err.Error() != want {
-		t.Errorf("got %v, want %s", err, want)
 	}
 }

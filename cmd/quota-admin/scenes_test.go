@@ -284,7 +284,6 @@ set payments/charge 500/s --weight worker-1= --share equal --pacing even
 get payments/charge
 set payments/charge 500/s --share lottery
 set payments/charge 500/s --pacing waltz
-set payments/charge 500/s --share demand
 set payments/charge 500/s --weight worker-1
 set payments/charge 500/s --weight worker-1=1001
 set payments/charge 500/s --shape bucket --burst 20 --warm-up 30s

@@ -162,7 +162,7 @@ type field struct {
 // before the freshness, and that of the shape before the burst.
 var fields = []field{
 	{"share", "`rule` that divides the limit: equal or weighted; new policies: equal",
-		value(parseShare, func(p *quota.Policy, v quota.ShareRule) { p.Share = v })},
+		value(oneOf(quota.ShareEqual, quota.ShareWeighted), func(p *quota.Policy, v quota.ShareRule) { p.Share = v })},
 	{"weight", "`NAME=WEIGHT` overrides the weight of instances of that name, for share weighted; NAME= removes the override; repeatable", parseWeight},
 	{"outage", "`rule` for instances cut off from etcd: hold the last share, or stop; new policies: hold",
 		value(oneOf(quota.OutageHold, quota.OutageStop), func(p *quota.Policy, v quota.Outage) { p.Outage = v })},
@@ -203,13 +203,6 @@ func value[T any](parse func(string) (T, error), set func(*quota.Policy, T)) fun
 		v, err := parse(text)
 		return func(p *quota.Policy) { set(p, v) }, err
 	}
-}
-
-func parseShare(text string) (quota.ShareRule, error) {
-	if text == "demand" {
-		return "", errors.New("is gone: leave --share out; with --lend on, the default, idle instances lend to busy ones")
-	}
-	return oneOf(quota.ShareEqual, quota.ShareWeighted)(text)
 }
 
 func oneOf[T ~string](all ...T) func(string) (T, error) {

@@ -20,7 +20,6 @@ type flags struct {
 	maxProviders int
 	idle         time.Duration
 	stateDir     string
-	takeover     bool
 	name         string
 	ntp          []string
 	grace        time.Duration
@@ -57,7 +56,6 @@ func parse(args []string, env func(string) string, help io.Writer) (*flags, erro
 	set.IntVar(&f.maxProviders, "max-providers", 100, "how many providers may be open at a time")
 	set.DurationVar(&f.idle, "idle", 5*time.Minute, "time without a call after which a provider is closed")
 	set.StringVar(&f.stateDir, "state-dir", "", "`directory` on a local disk, for this process alone, made if its parent exists; with it a process restarted in place continues with its share; Linux only")
-	set.BoolVar(&f.takeover, "takeover", false, "wait until the process that uses --state-dir ends, and continue with its share, as in a rolling update; that process needs the flag too")
 	set.StringVar(&f.name, "name", "", "operators' `name` of this instance; default: the host's name")
 	set.StringSliceVar(&f.ntp, "ntp", nil, "NTP `servers` by which the clock is measured, host or host:port")
 	set.DurationVar(&f.grace, "grace", 25*time.Second, "time from SIGTERM until the end at the latest; longer than the longest window loses nothing")
@@ -106,8 +104,6 @@ func (f *flags) check() error {
 		return usagef("--idle %v: must be at least %v", f.idle, minIdle)
 	case f.probe != "" && f.probe != "healthz" && f.probe != "readyz":
 		return usagef("--probe %q: must be healthz or readyz", f.probe)
-	case f.takeover && f.stateDir == "":
-		return usagef("--takeover needs --state-dir, the same as that of the process before")
 	case f.grace <= 0 || f.grace > maxGrace:
 		return usagef("--grace %v: must be positive and at most %v", f.grace, maxGrace)
 	}
@@ -127,8 +123,7 @@ Usage: quotad [flags]
 
 `, set.FlagUsagesWrapped(100), `
 SIGTERM hands the share over to the other instances, and ends. SIGUSR1 ends at once,
-and leaves the share to the next process with the same --state-dir. So does SIGTERM
-while a process with --takeover waits.
+and leaves the share to the next process with the same --state-dir.
 
 Exit status: 0 it ended as asked, 1 it failed, 2 bad usage.
 `)

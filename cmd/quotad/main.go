@@ -3,7 +3,7 @@
 //
 // SIGTERM announces to the other instances that this one leaves, serves until they have
 // taken its share over, and ends. SIGUSR1 ends at once and keeps the share for the next
-// process with the same --state-dir. So does SIGTERM while a process with --takeover waits.
+// process with the same --state-dir.
 //
 // Exit status: 0 it ended as it was asked to, 1 it failed, 2 bad usage.
 package main

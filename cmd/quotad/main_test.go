@@ -59,9 +59,8 @@ func TestUsage(t *testing.T) {
 		{"--endpoints localhost", `--endpoints: "localhost" lacks a host or a port; write it like 127.0.0.1:2379`, exitUsage},
 		{"--state-dir /nowhere/state", "--state-dir: mkdir /nowhere/state: no such file or directory", exitUsage},
 		{"--state-dir /dev/null", `coordinator: StateDir "/dev/null": it is not a directory; it must be an existing directory on a local disk; empty means that each process joins as new`, exitUsage},
-		{"--takeover", "--takeover needs --state-dir, the same as that of the process before", exitUsage},
 		{"--ntp :", "coordinator: ", exitUsage},
-		{"--socket /nowhere/quotad.sock", "--socket: listen unix /nowhere/quotad.sock: bind: no such file or directory", exitFailed},
+		{"--socket /nowhere/quotad.sock", "--socket: /nowhere/quotad.sock: bind: no such file or directory", exitFailed},
 	} {
 		var out, err bytes.Buffer
 		code := quotad(t.Context(), strings.Fields(test.args), noEnv, &out, &err, nil)

@@ -54,14 +54,6 @@ func (s *said) contains(text string) bool {
 // start starts a process, and waits until it serves.
 func start(t *testing.T, dir string, args ...string) *program {
 	t.Helper()
-	d := launch(t, dir, args...)
-	d.awaitState(t, "READY=1")
-	return d
-}
-
-// launch starts a process.
-func launch(t *testing.T, dir string, args ...string) *program {
-	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -90,6 +82,7 @@ func launch(t *testing.T, dir string, args ...string) *program {
 			t.Log(d.said.text.String())
 		}
 	})
+	d.awaitState(t, "READY=1")
 	return d
 }
 
@@ -220,36 +213,33 @@ func TestRestartInPlace(t *testing.T) {
 	}
 }
 
-// SIGTERM leaves the share to a process that waits for it. That one, alone, leaves nothing
-// behind; and a process that waits ends when it is asked to.
-func TestTakeover(t *testing.T) {
+// In a rolling update the next process serves beside this one, at the same socket, before
+// SIGTERM. If it is the next one that ends, the socket is this one's again.
+func TestTheNextServesBeside(t *testing.T) {
 	cluster, admin := limited(t)
 	dir := t.TempDir()
-	state := filepath.Join(dir, "state")
-	args := []string{"--endpoints", strings.Join(cluster.Endpoints(), ","), "--state-dir", state, "--takeover", "--provider", "p"}
+	args := []string{"--endpoints", strings.Join(cluster.Endpoints(), ","), "--provider", "p"}
+	serves := func(p *program) {
+		t.Helper()
+		p.client.CloseIdleConnections()
+		await.Until(t, "there are permits", func() bool { return p.acquire(t) == http.StatusOK })
+	}
 	first := start(t, dir, args...)
-	first.ready(t, state)
-	second := continued(t, admin, state, first, func(p *program) *program {
-		next := launch(t, dir, args...)
-		await.Until(t, "the next one waits", func() bool { return hasSuccessor(state) })
-		if p.acquire(t) != http.StatusOK {
-			t.Error("the one before serves no more")
-		}
-		p.end(t, syscall.SIGTERM)
-		next.awaitState(t, "READY=1")
-		return next
-	})
-	third := launch(t, dir, args...)
-	await.Until(t, "the third waits", func() bool { return hasSuccessor(state) })
-	if err := third.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	if err := third.cmd.Wait(); err != nil {
-		t.Errorf("a process that waits: %v", err)
-	}
+	serves(first)
+	second := start(t, dir, args...)
+	serves(second)
+	first.end(t, syscall.SIGTERM)
+	serves(second)
+	third := start(t, dir, args...)
+	serves(third)
+	third.end(t, syscall.SIGTERM)
+	serves(second)
 	second.end(t, syscall.SIGTERM)
 	if got := instances(t, admin); len(got) != 0 {
 		t.Errorf("instances %q after SIGTERM", got)
+	}
+	if left, err := os.ReadDir(dir); len(left) > 0 || err != nil {
+		t.Errorf("%v are left, %v", left, err)
 	}
 }
 

@@ -44,9 +44,10 @@ const (
 
 // run serves until a signal asks it to end.
 func (f *flags) run(ctx context.Context, log *slog.Logger, signals <-chan os.Signal) (err error) {
-	free, err := f.begin(log) // first of all: the process before may be told to end at any moment
-	if err != nil {
-		return err
+	if f.stateDir != "" {
+		if err := os.Mkdir(f.stateDir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+			return usagef("--state-dir: %v", err)
+		}
 	}
 	f.etcd.Log = etcdlog.New(log)
 	client, err := f.etcd.Client(ctx)
@@ -62,16 +63,6 @@ func (f *flags) run(ctx context.Context, log *slog.Logger, signals <-chan os.Sig
 	admin, err := coordinator.NewAdmin(client, coordinator.AdminOptions{Prefix: f.etcd.Prefix, Timeout: lookupTime})
 	if err != nil {
 		return err
-	}
-	select {
-	case err := <-free:
-		if err != nil {
-			return fmt.Errorf("--takeover: %w", err)
-		}
-	case <-signals:
-		return nil
-	case <-ctx.Done():
-		return nil
 	}
 	session, err := coordinator.Join(ctx, client, coordinator.Options{
 		Name: f.name, Prefix: f.etcd.Prefix, NTP: f.ntp, StateDir: f.stateDir, Lazy: true, Logger: log,
@@ -102,7 +93,7 @@ func (f *flags) run(ctx context.Context, log *slog.Logger, signals <-chan os.Sig
 	select {
 	case s := <-signals:
 		notify(log, daemon.SdNotifyStopping)
-		keep = f.stateDir != "" && (s == restart || f.takeover && hasSuccessor(f.stateDir))
+		keep = f.stateDir != "" && s == restart
 		log.Info("ending", "signal", s, "share_kept", keep)
 		if !keep {
 			h.Drain()
@@ -124,24 +115,6 @@ func (f *flags) reach(ctx context.Context, admin *coordinator.Admin, log *slog.L
 	if _, err := admin.Get(ctx, "any"); errors.Is(err, coordinator.ErrUnreachable) {
 		log.Warn("etcd does not answer", "found", f.etcd.Diagnose(ctx), "todo", "check --endpoints, and etcd itself")
 	}
-}
-
-// begin makes the state directory, and with --takeover begins to wait for the end of the
-// process before, which free tells.
-func (f *flags) begin(log *slog.Logger) (free <-chan error, err error) {
-	ended := make(chan error, 1)
-	if f.stateDir != "" {
-		if err := os.Mkdir(f.stateDir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-			return nil, usagef("--state-dir: %v", err)
-		}
-	}
-	if !f.takeover {
-		ended <- nil
-		return ended, nil
-	}
-	log.Info("waiting for the end of the process that uses --state-dir, if there is one", "directory", f.stateDir)
-	go func() { ended <- succeed(f.stateDir) }()
-	return ended, nil
 }
 
 func (f *flags) listen(h *host.Host, log *slog.Logger) (servers []listen.Server, err error) {

@@ -226,8 +226,6 @@ func TestWrongValuesAreRefused(t *testing.T) {
 		{"quotad.user=0", "at '/quotad/user': minimum: got 0, want 1"},
 		{"quotad.group=staff", "at '/quotad/group': got string, want integer"},
 		{"quotad.directory=run/quotad", "at '/quotad/directory': 'run/quotad' does not match pattern"},
-		{"quotad.stateDirectory=/run/quotad/state", "quotad.stateDirectory: must lie outside quotad.directory"},
-		{"quotad.stateDirectory=state", "at '/quotad/stateDirectory': 'state' does not match pattern"},
 		{"quotad.maxSurge=0", "at '/quotad/maxSurge'"},
 		{"quotad.metrics.podMonitor.enabled=true", "quotad.metrics.podMonitor needs quotad.metrics.tlsSecret, and its own clientSecret and serverName"},
 		{"quotad.metrics.tlsSecret=Metrics", "at '/quotad/metrics/tlsSecret': 'Metrics' does not match pattern"},

@@ -69,10 +69,8 @@ func newNode(t *testing.T) *node {
 		t.Fatal(err)
 	}
 	n := &node{t, t.TempDir(), map[string]string{}}
-	for _, dir := range []string{"run", "state"} { // volumes of quotad
-		if err := os.Mkdir(filepath.Join(n.dir, dir), 0o700); err != nil {
-			t.Fatal(err)
-		}
+	if err := os.Mkdir(filepath.Join(n.dir, "run"), 0o700); err != nil { // of quotad's sockets
+		t.Fatal(err)
 	}
 	return n
 }
@@ -82,7 +80,7 @@ var address = regexp.MustCompile(`(?:q-quotient-(etcd-[0-9])\.q-quotient-etcd\.q
 // local returns a text of a manifest as it reads on this machine, for one pod.
 func (n *node) local(pod, text string) string {
 	for from, to := range map[string]string{
-		"/etc/quotient": "etc", "/run/quotad": "run", "/var/lib/quotad": "state", "/var/lib/etcd": pod,
+		"/etc/quotient": "etc", "/run/quotad": "run", "/var/lib/quotad": pod, "/var/lib/etcd": pod,
 	} {
 		text = strings.ReplaceAll(text, from, filepath.Join(n.dir, to))
 	}
@@ -140,6 +138,9 @@ func (n *node) command(pod string, c *core.Container, command ...string) *exec.C
 // failed, and may be read after its end.
 func (n *node) start(pod string, c *core.Container) (cmd *exec.Cmd, out *bytes.Buffer) {
 	n.t.Helper()
+	if err := os.MkdirAll(filepath.Join(n.dir, pod), 0o700); err != nil { // its emptyDir, or its data
+		n.t.Fatal(err)
+	}
 	cmd, out = n.command(pod, c), &bytes.Buffer{}
 	cmd.Stdout, cmd.Stderr = out, out
 	if err := cmd.Start(); err != nil {

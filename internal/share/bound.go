@@ -46,7 +46,7 @@ func (h *History) bound(w quota.Window, now, offset, frozen int64) Bound {
 		return Bound{Reason: ReasonJoining}
 	}
 	from := min(h.lookback(w, now, offset), frozen)
-	t := h.tally(w, h.changes-int64(len(h.log)-h.older(from)))
+	t := h.cache(w, h.changes-int64(len(h.log)-h.older(from)))
 	b := t.newest.least(t.kept)
 	b.Instances, b.Most = int(t.division.n), t.newest.Most
 	switch {
@@ -154,7 +154,7 @@ func (h *History) Lengths(now, offset int64) []time.Duration {
 }
 
 // totals returns what the newest view gives that limits windows of w's length.
-func (h *History) totals(w quota.Window) (d deal) {
+func (h *History) totals(w quota.Window) (d allotment) {
 	for _, t := range slices.Backward(h.terms) {
 		if d = t.at(w); d.limited {
 			break

@@ -45,7 +45,7 @@ type History struct {
 	changes int64
 	bytes   int // about the size of log
 
-	tallies map[quota.Window]*tally
+	caches map[quota.Window]*boundCache
 }
 
 // member is one incarnation as one key value has it. It never changes, but for its row.
@@ -151,7 +151,7 @@ func (s *stake) takesPart(wall int64) bool { return s.from <= wall && wall < s.u
 func (h *History) Reset(at, since int64, self string, v protocol.View) {
 	*h = History{
 		started: true, self: self, began: since, resumed: at, since: since, first: v.First, until: math.MaxInt64,
-		revision: v.Revision, tallies: map[quota.Window]*tally{},
+		revision: v.Revision, caches: map[quota.Window]*boundCache{},
 		terms: []span{{newTerms(v.Policy, v.PolicyRevision, v.Throttle), math.MaxInt64}},
 	}
 	h.opening.Note(&h.newest().rules)

@@ -84,17 +84,17 @@ func (t *terms) autoGuard() time.Duration {
 	return 0
 }
 
-// deal is the permits that the terms give to all participants of one window.
-type deal struct {
+// allotment is the permits that the terms give to all participants of one window.
+type allotment struct {
 	limited      bool   // a limit of the window's length binds
 	limit, total int64  // the policy's, and what is in force
 	reason       Reason // ReasonShare, or why there are none
 }
 
 // at returns the terms of window w.
-func (t *terms) at(w quota.Window) deal {
+func (t *terms) at(w quota.Window) allotment {
 	if t.policy == nil {
-		return deal{reason: ReasonNoPolicy}
+		return allotment{reason: ReasonNoPolicy}
 	}
 	total, limited, inForce := protocol.PermitsFor(t.policy, w)
 	if !inForce {
@@ -103,9 +103,9 @@ func (t *terms) at(w quota.Window) deal {
 		// would be the only ones to count.
 		from := t.policy.From
 		_, limited = protocol.LimitOf(protocol.LimitsAt(t.policy, from.UnixNano()), w.Length)
-		return deal{limited: limited && from.Before(time.Unix(0, w.End())), reason: ReasonNoPolicy}
+		return allotment{limited: limited && from.Before(time.Unix(0, w.End())), reason: ReasonNoPolicy}
 	}
-	d := deal{limited: limited, limit: total, reason: t.blocked}
+	d := allotment{limited: limited, limit: total, reason: t.blocked}
 	if limited {
 		d.total = max(0, t.throttle.Total(t.policy, total, w.Length))
 	}

@@ -76,19 +76,19 @@ func (c *Checkpoint) Of(cluster uint64, revision int64) bool {
 	return cluster == c.Cluster && (n == 0 || revision >= c.Positions[n-1].Revision)
 }
 
-// wireCheckpoint is a checkpoint as it is written. Place is where it counts: another
+// wireCheckpoint is a checkpoint as it is written. Origin is where it counts: another
 // boot, or another file, makes it void.
 type wireCheckpoint struct {
 	Schema int    `json:"schema"`
-	Place  string `json:"place"`
+	Origin string `json:"origin"`
 	Checkpoint
 }
 
 const checkpointSchema = 1
 
 // Encode returns the checkpoint as text: a checksum and JSON, on one line.
-func (c *Checkpoint) Encode(place string) ([]byte, error) {
-	b, err := json.Marshal(wireCheckpoint{checkpointSchema, place, *c})
+func (c *Checkpoint) Encode(origin string) ([]byte, error) {
+	b, err := json.Marshal(wireCheckpoint{checkpointSchema, origin, *c})
 	if err != nil {
 		return nil, fmt.Errorf("checkpoint: %w", err)
 	}
@@ -97,7 +97,7 @@ func (c *Checkpoint) Encode(place string) ([]byte, error) {
 
 // ReadCheckpoint reads what Encode returned; text after its line is ignored. The
 // instant now is the host's monotonic clock. Anything missing or odd is an error.
-func ReadCheckpoint(text []byte, place string, now int64) (*Checkpoint, error) {
+func ReadCheckpoint(text []byte, origin string, now int64) (*Checkpoint, error) {
 	line, _, whole := bytes.Cut(text, []byte("\n"))
 	sum, b, _ := bytes.Cut(line, []byte(" "))
 	if !whole || fmt.Sprintf("%08x", crc32.ChecksumIEEE(b)) != string(sum) {
@@ -110,7 +110,7 @@ func ReadCheckpoint(text []byte, place string, now int64) (*Checkpoint, error) {
 	switch {
 	case w.Schema != checkpointSchema:
 		return nil, fmt.Errorf("checkpoint: schema %d is not the one this version knows, %d", w.Schema, checkpointSchema)
-	case w.Place != place:
+	case w.Origin != origin:
 		return nil, errors.New("checkpoint: it is of another boot, another host or another file")
 	case w.ID == "" || w.Created <= 0 || w.Key < w.Created || w.Reach < 0:
 		return nil, fmt.Errorf("checkpoint: incarnation %q, created %d, key %d, reach %d do not go together", w.ID, w.Created, w.Key, w.Reach)

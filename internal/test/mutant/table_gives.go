@@ -2,7 +2,7 @@ package mutant
 
 // gives are mistakes in which changes take nothing from others, and so bind at once.
 var gives = Table{
-	Replace("GivesByOwnShare", "leaves a view out if the own share does not shrink after it", "internal/share/tally.go",
+	Replace("GivesByOwnShare", "leaves a view out if the own share does not shrink after it", "internal/share/cache.go",
 		"\t\tif t.shaped || !gives(change, t.division.w) {", "\t\tif t.shaped || t.division.value(all).Permits < t.newest.Permits {", histories),
 	Replace("GivesByTotal", "looks at the total alone", "internal/share/gives.go",
 		"range change.edits {", "range change.edits[:0] {", histories),
@@ -22,6 +22,6 @@ var gives = Table{
 		"!e.limited || e.total < d.total:", "!e.limited:", histories),
 	Replace("GivesByDivision", "leaves a view out though the total is divided in another way", "internal/share/gives.go",
 		"return t.dividesAs(after)", "return true", histories),
-	Replace("GivesAll", "leaves all views out before one that gives", "internal/share/tally.go",
+	Replace("GivesAll", "leaves all views out before one that gives", "internal/share/cache.go",
 		"\t\t\tt.kept = t.newest.least(t.kept)\n\t\t}", "\t\t\tt.kept = t.newest.least(t.kept)\n\t\t} else {\n\t\t\tt.kept = unbounded\n\t\t}", histories),
 }

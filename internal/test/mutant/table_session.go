@@ -78,9 +78,9 @@ var session = Table{
 // IDs returns the incarnations`},
 	}},
 	{Name: "TwoWatches", Wrong: "learns of policy and instances by two streams", By: []string{histories}, Edits: []Edit{
-		{"coordinator/stream.go", "\ts.told = s.Watch(", `	if instances := folder + "p/instances/"; folder == "/quotient/v1/providers/" {
+		{"coordinator/stream.go", "\ts.answers = s.Watch(", `	if instances := folder + "p/instances/"; folder == "/quotient/v1/providers/" {
 		told := make(chan clientv3.WatchResponse)
-		s.told = told
+		s.answers = told
 		for _, x := range []clientv3.WatchChan{
 			s.Watch(s.ctx, instances, append(o, clientv3.WithPrefix(), clientv3.WithRev(s.from))...),
 			s.Watch(s.ctx, instances[:len(instances)-1]+"0", append(o, clientv3.WithRange(clientv3.GetPrefixRangeEnd(folder)), clientv3.WithRev(s.from))...),
@@ -96,7 +96,7 @@ var session = Table{
 		}
 		return
 	}
-	s.told = s.Watch(`},
+	s.answers = s.Watch(`},
 	}},
 	Replace("KeptAliveProves", "takes an answer that a member gives by itself for a proof", "coordinator/lease.go",
 		"\t\t\t_, err := s.client.KeepAliveOnce(c, l.id)\n", `			q := s.question()
@@ -132,7 +132,7 @@ var session = Table{
 		"if !p.tracker.Has(p.id) {", "if false {", "coordinator TestADeletedMarkIsNoRestore"),
 	Replace("MergedTwice", "an event that comes again makes one change of two", "coordinator/join.go",
 		"early := append([][]view.Key{j.between}, p.early...)\n", "early := [][]view.Key{append(j.between, slices.Concat(p.early...)...)}\n", "coordinator TestAProcessContinuesTheOneBefore"),
-	Replace("EndBeforeUse", "a sealed end is of windows that were used", "coordinator/leave.go",
+	Replace("EndBeforeUse", "a promised end is of windows that were used", "coordinator/leave.go",
 		"time.Unix(0, p.s.o.Clock.Wall()+1)", "time.Unix(0, p.s.o.Clock.Wall()-int64(time.Second))", histories),
 	Replace("ListedLongAgo", "a history is said to begin before its listing", "coordinator/membership.go",
 		"since := at.Mono\n", "at.Mono -= 10_000_000_000\n\t\tsince := at.Mono\n", histories),

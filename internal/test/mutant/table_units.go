@@ -24,6 +24,8 @@ var units = Table{
 		"b.Spent = b.Spent && planned.Permits <= b.Permits", "_ = b.Spent", "internal/window TestARaisedBudgetIsWanted"),
 	Replace("IdleWithWaiters", "closes a provider for whose permits somebody waits", "cmd/quotad/internal/host/host.go",
 		" || p.limiter.Status().Waiting > 0 {", " {", "cmd/quotad/internal/host TestAProviderWithWaitersStaysOpen"),
+	Replace("SocketNotGivenBack", "takes the path of the process before along when it ends first", "cmd/quotad/internal/listen/unix_linux.go",
+		"if err = os.Rename(s.before(), s.path); errors", "if err = fs.ErrNotExist; errors", "cmd/quotad/internal/listen TestTheNewestHasTheSocket"),
 	Replace("QuickOvertakes", "answers a call at once while another has the turn", "cmd/quotad/internal/api/quick.go",
 		"if p.turns.Busy() || ", "if ", "cmd/quotad/internal/api TestQuickOvertakesNobody"),
 	Replace("PrunesTooMuch", "forgets views that a window looks back to", "internal/share/planner.go",

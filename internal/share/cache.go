@@ -4,15 +4,15 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// maxTallies bounds how many windows keep their count: those of a forecast, and of eight
+// maxCaches bounds how many windows keep their count: those of a forecast, and of eight
 // lengths this window, and two before under other shapes than fixed windows.
-const maxTallies = 96
+const maxCaches = 96
 
-// tally is the smallest shares of one window over consecutive views, and the state
+// boundCache has the smallest shares of one window over consecutive views, and the state
 // to continue with the next view. Changes are named by number (see
 // History.log): the views are those after change low up to the one after
 // change high, which was the newest.
-type tally struct {
+type boundCache struct {
 	low, high int64
 	shaped    bool      // some terms of the history have another shape than fixed windows
 	division  *division // of the newest view
@@ -38,10 +38,10 @@ func (c *division) value(all crowd) Bound {
 	return Bound{Reason: ReasonJoining}
 }
 
-// tally returns the tally of window w over the views since change number low,
+// cache returns the smallest shares of window w over the views since change number low,
 // the newest view included.
-func (h *History) tally(w quota.Window, low int64) *tally {
-	t := h.tallies[w]
+func (h *History) cache(w quota.Window, low int64) *boundCache {
+	t := h.caches[w]
 	logged := h.changes - int64(len(h.log))                                         // earlier changes are forgotten
 	if t != nil && low == h.changes && t.high >= logged && t.shaped == h.shaped() { // of the newest view alone
 		h.extend(t)
@@ -49,30 +49,30 @@ func (h *History) tally(w quota.Window, low int64) *tally {
 		return t
 	}
 	if t == nil || t.low != low || !t.shaped && h.shaped() {
-		if len(h.tallies) == maxTallies {
-			clear(h.tallies)
+		if len(h.caches) == maxCaches {
+			clear(h.caches)
 		}
 		t = h.begin(w, low)
-		h.tallies[w] = t
+		h.caches[w] = t
 	}
 	h.extend(t)
 	return t
 }
 
 // begin counts the view after change number low.
-func (h *History) begin(w quota.Window, low int64) *tally {
+func (h *History) begin(w quota.Window, low int64) *boundCache {
 	terms := h.newest()
 	if low < h.changes {
 		terms = h.change(low + 1).before
 	}
 	all := crowd{h, low}
-	t := &tally{low: low, high: low, shaped: h.shaped(), division: newDivision(terms, w, h.self, all), kept: unbounded}
+	t := &boundCache{low: low, high: low, shaped: h.shaped(), division: newDivision(terms, w, h.self, all), kept: unbounded}
 	t.newest = t.division.value(all)
 	return t
 }
 
 // extend goes on to the newest view, one change at a time.
-func (h *History) extend(t *tally) {
+func (h *History) extend(t *boundCache) {
 	for ; t.high < h.changes; t.high++ {
 		change := h.change(t.high + 1)
 		for _, e := range change.edits {
