@@ -416,3 +416,28 @@ func heapInUse() int64 {
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
 }
+
+// Permits that come back are for those that wait for the key, not for a newcomer that asks
+// for fewer.
+func TestNobodyOvertakesAtAKey(t *testing.T) {
+	keyed(t, keyedPolicy(), func(t *testing.T, l *Limiter, _ *FixedSource) {
+		began, key := time.Now(), l.Key("a")
+		one, two := key.TryTake(1), key.TryTake(2)
+		told := make(chan error, 1)
+		go func() {
+			_, err := key.Take(t.Context(), 2, Forever)
+			told <- err
+		}()
+		synctest.Wait()
+		if !one.Release() || key.TryAcquire() {
+			t.Error("a newcomer overtakes one that waits")
+		}
+		two.Release()
+		if err := <-told; err != nil || time.Since(began) > 0 {
+			t.Errorf("after %v: %v", time.Since(began), err)
+		}
+		if n := taken(key.TryAcquire); n != 1 {
+			t.Errorf("%d permits are left, want 1", n)
+		}
+	})
+}

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/window"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -16,7 +17,7 @@ import (
 //
 //	rank(id, key, w) = mix(fnv1a64(id) XOR mix(seed(w) XOR fnv1a64(key)))
 //
-// with seed(w) as in a provider's rank.
+// with seed(w) as under fixed windows in a provider's rank.
 
 // HashKey is the part of a key's name in its ranks.
 func HashKey(name string) uint64 { return hashID(name) }
@@ -31,9 +32,16 @@ func (t *tally) of(of *terms) *terms {
 
 func (t *tally) seed(by *terms, w quota.Window) uint64 {
 	if t.key != nil {
-		return mix(by.seed(w) ^ *t.key)
+		return seedOfKey(*t.key, w)
 	}
 	return by.seed(w)
+}
+
+func seedOfKey(key uint64, w quota.Window) uint64 { return mix(seedOf(w) ^ key) }
+
+// OfKey is Of for a key.
+func OfKey(v *protocol.View, key string, w quota.Window) (total int64, shares map[string]int64, ok bool) {
+	return newTerms(v.Policy, v.PolicyRevision, nil).keys.of(v, w, seedOfKey(HashKey(key), w))
 }
 
 // KeyBound returns how many permits of window w this instance may have issued for a key,
