@@ -146,16 +146,14 @@ func TestADebtOfAForgottenKey(t *testing.T) {
 		if !l.Key("b").TryAcquire() {
 			t.Fatal("a key whose window is over was not forgotten")
 		}
-		if err := late.Settle(4); err != nil {
+		if err := late.Settle(7); err != nil { // 3 are paid now, and 3 in the next window
 			t.Fatal(err)
 		}
-		time.Sleep(time.Second)
-		if n := taken(l.Key("a").TryAcquire); n != 3 { // its debt was paid in the window before
-			t.Errorf("%d permits, want 3", n)
-		}
-		late = l.Key("a").TryTake(0)
-		if late.N() != 0 {
-			t.Error("a permit of none")
+		for _, want := range []int{0, 3} {
+			time.Sleep(time.Second)
+			if n := taken(l.Key("a").TryAcquire); n != want {
+				t.Errorf("%d permits, want %d", n, want)
+			}
 		}
 	})
 }
