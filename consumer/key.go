@@ -116,7 +116,7 @@ func (y *Key) acquire(ctx context.Context, n int64, maxWait time.Duration) (p Pe
 		case granted:
 			return p, nil
 		case unusable:
-			return p, k.unusable(y.name, n, t.err)
+			return p, k.unusable(y.name, n, &t)
 		case keyLacks:
 			switch {
 			case t.segment.Shadow:

@@ -297,6 +297,9 @@ func TestTooManyKeys(t *testing.T) {
 			if text := "key \"one more\" would be one more than 100"; !errors.Is(err, ErrTooManyKeys) || !strings.Contains(err.Error(), text) || l.Key("one more").TryAcquire() {
 				t.Errorf("one more: %v", err)
 			}
+			if st := l.Status(); st.KeysInUse != 100 || st.KeysRefused != int64(2+3*window) {
+				t.Errorf("%d keys in use, %d permits of keys refused", st.KeysInUse, st.KeysRefused)
+			}
 			if n := taken(l.Key(fmt.Sprint(window, 7)).TryAcquire); n != 2 {
 				t.Errorf("a known key has %d more, want 2", n)
 			}

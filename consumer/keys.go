@@ -29,7 +29,7 @@ type keys struct {
 	seed    maphash.Seed
 	inUse   atomic.Int64
 	swept   atomic.Pointer[window.Keys] // when all parts were looked at
-	refused atomic.Int64                // permits refused for want of a key's, since the start
+	refused atomic.Int64                // permits refused for want of a key's, or of room for it
 	latest  *window.Keys                // planned; guarded by core.mu
 	waiting keyQueue
 }
@@ -122,6 +122,9 @@ func (k *core) tryKey(key *Key, n int64, how way, p *Permit) (t keyTry) {
 		y := key.state.Load()
 		if y == nil {
 			if y, t.err = k.keys.find(key.name, s.Keys); t.err != nil {
+				if t.err == ErrTooManyKeys {
+					k.keys.refused.Add(n)
+				}
 				t.found = unusable
 				return t
 			}
@@ -339,13 +342,12 @@ func (m *keys) forget(part *keyPart, keys *window.Keys) {
 	}
 }
 
-// unusable returns the error for a call for a key that there cannot be, for a reason; nil:
-// the provider has no limits by key.
-func (k *core) unusable(name string, n int64, why error) error {
-	switch {
+// unusable returns the error for a call for a key that there cannot be.
+func (k *core) unusable(name string, n int64, t *keyTry) error {
+	switch why := t.err; {
 	case errors.Is(why, ErrTooManyKeys):
 		return fmt.Errorf("consumer: %s: %w: key %q would be one more than %d, the most that an instance may have in use; wait for others to rest, or raise the bound: quota-admin set %[1]s LIMITS --keys-most N",
-			k.provider, why, name, k.gate.Segment().Keys.Most)
+			k.provider, why, name, t.segment.Keys.Most)
 	case why != nil:
 		return fmt.Errorf("consumer: %s: %w", k.provider, why)
 	}

@@ -57,6 +57,10 @@ type Status struct {
 	Largest int64
 	// RefusedBy divides Refused by reason; it has an entry for every Reason.
 	RefusedBy map[Reason]int64
+	// KeysInUse is the number of keys that this instance keeps count of, and KeysRefused
+	// counts the permits refused because a key had too few, or was one too many. They are
+	// not among Refused.
+	KeysInUse, KeysRefused int64
 	// Impossible counts the calls for more permits than a limit has, which are never
 	// served; shadow mode lets them pass. They are mistakes: they are in neither Refused
 	// nor Shadowed.
@@ -151,6 +155,7 @@ func (k *core) status(now clock.Instant) (Status, window.Usage) {
 		BorrowedLast: use.LastLoans.Borrowed, Hosts: use.LastLoans.Hosts, LentLast: use.LastLoans.Lent, Guests: use.LastLoans.Guests,
 	}
 	st.Refused, st.RefusedBy = k.refused.count()
+	st.KeysInUse, st.KeysRefused = k.keys.inUse.Load(), k.keys.refused.Load()
 	st.Impossible = k.refused.impossible.Load()
 	if use.HeadAt != window.Forever {
 		st.HeadAt = k.wall(use.HeadAt)
