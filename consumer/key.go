@@ -2,7 +2,6 @@ package consumer
 
 import (
 	"context"
-	"sync/atomic"
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/window"
@@ -10,26 +9,32 @@ import (
 
 // Key issues permits of one key of a provider, such as an account or a tenant, that has
 // limits of its own: see quota.Keys. Each permit counts under the provider's limits and the
-// key's; a call gets both or neither. A Key keeps nothing open: make one for each call, or
-// keep it, which saves a look-up. It needs no Close. Its methods are safe for concurrent
-// use.
+// key's; a call gets both or neither. A Key keeps nothing open and needs no Close: copy it,
+// make one for each call, or keep it, which saves a look-up while the key is in use. Its
+// methods are safe for concurrent use.
 type Key struct {
 	limiter *Limiter
 	name    string
-	state   atomic.Pointer[keyState] // as last found; it may be gone
+	state   *keyState // nil if there was no room for it; it may be gone
 }
 
 // Key returns the key with a name: 1 to 256 bytes of valid UTF-8 without control
 // characters. Calls with another name get ErrInvalid.
-func (l *Limiter) Key(name string) *Key { return &Key{limiter: l, name: name} }
+func (l *Limiter) Key(name string) Key {
+	y := Key{limiter: l, name: name}
+	if s := l.core.gate.Segment(); s.Keys != nil {
+		y.state, _ = l.core.keys.find(name, s.Keys) // a call tells the error
+	}
+	return y
+}
 
 // Wait issues one permit, waiting as long as ctx allows. It is Acquire with Forever.
-func (y *Key) Wait(ctx context.Context) error { return y.Acquire(ctx, Forever) }
+func (y Key) Wait(ctx context.Context) error { return y.Acquire(ctx, Forever) }
 
 // Acquire is Limiter.Acquire for one permit of the key. Callers of one key are served in the
 // order in which they came. They wait first for the key and then, in the limiter's queue,
 // for the provider: so a key that is spent holds up no other.
-func (y *Key) Acquire(ctx context.Context, maxWait time.Duration) error {
+func (y Key) Acquire(ctx context.Context, maxWait time.Duration) error {
 	_, err := y.acquire(ctx, 1, maxWait)
 	return err
 }
@@ -37,12 +42,12 @@ func (y *Key) Acquire(ctx context.Context, maxWait time.Duration) error {
 // Take is Acquire for n permits, all or none, and returns the Permit; n is at least 1. The
 // Permit's window ends with the first of the provider's and the key's. Release gives back
 // both, and Settle counts for both.
-func (y *Key) Take(ctx context.Context, n int64, maxWait time.Duration) (Permit, error) {
+func (y Key) Take(ctx context.Context, n int64, maxWait time.Duration) (Permit, error) {
 	return y.acquire(ctx, n, maxWait)
 }
 
 // TryAcquire issues one permit if one is available. It never waits.
-func (y *Key) TryAcquire() bool {
+func (y Key) TryAcquire() bool {
 	l := y.limiter
 	if l.closed.Load() {
 		return false
@@ -66,7 +71,7 @@ func (y *Key) TryAcquire() bool {
 
 // TryTake issues the permits that both the key and the provider have available, at most n;
 // the Permit's N may be 0. In shadow mode N is always n. It never waits.
-func (y *Key) TryTake(n int64) (p Permit) {
+func (y Key) TryTake(n int64) (p Permit) {
 	l := y.limiter
 	if n <= 0 || l.closed.Load() {
 		return p
@@ -94,7 +99,7 @@ func (y *Key) TryTake(n int64) (p Permit) {
 
 // acquire is the way to permits where TryAcquire's does not do. It keeps the key's permits
 // while it waits for the provider's.
-func (y *Key) acquire(ctx context.Context, n int64, maxWait time.Duration) (p Permit, err error) {
+func (y Key) acquire(ctx context.Context, n int64, maxWait time.Duration) (p Permit, err error) {
 	l := y.limiter
 	k := l.core
 	if n <= 0 {

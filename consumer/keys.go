@@ -111,7 +111,7 @@ const (
 //
 // The state's lock is held while the provider's are taken, so the key is charged for what is
 // issued and nothing else. If a segment gives permits, the bounds of its Keys are in force.
-func (k *core) tryKey(key *Key, n int64, how way, p *Permit) (t keyTry) {
+func (k *core) tryKey(key Key, n int64, how way, p *Permit) (t keyTry) {
 	for {
 		s, now := k.segmentNow()
 		t.segment = s
@@ -119,7 +119,7 @@ func (k *core) tryKey(key *Key, n int64, how way, p *Permit) (t keyTry) {
 			t.found = unusable
 			return t
 		}
-		y := key.state.Load()
+		y := key.state
 		if y == nil {
 			if y, t.err = k.keys.find(key.name, s.Keys); t.err != nil {
 				if t.err == ErrTooManyKeys {
@@ -128,13 +128,12 @@ func (k *core) tryKey(key *Key, n int64, how way, p *Permit) (t keyTry) {
 				t.found = unusable
 				return t
 			}
-			key.state.Store(y)
 		}
 		t.state = y
 		y.mu.Lock()
 		if y.gone {
 			y.mu.Unlock()
-			key.state.CompareAndSwap(y, nil)
+			key.state = nil
 			continue
 		}
 		y.adopt(k, s.Keys, now)
