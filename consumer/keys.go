@@ -122,7 +122,7 @@ func (k *core) tryKey(key Key, n int64, how way, p *Permit) (t keyTry) {
 		y := key.state
 		if y == nil {
 			if y, t.err = k.keys.find(key.name, s.Keys); t.err != nil {
-				if t.err == ErrTooManyKeys {
+				if errors.Is(t.err, ErrTooManyKeys) {
 					k.keys.refused.Add(n)
 				}
 				t.found = unusable

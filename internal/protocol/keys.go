@@ -27,7 +27,7 @@ func OfKeys(p *quota.Policy) *quota.Policy {
 // ValidateKey checks the name of a key: 1 to 256 bytes of valid UTF-8 without control
 // characters.
 func ValidateKey(name string) error {
-	problem := ""
+	var problem string
 	switch {
 	case name == "":
 		problem = "is empty"

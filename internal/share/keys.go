@@ -108,7 +108,7 @@ func (p *Planner) keep(k *window.Keys, wall int64) *window.Keys {
 		return nil
 	}
 	k.Over = was.over
-	basis := keyBasis{p.revision, p.resumed, p.since, p.History.until, p.offset, p.frozenAt()}
+	basis := keyBasis{p.revision, p.resumed, p.since, p.until, p.offset, p.frozenAt()}
 	if o := was.windows; o != nil && basis == was.basis && slices.Equal(o.Windows, k.Windows) && o.Shut == k.Shut && o.Guard == k.Guard {
 		return o
 	}

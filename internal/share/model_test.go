@@ -104,7 +104,7 @@ func (m *model) share(v *protocol.View, w quota.Window) int64 {
 	if m.seed == 0 {
 		return naiveShare(v, m.self, w)
 	}
-	total, order := int64(0), []string{}
+	var order []string
 	if v.Policy == nil || v.Policy.LimitsAt(w.Start()) == nil || v.Policy.Mode == quota.ModePause || len(v.Policy.Unsupported()) > 0 {
 		return 0
 	}
