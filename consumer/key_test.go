@@ -180,6 +180,9 @@ func TestWaitingForAKey(t *testing.T) {
 			})
 			synctest.Wait()
 		}
+		if n := l.Status().Waiting; n != len(served) {
+			t.Errorf("%d callers wait, want %d", n, len(served))
+		}
 		if err := l.Key("b").Acquire(t.Context(), Forever); err != nil || time.Since(began) > 0 {
 			t.Errorf("another key waited for %v: %v", time.Since(began), err)
 		}
@@ -312,10 +315,66 @@ func TestTooManyKeys(t *testing.T) {
 	})
 }
 
+// A caller that gives up, or whose limiter closes, holds up nobody behind it.
+func TestACallerThatLeavesTheQueueOfAKey(t *testing.T) {
+	keyed(t, keyedPolicy(), func(t *testing.T, l *Limiter, source *FixedSource) {
+		other, err := Open(t.Context(), source, "github", Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.Key("a").TryTake(2)
+		began := time.Now()
+		wait := func(ctx context.Context, l *Limiter, n int64) chan error {
+			told := make(chan error, 1)
+			go func() {
+				_, err := l.Key("a").Take(ctx, n, Forever)
+				told <- err
+			}()
+			synctest.Wait()
+			return told
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		first, second, third := wait(ctx, l, 3), wait(t.Context(), other, 2), wait(t.Context(), l, 1)
+		cancel()
+		if err := <-first; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		_ = other.Close()
+		if err := <-second; !errors.Is(err, ErrClosed) {
+			t.Error(err)
+		}
+		if err := <-third; err != nil || time.Since(began) > 0 {
+			t.Errorf("after %v: %v", time.Since(began), err)
+		}
+	})
+}
+
+// Callers for keys count among those that may wait.
+func TestTooManyWaitForAKey(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l, err := Open(t.Context(), Fixed(keyedPolicy()), "github", Options{Logger: quiet, MaxWaiters: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		taken(l.Key("a").TryAcquire)
+		told := make(chan error, 1)
+		go func() { told <- l.Key("a").Wait(t.Context()) }()
+		synctest.Wait()
+		if err := l.Key("a").Wait(t.Context()); !errors.Is(err, ErrQueueFull) {
+			t.Error(err)
+		}
+		if err := <-told; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // In shadow mode every call passes, and those beyond the key's limit are counted.
 func TestKeysInShadowMode(t *testing.T) {
 	p := keyedPolicy()
-	p.Mode = quota.ModeShadow
+	p.Mode, p.Keys.Most = quota.ModeShadow, 2
 	keyed(t, p, func(t *testing.T, l *Limiter, _ *FixedSource) {
 		for range 5 {
 			if !l.Key("a").TryAcquire() {
@@ -329,8 +388,11 @@ func TestKeysInShadowMode(t *testing.T) {
 		if q := l.Key("b").TryTake(5); q.N() != 5 {
 			t.Errorf("%d permits, want 5", q.N())
 		}
-		if st := l.Status(); st.Issued != 6 || st.Shadowed != 6 {
-			t.Errorf("issued %d, shadowed %d; want 6 and 6", st.Issued, st.Shadowed)
+		if !l.Key("one more").TryAcquire() || l.Key("one more").Acquire(t.Context(), 0) != nil {
+			t.Error("a call for one key too many was refused")
+		}
+		if st := l.Status(); st.Issued != 6 || st.Shadowed != 8 {
+			t.Errorf("issued %d, shadowed %d; want 6 and 8", st.Issued, st.Shadowed)
 		}
 	})
 }
@@ -445,4 +507,68 @@ func TestNobodyOvertakesAtAKey(t *testing.T) {
 			t.Errorf("%d permits are left, want 1", n)
 		}
 	})
+}
+
+// Many goroutines take, wait for, release and settle permits of a few keys at once. No key
+// has more than its limit in any window.
+func TestKeysUnderStress(t *testing.T) {
+	t.Parallel()
+	const limit, length = 40, 250 * time.Millisecond
+	p := quota.Policy{
+		Limits: []quota.Limit{{Permits: 150, Window: length}},
+		Keys:   quota.Keys{Limits: []quota.Limit{{Permits: limit, Window: length}}, Most: 4},
+	}
+	l, err := Open(t.Context(), Fixed(p), "github", Options{Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	var mu sync.Mutex
+	issued := map[string]int64{}
+	var wg sync.WaitGroup
+	for seed := range uint64(8) {
+		wg.Go(func() {
+			r := rand.New(rand.NewPCG(seed, 1))
+			for range 3000 {
+				name := fmt.Sprint("key-", r.IntN(6))
+				var q Permit
+				switch key := l.Key(name); r.IntN(4) {
+				case 0:
+					q, _ = key.Take(t.Context(), 1+r.Int64N(3), time.Duration(r.IntN(40))*time.Millisecond)
+				case 1:
+					q, _ = key.Take(t.Context(), 1, 0)
+				default:
+					q = key.TryTake(1 + r.Int64N(4))
+				}
+				if q.N() == 0 {
+					continue
+				}
+				net := q.N()
+				switch r.IntN(5) {
+				case 0:
+					if q.Release() {
+						net = 0
+					}
+				case 1:
+					if q.N() > 1 && q.Settle(q.N()+1) != nil {
+						t.Error("a permit cannot be settled")
+					}
+				}
+				at := fmt.Sprint(name, quota.WindowAt(length, q.Start().UnixNano()).Index)
+				mu.Lock()
+				issued[at] += net
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	for at, n := range issued {
+		if n > limit {
+			t.Errorf("%s: %d permits, at most %d", at, n, limit)
+		}
+	}
+	if n := l.Status(); n.OverIssued > 0 || n.Waiting > 0 {
+		t.Errorf("%+v", n)
+	}
+	t.Logf("%d windows of keys", len(issued))
 }

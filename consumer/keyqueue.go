@@ -55,12 +55,16 @@ func (l *Limiter) waitForKey(ctx context.Context, y *keyState, n, until int64) (
 	v := q.enter(k, w)
 	if v == stays {
 		if l.closed.Load() { // Close may have looked before the waiter came
-			q.evict(l.id)
+			q.evict(k, l.id)
 		}
 		select {
 		case v = <-w.told:
 		case <-ctx.Done():
-			if err = ctx.Err(); !q.cancel(w) && <-w.told == reserved {
+			err = ctx.Err()
+			switch {
+			case q.cancel(w):
+				q.retry(k, y) // others of the key may have been behind it
+			case <-w.told == reserved:
 				k.unreserve(y, n)
 			}
 		}
@@ -196,7 +200,8 @@ func (q *keyQueue) cancel(w *keyWaiter) bool {
 }
 
 // evict has the callers of one limiter look again.
-func (q *keyQueue) evict(owner uint32) {
+func (q *keyQueue) evict(k *core, owner uint32) {
+	defer q.serve(k) // others may have been behind them
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for e := q.list.Front(); e != nil; {

@@ -22,16 +22,18 @@ import (
 // same. New names cause that. A part of the map forgets when it has twice as many states as
 // it kept the last time. All parts do when the bound is reached, once in a window.
 //
-// Lock order: waiting.mu, then a part's, then a state's, then core.mu. Nothing that holds
+// Lock order: waiting.mu or sweeping, then a part's, then a state's, then core.mu. Nothing that holds
 // a state's calls the gate.
 type keys struct {
 	parts   *[64]keyPart // nil until there are limits by key
 	seed    maphash.Seed
 	inUse   atomic.Int64
-	swept   atomic.Pointer[window.Keys] // when all parts were looked at
-	refused atomic.Int64                // permits refused for want of a key's, or of room for it
-	latest  *window.Keys                // planned; guarded by core.mu
+	refused atomic.Int64 // permits refused for want of a key's, or of room for it
+	latest  *window.Keys // planned; guarded by core.mu
 	waiting keyQueue
+
+	sweeping sync.Mutex
+	swept    *window.Keys // when all parts were looked at; guarded by sweeping
 }
 
 // planned has those that wait look again if keys may have more. The gate's lock is held.
@@ -122,10 +124,13 @@ func (k *core) tryKey(key Key, n int64, how way, p *Permit) (t keyTry) {
 		y := key.state
 		if y == nil {
 			if y, t.err = k.keys.find(key.name, s.Keys); t.err != nil {
-				if errors.Is(t.err, ErrTooManyKeys) {
+				if t.found = unusable; errors.Is(t.err, ErrTooManyKeys) {
+					if s.Shadow {
+						t.found = keyLacks
+						return t
+					}
 					k.keys.refused.Add(n)
 				}
-				t.found = unusable
 				return t
 			}
 		}
@@ -282,18 +287,29 @@ func (m *keys) find(name string, keys *window.Keys) (*keyState, error) {
 	if err := protocol.ValidateKey(name); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-	if y = m.add(part, name, keys, keys.Most); y == nil && m.swept.Swap(keys) != keys {
-		for i := range m.parts {
-			m.parts[i].Lock()
-			m.forget(&m.parts[i], keys)
-			m.parts[i].Unlock()
-		}
+	if y = m.add(part, name, keys, keys.Most); y == nil {
+		m.sweep(keys)
 		y = m.add(part, name, keys, keys.Most)
 	}
 	if y == nil {
 		return nil, ErrTooManyKeys
 	}
 	return y, nil
+}
+
+// sweep forgets in all parts, unless it has done so in these windows.
+func (m *keys) sweep(keys *window.Keys) {
+	m.sweeping.Lock()
+	defer m.sweeping.Unlock()
+	if m.swept == keys {
+		return
+	}
+	m.swept = keys
+	for i := range m.parts {
+		m.parts[i].Lock()
+		m.forget(&m.parts[i], keys)
+		m.parts[i].Unlock()
+	}
 }
 
 func (m *keys) part(name string) *keyPart {
