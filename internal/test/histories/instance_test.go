@@ -250,10 +250,12 @@ func (c *caller) take() {
 func (c *caller) takeOfKey(n int64, kind int) {
 	c.key = keyNames[c.r.IntN(len(keyNames))]
 	key := c.l.Key(c.key)
-	switch kind {
-	case 0, 1:
+	switch {
+	case c.w.now() > c.w.healed: // the whole limit shall be used
+		c.granted(key.TryTake(n), true)
+	case kind < 2:
 		c.giveBack(key.TryTake(n))
-	case 2:
+	case kind == 2:
 		if p, err := key.Take(context.Background(), n, 0); err == nil {
 			c.granted(p, true)
 		}
@@ -375,13 +377,18 @@ func (c *caller) describe(g *grant, start int64, certain bool) {
 	if certain {
 		g.id = st.Incarnation
 	}
+	shortest := st.Shortest()
+	moved := shortest.Start.UnixNano() != start
+	if g.key != "" { // its permit is of the part that the key's window and the provider's have in common
+		moved = g.span.from < shortest.Start.UnixNano() || g.span.to > shortest.End.UnixNano()
+	}
 	for _, u := range st.Limits {
 		if u.Limit.Window > quota.MaxWindow {
 			g.long = u.Start
 			continue
 		}
 		win := quota.WindowAt(u.Limit.Window, u.Start.UnixNano())
-		if st.Shortest().Start.UnixNano() != start || win.Start() != u.Start.UnixNano() { // it has moved on, or has another shape
+		if moved || win.Start() != u.Start.UnixNano() { // it has moved on, or has another shape
 			win = quota.WindowAt(u.Limit.Window, g.wall)
 		}
 		g.windows = append(g.windows, win)
