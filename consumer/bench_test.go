@@ -29,10 +29,24 @@ func benchLimiter(b *testing.B, permits int64, outage quota.Outage, more ...quot
 	return l
 }
 
+func benchKeys(b *testing.B, outage quota.Outage) *Limiter {
+	b.Helper()
+	p := quota.Policy{Outage: outage, Limits: []quota.Limit{{Permits: quota.MaxPermits, Window: time.Minute}}}
+	p.Keys.Limits = p.Limits
+	l, err := Open(b.Context(), Fixed(p), "bench", Options{Logger: quiet})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
 func BenchmarkGranted(b *testing.B) {
 	hold := benchLimiter(b, quota.MaxPermits, quota.OutageHold)
 	stop := benchLimiter(b, quota.MaxPermits, quota.OutageStop)
 	day := benchLimiter(b, quota.MaxPermits, quota.OutageHold, quota.Limit{Permits: quota.MaxPermits, Window: 24 * time.Hour})
+	byKey, byKeyStop := benchKeys(b, quota.OutageHold), benchKeys(b, quota.OutageStop)
+	key, keyStop := byKey.Key("installation-4711"), byKeyStop.Key("installation-4711")
 	ctx := context.Background()
 	for _, c := range []struct {
 		name string
@@ -44,6 +58,9 @@ func BenchmarkGranted(b *testing.B) {
 		{"call=TryAcquire/outage=hold", func() { hold.TryAcquire() }},
 		{"call=TryAcquire/outage=stop", func() { stop.TryAcquire() }},
 		{"call=TryAcquire/outage=hold/limit=day", func() { day.TryAcquire() }},
+		{"call=Key.TryAcquire/outage=hold", func() { key.TryAcquire() }},
+		{"call=Key.TryAcquire/outage=stop", func() { keyStop.TryAcquire() }},
+		{"call=Key.TryAcquire/outage=hold/made=each", func() { byKey.Key("installation-4711").TryAcquire() }},
 		{"call=Acquire/outage=hold", func() { _ = hold.Acquire(ctx, time.Second) }},
 		{"call=Take/outage=hold", func() { _, _ = hold.Take(ctx, 1, 0) }},
 	} {

@@ -48,6 +48,7 @@ type core struct {
 	// carrier brings asks and loans, if the planner lends.
 	carrier atomic.Pointer[feed.Carrier]
 	looker  alarm // looks for what to ask for, while callers want more than there is
+	keys    keys
 
 	mu struct {
 		sync.Mutex
@@ -226,6 +227,7 @@ func (k *core) Close() {
 	k.gate.Close()
 	k.alarm.stop()
 	k.looker.stop()
+	k.keys.close(k)
 	if debt := k.gate.Usage(k.clock.Now()).Debt; debt > 0 {
 		k.log().Warn("limiter is closed with a debt: calls have cost more than their permits", "debt", debt,
 			"todo", "expect that the provider counts so many more; reserve more per call")
@@ -263,7 +265,9 @@ func (k *core) tick() {
 func (k *core) Plan(at clock.Instant) window.Plan {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.mu.planner.Plan(at)
+	p := k.mu.planner.Plan(at)
+	k.keys.planned(k, p.Keys, at.Mono)
+	return p
 }
 
 // Foresee implements window.Planner.

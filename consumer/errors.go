@@ -22,6 +22,9 @@ var (
 	// such error is a TooLargeError, which has the largest number. Ask for fewer, or use
 	// TryTake.
 	ErrTooLarge = errors.New("more permits than a share will hold")
+	// ErrTooManyKeys: the key is new, and the instance has as many in use as the policy's
+	// keys.most. The limiter recovers when windows of other keys have ended.
+	ErrTooManyKeys = errors.New("too many keys are in use")
 	// ErrInvalid: an argument that is never valid.
 	ErrInvalid = errors.New("invalid argument")
 	// ErrQueueFull: Options.MaxWaiters callers wait already.
@@ -29,7 +32,7 @@ var (
 	// ErrClosed: the limiter, or its source, is closed.
 	ErrClosed = errors.New("limiter is closed")
 	// ErrNoPolicy: no policy is set for the provider, or none that this version can
-	// apply. The limiter recovers when one is set.
+	// apply, or, for a key, none with limits by key. The limiter recovers when one is set.
 	ErrNoPolicy = errors.New("no policy is set")
 	// ErrStale: the policy's outage rule is stop, and this instance cannot prove its view
 	// recent, or its measured clock error exceeds the policy's clock_error. It is also
@@ -66,7 +69,9 @@ const (
 // caller.
 type LimitError struct {
 	Provider string
-	Reason   Reason
+	// Key is the key that has too few permits; empty if it is the provider.
+	Key    string
+	Reason Reason
 	// Asked is the number of permits requested.
 	Asked int64
 	// Total is the limit that has too few permits left, per window. Share is this
@@ -93,6 +98,9 @@ type LimitError struct {
 // Error names both the total and the share: they are easily confused.
 func (e LimitError) Error() string {
 	s := fmt.Sprintf("consumer: %s: %s: ", e.Provider, ErrLimited)
+	if e.Key != "" {
+		s += fmt.Sprintf("key %q: ", e.Key)
+	}
 	if e.Window.Length > quota.MaxWindow && e.Reason == ReasonSpent {
 		s += fmt.Sprintf("this instance has taken %d of %d permits per %v; %s", e.Share, e.Total, e.Window.Length, e.rest())
 	} else {

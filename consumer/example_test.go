@@ -90,3 +90,24 @@ func ExamplePermit_Release() {
 	fmt.Println(limiter.TryAcquire(), p.Release(), limiter.TryAcquire())
 	// Output: false true true
 }
+
+// An account has a limit of its own, beside that of the provider.
+func ExampleLimiter_Key() {
+	source := consumer.Fixed(quota.Policy{
+		Limits: []quota.Limit{{Permits: 15_000, Window: time.Minute}},
+		Keys:   quota.Keys{Limits: []quota.Limit{{Permits: 2, Window: time.Minute}}},
+	})
+	limiter, err := consumer.Open(context.Background(), source, "github", consumer.Options{})
+	if err != nil {
+		panic(err)
+	}
+	defer limiter.Close()
+	call := func(installation string) error {
+		return limiter.Key(installation).Acquire(context.Background(), 0)
+	}
+	fmt.Println(call("4711"), call("4711"), errors.Is(call("4711"), consumer.ErrLimited))
+	fmt.Println(call("4712"))
+	// Output:
+	// <nil> <nil> true
+	// <nil>
+}

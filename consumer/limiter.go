@@ -151,6 +151,7 @@ func (l *Limiter) Close() error {
 		return nil
 	}
 	l.core.gate.Evict(l.core.clock.Now(), l.id)
+	l.core.keys.waiting.evict(l.core, l.id)
 	l.core.leave()
 	return l.leave()
 }

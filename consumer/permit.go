@@ -16,6 +16,9 @@ type Permit struct {
 	serial uint64
 	n      int64
 	issued int64 // of n; the rest passed in shadow mode
+
+	key      *keyState // nil if it is of no key
+	keyEpoch uint64
 }
 
 // permit returns the permit for n permits of which issued count.
@@ -55,7 +58,7 @@ func (p Permit) Release() bool {
 	if p.issued <= 0 {
 		return false
 	}
-	_, back := p.core.gate.Correct(p.core.clock.Now(), p.grant, p.serial, p.issued, 0)
+	_, back := p.correct(0)
 	return back
 }
 
@@ -89,7 +92,7 @@ func (p Permit) Settle(actual int64) error {
 	if p.issued < p.n {
 		excess = 0 // shadow mode
 	}
-	if first, _ := k.gate.Correct(k.clock.Now(), p.grant, p.serial, p.issued, min(actual, p.issued)+excess); first {
+	if first, _ := p.correct(min(actual, p.issued) + excess); first {
 		return nil
 	}
 	k.mu.Lock()
@@ -101,4 +104,15 @@ func (p Permit) Settle(actual int64) error {
 		return fmt.Errorf("consumer: %s: settle: %w: a debt of %d permits is not paid: settle before Close", k.provider, ErrClosed, excess)
 	}
 	return nil
+}
+
+// correct books what the permit's calls have cost, as window.Gate.Correct, and for its key.
+// A key gets permits back only if the provider does, which knows that it is the first time.
+func (p *Permit) correct(actual int64) (first, back bool) {
+	k := p.core
+	first, back = k.gate.Correct(k.clock.Now(), p.grant, p.serial, p.issued, actual)
+	if p.key != nil && (back || first && actual > p.issued) {
+		k.correct(p.key, p.keyEpoch, p.issued, actual)
+	}
+	return first, back
 }

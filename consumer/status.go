@@ -57,6 +57,10 @@ type Status struct {
 	Largest int64
 	// RefusedBy divides Refused by reason; it has an entry for every Reason.
 	RefusedBy map[Reason]int64
+	// KeysInUse is the number of keys that this instance keeps count of, and KeysRefused
+	// counts the permits refused because a key had too few, or was one too many. They are
+	// not among Refused.
+	KeysInUse, KeysRefused int64
 	// Impossible counts the calls for more permits than a limit has, which are never
 	// served; shadow mode lets them pass. They are mistakes: they are in neither Refused
 	// nor Shadowed.
@@ -66,8 +70,9 @@ type Status struct {
 	OverIssued int64
 	// StateChanges counts the changes of State that were noticed.
 	StateChanges int64
-	// Waiting is the number of waiting callers. The first of them wants HeadPermits, and
-	// is expected to have them at HeadAt; zero if unknown.
+	// Waiting is the number of waiting callers, those that wait for a key included. The
+	// first that waits for the provider wants HeadPermits, and is expected to have them at
+	// HeadAt; zero if unknown.
 	Waiting     int
 	HeadPermits int64
 	HeadAt      time.Time
@@ -145,12 +150,13 @@ func (k *core) status(now clock.Instant) (Status, window.Usage) {
 		Provider: k.provider, State: k.stateLocked(now), Incarnation: k.mu.self,
 		Revision: p.Revision(), PolicyRevision: revision, Instances: p.Instances(),
 		Issued: use.Issued, Shadowed: k.shadowed.Load(), OverIssued: use.OverIssued, StateChanges: k.mu.logged.changes,
-		Waiting: use.Waiting, HeadPermits: use.Head, Debt: use.Debt, Largest: use.Largest, ProofAge: -1,
+		Waiting: use.Waiting + int(k.keys.waiting.length.Load()), HeadPermits: use.Head, Debt: use.Debt, Largest: use.Largest, ProofAge: -1,
 		Lent: use.Lent, Borrowed: use.Borrowed, Asks: use.Asks, FruitlessWindows: use.Fruitless,
 		FirstLoans: use.FirstLoans, FirstLoanTime: use.FirstLoanTime,
 		BorrowedLast: use.LastLoans.Borrowed, Hosts: use.LastLoans.Hosts, LentLast: use.LastLoans.Lent, Guests: use.LastLoans.Guests,
 	}
 	st.Refused, st.RefusedBy = k.refused.count()
+	st.KeysInUse, st.KeysRefused = k.keys.inUse.Load(), k.keys.refused.Load()
 	st.Impossible = k.refused.impossible.Load()
 	if use.HeadAt != window.Forever {
 		st.HeadAt = k.wall(use.HeadAt)

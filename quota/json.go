@@ -57,6 +57,11 @@ type wireChange struct {
 	Limits []wireLimit `json:"limits"`
 }
 
+type wireKeys struct {
+	Limits []wireLimit `json:"limits"`
+	Most   int64       `json:"most"`
+}
+
 type wireAdaptive struct {
 	Adaptive
 	Every duration `json:"every"`
@@ -68,6 +73,7 @@ type plainPolicy Policy
 type wirePolicy struct {
 	Schema int         `json:"schema"`
 	Limits []wireLimit `json:"limits"`
+	Keys   *wireKeys   `json:"keys,omitempty"`
 	plainPolicy
 	Settle     duration     `json:"settle"`
 	Freshness  duration     `json:"freshness"`
@@ -116,6 +122,9 @@ func (p Policy) MarshalJSON() ([]byte, error) {
 	if p.MaxStep == defaultMaxStep {
 		w.MaxStep = 0
 	}
+	if p.Keys.set() {
+		w.Keys = &wireKeys{limitsToWire(p.Keys.Limits), p.Keys.Most}
+	}
 	for _, c := range p.Next {
 		w.Next = append(w.Next, wireChange{c.From.UTC(), limitsToWire(c.Limits)})
 	}
@@ -141,6 +150,10 @@ func (p *Policy) UnmarshalJSON(b []byte) error {
 	*p = Policy(w.plainPolicy)
 	p.Limits = limitsFromWire(w.Limits)
 	sortLimits(p.Limits)
+	if w.Keys != nil {
+		p.Keys = Keys{limitsFromWire(w.Keys.Limits), w.Keys.Most}
+		sortLimits(p.Keys.Limits)
+	}
 	p.Settle, p.Freshness, p.ClockError = time.Duration(w.Settle), time.Duration(w.Freshness), time.Duration(w.ClockError)
 	p.Guard, p.GuardAuto = w.Guard.fixed, w.Guard.auto
 	p.WarmUp, p.BackoffMax = time.Duration(w.WarmUp), time.Duration(w.BackoffMax)

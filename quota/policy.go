@@ -113,6 +113,8 @@ type Policy struct {
 	// shortest first. Of a window of more than MaxWindow no instance has a share: each
 	// takes permits from etcd before it needs them.
 	Limits []Limit `json:"-"`
+	// Keys limits each key of the provider beside Limits. The zero value: there are none.
+	Keys Keys `json:"-"`
 	// Zone is the time zone of days and months, such as "Europe/Berlin"; default UTC.
 	Zone string `json:"zone,omitempty"`
 	Division
@@ -286,6 +288,10 @@ func (p Policy) WithDefaults() Policy {
 	for _, c := range p.Next {
 		sortLimits(c.Limits)
 	}
+	if p.Keys.set() {
+		sortLimits(p.Keys.Limits)
+		def(&p.Keys.Most, defaultMostKeys)
+	}
 	return p
 }
 
@@ -299,6 +305,7 @@ func def[T comparable](field *T, value T) {
 // Clone returns a copy that shares nothing with p.
 func (p Policy) Clone() Policy {
 	p.Limits = slices.Clone(p.Limits)
+	p.Keys.Limits = slices.Clone(p.Keys.Limits)
 	p.Requires = slices.Clone(p.Requires)
 	p.Weights = maps.Clone(p.Weights)
 	p.Next = slices.Clone(p.Next)
@@ -309,10 +316,10 @@ func (p Policy) Clone() Policy {
 }
 
 // windows returns the longest and the shortest window of all limits, announced
-// ones included; 0 if there are none.
+// ones and those of keys included; 0 if there are none.
 func (p *Policy) windows() (longest, shortest time.Duration) {
 	shortest = math.MaxInt64
-	for _, l := range p.allLimits() {
+	for _, l := range slices.Concat(p.allLimits(), p.Keys.Limits) {
 		longest, shortest = max(longest, l.Window), min(shortest, l.Window)
 	}
 	return longest, min(longest, shortest)

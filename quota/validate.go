@@ -66,6 +66,7 @@ func (p Policy) Validate() error {
 	for i, c := range p.Next {
 		errs.limits(fmt.Sprintf("next[%d].limits", i), c.Limits, MaxWindow)
 	}
+	p.checkKeys(&errs)
 	p.checkZone(&errs)
 	for _, c := range p.choices() {
 		errs.add(!slices.Contains(c.known, c.value), c.field, strconv.Quote(shorten(c.value)), "", "this version knows %s", strings.Join(c.known, ", "))

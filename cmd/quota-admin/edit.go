@@ -292,7 +292,20 @@ func writeChange(w io.Writer, old, next coordinator.Stored, now time.Time) {
 // effects says from when on the instances obey a change, and what is announced.
 // An old policy without limits stands for none.
 func effects(old, next quota.Policy, now time.Time) []string {
-	return append(atOnce(old, next, now), ahead(old, next, now)...)
+	return slices.Concat(atOnce(old, next, now), ofKeys(old, next), ahead(old, next, now))
+}
+
+// ofKeys says what becomes of the limits of keys.
+func ofKeys(old, next quota.Policy) []string {
+	switch was, will := old.Keys.Limits, next.Keys.Limits; {
+	case slices.Equal(was, will) || len(old.Limits) == 0:
+		return nil
+	case len(was) == 0:
+		return []string{fmt.Sprintf("keys have permits from the first window that starts %v after the change", max(old.Settle, next.Settle))}
+	case len(will) == 0:
+		return []string{"calls for keys are refused as soon as an instance learns of the change"}
+	}
+	return []string{"the limits of keys bind as soon as an instance learns of the change"}
 }
 
 // atOnce says what becomes of the limits in force. A limit is known by its window

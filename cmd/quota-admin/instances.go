@@ -206,6 +206,16 @@ type sharesJSON struct {
 	OldTotal  *int64             `json:"old_total"` // null: no limit of that length
 	NewTotal  *int64             `json:"new_total"`
 	Instances []instanceShareNew `json:"instances"`
+	// Keys are the shares of each key, by the new policy.
+	Keys []keyShare `json:"keys,omitempty"`
+}
+
+// keyShare is how many permits of one key an instance has in a window: the remainder goes to
+// other instances in each.
+type keyShare struct {
+	Limit string `json:"limit"`
+	Least int64  `json:"least"`
+	Most  int64  `json:"most"`
 }
 
 type instanceShareNew struct {
@@ -235,9 +245,16 @@ func compareShares(f *protocol.Fleet, policy quota.Policy, from time.Time) *shar
 	var before, after map[string]int64
 	c.OldTotal, before = divide(f.View().Policy)
 	c.NewTotal, after = divide(&policy)
+	n := int64(0)
 	for _, s := range f.Instances {
 		id := s.Instance.ID
+		n++
 		c.Instances = append(c.Instances, instanceShareNew{id, s.Instance.Name, knownOr(before[id], c.OldTotal != nil), knownOr(after[id], c.NewTotal != nil)})
+	}
+	for _, l := range policy.Keys.Limits {
+		if n > 0 {
+			c.Keys = append(c.Keys, keyShare{l.String(), l.Permits / n, (l.Permits + n - 1) / n})
+		}
 	}
 	return c
 }
@@ -261,6 +278,9 @@ func (c *sharesJSON) table(w io.Writer) {
 		c.Window, format.Exact(c.Start), number(c.OldTotal), number(c.NewTotal), format.Count(len(c.Instances), "instance"))
 	if len(c.Instances) == 0 {
 		return
+	}
+	for _, k := range c.Keys {
+		fmt.Fprintf(w, "each key: %s, of which an instance has %d to %d permits\n", k.Limit, k.Least, k.Most)
 	}
 	format.Row(w, "NAME", "INCARNATION", "SHARE", "NEW-SHARE")
 	for _, i := range c.Instances {

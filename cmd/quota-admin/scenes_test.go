@@ -273,6 +273,21 @@ instances lonely -o *
 instances unset -o *
 instances absent -o *
 `},
+	{name: "keys", prepare: sharingFleet, commands: `
+set payments/charge 999/s --keys 80/s --dry-run -o *
+set payments/charge 999/s --keys 80/s
+get payments/charge
+set payments/charge 999/s --keys 100/s,1000/m --keys-most 5000
+export
+set payments/charge 999/s --keys 5000/h
+set payments/charge 999/s --keys 80/100ms
+set payments/charge 999/s --keys 8000/s
+set payments/charge 999/s --keys-most 0
+set payments/charge 999/s --shape sliding
+set payments/charge 999/s --keys off
+history payments/charge
+set payments/charge 999/s --keys-most 10
+`},
 	{name: "sharing", prepare: sharingFleet, commands: `
 instances payments/charge --explain -o *
 set payments/charge 510/s

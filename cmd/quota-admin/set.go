@@ -48,6 +48,7 @@ Without --if-revision the change is refused with exit code 4 if another change o
 the policy is written at the same moment.`,
 		Example: `  quota-admin set payments/charge 300000/s --reason campaign --wait
   quota-admin set payments/charge 150000/s --at 00:00
+  quota-admin set github 15000/s --keys 80/s
   quota-admin set payments/charge 500000/s --at 2027-01-01T00:00:00Z --for 2h
   quota-admin set payments/charge 500/2s,10000/1m --if-revision 17 --dry-run`,
 		PreRunE: func(_ *cobra.Command, args []string) (err error) {
@@ -184,6 +185,9 @@ var fields = []field{
 		value(whole(0, 100), func(p *quota.Policy, v int64) { p.Reserve = v })},
 	{"warm-up", "`duration` in which the share of an instance that is new, or was held back, grows to its full size; 0 is off",
 		value(notNegative, func(p *quota.Policy, d time.Duration) { p.WarmUp = d })},
+	{"keys", "limits of each key, beside those of the provider: `LIMITS` as in 80/s or 80/s,1000/m, or off", parseKeys},
+	{"keys-most", "greatest number of keys (`N`) that one instance may have in use; new policies: 100000",
+		value(whole(1, 1_000_000), func(p *quota.Policy, v int64) { p.Keys.Most = v })},
 	{"backoff", "`scope` of a provider's 429: it holds back the refused instance, or the fleet; new policies: fleet",
 		value(oneOf(quota.BackoffInstance, quota.BackoffFleet), func(p *quota.Policy, v quota.Backoff) { p.Backoff = v })},
 	{"backoff-quorum", "how many instances (`N`) a provider must refuse within 2s to hold back all; 0: 1 in fleets of up to 3, else 2",
@@ -287,6 +291,15 @@ func parseWeight(text string) (set func(*quota.Policy), err error) {
 			delete(p.Weights, name)
 		}
 	}, err
+}
+
+// parseKeys reads the limits of keys; off is none.
+func parseKeys(text string) (set func(*quota.Policy), err error) {
+	if text == "off" {
+		return func(p *quota.Policy) { p.Keys = quota.Keys{} }, nil
+	}
+	limits, err := quota.ParseLimits(text)
+	return func(p *quota.Policy) { p.Keys.Limits = limits }, err
 }
 
 func zone(text string) (string, error) {

@@ -3,7 +3,10 @@ package limittest_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -244,4 +247,74 @@ func TestBadFleets(t *testing.T) {
 	if _, err := limittest.New(policy("1/s"), -1); err == nil {
 		t.Error("a negative number")
 	}
+}
+
+// TestNoKeyIsOver: 1,000 keys are used on all instances of a fleet that grows, shrinks, loses
+// instances and gets other limits. In no window has any key more than its limit, and without
+// changes every key has nearly all of it.
+func TestNoKeyIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := policy("1000000/s")
+		p.Keys.Limits = []quota.Limit{{Permits: 7, Window: time.Second}, {Permits: 25, Window: 5 * time.Second}}
+		fleet, err := limittest.New(p, 4)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all []*consumer.Limiter
+		for _, i := range fleet.Instances() {
+			all = append(all, open(t, i))
+		}
+		r := rand.New(rand.NewPCG(1, 2))
+		time.Sleep(time.Until(time.Now().Truncate(5 * time.Second).Add(5 * time.Second)))
+		used, most := map[int]int64{}, int64(7) // in a second; and the largest limit that was in force in it
+		long := map[int]int64{}
+		seconds := 0
+		ask := func() {
+			for key := range 1000 {
+				for range 2 {
+					n := all[r.IntN(len(all))].Key(fmt.Sprint(key)).TryTake(1 + r.Int64N(4)).N()
+					used[key], long[key] = used[key]+n, long[key]+n
+				}
+				if used[key] > most || long[key] > 25 {
+					t.Fatalf("second %d: key %d has %d permits, %d in 5 s", seconds, key, used[key], long[key])
+				}
+			}
+		}
+		for seconds = range 60 {
+			if clear(used); seconds%5 == 0 {
+				clear(long)
+			}
+			most = p.Keys.Limits[0].Permits
+			for quarter := range 4 {
+				if quarter == 2 {
+					switch seconds {
+					case 7, 19, 31:
+						all = append(all, open(t, fleet.Join()))
+					case 12, 38:
+						fleet.Instances()[seconds%4].Leave()
+					case 23:
+						fleet.Instances()[1].Kill()
+					case 27, 43:
+						p.Keys.Limits = slices.Clone(p.Keys.Limits)
+						p.Keys.Limits[0].Permits = 10 - p.Keys.Limits[0].Permits%7
+						if err := fleet.Set(p); err != nil {
+							t.Fatal(err)
+						}
+						most = max(most, p.Keys.Limits[0].Permits)
+					}
+				}
+				ask()
+				time.Sleep(250 * time.Millisecond)
+			}
+			if seconds == 4 {
+				sum := int64(0)
+				for _, n := range long {
+					sum += n
+				}
+				if sum < 20_000 {
+					t.Errorf("%d permits of 25,000 were issued in 5 s", sum)
+				}
+			}
+		}
+	})
 }

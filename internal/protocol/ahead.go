@@ -52,10 +52,10 @@ func boundary(at int64, p *quota.Policy) time.Time {
 	return time.Unix(0, (at+longest-1)/longest*longest).UTC()
 }
 
-// LongestWindow returns the longest window of all limits, announced ones included; 0 if
-// there are none.
+// LongestWindow returns the longest window of all limits, announced ones and those of keys
+// included; 0 if there are none.
 func LongestWindow(p *quota.Policy) (longest time.Duration) {
-	for _, c := range append([]quota.LimitChange{{Limits: Short(p)}}, p.Next...) {
+	for _, c := range append([]quota.LimitChange{{Limits: Short(p)}, {Limits: p.Keys.Limits}}, p.Next...) {
 		for _, l := range c.Limits {
 			longest = max(longest, l.Window)
 		}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/quota"
@@ -84,6 +85,24 @@ func BenchmarkEqual(b *testing.B) {
 			b.ReportAllocs()
 			for k := int64(0); b.Loop(); k++ {
 				share.Equal(300_001, ids, second(k))
+			}
+		})
+	}
+}
+
+// BenchmarkKeyBound is the first use of a key in a window, which looks at everybody.
+func BenchmarkKeyBound(b *testing.B) {
+	for _, n := range []int{10, 100, 1000} {
+		b.Run(fmt.Sprintf("instances=%d", n), func(b *testing.B) {
+			v := view(1, 300_000, fleet(n)...)
+			v.Policy.Keys.Limits = []quota.Limit{{Permits: 80, Window: time.Second}}
+			p := &share.Planner{Clock: clock.Started(instant(0), nil)}
+			p.Reset(instant(0), 0, fleet(n)[0], v)
+			p.Prove(instant(10_000))
+			p.Plan(instant(10_000))
+			b.ReportAllocs()
+			for k := uint64(0); b.Loop(); k++ {
+				p.KeyBound(k, second(1000), 10_000*ms)
 			}
 		})
 	}

@@ -42,11 +42,16 @@ func (b Bound) least(o Bound) Bound {
 // not count (see gives). The first call for a window takes O(instances), later ones
 // O(changes since).
 func (h *History) bound(w quota.Window, now, offset, frozen int64) Bound {
+	return h.boundBy(h.cache, w, now, offset, frozen)
+}
+
+// boundBy is bound, or that of a key, by a cache of the window since a change number.
+func (h *History) boundBy(cached func(w quota.Window, low int64) *boundCache, w quota.Window, now, offset, frozen int64) Bound {
 	if !h.started {
 		return Bound{Reason: ReasonJoining}
 	}
 	from := min(h.lookback(w, now, offset), frozen)
-	t := h.cache(w, h.changes-int64(len(h.log)-h.older(from)))
+	t := cached(w, h.changes-int64(len(h.log)-h.older(from)))
 	b := t.newest.least(t.kept)
 	b.Instances, b.Most = int(t.division.n), t.newest.Most
 	switch {

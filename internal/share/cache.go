@@ -14,6 +14,7 @@ const maxCaches = 96
 // change high, which was the newest.
 type boundCache struct {
 	low, high int64
+	key       *uint64   // of which the shares are; nil: the provider
 	shaped    bool      // some terms of the history have another shape than fixed windows
 	division  *division // of the newest view
 	// newest is the share in the newest view. kept is the least in those before it,
@@ -52,21 +53,23 @@ func (h *History) cache(w quota.Window, low int64) *boundCache {
 		if len(h.caches) == maxCaches {
 			clear(h.caches)
 		}
-		t = h.begin(w, low)
+		t = h.begin(w, low, nil)
 		h.caches[w] = t
 	}
 	h.extend(t)
 	return t
 }
 
-// begin counts the view after change number low.
-func (h *History) begin(w quota.Window, low int64) *boundCache {
+// begin counts the view after change number low, for a key if it is not nil.
+func (h *History) begin(w quota.Window, low int64, key *uint64) *boundCache {
 	terms := h.newest()
 	if low < h.changes {
 		terms = h.change(low + 1).before
 	}
+	t := &boundCache{low: low, high: low, key: key, shaped: key == nil && h.shaped(), kept: unbounded}
 	all := crowd{h, low}
-	t := &boundCache{low: low, high: low, shaped: h.shaped(), division: newDivision(terms, w, h.self, all), kept: unbounded}
+	terms = t.of(terms)
+	t.division = newDivision(terms, w, t.seed(terms, w), h.self, all)
 	t.newest = t.division.value(all)
 	return t
 }
@@ -79,8 +82,8 @@ func (h *History) extend(t *boundCache) {
 			t.division.replace(e.old, e.new)
 		}
 		all := crowd{h, t.high + 1}
-		t.division = t.division.by(change.after, all)
-		if t.shaped || !gives(change, t.division.w) {
+		t.division = t.division.by(t.of(change.after), all)
+		if t.shaped || !gives(change, t.of(change.before), t.of(change.after), t.division.w) {
 			t.kept = t.newest.least(t.kept)
 		}
 		t.newest = t.division.value(all)

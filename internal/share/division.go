@@ -60,9 +60,9 @@ func (c crowd) each(add func(r *row, by int64)) {
 	}
 }
 
-// newDivision counts a crowd by the terms.
-func newDivision(t *terms, w quota.Window, self string, all crowd) *division {
-	c := &division{terms: t, w: w, start: w.Start(), seed: t.seed(w), sought: !t.weighted()}
+// newDivision counts a crowd by the terms, with a seed of the ranks.
+func newDivision(t *terms, w quota.Window, seed uint64, self string, all crowd) *division {
+	c := &division{terms: t, w: w, start: w.Start(), seed: seed, sought: !t.weighted()}
 	hash := hashID(self)
 	c.hash, c.own = hash, part{self, place(hash, c.seed), 1}
 	all.each(c.add)
@@ -80,7 +80,7 @@ func (c *division) fits(t *terms) bool {
 // view.
 func (c *division) by(t *terms, all crowd) *division {
 	if !c.fits(t) {
-		return newDivision(t, c.w, c.own.id, all)
+		return newDivision(t, c.w, t.seed(c.w), c.own.id, all)
 	}
 	c.terms = t
 	return c

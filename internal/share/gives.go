@@ -6,15 +6,15 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// gives reports whether a revision takes permits of window w from nobody. Each instance
+// gives reports whether a revision takes permits of window w from nobody, by the terms
+// before and after, which are the provider's or those of its keys. Each instance
 // with a share by the view before then has no less by the view after, or has promised
 // to issue none. Then the view before need not be waited out (docs/protocol.md, rule
 // 3), and a larger total counts at once.
 //
 // All instances must come to the same answer. So it depends on the two views alone,
 // and not on this instance's own share.
-func gives(change *delta, w quota.Window) bool {
-	before, after := change.before, change.after
+func gives(change *delta, before, after *terms, w quota.Window) bool {
 	start := w.Start()
 	for _, e := range change.edits {
 		was, is := e.old != nil && e.old.takesPart(start), e.new != nil && e.new.takesPart(start)

@@ -17,6 +17,7 @@ import (
 // in full and answers every question by looking at all of them.
 type model struct {
 	self  string
+	seed  uint64 // of a key, in ranks; 0: the provider's
 	reset int64
 	until int64
 	held  []heldView // oldest first
@@ -92,10 +93,44 @@ func (m *model) bound(w quota.Window, now, offset, frozen int64) (permits int64)
 	for i, h := range m.held {
 		left := i+1 < len(m.held) && naiveGives(&h.view, &m.held[i+1].view, w)
 		if h.to >= from && !left {
-			permits = min(permits, naiveShare(&h.view, m.self, w))
+			permits = min(permits, m.share(&h.view, w))
 		}
 	}
 	return permits
+}
+
+// share is one view's share of self, for the model's key.
+func (m *model) share(v *protocol.View, w quota.Window) int64 {
+	if m.seed == 0 {
+		return naiveShare(v, m.self, w)
+	}
+	var order []string
+	if v.Policy == nil || v.Policy.LimitsAt(w.Start()) == nil || v.Policy.Mode == quota.ModePause || len(v.Policy.Unsupported()) > 0 {
+		return 0
+	}
+	total, limited := limitOf(v.Policy, w)
+	for _, i := range v.Instances {
+		if protocol.TakesPart(&i, w.Start()) {
+			order = append(order, i.ID)
+		}
+	}
+	if !slices.Contains(order, m.self) {
+		return 0
+	}
+	if !limited {
+		return share.Unbounded
+	}
+	rank := func(id string) uint64 {
+		f := fnv.New64a()
+		f.Write([]byte(id))
+		return splitmix(f.Sum64() ^ splitmix(splitmix(splitmix(uint64(w.Length))+uint64(w.Index))^m.seed))
+	}
+	sort.Slice(order, func(i, j int) bool { return rank(order[i]) > rank(order[j]) })
+	n := int64(len(order))
+	if permits := total / n; int64(slices.Index(order, m.self)) >= total%n {
+		return permits
+	}
+	return total/n + 1
 }
 
 // naiveGives writes rule 3's exception down as its words say it.

@@ -40,6 +40,7 @@ type Planner struct {
 	frozen int64
 	offset int64
 	alone  bool // in the fleet, for ever
+	keyed  keyed
 	// paused is the monotonic instant before which nothing is issued, or 0.
 	paused int64
 	// warmFrom is when this instance first had a share, if warm.
@@ -131,6 +132,7 @@ func (p *Planner) Plan(at clock.Instant) window.Plan {
 		p.frozen = p.proof.Mono - int64(rules.Settle)
 	}
 	plan := p.plan(at.Mono, rules)
+	plan.Keys = p.keep(plan.Keys, at.Mono+p.offset)
 	if stale && proof.Strict {
 		plan.Known = false
 	}
@@ -173,7 +175,7 @@ func (p *Planner) guard(r Rules, now int64) int64 {
 	guard := r.Guard
 	if r.GuardAuto > 0 {
 		longest := time.Duration(0)
-		for _, length := range append(p.Lengths(now, p.offset), p.newest().lengths...) {
+		for _, length := range slices.Concat(p.Lengths(now, p.offset), p.newest().lengths, p.keyLengths()) {
 			longest = max(longest, length)
 		}
 		bound, known := p.Clock.ErrorAt(now + int64(longest))
@@ -219,6 +221,7 @@ func (p *Planner) plan(now int64, r Rules) window.Plan {
 			runs(b.Start, b.End, plan.Guard)
 		}
 	}
+	plan.Keys = p.keys(wall, plan.Guard, ends)
 	if plan.Shape.Unaligned {
 		plan.Guard = 0 // it is the transit's, and no edge's
 	}
@@ -244,11 +247,15 @@ func (p *Planner) plan(now int64, r Rules) window.Plan {
 // Bound returns how many permits of window w may have been issued by the
 // monotonic instant now.
 func (p *Planner) Bound(w quota.Window, now int64) Bound {
-	frozen := NotFrozen
+	return p.History.Bound(w, now, p.offset, p.frozenAt())
+}
+
+// frozenAt bounds the lookback, as of the latest Plan.
+func (p *Planner) frozenAt() int64 {
 	if p.stale {
-		frozen = p.frozen
+		return p.frozen
 	}
-	return p.History.Bound(w, now, p.offset, frozen)
+	return NotFrozen
 }
 
 // Held is History.Held for the shortest window that runs at the instant now.

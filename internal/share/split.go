@@ -70,6 +70,11 @@ func (t *terms) split(total int64, members map[string]*member, seed uint64) map[
 // false where v has no limit of w's length in force.
 func Of(v *protocol.View, w quota.Window) (total int64, shares map[string]int64, ok bool) {
 	t := newTerms(v.Policy, v.PolicyRevision, v.Throttle)
+	return t.of(v, w, t.seed(w))
+}
+
+// of is Of by the terms of a view, or those of its keys, with a seed of the ranks.
+func (t *terms) of(v *protocol.View, w quota.Window, seed uint64) (total int64, shares map[string]int64, ok bool) {
 	d := t.at(w)
 	if !d.limited {
 		return 0, nil, false
@@ -81,7 +86,7 @@ func Of(v *protocol.View, w quota.Window) (total int64, shares map[string]int64,
 	if d.reason != ReasonShare {
 		split = 0
 	}
-	shares = t.split(split, part, t.seed(w))
+	shares = t.split(split, part, seed)
 	for id := range members {
 		if part[id] == nil {
 			shares[id] = 0

@@ -47,9 +47,18 @@ type terms struct {
 	blocked Reason
 	zone    *time.Location  // of the budgets
 	lengths []time.Duration // of its windows, those that are announced included; sorted
+	keys    *terms          // of each key; nil in these themselves
 }
 
 func newTerms(p *quota.Policy, revision int64, throttle *protocol.Throttle) *terms {
+	t := termsOf(p, revision, throttle)
+	if t.keys = termsOf(protocol.OfKeys(p), revision, nil); t.keys.policy != nil {
+		t.keys.blocked = t.blocked
+	}
+	return t
+}
+
+func termsOf(p *quota.Policy, revision int64, throttle *protocol.Throttle) *terms {
 	t := &terms{policy: p, revision: revision, throttle: throttle}
 	if p == nil {
 		t.rules, t.blocked = quota.Policy{}.WithDefaults(), ReasonNoPolicy

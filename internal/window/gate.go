@@ -333,7 +333,7 @@ func (g *Gate) rebuildLocked(at clock.Instant) {
 		g.lackLocked()
 	}
 	p, l := g.planLocked(), &g.mu.ledger
-	s := &Segment{Strict: p.Proof.Strict, Shadow: p.Shadow, lead: p.Proof.Lead, Grant: l.grant()}
+	s := &Segment{Strict: p.Proof.Strict, Shadow: p.Shadow, lead: p.Proof.Lead, Grant: l.grant(), Keys: p.Keys}
 	if g.mu.stale = p.Proof.Over(at); !g.mu.stale {
 		if g.mu.issued += l.release(g.headLocked()); l.debt == 0 {
 			g.mu.held = l.budget()

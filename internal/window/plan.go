@@ -43,6 +43,8 @@ type Plan struct {
 	Limits []Limit
 	// Budgets are the limits of long windows. They bind beside Limits.
 	Budgets []protocol.Budget
+	// Keys are the windows of keys; nil if keys have no limits.
+	Keys *Keys
 	// Shut says that nothing is issued: within a guard, or before PausedUntil.
 	Shut bool
 	// PausedUntil is the instant before which nothing is issued because the

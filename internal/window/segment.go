@@ -51,6 +51,8 @@ type Segment struct {
 	lead int64
 	// Grant is the window for which the permits are.
 	Grant Grant
+	// Keys are the windows of keys that run; nil if keys have no limits.
+	Keys *Keys
 }
 
 // Grant tells for which window permits were issued. The zero Grant is of no

@@ -60,6 +60,8 @@ var All = []*Metric{
 			send(float64(n), strings.ReplaceAll(string(reason), " ", "_"))
 		}
 	}},
+	count("keys_in_use", "{key}", "Keys that this instance keeps count of.", func(s *consumer.Status) int64 { return s.KeysInUse }),
+	count("key_permits_refused_total", "{permit}", "Permits refused because their key had too few, or was one too many; not among the refused permits.", func(s *consumer.Status) int64 { return s.KeysRefused }),
 	count("calls_impossible_total", "{call}", "Calls for more permits than the limit has, which are never served; not among the refused permits.", func(s *consumer.Status) int64 { return s.Impossible }),
 	count("permits_shadowed_total", "{permit}", "Permits that were refused but let pass, in shadow mode.", func(s *consumer.Status) int64 { return s.Shadowed }),
 	count("permits_over_issued_total", "{permit}", "Permits issued beyond the share. Always 0; another value is a bug.", func(s *consumer.Status) int64 { return s.OverIssued }),

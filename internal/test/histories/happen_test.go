@@ -110,6 +110,9 @@ func (w *world) happenToFleet(e event, f *fleet, r *rand.Rand) bool {
 		w.setPolicy(f, func(p quota.Policy) *quota.Policy {
 			p.Limits = append([]quota.Limit{{Permits: e.n, Window: p.Limits[0].Window}}, protocol.Long(&p)...)
 			p.Burst = min(p.Burst, e.n)
+			for i := range p.Keys.Limits {
+				p.Keys.Limits[i].Permits = e.n
+			}
 			return &p
 		})
 	case doChange:

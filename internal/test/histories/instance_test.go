@@ -119,8 +119,12 @@ func (i *instance) run() {
 		return
 	}
 	for n, l := range opened {
-		for _, again := range []func(*caller){(*caller).takeAgain, (*caller).waitAgain} {
-			c := &caller{instance: i, f: w.fleets[n], l: l, r: rand.New(rand.NewPCG(w.seed, i.r.Uint64()))}
+		ways := []func(*caller){(*caller).takeAgain, (*caller).waitAgain}
+		if w.keyed {
+			ways = append(ways, (*caller).takeAgain, (*caller).waitAgain)
+		}
+		for k, again := range ways {
+			c := &caller{instance: i, f: w.fleets[n], l: l, r: rand.New(rand.NewPCG(w.seed, i.r.Uint64())), keyed: k > 1}
 			w.wg.Go(func() { again(c) })
 		}
 	}
@@ -175,6 +179,9 @@ type caller struct {
 	l *consumer.Limiter
 	r *rand.Rand
 
+	keyed bool   // it asks for keys
+	key   string // for which it asks now
+
 	burst *[]func() // of a process that goes on: notes to be made at its end
 }
 
@@ -220,10 +227,14 @@ func (c *caller) takeAgain() {
 func (c *caller) take() {
 	w := c.w
 	n, kind := 1+c.r.Int64N(4), c.r.IntN(8)
+	if c.keyed {
+		c.takeOfKey(n, kind)
+		return
+	}
 	switch {
 	case w.now() > w.healed || w.kind == calm: // the whole limit shall be used
 		c.granted(c.l.TryTake(math.MaxInt32), true)
-	case c.modest && n > 1: // it leaves something for later
+	case (c.modest || w.keyed) && n > 1: // it leaves something for later
 	case kind < 3:
 		c.granted(c.l.TryTake(n), true)
 	case kind < 5:
@@ -232,6 +243,24 @@ func (c *caller) take() {
 		c.giveBack(c.l.TryTake(n))
 	default:
 		c.granted(c.l.TryTake(math.MaxInt32), true)
+	}
+}
+
+// takeOfKey takes permits of a key, and gives some back.
+func (c *caller) takeOfKey(n int64, kind int) {
+	c.key = keyNames[c.r.IntN(len(keyNames))]
+	key := c.l.Key(c.key)
+	switch {
+	case c.w.now() > c.w.healed: // the whole limit shall be used
+		c.granted(key.TryTake(n), true)
+	case kind < 2:
+		c.giveBack(key.TryTake(n))
+	case kind == 2:
+		if p, err := key.Take(context.Background(), n, 0); err == nil {
+			c.granted(p, true)
+		}
+	default:
+		c.granted(key.TryTake(n), true)
 	}
 }
 
@@ -292,7 +321,12 @@ func (c *caller) waitAgain() {
 		w.stats.callers++
 		w.mu.Unlock()
 		began, from := c.reader.read().Mono, w.now()
-		p, err := c.l.Take(context.Background(), n, most)
+		take := c.l.Take
+		if c.keyed {
+			c.key = keyNames[c.r.IntN(len(keyNames))]
+			take = c.l.Key(c.key).Take
+		}
+		p, err := take(context.Background(), n, most)
 		took := time.Duration(c.reader.read().Mono - began)
 		if took > most+most/500+time.Millisecond+c.reader.late(from) && !c.reader.stopped(from, w.now()) {
 			w.complain("%s: a caller that waits for %v was answered after %v: %v", c.name, most, took, err)
@@ -310,7 +344,7 @@ func (c *caller) granted(p consumer.Permit, certain bool) *grant {
 		return nil
 	}
 	w, at := c.w, c.reader.now()
-	g := &grant{at: at, permits: n}
+	g := &grant{at: at, permits: n, key: c.key, span: span{p.Start().UnixNano(), p.Until().UnixNano()}}
 	start := p.Start().UnixNano()
 	g.wall = max(start, c.clock.WallAt(c.reader.at(at).Mono))
 	if c.burst == nil {
@@ -343,13 +377,18 @@ func (c *caller) describe(g *grant, start int64, certain bool) {
 	if certain {
 		g.id = st.Incarnation
 	}
+	shortest := st.Shortest()
+	moved := shortest.Start.UnixNano() != start
+	if g.key != "" { // its permit is of the part that the key's window and the provider's have in common
+		moved = g.span.from < shortest.Start.UnixNano() || g.span.to > shortest.End.UnixNano()
+	}
 	for _, u := range st.Limits {
 		if u.Limit.Window > quota.MaxWindow {
 			g.long = u.Start
 			continue
 		}
 		win := quota.WindowAt(u.Limit.Window, u.Start.UnixNano())
-		if st.Shortest().Start.UnixNano() != start || win.Start() != u.Start.UnixNano() { // it has moved on, or has another shape
+		if moved || win.Start() != u.Start.UnixNano() { // it has moved on, or has another shape
 			win = quota.WindowAt(u.Limit.Window, g.wall)
 		}
 		g.windows = append(g.windows, win)

@@ -62,6 +62,9 @@ func (f *fleet) judgeAll() (wrong []*violation) {
 		note(f.judgeSpans())
 	}
 	note(f.judgeBudget())
+	for _, key := range keyNames {
+		wrong = append(wrong, f.judgeKey(key)...)
+	}
 	b := newBook(f)
 	for _, l := range f.lengths {
 		b.count(l, false)
@@ -272,7 +275,12 @@ func (f *fleet) exceeds(states []int, win quota.Window, b *book, part []int64) *
 	}
 	most := map[string]int64{}
 	for _, s := range states {
-		_, shares, _ := share.Of(&f.line[s].View, win)
+		var shares map[string]int64
+		if f.key != "" {
+			_, shares, _ = share.OfKey(&f.unkeyed[s].View, f.key, win)
+		} else {
+			_, shares, _ = share.Of(&f.line[s].View, win)
+		}
 		for id, n := range shares {
 			most[id] = max(most[id], n)
 		}

@@ -108,6 +108,11 @@ var hunts = []hunt{
 	when("LoanTwice", faults, lentLate),
 	when("LoanPassedNotCharged", faults, lentOn),
 
+	// Of keys.
+	{"KeyForgottenEarly", faults, lead{keyed: true}},
+	{"KeyRemaindersApart", faults, lead{keyed: true}},
+	{"KeyOfNewestView", faults, lead{keyed: true, often: []action{doPolicy, doJoin, doQuit, doQuit}}},
+
 	// Of budgets.
 	{"GivesBackIssued", split, lead{dramas: []drama{returnedLate}, budget: 20}},
 	{"GivesBackBeforeBinding", split, lead{dramas: []drama{returnedLate}, budget: 20}},

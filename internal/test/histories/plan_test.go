@@ -22,6 +22,7 @@ type plan struct {
 	adaptive  bool  // so are most policies, and somebody writes paces
 	budget    int64 // permits of each budgetWindow; 0: none
 	inPlace   bool  // processes have a StateDir
+	keyed     bool  // most policies have limits by key, and callers use keys
 	policy    quota.Policy
 	events    []event
 	// healed is when all faults end, settled when their effects have, by true time. From
@@ -78,6 +79,7 @@ type lead struct {
 	share  quota.ShareRule
 	shape  quota.Shape
 	budget int64
+	keyed  bool
 }
 
 const begin, last = 2500 * ms, 9000 * ms
@@ -170,6 +172,11 @@ func (p *plan) chooseFeatures(r *rand.Rand, l *lead) {
 		p.inPlace = slices.Contains(l.often, doReplace) || len(l.dramas) > 0 && canReplace
 	}
 	p.inPlace = p.inPlace && canReplace
+	if l != nil {
+		p.keyed = l.keyed
+	} else {
+		p.keyed = k != calm && rand.New(rand.NewPCG(p.seed, 6)).IntN(3) == 0 // so that all else happens as without
+	}
 }
 
 // addMore adds what a kind or a feature always has.

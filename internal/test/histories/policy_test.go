@@ -45,6 +45,9 @@ func (p *plan) newPolicy(r *rand.Rand, old *quota.Policy) quota.Policy {
 	if !p.plain {
 		p.vary(r, &n)
 	}
+	if p.keyed && r.IntN(8) > 0 {
+		n.Keys = p.keys(r, old)
+	}
 	p.fit(&n)
 	return n.WithDefaults()
 }
@@ -96,6 +99,29 @@ func (p *plan) limits(r *rand.Rand, old *quota.Policy) (limits []quota.Limit) {
 	return limits
 }
 
+// keys are the limits of keys: one or two, mostly of the old lengths. Fewer keys may be in
+// use than there are.
+func (p *plan) keys(r *rand.Rand, old *quota.Policy) (k quota.Keys) {
+	k.Most = 2 + r.Int64N(int64(len(keyNames)))
+	if old != nil && len(old.Keys.Limits) > 0 && r.IntN(3) > 0 {
+		k.Limits = slices.Clone(old.Keys.Limits)
+	} else {
+		for _, i := range r.Perm(len(keyLengths))[:1+r.IntN(2)] {
+			k.Limits = append(k.Limits, quota.Limit{Window: keyLengths[i]})
+		}
+	}
+	for i := range k.Limits {
+		k.Limits[i].Permits = totals[r.IntN(len(totals))]
+	}
+	return k
+}
+
+// keyNames are those of all keys, and keyLengths of their windows.
+var (
+	keyNames   = []string{"a", "b", "c", "d"}
+	keyLengths = []time.Duration{300 * time.Millisecond, 500 * time.Millisecond, time.Second}
+)
+
 // vary sets the fields that a plain history leaves alone.
 func (p *plan) vary(r *rand.Rand, n *quota.Policy) {
 	if n.Share != quota.ShareEqual && r.IntN(6) == 0 {
@@ -143,6 +169,14 @@ func (p *plan) vary(r *rand.Rand, n *quota.Policy) {
 
 // fit makes a guard and a burst fit a policy's limits.
 func (p *plan) fit(n *quota.Policy) {
+	if protocol.Shaped(n) {
+		n.Keys = quota.Keys{}
+	}
+	for _, l := range n.Keys.Limits {
+		if 4*max(n.Guard, n.ClockError) >= l.Window {
+			n.Guard, n.GuardAuto = 0, false
+		}
+	}
 	for _, l := range protocol.Short(n) {
 		if l.Permits > 0 {
 			n.Burst = min(n.Burst, l.Permits)

@@ -39,6 +39,8 @@ type fleet struct {
 	lengths []time.Duration                   // every window length that a policy had
 	lending sync.Mutex                        // guards lentOf
 	lentOf  map[quota.Window]int64            // permits lent, whether or not anybody heard of it
+	key     string                            // of which it is judged; empty: the provider
+	unkeyed trace.Views                       // the provider's, then
 	firsts  map[string]int                    // by incarnation: the state that registered the first of a fleet; made when it is asked for
 	net     map[quota.Window]map[string]int64 // permits lent less those borrowed, by incarnation; made when it is asked for
 }
@@ -54,6 +56,8 @@ type grant struct {
 	long    time.Time      // the beginning of the window that a budget is of
 	stale   bool           // without a recent proof
 	policy  int64          // the revision of the policy that the limiter knew
+	key     string         // empty if it is of none
+	span    span           // of its permit, in corrected wall time
 }
 
 // states are what a provider's keys have been, by the true time at which they became so:

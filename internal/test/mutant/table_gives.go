@@ -3,7 +3,7 @@ package mutant
 // gives are mistakes in which changes take nothing from others, and so bind at once.
 var gives = Table{
 	Replace("GivesByOwnShare", "leaves a view out if the own share does not shrink after it", "internal/share/cache.go",
-		"\t\tif t.shaped || !gives(change, t.division.w) {", "\t\tif t.shaped || t.division.value(all).Permits < t.newest.Permits {", histories),
+		"\t\tif t.shaped || !gives(change, t.of(change.before), t.of(change.after), t.division.w) {", "\t\tif t.shaped || t.division.value(all).Permits < t.newest.Permits {", histories),
 	Replace("GivesByTotal", "looks at the total alone", "internal/share/gives.go",
 		"range change.edits {", "range change.edits[:0] {", histories),
 	Replace("GivesByDeletion", "takes a deleted key for the promise of its owner", "internal/share/gives.go",

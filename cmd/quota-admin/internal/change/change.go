@@ -306,6 +306,9 @@ func words(p *quota.Policy) map[string]string {
 		all[name] = word(value)
 	}
 	all["limits"] = Limits(p)
+	if k := p.Keys; len(k.Limits) > 0 {
+		all["keys"], all["keys_most"] = quota.FormatLimits(k.Limits), strconv.FormatInt(k.Most, 10)
+	}
 	delete(all, "next")
 	for _, c := range p.Next {
 		all["next "+c.From.UTC().Format(time.RFC3339Nano)] = quota.FormatLimits(c.Limits)
@@ -340,7 +343,7 @@ func (e *StepError) Error() string {
 
 // CheckStep returns a *StepError if the limits of next go further at once than the
 // greatest step, 0 for next's own: from what is in force at now, or from one announced
-// limit to the next. Limits that old announced already pass.
+// limit to the next. Limits that old announced already pass. The limits of keys count too.
 func CheckStep(old, next quota.Policy, now time.Time, most float64) error {
 	most = cmp.Or(most, next.WithDefaults().MaxStep)
 	was, will := lineOf(old), lineOf(next)
@@ -362,7 +365,7 @@ func CheckStep(old, next quota.Policy, now time.Time, most float64) error {
 		}
 		before = after
 	}
-	return nil
+	return tooFar(old.Keys.Limits, next.Keys.Limits, " for each key", most)
 }
 
 // tooFar returns a *StepError for a change that goes further than the greatest step.

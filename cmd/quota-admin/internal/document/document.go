@@ -5,6 +5,8 @@
 //	  payments/charge:
 //	    limits: 500/2s,10000/1m
 //	    settle: 3s
+//	    keys:
+//	      limits: 80/s
 //	    ...
 //
 // A policy's fields are those of its JSON in etcd, with limits as text, and without
@@ -35,7 +37,7 @@ const Most = 8 << 20
 const maxProblems = 20
 
 // optional are the fields that a policy's JSON lacks where they are empty.
-var optional = []string{"weights", "shape", "burst", "lend", "reserve_percent", "warm_up", "zone", "backoff_quorum", "backoff_max", "adaptive", "from", "next", "max_step", "requires"}
+var optional = []string{"keys", "weights", "shape", "burst", "lend", "reserve_percent", "warm_up", "zone", "backoff_quorum", "backoff_max", "adaptive", "from", "next", "max_step", "requires"}
 
 // Parse reads a document, and returns its policies by provider, each complete and valid;
 // otherwise what is wrong with it, a line for each problem.
@@ -89,6 +91,7 @@ func policy(provider string, text []byte) (p quota.Policy, errs []error) {
 	slices.Sort(known)
 	var now limitsText
 	var next []quota.LimitChange
+	var keys quota.Keys
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		var err error
 		switch value := fields[name]; {
@@ -98,6 +101,9 @@ func policy(provider string, text []byte) (p quota.Policy, errs []error) {
 			err = errors.New("the value is missing; leave the field out for its default")
 		case name == "limits":
 			err = json.Unmarshal(value, &now)
+			delete(fields, name)
+		case name == "keys":
+			keys, err = keysOf(value)
 			delete(fields, name)
 		case name == "next":
 			next, err = changes(value)
@@ -121,7 +127,7 @@ func policy(provider string, text []byte) (p quota.Policy, errs []error) {
 	if err != nil {
 		return p, []error{err}
 	}
-	p.Limits, p.Next = now, next
+	p.Limits, p.Keys, p.Next = now, keys, next
 	p = p.WithDefaults()
 	if joined, ok := p.Validate().(interface{ Unwrap() []error }); ok {
 		return p, joined.Unwrap()
@@ -139,6 +145,21 @@ func (l *limitsText) UnmarshalJSON(value []byte) (err error) {
 	}
 	*l, err = quota.ParseLimits(text)
 	return err
+}
+
+func keysOf(value json.RawMessage) (quota.Keys, error) {
+	var keys struct {
+		Limits *limitsText `json:"limits"`
+		Most   int64       `json:"most"`
+	}
+	err := decode(value, &keys)
+	if err == nil && keys.Limits == nil {
+		err = errors.New("limits are missing")
+	}
+	if err != nil {
+		return quota.Keys{}, fmt.Errorf("must have limits and may have most: %s", plain(err))
+	}
+	return quota.Keys{Limits: *keys.Limits, Most: keys.Most}, nil
 }
 
 func changes(value json.RawMessage) (next []quota.LimitChange, err error) {
@@ -190,6 +211,9 @@ func Of(policies map[string]quota.Policy, now time.Time) any {
 func Fields(p quota.Policy) map[string]any {
 	fields := change.Fields(&p)
 	fields["limits"] = change.Limits(&p)
+	if k := p.Keys; len(k.Limits) > 0 {
+		fields["keys"] = map[string]any{"limits": quota.FormatLimits(k.Limits), "most": k.Most}
+	}
 	for i, c := range p.Next {
 		fields["next"].([]any)[i] = map[string]any{"from": c.From.UTC(), "limits": quota.FormatLimits(c.Limits)}
 	}

@@ -7,11 +7,13 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"pgregory.net/rapid"
+	"sigs.k8s.io/yaml"
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/change"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
@@ -23,6 +25,7 @@ import (
 func TestDocumentsKnowEveryField(t *testing.T) {
 	p := quota.Policy{
 		Limits: []quota.Limit{{Permits: 1, Window: time.Second}}, From: time.Unix(1, 0), Time: time.Unix(1, 0),
+		Keys:       quota.Keys{Limits: []quota.Limit{{Permits: 1, Window: time.Second}}},
 		Next:       []quota.LimitChange{{From: time.Unix(2, 0), Limits: []quota.Limit{{Permits: 1, Window: time.Second}}}},
 		Throttling: quota.Throttling{Adaptive: quota.Adaptive{Floor: 1}},
 	}
@@ -173,6 +176,38 @@ func TestRefused(t *testing.T) {
 	} {
 		if _, problems := Parse("f", []byte(text)); len(problems) == 0 || !strings.Contains(problems[0], want) || !strings.HasPrefix(problems[0], "f: ") {
 			t.Errorf("%.60q: %q, want %q", text, problems, want)
+		}
+	}
+}
+
+// Limits by key are read and written as text, and what is wrong with them has their name.
+func TestKeysInDocuments(t *testing.T) {
+	parse := func(keys string) (quota.Policy, string) {
+		all, problems := Parse("file", []byte("policies:\n  github:\n    limits: 100/s\n    keys: "+keys+"\n"))
+		return all["github"], strings.Join(problems, "\n")
+	}
+	for keys, want := range map[string]string{
+		"{limits: '80/s,1000/m', most: 7}": "80/s,1000/1m of 7",
+		"{limits: 80/s}":                   "80/s of 100000",
+	} {
+		p, problems := parse(keys)
+		if got := quota.FormatLimits(p.Keys.Limits) + " of " + strconv.FormatInt(p.Keys.Most, 10); got != want || problems != "" {
+			t.Errorf("%s: %s, %s", keys, got, problems)
+		}
+		if again, _ := yaml.Marshal(Fields(p)["keys"]); !strings.Contains(string(again), "limits: "+quota.FormatLimits(p.Keys.Limits)) {
+			t.Errorf("%s is written as %s", keys, again)
+		}
+	}
+	for keys, want := range map[string]string{
+		"{most: 7}":                "keys: must have limits and may have most: limits are missing",
+		"{limits: 80/s, least: 7}": "unknown field",
+		"{limits: 80}":             "must be a text",
+		"80/s":                     "keys: must have limits and may have most",
+		"{limits: 5000/h}":         "keys.limits[0].window 1h0m0s: limits by key of more than 1m0s are not supported yet",
+		"":                         "keys: the value is missing",
+	} {
+		if _, problems := parse(keys); !strings.Contains(problems, want) {
+			t.Errorf("%s: %q, want %q", keys, problems, want)
 		}
 	}
 }

@@ -1,0 +1,161 @@
+package consumer
+
+import (
+	"context"
+	"time"
+
+	"github.com/quotient-limiter/quotient/internal/window"
+)
+
+// Key issues permits of one key of a provider, such as an account or a tenant, that has
+// limits of its own: see quota.Keys. Each permit counts under the provider's limits and the
+// key's; a call gets both or neither. A Key keeps nothing open and needs no Close: copy it,
+// make one for each call, or keep it, which saves a look-up while the key is in use. Its
+// methods are safe for concurrent use.
+type Key struct {
+	limiter *Limiter
+	name    string
+	state   *keyState // nil if there was no room for it; it may be gone
+}
+
+// Key returns the key with a name: 1 to 256 bytes of valid UTF-8 without control
+// characters. Calls with another name get ErrInvalid.
+func (l *Limiter) Key(name string) Key {
+	y := Key{limiter: l, name: name}
+	if s := l.core.gate.Segment(); s.Keys != nil {
+		y.state, _ = l.core.keys.find(name, s.Keys) // a call tells the error
+	}
+	return y
+}
+
+// Wait issues one permit, waiting as long as ctx allows. It is Acquire with Forever.
+func (y Key) Wait(ctx context.Context) error { return y.Acquire(ctx, Forever) }
+
+// Acquire is Limiter.Acquire for one permit of the key. Callers of one key are served in the
+// order in which they came. They wait first for the key and then, in the limiter's queue,
+// for the provider: so a key that is spent holds up no other.
+func (y Key) Acquire(ctx context.Context, maxWait time.Duration) error {
+	_, err := y.acquire(ctx, 1, maxWait)
+	return err
+}
+
+// Take is Acquire for n permits, all or none, and returns the Permit; n is at least 1. The
+// Permit's window ends with the first of the provider's and the key's. Release gives back
+// both, and Settle counts for both.
+func (y Key) Take(ctx context.Context, n int64, maxWait time.Duration) (Permit, error) {
+	return y.acquire(ctx, n, maxWait)
+}
+
+// TryAcquire issues one permit if one is available. It never waits.
+func (y Key) TryAcquire() bool {
+	l := y.limiter
+	if l.closed.Load() {
+		return false
+	}
+	k := l.core
+	switch t := k.tryKey(y, 1, all, nil); t.found {
+	case granted:
+		return true
+	case providerLacks:
+		_, err := y.acquire(context.Background(), 1, 0)
+		return err == nil
+	case keyLacks:
+		if t.segment.Shadow {
+			k.shadowed.Add(1)
+			return true
+		}
+		k.keys.refused.Add(1)
+	}
+	return false
+}
+
+// TryTake issues the permits that both the key and the provider have available, at most n;
+// the Permit's N may be 0. In shadow mode N is always n. It never waits.
+func (y Key) TryTake(n int64) (p Permit) {
+	l := y.limiter
+	if n <= 0 || l.closed.Load() {
+		return p
+	}
+	k := l.core
+	t := k.tryKey(y, n, upTo, &p)
+	lacking := n - p.n
+	switch {
+	case lacking == 0 || t.found == unusable:
+		return p
+	case t.segment.Shadow:
+		k.shadowed.Add(lacking)
+		p.n = n
+		if p.core == nil {
+			p = k.passed(t.segment, n)
+		}
+	case t.found == keyLacks:
+		k.keys.refused.Add(lacking)
+	default:
+		k.gate.Want(k.clock.Now()) // others may lend
+		k.refuse(window.Limited, 1).count.Add(lacking)
+	}
+	return p
+}
+
+// acquire is the way to permits where TryAcquire's does not do. It keeps the key's permits
+// while it waits for the provider's.
+func (y Key) acquire(ctx context.Context, n int64, maxWait time.Duration) (p Permit, err error) {
+	l := y.limiter
+	k := l.core
+	if n <= 0 {
+		return p, invalid(n)
+	}
+	if err := ctx.Err(); err != nil {
+		return p, err
+	}
+	until := k.clock.Mono()
+	if maxWait > 0 {
+		until = deadline(ctx, until, maxWait)
+	}
+	for {
+		if l.closed.Load() {
+			return p, k.answer(window.Closed, n)
+		}
+		t := k.tryKey(y, n, reserve, &p)
+		switch t.found {
+		case granted:
+			return p, nil
+		case unusable:
+			return p, k.unusable(y.name, n, &t)
+		case keyLacks:
+			switch {
+			case t.segment.Shadow:
+				k.shadowed.Add(n)
+				return k.passed(t.segment, n), nil
+			case maxWait <= 0:
+				return p, k.refuseKey(t.state, n)
+			}
+			reserved, err := l.waitForKey(ctx, t.state, n, until)
+			if err != nil {
+				return p, err
+			}
+			if !reserved {
+				continue
+			}
+		}
+		g, err := l.acquire(ctx, n, time.Duration(until-k.clock.Mono()))
+		if err != nil || g.Epoch == 0 {
+			k.unreserve(t.state, n)
+			if err == nil {
+				p = k.permit(g, n, 0)
+			}
+			return p, err
+		}
+		if p, ok := k.confirm(t.state, g, n); ok {
+			return p, nil
+		}
+		k.permit(g, n, n).Release() // the key has less than it had: begin again
+	}
+}
+
+// passed is the permit of a call that shadow mode lets pass.
+func (k *core) passed(s *window.Segment, n int64) Permit {
+	g := s.Grant
+	g.Epoch = 0
+	return k.permit(g, n, 0)
+}

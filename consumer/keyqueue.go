@@ -1,0 +1,240 @@
+package consumer
+
+import (
+	"container/list"
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/quotient-limiter/quotient/internal/window"
+)
+
+// keyQueue has the callers that wait for permits of keys, of all keys in one, in the order
+// in which they came. A caller leaves it with the key's permits reserved, and then waits in
+// the gate's queue. The queue is served when permits of a key come back, and by the alarm.
+type keyQueue struct {
+	// length is raised before a caller looks whether it has to wait. So a plan that gives it
+	// more is seen by it, or sees it.
+	length atomic.Int64
+	alarm  alarm
+
+	mu    sync.Mutex
+	list  list.List // of *keyWaiter
+	round uint64    // of serve
+}
+
+// keyWaiter is a caller in the queue.
+type keyWaiter struct {
+	state *keyState
+	n     int64
+	until int64  // monotonic
+	owner uint32 // its limiter
+	told  chan waited
+	place *list.Element
+}
+
+// waited is the outcome of waiting for a key.
+type waited uint8
+
+const (
+	stays    waited = iota // it waits on
+	reserved               // the key's permits are kept for the caller
+	refused                // none come in time
+	tooLarge               // the key's share never holds so many
+	full                   // the queue has no place
+	again                  // everything is different: look again
+)
+
+// waitForKey waits until n permits of a key are reserved. ok is false, without an error,
+// if the caller has to look again.
+func (l *Limiter) waitForKey(ctx context.Context, y *keyState, n, until int64) (ok bool, err error) {
+	k := l.core
+	q, began := &k.keys.waiting, k.clock.Mono()
+	w := &keyWaiter{state: y, n: n, until: until, owner: l.id, told: make(chan waited, 1)}
+	v := q.enter(k, w)
+	if v == stays {
+		if l.closed.Load() { // Close may have looked before the waiter came
+			q.evict(k, l.id)
+		}
+		select {
+		case v = <-w.told:
+		case <-ctx.Done():
+			err = ctx.Err()
+			switch {
+			case q.cancel(w):
+				q.retry(k, y) // others of the key may have been behind it
+			case <-w.told == reserved:
+				k.unreserve(y, n)
+			}
+		}
+		defer func() {
+			if f := l.onWait; f != nil && (err != nil || ok) {
+				f(ctx, time.Duration(k.clock.Mono()-began), err)
+			}
+		}()
+	}
+	switch {
+	case err != nil:
+	case v == refused:
+		err = k.refuseKey(y, n)
+	case v == tooLarge:
+		k.keys.refused.Add(n)
+		err = TooLargeError{k.provider, n, k.largestOf(y)}
+	case v == full:
+		err = k.answer(window.Full, n)
+	}
+	return v == reserved && err == nil, err
+}
+
+// enter puts a waiter into the queue (stays), unless it need not or must not wait.
+func (q *keyQueue) enter(k *core, w *keyWaiter) waited {
+	q.length.Add(1)
+	s, now := k.segmentNow()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	v := q.judge(k, w, s, now, q.round)
+	if v == stays && s.Keys.Opens(now) > w.until {
+		v = refused
+	}
+	if most := k.options.Load().MaxWaiters; v == stays && most > 0 && q.list.Len() >= most {
+		v = full
+	}
+	if v != stays {
+		q.length.Add(-1)
+		return v
+	}
+	w.place = q.list.PushBack(w)
+	w.state.waits(1)
+	q.alarm.set(k.clock, min(w.until, s.Keys.Opens(now)))
+	return v
+}
+
+// judge returns the outcome for a waiter as of a segment and an instant. It is the turn of
+// one whose key was not blocked in this round of the queue.
+func (q *keyQueue) judge(k *core, w *keyWaiter, s *window.Segment, now int64, round uint64) waited {
+	y := w.state
+	if s.Keys == nil {
+		return again
+	}
+	y.mu.Lock()
+	y.adopt(k, s.Keys, now)
+	first := w.place == nil && y.waiters == 0 || w.place != nil && y.blocked != round
+	gone, served := y.gone, first && y.use.Left() >= w.n
+	if served && !gone {
+		y.use.Reserve(w.n)
+	}
+	y.mu.Unlock()
+	switch {
+	case gone:
+		return again
+	case served:
+		return reserved
+	case w.until <= now:
+		return refused
+	case w.n > 1:
+		if most := k.largestOf(y); most > 0 && w.n > most {
+			return tooLarge
+		}
+	}
+	y.blocked = round
+	return stays
+}
+
+// serve tells all the waiters their outcome that have one by now, in order.
+func (q *keyQueue) serve(k *core) {
+	if q.length.Load() == 0 {
+		return
+	}
+	s, now := k.segmentNow()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.round++
+	wake := window.Forever
+	for e := q.list.Front(); e != nil; {
+		w := e.Value.(*keyWaiter)
+		e = e.Next()
+		if v := q.judge(k, w, s, now, q.round); v == stays {
+			wake = min(wake, w.until, s.Keys.Opens(now))
+		} else {
+			q.tell(w, v)
+		}
+	}
+	if wake < window.Forever {
+		q.alarm.set(k.clock, wake)
+	}
+}
+
+// retry serves the queue if somebody waits for the key.
+func (q *keyQueue) retry(k *core, y *keyState) {
+	y.mu.Lock()
+	waiting := y.waiters > 0
+	y.mu.Unlock()
+	if waiting {
+		q.serve(k)
+	}
+}
+
+// tell takes a waiter out and tells it the outcome.
+func (q *keyQueue) tell(w *keyWaiter, v waited) {
+	q.remove(w)
+	w.told <- v
+}
+
+func (q *keyQueue) remove(w *keyWaiter) {
+	q.list.Remove(w.place)
+	w.place = nil
+	w.state.waits(-1)
+	q.length.Add(-1)
+}
+
+// cancel takes a waiter out; false if it was told before.
+func (q *keyQueue) cancel(w *keyWaiter) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if w.place == nil {
+		return false
+	}
+	q.remove(w)
+	return true
+}
+
+// evict has the callers of one limiter look again.
+func (q *keyQueue) evict(k *core, owner uint32) {
+	defer q.serve(k) // others may have been behind them
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for e := q.list.Front(); e != nil; {
+		w := e.Value.(*keyWaiter)
+		if e = e.Next(); w.owner == owner {
+			q.tell(w, again)
+		}
+	}
+}
+
+// waits counts callers of the key in the queue.
+func (y *keyState) waits(by int) {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	y.waiters += by
+}
+
+// largestOf returns the most permits that the shares of a key often hold; 0 if it has none.
+func (k *core) largestOf(y *keyState) int64 {
+	s, now := k.segmentNow()
+	if s.Keys == nil {
+		return 0
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	most := window.Unbounded
+	for _, w := range s.Keys.Windows {
+		if b := k.mu.planner.KeyBound(y.hash, w, now); b.Permits != window.Unbounded {
+			most = min(most, max(b.Permits, b.Most))
+		}
+	}
+	if most == window.Unbounded {
+		return 0
+	}
+	return most
+}

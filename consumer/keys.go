@@ -1,0 +1,409 @@
+package consumer
+
+import (
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"math"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/share"
+	"github.com/quotient-limiter/quotient/internal/window"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// keys are a provider's keys in use. A key has no timer, no goroutine and no queue of its
+// own.
+//
+// A state is forgotten only when nothing of it counts any more: a new one then means the
+// same. New names cause that. A part of the map forgets when it has twice as many states as
+// it kept the last time. All parts do when the bound is reached, once in a window.
+//
+// Lock order: waiting.mu or sweeping, then a part's, then a state's, then core.mu. Nothing that holds
+// a state's calls the gate.
+type keys struct {
+	parts   *[64]keyPart // nil until there are limits by key
+	seed    maphash.Seed
+	inUse   atomic.Int64
+	refused atomic.Int64 // permits refused for want of a key's, or of room for it
+	latest  *window.Keys // planned; guarded by core.mu
+	waiting keyQueue
+
+	sweeping sync.Mutex
+	swept    *window.Keys // when all parts were looked at; guarded by sweeping
+}
+
+// planned has those that wait look again if keys may have more. The gate's lock is held.
+func (m *keys) planned(k *core, plan *window.Keys, now int64) {
+	if m.parts == nil && plan != nil {
+		m.parts, m.seed = new([64]keyPart), maphash.MakeSeed()
+		m.waiting.alarm.begin(func() { m.waiting.serve(k) })
+	}
+	if plan != m.latest {
+		m.latest = plan
+		if m.waiting.length.Load() > 0 {
+			m.waiting.alarm.set(k.clock, now)
+		}
+	}
+}
+
+// close has all that wait look again: the gate is closed.
+func (m *keys) close(k *core) {
+	if m.parts == nil {
+		return
+	}
+	m.waiting.alarm.stop()
+	m.waiting.serve(k)
+}
+
+type keyPart struct {
+	sync.RWMutex
+	states map[string]*keyState
+	look   int // at all states when there are so many
+}
+
+// leastLook is the size of a part below which nothing is forgotten but at the bound.
+const leastLook = 64
+
+// keyState is one key in use.
+type keyState struct {
+	name string
+	hash uint64
+
+	mu      sync.Mutex
+	use     window.Key
+	waiters int  // in the queue
+	gone    bool // forgotten: another state may have its name
+	// blocked is the latest round of the queue in which it had too few permits; guarded by
+	// the queue's lock.
+	blocked uint64
+}
+
+// found is the outcome of an attempt to take permits of a key.
+type found uint8
+
+const (
+	granted       found = iota // all n
+	keyLacks                   // the key has too few, or others wait for it
+	providerLacks              // the key has enough, but the provider too few
+	unusable                   // there is no such key
+)
+
+// keyTry is an attempt to take permits of a key.
+type keyTry struct {
+	state   *keyState
+	segment *window.Segment // by which it was decided
+	found   found
+	err     error // of unusable; nil: the provider has no limits by key
+}
+
+// way is what to take of n permits.
+type way uint8
+
+const (
+	all     way = iota // n or none
+	upTo               // as many as there are
+	reserve            // n, or keep those of the key if the provider has too few
+)
+
+// tryKey takes n permits of a key and of the provider. It fills in p, if that is not nil.
+//
+// The state's lock is held while the provider's are taken, so the key is charged for what is
+// issued and nothing else. If a segment gives permits, the bounds of its Keys are in force.
+func (k *core) tryKey(key Key, n int64, how way, p *Permit) (t keyTry) {
+	for {
+		s, now := k.segmentNow()
+		t.segment = s
+		if s.Keys == nil {
+			t.found = unusable
+			return t
+		}
+		y := key.state
+		if y == nil {
+			if y, t.err = k.keys.find(key.name, s.Keys); t.err != nil {
+				if t.found = unusable; errors.Is(t.err, ErrTooManyKeys) {
+					if s.Shadow {
+						t.found = keyLacks
+						return t
+					}
+					k.keys.refused.Add(n)
+				}
+				return t
+			}
+		}
+		t.state = y
+		y.mu.Lock()
+		if y.gone {
+			y.mu.Unlock()
+			key.state = nil
+			continue
+		}
+		y.adopt(k, s.Keys, now)
+		got := int64(0)
+		t.found = keyLacks
+		switch left := min(n, y.use.Left()); {
+		case y.waiters > 0 || left == 0 || left < n && how != upTo:
+		case how == upTo:
+			if got = s.TakeUpTo(now, left); got == 0 && !s.Open(now) {
+				y.mu.Unlock()
+				continue
+			}
+			if got < left {
+				t.found = providerLacks
+			} else if got == n {
+				t.found = granted
+			}
+		case s.Take(now, n):
+			got, t.found = n, granted
+		case !s.Open(now): // its bounds may be others now
+			y.mu.Unlock()
+			continue
+		default:
+			if t.found = providerLacks; how == reserve {
+				y.use.Reserve(n)
+			}
+		}
+		if got > 0 {
+			y.use.Charge(got)
+			if p != nil {
+				*p = k.keyPermit(y, s.Grant, got)
+			}
+		}
+		y.mu.Unlock()
+		return t
+	}
+}
+
+// segmentNow returns the segment that runs now, and the time.
+func (k *core) segmentNow() (s *window.Segment, now int64) {
+	s = k.gate.Segment()
+	if s.Strict {
+		if at := k.clock.Now(); s.Open(at.Mono) && s.WallValid(at) {
+			return s, at.Mono
+		}
+	} else if now = k.clock.Mono(); s.Open(now) {
+		return s, now
+	}
+	at := k.clock.Now()
+	s, _ = k.gate.TakeUpTo(at, 0)
+	k.stepAside()
+	return s, at.Mono
+}
+
+// adopt brings the counts to the windows that run. The caller has the state's lock, or
+// the state is nobody's yet.
+func (y *keyState) adopt(k *core, keys *window.Keys, now int64) {
+	if y.use.In(keys) {
+		return
+	}
+	y.use.Adopt(keys, func(w quota.Window) int64 {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		return k.mu.planner.KeyBound(y.hash, w, now).Permits
+	})
+}
+
+// keyPermit returns the permit for permits that were charged just now, under the state's
+// lock. Its window is the part that the provider's and the key's have in common.
+func (k *core) keyPermit(y *keyState, g window.Grant, n int64) Permit {
+	start, end := y.use.Span()
+	g.Start, g.End = max(g.Start, start), min(g.End, end)
+	p := k.permit(g, n, n)
+	p.key, p.keyEpoch = y, y.use.Epoch()
+	return p
+}
+
+// confirm charges the key for n permits of the grant that were reserved. It returns false
+// if the key's bound is lower now: then the permits must not be used.
+func (k *core) confirm(y *keyState, g window.Grant, n int64) (p Permit, ok bool) {
+	for {
+		s, now := k.segmentNow()
+		y.mu.Lock()
+		if s.Keys != nil {
+			y.adopt(k, s.Keys, now)
+			if !s.Open(now) { // the bounds may be others now
+				y.mu.Unlock()
+				continue
+			}
+		}
+		if ok = y.use.Confirm(n) && s.Keys != nil; ok {
+			p = k.keyPermit(y, g, n)
+		}
+		y.mu.Unlock()
+		if !ok {
+			k.keys.waiting.retry(k, y)
+		}
+		return p, ok
+	}
+}
+
+// unreserve ends a reservation. Others may have the permits.
+func (k *core) unreserve(y *keyState, n int64) {
+	y.mu.Lock()
+	y.use.Unreserve(n)
+	y.mu.Unlock()
+	k.keys.waiting.retry(k, y)
+}
+
+// correct books that n permits of a key, issued in an epoch, cost actual permits.
+func (k *core) correct(y *keyState, epoch uint64, n, actual int64) (back bool) {
+	for {
+		s, now := k.segmentNow()
+		y.mu.Lock()
+		if y.gone { // nothing is left of its windows, but a debt counts in later ones
+			y.mu.Unlock()
+			if actual <= n {
+				return false
+			}
+			y = k.keys.renew(y.name)
+			continue
+		}
+		if s.Keys != nil {
+			y.adopt(k, s.Keys, now)
+		}
+		if actual > n {
+			y.use.Owe(actual - n)
+		} else {
+			back = y.use.Refund(n-actual, epoch)
+		}
+		y.mu.Unlock()
+		k.keys.waiting.retry(k, y)
+		return back
+	}
+}
+
+// find returns the state of a key, and makes one if the bound allows that.
+func (m *keys) find(name string, keys *window.Keys) (*keyState, error) {
+	part := m.part(name)
+	part.RLock()
+	y := part.states[name]
+	part.RUnlock()
+	if y != nil {
+		return y, nil
+	}
+	if err := protocol.ValidateKey(name); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	if y = m.add(part, name, keys, keys.Most); y == nil {
+		m.sweep(keys)
+		y = m.add(part, name, keys, keys.Most)
+	}
+	if y == nil {
+		return nil, ErrTooManyKeys
+	}
+	return y, nil
+}
+
+// sweep forgets in all parts, unless it has done so in these windows.
+func (m *keys) sweep(keys *window.Keys) {
+	m.sweeping.Lock()
+	defer m.sweeping.Unlock()
+	if m.swept == keys {
+		return
+	}
+	m.swept = keys
+	for i := range m.parts {
+		m.parts[i].Lock()
+		m.forget(&m.parts[i], keys)
+		m.parts[i].Unlock()
+	}
+}
+
+func (m *keys) part(name string) *keyPart {
+	return &m.parts[maphash.String(m.seed, name)%uint64(len(m.parts))]
+}
+
+// add returns the state of a key, and makes one if there are fewer than most; else nil.
+func (m *keys) add(part *keyPart, name string, keys *window.Keys, most int64) *keyState {
+	part.Lock()
+	defer part.Unlock()
+	if y := part.states[name]; y != nil {
+		return y
+	}
+	if len(part.states) >= max(part.look, leastLook) && keys != nil {
+		m.forget(part, keys)
+		part.look = 2 * len(part.states)
+	}
+	if m.inUse.Add(1) > most {
+		m.inUse.Add(-1)
+		return nil
+	}
+	if part.states == nil {
+		part.states = map[string]*keyState{}
+	}
+	name = strings.Clone(name)
+	y := &keyState{name: name, hash: share.HashKey(name)}
+	part.states[name] = y
+	return y
+}
+
+// renew returns the state of a key that is owed something, beyond the bound if need be.
+func (m *keys) renew(name string) *keyState {
+	return m.add(m.part(name), name, nil, math.MaxInt64)
+}
+
+// forget drops the states of which nothing counts any more. The caller has the part's lock.
+func (m *keys) forget(part *keyPart, keys *window.Keys) {
+	for name, y := range part.states {
+		y.mu.Lock()
+		if y.gone = y.waiters == 0 && y.use.Over(keys); y.gone {
+			delete(part.states, name)
+			m.inUse.Add(-1)
+		}
+		y.mu.Unlock()
+	}
+}
+
+// unusable returns the error for a call for a key that there cannot be.
+func (k *core) unusable(name string, n int64, t *keyTry) error {
+	switch why := t.err; {
+	case errors.Is(why, ErrTooManyKeys):
+		return fmt.Errorf("consumer: %s: %w: key %q would be one more than %d, the most that an instance may have in use; wait for others to rest, or raise the bound: quota-admin set %[1]s LIMITS --keys-most N",
+			k.provider, why, name, t.segment.Keys.Most)
+	case why != nil:
+		return fmt.Errorf("consumer: %s: %w", k.provider, why)
+	}
+	k.mu.Lock()
+	policy, _ := k.mu.planner.Policy()
+	closed := k.mu.closed
+	k.mu.Unlock()
+	if policy == nil || closed {
+		_, err := k.explain(window.Limited, n)
+		return err
+	}
+	return fmt.Errorf("consumer: %s: %w by key: set some with quota-admin set %[1]s LIMITS --keys 80/s", k.provider, ErrNoPolicy)
+}
+
+// refuseKey returns the error for a call for n permits of a key that has too few, and
+// counts it.
+func (k *core) refuseKey(y *keyState, n int64) error {
+	k.keys.refused.Add(n)
+	s, now := k.segmentNow()
+	e := LimitError{Provider: k.provider, Key: y.name, Asked: n, Reason: ReasonSpent}
+	if s.Keys == nil {
+		return e
+	}
+	y.mu.Lock()
+	y.adopt(k, s.Keys, now)
+	e.Window, e.Share, _ = y.use.Short(n)
+	y.mu.Unlock()
+	return k.explainKey(e, y, s, now)
+}
+
+func (k *core) explainKey(e LimitError, y *keyState, s *window.Segment, now int64) LimitError {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	b := k.mu.planner.KeyBound(y.hash, e.Window, now)
+	if e.Instances, e.Total = b.Instances, k.mu.planner.KeyTotal(e.Window); b.Reason == share.ReasonPaused {
+		e.Reason = ReasonPaused
+	} else if b.Reason != share.ReasonShare {
+		e.Reason, e.Cause = ReasonJoining, k.mu.trouble
+	}
+	if at := s.Keys.Opens(now); at != window.Forever {
+		e.RetryAt = k.wall(at)
+	}
+	return e
+}

@@ -1,0 +1,44 @@
+package histories
+
+import (
+	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// judgeKey judges the permits of one key as those of a provider that has the key's limits.
+func (f *fleet) judgeKey(name string) (wrong []*violation) {
+	k := &fleet{world: f.world, states: &states{provider: f.provider + " " + name}, exact: f.exact, unset: f.unset, held: f.held, key: name, unkeyed: f.line}
+	for _, g := range f.grants {
+		if g.key != name {
+			continue
+		}
+		of := *g
+		of.windows = nil
+		for _, l := range keyLengths { // the part of a window that the provider's and the key's share tells which it is
+			of.windows = append(of.windows, quota.WindowAt(l, min(max(g.wall, g.span.from), g.span.to-1)))
+		}
+		k.grants = append(k.grants, &of)
+	}
+	if len(k.grants) == 0 || f.kind == hold && !f.exact {
+		return nil
+	}
+	for _, v := range f.line {
+		v.Policy, v.Throttle = protocol.OfKeys(v.Policy), nil
+		k.line = append(k.line, v)
+	}
+	k.noteLengths()
+	b := newBook(k)
+	for _, l := range k.lengths {
+		b.count(l, false)
+		for n := range b.n {
+			if sum, part := b.window(n); sum > 0 {
+				f.stats.keyed++
+				if v := k.judgeWindow(quota.Window{Length: l, Index: b.base + int64(n)}, b, part, sum); v != nil {
+					v.what = "of key " + name + ", at most"
+					wrong = append(wrong, v)
+				}
+			}
+		}
+	}
+	return wrong
+}

@@ -1,0 +1,201 @@
+package window
+
+import (
+	"slices"
+
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// Keys says in which windows a provider's keys are counted. It belongs to a plan and, like
+// it, never changes. The next plan has the same one if the bounds of all keys are the same.
+type Keys struct {
+	// Windows are those that run, shortest first, one for each length that may bind.
+	Windows []quota.Window
+	// Shut says that nothing is issued for a key: within a guard, or in a window that was
+	// over before corrected time was set back.
+	Shut bool
+	// Offset is corrected wall time minus monotonic time, and Guard the time at either edge
+	// of a window in which nothing is issued.
+	Offset, Guard int64
+	// Over is a corrected wall time: windows that ended by then never run again.
+	Over int64
+	// Most bounds the keys in use.
+	Most int64
+}
+
+// Opens returns the first monotonic instant after now at which a key may have more permits,
+// if there is no news; Forever if nothing is limited.
+func (k *Keys) Opens(now int64) int64 {
+	at := Forever
+	for _, w := range k.Windows {
+		for _, edge := range []int64{w.Start(), w.End()} {
+			if opens := edge + k.Guard - k.Offset; opens > now {
+				at = min(at, opens)
+			}
+		}
+	}
+	return at
+}
+
+// Key counts the permits issued for one key. The zero Key has issued none. The caller keeps
+// calls apart. The order of calls: Adopt for the windows that run, then any of the others.
+type Key struct {
+	keys     *Keys
+	accounts []keyAccount
+	early    bool // corrected time was set back: an account's window has not begun
+	// epoch numbers the spans in which no account moves to another window.
+	epoch    uint64
+	debt     int64
+	reserved int64
+}
+
+// keyAccount counts the permits of a key under one limit.
+type keyAccount struct {
+	window      quota.Window
+	bound, used int64
+}
+
+// In reports whether the counts are by these windows.
+func (k *Key) In(keys *Keys) bool { return k.keys == keys }
+
+// Adopt moves the accounts to the windows that run. A window's index never goes back. bound
+// is asked for the key's bound of each window.
+func (k *Key) Adopt(keys *Keys, bound func(quota.Window) int64) {
+	k.keys, k.early = keys, false
+	for i := range k.accounts {
+		k.accounts[i].bound = Unbounded
+	}
+	for _, w := range keys.Windows {
+		i := slices.IndexFunc(k.accounts, func(a keyAccount) bool { return a.window.Length == w.Length })
+		if i < 0 {
+			i = len(k.accounts)
+			k.accounts = append(k.accounts, keyAccount{window: w})
+			k.epoch++
+		}
+		switch a := &k.accounts[i]; {
+		case w.Index > a.window.Index:
+			a.window, a.used = w, 0
+			k.epoch++
+		case w.Index < a.window.Index:
+			k.early = true
+		}
+		k.accounts[i].bound = bound(w)
+	}
+	k.accounts = slices.DeleteFunc(k.accounts, func(a keyAccount) bool { return a.bound == Unbounded && a.window.End() <= keys.Over })
+	k.repay()
+}
+
+// Left returns how many permits may be issued now, less those reserved: 0 where no limit is
+// known to bind.
+func (k *Key) Left() int64 {
+	if k.debt > 0 {
+		return 0
+	}
+	return max(0, k.left()-k.reserved)
+}
+
+// left is the same with those reserved, and whatever is owed.
+func (k *Key) left() int64 {
+	if k.early || k.keys == nil || k.keys.Shut {
+		return 0
+	}
+	least := Unbounded
+	for i := range k.accounts {
+		if a := &k.accounts[i]; a.bound != Unbounded {
+			least = min(least, a.bound-a.used)
+		}
+	}
+	if least == Unbounded {
+		return 0
+	}
+	return max(0, least)
+}
+
+// Reserve keeps n permits for a caller that has to wait for the provider's.
+func (k *Key) Reserve(n int64) { k.reserved += n }
+
+// Unreserve ends that.
+func (k *Key) Unreserve(n int64) { k.reserved -= n }
+
+// Confirm issues n reserved permits, if the windows that run now allow them. The
+// reservation ends either way.
+func (k *Key) Confirm(n int64) bool {
+	k.reserved -= n
+	if k.debt > 0 || k.left() < n {
+		return false
+	}
+	k.Charge(n)
+	return true
+}
+
+// Charge books n issued permits. They count in the running window of every length.
+func (k *Key) Charge(n int64) {
+	for i := range k.accounts {
+		k.accounts[i].used += n
+	}
+}
+
+// Refund takes n permits out again that were issued in an epoch; false if that is over.
+func (k *Key) Refund(n int64, epoch uint64) bool {
+	if epoch != k.epoch {
+		return false
+	}
+	k.Charge(-n)
+	k.repay()
+	return true
+}
+
+// Owe adds n permits that calls have cost beyond those issued. Nothing is issued until
+// later permits have paid them.
+func (k *Key) Owe(n int64) {
+	k.debt = addCapped(k.debt, n)
+	k.repay()
+}
+
+func (k *Key) repay() {
+	if n := min(k.debt, k.left()); n > 0 {
+		k.Charge(n)
+		k.debt -= n
+	}
+}
+
+// Epoch returns the number for Refund of permits that are issued now.
+func (k *Key) Epoch() uint64 { return k.epoch }
+
+// Span returns from when until when the running windows of all limits last, in corrected
+// wall time.
+func (k *Key) Span() (start, end int64) {
+	end = Forever
+	for i := range k.accounts {
+		if a := &k.accounts[i]; a.bound != Unbounded {
+			start, end = max(start, a.window.Start()), min(end, a.window.End())
+		}
+	}
+	return start, end
+}
+
+// Short returns the window that leaves fewer than n permits, the one that ends last; the
+// shortest if none does. bound and used are its numbers.
+func (k *Key) Short(n int64) (w quota.Window, bound, used int64) {
+	ends := int64(0)
+	for i := range k.accounts {
+		a := &k.accounts[i]
+		if a.bound == Unbounded {
+			continue
+		}
+		short := a.bound-a.used < n
+		if bound == 0 && w.Length == 0 || short && a.window.End() > ends {
+			w, bound, used = a.window, a.bound, a.used
+		}
+		if short {
+			ends = max(ends, a.window.End())
+		}
+	}
+	return w, bound, used
+}
+
+// Over reports whether nothing of the key counts any more: then it may be forgotten, and
+// the zero Key stands for it.
+func (k *Key) Over(keys *Keys) bool {
+	return k.debt == 0 && k.reserved == 0 && !slices.ContainsFunc(k.accounts, func(a keyAccount) bool { return a.used > 0 && a.window.End() > keys.Over })
+}

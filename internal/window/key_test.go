@@ -1,0 +1,87 @@
+package window
+
+import (
+	"testing"
+	"time"
+
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// keysAt are the windows of keys that run at a wall time.
+func keysAt(wall time.Duration, lengths ...time.Duration) *Keys {
+	k := &Keys{Over: int64(wall)}
+	for _, l := range lengths {
+		k.Windows = append(k.Windows, quota.WindowAt(l, int64(wall)))
+	}
+	return k
+}
+
+func bounds(n int64) func(quota.Window) int64 { return func(quota.Window) int64 { return n } }
+
+// A reservation is kept through windows. It becomes permits of the window in which it is
+// confirmed, if its bound allows that.
+func TestAReservationIsNoPermit(t *testing.T) {
+	t.Parallel()
+	var k Key
+	k.Adopt(keysAt(0, time.Second), bounds(5))
+	k.Reserve(2)
+	k.Reserve(2)
+	if k.Left() != 1 {
+		t.Errorf("%d left, want 1", k.Left())
+	}
+	k.Adopt(keysAt(time.Second, time.Second), bounds(3))
+	if !k.Confirm(2) || k.Left() != 0 {
+		t.Errorf("%d left, want none: the other reservation counts", k.Left())
+	}
+	if k.Confirm(2) || k.Left() != 1 {
+		t.Errorf("%d left, want 1: 2 of 3 are issued", k.Left())
+	}
+}
+
+// Nothing of a key may be forgotten while a permit of it counts, or is owed or reserved.
+func TestWhenAKeyIsOver(t *testing.T) {
+	t.Parallel()
+	var k Key
+	over := func(wall time.Duration, want bool) {
+		t.Helper()
+		if got := k.Over(keysAt(wall, time.Second, 3*time.Second)); got != want {
+			t.Errorf("at %v: over %v, want %v", wall, got, want)
+		}
+	}
+	k.Adopt(keysAt(0, time.Second, 3*time.Second), bounds(5))
+	over(0, true) // it has issued nothing
+	k.Charge(1)
+	over(0, false)
+	over(2999*time.Millisecond, false)
+	over(3*time.Second, true)
+	k.Reserve(1)
+	over(3*time.Second, false)
+	k.Unreserve(1)
+	k.Owe(9)
+	over(3*time.Second, false)
+	k.Adopt(keysAt(3*time.Second, time.Second, 3*time.Second), bounds(20))
+	over(5*time.Second, false)
+	over(6*time.Second, true)
+}
+
+// A limit that is gone counts on to the end of its window, in case that it comes back.
+func TestALimitOfKeysThatComesBack(t *testing.T) {
+	t.Parallel()
+	var k Key
+	k.Adopt(keysAt(0, time.Second, 3*time.Second), bounds(5))
+	k.Charge(3)
+	k.Adopt(keysAt(time.Second, time.Second), bounds(5))
+	k.Charge(1)
+	k.Adopt(keysAt(2*time.Second, time.Second, 3*time.Second), bounds(5))
+	if k.Left() != 1 {
+		t.Errorf("%d left, want 1 of 5 in 3 s", k.Left())
+	}
+	epoch := k.Epoch()
+	if k.Charge(1); k.Left() != 0 || !k.Refund(1, epoch) || k.Left() != 1 || k.Refund(1, epoch-1) {
+		t.Errorf("%d left after a refund", k.Left())
+	}
+	k.Adopt(keysAt(2*time.Second, time.Second, 3*time.Second), bounds(Unbounded))
+	if k.Left() != 0 {
+		t.Error("no limit is known to bind, and permits are left")
+	}
+}

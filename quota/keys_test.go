@@ -1,0 +1,70 @@
+package quota
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+)
+
+func keysOf(most int64, limits ...Limit) Keys { return Keys{limits, most} }
+
+// The limits of keys have the bounds that the documents state.
+func TestKeysValidate(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, want string
+		keys       Keys
+	}{
+		{"none", "", Keys{}},
+		{"shortest and longest window", "", keysOf(1, Limit{1, 250 * time.Millisecond}, Limit{0, MaxWindow})},
+		{"most of all", "", keysOf(1_000_000, Limit{1, time.Second})},
+		{"default most", "", keysOf(0, Limit{1, time.Second})},
+		{"too many in use", "keys.most 1000001: must be from 1 to 1000000", keysOf(1_000_001, Limit{1, time.Second})},
+		{"fewer than none", "keys.most -1: must be from 1 to 1000000", keysOf(-1, Limit{1, time.Second})},
+		{"no limits", "keys.limits (0 of them): from 1 to 8 limits are needed", keysOf(7)},
+		{"short window", "keys.limits[0].window 249ms: must be at least 250ms for keys", keysOf(1, Limit{1, 249 * time.Millisecond})},
+		{"long window", "keys.limits[0].window 1h0m0s: limits by key of more than 1m0s are not supported yet", keysOf(1, Limit{5000, time.Hour})},
+		{"two of one window", "two limits have the same window", keysOf(1, Limit{1, time.Second}, Limit{2, time.Second})},
+		{"too many permits", "keys.limits[0].permits", keysOf(1, Limit{MaxPermits + 1, time.Second})},
+	} {
+		err := Policy{Limits: []Limit{{1, time.Second}}, Keys: c.keys}.Validate()
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want) || strings.Count(err.Error(), "\n") > 0) {
+			t.Errorf("%s: %v, want %q", c.name, err, c.want)
+		}
+	}
+	p := Policy{Limits: []Limit{{100, time.Second}}, Keys: keysOf(1, Limit{1, time.Second})}
+	if p.Shape = ShapeSliding; p.Validate() == nil || !strings.Contains(p.Validate().Error(), "set shape fixed") {
+		t.Errorf("under a shape: %v", p.Validate())
+	}
+	p.Shape, p.Guard = ShapeFixed, 200*time.Millisecond
+	if p.Keys.Limits[0].Window = 300 * time.Millisecond; p.Validate() == nil {
+		t.Error("the guard leaves nothing of a key's window, and is valid")
+	}
+	p = Policy{Limits: []Limit{{100, time.Second}}, Keys: keysOf(1, Limit{1, MaxWindow}), Timing: Timing{Settle: time.Second, Freshness: 880 * time.Millisecond}}
+	if p.Validate() == nil {
+		t.Error("the settle time does not count the drift of a key's window")
+	}
+}
+
+// Keys are written with their defaults, and read as they are.
+func TestKeysInJSON(t *testing.T) {
+	t.Parallel()
+	p := Policy{Limits: []Limit{{100, time.Second}}, Keys: keysOf(0, Limit{1000, time.Minute}, Limit{80, time.Second})}
+	text, err := json.Marshal(p)
+	if want := `"keys":{"limits":[{"permits":80,"window":"1s"},{"permits":1000,"window":"1m0s"}],"most":100000}`; err != nil || !strings.Contains(string(text), want) {
+		t.Errorf("%s, %v; want %s", text, err, want)
+	}
+	var again Policy
+	if err := json.Unmarshal(text, &again); err != nil || FormatLimits(again.Keys.Limits) != "80/s,1000/1m" || again.Keys.Most != 100_000 {
+		t.Errorf("read as %+v, %v", again.Keys, err)
+	}
+	clone := p.Clone()
+	clone.Keys.Limits[0].Permits = 7
+	if p.Keys.Limits[0].Permits != 1000 {
+		t.Error("a clone shares the limits of keys")
+	}
+	if text, _ := json.Marshal(Policy{Limits: p.Limits}); strings.Contains(string(text), "keys") {
+		t.Errorf("a policy without keys is written as %s", text)
+	}
+}
