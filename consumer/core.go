@@ -32,7 +32,7 @@ type core struct {
 	serials  atomic.Uint64 // numbers the permits
 	refused  *refusals     // apart from the fields that the hot path reads
 	shadowed atomic.Int64  // permits refused that shadow mode let pass, since the start
-	refusal  atomic.Pointer[refusal]
+	refusal  [window.Classes]atomic.Pointer[refusal]
 	// told says that a waiter was told an outcome, and may not run yet. See
 	// stepAside.
 	told    atomic.Bool
@@ -199,7 +199,7 @@ func (k *core) Budgets() []protocol.BudgetUse { return k.gate.Budgets(k.clock.No
 
 // Fund implements feed.Sink.
 func (k *core) Fund(u protocol.BudgetUse) (taken int64, ok bool) {
-	k.refusal.Store(nil)
+	k.forgetRefusals()
 	return k.gate.Fund(k.clock.Now(), u)
 }
 
@@ -214,7 +214,7 @@ func (k *core) Trouble(err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.mu.trouble = err
-	k.refusal.Store(nil) // its cause is another one now
+	k.forgetRefusals() // its cause is another one now
 }
 
 // Close implements feed.Sink.
@@ -235,7 +235,7 @@ func (k *core) Close() {
 // news ends a change: it releases mu, which the caller holds, and has the gate plan
 // again. signal says that the state may be another one.
 func (k *core) news(signal bool) {
-	k.refusal.Store(nil)
+	k.forgetRefusals()
 	k.mu.Unlock()
 	now := k.clock.Now()
 	k.gate.Changed(now)

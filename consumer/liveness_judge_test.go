@@ -17,7 +17,7 @@ import (
 )
 
 // refused compares the reasons with the model.
-func (h *play) refused(n int64, d time.Duration, err error) {
+func (h *play) refused(n int64, class int, d time.Duration, err error) {
 	h.ease() // pacing keeps as many permits together as were wanted
 	e, ok := limitError(err)
 	if !ok {
@@ -30,7 +30,7 @@ func (h *play) refused(n int64, d time.Duration, err error) {
 	switch {
 	case !e.RetryAt.IsZero() && !e.RetryAt.After(time.Now()):
 		h.wrong("truth", "to be retried at %s", clockOf(e.RetryAt.UnixNano()))
-	case d != math.MaxInt64 && len(h.queue) == 0 && (e.RetryAt.IsZero() || e.RetryAt.After(retry)):
+	case d != math.MaxInt64 && h.behind(class) == 0 && (e.RetryAt.IsZero() || e.RetryAt.After(retry)):
 		// It may be earlier: one error serves all that are refused so many permits in
 		// one segment, and others may have taken some since.
 		h.wrong("truth", "to be retried at %s, Delay was %v", clockOf(e.RetryAt.UnixNano()), d)
@@ -41,14 +41,14 @@ func (h *play) refused(n int64, d time.Duration, err error) {
 	if now() < h.pausedTo || h.newest().Mode == quota.ModePause || limitsAt(h.newest(), now()) == nil {
 		h.wrong("truth", "called spent, and it is paused or not in force: %+v", e)
 	}
-	if least, known := h.atLeast(now(), now()); known && len(h.queue) == 0 && n <= least {
+	if least, known := h.atLeast(now(), now()); known && h.behind(class) == 0 && n <= least {
 		h.wrong("truth", "%d permits: called spent, and there are %d: %+v", n, least, e)
 	}
 }
 
 // permitIssued notes permits that were issued at once. Under shadow mode the
 // limiter's own count says how many they are.
-func (h *play) permitIssued(n int64) {
+func (h *play) permitIssued(n int64, class int) {
 	issued := h.l[0].Status().Issued - h.issuedNow
 	if h.newest().Mode != quota.ModeShadow && issued != n {
 		h.wrong("safe", "%d permits issued, counted as %d", n, issued)
@@ -56,9 +56,10 @@ func (h *play) permitIssued(n int64) {
 	if issued == 0 {
 		return
 	}
-	if len(h.queue) > 0 && h.newest().Mode != quota.ModeShadow {
-		h.wrong("order", "%d permits to a newcomer while %d waits", n, h.queue[0].id)
+	if h.behind(class) > 0 && h.newest().Mode != quota.ModeShadow {
+		h.wrong("order", "%d permits to a newcomer of class %s while %d waits", n, classes[class], h.queue[0].id)
 	}
+	h.push(class)
 	if h.debt > 0 {
 		h.wrong("debt", "%d permits are issued, and %d are owed", issued, h.debt)
 	}
@@ -220,7 +221,7 @@ func (h *play) judge(c, overtaken *call) {
 	case !c.disturbed && c.foretold != math.MaxInt64 && (c.bound > c.asked && c.asked+int64(c.foretold+h.tolerance()) <= c.bound || c.foretold == 0):
 		h.wrong("decided", "%d is refused after %v, foretold was %v: %v", c.id, waited, c.foretold, c.err)
 	case c.at == c.asked:
-		h.refused(c.n, delay(h.l[0], c.n), c.err)
+		h.refused(c.n, c.class, delay(h.l[0].Class(classes[c.class]), c.n), c.err)
 	}
 }
 

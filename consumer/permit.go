@@ -16,11 +16,21 @@ type Permit struct {
 	serial uint64
 	n      int64
 	issued int64 // of n; the rest passed in shadow mode
+	class  window.Class
 }
 
-// permit returns the permit for n permits of which issued count.
-func (k *core) permit(g window.Grant, n, issued int64) Permit {
-	return Permit{core: k, grant: g, serial: k.serials.Add(1), n: n, issued: issued}
+// permit returns the permit for n permits of a class of which issued count.
+func (k *core) permit(g window.Grant, n, issued int64, c window.Class) Permit {
+	return Permit{core: k, grant: g, serial: k.serials.Add(1), n: n, issued: issued, class: c}
+}
+
+// correct books that issued permits cost actual.
+func (p Permit) correct(actual int64) (first, back bool) {
+	first, back = p.core.gate.Correct(p.core.clock.Now(), p.grant, p.serial, p.issued, actual)
+	if back {
+		p.core.counted(p.class, actual-p.issued)
+	}
+	return first, back
 }
 
 // N returns the number of permits.
@@ -55,7 +65,7 @@ func (p Permit) Release() bool {
 	if p.issued <= 0 {
 		return false
 	}
-	_, back := p.core.gate.Correct(p.core.clock.Now(), p.grant, p.serial, p.issued, 0)
+	_, back := p.correct(0)
 	return back
 }
 
@@ -89,7 +99,7 @@ func (p Permit) Settle(actual int64) error {
 	if p.issued < p.n {
 		excess = 0 // shadow mode
 	}
-	if first, _ := k.gate.Correct(k.clock.Now(), p.grant, p.serial, p.issued, min(actual, p.issued)+excess); first {
+	if first, _ := p.correct(min(actual, p.issued) + excess); first {
 		return nil
 	}
 	k.mu.Lock()

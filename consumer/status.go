@@ -57,6 +57,10 @@ type Status struct {
 	Largest int64
 	// RefusedBy divides Refused by reason; it has an entry for every Reason.
 	RefusedBy map[Reason]int64
+	// IssuedBy, RefusedOf and WaitingBy divide Issued, Refused and Waiting by class; each has
+	// an entry for every Class. Debts paid count as Default.
+	IssuedBy, RefusedOf map[Class]int64
+	WaitingBy           map[Class]int
 	// Impossible counts the calls for more permits than a limit has, which are never
 	// served; shadow mode lets them pass. They are mistakes: they are in neither Refused
 	// nor Shadowed.
@@ -151,6 +155,7 @@ func (k *core) status(now clock.Instant) (Status, window.Usage) {
 		BorrowedLast: use.LastLoans.Borrowed, Hosts: use.LastLoans.Hosts, LentLast: use.LastLoans.Lent, Guests: use.LastLoans.Guests,
 	}
 	st.Refused, st.RefusedBy = k.refused.count()
+	k.tell(&st, &use)
 	st.Impossible = k.refused.impossible.Load()
 	if use.HeadAt != window.Forever {
 		st.HeadAt = k.wall(use.HeadAt)
@@ -290,7 +295,7 @@ func (l *Limiter) Ready(ctx context.Context) error {
 		k.mu.Unlock()
 		switch {
 		case l.closed.Load() || state == quota.StateClosed:
-			_, err := k.explain(window.Closed, 0)
+			_, err := k.explain(window.Closed, 0, window.Default)
 			return err
 		case state == quota.StateActive || borrowed || next.Shadow:
 			k.noteState(now)
@@ -311,7 +316,8 @@ func (l *Limiter) Ready(ctx context.Context) error {
 	}
 }
 
-// Delay estimates the wait of a new caller for n permits at once. It returns 0 if they
+// Delay estimates the wait of a new caller for n permits at once, if none of a higher class
+// comes later. It returns 0 if they
 // are available, or for n <= 0. It returns Forever if the end is unknown, as for more
 // permits than any share will hold. Use it to decide whether to pause a
 // partition instead of waiting.
@@ -320,7 +326,7 @@ func (l *Limiter) Delay(n int64) time.Duration {
 		return 0
 	}
 	now := l.core.clock.Now()
-	when, known := l.core.gate.Estimate(now, n)
+	when, known := l.core.gate.Estimate(now, n, l.class)
 	if !known || l.closed.Load() {
 		return Forever
 	}

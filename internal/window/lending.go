@@ -161,7 +161,7 @@ func (g *Gate) noteCallsLocked(at int64) {
 	if a := g.mu.ledger.shortest(); a != nil && a.window == b.window {
 		b.lent = a.lent
 	}
-	b.calls.Look(float64(at)/milli, float64(g.mu.issued+g.takenLocked()+g.Refused()+g.mu.queue.permits))
+	b.calls.Look(float64(at)/milli, float64(g.mu.issued+g.takenLocked()+g.Refused()+g.mu.queue.permits()))
 }
 
 // noteWindowLocked notes that another window of the shortest limit runs.
@@ -190,8 +190,8 @@ func (g *Gate) noteWindowLocked() {
 // refuseStoodLocked refuses the head at a window's edge if only loans serve it and a whole
 // window has brought too few: others wait behind it.
 func (g *Gate) refuseStoodLocked() {
-	w := g.mu.queue.head
-	if w == nil || !g.beyondSharesLocked(w.n) {
+	w := g.mu.queue.head()
+	if w == nil || !g.beyondSharesLocked(w.n) || !g.borrowsLocked() {
 		return
 	}
 	if !w.stood {
@@ -199,7 +199,7 @@ func (g *Gate) refuseStoodLocked() {
 		return
 	}
 	g.mu.queue.remove(w)
-	g.mu.forecast.valid = false
+	g.mu.forecast.forget()
 	g.decided(w, Grant{}, Limited)
 }
 
@@ -306,7 +306,7 @@ func (g *Gate) Look(at clock.Instant) (ask *Asking, next int64) {
 		var soon int64
 		ask, soon = g.askLocked(s)
 		next = min(next, soon)
-		if b.hoping && g.headLocked() <= s.bound-s.lent && !b.guest.Hopes(&b.calls, s.rules, g.mu.queue.permits, s.lent, s.fair()) {
+		if b.hoping && g.headLocked() <= s.bound-s.lent && !b.guest.Hopes(&b.calls, s.rules, g.mu.queue.permits(), s.lent, s.fair()) {
 			b.hoping = false
 			g.judgeLocked(g.planLocked()) // nobody waits in vain
 		}
@@ -320,7 +320,7 @@ func (g *Gate) askLocked(s scene) (ask *Asking, next int64) {
 	b, l := &g.mu.borrower, &g.mu.ledger
 	h := lending.Has{
 		Phase: s.phase, Length: s.length, Rest: s.length - s.phase - float64(l.plan.Guard)/milli,
-		Waiting: g.mu.queue.permits, Issued: s.used - s.out + g.takenLocked(), Borrowed: s.lent, Own: s.bound - s.lent,
+		Waiting: g.mu.queue.permits(), Issued: s.used - s.out + g.takenLocked(), Borrowed: s.lent, Own: s.bound - s.lent,
 		Fair: s.fair(), Total: s.limit.Total,
 	}
 	h.Left = g.roomLeftLocked()
@@ -346,13 +346,13 @@ func (g *Gate) askLocked(s scene) (ask *Asking, next int64) {
 
 // hopesLocked reports whether a caller that this instance's own share will not serve in time
 // may wait for n borrowed permits: they are asked for, or will be.
-func (g *Gate) hopesLocked(n int64) bool {
+func (g *Gate) hopesLocked(n int64, c Class) bool {
 	s, ok := g.sceneLocked()
 	b := &g.mu.borrower
 	if !ok || !g.planLocked().Lending.Borrows || s.alone() {
 		return false
 	}
-	waiting := g.mu.queue.permits
+	_, waiting := g.mu.queue.before(c + 1)
 	if waiting+n <= g.roomLeftLocked() {
 		return false // it lacks something else: a budget, or the time when permits are due
 	}
@@ -383,7 +383,7 @@ func (g *Gate) lendLocked(at clock.Instant, s scene, a standing, stands bool) in
 	taken := g.takenLocked()
 	h := lending.Host{
 		Phase: s.phase, Length: s.length, Share: s.bound - s.lent, Issued: s.used - s.out + taken, Left: l.budget() - taken,
-		Forecast: b.calls.Forecast(s.phase, s.length, g.mu.queue.permits),
+		Forecast: b.calls.Forecast(s.phase, s.length, g.mu.queue.permits()),
 		Duty:     s.rules.OnDuty(l.plan.Lending.Hash, s.window.Index),
 		Chance:   l.plan.Lending.Hash ^ uint64(s.window.Index),
 	}
@@ -394,7 +394,7 @@ func (g *Gate) lendLocked(at clock.Instant, s scene, a standing, stands bool) in
 			g.Lent(l.self, a.guest, l.lend(a.guest, n))
 			b.Lent += n
 			note(&b.partners.guests, a.guest, n)
-			g.mu.forecast.valid = false
+			g.mu.forecast.forget()
 		}
 		g.rebuildLocked(at)
 	}

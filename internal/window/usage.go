@@ -9,13 +9,14 @@ import (
 // Usage is the state of a gate at one instant.
 type Usage struct {
 	LendingCounts
-	Issued     int64 // permits issued to own callers since the beginning, and debts paid
-	OverIssued int64 // of these, beyond the share: 0, or a bug
-	Debt       int64 // permits that calls have cost beyond those issued, and not paid yet
-	Waiting    int   // waiters in the queue
-	Head       int64 // permits that the first of them wants
-	HeadAt     int64 // monotonic instant at which it will have them; Forever: not known
-	Largest    int64 // the permits of the largest request that is not TooLarge; 0: not known
+	Issued     int64        // permits issued to own callers since the beginning, and debts paid
+	OverIssued int64        // of these, beyond the share: 0, or a bug
+	Debt       int64        // permits that calls have cost beyond those issued, and not paid yet
+	Waiting    int          // waiters in the queue
+	WaitingBy  [Classes]int // by class
+	Head       int64        // permits that the first of them wants
+	HeadAt     int64        // monotonic instant at which it will have them; Forever: not known
+	Largest    int64        // the permits of the largest request that is not TooLarge; 0: not known
 	// Limits are those that bind, shortest window first, and then the budgets.
 	Limits []LimitUsage
 }
@@ -42,10 +43,13 @@ func (g *Gate) Usage(at clock.Instant) Usage {
 	taken := g.mu.published - s.Left()
 	u := Usage{
 		LendingCounts: g.mu.borrower.LendingCounts, Issued: g.mu.issued + taken, OverIssued: l.overIssued, Debt: l.debt,
-		Waiting: q.length, Head: g.headLocked(), HeadAt: Forever,
+		Waiting: q.length(), Head: g.headLocked(), HeadAt: Forever,
 		Limits: make([]LimitUsage, 0, len(l.plan.Limits)),
 	}
-	r := g.mu.forecast.spare()
+	for i := range q.lanes {
+		u.WaitingBy[i] = q.lanes[i].length
+	}
+	r := g.mu.forecast.ends[Default].spare()
 	if r.now(g); u.Head > 0 && g.planLocked().Known {
 		if at, known := r.serve(g, u.Head); known {
 			u.HeadAt = at
@@ -69,21 +73,21 @@ func (g *Gate) Usage(at clock.Instant) Usage {
 	return u
 }
 
-// Estimate returns the instant at which a newcomer that wants n permits will have
-// them, if nothing changes; one that has passed means now. known is false beyond
+// Estimate returns the instant at which a newcomer of class c that wants n permits will
+// have them, if nothing changes; one that has passed means now. known is false beyond
 // the horizon, or if no share will hold so many; the instant is then the earliest
 // worth trying.
-func (g *Gate) Estimate(at clock.Instant, n int64) (when int64, known bool) {
+func (g *Gate) Estimate(at clock.Instant, n int64, c Class) (when int64, known bool) {
 	g.mu.Lock()
 	defer g.unlock()
 	switch s := g.currentLocked(at); {
 	case g.mu.closed || !g.fitsLocked(n):
 		return s.until, false
-	case n <= s.Left():
+	case n <= s.Left(), n <= g.heldForLocked(c):
 		return g.mu.last, true
 	}
 	g.keepLocked(n)
-	return g.mu.forecast.estimate(g, n)
+	return g.mu.forecast.estimate(g, n, c)
 }
 
 // usage returns the use of a limit, with taken permits that are not booked yet;
