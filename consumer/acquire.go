@@ -45,10 +45,10 @@ func (k *core) take(n int64, c window.Class) (g window.Grant, r *refusal, ok boo
 	s := k.gate.Segment()
 	if s.Strict {
 		now := k.clock.Now()
-		return s.Grant, nil, s.WallValid(now) && s.Take(now.Mono, n)
+		return s.Grant, nil, s.WallValid(now) && s.Take(now.Mono, n, c)
 	}
 	now := k.clock.Mono()
-	if ok = s.Take(now, n); !ok && s.Open(now) {
+	if ok = s.Take(now, n, c); !ok && s.Open(now) {
 		r = k.refusedIn(s, n, c)
 	}
 	return s.Grant, r, ok
@@ -154,7 +154,7 @@ func (l *Limiter) decided(ctx context.Context, w *window.Waiter, n, began int64,
 		<-w.Payload.(chan struct{})
 		if w.Outcome.Verdict == window.Granted {
 			k.counted(l.class, n)
-			k.permit(w.Outcome.Grant, n, n, l.class).Release()
+			l.of.permit(w.Outcome.Grant, n, n).Release()
 		}
 	}
 	o := w.Outcome

@@ -5,6 +5,8 @@ import "github.com/quotient-limiter/quotient/internal/window"
 // Class is the class of a call. While a call of a class waits, none of a lower class is
 // served. Calls of one class are served in the order in which they came. The zero Class is
 // Default.
+//
+// A policy can keep a part of each share for critical calls: see quota.Release.Critical.
 type Class string
 
 // The classes, the highest first.

@@ -27,6 +27,7 @@ type core struct {
 	gate     *window.Gate
 	alarm    alarm
 	dispatch dispatcher
+	classes  [window.Classes]ofClass // of permits
 
 	limiters atomic.Uint32 // numbers the limiters
 	serials  atomic.Uint64 // numbers the permits
@@ -86,6 +87,9 @@ func newCore(provider string, c *clock.Clock, o Options) *core {
 			(*k.need.Load())()
 		default:
 		}
+	}
+	for i := range k.classes {
+		k.classes[i] = ofClass{k, window.Class(i)}
 	}
 	k.Needs(func() {})
 	k.alarm.begin(k.tick)

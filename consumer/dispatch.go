@@ -84,7 +84,7 @@ func (k *core) call(w *window.Waiter) {
 	o, n, c := w.Outcome, w.N(), w.Class()
 	p, err := Permit{}, k.answer(o.Verdict, n, c)
 	if err == nil {
-		p = k.permit(o.Grant, n, n, c)
+		p = k.classes[c].permit(o.Grant, n, n)
 	}
 	w.Payload.(func(Permit, error))(p, err)
 }

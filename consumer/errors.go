@@ -44,8 +44,8 @@ type Reason string
 
 // The reasons of a LimitError.
 const (
-	// ReasonSpent: the window's share is used up, others of the same or a higher class wait
-	// for it, or it pays a debt.
+	// ReasonSpent: the window's share is used up, or what is left is kept for critical calls,
+	// others of the same or a higher class wait for it, or it pays a debt.
 	ReasonSpent Reason = "share spent"
 	// ReasonJoining: this instance has no share yet, and its borrowed permits are spent.
 	ReasonJoining Reason = "joining"
@@ -237,7 +237,7 @@ func (k *core) explain(v window.Verdict, n int64, c window.Class) (Reason, error
 		}
 		e.Reason, e.Cause = ReasonJoining, k.mu.trouble
 	}
-	switch b := e.name(use.Limits); {
+	switch b := e.name(use.Limits, c); {
 	case b == nil && e.Window.Length > 0 && e.Instances == 0 && e.Reason == ReasonSpent: // under hold, of a view without it
 		e.Reason, e.Cause = ReasonJoining, k.mu.trouble
 	case b == nil:
@@ -274,10 +274,13 @@ func (k *core) caused(err error) error {
 
 // name names the limit that has too little left for the longest; the shortest one if none
 // has. It returns the use of that, if it is a budget.
-func (e *LimitError) name(limits []window.LimitUsage) (budget *protocol.BudgetUse) {
+func (e *LimitError) name(limits []window.LimitUsage, c window.Class) (budget *protocol.BudgetUse) {
 	ends := int64(0)
 	for i, u := range limits {
-		short := u.Left < e.Asked
+		if c == window.Critical {
+			u.Kept = 0
+		}
+		short := u.Left-u.Kept < e.Asked
 		if i == 0 || short && u.Window.End() > ends {
 			e.Total, e.Share, e.Window, budget = u.Total, u.Share, u.Window, u.Budget
 			if e.Remaining = 0; budget == nil {

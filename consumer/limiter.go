@@ -37,6 +37,7 @@ type Limiter struct {
 	core   *core
 	class  window.Class // of the calls
 	closed atomic.Bool  // as in all handles
+	of     *ofClass     // the permits'
 	all    *handles
 }
 
@@ -90,7 +91,7 @@ func Open(ctx context.Context, source Source, provider string, o Options) (*Limi
 	all := &handles{leave: leave, onWait: o.OnWait, id: k.limiters.Add(1)}
 	for i := range all.by {
 		l := &all.by[i]
-		l.core, l.class, l.all = k, window.Class(i), all
+		l.core, l.class, l.of, l.all = k, window.Class(i), &k.classes[i], all
 	}
 	return &all.by[window.Default], nil
 }
@@ -118,7 +119,7 @@ func (l *Limiter) Take(ctx context.Context, n int64, maxWait time.Duration) (Per
 	if err != nil {
 		return Permit{}, err
 	}
-	return l.core.permit(g, n, n, l.class), nil
+	return l.of.permit(g, n, n), nil
 }
 
 // TryAcquire issues one permit if one is available. It never waits.
@@ -139,7 +140,7 @@ func (l *Limiter) TryTake(n int64) Permit {
 	var got int64
 	open := s.Open(now.Mono) && (!s.Strict || s.WallValid(now))
 	if open {
-		got = s.TakeUpTo(now.Mono, n)
+		got = s.TakeUpTo(now.Mono, n, l.class)
 	}
 	grant := s.Grant
 	switch unknown := s.Shadow || k.refusedIn(s, 1, l.class) == nil; { // once in a segment
@@ -154,11 +155,11 @@ func (l *Limiter) TryTake(n int64) Permit {
 	case lacking == 0:
 	case s.Shadow:
 		k.shadowed.Add(lacking)
-		return k.permit(grant, n, got, l.class)
+		return l.of.permit(grant, n, got)
 	default:
 		k.refuse(window.Limited, 1, l.class).count.Add(lacking)
 	}
-	return k.permit(grant, got, got, l.class)
+	return l.of.permit(grant, got, got)
 }
 
 // Close ends the limiter: waiting and later callers get ErrClosed. Closing the last

@@ -41,7 +41,7 @@ func (h *play) refused(n int64, class int, d time.Duration, err error) {
 	if now() < h.pausedTo || h.newest().Mode == quota.ModePause || limitsAt(h.newest(), now()) == nil {
 		h.wrong("truth", "called spent, and it is paused or not in force: %+v", e)
 	}
-	if least, known := h.atLeast(now(), now()); known && h.behind(class) == 0 && n <= least {
+	if least, known := h.atLeast(now(), now(), class); known && h.behind(class) == 0 && n <= least {
 		h.wrong("truth", "%d permits: called spent, and there are %d: %+v", n, least, e)
 	}
 }
@@ -65,13 +65,13 @@ func (h *play) permitIssued(n int64, class int) {
 	}
 	h.issue(now(), issued)
 	h.issuedNow += issued
-	h.safe(issued)
+	h.safe(issued, class)
 }
 
-func (h *play) safe(n int64) {
+func (h *play) safe(n int64, class int) {
 	last := h.log[len(h.log)-1]
 	h.log = h.log[:len(h.log)-1]
-	most := h.atMost(now())
+	most := h.atMost(now(), class)
 	h.log = append(h.log, last)
 	if n > most {
 		h.wrong("safe", "%d issued where there were %d", n, most)
@@ -105,7 +105,7 @@ func (h *play) look() {
 	if head.headSince == 0 {
 		head.headSince = now()
 	}
-	if least, known := h.atLeast(now(), head.headSince); known && head.n <= least {
+	if least, known := h.atLeast(now(), head.headSince, head.class); known && head.n <= least {
 		h.wrong("idle", "%d waits for %d permits, and there are %d", head.id, head.n, least)
 	}
 	if _, calm := h.calm(now()); calm && head.n > h.largestAt(limitsAt(h.newest(), now())) {
@@ -208,7 +208,7 @@ func (h *play) judge(c, overtaken *call) {
 			h.issue(c.at, issued)
 			h.issuedNow += issued
 			if c.at == now() { // or others may have been granted since
-				h.safe(issued)
+				h.safe(issued, c.class)
 			}
 		}
 		return
@@ -444,13 +444,13 @@ func (h *play) collectGreedy(all []*greedyCaller) {
 	for i := len(h.log) - 1; i >= 0 && len(got) > 0 && h.log[i].at >= got[0].at; i-- {
 		all := h.log
 		h.log = all[:i]
-		most := h.atMost(all[i].at)
+		most := h.atMost(all[i].at, 0)
 		h.log = all
 		if all[i].n > most {
 			h.wrong("safe", "%d issued at %s where there were %d", all[i].n, clockOf(all[i].at), most)
 		}
 	}
-	if least, known := h.atLeast(now(), since); known && largest <= least {
+	if least, known := h.atLeast(now(), since, 1); known && largest <= least {
 		h.wrong("idle", "all wait since %s, for %d permits at the most, and there are %d", clockOf(since), largest, least)
 	}
 	if st := h.l[0].Status(); st.Issued != h.issuedNow || overIssued(st) > 0 || st.Waiting != len(all) {

@@ -171,7 +171,7 @@ func newPlay(t *testing.T, seed uint64) *play {
 
 func describe(p quota.Policy) string {
 	p = p.WithDefaults()
-	s := fmt.Sprintf("%v %s share %s pacing %s mode %s outage %s settle %v guard %v warm-up %v burst %d", p.Limits, p.Shape, p.Share, p.Pacing, p.Mode, p.Outage, p.Settle, p.Guard, p.WarmUp, p.Burst)
+	s := fmt.Sprintf("%v %s share %s pacing %s mode %s outage %s settle %v guard %v warm-up %v burst %d critical %d", p.Limits, p.Shape, p.Share, p.Pacing, p.Mode, p.Outage, p.Settle, p.Guard, p.WarmUp, p.Burst, p.Critical)
 	if !p.From.IsZero() {
 		s += " from " + clockOf(p.From.UnixNano())
 	}
@@ -240,6 +240,9 @@ func (h *play) randomPolicy(before *quota.Policy) quota.Policy {
 		}
 		if p.Shape == quota.ShapeBucket && one(2) {
 			p.Burst = h.instances * (1 + r.Int64N(20))
+		}
+		if p.Critical = 0; h.mixed && p.Shape == quota.ShapeFixed && p.Pacing == quota.PacingOff && one(2) {
+			p.Critical = 1 + r.Int64N(90)
 		}
 		p.Mode = quota.ModeEnforce
 		if one(8) {
@@ -544,7 +547,7 @@ func (h *play) payments() {
 		h.note("%d of the debt are paid, %d are left", paid, h.debt-paid)
 		h.issue(now(), paid)
 		h.issuedNow += paid
-		h.safe(paid)
+		h.safe(paid, 0)
 		h.debt -= paid
 		if len(h.queue) > 0 {
 			h.queue[0].headSince = 0 // what came until now is spent
@@ -557,7 +560,7 @@ func (h *play) payments() {
 	if h.owedSince == 0 || paid > 0 {
 		h.owedSince = now()
 	}
-	if least, known := h.unowed(now(), h.owedSince); known && least >= max(1, min(h.debt, h.largest()/8)) && h.newest().Mode == quota.ModeEnforce {
+	if least, known := h.unowed(now(), h.owedSince, 0); known && least >= max(1, min(h.debt, h.largest()/8)) && h.newest().Mode == quota.ModeEnforce {
 		h.wrong("debt", "%d are owed since %s, and there are %d", h.debt, clockOf(h.owedSince), least)
 	}
 }

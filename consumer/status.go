@@ -115,6 +115,8 @@ type LimitUse struct {
 	// instance had taken at the last read of etcd; negative before the first read. It is
 	// 0 for other windows.
 	Remaining int64
+	// Kept is how many permits of Left only critical calls can have: see Limiter.Class.
+	Kept int64
 	// Withheld says why nothing more is handed out in a window above quota.MaxWindow, as
 	// after a restore of etcd; empty if more is. Only an operator ends that: Status.Problem
 	// has the command.
@@ -163,7 +165,7 @@ func (k *core) status(now clock.Instant) (Status, window.Usage) {
 	for i, u := range use.Limits {
 		limit := quota.Limit{Permits: u.Limit.Limit, Window: u.Window.Length}
 		l := LimitUse{
-			limit, u.Share, u.Used, u.Left, time.Unix(0, u.Start), time.Unix(0, u.End), u.Total, k.learnedLocked(limit, now.Mono), 0, "",
+			limit, u.Share, u.Used, u.Left, time.Unix(0, u.Start), time.Unix(0, u.End), u.Total, k.learnedLocked(limit, now.Mono), 0, u.Kept, "",
 		}
 		if b := u.Budget; b != nil {
 			l.Withheld = b.Withheld

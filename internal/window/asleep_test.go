@@ -153,7 +153,7 @@ func (s *sleeper) step() {
 	case 4:
 		upTo(s.g, s.at(), n)
 	case 5:
-		s.g.Segment().Take(s.now, n) // as the hot path does
+		s.g.Segment().Take(s.now, n, Default) // as the hot path does
 	case 6:
 		if len(s.queued) > 0 {
 			i := r.IntN(len(s.queued))

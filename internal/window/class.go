@@ -25,7 +25,7 @@ func (g *Gate) TakeUpTo(at clock.Instant, n int64, c Class) (s *Segment, grant G
 	if got = min(n, g.heldForLocked(c)); got > 0 { // the segment holds nothing beside a queue
 		return s, g.passLocked(got, c), got
 	}
-	if got = s.TakeUpTo(g.mu.last, n); got < n {
+	if got = s.TakeUpTo(g.mu.last, n, c); got < n {
 		g.wantNowLocked(1)
 	}
 	return s, s.Grant, got
@@ -74,7 +74,7 @@ func (g *Gate) heldForLocked(c Class) int64 {
 	if w := g.mu.queue.head(); w == nil || w.class <= c {
 		return 0
 	}
-	return g.mu.held
+	return g.mu.held - g.segment.Load().keeps(c)
 }
 
 // passLocked issues n of them.
@@ -95,4 +95,63 @@ func (g *Gate) passLocked(n int64, c Class) Grant {
 func (g *Gate) pushLocked(n int64, c Class) {
 	g.mu.forecast.skip(c+1, n)
 	g.mu.pushed = g.mu.pushed || g.mu.queue.last().class > c
+}
+
+// releases is in how many parts at most what is kept for critical calls is released along a
+// window. More parts need more wake-ups.
+const releases = 20
+
+// kept returns how many permits of the account's own share are kept for critical calls, and
+// until when. Of the whole at a window's start an equal part is released at a time, and the
+// last one so early that others can use it.
+func (a *account) kept(l *ledger) (n, until int64) {
+	whole, parts, start, each := a.keeps(l)
+	i := int64(0)
+	if parts > 0 {
+		i = min(parts, max(0, l.now-start)/each)
+	}
+	if i == parts {
+		return 0, Forever
+	}
+	return whole * (parts - i) / parts, start + (i+1)*each
+}
+
+// keptUntil returns the instant from which on n permits can be issued to a call that is not
+// critical, as far as that decides it.
+func (a *account) keptUntil(n int64, l *ledger) int64 {
+	whole, parts, start, each := a.keeps(l)
+	for i := range parts {
+		if a.left(l)-whole*(parts-i)/parts >= n {
+			return start + i*each
+		}
+	}
+	return start + parts*each
+}
+
+// keeps returns how many permits are kept at the window's start, in how many parts they are
+// released, and when: the first each after the start.
+func (a *account) keeps(l *ledger) (whole, parts, start, each int64) {
+	own := a.bound - a.lent
+	if l.plan.Critical <= 0 || l.plan.Pacing.Even || l.plan.Shape.Any() || a.bound == Unbounded || own <= 0 || l.debt > 0 {
+		return 0, 0, l.now, 0
+	}
+	whole = (own/100)*l.plan.Critical + (own%100*l.plan.Critical+99)/100
+	parts = min(whole, releases)
+	start = a.window.Start() - l.plan.Offset + l.plan.Guard
+	each = max(1, (int64(a.window.Length)-2*l.plan.Guard)/(parts+1))
+	return whole, parts, start, each
+}
+
+// kept returns how many of the permits that may be issued now are for critical calls only, and
+// until when.
+func (l *ledger) kept() (n, until int64) {
+	budget, others, until := l.budget(), l.inHand(), Forever
+	if budget == 0 {
+		return 0, Forever
+	}
+	for a := range l.bounded {
+		kept, end := a.kept(l)
+		others, until = min(others, a.left(l)-kept), min(until, end)
+	}
+	return budget - max(0, others), until
 }

@@ -248,3 +248,93 @@ func TestClassesKeepTheirOrder(t *testing.T) {
 		}
 	})
 }
+
+// keeping returns a gate that keeps half of 20 permits a second for critical calls.
+func keeping() (*fixed, *Gate, *told) {
+	f := newFixed(map[time.Duration]int64{second: 20})
+	f.plan.Critical = 50
+	told := &told{}
+	g := gateOf(f, 0, told.decided)
+	g.Changed(at(0))
+	return f, g, told
+}
+
+// What is kept is released along the window, in equal parts and before its end, so that
+// nothing is lost.
+func TestWhatIsKeptIsReleased(t *testing.T) {
+	_, g, _ := keeping()
+	var got []int64
+	for i := range 11 {
+		now := at(time.Duration(i)*second/11 + time.Millisecond)
+		if u := g.Usage(now); u.Limits[0].Kept != int64(10-i) {
+			t.Errorf("part %d: %d are kept, want %d", i, u.Limits[0].Kept, 10-i)
+		}
+		got = append(got, upTo(g, now, 100))
+	}
+	if diff := gocmp.Diff([]int64{10, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}, got); diff != "" {
+		t.Errorf("permits to default calls (-want +got):\n%s", diff)
+	}
+	if _, v := g.Enter(at(second-1), nil, 1, 0, Critical); v != Limited {
+		t.Error("more than the share was issued")
+	}
+}
+
+// Critical calls have what is kept, on the fast path too, beside those that wait for it.
+func TestWhatIsKeptIsForCriticalCalls(t *testing.T) {
+	_, g, told := keeping()
+	s := g.Segment()
+	if !s.Take(1, 8, Default) || s.Take(1, 3, Sheddable) || s.TakeUpTo(1, 5, Sheddable) != 2 || s.Take(1, 1, Default) {
+		t.Error("default and sheddable calls must have 10 of 20")
+	}
+	if !s.Take(1, 3, Critical) || s.TakeUpTo(1, 2, Critical) != 2 {
+		t.Error("a critical call was refused what is kept")
+	}
+	if when, known := g.Estimate(at(1), 1, Default); !known || when/int64(time.Millisecond) != 545 {
+		t.Errorf("a permit for a default call is foreseen at %v, want six elevenths of a second", time.Duration(when))
+	}
+	if _, v := g.Enter(at(2), &Waiter{Payload: "late"}, 1, int64(second/2), Default); v != Limited {
+		t.Errorf("a default call that cannot be served in time: verdict %d", v)
+	}
+	if _, v := g.Enter(at(2), &Waiter{Payload: "w"}, 1, int64(second), Default); v != Queued {
+		t.Fatalf("a default call that can: verdict %d", v)
+	}
+	if u := g.Usage(at(2)); u.HeadAt/int64(time.Millisecond) != 545 {
+		t.Errorf("the head is foreseen at %v", time.Duration(u.HeadAt))
+	}
+	for range 2 {
+		if _, v := g.Enter(at(3), nil, 1, 0, Critical); v != Granted {
+			t.Errorf("a critical call beside one that waits: verdict %d", v)
+		}
+	}
+	for now := at(2); now.Mono < int64(second); {
+		now = at(time.Duration(g.Wake()))
+		g.Tick(now)
+		if len(told.log) > 0 {
+			if now.Mono/int64(time.Millisecond) != 727 { // two permits later
+				t.Errorf("served at %v", time.Duration(now.Mono))
+			}
+			break
+		}
+	}
+	if diff := gocmp.Diff([]string{"w@0s"}, told.take()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// Of each limit a part is kept; the share of a long window is kept along it.
+func TestOfEachLimitAPartIsKept(t *testing.T) {
+	f := newFixed(map[time.Duration]int64{second: 20, 10 * second: 40})
+	f.plan.Critical = 25
+	g := gateOf(f, 0, nil)
+	g.Changed(at(0))
+	var got []int64
+	for i := range 10 {
+		got = append(got, upTo(g, at(time.Duration(i)*second), 100))
+	}
+	if diff := gocmp.Diff([]int64{15, 15, 2, 1, 1, 1, 1, 1, 1, 1}, got); diff != "" {
+		t.Errorf("permits at each second's start (-want +got):\n%s", diff)
+	}
+	if _, _, n := g.TakeUpTo(at(9*second+1), 100, Critical); n != 1 {
+		t.Errorf("%d are left for critical calls, want 1", n)
+	}
+}

@@ -109,12 +109,12 @@ func (r *run) now(g *Gate) {
 	r.ledger.advance(g.mu.last)
 }
 
-// serve issues n permits as soon as that is possible, and returns when. known is
+// serve issues n permits to a call of class c as soon as that is possible, and returns when. known is
 // false beyond the horizon; it is then not before at.
-func (r *run) serve(g *Gate, n int64) (at int64, known bool) {
+func (r *run) serve(g *Gate, n int64, c Class) (at int64, known bool) {
 	l := &r.ledger
 	for {
-		at, ok := l.when(l.next(n))
+		at, ok := l.when(l.next(n), c)
 		if ok {
 			l.advance(at)
 			if l.release(n) == 0 {
@@ -171,8 +171,8 @@ func (e *end) restart(g *Gate) {
 }
 
 // serve adds a waiter, unless that would be after its deadline.
-func (e *end) serve(g *Gate, n, deadline int64) bool {
-	at, known := e.try(g, n)
+func (e *end) serve(g *Gate, n, deadline int64, c Class) bool {
+	at, known := e.try(g, n, c)
 	switch {
 	case at > deadline:
 		return false
@@ -186,14 +186,14 @@ func (e *end) serve(g *Gate, n, deadline int64) bool {
 
 // try returns when n permits can be had behind all that are counted, with spare as it
 // will be then. known is false beyond the horizon; it is then not before at.
-func (e *end) try(g *Gate, n int64) (at int64, known bool) {
+func (e *end) try(g *Gate, n int64, c Class) (at int64, known bool) {
 	if e.beyond {
 		return e.reach, false
 	}
 	now, spare := e.run(), e.spare()
 	spare.ledger.copyFrom(&now.ledger)
 	spare.steps = now.steps
-	return spare.serve(g, n)
+	return spare.serve(g, n, c)
 }
 
 // prepare returns the end for a class, true for the queue as it is now, or nearly so.
@@ -211,7 +211,7 @@ func (f *forecast) prepare(g *Gate, c Class) *end {
 	e.restart(g)
 	for i := range q.lanes[:c+1] {
 		for w := q.lanes[i].head; w != nil && !e.beyond; w = w.next {
-			e.serve(g, w.n, Forever)
+			e.serve(g, w.n, Forever, w.class)
 		}
 	}
 	return e
@@ -236,7 +236,7 @@ func (f *forecast) join(g *Gate, n, deadline int64, c Class) bool {
 		f.forget()
 		return true
 	}
-	return f.prepare(g, c).serve(g, n, deadline)
+	return f.prepare(g, c).serve(g, n, deadline, c)
 }
 
 // estimate returns when a newcomer that wants n permits can have them. known is
@@ -245,5 +245,5 @@ func (f *forecast) estimate(g *Gate, n int64, c Class) (when int64, known bool) 
 	if !g.planLocked().Known {
 		return g.segment.Load().until, false
 	}
-	return f.prepare(g, c).try(g, n)
+	return f.prepare(g, c).try(g, n, c)
 }

@@ -126,7 +126,7 @@ func (g *Gate) Enter(at clock.Instant, w *Waiter, n, deadline int64, c Class) (G
 	head, last := q.head(), q.last()
 	full := g.mu.places > 0 && q.length() >= g.mu.places
 	switch {
-	case s.Take(g.mu.last, n):
+	case s.Take(g.mu.last, n, c):
 		return s.Grant, Granted
 	case g.heldForLocked(c) >= n:
 		return g.passLocked(n, c), Granted
@@ -340,10 +340,11 @@ func (g *Gate) rebuildLocked(at clock.Instant) {
 		g.lackLocked()
 	}
 	p, l := g.planLocked(), &g.mu.ledger
-	s := &Segment{Strict: p.Proof.Strict, Shadow: p.Shadow, lead: p.Proof.Lead, Grant: l.grant()}
+	s, less := &Segment{Strict: p.Proof.Strict, Shadow: p.Shadow, lead: p.Proof.Lead, Grant: l.grant()}, Forever
 	if g.mu.stale = p.Proof.Over(at); !g.mu.stale {
 		if g.mu.issued += l.release(g.headLocked()); l.debt == 0 {
 			g.mu.held = l.budget()
+			s.floor, less = l.kept()
 		}
 	}
 	g.serveLocked(s, p)
@@ -359,7 +360,7 @@ func (g *Gate) rebuildLocked(at clock.Instant) {
 	} else {
 		g.mu.borrower.lack.begins(g.mu.last) // they have waited since another window
 	}
-	g.publishLocked(s, g.edgeLocked(p))
+	g.publishLocked(s, min(less, g.edgeLocked(p)))
 	g.wantForQueueLocked()
 }
 
@@ -388,7 +389,7 @@ func (g *Gate) adoptLocked(at clock.Instant) (news bool) {
 func (g *Gate) edgeLocked(p *Plan) int64 {
 	l, edge := &g.mu.ledger, p.Until
 	more := l.next(max(g.mu.published+g.mu.held+1, g.headLocked()))
-	if at, ok := l.when(more); ok && at > g.mu.last {
+	if at, ok := l.when(more, Critical); ok && at > g.mu.last {
 		edge = min(edge, at)
 	}
 	if g.mu.published > 0 {
@@ -440,7 +441,7 @@ serving:
 	for w := q.head(); w != nil; w = q.head() {
 		grant, v := s.Grant, Granted
 		switch {
-		case w.n <= g.mu.held:
+		case w.n <= g.mu.held-s.keeps(w.class):
 			g.mu.held -= w.n
 			served += w.n
 		case p.Shadow:
@@ -476,7 +477,9 @@ func (g *Gate) judgeLocked(p *Plan) {
 		e := &g.mu.forecast.ends[last.class]
 		e.restart(g)
 		loans := g.borrowsLocked()
-		g.refuseLocked(Limited, func(w *Waiter) bool { return !e.serve(g, w.n, w.deadline) && !(loans && g.beyondSharesLocked(w.n)) })
+		g.refuseLocked(Limited, func(w *Waiter) bool {
+			return !e.serve(g, w.n, w.deadline, w.class) && !(loans && g.beyondSharesLocked(w.n))
+		})
 	}
 }
 

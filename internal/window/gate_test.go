@@ -151,7 +151,7 @@ func TestTakeAllocatesNothing(t *testing.T) {
 	f := newFixed(map[time.Duration]int64{second: 1 << 40})
 	g := gateOf(f, 0, nil)
 	g.Changed(at(0))
-	if n := testing.AllocsPerRun(100, func() { g.Segment().Take(1, 1) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { g.Segment().Take(1, 1, Default) }); n != 0 {
 		t.Errorf("a granted permit allocates %v times", n)
 	}
 }

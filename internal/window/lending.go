@@ -353,7 +353,7 @@ func (g *Gate) hopesLocked(n int64, c Class) bool {
 		return false
 	}
 	_, waiting := g.mu.queue.before(c + 1)
-	if waiting+n <= g.roomLeftLocked() {
+	if waiting+n <= g.roomLeftLocked()-g.segment.Load().keeps(c) {
 		return false // it lacks something else: a budget, or the time when permits are due
 	}
 	hopes := waiting == 0 && n > s.bound-s.lent || g.beyondSharesLocked(n) || b.guest.Hopes(&b.calls, s.rules, waiting+n, s.lent, s.fair())

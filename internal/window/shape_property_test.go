@@ -38,7 +38,7 @@ func drive(t *rapid.T, g *Gate, log *[]issued, now *int64, span int64, change fu
 			*log = append(*log, issued{*now, upTo(g, in, 5*n)})
 		case 1:
 			// As the hot path does: from the segment, without the gate's lock.
-			if s := g.Segment(); s.Take(*now, n) {
+			if s := g.Segment(); s.Take(*now, n, Default) {
 				*log = append(*log, issued{*now, n})
 			}
 		case 2:

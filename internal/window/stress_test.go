@@ -61,7 +61,7 @@ func TestStress(t *testing.T) {
 					}
 				default:
 					s := g.Segment()
-					if s.Take(i.Mono, n) {
+					if s.Take(i.Mono, n, Default) {
 						count(s.Grant, n)
 					} else if gr, ok := take(g, i, n); ok {
 						count(gr, n)

@@ -84,7 +84,7 @@ func TestStrictStopsWhileCorrectedTimeCannotBeReliedOn(t *testing.T) {
 		want       bool
 	}{{1 * ms, 1 * ms, true}, {2 * ms, 27 * ms, true}, {3 * ms, 29 * ms, false}, {4 * ms, 3600 * second, false}} {
 		i := clock.Instant{Mono: int64(step.mono), Wall: int64(step.wall)}
-		if got := g.Segment().WallValid(i) && g.Segment().Take(i.Mono, 1); got != step.want {
+		if got := g.Segment().WallValid(i) && g.Segment().Take(i.Mono, 1, Default); got != step.want {
 			t.Errorf("without the lock, %v by one clock and %v by the other: granted %v, want %v", step.mono, step.wall, got, step.want)
 		}
 		if _, got := take(g, i, 1); got != step.want {

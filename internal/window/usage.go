@@ -25,8 +25,9 @@ type Usage struct {
 type LimitUsage struct {
 	Limit
 	Share, Used int64
-	// Left is how many permits this limit leaves now.
-	Left int64
+	// Left is how many permits this limit leaves now, and Kept how many of them are for
+	// critical calls only.
+	Left, Kept int64
 	// Start and End bound the window, in corrected wall time. Where aligned windows
 	// do not bind, it is the one at whose end the next permit comes back; Used are
 	// then the permits that count against the share.
@@ -51,7 +52,7 @@ func (g *Gate) Usage(at clock.Instant) Usage {
 	}
 	r := g.mu.forecast.ends[Default].spare()
 	if r.now(g); u.Head > 0 && g.planLocked().Known {
-		if at, known := r.serve(g, u.Head); known {
+		if at, known := r.serve(g, u.Head, q.head().class); known {
 			u.HeadAt = at
 		}
 		r.now(g)
@@ -83,7 +84,7 @@ func (g *Gate) Estimate(at clock.Instant, n int64, c Class) (when int64, known b
 	switch s := g.currentLocked(at); {
 	case g.mu.closed || !g.fitsLocked(n):
 		return s.until, false
-	case n <= s.Left(), n <= g.heldForLocked(c):
+	case n <= s.Left()-s.keeps(c), n <= g.heldForLocked(c):
 		return g.mu.last, true
 	}
 	g.keepLocked(n)
@@ -100,6 +101,8 @@ func (a *account) usage(l *ledger, limit Limit, booked *account, taken int64) Li
 	}
 	if l.debt == 0 {
 		u.Left = max(0, a.left(l)-taken)
+		kept, _ := a.kept(l)
+		u.Kept = min(u.Left, kept)
 	}
 	if !l.plan.Shape.Unaligned {
 		return u

@@ -181,7 +181,7 @@ var rules = Table{
 	Replace("ReturnedTwice", "takes a permit back twice", "internal/window/gate.go",
 		"if !g.mu.returned.first(serial, &g.mu.ledger) {", "if !g.mu.returned.first(serial, &g.mu.ledger) && false {", histories, liveness),
 	Replace("WallUnread", "the hot path ignores the wall clock", "consumer/acquire.go",
-		"s.WallValid(now) && s.Take(now.Mono, n)", "s.Take(now.Mono, n)", histories, "consumer TestUnderStopTheProofEndsByBothClocks"),
+		"s.WallValid(now) && s.Take(now.Mono, n, c)", "s.Take(now.Mono, n, c)", histories, "consumer TestUnderStopTheProofEndsByBothClocks"),
 	Replace("WallUnreadByTry", "TryTake ignores the wall clock", "consumer/limiter.go",
 		"s.Open(now.Mono) && (!s.Strict || s.WallValid(now))", "s.Open(now.Mono)", histories, "consumer TestUnderStopTheProofEndsByBothClocks"),
 }
