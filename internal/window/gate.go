@@ -34,6 +34,9 @@ type Gate struct {
 	// is borrowed or lent.
 	Arm     func(at int64)
 	Refused func() int64
+	// Called returns how many permits calls of a class had, or were refused, since the
+	// beginning. It may be nil.
+	Called func(c Class) int64
 	// Wanting is told that more of a budget is wanted, likewise.
 	Wanting func()
 	// Booked is told the use of each window, likewise: whenever that or a bound may

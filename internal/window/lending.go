@@ -28,6 +28,7 @@ const (
 // borrower is what a gate knows of its callers and of others' asks.
 type borrower struct {
 	calls    lending.Flow
+	of       [Classes]lending.Flow // critical and sheddable ones of them
 	guest    lending.Guest
 	window   quota.Window // of the shortest limit
 	lent     int64        // borrowed in it
@@ -113,8 +114,8 @@ func (k *lack) ends(at int64) (after time.Duration, ok bool) {
 
 // standing is an ask that was not served, or not wholly.
 type standing struct {
-	guest         string
-	permits, poor int64
+	guest                   string
+	permits, poor, critical int64
 }
 
 // Asking is what this instance asks others for.
@@ -162,6 +163,20 @@ func (g *Gate) noteCallsLocked(at int64) {
 		b.lent = a.lent
 	}
 	b.calls.Look(float64(at)/milli, float64(g.mu.issued+g.takenLocked()+g.Refused()+g.mu.queue.permits()))
+	for _, c := range []Class{Critical, Sheddable} {
+		if n := g.calledLocked(c); n > 0 {
+			b.of[c].Look(float64(at)/milli, float64(n))
+		}
+	}
+}
+
+// calledLocked returns how many permits calls of a class have wanted, or wait for.
+func (g *Gate) calledLocked(c Class) int64 {
+	n := g.mu.queue.lanes[c].permits
+	if g.Called != nil {
+		n += g.Called(c)
+	}
+	return n
 }
 
 // noteWindowLocked notes that another window of the shortest limit runs.
@@ -171,7 +186,7 @@ func (g *Gate) noteWindowLocked() {
 		return
 	}
 	if a.window.Length != b.window.Length {
-		b.calls, b.guest = lending.Flow{}, lending.Guest{}
+		b.calls, b.guest, b.of = lending.Flow{}, lending.Guest{}, [Classes]lending.Flow{}
 	}
 	if b.guest.Asked() && b.lent == 0 {
 		b.Fruitless++
@@ -182,7 +197,9 @@ func (g *Gate) noteWindowLocked() {
 		b.LastLoans = Loans{}
 	}
 	b.lack = lack{}
-	b.calls.Begin(a.window.Index, float64(a.window.Start()-g.mu.ledger.plan.Offset)/milli, float64(a.window.Length)/milli)
+	for _, f := range []*lending.Flow{&b.calls, &b.of[Critical], &b.of[Sheddable]} {
+		f.Begin(a.window.Index, float64(a.window.Start()-g.mu.ledger.plan.Offset)/milli, float64(a.window.Length)/milli)
+	}
 	b.window, b.lent, b.standing, b.served = a.window, a.lent, b.standing[:0], 0
 	g.refuseStoodLocked()
 }
@@ -323,7 +340,7 @@ func (g *Gate) askLocked(s scene) (ask *Asking, next int64) {
 		Waiting: g.mu.queue.permits(), Issued: s.used - s.out + g.takenLocked(), Borrowed: s.lent, Own: s.bound - s.lent,
 		Fair: s.fair(), Total: s.limit.Total,
 	}
-	h.Left = g.roomLeftLocked()
+	h.Left, h.Kept = g.roomLeftLocked(), g.segment.Load().floor
 	if b.awaited > 0 && s.bound == 0 {
 		h.Waiting += max(1, int64(h.Fair/8))
 	}
@@ -332,6 +349,8 @@ func (g *Gate) askLocked(s scene) (ask *Asking, next int64) {
 	}
 	if a, ok := b.guest.Ask(&b.calls, s.rules, h); ok {
 		b.Asks++
+		lanes := &g.mu.queue.lanes
+		a.Divide(h, &b.of[Critical], &b.of[Sheddable], lanes[Critical].permits, lanes[Sheddable].permits)
 		ask = &Asking{
 			Ask: a, Self: l.self, Windows: l.running(), Fair: h.Fair, Rules: s.rules, Debtors: l.debtors(),
 			Salt: l.plan.Lending.Hash + uint64(b.Asks)*0x9e3779b97f4a7c15,
@@ -373,7 +392,7 @@ func (g *Gate) Asked(at clock.Instant, guest string, n protocol.Need) int64 {
 	if !ok || !l.plan.Lending.Lends || !slices.Equal(n.Windows, l.running()) || n.Part > 0 && !n.Has(hash) {
 		return 0
 	}
-	return g.lendLocked(at, s, standing{guest, n.Whole(n.Permits, hash), n.Whole(n.Poor, hash)}, true)
+	return g.lendLocked(at, s, standing{guest, n.Whole(n.Permits, hash), n.Whole(n.Poor, hash), n.Whole(n.Critical, hash)}, true)
 }
 
 // lendLocked lends to a guest as much as the rules say. If it stands, the rest is kept.
@@ -382,15 +401,16 @@ func (g *Gate) lendLocked(at clock.Instant, s scene, a standing, stands bool) in
 	g.noteCallsLocked(g.mu.last)
 	taken := g.takenLocked()
 	h := lending.Host{
-		Phase: s.phase, Length: s.length, Share: s.bound - s.lent, Issued: s.used - s.out + taken, Left: l.budget() - taken,
+		Phase: s.phase, Length: s.length, Share: s.bound - s.lent, Issued: s.used - s.out + taken, Left: l.budget() - taken, Kept: g.segment.Load().floor,
 		Forecast: b.calls.Forecast(s.phase, s.length, g.mu.queue.permits()),
+		Critical: b.of[Critical].Forecast(s.phase, s.length, g.mu.queue.lanes[Critical].permits),
 		Duty:     s.rules.OnDuty(l.plan.Lending.Hash, s.window.Index),
 		Chance:   l.plan.Lending.Hash ^ uint64(s.window.Index),
 	}
-	n := h.Lend(s.rules, a.permits, a.poor)
+	n := h.Lend(s.rules, a.permits, a.poor, a.critical)
 	if n > 0 {
 		g.settleLocked() // callers may have taken more meanwhile
-		if n = min(n, l.budget()); n > 0 {
+		if n = min(n, l.budget()-h.Kept); n > 0 {
 			g.Lent(l.self, a.guest, l.lend(a.guest, n))
 			b.Lent += n
 			note(&b.partners.guests, a.guest, n)
@@ -400,6 +420,7 @@ func (g *Gate) lendLocked(at clock.Instant, s scene, a standing, stands bool) in
 	}
 	if stands && (n <= 0 || a.poor == 0 && n < a.permits) {
 		a.permits -= max(0, n)
+		a.critical = max(0, a.critical-max(0, n))
 		g.standLocked(a)
 	}
 	return max(0, n)
