@@ -44,6 +44,7 @@ func BenchmarkGranted(b *testing.B) {
 		{"call=TryAcquire/outage=hold", func() { hold.TryAcquire() }},
 		{"call=TryAcquire/outage=stop", func() { stop.TryAcquire() }},
 		{"call=TryAcquire/outage=hold/limit=day", func() { day.TryAcquire() }},
+		{"call=TryAcquire/outage=hold/class=critical", func() { hold.Class(Critical).TryAcquire() }},
 		{"call=Acquire/outage=hold", func() { _ = hold.Acquire(ctx, time.Second) }},
 		{"call=Take/outage=hold", func() { _, _ = hold.Take(ctx, 1, 0) }},
 	} {

@@ -25,7 +25,7 @@ var units = Table{
 	Replace("IdleWithWaiters", "closes a provider for whose permits somebody waits", "cmd/quotad/internal/host/host.go",
 		" || p.limiter.Status().Waiting > 0 {", " {", "cmd/quotad/internal/host TestAProviderWithWaitersStaysOpen"),
 	Replace("QuickOvertakes", "answers a call at once while another has the turn", "cmd/quotad/internal/api/quick.go",
-		"if p.turns.Busy() || ", "if ", "cmd/quotad/internal/api TestQuickOvertakesNobody"),
+		"if call.turns().Busy() || ", "if ", "cmd/quotad/internal/api TestQuickOvertakesNobody"),
 	Replace("PrunesTooMuch", "forgets views that a window looks back to", "internal/share/planner.go",
 		"int64(quota.MaxSettle+3*quota.MaxWindow) - int64(quota.MaxSettle)", "int64(quota.MaxSettle)", "internal/share TestNothingIsForgottenThatCounts"),
 	Replace("CloseBooksNothing", "forgets with a gate's end what was taken of the last segment", "internal/window/gate.go",
